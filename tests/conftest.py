@@ -1,0 +1,22 @@
+"""What every test shares: a private home for progress, and Hypothesis without chance or deadlines."""
+
+import os
+import tempfile
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("iocourse", derandomize=True, deadline=None, database=None)
+settings.load_profile("iocourse")
+
+_home = tempfile.TemporaryDirectory(prefix="iocourse-home-", ignore_cleanup_errors=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A test never reads or writes the progress of the person who runs it."""
+    os.environ["IOCOURSE_HOME"] = _home.name
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove what the session left behind."""
+    _home.cleanup()
