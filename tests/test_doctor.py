@@ -1,0 +1,174 @@
+"""The doctor says what is there, runs anywhere, and its self-test can fail."""
+
+import json
+import subprocess
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from iocourse import doctor
+
+ROOT = Path(__file__).parents[1]
+ALL = {name: "9.9" for name in doctor.PACKAGES}
+
+
+def with_packages(monkeypatch: pytest.MonkeyPatch, **versions: str | None) -> None:
+    """Make the doctor believe that these versions are installed (None: not installed) beside the others."""
+    monkeypatch.setattr(doctor, "installed", {**ALL, **versions}.get)
+
+
+def prints(monkeypatch: pytest.MonkeyPatch, *, kernel: str = "328350.0", gpu: str = "null") -> None:
+    """Make the processes the doctor starts print this."""
+    monkeypatch.setattr(doctor, "_python", lambda *arguments, **_: gpu if arguments[0] == "-c" else kernel)
+
+
+@pytest.fixture(scope="module")
+def here() -> doctor.Report:
+    return doctor.examine()
+
+
+def test_versions_are_those_installed(here: doctor.Report):
+    for name, version in here.packages.items():
+        if version is not None:
+            assert version == metadata.version(name)
+            assert f"{name:<12} {version}" in str(here)
+    assert here.packages["numpy"] is not None
+
+
+def test_examining_loads_nothing_into_this_process():
+    code = "import sys, iocourse.doctor as d; d.examine(); print({'torch', 'triton'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.strip() == "set()", done.stderr
+
+
+def test_json_and_text_say_the_same(here: doctor.Report):
+    facts = json.loads(here.to_json())
+    assert list(facts) == [
+        "iocourse", "python", "platform", "packages", "gpu", "gpu_note", "interpreter", "advice",
+    ]  # fmt: skip
+    assert facts["packages"] == here.packages
+    assert all(f"- {line}" in str(here) for line in facts["advice"])
+    assert repr(here) == str(here)
+
+
+def test_the_interpreter_gives_the_known_answer_here(here: doctor.Report):
+    for name in ("torch", "triton"):
+        if here.packages[name] is None:
+            pytest.skip(f"{name} is not installed")
+    problem = doctor.cannot_interpret(here.packages["triton"], here.packages["numpy"])
+    if problem:
+        assert here.interpreter == f"failed: {problem}"
+        pytest.skip(problem)
+    assert here.interpreter == "passed: the kernel said 328350, as it should"
+
+
+def test_without_torch_and_triton_nothing_is_started(monkeypatch: pytest.MonkeyPatch):
+    with_packages(monkeypatch, torch=None, triton=None)
+    monkeypatch.setattr(doctor, "_python", lambda *_, **__: pytest.fail("a process was started"))
+    monkeypatch.setattr(sys, "platform", "linux")
+    report = doctor.examine()
+    assert report.interpreter == "skipped: triton is not installed"
+    assert report.gpu is None
+    assert "torch is not installed" in report.gpu_note
+    assert 'python -m pip install "torch>=2.6" "triton>=3.6"' in report.advice[-1]
+
+
+def test_torch_alone_is_missing(monkeypatch: pytest.MonkeyPatch):
+    with_packages(monkeypatch, torch=None)
+    assert doctor.examine().interpreter == "skipped: torch is not installed"
+
+
+def test_where_triton_has_no_wheels_nobody_is_told_to_install_it(monkeypatch: pytest.MonkeyPatch):
+    with_packages(monkeypatch, torch=None, triton=None)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    report = doctor.examine()
+    assert "Linux only" in str(report)
+    assert "pip install" not in str(report)
+
+
+@pytest.mark.parametrize("name", ["numpy", "matplotlib", "ipywidgets", "jupyterlab"])
+def test_advice_names_the_command_for_what_is_missing(monkeypatch: pytest.MonkeyPatch, name: str):
+    with_packages(monkeypatch, **{name: None})
+    prints(monkeypatch)
+    report = doctor.examine()
+    assert f"{name:<12} not installed" in str(report)
+    assert f'python -m pip install "{doctor.REQUIREMENTS[name]}"' in str(report)
+
+
+def test_a_wrong_answer_fails_the_self_test(monkeypatch: pytest.MonkeyPatch):
+    with_packages(monkeypatch)
+    prints(monkeypatch, kernel="328349.0")
+    report = doctor.examine()
+    assert report.interpreter == "failed: the kernel said 328349, the answer is 328350"
+    assert "will not run" in report.advice[-1]
+
+
+@pytest.mark.parametrize("printed", ["", "Segmentation fault"])
+def test_nonsense_fails_the_self_test(monkeypatch: pytest.MonkeyPatch, printed: str):
+    with_packages(monkeypatch)
+    prints(monkeypatch, kernel=printed, gpu=printed)
+    report = doctor.examine()
+    assert report.interpreter.startswith("failed: ")
+    assert "could not be asked" in report.gpu_note
+
+
+def test_triton_before_3_7_and_numpy_from_2_4_is_named(monkeypatch: pytest.MonkeyPatch):
+    with_packages(monkeypatch, triton="3.6.0", numpy="2.5.1")
+    prints(monkeypatch, kernel="")
+    report = doctor.examine()
+    assert report.interpreter.startswith("failed: triton 3.6.0 cannot interpret kernels with NumPy 2.5.1")
+    assert 'python -m pip install --upgrade "triton>=3.7"' in str(report)
+
+
+@pytest.mark.parametrize(
+    ("triton", "numpy", "works"),
+    [
+        ("3.7.1", "2.4.6", True),
+        ("3.10.0", "2.5.0", True),
+        ("3.6.0", "2.3.5", True),
+        ("3.6.0", "2.4.0", False),
+        ("3.6.0+git1", "2.10.1", False),
+        ("4.0", "3.0", True),
+        (None, "2.5.0", True),
+    ],
+)
+def test_which_versions_interpret_together(triton: str | None, numpy: str, works: bool):
+    assert (doctor.cannot_interpret(triton, numpy) == "") is works
+
+
+@pytest.mark.parametrize(("capability", "old"), [("7.5", True), ("8.0", False), ("10.0", False)])
+def test_a_gpu_is_named(monkeypatch: pytest.MonkeyPatch, capability: str, old: bool):
+    with_packages(monkeypatch)
+    prints(monkeypatch, gpu=json.dumps({"name": "Some GPU", "compute_capability": capability}))
+    report = doctor.examine()
+    assert report.gpu == {"name": "Some GPU", "compute_capability": capability}
+    assert f"Some GPU, compute capability {capability}" in str(report)
+    assert ("older than Ampere" in str(report)) is old
+
+
+def test_a_process_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(doctor, "SECONDS", 0.2)
+    with pytest.raises(RuntimeError, match=r"no answer within 0\.2 seconds"):
+        doctor._python("-c", "import time; time.sleep(60)")
+
+
+def test_a_process_that_dies_says_why():
+    with pytest.raises(RuntimeError, match="ImportError: broken"):
+        doctor._python("-c", "raise ImportError('broken')")
+
+
+def test_a_blocked_import_counts_as_not_installed(monkeypatch: pytest.MonkeyPatch):
+    assert doctor.installed("numpy") == metadata.version("numpy")
+    assert doctor.installed("no-such-package") is None
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    assert doctor.installed("numpy") is None
+
+
+def test_the_advice_asks_for_what_pyproject_asks_for():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    stated = [*project["dependencies"], *extras["lab"], *extras["triton"]]
+    assert [line.split(";")[0] for line in stated] == list(doctor.REQUIREMENTS.values())

@@ -1,0 +1,287 @@
+"""The ground the course stands on: what it requires, what it loads, and what the set-up files promise."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import iocourse
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+REPOSITORY = PROJECT["urls"]["Repository"]
+
+
+def python(code: str) -> str:
+    """What a fresh interpreter prints."""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def pins(path: Path) -> dict[str, str]:
+    """name -> version of a constraints file; every line must be a public, exact version."""
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line and line[0] != "#"]
+    for line in lines:
+        assert re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9a-z.]*", line), f"not a public exact pin: {line}"
+    return {canonicalize_name(line.split("==")[0]): line.split("==")[1] for line in lines}
+
+
+def requirements(*extras: str) -> list[Requirement]:
+    lines = [*PROJECT["dependencies"], *(line for extra in extras for line in EXTRAS[extra])]
+    return [Requirement(line) for line in lines]
+
+
+# ---- importing -------------------------------------------------------------------------------------------
+
+
+def test_import_loads_neither_torch_nor_triton():
+    code = """
+import sys, time
+start = time.perf_counter()
+import iocourse
+print(f"import iocourse: {time.perf_counter() - start:.3f} s (goal: below 0.3 s)")
+print(sorted({"torch", "triton"} & set(sys.modules)))
+"""
+    timing, loaded = python(code).splitlines()
+    print(timing)
+    assert loaded == "[]"
+
+
+def test_every_numpy_room_imports_where_torch_and_triton_cannot():
+    code = """
+import importlib, pkgutil, sys
+sys.modules["torch"] = sys.modules["triton"] = None
+import iocourse
+kernels = {"_selftest_kernel", "kernels", "gpu", "traffic", "lowrank", "__main__"}
+for module in pkgutil.walk_packages(iocourse.__path__, "iocourse."):
+    if not kernels & set(module.name.split(".")):
+        importlib.import_module(module.name)
+        print(module.name)
+"""
+    assert "iocourse.doctor" in python(code).split()
+
+
+def test_one_version():
+    assert PROJECT["version"] == iocourse.__version__
+
+
+# ---- requirements and constraints ------------------------------------------------------------------------
+
+
+def test_extras_have_exactly_these_names():
+    assert set(EXTRAS) == {"torch", "triton", "lab", "test", "fast"}
+
+
+def test_python_has_a_floor_and_no_ceiling():
+    assert PROJECT["requires-python"] == ">=3.11"
+
+
+def test_triton_is_asked_for_on_linux_only():
+    (triton,) = [r for r in requirements("triton") if r.name == "triton"]
+    assert triton.marker is not None
+    assert triton.marker.evaluate({"sys_platform": "linux"})
+    assert not triton.marker.evaluate({"sys_platform": "darwin"})
+    assert not triton.marker.evaluate({"sys_platform": "win32"})
+
+
+def test_constraints_pin_every_requirement_within_its_range():
+    pinned = pins(ROOT / "constraints.txt")
+    for requirement in requirements(*EXTRAS):
+        version = pinned[canonicalize_name(requirement.name)]
+        assert requirement.specifier.contains(version), f"{requirement} excludes {version}"
+    assert (pinned["torch"], pinned["triton"]) == ("2.13.0", "3.7.1")  # torch 2.13.0 was built for 3.7.1
+
+
+@pytest.mark.parametrize(
+    "versions",
+    [
+        {"torch": "2.11.0", "triton": "3.6.0", "numpy": "2.5.0"},
+        pins(ROOT / "tests" / "colab-constraints.txt"),
+    ],
+    ids=["Python 3.12 with NumPy 2.5", "Colab"],
+)
+def test_ranges_are_wide_enough_for(versions: dict[str, str]):
+    for requirement in requirements("torch", "triton"):
+        if requirement.name in versions:
+            assert requirement.specifier.contains(versions[requirement.name]), requirement
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this tree, built from a copy so that nothing is left behind in the checkout."""
+    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    for name in ("pyproject.toml", "README.md", "LICENSE", "LICENSE-text"):
+        shutil.copy(ROOT / name, source)
+    shutil.copytree(ROOT / "iocourse", source / "iocourse", ignore=shutil.ignore_patterns("__pycache__"))
+    build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+    done = subprocess.run([sys.executable, "-c", build, str(out)], cwd=source, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (built,) = out.glob("*.whl")
+    return built
+
+
+def test_the_wheel_carries_everything_in_the_package(wheel: Path):
+    with zipfile.ZipFile(wheel) as archive:
+        packed = set(archive.namelist())
+    files = [
+        path for path in (ROOT / "iocourse").rglob("*") if path.is_file() and "__pycache__" not in path.parts
+    ]
+    assert {path.relative_to(ROOT).as_posix() for path in files} <= packed
+    assert {
+        f"iocourse-{iocourse.__version__}.dist-info/licenses/{name}" for name in ("LICENSE", "LICENSE-text")
+    } <= packed
+
+
+@pytest.fixture(scope="module")
+def colab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bare environment that believes to have Colab's packages: their names and versions, no code."""
+    home = tmp_path_factory.mktemp("colab")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
+    script = home / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    ask = [str(script), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    site = Path(subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip())
+    for name, version in pins(ROOT / "tests" / "colab-constraints.txt").items():
+        info = site / f"{name}-{version}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        (info / "INSTALLER").write_text("pip\n")
+    return script
+
+
+@pytest.mark.parametrize("extras", ["", "[torch,triton]"])
+def test_on_colab_pip_installs_iocourse_and_nothing_else(colab: Path, wheel: Path, extras: str):
+    command = [sys.executable, "-m", "pip", "--python", str(colab), "install", "--dry-run", "--no-index"]
+    command += [
+        "-c",
+        str(ROOT / "tests" / "colab-constraints.txt"),
+        "--quiet",
+        "--report",
+        "-",
+        f"{wheel}{extras}",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert [item["metadata"]["name"] for item in json.loads(done.stdout)["install"]] == ["iocourse"]
+
+
+# ---- README's commands, CI, Binder -----------------------------------------------------------------------
+
+
+def commands() -> dict[str, str]:
+    """Marker -> the one-line code block that follows it in README.md."""
+    block = r"^<!-- command: ([\w-]+) -->\n```\w*\n(.*)\n```$"
+    return dict(re.findall(block, README, flags=re.MULTILINE))
+
+
+def test_readme_has_exactly_the_marked_commands_each_one_line():
+    assert set(commands()) == {"course", "course-windows", "test"}
+    assert README.count("<!-- command:") == 3
+
+
+def test_the_course_needs_only_the_light_extra():
+    assert re.findall(r"'\.\[([\w,]+)\]'", commands()["course"]) == ["lab"]
+    assert commands()["course"].endswith("iocourse lab")
+    assert '".[lab]"' in commands()["course-windows"]
+
+
+def test_the_test_command_brings_all_it_needs_and_runs_everything():
+    command = commands()["test"]
+    assert re.findall(r"'\.\[([\w,]+)\]'", command) == ["lab,torch,triton,test"]
+    assert "-c constraints.txt" in command
+    assert command.endswith("/pytest")  # no file named: everything under testpaths
+
+
+@pytest.mark.skipif(shutil.which("bash") is None or os.name == "nt", reason="needs a POSIX bash")
+def test_ci_runs_readmes_test_command():
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+    done = subprocess.run(["bash", ".ci/run", "--print"], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.strip() == commands()["test"], done.stderr
+
+
+def test_ci_has_no_install_step_besides_the_browser():
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    lines = [line for line in script.splitlines() if not line.lstrip().startswith("#")]
+    assert not [line for line in lines if re.search(r"\b(pip|uv|conda|venv .)\b", line.replace(".venv", ""))]
+    assert [line.split()[-1] for line in lines if "install" in line] == ["chromium"]
+
+
+def test_the_workflow_runs_ci_on_linux_and_the_numpy_tests_elsewhere():
+    (path,) = (ROOT / ".github" / "workflows").glob("*.yml")
+    jobs = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"]
+    everything, numpy = jobs["everything"], jobs["numpy"]
+    assert everything["env"]["PIP_EXTRA_INDEX_URL"].endswith("/whl/cpu")
+    assert ".ci/run" in [step.get("run") for step in everything["steps"]]
+    assert numpy["strategy"]["matrix"]["os"] == ["macos-latest", "windows-latest"]
+    for job in (everything, numpy):
+        assert job["strategy"]["matrix"]["python"] == ["3.11", "3.13"]
+    assert not [step for step in numpy["steps"] if re.search(r"torch|triton", str(step.get("run")))]
+
+
+def test_binder_is_accepted_by_repo2docker():
+    pytest.importorskip("repo2docker", reason="jupyter-repo2docker is not installed")
+    if os.name == "nt":
+        pytest.skip("repo2docker does not run on Windows")
+    command = [
+        sys.executable,
+        "-m",
+        "repo2docker",
+        "--no-build",
+        "--debug",
+        "--user-id",
+        "1000",
+        "--user-name",
+        "reader",
+    ]
+    done = subprocess.run([*command, "."], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    dockerfile = done.stdout + done.stderr
+    assert done.returncode == 0, dockerfile
+    assert "python=3.12" in dockerfile
+    copied = dockerfile.index("COPY --chown=1000:1000 src/ ${REPO_DIR}/")
+    installed = dockerfile.index('pip install --no-cache-dir -r "binder/requirements.txt"')
+    assert copied < installed < dockerfile.index("RUN ./binder/postBuild")
+
+
+def test_binder_leaves_torch_and_triton_out_and_keeps_the_pins():
+    lines = (ROOT / "binder" / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if not line.startswith("#")] == [
+        "-c ../constraints.txt",
+        ".",
+        "nbgitpuller",
+    ]
+
+
+# ---- README's links --------------------------------------------------------------------------------------
+
+
+def test_links_to_files_lead_somewhere():
+    targets = [t.split("#")[0] for t in re.findall(r"\]\(([^)]+)\)", README) if "://" not in t]
+    assert targets
+    assert [target for target in targets if target and not (ROOT / target).exists()] == []
+
+
+def test_colab_and_binder_links_name_the_published_place():
+    owner_and_name = REPOSITORY.removeprefix("https://github.com/")
+    colab = re.findall(
+        r"https://colab\.research\.google\.com/github/(\S+?)/blob/(\S+?)/(lessons/\S+?)\)", README
+    )
+    assert {place for place, _, _ in colab} == {owner_and_name}
+    assert {tag for _, tag, _ in colab} == {f"v{iocourse.__version__}"}
+    assert [lesson for _, _, lesson in colab if not (ROOT / lesson).exists()] == []
+    assert set(re.findall(r"https://mybinder\.org/v2/gh/([\w.-]+/[\w.-]+)/", README)) == {owner_and_name}
+
+
+def test_the_run_times_table_has_its_markers():
+    assert README.index("<!-- run-times:start -->") < README.index("<!-- run-times:end -->")
