@@ -1,0 +1,5 @@
+"""`python -m iocourse` is `iocourse`."""
+
+from iocourse.cli import main
+
+raise SystemExit(main())

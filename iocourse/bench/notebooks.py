@@ -1,0 +1,57 @@
+"""How long each solved notebook takes from top to bottom, a fresh kernel's start included."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from iocourse.bench import circumstances
+from iocourse.course.checkout import Refused, find_checkout
+from iocourse.course.execution import execute, lesson_environment
+
+NAME = "notebooks"
+HELP = "run time of every solved notebook"
+REPEATS = 3
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Wall seconds of every solved notebook of the checkout.
+
+    Args:
+        quick: each notebook once instead of three times.
+
+    Raises:
+        Refused: no solved notebook here.
+        ExecutionFailed: a notebook does not run.
+    """
+    root = find_checkout()
+    paths = sorted((root / "solutions").glob("[0-9]*.ipynb"))
+    if not paths:
+        raise Refused(f"no solved notebook in {root / 'solutions'}: run iocourse release first")
+    repeats = 1 if quick else REPEATS
+    timed = {path.stem: _entry([_seconds(path, root) for _ in range(repeats)]) for path in paths}
+    facts = circumstances("numpy", "matplotlib", "ipykernel")
+    return {"subject": NAME, **facts, "repeats": repeats, "notebooks": timed}
+
+
+def _seconds(path: Path, root: Path) -> float:
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    with lesson_environment(root, strict=True) as env:
+        start = time.perf_counter()
+        execute(notebook, name=path.name, folder=path.parent, env=env)
+        return time.perf_counter() - start
+
+
+def _entry(seconds: list[float]) -> dict[str, Any]:
+    return {"seconds": [round(s, 3) for s in seconds], "median_s": round(median(seconds), 3)}
+
+
+def show(result: dict[str, Any]) -> str:
+    """The run times as a table of plain text."""
+    rows = [f"{name:<28} {one['median_s']:>7.1f} s" for name, one in result["notebooks"].items()]
+    total = sum(one["median_s"] for one in result["notebooks"].values())
+    how = f"median of {result['repeats']}, {result['cores']} cores"
+    return "\n".join([*rows, f"{'all':<28} {total:>7.1f} s   ({how})"])

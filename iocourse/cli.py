@@ -1,0 +1,183 @@
+"""The command line: a thin face over the rooms of the library. Each command loads only what it needs."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from iocourse import __version__
+from iocourse.course.checkout import Refused, find_checkout, write_whole
+
+Handler = Callable[[argparse.Namespace], int]
+
+
+class Parser(argparse.ArgumentParser):
+    """Says in one line which argument was wrong."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the line and leave with exit code 2."""
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: the arguments; those of the process where None.
+
+    Returns:
+        0 done, 1 found something wrong, 2 bad arguments, 130 interrupted.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    parser = build_parser(arguments[0] if arguments else "")
+    parsed, extra = parser.parse_known_args(arguments)
+    if extra and parsed.command != "lab":  # only `lab` passes options on
+        parser.error(f"unrecognized arguments: {' '.join(extra)}")
+    parsed.extra = extra
+    try:
+        return int(parsed.handler(parsed))
+    except Refused as error:
+        print(f"iocourse {parsed.command}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def build_parser(command: str = "") -> Parser:
+    """The parser. The options of `count` come from its own module, which is loaded for that command only."""
+    parser = Parser(prog="iocourse", description="The I/O complexity of attention.", allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"iocourse {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _add_count(commands, command)
+    bench = _add(commands, "bench", _bench, "measure one subject and print a table")
+    bench.add_argument("what", metavar="WHAT", nargs="?", default="", help="the subject")
+    bench.add_argument("--quick", action="store_true", help="as few repeats as possible")
+    bench.add_argument("--json", metavar="FILE", type=Path, help="also write the numbers to FILE")
+    doctor = _add(commands, "doctor", _doctor, "look at this machine and say what it lacks")
+    doctor.add_argument("--json", action="store_true", help="print JSON")
+    lab = _add(commands, "lab", _lab, "open the course in JupyterLab; further options go to JupyterLab")
+    lab.add_argument("--no-browser", action="store_true", help="print the address and open no browser")
+    _add_progress(commands)
+    release = _add(commands, "release", _release, "make the notebooks from their sources")
+    release.add_argument("--check", action="store_true", help="only say what is out of date")
+    release.add_argument("--execute", action="store_true", help="run unchanged notebooks too")
+    release.add_argument(
+        "--only", metavar="NAME", action="append", default=[], help="this lesson, such as 02"
+    )
+    _add_not_built(commands, "grade", "grade a folder of submissions (not built yet)")
+    return parser
+
+
+Commands = argparse._SubParsersAction  # argparse has no public name for it
+
+
+def _add(commands: Commands[Parser], name: str, handler: Handler, text: str) -> Parser:
+    parser = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+    parser.set_defaults(handler=handler)
+    return parser
+
+
+def _add_count(commands: Commands[Parser], command: str) -> None:
+    text = "count the words one schedule moves"
+    if command == "count" and importlib.util.find_spec("iocourse.count"):
+        importlib.import_module("iocourse.count").add_parser(commands)  # adds `count` and sets `handler`
+    else:
+        _add_not_built(commands, "count", text)
+
+
+def _add_not_built(commands: Commands[Parser], name: str, text: str) -> None:
+    _add(commands, name, _not_built, text).add_argument("rest", nargs=argparse.REMAINDER)
+
+
+def _add_progress(commands: Commands[Parser]) -> None:
+    parser = _add(commands, "progress", _progress, "show what has been solved, and where that is kept")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    one = parser.add_mutually_exclusive_group()
+    one.add_argument("--export", metavar="FILE", type=Path, help="write the progress to FILE")
+    one.add_argument("--import", metavar="FILE", type=Path, dest="merge", help="merge FILE into the progress")
+    one.add_argument("--reset", action="store_true", help="start afresh; the old file is kept")
+
+
+def _not_built(arguments: argparse.Namespace) -> int:
+    raise Refused("this command is not built yet")
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    from iocourse.bench import subjects
+    from iocourse.course.execution import ExecutionFailed
+
+    known = subjects()
+    if arguments.what not in known:
+        came = f"WHAT {arguments.what!r} is unknown" if arguments.what else "WHAT is missing"
+        raise Refused(f"{came}; allowed: " + ", ".join(f"{name} ({one.HELP})" for name, one in known.items()))
+    try:
+        result = known[arguments.what].run(arguments.quick)
+    except ExecutionFailed as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(known[arguments.what].show(result))
+    if arguments.json:
+        write_whole(arguments.json, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+    return 0
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from iocourse.doctor import examine
+
+    report = examine()
+    print(report.to_json() if arguments.json else report)
+    return 0
+
+
+def _lab(arguments: argparse.Namespace) -> int:
+    from iocourse.course.lab import open_lab
+
+    return open_lab(browser=not arguments.no_browser, options=arguments.extra)
+
+
+def _progress(arguments: argparse.Namespace) -> int:
+    from iocourse.course import progress
+
+    if arguments.export:
+        print(f"{progress.export_to(arguments.export)} exercises written to {arguments.export}")
+    elif arguments.merge:
+        print(f"{progress.import_from(arguments.merge)} exercises in {progress.location()}")
+    elif arguments.reset:
+        kept = progress.reset()
+        print(f"started afresh; the old file is kept at {kept}" if kept else "there was nothing to reset")
+    elif arguments.json:
+        facts = {"path": str(progress.location()), "exercises": progress.load()}
+        print(json.dumps(facts, indent=1, sort_keys=True))
+    else:
+        print(f"{progress.location()}\n\n{progress.table(progress.load())}")
+    return 0
+
+
+def _release(arguments: argparse.Namespace) -> int:
+    from iocourse.course import release
+
+    root = find_checkout()
+    try:
+        if arguments.check:
+            return _release_check(release.check(root))
+        written = release.release(root, force=arguments.execute, only=arguments.only)
+    except release.ReleaseFailed as error:
+        print(error, file=sys.stderr)
+        return 1
+    print("\n".join(f"wrote {name}" for name in written) or "everything is up to date")
+    return 0
+
+
+def _release_check(problems: Sequence[str]) -> int:
+    for line in problems:
+        print(line, file=sys.stderr)
+    if problems:
+        return 1
+    print("everything is up to date")
+    return 0

@@ -1,0 +1,104 @@
+"""Where the course's files lie: the checkout, its repository and version, and how files are written whole."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+URL_LINE = 'Repository = "https://github.com/OWNER/REPO"'
+
+
+class Refused(Exception):
+    """What was asked cannot be done with these arguments or from this place (exit code 2)."""
+
+
+@dataclass(frozen=True)
+class Project:
+    """What the notebooks must know about the repository they come from.
+
+    Attributes:
+        slug: ``OWNER/REPO`` on GitHub, the only host that Colab opens notebooks from.
+        tag: the git tag that a hosted notebook installs and links to, ``v`` + version.
+    """
+
+    slug: str
+    tag: str
+
+    @property
+    def requirement(self) -> str:
+        """What pip is asked for where iocourse is not installed."""
+        return f"iocourse @ git+https://github.com/{self.slug}@{self.tag}"
+
+    def colab(self, path: str) -> str:
+        """The link that opens the notebook at `path` (relative to the repository) in Colab."""
+        return f"https://colab.research.google.com/github/{self.slug}/blob/{self.tag}/{path}"
+
+
+def find_checkout(start: Path | None = None) -> Path:
+    """The root of the checkout that holds `start` (default: the current folder), else of this very module.
+
+    Raises:
+        Refused: neither lies in a checkout of the course.
+    """
+    start = (start or Path.cwd()).resolve()
+    for folder in (start, *start.parents, Path(__file__).resolve().parents[2]):
+        if _is_checkout(folder):
+            return folder
+    raise Refused(
+        f"no checkout of the course at {start}: the lessons are not part of the installed package. "
+        "Clone the repository and run iocourse inside it."
+    )
+
+
+def _is_checkout(folder: Path) -> bool:
+    if not (folder / "lessons").is_dir() and not (folder / "solutions").is_dir():
+        return False
+    return _table(folder).get("name") == "iocourse"
+
+
+def _table(root: Path) -> dict[str, Any]:
+    try:
+        text = (root / "pyproject.toml").read_text(encoding="utf-8")
+        table = tomllib.loads(text).get("project", {})
+    except (OSError, tomllib.TOMLDecodeError):
+        return {}
+    return table if isinstance(table, dict) else {}
+
+
+def read_project(root: Path) -> Project:
+    """Repository and version from `root`/pyproject.toml.
+
+    Raises:
+        Refused: the repository's URL or the version is missing; the message names the line to add.
+    """
+    table = _table(root)
+    url = str(table.get("urls", {}).get("Repository", ""))
+    match = re.fullmatch(r"https://github\.com/([\w.-]+/[\w.-]+?)(\.git)?/?", url)
+    if match is None or match[1] == "OWNER/REPO":
+        came = f"is {url!r}" if url else "is not set"
+        raise Refused(
+            f"the repository's GitHub address {came}; in {root / 'pyproject.toml'} add under [project.urls] "
+            f"the line: {URL_LINE}"
+        )
+    if "version" not in table:
+        raise Refused(f'in {root / "pyproject.toml"} add under [project] the line: version = "0.1.0"')
+    return Project(match[1], f"v{table['version']}")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write `text` to `path` so that a reader finds the old file or the new one, never a part of either."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".new")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        os.chmod(name, path.stat().st_mode & 0o777 if path.exists() else 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

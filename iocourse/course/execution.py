@@ -1,0 +1,194 @@
+"""Running a notebook for its saved outputs, and what is kept of them: PNG and plain text, stable."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from iocourse.course.checkout import Refused
+
+Json = dict[str, Any]
+KEPT = ("image/png", "text/plain", "text/markdown", "text/latex")
+LARGEST_PNG = 60 * 1024  # bytes: larger pictures make a repository of notebooks slow to clone
+CELL_TIMEOUT = 120  # seconds
+SEED = "0"
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_ADDRESS = re.compile(r"\bat 0x[0-9a-f]{6,}\b")
+_NO_VIEW = re.compile(r"^<IPython\.core\.display\.\w+ object>$")
+
+
+class ExecutionFailed(Exception):
+    """A cell raised, ran too long or killed its kernel; the message names notebook and cell."""
+
+
+def cell_label(cell: Json, index: int) -> str:
+    """How a message names a cell: its position from 0, its id and its first line."""
+    text = cell["source"] if isinstance(cell["source"], str) else "".join(cell["source"])
+    first = text.strip().splitlines()[0] if text.strip() else "(empty)"
+    return f"cell {index} (id {cell.get('id', '?')}): {first[:70]}"
+
+
+@contextmanager
+def lesson_environment(root: Path, *, strict: bool) -> Iterator[dict[str, str]]:
+    """The environment in which a notebook runs the same way every time, in folders of its own.
+
+    Args:
+        root: the checkout whose `iocourse` the kernel imports.
+        strict: whether a failing check raises (IOCOURSE_STRICT).
+    """
+    with tempfile.TemporaryDirectory(prefix="iocourse-", ignore_cleanup_errors=True) as home:
+        env = dict(os.environ)
+        # The checkout's own iocourse, or the one that runs now: a lesson must never install another one.
+        paths = (str(root), str(Path(__file__).resolve().parents[2]), env.get("PYTHONPATH", ""))
+        env["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+        env |= {"IOCOURSE_HOME": home, "IPYTHONDIR": home, "IOCOURSE_SEED": SEED, "PYTHONHASHSEED": "0"}
+        env["IOCOURSE_STRICT"] = "1" if strict else "0"
+        yield env
+
+
+def execute(notebook: Json, *, name: str, folder: Path, env: dict[str, str]) -> Json:
+    """A copy of `notebook` with the outputs of a run from top to bottom in a fresh kernel.
+
+    Args:
+        notebook: nbformat 4 JSON.
+        name: what messages call the notebook.
+        folder: the kernel's working folder.
+        env: see `lesson_environment`.
+
+    Raises:
+        ExecutionFailed: with the cell and its traceback.
+        Refused: nbclient or ipykernel is not installed.
+    """
+    client = _client(notebook, folder)
+    from nbclient.exceptions import CellControlSignal, DeadKernelError
+
+    at = [0]
+    client.on_cell_start = lambda cell, cell_index: at.__setitem__(0, cell_index)
+    try:
+        done = client.execute(env=env, stderr=subprocess.DEVNULL)  # the kernel's own log
+    except (CellControlSignal, DeadKernelError, TimeoutError) as error:
+        where = cell_label(notebook["cells"][at[0]], at[0])
+        raise ExecutionFailed(f"{name}: {where}\n{_ANSI.sub('', str(error)).rstrip()}") from None
+    return dict(json.loads(json.dumps(done)))
+
+
+def _client(notebook: Json, folder: Path) -> Any:
+    try:
+        import nbformat
+        from jupyter_client.kernelspec import KernelSpecManager
+        from jupyter_client.manager import AsyncKernelManager
+        from nbclient import NotebookClient
+    except ImportError as error:
+        raise Refused(
+            f"running notebooks needs {error.name}: python -m pip install nbclient ipykernel"
+        ) from None
+    # No kernel folders: the kernel is this very Python, whatever kernels the user has registered.
+    manager = AsyncKernelManager(kernel_name="python3", kernel_spec_manager=KernelSpecManager(kernel_dirs=[]))
+    where = {"metadata": {"path": str(folder)}}
+    reads: Any = nbformat.reads  # untyped
+    client = NotebookClient(
+        reads(json.dumps(notebook), as_version=4), km=manager, timeout=CELL_TIMEOUT, resources=where
+    )
+    client.owns_km = True  # so that the kernel is shut down after the last cell
+    client.log = logging.getLogger("iocourse.execution")
+    client.log.setLevel(logging.ERROR)
+    # Emulating ipywidgets' Output widget makes nbclient wait for ever now and then (its issue 312).
+    client.comm_open_handlers = {}
+    return client
+
+
+def normalise(outputs: list[Json]) -> list[Json]:
+    """The outputs without what changes from run to run: widget views, HTML, SVG, paths in tracebacks.
+
+    Neighbouring pieces of a stream become one, standard output before standard error.
+    """
+    kept: list[Json] = []
+    for group in _stream_groups(outputs):
+        if group[0]["output_type"] != "stream":
+            kept.append(_normalise_one(group[0]))
+            continue
+        for name in ("stdout", "stderr"):
+            text = "".join(_joined(o["text"]) for o in group if o["name"] == name)
+            if text:
+                kept.append({"output_type": "stream", "name": name, "text": _split(_overwritten(text))})
+    return kept
+
+
+def _stream_groups(outputs: list[Json]) -> Iterator[list[Json]]:
+    group: list[Json] = []
+    for output in outputs:
+        if output["output_type"] == "stream":
+            group.append(output)
+            continue
+        if group:
+            yield group
+        group = []
+        yield [output]
+    if group:
+        yield group
+
+
+def _normalise_one(output: Json) -> Json:
+    if output["output_type"] == "error":
+        name, value = output["ename"], output["evalue"]
+        return {"output_type": "error", "ename": name, "evalue": value, "traceback": [f"{name}: {value}"]}
+    data = {kind: _stored(kind, _joined(output["data"][kind])) for kind in KEPT if kind in output["data"]}
+    kept = {"output_type": output["output_type"], "data": data}
+    kept["metadata"] = {kind: value for kind, value in output.get("metadata", {}).items() if kind in data}
+    if output["output_type"] == "execute_result":
+        kept["execution_count"] = output["execution_count"]
+    return kept
+
+
+def _joined(text: str | list[str]) -> str:
+    return text if isinstance(text, str) else "".join(text)
+
+
+def _split(text: str) -> list[str]:
+    return text.splitlines(keepends=True)
+
+
+def _stored(kind: str, text: str) -> str | list[str]:
+    return text.strip() if kind.startswith("image/") else _split(text)
+
+
+def _overwritten(text: str) -> str:
+    """What a terminal would show: a carriage return overwrites its line."""
+    return re.sub(r"^.*\r(?=[^\n])", "", text.replace("\r\n", "\n"), flags=re.MULTILINE)
+
+
+def faults(cell: Json, outputs: list[Json]) -> Iterator[str]:
+    """Why a cell's outputs, as they came from the kernel, cannot be saved."""
+    if outputs and "setup" in cell["metadata"].get("tags", []):
+        yield "is the setup cell and shows something: it must find iocourse installed, and stay silent"
+    for output in outputs:
+        if output["output_type"] == "stream" and output["name"] == "stderr":
+            yield f"writes to standard error: {_joined(output['text']).strip()[:200]}"
+        if "data" in output:
+            yield from _data_faults(output["data"])
+    text = json.dumps(normalise(outputs))
+    address = _ADDRESS.search(text)
+    if address:
+        yield f"shows a memory address ({address[0]}), which differs in every run: give the object a __repr__"
+
+
+def _data_faults(data: Json) -> Iterator[str]:
+    for kind, value in data.items():
+        text = _joined(value) if isinstance(value, str | list) else ""
+        if "javascript" in kind or "plotly" in kind or "bokeh" in kind or "<script" in text.lower():
+            yield f"shows JavaScript ({kind}); saved outputs are PNG and plain text"
+    if "image/png" in data:
+        size = len(base64.b64decode(_joined(data["image/png"])))
+        if size > LARGEST_PNG:
+            yield f"shows a PNG of {size} bytes; allowed are {LARGEST_PNG}: draw it smaller or at a lower dpi"
+    elif not any(kind in data and not _NO_VIEW.match(_joined(data[kind])) for kind in KEPT):
+        yield f"shows only {', '.join(sorted(data))}; a saved output needs PNG or plain text beside it"

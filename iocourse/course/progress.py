@@ -1,0 +1,217 @@
+"""What a student has seen, tried and solved: one small JSON file, written whole, never lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from iocourse.course.checkout import Refused, write_whole
+
+STATUSES = ("seen", "tried", "solved")  # each one includes those before it
+FORMAT = 1
+Entry = dict[str, Any]
+Progress = dict[str, Entry]
+
+
+def home() -> Path:
+    """The folder of the course's own files: IOCOURSE_HOME, else the user's data folder on this system."""
+    if os.environ.get("IOCOURSE_HOME"):
+        return Path(os.environ["IOCOURSE_HOME"]).expanduser()
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
+    elif sys.platform == "darwin":
+        base = "~/Library/Application Support"
+    else:
+        base = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(base).expanduser() / "iocourse"
+
+
+def location() -> Path:
+    """The progress file, whether it exists yet or not."""
+    return home() / "progress.json"
+
+
+def load() -> Progress:
+    """The recorded exercises by id. A file that cannot be read as progress is set aside with a warning."""
+    path = location()
+    try:
+        return parse(path.read_text(encoding="utf-8"), str(path))
+    except FileNotFoundError:
+        return {}
+    except (Refused, UnicodeDecodeError) as error:
+        aside = _free_name(path, "unreadable")
+        path.replace(aside)
+        warnings.warn(f"progress starts afresh; the old file is kept at {aside} ({error})", stacklevel=2)
+        return {}
+
+
+def _free_name(path: Path, what: str) -> Path:
+    """A name beside `path` that is not taken yet."""
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    names = (path.with_name(f"{path.stem}.{what}-{stamp}-{n}.json") for n in range(1, 1000))
+    return next(name for name in names if not name.exists())
+
+
+def parse(text: str, name: str) -> Progress:
+    """The exercises of a progress file.
+
+    Args:
+        text: the file's text.
+        name: what messages call the file.
+
+    Raises:
+        Refused: not a progress file; the message says where and what.
+    """
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise Refused(f"{name} is not JSON: {error}") from None
+    facts = data if isinstance(data, dict) else {}
+    if facts.get("format") != FORMAT or not isinstance(facts.get("exercises"), dict):
+        raise Refused(f'{name} is no progress file: expected {{"format": {FORMAT}, "exercises": {{…}}}}')
+    for key, entry in data["exercises"].items():
+        _refuse_faults(key, entry, name)
+    return dict(data["exercises"])
+
+
+def _refuse_faults(key: str, entry: Any, name: str) -> None:
+    if not isinstance(entry, dict) or entry.get("status") not in STATUSES:
+        came = entry.get("status") if isinstance(entry, dict) else entry
+        raise Refused(f"{name}: exercise {key!r} has status {came!r}; allowed: {', '.join(STATUSES)}")
+    for field in ("attempts", "hints"):
+        count = entry.get(field)
+        if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+            raise Refused(f"{name}: exercise {key!r} has {field} {count!r}; allowed: a whole number from 0")
+
+
+def dump(progress: Progress) -> str:
+    """The text of a progress file."""
+    return json.dumps({"format": FORMAT, "exercises": progress}, indent=1, sort_keys=True) + "\n"
+
+
+def record(exercise_id: str, status: str, *, hint: int = 0, prediction: Any = None) -> Entry:
+    """Note that an exercise was seen, tried or solved, and return what is now known about it.
+
+    Args:
+        exercise_id: such as ``4.2``.
+        status: ``seen`` (a hint or a prediction), ``tried`` (a failed check) or ``solved`` (a passed one).
+            Tried and solved count as an attempt until it is solved. A status never gets worse.
+        hint: level of a hint just shown, from 1.
+        prediction: what the student predicted, as JSON can hold it; the first prediction stays.
+
+    Raises:
+        ValueError: an unknown status.
+    """
+    if status not in STATUSES:
+        raise ValueError(f"status {status!r} is unknown; allowed: {', '.join(STATUSES)}")
+    try:
+        with _alone():
+            progress = load()
+            entry = progress[exercise_id] = _advanced(progress.get(exercise_id), status, hint, prediction)
+            write_whole(location(), dump(progress))
+    except OSError as error:  # a read-only disk must not stop a lesson
+        warnings.warn(f"progress could not be written: {error}", stacklevel=2)
+        return _advanced(None, status, hint, prediction)
+    return entry
+
+
+def _advanced(entry: Entry | None, status: str, hint: int, prediction: Any) -> Entry:
+    old = entry or {"status": "seen", "attempts": 0, "hints": 0}
+    new = old | {"status": _better(old["status"], status), "hints": max(old["hints"], hint)}
+    new["attempts"] = old["attempts"] + (status != "seen" and old["status"] != "solved")
+    if prediction is not None:
+        new.setdefault("prediction", prediction)
+    return new
+
+
+def _better(a: str, b: str) -> str:
+    return max(a, b, key=STATUSES.index)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Keep a second notebook from writing between our reading and our writing."""
+    lock = location().with_suffix(".lock")
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    for _ in range(100):
+        try:
+            os.close(os.open(lock, os.O_CREAT | os.O_EXCL))
+            break
+        except FileExistsError:
+            time.sleep(0.02)
+    # After two seconds whoever held the lock has died with it: go on, and take it away below.
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
+
+
+def merge(mine: Progress, other: Progress) -> Progress:
+    """Both together: the better status and the higher counts win; of two predictions mine stays."""
+    return {key: _merged(mine.get(key), other.get(key)) for key in sorted({*mine, *other})}
+
+
+def _merged(mine: Entry | None, other: Entry | None) -> Entry:
+    if mine is None or other is None:
+        return dict(mine or other or {})
+    new = other | mine | {"status": _better(mine["status"], other["status"])}
+    return new | {field: max(mine[field], other[field]) for field in ("attempts", "hints")}
+
+
+def export_to(path: Path) -> int:
+    """Write the progress to `path`, to carry it to another machine; returns how many exercises it holds."""
+    progress = load()
+    write_whole(path, dump(progress))
+    return len(progress)
+
+
+def import_from(path: Path) -> int:
+    """Merge the progress at `path` into this machine's; returns how many exercises are known now.
+
+    Raises:
+        Refused: `path` cannot be read or is no progress file; nothing has changed then.
+    """
+    try:
+        other = parse(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused(f"{path} cannot be read: {error}") from None
+    with _alone():
+        merged = merge(load(), other)
+        write_whole(location(), dump(merged))
+    return len(merged)
+
+
+def reset() -> Path | None:
+    """Start afresh; returns where the old file is kept, None where there was none."""
+    path = location()
+    if not path.exists():
+        return None
+    backup = _free_name(path, "backup")
+    path.replace(backup)
+    return backup
+
+
+def table(progress: Progress, known: tuple[str, ...] = ()) -> str:
+    """The progress as plain text, one exercise a line; with those of `known` that were not begun."""
+    ids = sorted({*progress, *known}, key=_by_number)
+    if not ids:
+        return "No exercise has been begun yet."
+    blank: Entry = {"status": "-", "attempts": 0, "hints": 0}
+    rows = [(key, progress.get(key, blank)) for key in ids]
+    lines = [f"{key:<10} {e['status']:<8} {e['attempts']:>8} {e['hints']:>6}" for key, e in rows]
+    solved = sum(entry["status"] == "solved" for _, entry in rows)
+    head = f"{'exercise':<10} {'status':<8} {'attempts':>8} {'hints':>6}"
+    return "\n".join([head, *lines, f"{solved} of {len(rows)} solved"])
+
+
+def _by_number(key: str) -> tuple[tuple[int, int | str], ...]:
+    """Sort 2.10 after 2.9, and names after numbers."""
+    return tuple((0, int(part)) if part.isdigit() else (1, part) for part in key.split("."))

@@ -1,0 +1,433 @@
+"""The builder: one source, two notebooks, the same bytes every time; nothing is written when a cell fails."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from iocourse.cli import main
+from iocourse.course import execution, lint, release, source
+from iocourse.course.checkout import Project, Refused, read_project
+
+FIXTURE = Path(__file__).parents[1] / "notebooks" / "fixture_lesson.py"
+PROJECT = Project("owner/repo", "v1.2.3")
+PYPROJECT = '[project]\nname = "iocourse"\nversion = "1.2.3"\n'
+URLS = '[project.urls]\nRepository = "https://github.com/owner/repo"\n'
+TITLE = "# %% [markdown]\n# # Title\n\n"
+
+
+@pytest.fixture
+def course(tmp_path, monkeypatch):
+    """A checkout with one lesson, the current folder."""
+    (tmp_path / "pyproject.toml").write_text(PYPROJECT + URLS)
+    (tmp_path / "lessons").mkdir()
+    (tmp_path / "solutions").mkdir()
+    (tmp_path / "solutions" / "00_sum.py").write_text(FIXTURE.read_text())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def build(tmp_path, text):
+    path = tmp_path / "00_sum.py"
+    path.write_text(text)
+    return release.build(path, Path("00_sum.py"), PROJECT)
+
+
+def cell(notebook, cell_id):
+    return next(c for c in notebook["cells"] if c["id"] == cell_id)
+
+
+def text(notebook):
+    return "\n".join("".join(c["source"]) for c in notebook["cells"])
+
+
+def differing_lines(a, b):
+    return sum(x != y for x, y in zip(a.splitlines(), b.splitlines(), strict=True))
+
+
+# --- the two sides ---------------------------------------------------------------------------------------
+
+
+def test_the_solved_side_has_the_answer_and_no_marker(tmp_path):
+    lesson = build(tmp_path, FIXTURE.read_text())
+    assert "c = a + b" in text(lesson.solved)
+    assert 'predict("2 + 3 =", 5)' in text(lesson.solved)
+    assert "SOLUTION" not in text(lesson.solved) and "#>" not in text(lesson.solved)
+
+
+def test_the_student_side_has_a_stub_and_no_answer(tmp_path):
+    student = build(tmp_path, FIXTURE.read_text()).student
+    stub = "    # YOUR CODE HERE - one line is enough\n    raise NotImplementedError"
+    assert "".join(cell(student, "ex-0-1")["source"]).endswith(stub)
+    assert (
+        "c = a + b" not in text(student)
+        and ", 5)" not in text(student)
+        and "add(20, 22)" not in text(student)
+    )
+    assert 'predict("2 + 3 =")' in text(student)
+    assert all(not c.get("outputs") for c in student["cells"])
+
+
+@pytest.mark.parametrize("mark", ["#>", "# >"])
+def test_a_formatter_does_not_hand_out_replaced_lines(tmp_path, mark):
+    """`ruff format` writes `# >` for `#>`."""
+    lesson = build(tmp_path, f"{TITLE}# %%\nx = 42  {mark} x = ...\ny = 1  {mark}\n")
+    assert "42" not in text(lesson.student) and "x = ..." in text(lesson.student)
+    assert "y" not in text(lesson.student).splitlines()[-1]
+    assert text(lesson.solved).endswith("x = 42\ny = 1")
+
+
+def test_named_cells_keep_their_name(tmp_path):
+    lesson = build(tmp_path, FIXTURE.read_text())
+    for side in (lesson.solved, lesson.student):
+        assert cell(side, "ex-0-1")["metadata"]["name"] == "ex-0.1"
+        assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", c["id"]) for c in side["cells"])
+
+
+def test_both_notebooks_are_valid_for_nbformat(tmp_path):
+    nbformat = pytest.importorskip("nbformat")
+    lesson = build(tmp_path, FIXTURE.read_text())
+    for side in (lesson.solved, lesson.student):
+        nbformat.validate(nbformat.reads(release.to_text(side), as_version=4))
+
+
+def test_the_text_is_what_nbformat_would_write(tmp_path):
+    nbformat = pytest.importorskip("nbformat")
+    made = release.to_text(build(tmp_path, FIXTURE.read_text()).student)
+    assert nbformat.writes(nbformat.reads(made, as_version=4)).rstrip("\n") == made.rstrip("\n")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("# A picture, and a value.", "# A picture and a value."),
+        ("print(question, answer)", "print(question)"),
+        ("# Difficulty 1 of 5", "# Difficulty 2 of 5"),
+        ('"""The sum', '"""Sum'),
+    ],
+)
+def test_one_changed_line_is_one_changed_line_in_each_notebook(tmp_path, old, new):
+    before, after = (build(tmp_path, t) for t in (FIXTURE.read_text(), FIXTURE.read_text().replace(old, new)))
+    for side in ("solved", "student"):
+        a, b = (release.to_text(getattr(lesson, side)) for lesson in (before, after))
+        assert differing_lines(a, b) == 1
+
+
+def test_a_new_cell_moves_no_id_beyond_the_next_named_cell(tmp_path):
+    more = FIXTURE.read_text().replace(
+        "# %% [markdown]\n# ## Exercise 0.1", "# %%\n7\n\n# %% [markdown]\n# ## Exercise 0.1"
+    )
+    before, after = (build(tmp_path, t).solved["cells"] for t in (FIXTURE.read_text(), more))
+    assert len(after) == len(before) + 1
+    at = [c["id"] for c in before].index("ex-0-1")
+    assert [c["id"] for c in before[at:]] == [c["id"] for c in after[at + 1 :]]
+
+
+def test_the_parser_agrees_with_jupytext():
+    jupytext = pytest.importorskip("jupytext")
+    theirs = jupytext.reads(FIXTURE.read_text(), "py:percent").cells
+    ours = source.parse(FIXTURE.read_text(), FIXTURE)
+    assert [(c.kind, "\n".join(c.lines), list(c.tags), c.name) for c in ours] == [
+        (c.cell_type, c.source, c.metadata.get("tags", []), c.metadata.get("name", "")) for c in theirs
+    ]
+
+
+# --- setup cell and links --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", ['# %% tags=["setup"]\nimport os\n', ""])
+def test_the_first_code_cell_installs_the_tagged_version(tmp_path, given):
+    lesson = build(tmp_path, f"{TITLE}{given}# %%\nx = 1\n")
+    first = next(c for c in lesson.student["cells"] if c["cell_type"] == "code")
+    lines = "".join(first["source"]).splitlines()
+    assert first["id"] == "setup"
+    assert 'if importlib.util.find_spec("iocourse") is None:' in lines
+    assert '    %pip install -q "iocourse @ git+https://github.com/owner/repo@v1.2.3"' in lines
+    assert ("import os" in lines) == bool(given)
+
+
+def test_the_title_links_to_both_notebooks_in_colab(tmp_path):
+    title = "".join(build(tmp_path, FIXTURE.read_text()).student["cells"][0]["source"])
+    for folder in ("lessons", "solutions"):
+        assert (
+            f"https://colab.research.google.com/github/owner/repo/blob/v1.2.3/{folder}/00_sum.ipynb" in title
+        )
+
+
+@pytest.mark.parametrize(
+    "urls", ["", URLS.replace("github.com", "example.org"), URLS.replace("owner/repo", "OWNER/REPO")]
+)
+@pytest.mark.parametrize("option", [[], ["--check"]])
+def test_without_a_repository_release_names_the_line_to_add(course, capsys, urls, option):
+    (course / "pyproject.toml").write_text(PYPROJECT + urls)
+    assert main(["release", *option]) == 2
+    said = capsys.readouterr().err
+    assert 'Repository = "https://github.com/OWNER/REPO"' in said and "[project.urls]" in said
+    assert said.count("\n") == 1 and not list(course.rglob("*.ipynb"))
+
+
+def test_without_a_version_release_says_so(course):
+    (course / "pyproject.toml").write_text('[project]\nname = "iocourse"\n' + URLS)
+    with pytest.raises(Refused, match="version = "):
+        read_project(course)
+
+
+# --- sources that are refused ----------------------------------------------------------------------------
+
+BAD = {
+    "text before": "x = 1\n",
+    "must be the title": "# %%\nx = 1\n",
+    "unknown; allowed: setup": f'{TITLE}# %% tags=["solution_only"]\nx = 1\n',
+    "option 'tag' is unknown": f'{TITLE}# %% tag=["setup"]\nx = 1\n',
+    "allowed is # %%": f"{TITLE}# %%timeit\nx = 1\n",
+    "start of its line": f"{TITLE}# %%\nif True:\n    # %% no\n    pass\n",
+    "must start with '# '": "# %% [markdown]\n# # Title\nx = 1\n",
+    "must alternate": f"{TITLE}# %%\ndef f():\n    ### END SOLUTION\n    pass\n",
+    "without ### END": f"{TITLE}# %%\ndef f():\n    ### BEGIN SOLUTION\n    pass\n",
+    "Run all": f"{TITLE}# %%\n### BEGIN SOLUTION\nx = 1\n### END SOLUTION\n",
+    "answer would be handed out": f'{TITLE}# %% tags=["exercise"] name="ex-1"\nx = 1\n',
+    "needs a name": f'{TITLE}# %% tags=["exercise"]\nx = 1  #> x = 2\n',
+    "two cells have the id": f'{TITLE}# %% name="a.b"\n1\n# %% name="a-b"\n2\n',
+    "must be the first code cell": f'{TITLE}# %%\n1\n# %% tags=["setup"]\n2\n',
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_a_faulty_source_is_refused_with_its_line(tmp_path, message):
+    with pytest.raises(source.SourceError, match=r"^00_sum\.py:\d+: ") as caught:
+        build(tmp_path, BAD[message])
+    assert message in str(caught.value)
+
+
+# --- running and saving ----------------------------------------------------------------------------------
+
+
+def write(course, old, new):
+    path = course / "solutions" / "00_sum.py"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+
+
+def solved(course):
+    return json.loads((course / "solutions" / "00_sum.ipynb").read_text())
+
+
+def files(course):
+    return {p: p.read_bytes() for p in sorted(course.rglob("*")) if p.is_file()}
+
+
+def test_release_runs_once_and_repeats_byte_for_byte(course, capsys, monkeypatch):
+    assert main(["release"]) == 0
+    before = files(course)
+    assert cell(solved(course), "check-0-1")["outputs"][0]["text"] == ["0.1: every property holds\n"]
+    ramp = next(c for c in solved(course)["cells"] if any("grey" in line for line in c["source"]))["outputs"]
+    assert set(ramp[0]["data"]) == {"image/png", "text/plain"}
+
+    ran = []
+    monkeypatch.setattr(release, "run_solved", lambda lesson, root: ran.append(lesson.stem))
+    assert main(["release"]) == 0 and not ran and files(course) == before
+    write(course, "# A picture, and", "# One picture, and")  # prose only: nothing runs, the outputs stay
+    assert main(["release"]) == 0 and not ran
+    monkeypatch.undo()
+    monkeypatch.chdir(course)
+    write(course, "# One picture, and", "# A picture, and")
+    assert main(["release", "--execute"]) == 0
+    assert files(course) == before
+    assert "up to date" in capsys.readouterr().out
+
+
+def test_changed_code_is_run_again(course):
+    main(["release"])
+    write(course, "add(20, 22)", "add(20, 23)")
+    main(["release"])
+    assert solved(course)["cells"][-2]["outputs"][0]["data"]["text/plain"] == ["43"]
+
+
+def test_a_failing_cell_stops_release_and_leaves_every_file_alone(course, capsys):
+    main(["release"])
+    write(course, "c = a + b", "c = a - b")
+    (course / "solutions" / "01_more.py").write_text(FIXTURE.read_text())
+    before = files(course)
+    assert main(["release"]) == 1
+    said = capsys.readouterr().err
+    assert 'solutions/00_sum.ipynb: cell 5 (id check-0-1): check("0.1"' in said
+    assert "AssertionError: 0.1" in said and "\x1b" not in said
+    assert files(course) == before
+
+
+def test_a_cell_that_never_ends_is_named(course, capsys, monkeypatch):
+    monkeypatch.setattr(execution, "CELL_TIMEOUT", 2)
+    write(course, "add(20, 22)", "while True: pass")
+    assert main(["release"]) == 1
+    said = capsys.readouterr().err
+    assert "while True: pass" in said and "timed out" in said
+
+
+def test_a_setup_cell_that_shows_something_is_refused(course, capsys):
+    """It would be the log of an installation."""
+    write(course, "import os", "import os; print(1)")
+    assert main(["release"]) == 1
+    assert "(id setup)" in (said := capsys.readouterr().err) and "must find iocourse installed" in said
+
+
+OUTPUTS = {
+    "from IPython.display import HTML, Javascript as J; J('1')": "shows JavaScript (application/javascript)",
+    "HTML('<script>1</script>')": "shows JavaScript (text/html)",
+    "HTML('<b>1</b>')": "shows only text/html, text/plain",
+    "object()": "shows a memory address (at 0x",
+    "import sys; print('careful', file=sys.stderr)": "writes to standard error: careful",
+    "Image(chunk(b'', os.urandom(62_000)), format='png')": "shows a PNG of 62008 bytes; allowed are 61440",
+}
+
+
+def test_outputs_that_cannot_be_saved_are_refused_with_their_cell(course, capsys):
+    """One run for all: each fault is reported."""
+    write(course, '# %% tags=["solution-only"]\nadd(20, 22)', "# %%\n" + "\n\n# %%\n".join(OUTPUTS))
+    assert main(["release"]) == 1
+    said = capsys.readouterr().err
+    for code, message in OUTPUTS.items():
+        assert f"): {code}\n  {message}" in said
+    assert not list(course.rglob("*.ipynb"))
+
+
+def test_widgets_leave_their_picture_and_their_text(course):
+    pytest.importorskip("ipywidgets")
+    write(course, "add(20, 22)", "import ipywidgets\nipywidgets.interactive_output(print, {}); "
+          "print('a'); print('b')\nipywidgets.IntSlider(3)")  # fmt: skip
+    main(["release"])
+    shown = solved(course)["cells"][-2]["outputs"]
+    assert shown[0]["output_type"] == "stream" and shown[0]["text"][-2:] == ["a\n", "b\n"]
+    assert set(shown[-1]["data"]) == {"text/plain"}
+    assert "widgets" not in solved(course)["metadata"]
+
+
+def test_streams_are_merged_and_carriage_returns_applied():
+    pieces = [{"output_type": "stream", "name": name, "text": text}
+              for name, text in (("stdout", "a"), ("stderr", "x\n"), ("stdout", "10 %\r20 %\n"))]  # fmt: skip
+    assert [(o["name"], o["text"]) for o in execution.normalise(pieces)] == [
+        ("stdout", ["20 %\n"]), ("stderr", ["x\n"])]  # fmt: skip
+
+
+def test_an_expected_exception_is_kept_without_its_paths():
+    error = {
+        "output_type": "error",
+        "ename": "FastMemoryFull",
+        "evalue": "no room",
+        "traceback": ["/home/me"],
+    }
+    assert execution.normalise([error])[0]["traceback"] == ["FastMemoryFull: no room"]
+
+
+# --- release --check -------------------------------------------------------------------------------------
+
+RECORD = {"date": "2026-01-01", "cores": 2, "repeats": 3, "versions": {"Python": "3.11.2"},
+          "notebooks": {"00_sum": {"seconds": [1.0], "median_s": 1.04}}}  # fmt: skip
+
+
+@pytest.fixture
+def released(course):
+    """The same, released, with run times recorded."""
+    (course / release.TIMES).parent.mkdir(parents=True)
+    (course / release.TIMES).write_text(json.dumps(RECORD))
+    (course / "README.md").write_text(f"# x\n{release.TABLE_START}\n{release.TABLE_END}\nend\n")
+    assert main(["release"]) == 0
+    return course
+
+
+def checked(capsys):
+    code = main(["release", "--check"])
+    said = capsys.readouterr()
+    return code, said.out + said.err
+
+
+def test_check_is_content_with_what_release_wrote(released, capsys):
+    code, said = checked(capsys)
+    assert code == 0, said
+    assert "| 00_sum | 1.0 |" in (released / "README.md").read_text()
+    assert (released / "README.md").read_text().endswith(f"{release.TABLE_END}\nend\n")
+
+
+def test_check_names_a_stale_notebook_and_changes_nothing(released, capsys):
+    write(released, "# A picture, and", "# One picture, and")
+    before = files(released)
+    code, said = checked(capsys)
+    assert code == 1 and "solutions/00_sum.ipynb is stale" in said and "lessons/00_sum.ipynb is stale" in said
+    assert files(released) == before
+
+
+def test_check_finds_each_kind_of_staleness(released, capsys):
+    lesson = released / "lessons" / "00_sum.ipynb"
+    kept = lesson.read_text()
+    lesson.write_text(kept.replace("YOUR CODE", "MY CODE"))
+    assert "lessons/00_sum.ipynb is stale" in checked(capsys)[1]
+    lesson.write_text(kept)
+    (released / "lessons" / "07_old.ipynb").write_text("{}")
+    assert "lessons/07_old.ipynb has no source" in checked(capsys)[1]
+    (released / "lessons" / "07_old.ipynb").unlink()
+    (released / "README.md").write_text((released / "README.md").read_text().replace("1.0", "0.5"))
+    assert "table of run times is stale" in checked(capsys)[1]
+    (released / "README.md").write_text("no markers")
+    assert "README.md has no lines" in checked(capsys)[1]
+    (released / release.TIMES).unlink()
+    assert "does not exist; run: iocourse bench notebooks" in checked(capsys)[1]
+
+
+def test_check_wants_every_notebook_timed(released, capsys):
+    (released / release.TIMES).write_text(json.dumps(RECORD | {"notebooks": {}}))
+    assert "times other notebooks than there are" in checked(capsys)[1]
+
+
+def test_release_of_one_lesson_and_of_none(course, capsys):
+    assert main(["release", "--only", "07"]) == 2
+    assert "there are: 00_sum" in capsys.readouterr().err
+
+
+# --- the linter ------------------------------------------------------------------------------------------
+
+
+def linted(text):
+    return "\n".join(lint.problems(source.parse(text, FIXTURE), Path("00_sum.py")))
+
+
+def test_the_fixture_lesson_has_all_parts():
+    assert linted(FIXTURE.read_text()) == ""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("**What you will learn**", "**Contents**", 'no "what you will learn"'),
+        ("**Prerequisites**", "**Before**", 'no "prerequisites"'),
+        ("## Misconceptions", "## Errors", 'no "misconceptions"'),
+        ("## Take-away", "## End", 'no "take-away"'),
+        ("## References", "## Literature", 'no "references"'),
+        ("[notation](notation.md)", "notation", "no link to the notation page"),
+        ('predict("2 + 3 =", 5)  # > predict("2 + 3 =")', "pass", "no predict"),
+        ("5 minutes", "a while", "how many minutes the lesson takes"),
+        ("Difficulty 1 of 5", "Easy", "exercise ex-0.1: the text before it does not say its difficulty"),
+        (", 2 minutes", "", "exercise ex-0.1: the text before it does not say its minutes"),
+        ('tags=["exercise"] ', "", "no exercise"),
+        ("## Take-away", "## Take-away!", "exclamation mark in the heading"),
+        ("## Take-away", "## Take-away \N{ROCKET}", "emoji in the heading"),
+    ],
+)
+def test_the_linter_names_what_is_missing(old, new, complaint):
+    text = FIXTURE.read_text()
+    assert old in text
+    assert re.search(
+        rf"^00_sum\.py:\d+: .*{re.escape(complaint)}", linted(text.replace(old, new)), re.MULTILINE
+    )
+
+
+def test_mathematical_signs_are_no_emoji():
+    assert "emoji" not in linted(
+        FIXTURE.read_text().replace("## Take-away", "## Take-away: N²d × ∂L/∂X → √M")
+    )
+
+
+def test_check_reports_what_the_linter_finds(released, capsys):
+    write(released, "# ## Misconceptions", "# ## Errors")
+    main(["release"])
+    code, said = checked(capsys)
+    assert code == 1 and 'solutions/00_sum.py:1: no "misconceptions"' in said

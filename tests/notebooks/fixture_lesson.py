@@ -1,0 +1,79 @@
+# %% [markdown]
+# # Adding two numbers
+#
+# **What you will learn**: what the builder does with a source.
+#
+# **Prerequisites**: none. **Time**: 5 minutes. Signs are explained on the [notation](notation.md) page.
+
+# %% tags=["setup"]
+import os
+import struct
+import zlib
+
+from IPython.display import Image
+
+
+def check(exercise_id, function, *numbers, answer):
+    """A check as the lessons have them: it raises only where IOCOURSE_STRICT asks for it."""
+    try:
+        passed = function(*numbers) == answer
+    except NotImplementedError:
+        passed = False
+    print(f"{exercise_id}:", "every property holds" if passed else "not yet")
+    if not passed and os.environ.get("IOCOURSE_STRICT") == "1":
+        raise AssertionError(exercise_id)
+
+
+def predict(question, answer=None):
+    print(question, answer)
+
+
+# %% tags=["predict"]
+predict("2 + 3 =", 5)  # > predict("2 + 3 =")
+
+# %% [markdown]
+# ## Exercise 0.1
+#
+# Difficulty 1 of 5, 2 minutes.
+
+
+# %% tags=["exercise"] name="ex-0.1"
+def add(a, b):
+    """The sum of two numbers."""
+    ### BEGIN SOLUTION one line is enough
+    c = a + b
+    return c
+    ### END SOLUTION
+
+
+# %% tags=["check"] name="check-0.1"
+check("0.1", add, 2, 3, answer=5)
+
+# %% [markdown]
+# A picture, and a value.
+
+
+# %%
+def chunk(kind, data):
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+header = chunk(b"IHDR", struct.pack(">2I5B", 8, 8, 8, 0, 0, 0, 0))
+pixels = chunk(b"IDAT", zlib.compress((b"\0" + bytes(range(0, 256, 32))) * 8))
+Image(b"\x89PNG\r\n\x1a\n" + header + pixels + chunk(b"IEND", b""), alt="a grey ramp")
+
+# %% tags=["solution-only"]
+add(20, 22)
+
+# %% [markdown]
+# ## Misconceptions
+#
+# None that matter here.
+#
+# ## Take-away
+#
+# One source, two notebooks.
+#
+# ## References
+#
+# The builder itself.
