@@ -141,7 +141,7 @@ def limits(weights: Weights, vocab: Mapping[str, int], tokens: list[str], trace:
     return {
         "length": "The sentence model was fine-tuned on sequences of at most 128 tokens, and its package "
         "cuts at 256; positions up to 512 come from pre-training. On this longer text heads that go by "
-        "position are disturbed in the first 128 rows. Measured on head 2 of layer 0, the previous-token head:",
+        "position are disturbed in the first 128 rows. Measured on head 2 of layer 0 (previous token):",
         "share_previous_in_the_first_128_rows": _share_previous(P[:TRAINED_LENGTH]),
         "share_previous_in_the_first_128_rows_if_the_text_ends_there": _share_previous(
             softmax(scaled_logits(short.Q[pair], short.K[pair]))
