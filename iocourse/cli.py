@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from iocourse import __version__
-from iocourse.course.checkout import Refused, find_checkout, write_whole
+from iocourse.course.checkout import Refused, exercise_ids, find_checkout, write_whole
 
 Handler = Callable[[argparse.Namespace], int]
 
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parsed.extra = extra
     try:
         return int(parsed.handler(parsed))
-    except Refused as error:
+    except (Refused, OSError) as error:
         print(f"iocourse {parsed.command}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -155,8 +155,15 @@ def _progress(arguments: argparse.Namespace) -> int:
         facts = {"path": str(progress.location()), "exercises": progress.load()}
         print(json.dumps(facts, indent=1, sort_keys=True))
     else:
-        print(f"{progress.location()}\n\n{progress.table(progress.load())}")
+        print(f"{progress.location()}\n\n{progress.table(progress.load(), _known_exercises())}")
     return 0
+
+
+def _known_exercises() -> tuple[str, ...]:
+    try:
+        return exercise_ids(find_checkout())
+    except Refused:  # installed without the lessons
+        return ()
 
 
 def _release(arguments: argparse.Namespace) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tempfile
@@ -88,6 +89,15 @@ def read_project(root: Path) -> Project:
     if "version" not in table:
         raise Refused(f'in {root / "pyproject.toml"} add under [project] the line: version = "0.1.0"')
     return Project(match[1], f"v{table['version']}")
+
+
+def exercise_ids(root: Path) -> tuple[str, ...]:
+    """The ids of all exercises in the student's notebooks: a cell named ``ex-4.2`` is exercise ``4.2``."""
+    notebooks = (
+        json.loads(path.read_text(encoding="utf-8")) for path in sorted(root.glob("lessons/*.ipynb"))
+    )
+    cells = (cell["metadata"] for notebook in notebooks for cell in notebook["cells"])
+    return tuple(c["name"].removeprefix("ex-") for c in cells if "exercise" in c.get("tags", ()))
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -1,0 +1,162 @@
+"""Progress is one small file that is written whole and never lost."""
+
+import json
+import multiprocessing
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from iocourse.course import progress
+from iocourse.course.checkout import Refused
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("IOCOURSE_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def test_without_a_file_nothing_is_known_and_nothing_is_written(home):
+    assert progress.load() == {} and not home.exists()
+
+
+def test_a_record_is_read_back(home):
+    progress.record("4.2", "tried")
+    assert progress.load() == {"4.2": {"status": "tried", "attempts": 1, "hints": 0}}
+    assert [path.name for path in home.iterdir()] == ["progress.json"]
+
+
+def test_a_status_never_gets_worse_and_attempts_end_with_the_solution():
+    for status in ("seen", "tried", "tried", "solved", "tried", "seen"):
+        entry = progress.record("4.2", status)
+    assert entry == {"status": "solved", "attempts": 3, "hints": 0}
+
+
+def test_hints_keep_the_highest_level_and_the_first_prediction_stays():
+    progress.record("4.2", "seen", hint=2, prediction=8)
+    entry = progress.record("4.2", "seen", hint=1, prediction=4)
+    assert entry == {"status": "seen", "attempts": 0, "hints": 2, "prediction": 8}
+
+
+def test_an_unknown_status_is_refused(home):
+    with pytest.raises(ValueError, match="'done' is unknown; allowed: seen, tried, solved"):
+        progress.record("4.2", "done")
+    assert not home.exists()
+
+
+@pytest.mark.parametrize("broken", ["", "{", "[]", '{"format": 2, "exercises": {}}', "\x00",
+                                    '{"format": 1, "exercises": {"4.2": {"status": "done"}}}'])  # fmt: skip
+def test_a_broken_file_is_set_aside_not_lost(home, broken):
+    home.mkdir()
+    progress.location().write_text(broken)
+    with pytest.warns(UserWarning, match="kept at .*unreadable"):
+        progress.record("1.1", "solved")
+    assert list(progress.load()) == ["1.1"]
+    assert [path.read_text() for path in home.glob("progress.unreadable-*.json")] == [broken]
+
+
+def test_a_write_that_fails_leaves_the_old_file(home, monkeypatch):
+    progress.record("1.1", "solved")
+    before = progress.location().read_bytes()
+    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.warns(UserWarning, match="could not be written: disk full"):
+        assert progress.record("1.2", "solved")["status"] == "solved"
+    assert progress.location().read_bytes() == before
+    assert [path.name for path in home.iterdir()] == ["progress.json"]
+
+
+def _record_many(numbers):
+    for n in numbers:
+        progress.record(f"1.{n}", "solved")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
+def test_two_notebooks_at_once_lose_nothing():
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=_record_many, args=(range(k, 40, 2),)) for k in (0, 1)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert len(progress.load()) == 40
+
+
+def test_a_lock_left_behind_does_not_block_for_ever(home, monkeypatch):
+    monkeypatch.setattr(progress.time, "sleep", lambda _: None)
+    home.mkdir()
+    (home / "progress.lock").touch()
+    progress.record("1.1", "seen")
+    progress.record("1.2", "seen")
+    assert len(progress.load()) == 2 and not (home / "progress.lock").exists()
+
+
+def test_export_and_import_merge_with_the_better_status(tmp_path):
+    progress.record("1.1", "solved", prediction=3)
+    progress.record("1.2", "tried")
+    assert progress.export_to(tmp_path / "mine.json") == 2
+    progress.reset()
+    progress.record("1.1", "tried", hint=3)
+    progress.record("1.3", "seen")
+    assert progress.import_from(tmp_path / "mine.json") == 3
+    merged = progress.load()
+    assert merged["1.1"] == {"status": "solved", "attempts": 1, "hints": 3, "prediction": 3}
+    assert {key: entry["status"] for key, entry in merged.items()} == {
+        "1.1": "solved",
+        "1.2": "tried",
+        "1.3": "seen",
+    }
+    progress.import_from(tmp_path / "mine.json")  # twice is once
+    assert progress.load() == merged
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nonsense", "is not JSON"),
+        ('{"cells": []}', "is no progress file"),
+        ('{"format": 1, "exercises": {"4.2": 3}}', "'4.2' has status 3; allowed: seen, tried, solved"),
+        ('{"format": 1, "exercises": {"4.2": {"status": "seen", "attempts": -1}}}', "attempts -1; allowed"),
+        (
+            '{"format": 1, "exercises": {"4.2": {"status": "seen", "attempts": 1, "hints": "2"}}}',
+            "hints '2'; allowed",
+        ),
+    ],
+)
+def test_an_import_is_validated_first(tmp_path, text, message):
+    progress.record("1.1", "solved")
+    before = progress.location().read_bytes()
+    (tmp_path / "other.json").write_text(text)
+    with pytest.raises(Refused, match=message):
+        progress.import_from(tmp_path / "other.json")
+    assert progress.location().read_bytes() == before
+
+
+def test_reset_keeps_a_backup_each_time():
+    assert progress.reset() is None
+    kept = []
+    for n in (1, 2):
+        progress.record(f"1.{n}", "solved")
+        kept.append(progress.reset())
+        assert progress.load() == {}
+    assert [list(json.loads(path.read_text())["exercises"]) for path in kept] == [["1.1"], ["1.2"]]
+
+
+def test_the_table_sorts_by_number_and_lists_what_was_not_begun():
+    progress.record("2.10", "solved")
+    progress.record("2.9", "tried")
+    lines = progress.table(progress.load(), ("2.1", "2.9")).splitlines()
+    assert [line.split()[:2] for line in lines[1:-1]] == [["2.1", "-"], ["2.9", "tried"], ["2.10", "solved"]]
+    assert lines[-1] == "1 of 3 solved"
+
+
+@pytest.mark.parametrize(
+    ("platform", "variable", "expected"),
+    [("linux", "XDG_DATA_HOME", "there/iocourse"), ("win32", "LOCALAPPDATA", "there/iocourse")],
+)
+def test_the_file_lies_in_the_users_data_folder(monkeypatch, platform, variable, expected):
+    monkeypatch.delenv("IOCOURSE_HOME")
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setenv(variable, "there")
+    assert progress.location() == Path(expected, "progress.json")

@@ -1,0 +1,287 @@
+"""The command line: exit codes, one line for a bad argument, and nothing heavy loaded at the start."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+import iocourse
+from iocourse import bench, cli
+from iocourse.bench import notebooks
+from iocourse.cli import main
+from iocourse.course import lab, progress
+
+ROOT = Path(iocourse.__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("IOCOURSE_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def run(*arguments, **options):
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "iocourse", *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, env=env, **options
+    )
+
+
+def refused(capsys, *arguments):
+    """The line a bad command prints; argparse leaves by SystemExit, our own refusals return 2."""
+    try:
+        code = main(arguments)
+    except SystemExit as leave:
+        code = leave.code
+    said = capsys.readouterr()
+    assert code == 2 and said.out == "" and said.err.count("\n") == 1, said
+    return said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ([], "COMMAND"),
+        (["lesson"], "'lesson'"),
+        (["bench"], "WHAT is missing; allowed: "),
+        (["bench", "speed"], "'speed' is unknown; allowed: "),
+        (["bench", "notebooks", "--slow"], "--slow"),
+        (["doctor", "--jso"], "--jso"),
+        (["progress", "--export"], "--export"),
+        (["progress", "--reset", "--import", "x"], "--import"),
+        (["progress", "--import", "no-such-file"], "no-such-file"),
+        (["release", "now"], "now"),
+        (["grade", "somewhere", "--csv", "x"], "not built yet"),
+    ],
+)
+def test_a_bad_argument_is_named_in_one_line(capsys, arguments, part):
+    assert part in refused(capsys, *arguments)
+
+
+def test_python_m_iocourse_gives_the_same_exit_code():
+    done = run("lesson")
+    assert done.returncode == 2 and "'lesson'" in done.stderr
+    assert run("--version").stdout == f"iocourse {iocourse.__version__}\n"
+
+
+def test_help_lists_every_command_of_the_contract(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    said = capsys.readouterr().out
+    for command in ("count", "bench", "doctor", "lab", "progress", "release"):
+        assert re.search(rf"^    {command} ", said, re.MULTILINE)
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["progress"], ["bench", "-h"], ["lab", "-h"]])
+def test_the_start_loads_nothing_heavy(arguments):
+    code = (
+        f"import sys\nfrom iocourse.cli import main\ntry: main({arguments!r})\nexcept SystemExit: pass\n"
+        "print('heavy:', sorted({'matplotlib', 'torch', 'triton', 'nbformat'} & set(sys.modules)))"
+    )
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env
+    ).stdout
+    assert said.splitlines()[-1] == "heavy: []"
+
+
+def test_an_interrupt_ends_without_a_traceback(monkeypatch):
+    monkeypatch.setattr(progress, "load", lambda: (_ for _ in ()).throw(KeyboardInterrupt))
+    assert main(["progress"]) == 130
+
+
+# --- bench -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def subject(monkeypatch):
+    module = types.SimpleNamespace(
+        NAME="waiting", HELP="how long nothing takes", asked=[], show=lambda result: f"{result['s']} s"
+    )
+    module.run = lambda quick: module.asked.append(quick) or {"s": 1 if quick else 2}
+    monkeypatch.setattr(bench, "subjects", lambda: {"waiting": module})
+    return module
+
+
+def test_bench_prints_the_table_and_writes_the_numbers(subject, capsys, tmp_path):
+    assert main(["bench", "waiting", "--quick", "--json", str(tmp_path / "a" / "n.json")]) == 0
+    assert capsys.readouterr().out == "1 s\n" and subject.asked == [True]
+    assert json.loads((tmp_path / "a" / "n.json").read_text()) == {"s": 1}
+    assert main(["bench", "waiting"]) == 0 and subject.asked == [True, False]
+
+
+def test_every_module_of_bench_is_a_subject():
+    for name, module in bench.subjects().items():
+        assert name == module.NAME and module.HELP and callable(module.run) and callable(module.show)
+    assert "notebooks" in bench.subjects()
+
+
+def test_bench_notebooks_times_each_one_and_says_on_what(tmp_path, monkeypatch):
+    (tmp_path / "solutions").mkdir()
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "iocourse"\n')
+    monkeypatch.chdir(tmp_path)
+    code = {"cell_type": "code", "id": "a", "metadata": {}, "source": ["import time; time.sleep(0.2)"],
+            "outputs": [], "execution_count": None}  # fmt: skip
+    for name in ("00_a", "01_b"):
+        text = json.dumps({"cells": [code], "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+        (tmp_path / "solutions" / f"{name}.ipynb").write_text(text)
+    result = notebooks.run(quick=True)
+    assert list(result["notebooks"]) == ["00_a", "01_b"] and result["repeats"] == 1 and result["cores"] >= 1
+    assert all(0.2 < one["median_s"] < 30 for one in result["notebooks"].values())
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", result["date"]) and result["versions"]["Python"]
+    assert re.search(r"^all .* s .*median of 1", notebooks.show(result), re.MULTILINE)
+
+
+def test_bench_of_a_notebook_that_fails_names_the_cell(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(notebooks, "run", lambda quick: (_ for _ in ()).throw(cli_failure()))
+    monkeypatch.setattr(bench, "subjects", lambda: {"notebooks": notebooks})
+    assert main(["bench", "notebooks"]) == 1
+    assert "00_a.ipynb: cell 3" in capsys.readouterr().err
+
+
+def cli_failure():
+    from iocourse.course.execution import ExecutionFailed
+
+    return ExecutionFailed("00_a.ipynb: cell 3")
+
+
+# --- doctor ----------------------------------------------------------------------------------------------
+
+
+def test_doctor_prints_the_report_as_text_and_as_json(monkeypatch, capsys):
+    from iocourse import doctor
+
+    report = types.SimpleNamespace(to_json=lambda: '{"python": "3"}')
+    monkeypatch.setattr(doctor, "examine", lambda: report)
+    assert main(["doctor", "--json"]) == 0 and json.loads(capsys.readouterr().out) == {"python": "3"}
+    assert main(["doctor"]) == 0 and capsys.readouterr().out == f"{report}\n"
+
+
+# --- progress --------------------------------------------------------------------------------------------
+
+
+def test_progress_shows_the_path_and_a_table(capsys, home):
+    progress.record("4.2", "solved")
+    assert main(["progress"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"{home / 'progress.json'}\n") and re.search(
+        r"^4\.2 +solved +1 +0$", said, re.MULTILINE
+    )
+
+
+def test_progress_as_json(capsys, home):
+    progress.record("4.2", "tried")
+    assert main(["progress", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["path"] == str(home / "progress.json") and facts["exercises"]["4.2"]["status"] == "tried"
+
+
+def test_progress_travels_by_export_reset_and_import(capsys, tmp_path):
+    progress.record("4.2", "solved")
+    file = str(tmp_path / "mine.json")
+    assert main(["progress", "--export", file]) == 0
+    assert main(["progress", "--reset"]) == 0
+    backup = re.search(r"kept at (.*)$", capsys.readouterr().out, re.MULTILINE)[1]
+    assert "4.2" in Path(backup).read_text() and progress.load() == {}
+    assert main(["progress", "--import", file]) == 0 and progress.load()["4.2"]["status"] == "solved"
+
+
+def test_progress_knows_the_exercises_of_the_lessons(capsys, tmp_path, monkeypatch):
+    checkout(tmp_path, monkeypatch)
+    assert main(["progress"]) == 0
+    assert re.search(r"^0\.1 +- ", capsys.readouterr().out, re.MULTILINE)
+
+
+# --- lab -------------------------------------------------------------------------------------------------
+
+
+def checkout(folder, monkeypatch):
+    """A checkout with two lessons and a notation page, the current folder."""
+    (folder / "lessons").mkdir()
+    cell = {"cell_type": "code", "metadata": {"name": "ex-0.1", "tags": ["exercise"]}, "source": []}
+    (folder / "lessons" / "00_start_here.ipynb").write_text(json.dumps({"cells": [cell]}))
+    (folder / "lessons" / "01_next.ipynb").write_text('{"cells": []}')
+    (folder / "lessons" / "notation.md").write_text("# Notation\n")
+    (folder / "pyproject.toml").write_text('[project]\nname = "iocourse"\n')
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """The commands that would have started a server."""
+    commands = []
+
+    class Server:
+        def __init__(self, command, cwd, env):
+            commands.append((command, cwd, env["JUPYTER_TOKEN"]))
+
+        def poll(self):
+            return 0
+
+        def wait(self):
+            return 0
+
+    monkeypatch.setattr(lab.subprocess, "Popen", Server)
+    monkeypatch.setattr(lab.importlib.util, "find_spec", lambda name: name)
+    return commands
+
+
+def test_lab_copies_the_lessons_and_never_overwrites(tmp_path, monkeypatch, started, capsys):
+    root = checkout(tmp_path, monkeypatch)
+    (root / "work").mkdir()
+    (root / "work" / "01_next.ipynb").write_text("my work")
+    assert main(["lab"]) == 0
+    said = capsys.readouterr().out
+    assert "copied to work/: 00_start_here.ipynb, notation.md" in said
+    assert "kept as it is in work/: 01_next.ipynb" in said
+    assert (root / "work" / "01_next.ipynb").read_text() == "my work"
+    assert (root / "work" / "notation.md").read_text() == "# Notation\n"
+    assert main(["lab"]) == 0 and "copied" not in capsys.readouterr().out
+
+
+def test_lab_starts_jupyterlab_of_this_python_at_lesson_00(tmp_path, monkeypatch, started):
+    root = checkout(tmp_path, monkeypatch)
+    assert main(["lab", "--no-browser", "--port=9", "--ServerApp.quit_button=False"]) == 0
+    ((command, cwd, token),) = started
+    assert command[:3] == [sys.executable, "-m", "jupyterlab"] and cwd == root and len(token) == 48
+    assert "--LabApp.default_url=/lab/tree/work/00_start_here.ipynb" in command
+    assert command[-3:] == ["--no-browser", "--port=9", "--ServerApp.quit_button=False"]
+    main(["lab"])
+    assert "--no-browser" not in started[1][0] and token not in " ".join(command)
+
+
+def test_lab_without_jupyterlab_names_the_pip_command(tmp_path, monkeypatch, capsys):
+    checkout(tmp_path, monkeypatch)
+    monkeypatch.setattr(lab.importlib.util, "find_spec", lambda name: None)
+    assert 'python -m pip install "jupyterlab>=4.2"' in refused(capsys, "lab")
+    assert not (tmp_path / "work").exists()
+
+
+def test_lab_outside_a_checkout_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        "iocourse.course.checkout.__file__", str(tmp_path / "site" / "iocourse" / "course" / "x.py")
+    )
+    assert "no checkout of the course" in refused(capsys, "lab")
+
+
+def test_lab_without_lessons_says_what_makes_them(tmp_path, monkeypatch, capsys, started):
+    root = checkout(tmp_path, monkeypatch)
+    for path in (root / "lessons").iterdir():
+        path.unlink()
+    assert "iocourse release makes them" in refused(capsys, "lab") and not started
+
+
+def test_the_parser_of_count_comes_from_its_own_module(monkeypatch):
+    made = types.ModuleType("iocourse.count")
+    made.add_parser = lambda commands: commands.add_parser("count").set_defaults(handler=lambda arguments: 7)
+    monkeypatch.setitem(sys.modules, "iocourse.count", made)
+    monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: name)
+    assert main(["count"]) == 7
