@@ -160,6 +160,10 @@ def test_a_process_that_dies_says_why():
         doctor._python("-c", "raise ImportError('broken')")
 
 
+def test_no_folder_of_ours_can_hide_a_module_of_torchs():
+    assert doctor._python("-c", "import sys; print(sys.flags.safe_path)") == "True"
+
+
 def test_a_blocked_import_counts_as_not_installed(monkeypatch: pytest.MonkeyPatch):
     assert doctor.installed("numpy") == metadata.version("numpy")
     assert doctor.installed("no-such-package") is None
