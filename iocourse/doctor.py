@@ -5,6 +5,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -158,7 +159,20 @@ def _self_test(packages: dict[str, str | None]) -> str:
 
 def _install(*names: str) -> str:
     """The command that installs these packages into the Python that runs now."""
-    return "python -m pip install " + " ".join(f'"{REQUIREMENTS[name]}"' for name in names)
+    return _pip(*(REQUIREMENTS[name] for name in names))
+
+
+def _pip(*requirements: str) -> str:
+    pins = Path(__file__).parents[1] / "constraints.txt"  # beside the package in a checkout, nowhere else
+    tested = ["-c", f'"{pins}"'] if pins.exists() else []
+    return " ".join([_this_python(), "-m pip install", *tested, *(f'"{line}"' for line in requirements)])
+
+
+def _this_python() -> str:
+    """`python` where that is the one running now; else its path, as in an environment nobody activated."""
+    if not sys.executable or shutil.which("python") == sys.executable:
+        return "python"
+    return f'"{sys.executable}"' if " " in sys.executable else sys.executable
 
 
 def _advice(packages: dict[str, str | None], gpu: dict[str, str] | None, interpreter: str) -> Iterator[str]:
@@ -182,6 +196,7 @@ def _advice_on_kernels(packages: dict[str, str | None], interpreter: str) -> Ite
         yield "Triton is published for Linux only: lessons with kernels show their NumPy version here."
     problem = cannot_interpret(packages["triton"], packages["numpy"])
     if problem:
-        yield f'{problem}. Lessons with Triton kernels need: python -m pip install --upgrade "triton>=3.7"'
+        # Not a newer triton: torch asks for exactly the one it was built for.
+        yield f'{problem}. Lessons with Triton kernels need: {_this_python()} -m pip install "numpy>=2.0,<2.4"'
     elif interpreter.startswith("failed"):
         yield "Lessons with Triton kernels will not run until the interpreter passes its test."

@@ -73,7 +73,7 @@ def test_without_torch_and_triton_nothing_is_started(monkeypatch: pytest.MonkeyP
     assert report.interpreter == "skipped: triton is not installed"
     assert report.gpu is None
     assert "torch is not installed" in report.gpu_note
-    assert 'python -m pip install "torch>=2.6" "triton>=3.6"' in report.advice[-1]
+    assert f'-m pip install -c "{ROOT / "constraints.txt"}" "torch>=2.6" "triton>=3.6"' in report.advice[-1]
 
 
 def test_torch_alone_is_missing(monkeypatch: pytest.MonkeyPatch):
@@ -95,7 +95,25 @@ def test_advice_names_the_command_for_what_is_missing(monkeypatch: pytest.Monkey
     prints(monkeypatch)
     report = doctor.examine()
     assert f"{name:<12} not installed" in str(report)
-    assert f'python -m pip install "{doctor.REQUIREMENTS[name]}"' in str(report)
+    assert f'-m pip install -c "{ROOT / "constraints.txt"}" "{doctor.REQUIREMENTS[name]}"' in str(report)
+
+
+@pytest.mark.parametrize(
+    ("running", "found", "said"),
+    [
+        ("/env/bin/python", "/env/bin/python", "python"),
+        ("/env/bin/python", "/usr/bin/python", "/env/bin/python"),
+        ("/my env/bin/python", None, '"/my env/bin/python"'),
+        ("", None, "python"),
+    ],
+)
+def test_the_command_names_the_python_that_runs(
+    monkeypatch: pytest.MonkeyPatch, running: str, found: str | None, said: str
+):
+    monkeypatch.setattr(sys, "executable", running)
+    monkeypatch.setattr(doctor.shutil, "which", lambda _: found)
+    monkeypatch.setattr(doctor, "__file__", "/elsewhere/iocourse/doctor.py")  # no checkout, no constraints
+    assert doctor._install("torch") == f'{said} -m pip install "torch>=2.6"'
 
 
 def test_a_wrong_answer_fails_the_self_test(monkeypatch: pytest.MonkeyPatch):
@@ -120,7 +138,7 @@ def test_triton_before_3_7_and_numpy_from_2_4_is_named(monkeypatch: pytest.Monke
     prints(monkeypatch, kernel="")
     report = doctor.examine()
     assert report.interpreter.startswith("failed: triton 3.6.0 cannot interpret kernels with NumPy 2.5.1")
-    assert 'python -m pip install --upgrade "triton>=3.7"' in str(report)
+    assert '-m pip install "numpy>=2.0,<2.4"' in str(report)
 
 
 @pytest.mark.parametrize(
