@@ -197,6 +197,7 @@ def _advice_on_kernels(packages: dict[str, str | None], interpreter: str) -> Ite
     problem = cannot_interpret(packages["triton"], packages["numpy"])
     if problem:
         # Not a newer triton: torch asks for exactly the one it was built for.
-        yield f'{problem}. Lessons with Triton kernels need: {_this_python()} -m pip install "numpy>=2.0,<2.4"'
+        cure = f'{_this_python()} -m pip install "numpy>=2.0,<2.4"'
+        yield f"{problem}. For the lessons with Triton kernels: {cure}"
     elif interpreter.startswith("failed"):
         yield "Lessons with Triton kernels will not run until the interpreter passes its test."
