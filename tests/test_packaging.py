@@ -16,6 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import iocourse
+from iocourse.course import release
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -284,4 +285,4 @@ def test_colab_and_binder_links_name_the_published_place():
 
 
 def test_the_run_times_table_has_its_markers():
-    assert README.index("<!-- run-times:start -->") < README.index("<!-- run-times:end -->")
+    assert README.index(release.TABLE_START) < README.index(release.TABLE_END)
