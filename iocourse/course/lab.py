@@ -69,7 +69,7 @@ def open_lab(*, browser: bool, options: Sequence[str] = ()) -> int:
     if importlib.util.find_spec("jupyterlab") is None:
         raise Refused(f"JupyterLab is not installed here: {INSTALL}")
     copied, kept = copy_lessons(root)
-    for what, names in (("copied to work/", copied), ("kept as it is in work/", kept)):
+    for what, names in (("copied to work/", copied), ("kept in work/ as you left it", kept)):
         if names:
             print(f"{what}: {', '.join(names)}", flush=True)
     token = os.environ.get("JUPYTER_TOKEN") or secrets.token_hex(24)
@@ -82,7 +82,14 @@ def _command(root: Path, browser: bool, options: Sequence[str]) -> list[str]:
     # The root is the checkout, so that links from work/ to ../solutions open too.
     command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={root}"]
     command.append(f"--LabApp.default_url=/lab/tree/work/{FIRST}")
-    return [*command, *([] if browser else ["--no-browser"]), *options]
+    command.append("--Application.log_level=WARN")  # so that the address below stays in sight
+    if not browser:
+        command.append("--no-browser")
+    if (
+        hasattr(os, "geteuid") and os.geteuid() == 0
+    ):  # as in most containers; JupyterLab would refuse to start
+        command.append("--allow-root")
+    return [*command, *options]
 
 
 def _attend(server: subprocess.Popen[bytes], token: str) -> int:

@@ -1,0 +1,73 @@
+"""The runs of nbval find what they are for: shown on a small lesson, whole and broken."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from iocourse.course import release
+from iocourse.course.checkout import Project
+
+SOURCE = Path(__file__).parent / "fixture_lesson.py"
+
+
+@pytest.fixture(scope="module")
+def notebooks(tmp_path_factory):
+    """The small lesson's solved notebook with saved outputs, and the student's."""
+    root = tmp_path_factory.mktemp("course")
+    (root / "solutions").mkdir()
+    lesson = release.build(SOURCE, SOURCE, Project("owner/repo", "v1"))
+    solved = release.run_solved(lesson, root)
+    for name, notebook in (("solved", solved), ("student", lesson.student)):
+        (root / f"{name}.ipynb").write_text(release.to_text(notebook))
+    return root
+
+
+def broken(notebooks, *changes):
+    """The solved notebook with pieces of its text changed."""
+    text = (notebooks / "solved.ipynb").read_text()
+    for old, new in changes:
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    path = notebooks / "broken.ipynb"
+    path.write_text(text)
+    return path
+
+
+def test_the_whole_lesson_passes_strictly(notebooks, nbval):
+    result = nbval(notebooks / "solved.ipynb", strict_outputs=True, strict_checks=True)
+    assert result.passed and "6 passed" in result.text, result
+
+
+def test_the_unsolved_lesson_passes_only_where_checks_do_not_raise(notebooks, nbval):
+    student = notebooks / "student.ipynb"
+    assert nbval(student, strict_outputs=False, strict_checks=False).passed
+    result = nbval(student, strict_outputs=False, strict_checks=True)
+    assert not result.passed and "AssertionError: 0.1" in result.text
+
+
+def test_a_broken_notebook_fails_and_its_cells_are_printed(notebooks, nbval):
+    path = broken(
+        notebooks,
+        ("2 + 3 = 5\\n", "2 + 3 = 6\\n"),
+        ("    c = a + b", "    c = a - b"),
+        ("add(20, 22)", "while True: pass"),
+    )
+    result = nbval(path, strict_outputs=True, strict_checks=True, cell_timeout=2)
+    assert not result.passed and "3 failed" in result.text
+    for said in ("mismatch 'stdout'", "2 + 3 = 6", "AssertionError: 0.1", "Timeout of 2 seconds exceeded"):
+        assert said in result.text
+
+
+def test_html_is_not_compared_and_text_is(notebooks, nbval):
+    show = "class T:\\n    _repr_html_ = lambda s: str(id(s))\\n    __repr__ = lambda s: '42'\\nT()"
+    path = broken(notebooks, ("add(20, 22)", show))
+    result = nbval(path, strict_outputs=True, strict_checks=True)
+    assert result.passed, result
+    path.write_text(path.read_text().replace("lambda s: '42'", "lambda s: '43'"))
+    assert not nbval(path, strict_outputs=True, strict_checks=True).passed
+
+
+def test_the_saved_notebook_is_as_the_kernel_left_it(notebooks):
+    cells = json.loads((notebooks / "solved.ipynb").read_text())["cells"]
+    assert [c["execution_count"] for c in cells if c["cell_type"] == "code"] == [1, 2, 3, 4, 5, 6]
