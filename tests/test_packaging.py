@@ -173,7 +173,8 @@ def test_on_colab_pip_installs_iocourse_and_nothing_else(colab: Path, wheel: Pat
         "-",
         f"{wheel}{extras}",
     ]
-    done = subprocess.run(command, capture_output=True, text=True)
+    bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, capture_output=True, text=True, env=bare)
     assert done.returncode == 0, done.stderr
     assert [item["metadata"]["name"] for item in json.loads(done.stdout)["install"]] == ["iocourse"]
 
