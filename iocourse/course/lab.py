@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -94,6 +95,7 @@ def _command(root: Path, browser: bool, options: Sequence[str]) -> list[str]:
 
 def _attend(server: subprocess.Popen[bytes], token: str) -> int:
     """Print the URL once the server answers, then wait for its end; an interrupt ends it too."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended from outside, we end the server too
     try:
         url = _wait_for_url(server, token)
         if url:

@@ -1,0 +1,64 @@
+"""`iocourse lab` as a student starts it: the lessons are copied and lesson 00 opens with a live kernel."""
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ADDRESS = re.compile(r"http://\S+/lab/tree/work/00_start_here\.ipynb\?token=\w+")
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """The lessons and what names the project, without the rest of the checkout."""
+    shutil.copytree(ROOT / "lessons", tmp_path / "lessons")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def student_lab(checkout, jupyter_environment):
+    """`iocourse lab --no-browser`, running, with the address it printed."""
+    options = ["--ServerApp.port=0", "--LabApp.expose_app_in_browser=True"]
+    options.append(f"--LabApp.app_settings_dir={jupyter_environment['SETTINGS_OVERRIDES']}")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "iocourse", "lab", "--no-browser", *options],
+        cwd=checkout, env=jupyter_environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    stop = threading.Timer(90, process.terminate)  # reading below waits for ever otherwise
+    stop.start()
+    yield process, _read_until_address(process)
+    stop.cancel()
+    process.terminate()
+    process.wait(20)
+
+
+def _read_until_address(process):
+    said = ""
+    for line in process.stdout:
+        said += line
+        if ADDRESS.search(said):
+            return said
+    pytest.fail(f"iocourse lab printed no address:\n{said}")
+
+
+def test_lab_copies_the_lessons_and_opens_the_first(checkout, student_lab, open_page, run_all):
+    process, said = student_lab
+    names = sorted(path.name for path in (checkout / "lessons").iterdir())
+    assert sorted(path.name for path in (checkout / "work").iterdir()) == names
+    assert f"copied to work/: {names[0]}" in said
+
+    page = open_page(ADDRESS.search(said)[0])
+    assert page.evaluate("jupyterapp.shell.currentWidget.context.path") == "work/00_start_here.ipynb"
+    assert page.locator("h1").first.is_visible()
+    run_all(page)
+    assert page.locator(".jp-OutputArea-output").count() > 0
+
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 0
