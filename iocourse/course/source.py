@@ -13,6 +13,7 @@ the one magic the notebooks need, the install line, is put in by the builder.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import re
@@ -154,6 +155,12 @@ def _refuse_faults(cell: Cell, path: Path) -> None:
         raise SourceError(path, cell.line, "### BEGIN SOLUTION without ### END SOLUTION")
     if "exercise" in cell.tags:
         _refuse_open_exercise(cell, path)
+    for solved in (True, False) if cell.kind == "code" else ():
+        try:
+            compile("\n".join(side(cell, solved=solved)), str(path), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        except SyntaxError as error:
+            name = "solved" if solved else "student's"
+            raise SourceError(path, cell.line, f"the {name} side is not Python: {error.msg}") from None
 
 
 def _refuse_open_exercise(cell: Cell, path: Path) -> None:

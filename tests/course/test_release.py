@@ -188,6 +188,8 @@ BAD = {
     "Run all": f"{TITLE}# %%\n### BEGIN SOLUTION\nx = 1\n### END SOLUTION\n",
     "answer would be handed out": f'{TITLE}# %% tags=["exercise"] name="ex-1"\nx = 1\n',
     "needs a name": f'{TITLE}# %% tags=["exercise"]\nx = 1  #> x = 2\n',
+    "the student's side is not Python": f"{TITLE}# %%\nx = f(\n    1\n)  # > x = 2\n",
+    "the solved side is not Python": f"{TITLE}# %%\n%pip list\n",
     "two cells have the id": f'{TITLE}# %% name="a.b"\n1\n# %% name="a-b"\n2\n',
     "must be the first code cell": f'{TITLE}# %%\n1\n# %% tags=["setup"]\n2\n',
 }
