@@ -1,0 +1,209 @@
+"""What is true: attention and its gradients in float64 NumPy, every matrix written out in full.
+
+Nothing here is economical. These functions are the yardstick that every schedule, kernel and
+student's answer is measured with, so they follow the formulas line by line.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .guard import library_answer
+
+Array = NDArray[np.float64]
+
+
+def real_array(name: str, value: ArrayLike) -> Array:
+    """`value` as float64, or an error that names the argument: only finite real numbers are attention's input."""
+    array = np.asarray(value)
+    if array.dtype.kind != "f":
+        raise TypeError(
+            f"{name} has dtype {array.dtype}; attention works on floating-point numbers: "
+            f"pass {name}.astype(np.float64)"
+        )
+    if not np.isfinite(array).all():
+        bad = int(array.size - np.isfinite(array).sum())
+        raise ValueError(f"{name} holds {bad} NaN or infinite value(s); every entry must be finite")
+    return array.astype(np.float64)
+
+
+def check_qkv(Q: ArrayLike, K: ArrayLike, V: ArrayLike) -> tuple[Array, Array, Array]:
+    """Q, K, V as float64 after the checks every attention makes: finite, floating, matching, not empty.
+
+    Shapes (..., Nq, d), (..., Nk, d), (..., Nk, dv). Raises TypeError or ValueError naming the argument.
+    """
+    q, k, v = real_array("Q", Q), real_array("K", K), real_array("V", V)
+    for name, a in (("Q", q), ("K", k), ("V", v)):
+        if a.ndim < 2:
+            raise ValueError(f"{name} has shape {a.shape}; expected (..., N, d)")
+        if 0 in a.shape:
+            raise ValueError(f"{name} has shape {a.shape}; N and d must be at least 1")
+    if k.shape[-1] != q.shape[-1]:
+        raise ValueError(
+            f"K has d = {k.shape[-1]} but Q has d = {q.shape[-1]}; the head dimensions must agree"
+        )
+    if v.shape[-2] != k.shape[-2]:
+        raise ValueError(f"V has {v.shape[-2]} rows but K has {k.shape[-2]}; each key needs one value row")
+    return q, k, v
+
+
+@library_answer
+def softmax(S: ArrayLike, axis: int = -1) -> Array:
+    """exp(S) divided by its sum along `axis`, computed after subtracting the maximum.
+
+    A slice that is -inf throughout (every key masked) gives zeros, not NaN.
+    """
+    s = np.asarray(S, dtype=np.float64)
+    top = s.max(axis=axis, keepdims=True)
+    e = np.exp(s - np.where(np.isneginf(top), 0.0, top))
+    total = e.sum(axis=axis, keepdims=True)
+    return np.divide(e, total, out=np.zeros_like(e), where=total > 0)
+
+
+def scores(
+    Q: Array, K: Array, *, causal: bool = False, scale: float | None = None, mask: ArrayLike | None = None
+) -> Array:
+    """S = scale·QKᵀ + mask, shape (..., Nq, Nk); `scale` defaults to 1/√d.
+
+    `causal` hides key j from query i where j > i (upper-left aligned). `mask` is additive,
+    broadcast to S, and may hold -inf for a hidden pair; NaN and +inf are refused.
+    """
+    S = Q @ np.swapaxes(K, -1, -2) * (Q.shape[-1] ** -0.5 if scale is None else scale)  # (..., Nq, Nk)
+    if mask is not None:
+        S = S + _additive_mask(mask, S.shape)
+    if causal:
+        S = np.where(np.tri(*S.shape[-2:], dtype=bool), S, -np.inf)
+    return S
+
+
+def _additive_mask(mask: ArrayLike, shape: tuple[int, ...]) -> Array:
+    given = np.asarray(mask)
+    if given.dtype.kind != "f":
+        raise TypeError(f"mask has dtype {given.dtype}; it is added to the scores: 0.0 keeps, -inf hides")
+    if np.isnan(given).any() or np.isposinf(given).any():
+        raise ValueError("mask holds NaN or +inf; allowed are finite numbers and -inf")
+    try:
+        return np.broadcast_to(given.astype(np.float64), shape)
+    except ValueError:
+        raise ValueError(f"mask has shape {given.shape}; it must broadcast to the scores' {shape}") from None
+
+
+@library_answer
+def attention(
+    Q: ArrayLike,
+    K: ArrayLike,
+    V: ArrayLike,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    mask: ArrayLike | None = None,
+) -> Array:
+    """O = softmax(scale·QKᵀ + mask) V in float64, shape (..., Nq, dv).
+
+    Leading axes are heads and batches. A query whose keys are all masked gets a row of zeros:
+    the empty sum, which is also what a kernel that never visits a tile leaves behind.
+    Raises TypeError (integers), ValueError (NaN, shapes), each naming the argument.
+    """
+    q, k, v = check_qkv(Q, K, V)
+    return softmax(scores(q, k, causal=causal, scale=scale, mask=mask)) @ v
+
+
+def log_sum_exp(S: ArrayLike) -> Array:
+    """log Σ_j exp(S_ij) along the last axis, natural logarithm; -inf for a row that is -inf throughout."""
+    s = np.asarray(S, dtype=np.float64)
+    top = s.max(axis=-1)
+    shift = np.where(np.isneginf(top), 0.0, top)
+    with np.errstate(divide="ignore"):
+        return shift + np.log(np.exp(s - shift[..., None]).sum(axis=-1))
+
+
+class Gradients(NamedTuple):
+    """Gradients of a loss with respect to Q, K and V, shapes as Q, K and V."""
+
+    dQ: Array
+    dK: Array
+    dV: Array
+
+
+@library_answer
+def attention_backward(
+    Q: ArrayLike,
+    K: ArrayLike,
+    V: ArrayLike,
+    dO: ArrayLike,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    mask: ArrayLike | None = None,
+) -> Gradients:
+    """dQ, dK, dV for the gradient dO of the loss with respect to O, dO of shape (..., Nq, dv).
+
+    dV = PᵀdO, dP = dO Vᵀ, dS = P∘(dP - D) with D_i = Σ_j P_ij dP_ij, dQ = scale·dS K, dK = scale·dSᵀQ.
+    Rows with every key masked contribute nothing.
+    """
+    q, k, v = check_qkv(Q, K, V)
+    do = real_array("dO", dO)
+    factor = q.shape[-1] ** -0.5 if scale is None else scale
+    P = softmax(scores(q, k, causal=causal, scale=scale, mask=mask))  # (..., Nq, Nk)
+    if do.shape != (*P.shape[:-1], v.shape[-1]):
+        raise ValueError(f"dO has shape {do.shape}; it must have O's shape {(*P.shape[:-1], v.shape[-1])}")
+    dP = do @ np.swapaxes(v, -1, -2)  # (..., Nq, Nk)
+    dS = softmax_backward(P, dP)  # (..., Nq, Nk)
+    return Gradients(
+        dQ=factor * dS @ k, dK=factor * np.swapaxes(dS, -1, -2) @ q, dV=np.swapaxes(P, -1, -2) @ do
+    )
+
+
+@library_answer
+def softmax_backward(P: Array, dP: Array) -> Array:
+    """dS = P∘(dP - rowsum(P∘dP)), shape (..., Nq, Nk): the Jacobian of softmax applied to dP."""
+    return np.asarray(P * (dP - (P * dP).sum(axis=-1, keepdims=True)), dtype=np.float64)
+
+
+def _paper_inputs(named: dict[str, ArrayLike]) -> dict[str, Array]:
+    arrays = {name: real_array(name, value) for name, value in named.items()}
+    for name, a in arrays.items():
+        if a.ndim != 2 or 0 in a.shape:
+            raise ValueError(
+                f"{name} has shape {a.shape}; expected a matrix with at least one row and column"
+            )
+    n, d = arrays["A1"].shape
+    wanted = {"A2": (n, d), "A3": (n, d), "E": (n, d), "X": (d, d), "Y": (d, d)}
+    for name, shape in wanted.items():
+        if arrays[name].shape != shape:
+            raise ValueError(
+                f"{name} has shape {arrays[name].shape}; with A1 of shape {(n, d)} it must be {shape}"
+            )
+    return arrays
+
+
+def loss_x(X: ArrayLike, A1: ArrayLike, A2: ArrayLike, A3: ArrayLike, Y: ArrayLike, E: ArrayLike) -> float:
+    """L(X) = ½‖D(X)⁻¹ exp(A1 X A2ᵀ) A3 Y - E‖²; A1, A2, A3, E are (n, d), X and Y are (d, d).
+
+    The attention loss of 2410.09397: ordinary attention with Q = A1X, K = A2, V = A3Y and no scale.
+    """
+    a = _paper_inputs({"X": X, "A1": A1, "A2": A2, "A3": A3, "Y": Y, "E": E})
+    O = softmax(a["A1"] @ a["X"] @ a["A2"].T) @ (a["A3"] @ a["Y"])  # (n, d)
+    return float(0.5 * ((O - a["E"]) ** 2).sum())
+
+
+@library_answer
+def grad_x(X: ArrayLike, A1: ArrayLike, A2: ArrayLike, A3: ArrayLike, Y: ArrayLike, E: ArrayLike) -> Array:
+    """dL/dX of `loss_x`, shape (d, d): A1ᵀ p A2 with p = f∘q - diag((f∘q)1) f (2410.09397)."""
+    a = _paper_inputs({"X": X, "A1": A1, "A2": A2, "A3": A3, "Y": Y, "E": E})
+    f = softmax(a["A1"] @ a["X"] @ a["A2"].T)  # (n, n)
+    h = a["A3"] @ a["Y"]  # (n, d)
+    q = (f @ h - a["E"]) @ h.T  # (n, n)
+    p = softmax_backward(f, q)  # (n, n)
+    return np.asarray(a["A1"].T @ p @ a["A2"], dtype=np.float64)
+
+
+def max_abs_error(got: Any, want: Any) -> float:
+    """max |got - want|, as a float; infinite where shapes differ or `got` is not finite."""
+    g, w = np.asarray(got, dtype=np.float64), np.asarray(want, dtype=np.float64)
+    if g.shape != w.shape or not np.isfinite(g).all():
+        return float("inf")
+    return float(np.abs(g - w).max(initial=0.0))

@@ -1,0 +1,206 @@
+"""What was moved: words read and written per array, the peak of fast memory, the trace of moves.
+
+Everything the course runs writes one of these, and every closed form is one, so "does the
+schedule cost what it must?" is an `==`, and "where not?" is a `-`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any, NamedTuple
+
+
+class Move(NamedTuple):
+    """One event of a run. `resident` is the number of words in fast memory after it."""
+
+    kind: str  # "load", "store", "new" (a tile made in fast memory) or "free"
+    array: str  # the slow array moved, or the name of the tile made or freed
+    rows: (
+        tuple[int, int] | None
+    )  # half-open range of the array's rows; None for tiles that are no part of an array
+    cols: tuple[int, int] | None  # likewise its columns; None where the array has one axis
+    words: int
+    resident: int
+    phase: str = ""
+
+
+class PhaseTotal(NamedTuple):
+    """Words read and written inside one `machine.phase(...)`."""
+
+    read: int
+    written: int
+
+
+def _without_zeros(counts: Mapping[str, int]) -> dict[str, int]:
+    return {name: words for name, words in counts.items() if words}
+
+
+@dataclass(eq=False)
+class Ledger:
+    """Words moved between slow and fast memory.
+
+    `reads`, `writes` and `atomics` map an array's name to words (an atomic add is already one read
+    and one write in those two). `peak` is the most words that were in fast memory at once, scratch
+    included; in a closed form it is the footprint. `sizes` maps an array to its words, so that
+    differences can say "read 8×". Two ledgers are equal when reads, writes, atomics and peak agree;
+    phases, sizes and moves tell how the numbers came about and are not compared.
+    """
+
+    reads: dict[str, int] = field(default_factory=dict)
+    writes: dict[str, int] = field(default_factory=dict)
+    peak: int = 0
+    atomics: dict[str, int] = field(default_factory=dict)
+    phases: dict[str, PhaseTotal] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    moves: list[Move] = field(default_factory=list)
+
+    @property
+    def read(self) -> int:
+        """Words read from slow memory."""
+        return sum(self.reads.values())
+
+    @property
+    def written(self) -> int:
+        """Words written to slow memory."""
+        return sum(self.writes.values())
+
+    @property
+    def total(self) -> int:
+        """Words moved, the Q of the theory: read + written."""
+        return self.read + self.written
+
+    @property
+    def arrays(self) -> list[str]:
+        """Every array that was read or written, in the order of first appearance."""
+        return list(dict.fromkeys([*_without_zeros(self.reads), *_without_zeros(self.writes)]))
+
+    def _counts(self) -> tuple[dict[str, int], dict[str, int], dict[str, int], int]:
+        return (
+            _without_zeros(self.reads),
+            _without_zeros(self.writes),
+            _without_zeros(self.atomics),
+            self.peak,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return self._counts() == other._counts() if isinstance(other, Ledger) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __sub__(self, other: Ledger) -> Difference:
+        """What this ledger moved that `other` did not: `measured - closed_form`."""
+        return Difference(self, other)
+
+    def rows(self) -> list[tuple[str, int, int]]:
+        """(array, words read, words written) for every array that moved."""
+        return [(name, self.reads.get(name, 0), self.writes.get(name, 0)) for name in self.arrays]
+
+    def to_json(self) -> str:
+        """Everything in this ledger as a JSON object; `from_json` is the inverse."""
+        record = {
+            "reads": self.reads,
+            "writes": self.writes,
+            "peak": self.peak,
+            "atomics": self.atomics,
+            "phases": self.phases,
+            "sizes": self.sizes,
+            "moves": self.moves,
+        }
+        return json.dumps(record)
+
+    @classmethod
+    def from_json(cls, text: str) -> Ledger:
+        """The ledger that `to_json` wrote. Raises ValueError where the text is no such object."""
+        try:
+            record: dict[str, Any] = json.loads(text)
+            return cls(
+                reads=dict(record["reads"]),
+                writes=dict(record["writes"]),
+                peak=int(record["peak"]),
+                atomics=dict(record["atomics"]),
+                phases={name: PhaseTotal(*pair) for name, pair in record["phases"].items()},
+                sizes=dict(record["sizes"]),
+                moves=[_move_from_json(entry) for entry in record["moves"]],
+            )
+        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+            raise ValueError(f"text is not a ledger written by Ledger.to_json: {error!r}") from error
+
+    def __repr__(self) -> str:
+        lines = [f"{'array':<10}{'words read':>16}{'words written':>16}"]
+        lines += [f"{name:<10}{read:>16,}{written:>16,}" for name, read, written in self.rows()]
+        lines.append(f"{'total':<10}{self.read:>16,}{self.written:>16,}")
+        lines += [
+            f"phase {name}: {phase.read:,} read, {phase.written:,} written"
+            for name, phase in self.phases.items()
+        ]
+        lines.append(f"{self.total:,} words moved; at most {self.peak:,} in fast memory at once")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        head = "<tr><th scope='col'>array</th><th scope='col'>words read</th><th scope='col'>words written</th></tr>"
+        body = "".join(
+            f"<tr><th scope='row'>{escape(name)}</th><td>{read:,}</td><td>{written:,}</td></tr>"
+            for name, read, written in [*self.rows(), ("total", self.read, self.written)]
+        )
+        caption = f"{self.total:,} words moved; at most {self.peak:,} in fast memory at once"
+        return f"<table><caption>{caption}</caption><thead>{head}</thead><tbody>{body}</tbody></table>"
+
+
+def _move_from_json(entry: Iterable[Any]) -> Move:
+    kind, array, rows, cols, words, resident, phase = entry
+    return Move(kind, array, _range(rows), _range(cols), int(words), int(resident), phase)
+
+
+def _range(pair: Iterable[int] | None) -> tuple[int, int] | None:
+    if pair is None:
+        return None
+    start, stop = pair
+    return (start, stop)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How `got` differs from `expected`, line by line; falsy when they are equal."""
+
+    got: Ledger
+    expected: Ledger
+
+    def __bool__(self) -> bool:
+        return self.got != self.expected
+
+    @property
+    def words(self) -> int:
+        """Words that `got` moved beyond `expected`; negative when it moved fewer."""
+        return self.got.total - self.expected.total
+
+    def lines(self) -> list[str]:
+        """One sentence for each array, direction or peak that differs."""
+        found = self._lines_for("read", self.got.reads, self.expected.reads)
+        found += self._lines_for("written", self.got.writes, self.expected.writes)
+        found += self._lines_for("updated atomically", self.got.atomics, self.expected.atomics)
+        if self.got.peak != self.expected.peak:
+            found.append(
+                f"peak of fast memory {self.got.peak:,} words, closed form says {self.expected.peak:,}"
+            )
+        return found
+
+    def _lines_for(self, verb: str, got: Mapping[str, int], expected: Mapping[str, int]) -> list[str]:
+        names = dict.fromkeys([*got, *expected])
+        return [
+            f"{name} {verb} {self._amount(name, got.get(name, 0))}, "
+            f"closed form says {self._amount(name, expected.get(name, 0))}"
+            for name in names
+            if got.get(name, 0) != expected.get(name, 0)
+        ]
+
+    def _amount(self, name: str, words: int) -> str:
+        size = self.expected.sizes.get(name) or self.got.sizes.get(name)
+        if size and words % size == 0:
+            return f"{words // size}×"
+        return f"{words:,} words" + (f" ({words / size:.2f}×)" if size else "")
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines()) or "no difference"

@@ -1,0 +1,33 @@
+"""What can go wrong on the two-level machine, each with a name of its own."""
+
+
+class MachineError(RuntimeError):
+    """Something the two-level machine does not allow."""
+
+
+class FastMemoryFull(MachineError):
+    """A tile does not fit: `short` words are missing. Fast memory has been emptied, the machine is usable."""
+
+    def __init__(self, message: str, short: int) -> None:
+        super().__init__(message)
+        self.short = short
+
+
+class TileFreed(MachineError):
+    """A tile was used, or freed again, after its room was given back."""
+
+
+class NeverWritten(MachineError):
+    """Slow memory was read where nothing has been written yet."""
+
+
+class WrongShape(MachineError, ValueError):
+    """The shapes of a store, a product or an update do not match."""
+
+
+class BareArray(MachineError, TypeError):
+    """Words were taken out of fast memory, or brought into it, past the machine's counting."""
+
+
+class SlowArithmetic(MachineError, TypeError):
+    """Arithmetic was tried on an array in slow memory."""

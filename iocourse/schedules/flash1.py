@@ -1,0 +1,73 @@
+"""F1: FlashAttention-1's loop order, key blocks outside."""
+
+from __future__ import annotations
+
+from .. import costs
+from ..costs import ceil_div
+from ..machine import Machine, RowStats, Slow
+from .registry import Tiles, schedule
+
+
+def published_tiles(N: int, d: int, M: int) -> Tiles:
+    """The sizes of 2205.14135, Algorithm 1: Bc = ⌈M/4d⌉, Br = min(⌈M/4d⌉, d); they do not count the score tile."""
+    Bc = ceil_div(M, 4 * d)
+    return {"Br": min(Bc, d), "Bc": Bc}
+
+
+def flash1_tiles(N: int, d: int, M: int) -> Tiles:
+    """The published sizes where they fit, else the best of this loop order: Br = 1 and Bc as large as possible."""
+    published = published_tiles(N, d, M)
+    if costs.flash1(N, d, Br=published["Br"], Bc=published["Bc"]).peak <= M:
+        return published
+    return {"Br": 1, "Bc": min(N, (M - 2 * d - 2) // (2 * d + 1))}
+
+
+def flash1_note(N: int, d: int, M: int) -> str:
+    """Says whether the published sizes fit once the score tile is counted, and what was taken instead."""
+    published = published_tiles(N, d, M)
+    peak = costs.flash1(N, d, Br=published["Br"], Bc=published["Bc"]).peak
+    if peak <= M:
+        return "published block sizes"
+    return (
+        f"published block sizes Br={published['Br']}, Bc={published['Bc']} need {peak} words and do not fit; "
+        "best tiles of this loop order instead"
+    )
+
+
+@schedule(
+    pass_="forward",
+    regime="M >= d^2",
+    source="FlashAttention, 2205.14135, Algorithm 1",
+    tiles=flash1_tiles,
+    note=flash1_note,
+)
+def flash1(m: Machine, Q: Slow, K: Slow, V: Slow, *, Br: int, Bc: int, lse: bool = False) -> Slow:
+    """K_j and V_j stay; Q_i, O_i, m_i and l_i come and go once for each j. Costs `costs.flash1` words."""
+    N, d = Q.shape
+    O, maxima, sums = m.new("O", (N, d)), m.new("m", (N,)), m.new("l", (N,))
+    L = m.new("LSE", (N,)) if lse else None
+    for i in m.blocks(N, Br):
+        with m.zeros(i, d) as o, m.row_stats(i) as stats:  # (Br, d), 2·Br
+            m.store(o, O, i)
+            m.store(stats.m, maxima, i)
+            m.store(stats.l, sums, i)
+    for j in m.blocks(N, Bc):
+        with m.load(K, j) as k, m.load(V, j) as v:  # (Bc, d), (Bc, d)
+            for i in m.blocks(N, Br):
+                with (
+                    m.load(Q, i) as q,
+                    m.load(O, i) as o,
+                    RowStats(m.load(maxima, i), m.load(sums, i)) as stats,
+                ):
+                    q *= d**-0.5
+                    stats.unnormalise(o)
+                    with q @ k.T as s:  # (Br, Bc)
+                        stats.update(s, o)
+                        o.add_product(s, v)
+                    stats.normalise(o)
+                    m.store(o, O, i)
+                    m.store(stats.m, maxima, i)
+                    m.store(stats.l, sums, i)
+                    if L is not None and j.last:
+                        m.store(stats.lse(), L, i)
+    return O

@@ -1,0 +1,45 @@
+"""The matrix product with a tile of the result kept in fast memory."""
+
+from __future__ import annotations
+
+from ..costs import best_pair, ceil_div
+from ..guard import refuse_in_exam
+from ..machine import Machine, Slow, WrongShape, positive_int
+
+
+def matmul(m: Machine, A: Slow, B: Slow, *, bm: int, bn: int) -> Slow:
+    """C = AB: a bm x bn tile of C stays while columns of A and rows of B stream past.
+
+    A (m, k), B (k, n). Costs `costs.matmul(m, n, k, bm=bm, bn=bn)` words. Source: 1702.02017, section 4.
+    """
+    refuse_in_exam("iocourse.schedules.matmul")
+    positive_int("bm", bm)
+    positive_int("bn", bn)
+    (rows, depth), (depth_B, cols) = A.shape, B.shape
+    if depth != depth_B:
+        raise WrongShape(f"A has {depth} columns but B has {depth_B} rows; they must agree")
+    C = m.new("C", (rows, cols))
+    for i in m.blocks(rows, bm):
+        for j in m.blocks(cols, bn):
+            with m.zeros(i, j) as c:  # (bm, bn)
+                for k in m.blocks(depth, 1):
+                    with m.load(A, i, k) as a, m.load(B, k, j) as b:  # (bm, 1), (1, bn)
+                        c.add_product(a, b)
+                m.store(c, C, i, j)
+    return C
+
+
+def matmul_tiles(m: int, n: int, k: int, M: int) -> dict[str, int]:
+    """The tile bm x bn with bm·bn + bm + bn ≤ M that moves the fewest words.
+
+    Raises ValueError where M < 3, the smallest that works.
+    """
+    m, n, k, M = (positive_int(name, v) for name, v in (("m", m), ("n", n), ("k", k), ("M", M)))
+    if M < 3:
+        raise ValueError(f"M = {M} is too small for a matrix product: the smallest M that works is 3")
+    bn, bm = best_pair(
+        lambda bn, bm: m * k * ceil_div(n, bn) + k * n * ceil_div(m, bm),
+        extent=n,
+        partner=lambda bn: min(m, (M - bn) // (bn + 1)),
+    )
+    return {"bm": bm, "bn": bn}
