@@ -1,0 +1,70 @@
+"""attempt(fn, ...): a student's function in a later cell, without stopping the notebook while unsolved."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .exercise import exercises
+
+
+class Unsolved:
+    """Stands for a result that is not there yet: whatever is done with it is not there yet either."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def __repr__(self) -> str:
+        return self._reason
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return self._reason
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+    def __getattr__(self, name: str) -> Unsolved:
+        # Python's and NumPy's and IPython's own protocols must find nothing here, or they would misread it.
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self
+
+    def _same(self, *args: Any, **kwargs: Any) -> Unsolved:
+        return self
+
+    __call__ = __getitem__ = _same
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _same
+    __floordiv__ = __rfloordiv__ = __matmul__ = __rmatmul__ = __pow__ = __neg__ = __abs__ = __round__ = _same
+    __lt__ = __le__ = __gt__ = __ge__ = _same
+
+
+def attempt(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """`function(*args, **kwargs)`, or a stand-in that says "solve 4.2 first" while it raises.
+
+    The exercise is found by the name of `function` or of the first function among the arguments. With
+    IOCOURSE_STRICT=1 the error is raised instead.
+    """
+    try:
+        return function(*args, **kwargs)
+    except Exception as error:
+        if os.environ.get("IOCOURSE_STRICT") == "1":
+            raise
+        unsolved = Unsolved(f"solve {_exercise_of(function, *args, *kwargs.values())} first")
+        detail = "" if isinstance(error, NotImplementedError) else f" ({type(error).__name__}: {error})"
+        print(f"{unsolved}{detail}")
+        return unsolved
+
+
+def _exercise_of(*candidates: Any) -> str:
+    by_function = {exercise.function: exercise.id for exercise in exercises().values()}
+    names = (getattr(candidate, "__name__", None) for candidate in candidates if callable(candidate))
+    return next((by_function[name] for name in names if name in by_function), "the exercise above")

@@ -1,0 +1,104 @@
+"""check("4.2", my_function): try the student's own object on fresh inputs, report properties by name."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..guard import LibraryAnswer
+from . import progress
+from .exercise import Exercise, Property, Trial, find
+
+RUNS = "runs without an error"
+OWN = "is your own work"
+
+
+class CheckFailed(AssertionError):
+    """A check failed where IOCOURSE_STRICT asks for an error; never raised for a student."""
+
+
+def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = None) -> None:
+    """Judge `answer` for an exercise and print one line for each property.
+
+    Inputs are fresh each time; a failing report names the seed that repeats them. Never raises for a
+    student; with IOCOURSE_STRICT=1 a failed check raises CheckFailed. Raises ValueError for an unknown id.
+    """
+    exercise = find(exercise_id)
+    chosen = _seed(seed)
+    verdicts = judge(exercise, answer, chosen)
+    solved = all(complaint is None for _, complaint in verdicts)
+    print(report(exercise, verdicts, chosen))
+    progress.record(exercise.id, "solved" if solved else "tried")
+    if not solved and os.environ.get("IOCOURSE_STRICT") == "1":
+        raise CheckFailed(f"exercise {exercise.id}: {next(name for name, c in verdicts if c is not None)}")
+
+
+def _seed(seed: int | None) -> int:
+    if seed is not None:
+        return seed
+    fixed = os.environ.get("IOCOURSE_SEED")
+    return int(fixed) if fixed else secrets.randbelow(10**6)
+
+
+Verdict = tuple[str, str | None]
+
+
+def judge(exercise: Exercise, answer: Any, seed: int) -> list[Verdict]:
+    """(property, None or what was seen) for every property; stops at what makes the rest moot."""
+    refusal = _not_a_student_function(exercise, answer)
+    if refusal:
+        return [(OWN, refusal)]
+    trials = [exercise.play(answer, case) for case in exercise.cases(np.random.default_rng(seed))]
+    stopped = _stopped(trials)
+    if stopped:
+        return [stopped]
+    return [(prop.name, _ask(prop, trials)) for prop in exercise.properties]
+
+
+def _not_a_student_function(exercise: Exercise, answer: Any) -> str | None:
+    if not callable(answer):
+        return f"expected the function {exercise.function}, got {type(answer).__name__}"
+    module = getattr(answer, "__module__", "") or ""
+    if module == "iocourse" or module.startswith("iocourse."):
+        name = getattr(answer, "__name__", "function")
+        return f"this is the library's own {name}; write yours in the notebook"
+    return None
+
+
+def _stopped(trials: Sequence[Trial]) -> Verdict | None:
+    """The first error of a trial as a verdict, by kind; None where every trial returned."""
+    for trial in trials:
+        if trial.error is not None:
+            return _verdict_on(trial.error, trial.case.label)
+    return None
+
+
+def _verdict_on(error: Exception, label: str) -> Verdict:
+    if isinstance(error, NotImplementedError):
+        return RUNS, "not written yet"
+    if isinstance(error, LibraryAnswer):
+        return OWN, str(error)
+    return RUNS, f"{type(error).__name__}: {error} ({label})"
+
+
+def _ask(prop: Property, trials: Sequence[Trial]) -> str | None:
+    try:
+        return prop.judge(trials)
+    except Exception as error:  # the answer is of a kind the property cannot even look at
+        return f"cannot be judged: {type(error).__name__}: {error}"
+
+
+def report(exercise: Exercise, verdicts: Sequence[Verdict], seed: int) -> str:
+    """The lines a student reads. Passing lines carry no sizes or times, so that they compare equal."""
+    lines = [f"{exercise.id} {exercise.title}"]
+    for name, complaint in verdicts:
+        lines.append(f"  holds  {name}" if complaint is None else f"  FAILS  {name}: {complaint}")
+    if all(complaint is None for _, complaint in verdicts):
+        lines.append("Solved.")
+    else:
+        lines.append(f'Not solved yet. Same inputs again: seed={seed}. Stuck? hint("{exercise.id}")')
+    return "\n".join(lines)

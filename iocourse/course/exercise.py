@@ -1,0 +1,141 @@
+"""An exercise: what the student's function is tried on, and the properties it must have.
+
+A lesson's exercises stand in one file of `iocourse.course.exercises`. A check tries the student's function
+on every case, then asks each property about all the trials together. A property has a name that is a
+sentence ("block size does not change the answer") and answers None when it holds, otherwise what it saw.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ..guard import exam
+from ..ledger import Ledger
+from ..machine import FastMemoryFull, run
+
+NO_LIMIT = 10**12  # words: more than any input of a check could fill
+
+
+@dataclass(frozen=True)
+class Case:
+    """One input for the student's function, with what is known of the right answer before it is called.
+
+    `inputs` are the arguments by name, `expected` the values it must return, `M` the words of fast memory
+    for a schedule (None for a plain function), `budget` the closed form it must not exceed, `label` the sizes.
+    """
+
+    label: str
+    inputs: Mapping[str, Any]
+    expected: Any = None
+    M: int | None = None
+    budget: Ledger | None = None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What the student's function did with a case: a value and, for a schedule, a ledger; or an error.
+
+    A schedule that needs more than `case.M` words is judged on a larger machine, so that all its properties
+    are reported; `overflow` then holds what the small machine said.
+    """
+
+    case: Case
+    value: Any = None
+    ledger: Ledger = field(default_factory=Ledger)
+    error: Exception | None = None
+    overflow: FastMemoryFull | None = None
+
+
+Judge = Callable[[Sequence[Trial]], str | None]
+Play = Callable[[Callable[..., Any], Case], Trial]
+
+
+@dataclass(frozen=True)
+class Property:
+    """A named property of the student's answer, judged over all trials."""
+
+    name: str
+    judge: Judge
+
+
+def call(student: Callable[..., Any], case: Case) -> Trial:
+    """Call a plain function on copies of the inputs, by position and in the order of the case."""
+    inputs = copy.deepcopy(dict(case.inputs))
+    try:
+        with exam():
+            return Trial(case, value=student(*inputs.values()))
+    except Exception as error:
+        return Trial(case, error=error)
+
+
+def run_schedule(student: Callable[..., Any], case: Case) -> Trial:
+    """Run a schedule on a machine of `case.M` words, and where that overflows on one without limit."""
+    assert case.M is not None, "a case for a schedule says how large fast memory is"
+    trial = _run_with(student, case, case.M)
+    if isinstance(trial.error, FastMemoryFull):
+        return replace(_run_with(student, case, NO_LIMIT), overflow=trial.error)
+    return trial
+
+
+def _run_with(student: Callable[..., Any], case: Case, M: int) -> Trial:
+    try:
+        with exam():
+            done = run(student, M=M, trace=False, **copy.deepcopy(dict(case.inputs)))
+        return Trial(case, value=done.O, ledger=done.ledger)
+    except Exception as error:
+        return Trial(case, error=error)
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One exercise of a lesson.
+
+    `function` is the name the student's function has in the notebook. `cases` draws fresh inputs from a
+    generator. `hints` go from a nudge to nearly the whole idea, never the code of the answer.
+    """
+
+    id: str
+    title: str
+    function: str
+    difficulty: int
+    importance: int
+    minutes: int
+    hints: tuple[str, str, str]
+    cases: Callable[[np.random.Generator], list[Case]]
+    properties: tuple[Property, ...]
+    play: Play = call
+
+    @property
+    def box(self) -> str:
+        """The line under an exercise's title: difficulty, importance, minutes."""
+        return (
+            f"difficulty {self.difficulty} of 5 · importance {self.importance} of 5 · {self.minutes} minutes"
+        )
+
+
+_exercises: dict[str, Exercise] = {}
+
+
+def exercises() -> dict[str, Exercise]:
+    """Every exercise of the course by id, in the order of the lessons."""
+    if not _exercises:
+        package = importlib.import_module("iocourse.course.exercises")
+        for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda m: m.name):
+            module = importlib.import_module(f"{package.__name__}.{info.name}")
+            _exercises.update({exercise.id: exercise for exercise in module.EXERCISES})
+    return _exercises
+
+
+def find(exercise_id: str) -> Exercise:
+    """The exercise with this id. Raises ValueError that lists the ids there are."""
+    known = exercises()
+    if exercise_id not in known:
+        raise ValueError(f"there is no exercise {exercise_id!r}; there are {', '.join(known) or 'none'}")
+    return known[exercise_id]

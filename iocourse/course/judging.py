@@ -1,0 +1,139 @@
+"""Properties that many exercises share: values, words, peak.
+
+Each function here returns a `Property`. A message says what was seen and what is allowed, never how to
+solve it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..ledger import Ledger
+from .exercise import Property, Trial
+
+TOLERANCE = 1e-9  # float64 against float64: a thousand rounding errors and more, far below any wrong formula
+
+
+def _first(complaints: Iterable[str | None]) -> str | None:
+    return next((complaint for complaint in complaints if complaint), None)
+
+
+def each(name: str, judge: Callable[[Trial], str | None]) -> Property:
+    """A property that must hold for every trial; the first that breaks it is reported with its sizes."""
+
+    def over_all(trials: Sequence[Trial]) -> str | None:
+        return _first(f"{complaint} ({t.case.label})" for t in trials if (complaint := judge(t)))
+
+    return Property(name, over_all)
+
+
+def difference(got: Any, want: Any, tolerance: float = TOLERANCE) -> str | None:
+    """None where `got` equals `want` up to `tolerance`·(1 + max|want|), else the first entry that differs."""
+    try:
+        g = np.asarray(got, dtype=np.float64)
+    except (TypeError, ValueError):
+        return f"yours is a {type(got).__name__}, expected an array of numbers"
+    w = np.asarray(want, dtype=np.float64)
+    if got is None:
+        return "your function returned None"
+    if g.shape != w.shape:
+        return f"yours has shape {g.shape}, expected {w.shape}"
+    wrong = ~(np.abs(g - w) <= tolerance * (1 + np.abs(w).max(initial=0.0)))
+    wrong &= ~((g == w) | (np.isnan(g) & np.isnan(w)))
+    if not wrong.any():
+        return None
+    where = tuple(int(i) for i in np.argwhere(wrong)[0])
+    place = f" at {list(where)}" if where else ""
+    count = f"{int(wrong.sum())} of {wrong.size} entries differ"
+    return f"{count}, first{place}: yours {g[where]:.6g}, expected {w[where]:.6g}"
+
+
+def values(name: str = "values equal exact attention", tolerance: float = TOLERANCE) -> Property:
+    """The returned value equals `case.expected`; a tuple is compared part by part."""
+
+    def judge(trial: Trial) -> str | None:
+        want = trial.case.expected
+        if not isinstance(want, tuple):
+            return difference(trial.value, want, tolerance)
+        if not isinstance(trial.value, tuple) or len(trial.value) != len(want):
+            return f"expected {len(want)} results, got {_count(trial.value)}"
+        return _first(difference(g, w, tolerance) for g, w in zip(trial.value, want, strict=True))
+
+    return each(name, judge)
+
+
+def _count(value: Any) -> str:
+    return str(len(value)) if isinstance(value, tuple) else f"one {type(value).__name__}"
+
+
+def same_answer_for(name: str, key: Callable[[Trial], Any]) -> Property:
+    """Trials with the same `key` must give the same values: block size does not change the answer, say."""
+
+    def judge(trials: Sequence[Trial]) -> str | None:
+        first: dict[Any, Trial] = {}
+        for trial in trials:
+            other = first.setdefault(key(trial), trial)
+            complaint = difference(trial.value, other.value)
+            if complaint:
+                return f"{trial.case.label} against {other.case.label}: {complaint}"
+        return None
+
+    return Property(name, judge)
+
+
+def _multiple(ledger: Ledger, array: str, words: int) -> str:
+    size = ledger.sizes.get(array)
+    return f"{words / size:g}× ({words:,} words)" if size else f"{words:,} words"
+
+
+def _over_budget(trial: Trial, array: str, direction: str) -> str | None:
+    budget = trial.case.budget
+    assert budget is not None, "a case judged by words carries its closed form"
+    got = getattr(trial.ledger, direction).get(array, 0)
+    allowed = getattr(budget, direction).get(array, 0)
+    if got <= allowed:
+        return None
+    return f"yours {_multiple(budget, array, got)}, budget {_multiple(budget, array, allowed)}"
+
+
+def reads_within(array: str, name: str) -> Property:
+    """`array` is read no more often than the closed form says."""
+    return each(name, lambda trial: _over_budget(trial, array, "reads"))
+
+
+def writes_within(array: str, name: str) -> Property:
+    """`array` is written no more often than the closed form says."""
+    return each(name, lambda trial: _over_budget(trial, array, "writes"))
+
+
+def total_within(name: str = "no more words move than the closed form says") -> Property:
+    """All words together stay within the closed form, scratch arrays of the student's own included."""
+
+    def judge(trial: Trial) -> str | None:
+        assert trial.case.budget is not None, "a case judged by words carries its closed form"
+        got, allowed = trial.ledger.total, trial.case.budget.total
+        return None if got <= allowed else f"yours {got:,} words, budget {allowed:,}"
+
+    return each(name, judge)
+
+
+def fits() -> Property:
+    """The peak stays within the words of fast memory of the case, whose allowance the lesson states."""
+    return each("fits in fast memory", lambda trial: str(trial.overflow) if trial.overflow else None)
+
+
+def every_input_loaded(*arrays: str) -> Property:
+    """Each input is read at least once in full: nobody can use words that were never loaded."""
+
+    def judge(trial: Trial) -> str | None:
+        for array in arrays:
+            size = int(np.size(trial.case.inputs[array]))
+            read = trial.ledger.reads.get(array, 0)
+            if read < size:
+                return f"{array} has {size:,} words, yours read {read:,}"
+        return None
+
+    return each("every word of the input is loaded", judge)

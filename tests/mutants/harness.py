@@ -1,0 +1,101 @@
+"""How an exercise is put to the test: its stub, its reference, its mutants, other right answers, and cheats.
+
+The stub and the reference are read from the lesson's source, as a student and an instructor get them. A
+mutant is the reference with one plausible mistake in it, written as a textual replacement.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from iocourse.course.checking import judge
+from iocourse.course.exercise import Exercise, find
+from iocourse.course.source import Cell, parse, side
+
+SOLUTIONS = Path(__file__).parents[2] / "solutions"
+SEEDS = (0, 1, 2)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """The reference with each `(old, new)` replaced; its check must fail in the property called `fails`."""
+
+    name: str
+    fails: str
+    edits: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Suite:
+    """What is known about one exercise beyond its reference: at least four mutants and two other answers.
+
+    `right` are differently written correct functions, `cheats` pairs of a function and the property that
+    must refuse it.
+    """
+
+    id: str
+    mutants: tuple[Mutant, ...]
+    right: tuple[Callable[..., Any], ...]
+    cheats: tuple[tuple[Callable[..., Any], str], ...] = field(default=())
+
+
+def lesson_cells(exercise: Exercise) -> list[Cell]:
+    """The cells of the lesson an exercise belongs to: 4.2 is in the source that starts with 04_."""
+    path = next(SOLUTIONS.glob(f"{int(exercise.id.split('.')[0]):02d}_*.py"))
+    return parse(path.read_text(encoding="utf-8"), path)
+
+
+def exercise_source(exercise_id: str, *, solved: bool) -> str:
+    """The text of the exercise's cell, as solved or as the student finds it."""
+    cell = next(c for c in lesson_cells(find(exercise_id)) if c.name == f"ex-{exercise_id}")
+    return "\n".join(side(cell, solved=solved))
+
+
+def _preamble(exercise_id: str) -> str:
+    """The imports of the lesson and the solved exercises before this one: what its cell may rely on."""
+    lines: list[str] = []
+    for cell in lesson_cells(find(exercise_id)):
+        if cell.name == f"ex-{exercise_id}":
+            break
+        if cell.kind == "code":
+            text = "\n".join(side(cell, solved=True))
+            lines.append(text if "exercise" in cell.tags else _imports(text))
+    return "\n".join(lines)
+
+
+def _imports(text: str) -> str:
+    nodes = [node for node in ast.parse(text).body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    return "\n".join(ast.unparse(node) for node in nodes)
+
+
+def build(exercise_id: str, source: str) -> Callable[..., Any]:
+    """The function that `source` defines, in the namespace it has in the notebook."""
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(_preamble(exercise_id), f"<before {exercise_id}>", "exec"), namespace)
+    name = f"<exercise {exercise_id}>"
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    exec(compile(source, name, "exec"), namespace)
+    function: Callable[..., Any] = namespace[find(exercise_id).function]
+    return function
+
+
+def mutate(exercise_id: str, mutant: Mutant) -> Callable[..., Any]:
+    """The reference with the mutant's edits; each must change something."""
+    source = exercise_source(exercise_id, solved=True)
+    for old, new in mutant.edits:
+        if old not in source:
+            raise AssertionError(
+                f"mutant {mutant.name!r} of {exercise_id} changes nothing: {old!r} is not there"
+            )
+        source = source.replace(old, new)
+    return build(exercise_id, source)
+
+
+def failures(exercise_id: str, function: Any, seed: int) -> list[str]:
+    """Names of the properties that fail, in the report's order."""
+    return [name for name, complaint in judge(find(exercise_id), function, seed) if complaint is not None]

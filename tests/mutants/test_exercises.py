@@ -1,0 +1,91 @@
+"""Every exercise's check: it refuses the stub, plausible mistakes and cheats, and accepts right answers.
+
+Each lesson's suites stand in a file of their own (lesson04.py, …) as SUITES.
+"""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from harness import SEEDS, Suite, build, exercise_source, failures, mutate
+
+from iocourse.course import check
+from iocourse.course.checking import OWN, RUNS, CheckFailed
+from iocourse.course.exercise import exercises
+
+
+def load_suites() -> dict[str, Suite]:
+    suites = {}
+    for path in sorted(Path(__file__).parent.glob("lesson*.py")):
+        spec = importlib.util.spec_from_file_location(f"mutants_{path.stem}", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        suites.update({suite.id: suite for suite in module.SUITES})
+    return suites
+
+
+SUITES = load_suites()
+IDS = list(SUITES)
+MUTANTS = [pytest.param(s.id, m, id=f"{s.id}-{m.name}") for s in SUITES.values() for m in s.mutants]
+RIGHT = [pytest.param(s.id, f, id=f"{s.id}-{f.__name__}") for s in SUITES.values() for f in s.right]
+CHEATS = [pytest.param(s.id, f, p, id=f"{s.id}-{f.__name__}") for s in SUITES.values() for f, p in s.cheats]
+
+
+def test_every_exercise_has_a_suite_with_four_mutants_and_two_other_answers():
+    assert sorted(SUITES) == sorted(exercises())
+    for suite in SUITES.values():
+        assert len({m.name for m in suite.mutants}) >= 4, suite.id
+        assert len(suite.right) >= 2, suite.id
+
+
+@pytest.mark.parametrize("exercise_id", IDS)
+def test_the_stub_fails_without_an_exception(exercise_id, capsys, monkeypatch):
+    stub = build(exercise_id, exercise_source(exercise_id, solved=False))
+    monkeypatch.delenv("IOCOURSE_STRICT", raising=False)
+    check(exercise_id, stub, seed=0)
+    assert "FAILS" in capsys.readouterr().out
+    assert failures(exercise_id, stub, 0) == [RUNS]
+    monkeypatch.setenv("IOCOURSE_STRICT", "1")
+    with pytest.raises(CheckFailed):
+        check(exercise_id, stub, seed=0)
+
+
+@pytest.mark.parametrize("exercise_id", IDS)
+def test_the_reference_passes(exercise_id):
+    reference = build(exercise_id, exercise_source(exercise_id, solved=True))
+    for seed in range(20):
+        assert failures(exercise_id, reference, seed) == []
+
+
+@pytest.mark.parametrize(("exercise_id", "mutant"), MUTANTS)
+def test_a_mutant_fails_the_property_that_names_its_mistake(exercise_id, mutant):
+    for seed in SEEDS:
+        assert mutant.fails in failures(exercise_id, mutate(exercise_id, mutant), seed)
+
+
+@pytest.mark.parametrize(("exercise_id", "function"), RIGHT)
+def test_another_right_answer_passes(exercise_id, function):
+    for seed in SEEDS:
+        assert failures(exercise_id, function, seed) == []
+
+
+@pytest.mark.parametrize(("exercise_id", "function", "fails"), CHEATS)
+def test_a_cheat_is_refused(exercise_id, function, fails):
+    for seed in SEEDS:
+        assert fails in failures(exercise_id, function, seed)
+
+
+@pytest.mark.parametrize("exercise_id", IDS)
+@pytest.mark.parametrize(
+    "answer", [None, 3, max, lambda *args, **kwargs: 0.0], ids=["None", "3", "max", "zero"]
+)
+def test_nonsense_is_refused_without_an_exception(exercise_id, answer):
+    assert failures(exercise_id, answer, 0)
+
+
+def test_own_is_the_property_that_names_a_handed_back_library_function():
+    from iocourse.course.exercise import find
+    from iocourse.exact import attention
+
+    assert all(failures(e, attention, 0) == [OWN] for e in IDS)
+    assert find(IDS[0]).properties
