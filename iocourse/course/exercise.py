@@ -28,7 +28,7 @@ class Case:
     """One input for the student's function, with what is known of the right answer before it is called.
 
     `inputs` are the arguments by name, `expected` the values it must return, `M` the words of fast memory
-    for a schedule (None for a plain function), `budget` the closed form it must not exceed, `label` the sizes.
+    for a schedule (None for a plain function), `budget` the closed form not to exceed, `label` the sizes.
     """
 
     label: str

@@ -67,7 +67,7 @@ EXERCISES = (
         importance=5,
         minutes=25,
         hints=(
-            "Which of Q, K, V, O does the inner loop not touch anew? Those are loaded once for each outer step.",
+            "Which of Q, K, V, O does the inner loop not touch anew? Load those once for each outer step.",
             "Outside: blocks of queries, with q, o and row statistics. Inside: blocks of keys and values.",
             "Inside: scores from q and k.T, stats.update(scores, o), then o takes in scores times v. "
             "Dividing by the row sum waits until the inner loop is over.",
