@@ -1,0 +1,327 @@
+"""check, hint, predict, measured, attempt: what a student sees, and what an instructor's strict run does."""
+
+import numpy as np
+import pytest
+
+from iocourse import costs, exact, run, schedules
+from iocourse.course import (
+    CheckFailed,
+    attempt,
+    check,
+    checking,
+    exercise,
+    hint,
+    hinting,
+    judging,
+    measured,
+    predict,
+    predictions,
+    progress,
+)
+from iocourse.course.attempts import Unsolved
+from iocourse.course.exercise import Case, Exercise, Trial
+
+HINTS = ("a nudge", "half of it", "nearly all of it")
+
+
+def _doubling_cases(rng):
+    return [Case(f"n={n}", {"x": (x := rng.standard_normal(n))}, expected=2 * x) for n in (1, 3, 8)]
+
+
+DOUBLE = Exercise(
+    id="99.1",
+    title="Double",
+    function="my_double",
+    difficulty=1,
+    importance=1,
+    minutes=2,
+    hints=HINTS,
+    cases=_doubling_cases,
+    properties=(judging.values("every entry is doubled"),),
+)
+
+
+def _flash_cases(rng):
+    N, d, Br, Bc = 11, 3, 4, 2
+    Q, K, V = (rng.standard_normal((N, d)) for _ in range(3))
+    budget = costs.flash2(N, d, Br=Br, Bc=Bc)
+    inputs = {"Q": Q, "K": K, "V": V, "Br": Br, "Bc": Bc}
+    return [Case("N=11", inputs, exact.attention(Q, K, V), budget.peak, budget)]
+
+
+FLASH = Exercise(
+    id="99.2",
+    title="Flash",
+    function="my_flash",
+    difficulty=1,
+    importance=1,
+    minutes=2,
+    hints=HINTS,
+    cases=_flash_cases,
+    properties=(
+        judging.values(),
+        judging.fits(),
+        judging.every_input_loaded("Q", "K", "V"),
+        judging.reads_within("K", "K is read ⌈N/Br⌉ times"),
+        judging.writes_within("O", "O is written once"),
+        judging.total_within(),
+    ),
+    play=exercise.run_schedule,
+)
+
+
+@pytest.fixture(autouse=True)
+def _two_exercises(monkeypatch, tmp_path):
+    monkeypatch.setenv("IOCOURSE_HOME", str(tmp_path))
+    monkeypatch.delenv("IOCOURSE_STRICT", raising=False)
+    monkeypatch.delenv("IOCOURSE_SEED", raising=False)
+    monkeypatch.setattr(exercise, "_exercises", {e.id: e for e in (DOUBLE, FLASH)})
+    monkeypatch.setattr(hinting, "_shown", {})
+    monkeypatch.setattr(predictions, "_predicted", {})
+
+
+def my_double(x):
+    return 2 * x
+
+
+def flash(m, Q, K, V, *, Br, Bc, extra=0, keep_all=False, scale=True):
+    """A right answer with switches that make it wrong."""
+    (N, d), O, hoard = Q.shape, m.new("O", Q.shape), []
+    for i in m.blocks(N, Br):
+        with m.load(Q, i) as q, m.zeros(i, d) as o, m.row_stats(i) as stats:
+            q *= d**-0.5 if scale else 1.0
+            for j in m.blocks(N, Bc):
+                for _ in range(extra):
+                    m.load(K, j).free()
+                if keep_all:
+                    hoard.append(m.load(K, j))
+                with m.load(K, j) as k, m.load(V, j) as v, q @ k.T as s:
+                    stats.update(s, o)
+                    o.add_product(s, v)
+            stats.normalise(o)
+            m.store(o, O, i)
+    return O
+
+
+def failing(exercise_, answer, seed=0):
+    return [name for name, complaint in checking.judge(exercise_, answer, seed) if complaint]
+
+
+def variant(**switches):
+    return lambda m, Q, K, V, **tiles: flash(m, Q, K, V, **tiles, **switches)
+
+
+class TestCheck:
+    def test_a_right_answer_prints_no_sizes_and_is_recorded(self, capsys):
+        check("99.1", my_double)
+        assert capsys.readouterr().out == "99.1 Double\n  holds  every entry is doubled\nSolved.\n"
+        assert progress.load()["99.1"]["status"] == "solved"
+
+    def test_a_wrong_answer_names_property_numbers_sizes_and_seed(self, capsys):
+        check("99.1", lambda x: x, seed=7)
+        text = capsys.readouterr().out
+        assert "FAILS  every entry is doubled: 1 of 1 entries differ, first at [0]: yours" in text
+        assert "(n=1)" in text and "seed=7" in text and 'hint("99.1")' in text
+        assert progress.load()["99.1"]["status"] == "tried"
+
+    def test_strict_raises_for_a_wrong_answer_only(self, monkeypatch):
+        monkeypatch.setenv("IOCOURSE_STRICT", "1")
+        check("99.1", my_double)
+        with pytest.raises(CheckFailed, match="every entry is doubled"):
+            check("99.1", lambda x: x)
+
+    @pytest.mark.parametrize("answer", [None, 3, "my_double", np.zeros(3)])
+    def test_what_is_no_function_is_refused(self, answer):
+        assert failing(DOUBLE, answer) == [checking.OWN]
+
+    def test_an_exception_in_the_answer_is_reported_not_raised(self, capsys):
+        check("99.1", lambda x: x / "a")
+        assert "FAILS  runs without an error: TypeError" in capsys.readouterr().out
+
+    def test_inputs_are_fresh_and_a_seed_repeats_them(self):
+        seen = []
+        for seed in (1, 1, 2):
+            checking.judge(DOUBLE, lambda x: seen.append(x.tobytes()) or 2 * x, seed)
+        assert seen[:3] == seen[3:6] != seen[6:]
+
+    def test_the_environment_fixes_the_seed(self, monkeypatch):
+        monkeypatch.setenv("IOCOURSE_SEED", "5")
+        assert checking._seed(None) == 5 and checking._seed(9) == 9
+
+    def test_an_answer_cannot_change_the_inputs_it_is_judged_by(self):
+        def cheat(x):
+            x[:] = 0.0
+            return x
+
+        assert failing(DOUBLE, cheat) == ["every entry is doubled"]
+
+    def test_an_unknown_exercise_lists_those_there_are(self):
+        with pytest.raises(ValueError, match=r"no exercise '77.7'; there are 99.1, 99.2"):
+            check("77.7", my_double)
+
+    @pytest.mark.parametrize("value", [None, "text", [1, "a"], {}, np.float64(3), lambda: 0])
+    def test_values_of_any_kind_are_judged_without_an_exception(self, value):
+        assert failing(DOUBLE, lambda x: value)
+
+
+class TestSchedules:
+    def test_a_right_schedule_passes(self):
+        assert failing(FLASH, flash) == []
+
+    def test_fifty_redundant_loads_fail_by_words(self):
+        fails = failing(FLASH, variant(extra=50))
+        assert "K is read ⌈N/Br⌉ times" in fails and "no more words move than the closed form says" in fails
+
+    def test_a_report_says_how_often_and_how_often_is_allowed(self):
+        verdicts = dict(checking.judge(FLASH, variant(extra=1), 0))
+        assert "yours 6× (198 words), budget 3× (99 words)" in verdicts["K is read ⌈N/Br⌉ times"]
+
+    def test_hoarding_fails_by_peak_and_names_what_is_resident(self):
+        verdicts = dict(checking.judge(FLASH, variant(keep_all=True), 0))
+        assert "Resident: Q[0:4]" in verdicts["fits in fast memory"]
+        assert verdicts["values equal exact attention"] is None, "judged on a larger machine all the same"
+
+    def test_the_materialised_answer_is_refused(self):
+        def materialised(m, Q, K, V, *, Br, Bc):
+            N, d = Q.shape
+            O = m.new("O", (N, d))
+            with m.load(Q, (0, N)) as q, m.load(K, (0, N)) as k, m.load(V, (0, N)) as v:
+                s = (q * d**-0.5) @ k.T
+                p = np.exp(s - s.max(axis=1, keepdims=True))
+                m.store((p @ v) / p.sum(axis=1, keepdims=True), O, (0, N))
+            return O
+
+        assert failing(FLASH, materialised) == ["fits in fast memory"]
+
+    def test_a_missing_scale_is_a_wrong_value(self):
+        assert failing(FLASH, variant(scale=False)) == ["values equal exact attention"]
+
+    @pytest.mark.parametrize("call_it", [True, False])
+    def test_the_librarys_own_function_is_refused(self, call_it):
+        library = schedules.get("flash2")
+        answer = (lambda m, Q, K, V, **tiles: library(m, Q, K, V, **tiles)) if call_it else library
+        assert failing(FLASH, answer) == [checking.OWN]
+
+    def test_exact_attention_is_refused_inside_an_answer_and_free_outside(self):
+        def cheat(m, Q, K, V, *, Br, Bc):
+            return exact.attention(np.ones((2, 2)), np.ones((2, 2)), np.ones((2, 2)))
+
+        assert failing(FLASH, cheat) == [checking.OWN]
+        assert exact.attention(np.ones((2, 2)), np.ones((2, 2)), np.ones((2, 2))).shape == (2, 2)
+
+    def test_words_that_were_never_loaded_are_missed(self):
+        def constant(m, Q, K, V, *, Br, Bc):
+            O = m.new("O", Q.shape)
+            with m.zeros(*Q.shape) as o:
+                m.store(o, O, (0, Q.shape[0]))
+            return O
+
+        assert "every word of the input is loaded" in failing(FLASH, constant)
+
+    def test_no_public_attribute_of_a_slow_array_or_machine_gives_values_during_a_run(self):
+        found = []
+
+        def prying(m, Q, K, V, *, Br, Bc):
+            for thing in (Q, m):
+                for name in (n for n in dir(thing) if not n.startswith("_")):
+                    try:
+                        value = getattr(thing, name)
+                        value = value(Q) if callable(value) and name == "take" else value
+                    except Exception:
+                        continue
+                    if isinstance(value, np.ndarray):
+                        found.append(name)
+            return flash(m, Q, K, V, Br=Br, Bc=Bc)
+
+        assert failing(FLASH, prying) == [] and found == []
+
+
+class TestJudging:
+    def test_a_tuple_is_compared_part_by_part(self):
+        judge = judging.values().judge
+        case = Case("c", {}, expected=(np.zeros(2), np.ones(2)))
+        assert judge([Trial(case, value=(np.zeros(2), np.ones(2)))]) is None
+        assert "expected 2 results, got one" in judge([Trial(case, value=np.zeros(2))])
+        assert "entries differ" in judge([Trial(case, value=(np.zeros(2), np.zeros(2)))])
+
+    def test_nan_never_equals_a_number_and_infinities_equal_themselves(self):
+        assert judging.difference(np.array([np.nan]), np.array([0.0]))
+        assert judging.difference(np.array([-np.inf, 1.0]), np.array([-np.inf, 1.0])) is None
+        assert judging.difference(np.array([0.0]), np.array([-np.inf]))
+
+    def test_the_same_answer_property_compares_trials_with_one_key(self):
+        prop = judging.same_answer_for("one answer", key=lambda trial: trial.case.inputs["key"])
+        a, b = Case("a", {"key": 1}), Case("b", {"key": 1})
+        assert prop.judge([Trial(a, value=1.0), Trial(b, value=1.0)]) is None
+        assert prop.judge([Trial(a, value=1.0), Trial(b, value=2.0)]).startswith("b against a")
+
+
+class TestHints:
+    def test_each_call_goes_one_level_further_and_the_last_repeats(self, capsys):
+        for _ in range(4):
+            hint("99.1")
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.split(":")[0] for line in lines] == [f"Hint {n} of 3 for 99.1" for n in (1, 2, 3, 3)]
+        assert progress.load()["99.1"]["hints"] == 3
+
+    @pytest.mark.parametrize("level", [0, 4, "2"])
+    def test_another_level_is_refused(self, level):
+        with pytest.raises(ValueError, match="level must be 1 to 3"):
+            hint("99.1", level)
+
+
+class TestPredictions:
+    def test_prediction_then_measurement(self, capsys):
+        predict("9.1", words=10, rises=True)
+        measured("9.1", words=12, rises=True, other=1.5)
+        assert capsys.readouterr().out.splitlines() == [
+            "Prediction 9.1: words = 10, rises = True",
+            "words: 12 measured, 10 predicted: off by 2, a factor of 1.20",
+            "rises: True measured, True predicted: right",
+            "other: 1.5 measured, no prediction",
+        ]
+
+    def test_an_empty_prediction_asks_for_one_and_stops_nothing(self, capsys):
+        predict("9.1", words=...)
+        measured("9.1", words=12)
+        out = capsys.readouterr().out
+        assert "write your number for words in place of ..." in out and "no prediction" in out
+
+    def test_a_later_session_remembers(self, monkeypatch, capsys):
+        predict("9.2", words=3)
+        monkeypatch.setattr(predictions, "_predicted", {})
+        measured("9.2", words=3)
+        assert "3 predicted: right" in capsys.readouterr().out
+
+    def test_what_is_no_number_is_refused(self):
+        with pytest.raises(TypeError, match="words must be a number"):
+            predict("9.1", words="many")
+
+    def test_an_unsolved_measurement_says_so(self, capsys):
+        measured("9.1", words=Unsolved("solve 9.1 first"))
+        assert capsys.readouterr().out == "words: solve 9.1 first\n"
+
+
+def my_flash(m, Q, K, V, *, Br, Bc):
+    raise NotImplementedError
+
+
+class TestAttempt:
+    def test_a_solved_function_is_called(self):
+        assert attempt(my_double, 3) == 6
+
+    def test_an_unsolved_one_names_its_exercise_and_stands_in_for_any_result(self, capsys):
+        x = np.ones((2, 2))
+        result = attempt(run, my_flash, M=100, Q=x, K=x, V=x, Br=1, Bc=1)
+        assert capsys.readouterr().out == "solve 99.2 first\n"
+        assert not result and f"{result.ledger.total:,}" == "solve 99.2 first"
+        assert str(result.O[0] * 3 - 1) == "solve 99.2 first" and list(result) == []
+
+    def test_another_error_is_named_too(self, capsys):
+        attempt(my_double, None)
+        assert "solve 99.1 first (TypeError" in capsys.readouterr().out
+
+    def test_strict_raises(self, monkeypatch):
+        monkeypatch.setenv("IOCOURSE_STRICT", "1")
+        with pytest.raises(NotImplementedError):
+            attempt(my_flash, 1, 2, 3, 4, Br=1, Bc=1)
