@@ -34,6 +34,7 @@ def matmul_tiles(m: int, n: int, k: int, M: int) -> dict[str, int]:
 
     Raises ValueError where M < 3, the smallest that works.
     """
+    refuse_in_exam("iocourse.schedules.matmul_tiles")
     m, n, k, M = (positive_int(name, v) for name, v in (("m", m), ("n", n), ("k", k), ("M", M)))
     if M < 3:
         raise ValueError(f"M = {M} is too small for a matrix product: the smallest M that works is 3")
