@@ -1,0 +1,23 @@
+"""Pictures and sliders: pure figure functions, and thin widgets around them.
+
+A figure is a `Picture`: it has `alt` (what it shows, in sentences) and `numbers` (the values behind it).
+matplotlib is imported when a PNG is made, ipywidgets when a widget is made.
+"""
+
+from .charts import bars, curve, words_against_memory
+from .figure import FIGURES
+from .grids import attention_map, tile_order
+from .memory import footprint_bar, memory_timeline
+from .picture import Picture
+
+__all__ = [
+    "FIGURES",
+    "Picture",
+    "attention_map",
+    "bars",
+    "curve",
+    "footprint_bar",
+    "memory_timeline",
+    "tile_order",
+    "words_against_memory",
+]

@@ -1,0 +1,110 @@
+"""Colours, hatches and dashes, in one place: what must be told apart differs in two of them.
+
+The colours are Okabe and Ito's (Color Universal Design, 2008), safe for the common forms of colour blindness.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+BLACK = "#000000"
+ORANGE = "#E69F00"
+SKY = "#56B4E9"
+GREEN = "#009E73"
+YELLOW = "#F0E442"
+BLUE = "#0072B2"
+VERMILION = "#D55E00"
+PURPLE = "#CC79A7"
+
+INK = "#1A1A1A"
+QUIET = "#595959"  # 7:1 on white
+GRID = "#D9D9D9"
+PAPER = "#FFFFFF"
+
+Dash = tuple[float, ...]
+
+
+class Fill(NamedTuple):
+    r"""How an area is told from its neighbours: a colour and a hatch ("", "/", "\", "-", "|", "x", ".")."""
+
+    colour: str
+    hatch: str
+
+
+class Stroke(NamedTuple):
+    """How a line is told from its neighbours: colour, dash pattern in pixels, marker."""
+
+    colour: str
+    dash: Dash
+    marker: str
+
+
+STROKES = (
+    Stroke(VERMILION, (), "circle"),
+    Stroke(BLUE, (9, 4), "square"),
+    Stroke(GREEN, (3, 3), "triangle"),
+    Stroke(PURPLE, (12, 3, 3, 3), "diamond"),
+    Stroke(ORANGE, (6, 2), "cross"),
+    Stroke(SKY, (2, 4), "plus"),
+    Stroke(BLACK, (14, 5), "star"),
+)
+BOUND = Stroke(BLACK, (), "")
+FLOOR = Stroke(QUIET, (2, 3), "")
+
+FILLS = (
+    Fill(SKY, ""),
+    Fill(ORANGE, "/"),
+    Fill(YELLOW, "."),
+    Fill(GREEN, "-"),
+    Fill(PURPLE, "\\"),
+    Fill(BLUE, "|"),
+    Fill(VERMILION, "x"),
+)
+ARRAY_FILLS = {
+    "Q": Fill(SKY, ""),
+    "K": Fill(ORANGE, "/"),
+    "V": Fill(YELLOW, "."),
+    "O": Fill(GREEN, "-"),
+    "accumulator": Fill(GREEN, "-"),
+    "row statistics": Fill(BLUE, "|"),
+    "scores": Fill(PURPLE, "\\"),
+    "temporary": Fill("#BDBDBD", "x"),
+    "S": Fill(PURPLE, "."),
+    "P": Fill(VERMILION, "x"),
+    "m": Fill(BLUE, "|"),
+    "l": Fill(BLUE, "|"),
+    "LSE": Fill(BLUE, "|"),
+}
+TOO_MUCH = Fill(VERMILION, "x")
+
+
+def fill_of(kind: str, position: int) -> Fill:
+    """The fill of an array or kind of tile; names without one take the `position`-th of the general list."""
+    return ARRAY_FILLS.get(kind, FILLS[position % len(FILLS)])
+
+
+def stroke_of(position: int) -> Stroke:
+    """The `position`-th stroke; after the last they begin again."""
+    return STROKES[position % len(STROKES)]
+
+
+_RAMP = ("#F7FBFF", "#C6DBEF", "#6BAED6", "#2171B5", "#08306B")  # ColorBrewer Blues: lightness falls steadily
+
+
+def _channels(colour: str) -> tuple[int, int, int]:
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+
+
+def ramp(share: float) -> str:
+    """Light to dark for a share from 0 to 1; the order survives in greys."""
+    place = min(max(share, 0.0), 1.0) * (len(_RAMP) - 1)
+    k = min(int(place), len(_RAMP) - 2)
+    low, high = _channels(_RAMP[k]), _channels(_RAMP[k + 1])
+    mixed = (round(a + (b - a) * (place - k)) for a, b in zip(low, high, strict=True))
+    return "#" + "".join(f"{value:02X}" for value in mixed)
+
+
+def ink_on(colour: str) -> str:
+    """Black or white, whichever is easier to read on `colour`."""
+    red, green, blue = _channels(colour)
+    return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else PAPER

@@ -1,0 +1,349 @@
+"""One picture, drawn twice: as SVG for live widgets, as PNG for notebooks and pages without a kernel.
+
+A picture is a short list of rectangles, polygons, texts and rasters in pixels, y downwards.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from html import escape
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+from .palette import INK, PAPER, Dash
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+Point = tuple[float, float]
+Segment = tuple[Point, Point]
+
+FONT = "DejaVu Sans, Verdana, sans-serif"  # matplotlib brings the first; the second has the same widths
+SMALL, NORMAL, LARGE = 12.0, 13.0, 16.0  # text sizes in pixels
+HATCH_STEP = 7.0
+COLOURS = 256  # of the PNG
+PIXELS_PER_UNIT = 1.5  # of the PNG, so that it stays sharp on fine screens
+
+
+@dataclass(frozen=True)
+class Rect:
+    """A rectangle with its upper left corner at (x, y); `hatch` is drawn in `ink` over `fill`."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    fill: str = ""
+    hatch: str = ""
+    stroke: str = ""
+    line: float = 1.0
+    ink: str = INK
+
+
+@dataclass(frozen=True)
+class Poly:
+    """A line through points, or with `fill` a polygon."""
+
+    points: tuple[Point, ...]
+    stroke: str = INK
+    line: float = 1.5
+    dash: Dash = ()
+    fill: str = ""
+
+
+@dataclass(frozen=True)
+class Text:
+    """One line of text; (x, y) is on its baseline at the `anchor`: start, middle or end."""
+
+    x: float
+    y: float
+    text: str
+    size: float = NORMAL
+    anchor: str = "start"
+    colour: str = INK
+    bold: bool = False
+    turned: bool = False  # reads upwards
+
+
+@dataclass(frozen=True)
+class Raster:
+    """`columns` x `rows` pixels of colour, 3 bytes each, stretched over a rectangle without smoothing."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    columns: int
+    rows: int
+    pixels: bytes
+
+
+Element = Rect | Poly | Text | Raster
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure with its words: `alt` describes it in sentences, `numbers` lists what it shows.
+
+    Displayed in a notebook it is a PNG with `alt` as its alternative text; as plain text it is `alt` and
+    `numbers`. Raises ValueError where either is empty: a picture that says nothing helps nobody.
+    """
+
+    width: float
+    height: float
+    title: str
+    alt: str
+    numbers: str
+    elements: tuple[Element, ...]
+
+    def __post_init__(self) -> None:
+        for name in ("title", "alt", "numbers"):
+            if not getattr(self, name).strip():
+                raise ValueError(f"{name} of a picture must not be empty")
+
+    @property
+    def text(self) -> str:
+        """The picture in words: title, description, numbers."""
+        return f"{self.title}\n{self.alt}\n{self.numbers}"
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def to_svg(self) -> str:
+        """The picture as an SVG element with title and description."""
+        body = "".join(_SVG[type(element)](element) for element in self.elements)
+        return (
+            '<svg xmlns="http://www.w3.org/2000/svg" role="img" '
+            f'viewBox="0 0 {_n(self.width)} {_n(self.height)}" width="{_n(self.width)}" '
+            f'style="max-width:100%;height:auto;background:{PAPER}" font-family="{FONT}">'
+            f"<title>{escape(self.title)}</title><desc>{escape(self.alt)}</desc>"
+            f'<rect width="100%" height="100%" fill="{PAPER}"/>{body}</svg>'
+        )
+
+    def to_png(self) -> bytes:
+        """The picture as a PNG, the same bytes on every call (matplotlib, without a window)."""
+        return _png(self)
+
+    def _repr_mimebundle_(
+        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        image = base64.b64encode(self.to_png()).decode("ascii")
+        shown = {"alt": self.alt, "width": round(self.width), "height": round(self.height)}
+        return {"image/png": image, "text/plain": self.text}, {"image/png": shown}
+
+
+# ---------------------------------------------------------------------- helpers for those who draw
+_NARROW, _WIDE = set("iljI.,:;|'[]()!ft "), set("mwMWQO@×→≥≤½")
+
+
+def text_width(text: str, size: float) -> float:
+    """Pixels a line of text takes, to within a tenth, on the wide side."""
+    return size * sum(0.40 if c in _NARROW else 0.90 if c in _WIDE else 0.65 for c in text)
+
+
+def centred(y: float, size: float) -> float:
+    """The baseline of a line of text that is centred on y."""
+    return y + 0.36 * size
+
+
+def hatch_lines(rect: Rect) -> list[Segment]:
+    """The lines of a hatch. Their phase belongs to the page, so neighbours with the same hatch join up."""
+    lines: list[Segment] = []
+    if rect.hatch in ("/", "x"):
+        lines += _diagonals(rect, rising=True)
+    if rect.hatch in ("\\", "x"):
+        lines += _diagonals(rect, rising=False)
+    if rect.hatch == "-":
+        lines += [((rect.x, y), (rect.x + rect.width, y)) for y in _marks(rect.y, rect.height)]
+    if rect.hatch == "|":
+        lines += [((x, rect.y), (x, rect.y + rect.height)) for x in _marks(rect.x, rect.width)]
+    if rect.hatch == ".":
+        columns, rows = list(_marks(rect.x, rect.width)), list(_marks(rect.y, rect.height))
+        lines += [((max(rect.x, x - 1), y), (x, y)) for x in columns for y in rows]
+    return lines
+
+
+def _marks(start: float, length: float) -> Iterator[float]:
+    first = int(start // HATCH_STEP) + 1
+    last = int((start + length) // HATCH_STEP)
+    return (k * HATCH_STEP for k in range(first, last + 1) if k * HATCH_STEP < start + length)
+
+
+def _diagonals(rect: Rect, *, rising: bool) -> list[Segment]:
+    """Lines x + y = c (rising on the page) or x - y = c, cut to the rectangle."""
+    left, right, top, bottom = rect.x, rect.x + rect.width, rect.y, rect.y + rect.height
+    low, high = (left + top, right + bottom) if rising else (left - bottom, right - top)
+    sign = 1 if rising else -1
+    found: list[Segment] = []
+    for c in _marks(low, high - low):
+        ends = (c - top, c - bottom) if rising else (c + bottom, c + top)
+        start, stop = max(left, min(ends)), min(right, max(ends))
+        if start < stop:
+            found.append(((start, sign * (c - start)), (stop, sign * (c - stop))))
+    return found
+
+
+# ---------------------------------------------------------------------- SVG
+def _n(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def _svg_rect(r: Rect) -> str:
+    stroke = f' stroke="{r.stroke}" stroke-width="{_n(r.line)}"' if r.stroke else ""
+    box = (
+        f'<rect x="{_n(r.x)}" y="{_n(r.y)}" width="{_n(max(r.width, 0))}" height="{_n(max(r.height, 0))}" '
+        f'fill="{r.fill or "none"}"{stroke}/>'
+    )
+    lines = hatch_lines(r)
+    if not lines:
+        return box
+    path = "".join(f"M{_n(a)} {_n(b)}L{_n(c)} {_n(d)}" for (a, b), (c, d) in lines)
+    return f'{box}<path d="{path}" stroke="{r.ink}" stroke-width="{_n(_hatch_width(r))}" fill="none"/>'
+
+
+def _hatch_width(rect: Rect) -> float:
+    return 1.6 if rect.hatch == "." else 0.8
+
+
+def _svg_poly(p: Poly) -> str:
+    points = " ".join(f"{_n(x)},{_n(y)}" for x, y in p.points)
+    dash = f' stroke-dasharray="{" ".join(map(_n, p.dash))}"' if p.dash else ""
+    tag = "polygon" if p.fill else "polyline"
+    return (
+        f'<{tag} points="{points}" fill="{p.fill or "none"}" stroke="{p.stroke or "none"}" '
+        f'stroke-width="{_n(p.line)}" stroke-linejoin="round"{dash}/>'
+    )
+
+
+def _svg_text(t: Text) -> str:
+    bold = ' font-weight="bold"' if t.bold else ""
+    turn = f' transform="rotate(-90 {_n(t.x)} {_n(t.y)})"' if t.turned else ""
+    return (
+        f'<text x="{_n(t.x)}" y="{_n(t.y)}" font-size="{_n(t.size)}" text-anchor="{t.anchor}" '
+        f'fill="{t.colour}"{bold}{turn}>{escape(t.text)}</text>'
+    )
+
+
+def _svg_raster(r: Raster) -> str:
+    data = base64.b64encode(_raster_png(r)).decode("ascii")
+    return (
+        f'<image x="{_n(r.x)}" y="{_n(r.y)}" width="{_n(r.width)}" height="{_n(r.height)}" '
+        f'preserveAspectRatio="none" style="image-rendering:pixelated" href="data:image/png;base64,{data}"/>'
+    )
+
+
+def _raster_png(raster: Raster) -> bytes:
+    stride = 3 * raster.columns
+    rows = (raster.pixels[k * stride : (k + 1) * stride] for k in range(raster.rows))
+    body = zlib.compress(b"".join(b"\0" + row for row in rows), 9)
+    head = struct.pack(">IIBBBBB", raster.columns, raster.rows, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", head) + _chunk(b"IDAT", body) + _chunk(b"IEND", b"")
+
+
+def _chunk(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
+_SVG: dict[type, Any] = {Rect: _svg_rect, Poly: _svg_poly, Text: _svg_text, Raster: _svg_raster}
+
+
+# ---------------------------------------------------------------------- PNG
+_POINTS = 0.72  # 1 pixel of the display list is 1/100 inch
+
+
+def _png(picture: Picture) -> bytes:
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    # The caller's own matplotlib settings must not change a figure of the course.
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams["lines.scale_dashes"] = False
+        matplotlib.rcParams["font.family"] = ["DejaVu Sans"]
+        size = (picture.width / 100, picture.height / 100)
+        figure = Figure(figsize=size, dpi=100 * PIXELS_PER_UNIT, facecolor=PAPER)
+        canvas = FigureCanvasAgg(figure)
+        axes = figure.add_axes((0, 0, 1, 1))
+        axes.set_xlim(0, picture.width)
+        axes.set_ylim(picture.height, 0)
+        axes.set_axis_off()
+        for order, element in enumerate(picture.elements):
+            _PNG[type(element)](axes, element, order)
+        canvas.draw()  # type: ignore[no-untyped-call]
+    return _few_colours(canvas)
+
+
+def _few_colours(canvas: FigureCanvasAgg) -> bytes:
+    """A PNG with a palette: a third of the bytes, and no date or version in them."""
+    import numpy as np
+    from PIL import Image  # matplotlib brings it
+
+    seen = canvas.buffer_rgba()  # type: ignore[no-untyped-call]
+    image = Image.fromarray(np.asarray(seen)[..., :3].copy())
+    out = BytesIO()
+    image.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+        out, "PNG", optimize=True
+    )
+    return out.getvalue()
+
+
+def _png_rect(axes: Axes, r: Rect, order: int) -> None:
+    from matplotlib.collections import LineCollection
+    from matplotlib.patches import Rectangle
+
+    edge = r.stroke or "none"
+    box = Rectangle((r.x, r.y), max(r.width, 0), max(r.height, 0), facecolor=r.fill or "none", edgecolor=edge)
+    box.set(linewidth=r.line * _POINTS, zorder=order)
+    axes.add_patch(box)
+    lines = hatch_lines(r)
+    if lines:
+        width = _hatch_width(r) * _POINTS
+        axes.add_collection(
+            LineCollection(lines, colors=r.ink, linewidths=width, zorder=order), autolim=False
+        )
+
+
+def _png_poly(axes: Axes, p: Poly, order: int) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Polygon
+
+    if p.fill:
+        edge = p.stroke or "none"
+        shape = Polygon(p.points, closed=True, facecolor=p.fill, edgecolor=edge, linewidth=p.line * _POINTS)
+        shape.set_zorder(order)
+        axes.add_patch(shape)
+        return
+    xs, ys = zip(*p.points, strict=True)
+    line = Line2D(xs, ys, color=p.stroke, linewidth=p.line * _POINTS, zorder=order, dash_capstyle="butt")
+    if p.dash:
+        line.set_dashes([length * _POINTS for length in p.dash])
+    axes.add_line(line)
+
+
+def _png_text(axes: Axes, t: Text, order: int) -> None:
+    at = {"start": "left", "middle": "center", "end": "right"}[t.anchor]
+    turn: dict[str, Any] = {"rotation": 90, "rotation_mode": "anchor"} if t.turned else {}
+    axes.text(
+        t.x, t.y, t.text, fontsize=t.size * _POINTS, ha=at, va="baseline", color=t.colour,
+        fontweight="bold" if t.bold else "normal", zorder=order, parse_math=False, **turn,
+    )  # fmt: skip
+
+
+def _png_raster(axes: Axes, r: Raster, order: int) -> None:
+    import numpy as np
+
+    pixels = np.frombuffer(r.pixels, np.uint8).reshape(r.rows, r.columns, 3)
+    extent = (r.x, r.x + r.width, r.y + r.height, r.y)
+    limits = axes.get_xlim(), axes.get_ylim()
+    axes.imshow(pixels, extent=extent, aspect="auto", interpolation="nearest", zorder=order)
+    axes.set_xlim(limits[0])
+    axes.set_ylim(limits[1])
+
+
+_PNG: dict[type, Any] = {Rect: _png_rect, Poly: _png_poly, Text: _png_text, Raster: _png_raster}
