@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import floor, isqrt, sqrt
+from math import isqrt
 
-from .machine import FREE_REGISTERS, positive_int
+from .machine import FREE_REGISTERS
+from .sizes import positive_int
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ def compulsory(N: int, d: int) -> int:
     title="Theorem A",
     formula=r"Q \ge T\left\lfloor \frac{N^2d}{F(M+T)} \right\rfloor,\quad "
     r"F(R)=\frac{(R+d^2)^2}{16d}\ (R\ge 3d^2),\ \left(\frac{R}{3}\right)^{3/2}\ (R<3d^2)",
-    source="a derivation of this course: segments and Loomis-Whitney (Hong-Kung 1981, Irony-Toledo-Tiskin 2004)",
+    source="a derivation of this course: segments and Loomis-Whitney "
+    "(Hong-Kung 1981, Irony-Toledo-Tiskin 2004)",
     regime="every M; T = M + d² for M ≥ d², T = 2M below",
     status="proved here",
 )
@@ -75,7 +77,14 @@ def theorem_A(N: int, d: int, M: int, T: int | None = None) -> int:
     """
     N, d, M = positive_int("N", N), positive_int("d", d), positive_int("M", M)
     segment = positive_int("T", T) if T is not None else (M + d * d if d * d <= M else 2 * M)
-    return segment * floor(N * N * d / products_per_segment(M + segment, d))
+    return segment * _full_segments(N * N * d, M + segment, d)
+
+
+def _full_segments(products: int, R: int, d: int) -> int:
+    """⌊products / F(R)⌋ in whole numbers: a rounded quotient could turn the bound into a false one."""
+    if 3 * d * d <= R:
+        return products * 16 * d // (R + d * d) ** 2
+    return isqrt(27 * products**2 // R**3)
 
 
 def products_per_segment(R: int, d: int) -> float:
@@ -96,7 +105,7 @@ def products_per_segment(R: int, d: int) -> float:
 def matmul(m: int, n: int, k: int, M: int) -> int:
     """Words that any schedule of C = AB by mnk scalar products moves, A (m, k), B (k, n)."""
     m, n, k, M = (positive_int(name, v) for name, v in (("m", m), ("n", n), ("k", k), ("M", M)))
-    return max(floor(2 * m * n * k / sqrt(M)) - 2 * M, m * k + k * n + m * n)
+    return max(isqrt(4 * (m * n * k) ** 2 // M) - 2 * M, m * k + k * n + m * n)
 
 
 def lower_bound(pass_: str, N: int, d: int, M: int) -> tuple[int, str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from .ledger import Ledger
+from .sizes import check_sizes
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -30,6 +31,7 @@ def matmul(m: int, n: int, k: int, *, bm: int, bn: int) -> Ledger:
 
     mk⌈n/bn⌉ + kn⌈m/bm⌉ + mn words; footprint bm·bn + bm + bn with tiles cut to the matrix.
     """
+    check_sizes(m=m, n=n, k=k, bm=bm, bn=bn)
     am, an = min(bm, m), min(bn, n)
     return _ledger(
         reads={"A": m * k * ceil_div(n, bn), "B": k * n * ceil_div(m, bm)},
@@ -45,6 +47,7 @@ def naive(N: int, d: int, *, Br: int, Bc: int, Bm: int, Bn: int, lse: bool = Fal
     Nd + Nd⌈N/Br⌉ + N² (scores), (p + 1)N² with p = 1 where a row fits and 2 otherwise (softmax),
     N²⌈d/Bn⌉ + Nd⌈N/Bm⌉ + Nd (output). Footprint max(Br·d + d + Br, Bc + 2, Bm·Bn + Bm + Bn).
     """
+    check_sizes(N=N, d=d, Br=Br, Bc=Bc, Bm=Bm, Bn=Bn)
     passes = 1 if Bc >= N else 2
     r, c, mm, nn = min(Br, N), min(Bc, N), min(Bm, N), min(Bn, d)
     return _ledger(
@@ -66,6 +69,7 @@ def flash1(N: int, d: int, *, Br: int, Bc: int, lse: bool = False) -> Ledger:
 
     3Nd + 2N + ⌈N/Bc⌉(3Nd + 4N) words; footprint 2Bc·d + Br(2d + 2 + Bc).
     """
+    check_sizes(N=N, d=d, Br=Br, Bc=Bc)
     passes = ceil_div(N, Bc)
     r, c = min(Br, N), min(Bc, N)
     return _ledger(
@@ -98,6 +102,7 @@ def flash2(N: int, d: int, *, Br: int, Bc: int, lse: bool = False) -> Ledger:
 
     2Nd + 2Nd⌈N/Br⌉ words (+ N for LSE); footprint Br(2d + 2 + Bc) + 2Bc·d.
     """
+    check_sizes(N=N, d=d, Br=Br, Bc=Bc)
     r, c = min(Br, N), min(Bc, N)
     return _row_blocks(N, d, Br, lse, r * (2 * d + 2 + c) + 2 * c * d)
 
@@ -107,12 +112,13 @@ def flash_optimal(N: int, d: int, *, Br: int, Bc: int = 1, lse: bool = False) ->
 
     2Nd + 2Nd⌈N/Br⌉ words (+ N for LSE); footprint Br(2d + 2 + Bc) + Bc·d.
     """
+    check_sizes(N=N, d=d, Br=Br, Bc=Bc)
     r, c = min(Br, N), min(Bc, N)
     return _row_blocks(N, d, Br, lse, r * (2 * d + 2 + c) + c * d)
 
 
 def best_pair(cost: Callable[[int, int], int], extent: int, partner: Callable[[int], int]) -> tuple[int, int]:
-    """(a, b) with the least cost(a, b), where a runs over the sizes worth trying for `extent` and b = partner(a).
+    """(a, b) with the least cost(a, b): a runs over the sizes worth trying for `extent`, b = partner(a) ≥ 1.
 
     A size is worth trying where ⌈extent/a⌉ changes: about 2√extent of them.
     """

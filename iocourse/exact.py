@@ -17,8 +17,8 @@ Array = NDArray[np.float64]
 
 
 def real_array(name: str, value: ArrayLike) -> Array:
-    """`value` as float64, or an error that names the argument: only finite real numbers are attention's input."""
-    array = np.asarray(value)
+    """`value` as float64, or an error that names the argument: attention's input is finite and real."""
+    array = _array(name, value)
     if array.dtype.kind != "f":
         raise TypeError(
             f"{name} has dtype {array.dtype}; attention works on floating-point numbers: "
@@ -27,7 +27,14 @@ def real_array(name: str, value: ArrayLike) -> Array:
     if not np.isfinite(array).all():
         bad = int(array.size - np.isfinite(array).sum())
         raise ValueError(f"{name} holds {bad} NaN or infinite value(s); every entry must be finite")
-    return array.astype(np.float64)
+    return np.array(array, dtype=np.float64)
+
+
+def _array(name: str, value: ArrayLike) -> NDArray[Any]:
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise ValueError(f"{name} is not an array: {error}") from None
 
 
 def check_qkv(Q: ArrayLike, K: ArrayLike, V: ArrayLike) -> tuple[Array, Array, Array]:
@@ -47,6 +54,11 @@ def check_qkv(Q: ArrayLike, K: ArrayLike, V: ArrayLike) -> tuple[Array, Array, A
         )
     if v.shape[-2] != k.shape[-2]:
         raise ValueError(f"V has {v.shape[-2]} rows but K has {k.shape[-2]}; each key needs one value row")
+    for name, a in (("K", k), ("V", v)):
+        if a.shape[:-2] != q.shape[:-2]:
+            raise ValueError(
+                f"{name} has leading axes {a.shape[:-2]} but Q has {q.shape[:-2]}; each head needs its own"
+            )
     return q, k, v
 
 
@@ -55,14 +67,26 @@ def softmax(S: ArrayLike, axis: int = -1) -> Array:
     """exp(S) divided by its sum along `axis`, computed after subtracting the maximum.
 
     A slice that is -inf throughout (every key masked) gives zeros, not NaN.
+    Raises ValueError where S is empty or holds NaN or +inf.
     """
-    s = np.asarray(S, dtype=np.float64)
+    s = _score_array("S", S)
     top = s.max(axis=axis, keepdims=True)
     e = np.exp(s - np.where(np.isneginf(top), 0.0, top))
     total = e.sum(axis=axis, keepdims=True)
-    return np.divide(e, total, out=np.zeros_like(e), where=total > 0)
+    return np.asarray(np.divide(e, total, out=np.zeros_like(e), where=total > 0), dtype=np.float64)
 
 
+def _score_array(name: str, value: ArrayLike) -> Array:
+    """Scores as float64: finite, or -inf for a hidden pair; at least one word."""
+    s = np.asarray(_array(name, value), dtype=np.float64)
+    if s.ndim == 0 or 0 in s.shape:
+        raise ValueError(f"{name} has shape {s.shape}; expected at least one score along each axis")
+    if np.isnan(s).any() or np.isposinf(s).any():
+        raise ValueError(f"{name} holds NaN or +inf; allowed are finite numbers and -inf")
+    return s
+
+
+@library_answer
 def scores(
     Q: Array, K: Array, *, causal: bool = False, scale: float | None = None, mask: ArrayLike | None = None
 ) -> Array:
@@ -71,12 +95,25 @@ def scores(
     `causal` hides key j from query i where j > i (upper-left aligned). `mask` is additive,
     broadcast to S, and may hold -inf for a hidden pair; NaN and +inf are refused.
     """
-    S = Q @ np.swapaxes(K, -1, -2) * (Q.shape[-1] ** -0.5 if scale is None else scale)  # (..., Nq, Nk)
+    S = Q @ np.swapaxes(K, -1, -2) * _factor(scale, Q.shape[-1])  # (..., Nq, Nk)
+    if not np.isfinite(S).all():
+        raise ValueError(
+            "Q and K hold numbers so large that their products overflow float64; scale them down"
+        )
     if mask is not None:
         S = S + _additive_mask(mask, S.shape)
     if causal:
-        S = np.where(np.tri(*S.shape[-2:], dtype=bool), S, -np.inf)
+        S = np.where(np.tri(*S.shape[-2:]) > 0, S, -np.inf)
     return S
+
+
+def _factor(scale: float | None, d: int) -> float:
+    if scale is None:
+        return float(d**-0.5)
+    number = isinstance(scale, (int, float, np.integer, np.floating)) and not isinstance(scale, bool)
+    if not number or not np.isfinite(scale):
+        raise ValueError(f"scale must be a finite number or None for 1/√d, got {scale!r}")
+    return float(scale)
 
 
 def _additive_mask(mask: ArrayLike, shape: tuple[int, ...]) -> Array:
@@ -111,13 +148,14 @@ def attention(
     return softmax(scores(q, k, causal=causal, scale=scale, mask=mask)) @ v
 
 
+@library_answer
 def log_sum_exp(S: ArrayLike) -> Array:
     """log Σ_j exp(S_ij) along the last axis, natural logarithm; -inf for a row that is -inf throughout."""
-    s = np.asarray(S, dtype=np.float64)
+    s = _score_array("S", S)
     top = s.max(axis=-1)
     shift = np.where(np.isneginf(top), 0.0, top)
     with np.errstate(divide="ignore"):
-        return shift + np.log(np.exp(s - shift[..., None]).sum(axis=-1))
+        return np.asarray(shift + np.log(np.exp(s - shift[..., None]).sum(axis=-1)), dtype=np.float64)
 
 
 class Gradients(NamedTuple):
@@ -146,7 +184,7 @@ def attention_backward(
     """
     q, k, v = check_qkv(Q, K, V)
     do = real_array("dO", dO)
-    factor = q.shape[-1] ** -0.5 if scale is None else scale
+    factor = _factor(scale, q.shape[-1])
     P = softmax(scores(q, k, causal=causal, scale=scale, mask=mask))  # (..., Nq, Nk)
     if do.shape != (*P.shape[:-1], v.shape[-1]):
         raise ValueError(f"dO has shape {do.shape}; it must have O's shape {(*P.shape[:-1], v.shape[-1])}")

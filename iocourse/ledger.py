@@ -18,13 +18,12 @@ class Move(NamedTuple):
 
     kind: str  # "load", "store", "new" (a tile made in fast memory) or "free"
     array: str  # the slow array moved, or the name of the tile made or freed
-    rows: (
-        tuple[int, int] | None
-    )  # half-open range of the array's rows; None for tiles that are no part of an array
+    rows: tuple[int, int] | None  # half-open range of the array's rows; None where no array is meant
     cols: tuple[int, int] | None  # likewise its columns; None where the array has one axis
     words: int
     resident: int
     phase: str = ""
+    tile: int = 0  # which tile, numbered as they are made: a load and the free that ends it share a number
 
 
 class PhaseTotal(NamedTuple):
@@ -94,6 +93,18 @@ class Ledger:
         """What this ledger moved that `other` did not: `measured - closed_form`."""
         return Difference(self, other)
 
+    def copy(self) -> Ledger:
+        """A ledger of its own with the same entries."""
+        return Ledger(
+            reads=dict(self.reads),
+            writes=dict(self.writes),
+            peak=self.peak,
+            atomics=dict(self.atomics),
+            phases=dict(self.phases),
+            sizes=dict(self.sizes),
+            moves=list(self.moves),
+        )
+
     def rows(self) -> list[tuple[str, int, int]]:
         """(array, words read, words written) for every array that moved."""
         return [(name, self.reads.get(name, 0), self.writes.get(name, 0)) for name in self.arrays]
@@ -125,7 +136,7 @@ class Ledger:
                 sizes=dict(record["sizes"]),
                 moves=[_move_from_json(entry) for entry in record["moves"]],
             )
-        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"text is not a ledger written by Ledger.to_json: {error!r}") from error
 
     def __repr__(self) -> str:
@@ -140,18 +151,21 @@ class Ledger:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        head = "<tr><th scope='col'>array</th><th scope='col'>words read</th><th scope='col'>words written</th></tr>"
+        titles = ("array", "words read", "words written")
+        head = "".join(f"<th scope='col'>{title}</th>" for title in titles)
         body = "".join(
             f"<tr><th scope='row'>{escape(name)}</th><td>{read:,}</td><td>{written:,}</td></tr>"
             for name, read, written in [*self.rows(), ("total", self.read, self.written)]
         )
         caption = f"{self.total:,} words moved; at most {self.peak:,} in fast memory at once"
-        return f"<table><caption>{caption}</caption><thead>{head}</thead><tbody>{body}</tbody></table>"
+        return (
+            f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        )
 
 
 def _move_from_json(entry: Iterable[Any]) -> Move:
-    kind, array, rows, cols, words, resident, phase = entry
-    return Move(kind, array, _range(rows), _range(cols), int(words), int(resident), phase)
+    kind, array, rows, cols, words, resident, phase, tile = entry
+    return Move(kind, array, _range(rows), _range(cols), int(words), int(resident), phase, int(tile))
 
 
 def _range(pair: Iterable[int] | None) -> tuple[int, int] | None:

@@ -31,3 +31,7 @@ class BareArray(MachineError, TypeError):
 
 class SlowArithmetic(MachineError, TypeError):
     """Arithmetic was tried on an array in slow memory."""
+
+
+class SlowAttribute(SlowArithmetic, AttributeError):
+    """A method of NumPy's arrays (sum, copy, T …) was asked of an array in slow memory."""

@@ -13,40 +13,52 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from .memory_errors import BareArray, TileFreed, WrongShape
+from .memory_errors import BareArray, TileFreed
+from .sizes import Shape, words_in
 
 if TYPE_CHECKING:
     from .machine import Machine
 
-Shape = tuple[int, ...]
-
-
-def words_in(shape: Shape) -> int:
-    """Number of words an array of this shape takes: the product of its axes."""
-    count = 1
-    for axis in shape:
-        count *= axis
-    return count
+Axis = int | tuple[int, ...] | None
 
 
 class Tile(NDArrayOperatorsMixin):
-    """An array in fast memory, shape as NumPy's, `words` long. Made by a `Machine` or by an expression on tiles.
+    """An array in fast memory, shape as NumPy's. Made by a `Machine` or by an expression on tiles.
 
     Leaving a `with` block or calling `free()` gives its room back; a view (`t.T`, `t[2:4]`) costs
     nothing and lives as long as its base. On a dry machine a tile has a shape and no values.
     """
 
-    def __init__(
-        self, machine: Machine, name: str, shape: Shape, data: np.ndarray | None, base: Tile | None = None
-    ) -> None:
-        self._machine = machine
-        self.name = name
-        self.shape = shape
-        self._data = data
-        self._base = base
-        self._alive = base is None
+    # No room for attributes of anyone else's, and nothing public that could be assigned.
+    __slots__ = ("_base", "_data", "_dtype", "_flat", "_machine", "_name", "_serial", "_shape")
+    _base: Tile | None
+    _data: np.ndarray | None  # None on a dry machine, and after freeing
+    _dtype: np.dtype[Any]
+    _flat: bool  # in C order without gaps, so that reshape makes a view
+    _machine: Machine
+    _name: str
+    _serial: int
+    _shape: Shape
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise BareArray("a Tile is not made by hand: use machine.load, machine.zeros or machine.full")
 
     # ------------------------------------------------------------------ what it is
+    @property
+    def name(self) -> str:
+        """What the tile holds, as error messages call it."""
+        return self._name
+
+    @property
+    def shape(self) -> Shape:
+        """The shape, as NumPy's."""
+        return self._shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of one entry. Every entry takes one word, whatever its type."""
+        return self._dtype
+
     @property
     def ndim(self) -> int:
         """Number of axes."""
@@ -62,6 +74,11 @@ class Tile(NDArrayOperatorsMixin):
         """Words this tile takes in fast memory: 0 for a view."""
         return 0 if self._base is not None else words_in(self.shape)
 
+    @property
+    def alive(self) -> bool:
+        """True while the tile, or the base it is a view of, is in fast memory."""
+        return self._machine._holds(self._serial)
+
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError(f"tile {self.name} is a single word and has no length")
@@ -72,11 +89,6 @@ class Tile(NDArrayOperatorsMixin):
         return f"Tile({self.name}, shape {self.shape}{state})"
 
     # ------------------------------------------------------------------ how long it lives
-    @property
-    def alive(self) -> bool:
-        """True while the tile, or the base it is a view of, is in fast memory."""
-        return self._alive if self._base is None else self._base.alive
-
     def free(self) -> None:
         """Give the room back. Raises TileFreed when that happened before, TypeError on a view."""
         if self._base is not None:
@@ -91,12 +103,12 @@ class Tile(NDArrayOperatorsMixin):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._base is None and self._alive:
+        if self._base is None and self.alive:
             self._machine._release(self)
 
     def __del__(self) -> None:
         # A convenience for students' temporaries; our own schedules never rely on it.
-        if getattr(self, "_alive", False):
+        if getattr(self, "_base", self) is None and self.alive:
             self._machine._release(self)
 
     def _require_alive(self, what: str = "used") -> None:
@@ -109,12 +121,13 @@ class Tile(NDArrayOperatorsMixin):
     # ------------------------------------------------------------------ what NumPy does with it
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         out = kwargs.pop("out", (None,))[0]
+        unit = self._machine._arithmetic
         if ufunc is np.matmul and method == "__call__" and not kwargs:
-            return self._machine._matmul(*inputs, out=out)
+            return unit.matmul(inputs[0], inputs[1], out)
         if method == "__call__" and ufunc.nout == 1 and not kwargs:
-            return self._machine._elementwise(ufunc, inputs, out)
+            return unit.elementwise(ufunc, inputs, out)
         if method == "reduce" and len(inputs) == 1:
-            return self._machine._reduce(ufunc, inputs[0], out=out, **kwargs)
+            return unit.reduce(ufunc, inputs[0], out=out, **kwargs)
         raise TypeError(
             f"np.{ufunc.__name__} with method {method!r} and options {sorted(kwargs)} is not supported on "
             "tiles; plain ufuncs, @, and .sum/.max/.min/.mean over an axis are"
@@ -150,6 +163,9 @@ class Tile(NDArrayOperatorsMixin):
     def __bool__(self) -> NoReturn:
         self._refuse_bare("a truth test (if, and, or)")
 
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        self._refuse_bare("copy or pickle")
+
     def tolist(self) -> NoReturn:
         """Always raises BareArray: words leave fast memory through `machine.store` only."""
         self._refuse_bare("tolist()")
@@ -162,58 +178,58 @@ class Tile(NDArrayOperatorsMixin):
         self._refuse_bare("the operator in")
 
     # ------------------------------------------------------------------ views: no words
-    def _view(self, name: str, shape: Shape, data: np.ndarray | None) -> Tile:
+    def _view(self, shape: Shape, data: np.ndarray | None, *, name: str = "", flat: bool = False) -> Tile:
         base = self if self._base is None else self._base
-        return Tile(self._machine, name, shape, data, base)
+        view = make_tile(self._machine, name or self.name, shape, self._dtype, base._serial, base)
+        view._data, view._flat = data, flat
+        return view
 
     @property
     def T(self) -> Tile:
         """The transpose, as a view."""
         self._require_alive()
-        return self._view(f"{self.name}.T", self.shape[::-1], None if self._data is None else self._data.T)
+        data = None if self._data is None else self._data.T
+        return self._view(self.shape[::-1], data, name=f"{self.name}.T")
 
     def __getitem__(self, index: Any) -> Tile:
         self._require_alive()
-        shape = _indexed_shape(self, index)
-        data = None if self._data is None else self._data[index if isinstance(index, tuple) else (index,)]
-        if data is not None and not isinstance(data, np.ndarray):  # a full index gives a scalar, not a view
-            data = self._data[(*(index if isinstance(index, tuple) else (index,)), ...)]  # type: ignore[index]
-        return self._view(self.name, shape, data)
+        entries = _view_index(self, index)
+        if self._data is not None:
+            data = self._data[entries]
+            return self._view(data.shape, data)
+        return self._view(np.broadcast_to(np.float64(0), self.shape)[entries].shape, None)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        target = self[index]
-        if isinstance(value, Tile) and value._data is target._data and value._base is target._base:
-            return  # t[i] += x: the in-place operator has already written through the view
-        self._machine._assign(target, value)
+        self._machine._arithmetic.assign(self[index], value)
 
     def __iter__(self) -> Iterator[Tile]:
         return (self[i] for i in range(len(self)))
 
     def reshape(self, *shape: Any) -> Tile:
-        """A view with another shape and the same words."""
+        """A view of a whole tile with another shape. Raises ValueError on a slice or transpose."""
         self._require_alive()
+        if not self._flat:
+            raise ValueError(f"{self.name} is a slice or transpose and cannot be reshaped without a copy")
         wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
-        stand_in = np.broadcast_to(np.float64(0), self.shape) if self._data is None else self._data
-        new_shape = np.empty(self.shape, dtype=np.bool_).reshape(wanted).shape
-        data = None if self._data is None else stand_in.reshape(new_shape)
-        if data is not None and not np.shares_memory(data, stand_in):
-            raise ValueError(f"{self.name} cannot be reshaped to {new_shape} without a copy; copy it first")
-        return self._view(self.name, new_shape, data)
+        if self._data is not None:
+            data = self._data.reshape(wanted)
+            return self._view(data.shape, data, flat=True)
+        return self._view(np.empty(self.shape, dtype=np.bool_).reshape(wanted).shape, None, flat=True)
 
     # ------------------------------------------------------------------ arithmetic
-    def sum(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Tile:
+    def sum(self, axis: Axis = None, keepdims: bool = False) -> Tile:
         """Sum along `axis`: a new tile."""
-        return self._machine._reduce(np.add, self, axis=axis, keepdims=keepdims)
+        return self._machine._arithmetic.reduce(np.add, self, axis=axis, keepdims=keepdims)
 
-    def max(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Tile:
+    def max(self, axis: Axis = None, keepdims: bool = False) -> Tile:
         """Largest entry along `axis`: a new tile."""
-        return self._machine._reduce(np.maximum, self, axis=axis, keepdims=keepdims)
+        return self._machine._arithmetic.reduce(np.maximum, self, axis=axis, keepdims=keepdims)
 
-    def min(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Tile:
+    def min(self, axis: Axis = None, keepdims: bool = False) -> Tile:
         """Smallest entry along `axis`: a new tile."""
-        return self._machine._reduce(np.minimum, self, axis=axis, keepdims=keepdims)
+        return self._machine._arithmetic.reduce(np.minimum, self, axis=axis, keepdims=keepdims)
 
-    def mean(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Tile:
+    def mean(self, axis: Axis = None, keepdims: bool = False) -> Tile:
         """Mean along `axis`: a new tile."""
         total = self.sum(axis=axis, keepdims=keepdims)
         total *= total.size / self.size
@@ -221,44 +237,57 @@ class Tile(NDArrayOperatorsMixin):
 
     def copy(self) -> Tile:
         """A new tile with the same values, which takes room of its own."""
-        return self._machine._elementwise(np.positive, (self,), None)
+        return self._machine._arithmetic.copy(self)
 
     def dot(self, other: Tile) -> Tile:
         """The matrix product, as `self @ other`."""
-        return self @ other
+        return self._machine._arithmetic.matmul(self, other)
 
     def add_product(self, A: Tile, B: Tile) -> Tile:
-        """self += A @ B without a temporary: each product is added in a register (the twin of tl.dot's acc)."""
-        self._machine._add_product(self, A, B)
+        """self += A @ B without a temporary: each product is added in a register, as by tl.dot's acc."""
+        self._machine._arithmetic.add_product(self, A, B)
         return self
 
 
-def _indexed_shape(tile: Tile, index: Any) -> Shape:
-    """Shape of `tile[index]` where the index makes a view; TypeError where it would copy."""
+def make_tile(
+    machine: Machine, name: str, shape: Shape, dtype: np.dtype[Any], serial: int, base: Tile | None = None
+) -> Tile:
+    """The machine's own way to make a tile; it takes no room until the machine counts it under `serial`."""
+    tile = Tile.__new__(Tile)
+    tile._machine, tile._name, tile._shape, tile._dtype = machine, name, shape, dtype
+    tile._serial, tile._base, tile._data, tile._flat = serial, base, None, base is None
+    return tile
+
+
+def _view_index(tile: Tile, index: Any) -> tuple[Any, ...]:
+    """The index as a tuple that makes a view; TypeError where it would copy."""
     entries = index if isinstance(index, tuple) else (index,)
     for entry in entries:
         plain = isinstance(entry, (int, np.integer, slice)) and not isinstance(entry, bool)
         if not (entry is None or entry is Ellipsis or plain):
             raise TypeError(
-                f"{tile.name}[...] was indexed with {type(entry).__name__}; only integers, slices, None and ... make "
-                "a view. Use np.where for a choice by condition"
+                f"{tile.name}[...] was indexed with {type(entry).__name__}; only integers, slices, None and "
+                "... make a view. Use np.where for a choice by condition"
             )
-    return np.broadcast_to(np.float64(0), tile.shape)[
-        (*entries, ...) if Ellipsis not in entries else entries
-    ].shape
+    return entries if Ellipsis in entries else (*entries, ...)  # a full index would give a scalar, not a view
 
 
-def _where(condition: Tile, yes: Any, no: Any) -> Tile:
+def _where(condition: Any, yes: Any, no: Any) -> Tile:
     machine = next(t._machine for t in (condition, yes, no) if isinstance(t, Tile))
-    return machine._where(condition, yes, no)
+    return machine._arithmetic.where(condition, yes, no)
 
 
 def _reducer(name: str) -> Callable[..., Tile]:
-    def reduce(tile: Tile, axis: Any = None, keepdims: bool = False) -> Tile:
+    def reduce(tile: Tile, axis: Axis = None, keepdims: bool = False) -> Tile:
         result: Tile = getattr(tile, name)(axis=axis, keepdims=keepdims)
         return result
 
     return reduce
+
+
+def _dot(a: Any, b: Any) -> Tile:
+    machine = next(t._machine for t in (a, b) if isinstance(t, Tile))
+    return machine._arithmetic.matmul(a, b)
 
 
 _FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
@@ -269,7 +298,7 @@ _FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     np.amin: _reducer("min"),
     np.mean: _reducer("mean"),
     np.where: _where,
-    np.dot: lambda a, b: a @ b,
+    np.dot: _dot,
     np.transpose: lambda tile: tile.T,
     np.copy: lambda tile: tile.copy(),
     np.shape: lambda tile: tile.shape,
@@ -277,47 +306,3 @@ _FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     np.size: lambda tile: tile.size,
     np.reshape: lambda tile, shape: tile.reshape(shape),
 }
-
-
-class RowStats:
-    """The running maximum m and running sum l of online softmax, one pair a row: 2·rows words.
-
-    After any number of updates, l_i = Σ exp(s_ij - m_i) over all the scores seen. The update works
-    row by row in at most four registers, so it takes no room in fast memory.
-    """
-
-    def __init__(self, m: Tile, l: Tile) -> None:
-        if m.ndim != 1 or m.shape != l.shape:
-            raise WrongShape(f"m has shape {m.shape} and l {l.shape}; both need one word for each row")
-        self.m, self.l = m, l
-
-    def __enter__(self) -> RowStats:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.m.__exit__(kind, error, trace)
-        self.l.__exit__(kind, error, trace)
-
-    def free(self) -> None:
-        """Give the room of both rows back."""
-        self.m.free()
-        self.l.free()
-
-    def update(self, s: Tile, o: Tile | None = None) -> None:
-        """Take in scores s of shape (rows, cols): s becomes exp(s - new m), and o is rescaled to the new m."""
-        self.m._machine._online_softmax(self, s, o)
-
-    def normalise(self, o: Tile) -> None:
-        """o /= l, row by row; a row that saw no score (l = 0) becomes zeros."""
-        self.m._machine._scale_rows(o, self.l, divide=True)
-
-    def unnormalise(self, o: Tile) -> None:
-        """o *= l, row by row: undo `normalise` before the next update."""
-        self.m._machine._scale_rows(o, self.l, divide=False)
-
-    def lse(self) -> Tile:
-        """m becomes m + log l, the log-sum-exp L of each row, in place; call it last."""
-        self.m._machine._log_sum_exp(self)
-        return self.m

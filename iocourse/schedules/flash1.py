@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from .. import costs
 from ..costs import ceil_div
+from ..guard import library_answer
 from ..machine import Machine, RowStats, Slow
-from .registry import Tiles, schedule
+from .registry import Outputs, Tiles, schedule
 
 
+@library_answer
 def published_tiles(N: int, d: int, M: int) -> Tiles:
-    """The sizes of 2205.14135, Algorithm 1: Bc = ⌈M/4d⌉, Br = min(⌈M/4d⌉, d); they do not count the score tile."""
+    """The sizes of 2205.14135, Algorithm 1: Bc = ⌈M/4d⌉, Br = min(⌈M/4d⌉, d); no room for the score tile."""
     Bc = ceil_div(M, 4 * d)
     return {"Br": min(Bc, d), "Bc": Bc}
 
 
+@library_answer
 def flash1_tiles(N: int, d: int, M: int) -> Tiles:
-    """The published sizes where they fit, else the best of this loop order: Br = 1 and Bc as large as possible."""
+    """The published sizes where they fit, else the best of this loop order: Br = 1 and the largest Bc."""
     published = published_tiles(N, d, M)
     if costs.flash1(N, d, Br=published["Br"], Bc=published["Bc"]).peak <= M:
         return published
@@ -41,7 +44,7 @@ def flash1_note(N: int, d: int, M: int) -> str:
     tiles=flash1_tiles,
     note=flash1_note,
 )
-def flash1(m: Machine, Q: Slow, K: Slow, V: Slow, *, Br: int, Bc: int, lse: bool = False) -> Slow:
+def flash1(m: Machine, Q: Slow, K: Slow, V: Slow, *, Br: int, Bc: int, lse: bool = False) -> Outputs:
     """K_j and V_j stay; Q_i, O_i, m_i and l_i come and go once for each j. Costs `costs.flash1` words."""
     N, d = Q.shape
     O, maxima, sums = m.new("O", (N, d)), m.new("m", (N,)), m.new("l", (N,))
@@ -70,4 +73,4 @@ def flash1(m: Machine, Q: Slow, K: Slow, V: Slow, *, Br: int, Bc: int, lse: bool
                     m.store(stats.l, sums, i)
                     if L is not None and j.last:
                         m.store(stats.lse(), L, i)
-    return O
+    return O if L is None else (O, L)

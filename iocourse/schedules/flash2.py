@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from .. import costs
 from ..costs import ceil_div
+from ..guard import library_answer
 from ..machine import Machine, Slow
-from .registry import Tiles, schedule
+from .registry import Outputs, Tiles, schedule
 
 
+@library_answer
 def quarter_tiles(N: int, d: int, M: int) -> Tiles:
-    """FlashAttention-1's block sizes with the roles of rows and columns exchanged: Br = ⌈M/4d⌉, Bc = min(⌈M/4d⌉, d)."""
+    """FlashAttention-1's sizes with rows and columns exchanged: Br = ⌈M/4d⌉, Bc = min(⌈M/4d⌉, d)."""
     Br = ceil_div(M, 4 * d)
     return {"Br": Br, "Bc": min(Br, d)}
 
 
+@library_answer
 def flash2_tiles(N: int, d: int, M: int) -> Tiles:
-    """A quarter of M for Q_i where that fits, else the best of this loop order: Bc = 1 and Br as large as possible."""
+    """A quarter of M for Q_i where that fits, else the best of this loop order: Bc = 1 and the largest Br."""
     quarter = quarter_tiles(N, d, M)
     if costs.flash2(N, d, Br=quarter["Br"], Bc=quarter["Bc"]).peak <= M:
         return quarter
@@ -41,7 +44,7 @@ def flash2_note(N: int, d: int, M: int) -> str:
     tiles=flash2_tiles,
     note=flash2_note,
 )
-def flash2(m: Machine, Q: Slow, K: Slow, V: Slow, *, Br: int, Bc: int, lse: bool = False) -> Slow:
+def flash2(m: Machine, Q: Slow, K: Slow, V: Slow, *, Br: int, Bc: int, lse: bool = False) -> Outputs:
     """Q_i, O_i and the row statistics stay; K and V stream past. Costs `costs.flash2` words."""
     N, d = Q.shape
     O = m.new("O", (N, d))
@@ -57,4 +60,4 @@ def flash2(m: Machine, Q: Slow, K: Slow, V: Slow, *, Br: int, Bc: int, lse: bool
             m.store(o, O, i)
             if L is not None:
                 m.store(stats.lse(), L, i)
-    return O
+    return O if L is None else (O, L)

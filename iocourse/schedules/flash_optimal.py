@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from ..guard import library_answer
 from ..machine import Machine, Slow
-from .registry import Tiles, schedule
+from .registry import Outputs, Tiles, schedule
 
 
+@library_answer
 def flash_optimal_tiles(N: int, d: int, M: int) -> Tiles:
     """One key at a time leaves the most room for queries: Bc = 1, Br = ⌊(M - d)/(2d + 3)⌋."""
     return {"Br": min(N, (M - d) // (2 * d + 3)), "Bc": 1}
@@ -14,11 +16,11 @@ def flash_optimal_tiles(N: int, d: int, M: int) -> Tiles:
 @schedule(
     pass_="forward",
     regime="M >= d^2",
-    source="FlashAttention-2's order with V_j in K_j's place and Bc = 1; optimal constant by Theorem A of this course",
+    source="FlashAttention-2's order with V_j in K_j's place and Bc = 1; optimal constant by Theorem A",
     tiles=flash_optimal_tiles,
 )
-def flash_optimal(m: Machine, Q: Slow, K: Slow, V: Slow, *, Br: int, Bc: int, lse: bool = False) -> Slow:
-    """Q_i and O_i stay; K_j is freed before V_j arrives. Costs `costs.flash_optimal` words, 4N²d²/M to leading order."""
+def flash_optimal(m: Machine, Q: Slow, K: Slow, V: Slow, *, Br: int, Bc: int, lse: bool = False) -> Outputs:
+    """Q_i and O_i stay; K_j is freed before V_j arrives. Costs `costs.flash_optimal`, about 4N²d²/M."""
     N, d = Q.shape
     O = m.new("O", (N, d))
     L = m.new("LSE", (N,)) if lse else None
@@ -35,4 +37,4 @@ def flash_optimal(m: Machine, Q: Slow, K: Slow, V: Slow, *, Br: int, Bc: int, ls
             m.store(o, O, i)
             if L is not None:
                 m.store(stats.lse(), L, i)
-    return O
+    return O if L is None else (O, L)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from ..costs import best_pair, ceil_div
-from ..guard import refuse_in_exam
-from ..machine import Machine, Slow, WrongShape, positive_int
+from ..guard import library_answer
+from ..machine import Machine, Slow, WrongShape
+from ..sizes import check_sizes, positive_int
 
 
+@library_answer
 def matmul(m: Machine, A: Slow, B: Slow, *, bm: int, bn: int) -> Slow:
     """C = AB: a bm x bn tile of C stays while columns of A and rows of B stream past.
 
     A (m, k), B (k, n). Costs `costs.matmul(m, n, k, bm=bm, bn=bn)` words. Source: 1702.02017, section 4.
     """
-    refuse_in_exam("iocourse.schedules.matmul")
-    positive_int("bm", bm)
-    positive_int("bn", bn)
+    check_sizes(bm=bm, bn=bn)
+    for name, X in (("A", A), ("B", B)):
+        if len(X.shape) != 2:
+            raise WrongShape(f"{name} has shape {X.shape}; a matrix product takes matrices")
     (rows, depth), (depth_B, cols) = A.shape, B.shape
     if depth != depth_B:
         raise WrongShape(f"A has {depth} columns but B has {depth_B} rows; they must agree")
@@ -29,12 +32,12 @@ def matmul(m: Machine, A: Slow, B: Slow, *, bm: int, bn: int) -> Slow:
     return C
 
 
+@library_answer
 def matmul_tiles(m: int, n: int, k: int, M: int) -> dict[str, int]:
     """The tile bm x bn with bm·bn + bm + bn ≤ M that moves the fewest words.
 
     Raises ValueError where M < 3, the smallest that works.
     """
-    refuse_in_exam("iocourse.schedules.matmul_tiles")
     m, n, k, M = (positive_int(name, v) for name, v in (("m", m), ("n", n), ("k", k), ("M", M)))
     if M < 3:
         raise ValueError(f"M = {M} is too small for a matrix product: the smallest M that works is 3")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from ..costs import best_pair, ceil_div
+from ..guard import library_answer
 from ..machine import Block, Machine, Slow
-from .registry import Tiles, schedule
+from .registry import Outputs, Tiles, schedule
 
 
+@library_answer
 def naive_tiles(N: int, d: int, M: int) -> Tiles:
     """As many rows of Q as fit, whole rows of S where they fit, and the cheapest tile of O."""
     Bn, Bm = best_pair(
@@ -27,22 +29,22 @@ def naive_tiles(N: int, d: int, M: int) -> Tiles:
 )
 def naive(
     m: Machine, Q: Slow, K: Slow, V: Slow, *, Br: int, Bc: int, Bm: int, Bn: int, lse: bool = False
-) -> Slow:
-    """S = QKᵀ/√d, P = softmax(S), O = PV, one after the other. Costs `costs.naive` words, about 4N² of them for S and P."""
+) -> Outputs:
+    """S = QKᵀ/√d, P = softmax(S), O = PV, one after the other. Costs `costs.naive`, of it 4N² for S and P."""
     N, d = Q.shape
     S, P, O = m.new("S", (N, N)), m.new("P", (N, N)), m.new("O", (N, d))
     with m.phase("scores"):
         for i in m.blocks(N, Br):
             _scores(m, Q, K, S, i)
+    L = m.new("LSE", (N,)) if lse else None
     with m.phase("softmax"):
-        L = m.new("LSE", (N,)) if lse else None
         for i in m.blocks(N, 1):
             _softmax_row(m, S, P, L, i, Bc)
     with m.phase("output"):
         for i in m.blocks(N, Bm):
             for c in m.blocks(d, Bn):
                 _output_tile(m, P, V, O, i, c)
-    return O
+    return O if L is None else (O, L)
 
 
 def _scores(m: Machine, Q: Slow, K: Slow, S: Slow, i: Block) -> None:
@@ -69,7 +71,7 @@ def _softmax_row(m: Machine, S: Slow, P: Slow, L: Slow | None, i: Block, Bc: int
             for j in m.blocks(N, Bc):
                 with m.load(S, i, j) as s:  # (1, Bc)
                     s -= stats.m[:, None]
-                    np.exp(s, out=s)
+                    np.exp(s, out=s)  # type: ignore[call-overload]  # NumPy's types know no Tile
                     stats.normalise(s)
                     m.store(s, P, i, j)
         if L is not None:

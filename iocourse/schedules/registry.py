@@ -6,25 +6,29 @@ property tests find it here.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from .. import costs
-from ..guard import refuse_in_exam
+from ..guard import library_answer, refuse_in_exam
 from ..ledger import Ledger
-from ..machine import Machine, Slow, positive_int
+from ..machine import Machine, Slow
+from ..sizes import check_sizes, positive_int
 
 Tiles = dict[str, int]
 Chooser = Callable[[int, int, int], Tiles]
-Body = Callable[..., Slow]
+Outputs = Slow | tuple[Slow, Slow]  # O, or O and LSE
+Body = Callable[..., Outputs]
 
 
 @dataclass(frozen=True)
 class Schedule:
     """One way to move the words of one pass.
 
-    Calling it runs it on a machine: `schedule(m, Q, K, V, **tiles)` returns the slow array it filled.
+    Calling it runs it on a machine: `schedule(m, Q, K, V, **tiles)` returns the slow array it
+    filled, and with `lse=True` also that of the rows' log-sum-exp: (O, LSE).
     """
 
     name: str
@@ -45,7 +49,18 @@ class Schedule:
     def __doc__(self) -> str | None:  # type: ignore[override]
         return self.body.__doc__
 
-    def __call__(self, m: Machine, *arrays: Slow, lse: bool = False, **named: Any) -> Slow:
+    def __repr__(self) -> str:
+        return f"schedule {self.name}(m, Q, K, V, {', '.join(self.tile_names)})"
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return inspect.signature(self.body)
+
+    @property
+    def __wrapped__(self) -> Any:  # for inspect.getsource: the code as it was written
+        return self.body.__dict__["__wrapped__"]
+
+    def __call__(self, m: Machine, *arrays: Slow, lse: bool = False, **named: Any) -> Outputs:
         refuse_in_exam(f"iocourse.schedules.{self.name}")
         tiles = {name: value for name, value in named.items() if name not in ("Q", "K", "V")}
         self._check_tiles(tiles)
@@ -66,14 +81,14 @@ class Schedule:
 
     def cost(self, N: int, d: int, *, lse: bool = False, **tiles: int) -> Ledger:
         """The closed form for these sizes: words per array, and the footprint as `peak`."""
-        positive_int("N", N)
-        positive_int("d", d)
+        check_sizes(N=N, d=d)
         self._check_tiles(tiles)
         return self.cost_form(N, d, lse=lse, **tiles)
 
     def smallest_M(self, N: int, d: int) -> int:
         """Words of fast memory below which no tile size of this schedule fits."""
-        return self.cost(N, d, **dict.fromkeys(self.tile_names, 1)).peak
+        check_sizes(N=N, d=d)
+        return self.cost_form(N, d, **dict.fromkeys(self.tile_names, 1)).peak
 
     def tiles(self, N: int, d: int, M: int) -> Tiles:
         """The tile sizes this schedule picks. Raises ValueError naming the smallest M where none fits."""
@@ -81,7 +96,8 @@ class Schedule:
         least = self.smallest_M(N, d)
         if least > M:
             raise ValueError(
-                f"M = {M} is too small for {self.name} at N = {N}, d = {d}: the smallest M that works is {least}"
+                f"M = {M} is too small for {self.name} at N = {N}, d = {d}: "
+                f"the smallest M that works is {least}"
             )
         return self.choose(N, d, M)
 
@@ -105,18 +121,18 @@ def schedule(
 
     def register(body: Body) -> Schedule:
         name = body.__name__
-        options = body.__kwdefaults__ or {}
-        names = tuple(n for n in _keyword_only(body) if n not in options)
-        made = Schedule(name, pass_, regime, source, body, getattr(costs, name), tiles, names, note)
+        guarded, cost = library_answer(body), getattr(costs, name)
+        made = Schedule(name, pass_, regime, source, guarded, cost, tiles, _tile_names(body), note)
         REGISTRY[name] = made
         return made
 
     return register
 
 
-def _keyword_only(body: Body) -> tuple[str, ...]:
-    code = body.__code__  # type: ignore[attr-defined]
-    return tuple(code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount])
+def _tile_names(body: Body) -> tuple[str, ...]:
+    """The keyword arguments without a default."""
+    found = inspect.signature(body).parameters.values()
+    return tuple(p.name for p in found if p.kind is p.KEYWORD_ONLY and p.default is p.empty)
 
 
 def get(name: str) -> Schedule:
@@ -129,6 +145,9 @@ def get(name: str) -> Schedule:
 def _check_operands(name: str, operands: tuple[Slow, ...]) -> None:
     if len(operands) != 3:
         raise TypeError(f"{name} takes Q, K and V; it was given {len(operands)} array(s)")
+    for label, array in zip(("Q", "K", "V"), operands, strict=True):
+        if not isinstance(array, Slow):
+            raise TypeError(f"{label} must be in slow memory (machine.slow), not a {type(array).__name__}")
     Q = operands[0]
     for label, array in zip(("Q", "K", "V"), operands, strict=True):
         if len(array.shape) != 2:

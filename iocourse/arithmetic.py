@@ -1,0 +1,207 @@
+"""What the machine computes: expressions on tiles, each new result counted in fast memory.
+
+The same code runs with values and dry. What NumPy would refuse (shapes, types) is refused on both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from .memory_errors import BareArray, MachineError, WrongShape
+from .sizes import Shape
+from .slow import Slow
+from .tiles import Axis, Tile
+
+if TYPE_CHECKING:
+    from .machine import Machine
+
+Number = (bool, int, float, np.bool_, np.integer, np.floating)
+
+
+class Arithmetic:
+    """The arithmetic of one machine. Tiles call it; nothing here moves a word to or from slow memory."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    # ------------------------------------------------------------------ what may enter
+    def tile(self, value: Any) -> Tile:
+        """`value` where it is a live tile of this machine; otherwise an error that says what came."""
+        if not isinstance(value, Tile):
+            self._refuse(value)
+        value._require_alive()
+        if value._machine is not self._machine:
+            raise MachineError(f"tile {value.name} belongs to another machine")
+        return value
+
+    def _operand(self, value: Any) -> Any:
+        """The operand's data (None when dry). Only live tiles of this machine and plain numbers may enter."""
+        return value if isinstance(value, Number) else self.tile(value)._data
+
+    def _refuse(self, value: Any) -> NoReturn:
+        if isinstance(value, Slow):
+            value._refuse()
+        shape = f" of shape {value.shape}" if isinstance(value, np.ndarray) else ""
+        raise BareArray(
+            f"a bare {type(value).__name__}{shape} is not in fast memory. Make a tile instead: "
+            "machine.load, machine.zeros or machine.full"
+        )
+
+    # ------------------------------------------------------------------ what comes out
+    def _result(
+        self, name: str, shape: Shape, dtype: np.dtype[Any], compute: Callable[[], Any], doing: str
+    ) -> Tile:
+        tile = self._machine._new_tile(f"(temporary from {name})", shape, dtype, doing)
+        if not self._machine.dry:
+            tile._data = np.asarray(compute())
+        return tile
+
+    def _target(self, out: Any, shape: Shape, doing: str, *, exact: bool = False) -> Tile:
+        if not isinstance(out, Tile):
+            raise BareArray(f"the result of {doing} on tiles must be a tile, not a {type(out).__name__}")
+        self.tile(out)
+        if (shape if exact else _broadcast(doing, out.shape, shape)) != out.shape:
+            raise WrongShape(
+                f"{doing}: a result of shape {shape} does not fit {out.name} of shape {out.shape}"
+            )
+        return out
+
+    # ------------------------------------------------------------------ elementwise
+    def elementwise(self, ufunc: np.ufunc, inputs: tuple[Any, ...], out: Any = None) -> Tile:
+        """ufunc(*inputs), as a new tile or into the tile `out`."""
+        doing = f"np.{ufunc.__name__}"
+        data = [self._operand(value) for value in inputs]
+        shape = _broadcast(doing, *[value.shape for value in inputs if isinstance(value, Tile)])
+        if out is None:
+            dtype = _result_dtype(ufunc, inputs, None)
+            name = _expression(ufunc.__name__, inputs)
+            return self._result(name, shape, dtype, lambda: ufunc(*data, order="C"), doing)
+        target = self._target(out, shape, doing)
+        _result_dtype(ufunc, inputs, target)
+        if target._data is not None:
+            ufunc(*data, out=target._data)
+        return target
+
+    def copy(self, tile: Tile) -> Tile:
+        """A new tile with the same values."""
+        data = self._operand(tile)
+        name = f'"{_short(tile)}.copy()"'
+        return self._result(name, tile.shape, tile.dtype, lambda: np.array(data, order="C"), "a copy")
+
+    def where(self, condition: Any, yes: Any, no: Any) -> Tile:
+        """np.where on tiles and numbers: a new tile."""
+        parts = (condition, yes, no)
+        data = [self._operand(part) for part in parts]
+        shape = _broadcast("np.where", *[part.shape for part in parts if isinstance(part, Tile)])
+        dtype = np.result_type(*[part.dtype if isinstance(part, Tile) else part for part in (yes, no)])
+        return self._result('"np.where"', shape, dtype, lambda: np.where(*data), "np.where")
+
+    def assign(self, target: Tile, value: Any) -> None:
+        """target[...] = value."""
+        data = self._operand(value)
+        self._target(target, value.shape if isinstance(value, Tile) else (), "assignment")
+        if target._data is not None:
+            target._data[...] = data
+
+    # ------------------------------------------------------------------ products
+    def matmul(self, A: Any, B: Any, out: Any = None) -> Tile:
+        """A @ B as a new tile."""
+        shape = self._product_shape(A, B)
+        if out is not None:
+            raise TypeError("np.matmul(..., out=) is not supported on tiles; use out.add_product(A, B)")
+        doing = f"the product {A.name} @ {B.name}"
+        dtype = np.result_type(A.dtype, B.dtype)
+        return self._result(f'"{_short(A)} @ {_short(B)}"', shape, dtype, lambda: A._data @ B._data, doing)
+
+    def add_product(self, target: Tile, A: Any, B: Any) -> None:
+        """target += A @ B, each product added in a register."""
+        shape = self._product_shape(A, B)
+        self._target(target, shape, f"adding the product {A.name} @ {B.name}", exact=True)
+        if target._serial in (A._serial, B._serial):
+            raise MachineError(
+                f"{target.name} cannot take up a product of itself in place: its old words are still needed"
+            )
+        if target._data is not None:
+            target._data += A._data @ B._data
+
+    def _product_shape(self, A: Any, B: Any) -> Shape:
+        for operand in (A, B):
+            self._operand(operand)
+            if not isinstance(operand, Tile) or operand.ndim not in (1, 2):
+                raise TypeError("@ needs two tiles with one or two axes; for a number use *")
+        if A.shape[-1] != B.shape[0]:
+            raise WrongShape(f"{A.name} @ {B.name}: shapes {A.shape} and {B.shape} do not match")
+        return (*A.shape[:-1], *B.shape[1:])
+
+    # ------------------------------------------------------------------ reductions
+    def reduce(
+        self,
+        ufunc: np.ufunc,
+        tile: Tile,
+        axis: Axis = 0,
+        keepdims: bool = False,
+        out: Any = None,
+        **other: Any,
+    ) -> Tile:
+        """ufunc.reduce over one axis, some, or all (None): a new tile, or into the tile `out`."""
+        doing = f"np.{ufunc.__name__}.reduce"
+        if any(value is not None for value in other.values()):
+            raise TypeError(f"{doing} on tiles takes axis and keepdims, not {sorted(other)}")
+        data = self._operand(tile)
+        shape = _reduced_shape(tile.shape, axis, keepdims)
+        dtype = np.asarray(ufunc.reduce(np.ones((1,) * tile.ndim, tile.dtype), axis=axis)).dtype
+        if out is None:
+            name = f'"{ufunc.__name__} over {_short(tile)}"'
+            return self._result(
+                name, shape, dtype, lambda: ufunc.reduce(data, axis=axis, keepdims=keepdims), doing
+            )
+        target = self._target(out, shape, doing, exact=True)
+        if target._data is not None:
+            ufunc.reduce(data, axis=axis, keepdims=keepdims, out=target._data)
+        return target
+
+
+def _broadcast(doing: str, *shapes: Shape) -> Shape:
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        shown = " and ".join(str(shape) for shape in shapes)
+        raise WrongShape(f"{doing}: shapes {shown} do not match") from None
+
+
+def _result_dtype(ufunc: np.ufunc, inputs: tuple[Any, ...], out: Tile | None) -> np.dtype[Any]:
+    """The type NumPy gives the result. Raises TypeError where it has none, or none that `out` can hold."""
+    types = tuple(_dtype_or_number(value) for value in inputs)
+    found: np.dtype[Any] = ufunc.resolve_dtypes((*types, None if out is None else out.dtype))[-1]
+    return found
+
+
+def _dtype_or_number(value: Any) -> Any:
+    if isinstance(value, (Tile, np.generic)):
+        return value.dtype
+    return np.dtype(bool) if isinstance(value, bool) else type(value)  # Python's int and float adapt
+
+
+def _reduced_shape(shape: Shape, axis: Axis, keepdims: bool) -> Shape:
+    axes = tuple(range(len(shape))) if axis is None else axis
+    gone = np.lib.array_utils.normalize_axis_tuple(axes, len(shape))
+    return tuple(1 if i in gone else n for i, n in enumerate(shape) if keepdims or i not in gone)
+
+
+_SYMBOLS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "power": "**"}
+
+
+def _expression(ufunc: str, inputs: tuple[Any, ...]) -> str:
+    names = [_short(value) for value in inputs]
+    if ufunc in _SYMBOLS and len(names) == 2:
+        return f'"{names[0]} {_SYMBOLS[ufunc]} {names[1]}"'
+    return f'"{ufunc}({", ".join(names)})"'
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, Tile):
+        return "…" if value.name.startswith("(temporary") else value.name
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,91 @@
+"""Blocks: the ranges of rows and columns that schedules loop over, and how a dry machine skips equal ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from .memory_errors import MachineError
+from .sizes import Shape
+from .written import Box
+
+
+class Block(NamedTuple):
+    """A range of rows or columns. On a dry machine it stands for `times` blocks of the same size."""
+
+    start: int
+    stop: int
+    first: bool = True
+    last: bool = True
+    times: int = 1
+
+    @property
+    def size(self) -> int:
+        """Number of rows in the block."""
+        return self.stop - self.start
+
+
+def every_block(n: int, b: int) -> Iterator[Block]:
+    """Blocks of b that cover range(n); the last may be ragged, and b larger than n gives one block."""
+    for start in range(0, n, b):
+        yield Block(start, min(n, start + b), start == 0, start + b >= n)
+
+
+def representatives(n: int, b: int) -> Iterator[Block]:
+    """First, one for all in the middle, last: enough for a schedule that treats its ends differently."""
+    count = -(-n // b)
+    yield Block(0, min(n, b), True, count == 1)
+    if count > 2:
+        yield Block(b, 2 * b, False, False, count - 2)
+    if count > 1:
+        yield Block((count - 1) * b, n, False, True)
+
+
+class Loops:
+    """The loops a machine is in. Where they are collapsed, one block stands for many: `times` of them."""
+
+    def __init__(self, *, collapsed: bool) -> None:
+        self.collapsed = collapsed
+        self.leave()
+
+    def leave(self) -> None:
+        """Out of every loop."""
+        self._blocks: tuple[Block, ...] = ()
+        self.times = 1
+
+    def over(self, n: int, b: int) -> Iterator[Block]:
+        """Blocks of b that cover range(n): all of them, or representatives where loops are collapsed."""
+        return self._collapse(representatives(n, b)) if self.collapsed else every_block(n, b)
+
+    def _collapse(self, found: Iterator[Block]) -> Iterator[Block]:
+        outer, times = self._blocks, self.times
+        try:
+            for block in found:
+                here = self._blocks = (*outer, block)
+                self.times = times * block.times
+                yield block
+                if self._blocks is not here:
+                    raise MachineError(
+                        "loops over a dry machine's blocks must stand inside one another; use unroll=True"
+                    )
+        finally:
+            self._blocks, self.times = outer, times
+
+    def reach(self, box: Box, asked: tuple[Any, Any], shape: Shape, *, certain: bool) -> Box:
+        """The words a move covers, with those of the blocks that its block stands for.
+
+        A range worked out by hand in such a loop may go anywhere. For a store (not `certain`) it counts as
+        the whole axis, for a load it is taken as it stands: a dry run may not refuse what a real one accepts.
+        """
+        sides = zip(box, asked, shape, strict=False)  # a vector has no columns
+        return tuple(self._reach(side, part, extent, certain) for side, part, extent in sides)
+
+    def _reach(self, side: tuple[int, int], part: Any, extent: int, certain: bool) -> tuple[int, int]:
+        if isinstance(part, Block):
+            if part.times > 1 and part not in self._blocks:
+                raise MachineError(
+                    "a dry machine's block stands for many and is good only inside its own loop: write "
+                    "for i in machine.blocks(...), without list or zip, or use unroll=True"
+                )
+            return part.start, part.start + part.size * part.times
+        return side if certain or self.times == 1 else (0, extent)

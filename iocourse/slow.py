@@ -1,0 +1,110 @@
+"""Arrays in slow memory: a name and a shape for everyone, values for the machine alone."""
+
+from __future__ import annotations
+
+from operator import index
+from typing import Any, NoReturn
+
+import numpy as np
+
+from .blocks import Block
+from .memory_errors import SlowArithmetic, SlowAttribute
+from .sizes import Shape, positive_int
+from .written import Box
+
+
+class Slow:
+    """An array in slow memory: a name, a shape and a dtype. Its words are reached by `machine.load` only."""
+
+    __slots__ = ("__weakref__", "_name", "_shape")
+
+    def __init__(self, name: str, shape: Shape) -> None:
+        self._name = name
+        self._shape = shape
+
+    @property
+    def name(self) -> str:
+        """The array's name, as it appears in the ledger."""
+        return self._name
+
+    @property
+    def shape(self) -> Shape:
+        """The array's shape; the number of words is its product."""
+        return self._shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of one word: float64 on the emulator."""
+        return np.dtype(np.float64)
+
+    def __repr__(self) -> str:
+        return f"Slow({self.name}, shape {self.shape}, {self.dtype})"
+
+    def _text(self) -> str:
+        return (
+            f"{self.name} is in slow memory, where there is no arithmetic and no indexing. Load a part of it "
+            f"first: tile = machine.load({self.name}, rows)"
+        )
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise SlowArithmetic(self._text())
+
+    # NumPy must not treat a slow array as an object scalar: it asks here first and is refused.
+    __array_ufunc__ = __array_function__ = __array__ = _refuse
+    __getitem__ = __setitem__ = __iter__ = __len__ = __contains__ = _refuse
+    __float__ = __int__ = __complex__ = __index__ = __bool__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __matmul__ = __rmatmul__ = _refuse
+    __pow__ = __rpow__ = __neg__ = __pos__ = __abs__ = _refuse
+    __lt__ = __le__ = __gt__ = __ge__ = _refuse
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):  # probes of Python, NumPy and IPython
+            raise AttributeError(f"a slow array has no attribute {name!r}")
+        raise SlowAttribute(f"{self.name}.{name}: {self._text()}")
+
+
+def check_shape(name: str, shape: Any) -> Shape:
+    """`shape` as a tuple of one or two sizes, or an error that names the array."""
+    if not isinstance(shape, tuple) or len(shape) not in (1, 2):
+        raise ValueError(f"{name} has shape {shape}; the machine holds vectors (N,) and matrices (N, d)")
+    return tuple(positive_int(f"every axis of {name} (shape {shape})", axis) for axis in shape)
+
+
+def box_of(array: Slow, rows: Any, cols: Any) -> Box:
+    """The rows and columns asked for, as half-open ranges. IndexError and TypeError name the array."""
+    if cols is not None and len(array.shape) == 1:
+        raise IndexError(f"{array.name} has one axis, but columns {cols} were asked for")
+    asked = (("rows", rows), ("columns", cols))[: len(array.shape)]
+    return tuple(
+        _side(array, which, part, extent) for (which, part), extent in zip(asked, array.shape, strict=True)
+    )
+
+
+def _side(array: Slow, which: str, part: Any, extent: int) -> tuple[int, int]:
+    if part is None:
+        return 0, extent
+    start, stop = _ends(array, which, part, extent)
+    if not 0 <= start < stop <= extent:
+        raise IndexError(f"{which} {start}:{stop} of {array.name} are not within 0:{extent}, or are empty")
+    return start, stop
+
+
+def _ends(array: Slow, which: str, part: Any, extent: int) -> tuple[int, int]:
+    try:
+        if isinstance(part, slice) and part.step in (None, 1):
+            return index(part.start or 0), index(extent if part.stop is None else part.stop)
+        if isinstance(part, tuple) and (isinstance(part, Block) or len(part) == 2):
+            return index(part[0]), index(part[1])
+        if not isinstance(part, (bool, slice, tuple)):
+            return index(part), index(part) + 1
+    except TypeError:
+        pass
+    raise TypeError(f"{which} of {array.name}: expected a Block, a slice or (start, stop), got {part!r}")
+
+
+def label(array: Slow, box: Box) -> str:
+    """K[0:64], or C[0:4, 8:16] where not all columns are meant."""
+    whole = all(side == (0, extent) for side, extent in zip(box[1:], array.shape[1:], strict=True))
+    shown = box[:1] if whole else box
+    return f"{array.name}[{', '.join(f'{start}:{stop}' for start, stop in shown)}]"
