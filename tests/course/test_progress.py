@@ -94,14 +94,16 @@ def test_a_lock_left_behind_does_not_block_for_ever(home, monkeypatch):
 
 def test_export_and_import_merge_with_the_better_status(tmp_path):
     progress.record("1.1", "solved", prediction=3)
-    progress.record("1.2", "tried")
+    progress.record("1.2", "tried", prediction=7)
     assert progress.export_to(tmp_path / "mine.json") == 2
     progress.reset()
     progress.record("1.1", "tried", hint=3)
+    progress.record("1.2", "seen", prediction=5)
     progress.record("1.3", "seen")
     assert progress.import_from(tmp_path / "mine.json") == 3
     merged = progress.load()
     assert merged["1.1"] == {"status": "solved", "attempts": 1, "hints": 3, "prediction": 3}
+    assert merged["1.2"]["prediction"] == 5  # the one made here stays
     assert {key: entry["status"] for key, entry in merged.items()} == {
         "1.1": "solved",
         "1.2": "tried",
