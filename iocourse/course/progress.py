@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 import warnings
@@ -200,16 +201,16 @@ def reset() -> Path | None:
 
 
 def table(progress: Progress, known: tuple[str, ...] = ()) -> str:
-    """The progress as plain text, one exercise a line; with those of `known` that were not begun."""
-    ids = sorted({*progress, *known}, key=_by_number)
-    if not ids:
-        return "No exercise has been begun yet."
+    """The exercises as plain text, one a line, those of `known` that were not begun too; predictions counted."""
+    predictions = {key for key in progress if re.match(r"p\d", key)}
+    ids = sorted({*progress, *known} - predictions, key=_by_number)
     blank: Entry = {"status": "-", "attempts": 0, "hints": 0}
     rows = [(key, progress.get(key, blank)) for key in ids]
     lines = [f"{key:<10} {e['status']:<8} {e['attempts']:>8} {e['hints']:>6}" for key, e in rows]
     solved = sum(entry["status"] == "solved" for _, entry in rows)
     head = f"{'exercise':<10} {'status':<8} {'attempts':>8} {'hints':>6}"
-    return "\n".join([head, *lines, f"{solved} of {len(rows)} solved"])
+    last = f"{solved} of {len(rows)} exercises solved, {len(predictions)} predictions written down"
+    return "\n".join([head, *lines, last])
 
 
 def _by_number(key: str) -> tuple[tuple[int, int | str], ...]:

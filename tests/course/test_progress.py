@@ -148,9 +148,10 @@ def test_reset_keeps_a_backup_each_time():
 def test_the_table_sorts_by_number_and_lists_what_was_not_begun():
     progress.record("2.10", "solved")
     progress.record("2.9", "tried")
+    progress.record("p2.1", "seen", prediction={"rows": 4})
     lines = progress.table(progress.load(), ("2.1", "2.9")).splitlines()
     assert [line.split()[:2] for line in lines[1:-1]] == [["2.1", "-"], ["2.9", "tried"], ["2.10", "solved"]]
-    assert lines[-1] == "1 of 3 solved"
+    assert lines[-1] == "1 of 3 exercises solved, 1 predictions written down"
 
 
 @pytest.mark.parametrize(
