@@ -201,7 +201,7 @@ def reset() -> Path | None:
 
 
 def table(progress: Progress, known: tuple[str, ...] = ()) -> str:
-    """The exercises as plain text, one a line, those of `known` that were not begun too; predictions counted."""
+    """The exercises as plain text, one a line, with those of `known` that were not begun."""
     predictions = {key for key in progress if re.match(r"p\d", key)}
     ids = sorted({*progress, *known} - predictions, key=_by_number)
     blank: Entry = {"status": "-", "attempts": 0, "hints": 0}
@@ -209,7 +209,7 @@ def table(progress: Progress, known: tuple[str, ...] = ()) -> str:
     lines = [f"{key:<10} {e['status']:<8} {e['attempts']:>8} {e['hints']:>6}" for key, e in rows]
     solved = sum(entry["status"] == "solved" for _, entry in rows)
     head = f"{'exercise':<10} {'status':<8} {'attempts':>8} {'hints':>6}"
-    last = f"{solved} of {len(rows)} exercises solved, {len(predictions)} predictions written down"
+    last = f"exercises solved: {solved} of {len(rows)}; predictions written down: {len(predictions)}"
     return "\n".join([head, *lines, last])
 
 

@@ -151,7 +151,7 @@ def test_the_table_sorts_by_number_and_lists_what_was_not_begun():
     progress.record("p2.1", "seen", prediction={"rows": 4})
     lines = progress.table(progress.load(), ("2.1", "2.9")).splitlines()
     assert [line.split()[:2] for line in lines[1:-1]] == [["2.1", "-"], ["2.9", "tried"], ["2.10", "solved"]]
-    assert lines[-1] == "1 of 3 exercises solved, 1 predictions written down"
+    assert lines[-1] == "exercises solved: 1 of 3; predictions written down: 1"
 
 
 @pytest.mark.parametrize(
