@@ -1,0 +1,269 @@
+"""Exercises of lesson 02: first schedules on the two-level machine, and the tile of a matrix product."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ... import costs
+from ...costs import ceil_div
+from ...ledger import Ledger
+from ..exercise import Case, Exercise, Trial, run_schedule
+from ..judging import (
+    each,
+    every_input_loaded,
+    fits,
+    reads_within,
+    same_answer_for,
+    total_within,
+    values,
+    writes_within,
+)
+
+BLOCK_SIZE = same_answer_for(
+    "block size does not change the answer", lambda trial: trial.case.inputs["A"].tobytes()
+)
+
+
+def _matrix(rng: np.random.Generator, rows: int, cols: int) -> np.ndarray:
+    """Entries around 1, so that neither a sum nor a mean is nearly zero."""
+    return rng.standard_normal((rows, cols)) + 1.0
+
+
+# ---------------------------------------------------------------------- 2.1 centred rows
+def _centre_cases(rng: np.random.Generator) -> list[Case]:
+    """One matrix in blocks of several sizes (ragged, a single row, larger than N), then a matrix of one row.
+
+    Allowance: a block and two words for each of its rows; a second block does not fit, as d is at least 4.
+    """
+    b, d = int(rng.integers(3, 6)), int(rng.integers(4, 9))
+    A = _matrix(rng, 3 * b + 1, d)
+    inputs = [(A, b), (A, b + 1), (A, 1), (A, 4 * b), (_matrix(rng, 1, d), 1)]
+    return [_centre_case(matrix, size) for matrix, size in inputs]
+
+
+def _centre_case(A: np.ndarray, b: int) -> Case:
+    N, d = A.shape
+    rows = min(b, N)
+    budget = Ledger(reads={"A": N * d}, writes={"Y": N * d}, sizes={"A": N * d, "Y": N * d})
+    centred = A - A.mean(axis=1, keepdims=True)
+    return Case(f"N={N}, d={d}, b={b}", {"A": A, "b": b}, centred, rows * d + 2 * rows, budget)
+
+
+CENTRE = Exercise(
+    id="2.1",
+    title="Centre the rows",
+    function="my_centre",
+    difficulty=2,
+    importance=4,
+    minutes=8,
+    hints=(
+        "One block of rows is all that has to be in fast memory. Which loop gives you the blocks?",
+        "Inside the loop: load the block in a with statement, compute the mean of each row, subtract it from "
+        "the block without making a second block, store the block.",
+        "a.mean(axis=1, keepdims=True) has shape (rows, 1), one word a row, and broadcasts against a; "
+        "the in-place operator -= takes no room. Without the with statement the old block is still there "
+        "when the next one arrives.",
+    ),
+    cases=_centre_cases,
+    properties=(
+        values("each row of Y is that row of A minus its mean"),
+        BLOCK_SIZE,
+        fits(),
+        every_input_loaded("A"),
+        reads_within("A", "A is read once"),
+        writes_within("Y", "Y is written once"),
+        reads_within("Y", "Y is not read back"),
+        total_within(),
+    ),
+    play=run_schedule,
+)
+
+
+# ---------------------------------------------------------------------- 2.2 the blocked product
+def _product_cases(rng: np.random.Generator) -> list[Case]:
+    """One product in tiles of several shapes, ragged both ways; then other sizes, down to a single word.
+
+    Fast memory is exactly the footprint: a tile of C, a piece of a column of A, a piece of a row of B.
+    """
+    bm, bn, depth = int(rng.integers(3, 6)), int(rng.integers(3, 6)), int(rng.integers(5, 9))
+    A, B = _matrix(rng, 2 * bm + 1, depth), _matrix(rng, depth, 3 * bn + 2)
+    flat, tall = _matrix(rng, 2, depth + 3), _matrix(rng, depth + 3, 9)
+    word = _matrix(rng, 1, 1)
+    shapes = [(A, B, bm, bn + 1), (A, B, bm + 2, bn), (A, B, 1, 1), (A, B, 50, 50)]
+    shapes += [(flat, tall, 4, 2), (word, word, 1, 3)]
+    return [_product_case(*shape) for shape in shapes]
+
+
+def _product_case(A: np.ndarray, B: np.ndarray, bm: int, bn: int) -> Case:
+    (m, k), n = A.shape, B.shape[1]
+    budget = costs.matmul(m, n, k, bm=bm, bn=bn)
+    inputs: dict[str, Any] = {"A": A, "B": B, "bm": bm, "bn": bn}
+    return Case(f"m={m}, n={n}, k={k}, bm={bm}, bn={bn}", inputs, A @ B, budget.peak, budget)
+
+
+PRODUCT = Exercise(
+    id="2.2",
+    title="The matrix product in tiles of the result",
+    function="my_matmul",
+    difficulty=3,
+    importance=5,
+    minutes=15,
+    hints=(
+        "Three loops. Which of A, B and C stays in fast memory while the innermost one runs, and where is it "
+        "made, where is it stored?",
+        "Outside: blocks i of rows and j of columns, with a tile of zeros for C. Inside: one k after the "
+        "other, with a piece of a column of A and a piece of a row of B.",
+        "m.blocks(depth, 1) gives the k. The two loaded pieces have shapes (rows, 1) and (1, columns); their "
+        "product goes into the tile by add_product, which takes no room. The store comes after the loop "
+        "over k.",
+    ),
+    cases=_product_cases,
+    properties=(
+        values("values equal A @ B"),
+        BLOCK_SIZE,
+        fits(),
+        every_input_loaded("A", "B"),
+        reads_within("A", "A is read ⌈n/bn⌉ times"),
+        reads_within("B", "B is read ⌈m/bm⌉ times"),
+        writes_within("C", "C is written once"),
+        reads_within("C", "C is not read back"),
+        total_within(),
+    ),
+    play=run_schedule,
+)
+
+
+# ---------------------------------------------------------------------- 2.3 the tile
+def _tile_cases(rng: np.random.Generator) -> list[Case]:
+    """Square, low, wide and small products, memory for one word of C, for all of it, and in between."""
+    side, low, long = int(rng.integers(60, 90)), int(rng.integers(3, 6)), int(rng.integers(200, 260))
+    M = int(rng.integers(120, 400))
+    sizes = [(side, side, side, M), (low, long, side, M), (long, low, side, M), (side, long, 30, 3)]
+    sizes += [(low, 7, side, 4 * M), (1, 1, 1, 3), (1, long, 2, M), (side + 7, 2 * side, 11, 5 * M)]
+    return [_tile_case(*size) for size in sizes]
+
+
+def _tile_case(m: int, n: int, k: int, M: int) -> Case:
+    return Case(f"m={m}, n={n}, k={k}, M={M}", {"m": m, "n": n, "k": k, "M": M})
+
+
+def _words(trial: Trial, bm: int, bn: int) -> Ledger:
+    sizes = trial.case.inputs
+    return costs.matmul(sizes["m"], sizes["n"], sizes["k"], bm=bm, bn=bn)
+
+
+def _fewest_words(trial: Trial) -> int:
+    """Words of the cheapest tile: for each bm the largest bn that fits, one after the other."""
+    m, n, M = (trial.case.inputs[name] for name in ("m", "n", "M"))
+    tiles = [(bm, min(n, (M - bm) // (bm + 1))) for bm in range(1, min(m, (M - 1) // 2) + 1)]
+    return min(_words(trial, bm, bn).total for bm, bn in tiles)
+
+
+def _tile_of(trial: Trial) -> tuple[int, int] | None:
+    """The student's tile, or None where it is not two whole numbers of at least 1."""
+    value = trial.value
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        return None
+    whole = [isinstance(b, (int, np.integer)) and not isinstance(b, bool) and b >= 1 for b in value]
+    return (int(value[0]), int(value[1])) if all(whole) else None
+
+
+def _judge_tile(judge: Callable[[Trial, int, int], str | None]) -> Callable[[Trial], str | None]:
+    def judged(trial: Trial) -> str | None:
+        tile = _tile_of(trial)
+        return "yours is not a tile (bm, bn)" if tile is None else judge(trial, *tile)
+
+    return judged
+
+
+def _is_a_tile(trial: Trial) -> str | None:
+    return None if _tile_of(trial) else f"yours returned {trial.value!r}"
+
+
+def _tile_fits(trial: Trial, bm: int, bn: int) -> str | None:
+    need, M = _words(trial, bm, bn).peak, trial.case.inputs["M"]
+    return None if need <= M else f"your tile {bm} x {bn} needs {need:,} words"
+
+
+def _tile_is_best(trial: Trial, bm: int, bn: int) -> str | None:
+    got, best = _words(trial, bm, bn).total, _fewest_words(trial)
+    return None if got <= best else f"your tile {bm} x {bn} moves {got:,} words, {best:,} are possible"
+
+
+TILE = Exercise(
+    id="2.3",
+    title="Choose the tile",
+    function="my_tile",
+    difficulty=3,
+    importance=4,
+    minutes=10,
+    hints=(
+        "When bm is chosen, only one bn is worth considering. Which?",
+        "Solve bm·bn + bm + bn ≤ M for bn; a bn above n is of no use. That leaves one candidate for each bm "
+        "from 1 to m, and the closed form says what each of them moves.",
+        "Walk through all bm that leave a bn of at least 1 and keep the pair with the smallest "
+        "mk⌈n/bn⌉ + kn⌈m/bm⌉. min(..., key=...) does the keeping; ⌈a/b⌉ of whole numbers is -(-a // b).",
+    ),
+    cases=_tile_cases,
+    properties=(
+        each("returns two whole numbers of at least 1", _is_a_tile),
+        each("the tile, a column piece and a row piece fit in M words", _judge_tile(_tile_fits)),
+        each("no tile that fits moves fewer words", _judge_tile(_tile_is_best)),
+    ),
+)
+
+
+# ---------------------------------------------------------------------- 2.4 a matrix times its own transpose
+def _gram_cases(rng: np.random.Generator) -> list[Case]:
+    """One matrix in blocks of several sizes, ragged first; then a row and a single word."""
+    b, k = int(rng.integers(3, 6)), int(rng.integers(4, 8))
+    A = _matrix(rng, 3 * b + 2, k)
+    inputs = [(A, b), (A, b + 1), (A, 1), (A, 5 * b), (_matrix(rng, 4 * b, k), b), (_matrix(rng, 1, 1), 2)]
+    return [_gram_case(matrix, size) for matrix, size in inputs]
+
+
+def _gram_case(A: np.ndarray, b: int) -> Case:
+    m, k = A.shape
+    side, blocks = min(b, m), ceil_div(m, b)
+    budget = Ledger(
+        reads={"A": m * k * blocks},
+        writes={"G": m * m},
+        peak=side * side + 2 * side,
+        sizes={"A": m * k, "G": m * m},
+    )
+    return Case(f"m={m}, k={k}, b={b}", {"A": A, "b": b}, A @ A.T, budget.peak, budget)
+
+
+GRAM = Exercise(
+    id="2.4",
+    title="A matrix times its own transpose",
+    function="my_gram",
+    difficulty=3,
+    importance=2,
+    minutes=12,
+    hints=(
+        "G equals its own transpose. How many of the tiles of G do you have to compute?",
+        "Tile (j, i) is tile (i, j) turned, and a turned view takes no room: one computation, two stores. On "
+        "the diagonal both pieces of A are the same one.",
+        "Go through the pairs with j up to i only. Off the diagonal load two pieces of the column, on the "
+        "diagonal one, and use it twice: a column times its own transposed view. After the loop over k store "
+        "g at (i, j), and off the diagonal g.T at (j, i).",
+    ),
+    cases=_gram_cases,
+    properties=(
+        values("values equal A @ A.T"),
+        BLOCK_SIZE,
+        fits(),
+        every_input_loaded("A"),
+        reads_within("A", "A is read ⌈m/b⌉ times"),
+        writes_within("G", "G is written once"),
+        reads_within("G", "G is not read back"),
+        total_within(),
+    ),
+    play=run_schedule,
+)
+
+EXERCISES = (CENTRE, PRODUCT, TILE, GRAM)
