@@ -1,0 +1,136 @@
+"""Exercise of lesson 00: the words that one attention must move at the least."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..exercise import Case, Exercise, Property, Trial, call
+from ..judging import each
+
+Sizes = tuple[int, int, int]  # (Nq, Nk, d)
+Table = dict[Sizes, Any]  # what the student's function returned for these sizes
+
+
+def _case(Nq: int, Nk: int, d: int) -> Case:
+    inputs = {"Nq": Nq, "Nk": Nk, "d": d}
+    return Case(f"Nq={Nq}, Nk={Nk}, d={d}", inputs, expected=2 * d * (Nq + Nk))
+
+
+def compulsory_cases(rng: np.random.Generator) -> list[Case]:
+    """Fresh sizes, each also with more queries, more keys, both, and twice the d; then the edges."""
+    sizes: list[Sizes] = []
+    for drawn in rng.integers((5, 5, 2), (400, 400, 130), size=(3, 3)):
+        Nq, Nk, d = (int(n) for n in drawn)
+        sizes += [(Nq, Nk, d), (Nq + 3, Nk, d), (Nq, Nk + 3, d), (Nq + 3, Nk + 3, d), (Nq, Nk, 2 * d)]
+    sizes += [(512, 512, 64), (1, 4096, 64), (4096, 1, 64), (1, 1, 1)]
+    return [_case(*one) for one in dict.fromkeys(sizes)]
+
+
+def call_for_a_number(student: Callable[..., Any], case: Case) -> Trial:
+    """Call the student's function; a value that is no number is an error: nothing more can be said about it."""
+    trial = call(student, case)
+    number = isinstance(trial.value, (int, float, np.integer, np.floating))
+    if trial.error is None and not number:
+        came = "nothing: does it print where it should return?" if trial.value is None else repr(trial.value)
+        return replace(trial, error=TypeError(f"expected a number of words, your function returned {came}"))
+    return trial
+
+
+def _steps(name: str, judge: Callable[[Table, Sizes], str | None]) -> Property:
+    """A property that compares values at neighbouring sizes, wherever all the neighbours were tried."""
+
+    def over_all(trials: Sequence[Trial]) -> str | None:
+        table: Table = {_sizes(trial): trial.value for trial in trials}
+        for sizes in table:
+            if _neighbours(*sizes) <= table.keys():
+                complaint = judge(table, sizes)
+                if complaint:
+                    return complaint
+        return None
+
+    return Property(name, over_all)
+
+
+def _sizes(trial: Trial) -> Sizes:
+    Nq, Nk, d = trial.case.inputs.values()
+    return Nq, Nk, d
+
+
+def _neighbours(Nq: int, Nk: int, d: int) -> set[Sizes]:
+    return {(Nq + 3, Nk, d), (Nq, Nk + 3, d), (Nq + 3, Nk + 3, d), (Nq, Nk, 2 * d)}
+
+
+def _no_scores(table: Table, sizes: Sizes) -> str | None:
+    Nq, Nk, d = sizes
+    crossed = table[Nq + 3, Nk + 3, d] - table[Nq + 3, Nk, d] - table[Nq, Nk + 3, d] + table[sizes]
+    if crossed == 0:
+        return None
+    return f"with 3 more keys, 3 more queries add {crossed:g} words beyond what they add without them"
+
+
+def _three_more_queries(table: Table, sizes: Sizes) -> str | None:
+    Nq, Nk, d = sizes
+    return _more("queries", table[Nq + 3, Nk, d] - table[sizes], d)
+
+
+def _three_more_keys(table: Table, sizes: Sizes) -> str | None:
+    Nq, Nk, d = sizes
+    return _more("keys", table[Nq, Nk + 3, d] - table[sizes], d)
+
+
+def _more(what: str, added: Any, d: int) -> str | None:
+    if added == 6 * d:
+        return None
+    return f"3 more {what} with d={d} add {added:g} words to yours: {added / (3 * d):.3g} × d for each"
+
+
+def _twice_d(table: Table, sizes: Sizes) -> str | None:
+    Nq, Nk, d = sizes
+    if table[Nq, Nk, 2 * d] == 2 * table[sizes]:
+        return None
+    return f"yours goes from {table[sizes]:g} to {table[Nq, Nk, 2 * d]:g} when d goes from {d} to {2 * d}"
+
+
+def _in_words(trials: Sequence[Trial]) -> str | None:
+    factors = {float(trial.value / trial.case.expected) for trial in trials}
+    if len(factors) > 1 or factors == {1.0}:
+        return None
+    return f"for all sizes yours is {factors.pop():g} times the words that must move"
+
+
+def _least(trial: Trial) -> str | None:
+    if trial.value == trial.case.expected:
+        return None
+    return f"yours says {trial.value:g}, which is {'more' if trial.value > trial.case.expected else 'fewer'}"
+
+
+EXERCISES = (
+    Exercise(
+        id="0.1",
+        title="The words attention must move",
+        function="my_compulsory",
+        difficulty=1,
+        importance=4,
+        minutes=5,
+        hints=(
+            "Which arrays must be there before attention can start, and which one when it has ended?",
+            "There are four. Two of them have a row for each query, the other two a row for each key.",
+            "An array has as many words as rows times columns, and all four have d columns. Add up the four. "
+            "The scores are not among them: nobody asked for them, so nobody has to move them.",
+        ),
+        cases=compulsory_cases,
+        properties=(
+            _steps("a query counts in every array that has a row for it", _three_more_queries),
+            _steps("a key counts in every array that has a row for it", _three_more_keys),
+            _steps("nothing moves that is neither input nor output", _no_scores),
+            _steps("rows of twice the length are twice the words", _twice_d),
+            Property("each word counts once, and words are counted, not bytes", _in_words),
+            each("as many words as must move", _least),
+        ),
+        play=call_for_a_number,
+    ),
+)
