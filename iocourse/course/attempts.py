@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .exercise import exercises
+from .exercise import exercises, raised_in
 
 
 class Unsolved:
@@ -50,15 +50,17 @@ class Unsolved:
 def attempt(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """`function(*args, **kwargs)`, or a stand-in that says "solve 4.2 first" while it raises.
 
-    The exercise is found by the name of `function` or of the first function among the arguments. With
-    IOCOURSE_STRICT=1 the error is raised instead.
+    The exercise named is the one whose function raised, else that of `function` or of the first function
+    among the arguments. With IOCOURSE_STRICT=1 the error is raised instead.
     """
     try:
         return function(*args, **kwargs)
     except Exception as error:
         if os.environ.get("IOCOURSE_STRICT") == "1":
             raise
-        unsolved = Unsolved(f"solve {_exercise_of(function, *args, *kwargs.values())} first")
+        raiser = raised_in(error)
+        named = raiser.id if raiser else _exercise_of(function, *args, *kwargs.values())
+        unsolved = Unsolved(f"solve {named} first")
         detail = "" if isinstance(error, NotImplementedError) else f" ({type(error).__name__}: {error})"
         print(f"{unsolved}{detail}")
         return unsolved

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..guard import LibraryAnswer
 from . import progress
-from .exercise import Exercise, Property, Trial, find
+from .exercise import Exercise, Property, Trial, find, raised_in
 
 RUNS = "runs without an error"
 OWN = "is your own work"
@@ -53,7 +53,7 @@ def judge(exercise: Exercise, answer: Any, seed: int) -> list[Verdict]:
     if refusal:
         return [(OWN, refusal)]
     trials = [exercise.play(answer, case) for case in exercise.cases(np.random.default_rng(seed))]
-    stopped = _stopped(trials)
+    stopped = _stopped(exercise, trials)
     if stopped:
         return [stopped]
     return [(prop.name, _ask(prop, trials)) for prop in exercise.properties]
@@ -69,17 +69,20 @@ def _not_a_student_function(exercise: Exercise, answer: Any) -> str | None:
     return None
 
 
-def _stopped(trials: Sequence[Trial]) -> Verdict | None:
+def _stopped(exercise: Exercise, trials: Sequence[Trial]) -> Verdict | None:
     """The first error of a trial as a verdict, by kind; None where every trial returned."""
     for trial in trials:
         if trial.error is not None:
-            return _verdict_on(trial.error, trial.case.label)
+            return _verdict_on(exercise, trial.error, trial.case.label)
     return None
 
 
-def _verdict_on(error: Exception, label: str) -> Verdict:
+def _verdict_on(exercise: Exercise, error: Exception, label: str) -> Verdict:
     if isinstance(error, NotImplementedError):
-        return RUNS, "not written yet"
+        used = raised_in(error)
+        if used is None or used.id == exercise.id:
+            return RUNS, "not written yet"
+        return RUNS, f"it calls {used.function}, which is not written yet: solve {used.id} first"
     if isinstance(error, LibraryAnswer):
         return OWN, str(error)
     return RUNS, f"{type(error).__name__}: {error} ({label})"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import importlib
 import pkgutil
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -139,3 +140,10 @@ def find(exercise_id: str) -> Exercise:
     if exercise_id not in known:
         raise ValueError(f"there is no exercise {exercise_id!r}; there are {', '.join(known) or 'none'}")
     return known[exercise_id]
+
+
+def raised_in(error: BaseException) -> Exercise | None:
+    """The exercise in whose function an error arose: the innermost one, where one function calls another."""
+    by_function = {exercise.function: exercise for exercise in exercises().values()}
+    names = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+    return next((by_function[name] for name in reversed(names) if name in by_function), None)
