@@ -9,15 +9,20 @@ from .figure import FIGURES
 from .grids import attention_map, tile_order
 from .memory import footprint_bar, memory_timeline
 from .picture import Picture
+from .tuner import TileTuner, tile_tuner
+from .tuner_picture import tile_tuner_picture
 
 __all__ = [
     "FIGURES",
     "Picture",
+    "TileTuner",
     "attention_map",
     "bars",
     "curve",
     "footprint_bar",
     "memory_timeline",
     "tile_order",
+    "tile_tuner",
+    "tile_tuner_picture",
     "words_against_memory",
 ]

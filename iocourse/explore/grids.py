@@ -56,7 +56,7 @@ def grid(
     for k, tile in enumerate(order):
         drawn += _numbered(_box(x, y, side / N, tile), k, 0.08 + 0.85 * k / last)
     if outlined is not None:
-        drawn.append(_outline(_box(x, y, side / N, outlined)))
+        drawn.append(outline(_box(x, y, side / N, outlined)))
     drawn += [
         Text(x + side / 2, y - 10, f"rows of K and V, 0 to {N - 1:,}", SMALL, "middle", QUIET),
         Text(
@@ -89,11 +89,11 @@ def _numbered(box: Rect, number: int, share: float) -> list[Element]:
     return drawn
 
 
-def _outline(box: Rect) -> Rect:
-    grow = max(0.0, 3 - min(box.width, box.height)) / 2
-    return Rect(
-        box.x - grow, box.y - grow, box.width + 2 * grow, box.height + 2 * grow, "", "", VERMILION, 3.5
-    )
+def outline(box: Rect, line: float = 3.5) -> Rect:
+    """The frame around the tile at work, never so thin that it is lost."""
+    grow = max(0.0, 4 - min(box.width, box.height)) / 2
+    x, y, width, height = box.x - grow, box.y - grow, box.width + 2 * grow, box.height + 2 * grow
+    return Rect(x, y, width, height, "", "", VERMILION, line)
 
 
 def _order_key(x: float, y: float, order: Sequence[Tile], step: int | None) -> list[Element]:
@@ -131,8 +131,14 @@ def _order_words(
 
 def place(tile: Tile) -> str:
     """Where a tile of scores lies: rows 0 to 63, columns 64 to 127."""
-    (top, bottom), (left, right) = tile
-    return f"rows {top:,} to {bottom - 1:,}, columns {left:,} to {right - 1:,}"
+    rows, columns = tile
+    return f"{span('row', rows)}, {span('column', columns)}"
+
+
+def span(name: str, part: Range) -> str:
+    """A range in words: row 5, or rows 0 to 63."""
+    start, stop = part
+    return f"{name} {start:,}" if stop == start + 1 else f"{name}s {start:,} to {stop - 1:,}"
 
 
 def _direction(order: Sequence[Tile]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -65,7 +65,7 @@ def states(moves: Iterable[Move]) -> list[State]:
         if move.kind == "free":
             _take_out(tiles, move)
         elif move.kind != "store":
-            tiles.append(_resident(move, tiles))
+            tiles.append(_resident(move))
         if move.kind in ("load", "store"):
             rows, columns = _at_work(move, rows, columns)
         if not tiles:
@@ -84,13 +84,11 @@ def _at_work(move: Move, rows: Range | None, columns: Range | None) -> tuple[Ran
     return rows, columns
 
 
-def _resident(move: Move, tiles: Sequence[Resident]) -> Resident:
+def _resident(move: Move) -> Resident:
     if move.kind == "load":
         return Resident(move.array, _place(move), move.words)
-    if move.array.startswith("-inf-filled"):
-        return Resident("row statistics", "row maximum m", move.words)
-    if tiles and tiles[-1][1:] == ("row maximum m", move.words) and move.array.startswith("0-filled"):
-        return Resident("row statistics", "row sum l", move.words)
+    if move.array in ("row maximum m", "row sum l"):
+        return Resident("row statistics", move.array, move.words)
     if move.array.startswith("(temporary"):
         return Resident("scores" if " @ " in move.array else "temporary", move.array, move.words)
     return Resident("accumulator", move.array, move.words)
@@ -113,14 +111,14 @@ def _place(move: Move) -> str:
 
 def in_words(move: Move) -> str:
     """A move as a short sentence without its full stop."""
-    part = _place(move)
+    part, amount = _place(move), f"{move.words:,} word{'s' * (move.words != 1)}"
     if move.kind in ("load", "store"):
         if move.array in SCORE_ARRAYS and move.rows and move.cols:
             part = f"{move.array}[{move.rows[0]}:{move.rows[1]}, {move.cols[0]}:{move.cols[1]}]"
-        return f"{move.kind} {part}, {move.words:,} words"
+        return f"{move.kind} {part}, {amount}"
     if move.kind == "free":
-        return f"free {_plain(move.array)}, {move.words:,} words"
-    return f"make {_plain(move.array)}, {move.words:,} words"
+        return f"free {_plain(move.array)}, {amount}"
+    return f"make {_plain(move.array)}, {amount}"
 
 
 def _plain(name: str) -> str:

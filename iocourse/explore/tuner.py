@@ -1,0 +1,197 @@
+"""The tile tuner as a widget: a thin shell of sliders around `tile_tuner_picture`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from .. import schedules
+from .charts import forward_schedules
+from .picture import Picture
+from .tuner_picture import tile_tuner_picture, tile_tuner_words
+from .tuning import Setting, best_tiles, first_tiles, play, tiles_of
+
+SIZES = {
+    "N": ("N (rows)", 1, 2**16, 2),
+    "d": ("d (columns)", 1, 2**8, 2),
+    "M": ("M (words)", 2**4, 2**20, 4),
+    "Br": ("Br (rows of Q)", 1, 2**13, 4),
+    "Bc": ("Bc (rows of K)", 1, 2**13, 4),
+}
+VIEW = "application/vnd.jupyter.widget-view+json"
+
+
+def tile_tuner(
+    N: int = 1024,
+    d: int = 64,
+    M: int = 16384,
+    schedule: str = "flash2",
+    Br: int | None = None,
+    Bc: int | None = None,
+) -> TileTuner | Picture:
+    """Sliders for N, d, M, Br and Bc; live words, footprint against M, and a step player of the first moves.
+
+    Without Br and Bc it starts from the largest square tile of a power of two that fits. Where the
+    environment variable IOCOURSE_WIDGETS is 0: the picture alone. Raises as `tile_tuner_picture`.
+    """
+    setting = Setting(N, d, M, 1 if Br is None else Br, 1 if Bc is None else Bc, schedule).checked()
+    start = first_tiles(schedule, N, d, M)
+    setting = setting._replace(Br=Br or start[0], Bc=Bc or start[1])
+    if os.environ.get("IOCOURSE_WIDGETS") == "0":
+        return tile_tuner_picture(*setting)
+    return TileTuner(setting)
+
+
+def slider_values(first: int, last: int, per_octave: int) -> list[int]:
+    """Whole numbers from first to last, `per_octave` of them evenly between a number and its double."""
+    values = set()
+    power = first
+    while power <= last:
+        values |= {power + power * k // per_octave for k in range(per_octave)}
+        power *= 2
+    return sorted(value for value in values if value <= last)
+
+
+class TileTuner:
+    """The widget. `setting` is where its controls stand, `picture` what it shows.
+
+    Controls are plain ipywidgets in `controls`, by name (N, d, M, Br, Bc, schedule, best, step, play);
+    `words` and `view` are the HTML widgets they write to, `box` holds them all.
+    """
+
+    def __init__(self, setting: Setting) -> None:
+        import ipywidgets as widgets
+
+        self._quiet = True
+        self.note = ""
+        self.words, self.view = widgets.HTML(), widgets.HTML()
+        self.controls = {name: _size_slider(name, getattr(setting, name)) for name in SIZES}
+        self.controls |= _other_controls(setting)
+        for name in (*SIZES, "schedule", "step"):
+            self.controls[name].observe(self._changed, "value")
+        self.controls["best"].on_click(self._best)
+        self.box = _arranged(self.controls, self.words, self.view)
+        self._quiet = False
+        self._draw()
+
+    @property
+    def setting(self) -> Setting:
+        """Where the controls stand."""
+        return Setting(*(self.controls[name].value for name in Setting._fields))
+
+    @property
+    def picture(self) -> Picture:
+        """What is shown now."""
+        return tile_tuner_picture(*self.setting)
+
+    def __repr__(self) -> str:
+        stands = ", ".join(f"{name}={value!r}" for name, value in self.setting._asdict().items())
+        return f"TileTuner({stands})"
+
+    def _changed(self, change: Any) -> None:
+        if self._quiet:
+            return
+        if change["owner"] is not self.controls["step"]:
+            self.note = ""
+        self._draw()
+
+    def _draw(self) -> None:
+        self._fit_step()
+        setting = self.setting
+        names = schedules.get(setting.schedule).tile_names
+        for name in ("Br", "Bc"):
+            self.controls[name].disabled = name not in names
+        self.words.value = tile_tuner_words(setting, self.note)
+        self.view.value = tile_tuner_picture(*setting).to_svg()
+
+    def _fit_step(self) -> None:
+        """The player ends where the moves end."""
+        last = len(play(self.setting._replace(step=0)).moves) - 1
+        step, player = self.controls["step"], self.controls["play"]
+        if step.max != last:
+            self._quiet = True
+            step.value = min(step.value, last)
+            step.max = player.max = last
+            self._quiet = False
+
+    def _best(self, _button: Any) -> None:
+        N, d, M, _, _, name, _ = self.setting
+        best = best_tiles(name, N, d, M)
+        if best is None:
+            least = schedules.get(name).smallest_M(N, d)
+            self.note = f"No tile of {name} fits M = {M:,}: the smallest M that works is {least:,} words."
+        else:
+            self._quiet = True
+            for slider, value in zip(("Br", "Bc"), best, strict=True):
+                _move_to(self.controls[slider], value)
+            self._quiet = False
+            sizes = ", ".join(f"{tile} = {size:,}" for tile, size in tiles_of(self.setting).items())
+            self.note = f"Fewest words for M = {M:,}: {sizes}."
+        self._draw()
+
+    def _repr_mimebundle_(
+        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        data, metadata = self.picture._repr_mimebundle_()
+        view = {"version_major": 2, "version_minor": 0, "model_id": self.box.model_id}
+        return {VIEW: view, **data}, metadata
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        data, metadata = self._repr_mimebundle_()
+        display(data, metadata=metadata, raw=True)  # type: ignore[no-untyped-call]
+
+
+def _size_slider(name: str, value: int) -> Any:
+    import ipywidgets as widgets
+
+    label, first, last, per_octave = SIZES[name]
+    options = _options([*slider_values(first, last, per_octave), value])
+    return widgets.SelectionSlider(
+        options=options, value=value, description=label, continuous_update=True, **_wide(widgets, "430px")
+    )
+
+
+def _options(values: Iterable[int]) -> list[tuple[str, int]]:
+    return [(f"{value:,}", value) for value in sorted(set(values))]
+
+
+def _move_to(slider: Any, value: int) -> None:
+    values = [option[1] for option in slider.options]
+    if value not in values:
+        slider.options = _options([*values, value])
+    slider.value = value
+
+
+def _wide(widgets: Any, width: str) -> dict[str, Any]:
+    return {"layout": widgets.Layout(width=width), "style": {"description_width": "110px"}}
+
+
+def _other_controls(setting: Setting) -> dict[str, Any]:
+    import ipywidgets as widgets
+
+    names = [schedule.name for schedule in forward_schedules()]
+    wide = _wide(widgets, "430px")
+    step = widgets.IntSlider(value=0, min=0, max=1, description="move", readout=False, **wide)
+    player = widgets.Play(value=0, min=0, max=1, interval=300, description="play the moves")
+    widgets.jslink((player, "value"), (step, "value"))
+    return {
+        "schedule": widgets.Dropdown(
+            options=names, value=setting.schedule, description="schedule", **_wide(widgets, "300px")
+        ),
+        "best": widgets.Button(
+            description="best tiles for M", tooltip="Br and Bc that move the fewest words"
+        ),
+        "step": step,
+        "play": player,
+    }
+
+
+def _arranged(controls: dict[str, Any], words: Any, view: Any) -> Any:
+    import ipywidgets as widgets
+
+    left = widgets.VBox([controls[name] for name in ("schedule", "N", "d", "M")])
+    right = widgets.VBox([controls[name] for name in ("best", "Br", "Bc", "step")])
+    return widgets.VBox([widgets.HBox([left, right]), controls["play"], words, view])
