@@ -121,8 +121,8 @@ def schedule(
 
     def register(body: Body) -> Schedule:
         name = body.__name__
-        guarded, cost = library_answer(body), getattr(costs, name)
-        made = Schedule(name, pass_, regime, source, guarded, cost, tiles, _tile_names(body), note)
+        cost, guarded, choose = getattr(costs, name), library_answer(body), library_answer(tiles)
+        made = Schedule(name, pass_, regime, source, guarded, cost, choose, _tile_names(body), note)
         REGISTRY[name] = made
         return made
 
