@@ -11,6 +11,7 @@ from iocourse.course import execution, lint, release, source
 from iocourse.course.checkout import Project, Refused, read_project
 
 FIXTURE = Path(__file__).parents[1] / "notebooks" / "fixture_lesson.py"
+LESSONS = sorted((Path(__file__).parents[2] / "solutions").glob("[0-9]*.py"))
 PROJECT = Project("owner/repo", "v1.2.3")
 PYPROJECT = '[project]\nname = "iocourse"\nversion = "1.2.3"\n'
 URLS = '[project.urls]\nRepository = "https://github.com/owner/repo"\n'
@@ -124,10 +125,11 @@ def test_a_new_cell_moves_no_id_beyond_the_next_named_cell(tmp_path):
     assert [c["id"] for c in before[at:]] == [c["id"] for c in after[at + 1 :]]
 
 
-def test_the_parser_agrees_with_jupytext():
+@pytest.mark.parametrize("path", [FIXTURE, *LESSONS], ids=lambda path: path.stem)
+def test_the_parser_agrees_with_jupytext(path):
     jupytext = pytest.importorskip("jupytext")
-    theirs = jupytext.reads(FIXTURE.read_text(), "py:percent").cells
-    ours = source.parse(FIXTURE.read_text(), FIXTURE)
+    theirs = jupytext.reads(path.read_text(), "py:percent").cells
+    ours = source.parse(path.read_text(), path)
     assert [(c.kind, "\n".join(c.lines), list(c.tags), c.name) for c in ours] == [
         (c.cell_type, c.source, c.metadata.get("tags", []), c.metadata.get("name", "")) for c in theirs
     ]

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from iocourse.course import release
+
 ROOT = Path(__file__).parents[2]
 SOLVED = sorted((ROOT / "solutions").glob("*.ipynb"))
 STUDENT = sorted((ROOT / "lessons").glob("*.ipynb"))
@@ -31,5 +33,6 @@ def test_a_students_notebook_does_not_pass_unsolved(notebook, nbval):
     assert not result.passed and "Cell execution caused an exception" in result.text, result.text
 
 
-def test_every_lesson_has_both_notebooks():
-    assert [path.name for path in SOLVED] == [path.name for path in STUDENT]
+def test_notebooks_and_readme_are_what_their_sources_say():
+    """`iocourse release --check`: nothing is stale, every lesson is complete, all are timed."""
+    assert not release.check(ROOT), "\n".join(release.check(ROOT))
