@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ SECTIONS = {
     "take-away": r"take-?aways?",
     "references": r"references|further reading",
 }
-MINUTES = re.compile(r"\b\d+\s*(min\b|minutes?\b)", re.IGNORECASE)
+MINUTES = re.compile(r"\b\d+\s*min(utes?)?\b|\bminutes\W+\d+", re.IGNORECASE)
 NOTATION = re.compile(r"\]\((\./)?notation\.md(#[\w-]+)?\)")
 
 
@@ -48,14 +49,10 @@ def _missing_parts(cells: Sequence[Cell]) -> Iterator[tuple[int, str]]:
 
 
 def _missing_minutes(cells: Sequence[Cell]) -> Iterator[tuple[int, str]]:
-    """The lesson's own minutes stand before its first exercise is announced."""
-    opening = []
-    for _, text in _markdown(cells):
-        if re.match(r"#+ .*exercise", text, re.IGNORECASE):
-            break
-        opening.append(text)
-    if not any(MINUTES.search(text) for text in opening):
-        yield 1, "does not say how many minutes the lesson takes"
+    """The lesson's own minutes stand before its first section."""
+    opening = itertools.takewhile(lambda line: not line[1].startswith("## "), _markdown(cells))
+    if not any(MINUTES.search(text) for _, text in opening):
+        yield 1, "does not say before its first section how many minutes it takes"
 
 
 def _exercise_problems(cells: Sequence[Cell]) -> Iterator[tuple[int, str]]:

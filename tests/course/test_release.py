@@ -416,7 +416,7 @@ def test_the_fixture_lesson_has_all_parts():
         ("## References", "## Literature", 'no "references"'),
         ("[notation](notation.md)", "notation", "no link to the notation page"),
         ('predict("2 + 3 =", 5)  # > predict("2 + 3 =")', "pass", "no predict"),
-        ("5 minutes", "a while", "how many minutes the lesson takes"),
+        ("5 minutes", "a while", "how many minutes it takes"),
         ("Difficulty 1 of 5", "Easy", "exercise ex-0.1: the text before it does not say its difficulty"),
         (", 2 minutes", "", "exercise ex-0.1: the text before it does not say its minutes"),
         ('tags=["exercise"] ', "", "no exercise"),
@@ -430,6 +430,10 @@ def test_the_linter_names_what_is_missing(old, new, complaint):
     assert re.search(
         rf"^00_sum\.py:\d+: .*{re.escape(complaint)}", linted(text.replace(old, new)), re.MULTILINE
     )
+
+
+def test_minutes_may_stand_on_either_side():
+    assert linted(FIXTURE.read_text().replace("**Time**: 5 minutes", "**Minutes**: 5")) == ""
 
 
 def test_mathematical_signs_are_no_emoji():
