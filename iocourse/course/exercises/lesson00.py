@@ -31,7 +31,7 @@ def compulsory_cases(rng: np.random.Generator) -> list[Case]:
 
 
 def call_for_a_number(student: Callable[..., Any], case: Case) -> Trial:
-    """Call the student's function; a value that is no number is an error: nothing more can be said about it."""
+    """Call the student's function; a value that is no number is an error, for want of anything to say."""
     trial = call(student, case)
     number = isinstance(trial.value, (int, float, np.integer, np.floating))
     if trial.error is None and not number:
