@@ -8,6 +8,7 @@ one of their code cells changes.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from iocourse.course.source import Cell, SourceError, cell_ids, parse, shown, si
 Json = dict[str, Any]
 TIMES = Path("iocourse") / "data" / "bench" / "notebooks.json"
 TABLE_START, TABLE_END = "<!-- run-times -->", "<!-- /run-times -->"
+NOTATION = re.compile(r"\]\((?:\./)?notation\.md")
 BADGE = "https://colab.research.google.com/assets/colab-badge.svg"
 
 
@@ -103,6 +105,8 @@ def _with_badges(cells: list[Cell], stem: str, project: Project) -> list[Cell]:
 
 def _json_cell(cell: Cell, cell_id: str, *, solved: bool) -> Json:
     text = "\n".join(side(cell, solved=solved))
+    if solved and cell.kind == "markdown":  # the notation page lies beside the student's notebooks
+        text = NOTATION.sub("](../lessons/notation.md", text)
     metadata: Json = {"tags": list(cell.tags)} if cell.tags else {}
     if cell.name:
         metadata["name"] = cell.name
