@@ -1,0 +1,426 @@
+"""Exercises of lesson 01: naive attention, forward and backward."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import exact
+from ...guard import exam
+from ..exercise import Case, Exercise, Judge, Property, Trial
+from ..judging import TOLERANCE, difference, each, same_answer_for, values
+
+Array = NDArray[np.float64]
+
+
+# ---------------------------------------------------------------------- trying the student's function
+@dataclass(frozen=True)
+class Watched(Trial):
+    """A trial that also knows which of its inputs the function wrote into."""
+
+    changed: tuple[str, ...] = ()
+
+
+def call_and_watch(student: Callable[..., Any], case: Case) -> Trial:
+    """Call a plain function on copies of the inputs and see whether the copies stay as they were.
+
+    NumPy's warnings are silenced: what overflows is reported by the property it breaks.
+    """
+    inputs = copy.deepcopy(dict(case.inputs))
+    try:
+        with exam(), np.errstate(all="ignore"):
+            value = student(*inputs.values())
+    except Exception as error:
+        return Trial(case, error=error)
+    changed = tuple(name for name in inputs if not _same(inputs[name], case.inputs[name]))
+    return Watched(case, value=value, changed=changed)
+
+
+def _same(one: Any, other: Any) -> bool:
+    return bool(np.array_equal(one, other, equal_nan=isinstance(other, np.ndarray)))
+
+
+def inputs_untouched() -> Property:
+    """No input array is written into: later cells of a notebook need it as it was."""
+
+    def judge(trial: Trial) -> str | None:
+        changed = trial.changed if isinstance(trial, Watched) else ()
+        return f"{', '.join(changed)} was changed in place" if changed else None
+
+    return each("the inputs are left as they were", judge)
+
+
+def where(word: str, judge: Callable[[Trial], str | None]) -> Judge:
+    """A judge that asks only about the cases whose label holds `word`."""
+
+    def asked(trials: Sequence[Trial]) -> str | None:
+        found = (f"{said} ({t.case.label})" for t in trials if word in t.case.label and (said := judge(t)))
+        return next(found, None)
+
+    return asked
+
+
+def _numbers(value: Any) -> Array:
+    return np.asarray(value, dtype=np.float64)
+
+
+def _finite(trial: Trial) -> str | None:
+    parts = trial.value if isinstance(trial.value, tuple) else (trial.value,)
+    bad = sum(int((~np.isfinite(_numbers(part))).sum()) for part in parts)
+    return f"{bad} entries are NaN or infinite" if bad else None
+
+
+def _matches(trial: Trial) -> str | None:
+    return difference(trial.value, trial.case.expected)
+
+
+LARGE = "logits up to ±10000"
+STAYS_FINITE = Property("large logits stay finite", where(LARGE, _finite))
+
+
+def _sizes(rng: np.random.Generator) -> tuple[int, int]:
+    """(N, d) with N odd, N > d and both small."""
+    return int(rng.integers(3, 6)) * 2 + 1, int(rng.integers(2, 6))
+
+
+# ---------------------------------------------------------------------- 1.1 softmax
+def _softmax_cases(rng: np.random.Generator) -> list[Case]:
+    return [Case(label, {"S": S}, exact.softmax(S)) for label, S in _score_matrices(rng)]
+
+
+def _score_matrices(rng: np.random.Generator) -> Iterator[tuple[str, Array]]:
+    rows, cols = int(rng.integers(3, 8)), int(rng.integers(8, 12))
+    S = 3 * rng.standard_normal((rows, cols))
+    height = rng.uniform(-30, 30, (rows, 1))
+    hidden = np.where(rng.random((rows, cols)) < 0.4, -np.inf, S)
+    hidden[:, 0] = S[:, 0]
+    for shape in ((rows, cols), (cols, rows), (1, 1), (1, cols), (rows, 1)):
+        yield f"{shape[0]} rows of {shape[1]} scores", 3 * rng.standard_normal(shape)
+    yield "a matrix", S
+    yield "that matrix, a number added to each row", S + height
+    yield f"{LARGE}, {rows} rows", rng.uniform(-1e4, 1e4, (rows, cols))
+    yield "one row near 10000, the next near -10000", S + np.where(np.arange(rows) % 2, -1e4, 1e4)[:, None]
+    yield "some scores are -inf", hidden
+
+
+def _row_sums(trial: Trial) -> str | None:
+    P = _numbers(trial.value)
+    if P.shape != trial.case.inputs["S"].shape:
+        return f"yours has shape {P.shape}, expected {trial.case.inputs['S'].shape}"
+    sums = P.sum(axis=1)
+    wrong = ~(np.abs(sums - 1) <= TOLERANCE)
+    return f"row {wrong.argmax()} of yours sums to {sums[wrong.argmax()]:.6g}" if wrong.any() else None
+
+
+def _hidden_weight(trial: Trial) -> str | None:
+    weights = _numbers(trial.value)[np.isneginf(trial.case.inputs["S"])]
+    if (weights == 0).all():
+        return None
+    return f"yours gives such a score the weight {weights[weights != 0][0]:.3g}"
+
+
+SOFTMAX = Exercise(
+    id="1.1",
+    title="A softmax that survives",
+    function="my_softmax",
+    difficulty=1,
+    importance=5,
+    minutes=8,
+    hints=(
+        "Which number can you subtract from every score of a row so that no exponential can overflow?",
+        "Every row has a maximum of its own. Keep the axis when you reduce (keepdims=True): the result then "
+        "has shape (rows, 1), and NumPy spreads it over the row.",
+        "Three steps, all along the last axis: the scores minus the maximum of their row, the exponential of "
+        "that, and each row divided by its sum. Make new arrays; S belongs to the caller.",
+    ),
+    cases=_softmax_cases,
+    properties=(
+        values("values equal exact softmax"),
+        each("every row sums to one", _row_sums),
+        STAYS_FINITE,
+        Property("rows of different height do not disturb each other", where("one row near", _matches)),
+        same_answer_for(
+            "a number added to a whole row changes nothing",
+            lambda trial: "matrix" if "matrix" in trial.case.label else trial.case.label,
+        ),
+        Property("a score of -inf gets the weight 0", where("-inf", _hidden_weight)),
+        inputs_untouched(),
+    ),
+    play=call_and_watch,
+)
+
+
+# ---------------------------------------------------------------------- 1.2 attention
+def _attention_cases(rng: np.random.Generator) -> list[Case]:
+    return [
+        Case(label, inputs, exact.attention(inputs["Q"], inputs["K"], inputs["V"], causal=inputs["causal"]))
+        for label, inputs in _attention_inputs(rng)
+    ]
+
+
+SHOWN, ONES, EARLY, LATER = "V the identity", "V all ones", "causal mask", "later keys and values replaced"
+
+
+def _attention_inputs(rng: np.random.Generator) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    N, d = _sizes(rng)
+    size = f"N={N}, d={d}"
+    Q, K, V = (rng.standard_normal((N, d)) for _ in range(3))
+    Q2, K2 = (rng.standard_normal((N, N)) / N**0.25 for _ in range(2))
+    K3, V3 = _replaced_after(rng, K, N // 2), _replaced_after(rng, V, N // 2)
+    yield f"{size}, no mask", {"Q": Q, "K": K, "V": V, "causal": False}
+    yield f"{size}, {EARLY}", {"Q": Q, "K": K, "V": V, "causal": True}
+    yield f"{size}, {EARLY}, {LATER}", {"Q": Q, "K": K3, "V": V3, "causal": True}
+    yield f"N={N}, d={N}, {SHOWN}, no mask", {"Q": Q2, "K": K2, "V": np.eye(N), "causal": False}
+    for causal in (False, True):
+        mask = EARLY if causal else "no mask"
+        yield f"{size}, {ONES}, {mask}", {"Q": Q, "K": K, "V": np.ones((N, d)), "causal": causal}
+        yield f"N=1, d={d}, {mask}", {"Q": Q[:1], "K": K[:1], "V": V[:1], "causal": causal}
+        yield f"{size}, {LARGE}, {mask}", {"Q": 1e2 * Q, "K": 1e2 * K, "V": V, "causal": causal}
+
+
+def _replaced_after(rng: np.random.Generator, array: Array, rows: int) -> Array:
+    """The array with fresh numbers in every row from `rows` on."""
+    return np.concatenate([array[:rows], rng.standard_normal(array[rows:].shape)])
+
+
+def _scale_seen(trial: Trial) -> str | None:
+    """With V the identity the output is P, and log P grows along a row as scale·QKᵀ does."""
+    Q, K = trial.case.inputs["Q"], trial.case.inputs["K"]
+    P, raw = _numbers(trial.value), Q @ K.T
+    wanted = Q.shape[1] ** -0.5
+    if P.shape != raw.shape or not (P > 0).all():
+        return "the output is not a matrix of positive weights"
+    x, y = (a - a[:, :1] for a in (raw, np.log(P)))
+    scale = float((x * y).sum() / (x * x).sum())
+    if np.abs(y - scale * x).max() > 1e-6:
+        return "within a row, your weights do not grow like exponentials of QKᵀ"
+    if abs(scale - wanted) <= 1e-6:
+        return None
+    return f"yours multiplies QKᵀ by {scale:.4g}, expected 1/√{Q.shape[1]} = {wanted:.4g}"
+
+
+def _looks_ahead(trials: Sequence[Trial]) -> str | None:
+    """Queries before the first replaced key must not notice the replacement."""
+    before, after = (next(t for t in trials if t.case.label.endswith(end)) for end in (f", {EARLY}", LATER))
+    rows = int((before.case.inputs["K"] == after.case.inputs["K"]).all(axis=1).sum())
+    one, other = _numbers(before.value), _numbers(after.value)
+    seen = difference(other[:rows], one[:rows])
+    if seen is None or not np.isfinite(one).all():
+        return None
+    return f"rows 0 to {rows - 1} change when keys and values from row {rows} on are replaced"
+
+
+def _first_row(trial: Trial) -> str | None:
+    got, want = _numbers(trial.value)[0], trial.case.inputs["V"][0]
+    return None if difference(got, want) is None else "the first row of your output is not the first row of V"
+
+
+def _ones(trial: Trial) -> str | None:
+    O = _numbers(trial.value)
+    wrong = ~(np.abs(O - 1) <= TOLERANCE)
+    if not wrong.any():
+        return None
+    i = int(np.argwhere(wrong)[0][0])
+    return f"the weights of query {i} sum to {O[i][0]:.4g}"
+
+
+ATTENTION = Exercise(
+    id="1.2",
+    title="Attention, with a mask",
+    function="my_attention",
+    difficulty=2,
+    importance=5,
+    minutes=10,
+    hints=(
+        "Follow (1.1), (1.4), (1.2) and (1.3) in this order, a line each. The mask comes before softmax.",
+        "np.tri(N, dtype=bool) is True where a query may look. np.where can take the score there and -np.inf "
+        "elsewhere.",
+        "The scores, divided by √d; if causal, -np.inf above the diagonal but not on it; my_softmax of that; "
+        "and the product with V.",
+    ),
+    cases=_attention_cases,
+    properties=(
+        values(),
+        Property("scores are divided by √d", where(SHOWN, _scale_seen)),
+        Property("the weights of the visible keys sum to one", where(ONES, _ones)),
+        Property("no query looks ahead", _looks_ahead),
+        Property("with the mask, the first query sees the first key alone", where(EARLY, _first_row)),
+        STAYS_FINITE,
+        inputs_untouched(),
+    ),
+    play=call_and_watch,
+)
+
+
+# ---------------------------------------------------------------------- 1.3 back through softmax
+def _softmax_backward_cases(rng: np.random.Generator) -> list[Case]:
+    return [Case(label, {"P": P, "dP": dP}, exact.softmax_backward(P, dP)) for label, P, dP in _weights(rng)]
+
+
+def _weights(rng: np.random.Generator) -> Iterator[tuple[str, Array, Array]]:
+    N, cols = _sizes(rng)[0], int(rng.integers(3, 6))
+    for shape in ((N, N), (N, cols), (cols, N), (1, 1)):
+        P = exact.softmax(2 * rng.standard_normal(shape))
+        yield f"P of shape {shape}", P, rng.standard_normal(shape)
+    causal = np.where(np.tri(N, dtype=bool), rng.standard_normal((N, N)), -np.inf)
+    yield "P with a causal mask", exact.softmax(causal), rng.standard_normal((N, N))
+    P, dP = exact.softmax(rng.standard_normal((N, N))), rng.standard_normal((N, N))
+    yield "a matrix dP", P, dP
+    yield "that matrix dP, a number added to each row", P, dP + rng.uniform(-5, 5, (N, 1))
+
+
+def _sums_to_zero(trial: Trial) -> str | None:
+    dS = _numbers(trial.value)
+    if dS.shape != trial.case.inputs["P"].shape:
+        return f"yours has shape {dS.shape}, expected {trial.case.inputs['P'].shape}"
+    sums = dS.sum(axis=1)
+    worst = int(np.abs(sums).argmax())
+    return None if abs(sums[worst]) <= TOLERANCE else f"row {worst} of yours sums to {sums[worst]:.4g}"
+
+
+def _weightless(trial: Trial) -> str | None:
+    got = _numbers(trial.value)[trial.case.inputs["P"] == 0]
+    return None if (got == 0).all() else f"yours gives a masked pair the gradient {got[got != 0][0]:.4g}"
+
+
+SOFTMAX_BACKWARD = Exercise(
+    id="1.3",
+    title="Back through softmax",
+    function="my_softmax_backward",
+    difficulty=2,
+    importance=4,
+    minutes=8,
+    hints=(
+        "(1.6) has two factors. Which one needs a number per row that you must compute first?",
+        "D is the sum of P∘dP along a row. Keep its axis (keepdims=True), so that it is subtracted from its "
+        "own row.",
+        "First D of shape (rows, 1) from P and dP, then (1.6) as it stands: the weight multiplies the "
+        "difference, not dP alone.",
+    ),
+    cases=_softmax_backward_cases,
+    properties=(
+        values("values equal the derivative of softmax"),
+        each("every row of dS sums to zero", _sums_to_zero),
+        same_answer_for(
+            "a number added to a row of dP changes nothing",
+            lambda trial: "dP" if "matrix dP" in trial.case.label else trial.case.label,
+        ),
+        Property("a pair of weight 0 gets the gradient 0", where("causal", _weightless)),
+        inputs_untouched(),
+    ),
+    play=call_and_watch,
+)
+
+
+# ---------------------------------------------------------------------- 1.4 the whole backward pass
+QUIET = "dO is zero from the middle on"
+
+
+def _backward_cases(rng: np.random.Generator) -> list[Case]:
+    return [Case(label, inputs, tuple(_gradients(**inputs))) for label, inputs in _backward_inputs(rng)]
+
+
+def _gradients(Q: Array, K: Array, V: Array, dO: Array, causal: bool) -> exact.Gradients:
+    return exact.attention_backward(Q, K, V, dO, causal=causal)
+
+
+def _backward_inputs(rng: np.random.Generator) -> Iterator[tuple[str, dict[str, Any]]]:
+    N, d = _sizes(rng)
+    Q, K, V, dO = (rng.standard_normal((N, d)) for _ in range(4))
+    early = np.where(np.arange(N)[:, None] < N // 2, dO, 0.0)
+    for causal in (False, True):
+        mask = EARLY if causal else "no mask"
+        yield f"N={N}, d={d}, {mask}", {"Q": Q, "K": K, "V": V, "dO": dO, "causal": causal}
+        one = {"Q": Q[:1], "K": K[:1], "V": V[:1], "dO": dO[:1], "causal": causal}
+        yield f"N=1, d={d}, {mask}", one
+        large = {"Q": 1e2 * Q, "K": 1e2 * K, "V": V, "dO": dO, "causal": causal}
+        yield f"N={N}, d={d}, {LARGE}, {mask}", large
+    yield f"N={N}, d={d}, {EARLY}, {QUIET}", {"Q": Q, "K": K, "V": V, "dO": early, "causal": True}
+
+
+NAMES = ("dQ", "dK", "dV")
+
+
+def _three(trial: Trial) -> str | None:
+    if not isinstance(trial.value, tuple) or len(trial.value) != 3:
+        return f"expected the tuple (dQ, dK, dV), got {type(trial.value).__name__}"
+    for name, got, want in zip(NAMES, trial.value, trial.case.expected, strict=True):
+        if np.shape(got) != want.shape:
+            return f"{name} of yours has shape {np.shape(got)}, expected {want.shape}"
+    return None
+
+
+def _gradient(k: int) -> Property:
+    return each(
+        f"{NAMES[k]} equals the exact gradient",
+        lambda trial: difference(trial.value[k], trial.case.expected[k]),
+    )
+
+
+def _steepness(trial: Trial) -> str | None:
+    """The slope of the loss when Q (or K) is stretched; this is where a forgotten scale shows as √d."""
+    for k, name in enumerate("QK"):
+        along = trial.case.inputs[name]
+        got = float((along * _numbers(trial.value[k])).sum())
+        want = float((along * trial.case.expected[k]).sum())
+        if not abs(got - want) <= TOLERANCE * (1 + np.abs(along * trial.case.expected[k]).sum()):
+            return f"stretching {name}, the loss has the slope {want:.4g}, your d{name} says {got:.4g}"
+    return None
+
+
+def _shifted_keys(trial: Trial) -> str | None:
+    """The same vector added to every key changes no weight, so the rows of dK cancel."""
+    dK, bound = _numbers(trial.value[1]), 1 + np.abs(trial.case.expected[1]).sum()
+    worst = float(np.abs(dK.sum(axis=0)).max())
+    return None if worst <= TOLERANCE * bound else f"the rows of your dK sum to up to {worst:.4g}"
+
+
+def _shifted_values(trial: Trial) -> str | None:
+    """The same vector added to every value is added to every output: dV and dO have the same column sums."""
+    said = difference(_numbers(trial.value[2]).sum(axis=0), trial.case.inputs["dO"].sum(axis=0))
+    return f"column sums of dV against those of dO: {said}" if said else None
+
+
+def _later_keys(trial: Trial) -> str | None:
+    start = trial.case.inputs["Q"].shape[0] // 2
+    for k in (1, 2):
+        if not (_numbers(trial.value[k])[start:] == 0).all():
+            return f"{NAMES[k]} is not zero from row {start} on, though only queries before it matter"
+    return None
+
+
+BACKWARD = Exercise(
+    id="1.4",
+    title="The whole backward pass",
+    function="my_attention_backward",
+    difficulty=3,
+    importance=5,
+    minutes=12,
+    hints=(
+        "First the weights P once more, as in exercise 1.2, mask and scale included. Then walk back: O = PV "
+        "came last, so dV and dP come first.",
+        "The shapes decide most of it: dV is (N, d) and uses P, dP is (N, N). my_softmax_backward turns dP "
+        "into dS.",
+        "After P: dV and dP by (1.7), dS by my_softmax_backward, dQ and dK by (1.8). Both dQ and dK carry "
+        "the scale; dV and dK sum over the queries, so P and dS are transposed there.",
+    ),
+    cases=_backward_cases,
+    properties=(
+        each("three gradients, with the shapes of Q, K and V", _three),
+        *(_gradient(k) for k in range(3)),
+        Property("dQ and dK are as steep as the loss: the scale is in both", where("no mask", _steepness)),
+        each("a vector added to every key costs nothing: the rows of dK sum to zero", _shifted_keys),
+        each("a vector added to every value shifts every output: dV and dO have equal sums", _shifted_values),
+        Property("a masked pair passes no gradient back", where(QUIET, _later_keys)),
+        STAYS_FINITE,
+        inputs_untouched(),
+    ),
+    play=call_and_watch,
+)
+
+EXERCISES = (SOFTMAX, ATTENTION, SOFTMAX_BACKWARD, BACKWARD)

@@ -1,0 +1,489 @@
+# %% [markdown]
+# # 01 Naive attention
+#
+# Before we can move fewer words we need to know which words there are. So this lesson writes one head of attention in the plainest way there is, forward and backward, a line of NumPy for each formula. It keeps every intermediate result, it is correct for every input, and it is the yardstick the other lessons are measured with. At its end stands a count that explains why the rest of the course exists.
+#
+# **What you will learn**
+#
+# - to write attention's forward pass, with its scale and its mask, and to say what each line is for;
+# - why softmax subtracts a maximum, and which rows of a real head break where it does not;
+# - to derive the backward pass step by step, and to check a gradient without trusting anybody;
+# - how many words the scores and the weights take beside everything else, and from which $N$ on they dominate.
+#
+# **Prerequisites**: NumPy (matrix products, axes, broadcasting), the chain rule; [00 Start here](00_start_here.ipynb) for how checks and hints work. All signs stand on the [notation](notation.md) page.
+#
+# **Minutes**: 60, of which 38 are for the exercises.
+#
+# | Exercise | | difficulty | importance | minutes |
+# | --- | --- | --- | --- | --- |
+# | 1.1 | A softmax that survives | 1 of 5 | 5 of 5 | 8 |
+# | 1.2 | Attention, with a mask | 2 of 5 | 5 of 5 | 10 |
+# | 1.3 | Back through softmax | 2 of 5 | 4 of 5 | 8 |
+# | 1.4 | The whole backward pass | 3 of 5 | 5 of 5 | 12 |
+
+# %% tags=["setup"]
+import numpy as np
+
+from iocourse import costs, exact
+from iocourse.course import attempt, check, hint, measured, predict  # noqa: F401
+from iocourse.data import real_head, real_heads
+from iocourse.explore import attention_map, curve
+
+# %% [markdown]
+# ## 1.1 Scores, and a softmax that survives
+#
+# A head receives three arrays of shape $(N, d)$: for each of $N$ tokens a query, a key and a value. Query $i$ is compared with every key, and the better key $j$ fits, the more of value $j$ goes into the answer. The comparison is a scalar product, one for each pair $(i, j)$:
+#
+# $$ S = \frac{QK^\top}{\sqrt d} \tag{1.1} $$
+#
+# Without the division the scores would grow with $d$: a sum of $d$ independent products, each of size about 1, has size about $\sqrt d$.
+#
+# Our heads are real. They come from the sentence encoder all-MiniLM-L6-v2, where $d = 32$, reading a text of $N = 471$ tokens that was written for this course. `real_head(layer, head)` gives one of them. We take three that behave very differently, and look at their scores, which are also called logits: all of them, and the largest one of each row.
+
+# %%
+sharp, ahead, broad = real_head(0, 2), real_head(1, 8), real_head(0, 11)
+
+
+def scores(head):
+    """S of a real head by (1.1), in float64, shape (N, N)."""
+    Q, K = head.Q.astype(np.float64), head.K.astype(np.float64)
+    return Q @ K.T / np.sqrt(Q.shape[1])
+
+
+for name, head in {"sharp": sharp, "ahead": ahead, "broad": broad}.items():
+    S = scores(head)
+    largest = S.max(axis=1)  # (N,), the largest score of each row
+    print(f"{name} ({head.layer}, {head.head}): scores from {S.min():.2f} to {S.max():.2f}, ", end="")
+    print(f"a row's largest from {largest.min():.2f} to {largest.max():.2f}, median {np.median(largest):.2f}")
+
+# %% [markdown]
+# The broad head's scores stay between −3.88 and 4.55. The sharp head's run from −63.81 to 83.07, and these are no exotic inputs: they are what a trained head computes for an ordinary page of text.
+#
+# Softmax turns each row of scores into weights. The exponential makes them positive, the division makes them sum to 1:
+#
+# $$ P_{ij} = \frac{e^{s_{ij}}}{\sum_k e^{s_{ik}}} $$
+#
+# On paper this is complete. In a computer, numbers end: float16 at 65,504, so that $e^s$ is lost for $s > 11.09$, and float32 at $3.4 \cdot 10^{38}$, so that it is lost for $s > 88.72$.
+#
+# **Predict.** We compute the formula as it stands, in float16. In how many of the 471 rows do the weights come out wrong, for each of the three heads? The scores printed above are enough for an estimate. Write your numbers in place of `...`, then run the cells.
+
+# %% tags=["predict"]
+predict("1.1", sharp=471, ahead=100, broad=0)  #> predict("1.1", sharp=..., ahead=..., broad=...)
+
+
+# %%
+def naive_softmax(S):
+    """The formula as it stands."""
+    E = np.exp(S)
+    return E / E.sum(axis=-1, keepdims=True)
+
+
+def broken_rows(softmax, S, dtype):
+    """How many rows of softmax(S) hold a NaN, and how many are zero throughout."""
+    with np.errstate(all="ignore"):  # NumPy would warn; we count instead
+        P = softmax(S.astype(dtype))
+    return int(np.isnan(P).any(axis=1).sum()), int((P == 0).all(axis=1).sum())
+
+
+for name, head in {"sharp": sharp, "ahead": ahead, "broad": broad}.items():
+    nan, zero = broken_rows(naive_softmax, scores(head), np.float16)
+    print(f"{name}: {nan} rows with NaN, {zero} rows of zeros")
+    measured("1.1", **{name: nan + zero})
+
+# %% [markdown]
+# All 471 rows of the sharp head break, and none of the broad one. In the middle stands head (1, 8) with 249 rows, and they break in two ways. In 228 rows an exponential became infinite, and infinity over infinity is NaN, which nobody overlooks. In 21 more rows every exponential still fitted, but their *sum* did not: each weight is a number divided by infinity, which is 0. Such a row looks healthy and attends to nothing.
+#
+# Is float32 enough, then? Here is the sharp head as it is, then with scores a tenth larger, then with the division by $\sqrt d$ forgotten.
+
+# %%
+for factor in (1.0, 1.1, np.sqrt(32)):
+    S = factor * scores(sharp)
+    print(f"scores × {factor:.2f}: largest {S.max():.2f}, broken rows in float32: {sum(broken_rows(naive_softmax, S, np.float32))}")
+
+# %% [markdown]
+# As it is, no row breaks: 83.07 leaves 5.65 to the limit of 88.72. A tenth more, and 2 rows are gone; without the scale, 470 of 471. A wider format moves the cliff and does not remove it.
+#
+# What removes it costs one subtraction. Multiply numerator and denominator by the same $e^{-m_i}$, and the weights stay as they are. Choose $m_i$ as the largest score of the row, and the largest exponent becomes 0:
+#
+# $$ P_{ij} = \frac{e^{s_{ij} - m_i}}{\sum_k e^{s_{ik} - m_i}}, \qquad m_i = \max_k s_{ik} \tag{1.2} $$
+#
+# Every exponential now lies between 0 and 1 and one of them is 1, so the sum lies between 1 and $N$. Nothing can overflow while the format can hold $N$, and the sum cannot vanish. A score far below the maximum still underflows to 0, which is its weight to all the digits there are. The same goes for a score of $-\infty$, and we will use that soon.
+#
+# **Exercise 1.1** A softmax that survives · difficulty 1 of 5 · importance 5 of 5 · 8 minutes. Write (1.2) for a matrix of scores, each row for itself. Leave `S` as it is: make new arrays instead of updating it in place. If you are stuck after five minutes, run `hint("1.1")` in a cell of your own.
+
+# %% tags=["exercise"] name="ex-1.1"
+def my_softmax(S):
+    """Softmax of each row of S by (1.2).
+
+    S has shape (rows, columns), floating point; the result has the same shape. A row may hold -inf, but has
+    at least one finite score.
+    """
+    ### BEGIN SOLUTION the row's maximum first; NumPy only
+    E = np.exp(S - S.max(axis=-1, keepdims=True))  # (rows, columns)
+    return E / E.sum(axis=-1, keepdims=True)
+    ### END SOLUTION
+
+
+# %% tags=["check"] name="check-1.1"
+check("1.1", my_softmax)
+
+
+# %% [markdown]
+# The same three heads in float16, now with your softmax:
+
+# %%
+def broken_in_half_precision(softmax):
+    for head in (sharp, ahead, broad):
+        print(f"({head.layer}, {head.head}) broken rows in float16:", sum(broken_rows(softmax, scores(head), np.float16)))
+
+
+attempt(broken_in_half_precision, my_softmax)
+
+# %% [markdown]
+# Not one row of any head breaks, in the format that had lost all of them.
+#
+# ## 1.2 The output, and who may look at whom
+#
+# Row $i$ of $P$ says how much of each value query $i$ takes, so its output is a weighted average of the rows of $V$:
+#
+# $$ O = PV \tag{1.3} $$
+#
+# That is the whole forward pass. What a head *does* can be seen in its $P$. The sharp head is said to look at the token before.
+#
+# **Predict.** In how many of its 471 rows does the largest weight lie on the token just before? (Row 0 has none.)
+
+# %% tags=["predict"]
+predict("1.2a", previous=450)  #> predict("1.2a", previous=...)
+
+# %%
+P_sharp, P_broad = exact.softmax(scores(sharp)), exact.softmax(scores(broad))  # (N, N) each
+N = len(P_sharp)
+on_previous = P_sharp.argmax(axis=1) == np.arange(N) - 1
+print(f"rows 0 to 127: {on_previous[:128].sum()} of 128, rows 128 to 470: {on_previous[128:].sum()} of 343")
+measured("1.2a", previous=int(on_previous.sum()))
+attention_map(P_sharp, sharp.tokens, title="Head (0, 2): the token before")
+
+# %%
+def keys_for_90_percent(P):
+    """The median over the rows: how many keys hold 90 % of a row's weight."""
+    held = np.sort(P, axis=1)[:, ::-1].cumsum(axis=1)  # (N, N), largest weights first
+    return int(np.median((held < 0.9).sum(axis=1) + 1))
+
+
+print("keys for 90 %: sharp", keys_for_90_percent(P_sharp), "broad", keys_for_90_percent(P_broad))
+first = exact.softmax(scores(broad)[:32, :32])
+attention_map(first, broad.tokens[:32], title="Head (0, 11), the text cut after 32 tokens")
+
+# %% [markdown]
+# 375 rows, and the first map shows where the other 96 are: from row 128 on, 341 of 343 rows lie on the line below the diagonal, but in the first 128 rows only 34 do. The model was tuned on sequences of at most 128 tokens. On a longer text the early queries meet keys far ahead, which tuning never taught them to tell from their neighbour: the short lines to the right of the diagonal.
+#
+# In half of the sharp head's rows a single key holds 90 % of the weight. The broad head needs 368 keys for it. Its whole map would be one grey field, so the second picture shows the beginning, the text cut after 32 tokens. (In layer 0 a query depends on its own token and position alone, so this is the map that the shorter text would have.) Only [CLS] stands out, a token every text begins with: it puts 0.79 of its weight on itself. The other rows are nearly even.
+#
+# A model that writes text token by token must not look ahead at all: while it learns, the tokens after $i$ are the ones it is asked to guess. A **causal mask** hides key $j$ from query $i$ where $j > i$:
+#
+# $$ s_{ij} = -\infty \quad \text{where } j > i \tag{1.4} $$
+#
+# A token may look at itself, so the diagonal stays, and no row is empty. The mask belongs *before* softmax. It is tempting to set weights to 0 afterwards instead.
+#
+# **Predict.** Head (1, 8) looks at the token after. We set its weights above the diagonal to 0 *after* softmax. What is then the sum of a row, averaged over the rows?
+
+# %% tags=["predict"]
+predict("1.2b", row_sum=0.4)  #> predict("1.2b", row_sum=...)
+
+# %%
+P_ahead = exact.softmax(scores(ahead))
+late = np.tril(P_ahead)  # keeps the diagonal and what lies below it
+measured("1.2b", row_sum=float(late.sum(axis=1).mean()))
+
+# %% [markdown]
+# Only 0.1545 is left in an average row, and the rest of the weight is lost: the output shrinks, and by another factor in every row. With the mask in the scores the visible keys share the whole weight, because the hidden ones never enter the sum.
+#
+# **Exercise 1.2** Attention, with a mask · difficulty 2 of 5 · importance 5 of 5 · 10 minutes. Write the forward pass: (1.1), with `causal=True` also (1.4), then your softmax, then (1.3). `np.tri(N, dtype=bool)` is True on and below the diagonal. Stuck after seven minutes: `hint("1.2")`.
+
+# %% tags=["exercise"] name="ex-1.2"
+def my_attention(Q, K, V, causal=False):
+    """O = softmax(QKᵀ/√d)V, with `causal` only over the keys j ≤ i.
+
+    Q, K have shape (N, d), V has N rows; the result has V's shape.
+    """
+    ### BEGIN SOLUTION one line for each formula
+    S = Q @ K.T / np.sqrt(Q.shape[1])  # (N, N)
+    if causal:
+        S = np.where(np.tri(len(S), dtype=bool), S, -np.inf)  # (N, N)
+    return my_softmax(S) @ V  # (N, d)
+    ### END SOLUTION
+
+
+# %% tags=["check"] name="check-1.2"
+check("1.2", my_attention)
+
+# %% [markdown]
+# Now your attention can show its own weights. With $V$ the identity matrix, $O = PI = P$. We put a causal mask on the sharp head, which its own model never does, and see what the early rows do when the keys ahead are hidden.
+
+
+# %%
+def causal_map(attention):
+    Q, K = sharp.Q.astype(np.float64), sharp.K.astype(np.float64)
+    P = attention(Q, K, np.eye(N), True)
+    print("largest weight on the token before:", (P.argmax(axis=1) == np.arange(N) - 1).sum(), "of", N)
+    return attention_map(P, sharp.tokens, title="Head (0, 2) with a causal mask")
+
+
+attempt(causal_map, my_attention)
+
+# %% [markdown]
+# From 375 rows to 468 of 471: what had distracted the early queries lay ahead of them.
+#
+# ## 1.3 Back through softmax
+#
+# Training needs the way back. A loss $\mathcal L$ is one number computed from $O$, and some later layer hands us its gradient $dO$. In this course $dX$ always stands for $\partial \mathcal L / \partial X$ and has the shape of $X$. We want $dQ$, $dK$ and $dV$.
+#
+# Of the three steps forward, two are matrix products. The third is softmax, and we start with it: suppose $dP$ is known, what is $dS$? One row is enough, since rows do not mix. Raising the score $s_k$ raises $p_k$, and lowers all the others, because they share one sum:
+#
+# $$ \frac{\partial p_j}{\partial s_k} = p_j(\delta_{jk} - p_k), \qquad \delta_{jk} = 1 \text{ if } j = k, \text{ else } 0 \tag{1.5} $$
+#
+# (Differentiate $e^{s_j} / \sum_l e^{s_l}$ by the quotient rule; the maximum cancels and plays no part.) The chain rule adds up what $s_k$ does to every $p_j$:
+#
+# $$ ds_k = \sum_j dp_j \, p_j (\delta_{jk} - p_k) = p_k \Big( dp_k - \sum_j p_j \, dp_j \Big) $$
+#
+# The sum on the right does not depend on $k$: it is one number for the whole row. It is called $D$. For all rows at once, with $\circ$ for the product entry by entry,
+#
+# $$ dS = P \circ (dP - D), \qquad D_i = \sum_j P_{ij} \, dP_{ij} \tag{1.6} $$
+#
+# where $D_i$ is subtracted from all of row $i$. $D_i$ is the average of $dP$ over the row, weighted by $P$: a score is pushed up if its $dP$ is above the average of its row, and down if it is below.
+#
+# **Predict.** What do the numbers in one row of $dS$ sum to? You can find out without computing anything.
+
+# %% tags=["predict"]
+predict("1.3", row_sum=1)  #> predict("1.3", row_sum=...)
+
+# %%
+p = exact.softmax(np.array([2.0, 1.0, 0.0, 0.0, -1.0]))  # (5,)
+dp = np.array([1.0, -2.0, 0.5, 0.0, 3.0])  # (5,)
+J = np.diag(p) - np.outer(p, p)  # (5, 5), the matrix of (1.5)
+ds = J @ dp
+print("p ", p.round(3))
+print("ds", ds.round(3))
+measured("1.3", row_sum=abs(round(float(ds.sum()), 12)))
+
+# %% [markdown]
+# Zero, for any $dP$. The weights sum to 1 whatever the scores are, so what one score gains the others of its row lose. There is another way to see it: a number added to a whole row of scores changes no weight, as we used in (1.2), so the loss has no slope in that direction.
+#
+# The matrix in (1.5) has $N^2$ entries for each row, $N^3$ for all rows: 104,487,111 for one of our heads. Formula (1.6) gets by without any of them.
+#
+# **Exercise 1.3** Back through softmax · difficulty 2 of 5 · importance 4 of 5 · 8 minutes. Write (1.6). Stuck after five minutes: `hint("1.3")`.
+
+# %% tags=["exercise"] name="ex-1.3"
+def my_softmax_backward(P, dP):
+    """dS by (1.6), for weights P whose rows sum to 1 and the gradient dP; all of shape (rows, columns)."""
+    ### BEGIN SOLUTION one number for each row, then the formula
+    D = (P * dP).sum(axis=-1, keepdims=True)  # (rows, 1)
+    return P * (dP - D)
+    ### END SOLUTION
+
+
+# %% tags=["check"] name="check-1.3"
+check("1.3", my_softmax_backward)
+
+
+# %%
+def agrees_with_the_matrix(backward):
+    return np.allclose(backward(p[None], dp[None]), (J @ dp)[None])
+
+
+print("same as the matrix of (1.5):", attempt(agrees_with_the_matrix, my_softmax_backward))
+
+# %% [markdown]
+# ## 1.4 The way back to Q, K and V
+#
+# The two matrix products are quicker. In $O = PV$, the number $V_{jc}$ enters $O_{ic}$ with the factor $P_{ij}$, for every query $i$; so its gradient collects $P_{ij} \, dO_{ic}$ over all $i$. In the same way $P_{ij}$ enters $O_{ic}$ with the factor $V_{jc}$, for every column $c$:
+#
+# $$ dV = P^\top dO, \qquad dP = dO \, V^\top \tag{1.7} $$
+#
+# And $S = QK^\top / \sqrt d$ is a product like that one, with a factor in front that both gradients inherit:
+#
+# $$ dQ = \frac{dS \, K}{\sqrt d}, \qquad dK = \frac{dS^\top Q}{\sqrt d} \tag{1.8} $$
+#
+# If you forget which one is transposed, think of who is summed over: $dQ$ gathers over the keys, $dK$ and $dV$ gather over the queries.
+#
+# One more step, which looks like a detail and carries FlashAttention's whole backward pass. $D_i$ was a sum over a row of $P$ and a row of $dP$. Put (1.7) in, and exchange the two sums:
+#
+# $$ D_i = \sum_j P_{ij} \sum_c dO_{ic} V_{jc} = \sum_c dO_{ic} \sum_j P_{ij} V_{jc} = \sum_c dO_{ic} \, O_{ic} \tag{1.9} $$
+#
+# **Predict.** To compute $D$ by (1.6) one reads all words of $P$ and $dP$. To compute it by (1.9) one reads all words of $dO$ and $O$. By what factor do the two differ on our head, with $N = 471$ and $d = 32$?
+
+# %% tags=["predict"]
+predict("1.4a", factor=15)  #> predict("1.4a", factor=...)
+
+# %%
+V = sharp.V.astype(np.float64)
+dO = np.random.default_rng(0).standard_normal(V.shape)  # (N, d)
+dP = dO @ V.T  # (N, N)
+O = P_sharp @ V  # (N, d)
+wide, narrow = (P_sharp * dP).sum(axis=1), (dO * O).sum(axis=1)  # (N,), (N,)
+print("the same D:", np.allclose(wide, narrow))
+print(f"words read: {P_sharp.size + dP.size:,} for (1.6), {dO.size + O.size:,} for (1.9)")
+measured("1.4a", factor=(P_sharp.size + dP.size) / (dO.size + O.size))
+
+# %% [markdown]
+# The same $D$ from 30,144 words instead of 443,682, a factor of $N/d = 14.72$. It grows with the length of the text.
+#
+# **Exercise 1.4** The whole backward pass · difficulty 3 of 5 · importance 5 of 5 · 12 minutes. Compute the weights once more as in exercise 1.2, then walk back through (1.7), (1.6) and (1.8). For $D$ take either formula. Stuck after eight minutes: `hint("1.4")`.
+
+# %% tags=["exercise"] name="ex-1.4"
+def my_attention_backward(Q, K, V, dO, causal=False):
+    """The gradients (dQ, dK, dV), a tuple, for the gradient dO of the loss with respect to O.
+
+    Q, K, V, dO have shape (N, d); so have the three results. `causal` as in my_attention.
+    """
+    ### BEGIN SOLUTION the weights once more, then back, step by step
+    scale = 1 / np.sqrt(Q.shape[1])
+    S = scale * (Q @ K.T)  # (N, N)
+    if causal:
+        S = np.where(np.tri(len(S), dtype=bool), S, -np.inf)  # (N, N)
+    P = my_softmax(S)  # (N, N)
+    dV = P.T @ dO  # (N, d)
+    dP = dO @ V.T  # (N, N)
+    dS = my_softmax_backward(P, dP)  # (N, N)
+    dQ = scale * (dS @ K)  # (N, d)
+    dK = scale * (dS.T @ Q)  # (N, d)
+    return dQ, dK, dV
+    ### END SOLUTION
+
+
+# %% tags=["check"] name="check-1.4"
+check("1.4", my_attention_backward)
+
+# %% [markdown]
+# The check compared you with the library. You need not trust either: a gradient can be tested with nothing but the forward pass. Move one entry $x$ of an input a little to both sides and see what the loss does:
+#
+# $$ \frac{\partial \mathcal L}{\partial x} \approx \frac{\mathcal L(x + h) - \mathcal L(x - h)}{2h} \tag{1.10} $$
+#
+# The simplest loss whose gradient with respect to $O$ is $dO$ is $\mathcal L = \sum_{ic} dO_{ic} O_{ic}$. It costs two forward passes for each entry, so we do it on a small head.
+#
+# **Predict.** How many forward passes would (1.10) take for all of $dQ$, $dK$ and $dV$ on our real head, $N = 471$ and $d = 32$?
+
+# %% tags=["predict"]
+predict("1.4b", passes=90_000)  #> predict("1.4b", passes=...)
+
+
+# %%
+def slopes(loss, X, h=1e-5):
+    """The gradient of loss at X by (1.10), entry by entry; same shape as X."""
+    G = np.zeros_like(X)
+    for entry in np.ndindex(X.shape):
+        step = np.zeros_like(X)
+        step[entry] = h
+        G[entry] = (loss(X + step) - loss(X - step)) / (2 * h)
+    return G
+
+
+def agrees_with_slopes(attention, backward):
+    """Whether dQ, dK and dV agree with finite differences of the causal forward pass, N = 6 and d = 3."""
+    Q, K, V, dO = np.random.default_rng(1).standard_normal((4, 6, 3))
+    dQ, dK, dV = backward(Q, K, V, dO, True)
+    return {
+        "dQ": np.allclose(dQ, slopes(lambda X: (dO * attention(X, K, V, True)).sum(), Q), atol=1e-7),
+        "dK": np.allclose(dK, slopes(lambda X: (dO * attention(Q, X, V, True)).sum(), K), atol=1e-7),
+        "dV": np.allclose(dV, slopes(lambda X: (dO * attention(Q, K, X, True)).sum(), V), atol=1e-7),
+    }
+
+
+print("agrees with finite differences:", attempt(agrees_with_slopes, my_attention, my_attention_backward))
+measured("1.4b", passes=2 * (sharp.Q.size + sharp.K.size + sharp.V.size))
+
+# %% [markdown]
+# 90,432 forward passes by (1.10), against a single backward pass of five matrix products: $QK^\top$ once more, $P^\top dO$, $dO\,V^\top$, $dS\,K$, $dS^\top Q$. This is why we derive gradients, and why we test the derivation on something small.
+#
+# ## 1.5 Counting words
+#
+# Everything above was correct, and nothing was economical. Look at the shapes: $Q$, $K$, $V$ and $O$ have $Nd$ words each, $S$ and $P$ have $N^2$ each. One word is one number; how many bytes it has is a matter of its format.
+#
+# $$ \frac{\text{words of } S}{\text{words of } Q, K, V, O} = \frac{N^2}{4Nd} = \frac{N}{4d} \tag{1.11} $$
+#
+# **Predict.** Before you put numbers in: how many times the words of $Q, K, V, O$ together does $S$ take at $N = 4096$ and $d = 64$, sizes of a common model? And from which $N$ on is $S$ at least as large, still at $d = 64$?
+
+# %% tags=["predict"]
+predict("1.5", ratio=64, crossover=64)  #> predict("1.5", ratio=..., crossover=...)
+
+# %%
+d = 64
+lengths = [2**k for k in range(4, 18)]  # 16 to 131,072
+print(f"{'N':>8} {'Q, K, V, O':>14} {'S':>16} {'ratio':>8}")
+for length in [*lengths[::2], 131_072]:
+    print(f"{length:>8,} {4 * length * d:>14,} {length**2:>16,} {length / (4 * d):>8g}")
+measured("1.5", ratio=4096 // (4 * d), crossover=min(n for n in lengths if n**2 >= 4 * n * d))
+
+# %% [markdown]
+# At $N = 4096$, $S$ alone takes 16 times the words of all four arrays of the size of the input, and the crossover is at $N = 4d = 256$: about a page of text. A guess of $N/d = 64$ compares $S$ with one of the four. At $N = 131{,}072$ the ratio is 512, and $S$ has 17,179,869,184 words; with two bytes for each word this is 34.4 GB, for one head.
+
+# %%
+curve(
+    measured={},
+    predicted={
+        "S and P": [(n, 2 * n**2) for n in lengths],
+        "Q, K, V, O": [(n, 4 * n * d) for n in lengths],
+    },
+    title="Words of the forward pass, d = 64",
+    xlabel="N",
+    ylabel="words",
+)
+
+# %% [markdown]
+# Two straight lines on logarithmic axes, one with twice the slope of the other. Together $S$ and $P$ draw level with the rest at $N = 2d = 128$, and from there on they run away.
+#
+# The backward pass adds two more of them: it needs $P$, $dP$ and $dS$, which is $3N^2$ words beside the $8Nd$ of $Q, K, V, O$ and their four gradients. At $N = 4096$, $d = 64$ this is a factor of $3N/8d = 24$. And all of this is one head. Heads do not look at each other, so a layer is a loop over heads, or the same formulas with one more axis in front:
+
+
+# %%
+def all_heads(attention):
+    heads = [real_head(*pair) for pair in real_heads()]
+    Q, K, V = (np.stack([getattr(head, name) for head in heads]).astype(np.float64) for name in "QKV")  # (8, N, d)
+    one_by_one = np.stack([attention(q, k, v) for q, k, v in zip(Q, K, V, strict=True)])  # (8, N, d)
+    at_once = exact.attention(Q, K, V)  # (8, N, d)
+    print(f"Q {Q.shape}, O {at_once.shape}, equal to your loop: {np.allclose(one_by_one, at_once)}")
+    print(f"words of S over all heads: {len(heads) * N * N:,}; of Q, K, V, O: {4 * Q.size:,}")
+
+
+attempt(all_heads, my_attention)
+
+# %% [markdown]
+# Eight heads take eight times the words, 1,774,728 of $S$ beside 482,304, and the ratio of 3.68 is that of one head: $N/4d$ knows nothing of the number of heads.
+#
+# What does this cost? Arithmetic first: $S$ and $O$ take $N^2 d$ multiplications and additions each, that is $d$ of them for each word of $S$ and of $P$. Now suppose that $S$ and $P$ are too large for the memory next to the arithmetic and live in a larger, slower one. Then $S$ is written there and read back for softmax, $P$ is written and read back for $PV$, while $Q, K, V$ are read and $O$ is written. We call the words moved $W$:
+#
+# $$ W = 4N^2 + 4Nd \tag{1.12} $$
+#
+# The library's closed form for this schedule says the same, with tiles so large that nothing else is read twice:
+
+# %%
+N_long = 4096
+plain = costs.naive(N_long, d, Br=N_long, Bc=N_long, Bm=N_long, Bn=d)
+print(plain)
+print(f"as (1.12): {4 * N_long**2 + 4 * N_long * d:,}; without S and P: {4 * N_long * d:,}")
+
+# %% [markdown]
+# 68,157,440 words, of which 1,048,576 are input and output: for each word that attention is about, 64 more move only because of $S$ and $P$, nobody's input and nobody's output. For each word moved there are $2N^2d / W$ multiplications, about $d/2 = 32$. A processor that could do more than 32 of them while one word arrives spends the rest of the time waiting. By its data sheet an A100 does $312 \cdot 10^{12}$ operations a second on 16-bit numbers, which is $156 \cdot 10^{12}$ multiplications with their additions, while its memory delivers $1.555 \cdot 10^{12}$ bytes: 200 multiplications for each word of two bytes.
+#
+# ## Misconceptions
+#
+# - *"Subtracting the maximum is a refinement; in float32 one can do without."* The sharp head's largest score is 83.07 and float32 ends at 88.72. Scores a tenth larger broke 2 rows, a forgotten $\sqrt d$ broke 470.
+# - *"An overflow shows as NaN."* 21 rows of head (1, 8) became rows of zeros instead, without a single NaN.
+# - *"A mask can as well be laid over the weights."* Over head (1, 8) it left rows that sum to 0.1545 on average.
+# - *"The backward pass needs $P$ and $dP$ to know $D$."* $dO$ and $O$ suffice: 30,144 words instead of 443,682.
+#
+# ## Take-away
+#
+# - Forward: $S = QK^\top/\sqrt d$, mask, softmax minus the maximum, $O = PV$. Backward: $dV$, $dP$, $dS = P \circ (dP - D)$, $dQ$, $dK$.
+# - The row maximum and the row number $D_i$ are all that softmax needs to know about a whole row. Keep this in mind: $N$ words each, where $S$ and $P$ have $N^2$.
+# - Inputs and outputs grow like $Nd$, the matrices between them like $N^2$. From $N = 4d$ on, $S$ alone is larger than all of them.
+#
+# ## References
+#
+# - Vaswani and others, *Attention Is All You Need*, arXiv 1706.03762: the formula, and the reason for $\sqrt d$ (its footnote 4).
+# - Dao and others, *FlashAttention*, arXiv 2205.14135: its appendix B derives the backward pass with $D_i$ as in (1.9).
+# - The sentence encoder is [all-MiniLM-L6-v2](https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2), Apache-2.0. `iocourse.data.provenance()` says how its heads were extracted.
+#
+# ## What comes next
+#
+# In this lesson an array was simply there, and reading it was free. In a machine these $N^2$ words must live somewhere, and be moved from there to where the arithmetic is, a limited number at a time. How many words must move then, and who decides? [02 A machine with two memories](02_two_memories.ipynb) builds that machine.

@@ -1,0 +1,273 @@
+"""Lesson 01: naive attention, forward and backward. Mistakes students make, other right answers, cheats."""
+
+import numpy as np
+from harness import Mutant, Suite
+
+from iocourse import exact
+
+WATCHED = "the inputs are left as they were"
+FINITE = "large logits stay finite"
+
+# ---------------------------------------------------------------------- 1.1 softmax
+SHIFTED = "S - S.max(axis=-1, keepdims=True)"
+SUM = "E.sum(axis=-1, keepdims=True)"
+SOFTMAX_MUTANTS = (
+    Mutant("no maximum", FINITE, ((SHIFTED, "S"),)),
+    Mutant(
+        "one maximum for all",
+        "rows of different height do not disturb each other",
+        ((SHIFTED, "S - S.max()"),),
+    ),
+    Mutant("columns summed", "every row sums to one", (("axis=-1", "axis=0"),)),
+    Mutant("sum of columns only", "every row sums to one", ((SUM, "E.sum(axis=0, keepdims=True)"),)),
+    Mutant("one sum for all", "every row sums to one", ((SUM, "E.sum()"),)),
+    Mutant("forgotten division", "every row sums to one", ((f"E / {SUM}", "E"),)),
+    Mutant("a little added to the sum", "every row sums to one", ((SUM, f"({SUM} + 1e-6)"),)),
+    Mutant("scores clipped", "values equal exact softmax", ((SHIFTED, "np.clip(S, -50, 50)"),)),
+    Mutant(
+        "divided by the maximum",
+        "a number added to a whole row changes nothing",
+        ((SHIFTED, "S / np.abs(S).max(axis=-1, keepdims=True)"),),
+    ),
+    Mutant(
+        "-inf replaced by a small number",
+        "a score of -inf gets the weight 0",
+        ((SHIFTED, "np.maximum(S, S.max(axis=-1, keepdims=True) - 600) - S.max(axis=-1, keepdims=True)"),),
+    ),
+    Mutant(
+        "in place",
+        WATCHED,
+        ((f"E = np.exp({SHIFTED})", "S -= S.max(axis=-1, keepdims=True)\n    E = np.exp(S)"),),
+    ),
+)
+
+
+def by_log_sum_exp(S):
+    top = np.max(S, axis=1)
+    lse = top + np.log(np.exp((S.T - top).T).sum(axis=1))
+    return np.exp(S - lse[:, None])
+
+
+def row_by_row(S):
+    P = np.empty_like(S)
+    for i, row in enumerate(S):
+        e = np.exp(row - max(row))
+        P[i] = e / e.sum()
+    return P
+
+
+def library_softmax(S):
+    return exact.softmax(S)
+
+
+def even_weights(S):
+    return np.full_like(S, 1 / S.shape[1])
+
+
+# ---------------------------------------------------------------------- 1.2 attention
+MASKED = "np.where(np.tri(len(S), dtype=bool), S, -np.inf)"
+LAST = "return my_softmax(S) @ V"
+AHEAD, ONES, SCALE = (
+    "no query looks ahead",
+    "the weights of the visible keys sum to one",
+    "scores are divided by √d",
+)
+FIRST = "with the mask, the first query sees the first key alone"
+ATTENTION_MUTANTS = (
+    Mutant("missing scale", SCALE, ((" / np.sqrt(Q.shape[1])", ""),)),
+    Mutant("divided by d", SCALE, ((" / np.sqrt(Q.shape[1])", " / Q.shape[1]"),)),
+    Mutant("multiplied by the root", SCALE, (("/ np.sqrt", "* np.sqrt"),)),
+    Mutant("mask one too wide", AHEAD, (("np.tri(len(S), dtype=bool)", "np.tri(len(S), k=1, dtype=bool)"),)),
+    Mutant("diagonal hidden", FIRST, (("np.tri(len(S), dtype=bool)", "np.tri(len(S), k=-1, dtype=bool)"),)),
+    Mutant("mask upside down", AHEAD, (("np.tri(len(S), dtype=bool)", "np.tri(len(S), dtype=bool).T"),)),
+    Mutant("mask forgotten", AHEAD, (("if causal:", "if False:"),)),
+    Mutant("mask always on", "values equal exact attention", (("if causal:", "if True:"),)),
+    Mutant("hidden scores 0 instead of -inf", AHEAD, ((MASKED, "np.tril(S)"),)),
+    Mutant(
+        "mask after softmax",
+        ONES,
+        ((MASKED, "S"), (LAST, "P = my_softmax(S)\n    return (np.tril(P) if causal else P) @ V")),
+    ),
+    Mutant("softmax over the queries", ONES, ((LAST, "return my_softmax(S.T).T @ V"),)),
+    Mutant("weights transposed", ONES, ((LAST, "return my_softmax(S).T @ V"),)),
+    Mutant(
+        "no maximum subtracted",
+        FINITE,
+        ((LAST, "E = np.exp(S)\n    return E / E.sum(axis=1, keepdims=True) @ V"),),
+    ),
+    Mutant("softmax forgotten", ONES, ((LAST, "return np.where(np.isinf(S), 0, S) @ V"),)),
+    Mutant(
+        "argmax for softmax",
+        SCALE,
+        ((LAST, "return (S == S.max(axis=1, keepdims=True)).astype(float) @ V"),),
+    ),
+    Mutant("Q scaled in place", WATCHED, (("S = Q @ K.T", "Q /= 1.5\n    S = 1.5 * Q @ K.T"),)),
+)
+
+
+def with_an_added_mask(Q, K, V, causal=False):
+    N, d = Q.shape
+    S = (Q * d**-0.5) @ K.T
+    if causal:
+        S = S + np.triu(np.full((N, N), -np.inf), k=1)
+    E = np.exp(S - S.max(axis=1, keepdims=True))
+    return (E @ V) / E.sum(axis=1)[:, None]
+
+
+def query_by_query(Q, K, V, causal=False):
+    rows = []
+    for i, q in enumerate(Q):
+        seen = i + 1 if causal else len(K)
+        s = K[:seen] @ q / len(q) ** 0.5
+        e = np.exp(s - s.max())
+        rows.append(e @ V[:seen] / e.sum())
+    return np.array(rows)
+
+
+def library_attention(Q, K, V, causal=False):
+    return exact.attention(Q, K, V, causal=causal)
+
+
+def mean_of_values(Q, K, V, causal=False):
+    return np.tile(V.mean(axis=0), (len(Q), 1))
+
+
+# ---------------------------------------------------------------------- 1.3 back through softmax
+ZERO_SUM = "every row of dS sums to zero"
+D = "(P * dP).sum(axis=-1, keepdims=True)"
+SOFTMAX_BACKWARD_MUTANTS = (
+    Mutant("forgotten D", ZERO_SUM, (("P * (dP - D)", "P * dP"),)),
+    Mutant("D not weighted", ZERO_SUM, ((D, "dP.sum(axis=-1, keepdims=True)"),)),
+    Mutant("a mean instead of a sum", ZERO_SUM, ((D, "(P * dP).mean(axis=-1, keepdims=True)"),)),
+    Mutant("D of the columns", ZERO_SUM, ((D, "(P * dP).sum(axis=0, keepdims=True)"),)),
+    Mutant("one D for all", ZERO_SUM, ((D, "(P * dP).sum()"),)),
+    Mutant("P times dP alone", "a pair of weight 0 gets the gradient 0", (("P * (dP - D)", "P * dP - D"),)),
+    Mutant("sign of D", "a number added to a row of dP changes nothing", (("dP - D", "dP + D"),)),
+    Mutant("diagonal of the matrix only", ZERO_SUM, (("P * (dP - D)", "P * (1 - P) * dP"),)),
+    Mutant("wrong sign", "values equal the derivative of softmax", (("P * (dP - D)", "P * (D - dP)"),)),
+    Mutant("in place", WATCHED, (("return P * (dP - D)", "dP -= D\n    return P * dP"),)),
+)
+
+
+def by_the_full_matrix(P, dP):
+    return np.stack([(np.diag(p) - np.outer(p, p)) @ dp for p, dp in zip(P, dP, strict=True)])
+
+
+def by_einsum(P, dP):
+    D = np.einsum("ij,ij->i", P, dP)
+    return P * dP - P * D[:, None]
+
+
+def library_softmax_backward(P, dP):
+    return exact.softmax_backward(P, dP)
+
+
+def nothing(P, dP):
+    return np.zeros_like(P)
+
+
+# ---------------------------------------------------------------------- 1.4 the whole backward pass
+STEEP = "dQ and dK are as steep as the loss: the scale is in both"
+KEYS = "a vector added to every key costs nothing: the rows of dK sum to zero"
+VALUES = "a vector added to every value shifts every output: dV and dO have equal sums"
+PAIR = "a masked pair passes no gradient back"
+DS = "dS = my_softmax_backward(P, dP)"
+MASK_LINES = "    if causal:\n        S = np.where(np.tri(len(S), dtype=bool), S, -np.inf)  # (N, N)\n"
+BACKWARD_MUTANTS = (
+    Mutant("scale forgotten in dQ", STEEP, (("scale * (dS @ K)", "dS @ K"),)),
+    Mutant("scale forgotten in dK", STEEP, (("scale * (dS.T @ Q)", "dS.T @ Q"),)),
+    Mutant(
+        "scale forgotten in both", STEEP, (("scale * (dS @ K)", "dS @ K"), ("scale * (dS.T @ Q)", "dS.T @ Q"))
+    ),
+    Mutant("scale forgotten in S", "dV equals the exact gradient", (("scale * (Q @ K.T)", "Q @ K.T"),)),
+    Mutant("forgotten D", KEYS, ((DS, "dS = P * dP"),)),
+    Mutant("D from dO alone", KEYS, ((DS, "dS = P * (dP - dO.sum(axis=1, keepdims=True))"),)),
+    Mutant("softmax passed over", KEYS, ((DS, "dS = dP"),)),
+    Mutant("dS transposed", KEYS, (("dS.T @ Q", "dS @ Q"), ("dS @ K", "dS.T @ K"))),
+    Mutant("dS transposed in dQ", "dQ equals the exact gradient", (("dS @ K", "dS.T @ K"),)),
+    Mutant("P not transposed", VALUES, (("P.T @ dO", "P @ dO"),)),
+    Mutant("mask forgotten", PAIR, ((MASK_LINES, ""),)),
+    Mutant("mask one too wide", PAIR, (("np.tri(len(S), dtype=bool)", "np.tri(len(S), k=1, dtype=bool)"),)),
+    Mutant("K for Q", "dK equals the exact gradient", (("dS.T @ Q", "dS.T @ K"),)),
+    Mutant(
+        "no maximum subtracted",
+        FINITE,
+        (("P = my_softmax(S)", "P = np.exp(S) / np.exp(S).sum(axis=1, keepdims=True)"),),
+    ),
+    Mutant(
+        "another order",
+        "dQ equals the exact gradient",
+        (("return dQ, dK, dV", "return dK, dQ, dV"),),
+    ),
+    Mutant(
+        "stacked, not a tuple",
+        "three gradients, with the shapes of Q, K and V",
+        (("return dQ, dK, dV", "return np.stack([dQ, dK])"),),
+    ),
+    Mutant("dO scaled in place", WATCHED, (("dV = P.T @ dO", "dO *= 2\n    dO /= 4\n    dV = P.T @ dO"),)),
+)
+
+
+def with_d_from_the_output(Q, K, V, dO, causal=False):
+    q = Q * Q.shape[1] ** -0.5
+    S = q @ K.T
+    if causal:
+        S[np.triu_indices(len(S), 1)] = -np.inf
+    E = np.exp(S - S.max(axis=1)[:, None])
+    P = E / E.sum(axis=1)[:, None]
+    D = (dO * (P @ V)).sum(axis=1)
+    dS = P * (dO @ V.T - D[:, None])
+    return (dS @ K) * Q.shape[1] ** -0.5, dS.T @ q, P.T @ dO
+
+
+def one_query_at_a_time(Q, K, V, dO, causal=False):
+    scale = Q.shape[1] ** -0.5
+    dQ, dK, dV = np.zeros_like(Q), np.zeros_like(K), np.zeros_like(V)
+    for i in range(len(Q)):
+        seen = slice(0, i + 1 if causal else len(K))
+        s = K[seen] @ Q[i] * scale
+        p = np.exp(s - s.max())
+        p = p / p.sum()
+        dp = V[seen] @ dO[i]
+        ds = p * (dp - p @ dp)
+        dQ[i] = scale * ds @ K[seen]
+        dK[seen] += scale * np.outer(ds, Q[i])
+        dV[seen] += np.outer(p, dO[i])
+    return dQ, dK, dV
+
+
+def library_backward(Q, K, V, dO, causal=False):
+    return tuple(exact.attention_backward(Q, K, V, dO, causal=causal))
+
+
+def zeros(Q, K, V, dO, causal=False):
+    return np.zeros_like(Q), np.zeros_like(K), np.zeros_like(V)
+
+
+OWN = "is your own work"
+SUITES = (
+    Suite(
+        "1.1",
+        SOFTMAX_MUTANTS,
+        (by_log_sum_exp, row_by_row),
+        ((library_softmax, OWN), (even_weights, "values equal exact softmax")),
+    ),
+    Suite(
+        "1.2",
+        ATTENTION_MUTANTS,
+        (with_an_added_mask, query_by_query),
+        ((library_attention, OWN), (mean_of_values, "values equal exact attention")),
+    ),
+    Suite(
+        "1.3",
+        SOFTMAX_BACKWARD_MUTANTS,
+        (by_the_full_matrix, by_einsum),
+        ((library_softmax_backward, OWN), (nothing, "values equal the derivative of softmax")),
+    ),
+    Suite(
+        "1.4",
+        BACKWARD_MUTANTS,
+        (with_d_from_the_output, one_query_at_a_time),
+        ((library_backward, OWN), (zeros, "dV equals the exact gradient")),
+    ),
+)
