@@ -12,14 +12,14 @@
 #
 # **Prerequisites**: lesson 01; slices and `@` in NumPy. Signs and terms are on the [notation](notation.md) page.
 #
-# **Time**: 60 minutes, and 12 minutes more with the last exercise.
+# **Minutes**: 60, of which 33 are for the first three exercises. The fourth takes 12 minutes more; later lessons do not need it.
 #
-# | to do | difficulty | importance | time |
-# | --- | --- | --- | --- |
-# | 2.1 Centre the rows | 2 of 5 | 4 of 5 | 8 minutes |
-# | 2.2 The matrix product in tiles of the result | 3 of 5 | 5 of 5 | 15 minutes |
-# | 2.3 Choose the tile | 3 of 5 | 4 of 5 | 10 minutes |
-# | 2.4 A matrix times its own transpose (if you like) | 3 of 5 | 2 of 5 | 12 minutes |
+# | Exercise | Title | Difficulty | Importance | Minutes |
+# | --- | --- | --- | --- | --- |
+# | 2.1 | Centre the rows | 2 of 5 | 4 of 5 | 8 |
+# | 2.2 | The matrix product in tiles of the result | 3 of 5 | 5 of 5 | 15 |
+# | 2.3 | Choose the tile | 3 of 5 | 4 of 5 | 10 |
+# | 2.4 | A matrix times its own transpose | 3 of 5 | 2 of 5 | 12 |
 
 # %% tags=["setup"]
 from math import isqrt
@@ -113,7 +113,7 @@ measured("2.2", view=view, in_place=in_place, sums=new_sums, difference=new_diff
 #
 # A tile lives until its `with` ends or until `free()` is called. A result that no name holds is given back by itself. A name keeps its tile: with `a = m.load(...)` in a loop and no `with`, the old tile is still there when the new one arrives.
 #
-# Now 68 of the 100 words are in use. Watch what happens when an expression asks for more than there is:
+# Now 68 of the 100 words are in use, by `a`, `sums` and `difference`. An expression that asks for more than there is stops with an error, which we catch and print:
 
 # %%
 try:
@@ -123,16 +123,12 @@ except FastMemoryFull as error:
 print(m)
 
 # %% [markdown]
-# Read the message as a packing list. It says what was being done, what it needs and what is free; then everything that is resident, with sizes, temporaries with the expression they came from; then what would help. Here `a - a.max()` took the last 32 words but one, so nothing is left for the result of `exp`. After the error fast memory is empty and the machine can be used again.
+# Read the message as a packing list. It says what was being done, what that needs and what is free; then everything that is resident, with sizes; then what would help. A temporary is named after the expression it came from. Here `a.max()` took one word, 31 were left, and the difference (NumPy calls it `subtract`) needs 32. After the error fast memory is empty, what was stored stays in slow memory, and the machine can be used again.
 #
 # From here on we put a schedule into a function and let `run` do the rest. A schedule takes the machine first, then the slow arrays, then its tile sizes, and returns the slow array it filled. `run(schedule, M=…, A=…, b=…)` makes a machine of $M$ words, places the NumPy arrays in slow memory, calls the schedule, and returns the values as `.O` and the ledger as `.ledger`.
 
 # %% [markdown]
-# ### Exercise 2.1 · Centre the rows
-#
-# difficulty 2 of 5 · importance 4 of 5 · 8 minutes
-#
-# Subtract from each row of $A$, shape $(N, d)$, its mean:
+# **Exercise 2.1** Centre the rows · difficulty 2 of 5 · importance 4 of 5 · 8 minutes. Subtract from each row of $A$, shape $(N, d)$, its mean:
 #
 # $$ Y_{ij} = A_{ij} - \frac1d \sum_{l} A_{il}. \tag{2.2} $$
 #
@@ -196,7 +192,8 @@ def by_dot_products(m, A, B):
 
 A, B = np.random.default_rng(2).standard_normal((2, 16, 16))
 by_dots = run(by_dot_products, M=40, A=A, B=B)
-print(by_dots.ledger, "\nlargest error:", f"{abs(by_dots.O - A @ B).max():.0e}")
+print(by_dots.ledger)
+print("equal to A @ B:", np.allclose(by_dots.O, A @ B))
 measured("2.3", words=by_dots.ledger.total, reads_of_A=by_dots.ledger.reads["A"] // A.size)
 
 # %% [markdown]
@@ -228,11 +225,7 @@ by_dots.ledger - once
 predict("2.4", words=2304, footprint=32)  #> predict("2.4", words=..., footprint=...)
 
 # %% [markdown]
-# ### Exercise 2.2 · The matrix product in tiles of the result
-#
-# difficulty 3 of 5 · importance 5 of 5 · 15 minutes
-#
-# Write the schedule of (2.4). Fast memory is exactly the footprint, so the product of two pieces must not become a tile of its own: `add_product` adds it in place. `m.zeros(i, j)` makes a tile of zeros with the rows of block `i` and the columns of block `j`; `m.load(A, i, k)` loads rows `i` and columns `k`; `m.store(c, C, i, j)` stores to rows `i` and columns `j`. Sizes need not be multiples of the tile. If you are stuck after fifteen minutes, `hint("2.2")`.
+# **Exercise 2.2** The matrix product in tiles of the result · difficulty 3 of 5 · importance 5 of 5 · 15 minutes. Write the schedule of (2.4). Fast memory is exactly the footprint, so the product of two pieces must not become a tile of its own: `add_product` adds it in place. `m.zeros(i, j)` makes a tile of zeros with the rows of block `i` and the columns of block `j`; `m.load(A, i, k)` loads rows `i` and columns `k`; `m.store(c, C, i, j)` stores to rows `i` and columns `j`. Sizes need not be multiples of the tile. If you are stuck after fifteen minutes, `hint("2.2")`.
 
 
 # %% tags=["exercise"] name="ex-2.2"
@@ -271,7 +264,7 @@ small = run(schedules.matmul, M=24, A=A[:8, :6], B=B[:6, :8], bm=4, bn=4)
 explore.memory_timeline(small.ledger, 24)
 
 # %% [markdown]
-# The tile of $C$ stays at the bottom and takes 16 words; the two pieces come and go on top of it, six times for each tile. Almost all the room holds something that is *not* reloaded. That is what fast memory is for.
+# The tile of $C$, called accumulator in the picture, lies at the bottom with its 16 words. The two pieces come and go on top of it, 4 words each, six times for each tile. Two thirds of the room hold something that is *not* loaded again and again. That is what fast memory is for.
 
 # %% [markdown]
 # ## 2.5 Which tile for which memory
@@ -303,11 +296,7 @@ measured("2.5", four_times_M=words[120, 10] / words[480, 20], three_squares=word
 # Four times the memory made the traffic 1.92 times smaller, from 360,000 to 187,200 words. It is not quite 2, because the $mn$ words of $C$ are written whatever $M$ is. Tiles of side 6 move 590,400 words, 1.64 times as many as tiles of side 10; the limit for large $M$ is $\sqrt 3 \approx 1.73$. With depth 1 the smaller tile leaves 72 of the 120 words idle: there is no reason to choose it.
 
 # %% [markdown]
-# ### Exercise 2.3 · Choose the tile
-#
-# difficulty 3 of 5 · importance 4 of 5 · 10 minutes
-#
-# A square tile is right when the matrices are large in both directions. If $A$ has only a few rows, part of a square tile hangs over the edge, and the room is better spent elsewhere. Write the function that picks the best tile: among all $b_m \times b_n$ whose footprint is at most $M$, one that moves the fewest words by (2.4). `costs.matmul(m, n, k, bm=bm, bn=bn).total` evaluates the formula. $M$ is at least 3, so a tile of one word always fits. There is no need to be clever: the sizes here are small enough to try every $b_m$. If you are stuck after ten minutes, `hint("2.3")`.
+# **Exercise 2.3** Choose the tile · difficulty 3 of 5 · importance 4 of 5 · 10 minutes. A square tile is right when the matrices are large in both directions. If $A$ has only a few rows, part of a square tile hangs over the edge, and the room is better spent elsewhere. Write the function that picks the best tile: among all $b_m \times b_n$ whose footprint is at most $M$, one that moves the fewest words by (2.4). `costs.matmul(m, n, k, bm=bm, bn=bn).total` evaluates the formula. $M$ is at least 3, so a tile of one word always fits. There is no need to be clever: the sizes here are small enough to try every $b_m$. If you are stuck after ten minutes, `hint("2.3")`.
 
 
 # %% tags=["exercise"] name="ex-2.3"
@@ -365,18 +354,18 @@ def tile_of_C_stays(M):
     return run(schedules.matmul, M=M, dry=True, A=(n, n), B=(n, n), **tiles).ledger.total
 
 
-for M in (64, 1024, 4096, 65_536, 262_144, 2**21):
+for M in (64, 1024, 4096, 65_536, 262_144, 4_194_304):
     got, bound = tile_of_C_stays(M), bounds.matmul(n, n, n, M + 4)
     print(f"M = {M:>9,}: {got:>11,} words, bound {bound:>11,}, ratio {got / bound:.2f}")
 measured("2.6", percent_above=100 * (tile_of_C_stays(1024) / bounds.matmul(n, n, n, 1028) - 1))
 
 # %% [markdown]
-# At $M = 1024$ the schedule is 6.5 percent above the bound, at $M = 4096$ it is 6.3 percent. Nothing is left to find there but those percents. Towards $M = n^2/4$ the ratio grows to 1.71; there the term $-2M$ makes the bound weak, and which of the two is to blame this table cannot say. At $M = 2^{21}$ everything fits, the ratio is 1.00, and still 3,145,728 words move: the compulsory ones.
+# At $M = 1024$ the schedule is 6.5 percent above the bound; whatever anybody may still invent, it can save no more than that. At $M = 4096$ the ratio is 1.06 as well. Towards $M = n^2/4$ the ratio grows to 1.71; there the term $-2M$ makes the bound weak, and which of the two is to blame this table cannot say. At $M = 4{,}194{,}304$ everything fits, the ratio is 1.00, and still 3,145,728 words move: the compulsory ones.
 #
 # The same as a picture, with both axes logarithmic, so that $1/\sqrt M$ is a straight line that falls by half a decade for each decade of $M$:
 
 # %%
-memories = [2**p for p in range(4, 22)]
+memories = [4**p for p in range(2, 12)]
 machine = {"tile of C stays": [(M, tile_of_C_stays(M)) for M in memories]}
 sides = [max(1, isqrt(M // 3)) for M in memories]
 formulas = {
@@ -389,14 +378,10 @@ title = "Words moved by a matrix product, m = n = k = 1024"
 explore.curve(machine, formulas, title=title, xlabel="fast memory M (words)", ylabel="words moved")
 
 # %% [markdown]
-# The points of the schedule lie close above the bound over four decades of traffic's fall, and three square tiles run parallel, always higher. At the right both reach the floor of the compulsory traffic.
+# The points lie just above the bound where $M$ is large enough for a good tile and small beside $n^2$. The rule of three square tiles runs parallel to them, higher by a factor of about 1.7. At the right end all three arrive at the compulsory traffic, and no amount of memory brings them below it.
 
 # %% [markdown]
-# ### Exercise 2.4 · A matrix times its own transpose
-#
-# difficulty 3 of 5 · importance 2 of 5 · 12 minutes
-#
-# The bound (2.6) is for a product of two *different* matrices. For $G = AA^\top$ with $A$ of shape $(m, k)$, your `my_matmul` would read $A$ twice $\lceil m/b \rceil$ times. But $G_{ij} = G_{ji}$, so half of the tiles need not be computed, and on the diagonal the two pieces are the same one. Write the schedule that moves
+# **Exercise 2.4** A matrix times its own transpose · difficulty 3 of 5 · importance 2 of 5 · 12 minutes. The bound (2.6) is for a product of two *different* matrices. For $G = AA^\top$ with $A$ of shape $(m, k)$, your `my_matmul` would read $A$ twice $\lceil m/b \rceil$ times. But $G_{ij} = G_{ji}$, so half of the tiles need not be computed, and on the diagonal the two pieces are the same one. Write the schedule that moves
 #
 # $$ W = mk \left\lceil \frac mb \right\rceil + m^2 \quad \text{words, at the footprint } b^2 + 2b. \tag{2.7} $$
 #
@@ -467,11 +452,14 @@ print("equal to exact attention:", np.allclose(done.O, exact.attention(Q, K, V))
 measured("2.7", percent_S_and_P=100 * S_and_P / done.ledger.total, times_compulsory=done.ledger.total / (4 * N * d))
 
 # %%
+for phase, (read, written) in done.ledger.phases.items():
+    print(f"{phase:8} {read + written:>8,} words")
+print(f"bounds (2.6): QKᵀ {bounds.matmul(N, N, d, M + 4):,} words, PV {bounds.matmul(N, d, N, M + 4):,} words")
 moved = {x: done.ledger.reads.get(x, 0) + done.ledger.writes.get(x, 0) for x in done.ledger.arrays}
 explore.bars(moved, title="Naive attention, N = 256, d = 32, M = 4096: words by array")
 
 # %% [markdown]
-# 80 percent of the 327,680 words belong to $S$ and $P$, two arrays that are neither input nor output, and the total is ten times the compulsory traffic. The two products alone are close to the best a product can do; it is the way they are joined that costs. The softmax phase moves 131,072 words and multiplies nothing: it fetches $S$ and puts $P$ back.
+# 80 percent of the 327,680 words belong to $S$ and $P$, two arrays that are neither input nor output, and the total is ten times the compulsory traffic. The products themselves are not to blame: each moves 98,304 words, and 81,920 is the least that a product of these sizes can move. It is the way they are joined that costs. The softmax phase moves another 131,072 words only to fetch $S$ and put $P$ back.
 #
 # More fast memory does not help much as long as $S$ is written out: the $4N^2$ words stay. They would go away if a tile of scores could be turned into weights and used while it is still in fast memory. What stands in the way is softmax, which seems to need a whole row of scores before it can give the first weight. Lesson 03 removes that obstacle.
 
@@ -481,7 +469,7 @@ explore.bars(moved, title="Naive attention, N = 256, d = 32, M = 4096: words by 
 # - **"Smaller tiles move fewer words."** In 2.5 the tile of side 6 moved 590,400 words, side 10 moved 360,000 and side 20 moved 187,200. A smaller tile needs less *room*; it moves more.
 # - **"The tile should be $\sqrt{M/3}$, so that three tiles fit."** In 2.5 that rule moved 1.64 times as many words as the largest tile of $C$ with thin pieces of $A$ and $B$.
 # - **"A transpose or a slice is a copy."** In 2.2 a view took 0 words, and in 2.4 every transpose was a view.
-# - **"If it fits in fast memory, there is no traffic."** In 2.6 everything fits at $M = 2^{21}$, and 3,145,728 words move all the same: inputs have to come in, and results have to go out.
+# - **"If it fits in fast memory, there is no traffic."** In 2.6 everything fits at $M = 4{,}194{,}304$, and 3,145,728 words move all the same: inputs have to come in, and results have to go out.
 #
 # ## Take-away
 #

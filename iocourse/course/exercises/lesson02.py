@@ -63,8 +63,8 @@ CENTRE = Exercise(
         "One block of rows is all that has to be in fast memory. Which loop gives you the blocks?",
         "Inside the loop: load the block in a with statement, compute the mean of each row, subtract it from "
         "the block without making a second block, store the block.",
-        "a.mean(axis=1, keepdims=True) has shape (rows, 1), one word a row, and broadcasts against a; "
-        "the in-place operator -= takes no room. Without the with statement the old block is still there "
+        "A mean along axis 1 takes one word a row, and keepdims=True gives it the shape that broadcasts "
+        "against the block. Subtract it in place. Without the with statement the old block is still there "
         "when the next one arrives.",
     ),
     cases=_centre_cases,
