@@ -173,7 +173,7 @@ def _other_controls(setting: Setting) -> dict[str, Any]:
     import ipywidgets as widgets
 
     names = [schedule.name for schedule in forward_schedules()]
-    wide = _wide(widgets, "430px")
+    wide = {"layout": widgets.Layout(width="600px"), "style": {"description_width": "60px"}}
     step = widgets.IntSlider(value=0, min=0, max=1, description="move", readout=False, **wide)
     player = widgets.Play(value=0, min=0, max=1, interval=300, description="play the moves")
     widgets.jslink((player, "value"), (step, "value"))
@@ -193,5 +193,8 @@ def _arranged(controls: dict[str, Any], words: Any, view: Any) -> Any:
     import ipywidgets as widgets
 
     left = widgets.VBox([controls[name] for name in ("schedule", "N", "d", "M")])
-    right = widgets.VBox([controls[name] for name in ("best", "Br", "Bc", "step")])
-    return widgets.VBox([widgets.HBox([left, right]), controls["play"], words, view])
+    right = widgets.VBox([controls[name] for name in ("best", "Br", "Bc")])
+    wrap = widgets.Layout(flex_flow="row wrap")
+    sizes = widgets.HBox([left, right], layout=wrap)
+    player = widgets.HBox([controls["play"], controls["step"]], layout=wrap)
+    return widgets.VBox([sizes, player, words, view])

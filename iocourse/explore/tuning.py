@@ -15,7 +15,7 @@ from .charts import forward_schedules
 from .trace import Range, State, dry_trace, frozen, states, totals, visits
 
 MOVES = 400  # what the step player plays
-SEARCHED = 12_000  # moves in which the first tile of scores is looked for
+SEARCHED = 8 * MOVES  # moves in which the first tile of scores is looked for
 
 
 class Setting(NamedTuple):
@@ -76,14 +76,15 @@ def bound_of(setting: Setting) -> tuple[int, str]:
 @lru_cache(maxsize=64)
 def playback(name: str, N: int, d: int, tiles: tuple[tuple[str, int], ...]) -> Playback:
     """The first moves of a schedule; from its first tile of scores on, where that comes late."""
-    moves = dry_trace(name, N, d, tiles, MOVES)
-    if not visits(states(moves)):
-        moves = dry_trace(name, N, d, tiles, SEARCHED)
-    found = states(moves)
-    begin = next((k for k, state in enumerate(found) if visits([state])), 0)
-    first = begin - 1 if begin >= MOVES else 0
-    window = slice(first, first + MOVES)
-    return Playback(first, moves[window], tuple(found[window]), tuple(_visited(found[window])))
+    limit, begin = MOVES, None
+    while begin is None and limit <= SEARCHED:
+        found = states(dry_trace(name, N, d, tiles, limit))
+        begin = next((k for k, state in enumerate(found) if visits([state])), None)
+        limit *= 2
+    first = begin - 1 if begin and begin >= MOVES else 0
+    moves = dry_trace(name, N, d, tiles, first + MOVES)
+    found = states(moves)[first:]
+    return Playback(first, moves[first:], tuple(found), tuple(_visited(found)))
 
 
 def _visited(found: Iterable[State]) -> Iterable[tuple[int, Range, Range]]:
