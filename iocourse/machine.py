@@ -110,6 +110,9 @@ class Machine:
             raise MachineError(f"machine.{name} can be read, not assigned; make another Machine instead")
         super().__setattr__(name, value)
 
+    def __delattr__(self, name: str) -> NoReturn:
+        raise MachineError(f"machine.{name} cannot be deleted")
+
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise MachineError("a machine cannot be copied or pickled: its words are reached by load and store")
 

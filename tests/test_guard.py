@@ -1,0 +1,89 @@
+"""While a check runs, the library's answers refuse, whichever way they are called."""
+
+import inspect
+import threading
+
+import numpy as np
+import pytest
+
+from iocourse import exact, schedules
+from iocourse.guard import LibraryAnswer, exam, library_answer
+from iocourse.machine import Machine, run
+
+X = np.ones((4, 2))
+ANSWERS = {
+    "attention": lambda: exact.attention(X, X, X),
+    "softmax": lambda: exact.softmax(X),
+    "scores": lambda: exact.scores(X, X),
+    "log_sum_exp": lambda: exact.log_sum_exp(X),
+    "attention_backward": lambda: exact.attention_backward(X, X, X, X),
+    "softmax_backward": lambda: exact.softmax_backward(X, X),
+    "grad_x": lambda: exact.grad_x(np.eye(2), X, X, X, np.eye(2), X),
+    "matmul": lambda: run(schedules.matmul, M=99, A=X, B=X.T, bm=1, bn=1),
+    "matmul_tiles": lambda: schedules.matmul_tiles(4, 4, 4, 99),
+    "a schedule": lambda: run(schedules.flash2, M=999, Q=X, K=X, V=X, Br=2, Bc=2),
+    "its body": lambda: run(schedules.flash2.body, M=999, Q=X, K=X, V=X, Br=2, Bc=2),
+    "its tiles": lambda: schedules.flash2.tiles(4, 2, 999),
+    "its chooser": lambda: schedules.flash_optimal.choose(4, 2, 999),
+}
+
+
+@pytest.mark.parametrize("call", ANSWERS.values(), ids=list(ANSWERS))
+def test_a_library_answer_refuses_inside_an_exam_only(call):
+    call()
+    with exam(), pytest.raises(LibraryAnswer, match="library's own answer"):
+        call()
+    call()
+
+
+def test_every_registered_schedule_refuses():
+    for schedule in schedules.REGISTRY.values():
+        with exam(), pytest.raises(LibraryAnswer, match=schedule.name):
+            schedule(Machine(99))
+        with exam(), pytest.raises(LibraryAnswer):
+            schedule.body(Machine(99))
+
+
+def test_exams_nest_and_end_with_an_error():
+    with exam():
+        with pytest.raises(RuntimeError, match="mine"), exam():
+            raise RuntimeError("mine")
+        with pytest.raises(LibraryAnswer):
+            exact.softmax(X)
+    exact.softmax(X)
+
+
+def test_a_thread_is_no_way_out():
+    seen = []
+
+    def work():
+        try:
+            seen.append(exact.softmax(X))
+        except LibraryAnswer as error:
+            seen.append(error)
+
+    with exam():
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert isinstance(seen[0], LibraryAnswer)
+
+
+def test_the_source_can_be_read_and_what_is_unwrapped_cannot_be_called():
+    assert "softmax(scores(" in inspect.getsource(exact.attention)
+    assert "o.add_product(s, v)" in inspect.getsource(schedules.flash2)
+    assert list(inspect.signature(schedules.flash2).parameters)[:4] == ["m", "Q", "K", "V"]
+    assert exact.attention.__doc__.startswith("O = softmax")
+    for answer in (exact.attention, schedules.flash2, schedules.flash2.body):
+        assert not callable(inspect.unwrap(answer, stop=lambda f: not hasattr(f, "__wrapped__")))
+
+
+def test_a_marked_function_keeps_its_name():
+    @library_answer
+    def double(x: int) -> int:
+        """Twice x."""
+        return 2 * x
+
+    assert (double(3), double.__name__, double.__doc__) == (6, "double", "Twice x.")
+    with exam(), pytest.raises(LibraryAnswer, match=r"test_guard.*double"):
+        double(3)
