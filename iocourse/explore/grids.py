@@ -234,7 +234,9 @@ def _colour_bar(x: float, y: float, height: float, largest: float) -> Iterable[E
 
 def _map_words(weights: np.ndarray, tokens: Sequence[str] | None, title: str) -> tuple[str, str]:
     N = len(weights)
-    row, column = (int(k) for k in np.unravel_index(int(weights.argmax()), weights.shape))
+    # The first of the largest: which one of many near 1 is larger by a rounding error differs by machine.
+    largest = int((weights >= weights.max() * (1 - 1e-6)).argmax())
+    row, column = (int(k) for k in np.unravel_index(largest, weights.shape))
     where = f"row {row}, column {column}"
     if tokens is not None:
         where += f' ("{tokens[row]}" to "{tokens[column]}")'
