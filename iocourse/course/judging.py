@@ -78,7 +78,7 @@ def same_answer_for(name: str, key: Callable[[Trial], Any]) -> Property:
         first: dict[Any, Trial] = {}
         for trial in trials:
             other = first.setdefault(key(trial), trial)
-            complaint = difference(trial.value, other.value)
+            complaint = None if other is trial else difference(trial.value, other.value)
             if complaint:
                 return f"{trial.case.label} against {other.case.label}: {complaint}"
         return None
