@@ -1,0 +1,391 @@
+"""Exercises of lesson 03: a row in one pass, its output, merging two parts, log-sum-exp on the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ... import exact
+from ...guard import exam
+from ...ledger import Ledger
+from ..exercise import Case, Exercise, Trial, run_schedule
+from ..judging import (
+    difference,
+    each,
+    every_input_loaded,
+    fits,
+    reads_within,
+    same_answer_for,
+    total_within,
+)
+from ..pieces import ONE_PASS, SAME_ROW, Array, RowCase, of_kind, play_pieces
+
+Part = tuple[float, float, Array]
+
+
+# ---------------------------------------------------------------------- rows and their cuts
+def _sizes(n: int, b: int) -> list[int]:
+    """Pieces of b that cover n scores; the last may be shorter."""
+    return [min(b, n - start) for start in range(0, n, b)]
+
+
+def _ragged(rng: np.random.Generator, n: int) -> list[int]:
+    cuts = np.sort(rng.choice(np.arange(1, n), size=min(4, n - 1), replace=False))
+    return [int(size) for size in np.diff([0, *cuts, n])]
+
+
+def _large_rows(rng: np.random.Generator, n: int) -> list[Array]:
+    noise = rng.standard_normal(n)
+    return [
+        1e4 + noise,
+        -1e4 + noise,
+        np.where(rng.permutation(n) < n // 2, 1e4, -1e4) + noise,
+        np.full(n, 1e4),
+        np.full(n, -1e4),
+    ]
+
+
+def _rows(rng: np.random.Generator) -> list[tuple[str, Array, list[int]]]:
+    """(kind, row, sizes of its pieces): several cuts of one row, one score alone, rising, large, long."""
+    b = int(rng.integers(3, 7))
+    n = 4 * b + 1 + int(rng.integers(b - 1))  # a last piece of 1 to b - 1 scores
+    row = 3 * rng.standard_normal(n)
+    found = [("plain", row, sizes) for sizes in (_sizes(n, b), [n], _sizes(n, 1), _ragged(rng, n))]
+    found.append(("plain", rng.standard_normal(1), [1]))
+    found += [("rising", np.sort(2 * rng.standard_normal(n)), _sizes(n, b))]
+    found += [("large", large, _sizes(n, b)) for large in _large_rows(rng, n)]
+    found.append(("long", rng.standard_normal(32_001), _sizes(32_001, 64)))
+    return found
+
+
+def _label(kind: str, row: Array, sizes: Sequence[int]) -> str:
+    shown = ", ".join(map(str, sizes[:6])) + (", …" if len(sizes) > 6 else "")
+    return f"{kind} row of {row.size} scores in pieces of {shown}"
+
+
+# ---------------------------------------------------------------------- 3.2
+def running_cases(rng: np.random.Generator) -> list[Case]:
+    """Finite rows in many cuts, with their maximum and sum."""
+    return [
+        RowCase(_label(kind, row, sizes), {"row": row, "sizes": sizes}, _statistics(row), kind=kind)
+        for kind, row, sizes in _rows(rng)
+    ]
+
+
+def _statistics(row: Array) -> tuple[float, float]:
+    return float(row.max()), float(np.exp(row - row.max()).sum())
+
+
+def _part_is_right(position: int) -> Callable[[Trial], str | None]:
+    def judge(trial: Trial) -> str | None:
+        if not isinstance(trial.value, tuple) or len(trial.value) != 2:
+            return f"expected a pair (m, l), got {type(trial.value).__name__}"
+        return difference(trial.value[position], trial.case.expected[position])
+
+    return judge
+
+
+def _pair_is_right(trial: Trial) -> str | None:
+    return _part_is_right(0)(trial) or _part_is_right(1)(trial)
+
+
+RUNNING = Exercise(
+    id="3.2",
+    title="Maximum and sum in one pass",
+    function="my_running",
+    difficulty=2,
+    importance=5,
+    minutes=8,
+    hints=(
+        "Which two numbers let you forget the scores of the pieces you have seen? Carry them in the loop.",
+        "Before the first piece no score has been seen: what is the largest of none, and the sum of none?",
+        "For each piece: first the new maximum, from the old one and the piece; then the old sum in the new "
+        "unit, then what the piece adds; only then forget the old maximum.",
+    ),
+    cases=running_cases,
+    properties=(
+        each("m is the largest score of the whole row", _part_is_right(0)),
+        of_kind(
+            "l is the sum of e^(s - m) over the whole row", ("plain", "rising", "long"), _part_is_right(1)
+        ),
+        SAME_ROW,
+        of_kind("scores of ±10,000 neither overflow nor vanish", ("large",), _pair_is_right),
+        *ONE_PASS,
+    ),
+    play=play_pieces,
+)
+
+
+# ---------------------------------------------------------------------- 3.5
+def _masked_rows(rng: np.random.Generator) -> list[tuple[str, Array, list[int]]]:
+    """The first, a middle, the last piece masked, single scores masked, and a row with nothing left."""
+    b = int(rng.integers(2, 5))
+    n = 4 * b
+    row = rng.standard_normal(n)
+    masks = [np.arange(n) // b == k for k in (0, 2, 3)] + [np.arange(n) < 2 * b, np.arange(n) % 3 == 0]
+    found = [("masked", np.where(mask, -np.inf, row), _sizes(n, b)) for mask in masks]
+    return [*found, ("empty", np.full(n, -np.inf), _sizes(n, b)), ("empty", np.full(1, -np.inf), [1])]
+
+
+def attention_cases(rng: np.random.Generator) -> list[Case]:
+    """Rows of scores with values of d columns, finite and masked, with the weighted mean of the values."""
+    rows = _rows(rng) + _masked_rows(rng)
+    V = 2 + rng.standard_normal((max(row.size for _, row, _ in rows), int(rng.integers(2, 6))))
+    return [_attention_case(kind, row, sizes, V[: row.size]) for kind, row, sizes in rows]
+
+
+def _attention_case(kind: str, row: Array, sizes: list[int], V: Array) -> Case:
+    inputs = {"row": row, "sizes": sizes, "V": V}
+    return RowCase(_label(kind, row, sizes), inputs, exact.softmax(row) @ V, kind=kind)
+
+
+def _output_is_right(trial: Trial) -> str | None:
+    return difference(trial.value, trial.case.expected)
+
+
+ATTENTION = Exercise(
+    id="3.5",
+    title="One query's output in one pass",
+    function="my_online_attention",
+    difficulty=3,
+    importance=5,
+    minutes=12,
+    hints=(
+        "You have m and l from exercise 3.2. What else must change its unit when the maximum rises?",
+        "o is a sum like l, with a value beside each term; dividing by l waits until after the last piece.",
+        "While the new maximum is still -inf, subtract 0 in its place: a masked score then weighs "
+        "e^(-inf) = 0. After the last piece, l = 0 means that nothing was seen.",
+    ),
+    cases=attention_cases,
+    properties=(
+        of_kind("o is the softmax-weighted mean of the values", ("plain", "long"), _output_is_right),
+        of_kind("a new maximum rescales the sum and the output", ("rising",), _output_is_right),
+        SAME_ROW,
+        of_kind("scores of ±10,000 neither overflow nor vanish", ("large",), _output_is_right),
+        of_kind("a masked piece adds nothing, wherever it comes", ("masked",), _output_is_right),
+        of_kind("a row that is masked throughout gives zeros", ("empty",), _output_is_right),
+        *ONE_PASS,
+    ),
+    play=play_pieces,
+)
+
+
+# ---------------------------------------------------------------------- 3.6
+@dataclass(frozen=True)
+class Merges:
+    """What a merge made of parts a, b, c and the empty part e; `changed`: it wrote into what it was given."""
+
+    a_b: Any
+    b_a: Any
+    ab_c: Any
+    a_bc: Any
+    e_a: Any
+    a_e: Any
+    e_e: Any
+    changed: bool = False
+
+
+def _part(s: Array, V: Array) -> Part:
+    """(m, l, o) of some scores and their values, o not yet divided; the empty part where all are masked."""
+    m = float(s.max(initial=-np.inf))
+    p = np.exp(s - m) if m > -np.inf else np.zeros_like(s)
+    return m, float(p.sum()), p @ V
+
+
+def merge_cases(rng: np.random.Generator) -> list[Case]:
+    """Three stretches of a row: ordinary ones, one with all its scores equal, and maxima 20,000 apart."""
+    d = int(rng.integers(2, 6))
+    rows = [("plain", list(3 * rng.standard_normal((3, 5)))), ("plain", list(np.full((3, 2), 1.5)))]
+    rows.append(("plain", [rng.standard_normal(1), rng.standard_normal(7), rng.standard_normal(3)]))
+    far = rng.permutation([-1e4, 0.0, 1e4])
+    rows.append(("large", [top + rng.standard_normal(4) for top in far]))
+    rows.append(("masked", [rng.standard_normal(4), np.full(3, -np.inf), rng.standard_normal(4)]))
+    return [_merge_case(rng, d, kind, parts) for kind, parts in rows]
+
+
+def _merge_case(rng: np.random.Generator, d: int, kind: str, rows: list[Array]) -> Case:
+    Vs = [2 + rng.standard_normal((s.size, d)) for s in rows]
+    parts = [_part(s, V) for s, V in zip(rows, Vs, strict=True)]
+    both = _part(np.concatenate(rows[:2]), np.concatenate(Vs[:2]))
+    whole = _part(np.concatenate(rows), np.concatenate(Vs))
+    label = f"{kind} parts with m = " + ", ".join(f"{m:.3g}" for m, _, _ in parts)
+    return RowCase(label, {"parts": parts}, {"two": both, "three": whole}, kind=kind)
+
+
+def play_merge(student: Callable[..., Any], case: Case) -> Trial:
+    """Merge in every way that the laws speak of, each time with parts of its own."""
+    changed = False
+
+    def merge(x: Any, y: Any) -> Any:
+        nonlocal changed
+        x, y = _copy(x), _copy(y)
+        before = _copy(x), _copy(y)
+        made = student(x, y)
+        changed |= not all(_identical(new, old) for new, old in zip((x, y), before, strict=True))
+        return _copy(made)
+
+    a, b, c = case.inputs["parts"]
+    e = (-np.inf, 0.0, np.zeros_like(a[2]))
+    try:
+        with exam(), np.errstate(all="ignore"):
+            made = Merges(
+                a_b=merge(a, b),
+                b_a=merge(b, a),
+                ab_c=merge(merge(a, b), c),
+                a_bc=merge(a, merge(b, c)),
+                e_a=merge(e, a),
+                a_e=merge(a, e),
+                e_e=merge(e, e),
+            )
+        return Trial(case, replace(made, changed=changed))
+    except Exception as error:
+        return Trial(case, error=error)
+
+
+def _copy(part: Any) -> Any:
+    if not isinstance(part, tuple):
+        return part
+    return tuple(np.copy(x) if isinstance(x, np.ndarray) else x for x in part)
+
+
+def _identical(new: Any, old: Any) -> bool:
+    return all(np.array_equal(x, y, equal_nan=True) for x, y in zip(new, old, strict=True))
+
+
+def triple_difference(got: Any, want: Part) -> str | None:
+    """None where `got` is the triple (m, l, o) `want`, else which of the three differs and how."""
+    if not isinstance(got, tuple) or len(got) != 3:
+        return f"expected a triple (m, l, o), got {type(got).__name__}"
+    for name, g, w in zip(("m", "l", "o"), got, want, strict=True):
+        complaint = difference(g, w)
+        if complaint:
+            return f"{name}: {complaint}"
+    return None
+
+
+def _halves_are_right(trial: Trial) -> str | None:
+    return triple_difference(trial.value.a_b, trial.case.expected["two"])
+
+
+def _either_order(trial: Trial) -> str | None:
+    complaint = triple_difference(trial.value.b_a, _as_part(trial.value.a_b))
+    return f"b with a against a with b: {complaint}" if complaint else None
+
+
+def _any_grouping(trial: Trial) -> str | None:
+    for way, got in (("(a, b), c", trial.value.ab_c), ("a, (b, c)", trial.value.a_bc)):
+        complaint = triple_difference(got, trial.case.expected["three"])
+        if complaint:
+            return f"merged as {way} against the whole row: {complaint}"
+    return None
+
+
+def _empty_changes_nothing(trial: Trial) -> str | None:
+    a = trial.case.inputs["parts"][0]
+    e = (-np.inf, 0.0, np.zeros_like(a[2]))
+    made = trial.value
+    ways = (("e with a", made.e_a, a), ("a with e", made.a_e, a), ("e with e", made.e_e, e))
+    complaints = (f"{way}: {bad}" for way, got, want in ways if (bad := triple_difference(got, want)))
+    return next(complaints, None)
+
+
+def _as_part(value: Any) -> Part:
+    if not isinstance(value, tuple) or len(value) != 3:
+        raise TypeError(f"expected a triple (m, l, o), got {type(value).__name__}")
+    return value
+
+
+def _inputs_kept(trial: Trial) -> str | None:
+    return "a part that was handed in had other values afterwards" if trial.value.changed else None
+
+
+MERGE = Exercise(
+    id="3.6",
+    title="Merging two parts of a row",
+    function="my_merge",
+    difficulty=2,
+    importance=5,
+    minutes=10,
+    hints=(
+        "Each part counts in its own unit. Which unit can both be expressed in without overflow?",
+        "Two factors, one for each part, each at most 1; l and o of a part take the same factor.",
+        "Nothing is divided here. For two empty parts the common maximum is -inf: subtract 0 instead, "
+        "so that both factors are 0. Make new arrays; *= would write into a part that was handed in.",
+    ),
+    cases=merge_cases,
+    properties=(
+        of_kind("two parts make the whole", ("plain", "masked"), _halves_are_right),
+        each("the order does not matter", _either_order),
+        of_kind("the grouping does not matter", ("plain", "masked"), _any_grouping),
+        each("the part (-inf, 0, 0) changes nothing", _empty_changes_nothing),
+        of_kind("maxima 10,000 apart neither overflow nor vanish", ("large",), _any_grouping),
+        each("the parts handed in stay as they were", _inputs_kept),
+    ),
+    play=play_merge,
+)
+
+
+# ---------------------------------------------------------------------- 3.8
+def row_lse_cost(N: int, n: int, *, Br: int, Bc: int) -> Ledger:
+    """Each score read once, one word written for each row; footprint a score tile and two words a row."""
+    r, c = min(Br, N), min(Bc, n)
+    return Ledger(reads={"S": N * n}, writes={"L": N}, peak=r * c + 2 * r, sizes={"S": N * n, "L": N})
+
+
+def lse_cases(rng: np.random.Generator) -> list[Case]:
+    """Scores (N, n) in several tilings, ragged both ways; one row alone; scores of ±10,000.
+
+    Allowance: the footprint plus one more score tile and four words a row, as in lesson 04. Rows are longer
+    than fast memory wherever the tiles are smaller than the row.
+    """
+    Br, Bc = int(rng.integers(2, 5)), int(rng.integers(2, 5))
+    N, n = 2 * Br + 1, 40 * Bc + 1
+    S = 3 * rng.standard_normal((N, n))
+    tilings = [(Br, Bc), (1, 1), (Br + 1, Bc + 2), (N + 3, n + 3)]
+    large = 1e4 * rng.choice([-1.0, 1.0], size=(N, n)) + rng.standard_normal((N, n))
+    large[0], large[1] = -1e4, 1e4
+    found = [_lse_case("plain", S, r, c) for r, c in tilings]
+    return [*found, _lse_case("plain", S[:1], Br, Bc), _lse_case("large", large, Br, Bc)]
+
+
+def _lse_case(kind: str, S: Array, Br: int, Bc: int) -> Case:
+    N, n = S.shape
+    budget = row_lse_cost(N, n, Br=Br, Bc=Bc)
+    M = budget.peak + min(Br, N) * min(Bc, n) + 4 * min(Br, N)
+    inputs = {"S": S, "Br": Br, "Bc": Bc}
+    return RowCase(f"S ({N}, {n}), Br={Br}, Bc={Bc}", inputs, exact.log_sum_exp(S), M, budget, kind=kind)
+
+
+LSE = Exercise(
+    id="3.8",
+    title="Log-sum-exp of every row on the machine",
+    function="my_lse",
+    difficulty=3,
+    importance=4,
+    minutes=10,
+    hints=(
+        "Which loop is outside: over blocks of rows, or of columns? Row statistics live as long as their "
+        "rows are being worked on.",
+        "For each block of rows: fresh row statistics; then for each block of columns: load, update, forget.",
+        "When a block of rows has seen all its columns, stats.lse() is a tile with one word a row. "
+        "Store it into a slow array of shape (N,) made by m.new, and return that array.",
+    ),
+    cases=lse_cases,
+    properties=(
+        of_kind("L is m + log l of every whole row", ("plain",), _output_is_right),
+        same_answer_for(
+            "tile size does not change the answer", lambda trial: trial.case.inputs["S"].tobytes()
+        ),
+        of_kind("scores of ±10,000 neither overflow nor vanish", ("large",), _output_is_right),
+        fits(),
+        every_input_loaded("S"),
+        reads_within("S", "each score is read once"),
+        total_within("one word is written for each row, and nothing else"),
+    ),
+    play=run_schedule,
+)
+
+EXERCISES = (RUNNING, ATTENTION, MERGE, LSE)
