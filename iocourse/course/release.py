@@ -22,6 +22,7 @@ Json = dict[str, Any]
 TIMES = Path("iocourse") / "data" / "bench" / "notebooks.json"
 TABLE_START, TABLE_END = "<!-- run-times -->", "<!-- /run-times -->"
 NOTATION = re.compile(r"\]\((?:\./)?notation\.md")
+LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?\)")  # relative ones: no scheme, not a place on the same page
 BADGE = "https://colab.research.google.com/assets/colab-badge.svg"
 
 
@@ -243,6 +244,15 @@ def _lesson_problems(lesson: Lesson, root: Path) -> Iterator[str]:
         for fault in execution.faults(cell, cell.get("outputs", [])):
             yield f"solutions/{lesson.stem}.ipynb: {execution.cell_label(cell, n)} {fault}"
     yield from lint.problems(lesson.cells, Path("solutions") / f"{lesson.stem}.py")
+    yield from _dead_links(lesson.solved, root / "solutions", lesson.stem)
+    yield from _dead_links(lesson.student, root / "lessons", lesson.stem)
+
+
+def _dead_links(notebook: Json, folder: Path, stem: str) -> Iterator[str]:
+    text = "\n".join("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "markdown")
+    for target in dict.fromkeys(LINK.findall(text)):
+        if not (folder / target).exists():
+            yield f"{folder.name}/{stem}.ipynb links to {target}, which does not exist"
 
 
 def _strays(root: Path, lessons: Sequence[Lesson]) -> Iterator[str]:

@@ -27,16 +27,14 @@ def student_lab(checkout, jupyter_environment):
     """`iocourse lab --no-browser`, running, with the address it printed."""
     options = ["--ServerApp.port=0", "--LabApp.expose_app_in_browser=True"]
     options.append(f"--LabApp.app_settings_dir={jupyter_environment['SETTINGS_OVERRIDES']}")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "iocourse", "lab", "--no-browser", *options],
-        cwd=checkout, env=jupyter_environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-    stop = threading.Timer(90, process.terminate)  # reading below waits for ever otherwise
-    stop.start()
-    yield process, _read_until_address(process)
-    stop.cancel()
-    process.terminate()
-    process.wait(20)
+    command = [sys.executable, "-m", "iocourse", "lab", "--no-browser", *options]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(command, cwd=checkout, env=jupyter_environment, **pipes) as process:
+        stop = threading.Timer(90, process.terminate)  # reading below waits for ever otherwise
+        stop.start()
+        yield process, _read_until_address(process)
+        stop.cancel()
+        process.terminate()
 
 
 def _read_until_address(process):
@@ -61,4 +59,4 @@ def test_lab_copies_the_lessons_and_opens_the_first(checkout, student_lab, open_
     assert page.locator(".jp-OutputArea-output").count() > 0
 
     process.send_signal(signal.SIGINT)
-    assert process.wait(20) == 0
+    assert process.wait(20) == 0, process.stdout.read()

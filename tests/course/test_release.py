@@ -342,6 +342,7 @@ def released(course):
     """The same, released, with run times recorded."""
     (course / release.TIMES).parent.mkdir(parents=True)
     (course / release.TIMES).write_text(json.dumps(RECORD))
+    (course / "lessons" / "notation.md").write_text("# Notation\n")
     (course / "README.md").write_text(f"# x\n{release.TABLE_START}\n{release.TABLE_END}\nend\n")
     assert main(["release"]) == 0
     return course
@@ -383,6 +384,16 @@ def test_check_finds_each_kind_of_staleness(released, capsys):
     assert "README.md has no lines" in checked(capsys)[1]
     (released / release.TIMES).unlink()
     assert "does not exist; run: iocourse bench notebooks" in checked(capsys)[1]
+
+
+def test_check_follows_relative_links(released, capsys):
+    more = "# See [that](../nowhere.md), [it](https://example.org/x), [here](#end) and [x](notation.md#y)."
+    write(released, "# A picture, and", f"{more}\n# A picture, and")
+    main(["release"])
+    said = checked(capsys)[1]
+    assert said.count("does not exist") == 2
+    assert "lessons/00_sum.ipynb links to ../nowhere.md" in said
+    assert "solutions/00_sum.ipynb links to ../nowhere.md" in said
 
 
 def test_check_wants_every_notebook_timed(released, capsys):
