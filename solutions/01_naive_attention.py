@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 01 Naive attention
 #
-# Before we can move fewer words we need to know which words there are. So this lesson writes one head of attention in the plainest way there is, forward and backward, a line of NumPy for each formula. It keeps every intermediate result, it is correct for every input, and it is the yardstick the other lessons are measured with. At its end stands a count that explains why the rest of the course exists.
+# Before we can move fewer words we need to know which words there are. So this lesson writes one head of attention in the plainest way there is, forward and backward, a line of NumPy for each formula. It keeps every intermediate result and takes no short cut, so it is the yardstick that the other lessons are held against. At its end stands a count that explains why the rest of the course exists.
 #
 # **What you will learn**
 #
@@ -68,7 +68,7 @@ for name, head in {"sharp": sharp, "ahead": ahead, "broad": broad}.items():
 # **Predict.** We compute the formula as it stands, in float16. In how many of the 471 rows do the weights come out wrong, for each of the three heads? The scores printed above are enough for an estimate. Write your numbers in place of `...`, then run the cells.
 
 # %% tags=["predict"]
-predict("1.1", sharp=471, ahead=100, broad=0)  #> predict("1.1", sharp=..., ahead=..., broad=...)
+predict("1.1", sharp=471, ahead=230, broad=0)  #> predict("1.1", sharp=..., ahead=..., broad=...)
 
 
 # %%
@@ -85,13 +85,14 @@ def broken_rows(softmax, S, dtype):
     return int(np.isnan(P).any(axis=1).sum()), int((P == 0).all(axis=1).sum())
 
 
+# %%
 for name, head in {"sharp": sharp, "ahead": ahead, "broad": broad}.items():
     nan, zero = broken_rows(naive_softmax, scores(head), np.float16)
     print(f"{name}: {nan} rows with NaN, {zero} rows of zeros")
     measured("1.1", **{name: nan + zero})
 
 # %% [markdown]
-# All 471 rows of the sharp head break, and none of the broad one. In the middle stands head (1, 8) with 249 rows, and they break in two ways. In 228 rows an exponential became infinite, and infinity over infinity is NaN, which nobody overlooks. In 21 more rows every exponential still fitted, but their *sum* did not: each weight is a number divided by infinity, which is 0. Such a row looks healthy and attends to nothing.
+# All 471 rows of the sharp head break, and none of the broad one. In the middle stands head (1, 8) with 249 rows, a few more than the rows whose largest score lies above 11.09, for they break in two ways. In 228 rows an exponential became infinite, and infinity over infinity is NaN, which nobody overlooks. In 21 more rows every exponential still fitted, but their *sum* did not: each weight is a number divided by infinity, which is 0. Such a row looks healthy and attends to nothing.
 #
 # Is float32 enough, then? Here is the sharp head as it is, then with scores a tenth larger, then with the division by $\sqrt d$ forgotten.
 
@@ -140,7 +141,7 @@ def broken_in_half_precision(softmax):
 attempt(broken_in_half_precision, my_softmax)
 
 # %% [markdown]
-# Not one row of any head breaks, in the format that had lost all of them.
+# Not one row breaks, in the format that had lost every row of the sharp head.
 #
 # ## 1.2 The output, and who may look at whom
 #
@@ -250,7 +251,7 @@ attempt(causal_map, my_attention)
 #
 # $$ dS = P \circ (dP - D), \qquad D_i = \sum_j P_{ij} \, dP_{ij} \tag{1.6} $$
 #
-# where $D_i$ is subtracted from all of row $i$. $D_i$ is the average of $dP$ over the row, weighted by $P$: a score is pushed up if its $dP$ is above the average of its row, and down if it is below.
+# where $D_i$ is subtracted from all of row $i$. $D_i$ is the average of $dP$ over the row, weighted by $P$: a score has a positive slope if its $dP$ lies above the average of its row, and a negative one if it lies below.
 #
 # **Predict.** What do the numbers in one row of $dS$ sum to? You can find out without computing anything.
 
@@ -378,6 +379,7 @@ def slopes(loss, X, h=1e-5):
     return G
 
 
+# %%
 def agrees_with_slopes(attention, backward):
     """Whether dQ, dK and dV agree with finite differences of the causal forward pass, N = 6 and d = 3."""
     Q, K, V, dO = np.random.default_rng(1).standard_normal((4, 6, 3))
@@ -401,7 +403,7 @@ measured("1.4b", passes=2 * (sharp.Q.size + sharp.K.size + sharp.V.size))
 #
 # $$ \frac{\text{words of } S}{\text{words of } Q, K, V, O} = \frac{N^2}{4Nd} = \frac{N}{4d} \tag{1.11} $$
 #
-# **Predict.** Before you put numbers in: how many times the words of $Q, K, V, O$ together does $S$ take at $N = 4096$ and $d = 64$, sizes of a common model? And from which $N$ on is $S$ at least as large, still at $d = 64$?
+# **Predict.** Before you put numbers in: how many times the words of $Q, K, V, O$ together does $S$ take at $N = 4096$ and $d = 64$? And from which $N$ on is $S$ at least as large, still at $d = 64$?
 
 # %% tags=["predict"]
 predict("1.5", ratio=64, crossover=64)  #> predict("1.5", ratio=..., crossover=...)
@@ -415,7 +417,7 @@ for length in [*lengths[::2], 131_072]:
 measured("1.5", ratio=4096 // (4 * d), crossover=min(n for n in lengths if n**2 >= 4 * n * d))
 
 # %% [markdown]
-# At $N = 4096$, $S$ alone takes 16 times the words of all four arrays of the size of the input, and the crossover is at $N = 4d = 256$: about a page of text. A guess of $N/d = 64$ compares $S$ with one of the four. At $N = 131{,}072$ the ratio is 512, and $S$ has 17,179,869,184 words; with two bytes for each word this is 34.4 GB, for one head.
+# At $N = 4096$, $S$ alone takes 16 times the words of all four arrays of the size of the input, and the crossover is at $N = 4d = 256$ tokens, a short page of text. A guess of $N/d = 64$ compares $S$ with one of the four. At $N = 131{,}072$ the ratio is 512, and $S$ has 17,179,869,184 words; with two bytes for each word this is 34.4 GB, for one head.
 
 # %%
 curve(
@@ -475,8 +477,8 @@ print(f"as (1.12): {4 * N_long**2 + 4 * N_long * d:,}; without S and P: {4 * N_l
 # ## Take-away
 #
 # - Forward: $S = QK^\top/\sqrt d$, mask, softmax minus the maximum, $O = PV$. Backward: $dV$, $dP$, $dS = P \circ (dP - D)$, $dQ$, $dK$.
-# - The row maximum and the row number $D_i$ are all that softmax needs to know about a whole row. Keep this in mind: $N$ words each, where $S$ and $P$ have $N^2$.
-# - Inputs and outputs grow like $Nd$, the matrices between them like $N^2$. From $N = 4d$ on, $S$ alone is larger than all of them.
+# - Three numbers are all that softmax must know about a whole row: its maximum and its sum on the way forward, $D_i$ on the way back. Keep this in mind: that is $N$ words each, where $S$ and $P$ have $N^2$.
+# - Inputs and outputs grow like $Nd$, the matrices between them like $N^2$. Beyond $N = 4d$, $S$ alone is larger than all of them.
 #
 # ## References
 #

@@ -60,6 +60,10 @@ def library_softmax(S):
     return exact.softmax(S)
 
 
+def library_log_sum_exp(S):
+    return np.exp(S - exact.log_sum_exp(S)[:, None])
+
+
 def even_weights(S):
     return np.full_like(S, 1 / S.shape[1])
 
@@ -76,6 +80,7 @@ FIRST = "with the mask, the first query sees the first key alone"
 ATTENTION_MUTANTS = (
     Mutant("missing scale", SCALE, ((" / np.sqrt(Q.shape[1])", ""),)),
     Mutant("divided by d", SCALE, ((" / np.sqrt(Q.shape[1])", " / Q.shape[1]"),)),
+    Mutant("divided by the root of N", SCALE, (("Q.shape[1]", "Q.shape[0]"),)),
     Mutant("multiplied by the root", SCALE, (("/ np.sqrt", "* np.sqrt"),)),
     Mutant("mask one too wide", AHEAD, (("np.tri(len(S), dtype=bool)", "np.tri(len(S), k=1, dtype=bool)"),)),
     Mutant("diagonal hidden", FIRST, (("np.tri(len(S), dtype=bool)", "np.tri(len(S), k=-1, dtype=bool)"),)),
@@ -126,6 +131,11 @@ def query_by_query(Q, K, V, causal=False):
 
 def library_attention(Q, K, V, causal=False):
     return exact.attention(Q, K, V, causal=causal)
+
+
+def library_scores(Q, K, V, causal=False):
+    P = np.exp(exact.scores(Q, K, causal=causal))
+    return P @ V / P.sum(axis=1)[:, None]
 
 
 def mean_of_values(Q, K, V, causal=False):
@@ -250,13 +260,13 @@ SUITES = (
         "1.1",
         SOFTMAX_MUTANTS,
         (by_log_sum_exp, row_by_row),
-        ((library_softmax, OWN), (even_weights, "values equal exact softmax")),
+        ((library_softmax, OWN), (library_log_sum_exp, OWN), (even_weights, "values equal exact softmax")),
     ),
     Suite(
         "1.2",
         ATTENTION_MUTANTS,
         (with_an_added_mask, query_by_query),
-        ((library_attention, OWN), (mean_of_values, "values equal exact attention")),
+        ((library_attention, OWN), (library_scores, OWN), (mean_of_values, "values equal exact attention")),
     ),
     Suite(
         "1.3",
