@@ -119,10 +119,11 @@ hint("0.1")
 
 # %%
 for Nq, Nk in [(4096, 4096), (1, 4096)]:
-    print(f"{Nq:>4} queries, {Nk} keys: {attempt(my_compulsory, Nq, Nk, 64):,} words at the least")
+    words = attempt(my_compulsory, Nq, Nk, 64)
+    print(f"{Nq:>4} queries, {Nk} keys, d = 64: words at the least {words:>10,}")
 
 # %% [markdown]
-# One query alone costs 524,416 words, half of the 1,048,576 that 4,096 queries cost together: the keys and values have to be read for one query as well as for many.
+# One query alone costs 524,416 words, about half of the 1,048,576 that 4,096 queries cost together: the keys and values have to be read for one query as well as for many.
 #
 # Your **progress** is kept in one small file on this machine. It records what you have seen, tried and solved, how many hints you took, and your predictions; nothing is sent anywhere. In a terminal, `iocourse progress` shows it and names the file, and `iocourse progress --export FILE` writes a copy that `--import FILE` merges on another machine.
 
@@ -137,12 +138,12 @@ print(progress.table(progress.load()))
 # | Name | Claim | It says |
 # | --- | --- | --- |
 # | `constant_traffic` | "FlashAttention's HBM accesses are $O(1)$." | However long the sequence, the words moved stay below one fixed number. |
-# | `linear_traffic` | "FlashAttention's HBM accesses are $O(N)$." | A sequence of twice the length moves about twice the words, however long it is. |
+# | `linear_traffic` | "FlashAttention's HBM accesses are $O(N)$." | A sequence of twice the length moves at most about twice the words, however long it is. |
 # | `smaller_tiles_move_less` | "Smaller tiles mean less I/O." | For the same $N$ and $d$, cutting the work into smaller pieces moves fewer words. |
 #
 # ($O(\cdot)$ with brackets is an order of growth, and has nothing to do with the output $O$. HBM is the slow memory of a GPU.)
 #
-# **Predict.** Write `True` or `False` for each. Hold every claim against what you know so far; where that does not decide it, trust your guess. We do not answer here: in lesson 04 you run FlashAttention yourself, count its words for growing $N$ and for different tiles, and your answers come back beside your counts.
+# **Predict.** Write `True` or `False` for each. Hold every claim against what you know so far; where that does not decide it, trust your guess. We do not answer here: in lesson 04 you run FlashAttention yourself, count its words for growing $N$ and for different tiles, and the answers you give here come back beside your counts.
 
 # %% tags=["predict", "quiz"]
 predict("0.2", constant_traffic=False, linear_traffic=True, smaller_tiles_move_less=True)  #> predict("0.2", constant_traffic=..., linear_traffic=..., smaller_tiles_move_less=...)
@@ -284,7 +285,7 @@ measured("0.4", one_query=one)
 # - *"The result decides how many words move."* In 0.3 two schedules computed the same $y$. One moved 5,600 words, the other 5,150.
 # - *"Attention must move its $N \times N$ scores."* Formula (0.1) has no place for them, and in 0.3 the machine moved $Q$, $K$, $V$ and $O$ and nothing else: 4,096 words.
 # - *"Fewer multiplications make attention faster."* By the figures of 0.4, attention with $S$ and $P$ in slow memory does 31.5 multiply-adds for each word, on a chip that could do 200.6. It is the words that it waits for.
-# - *"One query costs next to nothing."* In 0.1 one query must move 524,416 words, half as many as 4,096 queries together.
+# - *"One query costs next to nothing."* In 0.1 one query must move 524,416 words, about half as many as 4,096 queries together.
 #
 # ## Take-away
 #

@@ -94,7 +94,7 @@ def test_the_figures_of_section_04(prose):
     assert f"{naive:.1f}, and the chip waits" in prose and naive < chip < many
     assert f"does {naive:.1f} multiply-adds for each word, on a chip that could do {chip:.1f}" in prose
     least, alone = 4 * N * d, 2 * d * (1 + N)
-    assert f"One query alone costs {alone:,} words, half of the {least:,}" in prose
+    assert f"One query alone costs {alone:,} words, about half of the {least:,}" in prose
     assert f"one query must move {alone:,} words" in prose and abs(alone / least - 0.5) < 0.001
 
 
