@@ -11,7 +11,7 @@ from .figure import figure
 from .frame import Frame, Scale, spread
 from .palette import INK, QUIET, TOO_MUCH, VERMILION, Fill, fill_of
 from .picture import LARGE, NORMAL, Element, Picture, Poly, Rect, Text, centred, text_width
-from .trace import states, totals
+from .trace import amount, states, totals
 
 WIDTH, HEIGHT = 860.0, 430.0
 COLUMNS = 240  # more moves than this share columns: each shows the fullest moment of its moves
@@ -170,8 +170,8 @@ def footprint_bar(
 def verdict(total: int, M: int) -> str:
     """Whether `total` words fit in M, and what is left or missing."""
     if total > M:
-        return f"does not fit: short of {total - M:,} words"
-    return f"fits, {M - total:,} words free"
+        return f"does not fit: short of {amount(total - M)}"
+    return f"fits, {amount(M - total)} free"
 
 
 def footprint(parts: Mapping[str, int], M: int, x: float, y: float, width: float) -> list[Element]:

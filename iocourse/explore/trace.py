@@ -109,16 +109,21 @@ def _place(move: Move) -> str:
     return f"{move.array}[{move.rows[0]}:{move.rows[1]}]"
 
 
+def amount(words: int) -> str:
+    """1 word, 2 words, 4,096 words."""
+    return f"{words:,} word{'s' * (words != 1)}"
+
+
 def in_words(move: Move) -> str:
     """A move as a short sentence without its full stop."""
-    part, amount = _place(move), f"{move.words:,} word{'s' * (move.words != 1)}"
+    part, moved = _place(move), amount(move.words)
     if move.kind in ("load", "store"):
         if move.array in SCORE_ARRAYS and move.rows and move.cols:
             part = f"{move.array}[{move.rows[0]}:{move.rows[1]}, {move.cols[0]}:{move.cols[1]}]"
-        return f"{move.kind} {part}, {amount}"
+        return f"{move.kind} {part}, {moved}"
     if move.kind == "free":
-        return f"free {_plain(move.array)}, {amount}"
-    return f"make {_plain(move.array)}, {amount}"
+        return f"free {_plain(move.array)}, {moved}"
+    return f"make {_plain(move.array)}, {moved}"
 
 
 def _plain(name: str) -> str:

@@ -14,7 +14,7 @@ from .grids import place, span
 from .memory import by_presence, footprint, stacked, swatch, verdict
 from .palette import BLACK, GRID, INK, PAPER, QUIET, VERMILION, Fill, fill_of, ramp
 from .picture import LARGE, NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, text_width
-from .trace import in_words, totals
+from .trace import amount, in_words, totals
 from .tuning import Playback, Setting, bound_of, cost_of, parts_of, play, tiles_of
 
 WIDTH, HEIGHT = 940.0, 640.0
@@ -39,7 +39,7 @@ def tile_tuner_picture(N: int, d: int, M: int, Br: int, Bc: int, schedule: str, 
     title = _title(setting)
     drawn: list[Element] = [Text(18, 28, title, LARGE, bold=True)]
     drawn += _scores(setting, played) + _words(setting, ledger)
-    drawn += [Text(RIGHT, 318, "Footprint", NORMAL, bold=True)]
+    drawn += [Text(RIGHT, 304, "Footprint", NORMAL, bold=True)]
     drawn += footprint(parts, M, RIGHT, 340, RIGHT_WIDTH)
     drawn += _timeline(setting, played, ledger.peak)
     alt, numbers = _in_words(setting, played, ledger, parts)
@@ -195,7 +195,7 @@ def _timeline(s: Setting, played: Playback, peak: int) -> list[Element]:
 
 def _filling(words: int, M: int) -> str:
     over = f", {words - M:,} more than M" if words > M else ""
-    return f"{words:,} words in fast memory{over}"
+    return f"{amount(words)} in fast memory{over}"
 
 
 def _axis(frame: Frame, first: int) -> list[Element]:

@@ -1,0 +1,89 @@
+"""Calls of every figure, ordinary and at the edges; a figure without an entry fails the tests."""
+
+from functools import cache
+
+import numpy as np
+
+from iocourse import exact, explore, schedules
+from iocourse.data import real_head, real_heads
+from iocourse.machine import run
+
+
+@cache
+def ledger(name, N=48, d=8, M=700, **tiles):
+    """The ledger of a real run."""
+    rng = np.random.default_rng(0)
+    arrays = {array: rng.normal(size=(N, d)) for array in ("Q", "K", "V")}
+    return run(schedules.get(name), M=M, **arrays, **tiles).ledger
+
+
+def attention(N):
+    """The weights of the first stored head on its first N tokens, and the tokens."""
+    head = real_head(*real_heads()[0])
+    Q, K = head.Q[:N].astype(float), head.K[:N].astype(float)
+    return exact.softmax(Q @ K.T / np.sqrt(Q.shape[1])), head.tokens[:N]
+
+
+SIZES = [256, 512, 1024, 2048]
+EXAMPLES = {
+    "words_against_memory": [
+        lambda: explore.words_against_memory(4096, 64),
+        lambda: explore.words_against_memory(1, 1),
+        lambda: explore.words_against_memory(1000, 37, ["flash2", "naive"], (100, 9000)),
+        lambda: explore.words_against_memory(64, 16, ["flash1"], (2, 30)),
+    ],
+    "curve": [
+        lambda: explore.curve(
+            {"naive": [(n, 5.1 * n * n) for n in SIZES], "flash2": [(n, 130 * n) for n in SIZES]},
+            {"flash2": [(n, 128 * n) for n in SIZES], "4N²": [(n, 4 * n * n) for n in SIZES]},
+            title="Words against N", xlabel="N", ylabel="words moved",
+        ),
+        lambda: explore.curve({"one": [(3, 7)]}, title="One point", xlabel="x", ylabel="y"),
+        lambda: explore.curve(
+            {"flat": [(-1, 0.5), (0, 0.5), (2, 0.5)]},
+            title="Flat", xlabel="x", ylabel="y", log=(False, False),
+        ),
+    ],
+    "bars": [
+        lambda: explore.bars({"Q": 65_536, "K": 1_048_576, "a long name": 0}, {"K": 524_288}, title="Words"),
+        lambda: explore.bars({"a": 1, "b": 1e9}, title="Far apart", log=True, unit=""),
+        lambda: explore.bars({}, {"only predicted": 3}, title="Nothing measured"),
+    ],
+    "tile_order": [
+        lambda: explore.tile_order("flash2", 1000, 64, {"Br": 128, "Bc": 96}, step=9),
+        lambda: explore.tile_order("flash1", 256, 64, {"Br": 32, "Bc": 64}),
+        lambda: explore.tile_order("flash_optimal", 1024, 64, {"Br": 124, "Bc": 1}, step=700),
+        lambda: explore.tile_order("flash1", 4096, 64, {"Br": 1, "Bc": 64}),
+        lambda: explore.tile_order("flash2", 1, 1, {"Br": 7, "Bc": 9}, step=0),
+        lambda: explore.tile_order("naive", 30, 4, {"Br": 7, "Bc": 9, "Bm": 3, "Bn": 2}),
+    ],
+    "memory_timeline": [
+        lambda: explore.memory_timeline(ledger("flash2", Br=16, Bc=8), 700),
+        lambda: explore.memory_timeline(ledger("flash_optimal", N=200, M=900, Br=40, Bc=1), 900),
+        lambda: explore.memory_timeline(ledger("naive", Br=16, Bc=8, Bm=16, Bn=8), 100, title="Too small"),
+        lambda: explore.memory_timeline(ledger("flash1", N=1, d=1, Br=1, Bc=1), 7),
+    ],
+    "footprint_bar": [
+        lambda: explore.footprint_bar({"Q": 4096, "O": 4096, "K": 4096, "V": 4096, "scores": 4096}, 16_384),
+        lambda: explore.footprint_bar({"Q": 1}, 1),
+        lambda: explore.footprint_bar({f"part {k}": 2**k for k in range(12)}, 100_000, title="Many parts"),
+        lambda: explore.footprint_bar({"Q": 10_000}, 3),
+    ],
+    "attention_map": [
+        lambda: explore.attention_map(*attention(20), title="Twenty tokens"),
+        lambda: explore.attention_map(*attention(200)),
+        lambda: explore.attention_map(attention(32)[0]),
+        lambda: explore.attention_map([[1.0]]),
+        lambda: explore.attention_map(np.zeros((3, 3))),
+    ],
+    "tile_tuner_picture": [
+        lambda: explore.tile_tuner_picture(1024, 64, 16_384, 64, 32, "flash2", 17),
+        lambda: explore.tile_tuner_picture(1024, 64, 16_384, 64, 64, "flash2", 60),
+        lambda: explore.tile_tuner_picture(1000, 64, 16_384, 124, 1, "flash_optimal", 399),
+        lambda: explore.tile_tuner_picture(65_536, 128, 2**20, 1024, 512, "flash1", 100),
+        lambda: explore.tile_tuner_picture(65_536, 256, 2**20, 1024, 512, "naive", 30),
+        lambda: explore.tile_tuner_picture(1, 1, 1, 8192, 5, "flash2", 3),
+        lambda: explore.tile_tuner_picture(7, 3, 16, 1, 1, "flash1"),
+    ],
+}  # fmt: skip
+CASES = [(f"{name}-{k}", draw) for name, draws in EXAMPLES.items() for k, draw in enumerate(draws)]

@@ -1,0 +1,31 @@
+"""Does anything leave the picture, or lie on another text? Estimated from the letters, as the figures do."""
+
+from itertools import combinations
+
+from iocourse.explore.picture import Rect, Text, text_width
+
+
+def check_layout(picture):
+    """Every text and rectangle is inside the picture, and no two texts overlap."""
+    boxes = [(_box(text), text.text) for text in picture.elements if isinstance(text, Text)]
+    for (left, top, right, bottom), text in boxes:
+        inside = left >= 0 and top >= 0 and right <= picture.width and bottom <= picture.height
+        assert inside, f"{text!r} leaves the picture"
+    for (one, text), (other, other_text) in combinations(boxes, 2):
+        assert not _overlap(one, other), f"{text!r} lies on {other_text!r}"
+    for rect in picture.elements:
+        if isinstance(rect, Rect):
+            assert rect.x >= -2 and rect.x + rect.width <= picture.width + 2
+            assert rect.y >= -2 and rect.y + rect.height <= picture.height + 2
+
+
+def _box(text):
+    width = 0.9 * text_width(text.text, text.size) * (1.08 if text.bold else 1)
+    start = {"start": 0.0, "middle": -width / 2, "end": -width}[text.anchor]
+    if text.turned:
+        return text.x - 0.72 * text.size, text.y - start - width, text.x, text.y - start
+    return text.x + start, text.y - 0.72 * text.size, text.x + start + width, text.y
+
+
+def _overlap(one, other):
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]

@@ -1,0 +1,119 @@
+"""What holds for every figure: words for who does not see it, the same bytes each time, nothing cut off."""
+
+import base64
+import xml.etree.ElementTree as ET
+from itertools import combinations, pairwise
+
+import matplotlib
+import pytest
+from figure_examples import CASES, EXAMPLES
+from figure_layout import check_layout
+
+from iocourse.explore import FIGURES, Picture, palette
+from iocourse.explore.picture import Rect, Text, hatch_lines
+
+SVG = "{http://www.w3.org/2000/svg}"
+KILOBYTES = 60
+
+pictures = pytest.mark.parametrize("draw", [draw for _, draw in CASES], ids=[name for name, _ in CASES])
+
+
+def test_every_public_figure_has_examples():
+    assert set(EXAMPLES) == set(FIGURES)
+
+
+@pictures
+def test_a_figure_says_in_words_what_it_shows(draw):
+    picture = draw()
+    assert picture.alt.endswith(".") and len(picture.alt.split()) >= 8
+    assert picture.numbers.strip() and any(character.isdigit() for character in picture.numbers)
+    assert repr(picture) == picture.text == draw().text
+
+
+@pictures
+def test_svg_is_well_formed_and_carries_title_and_description(draw):
+    picture = draw()
+    svg = picture.to_svg()
+    root = ET.fromstring(svg)
+    assert root.get("role") == "img"
+    assert root.find(f"{SVG}title").text == picture.title
+    assert root.find(f"{SVG}desc").text == picture.alt
+    assert svg == draw().to_svg()
+
+
+@pictures
+def test_png_is_small_and_the_same_on_every_call(draw):
+    png = draw().to_png()
+    assert png.startswith(b"\x89PNG") and len(png) <= KILOBYTES * 1000
+    assert not any(chunk in png for chunk in (b"tEXt", b"iTXt", b"tIME"))
+    assert png == draw().to_png()
+
+
+@pictures
+def test_nothing_is_cut_off_and_no_text_lies_on_another(draw):
+    check_layout(draw())
+
+
+@pictures
+def test_text_is_large_enough_to_read(draw):
+    assert all(text.size >= 9 for text in draw().elements if isinstance(text, Text))
+
+
+def test_in_a_notebook_a_figure_is_a_png_with_alternative_text():
+    picture = EXAMPLES["bars"][0]()
+    data, metadata = picture._repr_mimebundle_()
+    assert base64.b64decode(data["image/png"]) == picture.to_png()
+    assert data["text/plain"] == picture.text
+    assert metadata["image/png"]["alt"] == picture.alt
+
+
+def test_the_users_matplotlib_settings_change_nothing():
+    png = EXAMPLES["bars"][0]().to_png()
+    with matplotlib.rc_context({"font.size": 30, "lines.linewidth": 9, "axes.facecolor": "red"}):
+        assert EXAMPLES["bars"][0]().to_png() == png
+
+
+def test_dollar_signs_and_angle_brackets_are_text():
+    draw = FIGURES["bars"]
+    picture = draw({"<$\\frac$> & co": 1.0}, title="a < b & $x_1$")
+    assert ET.fromstring(picture.to_svg()).find(f"{SVG}title").text == "a < b & $x_1$"
+    assert picture.to_png()
+
+
+@pytest.mark.parametrize("missing", ["title", "alt", "numbers"])
+def test_a_picture_without_words_is_refused(missing):
+    words = {"title": "T", "alt": "A.", "numbers": "1"} | {missing: " "}
+    with pytest.raises(ValueError, match=f"{missing} of a picture must not be empty"):
+        Picture(10, 10, **words, elements=())
+
+
+# ---------------------------------------------------------------------- without colour
+def _grey(colour):
+    red, green, blue = (int(colour[k : k + 2], 16) for k in (1, 3, 5))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_areas_differ_without_colour():
+    fills = {fill for name, fill in palette.ARRAY_FILLS.items()} | {palette.TOO_MUCH}
+    for one, other in combinations(fills, 2):
+        assert one.hatch != other.hatch or abs(_grey(one.colour) - _grey(other.colour)) > 25
+
+
+def test_lines_differ_without_colour():
+    assert len({stroke.dash for stroke in palette.STROKES}) == len(palette.STROKES)
+    assert len({stroke.marker for stroke in palette.STROKES}) == len(palette.STROKES)
+
+
+def test_the_ramp_gets_steadily_darker():
+    greys = [_grey(palette.ramp(k / 50)) for k in range(51)]
+    assert all(a > b for a, b in pairwise(greys))
+
+
+@pytest.mark.parametrize("hatch", ["/", "\\", "-", "|", "x", "."])
+def test_hatches_stay_inside_their_rectangle(hatch):
+    rect = Rect(3.5, 10, 41, 23, "#FFFFFF", hatch)
+    lines = hatch_lines(rect)
+    assert lines
+    for line in lines:
+        for x, y in line:
+            assert 3.5 <= x <= 44.5 and 10 <= y <= 33

@@ -1,0 +1,216 @@
+"""The numbers in the pictures are those of costs, bounds and ledgers; bad input is named."""
+
+from math import log
+
+import numpy as np
+import pytest
+from figure_examples import attention, ledger
+
+from iocourse import bounds, costs, explore, schedules
+from iocourse.explore.frame import Scale, spread, words
+from iocourse.explore.picture import Poly, Rect, Text
+from iocourse.ledger import Ledger
+
+
+# ---------------------------------------------------------------------- words against memory
+@pytest.mark.parametrize(("N", "d"), [(4096, 64), (1000, 37), (1, 1)])
+def test_the_table_of_words_holds_closed_forms_and_bounds(N, d):
+    lines = [
+        line.split()
+        for line in explore.words_against_memory(N, d).numbers.replace("no tile fits", "-").splitlines()
+    ]
+    names = lines[0][1:-2]
+    assert names == [name for name, s in schedules.REGISTRY.items() if s.pass_ == "forward"]
+    for M, *values, bound in (
+        [int(cell.replace(",", "")) if cell != "-" else None for cell in row] for row in lines[1:-1]
+    ):
+        assert bound == bounds.lower_bound("forward", N, d, M)[0]
+        for name, value in zip(names, values, strict=True):
+            schedule = schedules.get(name)
+            if value is None:
+                assert schedule.smallest_M(N, d) > M
+            else:
+                assert value == schedule.cost(N, d, **schedule.tiles(N, d, M)).total
+    assert int(lines[-1][-2].replace(",", "")) == 4 * N * d
+
+
+def test_the_line_runs_through_the_closed_forms():
+    N, d, low, high = 4096, 64, 1024, 2**18
+    picture = explore.words_against_memory(N, d, ["flash_optimal"], (low, high))
+    line = max(
+        (e for e in picture.elements if isinstance(e, Poly) and e.dash == ()), key=lambda e: len(e.points)
+    )
+    schedule, (first, last) = schedules.get("flash_optimal"), (line.points[0], line.points[-1])
+
+    def total(M):
+        return schedule.cost(N, d, **schedule.tiles(N, d, M)).total
+
+    for x, y in line.points:
+        M = round(low * (high / low) ** ((x - first[0]) / (last[0] - first[0])))
+        down = (y - first[1]) / (last[1] - first[1])
+        assert down == pytest.approx(log(total(M) / total(low)) / log(total(high) / total(low)), abs=1e-6)
+
+
+def test_schedules_without_a_tile_are_left_out_and_named():
+    picture = explore.words_against_memory(64, 16, ["flash1", "naive"], (40, 60))
+    assert "flash1 needs 67 words and is left out" in picture.alt
+    assert not any(isinstance(e, Text) and e.text == "flash1" for e in picture.elements)
+
+
+def test_a_rise_is_explained():
+    assert (
+        "flash2 rises from 9,437,184 to 14,680,064 at M = 38,968"
+        in explore.words_against_memory(4096, 64).alt
+    )
+
+
+# ---------------------------------------------------------------------- order of tiles
+def _outlined(picture):
+    return next(e for e in picture.elements if isinstance(e, Rect) and e.line == 3.5 and e.width != 22)
+
+
+def test_flash2_goes_along_rows_and_flash1_down_columns():
+    tiles = {"Br": 4, "Bc": 8}
+    along, down = (
+        explore.tile_order("flash2", 32, 4, tiles, step=1),
+        explore.tile_order("flash1", 32, 4, tiles, step=1),
+    )
+    assert "along each row of tiles" in along.alt and "down each column of tiles" in down.alt
+    assert "tile 1: rows 0 to 3, columns 8 to 15" in along.numbers
+    assert "tile 1: rows 4 to 7, columns 0 to 7" in down.numbers
+    assert _outlined(along).x > _outlined(down).x and _outlined(along).y < _outlined(down).y
+
+
+@pytest.mark.parametrize("name", ["flash1", "flash2", "flash_optimal"])
+@pytest.mark.parametrize(("N", "Br", "Bc"), [(1, 1, 1), (10, 3, 4), (7, 7, 1), (9, 20, 30)])
+def test_every_tile_is_visited_once(name, N, Br, Bc):
+    picture = explore.tile_order(name, N, 2, {"Br": Br, "Bc": Bc})
+    count = costs.ceil_div(N, Br) * costs.ceil_div(N, Bc)
+    assert picture.numbers.startswith(f"{count:,} tiles drawn")
+    assert "Every score is covered." in picture.alt
+
+
+def test_a_long_trace_is_cut_and_says_so():
+    assert "Only the first" in explore.tile_order("flash_optimal", 4096, 64, {"Br": 64, "Bc": 1}).alt
+    assert "visits no tile" in explore.tile_order("flash1", 4096, 64, {"Br": 1, "Bc": 64}).alt
+
+
+# ---------------------------------------------------------------------- fast memory
+def test_the_timeline_has_the_ledgers_peak():
+    record = ledger("flash2", Br=16, Bc=8)
+    picture = explore.memory_timeline(record, 700)
+    assert f"The peak, {record.peak:,} words" in picture.alt
+    assert any(isinstance(e, Text) and e.text == f"peak {record.peak:,}" for e in picture.elements)
+    assert "row statistics     32" in picture.numbers and "scores    128" in picture.numbers
+
+
+def test_a_long_timeline_keeps_the_peak_of_every_column():
+    record = ledger("flash_optimal", N=200, M=900, Br=40, Bc=1)
+    assert len(record.moves) > 1000
+    picture = explore.memory_timeline(record, 900)
+    tallest = min(e.y for e in picture.elements if isinstance(e, Rect))
+    limit = next(e for e in picture.elements if isinstance(e, Poly) and e.dash == (9, 4)).points[0][1]
+    base = 372.0
+    assert (base - tallest) / (base - limit) == pytest.approx(record.peak / 900, abs=1e-9)
+    assert "Each column shows the fullest of" in picture.alt
+
+
+def test_a_footprint_says_whether_it_fits():
+    parts = {"Q": 4096, "O": 4096, "row statistics": 128, "K": 4096, "V": 4096, "scores": 4096}
+    assert costs.flash2(1024, 64, Br=64, Bc=64).peak == sum(parts.values())
+    assert "does not fit: short of 4,224 words" in explore.footprint_bar(parts, 16_384).alt
+    assert "fits, 0 words free" in explore.footprint_bar(parts, 20_608).numbers
+    assert "does not fit: short of 1 words" not in explore.footprint_bar(parts, 20_607).alt
+    assert "does not fit: short of 1 word." in explore.footprint_bar(parts, 20_607).alt
+
+
+# ---------------------------------------------------------------------- attention, curves, bars
+def test_the_map_names_its_largest_weight():
+    P, tokens = attention(20)
+    row, column = np.unravel_index(P.argmax(), P.shape)
+    picture = explore.attention_map(P, tokens)
+    assert f'row {row}, column {column} ("{tokens[row]}" to "{tokens[column]}")' in picture.alt
+    assert f"largest weight {P.max():.3g}" in picture.numbers
+
+
+def test_keys_that_hold_the_weight():
+    even = explore.attention_map(np.full((10, 10), 0.1))
+    assert "needs 9 of its 10 keys" in even.alt
+    assert "needs 1 of its 10 keys" in explore.attention_map(np.eye(10)).alt
+
+
+def test_a_prediction_has_the_colour_of_its_points():
+    picture = explore.curve(
+        {"a": [(1, 1)], "b": [(1, 2)]}, {"b": [(1, 2), (2, 4)]}, title="T", xlabel="x", ylabel="y"
+    )
+    line = next(e for e in picture.elements if isinstance(e, Poly) and e.line == 2.2)
+    fills = {e.fill for e in picture.elements if isinstance(e, Poly) and e.fill}
+    assert line.stroke in fills
+    assert any(isinstance(e, Text) and e.text == "b, predicted" for e in picture.elements)
+
+
+def test_bars_are_as_long_as_their_numbers():
+    picture = explore.bars({"one": 100, "two": 50, "none": 0}, title="T")
+    lengths = [e.width for e in picture.elements if isinstance(e, Rect)]
+    assert lengths[1] == pytest.approx(lengths[0] / 2) and lengths[2] == 0
+    assert "one  100 words" in picture.numbers
+
+
+# ---------------------------------------------------------------------- scales
+def test_scales_put_values_where_they_belong():
+    scale = Scale(1, 1000, 0, 300, 10)
+    assert [scale(v) for v in (1, 10, 1000)] == pytest.approx([0, 100, 300])
+    assert scale.ticks() == [1, 10, 100, 1000]
+    assert Scale(0, 10, 50, 0)(5) == 25
+
+
+@pytest.mark.parametrize(
+    "scale", [Scale(3, 4, 0, 1, 10), Scale(5, 7, 0, 1, 2), Scale(1, 1e12, 0, 1, 10), Scale(-2, 5, 0, 1)]
+)
+def test_there_are_always_some_ticks_and_not_too_many(scale):
+    ticks = scale.ticks()
+    assert 1 <= len(ticks) <= 9 and all(scale.low <= tick <= scale.high for tick in ticks)
+
+
+def test_labels_are_spread_in_their_order():
+    placed = spread([10, 12, 11, 99], gap=10, low=0, high=100)
+    assert placed[0] < placed[2] < placed[1] < placed[3] <= 100
+    assert min(abs(a - b) for a in placed for b in placed if a != b) >= 10
+
+
+def test_numbers_as_text():
+    assert [words(v) for v in (16_384, 0.25, 1234.5, 3.0)] == ["16,384", "0.25", "1,234", "3"]
+
+
+# ---------------------------------------------------------------------- bad input
+ONE = {"Br": 1, "Bc": 1}
+RUN = ledger("flash2", Br=4, Bc=4)
+AXES = {"title": "T", "xlabel": "x", "ylabel": "y"}
+REFUSED = [
+    (lambda: explore.words_against_memory(0, 64), "N must be at least 1, got 0"),
+    (lambda: explore.words_against_memory(64, 1.5), "d must be a whole number"),
+    (lambda: explore.words_against_memory(64, 8, ["flash3"]), "'flash3'; there are naive, flash1"),
+    (lambda: explore.words_against_memory(64, 8, M_range=(50, 50)), "first M must be smaller"),
+    (lambda: explore.words_against_memory(64, 8, M_range=(0, 50)), "M_range must be at least 1"),
+    (lambda: explore.tile_order("flash", 8, 2, ONE), "there are naive, flash1"),
+    (lambda: explore.tile_order("flash2", 8, 2, {"Br": 1}), "needs the tile size"),
+    (lambda: explore.tile_order("flash2", 8, 2, {"Br": 0, "Bc": 1}), "Br must be at least 1"),
+    (lambda: explore.tile_order("flash2", 8, 2, {"Br": 4, "Bc": 4}, 4), "tiles 0 to 3"),
+    (lambda: explore.memory_timeline(Ledger(), 8), "no moves"),
+    (lambda: explore.memory_timeline(RUN, 0), "M must be at least 1"),
+    (lambda: explore.footprint_bar({}, 8), "at least one part"),
+    (lambda: explore.footprint_bar({"Q": -1}, 8), "none below 0"),
+    (lambda: explore.attention_map(np.ones((2, 3))), r"shape \(2, 3\)"),
+    (lambda: explore.attention_map([[np.nan]]), "not finite"),
+    (lambda: explore.attention_map(np.eye(3), ["a"]), "1 tokens for N = 3"),
+    (lambda: explore.curve({}, **AXES), "at least one point"),
+    (lambda: explore.curve({"a": [(0, 1)]}, **AXES), "x = 0"),
+    (lambda: explore.bars({}, title="T"), "at least one value"),
+    (lambda: explore.bars({"a": float("inf")}, title="T"), "a = inf"),
+]
+
+
+@pytest.mark.parametrize(("call", "text"), REFUSED, ids=[text for _, text in REFUSED])
+def test_bad_input_names_the_argument(call, text):
+    with pytest.raises((TypeError, ValueError), match=text):
+        call()

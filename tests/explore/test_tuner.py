@@ -1,0 +1,252 @@
+"""The tile tuner: what it computes is what costs and bounds say, for every position of its controls."""
+
+import subprocess
+import sys
+
+import pytest
+from figure_layout import check_layout
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from iocourse import bounds, schedules
+from iocourse.bench import explore as bench
+from iocourse.explore import Picture, TileTuner, tile_tuner, tile_tuner_picture
+from iocourse.explore.palette import TOO_MUCH
+from iocourse.explore.picture import Rect
+from iocourse.explore.trace import totals
+from iocourse.explore.tuner import slider_values
+from iocourse.explore.tuning import (
+    MOVES,
+    Setting,
+    all_tiles,
+    best_tiles,
+    bound_of,
+    cost_of,
+    first_tiles,
+    parts_of,
+    play,
+)  # fmt: skip
+
+FORWARD = [name for name, s in schedules.REGISTRY.items() if s.pass_ == "forward"]
+sizes = st.integers(1, 40)
+any_setting = st.builds(
+    Setting, N=sizes, d=st.integers(1, 9), M=st.integers(1, 900), Br=sizes, Bc=sizes,
+    schedule=st.sampled_from(FORWARD), step=st.just(0),
+)  # fmt: skip
+
+
+# ---------------------------------------------------------------------- what it knows
+@given(any_setting)
+def test_words_and_footprint_are_the_closed_form(setting):
+    ledger, (least, _) = cost_of(setting), bound_of(setting)
+    assert least == bounds.lower_bound("forward", setting.N, setting.d, setting.M)[0]
+    assert sum(parts_of(setting).values()) == ledger.peak
+    picture = tile_tuner_picture(*setting)
+    assert f"moves {ledger.total:,} words, {ledger.total / least:.2f} times" in picture.alt
+    for array, read, written in ledger.rows():
+        assert f"{array} {read:,} {written:,}" in " ".join(picture.numbers.split())
+    short = ledger.peak - setting.M
+    assert ("does not fit" in picture.alt) == (short > 0)
+    assert short <= 0 or f"does not fit: short of {short:,} word" in picture.alt
+
+
+@given(any_setting, st.data())
+@settings(max_examples=150)
+def test_every_step_can_be_shown_and_says_what_is_in_fast_memory(setting, data):
+    played = play(setting)
+    assert 1 <= len(played.moves) == len(played.states) <= MOVES
+    assert all(state.words == move.resident for move, state in zip(played.moves, played.states, strict=True))
+    assert max(state.words for state in played.states) <= cost_of(setting).peak
+    step = data.draw(st.integers(0, len(played.moves) - 1))
+    picture = tile_tuner_picture(*setting._replace(step=step))
+    assert f"Move {played.first + step + 1:,} is shown" in picture.alt
+    for kind, words in totals(played.states[step]).items():
+        assert f"{kind} {words:,}" in picture.alt
+    check_layout(picture)
+
+
+@given(any_setting)
+def test_the_player_visits_tiles_of_scores_within_the_grid(setting):
+    for step, rows, columns in play(setting).visited:
+        assert 0 <= step < MOVES
+        assert 0 <= rows[0] < rows[1] <= setting.N and 0 <= columns[0] < columns[1] <= setting.N
+
+
+def test_the_player_skips_a_long_start_without_scores():
+    played = play(Setting(1024, 64, 16_384, 8, 32, "flash1"))
+    assert played.first > MOVES and len(played.moves) == MOVES
+    assert played.visited and played.visited[0][0] == 1
+
+
+@pytest.mark.parametrize("name", FORWARD)
+@pytest.mark.parametrize("M", [2, 9, 30, 64, 200])
+@pytest.mark.parametrize(("N", "d"), [(13, 3), (1, 1), (8, 4)])
+def test_best_tiles_move_the_fewest_words_there_are(name, N, d, M):
+    schedule = schedules.get(name)
+    pairs = [(Br, Bc) for Br in range(1, N + 1) for Bc in range(1, N + 1)]
+    ledgers = {p: schedule.cost(N, d, **all_tiles(schedule, N, d, M, *p)) for p in pairs}
+    fitting = [ledger.total for ledger in ledgers.values() if ledger.peak <= M]
+    best = best_tiles(name, N, d, M)
+    assert (best is None) == (not fitting)
+    if best is not None:
+        assert ledgers[best].peak <= M and ledgers[best].total == min(fitting)
+
+
+@given(any_setting)
+def test_it_starts_from_tiles_that_fit_where_any_do(setting):
+    Br, Bc = first_tiles(setting.schedule, setting.N, setting.d, setting.M)
+    if schedules.get(setting.schedule).smallest_M(setting.N, setting.d) <= setting.M:
+        assert cost_of(setting._replace(Br=Br, Bc=Bc)).peak <= setting.M
+
+
+def test_what_does_not_fit_is_hatched_and_said():
+    over = tile_tuner_picture(1024, 64, 16_384, 64, 64, "flash2")
+    assert any(
+        isinstance(e, Rect) and e.hatch == TOO_MUCH.hatch and e.ink == TOO_MUCH.colour for e in over.elements
+    )
+    assert "20,608 words: does not fit: short of 4,224 words" in over.to_svg()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        ({"N": 0}, ValueError, "N must be at least 1, got 0"),
+        ({"M": 0}, ValueError, "M must be at least 1, got 0"),
+        ({"Br": -1}, ValueError, "Br must be at least 1, got -1"),
+        ({"d": 2.5}, TypeError, "d must be a whole number"),
+        ({"schedule": "flash3"}, ValueError, "'flash3'; there are naive, flash1, flash2"),
+    ],
+)
+def test_bad_input_is_named(change, error, text):
+    with pytest.raises(error, match=text):
+        tile_tuner_picture(**{"N": 8, "d": 2, "M": 99, "Br": 2, "Bc": 2, "schedule": "flash2"} | change)
+    with pytest.raises(error, match=text):
+        tile_tuner(**{"N": 8, "d": 2, "M": 99, "schedule": "flash2"} | change)
+
+
+@pytest.mark.parametrize("step", [-1, 400, 10**9])
+def test_a_step_beyond_the_moves_is_refused(step):
+    with pytest.raises(ValueError, match=f"step = {step}: this setting plays the moves 0 to 399"):
+        tile_tuner_picture(1024, 64, 16_384, 32, 32, "flash2", step)
+
+
+# ---------------------------------------------------------------------- the widget
+@pytest.fixture
+def tuner():
+    """A fresh widget."""
+    return tile_tuner()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("N", 2048), ("d", 96), ("M", 8192), ("Br", 64), ("Bc", 16), ("schedule", "flash1"), ("step", 7)],
+)
+def test_every_control_changes_picture_and_words(tuner, name, value):
+    before = tuner.view.value, tuner.words.value
+    tuner.controls[name].value = value
+    setting = tuner.setting
+    assert getattr(setting, name) == value
+    assert tuner.view.value == tile_tuner_picture(*setting).to_svg() != before[0]
+    assert f"<b>{cost_of(setting).total:,} words moved</b>" in tuner.words.value
+    assert name == "step" or tuner.words.value != before[1]
+
+
+def test_it_starts_as_documented(tuner):
+    assert repr(tuner) == "TileTuner(N=1024, d=64, M=16384, Br=32, Bc=32, schedule='flash2', step=0)"
+    assert repr(tile_tuner(16, 4, 100, "naive", Br=3, Bc=5)).startswith(
+        "TileTuner(N=16, d=4, M=100, Br=3, Bc=5"
+    )
+
+
+def test_every_slider_has_a_description_and_sensible_values(tuner):
+    for name in ("N", "d", "M", "Br", "Bc", "step", "schedule"):
+        assert tuner.controls[name].description
+    assert slider_values(1, 16, 2) == [1, 2, 3, 4, 6, 8, 12, 16]
+    assert slider_values(16, 40, 4) == [16, 20, 24, 28, 32, 40]
+
+
+def test_the_button_finds_the_best_tiles(tuner):
+    tuner.controls["best"].click()
+    best = best_tiles("flash2", 1024, 64, 16_384)
+    assert (tuner.setting.Br, tuner.setting.Bc) == best
+    assert f"Fewest words for M = 16,384: Br = {best[0]}, Bc = {best[1]}." in tuner.words.value
+    assert tuner.view.value == tuner.picture.to_svg()
+    tuner.controls["M"].value = 8192
+    assert "Fewest words" not in tuner.words.value
+
+
+def test_the_button_names_the_smallest_memory_where_nothing_fits(tuner):
+    tuner.controls["M"].value = 64
+    tuner.controls["best"].click()
+    assert tuner.setting.Br == 32
+    least = schedules.get("flash2").smallest_M(1024, 64)
+    assert (
+        f"No tile of flash2 fits M = 64: the smallest M that works is {least:,} words." in tuner.words.value
+    )
+
+
+def test_the_player_ends_where_the_moves_end(tuner):
+    tuner.controls["step"].value = 399
+    tuner.controls["N"].value = 1
+    last = len(play(tuner.setting._replace(step=0)).moves) - 1
+    assert tuner.setting.step == tuner.controls["step"].max == tuner.controls["play"].max == last < 20
+    tuner.controls["N"].value = 1024
+    assert tuner.controls["step"].max == MOVES - 1
+
+
+def _all_widgets(widget):
+    yield widget
+    for child in getattr(widget, "children", ()):
+        yield from _all_widgets(child)
+
+
+def test_it_draws_into_html_and_never_into_output(tuner):
+    import ipywidgets
+
+    kinds = {type(widget) for widget in _all_widgets(tuner.box)}
+    assert ipywidgets.HTML in kinds and ipywidgets.Output not in kinds
+
+
+def test_a_notebook_gets_the_widget_a_picture_and_text(tuner, monkeypatch):
+    shown = []
+    monkeypatch.setattr("IPython.display.display", lambda data, **named: shown.append((data, named)))
+    tuner._ipython_display_()
+    ((data, named),) = shown
+    assert named["raw"] is True
+    assert data["application/vnd.jupyter.widget-view+json"]["model_id"] == tuner.box.model_id
+    assert data["text/plain"] == tuner.picture.text
+    assert set(data) == {"application/vnd.jupyter.widget-view+json", "image/png", "text/plain"}
+    assert named["metadata"]["image/png"]["alt"] == tuner.picture.alt
+
+
+def test_without_widgets_it_is_the_picture(monkeypatch):
+    monkeypatch.setenv("IOCOURSE_WIDGETS", "0")
+    picture = tile_tuner()
+    assert isinstance(picture, Picture)
+    assert picture == tile_tuner_picture(1024, 64, 16_384, 32, 32, "flash2")
+
+
+# ---------------------------------------------------------------------- imports and speed
+def _imported_after(code):
+    said = f"import sys\n{code}\nprint(' '.join(sys.modules))"
+    return subprocess.run(
+        [sys.executable, "-c", said], capture_output=True, text=True, check=True
+    ).stdout.split()
+
+
+def test_the_library_does_not_load_pictures():
+    assert "iocourse.explore" not in _imported_after("import iocourse")
+
+
+def test_a_live_picture_needs_neither_matplotlib_nor_widgets():
+    code = "from iocourse import explore; explore.tile_tuner_picture(64, 8, 999, 4, 4, 'flash2').to_svg()"
+    loaded = _imported_after(code)
+    assert "matplotlib" not in loaded and "ipywidgets" not in loaded
+    assert "matplotlib" not in _imported_after("from iocourse import explore; explore.tile_tuner()")
+
+
+def test_the_benchmark_times_every_control():
+    result = bench.run(quick=True)
+    assert set(result["controls"]["flash2"]) == {"N", "d", "M", "Br", "Bc", "step"}
+    text = bench.show(result)
+    assert "slowest median" in text and isinstance(tile_tuner(), TileTuner)
