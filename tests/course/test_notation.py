@@ -19,7 +19,7 @@ LINK = re.compile(r"\]\((?!https?://)([^)#\s]+)(?:#[^)]*)?\)")
 def tables(text):
     """Each table as its rows, a row as its cells."""
     for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
-        yield [[cell.strip() for cell in line.strip().strip("|").split(" | ")] for line in block.splitlines()]
+        yield [[cell.strip() for cell in line.strip()[1:-1].split("|")] for line in block.splitlines()]
 
 
 def test_every_table_has_a_header_and_rows_of_one_width():
