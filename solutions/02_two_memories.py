@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 02 A machine with two memories
 #
-# A processor adds and multiplies only what lies close to it, and little lies close to it. Everything else waits in a memory that is large and far away, and a program often spends most of its time carrying numbers between the two. In this lesson you get a machine on which carrying is the only thing that is counted, so that it can be counted to the word. Then you write a schedule for the problem on which this way of counting is best understood, the matrix product, and compare it with what *no* schedule can undercut. At the end naive attention runs on the same machine, and its ledger says where its words go.
+# A processor adds and multiplies only what lies close to it, and little lies close to it. Everything else waits in a memory that is large and far away, and a program often spends most of its time carrying numbers between the two. In this lesson you get a machine that counts the carrying, to the word, and nothing else. On it you write a *schedule*: an order of loads, arithmetic and stores that computes a result. The problem is the matrix product, because for it we know very nearly how few words are possible. At the end naive attention runs on the same machine, and its ledger says where its words go.
 #
 # **What you will learn**
 # - to load, compute and store on a machine with $M$ words of fast memory, and to read the ledger it writes;
@@ -10,7 +10,7 @@
 # - how close that schedule comes to the lower bound $2mnk/\sqrt M - 2M$;
 # - which arrays make naive attention expensive.
 #
-# **Prerequisites**: lesson 01; slices and `@` in NumPy. Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: lesson 01; slices and `@` in NumPy; `with` in Python. Signs and terms are on the [notation](notation.md) page.
 #
 # **Minutes**: 60, of which 33 are for the first three exercises. The fourth takes 12 minutes more; later lessons do not need it.
 #
@@ -53,7 +53,13 @@ except MachineError as error:
     print(f"{type(error).__name__}: {error}")
 
 # %% [markdown]
-# To double $A$ we therefore load a piece, work on the piece, and store it. The whole of $A$ has 12 words and does not fit in $M = 8$, so we go row by row. Two helpers keep this short: `m.blocks(n, b)` yields the blocks of $b$ rows that cover $n$ rows, the last one smaller where $b$ does not divide $n$; and a tile opened by `with` gives its room back when the block ends.
+# To double $A$ we therefore load a piece, work on the piece, and store it. The whole of $A$ has 12 words and does not fit in $M = 8$, so we go row by row. Three calls do it:
+#
+# - `m.blocks(n, b)` yields the blocks of $b$ rows that cover $n$ rows; the last one is smaller where $b$ does not divide $n$;
+# - `m.load(A, i)` makes a tile of the rows in block `i`, and a tile opened by `with` gives its room back when the `with` ends;
+# - `m.store(a, Y, i)` copies the tile `a` to the rows in block `i` of `Y`.
+#
+# Instead of a block you can give a slice, a pair such as `(0, 4)`, or one row's number.
 #
 # **Predict.** How many words move, and how many are in fast memory at most?
 
@@ -88,6 +94,8 @@ m.take(Y)
 # | `a.T`, `a[2:4]`, `a[:, None]` | none: a *view*, the same words seen differently |
 # | `c.add_product(a, b)` | none: adds $ab$ to $c$ in place, each entry formed in a register |
 #
+# A *register* holds a single word beside the arithmetic. Four of them are free.
+#
 # **Predict.** A tile `a` of shape $(4, 8)$ is in fast memory. How many *more* words does each of these take: `a.T`, `a -= 1.0`, `a.sum(axis=1)`, `a - 1.0`?
 
 # %% tags=["predict"]
@@ -96,7 +104,7 @@ predict("2.2", view=32, in_place=0, sums=4, difference=32)  #> predict("2.2", vi
 # %%
 m = Machine(M=100)
 a = m.load(m.slow("A", np.ones((4, 8))), (0, 4))  # (4, 8)
-used = [m.used]
+used = [m.used]  # words in fast memory now
 turned = a.T
 used.append(m.used)
 a -= 1.0
@@ -111,7 +119,7 @@ measured("2.2", view=view, in_place=in_place, sums=new_sums, difference=new_diff
 # %% [markdown]
 # A view took 0 words, an update in place 0, the sums 4, and the difference 32: as much as `a` itself. A view that cost 32 words would have been a copy.
 #
-# A tile lives until its `with` ends or until `free()` is called. A result that no name holds is given back by itself. A name keeps its tile: with `a = m.load(...)` in a loop and no `with`, the old tile is still there when the new one arrives.
+# A tile lives until its `with` ends or until `free()` is called. A result that no name holds is given back by itself. A name keeps its tile, also into the next round of a loop: after `mean = a.mean(axis=1)` the old means are still there when the next block arrives. `with a.mean(axis=1) as mean:` gives them back. The same holds for `a = m.load(...)`.
 #
 # Now 68 of the 100 words are in use, by `a`, `sums` and `difference`. An expression that asks for more than there is stops with an error, which we catch and print:
 
@@ -165,7 +173,7 @@ print(centred.ledger)
 # %% [markdown]
 # ## 2.3 The matrix product, one dot product at a time
 #
-# Centring uses each word once, so there was nothing to gain. The matrix product $C = AB$ is different: with $A$ of shape $(m, k)$ and $B$ of shape $(k, n)$, each word of $A$ takes part in $n$ products, and each word of $B$ in $m$. The compulsory traffic is $mk + kn + mn$ words for $mnk$ products. How much of that difference reaches us as traffic depends on the schedule.
+# Centring uses each word once, so there was nothing to gain. The matrix product $C = AB$ is different: with $A$ of shape $(m, k)$ and $B$ of shape $(k, n)$, each word of $A$ takes part in $n$ products, and each word of $B$ in $m$. The compulsory traffic is $mk + kn + mn$ words for $mnk$ products. Whether a loaded word serves many products or only one depends on the schedule.
 #
 # (In formulas $m$, $n$, $k$ are sizes. In code `m` is the machine, and the sizes are called `rows`, `cols` and `depth`.)
 #
@@ -199,7 +207,7 @@ measured("2.3", words=by_dots.ledger.total, reads_of_A=by_dots.ledger.reads["A"]
 # %% [markdown]
 # 8,448 words, eleven times the compulsory 768, and every word of $A$ was read 16 times: once for each column of $B$.
 #
-# A ledger can be compared with a formula. `costs` holds the *closed forms*: functions that give, without running anything, the ledger a schedule must have. Two ledgers can be subtracted, and the difference says in words where they part. Against an imagined ledger in which everything moves once:
+# A ledger can be compared with a formula. `costs` holds the *closed forms*: functions that give, without running anything, the ledger a schedule must have. Two ledgers can be subtracted, and the difference says in words where they part. Here we compare with a ledger in which everything moves once (what `bm` and `bn` mean comes in 2.4):
 
 # %%
 once = costs.matmul(16, 16, 16, bm=16, bn=16)
@@ -257,14 +265,14 @@ measured("2.4", words=tiled.ledger.total, footprint=tiled.ledger.peak)
 # %% [markdown]
 # 2,304 words where the dot products moved 8,448, and the schedule needs 24 words of room where they needed 33: 16 for the tile, and 4 for each piece. A larger piece of the problem fits in less room, because we no longer keep whole rows.
 #
-# The picture shows fast memory filling while the first tiles of a smaller product are made. It is drawn from the trace of moves that every ledger carries.
+# The picture shows fast memory while the four tiles of a smaller product are made. It is drawn from the trace, the list of single moves that a ledger keeps. `schedules.matmul` is the library's version of your schedule.
 
 # %%
 small = run(schedules.matmul, M=24, A=A[:8, :6], B=B[:6, :8], bm=4, bn=4)
 explore.memory_timeline(small.ledger, 24)
 
 # %% [markdown]
-# The tile of $C$, called accumulator in the picture, lies at the bottom with its 16 words. The two pieces come and go on top of it, 4 words each, six times for each tile. Two thirds of the room hold something that is *not* loaded again and again. That is what fast memory is for.
+# The tile of $C$, called accumulator in the picture, lies at the bottom with its 16 words. The two pieces come and go on top of it, 4 words each, six times for each tile. Two thirds of the room hold sums that stay until they are finished. That is what fast memory is for.
 
 # %% [markdown]
 # ## 2.5 Which tile for which memory
@@ -332,7 +340,7 @@ print(f"words with a square tile: {words_with(square_tile, 8, 1024, 256, 1024):,
 # %% [markdown]
 # ## 2.6 How little is possible
 #
-# Could an altogether different schedule do better? A **lower bound** answers for all schedules at once, those nobody has thought of included.
+# Could an altogether different schedule do better? A **lower bound** answers for all schedules at once, including those nobody has thought of.
 #
 # Here is its idea. While a tile of $b_m \times b_n$ sums is in fast memory, $b_m + b_n$ loaded words give $b_m b_n$ products. With at most $M$ sums that is at most $\sqrt M/2$ products for each word, reached by the square. There are $mnk$ products, hence $2mnk/\sqrt M$ words. This much is about schedules that keep a tile of $C$. The theorem says that keeping something else, or mixing, does not help: every schedule that forms all the products one by one moves
 #
@@ -340,7 +348,7 @@ print(f"words with a square tile: {words_with(square_tile, 8, 1024, 256, 1024):,
 #
 # The first term was proved by Smith, Lowery, Langou and van de Geijn; the second is the compulsory traffic. `bounds.matmul(m, n, k, M)` evaluates both. Our machine also gives away four single words as registers, so the bound that holds on it is the one at $M + 4$.
 #
-# **Predict.** For $m = n = k = 1024$ and $M = 1024$: by how many percent does our schedule exceed the bound?
+# **Predict.** For $m = n = k = 1024$ and $M = 1024$: by how many percent does our schedule, with the best tile, exceed the bound?
 
 # %% tags=["predict"]
 predict("2.6", percent_above=10.0)  #> predict("2.6", percent_above=...)
@@ -350,7 +358,7 @@ n = 1024
 
 
 def tile_of_C_stays(M):
-    tiles = schedules.matmul_tiles(n, n, n, M)
+    tiles = schedules.matmul_tiles(n, n, n, M)  # the library's answer to exercise 2.3
     return run(schedules.matmul, M=M, dry=True, A=(n, n), B=(n, n), **tiles).ledger.total
 
 
@@ -360,7 +368,7 @@ for M in (64, 1024, 4096, 65_536, 262_144, 4_194_304):
 measured("2.6", percent_above=100 * (tile_of_C_stays(1024) / bounds.matmul(n, n, n, 1028) - 1))
 
 # %% [markdown]
-# At $M = 1024$ the schedule is 6.5 percent above the bound; whatever anybody may still invent, it can save no more than that. At $M = 4096$ the ratio is 1.06 as well. Towards $M = n^2/4$ the ratio grows to 1.71; there the term $-2M$ makes the bound weak, and which of the two is to blame this table cannot say. At $M = 4{,}194{,}304$ everything fits, the ratio is 1.00, and still 3,145,728 words move: the compulsory ones.
+# At $M = 1024$ the schedule is 6.5 percent above the bound; whatever anybody may still invent, it can save no more than that. At $M = 4096$ the ratio is 1.06 as well. Towards $M = n^2/4$ the ratio grows to 1.71. There the term $-2M$ weakens the bound, and the table cannot say whether a better schedule or a better bound is missing. At $M = 4{,}194{,}304$ everything fits, the ratio is 1.00, and still 3,145,728 words move: the compulsory ones.
 #
 # The same as a picture, with both axes logarithmic, so that $1/\sqrt M$ is a straight line that falls by half a decade for each decade of $M$:
 
@@ -385,7 +393,7 @@ explore.curve(machine, formulas, title=title, xlabel="fast memory M (words)", yl
 #
 # $$ W = mk \left\lceil \frac mb \right\rceil + m^2 \quad \text{words, at the footprint } b^2 + 2b. \tag{2.7} $$
 #
-# $G$ is stored in full, both halves. If you are stuck after twelve minutes, `hint("2.4")`.
+# $G$ is stored in full, both halves. Blocks compare by their position: `i == j`, `j > i`. If you are stuck after twelve minutes, `hint("2.4")`.
 
 
 # %% tags=["exercise"] name="ex-2.4"
@@ -435,7 +443,7 @@ print("without symmetry:", f"{run(schedules.matmul, M=24, A=A, B=A.T, bm=4, bn=4
 #
 # $S$ is written and read, $P$ is written and read: $4N^2$ words.
 #
-# **Predict.** For $N = 256$, $d = 32$, $M = 4096$: what percentage of all words belongs to $S$ and $P$? And how many times the compulsory $4Nd$ words is the total?
+# **Predict.** For $N = 256$, $d = 32$, $M = 4096$ the tiles have $B_r = B_m = 123$ rows. What percentage of all words belongs to $S$ and $P$? And how many times the compulsory $4Nd$ words is the total?
 
 # %% tags=["predict"]
 predict("2.7", percent_S_and_P=90, times_compulsory=8)  #> predict("2.7", percent_S_and_P=..., times_compulsory=...)

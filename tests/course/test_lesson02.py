@@ -121,6 +121,7 @@ def test_section_2_7():
     tiles = naive.tiles(N, d, M)
     shapes = dict.fromkeys("QKV", (N, d))
     ledger = run(naive, M=M, dry=True, **shapes, **tiles).ledger
+    assert f"B_r = B_m = {tiles['Br']}$ rows" in section("2.7") and tiles["Bm"] == tiles["Br"]
     row_blocks, tile_rows = -(-N // tiles["Br"]), -(-N // tiles["Bm"])
     assert tiles["Bc"] >= N and tiles["Bn"] >= d  # the case formula (2.8) is stated for
     scores, softmax = N * d + N * d * row_blocks + N * N, 2 * N * N

@@ -74,6 +74,11 @@ CENTRE = Suite(
             ),
         ),
         Mutant("loaded-twice", "A is read once", (("m.store(a", "a = m.load(A, i, into=a); m.store(a"),)),
+        Mutant(
+            "named-mean-kept",
+            FITS,
+            (("a -= a.mean(axis=1, keepdims=True)", "mean = a.sum(axis=1) / d; a -= mean[:, None]"),),
+        ),
         Mutant("ragged-block-forgotten", RUNS, (("m.blocks(N, b)", "list(m.blocks(N, b))[: N // b]"),)),
         Mutant("sum-for-mean", "each row of Y is that row of A minus its mean", (("a.mean(", "a.sum("),)),
         Mutant("mean-of-columns", "each row of Y is that row of A minus its mean", (("axis=1", "axis=0"),)),

@@ -64,8 +64,8 @@ CENTRE = Exercise(
         "Inside the loop: load the block in a with statement, compute the mean of each row, subtract it from "
         "the block without making a second block, store the block.",
         "A mean along axis 1 takes one word a row, and keepdims=True gives it the shape that broadcasts "
-        "against the block. Subtract it in place. Without the with statement the old block is still there "
-        "when the next one arrives.",
+        "against the block. Subtract it in place. Without a with statement the old block, or a mean with a "
+        "name, is still there when the next block arrives.",
     ),
     cases=_centre_cases,
     properties=(
