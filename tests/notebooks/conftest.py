@@ -33,16 +33,7 @@ def nbval(notebook, *, strict_outputs, strict_checks, cell_timeout=CELL_TIMEOUT)
     Stops after three failing cells: one error brings down every cell that needs its result.
     """
     command = [sys.executable, "-m", "pytest", "-c", str(HERE / "nbval.ini"), "-p", "nbval_rules"]
-    command += [
-        "-p",
-        "nbval.plugin",
-        "-p",
-        "no:cacheprovider",
-        "--color=no",
-        "-q",
-        "--maxfail=3",
-        "--no-header",
-    ]
+    command += ["-p", "no:cacheprovider", "--color=no", "-q", "--maxfail=3", "--no-header"]
     command += ["--nbval" if strict_outputs else "--nbval-lax", "--nbval-current-env"]
     command += [f"--nbval-cell-timeout={cell_timeout}", str(notebook)]
     with lesson_environment(ROOT, strict=strict_checks) as env:
