@@ -21,7 +21,7 @@ Piece = Array | tuple[Array, Array]
 
 @dataclass(frozen=True)
 class RowCase(Case):
-    """A case that says what is special about its row: plain, rising, large, masked, empty or long."""
+    """A case that says what is special: plain, rising, falling, large, masked, empty or long row."""
 
     kind: str = "plain"
 

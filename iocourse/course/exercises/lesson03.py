@@ -24,6 +24,7 @@ from ..judging import (
 from ..pieces import ONE_PASS, SAME_ROW, Array, RowCase, of_kind, play_pieces
 
 Part = tuple[float, float, Array]
+FINITE = ("plain", "rising", "falling", "long")
 
 
 # ---------------------------------------------------------------------- rows and their cuts
@@ -55,7 +56,8 @@ def _rows(rng: np.random.Generator) -> list[tuple[str, Array, list[int]]]:
     row = 3 * rng.standard_normal(n)
     found = [("plain", row, sizes) for sizes in (_sizes(n, b), [n], _sizes(n, 1), _ragged(rng, n))]
     found.append(("plain", rng.standard_normal(1), [1]))
-    found += [("rising", np.sort(2 * rng.standard_normal(n)), _sizes(n, b))]
+    rising = np.sort(2 * rng.standard_normal(n))
+    found += [("rising", rising, _sizes(n, b)), ("falling", rising[::-1], _sizes(n, b))]
     found += [("large", large, _sizes(n, b)) for large in _large_rows(rng, n)]
     found.append(("long", rng.standard_normal(32_001), _sizes(32_001, 64)))
     return found
@@ -108,9 +110,7 @@ RUNNING = Exercise(
     cases=running_cases,
     properties=(
         each("m is the largest score of the whole row", _part_is_right(0)),
-        of_kind(
-            "l is the sum of e^(s - m) over the whole row", ("plain", "rising", "long"), _part_is_right(1)
-        ),
+        of_kind("l is the sum of e^(s - m) over the whole row", FINITE, _part_is_right(1)),
         SAME_ROW,
         of_kind("scores of ±10,000 neither overflow nor vanish", ("large",), _pair_is_right),
         *ONE_PASS,
@@ -163,6 +163,7 @@ ATTENTION = Exercise(
     properties=(
         of_kind("o is the softmax-weighted mean of the values", ("plain", "long"), _output_is_right),
         of_kind("a new maximum rescales the sum and the output", ("rising",), _output_is_right),
+        of_kind("a piece without a new maximum keeps the old unit", ("falling",), _output_is_right),
         SAME_ROW,
         of_kind("scores of ±10,000 neither overflow nor vanish", ("large",), _output_is_right),
         of_kind("a masked piece adds nothing, wherever it comes", ("masked",), _output_is_right),
