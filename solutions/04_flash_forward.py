@@ -440,7 +440,7 @@ print(f"F3 with {tiles}: {f3.total:,} words")
 measured("4.7", f3_over_bound=f3.total / least)
 
 # %% [markdown]
-# 1.195 times the bound. No schedule of that kind, whatever its order, saves more than a sixth of F3's words here. The 20 percent have names: $M + d^2$ in (4.7) where F3 has $M$ (a factor 1.07), $3/(2d)$ (1.02), rounding up to 19 blocks (1.03), and $2Nd$ for $Q$ and $O$ (1.05). All but the first two shrink as $N$ grows, and the first as $M/d^2$ grows: 4 is the best constant there is.
+# 1.195 times the bound. No schedule of that kind, whatever its order, saves more than a sixth of F3's words here. The 20 percent have names: $M + d^2$ in (4.7) where F3 has $M$ (a factor 1.07), $3/(2d)$ (1.02), rounding up to 19 blocks (1.03), and $2Nd$ for $Q$ and $O$ (1.05). The first goes away as $M/d^2$ grows, the second as $d$ grows, the others as $N$ grows: 4 is the best constant there is.
 #
 # The picture shows all schedules for fast memories of many sizes.
 
@@ -457,7 +457,7 @@ explore.words_against_memory(8192, 64)
 #
 # - `Br` up: the words fall, the footprint bar grows, until it says *does not fit* and by how many words.
 # - `Bc` up: the footprint grows and the words stay as they are. Choose `flash1` as schedule, and the two change roles.
-# - `M` up, then *best tiles for M*: the words fall in proportion to $1/M$, until they reach the bound's floor $4Nd$.
+# - `M` up, then *best tiles for M*: the words fall in proportion to $1/M$, until they reach the floor $4Nd$. (Among tiles that move equally few words, the button takes the one with the largest `Bc`.)
 # - `move` under `flash2`, then under `flash_optimal`: in the strip at the bottom, V comes to K, or in K's place.
 
 # %%
