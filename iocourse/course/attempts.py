@@ -38,6 +38,12 @@ class Unsolved:
             raise AttributeError(name)
         return self
 
+    def __array_ufunc__(self, *args: Any, **kwargs: Any) -> Unsolved:
+        return self
+
+    def __array_function__(self, *args: Any, **kwargs: Any) -> Unsolved:
+        return self
+
     def _same(self, *args: Any, **kwargs: Any) -> Unsolved:
         return self
 

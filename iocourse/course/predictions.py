@@ -30,7 +30,7 @@ def predict(question: str, **numbers: Any) -> None:
         progress.record(f"p{question}", "seen", prediction=given)
     if missing:
         names = ", ".join(missing)
-        print(f"Prediction {question}: write your number for {names} in place of ... before you go on")
+        print(f"Prediction {question}: write your answer for {names} in place of ... before you go on")
 
 
 def predicted(question: str) -> dict[str, Any]:

@@ -285,7 +285,7 @@ class TestPredictions:
         predict("9.1", words=...)
         measured("9.1", words=12)
         out = capsys.readouterr().out
-        assert "write your number for words in place of ..." in out and "no prediction" in out
+        assert "write your answer for words in place of ..." in out and "no prediction" in out
 
     def test_a_later_session_remembers(self, monkeypatch, capsys):
         predict("9.2", words=3)
@@ -316,6 +316,7 @@ class TestAttempt:
         assert capsys.readouterr().out == "solve 99.2 first\n"
         assert not result and f"{result.ledger.total:,}" == "solve 99.2 first"
         assert str(result.O[0] * 3 - 1) == "solve 99.2 first" and list(result) == []
+        assert str(np.abs(result.O - x).max()) == str(np.sum(result)) == "solve 99.2 first"
 
     def test_another_error_is_named_too(self, capsys):
         attempt(my_double, None)
