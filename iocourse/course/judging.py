@@ -48,9 +48,14 @@ def difference(got: Any, want: Any, tolerance: float = TOLERANCE) -> str | None:
     if not wrong.any():
         return None
     where = tuple(int(i) for i in np.argwhere(wrong)[0])
-    place = f" at {list(where)}" if where else ""
-    count = f"{int(wrong.sum())} of {wrong.size} entries differ"
-    return f"{count}, first{place}: yours {g[where]:.6g}, expected {w[where]:.6g}"
+    place = f"{int(wrong.sum())} of {wrong.size} entries differ, first at {list(where)}: " if where else ""
+    return place + _side_by_side(float(g[where]), float(w[where]))
+
+
+def _side_by_side(got: float, want: float) -> str:
+    """Both numbers in six digits, or in all where six look the same."""
+    digits = 6 if f"{got:.6g}" != f"{want:.6g}" else 17
+    return f"yours {got:.{digits}g}, expected {want:.{digits}g}"
 
 
 def values(name: str = "values equal exact attention", tolerance: float = TOLERANCE) -> Property:

@@ -249,6 +249,10 @@ class TestJudging:
         assert judging.difference(np.array([-np.inf, 1.0]), np.array([-np.inf, 1.0])) is None
         assert judging.difference(np.array([0.0]), np.array([-np.inf]))
 
+    def test_a_single_number_has_no_place_and_close_numbers_are_shown_in_full(self):
+        assert judging.difference(2.0, 3.0) == "yours 2, expected 3"
+        assert judging.difference(3.0000001, 3.0) == "yours 3.0000000999999998, expected 3"
+
     def test_the_same_answer_property_compares_trials_with_one_key(self):
         prop = judging.same_answer_for("one answer", key=lambda trial: trial.case.inputs["key"])
         a, b = Case("a", {"key": 1}), Case("b", {"key": 1})
