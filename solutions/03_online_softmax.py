@@ -82,7 +82,7 @@ measured("3.1", words=three.ledger.total)
 # %% [markdown]
 # ## 3.2 A running maximum and a running sum
 #
-# We want $m$ and $\ell = \sum_j e^{s_j - m}$ of a row in one loop, and each piece of the row is gone when the next one comes.
+# We want $m$ and $\ell = \sum_j e^{s_j - m}$ of a row in one loop over its pieces, without ever going back to one.
 #
 # The sum is counted in a *unit*: $e^{m}$, the weight of the largest score. After a few pieces we know the largest score so far, and the sum in that unit. A larger score makes the unit larger, and what has been counted is then worth less of it, by the factor $e^{m-m'}$. This is an exchange of currency: nothing has to be counted again.
 #
@@ -187,12 +187,12 @@ for name, s in scores.items():
 measured("3.3", **{name: float(count) for name, count in found.items()})
 
 # %%
+labels = ["(0, 2) the token before", "(0, 11) everywhere", "(4, 5) the first token"]
 bars(
-    {"(0, 2) the token before": round(found["token_before"], 2), "(0, 11) everywhere": round(found["everywhere"], 2),
-     "(4, 5) the first token": round(found["first_token"], 2)},
-    dict.fromkeys(["(0, 2) the token before", "(0, 11) everywhere", "(4, 5) the first token"],
-                  round(expected_new_maxima(471, 1), 2)),
-    title="New maxima in an average row of 471 scores", unit="new maxima",
+    {label: round(float(count), 2) for label, count in zip(labels, found.values(), strict=True)},
+    dict.fromkeys(labels, round(float(expected_new_maxima(471, 1)), 2)),
+    title="New maxima in an average row of 471 scores",
+    unit="new maxima",
 )
 
 # %% [markdown]
@@ -291,7 +291,7 @@ measured("3.5", **good)
 def my_online_attention(pieces):
     """The softmax-weighted mean of the values of one row, each piece seen once.
 
-    pieces: iterator of pairs (s, v), scores of shape (b,) and values of shape (b, d); b may differ from piece to piece.
+    pieces: iterator of pairs (s, v), scores of shape (b,) and values of shape (b, d); b may differ.
     Scores may be -inf (masked). Returns the output, shape (d,); zeros where every score is masked.
     """
     ### BEGIN SOLUTION m, l and o change their unit together; divide once
@@ -368,8 +368,8 @@ measured("3.6", output=(weight_a * 10 + weight_b * 4) / (weight_a + weight_b))
 def my_merge(a, b):
     """Two parts of one row as one.
 
-    a, b: triples (m, l, o) of a number, a number and an array (d,), o not divided; (-inf, 0.0, zeros) is the empty part.
-    Returns the triple (m, l, o) of both parts together. a and b stay as they are.
+    a, b: triples (m, l, o) of a number, a number and an array of shape (d,), o not divided by l.
+    (-inf, 0.0, zeros) is the empty part. Returns the triple of both together; a and b stay as they are.
     """
     ### BEGIN SOLUTION one unit for both; the shift of (3.5) where both are empty
     m = max(a[0], b[0])
@@ -399,7 +399,8 @@ def as_tree(merge, parts):
 
 
 def three_ways(merge):
-    parts = [part(s, v) for s, v in pieces_of(32, scores["token_before"][200], heads["token_before"].V.astype(float))]
+    row, V = scores["token_before"][200], heads["token_before"].V.astype(float)
+    parts = [part(s, v) for s, v in pieces_of(32, row, V)]
     shuffled = [parts[k] for k in np.random.default_rng(6).permutation(len(parts))]
     outputs = [o / l for m, l, o in (reduce(merge, parts), as_tree(merge, parts), reduce(merge, shuffled))]
     return float(np.ptp(outputs, axis=0).max()) < 1e-12

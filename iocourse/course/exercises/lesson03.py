@@ -83,7 +83,7 @@ def _statistics(row: Array) -> tuple[float, float]:
 
 def _part_is_right(position: int) -> Callable[[Trial], str | None]:
     def judge(trial: Trial) -> str | None:
-        if not isinstance(trial.value, tuple) or len(trial.value) != 2:
+        if not isinstance(trial.value, tuple | list) or len(trial.value) != 2:
             return f"expected a pair (m, l), got {type(trial.value).__name__}"
         return difference(trial.value[position], trial.case.expected[position])
 
@@ -247,7 +247,7 @@ def play_merge(student: Callable[..., Any], case: Case) -> Trial:
 
 
 def _copy(part: Any) -> Any:
-    if not isinstance(part, tuple):
+    if not isinstance(part, tuple | list):
         return part
     return tuple(np.copy(x) if isinstance(x, np.ndarray) else x for x in part)
 
