@@ -48,5 +48,5 @@ def library_answer(function: Callable[P, R]) -> Callable[P, R]:
 
     # The source can be read through __wrapped__, but what stands there cannot be called.
     guarded.__dict__["__signature__"] = inspect.signature(function)
-    guarded.__dict__["__wrapped__"] = function.__code__
+    guarded.__dict__["__wrapped__"] = getattr(function, "__wrapped__", function.__code__)
     return guarded

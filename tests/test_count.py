@@ -71,7 +71,7 @@ def test_every_schedule_runs_and_agrees_with_its_closed_form(capsys, name):
 
 
 def test_run_uses_the_emulator(capsys, monkeypatch):
-    """A schedule that computes something else is found out by its error, one that moves more by its ledger."""
+    """A schedule with other values is found out by its error, one that moves more by its ledger."""
     honest = count_module.run
 
     def wrong_values(*args, **kwargs):

@@ -1,6 +1,8 @@
 """While a check runs, the library's answers refuse, whichever way they are called."""
 
+import importlib
 import inspect
+import pkgutil
 import threading
 
 import numpy as np
@@ -42,6 +44,21 @@ def test_every_registered_schedule_refuses():
             schedule(Machine(99))
         with exam(), pytest.raises(LibraryAnswer):
             schedule.body(Machine(99))
+
+
+def choosers():
+    """Every function of the schedules' modules that picks tiles, however it is reached."""
+    for info in pkgutil.iter_modules(schedules.__path__):
+        module = importlib.import_module(f"{schedules.__name__}.{info.name}")
+        yield from (f for name, f in vars(module).items() if name.endswith("_tiles") and name[0] != "_")
+
+
+@pytest.mark.parametrize("chooser", dict.fromkeys(choosers()), ids=lambda f: f.__qualname__)
+def test_no_choice_of_tiles_is_given_away(chooser):
+    sizes = (8,) * (len(inspect.signature(chooser).parameters) - 1)
+    chooser(*sizes, 512)
+    with exam(), pytest.raises(LibraryAnswer, match=chooser.__name__):
+        chooser(*sizes, 512)
 
 
 def test_exams_nest_and_end_with_an_error():
