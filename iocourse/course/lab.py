@@ -14,9 +14,15 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from iocourse.course.checkout import Refused, find_checkout
+from iocourse.course.checkout import Refused, find_checkout, write_whole
+from iocourse.course.progress import home
 
 FIRST = "00_start_here.ipynb"
+LAB_DEFAULTS = {
+    # A click on the notation page shows it rendered, and no dialogue about news covers the first lesson.
+    "@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {"markdown": "Markdown Preview"}},
+    "@jupyterlab/apputils-extension:notification": {"fetchNews": "false"},
+}
 INSTALL = 'python -m pip install "jupyterlab>=4.2"'
 
 
@@ -74,9 +80,17 @@ def open_lab(*, browser: bool, options: Sequence[str] = ()) -> int:
         if names:
             print(f"{what}: {', '.join(names)}", flush=True)
     token = os.environ.get("JUPYTER_TOKEN") or secrets.token_hex(24)
-    env = os.environ | {"JUPYTER_TOKEN": token}
+    env = os.environ | {"JUPYTER_TOKEN": token, "JUPYTER_CONFIG_PATH": _config_path()}
     server = subprocess.Popen(_command(root, browser, options), cwd=root, env=env)
     return _attend(server, token)
+
+
+def _config_path() -> str:
+    """Where JupyterLab looks for settings: ours are defaults, which the student's own override."""
+    folder = home() / "jupyter"
+    (folder / "labconfig").mkdir(parents=True, exist_ok=True)
+    write_whole(folder / "labconfig" / "default_setting_overrides.json", json.dumps(LAB_DEFAULTS, indent=1))
+    return os.pathsep.join(filter(None, [str(folder), os.environ.get("JUPYTER_CONFIG_PATH")]))
 
 
 def _command(root: Path, browser: bool, options: Sequence[str]) -> list[str]:

@@ -58,5 +58,8 @@ def test_lab_copies_the_lessons_and_opens_the_first(checkout, student_lab, open_
     run_all(page)
     assert page.locator(".jp-OutputArea-output").count() > 0
 
+    page.evaluate("void jupyterapp.commands.execute('docmanager:open', {path: 'work/notation.md'})")
+    page.locator(".jp-MarkdownViewer h1").wait_for(timeout=20_000)  # rendered, not its text in an editor
+
     process.send_signal(signal.SIGINT)
     assert process.wait(20) == 0, process.stdout.read()
