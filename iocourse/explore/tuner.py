@@ -111,8 +111,7 @@ class TileTuner:
         step, player = self.controls["step"], self.controls["play"]
         if step.max != last:
             self._quiet = True
-            step.value = min(step.value, last)
-            step.max = player.max = last
+            step.max = player.max = last  # a value beyond it moves there
             self._quiet = False
 
     def _best(self, _button: Any) -> None:

@@ -69,7 +69,7 @@ def test_in_a_notebook_a_figure_is_a_png_with_alternative_text():
 
 def test_the_users_matplotlib_settings_change_nothing():
     png = EXAMPLES["bars"][0]().to_png()
-    with matplotlib.rc_context({"font.size": 30, "lines.linewidth": 9, "axes.facecolor": "red"}):
+    with matplotlib.rc_context({"font.size": 30, "path.sketch": (3, 100, 2), "savefig.dpi": 10}):
         assert EXAMPLES["bars"][0]().to_png() == png
 
 
@@ -94,8 +94,9 @@ def _grey(colour):
 
 
 def test_areas_differ_without_colour():
-    fills = {fill for name, fill in palette.ARRAY_FILLS.items()} | {palette.TOO_MUCH}
-    for one, other in combinations(fills, 2):
+    # O and its accumulator are one thing in two places, and so are row statistics, m, l and LSE.
+    kinds = ("Q", "K", "V", "O", "row statistics", "scores", "S", "P", "temporary")
+    for one, other in combinations([palette.ARRAY_FILLS[kind] for kind in kinds], 2):
         assert one.hatch != other.hatch or abs(_grey(one.colour) - _grey(other.colour)) > 25
 
 

@@ -8,6 +8,7 @@ from figure_examples import attention, ledger
 
 from iocourse import bounds, costs, explore, schedules
 from iocourse.explore.frame import Scale, spread, words
+from iocourse.explore.memory import COLUMNS, condensed
 from iocourse.explore.picture import Poly, Rect, Text
 from iocourse.ledger import Ledger
 
@@ -113,6 +114,13 @@ def test_a_long_timeline_keeps_the_peak_of_every_column():
     base = 372.0
     assert (base - tallest) / (base - limit) == pytest.approx(record.peak / 900, abs=1e-9)
     assert "Each column shows the fullest of" in picture.alt
+
+
+def test_a_column_of_many_moves_shows_the_fullest():
+    amounts = [{"Q": k % 7} for k in range(3 * COLUMNS)]
+    columns, share = condensed(amounts)
+    assert share == 3 and len(columns) == COLUMNS
+    assert [c["Q"] for c in columns[:4]] == [2, 5, 6, 4]
 
 
 def test_a_footprint_says_whether_it_fits():

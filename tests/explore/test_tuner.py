@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from iocourse import bounds, schedules
 from iocourse.bench import explore as bench
 from iocourse.explore import Picture, TileTuner, tile_tuner, tile_tuner_picture
-from iocourse.explore.palette import TOO_MUCH
+from iocourse.explore.palette import TOO_MUCH, ramp
 from iocourse.explore.picture import Rect
 from iocourse.explore.trace import totals
 from iocourse.explore.tuner import slider_values
@@ -70,6 +70,16 @@ def test_the_player_visits_tiles_of_scores_within_the_grid(setting):
     for step, rows, columns in play(setting).visited:
         assert 0 <= step < MOVES
         assert 0 <= rows[0] < rows[1] <= setting.N and 0 <= columns[0] < columns[1] <= setting.N
+
+
+def test_only_tiles_visited_so_far_are_shaded():
+    setting = Setting(64, 8, 2000, 16, 16, "flash2")
+    shade = ramp(0.35)
+    for step in range(len(play(setting).moves)):
+        picture = tile_tuner_picture(*setting._replace(step=step))
+        shaded = sum(isinstance(e, Rect) and e.fill == shade for e in picture.elements)
+        assert shaded == sum(began <= step for began, _, _ in play(setting).visited)
+    assert shaded == 16
 
 
 def test_the_player_skips_a_long_start_without_scores():
