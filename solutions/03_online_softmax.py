@@ -10,9 +10,9 @@
 # - which inputs break the formulas (scores of 10,000, masked pieces, 16-bit sums), and what protects them;
 # - to count it: scores read three times, twice, once.
 #
-# **Prerequisites:** lesson 01 (attention, softmax with its maximum subtracted) and lesson 02 (the machine, loads and stores, the ledger). Signs are explained on the page [notation](notation.md).
+# **Prerequisites**: lesson 01 (attention, softmax with its maximum subtracted) and lesson 02 (the machine, loads and stores, the ledger). Signs and terms are on the [notation](notation.md) page.
 #
-# **Minutes:** 65 for the whole lesson.
+# **Minutes**: 65, of which 40 are for the exercises.
 #
 # | Exercise | | difficulty | importance | minutes |
 # | --- | --- | --- | --- | --- |
@@ -27,7 +27,7 @@ from functools import reduce
 import numpy as np
 
 from iocourse import exact, run
-from iocourse.course import attempt, check, measured, predict
+from iocourse.course import attempt, check, hint, measured, predict  # noqa: F401
 from iocourse.data import real_head
 from iocourse.explore import bars
 
@@ -112,11 +112,7 @@ measured("3.2", factor=round(float(np.exp(row[:2].max() - row[:5].max())), 9), l
 # %% [markdown]
 # The unit grew from 2 to 8, a factor of 0.25: the old 1.5 became 0.375, and the second piece added $1 + \tfrac12 + \tfrac12$. The sixth score brought no larger one, so its factor is 1 and it adds $\tfrac18$. In the end 2.5 units of 8 are 20, the sum of all $e^s$.
 #
-# ### Exercise 3.2 Maximum and sum in one pass
-#
-# difficulty 2 of 5 · importance 5 of 5 · 8 minutes
-#
-# Write the update as a loop. `pieces` is an iterator: it has no length and no index, a piece may hold any number of scores from 1 up, and a second loop over it finds nothing. The check also hands over a row of 32,001 scores and watches how much your function keeps: a list of all pieces is too much. Still stuck after ten minutes: `hint("3.2")`.
+# **Exercise 3.2** Maximum and sum in one pass · difficulty 2 of 5 · importance 5 of 5 · 8 minutes. Write the update as a loop. `pieces` is an iterator: it has no length and no index, a piece may hold any number of scores from 1 up, and a second loop over it finds nothing. The check also hands over a row of 32,001 scores and watches how much your function keeps: a list of all pieces is too much. If you are stuck after five minutes, run `hint("3.2")` in a cell of your own.
 
 
 # %% tags=["exercise"] name="ex-3.2"
@@ -280,11 +276,7 @@ measured("3.5", **good)
 #
 # With $\hat m = 0$ a masked score weighs $e^{-\infty} = 0$, as it should. If all of the row is masked, $\ell$ stays 0, and dividing by it would make `nan` once more; this course gives zeros then, the empty sum.
 #
-# ### Exercise 3.5 One query's output in one pass
-#
-# difficulty 3 of 5 · importance 5 of 5 · 12 minutes
-#
-# Each piece is now a pair: `b` scores and their `b` values. Return the output of the query, for finite scores, large ones and masked ones. The pieces come by once, as in exercise 3.2. Still stuck after fifteen minutes: `hint("3.5")`.
+# **Exercise 3.5** One query's output in one pass · difficulty 3 of 5 · importance 5 of 5 · 12 minutes. Each piece is now a pair: `b` scores and their `b` values. Carry all three of (3.2) and (3.4) along, with the remedy of (3.5), and return the output of the query, for finite scores, large ones and masked ones. The pieces come by once, as in exercise 3.2. If you are stuck after eight minutes, run `hint("3.5")` in a cell of your own.
 
 
 # %% tags=["exercise"] name="ex-3.5"
@@ -357,11 +349,7 @@ measured("3.6", output=(weight_a * 10 + weight_b * 4) / (weight_a + weight_b))
 # %% [markdown]
 # It is 6, not the average 7: part b holds two thirds of the weight, 12 of 18. In the unit of b, part a counts $\tfrac16 \cdot 3 = 0.5$ beside b's 1.
 #
-# ### Exercise 3.6 Merging two parts of a row
-#
-# difficulty 2 of 5 · importance 5 of 5 · 10 minutes
-#
-# The check merges in both orders and both groupings, merges with the identity on either side and with itself, merges parts whose maxima are 10,000 apart, and looks whether the parts it handed in are still what they were. Still stuck after ten minutes: `hint("3.6")`.
+# **Exercise 3.6** Merging two parts of a row · difficulty 2 of 5 · importance 5 of 5 · 10 minutes. Write (3.6), with the remedy of (3.5) where two empty parts meet. The check merges in both orders and both groupings, merges with the identity on either side and with itself, merges parts whose maxima are 10,000 apart, and looks whether the parts it handed in are still what they were. If you are stuck after six minutes, run `hint("3.6")` in a cell of your own.
 
 
 # %% tags=["exercise"] name="ex-3.6"
@@ -521,11 +509,7 @@ measured("3.8", two_loops=two.ledger.total)
 # %% [markdown]
 # $W = 3N^2 = 49{,}152$: one read of $S$ less. The second read stays, because weights are asked for. Ask for something that is one word a row, and it goes too.
 #
-# ### Exercise 3.8 Log-sum-exp of every row on the machine
-#
-# difficulty 3 of 5 · importance 4 of 5 · 10 minutes
-#
-# A schedule: `S` of shape $(N, n)$ is in slow memory, in tiles of `Br` rows and `Bc` columns it comes to fast memory, and each score comes once. Rows may be longer than fast memory. The closed form is $W = Nn + N$ and the footprint $B_r B_c + 2 B_r$; the check allows another $B_r B_c + 4 B_r$ words for temporaries. You may use `row_stats`, or your own tiles for $m$ and $\ell$. Still stuck after ten minutes: `hint("3.8")`.
+# **Exercise 3.8** Log-sum-exp of every row on the machine · difficulty 3 of 5 · importance 4 of 5 · 10 minutes. Write a schedule. `S`, of shape $(N, n)$, is in slow memory and comes to fast memory in tiles of `Br` rows and `Bc` columns, each score once. Rows may be longer than fast memory. The closed form is $W = Nn + N$ and the footprint $B_r B_c + 2 B_r$; the check allows another $B_r B_c + 4 B_r$ words for temporaries. You may use `row_stats`, or your own tiles for $m$ and $\ell$. If you are stuck after six minutes, run `hint("3.8")` in a cell of your own.
 
 
 # %% tags=["exercise"] name="ex-3.8"
@@ -578,9 +562,9 @@ measured("3.8", lse=one.ledger.total)
 #
 # ## References
 #
-# - Milakov, Gimelshein, *Online normalizer calculation for softmax*, 2018, [arXiv 1805.02867](https://arxiv.org/abs/1805.02867): maximum and sum in one loop, and their merge.
-# - Rabe, Staats, *Self-attention does not need O(n²) memory*, 2021, [arXiv 2112.05682](https://arxiv.org/abs/2112.05682): the output comes along.
-# - Dao, Fu, Ermon, Rudra, Ré, *FlashAttention*, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135): what this does for the words moved.
-# - Blanchard, Higham, Higham, *Accurately computing the log-sum-exp and softmax functions*, 2019, [arXiv 1909.03469](https://arxiv.org/abs/1909.03469): rounding errors, with and without the maximum subtracted.
+# - M. Milakov, N. Gimelshein: *Online normalizer calculation for softmax*, 2018, [arXiv 1805.02867](https://arxiv.org/abs/1805.02867). Maximum and sum in one loop, and their merge.
+# - M. Rabe, C. Staats: *Self-attention does not need O(n²) memory*, 2021, [arXiv 2112.05682](https://arxiv.org/abs/2112.05682). The output comes along.
+# - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré: *FlashAttention*, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135). What this does for the words moved.
+# - P. Blanchard, D. Higham, N. Higham: *Accurate computation of the log-sum-exp and softmax functions*, 2019, [arXiv 1909.03469](https://arxiv.org/abs/1909.03469). Rounding errors, with and without the maximum subtracted.
 #
-# **Next:** lesson 04 puts the loop over pieces of keys inside the loop over blocks of queries, or outside, and counts what each choice moves.
+# **What comes next.** Lesson 04 puts the loop over pieces of keys inside the loop over blocks of queries, or outside, and counts what each choice moves.

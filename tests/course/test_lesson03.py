@@ -43,9 +43,11 @@ def S():
 def test_every_exercise_is_announced_with_its_box_and_title():
     for exercise in lesson03.EXERCISES:
         assert exercises()[exercise.id] is exercise
-        assert f"### Exercise {exercise.id} {exercise.title}\n\n{exercise.box}\n" in TEXT
+        assert f"**Exercise {exercise.id}** {exercise.title} · {exercise.box}. " in TEXT
         row = f"| {exercise.id} | {exercise.title} | {exercise.difficulty} of 5 | {exercise.importance} of 5 "
         assert f"{row}| {exercise.minutes} |" in TEXT
+    minutes = sum(exercise.minutes for exercise in lesson03.EXERCISES)
+    assert f"of which {minutes} are for the exercises" in TEXT
 
 
 @pytest.mark.parametrize(
