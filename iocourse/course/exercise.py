@@ -70,7 +70,7 @@ def call(student: Callable[..., Any], case: Case) -> Trial:
     """Call a plain function on copies of the inputs, by position and in the order of the case."""
     inputs = copy.deepcopy(dict(case.inputs))
     try:
-        with exam():
+        with exam(), np.errstate(all="ignore"):  # what overflows is judged by its value
             return Trial(case, value=student(*inputs.values()))
     except Exception as error:
         return Trial(case, error=error)
@@ -87,9 +87,10 @@ def run_schedule(student: Callable[..., Any], case: Case) -> Trial:
 
 def _run_with(student: Callable[..., Any], case: Case, M: int) -> Trial:
     try:
-        with exam():
+        with exam(), np.errstate(all="ignore"):
             done = run(student, M=M, trace=False, **copy.deepcopy(dict(case.inputs)))
-        return Trial(case, value=done.O, ledger=done.ledger)
+        value = done.O if len(done.outputs) == 1 else done.outputs
+        return Trial(case, value=value, ledger=done.ledger)
     except Exception as error:
         return Trial(case, error=error)
 

@@ -138,6 +138,10 @@ class TestCheck:
         check("99.1", lambda x: x / "a")
         assert "FAILS  runs without an error: TypeError" in capsys.readouterr().out
 
+    def test_an_overflow_in_the_answer_is_judged_and_prints_no_warning(self, recwarn):
+        assert failing(DOUBLE, lambda x: x * 1e308 * 1e308) == ["every entry is doubled"]
+        assert not recwarn.list
+
     def test_inputs_are_fresh_and_a_seed_repeats_them(self):
         seen = []
         for seed in (1, 1, 2):
@@ -171,6 +175,13 @@ class TestSchedules:
     def test_fifty_redundant_loads_fail_by_words(self):
         fails = failing(FLASH, variant(extra=50))
         assert "K is read ⌈N/Br⌉ times" in fails and "no more words move than the closed form says" in fails
+
+    def test_several_outputs_are_judged_together(self):
+        def two(m, Q, K, V, *, Br, Bc):
+            O = flash(m, Q, K, V, Br=Br, Bc=Bc)
+            return O, O
+
+        assert "expected" in dict(checking.judge(FLASH, two, 0))["values equal exact attention"]
 
     def test_a_report_says_how_often_and_how_often_is_allowed(self):
         verdicts = dict(checking.judge(FLASH, variant(extra=1), 0))
