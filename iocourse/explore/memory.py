@@ -9,7 +9,7 @@ from ..machine import positive_int
 from .charts import table
 from .figure import figure
 from .frame import Frame, Scale, spread
-from .palette import INK, QUIET, TOO_MUCH, VERMILION, Fill, fill_of
+from .palette import INK, PAPER, QUIET, TOO_MUCH, VERMILION, Fill, fill_of
 from .picture import LARGE, NORMAL, Element, Picture, Poly, Rect, Text, centred, text_width
 from .trace import amount, states, totals
 
@@ -42,7 +42,7 @@ def memory_timeline(ledger: Ledger, M: int, *, title: str = "Fast memory, move b
     drawn: list[Element] = [Text(18, 28, title, LARGE, bold=True)]
     drawn += frame.elements("moves", "words in fast memory")
     drawn += stacked(frame, columns, kinds, per_column)
-    drawn += _limit(frame, M) + _peak(frame, peak_at, peak, len(amounts))
+    drawn += limit_line(frame, M) + _peak(frame, peak_at, peak, len(amounts))
     drawn += _kind_labels(frame, kinds, columns)
     alt, numbers = _timeline_words(ledger, M, amounts, kinds, peak_at, per_column)
     return Picture(WIDTH, HEIGHT, title, alt, numbers, tuple(drawn))
@@ -92,11 +92,13 @@ def _area(frame: Frame, fill: Fill, first: float, last: float, low: float, high:
     return Rect(x, y, right - x, bottom - y, fill.colour, fill.hatch, edge, 0.5)
 
 
-def _limit(frame: Frame, M: int) -> list[Element]:
-    y = frame.y(M)
+def limit_line(frame: Frame, M: int) -> list[Element]:
+    """The line at M words, with its number."""
+    across = ((frame.x.start, frame.y(M)), (frame.x.stop, frame.y(M)))
     return [
-        Poly(((frame.x.start, y), (frame.x.stop, y)), VERMILION, 2.2, (9, 4)),
-        Text(frame.x.stop + 6, centred(y, NORMAL), f"M = {M:,}", NORMAL, bold=True),
+        Poly(across, PAPER, 4.5),  # so that the line is seen on every colour
+        Poly(across, INK, 2.2, (9, 4)),
+        Text(frame.x.stop + 6, centred(frame.y(M), NORMAL), f"M = {M:,}", NORMAL, bold=True),
     ]
 
 

@@ -11,7 +11,7 @@ from .charts import table
 from .figure import figure
 from .frame import Frame, Scale
 from .grids import place, span
-from .memory import by_presence, footprint, stacked, swatch, verdict
+from .memory import by_presence, footprint, limit_line, stacked, swatch, verdict
 from .palette import BLACK, GRID, INK, PAPER, QUIET, VERMILION, Fill, fill_of, ramp
 from .picture import LARGE, NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, text_width
 from .trace import amount, in_words, totals
@@ -181,15 +181,14 @@ def _timeline(s: Setting, played: Playback, peak: int) -> list[Element]:
     frame = Frame(Scale(0, SHOWN, 78, right), Scale(0, 1.08 * max(s.M, peak), 582, 462))
     kinds = by_presence([totals(state) for state in played.states])
     said = f"Move {played.first + s.step + 1:,}: {in_words(played.moves[s.step])}"
-    x, y = frame.x(s.step - start), frame.y(s.M)
+    x = frame.x(s.step - start)
     drawn: list[Element] = [Text(18, 440, said, NORMAL, bold=True)]
     drawn.append(Text(WIDTH - 18, 440, _filling(played.states[s.step].words, s.M), NORMAL, "end"))
     drawn += _axis(frame, played.first + start + 1)
     drawn.append(Rect(x, 458, frame.x(1) - frame.x(0), 124, "#E6E6E6"))
     drawn += stacked(frame, window, kinds)
     drawn.append(Rect(x, 458, frame.x(1) - frame.x(0), 124, "", "", VERMILION, 2))
-    drawn.append(Poly(((78, y), (right, y)), VERMILION, 2, (9, 4)))
-    drawn.append(Text(right + 6, centred(y, NORMAL), f"M = {s.M:,}", NORMAL, bold=True))
+    drawn += limit_line(frame, s.M)
     return drawn + _held(totals(played.states[s.step]), kinds)
 
 
