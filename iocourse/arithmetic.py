@@ -56,7 +56,7 @@ class Arithmetic:
     ) -> Tile:
         tile = self._machine._new_tile(f"(temporary from {name})", shape, dtype, doing)
         if not self._machine.dry:
-            tile._data = np.asarray(compute())
+            tile._data = np.asarray(compute(), order="C")  # so that reshape makes a view
         return tile
 
     def _target(self, out: Any, shape: Shape, doing: str, *, exact: bool = False) -> Tile:
@@ -78,7 +78,7 @@ class Arithmetic:
         if out is None:
             dtype = _result_dtype(ufunc, inputs, None)
             name = _expression(ufunc.__name__, inputs)
-            return self._result(name, shape, dtype, lambda: ufunc(*data, order="C"), doing)
+            return self._result(name, shape, dtype, lambda: ufunc(*data), doing)
         target = self._target(out, shape, doing)
         _result_dtype(ufunc, inputs, target)
         if target._data is not None:
@@ -89,7 +89,7 @@ class Arithmetic:
         """A new tile with the same values."""
         data = self._operand(tile)
         name = f'"{_short(tile)}.copy()"'
-        return self._result(name, tile.shape, tile.dtype, lambda: np.array(data, order="C"), "a copy")
+        return self._result(name, tile.shape, tile.dtype, lambda: np.array(data), "a copy")
 
     def where(self, condition: Any, yes: Any, no: Any) -> Tile:
         """np.where on tiles and numbers: a new tile."""

@@ -239,6 +239,23 @@ def test_views_cost_nothing_and_live_as_long_as_their_base(both):
             view + 1
 
 
+NEW_FROM_A_TRANSPOSE = {
+    "ufunc": lambda t: np.exp(t),
+    "copy": lambda t: t.copy(),
+    "where": lambda t: np.where(t > 0, t, 1.0),
+    "product": lambda t: t @ t.T,
+    "sum": lambda t: t[None].sum(axis=0),
+}
+
+
+@pytest.mark.parametrize("make", NEW_FROM_A_TRANSPOSE.values(), ids=list(NEW_FROM_A_TRANSPOSE))
+def test_reshape_is_a_view_of_whatever_was_made(make):
+    m, A, _ = machine()
+    result = make(m.load(A, None).T)
+    result.reshape(-1)[...] = 7
+    assert (value(result) == 7).all()
+
+
 def test_a_view_keeps_its_base_in_fast_memory(both):
     m, A, _ = both
     row = m.load(A, None)[0]
@@ -943,6 +960,12 @@ def test_who_keeps_a_trace(options, moves):
     m, A, _ = machine(**options)
     m.load(A, 0).free()
     assert len(m.ledger.moves) == moves
+
+
+def test_freeing_is_no_reason_to_cut_a_trace_short():
+    m, A, _ = machine(max_moves=1)
+    m.load(A, 0).free()
+    assert m.used == 0 and len(m.ledger.moves) == 1
 
 
 def test_a_schedule_says_which_array_is_wrong():
