@@ -136,6 +136,14 @@ class Picture:
         shown = {"alt": self.alt, "width": round(self.width), "height": round(self.height)}
         return {"image/png": image, "text/plain": self.text}, {"image/png": shown}
 
+    def _ipython_display_(self) -> None:
+        """Show the picture and print its numbers below it: a front end shows the image and hides the text."""
+        from IPython.display import display
+
+        data, metadata = self._repr_mimebundle_()
+        display(data, metadata=metadata, raw=True)  # type: ignore[no-untyped-call]
+        print(self.numbers)
+
 
 # ---------------------------------------------------------------------- helpers for those who draw
 _NARROW, _WIDE = set("iljI.,:;|'[]()!ft "), set("mwMWQO@×→≥≤½")

@@ -222,3 +222,10 @@ REFUSED = [
 def test_bad_input_names_the_argument(call, text):
     with pytest.raises((TypeError, ValueError), match=text):
         call()
+
+
+def test_a_notebook_prints_the_numbers_below_the_picture(capsys):
+    picture = explore.tile_order("flash2", 8, 2, {"Br": 4, "Bc": 4})
+    picture._ipython_display_()
+    shown = capsys.readouterr().out
+    assert shown.endswith(picture.numbers + "\n")
