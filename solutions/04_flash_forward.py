@@ -1,11 +1,11 @@
 # %% [markdown]
 # # 04 FlashAttention's forward pass
 #
-# In lesson 01 the $N \times N$ scores went to slow memory and came back. Lesson 02 gave us a machine that counts every word, lesson 03 a softmax that takes its scores in pieces. Now the three meet: scores are made tile by tile, used, and forgotten, and never travel. What is left to decide is an order: which of $Q$, $K$, $V$ and $O$ stays in fast memory while the others pass by? You will write three answers. Each differs from the one before by a few lines, and they move $12$, $8$ and $4$ times $N^2d^2/M$ words.
+# In lesson 01 the $N \times N$ scores went to slow memory and came back. Lesson 02 gave us a machine that counts every word, lesson 03 a softmax that takes its scores in pieces. Now the three meet: scores are made tile by tile, used, and forgotten, and never travel. What is left to decide is an order: which of $Q$, $K$, $V$ and $O$ stays in fast memory while the others pass by? You will write three answers, called F1, F2 and F3 here. Each differs from the one before by a few lines, and they move $12$, $8$ and $4$ times $N^2d^2/M$ words.
 #
 # **What you will learn**
 #
-# - to write the forward pass of FlashAttention in three loop orders, and to read off the loops how often each array moves;
+# - to write the forward pass of FlashAttention as three schedules, and to read off the loops how often each array moves;
 # - to choose the tiles for given $N$, $d$ and $M$, with a footprint that is right to the word;
 # - to measure the leading constants 12, 8 and 4, and to say where each comes from;
 # - to say when the published block sizes do not fit, and why;
@@ -21,6 +21,8 @@
 # | 4.2 FlashAttention-2's loop order | 3 of 5 | 5 of 5 | 10 |
 # | 4.3 V in K's place | 2 of 5 | 4 of 5 | 5 |
 # | 4.4 The tile for a given M | 2 of 5 | 5 of 5 | 10 |
+#
+# Sections 4.6 and 4.9 stand by themselves: if time runs short, read them another day.
 
 # %% tags=["setup"]
 import numpy as np
@@ -34,7 +36,7 @@ from iocourse.data import real_head
 #
 # We want $O = \mathrm{softmax}(QK^\top/\sqrt d)\,V$ without ever storing a score. So we cut $Q$ and $O$ into blocks of $B_r$ rows, $K$ and $V$ into blocks of $B_c$ rows. One block $Q_i$ and one block $K_j$ make a tile of scores, $B_r \times B_c$ words, which is gone before the next one is made.
 #
-# There are $T_r T_c$ such tiles, and every one of them must be made. In which order? FlashAttention-1 takes the *keys* outside: $K_j$ and $V_j$ stay, and all blocks of queries pass by. The picture numbers the tiles of scores in that order.
+# There are $T_r T_c$ such tiles, and every one of them must be made. In which order? FlashAttention-1 takes the *keys* outside: $K_j$ and $V_j$ stay, and all blocks of queries pass by. This is F1, in code `flash1`. The picture numbers the tiles of scores in that order.
 
 # %%
 explore.tile_order("flash1", 64, 8, {"Br": 16, "Bc": 16})
@@ -42,11 +44,11 @@ explore.tile_order("flash1", 64, 8, {"Br": 16, "Bc": 16})
 # %% [markdown]
 # The numbers run down the columns: a column is a block of keys, which comes once. A row is a block of queries, and it is visited four times, once in each column.
 #
-# When $Q_i$ leaves, its output is not finished, for it has seen the first $j$ blocks of keys only. So what has been gathered must wait in slow memory until the next visit: the rows $O_i$, and for each row the running maximum $m_i$ and the running sum $\ell_i$ of lesson 03. FlashAttention-1 stores $O_i$ already divided by $\ell_i$, so that slow memory always holds the attention over the keys seen so far. A visit with the scores $s_{ij}$ of the new keys then does
+# When $Q_i$ leaves, its output is not finished, for it has seen only the keys up to block $K_j$. So what has been gathered must wait in slow memory until the next visit: the rows $O_i$, and for each row the running maximum $m_i$ and the running sum $\ell_i$ of lesson 03. FlashAttention-1 stores $O_i$ already divided by $\ell_i$, so that slow memory always holds the attention over the keys seen so far. A visit brings the scores $s_{ij}$ of the new keys; here $i$ is a single query and $j$ a single key of the block:
 #
 # $$ m_i' = \max\bigl(m_i, \max_j s_{ij}\bigr), \qquad \ell_i' = e^{m_i - m_i'}\,\ell_i + \sum_j e^{s_{ij} - m_i'}, \qquad o_i' = \frac{e^{m_i - m_i'}\,\ell_i\, o_i + \sum_j e^{s_{ij} - m_i'} v_j}{\ell_i'} . $$
 #
-# This is (3.4), with two additions: the factor $\ell_i$ in front of $o_i$ undoes the division of the visit before, and the division comes again at the end.
+# These are (3.2) and (3.4) with two additions: the factor $\ell_i$ in front of $o_i$ undoes the division of the visit before, and the division comes again at the end.
 #
 # **Predict.** $N = 64$ and $B_c = 16$, so there are four blocks of keys. How many times is all of $Q$ read, and how many times is all of $O$ written? Put your numbers in place of the dots, then run both cells.
 
@@ -68,7 +70,7 @@ measured("4.1", q_reads=first.reads["Q"] // (N * d), o_writes=first.writes["O"] 
 #
 # A round of the outer loop moves $Q$ in, $O$ in and $O$ out: the 3 in $3Nd$. The footprint counts $K_j$ and $V_j$, then $Q_i$, $O_i$, two statistics a row, and the scores. Look for $B_r$ in $W_1$: it is not there.
 #
-# One thing is new for the machine: statistics that wait in slow memory. They are two slow arrays with one word for each row. Here they wait while the rows of a $4 \times 6$ matrix are summed two columns at a time:
+# One thing is new for the machine: statistics that wait in slow memory. They are two slow arrays with one word for each row. Here they wait while the rows of a $4 \times 6$ matrix of scores come by, two columns at a time. `RowStats` makes statistics of two loaded tiles, and its `with` frees both:
 
 # %%
 def row_sums(m, S):
@@ -93,7 +95,7 @@ run(row_sums, M=16, S=rng.standard_normal((4, 6))).ledger
 #
 # A tile of outputs can travel along. You know `stats.update(s, o)`, which also rescales `o` to the new maximum, and `stats.normalise(o)`, which divides its rows by $\ell_i$. New is `stats.unnormalise(o)`, which multiplies them by $\ell_i$. None of them takes room, and `o.add_product(s, v)` adds $sv$ to `o` without a temporary.
 #
-# **Exercise 4.1** FlashAttention-1's loop order · difficulty 3 of 5 · importance 4 of 5 · 20 minutes. Write the forward pass with blocks of keys outside and blocks of queries inside. Keep $O$, `m` and `l` in the slow arrays that the first lines make. Loop with `m.blocks`, which deals with ragged last blocks, and lets a dry run count one block for many. The check allows the words of (4.1), and as fast memory its footprint plus one more tile of scores and four words a row: one temporary of each kind. If you are stuck after twelve minutes, run `hint("4.1")` in a cell of your own.
+# **Exercise 4.1** FlashAttention-1's loop order · difficulty 3 of 5 · importance 4 of 5 · 20 minutes. Write the forward pass with blocks of keys outside and blocks of queries inside. Keep $O$, `m` and `l` in the slow arrays that the first lines make. Loop with `m.blocks`, which deals with ragged last blocks and makes dry runs fast. The check allows the words of (4.1). As fast memory it gives the footprint and a little for temporaries: one more tile of scores, and four words a row. If you are stuck after twelve minutes, run `hint("4.1")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-4.1"
 def my_flash1(m, Q, K, V, *, Br, Bc):
@@ -139,12 +141,12 @@ mine = attempt(run, my_flash1, M=1200, Q=Q, K=K, V=V, Br=16, Bc=16)
 print(f"{budget.total:,} words by (4.1), footprint {budget.peak:,}; yours differs by:", mine.ledger - budget)
 
 # %% [markdown]
-# 8,832 words on 800 words of fast memory. For comparison: the scores alone are $64 \times 64 = 4{,}096$ words, and lesson 01 moved them four times or more. On so small an input there is little to gain; the gain grows with $N$ and $M$, as section 4.5 measures.
+# 8,832 words on 800 words of fast memory. For comparison: the scores alone are $64 \times 64 = 4{,}096$ words, and naive attention moves four times as many or more, for it writes and reads $S$ and $P$. On so small an input there is little to gain; the gain grows with $N$ and $M$, as section 4.5 measures.
 
 # %% [markdown]
 # ## 4.2 Queries outside: the order of FlashAttention-2
 #
-# Most of the traffic of F1 is partial output: $O_i$ comes and goes once for every block of keys. Exchange the loops, and it stays at home. $Q_i$, $O_i$ and the statistics remain in fast memory while all of $K$ and $V$ pass by. At the end of the row of tiles $O_i$ is finished, and is stored once. The statistics never leave fast memory.
+# Most of the traffic of F1 is partial output: $O_i$ comes and goes once for every block of keys. Exchange the loops, and it stays at home: this is F2, in code `flash2`. $Q_i$, $O_i$ and the statistics remain in fast memory while all of $K$ and $V$ pass by. At the end of the row of tiles $O_i$ is finished, and is stored once. The statistics never leave fast memory.
 
 # %%
 explore.tile_order("flash2", 64, 8, {"Br": 16, "Bc": 16})
@@ -217,7 +219,7 @@ print(f"{budget.total:,} words by (4.2), footprint {budget.peak:,}; yours differ
 #
 # $$ W_3 = 2Nd + 2Nd\left\lceil \frac{N}{B_r} \right\rceil, \qquad \text{footprint } B_r(2d + 2 + B_c) + B_c d . \tag{4.3} $$
 #
-# We call this schedule F3.
+# This is F3, in code `flash_optimal`.
 #
 # **Predict.** $N = 64$, $d = 8$, $B_r = B_c = 16$, as before. How many words fewer than F2 does F3 move, and how many words of fast memory does it save?
 
@@ -241,7 +243,7 @@ explore.memory_timeline(f3, M=800, title="F3: V in K's place")
 # %% [markdown]
 # In F2 the peak is reached while `K`, `V` and the scores are all there. In F3 `K` and `V` take turns and the peak is 672. The 128 words that are now free can hold more queries, and more queries in a block mean fewer passes over $K$ and $V$. The next section spends them.
 #
-# **Exercise 4.3** V in K's place · difficulty 2 of 5 · importance 4 of 5 · 5 minutes. Change your F2 so that it runs in the footprint of (4.3). This time the check gives you that many words and not one more. Besides leaving a `with`, two things give room back: `tile.free()`, at once, and `m.load(A, rows, into=tile)`, which frees `tile` just before it loads. If you are stuck after four minutes, run `hint("4.3")` in a cell of your own.
+# **Exercise 4.3** V in K's place · difficulty 2 of 5 · importance 4 of 5 · 5 minutes. Change your F2 so that it runs in the footprint of (4.3). This time the check gives you that many words and not one more. Besides leaving a `with`, two things give room back: `tile.free()`, at once, and `m.load(A, rows, into=tile)`, which frees `tile` just before it loads. And a name keeps its tile into the next round of the loop, as section 2.2 said. If you are stuck after four minutes, run `hint("4.3")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-4.3"
 def my_flash_optimal(m, Q, K, V, *, Br, Bc):
@@ -335,7 +337,7 @@ print(f"{ledger.total:,} words, {ledger.peak:,} of {M:,} words of fast memory us
 # %% [markdown]
 # ## 4.5 Twelve, eight, four
 #
-# To compare the three we put the tile of its paper into each count and keep the term that grows with $N^2$. FlashAttention-1's paper takes $B_c = M/4d$; the same quarter of $M$ for $B_r$ in F2; for F3 the $B_r = M/(2d+3)$ of (4.4):
+# To compare the three we give each a tile for $M$ words. F1 gets the $B_c = M/4d$ of its paper, a quarter of $M$ for $K_j$. F2 gets the same quarter for $Q_i$, $B_r = M/4d$, and F3 the $B_r = M/(2d+3)$ of (4.4). Of each count we keep the term that grows with $N^2$:
 #
 # $$ \frac{W_1 M}{N^2d^2} \to 12\left(1 + \frac{4}{3d}\right), \qquad \frac{W_2 M}{N^2d^2} \to 8, \qquad \frac{W_3 M}{N^2d^2} \to 4\left(1 + \frac{3}{2d}\right) . \tag{4.5} $$
 #
@@ -423,7 +425,7 @@ for M in (16384, 33279, 33280, 33281, 58368):
 #
 # $$ W \ge \frac{4N^2d^2}{M + d^2} - (M + d^2) . \tag{4.7} $$
 #
-# It holds for every $M$ and for every schedule that computes attention exactly, with scores from $d$ products $q_{ic}k_{jc}$ and outputs from products $p_{ij}v_{jc}$; in any order, with any tiles, also if scores are computed twice. It is a derivation of this course, with segments and the Loomis-Whitney inequality as in the papers below; lesson 05 proves it. `bounds.lower_bound` takes the better of the two, at $M + 4$ words, since four registers are free.
+# It holds for every $M$ and for every schedule that computes attention exactly, with scores from $d$ products $q_{ic}k_{jc}$ and outputs from products $p_{ij}v_{jc}$; in any order, with any tiles, also if scores are computed twice. It is a derivation of this course, with segments and the Loomis-Whitney inequality as in the papers below; lesson 05 proves it. `bounds.lower_bound` takes the larger of the two, at $M + 4$ words, since four registers are free.
 #
 # **Predict.** $N = 8192$, $d = 64$, $M = 58\,368$ (228 KiB of float32, the size of a fast memory on a large GPU). How many times the lower bound does F3 move?
 
@@ -448,7 +450,7 @@ measured("4.7", f3_over_bound=f3.total / least)
 explore.words_against_memory(8192, 64)
 
 # %% [markdown]
-# Read it from left to right. At the left end even naive attention moves less than the three, for only a few rows of queries fit; what to do with so little memory is a question for lesson 05. Then naive attention is nearly flat, for more memory does not help an algorithm that writes its scores out, while the three orders fall in proportion to $1/M$, and F3 runs closest to the bound. Near $M = 39{,}000$ F1 and F2 jump *up*: there the published sizes begin to fit, `schedules` takes them, and they are worse than the tiles taken before. At the right end all of $Q$ fits, and F2 and F3 meet the compulsory $4Nd = 2{,}097{,}152$ words.
+# Read it from left to right. At the left end even naive attention moves less than the three, for only a few rows of queries fit; what to do with so little memory is a question for lesson 05. Then naive attention is nearly flat, for more memory does not help an algorithm that writes its scores out, while F1, F2 and F3 fall in proportion to $1/M$, and F3 runs closest to the bound. Between the points at 32,768 and at 38,968 words F1 and F2 jump *up*. There, from 33,280 words on, the published sizes begin to fit (section 4.6); the library takes them, for F2 the same quarter of $M$, and they are worse than the tiles it took before. At the right end all of $Q$ fits, and F2 and F3 meet the compulsory $4Nd = 2{,}097{,}152$ words.
 
 # %% [markdown]
 # ## 4.8 Your hand on the tile, and the quiz of lesson 00

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from iocourse import FastMemoryFull, bounds, costs, explore, run, schedules
+from iocourse.course.checking import judge
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson04 import forward_cases
 from iocourse.course.source import parse
@@ -192,6 +193,11 @@ def test_section_4_7():
 def test_the_picture_of_section_4_7_shows_what_the_text_reads_off_it():
     picture = explore.words_against_memory(8192, 64)
     assert "flash1 rises" in picture.alt and "flash2 rises" in picture.alt and "at M = 38,968" in picture.alt
+    says("4.7", "points at 32,768 and at 38,968 words", "from 33,280 words on")
+    as_published = [
+        schedules.flash1.note(8192, 64, M) == "published block sizes" for M in (32768, 33280, 38968)
+    ]
+    assert as_published == [False, True, True]
     naive, f3 = schedules.naive, schedules.flash_optimal
     assert at(naive, 8192, 64, 512).total < at(f3, 8192, 64, 512).total
     assert at(naive, 8192, 64, 8192).total > at(f3, 8192, 64, 8192).total
@@ -231,6 +237,42 @@ def test_a_check_compares_the_same_input_in_different_tiles():
     for case in cases:
         tiles.setdefault(case.inputs["Q"].tobytes(), set()).add((case.inputs["Br"], case.inputs["Bc"]))
     assert any(len(found) > 1 for found in tiles.values())
+
+
+def test_the_two_tiles_that_are_compared_never_cut_the_keys_alike():
+    for seed in range(50):
+        one, other = forward_cases(costs.flash1)(np.random.default_rng(seed))[:2]
+        assert one.inputs["Q"].tobytes() == other.inputs["Q"].tobytes()
+        assert one.inputs["Bc"] != other.inputs["Bc"]
+
+
+def rescale_dropped(m, Q, K, V, *, Br, Bc):
+    """F2 without the rescaling of its output: right in one block of keys, wrong in several."""
+    N, d = Q.shape
+    O = m.new("O", (N, d))
+    for i in m.blocks(N, Br):
+        with m.load(Q, i) as q, m.zeros(i, d) as o, m.row_stats(i) as stats:
+            q *= d**-0.5
+            for j in m.blocks(N, Bc):
+                with m.load(K, j) as k, m.load(V, j) as v, q @ k.T as s:
+                    stats.update(s)
+                    o.add_product(s, v)
+            stats.normalise(o)
+            m.store(o, O, i)
+    return O
+
+
+def test_a_mistake_between_blocks_leaves_the_values_of_one_block_right():
+    verdicts = dict(judge(find("4.2"), rescale_dropped, 0))
+    assert verdicts["values equal exact attention"]
+    assert verdicts["values are right where one block holds all keys"] is None
+
+
+def test_the_large_scores_would_overflow_without_their_maximum():
+    for seed in range(20):
+        case = forward_cases(costs.flash2)(np.random.default_rng(seed))[-1]
+        scores = case.inputs["Q"] @ case.inputs["K"].T / case.inputs["Q"].shape[1] ** 0.5
+        assert scores.max() > 1e4 and scores.min() < -1e4 and np.isfinite(case.expected).all()
 
 
 def test_the_room_of_4_3_is_the_footprint_and_K_beside_V_never_fits_it():

@@ -7,6 +7,8 @@ from iocourse import RowStats, costs, exact, schedules
 from iocourse.course.checking import OWN, RUNS
 
 VALUES = "values equal exact attention"
+ONE_BLOCK = "values are right where one block holds all keys"
+LARGE = "scores of ±10,000 neither overflow nor vanish"
 BLOCK_SIZE = "block size does not change the answer"
 FITS = "fits in fast memory"
 TIGHT = "fits in Br(2d + 2 + Bc) + Bc·d words, to the word"
@@ -20,6 +22,7 @@ SKIPS_LAST_KEYS = (("m.blocks(N, Bc)", "list(m.blocks(N, Bc))[: N // Bc]"),)
 SKIPS_LAST_QUERIES = (("m.blocks(N, Br)", "list(m.blocks(N, Br))[: N // Br]"),)
 NO_SCALE = (("q *= d**-0.5", "pass"),)
 NO_RESCALE = (("stats.update(s, o)", "stats.update(s)"),)
+NO_MAXIMUM = (("stats.update(s, o)", "np.exp(s, out=s); stats.l[:] = stats.l + s.sum(axis=1)"),)
 
 
 # ---------------------------------------------------------------------- cheats that fit every schedule
@@ -214,6 +217,8 @@ FLASH1 = Suite(
         Mutant("dropped-rescale", VALUES, NO_RESCALE),
         Mutant("dropped-rescale-depends-on-tiles", BLOCK_SIZE, NO_RESCALE),
         Mutant("missing-scale", VALUES, NO_SCALE),
+        Mutant("missing-scale-in-one-block", ONE_BLOCK, NO_SCALE),
+        Mutant("no-maximum", LARGE, NO_MAXIMUM),
         Mutant("unnormalise-forgotten", VALUES, (("stats.unnormalise(o)", "pass"),)),
         Mutant("unnormalise-forgotten-depends-on-tiles", BLOCK_SIZE, (("stats.unnormalise(o)", "pass"),)),
         Mutant("normalise-forgotten", VALUES, (("stats.normalise(o)", "pass"),)),
@@ -269,6 +274,8 @@ FORWARD_MUTANTS = (
     Mutant("dropped-rescale", VALUES, NO_RESCALE),
     Mutant("dropped-rescale-depends-on-tiles", BLOCK_SIZE, NO_RESCALE),
     Mutant("missing-scale", VALUES, NO_SCALE),
+    Mutant("missing-scale-in-one-block", ONE_BLOCK, NO_SCALE),
+    Mutant("no-maximum", LARGE, NO_MAXIMUM),
     Mutant("scale-by-d", VALUES, (("d**-0.5", "d**-1"),)),
     Mutant("scaled-in-the-inner-loop", BLOCK_SIZE, (("stats.update", "q *= d**-0.5; stats.update"),)),
     Mutant(

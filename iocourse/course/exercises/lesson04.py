@@ -12,6 +12,7 @@ from ... import costs, exact
 from ...ledger import Ledger
 from ..exercise import Case, Exercise, Property, Trial, run_schedule
 from ..judging import (
+    difference,
     each,
     every_input_loaded,
     fits,
@@ -24,11 +25,12 @@ from ..judging import (
 
 Cost = Callable[..., Ledger]
 Allowance = Callable[[int, int], int]
+LARGE = "scores of ±10,000"
 
 
 def _shapes(rng: np.random.Generator) -> list[tuple[int, int, int, int]]:
     """(N, d, Br, Bc): ragged in rows, in columns, in both; tiles larger than N; tiles of 1; one query."""
-    Br, Bc = int(rng.integers(3, 7)), int(rng.integers(3, 7))
+    Br, Bc = (int(rows) for rows in rng.choice(np.arange(3, 7), size=2, replace=False))  # never the same cut
     d = int(rng.integers(4, 9))
     N = Br * Bc * 2 + 1  # ragged for both tiles
     return [
@@ -57,12 +59,17 @@ def forward_cases(
     """Cases for a forward schedule with tiles Br and Bc; fast memory is the footprint and the allowance.
 
     Cases of the same N and d have the same Q, K and V: only then can the answers of two tiles be compared.
+    The last case is the first one with Q so large that a softmax without its maximum overflows.
     """
 
     def cases(rng: np.random.Generator) -> list[Case]:
         shapes = _shapes(rng)
         inputs = {(N, d): rng.standard_normal((3, N, d)) for N, d, _, _ in shapes}
-        return [_case(inputs[N, d], cost, allowance, Br, Bc) for N, d, Br, Bc in shapes]
+        found = [_case(inputs[N, d], cost, allowance, Br, Bc) for N, d, Br, Bc in shapes]
+        N, d, Br, Bc = shapes[0]
+        Q, K, V = inputs[N, d]
+        large = _case(np.array([1e4 * Q, K, V]), cost, allowance, Br, Bc)
+        return [*found, replace(large, label=f"{large.label}, {LARGE}")]
 
     return cases
 
@@ -78,6 +85,27 @@ def _case(QKV: np.ndarray, cost: Cost, allowance: Allowance, Br: int, Bc: int) -
 
 BLOCK_SIZE = same_answer_for(
     "block size does not change the answer", lambda trial: trial.case.inputs["Q"].tobytes()
+)
+
+
+def values_where(name: str, concerned: Callable[[Case], bool]) -> Property:
+    """Exact values in some of the cases: where these hold and others fail, the name says where to look."""
+
+    def judge(trial: Trial) -> str | None:
+        return difference(trial.value, trial.case.expected) if concerned(trial.case) else None
+
+    return each(name, judge)
+
+
+def _one_block_of_keys(case: Case) -> bool:
+    return bool(case.inputs["Bc"] >= len(case.inputs["K"]) and LARGE not in case.label)
+
+
+VALUES = (
+    values_where("values are right where one block holds all keys", _one_block_of_keys),
+    values(),
+    BLOCK_SIZE,
+    values_where(f"{LARGE} neither overflow nor vanish", lambda case: LARGE in case.label),
 )
 
 
@@ -148,8 +176,7 @@ TILE_PROPERTIES = (
 def row_block_properties(room: Property) -> Sequence[Property]:
     """What F2 and F3 must do; `room` is their property about fast memory."""
     return (
-        values(),
-        BLOCK_SIZE,
+        *VALUES,
         room,
         every_input_loaded("Q", "K", "V"),
         reads_within("Q", "Q is read once"),
@@ -179,8 +206,7 @@ EXERCISES = (
         ),
         cases=forward_cases(costs.flash1),
         properties=(
-            values(),
-            BLOCK_SIZE,
+            *VALUES,
             fits(),
             every_input_loaded("Q", "K", "V"),
             reads_within("K", "K is read once"),
