@@ -49,7 +49,7 @@ def _bound(
 @_bound(
     id="compulsory",
     title="Compulsory traffic",
-    formula=r"Q \ge 4Nd",
+    formula=r"W \ge 4Nd",
     source="every input word is read once, every output word written once",
     regime="every M",
     status="proved here",
@@ -62,7 +62,7 @@ def compulsory(N: int, d: int) -> int:
 @_bound(
     id="A",
     title="Theorem A",
-    formula=r"Q \ge T\left\lfloor \frac{N^2d}{F(M+T)} \right\rfloor,\quad "
+    formula=r"W \ge T\left\lfloor \frac{N^2d}{F(M+T)} \right\rfloor,\quad "
     r"F(R)=\frac{(R+d^2)^2}{16d}\ (R\ge 3d^2),\ \left(\frac{R}{3}\right)^{3/2}\ (R<3d^2)",
     source="a derivation of this course: segments and Loomis-Whitney "
     "(Hong-Kung 1981, Irony-Toledo-Tiskin 2004)",
@@ -97,7 +97,7 @@ def products_per_segment(R: int, d: int) -> float:
 @_bound(
     id="matmul",
     title="Matrix product",
-    formula=r"Q \ge \max\left(\frac{2mnk}{\sqrt M} - 2M,\; mk+kn+mn\right)",
+    formula=r"W \ge \max\left(\frac{2mnk}{\sqrt M} - 2M,\; mk+kn+mn\right)",
     source="Smith, Lowery, Langou, van de Geijn, 1702.02017; the second term is the compulsory traffic",
     regime="every M",
     status="published",

@@ -68,7 +68,7 @@ class Ledger:
 
     @property
     def total(self) -> int:
-        """Words moved, the Q of the theory: read + written."""
+        """Words moved, W in the lessons: read + written."""
         return self.read + self.written
 
     @property

@@ -40,12 +40,16 @@ def _logits(S: Array) -> Stats:
     spread = S.max(axis=-1) - S.min(axis=-1)  # (N,)
     basic = {"logit_min": S.min(), "logit_max": S.max(), "logit_mean": S.mean(), "logit_std": S.std()}
     percentiles = {f"logit_p{p:02d}": np.percentile(S, p) for p in PERCENTILES}
-    return basic | percentiles | {
-        "logit_spread_in_a_row_mean": spread.mean(),
-        "logit_spread_in_a_row_max": spread.max(),
-        "logits_above_11.09": (S > HALF_LIMIT).mean(),
-        "rows_with_a_logit_above_11.09": (S.max(axis=-1) > HALF_LIMIT).mean(),
-    }
+    return (
+        basic
+        | percentiles
+        | {
+            "logit_spread_in_a_row_mean": spread.mean(),
+            "logit_spread_in_a_row_max": spread.max(),
+            "logits_above_11.09": (S > HALF_LIMIT).mean(),
+            "rows_with_a_logit_above_11.09": (S.max(axis=-1) > HALF_LIMIT).mean(),
+        }
+    )
 
 
 def _sharpness(P: Array) -> Stats:

@@ -995,3 +995,20 @@ def test_a_schedule_says_which_array_is_wrong():
         run(matmul, M=99, A=Q, B=np.ones(3), bm=1, bn=1)
     with pytest.raises(ValueError, match=r"^bm must be"):
         run(matmul, M=99, A=Q, B=Q.T, bm=0, bn=1)
+
+
+@pytest.mark.parametrize("dry", [False, True])
+def test_a_result_with_holes_is_named_as_incomplete(dry):
+    def half(m, x):
+        y = m.new("y", (4,))
+        with m.load(x, (0, 2)) as t:
+            m.store(t, y, (0, 2))
+        return y
+
+    with pytest.raises(NeverWritten, match=r"the result y of shape \(4,\) is not complete"):
+        run(half, M=10, dry=dry, x=np.ones(4))
+
+
+def test_a_memory_one_word_short_is_told_in_the_singular():
+    with pytest.raises(FastMemoryFull, match="at least 1 more word of M"):
+        Machine(3).zeros(4)

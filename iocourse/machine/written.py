@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from .sizes import Shape
+from ..sizes import Shape
 
 Box = tuple[tuple[int, int], ...]  # a half-open range (start, stop) for each axis
 

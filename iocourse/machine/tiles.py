@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from .memory_errors import BareArray, TileFreed
-from .sizes import Shape, words_in
+from ..sizes import Shape, words_in
+from .errors import BareArray, TileFreed
 
 if TYPE_CHECKING:
     from .machine import Machine

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iocourse.written import Bitmap, Boxes
+from iocourse.machine.written import Bitmap, Boxes
 
 SIDE = 9
 sides = st.tuples(st.integers(0, SIDE - 1), st.integers(1, SIDE)).map(

@@ -1,56 +1,30 @@
-"""The two-level memory: slow arrays that can only be loaded and stored, fast tiles that count against M.
-
-Fast memory holds M words. Arithmetic happens on tiles only; up to four scalar registers are free, which
-is what the row-by-row updates (`Tile.add_product`, `RowStats.update`) use.
-"""
+"""The machine itself: a fast memory of M words that is enforced, above a slow memory without limit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
+from ..exact import real_array
+from ..ledger import Ledger, Move, PhaseTotal
+from ..sizes import Shape, positive_int, words_in
 from .arithmetic import Arithmetic, Number
 from .blocks import Block, Loops
-from .exact import real_array
-from .ledger import Ledger, Move, PhaseTotal
-from .memory_errors import (
+from .errors import (
     BareArray,
     FastMemoryFull,
     MachineError,
     NeverWritten,
-    SlowArithmetic,
-    TileFreed,
     WrongShape,
 )
 from .row_stats import RowStats
-from .sizes import Shape, positive_int, words_in
 from .slow import Slow, box_of, check_shape, label
 from .tiles import Tile, make_tile
 from .written import Bitmap, Box, Boxes, Written
-
-__all__ = [
-    "FREE_REGISTERS",
-    "BareArray",
-    "Block",
-    "FastMemoryFull",
-    "Machine",
-    "MachineError",
-    "NeverWritten",
-    "RowStats",
-    "Run",
-    "Slow",
-    "SlowArithmetic",
-    "Tile",
-    "TileFreed",
-    "TraceFull",
-    "WrongShape",
-    "positive_int",
-    "run",
-]
 
 FREE_REGISTERS = 4
 WORD = np.dtype(np.float64)
@@ -304,14 +278,15 @@ class Machine:
 
     def _overflow(self, doing: str, words: int) -> NoReturn:
         free, resident = self.free_words, self.resident
+        short = words - free
         listing = ", ".join(f"{name} {size:,}" for name, size in resident) or "nothing"
         temporaries = any(name.startswith("(temporary") for name, _ in resident) or doing.startswith("np.")
         remedy = "Free or update in place the temporaries" if temporaries else "Smaller tiles"
         self.empty()
         raise FastMemoryFull(
             f"{doing} needs {words:,} words, {free:,} are free of M = {self.M:,}. Resident: {listing}. "
-            f"{remedy}, or at least {words - free:,} more words of M.",
-            short=words - free,
+            f"{remedy}, or at least {short:,} more word{'s' if short > 1 else ''} of M.",
+            short=short,
         )
 
     def _holds(self, serial: int) -> bool:
@@ -366,54 +341,3 @@ class Machine:
 
 def _length(name: str, n: Any) -> int:
     return n.size if isinstance(n, Block) else positive_int(name, n)
-
-
-class Run(NamedTuple):
-    """What a run left behind: outputs in float64 (empty on a dry machine) and its ledger."""
-
-    outputs: tuple[np.ndarray, ...]
-    ledger: Ledger
-
-    @property
-    def O(self) -> np.ndarray:  # noqa: E743 - the paper's name
-        """The first output."""
-        if not self.outputs:
-            raise MachineError("a dry run has a ledger, but no values")
-        return self.outputs[0]
-
-
-def run(
-    schedule: Callable[..., Any],
-    *,
-    M: int,
-    dry: bool = False,
-    unroll: bool = False,
-    trace: bool | None = None,
-    **given: Any,
-) -> Run:
-    """Run `schedule(machine, <arrays by name>, **tiles)` on a fresh machine of M words.
-
-    Arrays (on a dry machine also shapes, as tuples) become slow arrays under their own name; numbers
-    and options are passed on. `schedule` returns the slow array, or tuple of them, that it filled.
-    Raises what the machine raises, and TypeError where nothing or something else was returned.
-    """
-    machine = Machine(M, dry=dry, unroll=unroll, trace=trace)
-    named = {
-        name: machine.slow(name, value) if isinstance(value, (np.ndarray, list, tuple)) else value
-        for name, value in given.items()
-    }
-    with machine.running():
-        returned = schedule(machine, **named)
-    slow = returned if isinstance(returned, tuple) else (returned,)
-    return Run(_outputs(machine, slow), machine.ledger)
-
-
-def _outputs(machine: Machine, slow: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
-    for array in slow:
-        if not isinstance(array, Slow):
-            raise TypeError(
-                f"the schedule returned {type(array).__name__}; it must return the slow array that holds "
-                "its result"
-            )
-        machine._require_written(array, box_of(array, None, None))
-    return () if machine.dry else tuple(machine.take(array) for array in slow)

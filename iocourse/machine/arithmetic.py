@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from .memory_errors import BareArray, MachineError, WrongShape
-from .sizes import Shape
+from ..sizes import Shape
+from .errors import BareArray, MachineError, WrongShape
 from .slow import Slow
 from .tiles import Axis, Tile
 

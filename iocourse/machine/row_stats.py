@@ -6,7 +6,7 @@ from types import TracebackType
 
 import numpy as np
 
-from .memory_errors import BareArray, WrongShape
+from .errors import BareArray, WrongShape
 from .tiles import Tile
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from .memory_errors import MachineError
-from .sizes import Shape
+from ..sizes import Shape
+from .errors import MachineError
 from .written import Box
 
 

@@ -7,9 +7,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from ..sizes import Shape, positive_int
 from .blocks import Block
-from .memory_errors import SlowArithmetic, SlowAttribute
-from .sizes import Shape, positive_int
+from .errors import SlowArithmetic, SlowAttribute
 from .written import Box
 
 

@@ -1,0 +1,42 @@
+"""The two-level memory: slow arrays that can only be loaded and stored, fast tiles that count against M.
+
+Fast memory holds M words. Arithmetic happens on tiles only; up to four scalar registers are free, which
+is what the row-by-row updates (`Tile.add_product`, `RowStats.update`) use.
+"""
+
+from ..sizes import positive_int
+from .blocks import Block
+from .errors import (
+    BareArray,
+    FastMemoryFull,
+    MachineError,
+    NeverWritten,
+    SlowArithmetic,
+    TileFreed,
+    WrongShape,
+)
+from .machine import FREE_REGISTERS, Machine, TraceFull
+from .row_stats import RowStats
+from .run import Run, run
+from .slow import Slow
+from .tiles import Tile
+
+__all__ = [
+    "FREE_REGISTERS",
+    "BareArray",
+    "Block",
+    "FastMemoryFull",
+    "Machine",
+    "MachineError",
+    "NeverWritten",
+    "RowStats",
+    "Run",
+    "Slow",
+    "SlowArithmetic",
+    "Tile",
+    "TileFreed",
+    "TraceFull",
+    "WrongShape",
+    "positive_int",
+    "run",
+]

@@ -1,0 +1,74 @@
+"""Running a schedule: arrays in, results and ledger out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..ledger import Ledger
+from .errors import MachineError, NeverWritten
+from .machine import Machine
+from .slow import Slow, box_of
+
+
+class Run(NamedTuple):
+    """What a run left behind: outputs in float64 (empty on a dry machine) and its ledger."""
+
+    outputs: tuple[np.ndarray, ...]
+    ledger: Ledger
+
+    @property
+    def O(self) -> np.ndarray:  # noqa: E743 - the paper's name
+        """The first output."""
+        if not self.outputs:
+            raise MachineError("a dry run has a ledger, but no values")
+        return self.outputs[0]
+
+
+def run(
+    schedule: Callable[..., Any],
+    *,
+    M: int,
+    dry: bool = False,
+    unroll: bool = False,
+    trace: bool | None = None,
+    **given: Any,
+) -> Run:
+    """Run `schedule(machine, <arrays by name>, **tiles)` on a fresh machine of M words.
+
+    Arrays (on a dry machine also shapes, as tuples) become slow arrays under their own name; numbers
+    and options are passed on. `schedule` returns the slow array, or tuple of them, that it filled.
+    Raises what the machine raises, and TypeError where nothing or something else was returned.
+    """
+    machine = Machine(M, dry=dry, unroll=unroll, trace=trace)
+    named = {
+        name: machine.slow(name, value) if isinstance(value, (np.ndarray, list, tuple)) else value
+        for name, value in given.items()
+    }
+    with machine.running():
+        returned = schedule(machine, **named)
+    slow = returned if isinstance(returned, tuple) else (returned,)
+    return Run(_outputs(machine, slow), machine.ledger)
+
+
+def _outputs(machine: Machine, slow: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
+    for array in slow:
+        if not isinstance(array, Slow):
+            raise TypeError(
+                f"the schedule returned {type(array).__name__}; it must return the slow array that holds "
+                "its result"
+            )
+        _require_complete(machine, array)
+    return () if machine.dry else tuple(machine.take(array) for array in slow)
+
+
+def _require_complete(machine: Machine, array: Slow) -> None:
+    try:
+        machine._require_written(array, box_of(array, None, None))
+    except NeverWritten:
+        raise NeverWritten(
+            f"the result {array.name} of shape {array.shape} is not complete: some of its words were never "
+            "stored"
+        ) from None
