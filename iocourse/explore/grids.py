@@ -113,6 +113,9 @@ def _order_key(x: float, y: float, order: Sequence[Tile], step: int | None) -> l
     return drawn
 
 
+LISTED = 6  # tiles named in words; the picture numbers all of them
+
+
 def _order_words(
     name: str, N: int, order: Sequence[Tile], step: int | None, rows: int, columns: int
 ) -> tuple[str, str]:
@@ -123,10 +126,11 @@ def _order_words(
     reach = _reach(order, N)
     alt = f"The {N:,} by {N:,} scores of {name} in {rows:,} by {columns:,} tiles, numbered and shaded from "
     alt += f"light to dark in the order of work: {way}. {reach}"
-    listed = [f"tile {k:,}: {place(tile)}" for k, tile in enumerate(order[:6])]
+    listed = [f"tile {k:,}: {place(tile)}" for k, tile in enumerate(order[:LISTED])]
+    which = f"; the first {LISTED}" if len(order) > LISTED else ""
     if step is not None:
         alt += f" Tile {step:,} is outlined: {place(order[step])}."
-    return alt, "\n".join([f"{len(order):,} tiles drawn, {way}", *listed])
+    return alt, "\n".join([f"{len(order):,} tiles drawn, {way}{which}:", *listed])
 
 
 def place(tile: Tile) -> str:

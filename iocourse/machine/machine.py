@@ -340,4 +340,6 @@ class Machine:
 
 
 def _length(name: str, n: Any) -> int:
+    if isinstance(n, tuple) and len(n) == 2:  # (start, stop), as `load` takes it
+        n = n[1] - n[0]
     return n.size if isinstance(n, Block) else positive_int(name, n)

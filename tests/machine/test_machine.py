@@ -1009,6 +1009,13 @@ def test_a_result_with_holes_is_named_as_incomplete(dry):
         run(half, M=10, dry=dry, x=np.ones(4))
 
 
+def test_a_tile_is_made_for_the_rows_that_load_takes():
+    m = Machine(20)
+    assert m.zeros((3, 6), 2).shape == (3, 2) and m.full((0, 4)).shape == (4,)
+    with pytest.raises(ValueError, match="rows must be at least 1, got 0"):
+        m.zeros((3, 3))
+
+
 def test_a_memory_one_word_short_is_told_in_the_singular():
     with pytest.raises(FastMemoryFull, match="at least 1 more word of M"):
         Machine(3).zeros(4)
