@@ -12,7 +12,7 @@
 #
 # **Prerequisites**: lesson 01 (attention, softmax with its maximum subtracted) and lesson 02 (the machine, loads and stores, the ledger). Signs and terms are on the [notation](notation.md) page.
 #
-# **Minutes**: 65, of which 40 are for the exercises.
+# **Minutes**: 70, of which 40 are for the exercises.
 #
 # | Exercise | | difficulty | importance | minutes |
 # | --- | --- | --- | --- | --- |
@@ -42,7 +42,7 @@ from iocourse.explore import bars
 #
 # Subtracting $m$ changes no weight, because $e^{-m}$ cancels, and it keeps every exponent at or below 0. Read as a recipe, the formula is three loops over the row: one finds $m$, one adds up the sum, one forms the weights. Where the row does not fit in fast memory, each loop loads it again.
 #
-# The next cell follows the recipe for $N = 128$ rows of 128 scores, 16 at a time, in a fast memory of $M = 80$ words.
+# The next cell follows the recipe for $N = 128$ rows of 128 scores, 16 at a time, in a fast memory of $M = 80$ words, too small for a row. In its code `m` is the machine and the maximum is called `top`: `m.full(1, 1, -np.inf)` is a tile of one word with that value.
 #
 # **Predict.** $S$ has $128 \cdot 128 = 16{,}384$ words, and so has $P$. How many words move altogether?
 
@@ -90,7 +90,7 @@ measured("3.1", words=three.ledger.total)
 #
 # Before the first piece, $m = -\infty$ and $\ell = 0$.
 #
-# Plain numbers show it best. Take scores that are logarithms, with $e^{s} = 2, 1$ in the first piece and $8, 4, 4$ in the second. After the first piece $e^m = 2$ and $\ell = 1 + \tfrac12 = 1.5$.
+# Plain numbers show it best. Take scores that are logarithms, with $e^{s} = 2, 1$ in the first piece $8, 4, 4$ in the second, $1$ in the third. After the first piece $e^m = 2$ and $\ell = 1 + \tfrac12 = 1.5$.
 #
 # **Predict.** By hand, with (3.2): what is the factor when the second piece arrives, and what is $\ell$ after it?
 
@@ -98,7 +98,7 @@ measured("3.1", words=three.ledger.total)
 predict("3.2", factor=0.25, l=2.375)  #> predict("3.2", factor=..., l=...)
 
 # %% [markdown]
-# The cell counts the sum anew for each prefix of the row, which is what we want to get rid of, but good for checking.
+# The cell adds up each beginning of the row from scratch. That is the work (3.2) saves us; here it checks our arithmetic.
 
 # %%
 row = np.log([2, 1, 8, 4, 4, 1])
@@ -146,9 +146,9 @@ check("3.2", my_running)
 #
 # the *harmonic number*. For $n = 471$ single scores it is 6.73, not 471.
 #
-# Rows of a real head are in no random order: a head looks at places. We take three heads of the model all-MiniLM-L6-v2 on a text of 471 tokens, as (layer, head): (0, 2) looks at the token before, and its scores reach 83; (0, 11) looks everywhere; (4, 5) rests on the first token.
+# The rows of a real head are in no random order, because many heads prefer certain places in the text. We take three heads of the model all-MiniLM-L6-v2 on a text of 471 tokens, named (layer, head). Nothing is masked: each query has scores with all 471 keys. Head (0, 2) looks at the token before, and its scores reach 83; (0, 11) looks everywhere; (4, 5) rests on the first token.
 #
-# **Predict.** For each of the three: how many new maxima has an average row, counted score by score?
+# **Predict.** For each of the three: how many new maxima does an average row have, counted score by score?
 
 # %% tags=["predict"]
 predict("3.3", token_before=5, everywhere=6.73, first_token=1)  #> predict("3.3", token_before=..., everywhere=..., first_token=...)
@@ -192,7 +192,7 @@ bars(
 )
 
 # %% [markdown]
-# Shuffled, eight times over, all three heads come close to 6.73. In their own order they differ. The head that looks at the token before has 9.21 new maxima a row: in 80 % of its rows the largest score stands at that token, so new maxima go on until there, and neighbouring scores are alike, so a climb passes several of them. The head that rests on the first token has 1.00, since nothing after the first score is larger. Cut into 15 pieces of 32, as a kernel would do it, 75 % of the 14 rescalings in the first head multiply by 1, 81 % in the second, all in the third.
+# The black marks in the picture are (3.3). Shuffled, eight times over, all three heads come close to 6.73. In their own order they differ. The head that looks at the token before has 9.21 new maxima a row: in 80 % of its rows the largest score stands at that token, so new maxima go on until there, and neighbouring scores are alike, so a climb passes several of them. The head that rests on the first token has 1.00, since nothing after the first score is larger. Cut into 15 pieces of 32, as a kernel would do it, 75 % of the 14 rescalings in the first head multiply by 1, 81 % in the second, all in the third.
 #
 # Your own function on one row of the first two heads:
 
@@ -229,7 +229,7 @@ for name in ("token_before", "everywhere"):
 #
 # Take two scores with $e^{s} = 1$ and $e^s = 3$, and values 8 and 4, one score at a time.
 #
-# **Predict.** What is the output? And what comes out if $\ell$ is rescaled, but $o$ is forgotten?
+# **Predict.** What is the output? And what comes out if $\ell$ is rescaled, but rescaling $o$ is forgotten?
 
 # %% tags=["predict"]
 predict("3.4", output=5, forgotten=9)  #> predict("3.4", output=..., forgotten=...)
@@ -248,7 +248,7 @@ measured("3.4", output=round(float(o / l), 9), forgotten=round(float((8 + 4) / l
 #
 # We want (3.2) and (3.4) to hold for every row that can occur: scores of ±10,000 happen when a model goes wrong in training, and masks put $-\infty$ where a query must not look.
 #
-# Four rows, and two ways to add them up: $\sum_j e^{s_j}$, and $\sum_j e^{s_j - m}$ with the maximum subtracted.
+# We take four rows of eight scores: all around +10,000; all around -10,000; all equal to 3; all $-\infty$. And two ways to add them up: $\sum_j e^{s_j}$, and $\sum_j e^{s_j - m}$ with the maximum subtracted.
 #
 # **Predict.** For how many of the four is the sum a positive, finite number: plain, and with the maximum subtracted?
 
@@ -268,13 +268,13 @@ for name, s in rows.items():
 measured("3.5", **good)
 
 # %% [markdown]
-# Plain sums overflow to `inf` or vanish to 0 for scores that are large in either direction; only one of the four is usable. Subtracting the maximum saves two more. The last one it does not: there $m = -\infty$, and $-\infty - (-\infty)$ is no number (`nan`).
+# Plain sums overflow to `inf` or vanish to 0 for scores that are large in either direction; only one of the four is usable. Subtracting the maximum saves two more. The last row it does not save: there $m = -\infty$, and $-\infty - (-\infty)$ is no number (`nan`).
 #
 # A row that is masked throughout is rare, a *piece* that is masked throughout is not: under a causal mask most pieces to the right of the diagonal are. If it comes first, $m' = -\infty$ at that moment and the `nan` stays in $\ell$ and $o$ for ever. The remedy is to subtract something finite while nothing has been seen:
 #
 # $$ \hat m = \begin{cases} m' & \text{if } m' > -\infty \\ 0 & \text{otherwise} \end{cases} \qquad \text{factor } e^{\,m-\hat m}, \quad \text{weights } e^{\,s_j-\hat m} \tag{3.5} $$
 #
-# With $\hat m = 0$ a masked score weighs $e^{-\infty} = 0$, as it should. If all of the row is masked, $\ell$ stays 0, and dividing by it would make `nan` once more; this course gives zeros then, the empty sum.
+# With $\hat m = 0$ a masked score weighs $e^{-\infty} = 0$, as it should. What we carry to the next piece is still $m'$, not $\hat m$: a maximum of 0 that no score has would let scores around -10,000 vanish. If all of the row is masked, $\ell$ stays 0, and dividing by it would make `nan` once more; this course gives zeros then, the empty sum.
 #
 # **Exercise 3.5** One query's output in one pass · difficulty 3 of 5 · importance 5 of 5 · 12 minutes. Each piece is now a pair: `b` scores and their `b` values. Carry all three of (3.2) and (3.4) along, with the remedy of (3.5), and return the output of the query, for finite scores, large ones and masked ones. The pieces come by once, as in exercise 3.2. If you are stuck after eight minutes, run `hint("3.5")` in a cell of your own.
 
@@ -404,7 +404,7 @@ print(f"left to right, as a tree, shuffled: equal up to 1e-12: {attempt(three_wa
 #
 # We want to know whether rescaling loses digits. Kernels compute in float32, about 7 decimal digits, or hold some things in float16, about 3.
 #
-# We count right digits as $\lfloor -\log_{10}(\text{root mean square error}) \rfloor$ against float64, for values that are numbers around 1: once with the three loops of (3.1), once with your function. NumPy works in the precision of the pieces as long as $m$, $\ell$ and $o$ start as plain numbers; from `np.zeros(d)` on it would work in float64.
+# We count right digits as $\lfloor -\log_{10}(\text{root mean square error}) \rfloor$ against float64 (no entry of these outputs is larger than 1.8): once with the three loops of (3.1), once with your function. NumPy works in the precision of the pieces as long as $m$, $\ell$ and $o$ start as plain numbers; from `np.zeros(d)` on it would work in float64.
 #
 # **Predict.** In float32, how many digits of the sharp head (0, 2) are right: in three loops, and in one?
 
@@ -444,7 +444,7 @@ measured("3.7", three_loops=answer[0], one_pass=answer[1])
 # %% [markdown]
 # In float32 one pass keeps 7 digits, as many as three loops. For the sharp head even the scores alone, rounded to float32 with everything else in float64, leave 7: a score of 83 is known only to a few millionths there, and an error $\delta$ in a score is a relative error $\delta$ in its weight. What limits this head is the size of its scores, not the order of the sums.
 #
-# In float16 the broad head loses a digit in one pass, 3 instead of 4. Its many weights of similar size are added one piece after the other in a format with 11 binary digits. How bad this can get shows a row of 4,096 equal scores, added one at a time: every $e^{s-m}$ is 1.
+# In float16 the broad head loses a digit in one pass, 3 instead of 4. Its many weights of similar size are added one piece after the other in a format with 11 binary digits. A row of 4,096 equal scores, added one at a time, shows how bad this can get: every $e^{s-m}$ is 1.
 
 # %%
 l = np.float16(0)
@@ -465,10 +465,11 @@ print(f"sum of 4096 ones in float16: {l:.0f}")
 # | `stats = m.row_stats(i)` | $m = -\infty$ and $\ell = 0$ for the rows of block `i` | 2 words a row |
 # | `stats.update(s)` | takes in a tile of scores (rows, columns); `s` becomes $e^{s-m'}$ | none |
 # | `stats.update(s, o)` | the same, and `o` changes its unit; adding $e^{s-m'} v$ to it is left to you | none |
-# | `stats.normalise(o)` | `o` divided by $\ell$, row by row | none |
-# | `stats.lse()` | a tile with $L = m + \log \ell$, one word a row; call it last | none |
+# | `stats.m`, `stats.l` | the tiles $m$ and $\ell$ themselves, one word a row each | counted above |
+# | `stats.normalise(o)` | a tile of these rows divided by $\ell$, row by row | none |
+# | `stats.lse()` | a tile with $L = m + \log \ell$, one word a row; takes the place of $m$, so call it last | none |
 #
-# It works row by row in the four free registers. `with m.row_stats(i) as stats:` frees its words at the end, as with a tile.
+# They work row by row in the four words that the machine gives away as registers. `with m.row_stats(i) as stats:` frees its words at the end, as with a tile.
 #
 # The last line of the table is worth a formula. The *log-sum-exp* of a row,
 #
@@ -509,7 +510,7 @@ measured("3.8", two_loops=two.ledger.total)
 # %% [markdown]
 # $W = 3N^2 = 49{,}152$: one read of $S$ less. The second read stays, because weights are asked for. Ask for something that is one word a row, and it goes too.
 #
-# **Exercise 3.8** Log-sum-exp of every row on the machine · difficulty 3 of 5 · importance 4 of 5 · 10 minutes. Write a schedule. `S`, of shape $(N, n)$, is in slow memory and comes to fast memory in tiles of `Br` rows and `Bc` columns, each score once. Rows may be longer than fast memory. The closed form is $W = Nn + N$ and the footprint $B_r B_c + 2 B_r$; the check allows another $B_r B_c + 4 B_r$ words for temporaries. You may use `row_stats`, or your own tiles for $m$ and $\ell$. If you are stuck after six minutes, run `hint("3.8")` in a cell of your own.
+# **Exercise 3.8** Log-sum-exp of every row on the machine · difficulty 3 of 5 · importance 4 of 5 · 10 minutes. Write a schedule. `S`, of shape $(N, n)$, is in slow memory and comes to fast memory in tiles of `Br` rows and `Bc` columns, each score once. Rows may be longer than fast memory. The closed form is $W = Nn + N$ and the footprint $B_r B_c + 2 B_r$; the check allows another $B_r B_c + 4 B_r$ words for temporaries. You may use `row_stats`, or your own tiles for $m$ and $\ell$; then save room with updates in place, such as `np.exp(s, out=s)`. If you are stuck after six minutes, run `hint("3.8")` in a cell of your own.
 
 
 # %% tags=["exercise"] name="ex-3.8"
@@ -540,14 +541,14 @@ print(one.ledger)
 measured("3.8", lse=one.ledger.total)
 
 # %% [markdown]
-# $W = N^2 + N = 16{,}512$ words, in a fast memory that could not hold a single row of 128. Four times fewer than three loops, and the scores were looked at once. In attention the scores need not even be stored before that: they can be made in fast memory from $Q$ and $K$, go into $m$, $\ell$ and $o$, and be forgotten. That is FlashAttention, the subject of lesson 04.
+# $W = N^2 + N = 16{,}512$ words, in a fast memory that could not hold a single row of 128. That is almost four times fewer than with three loops, and each score was read once. In attention the scores need not even be stored before that: they can be made in fast memory from $Q$ and $K$, go into $m$, $\ell$ and $o$, and be forgotten. That is FlashAttention, the subject of lesson 04.
 
 # %% [markdown]
 # ## Misconceptions
 #
 # - **"Online softmax is an approximation."** In float64 it equals exact attention up to 1e-12 on two real heads (3.5), and in float32 it keeps as many digits as three loops do (3.7).
 # - **"Online softmax gives the weights in one pass."** It gives sums over the row: $\ell$, $L$, $o$. Whoever wants the weights themselves reads the scores a second time: 49,152 words instead of 16,512 (3.8).
-# - **"Every score costs a rescaling."** Of 471 scores in a row, 9.21 brought a new maximum in the head with the most, 1.00 in the head with the fewest (3.3).
+# - **"Every score costs a rescaling."** Of 471 scores in a row, 9.21 brought a new maximum in the head with the most, 1.00 in the head with the fewest of our three (3.3).
 # - **"Two partial outputs can be averaged."** Each has to be weighted with $e^{m}\ell$, the part of the sum it stands for: the answer was 6 where the average is 7 (3.6).
 #
 # ## Take-away

@@ -184,6 +184,12 @@ def _one_pass(S, V, dtype):
     return O
 
 
+def test_how_large_the_outputs_are():
+    heads = [real_head(0, 2), real_head(0, 11)]
+    largest = max(float(np.abs(exact.attention(h.Q, h.K, h.V)).max()) for h in heads)
+    assert 1.79 < largest < 1.8 and "no entry of these outputs is larger than 1.8" in TEXT
+
+
 def test_where_float16_stops_counting():
     assert np.float16(2048) + np.float16(1) == 2048 and np.spacing(np.float16(2048)) == 2
     assert "The sum stops at 2048" in TEXT and "the next number float16 knows is 2050" in TEXT

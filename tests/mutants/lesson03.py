@@ -140,6 +140,7 @@ ATTENTION_MUTANTS = (
     ),
     Mutant("maximum starts at 0", LARGE, (("-np.inf, 0.0, 0.0", "0.0, 0.0, 0.0"),)),
     Mutant("no maximum", LARGE, ((f"shift = {SHIFT}", "shift = 0.0"), ("np.exp(m - shift)", "1.0"))),
+    Mutant("0 carried on as the maximum", MASKED, (("m = m_new\n", "m = shift\n"),)),
     Mutant("no remedy for masks", MASKED, ((SHIFT, "m_new"),)),
     Mutant("no remedy for masks, row masked throughout", EMPTY, ((SHIFT, "m_new"), ("l > 0", "not l == 0"))),
     Mutant("masked throughout divided", EMPTY, ((RETURN, "o / l"),)),
