@@ -12,9 +12,9 @@
 #
 # **Prerequisites**: NumPy (matrix products, axes, broadcasting), the chain rule; [00 Start here](00_start_here.ipynb) for how checks and hints work. All signs stand on the [notation](notation.md) page.
 #
-# **Minutes**: 60, of which 38 are for the exercises.
+# **Minutes**: 70, of which 38 are for the exercises.
 #
-# | Exercise | | difficulty | importance | minutes |
+# | Exercise | Title | Difficulty | Importance | Minutes |
 # | --- | --- | --- | --- | --- |
 # | 1.1 | A softmax that survives | 1 of 5 | 5 of 5 | 8 |
 # | 1.2 | Attention, with a mask | 2 of 5 | 5 of 5 | 10 |
@@ -32,7 +32,7 @@ from iocourse.explore import attention_map, curve
 # %% [markdown]
 # ## 1.1 Scores, and a softmax that survives
 #
-# A head receives three arrays of shape $(N, d)$: for each of $N$ tokens a query, a key and a value. Query $i$ is compared with every key, and the better key $j$ fits, the more of value $j$ goes into the answer. The comparison is a scalar product, one for each pair $(i, j)$:
+# A language model reads a text as *tokens*, which are words or pieces of words, and works on them layer by layer. In each layer several *heads* let every token collect something from the others. A head receives three arrays of shape $(N, d)$: for each of $N$ tokens a query, a key and a value. Query $i$ is compared with every key, and the better key $j$ fits, the more of value $j$ goes into the answer. The comparison is a scalar product, one for each pair $(i, j)$:
 #
 # $$ S = \frac{QK^\top}{\sqrt d} \tag{1.1} $$
 #
@@ -57,7 +57,7 @@ for name, head in {"sharp": sharp, "ahead": ahead, "broad": broad}.items():
     print(f"a row's largest from {largest.min():.2f} to {largest.max():.2f}, median {np.median(largest):.2f}")
 
 # %% [markdown]
-# The broad head's scores stay between −3.88 and 4.55. The sharp head's run from −63.81 to 83.07, and these are no exotic inputs: they are what a trained head computes for an ordinary page of text.
+# The broad head's scores stay between −3.88 and 4.55. The sharp head's run from −63.81 to 83.07, and no input was made up for that: a trained head computes them for an ordinary page of text. The page is longer than what the model was tuned on, at most 128 tokens, and this has a part in it; the first 128 tokens alone reach 41.08.
 #
 # Softmax turns each row of scores into weights. The exponential makes them positive, the division makes them sum to 1:
 #
@@ -151,18 +151,26 @@ attempt(broken_in_half_precision, my_softmax)
 #
 # That is the whole forward pass. What a head *does* can be seen in its $P$. The sharp head is said to look at the token before.
 #
-# **Predict.** In how many of its 471 rows does the largest weight lie on the token just before? (Row 0 has none.)
+# **Predict.** In how many of its 471 rows does the largest weight lie on the token just before? Row 0 has none. Remember that the tuning never went beyond 128 tokens: which rows would you trust least?
 
 # %% tags=["predict"]
 predict("1.2a", previous=450)  #> predict("1.2a", previous=...)
 
 # %%
+def on_previous(P):
+    """For each row, whether its largest weight lies on the token just before; shape (N,)."""
+    return P.argmax(axis=1) == np.arange(len(P)) - 1
+
+
 P_sharp, P_broad = exact.softmax(scores(sharp)), exact.softmax(scores(broad))  # (N, N) each
 N = len(P_sharp)
-on_previous = P_sharp.argmax(axis=1) == np.arange(N) - 1
-print(f"rows 0 to 127: {on_previous[:128].sum()} of 128, rows 128 to 470: {on_previous[128:].sum()} of 343")
-measured("1.2a", previous=int(on_previous.sum()))
+hit = on_previous(P_sharp)
+print(f"rows 0 to 127: {hit[:128].sum()} of 128, rows 128 to 470: {hit[128:].sum()} of 343")
+measured("1.2a", previous=int(hit.sum()))
 attention_map(P_sharp, sharp.tokens, title="Head (0, 2): the token before")
+
+# %% [markdown]
+# 375 rows, and the map shows where the other 96 are: from row 128 on, 341 of 343 rows lie on the line below the diagonal, but in the first 128 rows only 34 do. So it is the early rows, whose places the tuning knew, that fail. Have they lost their habit, or does something distract them? We can cut the text after 128 tokens and look again. In layer 0 a query or a key depends on its own token and place alone, so the first rows and columns of $S$ are what the shorter text would give.
 
 # %%
 def keys_for_90_percent(P):
@@ -171,14 +179,15 @@ def keys_for_90_percent(P):
     return int(np.median((held < 0.9).sum(axis=1) + 1))
 
 
+print("text cut after 128 tokens:", on_previous(exact.softmax(scores(sharp)[:128, :128])).sum(), "of 128")
 print("keys for 90 %: sharp", keys_for_90_percent(P_sharp), "broad", keys_for_90_percent(P_broad))
 first = exact.softmax(scores(broad)[:32, :32])
 attention_map(first, broad.tokens[:32], title="Head (0, 11), the text cut after 32 tokens")
 
 # %% [markdown]
-# 375 rows, and the first map shows where the other 96 are: from row 128 on, 341 of 343 rows lie on the line below the diagonal, but in the first 128 rows only 34 do. The model was tuned on sequences of at most 128 tokens. On a longer text the early queries meet keys far ahead, which tuning never taught them to tell from their neighbour: the short lines to the right of the diagonal.
+# In the short text 126 of the 128 rows look at the token before. In the long one the same queries meet keys far ahead, which tuning never taught them to tell from their neighbour: the short lines to the right of the diagonal.
 #
-# In half of the sharp head's rows a single key holds 90 % of the weight. The broad head needs 368 keys for it. Its whole map would be one grey field, so the second picture shows the beginning, the text cut after 32 tokens. (In layer 0 a query depends on its own token and position alone, so this is the map that the shorter text would have.) Only [CLS] stands out, a token every text begins with: it puts 0.79 of its weight on itself. The other rows are nearly even.
+# In at least half of the sharp head's rows a single key holds 90 % of the weight. The broad head needs 368 keys for it. Its whole map would be one pale field, so the second picture shows the text cut after 32 tokens. Only [CLS] stands out, a token every text begins with: it puts 0.79 of its weight on itself. The other rows are nearly even.
 #
 # A model that writes text token by token must not look ahead at all: while it learns, the tokens after $i$ are the ones it is asked to guess. A **causal mask** hides key $j$ from query $i$ where $j > i$:
 #
@@ -226,7 +235,7 @@ check("1.2", my_attention)
 def causal_map(attention):
     Q, K = sharp.Q.astype(np.float64), sharp.K.astype(np.float64)
     P = attention(Q, K, np.eye(N), True)
-    print("largest weight on the token before:", (P.argmax(axis=1) == np.arange(N) - 1).sum(), "of", N)
+    print("largest weight on the token before:", on_previous(P).sum(), "of", N)
     return attention_map(P, sharp.tokens, title="Head (0, 2) with a causal mask")
 
 
@@ -329,6 +338,8 @@ measured("1.4a", factor=(P_sharp.size + dP.size) / (dO.size + O.size))
 # %% [markdown]
 # The same $D$ from 30,144 words instead of 443,682, a factor of $N/d = 14.72$. It grows with the length of the text.
 #
+# The mask needs no step of its own on the way back: a hidden pair has the weight 0, and (1.6) makes its $dS$ 0 as well.
+#
 # **Exercise 1.4** The whole backward pass · difficulty 3 of 5 · importance 5 of 5 · 12 minutes. Compute the weights once more as in exercise 1.2, then walk back through (1.7), (1.6) and (1.8). For $D$ take either formula. Stuck after eight minutes: `hint("1.4")`.
 
 # %% tags=["exercise"] name="ex-1.4"
@@ -401,9 +412,7 @@ measured("1.4b", passes=2 * (sharp.Q.size + sharp.K.size + sharp.V.size))
 #
 # Everything above was correct, and nothing was economical. Look at the shapes: $Q$, $K$, $V$ and $O$ have $Nd$ words each, $S$ and $P$ have $N^2$ each. One word is one number; how many bytes it has is a matter of its format.
 #
-# $$ \frac{\text{words of } S}{\text{words of } Q, K, V, O} = \frac{N^2}{4Nd} = \frac{N}{4d} \tag{1.11} $$
-#
-# **Predict.** Before you put numbers in: how many times the words of $Q, K, V, O$ together does $S$ take at $N = 4096$ and $d = 64$? And from which $N$ on is $S$ at least as large, still at $d = 64$?
+# **Predict.** How many times the words of $Q, K, V, O$ together does $S$ take at $N = 4096$ and $d = 64$? And from which $N$ on is $S$ at least as large, still at $d = 64$?
 
 # %% tags=["predict"]
 predict("1.5", ratio=64, crossover=64)  #> predict("1.5", ratio=..., crossover=...)
@@ -417,14 +426,18 @@ for length in [*lengths[::2], 131_072]:
 measured("1.5", ratio=4096 // (4 * d), crossover=min(n for n in lengths if n**2 >= 4 * n * d))
 
 # %% [markdown]
-# At $N = 4096$, $S$ alone takes 16 times the words of all four arrays of the size of the input, and the crossover is at $N = 4d = 256$ tokens, a short page of text. A guess of $N/d = 64$ compares $S$ with one of the four. At $N = 131{,}072$ the ratio is 512, and $S$ has 17,179,869,184 words; with two bytes for each word this is 34.4 GB, for one head.
+# At $N = 4096$, $S$ alone takes 16 times the words of $Q, K, V$ and $O$ together. In general,
+#
+# $$ \frac{\text{words of } S}{\text{words of } Q, K, V, O} = \frac{N^2}{4Nd} = \frac{N}{4d} \tag{1.11} $$
+#
+# so that they are equal at $N = 4d = 256$ tokens, a short page of text. A guess of $N/d = 64$ compares $S$ with one of the four. At $N = 131{,}072$ the ratio is 512, and $S$ has 17,179,869,184 words; with two bytes for each word this is 34.4 GB, for one head.
 
 # %%
 curve(
     measured={},
     predicted={
-        "S and P": [(n, 2 * n**2) for n in lengths],
-        "Q, K, V, O": [(n, 4 * n * d) for n in lengths],
+        "S and P": [(n, 2 * n**2) for n in lengths[::3]],
+        "Q, K, V, O": [(n, 4 * n * d) for n in lengths[::3]],
     },
     title="Words of the forward pass, d = 64",
     xlabel="N",
@@ -434,7 +447,7 @@ curve(
 # %% [markdown]
 # Two straight lines on logarithmic axes, one with twice the slope of the other. Together $S$ and $P$ draw level with the rest at $N = 2d = 128$, and from there on they run away.
 #
-# The backward pass adds two more of them: it needs $P$, $dP$ and $dS$, which is $3N^2$ words beside the $8Nd$ of $Q, K, V, O$ and their four gradients. At $N = 4096$, $d = 64$ this is a factor of $3N/8d = 24$. And all of this is one head. Heads do not look at each other, so a layer is a loop over heads, or the same formulas with one more axis in front:
+# The backward pass adds two more of them: it needs $P$, $dP$ and $dS$, which is $3N^2$ words beside the $8Nd$ of $Q, K, V, O$ and their four gradients. At $N = 4096$, $d = 64$ this is a factor of $3N/8d = 24$. And all of this is one head. Heads do not look at each other, so a layer is a loop over heads, or the same formulas with one more axis in front. `real_heads()` names the eight heads that come with the course:
 
 
 # %%
@@ -452,11 +465,11 @@ attempt(all_heads, my_attention)
 # %% [markdown]
 # Eight heads take eight times the words, 1,774,728 of $S$ beside 482,304, and the ratio of 3.68 is that of one head: $N/4d$ knows nothing of the number of heads.
 #
-# What does this cost? Arithmetic first: $S$ and $O$ take $N^2 d$ multiplications and additions each, that is $d$ of them for each word of $S$ and of $P$. Now suppose that $S$ and $P$ are too large for the memory next to the arithmetic and live in a larger, slower one. Then $S$ is written there and read back for softmax, $P$ is written and read back for $PV$, while $Q, K, V$ are read and $O$ is written. We call the words moved $W$:
+# What does this cost? Arithmetic first: $S$ and $O$ take $N^2 d$ multiply-adds each, that is $d$ of them for each word of $S$ and of $P$. Now suppose that $S$ and $P$ are too large for the memory next to the arithmetic and live in a larger, slower one. Then $S$ is written there and read back for softmax, $P$ is written and read back for $PV$, while $Q, K, V$ are read and $O$ is written. We call the words moved $W$:
 #
 # $$ W = 4N^2 + 4Nd \tag{1.12} $$
 #
-# The library's closed form for this schedule says the same, with tiles so large that nothing else is read twice:
+# The library's closed form for this schedule says the same, with tiles so large that nothing else is read twice. (What the four tile sizes do is a matter for lesson 02.)
 
 # %%
 N_long = 4096
@@ -465,7 +478,7 @@ print(plain)
 print(f"as (1.12): {4 * N_long**2 + 4 * N_long * d:,}; without S and P: {4 * N_long * d:,}")
 
 # %% [markdown]
-# 68,157,440 words, of which 1,048,576 are input and output: for each word that attention is about, 64 more move only because of $S$ and $P$, nobody's input and nobody's output. For each word moved there are $2N^2d / W$ multiplications, about $d/2 = 32$. A processor that could do more than 32 of them while one word arrives spends the rest of the time waiting. By its data sheet an A100 does $312 \cdot 10^{12}$ operations a second on 16-bit numbers, which is $156 \cdot 10^{12}$ multiplications with their additions, while its memory delivers $1.555 \cdot 10^{12}$ bytes: 200 multiplications for each word of two bytes.
+# 68,157,440 words, of which 1,048,576 are input and output: for each word that attention is about, 64 more move only because of $S$ and $P$, nobody's input and nobody's output. For each word moved there are $2N^2d / W = 31.5$ multiply-adds, about $d/2$: the last line of section 0.4 in lesson 00. There the data sheet of an A100 came to about 200 while one word arrives. With a schedule like this one it would spend most of its time waiting.
 #
 # ## Misconceptions
 #

@@ -88,6 +88,7 @@ ATTENTION_MUTANTS = (
     Mutant("mask forgotten", AHEAD, (("if causal:", "if False:"),)),
     Mutant("mask always on", "values equal exact attention", (("if causal:", "if True:"),)),
     Mutant("hidden scores 0 instead of -inf", AHEAD, ((MASKED, "np.tril(S)"),)),
+    Mutant("hidden scores -10000 instead of -inf", FIRST, ((MASKED, MASKED.replace("-np.inf", "-1e4")),)),
     Mutant(
         "mask after softmax",
         ONES,
@@ -210,9 +211,19 @@ BACKWARD_MUTANTS = (
         (("return dQ, dK, dV", "return dK, dQ, dV"),),
     ),
     Mutant(
+        "two of three",
+        "runs without an error",
+        (("return dQ, dK, dV", "return dQ, dK"),),
+    ),
+    Mutant(
         "stacked, not a tuple",
+        "runs without an error",
+        (("return dQ, dK, dV", "return np.stack([dQ, dK, dV])"),),
+    ),
+    Mutant(
+        "dV left transposed",
         "three gradients, with the shapes of Q, K and V",
-        (("return dQ, dK, dV", "return np.stack([dQ, dK])"),),
+        (("return dQ, dK, dV", "return dQ, dK, dV.T"),),
     ),
     Mutant("dO scaled in place", WATCHED, (("dV = P.T @ dO", "dO *= 2\n    dO /= 4\n    dV = P.T @ dO"),)),
 )

@@ -81,7 +81,7 @@ def _matches(trial: Trial) -> str | None:
     return difference(trial.value, trial.case.expected)
 
 
-LARGE = "logits up to ±10000"
+LARGE = "large logits"
 STAYS_FINITE = Property("large logits stay finite", where(LARGE, _finite))
 
 
@@ -105,7 +105,7 @@ def _score_matrices(rng: np.random.Generator) -> Iterator[tuple[str, Array]]:
         yield f"{shape[0]} rows of {shape[1]} scores", 3 * rng.standard_normal(shape)
     yield "a matrix", S
     yield "that matrix, a number added to each row", S + height
-    yield f"{LARGE}, {rows} rows", rng.uniform(-1e4, 1e4, (rows, cols))
+    yield f"{LARGE}, up to ±10000, {rows} rows", rng.uniform(-1e4, 1e4, (rows, cols))
     yield "one row near 10000, the next near -10000", S + np.where(np.arange(rows) % 2, -1e4, 1e4)[:, None]
     yield "some scores are -inf", hidden
 
@@ -181,7 +181,12 @@ def _attention_inputs(rng: np.random.Generator) -> Iterator[tuple[str, Mapping[s
         mask = EARLY if causal else "no mask"
         yield f"{size}, {ONES}, {mask}", {"Q": Q, "K": K, "V": np.ones((N, d)), "causal": causal}
         yield f"N=1, d={d}, {mask}", {"Q": Q[:1], "K": K[:1], "V": V[:1], "causal": causal}
-        yield f"{size}, {LARGE}, {mask}", {"Q": 1e2 * Q, "K": 1e2 * K, "V": V, "causal": causal}
+        yield f"{size}, {LARGE}, {mask}", {"Q": 1e2 * Q, "K": 1e2 * _opposed(K, Q), "V": V, "causal": causal}
+
+
+def _opposed(K: Array, Q: Array) -> Array:
+    """The keys, the first one against the first query: 10⁴·QKᵀ/√d is -30000 there, below a mask of -10000."""
+    return np.concatenate([-3 * Q[:1] / (Q[0] @ Q[0]) * Q.shape[1] ** 0.5, K[1:]])
 
 
 def _replaced_after(rng: np.random.Generator, array: Array, rows: int) -> Array:
@@ -347,9 +352,17 @@ def _backward_inputs(rng: np.random.Generator) -> Iterator[tuple[str, dict[str, 
 NAMES = ("dQ", "dK", "dV")
 
 
+def call_for_three(student: Callable[..., Any], case: Case) -> Trial:
+    """As `call_and_watch`; anything but three results is an error, since no gradient could be told apart."""
+    trial = call_and_watch(student, case)
+    if trial.error is not None or (isinstance(trial.value, (tuple, list)) and len(trial.value) == 3):
+        return trial
+    one = not isinstance(trial.value, (tuple, list))
+    got = f"one {type(trial.value).__name__}" if one else f"{len(trial.value)} values"
+    return Trial(case, error=TypeError(f"your function returned {got}, expected the three arrays dQ, dK, dV"))
+
+
 def _three(trial: Trial) -> str | None:
-    if not isinstance(trial.value, (tuple, list)) or len(trial.value) != 3:
-        return f"expected dQ, dK, dV, got {type(trial.value).__name__}"
     for name, got, want in zip(NAMES, trial.value, trial.case.expected, strict=True):
         if np.shape(got) != want.shape:
             return f"{name} of yours has shape {np.shape(got)}, expected {want.shape}"
@@ -357,10 +370,13 @@ def _three(trial: Trial) -> str | None:
 
 
 def _gradient(k: int) -> Property:
-    return each(
-        f"{NAMES[k]} equals the exact gradient",
-        lambda trial: difference(trial.value[k], trial.case.expected[k]),
-    )
+    def judge(trial: Trial) -> str | None:
+        got, wanted = trial.value[k], trial.case.expected
+        said = difference(got, wanted[k])
+        taken = next((NAMES[n] for n in range(3) if said and not difference(got, wanted[n])), None)
+        return f"yours is {taken}; return dQ, dK, dV in this order" if taken else said
+
+    return each(f"{NAMES[k]} equals the exact gradient", judge)
 
 
 def _steepness(trial: Trial) -> str | None:
@@ -421,7 +437,7 @@ BACKWARD = Exercise(
         STAYS_FINITE,
         inputs_untouched(),
     ),
-    play=call_and_watch,
+    play=call_for_three,
 )
 
 EXERCISES = (SOFTMAX, ATTENTION, SOFTMAX_BACKWARD, BACKWARD)
