@@ -30,17 +30,20 @@ def each(name: str, judge: Callable[[Trial], str | None]) -> Property:
     return Property(name, over_all)
 
 
-def difference(got: Any, want: Any, tolerance: float = TOLERANCE) -> str | None:
-    """None where `got` equals `want` up to `tolerance`·(1 + max|want|), else the first entry that differs."""
+def difference(got: Any, want: Any, tolerance: float = TOLERANCE, *, wanted: str = "expected") -> str | None:
+    """None where `got` equals `want` up to `tolerance`·(1 + max|want|), else the first entry that differs.
+
+    `wanted` is the word for `want` in the message.
+    """
     try:
         g = np.asarray(got, dtype=np.float64)
     except (TypeError, ValueError):
-        return f"yours is a {type(got).__name__}, expected an array of numbers"
+        return f"yours is a {type(got).__name__}, {wanted} an array of numbers"
     w = np.asarray(want, dtype=np.float64)
     if got is None:
         return "your function returned None"
     if g.shape != w.shape:
-        return f"yours has shape {g.shape}, expected {w.shape}"
+        return f"yours has shape {g.shape}, {wanted} {w.shape}"
     finite = np.isfinite(w)
     allowed = tolerance * (1 + np.abs(w[finite]).max(initial=0.0))
     with np.errstate(invalid="ignore"):  # inf - inf, where the two are equal or both wrong
@@ -49,13 +52,13 @@ def difference(got: Any, want: Any, tolerance: float = TOLERANCE) -> str | None:
         return None
     where = tuple(int(i) for i in np.argwhere(wrong)[0])
     place = f"{int(wrong.sum())} of {wrong.size} entries differ, first at {list(where)}: " if where else ""
-    return place + _side_by_side(float(g[where]), float(w[where]))
+    return place + _side_by_side(float(g[where]), float(w[where]), wanted)
 
 
-def _side_by_side(got: float, want: float) -> str:
+def _side_by_side(got: float, want: float, wanted: str) -> str:
     """Both numbers in six digits, or in all where six look the same."""
     digits = 6 if f"{got:.6g}" != f"{want:.6g}" else 17
-    return f"yours {got:.{digits}g}, expected {want:.{digits}g}"
+    return f"yours {got:.{digits}g}, {wanted} {want:.{digits}g}"
 
 
 def values(name: str = "values equal exact attention", tolerance: float = TOLERANCE) -> Property:
@@ -83,7 +86,7 @@ def same_answer_for(name: str, key: Callable[[Trial], Any]) -> Property:
         first: dict[Any, Trial] = {}
         for trial in trials:
             other = first.setdefault(key(trial), trial)
-            complaint = None if other is trial else difference(trial.value, other.value)
+            complaint = None if other is trial else difference(trial.value, other.value, wanted="there")
             if complaint:
                 return f"{trial.case.label} against {other.case.label}: {complaint}"
         return None

@@ -257,26 +257,28 @@ def bars(
     *,
     title: str,
     unit: str = "words",
+    mark: str = "predicted",
     log: bool = False,
 ) -> Picture:
-    """A horizontal bar with its number for each label; what was predicted is a black mark on the bar.
+    """A horizontal bar with its number for each label, and a black mark for the number in `predicted`.
 
+    `mark` says what the black marks are, such as "predicted" or "by formula".
     Raises ValueError where there is nothing to draw, or a value is negative, not finite, or 0 on `log`.
     """
     expected = dict(predicted or {})
     _check_bars(measured, expected, log)
     labels = list(dict.fromkeys([*measured, *expected]))
     left = 28 + max(text_width(label, NORMAL) for label in labels)
-    notes = {label: _bar_note(label, measured, expected, unit) for label in labels}
+    notes = {label: _bar_note(label, measured, expected, unit, mark) for label in labels}
     right = WIDTH - 24 - max(text_width(note, NORMAL) for note in notes.values())
     scale = _bar_scale([*measured.values(), *expected.values()], left, max(right, left + 120), log)
     height = 66 + 34.0 * len(labels)
     drawn: list[Element] = [Text(18, 28, title, LARGE, bold=True)]
     for row, label in enumerate(labels):
         drawn += _bar(scale, 50 + 34.0 * row, label, notes[label], measured.get(label), expected.get(label))
-    legend = " Black marks are predictions." if expected else ""
+    legend = f" Black marks: {mark}." if expected else ""
     if expected:
-        drawn.append(Text(WIDTH - 18, 28, "black mark: predicted", SMALL, "end", QUIET))
+        drawn.append(Text(WIDTH - 18, 28, f"black mark: {mark}", SMALL, "end", QUIET))
     alt = f"{title}. Bars in {unit}: " + "; ".join(f"{k}: {notes[k]}" for k in labels) + "." + legend
     return Picture(
         WIDTH, height, title, alt, table([[label, notes[label]] for label in labels]), tuple(drawn)
@@ -291,11 +293,13 @@ def _check_bars(measured: Mapping[str, float], expected: Mapping[str, float], lo
             raise ValueError(f"{label} = {value} cannot be drawn as a bar; it must be finite and positive")
 
 
-def _bar_note(label: str, measured: Mapping[str, float], expected: Mapping[str, float], unit: str) -> str:
+def _bar_note(
+    label: str, measured: Mapping[str, float], expected: Mapping[str, float], unit: str, mark: str
+) -> str:
     said = f"{words(measured[label])} {unit}".strip() if label in measured else "not measured"
     if label not in expected:
         return said
-    return f"{said}, predicted {words(expected[label])}"
+    return f"{said}, {mark} {words(expected[label])}"
 
 
 def _bar_scale(values: Sequence[float], left: float, right: float, log: bool) -> Scale:

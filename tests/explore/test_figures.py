@@ -229,3 +229,9 @@ def test_a_notebook_prints_the_numbers_below_the_picture(capsys):
     picture._ipython_display_()
     shown = capsys.readouterr().out
     assert shown.endswith(picture.numbers + "\n")
+
+
+def test_bars_say_what_their_marks_are():
+    picture = explore.bars({"a": 3.0}, {"a": 2.0}, title="t", mark="by (3.3)")
+    assert "by (3.3) 2" in picture.numbers and "Black marks: by (3.3)." in picture.alt
+    assert "black mark: by (3.3)" in picture.to_svg()
