@@ -12,7 +12,7 @@
 #
 # **Prerequisites**: Python with a little NumPy, and the matrix product. No GPU.
 #
-# **Minutes**: 25 for the whole lesson.
+# **Minutes**: 35 for the whole lesson.
 #
 # | Exercise | Title | Difficulty | Importance | Minutes |
 # | --- | --- | --- | --- | --- |
@@ -86,8 +86,8 @@ measured("0.1", words=words_A + words_x + words_y)
 #
 # ### Exercise 0.1
 #
-# **Exercise 0.1** · difficulty 1 of 5 · importance 4 of 5 · 5 minutes.
-# Attention takes queries $Q$, keys $K$ and values $V$, and returns one row of output $O$ for each query. A row has $d$ words in all four. Usually there are as many queries as keys. When a model writes its answer word by word there is one new query and a long row of keys, so let the two numbers differ: $N_q$ queries, and $N_k$ keys with a value each. Return the compulsory traffic of one attention.
+# **Exercise 0.1** The words attention must move · difficulty 1 of 5 · importance 4 of 5 · 5 minutes.
+# Attention takes queries $Q$, keys $K$ and values $V$, and returns one row of output $O$ for each query. A row has $d$ words in all four. Usually there are as many queries as keys. When a model writes its answer piece by piece there is one new query and a long row of keys, so let the two numbers differ: $N_q$ queries, and $N_k$ keys with a value each. Return the compulsory traffic of one attention.
 #
 # Your lines go in place of `raise NotImplementedError`, which says "not written yet".
 
@@ -153,7 +153,7 @@ predict("0.2", constant_traffic=False, linear_traffic=True, smaller_tiles_move_l
 #
 # We want to watch words move. The machine of this course has a fast memory of $M$ words and a slow memory without limit. A schedule loads pieces of slow arrays into fast memory, where they are called **tiles**, computes with tiles, and stores results. Whatever is loaded or stored is counted.
 #
-# This schedule computes $y = Ax$ in blocks of $b$ rows. For each block it loads those rows of $A$, loads $x$, multiplies, and stores its part of $y$. Leaving the `with` frees the three tiles again.
+# This schedule computes $y = Ax$ in blocks of $b$ rows. For each block it loads those rows of $A$, loads $x$, multiplies, and stores its part of $y$. The product `a @ v` is a tile as well, so it has a name in the `with`. Leaving the `with` frees all three tiles.
 
 
 # %%
@@ -245,7 +245,7 @@ whole.ledger
 #
 # An algorithm with $I$ below the chip's figure waits for memory. Attention needs $2 N_q N_k d$ multiply-adds: $d$ for each score, and again $d$ to weight the values by it. (The exponentials are few beside them, and left out.)
 #
-# **Predict.** A model writes text word by word: one query meets 4,096 keys, $d = 64$. How many multiply-adds does it do for each word moved, if it moves as few words as possible?
+# **Predict.** A model writes text piece by piece: each time one query meets 4,096 keys, $d = 64$. How many multiply-adds does it do for each word moved, if it moves as few words as possible?
 
 # %% tags=["predict"]
 predict("0.4", one_query=64)  #> predict("0.4", one_query=...)

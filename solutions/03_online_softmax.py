@@ -14,7 +14,7 @@
 #
 # **Minutes**: 70, of which 40 are for the exercises.
 #
-# | Exercise | | difficulty | importance | minutes |
+# | Exercise | Title | Difficulty | Importance | Minutes |
 # | --- | --- | --- | --- | --- |
 # | 3.2 | Maximum and sum in one pass | 2 of 5 | 5 of 5 | 8 |
 # | 3.5 | One query's output in one pass | 3 of 5 | 5 of 5 | 12 |

@@ -15,12 +15,12 @@
 #
 # **Time**: 75 minutes, 45 of them for the exercises:
 #
-# | exercise | difficulty | importance | minutes |
-# | --- | --- | --- | --- |
-# | 4.1 FlashAttention-1's loop order | 3 of 5 | 4 of 5 | 20 |
-# | 4.2 FlashAttention-2's loop order | 3 of 5 | 5 of 5 | 10 |
-# | 4.3 V in K's place | 2 of 5 | 4 of 5 | 5 |
-# | 4.4 The tile for a given M | 2 of 5 | 5 of 5 | 10 |
+# | Exercise | Title | Difficulty | Importance | Minutes |
+# | --- | --- | --- | --- | --- |
+# | 4.1 | FlashAttention-1's loop order | 3 of 5 | 4 of 5 | 20 |
+# | 4.2 | FlashAttention-2's loop order | 3 of 5 | 5 of 5 | 10 |
+# | 4.3 | V in K's place | 2 of 5 | 4 of 5 | 5 |
+# | 4.4 | The tile for a given M | 2 of 5 | 5 of 5 | 10 |
 #
 # Sections 4.6 and 4.9 stand by themselves: if time runs short, read them another day.
 

@@ -8,7 +8,6 @@ import pytest
 
 from iocourse import FastMemoryFull, Ledger, costs, run
 from iocourse.course import check
-from iocourse.course.exercise import find
 from iocourse.schedules import flash2
 
 ROWS, COLS, BLOCK = 100, 50, 10
@@ -107,13 +106,6 @@ def test_the_failing_report_in_the_text_is_what_check_prints(prose, capsys, monk
 
     check("0.1", output_forgotten, seed=7)
     assert capsys.readouterr().out.rstrip() in prose
-
-
-def test_the_box_of_the_exercise(prose):
-    one = find("0.1")
-    assert f"**Exercise 0.1** · {one.box}." in prose
-    row = f"| 0.1 | {one.title} | {one.difficulty} of 5 | {one.importance} of 5 | {one.minutes} |"
-    assert row in prose
 
 
 def test_the_quiz_asks_and_does_not_tell(text):

@@ -7,7 +7,6 @@ import pytest
 
 from iocourse import costs, exact
 from iocourse.course import attempt, check
-from iocourse.course.exercise import find
 from iocourse.course.source import parse
 from iocourse.data import provenance, real_head, real_heads
 
@@ -37,16 +36,6 @@ def naive(S, dtype):
         E = np.exp(S.astype(dtype))
         P = E / E.sum(axis=-1, keepdims=True)
     return int(np.isnan(P).any(axis=1).sum()), int((P == 0).all(axis=1).sum())
-
-
-def test_the_boxes_say_what_the_exercises_say():
-    for number in ("1.1", "1.2", "1.3", "1.4"):
-        exercise = find(number)
-        assert f"**Exercise {number}** {exercise.title} · {exercise.box}." in TEXT
-        row = f"| {number} | {exercise.title} | {exercise.difficulty} of 5 | {exercise.importance} of 5 | "
-        assert f"{row}{exercise.minutes} |" in TEXT
-    total = sum(find(f"1.{k}").minutes for k in range(1, 5))
-    assert f"70, of which {total} are for the exercises" in TEXT
 
 
 def test_the_scores_of_the_three_heads():

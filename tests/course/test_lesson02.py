@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from iocourse import bounds, costs, run, schedules
-from iocourse.course.exercise import find
 from iocourse.course.source import parse
 
 SOURCE = Path(__file__).parents[2] / "solutions" / "02_two_memories.py"
@@ -22,14 +21,6 @@ def section(number):
 
 def words(m, n, k, b):
     return costs.matmul(m, n, k, bm=b, bn=b).total
-
-
-@pytest.mark.parametrize("exercise_id", ["2.1", "2.2", "2.3", "2.4"])
-def test_the_boxes_are_those_of_the_exercises(exercise_id):
-    exercise = find(exercise_id)
-    assert f"**Exercise {exercise_id}** {exercise.title} · {exercise.box}." in TEXT
-    row = f"| {exercise_id} | {exercise.title} | {exercise.difficulty} of 5 | {exercise.importance} of 5 "
-    assert f"{row}| {exercise.minutes} |" in TEXT
 
 
 def test_formula_2_3_and_its_numbers():

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from iocourse import costs, exact, run
-from iocourse.course.exercise import exercises
 from iocourse.course.exercises import lesson03
 from iocourse.course.source import parse, side
 from iocourse.data import real_head
@@ -38,16 +37,6 @@ def scores_of(layer, head):
 @pytest.fixture(scope="module")
 def S():
     return 3 * np.random.default_rng(3).standard_normal((N, N))
-
-
-def test_every_exercise_is_announced_with_its_box_and_title():
-    for exercise in lesson03.EXERCISES:
-        assert exercises()[exercise.id] is exercise
-        assert f"**Exercise {exercise.id}** {exercise.title} · {exercise.box}. " in TEXT
-        row = f"| {exercise.id} | {exercise.title} | {exercise.difficulty} of 5 | {exercise.importance} of 5 "
-        assert f"{row}| {exercise.minutes} |" in TEXT
-    minutes = sum(exercise.minutes for exercise in lesson03.EXERCISES)
-    assert f"of which {minutes} are for the exercises" in TEXT
 
 
 @pytest.mark.parametrize(

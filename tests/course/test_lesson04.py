@@ -41,14 +41,6 @@ def at(schedule, N, d, M):
 
 
 # ---------------------------------------------------------------------- formulas
-@pytest.mark.parametrize("exercise_id", ["4.1", "4.2", "4.3", "4.4"])
-def test_the_boxes_are_those_of_the_exercises(exercise_id):
-    exercise = find(exercise_id)
-    assert f"**Exercise {exercise_id}** {exercise.title} · {exercise.box}." in TEXT
-    row = f"| {exercise_id} {exercise.title} | {exercise.difficulty} of 5 | {exercise.importance} of 5 "
-    assert f"{row}| {exercise.minutes} |" in TEXT
-
-
 def test_the_minutes_of_the_exercises_add_up():
     minutes = [find(exercise_id).minutes for exercise_id in ("4.1", "4.2", "4.3", "4.4")]
     assert f"75 minutes, {sum(minutes)} of them" in TEXT
