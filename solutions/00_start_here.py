@@ -12,7 +12,7 @@
 #
 # **Prerequisites**: Python with a little NumPy, and the matrix product. No GPU.
 #
-# **Minutes**: 35 for the whole lesson.
+# **Minutes**: 35, of which 5 are for the exercise.
 #
 # | Exercise | Title | Difficulty | Importance | Minutes |
 # | --- | --- | --- | --- | --- |

@@ -13,7 +13,7 @@
 #
 # **Prerequisites**: lessons 01 (attention), 02 (the machine: load, store, footprint) and 03 (online softmax). Signs and terms are on the [notation](notation.md) page.
 #
-# **Time**: 75 minutes, 45 of them for the exercises:
+# **Minutes**: 75, of which 45 are for the exercises.
 #
 # | Exercise | Title | Difficulty | Importance | Minutes |
 # | --- | --- | --- | --- | --- |

@@ -41,11 +41,6 @@ def at(schedule, N, d, M):
 
 
 # ---------------------------------------------------------------------- formulas
-def test_the_minutes_of_the_exercises_add_up():
-    minutes = [find(exercise_id).minutes for exercise_id in ("4.1", "4.2", "4.3", "4.4")]
-    assert f"75 minutes, {sum(minutes)} of them" in TEXT
-
-
 def ran(schedule, N, d, Br, Bc):
     Q, K, V = np.random.default_rng(N).standard_normal((3, N, d))
     return run(schedule, M=10**6, Q=Q, K=K, V=V, Br=Br, Bc=Bc).ledger

@@ -24,6 +24,14 @@ def test_the_table_and_the_box_say_what_the_exercise_is(exercise):
     assert f"**Exercise {exercise.id}** {exercise.title} · {exercise.box}." in lesson
 
 
+@pytest.mark.parametrize("lesson", ["0", "1", "2", "3", "4"])
+def test_the_minutes_of_the_exercises_add_up(lesson):
+    own = [e for e in EXERCISES if e.id.split(".")[0] == lesson]
+    optional = 12 if lesson == "2" else 0  # 2.4 is announced as an extra
+    total = sum(e.minutes for e in own) - optional
+    assert f"of which {total} are for the" in lesson_of(own[0])
+
+
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda e: e.id)
 def test_stub_and_check_stand_in_the_lesson_under_their_names(exercise):
     lesson = lesson_of(exercise)
