@@ -25,7 +25,7 @@
 import numpy as np
 
 from iocourse import costs, exact
-from iocourse.course import attempt, check, hint, measured, predict  # noqa: F401
+from iocourse.course import attempt, check, hint, measured, predict
 from iocourse.data import real_head, real_heads
 from iocourse.explore import attention_map, curve
 

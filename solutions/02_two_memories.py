@@ -27,7 +27,7 @@ from math import isqrt
 import numpy as np
 
 from iocourse import FastMemoryFull, Machine, MachineError, bounds, costs, exact, explore, run, schedules
-from iocourse.course import attempt, check, hint, measured, predict  # noqa: F401
+from iocourse.course import attempt, check, hint, measured, predict
 
 # %% [markdown]
 # ## 2.1 Load, compute, store

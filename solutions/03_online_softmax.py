@@ -27,7 +27,7 @@ from functools import reduce
 import numpy as np
 
 from iocourse import exact, run
-from iocourse.course import attempt, check, hint, measured, predict  # noqa: F401
+from iocourse.course import attempt, check, hint, measured, predict
 from iocourse.data import real_head
 from iocourse.explore import bars
 

@@ -28,7 +28,7 @@
 import numpy as np
 
 from iocourse import FastMemoryFull, RowStats, bounds, costs, exact, explore, run, schedules
-from iocourse.course import attempt, check, hint, measured, predict  # noqa: F401
+from iocourse.course import attempt, check, hint, measured, predict
 from iocourse.data import real_head
 
 # %% [markdown]

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from iocourse.course.source import Cell
+from iocourse.course.source import Cell, side
 
 SECTIONS = {
     "what you will learn": r"what you (will )?learn",
@@ -20,11 +20,26 @@ SECTIONS = {
 MINUTES = re.compile(r"\b\d+\s*min(utes?)?\b|\bminutes\W+\d+", re.IGNORECASE)
 NOTATION = re.compile(r"\]\((\./)?notation\.md(#[\w-]+)?\)")
 
+WIDTH = 96  # characters a code cell shows without scrolling in a browser window of 1280 pixels
+
 
 def problems(cells: Sequence[Cell], path: Path) -> list[str]:
     """Everything that is missing in a lesson, each as ``file:line: what``."""
-    found = [*_missing_parts(cells), *_exercise_problems(cells), *_heading_problems(cells)]
+    found = [
+        *_missing_parts(cells),
+        *_exercise_problems(cells),
+        *_heading_problems(cells),
+        *_wide_code(cells),
+    ]
     return [f"{path}:{line}: {message}" for line, message in found]
+
+
+def _wide_code(cells: Sequence[Cell]) -> Iterator[tuple[int, str]]:
+    """Code that a reader would have to scroll sideways, on either side."""
+    for cell in (cell for cell in cells if cell.kind == "code"):
+        for line in sorted({line for solved in (True, False) for line in side(cell, solved=solved)}):
+            if len(line) > WIDTH:
+                yield cell.line, f"code line of {len(line)} characters, allowed {WIDTH}: {line.strip()[:40]}…"
 
 
 def _markdown(cells: Sequence[Cell]) -> Iterator[tuple[int, str]]:

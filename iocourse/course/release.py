@@ -23,7 +23,6 @@ TIMES = Path("iocourse") / "data" / "bench" / "notebooks.json"
 TABLE_START, TABLE_END = "<!-- run-times -->", "<!-- /run-times -->"
 NOTATION = re.compile(r"\]\((?:\./)?notation\.md")
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?\)")  # relative ones: no scheme, not a place on the same page
-BADGE = "https://colab.research.google.com/assets/colab-badge.svg"
 
 
 class ReleaseFailed(Exception):
@@ -98,10 +97,13 @@ def _install_lines(project: Project) -> tuple[str, ...]:
 def _with_badges(cells: list[Cell], stem: str, project: Project) -> list[Cell]:
     title = cells[0]
     links = " · ".join(
-        f"{name}: [![Open in Colab]({BADGE})]({project.colab(f'{folder}/{stem}.ipynb')})"
-        for name, folder in (("Exercises", "lessons"), ("Solutions", "solutions"))
+        f"[{name}]({project.colab(f'{folder}/{stem}.ipynb')})"  # words, not a badge from another server
+        for name, folder in (("exercises", "lessons"), ("solutions", "solutions"))
     )
-    return [replace(title, lines=(title.lines[0], "", links, *title.lines[1:])), *cells[1:]]
+    return [
+        replace(title, lines=(title.lines[0], "", f"Open in Colab: {links}", *title.lines[1:])),
+        *cells[1:],
+    ]
 
 
 def _json_cell(cell: Cell, cell_id: str, *, solved: bool) -> Json:

@@ -432,6 +432,7 @@ def test_the_fixture_lesson_has_all_parts():
         (", 2 minutes", "", "exercise ex-0.1: the text before it does not say its minutes"),
         ('tags=["exercise"] ', "", "no exercise"),
         ("## Take-away", "## Take-away!", "exclamation mark in the heading"),
+        ("c = a + b", f"c = a + b  # {'because ' * 12}", "characters, allowed 96: c = a + b"),
         ("## Take-away", "## Take-away \N{ROCKET}", "emoji in the heading"),
     ],
 )
