@@ -39,7 +39,7 @@ def row_entropy(P: Array) -> Array:
 def _logits(S: Array) -> Stats:
     spread = S.max(axis=-1) - S.min(axis=-1)  # (N,)
     basic = {"logit_min": S.min(), "logit_max": S.max(), "logit_mean": S.mean(), "logit_std": S.std()}
-    percentiles = {f"logit_p{p:02d}": np.percentile(S, p) for p in PERCENTILES}
+    percentiles: Stats = {f"logit_p{p:02d}": float(np.percentile(S, p)) for p in PERCENTILES}
     return (
         basic
         | percentiles

@@ -97,7 +97,7 @@ _erf = np.frompyfunc(math.erf, 1, 1)  # NumPy has no erf
 
 def gelu(x: Array) -> Array:
     """x times the normal distribution function of x, the exact form BERT uses."""
-    erf: Array = _erf(x / math.sqrt(2.0)).astype(x.dtype)
+    erf: Array = np.asarray(_erf(x / math.sqrt(2.0)), dtype=x.dtype)
     return x * (0.5 * (1.0 + erf))
 
 

@@ -54,7 +54,7 @@ def test_lab_copies_the_lessons_and_opens_the_first(checkout, student_lab, open_
 
     page = open_page(ADDRESS.search(said)[0])
     assert page.evaluate("jupyterapp.shell.currentWidget.context.path") == "work/00_start_here.ipynb"
-    page.locator("h1").first.wait_for(timeout=20_000)  # the title, rendered
+    page.locator("h1", has_text="00 Start here").wait_for(timeout=20_000)  # the title, rendered
     run_all(page)
     assert page.locator(".jp-OutputArea-output").count() > 0
 
