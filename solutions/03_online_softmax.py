@@ -57,11 +57,11 @@ def three_loops(m, S, *, Bc):
     for i in m.blocks(N, 1):
         with m.full(1, 1, -np.inf) as top, m.zeros(1, 1) as total:
             for j in m.blocks(n, Bc):  # the maximum
-                with m.load(S, i, j) as s, s.max(axis=1, keepdims=True) as highest:
-                    np.maximum(top, highest, out=top)
+                with m.load(S, i, j) as s:
+                    np.maximum(top, s.max(axis=1, keepdims=True), out=top)
             for j in m.blocks(n, Bc):  # the sum
-                with m.load(S, i, j) as s, np.exp(s - top) as e, e.sum(axis=1, keepdims=True) as part:
-                    total += part
+                with m.load(S, i, j) as s, np.exp(s - top) as e:
+                    total += e.sum(axis=1, keepdims=True)
             for j in m.blocks(n, Bc):  # the weights
                 with m.load(S, i, j) as s, np.exp(s - top) as e, e / total as p:
                     m.store(p, P, i, j)
@@ -102,12 +102,13 @@ predict("3.2", factor=0.25, l=2.375)  #> predict("3.2", factor=..., l=...)
 
 # %%
 row = np.log([2, 1, 8, 4, 4, 1])
-for seen in (2, 5, 6):
-    m = row[:seen].max()
-    l = np.exp(row[:seen] - m).sum()
-    print(f"after {seen} scores: unit e^m = {np.exp(m):.0f}, l = {l:.3f}, sum of e^s = {np.exp(m) * l:.0f}")
-after_five = np.exp(row[:5] - row[:5].max()).sum()
-measured("3.2", factor=round(float(np.exp(row[:2].max() - row[:5].max())), 9), l=round(float(after_five), 9))
+for n in (2, 5, 6):
+    m = row[:n].max()
+    unit, l = np.exp(m), np.exp(row[:n] - m).sum()
+    print(f"after {n} scores: unit e^m = {unit:.0f}, l = {l:.3f}, sum of e^s = {unit * l:.0f}")
+before, after = row[:2].max(), row[:5].max()
+factor, l = np.exp(before - after), np.exp(row[:5] - after).sum()
+measured("3.2", factor=round(float(factor), 9), l=round(float(l), 9))
 
 # %% [markdown]
 # The unit grew from 2 to 8, a factor of 0.25: the old 1.5 became 0.375, and the second piece added $1 + \tfrac12 + \tfrac12$. The sixth score brought no larger one, so its factor is 1 and it adds $\tfrac18$. In the end 2.5 units of 8 are 20, the sum of all $e^s$.
@@ -156,7 +157,7 @@ predict("3.3", token_before=5, everywhere=6.73, first_token=1)  #> predict("3.3"
 
 # %%
 def new_maxima(S, b):
-    """Pieces of b scores that raise the maximum of their row, the first included: S (N, n) -> (N,)."""
+    """Pieces of b scores that raise their row's maximum, the first included: (N, n) -> (N,)."""
     tops = np.maximum.reduceat(S, np.arange(0, S.shape[1], b), axis=1)  # (N, pieces)
     return 1 + (np.diff(np.maximum.accumulate(tops, axis=1), axis=1) > 0).sum(axis=1)
 
@@ -168,7 +169,8 @@ def expected_new_maxima(n, b):
 
 
 # %%
-heads = {"token_before": real_head(0, 2), "everywhere": real_head(0, 11), "first_token": real_head(4, 5)}
+places = {"token_before": (0, 2), "everywhere": (0, 11), "first_token": (4, 5)}
+heads = {name: real_head(*place) for name, place in places.items()}
 scores = {name: exact.scores(h.Q.astype(float), h.K.astype(float)) for name, h in heads.items()}
 order = np.random.default_rng(3)
 found = {}
@@ -185,7 +187,7 @@ measured("3.3", **{name: float(count) for name, count in found.items()})
 # %%
 labels = ["(0, 2) the token before", "(0, 11) everywhere", "(4, 5) the first token"]
 bars(
-    {label: round(float(count), 2) for label, count in zip(labels, found.values(), strict=True)},
+    {label: round(float(mean), 2) for label, mean in zip(labels, found.values(), strict=True)},
     dict.fromkeys(labels, round(float(expected_new_maxima(471, 1)), 2)),
     title="New maxima in an average row of 471 scores",
     unit="new maxima",
@@ -200,7 +202,7 @@ bars(
 
 # %%
 def pieces_of(b, *arrays):
-    """The rows of each array in pieces of b, one after the other; several arrays come as tuples."""
+    """The rows of each array in pieces of b, one after the other; several arrays as tuples."""
     for j in range(0, len(arrays[0]), b):
         parts = tuple(array[j : j + b] for array in arrays)
         yield parts if len(parts) > 1 else parts[0]
@@ -258,14 +260,15 @@ predict("3.5", plain=1, subtracted=4)  #> predict("3.5", plain=..., subtracted=.
 
 # %%
 noise = np.random.default_rng(5).standard_normal(8)
-rows = {"around +10,000": 10_000 + noise, "around -10,000": noise - 10_000, "all equal to 3": np.full(8, 3.0),
-        "masked throughout": np.full(8, -np.inf)}
+rows = {"around +10,000": 10_000 + noise, "around -10,000": noise - 10_000,
+        "all equal to 3": np.full(8, 3.0), "masked throughout": np.full(8, -np.inf)}
 good = {"plain": 0, "subtracted": 0}
 for name, s in rows.items():
     with np.errstate(over="ignore", invalid="ignore"):
-        sums = {"plain": np.exp(s).sum(), "subtracted": np.exp(s - s.max()).sum()}
-    good = {way: good[way] + int(0 < sums[way] < np.inf) for way in good}
-    print(f"{name:<18} plain {sums['plain']:>6.1f}   maximum subtracted {sums['subtracted']:>5.2f}")
+        plain, subtracted = np.exp(s).sum(), np.exp(s - s.max()).sum()
+    good["plain"] += int(0 < plain < np.inf)
+    good["subtracted"] += int(0 < subtracted < np.inf)
+    print(f"{name:<18} plain {plain:>6.1f}   maximum subtracted {subtracted:>5.2f}")
 measured("3.5", **good)
 
 # %% [markdown]
@@ -284,8 +287,8 @@ measured("3.5", **good)
 def my_online_attention(pieces):
     """The softmax-weighted mean of the values of one row, each piece seen once.
 
-    pieces: iterator of pairs (s, v), scores of shape (b,) and values of shape (b, d); b may differ.
-    Scores may be -inf (masked). Returns the output, shape (d,); zeros where every score is masked.
+    pieces: iterator of pairs (s, v), scores (b,) and values (b, d), where b may differ.
+    Scores may be -inf (masked). Returns the output (d,), zeros where every score is masked.
     """
     ### BEGIN SOLUTION m, l and o change their unit together; divide once
     m, l, o = -np.inf, 0.0, 0.0
@@ -320,7 +323,8 @@ def agrees(online, name):
 
 
 for name in ("token_before", "everywhere"):
-    print(f"{name}: equal to exact attention up to 1e-12: {attempt(agrees, my_online_attention, name)}")
+    same = attempt(agrees, my_online_attention, name)
+    print(f"{name}: equal to exact attention up to 1e-12: {same}")
 
 # %% [markdown]
 # Both are equal up to rounding: online softmax computes the same thing in another order.
@@ -357,8 +361,8 @@ measured("3.6", output=(weight_a * 10 + weight_b * 4) / (weight_a + weight_b))
 def my_merge(a, b):
     """Two parts of one row as one.
 
-    a, b: triples (m, l, o) of a number, a number and an array of shape (d,), o not divided by l.
-    (-inf, 0.0, zeros) is the empty part. Returns the triple of both together; a and b stay as they are.
+    a, b: triples (m, l, o) of a number, a number and an array (d,), o not divided by l.
+    (-inf, 0.0, zeros) is the empty part. Returns the triple of both; a and b stay as they are.
     """
     ### BEGIN SOLUTION one unit for both; the shift of (3.5) where both are empty
     m = max(a[0], b[0])
@@ -391,7 +395,8 @@ def three_ways(merge):
     row, V = scores["token_before"][200], heads["token_before"].V.astype(float)
     parts = [part(s, v) for s, v in pieces_of(32, row, V)]
     shuffled = [parts[k] for k in np.random.default_rng(6).permutation(len(parts))]
-    outputs = [o / l for m, l, o in (reduce(merge, parts), as_tree(merge, parts), reduce(merge, shuffled))]
+    ways = reduce(merge, parts), as_tree(merge, parts), reduce(merge, shuffled)
+    outputs = [o / l for m, l, o in ways]
     return float(np.ptp(outputs, axis=0).max()) < 1e-12
 
 
@@ -427,7 +432,7 @@ def in_three_loops(S, V, dtype):
 def right_digits(online, name, dtype):
     S, V = scores[name], heads[name].V.astype(float)
     exactly = exact.softmax(S) @ V
-    rounded = exact.softmax(S.astype(dtype)) @ V  # only the scores are rounded, the rest is float64
+    rounded = exact.softmax(S.astype(dtype)) @ V  # only the scores rounded, the rest float64
     ways = (in_three_loops(S, V, dtype), all_rows(online, S, V, dtype), rounded)
     return tuple(digits(O, exactly) for O in ways)
 
@@ -436,7 +441,8 @@ def right_digits(online, name, dtype):
 print("right digits: (three loops, one pass, only the scores rounded)")
 for name in ("token_before", "everywhere"):
     for dtype in (np.float32, np.float16):
-        print(f"{name:<13}{np.dtype(dtype)}: {attempt(right_digits, my_online_attention, name, dtype)}")
+        answer = attempt(right_digits, my_online_attention, name, dtype)
+        print(f"{name:<13}{np.dtype(dtype)}: {answer}")
 
 # %%
 answer = attempt(right_digits, my_online_attention, "token_before", np.float32)

@@ -74,17 +74,17 @@ measured("4.1", q_reads=first.reads["Q"] // (N * d), o_writes=first.writes["O"] 
 
 # %%
 def row_sums(m, S):
-    """Σ_j exp(s_ij - m_i) for each row i of S; the statistics wait in slow memory between visits."""
-    N, rows = S.shape[0], (0, S.shape[0])
+    """Σ_j exp(s_ij - m_i) for each row i; the statistics wait in slow memory between visits."""
+    N, i = S.shape[0], (0, S.shape[0])  # all rows are one block
     maxima, sums = m.new("m", (N,)), m.new("l", (N,))
-    with m.row_stats(N) as stats:                                             # m = -inf, l = 0
-        m.store(stats.m, maxima, rows)
-        m.store(stats.l, sums, rows)
+    with m.row_stats(N) as stats:       # m = -inf, l = 0
+        m.store(stats.m, maxima, i)
+        m.store(stats.l, sums, i)
     for j in m.blocks(S.shape[1], 2):
-        with m.load(S, rows, j) as s, RowStats(m.load(maxima, rows), m.load(sums, rows)) as stats:
-            stats.update(s)                                                   # s becomes exp(s - new m)
-            m.store(stats.m, maxima, rows)
-            m.store(stats.l, sums, rows)
+        with m.load(S, i, j) as s, RowStats(m.load(maxima, i), m.load(sums, i)) as stats:
+            stats.update(s)             # s becomes exp(s - new m)
+            m.store(stats.m, maxima, i)
+            m.store(stats.l, sums, i)
     return sums
 
 
@@ -106,19 +106,20 @@ def my_flash1(m, Q, K, V, *, Br, Bc):
     """
     N, d = Q.shape
     O, maxima, sums = m.new("O", (N, d)), m.new("m", (N,)), m.new("l", (N,))
-    ### BEGIN SOLUTION first give O, m and l values in slow memory, then loop over keys and over queries
+    ### BEGIN SOLUTION store first values of O, m and l, then loop over keys and over queries
     for i in m.blocks(N, Br):
-        with m.zeros(i, d) as o, m.row_stats(i) as stats:                     # (Br, d), 2·Br
+        with m.zeros(i, d) as o, m.row_stats(i) as stats:  # (Br, d), 2·Br
             m.store(o, O, i)
             m.store(stats.m, maxima, i)
             m.store(stats.l, sums, i)
-    for j in m.blocks(N, Bc):
-        with m.load(K, j) as k, m.load(V, j) as v:                            # (Bc, d), (Bc, d)
-            for i in m.blocks(N, Br):
-                with m.load(Q, i) as q, m.load(O, i) as o, RowStats(m.load(maxima, i), m.load(sums, i)) as stats:
+    for j in m.blocks(N, Bc):  # stays: k (Bc, d), v (Bc, d)
+        with m.load(K, j) as k, m.load(V, j) as v:
+            for i in m.blocks(N, Br):  # passes by: q (Br, d), o (Br, d), stats 2·Br, s (Br, Bc)
+                stats = RowStats(m.load(maxima, i), m.load(sums, i))
+                with stats, m.load(Q, i) as q, m.load(O, i) as o:
                     q *= d**-0.5
                     stats.unnormalise(o)
-                    with q @ k.T as s:                                        # (Br, Bc)
+                    with q @ k.T as s:
                         stats.update(s, o)
                         o.add_product(s, v)
                     stats.normalise(o)
@@ -138,7 +139,8 @@ check("4.1", my_flash1)
 # %%
 budget = costs.flash1(N, d, Br=16, Bc=16)
 mine = attempt(run, my_flash1, M=1200, Q=Q, K=K, V=V, Br=16, Bc=16)
-print(f"{budget.total:,} words by (4.1), footprint {budget.peak:,}; yours differs by:", mine.ledger - budget)
+print(f"{budget.total:,} words by (4.1), footprint {budget.peak:,}; yours differs by:",
+      mine.ledger - budget)
 
 # %% [markdown]
 # 8,832 words on 800 words of fast memory. For comparison: the scores alone are $64 \times 64 = 4{,}096$ words, and naive attention moves four times as many or more, for it writes and reads $S$ and $P$. On so small an input there is little to gain; the gain grows with $N$ and $M$, as section 4.5 measures.
@@ -165,11 +167,11 @@ predict("4.2", f1_over_f2=2)  #> predict("4.2", f1_over_f2=...)
 
 # %%
 shape, tiles = (4096, 64), {"Br": 256, "Bc": 256}
-keys_outside = run(schedules.flash1, M=2**18, dry=True, Q=shape, K=shape, V=shape, **tiles).ledger
-queries_outside = run(schedules.flash2, M=2**18, dry=True, Q=shape, K=shape, V=shape, **tiles).ledger
-print(f"F1 {keys_outside.total:,} words, F2 {queries_outside.total:,} words")
-print(f"footprints {keys_outside.peak:,} and {queries_outside.peak:,}")
-measured("4.2", f1_over_f2=keys_outside.total / queries_outside.total)
+f1 = run(schedules.flash1, M=2**18, dry=True, Q=shape, K=shape, V=shape, **tiles).ledger
+f2 = run(schedules.flash2, M=2**18, dry=True, Q=shape, K=shape, V=shape, **tiles).ledger
+print(f"F1 {f1.total:,} words, F2 {f2.total:,} words")
+print(f"footprints {f1.peak:,} and {f2.peak:,}")
+measured("4.2", f1_over_f2=f1.total / f2.total)
 
 # %% [markdown]
 # A factor of 1.53, in the same 131,584 words of fast memory. For one pair of blocks F1 moves three tiles ($Q_i$ in, $O_i$ in, $O_i$ out) and four words of statistics a row; F2 moves two tiles ($K_j$ in, $V_j$ in). That is $3/2$, and $2/d$ for the statistics.
@@ -187,12 +189,12 @@ def my_flash2(m, Q, K, V, *, Br, Bc):
     """
     N, d = Q.shape
     O = m.new("O", (N, d))
-    ### BEGIN SOLUTION what stays is loaded or made in the outer loop, what passes by in the inner one
-    for i in m.blocks(N, Br):
-        with m.load(Q, i) as q, m.zeros(i, d) as o, m.row_stats(i) as stats:  # (Br, d), (Br, d), 2·Br
+    ### BEGIN SOLUTION what stays is loaded or made outside, what passes by in the inner loop
+    for i in m.blocks(N, Br):  # stays: q (Br, d), o (Br, d), stats 2·Br
+        with m.load(Q, i) as q, m.zeros(i, d) as o, m.row_stats(i) as stats:
             q *= d**-0.5
-            for j in m.blocks(N, Bc):
-                with m.load(K, j) as k, m.load(V, j) as v, q @ k.T as s:      # (Bc, d), (Bc, d), (Br, Bc)
+            for j in m.blocks(N, Bc):  # passes by: k (Bc, d), v (Bc, d), s (Br, Bc)
+                with m.load(K, j) as k, m.load(V, j) as v, q @ k.T as s:
                     stats.update(s, o)
                     o.add_product(s, v)
             stats.normalise(o)
@@ -207,7 +209,8 @@ check("4.2", my_flash2)
 # %%
 budget = costs.flash2(N, d, Br=16, Bc=16)
 mine = attempt(run, my_flash2, M=1200, Q=Q, K=K, V=V, Br=16, Bc=16)
-print(f"{budget.total:,} words by (4.2), footprint {budget.peak:,}; yours differs by:", mine.ledger - budget)
+print(f"{budget.total:,} words by (4.2), footprint {budget.peak:,}; yours differs by:",
+      mine.ledger - budget)
 
 # %% [markdown]
 # The input that cost 8,832 words now costs 5,120, in the same 800 words.
@@ -255,13 +258,13 @@ def my_flash_optimal(m, Q, K, V, *, Br, Bc):
     N, d = Q.shape
     O = m.new("O", (N, d))
     ### BEGIN SOLUTION as in 4.2, but k has gone when v comes
-    for i in m.blocks(N, Br):
-        with m.load(Q, i) as q, m.zeros(i, d) as o, m.row_stats(i) as stats:  # (Br, d), (Br, d), 2·Br
+    for i in m.blocks(N, Br):  # stays: q (Br, d), o (Br, d), stats 2·Br
+        with m.load(Q, i) as q, m.zeros(i, d) as o, m.row_stats(i) as stats:
             q *= d**-0.5
             for j in m.blocks(N, Bc):
-                with m.load(K, j) as k:                                       # (Bc, d)
-                    s = q @ k.T                                               # (Br, Bc)
-                with s, m.load(V, j) as v:                                    # (Bc, d), in the room K_j has left
+                with m.load(K, j) as k:     # (Bc, d)
+                    s = q @ k.T             # (Br, Bc)
+                with s, m.load(V, j) as v:  # (Bc, d), in the room K_j has left
                     stats.update(s, o)
                     o.add_product(s, v)
             stats.normalise(o)
@@ -297,8 +300,9 @@ words = {}
 print("  Bc    F2: Br        words    F3: Br        words")
 for Bc in (64, 16, 4, 1):
     Br2, Br3 = largest_that_fits(costs.flash2, Bc), largest_that_fits(costs.flash_optimal, Bc)
+    words_f2 = costs.flash2(N, d, Br=Br2, Bc=Bc).total
     words[Bc] = costs.flash_optimal(N, d, Br=Br3, Bc=Bc).total
-    print(f"{Bc:4}  {Br2:8}  {costs.flash2(N, d, Br=Br2, Bc=Bc).total:11,}  {Br3:8}  {words[Bc]:11,}")
+    print(f"{Bc:4}  {Br2:8}  {words_f2:11,}  {Br3:8}  {words[Bc]:11,}")
 measured("4.4", factor=words[64] / words[1])
 
 # %% [markdown]
@@ -310,7 +314,10 @@ measured("4.4", factor=words[64] / words[1])
 
 # %% tags=["exercise"] name="ex-4.4"
 def my_best_tiles(N, d, M):
-    """The tile (Br, Bc) with which F3 moves the fewest words. N, d, M: whole numbers of at least 1."""
+    """The tile (Br, Bc) with which F3 moves the fewest words.
+
+    N, d, M: whole numbers of at least 1.
+    """
     ### BEGIN SOLUTION solve (4.4) for Br
     return min(N, (M - d) // (2 * d + 3)), 1
     ### END SOLUTION
@@ -325,10 +332,10 @@ check("4.4", my_best_tiles)
 # %%
 def with_my_tiles():
     Br, Bc = my_best_tiles(N, d, M)
-    return run(my_flash_optimal, M=M, dry=True, Q=(N, d), K=(N, d), V=(N, d), Br=Br, Bc=Bc).ledger
+    return run(my_flash_optimal, M=M, dry=True, Q=(N, d), K=(N, d), V=(N, d), Br=Br, Bc=Bc)
 
 
-ledger = attempt(with_my_tiles)
+ledger = attempt(with_my_tiles).ledger
 print(f"{ledger.total:,} words, {ledger.peak:,} of {M:,} words of fast memory used")
 
 # %% [markdown]
@@ -350,10 +357,11 @@ predict("4.5", flash1=12, flash2=8, flash_optimal=4)  #> predict("4.5", flash1=.
 
 # %%
 N, d, M = 65536, 64, 64 * 64**2
+answers = {"flash1": my_flash1, "flash2": my_flash2, "flash_optimal": my_flash_optimal}
 constant = {}
-for mine, name in ((my_flash1, "flash1"), (my_flash2, "flash2"), (my_flash_optimal, "flash_optimal")):
+for name, mine in answers.items():
     tiles = schedules.get(name).tiles(N, d, M)
-    room = 2 * M                                                              # for temporaries, if you have any
+    room = 2 * M  # for temporaries, if you have any
     dry = attempt(run, mine, M=room, dry=True, Q=(N, d), K=(N, d), V=(N, d), **tiles).ledger
     constant[name] = dry.total * M / (N * d) ** 2
     print(f"{name:14} {tiles}: {dry.total:,} words")
@@ -375,8 +383,9 @@ for N in (2**16, 2**19, 2**22):
 
 # %%
 N, Bc = 2**22, (M - 2 * d - 2) // (2 * d + 1)
-best_f1 = costs.flash1(N, d, Br=1, Bc=Bc)
-print(f"F1 with Br = 1, Bc = {Bc}: constant {best_f1.total * M / (N * d) ** 2:.2f}, footprint {best_f1.peak:,}")
+best = costs.flash1(N, d, Br=1, Bc=Bc)
+c = best.total * M / (N * d) ** 2
+print(f"F1 with Br = 1, Bc = {Bc}: constant {c:.2f}, footprint {best.peak:,}")
 
 # %% [markdown]
 # 6.18. So the tile takes 12.25 down to 6.18, a factor of 2, and the loop order takes it on to 4.10, the factor $3/2$ of section 4.2.
@@ -413,7 +422,8 @@ def published(d, M):
 
 for M in (16384, 33279, 33280, 33281, 58368):
     need = published(64, M)
-    print(f"M = {M:6,}: published sizes need {need:6,}  {'fit' if need <= M else f'short of {need - M:,}'}")
+    verdict = "fit" if need <= M else f"short of {need - M:,}"
+    print(f"M = {M:6,}: published sizes need {need:6,}  {verdict}")
 
 # %% [markdown]
 # Below 33,280 words they do not fit, and at 33,280 they do. One word more and they do not fit again: $\lceil M/4d \rceil$ rounds up to one more key, which takes $2d + B_r = 192$ words. Where $4d$ does not divide $M$, it is (4.6) that decides. When you ask `schedules.flash1.tiles(N, d, M)` for tiles that do not fit as published, it takes the best of the loop order instead and says so: `schedules.flash1.note(N, d, M)`.
@@ -487,7 +497,8 @@ predict("4.8", growth=4)  #> predict("4.8", growth=...)
 # %%
 def f3_words(N, d=64, M=16384):
     tiles = schedules.flash_optimal.tiles(N, d, M)
-    return run(schedules.flash_optimal, M=M, dry=True, Q=(N, d), K=(N, d), V=(N, d), **tiles).ledger.total
+    done = run(schedules.flash_optimal, M=M, dry=True, Q=(N, d), K=(N, d), V=(N, d), **tiles)
+    return done.ledger.total
 
 
 short, long = f3_words(4096), f3_words(8192)
@@ -495,7 +506,8 @@ small, large = (costs.flash2(4096, 64, Br=b, Bc=b).total for b in (64, 256))
 print(f"N = 4096: {short:,} words, N = 8192: {long:,} words")
 print(f"tile 64 moves {small / large:.2f} times the words of tile 256")
 measured("4.8", growth=long / short)
-measured("0.2", constant_traffic=long == short, linear_traffic=long <= 2 * short, smaller_tiles_move_less=small < large)
+measured("0.2", constant_traffic=long == short, linear_traffic=long <= 2 * short,
+         smaller_tiles_move_less=small < large)
 
 # %% [markdown]
 # All three are false. The words grow by 3.886, nearly the factor 4 of $N^2$; what is missing is the part $2Nd$, which only doubles. And the smaller tile moves 3.82 times *more*. (If you answered the quiz in lesson 00, your answers stand beside the results.) There is a grain of truth in "$O(N)$": the *room* FlashAttention needs in slow memory is $4Nd$ words, for it stores no scores. Room and traffic are two numbers.
@@ -510,7 +522,8 @@ sharp, flat = real_head(0, 2), real_head(0, 11)
 for name, head in (("sharp", sharp), ("flat", flat)):
     low, high, spread = (head.stats[f"logit_{key}"] for key in ("min", "max", "std"))
     weight = head.stats["largest_weight_mean"]
-    print(f"{name:6} logits from {low:.1f} to {high:.1f}, deviation {spread:.1f}; largest weight of a row {weight:.2f}")
+    print(f"{name:6} logits from {low:.1f} to {high:.1f}, deviation {spread:.1f}; "
+          f"largest weight of a row {weight:.2f}")
 
 # %% [markdown]
 # The logits of the sharp head run from −63.8 to 83.1. $e^{83.1}$ is about $10^{36}$, within a factor of a few hundred of the largest float32; the running maximum of lesson 03 is what keeps such a head safe. The logits of the flat head stay between −3.9 and 4.6.
@@ -535,7 +548,8 @@ measured("4.9", words_more=on_sharp.ledger.total - on_flat.ledger.total)
 # %%
 naive = schedules.naive.cost(471, 32, **schedules.naive.tiles(471, 32, M)).total
 least, which = bounds.lower_bound("forward", 471, 32, M)
-print(f"naive {naive:,}; F3 {costs.flash_optimal(471, 32, **tiles).total:,}; bound {which} {least:,}")
+f3 = costs.flash_optimal(471, 32, **tiles).total
+print(f"naive {naive:,}; F3 {f3:,}; bound {which} {least:,}")
 
 # %% [markdown]
 # F3 moves about a quarter of the naive words, and 1.56 times the bound: with $N = 471$ and $M = 4d^2$, the rounding, the $2Nd$ and the $d^2$ of section 4.7 weigh more than at $N = 8192$.
