@@ -96,7 +96,8 @@ measured("0.1", words=words_A + words_x + words_y)
 def my_compulsory(Nq, Nk, d):
     """Words that attention must move at the least, by formula (0.1).
 
-    Nq: number of queries. Nk: number of keys, and of values. d: words in a row. Returns a whole number of words.
+    Nq: number of queries. Nk: number of keys, and of values. d: words in a row.
+    Returns a whole number of words.
     """
     ### BEGIN SOLUTION add up the words of every input and every result
     words_Q, words_K, words_V = Nq * d, Nk * d, Nk * d
@@ -158,10 +159,14 @@ predict("0.2", constant_traffic=False, linear_traffic=True, smaller_tiles_move_l
 
 # %%
 def x_comes_anew(m, A, x, *, b):
-    """y = Ax, b rows at a time. m is the machine; A (rows, cols) and x (cols,) are in slow memory."""
+    """y = Ax, b rows at a time.
+
+    m is the machine; A (rows, cols) and x (cols,) are in slow memory.
+    """
     y = m.new("y", (A.shape[0],))
     for i in m.blocks(A.shape[0], b):
-        with m.load(A, i) as a, m.load(x, slice(None)) as v, a @ v as part:  # (b, cols), (cols,), (b,)
+        # a (b, cols), v (cols,), part (b,)
+        with m.load(A, i) as a, m.load(x, slice(None)) as v, a @ v as part:
             m.store(part, y, i)
     return y
 
@@ -230,7 +235,8 @@ except FastMemoryFull as error:
 # %%
 Q, K, V = rng.standard_normal((3, 64, 16))
 whole = run(flash2, M=10_000, Q=Q, K=K, V=V, Br=64, Bc=64)
-print(f"attention moved {whole.ledger.total:,} words; your function says {attempt(my_compulsory, 64, 64, 16):,}")
+words = attempt(my_compulsory, 64, 64, 16)
+print(f"attention moved {whole.ledger.total:,} words; your function says {words:,}")
 whole.ledger
 
 # %% [markdown]

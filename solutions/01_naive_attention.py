@@ -52,9 +52,10 @@ def scores(head):
 
 for name, head in {"sharp": sharp, "ahead": ahead, "broad": broad}.items():
     S = scores(head)
-    largest = S.max(axis=1)  # (N,), the largest score of each row
-    print(f"{name} ({head.layer}, {head.head}): scores from {S.min():.2f} to {S.max():.2f}, ", end="")
-    print(f"a row's largest from {largest.min():.2f} to {largest.max():.2f}, median {np.median(largest):.2f}")
+    top = S.max(axis=1)  # (N,), the largest score of each row
+    print(f"{name} ({head.layer}, {head.head}):", end=" ")
+    print(f"scores from {S.min():.2f} to {S.max():.2f}, a row's largest", end=" ")
+    print(f"from {top.min():.2f} to {top.max():.2f}, median {np.median(top):.2f}")
 
 # %% [markdown]
 # The broad head's scores stay between −3.88 and 4.55. The sharp head's run from −63.81 to 83.07, and no input was made up for that: a trained head computes them for an ordinary page of text. The page is longer than what the model was tuned on, at most 128 tokens, and this has a part in it; the first 128 tokens alone reach 41.08.
@@ -99,7 +100,8 @@ for name, head in {"sharp": sharp, "ahead": ahead, "broad": broad}.items():
 # %%
 for factor in (1.0, 1.1, np.sqrt(32)):
     S = factor * scores(sharp)
-    print(f"scores × {factor:.2f}: largest {S.max():.2f}, broken rows in float32: {sum(broken_rows(naive_softmax, S, np.float32))}")
+    broken = sum(broken_rows(naive_softmax, S, np.float32))
+    print(f"scores × {factor:.2f}: largest {S.max():.2f}, broken rows in float32: {broken}")
 
 # %% [markdown]
 # As it is, no row breaks: 83.07 leaves 5.65 to the limit of 88.72. A tenth more, and 2 rows are gone; without the scale, 470 of 471. A wider format moves the cliff and does not remove it.
@@ -116,8 +118,8 @@ for factor in (1.0, 1.1, np.sqrt(32)):
 def my_softmax(S):
     """Softmax of each row of S by (1.2).
 
-    S has shape (rows, columns), floating point; the result has the same shape. A row may hold -inf, but has
-    at least one finite score.
+    S has shape (rows, columns), floating point; the result has the same shape.
+    A row may hold -inf, but has at least one finite score.
     """
     ### BEGIN SOLUTION the row's maximum first; NumPy only
     E = np.exp(S - S.max(axis=-1, keepdims=True))  # (rows, columns)
@@ -135,7 +137,8 @@ check("1.1", my_softmax)
 # %%
 def broken_in_half_precision(softmax):
     for head in (sharp, ahead, broad):
-        print(f"({head.layer}, {head.head}) broken rows in float16:", sum(broken_rows(softmax, scores(head), np.float16)))
+        broken = sum(broken_rows(softmax, scores(head), np.float16))
+        print(f"({head.layer}, {head.head}) broken rows in float16:", broken)
 
 
 attempt(broken_in_half_precision, my_softmax)
@@ -173,14 +176,15 @@ attention_map(P_sharp, sharp.tokens, title="Head (0, 2): the token before")
 # 375 rows, and the map shows where the other 96 are: from row 128 on, 341 of 343 rows lie on the line below the diagonal, but in the first 128 rows only 34 do. So it is the early rows, whose places the tuning knew, that fail. Have they lost their habit, or does something distract them? We can cut the text after 128 tokens and look again. In layer 0 a query or a key depends on its own token and place alone, so the first rows and columns of $S$ are what the shorter text would give.
 
 # %%
-def keys_for_90_percent(P):
+def keys_needed(P):
     """The median over the rows: how many keys hold 90 % of a row's weight."""
     held = np.sort(P, axis=1)[:, ::-1].cumsum(axis=1)  # (N, N), largest weights first
     return int(np.median((held < 0.9).sum(axis=1) + 1))
 
 
-print("text cut after 128 tokens:", on_previous(exact.softmax(scores(sharp)[:128, :128])).sum(), "of 128")
-print("keys for 90 %: sharp", keys_for_90_percent(P_sharp), "broad", keys_for_90_percent(P_broad))
+cut = exact.softmax(scores(sharp)[:128, :128])
+print("text cut after 128 tokens:", on_previous(cut).sum(), "of 128")
+print("keys for 90 %: sharp", keys_needed(P_sharp), "broad", keys_needed(P_broad))
 first = exact.softmax(scores(broad)[:32, :32])
 attention_map(first, broad.tokens[:32], title="Head (0, 11), the text cut after 32 tokens")
 
@@ -285,7 +289,10 @@ measured("1.3", row_sum=abs(round(float(ds.sum()), 12)))
 
 # %% tags=["exercise"] name="ex-1.3"
 def my_softmax_backward(P, dP):
-    """dS by (1.6), for weights P whose rows sum to 1 and the gradient dP; all of shape (rows, columns)."""
+    """dS by (1.6), for the weights P and their gradient dP.
+
+    Both have shape (rows, columns), and so has the result; the rows of P sum to 1.
+    """
     ### BEGIN SOLUTION one number for each row, then the formula
     D = (P * dP).sum(axis=-1, keepdims=True)  # (rows, 1)
     return P * (dP - D)
@@ -392,17 +399,22 @@ def slopes(loss, X, h=1e-5):
 
 # %%
 def agrees_with_slopes(attention, backward):
-    """Whether dQ, dK and dV agree with finite differences of the causal forward pass, N = 6 and d = 3."""
+    """Whether dQ, dK and dV agree with (1.10) for the causal forward pass, N = 6 and d = 3."""
     Q, K, V, dO = np.random.default_rng(1).standard_normal((4, 6, 3))
+
+    def loss(Q, K, V):
+        return (dO * attention(Q, K, V, True)).sum()
+
     dQ, dK, dV = backward(Q, K, V, dO, True)
     return {
-        "dQ": np.allclose(dQ, slopes(lambda X: (dO * attention(X, K, V, True)).sum(), Q), atol=1e-7),
-        "dK": np.allclose(dK, slopes(lambda X: (dO * attention(Q, X, V, True)).sum(), K), atol=1e-7),
-        "dV": np.allclose(dV, slopes(lambda X: (dO * attention(Q, K, X, True)).sum(), V), atol=1e-7),
+        "dQ": np.allclose(dQ, slopes(lambda X: loss(X, K, V), Q), atol=1e-7),
+        "dK": np.allclose(dK, slopes(lambda X: loss(Q, X, V), K), atol=1e-7),
+        "dV": np.allclose(dV, slopes(lambda X: loss(Q, K, X), V), atol=1e-7),
     }
 
 
-print("agrees with finite differences:", attempt(agrees_with_slopes, my_attention, my_attention_backward))
+agrees = attempt(agrees_with_slopes, my_attention, my_attention_backward)
+print("agrees with finite differences:", agrees)
 measured("1.4b", passes=2 * (sharp.Q.size + sharp.K.size + sharp.V.size))
 
 # %% [markdown]
@@ -453,10 +465,12 @@ curve(
 # %%
 def all_heads(attention):
     heads = [real_head(*pair) for pair in real_heads()]
-    Q, K, V = (np.stack([getattr(head, name) for head in heads]).astype(np.float64) for name in "QKV")  # (8, N, d)
-    one_by_one = np.stack([attention(q, k, v) for q, k, v in zip(Q, K, V, strict=True)])  # (8, N, d)
-    at_once = exact.attention(Q, K, V)  # (8, N, d)
-    print(f"Q {Q.shape}, O {at_once.shape}, equal to your loop: {np.allclose(one_by_one, at_once)}")
+    # Q, K and V, and both outputs, have shape (8, N, d)
+    Q, K, V = (np.stack([getattr(h, x) for h in heads]).astype(np.float64) for x in "QKV")
+    one_by_one = np.stack([attention(q, k, v) for q, k, v in zip(Q, K, V, strict=True)])
+    at_once = exact.attention(Q, K, V)
+    equal = np.allclose(one_by_one, at_once)
+    print(f"Q {Q.shape}, O {at_once.shape}, equal to your loop: {equal}")
     print(f"words of S over all heads: {len(heads) * N * N:,}; of Q, K, V, O: {4 * Q.size:,}")
 
 

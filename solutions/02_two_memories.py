@@ -26,8 +26,9 @@ from math import isqrt
 
 import numpy as np
 
-from iocourse import FastMemoryFull, Machine, MachineError, bounds, costs, exact, explore, run, schedules
+from iocourse import FastMemoryFull, Machine, MachineError, bounds, costs, exact, run, schedules
 from iocourse.course import attempt, check, hint, measured, predict
+from iocourse.explore import bars, curve, memory_timeline
 
 # %% [markdown]
 # ## 2.1 Load, compute, store
@@ -145,7 +146,10 @@ print(m)
 
 # %% tags=["exercise"] name="ex-2.1"
 def my_centre(m, A, *, b):
-    """Y = A with each row's mean subtracted. A: slow, (N, d). Returns Y: slow, (N, d), filled b rows at a time."""
+    """Y = A with each row's mean subtracted, b rows at a time.
+
+    A: slow, (N, d). Returns Y: slow, (N, d).
+    """
     N, d = A.shape
     Y = m.new("Y", (N, d))
     ### BEGIN SOLUTION one loop over blocks of rows
@@ -193,7 +197,8 @@ def by_dot_products(m, A, B):
     C = m.new("C", (rows, cols))
     for i in m.blocks(rows, 1):
         for j in m.blocks(cols, 1):
-            with m.load(A, i) as a, m.load(B, slice(0, depth), j) as b, a @ b as c:  # (1, k), (k, 1), (1, 1)
+            # a (1, k), b (k, 1), c (1, 1)
+            with m.load(A, i) as a, m.load(B, slice(0, depth), j) as b, a @ b as c:
                 m.store(c, C, i, j)
     return C
 
@@ -238,7 +243,10 @@ predict("2.4", words=2304, footprint=32)  #> predict("2.4", words=..., footprint
 
 # %% tags=["exercise"] name="ex-2.2"
 def my_matmul(m, A, B, *, bm, bn):
-    """C = AB. A: slow, (rows, depth); B: slow, (depth, cols). Returns C: slow, (rows, cols), in tiles of bm x bn."""
+    """C = AB, in tiles of bm x bn.
+
+    A: slow, (rows, depth); B: slow, (depth, cols). Returns C: slow, (rows, cols).
+    """
     (rows, depth), (_, cols) = A.shape, B.shape
     C = m.new("C", (rows, cols))
     ### BEGIN SOLUTION two loops over tiles of C, one over the depth
@@ -269,7 +277,7 @@ measured("2.4", words=tiled.ledger.total, footprint=tiled.ledger.peak)
 
 # %%
 small = run(schedules.matmul, M=24, A=A[:8, :6], B=B[:6, :8], bm=4, bn=4)
-explore.memory_timeline(small.ledger, 24)
+memory_timeline(small.ledger, 24)
 
 # %% [markdown]
 # The tile of $C$, called accumulator in the picture, lies at the bottom with its 16 words. The two pieces come and go on top of it, 4 words each, six times for each tile. Two thirds of the room hold sums that stay until they are finished. That is what fast memory is for.
@@ -294,9 +302,13 @@ predict("2.5", four_times_M=2.0, three_squares=1.73)  #> predict("2.5", four_tim
 words = {}
 for M, b, rule in [(120, 6, "√(M/3)"), (120, 10, "√(M+1) - 1"), (480, 20, "√(M+1) - 1")]:
     done = run(schedules.matmul, M=M, dry=True, A=(120, 120), B=(120, 120), bm=b, bn=b)
-    words[M, b] = done.ledger.total
-    print(f"M = {M}, b = {b:2} by {rule:10}: {done.ledger.total:>8,} words, footprint {done.ledger.peak}")
-measured("2.5", four_times_M=words[120, 10] / words[480, 20], three_squares=words[120, 6] / words[120, 10])
+    words[M, b], peak = done.ledger.total, done.ledger.peak
+    print(f"M = {M}, b = {b:2} by {rule:10}: {words[M, b]:>8,} words, footprint {peak}")
+measured(
+    "2.5",
+    four_times_M=words[120, 10] / words[480, 20],
+    three_squares=words[120, 6] / words[120, 10],
+)
 
 # %% [markdown]
 # (`dry=True` runs the same schedule on shapes alone: it counts, and computes no values.)
@@ -309,10 +321,13 @@ measured("2.5", four_times_M=words[120, 10] / words[480, 20], three_squares=word
 
 # %% tags=["exercise"] name="ex-2.3"
 def my_tile(m, n, k, M):
-    """(bm, bn) with bm·bn + bm + bn <= M that moves the fewest words for C = AB, A (m, k), B (k, n)."""
+    """(bm, bn) with bm·bn + bm + bn <= M that moves the fewest words.
+
+    The product is C = AB, with A of shape (m, k) and B of shape (k, n).
+    """
     ### BEGIN SOLUTION for each bm there is one bn worth trying
-    candidates = [(bm, min(n, (M - bm) // (bm + 1))) for bm in range(1, m + 1) if 2 * bm + 1 <= M]
-    return min(candidates, key=lambda tile: costs.matmul(m, n, k, bm=tile[0], bn=tile[1]).total)
+    tiles = [(bm, min(n, (M - bm) // (bm + 1))) for bm in range(1, m + 1) if 2 * bm + 1 <= M]
+    return min(tiles, key=lambda tile: costs.matmul(m, n, k, bm=tile[0], bn=tile[1]).total)
     ### END SOLUTION
 
 
@@ -373,17 +388,19 @@ measured("2.6", percent_above=100 * (tile_of_C_stays(1024) / bounds.matmul(n, n,
 # The same as a picture, with both axes logarithmic, so that $1/\sqrt M$ is a straight line that falls by half a decade for each decade of $M$:
 
 # %%
+def three_square_tiles(M):
+    b = max(1, isqrt(M // 3))
+    return costs.matmul(n, n, n, bm=b, bn=b).total
+
+
 memories = [4**p for p in range(2, 12)]
 machine = {"tile of C stays": [(M, tile_of_C_stays(M)) for M in memories]}
-sides = [max(1, isqrt(M // 3)) for M in memories]
 formulas = {
     "lower bound": [(M, bounds.matmul(n, n, n, M + 4)) for M in memories],
-    "three square tiles": [
-        (M, costs.matmul(n, n, n, bm=b, bn=b).total) for M, b in zip(memories, sides, strict=True)
-    ],
+    "three square tiles": [(M, three_square_tiles(M)) for M in memories],
 }
 title = "Words moved by a matrix product, m = n = k = 1024"
-explore.curve(machine, formulas, title=title, xlabel="fast memory M (words)", ylabel="words moved")
+curve(machine, formulas, title=title, xlabel="fast memory M (words)", ylabel="words moved")
 
 # %% [markdown]
 # The points lie just above the bound where $M$ is large enough for a good tile and small beside $n^2$. The rule of three square tiles runs parallel to them, higher by a factor of about 1.7. At the right end all three arrive at the compulsory traffic, and no amount of memory brings them below it.
@@ -426,8 +443,9 @@ check("2.4", my_gram)
 
 # %%
 symmetric = attempt(run, my_gram, M=24, A=A, b=4)
+general = run(schedules.matmul, M=24, A=A, B=A.T, bm=4, bn=4)
 print("with symmetry:   ", f"{symmetric.ledger.total:,} words")
-print("without symmetry:", f"{run(schedules.matmul, M=24, A=A, B=A.T, bm=4, bn=4).ledger.total:,} words")
+print("without symmetry:", f"{general.ledger.total:,} words")
 
 # %% [markdown]
 # 1,280 words instead of 2,304. Transposing cost nothing: `g.T` and `a.T` are views. A lower bound speaks about a class of problems, and a problem with more structure can lie below it.
@@ -453,18 +471,24 @@ N, d, M = 256, 32, 4096
 Q, K, V = np.random.default_rng(3).standard_normal((3, N, d))
 naive = schedules.get("naive")
 done = run(naive, M=M, Q=Q, K=K, V=V, **naive.tiles(N, d, M))
-print(done.ledger)
-S_and_P = sum(done.ledger.reads[x] + done.ledger.writes[x] for x in "SP")
+ledger = done.ledger
+print(ledger)
+S_and_P = sum(ledger.reads[x] + ledger.writes[x] for x in "SP")
 print(f"S and P: {S_and_P:,} words; compulsory: {4 * N * d:,}")
 print("equal to exact attention:", np.allclose(done.O, exact.attention(Q, K, V)))
-measured("2.7", percent_S_and_P=100 * S_and_P / done.ledger.total, times_compulsory=done.ledger.total / (4 * N * d))
+measured(
+    "2.7",
+    percent_S_and_P=100 * S_and_P / ledger.total,
+    times_compulsory=ledger.total / (4 * N * d),
+)
 
 # %%
-for phase, (read, written) in done.ledger.phases.items():
+for phase, (read, written) in ledger.phases.items():
     print(f"{phase:8} {read + written:>8,} words")
-print(f"bounds (2.6): QKᵀ {bounds.matmul(N, N, d, M + 4):,} words, PV {bounds.matmul(N, d, N, M + 4):,} words")
-moved = {x: done.ledger.reads.get(x, 0) + done.ledger.writes.get(x, 0) for x in done.ledger.arrays}
-explore.bars(moved, title="Naive attention, N = 256, d = 32, M = 4096: words by array")
+scores, output = bounds.matmul(N, N, d, M + 4), bounds.matmul(N, d, N, M + 4)
+print(f"bounds (2.6): QKᵀ {scores:,} words, PV {output:,} words")
+moved = {x: ledger.reads.get(x, 0) + ledger.writes.get(x, 0) for x in ledger.arrays}
+bars(moved, title="Naive attention, N = 256, d = 32, M = 4096: words by array")
 
 # %% [markdown]
 # 80 percent of the 327,680 words belong to $S$ and $P$, two arrays that are neither input nor output, and the total is ten times the compulsory traffic. The products themselves are not to blame: each moves 98,304 words, and 81,920 is the least that a product of these sizes can move. It is the way they are joined that costs. The softmax phase moves another 131,072 words only to fetch $S$ and put $P$ back.
