@@ -11,6 +11,7 @@ from typing import Any
 from iocourse.bench import circumstances
 from iocourse.course.checkout import Refused, find_checkout
 from iocourse.course.execution import execute, lesson_environment
+from iocourse.progress_bar import steps
 
 NAME = "notebooks"
 HELP = "run time of every solved notebook"
@@ -32,7 +33,11 @@ def run(quick: bool) -> dict[str, Any]:
     if not paths:
         raise Refused(f"no solved notebook in {root / 'solutions'}: run iocourse release first")
     repeats = 1 if quick else REPEATS
-    timed = {path.stem: _entry([_seconds(path, root) for _ in range(repeats)]) for path in paths}
+    runs = steps([path for path in paths for _ in range(repeats)], "notebooks run")
+    seconds: dict[str, list[float]] = {path.stem: [] for path in paths}
+    for path in runs:
+        seconds[path.stem].append(_seconds(path, root))
+    timed = {name: _entry(taken) for name, taken in seconds.items()}
     facts = circumstances("numpy", "matplotlib", "ipykernel")
     return {"subject": NAME, **facts, "repeats": repeats, "notebooks": timed}
 

@@ -17,6 +17,7 @@ from typing import Any
 from iocourse.course import execution, lint
 from iocourse.course.checkout import Project, Refused, read_project, write_whole
 from iocourse.course.source import Cell, SourceError, cell_ids, parse, shown, side
+from iocourse.progress_bar import steps
 
 Json = dict[str, Any]
 TIMES = Path("iocourse") / "data" / "bench" / "notebooks.json"
@@ -204,7 +205,7 @@ def release(root: Path, *, force: bool = False, only: Sequence[str] = ()) -> lis
         ReleaseFailed: a source, a cell or an output is at fault; then no file was touched.
     """
     texts: dict[Path, str] = {}
-    for lesson in read_lessons(root, read_project(root), only):
+    for lesson in steps(read_lessons(root, read_project(root), only), "lessons built"):
         path = Path("solutions") / f"{lesson.stem}.ipynb"
         kept = None if force else with_saved_outputs(lesson.solved, root / path)
         texts[path] = to_text(kept or run_solved(lesson, root))
