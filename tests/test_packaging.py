@@ -138,7 +138,10 @@ def test_the_wheel_carries_everything_in_the_package(wheel: Path):
     with zipfile.ZipFile(wheel) as archive:
         packed = set(archive.namelist())
     files = [
-        path for path in (ROOT / "iocourse").rglob("*") if path.is_file() and "__pycache__" not in path.parts
+        path
+        for path in (ROOT / "iocourse").rglob("*")
+        if path.is_file()
+        and not any(part.startswith((".", "__pycache__")) for part in path.relative_to(ROOT).parts)
     ]
     assert {path.relative_to(ROOT).as_posix() for path in files} <= packed
     assert {
