@@ -11,7 +11,8 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_exams_open = 0  # one for the whole process, so that a thread is no way out
+# One count for the whole process, so that a thread is no way out; it outlives a reload of this module.
+_exams_open: int = globals().get("_exams_open", 0)
 
 
 class LibraryAnswer(RuntimeError):
@@ -31,7 +32,7 @@ def exam() -> Iterator[None]:
 
 def refuse_in_exam(name: str) -> None:
     """Raise `LibraryAnswer` when a check is running; `name` says which library function was called."""
-    if _exams_open:
+    if _exams_open > 0:
         raise LibraryAnswer(f"{name} is the library's own answer and refuses to be called while a check runs")
 
 

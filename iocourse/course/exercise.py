@@ -13,6 +13,7 @@ import pkgutil
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -66,12 +67,29 @@ class Property:
     judge: Judge
 
 
+def settled(value: Any) -> Any:
+    """The value as plain numbers and arrays: what would compute itself later does so during the check."""
+    if isinstance(value, (tuple, list)):
+        parts = [settled(part) for part in value]
+        return parts if isinstance(value, list) else tuple(parts)
+    if isinstance(value, bool) or value is None or isinstance(value, np.generic):
+        return value
+    if isinstance(value, int):
+        return int.__add__(value, 0)  # of a subclass only what it really is
+    if isinstance(value, float):
+        return float.__add__(value, 0.0)
+    if not hasattr(type(value), "__array__"):
+        return value
+    array = np.array(value)
+    return array.astype(np.float64) if array.dtype == object else array
+
+
 def call(student: Callable[..., Any], case: Case) -> Trial:
     """Call a plain function on copies of the inputs, by position and in the order of the case."""
     inputs = copy.deepcopy(dict(case.inputs))
     try:
         with exam(), np.errstate(all="ignore"):  # what overflows is judged by its value
-            return Trial(case, value=student(*inputs.values()))
+            return Trial(case, value=settled(student(*inputs.values())))
     except Exception as error:
         return Trial(case, error=error)
 
@@ -125,14 +143,14 @@ class Exercise:
 _exercises: dict[str, Exercise] = {}
 
 
-def exercises() -> dict[str, Exercise]:
+def exercises() -> Mapping[str, Exercise]:
     """Every exercise of the course by id, in the order of the lessons."""
     if not _exercises:
         package = importlib.import_module("iocourse.course.exercises")
         for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda m: m.name):
             module = importlib.import_module(f"{package.__name__}.{info.name}")
             _exercises.update({exercise.id: exercise for exercise in module.EXERCISES})
-    return _exercises
+    return MappingProxyType(_exercises)
 
 
 def find(exercise_id: str) -> Exercise:

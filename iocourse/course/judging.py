@@ -132,7 +132,15 @@ def total_within(name: str = "no more words move than the closed form says") -> 
 
 def fits() -> Property:
     """The peak stays within the words of fast memory of the case, whose allowance the lesson states."""
-    return each("fits in fast memory", lambda trial: str(trial.overflow) if trial.overflow else None)
+
+    def judge(trial: Trial) -> str | None:
+        if trial.overflow:
+            return str(trial.overflow)
+        room = trial.case.M or 0
+        peak = trial.ledger.peak
+        return None if peak <= room else f"your peak is {peak:,} words, fast memory has {room:,}"
+
+    return each("fits in fast memory", judge)
 
 
 def every_input_loaded(*arrays: str) -> Property:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..guard import exam
-from .exercise import Case, Property, Trial
+from .exercise import Case, Property, Trial, settled
 from .judging import each, same_answer_for
 
 Array = NDArray[np.float64]
@@ -87,7 +87,7 @@ def play_pieces(student: Callable[..., Any], case: Case) -> Trial:
     watched = isinstance(case, RowCase) and case.kind == "long"
     try:
         with exam(), np.errstate(all="ignore"), _memory_watch(watched) as held:
-            value = student(pieces)
+            value = settled(student(pieces))
         return RowTrial(case, value, asked_again=pieces.asked_again, held=held())
     except Exception as error:
         return RowTrial(case, error=_explained(error, pieces))

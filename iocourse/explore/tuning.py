@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from .. import bounds, schedules
 from ..costs import ceil_div
+from ..guard import library_answer
 from ..ledger import Ledger, Move
 from ..machine import Machine, positive_int
 from ..schedules import Schedule
@@ -117,6 +118,7 @@ def parts_of(setting: Setting) -> dict[str, int]:
     return footprint_parts(setting.schedule, setting.N, setting.d, frozen(tiles_of(setting)))
 
 
+@library_answer
 def best_tiles(name: str, N: int, d: int, M: int) -> tuple[int, int] | None:
     """(Br, Bc) with the fewest words that fit M, and among those the fewest tiles; None where none fits.
 

@@ -39,7 +39,9 @@ class Arithmetic:
 
     def _operand(self, value: Any) -> Any:
         """The operand's data (None when dry). Only live tiles of this machine and plain numbers may enter."""
-        return value if isinstance(value, Number) else self.tile(value)._data
+        if isinstance(value, Number) and type(value).__module__ in ("builtins", "numpy"):
+            return value  # not a subclass: NumPy would hand such a number the words of the tile beside it
+        return self.tile(value)._data
 
     def _refuse(self, value: Any) -> NoReturn:
         if isinstance(value, Slow):
@@ -56,7 +58,7 @@ class Arithmetic:
     ) -> Tile:
         tile = self._machine._new_tile(f"(temporary from {name})", shape, dtype, doing)
         if not self._machine.dry:
-            tile._data = np.asarray(compute(), order="C")  # so that reshape makes a view
+            tile._data = np.asarray(_quietly(compute), order="C")  # so that reshape makes a view
         return tile
 
     def _target(self, out: Any, shape: Shape, doing: str, *, exact: bool = False) -> Tile:
@@ -82,7 +84,7 @@ class Arithmetic:
         target = self._target(out, shape, doing)
         _result_dtype(ufunc, inputs, target)
         if target._data is not None:
-            ufunc(*data, out=target._data)
+            _quietly(lambda: ufunc(*data, out=target._data))
         return target
 
     def copy(self, tile: Tile) -> Tile:
@@ -160,8 +162,14 @@ class Arithmetic:
             )
         target = self._target(out, shape, doing, exact=True)
         if target._data is not None:
-            ufunc.reduce(data, axis=axis, keepdims=keepdims, out=target._data)
+            _quietly(lambda: ufunc.reduce(data, axis=axis, keepdims=keepdims, out=target._data))
         return target
+
+
+def _quietly(compute: Callable[[], Any]) -> Any:
+    """Overflow makes inf and 0/0 makes nan. No flag is raised, for a flag would tell of words uncounted."""
+    with np.errstate(all="ignore"):
+        return compute()
 
 
 def _broadcast(doing: str, *shapes: Shape) -> Shape:

@@ -122,6 +122,8 @@ class Tile(NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         out = kwargs.pop("out", (None,))[0]
         unit = self._machine._arithmetic
+        if getattr(np, ufunc.__name__, None) is not ufunc:
+            self._refuse_bare(f"{ufunc.__name__}, which is no function of NumPy's own,")
         if ufunc is np.matmul and method == "__call__" and not kwargs:
             return unit.matmul(inputs[0], inputs[1], out)
         if method == "__call__" and ufunc.nout == 1 and not kwargs:

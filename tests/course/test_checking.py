@@ -1,5 +1,7 @@
 """check, hint, predict, measured, attempt: what a student sees, and what an instructor's strict run does."""
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
@@ -245,6 +247,102 @@ class TestSchedules:
             return flash(m, Q, K, V, Br=Br, Bc=Bc)
 
         assert failing(FLASH, prying) == [] and found == []
+
+
+class Lazy:
+    """A value that computes itself when it is looked at."""
+
+    def __init__(self, compute):
+        self.compute = compute
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.compute(), dtype=dtype)
+
+
+class Agreeable(int):
+    """A number that equals everything."""
+
+    def __eq__(self, other):
+        return True
+
+    __hash__ = int.__hash__
+
+
+class Spy(float):
+    """A number that keeps what it is multiplied with."""
+
+    seen: ClassVar[list] = []
+
+    def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
+        Spy.seen.append(inputs[0])
+        return inputs[0]
+
+
+def sly(trick):
+    """The right schedule, after a trick played on the machine and a tile of Q."""
+
+    def schedule(m, Q, K, V, **tiles):
+        with m.load(Q, (0, 1)) as q:
+            trick(m, q)
+        return flash(m, Q, K, V, **tiles)
+
+    return schedule
+
+
+class TestCheats:
+    def test_a_value_that_computes_itself_later_does_so_inside_the_check(self):
+        def cheat(x):
+            return Lazy(lambda: exact.softmax(x))
+
+        assert failing(DOUBLE, cheat) == [checking.OWN]
+
+    def test_a_number_is_what_it_is_and_not_what_it_says(self):
+        case = Case("c", {"x": np.zeros(1)}, expected=3)
+        trial = exercise.call(lambda x: Agreeable(0), case)
+        assert type(trial.value) is int and trial.value == 0
+
+    def test_more_room_taken_through_vars_is_seen_in_the_peak(self):
+        def roomy(m, Q, K, V, **tiles):
+            vars(m)["M"] = 10**9
+            return variant(keep_all=True)(m, Q, K, V, **tiles)
+
+        assert "fits in fast memory" in failing(FLASH, roomy)
+
+    @pytest.mark.parametrize(
+        "trick",
+        [
+            lambda m, q: q * Spy(1.0),
+            lambda m, q: np.frompyfunc(lambda word: Spy.seen.append(word) or word, 1, 1)(q),
+        ],
+        ids=["number subclass", "ufunc of one's own"],
+    )
+    def test_words_do_not_leave_through_what_only_looks_like_arithmetic(self, trick):
+        Spy.seen.clear()
+        assert failing(FLASH, sly(trick)) == [checking.RUNS] and not Spy.seen
+
+    def test_floating_point_flags_tell_nothing(self):
+        told = []
+
+        def ask(m, q):
+            with np.errstate(invalid="raise"):
+                try:
+                    np.sqrt(q - 1e9)
+                except FloatingPointError:
+                    told.append(True)
+
+        failing(FLASH, sly(ask))
+        assert not told
+
+    def test_the_list_of_exercises_cannot_be_rewritten(self):
+        with pytest.raises(TypeError):
+            exercise.exercises()["99.1"] = FLASH
+
+    def test_the_best_tiles_of_the_explorer_and_the_bounds_refuse_too(self):
+        from iocourse import bounds
+        from iocourse.explore.tuning import best_tiles
+
+        assert failing(DOUBLE, lambda x: best_tiles("flash2", 64, 8, 600)) == [checking.OWN]
+        assert failing(DOUBLE, lambda x: bounds.compulsory(64, 8)) == [checking.OWN]
 
 
 class TestJudging:

@@ -3,7 +3,7 @@
 from harness import Mutant, Suite
 
 from iocourse.bounds import compulsory
-from iocourse.course.checking import RUNS
+from iocourse.course.checking import OWN, RUNS
 
 UNIT = "each word counts once, and words are counted, not bytes"
 QUERIES = "a query counts in every array that has a row for it"
@@ -53,6 +53,6 @@ SUITES = (
             instead("printed, not returned", RUNS, RETURN, "print(words_Q + words_K + words_V + words_O)"),
         ),
         right=(by_rows, by_shapes),
-        cheats=((scores_alone, NOTHING_ELSE), (librarys_own, KEYS)),
+        cheats=((scores_alone, NOTHING_ELSE), (librarys_own, OWN)),
     ),
 )

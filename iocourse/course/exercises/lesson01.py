@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ... import exact
 from ...guard import exam
-from ..exercise import Case, Exercise, Judge, Property, Trial
+from ..exercise import Case, Exercise, Judge, Property, Trial, settled
 from ..judging import TOLERANCE, difference, each, same_answer_for, values
 
 Array = NDArray[np.float64]
@@ -34,7 +34,7 @@ def call_and_watch(student: Callable[..., Any], case: Case) -> Trial:
     inputs = copy.deepcopy(dict(case.inputs))
     try:
         with exam(), np.errstate(all="ignore"):
-            value = student(*inputs.values())
+            value = settled(student(*inputs.values()))
     except Exception as error:
         return Trial(case, error=error)
     if value is None:
