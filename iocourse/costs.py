@@ -122,12 +122,12 @@ def best_pair(cost: Callable[[int, int], int], extent: int, partner: Callable[[i
 
     A size is worth trying where ⌈extent/a⌉ changes: about 2√extent of them.
     """
-    pairs = [(a, partner(a)) for a in _distinct_sizes(extent) if partner(a) >= 1]
+    pairs = [(a, partner(a)) for a in distinct_sizes(extent) if partner(a) >= 1]
     return min(pairs, key=lambda pair: cost(*pair))
 
 
-def _distinct_sizes(extent: int) -> Iterable[int]:
-    """The smallest size for each value of ⌈extent/size⌉."""
+def distinct_sizes(extent: int) -> Iterable[int]:
+    """The smallest size for each value of ⌈extent/size⌉, from large to small: about 2√extent of them."""
     size = extent
     while size >= 1:
         count = ceil_div(extent, size)

@@ -108,6 +108,6 @@ def test_a_schedule_names_tiles_it_does_not_have_or_lacks(schedule):
 
 def test_best_pair_tries_every_number_of_blocks():
     for extent in (1, 7, 30, 100):
-        sizes = list(costs._distinct_sizes(extent))
+        sizes = list(costs.distinct_sizes(extent))
         assert {-(-extent // b) for b in sizes} == {-(-extent // b) for b in range(1, extent + 1)}
         assert all(b == 1 or -(-extent // (b - 1)) > -(-extent // b) for b in sizes)

@@ -11,7 +11,8 @@ import copy
 import importlib
 import pkgutil
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -67,6 +68,13 @@ class Property:
     judge: Judge
 
 
+@contextmanager
+def judged() -> Iterator[None]:
+    """Where a student's function runs: library answers refuse, and what overflows is judged by its value."""
+    with exam(), np.errstate(all="ignore"):
+        yield
+
+
 def settled(value: Any) -> Any:
     """The value as plain numbers and arrays: what would compute itself later does so during the check."""
     if isinstance(value, (tuple, list)):
@@ -88,7 +96,7 @@ def call(student: Callable[..., Any], case: Case) -> Trial:
     """Call a plain function on copies of the inputs, by position and in the order of the case."""
     inputs = copy.deepcopy(dict(case.inputs))
     try:
-        with exam(), np.errstate(all="ignore"):  # what overflows is judged by its value
+        with judged():
             return Trial(case, value=settled(student(*inputs.values())))
     except Exception as error:
         return Trial(case, error=error)
@@ -105,7 +113,7 @@ def run_schedule(student: Callable[..., Any], case: Case) -> Trial:
 
 def _run_with(student: Callable[..., Any], case: Case, M: int) -> Trial:
     try:
-        with exam(), np.errstate(all="ignore"):
+        with judged():
             done = run(student, M=M, trace=False, **copy.deepcopy(dict(case.inputs)))
         value = done.O if len(done.outputs) == 1 else done.outputs
         return Trial(case, value=value, ledger=done.ledger)

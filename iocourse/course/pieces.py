@@ -11,8 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from ..guard import exam
-from .exercise import Case, Property, Trial, settled
+from .exercise import Case, Property, Trial, judged, settled
 from .judging import each, same_answer_for
 
 Array = NDArray[np.float64]
@@ -86,7 +85,7 @@ def play_pieces(student: Callable[..., Any], case: Case) -> Trial:
     pieces = Pieces(_pieces(case))
     watched = isinstance(case, RowCase) and case.kind == "long"
     try:
-        with exam(), np.errstate(all="ignore"), _memory_watch(watched) as held:
+        with judged(), _memory_watch(watched) as held:
             value = settled(student(pieces))
         return RowTrial(case, value, asked_again=pieces.asked_again, held=held())
     except Exception as error:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from .. import bounds, schedules
-from ..costs import ceil_div
+from ..costs import ceil_div, distinct_sizes
 from ..guard import library_answer
 from ..ledger import Ledger, Move
 from ..machine import Machine, positive_int
@@ -132,18 +132,9 @@ def best_tiles(name: str, N: int, d: int, M: int) -> tuple[int, int] | None:
     def rank(pair: tuple[int, int]) -> tuple[int, int]:
         return ledger(*pair).total, ceil_div(N, pair[0]) * ceil_div(N, pair[1])
 
-    fitting = [Br for Br in worth_trying(N) if ledger(Br, 1).peak <= M]
+    fitting = [Br for Br in distinct_sizes(N) if ledger(Br, 1).peak <= M]
     pairs = [(Br, _largest(lambda Bc, Br=Br: ledger(Br, Bc).peak <= M, N)) for Br in fitting]
     return min(pairs, key=rank, default=None)
-
-
-def worth_trying(extent: int) -> Iterable[int]:
-    """The smallest size for each number of blocks that cover `extent`: about 2√extent sizes."""
-    size = extent
-    while size >= 1:
-        size = ceil_div(extent, ceil_div(extent, size))
-        yield size
-        size -= 1
 
 
 def _largest(fits: Any, limit: int) -> int:

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import exact
-from ...guard import exam
-from ..exercise import Case, Exercise, Judge, Property, Trial, settled
+from ..exercise import Case, Exercise, Judge, Property, Trial, judged, settled
 from ..judging import TOLERANCE, difference, each, same_answer_for, values
 
 Array = NDArray[np.float64]
@@ -33,7 +32,7 @@ def call_and_watch(student: Callable[..., Any], case: Case) -> Trial:
     """
     inputs = copy.deepcopy(dict(case.inputs))
     try:
-        with exam(), np.errstate(all="ignore"):
+        with judged():
             value = settled(student(*inputs.values()))
     except Exception as error:
         return Trial(case, error=error)

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from ... import exact
-from ...guard import exam
 from ...ledger import Ledger
-from ..exercise import Case, Exercise, Trial, run_schedule
+from ..exercise import Case, Exercise, Trial, judged, run_schedule
 from ..judging import (
     difference,
     each,
@@ -233,7 +232,7 @@ def play_merge(student: Callable[..., Any], case: Case) -> Trial:
     a, b, c = case.inputs["parts"]
     e = (-np.inf, 0.0, np.zeros_like(a[2]))
     try:
-        with exam(), np.errstate(all="ignore"):
+        with judged():
             made = Merges(
                 a_b=merge(a, b),
                 b_a=merge(b, a),
