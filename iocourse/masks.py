@@ -72,7 +72,7 @@ class Mask:
         return self.sees(positions[:, None], positions[None, :])
 
     def additive(self) -> NDArray[np.float64]:
-        """The mask as `exact.attention` takes it: (N, N), 0 for a pair that is seen and -inf for a hidden one."""
+        """The mask as `exact.attention` takes it: (N, N), 0 for a pair that is seen, else -inf."""
         return np.where(self.pairs(), 0.0, -np.inf)
 
 
@@ -258,7 +258,9 @@ def _blocks(n: int, b: int) -> int:
 def _grid(tiles: ArrayLike, shape: tuple[int, int]) -> NDArray[np.bool_]:
     given = np.asarray(tiles)
     if given.dtype.kind != "b":
-        raise TypeError(f"tiles has dtype {given.dtype}; a mask of tiles is boolean, True where a tile is seen")
+        raise TypeError(
+            f"tiles has dtype {given.dtype}; a mask of tiles is boolean, True where a tile is seen"
+        )
     if given.shape != shape:
         raise ValueError(f"tiles has shape {given.shape}; with this N, Br and Bc it must be {shape}")
     return given.copy()
@@ -294,7 +296,7 @@ def bigbird(N: int, B: int, g: int, w: int, r: int, *, seed: int = 0) -> BlockMa
     """
     I, J = _square(N, B)
     g, w, r = (_at_least_zero(name, value) for name, value in (("g", g), ("w", w), ("r", r)))
-    tiles = (np.abs(I - J) <= w) | (I < g) | (J < g)
+    tiles = (np.abs(I - J) <= w) | (np.minimum(I, J) < g)
     rng = np.random.default_rng(seed)
     for row in tiles[g:]:
         left = np.flatnonzero(~row)

@@ -16,7 +16,7 @@ from .errors import (
     WrongShape,
 )
 from .machine import FREE_REGISTERS, Machine, TraceFull
-from .row_stats import RowStats
+from .row_stats import RowStats, probabilities
 from .run import Run, run
 from .slow import Slow
 from .tiles import Tile
@@ -38,5 +38,6 @@ __all__ = [
     "TraceFull",
     "WrongShape",
     "positive_int",
+    "probabilities",
     "run",
 ]

@@ -120,14 +120,43 @@ class Arithmetic:
 
     def add_product(self, target: Tile, A: Any, B: Any) -> None:
         """target += A @ B, each product added in a register."""
+        self._product_target(target, A, B)
+        if target._data is not None:
+            target._data += A._data @ B._data
+
+    def times_product(self, target: Tile, A: Any, B: Any, less: Any) -> None:
+        """target *= A @ B - less, row by row, each product less its row's word in a register."""
+        self._product_target(target, A, B)
+        self._row_words(target, less)
+        if target._data is not None:
+            _quietly(lambda: target._data.__imul__(A._data @ B._data - less._data[:, None]))
+
+    def add_row_products(self, target: Tile, A: Any, B: Any) -> None:
+        """target += rowsum(A∘B), each sum grown in a register."""
+        for operand in (A, B):
+            self.tile(operand)
+            if operand.ndim != 2 or operand.shape != A.shape:
+                raise WrongShape(f"rows of {A.name} {A.shape} and {B.name} {B.shape} do not match")
+        self._row_words(A, target)
+        if target._serial in (A._serial, B._serial):
+            raise MachineError(f"{target.name} cannot take up a sum over itself in place")
+        if target._data is not None:
+            target._data += np.einsum("ij,ij->i", A._data, B._data)
+
+    def _product_target(self, target: Tile, A: Any, B: Any) -> None:
         shape = self._product_shape(A, B)
-        self._target(target, shape, f"adding the product {A.name} @ {B.name}", exact=True)
+        self._target(target, shape, f"taking up the product {A.name} @ {B.name}", exact=True)
         if target._serial in (A._serial, B._serial):
             raise MachineError(
                 f"{target.name} cannot take up a product of itself in place: its old words are still needed"
             )
-        if target._data is not None:
-            target._data += A._data @ B._data
+
+    def _row_words(self, matrix: Tile, rows: Any) -> None:
+        self.tile(rows)
+        if matrix.ndim != 2 or rows.shape != matrix.shape[:1]:
+            raise WrongShape(
+                f"{rows.name} has shape {rows.shape}; {matrix.name} {matrix.shape} needs one word a row"
+            )
 
     def _product_shape(self, A: Any, B: Any) -> Shape:
         for operand in (A, B):

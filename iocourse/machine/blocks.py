@@ -25,20 +25,20 @@ class Block(NamedTuple):
         return self.stop - self.start
 
 
-def every_block(n: int, b: int) -> Iterator[Block]:
-    """Blocks of b that cover range(n); the last may be ragged, and b larger than n gives one block."""
-    for start in range(0, n, b):
-        yield Block(start, min(n, start + b), start == 0, start + b >= n)
+def every_block(begin: int, end: int, b: int) -> Iterator[Block]:
+    """Blocks of b that cover begin:end; the last may be ragged, and a larger b gives one block."""
+    for start in range(begin, end, b):
+        yield Block(start, min(end, start + b), start == begin, start + b >= end)
 
 
-def representatives(n: int, b: int) -> Iterator[Block]:
+def representatives(begin: int, end: int, b: int) -> Iterator[Block]:
     """First, one for all in the middle, last: enough for a schedule that treats its ends differently."""
-    count = -(-n // b)
-    yield Block(0, min(n, b), True, count == 1)
+    count = -((begin - end) // b)
+    yield Block(begin, min(end, begin + b), True, count == 1)
     if count > 2:
-        yield Block(b, 2 * b, False, False, count - 2)
+        yield Block(begin + b, begin + 2 * b, False, False, count - 2)
     if count > 1:
-        yield Block((count - 1) * b, n, False, True)
+        yield Block(begin + (count - 1) * b, end, False, True)
 
 
 class Loops:
@@ -53,9 +53,11 @@ class Loops:
         self._blocks: tuple[Block, ...] = ()
         self.times = 1
 
-    def over(self, n: int, b: int) -> Iterator[Block]:
-        """Blocks of b that cover range(n): all of them, or representatives where loops are collapsed."""
-        return self._collapse(representatives(n, b)) if self.collapsed else every_block(n, b)
+    def over(self, begin: int, end: int, b: int, *, alike: bool) -> Iterator[Block]:
+        """Blocks of b that cover begin:end: all, or representatives of `alike` ones where collapsed."""
+        if not self.collapsed:
+            return every_block(begin, end, b)
+        return self._collapse((representatives if alike else every_block)(begin, end, b))
 
     def _collapse(self, found: Iterator[Block]) -> Iterator[Block]:
         outer, times = self._blocks, self.times

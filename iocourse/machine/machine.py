@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -28,6 +28,15 @@ from .written import Bitmap, Box, Boxes, Written
 
 FREE_REGISTERS = 4
 WORD = np.dtype(np.float64)
+
+
+class SeesPairs(Protocol):
+    """What a machine asks a mask (see `iocourse.masks`)."""
+
+    alike: bool  # nothing is hidden
+
+    def sees(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """Whether query i sees key j, for arrays of positions."""
 
 
 class TraceFull(Exception):
@@ -308,13 +317,25 @@ class Machine:
             self._forget(serial)
 
     # ------------------------------------------------------------------ loops and phases
-    def blocks(self, n: int, b: int) -> Iterator[Block]:
-        """Blocks of b that cover range(n); the last may be ragged, and b larger than n gives one block.
+    def blocks(self, n: int | tuple[int, int], b: int, *, alike: bool = True) -> Iterator[Block]:
+        """Blocks of b that cover range(n), or n = (start, stop); the last may be ragged.
 
-        On a dry machine one block stands for all the equal ones between the first and the last. A loop whose
-        length depends on an outer block (a causal mask, say) needs `unroll=True` there.
+        On a dry machine one block stands for all the equal ones between the first and the last. Where what
+        happens inside depends on the block (a causal mask, say), `alike=False` yields every block there too.
         """
-        return self._loops.over(positive_int("n", n), positive_int("b", b))
+        begin, end = n if isinstance(n, tuple) else (0, positive_int("n", n))
+        if not 0 <= begin < end:
+            raise ValueError(f"n = {n} is no range of rows or columns; expected 0 <= start < stop")
+        return self._loops.over(begin, end, positive_int("b", b), alike=alike)
+
+    def hide(self, s: Tile, rows: Block, cols: Block, mask: SeesPairs) -> None:
+        """Scores of pairs that `mask` hides become -inf. A mask is a rule on positions: it takes no words."""
+        self._arithmetic.tile(s)
+        if s.shape != (rows.size, cols.size):
+            raise WrongShape(f"{s.name} has shape {s.shape}, but the pairs are {rows.size} x {cols.size}")
+        if s._data is not None and not mask.alike:
+            i, j = np.arange(rows.start, rows.stop), np.arange(cols.start, cols.stop)
+            s._data[~mask.sees(i[:, None], j[None, :])] = -np.inf
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:

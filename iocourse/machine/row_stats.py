@@ -104,3 +104,18 @@ def _values(tile: Tile) -> np.ndarray:
 def _scale_rows(o: Tile, factor: np.ndarray) -> None:
     values = _values(o)
     values *= factor[:, None]
+
+
+def probabilities(s: Tile, L: Tile) -> Tile:
+    """s becomes exp(s - L), L the log-sum-exp of each row: softmax again, in place, from one word a row.
+
+    A row with L = -inf has seen no score; its probabilities are zeros. Raises WrongShape.
+    """
+    if not isinstance(L, Tile):
+        raise BareArray(f"L must be a tile, not a {type(L).__name__}")
+    RowStats(L, L)._require_rows(s)
+    if s._data is not None:
+        shift = _values(L)
+        s._data -= np.where(np.isneginf(shift), np.inf, shift)[:, None]
+        np.exp(s._data, out=s._data)
+    return s

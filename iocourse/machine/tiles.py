@@ -250,6 +250,16 @@ class Tile(NDArrayOperatorsMixin):
         self._machine._arithmetic.add_product(self, A, B)
         return self
 
+    def times_product(self, A: Tile, B: Tile, *, less: Tile) -> Tile:
+        """self *= A @ B - less without a temporary, `less` one word a row: P becomes P∘(dO Vᵀ - D)."""
+        self._machine._arithmetic.times_product(self, A, B, less)
+        return self
+
+    def add_row_products(self, A: Tile, B: Tile) -> Tile:
+        """self += rowsum(A∘B) without a temporary: each row's sum grows in a register. self is (rows,)."""
+        self._machine._arithmetic.add_row_products(self, A, B)
+        return self
+
 
 def make_tile(
     machine: Machine, name: str, shape: Shape, dtype: np.dtype[Any], serial: int, base: Tile | None = None

@@ -741,6 +741,7 @@ def test_public_names_of_a_machine_are_known():
     assert {name for name in dir(m) if not name.startswith("_")} == {
         *("M", "dry", "unroll", "trace", "max_moves", "ledger", "used", "free_words", "resident"),
         *("slow", "new", "take", "load", "store", "zeros", "full", "row_stats", "empty", "blocks"),
+        "hide",
         *("phase", "running"),
     }
 
