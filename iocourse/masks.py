@@ -47,6 +47,10 @@ class Mask:
         """Rows that columns start:stop need, from top to bottom, first visits apart from later ones."""
         return [Visit(0, self.N, start == 0)]
 
+    def unseen_rows(self) -> list[Range]:
+        """Rows that no block of columns ever visits, as ranges from top to bottom."""
+        return []
+
     def sees(self, i: NDArray[Any], j: NDArray[Any]) -> NDArray[np.bool_]:
         """Whether query i sees key j; i and j are arrays of positions that broadcast."""
         return np.ones(np.broadcast_shapes(i.shape, j.shape), dtype=bool)
@@ -220,6 +224,11 @@ class BlockMask(Mask):
                 begin = found.pop().start
             found.append(Visit(begin, int(self._row_stops[I]), first))
         return found
+
+    def unseen_rows(self) -> list[Range]:
+        """The rows of tiles that are hidden throughout."""
+        empty = np.flatnonzero(~self.tiles.any(axis=1))
+        return [(int(self._row_starts[I]), int(self._row_stops[I])) for I in empty]
 
     def sees(self, i: NDArray[Any], j: NDArray[Any]) -> NDArray[np.bool_]:
         """True where the tile of (i, j) is seen and, with a causal mask, j ≤ i."""

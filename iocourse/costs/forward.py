@@ -1,29 +1,19 @@
-"""What each schedule must cost: closed forms in words, as functions of the sizes and the tiles.
-
-Each function returns a `Ledger` whose `peak` is the footprint, the exact number of words of fast
-memory the schedule needs. The formulas are stated for the loop orders in `iocourse.schedules`; a
-property test holds that machine and formula agree to the word.
-"""
+"""Closed forms of the forward pass and of the matrix product."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
-from .ledger import Ledger
-from .sizes import check_sizes
-
-
-def ceil_div(a: int, b: int) -> int:
-    """⌈a/b⌉ for whole numbers."""
-    return -(-a // b)
+from ..ledger import Ledger
+from ..sizes import Shape, check_sizes
+from .parts import ceil_div, closed_form
 
 
-def _ledger(reads: dict[str, int], writes: dict[str, int], peak: int, sizes: dict[str, int]) -> Ledger:
-    return Ledger(reads=reads, writes=writes, peak=peak, sizes=sizes)
-
-
-def _attention_sizes(N: int, d: int) -> dict[str, int]:
-    return {"Q": N * d, "K": N * d, "V": N * d, "O": N * d, "LSE": N}
+def _shapes(N: int, d: int) -> dict[str, Shape]:
+    """Shapes by name; those of scratch arrays that only some schedules have among them."""
+    return {
+        **dict.fromkeys("QKVO", (N, d)),
+        **dict.fromkeys(("LSE", "m", "l", "D"), (N,)),
+        **dict.fromkeys("SPA", (N, N)),
+    }
 
 
 def matmul(m: int, n: int, k: int, *, bm: int, bn: int) -> Ledger:
@@ -33,11 +23,11 @@ def matmul(m: int, n: int, k: int, *, bm: int, bn: int) -> Ledger:
     """
     check_sizes(m=m, n=n, k=k, bm=bm, bn=bn)
     am, an = min(bm, m), min(bn, n)
-    return _ledger(
+    return closed_form(
         reads={"A": m * k * ceil_div(n, bn), "B": k * n * ceil_div(m, bm)},
         writes={"C": m * n},
         peak=am * an + am + an,
-        sizes={"A": m * k, "B": k * n, "C": m * n},
+        shapes={"A": (m, k), "B": (k, n), "C": (m, n)},
     )
 
 
@@ -50,7 +40,7 @@ def naive(N: int, d: int, *, Br: int, Bc: int, Bm: int, Bn: int, lse: bool = Fal
     check_sizes(N=N, d=d, Br=Br, Bc=Bc, Bm=Bm, Bn=Bn)
     passes = 1 if Bc >= N else 2
     r, c, mm, nn = min(Br, N), min(Bc, N), min(Bm, N), min(Bn, d)
-    return _ledger(
+    return closed_form(
         reads={
             "Q": N * d,
             "K": N * d * ceil_div(N, Br),
@@ -60,7 +50,7 @@ def naive(N: int, d: int, *, Br: int, Bc: int, Bm: int, Bn: int, lse: bool = Fal
         },
         writes={"S": N * N, "P": N * N, "O": N * d, "LSE": N * lse},
         peak=max(r * d + d + r, c + 2, mm * nn + mm + nn),
-        sizes={**_attention_sizes(N, d), "S": N * N, "P": N * N},
+        shapes=_shapes(N, d),
     )
 
 
@@ -72,7 +62,7 @@ def flash1(N: int, d: int, *, Br: int, Bc: int, lse: bool = False) -> Ledger:
     check_sizes(N=N, d=d, Br=Br, Bc=Bc)
     passes = ceil_div(N, Bc)
     r, c = min(Br, N), min(Bc, N)
-    return _ledger(
+    return closed_form(
         reads={
             "Q": N * d * passes,
             "O": N * d * passes,
@@ -83,17 +73,17 @@ def flash1(N: int, d: int, *, Br: int, Bc: int, lse: bool = False) -> Ledger:
         },
         writes={"O": N * d * (passes + 1), "m": N * (passes + 1), "l": N * (passes + 1), "LSE": N * lse},
         peak=2 * c * d + r * (2 * d + 2 + c),
-        sizes={**_attention_sizes(N, d), "m": N, "l": N},
+        shapes=_shapes(N, d),
     )
 
 
 def _row_blocks(N: int, d: int, Br: int, lse: bool, peak: int) -> Ledger:
     passes = ceil_div(N, Br)
-    return _ledger(
+    return closed_form(
         reads={"Q": N * d, "K": N * d * passes, "V": N * d * passes},
         writes={"O": N * d, "LSE": N * lse},
         peak=peak,
-        sizes=_attention_sizes(N, d),
+        shapes=_shapes(N, d),
     )
 
 
@@ -117,20 +107,64 @@ def flash_optimal(N: int, d: int, *, Br: int, Bc: int = 1, lse: bool = False) ->
     return _row_blocks(N, d, Br, lse, r * (2 * d + 2 + c) + c * d)
 
 
-def best_pair(cost: Callable[[int, int], int], extent: int, partner: Callable[[int], int]) -> tuple[int, int]:
-    """(a, b) with the least cost(a, b): a runs over the sizes worth trying for `extent`, b = partner(a) ≥ 1.
+def square_tiling(N: int, d: int, *, B: int, lse: bool = False) -> Ledger:
+    """SquareTilingAttention (2402.07443, Algorithm 1): exp(S) = A stored, then blocked products.
 
-    A size is worth trying where ⌈extent/a⌉ changes: about 2√extent of them.
+    2Nd⌈N/B⌉ + N² + N (A and its row sums), N + N²⌈d/B⌉ + Nd⌈N/B⌉ + Nd (output).
+    Footprint b² + 2be + b with b = min(B, N), e = min(B, d).
     """
-    pairs = [(a, partner(a)) for a in distinct_sizes(extent) if partner(a) >= 1]
-    return min(pairs, key=lambda pair: cost(*pair))
+    check_sizes(N=N, d=d, B=B)
+    blocks, b, e = ceil_div(N, B), min(B, N), min(B, d)
+    return closed_form(
+        reads={
+            "Q": N * d * blocks,
+            "K": N * d * blocks,
+            "A": N * N * ceil_div(d, B),
+            "V": N * d * blocks,
+            "D": N,
+        },
+        writes={"A": N * N, "D": N, "O": N * d, "LSE": N * lse},
+        peak=b * b + 2 * b * e + b,
+        shapes=_shapes(N, d),
+    )
 
 
-def distinct_sizes(extent: int) -> Iterable[int]:
-    """The smallest size for each value of ⌈extent/size⌉, from large to small: about 2√extent of them."""
-    size = extent
-    while size >= 1:
-        count = ceil_div(extent, size)
-        size = ceil_div(extent, count)
-        yield size
-        size -= 1
+def small_cache(N: int, d: int, *, Br: int, Bc: int, Bd: int, lse: bool = False) -> Ledger:
+    """Raw scores of one row block stored, then its output by tiles of Bd columns.
+
+    Nd⌈N/Bc⌉ + Nd⌈N/Br⌉ + N² (scores), N²⌈d/Bd⌉ + Nd⌈N/Br⌉ + Nd (output).
+    Footprint max(Br·Bc + Bc + 3Br, Br·Bd + Bd + 2Br).
+    """
+    check_sizes(N=N, d=d, Br=Br, Bc=Bc, Bd=Bd)
+    row_blocks, r, c, e = ceil_div(N, Br), min(Br, N), min(Bc, N), min(Bd, d)
+    return closed_form(
+        reads={
+            "Q": N * d * ceil_div(N, Bc),
+            "K": N * d * row_blocks,
+            "S": N * N * ceil_div(d, Bd),
+            "V": N * d * row_blocks,
+        },
+        writes={"S": N * N, "O": N * d, "LSE": N * lse},
+        peak=max(r * c + c + 3 * r, r * e + e + 2 * r),
+        shapes={**_shapes(N, d), "S": (r, N)},
+    )
+
+
+def small_cache_fused(N: int, d: int, *, Br: int, Bc: int, lse: bool = False) -> Ledger:
+    """Scores by slices of d, used at once; O comes and goes slice by slice for each block of keys.
+
+    Nd(3⌈N/Bc⌉ - 1 + 2⌈N/Br⌉) words; footprint Br·Bc + 4Br + Bc.
+    """
+    check_sizes(N=N, d=d, Br=Br, Bc=Bc)
+    row_blocks, passes, r, c = ceil_div(N, Br), ceil_div(N, Bc), min(Br, N), min(Bc, N)
+    return closed_form(
+        reads={
+            "Q": N * d * passes,
+            "K": N * d * row_blocks,
+            "V": N * d * row_blocks,
+            "O": N * d * (passes - 1),
+        },
+        writes={"O": N * d * passes, "LSE": N * lse},
+        peak=r * c + 4 * r + c,
+        shapes=_shapes(N, d),
+    )

@@ -1,0 +1,166 @@
+"""Closed forms of the backward pass: Q, K, V, dO and row statistics in, dQ, dK, dV out.
+
+Each takes a `mask`; None hides nothing. Where scores are computed anew, hidden tiles are passed over; where
+the N x N matrices are stored, a mask changes values and saves no word.
+"""
+
+from __future__ import annotations
+
+from ..ledger import Ledger
+from ..masks import Mask
+from ..sizes import Shape, check_sizes
+from .parts import ceil_div, closed_form, column_sweep, row_sweep
+
+
+def _shapes(N: int, d: int) -> dict[str, Shape]:
+    return {
+        **dict.fromkeys(("Q", "K", "V", "O", "dO", "dQ", "dK", "dV"), (N, d)),
+        **dict.fromkeys(("LSE", "m", "l", "D"), (N,)),
+        **dict.fromkeys(("P", "dP", "dS"), (N, N)),
+    }
+
+
+def standard_backward(
+    N: int, d: int, *, Br: int, Bd: int, Bc: int, Bm: int, Bn: int, mask: Mask | None = None
+) -> Ledger:
+    """P given, dP and dS written out in full (2205.14135, Algorithm 3).
+
+    Nd⌈N/Bn⌉ + Nd⌈N/Bm⌉ + N² (dP), 5N² (dS), and N²⌈d/Bd⌉ + Nd⌈N/Br⌉ + Nd for each of dV, dQ and dK.
+    Footprint max(Bm·Bn + Bm + Bn, 2Bc + 1, Br·Bd + Br + Bd).
+    """
+    check_sizes(N=N, d=d, Br=Br, Bd=Bd, Bc=Bc, Bm=Bm, Bn=Bn)
+    r, e, c, mm, nn = min(Br, N), min(Bd, d), min(Bc, N), min(Bm, N), min(Bn, N)
+    square, panel = N * N * ceil_div(d, Bd), N * d * ceil_div(N, Br)
+    return closed_form(
+        reads={
+            "P": square + 2 * N * N,
+            "dO": panel + N * d * ceil_div(N, Bn),
+            "V": N * d * ceil_div(N, Bm),
+            "dP": 2 * N * N,
+            "dS": 2 * square,
+            "K": panel,
+            "Q": panel,
+        },
+        writes={"dP": N * N, "dS": N * N, "dQ": N * d, "dK": N * d, "dV": N * d},
+        peak=max(mm * nn + mm + nn, 2 * c + 1, r * e + r + e),
+        shapes=_shapes(N, d),
+    )
+
+
+def flash1_backward(N: int, d: int, *, Br: int, Bc: int, mask: Mask | None = None) -> Ledger:
+    """FlashAttention-1's order (2205.14135, Algorithm 4): K_j, V_j, dK_j, dV_j stay.
+
+    7Nd + ⌈N/Bc⌉(5Nd + 2N) words; footprint 4Bc·d + Br(4d + 2 + Bc).
+    """
+    check_sizes(N=N, d=d, Br=Br, Bc=Bc)
+    sweep = column_sweep(mask, N, Bc)
+    return closed_form(
+        reads={
+            **dict.fromkeys(("Q", "O", "dO", "dQ"), d * sweep.met),
+            **dict.fromkeys(("m", "l"), sweep.met),
+            "K": N * d,
+            "V": N * d,
+        },
+        writes={"dQ": N * d + d * sweep.met, "dK": 2 * N * d, "dV": 2 * N * d},
+        peak=max(sweep.widest(lambda c, r: 4 * c * d + r * (4 * d + 2 + c), Br), min(Br, N) * d),
+        shapes=_shapes(N, d),
+    )
+
+
+def _columns_stay(N: int, d: int, Br: int, Bc: int, mask: Mask | None, row_words: int) -> Ledger:
+    """K_j, V_j, dK_j, dV_j stay; a block of rows takes `row_words` a row beside its scores."""
+    sweep = column_sweep(mask, N, Bc)
+    unseen = sum(stop - start for start, stop in mask.unseen_rows()) if mask else 0
+    seen = N - unseen
+    main = sweep.widest(lambda c, r: 4 * c * d + r * (row_words + c), Br)
+    return closed_form(
+        reads={
+            "O": N * d,
+            "dO": N * d + d * sweep.met,
+            "Q": d * sweep.met,
+            "LSE": sweep.met,
+            "D": sweep.met,
+            "dQ": d * (sweep.met - seen),
+            "K": N * d,
+            "V": N * d,
+        },
+        writes={"D": N, "dQ": d * (sweep.met + unseen), "dK": N * d, "dV": N * d},
+        peak=max(main, min(Br, N) * (2 * d + 1)),
+        shapes=_shapes(N, d),
+    )
+
+
+def flash2_backward(N: int, d: int, *, Br: int, Bc: int, mask: Mask | None = None) -> Ledger:
+    """FlashAttention-2's order (2307.08691, Algorithm 2), D computed first, dQ_i not read the first time.
+
+    5Nd + N + ⌈N/Bc⌉(4Nd + 2N) words; footprint 4Bc·d + Br(3d + 2 + Bc).
+    """
+    check_sizes(N=N, d=d, Br=Br, Bc=Bc)
+    return _columns_stay(N, d, Br, Bc, mask, row_words=3 * d + 2)
+
+
+def fused_backward(N: int, d: int, *, Br: int, Bc: int, mask: Mask | None = None) -> Ledger:
+    """The same order with dQ_i in dO_i's place.
+
+    5Nd + N + ⌈N/Bc⌉(4Nd + 2N) words; footprint 4Bc·d + Br(2d + 2 + Bc).
+    """
+    check_sizes(N=N, d=d, Br=Br, Bc=Bc)
+    return _columns_stay(N, d, Br, Bc, mask, row_words=2 * d + 2)
+
+
+def split_backward(
+    N: int, d: int, *, Br1: int, Bc1: int, Br2: int, Bc2: int, mask: Mask | None = None
+) -> Ledger:
+    """Two passes: rows stay for dQ, then columns stay for dK and dV; the scores are computed twice.
+
+    4Nd + 2N + 2Nd⌈N/Br1⌉ and 4Nd + ⌈N/Bc2⌉(2Nd + 2N) words.
+    Footprint max(Br1(3d + 2 + Bc1) + 2Bc1·d, 4Bc2·d + Br2(2d + 2 + Bc2)).
+    """
+    check_sizes(N=N, d=d, Br1=Br1, Bc1=Bc1, Br2=Br2, Bc2=Bc2)
+    rows, columns = row_sweep(mask, N, Br1), column_sweep(mask, N, Bc2)
+    first = rows.widest(lambda r, c: r * (3 * d + 2 + c) + 2 * c * d, Bc1)
+    second = columns.widest(lambda c, r: 4 * c * d + r * (2 * d + 2 + c), Br2)
+    return closed_form(
+        reads={
+            "Q": N * d + d * columns.met,
+            "dO": N * d + d * columns.met,
+            "O": N * d,
+            "LSE": N + columns.met,
+            "D": columns.met,
+            "K": d * rows.met + N * d,
+            "V": d * rows.met + N * d,
+        },
+        writes={"D": N, "dQ": N * d, "dK": N * d, "dV": N * d},
+        peak=max(first, second),
+        shapes=_shapes(N, d),
+    )
+
+
+def small_cache_backward(
+    N: int, d: int, *, Br: int, Bc: int, Bm: int, Bd: int, mask: Mask | None = None
+) -> Ledger:
+    """P and dS written out, five blocked products; for fast memories below about d² words.
+
+    2Nd + N (D), Nd(⌈N/Bc⌉ + ⌈N/Br⌉) + N + N² (P), the same + N² (dS), and N²⌈d/Bd⌉ + Nd⌈N/Bm⌉ + Nd for
+    each of dV, dQ, dK. Footprint max(Br·Bc + 2Br + Bc, Bm·Bd + Bm + Bd).
+    """
+    check_sizes(N=N, d=d, Br=Br, Bc=Bc, Bm=Bm, Bd=Bd)
+    r, c, mm, e = min(Br, N), min(Bc, N), min(Bm, N), min(Bd, d)
+    left, right = N * d * ceil_div(N, Bc), N * d * ceil_div(N, Br)
+    square, panel = N * N * ceil_div(d, Bd), N * d * ceil_div(N, Bm)
+    return closed_form(
+        reads={
+            "O": N * d,
+            "dO": N * d + left + panel,
+            "Q": left + panel,
+            "K": right + panel,
+            "V": right,
+            "LSE": N,
+            "D": N,
+            "P": N * N + square,
+            "dS": 2 * square,
+        },
+        writes={"D": N, "P": N * N, "dS": N * N, "dV": N * d, "dQ": N * d, "dK": N * d},
+        peak=max(r * c + 2 * r + c, mm * e + mm + e, 3 * r),
+        shapes=_shapes(N, d),
+    )

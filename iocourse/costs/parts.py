@@ -1,0 +1,82 @@
+"""What the closed forms share: rounding up, a ledger, sizes worth trying, and sums over a mask's blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from ..ledger import Ledger
+from ..masks import Mask
+from ..sizes import Shape, words_in
+
+
+def ceil_div(a: int, b: int) -> int:
+    """⌈a/b⌉ for whole numbers."""
+    return -(-a // b)
+
+
+def closed_form(reads: dict[str, int], writes: dict[str, int], peak: int, shapes: dict[str, Shape]) -> Ledger:
+    """A ledger whose `peak` is the footprint; `shapes` are those of the arrays that move."""
+    moved = {name: words_in(shape) for name, shape in shapes.items() if name in reads or name in writes}
+    return Ledger(reads=reads, writes=writes, peak=peak, sizes=moved)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What blocks of one side meet on the other, summed over all of them.
+
+    `met` is the number of rows (or columns) met, once for each block that meets them. `pairs` holds
+    (size of the block, length of a run it meets), the largest first: what footprints depend on.
+    """
+
+    met: int
+    pairs: tuple[tuple[int, int], ...]
+
+    def widest(self, room: Callable[[int, int], int], b: int) -> int:
+        """The largest room(size of a block, slice of at most b that it meets)."""
+        return max(room(size, min(b, length)) for size, length in self.pairs)
+
+
+def row_sweep(mask: Mask | None, N: int, Br: int) -> Sweep:
+    """Blocks of Br rows and the columns they need; `mask` None hides nothing."""
+    if mask is None:
+        return Sweep(ceil_div(N, Br) * N, ((min(Br, N), N),))
+    met, pairs = 0, set()
+    for start in range(0, N, Br):
+        stop = min(N, start + Br)
+        ranges = mask.columns(start, stop)
+        met += sum(end - begin for begin, end in ranges)
+        pairs |= {(stop - start, end - begin) for begin, end in ranges} or {(stop - start, 0)}
+    return Sweep(met, tuple(pairs))
+
+
+def column_sweep(mask: Mask | None, N: int, Bc: int) -> Sweep:
+    """Blocks of Bc columns and the rows they need; `mask` None hides nothing."""
+    if mask is None:
+        return Sweep(ceil_div(N, Bc) * N, ((min(Bc, N), N),))
+    met, pairs = 0, set()
+    for start in range(0, N, Bc):
+        stop = min(N, start + Bc)
+        visits = mask.visits(start, stop)
+        met += sum(visit.stop - visit.start for visit in visits)
+        pairs |= {(stop - start, visit.stop - visit.start) for visit in visits} or {(stop - start, 0)}
+    return Sweep(met, tuple(pairs))
+
+
+def best_pair(cost: Callable[[int, int], int], extent: int, partner: Callable[[int], int]) -> tuple[int, int]:
+    """(a, b) with the least cost(a, b): a runs over the sizes worth trying for `extent`, b = partner(a) ≥ 1.
+
+    A size is worth trying where ⌈extent/a⌉ changes: about 2√extent of them.
+    """
+    pairs = [(a, partner(a)) for a in distinct_sizes(extent) if partner(a) >= 1]
+    return min(pairs, key=lambda pair: cost(*pair))
+
+
+def distinct_sizes(extent: int) -> Iterable[int]:
+    """The smallest size for each value of ⌈extent/size⌉, from large to small: about 2√extent of them."""
+    size = extent
+    while size >= 1:
+        count = ceil_div(extent, size)
+        size = ceil_div(extent, count)
+        yield size
+        size -= 1
