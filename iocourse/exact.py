@@ -16,16 +16,20 @@ from .guard import library_answer
 Array = NDArray[np.float64]
 
 
-def real_array(name: str, value: ArrayLike) -> Array:
-    """`value` as float64, or an error that names the argument: attention's input is finite and real."""
+def real_array(name: str, value: ArrayLike, *, minus_inf: bool = False) -> Array:
+    """`value` as float64, or an error that names the argument: attention's input is finite and real.
+
+    `minus_inf` allows -inf, which a row statistic is where a query sees no key.
+    """
     array = _array(name, value)
     if array.dtype.kind != "f":
         raise TypeError(
             f"{name} has dtype {array.dtype}; attention works on floating-point numbers: "
             f"pass {name}.astype(np.float64)"
         )
-    if not np.isfinite(array).all():
-        bad = int(array.size - np.isfinite(array).sum())
+    allowed = np.isfinite(array) | (np.isneginf(array) & minus_inf)
+    if not allowed.all():
+        bad = int(array.size - allowed.sum())
         raise ValueError(f"{name} holds {bad} NaN or infinite value(s); every entry must be finite")
     return np.array(array, dtype=np.float64)
 

@@ -15,7 +15,7 @@ from .parts import ceil_div, closed_form, column_sweep, row_sweep
 def _shapes(N: int, d: int) -> dict[str, Shape]:
     return {
         **dict.fromkeys(("Q", "K", "V", "O", "dO", "dQ", "dK", "dV"), (N, d)),
-        **dict.fromkeys(("LSE", "m", "l", "D"), (N,)),
+        **dict.fromkeys(("LSE", "maxima", "sums", "D"), (N,)),
         **dict.fromkeys(("P", "dP", "dS"), (N, N)),
     }
 
@@ -57,7 +57,7 @@ def flash1_backward(N: int, d: int, *, Br: int, Bc: int, mask: Mask | None = Non
     return closed_form(
         reads={
             **dict.fromkeys(("Q", "O", "dO", "dQ"), d * sweep.met),
-            **dict.fromkeys(("m", "l"), sweep.met),
+            **dict.fromkeys(("maxima", "sums"), sweep.met),
             "K": N * d,
             "V": N * d,
         },

@@ -126,7 +126,8 @@ class Machine:
 
     # ------------------------------------------------------------------ slow memory
     def slow(self, name: str, values: Any) -> Slow:
-        """Place an input in slow memory (no words move). `values`: floating-point array, finite.
+        """Place an input in slow memory (no words move). `values`: floating-point array, finite (a vector of
+        row statistics may hold -inf).
 
         On a dry machine a shape (a tuple) will do. Raises TypeError, ValueError, or BareArray inside a run.
         """
@@ -141,7 +142,7 @@ class Machine:
                     f"{name} is a shape, {values}; only a dry machine runs on shapes: pass an array"
                 )
             return self._add(name, values, _Cells(None, None))
-        array = real_array(name, values)
+        array = real_array(name, values, minus_inf=np.ndim(values) == 1)
         return self._add(name, array.shape, _Cells(None if self.dry else array, None))
 
     def new(self, name: str, shape: Shape) -> Slow:

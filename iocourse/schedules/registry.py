@@ -7,7 +7,7 @@ property tests find it here.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,20 +15,26 @@ from .. import costs
 from ..guard import library_answer, refuse_in_exam
 from ..ledger import Ledger
 from ..machine import Machine, Slow
+from ..masks import Mask
 from ..sizes import check_sizes, positive_int
+from .passes import PASSES, Pass
 
 Tiles = dict[str, int]
-Chooser = Callable[[int, int, int], Tiles]
-Outputs = Slow | tuple[Slow, Slow]  # O, or O and LSE
+Chooser = Callable[..., Tiles]
+Outputs = Slow | tuple[Slow, ...]  # one array, or several in the order of the pass
 Body = Callable[..., Outputs]
+
+PROBLEM = ("mask", "w", "g")  # what is computed, beside N and d; a schedule may not choose these
 
 
 @dataclass(frozen=True)
 class Schedule:
     """One way to move the words of one pass.
 
-    Calling it runs it on a machine: `schedule(m, Q, K, V, **tiles)` returns the slow array it
-    filled, and with `lse=True` also that of the rows' log-sum-exp: (O, LSE).
+    Calling it runs it on a machine: `schedule(m, Q, K, V, **tiles)` returns the slow array it filled, with
+    `lse=True` also that of the rows' log-sum-exp: (O, LSE). A backward pass returns (dQ, dK, dV). `operands`
+    are the arrays it takes, `tile_names` the sizes it must be given, `needs` and `options` what else it
+    must and may be told (`mask`, `w`, `lse`). `safe` is False where large scores overflow.
     """
 
     name: str
@@ -38,8 +44,12 @@ class Schedule:
     body: Body
     cost_form: Callable[..., Ledger]
     choose: Chooser
+    operands: tuple[str, ...]
     tile_names: tuple[str, ...]
+    needs: tuple[str, ...]
+    options: tuple[str, ...]
     note: Callable[[int, int, int], str]
+    safe: bool
 
     @property
     def __name__(self) -> str:
@@ -50,7 +60,7 @@ class Schedule:
         return self.body.__doc__
 
     def __repr__(self) -> str:
-        return f"schedule {self.name}(m, Q, K, V, {', '.join(self.tile_names)})"
+        return f"schedule {self.name}(m, {', '.join((*self.operands, *self.needs, *self.tile_names))})"
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -60,46 +70,88 @@ class Schedule:
     def __wrapped__(self) -> Any:  # for inspect.getsource: the code as it was written
         return self.body.__dict__["__wrapped__"]
 
-    def __call__(self, m: Machine, *arrays: Slow, lse: bool = False, **named: Any) -> Outputs:
-        refuse_in_exam(f"iocourse.schedules.{self.name}")
-        tiles = {name: value for name, value in named.items() if name not in ("Q", "K", "V")}
-        self._check_tiles(tiles)
-        operands = arrays or tuple(named[name] for name in ("Q", "K", "V") if name in named)
-        _check_operands(self.name, operands)
-        return self.body(m, *operands, lse=lse, **tiles)
+    @property
+    def problem(self) -> Pass:
+        """What goes in and must come out."""
+        return PASSES[self.pass_]
 
-    def _check_tiles(self, tiles: dict[str, Any]) -> None:
-        for name, value in tiles.items():
-            if name not in self.tile_names:
+    def __call__(self, m: Machine, *arrays: Slow, **named: Any) -> Outputs:
+        refuse_in_exam(f"iocourse.schedules.{self.name}")
+        operands = arrays or tuple(named[name] for name in self.operands if name in named)
+        settings = {name: value for name, value in named.items() if name not in self.operands}
+        self._check_settings(self._check_operands(operands), settings)
+        return self.body(m, *operands, **settings)
+
+    def _check_settings(self, N: int, settings: Mapping[str, Any]) -> None:
+        """Tiles, needs and options: each known, of the right kind, and none missing."""
+        for name, value in settings.items():
+            if name in self.tile_names:
+                positive_int(name, value)
+            elif name not in self.needs and name not in self.options:
                 raise TypeError(f"{self.name} has no tile size {name!r}; it has {', '.join(self.tile_names)}")
-            positive_int(name, value)
-        missing = [name for name in self.tile_names if name not in tiles]
+        missing = [name for name in self.tile_names if name not in settings]
         if missing:
             raise TypeError(
                 f"{self.name} needs the tile size(s) {', '.join(missing)}; tiles(N, d, M) picks them"
             )
+        self._check_problem(N, settings)
 
-    def cost(self, N: int, d: int, *, lse: bool = False, **tiles: int) -> Ledger:
-        """The closed form for these sizes: words per array, and the footprint as `peak`."""
+    def _check_problem(self, N: int, settings: Mapping[str, Any]) -> None:
+        for name in self.needs:
+            if settings.get(name) is None:
+                raise TypeError(f"{self.name} needs {name}=…, which says what is to be computed")
+        mask = settings.get("mask")
+        if mask is not None and not isinstance(mask, Mask):
+            raise TypeError(f"mask must be one of iocourse.masks, got {type(mask).__name__}")
+        if mask is not None and mask.N != N:
+            raise ValueError(f"mask is for N = {mask.N}, but the arrays have N = {N} rows")
+
+    def _check_operands(self, arrays: tuple[Slow, ...]) -> int:
+        """N, after every array has been found in its place, in slow memory and of its shape."""
+        listed = f"{', '.join(self.operands[:-1])} and {self.operands[-1]}"
+        if len(arrays) != len(self.operands):
+            raise TypeError(f"{self.name} takes {listed}; it was given {len(arrays)} array(s)")
+        given = dict(zip(self.operands, arrays, strict=True))
+        for name, array in given.items():
+            if not isinstance(array, Slow):
+                raise TypeError(f"{name} must be in slow memory (machine.slow), not a {type(array).__name__}")
+        first = next(name for name in self.operands if self.problem.shapes(2, 3)[name] == (2, 3))
+        if len(given[first].shape) != 2:
+            raise ValueError(f"{first} has shape {given[first].shape}; the schedules take one head, (N, d)")
+        N, d = given[first].shape
+        wanted = self.problem.shapes(N, d)
+        for name, array in given.items():
+            if array.shape != wanted[name]:
+                raise ValueError(
+                    f"{name} has shape {array.shape}; with {first} {(N, d)} it must be {wanted[name]}"
+                )
+        return int(N)
+
+    def cost(self, N: int, d: int, **settings: Any) -> Ledger:
+        """The closed form for these tiles and options: words per array, and the footprint as `peak`."""
         check_sizes(N=N, d=d)
-        self._check_tiles(tiles)
-        return self.cost_form(N, d, lse=lse, **tiles)
+        self._check_settings(N, settings)
+        return self.cost_form(N, d, **settings)
 
-    def smallest_M(self, N: int, d: int) -> int:
+    def smallest_M(self, N: int, d: int, **problem: Any) -> int:
         """Words of fast memory below which no tile size of this schedule fits."""
-        check_sizes(N=N, d=d)
-        return self.cost_form(N, d, **dict.fromkeys(self.tile_names, 1)).peak
+        return self.cost(N, d, **dict.fromkeys(self.tile_names, 1), **problem).peak
 
-    def tiles(self, N: int, d: int, M: int) -> Tiles:
+    def tiles(self, N: int, d: int, M: int, **problem: Any) -> Tiles:
         """The tile sizes this schedule picks. Raises ValueError naming the smallest M where none fits."""
         positive_int("M", M)
-        least = self.smallest_M(N, d)
+        least = self.smallest_M(N, d, **problem)
         if least > M:
             raise ValueError(
                 f"M = {M} is too small for {self.name} at N = {N}, d = {d}: "
                 f"the smallest M that works is {least}"
             )
-        return self.choose(N, d, M)
+        asked = {name: value for name, value in problem.items() if name in self.needs}
+        return self.choose(N, d, M, **asked)
+
+    def shapes(self, N: int, d: int) -> dict[str, tuple[int, ...]]:
+        """The shape of each array it takes, for a dry run."""
+        return {name: self.problem.shapes(N, d)[name] for name in self.operands}
 
 
 REGISTRY: dict[str, Schedule] = {}
@@ -116,23 +168,37 @@ def schedule(
     source: str,
     tiles: Chooser,
     note: Callable[[int, int, int], str] = _no_note,
+    safe: bool = True,
 ) -> Callable[[Body], Schedule]:
     """Register the decorated function under its own name; its closed form is `costs.<name>`."""
 
     def register(body: Body) -> Schedule:
-        name = body.__name__
-        cost, guarded, choose = getattr(costs, name), library_answer(body), library_answer(tiles)
-        made = Schedule(name, pass_, regime, source, guarded, cost, choose, _tile_names(body), note)
+        name, named = body.__name__, _keywords(body)
+        required = tuple(key for key, parameter in named.items() if parameter.default is parameter.empty)
+        made = Schedule(
+            name=name,
+            pass_=pass_,
+            regime=regime,
+            source=source,
+            body=library_answer(body),
+            cost_form=getattr(costs, name),
+            choose=library_answer(tiles),
+            operands=tuple(inspect.signature(body).parameters)[1 : -len(named)],
+            tile_names=tuple(key for key in required if key not in PROBLEM),
+            needs=tuple(key for key in required if key in PROBLEM),
+            options=tuple(key for key in named if key not in required),
+            note=note,
+            safe=safe,
+        )
         REGISTRY[name] = made
         return made
 
     return register
 
 
-def _tile_names(body: Body) -> tuple[str, ...]:
-    """The keyword arguments without a default."""
-    found = inspect.signature(body).parameters.values()
-    return tuple(p.name for p in found if p.kind is p.KEYWORD_ONLY and p.default is p.empty)
+def _keywords(body: Body) -> dict[str, inspect.Parameter]:
+    found = inspect.signature(body).parameters.items()
+    return {name: parameter for name, parameter in found if parameter.kind is parameter.KEYWORD_ONLY}
 
 
 def get(name: str) -> Schedule:
@@ -142,17 +208,8 @@ def get(name: str) -> Schedule:
     return REGISTRY[name]
 
 
-def _check_operands(name: str, operands: tuple[Slow, ...]) -> None:
-    if len(operands) != 3:
-        raise TypeError(f"{name} takes Q, K and V; it was given {len(operands)} array(s)")
-    for label, array in zip(("Q", "K", "V"), operands, strict=True):
-        if not isinstance(array, Slow):
-            raise TypeError(f"{label} must be in slow memory (machine.slow), not a {type(array).__name__}")
-    Q = operands[0]
-    for label, array in zip(("Q", "K", "V"), operands, strict=True):
-        if len(array.shape) != 2:
-            raise ValueError(f"{label} has shape {array.shape}; the schedules take one head, (N, d)")
-        if array.shape != Q.shape:
-            raise ValueError(
-                f"{label} has shape {array.shape} but Q has {Q.shape}; Q, K and V must agree in N and d"
-            )
+def of_pass(pass_: str) -> list[Schedule]:
+    """The dense schedules of a pass, in the order of the course. Raises ValueError that lists the passes."""
+    if pass_ not in PASSES:
+        raise ValueError(f"pass_ = {pass_!r} is unknown; there are {', '.join(PASSES)}")
+    return [schedule for schedule in REGISTRY.values() if schedule.pass_ == pass_ and not schedule.needs]

@@ -1,0 +1,89 @@
+"""B1: FlashAttention-1's backward pass, key blocks outside, dQ_i in and out at every visit."""
+
+from __future__ import annotations
+
+from ..guard import library_answer
+from ..machine import Machine, RowStats, Slow, Tile, probabilities
+from ..masks import Full, Mask
+from .registry import Outputs, Tiles, schedule
+
+
+@library_answer
+def flash1_backward_tiles(N: int, d: int, M: int) -> Tiles:
+    """Br = 1 and the largest Bc: the published Bc = M/4d leaves no word beside K_j, V_j, dK_j and dV_j."""
+    return {"Br": 1, "Bc": min(N, (M - 4 * d - 2) // (4 * d + 1))}
+
+
+def flash1_backward_note(N: int, d: int, M: int) -> str:
+    """Says why the published sizes are not taken."""
+    return "the published block sizes never fit, 4Bc·d = M; best tiles of this loop order instead"
+
+
+@schedule(
+    pass_="backward",
+    regime="M >= d^2",
+    source="FlashAttention, 2205.14135, Algorithm 4",
+    tiles=flash1_backward_tiles,
+    note=flash1_backward_note,
+)
+def flash1_backward(
+    m: Machine,
+    Q: Slow,
+    K: Slow,
+    V: Slow,
+    O: Slow,
+    dO: Slow,
+    maxima: Slow,
+    sums: Slow,
+    *,
+    Br: int,
+    Bc: int,
+    mask: Mask | None = None,
+) -> Outputs:
+    """Scores again from Q, K and the row statistics, D_i again at every visit: 20N²d²/M words.
+
+    Costs `costs.flash1_backward`.
+    """
+    N, d = Q.shape
+    seen = mask or Full(N)
+    dQ, dK, dV = m.new("dQ", (N, d)), m.new("dK", (N, d)), m.new("dV", (N, d))
+    _clear(m, dQ, Br)
+    _clear(m, dK, Bc)
+    _clear(m, dV, Bc)
+    for j in m.blocks(N, Bc, alike=seen.alike):
+        with m.load(K, j) as k, m.load(V, j) as v, m.zeros(j, d) as dk, m.zeros(j, d) as dv:  # 4 x (Bc, d)
+            for start, stop, _ in seen.visits(j.start, j.stop):
+                for i in m.blocks((start, stop), Br):
+                    with (
+                        m.load(Q, i) as q,
+                        m.load(O, i) as o,
+                        m.load(dO, i) as do,
+                        m.load(dQ, i) as dq,  # 4 x (Br, d)
+                        RowStats(m.load(maxima, i), m.load(sums, i)) as stats,  # 2·Br
+                    ):
+                        q *= d**-0.5
+                        with q @ k.T as s:  # (Br, Bc)
+                            m.hide(s, i, j, seen)
+                            probabilities(s, stats.lse())
+                            D = _row_products(stats.l, do, o)
+                            dv.add_product(s.T, do)
+                            s.times_product(do, v.T, less=D)
+                            dk.add_product(s.T, q)
+                            s *= d**-0.5
+                            dq.add_product(s, k)
+                        m.store(dq, dQ, i)
+            m.store(dk, dK, j)
+            m.store(dv, dV, j)
+    return dQ, dK, dV
+
+
+def _clear(m: Machine, array: Slow, b: int) -> None:
+    for block in m.blocks(array.shape[0], b):
+        with m.zeros(block, array.shape[1]) as zeros:
+            m.store(zeros, array, block)
+
+
+def _row_products(room: Tile, do: Tile, o: Tile) -> Tile:
+    """D_i = rowsum(dO∘O), in the room of the row sums, which have served."""
+    room[:] = 0.0
+    return room.add_row_products(do, o)

@@ -1,0 +1,85 @@
+"""B2: FlashAttention-2's backward pass, D computed first."""
+
+from __future__ import annotations
+
+from ..guard import library_answer
+from ..machine import Machine, Slow, probabilities
+from ..masks import Full, Mask
+from .registry import Outputs, Tiles, schedule
+
+
+@library_answer
+def flash2_backward_tiles(N: int, d: int, M: int) -> Tiles:
+    """An eighth of M for each of K_j, V_j, dK_j and dV_j, and as many rows as then fit."""
+    Bc = min(N, max(1, M // (8 * d)))
+    return {"Br": min(N, (M - 4 * Bc * d) // (3 * d + 2 + Bc)), "Bc": Bc}
+
+
+@schedule(
+    pass_="backward",
+    regime="M >= d^2",
+    source="FlashAttention-2, 2307.08691, Algorithm 2",
+    tiles=flash2_backward_tiles,
+)
+def flash2_backward(
+    m: Machine,
+    Q: Slow,
+    K: Slow,
+    V: Slow,
+    O: Slow,
+    dO: Slow,
+    LSE: Slow,
+    *,
+    Br: int,
+    Bc: int,
+    mask: Mask | None = None,
+) -> Outputs:
+    """K_j, V_j, dK_j, dV_j stay; Q_i, dO_i, dQ_i and two words a row come and go: 32N²d²/M words.
+
+    On the first visit dQ_i is made and not read. Costs `costs.flash2_backward`.
+    """
+    N, d = Q.shape
+    seen = mask or Full(N)
+    D, dQ = m.new("D", (N,)), m.new("dQ", (N, d))
+    dK, dV = m.new("dK", (N, d)), m.new("dV", (N, d))
+    row_products(m, O, dO, D, Br)
+    clear_unseen(m, dQ, seen, Br)
+    for j in m.blocks(N, Bc, alike=seen.alike):
+        with m.load(K, j) as k, m.load(V, j) as v, m.zeros(j, d) as dk, m.zeros(j, d) as dv:  # 4 x (Bc, d)
+            for start, stop, first in seen.visits(j.start, j.stop):
+                for i in m.blocks((start, stop), Br):
+                    with (
+                        m.load(Q, i) as q,
+                        m.load(dO, i) as do,
+                        m.zeros(i, d) if first else m.load(dQ, i) as dq,  # 3 x (Br, d)
+                        m.load(LSE, i) as log_sums,
+                        m.load(D, i) as products,  # 2·Br
+                    ):
+                        q *= d**-0.5
+                        with q @ k.T as s:  # (Br, Bc)
+                            m.hide(s, i, j, seen)
+                            probabilities(s, log_sums)
+                            dv.add_product(s.T, do)
+                            s.times_product(do, v.T, less=products)
+                            dk.add_product(s.T, q)
+                            s *= d**-0.5
+                            dq.add_product(s, k)
+                        m.store(dq, dQ, i)
+            m.store(dk, dK, j)
+            m.store(dv, dV, j)
+    return dQ, dK, dV
+
+
+def row_products(m: Machine, O: Slow, dO: Slow, D: Slow, Br: int) -> None:
+    """D_i = rowsum(dO∘O) for all rows, to slow memory: 2Nd + N words."""
+    for i in m.blocks(O.shape[0], Br):
+        with m.load(O, i) as o, m.load(dO, i) as do, m.zeros(i) as products:  # (Br, d), (Br, d), (Br,)
+            m.store(products.add_row_products(do, o), D, i)
+
+
+def clear_unseen(m: Machine, dQ: Slow, seen: Mask, Br: int) -> None:
+    """Zeros in the rows of dQ that no block of columns will ever visit."""
+    for unseen in seen.unseen_rows():
+        for i in m.blocks(unseen, Br):
+            with m.zeros(i, dQ.shape[1]) as zeros:
+                m.store(zeros, dQ, i)

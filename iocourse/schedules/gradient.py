@@ -1,0 +1,139 @@
+"""dL/dX of the fine-grained paper for large caches: attention on Q = A1·X, K = A2, V = A3·Y, then A1ᵀdQ."""
+
+from __future__ import annotations
+
+from ..costs import ceil_div, distinct_sizes
+from ..guard import library_answer
+from ..machine import Block, Machine, RowStats, Slow, Tile, probabilities
+from .registry import Outputs, Tiles, schedule
+
+
+@library_answer
+def gradient_tiles(N: int, d: int, M: int) -> Tiles:
+    """What stays takes all of M in each of the four parts."""
+    Bn = min(
+        (Bn for Bn in distinct_sizes(d) if 2 * Bn + 1 <= M),
+        key=lambda Bn: N * ceil_div(d, Bn) + d * ceil_div(N, min(N, (M - Bn) // (Bn + 1))),
+    )
+    return {
+        "Bm": min(N, (M - Bn) // (Bn + 1)),
+        "Bn": Bn,
+        "Bf": min(N, (M - d) // (2 * d + 3)),
+        "Bq": min(N, (M - 2 * d) // (3 * d + 3)),
+        "Bg": next(b for b in range(d, 0, -1) if b * b + 2 * b <= M),
+    }
+
+
+@schedule(
+    pass_="gradient",
+    regime="M >= d^2",
+    source="2410.09397, large caches, with FlashAttention's order",
+    tiles=gradient_tiles,
+)
+def gradient(
+    m: Machine,
+    A1: Slow,
+    A2: Slow,
+    A3: Slow,
+    X: Slow,
+    Y: Slow,
+    E: Slow,
+    *,
+    Bm: int,
+    Bn: int,
+    Bf: int,
+    Bq: int,
+    Bg: int,
+) -> Outputs:
+    """A forward sweep leaves dO = O - E, D and LSE; a second makes dQ; dX = A1ᵀdQ. 10N²d²/M words.
+
+    Costs `costs.gradient`.
+    """
+    N, d = A1.shape
+    Q, H, dO, dQ = (m.new(name, (N, d)) for name in ("Q", "H", "dO", "dQ"))
+    LSE, D, dX = m.new("LSE", (N,)), m.new("D", (N,)), m.new("dX", (d, d))
+    times_small(m, A1, X, Q, Bm, Bn)
+    times_small(m, A3, Y, H, Bm, Bn)
+    for i in m.blocks(N, Bf):
+        _forward(m, Q, A2, H, E, dO, LSE, D, i)
+    for i in m.blocks(N, Bq):
+        _queries_gradient(m, Q, A2, H, dO, LSE, D, dQ, i)
+    transposed_times(m, A1, dQ, dX, Bg)
+    return dX
+
+
+def times_small(m: Machine, A: Slow, B: Slow, C: Slow, b: int, e: int) -> None:
+    """C = AB with B (d, d): a b x e tile of C stays, columns of A and rows of B stream past."""
+    for i in m.blocks(C.shape[0], b):
+        for c in m.blocks(C.shape[1], e):
+            with m.zeros(i, c) as out:  # (b, e)
+                for k in m.blocks(B.shape[0], 1):
+                    with m.load(A, i, k) as column, m.load(B, k, c) as row:  # (b, 1), (1, e)
+                        out.add_product(column, row)
+                m.store(out, C, i, c)
+
+
+def transposed_times(m: Machine, A: Slow, B: Slow, C: Slow, b: int) -> None:
+    """C = AᵀB with C (d, d): a b x b tile of C stays, rows of A and of B stream past."""
+    for r in m.blocks(C.shape[0], b):
+        for c in m.blocks(C.shape[1], b):
+            with m.zeros(r, c) as out:  # (b, b)
+                for k in m.blocks(A.shape[0], 1):
+                    with m.load(A, k, r) as left, m.load(B, k, c) as right:  # (1, b), (1, b)
+                        out.add_product(left.T, right)
+                m.store(out, C, r, c)
+
+
+def _forward(m: Machine, Q: Slow, K: Slow, V: Slow, E: Slow, dO: Slow, LSE: Slow, D: Slow, i: Block) -> None:
+    N, d = Q.shape
+    with m.load(Q, i) as q, m.zeros(i, d) as o, m.row_stats(i) as stats:  # 2 x (Bf, d), 2·Bf
+        for j in m.blocks(N, 1):
+            with m.load(K, j) as k:  # (1, d)
+                s = q @ k.T  # (Bf, 1)
+            with s, m.load(V, j) as v:  # (1, d)
+                stats.update(s, o)
+                o.add_product(s, v)
+        store_residual(m, o, stats, E, dO, LSE, D, i)
+
+
+def store_residual(
+    m: Machine, o: Tile, stats: RowStats, E: Slow, dO: Slow, LSE: Slow, D: Slow, i: Block
+) -> None:
+    """From unnormalised O_i: LSE_i, dO_i = O_i - E_i and D_i = rowsum(dO_i∘O_i), all three stored."""
+    stats.normalise(o)
+    m.store(stats.lse(), LSE, i)
+    products = stats.l  # in the room of the row sums, which have served
+    products[:] = 0.0
+    for c in m.blocks(o.shape[1], 1):
+        column = o[:, c.start : c.stop]
+        with m.load(E, i, c) as e:  # (Bf, 1)
+            subtract(e, column, products)
+    m.store(products, D, i)
+    m.store(o, dO, i)
+
+
+def subtract(e: Tile, o: Tile, products: Tile) -> None:
+    """o becomes o - e, and products grows by rowsum(o∘(o - e)) for the o before; e is used up."""
+    products.add_row_products(o, o)
+    e *= -1.0
+    products.add_row_products(o, e)
+    o += e
+
+
+def _queries_gradient(
+    m: Machine, Q: Slow, K: Slow, V: Slow, dO: Slow, LSE: Slow, D: Slow, dQ: Slow, i: Block
+) -> None:
+    N, d = Q.shape
+    with (
+        m.load(Q, i) as q,
+        m.load(dO, i) as do,
+        m.zeros(i, d) as dq,  # 3 x (Bq, d)
+        m.load(LSE, i) as log_sums,
+        m.load(D, i) as products,  # 2·Bq
+    ):
+        for j in m.blocks(N, 1):
+            with m.load(K, j) as k, m.load(V, j) as v, q @ k.T as s:  # 2 x (1, d), (Bq, 1)
+                probabilities(s, log_sums)
+                s.times_product(do, v.T, less=products)
+                dq.add_product(s, k)
+        m.store(dq, dQ, i)

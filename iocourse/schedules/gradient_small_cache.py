@@ -1,0 +1,106 @@
+"""dL/dX for small caches: every product blocked, the scores in slow memory and then their gradient there."""
+
+from __future__ import annotations
+
+from math import isqrt
+
+from ..guard import library_answer
+from ..machine import Block, Machine, Slow, Tile, probabilities
+from .gradient import subtract, times_small, transposed_times
+from .registry import Outputs, Tiles, schedule
+
+
+@library_answer
+def gradient_small_cache_tiles(N: int, d: int, M: int) -> Tiles:
+    """The largest B with B² + 4B ≤ M."""
+    return {"B": min(max(N, d), isqrt(M + 4) - 2)}
+
+
+@schedule(
+    pass_="gradient",
+    regime="M < d^2",
+    source="2410.09397, small caches, blocked products",
+    tiles=gradient_small_cache_tiles,
+)
+def gradient_small_cache(
+    m: Machine, A1: Slow, A2: Slow, A3: Slow, X: Slow, Y: Slow, E: Slow, *, B: int
+) -> Outputs:
+    """Q, H, S, dO, dS (over S), dQ and dX, each tile by tile: 8N²d/√M + 6Nd²/√M + 3N² words.
+
+    Costs `costs.gradient_small_cache`.
+    """
+    N, d = A1.shape
+    Q, H, dO, dQ = (m.new(name, (N, d)) for name in ("Q", "H", "dO", "dQ"))
+    S, LSE, D, dX = m.new("S", (N, N)), m.new("LSE", (N,)), m.new("D", (N,)), m.new("dX", (d, d))
+    times_small(m, A1, X, Q, B, B)
+    times_small(m, A3, Y, H, B, B)
+    for i in m.blocks(N, B):
+        _forward(m, Q, A2, H, E, S, dO, LSE, D, i, B)
+    for i in m.blocks(N, B):
+        with m.load(LSE, i) as log_sums, m.load(D, i) as products:  # 2·B
+            for j in m.blocks(N, B):
+                _scores_gradient(m, dO, H, S, log_sums, products, i, j)
+    for i in m.blocks(N, B):
+        for c in m.blocks(d, B):
+            _accumulate(m, S, A2, dQ, i, c)
+    transposed_times(m, A1, dQ, dX, B)
+    return dX
+
+
+def _forward(
+    m: Machine, Q: Slow, K: Slow, V: Slow, E: Slow, S: Slow, dO: Slow, LSE: Slow, D: Slow, i: Block, B: int
+) -> None:
+    N, d = Q.shape
+    with m.row_stats(i) as stats:  # 2·B
+        for j in m.blocks(N, B):
+            with product_of_rows(m, Q, K, i, j) as s:  # (B, B)
+                m.store(s, S, i, j)
+                stats.update(s)
+        m.store(stats.lse(), LSE, i)
+        products = stats.l
+        products[:] = 0.0
+        for c in m.blocks(d, B):
+            _residual(m, S, V, E, dO, stats.m, products, i, c)
+        m.store(products, D, i)
+
+
+def product_of_rows(m: Machine, A: Slow, B: Slow, i: Block, j: Block) -> Tile:
+    """AᵢBⱼᵀ as a tile, made with one column of A and of B at a time."""
+    s = m.zeros(i, j)
+    for c in m.blocks(A.shape[1], 1):
+        with m.load(A, i, c) as a, m.load(B, j, c) as b:
+            s.add_product(a, b.T)
+    return s
+
+
+def _residual(
+    m: Machine, S: Slow, V: Slow, E: Slow, dO: Slow, log_sums: Tile, products: Tile, i: Block, c: Block
+) -> None:
+    """A tile of O from columns of S and rows of V, turned into dO = O - E on the way out."""
+    with m.zeros(i, c) as o:  # (B, B)
+        for j in m.blocks(V.shape[0], 1):
+            with m.load(S, i, j) as s, m.load(V, j, c) as v:  # (B, 1), (1, B)
+                o.add_product(probabilities(s, log_sums), v)
+        for column in range(c.size):
+            with m.load(E, i, c.start + column) as e:  # (B, 1)
+                subtract(e, o[:, column : column + 1], products)
+        m.store(o, dO, i, c)
+
+
+def _scores_gradient(
+    m: Machine, dO: Slow, V: Slow, S: Slow, log_sums: Tile, products: Tile, i: Block, j: Block
+) -> None:
+    with product_of_rows(m, dO, V, i, j) as ds:  # (B, B)
+        ds -= products[:, None]
+        for column in range(j.size):
+            with m.load(S, i, j.start + column) as s:  # (B, 1)
+                ds[:, column : column + 1] *= probabilities(s, log_sums)
+        m.store(ds, S, i, j)
+
+
+def _accumulate(m: Machine, dS: Slow, K: Slow, dQ: Slow, i: Block, c: Block) -> None:
+    with m.zeros(i, c) as out:  # (B, B)
+        for j in m.blocks(K.shape[0], 1):
+            with m.load(dS, i, j) as ds, m.load(K, j, c) as k:  # (B, 1), (1, B)
+                out.add_product(ds, k)
+        m.store(out, dQ, i, c)

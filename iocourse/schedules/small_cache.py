@@ -1,0 +1,72 @@
+"""F5: blocked products with safe softmax, for fast memories below about 0.69 d² words."""
+
+from __future__ import annotations
+
+from ..costs import best_pair, ceil_div
+from ..guard import library_answer
+from ..machine import Block, Machine, Slow, Tile, probabilities
+from .registry import Outputs, Tiles, schedule
+
+
+@library_answer
+def small_cache_tiles(N: int, d: int, M: int) -> Tiles:
+    """For each number of rows the widest tiles that fit; of these the cheapest. Near Br = Bc = Bd = √M."""
+
+    def widths(Br: int) -> tuple[int, int]:
+        return min(N, (M - 3 * Br) // (Br + 1)), min(d, (M - 2 * Br) // (Br + 1))
+
+    def words(Br: int, Bc: int) -> int:
+        return d * ceil_div(N, Bc) + 2 * d * ceil_div(N, Br) + N * ceil_div(d, widths(Br)[1])
+
+    Br, Bc = best_pair(words, extent=N, partner=lambda Br: widths(Br)[0])
+    return {"Br": Br, "Bc": Bc, "Bd": widths(Br)[1]}
+
+
+@schedule(
+    pass_="forward",
+    regime="M < d^2",
+    source="the blocked products of 2402.07443 with online softmax; constant optimal for M << d^2",
+    tiles=small_cache_tiles,
+)
+def small_cache(
+    m: Machine, Q: Slow, K: Slow, V: Slow, *, Br: int, Bc: int, Bd: int, lse: bool = False
+) -> Outputs:
+    """Raw scores of a row block are stored, then its output is made tile by tile. 4N²d/√M + N² words.
+
+    The row statistics never leave fast memory; slow memory holds Br x N scores at a time.
+    Costs `costs.small_cache`.
+    """
+    N, d = Q.shape
+    O, S = m.new("O", (N, d)), m.new("S", (min(Br, N), N))
+    L = m.new("LSE", (N,)) if lse else None
+    for i in m.blocks(N, Br):
+        with m.row_stats(i) as stats:  # 2·Br
+            for j in m.blocks(N, Bc):
+                with scores_tile(m, Q, K, i, j) as s:  # (Br, Bc)
+                    m.store(s, S, (0, i.size), j)
+                    stats.update(s)
+            log_sums = stats.lse()
+            stats.l.free()
+            for c in m.blocks(d, Bd):
+                _outputs(m, S, V, O, log_sums, i, c)
+            if L is not None:
+                m.store(log_sums, L, i)
+    return O if L is None else (O, L)
+
+
+def scores_tile(m: Machine, Q: Slow, K: Slow, i: Block, j: Block) -> Tile:
+    """QᵢKⱼᵀ/√d as a tile (Br, Bc), made with one column of Q and of K at a time: Br + Bc words beside it."""
+    s = m.zeros(i, j)
+    for c in m.blocks(Q.shape[1], 1):
+        with m.load(Q, i, c) as q, m.load(K, j, c) as k:  # (Br, 1), (Bc, 1)
+            q *= Q.shape[1] ** -0.5
+            s.add_product(q, k.T)
+    return s
+
+
+def _outputs(m: Machine, S: Slow, V: Slow, O: Slow, log_sums: Tile, i: Block, c: Block) -> None:
+    with m.zeros(i, c) as o:  # (Br, Bd)
+        for j in m.blocks(V.shape[0], 1):
+            with m.load(S, (0, i.size), j) as s, m.load(V, j, c) as v:  # (Br, 1), (1, Bd)
+                o.add_product(probabilities(s, log_sums), v)
+        m.store(o, O, i, c)

@@ -1,0 +1,101 @@
+"""B0: the backward pass as the formulas are written, P given, dP and dS in slow memory."""
+
+from __future__ import annotations
+
+from ..costs import best_pair, ceil_div
+from ..guard import library_answer
+from ..machine import Block, Machine, Slow
+from ..masks import Mask
+from .registry import Outputs, Tiles, schedule
+
+
+@library_answer
+def standard_backward_tiles(N: int, d: int, M: int) -> Tiles:
+    """The cheapest tile of dP, the cheapest tile of the outputs, and as much of a row as fits."""
+    Bm, Bn = best_pair(
+        lambda Bm, Bn: ceil_div(N, Bm) + ceil_div(N, Bn), N, lambda Bm: min(N, (M - Bm) // (Bm + 1))
+    )
+    return {**output_tile(N, d, M, "Br"), "Bc": min(N, (M - 1) // 2), "Bm": Bm, "Bn": Bn}
+
+
+def output_tile(N: int, d: int, M: int, rows: str) -> Tiles:
+    """The cheapest tile, `rows` x Bd, of an (N, d) product over N, with room for a column and a row."""
+    Bd, r = best_pair(
+        lambda Bd, r: N * ceil_div(d, Bd) + d * ceil_div(N, r), d, lambda Bd: min(N, (M - Bd) // (Bd + 1))
+    )
+    return {rows: r, "Bd": Bd}
+
+
+@schedule(
+    pass_="backward",
+    regime="every M",
+    source="FlashAttention, 2205.14135, Algorithm 3",
+    tiles=standard_backward_tiles,
+)
+def standard_backward(
+    m: Machine,
+    Q: Slow,
+    K: Slow,
+    V: Slow,
+    P: Slow,
+    dO: Slow,
+    *,
+    Br: int,
+    Bd: int,
+    Bc: int,
+    Bm: int,
+    Bn: int,
+    mask: Mask | None = None,
+) -> Outputs:
+    """dV = PᵀdO, dP = dO Vᵀ, dS = P∘(dP - D), dQ = dS K, dK = dSᵀQ, each written out in full.
+
+    A mask is in P already: hidden pairs have weight 0, and no word is saved. Costs `costs.standard_backward`.
+    """
+    N, d = Q.shape
+    dV, dP, dS = m.new("dV", (N, d)), m.new("dP", (N, N)), m.new("dS", (N, N))
+    dQ, dK = m.new("dQ", (N, d)), m.new("dK", (N, d))
+    product(m, P, dO, dV, Br, Bd, transposed=True)
+    for i in m.blocks(N, Bm):
+        for j in m.blocks(N, Bn):
+            _weights_gradient(m, dO, V, dP, i, j)
+    for i in m.blocks(N, 1):
+        _scores_gradient(m, P, dP, dS, i, Bc)
+    product(m, dS, K, dQ, Br, Bd, scale=d**-0.5)
+    product(m, dS, Q, dK, Br, Bd, scale=d**-0.5, transposed=True)
+    return dQ, dK, dV
+
+
+def product(
+    m: Machine, A: Slow, B: Slow, C: Slow, b: int, Bd: int, *, scale: float = 1.0, transposed: bool = False
+) -> None:
+    """C = scale·AB, or scale·AᵀB; a b x Bd tile of C stays while A (N, N) and B (N, d) stream past."""
+    for i in m.blocks(C.shape[0], b):
+        for c in m.blocks(C.shape[1], Bd):
+            with m.zeros(i, c) as out:  # (b, Bd)
+                for k in m.blocks(B.shape[0], 1):
+                    rows, cols = (k, i) if transposed else (i, k)
+                    with m.load(A, rows, cols) as a, m.load(B, k, c) as row:  # b words, (1, Bd)
+                        out.add_product(a.T if transposed else a, row)
+                out *= scale
+                m.store(out, C, i, c)
+
+
+def _weights_gradient(m: Machine, dO: Slow, V: Slow, dP: Slow, i: Block, j: Block) -> None:
+    with m.zeros(i, j) as dp:  # (Bm, Bn)
+        for c in m.blocks(V.shape[1], 1):
+            with m.load(dO, i, c) as do, m.load(V, j, c) as v:  # (Bm, 1), (Bn, 1)
+                dp.add_product(do, v.T)
+        m.store(dp, dP, i, j)
+
+
+def _scores_gradient(m: Machine, P: Slow, dP: Slow, dS: Slow, i: Block, Bc: int) -> None:
+    """One row: D_i = Σ P∘dP on the first visit, dS on the second."""
+    with m.zeros(i) as D:  # (1,)
+        for j in m.blocks(P.shape[1], Bc):
+            with m.load(P, i, j) as p, m.load(dP, i, j) as dp:  # (1, Bc), (1, Bc)
+                D.add_row_products(p, dp)
+        for j in m.blocks(P.shape[1], Bc):
+            with m.load(P, i, j) as p, m.load(dP, i, j) as dp:
+                dp -= D[:, None]
+                dp *= p
+                m.store(dp, dS, i, j)
