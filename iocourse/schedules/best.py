@@ -22,7 +22,7 @@ class Choice(NamedTuple):
 def best(N: int, d: int, M: int, pass_: str = "forward") -> Choice:
     """The cheapest dense schedule of a pass ("forward", "backward", "gradient") in a fast memory of M words.
 
-    Among equals the one that comes first in the course. Raises ValueError where none fits, naming the
+    Among equals the one with the smallest footprint. Raises ValueError where none fits, naming the
     smallest M that works.
     """
     check_sizes(N=N, d=d, M=M)
@@ -34,7 +34,7 @@ def best(N: int, d: int, M: int, pass_: str = "forward") -> Choice:
             f"M = {M} is too small for every {pass_} schedule at N = {N}, d = {d}: {least} works"
         )
     choices = (_choice(schedule, N, d, M) for schedule in fitting)
-    return min(choices, key=lambda choice: choice.cost.total)
+    return min(choices, key=lambda choice: (choice.cost.total, choice.cost.peak))
 
 
 def _choice(schedule: Schedule, N: int, d: int, M: int) -> Choice:
