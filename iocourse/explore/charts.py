@@ -5,28 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import ceil, floor, isfinite, log2
-from typing import Any, NamedTuple
+from typing import Any
 
-from .. import bounds, schedules
+from .. import bounds
 from ..machine import positive_int
 from ..schedules import Schedule
+from .chosen import ROW_TILED, chosen
 from .figure import figure
-from .frame import Frame, Scale, marker, spread, words
-from .palette import BLUE, BOUND, FLOOR, INK, PAPER, QUIET, SKY, Stroke, stroke_of
-from .picture import LARGE, NORMAL, SMALL, Element, Picture, Point, Poly, Rect, Text, centred, text_width
+from .frame import Frame, Scale, words
+from .lines import Line, end_labels, line_elements, scale_over, table
+from .palette import BLUE, BOUND, FLOOR, INK, PAPER, QUIET, SKY, stroke_of
+from .picture import LARGE, NORMAL, SMALL, Element, Picture, Point, Rect, Text, centred, text_width
 
 WIDTH, HEIGHT = 860.0, 470.0
 PER_OCTAVE = 4  # values of M between M and 2M
-
-
-class Line(NamedTuple):
-    """A labelled run of points, drawn as a line, with or without markers, or as markers alone."""
-
-    label: str
-    points: tuple[Point, ...]
-    stroke: Stroke
-    joined: bool = True
-    marker_every: int = 8
 
 
 # ---------------------------------------------------------------------- words against memory
@@ -34,19 +26,19 @@ class Line(NamedTuple):
 def words_against_memory(
     N: int,
     d: int,
-    schedules: Sequence[str] | None = None,
+    schedules: Sequence[str] = ROW_TILED,
     M_range: tuple[int, int] | None = None,
 ) -> Picture:
     """Words moved against words of fast memory, both on logarithmic axes, with the lower bound.
 
-    Every forward schedule with the tiles it picks for each M, or those named in `schedules`. `M_range` is the
-    first and last M in words. Raises ValueError for sizes below 1, an empty range, an unknown schedule.
+    Each of the dense forward schedules named in `schedules`, with the tiles it picks for each M. `M_range` is
+    the first and last M in words. Raises ValueError for sizes below 1, an empty range, an unknown schedule.
     """
     N, d = positive_int("N", N), positive_int("d", d)
     low, high = _memory_range(N, d, M_range)
     memories = _spaced(low, high)
-    chosen = forward_schedules(schedules)
-    lines = [_schedule_line(s, N, d, memories, k) for k, s in enumerate(chosen)]
+    drawn_ones = chosen("forward", schedules)
+    lines = [_schedule_line(s, N, d, memories, k) for k, s in enumerate(drawn_ones)]
     bound = tuple((float(M), float(bounds.lower_bound("forward", N, d, M)[0])) for M in memories)
     least = bounds.compulsory(N, d)
     drawn = [line for line in lines if line.points]
@@ -55,18 +47,9 @@ def words_against_memory(
     drawn.append(Line("compulsory 4Nd", flat, FLOOR, marker_every=0))
     title = f"Words moved by a forward pass, N = {N:,}, d = {d:,}"
     chart = _chart(title, drawn, "fast memory M (words)", "words moved", (2, 10))
-    remarks = _rises(chosen, lines, N, d) + _left_out(chosen, N, d, low, high)
+    remarks = _rises(drawn_ones, lines, N, d) + _left_out(drawn_ones, N, d, low, high)
     alt = _memory_alt(N, d, low, high, lines, remarks)
     return Picture(WIDTH, HEIGHT, title, alt, _memory_table(lines, bound, least), tuple(chart))
-
-
-def forward_schedules(names: Sequence[str] | None = None) -> list[Schedule]:
-    """The forward schedules called `names`, or all. Raises ValueError that lists the names there are."""
-    known = {name: s for name, s in schedules.REGISTRY.items() if s.pass_ == "forward"}
-    for name in names or ():
-        if name not in known:
-            raise ValueError(f"there is no forward schedule {name!r}; there are {', '.join(known)}")
-    return [known[name] for name in (known if names is None else names)]
 
 
 def _memory_range(N: int, d: int, given: tuple[int, int] | None) -> tuple[int, int]:
@@ -94,18 +77,18 @@ def _words_at(schedule: Schedule, N: int, d: int, M: int) -> int:
     return schedule.cost(N, d, **tiles).total
 
 
-def _left_out(chosen: Sequence[Schedule], N: int, d: int, low: int, high: int) -> list[str]:
-    needs = [(s.name, s.smallest_M(N, d)) for s in chosen]
+def _left_out(asked: Sequence[Schedule], N: int, d: int, low: int, high: int) -> list[str]:
+    needs = [(s.name, s.smallest_M(N, d)) for s in asked]
     some = [f"{name} needs {M:,} words and is drawn from there" for name, M in needs if low < M <= high]
     return some + [f"{name} needs {M:,} words and is left out" for name, M in needs if high < M]
 
 
-def _rises(chosen: Sequence[Schedule], lines: Sequence[Line], N: int, d: int) -> list[str]:
+def _rises(asked: Sequence[Schedule], lines: Sequence[Line], N: int, d: int) -> list[str]:
     """Where more memory means more words, because a schedule changes its rule for tiles."""
     return [
         f"{schedule.name} rises from {words(y)} to {words(next_y)} at M = {words(next_x)} "
         f"({schedule.note(N, d, int(next_x)) or 'its tiles change'})"
-        for schedule, line in zip(chosen, lines, strict=True)
+        for schedule, line in zip(asked, lines, strict=True)
         for (_, y), (next_x, next_y) in pairwise(line.points)
         if next_y > 1.05 * y
     ]
@@ -132,14 +115,6 @@ def _memory_table(lines: Sequence[Line], bound: Sequence[Point], least: int) -> 
         values = [dict(line.points).get(M) for line in shown]
         rows.append([words(M), *["no tile fits" if v is None else words(v) for v in values], words(value)])
     return f"{table(rows)}\ncompulsory 4Nd: {least:,} words"
-
-
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of text in columns, the numbers to the right."""
-    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows
-    )
 
 
 # ---------------------------------------------------------------------- measured against predicted
@@ -203,50 +178,13 @@ def _chart(
     room = max(text_width(line.label, NORMAL) for line in lines) + 74
     points = [point for line in lines for point in line.points]
     dotted = any(not line.joined for line in lines)
-    x = _scale([p[0] for p in points], 78.0, WIDTH - room, bases[0], 1.08 if dotted else 1.0)
-    y = _scale([p[1] for p in points], HEIGHT - 58.0, 74.0, bases[1], 1.25)
+    x = scale_over([p[0] for p in points], 78.0, WIDTH - room, bases[0], 1.08 if dotted else 1.0)
+    y = scale_over([p[1] for p in points], HEIGHT - 58.0, 74.0, bases[1], 1.25)
     frame = Frame(x, y)
     drawn: list[Element] = [Text(18, 28, title, LARGE, bold=True), *frame.elements(xlabel, ylabel)]
     for line in sorted(lines, key=lambda one: not one.joined):  # dots stay visible on lines
-        drawn += _line(frame, line)
-    return drawn + _labels(frame, lines)
-
-
-def _scale(values: Sequence[float], start: float, stop: float, base: int | None, margin: float) -> Scale:
-    low, high = min(values), max(values)
-    if base:
-        low, high = low / margin, high * margin
-        low, high = (low, high) if low < high else (low / 2, high * 2)
-        return Scale(low, high, start, stop, base)
-    low = min(0.0, low)
-    high = high if low < high else low + 1.0
-    return Scale(low, high + (high - low) * (margin - 1) / 4, start, stop)
-
-
-def _line(frame: Frame, line: Line) -> list[Element]:
-    at = tuple(frame.at(point) for point in line.points)
-    drawn: list[Element] = []
-    if line.joined and len(at) > 1:
-        drawn.append(Poly(at, line.stroke.colour, 2.2, line.stroke.dash))
-    if line.marker_every:
-        for place in [*at[:: line.marker_every], at[-1]]:
-            drawn += marker(place, line.stroke)
-    return drawn
-
-
-def _labels(frame: Frame, lines: Sequence[Line]) -> list[Element]:
-    ends = [frame.at(line.points[-1]) for line in lines]
-    heights = spread([y for _, y in ends], NORMAL + 6, frame.y.stop, frame.y.start)
-    drawn: list[Element] = []
-    for line, (x, y), height in zip(lines, ends, heights, strict=True):
-        left, right = frame.x.stop + 24, frame.x.stop + 54
-        drawn.append(Poly(((x + 7, y), (left - 4, height)), QUIET, 0.8))
-        if line.joined:
-            drawn.append(Poly(((left, height), (right, height)), line.stroke.colour, 2.2, line.stroke.dash))
-        if line.marker_every:
-            drawn += marker(((left + right) / 2, height), line.stroke)
-        drawn.append(Text(right + 8, centred(height, NORMAL), line.label, NORMAL))
-    return drawn
+        drawn += line_elements(frame, line)
+    return drawn + end_labels(frame, lines)
 
 
 # ---------------------------------------------------------------------- bars

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..ledger import Ledger
 from ..machine import positive_int
-from .charts import table
 from .figure import figure
 from .frame import Frame, Scale, spread
+from .lines import table
 from .palette import INK, PAPER, QUIET, TOO_MUCH, VERMILION, Fill, fill_of
 from .picture import LARGE, NORMAL, Element, Picture, Poly, Rect, Text, centred, text_width
 from .trace import amount, states, totals

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
 from typing import Any
 
 from .. import schedules
-from .charts import forward_schedules
+from .chosen import ROW_TILED
 from .picture import Picture
 from .tuner_picture import tile_tuner_picture, tile_tuner_words
 from .tuning import Setting, best_tiles, first_tiles, play, tiles_of
+from .widget import Shell, move_to, size_slider, wide, without_widgets
 
 SIZES = {
     "N": ("N (rows)", 1, 2**16, 2),
@@ -19,7 +18,6 @@ SIZES = {
     "Br": ("Br (rows of Q)", 1, 2**13, 4),
     "Bc": ("Bc (rows of K)", 1, 2**13, 4),
 }
-VIEW = "application/vnd.jupyter.widget-view+json"
 
 
 def tile_tuner(
@@ -38,22 +36,12 @@ def tile_tuner(
     setting = Setting(N, d, M, 1 if Br is None else Br, 1 if Bc is None else Bc, schedule).checked()
     start = first_tiles(schedule, N, d, M)
     setting = setting._replace(Br=Br or start[0], Bc=Bc or start[1])
-    if os.environ.get("IOCOURSE_WIDGETS") == "0":
+    if without_widgets():
         return tile_tuner_picture(*setting)
     return TileTuner(setting)
 
 
-def slider_values(first: int, last: int, per_octave: int) -> list[int]:
-    """Whole numbers from first to last, `per_octave` of them evenly between a number and its double."""
-    values = set()
-    power = first
-    while power <= last:
-        values |= {power + power * k // per_octave for k in range(per_octave)}
-        power *= 2
-    return sorted(value for value in values if value <= last)
-
-
-class TileTuner:
+class TileTuner(Shell):
     """The widget. `setting` is where its controls stand, `picture` what it shows.
 
     Controls are plain ipywidgets in `controls`, by name (N, d, M, Br, Bc, schedule, best, step, play);
@@ -66,7 +54,7 @@ class TileTuner:
         self._quiet = True
         self.note = ""
         self.words, self.view = widgets.HTML(), widgets.HTML()
-        self.controls = {name: _size_slider(name, getattr(setting, name)) for name in SIZES}
+        self.controls = {name: size_slider(*SIZES[name], getattr(setting, name)) for name in SIZES}
         self.controls |= _other_controls(setting)
         for name in (*SIZES, "schedule", "step"):
             self.controls[name].observe(self._changed, "value")
@@ -110,9 +98,8 @@ class TileTuner:
         last = len(play(self.setting._replace(step=0)).moves) - 1
         step, player = self.controls["step"], self.controls["play"]
         if step.max != last:
-            self._quiet = True
-            step.max = player.max = last  # a value beyond it moves there
-            self._quiet = False
+            with self._together():
+                step.max = player.max = last  # a value beyond it moves there
 
     def _best(self, _button: Any) -> None:
         N, d, M, _, _, name, _ = self.setting
@@ -121,64 +108,25 @@ class TileTuner:
             least = schedules.get(name).smallest_M(N, d)
             self.note = f"No tile of {name} fits M = {M:,}: the smallest M that works is {least:,} words."
         else:
-            self._quiet = True
-            for slider, value in zip(("Br", "Bc"), best, strict=True):
-                _move_to(self.controls[slider], value)
-            self._quiet = False
+            with self._together():
+                for slider, value in zip(("Br", "Bc"), best, strict=True):
+                    move_to(self.controls[slider], value)
             sizes = ", ".join(f"{tile} = {size:,}" for tile, size in tiles_of(self.setting).items())
             self.note = f"Fewest words for M = {M:,}: {sizes}."
         self._draw()
-
-    def _repr_mimebundle_(
-        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        data, metadata = self.picture._repr_mimebundle_()
-        view = {"version_major": 2, "version_minor": 0, "model_id": self.box.model_id}
-        return {VIEW: view, **data}, metadata
-
-    def _ipython_display_(self) -> None:
-        from IPython.display import display
-
-        data, metadata = self._repr_mimebundle_()
-        display(data, metadata=metadata, raw=True)  # type: ignore[no-untyped-call]
-
-
-def _size_slider(name: str, value: int) -> Any:
-    import ipywidgets as widgets
-
-    label, first, last, per_octave = SIZES[name]
-    options = _options([*slider_values(first, last, per_octave), value])
-    return widgets.SelectionSlider(
-        options=options, value=value, description=label, continuous_update=True, **_wide(widgets, "430px")
-    )
-
-
-def _options(values: Iterable[int]) -> list[tuple[str, int]]:
-    return [(f"{value:,}", value) for value in sorted(set(values))]
-
-
-def _move_to(slider: Any, value: int) -> None:
-    values = [option[1] for option in slider.options]
-    if value not in values:
-        slider.options = _options([*values, value])
-    slider.value = value
-
-
-def _wide(widgets: Any, width: str) -> dict[str, Any]:
-    return {"layout": widgets.Layout(width=width), "style": {"description_width": "110px"}}
 
 
 def _other_controls(setting: Setting) -> dict[str, Any]:
     import ipywidgets as widgets
 
-    names = [schedule.name for schedule in forward_schedules()]
-    wide = {"layout": widgets.Layout(width="600px"), "style": {"description_width": "60px"}}
-    step = widgets.IntSlider(value=0, min=0, max=1, description="move", readout=False, **wide)
+    step = widgets.IntSlider(
+        value=0, min=0, max=1, description="move", readout=False, **wide("600px", "60px")
+    )
     player = widgets.Play(value=0, min=0, max=1, interval=300, description="play the moves")
     widgets.jslink((player, "value"), (step, "value"))
     return {
         "schedule": widgets.Dropdown(
-            options=names, value=setting.schedule, description="schedule", **_wide(widgets, "300px")
+            options=ROW_TILED, value=setting.schedule, description="schedule", **wide("300px")
         ),
         "best": widgets.Button(
             description="best tiles for M", tooltip="Br and Bc that move the fewest words"

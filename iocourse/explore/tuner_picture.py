@@ -7,10 +7,10 @@ from html import escape
 
 from ..costs import ceil_div
 from ..ledger import Ledger
-from .charts import table
 from .figure import figure
 from .frame import Frame, Scale
 from .grids import place, span
+from .lines import table
 from .memory import by_presence, footprint, limit_line, stacked, swatch, verdict
 from .palette import BLACK, GRID, INK, PAPER, QUIET, VERMILION, Fill, fill_of, ramp
 from .picture import LARGE, NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, text_width

@@ -12,7 +12,7 @@ from ..guard import library_answer
 from ..ledger import Ledger, Move
 from ..machine import Machine, positive_int
 from ..schedules import Schedule
-from .charts import forward_schedules
+from .chosen import row_tiled
 from .trace import Range, State, dry_trace, frozen, states, totals, visits
 
 MOVES = 400  # what the step player plays
@@ -32,7 +32,7 @@ class Setting(NamedTuple):
 
     def checked(self) -> Setting:
         """This setting, or the ValueError or TypeError that says which part of it cannot be."""
-        forward_schedules([self.schedule])
+        row_tiled(self.schedule)
         for name in ("N", "d", "M", "Br", "Bc"):
             positive_int(name, getattr(self, name))
         return self

@@ -31,6 +31,7 @@ EXAMPLES = {
         lambda: explore.words_against_memory(1, 1),
         lambda: explore.words_against_memory(1000, 37, ["flash2", "naive"], (100, 9000)),
         lambda: explore.words_against_memory(64, 16, ["flash1"], (2, 30)),
+        lambda: explore.words_against_memory(512, 32, [s.name for s in schedules.of_pass("forward")]),
     ],
     "curve": [
         lambda: explore.curve(

@@ -21,7 +21,7 @@ def test_the_table_of_words_holds_closed_forms_and_bounds(N, d):
         for line in explore.words_against_memory(N, d).numbers.replace("no tile fits", "-").splitlines()
     ]
     names = lines[0][1:-2]
-    assert names == [name for name, s in schedules.REGISTRY.items() if s.pass_ == "forward"]
+    assert names == ["naive", "flash1", "flash2", "flash_optimal"]
     for M, *values, bound in (
         [int(cell.replace(",", "")) if cell != "-" else None for cell in row] for row in lines[1:-1]
     ):
@@ -198,6 +198,8 @@ REFUSED = [
     (lambda: explore.words_against_memory(0, 64), "N must be at least 1, got 0"),
     (lambda: explore.words_against_memory(64, 1.5), "d must be a whole number"),
     (lambda: explore.words_against_memory(64, 8, ["flash3"]), "'flash3'; there are naive, flash1"),
+    (lambda: explore.words_against_memory(64, 8, ["block_sparse"]), "'block_sparse'; there are naive"),
+    (lambda: explore.words_against_memory(64, 8, ["flash1_backward"]), "no dense forward schedule"),
     (lambda: explore.words_against_memory(64, 8, M_range=(50, 50)), "first M must be smaller"),
     (lambda: explore.words_against_memory(64, 8, M_range=(0, 50)), "M_range must be at least 1"),
     (lambda: explore.tile_order("flash", 8, 2, ONE), "there are naive, flash1"),

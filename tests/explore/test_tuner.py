@@ -14,7 +14,6 @@ from iocourse.explore import Picture, TileTuner, tile_tuner, tile_tuner_picture
 from iocourse.explore.palette import TOO_MUCH, ramp
 from iocourse.explore.picture import Rect
 from iocourse.explore.trace import totals
-from iocourse.explore.tuner import slider_values
 from iocourse.explore.tuning import (
     MOVES,
     Setting,
@@ -26,8 +25,9 @@ from iocourse.explore.tuning import (
     parts_of,
     play,
 )  # fmt: skip
+from iocourse.explore.widget import slider_values
 
-FORWARD = [name for name, s in schedules.REGISTRY.items() if s.pass_ == "forward"]
+FORWARD = ["naive", "flash1", "flash2", "flash_optimal"]
 sizes = st.integers(1, 40)
 any_setting = st.builds(
     Setting, N=sizes, d=st.integers(1, 9), M=st.integers(1, 900), Br=sizes, Bc=sizes,
@@ -124,7 +124,8 @@ def test_what_does_not_fit_is_hatched_and_said():
         ({"M": 0}, ValueError, "M must be at least 1, got 0"),
         ({"Br": -1}, ValueError, "Br must be at least 1, got -1"),
         ({"d": 2.5}, TypeError, "d must be a whole number"),
-        ({"schedule": "flash3"}, ValueError, "'flash3'; there are naive, flash1, flash2"),
+        ({"schedule": "flash3"}, ValueError, "'flash3'; there are naive, flash1, flash2, flash_optimal$"),
+        ({"schedule": "small_cache"}, ValueError, "'small_cache'; there are naive, flash1"),
     ],
 )
 def test_bad_input_is_named(change, error, text):
@@ -159,6 +160,10 @@ def test_every_control_changes_picture_and_words(tuner, name, value):
     assert tuner.view.value == tile_tuner_picture(*setting).to_svg() != before[0]
     assert f"<b>{cost_of(setting).total:,} words moved</b>" in tuner.words.value
     assert name == "step" or tuner.words.value != before[1]
+
+
+def test_it_offers_the_schedules_it_can_draw(tuner):
+    assert list(tuner.controls["schedule"].options) == FORWARD
 
 
 def test_it_starts_as_documented(tuner):
