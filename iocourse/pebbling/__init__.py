@@ -1,0 +1,32 @@
+"""The smallest graphs solved exactly: red-blue pebbling, played by hand or to the optimum.
+
+A red pebble on a vertex is a word in fast memory, a blue one a word in slow memory. M red pebbles, one word
+moved by every load and store, blue pebbles on the inputs at the start and on the outputs at the end.
+"""
+
+from .game import Game, IllegalMove, Move, State, cost_of, ledger_of, replay
+from .graph import Graph, Vertex, compulsory
+from .graphs import attention, dot, matmul, softmax_row
+from .search import MAX_STATES, NoPebbling, Pebbling, TooLarge, optimum
+
+__all__ = [
+    "MAX_STATES",
+    "Game",
+    "Graph",
+    "IllegalMove",
+    "Move",
+    "NoPebbling",
+    "Pebbling",
+    "State",
+    "TooLarge",
+    "Vertex",
+    "attention",
+    "compulsory",
+    "cost_of",
+    "dot",
+    "ledger_of",
+    "matmul",
+    "optimum",
+    "replay",
+    "softmax_row",
+]
