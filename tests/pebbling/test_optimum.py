@@ -131,7 +131,7 @@ def test_the_same_pebbling_every_time():
 
 
 def test_too_small_M_names_the_smallest_one():
-    with pytest.raises(NoPebbling, match="C11_1, A12, B21.* at least 4"):
+    with pytest.raises(NoPebbling, match=r"C11_1, A12, B21.* at least 4"):
         optimum(matmul(1, 1, 2, fma=True), 3)
     with pytest.raises(NoPebbling, match="at least 3"):
         optimum(matmul(1, 1, 2, fma=True), 2, slide=True)
