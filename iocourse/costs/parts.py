@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ..ledger import Ledger
 from ..masks import Mask
@@ -68,15 +69,16 @@ def best_pair(cost: Callable[[int, int], int], extent: int, partner: Callable[[i
 
     A size is worth trying where ⌈extent/a⌉ changes: about 2√extent of them.
     """
-    pairs = [(a, partner(a)) for a in distinct_sizes(extent) if partner(a) >= 1]
+    pairs = [(a, b) for a in distinct_sizes(extent) if (b := partner(a)) >= 1]
     return min(pairs, key=lambda pair: cost(*pair))
 
 
-def distinct_sizes(extent: int) -> Iterable[int]:
+@lru_cache(maxsize=64)
+def distinct_sizes(extent: int) -> tuple[int, ...]:
     """The smallest size for each value of ⌈extent/size⌉, from large to small: about 2√extent of them."""
-    size = extent
+    size, found = extent, list[int]()
     while size >= 1:
-        count = ceil_div(extent, size)
-        size = ceil_div(extent, count)
-        yield size
+        size = ceil_div(extent, ceil_div(extent, size))
+        found.append(size)
         size -= 1
+    return tuple(found)
