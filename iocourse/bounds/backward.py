@@ -1,0 +1,136 @@
+"""Lower bounds for the backward pass of attention, and for the gradient with respect to X."""
+
+from __future__ import annotations
+
+from ..sizes import positive_int
+from .bound import bound
+from .forward import DERIVED, EVERYTHING, NOT_LINEAR, words_A
+from .segments import best_segment, segments_C
+
+CLASS = (
+    "Schedules that form each p_ij from a score of d products q·k, each dP_ij from d products dO·v, dV from "
+    "all products p·dO, and dQ and dK from all products of k and q with a number made from the completed "
+    "dP_ij; any order, any tiles, everything computed again at will."
+)
+NOT_PARTIAL = "Partial sums of dP_ij used in dQ or dK are outside the class. " + NOT_LINEAR
+CLASS_GRADIENT = (
+    "Schedules that form, on the way from A1, A2, A3, X, Y and E to dL/dX, each score of softmax(A1 X A2ᵀ) "
+    "from d products, and the output from all products of f with rows of h = A3Y, or with rows of A3."
+)
+
+
+@bound(
+    id="compulsory_backward",
+    title="Compulsory traffic, backward",
+    formula=r"W \ge 7Nd",
+    source="every input word is read once, every output word written once",
+    regime="every M",
+    status="proved here",
+    passes=("backward",),
+    holds_for=EVERYTHING,
+    not_about="Row statistics and O, which some schedules read as well, are not counted.",
+)
+def compulsory_backward(N: int, d: int) -> int:
+    """7Nd words: Q, K, V and dO are read, dQ, dK and dV are written."""
+    return 7 * positive_int("N", N) * positive_int("d", d)
+
+
+@bound(
+    id="C",
+    title="Theorem C",
+    formula=r"W \ge T\left\lfloor \frac{3N^2d}{F_b(M+T)} \right\rfloor,\quad "
+    r"F_b(R)=\max_{0\le c\le R} \frac{(R-c)^2}{16d} + \frac{\sqrt c\,(R-c)}{2}",
+    source=DERIVED,
+    regime="every M; T near M + min(M, 4d²)",
+    status="proved here",
+    passes=("backward",),
+    holds_for=CLASS,
+    not_about="Whether reads and writes together can be brought from 14 down to 12 is open. " + NOT_PARTIAL,
+)
+def theorem_C(N: int, d: int, M: int, T: int | None = None) -> int:
+    """Words that any backward pass of the course's class moves; about 12N²d²/(M + 4d²)."""
+    return words_C(positive_int("N", N) ** 2, d, M, T)
+
+
+def words_C(pairs: int, d: int, M: int, T: int | None = None) -> int:
+    """Theorem C for any number of pairs (query, key)."""
+    d, M = positive_int("d", d), positive_int("M", M)
+    return best_segment(lambda t: t * segments_C(3 * pairs * d, M + t, d), M + min(M, 4 * d * d), T)
+
+
+@bound(
+    id="C_line",
+    title="Theorem C, closed line",
+    formula=r"W \ge \frac{12N^2d^2}{M+4d^2} - (M+4d^2)",
+    source=DERIVED + "; Theorem C with T = M + 4d² and F_b(R) ≤ (R + 4d²)²/16d",
+    regime="every M; far below C for M under d²",
+    status="proved here",
+    passes=("backward",),
+    holds_for=CLASS,
+    not_about=NOT_PARTIAL,
+)
+def theorem_C_line(N: int, d: int, M: int) -> int:
+    """The closed line of Theorem C, rounded down."""
+    N, d, M = positive_int("N", N), positive_int("d", d), positive_int("M", M)
+    return 12 * N**2 * d**2 // (M + 4 * d * d) - (M + 4 * d * d)
+
+
+@bound(
+    id="C_small",
+    title="Theorem C, weighted for small fast memory",
+    formula=r"W \ge T\left\lfloor \frac{(2+\sqrt 2)N^2d}{F_b(M+T)} \right\rfloor - N^2",
+    source=DERIVED + "; products weighted 1 for dQ and dK, 1/√2 for dV and dP",
+    regime="every M; T near M + min(M, 4d²); (4 + 2√2)N²d/√M for M much below d²",
+    status="proved here",
+    passes=("backward",),
+    holds_for=CLASS,
+    not_about="The best schedule known moves 10N²d/√M; between 4 + 2√2 and 10 it is open. " + NOT_PARTIAL,
+)
+def theorem_C_small(N: int, d: int, M: int, T: int | None = None) -> int:
+    """Words that any backward pass of the course's class moves, better than C for small fast memory."""
+    return words_C_small(positive_int("N", N) ** 2, d, M, T)
+
+
+def words_C_small(pairs: int, d: int, M: int, T: int | None = None) -> int:
+    """The weighted Theorem C for any number of pairs (query, key)."""
+    d, M = positive_int("d", d), positive_int("M", M)
+    return best_segment(
+        lambda t: t * segments_C(2 * pairs * d, M + t, d, roots=pairs * d) - pairs,
+        M + min(M, 4 * d * d),
+        T,
+    )
+
+
+@bound(
+    id="compulsory_gradient",
+    title="Compulsory traffic, gradient with respect to X",
+    formula=r"W \ge 4Nd + 3d^2",
+    source="every input word is read once, every output word written once",
+    regime="every M",
+    status="proved here",
+    passes=("gradient",),
+    holds_for=EVERYTHING,
+    not_about="It is the traffic from scratch: a schedule that is handed O or LSE reads these as well.",
+)
+def compulsory_gradient(N: int, d: int) -> int:
+    """4Nd + 3d² words: A1, A2, A3 and E (N, d), X and Y (d, d) are read, dL/dX (d, d) is written."""
+    return 4 * positive_int("N", N) * positive_int("d", d) + 3 * positive_int("d", d) ** 2
+
+
+@bound(
+    id="gradient_forward",
+    title="Forward part of the gradient with respect to X",
+    formula=r"W \ge T\left\lfloor \frac{N^2d}{F(M+T)} \right\rfloor - Nd,\quad "
+    r"\text{so } W \ge \frac{4N^2d^2}{M+d^2} - (M+d^2) - Nd",
+    source=DERIVED + "; Theorem A, with the Nd words of O that need not be written taken off",
+    regime="every M; T = M + d² for M ≥ d², T = 2M below",
+    status="proved here",
+    passes=("gradient",),
+    holds_for=CLASS_GRADIENT,
+    not_about="It counts the forward part only: for the backward part of this problem no constant is known. "
+    "It does not hold for a schedule that is handed O.",
+)
+def gradient_forward(N: int, d: int, M: int, T: int | None = None) -> int:
+    """Words that any gradient from scratch moves, counted in its forward part alone."""
+    N = positive_int("N", N)
+    return words_A(N * N, d, M, T) - N * d

@@ -1,0 +1,93 @@
+"""What a lower bound is: a formula with its source, its regime, its status and the class it speaks about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..guard import refuse_in_exam
+
+STATUSES = ("proved here", "published", "asymptotic only", "open")
+
+
+class OutsideRegime(ValueError):
+    """A bound was asked for sizes it is not stated for."""
+
+
+class OnlyAsymptotic(ValueError):
+    """A bound whose constant is unknown was asked for a number of words."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A lower bound on the words W that a pass moves: `bound(...)` evaluates it in words, never below 0.
+
+    `formula` is LaTeX, `status` one of `STATUSES`, `passes` the passes it may be compared with, `holds_for`
+    the class of algorithms it speaks about, `not_about` what it is easily taken for and is not. A bound that
+    says nothing at these sizes is 0. `M` counts every word of fast memory: pass M + 4 for a run on the
+    machine, whose four registers are free. Raises `OutsideRegime` where `regime` does not hold, and
+    `OnlyAsymptotic` where a constant is hidden; such a bound has an `order` instead.
+    """
+
+    id: str
+    title: str
+    formula: str
+    source: str
+    regime: str
+    status: str
+    passes: tuple[str, ...]
+    holds_for: str
+    not_about: str
+    evaluate: Callable[..., Any]
+
+    def __call__(self, *sizes: int, **named: Any) -> int:
+        refuse_in_exam(f"iocourse.bounds, bound {self.id},")
+        if self.status == "asymptotic only":
+            raise OnlyAsymptotic(
+                f"{self.id} hides a constant that its source does not give, so it is no number of words; "
+                f"order(...) gives the value of the expression inside"
+            )
+        return max(0, int(self.evaluate(*sizes, **named)))
+
+    def order(self, *sizes: int, **named: Any) -> float:
+        """The expression inside Θ or Ω: a shape to plot, not a number of words.
+
+        Raises ValueError for a bound whose constants are known.
+        """
+        refuse_in_exam(f"iocourse.bounds, bound {self.id},")
+        if self.status != "asymptotic only":
+            raise ValueError(f"the constants of {self.id} are known; call it for the number of words")
+        return float(self.evaluate(*sizes, **named))
+
+
+BOUNDS: dict[str, Bound] = {}
+
+
+def bound(
+    *,
+    id: str,
+    title: str,
+    formula: str,
+    source: str,
+    regime: str,
+    status: str,
+    passes: tuple[str, ...],
+    holds_for: str,
+    not_about: str = "",
+) -> Callable[[Callable[..., Any]], Bound]:
+    """Register the decorated function, which evaluates the formula, under `id`."""
+
+    def register(evaluate: Callable[..., Any]) -> Bound:
+        made = Bound(id, title, formula, source, regime, status, passes, holds_for, not_about, evaluate)
+        BOUNDS[id] = made
+        return made
+
+    return register
+
+
+def require(id: str, regime: str, holds: bool, **sizes: int) -> None:
+    """Raise `OutsideRegime` naming the bound, its regime and the sizes, unless `holds`."""
+    if not holds:
+        given = ", ".join(f"{name} = {value}" for name, value in sizes.items())
+        raise OutsideRegime(f"{id} is stated for {regime}; here {given}")

@@ -1,0 +1,139 @@
+"""Lower bounds under a mask: the theorems with the number of visible pairs in place of N²."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .backward import CLASS as CLASS_BACKWARD
+from .backward import NOT_PARTIAL, words_C, words_C_small
+from .bound import bound
+from .forward import CLASS, CLASS_ONCE, DERIVED, NOT_LINEAR, words_A, words_B, words_B_prime
+
+FIXED = " The mask is fixed, and only the visible pairs count."
+COUNTS = (
+    "It counts visible pairs, not where they stand: a window costs 4Nd whatever its width, if its ring fits. "
+)
+
+
+def _number(name: str, value: Any) -> int:
+    """A count, which may be 0, or an error that names the argument."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be a whole number of at least 0, got {value!r}")
+    if value < 0:
+        raise ValueError(f"{name} must be at least 0, got {value}")
+    return int(value)
+
+
+@bound(
+    id="compulsory_sparse",
+    title="Compulsory traffic under a mask",
+    formula=r"W \ge d\,(2\,n_{rows} + 2\,n_{columns})",
+    source="every input word that is needed is read once, every output word of a nonempty row written once",
+    regime="every M",
+    status="proved here",
+    passes=("forward",),
+    holds_for="Schedules that form every visible score; rows and columns are those with a visible pair.",
+    not_about="Outputs of rows that see nothing are not counted.",
+)
+def compulsory_sparse(rows: int, columns: int, d: int) -> int:
+    """Rows of Q read and of O written, rows of K and V read; `rows` and `columns` are the nonempty ones."""
+    return _number("d", d) * (2 * _number("rows", rows) + 2 * _number("columns", columns))
+
+
+@bound(
+    id="compulsory_sparse_backward",
+    title="Compulsory traffic under a mask, backward",
+    formula=r"W \ge d\,(3\,n_{rows} + 4\,n_{columns})",
+    source="every input word that is needed is read once, every gradient of nonempty rows and columns written",
+    regime="every M",
+    status="proved here",
+    passes=("backward",),
+    holds_for="Schedules that form every visible score; rows and columns are those with a visible pair.",
+    not_about="Gradients of rows and columns without a visible pair are not counted.",
+)
+def compulsory_sparse_backward(rows: int, columns: int, d: int) -> int:
+    """Rows of Q, dO read and of dQ written, rows of K, V read and of dK, dV written."""
+    return _number("d", d) * (3 * _number("rows", rows) + 4 * _number("columns", columns))
+
+
+@bound(
+    id="D",
+    title="Theorem D",
+    formula=r"W \ge T\left\lfloor \frac{\mathrm{nnz}\cdot d}{F(M+T)} \right\rfloor,\quad "
+    r"\text{so } W \ge \frac{4\,\mathrm{nnz}\,d^2}{M+d^2} - (M+d^2)",
+    source=DERIVED + "; Theorem A over the visible pairs",
+    regime="every M; T = M + d² for M ≥ d², T = 2M below",
+    status="proved here",
+    passes=("forward",),
+    holds_for=CLASS + FIXED,
+    not_about=COUNTS + NOT_LINEAR,
+)
+def theorem_D(nnz: int, d: int, M: int, T: int | None = None) -> int:
+    """Theorem A with nnz visible pairs for N²."""
+    return words_A(_number("nnz", nnz), d, M, T)
+
+
+@bound(
+    id="D_B",
+    title="Theorem D, no recomputation",
+    formula=r"W \ge T\left\lfloor \frac{2\,\mathrm{nnz}\,d}{((M+T)/3)^{3/2}} \right\rfloor - \mathrm{nnz}",
+    source=DERIVED + "; Theorem B over the visible pairs",
+    regime="every M; T near 2M",
+    status="proved here",
+    passes=("forward",),
+    holds_for=CLASS_ONCE + FIXED,
+    not_about="It does not hold for schedules that compute a score a second time. " + COUNTS + NOT_LINEAR,
+)
+def theorem_D_B(nnz: int, d: int, M: int, T: int | None = None) -> int:
+    """Theorem B with nnz visible pairs for N²."""
+    return words_B(_number("nnz", nnz), d, M, T)
+
+
+@bound(
+    id="D_B'",
+    title="Theorem D, small fast memory",
+    formula=r"W \ge T\left\lfloor \frac{2\,\mathrm{nnz}\,d}{F_b(M+T)} \right\rfloor - \mathrm{nnz}",
+    source=DERIVED + "; Theorem B' over the visible pairs",
+    regime="every M; T near M + min(M, 4d²)",
+    status="proved here",
+    passes=("forward",),
+    holds_for=CLASS + FIXED,
+    not_about=COUNTS + NOT_LINEAR,
+)
+def theorem_D_B_prime(nnz: int, d: int, M: int, T: int | None = None) -> int:
+    """Theorem B' with nnz visible pairs for N²."""
+    return words_B_prime(_number("nnz", nnz), d, M, T)
+
+
+@bound(
+    id="D_C",
+    title="Theorem D, backward",
+    formula=r"W \ge T\left\lfloor \frac{3\,\mathrm{nnz}\,d}{F_b(M+T)} \right\rfloor",
+    source=DERIVED + "; Theorem C over the visible pairs",
+    regime="every M; T near M + min(M, 4d²)",
+    status="proved here",
+    passes=("backward",),
+    holds_for=CLASS_BACKWARD + FIXED,
+    not_about=COUNTS + NOT_PARTIAL,
+)
+def theorem_D_C(nnz: int, d: int, M: int, T: int | None = None) -> int:
+    """Theorem C with nnz visible pairs for N²."""
+    return words_C(_number("nnz", nnz), d, M, T)
+
+
+@bound(
+    id="D_C_small",
+    title="Theorem D, backward, weighted for small fast memory",
+    formula=r"W \ge T\left\lfloor \frac{(2+\sqrt 2)\,\mathrm{nnz}\,d}{F_b(M+T)} \right\rfloor - \mathrm{nnz}",
+    source=DERIVED + "; the weighted Theorem C over the visible pairs",
+    regime="every M; T near M + min(M, 4d²)",
+    status="proved here",
+    passes=("backward",),
+    holds_for=CLASS_BACKWARD + FIXED,
+    not_about=COUNTS + NOT_PARTIAL,
+)
+def theorem_D_C_small(nnz: int, d: int, M: int, T: int | None = None) -> int:
+    """The weighted Theorem C with nnz visible pairs for N²."""
+    return words_C_small(_number("nnz", nnz), d, M, T)
