@@ -19,6 +19,7 @@ from iocourse.pebbling import (
     optimum,
     softmax_row,
 )
+from iocourse.pebbling.steps import Position, Steps
 
 DIAMOND = {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]}
 PYRAMID = {"a": [], "b": [], "c": [], "d": ["a", "b"], "e": ["b", "c"], "f": ["d", "e"]}
@@ -83,6 +84,26 @@ def small_graphs(draw):
 def test_optimum_is_that_of_a_brute_force_on_any_graph(recompute, slide, graph):
     parents, outputs = graph
     agree(parents, recompute, slide, outputs)
+
+
+@pytest.mark.parametrize("recompute, slide", RULES, ids=NAMES)
+@pytest.mark.parametrize("name", ["softmax row", "two sinks of one path", "butterfly", "comb"])
+def test_the_estimate_falls_by_no_more_than_a_step_costs(name, recompute, slide):
+    """And is 0 at the end: then it is never more than what is still to be moved."""
+    steps = Steps(Game(Graph.of(SMALL[name]), 3, recompute, slide))
+    waiting, seen = [Position(0, 0, 0, 0)], set()
+    while waiting:
+        at = waiting.pop()
+        seen.add(at)
+        estimate = steps.at_least(at, steps.todo(at))
+        if at.blue == steps.board.outputs:
+            assert estimate == at.parked.bit_count() == 0
+            continue
+        for after, words in (steps.after(at, step) for step in steps.choices(at, steps.todo(at))):
+            if after is not None and after not in seen:
+                assert steps.at_least(after, steps.todo(after)) >= estimate - words
+                waiting.append(after)
+    assert len(seen) > 5
 
 
 def test_a_child_stands_in_only_where_giving_it_up_is_no_dearer():
