@@ -24,14 +24,17 @@ from .window import window
 from .passes import PASSES, Pass, forward_leaves
 from .registry import REGISTRY, Schedule, get, of_pass
 from .best import Choice, best
+from .comparison import Comparison, against_bound, mask_of
 # isort: on
 
 __all__ = [
     "PASSES",
     "REGISTRY",
     "Choice",
+    "Comparison",
     "Pass",
     "Schedule",
+    "against_bound",
     "best",
     "block_sparse",
     "flash1",
@@ -45,6 +48,7 @@ __all__ = [
     "gradient",
     "gradient_reassociated",
     "gradient_small_cache",
+    "mask_of",
     "matmul",
     "matmul_tiles",
     "naive",

@@ -1,0 +1,49 @@
+"""How close a schedule comes to what no schedule can beat."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ..bounds import lower_bound
+from ..masks import Mask, Window
+from .registry import Schedule, Tiles, get
+
+
+class Comparison(NamedTuple):
+    """A schedule at (N, d, M): its tiles, its words, and the best lower bound with its id."""
+
+    schedule: str
+    N: int
+    d: int
+    M: int
+    tiles: Tiles
+    words: int
+    bound: int
+    bound_id: str
+
+    @property
+    def ratio(self) -> float:
+        """Words moved over words that cannot be avoided: 1 would be optimal."""
+        return self.words / self.bound
+
+
+def against_bound(
+    schedule: Schedule | str, N: int, d: int, M: int, *, recompute: bool = True, **problem: Any
+) -> Comparison:
+    """The schedule with the tiles it picks, beside the best bound of its pass at M.
+
+    `recompute=False` asks for the bound that holds where no product is formed twice. `problem` is the `mask`
+    or the window `w` of a sparse schedule. Raises ValueError where M is too small.
+    """
+    chosen = get(schedule) if isinstance(schedule, str) else schedule
+    tiles = chosen.tiles(N, d, M, **problem)
+    words = chosen.cost(N, d, **tiles, **problem).total
+    mask = mask_of(N, problem)
+    bound, bound_id = lower_bound(chosen.pass_, N, d, M, mask=mask, recompute=recompute)
+    return Comparison(chosen.name, N, d, M, tiles, words, bound, bound_id)
+
+
+def mask_of(N: int, problem: dict[str, Any]) -> Mask | None:
+    """The mask that the parameters of a schedule mean: `mask` itself, or a window of width `w`."""
+    mask: Mask | None = Window(N, problem["w"]) if "w" in problem else problem.get("mask")
+    return mask
