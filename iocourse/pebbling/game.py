@@ -1,7 +1,7 @@
 """The rules of red-blue pebbling: what a move is, which moves are legal, and what they lead to.
 
 A red pebble is a word of fast memory, a blue one a word of slow memory. Source: Hong and Kung 1981;
-sliding moves and one-shot pebbling as in Elango et al. 2014 and Papp and Wattenhofer 2020.
+the one-shot game: Papp and Wattenhofer 2020.
 """
 
 from __future__ import annotations
