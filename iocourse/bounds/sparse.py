@@ -46,7 +46,7 @@ def compulsory_sparse(rows: int, columns: int, d: int) -> int:
     id="compulsory_sparse_backward",
     title="Compulsory traffic under a mask, backward",
     formula=r"W \ge d\,(3\,n_{rows} + 4\,n_{columns})",
-    source="every input word that is needed is read once, every gradient of nonempty rows and columns written",
+    source="every input word that is needed is read once, gradients of nonempty rows and columns written",
     regime="every M",
     status="proved here",
     passes=("backward",),

@@ -1,0 +1,376 @@
+"""Each bound is what its formula says, in its regime only, and `lower_bound` picks among the right ones."""
+
+import inspect
+import re
+from decimal import Decimal, getcontext
+from fractions import Fraction
+from math import floor, sqrt
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from iocourse import costs, masks, schedules
+from iocourse.bounds import (
+    BOUNDS,
+    STATUSES,
+    OnlyAsymptotic,
+    OutsideRegime,
+    all_products_per_segment,
+    compulsory,
+    lower_bound,
+    matmul,
+    products_per_segment,
+    square_side,
+    theorem_A,
+    theorem_B,
+    theorem_B_prime,
+    theorem_C,
+    theorem_C_small,
+)
+from iocourse.guard import LibraryAnswer, exam
+from iocourse.machine import run
+from iocourse.schedules import matmul_tiles
+
+getcontext().prec = 60
+log_sizes = st.builds(lambda e, f: max(1, round(2 ** (e + f))), st.integers(0, 16), st.floats(0, 1))
+ASYMPTOTIC = [id for id, bound in BOUNDS.items() if bound.status == "asymptotic only"]
+WITH_WORDS = [id for id in BOUNDS if id not in ASYMPTOTIC]
+
+
+# ---------------------------------------------------------------------- every formula, by its id
+def A(X, d, M, T):
+    return T * floor(X / products_per_segment(M + T, d))
+
+
+def B(X, M, T):
+    return T * floor(X / ((M + T) / 3) ** 1.5)
+
+
+def C(X, d, M, T):
+    return T * floor(X / all_products_per_segment(M + T, d))
+
+
+# As the formula reads, in floating point; T is given wherever there is one.
+FORMULAS = {
+    "compulsory": lambda N, d: 4 * N * d,
+    "A": lambda N, d, M, T: A(N * N * d, d, M, T),
+    "A_large": lambda N, d, M: 4 * N**2 * d**2 / (M + d**2) - (M + d**2),
+    "A_small": lambda N, d, M: 2 * N**2 * d / sqrt(M) - 2 * M,
+    "B": lambda N, d, M, T: B(2 * N * N * d, M, T) - N**2,
+    "B_line": lambda N, d, M: 4 * N**2 * d / sqrt(M) - 2 * M - N**2,
+    "B'": lambda N, d, M, T: C(2 * N * N * d, d, M, T) - N**2,
+    "B'_line": lambda N, d, M: 4 * N**2 * d / (sqrt(M) * (1 + 9 * sqrt(M) / (16 * d))) - 2 * M - N**2,
+    "compulsory_backward": lambda N, d: 7 * N * d,
+    "C": lambda N, d, M, T: C(3 * N * N * d, d, M, T),
+    "C_line": lambda N, d, M: 12 * N**2 * d**2 / (M + 4 * d**2) - (M + 4 * d**2),
+    "C_small": lambda N, d, M, T: C((2 + sqrt(2)) * N * N * d, d, M, T) - N**2,
+    "compulsory_gradient": lambda N, d: 4 * N * d + 3 * d * d,
+    "gradient_forward": lambda N, d, M, T: A(N * N * d, d, M, T) - N * d,
+    "compulsory_sparse": lambda rows, columns, d: d * (2 * rows + 2 * columns),
+    "compulsory_sparse_backward": lambda rows, columns, d: d * (3 * rows + 4 * columns),
+    "D": lambda nnz, d, M, T: A(nnz * d, d, M, T),
+    "D_B": lambda nnz, d, M, T: B(2 * nnz * d, M, T) - nnz,
+    "D_B'": lambda nnz, d, M, T: C(2 * nnz * d, d, M, T) - nnz,
+    "D_C": lambda nnz, d, M, T: C(3 * nnz * d, d, M, T),
+    "D_C_small": lambda nnz, d, M, T: C((2 + sqrt(2)) * nnz * d, d, M, T) - nnz,
+    "matmul": lambda m, n, k, M: max(2 * m * n * k / sqrt(M) - 2 * M, m * k + k * n + m * n),
+    "saha_ye": lambda N, d, M: N**2 * d**2 / (4 * (M + d**2)) - M,
+    "saha_ye_small": lambda N, d, M: 2 * N**2 * d / sqrt(M) - 2 * M - N**2,
+    "theta_attention": lambda N, d, M: min(N**2 * d**2 / M, N**2 * d / sqrt(M)),
+    "omega_fast_matmul": lambda N, d, M: min(N**2 * d**2 / M, N**2),
+    "theta_gradient": lambda N, d, M: min((N**2 * d**2 + N * d**3) / M, (N**2 * d + N * d**2) / sqrt(M)),
+    "omega_sparse": lambda Z_input, Z_QK, M: min(Z_input**2 / M, Z_input * sqrt(Z_QK) / sqrt(M)),
+}
+SIZES = [
+    dict(N=4099, d=61, M=17001, T=19999, rows=4000, columns=3001, nnz=10**6 + 3, m=999, n=777, k=501),
+    dict(N=5003, d=67, M=901, T=1777, rows=5, columns=3001, nnz=10**7 + 19, m=333, n=1777, k=2501),
+    dict(N=3, d=2, M=50, T=7, rows=0, columns=0, nnz=0, m=1, n=2, k=3),
+]
+
+
+@pytest.mark.parametrize("id", BOUNDS)
+def test_every_bound_is_its_formula(id):
+    formula, bound, evaluated = FORMULAS[id], BOUNDS[id], 0
+    for sizes in SIZES:
+        sizes = sizes | {"Z_input": sizes["N"] * 7, "Z_QK": sizes["N"] * 91}
+        given_ = {name: sizes[name] for name in inspect.signature(formula).parameters}
+        value = formula(**given_)
+        if id in ASYMPTOTIC:
+            assert bound.order(**given_) == pytest.approx(value)
+        else:
+            try:
+                words = bound(**given_)
+            except OutsideRegime:
+                continue
+            assert isinstance(words, int)
+            assert max(0, value) - 1 <= words <= max(0, value) * (1 + 1e-12)
+        evaluated += 1
+    assert evaluated
+
+
+def test_every_bound_has_a_formula_here_and_says_what_it_is():
+    assert set(FORMULAS) == set(BOUNDS)
+    for id, bound in BOUNDS.items():
+        assert bound.id == id and bound.status in STATUSES and bound.passes
+        assert bound.title and bound.source and bound.regime and bound.holds_for
+        assert bound.formula.startswith("W ") and "Q " not in bound.formula
+        assert bound.formula.count("{") == bound.formula.count("}")
+    assert "not about a mask" in BOUNDS["omega_sparse"].not_about
+    assert "a second time" in BOUNDS["B"].not_about
+
+
+# Found with other code, in floating point and with a search over T of its own.
+@pytest.mark.parametrize(
+    ("id", "sizes", "words"),
+    [
+        ("A", (64, 8, 512), 1728),
+        ("B", (64, 8, 512), 1664),
+        ("compulsory", (64, 8), 2048),
+        ("C", (64, 8, 512), 4368),
+        ("compulsory_backward", (64, 8), 3584),
+        ("A", (64, 32, 300), 15000),
+        ("B", (64, 32, 300), 25904),
+    ],
+)
+def test_golden_values(id, sizes, words):
+    assert BOUNDS[id](*sizes) == words
+
+
+@pytest.mark.parametrize(("M", "b", "c"), [(4096, 3.97, 6.79), (16384, 3.94, 6.74), (65536, 3.88, 6.66)])
+def test_the_constants_of_small_fast_memory(M, b, c):
+    N, d = 2**22, 4096
+    unit = N * N * d / sqrt(M)
+    assert theorem_B_prime(N, d, M) / unit == pytest.approx(b, abs=6e-3)
+    assert theorem_A(N, d, M) / unit == pytest.approx(2, abs=1e-3)
+    assert theorem_C_small(N, d, M) / unit == pytest.approx(c, abs=6e-3)
+    assert BOUNDS["C"](N, d, M) < theorem_C_small(N, d, M)
+
+
+def test_B_prime_beats_A_up_to_about_d_squared():
+    N, d = 2**22, 4096
+    words = {
+        x: (theorem_B_prime(N, d, int(x * d * d)), theorem_A(N, d, int(x * d * d))) for x in (0.5, 1, 1.5)
+    }
+    assert [b > a for b, a in words.values()] == [True, True, False]
+    assert [w / N**2 for w in words[1]] == pytest.approx([2.12, 2.00], abs=6e-3)
+    assert [w / N**2 for w in words[1.5]] == pytest.approx([1.42, 1.60], abs=6e-3)
+
+
+def test_the_constants_of_large_fast_memory():
+    N, d = 2**22, 64
+    for factor in (16, 64):
+        M = factor * d * d
+        assert theorem_A(N, d, M) * M / (N * d) ** 2 == pytest.approx(4 * factor / (factor + 1), rel=1e-3)
+        assert theorem_C(N, d, M) * M / (N * d) ** 2 > 12 * factor / (factor + 4)
+
+
+# ---------------------------------------------------------------------- whole numbers, regimes, order
+@given(*[st.integers(1, 2**30)] * 4)
+def test_theorems_A_and_B_are_evaluated_without_rounding(N, d, M, T):
+    R, products = M + T, N * N * d
+    segments, rest = divmod(theorem_A(N, d, M, T=T), T)
+    assert rest == 0
+    if 3 * d * d <= R:
+        assert segments == products / Fraction((R + d * d) ** 2, 16 * d) // 1
+    else:
+        assert segments**2 * R**3 <= 27 * products**2 < (segments + 1) ** 2 * R**3
+    segments, rest = divmod(theorem_B(N, d, M, T=T) + N * N, T)
+    assert rest == 0 or theorem_B(N, d, M, T=T) == 0
+    if theorem_B(N, d, M, T=T):
+        assert segments**2 * R**3 <= 108 * products**2 < (segments + 1) ** 2 * R**3
+
+
+def close_below(words, exact):
+    """An integer that is `exact` rounded down, 0 where that is negative."""
+    return words <= max(Decimal(0), exact) < words + Decimal("1.001")
+
+
+@given(*[st.integers(1, 2**30)] * 3)
+def test_closed_lines_are_rounded_down_never_up(N, d, M):
+    N_, d_, M_ = Decimal(N), Decimal(d), Decimal(M)
+    root = M_.sqrt()
+    assert close_below(BOUNDS["B_line"](N, d, M), 4 * N_**2 * d_ / root - 2 * M_ - N_**2)
+    shown = 4 * N_**2 * d_ / (root * (1 + 9 * root / (16 * d_))) - 2 * M_ - N_**2
+    words = BOUNDS["B'_line"](N, d, M)
+    assert words <= max(Decimal(0), shown) and words >= shown * (1 - Decimal("1e-8")) - 1 - N_**2 / 10**8
+    assert BOUNDS["C_line"](N, d, M) <= max(0, 12 * Fraction((N * d) ** 2, M + 4 * d * d) - M - 4 * d * d)
+    if d * d <= M:
+        assert close_below(BOUNDS["A_large"](N, d, M), 4 * (N_ * d_) ** 2 / (M_ + d_**2) - M_ - d_**2)
+    else:
+        assert close_below(BOUNDS["A_small"](N, d, M), 2 * N_**2 * d_ / root - 2 * M_)
+
+
+@given(log_sizes, log_sizes, log_sizes)
+def test_the_theorems_are_at_least_their_closed_lines_and_the_lines_fall_with_M(N, d, M):
+    line = BOUNDS["A_large" if d * d <= M else "A_small"](N, d, M)
+    assert theorem_A(N, d, M) >= line
+    assert theorem_B(N, d, M) >= BOUNDS["B_line"](N, d, M)
+    if M < 4 * d * d:
+        assert theorem_B_prime(N, d, M) >= BOUNDS["B'_line"](N, d, M)
+    else:
+        assert theorem_C(N, d, M) >= BOUNDS["C_line"](N, d, M)
+    for id in ("B_line", "B'_line", "C_line"):
+        assert BOUNDS[id](N, d, M + 1) <= BOUNDS[id](N, d, M) <= BOUNDS[id](2 * N, d, M)
+
+
+@pytest.mark.parametrize(
+    ("id", "inside", "outside"),
+    [("A_large", 256, 255), ("A_small", 256, 257), ("saha_ye", 256, 255), ("saha_ye_small", 256, 257)],
+)
+def test_outside_its_regime_a_bound_says_so(id, inside, outside):
+    assert isinstance(BOUNDS[id](10**4, 16, inside), int)
+    sign = "≥" if inside > outside else "≤"
+    with pytest.raises(OutsideRegime, match=rf"^{id} is stated for M {sign} d²; here M = {outside}, d = 16"):
+        BOUNDS[id](10**4, 16, outside)
+
+
+@pytest.mark.parametrize("id", ASYMPTOTIC)
+def test_a_bound_without_a_constant_is_no_number_of_words(id):
+    needed = dict.fromkeys(inspect.signature(BOUNDS[id].evaluate).parameters, 64)
+    with pytest.raises(OnlyAsymptotic, match=f"^{id} hides a constant"):
+        BOUNDS[id](**needed)
+    assert BOUNDS[id].order(**needed) > 0
+
+
+def test_a_bound_with_its_constants_has_no_order():
+    for id in WITH_WORDS:
+        with pytest.raises(ValueError, match=rf"^the constants of {re.escape(id)} are known"):
+            BOUNDS[id].order(64, 64, 64)
+
+
+def test_a_bound_that_says_nothing_is_zero():
+    assert theorem_A(3, 2, 1000) == theorem_B(3, 2, 1000) == theorem_C_small(3, 2, 1000) == 0
+    assert BOUNDS["A_large"](3, 2, 1000) == BOUNDS["D"](0, 2, 1000) == 0
+
+
+def test_every_bound_refuses_while_a_check_runs():
+    with exam():
+        for bound in BOUNDS.values():
+            for face in (bound, bound.order):
+                with pytest.raises(LibraryAnswer, match=re.escape(bound.id)):
+                    face(64, 64, 64)
+        for call in (lambda: lower_bound("forward", 64, 8, 512), lambda: products_per_segment(64, 8)):
+            with pytest.raises(LibraryAnswer):
+                call()
+
+
+@pytest.mark.parametrize("name", ["N", "d", "M", "T"])
+@pytest.mark.parametrize(("value", "error"), [(0, ValueError), (-3, ValueError), (1.5, TypeError)])
+@pytest.mark.parametrize("theorem", [theorem_A, theorem_B, theorem_B_prime, theorem_C, theorem_C_small])
+def test_bad_sizes_are_named(theorem, name, value, error):
+    with pytest.raises(error, match=rf"^{name} must be"):
+        theorem(**{"N": 8, "d": 4, "M": 64, "T": 10, name: value})
+
+
+@pytest.mark.parametrize(("value", "error"), [(-1, ValueError), (1.5, TypeError), (True, TypeError)])
+def test_bad_counts_are_named(value, error):
+    with pytest.raises(error, match=r"^nnz must be"):
+        BOUNDS["D"](value, 4, 64)
+    with pytest.raises(error, match=r"^rows must be"):
+        BOUNDS["compulsory_sparse"](value, 4, 64)
+
+
+# ---------------------------------------------------------------------- the best bound of a pass
+@given(log_sizes, log_sizes, log_sizes)
+def test_lower_bound_is_the_largest_of_its_class_at_M_plus_4(N, d, M):
+    def largest(*ids):
+        values = {id: BOUNDS[id](N, d, M + 4) for id in ids if not id.startswith("compulsory")}
+        values |= {id: BOUNDS[id](N, d) for id in ids if id.startswith("compulsory")}
+        return max(values.values()), {id for id, words in values.items() if words == max(values.values())}
+
+    for pass_, recompute, ids in (
+        ("forward", True, ("compulsory", "A", "B'")),
+        ("forward", False, ("compulsory", "A", "B'", "B")),
+        ("backward", True, ("compulsory_backward", "C", "C_small")),
+        ("backward", False, ("compulsory_backward", "C", "C_small")),
+        ("gradient", True, ("compulsory_gradient", "gradient_forward")),
+    ):
+        words, id = lower_bound(pass_, N, d, M, recompute=recompute)
+        best, names = largest(*ids)
+        assert words == best and id in names
+
+
+def test_lower_bound_names_the_bound_that_gives_it():
+    assert lower_bound("forward", 64, 8, 512) == (2048, "compulsory")
+    assert lower_bound("forward", 64, 32, 300)[1] == "B'"
+    assert lower_bound("forward", 64, 32, 300, recompute=False)[1] == "B"
+    assert lower_bound("forward", 8192, 64, 58368)[1] == "A"
+    assert lower_bound("backward", 64, 8, 512)[1] == "C"
+    assert lower_bound("backward", 8192, 64, 512)[1] == "C_small"
+    assert lower_bound("gradient", 64, 8, 10**5) == (4 * 64 * 8 + 3 * 64, "compulsory_gradient")
+
+
+@given(st.integers(1, 300), st.integers(1, 64), st.integers(1, 3000), st.booleans())
+def test_a_mask_that_hides_nothing_has_the_dense_bounds(N, d, M, recompute):
+    for pass_ in ("forward", "backward"):
+        dense, sparse = (
+            lower_bound(pass_, N, d, M, mask=mask, recompute=recompute) for mask in (None, masks.Full(N))
+        )
+        assert dense[0] == sparse[0]
+        assert sparse[1].startswith("D" if not dense[1].startswith("compulsory") else "compulsory_sparse")
+
+
+def test_a_mask_counts_by_its_pairs_rows_and_columns():
+    N, d, M = 4096, 64, 16384
+    causal = masks.Causal(N)
+    words, id = lower_bound("forward", N, d, M, mask=causal)
+    assert (words, id) == (BOUNDS["D"](N * (N + 1) // 2, d, M + 4), "D")
+    assert 0.45 < words / lower_bound("forward", N, d, M)[0] < 0.55
+    diagonal = masks.Window(N, 0)
+    assert lower_bound("forward", N, d, M, mask=diagonal) == (4 * N * d, "compulsory_sparse")
+    assert lower_bound("backward", N, d, M, mask=diagonal) == (7 * N * d, "compulsory_sparse_backward")
+    half = masks.BlockMask(64, [[True], [False]], 32, 64, allow_empty=True)
+    assert lower_bound("forward", 64, 8, 10**5, mask=half)[0] == 8 * (2 * 32 + 2 * 64)
+    assert lower_bound("backward", 64, 8, 10**5, mask=half)[0] == 8 * (3 * 32 + 4 * 64)
+    assert lower_bound("forward", 512, 64, 64, mask=masks.Causal(512), recompute=False)[1] == "D_B"
+
+
+def test_what_has_no_bound_is_refused():
+    with pytest.raises(ValueError, match=r"pass_ = 'sideways' .* 'forward', 'backward', 'gradient'"):
+        lower_bound("sideways", 8, 4, 64)
+    with pytest.raises(
+        ValueError, match=r"pass_ = 'gradient' .* under a mask; there is one for 'forward', 'b"
+    ):
+        lower_bound("gradient", 8, 4, 64, mask=masks.Causal(8))
+    with pytest.raises(ValueError, match=r"^mask has N = 9 but N = 8"):
+        lower_bound("forward", 8, 4, 64, mask=masks.Causal(9))
+    with pytest.raises(ValueError, match=r"^M must be"):
+        lower_bound("forward", 8, 4, 0)
+
+
+# ---------------------------------------------------------------------- the matrix product, and F3
+def test_no_blocked_product_beats_its_bound():
+    tried = 0
+
+    @settings(max_examples=400)
+    @given(*[log_sizes] * 5)
+    def attack(m, n, k, bm, bn):
+        nonlocal tried
+        tried += 1
+        form = costs.matmul(m, n, k, bm=bm, bn=bn)
+        assert form.total >= matmul(m, n, k, form.peak + 4)
+        if m <= 4096 and n <= 4096:
+            best = costs.matmul(m, n, k, **matmul_tiles(m, n, k, form.peak))
+            assert best.total >= matmul(m, n, k, best.peak + 4)
+
+    attack()
+    print(f"matmul: {tried} (m, n, k, M)")
+    assert tried >= 300
+
+
+def test_matmul_bound_terms():
+    assert matmul(100, 100, 100, 10**6) == 3 * 100**2  # compulsory
+    assert matmul(1000, 1000, 1000, 400) == 2 * 1000**3 // 20 - 800
+    assert [square_side(M) for M in (3, 7, 8, 15, 35)] == [1, 1, 2, 3, 5]
+
+
+def test_F3_is_within_a_fifth_of_theorem_A_where_the_issue_asks():
+    N, d, M = 8192, 64, 58368
+    tiles = schedules.flash_optimal.tiles(N, d, M)
+    ledger = run(schedules.flash_optimal, M=M, dry=True, Q=(N, d), K=(N, d), V=(N, d), **tiles).ledger
+    ratio = ledger.total / theorem_A(N, d, M)
+    print(f"F3 at N={N}, d={d}, M={M}: {ledger.total:,} words, ratio {ratio:.4f} to Theorem A")
+    assert ledger.total == 20_971_520
+    assert 1 <= ratio <= 1.20
+    assert compulsory(N, d) < theorem_A(N, d, M)

@@ -1,0 +1,184 @@
+"""The lemmas under the bounds: F is the largest number of products, as a function and for sets of words."""
+
+from decimal import Decimal, getcontext
+from math import sqrt
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iocourse.bounds import all_products_per_segment, products_per_segment
+from iocourse.bounds.segments import best_segment, segments_A, segments_B, segments_C
+
+getcontext().prec = 60
+log_sizes = st.builds(lambda e, f: max(1, round(2 ** (e + f))), st.integers(0, 18), st.floats(0, 1))
+
+
+# ---------------------------------------------------------------------- the maxima
+@pytest.mark.parametrize("d", [1, 2, 5, 16])
+@pytest.mark.parametrize("R", [1, 2, 7, 40, 300, 3000])
+def test_F_is_the_maximum_over_what_the_words_are_used_for(R, d):
+    """W = (v + o)/2 words of V and O, c pairs, the rest full rows: W((R - 2W - c)/2d + √c) is at most F."""
+    W, c = np.meshgrid(np.linspace(0, R / 2, 801), np.linspace(0, R, 1601))
+    left = R - 2 * W - c
+    value = np.where(left >= -1e-9, W * (left / (2 * d) + np.sqrt(c)), 0)
+    assert value.max() <= products_per_segment(R, d) * (1 + 1e-9)
+    assert value.max() >= products_per_segment(R, d) * (1 - 2e-3)
+
+
+@given(log_sizes, log_sizes)
+def test_F_b_is_the_maximum_over_c(R, d):
+    c = np.sqrt(R) * np.linspace(0, 1, 20001)
+    value = ((R - c**2) ** 2 / (16 * d) + c * (R - c**2) / 2).max()
+    assert value * (1 - 1e-12) <= all_products_per_segment(R, d) <= value * (1 + 1e-6)
+    assert all_products_per_segment(R, d) <= (R + 4 * d * d) ** 2 / (16 * d) * (1 + 1e-8)
+    assert all_products_per_segment(R, d) >= max((R / 3) ** 1.5, R**2 / (16 * d)) * (1 - 1e-12)
+
+
+@given(log_sizes, log_sizes)
+def test_more_words_allow_more_products(R, d):
+    assert products_per_segment(R, d) < products_per_segment(R + 1, d)
+    assert all_products_per_segment(R, d) < all_products_per_segment(R + 1, d)
+
+
+def exact_F_b(R, d):
+    """F_b to 50 digits, by halving on the derivative."""
+    R, d = Decimal(R), Decimal(d)
+    low, high = Decimal(0), R.sqrt()
+    for _ in range(180):
+        u = (low + high) / 2
+        low, high = (u, high) if u**3 - 6 * d * u**2 - R * u + 2 * d * R > 0 else (low, u)
+    return (R - low**2) ** 2 / (16 * d) + low * (R - low**2) / 2
+
+
+@given(log_sizes, log_sizes, st.integers(1, 10**12), st.integers(0, 10**12))
+def test_full_segments_are_never_overcounted(R, d, products, roots):
+    exact = (products + roots * Decimal(2).sqrt()) / exact_F_b(R, d)
+    got = segments_C(products, R, d, roots)
+    assert got <= exact
+    assert got >= int(exact * (1 - Decimal("1e-8")))
+    assert segments_A(products, R, d) <= products / Decimal(products_per_segment(R, d)) * (
+        1 + Decimal("1e-12")
+    )
+    assert segments_B(products, R) <= products / (Decimal(R) / 3) ** Decimal("1.5")
+
+
+def test_the_segment_is_the_one_given_or_the_best_of_a_grid():
+    asked = []
+
+    def words(T):
+        asked.append(T)
+        return -abs(T - 37)
+
+    assert best_segment(words, 32, None) == -1
+    assert (min(asked), max(asked), len(asked)) == (16, 64, 25)
+    asked.clear()
+    assert best_segment(words, 32, 5) == -32 and asked == [5]
+    assert best_segment(words, 1, None) == -35
+
+
+# ---------------------------------------------------------------------- attack by sets of words
+def tri(pairs, left, right):
+    """Triples (i, j, l) with (i, j) in `pairs` and (i, l), (j, l) in `left`, `right`."""
+    return int((pairs[:, :, None] & left[:, None, :] & right[None, :, :]).sum())
+
+
+def fresh(*wholes):
+    """Pairs whose rows, then columns, are full in each of these (rows, columns) arrays."""
+    pairs = np.True_
+    for rows, columns in wholes:
+        pairs = pairs & rows.all(axis=1)[:, None] & columns.all(axis=1)[None, :]
+    return pairs
+
+
+def forward_A(c, w):
+    return tri(c | fresh((w["Q"], w["K"])), w["O"], w["V"])
+
+
+def forward_B(c, w):
+    return tri(c, w["Q"], w["K"]) + tri(c, w["O"], w["V"])
+
+
+def forward_B_prime(c, w):
+    return tri(c, w["Q"], w["K"]) + forward_A(c, w)
+
+
+def backward(c, w):
+    p, dS = c | fresh((w["Q"], w["K"])), c | fresh((w["Q"], w["K"]), (w["dO"], w["V"]))
+    return tri(p, w["dO"], w["dV"]), tri(dS, w["dQ"], w["K"]) + tri(dS, w["Q"], w["dK"])
+
+
+def backward_C(c, w):
+    return sum(backward(c, w))
+
+
+def backward_C_small(c, w):
+    dV, others = backward(c, w)
+    return (dV + tri(c, w["dO"], w["V"])) / sqrt(2) + others
+
+
+ATTACKS = {
+    "A": (forward_A, "QKVO", products_per_segment),
+    "B": (forward_B, "QKVO", lambda R, d: (R / 3) ** 1.5),
+    "B'": (forward_B_prime, "QKVO", all_products_per_segment),
+    "C": (backward_C, ("Q", "K", "V", "dO", "dQ", "dK", "dV"), all_products_per_segment),
+    "C_small": (backward_C_small, ("Q", "K", "V", "dO", "dQ", "dK", "dV"), all_products_per_segment),
+}
+
+
+def ratio(products, most, c, words):
+    R = int(c.sum()) + sum(int(a.sum()) for a in words.values())
+    return products(c, words) / most(R, c.d) if R else 0.0
+
+
+class Pairs(np.ndarray):
+    """The set of pairs, which remembers d."""
+
+    d = 1
+
+
+def box(rng, rows, columns):
+    """A corner of an array, which is how the best sets look."""
+    filled = np.zeros((rows, columns), dtype=bool)
+    filled[: rng.integers(0, rows + 1), : rng.choice([columns, rng.integers(0, columns + 1)])] = True
+    return filled
+
+
+def flipped(rng, a):
+    """The set with one word, one row or one column more or fewer."""
+    b = a.copy()
+    i, l, on = rng.integers(a.shape[0]), rng.integers(a.shape[1]), bool(rng.integers(2))
+    b[[(i, l), (i, slice(None)), (slice(None), l)][rng.integers(3)]] = on
+    return b
+
+
+def climb(rng, products, names, most, steps):
+    """The best ratio of products to F found by improving a random choice of words, none above 1."""
+    N, d = int(rng.integers(2, 9)), int(rng.integers(1, 5))
+    c = box(rng, N, N).view(Pairs)
+    c.d = d
+    words = {name: box(rng, N, d) for name in names}
+    best = ratio(products, most, c, words)
+    for _ in range(steps):
+        name = rng.choice(["c", *names])
+        tried_c, tried = c, dict(words)
+        if name == "c":
+            tried_c = flipped(rng, c)
+            tried_c.d = d
+        else:
+            tried[name] = flipped(rng, words[name])
+        value = ratio(products, most, tried_c, tried)
+        if value >= best:
+            best, c, words = value, tried_c, tried
+    return best
+
+
+@pytest.mark.parametrize("id", ATTACKS)
+def test_no_choice_of_words_allows_more_products_than_F(id):
+    products, names, most = ATTACKS[id]
+    rng = np.random.default_rng(5)
+    ratios = [climb(rng, products, names, most, steps=150) for _ in range(60)]
+    print(f"{id}: best of {len(ratios)} climbs {max(ratios):.3f}")
+    assert max(ratios) <= 1 + 1e-9
+    assert max(ratios) >= 0.75  # or the attack would be no attack
