@@ -4,10 +4,12 @@ A figure is a `Picture`: it has `alt` (what it shows, in sentences) and `numbers
 matplotlib is imported when a PNG is made, ipywidgets when a widget is made.
 """
 
+from .block_mask import block_mask
 from .charts import bars, curve, words_against_memory
 from .figure import FIGURES
 from .grids import attention_map, tile_order
 from .memory import footprint_bar, memory_timeline
+from .memory_map import memory_map
 from .picture import Picture
 from .tuner import TileTuner, tile_tuner
 from .tuner_picture import tile_tuner_picture
@@ -18,8 +20,10 @@ __all__ = [
     "TileTuner",
     "attention_map",
     "bars",
+    "block_mask",
     "curve",
     "footprint_bar",
+    "memory_map",
     "memory_timeline",
     "tile_order",
     "tile_tuner",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from .. import schedules
 from ..schedules import Schedule
@@ -27,7 +27,7 @@ def row_tiled(name: str) -> Schedule:
     return schedules.get(name)
 
 
-def among(kind: str, known: Sequence[str] | dict[str, object], names: Sequence[str] | None) -> list[str]:
+def among(kind: str, known: Collection[str], names: Sequence[str] | None) -> list[str]:
     """`names`, or all of `known`. Raises ValueError that says which is no such `kind`."""
     for name in names or ():
         if name not in known:

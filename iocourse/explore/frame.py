@@ -97,8 +97,7 @@ class Frame:
             drawn.append(Text(left - 7, centred(at, SMALL), label, SMALL, "end", QUIET))
         drawn.append(Poly(((left, top), (left, bottom), (right, bottom)), INK, 1.2))
         drawn.append(Text((left + right) / 2, bottom + 40, xlabel, anchor="middle"))
-        drawn.append(Text(left - 7, top - 12, ylabel))
-        return drawn
+        return drawn + ([Text(left - 7, top - 12, ylabel)] if ylabel else [])
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:

@@ -15,6 +15,7 @@ YELLOW = "#F0E442"
 BLUE = "#0072B2"
 VERMILION = "#D55E00"
 PURPLE = "#CC79A7"
+BROWN = "#7A4B1E"  # not of the eight; darker than vermilion, and never without its marker
 
 INK = "#1A1A1A"
 QUIET = "#595959"  # 7:1 on white
@@ -46,10 +47,30 @@ STROKES = (
     Stroke(PURPLE, (12, 3, 3, 3), "diamond"),
     Stroke(ORANGE, (6, 2), "cross"),
     Stroke(SKY, (2, 4), "plus"),
-    Stroke(BLACK, (14, 5), "star"),
+    Stroke(BROWN, (14, 5), "star"),
 )
 BOUND = Stroke(BLACK, (), "")
 FLOOR = Stroke(QUIET, (2, 3), "")
+BOUNDS = (  # lines without markers, so that none is taken for a schedule's
+    FLOOR,
+    BOUND,
+    Stroke(QUIET, (12, 3), ""),
+    Stroke(QUIET, (7, 2, 2, 2), ""),
+    Stroke(BLACK, (2, 2), ""),
+    Stroke(QUIET, (5, 2), ""),
+    Stroke(BLACK, (8, 3), ""),
+    Stroke(BLACK, (5, 2, 1, 2), ""),
+    Stroke(BLACK, (14, 3, 2, 3, 2, 3), ""),
+    Stroke(QUIET, (14, 3, 2, 3, 2, 3), ""),
+)
+REGIMES = {  # light enough for every line to stand out; each area has its name in it
+    "nothing fits": "#F2F2F2",
+    "blocked products": "#FFF4E0",
+    "row blocks": "#E8F3FB",
+    "row and column blocks": "#E8F3FB",
+    "compulsory": "#E9F6EF",
+}
+FORBIDDEN = "#DCDCDC"  # where no schedule can be
 
 FILLS = (
     Fill(SKY, ""),

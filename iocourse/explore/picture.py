@@ -26,7 +26,8 @@ Segment = tuple[Point, Point]
 FONT = "DejaVu Sans, Verdana, sans-serif"  # matplotlib brings the first; the second has the same widths
 SMALL, NORMAL, LARGE = 12.0, 13.0, 16.0  # text sizes in pixels
 HATCH_STEP = 7.0
-COLOURS = 256  # of the PNG's palette
+COLOURS = (256, 128, 64)  # of the PNG's palette: the first number with which it is small enough, or the last
+SMALL_ENOUGH = 60_000  # bytes of a PNG
 PIXELS_PER_UNIT = 1.5  # of the PNG, so that it stays sharp on fine screens
 
 
@@ -293,18 +294,26 @@ def _few_colours(canvas: FigureCanvasAgg) -> bytes:
     The most frequent colours are the areas and lines and stay exact; the rest are the edges of letters.
     """
     import numpy as np
-    from PIL import Image  # matplotlib brings it
 
     seen = np.asarray(canvas.buffer_rgba())[..., :3]  # type: ignore[no-untyped-call]
     packed = seen.astype(np.int32) @ np.array([1 << 16, 1 << 8, 1], np.int32)
     found, place, counts = np.unique(packed, return_inverse=True, return_counts=True)
     channels = np.stack([found >> 16, found >> 8 & 255, found & 255], axis=1)
-    kept = channels[np.argsort(-counts, kind="stable")[:COLOURS]]
-    distance = ((channels[:, None] - kept[None]) ** 2).sum(axis=2)
-    pixels = distance.argmin(axis=1).astype(np.uint8)[place.reshape(packed.shape)]
-    image = Image.fromarray(pixels)
-    image.putpalette(kept.astype(np.uint8).tobytes())
-    out = BytesIO()
+    frequent = channels[np.argsort(-counts, kind="stable")]
+    for number in COLOURS:
+        kept = frequent[:number]
+        nearest = ((channels[:, None] - kept[None]) ** 2).sum(axis=2).argmin(axis=1).astype(np.uint8)
+        png = _palette_png(nearest[place.reshape(packed.shape)], kept.astype(np.uint8).tobytes())
+        if len(png) <= SMALL_ENOUGH:
+            break
+    return png
+
+
+def _palette_png(pixels: Any, palette: bytes) -> bytes:
+    from PIL import Image  # matplotlib brings it
+
+    image, out = Image.fromarray(pixels), BytesIO()
+    image.putpalette(palette)
     image.save(out, "PNG", optimize=True)
     return out.getvalue()
 

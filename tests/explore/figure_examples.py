@@ -4,8 +4,9 @@ from functools import cache
 
 import numpy as np
 
-from iocourse import exact, explore, schedules
+from iocourse import exact, explore, masks, schedules
 from iocourse.data import real_head, real_heads
+from iocourse.explore import limits
 from iocourse.machine import run
 
 
@@ -24,6 +25,7 @@ def attention(N):
     return exact.softmax(Q @ K.T / np.sqrt(Q.shape[1])), head.tokens[:N]
 
 
+RAGGED = masks.BlockMask(1000, np.ones((7, 8), bool), 150, 130, causal=True)
 SIZES = [256, 512, 1024, 2048]
 EXAMPLES = {
     "words_against_memory": [
@@ -76,6 +78,28 @@ EXAMPLES = {
         lambda: explore.attention_map(attention(32)[0]),
         lambda: explore.attention_map([[1.0]]),
         lambda: explore.attention_map(np.zeros((3, 3))),
+    ],
+    "memory_map": [
+        lambda: explore.memory_map(8192, 64, 16_384),
+        lambda: explore.memory_map(65_536, 256, 2**25),
+        lambda: explore.memory_map(4096, 64, 5000, "backward", bounds=limits.bounds_of("backward")),
+        lambda: explore.memory_map(4096, 64, 600, "gradient"),
+        lambda: explore.memory_map(1024, 128, bounds=limits.bounds_of("forward")),
+        lambda: explore.memory_map(4096, 64, 150, schedules=["flash_optimal", "flash2"], bounds=["A"]),
+        lambda: explore.memory_map(4096, 64, 2, schedules=[], bounds=["compulsory"]),
+        lambda: explore.memory_map(100, 16, 50, bounds=[], M_range=(40, 60)),
+        lambda: explore.memory_map(1, 1, 1),
+        lambda: explore.memory_map(3, 200, 700, "gradient"),
+        lambda: explore.memory_map(7, 1, 10**9, "backward"),
+    ],
+    "block_mask": [
+        lambda: explore.block_mask(masks.causal(4096, 256), 64, title="Causal", cursor=(3, 2)),
+        lambda: explore.block_mask(masks.bigbird(4096, 256, 1, 1, 2), 64),
+        lambda: explore.block_mask(RAGGED, 64, 3000),
+        lambda: explore.block_mask(masks.strided(2048, 64, 8), 64),
+        lambda: explore.block_mask(masks.sliding_window(2000, 30, 1), 8),
+        lambda: explore.block_mask(masks.BlockMask(9, np.zeros((5, 1), bool), 2, 99, allow_empty=True), 1),
+        lambda: explore.block_mask(masks.causal(1, 1), 1, cursor=(0, 0)),
     ],
     "tile_tuner_picture": [
         lambda: explore.tile_tuner_picture(1024, 64, 16_384, 64, 32, "flash2", 17),
