@@ -19,7 +19,7 @@ Array = NDArray[np.float64]
 def real_array(name: str, value: ArrayLike, *, minus_inf: bool = False) -> Array:
     """`value` as float64, or an error that names the argument: attention's input is finite and real.
 
-    `minus_inf` allows -inf, which a row statistic is where a query sees no key.
+    `minus_inf` allows -inf in a vector: a row statistic is that where a query sees no key.
     """
     array = _array(name, value)
     if array.dtype.kind != "f":
@@ -27,7 +27,7 @@ def real_array(name: str, value: ArrayLike, *, minus_inf: bool = False) -> Array
             f"{name} has dtype {array.dtype}; attention works on floating-point numbers: "
             f"pass {name}.astype(np.float64)"
         )
-    allowed = np.isfinite(array) | (np.isneginf(array) & minus_inf)
+    allowed = np.isfinite(array) | (np.isneginf(array) & (minus_inf and array.ndim == 1))
     if not allowed.all():
         bad = int(array.size - allowed.sum())
         raise ValueError(f"{name} holds {bad} NaN or infinite value(s); every entry must be finite")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .sizes import positive_int
+from .sizes import positive_int, zero_or_more
 
 Range = tuple[int, int]  # half-open: start, stop
 
@@ -114,7 +114,7 @@ class Window(Mask):
 
     def __init__(self, N: int, w: int) -> None:
         super().__init__(N)
-        self.w = positive_int("w", w) if w else 0
+        self.w = zero_or_more("w", w)
 
     def columns(self, start: int, stop: int) -> list[Range]:
         """From w before the first row to w after the last."""
@@ -129,7 +129,7 @@ class Window(Mask):
 
     def sees(self, i: NDArray[Any], j: NDArray[Any]) -> NDArray[np.bool_]:
         """|i - j| ≤ w."""
-        return np.abs(i - j) <= self.w
+        return np.asarray(np.abs(i - j) <= self.w)
 
     @property
     def nnz(self) -> int:
@@ -216,7 +216,7 @@ class BlockMask(Mask):
     def visits(self, start: int, stop: int) -> list[Visit]:
         """The rows of every tile that some of these columns see, neighbours of the same kind joined."""
         needed = self.tiles[:, start // self.Bc : _blocks(stop, self.Bc)].any(axis=1)
-        before = self.tiles[:, : _blocks(start, self.Bc)].any(axis=1)
+        before = np.asarray(self.tiles[:, : _blocks(start, self.Bc)].any(axis=1))
         found: list[Visit] = []
         for I in np.flatnonzero(needed):
             begin, first = int(self._row_starts[I]), not bool(before[I])
@@ -282,10 +282,6 @@ def _square(N: int, B: int) -> tuple[NDArray[Any], NDArray[Any]]:
     return np.arange(n)[:, None], np.arange(n)[None, :]
 
 
-def _at_least_zero(name: str, value: Any) -> int:
-    return 0 if value == 0 and not isinstance(value, bool) else positive_int(name, value)
-
-
 def causal(N: int, B: int) -> BlockMask:
     """The tiles on and below the diagonal, nb(nb + 1)/2 of nb²; on the diagonal later keys are hidden."""
     I, J = _square(N, B)
@@ -295,7 +291,7 @@ def causal(N: int, B: int) -> BlockMask:
 def sliding_window(N: int, B: int, w: int) -> BlockMask:
     """Tiles at most w tiles from the diagonal: nb(2w + 1) - w(w + 1) for w < nb."""
     I, J = _square(N, B)
-    return BlockMask(N, np.abs(I - J) <= _at_least_zero("w", w), B)
+    return BlockMask(N, np.abs(I - J) <= zero_or_more("w", w), B)
 
 
 def bigbird(N: int, B: int, g: int, w: int, r: int, *, seed: int = 0) -> BlockMask:
@@ -304,7 +300,7 @@ def bigbird(N: int, B: int, g: int, w: int, r: int, *, seed: int = 0) -> BlockMa
     The three parts of BigBird (Zaheer et al., 2007.14062). A row with fewer than r tiles left gets them all.
     """
     I, J = _square(N, B)
-    g, w, r = (_at_least_zero(name, value) for name, value in (("g", g), ("w", w), ("r", r)))
+    g, w, r = (zero_or_more(name, value) for name, value in (("g", g), ("w", w), ("r", r)))
     tiles = (np.abs(I - J) <= w) | (np.minimum(I, J) < g)
     rng = np.random.default_rng(seed)
     for row in tiles[g:]:

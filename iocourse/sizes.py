@@ -1,4 +1,4 @@
-"""Sizes are whole numbers of at least 1; anything else is an error that names the argument."""
+"""Sizes are whole numbers, most of at least 1; anything else is an error that names the argument."""
 
 from __future__ import annotations
 
@@ -11,10 +11,19 @@ Shape = tuple[int, ...]
 
 def positive_int(name: str, value: Any) -> int:
     """`value` as an int, or an error that names the argument: sizes are whole numbers of at least 1."""
+    return _whole_number(name, value, least=1)
+
+
+def zero_or_more(name: str, value: Any) -> int:
+    """`value` as an int that may be 0, or an error that names the argument."""
+    return _whole_number(name, value, least=0)
+
+
+def _whole_number(name: str, value: Any, least: int) -> int:
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name} must be a whole number of at least 1, got {value!r}")
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}")
+        raise TypeError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
     return int(value)
 
 

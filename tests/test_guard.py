@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from iocourse import exact, schedules
+from iocourse import exact, masks, schedules
 from iocourse.guard import LibraryAnswer, exam, library_answer
 from iocourse.machine import Machine, run
 
@@ -55,10 +55,13 @@ def choosers():
 
 @pytest.mark.parametrize("chooser", dict.fromkeys(choosers()), ids=lambda f: f.__qualname__)
 def test_no_choice_of_tiles_is_given_away(chooser):
-    sizes = (8,) * (len(inspect.signature(chooser).parameters) - 1)
-    chooser(*sizes, 512)
+    problem = {"mask": {"mask": masks.Causal(8)}, "w": {"w": 2}}
+    named = inspect.signature(chooser).parameters
+    sizes = [8] * (len(named) - 1 - sum(name in problem for name in named)) + [512]
+    asked = next((problem[name] for name in named if name in problem), {})
+    chooser(*sizes, **asked)
     with exam(), pytest.raises(LibraryAnswer, match=chooser.__name__):
-        chooser(*sizes, 512)
+        chooser(*sizes, **asked)
 
 
 def test_exams_nest_and_end_with_an_error():

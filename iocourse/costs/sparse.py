@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..ledger import Ledger
 from ..masks import Mask
-from ..sizes import check_sizes, positive_int
+from ..sizes import check_sizes, zero_or_more
 from .parts import closed_form, row_sweep
 
 
@@ -30,7 +30,7 @@ def window(N: int, d: int, *, w: int, lse: bool = False) -> Ledger:
     Footprint 2d·min(2w + 1, N) + 2d + 3.
     """
     check_sizes(N=N, d=d)
-    keys = min(2 * (positive_int("w", w) if w else 0) + 1, N)
+    keys = min(2 * zero_or_more("w", w) + 1, N)
     return closed_form(
         reads=dict.fromkeys("QKV", N * d),
         writes={"O": N * d, "LSE": N * lse},

@@ -128,8 +128,9 @@ class Arithmetic:
         """target *= A @ B - less, row by row, each product less its row's word in a register."""
         self._product_target(target, A, B)
         self._row_words(target, less)
-        if target._data is not None:
-            _quietly(lambda: target._data.__imul__(A._data @ B._data - less._data[:, None]))
+        p = target._data
+        if p is not None:
+            _quietly(lambda: np.multiply(p, A._data @ B._data - less._data[:, None], out=p))
 
     def add_row_products(self, target: Tile, A: Any, B: Any) -> None:
         """target += rowsum(A∘B), each sum grown in a register."""

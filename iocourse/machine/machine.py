@@ -142,7 +142,7 @@ class Machine:
                     f"{name} is a shape, {values}; only a dry machine runs on shapes: pass an array"
                 )
             return self._add(name, values, _Cells(None, None))
-        array = real_array(name, values, minus_inf=np.ndim(values) == 1)
+        array = real_array(name, values, minus_inf=True)
         return self._add(name, array.shape, _Cells(None if self.dry else array, None))
 
     def new(self, name: str, shape: Shape) -> Slow:

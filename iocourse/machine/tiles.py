@@ -199,7 +199,8 @@ class Tile(NDArrayOperatorsMixin):
         if self._data is not None:
             data = self._data[entries]
             return self._view(data.shape, data)
-        return self._view(np.broadcast_to(np.float64(0), self.shape)[entries].shape, None)
+        shape_only = np.ndarray(self.shape, np.bool_, b"\0", strides=(0,) * self.ndim)  # one byte, any shape
+        return self._view(shape_only[entries].shape, None)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         self._machine._arithmetic.assign(self[index], value)

@@ -13,7 +13,7 @@ from .registry import Outputs, Tiles, schedule
 @library_answer
 def block_sparse_tiles(N: int, d: int, M: int, mask: Mask) -> Tiles:
     """The cheapest number of rows that fits, with Bc = 1: more rows share keys, but may need more of them."""
-    most = min(N, (M - d) // (2 * d + 3))
+    most = max(1, (M - d) // (2 * d + 3))
     fitting = (Br for Br in distinct_sizes(N) if Br <= most)
     return {
         "Br": min(fitting, key=lambda Br: costs.block_sparse(N, d, mask=mask, Br=Br, Bc=1).total),

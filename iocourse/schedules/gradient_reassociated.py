@@ -70,7 +70,8 @@ def _forward(
 
 def _scores(m: Machine, a1: Tile, A2: Slow, x: Tile, j: Block) -> Tile:
     with m.load(A2, j) as a2, a2 @ x.T as row:  # 2 x (1, d)
-        return a1 @ row.T
+        s: Tile = a1 @ row.T
+        return s
 
 
 def _add_gradient(

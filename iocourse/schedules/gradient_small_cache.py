@@ -81,9 +81,9 @@ def _residual(
         for j in m.blocks(V.shape[0], 1):
             with m.load(S, i, j) as s, m.load(V, j, c) as v:  # (B, 1), (1, B)
                 o.add_product(probabilities(s, log_sums), v)
-        for column in range(c.size):
-            with m.load(E, i, c.start + column) as e:  # (B, 1)
-                subtract(e, o[:, column : column + 1], products)
+        for column in m.blocks((c.start, c.stop), 1):
+            with m.load(E, i, column) as e:  # (B, 1)
+                subtract(e, o[:, column.start - c.start : column.stop - c.start], products)
         m.store(o, dO, i, c)
 
 
@@ -92,9 +92,9 @@ def _scores_gradient(
 ) -> None:
     with product_of_rows(m, dO, V, i, j) as ds:  # (B, B)
         ds -= products[:, None]
-        for column in range(j.size):
-            with m.load(S, i, j.start + column) as s:  # (B, 1)
-                ds[:, column : column + 1] *= probabilities(s, log_sums)
+        for column in m.blocks((j.start, j.stop), 1):
+            with m.load(S, i, column) as s:  # (B, 1)
+                ds[:, column.start - j.start : column.stop - j.start] *= probabilities(s, log_sums)
         m.store(ds, S, i, j)
 
 

@@ -87,8 +87,11 @@ class Schedule:
         for name, value in settings.items():
             if name in self.tile_names:
                 positive_int(name, value)
-            elif name not in self.needs and name not in self.options:
-                raise TypeError(f"{self.name} has no tile size {name!r}; it has {', '.join(self.tile_names)}")
+            elif name in (*PROBLEM, "lse") and name not in (*self.needs, *self.options):
+                raise TypeError(f"{self.name} takes no {name}")
+            elif name not in (*self.needs, *self.options):
+                has = ", ".join(self.tile_names) or "none"
+                raise TypeError(f"{self.name} has no tile size {name!r}; it has {has}")
         missing = [name for name in self.tile_names if name not in settings]
         if missing:
             raise TypeError(
@@ -147,7 +150,9 @@ class Schedule:
                 f"the smallest M that works is {least}"
             )
         asked = {name: value for name, value in problem.items() if name in self.needs}
-        return self.choose(N, d, M, **asked)
+        picked = self.choose(N, d, M, **asked)
+        # A mask that hides every pair leaves less to hold than the choosers count on.
+        return {name: max(1, size) for name, size in picked.items()}
 
     def shapes(self, N: int, d: int) -> dict[str, tuple[int, ...]]:
         """The shape of each array it takes, for a dry run."""

@@ -84,7 +84,7 @@ def _scores_gradient(
             with m.load(dO, i, c) as do, m.load(V, j, c) as v:  # (Br, 1), (Bc, 1)
                 ds.add_product(do, v.T)
         ds -= products[:, None]
-        for c in range(j.size):
-            with m.load(P, i, j.start + c) as p:  # (Br, 1)
-                ds[:, c : c + 1] *= p
+        for c in m.blocks((j.start, j.stop), 1):
+            with m.load(P, i, c) as p:  # (Br, 1)
+                ds[:, c.start - j.start : c.stop - j.start] *= p
         m.store(ds, dS, i, j)

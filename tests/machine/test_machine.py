@@ -8,6 +8,7 @@ import pickle
 import numpy as np
 import pytest
 
+from iocourse import masks
 from iocourse.machine import (
     BareArray,
     Block,
@@ -22,6 +23,7 @@ from iocourse.machine import (
     TileFreed,
     TraceFull,
     WrongShape,
+    probabilities,
     run,
 )
 
@@ -975,8 +977,8 @@ def test_a_schedule_says_which_array_is_wrong():
     tiles = {"Br": 2, "Bc": 2, "M": 99}
     Q = np.ones((4, 3))
     bad = [
-        ({"K": np.ones((4, 2))}, ValueError, r"K has shape \(4, 2\) but Q has \(4, 3\)"),
-        ({"V": np.ones((5, 3))}, ValueError, r"V has shape \(5, 3\) but Q has"),
+        ({"K": np.ones((4, 2))}, ValueError, r"K has shape \(4, 2\); with Q \(4, 3\) it must be \(4, 3\)"),
+        ({"V": np.ones((5, 3))}, ValueError, r"V has shape \(5, 3\); with Q"),
         ({"Q": np.ones(4)}, ValueError, r"Q has shape \(4,\); the schedules take one head"),
         ({"V": None}, TypeError, "V must be in slow memory"),
         ({"Br": 0}, ValueError, "^Br must be at least 1"),
@@ -1020,3 +1022,191 @@ def test_a_tile_is_made_for_the_rows_that_load_takes():
 def test_a_memory_one_word_short_is_told_in_the_singular():
     with pytest.raises(FastMemoryFull, match="at least 1 more word of M"):
         Machine(3).zeros(4)
+
+
+# ---- what the backward and sparse schedules need -----------------------------------------------------------
+
+
+def test_unequal_blocks_of_a_range(both):
+    m, _, _ = both
+    inside = list(m.blocks((2, 9), 3, alike=False))
+    assert [(b.start, b.stop, b.first, b.last) for b in inside] == [
+        *[(2, 5, True, False), (5, 8, False, False)],
+        (8, 9, False, True),
+    ]
+    assert all(block.times == 1 for block in inside)
+    alike = list(m.blocks((2, 20), 3))
+    assert sum(block.times * block.size for block in alike) == 18
+    assert len(alike) == (3 if m.dry else 6)
+    for bad in ((3, 3), (4, 2), (-1, 5)):
+        with pytest.raises(ValueError, match=r"is no range of rows or columns; expected 0 <= start < stop"):
+            m.blocks(bad, 2)
+
+
+@pytest.mark.parametrize("begin", [0, 3])
+@pytest.mark.parametrize("n", range(1, 8))
+@pytest.mark.parametrize("b", range(1, 9))
+def test_blocks_of_a_range_cover_it_on_every_machine(begin, n, b):
+    end = begin + n
+    every = list(Machine(9).blocks((begin, end), b))
+    assert [row for block in every for row in range(block.start, block.stop)] == list(range(begin, end))
+    unlike = list(Machine(9, dry=True).blocks((begin, end), b, alike=False))
+    assert every == unlike == list(Machine(9, dry=True, unroll=True).blocks((begin, end), b))
+    few = list(Machine(9, dry=True).blocks((begin, end), b))
+    assert sum(block.times * block.size for block in few) == n and (few[0], few[-1]) == (every[0], every[-1])
+
+
+def triangle(m, A):
+    """Each block of rows loads the rows up to its own end: no two blocks move alike."""
+    O = m.new("O", A.shape)
+    for i in m.blocks(A.shape[0], 2, alike=False):
+        with m.zeros(i, A.shape[1]) as o:
+            for j in m.blocks((0, i.stop), 2):
+                with m.load(A, j) as a:
+                    o += a[0]
+            m.store(o, O, i)
+    return O
+
+
+def test_loops_of_unequal_length_are_counted_dry():
+    A = np.ones((9, 2))
+    done, dry = run(triangle, M=99, A=A), run(triangle, M=99, A=A.shape, dry=True)
+    assert done.ledger == dry.ledger and done.ledger.reads == {"A": 2 * (2 + 4 + 6 + 8 + 9)}
+    assert (done.O[:, 0] == [1, 1, 2, 2, 3, 3, 4, 4, 5]).all()
+
+
+def test_hidden_pairs_become_minus_inf_and_take_no_room(both):
+    m, A, _ = both
+    s, used = m.load(A, slice(0, 3)), m.used
+    m.hide(s, Block(4, 7), Block(3, 7), masks.Causal(8))
+    assert m.used == used == m.ledger.peak and m.ledger.total == 12
+    if not m.dry:
+        want = np.where(np.array([[1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]), X[:3], -np.inf)
+        assert (value(s) == want).all()
+    m.hide(s, Block(0, 3), Block(0, 4), masks.Full(8))
+    with pytest.raises(WrongShape, match=r"A\[0:3\] has shape \(3, 4\), but the pairs are 2 x 4"):
+        m.hide(s, Block(0, 2), Block(0, 4), masks.Causal(8))
+    with pytest.raises(BareArray):
+        m.hide(X, Block(0, 6), Block(0, 4), masks.Causal(8))
+    s.free()
+    with pytest.raises(TileFreed):
+        m.hide(s, Block(0, 3), Block(0, 4), masks.Causal(8))
+
+
+def test_probabilities_are_the_softmax_again_in_place(both):
+    m, A, _ = both
+    L = np.log(np.exp(X).sum(axis=1))
+    L[2] = -np.inf  # this row has seen no score
+    s, l = m.load(A, None), m.load(m.slow("L", L), None)
+    used = m.used
+    assert probabilities(s, l) is s and m.used == used == m.ledger.peak
+    if not m.dry:
+        want = np.exp(X) / np.exp(X).sum(axis=1, keepdims=True)
+        want[2] = 0
+        assert value(s) == pytest.approx(want, rel=1e-14)
+        assert value(l) == pytest.approx(L)
+    with pytest.raises(WrongShape, match=r"A\[0:2\] has shape \(2, 4\), but the row statistics have 6 rows"):
+        probabilities(m.load(A, slice(0, 2)), l)
+    with pytest.raises(WrongShape, match="both need one word"):
+        probabilities(s, s)
+    with pytest.raises(BareArray, match="L must be a tile, not a ndarray"):
+        probabilities(s, L)
+    with pytest.raises(BareArray):
+        probabilities(X, l)
+    l.free()
+    with pytest.raises(TileFreed):
+        probabilities(s, l)
+
+
+def test_a_product_less_a_word_a_row_is_multiplied_in_place(both):
+    m, A, v = both
+    a, c, p = m.load(A, None), m.load(v, None), m.full(6, 6, 2.0)
+    used = m.used
+    assert p.times_product(a, a.T, less=c) is p and m.used == used == m.ledger.peak
+    if not m.dry:
+        assert value(p) == pytest.approx(2 * (X @ X.T - X[:, :1]))
+    with pytest.raises(WrongShape, match=r"taking up the product .* \(4, 4\) does not fit .* \(6, 6\)"):
+        p.times_product(a.T, a, less=c)
+    with pytest.raises(WrongShape, match=r"v\[0:2\] has shape \(2,\); .* \(6, 6\) needs one word a row"):
+        p.times_product(a, a.T, less=m.load(v, slice(0, 2)))
+    with pytest.raises(WrongShape, match="one word a row"):
+        p.times_product(a, a.T, less=p)
+    with pytest.raises(MachineError, match="product of itself"):
+        p.times_product(p, p, less=c)
+    with pytest.raises(BareArray):
+        p.times_product(a, a.T, less=X[:, 0])
+    with pytest.raises(TypeError):
+        p.times_product(a, a.T, less=1.0)
+    c.free()
+    with pytest.raises(TileFreed):
+        p.times_product(a, a.T, less=c)
+
+
+def test_row_sums_of_a_product_grow_in_place(both):
+    m, A, v = both
+    a, c = m.load(A, None), m.load(v, None)
+    used = m.used
+    assert c.add_row_products(a, a) is c and m.used == used == m.ledger.peak
+    if not m.dry:
+        assert value(c) == pytest.approx(X[:, 0] + (X * X).sum(axis=1))
+    with pytest.raises(WrongShape, match=r"rows of A\[0:6\] \(6, 4\) and A\[0:6\]\.T \(4, 6\) do not match"):
+        c.add_row_products(a, a.T)
+    with pytest.raises(WrongShape, match=r"needs one word a row"):
+        c.add_row_products(m.zeros(2, 4), m.zeros(2, 4))
+    with pytest.raises(WrongShape, match=r"do not match"):
+        c.add_row_products(c, c)
+    with pytest.raises(MachineError, match="a sum over itself"):
+        a[:, 0].add_row_products(a, a)
+    with pytest.raises(BareArray):
+        c.add_row_products(X, X)
+    a.free()
+    with pytest.raises(TileFreed):
+        c.add_row_products(a, a)
+
+
+def test_a_vector_of_row_statistics_may_hold_minus_inf():
+    m = Machine(99)
+    statistics = m.slow("LSE", [-np.inf, 1.0])
+    assert (value(m.load(statistics, None)) == [-np.inf, 1.0]).all()
+    for bad in ([np.inf, 1.0], [np.nan], [[-np.inf]]):
+        with pytest.raises(ValueError, match="holds 1 NaN or infinite"):
+            m.slow("LSE", bad)
+
+
+def test_a_mask_on_a_dry_machine_is_asked_nothing():
+    """A dry run has no values: what a mask hides is not looked up, word by word."""
+
+    class Loud(masks.Causal):
+        def sees(self, i, j):
+            raise AssertionError
+
+    m = Machine(99, dry=True)
+    m.hide(m.zeros(2, 2), Block(0, 2), Block(0, 2), Loud(4))
+
+
+def test_a_mask_of_ones_own_is_told_positions_and_no_words():
+    told = []
+
+    class Spy(masks.Causal):
+        def sees(self, i, j):
+            told.extend([i.copy(), j.copy()])
+            return super().sees(i, j)
+
+    m, A, _ = machine()
+    m.hide(m.load(A, (1, 4)), Block(1, 4), Block(0, 4), Spy(6))
+    i, j = told
+    assert (i.ravel() == [1, 2, 3]).all() and (j.ravel() == [0, 1, 2, 3]).all()
+    assert i.dtype.kind == j.dtype.kind == "i"
+
+
+def test_public_names_of_a_tile_are_known():
+    """A new public name must be judged for what it gives away before it is added here."""
+    m, _, _ = machine()
+    assert {name for name in dir(m.zeros(2, 2)) if not name.startswith("_")} == {
+        *("name", "shape", "dtype", "ndim", "size", "words", "alive", "free"),
+        *("T", "reshape", "sum", "max", "min", "mean", "copy", "dot", "item", "tolist"),
+        *("add_product", "times_product", "add_row_products"),
+    }
+    assert {name for name in dir(m.row_stats(2)) if not name.startswith("_")} == {
+        *("m", "l", "free", "update", "normalise", "unnormalise", "lse"),
+    }
