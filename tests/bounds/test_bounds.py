@@ -206,7 +206,8 @@ def test_the_theorems_are_at_least_their_closed_lines_and_the_lines_fall_with_M(
     line = BOUNDS["A_large" if d * d <= M else "A_small"](N, d, M)
     assert theorem_A(N, d, M) >= line
     assert theorem_B(N, d, M) >= BOUNDS["B_line"](N, d, M)
-    if M < 4 * d * d:
+    small_memory = min(M, 4 * d * d) == M
+    if small_memory:
         assert theorem_B_prime(N, d, M) >= BOUNDS["B'_line"](N, d, M)
     else:
         assert theorem_C(N, d, M) >= BOUNDS["C_line"](N, d, M)

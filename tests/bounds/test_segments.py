@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iocourse.bounds import all_products_per_segment, products_per_segment
-from iocourse.bounds.segments import best_segment, segments_A, segments_B, segments_C
+from iocourse.bounds.segments import SCALE, _most_products, best_segment, segments_A, segments_B, segments_C
 
 getcontext().prec = 60
 log_sizes = st.builds(lambda e, f: max(1, round(2 ** (e + f))), st.integers(0, 18), st.floats(0, 1))
@@ -54,6 +54,7 @@ def exact_F_b(R, d):
 
 @given(log_sizes, log_sizes, st.integers(1, 10**12), st.integers(0, 10**12))
 def test_full_segments_are_never_overcounted(R, d, products, roots):
+    assert _most_products(R, d) >= exact_F_b(R, d) * 16 * d * SCALE**4
     exact = (products + roots * Decimal(2).sqrt()) / exact_F_b(R, d)
     got = segments_C(products, R, d, roots)
     assert got <= exact
