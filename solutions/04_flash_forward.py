@@ -435,7 +435,7 @@ for M in (16384, 33279, 33280, 33281, 58368):
 #
 # $$ W \ge \frac{4N^2d^2}{M + d^2} - (M + d^2) . \tag{4.7} $$
 #
-# It holds for every $M$ and for every schedule that computes attention exactly, with scores from $d$ products $q_{ic}k_{jc}$ and outputs from products $p_{ij}v_{jc}$; in any order, with any tiles, also if scores are computed twice. It is a derivation of this course, with segments and the Loomis-Whitney inequality as in the papers below; lesson 05 proves it. `bounds.lower_bound` takes the larger of the two, at $M + 4$ words, since four registers are free.
+# It holds for every $M$ and for every schedule that computes attention exactly, with scores from $d$ products $q_{ic}k_{jc}$ and outputs from products $p_{ij}v_{jc}$; in any order, with any tiles, also if scores are computed twice. It is a derivation of this course, with segments and the Loomis-Whitney inequality as in the papers below; lesson 05 proves it. `bounds.lower_bound` takes the largest of what is proved, for very small memories also a third bound, which lesson 07 needs; it does so at $M + 4$ words, since four registers are free.
 #
 # **Predict.** $N = 8192$, $d = 64$, $M = 58\,368$ (228 KiB of float32, the size of a fast memory on a large GPU). How many times the lower bound does F3 move?
 
@@ -460,7 +460,7 @@ measured("4.7", f3_over_bound=f3.total / least)
 explore.words_against_memory(8192, 64)
 
 # %% [markdown]
-# Read it from left to right. At the left end even naive attention moves less than the three, for only a few rows of queries fit; what to do with so little memory is a question for lesson 05. Then naive attention is nearly flat, for more memory does not help an algorithm that writes its scores out, while F1, F2 and F3 fall in proportion to $1/M$, and F3 runs closest to the bound. Between the points at 32,768 and at 38,968 words F1 and F2 jump *up*. There, from 33,280 words on, the published sizes begin to fit (section 4.6); the library takes them, for F2 the same quarter of $M$, and they are worse than the tiles it took before. At the right end all of $Q$ fits, and F2 and F3 meet the compulsory $4Nd = 2{,}097{,}152$ words.
+# Read it from left to right. At the left end even naive attention moves less than the three, for only a few rows of queries fit; what to do with so little memory is a question for lesson 07. Then naive attention is nearly flat, for more memory does not help an algorithm that writes its scores out, while F1, F2 and F3 fall in proportion to $1/M$, and F3 runs closest to the bound. Between the points at 32,768 and at 38,968 words F1 and F2 jump *up*. There, from 33,280 words on, the published sizes begin to fit (section 4.6); the library takes them, for F2 the same quarter of $M$, and they are worse than the tiles it took before. At the right end all of $Q$ fits, and F2 and F3 meet the compulsory $4Nd = 2{,}097{,}152$ words.
 
 # %% [markdown]
 # ## 4.8 Your hand on the tile, and the quiz of lesson 00
