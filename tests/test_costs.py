@@ -1,11 +1,14 @@
 """Closed forms: golden values, leading constants, arguments."""
 
 import inspect
+from math import ceil, sqrt
 
+import numpy as np
 import pytest
 
-from iocourse import costs
-from iocourse.schedules import REGISTRY, flash1, flash2, flash_optimal, naive
+from iocourse import costs, exact, masks
+from iocourse.machine import run
+from iocourse.schedules import REGISTRY, best, flash1, flash2, flash_optimal, of_pass
 from iocourse.schedules.flash1 import published_tiles
 
 # N = 64, d = 8, M = 512 and N = 64, d = 32, M = 300: total words, footprint
@@ -16,6 +19,16 @@ GOLDEN = [
     (costs.flash_optimal, (64, 8), {"Br": 26, "Bc": 1, "lse": True}, 4160, 502),
     (costs.flash1, (64, 32), {"Br": 1, "Bc": 3}, 147072, 261),
     (costs.flash_optimal, (64, 32), {"Br": 4, "Bc": 1, "lse": True}, 69696, 300),
+    (costs.square_tiling, (64, 8), {"B": 11}, 18048, 308),
+    (costs.small_cache, (64, 8), {"Br": 22, "Bc": 19, "Bd": 8}, 13824, 503),
+    (costs.small_cache_fused, (64, 8), {"Br": 13, "Bc": 32}, 7680, 500),
+    (costs.fused_backward, (64, 8), {"Br": 1, "Bc": 14}, 13504, 480),
+    (costs.split_backward, (64, 8), {"Br1": 18, "Bc1": 1, "Br2": 1, "Bc2": 14}, 14080, 502),
+    (costs.square_tiling, (64, 32), {"B": 8}, 71808, 200),
+    (costs.small_cache, (64, 32), {"Br": 13, "Bc": 18, "Bd": 16}, 43008, 291),
+    (costs.small_cache_fused, (64, 32), {"Br": 13, "Bc": 17}, 43008, 290),
+    (costs.split_backward, (64, 32), {"Br1": 2, "Bc1": 1, "Br2": 1, "Bc2": 1}, 417920, 262),
+    (costs.small_cache_backward, (64, 32), {"Br": 15, "Bc": 15, "Bm": 16, "Bd": 16}, 112832, 288),
     (costs.matmul, (64, 64, 64), {"bm": 8, "bn": 8}, 2 * 64**3 // 8 + 64**2, 80),
 ]
 
@@ -34,10 +47,23 @@ def test_golden_values(form, shape, options, total, footprint):
         (flash2, (64, 8, 512), {"Br": 26, "Bc": 1}),
         (flash_optimal, (64, 8, 512), {"Br": 26, "Bc": 1}),
         (flash_optimal, (64, 32, 300), {"Br": 4, "Bc": 1}),
+        (REGISTRY["square_tiling"], (64, 8, 512), {"B": 11}),
+        (REGISTRY["square_tiling"], (64, 32, 300), {"B": 8}),
+        (REGISTRY["small_cache_fused"], (64, 8, 512), {"Br": 13, "Bc": 32}),
+        (REGISTRY["small_cache_fused"], (64, 32, 300), {"Br": 13, "Bc": 17}),
+        (REGISTRY["fused_backward"], (64, 8, 512), {"Br": 1, "Bc": 14}),
+        (REGISTRY["split_backward"], (64, 8, 512), {"Br1": 18, "Bc1": 1, "Br2": 1, "Bc2": 14}),
     ],
 )
 def test_golden_tiles(schedule, shape, tiles):
     assert schedule.tiles(*shape) == tiles
+
+
+def test_the_tiles_picked_for_small_caches_cost_no_more_than_the_golden_ones():
+    small, backward = REGISTRY["small_cache"], REGISTRY["small_cache_backward"]
+    assert small.cost(64, 8, **small.tiles(64, 8, 512)).total == 13824
+    assert small.cost(64, 32, **small.tiles(64, 32, 300)).total == 43008
+    assert backward.cost(64, 32, **backward.tiles(64, 32, 300)).total < 114880
 
 
 def constant(schedule, d, M, N=2**22, tiles=None):
@@ -47,20 +73,198 @@ def constant(schedule, d, M, N=2**22, tiles=None):
     return form.total * M / (N * d) ** 2
 
 
-def test_the_leading_constants_12_8_4():
+LARGE = {  # words in units of N²d²/M at d = 64, for M = 16d² and M = 64d²
+    "naive": (82, 322),
+    "flash1": (12.25, 12.25),
+    "flash2": (8.00, 8.00),
+    "flash_optimal": (4.11, 4.10),
+    "flash1_backward": (20.3, 20.2),
+    "flash2_backward": (32.3, 32.3),
+    "fused_backward": (16.3, 16.2),
+    "split_backward": (14.3, 14.3),
+    "gradient": (10.2, 10.2),
+    "gradient_reassociated": (9.8, 8.5),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_the_leading_constants_for_large_caches(name):
+    found = [constant(REGISTRY[name], 64, times * 64**2) for times in (16, 64)]
+    print(f"{name}: {found[0]:.3f} and {found[1]:.3f}")
+    assert found == pytest.approx(LARGE[name], rel=0.01)
+    if name == "split_backward":
+        assert max(found) <= 14.4
+
+
+def test_the_leading_constants_as_functions_of_d():
     d, M = 64, 64 * 64**2
     one_row = {"Br": 1, "Bc": (M - 2 * d - 2) // (2 * d + 1)}
-    found = {
-        "F1, published blocks": constant(flash1, d, M),
-        "F1, Br = 1": constant(flash1, d, M, tiles=one_row),
-        "F2": constant(flash2, d, M),
-        "F3": constant(flash_optimal, d, M),
-        "F0": constant(naive, d, M),
-    }
-    print({name: round(value, 3) for name, value in found.items()})
-    assert list(found.values()) == pytest.approx([12.25, 6.18, 8.00, 4.10, 322], rel=2e-3)
     assert constant(flash1, d, M) == pytest.approx(12 * (1 + 4 / (3 * d)), rel=1e-3)
+    assert constant(flash1, d, M, tiles=one_row) == pytest.approx(6.18, rel=2e-3)
     assert constant(flash_optimal, d, M) == pytest.approx(4 * (1 + 3 / (2 * d)), rel=2e-3)
+
+
+def side(M, rows):
+    """The b with b² + rows·b = M: the side of a square tile beside `rows` rows and columns of it."""
+    return sqrt(M + rows**2 / 4) - rows / 2
+
+
+SMALL = {  # words in units of N²d/√M: the constant with √M - O(1) as the side of a tile, and what N² adds
+    "square_tiling": lambda s, M, d: 8 + s / d,
+    "small_cache": lambda s, M, d: 4 * s / side(M, 4) + s / d,
+    "small_cache_fused": lambda s, M, d: 2 * sqrt(6) * s / side(M, 4),
+    "standard_backward": lambda s, M, d: 8 * s / side(M, 2) + 6 * s / d,
+    "small_cache_backward": lambda s, M, d: 4 * s / side(M, 3) + 6 * s / side(M, 2) + 3 * s / d,
+    "gradient_small_cache": lambda s, M, d: 6 * s / side(M, 4) + (2 * ceil(d / side(M, 4)) + 3) * s / d,
+}
+
+
+@pytest.mark.parametrize("M", [4096, 16384, 65536])
+@pytest.mark.parametrize("name", SMALL)
+def test_the_leading_constants_for_small_caches(name, M):
+    d, s = 4096, sqrt(M)
+    found = constant(REGISTRY[name], d, M) * d / s
+    print(f"{name} at M = {M}: {found:.3f}")
+    assert found == pytest.approx(SMALL[name](s, M, d), rel=0.01)
+
+
+def test_the_published_constants_are_the_limits_for_small_caches():
+    """M << d²: √M is large, and N² adds nothing."""
+    d, M, limits = 2**16, 2**20, {"square_tiling": 8, "small_cache": 4, "small_cache_fused": 2 * sqrt(6)}
+    limits |= {"small_cache_backward": 10, "gradient_small_cache": 8}
+    for name, limit in limits.items():
+        assert constant(REGISTRY[name], d, M) * d / sqrt(M) == pytest.approx(limit, rel=0.025), name
+
+
+@pytest.mark.parametrize("d", [64, 128, 256, 512, 1024])
+def test_the_best_schedule_changes_at_two_thirds_of_d_squared(d):
+    N = 2**22
+    names = {share: best(N, d, round(share * d * d)).schedule.name for share in (0.66, 0.72)}
+    assert names == {0.66: "small_cache", 0.72: "flash_optimal"}
+    for name, share in (("small_cache", 0.66), ("flash_optimal", 0.72)):
+        M = round(share * d * d)
+        assert best(N, d, M).cost == REGISTRY[name].cost(N, d, **REGISTRY[name].tiles(N, d, M))
+
+
+def test_best_is_the_cheapest_of_those_that_fit():
+    for pass_, N, d, M in (("forward", 100, 16, 200), ("backward", 512, 16, 2000), ("gradient", 64, 8, 300)):
+        choice = best(N, d, M, pass_)
+        totals = {
+            s.name: s.cost(N, d, **s.tiles(N, d, M)).total for s in of_pass(pass_) if s.smallest_M(N, d) <= M
+        }
+        assert choice.cost.total == min(totals.values()) == totals[choice.schedule.name]
+        assert choice.cost.peak <= M and choice.cost == choice.schedule.cost(N, d, **choice.tiles)
+    with pytest.raises(ValueError, match=r"^M = 2 is too small for every forward schedule .*: 4 works$"):
+        best(64, 8, 2)
+    with pytest.raises(ValueError, match=r"^pass_ = 'sideways' is unknown; there are forward, backward"):
+        best(64, 8, 512, "sideways")
+    with pytest.raises(TypeError, match=r"^M must be"):
+        best(64, 8, 51.2)
+
+
+# ---- masks -----------------------------------------------------------------------------------------------
+
+
+def grid_of(N, Br, Bc, density, seed):
+    """A grid of tiles with something in every row of tiles, and the ragged sizes of its rows and columns."""
+    rows, columns = -(-N // Br), -(-N // Bc)
+    rng = np.random.default_rng(seed)
+    grid = rng.random((rows, columns)) < density
+    grid[np.arange(rows), rng.integers(columns, size=rows)] = True
+    return grid, np.minimum(Br, N - np.arange(rows) * Br), np.minimum(Bc, N - np.arange(columns) * Bc)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(("N", "Br", "Bc"), [(24, 4, 6), (23, 5, 4), (17, 17, 3), (9, 2, 99)])
+def test_the_words_of_sparse_schedules_are_sums_over_the_mask(N, Br, Bc, seed):
+    """With tiles that are the mask's: r_i and c_j are the ragged sizes of its rows and columns."""
+    d, (grid, r, c) = 5, grid_of(N, Br, Bc, 0.3, seed)
+    mask = masks.BlockMask(N, grid, Br, Bc)
+    rows, columns = int((grid * r[:, None]).sum()), int((grid * c[None, :]).sum())
+    forward = costs.block_sparse(N, d, mask=mask, Br=Br, Bc=Bc)
+    assert forward.total == 2 * N * d + 2 * d * columns
+    assert costs.block_sparse(N, d, mask=mask, Br=Br, Bc=Bc, lse=True).total == forward.total + N
+    fused = costs.fused_backward(N, d, Br=Br, Bc=Bc, mask=mask)
+    assert fused.total == (4 * d + 2) * rows - d * N + 6 * N * d + N
+    split = costs.split_backward(N, d, Br1=Br, Bc1=Bc, Br2=Br, Bc2=Bc, mask=mask)
+    assert split.total == 8 * N * d + 2 * N + 2 * d * columns + (2 * d + 2) * rows
+    first = costs.flash1_backward(N, d, Br=Br, Bc=Bc, mask=mask)
+    assert first.total == 7 * N * d + (5 * d + 2) * rows
+
+
+def test_rows_that_see_nothing_are_cleared_once():
+    grid = np.array([[True, False], [False, False]])
+    mask = masks.BlockMask(10, grid, 6, 5, allow_empty=True)
+    form = costs.fused_backward(10, 4, Br=6, Bc=5, mask=mask)
+    assert form.total == (4 * 4 + 2) * 6 - 4 * 6 + 6 * 40 + 10 + 4 * 4  # the last: four rows of zeros
+    assert form.writes["dQ"] == 4 * 6 + 4 * 4
+
+
+@pytest.mark.parametrize("name", ["flash1_backward", "flash2_backward", "fused_backward", "split_backward"])
+def test_a_mask_that_hides_nothing_costs_what_no_mask_does(name):
+    schedule, N, d = REGISTRY[name], 23, 4
+    for tile in (1, 3, 8, 30):
+        tiles = dict.fromkeys(schedule.tile_names, tile)
+        whole = masks.BlockMask(N, np.ones((6, 6), dtype=bool), 4)
+        dense = schedule.cost(N, d, **tiles)
+        assert schedule.cost(N, d, mask=masks.Full(N), **tiles) == dense
+        assert schedule.cost(N, d, mask=whole, **tiles).total == dense.total
+
+
+def test_a_mask_saves_no_word_where_the_scores_are_stored():
+    for name in ("standard_backward", "small_cache_backward"):
+        tiles = dict.fromkeys(REGISTRY[name].tile_names, 3)
+        form = REGISTRY[name].cost(12, 4, **tiles)
+        assert REGISTRY[name].cost(12, 4, mask=masks.Causal(12), **tiles) == form
+
+
+def test_a_window_costs_the_compulsory_words_whatever_its_width():
+    for w in (0, 1, 7, 99):
+        assert costs.window(64, 8, w=w).total == 4 * 64 * 8
+        assert costs.window(64, 8, w=w).peak == 2 * 8 * min(2 * w + 1, 64) + 2 * 8 + 3
+    assert costs.window(64, 8, w=3, lse=True).total == 4 * 64 * 8 + 64
+
+
+# ---- gradients are derivatives ---------------------------------------------------------------------------
+
+
+def derivative(loss, at, h=1e-5):
+    """Central differences of `loss` with respect to every entry of `at`."""
+    found = np.zeros_like(at)
+    for index in np.ndindex(at.shape):
+        step = np.zeros_like(at)
+        step[index] = h
+        found[index] = (loss(at + step) - loss(at - step)) / (2 * h)
+    return found
+
+
+@pytest.mark.parametrize("schedule", of_pass("gradient"), ids=lambda s: s.name)
+def test_dX_is_the_derivative_of_the_loss(schedule):
+    drawn = schedule.problem.draw(np.random.default_rng(3), 5, 3, None)
+    tiles = dict.fromkeys(schedule.tile_names, 2)
+    dX = run(schedule, M=999, **{name: drawn[name] for name in schedule.operands}, **tiles).O
+    others = {name: drawn[name] for name in ("A1", "A2", "A3", "Y", "E")}
+    wanted = derivative(lambda X: exact.loss_x(X, **others), drawn["X"])
+    assert np.abs(wanted).max() > 0.1 and dX == pytest.approx(wanted, rel=1e-6, abs=1e-7)
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["dense", "causal"])
+@pytest.mark.parametrize("schedule", of_pass("backward"), ids=lambda s: s.name)
+def test_dQ_dK_dV_are_the_derivatives_of_attention(schedule, masked):
+    mask = masks.Causal(5) if masked else None
+    a = schedule.problem.draw(np.random.default_rng(4), 5, 3, mask)
+    settings = dict.fromkeys(schedule.tile_names, 2) | ({"mask": mask} if masked else {})
+    done = run(schedule, M=999, **{name: a[name] for name in schedule.operands}, **settings)
+    inputs = {name: a[name] for name in "QKV"}
+    for name, got in zip("QKV", done.outputs, strict=True):
+
+        def loss(value, name=name):
+            return float((a["dO"] * exact.attention(**{**inputs, name: value}, causal=masked)).sum())
+
+        assert got == pytest.approx(derivative(loss, a[name]), rel=1e-6, abs=1e-7)
+
+
+# ---- arguments -------------------------------------------------------------------------------------------
 
 
 def test_published_blocks_fit_from_8d2_plus_8d_on():
@@ -89,21 +293,31 @@ FORMS = [costs.matmul, *(schedule.cost_form for schedule in REGISTRY.values())]
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
 def test_bad_sizes_are_named(form):
-    names = [name for name in inspect.signature(form).parameters if name != "lse"]
+    asked = inspect.signature(form).parameters
+    names = [name for name in asked if name not in ("lse", "mask")]
+    good = dict.fromkeys(names, 4) | ({"mask": masks.Causal(4)} if "mask" in asked else {})
+    assert form(**good).total > 0
     for name in names:
-        for value, error in ((0, ValueError), (-1, ValueError), (2.0, TypeError), (True, TypeError)):
+        wrong = [(-1, ValueError), (2.0, TypeError), (True, TypeError)] + [(0, ValueError)] * (name != "w")
+        for value, error in wrong:
             with pytest.raises(error, match=rf"^{name} must be"):
-                form(**{**dict.fromkeys(names, 4), name: value})
+                form(**{**good, name: value})
 
 
 @pytest.mark.parametrize("schedule", REGISTRY.values(), ids=list(REGISTRY))
 def test_a_schedule_names_tiles_it_does_not_have_or_lacks(schedule):
     tiles = dict.fromkeys(schedule.tile_names, 2)
-    with pytest.raises(TypeError, match="has no tile size 'Bx'"):
-        schedule.cost(8, 4, **tiles, Bx=2)
-    tiles.pop("Br")
-    with pytest.raises(TypeError, match=r"needs the tile size\(s\) Br"):
-        schedule.cost(8, 4, **tiles)
+    problem = {"mask": {"mask": masks.Causal(8)}, "w": {"w": 1}}.get("".join(schedule.needs), {})
+    has = ", ".join(tiles) or "none"
+    with pytest.raises(TypeError, match=f"has no tile size 'Bx'; it has {has}$"):
+        schedule.cost(8, 4, **tiles, **problem, Bx=2)
+    for tile in tiles:
+        with pytest.raises(TypeError, match=rf"needs the tile size\(s\) {tile};"):
+            schedule.cost(8, 4, **{name: 2 for name in tiles if name != tile}, **problem)
+    for name in ("mask", "w", "lse"):
+        if name not in (*schedule.needs, *schedule.options):
+            with pytest.raises(TypeError, match=f"^{schedule.name} takes no {name}$"):
+                schedule.cost(8, 4, **tiles, **problem, **{name: 1})
 
 
 def test_best_pair_tries_every_number_of_blocks():
