@@ -1,0 +1,363 @@
+"""Exercises of lesson 06: a tile of score gradients, the fused backward pass, sweeps, the sweep for dQ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from ... import costs, exact
+from ...guard import library_answer
+from ...ledger import Ledger
+from ..exercise import Case, Exercise, Property, Trial, run_schedule
+from ..judging import (
+    difference,
+    each,
+    every_input_loaded,
+    fits,
+    reads_within,
+    same_answer_for,
+    total_within,
+    writes_within,
+)
+
+Arrays = dict[str, Any]
+LARGE = "scores of ±10,000"
+ALL_KEYS = "all keys in one tile"
+
+
+def _inputs(rng: np.random.Generator, N: int, d: int, *, large: bool = False) -> Arrays:
+    """What a backward pass takes in: Q, K, V, dO, and O and LSE as a forward pass leaves them."""
+    Q, K, V, dO = rng.standard_normal((4, N, d))
+    S = exact.scores(1e4 * Q if large else Q, K)
+    return {
+        "Q": 1e4 * Q if large else Q,
+        "K": K,
+        "V": V,
+        "O": exact.softmax(S) @ V,
+        "dO": dO,
+        "LSE": exact.log_sum_exp(S),
+    }
+
+
+def part_is(name: str, k: int, outputs: Sequence[str], concerned: Callable[[Case], bool]) -> Property:
+    """Result number k is the expected one, in the cases concerned."""
+
+    def judge(trial: Trial) -> str | None:
+        if not concerned(trial.case):
+            return None
+        value, want = trial.value, trial.case.expected
+        if not isinstance(value, tuple) or len(value) != len(outputs):
+            return f"expected {len(outputs)} results: {', '.join(outputs)}"
+        return difference(value[k], want[k])
+
+    return each(name, judge)
+
+
+def _always(case: Case) -> bool:
+    return True
+
+
+# ------------------------------------------------------------------ 6.4: one tile
+def tile_cases(rng: np.random.Generator) -> list[Case]:
+    """Tiles of a larger attention: all of it, a few keys, a few rows, one pair, and scores of ±10,000."""
+    N, d = int(rng.integers(9, 14)), int(rng.integers(3, 8))
+    arrays, large = _inputs(rng, N, d), _inputs(rng, N, d, large=True)
+    start, stop = 2, N - 3
+    return [
+        _tile_case(arrays, (0, N), (0, N), f"N={N}, d={d}, {ALL_KEYS}"),
+        _tile_case(arrays, (start, stop), (0, N), f"N={N}, d={d}, some rows, {ALL_KEYS}"),
+        _tile_case(arrays, (0, N), (start, stop), f"N={N}, d={d}, keys {start} to {stop - 1}"),
+        _tile_case(arrays, (1, stop), (start, N), f"N={N}, d={d}, some rows, keys {start} to {N - 1}"),
+        _tile_case(arrays, (3, 4), (1, 2), f"N={N}, d={d}, one row and one key"),
+        _tile_case(large, (0, N), (0, stop), f"N={N}, d={d}, {LARGE}"),
+    ]
+
+
+def _tile_case(a: Arrays, rows: tuple[int, int], keys: tuple[int, int], label: str) -> Case:
+    i, j = slice(*rows), slice(*keys)
+    P = exact.softmax(exact.scores(a["Q"], a["K"]))
+    dS = exact.softmax_backward(P, a["dO"] @ a["V"].T)
+    inputs = {
+        "q": a["Q"][i],
+        "k": a["K"][j],
+        "v": a["V"][j],
+        "do": a["dO"][i],
+        "o": a["O"][i],
+        "L": a["LSE"][i],
+    }
+    return Case(label, inputs, (P[i, j], dS[i, j]))
+
+
+def _complete(case: Case) -> bool:
+    return ALL_KEYS in case.label
+
+
+TILE = ("p", "ds")
+TILE_PROPERTIES = (
+    part_is("p is right where the tile holds all keys", 0, TILE, _complete),
+    part_is("p is the tile's part of P", 0, TILE, _always),
+    part_is("ds is right where the tile holds all keys", 1, TILE, _complete),
+    part_is("ds is the tile's part of dS", 1, TILE, _always),
+)
+
+
+# ------------------------------------------------------------------ 6.6 and 6.8: schedules
+def _shapes(rng: np.random.Generator) -> list[tuple[int, int, int, int]]:
+    """(N, d, Br, Bc): ragged both ways; tiles larger than N; tiles of 1; one query.
+
+    d exceeds Bc + 4 in the first two, so that the allowance never holds another (Br, d).
+    """
+    Br, Bc = (int(rows) for rows in rng.choice(np.arange(3, 7), size=2, replace=False))
+    d = int(rng.integers(12, 17))
+    N = Br * Bc * 2 + 1
+    return [
+        (N, d, Br, Bc),
+        (N, d, Bc + 2, Br),
+        (4 * Br, d, Br, 3 * Br),
+        (5, d, 8, 8),
+        (9, d, 1, 1),
+        (1, d, Br, Bc),
+    ]
+
+
+def one_temporary_of_each_kind(Br: int, Bc: int) -> int:
+    """Words beyond the footprint: one more score tile and four words a row."""
+    return Br * Bc + 4 * Br
+
+
+Cost = Callable[..., Ledger]
+Expected = Callable[[Arrays], tuple[Any, ...]]
+
+
+def backward_cases(cost: Cost, expected: Expected) -> Callable[[np.random.Generator], list[Case]]:
+    """Cases for a schedule with tiles Br and Bc; fast memory is the footprint and the allowance.
+
+    Cases of the same N and d have the same arrays: only then can the answers of two tiles be compared.
+    The last case has scores so large that exp(s) overflows.
+    """
+
+    def cases(rng: np.random.Generator) -> list[Case]:
+        shapes = _shapes(rng)
+        inputs = {(N, d): _inputs(rng, N, d) for N, d, _, _ in shapes}
+        found = [_case(inputs[N, d], cost, expected, Br, Bc) for N, d, Br, Bc in shapes]
+        N, d, Br, Bc = shapes[0]
+        large = _case(_inputs(rng, N, d, large=True), cost, expected, Br, Bc)
+        return [*found, replace(large, label=f"{large.label}, {LARGE}")]
+
+    return cases
+
+
+def _case(arrays: Arrays, cost: Cost, expected: Expected, Br: int, Bc: int) -> Case:
+    N, d = arrays["Q"].shape
+    budget = cost(N, d, Br=Br, Bc=Bc)
+    M = budget.peak + one_temporary_of_each_kind(min(Br, N), min(Bc, N))
+    inputs = {**arrays, "Br": Br, "Bc": Bc}
+    return Case(f"N={N}, d={d}, Br={Br}, Bc={Bc}", inputs, expected(arrays), M, budget)
+
+
+def _gradients(a: Arrays) -> tuple[Any, ...]:
+    return tuple(exact.attention_backward(a["Q"], a["K"], a["V"], a["dO"]))
+
+
+def _dQ_and_D(a: Arrays) -> tuple[Any, ...]:
+    return _gradients(a)[0], (a["dO"] * a["O"]).sum(axis=1)
+
+
+def rows_stay(N: int, d: int, *, Br: int, Bc: int) -> Ledger:
+    """The first sweep of `costs.split_backward`: 4Nd + 2N + 2Nd⌈N/Br⌉ words."""
+    r, c, passes = min(Br, N), min(Bc, N), costs.ceil_div(N, Br)
+    return Ledger(
+        reads={
+            **dict.fromkeys(("Q", "O", "dO"), N * d),
+            **dict.fromkeys(("K", "V"), N * d * passes),
+            "LSE": N,
+        },
+        writes={"D": N, "dQ": N * d},
+        peak=r * (3 * d + 2 + c) + 2 * c * d,
+        sizes={**dict.fromkeys(("Q", "K", "V", "O", "dO", "dQ"), N * d), "LSE": N, "D": N},
+    )
+
+
+def _block_size() -> Property:
+    """The first result, dQ, is the same for other tiles."""
+    same = same_answer_for(
+        "block size does not change the answer", lambda trial: trial.case.inputs["Q"].tobytes()
+    )
+
+    def judge(trials: Sequence[Trial]) -> str | None:
+        return same.judge([replace(trial, value=trial.value[0]) for trial in trials])
+
+    return Property(same.name, judge)
+
+
+def _large(case: Case) -> bool:
+    return LARGE in case.label
+
+
+def _values(outputs: Sequence[str]) -> tuple[Property, ...]:
+    exact_ones = (part_is(f"{name} is exact", k, outputs, _always) for k, name in enumerate(outputs))
+    overflow = part_is(f"{LARGE} neither overflow nor vanish", 0, outputs, _large)
+    return (*exact_ones, _block_size(), overflow)
+
+
+INPUTS = ("Q", "K", "V", "O", "dO", "LSE")
+
+
+# ------------------------------------------------------------------ 6.7: what stays times what passes
+def sweep_cases(rng: np.random.Generator) -> list[Case]:
+    """Both sides with every set of gradients, in an order of the day."""
+    names = ("dQ", "dK", "dV")
+    sets = [frozenset(some) for n in (1, 2, 3) for some in combinations(names, n)]
+    cases = [_sweep_case(stays, some) for stays in ("rows", "columns") for some in sets]
+    return [cases[k] for k in rng.permutation(len(cases))]
+
+
+def _sweep_case(stays: str, gradients: frozenset[str]) -> Case:
+    named = " and ".join(sorted(gradients))
+    asked = {"stays": stays, "gradients": gradients}
+    return Case(f"{stays} stay, {named}", asked, constant(stays, gradients))
+
+
+@library_answer
+def constant(stays: str, gradients: frozenset[str]) -> int:
+    """Arrays that stay times arrays that pass by, those read and written counted twice."""
+    on_rows, on_columns = len(gradients & {"dQ"}), len(gradients & {"dK", "dV"})
+    columns = 1 if gradients == {"dV"} else 2  # dV needs P alone, so V stays away
+    if stays == "rows":
+        return (2 + on_rows) * (columns + 2 * on_columns)
+    return (columns + on_columns) * (2 + 2 * on_rows)
+
+
+def _constant_where(name: str, concerned: Callable[[Any, Any], bool]) -> Property:
+    def judge(trial: Trial) -> str | None:
+        asked = concerned(trial.case.inputs["stays"], trial.case.inputs["gradients"])
+        return difference(trial.value, trial.case.expected) if asked else None
+
+    return each(name, judge)
+
+
+def _passes_by(stays: str, gradients: frozenset[str]) -> bool:
+    return bool(gradients & ({"dK", "dV"} if stays == "rows" else {"dQ"}))
+
+
+SWEEP_PROPERTIES = (
+    _constant_where("rows stay for dQ", lambda stays, g: stays == "rows" and g == {"dQ"}),
+    _constant_where(
+        "columns stay for dK, or for dK and dV",
+        lambda stays, g: stays == "columns" and "dK" in g and not _passes_by(stays, g),
+    ),
+    _constant_where("V stays away where dV alone is asked for", lambda stays, g: g == {"dV"}),
+    _constant_where("a gradient that passes by counts twice", _passes_by),
+)
+
+
+EXERCISES = (
+    Exercise(
+        id="6.4",
+        title="One tile of score gradients",
+        function="my_scores_gradient",
+        difficulty=2,
+        importance=5,
+        minutes=8,
+        hints=(
+            "Four things, one after the other: scores, weights, D, score gradients. Which of them would need "
+            "keys outside the tile if you took the definition?",
+            "The weights: do not divide by a sum of the tile, L has the sum over all keys in it. D has two "
+            "formulas, and only one of them gets by without the other keys.",
+            "p is the exponential of scores minus L, row by row. D is a row sum over columns of do and o. "
+            "What is left is (6.3), with dp from do and v.",
+        ),
+        cases=tile_cases,
+        properties=TILE_PROPERTIES,
+    ),
+    Exercise(
+        id="6.6",
+        title="The fused backward pass",
+        function="my_fused_backward",
+        difficulty=4,
+        importance=5,
+        minutes=20,
+        hints=(
+            "Outside: one block of keys, with everything that belongs to it. Two of its four tiles are "
+            "loaded, two begin at zero. Which tiles does a block of queries bring, and which line is the "
+            "last that needs each of them?",
+            "One round: scale q; scores; weights from L; with dO there, dV takes in weights transposed "
+            "times dO, and the weights become score gradients; dO goes; dK takes in; dQ comes, takes in, is "
+            "stored.",
+            "times_product turns weights into score gradients in their own place, so one tile serves for s, "
+            "p and ds. q carries the scale already, which is right for dK; for dQ the scale is still "
+            "missing. On the first block of keys (j.first) dQ is made of zeros instead of loaded.",
+        ),
+        cases=backward_cases(costs.fused_backward, _gradients),
+        properties=(
+            *_values(("dQ", "dK", "dV")),
+            fits(),
+            every_input_loaded(*INPUTS),
+            reads_within("K", "K is read once"),
+            reads_within("V", "V is read once"),
+            reads_within("O", "O is read once"),
+            reads_within("Q", "Q is read ⌈N/Bc⌉ times"),
+            reads_within("dO", "dO is read ⌈N/Bc⌉ + 1 times"),
+            reads_within("dQ", "dQ is read ⌈N/Bc⌉ - 1 times"),
+            writes_within("dQ", "dQ is written ⌈N/Bc⌉ times"),
+            writes_within("dK", "dK is written once"),
+            writes_within("dV", "dV is written once"),
+            total_within(),
+        ),
+        play=run_schedule,
+    ),
+    Exercise(
+        id="6.7",
+        title="What stays times what passes",
+        function="my_constant",
+        difficulty=2,
+        importance=4,
+        minutes=8,
+        hints=(
+            "Write down for each side which arrays it has in fast memory: rows bring Q, dO and perhaps dQ, "
+            "columns bring K, perhaps V, and perhaps dK and dV.",
+            "Gradients on the side that stays count once, those on the side that passes by count twice, "
+            "for they come and go. When is V not needed?",
+            "Two sums, one for each side; the answer is their product. V is needed for dP, and dP for dQ "
+            "and dK.",
+        ),
+        cases=sweep_cases,
+        properties=SWEEP_PROPERTIES,
+    ),
+    Exercise(
+        id="6.8",
+        title="The sweep for dQ",
+        function="my_queries_gradient",
+        difficulty=3,
+        importance=4,
+        minutes=10,
+        hints=(
+            "Exchange the loops of 6.6 and leave out what belongs to dK and dV. What stays now, and what "
+            "passes by?",
+            "D needs O only once for each block of queries, before any key has come. Where can O leave "
+            "again, so that it never stands beside q and dq?",
+            "Outside: dO, L, D from O, then q and zeros for dq. Inside: k, v, weights, score gradients, dq "
+            "takes in. At the end of the row of tiles dq is scaled and stored, once.",
+        ),
+        cases=backward_cases(rows_stay, _dQ_and_D),
+        properties=(
+            *_values(("dQ", "D")),
+            fits(),
+            every_input_loaded(*INPUTS),
+            reads_within("Q", "Q is read once"),
+            reads_within("dO", "dO is read once"),
+            reads_within("O", "O is read once"),
+            reads_within("K", "K is read ⌈N/Br⌉ times"),
+            reads_within("V", "V is read ⌈N/Br⌉ times"),
+            writes_within("dQ", "dQ is written once"),
+            reads_within("dQ", "dQ is never read"),
+            writes_within("D", "D is written once"),
+            total_within(),
+        ),
+        play=run_schedule,
+    ),
+)

@@ -1,0 +1,379 @@
+"""Lesson 06 says numbers and shows formulas: here they are computed again and looked up in its text."""
+
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from iocourse import FastMemoryFull, bounds, costs, exact, masks, run, schedules
+from iocourse.course.exercise import find
+from iocourse.course.exercises.lesson06 import constant as predicted_constant
+from iocourse.course.exercises.lesson06 import rows_stay
+from iocourse.course.source import parse
+from iocourse.data import real_head
+from iocourse.machine import probabilities
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "solutions" / "06_backward.py"
+CELLS = parse(SOURCE.read_text(encoding="utf-8"), SOURCE)
+TEXT = "\n".join("\n".join(cell.lines) for cell in CELLS if cell.kind == "markdown")
+SIZES = [(64, 8, 16, 16), (7, 3, 2, 5), (1, 1, 1, 1), (9, 4, 20, 30), (10, 2, 3, 4)]
+d = 64
+LARGE = 64 * d**2  # the M of sections 6.6 to 6.10
+
+
+def section(number):
+    """The text from one numbered heading to the next, thousands with plain commas."""
+    return TEXT.split(f"## {number} ")[1].split("\n## ")[0].replace("{,}", ",").replace("\\,", ",")
+
+
+def says(number, *figures):
+    missing = [figure for figure in figures if figure not in section(number)]
+    assert not missing, missing
+
+
+def at(name, N, d, M, **problem):
+    schedule = schedules.get(name)
+    return schedule.cost(N, d, **schedule.tiles(N, d, M), **problem)
+
+
+def constant(words, N, d, M):
+    return words * M / (N * d) ** 2
+
+
+# ---------------------------------------------------------------------- formulas
+def ran(name, N, d, **tiles):
+    schedule = schedules.get(name)
+    arrays = schedule.problem.draw(np.random.default_rng(N), N, d, None)
+    given = {operand: arrays[operand] for operand in schedule.operands}
+    return run(schedule, M=10**6, **given, **tiles).ledger
+
+
+@pytest.mark.parametrize(("N", "d", "Br", "Bc"), SIZES)
+def test_formulas_6_7_and_6_8(N, d, Br, Bc):
+    b1, b2, b3 = (
+        ran(name, N, d, Br=Br, Bc=Bc) for name in ("flash1_backward", "flash2_backward", "fused_backward")
+    )
+    r, c, passes = min(Br, N), min(Bc, N), -(-N // Bc)
+    assert b1.total == 7 * N * d + passes * (5 * N * d + 2 * N)
+    assert b2.total == b3.total == 5 * N * d + N + passes * (4 * N * d + 2 * N)
+    assert b1.peak == 4 * c * d + r * (4 * d + 2 + c)
+    assert b2.peak == 4 * c * d + r * (3 * d + 2 + c)
+    assert b3.peak == 4 * c * d + r * (2 * d + 2 + c)
+
+
+@pytest.mark.parametrize(("N", "d", "Br", "Bc"), SIZES)
+def test_formula_6_10_sweep_by_sweep(N, d, Br, Bc):
+    b4 = ran("split_backward", N, d, Br1=Br, Bc1=Bc, Br2=Br, Bc2=Bc)
+    rows, columns = (sum(b4.phases[name]) for name in ("rows stay", "columns stay"))
+    assert rows == 4 * N * d + 2 * N + 2 * N * d * -(-N // Br)
+    assert columns == 4 * N * d + -(-N // Bc) * (2 * N * d + 2 * N)
+    r, c = min(Br, N), min(Bc, N)
+    first, second = r * (3 * d + 2 + c) + 2 * c * d, 4 * c * d + r * (2 * d + 2 + c)
+    assert b4.peak == max(first, second)
+    budget = rows_stay(N, d, Br=Br, Bc=Bc)
+    assert (budget.total, budget.peak) == (rows, first)
+
+
+def test_formulas_are_the_ones_shown():
+    ceiling = r"\left\lceil \frac{N}{B_c} \right\rceil"
+    says("6.5", rf"7Nd + {ceiling} (5Nd + 2N)", "4B_c d + B_r(4d + 2 + B_c)")
+    says("6.6", rf"5Nd + N + {ceiling} (4Nd + 2N)", "4B_c d + B_r(2d + 2 + B_c)")
+    says("6.8", r"4Nd + 2N + 2Nd\left\lceil \frac{N}{B_r} \right\rceil")
+    says("6.8", r"4Nd + \left\lceil \frac{N}{B_c'} \right\rceil (2Nd + 2N)")
+    says("6.8", "$B_r(3d + 2 + B_c) + 2B_c d$", "$4B_c'd + B_r'(2d + 2 + B_c')$")
+
+
+CORRECTED = {
+    "flash1_backward": (20, lambda d: 20 * (1 + 2 / (5 * d)) * (1 + 1 / (4 * d))),
+    "flash2_backward": (32, lambda d: 32 * (1 + 1 / (2 * d))),
+    "fused_backward": (16, lambda d: 16 * (1 + 1 / (2 * d)) * (1 + 1 / (4 * d))),
+    "split_backward": (14, lambda d: 6 * (1 + 1 / d) + 8 * (1 + 1 / d) * (1 + 1 / (4 * d))),
+}
+
+
+@pytest.mark.parametrize("name", CORRECTED)
+def test_the_corrected_constants_hold_for_long_sequences(name):
+    leading, corrected = CORRECTED[name]
+    for d in (64, 128, 256):
+        N, M = 2**30, 64 * d * d
+        found = constant(at(name, N, d, M).total, N, d, M)
+        assert found == pytest.approx(corrected(d), rel=3e-3)
+    assert corrected(10**9) == pytest.approx(leading)
+
+
+def test_the_gradients_are_those_of_the_lesson():
+    rng = np.random.default_rng(0)
+    Q, K, V, dO = rng.standard_normal((4, 9, 3))
+    namespace = {"np": np, "exact": exact}
+    cell = next("\n".join(c.lines) for c in CELLS if any("def gradients(" in line for line in c.lines))
+    exec(compile(cell, "<gradients>", "exec"), namespace)
+    shown = namespace["gradients"](Q, K, V, dO)
+    for got, want in zip(shown[:3], exact.attention_backward(Q, K, V, dO), strict=True):
+        np.testing.assert_allclose(got, want, atol=1e-12)
+    np.testing.assert_allclose(shown[3].sum(axis=1), 0, atol=1e-12)
+
+
+# ---------------------------------------------------------------------- what stays times what passes
+def sweep(m, Q, K, V, dO, LSE, D, *, stays, gradients, b):
+    """One sweep as section 6.7 describes it: b rows of one side stay, the other comes one row at a time."""
+    sides = {"rows": {"Q": Q, "dO": dO, "L": LSE, "D": D}, "columns": {"K": K}}
+    if gradients & {"dQ", "dK"}:
+        sides["columns"]["V"] = V
+    N, d = Q.shape
+    made = {name: m.new(name, (N, d)) for name in sorted(gradients)}
+    at_home = sorted(gradients & ({"dQ"} if stays == "rows" else {"dK", "dV"}))
+    travelling = sorted(gradients - set(at_home))
+    here, there = sides[stays], sides["columns" if stays == "rows" else "rows"]
+    for block in m.blocks(N, b):
+        tiles = {name: m.load(array, block) for name, array in here.items()}
+        tiles |= {name: m.zeros(block, d) for name in at_home}
+        for one in m.blocks(N, 1):
+            tiles |= {name: m.load(array, one) for name, array in there.items()}
+            for name in travelling:
+                tiles[name] = m.zeros(one, d) if block.first else m.load(made[name], one)
+            add_tile(tiles)
+            for name in travelling:
+                m.store(tiles[name], made[name], one)
+            for name in (*there, *travelling):
+                tiles.pop(name).free()
+        for name in at_home:
+            m.store(tiles[name], made[name], block)
+        for tile in tiles.values():
+            tile.free()
+    return tuple(made[name] for name in ("dQ", "dK", "dV") if name in made)
+
+
+def add_tile(t):
+    """What one tile of scores adds to the gradients that are there."""
+    scale = t["Q"].shape[1] ** -0.5
+    with t["Q"] @ t["K"].T as s:
+        s *= scale
+        probabilities(s, t["L"])
+        if "dV" in t:
+            t["dV"].add_product(s.T, t["dO"])
+        if "V" not in t:
+            return
+        s.times_product(t["dO"], t["V"].T, less=t["D"])
+        s *= scale
+        if "dQ" in t:
+            t["dQ"].add_product(s, t["K"])
+        if "dK" in t:
+            t["dK"].add_product(s.T, t["Q"])
+
+
+ALL_SWEEPS = [
+    (stays, frozenset(some))
+    for stays in ("rows", "columns")
+    for n in (1, 2, 3)
+    for some in combinations(("dQ", "dK", "dV"), n)
+]
+
+
+def resident(stays, gradients):
+    columns = 1 + bool(gradients & {"dQ", "dK"}) + len(gradients & {"dK", "dV"})
+    return 2 + ("dQ" in gradients) if stays == "rows" else columns
+
+
+@pytest.mark.parametrize(("stays", "gradients"), ALL_SWEEPS)
+def test_a_sweep_on_the_machine_has_the_constant_that_the_rule_says(stays, gradients):
+    rng = np.random.default_rng(1)
+    Q, K, V, dO = rng.standard_normal((4, 7, 3))
+    leaves = schedules.forward_leaves(Q, K, V)
+    given = {"Q": Q, "K": K, "V": V, "dO": dO, "LSE": leaves["LSE"], "D": (dO * leaves["O"]).sum(axis=1)}
+    done = run(sweep, M=10**4, **given, stays=stays, gradients=gradients, b=3)
+    exact_ones = exact.attention_backward(Q, K, V, dO)._asdict()
+    wanted = [value for name, value in exact_ones.items() if name in gradients]
+    for got, want in zip(done.outputs, wanted, strict=True):
+        np.testing.assert_allclose(got, want, atol=1e-10)
+    N, d = 2**20, 256
+    M = 64 * d * d
+    b = (M - 5 * d) // (resident(stays, gradients) * d + 3)
+    shapes = {**dict.fromkeys(("Q", "K", "V", "dO"), (N, d)), "LSE": (N,), "D": (N,)}
+    ledger = run(sweep, M=M, dry=True, **shapes, stays=stays, gradients=gradients, b=b).ledger
+    found = constant(ledger.total, N, d, M)
+    rule = predicted_constant(stays, gradients)
+    assert rule <= found < rule * 1.03 + 0.5 and round(found) == rule
+
+
+def test_the_table_of_6_7_is_what_the_schedules_move():
+    says("6.7", "2 \\cdot 2 = 4", "2 \\cdot 3 = 6", "4 \\cdot 5 = 20", "4 \\cdot 4 = 16")
+    assert predicted_constant("columns", frozenset({"dQ", "dK", "dV"})) == 16
+    N, M = 2**30, LARGE
+    f3 = at("flash_optimal", N, d, M)
+    f1 = costs.flash1(N, d, Br=1, Bc=(M - 2 * d - 2) // (2 * d + 1))
+    assert [round(constant(ledger.total, N, d, M)) for ledger in (f3, f1)] == [4, 6]
+
+
+# ---------------------------------------------------------------------- numbers, section by section
+def test_section_6_2():
+    N, M = 4096, 16384
+    b0 = at("standard_backward", N, d, M)
+    squares = sum(read + written for name, read, written in b0.rows() if name in ("P", "dP", "dS"))
+    assert squares == 9 * N * N
+    says("6.2", f"{b0.total:,} words", f"{squares / b0.total:.0%}", "nine times $N^2$")
+    table = [line for line in section("6.2").splitlines() if line.startswith("|")][2:]
+    counted = [
+        sum(line.split("|")[column].count(w) for line in table for w in ("read", "written"))
+        for column in (2, 3, 4)
+    ]
+    moved = [(b0.reads.get(x, 0) + b0.writes.get(x, 0)) // N**2 for x in ("P", "dP", "dS")]
+    assert counted == moved == [3, 3, 3]
+
+
+def test_sections_6_3_and_6_4():
+    says("6.3", f"512 words instead of {512**2:,}")
+    says("6.4", f"$N/d = {512 // 16}$")
+    rng = np.random.default_rng(2)
+    Q, K, V, dO = rng.standard_normal((4, 20, 4))
+    P = exact.softmax(exact.scores(Q, K))
+    np.testing.assert_allclose((P * (dO @ V.T)).sum(axis=1), (dO * (P @ V)).sum(axis=1), atol=1e-12)
+
+
+@pytest.mark.parametrize(("d", "M"), [(8, 512), (64, 16384), (64, LARGE), (3, 1200)])
+def test_section_6_5_the_published_sizes_never_fit(d, M):
+    Bc = -(-M // (4 * d))
+    assert 4 * Bc * d >= M and costs.flash1_backward(10**6, d, Br=1, Bc=Bc).peak > M
+    largest = schedules.flash1_backward.tiles(10**6, d, M)
+    assert largest["Br"] == 1 and abs(largest["Bc"] - M / (4 * d + 1)) < 2
+    says("6.5", r"20\left(1 + \frac{2}{5d}\right)\left(1 + \frac{1}{4d}\right)", "$8d^2 + 8d$ words on")
+
+
+def test_section_6_5_says_what_the_machine_says():
+    arrays = schedules.flash1_backward.problem.draw(np.random.default_rng(0), 64, 8, None)
+    given = {name: arrays[name] for name in schedules.flash1_backward.operands}
+    with pytest.raises(FastMemoryFull, match="0 are free of M = 512"):
+        run(schedules.flash1_backward, M=512, **given, Br=1, Bc=16)
+
+
+def test_section_6_6():
+    N = 65536
+    b1, b3 = at("flash1_backward", N, d, LARGE), at("fused_backward", N, d, LARGE)
+    says("6.6", f"A factor of {b1.total / b3.total:.3f}")
+    assert b3.written / b3.total == pytest.approx(0.25, abs=2e-3)
+    says("6.6", f"$2Nd + N = {2 * 64 * 8 + 64:,}$")
+    head = {name: at(name, 471, 32, 4096).total for name in CORRECTED | {"standard_backward": 0}}
+    says("6.6", f"{head['fused_backward']:,} words, where B0 moves {head['standard_backward']:,}")
+    says("6.6", f"B1 {head['flash1_backward']:,}.", "scores of this head reach 83")
+    assert int(real_head(0, 2).stats["logit_max"]) == 83 and real_head(0, 2).Q.shape == (471, 32)
+
+
+def test_section_6_8():
+    N = 65536
+    b3, b4 = at("fused_backward", N, d, LARGE), at("split_backward", N, d, LARGE)
+    tiles = schedules.split_backward.tiles(N, d, LARGE)
+    first = rows_stay(N, d, Br=tiles["Br1"], Bc=tiles["Bc1"]).total
+    assert tiles["Br1"] == (LARGE - 2 * d) // (3 * d + 3)
+    parts = constant(first, N, d, LARGE), constant(b4.total - first, N, d, LARGE)
+    says("6.8", "{:.3f} for your sweep and {:.3f} for the second".format(*parts))
+    says("6.8", f"{constant(b4.total, N, d, LARGE):.2f} together, where B3 has")
+    says("6.8", f"where B3 has {constant(b3.total, N, d, LARGE):.2f}")
+    N = 2**22
+    measured = [constant(at(name, N, d, LARGE).total, N, d, LARGE) for name in CORRECTED]
+    says("6.8", "{:.2f}, {:.2f}, {:.2f} and {:.2f} at".format(*measured))
+    says("6.8", "{:.2f}, {:.2f}, {:.2f} and {:.2f};".format(*(form(d) for _, form in CORRECTED.values())))
+    for M in (16 * d * d, LARGE):
+        assert at("split_backward", N, d, M).total <= 14.4 * (N * d) ** 2 / M
+    same_tile = costs.flash2_backward(N, d, Br=1, Bc=(LARGE - 3 * d - 2) // (4 * d + 1))
+    assert same_tile.peak <= LARGE and round(constant(same_tile.total, N, d, LARGE)) == 16
+
+
+def test_section_6_8_where_each_order_wins():
+    for N, winner in ((2048, "fused"), (4096, "fused"), (8192, "split"), (16384, "split")):
+        assert schedules.best(N, d, LARGE, "backward").schedule.name == f"{winner}_backward"
+    columns = schedules.split_backward.tiles(4096, d, LARGE)["Bc2"]
+    assert 4 < 4096 / columns < 5
+    says("6.8", "Up to $N = 4096$", "from $N = 8192$ on")
+
+
+def test_section_6_9():
+    part = {}
+    for N in (256, 1024, 4096, 16384):
+        for name in ("standard_backward", "fused_backward", "split_backward"):
+            hidden = at(name, N, d, 16384, mask=masks.Causal(N)).total
+            part[name, N] = hidden / at(name, N, d, 16384).total
+        assert part["standard_backward", N] == 1
+    split = {N: part["split_backward", N] for N in (256, 1024, 4096, 16384)}
+    assert split[256] > split[1024] > split[4096] > split[16384] > 0.5
+    says(
+        "6.9", f"{split[4096]:.3f} of the words", f"{split[16384]:.3f} at 16,384", f"{split[256]:.3f} is left"
+    )
+    misconceptions = TEXT.split("## Misconceptions")[1]
+    assert f"{split[4096]:.3f} at $N = 4096$, {split[256]:.3f} at 256" in misconceptions
+
+
+def test_formula_6_11_follows_from_theorem_C():
+    for N, d_, M in ((8192, 64, 58368), (4096, 64, 16384), (64, 8, 512), (99, 7, 60), (2**15, 64, LARGE)):
+        shown = 12 * N**2 * d_**2 / (M + 4 * d_**2) - (M + 4 * d_**2)
+        assert bounds.BOUNDS["C"](N, d_, M) >= bounds.BOUNDS["C_line"](N, d_, M) >= shown - 1
+    says("6.10", r"\frac{12N^2d^2}{M + 4d^2} - (M + 4d^2)", "a derivation of this course")
+    assert bounds.BOUNDS["C"].status == "proved here"
+
+
+def test_the_steps_of_the_proof_shown_are_true():
+    rng = np.random.default_rng(0)
+    for _ in range(2000):
+        d_ = int(rng.integers(1, 100))
+        R = float(rng.integers(1, 10**6))
+        c = float(rng.uniform(0, R))
+        left = (R - c) ** 2 / (16 * d_) + c**0.5 * (R - c) / 2
+        assert left <= (R + 4 * d_ * d_) ** 2 / (16 * d_) * (1 + 1e-12)
+        T = R + 4 * d_ * d_  # with M = R: T = M + 4d²
+        products = (R + T + 4 * d_ * d_) ** 2 / (16 * d_)
+        assert 3 * d_ / products == pytest.approx(12 * d_**2 / T**2)
+
+
+def test_section_6_10():
+    ratio = {}
+    for k in range(13, 18):
+        least, which = bounds.lower_bound("backward", 2**k, d, LARGE)
+        assert which == "C" and least > bounds.BOUNDS["compulsory_backward"](2**k, d) == 7 * 2**k * d
+        ratio[k] = at("split_backward", 2**k, d, LARGE).total / least
+    assert list(ratio.values()) == sorted(ratio.values(), reverse=True)
+    assert all(ratio[k] <= 1.45 for k in (15, 16, 17))
+    says("6.10", f"{ratio[15]:.3f} at $N = 32,768$", f"to {ratio[17]:.3f} at $N = 131,072$")
+    says("6.10", f"{14 / 12:.3f}", f"a factor {(LARGE + 4 * d * d) / LARGE:.4f}")
+    corrected = CORRECTED["split_backward"][1](d)
+    says("6.10", f"corrections of section 6.8 ({corrected / 14:.2f})")
+    N = 2**22
+    b3 = at("fused_backward", N, d, LARGE)
+    reads, writes = (constant(words, N, d, LARGE) for words in (b3.read, b3.written))
+    says("6.10", f"reads ${reads:.1f}$ and writes ${writes:.1f}$")
+    b4 = constant(at("split_backward", N, d, LARGE).total, N, d, LARGE)
+    says("6.10", f"B4 falls to {b4:.1f}", "bound rises to 12")
+    top = 1024 * d * d
+    assert constant(bounds.lower_bound("backward", N, d, top)[0], N, d, top) == pytest.approx(12, abs=0.05)
+
+
+# ---------------------------------------------------------------------- the exercises' own ground
+def test_a_second_row_tile_never_fits_where_the_check_looks_for_it():
+    for seed in range(20):
+        for case in find("6.6").cases(np.random.default_rng(seed))[:2]:
+            N, d_ = case.inputs["Q"].shape
+            tiles = {"Br": case.inputs["Br"], "Bc": case.inputs["Bc"]}
+            assert costs.flash2_backward(N, d_, **tiles).peak > case.M
+
+
+def test_a_check_compares_the_same_input_in_different_tiles():
+    for exercise in ("6.6", "6.8"):
+        one, other = find(exercise).cases(np.random.default_rng(0))[:2]
+        assert one.inputs["Q"].tobytes() == other.inputs["Q"].tobytes()
+        assert (one.inputs["Br"], one.inputs["Bc"]) != (other.inputs["Br"], other.inputs["Bc"])
+
+
+def test_the_large_scores_would_overflow_without_L():
+    for exercise, name in (("6.6", "LSE"), ("6.8", "LSE"), ("6.4", "L")):
+        for seed in range(20):
+            case = find(exercise).cases(np.random.default_rng(seed))[-1]
+            assert case.inputs[name].max() > 1e3
+            assert all(np.isfinite(part).all() for part in case.expected)
+
+
+def test_a_tile_of_6_4_is_the_part_of_the_whole():
+    for case in find("6.4").cases(np.random.default_rng(3)):
+        p, ds = case.expected
+        assert p.shape == ds.shape == (len(case.inputs["q"]), len(case.inputs["k"]))
+        if "all keys" in case.label:
+            np.testing.assert_allclose(p.sum(axis=1), 1)
+            np.testing.assert_allclose(ds.sum(axis=1), 0, atol=1e-12)
