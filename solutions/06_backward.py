@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 06 The backward pass
 #
-# Training asks attention a second question: if the loss changes with $O$ in this way, how does it change with $Q$, $K$ and $V$? Written down in the usual way, the answer takes three $N \times N$ matrices. This lesson gets by without any of them: the weights are computed again from one word a row, and the one row sum that seems to need all of a row does not. Then it is a matter of orders, as in lesson 04. FlashAttention's backward pass moves $20\,N^2d^2/M$ words, a better order of the same work $16$, and an order that computes all scores *twice* moves $14$. That fewer than $12$ are impossible can be proved; what lies between is open.
+# Training asks attention a second question: if the loss changes with $O$ in this way, how does it change with $Q$, $K$ and $V$? Written down in the usual way, the answer takes three $N \times N$ matrices. This lesson gets by without any of them: the weights are computed again from one word a row, and the one row sum that seems to need all of a row does not. Then it is a matter of orders, as in lesson 04. FlashAttention's backward pass moves $20\,N^2d^2/M$ words, a better order of the same work $16$, and an order that computes all scores *twice* moves $14$. That no order of this kind gets below $12$ can be proved; what lies between is open.
 #
 # **What you will learn**
 #
@@ -618,11 +618,11 @@ explore.curve(found, bound, title="Backward constants, N = 4,194,304, d = 64",
               xlabel="M/d²", ylabel="W M/(N²d²)", log=(True, False))
 
 # %% [markdown]
-# The bound rises to 12 and B4 falls to 14.3. What is known about the two units in between?
+# The bound rises to 12, and B4 stays between 14.2 and 14.5. What is known about the two units in between?
 #
 # - *12 is the best that counting reads can give.* B3 reads $12.2$ and writes $4.0$ times $N^2d^2/M$ words. A row that passes by brings $3d$ words and makes $3d$ products with each of $M/4d$ columns: exactly the rate the proof allows. So a proof of more than 12 must count written words.
 # - *B4 keeps this rate in one sweep of two.* Its second sweep makes $2N^2d$ products with 8, its first $N^2d$ with 6 where the rate would ask for 4. That is the 2.
-# - *Nobody has shown more.* There may be an order with 12 or 13, and there may be a better proof. For reads and writes together, $12 \le c \le 14$ is **open**.
+# - *More we do not know.* There may be an order with 12 or 13, and there may be a better proof. For reads and writes together, $12 \le c \le 14$ is **open**.
 #
 # The published results are about growth. The paper on fine-grained I/O complexity below treats a gradient of this kind, and shows that $N^2d^2/M$ is the right growth for $M \ge d^2$ and long sequences, and that for a smaller $M$ another schedule is better. The library has `small_cache_backward` for that end, and lesson 07 looks at it.
 
@@ -639,7 +639,7 @@ explore.curve(found, bound, title="Backward constants, N = 4,194,304, d = 64",
 #
 # - $P$ comes back from $S$ and one word a row, and $D_i = \sum_c do_{ic}o_{ic}$ makes every tile of $dS$ stand on its own.
 # - A sweep costs what stays times what passes, and a partial result that passes by counts twice. So give each side's gradients a sweep of their own: $6 + 8 = 14$.
-# - No order of the class reaches less than 12. Between 12 and 14 nobody knows.
+# - No order of the class has a constant below 12. Between 12 and 14 the question is open.
 #
 # ## References
 #
