@@ -1,0 +1,345 @@
+"""Exercises of lesson 08: words of a mask, a schedule that passes hidden tiles over, a window, an order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import costs, exact, masks
+from ...ledger import Ledger
+from ..exercise import Case, Exercise, Property, Trial, run_schedule
+from ..judging import (
+    difference,
+    each,
+    every_input_loaded,
+    fits,
+    reads_within,
+    same_answer_for,
+    total_within,
+    values,
+    writes_within,
+)
+
+LARGE = "scores of ±10,000"
+Tiles = NDArray[np.bool_]
+
+
+def values_in(name: str, label: str) -> Property:
+    """Exact values in the cases whose label holds `label`: the name says where to look."""
+
+    def judge(trial: Trial) -> str | None:
+        return difference(trial.value, trial.case.expected) if label in trial.case.label else None
+
+    return each(name, judge)
+
+
+# ------------------------------------------------------------------ 8.1 the words of a grid of tiles
+EQUAL, RAGGED, UNLIKE, HIDDEN = "equal blocks", "ragged last block", "cut differently", "hidden row"
+
+
+def _grid(rng: np.random.Generator, rows: int, columns: int) -> Tiles:
+    """About half of the tiles seen; every row sees one, and at least one tile is hidden."""
+    tiles = rng.random((rows, columns)) < 0.5
+    tiles[np.arange(rows), rng.integers(columns, size=rows)] = True
+    tiles[0, :2] = [True, False]
+    return tiles
+
+
+def _count_cases(rng: np.random.Generator) -> list[Case]:
+    """Equal blocks; a ragged last one that is seen; sides cut unlike each other; a row that sees nothing."""
+    n, B, d = int(rng.integers(5, 9)), int(rng.integers(6, 12)), int(rng.integers(3, 9))
+    equal, ragged = [B] * n, [B] * (n - 1) + [int(rng.integers(1, B - 1))]
+    heights, widths = [3, B, 1, B + 4, 2], [B, 7, 3]
+    square, corner, hidden = _grid(rng, n, n), _grid(rng, n, n), _grid(rng, n, n)
+    corner[-1, -1], corner[-1, 0] = True, False
+    hidden[int(rng.integers(1, n))] = False
+    cases = [
+        (EQUAL, square, equal, equal),
+        (RAGGED, corner, ragged, ragged),
+        (UNLIKE, _grid(rng, 5, 3), heights, [*widths[:2], sum(heights) - sum(widths[:2])]),
+        (HIDDEN, hidden, equal, equal),
+        ("every tile seen", np.ones((n, n), dtype=bool), ragged, ragged),
+        ("one tile", np.ones((1, 1), dtype=bool), [B], [B]),
+    ]
+    return [_count_case(label, tiles, heights, widths, d) for label, tiles, heights, widths in cases]
+
+
+def _count_case(label: str, tiles: Tiles, heights: list[int], widths: list[int], d: int) -> Case:
+    met = sum(widths[J] for _, J in np.argwhere(tiles))
+    inputs = {"tiles": tiles, "heights": heights, "widths": widths, "d": d}
+    rows, columns = tiles.shape
+    return Case(f"{label}, {rows} x {columns} tiles, d={d}", inputs, 2 * d * (sum(heights) + met))
+
+
+COUNT = Exercise(
+    id="8.1",
+    title="The words of a grid",
+    function="my_block_words",
+    difficulty=2,
+    importance=4,
+    minutes=8,
+    hints=(
+        "Which words move even where every tile is hidden? Which are added by one tile that is seen?",
+        "Every query comes once and every output goes once, whatever the mask says. A tile that is seen "
+        "brings its keys and its values: which of the two lists says how many those are?",
+        "N is the sum of one list. For the tiles: add up the width of the column for every True of the grid. "
+        "A row of True and False times a vector of widths, with @, does one row of tiles at a time.",
+    ),
+    cases=_count_cases,
+    properties=(
+        values_in("equal blocks are counted right", EQUAL),
+        values_in("a smaller last block counts with its own size", RAGGED),
+        values_in("queries and keys may be cut differently", UNLIKE),
+        values_in("a row of hidden tiles still moves its queries and outputs", HIDDEN),
+        values("the words are exact for every grid"),
+    ),
+)
+
+
+# ------------------------------------------------------------------ 8.2 only the tiles that are seen
+CAUSAL, EMPTY, TOKENS = "causal", "rows that see nothing", "window of tokens"
+
+
+def _sparse_cases(rng: np.random.Generator) -> list[Case]:
+    """Causal in two tilings, gaps, a window of tokens, rows that see nothing, no mask.
+
+    The last case is the first one with Q so large that a softmax without its maximum overflows.
+    """
+    B, d = int(rng.integers(3, 6)), int(rng.integers(4, 9))
+    N = 6 * B - 1
+    Q, K, V = rng.standard_normal((3, N, d))
+    diagonal, gaps = masks.causal(N, B), masks.random(N, B, 0.4, seed=int(rng.integers(10**6)))
+    empty = np.array(gaps.tiles)
+    empty[2:4] = False
+    some = masks.BlockMask(N, empty, B, allow_empty=True)
+    asked: list[tuple[str, masks.Mask, int, int]] = [
+        (CAUSAL, diagonal, B, B),
+        (CAUSAL, diagonal, B + 2, 2),
+        ("gaps", gaps, B, B),
+        ("gaps", gaps, 2 * B, 3 * B),
+        (TOKENS, masks.Window(N, B + 1), B, B - 1),
+        (EMPTY, some, B, 2),
+        ("no mask", masks.Full(N), B + 1, B),
+        ("gaps", gaps, 1, 1),
+    ]
+    found = [_sparse_case(label, Q, K, V, mask, Br, Bc) for label, mask, Br, Bc in asked]
+    large = _sparse_case(CAUSAL, 1e4 * Q, K, V, diagonal, B, B)
+    alone = _sparse_case("one query", Q[:1], K[:1], V[:1], masks.causal(1, 2), 2, 2)
+    return [*found, alone, replace(large, label=f"{large.label}, {LARGE}")]
+
+
+def _sparse_case(
+    label: str, Q: np.ndarray, K: np.ndarray, V: np.ndarray, mask: masks.Mask, Br: int, Bc: int
+) -> Case:
+    N, d = Q.shape
+    budget = costs.block_sparse(N, d, mask=mask, Br=Br, Bc=Bc)
+    inputs: dict[str, Any] = {"Q": Q, "K": K, "V": V, "mask": mask, "Br": Br, "Bc": Bc}
+    M = budget.peak + min(Br, N) * (min(Bc, N) + 4)
+    want = exact.attention(Q, K, V, mask=mask.additive())
+    return Case(f"{label}, N={N}, d={d}, Br={Br}, Bc={Bc}", inputs, want, M, budget)
+
+
+def _same_problem(trial: Trial) -> tuple[bytes, bytes]:
+    inputs = trial.case.inputs
+    return inputs["Q"].tobytes(), inputs["mask"].pairs().tobytes()
+
+
+SPARSE = Exercise(
+    id="8.2",
+    title="Only the tiles that are seen",
+    function="my_block_sparse",
+    difficulty=3,
+    importance=5,
+    minutes=12,
+    hints=(
+        "Start from your F3 of lesson 04. Which single line decides which keys a block of queries meets?",
+        "The loop over all keys becomes two: over the ranges that the mask names for these queries, and over "
+        "the blocks of one range. m.blocks takes a range where it took N.",
+        "Between making the scores and updating with them, the scores of hidden pairs are set to minus "
+        "infinity: m.hide with the scores, both blocks and the mask. It is right for tiles without hidden "
+        "pairs too, so there is no case to tell apart.",
+    ),
+    cases=_sparse_cases,
+    properties=(
+        values(),
+        values_in("a key after the query has no weight", CAUSAL),
+        values_in("a row that sees no key becomes zeros", EMPTY),
+        same_answer_for("block size does not change the answer", _same_problem),
+        values_in(f"{LARGE} neither overflow nor vanish", LARGE),
+        fits(),
+        replace(every_input_loaded("Q"), name="every query is loaded"),
+        reads_within("Q", "Q is read once"),
+        reads_within("K", "K is read only where a block of queries needs it"),
+        reads_within("V", "V is read only where a block of queries needs it"),
+        writes_within("O", "O is written once"),
+        total_within(),
+    ),
+    play=run_schedule,
+)
+
+
+# ------------------------------------------------------------------ 8.3 a window
+WIDE, ALONE = "the window holds every key", "w = 0"
+
+
+def _window_cases(rng: np.random.Generator) -> list[Case]:
+    """Windows narrow, wide, of the query alone; in some d is so large that one key too many does not fit."""
+    N, w, d = int(rng.integers(20, 28)), int(rng.integers(2, 5)), int(rng.integers(4, 9))
+    sizes = [
+        ("", N, 16, w),
+        ("", N, d, 1),
+        ("", 2 * w + 1, d, w),
+        ("", 2 * w, 20, w),
+        (ALONE, N, d, 0),
+        (WIDE, N, d, N + 3),
+        (WIDE, 7, d, 6),
+        (WIDE, 1, d, 2),
+    ]
+    found = [_window_case(label, rng.standard_normal((3, n, e)), v) for label, n, e, v in sizes]
+    Q, K, V = rng.standard_normal((3, N, 16))
+    return [*found, _window_case(LARGE, np.array([1e4 * Q, K, V]), w)]
+
+
+def _window_case(label: str, QKV: np.ndarray, w: int) -> Case:
+    Q, K, V = QKV
+    N, d = Q.shape
+    budget = costs.window(N, d, w=w)
+    M = budget.peak + d + min(2 * w + 1, N) + 4
+    want = exact.attention(Q, K, V, mask=masks.Window(N, w).additive())
+    name = ", ".join(part for part in (f"N={N}, d={d}, w={w}", label) if part)
+    return Case(name, {"Q": Q, "K": K, "V": V, "w": w}, want, M, budget)
+
+
+WINDOW = Exercise(
+    id="8.3",
+    title="A window that rolls along",
+    function="my_window",
+    difficulty=3,
+    importance=5,
+    minutes=15,
+    hints=(
+        "From one query to the next, which key leaves the window, and which one comes?",
+        "Before query i works, every key up to i + w must be there, and key i - w - 1 must have gone. Near "
+        "the start none goes, near the end none comes.",
+        "Keep pairs (tile of K, tile of V) in a deque: loaded on the right, freed from the left. A counter "
+        "of rows loaded so far says what is still to come. Then one query is a round of F3 with Br = 1, "
+        "whose keys are those in the deque.",
+    ),
+    cases=_window_cases,
+    properties=(
+        values(),
+        values_in("a window of one key gives its value", ALONE),
+        values_in("a window over everything is plain attention", WIDE),
+        values_in(f"{LARGE} neither overflow nor vanish", LARGE),
+        fits(),
+        every_input_loaded("Q", "K", "V"),
+        reads_within("K", "each key is read once"),
+        reads_within("V", "each value is read once"),
+        reads_within("Q", "Q is read once"),
+        writes_within("O", "O is written once"),
+        total_within("4Nd words, whatever w is"),
+    ),
+    play=run_schedule,
+)
+
+
+# ------------------------------------------------------------------ 8.4 an order of the tokens
+D_OF_ORDER = 8  # head dimension at which orders are compared; it scales all of them alike
+
+
+def bucket_pairs(buckets: NDArray[Any], *, causal: bool) -> Tiles:
+    """(N, N): a token sees the tokens of its own bucket, with `causal` those up to itself."""
+    same = buckets[:, None] == buckets[None, :]
+    return np.asarray(same & np.tri(len(buckets), dtype=bool) if causal else same)
+
+
+def _order_cases(rng: np.random.Generator) -> list[Case]:
+    """Buckets of whole tiles, scattered: with and without a causal mask, of equal and of unlike sizes."""
+    B = int(rng.integers(3, 6))
+    sizes: list[tuple[list[int], bool]] = [
+        ([1] * 6, False),
+        ([3, 1, 2], False),
+        ([4, 2, 3], True),
+        ([1] * 7, True),
+        ([5], True),
+    ]
+    return [_order_case(rng, B, parts, causal) for parts, causal in sizes]
+
+
+def _order_case(rng: np.random.Generator, B: int, parts: list[int], causal: bool) -> Case:
+    buckets = rng.permutation(np.repeat(np.arange(len(parts)), [B * part for part in parts]))
+    pairs = bucket_pairs(buckets, causal=causal)
+    together = np.argsort(buckets, kind="stable")
+    kind = "causal, " if causal else ""
+    label = f"{kind}buckets of {', '.join(str(B * part) for part in parts)}, tiles of {B}"
+    return Case(label, {"pairs": pairs}, expected=(buckets, B), budget=words_in_order(pairs, together, B))
+
+
+def words_in_order(pairs: Tiles, order: NDArray[Any], B: int) -> Ledger:
+    """What F3 moves with tokens in this order: blocks of B queries, the tiles of side B that hold a pair."""
+    mask = masks.covering(pairs[np.ix_(order, order)], B)
+    return costs.block_sparse(mask.N, D_OF_ORDER, mask=mask, Br=B, Bc=1)
+
+
+def _order(trial: Trial) -> NDArray[Any] | None:
+    """The answer, where it names each token once."""
+    given = np.asarray(trial.value)
+    N = len(trial.case.inputs["pairs"])
+    whole = given.dtype.kind in "iu" and given.shape == (N,)
+    return given if whole and (np.sort(given) == np.arange(N)).all() else None
+
+
+def _is_order(trial: Trial) -> str | None:
+    return None if _order(trial) is not None else "yours is not an arrangement of the tokens 0 … N - 1"
+
+
+def _on_order(name: str, judge: Callable[[Trial, NDArray[Any]], str | None]) -> Property:
+    def on_trial(trial: Trial) -> str | None:
+        order = _order(trial)
+        return "there is no order to look at" if order is None else judge(trial, order)
+
+    return each(name, on_trial)
+
+
+def _together(trial: Trial, order: NDArray[Any]) -> str | None:
+    buckets = trial.case.expected[0][order]
+    stretches, there_are = 1 + int((buckets[1:] != buckets[:-1]).sum()), int(buckets.max()) + 1
+    return None if stretches == there_are else f"{there_are} buckets lie in {stretches} pieces"
+
+
+def _few_words(trial: Trial, order: NDArray[Any]) -> str | None:
+    assert trial.case.budget is not None, "an order is judged against the best one"
+    got = words_in_order(trial.case.inputs["pairs"], order, trial.case.expected[1]).total
+    least = trial.case.budget.total
+    return None if got <= least else f"{got:,} words, possible are {least:,}"
+
+
+ORDER_PROPERTIES: Sequence[Property] = (
+    each("returns every token once", _is_order),
+    _on_order("the tokens of a bucket stand together", _together),
+    _on_order("no more words move than buckets in order need", _few_words),
+)
+
+ORDER = Exercise(
+    id="8.4",
+    title="An order for the tokens",
+    function="my_order",
+    difficulty=3,
+    importance=3,
+    minutes=10,
+    hints=(
+        "What do the rows of two tokens of one bucket have in common, also where the mask is causal?",
+        "The first key that a token sees is the first token of its bucket, so it can serve as the bucket's "
+        "name. Tokens with the same name should stand together, the earlier one first.",
+        "argmax along a row of True and False finds the first True. Sorting tokens by that number puts "
+        "buckets together; a sort that is stable leaves equal ones in the order they had.",
+    ),
+    cases=_order_cases,
+    properties=tuple(ORDER_PROPERTIES),
+)
+
+EXERCISES = (COUNT, SPARSE, WINDOW, ORDER)
