@@ -8,7 +8,9 @@ from .block_mask import block_mask
 from .charts import bars, curve, words_against_memory
 from .figure import FIGURES
 from .grids import attention_map, tile_order
+from .mask_painter import MaskPainter, mask_painter
 from .memory import footprint_bar, memory_timeline
+from .memory_explorer import MemoryExplorer, memory_explorer
 from .memory_map import memory_map
 from .picture import Picture
 from .tuner import TileTuner, tile_tuner
@@ -16,6 +18,8 @@ from .tuner_picture import tile_tuner_picture
 
 __all__ = [
     "FIGURES",
+    "MaskPainter",
+    "MemoryExplorer",
     "Picture",
     "TileTuner",
     "attention_map",
@@ -23,6 +27,8 @@ __all__ = [
     "block_mask",
     "curve",
     "footprint_bar",
+    "mask_painter",
+    "memory_explorer",
     "memory_map",
     "memory_timeline",
     "tile_order",

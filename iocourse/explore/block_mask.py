@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import NamedTuple
 
 import numpy as np
@@ -266,16 +265,15 @@ def state_of(mask: BlockMask, row: int, column: int) -> str:
     return "seen up to the query" if is_half(mask, row, column) else "seen"
 
 
-def block_mask_words(s: Sparse, note: str = "") -> str:
-    """The headline of a mask as HTML: words, against all tiles, against the bound, and a remark."""
-    lines = [
-        f"<b>{s.ledger.total:,} words moved</b>, {s.ledger.total / s.dense.total:.3f} of the "
-        f"{s.dense.total:,} of all tiles, {escape(_against_bound(s))}, {s.least:,}.",
-        f"<b>{escape(note)}</b>" if note else "",
-    ]
-    return f'<div style="font-size:14px;line-height:1.5">{"<br>".join(lines)}</div>'
+def headline(s: Sparse) -> tuple[str, str]:
+    """What a mask moves, against all tiles and against the bound, in two lines."""
+    share = f"{s.ledger.total / s.dense.total:.3f} of the {s.dense.total:,} of all tiles"
+    return (
+        f"{s.ledger.total:,} words moved, {share}.",
+        f"{_against_bound(s)}, {s.least:,} words for M = {s.M:,}.",
+    )
 
 
 def _against_bound(s: Sparse) -> str:
-    ratio = f"{s.ledger.total / s.least:.2f} ×" if s.least else "above"
+    ratio = f"{s.ledger.total / s.least:.2f} ×" if s.least else "Above"
     return f"{ratio} the lower bound ({s.bound})"

@@ -10,7 +10,7 @@ from ..bounds.best import COMPULSORY, SEGMENT
 from ..guard import library_answer
 from ..machine import FREE_REGISTERS
 
-LONGEST = 18  # letters of a title beside the end of a line
+LONGEST = 20  # letters of a title beside the end of a line
 
 
 @cache
@@ -36,11 +36,12 @@ def _parameters(bound: bounds.Bound) -> list[str]:
 
 
 def label(name: str) -> str:
-    """A bound's title, or its id where the title is long."""
+    """A bound's title, cut after the first word behind a comma; its id where that is still long."""
     if name.startswith("compulsory"):
         return "compulsory"
-    title = bounds.BOUNDS[name].title
-    return title if len(title) <= LONGEST else name.replace("_", " ")
+    title, _, more = bounds.BOUNDS[name].title.partition(", ")
+    short = f"{title}, {more.split()[0]}" if more else title
+    return short if len(short) <= LONGEST else name.replace("_", " ")
 
 
 @library_answer

@@ -59,31 +59,41 @@ def memory_map(
     the first and last M in words, else 4 and 8Nd. Raises ValueError for sizes below 1, an empty range, an
     unknown pass, schedule or bound, and where nothing is left to draw.
     """
-    view = _view(N, d, M, pass_, schedules, bounds, M_range)
-    lines, limits_ = _schedule_lines(view), _bound_lines(view)
-    if not lines and not limits_:
-        raise ValueError("nothing to draw: no schedule that fits and no bound; name at least one")
-    frame = _frame(view, [*lines, *limits_])
+    return map_of(view_of(N, d, M, pass_, schedules, bounds, M_range))
+
+
+def map_of(view: View) -> Picture:
+    """The map of a view. Raises ValueError where nothing is left to draw."""
+    lines, bound_lines = _schedule_lines(view), _bound_lines(view)
+    if not lines and not bound_lines:
+        raise ValueError("nothing to draw: name at least one schedule that fits, or a bound")
+    frame = _frame(view, [*lines, *bound_lines])
     least = min((s.smallest_M(view.N, view.d) for s in view.asked), default=view.low)
     found = regimes(view.pass_, view.N, view.d, least, view.low, view.high)
     reigning = reigns(view.asked, view.N, view.d, memories(view.low, view.high))
-    title = f"Words moved by a {pass_} pass, N = {view.N:,}, d = {view.d:,}"
+    title = f"Words moved by a {view.pass_} pass, N = {view.N:,}, d = {view.d:,}"
     drawn: list[Element] = [Text(18, 28, title, LARGE, bold=True)]
-    drawn += _bands(frame, found) + _forbidden(frame, limits_)
+    drawn += _bands(frame, found) + _forbidden(frame, bound_lines)
     drawn += frame.elements("fast memory M (words)", "")
     drawn.append(Text(24, (TOP + BOTTOM) / 2, "words moved", anchor="middle", turned=True))
     drawn += _borders(frame, view)
-    for line in (*limits_, *lines):
+    for line in (*bound_lines, *lines):
         drawn += line_elements(frame, line)
-    drawn += _reigns(frame, view, reigning) + end_labels(frame, [*lines, *limits_]) + _at_M(frame, view)
+    drawn += _reigns(frame, view, reigning) + end_labels(frame, [*lines, *bound_lines]) + _at_M(frame, view)
     alt, numbers = _in_words(view, found, reigning)
     return Picture(WIDTH, HEIGHT, title, alt, numbers, tuple(drawn))
 
 
-def _view(
-    N: int, d: int, M: int | None, pass_: str, schedules: Sequence[str] | None,
-    bounds: Sequence[str] | None, M_range: tuple[int, int] | None,
-) -> View:  # fmt: skip
+def view_of(
+    N: int,
+    d: int,
+    M: int | None,
+    pass_: str,
+    schedules: Sequence[str] | None = None,
+    bounds: Sequence[str] | None = None,
+    M_range: tuple[int, int] | None = None,
+) -> View:
+    """The arguments of `memory_map`, checked and with their defaults."""
     N, d = positive_int("N", N), positive_int("d", d)
     names = tuple(schedule.name for schedule in chosen(pass_, schedules))
     known = limits.bounds_of(pass_)
@@ -293,12 +303,21 @@ def _numbers(v: View, found: Sequence[Regime]) -> list[str]:
     parts = [table([["M", "fewest words", "schedule", "lower bound", "ratio"], *_rows(v)])]
     if v.M is not None:
         least, title = limits.best_bound(v.pass_, v.N, v.d, v.M)
-        ranked = moves(v.asked, v.N, v.d, v.M)
-        rows = [[m.schedule.name, f"{m.words:,}", f"{m.words / least:.2f}", _sizes(m)] for m in ranked]
-        rows += [[limits.label(b), f"{limits.at(b, v.N, v.d, v.M):,}", "", ""] for b in v.bounds]
-        parts += [f"at M = {v.M:,}, lower bound {least:,} ({title})"]
-        parts += [table([["", "words", "× bound", "tiles"], *rows])] if rows else []
+        parts += [f"lower bound at M = {v.M:,}: {least:,} ({title})", table(rows_at_M(v))]
     return parts
+
+
+def rows_at_M(v: View) -> list[list[str]]:
+    """What each schedule moves at M, the fewest words first, and the bounds that are drawn."""
+    if v.M is None:
+        return []
+    least, _ = limits.best_bound(v.pass_, v.N, v.d, v.M)
+    rows = [[f"at M = {v.M:,}", "words", "× bound", "tiles"]]
+    for m in moves(v.asked, v.N, v.d, v.M):
+        rows.append([m.schedule.name, f"{m.words:,}", f"{m.words / least:.2f}", _sizes(m)])
+    short = [s for s in v.asked if s.smallest_M(v.N, v.d) > v.M]
+    rows += [[s.name, "does not fit", "", f"needs M = {s.smallest_M(v.N, v.d):,}"] for s in short]
+    return rows + [[limits.label(b), f"{limits.at(b, v.N, v.d, v.M):,}", "", ""] for b in v.bounds]
 
 
 def _rows(v: View) -> list[list[str]]:

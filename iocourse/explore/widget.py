@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from html import escape
 from typing import Any
 
 from .picture import Picture
@@ -92,3 +93,36 @@ def wide(width: str, description_width: str = "110px") -> dict[str, Any]:
     import ipywidgets as widgets
 
     return {"layout": widgets.Layout(width=width), "style": {"description_width": description_width}}
+
+
+def choice(options: Iterable[str], value: str, label: str) -> Any:
+    """One of a few names, as buttons: JupyterLab keeps the arrow keys that a drop-down list would need."""
+    import ipywidgets as widgets
+
+    return widgets.ToggleButtons(
+        options=list(options), value=value, description=label, style={"button_width": "auto"}
+    )
+
+
+def wrapped(controls: Iterable[Any]) -> Any:
+    """Controls in a row that goes on below where the page is narrow."""
+    import ipywidgets as widgets
+
+    return widgets.HBox(list(controls), layout=widgets.Layout(flex_flow="row wrap"))
+
+
+def in_html(lines: Iterable[str]) -> str:
+    """Plain lines as the text beside a picture, the first in bold."""
+    first, *others = (escape(line) for line in lines)
+    return f'<div style="font-size:14px;line-height:1.5">{"<br>".join([f"<b>{first}</b>", *others])}</div>'
+
+
+def as_table(rows: Iterable[Iterable[str]]) -> str:
+    """Rows of text as a table, the first row in bold; numbers to the right."""
+    head, *body = ([escape(cell) for cell in row] for row in rows)
+    cells = [[f"<th>{cell}</th>" for cell in head], *[[f"<td>{cell}</td>" for cell in row] for row in body]]
+    return (
+        "<table style='font-size:13px;text-align:right'>"
+        + "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
+        + "</table>"
+    )

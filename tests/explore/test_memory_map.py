@@ -1,0 +1,235 @@
+"""The map of words against memory: its numbers are those of costs, bounds and schedules, at every control."""
+
+import re
+from itertools import pairwise
+
+import pytest
+from figure_layout import check_layout
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iocourse import bounds, explore, guard, schedules
+from iocourse.explore import MemoryExplorer, Picture, limits, memory_explorer, memory_map
+from iocourse.explore.memory_map import View, map_of, rows_at_M, view_of
+from iocourse.explore.palette import BOUNDS
+from iocourse.explore.picture import Poly, Text
+from iocourse.explore.regimes import LEADING, crossover, memories, moves, regimes, reigns
+
+PASSES = list(schedules.PASSES)
+sizes = st.tuples(st.integers(1, 300), st.integers(1, 40), st.integers(1, 20_000))
+
+
+def number(text):
+    """The first whole number of a text."""
+    return int(re.search(r"[\d,]*\d", text)[0].replace(",", ""))
+
+
+# ---------------------------------------------------------------------- what it knows
+@given(sizes, st.sampled_from(PASSES))
+def test_the_best_at_M_is_that_of_the_schedules(shape, pass_):
+    N, d, M = shape
+    view = view_of(N, d, M, pass_)
+    found = moves(view.asked, N, d, M)
+    try:
+        best = schedules.best(N, d, M, pass_)
+    except ValueError:
+        assert not found
+        assert f"M = {M:,}: no schedule that is drawn fits." in map_of(view).alt
+        return
+    assert (found[0].schedule, dict(found[0].tiles)) == (best.schedule, best.tiles)
+    least, name = bounds.lower_bound(pass_, N, d, M)
+    picture = map_of(view)
+    assert (
+        f"M = {M:,}: {best.schedule.name} (" in picture.alt and f"words, {best.cost.total:,}" in picture.alt
+    )
+    assert f"the lower bound {least:,} ({bounds.BOUNDS[name].title})" in picture.alt
+    for one in found:
+        assert one.words == one.schedule.cost(N, d, **dict(one.tiles)).total
+    check_layout(picture)
+
+
+@given(sizes, st.sampled_from(PASSES))
+def test_the_bounds_are_those_of_the_machine(shape, pass_):
+    N, d, M = shape
+    assert limits.best_bound(pass_, N, d, M)[0] == bounds.lower_bound(pass_, N, d, M)[0]
+    for name in limits.bounds_of(pass_):
+        bound = bounds.BOUNDS[name]
+        try:
+            expected = bound(N, d) if name.startswith("compulsory") else bound(N, d, M + 4)
+        except bounds.OutsideRegime:
+            expected = 0
+        assert limits.at(name, N, d, M) == expected
+
+
+def test_every_bound_with_constants_is_offered_and_told_apart():
+    for pass_ in PASSES:
+        offered = limits.bounds_of(pass_)
+        assert set(limits.usual(pass_)) <= set(offered)
+        labels = [limits.label(name) for name in offered]
+        assert len(set(labels)) == len(labels) and all(len(label) <= 20 for label in labels)
+        assert len(offered) <= len(BOUNDS)
+    assert "theta_attention" not in limits.bounds_of("forward")
+    assert len({(stroke.colour, stroke.dash) for stroke in BOUNDS}) == len(BOUNDS)
+    assert not any(stroke.marker for stroke in BOUNDS)
+
+
+@pytest.mark.parametrize("pass_", PASSES)
+def test_the_crossover_is_where_the_leading_terms_are_equal(pass_):
+    told, N, d = LEADING[pass_], 10**6, 100
+    M = crossover(pass_) * d * d
+    blocked = told.blocked * N**2 * d / M**0.5 + told.scores * N**2
+    assert blocked == pytest.approx(told.rows * N**2 * d**2 / M)
+    assert f"{crossover('forward'):.2f}" == "0.69"
+
+
+LARGE = {"forward": "flash_optimal", "backward": "split_backward", "gradient": "gradient"}
+SMALL = {"forward": "small_cache", "backward": "small_cache_backward", "gradient": "gradient_small_cache"}
+
+
+@pytest.mark.parametrize("pass_", PASSES)
+def test_the_leading_terms_are_those_of_the_closed_forms(pass_):
+    told, N, d = LEADING[pass_], 2**20, 512
+    for name, M, formula in (
+        (LARGE[pass_], 64 * d * d, told.rows * N**2 * d**2 / (64 * d * d)),
+        (SMALL[pass_], 4096, told.blocked * N**2 * d / 64 + told.scores * N**2),
+    ):
+        schedule = schedules.get(name)
+        assert schedule.cost(N, d, **schedule.tiles(N, d, M)).total == pytest.approx(formula, rel=0.06)
+
+
+@given(sizes, st.sampled_from(PASSES))
+def test_regimes_and_reigns_cover_the_axis_in_order(shape, pass_):
+    N, d, least = shape
+    high = 8 * N * d
+    found = regimes(pass_, N, d, least, 4, high)
+    assert found[-1].stop == high and all(a.stop == b.start for a, b in pairwise(found))
+    asked = schedules.of_pass(pass_)
+    at = memories(4, high)
+    for reign in reigns(asked, N, d, at):
+        for M in (M for M in at if reign.start <= M <= reign.stop):
+            ranked = moves(asked, N, d, M)
+            assert reign.schedule in [m.schedule for m in ranked if m.words == ranked[0].words]
+
+
+def test_the_table_lists_schedules_that_fit_those_that_do_not_and_bounds():
+    view = view_of(1024, 64, 150, "forward", bounds=["A"])
+    rows = {row[0]: row[1:] for row in rows_at_M(view)[1:]}
+    assert set(rows) == {s.name for s in schedules.of_pass("forward")} | {"Theorem A"}
+    assert rows["flash2"] == ["does not fit", "", f"needs M = {schedules.flash2.smallest_M(1024, 64):,}"]
+    small = schedules.small_cache
+    assert number(rows["small_cache"][0]) == small.cost(1024, 64, **small.tiles(1024, 64, 150)).total
+    assert number(rows["Theorem A"][0]) == bounds.theorem_A(1024, 64, 154)
+
+
+def test_lines_keep_their_look_whichever_others_are_drawn():
+    def look(picture):
+        y = next(e.y for e in picture.elements if isinstance(e, Text) and e.text == "small_cache")
+        samples = [e for e in picture.elements if isinstance(e, Poly) and e.line == 2.2 and len(e.points) == 2]
+        return next(e for e in samples if e.points[0][1] == pytest.approx(y - 0.36 * 13))
+
+    alone, among = memory_map(4096, 64, schedules=["small_cache"]), memory_map(4096, 64)
+    assert (look(alone).stroke, look(alone).dash) == (look(among).stroke, look(among).dash)
+
+
+def test_while_a_check_runs_the_map_gives_nothing_away_even_what_it_has_drawn_before():
+    memory_map(512, 32, 4096)
+    with guard.exam(), pytest.raises(guard.LibraryAnswer):
+        memory_map(512, 32, 4096)
+
+
+REFUSED = [
+    ({"N": 0}, ValueError, "N must be at least 1, got 0"),
+    ({"d": 1.5}, TypeError, "d must be a whole number"),
+    ({"M": 0}, ValueError, "M must be at least 1, got 0"),
+    ({"pass_": "sideways"}, ValueError, "'sideways' is unknown; there are forward, backward, gradient"),
+    (
+        {"schedules": ["flash1_backward"]},
+        ValueError,
+        "dense forward schedule 'flash1_backward'; there are naive",
+    ),
+    ({"schedules": ["block_sparse"]}, ValueError, "dense forward schedule 'block_sparse'"),
+    ({"bounds": ["C"]}, ValueError, "forward bound with constants 'C'; there are compulsory, A"),
+    ({"bounds": ["theta_attention"]}, ValueError, "'theta_attention'"),
+    ({"schedules": [], "bounds": []}, ValueError, "nothing to draw: name at least one schedule"),
+]
+
+
+@pytest.mark.parametrize(("change", "error", "text"), REFUSED, ids=[text for *_, text in REFUSED])
+def test_bad_input_is_named(change, error, text):
+    with pytest.raises(error, match=text):
+        memory_map(**{"N": 64, "d": 8, "M": 99} | change)
+
+
+@pytest.mark.parametrize("M_range", [(50, 50), (0, 50), (9, 4)])
+def test_an_empty_range_is_named(M_range):
+    with pytest.raises(ValueError, match="M_range"):
+        memory_map(64, 8, M_range=M_range)
+
+
+# ---------------------------------------------------------------------- the widget
+@pytest.fixture
+def explorer():
+    """A fresh widget."""
+    return memory_explorer()
+
+
+def test_it_starts_as_documented(explorer):
+    assert isinstance(explorer, MemoryExplorer)
+    assert repr(explorer).startswith(
+        "MemoryExplorer(N=4096, d=64, M=16384, pass_='forward', schedules=('naive'"
+    )
+    assert explorer.picture == memory_map(4096, 64, 16_384)
+    given = memory_explorer(512, 32, 777, "backward", ["split_backward"], ["C", "C_line"])
+    assert given.view == view_of(512, 32, 777, "backward", ["split_backward"], ["C", "C_line"])
+
+
+@pytest.mark.parametrize(("name", "value"), [("N", 65_536), ("d", 96), ("M", 64), ("pass", "gradient")])
+def test_every_control_changes_picture_and_numbers(explorer, name, value):
+    before = explorer.view_box.value, explorer.words.value
+    explorer.controls[name].value = value
+    view = explorer.view
+    assert isinstance(view, View) and getattr(view, "pass_" if name == "pass" else name) == value
+    assert explorer.view_box.value == map_of(view).to_svg() != before[0]
+    assert explorer.words.value != before[1]
+    for row in rows_at_M(view)[1:]:
+        assert f"<td>{row[0]}</td><td>{row[1]}</td>" in explorer.words.value.replace("&#x27;", "'")
+
+
+@pytest.mark.parametrize("pass_", PASSES)
+def test_every_tick_takes_a_line_away_and_brings_it_back(explorer, pass_):
+    explorer.controls["pass"].value = pass_
+    for kind, ticks in explorer.ticks[pass_].items():
+        for name, tick in ticks.items():
+            assert tick.description
+            tick.value = not tick.value
+            assert (name in getattr(explorer.view, kind)) == tick.value
+            assert explorer.view_box.value == explorer.picture.to_svg()
+            tick.value = not tick.value
+    assert explorer.view == view_of(4096, 64, 16_384, pass_)
+
+
+def test_only_the_ticks_of_the_pass_are_offered(explorer):
+    def offered():
+        return {
+            box.description for row in explorer._choices.children for box in row.children if box.description
+        }
+
+    assert "flash2" in offered() and "split_backward" not in offered()
+    explorer.controls["pass"].value = "backward"
+    assert "split_backward" in offered() and "flash2" not in offered()
+
+
+def test_without_any_tick_it_says_what_to_do(explorer):
+    for ticks in explorer.ticks["forward"].values():
+        for tick in ticks.values():
+            tick.value = False
+    assert explorer.view_box.value == ""
+    assert "Nothing to draw: name at least one schedule" in explorer.words.value
+    explorer.ticks["forward"]["schedules"]["naive"].value = True
+    assert explorer.view_box.value == explorer.picture.to_svg()
+
+
+def test_without_widgets_it_is_the_picture(monkeypatch):
+    monkeypatch.setenv("IOCOURSE_WIDGETS", "0")
+    assert isinstance(memory_explorer(), Picture)
+    assert memory_explorer(512, 32, 999, "gradient") == explore.memory_map(512, 32, 999, "gradient")
