@@ -61,6 +61,7 @@ def _draw_backward(rng: np.random.Generator, N: int, d: int, mask: Mask | None) 
 
 def forward_leaves(Q: Array, K: Array, V: Array, mask: Mask | None = None) -> Arrays:
     """O, P (N, N), LSE, and the maximum and sum of each row, (N,): what backward schedules may read."""
+    Q, K, V = exact.check_qkv(Q, K, V)
     S = exact.scores(Q, K, mask=_additive(mask))
     P, LSE, m = exact.softmax(S), exact.log_sum_exp(S), S.max(axis=1)
     l = np.exp(S - np.where(np.isneginf(m), 0.0, m)[:, None]).sum(axis=1)
