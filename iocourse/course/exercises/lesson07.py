@@ -1,0 +1,413 @@
+"""Exercises of lesson 07: scores by columns, attention in a small cache, a plan for any M, and dL/dX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ... import costs, exact
+from ...ledger import Ledger
+from ...machine import Block, Machine, Slow, Tile
+from ..exercise import Case, Exercise, Property, Trial, run_schedule
+from ..judging import (
+    each,
+    every_input_loaded,
+    fits,
+    reads_within,
+    same_answer_for,
+    total_within,
+    values,
+    writes_within,
+)
+
+LARGE = "scores of ±10,000"
+Student = Callable[..., Any]
+
+BLOCK_SIZE = same_answer_for(
+    "block size does not change the answer", lambda trial: trial.case.inputs["Q"].tobytes()
+)
+
+
+def _shapes(rng: np.random.Generator) -> list[tuple[int, int, dict[str, int]]]:
+    """(N, d, tiles): ragged in rows, keys and columns; larger than N and d; of one word; one query.
+
+    d is so large that whole rows in place of columns do not fit.
+    """
+    Br, Bc = (int(rows) for rows in rng.choice(np.arange(3, 7), size=2, replace=False))
+    d = int(rng.integers(9, 13))
+    N = Br * Bc * 2 + 1  # ragged for both tiles
+    sizes = [
+        (N, d, Br, Bc, 2),
+        (N, d, Bc + 2, Br, 4),
+        (4 * Br, d, Br, 3 * Br, d + 3),
+        (5, d, 8, 8, d),
+        (9, d, 1, 1, 1),
+        (1, d, Br, Bc, 2),
+    ]
+    return [(N, d, {"Br": Br, "Bc": Bc, "Bd": Bd}) for N, d, Br, Bc, Bd in sizes]
+
+
+# ------------------------------------------------------------------ 7.1: a tile of scores by columns
+def _tile_cases(rng: np.random.Generator) -> list[Case]:
+    shapes = _shapes(rng)
+    inputs = {(N, d): rng.standard_normal((2, N, d)) for N, d, _ in shapes}
+    return [_tile_case(inputs[N, d], tiles["Br"], tiles["Bc"]) for N, d, tiles in shapes]
+
+
+def _tile_case(QK: np.ndarray, Br: int, Bc: int) -> Case:
+    Q, K = QK
+    N, d = Q.shape
+    budget = costs.matmul(N, N, d, bm=Br, bn=Bc)  # of QKᵀ: A is Q, B is Kᵀ, C is S
+    words = {"Q": budget.reads["A"], "K": budget.reads["B"]}
+    sizes = {"Q": N * d, "K": N * d, "S": N * N}
+    ledger = Ledger(reads=words, writes={"S": N * N}, peak=budget.peak, sizes=sizes)
+    inputs = {"Q": Q, "K": K, "Br": Br, "Bc": Bc}
+    return Case(f"N={N}, d={d}, Br={Br}, Bc={Bc}", inputs, exact.scores(Q, K), ledger.peak, ledger)
+
+
+def tile_by_tile(student: Student) -> Student:
+    """A schedule that has the student make every tile of S, and stores it."""
+
+    def all_scores(m: Machine, Q: Slow, K: Slow, *, Br: int, Bc: int) -> Slow:
+        N = Q.shape[0]
+        S = m.new("S", (N, N))
+        for i in m.blocks(N, Br):
+            for j in m.blocks(N, Bc):
+                _keep(m, student(m, Q, K, i, j), S, i, j)
+        return S
+
+    return all_scores
+
+
+def _keep(m: Machine, made: Any, S: Slow, i: Block, j: Block) -> None:
+    """Store a tile and let go of it; a function of its own, so that no name keeps a view's base alive."""
+    if not isinstance(made, Tile):
+        raise TypeError(f"expected a tile of shape {(i.size, j.size)}, yours returned {type(made).__name__}")
+    with made:
+        m.store(made, S, i, j)
+
+
+TILE = Exercise(
+    id="7.1",
+    title="A tile of scores, column by column",
+    function="my_scores_tile",
+    difficulty=2,
+    importance=5,
+    minutes=8,
+    hints=(
+        "It is one tile of the matrix product of lesson 02. What was called the depth there is d here, and "
+        "the second matrix is K turned on its side.",
+        "Make a tile of zeros with the rows of block i and the columns of block j. Then one loop over d "
+        "columns: load a column of Q for the rows of i and the same column of K for the rows of j.",
+        "A column of Q has shape (Br, 1), one of K turned (1, Bc); add_product takes the two. Scale "
+        "the column of Q in place. The tile must outlive the function: do not open it with with.",
+    ),
+    cases=_tile_cases,
+    properties=(
+        values("the tile holds the scores of block i against block j"),
+        BLOCK_SIZE,
+        replace(fits(), name="fits in Br·Bc + Br + Bc words"),
+        every_input_loaded("Q", "K"),
+        reads_within("Q", "Q is read ⌈N/Bc⌉ times"),
+        reads_within("K", "K is read ⌈N/Br⌉ times"),
+        total_within(),
+    ),
+    play=lambda student, case: run_schedule(tile_by_tile(student), case),
+)
+
+
+# ------------------------------------------------------------------ 7.2: attention in a small cache
+def small_cases(rng: np.random.Generator) -> list[Case]:
+    """Fast memory is the footprint and four words a row. The last case has scores that overflow exp."""
+    shapes = _shapes(rng)
+    inputs = {(N, d): rng.standard_normal((3, N, d)) for N, d, _ in shapes}
+    found = [_small_case(inputs[N, d], tiles) for N, d, tiles in shapes]
+    N, d, tiles = shapes[0]
+    Q, K, V = inputs[N, d]
+    large = _small_case(np.array([1e4 * Q, K, V]), tiles)
+    return [*found, replace(large, label=f"{large.label}, {LARGE}")]
+
+
+def _small_case(QKV: np.ndarray, tiles: Mapping[str, Any]) -> Case:
+    Q, K, V = QKV
+    N, d = Q.shape
+    budget = costs.small_cache(N, d, **tiles)
+    M = budget.peak + 4 * min(tiles["Br"], N)
+    label = ", ".join(f"{name}={size}" for name, size in {"N": N, "d": d, **tiles}.items())
+    return Case(label, {"Q": Q, "K": K, "V": V, **tiles}, exact.attention(Q, K, V), M, budget)
+
+
+def _large_values() -> Property:
+    """Exact values where exp alone would overflow, as a property of its own."""
+    judge = values().judge
+    name = f"{LARGE} neither overflow nor vanish"
+    return Property(name, lambda trials: judge([t for t in trials if LARGE in t.case.label]))
+
+
+def _scratch(trial: Trial) -> str | None:
+    """New arrays in slow memory hold the output and at most Br rows of scores."""
+    N, d = trial.case.inputs["Q"].shape
+    allowed = N * d + trial.case.inputs["Br"] * N
+    made = sum(words for name, words in trial.ledger.sizes.items() if name not in "QKV")
+    return None if made <= allowed else f"yours makes {made:,} words in slow memory, allowed are {allowed:,}"
+
+
+SMALL = Exercise(
+    id="7.2",
+    title="Attention in a small cache",
+    function="my_small_cache",
+    difficulty=4,
+    importance=5,
+    minutes=20,
+    hints=(
+        "Two loops, one after the other, inside one loop over blocks of queries. The first makes scores and "
+        "statistics, the second makes output. What must the first leave behind for the second?",
+        "First: for each block of keys a tile from my_scores_tile, stored as it is, and then taken in by the "
+        "statistics, which spoil it. Second: for each block of Bd columns a tile of output; for each key one "
+        "column of the stored scores and one row of V, Bd wide.",
+        "Between the two loops the statistics become log-sum-exps, one word a row. In the second loop a "
+        "column of scores becomes probabilities in place, and the tile of output takes in column times row. "
+        "There is nothing to normalise.",
+    ),
+    cases=small_cases,
+    properties=(
+        values(),
+        BLOCK_SIZE,
+        _large_values(),
+        fits(),
+        each("scratch in slow memory is at most Br rows of scores", _scratch),
+        every_input_loaded("Q", "K", "V"),
+        reads_within("Q", "Q is read ⌈N/Bc⌉ times"),
+        reads_within("K", "K is read ⌈N/Br⌉ times"),
+        reads_within("V", "V is read ⌈N/Br⌉ times"),
+        reads_within("S", "S is read ⌈d/Bd⌉ times"),
+        writes_within("S", "S is written once"),
+        writes_within("O", "O is written once"),
+        total_within(),
+    ),
+    play=run_schedule,
+)
+
+
+# ------------------------------------------------------------------ 7.3: a plan for any M
+class Plan(NamedTuple):
+    """A schedule's name, its tiles, and its closed form for them."""
+
+    name: str
+    tiles: dict[str, int]
+    ledger: Ledger
+
+
+FORMS: dict[str, tuple[Callable[..., Ledger], tuple[str, ...]]] = {
+    "flash_optimal": (costs.flash_optimal, ("Br", "Bc")),
+    "small_cache": (costs.small_cache, ("Br", "Bc", "Bd")),
+    "small_cache_fused": (costs.small_cache_fused, ("Br", "Bc")),
+}
+
+
+def _plan(name: str, N: int, d: int, *sizes: int) -> Plan:
+    cost, names = FORMS[name]
+    tiles = dict(zip(names, sizes, strict=True))
+    return Plan(name, tiles, cost(N, d, **tiles))
+
+
+def _plans(N: int, d: int, M: int) -> Iterator[Plan]:
+    """For each schedule and number of rows the widest tiles that fit: one of them moves the fewest words."""
+    for Br in range(1, N + 1):
+        if Br * (2 * d + 3) + d <= M:
+            yield _plan("flash_optimal", N, d, Br, 1)
+        wide, columns, fused = ((M - k * Br) // (Br + 1) for k in (3, 2, 4))
+        if wide >= 1:
+            yield _plan("small_cache", N, d, Br, min(N, wide), min(d, columns))
+        if fused >= 1:
+            yield _plan("small_cache_fused", N, d, Br, min(N, fused))
+
+
+def best_plan(N: int, d: int, M: int) -> Plan:
+    """The plan with the fewest words in M words of fast memory, M at least 5."""
+    return min(_plans(N, d, M), key=lambda plan: plan.ledger.total)
+
+
+def plan_cases(rng: np.random.Generator) -> list[Case]:
+    """For each schedule an M at which it is best; the smallest M, one more, room for all, one query."""
+    d, N = int(rng.integers(14, 21)), int(rng.integers(90, 131))
+    memories = [int(M) for M in rng.permutation(np.linspace(12, 2 * d * d, 25).astype(int))]
+    found = {best_plan(N, d, M).name: M for M in memories}
+    sizes = [*((N, d, M) for M in sorted(found.values())), (N, d, 5), (N, d, 6), (N, d, 10**6), (1, d, 40)]
+    return [_plan_case(*size) for size in sizes]
+
+
+def _plan_case(N: int, d: int, M: int) -> Case:
+    budget = best_plan(N, d, M).ledger
+    return Case(f"N={N}, d={d}, M={M}", {"N": N, "d": d, "M": M}, M=M, budget=budget)
+
+
+def _students_plan(trial: Trial) -> Plan | None:
+    """The student's plan, or None where it is no name with the tiles that belong to it."""
+    value = trial.value
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        return None
+    name, tiles = value
+    if not isinstance(name, str) or name not in FORMS or not isinstance(tiles, dict):
+        return None
+    whole = [isinstance(n, (int, np.integer)) and not isinstance(n, bool) and n >= 1 for n in tiles.values()]
+    if set(tiles) != set(FORMS[name][1]) or not all(whole):
+        return None
+    N, d = trial.case.inputs["N"], trial.case.inputs["d"]
+    return _plan(name, N, d, *(int(tiles[key]) for key in FORMS[name][1]))
+
+
+def _on_plans(name: str, judge: Callable[[Trial, Plan], str | None]) -> Property:
+    def on_trial(trial: Trial) -> str | None:
+        plan = _students_plan(trial)
+        if plan is None:
+            return "there is no plan to look at"
+        complaint = judge(trial, plan)
+        return complaint and f"yours {plan.name} {plan.tiles}: {complaint}"
+
+    return each(name, on_trial)
+
+
+def _is_plan(trial: Trial) -> str | None:
+    return None if _students_plan(trial) else f"yours is {trial.value!r}"
+
+
+def _plan_fits(trial: Trial, plan: Plan) -> str | None:
+    M = trial.case.inputs["M"]
+    return None if plan.ledger.peak <= M else f"footprint {plan.ledger.peak:,}, M = {M:,}"
+
+
+def _plan_is_best(trial: Trial, plan: Plan) -> str | None:
+    assert trial.case.budget is not None, "a plan is judged against the best one"
+    got, least = plan.ledger.total, trial.case.budget.total
+    return None if got <= least else f"{got:,} words, possible are {least:,}"
+
+
+PLAN = Exercise(
+    id="7.3",
+    title="A plan for any memory",
+    function="my_plan",
+    difficulty=3,
+    importance=4,
+    minutes=12,
+    hints=(
+        "Once the number of rows is chosen, only one width is worth considering for each of the other tiles. "
+        "Which? That leaves few plans, and the closed forms rank them.",
+        "Solve each footprint for Bc, and in F5 also for Bd: the widest that fits, no wider than N and d. "
+        "For F5 the footprint is the larger of two, and each of them gives one of the widths.",
+        "Collect (name, tiles) for every Br from 1 to N that leaves widths of at least 1, F3 with Bc = 1 "
+        "among them, and keep the pair with the smallest total; min(..., key=...) does the keeping.",
+    ),
+    cases=plan_cases,
+    properties=(
+        each("returns a schedule's name and its tiles", _is_plan),
+        _on_plans("the plan fits in M words", _plan_fits),
+        _on_plans("no plan that fits moves fewer words", _plan_is_best),
+    ),
+)
+
+
+# ------------------------------------------------------------------ 7.4: dL/dX
+def forward(Q: np.ndarray, K: np.ndarray, V: np.ndarray) -> np.ndarray:
+    """softmax(QKᵀ) V without the factor 1/√d, as the paper has it: what a student is handed as `forward`."""
+    return np.asarray(_weights(Q, K) @ V, dtype=np.float64)
+
+
+def backward(
+    Q: np.ndarray, K: np.ndarray, V: np.ndarray, dO: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """dQ, dK, dV of `forward`: what a student is handed as `backward`."""
+    P, dP = _weights(Q, K), dO @ V.T  # (N, N), (N, N)
+    dS = P * (dP - (P * dP).sum(axis=1, keepdims=True))  # (N, N)
+    return dS @ K, dS.T @ Q, P.T @ dO
+
+
+def _weights(Q: np.ndarray, K: np.ndarray) -> np.ndarray:
+    S = Q @ K.T  # (N, N)
+    P = np.exp(S - S.max(axis=1, keepdims=True))
+    return np.asarray(P / P.sum(axis=1, keepdims=True), dtype=np.float64)
+
+
+class Counted:
+    """A function that counts its calls, also through the copy that a student's function is handed."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self.calls = 0
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Counted:
+        return self
+
+    def __call__(self, *arrays: np.ndarray) -> Any:
+        self.calls += 1
+        return self._function(*arrays)
+
+
+def _called_once(trial: Trial) -> str | None:
+    made = {name: trial.case.inputs[name].calls for name in ("forward", "backward")}
+    told = ", ".join(f"{name} {calls}" for name, calls in made.items())
+    return None if set(made.values()) == {1} else f"calls: {told}"
+
+
+def gradient_cases(rng: np.random.Generator) -> list[Case]:
+    """Small, square, tall and one-word problems; then X small between large A1 and A2, so that differences of
+    the loss are no substitute for its slope; then scores far beyond what exp can take.
+    """
+    n, d = int(rng.integers(6, 12)), int(rng.integers(2, 5))
+    sizes = [(n, d), (d, d), (3 * n, d), (1, d), (n, 1)]
+    found = [_gradient_case(rng, *size) for size in sizes]
+    return [*found, _gradient_case(rng, n, d, 1 / 16, 4.0), _gradient_case(rng, n, d, 2e3)]
+
+
+def _gradient_case(rng: np.random.Generator, n: int, d: int, scale: float = 1.0, sides: float = 1.0) -> Case:
+    A1, A2, A3, E = rng.standard_normal((4, n, d))
+    X, Y = rng.standard_normal((2, d, d))
+    arrays = {"X": scale * X, "A1": sides * A1, "A2": sides * A2, "A3": A3, "Y": Y, "E": E}
+    inputs = {**arrays, "forward": Counted(forward), "backward": Counted(backward)}
+    return Case(f"n={n}, d={d}, X up to {abs(scale * X).max():.3g}", inputs, exact.grad_x(**arrays))
+
+
+STEP = 1e-5
+
+
+def _by_nudging(trial: Trial) -> str | None:
+    """The slope of the loss in one direction against the gradient's, to the accuracy of a difference."""
+    arrays = {name: value for name, value in trial.case.inputs.items() if isinstance(value, np.ndarray)}
+    got = np.asarray(trial.value, dtype=np.float64)
+    X = arrays.pop("X")
+    if got.shape != X.shape or np.abs(X).max() > 100:  # a loss that steep has no reliable difference
+        return None if got.shape == X.shape else f"yours has shape {got.shape}, X has {X.shape}"
+    way = np.cos(np.arange(X.size, dtype=np.float64)).reshape(X.shape)
+    up, down = (exact.loss_x(X + h * way, **arrays) for h in (STEP, -STEP))
+    slope, mine = (up - down) / (2 * STEP), float((got * way).sum())
+    close = bool(abs(slope - mine) <= 1e-6 * (1 + abs(slope)))
+    return None if close else f"the loss changes at a rate of {slope:.6g}, yours says {mine:.6g}"
+
+
+GRADIENT = Exercise(
+    id="7.4",
+    title="The gradient with respect to X",
+    function="my_grad_x",
+    difficulty=3,
+    importance=4,
+    minutes=10,
+    hints=(
+        "Which three matrices play the parts of Q, K and V? Then two questions are left: what is dO for this "
+        "loss, and how does X enter Q?",
+        "The loss is half a sum of squares of O - E, so its gradient with respect to O is a difference. One "
+        "call of forward gives O, one call of backward gives what comes out at Q.",
+        "Q is A1 times X. The word of X in row a and column b enters every row of Q, in column b, with the "
+        "factor that stands in column a of A1. Add up over the rows: which product of matrices is that?",
+    ),
+    cases=gradient_cases,
+    properties=(
+        each("agrees with nudging X", _by_nudging),
+        values("values equal the paper's formula A1ᵀ p A2"),
+        each("calls forward once and backward once", _called_once),
+    ),
+)
+
+EXERCISES = (TILE, SMALL, PLAN, GRADIENT)

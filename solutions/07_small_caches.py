@@ -1,0 +1,610 @@
+# %% [markdown]
+# # 07 Small caches
+#
+# Look once more at the left end of the picture in lesson 04. Where fast memory is small, even naive attention moves fewer words than FlashAttention in any of its orders. This lesson is about that end: $M < d^2$, where a handful of rows fills fast memory, or not even one fits. The way out is to cut $d$ as well. You will write an attention that runs in five words of fast memory, find out whether it has to write its scores to slow memory, and see where the old order takes over again, which is not at $M = d^2$. At the end the same two regimes return in another problem, the gradient with respect to $X$ that a recent paper studies.
+#
+# Who has so little memory? At $d = 64$ the line is $d^2 = 4096$ words. The fast memory of a GPU is larger, but one level further in it is not: the 32 vector registers of a processor core, 16 float32 numbers each, are 512 words.
+#
+# **What you will learn**
+#
+# - to make a tile of scores from columns of $Q$ and $K$, and why that beats whole rows when $M < d^2$;
+# - to write attention with safe softmax in about $4N^2d/\sqrt M + N^2$ words;
+# - to say whether scores must be written to slow memory, and what it costs not to;
+# - to find the schedule for any $M$, and the border between the two regimes, by search and by formula;
+# - what Theorem B' says: at this end, too, $4$ is the best constant;
+# - to see attention inside another problem, $dL/dX$, and to reuse everything there.
+#
+# **Prerequisites**: lesson 02 (the matrix product in tiles), lesson 03 (log-sum-exp), lesson 04 (F3). Section 7.7 quotes lesson 05, sections 7.8 and 7.9 use the gradients of lesson 06. Signs and terms are on the [notation](notation.md) page.
+#
+# **Minutes**: 80, of which 50 are for the exercises.
+#
+# | Exercise | Title | Difficulty | Importance | Minutes |
+# | --- | --- | --- | --- | --- |
+# | 7.1 | A tile of scores, column by column | 2 of 5 | 5 of 5 | 8 |
+# | 7.2 | Attention in a small cache | 4 of 5 | 5 of 5 | 20 |
+# | 7.3 | A plan for any memory | 3 of 5 | 4 of 5 | 12 |
+# | 7.4 | The gradient with respect to X | 3 of 5 | 4 of 5 | 10 |
+#
+# Sections 7.8 and 7.9 stand by themselves: if time runs short, read them another day.
+
+# %% tags=["setup"]
+from math import sqrt
+
+import numpy as np
+
+from iocourse import bounds, costs, exact, explore, run, schedules
+from iocourse.course import attempt, check, hint, measured, predict
+from iocourse.machine import probabilities
+
+# %% [markdown]
+# ## 7.1 When a row is too long
+#
+# F3, the best order of lesson 04, keeps $B_r$ rows of $Q$ and of $O$ in fast memory, $d$ words each. It moves $2Nd + 2Nd\lceil N/B_r\rceil$ words, with $B_r = \lfloor (M-d)/(2d+3) \rfloor$. What happens as $M$ shrinks?
+#
+# Think of a single word of $K$ that is loaded. It meets one word of each of the $B_r$ rows that are there, so it serves $B_r$ products, about $M/2d$. For $M = d^2/4$ that is $d/8$.
+#
+# **Predict.** $N = 4096$, $d = 64$, $M = 1024 = d^2/4$. How many times $N^2$ words does F3 move? (For comparison: writing all scores to slow memory and reading them back is $2N^2$.)
+
+# %% tags=["predict"]
+predict("7.1", f3_squares=9)  #> predict("7.1", f3_squares=...)
+
+# %%
+N, d = 4096, 64
+
+
+def squares(name, N, d, M):
+    """Words in units of N², with the tiles the schedule picks for M; None where none fits."""
+    s = schedules.get(name)
+    if s.smallest_M(N, d) > M:
+        return None
+    return s.cost(N, d, **s.tiles(N, d, M)).total / N**2
+
+
+for M in (4096, 2048, 1024, 512, 256, 195, 194):
+    f3, naive = squares("flash_optimal", N, d, M), squares("naive", N, d, M)
+    shown = f"{f3:7.2f} N²" if f3 else "does not run"
+    print(f"M = {M:4}: F3 {shown:12}  naive {naive:6.2f} N²")
+measured("7.1", f3_squares=squares("flash_optimal", N, d, 1024))
+
+# %% [markdown]
+# 18.34 times $N^2$: there is room for seven rows, and a loaded word of $K$ or $V$ serves seven products. At 1024 words and below, naive attention moves less: it holds whole rows as well, but of one array at a time. From 256 words down a single row of $Q$ is left to F3, and below $3d + 3 = 195$ words it does not run at all.
+#
+# In lesson 02 a loaded word did much better. With a square tile of the result of side $b$ it served $b$ products, and $b \approx \sqrt M$: 31 at $M = 1024$, where F3 gets 7. That schedule never held a row.
+
+# %% [markdown]
+# ## 7.2 A tile of scores, made from columns
+#
+# $S = QK^\top/\sqrt d$ is a matrix product, with $d$ as its depth. So take lesson 02 at its word: a tile of scores with $B_r$ rows and $B_c$ columns stays in fast memory, and $Q$ and $K$ stream past it *by columns*. A step loads one column of $Q$, cut to the tile's rows, and the same column of $K$, cut to the tile's keys: $B_r + B_c$ words for $B_r B_c$ products. After $d$ steps the tile is complete. We call this *tiling over $d$*. If every tile is stored, all scores cost
+#
+# $$ W_S = Nd\left\lceil \frac{N}{B_c} \right\rceil + Nd\left\lceil \frac{N}{B_r} \right\rceil + N^2, \qquad \text{footprint } B_rB_c + B_r + B_c , \tag{7.1} $$
+#
+# which is (2.4). With square tiles it is $2N^2d/\sqrt M + N^2$. Notice that $d$ has left the footprint: the tile fits however long a row is.
+#
+# **Predict.** The same $N$, $d$ and $M = 1024$. A tile of $30 \times 32$ fits. How many times $N^2$ words do all scores cost, made by columns and stored?
+
+# %% tags=["predict"]
+predict("7.2", squares=5)  #> predict("7.2", squares=...)
+
+# %%
+M = 1024
+product = schedules.matmul  # lesson 02's schedule; K is handed over turned
+by_columns = run(product, M=M, dry=True, A=(N, d), B=(d, N), bm=30, bn=32).ledger
+print(f"{by_columns.total:,} words, footprint {by_columns.peak:,}")
+measured("7.2", squares=by_columns.total / N**2)
+
+# %% [markdown]
+# 5.141 times $N^2$, and $N^2$ of it is the store: less than a third of what F3 moves in all. (F3 makes scores *and* output, so compare it with twice this number.)
+#
+# **Exercise 7.1** A tile of scores, column by column · difficulty 2 of 5 · importance 5 of 5 · 8 minutes. Make one tile of $S$: the scores of the queries in block `i` against the keys in block `j`, divided by $\sqrt d$. The tile is what the function returns, so it must still be in fast memory at the end, and nothing else may be. Beside it there is room for one column of $B_r$ words and one of $B_c$. The check calls your function for every tile of $S$ and stores what it gets. If you are stuck after five minutes, run `hint("7.1")` in a cell of your own.
+
+
+# %% tags=["exercise"] name="ex-7.1"
+def my_scores_tile(m, Q, K, i, j):
+    """The tile (Br, Bc) of QKᵀ/√d for queries i and keys j, made column by column.
+
+    m: the machine. Q, K: slow arrays (N, d). i, j: blocks, as m.blocks yields them.
+    Returns a tile in fast memory.
+    """
+    d = Q.shape[1]
+    ### BEGIN SOLUTION one loop over the columns
+    s = m.zeros(i, j)  # (Br, Bc)
+    for c in m.blocks(d, 1):
+        with m.load(Q, i, c) as q, m.load(K, j, c) as k:  # (Br, 1), (Bc, 1)
+            q *= d**-0.5
+            s.add_product(q, k.T)
+    return s
+    ### END SOLUTION
+
+
+# %% tags=["check"] name="check-7.1"
+check("7.1", my_scores_tile)
+
+
+# %%
+def tile_of_scores(m, Q, K):
+    """Eight queries against eight keys, stored as an 8 x 8 array."""
+    S = m.new("S", (8, 8))
+    for i in m.blocks(8, 8):
+        with my_scores_tile(m, Q, K, i, i) as s:
+            m.store(s, S, i, i)
+    return S
+
+
+rng = np.random.default_rng(7)
+Q, K, V = rng.standard_normal((3, 32, 256))
+mine = attempt(run, tile_of_scores, M=80, Q=Q, K=K)
+print(mine.ledger)
+
+# %% [markdown]
+# 80 words of fast memory, and the rows are 256 words long. One row of $Q$ would not have fitted.
+
+# %% [markdown]
+# ## 7.3 The published algorithm
+#
+# Saha and Ye give an algorithm for $M < d^2$, SquareTilingAttention. Here it is F4, in code `square_tiling`. It is two matrix products, one after the other, with square blocks of side $B = \lfloor\sqrt{M/4}\rfloor$ throughout:
+#
+# - for each block of $A = e^{S}$: multiply blocks of $Q$ and $K$, take the exponential, store the block, and add its row sums to $D_i$;
+# - for each block of $O$: multiply blocks of $A$ and $V$, divide by $D_i$, store.
+#
+# Each of the two products streams two arrays past a tile of side $B$:
+#
+# $$ W_4 = 2Nd\left\lceil \frac NB \right\rceil + N^2 + 2N + N^2\left\lceil \frac dB \right\rceil + Nd\left\lceil \frac NB \right\rceil + Nd \;\approx\; \frac{8N^2d}{\sqrt M} + N^2 . \tag{7.2} $$
+#
+# Three full blocks and a vector take $3B^2 + B$ words, so $B = \sqrt M/2$ is safe, and the paper, which is after the order of growth, asks for no more. There is something else to see. No maximum is subtracted: $A$ is the bare exponential.
+#
+# **Predict.** $N = 2^{20}$, $d = 4096$, $M = 16\,384$. What is the constant $W\sqrt M/(N^2d)$? And: 32 queries have scores that reach to $\pm 3000$, with a standard deviation of 900. In how many of the 32 rows is the output usable, that is, not NaN?
+
+# %% tags=["predict"]
+predict("7.3", constant=8, usable=0)  #> predict("7.3", constant=..., usable=...)
+
+# %%
+N, d, M = 2**20, 4096, 16384
+f4 = schedules.square_tiling
+dry = run(f4, M=M, dry=True, **f4.shapes(N, d), **f4.tiles(N, d, M)).ledger
+print(f"{f4.tiles(N, d, M)}: {dry.total:,} words")
+
+Q, K, V = np.random.default_rng(7).standard_normal((3, 32, 8))
+Q *= 1000
+with np.errstate(all="ignore"):  # the overflow is the point
+    O = run(f4, M=64, Q=Q, K=K, V=V, B=4).O
+largest = exact.scores(Q, K).max(axis=1)
+usable = int(np.isfinite(O).all(axis=1).sum())
+print(f"largest score of a row: from {largest.min():.0f} to {largest.max():.0f}")
+measured("7.3", constant=dry.total * sqrt(M) / (N**2 * d), usable=usable)
+
+# %% [markdown]
+# 8.03, and one row of 32. In float64 $e^s$ overflows at $s = 709.8$, in float32 at 88.7; the sharp head of lesson 04 had a logit of 83.1. A row is lost when its largest score exceeds the limit: its sum is infinite, and infinity over infinity is not a number. (It would be lost as well if all of its scores lay below $-745$: then $D_i = 0$.)
+#
+# This is no mistake of the paper, which proves statements about words that move. But an algorithm that is to run needs a maximum, and the question is whether that costs words.
+
+# %% [markdown]
+# ## 7.4 The same idea, safe and with thin slices
+#
+# The maximum of a row is known only when the row is complete, and then the exponentials have been stored. So store the *raw* scores, and take the exponential later:
+#
+# For each block of queries $i$:
+#
+# 1. For each block of keys $j$: make the tile of scores, store it as it is, then let the row statistics take it in (they turn it into exponentials, which nobody needs). The statistics $m_i, \ell_i$ stay in fast memory from the first tile to the last. They cost no words.
+# 2. Now $L_i = m_i + \log \ell_i$ is known, one word a row. For each block of $B_d$ columns of $O$: keep a tile of $O$, $B_r \times B_d$, and stream past it, for one key after the other, a column of $S$ and a row of $V$ cut to $B_d$ words. The column becomes $p = e^{s - L}$ on arrival.
+#
+# This is F5, in code `small_cache`. There is a saving beside the safety. As in lesson 02, slices of depth 1 leave the room to the tile that stays, and its side grows from $\sqrt M/2$ to nearly $\sqrt M$. And since a block of queries is finished before the next one begins, the scores need $B_r \times N$ words of slow memory, not $N \times N$. Counted:
+#
+# $$ W_5 = \underbrace{Nd\left\lceil \frac N{B_c} \right\rceil}_{Q} + \underbrace{2Nd\left\lceil \frac N{B_r} \right\rceil}_{K,\,V} + \underbrace{N^2 + N^2\left\lceil \frac d{B_d} \right\rceil}_{S} + \underbrace{Nd}_{O}, \qquad \text{footprint } \max\bigl(B_rB_c + B_c + 3B_r,\; B_rB_d + B_d + 2B_r\bigr) . \tag{7.3} $$
+#
+# With all sides near $\sqrt M$ the four streams $Q$, $K$, $V$ and $S$ cost $N^2d/\sqrt M$ each: $W_5 \approx 4N^2d/\sqrt M + N^2$.
+#
+# **Predict.** $N = 4096$, $d = 64$, $M = 1024$, and $B_r = B_c = B_d = 30$. How many times is each score *read*? And how many times fewer words than F3's 18.34 $N^2$ are moved in all?
+
+# %% tags=["predict"]
+predict("7.4", score_reads=3, times_fewer=2)  #> predict("7.4", score_reads=..., times_fewer=...)
+
+# %%
+N, d, M = 4096, 64, 1024
+f5 = run(schedules.small_cache, M=M, dry=True, Q=(N, d), K=(N, d), V=(N, d), Br=30, Bc=30, Bd=30)
+print(f5.ledger)
+reads = f5.ledger.reads["S"] // N**2
+measured("7.4", score_reads=reads,
+         times_fewer=squares("flash_optimal", N, d, M) / (f5.ledger.total / N**2))
+
+# %% [markdown]
+# Three times, because $\lceil 64/30 \rceil = 3$: thirty columns of $O$, thirty more, and four that are left over. 1.757 times fewer words than F3. With $B_r = 29$, $B_c = 31$, $B_d = 32$, which fits too, each score is read twice, and $W_5 = 9.53\,N^2$. Whole numbers matter here, and section 7.6 comes back to them.
+#
+# **Exercise 7.2** Attention in a small cache · difficulty 4 of 5 · importance 5 of 5 · 20 minutes. Write F5, with your `my_scores_tile`. Put the raw scores into a slow array `S` of $B_r$ rows and $N$ columns, made once: block `i` goes to its rows `(0, i.size)`. `m.row_stats(i)` makes fresh statistics, `stats.update(s)` takes a tile of scores in and spoils it, `L = stats.lse()` turns them into $L_i$, in place and once; `probabilities(s, L)` turns scores $s$ into $e^{s-L}$, in place, row by row. `m.zeros(i, c)` takes a block of columns `c` as well. The check allows the words of (7.3), and its footprint and four words a row of fast memory. If you are stuck after twelve minutes, run `hint("7.2")` in a cell of your own.
+
+
+# %% tags=["exercise"] name="ex-7.2"
+def my_small_cache(m, Q, K, V, *, Br, Bc, Bd):
+    """softmax(QKᵀ/√d) V, with tiles that do not depend on d.
+
+    m: the machine. Q, K, V: slow arrays (N, d). Br, Bc: rows in a block of queries, of keys.
+    Bd: columns in a block of the output. Returns the slow array O (N, d).
+    """
+    N, d = Q.shape
+    O, S = m.new("O", (N, d)), m.new("S", (min(Br, N), N))
+    ### BEGIN SOLUTION for each block of queries: first scores and statistics, then output
+    for i in m.blocks(N, Br):
+        with m.row_stats(i) as stats:  # 2·Br
+            for j in m.blocks(N, Bc):
+                with my_scores_tile(m, Q, K, i, j) as s:  # (Br, Bc)
+                    m.store(s, S, (0, i.size), j)
+                    stats.update(s)
+            L = stats.lse()  # (Br,)
+            for c in m.blocks(d, Bd):
+                with m.zeros(i, c) as o:  # (Br, Bd)
+                    for j in m.blocks(N, 1):
+                        with m.load(S, (0, i.size), j) as s, m.load(V, j, c) as v:
+                            o.add_product(probabilities(s, L), v)  # (Br, 1), (1, Bd)
+                    m.store(o, O, i, c)
+    return O
+    ### END SOLUTION
+
+
+# %% tags=["check"] name="check-7.2"
+check("7.2", my_small_cache)
+
+# %% [markdown]
+# Yours on the input that broke F4:
+
+# %%
+mine = attempt(run, my_small_cache, M=64, Q=Q, K=K, V=V, Br=4, Bc=6, Bd=6)
+f4_words = costs.square_tiling(32, 8, B=4).total
+right = attempt(np.allclose, mine.O, exact.attention(Q, K, V))
+print(f"F4 {f4_words:,} words; yours {mine.ledger.total:,} words; equal to exact attention: {right}")
+least = run(schedules.small_cache, M=5, Q=Q, K=K, V=V, Br=1, Bc=1, Bd=1)
+right = np.allclose(least.O, exact.attention(Q, K, V))
+print(f"on five words: {least.ledger.total:,} words; equal to exact attention: {right}")
+
+# %% [markdown]
+# Every row is right, with scores of ±3000, and the words are no more than F4's. A safe softmax costs nothing: the statistics stay where they are. And with tiles of one word the footprint of (7.3) is 5. On such a machine the library's F5 moves 34,048 words and is right, whatever $N$ and $d$.
+
+# %% [markdown]
+# ## 7.5 Must the scores be written?
+#
+# F4 and F5 write scores to slow memory, and FlashAttention's whole point was not to. Is that the price of a small cache?
+#
+# It is not. Take a tile of scores made by columns, as before, and use it at once. It has $B_r$ rows, and it concerns $B_r$ rows of $O$, of which not even one need fit. So bring them by columns too: for each column $c$ load $O_{ic}$ and $V_{jc}$, rescale, add $P_{ij}V_{jc}$, store $O_{ic}$ again. The statistics stay in fast memory. This is F6, in code `small_cache_fused`, a schedule of this course: the order of FlashAttention-2, with $d$ cut. For one tile of scores there pass a column of $Q$ and one of $K$, then $O$ in, $O$ out, and $V$ in, all $d$ times:
+#
+# $$ W_6 = Nd\left(3\left\lceil \frac N{B_c} \right\rceil - 1 + 2\left\lceil \frac N{B_r} \right\rceil\right), \qquad \text{footprint } B_rB_c + 4B_r + B_c . \tag{7.4} $$
+#
+# There is no $N^2$ in it. (The $-1$: nothing is there to be read at the first block of keys.) With $B_rB_c = M$ the sum $3/B_c + 2/B_r$ is least at $B_r : B_c = 2 : 3$, and then $W_6 \approx 2\sqrt6\,N^2d/\sqrt M = 4.90\,N^2d/\sqrt M$.
+#
+# **Predict.** $N = 4096$, $d = 64$, $M = 1024$, each with its best tiles. How many times the words of F5 does F6 move?
+
+# %% tags=["predict"]
+predict("7.5", f6_over_f5=1.2)  #> predict("7.5", f6_over_f5=...)
+
+# %%
+N, d, M = 4096, 64, 1024
+for name in ("small_cache", "small_cache_fused"):
+    s = schedules.get(name)
+    print(f"{name:17} {s.tiles(N, d, M)}: {squares(name, N, d, M):.2f} N²")
+measured("7.5", f6_over_f5=squares("small_cache_fused", N, d, M) / squares("small_cache", N, d, M))
+
+# %% [markdown]
+# 1.105 times. F5 pays $N^2$ words for writing its scores, and that makes each further product cheaper: a stored score is read for $B_d$ products at a time. F6 writes none, and pays for partial outputs that travel. So whether to write $S$ is a matter of constants, and not of principle. F6 has one advantage that no count of words shows: in slow memory it needs nothing but inputs and output.
+#
+# Here are the constants $W\sqrt M/(N^2d)$ for wide heads, $d = 4096$, where $M < d^2$ leaves much room:
+
+# %%
+N, d = 2**20, 4096
+names = ("square_tiling", "small_cache", "small_cache_fused", "flash_optimal")
+print(" " * 11 + "".join(f"{name:>19}" for name in names))
+for M in (4096, 16384, 65536):
+    values = (squares(name, N, d, M) for name in names)
+    row = (f"{v * sqrt(M) / d:19.2f}" if v else f"{'does not run':>19}" for v in values)
+    print(f"M = {M:6,} " + "".join(row))
+
+# %% [markdown]
+# 8, 4 and 4.9, as the formulas say, with small additions: $\sqrt M/d$ for the $N^2$ of F4 and F5, and a few times $1/\sqrt M$ because the tile that stays leaves room for columns and statistics. F3 has no constant in these units: $4d/\sqrt M$ grows as $M$ shrinks, until no row fits.
+
+# %% [markdown]
+# ## 7.6 Which schedule for which memory?
+#
+# We have three candidates, F3, F5 and F6, and want the cheapest for given $N$, $d$ and $M$.
+#
+# **Exercise 7.3** A plan for any memory · difficulty 3 of 5 · importance 4 of 5 · 12 minutes. Return the name of a schedule and its tiles: the pair that moves the fewest words among all tiles of `flash_optimal` ($B_r$, $B_c$), `small_cache` ($B_r$, $B_c$, $B_d$) and `small_cache_fused` ($B_r$, $B_c$) whose footprint is at most $M$. The closed forms (4.3), (7.3) and (7.4) are `costs.flash_optimal`, `costs.small_cache` and `costs.small_cache_fused`; `.total` is the words. $M$ is at least 5, so some tile of F5 always fits. Try every $B_r$; for the other sizes think first. If you are stuck after eight minutes, run `hint("7.3")` in a cell of your own.
+
+
+# %% tags=["exercise"] name="ex-7.3"
+def my_plan(N, d, M):
+    """The schedule and the tiles with the fewest words, as ("small_cache", {"Br": 3, "Bc": 4, "Bd": 4}).
+
+    N, d, M: whole numbers, M at least 5.
+    """
+    ### BEGIN SOLUTION for each Br the widest partners that fit
+    plans = []
+    for Br in range(1, N + 1):
+        if Br * (2 * d + 3) + d <= M:
+            plans.append(("flash_optimal", {"Br": Br, "Bc": 1}))
+        Bc, Bd = (M - 3 * Br) // (Br + 1), (M - 2 * Br) // (Br + 1)
+        if Bc >= 1:
+            plans.append(("small_cache", {"Br": Br, "Bc": min(N, Bc), "Bd": min(d, Bd)}))
+        Bc = (M - 4 * Br) // (Br + 1)
+        if Bc >= 1:
+            plans.append(("small_cache_fused", {"Br": Br, "Bc": min(N, Bc)}))
+    return min(plans, key=lambda plan: getattr(costs, plan[0])(N, d, **plan[1]).total)
+    ### END SOLUTION
+
+
+# %% tags=["check"] name="check-7.3"
+check("7.3", my_plan)
+
+
+# %%
+def plans(choose, N, d, memories):
+    for M in memories:
+        name, tiles = choose(N, d, M)
+        words = getattr(costs, name)(N, d, **tiles).total
+        yield f"M = {M:6,}  {name:17} {words / N**2:6.2f} N²  {tiles}"
+
+
+memories = (64, 256, 1024, 2048, 2304, 2560, 3072, 4096, 16384)
+for line in attempt(lambda: list(plans(my_plan, 4096, 64, memories))):
+    print(line)
+
+# %% [markdown]
+# F5 from the smallest memory on, F3 from somewhere below 3072 on, and F6 in one line between: the change is well below $d^2 = 4096$. Let us find it by formula. Write $x = d/\sqrt M$, so that $x > 1$ is the small cache. In units of $N^2$ words the leading terms are
+#
+# $$ \text{F3: } 4x^2, \qquad \text{F5: } 4x + 1, \qquad \text{F6: } 2\sqrt6\,x . \tag{7.5} $$
+#
+# F3 and F5 meet where $4x^2 = 4x + 1$, at $x = (1+\sqrt2)/2$, which is $M = 0.69\,d^2$. At $M = d^2$ itself, where the papers change regime, F3 moves $4N^2$ words and F5 $5N^2$: both are of the order $N^2$, and the order cannot see the difference.
+#
+# The library's answer to 7.3 is `schedules.best`. It searches through all forward schedules, and fast enough to halve an interval until the border is found.
+#
+# **Predict.** $N = 2^{22}$, $d = 4096$. From which $M$ on, as a multiple of $d^2$, is F3 the best schedule?
+
+# %% tags=["predict"]
+predict("7.6", f3_from=0.69)  #> predict("7.6", f3_from=...)
+
+
+# %%
+def border(N, d, low, high, name):
+    """An M between low·d² and high·d² at which the best schedule changes to `name`."""
+    low, high = int(low * d * d), int(high * d * d)
+    while high - low > 1:
+        M = (low + high) // 2
+        low, high = (low, M) if schedules.best(N, d, M).schedule.name == name else (M, high)
+    return high
+
+
+N, d = 2**22, 4096
+f3_from = border(N, d, 0.55, 1.0, "flash_optimal")
+f6_from = border(N, d, 0.3, 0.55, "small_cache_fused")
+for M in (f6_from - 1, f6_from, f3_from - 1, f3_from):
+    s, tiles, cost = schedules.best(N, d, M)
+    print(f"M = {M / d**2:.3f} d²: {s.name:17} {cost.total / N**2:.3f} N²  {tiles}")
+measured("7.6", f3_from=f3_from / d**2)
+
+# %% [markdown]
+# 0.668, and not 0.69; and just before it the best schedule is F6, which by (7.5) should never win. The formula of F5 has passed over a whole number. A score is read $\lceil d/B_d \rceil$ times, and near the border, where $\sqrt M$ is a little less than $d$, that is not $x = 1.2$ but 1 or 2. With $k$ reads, $B_d = d/k$ and $B_r = kM/d$, (7.3) says
+#
+# $$ \text{F5 with } k \text{ reads: } \frac{2x^2}{k} + 2k + 1 . \tag{7.6} $$
+#
+# For $k = 1$ this is $2x^2 + 3$, and $2x^2 + 3 - 2\sqrt6\,x = 2(x - \sqrt{3/2})^2$ is never negative: F6 moves no more than that, and touches it at $x^2 = 3/2$. There F3 has $4x^2 = 6$ as well. All three meet at $M = 2d^2/3$, with $6N^2$ words each. For $k = 2$, $x^2 + 5$ is below F6 from $x = \sqrt6 - 1$ on, that is for $M < 0.476\,d^2$. So F5, then F6, then F3, and the search agrees to three digits: 0.476 and 0.668.
+#
+# At smaller $d$ everything is rougher, for $B_r$ is then a small whole number itself. Here is $d = 64$, word by word from $M = 2600$ to $4096$:
+
+# %%
+N, d, before = 2**16, 64, ""
+for M in range(2600, 4097):
+    name = schedules.best(N, d, M).schedule.name
+    if name != before:
+        print(f"from M = {M / d**2:.3f} d² on: {name}")
+    before = name
+
+# %% [markdown]
+# F3 comes at $0.687\,d^2$, with room for its 21st row, loses once more to F5 at $0.692\,d^2$, with room for F5's 42nd, and is best for good from $0.719\,d^2$ on, with its 22nd. In practice, then: whole rows down to about $0.7\,d^2$, columns below.
+
+# %% [markdown]
+# ## 7.7 How little is possible
+#
+# The best schedule for $M \ll d^2$ moves $4N^2d/\sqrt M$ words. In lesson 05, Theorem A gives half of that: for $M \le d^2$ it reads $W \ge 2N^2d/\sqrt M - 2M$. It counts only the products $p_{ij}v_{jc}$, as if all scores came for free. For large $M$ they nearly do: rows of $Q$ and $K$ that are in fast memory make scores without a further word. For $M \ll d^2$ hardly a row fits. So count the products $q_{ic}k_{jc}$ too. Theorem B' does:
+#
+# $$ W \ge \frac{4N^2d}{\sqrt M\left(1 + \frac{9\sqrt M}{16d}\right)} - 2M - N^2 . \tag{7.7} $$
+#
+# The class is that of Theorem A: scores from $d$ products, outputs from products $p_{ij}v_{jc}$, any order, any tiles, and scores may be computed again at will. The idea, in three sentences. In a stretch of the run with $R$ words at hand, products that belong to a pair $(i,j)$ with a score at hand are limited as in two matrix products, by $\sqrt c\,(R-c)/2$ for $c$ such pairs. Products with a $p_{ij}$ made from nothing need a full row of $Q$ and a full row of $K$, $d$ words each, and give at most $(R-c)^2/16d$. For $M \ll d^2$ the second kind is a trifle, and *that* is why computing again does not help here. Like Theorem A it is a derivation of this course, not a theorem of the papers. In code it is `bounds.BOUNDS["B'"]`, a little sharper than (7.7), and `bounds.lower_bound` takes it into account.
+#
+# **Predict.** $N = 2^{20}$, $d = 4096$, $M = 16\,384$. How many times the lower bound does F5 move?
+
+# %% tags=["predict"]
+predict("7.7", f5_over_bound=1.1)  #> predict("7.7", f5_over_bound=...)
+
+# %%
+N, d = 2**20, 4096
+for M in (4096, 16384, 65536, d**2 // 4, 2 * d**2 // 3, d**2):
+    least, which = bounds.lower_bound("forward", N, d, M)
+    unit = N**2 * d / sqrt(M)
+    A = bounds.theorem_A(N, d, M + 4) / unit
+    s, _, cost = schedules.best(N, d, M)
+    print(f"M = {M:10,}: A {A:.2f}, best bound {which} {least / unit:.2f}, "
+          f"{s.name} {cost.total / unit:.2f}, ratio {cost.total / least:.2f}")
+ratio = squares("small_cache", N, d, 16384) * N**2 / bounds.lower_bound("forward", N, d, 16384)[0]
+measured("7.7", f5_over_bound=ratio)
+
+# %% [markdown]
+# 1.038 times: whoever finds another schedule of this class saves at most 3.7 percent at this $M$. Both sides tend to 4, so 4 is the exact constant at this end, as it is for $M \gg d^2$. Between the ends up to a factor of 2 is open, most at $M = 2d^2/3$: neither a better schedule nor a better bound is known to us.
+#
+# What does the 4 mean? $QK^\top$ and $PV$ are two matrix products of $N^2d$ products each, and either of them alone costs $2N^2d/\sqrt M$ (section 2.6). Below $d^2$ attention is two matrix products, and joining them saves nothing that grows like $N^2d/\sqrt M$. Above $d^2$ joining them is everything.
+#
+# The published result is about the order of growth, with matching algorithms and lower bounds (in `bounds`: `theta_attention`, status *asymptotic only*). With every constant of its argument kept it gives $2N^2d/\sqrt M - 2M - N^2$ for $M \le d^2$ (`saha_ye_small`), from one of the two products. With the compulsory words, which it leaves out and which count beyond $M = Nd$, it reads
+#
+# $$ W = \Theta\left( Nd + \min\left\{ \frac{N^2d^2}{M},\; \frac{N^2d}{\sqrt M} \right\} \right) . \tag{7.8} $$
+#
+# | | $M \ll d^2$ | $M \gg d^2$ |
+# | --- | --- | --- |
+# | best schedule | F5, $4N^2d/\sqrt M + N^2$ | F3, $4N^2d^2/M$ |
+# | lower bound, proved in this course | B', $4N^2d/\sqrt M - N^2$ | A, $4N^2d^2/M$ |
+# | published, without a constant | order $N^2d/\sqrt M$ | order $N^2d^2/M$ |
+#
+# In a picture, with $d = 1024$:
+
+# %%
+all_four = ["square_tiling", "small_cache", "small_cache_fused", "flash_optimal"]
+explore.words_against_memory(2**16, 1024, all_four, (2**8, 2**22))
+
+# %% [markdown]
+# On the left the three small-cache schedules fall like $1/\sqrt M$, half a decade for each decade of $M$, and F5 runs just above the bound. F3 begins at $3d + 3 = 3{,}075$ words, far above them, and falls like $1/M$, twice as steep. The lines cross before $d^2 = 1{,}048{,}576$. Beyond it F4 and F5 bend towards the flat, for their $N^2$ words of scores stay, while F3 and the bound fall on together.
+
+# %% [markdown]
+# ## 7.8 Attention inside another problem
+#
+# The paper *On Fine-Grained I/O Complexity of Attention Backward Passes* studies the backward pass in this form. Given are $A_1, A_2, A_3, E$ of shape $(n, d)$ and $X, Y$ of shape $(d, d)$. The loss and what is wanted are
+#
+# $$ L(X) = \tfrac12 \bigl\| \mathrm{softmax}\bigl(A_1 X A_2^\top\bigr)\, A_3 Y - E \bigr\|^2, \qquad \frac{dL}{dX} . \tag{7.9} $$
+#
+# $\|\cdot\|^2$ is the sum of the squares of all words, and there is no factor $1/\sqrt d$. $X$ stands for the product $W_Q W_K^\top$ of two weight matrices, $Y$ for $W_V$; $E$ is the output one would like to have. The paper computes the gradient from the matrices $f = \mathrm{softmax}(A_1XA_2^\top)$, $h = A_3Y$, $q = (fh - E)h^\top$ and $p = f\circ q - \mathrm{diag}\bigl((f\circ q)\mathbf 1\bigr) f$, as $A_1^\top p\, A_2$. That is a page of new letters. But you know this problem.
+#
+# **Predict.** What does each row of $p$ sum to?
+
+# %% tags=["predict"]
+predict("7.8", row_sum=0)  #> predict("7.8", row_sum=...)
+
+# %%
+n, d = 12, 3
+rng = np.random.default_rng(8)
+A1, A2, A3, E = rng.standard_normal((4, n, d))
+X, Y = rng.standard_normal((2, d, d))
+f, h = exact.softmax(A1 @ X @ A2.T), A3 @ Y      # (n, n), (n, d)
+q = (f @ h - E) @ h.T                            # (n, n)
+p = f * q - (f * q).sum(axis=1, keepdims=True) * f  # (n, n)
+measured("7.8", row_sum=round(abs(p.sum(axis=1)).max(), 9))
+
+# %% [markdown]
+# 0, like the rows of $dS$ in lesson 06. The next exercise makes the rest of the resemblance precise.
+#
+# **Exercise 7.4** The gradient with respect to X · difficulty 3 of 5 · importance 4 of 5 · 10 minutes. Write $dL/dX$ in a few lines of NumPy, with one call of `forward` and one of `backward`, which the check hands to you: `forward(Q, K, V)` returns $O = \mathrm{softmax}(QK^\top)V$, and `backward(Q, K, V, dO)` returns $(dQ, dK, dV)$, both without the factor $1/\sqrt d$. What plays the part of $Q$, $K$, $V$? What is $dO$, the gradient of this loss with respect to $O$? And how does the gradient get from $Q$ to $X$? The check counts the calls, and compares with the paper's formula and with what the loss does when $X$ is nudged. If you are stuck after six minutes, run `hint("7.4")` in a cell of your own.
+
+
+# %% tags=["exercise"] name="ex-7.4"
+def my_grad_x(X, A1, A2, A3, Y, E, forward, backward):
+    """dL/dX for L(X) = ½‖softmax(A1 X A2ᵀ) A3 Y - E‖².
+
+    A1, A2, A3, E: (n, d). X, Y: (d, d). forward(Q, K, V) -> O; backward(Q, K, V, dO) -> dQ, dK, dV.
+    Returns an array (d, d).
+    """
+    ### BEGIN SOLUTION attention forward, attention backward, one product
+    Q, V = A1 @ X, A3 @ Y  # (n, d), (n, d)
+    dO = forward(Q, A2, V) - E  # (n, d)
+    dQ, _, _ = backward(Q, A2, V, dO)  # (n, d)
+    return A1.T @ dQ
+    ### END SOLUTION
+
+
+# %% tags=["check"] name="check-7.4"
+check("7.4", my_grad_x)
+
+
+# %%
+def forward(Q, K, V):
+    return exact.attention(Q, K, V, scale=1.0)
+
+
+def backward(Q, K, V, dO):
+    return exact.attention_backward(Q, K, V, dO, scale=1.0)
+
+
+mine = attempt(my_grad_x, X, A1, A2, A3, Y, E, forward, backward)
+nudge = np.zeros((d, d))
+nudge[1, 2] = 1e-5
+up, down = (exact.loss_x(X + way * nudge, A1, A2, A3, Y, E) for way in (1, -1))
+print(f"yours [1, 2]: {mine[1, 2]:.6f}")
+print(f"by nudging:   {(up - down) / 2e-5:.6f}")
+print(f"paper's p A2 equals dQ: {np.allclose(p @ A2, backward(A1 @ X, A2, h, f @ h - E)[0])}")
+
+# %% [markdown]
+# Six digits agree. So it is ordinary attention with
+#
+# $$ Q = A_1X, \quad K = A_2, \quad V = A_3Y, \quad dO = O - E, \qquad\text{and}\quad \frac{dL}{dX} = A_1^\top dQ . \tag{7.10} $$
+#
+# The paper's $p$ is $dS$, its $pA_2$ is $dQ$. $dK$ and $dV$ are not needed. Whatever we know about moving words in attention applies.
+
+# %% [markdown]
+# ## 7.9 The gradient in both regimes
+#
+# **Large caches.** Make $Q$ and $V$ by blocked products; a forward sweep like F3, which leaves $dO = O - E$, $D$ and $L$ instead of $O$; a sweep for $dQ$ like lesson 06's, where $Q$, $dO$ and $dQ$ stay; then $A_1^\top dQ$. The sweeps cost $4$ and $6$, together $10\,n^2d^2/M$. This is `gradient`.
+#
+# **Very large caches.** A product may be bracketed in another way: $s_{ij} = a_{1i}\,(X a_{2j}^\top)$. If $X$, $Y$ and the growing $dL/dX$, $3d^2$ words, stay in fast memory, then $Q$, $V$ and $dQ$ need not exist. In the second sweep a row takes $2d$ words instead of $3d$, so the $6$ becomes another $4$: $8\,n^2d^2/M$. This is `gradient_reassociated`.
+#
+# **Small caches.** Everything by blocked products, the scores in slow memory as in F5, and $dS$ written over them. Count the products with $n^2d$ terms: $S$, $fV$, $dP$ and $dS\,K$, each $2n^2d/\sqrt M$; the three with a $d \times d$ matrix, $A_1X$, $A_3Y$ and $A_1^\top dQ$, each $2nd^2/\sqrt M$; and $S$ is written, read once beside the products, and written over:
+#
+# $$ W \approx \frac{8n^2d}{\sqrt M} + \frac{6nd^2}{\sqrt M} + 3n^2 . \tag{7.11} $$
+#
+# This is `gradient_small_cache`. It and `gradient` realise the paper's two regimes, with the orders of this course; `gradient_reassociated` is the course's own.
+#
+# **Predict.** $n = 2^{22}$, $d = 256$, $M = 64d^2$. What is $WM/(n^2d^2)$ for `gradient` and for `gradient_reassociated`? And at $M = 1024$, what is $W\sqrt M/(n^2d)$ for `gradient_small_cache`?
+
+# %% tags=["predict"]
+predict("7.9", large=10, very_large=8, small=8)  #> predict("7.9", large=..., very_large=..., small=...)
+
+# %%
+n, d = 2**22, 256
+names = ("gradient_small_cache", "gradient", "gradient_reassociated")
+print(" " * 14 + "".join(f"{name:>24}" for name in names) + "   (n² words)")
+for M in (2**10, 2**12, 2**14, 2**16, 2**18, 2**20, 2**22):
+    values = (squares(name, n, d, M) for name in names)
+    row = (f"{v:24.3f}" if v else f"{'does not run':>24}" for v in values)
+    print(f"M = {M / d**2:7.4f} d²" + "".join(row))
+measured("7.9", large=64 * squares("gradient", n, d, 2**22),
+         very_large=64 * squares("gradient_reassociated", n, d, 2**22),
+         small=squares("gradient_small_cache", n, d, 2**10) * 32 / d)
+
+# %% [markdown]
+# 10.11, 8.40 and 9.03. The last is $8$, and $3\sqrt M/d = 0.38$ for the $3n^2$, and the rest because a tile at $M = 1024$ has the side 30 and not 32. Read the rows: `gradient_small_cache` is best up to $d^2/4$, `gradient` from $d^2$ on, and `gradient_reassociated` overtakes when $3d^2$ words for $X$, $Y$ and the result are a small part of $M$. As a picture, over the best lower bound with a constant that the course has, which counts only the forward part:
+
+# %%
+memories = [2**k for k in range(10, 23, 2)]
+
+
+def line(name):
+    return [(M, v * n**2) for M in memories if (v := squares(name, n, d, M))]
+
+
+least = [(M, bounds.lower_bound("gradient", n, d, M)[0]) for M in memories]
+explore.curve(
+    {}, {**{name: line(name) for name in names}, "lower bound": least},
+    title=f"Words moved for dL/dX, n = {n:,}, d = {d}",
+    xlabel="fast memory M (words)", ylabel="words moved",
+)
+
+# %% [markdown]
+# The same two slopes as before, and the same bend near $d^2 = 65{,}536$. The bound lies lower than the best schedule by a factor of 2 to 5.3: it does not count the backward part. How much of that gap is real is open; 6 for the sweep that makes $dQ$ is *not* a lower bound for $dL/dX$, as the second schedule shows.
+#
+# The paper's theorem (in `bounds`: `theta_gradient`, *asymptotic only*) is
+#
+# $$ W = \Theta\left( \min\left\{ \frac{n^2d^2 + nd^3}{M},\; \frac{n^2d + nd^2}{\sqrt M} \right\} \right), \tag{7.12} $$
+#
+# to which for $M > nd$ the compulsory words belong, as in (7.8). Where does $nd^3/M$ come from? $X$ has $d^2$ words and is read once for each block of about $M/d$ rows of $A_1$: $d^2 \cdot nd/M$. How much is that, in units of $nd$, the size of $A_1$?
+
+# %%
+for M in (2**10, 2**14, 2**16, 2**18, 2**22):
+    s = schedules.best(n, d, M, "gradient").schedule
+    X_reads = s.cost(n, d, **s.tiles(n, d, M)).reads["X"] / (n * d)
+    print(f"M = {M / d**2:7.4f} d²: {s.name:21} reads X {X_reads:7.4f} nd words")
+
+# %% [markdown]
+# From $M = d^2$ on it is at most about one $nd$, no more than $A_1$ itself. In the small cache it is $d/\sqrt M$ times $nd$, one of the six parts of $6nd^2/\sqrt M$, and still small beside $n^2d/\sqrt M$ as long as $n \gg d$.
+
+# %% [markdown]
+# ## Misconceptions
+#
+# - **"FlashAttention always moves the fewest words."** At $d = 64$ and $M = 1024$ F3 moved 18.34 $N^2$ words, naive attention 12.75, and F5 9.53 (7.1, 7.4).
+# - **"Below $d^2$ the scores have to be written out."** F6 never writes one, and moves 1.105 times the words of F5 (7.5).
+# - **"The regimes change at $M = d^2$."** The orders do. F3 was best from $0.668\,d^2$ on at $d = 4096$ (7.6).
+# - **"Numerical safety costs traffic."** F5 subtracts the maximum and moved fewer words than F4, which does not; and F4 lost 31 rows of 32 (7.3, 7.4).
+# - **"Computing scores again would save words here too."** Theorem B' allows it, and at $d = 4096$, $M = 16\,384$ F5, which computes no score twice, is within 3.8 percent of it (7.7).
+#
+# ## Take-away
+#
+# - When $M < d^2$, cut $d$ too: keep a tile of scores, or of output, and stream columns past it. Every loaded word then serves about $\sqrt M$ products.
+# - Raw scores in slow memory, statistics in fast memory: $4N^2d/\sqrt M + N^2$ words, safe, on any machine with five words or more. Without writing scores it is $4.90\,N^2d/\sqrt M$.
+# - $4$ is the exact leading constant for $M \ll d^2$ (Theorem B') and for $M \gg d^2$ (Theorem A). In practice the order changes near $0.7\,d^2$.
+# - $dL/dX$ is attention with $Q = A_1X$, $K = A_2$, $V = A_3Y$, $dO = O - E$, and has the same two regimes.
+#
+# ## References
+#
+# - B. Saha, C. Ye: *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). Algorithm 1 is F4; the two regimes and (7.8).
+# - X. Li, Y. Liang, Z. Shi, Z. Song, Y. Zhou: *On Fine-Grained I/O Complexity of Attention Backward Passes*, 2024, [arXiv 2410.09397](https://arxiv.org/abs/2410.09397). The problem of 7.8, its two regimes and (7.12).
+# - T. Smith, B. Lowery, J. Langou, R. van de Geijn, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). The matrix product, with constants.
+# - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré: *FlashAttention*, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135).
+#
+# **What comes next.** Lesson 08 leaves out pairs: masks, and what a schedule saves when most scores are never asked for.

@@ -1,0 +1,337 @@
+"""Lesson 07 says numbers and shows formulas: here they are computed again and looked up in its text."""
+
+from math import exp, isclose, log, sqrt
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from iocourse import bounds, costs, exact, explore, run, schedules
+from iocourse.course.exercise import find
+from iocourse.course.exercises.lesson07 import best_plan, plan_cases, small_cases
+from iocourse.course.source import parse
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "solutions" / "07_small_caches.py"
+CELLS = parse(SOURCE.read_text(encoding="utf-8"), SOURCE)
+TEXT = "\n".join("\n".join(cell.lines) for cell in CELLS if cell.kind == "markdown")
+MISCONCEPTIONS = TEXT.split("## Misconceptions")[1]
+
+
+def section(number):
+    """The text from one numbered heading to the next, thousands with plain commas."""
+    return TEXT.split(f"## {number} ")[1].split("\n## ")[0].replace("\\,", ",").replace("{,}", ",")
+
+
+def says(number, *figures):
+    missing = [figure for figure in figures if figure not in section(number)]
+    assert not missing, missing
+
+
+def at(name, N, d, M):
+    schedule = schedules.get(name)
+    return schedule.cost(N, d, **schedule.tiles(N, d, M))
+
+
+def squares(name, N, d, M):
+    return at(name, N, d, M).total / N**2
+
+
+def constant(name, N, d, M):
+    return at(name, N, d, M).total * sqrt(M) / (N**2 * d)
+
+
+# ---------------------------------------------------------------------- formulas
+SIZES = [(64, 8, 5, 7, 3), (7, 3, 2, 5, 4), (1, 1, 1, 1, 1), (9, 12, 20, 30, 5), (30, 10, 4, 4, 4)]
+
+
+@pytest.mark.parametrize(("N", "d", "Br", "Bc", "Bd"), SIZES)
+def test_formulas_7_1_to_7_4(N, d, Br, Bc, Bd):
+    i, j, k = -(-N // Br), -(-N // Bc), -(-d // Bd)
+    r, c, e = min(Br, N), min(Bc, N), min(Bd, d)
+    made = costs.matmul(N, N, d, bm=Br, bn=Bc)
+    assert (made.total, made.peak) == (N * d * j + N * d * i + N * N, r * c + r + c)
+    f4 = costs.square_tiling(N, d, B=Br)
+    assert f4.total == 2 * N * d * i + N * N + 2 * N + N * N * -(-d // Br) + N * d * i + N * d
+    f5 = costs.small_cache(N, d, Br=Br, Bc=Bc, Bd=Bd)
+    assert f5.total == N * d * j + 2 * N * d * i + N * N * (1 + k) + N * d
+    assert f5.peak == max(r * c + c + 3 * r, r * e + e + 2 * r)
+    f6 = costs.small_cache_fused(N, d, Br=Br, Bc=Bc)
+    assert (f6.total, f6.peak) == (N * d * (3 * j - 1 + 2 * i), r * c + 4 * r + c)
+
+
+def test_formulas_7_1_to_7_4_are_the_ones_shown():
+    keys = r"Nd\left\lceil \frac{N}{B_c} \right\rceil + Nd\left\lceil \frac{N}{B_r} \right\rceil + N^2"
+    says("7.2", keys, "footprint } B_rB_c + B_r + B_c ,")
+    says("7.3", r"2Nd\left\lceil \frac NB \right\rceil + N^2 + 2N + N^2\left\lceil \frac dB \right\rceil")
+    says("7.4", r"2Nd\left\lceil \frac N{B_r} \right\rceil}_{K,,V}", "B_rB_c + B_c + 3B_r")
+    says("7.4", r"N^2 + N^2\left\lceil \frac d{B_d} \right\rceil}_{S}", "B_rB_d + B_d + 2B_r")
+    says("7.5", r"3\left\lceil \frac N{B_c} \right\rceil - 1 + 2\left\lceil \frac N{B_r} \right\rceil")
+    says("7.5", "footprint } B_rB_c + 4B_r + B_c .")
+
+
+def test_the_leading_constants_are_8_and_4_and_2_root_6():
+    N, d, M = 2**34, 2**17, 2**24
+    for name, leading in (("square_tiling", 8), ("small_cache", 4), ("small_cache_fused", 2 * sqrt(6))):
+        assert constant(name, N, d, M) == pytest.approx(leading, rel=0.01)
+    says("7.5", f"2\\sqrt6,N^2d/\\sqrt M = {2 * sqrt(6):.2f}")
+    ratios = {c: 3 / sqrt(c) + 2 * sqrt(c) for c in np.arange(0.5, 3, 0.01).round(2)}
+    assert min(ratios, key=ratios.get) == 1.5  # Bc/Br, with BrBc fixed
+
+
+def test_formulas_7_5_and_7_6():
+    assert isclose(4 * ((1 + sqrt(2)) / 2) ** 2, 4 * (1 + sqrt(2)) / 2 + 1)
+    says("7.6", f"M = {1 / ((1 + sqrt(2)) / 2) ** 2:.2f},d^2", f"M < {1 / (sqrt(6) - 1) ** 2:.3f},d^2")
+    for x in np.linspace(0.5, 4, 50):
+        assert isclose(2 * x**2 + 3 - 2 * sqrt(6) * x, 2 * (x - sqrt(1.5)) ** 2, abs_tol=1e-9)
+        lower = x**2 + 5 < 2 * sqrt(6) * x
+        assert lower == (sqrt(6) - 1 < x < sqrt(6) + 1)
+    x = sqrt(1.5)
+    assert isclose(2 * x**2 + 3, 6) and isclose(2 * sqrt(6) * x, 6) and isclose(4 * x**2, 6)
+
+
+@pytest.mark.parametrize(("k", "x"), [(1, 1.1), (1, 1.3), (2, 1.8), (2, 2.2), (3, 3.0)])
+def test_formula_7_6_is_F5_with_k_reads(k, x):
+    N, d = 2**24, 2**13
+    M = int((d / x) ** 2)
+    Br = k * M // d
+    f5 = costs.small_cache(N, d, Br=Br, Bc=M // Br, Bd=d // k + 1)
+    assert f5.total / N**2 == pytest.approx(2 * x**2 / k + 2 * k + 1, rel=0.01)
+    assert f5.peak == pytest.approx(M, rel=0.01)
+
+
+@pytest.mark.parametrize(("N", "d", "M"), [(2**20, 4096, 16384), (4096, 64, 1024), (512, 64, 100)])
+def test_formula_7_7_follows_from_theorem_B_prime(N, d, M):
+    shown = 4 * N**2 * d / (sqrt(M) * (1 + 9 * sqrt(M) / (16 * d))) - 2 * M - N**2
+    assert bounds.BOUNDS["B'"](N, d, M) >= shown * (1 - 1e-9)
+    assert bounds.BOUNDS["B'_line"](N, d, M) == pytest.approx(shown, rel=1e-6)
+    says("7.7", r"\frac{4N^2d}{\sqrt M\left(1 + \frac{9\sqrt M}{16d}\right)} - 2M - N^2")
+
+
+# ---------------------------------------------------------------------- numbers, section by section
+def test_section_7_1():
+    N, d = 4096, 64
+    f3, naive = ({M: squares(n, N, d, M) for M in (2048, 1024, 256)} for n in ("flash_optimal", "naive"))
+    says("7.1", f"{f3[1024]:.2f} times", "At 1024 words and below, naive attention moves less")
+    assert f3[2048] < naive[2048] and f3[1024] > naive[1024] and f3[256] > naive[256]
+    tiles = schedules.flash_optimal.tiles
+    assert [tiles(N, d, M)["Br"] for M in (1024, 512, 256)] == [7, 3, 1]
+    assert schedules.flash_optimal.smallest_M(N, d) == 3 * d + 3 == 195
+    says("7.1", f"{bounds.square_side(1024)} at $M = 1024$")
+
+
+def test_section_7_2():
+    made = costs.matmul(4096, 4096, 64, bm=30, bn=32)
+    assert made.peak <= 1024 and 3 * made.total < at("flash_optimal", 4096, 64, 1024).total
+    says("7.2", f"{made.total / 4096**2:.3f} times")
+    assert 8 * 8 + 8 + 8 == 80 < 256
+
+
+def test_section_7_3():
+    N, d, M = 2**20, 4096, 16384
+    assert schedules.square_tiling.tiles(N, d, M) == {"B": 64}
+    says("7.3", f"{constant('square_tiling', N, d, M):.2f}, and one row of 32")
+    Q, K, V = np.random.default_rng(7).standard_normal((3, 32, 8))
+    Q *= 1000
+    S = exact.scores(Q, K)
+    with np.errstate(all="ignore"):
+        O = run(schedules.square_tiling, M=64, Q=Q, K=K, V=V, B=4).O
+    finite = np.isfinite(O).all(axis=1)
+    assert finite.sum() == 1 and (finite == (S.max(axis=1) < 709.78)).all()
+    assert 850 < S.std() < 950 and 2900 < abs(S).max() < 3200
+    says("7.3", f"s = {log(np.finfo(np.float64).max):.1f}", f"float32 at {log(np.finfo(np.float32).max):.1f}")
+    assert exp(-745) > 0 == exp(-746)
+
+
+def test_section_7_4():
+    N, d, M = 4096, 64, 1024
+    square = costs.small_cache(N, d, Br=30, Bc=30, Bd=30)
+    times = at("flash_optimal", N, d, M).total / square.total
+    says("7.4", f"{times:.3f} times fewer", "F3's 18.34")
+    best = costs.small_cache(N, d, Br=29, Bc=31, Bd=32)
+    assert square.reads["S"] == 3 * N * N and best.reads["S"] == 2 * N * N and best.peak <= M
+    says("7.4", f"W_5 = {best.total / N**2:.2f},N^2")
+    assert costs.small_cache(32, 8, Br=4, Bc=6, Bd=6).total < costs.square_tiling(32, 8, B=4).total
+    least = costs.small_cache(32, 8, Br=1, Bc=1, Bd=1)
+    assert least.peak == 5 == schedules.small_cache.smallest_M(10**6, 512)
+    says("7.4", f"{least.total:,} words and is right")
+
+
+def test_section_7_5():
+    N, d, M = 4096, 64, 1024
+    ratio = f"{squares('small_cache_fused', N, d, M) / squares('small_cache', N, d, M):.3f} times"
+    says("7.5", ratio)
+    assert ratio in MISCONCEPTIONS and "S" not in at("small_cache_fused", N, d, M).writes
+    assert "S" not in at("small_cache_fused", N, d, M).sizes
+
+
+def test_section_7_6():
+    N, d = 2**22, 4096
+    for share, names in (
+        (0.47, {"small_cache"}),
+        (0.48, {"small_cache_fused"}),
+        (0.6, {"small_cache_fused"}),
+    ):
+        assert schedules.best(N, d, int(share * d * d)).schedule.name in names
+    for share, name in ((0.4759, "small_cache"), (0.4761, "small_cache_fused")):
+        assert schedules.best(N, d, int(share * d * d)).schedule.name == name
+    for share, name in ((0.6679, "small_cache_fused"), (0.6681, "flash_optimal")):
+        assert schedules.best(N, d, int(share * d * d)).schedule.name == name
+    says("7.6", "0.668, and not 0.69", "0.476 and 0.668")
+    assert "0.668\\,d^2" in MISCONCEPTIONS
+
+
+def test_section_7_6_at_64():
+    changes, before = [], ""
+    for M in range(2600, 4097):
+        choice = schedules.best(2**16, 64, M)
+        if choice.schedule.name != before:
+            changes.append((f"{M / 4096:.3f}", choice.schedule.name, choice.tiles["Br"]))
+        before = choice.schedule.name
+    found = [("flash_optimal", 21), ("small_cache", 42), ("flash_optimal", 22)]
+    assert [change[1:] for change in changes[1:]] == found
+    says("7.6", *(f"{share},d^2" for share, _, _ in changes[1:]), "21st", "42nd", "22nd")
+    assert [best_plan(4096, 64, M).name for M in (2048, 2304, 2560, 3072)] == [
+        "small_cache",
+        "small_cache_fused",
+        "small_cache",
+        "flash_optimal",
+    ]
+    assert squares("flash_optimal", 2**22, 4096, 4096**2) == pytest.approx(4, rel=0.01)
+    whole = costs.small_cache(2**22, 4096, Br=4090, Bc=4090, Bd=4096)
+    assert whole.total / 2**44 == pytest.approx(5, rel=0.01) and whole.peak <= 4096**2
+
+
+def test_section_7_7():
+    N, d = 2**20, 4096
+    ratios = {}
+    for M in (4096, 16384, 65536, d**2 // 4, 2 * d**2 // 3, d**2):
+        least, which = bounds.lower_bound("forward", N, d, M)
+        ratios[M] = schedules.best(N, d, M).cost.total / least
+        assert which == "B'"
+    ratio = at("small_cache", N, d, 16384).total / bounds.lower_bound("forward", N, d, 16384)[0]
+    says("7.7", f"{ratio:.3f} times", f"{100 * (1 - 1 / ratio):.1f} percent", "up to a factor of 2 is open")
+    assert f"{100 * (ratio - 1):.1f} percent" in MISCONCEPTIONS
+    assert max(ratios, key=ratios.get) == 2 * d**2 // 3 and ratios[2 * d**2 // 3] == pytest.approx(
+        2, rel=0.005
+    )
+    of_A = bounds.theorem_A(N, d, 16388) * 128 / (N**2 * d)
+    assert of_A == pytest.approx(2, rel=0.001)
+    assert bounds.BOUNDS["theta_attention"].status == "asymptotic only"
+    assert bounds.BOUNDS["B'"].status == "proved here"
+    says("7.7", r"2N^2d/\sqrt M - 2M - N^2", "saha_ye_small", "theta_attention")
+
+
+def test_the_bound_is_closer_the_smaller_the_memory_beside_d_squared():
+    ratios = []
+    for d in (2**12, 2**14, 2**16):
+        least = bounds.lower_bound("forward", 2**24, d, 2**16)[0]
+        ratios.append(at("small_cache", 2**24, d, 2**16).total / least)
+    assert ratios == sorted(ratios, reverse=True) and ratios[-1] < 1.02
+
+
+def test_the_picture_of_section_7_7_shows_what_the_text_reads_off_it():
+    names = ["square_tiling", "small_cache", "small_cache_fused", "flash_optimal"]
+    picture = explore.words_against_memory(2**16, 1024, names, (2**8, 2**22))
+    assert "flash_optimal needs 3,075 words and is drawn from there" in picture.alt
+    says("7.7", "3d + 3 = 3{,}075".replace("{,}", ","), f"{1024**2:,}")
+    fall = {n: squares(n, 2**16, 1024, 2**10) / squares(n, 2**16, 1024, 2**14) for n in names[:3]}
+    assert all(3.8 < factor < 4.3 for factor in fall.values())
+    steep = squares("flash_optimal", 2**16, 1024, 2**14) / squares("flash_optimal", 2**16, 1024, 2**18)
+    assert 16 < steep < 20
+    assert squares("small_cache", 2**16, 1024, 2**22) > 1.3 * squares("small_cache_fused", 2**16, 1024, 2**22)
+
+
+def test_sections_7_8_and_7_9_reduce_to_attention():
+    rng = np.random.default_rng(1)
+    A1, A2, A3, E = rng.standard_normal((4, 9, 3))
+    X, Y = rng.standard_normal((2, 3, 3))
+    Q, V = A1 @ X, A3 @ Y
+    dO = exact.attention(Q, A2, V, scale=1.0) - E
+    dQ = exact.attention_backward(Q, A2, V, dO, scale=1.0).dQ
+    np.testing.assert_allclose(A1.T @ dQ, exact.grad_x(X, A1, A2, A3, Y, E), atol=1e-12)
+    says("7.8", r"Q = A_1X, \quad K = A_2, \quad V = A_3Y, \quad dO = O - E", r"A_1^\top dQ")
+
+
+def test_section_7_9():
+    n, d = 2**22, 256
+    large = 64 * squares("gradient", n, d, 2**22)
+    very_large = 64 * squares("gradient_reassociated", n, d, 2**22)
+    small = constant("gradient_small_cache", n, d, 2**10)
+    says("7.9", f"{large:.2f}, {very_large:.2f} and {small:.2f}", f"= {3 * 32 / d:.2f}$ for the $3n^2$")
+    assert schedules.gradient_small_cache.tiles(n, d, 2**10) == {"B": 30}
+    best = [schedules.best(n, d, 4**k, "gradient").schedule.name for k in range(5, 12)]
+    assert best == ["gradient_small_cache"] * 3 + ["gradient"] * 2 + ["gradient_reassociated"] * 2
+    gaps = [
+        schedules.best(n, d, 4**k, "gradient").cost.total / bounds.lower_bound("gradient", n, d, 4**k)[0]
+        for k in range(5, 12)
+    ]
+    assert min(gaps) > 2 and max(gaps) < 5.35
+    says("7.9", f"by a factor of {min(gaps):.0f} to {max(gaps):.1f}", f"d^2 = {d * d:,}")
+
+
+@pytest.mark.parametrize("M", [2**10, 2**12])
+def test_formula_7_11(M):
+    for n, d in ((2**26, 2**12), (2**16, 2**12)):
+        shown = 8 * n**2 * d / sqrt(M) + 6 * n * d**2 / sqrt(M) + 3 * n**2
+        assert at("gradient_small_cache", n, d, M).total == pytest.approx(shown, rel=8 / sqrt(M))
+    says("7.9", r"\frac{8n^2d}{\sqrt M} + \frac{6nd^2}{\sqrt M} + 3n^2")
+
+
+def test_the_constants_of_the_large_gradients_are_10_and_8():
+    n, d, M = 2**40, 4096, 2**36
+    for name, leading in (("gradient", 10), ("gradient_reassociated", 8)):
+        assert at(name, n, d, M).total * M / (n * d) ** 2 == pytest.approx(leading, rel=0.01)
+    says("7.9", "10,n^2d^2/M", "8,n^2d^2/M")
+
+
+def test_X_is_read_nd_words_or_less_above_d_squared():
+    n, d = 2**22, 256
+    for M in (d * d, 4 * d * d, 64 * d * d):
+        assert at("gradient", n, d, M).reads["X"] <= 1.01 * n * d
+    small = at("gradient_small_cache", n, d, 2**10).reads["X"]
+    assert small == pytest.approx(d / 30 * n * d, rel=0.001)
+
+
+def test_the_misconceptions_quote_the_lesson():
+    f3, naive, f5 = (f"{squares(n, 4096, 64, 1024):.2f}" for n in ("flash_optimal", "naive", "small_cache"))
+    for figure in (f"{f3} $N^2$", f"attention {naive}", f"F5 {f5}", "31 rows of 32"):
+        assert figure in MISCONCEPTIONS
+
+
+# ---------------------------------------------------------------------- the exercises' own ground
+def test_every_schedule_of_7_3_is_somewhere_the_best():
+    for seed in range(10):
+        cases = plan_cases(np.random.default_rng(seed))
+        names = {best_plan(*(case.inputs[key] for key in "NdM")).name for case in cases}
+        assert names == {"flash_optimal", "small_cache", "small_cache_fused"}
+
+
+def test_the_best_plan_is_the_best_of_all_tiles():
+    N, d = 7, 5
+    for M in (5, 6, 9, 20, 35, 60, 200):
+        f5 = [
+            costs.small_cache(N, d, Br=a, Bc=b, Bd=c)
+            for a in range(1, N + 1)
+            for b in range(1, N + 1)
+            for c in range(1, d + 1)
+        ]
+        two = [f(N, d, Br=a, Bc=b) for f in (costs.flash_optimal, costs.small_cache_fused)
+               for a in range(1, N + 1) for b in range(1, N + 1)]  # fmt: skip
+        least = min(ledger.total for ledger in (*f5, *two) if ledger.peak <= M)
+        assert best_plan(N, d, M).ledger.total == least
+
+
+def test_the_large_scores_of_7_2_would_overflow_without_their_maximum():
+    for seed in range(10):
+        case = small_cases(np.random.default_rng(seed))[-1]
+        S = exact.scores(case.inputs["Q"], case.inputs["K"])
+        assert S.max() > 1e4 and S.min() < -1e4 and np.isfinite(case.expected).all()
+
+
+def test_whole_rows_never_fit_in_the_room_of_7_1():
+    for seed in range(20):
+        for case in find("7.1").cases(np.random.default_rng(seed)):
+            N, d = case.inputs["Q"].shape
+            Br, Bc = (min(case.inputs[name], N) for name in ("Br", "Bc"))
+            assert case.M == Br * Bc + Br + Bc < Br * Bc + (Br + Bc) * d

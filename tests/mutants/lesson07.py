@@ -1,0 +1,496 @@
+"""What is known about the exercises of lesson 07: mistakes, other right answers, cheats."""
+
+import numpy as np
+from harness import Mutant, Suite
+
+from iocourse import costs, exact, schedules
+from iocourse.course.checking import OWN, RUNS
+from iocourse.machine import probabilities
+from iocourse.schedules.small_cache import scores_tile
+
+FITS = "fits in fast memory"
+LOADED = "every word of the input is loaded"
+TOTAL = "no more words move than the closed form says"
+BLOCK_SIZE = "block size does not change the answer"
+Q_PASSES, K_PASSES = "Q is read ⌈N/Bc⌉ times", "K is read ⌈N/Br⌉ times"
+
+# ---------------------------------------------------------------------- 7.1
+SCORES = "the tile holds the scores of block i against block j"
+TIGHT = "fits in Br·Bc + Br + Bc words"
+
+
+def columns_by_range(m, Q, K, i, j):
+    """The last column first, whole numbers for blocks, and the scale at the end."""
+    s = m.zeros(i.size, j.size)
+    for c in reversed(range(Q.shape[1])):
+        q, k = m.load(Q, (i.start, i.stop), (c, c + 1)), m.load(K, (j.start, j.stop), (c, c + 1))
+        s.add_product(q, k.T)
+        q.free()
+        k.free()
+    s /= np.sqrt(Q.shape[1])
+    return s
+
+
+def tile_made_turned(m, Q, K, i, j):
+    """Keys by queries, and handed over as a turned view."""
+    turned = m.zeros(j, i)
+    for c in m.blocks(Q.shape[1], 1):
+        with m.load(K, j, c) as k, m.load(Q, i, c) as q:
+            k *= Q.shape[1] ** -0.5
+            turned.add_product(k, q.T)
+    return turned.T
+
+
+def whole_rows(m, Q, K, i, j):
+    with m.load(Q, i) as q, m.load(K, j) as k:
+        q *= Q.shape[1] ** -0.5
+        return q @ k.T
+
+
+def columns_two_by_two(m, Q, K, i, j):
+    s = m.zeros(i, j)
+    for c in m.blocks(Q.shape[1], 2):
+        with m.load(Q, i, c) as q, m.load(K, j, c) as k:
+            q *= Q.shape[1] ** -0.5
+            s.add_product(q, k.T)
+    return s
+
+
+def zeros_tile(m, Q, K, i, j):
+    return m.zeros(i, j)
+
+
+def tile_taken_from_the_machine(m, Q, K, i, j):
+    return m.take(Q)[i.start : i.stop] @ m.take(K)[j.start : j.stop].T
+
+
+TILE = Suite(
+    id="7.1",
+    mutants=(
+        Mutant("missing-scale", SCORES, (("q *= d**-0.5", "pass"),)),
+        Mutant("scale-by-d", SCORES, (("d**-0.5", "d**-1"),)),
+        Mutant("first-column-only", SCORES, (("m.blocks(d, 1)", "[(0, 1)]"),)),
+        Mutant("first-column-only-loads-too-little", LOADED, (("m.blocks(d, 1)", "[(0, 1)]"),)),
+        Mutant("last-column-skipped", SCORES, (("m.blocks(d, 1)", "list(m.blocks(d, 1))[:-1]"),)),
+        Mutant("keys-for-queries", SCORES, (("m.load(Q, i, c)", "m.load(K, i, c)"),)),
+        Mutant("not-turned", RUNS, (("k.T", "k"),)),
+        Mutant("eight-columns-at-once", TIGHT, (("m.blocks(d, 1)", "m.blocks(d, 8)"),)),
+        Mutant("product-as-a-temporary", TIGHT, (("s.add_product(q, k.T)", "s += q @ k.T"),)),
+        Mutant("scaled-column-as-a-temporary", TIGHT, (("q *= d**-0.5", "q = q * d**-0.5"),)),
+        Mutant(
+            "Q-loaded-twice", Q_PASSES, (("q *= d", "m.load(Q, i, c, into=k); k = m.load(K, j, c); q *= d"),)
+        ),
+        Mutant("K-loaded-twice", K_PASSES, (("q *= d", "k = m.load(K, j, c, into=k); q *= d"),)),
+        Mutant("tile-freed", RUNS, (("return s", "s.free(); return s"),)),
+        Mutant("nothing-returned", RUNS, (("return s", "return None"),)),
+    ),
+    right=(columns_by_range, tile_made_turned),
+    cheats=(
+        (whole_rows, TIGHT),
+        (columns_two_by_two, TIGHT),
+        (zeros_tile, SCORES),
+        (zeros_tile, LOADED),
+        (tile_taken_from_the_machine, RUNS),
+        (scores_tile, OWN),
+    ),
+)
+
+
+# ---------------------------------------------------------------------- 7.2
+VALUES = "values equal exact attention"
+LARGE = "scores of ±10,000 neither overflow nor vanish"
+SCRATCH = "scratch in slow memory is at most Br rows of scores"
+
+
+def my_tile(m, Q, K, i, j):
+    s = m.zeros(i, j)
+    for c in m.blocks(Q.shape[1], 1):
+        with m.load(Q, i, c) as q, m.load(K, j, c) as k:
+            q *= Q.shape[1] ** -0.5
+            s.add_product(q, k.T)
+    return s
+
+
+def statistics_by_hand(m, Q, K, V, *, Br, Bc, Bd):
+    """Maximum and sum as plain vectors, and a division at the end in place of the log-sum-exp."""
+    N, d = Q.shape
+    O, scores = m.new("out", (N, d)), m.new("scores", (Br, N))
+    for i in m.blocks(N, Br):
+        rows, top, total = (0, i.size), m.full(i, value=-1e300), m.zeros(i)
+        for j in m.blocks(N, Bc):
+            s = my_tile(m, Q, K, i, j)
+            m.store(s, scores, rows, j)
+            with s.max(axis=1) as new:
+                np.maximum(new, top, out=new)
+                top -= new
+                np.exp(top, out=top)
+                total *= top
+                top[:] = new
+            s -= top[:, None]
+            np.exp(s, out=s)
+            with s.sum(axis=1) as more:
+                total += more
+            s.free()
+        for c in m.blocks(d, Bd):
+            with m.zeros(i, c) as o:
+                for j in range(N):
+                    with m.load(scores, rows, j) as s, m.load(V, j, c) as v:
+                        s -= top[:, None]
+                        np.exp(s, out=s)
+                        o.add_product(s, v)
+                o /= total[:, None]
+                m.store(o, O, i, c)
+        top.free()
+        total.free()
+    return O
+
+
+def sums_freed_first(m, Q, K, V, *, Br, Bc, Bd):
+    """The footprint of (7.3) to the word, and a scratch array for each block."""
+    N, d = Q.shape
+    O = m.new("O", (N, d))
+    for i in m.blocks(N, Br):
+        S, stats = m.new("S", (i.size, N)), m.row_stats(i)
+        for j in m.blocks(N, Bc):
+            with my_tile(m, Q, K, i, j) as s:
+                m.store(s, S, (0, i.size), j)
+                stats.update(s)
+        L = stats.lse()
+        stats.l.free()
+        for c in m.blocks(d, Bd):
+            with m.zeros(i, c) as o:
+                for j in m.blocks(N, 1):
+                    with m.load(V, j, c) as v, m.load(S, (0, i.size), j) as s:
+                        o.add_product(probabilities(s, L), v)
+                m.store(o, O, i, c)
+        L.free()
+    return O
+
+
+def fused(m, Q, K, V, *, Br, Bc, Bd):
+    """F6, right, and not what was asked for: partial outputs travel."""
+    N, d = Q.shape
+    O = m.new("O", (N, d))
+    for i in m.blocks(N, Br):
+        with m.row_stats(i) as stats:
+            for j in m.blocks(N, Bc):
+                with my_tile(m, Q, K, i, j) as s, stats.m.copy() as factor:
+                    stats.update(s)
+                    factor -= stats.m
+                    np.exp(factor, out=factor)
+                    for c in m.blocks(d, 1):
+                        with m.zeros(i, c) if j.first else m.load(O, i, c) as o, m.load(V, j, c) as v:
+                            o *= factor[:, None]
+                            o.add_product(s, v)
+                            if j.last:
+                                stats.normalise(o)
+                            m.store(o, O, i, c)
+    return O
+
+
+def rows_of_queries(m, Q, K, V, *, Br, Bc, Bd):
+    """F3 with a single query: right, and too many words."""
+    N, d = Q.shape
+    O = m.new("O", (N, d))
+    for i in m.blocks(N, 1):
+        with m.load(Q, i) as q, m.zeros(i, d) as o, m.row_stats(i) as stats:
+            q *= d**-0.5
+            for j in m.blocks(N, 1):
+                with m.load(K, j) as k:
+                    s = q @ k.T
+                with s, m.load(V, j) as v:
+                    stats.update(s, o)
+                    o.add_product(s, v)
+            stats.normalise(o)
+            m.store(o, O, i)
+    return O
+
+
+def all_scores_at_once(m, Q, K, V, *, Br, Bc, Bd):
+    N, d = Q.shape
+    O, rows = m.new("O", (N, d)), (0, N)
+    with m.load(Q, rows) as q, m.load(K, rows) as k, m.load(V, rows) as v:
+        q *= d**-0.5
+        s = q @ k.T
+        s -= s.max(axis=1, keepdims=True)
+        np.exp(s, out=s)
+        s /= s.sum(axis=1, keepdims=True)
+        m.store(s @ v, O, rows)
+    return O
+
+
+def zeros(m, Q, K, V, *, Br, Bc, Bd):
+    O = m.new("O", Q.shape)
+    for i in m.blocks(Q.shape[0], 1):
+        with m.zeros(i, Q.shape[1]) as o:
+            m.store(o, O, i)
+    return O
+
+
+def library_schedule_inside(m, Q, K, V, *, Br, Bc, Bd):
+    return schedules.small_cache(m, Q, K, V, Br=Br, Bc=Bc, Bd=Bd)
+
+
+def taken_from_the_machine(m, Q, K, V, *, Br, Bc, Bd):
+    return m.slow("O", exact.attention(m.take(Q), m.take(K), m.take(V)))
+
+
+NO_MAXIMUM = (
+    ("stats.update(s)", "np.exp(s, out=s); stats.l[:] = stats.l + s.sum(axis=1)"),
+    ("L = stats.lse()", "L = stats.l"),
+    ("o.add_product(probabilities(s, L), v)", "np.exp(s, out=s); s /= L[:, None]; o.add_product(s, v)"),
+)
+STORE = "m.store(s, S, (0, i.size), j)"
+
+SMALL = Suite(
+    id="7.2",
+    mutants=(
+        Mutant(
+            "stored-after-the-update",
+            VALUES,
+            ((STORE, "stats.update(s)"), ("stats.update(s)\n            L", f"{STORE}\n            L")),
+        ),
+        Mutant("no-maximum", LARGE, NO_MAXIMUM),
+        Mutant("exponentials-without-the-sum", VALUES, (("stats.lse()", "stats.m"),)),
+        Mutant("statistics-miss-the-tiles", RUNS, (("stats.update(s)", "stats.update(m.zeros(2, j))"),)),
+        Mutant(
+            "normalised-again", VALUES, (("m.store(o, O, i, c)", "stats.normalise(o); m.store(o, O, i, c)"),)
+        ),
+        Mutant("last-columns-skipped", RUNS, (("m.blocks(d, Bd)", "list(m.blocks(d, Bd))[: d // Bd]"),)),
+        Mutant("last-keys-skipped", RUNS, (("m.blocks(N, Bc)", "list(m.blocks(N, Bc))[: N // Bc]"),)),
+        Mutant("last-key-skipped-in-output", VALUES, (("m.blocks(N, 1)", "list(m.blocks(N, 1))[:-1]"),)),
+        Mutant("keys-for-values", VALUES, (("m.load(V, j, c)", "m.load(K, j, c)"),)),
+        Mutant("keys-for-values-loads-no-V", LOADED, (("m.load(V, j, c)", "m.load(K, j, c)"),)),
+        Mutant("full-square-of-scores", SCRATCH, (("(min(Br, N), N)", "(N, N)"), ("(0, i.size)", "i"))),
+        Mutant("one-column-of-output", "S is read ⌈d/Bd⌉ times", (("m.blocks(d, Bd)", "m.blocks(d, 1)"),)),
+        Mutant("scores-stored-twice", "S is written once", ((STORE, f"{STORE}; {STORE}"),)),
+        Mutant(
+            "output-stored-for-each-key", "O is written once", (("L), v)", "L), v); m.store(o, O, i, c)"),)
+        ),
+        Mutant(
+            "V-loaded-twice",
+            "V is read ⌈N/Br⌉ times",
+            (("o.add_product", "v = m.load(V, j, c, into=v); o.add_product"),),
+        ),
+        Mutant("K-for-one-query-at-a-time", K_PASSES, (("m.blocks(N, Br)", "m.blocks(N, 1)"),)),
+        Mutant("Q-for-one-key-at-a-time", Q_PASSES, (("m.blocks(N, Bc)", "m.blocks(N, 1)"),)),
+        Mutant(
+            "values-by-full-rows",
+            FITS,
+            (("m.load(V, j, c) as v:", "m.load(V, (0, N), c) as all, m.load(V, j, c) as v:"),),
+        ),
+        Mutant("scores-made-twice", TOTAL, ((STORE, f"{STORE}; my_scores_tile(m, Q, K, i, j).free()"),)),
+        Mutant(
+            "a-row-block-of-scores-kept",
+            FITS,
+            (("L = stats.lse()", "L = stats.lse(); kept = m.load(S, (0, i.size))"),),
+        ),
+        Mutant(
+            "tile-not-freed",
+            FITS,
+            (
+                (
+                    "with my_scores_tile(m, Q, K, i, j) as s:",
+                    "for s in (kept := [my_scores_tile(m, Q, K, i, j) for _ in 'ab'])[:1]:",
+                ),
+            ),
+        ),
+    ),
+    right=(statistics_by_hand, sums_freed_first),
+    cheats=(
+        (fused, "O is written once"),
+        (rows_of_queries, TOTAL),
+        (all_scores_at_once, FITS),
+        (zeros, VALUES),
+        (zeros, LOADED),
+        (library_schedule_inside, OWN),
+        (schedules.small_cache, OWN),
+        (schedules.small_cache.body, OWN),
+        (taken_from_the_machine, RUNS),
+    ),
+)
+
+
+# ---------------------------------------------------------------------- 7.3
+IS_PLAN = "returns a schedule's name and its tiles"
+PLAN_FITS = "the plan fits in M words"
+BEST = "no plan that fits moves fewer words"
+
+
+def by_best_pair(N, d, M):
+    """One search a schedule, with the sizes worth trying only; the sizes as NumPy's whole numbers."""
+
+    def widths(Br):
+        return min(N, (M - 3 * Br) // (Br + 1)), min(d, (M - 2 * Br) // (Br + 1))
+
+    def words(Br, Bc):
+        return costs.small_cache(N, d, Br=Br, Bc=Bc, Bd=widths(Br)[1]).total
+
+    Br, Bc = costs.best_pair(words, extent=N, partner=lambda b: widths(b)[0])
+    plans = [["small_cache", {"Br": np.int64(Br), "Bc": Bc, "Bd": widths(Br)[1]}]]
+    if 3 * d + 3 <= M:
+        plans.append(["flash_optimal", {"Bc": 1, "Br": min(N, (M - d) // (2 * d + 3))}])
+    if M >= 6:
+        Br, Bc = costs.best_pair(
+            lambda Br, Bc: costs.small_cache_fused(N, d, Br=Br, Bc=Bc).total,
+            extent=N,
+            partner=lambda b: min(N, (M - 4 * b) // (b + 1)),
+        )
+        plans.append(["small_cache_fused", {"Br": Br, "Bc": Bc}])
+    return min(plans, key=lambda plan: getattr(costs, plan[0])(N, d, **plan[1]).total)
+
+
+def wider_than_the_arrays(N, d, M):
+    """Widths not cut to N and d: the closed forms cut them."""
+    forms = {"flash_optimal": costs.flash_optimal, "small_cache": costs.small_cache}
+    forms["small_cache_fused"] = costs.small_cache_fused
+    plans = []
+    for Br in range(1, N + 1):
+        free = M - 2 * Br
+        plans.append(("flash_optimal", {"Br": Br, "Bc": 1}))
+        plans.append(("small_cache", {"Br": Br, "Bc": (free - Br) // (Br + 1), "Bd": free // (Br + 1)}))
+        plans.append(("small_cache_fused", {"Br": Br, "Bc": (free - 2 * Br) // (Br + 1)}))
+    there = [(name, tiles) for name, tiles in plans if min(tiles.values()) >= 1]
+    ranked = sorted(there, key=lambda plan: forms[plan[0]](N, d, **plan[1]).total)
+    return next(plan for plan in ranked if forms[plan[0]](N, d, **plan[1]).peak <= M)
+
+
+def library_plan(N, d, M):
+    choice = schedules.best(N, d, M)
+    return choice.schedule.name, choice.tiles
+
+
+def library_tiles(N, d, M):
+    return "small_cache", schedules.small_cache.tiles(N, d, M)
+
+
+def always_one(N, d, M):
+    return "small_cache", {"Br": 1, "Bc": 1, "Bd": 1}
+
+
+def by_the_border_alone(N, d, M):
+    """The formula of 7.6 in place of a search, with square tiles."""
+    if 0.69 * d * d < M:
+        return "flash_optimal", {"Br": max(1, min(N, (M - d) // (2 * d + 3))), "Bc": 1}
+    b = max(1, int((M + 4) ** 0.5) - 2)
+    return "small_cache", {"Br": b, "Bc": b, "Bd": b}
+
+
+def name_only(N, d, M):
+    return "small_cache"
+
+
+def unknown_schedule(N, d, M):
+    return "naive", {"Br": 1, "Bc": 1, "Bm": 1, "Bn": 1}
+
+
+def one_tile_short(N, d, M):
+    return "small_cache", {"Br": 1, "Bc": 1}
+
+
+PLAN = Suite(
+    id="7.3",
+    mutants=(
+        Mutant("statistics-forgotten", PLAN_FITS, (("(M - 3 * Br)", "(M - 2 * Br)"),)),
+        Mutant("column-forgotten-in-F6", PLAN_FITS, (("(M - 4 * Br)", "(M - 2 * Br)"),)),
+        Mutant("F3-with-room-for-queries-only", PLAN_FITS, (("Br * (2 * d + 3) + d <= M", "Br * d <= M"),)),
+        Mutant("Bd-as-wide-as-d", PLAN_FITS, (('"Bd": min(d, Bd)', '"Bd": d'),)),
+        Mutant("Bd-of-one", BEST, (('"Bd": min(d, Bd)', '"Bd": 1'),)),
+        Mutant("never-F6", BEST, (('plans.append(("small_cache_fused"', '(("small_cache_fused"'),)),
+        Mutant("never-F3", BEST, (("if Br * (2 * d + 3) + d <= M", "if False"),)),
+        Mutant("square-tiles", BEST, (("in range(1, N + 1)", "in [max(1, int((M + 4) ** 0.5) - 2)]"),)),
+        Mutant("most-words", BEST, (("return min(", "return max("),)),
+        Mutant("tiles-only", IS_PLAN, ((".total)", ".total)[1]"),)),
+        Mutant("not-whole", RUNS, (("//", "/"),)),
+    ),
+    right=(by_best_pair, wider_than_the_arrays),
+    cheats=(
+        (library_plan, OWN),
+        (library_tiles, OWN),
+        (schedules.best, OWN),
+        (always_one, BEST),
+        (by_the_border_alone, BEST),
+        (name_only, IS_PLAN),
+        (unknown_schedule, IS_PLAN),
+        (one_tile_short, IS_PLAN),
+    ),
+)
+
+
+# ---------------------------------------------------------------------- 7.4
+PAPER = "values equal the paper's formula A1ᵀ p A2"
+NUDGED = "agrees with nudging X"
+ONCE = "calls forward once and backward once"
+
+
+def as_the_paper_says(X, A1, A2, A3, Y, E, forward, backward):
+    """f, h, q and p, with a maximum taken off."""
+    S = A1 @ X @ A2.T
+    f = np.exp(S - S.max(axis=1, keepdims=True))
+    f /= f.sum(axis=1, keepdims=True)
+    h = A3 @ Y
+    fq = f * ((f @ h - E) @ h.T)
+    return A1.T @ (fq - fq.sum(axis=1)[:, None] * f) @ A2
+
+
+def with_X_on_the_other_side(X, A1, A2, A3, Y, E, forward, backward):
+    """K = A2 Xᵀ in place of Q = A1 X: then dL/dX = dKᵀ A2."""
+    K, V = A2 @ X.T, A3 @ Y
+    dK = backward(A1, K, V, forward(A1, K, V) - E)[1]
+    return np.einsum("ja,jb->ab", dK, A2)
+
+
+def gradient_word_by_word(X, A1, A2, A3, Y, E, forward, backward):
+    """The last product as a sum over rows, and V turned twice."""
+    Q, V = np.dot(A1, X), (Y.T @ A3.T).T
+    dQ = backward(Q, A2, V, -(E - forward(Q, A2, V)))[0]
+    return sum(np.outer(a, row) for a, row in zip(A1, dQ, strict=True))
+
+
+def handed_back(X, A1, A2, A3, Y, E, forward, backward):
+    return exact.grad_x(X, A1, A2, A3, Y, E)
+
+
+def no_gradient(X, A1, A2, A3, Y, E, forward, backward):
+    return np.zeros(X.shape)
+
+
+def by_differences(X, A1, A2, A3, Y, E, forward, backward):
+    """What the loss does when each word is nudged: nearly, and nearly is not equal."""
+    G, h = np.zeros(X.shape), 1e-5
+    for at in np.ndindex(*X.shape):
+        nudge = np.zeros(X.shape)
+        nudge[at] = h
+        up, down = (((forward(A1 @ (X + w * nudge), A2, A3 @ Y) - E) ** 2).sum() for w in (1, -1))
+        G[at] = (up - down) / (4 * h)
+    return G
+
+
+GRADIENT = Suite(
+    id="7.4",
+    mutants=(
+        Mutant("E-forgotten", NUDGED, ((" - E ", " "),)),
+        Mutant("E-forgotten-values", PAPER, ((" - E ", " "),)),
+        Mutant("sign", NUDGED, (("dO = forward(Q, A2, V) - E", "dO = E - forward(Q, A2, V)"),)),
+        Mutant("Y-forgotten", NUDGED, (("A3 @ Y", "A3"),)),
+        Mutant("X-forgotten", NUDGED, (("A1 @ X", "A1"),)),
+        Mutant("dK-for-dQ", NUDGED, (("dQ, _, _ =", "_, dQ, _ ="),)),
+        Mutant("A2-for-A1", NUDGED, (("A1.T @ dQ", "A2.T @ dQ"),)),
+        Mutant("turned", NUDGED, (("A1.T @ dQ", "dQ.T @ A1"),)),
+        Mutant("stops-at-dQ", NUDGED, (("return A1.T @ dQ", "return dQ"),)),
+        Mutant("scaled", NUDGED, (("backward(Q, A2", "backward(Q / X.shape[0] ** 0.5, A2"),)),
+        Mutant("twice", PAPER, (("return A1.T", "return 2 * A1.T"),)),
+        Mutant("forward-twice", ONCE, (("dQ, _, _", "O = forward(Q, A2, V); dQ, _, _"),)),
+    ),
+    right=(with_X_on_the_other_side, gradient_word_by_word),
+    cheats=(
+        (handed_back, OWN),
+        (exact.grad_x, OWN),
+        (no_gradient, PAPER),
+        (by_differences, PAPER),
+        (by_differences, ONCE),
+        (as_the_paper_says, ONCE),
+    ),
+)
+
+SUITES = (TILE, SMALL, PLAN, GRADIENT)
