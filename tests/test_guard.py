@@ -46,6 +46,24 @@ def test_every_registered_schedule_refuses():
             schedule.body(Machine(99))
 
 
+def parts_of_schedules():
+    """Every function that two schedules share: public, and given the machine first."""
+    for info in pkgutil.iter_modules(schedules.__path__):
+        module = importlib.import_module(f"{schedules.__name__}.{info.name}")
+        for name, function in vars(module).items():
+            own = inspect.isfunction(function) and function.__module__ == module.__name__
+            if own and name[0] != "_" and next(iter(inspect.signature(function).parameters), "") == "m":
+                yield function
+
+
+def test_every_part_of_a_schedule_refuses():
+    found = list(parts_of_schedules())
+    assert len(found) >= 10
+    for function in found:
+        with exam(), pytest.raises(LibraryAnswer, match=function.__name__):
+            function(Machine(99))
+
+
 def choosers():
     """Every function of the schedules' modules that picks tiles, however it is reached."""
     for info in pkgutil.iter_modules(schedules.__path__):

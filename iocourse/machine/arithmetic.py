@@ -121,8 +121,9 @@ class Arithmetic:
     def add_product(self, target: Tile, A: Any, B: Any) -> None:
         """target += A @ B, each product added in a register."""
         self._product_target(target, A, B)
-        if target._data is not None:
-            target._data += A._data @ B._data
+        old = target._data
+        if old is not None:
+            _quietly(lambda: np.add(old, A._data @ B._data, out=old))
 
     def times_product(self, target: Tile, A: Any, B: Any, less: Any) -> None:
         """target *= A @ B - less, row by row, each product less its row's word in a register."""
@@ -141,8 +142,9 @@ class Arithmetic:
         self._row_words(A, target)
         if target._serial in (A._serial, B._serial):
             raise MachineError(f"{target.name} cannot take up a sum over itself in place")
-        if target._data is not None:
-            target._data += np.einsum("ij,ij->i", A._data, B._data)
+        old = target._data
+        if old is not None:
+            _quietly(lambda: np.add(old, np.einsum("ij,ij->i", A._data, B._data), out=old))
 
     def _product_target(self, target: Tile, A: Any, B: Any) -> None:
         shape = self._product_shape(A, B)

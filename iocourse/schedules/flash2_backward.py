@@ -70,6 +70,7 @@ def flash2_backward(
     return dQ, dK, dV
 
 
+@library_answer
 def row_products(m: Machine, O: Slow, dO: Slow, D: Slow, Br: int) -> None:
     """D_i = rowsum(dO∘O) for all rows, to slow memory: 2Nd + N words."""
     for i in m.blocks(O.shape[0], Br):
@@ -77,6 +78,7 @@ def row_products(m: Machine, O: Slow, dO: Slow, D: Slow, Br: int) -> None:
             m.store(products.add_row_products(do, o), D, i)
 
 
+@library_answer
 def clear_unseen(m: Machine, dQ: Slow, seen: Mask, Br: int) -> None:
     """Zeros in the rows of dQ that no block of columns will ever visit."""
     for unseen in seen.unseen_rows():

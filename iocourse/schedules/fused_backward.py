@@ -64,6 +64,7 @@ def fused_backward(
     return dQ, dK, dV
 
 
+@library_answer
 def scores_gradient(m: Machine, dO: Slow, s: Tile, v: Tile, dv: Tile, products: Tile, i: Block) -> None:
     """With P_ij in s: dV_j += P_ijᵀdO_i, then s becomes dS_ij; dO_i has gone at the end."""
     with m.load(dO, i) as do:  # (Br, d)

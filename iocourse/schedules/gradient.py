@@ -62,6 +62,7 @@ def gradient(
     return dX
 
 
+@library_answer
 def times_small(m: Machine, A: Slow, B: Slow, C: Slow, b: int, e: int) -> None:
     """C = AB with B (d, d): a b x e tile of C stays, columns of A and rows of B stream past."""
     for i in m.blocks(C.shape[0], b):
@@ -73,6 +74,7 @@ def times_small(m: Machine, A: Slow, B: Slow, C: Slow, b: int, e: int) -> None:
                 m.store(out, C, i, c)
 
 
+@library_answer
 def transposed_times(m: Machine, A: Slow, B: Slow, C: Slow, b: int) -> None:
     """C = AᵀB with C (d, d): a b x b tile of C stays, rows of A and of B stream past."""
     for r in m.blocks(C.shape[0], b):
@@ -96,6 +98,7 @@ def _forward(m: Machine, Q: Slow, K: Slow, V: Slow, E: Slow, dO: Slow, LSE: Slow
         store_residual(m, o, stats, E, dO, LSE, D, i)
 
 
+@library_answer
 def store_residual(
     m: Machine, o: Tile, stats: RowStats, E: Slow, dO: Slow, LSE: Slow, D: Slow, i: Block
 ) -> None:
@@ -112,6 +115,7 @@ def store_residual(
     m.store(o, dO, i)
 
 
+@library_answer
 def subtract(e: Tile, o: Tile, products: Tile) -> None:
     """o becomes o - e, and products grows by rowsum(o∘(o - e)) for the o before; e is used up."""
     products.add_row_products(o, o)

@@ -64,6 +64,7 @@ def _forward(
         m.store(products, D, i)
 
 
+@library_answer
 def product_of_rows(m: Machine, A: Slow, B: Slow, i: Block, j: Block) -> Tile:
     """AᵢBⱼᵀ as a tile, made with one column of A and of B at a time."""
     s = m.zeros(i, j)

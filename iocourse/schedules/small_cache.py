@@ -54,6 +54,7 @@ def small_cache(
     return O if L is None else (O, L)
 
 
+@library_answer
 def scores_tile(m: Machine, Q: Slow, K: Slow, i: Block, j: Block) -> Tile:
     """QᵢKⱼᵀ/√d as a tile (Br, Bc), made with one column of Q and of K at a time: Br + Bc words beside it."""
     s = m.zeros(i, j)

@@ -65,6 +65,7 @@ def standard_backward(
     return dQ, dK, dV
 
 
+@library_answer
 def product(
     m: Machine, A: Slow, B: Slow, C: Slow, b: int, Bd: int, *, scale: float = 1.0, transposed: bool = False
 ) -> None:
