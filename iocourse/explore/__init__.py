@@ -12,6 +12,8 @@ from .mask_painter import MaskPainter, mask_painter
 from .memory import footprint_bar, memory_timeline
 from .memory_explorer import MemoryExplorer, memory_explorer
 from .memory_map import memory_map
+from .pebble_player import PebblePlayer, pebble_player
+from .pebbles import pebbles
 from .picture import Picture
 from .tuner import TileTuner, tile_tuner
 from .tuner_picture import tile_tuner_picture
@@ -20,6 +22,7 @@ __all__ = [
     "FIGURES",
     "MaskPainter",
     "MemoryExplorer",
+    "PebblePlayer",
     "Picture",
     "TileTuner",
     "attention_map",
@@ -31,6 +34,8 @@ __all__ = [
     "memory_explorer",
     "memory_map",
     "memory_timeline",
+    "pebble_player",
+    "pebbles",
     "tile_order",
     "tile_tuner",
     "tile_tuner_picture",

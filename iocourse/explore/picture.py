@@ -26,7 +26,7 @@ Segment = tuple[Point, Point]
 FONT = "DejaVu Sans, Verdana, sans-serif"  # matplotlib brings the first; the second has the same widths
 SMALL, NORMAL, LARGE = 12.0, 13.0, 16.0  # text sizes in pixels
 HATCH_STEP = 7.0
-COLOURS = (256, 128, 64)  # of the PNG's palette: the first number with which it is small enough, or the last
+COLOURS = (256, 128, 64, 32)  # of the PNG's palette: the first with which it is small enough, or the last
 SMALL_ENOUGH = 60_000  # bytes of a PNG
 PIXELS_PER_UNIT = 1.5  # of the PNG, so that it stays sharp on fine screens
 

@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 
-from iocourse import exact, explore, masks, schedules
+from iocourse import exact, explore, masks, pebbling, schedules
 from iocourse.data import real_head, real_heads
 from iocourse.explore import limits
 from iocourse.machine import run
@@ -26,6 +26,7 @@ def attention(N):
 
 
 RAGGED = masks.BlockMask(1000, np.ones((7, 8), bool), 150, 130, causal=True)
+MATMUL = pebbling.matmul(2, 2, 2, fma=True)
 SIZES = [256, 512, 1024, 2048]
 EXAMPLES = {
     "words_against_memory": [
@@ -100,6 +101,16 @@ EXAMPLES = {
         lambda: explore.block_mask(masks.sliding_window(2000, 30, 1), 8),
         lambda: explore.block_mask(masks.BlockMask(9, np.zeros((5, 1), bool), 2, 99, allow_empty=True), 1),
         lambda: explore.block_mask(masks.causal(1, 1), 1, cursor=(0, 0)),
+    ],
+    "pebbles": [
+        lambda: explore.pebbles(pebbling.optimum(pebbling.dot(2), 3), 6),
+        lambda: explore.pebbles(pebbling.optimum(pebbling.softmax_row(3), 3), 0),
+        lambda: explore.pebbles(pebbling.optimum(MATMUL, 4, slide=True), 13),
+        lambda: explore.pebbles(pebbling.optimum(pebbling.attention(2, 2, fma=True), 5, slide=True)),
+        lambda: explore.pebbles(pebbling.optimum(pebbling.attention(2, 3, fma=True), 9, slide=True), 14),
+        lambda: explore.pebbles(pebbling.attention(3, 3), moves=["load q1"], M=40),
+        lambda: explore.pebbles({"alone": []}, moves=["load alone"]),
+        lambda: explore.pebbles({("a long name", 1): [], ("other", 2): [], "c" * 300: [("a long name", 1)]}),
     ],
     "tile_tuner_picture": [
         lambda: explore.tile_tuner_picture(1024, 64, 16_384, 64, 32, "flash2", 17),

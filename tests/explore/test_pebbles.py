@@ -1,0 +1,362 @@
+"""The pebble player: what is drawn is what `replay` says, and only legal moves can be chosen."""
+
+from importlib import import_module
+from itertools import pairwise
+
+import ipywidgets
+import pytest
+from figure_layout import check_layout
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from iocourse import pebbling
+from iocourse.explore import PebblePlayer, Picture, pebble_player, pebbles
+from iocourse.explore.layers import WAY, layout
+from iocourse.explore.palette import BLUE, PAPER, VERMILION
+from iocourse.explore.pebble_player import OPTIMUM, OWN, OWN_GRAPH, PRESETS, lost, solve
+from iocourse.explore.pebbles import Play, picture_of, slots
+from iocourse.explore.picture import Poly, Rect, Text
+from iocourse.guard import LibraryAnswer, exam
+from iocourse.pebbling import Game, Graph, IllegalMove, NoPebbling, attention, dot, matmul, optimum
+
+MODULE = import_module(PebblePlayer.__module__)  # the function has the name of its module
+DOT = optimum(dot(2), 3)
+LARGE = attention(2, 3, fma=True)
+
+
+@st.composite
+def any_graph(draw):
+    """A graph of at most 12 vertices, its vertices tuples such as a user may take."""
+    parents = {("v", 0): []}
+    for k in range(1, draw(st.integers(1, 12))):
+        parents["v", k] = [("v", p) for p in draw(st.sets(st.integers(0, k - 1), max_size=3))]
+    return Graph.of(parents)
+
+
+@st.composite
+def any_play(draw):
+    """Some legal moves in a random game."""
+    graph = draw(st.one_of(any_graph(), st.sampled_from([preset.graph for preset in PRESETS.values()])))
+    slide, recompute = draw(st.booleans()), draw(st.booleans())
+    least = Game(graph, 1, recompute, slide).smallest_M
+    game = Game(graph, draw(st.integers(least, least + 3)), recompute, slide)
+    states = [game.start()]
+    for _ in range(draw(st.integers(0, 25))):
+        legal = game.legal(states[-1])
+        if legal:
+            states.append(game.after(states[-1], draw(st.sampled_from(legal))))
+    return Play(game, states, draw(st.integers(0, len(states) - 1)))
+
+
+# ---------------------------------------------------------------------- where the vertices stand
+@given(any_graph())
+@settings(max_examples=150)
+def test_vertices_stand_on_their_levels_and_edges_go_around_them(graph):
+    found = layout(graph)
+    rows = {v: k for k, vertices in enumerate(graph.levels) for v in vertices}
+    assert {v: y for v, (_, y) in found.at.items()} == rows
+    for vertices in graph.levels:
+        xs = sorted(found.at[v][0] for v in vertices)
+        assert all(b - a >= 1 - 1e-9 for a, b in pairwise(xs))
+        assert xs[0] >= 0 and xs[-1] <= found.width
+    assert set(found.edges) == {(p, v) for v, parents in graph.parents.items() for p in parents}
+    for (parent, child), way in found.edges.items():
+        assert way[0] == found.at[parent] and way[-1] == found.at[child]
+        assert [y for _, y in way] == list(range(rows[parent], rows[child] + 1))
+        for x, y in way[1:-1]:
+            assert all(abs(found.at[v][0] - x) >= (1 + WAY) / 2 - 1e-9 for v in graph.levels[y])
+
+
+def test_a_tree_is_drawn_without_crossings():
+    crossed = Graph.of({"a": [], "b": [], "c": [], "d": [], "y": ["b", "d"], "x": ["a", "c"]})
+    at = {v: x for v, (x, _) in layout(crossed).at.items()}
+    assert (at["a"] + at["c"] - at["b"] - at["d"]) * (at["x"] - at["y"]) > 0
+    assert (max(at["a"], at["c"]) < min(at["b"], at["d"])) or (max(at["b"], at["d"]) < min(at["a"], at["c"]))
+
+
+# ---------------------------------------------------------------------- the figure
+@given(any_play())
+@settings(max_examples=120)
+def test_every_state_shows_its_pebbles_and_says_them(play):
+    picture, state = picture_of(play), play.state
+    filled = [
+        e for e in picture.elements if isinstance(e, Poly) and e.fill == VERMILION and len(e.points) > 9
+    ]
+    assert len(filled) == len(state.red) + 1  # one in the legend
+    squares = [e for e in picture.elements if isinstance(e, Rect) and e.fill == BLUE]
+    assert len(squares) == len(state.blue) + 1
+    asked = [e for e in picture.elements if isinstance(e, Poly) and e.stroke == BLUE]
+    assert len(asked) == len(set(play.game.graph.outputs) - state.blue) + 1
+    assert f"{len(state.red)} of M = {play.game.M} red pebbles in use" in picture.alt
+    check_layout(picture)
+
+
+@given(any_play())
+def test_words_in_fast_memory_keep_their_places(play):
+    before = None
+    for step in range(play.step + 1):
+        now = slots(play._replace(step=step))
+        assert {v for v in now if v is not None} == play.states[step].red
+        assert len(now) == min(play.game.M, len(play.game.graph))
+        if before is not None:
+            moved = sum(a != b for a, b in zip(before, now, strict=True))
+            assert moved == (play.states[step].move.kind not in ("store",))
+        before = now
+
+
+def test_the_table_is_the_replay():
+    rows = [line.split() for line in pebbles(DOT, 4).numbers.splitlines()[1:]]
+    for k, (row, state) in enumerate(zip(rows, DOT.replay(), strict=True)):
+        assert row[0] == str(k) and " ".join(row[1:-2]) == str(state.move or "start")
+        assert row[-2:] == [str(state.cost), str(len(state.red))]
+    assert rows[-1][-2] == str(DOT.cost)
+
+
+def test_a_state_in_words():
+    assert pebbles(DOT, 6).alt == (
+        "A graph of 7 vertices, inputs at the bottom. After move 6 of 15, store p1: 3 words moved, "
+        "1 of M = 3 red pebbles in use. Red pebbles (in fast memory): p1. "
+        "Blue pebbles (in slow memory): a1, a2, b1, b2, p1. Outputs to be stored: s."
+    )
+    assert "Before the first move: 0 words moved" in pebbles(DOT, 0).alt
+    assert "Outputs to be stored: none." in pebbles(DOT).alt
+
+
+@pytest.mark.parametrize(
+    ("moves", "said"),
+    [
+        (["load a1"], "a1 goes from slow to fast memory: 1 word. 1 word moved so far."),
+        (["load a1", "load b1", "slide b1 to p1"], "p1 is computed from a1, b1, in the place of b1."),
+        (["load a1", "load b1", "compute p1"], "p1 is computed from a1, b1. 2 words"),
+        (["load a1", "delete a1"], "a1 leaves fast memory."),
+        ([], "The inputs are in slow memory"),
+    ],
+)
+def test_the_move_is_said_and_its_vertex_ringed(moves, said):
+    picture = pebbles(dot(2), moves=moves, M=3, slide=True)
+    assert any(isinstance(e, Text) and said in e.text for e in picture.elements)
+    rings = [e for e in picture.elements if isinstance(e, Poly) and e.line == 3]
+    assert len(rings) == 1 + bool(moves)
+
+
+def test_arrows_into_what_is_computed_are_thick():
+    thick = [e for e in pebbles(DOT, 3).elements if isinstance(e, Poly) and e.line == 2.4]
+    assert len(thick) == 2
+    assert not [e for e in pebbles(DOT, 4).elements if isinstance(e, Poly) and e.line == 2.4]
+
+
+def test_a_pebbling_brings_its_moves_and_a_graph_its_smallest_memory():
+    assert pebbles(DOT) == pebbles(dot(2), 15, DOT.moves, 3)
+    assert pebbles(DOT, moves=["load a1"]).title == "Red-blue pebbling with M = 3: move 1 of 1, load a1"
+    assert "with M = 3: the start" in pebbles(LARGE, slide=True).title
+    assert "with M = 4: the start" in pebbles(LARGE).title
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ((DOT, 16), ValueError, r"step = 16: this pebbling has the steps 0 \(the start\) to 15"),
+        ((DOT, -1), ValueError, "step must be at least 0, got -1"),
+        ((DOT, 1.0), TypeError, "step must be a whole number"),
+        ((dot(2), None, ["load a1", "compute p1"], 3), IllegalMove, "move 2, compute p1: its parent b1"),
+        ((dot(2), None, None, 0), ValueError, "M must be at least 1, got 0"),
+        ((matmul(4, 4, 4),), ValueError, "the graph has 144 vertices; a picture holds 100"),
+        (([1, 2],), TypeError, "graph must be a mapping"),
+    ],
+)
+def test_bad_input_is_named(arguments, error, text):
+    with pytest.raises(error, match=text):
+        pebbles(*arguments)
+
+
+def test_it_can_be_drawn_while_a_check_runs():
+    with exam():
+        assert pebbles(dot(2), moves=["load a1"], M=3).alt
+        with pytest.raises(LibraryAnswer):
+            pebble_player()
+
+
+def test_red_pebbles_differ_from_none_without_colour():
+    def grey(colour):
+        return sum(w * int(colour[k : k + 2], 16) for w, k in ((0.21, 1), (0.72, 3), (0.07, 5)))
+
+    assert grey(PAPER) - grey(VERMILION) > 100
+
+
+# ---------------------------------------------------------------------- the widget
+@pytest.fixture
+def player():
+    """A fresh widget."""
+    return pebble_player()
+
+
+def test_it_plays_the_optimum(player):
+    assert repr(player) == "PebblePlayer('dot, d = 2', M=3, recompute=True, slide=False)"
+    assert player.moves == [str(move) for move in DOT.moves]
+    assert "<b>7 words moved with M = 3: no pebbling moves fewer.</b>" in player.words.value
+    for step in (1, 6, 15):
+        player.controls["step"].value = step
+        assert player.view.value == pebbles(DOT, step).to_svg()
+    player.controls["back"].click()
+    assert player.state == DOT.replay()[14]
+    for _ in range(3):
+        player.controls["forward"].click()
+    assert player.controls["step"].value == player.controls["step"].max == 15
+
+
+@pytest.mark.parametrize("name", list(PRESETS))
+def test_every_preset_is_played_to_the_end(player, name):
+    player.controls["preset"].value = name
+    game = player.game
+    assert game.graph == PRESETS[name].graph and game.slide == PRESETS[name].slide
+    best = optimum(game.graph, game.M, slide=game.slide)
+    assert f"{best.cost} words moved with M = {game.M}" in player.words.value
+    assert player.controls["step"].max == player.controls["play"].max == len(best.moves)
+
+
+def test_the_rules_change_the_optimum(player):
+    for name, value, cost in (("preset", "softmax row, n = 3", 8), ("recompute", False, 10), ("M", 4, 8)):
+        player.controls["step"].value = 3
+        player.controls[name].value = value
+        assert f"<b>{cost} words moved" in player.words.value
+        assert player.controls["step"].value == 0
+    player.controls["slide"].value = True
+    assert player.controls["M"].min == player.game.smallest_M == 2 and player.controls["M"].value == 4
+    player.controls["M"].value = 2
+    player.controls["slide"].value = False
+    assert player.controls["M"].min == player.controls["M"].value == 3
+
+
+def test_a_pebbling_is_looked_for_once(player, monkeypatch):
+    player.controls["M"].value = 4
+    monkeypatch.setattr(MODULE, "optimum", lambda *_, **__: pytest.fail("looked again"))
+    player.controls["M"].value = 3
+    player.controls["M"].value = 4
+    assert "5 words moved with M = 4" in player.words.value
+
+
+def test_it_says_when_it_is_looking(player, monkeypatch):
+    said = []
+    monkeypatch.setattr(MODULE, "solve", lambda game: said.append(player.words.value) or solve(game))
+    player.controls["M"].value = 5
+    assert len(said) == 1 and "Looking for a cheapest pebbling" in said[0]
+    assert "Looking" not in player.words.value
+
+
+def buttons(player):
+    """What can be clicked, by the moves it stands for."""
+    rows = [row for row in player.rows.values() if row.layout.display != "none"]
+    return {button.tooltip: button for row in rows for button in row.children[1:]}
+
+
+@given(st.data())
+@settings(max_examples=15)
+def test_only_legal_moves_are_offered(data):
+    name = data.draw(st.sampled_from(list(PRESETS)))
+    player = pebble_player(PRESETS[name].graph, 4, data.draw(st.booleans()), data.draw(st.booleans()))
+    player.controls["mode"].value = OWN
+    for _ in range(8):
+        legal = {str(move) for move in player.game.legal(player.state)}
+        assert set(buttons(player)) == legal == {label for label, _ in player.controls["move"].options}
+        chosen = data.draw(st.sampled_from(sorted(legal)))
+        buttons(player)[chosen].click()
+        assert player.moves[-1] == chosen
+        assert (
+            pebbling.replay(player.game.graph, player.moves, 4, slide=player.game.slide)[-1] == player.state
+        )
+        assert player.view.value == player.picture.to_svg()
+
+
+def test_a_game_of_ones_own_is_finished_and_compared(player):
+    player.controls["mode"].value = OWN
+    assert "Your game: 0 words moved." in player.words.value and "To be stored: s." in player.words.value
+    for move in ("load a1", "delete a1", *DOT.moves):
+        player.choose(move)
+    assert "<b>Finished: 8 words moved, 1 more than the fewest, 7.</b>" in player.words.value
+    assert not buttons(player) and player.controls["do"].disabled
+    player.restart()
+    for move in DOT.moves:
+        player.controls["move"].value = move
+        player.controls["do"].click()
+    assert "<b>Finished: 7 words moved, and no pebbling moves fewer.</b>" in player.words.value
+    player.controls["undo"].click()
+    assert "Taken back: store s." in player.words.value and len(player.moves) == 14
+
+
+def test_undo_and_restart(player):
+    player.controls["mode"].value = OWN
+    player.controls["undo"].click()
+    assert "There is nothing to undo." in player.words.value and player.moves == []
+    player.choose("load a1")
+    player.choose("load b1")
+    player.controls["undo"].click()
+    assert player.moves == ["load a1"]
+    player.controls["restart"].click()
+    assert player.moves == [] and player.state == player.game.start()
+
+
+def test_an_illegal_move_changes_nothing(player):
+    player.controls["mode"].value = OWN
+    button = buttons(player)["load a1"]
+    button.click()
+    button.click()  # a second click before the page has taken the button away
+    assert player.moves == ["load a1"]
+    with pytest.raises(IllegalMove, match="compute p1: its parent b1 has no red pebble"):
+        player.choose("compute p1")
+    assert player.moves == ["load a1"]
+
+
+def test_each_mode_keeps_its_place(player):
+    player.controls["step"].value = 5
+    player.controls["mode"].value = OWN
+    player.choose("load b2")
+    player.controls["mode"].value = OPTIMUM
+    assert player.state == DOT.replay()[5]
+    player.controls["mode"].value = OWN
+    assert player.moves == ["load b2"]
+
+
+def test_what_is_lost_in_the_one_shot_game_is_said():
+    player = pebble_player(dot(2), recompute=False)
+    player.controls["mode"].value = OWN
+    for move in ("load a1", "load b1", "compute p1"):
+        player.choose(move)
+    assert lost(player.game, player.state) == []
+    player.choose("delete p1")
+    assert lost(player.game, player.state) == ["p1"]
+    assert "p1: deleted, not stored, and computed once only. Take moves back." in player.words.value
+    assert lost(Game(dot(2), 3), player.state) == []
+
+
+def test_a_graph_or_a_pebbling_of_ones_own():
+    player = pebble_player({"a": [], "b": [], "c": ["a", "b"]})
+    assert player.controls["preset"].value == OWN_GRAPH and player.moves[-1] == "store c"
+    played = pebble_player(optimum(LARGE, 9, slide=True))
+    assert played.game == Game(LARGE, 9, slide=True) and "10 words moved" in played.words.value
+    with pytest.raises(NoPebbling, match="M must be at least 3"):
+        pebble_player(M=2)
+
+
+def test_where_the_search_is_given_up_one_can_still_play(monkeypatch):
+    monkeypatch.setattr(MODULE, "STATES", 3)
+    player = pebble_player(PRESETS["attention 2 x 2, FMA"].graph, slide=True)
+    assert "no optimum to play" in player.words.value and "3 states were looked at" in player.words.value
+    assert player.picture == pebbles(player.game.graph, M=3, slide=True)
+    player.controls["mode"].value = OWN
+    player.choose("load q1")
+    assert player.moves == ["load q1"]
+    monkeypatch.setenv("IOCOURSE_WIDGETS", "0")
+    assert "the start" in pebble_player(LARGE, slide=True).title
+
+
+def test_without_widgets_it_is_the_last_picture(monkeypatch):
+    monkeypatch.setenv("IOCOURSE_WIDGETS", "0")
+    assert isinstance(pebble_player(), Picture) and pebble_player() == pebbles(DOT)
+
+
+def test_a_notebook_gets_the_widget_a_picture_and_text(player):
+    data, metadata = player._repr_mimebundle_()
+    assert data["application/vnd.jupyter.widget-view+json"]["model_id"] == player.box.model_id
+    assert data["text/plain"] == pebbles(DOT).text
+    assert metadata["image/png"]["alt"] == pebbles(DOT).alt
+    assert isinstance(player, PebblePlayer) and isinstance(player.view, ipywidgets.HTML)
