@@ -1,0 +1,322 @@
+"""Exercises of lesson 05: two pebblings by hand, the products of one segment, and Theorem A evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import pebbling
+from ..exercise import Case, Exercise, Property, Trial
+from ..judging import each
+
+Bits = NDArray[np.bool_]
+PEBBLES = 3  # red pebbles of both pebbling exercises
+
+
+# ---------------------------------------------------------------------- 5.1 and 5.2: pebblings by hand
+def _pebbling_cases(
+    name: str, graph: Callable[[int], pebbling.Graph], words: Callable[[int], int]
+) -> Callable[[np.random.Generator], list[Case]]:
+    """The smallest graphs, one of medium size, and one too large for any search; `words` are allowed."""
+
+    def cases(rng: np.random.Generator) -> list[Case]:
+        sizes = [2, 3, 4, int(rng.integers(5, 9)), int(rng.integers(20, 40))]
+        return [Case(f"{name}={n}", {name: n}, (graph(n), words(n))) for n in sizes]
+
+    return cases
+
+
+def _moves(value: Any) -> list[Any] | None:
+    """The moves as plain texts or (kind, vertex, parent), or None where the answer is no list of them."""
+    if not isinstance(value, (list, tuple)):
+        return None
+    if not all(isinstance(move, str) or (isinstance(move, tuple) and len(move) == 3) for move in value):
+        return None
+    return [str.__str__(move) if isinstance(move, str) else move for move in value]
+
+
+def _are_moves(trial: Trial) -> str | None:
+    if _moves(trial.value) is not None:
+        return None
+    return f"yours returned {_shortened(repr(trial.value))}"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _replayed(trial: Trial) -> list[pebbling.State]:
+    """The states of the student's pebbling. Raises IllegalMove at the first move that breaks a rule."""
+    moves = _moves(trial.value)
+    if moves is None:
+        raise pebbling.IllegalMove("there are no moves to look at")
+    return pebbling.replay(trial.case.expected[0], moves, PEBBLES)
+
+
+def _legal(trial: Trial) -> str | None:
+    try:
+        _replayed(trial)
+    except pebbling.IllegalMove as error:
+        return str(error)
+    return None
+
+
+def _finished(trial: Trial) -> str | None:
+    moves, graph = _moves(trial.value), trial.case.expected[0]
+    stored = {pebbling.Game(graph, PEBBLES).move(move)[:2] for move in moves or ()}
+    missing = [v for v in graph.outputs if ("store", v) not in stored]
+    return f"{missing[0]} is never stored" if missing else None
+
+
+def _within(trial: Trial) -> str | None:
+    moves, (graph, allowed) = _moves(trial.value), trial.case.expected
+    game = pebbling.Game(graph, PEBBLES)
+    words = sum(game.move(move).kind in ("load", "store") for move in moves or ())
+    return None if words <= allowed else f"yours moves {words} words, possible are {allowed}"
+
+
+def pebbling_properties(least: str) -> tuple[Property, ...]:
+    """What a pebbling by hand must do; `least` says how many words it may move."""
+    return (
+        each("returns a list of moves", _are_moves),
+        each(f"every move is legal with M = {PEBBLES} red pebbles", _legal),
+        each("every result is stored", _finished),
+        each(f"no more than {least} words move", _within),
+    )
+
+
+# ---------------------------------------------------------------------- 5.3: the products of one segment
+ONLY_OLD, ONLY_NEW, NEARLY, BOTH = "only scores at hand", "only whole rows", "rows with a gap", "all kinds"
+
+
+def _segment_cases(rng: np.random.Generator) -> list[Case]:
+    """Scores but no whole row; whole rows but no score; rows that lack one word; everything together."""
+    cases = []
+    for kind in (ONLY_OLD, ONLY_NEW, NEARLY, BOTH, BOTH):
+        queries, keys = (int(n) for n in rng.choice(np.arange(3, 9), size=2, replace=False))
+        cases.append(_segment_case(rng, kind, queries, keys, int(rng.integers(2, 5))))
+    return [*cases, _segment_case(rng, BOTH, 1, 1, 1), _everything(4, 3, 2)]
+
+
+def _segment_case(rng: np.random.Generator, kind: str, queries: int, keys: int, d: int) -> Case:
+    q, k = _rows(rng, kind, queries, d), _rows(rng, kind, keys, d)
+    v, o = rng.random((keys, d)) < 0.6, rng.random((queries, d)) < 0.6
+    s = rng.random((queries, keys)) < (0.5 if kind in (ONLY_OLD, BOTH) else 0.0)
+    v[:, 0] = o[:, 0] = True
+    s[0, 0] |= kind == BOTH  # rows 0 are whole there: this pair has a score and could make one
+    return _known(kind, q, k, v, o, s)
+
+
+def _rows(rng: np.random.Generator, kind: str, rows: int, d: int) -> Bits:
+    """Rows with at least one gap, of which about half, the first among them, are filled up.
+
+    Where no row may be whole none is filled up. In NEARLY every gap is one word, and the last row has one.
+    """
+    gaps: Bits = np.arange(d) == rng.integers(d, size=(rows, 1))
+    whole = rng.random((rows, 1)) < 0.5
+    whole[0], whole[-1] = True, whole[-1] & (kind != NEARLY) | (rows == 1)
+    if kind != NEARLY:
+        gaps |= rng.random((rows, d)) < 0.5
+    filled: Bits = ~gaps | (whole & (kind != ONLY_OLD))
+    return filled
+
+
+def _everything(queries: int, keys: int, d: int) -> Case:
+    def full(rows: int, columns: int) -> Bits:
+        return np.ones((rows, columns), dtype=bool)
+
+    return _known(
+        "all words at hand",
+        full(queries, d),
+        full(keys, d),
+        full(keys, d),
+        full(queries, d),
+        full(queries, keys),
+    )
+
+
+def _known(kind: str, q: Bits, k: Bits, v: Bits, o: Bits, s: Bits) -> Case:
+    inputs = {"q": q, "k": k, "v": v, "o": o, "s": s}
+    (queries, d), keys = q.shape, len(k)
+    return Case(f"{kind}: {queries} queries, {keys} keys, d={d}", inputs, _products(**inputs))
+
+
+def _products(q: Bits, k: Bits, v: Bits, o: Bits, s: Bits) -> int:
+    """The products p·v that can be formed, one after the other."""
+    (queries, d), keys = q.shape, len(k)
+    return sum(
+        bool(v[j, c] and o[i, c] and (s[i, j] or (all(q[i]) and all(k[j]))))
+        for i, j, c in product(range(queries), range(keys), range(d))
+    )
+
+
+def _counts(name: str, kinds: Sequence[str]) -> Property:
+    """The right number in the cases of some kinds: the name says what was miscounted."""
+
+    def judge(trial: Trial) -> str | None:
+        if not trial.case.label.startswith(tuple(kinds)):
+            return None
+        if not _is_number(trial.value):
+            return f"yours returned {_shortened(repr(trial.value))}"
+        return (
+            None
+            if trial.value == trial.case.expected
+            else (f"yours counts {trial.value:g}, there are {trial.case.expected}")
+        )
+
+    return each(name, judge)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+# ---------------------------------------------------------------------- 5.4: Theorem A
+def _bound_cases(rng: np.random.Generator) -> list[Case]:
+    """Fast memories above d², below, near it; few segments, where rounding down shows; less than one."""
+    d, N = int(rng.integers(5, 9)), int(rng.integers(150, 230))
+    sizes = [(N, d, 4 * d * d + 3), (N, d, 16 * d * d + 1), (N, d, d * d // 3), (N, d, d * d + 1)]
+    sizes += [(N, d, N * d // 2), (9, d + 9, 7), (3, 3, 1000)]
+    return [Case(f"N={N}, d={d}, M={M}", {"N": N, "d": d, "M": M}, _proved(N, d, M)) for N, d, M in sizes]
+
+
+SLACK = 1e-9  # at the best T the quotient is often just a whole number, and a float may miss it either way
+
+
+def _proved(N: int, d: int, M: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The best words and T of Theorem A, with quotients a rounding error too small, and as much too large."""
+    low, high = (best_segment(N, d, M, factor) for factor in (1 - SLACK, 1 + SLACK))
+    return low, high
+
+
+def best_segment(N: int, d: int, M: int, factor: float) -> tuple[int, int]:
+    """(words, T): the largest T·⌊factor·N²d / F(M + T)⌋, by trying every T."""
+    best, T = (0, 1), 1
+    while segments := int(factor * N * N * d / _most_products(M + T, d)):
+        best = max(best, (T * segments, T))
+        T += 1
+    return best
+
+
+def _most_products(R: int, d: int) -> float:
+    return (R + d * d) ** 2 / (16 * d) if 3 * d * d <= R else (R / 3) ** 1.5
+
+
+def _is_a_number(trial: Trial) -> str | None:
+    finite = _is_number(trial.value) and np.isfinite(trial.value)
+    return None if finite else f"yours returned {_shortened(repr(trial.value))}"
+
+
+def _not_above(trial: Trial) -> str | None:
+    most = trial.case.expected[1][0]
+    if not _is_number(trial.value) or trial.value <= most * (1 + SLACK):
+        return None
+    return f"yours says {trial.value:,.10g}, and no T gives more than {most:,}"
+
+
+def _not_below(name: str, large: bool) -> Property:
+    """The best T is found where M is at least d², or where it is less."""
+
+    def judge(trial: Trial) -> str | None:
+        (most, T), sizes = trial.case.expected[0], trial.case.inputs
+        if (sizes["M"] >= sizes["d"] ** 2) != large or not _is_number(trial.value):
+            return None
+        if trial.value >= most * (1 - SLACK):
+            return None
+        return f"yours says {trial.value:,.10g}, T = {T:,} gives {most:,}"
+
+    return each(name, judge)
+
+
+EXERCISES = (
+    Exercise(
+        id="5.1",
+        title="A scalar product with three pebbles",
+        function="my_dot_moves",
+        difficulty=2,
+        importance=4,
+        minutes=10,
+        hints=(
+            "Forming a product takes three red pebbles, and there are three. Where is the sum so far in the "
+            "meantime?",
+            "It waits in slow memory. So one round is: load two factors, form the product, get rid of the "
+            "factors, fetch the sum so far, add, and make room again. What the first round adds to, and what "
+            "the last one stores, are special.",
+            "The first product plays the part of the sum so far. After a round its two parents go; the new "
+            "sum is stored, and, unless it is the last one, deleted. The sums are called s_2, s_3, and the "
+            "last one s.",
+        ),
+        cases=_pebbling_cases("d", pebbling.dot, lambda d: 4 * d - 1),
+        properties=pebbling_properties("4d − 1"),
+    ),
+    Exercise(
+        id="5.2",
+        title="A softmax row with three pebbles",
+        function="my_softmax_moves",
+        difficulty=3,
+        importance=5,
+        minutes=12,
+        hints=(
+            "What is cheaper to get back later: an exponential that was stored and is loaded, or one that is "
+            "computed again from its score?",
+            "Two passes. The first one needs of every exponential only what it adds to the sum. The second "
+            "one holds the sum and makes one weight after the other. One exponential is still there when the "
+            "second pass begins.",
+            "In the second pass the pebbles are on the sum, one exponential, and first its score, then "
+            "its weight. Begin it with the exponential that the first pass ended with, whose score need not "
+            "come again.",
+        ),
+        cases=_pebbling_cases("n", pebbling.softmax_row, lambda n: 3 * n - 1),
+        properties=pebbling_properties("3n − 1"),
+    ),
+    Exercise(
+        id="5.3",
+        title="The products of one segment",
+        function="my_products",
+        difficulty=3,
+        importance=5,
+        minutes=10,
+        hints=(
+            "First find the pairs (i, j) whose weight can be had at all. There are two ways to have it.",
+            "A row of q is whole where all its words are there; a weight can be made where row i of q and "
+            "row j of k are both whole. Join that with s, so that no pair counts twice.",
+            "For each pair, count the columns in which both the value's word and the accumulator are there. "
+            "Over all pairs this is a matrix product and a product entry by entry, once the booleans are "
+            "numbers.",
+        ),
+        cases=_segment_cases,
+        properties=(
+            _counts("a score at hand gives a product in every column that has value and output", [ONLY_OLD]),
+            _counts("a score can be made from two whole rows", [ONLY_NEW]),
+            _counts("a row that lacks a word makes no score", [NEARLY]),
+            _counts("a pair with a score that could also be made counts once", [BOTH, "all words"]),
+        ),
+    ),
+    Exercise(
+        id="5.4",
+        title="The best segment",
+        function="my_bound",
+        difficulty=2,
+        importance=5,
+        minutes=8,
+        hints=(
+            "Every T gives a true bound. Which ones are worth trying, and when does the number of full "
+            "segments become 0?",
+            "For each T from 1 on: the words R of a segment, the products F(R), how many full segments "
+            "there must be, and T times that. Keep the largest.",
+            "⌊x⌋ is what // gives. When N²d is less than F(M + T) there is no full segment any more, nor for "
+            "any longer T, and the search is over.",
+        ),
+        cases=_bound_cases,
+        properties=(
+            each("returns a number of words", _is_a_number),
+            each("never claims more than Theorem A proves", _not_above),
+            _not_below("for M ≥ d² no T gives more", large=True),
+            _not_below("for M < d² no T gives more", large=False),
+        ),
+    ),
+)

@@ -1,0 +1,646 @@
+# %% [markdown]
+# # 05 How little is possible
+#
+# Lesson 04 brought attention from 12 down to 4 times $N^2d^2/M$ words. Will somebody bring it down to 2? No trial answers that. We need a statement about *every* schedule, those that nobody has thought of included. This lesson finds such statements in two ways. On graphs of a dozen vertices a search tries everything and the answer is exact, and it holds a surprise: the cheapest way to a row of softmax computes its exponentials twice. For real sizes a search is hopeless. There we count how much work the words of a stretch of a run allow at most, and from that count follows Theorem A: 4 cannot be improved.
+#
+# **What you will learn**
+#
+# - to play the red-blue pebble game, in which fast memory is a handful of red pebbles and every move is legal or is not;
+# - why computing a number twice can be cheaper than keeping it, in the smallest example there is;
+# - to turn "how many products do $R$ words allow?" into a lower bound for any schedule, first for the matrix product, then for attention;
+# - Theorem A with its whole proof, and what it does not cover;
+# - how far the schedules of lesson 04 are from it, and why 4 is the exact constant.
+#
+# **Prerequisites**: lesson 02 (traffic of the matrix product), lesson 04 (F1, F2, F3). Signs and terms are on the [notation](notation.md) page.
+#
+# **Minutes**: 80, of which 40 are for the exercises. The proof in section 5.9 takes 20 minutes more.
+#
+# | Exercise | Title | Difficulty | Importance | Minutes |
+# | --- | --- | --- | --- | --- |
+# | 5.1 | A scalar product with three pebbles | 2 of 5 | 4 of 5 | 10 |
+# | 5.2 | A softmax row with three pebbles | 3 of 5 | 5 of 5 | 12 |
+# | 5.3 | The products of one segment | 3 of 5 | 5 of 5 | 10 |
+# | 5.4 | The best segment | 2 of 5 | 5 of 5 | 8 |
+#
+# Sections 5.10 and 5.11 use what section 5.9 proves and not how, so the proof can wait for another day.
+
+# %% tags=["setup"]
+from itertools import product
+
+import numpy as np
+
+from iocourse import bounds, costs, explore, pebbling, schedules
+from iocourse.course import attempt, check, hint, measured, predict
+
+# %% [markdown]
+# ## 5.1 Red and blue pebbles
+#
+# We want to know the fewest words that a computation can move, whatever the order. So first we say what a computation is, without any order in it: a *graph*. Each vertex is one word. The words it is computed from are its *parents*; a vertex without parents is an input, and one that is nobody's parent is an output. The scalar product of two vectors of two words:
+
+# %%
+graph = pebbling.dot(2)
+for vertex in graph.vertices:
+    print(f"{vertex:3} from {', '.join(graph.parents[vertex]) or 'slow memory: an input'}")
+
+# %% [markdown]
+# On this graph we play a game with two kinds of pebbles. A **red** pebble on a vertex says that its word is in fast memory; there are $M$ red pebbles. A **blue** one says that it is in slow memory; of these there are as many as we like. At the start every input is blue. At the end every output must be. The moves are those of our machine, for single words:
+#
+# | move | allowed when | words moved |
+# | --- | --- | --- |
+# | `load a` | `a` has a blue pebble: it gets a red one too | 1 |
+# | `store a` | `a` has a red pebble: it gets a blue one too | 1 |
+# | `compute c` | all parents of `c` are red: `c` gets a red pebble | 0 |
+# | `delete a` | `a` has a red pebble: it goes back into the box | 0 |
+#
+# The fewest loads and stores with which the game can be finished is the exact answer to our question. The game was invented for it, by Hong and Kung in 1981.
+#
+# **Predict.** With $M = 4$ red pebbles, how many words does the scalar product of two and two words move at least?
+
+# %% tags=["predict"]
+predict("5.1", words=5)  #> predict("5.1", words=...)
+
+# %%
+moves = [
+    "load a1", "load b1", "compute p1", "delete a1", "delete b1",
+    "load a2", "load b2", "compute p2", "delete a2", "delete b2", "compute s", "store s",
+]
+measured("5.1", words=pebbling.cost_of(graph, moves, M=4))
+
+# %% [markdown]
+# 5 words: four inputs and one output. Nobody can do with fewer, because every input that is used has to be loaded once and every output has to be stored. This is the *compulsory* traffic of a graph, `pebbling.compulsory(graph)`. The picture shows the board after the eighth move:
+
+# %%
+explore.pebbles(graph, 8, moves, M=4)
+
+# %% [markdown]
+# All four red pebbles are in use: on `a2`, `b2` and their product, and on `p1`, which waits. With three, this order breaks a rule:
+
+# %%
+try:
+    pebbling.replay(graph, moves, M=3)
+except pebbling.IllegalMove as error:
+    print(error)
+
+# %% [markdown]
+# The referee names the move and the rule: while `p1` waits, the factors alone take the other two pebbles, and `p2` has nowhere to go.
+
+# %% [markdown]
+# ## 5.2 A scalar product by hand
+#
+# With three red pebbles somebody has to make way: to form a product takes three, for two factors and the product. So the sum so far waits in slow memory while the next product is formed, and every wait costs two words, a store and a load.
+#
+# For longer vectors the graph goes on in the same way. `pebbling.dot(d)` has inputs `a1`, …, `ad` and `b1`, …, `bd`, products `p1`, …, `pd`, and sums from left to right: `s_2` from `p1` and `p2`, then `s_3` from `s_2` and `p3`, and so on; the last sum is called `s`. For $d = 2$ that leaves `s` alone, as above.
+#
+# **Exercise 5.1** A scalar product with three pebbles · difficulty 2 of 5 · importance 4 of 5 · 10 minutes. Write a function that returns the moves for $M = 3$ and any $d \ge 2$, as a list of texts such as `"load a1"`. A referee plays your moves, and they may move $4d - 1$ words. Begin with $d = 2$ on paper. If you are stuck after six minutes, run `hint("5.1")` in a cell of your own.
+
+# %% tags=["exercise"] name="ex-5.1"
+def my_dot_moves(d):
+    """The moves of a scalar product of d words with three red pebbles.
+
+    d: a whole number of at least 2. Returns a list of texts: "load a1", "compute p1", ...
+    """
+    moves = ["load a1", "load b1", "compute p1", "delete a1", "delete b1"]
+    ### BEGIN SOLUTION one round for each further product
+    so_far = "p1"
+    for l in range(2, d + 1):
+        total = "s" if l == d else f"s_{l}"
+        moves += [f"store {so_far}", f"delete {so_far}"]
+        moves += [f"load a{l}", f"load b{l}", f"compute p{l}", f"delete a{l}", f"delete b{l}"]
+        moves += [f"load {so_far}", f"compute {total}"]
+        moves += [f"delete {so_far}", f"delete p{l}"]
+        so_far = total
+    return [*moves, "store s"]
+    ### END SOLUTION
+
+
+# %% tags=["check"] name="check-5.1"
+check("5.1", my_dot_moves)
+
+# %% [markdown]
+# The words of your pebblings beside the compulsory ones:
+
+# %%
+def words_of_mine(d):
+    return pebbling.cost_of(pebbling.dot(d), my_dot_moves(d), M=3)
+
+
+for d in (2, 3, 10, 100):
+    least = pebbling.compulsory(pebbling.dot(d))
+    print(f"d = {d:3}: {attempt(words_of_mine, d)} words, compulsory {least}")
+
+# %% [markdown]
+# 7, 11, 39 and 399 words, where 5, 7, 21 and 201 are compulsory. The difference is what waiting costs: there are $d - 1$ waits of two words each, so
+#
+# $$ W = \underbrace{2d + 1}_{\text{compulsory}} + \underbrace{2(d - 1)}_{\text{waiting}} = 4d - 1 . \tag{5.1} $$
+#
+# One pebble more, and nothing would have to wait. How can we be sure that no cleverer order does it in fewer with three?
+
+# %% [markdown]
+# ## 5.3 The cheapest of all
+#
+# For small graphs we can try everything. Where the pebbles stand is a *state*, a move leads from one state to another, and the question becomes that of a shortest way. `pebbling.optimum` answers it with A*: it always goes on from the state whose cost so far, plus a number of words that surely must follow (inputs still missing, outputs still to be stored), is smallest. When a finished state comes up, none that waits can lead to a cheaper one. The answer is exact, and comes with the moves.
+#
+# **Predict.** What does the search find for $d = 2$ and $d = 3$ with three red pebbles, and for $d = 3$ with four?
+
+# %% tags=["predict"]
+predict("5.3", d2_M3=7, d3_M3=11, d3_M4=7)  #> predict("5.3", d2_M3=..., d3_M3=..., d3_M4=...)
+
+# %%
+found = {(d, M): pebbling.optimum(pebbling.dot(d), M) for d in (2, 3) for M in (3, 4)}
+for (d, M), best in found.items():
+    print(f"d = {d}, M = {M}: {best.cost:2} words, {best.states} states looked at")
+measured("5.3", d2_M3=found[2, 3].cost, d3_M3=found[3, 3].cost, d3_M4=found[3, 4].cost)
+
+# %% [markdown]
+# 7 and 11: your pebblings are cheapest, there is nothing to look for any more. With four pebbles 7 words do for $d = 3$, and 7 are compulsory. For a scalar product the fourth pebble makes all the difference: with three every sum waits, with four none does.
+
+# %% [markdown]
+# ## 5.4 Computing twice on purpose
+#
+# Now a row of softmax: $e_j = e^{x_j}$, their sum $\ell$, and $p_j = e_j/\ell$ for $n$ scores. (The maximum of lesson 03 is left out, to keep the graph small.) `pebbling.softmax_row(n)` has inputs `x1`, …, `xn`, exponentials `e1`, …, `en`, sums `l_2`, `l_3`, …, the last called `l`, and outputs `p1`, …, `pn`, each computed from its `e` and `l`.
+#
+# Every exponential is needed twice: for the sum, and for its own weight when the sum is there. With three pebbles it cannot stay in between. There are two ways to get it back, store and load it, or compute it again, and the search knows both: with `recompute=False` each vertex may be computed once only.
+#
+# **Predict.** $n = 3$ and $M = 3$; three inputs and three outputs are compulsory. How many words does the cheapest pebbling move if each vertex is computed once, and how many if it may be computed again?
+
+# %% tags=["predict"]
+predict("5.4", once=10, again=8)  #> predict("5.4", once=..., again=...)
+
+# %%
+row = pebbling.softmax_row(3)
+print(" M   once  again")
+for M in (3, 4, 5):
+    costs_at_M = [pebbling.optimum(row, M, recompute=allowed).cost for allowed in (False, True)]
+    print(f"{M:2}   {costs_at_M[0]:4}  {costs_at_M[1]:5}")
+once = pebbling.optimum(row, 3, recompute=False)
+measured("5.4", once=once.cost, again=pebbling.optimum(row, 3).cost)
+
+# %% [markdown]
+# 10 against 8. Both are exact, so this is no matter of skill: who computes each vertex once *cannot* get below 10. The optimal moves of the one-shot game, with the deletes left out:
+
+# %%
+print("; ".join(str(move) for move in once.moves if move.kind != "delete"))
+
+# %% [markdown]
+# Read it aloud. Two exponentials are stored as soon as they have gone into the sum, and loaded again at the end: four words. That is naive attention's way with its matrix $P$. With recomputation each of the two costs one word, its score once more. You will write that pebbling now.
+#
+# **Exercise 5.2** A softmax row with three pebbles · difficulty 3 of 5 · importance 5 of 5 · 12 minutes. Write a function that returns the moves for $M = 3$ and any $n \ge 2$. Vertices may be computed again. Your moves may move $3n - 1$ words, which is 8 for $n = 3$. If you are stuck after seven minutes, run `hint("5.2")` in a cell of your own.
+
+# %% tags=["exercise"] name="ex-5.2"
+def my_softmax_moves(n):
+    """The moves of a softmax row of n scores with three red pebbles; recomputing is allowed.
+
+    n: a whole number of at least 2. Returns a list of texts: "load x1", "compute e1", ...
+    """
+    moves = ["load x1", "compute e1", "delete x1"]
+    ### BEGIN SOLUTION eight words in all when n is 3
+    so_far = "e1"
+    for j in range(2, n + 1):
+        total = "l" if j == n else f"l_{j}"
+        moves += [f"load x{j}", f"compute e{j}", f"delete x{j}"]
+        moves += [f"compute {total}", f"delete {so_far}"]
+        if j < n:
+            moves.append(f"delete e{j}")
+        so_far = total
+    moves += [f"compute p{n}", f"store p{n}", f"delete p{n}", f"delete e{n}"]
+    for j in range(1, n):
+        moves += [f"load x{j}", f"compute e{j}", f"delete x{j}", f"compute p{j}"]
+        moves += [f"store p{j}", f"delete p{j}", f"delete e{j}"]
+    return moves
+    ### END SOLUTION
+
+
+# %% tags=["check"] name="check-5.2"
+check("5.2", my_softmax_moves)
+
+# %% [markdown]
+# Yours beside both optima, as far as the search is quick:
+
+# %%
+def words_of_my_row(n):
+    return pebbling.cost_of(pebbling.softmax_row(n), my_softmax_moves(n), M=3)
+
+
+for n in (3, 4, 5, 6):
+    row = pebbling.softmax_row(n)
+    once, again = (pebbling.optimum(row, 3, recompute=r).cost for r in (False, True))
+    mine = attempt(words_of_my_row, n)
+    print(f"n = {n}: yours {mine}, optimum {again}, each vertex once {once}")
+
+# %% [markdown]
+# The optima are 8, 11, 14 and 17 with recomputation and 10, 14, 18 and 22 without:
+#
+# $$ W_\text{again} = 3n - 1, \qquad W_\text{once} = 4n - 2 . \tag{5.2} $$
+#
+# Every score but one is read twice, and no exponential ever travels. Your two passes are a known schedule in miniature. In training, FlashAttention's backward pass needs the weights of the forward pass once more. It does not read them, for nobody stored them: it reads $Q$ and $K$ again and computes them again (lesson 06). Recomputing is not a sacrifice of work to save room. It saves traffic, and already a row of three scores shows that without it the cheapest schedules are out of reach. A bound for all schedules must therefore allow it.
+#
+# The next cell is a board for your own moves. It opens with the cheapest pebbling of the softmax row; under *try yourself* it offers the moves that are legal, and compares your words with the optimum's when you are done. The scalar product is there too, and other graphs. (Without a running kernel you see the end of that pebbling, with all its moves.)
+
+# %%
+explore.pebble_player(pebbling.softmax_row(3))
+
+# %% [markdown]
+# ## 5.5 In place, and where searching ends
+#
+# Our machine has a rule that the game still lacks. `o.add_product(s, v)` adds a product to a tile *in place*: no third word is needed for the result. In the game this is a fifth move, `slide a to c`: `c` is computed and takes over the red pebble of its parent `a`. With it we take product and sum as one vertex, $c \leftarrow c + ab$ (`fma=True`, a fused multiply-add). Now a pebble game and a run on the machine can be compared. A $2 \times 2 \times 2$ matrix product, in the output tiles of lesson 02 and by search:
+
+# %%
+cube = pebbling.matmul(2, 2, 2, fma=True)
+for M, bm, bn in ((3, 1, 1), (5, 2, 1), (8, 2, 2)):
+    tiled = costs.matmul(2, 2, 2, bm=bm, bn=bn)
+    best = pebbling.optimum(cube, M, slide=True)
+    print(f"M = {M}: tile {bm} x {bn} moves {tiled.total} words, the optimum is {best.cost}")
+
+# %% [markdown]
+# 20 against 17, 16 against 13, and 12, which is compulsory, in both. The schedule loads both factors for every step; the optimum orders its steps so that one factor is often still there. How far a good schedule is from the best one: at this size we can know.
+#
+# **Predict.** Attention with two queries, two keys and $d = 1$ has 6 inputs and 2 outputs. With how few red pebbles do 8 words suffice?
+
+# %% tags=["predict"]
+predict("5.5", pebbles=7)  #> predict("5.5", pebbles=...)
+
+# %%
+tiny = pebbling.attention(2, 2, fma=True)
+least = pebbling.compulsory(tiny)
+print(f"{tiny}; compulsory {least} words")
+cheapest = {M: pebbling.optimum(tiny, M, slide=True).cost for M in (4, 5, 6, 7)}
+print("; ".join(f"M = {M}: {words} words" for M, words in cheapest.items()))
+measured("5.5", pebbles=min(M for M, words in cheapest.items() if words == least))
+
+# %% [markdown]
+# Four pebbles need 11 words, and with 7 the compulsory 8 are enough: less memory than there are inputs and outputs. These are 18 vertices. Three queries and three keys make 42 with products and sums apart, and here is what the search says to them:
+
+# %%
+try:
+    pebbling.optimum(pebbling.attention(3, 3), 4, max_states=20_000)
+except pebbling.TooLarge as refusal:
+    print(refusal)
+
+# %% [markdown]
+# It gives up and says how far it came. Whenever a graph grows a little, the number of states is multiplied: in section 5.3 four vertices more took it from 7 to 42. Around 20 vertices an optimum is a matter of seconds, and around 40 it is out of reach except with plenty of pebbles. A head of attention has millions. From here on we need an argument in place of a search.
+
+# %% [markdown]
+# ## 5.6 From pebbles to segments
+#
+# The argument is best learnt on the matrix product $C = AB$, with $A$ $(m, k)$, $B$ $(k, n)$ and $mnk$ multiply-adds $c_{ij} \leftarrow c_{ij} + a_{il}b_{lj}$. Take any run of any schedule, and cut it into *segments*: each segment ends when $T$ words have come into fast memory.
+#
+# ```
+# there at the start:   ≤ M        ≤ M        ≤ M               ≤ M
+# run:                | segment  | segment  | segment  | ... | the last one |
+# words that come in:    T          T          T               fewer than T
+# ```
+#
+# With how many different words can a segment work? With the $M$ at most that are there when it starts, and the $T$ that come: $R = M + T$. Suppose we knew that $R$ words allow at most $F(R)$ multiply-adds. Then $mnk$ of them take at least $\lfloor mnk/F(R) \rfloor$ full segments, and each of these brings in $T$ words:
+#
+# $$ W \ge T \left\lfloor \frac{mnk}{F(M + T)} \right\rfloor . \tag{5.3} $$
+#
+# Not a word about the order: that is why it holds for every schedule. $T$ is ours to choose, each choice gives a true bound, and we take the best one.
+#
+# So how many multiply-adds do $R$ words allow? A multiply-add is a triple $(i, j, l)$, a point in a box. It needs $a_{il}$, $b_{lj}$ and $c_{ij}$: its three shadows on the walls of the box. Loomis and Whitney showed in 1949 that a set of points cannot be larger than the square root of the product of the sizes of its shadows. With $n_A$, $n_B$, $n_C$ words of the three,
+#
+# $$ \text{multiply-adds} \le \sqrt{n_A\, n_B\, n_C} \le \left(\frac{R}{3}\right)^{3/2} = F(R) , \tag{5.4} $$
+#
+# because a product of three numbers with sum $R$ is largest when they are equal. A full cube of side 2 has three shadows of 4 words and $\sqrt{4 \cdot 4 \cdot 4} = 8$ points. Words chosen without a plan allow far fewer. Let us not take this on trust: for $2 \times 2 \times 2$ there are 12 words and $2^{12} = 4096$ ways to have some of them, so we try them all.
+#
+# **Predict.** How many multiply-adds do 6 of these 12 words allow at most? (5.4) says $(6/3)^{3/2} = 2.83$.
+
+# %% tags=["predict"]
+predict("5.6", with_6=2)  #> predict("5.6", with_6=...)
+
+# %%
+def multiply_adds(a, b, c):
+    """How many triples (i, j, l) have all three words: a, b, c are 0 or 1, each (2, 2)."""
+    return int(np.einsum("il,lj,ij->", a, b, c))
+
+
+most = dict.fromkeys(range(13), 0)
+for choice in product((0, 1), repeat=12):
+    a, b, c = np.array(choice).reshape(3, 2, 2)
+    most[sum(choice)] = max(most[sum(choice)], multiply_adds(a, b, c))
+for R in (3, 6, 9, 12):
+    print(f"{R:2} words: at most {most[R]} multiply-adds, (5.4) says {(R / 3) ** 1.5:.2f}")
+print("never more than (5.4):", all(count <= (R / 3) ** 1.5 for R, count in most.items()))
+measured("5.6", with_6=most[6])
+
+# %% [markdown]
+# 1, 2, 4 and 8, where (5.4) allows 1, 2.83, 5.20 and 8. With 3 and with 12 words the limit is reached.
+#
+# Now choose $T$. A long segment brings many words and allows many multiply-adds. The best balance is $T = 2M$: then $R = 3M$, $F(R) = M^{3/2}$, and (5.3) becomes the bound of lesson 02, for rounding down costs at most one segment:
+#
+# $$ W \ge 2M\left\lfloor \frac{mnk}{M^{3/2}} \right\rfloor \ge \frac{2mnk}{\sqrt M} - 2M . \tag{5.5} $$
+#
+# One thing we passed over. A word of $C$ need not come from slow memory, it can begin as a zero in fast memory, and then it comes in without being moved. Each of the $mn$ words of $C$ is stored at the end, though, and this pays for its first zero. Section 5.9 says why one zero for each is enough to pay for.
+
+# %% [markdown]
+# ## 5.7 How many products do R words allow?
+#
+# Attention is two products in a row, $S = QK^\top$ and $O = PV$, and the scores between them need not travel. We count the products $p_{ij}v_{jc}$: there are $N^2d$. Which of them can a segment form? It needs the word $v_{jc}$ and the *accumulator* $o_{ic}$, the sum to which the product is added. And it needs $p_{ij}$, for which there are two ways:
+#
+# - the score, or its exponential, or a part of its sum, is *at hand*: it was in fast memory at the start or was read; this takes one word;
+# - it is *made* in the segment from nothing. Then all $d$ words of $q_i$ and all $d$ words of $k_j$ must be there.
+#
+# The second way is what makes attention different. Whole rows are dear, $d$ words each, but $x$ whole rows of $Q$ and $y$ of $K$ give $xy$ scores that count as no word at all.
+#
+# **Exercise 5.3** The products of one segment · difficulty 3 of 5 · importance 5 of 5 · 10 minutes. Five boolean arrays say which words a segment has. Count the products $p_{ij}v_{jc}$ that it can form. Queries and keys may differ in number. If you are stuck after six minutes, run `hint("5.3")` in a cell of your own.
+
+# %% tags=["exercise"] name="ex-5.3"
+def my_products(q, k, v, o, s):
+    """The number of products p_ij v_jc that can be formed.
+
+    q, o: (queries, d). k, v: (keys, d). s: (queries, keys). Boolean arrays, True where the word
+    of Q, the accumulator of O, the word of K, of V, and the score of the pair is there.
+    """
+    ### BEGIN SOLUTION which pairs have a weight, then in how many columns
+    made = q.all(axis=1)[:, None] & k.all(axis=1)[None, :]  # (queries, keys)
+    pairs = (s | made).astype(int)
+    return int((pairs @ v.astype(int) * o).sum())
+    ### END SOLUTION
+
+
+# %% tags=["check"] name="check-5.3"
+check("5.3", my_products)
+
+# %% [markdown]
+# The most that $R$ words allow is a short calculation (section 5.9):
+#
+# $$ F(R) = \begin{cases} \dfrac{(R + d^2)^2}{16d} & R \ge 3d^2, \\[1ex] \left(\dfrac R3\right)^{3/2} & R < 3d^2. \end{cases} \tag{5.6} $$
+#
+# In the second case rows are too dear, and attention is like a matrix product, with scores in place of $A$. In the first case scores are made from whole rows. Again we try everything: two queries, two keys and $d = 1$ have 8 words of $Q$, $K$, $V$ and $O$ and 4 scores.
+#
+# **Predict.** With all 12 words one can form $N^2d = 4$ products. How many words are enough for all four?
+
+# %% tags=["predict"]
+predict("5.7", enough=8)  #> predict("5.7", enough=...)
+
+# %%
+def try_everything(count):
+    """The most products for each number of words, over all 4096 choices."""
+    most = dict.fromkeys(range(13), 0)
+    for choice in product((False, True), repeat=12):
+        words, s = np.array(choice[:8]).reshape(4, 2, 1), np.array(choice[8:]).reshape(2, 2)
+        most[sum(choice)] = max(most[sum(choice)], count(*words, s))
+    return most
+
+
+def fewest_words(count):
+    return min(R for R, products in try_everything(count).items() if products == 4)
+
+
+most = attempt(try_everything, my_products)
+for R in (3, 5, 7, 8):
+    F = bounds.products_per_segment(R, d=1)
+    print(f"{R:2} words: at most {most[R]} products, F(R) = {F:.2f}")
+measured("5.7", enough=attempt(fewest_words, my_products))
+
+# %% [markdown]
+# 1, 2, 3 and 4 products, and $F(R)$ is 1, 2.25, 4 and 5.06; none of the 4096 choices is above it. 8 words are enough, and no score is among them: all four are made. How close does one come to $F$ with more words? Take 64 whole rows of each of the four arrays, $d = 4$, and not one score:
+
+# %%
+rows, d = 64, 4
+whole, none = np.ones((rows, d), dtype=bool), np.zeros((rows, rows), dtype=bool)
+R = 4 * rows * d
+count = attempt(my_products, whole, whole, whole, whole, none)
+F = bounds.products_per_segment(R, d)
+print(f"{R} words: {count:,} products, F(R) = {F:,.0f}, {count / F:.3f} of it")
+
+# %% [markdown]
+# 16,384 products of at most 16,900: $x$ whole rows of each take $R = 4dx$ words and form $x^2d = R^2/16d$ products, and $F$ has only $R + d^2$ in place of $R$. So (5.6) gives nothing away where $R$ is much larger than $d^2$.
+
+# %% [markdown]
+# ## 5.8 Theorem A
+#
+# Put (5.6) into (5.3), with $N^2d$ products:
+#
+# $$ W \ge T \left\lfloor \frac{N^2d}{F(M + T)} \right\rfloor \qquad \text{for every whole } T \ge 1 . \tag{5.7} $$
+#
+# This is Theorem A. It holds for every schedule that
+#
+# - forms each score $s_{ij}$ from $d$ products $q_{ic}k_{jc}$, and the weight $p_{ij}$ from the score and from numbers of row $i$, such as $m_i$ and $\ell_i$;
+# - forms each output $o_{ic}$ from the products $p_{ij}v_{jc}$ of all keys $j$, up to a factor of the row.
+#
+# Order, tiles, the number of partial sums and when they are rescaled are free, and *anything may be computed again*. Outside are fast matrix multiplication, such as Strassen's, and attention that never forms a $p_{ij}$: approximations are not bound by it. It is a derivation of this course; the methods are those of the papers at the end.
+#
+# **Exercise 5.4** The best segment · difficulty 2 of 5 · importance 5 of 5 · 8 minutes. Evaluate (5.7) for the best $T$. You may try every $T$, as long as you know when to stop. If you are stuck after five minutes, run `hint("5.4")` in a cell of your own.
+
+# %% tags=["exercise"] name="ex-5.4"
+def my_bound(N, d, M):
+    """The largest number of words that (5.7) proves, over all T.
+
+    N, d, M: whole numbers of at least 1.
+    """
+    def F(R):
+        return (R + d * d) ** 2 / (16 * d) if 3 * d * d <= R else (R / 3) ** 1.5
+
+    ### BEGIN SOLUTION from T = 1 until there is no full segment any more
+    most, T = 0, 1
+    while F(M + T) <= N * N * d:
+        most = max(most, T * int(N * N * d // F(M + T)))
+        T += 1
+    return most
+    ### END SOLUTION
+
+
+# %% tags=["check"] name="check-5.4"
+check("5.4", my_bound)
+
+# %% [markdown]
+# **Predict.** Which $T$ is best? Look at (5.7) without the rounding, $T/F(M + T)$ with $F$ of the first case, and find the $T$ where it is largest, for $M = 58\,368$ and $d = 64$.
+
+# %% tags=["predict"]
+predict("5.8", best_T=62464)  #> predict("5.8", best_T=...)
+
+# %%
+N, d, M = 8192, 64, 58368
+lengths = range(1, 4 * M)
+rate = [T / bounds.products_per_segment(M + T, d) for T in lengths]
+for T in (M // 4, M + d * d, 4 * M):
+    print(f"T = {T:7,}: {bounds.theorem_A(N, d, M, T=T):10,} words")
+print(f"the best T: {attempt(my_bound, N, d, M):,} words")
+measured("5.8", best_T=lengths[int(np.argmax(rate))])
+
+# %% [markdown]
+# The best $T$ is $M + d^2 = 62{,}464$; a quarter of $M$ or four times $M$ proves between 0.6 and 0.7 of that. Trying every $T$ with the rounding wins a little more, 17,602,158 against 17,552,384 words: a $T$ for which the rounding takes next to nothing away. With $T = M + d^2$ where $M$ is at least $d^2$, and $T = 2M$ below, (5.7) turns into two lines to remember:
+#
+# $$ W \ge \frac{4N^2d^2}{M + d^2} - (M + d^2) \quad (M \ge d^2), \qquad W \ge \frac{2N^2d}{\sqrt M} - 2M \quad (M \le d^2). \tag{5.8} $$
+#
+# The first is (4.7) of lesson 04. It can be read as an exchange rate. In F3, where fast memory holds $M/2d$ queries with their outputs, $2d$ words of a key and its value come in and form $(M/2d)\,d$ products: $M/4d$ for a word. By Theorem A a word buys $(M + d^2)/4d$ products at most, whatever the schedule.
+#
+# And at the size of section 5.5?
+
+# %%
+tiny_bound = attempt(my_bound, 2, 1, 4)
+print(f"N = 2, d = 1, M = 4: Theorem A {tiny_bound} words, compulsory 8, optimum {cheapest[4]}")
+
+# %% [markdown]
+# Three words, where 8 are compulsory: the theorem adds nothing. At this size the general bounds are empty, for there is one full segment at most, and only the search says something. At four million tokens no search says anything, and the theorem comes within a few percent of F3 (section 5.10). The two ways do not meet; they are good at opposite ends.
+
+# %% [markdown]
+# ## 5.9 The proof, step by step
+#
+# Here is the whole proof of Theorem A. It has five steps. The third and the fourth are those of sections 5.6 and 5.7; new are the first two, about accumulators.
+#
+# **Step 1: useful products.** Take an output word $o_{ic}$ as it is stored at the end, and go back through the additions that made it. They form a tree. Its leaves are products, one $p_{ij}v_{jc}$ for each key $j$; its other vertices are partial sums. Where a partial sum was used several times we keep one use, on a way to the output. Call these products *useful*; products that were formed and led nowhere are ignored. There are $N^2d$ useful products. A partial sum is *alive* from when it is computed until it goes into the next one. Rescaling it, or adding a product in place, goes on with the same partial sum.
+#
+# **Step 2: one accumulator is enough.** A schedule may keep several partial sums for one output and merge them later. We show that we may pretend there is one, at the price of a single word. Let $n$ be the number of partial sums of $o_{ic}$ that are alive and in fast memory. It changes in four ways:
+#
+# - a partial sum begins from nothing: $1 + e$ times when $n$ was 0 (at least once, so $e \ge 0$), and $e'$ times when $n$ was at least 1;
+# - one is read: $r_0$ times when $n$ was 0, and $r_1$ times when $n$ was at least 1 (to read what is there already changes nothing);
+# - two are merged: $n$ was at least 2 and falls by 1;
+# - one is dropped from fast memory: $n$ falls by 1.
+#
+# All that have begun, $1 + e + e'$ of them, end as one, so there are $e + e'$ merges. Each of these lowers $n$ to a value of at least 1. What is lowered must have been raised before: $n$ starts at 0, so it goes from 2 down to 1 no more often than from 1 up to 2, from 3 down to 2 no more often than from 2 up to 3, and so on. The steps up from at least 1 are $r_1 + e'$, the steps down to at least 1 include the merges, and so $r_1 + e' \ge e + e'$:
+#
+# $$ r_1 \ge e , \qquad \text{hence} \qquad r_0 + (1 + e) \le (r_0 + r_1) + 1 . \tag{5.9} $$
+#
+# Say that the accumulator *is there* while $n \ge 1$, and *enters* when $n$ rises from 0. On the left of (5.9) stand all its entries. On the right stand its reads, and one more.
+#
+# **Step 3: segments.** Let $E$ count the reads of everything that is no accumulator, and the entries of accumulators. By (5.9), added up over the $Nd$ outputs, the run reads at least $E - Nd$ words. It stores at least $Nd$, the outputs. So
+#
+# $$ W \ge (E - Nd) + Nd = E . \tag{5.10} $$
+#
+# Cut the run into segments of $T$ of these events; the last one may have fewer. A segment has at most $R = M + T$ different words to work with: those of fast memory at its start, where an accumulator that is there holds at least one word, and those that enter. Scores and weights that are *made* in the segment are not among them; the next step deals with these.
+#
+# **Step 4: at most $F(R)$ useful products in a segment.** Of the $R$ words let $n_v$ be words of $V$, $n_o$ accumulators, and $n_s$ the pairs $(i, j)$ of which a word, of the score, of a part of it or of the weight, was there at the start or was read. Let $x$ rows $q_i$ and $y$ rows $k_j$ be there with all their $d$ words. Then
+#
+# $$ d(x + y) + n_v + n_o + n_s \le R . \tag{5.11} $$
+#
+# A useful product $p_{ij}v_{jc}$ of the segment needs $v_{jc}$ and the accumulator of $o_{ic}$. *Either* $(i, j)$ is one of the $n_s$ pairs. The triples $(i, j, c)$ of these products have their shadows among the pairs, the words of $V$ and the accumulators, so by Loomis and Whitney there are at most $\sqrt{n_s n_v n_o}$. *Or* $p_{ij}$ was made from nothing within the segment. Then row $q_i$ and row $k_j$ are among the $x$ and the $y$. If column $c$ has $a_c \le x$ accumulators in such rows and $b_c \le y$ words of $V$ in such rows, these are at most
+#
+# $$ \sum_c a_c b_c \le \min(x\, n_v,\; y\, n_o) \le \sqrt{xy\, n_v n_o} . \tag{5.12} $$
+#
+# Together at most $\sqrt{n_v n_o}\,\bigl(\sqrt{xy} + \sqrt{n_s}\bigr)$. Write $n_v + n_o = 2z$. A geometric mean is at most the arithmetic one: $\sqrt{n_v n_o} \le z$ and $\sqrt{xy} \le (x + y)/2$. With (5.11) for $x + y$, the number is at most
+#
+# $$ z \left( \frac{R - 2z}{2d} + \sqrt{n_s} - \frac{n_s}{2d} \right) \le z \cdot \frac{R - 2z + d^2}{2d} \le \frac{(R + d^2)^2}{16d} . \tag{5.13} $$
+#
+# The first step takes the best $n_s$, which is $d^2$; the second the best $z$, which is $(R + d^2)/4$. That is $F(R)$ for $R \ge 3d^2$. If $R < 3d^2$, there is not always room for $n_s = d^2$, for $n_s \le R - 2z$. As long as $z \le (R - d^2)/2$ there is, and the middle of (5.13) grows with $z$, since $(R - d^2)/2 < (R + d^2)/4$. For larger $z$ the best $n_s$ is $R - 2z$, all that is left, and gives $z\sqrt{R - 2z}$, which is largest at $z = R/3$: that is $(R/3)^{3/2}$.
+#
+# **Step 5: how many segments.** Let $h$ be the number of full segments. The last one, with fewer than $T$ events, forms strictly fewer than $F(M + T)$ products, because $F$ grows with $R$. So $N^2d < (h + 1)\,F(M + T)$, which says $h \ge \lfloor N^2d/F(M + T) \rfloor$. Therefore $E \ge T\lfloor N^2d/F(M + T)\rfloor$, and (5.10) ends the proof. $\square$
+#
+# For (5.8): with $T = M + d^2$ we have $R + d^2 = 2(M + d^2)$, so $F = (M + d^2)^2/4d$ and $TN^2d/F = 4N^2d^2/(M + d^2)$; rounding down costs at most $T$. With $T = 2M$ and $M \le d^2$ we have $F = M^{3/2}$.
+#
+# *Registers.* On our machine four words beside the $M$ are free. They are fast memory too, so the bound for a run on the machine is taken at $M + 4$.
+#
+# **Two relatives.** Count the products $q_{ic}k_{jc}$ as well, $2N^2d$ in all, and treat a score that is being summed as an accumulator too. By (5.9) this costs one word for each of the $N^2$ scores, and (5.10) becomes $W \ge E - N^2$.
+#
+# *Theorem B, no product $q_{ic}k_{jc}$ formed twice.* Every product, of either kind, then has its pair among the $n_s$ pairs with a word. With $n_q$ and $n_k$ words of $Q$ and $K$ there are at most $\sqrt{n_s n_q n_k} + \sqrt{n_s n_v n_o} \le \sqrt{n_s}\,(R - n_s)/2 \le (R/3)^{3/2}$ products, so with $T = 2M$
+#
+# $$ W \ge \frac{4N^2d}{\sqrt M} - 2M - N^2 . \tag{5.14} $$
+#
+# *Theorem B′, computing again allowed.* For each pair choose the first sum of $d$ products that was completed, and count only its products. A weight may now come from another sum, made from nothing in the segment; then rows $i$ and $j$ are whole, $x \le n_q/d$ and $y \le n_k/d$, and there are at most $\sqrt{n_q n_k n_v n_o}/d$ of these. Since $\sqrt{n_q n_k} + \sqrt{n_v n_o} \le (R - n_s)/2$, a segment forms at most $\sqrt{n_s}\,(R - n_s)/2 + (R - n_s)^2/16d$ products. For $T = 2M$ that is at most $M^{3/2} + 9M^2/16d$, and
+#
+# $$ W \ge \frac{4N^2d}{\sqrt M\left(1 + \frac{9\sqrt M}{16d}\right)} - 2M - N^2 . \tag{5.15} $$
+
+# %% [markdown]
+# ## 5.10 Bound and schedules over M
+#
+# The picture of lesson 04 again, with what we know now. Grey is what no schedule of the class can do: below $4Nd$, below Theorem A, below Theorem B′, each taken at $M + 4$. (`bounds.lower_bound` gives the largest of the three.) Between the grey and the lowest curve lies all that is not known about the forward pass.
+
+# %%
+explore.memory_map(8192, 64, M=58368, M_range=(2048, 2**22),
+                   schedules=("naive", "flash1", "flash2", "flash_optimal"))
+
+# %% [markdown]
+# F3 and Theorem A run side by side over a wide range. At the left, where $M$ is less than about $d^2$, Theorem B′ is the larger one. A little further down F3 is not the best schedule any more: scores had better travel there, and the words go with $1/\sqrt M$ (lesson 07). How far is F3 from it? And how far among schedules that, like F3, compute no score twice? For these `recompute=False` admits Theorem B.
+#
+# **Predict.** $M = 16\,384 = 4d^2$. How many times the bound does F3 move, first among all schedules, then among those that compute no score twice?
+
+# %% tags=["predict"]
+predict("5.10", all_schedules=1.33, no_recomputing=1.06)  #> predict("5.10", all_schedules=..., no_recomputing=...)
+
+# %%
+N, d = 8192, 64
+
+
+def f3_over_bound(M, recompute=True):
+    f3 = schedules.flash_optimal.cost(N, d, **schedules.flash_optimal.tiles(N, d, M)).total
+    least, which = bounds.lower_bound("forward", N, d, M, recompute=recompute)
+    return f3 / least, which
+
+
+for M in (4096, 8192, 16384, 32768, 58368, 131072, 262144, 2**20):
+    (ratio, which), (once, which_once) = f3_over_bound(M), f3_over_bound(M, recompute=False)
+    print(f"M = {M:9,}: {ratio:.2f} × bound {which:10}  {once:.2f} × bound {which_once}")
+measured("5.10", all_schedules=f3_over_bound(16384)[0],
+         no_recomputing=f3_over_bound(16384, recompute=False)[0])
+
+# %% [markdown]
+# 1.33 and 1.06: at $M = 4d^2$ whoever computes no score twice saves at most 6 percent of F3's words. At 58,368 words F3 moves 1.19 times the bound for all schedules. To the right the distance grows once more, to 1.58 at 262,144, where Theorem A and the compulsory traffic are about equally large: a schedule pays for both, and a bound takes the larger one. We may not add them, for both count the same reads.
+#
+# Is 4 the exact constant? At $d = 64$ F3 has 4.10 and Theorem A $4M/(M + d^2)$. Closed forms cost nothing, so we let $d$ and $M/d^2$ grow, with $N = 2^{32}$ to be rid of the rest:
+#
+# **Predict.** $d = 1024$ and $M = 1024\,d^2$. What are the two constants $WM/(N^2d^2)$?
+
+# %% tags=["predict"]
+predict("5.10b", f3=4.01, theorem_a=3.996)  #> predict("5.10b", f3=..., theorem_a=...)
+
+# %%
+N, constant = 2**32, {}
+for d, factor in product((64, 256, 1024), (16, 64, 1024)):
+    M = factor * d * d
+    f3 = schedules.flash_optimal.cost(N, d, **schedules.flash_optimal.tiles(N, d, M)).total
+    A = bounds.theorem_A(N, d, M + 4)
+    above, below = constant[d, factor] = [words * M / (N * d) ** 2 for words in (f3, A)]
+    print(f"d = {d:4}, M = {factor:4} d²: F3 {above:.3f}, Theorem A {below:.3f}")
+measured("5.10b", f3=constant[1024, 1024][0], theorem_a=constant[1024, 1024][1])
+
+# %% [markdown]
+# From above F3 comes down with $d$, 4.09, 4.02, 4.01, as $4(1 + 3/2d)$ says; from below Theorem A comes up with $M/d^2$, 3.76, 3.94, 3.996. The two meet at 4. So for $1 \ll d$ and $d^2 \ll M \ll Nd$ **4 is the exact constant**: lesson 04 ended where every schedule of the class must end.
+
+# %% [markdown]
+# ## 5.11 What is published
+#
+# Saha and Ye proved in 2024 that for $M \ge d^2$ the order $N^2d^2/M$ cannot be improved, and for $M \le d^2$ the order $N^2d/\sqrt M$. They do not state constants. If we keep all of them in their argument for $M \ge d^2$, it gives
+#
+# $$ W \ge \frac{N^2d^2}{4(M + d^2)} - M . \tag{5.16} $$
+#
+# **Predict.** By what factor is Theorem A larger, for $N = 8192$, $d = 64$ and $M = 58\,368$?
+
+# %% tags=["predict"]
+predict("5.11", factor=16)  #> predict("5.11", factor=...)
+
+# %%
+N, d, M = 8192, 64, 58368
+words = {
+    "Saha and Ye": bounds.saha_ye(N, d, M + 4),
+    "Theorem A": bounds.theorem_A(N, d, M + 4),
+    "F3": schedules.flash_optimal.cost(N, d, **schedules.flash_optimal.tiles(N, d, M)).total,
+}
+measured("5.11", factor=words["Theorem A"] / words["Saha and Ye"])
+explore.bars(words, title="Forward pass, N = 8192, d = 64, M = 58,368")
+
+# %% [markdown]
+# A factor of 16.9, of which 16 is the ratio of the first terms. Both statements are right, and they answer different questions. Their argument counts the scores a segment can make and nothing about $V$ and $O$; it was made for the order. The paper also treats fast matrix multiplication, about which Theorem A says nothing. Counting the products with $V$, and choosing $T$, is what makes a constant worth knowing.
+#
+# Every bound of the course knows where it comes from and how sure it is:
+
+# %%
+for name in ("compulsory", "A", "B", "B'", "saha_ye", "theta_attention", "omega_fast_matmul"):
+    bound = bounds.BOUNDS[name]
+    print(f"{name:18} {bound.status:16} {bound.regime}")
+
+# %% [markdown]
+# *Proved here* means: the proof is in this course, as a derivation of our own. We found these constants in none of the papers we read. *Published* bounds have a paper behind them; in `saha_ye` the argument is the paper's, and we kept its constants. *Asymptotic only* bounds have an unknown constant; asked for a number of words, they refuse.
+#
+# ## Misconceptions
+#
+# - **"Recomputing trades work for room, traffic has nothing to do with it."** A softmax row with three pebbles moves 8 words with recomputation and cannot move fewer than 10 without (section 5.4).
+# - **"A lower bound is about the best schedule we know."** It is about all of a class, known or not; the class must be said. Attention that never forms $p_{ij}$ is outside Theorem A.
+# - **"The bounds add up: $4Nd$ plus Theorem A."** Both count the same reads. We take the larger one, and near $M = 262{,}144$ that leaves a factor of 1.58 (section 5.10).
+# - **"An exact optimum on a small graph tells us the constant for large ones."** At 18 vertices Theorem A says 3 words and the optimum is 11 (section 5.8). Neither speaks about the other's size.
+#
+# ## Take-away
+#
+# - The fewest words of a computation are the answer to a game with red and blue pebbles, exact for about 20 vertices.
+# - For every size: cut a run into segments, ask how many products $R = M + T$ words allow, divide, and choose the best $T$.
+# - $W \ge 4N^2d^2/(M + d^2) - (M + d^2)$ for every exact schedule that forms scores and weights, recomputation included. F3 attains the 4.
+# - A bound is worth as much as its class: say what it covers, whether it allows recomputation, and where its constant comes from.
+#
+# ## References
+#
+# - J.-W. Hong, H. T. Kung: *I/O complexity: the red-blue pebble game*, STOC 1981. The game, and segments.
+# - L. H. Loomis, H. Whitney: *An inequality related to the isoperimetric inequality*, Bulletin of the AMS 55, 1949.
+# - D. Irony, S. Toledo, A. Tiskin: *Communication lower bounds for distributed-memory matrix multiplication*, 2004. Segments with Loomis-Whitney.
+# - T. Smith, B. Lowery, J. Langou, R. van de Geijn, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). $2mnk/\sqrt M - 2M$ for the matrix product.
+# - B. Saha, C. Ye: *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). The orders for both regimes, and fast matrix multiplication.
+#
+# **What comes next.** Lesson 06 turns to the backward pass. There the recomputation of section 5.4 is no miniature any more: to compute all scores twice moves fewer words than to compute them once.
