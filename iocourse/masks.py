@@ -169,6 +169,7 @@ class BlockMask(Mask):
         if causal:
             self.tiles &= np.arange(self.tiles.shape[1])[None, :] * self.Bc < self._row_stops[:, None]
         self.tiles.flags.writeable = False
+        self._asked: tuple[Range, list[Range]] = ((0, 0), [])
         if not allow_empty:
             self._refuse_empty_rows()
 
@@ -204,31 +205,21 @@ class BlockMask(Mask):
 
     def columns(self, start: int, stop: int) -> list[Range]:
         """The columns of every tile that some of these rows see, neighbours joined."""
-        needed = self.tiles[start // self.Br : _blocks(stop, self.Br)].any(axis=0)
-        found: list[Range] = []
-        for J in np.flatnonzero(needed):
-            begin, end = int(J) * self.Bc, min((int(J) + 1) * self.Bc, self.N)
-            if found and found[-1][1] == begin:
-                begin = found.pop()[0]
-            found.append((begin, end))
-        return found
+        rows = (start // self.Br, _blocks(stop, self.Br))
+        if self._asked[0] != rows:  # the next block of rows often lies in the same tiles
+            self._asked = rows, _runs(np.asarray(self.tiles[slice(*rows)].any(axis=0)), self.Bc, self.N)
+        return list(self._asked[1])
 
     def visits(self, start: int, stop: int) -> list[Visit]:
         """The rows of every tile that some of these columns see, neighbours of the same kind joined."""
-        needed = self.tiles[:, start // self.Bc : _blocks(stop, self.Bc)].any(axis=1)
+        needed = np.asarray(self.tiles[:, start // self.Bc : _blocks(stop, self.Bc)].any(axis=1))
         before = np.asarray(self.tiles[:, : _blocks(start, self.Bc)].any(axis=1))
-        found: list[Visit] = []
-        for I in np.flatnonzero(needed):
-            begin, first = int(self._row_starts[I]), not bool(before[I])
-            if found and found[-1].stop == begin and found[-1].first == first:
-                begin = found.pop().start
-            found.append(Visit(begin, int(self._row_stops[I]), first))
-        return found
+        kinds = ((needed & ~before, True), (needed & before, False))
+        return sorted(Visit(*run, first) for rows, first in kinds for run in _runs(rows, self.Br, self.N))
 
     def unseen_rows(self) -> list[Range]:
         """The rows of tiles that are hidden throughout."""
-        empty = np.flatnonzero(~self.tiles.any(axis=1))
-        return [(int(self._row_starts[I]), int(self._row_stops[I])) for I in empty]
+        return _runs(~np.asarray(self.tiles.any(axis=1)), self.Br, self.N)
 
     def sees(self, i: NDArray[Any], j: NDArray[Any]) -> NDArray[np.bool_]:
         """True where the tile of (i, j) is seen and, with a causal mask, j ≤ i."""
@@ -238,13 +229,18 @@ class BlockMask(Mask):
     @property
     def nnz(self) -> int:
         """Number of pairs in the tiles that are seen, less those a causal mask hides."""
-        total = 0
-        for I, J in np.argwhere(self.tiles):
+        widths = np.minimum(self.Bc, self.N - np.arange(self.tiles.shape[1]) * self.Bc)
+        inside = int((self._row_stops - self._row_starts) @ (self.tiles @ widths))
+        return inside - self._hidden_inside() if self.causal else inside
+
+    def _hidden_inside(self) -> int:
+        """Pairs that a causal mask hides in tiles that are seen: those on the diagonal."""
+        hidden = 0
+        last_keys = np.minimum(np.arange(1, self.tiles.shape[1] + 1) * self.Bc, self.N) - 1
+        for I, J in np.argwhere(self.tiles & (last_keys[None, :] > self._row_starts[:, None])):
             rows = np.arange(self._row_starts[I], self._row_stops[I])
-            width = min(int(J + 1) * self.Bc, self.N) - int(J) * self.Bc
-            hidden_after = rows + 1 - int(J) * self.Bc if self.causal else np.full_like(rows, width)
-            total += int(np.clip(hidden_after, 0, width).sum())
-        return total
+            hidden += int(np.clip(last_keys[J] - np.maximum(rows, J * self.Bc - 1), 0, None).sum())
+        return hidden
 
     @property
     def nonempty_rows(self) -> int:
@@ -262,6 +258,12 @@ class BlockMask(Mask):
 
 def _blocks(n: int, b: int) -> int:
     return -(-n // b)
+
+
+def _runs(flags: NDArray[np.bool_], size: int, N: int) -> list[Range]:
+    """The positions of the tiles of `size` whose flag is set, neighbours joined."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], flags, [False]))))
+    return [(begin * size, min(end * size, N)) for begin, end in edges.reshape(-1, 2).tolist()]
 
 
 def _grid(tiles: ArrayLike, shape: tuple[int, int]) -> NDArray[np.bool_]:

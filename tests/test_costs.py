@@ -192,6 +192,17 @@ def test_the_words_of_sparse_schedules_are_sums_over_the_mask(N, Br, Bc, seed):
     assert first.total == 7 * N * d + (5 * d + 2) * rows
 
 
+def test_the_rows_picked_for_a_mask_are_the_cheapest_of_all_that_fit():
+    N, d = 45, 3
+    made = [masks.Causal(N), masks.Window(N, 4), masks.bigbird(N, 4, 1, 1, 1), masks.random(N, 6, 0.2)]
+    for mask in [*made, masks.strided(N, 5, 3), masks.causal(N, 7)]:
+        for M in (12, 60, 150, 400, 999):
+            forms = [costs.block_sparse(N, d, mask=mask, Br=Br, Bc=1) for Br in range(1, N + 1)]
+            picked = REGISTRY["block_sparse"].tiles(N, d, M, mask=mask)
+            least = min(form.total for form in forms if form.peak <= M)
+            assert costs.block_sparse(N, d, mask=mask, **picked).total == least
+
+
 def test_rows_that_see_nothing_are_cleared_once():
     grid = np.array([[True, False], [False, False]])
     mask = masks.BlockMask(10, grid, 6, 5, allow_empty=True)

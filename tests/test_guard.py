@@ -26,6 +26,7 @@ ANSWERS = {
     "a schedule": lambda: run(schedules.flash2, M=999, Q=X, K=X, V=X, Br=2, Bc=2),
     "its body": lambda: run(schedules.flash2.body, M=999, Q=X, K=X, V=X, Br=2, Bc=2),
     "its tiles": lambda: schedules.flash2.tiles(4, 2, 999),
+    "the largest that fit": lambda: schedules.flash2.largest_tiles(4, 2, 999, Br=2, Bc=2),
     "its chooser": lambda: schedules.flash_optimal.choose(4, 2, 999),
 }
 

@@ -264,6 +264,8 @@ def test_the_grid_is_the_masks_own():
     mask = masks.BlockMask(8, given_grid, 4)
     given_grid[:] = False
     assert mask.tiles.all()
+    mask.columns(0, 8).clear()
+    assert mask.columns(0, 8) == [(0, 8)]
     with pytest.raises(ValueError, match="read-only"):
         mask.tiles[0, 0] = False
 

@@ -1,16 +1,28 @@
 """What can go wrong on the two-level machine, each with a name of its own."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+
 
 class MachineError(RuntimeError):
     """Something the two-level machine does not allow."""
 
 
 class FastMemoryFull(MachineError):
-    """A tile does not fit: `short` words are missing. Fast memory has been emptied, the machine is usable."""
+    """A tile does not fit: `short` words are missing. Fast memory has been emptied, the machine is usable.
 
-    def __init__(self, message: str, short: int) -> None:
+    `asked` says which tile. `advice`, where a schedule has set it, is worked out when the error is shown.
+    """
+
+    advice: Callable[[], str] | None = None
+
+    def __init__(self, message: str, short: int, asked: str) -> None:
         super().__init__(message)
-        self.short = short
+        self.short, self.asked = short, asked
+
+    def __str__(self) -> str:
+        return super().__str__() + (f" {self.advice()}" if self.advice else "")
 
 
 class TileFreed(MachineError):

@@ -293,10 +293,12 @@ class Machine:
         temporaries = any(name.startswith("(temporary") for name, _ in resident) or doing.startswith("np.")
         remedy = "Free or update in place the temporaries" if temporaries else "Smaller tiles"
         self.empty()
+        asked = f"{doing} needs {words:,} words, {free:,} are free of M = {self.M:,}"
         raise FastMemoryFull(
-            f"{doing} needs {words:,} words, {free:,} are free of M = {self.M:,}. Resident: {listing}. "
+            f"{asked}. Resident: {listing}. "
             f"{remedy}, or at least {short:,} more word{'s' if short > 1 else ''} of M.",
-            short=short,
+            short,
+            asked,
         )
 
     def _holds(self, serial: int) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from .. import costs
-from ..costs import distinct_sizes
 from ..guard import library_answer
 from ..machine import Block, Machine, RowStats, Slow, Tile
 from ..masks import Mask
@@ -12,13 +11,14 @@ from .registry import Outputs, Tiles, schedule
 
 @library_answer
 def block_sparse_tiles(N: int, d: int, M: int, mask: Mask) -> Tiles:
-    """The cheapest number of rows that fits, with Bc = 1: more rows share keys, but may need more of them."""
-    most = max(1, (M - d) // (2 * d + 3))
-    fitting = (Br for Br in distinct_sizes(N) if Br <= most)
-    return {
-        "Br": min(fitting, key=lambda Br: costs.block_sparse(N, d, mask=mask, Br=Br, Bc=1).total),
-        "Bc": 1,
-    }
+    """The cheapest number of rows that fits, with Bc = 1.
+
+    Two neighbours need no fewer columns than both as one block, so sizes up to half the largest are left out.
+    The work grows with N; above 2¹⁵ queries not every size is tried.
+    """
+    most = min(N, max(1, (M - d) // (2 * d + 3)))
+    sizes = range(most, most // 2, -(1 + N // 2**15))
+    return {"Br": min(sizes, key=lambda Br: costs.block_sparse(N, d, mask=mask, Br=Br, Bc=1).total), "Bc": 1}
 
 
 @schedule(

@@ -9,12 +9,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from .. import costs
 from ..guard import library_answer, refuse_in_exam
 from ..ledger import Ledger
-from ..machine import Machine, Slow
+from ..machine import FastMemoryFull, Machine, Slow
 from ..masks import Mask
 from ..sizes import check_sizes, positive_int
 from .passes import PASSES, Pass
@@ -79,8 +80,13 @@ class Schedule:
         refuse_in_exam(f"iocourse.schedules.{self.name}")
         operands = arrays or tuple(named[name] for name in self.operands if name in named)
         settings = {name: value for name, value in named.items() if name not in self.operands}
-        self._check_settings(self._check_operands(operands), settings)
-        return self.body(m, *operands, **settings)
+        N, d = self._check_operands(operands)
+        self._check_settings(N, settings)
+        try:
+            return self.body(m, *operands, **settings)
+        except FastMemoryFull as error:
+            error.advice = lambda: f"{self.name}: {self.advice(N, d, m.M, **settings)}."
+            raise
 
     def _check_settings(self, N: int, settings: Mapping[str, Any]) -> None:
         """Tiles, needs and options: each known, of the right kind, and none missing."""
@@ -109,8 +115,8 @@ class Schedule:
         if mask is not None and mask.N != N:
             raise ValueError(f"mask is for N = {mask.N}, but the arrays have N = {N} rows")
 
-    def _check_operands(self, arrays: tuple[Slow, ...]) -> int:
-        """N, after every array has been found in its place, in slow memory and of its shape."""
+    def _check_operands(self, arrays: tuple[Slow, ...]) -> tuple[int, int]:
+        """N and d, after every array has been found in its place, in slow memory and of its shape."""
         listed = f"{', '.join(self.operands[:-1])} and {self.operands[-1]}"
         if len(arrays) != len(self.operands):
             raise TypeError(f"{self.name} takes {listed}; it was given {len(arrays)} array(s)")
@@ -128,7 +134,7 @@ class Schedule:
                 raise ValueError(
                     f"{name} has shape {array.shape}; with {first} {(N, d)} it must be {wanted[name]}"
                 )
-        return int(N)
+        return int(N), int(d)
 
     def cost(self, N: int, d: int, **settings: Any) -> Ledger:
         """The closed form for these tiles and options: words per array, and the footprint as `peak`."""
@@ -154,9 +160,46 @@ class Schedule:
         # A mask that hides every pair leaves less to hold than the choosers count on.
         return {name: max(1, size) for name, size in picked.items()}
 
+    def largest_tiles(self, N: int, d: int, M: int, **settings: Any) -> Tiles:
+        """For each tile size the largest that fits in M words with the others as they are; 0 where none does.
+
+        Under a mask, where a ragged edge can make a larger size need less, one whose next does not.
+        """
+        refuse_in_exam(f"iocourse.schedules.{self.name}.largest_tiles")
+        positive_int("M", M)
+        self.cost(N, d, **settings)  # every setting is known and of its kind
+
+        def fits(name: str, size: int) -> bool:
+            return self.cost_form(N, d, **{**settings, name: size}).peak <= M
+
+        return {name: _largest(partial(fits, name), max(N, d)) for name in self.tile_names}
+
+    def advice(self, N: int, d: int, M: int, **settings: Any) -> str:
+        """In words, the tile sizes that would fit where these do not."""
+        problem = {name: value for name, value in settings.items() if name in PROBLEM}
+        least = self.smallest_M(N, d, **problem)
+        if least > M:
+            return f"no tiles fit, the smallest M that works is {least}"
+        largest = self.largest_tiles(N, d, M, **settings)
+        if not any(largest.values()):
+            picked = ", ".join(f"{name}={size}" for name, size in self.tiles(N, d, M, **problem).items())
+            return f"no size of one tile fits with the others as given, {picked} would"
+        found = [f"the largest {name} that fits is {size}" for name, size in largest.items() if size]
+        found += [f"no {name} fits" for name, size in largest.items() if not size]
+        return f"with the other tiles as given, {', '.join(found)}"
+
     def shapes(self, N: int, d: int) -> dict[str, tuple[int, ...]]:
         """The shape of each array it takes, for a dry run."""
         return {name: self.problem.shapes(N, d)[name] for name in self.operands}
+
+
+def _largest(fits: Callable[[int], bool], most: int) -> int:
+    """The largest size up to `most` that fits, 0 where none does; a size below one that fits, fits too."""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
 
 
 REGISTRY: dict[str, Schedule] = {}

@@ -1210,3 +1210,41 @@ def test_public_names_of_a_tile_are_known():
     assert {name for name in dir(m.row_stats(2)) if not name.startswith("_")} == {
         *("m", "l", "free", "update", "normalise", "unnormalise", "lse"),
     }
+
+
+def test_a_schedule_that_does_not_fit_says_which_tiles_would():
+    from iocourse.schedules import flash2, split_backward, window
+
+    def said(schedule, **settings):
+        N, d, M = 64, 8, settings.pop("M", 512)
+        with pytest.raises(FastMemoryFull) as caught:
+            run(schedule, M=M, dry=True, **schedule.shapes(N, d), **settings)
+        return str(caught.value)
+
+    text = said(flash2, Br=26, Bc=2)
+    assert text.startswith(
+        "the product Q[0:26] @ K[0:2].T needs 52 words, 12 are free of M = 512. Resident: Q"
+    )
+    largest = "the largest Br that fits is 24, the largest Bc that fits is 1."
+    assert text.endswith(f"flash2: with the other tiles as given, {largest}")
+    assert said(flash2, Br=64, Bc=2).endswith("the largest Br that fits is 24, no Bc fits.")
+    assert "no size of one tile fits with the others as given, Br1=18, Bc1=1, Br2=1, Bc2=14 would" in (
+        said(split_backward, Br1=40, Bc1=40, Br2=40, Bc2=40)
+    )
+    assert said(window, M=99, w=3).endswith("no tiles fit, the smallest M that works is 131.")
+
+
+def test_the_largest_tiles_fit_and_the_next_do_not():
+    from iocourse.schedules import REGISTRY
+
+    for schedule in REGISTRY.values():
+        if schedule.needs:
+            continue
+        M = 3 * schedule.smallest_M(30, 6)
+        given = schedule.tiles(30, 6, M)
+        for name, size in schedule.largest_tiles(30, 6, M, **given).items():
+            peak = [schedule.cost(30, 6, **{**given, name: size + more}).peak for more in (0, 1)]
+            assert size >= given[name] and peak[0] <= M
+            assert peak[1] > M or size == 30
+    with pytest.raises(ValueError, match=r"^M must be at least 1"):
+        schedule.largest_tiles(30, 6, 0, w=3)

@@ -1,0 +1,90 @@
+"""`iocourse count`: one schedule's ledger, as a table or as JSON that others script against."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from ..course.checkout import Refused
+from ..schedules import REGISTRY
+from .answering import answer, text
+from .asking import TILE_OPTIONS, question
+from .grids import FORMS, SIDE
+
+
+def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
+    """Add `count` to the subparsers of the command line and set its handler."""
+    meaning = "count the words one schedule moves"
+    parser = commands.add_parser("count", help=meaning, description=meaning, allow_abbrev=False)
+    parser.set_defaults(handler=count)
+    parser.add_argument("name", metavar="NAME", nargs="?", help="the schedule; see --list")
+    for size, meaning in (("N", "sequence length"), ("d", "head dimension"), ("M", "words of fast memory")):
+        parser.add_argument(f"--{size}", type=int, help=meaning)
+    for tile in TILE_OPTIONS:
+        parser.add_argument(f"--{tile}", metavar="b", type=int, help=f"the tile size {tile}")
+    parser.add_argument(
+        "--tile", metavar="NAME=INT", type=_tile, nargs="+", action="extend", default=[], help="a tile size"
+    )
+    _add_problem(parser)
+    parser.add_argument(
+        "--no-recompute",
+        action="store_true",
+        help="hold it against schedules that form no score twice: bound B counts too",
+    )
+    parser.add_argument("--run", action="store_true", help="run it on random input and check the values")
+    parser.add_argument("--list", action="store_true", help="list the schedules")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_problem(parser: argparse.ArgumentParser) -> None:
+    """What is computed, beside N and d."""
+    parser.add_argument("--lse", action="store_true", help="also store the rows' log-sum-exp")
+    parser.add_argument(
+        "--mask",
+        metavar="MASK",
+        help=f"{FORMS}; a grid of square tiles, of which W, G, R and S count whole ones",
+    )
+    parser.add_argument(
+        "--block", metavar="B", type=int, help=f"side of the mask's tiles; --Br where given, else {SIDE}"
+    )
+    parser.add_argument("--w", type=int, help="keys that `window` sees to either side of a query")
+    parser.add_argument("--g", type=int, help="degree of the polynomial")
+
+
+def _tile(text: str) -> tuple[str, int]:
+    name, _, size = text.partition("=")
+    try:
+        return name, int(size)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected NAME=INT, got {text!r}") from None
+
+
+def count(arguments: argparse.Namespace) -> int:
+    """Print what was asked for. Raises Refused, which the command line turns into exit code 2."""
+    if arguments.list:
+        listed = _listing()
+        print(_json(listed) if arguments.json else _listing_text(listed))
+        return 0
+    try:
+        asked = question(arguments)
+        record, ledger = answer(asked, run_it=arguments.run)
+    except ValueError as error:
+        raise Refused(str(error)) from None
+    print(_json(record) if arguments.json else text(record, ledger))
+    return 0
+
+
+def _json(record: Any) -> str:
+    return json.dumps(record, indent=1, ensure_ascii=False)
+
+
+def _listing() -> list[dict[str, str]]:
+    found = REGISTRY.values()
+    return [{"name": s.name, "pass": s.pass_, "regime": s.regime, "source": s.source} for s in found]
+
+
+def _listing_text(listed: list[dict[str, str]]) -> str:
+    rows = [list(listed[0]), *(list(one.values()) for one in listed)]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    return "\n".join("  ".join((*map(str.ljust, row, widths), row[-1])) for row in rows)

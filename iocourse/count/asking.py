@@ -1,0 +1,135 @@
+"""What the arguments ask: a schedule, its sizes, what it computes and with which tiles."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import Any
+
+from ..course.checkout import Refused
+from ..masks import BlockMask, Mask, Window
+from ..schedules import REGISTRY, Schedule
+from ..sizes import positive_int, zero_or_more
+from . import grids
+
+LATER_SCHEDULES = ("low_rank",)
+TILE_OPTIONS = ("Br", "Bc", "Bd")
+
+
+@dataclass(frozen=True)
+class Question:
+    """One schedule at N, d, M. `settings` is what it is told beside its tiles: mask, w, lse."""
+
+    schedule: Schedule
+    N: int
+    d: int
+    M: int
+    settings: dict[str, Any]
+    tiles: dict[str, int]
+    note: str
+    mask_name: str
+    recompute: bool
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """Settings and tiles together, as a schedule takes them."""
+        return self.settings | self.tiles
+
+    @property
+    def grid(self) -> BlockMask | None:
+        """The mask of --mask."""
+        return self.settings.get("mask")
+
+    @property
+    def seen(self) -> Mask | None:
+        """The pairs that matter, by --mask or --w; None where all do."""
+        return Window(self.N, self.settings["w"]) if "w" in self.settings else self.grid
+
+
+def question(arguments: argparse.Namespace) -> Question:
+    """The question the arguments ask. Raises Refused, and ValueError naming an argument."""
+    schedule = _schedule(arguments.name)
+    _refuse_what_it_does_not_take(schedule, arguments)
+    missing = [f"--{size}" for size in "NdM" if getattr(arguments, size) is None]
+    if missing:
+        raise Refused(f"{' and '.join(missing)} must be given")
+    N, d, M = (positive_int(f"--{name}", getattr(arguments, name)) for name in "NdM")
+    given = _given_tiles(schedule, arguments)
+    settings = _settings(schedule, arguments, N)
+    tiles, note = _tiles(schedule, N, d, M, given, settings)
+    return Question(
+        schedule, N, d, M, settings, tiles, note, arguments.mask or "", not arguments.no_recompute
+    )
+
+
+def _schedule(name: str | None) -> Schedule:
+    built = ", ".join(REGISTRY)
+    if name is None:
+        raise Refused(f"NAME is missing; there are {built}")
+    if name in LATER_SCHEDULES:
+        raise Refused(f"{name} is not built yet; there are {built}")
+    if name not in REGISTRY:
+        raise Refused(f"NAME {name!r} is unknown; there are {built}")
+    return REGISTRY[name]
+
+
+def _takers(setting: str) -> str:
+    return ", ".join(s.name for s in REGISTRY.values() if setting in (*s.needs, *s.options))
+
+
+def _refuse_what_it_does_not_take(schedule: Schedule, arguments: argparse.Namespace) -> None:
+    takes = (*schedule.needs, *schedule.options)
+    for option in ("mask", "w", "lse", "g"):
+        value = getattr(arguments, option)
+        if value is not None and value is not False and option not in takes:  # --g 0 is an option given
+            others = f"; these do: {_takers(option)}" if _takers(option) else ""
+            raise Refused(f"{schedule.name} takes no --{option}{others}")
+    if arguments.block is not None and arguments.mask is None:
+        raise Refused("--block is the side of the tiles of --mask, which is not given")
+    if arguments.no_recompute and schedule.pass_ != "forward":
+        raise Refused(f"{schedule.name} takes no --no-recompute: bound B is one of the forward pass")
+
+
+def _settings(schedule: Schedule, arguments: argparse.Namespace, N: int) -> dict[str, Any]:
+    settings: dict[str, Any] = {"lse": True} if arguments.lse else {}
+    if "w" in schedule.needs:
+        if arguments.w is None:
+            raise Refused(f"{schedule.name} needs --w W: the keys seen to either side of a query")
+        settings["w"] = zero_or_more("--w", arguments.w)
+    if arguments.mask is not None:
+        side = arguments.block if arguments.block is not None else arguments.Br or grids.SIDE
+        settings["mask"] = grids.build(arguments.mask, N, positive_int("--block", side))
+    elif "mask" in schedule.needs:
+        raise Refused(f"{schedule.name} needs --mask MASK, one of {grids.FORMS}")
+    return settings
+
+
+def _given_tiles(schedule: Schedule, arguments: argparse.Namespace) -> dict[str, int]:
+    by_name = {tile: getattr(arguments, tile) for tile in TILE_OPTIONS}
+    given = {tile: size for tile, size in by_name.items() if size is not None}
+    for tile, size in arguments.tile:
+        if given.setdefault(tile, size) != size:
+            raise Refused(f"the tile size {tile} is given twice, as {given[tile]} and {size}")
+    for name, size in given.items():
+        if name not in schedule.tile_names:
+            has = ", ".join(schedule.tile_names) or "none"
+            raise Refused(
+                f"{schedule.name} takes no --{name}"
+                if name in TILE_OPTIONS
+                else f"{schedule.name} has no tile size {name}; it has {has}"
+            )
+        positive_int(f"the tile size {name}", size)
+    return given
+
+
+def _tiles(
+    schedule: Schedule, N: int, d: int, M: int, given: dict[str, int], settings: dict[str, Any]
+) -> tuple[dict[str, int], str]:
+    """The tile sizes to count with, and where they come from."""
+    problem = {name: value for name, value in settings.items() if name != "lse"}
+    picked = schedule.tiles(N, d, M, **problem)
+    if not given:
+        return picked, schedule.note(N, d, M)
+    left = [name for name in picked if name not in given]
+    note = f"tiles as given; {', '.join(left)} as picked for M" if left else "tiles as given"
+    return picked | given, note
