@@ -1,4 +1,4 @@
-"""How long the tile tuner's kernel takes from a slider's new value to the new picture."""
+"""How long a widget's kernel takes from a control's new value to the new picture."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from statistics import median, quantiles
 from typing import Any
 
 from iocourse.bench import circumstances
-from iocourse.explore import TileTuner, tile_tuner
+from iocourse.explore import limits, mask_painter, memory_explorer, regimes, tile_tuner
 from iocourse.explore.trace import dry_trace
 from iocourse.explore.tuning import footprint_parts, playback
+from iocourse.explore.widget import without_widgets
 
 NAME = "explore"
-HELP = "tile tuner: milliseconds from a slider's value to the SVG, N = 1024"
-LIMIT_MS = 100  # slider to picture, the course's own aim; the browser's share comes on top
+HELP = "widgets: milliseconds from a control's value to the SVG"
+LIMIT_MS = 100  # control to picture, the course's own aim; the browser's share comes on top
 REPEATS = 60
 
-VALUES = {
+TUNER = {
     "N": (1024, 768, 512, 1024, 1536, 2048),
     "d": (64, 48, 32, 96, 64, 128),
     "M": (16384, 20480, 24576, 28672, 12288, 8192),
@@ -25,35 +26,57 @@ VALUES = {
     "Bc": (32, 40, 48, 56, 64, 28),
     "step": (1, 2, 50, 51, 300, 301),
 }
+MAP = {
+    "N": (65536, 49152, 32768, 24576),
+    "d": (64, 128, 192, 256),
+    "M": (16384, 20480, 2**20, 512),
+    "pass": ("forward", "backward", "gradient"),
+}
+PAINTER = {
+    "preset": ("causal", "bigbird", "dense", "random", "strided", "window"),
+    "row": (0, 1, 7, 15),
+    "column": (0, 3, 9, 15),
+}
+CACHES = (dry_trace, playback, footprint_parts, *limits.CACHES, *regimes.CACHES)
+
+Times = dict[str, dict[str, dict[str, float]]]
 
 
 def run(quick: bool) -> dict[str, Any]:
     """Milliseconds per control, from setting its value until the SVG and the words are set.
 
-    Traces are forgotten before each change, so every one is timed as if its setting were new; the drawing
-    again of a setting seen before is timed apart.
+    What is kept of earlier settings is forgotten before each change, so every one is timed as if it were
+    new; the drawing again of a setting seen before is timed apart.
     """
+    if without_widgets():
+        raise RuntimeError("IOCOURSE_WIDGETS=0 leaves no sliders to time; unset it")
     repeats = 12 if quick else REPEATS
-    timed = {}
-    for schedule in ("flash2", "flash1"):
-        tuner = tile_tuner(schedule=schedule)
-        if not isinstance(tuner, TileTuner):
-            raise RuntimeError("IOCOURSE_WIDGETS=0 leaves no sliders to time; unset it")
-        timed[schedule] = {
-            name: {"new": _timed(tuner, name, repeats, True), "seen": _timed(tuner, name, repeats, False)}
-            for name in VALUES
-        }
+    timed: dict[str, Times] = {
+        "tile tuner, flash2": _widget(tile_tuner(schedule="flash2"), TUNER, repeats),
+        "tile tuner, flash1": _widget(tile_tuner(schedule="flash1"), TUNER, repeats),
+        "memory explorer": _widget(memory_explorer(N=65536), MAP, repeats),
+        "mask painter": _widget(mask_painter(), PAINTER, repeats),
+    }
     facts = circumstances("ipywidgets", "numpy")
     return {"subject": NAME, **facts, "repeats": repeats, "limit_ms": LIMIT_MS, "controls": timed}
 
 
-def _timed(tuner: TileTuner, name: str, repeats: int, forget: bool) -> dict[str, float]:
-    control = tuner.controls[name]
+def _widget(widget: Any, values: dict[str, tuple[Any, ...]], repeats: int) -> Times:
+    return {
+        name: {
+            "new": _timed(widget.controls[name], given, repeats, forget=True),
+            "seen": _timed(widget.controls[name], given, repeats, forget=False),
+        }
+        for name, given in values.items()
+    }
+
+
+def _timed(control: Any, values: tuple[Any, ...], repeats: int, *, forget: bool) -> dict[str, float]:
     before, took = control.value, []
-    for value in islice(cycle(VALUES[name]), repeats + len(VALUES[name])):
+    for value in islice(cycle(values), repeats + len(values)):
         if forget:
-            for cached in (dry_trace, playback, footprint_parts):
-                cached.cache_clear()
+            for kept in CACHES:
+                kept.cache_clear()
         if value == control.value:
             continue
         start = time.perf_counter()
@@ -65,12 +88,12 @@ def _timed(tuner: TileTuner, name: str, repeats: int, forget: bool) -> dict[str,
 
 def show(result: dict[str, Any]) -> str:
     """One line for each control, the slowest named last."""
-    lines = [f"{'':<8} {'control':<8} {'new: median':>14} {'p90':>8} {'seen: median':>14} {'p90':>8}   ms"]
-    for schedule, controls in result["controls"].items():
+    lines = [f"{'':<20} {'control':<8} {'new: median':>14} {'p90':>8} {'seen: median':>14} {'p90':>8}   ms"]
+    for widget, controls in result["controls"].items():
         for name, one in controls.items():
             new, seen = one["new"], one["seen"]
             lines.append(
-                f"{schedule:<8} {name:<8} {new['median_ms']:>14.2f} {new['p90_ms']:>8.2f} "
+                f"{widget:<20} {name:<8} {new['median_ms']:>14.2f} {new['p90_ms']:>8.2f} "
                 f"{seen['median_ms']:>14.2f} {seen['p90_ms']:>8.2f}"
             )
     slowest = max(one["new"]["median_ms"] for c in result["controls"].values() for one in c.values())

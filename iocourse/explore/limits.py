@@ -63,3 +63,6 @@ def best_bound(pass_: str, N: int, d: int, M: int) -> tuple[int, str]:
     """`bounds.lower_bound` in words, and the title of the bound that gives it."""
     name = max(usual(pass_), key=lambda name: at(name, N, d, M))
     return at(name, N, d, M), bounds.BOUNDS[name].title
+
+
+CACHES = (_at,)  # what a measurement of redrawing must forget

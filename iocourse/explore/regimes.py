@@ -112,6 +112,9 @@ def _smallest(name: str, N: int, d: int) -> int:
     return schedules.get(name).smallest_M(N, d)
 
 
+CACHES = (_move, _smallest)  # what a measurement of redrawing must forget
+
+
 def moves(asked: Sequence[Schedule], N: int, d: int, M: int) -> list[Move]:
     """What each schedule that fits moves at M, the fewest words first; of equals the smallest footprint."""
     found = [move(schedule.name, N, d, M) for schedule in asked]

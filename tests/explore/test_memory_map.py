@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from iocourse import bounds, explore, guard, schedules
 from iocourse.explore import MemoryExplorer, Picture, limits, memory_explorer, memory_map
-from iocourse.explore.memory_map import View, map_of, rows_at_M, view_of
+from iocourse.explore.memory_map import View, _stroke, map_of, rows_at_M, view_of
 from iocourse.explore.palette import BOUNDS
 from iocourse.explore.picture import Poly, Text
-from iocourse.explore.regimes import LEADING, crossover, memories, moves, regimes, reigns
+from iocourse.explore.regimes import LEADING, crossover, memories, move, moves, regimes, reigns
 
 PASSES = list(schedules.PASSES)
 sizes = st.tuples(st.integers(1, 300), st.integers(1, 40), st.integers(1, 20_000))
@@ -119,22 +119,32 @@ def test_the_table_lists_schedules_that_fit_those_that_do_not_and_bounds():
     small = schedules.small_cache
     assert number(rows["small_cache"][0]) == small.cost(1024, 64, **small.tiles(1024, 64, 150)).total
     assert number(rows["Theorem A"][0]) == bounds.theorem_A(1024, 64, 154)
+    least, _ = bounds.lower_bound("forward", 1024, 64, 150)
+    assert rows["small_cache"][1] == f"{number(rows['small_cache'][0]) / least:.2f}"
 
 
 def test_lines_keep_their_look_whichever_others_are_drawn():
     def look(picture):
         y = next(e.y for e in picture.elements if isinstance(e, Text) and e.text == "small_cache")
-        samples = [e for e in picture.elements if isinstance(e, Poly) and e.line == 2.2 and len(e.points) == 2]
-        return next(e for e in samples if e.points[0][1] == pytest.approx(y - 0.36 * 13))
+        lines = [e for e in picture.elements if isinstance(e, Poly) and e.line == 2.2]
+        return next(e for e in lines if len(e.points) == 2 and e.points[0][1] == pytest.approx(y - 0.36 * 13))
 
     alone, among = memory_map(4096, 64, schedules=["small_cache"]), memory_map(4096, 64)
     assert (look(alone).stroke, look(alone).dash) == (look(among).stroke, look(among).dash)
+    for pass_ in PASSES:
+        strokes = [_stroke(pass_, schedule.name) for schedule in schedules.of_pass(pass_)]
+        assert len(set(strokes)) == len(strokes)
 
 
 def test_while_a_check_runs_the_map_gives_nothing_away_even_what_it_has_drawn_before():
     memory_map(512, 32, 4096)
-    with guard.exam(), pytest.raises(guard.LibraryAnswer):
-        memory_map(512, 32, 4096)
+    for again in (
+        lambda: memory_map(512, 32, 4096),
+        lambda: move("flash2", 512, 32, 4096),
+        lambda: limits.at("A", 512, 32, 4096),
+    ):
+        with guard.exam(), pytest.raises(guard.LibraryAnswer):
+            again()
 
 
 REFUSED = [

@@ -262,6 +262,15 @@ def test_a_live_picture_needs_neither_matplotlib_nor_widgets():
 
 def test_the_benchmark_times_every_control():
     result = bench.run(quick=True)
-    assert set(result["controls"]["flash2"]) == {"N", "d", "M", "Br", "Bc", "step"}
+    assert set(result["controls"]["tile tuner, flash2"]) == {"N", "d", "M", "Br", "Bc", "step"}
+    assert set(result["controls"]["memory explorer"]) == {"N", "d", "M", "pass"}
+    assert set(result["controls"]["mask painter"]) == {"preset", "row", "column"}
     text = bench.show(result)
-    assert "slowest median" in text and isinstance(tile_tuner(), TileTuner)
+    assert "slowest median" in text and "memory explorer" in text
+    assert isinstance(tile_tuner(), TileTuner)
+
+
+def test_the_benchmark_needs_widgets(monkeypatch):
+    monkeypatch.setenv("IOCOURSE_WIDGETS", "0")
+    with pytest.raises(RuntimeError, match="unset it"):
+        bench.run(quick=True)
