@@ -8,7 +8,8 @@ import threading
 import numpy as np
 import pytest
 
-from iocourse import exact, masks, schedules
+from iocourse import bounds, exact, masks, schedules
+from iocourse.bounds import segments
 from iocourse.guard import LibraryAnswer, exam, library_answer
 from iocourse.machine import Machine, run
 
@@ -126,3 +127,18 @@ def test_a_marked_function_keeps_its_name():
     assert (double(3), double.__name__, double.__doc__) == (6, "double", "Twice x.")
     with exam(), pytest.raises(LibraryAnswer, match=r"test_guard.*double"):
         double(3)
+
+
+@pytest.mark.parametrize("id", bounds.BOUNDS)
+def test_a_bound_refuses_however_it_is_reached(id):
+    bound = bounds.BOUNDS[id]
+    for way in (bound, bound.order, bound.evaluate):
+        with exam(), pytest.raises(LibraryAnswer):
+            way(8, 4, 64)
+
+
+def test_the_arithmetic_behind_the_bounds_refuses():
+    for name, function in vars(segments).items():
+        if name[0] != "_" and getattr(function, "__module__", "") == segments.__name__:
+            with exam(), pytest.raises(LibraryAnswer, match=name):
+                function()

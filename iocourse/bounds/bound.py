@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..guard import refuse_in_exam
+from ..guard import library_answer, refuse_in_exam
 
 STATUSES = ("proved here", "published", "asymptotic only", "open")
 
@@ -79,7 +79,8 @@ def bound(
     """Register the decorated function, which evaluates the formula, under `id`."""
 
     def register(evaluate: Callable[..., Any]) -> Bound:
-        made = Bound(id, title, formula, source, regime, status, passes, holds_for, not_about, evaluate)
+        guarded = library_answer(evaluate)
+        made = Bound(id, title, formula, source, regime, status, passes, holds_for, not_about, guarded)
         BOUNDS[id] = made
         return made
 

@@ -39,6 +39,7 @@ def all_products_per_segment(R: int, d: int) -> float:
     return float(_most_products(R, d) / (16 * d * SCALE**4)) * (1 + 1e-15)
 
 
+@library_answer
 def segments_A(products: int, R: int, d: int) -> int:
     """⌊products / F(R)⌋ with F of Theorem A, exactly."""
     if 3 * d * d <= R:
@@ -46,11 +47,13 @@ def segments_A(products: int, R: int, d: int) -> int:
     return segments_B(products, R)
 
 
+@library_answer
 def segments_B(products: int, R: int) -> int:
     """⌊products / (R/3)^{3/2}⌋, exactly."""
     return isqrt(27 * products**2 // R**3)
 
 
+@library_answer
 def segments_C(products: int, R: int, d: int, roots: int = 0) -> int:
     """⌊(products + roots·√2) / F_b(R)⌋, or one less where F_b had to be rounded up."""
     unit = 16 * d * SCALE**4
@@ -80,6 +83,7 @@ def _below_zero(R: int, d: int) -> int:
     return low
 
 
+@library_answer
 def best_segment(words: Callable[[int], int], near: int, T: int | None) -> int:
     """`words(T)` for the T given, or the largest over the sixteenths of `near` from its half to its double.
 
