@@ -1,17 +1,16 @@
 # %% [markdown]
 # # 06 The backward pass
 #
-# Training asks attention a second question: if the loss changes with $O$ in this way, how does it change with $Q$, $K$ and $V$? Written down in the usual way, the answer takes three $N \times N$ matrices. This lesson gets by without any of them: the weights are computed again from one word a row, and the one row sum that seems to need all of a row does not. Then it is a matter of orders, as in lesson 04. FlashAttention's backward pass moves $20\,N^2d^2/M$ words, a better order of the same work $16$, and an order that computes all scores *twice* moves $14$. That no order of this kind gets below $12$ can be proved; what lies between is open.
+# Training asks attention a second question: if the loss changes with $O$ in this way, how does it change with $Q$, $K$ and $V$? Lesson 01 answered it with three $N \times N$ matrices. This lesson gets by without any of them: the weights are computed again from one word a row, and the one row sum that seems to need all of a row does not. Then it is a matter of orders, as in lesson 04. FlashAttention's backward pass moves $20\,N^2d^2/M$ words, a better order of the same work $16$, and an order that computes all scores *twice* moves $14$. That no order of this kind gets below $12$ can be proved; what lies between is open.
 #
 # **What you will learn**
 #
-# - to derive the three gradients with the chain rule alone, and to check them by nudging single words;
-# - to replace a stored matrix by a recomputation, and a sum over keys by a sum over columns;
+# - to replace a stored matrix by a recomputation, and to compute a tile of $dS$ without the other keys of its rows;
 # - to write FlashAttention's backward pass for the machine, in 16 instead of 20 times $N^2d^2/M$ words;
 # - to predict the constant of a sweep without running it, and to find the cheapest way to divide the work;
 # - to say what is proved about the backward pass, and what is not known.
 #
-# **Prerequisites**: lesson 03 (log-sum-exp), lesson 04 (the three forward orders) and, for section 6.10, lesson 05. Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: lesson 01 (the gradients), lesson 03 (log-sum-exp), lesson 04 (the three forward orders) and, for sections 6.10 and 6.11, lesson 05. Signs and terms are on the [notation](notation.md) page.
 #
 # **Minutes**: 80, of which 46 are for the exercises.
 #
@@ -22,7 +21,7 @@
 # | 6.7 | What stays times what passes | 2 of 5 | 4 of 5 | 8 |
 # | 6.8 | The sweep for dQ | 3 of 5 | 4 of 5 | 10 |
 #
-# Section 6.9, on causal masks, stands by itself: if time runs short, read it another day.
+# Section 6.9, on causal masks, stands by itself: if time runs short, read it another day. Section 6.11, a proof in full, is optional and takes 15 minutes more.
 
 # %% tags=["setup"]
 import numpy as np
@@ -33,25 +32,21 @@ from iocourse.data import real_head
 from iocourse.machine import probabilities
 
 # %% [markdown]
-# ## 6.1 Three gradients by the chain rule
+# ## 6.1 Three gradients, once more
 #
-# We want the gradients of a loss with respect to $Q$, $K$ and $V$. What we are given is $dO$, its gradient with respect to $O$: $do_{ic}$ says how much the loss grows when $o_{ic}$ grows by one small unit. Here is the forward pass once more, word by word:
+# We want the gradients of a loss with respect to $Q$, $K$ and $V$. What we are given is $dO$, its gradient with respect to $O$. Lesson 01 went back from there step by step. Here are its formulas for single words, since words are what we are going to count. The forward pass,
 #
-# $$ s_{ij} = \frac{1}{\sqrt d}\sum_c q_{ic} k_{jc}, \qquad p_{ij} = \frac{e^{s_{ij}}}{\sum_{j'} e^{s_{ij'}}}, \qquad o_{ic} = \sum_j p_{ij} v_{jc} . \tag{6.1} $$
+# $$ s_{ij} = \frac{1}{\sqrt d}\sum_c q_{ic} k_{jc}, \qquad p_{ij} = \frac{e^{s_{ij}}}{\sum_{j'} e^{s_{ij'}}}, \qquad o_{ic} = \sum_j p_{ij} v_{jc} , \tag{6.1} $$
 #
-# One rule is enough. Look at everything a word goes into, multiply the gradient found there by the slope with which it goes in, and add up. We walk backwards from $O$.
+# and back through it, from $O$ to $V$ and $P$, from $P$ to $S$, from $S$ to $Q$ and $K$:
 #
-# *From $O$ to $V$ and $P$.* The word $v_{jc}$ goes into $o_{ic}$ for every query $i$, with slope $p_{ij}$. The weight $p_{ij}$ goes into $o_{ic}$ for every column $c$, with slope $v_{jc}$. So
+# $$ dv_{jc} = \sum_i p_{ij}\, do_{ic}, \qquad dp_{ij} = \sum_c do_{ic}\, v_{jc} , \tag{6.2} $$
 #
-# $$ dv_{jc} = \sum_i p_{ij}\, do_{ic}, \qquad dp_{ij} = \sum_c do_{ic}\, v_{jc} , \qquad\text{that is}\quad dV = P^\top dO, \quad dP = dO\,V^\top . \tag{6.2} $$
+# $$ ds_{ij} = p_{ij}\,(dp_{ij} - D_i), \qquad D_i = \sum_{j'} p_{ij'}\,dp_{ij'} , \tag{6.3} $$
 #
-# *From $P$ to $S$.* A larger $s_{ij}$ raises its own weight, with slope $p_{ij}(1 - p_{ij})$, and because the row sums to 1 it lowers every other weight of the row, with slope $-p_{ij}p_{ij'}$. Together
+# $$ dq_{ic} = \frac{1}{\sqrt d}\sum_j ds_{ij}\, k_{jc}, \qquad dk_{jc} = \frac{1}{\sqrt d}\sum_i ds_{ij}\, q_{ic} . \tag{6.4} $$
 #
-# $$ ds_{ij} = p_{ij}\,dp_{ij} - p_{ij}\sum_{j'} p_{ij'}\,dp_{ij'} = p_{ij}\,(dp_{ij} - D_i), \qquad D_i = \sum_{j'} p_{ij'}\,dp_{ij'} . \tag{6.3} $$
-#
-# *From $S$ to $Q$ and $K$.* The word $q_{ic}$ goes into $s_{ij}$ for every key, with slope $k_{jc}/\sqrt d$, and the other way round:
-#
-# $$ dQ = dS\,K/\sqrt d, \qquad dK = dS^\top Q/\sqrt d . \tag{6.4} $$
+# One rule gives all of them: look at everything a word goes into, multiply the gradient found there by the slope with which it goes in, and add up. So $v_{jc}$ goes into $o_{ic}$ for every query $i$, with slope $p_{ij}$.
 #
 # These are five products of matrices: $S$, $dP$, $dV$, $dQ$, $dK$. As code:
 
@@ -66,39 +61,21 @@ def gradients(Q, K, V, dO):
     return scale * dS @ K, scale * dS.T @ Q, dV, dS
 
 
-# %% [markdown]
-# A gradient can be checked without any theory: nudge one word up and down by a small $h$, and see how the loss changes. With the loss $\sum_{ic} do_{ic}\,o_{ic}$, the gradient with respect to $O$ is $dO$.
-#
-# **Predict.** Whatever the scores are, each row of $P$ sums to 1. What does each row of $dS$ sum to?
-
-# %% tags=["predict"]
-predict("6.1", row_sum=0)  #> predict("6.1", row_sum=...)
-
 # %%
 rng = np.random.default_rng(6)
 named = dict(zip(("Q", "K", "V", "dO"), rng.standard_normal((4, 12, 3)), strict=True))
 dQ, dK, dV, dS = gradients(**named)
-
-
-def nudged(name, i, c, h):
-    """The loss after word (i, c) of one array has grown by h."""
-    arrays = {key: array.copy() for key, array in named.items()}
-    arrays[name][i, c] += h
-    return (named["dO"] * exact.attention(arrays["Q"], arrays["K"], arrays["V"])).sum()
-
-
-for name, gradient in (("Q", dQ), ("K", dK), ("V", dV)):
-    slope = (nudged(name, 5, 1, 1e-5) - nudged(name, 5, 1, -1e-5)) / 2e-5
-    print(f"d{name}[5, 1] = {gradient[5, 1]:9.6f}, by nudging {slope:9.6f}")
-measured("6.1", row_sum=round(abs(dS.sum(axis=1)).max(), 9))
+for got, right in zip((dQ, dK, dV), exact.attention_backward(**named), strict=True):
+    print("as exact.attention_backward:", np.allclose(got, right, rtol=0, atol=1e-12))
+print(f"largest sum of a row of dS: {abs(dS.sum(axis=1)).max():.9f}")
 
 # %% [markdown]
-# Six digits agree, for a word of each array. And the rows of $dS$ sum to 0. Adding the same number to all scores of a row changes no weight, so it cannot change the loss.
+# The three gradients agree with those of lesson 01, which were tested against finite differences there. And the rows of $dS$ sum to 0: adding the same number to all scores of a row changes no weight, so it cannot change the loss.
 
 # %% [markdown]
 # ## 6.2 The price of writing it down
 #
-# We want to know what (6.2) to (6.4) cost when each line is carried out by itself, as a first implementation does. The forward pass has left $P$ in slow memory. Then:
+# We want to know what (6.2) to (6.4) cost when each formula is carried out by itself, for whole matrices, as a first implementation does. The forward pass has left $P$ in slow memory. Then:
 #
 # | step | $P$ | $dP$ | $dS$ |
 # | --- | --- | --- | --- |
@@ -158,28 +135,24 @@ print(f"P has {P.size:,} words, L has {L.size}")
 # %% [markdown]
 # ## 6.4 A row sum without the row
 #
-# One obstacle is left. $D_i$ of (6.3) is a sum over all keys, and a tile of $dS$ holds only some of them. But write out $dp_{ij'}$ and exchange the sums:
+# One obstacle is left. $D_i$ of (6.3) is a sum over all keys, and a tile of $dS$ holds only some of them. Lesson 01 had the way out as a remark, (1.9): write out $dp_{ij'}$ and exchange the sums.
 #
 # $$ D_i = \sum_{j'} p_{ij'} \sum_c do_{ic}\, v_{j'c} = \sum_c do_{ic} \sum_{j'} p_{ij'}\, v_{j'c} = \sum_c do_{ic}\, o_{ic} . \tag{6.6} $$
 #
-# The sum over the keys was done in the forward pass, and its result is the output. So $D_i$ is the dot product of a row of $dO$ and a row of $O$. This is the *D trick* of FlashAttention's paper.
-#
-# **Predict.** $N = 512$, $d = 16$, as in the last cell. Reading $P$ and $dP$ for all $D_i$ takes $2N^2$ words. How many times fewer does it take to read $O$ and $dO$?
-
-# %% tags=["predict"]
-predict("6.4", factor=32)  #> predict("6.4", factor=...)
+# The sum over the keys was done in the forward pass, and its result is the output. FlashAttention's paper has this step. What if a tile took (6.3) all the same, with the keys it has?
 
 # %%
-O, dP = P @ V, dO @ V.T                       # (N, d), (N, N)
-over_keys = (P * dP).sum(axis=1)              # (N,)
-over_columns = (dO * O).sum(axis=1)           # (N,)
+O, dP = P @ V, dO @ V.T                        # (N, d), (N, N)
+over_keys = (P * dP).sum(axis=1)               # (N,)
+over_64 = (P * dP)[:, :64].sum(axis=1)         # (N,), the keys of one tile only
+over_columns = (dO * O).sum(axis=1)            # (N,)
 for i in (0, 1, 2):
-    print(f"D[{i}]: over the keys {over_keys[i]:9.6f}, over the columns {over_columns[i]:9.6f}")
+    print(f"D[{i}]: {over_keys[i]:9.6f} over all keys, {over_columns[i]:9.6f} over the columns, "
+          f"{over_64[i]:9.6f} over 64 keys")
 print(f"all {N} agree: {np.allclose(over_keys, over_columns, rtol=0, atol=1e-12)}")
-measured("6.4", factor=(P.size + dP.size) / (O.size + dO.size))
 
 # %% [markdown]
-# The same numbers from $2Nd$ words instead of $2N^2$, a factor of $N/d = 32$. Now every tile of $dS$ stands on its own.
+# The sum over columns is right, and it takes $2Nd$ words instead of $2N^2$: fewer by a factor of $N/d = 32$. The sum over a tile's own keys is another number. With (6.5) and (6.6) every tile of $dS$ stands on its own.
 #
 # **Exercise 6.4** One tile of score gradients · difficulty 2 of 5 · importance 5 of 5 · 8 minutes. Compute the tile of $P$ and the tile of $dS$ for some queries and some keys. The other keys are not there, and the check looks at tiles with all keys and with a few. This is plain NumPy, without a machine. If you are stuck after five minutes, run `hint("6.4")` in a cell of your own.
 
@@ -259,7 +232,7 @@ run(row_products, M=200, O=small["O"], dO=small["dO"], Br=10).ledger
 # %% [markdown]
 # $2Nd + N = 1{,}088$ words, once.
 #
-# Two more things are saved. On the first visit there is nothing to read of $dQ_i$: it begins as zeros in fast memory. And look at the room: $dO_i$ is needed for $dV_j$ and for $dS_{ij}$, $dQ_i$ only afterwards, so $dQ_i$ can have $dO_i$'s place. This is B3, in code `fused_backward`:
+# Two more things are saved. On the first visit there is nothing to read of $dQ_i$: it begins as zeros in fast memory. (A block `j` of `m.blocks` knows whether it is the first: `j.first`.) And look at the room: $dO_i$ is needed for $dV_j$ and for $dS_{ij}$, $dQ_i$ only afterwards, so $dQ_i$ can have $dO_i$'s place. This is B3, in code `fused_backward`:
 #
 # $$ W_{\mathrm{B3}} = 5Nd + N + \left\lceil \frac{N}{B_c} \right\rceil (4Nd + 2N), \qquad \text{footprint } 4B_c d + B_r(2d + 2 + B_c) . \tag{6.8} $$
 #
@@ -327,7 +300,7 @@ check("6.6", my_fused_backward)
 
 # %%
 head = real_head(0, 2)
-inputs = {name: getattr(head, name).astype(float) for name in ("Q", "K", "V")}  # (471, 32)
+inputs = {name: getattr(head, name) for name in ("Q", "K", "V")}  # each (471, 32)
 dO = np.random.default_rng(7).standard_normal((471, 32))
 leaves = schedules.forward_leaves(**inputs)
 tiles = schedules.fused_backward.tiles(471, 32, 4096)
@@ -426,7 +399,7 @@ measured("6.7", least=attempt(least_of_all_ways))
 #
 # $$ W_{\mathrm{B4}} = \underbrace{4Nd + 2N + 2Nd\left\lceil \frac{N}{B_r} \right\rceil}_{\text{rows stay}} + \underbrace{4Nd + \left\lceil \frac{N}{B_c'} \right\rceil (2Nd + 2N)}_{\text{columns stay}} . \tag{6.10} $$
 #
-# The footprints are $B_r(3d + 2 + B_c) + 2B_c d$ for the first sweep and $4B_c'd + B_r'(2d + 2 + B_c')$ for the second, which has tiles of its own. The picture shows the second sweep follow the first.
+# The footprints are $B_r(3d + 2 + B_c) + 2B_c d$ for the first sweep and $4B_c'd + B_r'(2d + 2 + B_c')$ for the second, which has tiles of its own: `Br1`, `Bc1` and `Br2`, `Bc2` in code. The picture shows the second sweep follow the first.
 
 # %%
 given = {name: small[name] for name in schedules.split_backward.operands}
@@ -436,7 +409,7 @@ explore.memory_timeline(b4.ledger, M=1100, title="B4: rows stay, then columns st
 # %% [markdown]
 # First two blocks of queries stay, one after the other, then two blocks of keys. *accumulator* is what a schedule makes for itself: $dQ$ at first, then $dK$ and $dV$. What passes by is so thin, one row at a time, that it hardly shows.
 #
-# **Exercise 6.8** The sweep for dQ · difficulty 3 of 5 · importance 4 of 5 · 10 minutes. Write the first sweep: blocks of queries outside, blocks of keys inside. It returns $dQ$ and $D$. The check allows the words of the first bracket in (6.10), and as fast memory the footprint with the allowance of 6.6. So $O_i$ has to leave early. If you are stuck after six minutes, run `hint("6.8")` in a cell of your own.
+# **Exercise 6.8** The sweep for dQ · difficulty 3 of 5 · importance 4 of 5 · 10 minutes. Write the first sweep: blocks of queries outside, blocks of keys inside. It returns $dQ$ and $D$. The check allows the words of the first bracket in (6.10), and as fast memory the footprint with the allowance of 6.6. So $O_i$ has to leave early. Loop with `m.blocks`: the dry run after the check is fast only then. If you are stuck after six minutes, run `hint("6.8")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-6.8"
 def my_queries_gradient(m, Q, K, V, O, dO, LSE, *, Br, Bc):
@@ -499,7 +472,7 @@ measured("6.8", rows_stay=first.total / unit,
          columns_stay=(second.read + second.written) / unit)
 
 # %% [markdown]
-# 6.377 for your sweep and 8.502 for the second, 14.88 together, where B3 has 16.69. (Yours is dry, on shapes. Loops with `range` are right too, but visit every block, which takes minutes here.) With closed forms we can let $N$ grow to four million, where the terms without $N^2$ vanish:
+# 6.377 for your sweep and 8.502 for the second, 14.88 together, where B3 has 16.69. With closed forms we can let $N$ grow to four million, where the terms without $N^2$ vanish:
 
 # %%
 N = 2**22
@@ -574,20 +547,20 @@ measured("6.9", part=causal_part("split_backward", 4096, 64, 16384))
 #
 # $$ W \ge \frac{12N^2d^2}{M + 4d^2} - (M + 4d^2) . \tag{6.11} $$
 #
-# It holds for every $M$, for every order and every tile, and recomputation is allowed. The class: $s_{ij}$ and $dp_{ij}$ are made from $d$ products each; $p_{ij}$ is any function of $s_{ij}$ and words of row $i$; $dv_{jc}$ sums the products $p_{ij}do_{ic}$; $dq_{ic}$ and $dk_{jc}$ sum products of $k_{jc}$ or $q_{ic}$ with a number that depends on the finished $dp_{ij}$. Not covered are orders that avoid the pairs, such as $(dO\,V^\top)K = dO\,(V^\top K)$ with the softmax left out, and fast matrix multiplication. The theorem is a derivation of this course, with the technique of Theorem A.
+# It holds for every $M$, for every order and every tile, and recomputation is allowed. The class: $s_{ij}$ and $dp_{ij}$ are made from $d$ products each; $p_{ij}$ is any function of $s_{ij}$ and words of row $i$; $dv_{jc}$ sums the products $p_{ij}do_{ic}$; $dq_{ic}$ and $dk_{jc}$ sum products of $k_{jc}$ or $q_{ic}$ with a number that depends on the finished $s_{ij}$ and $dp_{ij}$. Not covered are orders that avoid the pairs, such as $(dO\,V^\top)K = dO\,(V^\top K)$ with the softmax left out, and fast matrix multiplication. The theorem is a derivation of this course, with the technique of Theorem A. Here is the idea; the proof in full stands in section 6.11.
 #
-# *The idea of the proof.* Cut the run into segments in which $T$ words are read. In a segment at most $R = M + T$ words are at hand. Share them out: $R_r$ words belong to rows ($q$, $dO$, $dQ$), $R_c$ to columns ($k$, $v$, $dK$, $dV$), and $c$ are scores or weights of single pairs. How many of the $3N^2d$ products of the three gradients can be formed?
+# Cut the run into segments in which $T$ words are read. In a segment at most $R = M + T$ words are at hand. Share them out: $R_r$ words belong to rows ($q$, $dO$, $dQ$), $R_c$ to columns ($k$, $v$, $dK$, $dV$), and $n_s$ are scores or weights of single pairs. How many of the $3N^2d$ products of the three gradients can be formed?
 #
-# - *From rows and columns alone.* A pair whose weight is made in this segment needs all $d$ words of its row and all $d$ words of its column. A column that is complete, with $K$ and $V$ and room for $dK$ and $dV$, takes $4d$ words. With every row it makes $3d$ products, $d$ for each gradient; a row complete with $Q$, $dO$ and $dQ$ takes $3d$ words. So the column makes one product for each word of the rows, $R_r$ products with its $4d$ words. Columns and rows that hold less than all of this do no better; that takes two elementary inequalities, left out here. Together at most $R_r R_c/(4d)$ products.
-# - *With stored pairs.* A word of $P$ or $dS$ that is at hand needs no complete row or column. The Loomis-Whitney inequality of lesson 05 bounds what $c$ such words add by $\sqrt c\,(R - c)/2$.
+# - *From rows and columns alone.* A pair whose weight is made in this segment needs all $d$ words of its row and all $d$ words of its column. A column that is complete, with $K$ and $V$ and room for $dK$ and $dV$, takes $4d$ words. With every row it makes $3d$ products, $d$ for each gradient; a row complete with $Q$, $dO$ and $dQ$ takes $3d$ words. So the column makes one product for each word of the rows, $R_r$ products with its $4d$ words. Columns and rows that hold less than all of this do no better. Together at most $R_r R_c/(4d)$ products.
+# - *With stored pairs.* A word of $P$ or $dS$ that is at hand needs no complete row or column. The Loomis-Whitney inequality of lesson 05 bounds what $n_s$ such words add by $\sqrt{n_s}\,(R - n_s)/2$.
 #
-# Since $R_r + R_c \le R - c$, the sum is at most
+# Since $R_r + R_c \le R - n_s$, the sum is at most
 #
-# $$ \frac{(R-c)^2}{16d} + \frac{\sqrt c\,(R-c)}{2} \le \frac{(R + 4d^2)^2}{16d} . $$
+# $$ \frac{(R-n_s)^2}{16d} + \frac{\sqrt{n_s}\,(R-n_s)}{2} \le \frac{(R + 4d^2)^2}{16d} . \tag{6.12} $$
 #
 # With $T = M + 4d^2$ there are at least $12N^2d^2/(M+4d^2)^2$ segments of $T$ reads each, less one that may be incomplete. That is (6.11). (A gradient's word that begins at zero, and is not read, is charged as if it were; the store that ends it pays.)
 #
-# **Predict.** $N = 32\,768$, $d = 64$, $M = 64d^2$. How many times the larger of the two bounds does B4 move?
+# **Predict.** $N = 32\,768$, $d = 64$, $M = 64d^2$. How many times the best lower bound does B4 move?
 
 # %% tags=["predict"]
 predict("6.10", b4_over_bound=14 / 12)  #> predict("6.10", b4_over_bound=...)
@@ -625,6 +598,45 @@ explore.curve(found, bound, title="Backward constants, N = 4,194,304, d = 64",
 # - *More we do not know.* There may be an order with 12 or 13, and there may be a better proof. For reads and writes together, $12 \le c \le 14$ is **open**.
 #
 # The published results are about growth. The paper on fine-grained I/O complexity below treats a gradient of this kind, and shows that $N^2d^2/M$ is the right growth for $M \ge d^2$ and long sequences, and that for a smaller $M$ another schedule is better. The library has `small_cache_backward` for that end, and lesson 07 looks at it.
+
+# %% [markdown]
+# ## 6.11 The whole proof (optional)
+#
+# Theorem C is called *proved here* in this course, so its proof has to stand somewhere. It stands on section 5.9, whose steps it follows.
+#
+# **Products and segments.** We count the products $p_{ij}do_{ic}$ for $dV$, $g_{ij}k_{jc}$ for $dQ$ and $g_{ij}q_{ic}$ for $dK$, where $g_{ij}$ is made from the finished $s_{ij}$ and $dp_{ij}$. There are $3N^2d$. Steps 1 to 3 of section 5.9 hold word for word with $3Nd$ accumulators in place of $Nd$. So $W \ge E$, where $E$ counts reads and entries of accumulators, and a segment of $T$ of these events works with $R = M + T$ different words. Let $n_s$ be the number of pairs of which a word ($s$, $p$, $dp$, $ds$, or a part of one) was there at the segment's start or was read.
+#
+# **Products of these pairs.** Those for $dV$ have their shadows among the $n_s$ pairs, $n_{dO}$ words of $dO$ and $n_{dV}$ accumulators of $dV$; those for $dQ$ and $dK$ likewise. Loomis and Whitney bound the three kinds by
+#
+# $$ \sqrt{n_s}\,\bigl(\sqrt{n_{dO}\,n_{dV}} + \sqrt{n_K\,n_{dQ}} + \sqrt{n_Q\,n_{dK}}\bigr) \le \frac{\sqrt{n_s}\,(R - n_s)}{2} . \tag{6.13} $$
+#
+# **Products of all other pairs.** There $p_{ij}$, and $g_{ij}$ with it, is made from nothing within the segment. For $p_{ij}$, $q_i$ and $k_j$ must be whole; for $g_{ij}$, $do_i$ and $v_j$ as well. Look at the rows with $q_i$ whole: let $\alpha$ be their words of $Q$ and $\gamma$ their words of $dO$. In those of them where $do_i$ is whole too, let $\beta$ be the words of $dO$ and $\eta$ the accumulators of $dQ$. Then $\eta \le \beta \le \gamma \le \alpha$, and $R_r = \alpha + \gamma + \eta$. Now take one column with $k_j$ whole, $\sigma d$ accumulators of $dV$ and $\tau d$ of $dK$, where $\sigma$ and $\tau$ are between 0 and 1.
+#
+# - *$v_j$ is not whole.* Only products for $dV$ are possible. Each of $\sigma d$ accumulators meets at most $\alpha/d$ rows, and each word of $dO$ meets one accumulator: at most $\min(\sigma\alpha, \gamma)$ products, with $(1 + \sigma)d$ words. And
+#
+# $$ \min(\sigma\alpha, \gamma) \le \sqrt{\sigma\alpha\gamma} \le \frac{\sqrt\sigma\,(\alpha + \gamma)}{2} \le \frac{(1 + \sigma)\,R_r}{4} . \tag{6.14} $$
+#
+# - *$v_j$ is whole.* In addition each accumulator of $dQ$ takes in one product, and each of $\tau d$ accumulators of $dK$ one for each of $\beta/d$ rows. The column has at least $(2 + \sigma + \tau)d$ words. We show
+#
+# $$ \min(\sigma\alpha, \gamma) + \eta + \tau\beta \le \frac{(2 + \sigma + \tau)\,R_r}{4} . \tag{6.15} $$
+#
+# Four times the right side less four times the left falls as $\eta$ or $\beta$ grows. With the largest values, $\eta = \beta = \gamma$, it is $(2 + \sigma + \tau)\alpha + 2(\sigma - \tau)\gamma - 4\min(\sigma\alpha, \gamma)$. If $\tau \ge \sigma$, the minimum is at most $\sigma\alpha$, and $\gamma \le \alpha$ leaves at least $(2 - \sigma - \tau)\alpha \ge 0$. If $\tau < \sigma$, the minimum is at most $(\sigma\alpha + \gamma)/2$, which leaves $(2 - \sigma + \tau)\alpha - 2(1 - \sigma + \tau)\gamma \ge (\sigma - \tau)\alpha \ge 0$.
+#
+# Either way a column makes at most $R_r/4d$ products for each of its words. All columns together make at most $R_rR_c/4d \le (R - n_s)^2/16d$.
+#
+# **The sum.** With (6.13) this is the left side of (6.12). Write it as $(R - n_s)(R - n_s + 8d\sqrt{n_s})/16d$. A product of two numbers is at most the square of their mean, $(R - n_s + 4d\sqrt{n_s})^2/16d$, and $4d\sqrt{n_s} - n_s$ is at most $4d^2$. That is (6.12).
+#
+# **How many segments.** Let $F_b(R)$ be the left side of (6.12) for the $n_s$ where it is largest. As in step 5 of section 5.9,
+#
+# $$ W \ge T\left\lfloor \frac{3N^2d}{F_b(M + T)} \right\rfloor . \tag{6.16} $$
+#
+# This is Theorem C. With $T = M + 4d^2$, $F_b(M + T) \le (M + 4d^2)^2/4d$, and (6.11) follows. $\square$
+#
+# **For a small fast memory** there is a stronger relative, `C_small` in code. As in Theorem B′, count also the $N^2d$ products $do_{ic}v_{jc}$ of the first finished sum for each $dp_{ij}$. Such a sum is an accumulator until it is finished. Where it enters, its pair is among the $n_s$, and the first entries of all $N^2$ of them have no store to pay for them. Let these products and those for $dV$ weigh $1/\sqrt2$ each, those for $dQ$ and $dK$ 1. In (6.13) only the term with $dO$ changes, to $\sqrt{n_{dO}}\,(\sqrt{n_{dV}} + \sqrt{n_V})/\sqrt2$. This is at most $\sqrt{n_{dO}(n_{dV} + n_V)}$, so the right side stays; products of all other pairs weigh no more than before. Hence
+#
+# $$ W \ge T\left\lfloor \frac{(2 + \sqrt2)N^2d}{F_b(M + T)} \right\rfloor - N^2 . \tag{6.17} $$
+#
+# With $T = 2M$ and $M$ far below $d^2$ this is about $(4 + 2\sqrt2)N^2d/\sqrt M$, a constant of 6.83. `small_cache_backward` has 10; in between it is open too.
 
 # %% [markdown]
 # ## Misconceptions

@@ -1,12 +1,13 @@
 """Lesson 06 says numbers and shows formulas: here they are computed again and looked up in its text."""
 
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from iocourse import FastMemoryFull, bounds, costs, exact, masks, run, schedules
+from iocourse.course.checking import judge
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson06 import constant as predicted_constant
 from iocourse.course.exercises.lesson06 import rows_stay
@@ -324,6 +325,59 @@ def test_the_steps_of_the_proof_shown_are_true():
         assert 3 * d_ / products == pytest.approx(12 * d_**2 / T**2)
 
 
+def rows_and_columns(d_):
+    """Every (η, β, γ, α) with η <= β <= γ <= α <= 2d in whole words, and σ, τ in steps of 1/d."""
+    steps = np.linspace(0, 1, d_ + 1)
+    words = range(2 * d_ + 1)
+    for alpha, gamma, beta, eta in product(words, repeat=4):
+        if eta <= beta <= gamma <= alpha:
+            yield from ((eta, beta, gamma, alpha, sigma, tau) for sigma in steps for tau in steps)
+
+
+def test_the_two_inequalities_of_the_proof():
+    says("6.11", r"\frac{(1 + \sigma),R_r}{4}", r"\frac{(2 + \sigma + \tau),R_r}{4}")
+    eta, beta, gamma, alpha, sigma, tau = np.array(list(rows_and_columns(4))).T
+    some, whole = np.minimum(sigma * alpha, gamma), alpha + gamma + eta
+    assert (some <= (1 + sigma) * whole / 4 + 1e-12).all()
+    slack = (2 + sigma + tau) * whole / 4 - (some + eta + tau * beta)
+    assert slack.min() == pytest.approx(0, abs=1e-12)
+    least = (2 + sigma + tau) * alpha + 2 * (sigma - tau) * gamma - 4 * np.minimum(sigma * alpha, gamma)
+    assert (4 * slack >= least - 1e-12).all() and (least >= -1e-12).all()
+
+
+def backward_products(words, pairs):
+    """(dV, dQ and dK) products that sets of words allow: words (sets, 7, N) for d = 1, pairs (sets, N, N)."""
+    q, k, v, do, dq, dk, dv = (words[:, n].astype(int) for n in range(7))
+    weight = pairs | ((q[:, :, None] & k[:, None, :]) == 1)
+    slope = pairs | (weight & ((do[:, :, None] & v[:, None, :]) == 1))
+    for_dV = np.einsum("nij,ni,nj->n", weight.astype(int), do, dv)
+    for_dQ = np.einsum("nij,nj,ni->n", slope.astype(int), k, dq)
+    return for_dV, for_dQ + np.einsum("nij,ni,nj->n", slope.astype(int), q, dk)
+
+
+def test_theorem_C_holds_for_every_set_of_words_of_two_queries_and_two_keys():
+    sets = (np.arange(2**18)[:, None] >> np.arange(18) & 1).astype(bool)
+    words, pairs = sets[:, :14].reshape(-1, 7, 2), sets[:, 14:].reshape(-1, 2, 2)
+    for_dV, others = backward_products(words, pairs)
+    do, v = words[:, 3], words[:, 2]
+    for_dP = (pairs & do[:, :, None] & v[:, None, :]).sum(axis=(1, 2))
+    R = sets.sum(axis=1)
+    F = np.array([0.0, *(bounds.all_products_per_segment(r, 1) for r in range(1, 19))])[R]
+    assert (for_dV + others).max() == 12 and (for_dV + others <= F + 1e-9).all()
+    assert ((for_dV + for_dP) / 2**0.5 + others <= F + 1e-9).all()
+
+
+def test_section_6_11_small_fast_memory():
+    says("6.11", "a constant of 6.83", "`small_cache_backward` has 10", r"(4 + 2\sqrt2)N^2d/\sqrt M")
+    assert f"{4 + 2 * 2**0.5:.2f}" == "6.83"
+    N, d_, M = 2**26, 2**18, 2**20
+    unit = N**2 * d_ / M**0.5
+    assert bounds.BOUNDS["C_small"](N, d_, M) / unit == pytest.approx(6.83, abs=0.02)
+    small = schedules.get("small_cache_backward")
+    assert small.cost(N, d_, **small.tiles(N, d_, M)).total / unit == pytest.approx(10, abs=0.05)
+    assert bounds.BOUNDS["C_small"].status == bounds.BOUNDS["C_line"].status == "proved here"
+
+
 def test_section_6_10():
     ratio = {}
     for k in range(13, 18):
@@ -348,6 +402,16 @@ def test_section_6_10():
 
 
 # ---------------------------------------------------------------------- the exercises' own ground
+@pytest.mark.parametrize(("power", "named"), [(0.5, "√d"), (-0.5, "1/√d"), (1, None)])
+def test_a_scale_too_many_is_named(power, named):
+    def off(q, k, v, do, o, L):
+        p = np.exp(q @ k.T * q.shape[1] ** -0.5 - L[:, None])
+        return p, p * (do @ v.T - (do * o).sum(axis=1)[:, None]) * q.shape[1] ** power
+
+    complaint = dict(judge(find("6.4"), off, 0))["ds is the tile's part of dS"]
+    assert complaint is not None and (f"yours is {named} times" in complaint) == (named is not None)
+
+
 def test_a_second_row_tile_never_fits_where_the_check_looks_for_it():
     for seed in range(20):
         for case in find("6.6").cases(np.random.default_rng(seed))[:2]:

@@ -386,6 +386,15 @@ def by_names(stays, gradients):
     return len(arrays["rows"]) * len(arrays["columns"])
 
 
+def using_up_the_set(stays, gradients):
+    """Takes the names out one by one: it gets a set of its own."""
+    sides = {"rows": 2, "columns": 1 + (gradients != {"dV"})}
+    while gradients:
+        side = "rows" if gradients.pop() == "dQ" else "columns"
+        sides[side] += 1 if side == stays else 2
+    return sides["rows"] * sides["columns"]
+
+
 def by_cases(stays, gradients):
     """Other arithmetic: what does not travel is taken off again."""
     doubled = {"rows": 2 + 2 * ("dQ" in gradients), "columns": 1 + bool({"dQ", "dK"} & set(gradients))}
@@ -393,6 +402,12 @@ def by_cases(stays, gradients):
     at_home = {"rows": {"dQ"}, "columns": {"dK", "dV"}}[stays] & set(gradients)
     doubled[stays] -= len(at_home)
     return float(doubled["rows"] * doubled["columns"])
+
+
+def passing_once(stays, gradients):
+    """Right wherever nothing passes by but inputs."""
+    columns = 1 if gradients == {"dV"} else 2
+    return (2 + len(gradients & {"dQ"})) * (columns + len(gradients & {"dK", "dV"}))
 
 
 def always_fourteen(stays, gradients):
@@ -423,9 +438,10 @@ SWEEPS = Suite(
         Mutant("sum-instead-of-product", ROWS_DQ, ((") * (", ") + ("),)),
         Mutant("D-counts-as-an-array", COLUMNS_DK, (("rows = 2 ", "rows = 3 "),)),
     ),
-    right=(by_names, by_cases),
+    right=(by_names, by_cases, using_up_the_set),
     cheats=(
         (always_fourteen, ROWS_DQ),
+        (passing_once, PASSES),
         (from_the_library, OWN),
         (lesson06.constant, OWN),
         (largest_array_count, PASSES),

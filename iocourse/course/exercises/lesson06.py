@@ -52,9 +52,23 @@ def part_is(name: str, k: int, outputs: Sequence[str], concerned: Callable[[Case
         value, want = trial.value, trial.case.expected
         if not isinstance(value, tuple) or len(value) != len(outputs):
             return f"expected {len(outputs)} results: {', '.join(outputs)}"
-        return difference(value[k], want[k])
+        complaint = difference(value[k], want[k])
+        return complaint and complaint + _off_by_the_scale(value[k], want[k], _columns(trial.case))
 
     return each(name, judge)
+
+
+def _columns(case: Case) -> int:
+    inputs = case.inputs
+    return int(np.shape(inputs["Q" if "Q" in inputs else "q"])[1])
+
+
+def _off_by_the_scale(got: Any, want: Any, d: int) -> str:
+    """A forgotten or repeated scale is told from any other mistake: it shows in all words alike."""
+    for factor, called in ((d**0.5, "√d"), (d**-0.5, "1/√d")):
+        if difference(got, factor * want) is None:
+            return f"; all of yours is {called} times what is expected"
+    return ""
 
 
 def _always(case: Case) -> bool:
@@ -218,7 +232,7 @@ def sweep_cases(rng: np.random.Generator) -> list[Case]:
 
 def _sweep_case(stays: str, gradients: frozenset[str]) -> Case:
     named = " and ".join(sorted(gradients))
-    asked = {"stays": stays, "gradients": gradients}
+    asked = {"stays": stays, "gradients": set(gradients)}  # a set, as in the notebook
     return Case(f"{stays} stay, {named}", asked, constant(stays, gradients))
 
 
@@ -250,7 +264,9 @@ SWEEP_PROPERTIES = (
         "columns stay for dK, or for dK and dV",
         lambda stays, g: stays == "columns" and "dK" in g and not _passes_by(stays, g),
     ),
-    _constant_where("V stays away where dV alone is asked for", lambda stays, g: g == {"dV"}),
+    _constant_where(
+        "V stays away where dV alone is asked for", lambda stays, g: stays == "columns" and g == {"dV"}
+    ),
     _constant_where("a gradient that passes by counts twice", _passes_by),
 )
 
