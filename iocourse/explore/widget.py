@@ -120,9 +120,7 @@ def in_html(lines: Iterable[str]) -> str:
 def as_table(rows: Iterable[Iterable[str]]) -> str:
     """Rows of text as a table, the first row in bold; numbers to the right."""
     head, *body = ([escape(cell) for cell in row] for row in rows)
-    cells = [[f"<th>{cell}</th>" for cell in head], *[[f"<td>{cell}</td>" for cell in row] for row in body]]
-    return (
-        "<table style='font-size:13px;text-align:right'>"
-        + "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
-        + "</table>"
-    )
+    lines = ["".join(f"<th>{cell}</th>" for cell in head)]
+    lines += ["".join(f"<td>{cell}</td>" for cell in row) for row in body]
+    look = "font-size:13px;line-height:1.4;text-align:right;border-collapse:separate;border-spacing:18px 1px"
+    return f'<table style="{look}">{"".join(f"<tr>{line}</tr>" for line in lines)}</table>'

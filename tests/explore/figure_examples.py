@@ -60,6 +60,7 @@ EXAMPLES = {
         lambda: explore.tile_order("flash1", 4096, 64, {"Br": 1, "Bc": 64}),
         lambda: explore.tile_order("flash2", 1, 1, {"Br": 7, "Bc": 9}, step=0),
         lambda: explore.tile_order("naive", 30, 4, {"Br": 7, "Bc": 9, "Bm": 3, "Bn": 2}),
+        lambda: explore.tile_order("fused_backward", 64, 8, {"Br": 8, "Bc": 16}, step=3),
     ],
     "memory_timeline": [
         lambda: explore.memory_timeline(ledger("flash2", Br=16, Bc=8), 700),

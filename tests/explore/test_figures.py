@@ -91,6 +91,11 @@ def test_every_tile_is_visited_once(name, N, Br, Bc):
     assert "Every score is covered." in picture.alt
 
 
+def test_a_backward_pass_is_drawn_too():
+    picture = explore.tile_order("split_backward", 16, 4, {"Br1": 4, "Bc1": 8, "Br2": 8, "Bc2": 4})
+    assert picture.numbers.startswith("16 tiles drawn") and "Every score is covered." in picture.alt
+
+
 def test_a_long_trace_is_cut_and_says_so():
     assert "Only the first" in explore.tile_order("flash_optimal", 4096, 64, {"Br": 64, "Bc": 1}).alt
     assert "visits no tile" in explore.tile_order("flash1", 4096, 64, {"Br": 1, "Bc": 64}).alt
