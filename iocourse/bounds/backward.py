@@ -10,7 +10,7 @@ from .segments import best_segment, segments_C
 CLASS = (
     "Schedules that form each p_ij from a score of d products q·k, or are handed it, each dP_ij from d "
     "products dO·v, dV from all products p·dO, and dQ and dK from all products of k and q with a number made "
-    "from the completed dP_ij; any order, any tiles, everything computed again at will."
+    "from the completed s_ij and dP_ij; any order, any tiles, everything computed again at will."
 )
 NOT_PARTIAL = "Partial sums of dP_ij used in dQ or dK are outside the class. " + NOT_LINEAR
 CLASS_GRADIENT = (

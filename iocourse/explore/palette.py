@@ -86,7 +86,7 @@ ARRAY_FILLS = {
     "K": Fill(ORANGE, "/"),
     "V": Fill(YELLOW, "."),
     "O": Fill(GREEN, "-"),
-    "accumulator": Fill(GREEN, "-"),
+    "accumulator": Fill(GREEN, "|"),
     "row statistics": Fill(BLUE, "|"),
     "scores": Fill(PURPLE, "\\"),
     "temporary": Fill("#BDBDBD", "x"),
@@ -95,6 +95,13 @@ ARRAY_FILLS = {
     "m": Fill(BLUE, "|"),
     "l": Fill(BLUE, "|"),
     "LSE": Fill(BLUE, "|"),
+    "D": Fill(BLUE, "-"),
+    "dO": Fill(VERMILION, "/"),
+    "dQ": Fill(SKY, "x"),
+    "dK": Fill(ORANGE, "x"),
+    "dV": Fill(YELLOW, "x"),
+    "dP": Fill(PURPLE, "-"),
+    "dS": Fill(PURPLE, "x"),
 }
 TOO_MUCH = Fill(VERMILION, "x")
 
