@@ -36,7 +36,7 @@ from iocourse.data import real_head
 # %% [markdown]
 # ## 8.1 Most weights are near zero
 #
-# Recall the two heads of section 4.9, on a text of 471 tokens: one looks sharply at the token before, the other looks everywhere. We cut the $471 \times 471$ weights into tiles of $16 \times 16$, 30 rows of 30 tiles, and add up the weight that lies in each. Each row of $P$ sums to 1, so all tiles together hold 471.
+# Recall the two heads of section 4.9, on a text of 471 tokens: one looks sharply at the token before, the other looks everywhere. We cut the $471 \times 471$ weights into tiles of $16 \times 16$, 30 rows of 30 tiles, and add up the weight that lies in each. Each row of $P$ sums to 1, so all tiles together hold 471. In the map below, a row stands for 16 queries and a column for 16 keys.
 #
 # **Predict.** How many of the 900 tiles are needed to hold 99 percent of the weight, if the heaviest are taken first?
 
@@ -65,7 +65,7 @@ measured("8.1", **{name: tiles_for(weights, 0.99) for name, weights in in_tiles.
 explore.attention_map(in_tiles["sharp"], title="Sharp head: weight in each tile of 16 x 16")
 
 # %% [markdown]
-# 89 tiles for the sharp head, 870 for the flat one. For the sharp head nine tenths of all scores could be left out, and nearly all the weight would still be there. This is the hope behind sparse attention. Two cautions before we spend it:
+# 89 tiles for the sharp head, 870 for the flat one. For the sharp head nine tenths of all scores could be left out, and nearly all the weight would still be there. This is the hope behind sparse attention. Two cautions before we spend it (the masks in this cell are those of section 8.2):
 
 # %%
 def without_the_light_tiles(head, weights, count):
@@ -83,7 +83,7 @@ print(f"sharp head, {near.tiles.sum()} tiles near the diagonal hold "
       f"{in_tiles['sharp'][near.tiles].sum() / 471:.0%} of the weight")
 
 # %% [markdown]
-# First, a mask changes the answer, here by 3.5 percent. Whether that is good enough is a question for the model and not for this course: from here on the mask is *given*, and we compute attention under it exactly. Second, the 89 tiles were found by computing all weights, which costs what we wanted to save. A mask that is fixed beforehand, such as the 88 tiles near the diagonal, holds 79 percent: in the first eight rows of the map much of the weight lies far from the diagonal. Masks in practice are chosen from positions, or by something cheaper than attention.
+# First, a mask changes the answer, here by 3.5 percent. Whether that is good enough is for the model to say: from here on the mask is *given*, and we compute attention under it exactly. Second, the 89 tiles were found by computing all weights, which costs what we wanted to save. A mask that is fixed beforehand, such as the 88 tiles near the diagonal, holds 79 percent: in the first eight rows of the map much of the weight lies far from the diagonal. Masks in practice are chosen from positions, or by something cheaper than attention.
 
 # %% [markdown]
 # ## 8.2 Counting tiles, counting words
@@ -95,7 +95,7 @@ print(f"sharp head, {near.tiles.sum()} tiles near the diagonal hold "
 # | `causal(N, B)` | on and below the diagonal | $n_b(n_b+1)/2$ |
 # | `sliding_window(N, B, w)` | at most $w$ tiles from the diagonal | $n_b(2w+1) - w(w+1)$ |
 # | `strided(N, B, s)` | the diagonal and every $s$-th column | $n_b\lceil n_b/s\rceil + n_b - \lceil n_b/s\rceil$ |
-# | `bigbird(N, B, g, w, r)` | $g$ global rows and columns, a window, $r$ random tiles in every other row | $g(2n_b - g) + n'(2w+1) - w(w+1) + rn'$ with $n' = n_b - g$ |
+# | `bigbird(N, B, g, w, r)` | $g$ global rows and columns, a window, $r$ random tiles in each row that is not global | $g(2n_b - g) + n'(2w+1) - w(w+1) + rn'$ with $n' = n_b - g$ |
 # | `random(N, B, p)` | the diagonal, any other with probability $p$ | $n_b + p\,n_b(n_b-1)$ on average |
 #
 # The window loses $w(w+1)$ tiles at the two ends, where there is nothing before the first and after the last token.
@@ -186,7 +186,7 @@ for start in (0, 8, 32):
 # %% [markdown]
 # The first block of queries is global and needs all 64 keys. Others need the global keys 0 to 7, their neighbours, and one random tile; ranges that touch are joined.
 #
-# Three details decide whether the values come out right.
+# Two details decide whether the values come out right.
 #
 # *The diagonal.* A tile on the diagonal of a causal mask is seen, but not all of it: key $j$ is hidden from query $i$ where $j > i$. The tile is computed whole, and then `m.hide(s, i, j, mask)` sets the scores of hidden pairs to $-\infty$. After the softmax their weight is 0. Here it is on a tile of ones:
 
@@ -214,9 +214,7 @@ print(masks.BlockMask(16, tiles, 4, allow_empty=True))
 # %% [markdown]
 # With `allow_empty=True` the row of $O$ is zero, the sum over no keys. `stats.normalise(o)` does that by itself: a row whose $\ell_i$ is 0 becomes zeros.
 #
-# *Dry runs.* On a dry machine one block stands for many, which is wrong where blocks see different keys. `m.blocks(N, Br, alike=mask.alike)` says so, and then every block is visited.
-#
-# **Exercise 8.2** Only the tiles that are seen · difficulty 3 of 5 · importance 5 of 5 · 12 minutes. Write F3 under a mask. `m.blocks` takes a range such as `(8, 24)` where it took $N$. Blocks of queries need not be the rows of tiles: $B_r$ and $B_c$ may be anything, and `mask.columns` gives what some query of the block needs. The check allows the words of this schedule, and as fast memory the footprint of (4.3) for the largest block of keys that occurs, one more tile of scores and four words a row. If you are stuck after seven minutes, run `hint("8.2")` in a cell of your own.
+# **Exercise 8.2** Only the tiles that are seen · difficulty 3 of 5 · importance 5 of 5 · 12 minutes. Write F3 under a mask. A block `i` from `m.blocks` knows its first row, `i.start`, and the row after its last, `i.stop`; and `m.blocks` takes a range such as `(8, 24)` where it took $N$. `m.hide` takes blocks only. (For dry runs give the blocks of queries `alike=mask.alike`, for under a mask one no longer stands for all. The check does not run dry.) $B_r$ and $B_c$ need not be those of the tiles: `mask.columns` gives what some query of the block needs. The check allows the words of this schedule, and as fast memory the footprint of (4.3) for the largest block of keys that occurs, one more tile of scores and four words a row. If you are stuck after seven minutes, run `hint("8.2")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-8.2"
 def my_block_sparse(m, Q, K, V, *, mask, Br, Bc):
@@ -321,7 +319,7 @@ print(done.O[:, 0], done.ledger)
 # %% [markdown]
 # The first two sums are short, for there is nothing before the first row. Each row of $A$ was read once; the peak of 16 words is three rows of $A$ and one of $Y$. At the end of a run the machine frees what is left in the ring.
 #
-# **Exercise 8.3** A window that rolls along · difficulty 3 of 5 · importance 5 of 5 · 15 minutes. Write the window for $4Nd$ words. It looks both ways, so keys must come *before* their own query does. Near the ends it is cut off, and $w$ may be 0 or larger than $N$. The check gives the footprint of (8.3), with $\min(2w+1, N)$ keys, and room for one more row of $d$ words, one score for each key in the window and four words. If you are stuck after nine minutes, run `hint("8.3")` in a cell of your own.
+# **Exercise 8.3** A window that rolls along · difficulty 3 of 5 · importance 5 of 5 · 15 minutes. Write the window for $4Nd$ words. It looks both ways, so keys must come *before* their own query does. Near the ends it is cut off, and $w$ may be 0 or larger than $N$. Free what leaves the ring, for a name may still hold it. The check gives the footprint of (8.3), with $\min(2w+1, N)$ keys, and room for one more row of $d$ words, one score for each key in the window and four words. If you are stuck after nine minutes, run `hint("8.3")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-8.3"
 def my_window(m, Q, K, V, *, w):
@@ -461,7 +459,7 @@ print(f"2Nd + 2d for each of {pairs.sum():,} pairs: {2 * N * d + 2 * d * int(pai
 # %% [markdown]
 # That is far less than 33.5 million. But look at the last two lines: with $B_r = 1$ every pair pays for its own key and value, $2d$ words, and 64 queries together save less than three percent of it. Queries that share no keys gain nothing from being in fast memory together. Dense attention pays $2d/B_r$ words for a pair, because $B_r$ queries share each key. So random pairs are worth leaving out only where $\rho$ is well below $1/B_r$, and there they cost about $2d\rho N^2$ words, whatever $B_r$ is.
 #
-# The same density in whole tiles is another matter. `random 0.1` of section 8.2, a tenth of all *tiles*, moved 4,489,216 words. A tenth of all *pairs*:
+# The same density in whole tiles is another matter. `random 0.1` of section 8.2, 484 of 4096 *tiles*, moved 4,489,216 words. A tenth of all *pairs*:
 
 # %%
 tenth = masks.BlockMask(N, draw < 0.1, 1)
@@ -528,7 +526,7 @@ measured("8.7", tiles_hit=found[0])
 # %% [markdown]
 # 8 tiles instead of 64, and 16,384 words instead of 73,728, for the very same output. $16{,}384 = 4Nd$: nothing below it is possible. The number of pairs has not changed at all.
 #
-# Arranging $Q$, $K$, $V$ anew in slow memory would itself move words: $6Nd$ to read and write the three, $2Nd$ to bring $O$ back. The model does not ask for it. A load of 32 rows that lie apart costs as many words as one of 32 neighbours, so a schedule may *gather* its blocks. On a GPU a row of 64 numbers in float16 is 128 bytes, one cache line, and there too gathering whole rows costs little.
+# Arranging $Q$, $K$, $V$ anew in slow memory would itself move words: $6Nd$ to read and write the three, $2Nd$ to bring $O$ back. The model does not ask for it. A load of 32 rows that lie apart costs as many words as one of 32 neighbours, so a schedule may *gather* its blocks.
 
 # %% [markdown]
 # ## 8.8 The backward pass
@@ -578,7 +576,7 @@ print("dQ, dK and dV right:", max(errors) < 1e-12)
 #
 # Theorem D knows the number of pairs and not their places. Where queries share their keys as well as in dense attention, it is close to what is possible; where they do not, it cannot know.
 #
-# **Predict.** $N = 65\,536$, $d = 64$, $M = 65\,536$, blocks of 448 queries. A causal mask; a window of 33 tiles in each row; 33 tiles in each row at random. How many times the bound does F3 move?
+# **Predict.** $N = 65\,536$, $d = 64$, $M = 65\,536$, blocks of 448 queries, seven rows of tiles. A causal mask; a window of 33 tiles in each row; 33 tiles in each row at random. How many times the bound does F3 move?
 
 # %% tags=["predict"]
 predict("8.9", causal=1.2, window=1.7, scattered=8)  #> predict("8.9", causal=..., window=..., scattered=...)
@@ -599,9 +597,9 @@ for name, mask in long.items():
 measured("8.9", **ratio)
 
 # %% [markdown]
-# 1.251 for the causal mask, 1.699 for the window, 8.006 for the scattered one. Window and scattered mask have nearly the same number of pairs, so nearly the same bound; the words differ by a factor of more than four. For the scattered mask nobody should expect 32 million words, but (8.7) cannot exclude them.
+# 1.251 for the causal mask, 1.699 for the window, 8.006 for the scattered one. Window and scattered mask have nearly the same number of pairs, so nearly the same bound; the words differ by a factor of more than four. We know no schedule that comes near 32 million words for the scattered mask, and (8.7) cannot exclude one.
 #
-# For a window the bound is right to leading order. The words are $4Nd + 8wNd^2/M$ by section 8.4, and with $\mathrm{nnz} \approx 2wN$ the bound is $8wNd^2/(M+d^2)$: when $w$ grows beyond $B_r$, the second term is what counts.
+# For a window the bound is right to leading order. The words are $4Nd + 8wNd^2/M$ by section 8.4, and with $\mathrm{nnz} \approx 2wN$ the bound is $8wNd^2/(M+d^2)$: where $w$ is much larger than $B_r$, the second term is what counts.
 
 # %%
 for w in (1024, 4096, 16384, 65536):
@@ -621,7 +619,7 @@ for w in (1024, 4096, 16384, 65536):
 #
 # $$ W = \Omega\left(\min\left\{ \frac{Z_{\mathrm{in}}^2}{M},\; \frac{Z_{\mathrm{in}}\sqrt{Z_{QK}}}{\sqrt M} \right\}\right) . \tag{8.8} $$
 #
-# $Z_{\mathrm{in}}$ is the number of *nonzero words of $Q$ and $K$*, $Z_{QK}$ that of $QK^\top$. It is a bound for multiplying sparse matrices, due to Pagh and Stöckel, applied to $QK^\top$, and it speaks of the worst case: among all inputs with these numbers there are some that need so many words. It is *asymptotic only*; the constant in front is not known.
+# $Z_{\mathrm{in}}$ is the number of *nonzero words of $Q$ and $K$*, $Z_{QK}$ that of $QK^\top$. It is a bound for multiplying sparse matrices with sums and products alone, due to Pagh and Stöckel, applied to $QK^\top$, and it speaks of the worst case: among all inputs with these numbers there are some that need so many words. It is *asymptotic only*; the constant in front is not known.
 #
 # It is tempting to read $Z_{QK}$ as the number of pairs in a mask. It is not that. A score of zero is not a hidden pair: it has the weight $e^0/\ell_i$ in the softmax, and a hidden pair has none. And with dense $Q$ and $K$, (8.8) would contradict what you have built. An $\Omega$ hides a constant, so no single number can contradict it, but growth can. Take a window with fixed $w$ and let $N$ grow:
 #
@@ -648,16 +646,8 @@ measured("8.10", growth=quotient[1] / quotient[0])
 #
 # $$ N' = \sqrt{Z_{QK}}, \qquad d' = \frac{Z_{\mathrm{in}}}{\sqrt{Z_{QK}}} , \qquad \frac{N'^2d'^2}{M} = \frac{Z_{\mathrm{in}}^2}{M}, \qquad \frac{N'^2d'}{\sqrt M} = \frac{Z_{\mathrm{in}}\sqrt{Z_{QK}}}{\sqrt M} . \tag{8.9} $$
 #
-# These are the two terms of the dense bound for $N'$ and $d'$, with the same change of regime at $M = d'^2$. With numbers:
-
-# %%
-Z_in, Z_QK, M = 2**20, 2**24, 2**10
-N_block, d_block = int(Z_QK**0.5), int(Z_in / Z_QK**0.5)
-dense = min((N_block * d_block) ** 2 / M, N_block**2 * d_block / M**0.5)
-print(f"hard instance: {N_block:,} tokens with {d_block} features")
-print(f"dense form for the block {dense:,.0f}, (8.8) {bounds.omega_sparse.order(Z_in, Z_QK, M):,.0f}")
-
-# %% [markdown]
+# These are the two terms of the dense bound for $N'$ and $d'$, with the same change of regime at $M = d'^2$. For example, $Z_{\mathrm{in}} = 2^{20}$ and $Z_{QK} = 2^{24}$ may be $4{,}096$ tokens with 256 features.
+#
 # So read (8.8) as *the dense bound of the densest block* that such an input can hide. It says that sparse $Q$ and $K$ do not help in the worst case, because the nonzero words may all sit together. It says nothing about a mask that you know beforehand. For that there are Theorem D and the compulsory traffic. Between them and the schedules of this lesson there is room, and a bound that sees the *places* of the pairs is something we do not have. (The reading as a densest block is this course's.)
 
 # %% [markdown]
@@ -665,15 +655,14 @@ print(f"dense form for the block {dense:,.0f}, (8.8) {bounds.omega_sparse.order(
 #
 # - **"A mask of density $s$ moves $s$ times the words."** Of tiles as large as the block of queries, plus $2Nd$ (8.2). A tenth of all pairs, at random, moved 34,034,048 words of 34,078,720 (8.6).
 # - **"Same density, same words."** Only at one block size. At $B_r = 512$ the window of 190 tiles moved 1,163,264 words, 190 scattered tiles 1,818,624 (8.5).
-# - **"A wider window costs more words."** Of room, yes. The ring moved 16,384 words for $w = 2$ and for $w = 32$ (8.4).
 # - **"The sparse lower bound is about my mask."** The published one is about zeros in $Q$ and $K$ (8.10); Theorem D is about masks, and counts pairs without looking where they are (8.9).
 # - **"A score of zero is a hidden pair."** Its weight is $e^0/\ell_i$ (8.10).
 #
 # ## Take-away
 #
 # - $W = 2Nd + 2d\sum_I |\mathrm{cols}(I)|$: queries once, and for each block of queries the union of the keys it sees. Everything else in this lesson follows from it.
-# - Words are saved by what queries in fast memory *share*. Windows, columns and buckets share much, random pairs nothing. An order that puts sharing tokens together is worth as much as a better mask.
-# - A window whose keys fit costs $4Nd$, the compulsory traffic, whatever its width.
+# - Words are saved by what queries in fast memory *share*. Windows, columns and buckets share much, random pairs next to nothing. An order that puts sharing tokens together is worth as much as a better mask.
+# - A window whose keys fit costs $4Nd$, the compulsory traffic, whatever its width: more room, and no more words.
 #
 # ## References
 #
@@ -685,4 +674,4 @@ print(f"dense form for the block {dense:,.0f}, (8.8) {bounds.omega_sparse.order(
 # - X. Li et al.: *On fine-grained I/O complexity of attention backward passes*, 2024, [arXiv 2410.09397](https://arxiv.org/abs/2410.09397). The sparse bound of section 8.10.
 # - R. Pagh, M. Stöckel: *The input/output complexity of sparse matrix multiplication*, 2014, [arXiv 1403.3551](https://arxiv.org/abs/1403.3551).
 #
-# **What comes next.** A mask keeps some pairs and computes them exactly. The next lessons keep all pairs and look at the smallest problems exactly, and at computing attention approximately.
+# **What comes next.** Lesson 09 puts all schedules and bounds on one map, and asks which of them a real chip wants.

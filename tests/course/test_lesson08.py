@@ -306,6 +306,7 @@ def test_formula_8_9_the_sparse_form_is_the_dense_form_of_a_block(M):
     dense = min((n * d) ** 2 / M, n * n * d / M**0.5)
     assert bounds.omega_sparse.order(Z_in, Z_QK, M) == pytest.approx(dense)
     assert (dense == pytest.approx((n * d) ** 2 / M)) == (d * d <= M)
+    says("8.10", f"{n:,}$ tokens with {d} features")
 
 
 # ---------------------------------------------------------------------- the exercises' own ground

@@ -107,9 +107,10 @@ CAUSAL, EMPTY, TOKENS = "causal", "rows that see nothing", "window of tokens"
 def _sparse_cases(rng: np.random.Generator) -> list[Case]:
     """Causal in two tilings, gaps, a window of tokens, rows that see nothing, no mask.
 
-    The last case is the first one with Q so large that a softmax without its maximum overflows.
+    The last case is the first one with Q so large that a softmax without its maximum overflows. With d of
+    at least 6, a key and its value together do not fit where blocks hold one query and one key.
     """
-    B, d = int(rng.integers(3, 6)), int(rng.integers(4, 9))
+    B, d = int(rng.integers(3, 6)), int(rng.integers(6, 10))
     N = 6 * B - 1
     Q, K, V = rng.standard_normal((3, N, d))
     diagonal, gaps = masks.causal(N, B), masks.random(N, B, 0.4, seed=int(rng.integers(10**6)))
@@ -187,8 +188,11 @@ WIDE, ALONE = "the window holds every key", "w = 0"
 
 
 def _window_cases(rng: np.random.Generator) -> list[Case]:
-    """Windows narrow, wide, of the query alone; in some d is so large that one key too many does not fit."""
-    N, w, d = int(rng.integers(20, 28)), int(rng.integers(2, 5)), int(rng.integers(4, 9))
+    """Windows narrow, wide, of the query alone; in some d is so large that one key too many does not fit.
+
+    With d of at least 7, w = 0 leaves no room for a key that has left the ring and is still in a name.
+    """
+    N, w, d = int(rng.integers(20, 28)), int(rng.integers(2, 5)), int(rng.integers(7, 11))
     sizes = [
         ("", N, 16, w),
         ("", N, d, 1),
