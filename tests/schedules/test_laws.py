@@ -3,6 +3,8 @@
 The tests run over the registry, so a schedule that is added tomorrow is held to them too.
 """
 
+from functools import cache
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -19,23 +21,30 @@ MASKED = 12  # the largest N of a masked run
 every_schedule = pytest.mark.parametrize("schedule", REGISTRY.values(), ids=list(REGISTRY))
 
 
+@cache  # making a strategy takes longer than drawing from it
 def upto(extent):
     """1 and `extent` more often than chance would have them."""
     more = 1 + extent // 4
     return st.integers(1 - more, extent + more).map(lambda size: min(max(size, 1), extent))
 
 
+either = st.booleans()
+kinds = st.sampled_from(["causal", "window", "tiles", "tiles", "causal tiles"])
+seeds = st.integers(0, 10**6)
+densities = st.sampled_from([0.2, 0.5, 0.9])
+
+
 @st.composite
 def some_mask(draw, N):
     """A mask for N positions of any kind there is, empty rows among them."""
-    kind = draw(st.sampled_from(["causal", "window", "tiles", "tiles", "causal tiles"]))
+    kind = draw(kinds)
     if kind == "causal":
         return masks.Causal(N)
     if kind == "window":
-        return masks.Window(N, draw(st.integers(0, N + 1)))
-    Br, Bc = (draw(st.integers(-(-N // 6), N + 2)) for _ in range(2))  # at most 6 x 6 tiles
-    rng = np.random.default_rng(draw(st.integers(0, 10**6)))
-    tiles = rng.random((-(-N // Br), -(-N // Bc))) < draw(st.sampled_from([0.2, 0.5, 0.9]))
+        return masks.Window(N, draw(upto(N + 2)) - 1)
+    Br, Bc = (max(-(-N // 6), draw(upto(N + 2))) for _ in range(2))  # at most 6 x 6 tiles
+    rng = np.random.default_rng(draw(seeds))
+    tiles = rng.random((-(-N // Br), -(-N // Bc))) < draw(densities)
     return masks.BlockMask(N, tiles, Br, Bc, causal=kind == "causal tiles", allow_empty=True)
 
 
@@ -43,7 +52,7 @@ def some_mask(draw, N):
 def problems(draw, schedule, N):
     """(settings that say which pairs are seen, the mask they mean), N given."""
     if "w" in schedule.needs:
-        w = draw(st.integers(0, N + 1))
+        w = draw(upto(N + 2)) - 1
         return {"w": w}, masks.Window(N, w)
     mask = draw(some_mask(N))
     return {"mask": mask}, mask
@@ -55,10 +64,10 @@ def sizes(draw, schedule, N, d):
 
     Every block of a masked run is visited, dry or not, so N stays small there.
     """
-    masked = bool(schedule.needs) or ("mask" in schedule.options and draw(st.booleans()))
+    masked = bool(schedule.needs) or ("mask" in schedule.options and draw(either))
     n, h = draw(upto(min(N, MASKED) if masked else N)), draw(upto(d))
     settings = {name: draw(upto(n + 5)) for name in schedule.tile_names}
-    if "lse" in schedule.options and draw(st.booleans()):
+    if "lse" in schedule.options and draw(either):
         settings["lse"] = True
     problem, mask = draw(problems(schedule, n)) if masked else ({}, None)
     return n, h, settings | problem, mask
@@ -105,7 +114,7 @@ def test_a_dry_run_moves_what_the_closed_form_says_and_fits_its_footprint_exactl
         form = schedule.cost(N, d, **settings)
         ledger = run(schedule, M=form.peak, dry=True, **schedule.shapes(N, d), **settings).ledger
         assert ledger == form, ledger - form
-        if form.peak > 1:
+        if (N + d) % 3 == 0:  # the next law tries it too
             with pytest.raises(FastMemoryFull):
                 run(schedule, M=form.peak - 1, dry=True, **schedule.shapes(N, d), **settings)
 
@@ -164,7 +173,7 @@ def test_the_chosen_tiles_fit_and_one_word_below_the_smallest_M_none_does(schedu
 def memories(draw, schedule):
     """(N, d, words above the smallest M, settings that say which pairs are seen)."""
     spare = draw(st.one_of(st.just(0), st.integers(0, 50), st.integers(0, 10**5)))
-    masked = bool(schedule.needs) or ("mask" in schedule.options and draw(st.booleans()))
+    masked = bool(schedule.needs) or ("mask" in schedule.options and draw(either))
     N, d = draw(upto(40 if masked else 5000)), draw(upto(256))
     return N, d, spare, draw(problems(schedule, N))[0] if masked else {}
 
