@@ -133,7 +133,8 @@ for name, mask in given.items():
     by_formula = 2 * N * d + 2 * d * B * int(mask.tiles.sum())
     print(f"{name:14} {mask.tiles.sum():5,} tiles, density {mask.tiles.mean():.3f}: "
           f"{words[name]:11,} words, by (8.1) {by_formula:11,}")
-measured("8.2", causal=words["causal"] / words["dense"], window=words["window 1"] / words["dense"])
+part = {name: words[name] / words["dense"] for name in words}
+measured("8.2", causal=part["causal"], window=part["window 1"])
 
 # %% [markdown]
 # Both are a little more than their density: 0.5154 for 0.508, and 0.06106 for 0.046. The $2Nd = 524{,}288$ words of queries and outputs come whatever is hidden, and under the window they are a quarter of everything. A causal mask sees a little more than half of the tiles, because the 64 tiles on the diagonal count whole. The rest of the table is (8.1) line by line. The random mask drew 484 tiles where 467 were to be expected.
@@ -413,7 +414,8 @@ measured("8.5", window=moved["window"][0] / moved["window"][-1],
 shown = {"window, columns": moved["window"], "scattered": moved["scattered"]}
 explore.curve({name: list(zip(heights, row, strict=True)) for name, row in shown.items()},
               {"4Nd": [(Br, 4 * N * d) for Br in heights]},
-              title="Three masks of 190 tiles", xlabel="Br", ylabel="words moved", log=(True, False))
+              title="Three masks of 190 tiles", xlabel="Br", ylabel="words moved",
+              log=(True, False))
 
 # %% [markdown]
 # They start at the same 2,080,768 words and part at once. Eight rows of tiles under the window need $8 + 2$ columns of tiles, and under `columns` $8 + 2$ as well: these two fall together, towards $4Nd$. Eight rows of the scattered mask have about as many tiles, 24, and these lie in 20 different columns: at $B_r = 512$ it moves 1,818,624 words, against 1,163,264.
@@ -438,8 +440,8 @@ for rho in (0.01, 0.001, 0.0001):
     pairs = draw < rho
     hit = masks.covering(pairs, B)  # the tiles that hold a pair
     moved_by_tiles = costs.block_sparse(N, d, mask=hit, Br=B, Bc=1).total
-    print(f"density {rho:6}: by (8.5) {1 - (1 - rho) ** B**2:.3f}, found {hit.tiles.mean():.3f} "
-          f"of the tiles, {moved_by_tiles:10,} words")
+    print(f"density {rho:6}: by (8.5) {1 - (1 - rho) ** B**2:.3f}, "
+          f"found {hit.tiles.mean():.3f} of the tiles, {moved_by_tiles:10,} words")
     if rho == 0.001:
         measured("8.6", part_of_tiles=hit.tiles.mean())
 
@@ -478,7 +480,8 @@ rng = np.random.default_rng(8)
 buckets = rng.permutation(np.repeat(np.arange(8), 32))  # 256 tokens, 8 buckets of 32
 pairs = buckets[:, None] == buckets[None, :]
 scattered = masks.covering(pairs, 32)
-print(f"{pairs.mean():.3f} of the pairs are seen, {scattered.tiles.mean():.3f} of the tiles are hit")
+print(f"{pairs.mean():.3f} of the pairs are seen, "
+      f"{scattered.tiles.mean():.3f} of the tiles are hit")
 
 # %% [markdown]
 # Attention does not care about the order of its keys, and each query works by itself. If we arrange $Q$, $K$ and $V$ in another order and the mask along with them, the rows of $O$ come out in that order and are otherwise the same. So we may choose it.
@@ -511,7 +514,8 @@ check("8.4", my_order)
 def in_my_order():
     order = my_order(pairs)
     mask = masks.covering(pairs[np.ix_(order, order)], 32)
-    done = run(my_block_sparse, M=4096, Q=Q[order], K=K[order], V=V[order], mask=mask, Br=32, Bc=8)
+    done = run(my_block_sparse, M=4096, Q=Q[order], K=K[order], V=V[order], mask=mask,
+               Br=32, Bc=8)
     O = np.empty_like(done.O)
     O[order] = done.O  # back to the places they came from
     want = exact.attention(Q, K, V, mask=np.where(pairs, 0.0, -np.inf))
@@ -593,7 +597,8 @@ for name, mask in long.items():
     sparse = costs.block_sparse(N, d, mask=mask, Br=448, Bc=1)
     least, which = bounds.lower_bound("forward", N, d, M, mask=mask)
     ratio[name] = sparse.total / least
-    print(f"{name:10} {mask.nnz:13,} pairs: {sparse.total:11,} words, bound {which} {least:11,}")
+    print(f"{name:10} {mask.nnz:13,} pairs: {sparse.total:11,} words, "
+          f"bound {which} {least:11,}")
 measured("8.9", **ratio)
 
 # %% [markdown]
