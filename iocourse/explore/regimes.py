@@ -116,9 +116,13 @@ CACHES = (_move, _smallest)  # what a measurement of redrawing must forget
 
 
 def moves(asked: Sequence[Schedule], N: int, d: int, M: int) -> list[Move]:
-    """What each schedule that fits moves at M, the fewest words first; of equals the smallest footprint."""
+    """What each schedule that fits moves at M, the fewest words first; of equals the smallest footprint.
+
+    A schedule that is given P comes last: P was stored for it, and nobody counts that here.
+    """
     found = [move(schedule.name, N, d, M) for schedule in asked]
-    return sorted((m for m in found if m is not None), key=lambda m: (m.words, m.footprint))
+    ranked = (m for m in found if m is not None)
+    return sorted(ranked, key=lambda m: (m.schedule.given_weights, m.words, m.footprint))
 
 
 class Reign(NamedTuple):

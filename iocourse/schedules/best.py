@@ -22,11 +22,11 @@ class Choice(NamedTuple):
 def best(N: int, d: int, M: int, pass_: str = "forward") -> Choice:
     """The cheapest dense schedule of a pass ("forward", "backward", "gradient") in a fast memory of M words.
 
-    Among equals the one with the smallest footprint. Raises ValueError where none fits, naming the
-    smallest M that works.
+    Among equals the one with the smallest footprint. A schedule that is given P takes no part: its N² words
+    were moved before. Raises ValueError where none fits, naming the smallest M that works.
     """
     check_sizes(N=N, d=d, M=M)
-    known = of_pass(pass_)
+    known = [schedule for schedule in of_pass(pass_) if not schedule.given_weights]
     fitting = [schedule for schedule in known if schedule.smallest_M(N, d) <= M]
     if not fitting:
         least = min(schedule.smallest_M(N, d) for schedule in known)

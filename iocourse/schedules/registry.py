@@ -76,6 +76,11 @@ class Schedule:
         """What goes in and must come out."""
         return PASSES[self.pass_]
 
+    @property
+    def given_weights(self) -> bool:
+        """True where P (N, N) is an input: words that the pass before had to store for it."""
+        return (2, 2) in self.shapes(2, 1).values()
+
     def __call__(self, m: Machine, *arrays: Slow, **named: Any) -> Outputs:
         refuse_in_exam(f"iocourse.schedules.{self.name}")
         operands = arrays or tuple(named[name] for name in self.operands if name in named)
