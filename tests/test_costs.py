@@ -162,6 +162,16 @@ def test_best_is_the_cheapest_of_those_that_fit():
         best(64, 8, 51.2)
 
 
+def test_best_does_not_take_what_was_stored_for_it():
+    """B0 reads P, N² words that somebody else had to move: it is cheaper here, and no answer."""
+    N, d, M = 8192, 64, 512
+    given = REGISTRY["standard_backward"]
+    assert [s.name for s in REGISTRY.values() if s.given_weights] == [given.name]
+    choice = best(N, d, M, "backward")
+    assert given.cost(N, d, **given.tiles(N, d, M)).total < choice.cost.total
+    assert choice.schedule.name == "small_cache_backward"
+
+
 # ---- masks -----------------------------------------------------------------------------------------------
 
 
