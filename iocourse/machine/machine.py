@@ -30,6 +30,9 @@ FREE_REGISTERS = 4
 WORD = np.dtype(np.float64)
 
 
+Range = Block | tuple[int, int]  # half-open
+
+
 class SeesPairs(Protocol):
     """What a machine asks a mask (see `iocourse.masks`)."""
 
@@ -331,14 +334,18 @@ class Machine:
             raise ValueError(f"n = {n} is no range of rows or columns; expected 0 <= start < stop")
         return self._loops.over(begin, end, positive_int("b", b), alike=alike)
 
-    def hide(self, s: Tile, rows: Block, cols: Block, mask: SeesPairs) -> None:
-        """Scores of pairs that `mask` hides become -inf. A mask is a rule on positions: it takes no words."""
+    def hide(self, s: Tile, rows: Range, cols: Range, mask: SeesPairs) -> None:
+        """Scores of pairs that `mask` hides become -inf. A mask is a rule on positions: it takes no words.
+
+        `rows`, `cols`: a Block or (start, stop), the positions of s. Raises TypeError and WrongShape.
+        """
         self._arithmetic.tile(s)
-        if s.shape != (rows.size, cols.size):
-            raise WrongShape(f"{s.name} has shape {s.shape}, but the pairs are {rows.size} x {cols.size}")
+        i, j = _positions("rows", rows), _positions("cols", cols)
+        if s.shape != (len(i), len(j)):
+            raise WrongShape(f"{s.name} has shape {s.shape}, but the pairs are {len(i)} x {len(j)}")
         if s._data is not None and not mask.alike:
-            i, j = np.arange(rows.start, rows.stop), np.arange(cols.start, cols.stop)
-            s._data[~mask.sees(i[:, None], j[None, :])] = -np.inf
+            sees = mask.sees(np.array(i)[:, None], np.array(j)[None, :])
+            s._data[~sees] = -np.inf
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -361,6 +368,12 @@ class Machine:
             self._running, self._phase = False, ""
             self._loops.leave()
             self.empty()
+
+
+def _positions(name: str, part: Range) -> range:
+    if not isinstance(part, tuple) or not (isinstance(part, Block) or len(part) == 2):
+        raise TypeError(f"{name} must be a Block or (start, stop), got {part!r}")
+    return range(part[0], part[1])
 
 
 def _length(name: str, n: Any) -> int:

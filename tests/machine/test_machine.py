@@ -1248,3 +1248,15 @@ def test_the_largest_tiles_fit_and_the_next_do_not():
             assert peak[1] > M or size == 30
     with pytest.raises(ValueError, match=r"^M must be at least 1"):
         schedule.largest_tiles(30, 6, 0, w=3)
+
+
+def test_hide_takes_blocks_and_pairs_and_names_what_is_neither():
+    m = Machine(100)
+    s = m.zeros(3, 4)
+    m.hide(s, (2, 5), (0, 4), masks.Causal(8))
+    other = m.zeros(3, 4)
+    m.hide(other, Block(2, 5), Block(0, 4), masks.Causal(8))
+    assert (s._data == other._data).all() and np.isneginf(s._data).sum() == 1
+    for wrong in (3, (1, 2, 3), [0, 3], None):
+        with pytest.raises(TypeError, match=r"^rows must be a Block or \(start, stop\), got"):
+            m.hide(s, wrong, (0, 4), masks.Causal(8))
