@@ -34,7 +34,7 @@ from iocourse.machine import probabilities
 # %% [markdown]
 # ## 9.1 One picture
 #
-# We want to see at one glance what each schedule moves, and what any schedule must move, for every size of fast memory. `schedules.best` looks at all dense schedules of a pass; for the numbers of this lesson six are enough, under the signs of the lessons they come from. (B5 is `small_cache_backward`: F5's idea for the backward pass, with $P$ and $dS$ in slow memory and five products in square tiles.) Each takes the tiles that the library picks for $M$.
+# We want to see at one glance what each schedule moves, and what any schedule must move, for every size of fast memory. `schedules.best` looks at all dense schedules of a pass; for the numbers of this lesson three of each are enough, under the signs of the lessons they come from. (B5 is `small_cache_backward`: F5's idea for the backward pass, with $P$ and $dS$ in slow memory and five products in square tiles.) Each takes the tiles that the library picks for $M$.
 
 # %%
 NAMED = {
@@ -264,11 +264,10 @@ for times, M in zip(allowed, needed, strict=False):
 # %% [markdown]
 # ## 9.5 The backward pass
 #
-# The same picture for training. B0, `standard_backward`, is left out: it reads $P$, which a forward pass would have to make and store, and the bounds do not count on that.
+# The same picture for training. One line is drawn and not ranked: B0, `standard_backward`, is given $P$, which a forward pass had to make and store for it, and the bounds do not count on that.
 
 # %%
-RECOMPUTING = ("flash1_backward", "fused_backward", "split_backward", "small_cache_backward")
-explore.memory_map(8192, 64, M=58368, pass_="backward", schedules=RECOMPUTING)
+explore.memory_map(8192, 64, M=58368, pass_="backward")
 
 # %% [markdown]
 # The same three regimes. In the middle stands B4 with its $14N^2d^2/M$, over Theorem C with its $12$. On the left is B5, with $10N^2d/\sqrt M + 3N^2$. With $x = d/\sqrt M$ as in section 7.6, the two meet where $14x^2 = 10x + 3$, at $x = 0.942$: $M = 1.13\,d^2$. (A small $d$ shifts that a little: at $d = 64$ B4 is ahead only from about $1.2\,d^2$ on.)
@@ -286,12 +285,11 @@ predict("9.5", nd_words=7)  #> predict("9.5", nd_words=...)
 
 # %%
 N, d, M = 8192, 128, 10**9
-for name in (*RECOMPUTING, "standard_backward"):
-    s = schedules.get(name)
+for s in schedules.of_pass("backward"):
     ledger = s.cost(N, d, **s.tiles(N, d, M))
     times = {array: n // (N * d) for array, n in ledger.reads.items() if n >= N * d}
     often = ", ".join(f"{array} {n}" for array, n in times.items())
-    print(f"{name:20} {ledger.total / (N * d):8.3f} Nd   reads {often}")
+    print(f"{s.name:20} {ledger.total / (N * d):8.3f} Nd   reads {often}")
 measured("9.5", nd_words=counted(N, d, M, "backward")[1] / (N * d))
 
 # %% [markdown]
@@ -391,7 +389,7 @@ measured("9.6", middle=part[16384], right_end=part[2_000_000])
 # - `N` up: the right border moves to the right, the left one stays where it is.
 # - `d` up: the left border moves to the right, to four times the `M` for twice the `d`.
 # - Take all ticks of schedules away but one, and move `M` from left to right: where is it within twice the bound?
-# - The pass `backward`, the tick of `standard_backward` set and taken away again: where does B0 matter?
+# - The pass `backward`: up to which `M` does `standard_backward`, with $P$ as a gift, move fewer words than the rest?
 
 # %%
 explore.memory_explorer()
@@ -478,7 +476,7 @@ for pass_, question in (("forward", "9.9a"), ("backward", "9.9b")):
     measured(question, **best)
 
 # %% [markdown]
-# All eight answers of the envelope are right. Look at the stm32 in both passes. Its 64 KB are 16,384 words, exactly $d^2$. It sits between the two borders, so it wants rows forward and square tiles backward. With $d = 64$ the same chip would be at $4d^2$ and want rows for both. A regime is never a property of a chip; it belongs to the chip *and* the head.
+# All eight answers of the envelope are right, and `schedules.best`, which looks at every schedule, finds none that moves fewer words. Look at the stm32 in both passes. Its 64 KB are 16,384 words, exactly $d^2$. It sits between the two borders, so it wants rows forward and square tiles backward. With $d = 64$ the same chip would be at $4d^2$ and want rows for both. A regime is never a property of a chip; it belongs to the chip *and* the head.
 #
 # The L2 cache could hold each array 25 times. Forward nothing is left to do. Backward B3 moves 1.29 times the compulsory words; now yours:
 

@@ -248,6 +248,7 @@ def test_section_9_9():
             sign, least = counted(N, d, M, pass_)
             signs[pass_, chip] = sign, least
             assert my_envelope(N, d, M, pass_)[0] == sign
+            assert schedules.best(N, d, M, pass_).cost.total == least
     assert [signs["forward", chip][0] for chip in CHIPS] == ["F5", "F3", "F3", "F3"]
     assert [signs["backward", chip][0] for chip in CHIPS] == ["B5", "B5", "B4", "B3"]
     says("9.9", f"{CHIPS['stm32']:,} words, exactly $d^2$")
