@@ -8,7 +8,8 @@ from statistics import median, quantiles
 from typing import Any
 
 from iocourse.bench import circumstances
-from iocourse.explore import limits, mask_painter, memory_explorer, regimes, tile_tuner
+from iocourse.explore import layers, limits, mask_painter, memory_explorer, pebble_player, regimes, tile_tuner
+from iocourse.explore.pebble_player import OPTIMUM, OWN, PRESETS
 from iocourse.explore.trace import dry_trace
 from iocourse.explore.tuning import footprint_parts, playback
 from iocourse.explore.widget import without_widgets
@@ -37,7 +38,8 @@ PAINTER = {
     "row": (0, 1, 7, 15),
     "column": (0, 3, 9, 15),
 }
-CACHES = (dry_trace, playback, footprint_parts, *limits.CACHES, *regimes.CACHES)
+PLAYER = {"step": (1, 2, 14, 15), "mode": (OWN, OPTIMUM), "preset": tuple(PRESETS)}  # bench pebbling: search
+CACHES = (dry_trace, playback, footprint_parts, *limits.CACHES, *regimes.CACHES, *layers.CACHES)
 
 Times = dict[str, dict[str, dict[str, float]]]
 
@@ -56,6 +58,7 @@ def run(quick: bool) -> dict[str, Any]:
         "tile tuner, flash1": _widget(tile_tuner(schedule="flash1"), TUNER, repeats),
         "memory explorer": _widget(memory_explorer(N=65536), MAP, repeats),
         "mask painter": _widget(mask_painter(), PAINTER, repeats),
+        "pebble player": _widget(pebble_player(), PLAYER, repeats),
     }
     facts = circumstances("ipywidgets", "numpy")
     return {"subject": NAME, **facts, "repeats": repeats, "limit_ms": LIMIT_MS, "controls": timed}

@@ -59,6 +59,9 @@ def _layout(parents: tuple[tuple[Vertex, tuple[Vertex, ...]], ...]) -> Layout:
     return Layout(high - low, at, edges)
 
 
+CACHES = (_layout,)
+
+
 def _chains(graph: Graph, level: Mapping[Vertex, int]) -> dict[tuple[Vertex, Vertex], list[Hashable]]:
     """For each edge what it passes, level by level; edges from one vertex share their ways."""
     return {

@@ -98,8 +98,8 @@ class PebblePlayer(Shell):
     """The widget. `game` is what is played, `states` the states so far, `picture` what is shown.
 
     Controls are plain ipywidgets in `controls`, by name (preset, M, recompute, slide, mode; step, play,
-    back, forward for the optimum; move, do, undo, restart for a game of one's own); `rows` holds, by kind,
-    a button for each legal move. `words` and `view` are the HTML widgets they write to.
+    back, forward for the optimum; previous, do, next, undo, restart for a game of one's own); `rows` holds,
+    by kind, a button for each legal move. `words` and `view` are the HTML widgets they write to.
     """
 
     def __init__(self, presets: dict[str, Preset], name: str, game: Game, solved: Solved) -> None:
@@ -108,14 +108,18 @@ class PebblePlayer(Shell):
         self.presets, self.note = presets, ""
         self.words, self.view = widgets.HTML(), widgets.HTML()
         self.rows = {kind: wrapped([]) for kind in KINDS}
+        for row in self.rows.values():
+            row.layout.min_height = "34px"  # an empty row stays, so that the picture does not jump
         self.controls = _controls(presets, name, game)
         self._solved: dict[Any, Solved] = {(name, game.M, game.recompute, game.slide): solved}
         self._buttons: dict[Move, Any] = {}
         self._own = [game.start()]
+        self._legal: tuple[Move, ...] = ()
+        self._at = 0  # the legal move that the keyboard makes
         self._playing, self._trying = _parts(self.controls, self.rows)
-        above = [self.controls[name] for name in ("preset", "M", "recompute", "slide")]
-        parts = [wrapped(above), self.controls["mode"], self._playing, self._trying, self.words, self.view]
-        self.box = widgets.VBox(parts)
+        rules = wrapped([self.controls[name] for name in ("M", "recompute", "slide")])
+        above = [self.controls["preset"], rules, self.controls["mode"]]
+        self.box = widgets.VBox([*above, self._playing, self._trying, self.words, self.view])
         self._fit_M()
         self._listen()
         self._show()
@@ -128,7 +132,9 @@ class PebblePlayer(Shell):
             self.controls[name].observe(self._moved, "value")
         for name, by in (("back", -1), ("forward", 1)):
             self.controls[name].on_click(partial(self._by, by))
-        self.controls["do"].on_click(lambda _: self._chosen(self.controls["move"].value))
+        for name, by in (("previous", -1), ("next", 1)):
+            self.controls[name].on_click(partial(self._turn, by))
+        self.controls["do"].on_click(lambda _: self._chosen(*self._legal[self._at : self._at + 1]))
         self.controls["undo"].on_click(lambda _: self.undo())
         self.controls["restart"].on_click(lambda _: self.restart())
 
@@ -239,7 +245,12 @@ class PebblePlayer(Shell):
         step = self.controls["step"]
         step.value = min(max(step.value + steps, 0), step.max)
 
-    def _chosen(self, move: Move, _button: Any = None) -> None:
+    def _turn(self, by: int, _button: Any) -> None:
+        if self._legal:
+            self._at = (self._at + by) % len(self._legal)
+            self._name()
+
+    def _chosen(self, move: Move | None = None, _button: Any = None) -> None:
         # A second click may arrive before the first has taken the button away.
         if move is not None and not self.game.objection(self._own[-1], move):
             self.choose(move)
@@ -271,19 +282,27 @@ class PebblePlayer(Shell):
             self.controls["step"].max = self.controls["play"].max = last
 
     def _offer(self) -> None:
-        """The legal moves, and no others, as buttons and in the list."""
+        """The legal moves, and no others, as buttons, and one by one for the keyboard."""
         state, game = self._own[-1], self.game
         legal = () if game.finished(state) else game.legal(state)
-        self.controls["move"].options = [(str(move), move) for move in legal]
-        for name in ("move", "do"):
-            self.controls[name].disabled = not legal
+        self._legal, self._at = legal, 0
+        self._name()
         for kind, row in self.rows.items():
             self._fill(row, kind, [move for move in legal if move.kind == kind])
+
+    def _name(self) -> None:
+        """Say on its button which move it makes."""
+        do, found = self.controls["do"], len(self._legal)
+        for name in ("do", "previous", "next"):
+            self.controls[name].disabled = not found
+        do.description = (
+            f"make move {self._at + 1} of {found}: {self._legal[self._at]}" if found else "finished"
+        )
 
     def _fill(self, row: Any, kind: str, moves: Sequence[Move]) -> None:
         import ipywidgets as widgets
 
-        row.layout.display = None if moves else "none"
+        row.layout.display = None if kind != "slide" or self.controls["slide"].value else "none"
         row.children = [
             widgets.HTML(f"<b>{kind}</b>", layout=widgets.Layout(width="70px")),
             *(self._button(move) for move in moves),
@@ -334,26 +353,35 @@ class PebblePlayer(Shell):
 def _controls(presets: dict[str, Preset], name: str, game: Game) -> dict[str, Any]:
     import ipywidgets as widgets
 
-    words = {"M": "M (red pebbles)", "recompute": "compute a vertex again", "slide": "slide a red pebble"}
-    M = widgets.IntSlider(value=game.M, min=1, max=game.M + MEMORIES, description=words["M"], **wide("400px"))
+    # No dropdown: JupyterLab takes letters and arrow keys on it for commands of the notebook.
+    M = widgets.IntSlider(
+        value=game.M, min=1, max=game.M + MEMORIES, description="M (red pebbles)", **wide("400px")
+    )
     found = {
-        "preset": widgets.Dropdown(options=list(presets), value=name, description="graph", **wide("300px")),
+        "preset": widgets.ToggleButtons(options=list(presets), value=name, style={"button_width": "auto"}),
         "M": M,
         "mode": widgets.ToggleButtons(options=[OPTIMUM, OWN], value=OPTIMUM),
         "step": widgets.IntSlider(value=0, min=0, max=1, description="move", **wide("560px", "60px")),
         "play": widgets.Play(value=0, min=0, max=1, interval=700, description="play the moves"),
-        "move": widgets.Dropdown(options=(), description="legal moves", **wide("300px")),
     }
-    for rule in ("recompute", "slide"):
-        found[rule] = widgets.Checkbox(value=getattr(game, rule), description=words[rule], indent=False)
+    for rule, meaning in _RULES.items():
+        found[rule] = widgets.Checkbox(
+            value=getattr(game, rule), description=f"{rule}: {meaning}", indent=False, **wide("auto")
+        )
     widgets.jslink((found["play"], "value"), (found["step"], "value"))
     return found | {label: _labelled(*texts) for label, texts in _BUTTONS.items()}
 
 
+_RULES = {
+    "recompute": "a vertex may be computed again",
+    "slide": "a result may take the red pebble of a parent",
+}
 _BUTTONS = {
     "back": ("back", "one move back"),
     "forward": ("forward", "one move on"),
-    "do": ("make this move", "the move that is chosen in the list"),
+    "previous": ("previous legal move", "name the legal move before this one"),
+    "do": ("make this move", "the legal move that is named"),
+    "next": ("next legal move", "name the legal move after this one"),
     "undo": ("undo", "take the last move back"),
     "restart": ("restart", "begin again"),
 }
@@ -366,7 +394,7 @@ def _labelled(label: str, tooltip: str) -> Any:
 
 
 def _move_button(move: Move) -> Any:
-    """A button for the mouse; the keyboard has the list of legal moves."""
+    """A button for the mouse; the keyboard has four that stay where they are."""
     import ipywidgets as widgets
 
     off_the_keyboard = {"tabbable": False} if hasattr(widgets.Button, "tabbable") else {}
@@ -380,5 +408,5 @@ def _parts(controls: dict[str, Any], rows: dict[str, Any]) -> tuple[Any, Any]:
     import ipywidgets as widgets
 
     playing = wrapped(controls[name] for name in ("play", "back", "forward", "step"))
-    chosen = wrapped(controls[name] for name in ("move", "do", "undo", "restart"))
+    chosen = wrapped(controls[name] for name in ("previous", "do", "next", "undo", "restart"))
     return playing, widgets.VBox([chosen, *rows.values()])

@@ -169,18 +169,19 @@ def _edges(board: _Board, play: Play) -> list[Element]:
     drawn: list[Element] = []
     for (_, child), way in sorted(board.layout.edges.items(), key=lambda edge: edge[0][1] == used):
         points = [board.place(at) for at in way]
-        points[-1], beside = _short_of(points[-1], points[-2])
+        ringed = move is not None and child == move.vertex
+        points[-1], beside = _short_of(points[-1], points[-2], RADIUS + (8.0 if ringed else 1.0))
         thick = child == used and used is not None
         colour, line = (INK, 2.4) if thick else ("#8C8C8C", 1.1)
         drawn += [Poly(tuple(points), colour, line), Poly((points[-1], *beside), "", 0, (), colour)]
     return drawn
 
 
-def _short_of(end: Point, before: Point) -> tuple[Point, tuple[Point, Point]]:
-    """Where an arrow from `before` touches the circle around `end`, and the other corners of its head."""
+def _short_of(end: Point, before: Point, radius: float) -> tuple[Point, tuple[Point, Point]]:
+    """Where an arrow from `before` touches a circle around `end`, and the other corners of its head."""
     length = hypot(end[0] - before[0], end[1] - before[1])
     x, y = (before[0] - end[0]) / length, (before[1] - end[1]) / length
-    tip = (end[0] + x * (RADIUS + 1), end[1] + y * (RADIUS + 1))
+    tip = (end[0] + x * radius, end[1] + y * radius)
     back = (tip[0] + 9 * x, tip[1] + 9 * y)
     return tip, ((back[0] - 3.5 * y, back[1] + 3.5 * x), (back[0] + 3.5 * y, back[1] - 3.5 * x))
 
@@ -197,7 +198,7 @@ def _vertex(at: Point, vertex: Vertex, play: Play) -> list[Element]:
     if vertex in state.blue:
         drawn += _blue(corner)
     elif vertex in play.game.graph.outputs:
-        drawn.append(_wanted(corner))
+        drawn += _wanted(corner)
     return drawn
 
 
@@ -213,12 +214,11 @@ def _blue(at: Point) -> list[Element]:
     return [box, Text(at[0], centred(at[1], 11), "B", 11, "middle", PAPER, True)]
 
 
-def _wanted(at: Point) -> Poly:
+def _wanted(at: Point) -> list[Element]:
     """The outline of the square that an output still has to get."""
     (x, y), h = at, 7.0
-    return Poly(
-        ((x - h, y - h), (x + h, y - h), (x + h, y + h), (x - h, y + h), (x - h, y - h)), BLUE, 1.6, (3, 2)
-    )
+    corners = ((x - h, y - h), (x + h, y - h), (x + h, y + h), (x - h, y + h), (x - h, y - h))
+    return [Rect(x - h, y - h, 2 * h, 2 * h, PAPER), Poly(corners, BLUE, 1.6, (3, 2))]
 
 
 def _name(vertex: Vertex, x: float, y: float, room: float, bold: bool) -> Text:
@@ -296,7 +296,7 @@ def _legend(left: float, y: float) -> list[Element]:
     rows: list[tuple[list[Element], str]] = [
         ([_circle((x, y), 8, VERMILION, INK, 1.4)], "red pebble: in fast memory"),
         (_blue((x, y + 21)), "blue pebble: in slow memory"),
-        ([_wanted((x, y + 42))], "output, to be stored"),
+        (_wanted((x, y + 42)), "output, to be stored"),
         ([_circle((x, y + 63), 8, PAPER, INK, 3)], "the vertex of this move"),
     ]
     drawn: list[Element] = []
