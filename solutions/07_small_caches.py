@@ -3,7 +3,7 @@
 #
 # Look once more at the left end of the picture in lesson 04. Where fast memory is small, even naive attention moves fewer words than FlashAttention in any of its orders. This lesson is about that end: $M < d^2$, where a handful of rows fills fast memory, or not even one fits. The way out is to cut $d$ as well. You will write an attention that runs in five words of fast memory, find out whether it has to write its scores to slow memory, and see where the old order takes over again, which is not at $M = d^2$. At the end the same two regimes return in another problem, the gradient with respect to $X$ that a recent paper studies.
 #
-# Who has so little memory? At $d = 64$ the line is $d^2 = 4096$ words. The fast memory of a GPU is larger, but one level further in it is not: the 32 vector registers of a processor core, 16 float32 numbers each, are 512 words.
+# Who has so little memory? At $d = 64$ the line is $d^2 = 4096$ words. The fast memory of a GPU is larger, but one level further in it is not: the 32 vector registers of a processor core with AVX-512, 16 float32 numbers each, are 512 words.
 #
 # **What you will learn**
 #
@@ -11,12 +11,12 @@
 # - to write attention with safe softmax in about $4N^2d/\sqrt M + N^2$ words;
 # - to say whether scores must be written to slow memory, and what it costs not to;
 # - to find the schedule for any $M$, and the border between the two regimes, by search and by formula;
-# - what Theorem B' says: at this end, too, $4$ is the best constant;
+# - what Theorem B′ says: at this end, too, $4$ is the best constant;
 # - to see attention inside another problem, $dL/dX$, and to reuse everything there.
 #
-# **Prerequisites**: lesson 02 (the matrix product in tiles), lesson 03 (log-sum-exp), lesson 04 (F3). Section 7.7 quotes lesson 05, sections 7.8 and 7.9 use the gradients of lesson 06. Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: lesson 02 (the matrix product in tiles), lesson 03 (log-sum-exp), lesson 04 (F3). Section 7.7 quotes lesson 05, sections 7.8 and 7.9 use the gradients of lesson 06, and the proof in 7.10 builds on that of section 5.9. Signs and terms are on the [notation](notation.md) page.
 #
-# **Minutes**: 80, of which 50 are for the exercises.
+# **Minutes**: 80, of which 50 are for the exercises. The proof in section 7.10 takes 15 minutes more.
 #
 # | Exercise | Title | Difficulty | Importance | Minutes |
 # | --- | --- | --- | --- | --- |
@@ -25,7 +25,7 @@
 # | 7.3 | A plan for any memory | 3 of 5 | 4 of 5 | 12 |
 # | 7.4 | The gradient with respect to X | 3 of 5 | 4 of 5 | 10 |
 #
-# Sections 7.8 and 7.9 stand by themselves: if time runs short, read them another day.
+# Sections 7.8 and 7.9 stand by themselves: if time runs short, read them another day. Section 7.10 is for those who want the proof.
 
 # %% tags=["setup"]
 from math import sqrt
@@ -165,8 +165,7 @@ print(f"{f4.tiles(N, d, M)}: {dry.total:,} words")
 
 Q, K, V = np.random.default_rng(7).standard_normal((3, 32, 8))
 Q *= 1000
-with np.errstate(all="ignore"):  # the overflow is the point
-    O = run(f4, M=64, Q=Q, K=K, V=V, B=4).O
+O = run(f4, M=64, Q=Q, K=K, V=V, B=4).O  # silent: the machine raises no flag on overflow
 largest = exact.scores(Q, K).max(axis=1)
 usable = int(np.isfinite(O).all(axis=1).sum())
 print(f"largest score of a row: from {largest.min():.0f} to {largest.max():.0f}")
@@ -302,7 +301,7 @@ for M in (4096, 16384, 65536):
 #
 # We have three candidates, F3, F5 and F6, and want the cheapest for given $N$, $d$ and $M$.
 #
-# **Exercise 7.3** A plan for any memory · difficulty 3 of 5 · importance 4 of 5 · 12 minutes. Return the name of a schedule and its tiles: the pair that moves the fewest words among all tiles of `flash_optimal` ($B_r$, $B_c$), `small_cache` ($B_r$, $B_c$, $B_d$) and `small_cache_fused` ($B_r$, $B_c$) whose footprint is at most $M$. The closed forms (4.3), (7.3) and (7.4) are `costs.flash_optimal`, `costs.small_cache` and `costs.small_cache_fused`; `.total` is the words. $M$ is at least 5, so some tile of F5 always fits. Try every $B_r$; for the other sizes think first. If you are stuck after eight minutes, run `hint("7.3")` in a cell of your own.
+# **Exercise 7.3** A plan for any memory · difficulty 3 of 5 · importance 4 of 5 · 12 minutes. Return the name of a schedule and its tiles: the pair that moves the fewest words among all tiles of `flash_optimal` ($B_r$, $B_c$), `small_cache` ($B_r$, $B_c$, $B_d$) and `small_cache_fused` ($B_r$, $B_c$) whose footprint is at most $M$. The closed forms (4.3), (7.3) and (7.4) are `costs.flash_optimal`, `costs.small_cache` and `costs.small_cache_fused`; `.total` is the words, `.peak` the footprint. $M$ is at least 5, so some tile of F5 always fits. Try every $B_r$; for the other sizes think first. If you are stuck after eight minutes, run `hint("7.3")` in a cell of your own.
 
 
 # %% tags=["exercise"] name="ex-7.3"
@@ -343,13 +342,13 @@ for line in attempt(lambda: list(plans(my_plan, 4096, 64, memories))):
     print(line)
 
 # %% [markdown]
-# F5 from the smallest memory on, F3 from somewhere below 3072 on, and F6 in one line between: the change is well below $d^2 = 4096$. Let us find it by formula. Write $x = d/\sqrt M$, so that $x > 1$ is the small cache. In units of $N^2$ words the leading terms are
+# F5 from the smallest memory on, F3 from somewhere below 3072 on, and F6 in one line between: the change is well below $d^2 = 4096$. Let us find it by formula, first as if every size could be any number. Write $x = d/\sqrt M$. It grows as memory shrinks, and $x > 1$ is the small cache. In units of $N^2$ words the leading terms are
 #
 # $$ \text{F3: } 4x^2, \qquad \text{F5: } 4x + 1, \qquad \text{F6: } 2\sqrt6\,x . \tag{7.5} $$
 #
-# F3 and F5 meet where $4x^2 = 4x + 1$, at $x = (1+\sqrt2)/2$, which is $M = 0.69\,d^2$. At $M = d^2$ itself, where the papers change regime, F3 moves $4N^2$ words and F5 $5N^2$: both are of the order $N^2$, and the order cannot see the difference.
+# F3 and F5 meet where $4x^2 = 4x + 1$, at $x = (1+\sqrt2)/2 = 1.207$, which is $M = 0.69\,d^2$. F6 is below F5 for $x < 1.11$ only, where F3 is below both. So by (7.5) the best schedule is F5, then F3, and never F6. At $M = d^2$ itself, where the papers change regime, F3 moves $4N^2$ words and F5 $5N^2$: both are of the order $N^2$, and the order cannot see the difference.
 #
-# The library's answer to 7.3 is `schedules.best`. It searches through all forward schedules, and fast enough to halve an interval until the border is found.
+# The library's answer to 7.3 is `schedules.best`. It searches through all forward schedules, and fast enough to halve an interval until a border is found.
 #
 # **Predict.** $N = 2^{22}$, $d = 4096$. From which $M$ on, as a multiple of $d^2$, is F3 the best schedule?
 
@@ -376,11 +375,31 @@ for M in (f6_from - 1, f6_from, f3_from - 1, f3_from):
 measured("7.6", f3_from=f3_from / d**2)
 
 # %% [markdown]
-# 0.668, and not 0.69; and just before it the best schedule is F6, which by (7.5) should never win. The formula of F5 has passed over a whole number. A score is read $\lceil d/B_d \rceil$ times, and near the border, where $\sqrt M$ is a little less than $d$, that is not $x = 1.2$ but 1 or 2. With $k$ reads, $B_d = d/k$ and $B_r = kM/d$, (7.3) says
+# 0.668, and not 0.69. Just before it the best schedule is F6, which by (7.5) is never the best, and F5 ends at 0.476 already. What did the formula pass over? A whole number. F5 reads each score $\lceil d/B_d \rceil$ times. For (7.5) that is $x$ times, here about 1.2, and nothing is read 1.2 times.
+#
+# So choose first how often a score is read, $k$ times, and then the tiles:
+#
+# - a tile of output has $B_d = d/k$ columns, and since $B_rB_d$ is at most $M$, it has $B_r = kM/d$ rows;
+# - the tile of scores has the same rows, so $B_c = M/B_r = d/k$.
+#
+# With these (7.3) is, in units of $N^2$ words, $k$ for reading $Q$, $x^2/k$ each for $K$ and $V$, and $1 + k$ for $S$:
 #
 # $$ \text{F5 with } k \text{ reads: } \frac{2x^2}{k} + 2k + 1 . \tag{7.6} $$
 #
-# For $k = 1$ this is $2x^2 + 3$, and $2x^2 + 3 - 2\sqrt6\,x = 2(x - \sqrt{3/2})^2$ is never negative: F6 moves no more than that, and touches it at $x^2 = 3/2$. There F3 has $4x^2 = 6$ as well. All three meet at $M = 2d^2/3$, with $6N^2$ words each. For $k = 2$, $x^2 + 5$ is below F6 from $x = \sqrt6 - 1$ on, that is for $M < 0.476\,d^2$. So F5, then F6, then F3, and the search agrees to three digits: 0.476 and 0.668.
+# From $k$ to $k + 1$ reads this changes by $2 - 2x^2/(k(k+1))$. So one read is best for $x^2 < 2$, that is for $M > d^2/2$, and two reads are best from there down to $M = d^2/6$. Compare each with F6:
+#
+# - *One read*, $2x^2 + 3$. The difference to F6 is $2x^2 + 3 - 2\sqrt6\,x = 2(x - \sqrt{3/2})^2$, never negative. F6 wins, and where the difference is 0, at $x^2 = 3/2$, they tie.
+# - *Two reads*, $x^2 + 5$. This is below F6 from $x = \sqrt6 - 1$ on, that is for $M < 0.476\,d^2$, and from there on F5 stays below.
+#
+# And F3, $4x^2$, is below F6 for $x^2 < 3/2$. So there are three stretches:
+#
+# | $M$ | best schedule | words |
+# | --- | --- | --- |
+# | below $0.476\,d^2$ | F5, two reads and more | about $4N^2d/\sqrt M + N^2$ |
+# | from $0.476\,d^2$ to $\frac23 d^2$ | F6 | $4.90\,N^2d/\sqrt M$ |
+# | above $\frac23 d^2$ | F3 | $4N^2d^2/M$ |
+#
+# At $M = \frac23 d^2$ all three, F5 with one read, F6 and F3, move $6N^2$ words. The search said 0.476 and 0.668. Just below $\frac23 d^2$ F6 leads F5 by a trifle, less than a thousandth from $0.63\,d^2$ on, and remainders can turn this around: for $N = 2^{26}$ F5 is best once more at $0.66\,d^2$.
 #
 # At smaller $d$ everything is rougher, for $B_r$ is then a small whole number itself. Here is $d = 64$, word by word from $M = 2600$ to $4096$:
 
@@ -398,11 +417,16 @@ for M in range(2600, 4097):
 # %% [markdown]
 # ## 7.7 How little is possible
 #
-# The best schedule for $M \ll d^2$ moves $4N^2d/\sqrt M$ words. In lesson 05, Theorem A gives half of that: for $M \le d^2$ it reads $W \ge 2N^2d/\sqrt M - 2M$. It counts only the products $p_{ij}v_{jc}$, as if all scores came for free. For large $M$ they nearly do: rows of $Q$ and $K$ that are in fast memory make scores without a further word. For $M \ll d^2$ hardly a row fits. So count the products $q_{ic}k_{jc}$ too. Theorem B' does:
+# The best schedule for $M \ll d^2$ moves $4N^2d/\sqrt M$ words. In lesson 05, Theorem A gives half of that: for $M \le d^2$ it reads $W \ge 2N^2d/\sqrt M - 2M$. It counts only the products $p_{ij}v_{jc}$, as if all scores came for free. For large $M$ they nearly do: rows of $Q$ and $K$ that are in fast memory make scores without a further word. For $M \ll d^2$ hardly a row fits. So count the products $q_{ic}k_{jc}$ too. This is Theorem B′, which stands as (5.15) at the end of section 5.9:
 #
 # $$ W \ge \frac{4N^2d}{\sqrt M\left(1 + \frac{9\sqrt M}{16d}\right)} - 2M - N^2 . \tag{7.7} $$
 #
-# The class is that of Theorem A: scores from $d$ products, outputs from products $p_{ij}v_{jc}$, any order, any tiles, and scores may be computed again at will. The idea, in three sentences. In a stretch of the run with $R$ words at hand, products that belong to a pair $(i,j)$ with a score at hand are limited as in two matrix products, by $\sqrt c\,(R-c)/2$ for $c$ such pairs. Products with a $p_{ij}$ made from nothing need a full row of $Q$ and a full row of $K$, $d$ words each, and give at most $(R-c)^2/16d$. For $M \ll d^2$ the second kind is a trifle, and *that* is why computing again does not help here. Like Theorem A it is a derivation of this course, not a theorem of the papers. In code it is `bounds.BOUNDS["B'"]`, a little sharper than (7.7), and `bounds.lower_bound` takes it into account.
+# The class is that of Theorem A: scores from $d$ products, outputs from products $p_{ij}v_{jc}$, any order, any tiles, and scores may be computed again at will. Look at a stretch of the run with $R$ words to work with, and count its products of both kinds:
+#
+# - Products whose pair $(i,j)$ has a score at hand, finished or growing, are limited as in two matrix products. With $n_s$ such pairs there are at most $\sqrt{n_s}\,(R - n_s)/2$.
+# - The others have a $p_{ij}$ made from nothing. That takes a whole row of $Q$ and a whole row of $K$, $d$ words each, and gives at most $(R - n_s)^2/16d$ products.
+#
+# For $M \ll d^2$ the second kind is a trifle, and *that* is why computing again does not help here. Section 7.10 has the whole proof. Like Theorem A it is a derivation of this course, not a theorem of the papers. In code it is `bounds.BOUNDS["B'"]`, a little sharper than (7.7), and `bounds.lower_bound` takes it into account.
 #
 # **Predict.** $N = 2^{20}$, $d = 4096$, $M = 16\,384$. How many times the lower bound does F5 move?
 
@@ -426,14 +450,14 @@ measured("7.7", f5_over_bound=ratio)
 #
 # What does the 4 mean? $QK^\top$ and $PV$ are two matrix products of $N^2d$ products each, and either of them alone costs $2N^2d/\sqrt M$ (section 2.6). Below $d^2$ attention is two matrix products, and joining them saves nothing that grows like $N^2d/\sqrt M$. Above $d^2$ joining them is everything.
 #
-# The published result is about the order of growth, with matching algorithms and lower bounds (in `bounds`: `theta_attention`, status *asymptotic only*). With every constant of its argument kept it gives $2N^2d/\sqrt M - 2M - N^2$ for $M \le d^2$ (`saha_ye_small`), from one of the two products. With the compulsory words, which it leaves out and which count beyond $M = Nd$, it reads
+# The published result is about the order of growth, with matching algorithms and lower bounds (in `bounds`: `theta_attention`, status *asymptotic only*). With every constant of its argument kept, and that of Smith and others for the matrix product, it gives $2N^2d/\sqrt M - 2M - N^2$ for $M \le d^2$ (`saha_ye_small`): one of the two products. With the compulsory words, which it leaves out and which count beyond $M = Nd$, it reads
 #
 # $$ W = \Theta\left( Nd + \min\left\{ \frac{N^2d^2}{M},\; \frac{N^2d}{\sqrt M} \right\} \right) . \tag{7.8} $$
 #
 # | | $M \ll d^2$ | $M \gg d^2$ |
 # | --- | --- | --- |
 # | best schedule | F5, $4N^2d/\sqrt M + N^2$ | F3, $4N^2d^2/M$ |
-# | lower bound, proved in this course | B', $4N^2d/\sqrt M - N^2$ | A, $4N^2d^2/M$ |
+# | lower bound, proved in this course | B′, $4N^2d/\sqrt M - N^2$ | A, $4N^2d^2/M$ |
 # | published, without a constant | order $N^2d/\sqrt M$ | order $N^2d^2/M$ |
 #
 # In a picture, with $d = 1024$:
@@ -472,7 +496,7 @@ measured("7.8", row_sum=round(abs(p.sum(axis=1)).max(), 9))
 # %% [markdown]
 # 0, like the rows of $dS$ in lesson 06. The next exercise makes the rest of the resemblance precise.
 #
-# **Exercise 7.4** The gradient with respect to X · difficulty 3 of 5 · importance 4 of 5 · 10 minutes. Write $dL/dX$ in a few lines of NumPy, with one call of `forward` and one of `backward`, which the check hands to you: `forward(Q, K, V)` returns $O = \mathrm{softmax}(QK^\top)V$, and `backward(Q, K, V, dO)` returns $(dQ, dK, dV)$, both without the factor $1/\sqrt d$. What plays the part of $Q$, $K$, $V$? What is $dO$, the gradient of this loss with respect to $O$? And how does the gradient get from $Q$ to $X$? The check counts the calls, and compares with the paper's formula and with what the loss does when $X$ is nudged. If you are stuck after six minutes, run `hint("7.4")` in a cell of your own.
+# **Exercise 7.4** The gradient with respect to X · difficulty 3 of 5 · importance 4 of 5 · 10 minutes. Write $dL/dX$ in a few lines of NumPy, with one call of `forward` and one of `backward`, which the check hands to you: `forward(Q, K, V)` returns $O = \mathrm{softmax}(QK^\top)V$, and `backward(Q, K, V, dO)` returns $(dQ, dK, dV)$, both without the factor $1/\sqrt d$. What plays the part of $Q$, $K$, $V$? What is $dO$, the gradient of this loss with respect to $O$? And how does the gradient get from $Q$ to $X$? The check counts the calls, and compares with the paper's formula and with what the loss does when $X$ is nudged. In one of its cases `forward` and `backward` leave out the keys after the query, as a causal mask does; a function that goes by what they return need not know. If you are stuck after six minutes, run `hint("7.4")` in a cell of your own.
 
 
 # %% tags=["exercise"] name="ex-7.4"
@@ -585,19 +609,73 @@ for M in (2**10, 2**14, 2**16, 2**18, 2**22):
 # From $M = d^2$ on it is at most about one $nd$, no more than $A_1$ itself. In the small cache it is $d/\sqrt M$ times $nd$, one of the six parts of $6nd^2/\sqrt M$, and still small beside $n^2d/\sqrt M$ as long as $n \gg d$.
 
 # %% [markdown]
+# ## 7.10 The proof of Theorem B′ (optional)
+#
+# Section 5.9 proves Theorem A in five steps and says in a few lines how B′ follows. Here are all steps, with what changes in each.
+#
+# **Step 1: which products count.** For a pair $(i, j)$ a schedule may form the sum of $q_{ic}k_{jc}$ over $c$ several times. Choose the one that is completed first. Its $d$ products are the *chosen* ones. A sum that is begun and never finished, and every later sum, is not chosen. To these we add the useful products $p_{ij}v_{jc}$ of section 5.9. Together there are $N^2d + N^2d = 2N^2d$ products to count.
+#
+# **Step 2: accumulators.** The outputs $o_{ic}$ are accumulators, as before. The chosen sum of a pair is one too, from its first product until it is completed; after that a score is an ordinary word. Several partial sums of one chosen sum are no problem: (5.9) holds for every accumulator, so its entries are at most its reads and one more.
+#
+# **Step 3: segments.** Let $E$ count the reads of everything that is no accumulator, and the entries of accumulators. The one more in (5.9) is now added up over $Nd$ outputs and $N^2$ scores, so the run reads at least $E - Nd - N^2$ words. Storing the outputs pays for $Nd$. Nothing need ever be stored for a score, and so
+#
+# $$ W \ge E - N^2 . \tag{7.13} $$
+#
+# Cut the run into segments of $T$ events. A segment works with at most $R = M + T$ different words.
+#
+# **Step 4: at most $F_b(R)$ products in a segment.** Of the $R$ words let $n_q, n_k, n_v$ be words of $Q$, $K$ and $V$, and $n_o$ accumulators of the output. Let $n_s$ be the number of pairs of which a word was there at the start or was read (of a sum, chosen or not, of the score, or of the weight), or whose chosen sum entered. Then $n_q + n_k + n_v + n_o + n_s \le R$. There are three sorts of products to count:
+#
+# - *Chosen products $q_{ic}k_{jc}$.* Each needs its chosen sum, so its pair is one of the $n_s$. By Loomis and Whitney there are at most $\sqrt{n_s n_q n_k}$.
+# - *Products $p_{ij}v_{jc}$ of these $n_s$ pairs.* Loomis and Whitney again: at most $\sqrt{n_s n_v n_o}$.
+# - *Products $p_{ij}v_{jc}$ of all other pairs.* No word of such a pair came from outside and its chosen sum was not there, so $p_{ij}$ comes from another sum, made from nothing within the segment. For that $q_i$ and $k_j$ must be whole. At most $n_q/d$ rows of $Q$ and $n_k/d$ of $K$ are, and (5.12) gives at most $\sqrt{n_q n_k n_v n_o}/d$ products.
+#
+# Write $a = \sqrt{n_q n_k}$ and $b = \sqrt{n_v n_o}$. A geometric mean is at most the arithmetic one, so $a + b \le (R - n_s)/2$, and $ab \le (a + b)^2/4$. The three sorts together are
+#
+# $$ \sqrt{n_s}\,(a + b) + \frac{ab}{d} \;\le\; \frac{\sqrt{n_s}\,(R - n_s)}{2} + \frac{(R - n_s)^2}{16d} . \tag{7.14} $$
+#
+# $F_b(R)$ is the right side for the $n_s$ between 0 and $R$ where it is largest. (It is the function of Theorem C: (6.12) has the same left side.)
+#
+# **Step 5: how many segments.** The last segment, with fewer than $T$ events, forms fewer than $F_b(M + T)$ products. So there are at least $\lfloor 2N^2d/F_b(M + T) \rfloor$ full ones, and with (7.13)
+#
+# $$ W \ge T\left\lfloor \frac{2N^2d}{F_b(M + T)} \right\rfloor - N^2 \qquad \text{for every whole } T \ge 1 . \tag{7.15} $$
+#
+# This is Theorem B′. For (7.7) take $T = 2M$, so $R = 3M$. In (7.14) the first term is largest at $n_s = M$, where it is $M^{3/2}$, and the second at $n_s = 0$, where it is $9M^2/16d$. Hence $F_b(3M) \le M^{3/2} + 9M^2/16d$, and rounding down costs at most $T = 2M$ words. $\square$
+#
+# As in lesson 05, let us not take step 4 on trust. Two queries, two keys and $d = 1$ have 8 words of $Q$, $K$, $V$, $O$ and 4 pairs: we try all 4096 choices. (`s` says which pairs are among the $n_s$.)
+
+# %%
+def both_kinds(q, k, v, o, s):
+    """Chosen products and products p·v for d = 1: q, k, v, o are 0 or 1, each (2,); s is (2, 2)."""
+    rows, outputs = np.outer(q, k), np.outer(o, v)  # (2, 2), (2, 2): queries by keys
+    return int((s * rows + np.maximum(s, rows) * outputs).sum())
+
+
+most = dict.fromkeys(range(13), 0)
+for bits in np.ndindex(*[2] * 12):
+    q, k, v, o = np.reshape(bits[:8], (4, 2))
+    s = np.reshape(bits[8:], (2, 2))
+    most[sum(bits)] = max(most[sum(bits)], both_kinds(q, k, v, o, s))
+for R in (3, 6, 9, 12):
+    print(f"{R:2} words: at most {most[R]} products, "
+          f"F_b(R) = {bounds.all_products_per_segment(R, d=1):.2f}")
+
+# %% [markdown]
+# No choice is above $F_b(R)$. All $2N^2d = 8$ products take all 12 words: the products $q_{ic}k_{jc}$ count only where a chosen sum is there, one word for each of the four pairs.
+
+# %% [markdown]
 # ## Misconceptions
 #
 # - **"FlashAttention always moves the fewest words."** At $d = 64$ and $M = 1024$ F3 moved 18.34 $N^2$ words, naive attention 12.75, and F5 9.53 (7.1, 7.4).
 # - **"Below $d^2$ the scores have to be written out."** F6 never writes one, and moves 1.105 times the words of F5 (7.5).
-# - **"The regimes change at $M = d^2$."** The orders do. F3 was best from $0.668\,d^2$ on at $d = 4096$ (7.6).
+# - **"The regimes change at $M = d^2$."** The orders do. F3 was best from $0.668\,d^2$ on at $d = 4096$, and $\frac23 d^2$ is where the formulas put it (7.6).
 # - **"Numerical safety costs traffic."** F5 subtracts the maximum and moved fewer words than F4, which does not; and F4 lost 31 rows of 32 (7.3, 7.4).
-# - **"Computing scores again would save words here too."** Theorem B' allows it, and at $d = 4096$, $M = 16\,384$ F5, which computes no score twice, is within 3.8 percent of it (7.7).
+# - **"Computing scores again would save words here too."** Theorem B′ allows it, and at $d = 4096$, $M = 16\,384$ F5, which computes no score twice, is within 3.8 percent of it (7.7).
 #
 # ## Take-away
 #
 # - When $M < d^2$, cut $d$ too: keep a tile of scores, or of output, and stream columns past it. Every loaded word then serves about $\sqrt M$ products.
 # - Raw scores in slow memory, statistics in fast memory: $4N^2d/\sqrt M + N^2$ words, safe, on any machine with five words or more. Without writing scores it is $4.90\,N^2d/\sqrt M$.
-# - $4$ is the exact leading constant for $M \ll d^2$ (Theorem B') and for $M \gg d^2$ (Theorem A). In practice the order changes near $0.7\,d^2$.
+# - $4$ is the exact leading constant for $M \ll d^2$ (Theorem B′) and for $M \gg d^2$ (Theorem A). In practice the order changes near $0.7\,d^2$.
 # - $dL/dX$ is attention with $Q = A_1X$, $K = A_2$, $V = A_3Y$, $dO = O - E$, and has the same two regimes.
 #
 # ## References

@@ -1,5 +1,6 @@
 """Lesson 07 says numbers and shows formulas: here they are computed again and looked up in its text."""
 
+import warnings
 from math import exp, isclose, log, sqrt
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 from iocourse import bounds, costs, exact, explore, run, schedules
 from iocourse.course.exercise import find
-from iocourse.course.exercises.lesson07 import best_plan, plan_cases, small_cases
+from iocourse.course.exercises.lesson07 import MASKED, best_plan, gradient_cases, plan_cases, small_cases
 from iocourse.course.source import parse
 
 ROOT = Path(__file__).parents[2]
@@ -90,6 +91,49 @@ def test_formulas_7_5_and_7_6():
     assert isclose(2 * x**2 + 3, 6) and isclose(2 * sqrt(6) * x, 6) and isclose(4 * x**2, 6)
 
 
+def continuous_F5(x):
+    """(7.3) in units of N², N large and sizes any numbers: u = d·Br/M, and a score is read ⌈u⌉ times."""
+    best_u = ((k, min(max(sqrt(2) * x, k - 1 + 1e-12), k)) for k in range(1, 40))
+    return min(u + 2 * x * x / u + 1 + k for k, u in best_u)
+
+
+def with_k_reads(x):
+    return min((2 * x * x / k + 2 * k + 1, k) for k in range(1, 40))
+
+
+def test_formula_7_6_is_the_best_F5_and_says_how_often_a_score_is_read():
+    for share in np.linspace(0.02, 0.99, 98):
+        x = 1 / sqrt(share)
+        words, k = with_k_reads(x)
+        assert words == pytest.approx(continuous_F5(x), rel=1e-9)
+        assert 1 / (k * (k + 1)) <= share * 1.0001 and share * k * (k - 1) <= 1.0001
+    says("7.6", "$2 - 2x^2/(k(k+1))$", "M > d^2/2", "down to $M = d^2/6$")
+
+
+def test_the_three_stretches_of_section_7_6():
+    border = 1 / (sqrt(6) - 1) ** 2
+    for share in np.linspace(0.01, 1, 400):
+        x = 1 / sqrt(share)
+        words = {"F3": 4 * x * x, "F5": with_k_reads(x)[0], "F6": 2 * sqrt(6) * x}
+        found = "F5" if share < border else "F6" if share < 2 / 3 else "F3"
+        assert min(words, key=words.get) == found
+        real = {**words, "F5": 4 * x + 1}
+        assert min(real, key=real.get) == ("F3" if x < (1 + sqrt(2)) / 2 else "F5")
+    says("7.6", f"= {(1 + sqrt(2)) / 2:.3f}$", f"x < {1 / (2 * sqrt(6) - 4):.2f}$ only", r"\frac23 d^2$ | F6")
+
+
+def test_near_two_thirds_F5_and_F6_differ_by_less_than_a_thousandth():
+    N, d = 2**22, 4096
+    for share in (0.63, 0.64, 0.65, 0.66, 0.667):
+        f5, f6 = (squares(n, N, d, int(share * d * d)) for n in ("small_cache", "small_cache_fused"))
+        assert 1 <= f5 / f6 < 1.001
+    names = [schedules.best(2**26, d, int(share * d * d)).schedule.name for share in (0.63, 0.66)]
+    assert names == ["small_cache_fused", "small_cache"]
+    says(
+        "7.6", "less than a thousandth from $0.63,d^2$ on", "$N = 2^{26}$ F5 is best once more at $0.66,d^2$"
+    )
+
+
 @pytest.mark.parametrize(("k", "x"), [(1, 1.1), (1, 1.3), (2, 1.8), (2, 2.2), (3, 3.0)])
 def test_formula_7_6_is_F5_with_k_reads(k, x):
     N, d = 2**24, 2**13
@@ -134,7 +178,8 @@ def test_section_7_3():
     Q, K, V = np.random.default_rng(7).standard_normal((3, 32, 8))
     Q *= 1000
     S = exact.scores(Q, K)
-    with np.errstate(all="ignore"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
         O = run(schedules.square_tiling, M=64, Q=Q, K=K, V=V, B=4).O
     finite = np.isfinite(O).all(axis=1)
     assert finite.sum() == 1 and (finite == (S.max(axis=1) < 709.78)).all()
@@ -299,7 +344,50 @@ def test_the_misconceptions_quote_the_lesson():
         assert figure in MISCONCEPTIONS
 
 
+@pytest.mark.parametrize(("d", "M"), [(4096, 16384), (64, 1024), (8, 4096), (1, 1)])
+def test_section_7_10_uses_the_bound_of_the_library(d, M):
+    c = np.linspace(0, 3 * M, 200_001)
+    largest = (np.sqrt(c) * (3 * M - c) / 2 + (3 * M - c) ** 2 / (16 * d)).max()
+    of_library = bounds.all_products_per_segment(3 * M, d)
+    assert of_library == pytest.approx(largest, rel=1e-6)
+    assert of_library <= (M**1.5 + 9 * M * M / (16 * d)) * (1 + 1e-9)
+    for T in (M, 2 * M, 5 * M):
+        N = 2**14
+        shown = T * int(2 * N * N * d / bounds.all_products_per_segment(M + T, d)) - N * N
+        assert abs(bounds.BOUNDS["B'"](N, d, M, T) - max(0, shown)) <= T
+    says("7.10", r"\frac{2N^2d}{F_b(M + T)}", r"\frac{\sqrt{n_s},(R - n_s)}{2} + \frac{(R - n_s)^2}{16d}")
+
+
+def test_step_4_of_section_7_10_holds_for_words_drawn_at_random():
+    rng = np.random.default_rng(0)
+    for _ in range(3000):
+        n, d = int(rng.integers(1, 6)), int(rng.integers(1, 4))
+        q, k, v, o = (rng.random((4, n, d)) < np.sqrt(rng.random((4, 1, 1)))).astype(int)
+        s = rng.random((n, n)) < rng.random() * rng.integers(2)
+        whole = s | np.outer(q.all(axis=1), k.all(axis=1))
+        products = (s * (q @ k.T)).sum() + (whole * (o @ v.T)).sum()
+        words = int(sum(array.sum() for array in (q, k, v, o, s)))
+        assert products == 0 or products <= bounds.all_products_per_segment(words, d)
+
+
+def test_all_products_of_section_7_10_take_all_12_words():
+    cell = next(cell for cell in CELLS if any("def both_kinds" in line for line in cell.lines))
+    names = {"np": np, "bounds": bounds}
+    exec("\n".join(cell.lines), names)
+    most = names["most"]
+    assert most[12] == 8 > most[11]
+    assert all(most[R] <= bounds.all_products_per_segment(R, 1) for R in range(1, 13))
+    says("7.10", "$2N^2d = 8$ products take all 12 words", "all 4096 choices")
+
+
 # ---------------------------------------------------------------------- the exercises' own ground
+def test_the_masked_case_of_7_4_has_a_gradient_of_its_own():
+    for seed in range(5):
+        case = gradient_cases(np.random.default_rng(seed))[-1]
+        arrays = {name: value for name, value in case.inputs.items() if name not in ("forward", "backward")}
+        assert MASKED in case.label and not np.allclose(case.expected, exact.grad_x(**arrays), rtol=0.01)
+
+
 def test_every_schedule_of_7_3_is_somewhere_the_best():
     for seed in range(10):
         cases = plan_cases(np.random.default_rng(seed))

@@ -5,7 +5,9 @@ from harness import Mutant, Suite
 
 from iocourse import costs, exact, schedules
 from iocourse.course.checking import OWN, RUNS
+from iocourse.course.exercises.lesson07 import best_plan
 from iocourse.machine import probabilities
+from iocourse.schedules.gradient_small_cache import product_of_rows
 from iocourse.schedules.small_cache import scores_tile
 
 FITS = "fits in fast memory"
@@ -64,6 +66,16 @@ def tile_taken_from_the_machine(m, Q, K, i, j):
     return m.take(Q)[i.start : i.stop] @ m.take(K)[j.start : j.stop].T
 
 
+def library_tile(m, Q, K, i, j):
+    return scores_tile(m, Q, K, i, j)
+
+
+def library_product(m, Q, K, i, j):
+    s = product_of_rows(m, Q, K, i, j)
+    s *= Q.shape[1] ** -0.5
+    return s
+
+
 TILE = Suite(
     id="7.1",
     mutants=(
@@ -92,6 +104,8 @@ TILE = Suite(
         (zeros_tile, LOADED),
         (tile_taken_from_the_machine, RUNS),
         (scores_tile, OWN),
+        (library_tile, OWN),
+        (library_product, OWN),
     ),
 )
 
@@ -231,6 +245,35 @@ def library_schedule_inside(m, Q, K, V, *, Br, Bc, Bd):
     return schedules.small_cache(m, Q, K, V, Br=Br, Bc=Bc, Bd=Bd)
 
 
+def scores_by_the_library(m, Q, K, V, *, Br, Bc, Bd):
+    """Only the tile is handed over to the library."""
+    with m.row_stats(min(Br, Q.shape[0])) as stats:
+        for i in m.blocks(Q.shape[0], Br):
+            for j in m.blocks(Q.shape[0], Bc):
+                with scores_tile(m, Q, K, i, j) as s:
+                    stats.update(s)
+    return m.new("O", Q.shape)
+
+
+def every_score_made_again(m, Q, K, V, *, Br, Bc, Bd):
+    """Right, without scratch, and each score made once more for each column tile of the output."""
+    N, d = Q.shape
+    O = m.new("O", (N, d))
+    for i in m.blocks(N, Br):
+        with m.row_stats(i) as stats:
+            for j in m.blocks(N, Bc):
+                with my_tile(m, Q, K, i, j) as s:
+                    stats.update(s)
+            L = stats.lse()
+            for c in m.blocks(d, Bd):
+                with m.zeros(i, c) as o:
+                    for j in m.blocks(N, 1):
+                        with my_tile(m, Q, K, i, j) as s, m.load(V, j, c) as v:
+                            o.add_product(probabilities(s, L), v)
+                    m.store(o, O, i, c)
+    return O
+
+
 def taken_from_the_machine(m, Q, K, V, *, Br, Bc, Bd):
     return m.slow("O", exact.attention(m.take(Q), m.take(K), m.take(V)))
 
@@ -307,6 +350,8 @@ SMALL = Suite(
         (schedules.small_cache, OWN),
         (schedules.small_cache.body, OWN),
         (taken_from_the_machine, RUNS),
+        (scores_by_the_library, OWN),
+        (every_score_made_again, TOTAL),
     ),
 )
 
@@ -364,6 +409,10 @@ def library_tiles(N, d, M):
     return "small_cache", schedules.small_cache.tiles(N, d, M)
 
 
+def the_yardstick(N, d, M):
+    return best_plan(N, d, M)[:2]
+
+
 def always_one(N, d, M):
     return "small_cache", {"Br": 1, "Bc": 1, "Bd": 1}
 
@@ -408,6 +457,7 @@ PLAN = Suite(
         (library_plan, OWN),
         (library_tiles, OWN),
         (schedules.best, OWN),
+        (the_yardstick, OWN),
         (always_one, BEST),
         (by_the_border_alone, BEST),
         (name_only, IS_PLAN),
@@ -420,6 +470,7 @@ PLAN = Suite(
 # ---------------------------------------------------------------------- 7.4
 PAPER = "values equal the paper's formula A1ᵀ p A2"
 NUDGED = "agrees with nudging X"
+MASK = "right with a mask inside forward and backward"
 ONCE = "calls forward once and backward once"
 
 
@@ -445,6 +496,12 @@ def gradient_word_by_word(X, A1, A2, A3, Y, E, forward, backward):
     Q, V = np.dot(A1, X), (Y.T @ A3.T).T
     dQ = backward(Q, A2, V, -(E - forward(Q, A2, V)))[0]
     return sum(np.outer(a, row) for a, row in zip(A1, dQ, strict=True))
+
+
+def called_for_show(X, A1, A2, A3, Y, E, forward, backward):
+    """The paper's formula beside two calls whose results are thrown away."""
+    backward(A1 @ X, A2, A3 @ Y, forward(A1 @ X, A2, A3 @ Y))
+    return as_the_paper_says(X, A1, A2, A3, Y, E, forward, backward)
 
 
 def handed_back(X, A1, A2, A3, Y, E, forward, backward):
@@ -490,6 +547,7 @@ GRADIENT = Suite(
         (by_differences, PAPER),
         (by_differences, ONCE),
         (as_the_paper_says, ONCE),
+        (called_for_show, MASK),
     ),
 )
 

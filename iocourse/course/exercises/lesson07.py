@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ... import costs, exact
+from ...guard import library_answer
 from ...ledger import Ledger
 from ...machine import Block, Machine, Slow, Tile
 from ..exercise import Case, Exercise, Property, Trial, run_schedule
@@ -214,6 +216,7 @@ def _plan(name: str, N: int, d: int, *sizes: int) -> Plan:
     return Plan(name, tiles, cost(N, d, **tiles))
 
 
+@library_answer
 def _plans(N: int, d: int, M: int) -> Iterator[Plan]:
     """For each schedule and number of rows the widest tiles that fit: one of them moves the fewest words."""
     for Br in range(1, N + 1):
@@ -226,6 +229,7 @@ def _plans(N: int, d: int, M: int) -> Iterator[Plan]:
             yield _plan("small_cache_fused", N, d, Br, min(N, fused))
 
 
+@library_answer
 def best_plan(N: int, d: int, M: int) -> Plan:
     """The plan with the fewest words in M words of fast memory, M at least 5."""
     return min(_plans(N, d, M), key=lambda plan: plan.ledger.total)
@@ -311,22 +315,27 @@ PLAN = Exercise(
 
 
 # ------------------------------------------------------------------ 7.4: dL/dX
-def forward(Q: np.ndarray, K: np.ndarray, V: np.ndarray) -> np.ndarray:
+MASKED = "keys after the query left out"
+
+
+def forward(Q: np.ndarray, K: np.ndarray, V: np.ndarray, causal: bool = False) -> np.ndarray:
     """softmax(QKᵀ) V without the factor 1/√d, as the paper has it: what a student is handed as `forward`."""
-    return np.asarray(_weights(Q, K) @ V, dtype=np.float64)
+    return np.asarray(_weights(Q, K, causal) @ V, dtype=np.float64)
 
 
 def backward(
-    Q: np.ndarray, K: np.ndarray, V: np.ndarray, dO: np.ndarray
+    Q: np.ndarray, K: np.ndarray, V: np.ndarray, dO: np.ndarray, causal: bool = False
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """dQ, dK, dV of `forward`: what a student is handed as `backward`."""
-    P, dP = _weights(Q, K), dO @ V.T  # (N, N), (N, N)
+    P, dP = _weights(Q, K, causal), dO @ V.T  # (N, N), (N, N)
     dS = P * (dP - (P * dP).sum(axis=1, keepdims=True))  # (N, N)
     return dS @ K, dS.T @ Q, P.T @ dO
 
 
-def _weights(Q: np.ndarray, K: np.ndarray) -> np.ndarray:
+def _weights(Q: np.ndarray, K: np.ndarray, causal: bool) -> np.ndarray:
     S = Q @ K.T  # (N, N)
+    if causal:
+        S = np.where(np.tri(*S.shape, dtype=np.bool_), S, -np.inf)
     P = np.exp(S - S.max(axis=1, keepdims=True))
     return np.asarray(P / P.sum(axis=1, keepdims=True), dtype=np.float64)
 
@@ -335,7 +344,7 @@ class Counted:
     """A function that counts its calls, also through the copy that a student's function is handed."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
+        self.function = function
         self.calls = 0
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Counted:
@@ -343,7 +352,7 @@ class Counted:
 
     def __call__(self, *arrays: np.ndarray) -> Any:
         self.calls += 1
-        return self._function(*arrays)
+        return self.function(*arrays)
 
 
 def _called_once(trial: Trial) -> str | None:
@@ -354,37 +363,67 @@ def _called_once(trial: Trial) -> str | None:
 
 def gradient_cases(rng: np.random.Generator) -> list[Case]:
     """Small, square, tall and one-word problems; then X small between large A1 and A2, so that differences of
-    the loss are no substitute for its slope; then scores far beyond what exp can take.
+    the loss are no substitute for its slope; then scores far beyond what exp can take; then a causal mask
+    inside forward and backward, which only an answer made from what they return can follow.
     """
     n, d = int(rng.integers(6, 12)), int(rng.integers(2, 5))
     sizes = [(n, d), (d, d), (3 * n, d), (1, d), (n, 1)]
     found = [_gradient_case(rng, *size) for size in sizes]
-    return [*found, _gradient_case(rng, n, d, 1 / 16, 4.0), _gradient_case(rng, n, d, 2e3)]
+    steep = [_gradient_case(rng, n, d, 1 / 16, 4.0), _gradient_case(rng, n, d, 2e3)]
+    return [*found, *steep, _masked_case(rng, n, d)]
 
 
 def _gradient_case(rng: np.random.Generator, n: int, d: int, scale: float = 1.0, sides: float = 1.0) -> Case:
+    arrays = _problem(rng, n, d, scale, sides)
+    inputs = {**arrays, "forward": Counted(forward), "backward": Counted(backward)}
+    label = f"n={n}, d={d}, X up to {abs(arrays['X']).max():.3g}"
+    return Case(label, inputs, exact.grad_x(**arrays))
+
+
+def _masked_case(rng: np.random.Generator, n: int, d: int) -> Case:
+    """The gradient by (7.10) with the mask in both passes; nudging judges it a second time."""
+    X, A1, A2, A3, Y, E = (arrays := _problem(rng, n, d)).values()
+    ahead, back = partial(forward, causal=True), partial(backward, causal=True)
+    Q, V = A1 @ X, A3 @ Y  # (n, d), (n, d)
+    dQ = back(Q, A2, V, ahead(Q, A2, V) - E)[0]  # (n, d)
+    inputs = {**arrays, "forward": Counted(ahead), "backward": Counted(back)}
+    return Case(f"n={n}, d={d}, {MASKED}", inputs, A1.T @ dQ)
+
+
+def _problem(
+    rng: np.random.Generator, n: int, d: int, scale: float = 1.0, sides: float = 1.0
+) -> dict[str, np.ndarray]:
     A1, A2, A3, E = rng.standard_normal((4, n, d))
     X, Y = rng.standard_normal((2, d, d))
-    arrays = {"X": scale * X, "A1": sides * A1, "A2": sides * A2, "A3": A3, "Y": Y, "E": E}
-    inputs = {**arrays, "forward": Counted(forward), "backward": Counted(backward)}
-    return Case(f"n={n}, d={d}, X up to {abs(scale * X).max():.3g}", inputs, exact.grad_x(**arrays))
+    return {"X": scale * X, "A1": sides * A1, "A2": sides * A2, "A3": A3, "Y": Y, "E": E}
 
 
 STEP = 1e-5
 
 
+def _loss(inputs: Mapping[str, Any], X: np.ndarray) -> float:
+    """L(X) with the forward pass of the case, called past its counter."""
+    O = inputs["forward"].function(inputs["A1"] @ X, inputs["A2"], inputs["A3"] @ inputs["Y"])  # (n, d)
+    return float(((O - inputs["E"]) ** 2).sum() / 2)
+
+
 def _by_nudging(trial: Trial) -> str | None:
     """The slope of the loss in one direction against the gradient's, to the accuracy of a difference."""
-    arrays = {name: value for name, value in trial.case.inputs.items() if isinstance(value, np.ndarray)}
+    X = trial.case.inputs["X"]
     got = np.asarray(trial.value, dtype=np.float64)
-    X = arrays.pop("X")
     if got.shape != X.shape or np.abs(X).max() > 100:  # a loss that steep has no reliable difference
         return None if got.shape == X.shape else f"yours has shape {got.shape}, X has {X.shape}"
     way = np.cos(np.arange(X.size, dtype=np.float64)).reshape(X.shape)
-    up, down = (exact.loss_x(X + h * way, **arrays) for h in (STEP, -STEP))
+    up, down = (_loss(trial.case.inputs, X + h * way) for h in (STEP, -STEP))
     slope, mine = (up - down) / (2 * STEP), float((got * way).sum())
     close = bool(abs(slope - mine) <= 1e-6 * (1 + abs(slope)))
     return None if close else f"the loss changes at a rate of {slope:.6g}, yours says {mine:.6g}"
+
+
+def _with_a_mask() -> Property:
+    judge = values().judge
+    name = "right with a mask inside forward and backward"
+    return Property(name, lambda trials: judge([t for t in trials if MASKED in t.case.label]))
 
 
 GRADIENT = Exercise(
@@ -406,6 +445,7 @@ GRADIENT = Exercise(
     properties=(
         each("agrees with nudging X", _by_nudging),
         values("values equal the paper's formula A1ᵀ p A2"),
+        _with_a_mask(),
         each("calls forward once and backward once", _called_once),
     ),
 )
