@@ -361,7 +361,7 @@ print(f"words with a square tile: {words_with(square_tile, 8, 1024, 256, 1024):,
 #
 # $$ W \ge \max\left( \frac{2mnk}{\sqrt M} - 2M,\; mk + kn + mn \right). \tag{2.6} $$
 #
-# The first term was proved by Smith, Lowery, Langou and van de Geijn; the second is the compulsory traffic. `bounds.matmul(m, n, k, M)` evaluates both. Our machine also gives away four single words as registers, so the bound that holds on it is the one at $M + 4$.
+# The first term was proved by Smith, Lowery, Langou and van de Geijn; the second is the compulsory traffic. `bounds.matmul(m, n, k, M)`, the bound `matmul` of the library's list, evaluates both. Our machine also gives away four single words as registers, so the bound that holds on it is the one at $M + 4$.
 #
 # **Predict.** For $m = n = k = 1024$ and $M = 1024$: by how many percent does our schedule, with the best tile, exceed the bound?
 

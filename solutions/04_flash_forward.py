@@ -435,7 +435,7 @@ for M in (16384, 33279, 33280, 33281, 58368):
 #
 # $$ W \ge \frac{4N^2d^2}{M + d^2} - (M + d^2) . \tag{4.7} $$
 #
-# It holds for every $M$ and for every schedule that computes attention exactly, with scores from $d$ products $q_{ic}k_{jc}$ and outputs from products $p_{ij}v_{jc}$; in any order, with any tiles, also if scores are computed twice. It is a derivation of this course, with segments and the Loomis-Whitney inequality as in the papers below; lesson 05 proves it. `bounds.lower_bound` takes the largest of what is proved, for very small memories also a third bound, which lesson 07 needs; it does so at $M + 4$ words, since four registers are free.
+# It holds for every $M$ and for every schedule that computes attention exactly, with scores from $d$ products $q_{ic}k_{jc}$ and outputs from products $p_{ij}v_{jc}$; in any order, with any tiles, also if scores are computed twice. It is a derivation of this course, with segments and the Loomis-Whitney inequality as in the papers below; lesson 05 proves it. The library keeps a list, `bounds.BOUNDS`, with the source and the class of each: these two are the bounds `compulsory` and `A_large`. `bounds.lower_bound` takes the largest of what is proved, for very small memories also a third bound, which lesson 07 needs; it does so at $M + 4$ words, since four registers are free.
 #
 # **Predict.** $N = 8192$, $d = 64$, $M = 58\,368$ (228 KiB of float32, the size of a fast memory on a large GPU). How many times the lower bound does F3 move?
 

@@ -543,7 +543,7 @@ measured("6.9", part=causal_part("split_backward", 4096, 64, 16384))
 # %% [markdown]
 # ## 6.10 How little is possible, and what is open
 #
-# From 20 to 16 to 14. Could the next order bring 10? The compulsory traffic is $7Nd$: $Q$, $K$, $V$, $dO$ in, $dQ$, $dK$, $dV$ out, with the row statistics as a gift. Beyond that we have Theorem C:
+# From 20 to 16 to 14. Could the next order bring 10? The compulsory traffic gives $W \ge 7Nd$: $Q$, $K$, $V$, $dO$ in, $dQ$, $dK$, $dV$ out, with the row statistics as a gift (bound `compulsory_backward`). Beyond that we have Theorem C, here as bound `C_line`:
 #
 # $$ W \ge \frac{12N^2d^2}{M + 4d^2} - (M + 4d^2) . \tag{6.11} $$
 #
@@ -630,9 +630,9 @@ explore.curve(found, bound, title="Backward constants, N = 4,194,304, d = 64",
 #
 # $$ W \ge T\left\lfloor \frac{3N^2d}{F_b(M + T)} \right\rfloor . \tag{6.16} $$
 #
-# This is Theorem C. With $T = M + 4d^2$, $F_b(M + T) \le (M + 4d^2)^2/4d$, and (6.11) follows. $\square$
+# This is Theorem C, bound `C`. With $T = M + 4d^2$, $F_b(M + T) \le (M + 4d^2)^2/4d$, and (6.11) follows. $\square$
 #
-# **For a small fast memory** there is a stronger relative, `C_small` in code. As in Theorem B′, count also the $N^2d$ products $do_{ic}v_{jc}$ of the first finished sum for each $dp_{ij}$. Such a sum is an accumulator until it is finished. Where it enters, its pair is among the $n_s$, and the first entries of all $N^2$ of them have no store to pay for them. Let these products and those for $dV$ weigh $1/\sqrt2$ each, those for $dQ$ and $dK$ 1. In (6.13) only the term with $dO$ changes, to $\sqrt{n_{dO}}\,(\sqrt{n_{dV}} + \sqrt{n_V})/\sqrt2$. This is at most $\sqrt{n_{dO}(n_{dV} + n_V)}$, so the right side stays; products of all other pairs weigh no more than before. Hence
+# **For a small fast memory** there is a stronger relative, bound `C_small`. As in Theorem B′, count also the $N^2d$ products $do_{ic}v_{jc}$ of the first finished sum for each $dp_{ij}$. Such a sum is an accumulator until it is finished. Where it enters, its pair is among the $n_s$, and the first entries of all $N^2$ of them have no store to pay for them. Let these products and those for $dV$ weigh $1/\sqrt2$ each, those for $dQ$ and $dK$ 1. In (6.13) only the term with $dO$ changes, to $\sqrt{n_{dO}}\,(\sqrt{n_{dV}} + \sqrt{n_V})/\sqrt2$. This is at most $\sqrt{n_{dO}(n_{dV} + n_V)}$, so the right side stays; products of all other pairs weigh no more than before. Hence
 #
 # $$ W \ge T\left\lfloor \frac{(2 + \sqrt2)N^2d}{F_b(M + T)} \right\rfloor - N^2 . \tag{6.17} $$
 #

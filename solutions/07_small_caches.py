@@ -426,7 +426,7 @@ for M in range(2600, 4097):
 # - Products whose pair $(i,j)$ has a score at hand, finished or growing, are limited as in two matrix products. With $n_s$ such pairs there are at most $\sqrt{n_s}\,(R - n_s)/2$.
 # - The others have a $p_{ij}$ made from nothing. That takes a whole row of $Q$ and a whole row of $K$, $d$ words each, and gives at most $(R - n_s)^2/16d$ products.
 #
-# For $M \ll d^2$ the second kind is a trifle, and *that* is why computing again does not help here. Section 7.10 has the whole proof. Like Theorem A it is a derivation of this course, not a theorem of the papers. In code it is `bounds.BOUNDS["B'"]`, a little sharper than (7.7), and `bounds.lower_bound` takes it into account.
+# For $M \ll d^2$ the second kind is a trifle, and *that* is why computing again does not help here. Section 7.10 has the whole proof. Like Theorem A it is a derivation of this course, not a theorem of the papers. (7.7) is the bound `B'_line` of the library's list; `bounds.BOUNDS["B'"]` is a little sharper, and `bounds.lower_bound` takes it into account.
 #
 # **Predict.** $N = 2^{20}$, $d = 4096$, $M = 16\,384$. How many times the lower bound does F5 move?
 
@@ -450,7 +450,7 @@ measured("7.7", f5_over_bound=ratio)
 #
 # What does the 4 mean? $QK^\top$ and $PV$ are two matrix products of $N^2d$ products each, and either of them alone costs $2N^2d/\sqrt M$ (section 2.6). Below $d^2$ attention is two matrix products, and joining them saves nothing that grows like $N^2d/\sqrt M$. Above $d^2$ joining them is everything.
 #
-# The published result is about the order of growth, with matching algorithms and lower bounds (in `bounds`: `theta_attention`, status *asymptotic only*). With every constant of its argument kept, and that of Smith and others for the matrix product, it gives $2N^2d/\sqrt M - 2M - N^2$ for $M \le d^2$ (`saha_ye_small`): one of the two products. With the compulsory words, which it leaves out and which count beyond $M = Nd$, it reads
+# The published result is about the order of growth, with matching algorithms and lower bounds (bound `theta_attention`, status *asymptotic only*). With every constant of its argument kept, and that of Smith and others for the matrix product, it gives $2N^2d/\sqrt M - 2M - N^2$ for $M \le d^2$ (`saha_ye_small`): one of the two products. With the compulsory words, which it leaves out and which count beyond $M = Nd$, it reads
 #
 # $$ W = \Theta\left( Nd + \min\left\{ \frac{N^2d^2}{M},\; \frac{N^2d}{\sqrt M} \right\} \right) . \tag{7.8} $$
 #
@@ -593,7 +593,7 @@ explore.curve(
 # %% [markdown]
 # The same two slopes as before, and the same bend near $d^2 = 65{,}536$. The bound lies lower than the best schedule by a factor of 2 to 5.3: it does not count the backward part. How much of that gap is real is open; 6 for the sweep that makes $dQ$ is *not* a lower bound for $dL/dX$, as the second schedule shows.
 #
-# The paper's theorem (in `bounds`: `theta_gradient`, *asymptotic only*) is
+# The paper's theorem (bound `theta_gradient`, *asymptotic only*) is
 #
 # $$ W = \Theta\left( \min\left\{ \frac{n^2d^2 + nd^3}{M},\; \frac{n^2d + nd^2}{\sqrt M} \right\} \right), \tag{7.12} $$
 #
@@ -639,7 +639,7 @@ for M in (2**10, 2**14, 2**16, 2**18, 2**22):
 #
 # $$ W \ge T\left\lfloor \frac{2N^2d}{F_b(M + T)} \right\rfloor - N^2 \qquad \text{for every whole } T \ge 1 . \tag{7.15} $$
 #
-# This is Theorem B′. For (7.7) take $T = 2M$, so $R = 3M$. In (7.14) the first term is largest at $n_s = M$, where it is $M^{3/2}$, and the second at $n_s = 0$, where it is $9M^2/16d$. Hence $F_b(3M) \le M^{3/2} + 9M^2/16d$, and rounding down costs at most $T = 2M$ words. $\square$
+# This is Theorem B′, bound `B'`. For (7.7) take $T = 2M$, so $R = 3M$. In (7.14) the first term is largest at $n_s = M$, where it is $M^{3/2}$, and the second at $n_s = 0$, where it is $9M^2/16d$. Hence $F_b(3M) \le M^{3/2} + 9M^2/16d$, and rounding down costs at most $T = 2M$ words. $\square$
 #
 # As in lesson 05, let us not take step 4 on trust. Two queries, two keys and $d = 1$ have 8 words of $Q$, $K$, $V$, $O$ and 4 pairs: we try all 4096 choices. (`s` says which pairs are among the $n_s$.)
 

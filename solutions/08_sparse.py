@@ -572,11 +572,11 @@ print("dQ, dK and dV right:", max(errors) < 1e-12)
 # %% [markdown]
 # ## 8.9 What counting pairs can prove
 #
-# Is there a lower bound for a given mask? The proof of Theorem A in lesson 05 counts the products $p_{ij}v_{jc}$ that a stretch of the run can form, $N^2d$ in all. Under a mask only those of seen pairs are needed. Let $\mathrm{nnz}$ be their number; nothing else in the proof changes. This is Theorem D, a derivation of this course like Theorem A:
+# Is there a lower bound for a given mask? The proof of Theorem A in lesson 05 counts the products $p_{ij}v_{jc}$ that a stretch of the run can form, $N^2d$ in all. Under a mask only those of seen pairs are needed. Let $\mathrm{nnz}$ be their number; nothing else in the proof changes. This is Theorem D, bound `D`, a derivation of this course like Theorem A:
 #
 # $$ W \ge \frac{4\,\mathrm{nnz}\,d^2}{M + d^2} - (M + d^2) . \tag{8.7} $$
 #
-# Beside it stands the compulsory traffic: $2d$ words for each query that sees a key and $2d$ for each key that is seen. `bounds.lower_bound(..., mask=mask)` takes the larger one.
+# Beside it stands the compulsory traffic, bound `compulsory_sparse`: $2d$ words for each query that sees a key and $2d$ for each key that is seen. `bounds.lower_bound(..., mask=mask)` takes the larger one.
 #
 # Theorem D knows the number of pairs and not their places. Where queries share their keys as well as in dense attention, it is close to what is possible; where they do not, it cannot know.
 #
@@ -620,7 +620,7 @@ for w in (1024, 4096, 16384, 65536):
 # %% [markdown]
 # ## 8.10 A sparse bound, read correctly
 #
-# The paper on fine-grained I/O complexity has a lower bound for sparse attention, of the form
+# The paper on fine-grained I/O complexity has a lower bound for sparse attention, bound `omega_sparse` of the list, of the form
 #
 # $$ W = \Omega\left(\min\left\{ \frac{Z_{\mathrm{in}}^2}{M},\; \frac{Z_{\mathrm{in}}\sqrt{Z_{QK}}}{\sqrt M} \right\}\right) . \tag{8.8} $$
 #

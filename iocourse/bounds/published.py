@@ -125,8 +125,8 @@ def theta_gradient(N: int, d: int, M: int) -> float:
 @bound(
     id="omega_sparse",
     title="Scores of sparse Q and K",
-    formula=r"W = \Omega\left(\min\left\{\frac{Z_{input}^2}{M},\; "
-    r"\frac{Z_{input}\sqrt{Z_{QK}}}{\sqrt M}\right\}\right)",
+    formula=r"W = \Omega\left(\min\left\{\frac{Z_{\mathrm{in}}^2}{M},\; "
+    r"\frac{Z_{\mathrm{in}}\sqrt{Z_{QK}}}{\sqrt M}\right\}\right)",
     source=FINE_GRAINED + "; Pagh and Stöckel, 1403.3551, applied to QKᵀ",
     regime="worst case over the positions of the nonzeros",
     status="asymptotic only",

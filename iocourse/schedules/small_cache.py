@@ -1,4 +1,4 @@
-"""F5: blocked products with safe softmax, for fast memories below about 0.69 d² words."""
+"""F5: blocked products with safe softmax, at home in fast memories below about d²/2 words."""
 
 from __future__ import annotations
 

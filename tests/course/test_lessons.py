@@ -1,10 +1,13 @@
 """What holds for every lesson: its exercises are announced as they are, and stand where they say."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+from iocourse.bounds import BOUNDS
 from iocourse.course.exercise import exercises
+from iocourse.course.source import parse
 
 SOLUTIONS = Path(__file__).parents[2] / "solutions"
 EXERCISES = list(exercises().values())
@@ -49,5 +52,49 @@ def test_hints_are_three_and_none_is_code(exercise):
 
 
 def test_ids_are_those_of_the_lessons_and_functions_are_the_students():
-    assert LESSONS == [str(int(path.name[:2])) for path in sorted(SOLUTIONS.glob("[0-9]*.py"))]
+    assert [str(int(path.name[:2])) for path in sorted(SOLUTIONS.glob("[0-9]*.py"))] == LESSONS
     assert all(e.function.startswith("my_") for e in EXERCISES)
+
+
+# ---- bounds that lessons quote by id ---------------------------------------------------------------------
+
+QUOTED = re.compile(r"\bbounds? (`[^`]+`(?:(?:, | and |, and )`[^`]+`)*)")
+SPOKEN = {"compulsory_sparse"}  # quoted in words, with the number of words a row and a column
+
+
+def markdown_of(path):
+    cells = parse(path.read_text(encoding="utf-8"), path)
+    return "\n".join("\n".join(cell.lines) for cell in cells if cell.kind == "markdown")
+
+
+def quoted_ids(text):
+    return [id for names in QUOTED.findall(text) for id in re.findall(r"`([^`]+)`", names)]
+
+
+def plain(latex):
+    """A formula without what only spaces it, in small letters: the paper of 2410.09397 writes n for N."""
+    bare = re.sub(r"\\left|\\right|\\[,;! ]|\\quad|\s|\$", "", latex)
+    return bare.replace("{,}", ",").lower()
+
+
+def clauses(bound):
+    """The statements a bound's formula consists of; an order is looked for without its Θ or Ω."""
+    for clause in re.split(r",\\quad(?: \\text\{so \})?", bound.formula):
+        yield re.sub(r"^w=\\(theta|omega)\((.*)\)$", r"\2", plain(clause))
+
+
+QUOTES = [(path, id) for path in sorted(SOLUTIONS.glob("[0-9]*.py")) for id in quoted_ids(markdown_of(path))]
+
+
+@pytest.mark.parametrize(("path", "id"), QUOTES, ids=lambda x: getattr(x, "stem", x))
+def test_a_bound_quoted_by_id_is_shown_with_its_formula(path, id):
+    """What the formula of each id evaluates to is tested in tests/bounds, by id."""
+    shown = plain(markdown_of(path))
+    assert id in SPOKEN or any(clause in shown for clause in clauses(BOUNDS[id]))
+
+
+def test_every_kind_of_bound_is_quoted_by_a_lesson():
+    assert {id for _, id in QUOTES} >= {
+        *("compulsory", "A", "A_large", "A_small", "B_line", "B'", "B'_line", "saha_ye", "theta_attention"),
+        *("compulsory_backward", "C", "C_line", "C_small", "theta_gradient", "D", "omega_sparse", "matmul"),
+    }
