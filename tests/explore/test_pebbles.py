@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from iocourse import pebbling
 from iocourse.explore import PebblePlayer, Picture, pebble_player, pebbles
-from iocourse.explore.layers import WAY, layout
+from iocourse.explore.layers import layout
 from iocourse.explore.palette import BLUE, PAPER, VERMILION
 from iocourse.explore.pebble_player import OPTIMUM, OWN, OWN_GRAPH, PRESETS, lost, solve
 from iocourse.explore.pebbles import Play, picture_of, slots
@@ -64,7 +64,12 @@ def test_vertices_stand_on_their_levels_and_edges_go_around_them(graph):
         assert way[0] == found.at[parent] and way[-1] == found.at[child]
         assert [y for _, y in way] == list(range(rows[parent], rows[child] + 1))
         for x, y in way[1:-1]:
-            assert all(abs(found.at[v][0] - x) >= (1 + WAY) / 2 - 1e-9 for v in graph.levels[y])
+            assert all(abs(found.at[v][0] - x) >= 0.75 for v in graph.levels[y])
+
+
+def test_a_vertex_is_not_taken_for_the_way_of_an_edge():
+    found = layout(Graph.of({"a": [], ("a", 1): ["a"], "c": ["a", ("a", 1)]}))
+    assert abs(found.edges["a", "c"][1][0] - found.at["a", 1][0]) >= 0.75
 
 
 def test_a_tree_is_drawn_without_crossings():
@@ -306,11 +311,13 @@ def test_undo_and_restart(player):
     assert player.moves == [] and player.state == player.game.start()
 
 
-def test_an_illegal_move_changes_nothing(player):
+def test_an_illegal_move_changes_nothing(player, monkeypatch):
     player.controls["mode"].value = OWN
     button = buttons(player)["load a1"]
     button.click()
-    button.click()  # a second click before the page has taken the button away
+    monkeypatch.setattr(player, "choose", lambda move: pytest.fail(f"chose {move}"))
+    player._chosen(pebbling.Move("load", "a1"))  # a second click, before the page has taken the button away
+    monkeypatch.undo()
     assert player.moves == ["load a1"]
     with pytest.raises(IllegalMove, match="compute p1: its parent b1 has no red pebble"):
         player.choose("compute p1")
