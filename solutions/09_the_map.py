@@ -70,7 +70,7 @@ explore.memory_map(8192, 64, M=58368)
 #
 # $M$ by itself says little. What counts is $M/d^2$, how many times a square of side $d$ fits, and $M/Nd$, how many times one of the arrays fits.
 #
-# **Predict.** Between the lowest line and the grey area lies all that is not known. How many times the bound does the best schedule move where that is most, and at what $M/d^2$ is it? (Read it off. The vertical axis has a factor of 10 from mark to mark.)
+# **Predict.** Between the lowest line and the grey area lies all that is not known. How many times the bound does the best schedule move where that is most, and at what $M/d^2$ is it? Look from $M = 16$ on, for below that no block has more than three rows and all is rounding. (Read it off. The vertical axis has a factor of 10 from mark to mark.)
 
 # %% tags=["predict"]
 predict("9.1", gap=2, at=1)  #> predict("9.1", gap=..., at=...)
@@ -162,7 +162,7 @@ print(attempt(plane, "forward", my_envelope))
 print(attempt(plane, "backward", my_envelope))
 
 # %% [markdown]
-# In the forward pass there is a single border, between $M = 2^{11}$ and $2^{12}$, and it stands upright: it is at $0.69\,d^2$, and $N$ has no say in it. In the backward pass there is a second one, between B4 and B3, and it slants: four times the $N$, four times the $M$.
+# In the forward pass there is a single border, between $M = 2^{11}$ and $2^{12}$, and it stands upright: it is at $0.69\,d^2$, and $N$ has no say in it, as long as it is well above $d$. In the backward pass there is a second one, between B4 and B3, and it slants: four times the $N$, four times the $M$.
 #
 # Where does it come from? B4 moves $14N^2d^2/M + 8Nd$ words and B3 $16N^2d^2/M + 5Nd$. They are equal where $2N^2d^2/M = 3Nd$, at $M = \frac23 Nd$. The best order for long sequences is not the best one for sequences that nearly fit.
 #
@@ -253,7 +253,8 @@ check("9.2", my_smallest_memory)
 
 # %%
 N, d, allowed = 8192, 128, (1, 1.5, 2, 4, 8, 16)
-needed = attempt(lambda: [my_smallest_memory(N, d, int(times * 4 * N * d)) for times in allowed])
+budgets = [int(times * 4 * N * d) for times in allowed]
+needed = attempt(lambda: [my_smallest_memory(N, d, W) for W in budgets])
 for times, M in zip(allowed, needed, strict=False):
     print(f"at most {times:4} × 4Nd: {M:9,} words = {M / (N * d):5.3f} Nd, "
           f"{2 * M / 1024:7,.1f} KB in bf16")
@@ -274,7 +275,7 @@ explore.memory_map(8192, 64, M=58368, pass_="backward")
 #
 # So from $0.69\,d^2$ to $1.13\,d^2$ the two passes want different ideas: rows forward, square tiles backward.
 #
-# One remark on B0. For $M \ll d^2$ it moves fewer words than B5: with $d = 128$ and $M = 512$, 3,644,850,176 against 4,284,506,112. To make the scores again costs $2N^2d/\sqrt M$ words there, and to read $P$ only $N^2$. Recomputation is a bargain when rows are at hand, and none when they have to come by columns. F5 puts its scores into slow memory anyway; whoever has the room to keep all of them spares the backward pass a fifth of its $10N^2d/\sqrt M$ words. Lesson 06's "more recomputation, less traffic" is a sentence about $M \gg d^2$.
+# One remark on B0. For $M \ll d^2$ it moves fewer words than B5: with $d = 128$ and $M = 512$, 3,644,850,176 against 4,284,506,112. To make the scores again costs $2N^2d/\sqrt M$ words there, and to read $P$ only $N^2$. Recomputation is a bargain when whole rows are at hand, and none when they come column by column. F5 puts its scores into slow memory anyway; where there is room to keep all of them, the backward pass saves a fifth of its $10N^2d/\sqrt M$ words. That B4 makes all scores twice and moves fewer words for it (section 6.8) is true for $M \gg d^2$ only.
 #
 # Now look at the right end, where everything fits.
 #
@@ -343,9 +344,10 @@ whole = attempt(run, my_whole_backward, M=6 * N * d, Q=Q, K=K, V=V, dO=dO,
 want = exact.attention_backward(Q, K, V, dO)
 error = max(abs(whole.outputs[k] - want[k]).max() for k in range(3))
 b3 = costs.fused_backward(N, d, Br=1, Bc=N)
+least = bounds.lower_bound("backward", N, d, 6 * N * d)[0]
 print(whole.ledger)
 print(f"largest error below 1e-12: {error < 1e-12}; B3 {b3.total:,} words, "
-      f"yours {whole.ledger.total:,}, bound {bounds.lower_bound('backward', N, d, 6 * N * d)[0]:,}")
+      f"yours {whole.ledger.total:,}, bound {least:,}")
 
 # %% [markdown]
 # 28,928 words where B3 moves 37,632 and 28,672 are compulsory. The map had a blank, and one look at the reads was enough to see what to do about it. That is what a map with bounds is for: a table of schedules alone would never have said that 9 is too much.
@@ -422,9 +424,11 @@ measured("9.8", n_32768=b4[32768], n_4194304=b4[2**22])
 # | forward, $d^2 \ll M \ll Nd$ | F3, $4N^2d^2/M$ | A, $4N^2d^2/M$ | nothing in the leading term |
 # | forward, around $Nd$ | F3, in steps of $2Nd$ | $4Nd$ or A, not their sum | a factor of 2 |
 # | backward, $M \ll d^2$ | B5, $10N^2d/\sqrt M$ | C, $6N^2d/\sqrt M$; weighted $6.83$ | 10 against 6.83 |
+# | backward, around $d^2$ | B5, B4, about $13N^2$ | C, below $5N^2$ | a factor of 2.8 |
 # | backward, $d^2 \ll M \ll Nd$ | B4, $14N^2d^2/M$ | C, $12N^2d^2/M$ | 14 against 12 |
+# | backward, $Nd$ to $4Nd$ | B3, in steps of $4Nd$ | $7Nd$ or C, not their sum | a factor of 2.4 |
 # | backward, from a little over $4Nd$ on | yours, $7Nd + N$ | $7Nd$ | nothing |
-# | $dL/dX$, $d^2 \ll M \ll Nd$ | $8n^2d^2/M$ | $4n^2d^2/M$ | the backward part |
+# | $dL/dX$, $d^2 \ll M \ll Nd$ | reassociated, $8N^2d^2/M$ | $4N^2d^2/M$ | the backward part |
 #
 # All these bounds with numbers are derivations of this course, for the classes of schedules that lessons 05 to 07 state. The papers prove orders of growth, and for the forward pass and for $dL/dX$ their bounds and algorithms meet: up to a constant the shape of the map was known.
 
@@ -476,9 +480,9 @@ for pass_, question in (("forward", "9.9a"), ("backward", "9.9b")):
     measured(question, **best)
 
 # %% [markdown]
-# All eight answers of the envelope are right, and `schedules.best`, which looks at every schedule, finds none that moves fewer words. Look at the stm32 in both passes. Its 64 KB are 16,384 words, exactly $d^2$. It sits between the two borders, so it wants rows forward and square tiles backward. With $d = 64$ the same chip would be at $4d^2$ and want rows for both. A regime is never a property of a chip; it belongs to the chip *and* the head.
+# All eight answers of the envelope are right, and `schedules.best`, which looks at every schedule, finds none that moves fewer words. (`C_small` is the line "Theorem C, weighted" of section 9.5.) Look at the stm32 in both passes. Its 64 KB are 16,384 words, exactly $d^2$. It sits between the two borders, so it wants rows forward and square tiles backward. With $d = 64$ the same chip would be at $4d^2$ and want rows for both. A regime is never a property of a chip; it belongs to the chip *and* the head.
 #
-# The L2 cache could hold each array 25 times. Forward nothing is left to do. Backward B3 moves 1.29 times the compulsory words; now yours:
+# The L2 cache has room for 25 arrays of $Nd$ words. Forward nothing is left to do. Backward B3 moves 1.29 times the compulsory words; now yours:
 
 # %%
 M, rows = MEMORY["l2"], (N, d)
@@ -499,9 +503,9 @@ print(f"yours {yours.ledger.total:,} words, {yours.ledger.total / least:.3f} × 
 # - **Whose traffic?** The count is between *one* program and the level below it. On a GPU a program runs on one multiprocessor, and below it lies L2, which all share. $K$ and $V$ of one head are 4 MB here; they stay in L2 while many programs read them. So our words for `sm` are words from L2, and HBM sees rather those for `l2`. Two levels, two places on the map, at the same time.
 # - **Which fast memory?** The 227 KB are shared memory. Beside it a multiprocessor has registers, 256 KB of them, and real kernels keep $O$ and the scores there. Several programs may share one multiprocessor, then each has a part of $M$; and a program that loads the next block while it works on this one needs room for two.
 # - **How large is a word?** In real kernels inputs are bf16, sums float32: a row of $O$ takes twice the room of a row of $Q$.
-# - **Which tiles?** Matrix units multiply tiles of 16 and more rows. $B_c = 1$ is best in words and leaves them idle.
+# - **Which tiles?** Matrix units multiply a tile by a tile. $B_c = 1$ is best in words, and leaves them almost idle.
 #
-# The last one we can count. A block of 64 keys, and queries in multiples of 16:
+# The last one we can count. Let a block have 64 keys, and take queries in multiples of 16.
 #
 # **Predict.** How many times the words of F3's best tile does that move, on `sm`?
 
@@ -541,8 +545,8 @@ measured("9.10", times=words[64] / words[1])
 # - T. Dao: *FlashAttention-2*, 2023, [arXiv 2307.08691](https://arxiv.org/abs/2307.08691).
 # - B. Saha, C. Ye: *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). The two regimes of the forward pass, up to constants.
 # - X. Li, Y. Liang, Z. Shi, Z. Song, Y. Zhou: *On Fine-Grained I/O Complexity of Attention Backward Passes*, 2024, [arXiv 2410.09397](https://arxiv.org/abs/2410.09397). The same for $dL/dX$.
-# - Arduino: *UNO R3, Product Reference Manual*, [docs.arduino.cc/hardware/uno-rev3](https://docs.arduino.cc/hardware/uno-rev3/). ATmega328P: 2 KB of SRAM.
-# - STMicroelectronics: *RM0385, STM32F75xxx and STM32F74xxx reference manual*, section 2.1, [st.com](https://www.st.com/en/microcontrollers-microprocessors/stm32f746ng.html). DTCM: 64 KB.
-# - NVIDIA: *Tuning CUDA applications for Hopper*, [docs.nvidia.com/cuda/hopper-tuning-guide](https://docs.nvidia.com/cuda/hopper-tuning-guide/). H100: 228 KB of shared memory, 227 for one block of threads; 50 MB of L2.
+# - *ATmega328P*, data sheet, [docs.arduino.cc](https://docs.arduino.cc/resources/datasheets/ATmega328P-datasheet.pdf): 2 KB of SRAM. That an UNO R3 carries this chip is in its product reference manual, SKU A000066.
+# - STMicroelectronics: *STM32F745xx, STM32F746xx*, data sheet DS10916: 320 KB of SRAM, 64 KB of it data TCM. Zephyr's [description of the chip](https://github.com/zephyrproject-rtos/zephyr/blob/main/dts/arm/st/f7/stm32f746.dtsi) has the same number.
+# - NVIDIA: *Tuning CUDA Applications for Hopper GPU Architecture*, [docs.nvidia.com](https://docs.nvidia.com/cuda/hopper-tuning-guide/index.html), sections 1.4.1.1 and 1.4.2.2. H100: for each multiprocessor 228 KB of shared memory, 227 for one block of threads, and 64K registers of 32 bits; 50 MB of L2.
 #
 # **What comes next.** The later lessons leave the emulator: the same schedules as kernels of a GPU, counted, and then timed.

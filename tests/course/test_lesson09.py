@@ -67,7 +67,11 @@ def test_section_9_1():
     for M in (round(2 ** (k / 2)) for k in range(8, 47)):
         gaps[M] = counted(N, d, M, "forward")[1] / bounds.lower_bound("forward", N, d, M)[0]
     widest = max(gaps, key=gaps.get)
-    says("9.1", f"{gaps[widest]:.2f} at $0.71,d^2$", f"{gaps[N * d]:.2f} again at $M = Nd$")
+    below = [schedules.small_cache.tiles(N, d, M) for M in range(5, 16)]
+    assert min(gaps) == 16 and max(tiles[rows] for tiles in below for rows in ("Br", "Bc")) == 3
+    says(
+        "9.1", "from $M = 16$ on", f"{gaps[widest]:.2f} at $0.71,d^2$", f"{gaps[N * d]:.2f} again at $M = Nd$"
+    )
     assert round(widest / d**2, 2) == 0.71 and f"{gaps[16]:.2f} at 16 words" in section("9.1")
     tiles = schedules.small_cache.tiles(N, d, 16)
     assert {tiles["Br"], tiles["Bc"]} == {2, 3}
@@ -238,6 +242,19 @@ def test_the_leading_constants_in_the_table_of_9_8():
     at_border = counted(N, d, int(0.7 * d * d), "forward")[1]
     assert at_border / N**2 == pytest.approx(6, abs=0.4)
     assert 1.9 < at_border / bounds.lower_bound("forward", N, d, int(0.7 * d * d))[0] < 2.2
+    backward, least = counted(N, d, d * d, "backward")[1], bounds.lower_bound("backward", N, d, d * d)[0]
+    says("9.8", f"about ${backward / N**2:.0f}N^2$", "below $5N^2$", f"a factor of {backward / least:.1f} |")
+    assert least < 5 * N**2
+
+
+@pytest.mark.parametrize("N", [8192, 2**17])
+def test_the_right_border_of_the_backward_pass_in_the_table_of_9_8(N):
+    gaps = []
+    for share in range(10, 41):
+        M = share * N * 64 // 10
+        words_, (least, _) = counted(N, 64, M, "backward")[1], bounds.lower_bound("backward", N, 64, M)
+        gaps.append(words_ / least)
+    says("9.8", f"a factor of {max(gaps):.1f} |", "B3, in steps of $4Nd$")
 
 
 def test_section_9_9():
@@ -256,7 +273,9 @@ def test_section_9_9():
     assert counted(N, 64, CHIPS["stm32"], "forward")[0] == "F3"
     assert counted(N, 64, CHIPS["stm32"], "backward")[0] == "B4"
     ratio = signs["forward", "uno"][1] / signs["forward", "l2"][1]
-    says("9.9", f"factor of {CHIPS['l2'] // CHIPS['uno']:,}", f"{ratio:.0f} times fewer", "array 25 times")
+    says(
+        "9.9", f"factor of {CHIPS['l2'] // CHIPS['uno']:,}", f"{ratio:.0f} times fewer", "room for 25 arrays"
+    )
     assert CHIPS["l2"] == 25 * N * d
 
 
@@ -309,6 +328,13 @@ def test_the_cases_of_9_1_have_every_schedule_as_best_and_no_ties():
         for case in cases:
             by_name = sorted(envelope(**case.inputs).values())
             assert by_name[1] > 1.002 * by_name[0], case.label
+
+
+def test_among_the_cases_of_9_1_f3_is_best_below_its_border_too():
+    """For N well below d the border is not at 0.69 d²."""
+    for seed in range(20):
+        cases = find("9.1").cases(np.random.default_rng(seed))
+        assert any(c.expected[0] == "F3" and c.inputs["M"] < 0.5 * c.inputs["d"] ** 2 for c in cases)
 
 
 def test_every_property_of_9_1_is_asked_of_some_case():

@@ -100,8 +100,26 @@ def name_alone(N, d, M, pass_):
 
 
 def always_rows(N, d, M, pass_):
+    n, rows, columns = N * d, max(1, 3 * N * d / M), max(1, 4 * N * d / M)
+    return ("F3", 2 * n + n * max(2, columns)) if pass_ == "forward" else ("B4", 2 * n * (4 + rows + columns))
+
+
+def by_borders(N, d, M, pass_):
+    """The sign from 0.69 d², 1.13 d² and ⅔ Nd, whatever N is."""
+    n, side, columns = N * d, sqrt(M), max(1, 4 * N * d / M)
+    squares, passes = N * N * (1 + max(1, d / side)), max(1, N / side)
+    if pass_ == "forward":
+        small = 0.69 * d * d > M
+        return ("F5", n + 3 * n * passes + squares) if small else ("F3", 2 * n + n * max(2, columns))
+    if 1.13 * d * d > M:
+        return "B5", 5 * n + 7 * n * passes + 3 * squares
+    rows = max(1, 3 * N * d / M)
+    return ("B4", 2 * n * (4 + rows + columns)) if 2 * n / 3 > M else ("B3", n * (5 + 4 * columns))
+
+
+def the_checks_own_envelope(N, d, M, pass_):
     words = lesson09.envelope(N, d, M, pass_)
-    return ("F3", words["F3"]) if pass_ == "forward" else ("B4", words["B4"])
+    return min(words.items(), key=lambda item: item[1])
 
 
 ENVELOPE = Suite(
@@ -119,6 +137,8 @@ ENVELOPE = Suite(
         Mutant("B5-as-F5", best("B5"), (("7 * N * d * blocks(N, side)", "3 * N * d * blocks(N, side)"),)),
         Mutant("less-than-a-pass", ONE_PASS, (("return max(1, length / size)", "return length / size"),)),
         Mutant("less-than-a-slice", EVERYWHERE, (("blocks(d, side)", "d / side"),)),
+        Mutant("F5-less-than-a-pass", EVERYWHERE, (("3 * N * d * blocks(N, side)", "3 * N * d * N / side"),)),
+        Mutant("B5-less-than-a-pass", EVERYWHERE, (("7 * N * d * blocks(N, side)", "7 * N * d * N / side"),)),
         Mutant("rounded-up", EVERYWHERE, (("max(1, length / size)", "-(-length // size)"),)),
         Mutant("the-largest", SIGN, (("return min(words", "return max(words"),)),
         Mutant("passes-exchanged", SIGN, (('pass_ == "forward"', 'pass_ == "backward"'),)),
@@ -135,6 +155,8 @@ ENVELOPE = Suite(
         (regimes_alone, EVERYWHERE),
         (name_alone, PAIR),
         (always_rows, SIGN),
+        (by_borders, SIGN),
+        (the_checks_own_envelope, OWN),
     ),
 )  # fmt: skip
 
@@ -181,6 +203,10 @@ def for_one_pass(N, d, W):
     return N * (2 * d + 3) + d
 
 
+def the_checks_own_rows(N, d, W):
+    return lesson09._rows_needed(N, d, W) * (2 * d + 3) + d
+
+
 def library_tiles(N, d, W):
     M = 3 * d + 3
     while schedules.flash_optimal.cost(N, d, **schedules.flash_optimal.tiles(N, d, M)).total > W:
@@ -208,6 +234,7 @@ MEMORY = Suite(
         (leading_term, ENOUGH),
         (for_one_pass, NO_MORE),
         (library_tiles, OWN),
+        (the_checks_own_rows, OWN),
         (costs.flash_optimal, OWN),
     ),
 )  # fmt: skip

@@ -11,6 +11,7 @@ import numpy as np
 
 from ... import exact
 from ...costs import ceil_div
+from ...guard import library_answer
 from ...ledger import Ledger
 from ..exercise import Case, Exercise, Property, Trial, run_schedule
 from ..judging import (
@@ -38,6 +39,7 @@ def only_where(
 
 
 # ------------------------------------------------------------------ 9.1: the map on an envelope
+@library_answer
 def envelope(N: int, d: int, M: int, pass_: str) -> dict[str, float]:
     """Words of each schedule where what stays fills M and blocks are not rounded, but at least one."""
     array, pairs, side = N * d, N * N, sqrt(M)
@@ -63,8 +65,10 @@ def envelope_cases(rng: np.random.Generator) -> list[Case]:
     shared = [near // 50, near // 2, 30 * d * d, 9 * N * d, 30 * N * d]
     forward = [(N, d, M, "forward") for M in (*shared, 9 * d * d // 10)]
     backward = [(N, d, M, "backward") for M in (*shared, 21 * d * d // 20, N * d // 2, N * d)]
-    short = [(d // 4, d, d * d // 100, pass_) for pass_ in ("forward", "backward")]
-    return [_envelope_case(*size) for size in (*forward, *backward, *short)]
+    # a tile shorter than the sequence, then one that is longer; then F3 best far below 0.69 d²
+    short = [(d // share, d, d * d // 100, pass_) for share in (4, 20) for pass_ in ("forward", "backward")]
+    early = (d // 4, d, 9 * d * d // 20, "forward")
+    return [_envelope_case(*size) for size in (*forward, *backward, *short, early)]
 
 
 def _envelope_case(N: int, d: int, M: int, pass_: str) -> Case:
@@ -168,6 +172,7 @@ def _words(N: int, d: int, Br: int) -> int:
     return 2 * N * d + 2 * N * d * ceil_div(N, Br)
 
 
+@library_answer
 def _rows_needed(N: int, d: int, W: int) -> int:
     """The smallest Br with which F3 moves at most W words, by halving."""
     low, high = 0, N  # low rows are too few, high rows are enough
