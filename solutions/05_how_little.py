@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 05 How little is possible
 #
-# Lesson 04 brought attention from 12 down to 4 times $N^2d^2/M$ words. Will somebody bring it down to 2? No trial answers that. We need a statement about *every* schedule, those that nobody has thought of included. This lesson finds such statements in two ways. On graphs of a dozen vertices a search tries everything and the answer is exact, and it holds a surprise: the cheapest way to a row of softmax computes its exponentials twice. For real sizes a search is hopeless. There we count how much work the words of a stretch of a run allow at most, and from that count follows Theorem A: 4 cannot be improved.
+# Lesson 04 brought attention from 12 down to 4 times $N^2d^2/M$ words. Will somebody bring it down to 2? No trial answers that. We need a statement about *every* schedule, those that nobody has thought of included. This lesson finds such statements in two ways. On graphs of a dozen vertices a search tries everything, and the exact answer holds a surprise: the cheapest way to a row of softmax computes its exponentials twice. For real sizes a search is hopeless. There we count how much work the words of a stretch of a run allow at most, and this gives Theorem A: 4 cannot be improved.
 #
 # **What you will learn**
 #
@@ -67,7 +67,7 @@ moves = [
 measured("5.1", words=pebbling.cost_of(graph, moves, M=4))
 
 # %% [markdown]
-# 5 words: four inputs and one output. Nobody can do with fewer, because every input that is used has to be loaded once and every output has to be stored. This is the *compulsory* traffic of a graph, `pebbling.compulsory(graph)`. The picture shows the board after the eighth move:
+# 5 words: four inputs and one output. Fewer is impossible, because every input that is used has to be loaded and every output has to be stored. This is the *compulsory* traffic of a graph, `pebbling.compulsory(graph)`. The picture shows the board after the eighth move:
 
 # %%
 explore.pebbles(graph, 8, moves, M=4)
@@ -82,14 +82,14 @@ except pebbling.IllegalMove as error:
     print(error)
 
 # %% [markdown]
-# The referee names the move and the rule: while `p1` waits, the factors alone take the other two pebbles, and `p2` has nowhere to go.
+# The referee, `pebbling.replay`, names the move and the rule: while `p1` waits, the factors take the other two pebbles, and `p2` has nowhere to go.
 
 # %% [markdown]
 # ## 5.2 A scalar product by hand
 #
-# With three red pebbles somebody has to make way: to form a product takes three, for two factors and the product. So the sum so far waits in slow memory while the next product is formed, and every wait costs two words, a store and a load.
+# To form a product takes three red pebbles, for two factors and the product. If there are only three, the sum so far has to wait in slow memory meanwhile, and every wait costs two words, a store and a load.
 #
-# For longer vectors the graph goes on in the same way. `pebbling.dot(d)` has inputs `a1`, …, `ad` and `b1`, …, `bd`, products `p1`, …, `pd`, and sums from left to right: `s_2` from `p1` and `p2`, then `s_3` from `s_2` and `p3`, and so on; the last sum is called `s`. For $d = 2$ that leaves `s` alone, as above.
+# For longer vectors, `pebbling.dot(d)` has inputs `a1`, …, `ad` and `b1`, …, `bd`, products `p1`, …, `pd`, and sums from left to right: `s_2` from `p1` and `p2`, then `s_3` from `s_2` and `p3`, and so on; the last sum is called `s`. For $d = 2$ there is only `s`.
 #
 # **Exercise 5.1** A scalar product with three pebbles · difficulty 2 of 5 · importance 4 of 5 · 10 minutes. Write a function that returns the moves for $M = 3$ and any $d \ge 2$, as a list of texts such as `"load a1"`. A referee plays your moves, and they may move $4d - 1$ words. Begin with $d = 2$ on paper. If you are stuck after six minutes, run `hint("5.1")` in a cell of your own.
 
@@ -129,11 +129,11 @@ for d in (2, 3, 10, 100):
     print(f"d = {d:3}: {attempt(words_of_mine, d)} words, compulsory {least}")
 
 # %% [markdown]
-# 7, 11, 39 and 399 words, where 5, 7, 21 and 201 are compulsory. The difference is what waiting costs: there are $d - 1$ waits of two words each, so
+# 7, 11, 39 and 399 words, where 5, 7, 21 and 201 are compulsory. There are $d - 1$ waits of two words each, so
 #
 # $$ W = \underbrace{2d + 1}_{\text{compulsory}} + \underbrace{2(d - 1)}_{\text{waiting}} = 4d - 1 . \tag{5.1} $$
 #
-# One pebble more, and nothing would have to wait. How can we be sure that no cleverer order does it in fewer with three?
+# With one pebble more nothing has to wait. But does no cleverer order do it in fewer with three?
 
 # %% [markdown]
 # ## 5.3 The cheapest of all
@@ -152,7 +152,7 @@ for (d, M), best in found.items():
 measured("5.3", d2_M3=found[2, 3].cost, d3_M3=found[3, 3].cost, d3_M4=found[3, 4].cost)
 
 # %% [markdown]
-# 7 and 11: your pebblings are cheapest, there is nothing to look for any more. With four pebbles 7 words do for $d = 3$, and 7 are compulsory. For a scalar product the fourth pebble makes all the difference: with three every sum waits, with four none does.
+# 7 and 11: your pebblings are cheapest. With four pebbles 7 words do for $d = 3$, the compulsory ones. For a scalar product the fourth pebble makes all the difference: with three every sum waits, with four none does.
 
 # %% [markdown]
 # ## 5.4 Computing twice on purpose
@@ -176,13 +176,13 @@ once = pebbling.optimum(row, 3, recompute=False)
 measured("5.4", once=once.cost, again=pebbling.optimum(row, 3).cost)
 
 # %% [markdown]
-# 10 against 8. Both are exact, so this is no matter of skill: who computes each vertex once *cannot* get below 10. The optimal moves of the one-shot game, with the deletes left out:
+# 10 against 8. Both are exact: whoever computes each vertex once *cannot* get below 10. An optimal pebbling of that kind, with the deletes left out:
 
 # %%
 print("; ".join(str(move) for move in once.moves if move.kind != "delete"))
 
 # %% [markdown]
-# Read it aloud. Two exponentials are stored as soon as they have gone into the sum, and loaded again at the end: four words. That is naive attention's way with its matrix $P$. With recomputation each of the two costs one word, its score once more. You will write that pebbling now.
+# Two exponentials are stored once they have gone into the sum, and loaded again at the end: four words. That is naive attention's way with its matrix $P$. With recomputation each of the two costs one word, its score once more. You will write that pebbling now.
 #
 # **Exercise 5.2** A softmax row with three pebbles · difficulty 3 of 5 · importance 5 of 5 · 12 minutes. Write a function that returns the moves for $M = 3$ and any $n \ge 2$. Vertices may be computed again. Your moves may move $3n - 1$ words, which is 8 for $n = 3$. If you are stuck after seven minutes, run `hint("5.2")` in a cell of your own.
 
@@ -232,9 +232,9 @@ for n in (3, 4, 5, 6):
 #
 # $$ W_\text{again} = 3n - 1, \qquad W_\text{once} = 4n - 2 . \tag{5.2} $$
 #
-# Every score but one is read twice, and no exponential ever travels. Your two passes are a known schedule in miniature. In training, FlashAttention's backward pass needs the weights of the forward pass once more. It does not read them, for nobody stored them: it reads $Q$ and $K$ again and computes them again (lesson 06). Recomputing is not a sacrifice of work to save room. It saves traffic, and already a row of three scores shows that without it the cheapest schedules are out of reach. A bound for all schedules must therefore allow it.
+# Every score but one is read twice, and no exponential ever travels. This is FlashAttention's backward pass in miniature: it needs the weights of the forward pass once more, and instead of reading them it reads $Q$ and $K$ and computes them again (lesson 06). So recomputing saves traffic, and without it the cheapest schedules are out of reach. A bound for all schedules must therefore allow it.
 #
-# The next cell is a board for your own moves. It opens with the cheapest pebbling of the softmax row; under *try yourself* it offers the moves that are legal, and compares your words with the optimum's when you are done. The scalar product is there too, and other graphs. (Without a running kernel you see the end of that pebbling, with all its moves.)
+# The next cell is a board. It plays the cheapest pebbling of the softmax row; under *try yourself* it offers you the legal moves, on this graph or another, and at the end compares your words with the optimum. (Without a running kernel you see how the cheapest pebbling ends.)
 
 # %%
 explore.pebble_player(pebbling.softmax_row(3))
@@ -242,7 +242,7 @@ explore.pebble_player(pebbling.softmax_row(3))
 # %% [markdown]
 # ## 5.5 In place, and where searching ends
 #
-# Our machine has a rule that the game still lacks. `o.add_product(s, v)` adds a product to a tile *in place*: no third word is needed for the result. In the game this is a fifth move, `slide a to c`: `c` is computed and takes over the red pebble of its parent `a`. With it we take product and sum as one vertex, $c \leftarrow c + ab$ (`fma=True`, a fused multiply-add). Now a pebble game and a run on the machine can be compared. A $2 \times 2 \times 2$ matrix product, in the output tiles of lesson 02 and by search:
+# Our machine has a rule that the game still lacks. `o.add_product(s, v)` adds a product to a tile *in place*: no third word is needed for the result. In the game this is a fifth move, `slide a to c`: `c` is computed and takes over the red pebble of its parent `a`. With it we take product and sum as one vertex, $c \leftarrow c + ab$ (`fma=True`, a fused multiply-add), and compare the pebble game with the machine. A $2 \times 2 \times 2$ matrix product, in the output tiles of lesson 02 and by search:
 
 # %%
 cube = pebbling.matmul(2, 2, 2, fma=True)
@@ -252,7 +252,7 @@ for M, bm, bn in ((3, 1, 1), (5, 2, 1), (8, 2, 2)):
     print(f"M = {M}: tile {bm} x {bn} moves {tiled.total} words, the optimum is {best.cost}")
 
 # %% [markdown]
-# 20 against 17, 16 against 13, and 12, which is compulsory, in both. The schedule loads both factors for every step; the optimum orders its steps so that one factor is often still there. How far a good schedule is from the best one: at this size we can know.
+# 20 against 17, 16 against 13, and 12, which is compulsory, in both. The schedule loads its factors anew at every step; the optimum orders the steps so that one factor is often still there. At this size we know exactly how far a schedule is from the best one.
 #
 # **Predict.** Attention with two queries, two keys and $d = 1$ has 6 inputs and 2 outputs. With how few red pebbles do 8 words suffice?
 
@@ -277,7 +277,7 @@ except pebbling.TooLarge as refusal:
     print(refusal)
 
 # %% [markdown]
-# It gives up and says how far it came. Whenever a graph grows a little, the number of states is multiplied: in section 5.3 four vertices more took it from 7 to 42. Around 20 vertices an optimum is a matter of seconds, and around 40 it is out of reach except with plenty of pebbles. A head of attention has millions. From here on we need an argument in place of a search.
+# It gives up. When a graph grows a little, the number of states is multiplied: in section 5.3 four vertices more took it from 7 to 42. Around 20 vertices an optimum is a matter of seconds, and around 40 it is out of reach except with plenty of pebbles. A head of attention has millions. From here on we need an argument in place of a search.
 
 # %% [markdown]
 # ## 5.6 From pebbles to segments
@@ -290,17 +290,27 @@ except pebbling.TooLarge as refusal:
 # words that come in:    T          T          T               fewer than T
 # ```
 #
-# With how many different words can a segment work? With the $M$ at most that are there when it starts, and the $T$ that come: $R = M + T$. Suppose we knew that $R$ words allow at most $F(R)$ multiply-adds. Then $mnk$ of them take at least $\lfloor mnk/F(R) \rfloor$ full segments, and each of these brings in $T$ words:
+# A segment works with at most $R = M + T$ different words: those that are there when it starts, and those that come. Suppose we knew that $R$ words allow at most $F(R)$ multiply-adds. Then $mnk$ of them take at least $\lfloor mnk/F(R) \rfloor$ full segments, and each of these brings in $T$ words:
 #
 # $$ W \ge T \left\lfloor \frac{mnk}{F(M + T)} \right\rfloor . \tag{5.3} $$
 #
-# Not a word about the order: that is why it holds for every schedule. $T$ is ours to choose, each choice gives a true bound, and we take the best one.
+# The order of the work does not appear, so this holds for every schedule. $T$ is ours to choose: each choice gives a true bound, and we take the best one.
 #
 # So how many multiply-adds do $R$ words allow? A multiply-add is a triple $(i, j, l)$, a point in a box. It needs $a_{il}$, $b_{lj}$ and $c_{ij}$: its three shadows on the walls of the box. Loomis and Whitney showed in 1949 that a set of points cannot be larger than the square root of the product of the sizes of its shadows. With $n_A$, $n_B$, $n_C$ words of the three,
 #
 # $$ \text{multiply-adds} \le \sqrt{n_A\, n_B\, n_C} \le \left(\frac{R}{3}\right)^{3/2} = F(R) , \tag{5.4} $$
 #
-# because a product of three numbers with sum $R$ is largest when they are equal. A full cube of side 2 has three shadows of 4 words and $\sqrt{4 \cdot 4 \cdot 4} = 8$ points. Words chosen without a plan allow far fewer. Let us not take this on trust: for $2 \times 2 \times 2$ there are 12 words and $2^{12} = 4096$ ways to have some of them, so we try them all.
+# because a product of three numbers with sum $R$ is largest when they are equal. In the picture $i$ runs to the lower left, $j$ to the lower right and $l$ upwards; each multiply-add is a small cube:
+
+# %%
+corner, diagonal = np.zeros((3, 3), int), np.eye(3, dtype=int)
+corner[:2, :2] = diagonal[0, 2] = 1
+explore.shadows({"a corner": (corner, corner, corner),
+                 "a diagonal": (diagonal, diagonal, diagonal.T)},
+                title="4 words of each array, in two ways")
+
+# %% [markdown]
+# Both times 4 words of each array are there. A full cube of side 2 has them as its shadows and $\sqrt{4 \cdot 4 \cdot 4} = 8$ points; words that do not fit together allow 3. To check (5.4) we try everything: for $2 \times 2 \times 2$ there are 12 words and $2^{12} = 4096$ ways to have some of them.
 #
 # **Predict.** How many multiply-adds do 6 of these 12 words allow at most? (5.4) says $(6/3)^{3/2} = 2.83$.
 
@@ -325,11 +335,11 @@ measured("5.6", with_6=most[6])
 # %% [markdown]
 # 1, 2, 4 and 8, where (5.4) allows 1, 2.83, 5.20 and 8. With 3 and with 12 words the limit is reached.
 #
-# Now choose $T$. A long segment brings many words and allows many multiply-adds. The best balance is $T = 2M$: then $R = 3M$, $F(R) = M^{3/2}$, and (5.3) becomes the bound of lesson 02, for rounding down costs at most one segment:
+# Now choose $T$. The best balance is $T = 2M$, where $T/F(M + T)$ is largest: then $R = 3M$, $F(R) = M^{3/2}$, and (5.3) becomes the bound of lesson 02, for rounding down costs at most one segment:
 #
 # $$ W \ge 2M\left\lfloor \frac{mnk}{M^{3/2}} \right\rfloor \ge \frac{2mnk}{\sqrt M} - 2M . \tag{5.5} $$
 #
-# One thing we passed over. A word of $C$ need not come from slow memory, it can begin as a zero in fast memory, and then it comes in without being moved. Each of the $mn$ words of $C$ is stored at the end, though, and this pays for its first zero. Section 5.9 says why one zero for each is enough to pay for.
+# One thing we passed over. A word of $C$ can begin as a zero in fast memory, and then it comes in without being moved. But each of the $mn$ words of $C$ is stored at the end, and this pays for its first zero. Section 5.9 says why one zero for each is all there is to pay for.
 
 # %% [markdown]
 # ## 5.7 How many products do R words allow?
@@ -365,7 +375,7 @@ check("5.3", my_products)
 #
 # $$ F(R) = \begin{cases} \dfrac{(R + d^2)^2}{16d} & R \ge 3d^2, \\[1ex] \left(\dfrac R3\right)^{3/2} & R < 3d^2. \end{cases} \tag{5.6} $$
 #
-# In the second case rows are too dear, and attention is like a matrix product, with scores in place of $A$. In the first case scores are made from whole rows. Again we try everything: two queries, two keys and $d = 1$ have 8 words of $Q$, $K$, $V$ and $O$ and 4 scores.
+# In the second case whole rows are too dear, and attention is like a matrix product, with scores in place of $A$. Again we try everything: two queries, two keys and $d = 1$ have 8 words of $Q$, $K$, $V$ and $O$ and 4 scores.
 #
 # **Predict.** With all 12 words one can form $N^2d = 4$ products. How many words are enough for all four?
 
@@ -404,7 +414,7 @@ F = bounds.products_per_segment(R, d)
 print(f"{R} words: {count:,} products, F(R) = {F:,.0f}, {count / F:.3f} of it")
 
 # %% [markdown]
-# 16,384 products of at most 16,900: $x$ whole rows of each take $R = 4dx$ words and form $x^2d = R^2/16d$ products, and $F$ has only $R + d^2$ in place of $R$. So (5.6) gives nothing away where $R$ is much larger than $d^2$.
+# 16,384 products of at most 16,900: $x$ whole rows of each take $R = 4dx$ words and form $x^2d = R^2/16d$ products. $F$ has $R + d^2$ in place of $R$, so where $R$ is much larger than $d^2$ nothing is given away.
 
 # %% [markdown]
 # ## 5.8 Theorem A
@@ -418,7 +428,7 @@ print(f"{R} words: {count:,} products, F(R) = {F:,.0f}, {count / F:.3f} of it")
 # - forms each score $s_{ij}$ from $d$ products $q_{ic}k_{jc}$, and the weight $p_{ij}$ from the score and from numbers of row $i$, such as $m_i$ and $\ell_i$;
 # - forms each output $o_{ic}$ from the products $p_{ij}v_{jc}$ of all keys $j$, up to a factor of the row.
 #
-# Order, tiles, the number of partial sums and when they are rescaled are free, and *anything may be computed again*. Outside are fast matrix multiplication, such as Strassen's, and attention that never forms a $p_{ij}$: approximations are not bound by it. It is a derivation of this course; the methods are those of the papers at the end.
+# Order, tiles, the number of partial sums and when they are rescaled are free, and *anything may be computed again*. Outside are fast matrix multiplication, such as Strassen's, and attention that never forms a $p_{ij}$, as in low-rank approximations. The theorem is a derivation of this course; the methods are those of the papers at the end.
 #
 # **Exercise 5.4** The best segment · difficulty 2 of 5 · importance 5 of 5 · 8 minutes. Evaluate (5.7) for the best $T$. You may try every $T$, as long as you know when to stop. If you are stuck after five minutes, run `hint("5.4")` in a cell of your own.
 
@@ -472,39 +482,39 @@ tiny_bound = attempt(my_bound, 2, 1, 4)
 print(f"N = 2, d = 1, M = 4: Theorem A {tiny_bound} words, compulsory 8, optimum {cheapest[4]}")
 
 # %% [markdown]
-# Three words, where 8 are compulsory: the theorem adds nothing. At this size the general bounds are empty, for there is one full segment at most, and only the search says something. At four million tokens no search says anything, and the theorem comes within a few percent of F3 (section 5.10). The two ways do not meet; they are good at opposite ends.
+# Three words, where 8 are compulsory. At this size the theorem is empty, for there is one full segment at most, and only the search says something. At millions of tokens no search says anything, and the theorem comes within a few percent of F3 (section 5.10).
 
 # %% [markdown]
 # ## 5.9 The proof, step by step
 #
-# Here is the whole proof of Theorem A. It has five steps. The third and the fourth are those of sections 5.6 and 5.7; new are the first two, about accumulators.
+# The proof of Theorem A has five steps. The first two, about accumulators, are new; the others carry out sections 5.6 and 5.7.
 #
-# **Step 1: useful products.** Take an output word $o_{ic}$ as it is stored at the end, and go back through the additions that made it. They form a tree. Its leaves are products, one $p_{ij}v_{jc}$ for each key $j$; its other vertices are partial sums. Where a partial sum was used several times we keep one use, on a way to the output. Call these products *useful*; products that were formed and led nowhere are ignored. There are $N^2d$ useful products. A partial sum is *alive* from when it is computed until it goes into the next one. Rescaling it, or adding a product in place, goes on with the same partial sum.
+# **Step 1: useful products.** Take an output word $o_{ic}$ as it is stored at the end, and go back through the additions that made it, down to products $p_{ij}v_{jc}$. What is met on the way are the *partial sums* of $o_{ic}$. A product that was formed as a word of its own is one as well. Where a partial sum was used several times we keep one use, on a way to the output; so the partial sums form a tree, and each is used once. For each key $j$ we choose one product $p_{ij}v_{jc}$ that leads into the tree. These $N^2d$ products are *useful*; the others are not counted. A partial sum is *alive* from when it is computed until it goes into the next one. Rescaling it, or adding a product to it that is no word of its own, goes on with the same partial sum.
 #
-# **Step 2: one accumulator is enough.** A schedule may keep several partial sums for one output and merge them later. We show that we may pretend there is one, at the price of a single word. Let $n$ be the number of partial sums of $o_{ic}$ that are alive and in fast memory. It changes in four ways:
+# **Step 2: one accumulator is enough.** A schedule may keep several partial sums of one output and merge them later. We show that we may pretend there is one, at the price of a single word. Let $n$ be the number of partial sums of $o_{ic}$ that are alive and in fast memory. It changes in four ways:
 #
-# - a partial sum begins from nothing: $1 + e$ times when $n$ was 0 (at least once, so $e \ge 0$), and $e'$ times when $n$ was at least 1;
+# - a partial sum begins, with its first product: $1 + e$ times when $n$ was 0 (at least once, so $e \ge 0$), and $e'$ times when $n$ was at least 1;
 # - one is read: $r_0$ times when $n$ was 0, and $r_1$ times when $n$ was at least 1 (to read what is there already changes nothing);
 # - two are merged: $n$ was at least 2 and falls by 1;
-# - one is dropped from fast memory: $n$ falls by 1.
+# - one is dropped from fast memory, and is read again later: $n$ falls by 1.
 #
-# All that have begun, $1 + e + e'$ of them, end as one, so there are $e + e'$ merges. Each of these lowers $n$ to a value of at least 1. What is lowered must have been raised before: $n$ starts at 0, so it goes from 2 down to 1 no more often than from 1 up to 2, from 3 down to 2 no more often than from 2 up to 3, and so on. The steps up from at least 1 are $r_1 + e'$, the steps down to at least 1 include the merges, and so $r_1 + e' \ge e + e'$:
+# All that have begun, $1 + e + e'$ of them, end as one, so there are $e + e'$ merges, and each lowers $n$ to a value of at least 1. Since $n$ starts at 0, it goes from 2 down to 1 no more often than from 1 up to 2, from 3 down to 2 no more often than from 2 up to 3, and so on. The steps up from at least 1 are $r_1 + e'$, the steps down to at least 1 include the merges, and so $r_1 + e' \ge e + e'$:
 #
 # $$ r_1 \ge e , \qquad \text{hence} \qquad r_0 + (1 + e) \le (r_0 + r_1) + 1 . \tag{5.9} $$
 #
-# Say that the accumulator *is there* while $n \ge 1$, and *enters* when $n$ rises from 0. On the left of (5.9) stand all its entries. On the right stand its reads, and one more.
+# Say that the accumulator *is there* while $n \ge 1$, and *enters* when $n$ rises from 0. On the left of (5.9) stand all its entries, on the right its reads, and one more.
 #
-# **Step 3: segments.** Let $E$ count the reads of everything that is no accumulator, and the entries of accumulators. By (5.9), added up over the $Nd$ outputs, the run reads at least $E - Nd$ words. It stores at least $Nd$, the outputs. So
+# **Step 3: segments.** Let $E$ count the entries of accumulators, and the reads of all words that are no living partial sum of an output. By (5.9), added up over the $Nd$ outputs, the run reads at least $E - Nd$ words. It stores at least $Nd$, the outputs. So
 #
 # $$ W \ge (E - Nd) + Nd = E . \tag{5.10} $$
 #
-# Cut the run into segments of $T$ of these events; the last one may have fewer. A segment has at most $R = M + T$ different words to work with: those of fast memory at its start, where an accumulator that is there holds at least one word, and those that enter. Scores and weights that are *made* in the segment are not among them; the next step deals with these.
+# Cut the run into segments of $T$ of these events; the last one may have fewer. A segment has at most $R = M + T$ different words to work with: those of fast memory at its start, where an accumulator that is there takes at least one, and those that enter or are read. Scores and weights that are *made* in the segment are not among them; the next step deals with these.
 #
 # **Step 4: at most $F(R)$ useful products in a segment.** Of the $R$ words let $n_v$ be words of $V$, $n_o$ accumulators, and $n_s$ the pairs $(i, j)$ of which a word, of the score, of a part of it or of the weight, was there at the start or was read. Let $x$ rows $q_i$ and $y$ rows $k_j$ be there with all their $d$ words. Then
 #
 # $$ d(x + y) + n_v + n_o + n_s \le R . \tag{5.11} $$
 #
-# A useful product $p_{ij}v_{jc}$ of the segment needs $v_{jc}$ and the accumulator of $o_{ic}$. *Either* $(i, j)$ is one of the $n_s$ pairs. The triples $(i, j, c)$ of these products have their shadows among the pairs, the words of $V$ and the accumulators, so by Loomis and Whitney there are at most $\sqrt{n_s n_v n_o}$. *Or* $p_{ij}$ was made from nothing within the segment. Then row $q_i$ and row $k_j$ are among the $x$ and the $y$. If column $c$ has $a_c \le x$ accumulators in such rows and $b_c \le y$ words of $V$ in such rows, these are at most
+# A useful product $p_{ij}v_{jc}$ of the segment needs $v_{jc}$, and it goes into a partial sum or begins one, so the accumulator of $o_{ic}$ is there. *Either* $(i, j)$ is one of the $n_s$ pairs. The triples $(i, j, c)$ of these products have their shadows among the pairs, the words of $V$ and the accumulators, so by Loomis and Whitney there are at most $\sqrt{n_s n_v n_o}$. *Or* $p_{ij}$ was made from nothing within the segment. Then row $q_i$ and row $k_j$ are among the $x$ and the $y$. If column $c$ has $a_c \le x$ accumulators in such rows and $b_c \le y$ words of $V$ in such rows, these are at most
 #
 # $$ \sum_c a_c b_c \le \min(x\, n_v,\; y\, n_o) \le \sqrt{xy\, n_v n_o} . \tag{5.12} $$
 #
@@ -512,28 +522,28 @@ print(f"N = 2, d = 1, M = 4: Theorem A {tiny_bound} words, compulsory 8, optimum
 #
 # $$ z \left( \frac{R - 2z}{2d} + \sqrt{n_s} - \frac{n_s}{2d} \right) \le z \cdot \frac{R - 2z + d^2}{2d} \le \frac{(R + d^2)^2}{16d} . \tag{5.13} $$
 #
-# The first step takes the best $n_s$, which is $d^2$; the second the best $z$, which is $(R + d^2)/4$. That is $F(R)$ for $R \ge 3d^2$. If $R < 3d^2$, there is not always room for $n_s = d^2$, for $n_s \le R - 2z$. As long as $z \le (R - d^2)/2$ there is, and the middle of (5.13) grows with $z$, since $(R - d^2)/2 < (R + d^2)/4$. For larger $z$ the best $n_s$ is $R - 2z$, all that is left, and gives $z\sqrt{R - 2z}$, which is largest at $z = R/3$: that is $(R/3)^{3/2}$.
+# The first step takes the best $n_s$, which is $d^2$; the second the best $z$, which is $(R + d^2)/4$. That is $F(R)$ for $R \ge 3d^2$. If $R < 3d^2$, there is not always room for $n_s = d^2$, for $n_s \le R - 2z$. As long as $z \le (R - d^2)/2$ there is, and the middle of (5.13) grows with $z$, since $(R - d^2)/2 < (R + d^2)/4$: the largest such $z$ is best. From there on the best $n_s$ is $R - 2z$, all that is left, and gives $z\sqrt{R - 2z}$, which is largest at $z = R/3$: that is $(R/3)^{3/2}$.
 #
-# **Step 5: how many segments.** Let $h$ be the number of full segments. The last one, with fewer than $T$ events, forms strictly fewer than $F(M + T)$ products, because $F$ grows with $R$. So $N^2d < (h + 1)\,F(M + T)$, which says $h \ge \lfloor N^2d/F(M + T) \rfloor$. Therefore $E \ge T\lfloor N^2d/F(M + T)\rfloor$, and (5.10) ends the proof. $\square$
+# **Step 5: how many segments.** Let $h$ be the number of full segments. The last one, with fewer than $T$ events (perhaps none), forms strictly fewer than $F(M + T)$ products, because $F$ grows with $R$. So $N^2d < (h + 1)\,F(M + T)$, which says $h \ge \lfloor N^2d/F(M + T) \rfloor$. Therefore $E \ge T\lfloor N^2d/F(M + T)\rfloor$, and (5.10) ends the proof. $\square$
 #
 # For (5.8): with $T = M + d^2$ we have $R + d^2 = 2(M + d^2)$, so $F = (M + d^2)^2/4d$ and $TN^2d/F = 4N^2d^2/(M + d^2)$; rounding down costs at most $T$. With $T = 2M$ and $M \le d^2$ we have $F = M^{3/2}$.
 #
 # *Registers.* On our machine four words beside the $M$ are free. They are fast memory too, so the bound for a run on the machine is taken at $M + 4$.
 #
-# **Two relatives.** Count the products $q_{ic}k_{jc}$ as well, $2N^2d$ in all, and treat a score that is being summed as an accumulator too. By (5.9) this costs one word for each of the $N^2$ scores, and (5.10) becomes $W \ge E - N^2$.
+# **Two relatives.** Count the products $q_{ic}k_{jc}$ as well, $2N^2d$ in all, and treat a score that is being summed as an accumulator too, until its sum is complete. Its entries count among the events of $E$, and where it enters, its pair is one of the $n_s$. By (5.9) this costs one word for each of the $N^2$ scores, which no store pays for, and (5.10) becomes $W \ge E - N^2$.
 #
-# *Theorem B, no product $q_{ic}k_{jc}$ formed twice.* Every product, of either kind, then has its pair among the $n_s$ pairs with a word. With $n_q$ and $n_k$ words of $Q$ and $K$ there are at most $\sqrt{n_s n_q n_k} + \sqrt{n_s n_v n_o} \le \sqrt{n_s}\,(R - n_s)/2 \le (R/3)^{3/2}$ products, so with $T = 2M$
+# *Theorem B, no product $q_{ic}k_{jc}$ formed twice.* A complete score, or its weight, can then come back only by a read. So every product, of either kind, has its pair among the $n_s$. With $n_q$ and $n_k$ words of $Q$ and $K$ there are at most $\sqrt{n_s n_q n_k} + \sqrt{n_s n_v n_o} \le \sqrt{n_s}\,(R - n_s)/2 \le (R/3)^{3/2}$ products, so with $T = 2M$
 #
 # $$ W \ge \frac{4N^2d}{\sqrt M} - 2M - N^2 . \tag{5.14} $$
 #
-# *Theorem B′, computing again allowed.* For each pair choose the first sum of $d$ products that was completed, and count only its products. A weight may now come from another sum, made from nothing in the segment; then rows $i$ and $j$ are whole, $x \le n_q/d$ and $y \le n_k/d$, and there are at most $\sqrt{n_q n_k n_v n_o}/d$ of these. Since $\sqrt{n_q n_k} + \sqrt{n_v n_o} \le (R - n_s)/2$, a segment forms at most $\sqrt{n_s}\,(R - n_s)/2 + (R - n_s)^2/16d$ products. For $T = 2M$ that is at most $M^{3/2} + 9M^2/16d$, and
+# *Theorem B′, computing again allowed.* For each pair choose the first sum of $d$ products that was completed, and count only its products. They have their pair among the $n_s$. But a weight may now come from another sum, made from nothing in the segment. Then rows $i$ and $j$ are whole, and as in (5.12), with $x \le n_q/d$ and $y \le n_k/d$, there are at most $\sqrt{n_q n_k n_v n_o}/d$ products $p_{ij}v_{jc}$ of this kind. Since $\sqrt{n_q n_k} + \sqrt{n_v n_o} \le (R - n_s)/2$, a segment forms at most $\sqrt{n_s}\,(R - n_s)/2 + (R - n_s)^2/16d$ products. For $T = 2M$ that is at most $M^{3/2} + 9M^2/16d$, and
 #
 # $$ W \ge \frac{4N^2d}{\sqrt M\left(1 + \frac{9\sqrt M}{16d}\right)} - 2M - N^2 . \tag{5.15} $$
 
 # %% [markdown]
 # ## 5.10 Bound and schedules over M
 #
-# The picture of lesson 04 again, with what we know now. Grey is what no schedule of the class can do: below $4Nd$, below Theorem A, below Theorem B′, each taken at $M + 4$. (`bounds.lower_bound` gives the largest of the three.) Between the grey and the lowest curve lies all that is not known about the forward pass.
+# The picture of lesson 04 again. Grey is what no schedule of the class can do: below $4Nd$, Theorem A or Theorem B′, each taken at $M + 4$. (`bounds.lower_bound` gives the largest of the three.) Between the grey and the lowest curve lies what these schedules and bounds leave open.
 
 # %%
 explore.memory_map(8192, 64, M=58368, M_range=(2048, 2**22),
@@ -564,7 +574,7 @@ measured("5.10", all_schedules=f3_over_bound(16384)[0],
          no_recomputing=f3_over_bound(16384, recompute=False)[0])
 
 # %% [markdown]
-# 1.33 and 1.06: at $M = 4d^2$ whoever computes no score twice saves at most 6 percent of F3's words. At 58,368 words F3 moves 1.19 times the bound for all schedules. To the right the distance grows once more, to 1.58 at 262,144, where Theorem A and the compulsory traffic are about equally large: a schedule pays for both, and a bound takes the larger one. We may not add them, for both count the same reads.
+# 1.33 and 1.06: at $M = 4d^2$ whoever computes no score twice saves at most 6 percent of F3's words. At 58,368 words F3 moves 1.19 times the bound for all schedules. To the right the distance grows once more, to 1.58 at 262,144, where Theorem A and the compulsory traffic are of the same size. A bound takes the larger one: we may not add them, for both count the same reads.
 #
 # Is 4 the exact constant? At $d = 64$ F3 has 4.10 and Theorem A $4M/(M + d^2)$. Closed forms cost nothing, so we let $d$ and $M/d^2$ grow, with $N = 2^{32}$ to be rid of the rest:
 #
@@ -609,7 +619,7 @@ measured("5.11", factor=words["Theorem A"] / words["Saha and Ye"])
 explore.bars(words, title="Forward pass, N = 8192, d = 64, M = 58,368")
 
 # %% [markdown]
-# A factor of 16.9, of which 16 is the ratio of the first terms. Both statements are right, and they answer different questions. Their argument counts the scores a segment can make and nothing about $V$ and $O$; it was made for the order. The paper also treats fast matrix multiplication, about which Theorem A says nothing. Counting the products with $V$, and choosing $T$, is what makes a constant worth knowing.
+# A factor of 16.9, of which 16 is the ratio of the first terms. Their argument was made for the order: it counts the scores a segment can make and leaves $V$ and $O$ aside. The paper also treats fast matrix multiplication, about which Theorem A says nothing.
 #
 # Every bound of the course knows where it comes from and how sure it is:
 
@@ -619,14 +629,14 @@ for name in ("compulsory", "A", "B", "B'", "saha_ye", "theta_attention", "omega_
     print(f"{name:18} {bound.status:16} {bound.regime}")
 
 # %% [markdown]
-# *Proved here* means: the proof is in this course, as a derivation of our own. We found these constants in none of the papers we read. *Published* bounds have a paper behind them; in `saha_ye` the argument is the paper's, and we kept its constants. *Asymptotic only* bounds have an unknown constant; asked for a number of words, they refuse.
+# *Proved here* means: the proof is in this course. We found the constants of A, B and B′ in none of the papers we read. *Published* bounds have a paper behind them; in `saha_ye` the argument is the paper's, and we kept its constants. *Asymptotic only* bounds have an unknown constant; asked for a number of words, they refuse.
 #
 # ## Misconceptions
 #
 # - **"Recomputing trades work for room, traffic has nothing to do with it."** A softmax row with three pebbles moves 8 words with recomputation and cannot move fewer than 10 without (section 5.4).
 # - **"A lower bound is about the best schedule we know."** It is about all of a class, known or not; the class must be said. Attention that never forms $p_{ij}$ is outside Theorem A.
-# - **"The bounds add up: $4Nd$ plus Theorem A."** Both count the same reads. We take the larger one, and near $M = 262{,}144$ that leaves a factor of 1.58 (section 5.10).
-# - **"An exact optimum on a small graph tells us the constant for large ones."** At 18 vertices Theorem A says 3 words and the optimum is 11 (section 5.8). Neither speaks about the other's size.
+# - **"The bounds add up: $4Nd$ plus Theorem A."** Both count the same reads (section 5.10).
+# - **"An exact optimum on a small graph tells us the constant for large ones."** At 18 vertices Theorem A says 3 words and the optimum is 11 (section 5.8).
 #
 # ## Take-away
 #

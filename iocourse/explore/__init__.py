@@ -15,6 +15,7 @@ from .memory_map import memory_map
 from .pebble_player import PebblePlayer, pebble_player
 from .pebbles import pebbles
 from .picture import Picture
+from .segments_picture import shadows
 from .tuner import TileTuner, tile_tuner
 from .tuner_picture import tile_tuner_picture
 
@@ -36,6 +37,7 @@ __all__ = [
     "memory_timeline",
     "pebble_player",
     "pebbles",
+    "shadows",
     "tile_order",
     "tile_tuner",
     "tile_tuner_picture",

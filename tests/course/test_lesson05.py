@@ -119,6 +119,15 @@ def test_section_5_5():
 
 
 # ---------------------------------------------------------------------- segments
+def test_the_picture_of_section_5_6():
+    corner, diagonal = np.zeros((3, 3), int), np.eye(3, dtype=int)
+    corner[:2, :2] = diagonal[0, 2] = 1
+    drawn = [3 * [corner], [diagonal, diagonal, diagonal.T]]
+    assert all(words.sum() == 4 for choice in drawn for words in choice)
+    made = [int(np.einsum("il,lj,ij->", *choice)) for choice in drawn]
+    says("5.6", f"$\\sqrt{{4 \\cdot 4 \\cdot 4}} = {made[0]}$ points", f"together allow {made[1]}.")
+
+
 def test_section_5_6_by_trying_everything():
     most = dict.fromkeys(range(13), 0)
     for choice in product((0, 1), repeat=12):
@@ -345,6 +354,13 @@ def test_the_words_allowed_are_the_optimum_as_far_as_it_can_be_searched(exercise
 
 def test_handing_back_a_bound_is_no_answer():
     assert judge(find("5.4"), bounds.theorem_A, 0)[0][0] == OWN
+
+
+def test_in_two_cases_of_5_4_one_T_alone_is_best_and_it_is_prime():
+    for N, d, M, prime in ((11, 4, 21, 41), (14, 4, 8, 19)):
+        words = {T: T * int(N * N * d / formula_5_6(M + T, d)) for T in range(1, 4 * N * d)}
+        assert [T for T in words if words[T] == max(words.values())] == [prime]
+        assert f"N={N}, d={d}, M={M}" in {case.label for case in find("5.4").cases(np.random.default_rng(0))}
 
 
 def test_the_cases_of_5_3_hold_what_their_names_say():

@@ -113,6 +113,12 @@ EXAMPLES = {
         lambda: explore.pebbles({"alone": []}, moves=["load alone"]),
         lambda: explore.pebbles({("a long name", 1): [], ("other", 2): [], "c" * 300: [("a long name", 1)]}),
     ],
+    "shadows": [
+        lambda: explore.shadows({"all": np.ones((3, 3, 3)), "none": np.zeros((3, 3, 3))}),
+        lambda: explore.shadows({"one": [[[1]], [[True]], [[1.0]]]}, title="One word of each"),
+        lambda: explore.shadows({"flat": [np.ones((1, 6)), np.ones((6, 2)), np.eye(1, 2)]}),
+        lambda: explore.shadows({"a diagonal": 3 * [np.eye(6)], "small": 3 * [np.eye(2)]}, title="T" * 90),
+    ],
     "tile_tuner_picture": [
         lambda: explore.tile_tuner_picture(1024, 64, 16_384, 64, 32, "flash2", 17),
         lambda: explore.tile_tuner_picture(1024, 64, 16_384, 64, 64, "flash2", 60),

@@ -5,6 +5,7 @@ from harness import Mutant, Suite
 
 from iocourse import bounds, costs, pebbling, schedules
 from iocourse.course.checking import OWN
+from iocourse.course.exercises import lesson05
 
 LIST = "returns a list of moves"
 LEGAL = "every move is legal with M = 3 red pebbles"
@@ -81,6 +82,18 @@ def dot_as_one_text(d):
     return "\n".join(dot_second_first(d))
 
 
+def dot_as_pairs(d):
+    return [move.split() for move in dot_second_first(d)]
+
+
+def dot_in_words_of_its_own(d):
+    return [move.replace("delete", "drop") for move in dot_second_first(d)]
+
+
+def dot_with_a_slide(d):
+    return (*dot_second_first(d)[:4], "slide a2 to p2", *dot_second_first(d)[4:])
+
+
 def nothing(n):
     return []
 
@@ -107,6 +120,9 @@ DOT = Suite(
         (dot_for_two_only, LEGAL),
         (dot_later, LEGAL),
         (dot_as_one_text, LIST),
+        (dot_as_pairs, LIST),
+        (dot_in_words_of_its_own, LEGAL),
+        (dot_with_a_slide, LEGAL),
         (nothing, STORED),
     ),
 )
@@ -249,6 +265,7 @@ PRODUCTS = Suite(
     cheats=(
         (lambda q, k, v, o, s: q.size * len(k), NEW),
         (lambda q, k, v, o, s: bounds.products_per_segment(q.size, q.shape[1]), OWN),
+        (lambda q, k, v, o, s: lesson05._products(q, k, v, o, s), OWN),
     ),
 )
 
@@ -280,6 +297,36 @@ def bound_of_the_library(N, d, M):
 
 def bound_with_the_library_s_F(N, d, M):
     return max(T * (N * N * d // bounds.products_per_segment(M + T, d)) for T in range(1, 4 * N * d))
+
+
+def bound_evaluated_for_every_T(N, d, M):
+    return max(bounds.theorem_A.evaluate(N, d, M, T=T) for T in range(1, 4 * N * d))
+
+
+def bound_from_the_library_s_segments(N, d, M):
+    return max(T * bounds.segments.segments_A(N * N * d, M + T, d) for T in range(1, 4 * N * d))
+
+
+def bound_from_the_check(N, d, M):
+    return lesson05.best_segment(N, d, M, 1.0)[0]
+
+
+def every_other_T(N, d, M):
+    return max(T * full_segments(N, d, M + T) for T in range(2, 4 * N * d, 2))
+
+
+def full_segments(N, d, R):
+    return int(N * N * d // ((R + d * d) ** 2 / (16 * d) if 3 * d * d <= R else (R / 3) ** 1.5))
+
+
+def until_it_falls(N, d, M):
+    words = 0
+    for T in range(1, 4 * N * d):
+        more = T * full_segments(N, d, M + T)
+        if more < words:
+            break
+        words = more
+    return words
 
 
 def one_T(N, d, M):
@@ -318,6 +365,8 @@ BOUND = Suite(
         Mutant("part-of-a-segment", ABOVE, ((WHOLE, "(N * N * d / F(M + T))"),)),
         Mutant("rounded-up", ABOVE, ((WHOLE, "-int(-N * N * d // F(M + T))"),)),
         Mutant("start-forgotten", ABOVE, (("F(M + T)", "F(T)"),)),
+        Mutant("first-case-for-all", SMALL, (("if 3 * d * d <= R else (R / 3) ** 1.5", ""),)),
+        Mutant("second-case-for-all", ABOVE, (("3 * d * d <= R", "False"),)),
         Mutant("M-for-T", ABOVE, (("max(most, T *", "max(most, (M + T) *"),)),
         Mutant("up-to-M", LARGE, (("while F", "while T < M and F"),)),
         Mutant("up-to-M-below", SMALL, (("while F", "while T < M and F"),)),
@@ -331,6 +380,12 @@ BOUND = Suite(
     cheats=(
         (bound_of_the_library, OWN),
         (bound_with_the_library_s_F, OWN),
+        (bound_evaluated_for_every_T, OWN),
+        (bound_from_the_library_s_segments, OWN),
+        (bound_from_the_check, OWN),
+        (every_other_T, LARGE),
+        (every_other_T, SMALL),
+        (until_it_falls, LARGE),
         (one_T, LARGE),
         (remembered_line, LARGE),
         (remembered_line, SMALL),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import product
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import pebbling
+from ...guard import library_answer
 from ..exercise import Case, Exercise, Property, Trial
 from ..judging import each
 
@@ -42,7 +44,7 @@ def _moves(value: Any) -> list[Any] | None:
 def _are_moves(trial: Trial) -> str | None:
     if _moves(trial.value) is not None:
         return None
-    return f"yours returned {_shortened(repr(trial.value))}"
+    return f'a move is a text such as "load a1"; yours returned {_shortened(repr(trial.value))}'
 
 
 def _shortened(text: str) -> str:
@@ -65,17 +67,23 @@ def _legal(trial: Trial) -> str | None:
     return None
 
 
+def _understood(trial: Trial) -> Iterator[pebbling.Move]:
+    """The moves up to the first one that is none; `_legal` says what is wrong with that one."""
+    game = pebbling.Game(trial.case.expected[0], PEBBLES)
+    with suppress(pebbling.IllegalMove):
+        for move in _moves(trial.value) or ():
+            yield game.move(move)
+
+
 def _finished(trial: Trial) -> str | None:
-    moves, graph = _moves(trial.value), trial.case.expected[0]
-    stored = {pebbling.Game(graph, PEBBLES).move(move)[:2] for move in moves or ()}
-    missing = [v for v in graph.outputs if ("store", v) not in stored]
+    stored = {move.vertex for move in _understood(trial) if move.kind == "store"}
+    missing = [v for v in trial.case.expected[0].outputs if v not in stored]
     return f"{missing[0]} is never stored" if missing else None
 
 
 def _within(trial: Trial) -> str | None:
-    moves, (graph, allowed) = _moves(trial.value), trial.case.expected
-    game = pebbling.Game(graph, PEBBLES)
-    words = sum(game.move(move).kind in ("load", "store") for move in moves or ())
+    words = sum(move.kind in ("load", "store") for move in _understood(trial))
+    allowed = trial.case.expected[1]
     return None if words <= allowed else f"yours moves {words} words, possible are {allowed}"
 
 
@@ -145,6 +153,7 @@ def _known(kind: str, q: Bits, k: Bits, v: Bits, o: Bits, s: Bits) -> Case:
     return Case(f"{kind}: {queries} queries, {keys} keys, d={d}", inputs, _products(**inputs))
 
 
+@library_answer
 def _products(q: Bits, k: Bits, v: Bits, o: Bits, s: Bits) -> int:
     """The products p·v that can be formed, one after the other."""
     (queries, d), keys = q.shape, len(k)
@@ -177,10 +186,13 @@ def _is_number(value: Any) -> bool:
 
 # ---------------------------------------------------------------------- 5.4: Theorem A
 def _bound_cases(rng: np.random.Generator) -> list[Case]:
-    """Fast memories above d², below, near it; few segments, where rounding down shows; less than one."""
+    """Fast memories above d², below, near it; few segments, where rounding down shows; less than one.
+
+    In two small cases the best T is a prime number, and a grid of every other T or every third misses it.
+    """
     d, N = int(rng.integers(5, 9)), int(rng.integers(150, 230))
     sizes = [(N, d, 4 * d * d + 3), (N, d, 16 * d * d + 1), (N, d, d * d // 3), (N, d, d * d + 1)]
-    sizes += [(N, d, N * d // 2), (9, d + 9, 7), (3, 3, 1000)]
+    sizes += [(N, d, N * d // 2), (9, d + 9, 7), (11, 4, 21), (14, 4, 8), (3, 3, 1000)]
     return [Case(f"N={N}, d={d}, M={M}", {"N": N, "d": d, "M": M}, _proved(N, d, M)) for N, d, M in sizes]
 
 
@@ -193,6 +205,7 @@ def _proved(N: int, d: int, M: int) -> tuple[tuple[int, int], tuple[int, int]]:
     return low, high
 
 
+@library_answer
 def best_segment(N: int, d: int, M: int, factor: float) -> tuple[int, int]:
     """(words, T): the largest T·⌊factor·N²d / F(M + T)⌋, by trying every T."""
     best, T = (0, 1), 1
