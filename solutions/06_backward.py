@@ -147,7 +147,8 @@ over_keys = (P * dP).sum(axis=1)               # (N,)
 over_64 = (P * dP)[:, :64].sum(axis=1)         # (N,), the keys of one tile only
 over_columns = (dO * O).sum(axis=1)            # (N,)
 for i in (0, 1, 2):
-    print(f"D[{i}]: {over_keys[i]:9.6f} over all keys, {over_columns[i]:9.6f} over the columns, "
+    keys, columns = over_keys[i], over_columns[i]
+    print(f"D[{i}]: {keys:9.6f} over all keys, {columns:9.6f} over the columns, "
           f"{over_64[i]:9.6f} over 64 keys")
 print(f"all {N} agree: {np.allclose(over_keys, over_columns, rtol=0, atol=1e-12)}")
 
@@ -261,7 +262,8 @@ def my_fused_backward(m, Q, K, V, O, dO, LSE, *, Br, Bc):
     """dQ, dK, dV with blocks of keys outside, and dQ_i in dO_i's place.
 
     m: the machine. Q, K, V, O, dO: slow arrays (N, d). LSE: slow array (N,).
-    Br, Bc: rows in a block of queries, of keys. Returns the slow arrays (dQ, dK, dV), each (N, d).
+    Br, Bc: rows in a block of queries, of keys.
+    Returns the slow arrays (dQ, dK, dV), each (N, d).
     """
     N, d = Q.shape
     D, dQ = m.new("D", (N,)), m.new("dQ", (N, d))
@@ -270,7 +272,7 @@ def my_fused_backward(m, Q, K, V, O, dO, LSE, *, Br, Bc):
         with m.load(O, i) as o, m.load(dO, i) as do, m.zeros(i) as D_i:
             D_i.add_row_products(do, o)
             m.store(D_i, D, i)
-    ### BEGIN SOLUTION loop over keys and over queries; j.first is True on the first block of keys
+    ### BEGIN SOLUTION loop over keys and queries; j.first is True on the first block of keys
     for j in m.blocks(N, Bc):  # stays: k, v, dk, dv (Bc, d)
         with m.load(K, j) as k, m.load(V, j) as v, m.zeros(j, d) as dk, m.zeros(j, d) as dv:
             for i in m.blocks(N, Br):  # passes by: q (Br, d), L_i and D_i (Br,), s (Br, Bc)

@@ -199,7 +199,8 @@ predict("7.4", score_reads=3, times_fewer=2)  #> predict("7.4", score_reads=...,
 
 # %%
 N, d, M = 4096, 64, 1024
-f5 = run(schedules.small_cache, M=M, dry=True, Q=(N, d), K=(N, d), V=(N, d), Br=30, Bc=30, Bd=30)
+shapes, tiles = dict.fromkeys("QKV", (N, d)), {"Br": 30, "Bc": 30, "Bd": 30}
+f5 = run(schedules.small_cache, M=M, dry=True, **shapes, **tiles)
 print(f5.ledger)
 reads = f5.ledger.reads["S"] // N**2
 measured("7.4", score_reads=reads,
@@ -248,7 +249,8 @@ check("7.2", my_small_cache)
 mine = attempt(run, my_small_cache, M=64, Q=Q, K=K, V=V, Br=4, Bc=6, Bd=6)
 f4_words = costs.square_tiling(32, 8, B=4).total
 right = attempt(np.allclose, mine.O, exact.attention(Q, K, V))
-print(f"F4 {f4_words:,} words; yours {mine.ledger.total:,} words; equal to exact attention: {right}")
+print(f"F4 {f4_words:,} words; yours {mine.ledger.total:,} words; "
+      f"equal to exact attention: {right}")
 least = run(schedules.small_cache, M=5, Q=Q, K=K, V=V, Br=1, Bc=1, Bd=1)
 right = np.allclose(least.O, exact.attention(Q, K, V))
 print(f"on five words: {least.ledger.total:,} words; equal to exact attention: {right}")
@@ -277,7 +279,8 @@ N, d, M = 4096, 64, 1024
 for name in ("small_cache", "small_cache_fused"):
     s = schedules.get(name)
     print(f"{name:17} {s.tiles(N, d, M)}: {squares(name, N, d, M):.2f} N²")
-measured("7.5", f6_over_f5=squares("small_cache_fused", N, d, M) / squares("small_cache", N, d, M))
+f5, f6 = (squares(name, N, d, M) for name in ("small_cache", "small_cache_fused"))
+measured("7.5", f6_over_f5=f6 / f5)
 
 # %% [markdown]
 # 1.105 times. F5 pays $N^2$ words for writing its scores, and that makes each further product cheaper: a stored score is read for $B_d$ products at a time. F6 writes none, and pays for partial outputs that travel. So whether to write $S$ is a matter of constants, and not of principle. F6 has one advantage that no count of words shows: in slow memory it needs nothing but inputs and output.
@@ -306,7 +309,9 @@ for M in (4096, 16384, 65536):
 
 # %% tags=["exercise"] name="ex-7.3"
 def my_plan(N, d, M):
-    """The schedule and the tiles with the fewest words, as ("small_cache", {"Br": 3, "Bc": 4, "Bd": 4}).
+    """The schedule and the tiles with the fewest words.
+
+    As a pair of a name and sizes, such as ("small_cache", {"Br": 3, "Bc": 4, "Bd": 4}).
 
     N, d, M: whole numbers, M at least 5.
     """
@@ -442,7 +447,8 @@ for M in (4096, 16384, 65536, d**2 // 4, 2 * d**2 // 3, d**2):
     s, _, cost = schedules.best(N, d, M)
     print(f"M = {M:10,}: A {A:.2f}, best bound {which} {least / unit:.2f}, "
           f"{s.name} {cost.total / unit:.2f}, ratio {cost.total / least:.2f}")
-ratio = squares("small_cache", N, d, 16384) * N**2 / bounds.lower_bound("forward", N, d, 16384)[0]
+least = bounds.lower_bound("forward", N, d, 16384)[0]
+ratio = squares("small_cache", N, d, 16384) * N**2 / least
 measured("7.7", f5_over_bound=ratio)
 
 # %% [markdown]
@@ -503,7 +509,8 @@ measured("7.8", row_sum=round(abs(p.sum(axis=1)).max(), 9))
 def my_grad_x(X, A1, A2, A3, Y, E, forward, backward):
     """dL/dX for L(X) = ½‖softmax(A1 X A2ᵀ) A3 Y - E‖².
 
-    A1, A2, A3, E: (n, d). X, Y: (d, d). forward(Q, K, V) -> O; backward(Q, K, V, dO) -> dQ, dK, dV.
+    A1, A2, A3, E: (n, d). X, Y: (d, d).
+    forward(Q, K, V) -> O; backward(Q, K, V, dO) -> dQ, dK, dV.
     Returns an array (d, d).
     """
     ### BEGIN SOLUTION attention forward, attention backward, one product
@@ -645,7 +652,7 @@ for M in (2**10, 2**14, 2**16, 2**18, 2**22):
 
 # %%
 def both_kinds(q, k, v, o, s):
-    """Chosen products and products p·v for d = 1: q, k, v, o are 0 or 1, each (2,); s is (2, 2)."""
+    """Products q·k and p·v for d = 1: q, k, v, o are 0 or 1, each (2,); s is (2, 2)."""
     rows, outputs = np.outer(q, k), np.outer(o, v)  # (2, 2), (2, 2): queries by keys
     return int((s * rows + np.maximum(s, rows) * outputs).sum())
 
