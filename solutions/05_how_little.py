@@ -6,7 +6,7 @@
 # **What you will learn**
 #
 # - to play the red-blue pebble game, in which fast memory is a handful of red pebbles and every move is legal or is not;
-# - why computing a number twice can be cheaper than keeping it, in the smallest example there is;
+# - why computing a number twice can be cheaper than keeping it, on a graph of eleven vertices;
 # - to turn "how many products do $R$ words allow?" into a lower bound for any schedule, first for the matrix product, then for attention;
 # - Theorem A with its whole proof, and what it does not cover;
 # - how far the schedules of lesson 04 are from it, and why 4 is the exact constant.
@@ -303,10 +303,10 @@ except pebbling.TooLarge as refusal:
 # because a product of three numbers with sum $R$ is largest when they are equal. In the picture $i$ runs to the lower left, $j$ to the lower right and $l$ upwards; each multiply-add is a small cube:
 
 # %%
-corner, diagonal = np.zeros((3, 3), int), np.eye(3, dtype=int)
-corner[:2, :2] = diagonal[0, 2] = 1
-explore.shadows({"a corner": (corner, corner, corner),
-                 "a diagonal": (diagonal, diagonal, diagonal.T)},
+corner, apart = np.zeros((3, 3), int), np.eye(3, dtype=int)
+corner[:2, :2] = apart[0, 2] = 1
+explore.shadows({"a corner": [corner, corner, corner],
+                 "scattered": [apart[::-1], apart, apart.T[::-1]]},
                 title="4 words of each array, in two ways")
 
 # %% [markdown]
@@ -423,7 +423,7 @@ print(f"{R} words: {count:,} products, F(R) = {F:,.0f}, {count / F:.3f} of it")
 #
 # $$ W \ge T \left\lfloor \frac{N^2d}{F(M + T)} \right\rfloor \qquad \text{for every whole } T \ge 1 . \tag{5.7} $$
 #
-# This is Theorem A. It holds for every schedule that
+# This is Theorem A, bound `A` of the library's list. It holds for every schedule that
 #
 # - forms each score $s_{ij}$ from $d$ products $q_{ic}k_{jc}$, and the weight $p_{ij}$ from the score and from numbers of row $i$, such as $m_i$ and $\ell_i$;
 # - forms each output $o_{ic}$ from the products $p_{ij}v_{jc}$ of all keys $j$, up to a factor of the row.
@@ -473,7 +473,7 @@ measured("5.8", best_T=lengths[int(np.argmax(rate))])
 #
 # $$ W \ge \frac{4N^2d^2}{M + d^2} - (M + d^2) \quad (M \ge d^2), \qquad W \ge \frac{2N^2d}{\sqrt M} - 2M \quad (M \le d^2). \tag{5.8} $$
 #
-# The first is (4.7) of lesson 04. It can be read as an exchange rate. In F3, where fast memory holds $M/2d$ queries with their outputs, $2d$ words of a key and its value come in and form $(M/2d)\,d$ products: $M/4d$ for a word. By Theorem A a word buys $(M + d^2)/4d$ products at most, whatever the schedule.
+# These are the bounds `A_large` and `A_small`. The first is (4.7) of lesson 04. It can be read as an exchange rate. In F3, where fast memory holds $M/2d$ queries with their outputs, $2d$ words of a key and its value come in and form $(M/2d)\,d$ products: $M/4d$ for a word. By Theorem A a word buys $(M + d^2)/4d$ products at most, whatever the schedule.
 #
 # And at the size of section 5.5?
 
@@ -522,7 +522,7 @@ print(f"N = 2, d = 1, M = 4: Theorem A {tiny_bound} words, compulsory 8, optimum
 #
 # $$ z \left( \frac{R - 2z}{2d} + \sqrt{n_s} - \frac{n_s}{2d} \right) \le z \cdot \frac{R - 2z + d^2}{2d} \le \frac{(R + d^2)^2}{16d} . \tag{5.13} $$
 #
-# The first step takes the best $n_s$, which is $d^2$; the second the best $z$, which is $(R + d^2)/4$. That is $F(R)$ for $R \ge 3d^2$. If $R < 3d^2$, there is not always room for $n_s = d^2$, for $n_s \le R - 2z$. As long as $z \le (R - d^2)/2$ there is, and the middle of (5.13) grows with $z$, since $(R - d^2)/2 < (R + d^2)/4$: the largest such $z$ is best. From there on the best $n_s$ is $R - 2z$, all that is left, and gives $z\sqrt{R - 2z}$, which is largest at $z = R/3$: that is $(R/3)^{3/2}$.
+# The first step takes the $n_s$ for which $\sqrt{n_s} - n_s/2d$ is largest, $d^2$; the second takes the best $z$, which is $(R + d^2)/4$. That is $F(R)$ for $R \ge 3d^2$. If $R < 3d^2$, there is not always room for $n_s = d^2$, for $n_s \le R - 2z$. As long as $z \le (R - d^2)/2$ there is, and the middle of (5.13) grows with $z$, since $(R - d^2)/2 < (R + d^2)/4$: the largest such $z$ is best. From there on the best $n_s$ is $R - 2z$, all that is left, and gives $z\sqrt{R - 2z}$, which is largest at $z = R/3$: that is $(R/3)^{3/2}$.
 #
 # **Step 5: how many segments.** Let $h$ be the number of full segments. The last one, with fewer than $T$ events (perhaps none), forms strictly fewer than $F(M + T)$ products, because $F$ grows with $R$. So $N^2d < (h + 1)\,F(M + T)$, which says $h \ge \lfloor N^2d/F(M + T) \rfloor$. Therefore $E \ge T\lfloor N^2d/F(M + T)\rfloor$, and (5.10) ends the proof. $\square$
 #
@@ -532,11 +532,11 @@ print(f"N = 2, d = 1, M = 4: Theorem A {tiny_bound} words, compulsory 8, optimum
 #
 # **Two relatives.** Count the products $q_{ic}k_{jc}$ as well, $2N^2d$ in all, and treat a score that is being summed as an accumulator too, until its sum is complete. Its entries count among the events of $E$, and where it enters, its pair is one of the $n_s$. By (5.9) this costs one word for each of the $N^2$ scores, which no store pays for, and (5.10) becomes $W \ge E - N^2$.
 #
-# *Theorem B, no product $q_{ic}k_{jc}$ formed twice.* A complete score, or its weight, can then come back only by a read. So every product, of either kind, has its pair among the $n_s$. With $n_q$ and $n_k$ words of $Q$ and $K$ there are at most $\sqrt{n_s n_q n_k} + \sqrt{n_s n_v n_o} \le \sqrt{n_s}\,(R - n_s)/2 \le (R/3)^{3/2}$ products, so with $T = 2M$
+# *Theorem B, no product $q_{ic}k_{jc}$ formed twice.* A complete score, or its weight, can then come back only by a read. So every product, of either kind, has its pair among the $n_s$. With $n_q$ and $n_k$ words of $Q$ and $K$ there are at most $\sqrt{n_s n_q n_k} + \sqrt{n_s n_v n_o} \le \sqrt{n_s}\,(R - n_s)/2 \le (R/3)^{3/2}$ products. With $T = 2M$ this is bound `B_line`:
 #
 # $$ W \ge \frac{4N^2d}{\sqrt M} - 2M - N^2 . \tag{5.14} $$
 #
-# *Theorem B′, computing again allowed.* For each pair choose the first sum of $d$ products that was completed, and count only its products. They have their pair among the $n_s$. But a weight may now come from another sum, made from nothing in the segment. Then rows $i$ and $j$ are whole, and as in (5.12), with $x \le n_q/d$ and $y \le n_k/d$, there are at most $\sqrt{n_q n_k n_v n_o}/d$ products $p_{ij}v_{jc}$ of this kind. Since $\sqrt{n_q n_k} + \sqrt{n_v n_o} \le (R - n_s)/2$, a segment forms at most $\sqrt{n_s}\,(R - n_s)/2 + (R - n_s)^2/16d$ products. For $T = 2M$ that is at most $M^{3/2} + 9M^2/16d$, and
+# *Theorem B′, computing again allowed.* For each pair only the products of the sum that was completed first are counted; they have their pair among the $n_s$. But a weight may now come from another sum, made from nothing in the segment, and then two whole rows are there, as in (5.12). With $T = 2M$ this raises the number of products from $M^{3/2}$ to $M^{3/2} + 9M^2/16d$ at most. This is bound `B'_line`; section 7.10 proves it step by step.
 #
 # $$ W \ge \frac{4N^2d}{\sqrt M\left(1 + \frac{9\sqrt M}{16d}\right)} - 2M - N^2 . \tag{5.15} $$
 
@@ -594,12 +594,12 @@ for d, factor in product((64, 256, 1024), (16, 64, 1024)):
 measured("5.10b", f3=constant[1024, 1024][0], theorem_a=constant[1024, 1024][1])
 
 # %% [markdown]
-# From above F3 comes down with $d$, 4.09, 4.02, 4.01, as $4(1 + 3/2d)$ says; from below Theorem A comes up with $M/d^2$, 3.76, 3.94, 3.996. The two meet at 4. So for $1 \ll d$ and $d^2 \ll M \ll Nd$ **4 is the exact constant**: lesson 04 ended where every schedule of the class must end.
+# From above F3 comes down with $d$, 4.09, 4.02, 4.01, as $4(1 + 3/2d)$ of lesson 04 says; from below Theorem A comes up with $M/d^2$, 3.76, 3.94, 3.996. The two meet at 4. So for $1 \ll d$ and $d^2 \ll M \ll Nd$ **4 is the exact constant**: lesson 04 ended where every schedule of the class must end.
 
 # %% [markdown]
 # ## 5.11 What is published
 #
-# Saha and Ye proved in 2024 that for $M \ge d^2$ the order $N^2d^2/M$ cannot be improved, and for $M \le d^2$ the order $N^2d/\sqrt M$. They do not state constants. If we keep all of them in their argument for $M \ge d^2$, it gives
+# Saha and Ye proved in 2024 that for $M \ge d^2$ the order $N^2d^2/M$ cannot be improved, and for $M \le d^2$ the order $N^2d/\sqrt M$. They do not state constants. If we keep all of them in their argument for $M \ge d^2$, it gives bound `saha_ye`:
 #
 # $$ W \ge \frac{N^2d^2}{4(M + d^2)} - M . \tag{5.16} $$
 #
@@ -629,7 +629,7 @@ for name in ("compulsory", "A", "B", "B'", "saha_ye", "theta_attention", "omega_
     print(f"{name:18} {bound.status:16} {bound.regime}")
 
 # %% [markdown]
-# *Proved here* means: the proof is in this course. We found the constants of A, B and B′ in none of the papers we read. *Published* bounds have a paper behind them; in `saha_ye` the argument is the paper's, and we kept its constants. *Asymptotic only* bounds have an unknown constant; asked for a number of words, they refuse.
+# *Proved here* means: the proof is in this course. We found the constants of A, B and B′ in none of the papers we read. *Published* bounds have a paper behind them; in `saha_ye` we kept the constants of the paper's argument. *Asymptotic only* bounds have an unknown constant; asked for a number of words, they refuse.
 #
 # ## Misconceptions
 #

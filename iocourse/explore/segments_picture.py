@@ -20,7 +20,7 @@ Bits = NDArray[np.bool_]
 Corner = tuple[float, float, float]
 
 MOST = 6  # words along an edge of the box
-ACROSS, DOWN, UP = 22.0, 13.0, 26.0  # of a step along i or j to the side and down, of a step along l upwards
+ACROSS, DOWN, UP = 22.0, 10.0, 26.0  # of a step along i or j to the side and down, of a step along l upwards
 APART = 0.7  # steps between the box and what stands clear of it
 MARGIN, HEAD, FOOT = 26.0, 78.0, 46.0
 COLOURS = {"A": SKY, "B": ORANGE, "C": GREEN}

@@ -120,9 +120,9 @@ def test_section_5_5():
 
 # ---------------------------------------------------------------------- segments
 def test_the_picture_of_section_5_6():
-    corner, diagonal = np.zeros((3, 3), int), np.eye(3, dtype=int)
-    corner[:2, :2] = diagonal[0, 2] = 1
-    drawn = [3 * [corner], [diagonal, diagonal, diagonal.T]]
+    corner, apart = np.zeros((3, 3), int), np.eye(3, dtype=int)
+    corner[:2, :2] = apart[0, 2] = 1
+    drawn = [3 * [corner], [apart[::-1], apart, apart.T[::-1]]]
     assert all(words.sum() == 4 for choice in drawn for words in choice)
     made = [int(np.einsum("il,lj,ij->", *choice)) for choice in drawn]
     says("5.6", f"$\\sqrt{{4 \\cdot 4 \\cdot 4}} = {made[0]}$ points", f"together allow {made[1]}.")

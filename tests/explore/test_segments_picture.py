@@ -39,8 +39,8 @@ def test_a_cube_throws_its_shadows_along_the_axes():
     words[0][2, 1] = words[1][1, 3] = words[2][2, 3] = 1
     picture = explore.shadows({"one": words})
     for colour, along in (
-        (palette.SKY, (1, 13 / 22)),
-        (palette.ORANGE, (-1, 13 / 22)),
+        (palette.SKY, (1, 10 / 22)),
+        (palette.ORANGE, (-1, 10 / 22)),
         (palette.GREEN, (0, -1)),
     ):
         tile, face = filled(picture, colour)
