@@ -7,13 +7,15 @@ solve it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..ledger import Ledger
-from .exercise import Property, Trial
+from .exercise import Case, Property, Trial
 
+LARGE = "scores of ±10,000"  # in the label of a case, and in the name of the property that asks for it
 TOLERANCE = 1e-9  # float64 against float64: a thousand rounding errors and more, far below any wrong formula
 
 
@@ -28,6 +30,23 @@ def each(name: str, judge: Callable[[Trial], str | None]) -> Property:
         return _first(f"{complaint} ({t.case.label})" for t in trials if (complaint := judge(t)))
 
     return Property(name, over_all)
+
+
+def only_where(
+    name: str, concerned: Callable[[Case], bool], judge: Callable[[Trial], str | None]
+) -> Property:
+    """A property that is asked of some of the cases only: its name says where to look."""
+    return each(name, lambda trial: judge(trial) if concerned(trial.case) else None)
+
+
+def values_where(name: str, concerned: Callable[[Case], bool]) -> Property:
+    """Exact values in some of the cases."""
+    return only_where(name, concerned, lambda trial: difference(trial.value, trial.case.expected))
+
+
+def values_in(name: str, label: str) -> Property:
+    """Exact values in the cases whose label holds `label`."""
+    return values_where(name, lambda case: label in case.label)
 
 
 def difference(got: Any, want: Any, tolerance: float = TOLERANCE, *, wanted: str = "expected") -> str | None:
@@ -92,6 +111,25 @@ def same_answer_for(name: str, key: Callable[[Trial], Any]) -> Property:
         return None
 
     return Property(name, judge)
+
+
+def block_size(part: int | None = None) -> Property:
+    """The answer, or its `part`-th result, is the same for every tile on the same queries."""
+    same = same_answer_for(
+        "block size does not change the answer", lambda trial: trial.case.inputs["Q"].tobytes()
+    )
+    if part is None:
+        return same
+
+    def judge(trials: Sequence[Trial]) -> str | None:
+        return same.judge([replace(trial, value=trial.value[part]) for trial in trials])
+
+    return Property(same.name, judge)
+
+
+def one_temporary_of_each_kind(Br: int, Bc: int) -> int:
+    """Words allowed beyond the footprint: one more score tile and four a row, never the N x N scores."""
+    return Br * Bc + 4 * Br
 
 
 def _multiple(ledger: Ledger, array: str, words: int) -> str:

@@ -12,20 +12,22 @@ from ... import costs, exact
 from ...ledger import Ledger
 from ..exercise import Case, Exercise, Property, Trial, run_schedule
 from ..judging import (
-    difference,
+    LARGE,
+    block_size,
     each,
     every_input_loaded,
     fits,
+    one_temporary_of_each_kind,
     reads_within,
-    same_answer_for,
     total_within,
     values,
+    values_in,
+    values_where,
     writes_within,
 )
 
 Cost = Callable[..., Ledger]
 Allowance = Callable[[int, int], int]
-LARGE = "scores of ±10,000"
 
 
 def _shapes(rng: np.random.Generator) -> list[tuple[int, int, int, int]]:
@@ -41,11 +43,6 @@ def _shapes(rng: np.random.Generator) -> list[tuple[int, int, int, int]]:
         (9, d, 1, 1),
         (1, d, Br, Bc),
     ]
-
-
-def one_temporary_of_each_kind(Br: int, Bc: int) -> int:
-    """Words beyond the footprint: one more score tile and four words a row, never the N x N scores."""
-    return Br * Bc + 4 * Br
 
 
 def none_at_all(Br: int, Bc: int) -> int:
@@ -83,20 +80,6 @@ def _case(QKV: np.ndarray, cost: Cost, allowance: Allowance, Br: int, Bc: int) -
     return Case(f"N={N}, d={d}, Br={Br}, Bc={Bc}", inputs, exact.attention(Q, K, V), M, budget)
 
 
-BLOCK_SIZE = same_answer_for(
-    "block size does not change the answer", lambda trial: trial.case.inputs["Q"].tobytes()
-)
-
-
-def values_where(name: str, concerned: Callable[[Case], bool]) -> Property:
-    """Exact values in some of the cases: where these hold and others fail, the name says where to look."""
-
-    def judge(trial: Trial) -> str | None:
-        return difference(trial.value, trial.case.expected) if concerned(trial.case) else None
-
-    return each(name, judge)
-
-
 def _one_block_of_keys(case: Case) -> bool:
     return bool(case.inputs["Bc"] >= len(case.inputs["K"]) and LARGE not in case.label)
 
@@ -104,8 +87,8 @@ def _one_block_of_keys(case: Case) -> bool:
 VALUES = (
     values_where("values are right where one block holds all keys", _one_block_of_keys),
     values(),
-    BLOCK_SIZE,
-    values_where(f"{LARGE} neither overflow nor vanish", lambda case: LARGE in case.label),
+    block_size(),
+    values_in(f"{LARGE} neither overflow nor vanish", LARGE),
 )
 
 

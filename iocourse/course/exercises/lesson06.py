@@ -14,18 +14,19 @@ from ...guard import library_answer
 from ...ledger import Ledger
 from ..exercise import Case, Exercise, Property, Trial, run_schedule
 from ..judging import (
+    LARGE,
+    block_size,
     difference,
     each,
     every_input_loaded,
     fits,
+    one_temporary_of_each_kind,
     reads_within,
-    same_answer_for,
     total_within,
     writes_within,
 )
 
 Arrays = dict[str, Any]
-LARGE = "scores of ±10,000"
 ALL_KEYS = "all keys in one tile"
 
 
@@ -138,11 +139,6 @@ def _shapes(rng: np.random.Generator) -> list[tuple[int, int, int, int]]:
     ]
 
 
-def one_temporary_of_each_kind(Br: int, Bc: int) -> int:
-    """Words beyond the footprint: one more score tile and four words a row."""
-    return Br * Bc + 4 * Br
-
-
 Cost = Callable[..., Ledger]
 Expected = Callable[[Arrays], tuple[Any, ...]]
 
@@ -196,18 +192,6 @@ def rows_stay(N: int, d: int, *, Br: int, Bc: int) -> Ledger:
     )
 
 
-def _block_size() -> Property:
-    """The first result, dQ, is the same for other tiles."""
-    same = same_answer_for(
-        "block size does not change the answer", lambda trial: trial.case.inputs["Q"].tobytes()
-    )
-
-    def judge(trials: Sequence[Trial]) -> str | None:
-        return same.judge([replace(trial, value=trial.value[0]) for trial in trials])
-
-    return Property(same.name, judge)
-
-
 def _large(case: Case) -> bool:
     return LARGE in case.label
 
@@ -215,7 +199,7 @@ def _large(case: Case) -> bool:
 def _values(outputs: Sequence[str]) -> tuple[Property, ...]:
     exact_ones = (part_is(f"{name} is exact", k, outputs, _always) for k, name in enumerate(outputs))
     overflow = part_is(f"{LARGE} neither overflow nor vanish", 0, outputs, _large)
-    return (*exact_ones, _block_size(), overflow)
+    return (*exact_ones, block_size(part=0), overflow)
 
 
 INPUTS = ("Q", "K", "V", "O", "dO", "LSE")

@@ -15,22 +15,19 @@ from ...ledger import Ledger
 from ...machine import Block, Machine, Slow, Tile
 from ..exercise import Case, Exercise, Property, Trial, run_schedule
 from ..judging import (
+    LARGE,
+    block_size,
     each,
     every_input_loaded,
     fits,
     reads_within,
-    same_answer_for,
     total_within,
     values,
+    values_in,
     writes_within,
 )
 
-LARGE = "scores of ±10,000"
 Student = Callable[..., Any]
-
-BLOCK_SIZE = same_answer_for(
-    "block size does not change the answer", lambda trial: trial.case.inputs["Q"].tobytes()
-)
 
 
 def _shapes(rng: np.random.Generator) -> list[tuple[int, int, dict[str, int]]]:
@@ -110,7 +107,7 @@ TILE = Exercise(
     cases=_tile_cases,
     properties=(
         values("the tile holds the scores of block i against block j"),
-        BLOCK_SIZE,
+        block_size(),
         replace(fits(), name="fits in Br·Bc + Br + Bc words"),
         every_input_loaded("Q", "K"),
         reads_within("Q", "Q is read ⌈N/Bc⌉ times"),
@@ -142,13 +139,6 @@ def _small_case(QKV: np.ndarray, tiles: Mapping[str, Any]) -> Case:
     return Case(label, {"Q": Q, "K": K, "V": V, **tiles}, exact.attention(Q, K, V), M, budget)
 
 
-def _large_values() -> Property:
-    """Exact values where exp alone would overflow, as a property of its own."""
-    judge = values().judge
-    name = f"{LARGE} neither overflow nor vanish"
-    return Property(name, lambda trials: judge([t for t in trials if LARGE in t.case.label]))
-
-
 def _scratch(trial: Trial) -> str | None:
     """New arrays in slow memory hold the output and at most Br rows of scores."""
     N, d = trial.case.inputs["Q"].shape
@@ -177,8 +167,8 @@ SMALL = Exercise(
     cases=small_cases,
     properties=(
         values(),
-        BLOCK_SIZE,
-        _large_values(),
+        block_size(),
+        values_in(f"{LARGE} neither overflow nor vanish", LARGE),
         fits(),
         each("scratch in slow memory is at most Br rows of scores", _scratch),
         every_input_loaded("Q", "K", "V"),

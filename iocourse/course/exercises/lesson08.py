@@ -13,7 +13,7 @@ from ... import costs, exact, masks
 from ...ledger import Ledger
 from ..exercise import Case, Exercise, Property, Trial, run_schedule
 from ..judging import (
-    difference,
+    LARGE,
     each,
     every_input_loaded,
     fits,
@@ -21,20 +21,11 @@ from ..judging import (
     same_answer_for,
     total_within,
     values,
+    values_in,
     writes_within,
 )
 
-LARGE = "scores of ±10,000"
 Tiles = NDArray[np.bool_]
-
-
-def values_in(name: str, label: str) -> Property:
-    """Exact values in the cases whose label holds `label`: the name says where to look."""
-
-    def judge(trial: Trial) -> str | None:
-        return difference(trial.value, trial.case.expected) if label in trial.case.label else None
-
-    return each(name, judge)
 
 
 # ------------------------------------------------------------------ 8.1 the words of a grid of tiles

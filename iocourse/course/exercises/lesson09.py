@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from math import sqrt
 from typing import Any
@@ -15,27 +15,21 @@ from ...guard import library_answer
 from ...ledger import Ledger
 from ..exercise import Case, Exercise, Property, Trial, run_schedule
 from ..judging import (
+    LARGE,
     TOLERANCE,
+    block_size,
     difference,
     each,
     every_input_loaded,
     fits,
+    only_where,
     reads_within,
-    same_answer_for,
     total_within,
     writes_within,
 )
 
-LARGE = "scores of ±10,000"
 STRETCH = 1e4  # of Q, for such scores
 Guess = tuple[str, float]
-
-
-def only_where(
-    name: str, concerned: Callable[[Case], bool], judge: Callable[[Trial], str | None]
-) -> Property:
-    """A property that is asked of some of the cases."""
-    return each(name, lambda trial: judge(trial) if concerned(trial.case) else None)
 
 
 # ------------------------------------------------------------------ 9.1: the map on an envelope
@@ -300,18 +294,6 @@ def _large_scores() -> Property:
     return only_where(f"{LARGE} neither overflow nor vanish", lambda case: LARGE in case.label, judge)
 
 
-def _block_size() -> Property:
-    """dQ is the same for other blocks."""
-    same = same_answer_for(
-        "block size does not change the answer", lambda trial: trial.case.inputs["Q"].tobytes()
-    )
-
-    def judge(trials: Sequence[Trial]) -> str | None:
-        return same.judge([replace(trial, value=trial.value[0]) for trial in trials])
-
-    return Property(same.name, judge)
-
-
 WHOLE = Exercise(
     id="9.3",
     title="A backward pass when all fits",
@@ -331,7 +313,7 @@ WHOLE = Exercise(
     cases=whole_cases,
     properties=(
         *(_is_exact(name, k) for k, name in enumerate(("dQ", "dK", "dV"))),
-        _block_size(),
+        block_size(part=0),
         _large_scores(),
         fits(),
         every_input_loaded("Q", "K", "V", "dO"),
