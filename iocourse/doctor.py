@@ -180,7 +180,7 @@ def _advice(packages: dict[str, str | None], gpu: dict[str, str] | None, interpr
     if base:
         yield f"Every lesson needs {' and '.join(base)}: {_install(*base)}"
     else:
-        yield "Lessons 00-04 need NumPy, matplotlib and ipywidgets, and all three are here."
+        yield "Lessons 00-09 need NumPy, matplotlib and ipywidgets, and all three are here."
     if packages["jupyterlab"] is None:
         yield f"`iocourse lab` needs JupyterLab: {_install('jupyterlab')}"
     yield from _advice_on_kernels(packages, interpreter)

@@ -30,7 +30,7 @@ from iocourse.schedules import flash2
 # %% [markdown]
 # ## Your machine
 #
-# The doctor looks at the versions you have and says which lessons they touch. Lessons 00 to 04 need NumPy, matplotlib and ipywidgets only. If torch is installed, this cell takes a few seconds.
+# The doctor looks at the versions you have and says which lessons they touch. Lessons 00 to 09 need NumPy, matplotlib and ipywidgets only. If torch is installed, this cell takes a few seconds.
 
 # %% tags=["nbval-ignore-output"]
 doctor.examine()
