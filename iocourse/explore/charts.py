@@ -18,6 +18,7 @@ from .palette import BLUE, BOUND, FLOOR, INK, PAPER, QUIET, SKY, stroke_of
 from .picture import LARGE, NORMAL, SMALL, Element, Picture, Point, Rect, Text, centred, text_width
 
 WIDTH, HEIGHT = 860.0, 470.0
+MOST_ROWS = 12  # of the numbers under a curve
 PER_OCTAVE = 4  # values of M between M and 2M
 
 
@@ -140,8 +141,19 @@ def curve(
     drawn += [_predicted(label, at, list(measured), k) for k, (label, at) in enumerate(lines)]
     chart = _chart(title, drawn, xlabel, ylabel, (2 if log[0] else None, 10 if log[1] else None))
     alt = f"{title}: {ylabel} against {xlabel}. " + " ".join(_way(line) for line in drawn)
-    rows = [["", xlabel, ylabel], *[[ln.label, words(x), words(y)] for ln in drawn for x, y in ln.points]]
-    return Picture(WIDTH, HEIGHT, title, alt, table(rows), tuple(chart))
+    return Picture(WIDTH, HEIGHT, title, alt, _curve_table(drawn, xlabel, ylabel), tuple(chart))
+
+
+def _curve_table(lines: Sequence[Line], xlabel: str, ylabel: str) -> str:
+    """A row for each x, a column for each line; of many rows about every so many-th, and the last."""
+    places = sorted({x for line in lines for x, _ in line.points})
+    step = -(-len(places) // MOST_ROWS)
+    shown = [*places[:-1:step], places[-1]]
+    values = [{x: words(y) for x, y in line.points} for line in lines]
+    rows = [[xlabel, *[line.label for line in lines]]]
+    rows += [[words(x), *[column.get(x, "") for column in values]] for x in shown]
+    left_out = f"\n{len(shown)} of {len(places)} values of {xlabel}" if step > 1 else ""
+    return f"{ylabel}\n{table(rows)}{left_out}"
 
 
 def _predicted(label: str, at: tuple[Point, ...], measured: Sequence[str], position: int) -> Line:
@@ -153,8 +165,7 @@ def _predicted(label: str, at: tuple[Point, ...], measured: Sequence[str], posit
 
 def _way(line: Line) -> str:
     (x, y), (last_x, last_y) = line.points[0], line.points[-1]
-    kind = "Predicted" if line.joined else "Measured"
-    return f"{kind} {line.label} goes from {words(y)} at {words(x)} to {words(last_y)} at {words(last_x)}."
+    return f"{line.label} goes from {words(y)} at {words(x)} to {words(last_y)} at {words(last_x)}."
 
 
 def _points(

@@ -162,6 +162,20 @@ def test_a_prediction_has_the_colour_of_its_points():
     assert any(isinstance(e, Text) and e.text == "b, predicted" for e in picture.elements)
 
 
+def test_the_numbers_under_a_curve_are_few_and_say_what_is_left_out():
+    points = [(x, 3 * x) for x in range(1, 41)]
+    few = explore.curve({"a": points[:5]}, {"b": [(2, 7)]}, title="T", xlabel="N", ylabel="words").numbers
+    assert [line.split() for line in few.splitlines()[:4]] == [
+        ["words"],
+        ["N", "a", "b"],
+        ["1", "3"],
+        ["2", "6", "7"],
+    ]
+    many = explore.curve({"a": points}, title="T", xlabel="N", ylabel="words").numbers.splitlines()
+    assert len(many) <= 16 and many[2].split() == ["1", "3"] and many[-2].split() == ["40", "120"]
+    assert many[-1] == f"{len(many) - 3} of 40 values of N"
+
+
 def test_bars_are_as_long_as_their_numbers():
     picture = explore.bars({"one": 100, "two": 50, "none": 0}, title="T")
     lengths = [e.width for e in picture.elements if isinstance(e, Rect)]
