@@ -597,7 +597,7 @@ explore.curve(found, bound, title="Backward constants, N = 4,194,304, d = 64",
 #
 # - *12 is the best that counting reads can give.* B3 reads $12.2$ and writes $4.0$ times $N^2d^2/M$ words. A row that passes by brings $3d$ words and makes $3d$ products with each of $M/4d$ columns: exactly the rate the proof allows. So a proof of more than 12 must count written words.
 # - *B4 keeps this rate in one sweep of two.* Its second sweep makes $2N^2d$ products with 8, its first $N^2d$ with 6 where the rate would ask for 4. That is the 2.
-# - *More we do not know.* There may be an order with 12 or 13, and there may be a better proof. For reads and writes together, $12 \le c \le 14$ is **open**.
+# - *More we do not know.* There may be an order with 12 or 13, and there may be a better proof. For reads and writes together, $12 \le c \le 14$ is **open** (in the library's list `open_backward`, with the status *open*).
 #
 # The published results are about growth. The paper on fine-grained I/O complexity below treats a gradient of this kind, and shows that $N^2d^2/M$ is the right growth for $M \ge d^2$ and long sequences, and that for a smaller $M$ another schedule is better. The library has `small_cache_backward` for that end, and lesson 07 looks at it.
 

@@ -162,6 +162,24 @@ def test_best_is_the_cheapest_of_those_that_fit():
         best(64, 8, 51.2)
 
 
+@pytest.mark.parametrize(
+    ("name", "constant"),
+    [
+        ("square_tiling", lambda s: 8 + s),
+        ("small_cache", lambda s: 4 + s),
+        ("small_cache_fused", lambda s: 24**0.5),
+        ("small_cache_backward", lambda s: 10 + 3 * s),
+        ("gradient_small_cache", lambda s: 8 + 3 * s + 6 * 2**14 / 2**22),  # the last is 6Nd²/√M
+    ],
+)
+def test_the_small_cache_constants_as_published_once_tiles_are_large(name, constant):
+    """Within 1 % where what rounding and a few words a row take from √M is small beside √M."""
+    N, d, M = 2**22, 2**14, 2**16
+    schedule = REGISTRY[name]
+    words = schedule.cost(N, d, **schedule.tiles(N, d, M)).total
+    assert words * M**0.5 / (N * N * d) == pytest.approx(constant(M**0.5 / d), rel=0.01)
+
+
 def test_best_does_not_take_what_was_stored_for_it():
     """B0 reads P, N² words that somebody else had to move: it is cheaper here, and no answer."""
     N, d, M = 8192, 64, 512

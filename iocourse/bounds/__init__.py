@@ -7,7 +7,7 @@ the machine.
 
 # BOUNDS keeps the order of these imports, which is the order of the course.
 # isort: off
-from .bound import BOUNDS, STATUSES, Bound, OnlyAsymptotic, OutsideRegime
+from .bound import BOUNDS, STATUSES, Bound, NotProved, OnlyAsymptotic, OutsideRegime
 from .forward import (
     compulsory,
     theorem_A,
@@ -53,6 +53,7 @@ __all__ = [
     "BOUNDS",
     "STATUSES",
     "Bound",
+    "NotProved",
     "OnlyAsymptotic",
     "OutsideRegime",
     "Pairs",

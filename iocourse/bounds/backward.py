@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..sizes import positive_int
+from math import sqrt
+
+from ..sizes import check_sizes, positive_int
 from .bound import bound
 from .forward import DERIVED, EVERYTHING, NOT_LINEAR, words_A
 from .segments import best_segment, segments_C
@@ -134,3 +136,37 @@ def gradient_forward(N: int, d: int, M: int, T: int | None = None) -> int:
     """Words that any gradient from scratch moves, counted in its forward part alone."""
     N = positive_int("N", N)
     return words_A(N * N, d, M, T) - N * d
+
+
+@bound(
+    id="open_backward",
+    title="Is 14 the least constant?",
+    formula=r"W \ge \frac{14N^2d^2}{M}",
+    source="an open question: split_backward attains it to leading order, Theorem C proves 12",
+    regime="d² << M << Nd",
+    status="open",
+    passes=("backward",),
+    holds_for=CLASS,
+    not_about="Reads alone can be 12, which fused_backward attains; the question is about reads and writes.",
+)
+def open_backward(N: int, d: int, M: int) -> float:
+    """14N²d²/M: no schedule below it is known here, and no proof that there is none."""
+    check_sizes(N=N, d=d, M=M)
+    return 14 * N**2 * d**2 / M
+
+
+@bound(
+    id="open_backward_small",
+    title="Is 10 the least constant for small fast memory?",
+    formula=r"W \ge \frac{10N^2d}{\sqrt M}",
+    source="an open question: small_cache_backward attains it to leading order, Theorem C proves 4 + 2√2",
+    regime="M << d²",
+    status="open",
+    passes=("backward",),
+    holds_for=CLASS,
+    not_about="With P kept by the forward pass 8 is attained.",
+)
+def open_backward_small(N: int, d: int, M: int) -> float:
+    """10N²d/√M: no schedule below it is known here, and no proof that there is none."""
+    check_sizes(N=N, d=d, M=M)
+    return 10 * N**2 * d / sqrt(M)

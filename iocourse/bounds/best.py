@@ -92,6 +92,8 @@ def _dense(pass_: str, N: int, d: int, M: int, recompute: bool) -> dict[str, int
 
 
 def _sparse(pass_: str, N: int, d: int, M: int, mask: Pairs, recompute: bool) -> dict[str, int]:
+    if not hasattr(mask, "nnz"):
+        raise TypeError(f"mask must be one of iocourse.masks, got {type(mask).__name__}")
     if mask.N != N:
         raise ValueError(f"mask has N = {mask.N} but N = {N}; they must agree")
     once = () if recompute or pass_ != "forward" else (theorem_D_B,)

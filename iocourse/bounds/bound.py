@@ -19,6 +19,10 @@ class OnlyAsymptotic(ValueError):
     """A bound whose constant is unknown was asked for a number of words."""
 
 
+class NotProved(ValueError):
+    """What nobody has proved or refuted, as far as this course knows, was asked for a number of words."""
+
+
 @dataclass(frozen=True)
 class Bound:
     """A lower bound on the words W that a pass moves: `bound(...)` evaluates it in words, never below 0.
@@ -26,8 +30,9 @@ class Bound:
     `formula` is LaTeX, `status` one of `STATUSES`, `passes` the passes it may be compared with, `holds_for`
     the class of algorithms it speaks about, `not_about` what it is easily taken for and is not. A bound that
     says nothing at these sizes is 0. `M` counts every word of fast memory: pass M + 4 for a run on the
-    machine, whose four registers are free. Raises `OutsideRegime` where `regime` does not hold, and
-    `OnlyAsymptotic` where a constant is hidden; such a bound has an `order` instead.
+    machine, whose four registers are free. Raises `OutsideRegime` where `regime` does not hold,
+    `OnlyAsymptotic` where a constant is hidden and `NotProved` where the status is "open"; such a bound has
+    an `order` instead.
     """
 
     id: str
@@ -48,15 +53,25 @@ class Bound:
                 f"{self.id} hides a constant that its source does not give, so it is no number of words; "
                 f"order(...) gives the value of the expression inside"
             )
+        if self.status == "open":
+            raise NotProved(
+                f"{self.id} is a question and no theorem, so it is no number of words; order(...) gives the "
+                "value of the expression"
+            )
         return max(0, int(self.evaluate(*sizes, **named)))
 
+    @property
+    def in_words(self) -> bool:
+        """True where the bound is a number of words: proved, with every constant."""
+        return self.status in ("proved here", "published")
+
     def order(self, *sizes: int, **named: Any) -> float:
-        """The expression inside Θ or Ω: a shape to plot, not a number of words.
+        """The expression inside Θ or Ω, or of an open question: a shape to plot, not a number of words.
 
         Raises ValueError for a bound whose constants are known.
         """
         refuse_in_exam(f"iocourse.bounds, bound {self.id},")
-        if self.status != "asymptotic only":
+        if self.in_words:
             raise ValueError(f"the constants of {self.id} are known; call it for the number of words")
         return float(self.evaluate(*sizes, **named))
 

@@ -84,6 +84,7 @@ def saha_ye_small(N: int, d: int, M: int) -> int:
 def theta_attention(N: int, d: int, M: int) -> float:
     """min{N²d²/M, N²d/√M}."""
     check_sizes(N=N, d=d, M=M)
+    require("theta_attention", "M ≤ Nd", N * d >= M, M=M, N=N, d=d)
     return min(N**2 * d**2 / M, N**2 * d / sqrt(M))
 
 
@@ -119,6 +120,7 @@ def omega_fast_matmul(N: int, d: int, M: int) -> float:
 def theta_gradient(N: int, d: int, M: int) -> float:
     """min{(N²d² + Nd³)/M, (N²d + Nd²)/√M}."""
     check_sizes(N=N, d=d, M=M)
+    require("theta_gradient", "M ≤ Nd", N * d >= M, M=M, N=N, d=d)
     return min((N**2 * d**2 + N * d**3) / M, (N**2 * d + N * d**2) / sqrt(M))
 
 

@@ -19,9 +19,7 @@ def bounds_of(pass_: str) -> tuple[str, ...]:
     return tuple(
         bound.id
         for bound in bounds.BOUNDS.values()
-        if pass_ in bound.passes
-        and bound.status != "asymptotic only"
-        and _parameters(bound)[:2] == ["N", "d"]
+        if pass_ in bound.passes and bound.in_words and _parameters(bound)[:2] == ["N", "d"]
     )
 
 

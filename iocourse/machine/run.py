@@ -43,10 +43,7 @@ def run(
     Raises what the machine raises, and TypeError where nothing or something else was returned.
     """
     machine = Machine(M, dry=dry, unroll=unroll, trace=trace)
-    named = {
-        name: machine.slow(name, value) if isinstance(value, (np.ndarray, list, tuple)) else value
-        for name, value in given.items()
-    }
+    named = {name: machine.slow(name, value) if _is_words(value) else value for name, value in given.items()}
     with machine.running():
         returned = schedule(machine, **named)
     slow = returned if isinstance(returned, tuple) else (returned,)
@@ -72,3 +69,9 @@ def _require_complete(machine: Machine, array: Slow) -> None:
             f"the result {array.name} of shape {array.shape} is not complete: some of its words were never "
             "stored"
         ) from None
+
+
+def _is_words(value: Any) -> bool:
+    """An array or a shape. An array of True and False is an option, for the schedule to judge: no words."""
+    truths = isinstance(value, np.ndarray) and value.dtype.kind == "b"
+    return isinstance(value, (np.ndarray, list, tuple)) and not truths

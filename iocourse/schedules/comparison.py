@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any, NamedTuple
 
 from ..bounds import lower_bound
@@ -23,8 +24,8 @@ class Comparison(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Words moved over words that cannot be avoided: 1 would be optimal."""
-        return self.words / self.bound
+        """Words moved over words that cannot be avoided: 1 would be optimal, inf where none are known."""
+        return self.words / self.bound if self.bound else inf
 
 
 def against_bound(

@@ -1260,3 +1260,14 @@ def test_hide_takes_blocks_and_pairs_and_names_what_is_neither():
     for wrong in (3, (1, 2, 3), [0, 3], None):
         with pytest.raises(TypeError, match=r"^rows must be a Block or \(start, stop\), got"):
             m.hide(s, wrong, (0, 4), masks.Causal(8))
+
+
+def test_an_array_of_truths_is_an_option_and_the_schedule_says_what_it_wants():
+    from iocourse.schedules import block_sparse, flash2
+
+    shapes = dict.fromkeys("QKV", (4, 2))
+    K = np.ones((4, 2))
+    with pytest.raises(TypeError, match=r"^mask must be one of iocourse.masks, got ndarray"):
+        run(block_sparse, M=99, dry=True, **shapes, mask=np.ones((4, 4), dtype=bool), Br=1, Bc=1)
+    with pytest.raises(TypeError, match=r"Q must be in slow memory"):
+        run(flash2, M=99, Q=K > 0, K=K, V=K, Br=1, Bc=1)
