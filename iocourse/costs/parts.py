@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -27,11 +27,11 @@ class Sweep:
     """What blocks of one side meet on the other, summed over all of them.
 
     `met` is the number of rows (or columns) met, once for each block that meets them. `pairs` holds
-    (size of the block, length of a run it meets), the largest first: what footprints depend on.
+    (size of the block, length of a run it meets): what footprints depend on.
     """
 
     met: int
-    pairs: tuple[tuple[int, int], ...]
+    pairs: frozenset[tuple[int, int]]
 
     def widest(self, room: Callable[[int, int], int], b: int) -> int:
         """The largest room(size of a block, slice of at most b that it meets)."""
@@ -40,28 +40,25 @@ class Sweep:
 
 def row_sweep(mask: Mask | None, N: int, Br: int) -> Sweep:
     """Blocks of Br rows and the columns they need; `mask` None hides nothing."""
-    if mask is None:
-        return Sweep(ceil_div(N, Br) * N, ((min(Br, N), N),))
-    met, pairs = 0, set()
-    for start in range(0, N, Br):
-        stop = min(N, start + Br)
-        ranges = mask.columns(start, stop)
-        met += sum(end - begin for begin, end in ranges)
-        pairs |= {(stop - start, end - begin) for begin, end in ranges} or {(stop - start, 0)}
-    return Sweep(met, tuple(pairs))
+    return _sweep(N, Br, None if mask is None else mask.columns)
 
 
 def column_sweep(mask: Mask | None, N: int, Bc: int) -> Sweep:
     """Blocks of Bc columns and the rows they need; `mask` None hides nothing."""
-    if mask is None:
-        return Sweep(ceil_div(N, Bc) * N, ((min(Bc, N), N),))
-    met, pairs = 0, set()
-    for start in range(0, N, Bc):
-        stop = min(N, start + Bc)
-        visits = mask.visits(start, stop)
-        met += sum(visit.stop - visit.start for visit in visits)
-        pairs |= {(stop - start, visit.stop - visit.start) for visit in visits} or {(stop - start, 0)}
-    return Sweep(met, tuple(pairs))
+    return _sweep(N, Bc, None if mask is None else mask.visits)
+
+
+def _sweep(N: int, b: int, needed: Callable[[int, int], Iterable[tuple[int, ...]]] | None) -> Sweep:
+    """`needed` gives the runs, from start to stop first, that a block start:stop meets; None: everything."""
+    if needed is None:
+        return Sweep(ceil_div(N, b) * N, frozenset({(min(b, N), N)}))
+    met, pairs = 0, set[tuple[int, int]]()
+    for start in range(0, N, b):
+        stop = min(N, start + b)
+        lengths = [run[1] - run[0] for run in needed(start, stop)]
+        met += sum(lengths)
+        pairs |= {(stop - start, length) for length in lengths or [0]}
+    return Sweep(met, frozenset(pairs))
 
 
 def best_pair(cost: Callable[[int, int], int], extent: int, partner: Callable[[int], int]) -> tuple[int, int]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..course.checkout import Refused
-from ..masks import BlockMask, Mask, Window
-from ..schedules import REGISTRY, Schedule
+from ..masks import BlockMask, Mask
+from ..schedules import REGISTRY, Schedule, mask_of
 from ..sizes import positive_int, zero_or_more
 from . import grids
 
@@ -43,7 +43,7 @@ class Question:
     @property
     def seen(self) -> Mask | None:
         """The pairs that matter, by --mask or --w; None where all do."""
-        return Window(self.N, self.settings["w"]) if "w" in self.settings else self.grid
+        return mask_of(self.N, self.settings)
 
 
 def question(arguments: argparse.Namespace) -> Question:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from html import escape
@@ -18,7 +19,7 @@ def without_widgets() -> bool:
     return os.environ.get("IOCOURSE_WIDGETS") == "0"
 
 
-class Shell:
+class Shell(ABC):
     """A widget around a picture: `box` holds the controls and the SVG, `picture` is what they show now.
 
     A notebook saves the picture as PNG with its alternative text, and as plain text: what is seen where no
@@ -29,9 +30,9 @@ class Shell:
     _quiet = False
 
     @property
+    @abstractmethod
     def picture(self) -> Picture:
         """What is shown now."""
-        raise NotImplementedError
 
     @contextmanager
     def _together(self) -> Iterator[None]:

@@ -40,6 +40,22 @@ SETTINGS = {
 START = 60_000  # milliseconds for JupyterLab to load and a kernel to start
 RUN = 120_000  # milliseconds for all cells of a lesson
 
+# From the key press to the first frame after the new picture is in the page.
+TITLE_STOPWATCH = """() => {
+    const title = () => document.querySelector('.widget-html-content svg title')?.textContent;
+    window.latencies = [];
+    let pressed = null, shown = title();
+    document.addEventListener('keydown', () => { pressed = performance.now(); }, true);
+    new MutationObserver(() => {
+        const now = title();
+        if (pressed === null || !now || now === shown) return;
+        const start = pressed;
+        pressed = null;
+        shown = now;
+        requestAnimationFrame(() => setTimeout(() => window.latencies.push(performance.now() - start)));
+    }).observe(document.body, {subtree: true, childList: true});
+}"""
+
 KERNEL_IS_IDLE = """() => {
     const context = window.jupyterapp?.shell?.currentWidget?.context;
     const kernel = context?.sessionContext?.session?.kernel;
@@ -171,3 +187,29 @@ def run_all():
         assert not errors, "\n".join(errors)
 
     return run
+
+
+@pytest.fixture
+def title_stopwatch():
+    """A script: `window.latencies` holds the milliseconds from each key to a picture with a new title."""
+    return TITLE_STOPWATCH
+
+
+@pytest.fixture
+def shown(lab_server, lab_page, run_all):
+    """A function: an expression -> page of a notebook whose only cell shows its value, run."""
+
+    def show(name, expression):
+        cell = {
+            "id": "only", "cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None,
+            "source": f"from iocourse import explore\n{expression}",
+        }  # fmt: skip
+        kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+        notebook = {"cells": [cell], "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+        (lab_server.folder / f"{name}.ipynb").write_text(json.dumps(notebook), encoding="utf-8")
+        page = lab_page(f"{name}.ipynb")
+        run_all(page)
+        page.locator(".widget-html-content svg[role=img]").first.wait_for(timeout=START)
+        return page
+
+    return show

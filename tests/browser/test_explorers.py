@@ -1,10 +1,7 @@
 """The memory explorer and the mask painter in JupyterLab and a real Chromium, moved with the keyboard."""
 
-import json
 import re
 from statistics import median
-
-import pytest
 
 from iocourse import masks, schedules
 from iocourse.explore.block_mask import headline, sparse
@@ -39,26 +36,6 @@ STOPWATCH = (
 }"""
 )
 QUIET = 250  # milliseconds between two presses, so that what follows belongs to the first
-
-
-@pytest.fixture
-def shown(lab_server, lab_page, run_all):
-    """A function: an expression -> page of a notebook whose only cell shows its value, run."""
-
-    def show(name, expression):
-        cell = {
-            "id": "only", "cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None,
-            "source": f"from iocourse import explore\n{expression}",
-        }  # fmt: skip
-        kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-        notebook = {"cells": [cell], "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
-        (lab_server.folder / f"{name}.ipynb").write_text(json.dumps(notebook), encoding="utf-8")
-        page = lab_page(f"{name}.ipynb")
-        run_all(page)
-        page.locator(".widget-html-content svg[role=img]").first.wait_for(timeout=WAIT)
-        return page
-
-    return show
 
 
 def words(page):

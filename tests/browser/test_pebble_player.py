@@ -1,6 +1,5 @@
 """The pebble player in JupyterLab and a real Chromium, by keyboard alone."""
 
-import json
 import re
 from statistics import median
 
@@ -12,37 +11,11 @@ WAIT = 20_000  # milliseconds
 DOT = optimum(dot(2), 3)
 GAME = Game(dot(2), 3)
 
-# From the key press to the first frame after the new picture is in the page.
-STOPWATCH = """() => {
-    const title = () => document.querySelector('.widget-html-content svg title')?.textContent;
-    window.latencies = [];
-    let pressed = null, shown = title();
-    document.addEventListener('keydown', () => { pressed = performance.now(); }, true);
-    new MutationObserver(() => {
-        const now = title();
-        if (pressed === null || !now || now === shown) return;
-        const start = pressed;
-        pressed = null;
-        shown = now;
-        requestAnimationFrame(() => setTimeout(() => window.latencies.push(performance.now() - start)));
-    }).observe(document.body, {subtree: true, childList: true});
-}"""
-
 
 @pytest.fixture
-def page(lab_server, lab_page, run_all):
+def page(shown):
     """The page of a notebook that shows the player."""
-    cell = {
-        "id": "only", "cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None,
-        "source": "from iocourse import explore\nexplore.pebble_player()",
-    }  # fmt: skip
-    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    notebook = {"cells": [cell], "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
-    (lab_server.folder / "pebbles.ipynb").write_text(json.dumps(notebook), encoding="utf-8")
-    opened = lab_page("pebbles.ipynb")
-    run_all(opened)
-    opened.locator(".widget-html-content svg[role=img]").first.wait_for(timeout=WAIT)
-    return opened
+    return shown("pebbles", "explore.pebble_player()")
 
 
 def until(page, title):
@@ -54,8 +27,8 @@ def until(page, title):
     )
 
 
-def test_the_optimum_is_played_and_a_game_is_won_by_keyboard(page, capsys):
-    page.evaluate(STOPWATCH)
+def test_the_optimum_is_played_and_a_game_is_won_by_keyboard(page, title_stopwatch, capsys):
+    page.evaluate(title_stopwatch)
     handle = page.locator(".widget-hslider", has_text=re.compile(r"^\s*move")).locator(".noUi-handle")
     for number, move in enumerate(DOT.moves, start=1):
         if number % 3:
