@@ -44,8 +44,9 @@ class Ledger:
     `reads`, `writes` and `atomics` map an array's name to words (an atomic add is already one read
     and one write in those two). `peak` is the most words that were in fast memory at once, scratch
     included; in a closed form it is the footprint. `sizes` maps an array to its words, so that
-    differences can say "read 8×". Two ledgers are equal when reads, writes, atomics and peak agree;
-    phases, sizes and moves tell how the numbers came about and are not compared.
+    differences can say "read 8×"; `itemsizes` maps it to the bytes of a word, where words have a size at all:
+    on a GPU, not in the model. Two ledgers are equal when reads, writes, atomics and peak agree;
+    phases, sizes, moves and itemsizes tell how the numbers came about and are not compared.
     """
 
     reads: dict[str, int] = field(default_factory=dict)
@@ -55,6 +56,7 @@ class Ledger:
     phases: dict[str, PhaseTotal] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     moves: list[Move] = field(default_factory=list)
+    itemsizes: dict[str, int] = field(default_factory=dict)
 
     @property
     def read(self) -> int:
@@ -70,6 +72,32 @@ class Ledger:
     def total(self) -> int:
         """Words moved, W in the lessons: read + written."""
         return self.read + self.written
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes read. Raises ValueError where the words of an array have no size: in the model they have
+        none.
+        """
+        return self._bytes(self.reads)
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes written. Raises ValueError where the words of an array have no size."""
+        return self._bytes(self.writes)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes moved: read + written. Raises ValueError where the words of an array have no size."""
+        return self.bytes_read + self.bytes_written
+
+    def _bytes(self, counts: Mapping[str, int]) -> int:
+        moved = _without_zeros(counts)
+        unsized = [name for name in moved if name not in self.itemsizes]
+        if unsized:
+            raise ValueError(
+                f"no bytes a word are known for {', '.join(unsized)}: this ledger counts words only"
+            )
+        return sum(words * self.itemsizes[name] for name, words in moved.items())
 
     @property
     def arrays(self) -> list[str]:
@@ -103,6 +131,7 @@ class Ledger:
             phases=dict(self.phases),
             sizes=dict(self.sizes),
             moves=list(self.moves),
+            itemsizes=dict(self.itemsizes),
         )
 
     def rows(self) -> list[tuple[str, int, int]]:
@@ -119,6 +148,7 @@ class Ledger:
             "phases": self.phases,
             "sizes": self.sizes,
             "moves": self.moves,
+            "itemsizes": self.itemsizes,
         }
         return json.dumps(record)
 
@@ -135,6 +165,7 @@ class Ledger:
                 phases={name: PhaseTotal(*pair) for name, pair in record["phases"].items()},
                 sizes=dict(record["sizes"]),
                 moves=[_move_from_json(entry) for entry in record["moves"]],
+                itemsizes=dict(record.get("itemsizes", {})),  # absent from records older than kernels
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"text is not a ledger written by Ledger.to_json: {error!r}") from error
@@ -147,8 +178,19 @@ class Ledger:
             f"phase {name}: {phase.read:,} read, {phase.written:,} written"
             for name, phase in self.phases.items()
         ]
-        lines.append(f"{self.total:,} words moved; at most {self.peak:,} in fast memory at once")
+        lines.append(self._summary())
         return "\n".join(lines)
+
+    def _summary(self) -> str:
+        """The totals in words: of a run on the machine with its peak, of a kernel with its bytes."""
+        moved = f"{self.total:,} words moved"
+        if self.itemsizes and not set(self.arrays) - set(self.itemsizes):
+            moved += f", {self.bytes:,} bytes"
+        return (
+            f"{moved}; at most {self.peak:,} in fast memory at once"
+            if self.peak or not self.itemsizes
+            else moved
+        )
 
     def _repr_html_(self) -> str:
         titles = ("array", "words read", "words written")
@@ -157,7 +199,7 @@ class Ledger:
             f"<tr><th scope='row'>{escape(name)}</th><td>{read:,}</td><td>{written:,}</td></tr>"
             for name, read, written in [*self.rows(), ("total", self.read, self.written)]
         )
-        caption = f"{self.total:,} words moved; at most {self.peak:,} in fast memory at once"
+        caption = self._summary()
         return (
             f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         )

@@ -1,0 +1,100 @@
+"""The compiling half of `gpu.resources`, in a process of its own: jobs come in on stdin, reports go out, a
+line each.
+
+Triton defines a kernel either for the interpreter or for the compiler, once and for all; whoever asks for a
+report may well be interpreting, so this process starts without TRITON_INTERPRET.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+PATTERNS = {
+    "tensor_core": r"\b(?:wgmma\.mma_async|mma\.sync|tcgen05\.mma)\b",
+    "async_copies": r"\bcp\.async\.(?:cg|ca|bulk\.tensor)\b",
+    "bulk_reductions": r"\bcp\.reduce\.async\.bulk\b",
+}
+
+
+def kernel_of(job: dict[str, Any]) -> Any:
+    """The kernel a job names: `module`, or `file` where the module cannot be imported by name."""
+    if job.get("file"):
+        spec = importlib.util.spec_from_file_location(job["module"], job["file"])
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[job["module"]] = module
+        spec.loader.exec_module(module)
+    else:
+        module = importlib.import_module(job["module"])
+    return getattr(module, job["name"])
+
+
+def compiled(job: dict[str, Any]) -> Any:
+    """The kernel compiled for the job's architecture."""
+    constants = {tuple(at): value for at, value in job["constants"]}
+    source = ASTSource(
+        fn=kernel_of(job),
+        signature={n: tuple(k) if isinstance(k, list) else k for n, k in job["signature"].items()},
+        constexprs=constants,
+        attrs={tuple(at): [["tt.divisibility", 16]] for at in job["aligned"]},
+    )
+    return triton.compile(source, target=GPUTarget("cuda", job["arch"], 32), options=job["options"])
+
+
+def usage(cubin: bytes) -> tuple[int, int]:
+    """Registers a thread and bytes of stack a thread, as cuobjdump reads them off the machine code."""
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        said = subprocess.run(
+            [tool, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True
+        ).stdout
+    found = re.search(r"REG:(\d+) STACK:(\d+)", said)
+    if found is None:
+        raise RuntimeError(f"cuobjdump said nothing about registers: {said!r}")
+    return int(found[1]), int(found[2])
+
+
+def report(job: dict[str, Any]) -> dict[str, Any]:
+    """What one kernel takes of a multiprocessor, or the compiler's complaint."""
+    start = time.perf_counter()
+    try:
+        kernel = compiled(job)
+        registers, stack = usage(kernel.asm["cubin"])
+    except Exception as error:  # in one of many ways, which must not lose the other reports
+        return {"error": _innermost(error)}
+    counts = {name: len(re.findall(pattern, kernel.asm["ptx"])) for name, pattern in PATTERNS.items()}
+    return {
+        "registers": registers,
+        "spill_bytes": stack,
+        "shared_bytes": int(kernel.metadata.shared),
+        "warps": int(kernel.metadata.num_warps),
+        **counts,
+        "seconds": round(time.perf_counter() - start, 2),
+    }
+
+
+def _innermost(error: BaseException) -> str:
+    """The first cause of a failure, with its type: what stands outside only says where it was met."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {error}".strip()
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        print(json.dumps(report(json.loads(line))), flush=True)

@@ -1,0 +1,135 @@
+"""A kernel and its arguments, written down so that another process can compile it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+from pathlib import Path
+from typing import Any
+
+MAIN = "notebook_kernel"  # the module that a notebook's own kernel becomes
+_IMPORTS = "import triton\nimport triton.language as tl\n"
+
+
+def job(
+    kernel: Any, arch: int, arguments: tuple[Any, ...], constants: dict[str, Any], folder: Path
+) -> dict[str, Any]:
+    """What `_compile` needs to compile `kernel` as a launch with these arguments would be compiled.
+
+    Args:
+        kernel: a function under @triton.jit, interpreted here or not, of a module or of a notebook's cell.
+        arch: 90 for sm_90, say.
+        arguments: what the launch would be given, in order: tensors, numbers, descriptors, None.
+        constants: the kernel's tl.constexpr parameters, and num_warps, num_stages and the like.
+        folder: where the source of a notebook's kernel is written.
+    """
+    function = kernel.fn
+    names = list(inspect.signature(function).parameters)
+    options = {name: value for name, value in constants.items() if name not in names}
+    given = dict(zip(names, arguments, strict=False)) | {n: v for n, v in constants.items() if n in names}
+    absent = [name for name in names if name not in given]
+    if absent:
+        raise ValueError(f"{function.__name__} is not given {', '.join(absent)}")
+    plain = set(_do_not_specialize(kernel))
+    fixed = set(_constexprs(function))
+    signature: dict[str, Any] = {}
+    values: list[tuple[list[int], Any]] = []
+    aligned: list[list[int]] = []
+    for at, name in enumerate(names):
+        parts = given[name] if isinstance(given[name], tuple) else (given[name],)
+        kinds = ["constexpr" if name in fixed else _type(value, name in plain) for value in parts]
+        signature[name] = kinds if isinstance(given[name], tuple) else kinds[0]
+        for inner, (kind, value) in enumerate(zip(kinds, parts, strict=True)):
+            path = [at, inner] if isinstance(given[name], tuple) else [at]
+            if kind == "constexpr":
+                values.append((path, value))
+            elif name not in plain and _divisible(value):
+                aligned.append(path)
+    return {
+        **_place(function, folder),
+        "arch": arch,
+        "signature": signature,
+        "constants": values,
+        "aligned": aligned,
+        "options": options,
+    }
+
+
+def _do_not_specialize(kernel: Any) -> list[str]:
+    stated = getattr(kernel, "do_not_specialize", None)
+    if stated is None:  # an interpreted kernel forgets it; the decorator's own arguments are in the source
+        found = re.search(r"do_not_specialize=\[([^\]]*)\]", inspect.getsource(kernel.fn))
+        stated = re.findall(r"[\"'](\w+)[\"']", found[1]) if found else []
+    return list(stated)
+
+
+def _constexprs(function: types.FunctionType) -> list[str]:
+    parameters = inspect.signature(function).parameters.values()
+    return [p.name for p in parameters if "constexpr" in str(p.annotation)]
+
+
+def _type(value: Any, plain: bool) -> str:
+    """The type of an argument in Triton's own short names; "constexpr" for what a launch compiles in."""
+    if value is None or isinstance(value, bool):
+        return "constexpr"
+    if isinstance(value, int):
+        if value == 1 and not plain:
+            return "constexpr"
+        return "i32" if -(2**31) <= value < 2**31 else "i64"
+    if isinstance(value, float):
+        return "fp32"
+    if hasattr(value, "block_shape"):
+        return f"tensordesc<{_short(value.base.dtype)}{list(value.block_shape)}>"
+    if hasattr(value, "data_ptr"):
+        return f"*{_short(value.dtype)}"
+    raise TypeError(f"an argument is a {type(value).__name__}; allowed: tensors, numbers, descriptors, None")
+
+
+def _short(dtype: Any) -> str:
+    name = str(dtype).removeprefix("torch.")
+    return {"bfloat16": "bf16", "bool": "i1"}.get(name) or re.sub(r"^(float|int|uint)", _letter, name)
+
+
+def _letter(found: re.Match[str]) -> str:
+    return {"float": "fp", "int": "i", "uint": "u"}[found[1]]
+
+
+def _divisible(value: Any) -> bool:
+    if isinstance(value, int):
+        return value % 16 == 0
+    return hasattr(value, "data_ptr") and value.data_ptr() % 16 == 0
+
+
+def _place(function: types.FunctionType, folder: Path) -> dict[str, str]:
+    if function.__module__ != "__main__":
+        return {"module": function.__module__, "name": function.__name__}
+    path = folder / f"{MAIN}.py"
+    path.write_text(_IMPORTS + "\n\n".join(_sources(function, {})), encoding="utf-8")
+    return {"module": MAIN, "name": function.__name__, "file": str(path)}
+
+
+def _sources(function: types.FunctionType, seen: dict[str, str]) -> list[str]:
+    """The sources of a notebook's kernel and of what it uses, what is used first."""
+    if function.__name__ in seen:
+        return []
+    seen[function.__name__] = ""
+    parts: list[str] = []
+    for name in function.__code__.co_names:
+        value = function.__globals__.get(name)
+        if name not in seen and value is not None:
+            parts += _source_of(name, value, seen)
+    return [*parts, inspect.getsource(function)]
+
+
+def _source_of(name: str, value: Any, seen: dict[str, str]) -> list[str]:
+    used = getattr(value, "fn", None)
+    if inspect.isfunction(used):
+        if used.__module__ == "__main__":
+            return _sources(used, seen)
+        if not used.__module__.startswith("triton"):
+            return [f"from {used.__module__} import {used.__name__} as {name}"]
+    if type(value).__name__ == "constexpr":
+        seen[name] = ""
+        return [f"{name} = tl.constexpr({value.value!r})"]
+    return []

@@ -1,0 +1,110 @@
+"""What a kernel takes of a multiprocessor, without a GPU: compile it for a chip and read the machine code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .chips import REGISTERS_A_THREAD, chip_of
+from .jobs import job
+
+
+class CompilationFailed(RuntimeError):
+    """The compiler refused a kernel; the message is its last line."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one compiled kernel takes.
+
+    registers: 32-bit registers a thread, 255 at most. spill_bytes: bytes of local memory a thread, where what
+    did not fit into registers lives. shared_bytes: shared memory of one program. tensor_core, async_copies,
+    bulk_reductions: instructions of each kind in the PTX. seconds: how long compiling took.
+    """
+
+    arch: int
+    registers: int
+    spill_bytes: int
+    shared_bytes: int
+    warps: int
+    tensor_core: int
+    async_copies: int
+    bulk_reductions: int
+    seconds: float
+
+    @property
+    def fits(self) -> bool:
+        """No register is spilled, and shared memory is within the chip's."""
+        return self.spill_bytes == 0 and self.shared_bytes <= chip_of(self.arch).shared_bytes
+
+    @property
+    def programs_at_once(self) -> int:
+        """How many such programs one multiprocessor can hold: registers, shared memory and 64 warps allow
+        it.
+        """
+        chip = chip_of(self.arch)
+        a_warp = -(-self.registers * 32 // 256) * 256  # registers are handed out to a warp in units of 256
+        by_registers = chip.registers // (a_warp * self.warps)
+        by_shared = (chip.shared_bytes + 1024) // (self.shared_bytes + 1024)  # 1 KB a block is the system's
+        return max(0, min(by_registers, by_shared, 64 // self.warps))
+
+    def __str__(self) -> str:
+        spills = f"{self.spill_bytes} bytes spilled" if self.spill_bytes else "nothing spilled"
+        return (
+            f"sm_{self.arch}: {self.registers} of {REGISTERS_A_THREAD} registers a thread, {spills}, "
+            f"{self.shared_bytes / 1024:.1f} of {chip_of(self.arch).shared_bytes // 1024} KB shared memory, "
+            f"{self.tensor_core} tensor-core and {self.async_copies} asynchronous copy instructions"
+        )
+
+
+def resources(kernel: Any, arch: int, *arguments: Any, **constants: Any) -> Resources:
+    """Compile a kernel for an architecture, as a launch with these arguments would, and report what it takes.
+
+    Takes seconds, and up to a minute for sm_75 and sm_100. Needs triton, and no GPU.
+
+    Args:
+        kernel: a function under @triton.jit, of a module or a notebook's cell; it may be interpreted here.
+        arch: 75, 80, 89, 90 or 100.
+        arguments: the launch's arguments in order; tensors stand for their type and alignment only.
+        constants: the kernel's tl.constexpr parameters; also num_warps, num_stages, enable_fp_fusion.
+
+    Raises:
+        ValueError: an unknown architecture, or a parameter that is not given.
+        CompilationFailed: the compiler refuses.
+    """
+    chip_of(arch)
+    with tempfile.TemporaryDirectory() as folder:
+        one = job(kernel, arch, arguments, {"enable_fp_fusion": True} | constants, Path(folder))
+        (said,) = reports([one])
+    if isinstance(said, CompilationFailed):
+        raise said
+    return said
+
+
+def reports(jobs: Iterable[dict[str, Any]]) -> Iterator[Resources | CompilationFailed]:
+    """The report of each job, as soon as it is there; one process compiles them all."""
+    environment = os.environ | {"TRITON_INTERPRET": "0", "TRITON_DEFAULT_FP_FUSION": "1"}
+    command: Sequence[str] = [sys.executable, "-m", "iocourse.gpu._compile"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        for one in jobs:
+            process.stdin.write(json.dumps(one) + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+            if not line:
+                raise CompilationFailed(f"the compiler ended with exit code {process.wait()}")
+            yield _read(json.loads(line), one["arch"])
+        process.stdin.close()
+
+
+def _read(said: dict[str, Any], arch: int) -> Resources | CompilationFailed:
+    return CompilationFailed(said["error"]) if "error" in said else Resources(arch=arch, **said)

@@ -1,0 +1,108 @@
+"""What `attention` accepts. Each error names the argument, what came and what is allowed."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .mode import INTERPRETED
+
+TYPES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32"}
+LARGEST_HEAD = 256
+
+
+def check_tensors(q: Any, k: Any, v: Any) -> None:
+    """Raise TypeError or ValueError where q, k, v are no queries, keys and values of one attention."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name} is a {type(x).__name__}; allowed: a torch tensor (B, H, N, d)")
+        if x.ndim != 4:
+            raise ValueError(f"{name} has shape {tuple(x.shape)}; allowed: four axes (B, H, N, d)")
+        if x.dtype not in TYPES:
+            raise TypeError(f"{name} is {_type(x)}; allowed: {', '.join(TYPES.values())}")
+    _check_alike(q, k, v)
+    _check_sizes(q, k, v)
+    _check_device(q.device)
+
+
+def _type(x: Tensor) -> str:
+    return str(x.dtype).removeprefix("torch.")
+
+
+def _check_alike(q: Tensor, k: Tensor, v: Tensor) -> None:
+    for name, x in (("k", k), ("v", v)):
+        if x.dtype != q.dtype:
+            raise TypeError(f"{name} is {_type(x)}, q is {_type(q)}; allowed: one type for q, k and v")
+        if x.device != q.device:
+            raise ValueError(f"{name} is on {x.device}, q on {q.device}; allowed: one device for q, k and v")
+
+
+def _check_sizes(q: Tensor, k: Tensor, v: Tensor) -> None:
+    B, H, _, d = q.shape
+    if not 1 <= d <= LARGEST_HEAD:
+        raise ValueError(f"q has head size d = {d}; allowed: 1 to {LARGEST_HEAD}")
+    if v.shape != k.shape:
+        raise ValueError(f"v has shape {tuple(v.shape)}, k {tuple(k.shape)}; allowed: one shape for both")
+    if k.shape[0] != B:
+        raise ValueError(f"k has {k.shape[0]} batches, q {B}; allowed: as many as q")
+    if k.shape[3] != d:
+        raise ValueError(f"k has head size {k.shape[3]}, q {d}; allowed: the same head size")
+    if (k.shape[1] == 0 and H) or (k.shape[1] and H % k.shape[1]):
+        raise ValueError(
+            f"k has {k.shape[1]} heads, q {H}; allowed: a number of heads of k that divides that of q"
+        )
+
+
+def check_scale(scale: Any, d: int) -> float:
+    """The factor of QKᵀ: 1/√d where None. Raises ValueError unless it is a finite number."""
+    if scale is None:
+        return 1 / math.sqrt(d)
+    if isinstance(scale, bool) or not isinstance(scale, (int, float)) or not math.isfinite(scale):
+        raise ValueError(f"scale is {scale!r}; allowed: None for 1/√d, or a finite number")
+    return float(scale)
+
+
+def check_deterministic(deterministic: Any) -> bool:
+    """True or False, else ValueError."""
+    if not isinstance(deterministic, bool):
+        raise ValueError(f"deterministic is {deterministic!r}; allowed: True or False")
+    return deterministic
+
+
+def _check_device(device: torch.device) -> None:
+    if INTERPRETED:
+        if device.type not in ("cpu", "cuda"):
+            raise ValueError(f"q is on {device}; allowed: cpu or cuda")
+        return
+    if device.type != "cuda":
+        raise ValueError(
+            f"q is on {device}, and kernels are compiled for CUDA here; allowed: a cuda tensor, "
+            "or set TRITON_INTERPRET=1 before iocourse.kernels is imported"
+        )
+    _check_chip(device.index or 0)
+
+
+@cache
+def _check_chip(index: int) -> None:
+    """Once for each device: refuse what Triton has no backend for, and say why a Turing chip is slow."""
+    name = torch.cuda.get_device_name(index)
+    if torch.version.hip:
+        raise ValueError(f"q is on {name}; allowed: an NVIDIA GPU, these tiles are chosen for no other")
+    major, minor = torch.cuda.get_device_capability(index)
+    if (major, minor) < (7, 5):
+        raise ValueError(
+            f"q is on {name}, compute capability {major}.{minor}; allowed: 7.5 (T4) or later, "
+            "or set TRITON_INTERPRET=1 before iocourse.kernels is imported"
+        )
+    if (major, minor) < (8, 0):
+        warnings.warn(
+            f"{name} (compute capability {major}.{minor}): the answer is right and slow, because Triton uses "
+            "tensor cores from 8.0 on and computes every product here on the ordinary cores. "
+            "torch.nn.functional.scaled_dot_product_attention is faster on this chip.",
+            stacklevel=4,
+        )

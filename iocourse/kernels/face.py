@@ -1,0 +1,67 @@
+"""`attention`: what a user calls."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ..guard import library_answer
+from . import operators
+from .arguments import check_deterministic, check_scale, check_tensors
+from .band import band_of
+
+
+@library_answer
+def attention_with_lse(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool | str = False, scale: float | None = None,
+    window: tuple[int | None, int | None] | None = None, deterministic: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """softmax(scale · QKᵀ) V and the natural logarithm of each row's sum of exponentials.
+
+    Both results can be differentiated. See `attention` for the arguments.
+
+    Returns:
+        O (B, H, Nq, d), in q's type and layout; LSE (B, H, Nq), float32. A query that sees no key has O = 0,
+        LSE = -∞ and zero gradients.
+    """
+    check_tensors(q, k, v)
+    band = band_of(causal, window, q.shape[2], k.shape[2])
+    factor = check_scale(scale, q.shape[3])
+    if factor <= 0:  # the kernels find the largest score before they scale it: so the sign goes into Q
+        q, factor = (-q, -factor) if factor else (q * 0, 1.0)
+    q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
+    o, lse = operators.attention(q, k, v, *band, factor, check_deterministic(deterministic))
+    return o, lse
+
+
+@library_answer
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool | str = False, scale: float | None = None,
+    window: tuple[int | None, int | None] | None = None, deterministic: bool = False,
+) -> Tensor:  # fmt: skip
+    """softmax(scale · QKᵀ) V by Triton kernels that keep no N × N matrix, forward and backward.
+
+    Args:
+        q: (B, H, Nq, d), float16, bfloat16 or float32, d from 1 to 256; any strides (a last stride other than
+        1
+            costs a copy).
+        k: (B, H_kv, Nk, d), of the same type; H_kv divides H, and each head of k and v serves H / H_kv of q.
+        v: (B, H_kv, Nk, d), of the same type.
+        causal: False; True or 'upper_left': query i sees keys 0 … i, as PyTorch's SDPA has it; 'lower_right':
+            query i sees keys 0 … i + Nk - Nq, as FlashAttention has it.
+        scale: factor of QKᵀ; 1/√d where None.
+        window: (left, right): query i sees at most `left` keys before its own and `right` after it,
+        inclusive;
+            None or -1: no limit. Its own key is i, or i + Nk - Nq where causal='lower_right'.
+        deterministic: compute the backward pass in two kernels with a fixed order of every sum, bit-equal
+        from
+            run to run, instead of one with atomic additions.
+
+    Returns:
+        O (B, H, Nq, d), in q's type and layout.
+
+    Raises:
+        TypeError, ValueError: an argument is not as described; the message names it.
+    """
+    return attention_with_lse(
+        q, k, v, causal=causal, scale=scale, window=window, deterministic=deterministic
+    )[0]

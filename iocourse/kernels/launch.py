@@ -1,0 +1,223 @@
+"""From torch tensors to kernel launches: strides, grids, tiles, and what to allocate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from . import mode
+from .backward_keys import backward_keys_kernel
+from .backward_queries import backward_queries_kernel
+from .band import Band
+from .forward import forward_kernel
+from .mode import architecture
+from .row_products import row_products_kernel
+from .tiles import ROW_PRODUCTS, Tile, padded, tiles_for
+
+
+class Launch(NamedTuple):
+    """One kernel launch, written down instead of made."""
+
+    kernel: Any
+    arguments: tuple[Any, ...]
+    constants: dict[str, Any]
+
+
+_written: list[Launch] | None = None  # a list while launches are written down
+
+
+@contextmanager
+def written_down(arch: int) -> Iterator[list[Launch]]:
+    """Within this block launches are those of a GPU of architecture `arch`, and are written down, not
+    made.
+    """
+    global _written
+    with mode.pretending(arch):
+        launches: list[Launch] = []
+        _written = launches
+        try:
+            yield launches
+        finally:
+            _written = None
+
+
+def _launch(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> None:
+    """Start `programs` programs of a kernel on one axis, which is the one that may be longer than 65,535."""
+    if _written is not None:
+        _written.append(Launch(kernel, arguments, constants))
+    elif programs:
+        kernel[(programs,)](*arguments, **constants)
+
+
+def forward(q: Tensor, k: Tensor, v: Tensor, band: Band, scale: float) -> tuple[Tensor, Tensor]:
+    """O (like q) and its row log-sum-exp, float32 (B, H, Nq).
+
+    q (B, H, Nq, d), k and v (B, H_kv, Nk, d), one dtype and device, unit last stride.
+    """
+    (q, k, v), dtype = _computable(q, k, v)
+    o, lse = _forward(q, k, v, band, scale)
+    return o.to(dtype), lse
+
+
+def backward(
+    do: Tensor, dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor,
+    band: Band, scale: float, deterministic: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """dQ, dK, dV (like q, k, v) from dO (B, H, Nq, d), the gradient of lse (or None) and what `forward`
+    kept.
+    """
+    wide, dtype = _computable(do, q, k, v, o)
+    do, q, k, v, o = (x if x.stride(-1) == 1 else x.contiguous() for x in wide)
+    dlse = None if dlse is None else dlse.to(torch.float32).contiguous()
+    dk, dv = torch.empty_like(k), torch.empty_like(v)
+    half = _split if deterministic else _fused
+    dq = half(q, k, v, o, do, lse.contiguous(), dlse, dk, dv, band, scale)
+    return dq.to(dtype), dk.to(dtype), dv.to(dtype)
+
+
+def _computable(*tensors: Tensor) -> tuple[tuple[Tensor, ...], torch.dtype]:
+    """The tensors as the kernel takes them, and their own type: the interpreter computes bfloat16 wrongly."""
+    dtype = tensors[0].dtype
+    if mode.interpreting() and dtype == torch.bfloat16:
+        return tuple(x.to(torch.float32) for x in tensors), dtype
+    return tensors, dtype
+
+
+def _forward(q: Tensor, k: Tensor, v: Tensor, band: Band, scale: float) -> tuple[Tensor, Tensor]:
+    B, H, n_q, d = q.shape
+    o = torch.empty_like(q)
+    lse = torch.empty((B, H, n_q), dtype=torch.float32, device=q.device)
+    tile = _tiles(q).forward
+    tiles = -(-n_q // tile.BM)
+    fast = _descriptors_fit(k, v)
+    _launch(
+        forward_kernel, tiles * B * H,
+        *_given(q), *_given(*_streamed(fast, tile.BN, k, v)), *_given(o), lse,
+        scale, *band.numbers, tiles, H, H // k.shape[1], n_q, k.shape[2], d,
+        **_constants(q, tile, band, fast), RAGGED=k.shape[2] % tile.BN != 0,
+    )  # fmt: skip
+    return o, lse
+
+
+def _split(
+    q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
+    dk: Tensor, dv: Tensor, band: Band, scale: float,
+) -> Tensor:  # fmt: skip
+    """dQ first, which also leaves D behind, then dK and dV: the scores twice, and every sum in a fixed
+    order.
+    """
+    B, H, n_q, d = q.shape
+    dq, delta = torch.empty_like(q), torch.empty_like(lse)
+    tile = _tiles(q).queries
+    tiles = -(-n_q // tile.BM)
+    fast = _descriptors_fit(k, v)
+    _launch(
+        backward_queries_kernel, tiles * B * H,
+        *_given(q), *_given(*_streamed(fast, tile.BN, k, v)), *_given(o, do), lse, dlse, delta, *_given(dq),
+        scale, *band.numbers, tiles, H, H // k.shape[1], n_q, k.shape[2], d,
+        **_constants(q, tile, band, fast), RAGGED=k.shape[2] % tile.BN != 0, HAS_DLSE=dlse is not None,
+    )  # fmt: skip
+    _keys(q, k, v, do, lse, delta, None, dk, dv, band, scale, _tiles(q).keys)
+    return dq
+
+
+def _fused(
+    q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
+    dk: Tensor, dv: Tensor, band: Band, scale: float,
+) -> Tensor:  # fmt: skip
+    """D first, then everything else in one kernel, dQ by reduction into float32 zeros."""
+    B, H, n_q, d = q.shape
+    delta = torch.empty_like(lse)
+    tile = ROW_PRODUCTS
+    tiles = -(-n_q // tile.BM)
+    _launch(
+        row_products_kernel, tiles * B * H,
+        *_given(o, do), dlse, lse, delta, tiles, H, n_q, d,
+        BM=tile.BM, DIM=padded(d), PADDED=padded(d) != d, HAS_DLSE=dlse is not None,
+        num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
+    total = torch.zeros(q.shape, dtype=torch.float32, device=q.device)
+    _keys(q, k, v, do, lse, delta, total, dk, dv, band, scale, _tiles(q).fused)
+    return torch.mul(total, scale, out=torch.empty_like(q))
+
+
+def _keys(
+    q: Tensor, k: Tensor, v: Tensor, do: Tensor, lse: Tensor, delta: Tensor, dq: Tensor | None,
+    dk: Tensor, dv: Tensor, band: Band, scale: float, tile: Tile,
+) -> None:  # fmt: skip
+    B, H, n_q, d = q.shape
+    kv_heads, n_k = k.shape[1], k.shape[2]
+    tiles = -(-n_k // tile.BN)
+    fast = _descriptors_fit(q, do) and (dq is None or _descriptors_fit(dq))
+    rows, gradient_rows, sums = _streamed(fast, tile.BM, q, do, dq)
+    _launch(
+        backward_keys_kernel, tiles * B * kv_heads,
+        *_given(rows, k, v, gradient_rows), lse, delta, *_given(sums, dk, dv),
+        scale, *band.numbers, tiles, kv_heads, H // kv_heads, n_q, n_k, d,
+        **_constants(q, tile, band, fast),
+        RAGGED=n_k % tile.BN != 0, RAGGED_ROWS=n_q % tile.BM != 0, ADD_DQ=dq is not None,
+    )  # fmt: skip
+
+
+def _tiles(q: Tensor) -> Any:
+    return tiles_for(architecture(q.device), q.shape[-1], q.element_size())
+
+
+def _given(*arrays: Tensor | TensorDescriptor | None) -> list[Any]:
+    """Each array followed by its strides over B, H and N, as the kernels take them. None where there is
+    none.
+    """
+    return [part for x in arrays for part in (x, None if x is None else tuple(_tensor(x).stride()[:3]))]
+
+
+def _tensor(x: Tensor | TensorDescriptor) -> Tensor:
+    return x.base if isinstance(x, TensorDescriptor) else x
+
+
+def _descriptors_fit(*tensors: Tensor) -> bool:
+    """Whether sm_90's copy engine can read these: everything on 16-byte borders, nothing empty or
+    repeated.
+    """
+    arch = architecture(tensors[0].device)
+    return arch is not None and arch >= 90 and all(_aligned(x) for x in tensors)
+
+
+def _aligned(x: Tensor) -> bool:
+    borders = [x.data_ptr(), *(stride * x.element_size() for stride in x.stride()[:3])]
+    return x.numel() > 0 and 0 not in x.stride() and all(border % 16 == 0 for border in borders)
+
+
+def _streamed(fast: bool, rows: int, *arrays: Tensor | None) -> list[Any]:
+    """The arrays that stream past: as descriptors of tiles of `rows` rows where those are used, else as they
+    are.
+    """
+    if not fast:
+        return list(arrays)
+    return [
+        None
+        if x is None
+        else TensorDescriptor(x, list(x.shape), list(x.stride()), [1, 1, rows, padded(x.shape[-1])])
+        for x in arrays
+    ]
+
+
+def _constants(q: Tensor, tile: Tile, band: Band, fast: bool) -> dict[str, Any]:
+    d = q.shape[-1]
+    return {
+        "BM": tile.BM,
+        "BN": tile.BN,
+        "DIM": padded(d),
+        "PADDED": padded(d) != d,
+        "HAS_LOW": band.low is not None,
+        "HAS_HIGH": band.high is not None,
+        "DESCRIPTORS": fast,
+        "PRECISION": "ieee" if q.dtype == torch.float32 else None,
+        "num_warps": tile.warps,
+        "num_stages": tile.stages,
+        "enable_fp_fusion": True,
+    }

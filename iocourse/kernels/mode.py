@@ -1,0 +1,74 @@
+"""Interpreter or GPU: chosen once, when `iocourse.kernels` is imported, and never changed after.
+
+`TRITON_INTERPRET` decides where it is set; else kernels are compiled where CUDA is present and interpreted
+elsewhere. Triton reads that variable when a kernel is defined, and some of its own functions are kernels: so
+it must stand before triton is imported at all.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+import torch
+
+from .tiles import row_of
+
+
+class WrongOrder(ImportError):
+    """triton was imported before anybody had said that kernels are interpreted here."""
+
+
+def _choose() -> bool:
+    """Set TRITON_INTERPRET where it is not set, and return whether kernels are interpreted."""
+    asked = os.environ.get("TRITON_INTERPRET")
+    if asked is None and not torch.cuda.is_available():
+        os.environ["TRITON_INTERPRET"] = asked = "1"
+        loaded = sys.modules.get("triton")
+        if loaded is not None and hasattr(loaded, "language") and not _interprets(loaded):
+            raise WrongOrder(
+                "triton was imported before iocourse.kernels, as if for a GPU, and there is none here. "
+                "Restart, and import iocourse.kernels first, or set TRITON_INTERPRET=1 before that import."
+            )
+    return (asked or "0").lower() in ("1", "true", "on", "yes", "y")
+
+
+def _interprets(triton: object) -> bool:
+    """Whether Triton's own small kernels, such as tl.sum, were defined for the interpreter."""
+    return "Interpreted" in type(triton.language.sum).__name__  # type: ignore[attr-defined]
+
+
+INTERPRETED: bool = _choose()
+_pretended: int | None = None
+
+
+@contextmanager
+def pretending(arch: int) -> Iterator[None]:
+    """Within this block launches are prepared as for a GPU of architecture `arch`; none can be made."""
+    global _pretended
+    _pretended = arch
+    try:
+        yield
+    finally:
+        _pretended = None
+
+
+def interpreting() -> bool:
+    """Whether a launch would be interpreted."""
+    return INTERPRETED and _pretended is None
+
+
+def architecture(device: torch.device) -> int | None:
+    """The row of the tile table for a device: its architecture, or None where kernels are interpreted."""
+    if _pretended is not None:
+        return _pretended
+    return None if INTERPRETED else row_of(_capability(device.index or 0))
+
+
+@cache
+def _capability(index: int) -> int:
+    major, minor = torch.cuda.get_device_capability(index)
+    return int(major * 10 + minor)

@@ -1,0 +1,216 @@
+"""The ledger of a Triton launch: what the loads and stores of real kernels move, counted in Triton's
+interpreter.
+
+Every load, store and atomic of an interpreted kernel, by pointer or by descriptor, ends in one of four
+functions of Triton's interpreter. `count` stands a proxy before them that sees the addresses and the mask,
+and files each word under the tensor it belongs to. Lanes that a mask switches off move nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .ledger import Ledger
+
+OTHER = "<other>"  # words of no tensor that was named or passed to a kernel
+HOOKS = ("load", "store", "atomic_rmw", "atomic_cas")
+
+
+class CannotCount(RuntimeError):
+    """Nothing can be counted here; the message says why, and what to do."""
+
+
+@contextmanager
+def count(**tensors: Any) -> Iterator[Ledger]:
+    """Count what Triton kernels launched in this block read and write, a word being one element.
+
+    Only loads, stores and atomics of Triton kernels are counted: not what torch does by itself, such as
+    filling an array with zeros. A bfloat16 tensor is counted as what the interpreter is given for it, a
+    float32 copy.
+
+    Args:
+        tensors: the names under which CPU tensors appear in the ledger. A tensor that is not named here takes
+        the
+            name of the kernel's parameter, and is kept alive until the block ends.
+
+    Yields:
+        A `Ledger` with reads, writes, atomics and sizes in words, and `itemsizes` in bytes a word. Its peak
+        is 0: what a program holds is the compiler's business (see `iocourse.gpu.resources`).
+
+    Raises:
+        CannotCount: triton is missing, kernels are compiled here, or this Triton keeps its loads elsewhere.
+        TypeError: a name is given to something that is no tensor.
+    """
+    interpreter, jit = _interpreter()
+    ledger = Ledger()
+    arrays = _Arrays(ledger)
+    for name, tensor in tensors.items():
+        if not hasattr(tensor, "data_ptr"):
+            raise TypeError(f"{name} is a {type(tensor).__name__}; allowed: a torch tensor")
+        arrays.add(name, tensor)
+    kernel_class, before, run, compiled_run = (
+        interpreter.InterpretedFunction,
+        interpreter._interpreter,
+        interpreter.InterpretedFunction.run,
+        jit.JITFunction.run,
+    )
+    interpreter._interpreter = _Proxy(before, arrays)
+    kernel_class.run = _naming(run, arrays)
+    jit.JITFunction.run = _refuse
+    try:
+        yield ledger
+    finally:
+        interpreter._interpreter = before
+        kernel_class.run = run
+        jit.JITFunction.run = compiled_run
+
+
+def _interpreter() -> tuple[Any, Any]:
+    """Triton's interpreter and the compiling half of its front end, or `CannotCount`."""
+    try:
+        from triton import knobs
+        from triton.runtime import interpreter, jit
+    except ImportError as error:
+        from .kernels.available import explanation
+
+        raise CannotCount(explanation() or str(error)) from None
+    native = getattr(interpreter, "_interpreter", None)
+    absent = [name for name in HOOKS if not hasattr(native, name)]
+    if absent:
+        raise CannotCount(f"this triton keeps its {', '.join(absent)} elsewhere: nothing can be counted")
+    if not knobs.runtime.interpret:
+        raise CannotCount(_HOW)
+    return interpreter, jit
+
+
+_HOW = (
+    "kernels are compiled here, and only interpreted ones can be counted: start a new process with "
+    "TRITON_INTERPRET=1 set before triton or iocourse.kernels is imported, and use CPU tensors"
+)
+
+
+def _refuse(*_: Any, **__: Any) -> None:
+    raise CannotCount(_HOW)
+
+
+def _naming(run: Callable[..., Any], arrays: _Arrays) -> Callable[..., Any]:
+    """`run` of an interpreted kernel, which first looks at what the kernel is given."""
+
+    def run_named(self: Any, *args: Any, **kwargs: Any) -> Any:
+        for name, value in [*zip(self.arg_names, args, strict=False), *kwargs.items()]:
+            tensor = getattr(value, "base", None) if hasattr(value, "block_shape") else value
+            if hasattr(tensor, "data_ptr"):
+                arrays.add_unless_known(name, tensor)
+        return run(self, *args, **kwargs)
+
+    return run_named
+
+
+class _Proxy:
+    """Triton's interpreter, with the four functions that touch memory counted on the way."""
+
+    def __init__(self, native: Any, arrays: _Arrays) -> None:
+        self._native = native
+        self._arrays = arrays
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._native, name)
+
+    def load(self, ptrs: Any, mask: Any, other: Any, dtype: Any) -> Any:
+        value = self._native.load(ptrs, mask, other, dtype)
+        self._arrays.count(ptrs, mask, value, reads=True)
+        return value
+
+    def store(self, ptrs: Any, value: Any, mask: Any) -> Any:
+        self._arrays.count(ptrs, mask, value, writes=True)
+        return self._native.store(ptrs, value, mask)
+
+    def atomic_rmw(self, op: Any, ptrs: Any, value: Any, mask: Any, sem: Any) -> Any:
+        self._arrays.count(ptrs, mask, value, reads=True, writes=True)
+        return self._native.atomic_rmw(op, ptrs, value, mask, sem)
+
+    def atomic_cas(self, ptrs: Any, compare: Any, value: Any, sem: Any) -> Any:
+        self._arrays.count(ptrs, np.ones(np.shape(ptrs), bool), value, reads=True, writes=True)
+        return self._native.atomic_cas(ptrs, compare, value, sem)
+
+
+@dataclass
+class _Array:
+    """Where one tensor lies: addresses start … stop - 1, and the elements among them."""
+
+    name: str
+    tensor: Any  # held, so that its memory is not handed to another tensor while the block lasts
+    start: int = field(init=False)
+    stop: int = field(init=False)
+    itemsize: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.itemsize = self.tensor.element_size()
+        self.start = self.tensor.data_ptr()
+        reach = sum((n - 1) * step for n, step in zip(self.tensor.shape, self.tensor.stride(), strict=True))
+        self.stop = self.start + (reach + 1) * self.itemsize if self.tensor.numel() else self.start
+
+    def holds(self, addresses: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which addresses are those of an element: views such as q, k and v of one tensor lie interleaved."""
+        rest = (addresses.astype(np.int64) - self.start) // self.itemsize
+        inside = (addresses >= self.start) & (addresses < self.stop)
+        steps = sorted(zip(self.tensor.stride(), self.tensor.shape, strict=True), reverse=True)
+        for step, n in steps:
+            if step and n > 1:
+                at = np.minimum(rest // step, n - 1)
+                rest = rest - at * step
+        return np.asarray(inside & (rest == 0))
+
+
+class _Arrays:
+    """The tensors a block knows, and the ledger that their words go to."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.known: list[_Array] = []
+
+    def add(self, name: str, tensor: Any) -> None:
+        self.known.append(_Array(name, tensor))
+        self.ledger.sizes[name] = int(tensor.numel())
+        self.ledger.itemsizes[name] = int(tensor.element_size())
+
+    def add_unless_known(self, name: str, tensor: Any) -> None:
+        same = (tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()))
+        for array in self.known:
+            if same == (array.start, tuple(array.tensor.shape), tuple(array.tensor.stride())):
+                return
+        self.add(name, tensor)
+
+    def count(self, ptrs: Any, mask: Any, value: Any, *, reads: bool = False, writes: bool = False) -> None:
+        """File every address that the mask lets through under its tensor."""
+        addresses = np.asarray(ptrs)[np.broadcast_to(np.asarray(mask, dtype=bool), np.shape(ptrs))]
+        width = int(np.asarray(value).itemsize)
+        while addresses.size:
+            name, found = self._owner(addresses)
+            self._file(name, int(found.sum()), width, reads, writes)
+            addresses = addresses[~found]
+
+    def _owner(self, addresses: NDArray[Any]) -> tuple[str, NDArray[np.bool_]]:
+        """The name of the first address's tensor, and which of the addresses are its."""
+        low, high = addresses.min(), addresses.max()
+        near = [array for array in self.known if array.start <= high and low < array.stop]
+        if len(near) == 1 and near[0].start <= low and high < near[0].stop:
+            return near[0].name, np.ones(addresses.shape, bool)
+        for array in near:
+            found = array.holds(addresses)
+            if found[0]:
+                return array.name, found
+        others = ~np.logical_or.reduce([array.holds(addresses) for array in near], initial=False)
+        return OTHER, np.broadcast_to(others, addresses.shape)
+
+    def _file(self, name: str, words: int, width: int, reads: bool, writes: bool) -> None:
+        tallies = [self.ledger.reads] * reads + [self.ledger.writes] * writes
+        for tally in [*tallies, *([self.ledger.atomics] if reads and writes else [])]:
+            tally[name] = tally.get(name, 0) + words
+        self.ledger.itemsizes.setdefault(name, width)
