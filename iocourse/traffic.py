@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .ledger import Ledger
+from .needs_triton import explanation
 
 OTHER = "<other>"  # words of no tensor that was named or passed to a kernel
 HOOKS = ("load", "store", "atomic_rmw", "atomic_cas")
@@ -24,6 +25,10 @@ HOOKS = ("load", "store", "atomic_rmw", "atomic_cas")
 
 class CannotCount(RuntimeError):
     """Nothing can be counted here; the message says why, and what to do."""
+
+
+class OutsideEveryArray(IndexError):
+    """A kernel reached for memory that belongs to none of its arrays; nothing was read or written there."""
 
 
 @contextmanager
@@ -45,6 +50,8 @@ def count(**tensors: Any) -> Iterator[Ledger]:
 
     Raises:
         CannotCount: triton is missing, kernels are compiled here, or this Triton keeps its loads elsewhere.
+        OutsideEveryArray: a kernel's load, store or atomic passes the end of its arrays, as where a mask is
+            missing (inside the kernel, so that Triton reports it as an InterpreterError).
         TypeError: a name is given to something that is no tensor.
     """
     interpreter, jit = _interpreter()
@@ -77,8 +84,6 @@ def _interpreter() -> tuple[Any, Any]:
         from triton import knobs
         from triton.runtime import interpreter, jit
     except ImportError as error:
-        from .kernels.available import explanation
-
         raise CannotCount(explanation() or str(error)) from None
     native = getattr(interpreter, "_interpreter", None)
     absent = [name for name in HOOKS if not hasattr(native, name)]
@@ -123,21 +128,24 @@ class _Proxy:
         return getattr(self._native, name)
 
     def load(self, ptrs: Any, mask: Any, other: Any, dtype: Any) -> Any:
-        value = self._native.load(ptrs, mask, other, dtype)
-        self._arrays.count(ptrs, mask, value, reads=True)
-        return value
+        self._arrays.count(ptrs, mask, np.dtype(dtype).itemsize, reads=True)
+        return self._native.load(ptrs, mask, other, dtype)
 
     def store(self, ptrs: Any, value: Any, mask: Any) -> Any:
-        self._arrays.count(ptrs, mask, value, writes=True)
+        self._arrays.count(ptrs, mask, _width(value), writes=True)
         return self._native.store(ptrs, value, mask)
 
     def atomic_rmw(self, op: Any, ptrs: Any, value: Any, mask: Any, sem: Any) -> Any:
-        self._arrays.count(ptrs, mask, value, reads=True, writes=True)
+        self._arrays.count(ptrs, mask, _width(value), reads=True, writes=True)
         return self._native.atomic_rmw(op, ptrs, value, mask, sem)
 
     def atomic_cas(self, ptrs: Any, compare: Any, value: Any, sem: Any) -> Any:
-        self._arrays.count(ptrs, np.ones(np.shape(ptrs), bool), value, reads=True, writes=True)
+        self._arrays.count(ptrs, np.ones(np.shape(ptrs), bool), _width(value), reads=True, writes=True)
         return self._native.atomic_cas(ptrs, compare, value, sem)
+
+
+def _width(value: Any) -> int:
+    return int(np.asarray(value).itemsize)
 
 
 @dataclass
@@ -187,10 +195,9 @@ class _Arrays:
                 return
         self.add(name, tensor)
 
-    def count(self, ptrs: Any, mask: Any, value: Any, *, reads: bool = False, writes: bool = False) -> None:
+    def count(self, ptrs: Any, mask: Any, width: int, *, reads: bool = False, writes: bool = False) -> None:
         """File every address that the mask lets through under its tensor."""
         addresses = np.asarray(ptrs)[np.broadcast_to(np.asarray(mask, dtype=bool), np.shape(ptrs))]
-        width = int(np.asarray(value).itemsize)
         while addresses.size:
             name, found = self._owner(addresses)
             self._file(name, int(found.sum()), width, reads, writes)
@@ -206,8 +213,17 @@ class _Arrays:
             found = array.holds(addresses)
             if found[0]:
                 return array.name, found
+        if all(array.tensor.device.type == "cpu" for array in self.known):
+            raise OutsideEveryArray(self._complaint(addresses[0], addresses.size))
+        # The interpreter works on copies of tensors that lie elsewhere, at addresses nobody told us.
         others = ~np.logical_or.reduce([array.holds(addresses) for array in near], initial=False)
         return OTHER, np.broadcast_to(others, addresses.shape)
+
+    def _complaint(self, address: Any, words: int) -> str:
+        after = [array for array in self.known if array.stop <= address]
+        near = max(after, key=lambda array: array.stop, default=None)
+        where = f", {int(address) - near.stop} bytes behind the end of {near.name}" if near else ""
+        return f"one of {words} words lies outside every array{where}: is a mask missing, or a stride wrong?"
 
     def _file(self, name: str, words: int, width: int, reads: bool, writes: bool) -> None:
         tallies = [self.ledger.reads] * reads + [self.ledger.writes] * writes

@@ -6,7 +6,7 @@ Read them in this order: `pieces` (tiles and masks), `forward`, `row_products`, 
 
 from __future__ import annotations
 
-from .available import require_triton
+from ..needs_triton import require_triton
 
 require_triton()
 

@@ -101,7 +101,7 @@ def tiles_for(arch: int | None, d: int, itemsize: int) -> Tiles:
 
 @contextmanager
 def using(**tiles: Tile | tuple[int, ...]) -> Iterator[None]:
-    """Choose tiles by hand: within `with using(forward=(64, 32)):` the kernels named take these.
+    """Choose tiles by hand: within `using(forward=(64, 32))` the kernels named take these.
 
     Args:
         tiles: (BM, BN), (BM, BN, warps) or (BM, BN, warps, stages) for forward, fused, queries or keys.
