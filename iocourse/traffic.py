@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .guard import refuse_in_exam
 from .ledger import Ledger
 from .needs_triton import explanation
 
@@ -61,21 +62,21 @@ def count(**tensors: Any) -> Iterator[Ledger]:
         if not hasattr(tensor, "data_ptr"):
             raise TypeError(f"{name} is a {type(tensor).__name__}; allowed: a torch tensor")
         arrays.add(name, tensor)
-    kernel_class, before, run, compiled_run = (
-        interpreter.InterpretedFunction,
-        interpreter._interpreter,
-        interpreter.InterpretedFunction.run,
-        jit.JITFunction.run,
-    )
-    interpreter._interpreter = _Proxy(before, arrays)
-    kernel_class.run = _naming(run, arrays)
-    jit.JITFunction.run = _refuse
+    interpreted = interpreter.InterpretedFunction
+    changes = [
+        (interpreter, "_interpreter", _Proxy(interpreter._interpreter, arrays)),
+        (interpreted, "run", _naming(interpreted.run, arrays)),
+        (interpreted, "__call__", _own_work(interpreted.__call__)),
+        (jit.JITFunction, "run", _refuse),
+    ]
+    before = [(place, name, getattr(place, name)) for place, name, _ in changes]
     try:
+        for place, name, value in changes:
+            setattr(place, name, value)
         yield ledger
     finally:
-        interpreter._interpreter = before
-        kernel_class.run = run
-        jit.JITFunction.run = compiled_run
+        for place, name, value in before:
+            setattr(place, name, value)
 
 
 def _interpreter() -> tuple[Any, Any]:
@@ -108,6 +109,7 @@ def _naming(run: Callable[..., Any], arrays: _Arrays) -> Callable[..., Any]:
     """`run` of an interpreted kernel, which first looks at what the kernel is given."""
 
     def run_named(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _refuse_library_kernel(self)
         for name, value in [*zip(self.arg_names, args, strict=False), *kwargs.items()]:
             tensor = getattr(value, "base", None) if hasattr(value, "block_shape") else value
             if hasattr(tensor, "data_ptr"):
@@ -115,6 +117,21 @@ def _naming(run: Callable[..., Any], arrays: _Arrays) -> Callable[..., Any]:
         return run(self, *args, **kwargs)
 
     return run_named
+
+
+def _own_work(call: Callable[..., Any]) -> Callable[..., Any]:
+    """`__call__` of what a kernel calls, which in a check must not be the library's."""
+
+    def call_own(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _refuse_library_kernel(self)
+        return call(self, *args, **kwargs)
+
+    return call_own
+
+
+def _refuse_library_kernel(kernel: Any) -> None:
+    if kernel.fn.__module__.startswith("iocourse."):
+        refuse_in_exam(f"{kernel.fn.__module__}.{kernel.fn.__name__}")
 
 
 class _Proxy:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from ..guard import refuse_in_exam
 from . import mode
 from .backward_keys import backward_keys_kernel
 from .backward_queries import backward_queries_kernel
@@ -33,9 +34,7 @@ _written: list[Launch] | None = None  # a list while launches are written down
 
 @contextmanager
 def written_down(arch: int) -> Iterator[list[Launch]]:
-    """Within this block launches are those of a GPU of architecture `arch`, and are written down, not
-    made.
-    """
+    """Within this block launches are as on architecture `arch`, and are written down instead of made."""
     global _written
     with mode.pretending(arch):
         launches: list[Launch] = []
@@ -48,6 +47,7 @@ def written_down(arch: int) -> Iterator[list[Launch]]:
 
 def _launch(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> None:
     """Start `programs` programs of a kernel on one axis, which is the one that may be longer than 65,535."""
+    refuse_in_exam(f"{kernel.fn.__module__}.{kernel.fn.__name__}")
     if _written is not None:
         _written.append(Launch(kernel, arguments, constants))
     elif programs:
