@@ -11,6 +11,7 @@ from typing import Any
 from iocourse.bench import circumstances
 from iocourse.course.checkout import Refused, find_checkout
 from iocourse.course.execution import execute, lesson_environment
+from iocourse.course.kernel_lessons import cannot_run
 from iocourse.progress_bar import steps
 
 NAME = "notebooks"
@@ -25,13 +26,16 @@ def run(quick: bool) -> dict[str, Any]:
         quick: each notebook once instead of three times.
 
     Raises:
-        Refused: no solved notebook here.
+        Refused: no solved notebook here, or one that runs kernels and no triton.
         ExecutionFailed: a notebook does not run.
     """
     root = find_checkout()
     paths = sorted((root / "solutions").glob("[0-9]*.ipynb"))
     if not paths:
         raise Refused(f"no solved notebook in {root / 'solutions'}: run iocourse release first")
+    for path in paths:
+        if reason := cannot_run(path.read_text(encoding="utf-8")):
+            raise Refused(f"{path.name} {reason}")
     repeats = 1 if quick else REPEATS
     runs = steps([path for path in paths for _ in range(repeats)], "notebooks run")
     seconds: dict[str, list[float]] = {path.stem: [] for path in paths}

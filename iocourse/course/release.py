@@ -16,6 +16,7 @@ from typing import Any
 
 from iocourse.course import execution, lint
 from iocourse.course.checkout import Project, Refused, read_project, write_whole
+from iocourse.course.kernel_lessons import cannot_run
 from iocourse.course.source import Cell, SourceError, cell_ids, parse, shown, side
 from iocourse.progress_bar import steps
 
@@ -166,9 +167,12 @@ def run_solved(lesson: Lesson, root: Path) -> Json:
     """The lesson's solved notebook with fresh outputs, normalised.
 
     Raises:
-        ReleaseFailed: a cell raised, or shows what cannot be saved; names the cell.
+        ReleaseFailed: a cell raised, or shows what cannot be saved; names the cell. Or the lesson runs
+            kernels, and there is no triton here.
     """
     name = f"solutions/{lesson.stem}.ipynb"
+    if reason := cannot_run(to_text(lesson.solved)):
+        raise ReleaseFailed(f"{name} {reason}")
     try:
         with execution.lesson_environment(root, strict=True) as env:
             ran = execution.execute(lesson.solved, name=name, folder=root / "solutions", env=env)

@@ -153,7 +153,7 @@ def _keys(
     B, H, n_q, d = q.shape
     kv_heads, n_k = k.shape[1], k.shape[2]
     tiles = -(-n_k // tile.BN)
-    fast = _descriptors_fit(q, do) and (dq is None or _descriptors_fit(dq))
+    fast = _descriptors_fit(q, do, dq)
     rows, gradient_rows, sums = _streamed(fast, tile.BM, q, do, dq)
     _launch(
         backward_keys_kernel, tiles * B * kv_heads,
@@ -179,12 +179,17 @@ def _tensor(x: Tensor | TensorDescriptor) -> Tensor:
     return x.base if isinstance(x, TensorDescriptor) else x
 
 
-def _descriptors_fit(*tensors: Tensor) -> bool:
-    """Whether sm_90's copy engine can read these: everything on 16-byte borders, nothing empty or
-    repeated.
+def _descriptors_fit(*arrays: Tensor | None) -> bool:
+    """Whether sm_90's copy engine is to read these: 16-bit inputs, all of them on 16-byte borders.
+
+    Products of float32 run on the ordinary cores, which want their operands in registers; what the copy engine
+    leaves in shared memory then costs spills (compiled for sm_90: 0.2 to 5 KB a thread).
     """
-    arch = architecture(tensors[0].device)
-    return arch is not None and arch >= 90 and all(_aligned(x) for x in tensors)
+    first = arrays[0]
+    assert first is not None
+    arch = architecture(first.device)
+    wanted = arch is not None and arch >= 90 and first.element_size() == 2
+    return wanted and all(x is None or _aligned(x) for x in arrays)
 
 
 def _aligned(x: Tensor) -> bool:

@@ -9,10 +9,19 @@ from pathlib import Path
 import pytest
 
 from iocourse.course import release
+from iocourse.course.kernel_lessons import cannot_run
 
 ROOT = Path(__file__).parents[2]
 SOLVED = sorted((ROOT / "solutions").glob("*.ipynb"))
 STUDENT = sorted((ROOT / "lessons").glob("*.ipynb"))
+
+
+@pytest.fixture(autouse=True)
+def needs_triton(request):
+    """Skip a notebook that runs kernels where there is no triton."""
+    path = getattr(request.node, "callspec", None) and request.getfixturevalue("notebook")
+    if path and (reason := cannot_run(path.read_text(encoding="utf-8"))):
+        pytest.skip(reason)
 
 
 @pytest.mark.parametrize("notebook", SOLVED, ids=lambda path: path.stem)
