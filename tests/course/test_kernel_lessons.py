@@ -1,0 +1,61 @@
+"""Which lessons need triton, and what is said where it is missing."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from iocourse.bench import notebooks
+from iocourse.course import release
+from iocourse.course.checkout import Refused, read_project
+from iocourse.course.kernel_lessons import cannot_run, runs_kernels
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted((ROOT / "solutions").glob("[0-9]*.py"))
+
+
+@pytest.fixture
+def no_triton(monkeypatch):
+    monkeypatch.setitem(sys.modules, "triton", None)
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_lessons_from_10_on_run_kernels_and_the_others_run_everywhere(source, no_triton):
+    """The same is read off the source and off both notebooks."""
+    texts = [source.read_text(encoding="utf-8")]
+    for folder in ("lessons", "solutions"):
+        notebook = ROOT / folder / f"{source.stem}.ipynb"
+        texts += [notebook.read_text(encoding="utf-8")] if notebook.exists() else []
+    wanted = source.name >= "10"
+    assert {runs_kernels(text) for text in texts} == {wanted}
+    assert all(cannot_run(text).startswith("needs triton: triton is not") == wanted for text in texts)
+
+
+def test_where_triton_interprets_every_lesson_can_run(monkeypatch):
+    monkeypatch.setattr("iocourse.course.kernel_lessons.explanation", lambda: "")
+    monkeypatch.setattr("iocourse.course.kernel_lessons.installed", {"triton": "3.7.1", "numpy": "2.4.0"}.get)
+    assert not cannot_run("import torch, triton\n")
+    monkeypatch.setattr("iocourse.course.kernel_lessons.installed", {"triton": "3.6.0", "numpy": "2.4.0"}.get)
+    assert "NumPy before 2.4" in cannot_run("import torch, triton\n")
+    assert not cannot_run("import numpy as np\n")
+
+
+def a_lesson(folder, code):
+    (folder / "solutions").mkdir()
+    path = folder / "solutions" / "10_kernels.py"
+    path.write_text(f"# %% [markdown]\n# # 10 Kernels\n\n# %%\n{code}\n", encoding="utf-8")
+    return release.build(path, Path("solutions/10_kernels.py"), read_project(ROOT))
+
+
+def test_a_release_without_triton_says_which_notebook_needs_it(tmp_path, no_triton):
+    lesson = a_lesson(tmp_path, "from iocourse import kernels")
+    with pytest.raises(release.ReleaseFailed, match=r"solutions/10_kernels\.ipynb needs triton: "):
+        release.run_solved(lesson, tmp_path)
+
+
+def test_timing_the_notebooks_without_triton_is_refused(tmp_path, no_triton, monkeypatch):
+    lesson = a_lesson(tmp_path, "from iocourse import kernels")
+    (tmp_path / "solutions" / "10_kernels.ipynb").write_text(release.to_text(lesson.solved), encoding="utf-8")
+    monkeypatch.setattr(notebooks, "find_checkout", lambda: tmp_path)
+    with pytest.raises(Refused, match=r"10_kernels\.ipynb needs triton: "):
+        notebooks.run(quick=True)
