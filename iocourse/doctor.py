@@ -185,19 +185,22 @@ def _advice(packages: dict[str, str | None], gpu: dict[str, str] | None, interpr
         yield f"`iocourse lab` needs JupyterLab: {_install('jupyterlab')}"
     yield from _advice_on_kernels(packages, interpreter)
     if gpu and _release(gpu["compute_capability"]) < (8, 0):
-        yield "On a GPU older than Ampere the lessons interpret kernels unless you ask for compiling."
+        yield (
+            "On a GPU older than Ampere lessons 10-12 interpret kernels, because Triton has no tensor-core "
+            "code for it. TRITON_INTERPRET=0 asks for compiling: 3 to 70 seconds a kernel, the first time."
+        )
 
 
 def _advice_on_kernels(packages: dict[str, str | None], interpreter: str) -> Iterator[str]:
     missing = [name for name in ("torch", "triton") if packages[name] is None]
     if missing and sys.platform == "linux":
-        yield f"Only lessons with Triton kernels need {' and '.join(missing)}: {_install(*missing)}"
+        yield f"Only lessons 10-12, with Triton kernels, need {' and '.join(missing)}: {_install(*missing)}"
     elif "triton" in missing:
-        yield "Triton is published for Linux only: lessons with kernels show their NumPy version here."
+        yield "Triton is published for Linux only: of lessons 10-12 the NumPy version runs here."
     problem = cannot_interpret(packages["triton"], packages["numpy"])
     if problem:
         # Not a newer triton: torch asks for exactly the one it was built for.
         cure = f'{_this_python()} -m pip install "numpy>=2.0,<2.4"'
-        yield f"{problem}. For the lessons with Triton kernels: {cure}"
+        yield f"{problem}. For lessons 10-12, with Triton kernels: {cure}"
     elif interpreter.startswith("failed"):
-        yield "Lessons with Triton kernels will not run until the interpreter passes its test."
+        yield "Lessons 10-12, with Triton kernels, will not run until the interpreter passes its test."

@@ -182,8 +182,8 @@ def _tensor(x: Tensor | TensorDescriptor) -> Tensor:
 def _descriptors_fit(*arrays: Tensor | None) -> bool:
     """Whether sm_90's copy engine is to read these: 16-bit inputs, all of them on 16-byte borders.
 
-    Products of float32 run on the ordinary cores, which want their operands in registers; what the copy engine
-    leaves in shared memory then costs spills (compiled for sm_90: 0.2 to 5 KB a thread).
+    Products of float32 run on the ordinary cores, which want their operands in registers; what the copy
+    engine leaves in shared memory then costs spills (compiled for sm_90: 0.2 to 5 KB a thread).
     """
     first = arrays[0]
     assert first is not None
