@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .exercise import exercises, raised_in
+from .exercise import cause_of, exercises, raised_in
 
 
 class Unsolved:
@@ -67,7 +67,8 @@ def attempt(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         raiser = raised_in(error)
         named = raiser.id if raiser else _exercise_of(function, *args, *kwargs.values())
         unsolved = Unsolved(f"solve {named} first")
-        detail = "" if isinstance(error, NotImplementedError) else f" ({type(error).__name__}: {error})"
+        cause = cause_of(error)
+        detail = "" if isinstance(cause, NotImplementedError) else f" ({type(cause).__name__}: {cause})"
         print(f"{unsolved}{detail}")
         return unsolved
 

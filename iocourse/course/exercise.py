@@ -169,6 +169,14 @@ def find(exercise_id: str) -> Exercise:
     return known[exercise_id]
 
 
+def cause_of(error: Exception) -> Exception:
+    """What went wrong inside a kernel: Triton reports it wrapped, once for each function it passed."""
+    cause: BaseException = error
+    while type(cause).__name__ == "InterpreterError" and cause.__cause__ is not None:
+        cause = cause.__cause__
+    return cause if isinstance(cause, Exception) else error
+
+
 def raised_in(error: BaseException) -> Exercise | None:
     """The exercise in whose function an error arose: the innermost one, where one function calls another."""
     by_function = {exercise.function: exercise for exercise in exercises().values()}

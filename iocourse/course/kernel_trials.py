@@ -7,38 +7,97 @@ in that ledger, so an answer that leaves the work to torch has values and no tra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from .. import traffic
+from ..guard import LibraryAnswer
 from ..needs_triton import require_triton
-from .exercise import Case, Property, Trial, judged, settled
+from .exercise import Case, Property, Trial, cause_of, judged, settled
 from .judging import each
 
 
 def launch(student: Callable[..., Any], case: Case) -> Trial:
     """Call a launcher on fresh tensors made from the case's arrays, by position; other inputs go as they are.
 
-    Words of the inputs are filed under the names the case gives them, those of the student's own tensors
-    under the names of the kernel's parameters.
+    A tensor has the strides of its array, and NaN lies between its elements and in all memory that the
+    student asks for: what a kernel should not have read, or forgot to write, shows in the values. Words of
+    the inputs are filed under the names the case gives them, those of the student's own tensors under the
+    names of the kernel's parameters. torch may hand out, fill, view and copy memory; where it computes, it
+    is refused.
     """
     try:
         require_triton()
         given = {name: _tensor(value) for name, value in case.inputs.items()}
         arrays = {name: value for name, value in given.items() if hasattr(value, "data_ptr")}
-        with judged(), traffic.count(**arrays) as ledger:
+        with judged(), _fresh_memory_is_nan(), _torch_only_keeps(), traffic.count(**arrays) as ledger:
             value = student(*given.values())
         return Trial(case, value=settled(_arrays(value)), ledger=ledger)
     except Exception as error:
-        return Trial(case, error=_cause(error))
+        return Trial(case, error=cause_of(error))
 
 
 def _tensor(value: Any) -> Any:
+    """A tensor of the array's values and strides, in memory of its own; anything else as it is."""
+    if not isinstance(value, np.ndarray):
+        return value
     import torch
 
-    return torch.from_numpy(np.array(value)) if isinstance(value, np.ndarray) else value
+    steps = [step // value.itemsize for step in value.strides]
+    reach = 1 + sum((n - 1) * step for n, step in zip(value.shape, steps, strict=True)) if value.size else 0
+    blank = np.nan if value.dtype.kind == "f" else 0
+    memory = torch.from_numpy(np.full(reach, blank, value.dtype)).as_strided(value.shape, steps)
+    return memory.copy_(torch.from_numpy(np.ascontiguousarray(value)))
+
+
+@contextmanager
+def _fresh_memory_is_nan() -> Iterator[None]:
+    """torch.empty and its like give NaN, not what happens to lie there: perhaps an earlier right answer."""
+    import torch
+
+    mode = torch.get_deterministic_debug_mode()
+    torch.set_deterministic_debug_mode("warn")
+    try:
+        yield
+    finally:
+        torch.set_deterministic_debug_mode(mode)
+
+
+KEEPS = {  # what torch does with memory, and no arithmetic
+    *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "zeros", "zeros_like"),
+    *("new_zeros", "ones", "ones_like", "new_ones", "full", "full_like", "new_full", "fill", "fill_"),
+    *("zero_", "set_", "copy_", "clone", "_to_copy", "contiguous", "lift_fresh", "_unsafe_view"),
+}
+READS = ("numpy", "__array__", "tolist", "__dlpack__")  # ways out of torch, to compute elsewhere
+
+
+@contextmanager
+def _torch_only_keeps() -> Iterator[None]:
+    """torch's arithmetic raises LibraryAnswer here; memory and views of it are given as ever."""
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class NoArithmetic(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            name = func.overloadpacket.__name__
+            aliases = [part.alias_info for part in func._schema.returns]
+            views = bool(aliases) and all(alias is not None and not alias.is_write for alias in aliases)
+            if not views and name not in KEEPS:
+                raise LibraryAnswer(f"torch computes here ({name}), where your kernels should")
+            return func(*args, **(kwargs or {}))
+
+    class NoWayOut(TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            name = getattr(func, "__name__", "")
+            if name in READS:
+                raise LibraryAnswer(f"a tensor's {name} hands it to something other than your kernels")
+            return func(*args, **(kwargs or {}))
+
+    with NoArithmetic(), NoWayOut():
+        yield
 
 
 def _arrays(value: Any) -> Any:
@@ -46,14 +105,6 @@ def _arrays(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return tuple(_arrays(part) for part in value)
     return value.detach().double().numpy() if hasattr(value, "data_ptr") else value
-
-
-def _cause(error: Exception) -> Exception:
-    """What went wrong inside the kernel: Triton reports it wrapped, once for each function it passed."""
-    cause: BaseException = error
-    while type(cause).__name__ == "InterpreterError" and cause.__cause__ is not None:
-        cause = cause.__cause__
-    return cause if isinstance(cause, Exception) else error
 
 
 def words_exactly(name: str = "loads and stores move exactly what the formula says") -> Property:

@@ -1,0 +1,131 @@
+"""Trials of a student's kernels: inputs as they lie in memory, no work left to torch, words by the ledger."""
+
+import numpy as np
+import pytest
+
+from iocourse.course.kernel_lessons import cannot_run
+
+if reason := cannot_run("import torch, triton\n"):
+    pytest.skip(reason, allow_module_level=True)
+
+from iocourse import kernels  # noqa: I001  # before triton
+import torch
+import triton
+import triton.language as tl
+
+from iocourse.course.exercise import Case
+from iocourse.course.kernel_trials import launch, launches_kernels, words_exactly
+from iocourse.guard import LibraryAnswer
+from iocourse.ledger import Ledger
+
+
+@triton.jit
+def copy_kernel(X, Y, stride, columns, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    tl.store(Y + row * columns + at, tl.load(X + row * stride + at, mask=at < columns), mask=at < columns)
+
+
+def copied(X):
+    rows, columns = X.shape
+    Y = torch.empty(rows, columns)
+    copy_kernel[(rows,)](X, Y, X.stride(0), columns, BLOCK=triton.next_power_of_2(columns))
+    return Y
+
+
+ROOM = np.arange(60, dtype=np.float32).reshape(5, 12)
+BUDGET = Ledger(reads={"X": 35}, writes={"Y": 35})
+CASE = Case("5 x 7", {"X": ROOM[:, 2:9]}, ROOM[:, 2:9], budget=BUDGET)
+
+
+def test_values_and_words_of_a_strided_input():
+    trial = launch(copied, CASE)
+    assert trial.error is None
+    assert np.array_equal(trial.value, CASE.expected)
+    assert trial.ledger == BUDGET
+    assert words_exactly().judge([trial]) is None and launches_kernels("X").judge([trial]) is None
+
+
+@pytest.mark.parametrize("X", [ROOM, ROOM[:, 2:9], ROOM[::2, ::3], ROOM.T, ROOM[1], ROOM[:0]], ids=lambda X: f"{X.shape}")
+def test_a_tensor_has_the_strides_of_its_array_and_memory_of_its_own(X):
+    def look(tensor):
+        assert tensor.shape == X.shape and (not X.size or tensor.stride() == tuple(s // 4 for s in X.strides))
+        around = tensor.as_strided((tensor.untyped_storage().nbytes() // 4,), (1,), 0)
+        seen.update(values=tensor, around=around)
+        return around
+
+    before, seen = ROOM.copy(), {}
+    assert launch(look, Case("", {"X": X})).error is None
+    assert np.array_equal(seen["values"].numpy(), X)
+    assert int(seen["around"].isnan().sum()) == seen["around"].numel() - X.size
+    seen["around"].fill_(-1.0)
+    assert np.array_equal(ROOM, before)
+
+
+def test_what_no_kernel_wrote_is_nan_even_after_a_right_answer():
+    def forgets_the_last_row(X):
+        Y = torch.empty(5, 7)
+        copy_kernel[(4,)](X, Y, X.stride(0), 7, BLOCK=8)
+        return Y
+
+    launch(copied, CASE)
+    for allocate in (torch.empty, torch.ones(1).new_empty, lambda *s: torch.empty_like(torch.zeros(s))):
+        assert np.isnan(launch(lambda X, a=allocate: a(5, 7), CASE).value).all()
+    trial = launch(forgets_the_last_row, CASE)
+    assert np.isnan(trial.value[4]).all() and not np.isnan(trial.value[:4]).any()
+    assert words_exactly().judge([trial]) == "X: yours reads 28 words, the formula says 35 (5 x 7)"
+    assert "35 words, your kernels read 28" in launches_kernels("X").judge([trial]).replace("X has ", "")
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda X: X + 1,
+        lambda X: X @ X.T,
+        lambda X: torch.softmax(X, 1),
+        lambda X: X.sum(),
+        lambda X: torch.from_numpy(X.numpy() * 2),
+        lambda X: torch.tensor(X.tolist()),
+        lambda X: torch.from_numpy(np.asarray(X)),
+        lambda X: copied(X).mul_(2),
+        lambda X: torch.full((5, 7), X[0, 0].item()),
+    ],
+)
+def test_work_left_to_torch_is_refused(work):
+    assert isinstance(launch(work, CASE).error, LibraryAnswer)
+
+
+@pytest.mark.parametrize(
+    "memory",
+    [
+        lambda X: X.clone(),
+        lambda X: X.contiguous().view(-1),
+        lambda X: X.T[1:].half().float(),
+        lambda X: torch.zeros_like(X).fill_(2.0),
+        lambda X: X[None].expand(2, 5, 7).reshape(10, 7),
+        lambda X: X.new_full((3,), float("-inf")),
+    ],
+)
+def test_memory_is_given_as_ever(memory):
+    assert launch(memory, CASE).error is None
+
+
+def test_an_unwritten_kernel_and_a_library_kernel_are_named_as_such():
+    @triton.jit
+    def unwritten(X):
+        raise NotImplementedError
+
+    trial = launch(lambda X: unwritten[(1,)](X), CASE)
+    assert isinstance(trial.error, NotImplementedError)
+    q = np.zeros((1, 1, 4, 4), dtype=np.float32)
+    trial = launch(lambda q: kernels.attention(q, q, q), Case("", {"q": q}))
+    assert isinstance(trial.error, LibraryAnswer)
+
+
+def test_words_that_only_one_side_has_are_named():
+    more = Ledger(reads={"X": 35, "Z": 1}, writes={"Y": 36})
+    trial = launch(copied, Case("", {"X": ROOM[:, 2:9]}, budget=more))
+    assert "yours reads 35 words in all, the formula says 36" in words_exactly().judge([trial])
+    more = Ledger(reads={"X": 35}, writes={"Y": 36})
+    trial = launch(copied, Case("", {"X": ROOM[:, 2:9]}, budget=more))
+    assert "yours writes 35 words in all, the formula says 36" in words_exactly().judge([trial])
