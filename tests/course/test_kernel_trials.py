@@ -45,7 +45,9 @@ def test_values_and_words_of_a_strided_input():
     assert words_exactly().judge([trial]) is None and launches_kernels("X").judge([trial]) is None
 
 
-@pytest.mark.parametrize("X", [ROOM, ROOM[:, 2:9], ROOM[::2, ::3], ROOM.T, ROOM[1], ROOM[:0]], ids=lambda X: f"{X.shape}")
+@pytest.mark.parametrize(
+    "X", [ROOM, ROOM[:, 2:9], ROOM[::2, ::3], ROOM.T, ROOM[1], ROOM[:0]], ids=lambda X: f"{X.shape}"
+)
 def test_a_tensor_has_the_strides_of_its_array_and_memory_of_its_own(X):
     def look(tensor):
         assert tensor.shape == X.shape and (not X.size or tensor.stride() == tuple(s // 4 for s in X.strides))
