@@ -1,0 +1,61 @@
+"""Facts about the GPU a measurement was made on, as JSON can hold them."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import Any
+
+from .timing import NeedsCuda, no_cuda
+
+_ASKED = ("driver_version", "power.limit", "clocks.max.sm")
+
+
+def device_facts(index: int = 0) -> dict[str, Any]:
+    """Name, architecture, multiprocessors, L2, memory, CUDA version, and what nvidia-smi says, of one GPU.
+
+    Returns:
+        name, arch (90 for compute capability 9.0), multiprocessors, l2_bytes, memory_bytes, cuda (the version
+        torch was built for), and driver, power_limit, clock_limit as nvidia-smi prints them, None where it
+        cannot be asked. The versions of torch and triton stand beside it, in `bench.circumstances`.
+
+    Raises:
+        NeedsCuda: there is no GPU.
+    """
+    reason = no_cuda()
+    if reason:
+        raise NeedsCuda(f"{reason}, so there are no facts about one")
+    import torch
+
+    found = torch.cuda.get_device_properties(index)
+    return facts_of(found, str(torch.version.cuda), _smi(getattr(found, "uuid", None)))
+
+
+def facts_of(properties: Any, cuda: str, smi: tuple[str | None, ...]) -> dict[str, Any]:
+    """The record, from what torch and nvidia-smi said."""
+    return {
+        "name": properties.name,
+        "arch": 10 * properties.major + properties.minor,
+        "multiprocessors": properties.multi_processor_count,
+        "l2_bytes": properties.L2_cache_size,
+        "memory_bytes": properties.total_memory,
+        "cuda": cuda,
+        **dict(zip(("driver", "power_limit", "clock_limit"), smi, strict=True)),
+    }
+
+
+def _smi(uuid: object) -> tuple[str | None, ...]:
+    """Driver, power limit and highest clock of the GPU with this identity; None for what cannot be had."""
+    which = [f"--id=GPU-{uuid}"] if uuid is not None else []
+    command = ["nvidia-smi", f"--query-gpu={','.join(_ASKED)}", "--format=csv,noheader", *which]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return (None,) * len(_ASKED)
+    return read_smi(done.stdout)
+
+
+def read_smi(printed: str) -> tuple[str | None, ...]:
+    """The first line that nvidia-smi printed, cut at its commas; what it cannot say ("[N/A]") is None."""
+    said = [part.strip() for part in printed.strip().split("\n")[0].split(",")]
+    known: list[str | None] = [None if not part or part.startswith("[") else part for part in said]
+    return tuple(known) if len(known) == len(_ASKED) else (None,) * len(_ASKED)

@@ -1,0 +1,123 @@
+"""The roofline: a chip multiplies no faster than its tensor cores, and no faster than its memory feeds them.
+
+attainable FLOP/s = min(peak, intensity · bandwidth), intensity = FLOP / bytes moved (Williams, Waterman,
+Patterson 2009). Counts are those every attention benchmark uses: a product of (m, k) by (k, n) is 2mkn FLOP,
+the forward pass has two, the backward pass five, exponentials and sums are not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..costs import kernels as costs
+from ..costs.kernels import Problem
+from ..ledger import Ledger
+from .chips import Chip
+
+PASSES = ("forward", "backward", "forward+backward")
+# 4·B·H·N²·d forward; five products instead of two backward, however many a kernel really computes.
+TIMES_FORWARD = {"forward": 1.0, "backward": 2.5, "forward+backward": 3.5}
+# Kept in float32 whatever the others are: row numbers, and the dQ that collects the fused backward's shares.
+WIDE = ("LSE", "D", "dLSE")
+
+
+def flops(pass_: str, *, B: int, H: int, N: int, d: int, causal: bool = False) -> float:
+    """FLOP of one pass by the convention: 4·B·H·N²·d forward, 2.5 times that backward; half of it if causal.
+
+    Raises ValueError for an unknown pass.
+    """
+    return _factor(pass_) * 4.0 * B * H * N * N * d * (0.5 if causal else 1.0)
+
+
+def pairs(Nq: int, Nk: int, low: int | None = None, high: int | None = None) -> int:
+    """Pairs (query i, key j) with low ≤ j - i ≤ high, None: no limit. Causal: N(N + 1)/2."""
+    below = max(1 - Nq, -Nq if low is None else low)
+    above = min(Nk - 1, Nk if high is None else high)
+    return sum(min(Nq, Nk - off) - max(0, -off) for off in range(below, above + 1))
+
+
+def exact_flops(pass_: str, problem: Problem) -> float:
+    """FLOP of one pass with every pair counted that the mask leaves: 4·d·pairs forward.
+
+    Raises ValueError for an unknown pass.
+    """
+    p = problem
+    return _factor(pass_) * 4.0 * p.B * p.H * p.d * pairs(p.Nq, p.Nk, p.low, p.high)
+
+
+def _factor(pass_: str) -> float:
+    if pass_ not in TIMES_FORWARD:
+        raise ValueError(f"pass_ is {pass_!r}; allowed: {', '.join(PASSES)}")
+    return TIMES_FORWARD[pass_]
+
+
+def compulsory_bytes(pass_: str, problem: Problem, itemsize: int) -> int:
+    """Bytes that any kernel moves through the GPU's memory: each input read once, each result written once.
+
+    Forward reads Q, K, V and writes O, LSE; backward reads these five and dO, and writes dQ, dK, dV. LSE is
+    float32, the others have `itemsize` bytes. Forward and backward together: both, with O and LSE in between.
+    """
+    _factor(pass_)
+    queries, keys = problem.queries * problem.d * itemsize, problem.keys * problem.d * itemsize
+    row_sums = 4 * problem.queries
+    forward = 2 * queries + 2 * keys + row_sums
+    backward = 4 * queries + 4 * keys + row_sums
+    return {"forward": forward, "backward": backward}.get(pass_, forward + backward)
+
+
+def tile_bytes(
+    pass_: str, problem: Problem, itemsize: int, tiles: Mapping[str, tuple[int, int]], *,
+    deterministic: bool = False,
+) -> int:  # fmt: skip
+    """Bytes that our kernels' loads and stores move, by the closed forms in `costs.kernels`.
+
+    Args:
+        pass_: forward, backward or both.
+        problem: the sizes and the mask.
+        itemsize: bytes of a number of Q, K, V.
+        tiles: (BM, BN) by kernel: `forward`, and `fused`, or `queries` and `keys` where deterministic.
+        deterministic: the split backward pass instead of the fused one.
+    """
+    _factor(pass_)
+    total = 0
+    if pass_ != "backward":
+        BM, BN = tiles["forward"]
+        total += _bytes(costs.attention_forward(problem, BM=BM, BN=BN), itemsize)
+    if pass_ == "forward":
+        return total
+    if deterministic:
+        split = costs.attention_split_backward(problem, queries=tiles["queries"], keys=tiles["keys"])
+        return total + _bytes(split, itemsize)
+    BM, BN = tiles["fused"]
+    return total + _bytes(costs.attention_fused_backward(problem, BM=BM, BN=BN), itemsize)
+
+
+def _bytes(ledger: Ledger, itemsize: int) -> int:
+    """Bytes of a kernel's ledger; what is added to atomically is float32."""
+    wide = {*WIDE, *ledger.atomics}
+    moved = ((name, words) for counts in (ledger.reads, ledger.writes) for name, words in counts.items())
+    return sum(words * (4 if name in wide else itemsize) for name, words in moved)
+
+
+def intensity(flop: float, moved: float) -> float:
+    """FLOP a byte. Raises ValueError unless bytes are moved."""
+    if moved <= 0:
+        raise ValueError(f"moved is {moved!r}; allowed: more than 0 bytes")
+    return flop / moved
+
+
+def attainable_tflops(flop_a_byte: float, chip: Chip) -> float:
+    """TFLOP/s that the chip allows at this intensity: min(peak, intensity · bandwidth)."""
+    return min(chip.tensor_tflops, flop_a_byte * chip.gbytes_per_s / 1000)
+
+
+def ridge(chip: Chip) -> float:
+    """FLOP a byte where the roof bends: below it memory is the limit, above it the tensor cores."""
+    return 1000 * chip.tensor_tflops / chip.gbytes_per_s
+
+
+def tflops(flop: float, ms: float) -> float:
+    """TFLOP/s of work that took `ms` milliseconds. Raises ValueError unless that is more than 0."""
+    if ms <= 0:
+        raise ValueError(f"ms is {ms!r}; allowed: more than 0 milliseconds")
+    return flop / ms / 1e9

@@ -1,0 +1,154 @@
+"""How long work on a GPU takes: CUDA events around it, a cold L2 before it, the median of many.
+
+A stopwatch takes the laps; what is made of them needs no GPU, and is tested without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+Work = Callable[[], object]
+WARM_UPS = 3
+HEAD_START = 10  # flushes queued before the first lap, so that the GPU never waits for Python
+
+
+class NeedsCuda(RuntimeError):
+    """There is no CUDA device that torch can use here."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Milliseconds of one piece of work: the median, its quartiles, and how many laps were taken."""
+
+    ms: float
+    quartiles_ms: tuple[float, float]
+    repeats: int
+
+
+class Stopwatch(Protocol):
+    """What takes the time of a piece of work, several times over."""
+
+    def laps(self, work: Work, repeats: int) -> list[float]:
+        """Run `work` `repeats` times; milliseconds of each."""
+
+
+def no_cuda() -> str:
+    """Why nothing can be timed on a GPU here; "" where it can."""
+    try:
+        import torch
+    except ImportError:
+        return "torch is not installed here"
+    if torch.cuda.is_available():
+        return ""
+    return "there is no CUDA device that torch can use here"
+
+
+class CudaStopwatch:
+    """Laps on the current CUDA device, each between two events and each with a cold L2.
+
+    Before every lap a buffer of twice the L2's size is overwritten, so that no lap finds its inputs where the
+    last one left them. The GPU works through a queue: Python's own time shows only where it is longer than
+    the flush and the work together.
+    """
+
+    def __init__(self) -> None:
+        """Allocate the buffer. Raises `NeedsCuda` where there is no GPU."""
+        reason = no_cuda()
+        if reason:
+            raise NeedsCuda(f"{reason}, and CUDA events need one")
+        import torch
+
+        l2 = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
+        self._buffer = torch.empty(max(2 * l2, 2**26), dtype=torch.int8, device="cuda")
+
+    def laps(self, work: Work, repeats: int) -> list[float]:
+        """Run `work` `repeats` times; milliseconds of each, without the flush before it."""
+        import torch
+
+        events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]
+        for _ in range(HEAD_START):
+            self._buffer.zero_()
+        for start, end in events:
+            self._buffer.zero_()
+            start.record()
+            work()
+            end.record()
+        torch.cuda.synchronize()
+        return [float(start.elapsed_time(end)) for start, end in events]
+
+
+def summary(laps: Sequence[float]) -> Timing:
+    """Median and quartiles of laps in milliseconds. Raises ValueError where there is none."""
+    if not laps:
+        raise ValueError("laps is empty; allowed: one lap or more")
+    low, middle, high = (float(x) for x in np.quantile(np.asarray(laps, dtype=np.float64), (0.25, 0.5, 0.75)))
+    return Timing(middle, (low, high), len(laps))
+
+
+def time_of(
+    work: Work, *, stopwatch: Stopwatch | None = None, budget_ms: float = 200, least: int = 5, most: int = 200
+) -> Timing:
+    """The time of one piece of work, warmed up first. Raises `NeedsCuda` where no stopwatch is given and
+    there is no GPU.
+
+    Args:
+        work: what to time; its inputs stay alive in it.
+        stopwatch: a `CudaStopwatch` where None.
+        budget_ms: about how long the laps together may take.
+        least: laps at least, whatever the budget.
+        most: laps at most.
+    """
+    watch = stopwatch or CudaStopwatch()
+    return summary(watch.laps(work, _repeats(work, watch, budget_ms, least, most)))
+
+
+def side_by_side(
+    works: Mapping[str, Work], *, stopwatch: Stopwatch, rounds: int = 3, budget_ms: float = 60,
+    least: int = 3, most: int = 50,
+) -> dict[str, Timing | Exception]:  # fmt: skip
+    """Several pieces of work in one run: every round takes laps of each, and begins with another one.
+
+    A clock that drifts, or a chip that grows warm, then meets all of them alike. Work that raises keeps its
+    exception in place of a time, and the others go on.
+
+    Args:
+        works: what to time, by name.
+        stopwatch: what takes the laps.
+        rounds: how often each is visited.
+        budget_ms: about how long the laps of one visit may take.
+        least: laps a visit at least, whatever the budget.
+        most: laps a visit at most.
+    """
+    failed: dict[str, Exception] = {}
+    repeats: dict[str, int] = {}
+    for name, work in works.items():
+        try:
+            repeats[name] = _repeats(work, stopwatch, budget_ms, least, most)
+        except Exception as error:
+            failed[name] = error
+    laps: dict[str, list[float]] = {name: [] for name in works}
+    for turn in range(rounds):
+        for name in _rotated([name for name in works if name not in failed], turn):
+            try:
+                laps[name] += stopwatch.laps(works[name], repeats[name])
+            except Exception as error:
+                failed[name] = error
+    return {name: failed.get(name) or summary(laps[name]) for name in works}
+
+
+def _repeats(work: Work, stopwatch: Stopwatch, budget_ms: float, least: int, most: int) -> int:
+    """Warm up, then how many laps fit the budget."""
+    for _ in range(WARM_UPS):
+        work()
+    lap = min(stopwatch.laps(work, 2))
+    return max(least, min(most, int(budget_ms / lap) if lap > 0 else most))
+
+
+def _rotated(names: list[Any], by: int) -> list[Any]:
+    """The names in their order, beginning with number `by`."""
+    at = by % len(names) if names else 0
+    return names[at:] + names[:at]

@@ -1,0 +1,153 @@
+"""Timing without a GPU: made-up stopwatches in place of CUDA events. The events themselves need a GPU."""
+
+import types
+
+import pytest
+
+from iocourse.gpu import device, timing
+from iocourse.gpu.timing import NeedsCuda, Timing, side_by_side, summary, time_of
+
+
+class Scripted:
+    """Laps from a function of (work's name, how often it was asked); keeps the order of visits."""
+
+    def __init__(self, lap):
+        self.lap, self.visits = lap, []
+
+    def laps(self, work, repeats):
+        work()
+        self.visits.append((work.name, repeats))
+        return [self.lap(work.name, len(self.visits))] * repeats
+
+
+def named(name, raises_after=None):
+    def work():
+        work.calls += 1
+        if raises_after is not None and work.calls > raises_after:
+            raise RuntimeError(f"{name} is out of order")
+
+    work.name, work.calls = name, 0
+    return work
+
+
+def test_the_summary_is_median_and_quartiles():
+    assert summary([5.0, 1.0, 2.0, 4.0, 3.0]) == Timing(3.0, (2.0, 4.0), 5)
+    assert summary([7.0]) == Timing(7.0, (7.0, 7.0), 1)
+    with pytest.raises(ValueError, match="laps is empty"):
+        summary([])
+
+
+@pytest.mark.parametrize(("lap", "repeats"), [(0.001, 200), (10.0, 20), (1000.0, 5), (0.0, 200)])
+def test_as_many_laps_as_fit_the_budget(lap, repeats):
+    watch = Scripted(lambda name, visit: lap)
+    work = named("one")
+    assert time_of(work, stopwatch=watch) == Timing(lap, (lap, lap), repeats)
+    assert watch.visits == [("one", 2), ("one", repeats)]
+    assert work.calls == timing.WARM_UPS + 2
+
+
+def test_every_round_begins_with_another_one():
+    watch = Scripted(lambda name, visit: 1.0)
+    side_by_side({name: named(name) for name in "abc"}, stopwatch=watch, rounds=4, budget_ms=4)
+    visits = "".join(name for name, _ in watch.visits)
+    assert visits == "abc" + "abc" + "bca" + "cab" + "abc"  # the first three find out how long a lap is
+
+
+def test_a_drifting_clock_meets_all_alike():
+    watch = Scripted(lambda name, visit: float(visit))  # every visit is slower than the last one
+    times = side_by_side(
+        {name: named(name) for name in "abc"}, stopwatch=watch, rounds=3, budget_ms=1, least=3
+    )
+    # Visits 4…12: a has 4, 9, 11; b has 5, 7, 12; c has 6, 8, 10. In a fixed order c would come out last.
+    assert [times[name].ms for name in "abc"] == [9.0, 7.0, 8.0]
+    assert {times[name].repeats for name in "abc"} == {9}
+
+
+@pytest.mark.parametrize("after", [0, timing.WARM_UPS, timing.WARM_UPS + 1])
+def test_what_fails_keeps_its_reason_and_the_others_go_on(after):
+    watch = Scripted(lambda name, visit: 1.0)
+    times = side_by_side({"good": named("good"), "bad": named("bad", after)}, stopwatch=watch, rounds=2)
+    assert isinstance(times["good"], Timing)
+    assert str(times["bad"]) == "bad is out of order"
+
+
+def test_nothing_to_time_is_an_empty_answer():
+    assert side_by_side({}, stopwatch=Scripted(lambda name, visit: 1.0)) == {}
+
+
+def test_without_a_gpu_each_says_so(monkeypatch):
+    monkeypatch.setattr(timing, "no_cuda", lambda: "there is no CUDA device that torch can use here")
+    monkeypatch.setattr(device, "no_cuda", timing.no_cuda)
+    for call in (timing.CudaStopwatch, lambda: time_of(named("one")), device.device_facts):
+        with pytest.raises(NeedsCuda, match="no CUDA device that torch can use here"):
+            call()
+
+
+def test_without_torch_the_reason_is_torch(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "torch", None)
+    assert timing.no_cuda() == "torch is not installed here"
+
+
+class FakeTorch:
+    """As much of torch as the stopwatch touches; the GPU's time is what was queued so far."""
+
+    def __init__(self):
+        self.now, self.log, self.int8 = 0.0, [], None
+        outer = self
+
+        class Event:
+            def __init__(self, enable_timing):
+                assert enable_timing
+
+            def record(self):
+                self.at = outer.now
+
+            def elapsed_time(self, end):
+                assert "synchronize" in outer.log, "read before the GPU was done"
+                return end.at - self.at
+
+        self.cuda = types.SimpleNamespace(
+            is_available=lambda: True,
+            current_device=lambda: 0,
+            get_device_properties=lambda index: types.SimpleNamespace(L2_cache_size=50 * 2**20),
+            Event=Event,
+            synchronize=lambda: self.log.append("synchronize"),
+        )
+
+    def empty(self, size, dtype, device):
+        assert device == "cuda" and size == 100 * 2**20, "twice the L2"
+        return self
+
+    def zero_(self):
+        self.now += 100.0
+        self.log.append("flush")
+
+
+def test_a_lap_is_what_lies_between_its_events(monkeypatch):
+    torch = FakeTorch()
+    monkeypatch.setitem(__import__("sys").modules, "torch", torch)
+
+    def work():
+        torch.now += 1.5
+        torch.log.append("work")
+
+    assert timing.CudaStopwatch().laps(work, 3) == [1.5] * 3, "the flush is not in the time"
+    assert torch.log == ["flush"] * timing.HEAD_START + ["flush", "work"] * 3 + ["synchronize"]
+
+
+def test_facts_of_a_made_up_gpu():
+    made_up = types.SimpleNamespace(
+        name="made up", major=9, minor=0, multi_processor_count=7, L2_cache_size=11, total_memory=13
+    )
+    facts = device.facts_of(made_up, "0.1", device.read_smi("1.2.3, 4.00 W, 5 MHz\n6.7, 8 W, 9 MHz\n"))
+    assert facts == {
+        "name": "made up", "arch": 90, "multiprocessors": 7, "l2_bytes": 11, "memory_bytes": 13,
+        "cuda": "0.1", "driver": "1.2.3", "power_limit": "4.00 W", "clock_limit": "5 MHz",
+    }  # fmt: skip
+    assert device.read_smi("1.2.3, [N/A], 5 MHz") == ("1.2.3", None, "5 MHz")
+    assert device.read_smi("something else") == (None, None, None)
+
+
+def test_no_nvidia_smi_leaves_its_facts_open(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert device._smi(None) == (None, None, None)
