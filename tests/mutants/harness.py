@@ -57,29 +57,36 @@ def exercise_source(exercise_id: str, *, solved: bool) -> str:
 
 
 def _preamble(exercise_id: str) -> str:
-    """The imports of the lesson and the solved exercises before this one: what its cell may rely on."""
+    """What an exercise's cell may rely on: the lesson's imports, its kernels with what launches them, and the
+    solved exercises before this one.
+    """
     lines: list[str] = []
     for cell in lesson_cells(find(exercise_id)):
         if cell.name == f"ex-{exercise_id}":
             break
         if cell.kind == "code":
             text = "\n".join(side(cell, solved=True))
-            lines.append(text if "exercise" in cell.tags else _imports(text))
+            lines.append(text if "exercise" in cell.tags else _kept(text))
     return "\n".join(lines)
 
 
-def _imports(text: str) -> str:
-    nodes = [node for node in ast.parse(text).body if isinstance(node, (ast.Import, ast.ImportFrom))]
-    return "\n".join(ast.unparse(node) for node in nodes)
+def _kept(text: str) -> str:
+    """The imports of an ordinary cell, and its functions where one of them is a kernel."""
+    kinds = (ast.Import, ast.ImportFrom) + ((ast.FunctionDef,) if "@triton.jit" in text else ())
+    return "\n".join(ast.unparse(node) for node in ast.parse(text).body if isinstance(node, kinds))
+
+
+def _execute(source: str, name: str, namespace: dict[str, Any]) -> None:
+    """Run `source` as a file called `name` whose text can be looked up, as triton.jit does."""
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    exec(compile(source, name, "exec"), namespace)
 
 
 def build(exercise_id: str, source: str) -> Callable[..., Any]:
     """The function that `source` defines, in the namespace it has in the notebook."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
-    exec(compile(_preamble(exercise_id), f"<before {exercise_id}>", "exec"), namespace)
-    name = f"<exercise {exercise_id}>"
-    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
-    exec(compile(source, name, "exec"), namespace)
+    _execute(_preamble(exercise_id), f"<before {exercise_id}>", namespace)
+    _execute(source, f"<exercise {exercise_id}>", namespace)
     function: Callable[..., Any] = namespace[find(exercise_id).function]
     return function
 
