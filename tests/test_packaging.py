@@ -259,11 +259,12 @@ def test_binder_is_accepted_by_repo2docker():
     assert copied < installed < dockerfile.index("RUN ./binder/postBuild")
 
 
-def test_binder_leaves_torch_and_triton_out_and_keeps_the_pins():
+def test_binder_has_triton_with_the_cpu_build_of_torch_and_keeps_the_pins():
     lines = (ROOT / "binder" / "requirements.txt").read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if not line.startswith("#")] == [
+        "--extra-index-url https://download.pytorch.org/whl/cpu",
         "-c ../constraints.txt",
-        ".",
+        ".[triton]",
         "nbgitpuller",
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from ..guard import library_answer
@@ -29,7 +30,8 @@ def attention_with_lse(
     if factor <= 0:  # the kernels find the largest score before they scale it: so the sign goes into Q
         q, factor = (-q, -factor) if factor else (q * 0, 1.0)
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
-    o, lse = operators.attention(q, k, v, *band, factor, check_deterministic(deterministic))
+    fixed_order = check_deterministic(deterministic) or torch.are_deterministic_algorithms_enabled()
+    o, lse = operators.attention(q, k, v, *band, factor, fixed_order)
     return o, lse
 
 
@@ -54,7 +56,8 @@ def attention(
             None or -1: no limit. Its own key is i, or i + Nk - Nq where causal='lower_right'.
         deterministic: compute the backward pass in two kernels with a fixed order of every sum, bit-equal
         from
-            run to run, instead of one with atomic additions.
+            run to run, instead of one with atomic additions. torch.use_deterministic_algorithms(True) asks
+            for the same.
 
     Returns:
         O (B, H, Nq, d), in q's type and layout.

@@ -98,7 +98,7 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, band: Band, scale: float) -> tuple
     _launch(
         forward_kernel, tiles * B * H,
         *_given(q), *_given(*_streamed(fast, tile.BN, k, v)), *_given(o), lse,
-        scale, *band.numbers, tiles, H, H // k.shape[1], n_q, k.shape[2], d,
+        scale, *band.numbers, tiles, H, H // max(1, k.shape[1]), n_q, k.shape[2], d,
         **_constants(q, tile, band, fast), RAGGED=k.shape[2] % tile.BN != 0,
     )  # fmt: skip
     return o, lse
@@ -119,7 +119,7 @@ def _split(
     _launch(
         backward_queries_kernel, tiles * B * H,
         *_given(q), *_given(*_streamed(fast, tile.BN, k, v)), *_given(o, do), lse, dlse, delta, *_given(dq),
-        scale, *band.numbers, tiles, H, H // k.shape[1], n_q, k.shape[2], d,
+        scale, *band.numbers, tiles, H, H // max(1, k.shape[1]), n_q, k.shape[2], d,
         **_constants(q, tile, band, fast), RAGGED=k.shape[2] % tile.BN != 0, HAS_DLSE=dlse is not None,
     )  # fmt: skip
     _keys(q, k, v, do, lse, delta, None, dk, dv, band, scale, _tiles(q).keys)
@@ -158,7 +158,7 @@ def _keys(
     _launch(
         backward_keys_kernel, tiles * B * kv_heads,
         *_given(rows, k, v, gradient_rows), lse, delta, *_given(sums, dk, dv),
-        scale, *band.numbers, tiles, kv_heads, H // kv_heads, n_q, n_k, d,
+        scale, *band.numbers, tiles, kv_heads, H // max(1, kv_heads), n_q, n_k, d,
         **_constants(q, tile, band, fast),
         RAGGED=n_k % tile.BN != 0, RAGGED_ROWS=n_q % tile.BM != 0, ADD_DQ=dq is not None,
     )  # fmt: skip
