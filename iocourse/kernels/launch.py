@@ -60,7 +60,8 @@ def forward(q: Tensor, k: Tensor, v: Tensor, band: Band, scale: float) -> tuple[
     q (B, H, Nq, d), k and v (B, H_kv, Nk, d), one dtype and device, unit last stride.
     """
     (q, k, v), dtype = _computable(q, k, v)
-    o, lse = _forward(q, k, v, band, scale)
+    with mode.on(q.device):
+        o, lse = _forward(q, k, v, band, scale)
     return o.to(dtype), lse
 
 
@@ -68,15 +69,14 @@ def backward(
     do: Tensor, dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor,
     band: Band, scale: float, deterministic: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """dQ, dK, dV (like q, k, v) from dO (B, H, Nq, d), the gradient of lse (or None) and what `forward`
-    kept.
-    """
+    """dQ, dK, dV (like q, k, v) from dO, the gradient of lse (or None) and what `forward` kept."""
     wide, dtype = _computable(do, q, k, v, o)
     do, q, k, v, o = (x if x.stride(-1) == 1 else x.contiguous() for x in wide)
     dlse = None if dlse is None else dlse.to(torch.float32).contiguous()
     dk, dv = torch.empty_like(k), torch.empty_like(v)
-    half = _split if deterministic else _fused
-    dq = half(q, k, v, o, do, lse.contiguous(), dlse, dk, dv, band, scale)
+    way = _split if deterministic else _fused
+    with mode.on(q.device):
+        dq = way(q, k, v, o, do, lse.contiguous(), dlse, dk, dv, band, scale)
     return dq.to(dtype), dk.to(dtype), dv.to(dtype)
 
 
@@ -108,9 +108,7 @@ def _split(
     q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
     dk: Tensor, dv: Tensor, band: Band, scale: float,
 ) -> Tensor:  # fmt: skip
-    """dQ first, which also leaves D behind, then dK and dV: the scores twice, and every sum in a fixed
-    order.
-    """
+    """dQ first, which leaves D behind, then dK and dV: the scores twice, and sums in a fixed order."""
     B, H, n_q, d = q.shape
     dq, delta = torch.empty_like(q), torch.empty_like(lse)
     tile = _tiles(q).queries
@@ -169,9 +167,7 @@ def _tiles(q: Tensor) -> Any:
 
 
 def _given(*arrays: Tensor | TensorDescriptor | None) -> list[Any]:
-    """Each array followed by its strides over B, H and N, as the kernels take them. None where there is
-    none.
-    """
+    """Each array followed by its strides over B, H and N, as the kernels take them; None for no array."""
     return [part for x in arrays for part in (x, None if x is None else tuple(_tensor(x).stride()[:3]))]
 
 

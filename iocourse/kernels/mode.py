@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
+from typing import Any
 
 import torch
 
@@ -59,6 +60,11 @@ def pretending(arch: int) -> Iterator[None]:
 def interpreting() -> bool:
     """Whether a launch would be interpreted."""
     return INTERPRETED and _pretended is None
+
+
+def on(device: torch.device) -> AbstractContextManager[Any]:
+    """Within this block kernels start on `device`, which need not be PyTorch's current one."""
+    return torch.cuda.device(device) if device.type == "cuda" and not interpreting() else nullcontext()
 
 
 def architecture(device: torch.device) -> int | None:

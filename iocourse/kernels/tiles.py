@@ -78,7 +78,9 @@ TABLE: dict[tuple[int, int, int], Tiles] = {
 # fmt: on
 
 # What no tile tried avoids: (architecture, head size, bytes a number, kernel) and why. Everything else fits.
-_NO_TENSOR_CORES = "products on ordinary cores keep whole operands in registers; 16 × 16 is the least tl.dot takes"
+_NO_TENSOR_CORES = (
+    "products on ordinary cores keep whole operands in registers; 16 × 16 is the least tl.dot takes"
+)
 EXCEPTIONS: dict[tuple[int, int, int, str], str] = {}
 
 # Chosen by `using`, for the whole process: autograd runs backward passes in threads of its own.
