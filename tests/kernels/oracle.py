@@ -1,0 +1,118 @@
+"""Attention written out twice in plain PyTorch: exactly, in float64, and as eager code computes it in q's own type.
+
+The second says how large an error is ordinary: a kernel may have twice as much, and the rounding of its result
+besides.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Results(NamedTuple):
+    """What one attention gives, forward and backward."""
+
+    o: Tensor
+    lse: Tensor
+    dq: Tensor
+    dk: Tensor
+    dv: Tensor
+
+
+def seen(n_q: int, n_k: int, causal: Any = False, window: Any = None) -> Tensor:
+    """Which keys each query sees, (n_q, n_k), pair by pair from the words of `attention`'s docstring."""
+    own = torch.arange(n_q)[:, None] + (n_k - n_q if causal == "lower_right" else 0)  # a query's own key
+    j = torch.arange(n_k)[None, :]
+    allowed = j <= own if causal else torch.ones(n_q, n_k, dtype=torch.bool)
+    left, right = window or (None, None)
+    if left not in (None, -1):
+        allowed = allowed & (j >= own - left)
+    if right not in (None, -1):
+        allowed = allowed & (j <= own + right)
+    return allowed
+
+
+def exact(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor, scale: float | None) -> tuple[Tensor, Tensor]:
+    """O and LSE in float64; a query that sees nothing has 0 and -∞."""
+    q, k, v = (x.double() for x in (q, k, v))
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+    factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    s = (q @ k.transpose(-1, -2) * factor).masked_fill(~allowed, -math.inf)
+    blind = ~allowed.any(-1)  # (n_q,)
+    m = s.detach().amax(-1, keepdim=True).masked_fill(blind[:, None], 0.0)
+    e = torch.exp(s - m)
+    l = e.sum(-1, keepdim=True).masked_fill(blind[:, None], 1.0)
+    lse = (m + torch.log(l)).squeeze(-1).masked_fill(blind, -math.inf)
+    return e / l @ v, lse
+
+
+def eager(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor, scale: float | None) -> tuple[Tensor, Tensor]:
+    """O and LSE in the type of q, k and v, the factor applied to K instead of the scores."""
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+    factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    s = (q @ (k * factor).transpose(-1, -2)).masked_fill(~allowed, -math.inf)
+    blind = ~allowed.any(-1)
+    p = torch.softmax(s.masked_fill(blind[:, None], 0.0), -1).masked_fill(blind[:, None], 0.0)
+    lse = torch.logsumexp(s.masked_fill(blind[:, None], 0.0), -1).masked_fill(blind, -math.inf)
+    return p @ v, lse
+
+
+def results(attend: Any, q: Tensor, k: Tensor, v: Tensor, do: Tensor, dlse: Tensor | None) -> Results:
+    """O, LSE and the gradients of <O, dO> + <LSE, dLSE>; `attend(q, k, v)` gives O and LSE. dLSE None: not used."""
+    leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+    o, lse = attend(*leaves)
+    outputs, gradients = [o], [do.to(o.dtype)]
+    if dlse is not None:
+        outputs, gradients = [o, lse], [*gradients, dlse.to(lse.dtype)]
+    return Results(o.detach(), lse.detach(), *torch.autograd.grad(outputs, leaves, gradients))
+
+
+def error(got: Tensor, want: Tensor) -> float:
+    """The largest absolute error; equal infinities differ by nothing, and NaN by infinity."""
+    assert got.shape == want.shape
+    if not got.numel():
+        return 0.0
+    difference = torch.where(got.double() == want.double(), 0.0, (got.double() - want.double()).abs())
+    return float(difference.nan_to_num(nan=math.inf).max())
+
+
+def rounding(want: Tensor, dtype: torch.dtype) -> float:
+    """What adding and taking off 0.3 in this type does to the exact result: the unit of its rounding."""
+    there = want.to(dtype)
+    return 2 * error(there + 0.3 - 0.3, there)
+
+
+def float32_terms(
+    q: Tensor, k: Tensor, v: Tensor, do: Tensor, dlse: Tensor | None, allowed: Tensor, scale: float | None
+) -> Results:
+    """For each result, how much float32 may err: a few roundings of its largest sum of absolute terms.
+
+    PyTorch's own error is no yardstick where it happens to be 0 (one key: P is exactly 1, and dP - D cancels), and
+    scores in units of log 2 are rounded at their own size, so that P errs by |s| · 2⁻²⁴. In 16 bits this is nothing
+    beside the rounding of P.
+    """
+    q, k, v, do = (x.double() for x in (q, k, v, do))
+    group = q.shape[1] // k.shape[1]
+    keys, values = (x.repeat_interleave(group, 1) for x in (k, v))
+    factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    s = (q @ keys.transpose(-1, -2) * factor).masked_fill(~allowed, 0.0)
+    _, lse = exact(q, k, v, allowed, scale)
+    p = torch.exp(s - lse.masked_fill(lse.isinf(), 0.0)[..., None]).masked_fill(~allowed, 0.0)
+    products = (do.abs() * (p @ values.abs())).sum(-1, keepdim=True)
+    products = products if dlse is None else products + dlse.double().abs()[..., None]
+    ds = p * (do.abs() @ values.abs().transpose(-1, -2) + products) * abs(factor)
+    largest = max(1.0, float(s.abs().max()))
+
+    def per_kv_head(x: Tensor) -> Tensor:
+        return x.unflatten(1, (-1, group)).sum(2)
+
+    unit = 4 * 2.0**-24 * largest
+    return Results(
+        unit * (p @ values.abs()).max(),
+        torch.tensor(unit),
+        unit * (ds @ keys.abs()).max(),
+        unit * per_kv_head(ds.transpose(-1, -2) @ q.abs()).max(),
+        unit * per_kv_head(p.transpose(-1, -2) @ do.abs()).max(),
+    )

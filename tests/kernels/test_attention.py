@@ -1,0 +1,260 @@
+"""`attention` against float64, over random shapes, types, masks, layouts and tiles, in Triton's interpreter.
+
+The rule is FlashAttention's own: at most twice the error of same-precision PyTorch, and the result's rounding
+besides. See `oracle`.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import needs_interpreter  # noqa: F401
+import oracle
+import pytest
+import torch
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from iocourse.kernels import attention, attention_with_lse, using
+from iocourse.kernels.tiles import Tiles
+
+CONFIGURATIONS = 120
+SIXTEEN_BITS = (torch.float16, torch.bfloat16)
+
+
+class Configuration(NamedTuple):
+    """One call of attention, and how its backward pass is asked for."""
+
+    dtype: torch.dtype
+    B: int
+    heads: tuple[int, int]
+    n_q: int
+    n_k: int
+    d: int
+    causal: Any = False
+    window: Any = None
+    scale: float | None = None
+    deterministic: bool = False
+    dlse: bool = False
+    layout: str = "contiguous"
+    do_layout: str = "contiguous"
+    narrower: tuple[int, int] = (0, 0)  # halve BM and BN so often
+    seed: int = 0
+
+
+def block(n: int, halvings: int) -> int:
+    """The largest tile that leaves about three tiles and a ragged edge of n rows, then halved; 16 at least."""
+    return max(16, (1 << max(0, (n // 3).bit_length() - 1)) >> halvings)
+
+
+def tiles(c: Configuration) -> dict[str, tuple[int, int]]:
+    pair = (block(c.n_q, c.narrower[0]), block(c.n_k, c.narrower[1]))
+    return dict.fromkeys(Tiles._fields, pair)
+
+
+def laid_out(x: torch.Tensor, layout: str) -> torch.Tensor:
+    """The same numbers (B, H, N, d) with other strides."""
+    B, H, N, d = x.shape
+    if layout == "rows of all heads":  # (B, N, H, d), as a projection leaves them
+        return x.transpose(1, 2).contiguous().transpose(1, 2)
+    if layout == "packed":  # every third row of (B, N, 3, H, d), and columns beside those of others
+        packed = torch.full((B, N, 3, H, d + 3), math.nan, dtype=x.dtype)
+        packed[:, :, 1, :, 2 : d + 2] = x.transpose(1, 2)
+        return packed[:, :, 1, :, 2 : d + 2].transpose(1, 2)
+    if layout == "columns first":  # the last stride is N, not 1
+        return x.transpose(2, 3).contiguous().transpose(2, 3)
+    if layout == "expanded":
+        return x[:, :1, :1, :1].expand(B, H, N, d)
+    return x
+
+
+sides = st.sampled_from([None, -1, 0, 1, 5, 17, 64])
+configurations = st.builds(
+    Configuration,
+    dtype=st.sampled_from([torch.float16, torch.bfloat16, torch.float32]),
+    B=st.sampled_from([1, 1, 2]),
+    heads=st.sampled_from([(1, 1), (1, 1), (2, 2), (2, 1)]),
+    n_q=st.one_of(st.integers(1, 20), st.integers(50, 190)),
+    n_k=st.one_of(st.integers(1, 20), st.integers(50, 190)),
+    d=st.one_of(st.integers(1, 48), st.sampled_from([64, 80, 96, 100, 128]), st.sampled_from([192, 255, 256])),
+    causal=st.sampled_from([False, True, "upper_left", "lower_right"]),
+    window=st.one_of(st.none(), st.tuples(sides, sides)),
+    scale=st.sampled_from([None, None, None, 0.3, 0.07, -0.2, 0, 0.0]),
+    deterministic=st.booleans(),
+    dlse=st.booleans(),
+    layout=st.sampled_from(["contiguous", "rows of all heads", "packed", "columns first"]),
+    do_layout=st.sampled_from(["contiguous", "rows of all heads", "columns first", "expanded"]),
+    narrower=st.sampled_from([(0, 0), (0, 0), (1, 0), (0, 1)]),
+    seed=st.integers(0, 2**32 - 1),
+)
+
+
+def test_blocks_leave_three_tiles_and_an_edge():
+    for n in range(48, 200):
+        assert 3 <= n / block(n, 0) < 6.1
+    assert block(1, 0) == block(47, 0) == 16
+
+
+@settings(max_examples=CONFIGURATIONS, suppress_health_check=[HealthCheck.too_slow])
+@given(configurations)
+@example(Configuration(torch.float16, 1, (4, 1), 70, 190, 64, "lower_right", dlse=True))
+@example(Configuration(torch.float32, 1, (2, 1), 150, 60, 24, "lower_right", (9, None)))  # queries that see no key
+@example(Configuration(torch.bfloat16, 1, (1, 1), 130, 50, 40, False, (5, 5), deterministic=True, dlse=True))
+@example(Configuration(torch.float32, 1, (1, 1), 100, 1, 256, True, (3, 0)))  # one key: P is 1 or the row is blind
+def test_twice_the_error_of_same_precision_pytorch(c: Configuration):
+    generator = torch.Generator().manual_seed(c.seed)
+
+    def numbers(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator).to(c.dtype)
+
+    H, H_kv = c.heads
+    q = laid_out(numbers(c.B, H, c.n_q, c.d), c.layout)
+    k, v = (laid_out(numbers(c.B, H_kv, c.n_k, c.d), c.layout) for _ in range(2))
+    do = laid_out(numbers(c.B, H, c.n_q, c.d), c.do_layout)
+    dlse = torch.randn((c.B, H, c.n_q), generator=generator) if c.dlse else None
+    allowed = oracle.seen(c.n_q, c.n_k, c.causal, c.window)
+
+    def kernels(*leaves: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        options = {"causal": c.causal, "window": c.window, "scale": c.scale}
+        return attention_with_lse(*leaves, **options, deterministic=c.deterministic)
+
+    with using(**tiles(c)):
+        got = oracle.results(kernels, q, k, v, do, dlse)
+    in_float64 = (x.double() for x in (q, k, v))
+    want = oracle.results(lambda *x: oracle.exact(*x, allowed, c.scale), *in_float64, do, dlse)
+    ordinary = oracle.results(lambda *x: oracle.eager(*x, allowed, c.scale), q, k, v, do, dlse)
+    terms = oracle.float32_terms(q, k, v, do, dlse, allowed, c.scale)
+
+    check_what_is_exact(got, allowed)
+    for name, one, exactly, pytorch, floor in zip(got._fields, got, want, ordinary, terms, strict=True):
+        assert one.dtype == (torch.float32 if name == "lse" else c.dtype)
+        bound = 2 * oracle.error(pytorch, exactly) + oracle.rounding(exactly, one.dtype) + float(floor)
+        assert oracle.error(one, exactly) <= bound, name
+
+
+def check_what_is_exact(got: oracle.Results, allowed: torch.Tensor) -> None:
+    """A query that sees no key has O = 0, LSE = -∞ and no gradient; a key seen by nobody has none; never NaN."""
+    blind, unseen = ~allowed.any(1), ~allowed.any(0)
+    assert not any(one.isnan().any() for one in got)
+    assert torch.equal(got.lse.isneginf(), blind.expand_as(got.lse))
+    assert not got.lse.isposinf().any()
+    for rows in (got.o[:, :, blind], got.dq[:, :, blind], got.dk[:, :, unseen], got.dv[:, :, unseen]):
+        assert not rows.any()
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("causal", [False, "lower_right"])
+def test_no_key_at_all(deterministic: bool, causal: Any):
+    q = torch.randn(2, 2, 5, 8, requires_grad=True)
+    k, v = (torch.randn(2, 1, 0, 8, requires_grad=True) for _ in range(2))
+    o, lse = attention_with_lse(q, k, v, causal=causal, deterministic=deterministic)
+    (o.sum() + torch.where(lse.isinf(), 0.0, lse).sum()).backward()
+    assert not o.any() and lse.isneginf().all() and not q.grad.any()
+    assert k.grad.shape == v.grad.shape == k.shape
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("q_shape", [(0, 2, 5, 8), (2, 0, 5, 8), (2, 2, 0, 8)])
+def test_no_query_at_all(q_shape: tuple[int, ...], deterministic: bool):
+    q = torch.randn(q_shape, requires_grad=True)
+    k, v = (torch.randn(q_shape[0], q_shape[1], 7, 8, requires_grad=True) for _ in range(2))
+    o, lse = attention_with_lse(q, k, v, deterministic=deterministic)
+    (o.sum() + lse.sum()).backward()
+    assert o.shape == q.shape and lse.shape == q.shape[:3] and q.grad.shape == q.shape
+    assert k.grad.shape == k.shape and not k.grad.any() and not v.grad.any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize("magnitude", [30.0, 1e-4])
+def test_large_and_small_scores_stay_finite(dtype: torch.dtype, magnitude: float):
+    """Softmax is exact where one key takes all, and where all keys weigh the same."""
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, 1, 60, 32, dtype=dtype) for _ in range(3))
+    allowed = oracle.seen(60, 60, True)
+    kernels = oracle.results(
+        lambda *x: attention_with_lse(*x, causal=True, scale=magnitude), q, k, v, torch.ones_like(q), None
+    )
+    want, _ = oracle.exact(q, k, v, allowed, magnitude)
+    assert not any(one.isnan().any() or one.isposinf().any() for one in kernels)
+    assert oracle.error(kernels.o, want) <= (2e-3 if dtype == torch.float16 else 1e-3 if magnitude > 1 else 2e-6)
+
+
+def test_minus_infinity_is_not_a_number_to_add():
+    """A tile of queries whose first tile of keys is masked for some rows: FlashAttention issues 443 and 1947."""
+    q, k, v = (torch.ones(1, 1, 48, 16, requires_grad=True) for _ in range(3))
+    with using(**dict.fromkeys(Tiles._fields, (16, 16))):
+        o, lse = attention_with_lse(q, k, v, window=(3, -1), causal=True)
+        o.sum().backward()
+    seen = torch.clamp(torch.arange(48) + 1, max=4)
+    assert torch.allclose(o, torch.ones_like(o), rtol=0, atol=1e-6)
+    assert torch.allclose(lse[0, 0], 4 + torch.log(seen), atol=1e-5)
+    assert torch.allclose(q.grad, torch.zeros_like(q), atol=1e-5)
+
+
+@settings(max_examples=15)
+@given(configurations.filter(lambda c: c.n_q < 130 and c.n_k < 130), st.sampled_from([False, True]))
+def test_fused_and_split_backward_agree(c: Configuration, deterministic_first: bool):
+    generator = torch.Generator().manual_seed(c.seed)
+    q, k, v, do = (
+        torch.randn(1, heads, n, c.d, generator=generator).requires_grad_()
+        for heads, n in ((2, c.n_q), (1, c.n_k), (1, c.n_k), (2, c.n_q))
+    )
+    both = []
+    for deterministic in (deterministic_first, not deterministic_first):
+        with using(**tiles(c)):
+            o = attention(q, k, v, causal=c.causal, window=c.window, deterministic=deterministic)
+            both.append(torch.autograd.grad(o, (q, k, v), do.detach()))
+    for one, other in zip(*both, strict=True):
+        assert torch.allclose(one, other, rtol=1e-4, atol=1e-4)
+    # dK and dV add up the same tiles in the same order; only dQ's order differs.
+    dv_one, dv_other = both[0][2], both[1][2]
+    assert torch.equal(dv_one, dv_other)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_deterministic_is_bit_equal_over_repeats(dtype: torch.dtype):
+    """Every repeat from fresh tensors at other addresses, the heads of one group among them."""
+    torch.manual_seed(0)
+    numbers = [torch.randn(1, h, n, 24).to(dtype) for h, n in ((4, 90), (2, 110), (2, 110), (4, 90))]
+    runs = []
+    for _ in range(3):
+        q, k, v, do = (x.clone().requires_grad_() for x in numbers)
+        with using(queries=(32, 32), keys=(32, 32)):
+            o = attention(q, k, v, causal="lower_right", deterministic=True)
+            runs.append((o, *torch.autograd.grad(o, (q, k, v), do)))
+    for again in runs[1:]:
+        assert all(torch.equal(x, y) for x, y in zip(runs[0], again, strict=True))
+
+
+def launched(monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[str]:
+    """The kernels that one forward and backward pass launches, by name."""
+    from iocourse.kernels import launch
+
+    names: list[str] = []
+    make = launch._launch
+
+    def noted(kernel: Any, *arguments: Any, **constants: Any) -> None:
+        names.append(kernel.fn.__name__ + " with dQ" * constants.get("ADD_DQ", False))
+        make(kernel, *arguments, **constants)
+
+    monkeypatch.setattr(launch, "_launch", noted)
+    q, k, v = (torch.randn(1, 1, 20, 8, requires_grad=True) for _ in range(3))
+    attention(q, k, v, **options).sum().backward()
+    return names
+
+
+def test_which_kernels_run(monkeypatch: pytest.MonkeyPatch):
+    assert launched(monkeypatch) == ["forward_kernel", "row_products_kernel", "backward_keys_kernel with dQ"]
+
+
+def test_which_kernels_run_deterministic(monkeypatch: pytest.MonkeyPatch):
+    split = ["forward_kernel", "backward_queries_kernel", "backward_keys_kernel"]
+    assert launched(monkeypatch, deterministic=True) == split
+
+
+def test_torch_can_ask_for_determinism_too(monkeypatch: pytest.MonkeyPatch):
+    torch.use_deterministic_algorithms(True)
+    try:
+        names = launched(monkeypatch)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert names[1:] == ["backward_queries_kernel", "backward_keys_kernel"]
