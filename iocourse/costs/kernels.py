@@ -16,8 +16,7 @@ from .parts import ceil_div
 
 @dataclass(frozen=True)
 class Problem:
-    """Sizes of one call: B batches of H heads of Nq queries, H_kv heads of Nk keys, head size d, and the
-    band.
+    """Sizes of one call: B batches, H heads of Nq queries, H_kv heads of Nk keys, head size d, the band.
 
     Query i sees key j where low ≤ j - i ≤ high; None: no limit. Causal is high = 0.
     """
@@ -79,9 +78,7 @@ def attention_forward(problem: Problem, *, BM: int, BN: int) -> Ledger:
 
 
 def _row_products(p: Problem, dlse: bool) -> dict[str, int]:
-    """What D = rowsum(dO ∘ O) reads; with a gradient of LSE that too, and LSE, to know rows that see
-    nothing.
-    """
+    """What D = rowsum(dO ∘ O) reads; with a gradient of LSE that too, and LSE, to know empty rows."""
     rows = {"O": p.queries * p.d, "dO": p.queries * p.d}
     return rows | ({"LSE": p.queries, "dLSE": p.queries} if dlse else {})
 

@@ -194,9 +194,7 @@ def _aligned(x: Tensor) -> bool:
 
 
 def _streamed(fast: bool, rows: int, *arrays: Tensor | None) -> list[Any]:
-    """The arrays that stream past: as descriptors of tiles of `rows` rows where those are used, else as they
-    are.
-    """
+    """The arrays that stream past, as descriptors of tiles of `rows` rows where those are used."""
     if not fast:
         return list(arrays)
     return [

@@ -38,8 +38,7 @@ def load_rows(
     """One tile, with zeros where the tensor ends. (ROWS, DIM).
 
     A descriptor knows shape and strides itself: the copy engine of sm_90 computes the addresses and checks
-    the ends, and no thread spends a register on them. A pointer asks for a mask, where there is an end to
-    check.
+    the ends, and no thread spends a register on them. A pointer asks for a mask, where there is an end.
     """
     if DESCRIPTOR:
         tile = x.load([batch, head, start, 0]).reshape(ROWS, DIM)

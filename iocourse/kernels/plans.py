@@ -17,8 +17,7 @@ KERNELS = ("forward", "row_products", "fused", "queries", "keys")
 def launches(
     arch: int, d: int, dtype: torch.dtype, *, causal: bool = True, **tiles: Tile
 ) -> dict[str, Launch]:
-    """The launch of each kernel as `attention` makes it, forward and both ways backward, keys longer than
-    tiles.
+    """The launch of each kernel as `attention` makes it for N = 1024: forward, and backward both ways.
 
     Args:
         arch: a row of the tile table, such as 90.
