@@ -4,6 +4,7 @@ A figure is a `Picture`: it has `alt` (what it shows, in sentences) and `numbers
 matplotlib is imported when a PNG is made, ipywidgets when a widget is made.
 """
 
+from .bench_picture import bench_bars
 from .block_mask import block_mask
 from .charts import bars, curve, words_against_memory
 from .figure import FIGURES
@@ -15,6 +16,9 @@ from .memory_map import memory_map
 from .pebble_player import PebblePlayer, pebble_player
 from .pebbles import pebbles
 from .picture import Picture
+from .programs_picture import grid_of_programs
+from .resources_picture import kernel_resources
+from .roofline_picture import roofline
 from .segments_picture import shadows
 from .tuner import TileTuner, tile_tuner
 from .tuner_picture import tile_tuner_picture
@@ -28,15 +32,19 @@ __all__ = [
     "TileTuner",
     "attention_map",
     "bars",
+    "bench_bars",
     "block_mask",
     "curve",
     "footprint_bar",
+    "grid_of_programs",
+    "kernel_resources",
     "mask_painter",
     "memory_explorer",
     "memory_map",
     "memory_timeline",
     "pebble_player",
     "pebbles",
+    "roofline",
     "shadows",
     "tile_order",
     "tile_tuner",

@@ -1,12 +1,14 @@
 """Calls of every figure, ordinary and at the edges; a figure without an entry fails the tests."""
 
 from functools import cache
+from itertools import product
 
 import numpy as np
 
 from iocourse import exact, explore, masks, pebbling, schedules
 from iocourse.data import real_head, real_heads
 from iocourse.explore import limits
+from iocourse.gpu import CHIPS
 from iocourse.machine import run
 
 
@@ -25,6 +27,55 @@ def attention(N):
     return exact.softmax(Q @ K.T / np.sqrt(Q.shape[1])), head.tokens[:N]
 
 
+def compiled(**facts):
+    """One made-up row of `iocourse bench resources`, as a reader of its record would find it."""
+    row = {"arch": 90, "d": 64, "bytes": 2, "kernel": "forward", "causal": True, "BM": 64, "BN": 64}
+    row |= {"warps": 4, "stages": 2, "registers": 100, "spill_bytes": 0, "shared_bytes": 40_000}
+    return row | {"tensor_core": 16, "async_copies": 8, "bulk_reductions": 0} | facts
+
+
+def sweep(arch, d=64, **facts):
+    """Made-up rows that grow with the tile: some spill, and the largest needs more than any chip has."""
+    return [
+        compiled(
+            arch=arch, d=d, BM=BM, BN=BN, warps=warps, registers=min(255, BM * BN // warps // 4),
+            spill_bytes=max(0, BM * BN // warps - 2000), shared_bytes=BM * BN * 16, **facts,
+        )
+        for BM in (64, 128)
+        for BN in (16, 32, 64, 128)
+        for warps in (4, 8)
+    ]  # fmt: skip
+
+
+def refused(row):
+    """The same tile where the compiler says no."""
+    return {name: row[name] for name in ("arch", "d", "BM", "BN", "warps")} | {"error": "PTXASError: made up"}
+
+
+CONTENDERS = ("ours", "ours, deterministic", "SDPA flash", "SDPA cuDNN", "SDPA efficient", "SDPA math",
+              "FlexAttention", "tutorial", "tutorial, warp-specialised")  # fmt: skip
+
+
+def bench_record(Ns=(1024, 2048, 4096, 8192, 16_384), contenders=CONTENDERS, pass_="forward", kinds=(0, 1)):
+    """A record of `iocourse bench attention` with made-up numbers, and a device that says so."""
+    rows = []
+    for N, kind, (k, contender) in product(Ns, kinds, enumerate(contenders)):
+        row = {"dtype": "bfloat16", "d": 128, "N": N, "B": max(1, 16_384 // N), "H": 16}
+        row |= {"causal": bool(kind), "pass": pass_, "contender": contender}
+        rows.append(row | _answer(contender, N, 100.25 + 7 * k + N / 1000 - 30 * kind))
+    device = {"name": "no device: made-up numbers of a test"}
+    record = {"subject": "attention", "date": "no date", "cores": 0, "versions": {"made up": "0"}}
+    return record | {"quick": True, "device": device, "rows": rows, "errors": [], "means": [], "goals": []}
+
+
+def _answer(contender, N, tflops):
+    if contender == "SDPA math" and N > 4096:
+        return {"refused": "made up: no room"}
+    ratio = None if contender == "tutorial" else tflops / 114.25
+    return {"ms": 1.0, "quartiles_ms": [1.0, 1.0], "repeats": 1, "tflops": tflops, "ratio": ratio}
+
+
+COLUMN_BY_COLUMN = [(i, j) for j in range(5) for i in range(4)]
 RAGGED = masks.BlockMask(1000, np.ones((7, 8), bool), 150, 130, causal=True)
 MATMUL = pebbling.matmul(2, 2, 2, fma=True)
 SIZES = [256, 512, 1024, 2048]
@@ -118,6 +169,43 @@ EXAMPLES = {
         lambda: explore.shadows({"one": [[[1]], [[True]], [[1.0]]]}, title="One word of each"),
         lambda: explore.shadows({"flat": [np.ones((1, 6)), np.ones((6, 2)), np.eye(1, 2)]}),
         lambda: explore.shadows({"a diagonal": 3 * [np.eye(6)], "small": 3 * [np.eye(2)]}, title="T" * 90),
+    ],
+    "roofline": [
+        lambda: explore.roofline(
+            [75, 80, 90], {"naive": 15.9, "flash, BM = 64": 62, "flash, BM = 128": 125, "compulsory": 4096},
+            title="Three chips",
+        ),
+        lambda: explore.roofline(list(CHIPS.values()), {f"a kernel, BM = {2**k}": 2**k for k in range(10)}),
+        lambda: explore.roofline(90, {"made up": (300, 500), "above the roof, made up": (20, 150.5)}),
+        lambda: explore.roofline(CHIPS[100], {}, title="Only the roof"),
+        lambda: explore.roofline([75], {"far left": 1e-3, "far right, with a long name": 1e6, "same": 1e6}),
+    ],
+    "kernel_resources": [
+        lambda: explore.kernel_resources([row for arch in CHIPS for row in sweep(arch)], d=64),
+        lambda: explore.kernel_resources(sweep(75, tensor_core=0), d=64, warps=8, title="No tensor cores"),
+        lambda: explore.kernel_resources([refused(row) for row in sweep(80)[:5]] + sweep(80)[5:], d=64),
+        lambda: explore.kernel_resources([refused(compiled(d=7))], d=7),
+        lambda: explore.kernel_resources([compiled(BM=BM, BN=16) for BM in (16, 32, 48, 64)], d=64),
+    ],
+    "bench_bars": [
+        lambda: explore.bench_bars(bench_record()),
+        lambda: explore.bench_bars(bench_record((128,), ("ours",)), causal=True),
+        lambda: explore.bench_bars(
+            bench_record((512, 8192), CONTENDERS[:6], "forward+backward", (0,)),
+            pass_="forward+backward", title="T" * 100,
+        ),
+        lambda: explore.bench_bars(bench_record((8192,), ("SDPA math",))),
+    ],
+    "grid_of_programs": [
+        lambda: explore.grid_of_programs(100, 70, 32, 16, outlined=(3, 4)),
+        lambda: explore.grid_of_programs(100, 70, 32, 16, order=COLUMN_BY_COLUMN, title="Column by column"),
+        lambda: explore.grid_of_programs(5, 50, 1, 64),
+        lambda: explore.grid_of_programs(1, 1000, 1, 128),
+        lambda: explore.grid_of_programs(1000, 1, 64, 1),
+        lambda: explore.grid_of_programs(1, 1, 1, 1, order=[(0, 0)], outlined=(0, 0)),
+        lambda: explore.grid_of_programs(3, 2, 128, 1024),
+        lambda: explore.grid_of_programs(2048, 2040, 64, 64, order=np.argwhere(np.ones((32, 32))).tolist()),
+        lambda: explore.grid_of_programs(1024, 1, 1, 1),
     ],
     "tile_tuner_picture": [
         lambda: explore.tile_tuner_picture(1024, 64, 16_384, 64, 32, "flash2", 17),
