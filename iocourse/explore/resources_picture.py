@@ -16,7 +16,7 @@ from .picture import LARGE, NORMAL, SMALL, Element, Picture, Poly, Rect, Text, c
 
 SMALLEST_DOT = 16  # rows and columns that tl.dot takes at least
 TOP, ROW, PLOT = 118.0, 128.0, 78.0  # of the first panels; from chip to chip; height of a panel's bars
-BAR, APART, ONE, GAP = 22.0, 8.0, 18.0, 40.0  # a bar, between groups, the column of BN = 1, between panels
+BAR, APART, ONE, GAP = 22.0, 6.0, 18.0, 38.0  # a bar, between groups, the column of BN = 1, between panels
 WIDEST_HEAD = 180.0  # the heading of a panel
 TINY = 10.0  # size of the numbers on the bars
 
@@ -131,13 +131,13 @@ class _Sizes(NamedTuple):
             tuple(sorted({tile.BN for tile in tiles})),
             max(tile.spilled for tile in tiles),
             max([*limits, *(tile.shared for tile in tiles)]) / 1024,
-            max(text_width(chip_of(arch).name, NORMAL) for arch in shown) + 46,
+            max(text_width(part, NORMAL) for arch in shown for part in _name_parts(arch)) + 40,
         )
 
     @property
     def group(self) -> float:
         """Pixels from one BN to the next; "refused" has room in it."""
-        return max(BAR * len(self.BMs) + APART, 52.0)
+        return max(BAR * len(self.BMs) + APART, 48.0)
 
     @property
     def across(self) -> float:
@@ -172,8 +172,10 @@ def _heads(sizes: _Sizes) -> Iterator[Element]:
 
 def _chip(sizes: _Sizes, top: float, arch: int, tiles: Mapping[tuple[int, int], _Tile]) -> Iterator[Element]:
     chip, floor = chip_of(arch), top + PLOT
-    yield Text(18, top + 26, chip.name, NORMAL, bold=True)
-    yield Text(18, top + 44, f"sm_{arch}", SMALL, colour=QUIET)
+    for k, part in enumerate(_name_parts(arch)):
+        yield Text(
+            18, top + 26 + 18 * k, part, SMALL if k else NORMAL, bold=not k, colour=QUIET if k else INK
+        )
     for k in range(3):
         yield from _axis(sizes, sizes.panel(k), floor)
     shared = chip.shared_bytes / 1024
@@ -182,6 +184,11 @@ def _chip(sizes: _Sizes, top: float, arch: int, tiles: Mapping[tuple[int, int], 
     for tile in tiles.values():
         yield from _bars(sizes, floor, tile, chip.shared_bytes)
     yield from _tensor_cores(sizes, top, tiles)
+
+
+def _name_parts(arch: int) -> tuple[str, ...]:
+    """A chip's name over two or three lines: A100, SXM 80 GB, sm_80."""
+    return (*chip_of(arch).name.split(" ", 1), f"sm_{arch}")
 
 
 def _axis(sizes: _Sizes, left: float, floor: float) -> Iterator[Element]:
