@@ -89,7 +89,7 @@ measured("11.1", programs=programs, k_reads=emulated.reads["K"] // (N * d))
 #
 # A GPU has an instruction for $2^x$ and none for $e^x$: the compiler makes $e^x$ by multiplying with $\log_2 e$ first. That multiplication comes on top of the one by $1/\sqrt d$, for each of the $N^2$ scores. Two constants that multiply the same thing are one constant:
 #
-# $$ e^{s/\sqrt d \,-\, m} = 2^{\,c s \,-\, m'}, \qquad c = \frac{\log_2 e}{\sqrt d}, \qquad m' = m \log_2 e . \tag{11.2} $$
+# $$ e^{s/\sqrt d \,-\, m} = 2^{\,\lambda s \,-\, m'}, \qquad \lambda = \frac{\log_2 e}{\sqrt d}, \qquad m' = m \log_2 e . \tag{11.2} $$
 #
 # So the kernel keeps scores, and their running maximum, in units of $\log 2$. Sums of weights do not change, since the weights are the same numbers. Only the log-sum-exp has to come back to natural units when it is stored:
 #
@@ -143,7 +143,7 @@ import triton.language as tl
 #
 # We keep to one head, rows of $d$ words one behind the other, and a $d$ that is a power of two, at least 16. `input_precision="ieee"` asks for a product in full float32, where tensor cores would round the inputs to mantissas of 10 bits.
 #
-# **Exercise 11.1** The inner loop · difficulty 3 of 5 · importance 5 of 5 · 15 minutes. Fill the inner loop: one tile of keys and values, in powers of two. `scale` already holds the $c$ of (11.2); multiply the scores by it. `acc`, `m` and `l` are what the rounds hand on. Every $N$, `BM` and `BN` must come out right, and the words of (11.1) are allowed. If you are stuck after nine minutes, run `hint("11.1")` in a cell of your own.
+# **Exercise 11.1** The inner loop · difficulty 3 of 5 · importance 5 of 5 · 15 minutes. Fill the inner loop: one tile of keys and values, in powers of two. `scale` already holds the $\lambda$ of (11.2); multiply the scores by it. `acc`, `m` and `l` are what the rounds hand on. Every $N$, `BM` and `BN` must come out right, and the words of (11.1) are allowed. If you are stuck after nine minutes, run `hint("11.1")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-11.1"
 @triton.jit
@@ -533,7 +533,7 @@ check("11.4", my_heads)
 # %% [markdown]
 # ## 11.8 The library's kernel
 #
-# `kernels.attention(q, k, v)` is what you have written, in one kernel: heads, shared keys, bands, both masks, strides, and the two loops (three for a band, which has two edges); any $d$ up to 256, padded to a power of two where needed; float16, bfloat16 and float32. It is registered with PyTorch, so gradients flow through it (lesson 12) and `torch.compile` takes it. One detail differs: it multiplies by $c$ after it has found the maximum, $2^{cs - m'}$ with $cs - m'$ as *one* instruction, a fused multiply-add. The source, `iocourse/kernels/forward.py`, is as short as yours; `iocourse/kernels/pieces.py` holds what it shares with the backward pass.
+# `kernels.attention(q, k, v)` is what you have written, in one kernel: heads, shared keys, bands, both masks, strides, and the two loops (three for a band, which has two edges); any $d$ up to 256, padded to a power of two where needed; float16, bfloat16 and float32. It is registered with PyTorch, so gradients flow through it (lesson 12) and `torch.compile` takes it. One detail differs: it multiplies by $\lambda$ after it has found the maximum, $2^{\lambda s - m'}$ with $\lambda s - m'$ as *one* instruction, a fused multiply-add. The source, `iocourse/kernels/forward.py`, is as short as yours; `iocourse/kernels/pieces.py` holds what it shares with the backward pass.
 #
 # Its words are those of your kernels:
 
@@ -574,9 +574,9 @@ for is_causal in (False, True):
 #
 # $$ \min\bigl(\text{peak},\ I \cdot \text{bandwidth}\bigr) . \tag{11.7} $$
 #
-# Drawn over $I$ with both axes logarithmic this is a roof, a slope and then a flat part; they meet at $I = \text{peak} / \text{bandwidth}$. Attention forward does $4N^2d$ operations (two products, a multiplication and an addition each). With $b$ bytes a word and the words of F2, $W = 2Nd(1 + N/B_M)$,
+# Drawn over $I$ with both axes logarithmic this is a roof, a slope and then a flat part; they meet at $I = \text{peak} / \text{bandwidth}$. Attention forward does $4N^2d$ operations (two products, a multiplication and an addition each). With $\beta$ bytes a word and the words of F2, $W = 2Nd(1 + N/B_M)$,
 #
-# $$ I = \frac{4N^2d}{bW} = \frac{2}{b} \cdot \frac{N}{1 + N/B_M} \approx \frac{2}{b} B_M , \tag{11.8} $$
+# $$ I = \frac{4N^2d}{\beta W} = \frac{2}{\beta} \cdot \frac{N}{1 + N/B_M} \approx \frac{2}{\beta} B_M , \tag{11.8} $$
 #
 # and $d$ has dropped out. Naive attention writes and reads $S$ and $P$ once each, $4N^2 + 4Nd$ words if nothing else moves twice.
 #
