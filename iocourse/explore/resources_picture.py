@@ -194,7 +194,7 @@ def _name_parts(arch: int) -> tuple[str, ...]:
 def _axis(sizes: _Sizes, left: float, floor: float) -> Iterator[Element]:
     """The floor of a panel, BN below it, and the column that no tile can have."""
     yield Poly(((left, floor), (left + sizes.across, floor)), INK, 1.2)
-    yield Rect(left + 2, floor - PLOT, ONE - 4, PLOT, FORBIDDEN, "\\", "", 1.0, QUIET)
+    yield Rect(left + 2, floor - PLOT, ONE - 4, PLOT, FORBIDDEN)
     for at, label in [(left + ONE / 2, "1"), *_centres(sizes, left)]:
         yield Text(at, floor + 14, label, TINY, "middle", QUIET)
     yield Text(left - 5, floor + 14, "BN", TINY, "end", QUIET)
@@ -273,7 +273,7 @@ def _key(shown: _Chips, sizes: _Sizes) -> Iterator[Element]:
     """What colours, outlines and hatches mean, in two lines."""
     tiles = [tile for of_chip in shown.values() for tile in of_chip.values()]
     entries = [(Rect(0, 0, 14, 14, *_fill(sizes, BM), INK, 0.8), f"BM = {BM}") for BM in sizes.BMs]
-    entries.append((Rect(0, 0, 14, 14, FORBIDDEN, "\\", "", 1.0, QUIET), "BN = 1: tl.dot takes 16 at least"))
+    entries.append((Rect(0, 0, 14, 14, FORBIDDEN), "BN = 1: tl.dot takes 16 at least"))
     entries.append((Rect(0, 0, 14, 14, PAPER, "", VERMILION, 2.5), "spilled, or more than the chip has"))
     if any(tile.refused for tile in tiles):
         entries.append((Rect(0, 0, 14, 14, PAPER, "x", QUIET), "refused by the compiler"))
