@@ -22,7 +22,7 @@
 # | 10.3 | Softmax of long rows | 3 of 5 | 5 of 5 | 12 |
 # | 10.4 | The product in tiles | 3 of 5 | 5 of 5 | 15 |
 #
-# Sections 10.1 to 10.3 need NumPy only. From 10.4 on the lesson needs triton, which exists for Linux (and so on Colab); no GPU is needed anywhere.
+# Sections 10.1 to 10.3 need NumPy only. From 10.4 on the lesson needs triton, which is published for Linux (Colab runs Linux). No GPU is needed anywhere.
 
 # %% tags=["setup"]
 import numpy as np
@@ -39,7 +39,7 @@ from iocourse.course import attempt, check, hint, measured, predict
 #
 # All programs run the same function. What tells them apart is their number. They run in any order, many at once, and none waits for another: a program must not need what another one writes.
 #
-# A program handles its block as a whole, `BLOCK` numbers at a time. Each place in the block is called a *lane*. The last block hangs over the edge, and there some lanes must do nothing. A *mask* says which lanes are on: True where the word exists. `load` and `store` below are the only two ways to memory, and they count the words of lanes that are on.
+# A program handles its block as a whole, `BLOCK` numbers at a time. Each place in the block is called a *lane*. The last block hangs over the edge, and there some lanes must do nothing. A *mask* says which lanes are on: True where the word exists. (The masks of lesson 08 hid pairs of tokens; these hide lanes.) `load` and `store` below are the only two ways to memory, and they count the words of lanes that are on.
 
 # %%
 words = {"read": 0, "written": 0}
@@ -106,7 +106,7 @@ measured("10.2", **{name: int(view[3, 4]) for name, view in views.items()})
 # %% [markdown]
 # $3 \cdot 12 + 4 = 40$, two words later in the slice, and $3 + 4 \cdot 12 = 51$ in the transpose. A kernel that takes strides works on all three; one that assumes $s_0$ = number of columns is wrong on the second and the third.
 #
-# Blocks of a matrix are tiles, and programs get two numbers: program $(p, q)$ owns the tile of $B_m$ rows and $B_n$ columns that starts at row $pB_m$ and column $qB_n$. All places of a tile come from one sum. The rows as a column of shape $(B_m, 1)$ plus the columns as a row of shape $(1, B_n)$ broadcast to $(B_m, B_n)$.
+# Blocks of a matrix are tiles, and programs get two numbers: program $(p, q)$ owns the tile of $b_m$ rows and $b_n$ columns that starts at row $p\,b_m$ and column $q\,b_n$. All places of a tile come from one sum. The rows as a column of shape $(b_m, 1)$ plus the columns as a row of shape $(1, b_n)$ broadcast to $(b_m, b_n)$.
 #
 # **Exercise 10.1** Where a tile lies · difficulty 2 of 5 · importance 5 of 5 · 8 minutes. Give the places of all elements of a tile, counted from the start of the matrix, and the mask. At the edges a tile hangs over, in rows, in columns or in both. Places of lanes that are off do not matter. If you are stuck after five minutes, run `hint("10.1")` in a cell of your own.
 
@@ -148,7 +148,7 @@ def softmax_program(row, X, Y, n, BLOCK):
 
 
 # %% [markdown]
-# *Matrix product*: program $(p, q)$ owns a tile of $C$, as in section 2.4. It keeps $B_m \times B_n$ sums and goes along $k$ in pieces of depth $B_k$. Lanes that hang over get 0, which adds nothing to a sum of products.
+# *Matrix product*: program $(p, q)$ owns a tile of $C$, as in section 2.4. It keeps $b_m \times b_n$ sums and goes along $k$ in pieces of depth $b_k$. Lanes that hang over get 0, which adds nothing to a sum of products.
 
 # %%
 def product_program(p, q, A, B, C, m, n, k, BM, BN, BK):
@@ -163,9 +163,9 @@ def product_program(p, q, A, B, C, m, n, k, BM, BN, BK):
 
 
 # %% [markdown]
-# What do they move? Softmax reads each word once and writes each once, $W = 2mn$ for $m$ rows of $n$ words. For the product nothing has changed since (2.4), except that the columns of $A$ and the rows of $B$ now come $B_k$ at a time:
+# What do they move? Softmax reads each word once and writes each once, $W = 2mn$ for $m$ rows of $n$ words. For the product nothing has changed since (2.4), except that the columns of $A$ and the rows of $B$ now come $b_k$ at a time:
 #
-# $$ W = mk\lceil n/B_n\rceil + kn\lceil m/B_m\rceil + mn . \tag{10.3} $$
+# $$ W = mk\lceil n/b_n\rceil + kn\lceil m/b_m\rceil + mn . \tag{10.3} $$
 #
 # **Predict.** $m = 100$, $n = 90$, $k = 70$, tiles of $32 \times 32$. How many words move with pieces of depth 16? With pieces of depth 32?
 
@@ -191,7 +191,7 @@ def counted_product(BM, BN, BK):
 measured("10.3", depth_16=counted_product(32, 32, 16), depth_32=counted_product(32, 32, 32))
 
 # %% [markdown]
-# 55,200 both times: $B_k$ does not occur in (10.3). There are 4 rows of tiles and 3 columns of tiles, so $A$ is read three times and $B$ four times. All three sizes are ragged here, and the count is exact, because lanes that are off move nothing.
+# 55,200 both times: $b_k$ does not occur in (10.3). There are 4 rows of tiles and 3 columns of tiles, so $A$ is read three times and $B$ four times. All three sizes are ragged here, and the count is exact, because lanes that are off move nothing.
 
 # %% [markdown]
 # ## 10.4 The same in Triton
@@ -320,7 +320,7 @@ check("10.2", my_transpose)
 # %%
 with traffic.count() as ledger:
     Y = attempt(my_transpose, X, 32, 32)
-print(f"{ledger.total:,} words, as the plain copy")
+print(f"{ledger.total:,} words, and the plain copy moved 14,000")
 
 # %% [markdown]
 # The ledger says the same as for the plain copy, 14,000 words. A GPU would see a difference. It does not fetch single words but *sectors* of 32 bytes. In the plain copy the lanes of a row lie side by side, and all bytes of a sector are used. Here either the loads or the stores jump from row to row and touch one word of each sector, unless the hardware still has the sector at hand when the next row of the tile comes. Our counts are words that programs ask for.
@@ -349,21 +349,20 @@ def row_softmax(X):
 
 
 # %% [markdown]
-# **Predict.** 64 rows of 300 numbers. What is `BLOCK`, how many words move, and how many words would move with a row softmax that reads its row once for the maximum, once for the sum and once for the weights?
+# **Predict.** 64 rows of 300 numbers. What is `BLOCK`, and how many words move?
 
 # %% tags=["predict"]
-predict("10.5", block=512, words=38400, three_passes=76800)  #> predict("10.5", block=..., words=..., three_passes=...)
+predict("10.5", block=512, words=38400)  #> predict("10.5", block=..., words=...)
 
 # %%
 S = torch.from_numpy(3 * rng.standard_normal((64, 300), dtype=np.float32))
 with traffic.count() as ledger:
     P = row_softmax(S)
 print("right:", np.allclose(P, exact.softmax(S.double().numpy()), atol=1e-6))
-measured("10.5", block=triton.next_power_of_2(300), words=ledger.total,
-         three_passes=4 * 64 * 300)
+measured("10.5", block=triton.next_power_of_2(300), words=ledger.total)
 
 # %% [markdown]
-# A block of 512 lanes, 212 of them off, and 38,400 words: each number read once and written once, the compulsory traffic of a softmax. Three passes would move 76,800, twice as much. Nothing clever was needed for this, only that the row *fits*: the block is the program's fast memory.
+# A block of 512 lanes, 212 of them off, and 38,400 words: each number read once and written once, the compulsory traffic of a softmax. The three loops of section 3.1 would move $4mn = 76{,}800$, twice as much. Nothing clever was needed for this, only that the row *fits*: the block is the program's fast memory.
 #
 # A row of 200,000 numbers does not fit: the registers and the shared memory of a multiprocessor, all a program can have on an H200, hold 123,648 words together (more on them in 10.7). Then the row must come in pieces, more than once, because no weight can be given before the last score was seen (section 3.1). How often? Lesson 03 has the answer: maximum and sum can be had in *one* pass, if the old sum is rescaled when the maximum rises. The second pass gives the weights:
 #
@@ -417,7 +416,7 @@ for BLOCK in (32, 128, 512):
 # %% [markdown]
 # ## 10.6 The product
 #
-# The third kernel is yours. You have it in NumPy already (10.3), and it needs one more word of Triton: `tl.dot(a, b)` multiplies a tile $(B_m, B_k)$ by a tile $(B_k, B_n)$. We add `input_precision="ieee"`: float32 is multiplied as float32. (Without it Triton may round the inputs to 10 bits after the point, for the sake of the tensor cores of section 10.8.) Sums are kept in float32 whatever the inputs: `tl.zeros((BM, BN), dtype=tl.float32)`.
+# The third kernel is yours. You have it in NumPy already (10.3), and it needs one more word of Triton: `tl.dot(a, b)` multiplies a tile $(b_m, b_k)$ by a tile $(b_k, b_n)$. We add `input_precision="ieee"`: float32 is multiplied as float32. (Without it Triton may round the inputs to 10 bits after the point, for the sake of the tensor cores of section 10.8.) Sums are kept in float32 whatever the inputs: `tl.zeros((BM, BN), dtype=tl.float32)`.
 #
 # **Exercise 10.4** The product in tiles · difficulty 3 of 5 · importance 5 of 5 · 15 minutes. Write kernel *and* grid. Rows of `A` and `B` may lie further apart than they are long; `C` is new and lies row by row. Think about each mask: what may a lane that hangs over in $k$ bring into a sum? The words must be those of (10.3). If you are stuck after ten minutes, run `hint("10.4")` in a cell of your own.
 
@@ -472,7 +471,7 @@ print(ledger)
 #
 # No schedule moves fewer than $2mnk/\sqrt M - 2M$ words (2.6). What is $M$ for a kernel? It is what one program holds: a tile of sums and two pieces,
 #
-# $$ M = B_mB_n + B_k(B_m + B_n) . \tag{10.5} $$
+# $$ M = b_m b_n + b_k(b_m + b_n) . \tag{10.5} $$
 #
 # Run one after the other, the programs are a schedule for a machine with so many words, and the bound holds for them. On a GPU the sums live in *registers*, the private words of the workers, and the pieces in *shared memory*, which the workers of one program have in common. Both belong to a *multiprocessor*, the part of the chip that a program runs on:
 
@@ -523,9 +522,9 @@ explore.curve(
 )
 
 # %% [markdown]
-# Doubling the side halves the traffic and takes four times the room. This is the slope of $1/\sqrt M$.
+# Doubling the side halves the words of $A$ and $B$. Where the tile of sums is most of the room this takes nearly four times the room, and the points run along the bound with its slope of $1/\sqrt M$. Small tiles with deep pieces lie far from it: at side 16 and depth 64 the pieces are 2,048 of 2,304 words.
 #
-# One thing the ledger does not see is the order of the programs. Between memory and all multiprocessors lies one more fast memory, the *L2 cache*, which they share. Programs that run at the same time and need the same rows of $A$ get them from there. Suppose 32 programs run together, on a grid of $16 \times 16$ tiles, and let a *band* be all rows of $A$, or all columns of $B$, that one tile needs. Which 32 tiles should run together? The rule of lesson 02 holds one level up: those that form a square.
+# One thing the ledger does not see is the order of the programs. Between memory and all multiprocessors lies one more fast memory, the *L2 cache*, which they share. Programs that run at the same time and need the same rows of $A$ get them from there. Suppose 32 programs run together, on a grid of $16 \times 16$ tiles, and let a *strip* be all rows of $A$, or all columns of $B$, that one tile needs. Which 32 tiles should run together? The rule of lesson 02 holds one level up: those that form a square.
 
 # %%
 def by_rows(pid):
@@ -537,21 +536,21 @@ def in_groups(pid, height=4):  # down the rows of a group first, then to the nex
     return group * height + rest % height, rest // height
 
 
-def bands(order):
-    """Bands of A and of B that waves of 32 programs need, all eight waves together."""
+def strips(order):
+    """Strips of A and of B that waves of 32 programs need, all eight waves together."""
     waves = [[order(pid) for pid in range(start, start + 32)] for start in range(0, 256, 32)]
     return sum(len({i for i, _ in wave}) + len({j for _, j in wave}) for wave in waves)
 
 
 # %% [markdown]
-# **Predict.** A wave that runs row by row covers two rows of tiles: $2 + 16 = 18$ bands, 144 in all eight waves. How many are needed when waves cover 4 rows and 8 columns?
+# **Predict.** A wave that runs row by row covers two rows of tiles: $2 + 16 = 18$ strips, 144 in all eight waves. How many are needed when waves cover 4 rows and 8 columns?
 
 # %% tags=["predict"]
 predict("10.7b", grouped=96)  #> predict("10.7b", grouped=...)
 
 # %%
-print(f"row by row: {bands(by_rows)} bands")
-measured("10.7b", grouped=bands(in_groups))
+print(f"row by row: {strips(by_rows)} strips")
+measured("10.7b", grouped=strips(in_groups))
 
 # %% [markdown]
 # 96 instead of 144, a third less from the large memory, by renumbering the programs. A kernel does this in two lines of whole-number arithmetic on `tl.program_id`. Its own ledger stays the same. Real programs start roughly in the order of their numbers, and nothing promises it: an order may make a kernel faster, it must never make it right.
@@ -603,7 +602,7 @@ measured("10.8", plain=int(plain[0]), atomic=int(atomic[0]))
 def one_tile_kernel(A, B, C, S: tl.constexpr):
     at = tl.arange(0, S)[:, None] * S + tl.arange(0, S)[None, :]
     product = tl.dot(tl.load(A + at), tl.load(B + at), input_precision="ieee")
-    tl.store(C + at, product.to(C.dtype.element_ty))
+    tl.store(C + at, product.to(C.dtype.element_ty))  # in the type of C's words
 
 
 def on_a_chip(S, dtype, arch=90):
@@ -643,7 +642,7 @@ print("8 x 8 in the interpreter, right:", bool(abs(C.double() - want).max() < 0.
 # ## Misconceptions
 #
 # - **"A masked lane costs a word."** It moves nothing: 12,288 lanes, 14,000 words for reading and writing 7,000 (10.4).
-# - **"Deeper pieces mean fewer words."** $B_k$ is not in (10.3): 55,200 words at depth 16 and at depth 32. It takes room instead (10.7).
+# - **"Deeper pieces mean fewer words."** $b_k$ is not in (10.3): 55,200 words at depth 16 and at depth 32. It takes room instead (10.7).
 # - **"A larger block lets a softmax read less."** Only if the kernel uses it: with `BLOCK = 512` the two-pass kernel still read each row of 300 twice (10.5).
 # - **"It ran in the interpreter, so it runs on a GPU."** A race gave 64 (10.8), and a tile of side 8 was computed that the compiler refuses.
 #

@@ -121,7 +121,7 @@ def test_formula_10_3(in_numpy, tiles):
     if BM == 32:
         says("10.3", f"{total:,} both times", f"{rows} rows of tiles and {columns} columns of tiles")
         assert BK in (16, 32) and all(size % tile for size, tile in ((m, BM), (n, BN), (k, BK)))
-    says("10.3", r"W = mk\lceil n/B_n\rceil + kn\lceil m/B_m\rceil + mn")
+    says("10.3", r"W = mk\lceil n/b_n\rceil + kn\lceil m/b_m\rceil + mn")
 
 
 # ---------------------------------------------------------------------- 10.4 to 10.6, Triton
@@ -160,7 +160,7 @@ def test_section_10_5(in_triton):
     with traffic.count() as ledger:
         assert np.allclose(in_triton.row_softmax(S), want, atol=1e-6)
     says("10.5", f"512 lanes, {512 - 300} of them off, and {ledger.total:,} words")
-    says("10.5", f"Three passes would move {2 * ledger.total:,}, twice as much")
+    says("10.5", f"would move $4mn = {2 * ledger.total:,}$, twice as much")
     for BLOCK in (32, 128, 512):
         with traffic.count() as ledger:
             assert np.allclose(in_triton.my_long_softmax(S, BLOCK), want, atol=1e-6)
@@ -213,13 +213,15 @@ def test_section_10_7():
     n, words = 1024, costs.matmul(1024, 1024, 1024, bm=128, bn=128).total
     ratios = [words / bounds.matmul(n, n, n, 128 * 128 + 2 * BK * 128) for BK in (32, 1)]
     says("10.7", "{:.3f} and {:.3f}. The words are the same".format(*ratios))
-    says("10.7", r"M = B_mB_n + B_k(B_m + B_n)", r"2mnk/\sqrt M - 2M")
+    says("10.7", r"M = b_m b_n + b_k(b_m + b_n)", r"2mnk/\sqrt M - 2M")
     M = 128 * 128 + 2 * 32 * 128
     assert bounds.matmul(n, n, n, M) == pytest.approx(2 * n**3 / M**0.5 - 2 * M, rel=1e-6)
     says("10.7", f"takes {128 * 128:,} registers, a quarter of them")
     assert {gpu.chip_of(arch).registers for arch in (75, 80, 90)} == {4 * 128 * 128}
     totals = [costs.matmul(n, n, n, bm=side, bn=side).total - n * n for side in (16, 32, 64, 128, 256)]
     assert all(one == 2 * other for one, other in pairwise(totals))
+    pieces = 2 * 64 * 16
+    says("10.7", f"at side 16 and depth 64 the pieces are {pieces:,} of {16 * 16 + pieces:,} words")
 
 
 def test_the_order_of_programs_of_10_7():
@@ -227,8 +229,8 @@ def test_the_order_of_programs_of_10_7():
     orders = space["by_rows"], space["in_groups"]
     for order in orders:
         assert {order(pid) for pid in range(256)} == {(i, j) for i in range(16) for j in range(16)}
-    rows, groups = (space["bands"](order) for order in orders)
-    says("10.7", f"bands, {rows} in all eight waves", f"{groups} instead of {rows}, a third less")
+    rows, groups = (space["strips"](order) for order in orders)
+    says("10.7", f"strips, {rows} in all eight waves", f"{groups} instead of {rows}, a third less")
     assert groups == 8 * (4 + 8) and 3 * groups == 2 * rows
 
 
