@@ -332,6 +332,17 @@ def test_section_11_11(rows):
     assert 128 * 128 * 2 == 32 * 1024 and 64 * 128 * 2 == 16 * 1024 and 128 * 128 * 4 == 64 * 1024
     says("11.11", "96 KB together", "(32 KB)", "(16 KB a tile)", "is 64 KB")
     says("11.11", f"{row(rows, 80, 128, 128, 8)['spill_bytes']} bytes a thread")
+    best = [
+        min(
+            (r["spill_bytes"], r["shared_bytes"])
+            for r in rows
+            if (r["arch"], r["d"], r["BM"], r["BN"]) == (75, 128, BM, BN)
+        )
+        for BM in (64, 128)
+        for BN in (16, 32, 64, 128)
+    ]
+    assert sum(shared > CHIPS[75].shared_bytes for _, shared in best) == 5
+    says("11.11", "Five of the eight")
     assert {r["tensor_core"] for r in rows if r["arch"] == 75} == {0}
     assert all(r["tensor_core"] > 0 for r in rows if r["arch"] in (80, 90))
     heavy = [r for r in rows if (r["arch"], r["d"]) == (75, 128) and r["spill_bytes"] > 4000]
@@ -443,3 +454,27 @@ def test_an_error_of_the_student_is_kept():
 
     case = Case("", {"X": np.ones((16, 32), np.float32), "BM": 16, "BN": 32})
     assert isinstance(masked_tiles.launch_and_count_choices(launcher, case).error, ZeroDivisionError)
+
+
+# ---------------------------------------------------------------------- kernels that a compiler takes too
+def compiled(name, arguments, **constants):
+    """What the lesson's kernel takes on an A100, compiled as a launch on large tensors would be."""
+    from iocourse.gpu import resources
+
+    (kernel,) = defined(name)
+    return resources(kernel, 80, *arguments, d=64, BM=64, BN=32, num_warps=4, num_stages=2, **constants)
+
+
+@pytest.mark.parametrize("name", ["forward_kernel", "two_loops_kernel", "band_kernel", "heads_kernel"])
+def test_the_lessons_kernels_compile_for_a_gpu(name):
+    """The interpreter also takes what a compiler would refuse."""
+    x, total, strides = torch.empty(1024, 64, dtype=torch.float32), torch.empty(1024), (65536, 65536, 64)
+    given = {
+        "forward_kernel": ((x, x, x, x, total, 1000, 0.18), {}),
+        "two_loops_kernel": ((x, x, x, x, total, 1000, 0.18), {"CAUSAL": True}),
+        "band_kernel": ((x, x, x, x, total, 1000, 900, -63, 5, 0.18), {}),
+        "heads_kernel": ((x, strides, x, strides, x, strides, x, strides, 8, 2, 1000, 0.18), {}),
+    }
+    arguments, constants = given[name]
+    found = compiled(name, arguments, **constants)
+    assert found.registers > 0 and found.shared_bytes > 0
