@@ -300,6 +300,22 @@ def test_a_contender_that_fails_keeps_its_reason():
         assert "ms" in by_contender(record, pass_)["ours"]
 
 
+def test_a_contender_that_fails_under_the_clock_keeps_its_reason_too():
+    calls = []
+
+    def soon_tired(q, k, v, causal):
+        calls.append(causal)
+        if len(calls) > 4:  # the check calls it four times: forward, and three times with gradients
+            raise RuntimeError("out of memory")
+        return sdpa(q, k, v, causal)
+
+    record = run_with(ours=soon_tired)
+    for pass_ in attention.PASSES:
+        assert by_contender(record, pass_)["ours"]["refused"] == "RuntimeError: out of memory"
+        assert "ms" in by_contender(record, pass_)["SDPA flash"]
+    assert "ours" in {row["contender"] for row in record["errors"]}
+
+
 def test_math_is_not_tried_where_its_matrices_do_not_fit():
     from iocourse.bench._contenders import MATH_BYTES_A_PAIR, contenders
 
