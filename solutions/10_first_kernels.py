@@ -260,7 +260,13 @@ with traffic.count() as half:
 measured("10.4", words=ledger.total, bytes=ledger.bytes, half=half.bytes)
 
 # %% [markdown]
-# 14,000 words, 56,000 bytes, and half of that in float16. The grid had $4 \times 3 = 12$ programs with 12,288 lanes; the 5,288 that hang over moved nothing.
+# 14,000 words, 56,000 bytes, and half of that in float16. The picture shows the programs, each with its two numbers, and hatched the lanes that are off:
+
+# %%
+explore.grid_of_programs(100, 70, 32, 32, title="copy_kernel on 100 x 70 words, tiles of 32 x 32")
+
+# %% [markdown]
+# $4 \times 3 = 12$ programs have 12,288 lanes, and the 5,288 that hang over moved nothing.
 #
 # What happens without a mask? On a GPU the answer is: something. The program reads what happens to lie behind the array, or stops with an illegal address, or writes into an array of somebody else. While bytes are counted you are told:
 
@@ -552,8 +558,12 @@ predict("10.7b", grouped=96)  #> predict("10.7b", grouped=...)
 print(f"row by row: {strips(by_rows)} strips")
 measured("10.7b", grouped=strips(in_groups))
 
+# %%
+order = [in_groups(pid) for pid in range(256)]
+explore.grid_of_programs(256, 256, 16, 16, order=order, title="Tiles of C in groups of 4 rows")
+
 # %% [markdown]
-# 96 instead of 144, a third less from the large memory, by renumbering the programs. A kernel does this in two lines of whole-number arithmetic on `tl.program_id`. Its own ledger stays the same. Real programs start roughly in the order of their numbers, and nothing promises it: an order may make a kernel faster, it must never make it right.
+# 96 instead of 144, a third less from the large memory, by renumbering the programs. In the picture the programs 0 to 31 fill the block of 4 rows and 8 columns at the top left. A kernel does this in two lines of whole-number arithmetic on `tl.program_id`. Its own ledger stays the same. Real programs start roughly in the order of their numbers, and nothing promises it: an order may make a kernel faster, it must never make it right.
 
 # %% [markdown]
 # ## 10.8 What the interpreter is, and is not

@@ -138,7 +138,8 @@ def test_section_10_4(in_triton):
     says("10.4", f"{ledger.total:,} words, {2 * ledger.bytes:,} bytes, and half of that in float16")
     lanes = 4 * 3 * 32 * 32
     says(
-        "10.4", rf"$4 \times 3 = 12$ programs with {lanes:,} lanes; the {lanes - X.numel():,} that hang over"
+        "10.4",
+        rf"$4 \times 3 = 12$ programs have {lanes:,} lanes, and the {lanes - X.numel():,} that hang over",
     )
     assert f"{lanes:,} lanes, {ledger.total:,} for reading" in TEXT.replace(
         "words for reading", "for reading"
@@ -229,6 +230,8 @@ def test_the_order_of_programs_of_10_7():
     orders = space["by_rows"], space["in_groups"]
     for order in orders:
         assert {order(pid) for pid in range(256)} == {(i, j) for i in range(16) for j in range(16)}
+    first = {orders[1](pid) for pid in range(32)}
+    assert first == {(i, j) for i in range(4) for j in range(8)}  # "the block of 4 rows and 8 columns"
     rows, groups = (space["strips"](order) for order in orders)
     says("10.7", f"strips, {rows} in all eight waves", f"{groups} instead of {rows}, a third less")
     assert groups == 8 * (4 + 8) and 3 * groups == 2 * rows
