@@ -291,7 +291,7 @@ for length in (128, 100):
     print(length, "words:", copied_carelessly(torch.ones(length)))
 
 # %% [markdown]
-# With 128 words, two whole blocks, there is nothing to mask and all is well. With 100 words the second program reaches for 28 words that are not there: `OutsideEveryArray`. This is a help and no proof. Where the overhang lies inside the array, as the columns beside `X` in `room` do, nobody complains and the values are wrong.
+# With 128 words, two whole blocks, there is nothing to mask and all is well. With 100 words the second program reaches for 28 words that are not there: `OutsideEveryArray`. This is a help and no proof. Where the overhang lies inside the array, as the columns beside `X` in `room` do, nobody complains, whatever becomes of the values.
 #
 # **Exercise 10.2** A transposed copy · difficulty 2 of 5 · importance 4 of 5 · 10 minutes. Write the kernel; the launcher stands there. `X` may be any view, so both of its strides count. `Y` is new and lies row by row, so its strides are known. The tile is loaded as it lies in `X`: where does its element $(i, j)$ go? The check gives sizes that are no multiples of the tile, slices and transposes, and compares the words with $2 \cdot \text{rows} \cdot \text{columns}$. While it runs, torch may make and copy tensors but not compute. If you are stuck after six minutes, run `hint("10.2")` in a cell of your own.
 
@@ -559,11 +559,11 @@ print(f"row by row: {strips(by_rows)} strips")
 measured("10.7b", grouped=strips(in_groups))
 
 # %%
-order = [in_groups(pid) for pid in range(256)]
-explore.grid_of_programs(256, 256, 16, 16, order=order, title="Tiles of C in groups of 4 rows")
+order = [in_groups(pid) for pid in range(128)]
+explore.grid_of_programs(8, 16, 1, 1, order=order, title="The first 128 programs, in groups")
 
 # %% [markdown]
-# 96 instead of 144, a third less from the large memory, by renumbering the programs. In the picture the programs 0 to 31 fill the block of 4 rows and 8 columns at the top left. A kernel does this in two lines of whole-number arithmetic on `tl.program_id`. Its own ledger stays the same. Real programs start roughly in the order of their numbers, and nothing promises it: an order may make a kernel faster, it must never make it right.
+# 96 instead of 144, a third less from the large memory, by renumbering the programs. In the picture a square is a tile of $C$: the programs 0 to 31 fill the block of 4 rows and 8 columns at the top left, the next wave the block beside it. A kernel does this in two lines of whole-number arithmetic on `tl.program_id`. Its own ledger stays the same. Real programs start roughly in the order of their numbers, and nothing promises it: an order may make a kernel faster, it must never make it right.
 
 # %% [markdown]
 # ## 10.8 What the interpreter is, and is not
@@ -646,7 +646,7 @@ want = small[0].double() @ small[1].double()
 print("8 x 8 in the interpreter, right:", bool(abs(C.double() - want).max() < 0.01))
 
 # %% [markdown]
-# float16 runs on tensor cores. float32 that is to stay float32 does not: these units take inputs of fewer bits. And the tile of side 8 is refused, because an inner size of 8 is too small for `tl.dot`, while the interpreter computes it without a word. So a kernel that passes here is right in values and words, and not yet known to compile, to fit or to be fast. Lesson 11 asks the compiler about registers and shared memory in earnest.
+# float16 runs on tensor cores. float32 that is to stay float32 does not: these units would round its inputs to fewer bits. And the tile of side 8 is refused, because an inner size of 8 is too small for `tl.dot`, while the interpreter computes it without a word. So a kernel that passes here is right in values and words, and not yet known to compile, to fit or to be fast. Lesson 11 asks the compiler about registers and shared memory in earnest.
 
 # %% [markdown]
 # ## Misconceptions
