@@ -12,24 +12,23 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import scaled_dot_product_attention
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
-Contender = Callable[[Tensor, Tensor, Tensor, bool], Tensor]
+    Contender = Callable[[Tensor, Tensor, Tensor, bool], Tensor]
 
 OURS, DETERMINISTIC, FLASH, CUDNN = "ours", "ours, deterministic", "SDPA flash", "SDPA cuDNN"
 EFFICIENT, MATH, FLEX = "SDPA efficient", "SDPA math", "FlexAttention"
 TUTORIAL, SPECIALISED = "tutorial", "tutorial, warp-specialised"
 NAMES = (OURS, DETERMINISTIC, FLASH, CUDNN, EFFICIENT, MATH, FLEX, TUTORIAL, SPECIALISED)
-BACKENDS = {
-    FLASH: SDPBackend.FLASH_ATTENTION,
-    CUDNN: SDPBackend.CUDNN_ATTENTION,
-    EFFICIENT: SDPBackend.EFFICIENT_ATTENTION,
-    MATH: SDPBackend.MATH,
+BACKENDS = {  # their names in torch.nn.attention.SDPBackend
+    FLASH: "FLASH_ATTENTION",
+    CUDNN: "CUDNN_ATTENTION",
+    EFFICIENT: "EFFICIENT_ATTENTION",
+    MATH: "MATH",
 }
 # Scores and weights in float32 and their gradients: about this much for each pair of a query and a key.
 MATH_BYTES_A_PAIR = 16
@@ -62,8 +61,11 @@ def _ours(deterministic: bool, q: Tensor, k: Tensor, v: Tensor, causal: bool) ->
     return attention(q, k, v, causal=causal, deterministic=deterministic)
 
 
-def _sdpa(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
-    with sdpa_kernel([backend]):
+def _sdpa(backend: str, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.functional import scaled_dot_product_attention
+
+    with sdpa_kernel([getattr(SDPBackend, backend)]):
         return scaled_dot_product_attention(q, k, v, is_causal=causal)
 
 
@@ -74,7 +76,7 @@ def _math(free_bytes: Callable[[], int], q: Tensor, k: Tensor, v: Tensor, causal
         raise CannotTakePart(
             f"its N × N matrices need about {needed / 1e9:.0f} GB, and {free / 1e9:.0f} GB are free"
         )
-    return _sdpa(SDPBackend.MATH, q, k, v, causal)
+    return _sdpa(BACKENDS[MATH], q, k, v, causal)
 
 
 class Flex:
@@ -96,6 +98,7 @@ class Flex:
         return o
 
     def _prepared(self, N: int, device: torch.device, causal: bool) -> tuple[Any, Any]:
+        import torch
         from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
         mask = create_block_mask(_not_later, None, None, N, N, device=str(device)) if causal else None
@@ -141,7 +144,7 @@ class Tutorial:
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
         """O (B, H, N, d)."""
-        if q.dtype != torch.float16:
+        if str(q.dtype) != "torch.float16":
             raise CannotTakePart("the tutorial's kernel casts to float16 inside: it takes float16 only")
         if (q.shape, causal) != self._shape:
             self._forget_tuning()

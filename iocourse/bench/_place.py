@@ -68,7 +68,7 @@ def cuda_place() -> Place:
     reason = no_cuda()
     if reason:
         raise Refused(
-            f"{reason}, and this subject times kernels on one. Run it where an NVIDIA GPU is; "
+            f"{reason}, and this subject times kernels on an NVIDIA GPU: run it where one is; "
             f"without one, `iocourse bench resources` compiles every kernel for every chip. "
             f"Shipped with the course: {provenance(recorded('attention'))}."
         )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 RESULTS = ("O", "dQ", "dK", "dV")
 BLOCK = 64  # rows; an error in a few of them must not drown in all the others
@@ -18,7 +19,9 @@ def exact_head(
     q: Tensor, k: Tensor, v: Tensor, do: Tensor, causal: bool, rows: int = 1024
 ) -> dict[str, Tensor]:
     """O, dQ, dK, dV of one head in float64; q, k, v, do (N, d). Keeps `rows` rows of scores at a time."""
-    q, k, v, do = (x.detach().to(torch.float64) for x in (q, k, v, do))
+    import torch
+
+    q, k, v, do = (x.detach().double() for x in (q, k, v, do))
     scale = q.shape[1] ** -0.5
     o, dq, dk, dv = (torch.zeros_like(x) for x in (q, q, k, v))
     j = torch.arange(len(k), device=k.device)
@@ -38,7 +41,7 @@ def exact_head(
 
 def relative_error(x: Tensor, reference: Tensor) -> float:
     """‖x - reference‖ / ‖reference‖; x and reference (N, d)."""
-    return float((x.detach().to(torch.float64) - reference).norm() / reference.norm())
+    return float((x.detach().double() - reference).norm() / reference.norm())
 
 
 def worst_block(x: Tensor, reference: Tensor) -> float:
@@ -46,7 +49,9 @@ def worst_block(x: Tensor, reference: Tensor) -> float:
 
     Rows that are nearly 0 count as a hundredth of the mean: a division by them would say nothing.
     """
-    off = (x.detach().to(torch.float64) - reference).split(BLOCK)
+    import torch
+
+    off = (x.detach().double() - reference).split(BLOCK)
     least = 0.01 * reference.norm() / len(reference) ** 0.5
     sizes = [torch.maximum(rows.norm(), least * len(rows) ** 0.5) for rows in reference.split(BLOCK)]
     return float(torch.stack([a.norm() / b for a, b in zip(off, sizes, strict=True)]).max())
@@ -54,5 +59,7 @@ def worst_block(x: Tensor, reference: Tensor) -> float:
 
 def errors(found: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> tuple[dict[str, float], float]:
     """The relative error of each result of one head, and the worst block of any of them."""
+    import torch
+
     each = {name: relative_error(x, reference[name]) for name, x in found.items()}
     return each, float(torch.tensor([worst_block(x, reference[name]) for name, x in found.items()]).max())
