@@ -122,9 +122,9 @@ import os
 
 os.environ["TRITON_INTERPRET"] = "1"
 
-from iocourse import kernels, traffic  # first: it says so where triton is missing
+from iocourse import kernels, traffic
 
-# isort: split
+assert kernels.INTERPRETED, "triton was imported earlier: restart the notebook"
 import torch
 import triton
 import triton.language as tl

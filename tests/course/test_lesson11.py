@@ -362,6 +362,9 @@ def test_the_pictures_show_what_the_text_reads_off_them(rows):
     assert "0 of 8 use tensor cores" in picture.alt
     roof = explore.roofline([75, 80, 90], {"BM = 128": 124.1, "each word once": 2048.0})
     assert "Triton uses no tensor cores on a T4" in roof.alt and "989" in roof.numbers
+    says("11.10", r"\min\bigl(\text{peak}, I \cdot \text{bandwidth}\bigr)".replace(", I", ",\\ I"))
+    reached = min(CHIPS[80].tensor_tflops, 124.1 * CHIPS[80].gbytes_per_s / 1000)
+    assert f"{reached:.0f} on A100" in roof.alt
 
 
 def test_the_numpy_sections_come_before_the_cell_that_needs_triton():
