@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 12 The backward pass in Triton
 #
-# On the machine of lesson 06 one block came after the other, and a gradient that passed by was read, added to and written back. On a GPU hundreds of programs run at the same time. Two of them that read the same word of $dQ$, add and write back lose one of the two sums. So the question of lesson 06, which gradients stay and which travel, becomes a sharper one: *who may write here?* One answer is two sweeps, in which every program writes what nobody else writes. The other is one sweep with atomic additions. This lesson writes both as Triton kernels, counts their words against the formulas of lesson 06, finds out why the second answer is not the same from run to run, and in the end trains a small language model with them.
+# On the machine of lesson 06 one block came after the other, and a gradient that passed by was read, added to and written back. On a GPU hundreds of programs run at the same time. Let two of them read the same word of $dQ$, add to it and write it back: one of the two sums is lost. So the question of lesson 06, which gradients stay and which travel, becomes a sharper one: *who may write here?* One answer is two sweeps, in which every program writes what nobody else writes. The other is one sweep with atomic additions. This lesson writes both as Triton kernels, counts their words against the formulas of lesson 06, finds out why the second answer is not the same from run to run, and in the end trains a small language model with them.
 #
 # **What you will learn**
 #
@@ -746,7 +746,7 @@ print(f"the means of the last five losses differ by less than 0.3: {apart < 0.3}
 # - **"Five products move fewer bytes than seven."** Fewer words, by $2Nd + N$. In float16 the fused pass moves up to 1.5 times the bytes, for its $dQ$ is float32 and travels both ways (12.7).
 # - **"It gave the same bits twice, so it is deterministic."** In the interpreter everything does. A promise needs a fixed order of every sum (12.8).
 # - **"A gradient comes as a stored tensor."** It comes with any strides, 0 among them (12.3).
-# - **"The losses agree, so the attention is at work."** They agree without it as well, nearly; test the gradients themselves (12.9, 12.10).
+# - **"The losses agree, so the attention is at work."** Without any attention they are nearly as low; test the gradients themselves (12.9, 12.10).
 #
 # ## Take-away
 #
