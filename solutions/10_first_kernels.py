@@ -100,7 +100,8 @@ places = np.arange(60).reshape(5, 12)  # each word holds its own place
 views = {"matrix": places, "columns": places[:, 2:9], "transpose": places.T}
 for name, view in views.items():
     strides = tuple(step // view.itemsize for step in view.strides)  # NumPy gives them in bytes
-    print(f"{name:9} {view.shape!s:8} start {view[0, 0]}, strides {strides!s:7} (3, 4) at {view[3, 4]}")
+    print(f"{name:9} {view.shape!s:8} start {view[0, 0]}, strides {strides!s:7} "
+          f"(3, 4) at {view[3, 4]}")
 measured("10.2", **{name: int(view[3, 4]) for name, view in views.items()})
 
 # %% [markdown]
@@ -114,7 +115,7 @@ measured("10.2", **{name: int(view[3, 4]) for name, view in views.items()})
 def my_tile(p, q, rows, columns, s0, s1, BM, BN):
     """Places and mask of the tile that program (p, q) owns.
 
-    rows, columns: the matrix. s0, s1: its strides, in words. BM, BN: rows and columns of a tile.
+    rows, columns: of the matrix. s0, s1: its strides, in words. BM, BN: sizes of a tile.
     Returns two arrays (BM, BN): whole numbers, and True where the element exists.
     """
     ### BEGIN SOLUTION rows as a column, columns as a row
@@ -220,7 +221,7 @@ import triton.language as tl
 # | `store(Y, at, value, mask)` | `tl.store(Y + at, value, mask=mask)` | the tile goes where its pointers say |
 # | a plain number | `BM: tl.constexpr` | a number the compiler knows: sizes of tiles must be such |
 #
-# The second function, the *launcher*, runs on the host. It makes room for the result, chooses the *grid*, how many programs there are along each axis, and launches them: `kernel[grid](arguments)`. A tensor given to a kernel arrives as its pointer; sizes and strides are given beside it. (`stride(0)` of a torch tensor is in words, and `triton.cdiv` is $\lceil a/b \rceil$.)
+# The second function, the *launcher*, runs on the host. It makes room for the result, chooses the *grid*, how many programs there are along each axis, and launches them: `kernel[grid](X, Y, ...)`. A tensor given to a kernel arrives as its pointer; sizes and strides are given beside it. (`stride(0)` of a torch tensor is in words, and `triton.cdiv` is $\lceil a/b \rceil$.)
 
 # %%
 @triton.jit
@@ -263,7 +264,7 @@ measured("10.4", words=ledger.total, bytes=ledger.bytes, half=half.bytes)
 # 14,000 words, 56,000 bytes, and half of that in float16. The picture shows the programs, each with its two numbers, and hatched the lanes that are off:
 
 # %%
-explore.grid_of_programs(100, 70, 32, 32, title="copy_kernel on 100 x 70 words, tiles of 32 x 32")
+explore.grid_of_programs(100, 70, 32, 32, title="copy_kernel, tiles of 32 x 32")
 
 # %% [markdown]
 # $4 \times 3 = 12$ programs have 12,288 lanes, and the 5,288 that hang over moved nothing.
@@ -300,7 +301,7 @@ for length in (128, 100):
 def my_transpose_kernel(X, Y, rows, columns, s0, s1, BM: tl.constexpr, BN: tl.constexpr):
     """Program (p, q) copies one tile (BM, BN) of X, transposed, to Y.
 
-    X: pointer to a matrix (rows, columns) with strides s0, s1. Y: to (columns, rows), row by row.
+    X: pointer to (rows, columns) with strides s0, s1. Y: to (columns, rows), row by row.
     """
     ### BEGIN SOLUTION load the tile, store it with i and j in the other's place
     i = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -510,7 +511,8 @@ def moved(side):
 for BK in (32, 16, 1):
     M = footprint(128, BK)
     print(f"depth {BK:2}: M = {M:,}, {moved(128):,} words, bound {bounds.matmul(n, n, n, M):,}")
-ratios = {f"depth_{BK}": moved(128) / bounds.matmul(n, n, n, footprint(128, BK)) for BK in (32, 1)}
+ratios = {f"depth_{BK}": moved(128) / bounds.matmul(n, n, n, footprint(128, BK))
+          for BK in (32, 1)}
 measured("10.7", **ratios)
 
 # %% [markdown]
