@@ -737,7 +737,7 @@ apart = abs(np.mean(without[-5:]) - np.mean(reference[-5:]))
 print(f"the means of the last five losses differ by less than 0.3: {apart < 0.3}")
 
 # %% [markdown]
-# To see attention earn its keep takes thousands of steps, and a GPU. The cell for it would be the same.
+# When attention begins to pay is a question for many more steps than the interpreter has time for. The cells would be the same.
 
 # %% [markdown]
 # ## Misconceptions
