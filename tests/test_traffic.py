@@ -1,4 +1,5 @@
-"""The ledger of Triton launches: equal to the closed forms to the word and byte, and loud where it cannot count."""
+"""The ledger of Triton launches: equal to the closed forms to the word and byte, and loud where it cannot
+count."""
 
 import types
 
@@ -333,7 +334,9 @@ def test_an_atomic_far_outside():
     y = torch.zeros(20)
     with pytest.raises(InterpreterError) as caught, traffic.count(y=y):
         add_outside_kernel[(1,)](y, 25)
-    assert "one of 1 words lies outside every array, 20 bytes behind the end of y" in str(caught.value.__cause__)
+    assert "one of 1 words lies outside every array, 20 bytes behind the end of y" in str(
+        caught.value.__cause__
+    )
 
 
 def test_before_the_first_array():
@@ -384,7 +387,8 @@ def test_counts_nest():
 
 
 def test_triton_keeps_its_loads_where_the_hook_stands():
-    """Should a new Triton move one of these, counting must be looked at again before its version is allowed."""
+    """Should a new Triton move one of these, counting must be looked at again before its version is
+    allowed."""
     assert traffic.HOOKS == ("load", "store", "atomic_rmw", "atomic_cas")
     for name in traffic.HOOKS:
         assert callable(getattr(interpreter._interpreter, name))
@@ -441,5 +445,7 @@ def test_a_ledger_shows_its_bytes():
 
 
 def test_words_of_the_model_have_no_bytes():
-    with pytest.raises(ValueError, match="no bytes a word are known for Q, K, V: this ledger counts words only"):
+    with pytest.raises(
+        ValueError, match="no bytes a word are known for Q, K, V: this ledger counts words only"
+    ):
         _ = costs.flash2(8, 4, Br=2, Bc=2, lse=True).bytes

@@ -42,7 +42,8 @@ class Configuration(NamedTuple):
 
 
 def block(n: int, halvings: int) -> int:
-    """The largest tile that leaves about three tiles and a ragged edge of n rows, then halved; 16 at least."""
+    """The largest tile that leaves about three tiles and a ragged edge of n rows, then halved; 16 at
+    least."""
     return max(16, (1 << max(0, (n // 3).bit_length() - 1)) >> halvings)
 
 
@@ -138,7 +139,8 @@ def test_twice_the_error_of_same_precision_pytorch(c: Configuration):
 
 
 def check_what_is_exact(got: oracle.Results, allowed: torch.Tensor) -> None:
-    """A query that sees no key has O = 0, LSE = -∞ and no gradient; a key seen by nobody has none; never NaN."""
+    """A query that sees no key has O = 0, LSE = -∞ and no gradient; a key seen by nobody has none; never
+    NaN."""
     blind, unseen = ~allowed.any(1), ~allowed.any(0)
     assert not any(one.isnan().any() for one in got)
     assert torch.equal(got.lse.isneginf(), blind.expand_as(got.lse))
@@ -187,7 +189,8 @@ def test_large_and_small_scores_stay_finite(dtype: torch.dtype, magnitude: float
 
 
 def test_minus_infinity_is_not_a_number_to_add():
-    """A tile of queries whose first tile of keys is masked for some rows: FlashAttention issues 443 and 1947."""
+    """A tile of queries whose first tile of keys is masked for some rows: FlashAttention issues 443 and
+    1947."""
     q, k, v = (torch.ones(1, 1, 48, 16, requires_grad=True) for _ in range(3))
     with using(**dict.fromkeys(Tiles._fields, (16, 16))):
         o, lse = attention_with_lse(q, k, v, window=(3, -1), causal=True)

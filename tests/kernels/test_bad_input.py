@@ -63,7 +63,9 @@ def names(message, argument, came, allowed):
     return said.startswith(argument) and came in said and allowed in rest
 
 
-@pytest.mark.parametrize("q, k, v, kind, argument, came, allowed", WRONG, ids=[" ".join(row[4:6]) for row in WRONG])
+@pytest.mark.parametrize(
+    "q, k, v, kind, argument, came, allowed", WRONG, ids=[" ".join(row[4:6]) for row in WRONG]
+)
 def test_tensors(q, k, v, kind, argument, came, allowed):
     assert names(complaint(kind, attention, q, k, v), argument + " ", came, allowed)
     assert complaint(kind, attention_with_lse, q, k, v) == complaint(kind, check_tensors, q, k, v)
@@ -109,7 +111,9 @@ def test_every_causal_that_is_allowed():
 @pytest.mark.parametrize("window", [3, (3,), (1, 2, 3), "12", (-2, 3), (3, -2), (1.0, 2), (True, 2), {1, 2}])
 def test_window(window):
     message = complaint(ValueError, attention, Q, K, K, window=window)
-    assert names(message, "window ", repr(window), "a pair (left, right) of whole numbers of keys, each 0 or more")
+    assert names(
+        message, "window ", repr(window), "a pair (left, right) of whole numbers of keys, each 0 or more"
+    )
 
 
 @pytest.mark.parametrize("tile", [64, (64,), (64, 32, 4, 1, 1), "64", None])
@@ -119,7 +123,9 @@ def test_tile_of_the_wrong_form(tile):
     assert names(str(caught.value), "forward ", repr(tile), "(BM, BN), then warps, then stages")
 
 
-@pytest.mark.parametrize("part, tile", [("BM", (24, 32)), ("BN", (32, 8)), ("BM", (1, 32)), ("BN", (16, 100))])
+@pytest.mark.parametrize(
+    "part, tile", [("BM", (24, 32)), ("BN", (32, 8)), ("BM", (1, 32)), ("BN", (16, 100))]
+)
 def test_tile_of_the_wrong_size(part, tile):
     with pytest.raises(ValueError) as caught, using(keys=tile):
         pass
@@ -127,7 +133,9 @@ def test_tile_of_the_wrong_size(part, tile):
     assert names(str(caught.value), f"keys: {part} ", str(size), "16, 32, 64, 128, … as tl.dot asks for")
 
 
-@pytest.mark.parametrize("part, tile", [("BM", (0, 32)), ("BN", (32, -16)), ("warps", (32, 32, 0)), ("BM", (3.5, 16))])
+@pytest.mark.parametrize(
+    "part, tile", [("BM", (0, 32)), ("BN", (32, -16)), ("warps", (32, 32, 0)), ("BM", (3.5, 16))]
+)
 def test_tile_that_is_no_whole_number(part, tile):
     with pytest.raises((ValueError, TypeError), match=part), using(queries=tile):
         pass
@@ -144,7 +152,9 @@ def test_tiles_hold_for_the_block_and_no_longer():
     with using(forward=(64, 32)):
         assert tiles_for(90, 128, 2).forward == (64, 32, 4, 1)
         with using(forward=(32, 32, 8), keys=Tile(16, 64, 2, 3)):
-            assert tiles_for(90, 128, 2) == Tiles((32, 32, 8, 1), before.fused, before.queries, (16, 64, 2, 3))
+            assert tiles_for(90, 128, 2) == Tiles(
+                (32, 32, 8, 1), before.fused, before.queries, (16, 64, 2, 3)
+            )
         assert tiles_for(90, 128, 2) == before._replace(forward=Tile(64, 32))
     assert tiles_for(90, 128, 2) == before
     with pytest.raises(RuntimeError), using(forward=(64, 32)):
@@ -217,4 +227,3 @@ def test_cpu_tensors_where_kernels_are_compiled(monkeypatch):
     message = complaint(ValueError, attention, Q, K, K)
     assert names(message, "q ", "on cpu, and kernels are compiled for CUDA here", "a cuda tensor")
     assert "TRITON_INTERPRET=1 before iocourse.kernels is imported" in message
-

@@ -1,5 +1,5 @@
-"""Which tiles the kernels visit, against pairs counted one by one: none lost, none visited in vain, and no tile
-without a mask that needs one.
+"""Which tiles the kernels visit, against pairs counted one by one: none lost, none visited in vain, and no
+tile without a mask that needs one.
 """
 
 import needs_interpreter  # noqa: F401
@@ -53,7 +53,8 @@ questions = {
 
 
 def check_tile(visited, begin, whole, masked_again, end, step, needed):
-    """One program's loop over `step` columns at a time. `needed` (columns, rows): which pairs count for it."""
+    """One program's loop over `step` columns at a time. `needed` (columns, rows): which pairs count for
+    it."""
     assert 0 <= begin <= whole <= masked_again <= end
     assert begin % step == whole % step == masked_again % step == end % step == 0
     for at in range(0, visited, step):

@@ -1,7 +1,7 @@
 """The path of sm_90: tiles that stream past come by tensor descriptor. In the interpreter, against pointers.
 
-The fused backward pass adds to dQ through a descriptor as well, which Triton's interpreter does not know; that one
-is compiled only (tests/gpu).
+The fused backward pass adds to dQ through a descriptor as well, which Triton's interpreter does not know;
+that one is compiled only (tests/gpu).
 """
 
 import needs_interpreter  # noqa: F401

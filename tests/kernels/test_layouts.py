@@ -106,8 +106,8 @@ FAR = 2**31  # elements; 2³¹ + what follows is 4 GB of address space that nobo
 
 
 def far_apart(x, axis):
-    """The same numbers, two neighbours along one axis 2³¹ elements from each other. Skips where 4 GB cannot even
-    be asked for.
+    """The same numbers, two neighbours along one axis 2³¹ elements from each other. Skips where 4 GB cannot
+    even be asked for.
     """
     assert x.shape[axis] == 2
     strides = list(torch.empty(x.shape).stride())

@@ -70,8 +70,8 @@ def test_compile_with_lengths_that_change():
 @pytest.mark.parametrize("deterministic", [False, True])
 @pytest.mark.parametrize("options", [{}, {"causal": True}, {"window": (3, 2)}], ids=str)
 def test_gradients_against_finite_differences(options, deterministic):
-    """Of the kernels' own loss, along random directions. They compute in float32, so the step is coarse, and 1 in 100
-    is asked for.
+    """Of the kernels' own loss, along random directions. They compute in float32, so the step is coarse, and
+    1 in 100 is asked for.
     """
     q, k, v = numbers()
     weights = torch.randn(1, 2, 20, 8), torch.randn(1, 2, 20)

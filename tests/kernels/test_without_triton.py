@@ -1,4 +1,5 @@
-"""Without triton, in the wrong order, or on the wrong device: each in a process of its own, with a clear message.
+"""Without triton, in the wrong order, or on the wrong device: each in a process of its own, with a clear
+message.
 
 These run without torch and triton too, but for those that need them.
 """
@@ -34,8 +35,8 @@ def python(code, **environment):
 def test_importing_the_course_loads_neither():
     """NumPy alone is enough for lessons 0 to 9, for counting's face and for looking up chips."""
     code = """
-import sys, iocourse, iocourse.course, iocourse.explore, iocourse.traffic, iocourse.costs.kernels, iocourse.cli
-import iocourse.gpu, iocourse.bench
+import sys, iocourse, iocourse.course, iocourse.explore, iocourse.traffic, iocourse.costs.kernels
+import iocourse.cli, iocourse.gpu, iocourse.bench
 print([name for name in ("torch", "triton") if name in sys.modules])
 """
     assert python(code) == "[]"
@@ -77,7 +78,9 @@ print(all(map(callable, (flash2, fused_backward, split_backward))))
 
 
 def test_counting_without_triton():
-    said = python("import sys; sys.modules['triton'] = None; from iocourse import traffic\nwith traffic.count(): 0")
+    said = python(
+        "import sys; sys.modules['triton'] = None; from iocourse import traffic\nwith traffic.count(): 0"
+    )
     assert said.startswith("iocourse.traffic.CannotCount: triton is not installed here")
 
 
@@ -113,7 +116,9 @@ from iocourse.kernels import attention
 attention(*[torch.zeros(1, 1, 4, 8)] * 3)
 """
     said = python(code, TRITON_INTERPRET=off)
-    assert said.startswith("ValueError: q is on cpu, and kernels are compiled for CUDA here; allowed: a cuda tensor")
+    assert said.startswith(
+        "ValueError: q is on cpu, and kernels are compiled for CUDA here; allowed: a cuda tensor"
+    )
 
 
 @needs_both
