@@ -11,7 +11,7 @@ from hypothesis import settings
 settings.register_profile("iocourse", derandomize=True, deadline=None, database=None)
 settings.load_profile("iocourse")
 
-# Triton reads it when it is imported, and any test module may be the first to do that. Tests of kernels run in
+# Triton reads it when it is imported, and any test module may be first to do that. Tests of kernels run in
 # the interpreter even where there is a GPU.
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
