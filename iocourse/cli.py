@@ -61,6 +61,9 @@ def build_parser(command: str = "") -> Parser:
     bench.add_argument("--quick", action="store_true", help="as few repeats as possible")
     bench.add_argument("--json", metavar="FILE", type=Path, help="also write the numbers to FILE")
     bench.add_argument(
+        "--pictures", metavar="FOLDER", type=Path, help="for attention: also draw the numbers, as PNG files"
+    )
+    bench.add_argument(
         "--tutorial",
         metavar="FILE",
         type=Path,
@@ -123,6 +126,9 @@ def _bench(arguments: argparse.Namespace) -> int:
     if arguments.what not in known:
         came = f"WHAT {arguments.what!r} is unknown" if arguments.what else "WHAT is missing"
         raise Refused(f"{came}; allowed: " + ", ".join(f"{name} ({one.HELP})" for name, one in known.items()))
+    if arguments.pictures and not hasattr(known[arguments.what], "pictures"):
+        takers = [name for name, one in known.items() if hasattr(one, "pictures")]
+        raise Refused(f"--pictures is not for {arguments.what}; allowed with: {', '.join(takers)}")
     try:
         result = known[arguments.what].run(arguments.quick, **_bench_options(arguments, known))
     except ExecutionFailed as error:
@@ -131,6 +137,10 @@ def _bench(arguments: argparse.Namespace) -> int:
     print(known[arguments.what].show(result))
     if arguments.json:
         write_whole(arguments.json, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+    if arguments.pictures:
+        arguments.pictures.mkdir(parents=True, exist_ok=True)
+        for name, picture in known[arguments.what].pictures(result).items():  # type: ignore[attr-defined]
+            (arguments.pictures / f"{name}.png").write_bytes(picture.to_png())
     return 0
 
 

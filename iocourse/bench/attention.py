@@ -28,6 +28,8 @@ from ._place import Place, cuda_place
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from iocourse.explore import Picture
+
     from ._contenders import Contender
 
 NAME = "attention"
@@ -252,3 +254,14 @@ def show(result: dict[str, Any]) -> str:
     from ._attention_text import text
 
     return f"{text(result)}\n\n{provenance(result)}"
+
+
+def pictures(result: dict[str, Any]) -> dict[str, Picture]:
+    """TFLOP/s of every contender as bars: a picture for each pass, type and head size, by file name."""
+    from iocourse.explore import bench_bars
+
+    kinds = dict.fromkeys((row["pass"], row["dtype"], row["d"]) for row in result["rows"])
+    return {
+        f"{pass_.replace('+', '_and_')}_{dtype}_d{d}": bench_bars(result, pass_=pass_, d=d, dtype=dtype)
+        for pass_, dtype, d in kinds
+    }

@@ -231,6 +231,11 @@ def test_ours_and_every_rival_in_one_run_on_the_cpu(monkeypatch):
     assert "ours, float16" not in text and "SDPA cuDNN, float16 (3 rows): " in text
     assert text.count("not judged: 0 of 10 shapes") == len(GOALS)
     assert text.splitlines()[-1].startswith("no GPU but a test, Python ")
+    drawn = attention.pictures(record)
+    assert list(drawn) == [
+        f"{pass_}_float16_d16" for pass_ in ("forward", "backward", "forward_and_backward")
+    ]
+    assert "SDPA flash" in drawn["backward_float16_d16"].alt + drawn["backward_float16_d16"].numbers
 
 
 def needs_the_interpreter():
@@ -377,6 +382,16 @@ def test_another_file_is_no_tutorial(tmp_path, content, monkeypatch, capsys):
     assert main(["bench", "attention", "--tutorial", str(file)]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and f"{file} is no copy of Triton's tutorial 06: " in said
+
+
+def test_pictures_are_written_where_they_are_asked_for(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(attention, "run", lambda quick: {})
+    monkeypatch.setattr(attention, "show", lambda result: "")
+    monkeypatch.setattr(attention, "pictures", lambda result: {"one": SimpleNamespace(to_png=lambda: b"PNG")})
+    assert main(["bench", "attention", "--pictures", str(tmp_path / "new")]) == 0
+    assert (tmp_path / "new" / "one.png").read_bytes() == b"PNG"
+    assert main(["bench", "ratios", "--pictures", "x"]) == 2
+    assert "--pictures is not for ratios; allowed with: attention" in capsys.readouterr().err
 
 
 def test_the_option_is_for_attention_only(capsys, tmp_path):
