@@ -6,10 +6,10 @@ import needs_interpreter  # noqa: F401
 import pytest
 import torch
 
-from iocourse.kernels import arguments, attention, attention_with_lse, using
+from iocourse.kernels import arguments, attention, attention_with_lse, launch, using
 from iocourse.kernels.arguments import check_deterministic, check_scale, check_tensors
 from iocourse.kernels.band import band_of
-from iocourse.kernels.tiles import TABLE, Tile, Tiles, padded, row_of, tiles_for
+from iocourse.kernels.tiles import TABLE, TOO_LARGE, Tile, Tiles, padded, row_of, tiles_for
 
 
 def zeros(*shape, **options):
@@ -227,3 +227,14 @@ def test_cpu_tensors_where_kernels_are_compiled(monkeypatch):
     message = complaint(ValueError, attention, Q, K, K)
     assert names(message, "q ", "on cpu, and kernels are compiled for CUDA here", "a cuda tensor")
     assert "TRITON_INTERPRET=1 before iocourse.kernels is imported" in message
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_head_that_no_tile_brings_into_a_t4(deterministic, monkeypatch):
+    """Forward it fits; the error comes before anything is launched, and says what to do."""
+    assert (75, 256, 4, "fused") in TOO_LARGE and (75, 256, 4, "keys") in TOO_LARGE
+    q, k, v = (zeros(1, 1, 6, 200).requires_grad_() for _ in range(3))
+    o = attention(q, k, v, deterministic=deterministic)
+    monkeypatch.setattr(launch, "architecture", lambda device: 75)
+    message = complaint(ValueError, o.sum().backward)
+    assert names(message, "q ", "head size 200 in float32, too large for this chip", "d to 128, or float16")
