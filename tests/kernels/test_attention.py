@@ -103,6 +103,10 @@ def test_blocks_leave_three_tiles_and_an_edge():
 @example(
     Configuration(torch.float32, 1, (2, 1), 150, 60, 24, "lower_right", (9, None))
 )  # queries that see no key
+@example(Configuration(torch.float32, 1, (1, 1), 50, 60, 16, True, scale=0))  # -∞ · 0 is not a number
+@example(
+    Configuration(torch.float16, 1, (1, 1), 60, 50, 16, True, scale=-0.2)
+)  # and -∞ · -0.2 is the largest
 @example(Configuration(torch.bfloat16, 1, (1, 1), 130, 50, 40, False, (5, 5), deterministic=True, dlse=True))
 @example(
     Configuration(torch.float32, 1, (1, 1), 100, 1, 256, True, (3, 0))
