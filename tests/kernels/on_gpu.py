@@ -33,7 +33,7 @@ SIZES = [
     (torch.float16, 80),
     (torch.float16, 256),
 ]
-SIZES += [(torch.float32, 64), (torch.float32, 40)]
+SIZES += [(torch.bfloat16, 100), (torch.float32, 64), (torch.float32, 40)]
 
 
 def numbers(*shape: int, dtype: torch.dtype) -> torch.Tensor:
