@@ -124,3 +124,17 @@ def attention_fused_backward(problem: Problem, *, BM: int, BN: int, dlse: bool =
         writes={"D": p.queries, **added, **writes},
         atomics=added,
     )
+
+
+def attention_decode(problem: Problem, *, parts: int, tiles: int = 1) -> Ledger:
+    """One query a head against Nk keys in `parts` stretches, then the merge; Nq is 1.
+
+    2·B·H_kv·Nk·d words of K and V for each of the `tiles` of query heads that share them (one for up to 64),
+    and B·H·(d + 1) words written and read again for each part.
+    """
+    p, met, rows = problem, problem.keys * positive_int("tiles", tiles), problem.queries
+    found = {"O_parts": parts * rows * p.d, "LSE_parts": parts * rows}
+    return _ledger(
+        reads={"Q": parts * rows * p.d, "K": met * p.d, "V": met * p.d, **found},
+        writes={**found, "O": rows * p.d, "LSE": rows},
+    )

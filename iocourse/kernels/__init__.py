@@ -13,8 +13,18 @@ require_triton()
 from .mode import INTERPRETED  # noqa: E402  # before anything that imports triton
 
 # isort: split
+from .decode import decode  # noqa: E402
 from .face import attention, attention_with_lse  # noqa: E402
 from .plans import resources_of  # noqa: E402
 from .tiles import Tile, Tiles, using  # noqa: E402
 
-__all__ = ["INTERPRETED", "Tile", "Tiles", "attention", "attention_with_lse", "resources_of", "using"]
+__all__ = [
+    "INTERPRETED",
+    "Tile",
+    "Tiles",
+    "attention",
+    "attention_with_lse",
+    "decode",
+    "resources_of",
+    "using",
+]

@@ -42,6 +42,18 @@ def absorb_keys(
     return acc, m, l
 
 
+@triton.jit
+def averaged(acc, l):
+    """O of rows whose keys are all in: acc / l, and 0 for a row that saw none. (BM, DIM)."""
+    return acc / tl.where(l == 0.0, 1.0, l)[:, None]
+
+
+@triton.jit
+def log_sums(m, l):
+    """Log-sum-exps of rows whose keys are all in; -∞ for a row that saw none."""
+    return tl.where(l == 0.0, float("-inf"), (m + tl.log2(tl.where(l == 0.0, 1.0, l))) * LN_2)
+
+
 @triton.jit(do_not_specialize=["n_q", "n_k", "low", "high"])
 def forward_kernel(
     Q, q_strides, K, k_strides, V, v_strides, O, o_strides, LSE,
@@ -74,9 +86,6 @@ def forward_kernel(
                 borders[part], borders[part + 1], n_k, d, scale * LOG2_E, low, high,
                 BM, BN, DIM, PADDED, HAS_LOW, HAS_HIGH, part != 1, DESCRIPTORS, PRECISION,
             )  # fmt: skip
-    nothing = l == 0.0  # a row that sees no key: O = 0, log-sum-exp -∞
-    acc = acc / tl.where(nothing, 1.0, l)[:, None]
-    store_rows(acc, O, o_strides, batch, head, start, n_q, d, BM, DIM)
+    store_rows(averaged(acc, l), O, o_strides, batch, head, start, n_q, d, BM, DIM)
     rows = start + tl.arange(0, BM)
-    total = tl.where(nothing, float("-inf"), (m + tl.log2(tl.where(nothing, 1.0, l))) * LN_2)
-    tl.store(LSE + pair.to(tl.int64) * n_q + rows, total, mask=rows < n_q)
+    tl.store(LSE + pair.to(tl.int64) * n_q + rows, log_sums(m, l), mask=rows < n_q)

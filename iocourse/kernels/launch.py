@@ -45,7 +45,7 @@ def written_down(arch: int) -> Iterator[list[Launch]]:
             _written = None
 
 
-def _launch(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> None:
+def start(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> None:
     """Start `programs` programs of a kernel on one axis, which is the one that may be longer than 65,535."""
     refuse_in_exam(f"{kernel.fn.__module__}.{kernel.fn.__name__}")
     if _written is not None:
@@ -60,9 +60,9 @@ def forward(q: Tensor, k: Tensor, v: Tensor, band: Band, scale: float) -> tuple[
     q (B, H, Nq, d), k and v (B, H_kv, Nk, d), one dtype and device, unit last stride.
     """
     with mode.on(q.device):
-        fit_q, fit_k, fit_v = _readable(q, k, v)
+        fit_q, fit_k, fit_v = readable(q, k, v)
         o, lse = _forward(fit_q, fit_k, fit_v, band, scale)
-    return _as(q, o), lse
+    return as_asked(q, o), lse
 
 
 def backward(
@@ -72,16 +72,16 @@ def backward(
     """dQ, dK, dV (like q, k, v) from dO, the gradient of lse (or None) and what `forward` kept."""
     _check_that_it_fits(q, "keys" if deterministic else "fused")
     asked = q, k, v
-    do, q, k, v, o = _readable(do, q, k, v, o)
+    do, q, k, v, o = readable(do, q, k, v, o)
     dlse = None if dlse is None else dlse.to(torch.float32).contiguous()
     dk, dv = torch.empty_like(k), torch.empty_like(v)
     way = _split if deterministic else _fused
     with mode.on(q.device):
         dq = way(q, k, v, o, do, lse.contiguous(), dlse, dk, dv, band, scale)
-    return _as(asked[0], dq), _as(asked[1], dk), _as(asked[2], dv)
+    return as_asked(asked[0], dq), as_asked(asked[1], dk), as_asked(asked[2], dv)
 
 
-def _readable(*tensors: Tensor) -> list[Tensor]:
+def readable(*tensors: Tensor) -> list[Tensor]:
     """The tensors as the kernels take them: where one is not fit, a copy of all their numbers that is."""
     if mode.interpreting():
         # Triton's interpreter, 3.6 to 3.9, computes bfloat16 wrongly; anything else is read where it lies.
@@ -105,7 +105,7 @@ def _on_new_borders(x: Tensor) -> Tensor:
     return torch.nn.functional.pad(x, (0, -x.shape[3] % 16)).contiguous()
 
 
-def _as(asked: Tensor, got: Tensor) -> Tensor:
+def as_asked(asked: Tensor, got: Tensor) -> Tensor:
     """The result in the type, columns and layout of the tensor that was asked about."""
     like = torch.empty_like(asked, device="meta")
     if (got.shape, got.dtype, got.stride()) == (like.shape, like.dtype, like.stride()):
@@ -120,9 +120,9 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, band: Band, scale: float) -> tuple
     tile = _tiles(q).forward
     tiles = -(-n_q // tile.BM)
     fast = _descriptors_fit(k, v)
-    _launch(
+    start(
         forward_kernel, tiles * B * H,
-        *_given(q), *_given(*_streamed(fast, tile.BN, k, v)), *_given(o), lse,
+        *given(q), *given(*_streamed(fast, tile.BN, k, v)), *given(o), lse,
         scale, *band.numbers, tiles, H, H // max(1, k.shape[1]), n_q, k.shape[2], d,
         **_constants(q, tile, band, fast), RAGGED=k.shape[2] % tile.BN != 0,
     )  # fmt: skip
@@ -139,9 +139,9 @@ def _split(
     tile = _tiles(q).queries
     tiles = -(-n_q // tile.BM)
     fast = _descriptors_fit(k, v)
-    _launch(
+    start(
         backward_queries_kernel, tiles * B * H,
-        *_given(q), *_given(*_streamed(fast, tile.BN, k, v)), *_given(o, do), lse, dlse, delta, *_given(dq),
+        *given(q), *given(*_streamed(fast, tile.BN, k, v)), *given(o, do), lse, dlse, delta, *given(dq),
         scale, *band.numbers, tiles, H, H // max(1, k.shape[1]), n_q, k.shape[2], d,
         **_constants(q, tile, band, fast), RAGGED=k.shape[2] % tile.BN != 0, HAS_DLSE=dlse is not None,
     )  # fmt: skip
@@ -158,9 +158,9 @@ def _fused(
     delta = torch.empty_like(lse)
     tile = ROW_PRODUCTS
     tiles = -(-n_q // tile.BM)
-    _launch(
+    start(
         row_products_kernel, tiles * B * H,
-        *_given(o, do), dlse, lse, delta, tiles, H, n_q, d,
+        *given(o, do), dlse, lse, delta, tiles, H, n_q, d,
         BM=tile.BM, DIM=padded(d), PADDED=padded(d) != d, HAS_DLSE=dlse is not None,
         num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
@@ -178,9 +178,9 @@ def _keys(
     tiles = -(-n_k // tile.BN)
     fast = _descriptors_fit(q, do, dq)
     rows, gradient_rows, sums = _streamed(fast, tile.BM, q, do, dq)
-    _launch(
+    start(
         backward_keys_kernel, tiles * B * kv_heads,
-        *_given(rows, k, v, gradient_rows), lse, delta, *_given(sums, dk, dv),
+        *given(rows, k, v, gradient_rows), lse, delta, *given(sums, dk, dv),
         scale, *band.numbers, tiles, kv_heads, H // max(1, kv_heads), n_q, n_k, d,
         **_constants(q, tile, band, fast),
         RAGGED=n_k % tile.BN != 0, RAGGED_ROWS=n_q % tile.BM != 0, ADD_DQ=dq is not None,
@@ -200,7 +200,7 @@ def _tiles(q: Tensor) -> Any:
     return tiles_for(architecture(q.device), q.shape[-1], q.element_size())
 
 
-def _given(*arrays: Tensor | TensorDescriptor | None) -> list[Any]:
+def given(*arrays: Tensor | TensorDescriptor | None) -> list[Any]:
     """Each array followed by its strides over B, H and N, as the kernels take them; None for no array."""
     return [part for x in arrays for part in (x, None if x is None else _strides(_tensor(x)))]
 

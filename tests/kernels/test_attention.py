@@ -245,13 +245,13 @@ def launched(monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[str]:
     from iocourse.kernels import launch
 
     names: list[str] = []
-    make = launch._launch
+    make = launch.start
 
     def noted(kernel: Any, *arguments: Any, **constants: Any) -> None:
         names.append(kernel.fn.__name__ + " with dQ" * constants.get("ADD_DQ", False))
         make(kernel, *arguments, **constants)
 
-    monkeypatch.setattr(launch, "_launch", noted)
+    monkeypatch.setattr(launch, "start", noted)
     q, k, v = (torch.randn(1, 1, 20, 8, requires_grad=True) for _ in range(3))
     attention(q, k, v, **options).sum().backward()
     return names

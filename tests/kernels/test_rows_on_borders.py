@@ -47,10 +47,10 @@ def test_what_lies_well_is_not_copied(as_on_a_gpu):
     good = torch.randn(2, 3, 5, 32)
     packed = torch.randn(2, 5, 3, 3, 32).unbind(2)[1].transpose(1, 2)
     for x in (good, packed, good[:, :1], good.expand(2, 3, 5, 32)[:, :, ::2]):
-        assert launch._readable(x)[0] is x
+        assert launch.readable(x)[0] is x
     odd = torch.randn(2, 3, 5, 33)
     for x in (odd, odd[..., :32], odd[..., 1:], good.transpose(2, 3).contiguous().transpose(2, 3)):
-        (copy,) = launch._readable(x)
+        (copy,) = launch.readable(x)
         assert copy is not x and launch._on_borders(copy) and copy.shape[3] % 16 == 0
         assert torch.equal(copy[..., : x.shape[3]], x) and not copy[..., x.shape[3] :].any()
 

@@ -1,0 +1,115 @@
+"""`decode`: one query of each sequence against its cache of keys and values."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..guard import library_answer
+from ..sizes import positive_int
+from . import launch, mode
+from .arguments import autocast, check_scale, check_tensors, refuse_tangents
+from .decode_kernels import merge_kernel, parts_kernel
+from .tiles import padded
+
+MOST_PARTS = 64  # the merge holds one row of O for each part
+TILE_BYTES = 16 * 1024  # of a tile of keys, and as much of values: two of each fit every chip but a T4
+PROGRAMS_A_PROCESSOR = 2
+
+
+@library_answer
+def decode(
+    q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, parts: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """softmax(scale · qKᵀ) V for one query a sequence, and its log-sum-exp: the step of generating one token.
+
+    The query is the last token, so it sees every key. K and V are read once for up to 64 heads that share
+    them. Nothing is kept for a backward pass.
+
+    Args:
+        q: (B, H, 1, d), float16, bfloat16 or float32, d from 1 to 256.
+        k: (B, H_kv, N, d), of the same type; H_kv divides H.
+        v: (B, H_kv, N, d), of the same type.
+        scale: factor of qKᵀ; 1/√d where None.
+        parts: into how many stretches the keys are cut, 64 at most; None: enough to fill the chip.
+
+    Returns:
+        O (B, H, 1, d) in q's type; LSE (B, H, 1), float32, natural logarithm.
+
+    Raises:
+        TypeError, ValueError: an argument is not as described; the message names it.
+    """
+    q, k, v = autocast(q, k, v)
+    check_tensors(q, k, v)
+    refuse_tangents(q, k, v)
+    if q.shape[2] != 1:
+        raise ValueError(f"q has {q.shape[2]} queries a head; allowed: 1, and attention for more")
+    factor = check_scale(scale, q.shape[3])
+    if parts is not None and positive_int("parts", parts) > MOST_PARTS:
+        raise ValueError(f"parts is {parts}; allowed: 1 to {MOST_PARTS}, or None")
+    if factor <= 0:
+        q, factor = (-q, -factor) if factor else (q * 0, 1.0)
+    o, lse = _operator(q, k, v, factor, parts or 0)
+    return o, lse
+
+
+@torch.library.custom_op("iocourse::decode", mutates_args=())
+def _operator(q: Tensor, k: Tensor, v: Tensor, scale: float, parts: int) -> tuple[Tensor, Tensor]:
+    with mode.on(q.device):
+        fit_q, fit_k, fit_v = launch.readable(q, k, v)
+        o, lse = _decode(fit_q, fit_k, fit_v, scale, parts)
+    return launch.as_asked(q, o), lse
+
+
+@_operator.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, scale: float, parts: int) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+def _decode(q: Tensor, k: Tensor, v: Tensor, scale: float, asked: int) -> tuple[Tensor, Tensor]:
+    B, H, _, d = q.shape
+    kv_heads, n_k = k.shape[1], k.shape[2]
+    group = H // max(1, kv_heads)
+    DIM = padded(d)
+    BN = max(16, min(128, TILE_BYTES // (DIM * k.element_size())))
+    BM = max(16, min(64, 1 << (group - 1).bit_length()))
+    tiles = -(-group // BM)
+    parts, length = _cut(n_k, BN, asked or _enough(q.device, B * kv_heads * tiles))
+    o, lse = torch.empty_like(q), torch.empty((B, H, 1), dtype=torch.float32, device=q.device)
+    found = torch.empty((B * kv_heads, parts, group, d), dtype=torch.float32, device=q.device)
+    sums = torch.empty((B * kv_heads, parts, group), dtype=torch.float32, device=q.device)
+    q_strides = (q.stride(0), group * q.stride(1), q.stride(1))
+    precision = "ieee" if q.dtype == torch.float32 else None
+    launch.start(
+        parts_kernel, parts * tiles * B * kv_heads,
+        q, q_strides, *launch.given(k, v), found, sums,
+        scale, parts, length, tiles, kv_heads, group, n_k, d,
+        BM=BM, BN=BN, DIM=DIM, PADDED=d != DIM, PRECISION=precision,
+        num_warps=4, num_stages=_stages(q.device), enable_fp_fusion=True,
+    )  # fmt: skip
+    launch.start(
+        merge_kernel, B * kv_heads * group,
+        found, sums, o, tuple(o.stride()[:3]), lse, parts, kv_heads, group, d,
+        PARTS=1 << (parts - 1).bit_length(), DIM=DIM, num_warps=4,
+    )  # fmt: skip
+    return o, lse
+
+
+def _cut(n_k: int, BN: int, parts: int) -> tuple[int, int]:
+    """How many parts there are, and keys in each: whole tiles, and as many parts as asked, or fewer."""
+    tiles = max(1, -(-n_k // BN))
+    length = -(-tiles // min(parts, tiles)) * BN
+    return max(1, -(-n_k // length)), length
+
+
+def _enough(device: torch.device, programs: int) -> int:
+    """Parts that give each multiprocessor a few programs; where kernels are interpreted, four."""
+    if mode.architecture(device) is None or not torch.cuda.is_available():
+        return 4
+    processors = int(torch.cuda.get_device_properties(device).multi_processor_count)
+    return max(1, min(MOST_PARTS, PROGRAMS_A_PROCESSOR * processors // max(1, programs)))
+
+
+def _stages(device: torch.device) -> int:
+    """Tiles in flight: one on a T4, whose shared memory holds no more."""
+    return 1 if mode.architecture(device) == 75 else 2
