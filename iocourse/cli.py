@@ -126,9 +126,8 @@ def _bench(arguments: argparse.Namespace) -> int:
     if arguments.what not in known:
         came = f"WHAT {arguments.what!r} is unknown" if arguments.what else "WHAT is missing"
         raise Refused(f"{came}; allowed: " + ", ".join(f"{name} ({one.HELP})" for name, one in known.items()))
-    if arguments.pictures and not hasattr(known[arguments.what], "pictures"):
-        takers = [name for name, one in known.items() if hasattr(one, "pictures")]
-        raise Refused(f"--pictures is not for {arguments.what}; allowed with: {', '.join(takers)}")
+    if arguments.pictures:
+        _only_for("--pictures", arguments.what, [n for n, one in known.items() if hasattr(one, "pictures")])
     try:
         result = known[arguments.what].run(arguments.quick, **_bench_options(arguments, known))
     except ExecutionFailed as error:
@@ -149,9 +148,13 @@ def _bench_options(arguments: argparse.Namespace, known: Mapping[str, Any]) -> d
     if arguments.tutorial is None:
         return {}
     takers = [name for name, one in known.items() if "tutorial" in inspect.signature(one.run).parameters]
-    if arguments.what not in takers:
-        raise Refused(f"--tutorial is not for {arguments.what}; allowed with: {', '.join(takers)}")
+    _only_for("--tutorial", arguments.what, takers)
     return {"tutorial": arguments.tutorial}
+
+
+def _only_for(option: str, what: str, takers: Sequence[str]) -> None:
+    if what not in takers:
+        raise Refused(f"{option} is not for {what}; allowed with: {', '.join(takers)}")
 
 
 def _doctor(arguments: argparse.Namespace) -> int:

@@ -18,6 +18,20 @@ LARGEST_HEAD = 256
 SMALLEST, LARGEST = 1e-30, 1e30  # of a scale: beyond these, float32 has 0 and ∞
 
 
+def accepted(q: Any, k: Any, v: Any, scale: Any) -> tuple[Tensor, Tensor, Tensor, float]:
+    """q, k, v as autocast wants them, checked, and a positive factor of QKᵀ.
+
+    The kernels find the largest score before they scale it: so the sign of a scale goes into Q.
+    """
+    q, k, v = autocast(q, k, v)
+    check_tensors(q, k, v)
+    refuse_tangents(q, k, v)
+    factor = check_scale(scale, q.shape[3])
+    if factor <= 0:
+        q, factor = (-q, -factor) if factor else (q * 0, 1.0)
+    return q, k, v, factor
+
+
 def autocast(*tensors: Any) -> tuple[Any, ...]:
     """The tensors in the type that torch.autocast asks for, where it is on; others are left as they came."""
     if not all(isinstance(x, Tensor) for x in tensors):

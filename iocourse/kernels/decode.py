@@ -8,7 +8,7 @@ from torch import Tensor
 from ..guard import library_answer
 from ..sizes import positive_int
 from . import launch, mode
-from .arguments import autocast, check_scale, check_tensors, refuse_tangents
+from .arguments import accepted
 from .decode_kernels import merge_kernel, parts_kernel
 from .tiles import padded
 
@@ -39,16 +39,11 @@ def decode(
     Raises:
         TypeError, ValueError: an argument is not as described; the message names it.
     """
-    q, k, v = autocast(q, k, v)
-    check_tensors(q, k, v)
-    refuse_tangents(q, k, v)
+    q, k, v, factor = accepted(q, k, v, scale)
     if q.shape[2] != 1:
         raise ValueError(f"q has {q.shape[2]} queries a head; allowed: 1, and attention for more")
-    factor = check_scale(scale, q.shape[3])
     if parts is not None and positive_int("parts", parts) > MOST_PARTS:
         raise ValueError(f"parts is {parts}; allowed: 1 to {MOST_PARTS}, or None")
-    if factor <= 0:
-        q, factor = (-q, -factor) if factor else (q * 0, 1.0)
     o, lse = _operator(q, k, v, factor, parts or 0)
     return o, lse
 

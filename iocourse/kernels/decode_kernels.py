@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from .forward import absorb_keys, averaged, log_sums
-from .pieces import LOG2_E, load_rows
+from .pieces import LOG2_E, inside, load_rows
 
 
 @triton.jit(do_not_specialize=["n_k", "length"])
@@ -43,7 +43,7 @@ def parts_kernel(
         )  # fmt: skip
     rows, columns = start + tl.arange(0, BM), tl.arange(0, DIM)
     place = (pair * parts + part).to(tl.int64) * group + rows
-    there = (rows[:, None] < group) & (columns[None, :] < d)
+    there = inside(start, group, d, BM, DIM)
     tl.store(O_parts + place[:, None] * d + columns[None, :], averaged(acc, l), mask=there)
     tl.store(LSE_parts + place, log_sums(m, l), mask=rows < group)
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..guard import library_answer
 from . import operators
-from .arguments import autocast, check_deterministic, check_scale, check_tensors, refuse_tangents
+from .arguments import accepted, check_deterministic
 from .band import band_of
 
 
@@ -24,13 +24,8 @@ def attention_with_lse(
         O (B, H, Nq, d), in q's type and layout; LSE (B, H, Nq), float32. A query that sees no key has O = 0,
         LSE = -∞ and zero gradients.
     """
-    q, k, v = autocast(q, k, v)
-    check_tensors(q, k, v)
-    refuse_tangents(q, k, v)
+    q, k, v, factor = accepted(q, k, v, scale)
     band = band_of(causal, window, q.shape[2], k.shape[2])
-    factor = check_scale(scale, q.shape[3])
-    if factor <= 0:  # the kernels find the largest score before they scale it: so the sign goes into Q
-        q, factor = (-q, -factor) if factor else (q * 0, 1.0)
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
     fixed_order = check_deterministic(deterministic) or torch.are_deterministic_algorithms_enabled()
     o, lse = operators.attention(q, k, v, *band, factor, fixed_order)
