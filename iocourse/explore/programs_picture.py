@@ -17,6 +17,7 @@ from .picture import LARGE, NORMAL, SMALL, Element, Picture, Rect, Text, centred
 X, Y, SIDE, FOOT = 134.0, 96.0, 420.0, 66.0  # the matrix's corner, the longer edge of the grid, what is below
 THIN, FEW = 24.0, 16  # pixels of a tile at least, where there are so few of them
 MOST = 1024  # tiles drawn
+SMALLEST = 9.0  # size of a name
 
 Tile = tuple[int, int]
 
@@ -55,6 +56,13 @@ class _Grid(NamedTuple):
         (down, across), widest = self.shape, max(self.shape[0] * self.BM, self.shape[1] * self.BN)
         least = THIN / max(1, down / FEW) / self.BM, 2 * THIN / max(1, across / FEW * 2) / self.BN
         return max(SIDE / widest, least[1]), max(SIDE / widest, least[0])
+
+    @property
+    def named(self) -> bool:
+        """Whether every tile has room for its name."""
+        last = f"{self.shape[0] - 1}, {self.shape[1] - 1}" if self.order is None else str(self.programs - 1)
+        across, down = self.lane_sizes()
+        return _letters(last, self.BN * across, self.BM * down) >= SMALLEST
 
     def part(self, tile: Tile) -> tuple[tuple[int, int], tuple[int, int]]:
         """The rows and columns of the matrix that a tile holds."""
@@ -142,8 +150,10 @@ def _programs(grid: _Grid) -> list[Element]:
         shade = ramp(0.08 + 0.8 * k / max(len(tiles) - 1, 1)) if grid.order else ramp(0.12)
         inside, whole = _box(grid, tile, cut=True), _box(grid, tile)
         drawn.append(replace(inside, fill=shade))
-        drawn.append(replace(whole, stroke=INK))
-        names += _name(inside, whole, str(k) if grid.order else f"{tile[0]}, {tile[1]}", shade)
+        edge = INK if min(whole.width, whole.height) >= 8 else ""
+        drawn.append(replace(whole, stroke=edge))
+        if grid.named:
+            names += _name(inside, whole, str(k) if grid.order else f"{tile[0]}, {tile[1]}", shade)
     across, down = grid.lane_sizes()
     return [*drawn, Rect(X, Y, grid.columns * across, grid.rows * down, "", "", INK, 2.5), *names]
 
@@ -160,8 +170,8 @@ def _box(grid: _Grid, tile: Tile, *, cut: bool = False) -> Rect:
 def _name(inside: Rect, whole: Rect, label: str, shade: str) -> list[Element]:
     """A tile's name in its part of the matrix, or where that is too small, on paper across the whole tile."""
     for box, colour in ((inside, ink_on(shade)), (whole, INK)):
-        size = min(NORMAL, box.height - 4, 0.85 * box.width / text_width(label, 1.0))
-        if size < 9:
+        size = _letters(label, box.width, box.height)
+        if size < SMALLEST:
             continue
         x, y, half = box.x + box.width / 2, box.y + box.height / 2, text_width(label, size) / 2
         paper = [] if box is inside else [Rect(x - half, y - size / 2 - 1, 2 * half, size + 2, PAPER)]
@@ -169,10 +179,19 @@ def _name(inside: Rect, whole: Rect, label: str, shade: str) -> list[Element]:
     return []
 
 
+def _letters(label: str, width: float, height: float) -> float:
+    """The size at which a label fits into a box."""
+    return min(NORMAL, height - 4, 0.85 * width / text_width(label, 1.0))
+
+
 def _labels(grid: _Grid, height: float) -> list[Element]:
-    tiles = "the number of the program" if grid.order else "row of tiles, column of tiles"
+    told = [f"a matrix of {grid.rows:,} × {grid.columns:,}"]
+    if grid.named:
+        told.append("in each tile " + ("its program" if grid.order else "row of tiles, column of tiles"))
+    elif grid.order:
+        told.append("light to dark in the order of programs")
     drawn: list[Element] = [
-        Text(18, 54, f"a matrix of {grid.rows:,} × {grid.columns:,}; in each tile: {tiles}", SMALL),
+        Text(18, 54, "; ".join(told), SMALL),
         Text(X, Y - 10, span("column", (0, grid.columns)), SMALL, colour=QUIET),
         Text(X - 12, Y + 14, span("row", (0, grid.rows)), SMALL, "end", QUIET),
     ]

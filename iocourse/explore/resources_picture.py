@@ -81,7 +81,9 @@ def _read(
 ) -> _Chips:
     wanted = [row for row in rows if row["d"] == d and warps in (None, row["warps"])]
     arches = list(dict.fromkeys(row["arch"] for row in wanted)) if chips is None else list(chips)
-    if not wanted or not arches:
+    if chips is not None and not arches:
+        raise ValueError("chips is empty: name at least one, such as 90")
+    if not wanted:
         there = sorted({(row["d"], row["warps"]) for row in rows})
         raise ValueError(f"rows holds nothing for d = {d}, warps = {warps}; it has these (d, warps): {there}")
     found: _Chips = {}
@@ -134,8 +136,8 @@ class _Sizes(NamedTuple):
 
     @property
     def group(self) -> float:
-        """Pixels from one BN to the next."""
-        return BAR * len(self.BMs) + APART
+        """Pixels from one BN to the next; "refused" has room in it."""
+        return max(BAR * len(self.BMs) + APART, 52.0)
 
     @property
     def across(self) -> float:
@@ -148,8 +150,8 @@ class _Sizes(NamedTuple):
 
     def bar(self, left: float, tile: _Tile) -> float:
         """The left edge of a tile's bar in the panel that starts at `left`."""
-        group = left + ONE + APART / 2 + self.group * self.BNs.index(tile.BN)
-        return group + BAR * self.BMs.index(tile.BM)
+        middle = left + ONE + self.group * (self.BNs.index(tile.BN) + 0.5)
+        return middle + BAR * (self.BMs.index(tile.BM) - len(self.BMs) / 2)
 
 
 def _fill(sizes: _Sizes, BM: int) -> Fill:

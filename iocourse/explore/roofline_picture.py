@@ -7,6 +7,7 @@ from math import isfinite
 from typing import NamedTuple
 
 from ..gpu import Chip, chip_of
+from ..gpu.roofline import attainable_tflops, ridge
 from .figure import figure
 from .frame import Frame, marker, words
 from .lines import Line, end_labels, line_elements, scale_over, table
@@ -77,16 +78,6 @@ def roofline(
     return Picture(width, height, title, _alt(title, shown, read), _numbers(shown, read), tuple(drawn))
 
 
-def attainable(chip: Chip, intensity: float) -> float:
-    """TFLOP/s a chip allows at so many FLOP per byte of memory."""
-    return min(chip.tensor_tflops, intensity * chip.gbytes_per_s / 1000)
-
-
-def ridge(chip: Chip) -> float:
-    """FLOP per byte from which on memory no longer limits."""
-    return 1000 * chip.tensor_tflops / chip.gbytes_per_s
-
-
 def _chips(given: int | Chip | Sequence[int | Chip]) -> list[Chip]:
     asked = list(given) if isinstance(given, Sequence) else [given]
     if not asked:
@@ -111,7 +102,7 @@ def _roofs(chips: Sequence[Chip], points: Sequence[_Point]) -> list[Line]:
     return [
         Line(
             f"{chip.name}: {words(chip.tensor_tflops)}{'' if chip.tensor_cores_in_triton else ' *'}",
-            tuple((x, attainable(chip, x)) for x in (low, ridge(chip), high)),
+            tuple((x, attainable_tflops(x, chip)) for x in (low, ridge(chip), high)),
             stroke_of(k),
             marker_every=1,
         )
@@ -140,7 +131,7 @@ def _flag(frame: Frame, y: float, point: _Point) -> list[Element]:
 def _dots(frame: Frame, chips: Sequence[Chip], point: _Point) -> list[Element]:
     drawn: list[Element] = []
     for k, chip in enumerate(chips):
-        drawn += marker(frame.at((point.intensity, attainable(chip, point.intensity))), stroke_of(k))
+        drawn += marker(frame.at((point.intensity, attainable_tflops(point.intensity, chip))), stroke_of(k))
     if point.measured is not None:
         x, y = frame.at((point.intensity, point.measured))
         drawn.append(Poly(((x, y - 8), (x + 7, y), (x, y + 8), (x - 7, y)), PAPER, 1, (), INK))
@@ -165,12 +156,13 @@ def _alt(title: str, chips: Sequence[Chip], points: Sequence[_Point]) -> str:
 
 def _told(chips: Sequence[Chip], point: _Point) -> str:
     allowed = ", ".join(
-        f"{words(attainable(chip, point.intensity))} on {chip.name} ({_limit(chip, point)})" for chip in chips
+        f"{words(attainable_tflops(point.intensity, chip))} on {chip.name} ({_limit(chip, point)})"
+        for chip in chips
     )
     told = f"{point} may reach {allowed}"
     if point.measured is None:
         return told
-    share = point.measured / attainable(chips[0], point.intensity)
+    share = point.measured / attainable_tflops(point.intensity, chips[0])
     return f"{told}; measured is {share:.0%} of that"
 
 
@@ -186,6 +178,8 @@ def _numbers(chips: Sequence[Chip], points: Sequence[_Point]) -> str:
     facts.append(["memory, GB/s", *(words(chip.gbytes_per_s) for chip in chips)])
     facts.append(["ridge, FLOP/byte", *(words(ridge(chip)) for chip in chips)])
     for point in points:
-        allowed = [f"{words(attainable(chip, point.intensity))} ({_limit(chip, point)})" for chip in chips]
+        allowed = [
+            f"{words(attainable_tflops(point.intensity, chip))} ({_limit(chip, point)})" for chip in chips
+        ]
         facts.append([str(point), *allowed])
     return "\n".join([table(facts), *_caveats(chips)])

@@ -14,6 +14,7 @@ from .mode import INTERPRETED  # noqa: E402  # before anything that imports trit
 
 # isort: split
 from .face import attention, attention_with_lse  # noqa: E402
+from .plans import resources_of  # noqa: E402
 from .tiles import Tile, Tiles, using  # noqa: E402
 
-__all__ = ["INTERPRETED", "Tile", "Tiles", "attention", "attention_with_lse", "using"]
+__all__ = ["INTERPRETED", "Tile", "Tiles", "attention", "attention_with_lse", "resources_of", "using"]

@@ -1,0 +1,320 @@
+"""Exercises of lesson 11: the forward pass as a kernel, its two loops, rows without keys, many heads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import exact
+from ...costs.kernels import Problem, attention_forward
+from ...ledger import Ledger
+from ..exercise import Case, Exercise, Property, Trial
+from ..judging import difference, only_where
+from ..kernel_trials import launch, launches_kernels, words_exactly
+from ..masked_tiles import launch_and_count_choices, masks_only
+
+Array = NDArray[np.float32]
+
+# float32 kernels against float64: sums of some hundred terms near 1. Wrong formulas are off by 1e-2 and more.
+TOLERANCE = 2e-5
+# A score s has a rounding error of about s · 1e-7, and e^s is wrong by that factor: with 300 it is 3e-5.
+LARGE_TOLERANCE = 5e-4
+LARGE = "scores of ±100"
+O_PART, LSE_PART = 0, 1
+
+
+# ------------------------------------------------------------------ values of O and LSE
+def _part(name: str, part: int, concerned: Callable[[Case], bool] = lambda case: True) -> Property:
+    """One of the two results equals the yardstick, in the cases that are concerned."""
+
+    def judge(trial: Trial) -> str | None:
+        if not isinstance(trial.value, tuple) or len(trial.value) != 2:
+            return "expected two results, O and LSE"
+        tolerance = LARGE_TOLERANCE if LARGE in trial.case.label else TOLERANCE
+        return difference(trial.value[part], trial.case.expected[part], tolerance)
+
+    return only_where(name, concerned, judge)
+
+
+def _plain(case: Case) -> bool:
+    return LARGE not in case.label
+
+
+def _large(case: Case) -> bool:
+    return LARGE in case.label
+
+
+def _one_tile(case: Case) -> bool:
+    return bool(case.inputs["BN"] >= len(case.inputs["K"])) and _plain(case)
+
+
+def _labelled(label: str) -> Callable[[Case], bool]:
+    return lambda case: label in case.label
+
+
+def _expected(
+    Q: Array, K: Array, V: Array, low: int | None = None, high: int | None = None
+) -> tuple[Any, Any]:
+    """O and LSE in float64, of float32 inputs, where query i sees key j if low ≤ j - i ≤ high."""
+    q, k, v = (x.astype(np.float64) for x in (Q, K, V))
+    apart = np.arange(len(k))[None, :] - np.arange(len(q))[:, None]
+    seen = (apart >= (low if low is not None else -len(q))) & (
+        apart <= (high if high is not None else len(k))
+    )
+    S = exact.scores(q, k, mask=np.where(seen, 0.0, -np.inf))
+    return exact.softmax(S) @ v, exact.log_sum_exp(S)
+
+
+def _words(Q: Array, K: Array, BM: int, BN: int, low: int | None = None, high: int | None = None) -> Ledger:
+    return attention_forward(Problem(len(Q), len(K), Q.shape[1], low, high), BM=BM, BN=BN)
+
+
+def _normal(rng: np.random.Generator, *shape: int) -> Array:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def _sizes(case: dict[str, Any]) -> str:
+    return f"N={len(case['Q'])}, d={case['Q'].shape[1]}, BM={case['BM']}, BN={case['BN']}"
+
+
+# ------------------------------------------------------------------ 11.1 the inner loop
+def _forward_cases(rng: np.random.Generator) -> list[Case]:
+    """Ragged in rows, in keys, in both; one tile of keys; tiles larger than N; large scores."""
+    n = int(rng.integers(1, 15))
+    shapes = [(64 + n, 16, 32, 16), (96, 32, 32, 32), (48 + n, 64, 16, 32), (30, 16, 16, 32), (n, 16, 32, 16)]
+    found = [_forward_case(_normal(rng, 3, N, d), BM, BN) for N, d, BM, BN in shapes]
+    QKV = _normal(rng, 3, 64 + n, 16)
+    QKV[0] *= 40
+    return [*found, _forward_case(QKV, 32, 16, LARGE)]
+
+
+def _forward_case(QKV: Array, BM: int, BN: int, label: str = "") -> Case:
+    inputs = {**dict(zip("QKV", QKV, strict=True)), "BM": BM, "BN": BN}
+    name = ", ".join(part for part in (_sizes(inputs), label) if part)
+    return Case(name, inputs, _expected(*QKV), budget=_words(QKV[0], QKV[1], BM, BN))
+
+
+FORWARD = Exercise(
+    id="11.1",
+    title="The inner loop",
+    function="my_flash_forward",
+    difficulty=3,
+    importance=5,
+    minutes=15,
+    hints=(
+        "What does a program need of K and V in one round, and what of its own does it change? Write the "
+        "NumPy program of section 11.1 again, line by line, in powers of two and with loads for slices.",
+        "A round: load the tile of keys, with a mask; scores by tl.dot with the transposed tile, times "
+        "scale; scores of keys that do not exist become minus infinity; then the new maximum, weights by "
+        "tl.exp2, the factor for what is old.",
+        "acc, l and m are what the rounds hand on. l takes the factor and the row sums of the weights, acc "
+        "the factor (as a column) and the product of weights and values: tl.dot takes an accumulator as its "
+        "third argument. Last, m becomes the new maximum.",
+    ),
+    cases=_forward_cases,
+    properties=(
+        _part("O is right where one tile holds all keys", O_PART, _one_tile),
+        _part("O equals exact attention", O_PART, _plain),
+        _part("LSE is the natural logarithm of the row sums", LSE_PART, _plain),
+        _part(f"{LARGE} neither overflow nor vanish", O_PART, _large),
+        launches_kernels("Q", "K", "V"),
+        words_exactly(),
+    ),
+    play=launch,
+)
+
+
+# ------------------------------------------------------------------ 11.2 two loops
+CAUSAL, FULL = "causal", "full"
+
+
+def _loop_cases(rng: np.random.Generator) -> list[Case]:
+    """Causal and not, ragged and not, tiles wide, square and high; many whole tiles in each."""
+    n = int(rng.integers(1, 15))
+    shapes = [
+        (CAUSAL, 128 + n, 64, 16, 16),
+        (FULL, 112 + n, 64, 32, 16),
+        (CAUSAL, 128, 64, 16, 32),
+        (CAUSAL, 128 + n, 16, 32, 32),
+        (FULL, 96, 16, 32, 32),
+        (CAUSAL, n, 64, 16, 16),
+    ]
+    return [_loop_case(label, _normal(rng, 3, N, d), BM, BN) for label, N, d, BM, BN in shapes]
+
+
+def _loop_case(label: str, QKV: Array, BM: int, BN: int) -> Case:
+    high = 0 if label == CAUSAL else None
+    inputs = {**dict(zip("QKV", QKV, strict=True)), "causal": label == CAUSAL, "BM": BM, "BN": BN}
+    budget = _words(QKV[0], QKV[1], BM, BN, high=high)
+    return Case(
+        f"{label}, {_sizes(inputs)}", inputs, _expected(QKV[0], QKV[1], QKV[2], high=high), budget=budget
+    )
+
+
+def cut_tiles(case: Case) -> int:
+    """Tiles that hold a pair that is seen and one that is not, or a key that does not exist."""
+    N, BM, BN = len(case.inputs["Q"]), case.inputs["BM"], case.inputs["BN"]
+    columns = -(-N // BN) * BN
+    i, j = np.arange(N)[:, None], np.arange(columns)[None, :]
+    seen = (j < N) & ((j <= i) | (not case.inputs["causal"]))
+    tiles = [seen[a : a + BM, b : b + BN] for a in range(0, N, BM) for b in range(0, columns, BN)]
+    return sum(bool(tile.any() and not tile.all()) for tile in tiles)
+
+
+LOOPS = Exercise(
+    id="11.2",
+    title="Two loops",
+    function="my_two_loops",
+    difficulty=4,
+    importance=5,
+    minutes=15,
+    hints=(
+        "For one tile of queries: which keys does its first row see, and which its last? Between the two "
+        "answers lie the tiles that need a mask.",
+        "Two borders, both counted in keys: tiles that end at or before the first are seen by every row; the "
+        "second is where the last row, or the keys, stop. The first must be a multiple of BN, so round down.",
+        "The first row is number tile · BM and sees that many keys and one more. The last existing row is at "
+        "most number tile · BM + BM - 1. Without a causal mask every row sees N keys. Then two loops over "
+        "the same step, one compiled with the mask and one without.",
+    ),
+    cases=_loop_cases,
+    properties=(
+        _part("O is right without a causal mask", O_PART, _labelled(FULL)),
+        _part("O is right under a causal mask", O_PART, _labelled(CAUSAL)),
+        _part("LSE is the natural logarithm of the row sums", LSE_PART),
+        launches_kernels("Q", "K", "V"),
+        words_exactly("tiles that no query sees are not loaded"),
+        masks_only(cut_tiles),
+    ),
+    play=launch_and_count_choices,
+)
+
+
+# ------------------------------------------------------------------ 11.3 rows that see nothing
+NOTHING, LATE = "rows that see nothing", "rows that see their first key late"
+
+
+def _band_cases(rng: np.random.Generator) -> list[Case]:
+    """Rows that never see a key, rows that see none in their first tile, and bands that hide little."""
+    n, w = int(rng.integers(2, 8)), int(rng.integers(3, 8))
+    shapes = [
+        (LATE, 48 + n, 48 + n, -w, 0, 32, 16),
+        (LATE, 40, 40, -w, w, 32, 16),
+        (NOTHING, 40 + n, 16 + n, -64, -24, 16, 16),  # causal, keys aligned to the right
+        (NOTHING, 40, 9, -w, 2, 16, 16),
+        ("few queries", n, 48, -64, 48 - n, 16, 16),
+        ("no mask at all", 33, 40, -64, 64, 16, 32),
+    ]
+    return [_band_case(rng, *shape) for shape in shapes]
+
+
+def _band_case(
+    rng: np.random.Generator, label: str, Nq: int, Nk: int, low: int, high: int, BM: int, BN: int
+) -> Case:
+    Q, K, V = _normal(rng, Nq, 16), _normal(rng, Nk, 16), _normal(rng, Nk, 16)
+    inputs = {"Q": Q, "K": K, "V": V, "low": low, "high": high, "BM": BM, "BN": BN}
+    name = f"{label}, Nq={Nq}, Nk={Nk}, low={low}, high={high}, BM={BM}, BN={BN}"
+    return Case(name, inputs, _expected(Q, K, V, low, high), budget=_words(Q, K, BM, BN, low, high))
+
+
+BAND = Exercise(
+    id="11.3",
+    title="Rows that see nothing",
+    function="my_band_attention",
+    difficulty=3,
+    importance=4,
+    minutes=10,
+    hints=(
+        "Where does the arithmetic meet minus infinity minus minus infinity, and where zero divided by zero?",
+        "Only the maximum that is subtracted needs care, not the one that is kept: a row whose maximum is "
+        "still minus infinity may subtract any finite number, since all its weights are 0 then.",
+        "After the loop a row sum of 0 means that the row saw nothing. Divide by 1 there, which leaves O at "
+        "0, and put minus infinity into LSE by a choice, not by the logarithm of 0.",
+    ),
+    cases=_band_cases,
+    properties=(
+        _part("O is right where every row sees a key in every tile", O_PART, _labelled("no mask at all")),
+        _part("a row that sees its first key late is right", O_PART, _labelled(LATE)),
+        _part("a row that sees nothing has O = 0", O_PART, _labelled(NOTHING)),
+        _part("a row that sees nothing has LSE = -∞", LSE_PART, _labelled(NOTHING)),
+        _part("O equals exact attention", O_PART),
+        _part("LSE is the natural logarithm of the row sums", LSE_PART),
+        words_exactly(),
+    ),
+    play=launch,
+)
+
+
+# ------------------------------------------------------------------ 11.4 many heads
+SHARED, LAYOUT = "keys shared", "another layout"
+
+
+def _head_cases(rng: np.random.Generator) -> list[Case]:
+    """One head; several; K and V shared by groups, by all; batches; heads behind tokens in memory."""
+    n = int(rng.integers(1, 15))
+    shapes = [
+        ("one head", 1, 1, 1, 40 + n),
+        ("several heads", 2, 2, 2, 20),
+        (SHARED, 1, 4, 2, 20),
+        (SHARED, 2, 2, 1, 16 + n),
+        (f"{LAYOUT}, {SHARED}", 2, 2, 1, 20),
+    ]
+    return [_head_case(rng, *shape) for shape in shapes]
+
+
+def _head_case(rng: np.random.Generator, label: str, B: int, H: int, H_kv: int, N: int) -> Case:
+    d, BM, BN = 16, 32, 16
+    Q, K, V = (_heads(rng, LAYOUT in label, B, heads, N, d) for heads in (H, H_kv, H_kv))
+    k, v = (np.repeat(x, H // H_kv, axis=1).astype(np.float64) for x in (K, V))
+    want = exact.attention(Q.astype(np.float64), k, v)
+    budget = attention_forward(Problem(N, N, d, B=B, H=H, H_kv=H_kv), BM=BM, BN=BN)
+    budget.writes["LSE"] = 0  # this one keeps no log-sum-exp
+    name = f"{label}, B={B}, H={H}, H_kv={H_kv}, N={N}"
+    return Case(name, {"Q": Q, "K": K, "V": V, "BM": BM, "BN": BN}, want, budget=budget)
+
+
+def _heads(rng: np.random.Generator, behind: bool, B: int, H: int, N: int, d: int) -> Array:
+    """(B, H, N, d), contiguous; or `behind`: as (B, N, H, d) lies in memory, seen with the axes swapped."""
+    return _normal(rng, B, N, H, d).transpose(0, 2, 1, 3) if behind else _normal(rng, B, H, N, d)
+
+
+def _values_of(name: str, label: str = "") -> Property:
+    return only_where(
+        name,
+        _labelled(label),
+        lambda trial: difference(trial.value, trial.case.expected, TOLERANCE),
+    )
+
+
+HEADS = Exercise(
+    id="11.4",
+    title="Many heads",
+    function="my_heads",
+    difficulty=3,
+    importance=4,
+    minutes=12,
+    hints=(
+        "How many programs are there now? Given one number, how do you get three back: the tile, the head, "
+        "the batch?",
+        "Number the programs so that neighbours share K and V: the tile runs fastest, then the head, then "
+        "the batch. Remainder and whole part of a division take the number apart again. The keys' head is "
+        "the queries' head divided by the size of a group, rounded down.",
+        "Move each pointer to its head once: batch times the first stride plus head times the second. From "
+        "there on it is the kernel of one head, with the third stride where that one had d.",
+    ),
+    cases=_head_cases,
+    properties=(
+        _values_of("one head is right", "one head"),
+        _values_of("each head meets its own keys", "several heads"),
+        _values_of("heads that share keys are right", SHARED),
+        _values_of("strides are taken from the tensors", LAYOUT),
+        _values_of("O equals exact attention"),
+        words_exactly(),
+    ),
+    play=launch,
+)
+
+EXERCISES = (FORWARD, LOOPS, BAND, HEADS)
