@@ -12,9 +12,12 @@ import triton.language as tl
 
 from .pieces import (
     LOG2_E,
+    heaviest,
+    listed,
     load_log_sums,
     load_row_numbers,
     load_rows,
+    pattern,
     queries_of,
     row_pointers,
     sees,
@@ -25,9 +28,9 @@ from .pieces import (
 @triton.jit
 def absorb_queries(
     dk, dv, k_tile, v_tile, Q, q_strides, dO, do_strides, LSE, D, dQ, dq_strides,
-    batch, head, pair, start, first, last, n_q, n_k, d, scale, low, high,
-    BM: tl.constexpr, BN: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr,
-    HAS_LOW: tl.constexpr, HAS_HIGH: tl.constexpr, MASKED: tl.constexpr, CHECK_ROWS: tl.constexpr,
+    batch, head, pair, start, first, last, n_q, n_k, d, scale, low, high, blocks,
+    BM: tl.constexpr, BN: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, HAS_LOW: tl.constexpr,
+    HAS_HIGH: tl.constexpr, MASKED: tl.constexpr, LISTED: tl.constexpr, CHECK_ROWS: tl.constexpr,
     ADD_DQ: tl.constexpr, DESCRIPTORS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Add what the queries first … last - 1 give to dk and dv (BN, DIM), and with ADD_DQ what they get.
@@ -35,14 +38,19 @@ def absorb_queries(
     The tiles of scores are transposed, (BN, BM): Pᵀ and dSᵀ are the left factors of dV and dK as they stand.
     """
     j = start + tl.arange(0, BN)
-    for at in range(first, last, BM):
+    for step in range(first, last, 1 if LISTED else BM):
+        at = tl.load(blocks[2] + step) * BM if LISTED else step
         q_tile = load_rows(Q, q_strides, batch, head, at, n_q, d, BM, DIM, CHECK_ROWS, PADDED, DESCRIPTORS)
         total = load_log_sums(LSE, pair, at, n_q, BM)
         s = tl.dot(k_tile, tl.trans(q_tile), input_precision=PRECISION)  # (BN, BM)
         p = tl.exp2(s * scale - total[None, :])
         if MASKED:
-            i = at + tl.arange(0, BM)
-            p = tl.where(sees(i[None, :], j[:, None], n_k, low, high, HAS_LOW, HAS_HIGH), p, 0.0)
+            if LISTED:
+                seen = pattern(blocks, step, BN, BM)
+            else:
+                i = at + tl.arange(0, BM)
+                seen = sees(i[None, :], j[:, None], n_k, low, high, HAS_LOW, HAS_HIGH)
+            p = tl.where(seen, p, 0.0)
         do_tile = load_rows(dO, do_strides, batch, head, at, n_q, d, BM, DIM, CHECK_ROWS, PADDED, DESCRIPTORS)
         dv = tl.dot(p.to(do_tile.dtype), do_tile, dv, input_precision=PRECISION)
         dp = tl.dot(v_tile, tl.trans(do_tile), input_precision=PRECISION)  # (BN, BM)
@@ -64,10 +72,11 @@ def absorb_queries(
 @triton.jit(do_not_specialize=["n_q", "n_k", "low", "high"])
 def backward_keys_kernel(
     Q, q_strides, K, k_strides, V, v_strides, dO, do_strides, LSE, D,
-    dQ, dq_strides, dK, dk_strides, dV, dv_strides, scale, low, high, tiles, kv_heads, group, n_q, n_k, d,
+    dQ, dq_strides, dK, dk_strides, dV, dv_strides,
+    scale, low, high, blocks, tiles, kv_heads, group, n_q, n_k, d,
     BM: tl.constexpr, BN: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr,
     RAGGED: tl.constexpr, RAGGED_ROWS: tl.constexpr,
-    HAS_LOW: tl.constexpr, HAS_HIGH: tl.constexpr, ADD_DQ: tl.constexpr,
+    HAS_LOW: tl.constexpr, HAS_HIGH: tl.constexpr, LISTED: tl.constexpr, ADD_DQ: tl.constexpr,
     DESCRIPTORS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dK = scale · dSᵀQ and dV = Pᵀ dO; `tiles` · B · kv_heads programs, BN rows of dK and dV each.
@@ -79,23 +88,28 @@ def backward_keys_kernel(
     program = tl.program_id(0)
     tile, pair = program % tiles, program // tiles  # the first keys are seen by the most queries: they start
     batch, kv_head = pair // kv_heads, pair % kv_heads
+    if LISTED:
+        tile = heaviest(blocks, batch, kv_head, tile)
     start = tile * BN
     k_tile = load_rows(K, k_strides, batch, kv_head, start, n_k, d, BN, DIM, True, PADDED, False)
     v_tile = load_rows(V, v_strides, batch, kv_head, start, n_k, d, BN, DIM, True, PADDED, False)
     dk = tl.zeros((BN, DIM), dtype=tl.float32)
     dv = tl.zeros((BN, DIM), dtype=tl.float32)
-    borders = queries_of(start, n_q, n_k, low, high, BM, BN, HAS_LOW, HAS_HIGH)
     for member in range(group):
         head = kv_head * group + member
+        if LISTED:
+            borders = listed(blocks, batch, head, tile)
+        else:
+            borders = queries_of(start, n_q, n_k, low, high, BM, BN, HAS_LOW, HAS_HIGH)
         # Tiles that the diagonal cuts, or all of them where the last tile of keys passes the end; whole
         # tiles; tiles that the band's other edge cuts.
         for part in tl.static_range(3):
-            if part == 1 or (part == 0 and (HAS_HIGH or RAGGED)) or (part == 2 and HAS_LOW):
+            if part == 1 or (part == 0 and (HAS_HIGH or RAGGED)) or (part == 2 and (HAS_LOW or LISTED)):
                 dk, dv = absorb_queries(
                     dk, dv, k_tile, v_tile, Q, q_strides, dO, do_strides, LSE, D, dQ, dq_strides,
                     batch, head, batch * kv_heads * group + head, start, borders[part], borders[part + 1],
-                    n_q, n_k, d, scale * LOG2_E, low, high,
-                    BM, BN, DIM, PADDED, HAS_LOW, HAS_HIGH, part != 1, RAGGED_ROWS or part != 1,
+                    n_q, n_k, d, scale * LOG2_E, low, high, blocks,
+                    BM, BN, DIM, PADDED, HAS_LOW, HAS_HIGH, part != 1, LISTED, RAGGED_ROWS or part != 1,
                     ADD_DQ, DESCRIPTORS, PRECISION,
                 )  # fmt: skip
     store_rows(dk * scale, dK, dk_strides, batch, kv_head, start, n_k, d, BN, DIM)

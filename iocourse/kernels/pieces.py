@@ -95,6 +95,34 @@ def load_log_sums(lse, pair, start, n, ROWS: tl.constexpr):
 
 
 @triton.jit
+def listed(blocks, batch, head, tile):
+    """The tiles that a block mask lists for one tile, as borders in its list: whole ones, then cut ones.
+
+    `blocks` is one side of a `BlockTable`: (spans, strides, list, slots, patterns, order, strides).
+    """
+    spans, strides = blocks[0], blocks[1]
+    here = spans + batch * strides[0] + head * strides[1] + tile * strides[2]
+    begin = tl.load(here)
+    return begin, begin, tl.load(here + 1), tl.load(here + 2)
+
+
+@triton.jit
+def heaviest(blocks, batch, head, place):
+    """The tile with the `place`-th most work: long rows first, so that no program is left with one alone."""
+    order, strides = blocks[5], blocks[6]
+    return tl.load(order + batch * strides[0] + head * strides[1] + place)
+
+
+@triton.jit
+def pattern(blocks, step, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Which pairs of a cut tile are seen. (ROWS, COLUMNS)."""
+    slot, strides = tl.load(blocks[3] + step).to(tl.int64), blocks[7]
+    rows, columns = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
+    at = blocks[4] + slot * ROWS * COLUMNS
+    return tl.load(at + rows[:, None] * strides[0] + columns[None, :] * strides[1]) != 0
+
+
+@triton.jit
 def split_range(begin, whole_begin, whole_end, end, BLOCK: tl.constexpr):
     """Cut begin … end into tiles that need a mask, tiles that need none, and tiles that need a mask again.
 
