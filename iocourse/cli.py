@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import inspect
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from iocourse import __version__
 from iocourse.course.checkout import Refused, exercise_ids, find_checkout, write_whole
@@ -59,6 +60,15 @@ def build_parser(command: str = "") -> Parser:
     bench.add_argument("what", metavar="WHAT", nargs="?", default="", help="the subject")
     bench.add_argument("--quick", action="store_true", help="as few repeats as possible")
     bench.add_argument("--json", metavar="FILE", type=Path, help="also write the numbers to FILE")
+    bench.add_argument(
+        "--pictures", metavar="FOLDER", type=Path, help="for attention: also draw the numbers, as PNG files"
+    )
+    bench.add_argument(
+        "--tutorial",
+        metavar="FILE",
+        type=Path,
+        help="for attention: also time this copy of Triton's tutorial 06",
+    )
     doctor = _add(commands, "doctor", _doctor, "look at this machine and say what it lacks")
     doctor.add_argument("--json", action="store_true", help="print JSON")
     lab = _add(commands, "lab", _lab, "open the course in JupyterLab; further options go to JupyterLab")
@@ -116,15 +126,32 @@ def _bench(arguments: argparse.Namespace) -> int:
     if arguments.what not in known:
         came = f"WHAT {arguments.what!r} is unknown" if arguments.what else "WHAT is missing"
         raise Refused(f"{came}; allowed: " + ", ".join(f"{name} ({one.HELP})" for name, one in known.items()))
+    if arguments.pictures and not hasattr(known[arguments.what], "pictures"):
+        takers = [name for name, one in known.items() if hasattr(one, "pictures")]
+        raise Refused(f"--pictures is not for {arguments.what}; allowed with: {', '.join(takers)}")
     try:
-        result = known[arguments.what].run(arguments.quick)
+        result = known[arguments.what].run(arguments.quick, **_bench_options(arguments, known))
     except ExecutionFailed as error:
         print(error, file=sys.stderr)
         return 1
     print(known[arguments.what].show(result))
     if arguments.json:
         write_whole(arguments.json, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+    if arguments.pictures:
+        arguments.pictures.mkdir(parents=True, exist_ok=True)
+        for name, picture in known[arguments.what].pictures(result).items():  # type: ignore[attr-defined]
+            (arguments.pictures / f"{name}.png").write_bytes(picture.to_png())
     return 0
+
+
+def _bench_options(arguments: argparse.Namespace, known: Mapping[str, Any]) -> dict[str, Path]:
+    """What only some subjects take: those whose `run` has a parameter of that name."""
+    if arguments.tutorial is None:
+        return {}
+    takers = [name for name, one in known.items() if "tutorial" in inspect.signature(one.run).parameters]
+    if arguments.what not in takers:
+        raise Refused(f"--tutorial is not for {arguments.what}; allowed with: {', '.join(takers)}")
+    return {"tutorial": arguments.tutorial}
 
 
 def _doctor(arguments: argparse.Namespace) -> int:

@@ -34,8 +34,8 @@ def explanation() -> str:
         return ""
     lacks = f"{' and '.join(names)} {'are' if len(names) > 1 else 'is'} not installed here"
     instead = (
-        "The same schedules run in NumPy: iocourse.schedules.flash2 forward, split_backward and "
-        "fused_backward backward, counted by the same Ledger."
+        "In a lesson, what stands above runs in NumPy; the schedules of attention's kernels are "
+        "iocourse.schedules.flash2, split_backward and fused_backward, counted by the same Ledger."
     )
     if "triton" in names and sys.platform != "linux":
         return f"{lacks}, and triton is published for Linux only (Colab runs Linux). {instead}"

@@ -89,7 +89,7 @@ measured("11.1", programs=programs, k_reads=emulated.reads["K"] // (N * d))
 #
 # A GPU has an instruction for $2^x$ and none for $e^x$: the compiler makes $e^x$ by multiplying with $\log_2 e$ first. That multiplication comes on top of the one by $1/\sqrt d$, for each of the $N^2$ scores. Two constants that multiply the same thing are one constant:
 #
-# $$ e^{s/\sqrt d \,-\, m} = 2^{\,c s \,-\, m'}, \qquad c = \frac{\log_2 e}{\sqrt d}, \qquad m' = m \log_2 e . \tag{11.2} $$
+# $$ e^{s/\sqrt d \,-\, m} = 2^{\,\lambda s \,-\, m'}, \qquad \lambda = \frac{\log_2 e}{\sqrt d}, \qquad m' = m \log_2 e . \tag{11.2} $$
 #
 # So the kernel keeps scores, and their running maximum, in units of $\log 2$. Sums of weights do not change, since the weights are the same numbers. Only the log-sum-exp has to come back to natural units when it is stored:
 #
@@ -122,9 +122,9 @@ import os
 
 os.environ["TRITON_INTERPRET"] = "1"
 
-from iocourse import kernels, traffic  # first: it says so where triton is missing
+from iocourse import kernels, traffic
 
-# isort: split
+assert kernels.INTERPRETED, "triton was imported earlier: restart the notebook"
 import torch
 import triton
 import triton.language as tl
@@ -139,11 +139,13 @@ import triton.language as tl
 # | `s = q @ k.T` of the keys that are left | `tl.dot` on a whole tile; scores of keys that do not exist become $-\infty$ |
 # | `O[i] = …` | `tl.store` with the same mask |
 #
-# The third line is the one to think about. The last tile of keys may be ragged. In NumPy a slice gets shorter; in a kernel a tile has one size, known to the compiler, and the masked load fills the rest with zeros. A key of zeros has the score 0, not no score, and would take weight. So its scores must be hidden. Rows of *queries* that do not exist need no such care: they compute something from zeros, and the masked store forgets it.
+# Most words you know from lesson 10. New are `tl.trans(k)` for $k^\top$, `tl.where`, `tl.exp2` and `tl.log2`, which mean what they mean in NumPy, and `tl.maximum` and `tl.minimum` of two tiles or two numbers. `tl.dot(p, v, acc)` adds the product to its third argument.
+#
+# The third line of the table is the one to think about. The last tile of keys may be ragged. In NumPy a slice gets shorter; in a kernel a tile has one size, known to the compiler, and the masked load fills the rest with zeros. A key of zeros has the score 0, not no score, and would take weight. So its scores must be hidden. Rows of *queries* that do not exist need no such care: they compute something from zeros, and the masked store forgets it.
 #
 # We keep to one head, rows of $d$ words one behind the other, and a $d$ that is a power of two, at least 16. `input_precision="ieee"` asks for a product in full float32, where tensor cores would round the inputs to mantissas of 10 bits.
 #
-# **Exercise 11.1** The inner loop · difficulty 3 of 5 · importance 5 of 5 · 15 minutes. Fill the inner loop: one tile of keys and values, in powers of two. `scale` already holds the $c$ of (11.2); multiply the scores by it. `acc`, `m` and `l` are what the rounds hand on. Every $N$, `BM` and `BN` must come out right, and the words of (11.1) are allowed. If you are stuck after nine minutes, run `hint("11.1")` in a cell of your own.
+# **Exercise 11.1** The inner loop · difficulty 3 of 5 · importance 5 of 5 · 15 minutes. Fill the inner loop: one tile of keys and values, in powers of two. `scale` already holds the $\lambda$ of (11.2); multiply the scores by it. `acc`, `m` and `l` are what the rounds hand on. Every $N$, `BM` and `BN` must come out right, and the words of (11.1) are allowed. If you are stuck after nine minutes, run `hint("11.1")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-11.1"
 @triton.jit
@@ -470,7 +472,7 @@ measured("11.7", factor=reads[1] / reads[0])
 # %% [markdown]
 # They do not fall: 8,192 words either way, since each program reads the keys for itself. What falls is the *size* of what is read, from 4,096 words to 1,024, and with it the room of the cache of keys and values, and what a second level of cache must hold. To read shared keys less often, a program would have to hold the queries of several heads, as rows of one tile.
 #
-# **Exercise 11.4** Many heads · difficulty 3 of 5 · importance 4 of 5 · 12 minutes. Write the kernel for all heads, on a grid of one axis, without a mask other than for what does not exist. Strides come as tuples of three, over batch, head and row; the last axis has stride 1. If you are stuck after seven minutes, run `hint("11.4")` in a cell of your own.
+# **Exercise 11.4** Many heads · difficulty 3 of 5 · importance 4 of 5 · 12 minutes. Write the kernel for all heads, on a grid of one axis, without a mask other than for what does not exist. Strides come as tuples of three, over batch, head and row, so that `q_strides[2]` leads from one row of $Q$ to the next; the last axis has stride 1. If you are stuck after seven minutes, run `hint("11.4")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-11.4"
 @triton.jit
@@ -533,7 +535,7 @@ check("11.4", my_heads)
 # %% [markdown]
 # ## 11.8 The library's kernel
 #
-# `kernels.attention(q, k, v)` is what you have written, in one kernel: heads, shared keys, bands, both masks, strides, and the two loops (three for a band, which has two edges); any $d$ up to 256, padded to a power of two where needed; float16, bfloat16 and float32. It is registered with PyTorch, so gradients flow through it (lesson 12) and `torch.compile` takes it. One detail differs: it multiplies by $c$ after it has found the maximum, $2^{cs - m'}$ with $cs - m'$ as *one* instruction, a fused multiply-add. The source, `iocourse/kernels/forward.py`, is as short as yours; `iocourse/kernels/pieces.py` holds what it shares with the backward pass.
+# `kernels.attention(q, k, v)` is what you have written, in one kernel: heads, shared keys, bands, both masks, strides, and the two loops (three for a band, which has two edges); any $d$ up to 256, padded to a power of two where needed; float16, bfloat16 and float32. It is registered with PyTorch, so gradients flow through it (lesson 12) and `torch.compile` takes it. One detail differs: it multiplies by $\lambda$ after it has found the maximum, $2^{\lambda s - m'}$ with $\lambda s - m'$ as *one* instruction, a fused multiply-add. The source, `iocourse/kernels/forward.py`, is as short as yours; `iocourse/kernels/pieces.py` holds what it shares with the backward pass.
 #
 # Its words are those of your kernels:
 
@@ -574,9 +576,9 @@ for is_causal in (False, True):
 #
 # $$ \min\bigl(\text{peak},\ I \cdot \text{bandwidth}\bigr) . \tag{11.7} $$
 #
-# Drawn over $I$ with both axes logarithmic this is a roof, a slope and then a flat part; they meet at $I = \text{peak} / \text{bandwidth}$. Attention forward does $4N^2d$ operations (two products, a multiplication and an addition each). With $b$ bytes a word and the words of F2, $W = 2Nd(1 + N/B_M)$,
+# Drawn over $I$ with both axes logarithmic this is a roof, a slope and then a flat part; they meet at $I = \text{peak} / \text{bandwidth}$. Attention forward does $4N^2d$ operations (two products, a multiplication and an addition each). With $\beta$ bytes a word and the words of F2, $W = 2Nd(1 + N/B_M)$,
 #
-# $$ I = \frac{4N^2d}{bW} = \frac{2}{b} \cdot \frac{N}{1 + N/B_M} \approx \frac{2}{b} B_M , \tag{11.8} $$
+# $$ I = \frac{4N^2d}{\beta W} = \frac{2}{\beta} \cdot \frac{N}{1 + N/B_M} \approx \frac{2}{\beta} B_M , \tag{11.8} $$
 #
 # and $d$ has dropped out. Naive attention writes and reads $S$ and $P$ once each, $4N^2 + 4Nd$ words if nothing else moves twice.
 #
@@ -662,14 +664,14 @@ explore.kernel_resources(rows, d=128, chips=[75, 80, 90])
 #
 # *A100.* Its tensor cores read tiles from registers only, those of the H200 from shared memory as well. So the same tile needs more registers, and $128 \times 128$ no longer fits: 136 bytes a thread go to slow memory and come back, words that no closed form of ours counts. The table of the library has $128 \times 64$ there.
 #
-# *T4.* No tensor-core instruction at any tile, since Triton has none for it; the ordinary cores multiply, out of registers, and only the smallest tile does not spill. The kernels that spill thousands of bytes use 64 registers a thread: the compiler has given up on keeping tiles there. On a T4 the kernel is right, its words are those of the formula, and it is slow.
+# *T4.* No tensor-core instruction at any tile, since Triton has none for it; the ordinary cores multiply, out of registers, and only the smallest tile does not spill. Five of the eight want more shared memory than the 64 KB there are, and could not even be started. The kernels that spill thousands of bytes use 64 registers a thread: the compiler has given up on keeping tiles there. On a T4 the kernel is right, its words are those of the formula, and it is slow.
 #
 # And $B_N = 1$ is the grey bar: it does not exist. `tl.dot` takes 16 keys at least, so below that there are no tensor cores at all, and on an H200 these are what can do 989 TFLOP/s. Even 16 is few. In every round the accumulator is rescaled, $B_M d$ multiplications for $B_M B_N$ scores: $d / B_N$ for each score, 8 of them with $B_N = 16$ and one with $B_N = 128$. Wide tiles of keys buy arithmetic; the words they cost are L2's, which can afford them. That is the answer to the question left open in section 4.4.
 
 # %% [markdown]
 # ## 11.12 Measured
 #
-# Registers and rooflines say what can be, a clock says what is. `iocourse bench attention` measures the library's kernels on a GPU beside those of PyTorch, and a run on a named chip is kept with the package. Where none has been recorded yet, this cell says so, and you have no number to believe:
+# Registers and rooflines say what can be, a clock says what is. `iocourse bench attention` measures the library's kernels on a GPU beside those of PyTorch, and a run on a named chip is kept with the package. Where none has been recorded yet, this cell says so, and there is no number to quote:
 
 # %% tags=["nbval-ignore-output"]
 attention_run = recorded("attention")
@@ -698,6 +700,6 @@ explore.bench_bars(attention_run, d=128) if attention_run else provenance(attent
 # - P. Tillet, H. T. Kung, D. Cox: *Triton: an intermediate language and compiler for tiled neural network computations*, MAPL 2019.
 # - J. Ainslie et al.: *GQA*, 2023, [arXiv 2305.13245](https://arxiv.org/abs/2305.13245). Heads that share keys.
 # - S. Williams, A. Waterman, D. Patterson: *Roofline*, Communications of the ACM 52(4), 2009.
-# - NVIDIA: data sheets of T4, A100 and H200, for peak rates and bandwidths; `iocourse.gpu.CHIPS` names the source of each.
+# - NVIDIA: data sheets of T4, A100 and H200, for peak rates and bandwidths (`iocourse.gpu.CHIPS` names the source of each); *H100 Tensor Core GPU architecture*, for L2 and registers, which the H200 shares; *PTX ISA*, for where `mma` and `wgmma` find their operands.
 #
 # **What comes next.** Lesson 12 writes the backward pass: two ways to share the work, one of which adds to $dQ$ from many programs at once.

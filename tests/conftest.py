@@ -1,4 +1,6 @@
-"""What every test shares: a private home for progress, Hypothesis without chance or deadlines, Triton's interpreter."""
+"""What every test shares: a private home for progress, Hypothesis without chance or deadlines, and Triton's
+interpreter.
+"""
 
 import os
 import tempfile
@@ -9,8 +11,8 @@ from hypothesis import settings
 settings.register_profile("iocourse", derandomize=True, deadline=None, database=None)
 settings.load_profile("iocourse")
 
-# Triton reads it when it is imported, and any test module may be the first to do that. Tests of kernels run in the
-# interpreter even where there is a GPU.
+# Triton reads it when it is imported, and any test module may be first to do that. Tests of kernels run in
+# the interpreter even where there is a GPU.
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
 _home = tempfile.TemporaryDirectory(prefix="iocourse-home-", ignore_cleanup_errors=True)

@@ -16,7 +16,7 @@ from .picture import LARGE, NORMAL, SMALL, Element, Picture, Poly, Rect, Text, c
 
 SMALLEST_DOT = 16  # rows and columns that tl.dot takes at least
 TOP, ROW, PLOT = 118.0, 128.0, 78.0  # of the first panels; from chip to chip; height of a panel's bars
-BAR, APART, ONE, GAP = 22.0, 8.0, 18.0, 40.0  # a bar, between groups, the column of BN = 1, between panels
+BAR, APART, ONE, GAP = 22.0, 6.0, 18.0, 38.0  # a bar, between groups, the column of BN = 1, between panels
 WIDEST_HEAD = 180.0  # the heading of a panel
 TINY = 10.0  # size of the numbers on the bars
 
@@ -131,13 +131,13 @@ class _Sizes(NamedTuple):
             tuple(sorted({tile.BN for tile in tiles})),
             max(tile.spilled for tile in tiles),
             max([*limits, *(tile.shared for tile in tiles)]) / 1024,
-            max(text_width(chip_of(arch).name, NORMAL) for arch in shown) + 46,
+            max(text_width(part, NORMAL) for arch in shown for part in _name_parts(arch)) + 40,
         )
 
     @property
     def group(self) -> float:
         """Pixels from one BN to the next; "refused" has room in it."""
-        return max(BAR * len(self.BMs) + APART, 52.0)
+        return max(BAR * len(self.BMs) + APART, 48.0)
 
     @property
     def across(self) -> float:
@@ -172,8 +172,10 @@ def _heads(sizes: _Sizes) -> Iterator[Element]:
 
 def _chip(sizes: _Sizes, top: float, arch: int, tiles: Mapping[tuple[int, int], _Tile]) -> Iterator[Element]:
     chip, floor = chip_of(arch), top + PLOT
-    yield Text(18, top + 26, chip.name, NORMAL, bold=True)
-    yield Text(18, top + 44, f"sm_{arch}", SMALL, colour=QUIET)
+    for k, part in enumerate(_name_parts(arch)):
+        yield Text(
+            18, top + 26 + 18 * k, part, SMALL if k else NORMAL, bold=not k, colour=QUIET if k else INK
+        )
     for k in range(3):
         yield from _axis(sizes, sizes.panel(k), floor)
     shared = chip.shared_bytes / 1024
@@ -184,10 +186,15 @@ def _chip(sizes: _Sizes, top: float, arch: int, tiles: Mapping[tuple[int, int], 
     yield from _tensor_cores(sizes, top, tiles)
 
 
+def _name_parts(arch: int) -> tuple[str, ...]:
+    """A chip's name over two or three lines: A100, SXM 80 GB, sm_80."""
+    return (*chip_of(arch).name.split(" ", 1), f"sm_{arch}")
+
+
 def _axis(sizes: _Sizes, left: float, floor: float) -> Iterator[Element]:
     """The floor of a panel, BN below it, and the column that no tile can have."""
     yield Poly(((left, floor), (left + sizes.across, floor)), INK, 1.2)
-    yield Rect(left + 2, floor - PLOT, ONE - 4, PLOT, FORBIDDEN, "\\", "", 1.0, QUIET)
+    yield Rect(left + 2, floor - PLOT, ONE - 4, PLOT, FORBIDDEN)
     for at, label in [(left + ONE / 2, "1"), *_centres(sizes, left)]:
         yield Text(at, floor + 14, label, TINY, "middle", QUIET)
     yield Text(left - 5, floor + 14, "BN", TINY, "end", QUIET)
@@ -266,7 +273,7 @@ def _key(shown: _Chips, sizes: _Sizes) -> Iterator[Element]:
     """What colours, outlines and hatches mean, in two lines."""
     tiles = [tile for of_chip in shown.values() for tile in of_chip.values()]
     entries = [(Rect(0, 0, 14, 14, *_fill(sizes, BM), INK, 0.8), f"BM = {BM}") for BM in sizes.BMs]
-    entries.append((Rect(0, 0, 14, 14, FORBIDDEN, "\\", "", 1.0, QUIET), "BN = 1: tl.dot takes 16 at least"))
+    entries.append((Rect(0, 0, 14, 14, FORBIDDEN), "BN = 1: tl.dot takes 16 at least"))
     entries.append((Rect(0, 0, 14, 14, PAPER, "", VERMILION, 2.5), "spilled, or more than the chip has"))
     if any(tile.refused for tile in tiles):
         entries.append((Rect(0, 0, 14, 14, PAPER, "x", QUIET), "refused by the compiler"))

@@ -90,7 +90,8 @@ def resources(kernel: Any, arch: int, *arguments: Any, **constants: Any) -> Reso
 
 def reports(jobs: Iterable[dict[str, Any]]) -> Iterator[Resources | CompilationFailed]:
     """The report of each job, as soon as it is there; one process compiles them all."""
-    environment = os.environ | {"TRITON_INTERPRET": "0", "TRITON_DEFAULT_FP_FUSION": "1"}
+    path = os.pathsep.join(folder for folder in sys.path if folder)  # what can be imported here can be there
+    environment = os.environ | {"TRITON_INTERPRET": "0", "TRITON_DEFAULT_FP_FUSION": "1", "PYTHONPATH": path}
     command: Sequence[str] = [sys.executable, "-m", "iocourse.gpu._compile"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment

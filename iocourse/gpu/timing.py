@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-Work = Callable[[], object]
 WARM_UPS = 3
 HEAD_START = 10  # flushes queued before the first lap, so that the GPU never waits for Python
 
@@ -27,6 +26,25 @@ class Timing:
     ms: float
     quartiles_ms: tuple[float, float]
     repeats: int
+
+
+@dataclass(frozen=True)
+class Staged:
+    """Work in two stages, of which only the second is timed: it gets what the first made for this lap."""
+
+    before: Callable[[], Any]
+    work: Callable[[Any], object]
+
+
+Work = Callable[[], object] | Staged
+
+
+def ready(work: Work) -> Callable[[], object]:
+    """The stage to be timed, with the one before it done."""
+    if not isinstance(work, Staged):
+        return work
+    timed, made = work.work, work.before()
+    return lambda: timed(made)
 
 
 class Stopwatch(Protocol):
@@ -73,10 +91,12 @@ class CudaStopwatch:
         for _ in range(HEAD_START):
             self._buffer.zero_()
         for start, end in events:
+            run = ready(work)
             self._buffer.zero_()
             start.record()
-            work()
+            run()
             end.record()
+            del run  # and with it what the first stage made
         torch.cuda.synchronize()
         return [float(start.elapsed_time(end)) for start, end in events]
 
@@ -129,21 +149,21 @@ def side_by_side(
         try:
             repeats[name] = _repeats(work, stopwatch, budget_ms, least, most)
         except Exception as error:
-            failed[name] = error
+            failed[name] = error.with_traceback(None)  # which would keep its tensors alive
     laps: dict[str, list[float]] = {name: [] for name in works}
     for turn in range(rounds):
         for name in _rotated([name for name in works if name not in failed], turn):
             try:
                 laps[name] += stopwatch.laps(works[name], repeats[name])
             except Exception as error:
-                failed[name] = error
+                failed[name] = error.with_traceback(None)  # which would keep its tensors alive
     return {name: failed.get(name) or summary(laps[name]) for name in works}
 
 
 def _repeats(work: Work, stopwatch: Stopwatch, budget_ms: float, least: int, most: int) -> int:
     """Warm up, then how many laps fit the budget."""
     for _ in range(WARM_UPS):
-        work()
+        ready(work)()
     lap = min(stopwatch.laps(work, 2))
     return max(least, min(most, int(budget_ms / lap) if lap > 0 else most))
 

@@ -18,7 +18,7 @@ from .band import Band
 from .forward import forward_kernel
 from .mode import architecture
 from .row_products import row_products_kernel
-from .tiles import ROW_PRODUCTS, Tile, padded, tiles_for
+from .tiles import ROW_PRODUCTS, TOO_LARGE, Tile, padded, tiles_for
 
 
 class Launch(NamedTuple):
@@ -70,6 +70,7 @@ def backward(
     band: Band, scale: float, deterministic: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dQ, dK, dV (like q, k, v) from dO, the gradient of lse (or None) and what `forward` kept."""
+    _check_that_it_fits(q, "keys" if deterministic else "fused")
     wide, dtype = _computable(do, q, k, v, o)
     do, q, k, v, o = (x if x.stride(-1) == 1 else x.contiguous() for x in wide)
     dlse = None if dlse is None else dlse.to(torch.float32).contiguous()
@@ -160,6 +161,15 @@ def _keys(
         **_constants(q, tile, band, fast),
         RAGGED=n_k % tile.BN != 0, RAGGED_ROWS=n_q % tile.BM != 0, ADD_DQ=dq is not None,
     )  # fmt: skip
+
+
+def _check_that_it_fits(q: Tensor, kernel: str) -> None:
+    reason = TOO_LARGE.get((architecture(q.device) or 0, padded(q.shape[-1]), q.element_size(), kernel))
+    if reason and _written is None:
+        raise ValueError(
+            f"q has head size {q.shape[-1]} in float32, too large for this chip's backward pass: {reason}; "
+            "allowed: d to 128, or float16"
+        )
 
 
 def _tiles(q: Tensor) -> Any:

@@ -25,7 +25,7 @@ class WrongOrder(ImportError):
 
 def _choose() -> bool:
     """Set TRITON_INTERPRET where it is not set, and return whether kernels are interpreted."""
-    asked = os.environ.get("TRITON_INTERPRET")
+    asked = os.environ.get("TRITON_INTERPRET") or None  # set to nothing is not set
     if asked is None and not torch.cuda.is_available():
         os.environ["TRITON_INTERPRET"] = asked = "1"
         loaded = sys.modules.get("triton")

@@ -38,7 +38,7 @@ def _row(*tiles: tuple[int, int, int, int]) -> Tiles:
 
 # In the interpreter a tile costs the same whatever its size, up to about 128 × 128.
 INTERPRETED = Tiles(*[Tile(128, 128)] * 4)
-ROW_PRODUCTS = Tile(64, 0, 4, 1)  # the kernel that computes D streams rows, and needs no tuning
+ROW_PRODUCTS = Tile(32, 0, 4, 1)  # the kernel that computes D streams rows, and needs no tuning
 
 # One line: forward, fused, queries, keys, each as BM, BN, warps, stages.
 # fmt: off
@@ -67,21 +67,33 @@ TABLE: dict[tuple[int, int, int], Tiles] = {
     (90, 128, 2): _row((128, 128, 8, 2), (32, 128, 8, 2), (128, 64, 8, 2), (32, 128, 8, 2)),
     (90, 128, 4): _row((32, 32, 8, 1), (32, 32, 8, 1), (16, 16, 8, 1), (32, 32, 8, 1)),
     (90, 256, 2): _row((128, 64, 8, 2), (32, 32, 8, 1), (64, 32, 8, 2), (32, 32, 8, 1)),
-    (90, 256, 4): _row((32, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1), (16, 32, 8, 1)),
+    (90, 256, 4): _row((32, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
     (100, 64, 2): _row((128, 64, 4, 3), (64, 128, 8, 2), (128, 64, 8, 2), (64, 128, 8, 2)),
     (100, 64, 4): _row((64, 32, 8, 1), (32, 32, 8, 1), (32, 32, 8, 1), (32, 32, 8, 1)),
     (100, 128, 2): _row((128, 128, 8, 2), (32, 128, 8, 2), (128, 64, 8, 2), (64, 128, 8, 2)),
     (100, 128, 4): _row((32, 32, 8, 1), (32, 32, 8, 1), (16, 16, 8, 1), (32, 32, 8, 1)),
     (100, 256, 2): _row((128, 64, 8, 2), (32, 64, 8, 2), (64, 64, 8, 1), (32, 64, 8, 2)),
-    (100, 256, 4): _row((32, 16, 8, 1), (16, 32, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
+    (100, 256, 4): _row((32, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
 }
 # fmt: on
 
-# What no tile tried avoids: (architecture, head size, bytes a number, kernel) and why. Everything else fits.
-_NO_TENSOR_CORES = (
-    "products on ordinary cores keep whole operands in registers; 16 × 16 is the least tl.dot takes"
-)
-EXCEPTIONS: dict[tuple[int, int, int, str], str] = {}
+# What spills with every tile tried, and why; everything else in the table keeps its words in registers.
+_ORDINARY = "products on the ordinary cores keep whole operands in registers"
+SPILLS: dict[tuple[int, int, int, str], str] = {
+    (75, 128, 2, "queries"): _ORDINARY,
+    **{(75, 256, 2, kernel): _ORDINARY for kernel in ("fused", "queries", "keys")},
+    **{(arch, 256, 4, "queries"): _ORDINARY for arch in (75, 80, 89, 90, 100)},
+}
+# What does not fit a chip's shared memory with the smallest tile there is.
+TOO_LARGE: dict[tuple[int, int, int, str], str] = {
+    (
+        75,
+        256,
+        4,
+        kernel,
+    ): "four tiles of 16 × 256 float32 are the 64 KB of a T4, and leave no room beside them"
+    for kernel in ("fused", "keys")
+}
 
 # Chosen by `using`, for the whole process: autograd runs backward passes in threads of its own.
 _chosen: dict[str, Tile] = {}

@@ -56,7 +56,7 @@ CONTENDERS = ("ours", "ours, deterministic", "SDPA flash", "SDPA cuDNN", "SDPA e
               "FlexAttention", "tutorial", "tutorial, warp-specialised")  # fmt: skip
 
 
-def bench_record(Ns=(1024, 2048, 4096, 8192, 16_384), contenders=CONTENDERS, pass_="forward", kinds=(0, 1)):
+def bench_record(Ns, contenders=CONTENDERS, pass_="forward", kinds=(0, 1)):
     """A record of `iocourse bench attention` with made-up numbers, and a device that says so."""
     rows = []
     for N, kind, (k, contender) in product(Ns, kinds, enumerate(contenders)):
@@ -188,7 +188,7 @@ EXAMPLES = {
         lambda: explore.kernel_resources([compiled(BM=BM, BN=16) for BM in (16, 32, 48, 64)], d=64),
     ],
     "bench_bars": [
-        lambda: explore.bench_bars(bench_record()),
+        lambda: explore.bench_bars(bench_record((1024, 2048, 8192, 16_384))),
         lambda: explore.bench_bars(bench_record((128,), ("ours",)), causal=True),
         lambda: explore.bench_bars(
             bench_record((512, 8192), CONTENDERS[:6], "forward+backward", (0,)),

@@ -69,7 +69,7 @@ def test_backward_bytes_of_tiles_written_out():
     p = Problem(N, N, d)
     rows = N * 4
     half = N * d * 2
-    # D: O, dO read, D written. Then K, V once, by 4 blocks of keys Q, dO, LSE, D and dQ (float32, twice); dK, dV.
+    # O, dO, D; K, V; by 4 blocks of keys Q, dO, LSE, D and dQ (float32, read and written); dK, dV.
     fused = 2 * half + rows + 2 * half + 4 * (2 * half + 2 * rows + 2 * N * d * 4) + 2 * half
     assert r.tile_bytes("backward", p, 2, {"fused": (32, 64)}) == fused
     first = 2 * half + half + rows + 4 * 2 * half + rows + half  # O, dO, Q, LSE; K, V by 4 blocks; D, dQ

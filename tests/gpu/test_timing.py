@@ -135,6 +135,25 @@ def test_a_lap_is_what_lies_between_its_events(monkeypatch):
     assert torch.log == ["flush"] * timing.HEAD_START + ["flush", "work"] * 3 + ["synchronize"]
 
 
+def test_of_staged_work_only_the_second_stage_is_timed(monkeypatch):
+    torch = FakeTorch()
+    monkeypatch.setitem(__import__("sys").modules, "torch", torch)
+    seen = []
+
+    def before():
+        torch.now += 40.0
+        return len(torch.log)
+
+    def work(made):
+        torch.now += 1.5
+        seen.append(made)
+
+    staged = timing.Staged(before, work)
+    assert timing.CudaStopwatch().laps(staged, 3) == [1.5] * 3
+    assert len(set(seen)) == 3, "every lap has a first stage of its own"
+    assert time_of(staged, stopwatch=timing.CudaStopwatch(), budget_ms=6, least=1).repeats == 4
+
+
 def test_facts_of_a_made_up_gpu():
     made_up = types.SimpleNamespace(
         name="made up", major=9, minor=0, multi_processor_count=7, L2_cache_size=11, total_memory=13

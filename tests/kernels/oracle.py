@@ -1,7 +1,8 @@
-"""Attention written out twice in plain PyTorch: exactly, in float64, and as eager code computes it in q's own type.
+"""Attention written out twice in plain PyTorch: exactly, in float64, and as eager code computes it in q's own
+type.
 
-The second says how large an error is ordinary: a kernel may have twice as much, and the rounding of its result
-besides.
+The second says how large an error is ordinary: a kernel may have twice as much, and the rounding of its
+result besides.
 """
 
 import math
@@ -60,7 +61,8 @@ def eager(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor, scale: float | None)
 
 
 def results(attend: Any, q: Tensor, k: Tensor, v: Tensor, do: Tensor, dlse: Tensor | None) -> Results:
-    """O, LSE and the gradients of <O, dO> + <LSE, dLSE>; `attend(q, k, v)` gives O and LSE. dLSE None: not used."""
+    """O, LSE and the gradients of <O, dO> + <LSE, dLSE>; `attend(q, k, v)` gives O and LSE. dLSE None: not
+    used."""
     leaves = [x.detach().requires_grad_() for x in (q, k, v)]
     o, lse = attend(*leaves)
     outputs, gradients = [o], [do.to(o.dtype)]
@@ -89,9 +91,9 @@ def float32_terms(
 ) -> Results:
     """For each result, how much float32 may err: a few roundings of its largest sum of absolute terms.
 
-    PyTorch's own error is no yardstick where it happens to be 0 (one key: P is exactly 1, and dP - D cancels), and
-    scores in units of log 2 are rounded at their own size, so that P errs by |s| · 2⁻²⁴. In 16 bits this is nothing
-    beside the rounding of P.
+    PyTorch's own error is no yardstick where it happens to be 0 (one key: P is exactly 1, and dP - D
+    cancels), and scores in units of log 2 are rounded at their own size, so that P errs by |s| · 2⁻²⁴. In 16
+    bits this is nothing beside the rounding of P.
     """
     q, k, v, do = (x.double() for x in (q, k, v, do))
     group = q.shape[1] // k.shape[1]

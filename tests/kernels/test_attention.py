@@ -42,7 +42,8 @@ class Configuration(NamedTuple):
 
 
 def block(n: int, halvings: int) -> int:
-    """The largest tile that leaves about three tiles and a ragged edge of n rows, then halved; 16 at least."""
+    """The largest tile that leaves about three tiles and a ragged edge of n rows, then halved; 16 at
+    least."""
     return max(16, (1 << max(0, (n // 3).bit_length() - 1)) >> halvings)
 
 
@@ -75,7 +76,9 @@ configurations = st.builds(
     heads=st.sampled_from([(1, 1), (1, 1), (2, 2), (2, 1)]),
     n_q=st.one_of(st.integers(1, 20), st.integers(50, 190)),
     n_k=st.one_of(st.integers(1, 20), st.integers(50, 190)),
-    d=st.one_of(st.integers(1, 48), st.sampled_from([64, 80, 96, 100, 128]), st.sampled_from([192, 255, 256])),
+    d=st.one_of(
+        st.integers(1, 48), st.sampled_from([64, 80, 96, 100, 128]), st.sampled_from([192, 255, 256])
+    ),
     causal=st.sampled_from([False, True, "upper_left", "lower_right"]),
     window=st.one_of(st.none(), st.tuples(sides, sides)),
     scale=st.sampled_from([None, None, None, 0.3, 0.07, -0.2, 0, 0.0]),
@@ -97,9 +100,13 @@ def test_blocks_leave_three_tiles_and_an_edge():
 @settings(max_examples=CONFIGURATIONS, suppress_health_check=[HealthCheck.too_slow])
 @given(configurations)
 @example(Configuration(torch.float16, 1, (4, 1), 70, 190, 64, "lower_right", dlse=True))
-@example(Configuration(torch.float32, 1, (2, 1), 150, 60, 24, "lower_right", (9, None)))  # queries that see no key
+@example(
+    Configuration(torch.float32, 1, (2, 1), 150, 60, 24, "lower_right", (9, None))
+)  # queries that see no key
 @example(Configuration(torch.bfloat16, 1, (1, 1), 130, 50, 40, False, (5, 5), deterministic=True, dlse=True))
-@example(Configuration(torch.float32, 1, (1, 1), 100, 1, 256, True, (3, 0)))  # one key: P is 1 or the row is blind
+@example(
+    Configuration(torch.float32, 1, (1, 1), 100, 1, 256, True, (3, 0))
+)  # one key: P is 1 or the row is blind
 def test_twice_the_error_of_same_precision_pytorch(c: Configuration):
     generator = torch.Generator().manual_seed(c.seed)
 
@@ -132,7 +139,8 @@ def test_twice_the_error_of_same_precision_pytorch(c: Configuration):
 
 
 def check_what_is_exact(got: oracle.Results, allowed: torch.Tensor) -> None:
-    """A query that sees no key has O = 0, LSE = -∞ and no gradient; a key seen by nobody has none; never NaN."""
+    """A query that sees no key has O = 0, LSE = -∞ and no gradient; a key seen by nobody has none; never
+    NaN."""
     blind, unseen = ~allowed.any(1), ~allowed.any(0)
     assert not any(one.isnan().any() for one in got)
     assert torch.equal(got.lse.isneginf(), blind.expand_as(got.lse))
@@ -175,11 +183,14 @@ def test_large_and_small_scores_stay_finite(dtype: torch.dtype, magnitude: float
     )
     want, _ = oracle.exact(q, k, v, allowed, magnitude)
     assert not any(one.isnan().any() or one.isposinf().any() for one in kernels)
-    assert oracle.error(kernels.o, want) <= (2e-3 if dtype == torch.float16 else 1e-3 if magnitude > 1 else 2e-6)
+    assert oracle.error(kernels.o, want) <= (
+        2e-3 if dtype == torch.float16 else 1e-3 if magnitude > 1 else 2e-6
+    )
 
 
 def test_minus_infinity_is_not_a_number_to_add():
-    """A tile of queries whose first tile of keys is masked for some rows: FlashAttention issues 443 and 1947."""
+    """A tile of queries whose first tile of keys is masked for some rows: FlashAttention issues 443 and
+    1947."""
     q, k, v = (torch.ones(1, 1, 48, 16, requires_grad=True) for _ in range(3))
     with using(**dict.fromkeys(Tiles._fields, (16, 16))):
         o, lse = attention_with_lse(q, k, v, window=(3, -1), causal=True)
@@ -190,7 +201,7 @@ def test_minus_infinity_is_not_a_number_to_add():
     assert torch.allclose(q.grad, torch.zeros_like(q), atol=1e-5)
 
 
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(configurations.filter(lambda c: c.n_q < 130 and c.n_k < 130), st.sampled_from([False, True]))
 def test_fused_and_split_backward_agree(c: Configuration, deterministic_first: bool):
     generator = torch.Generator().manual_seed(c.seed)

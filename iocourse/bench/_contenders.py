@@ -1,0 +1,179 @@
+"""Who takes part in `iocourse bench attention`: our kernels, PyTorch's, and Triton's own tutorial.
+
+A contender is called with q, k, v (B, H, N, d) and `causal`, and gives O. One that cannot raises, and the
+reason is recorded.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    Contender = Callable[[Tensor, Tensor, Tensor, bool], Tensor]
+
+OURS, DETERMINISTIC, FLASH, CUDNN = "ours", "ours, deterministic", "SDPA flash", "SDPA cuDNN"
+EFFICIENT, MATH, FLEX = "SDPA efficient", "SDPA math", "FlexAttention"
+TUTORIAL, SPECIALISED = "tutorial", "tutorial, warp-specialised"
+NAMES = (OURS, DETERMINISTIC, FLASH, CUDNN, EFFICIENT, MATH, FLEX, TUTORIAL, SPECIALISED)
+BACKENDS = {  # their names in torch.nn.attention.SDPBackend
+    FLASH: "FLASH_ATTENTION",
+    CUDNN: "CUDNN_ATTENTION",
+    EFFICIENT: "EFFICIENT_ATTENTION",
+    MATH: "MATH",
+}
+# Scores and weights in float32 and their gradients: about this much for each pair of a query and a key.
+MATH_BYTES_A_PAIR = 16
+
+
+class CannotTakePart(RuntimeError):
+    """A contender does not take this type or size; the message says why."""
+
+
+def contenders(
+    free_bytes: Callable[[], int], tutorial: Path | None = None, *, compiled: bool = True
+) -> dict[str, Contender]:
+    """Everyone by name, ours first.
+
+    Args:
+        free_bytes: the memory that is free, so that the N × N matrices of math are not even tried.
+        tutorial: a copy of Triton's tutorial 06, which takes part where it is given.
+        compiled: compile FlexAttention, as its users must; without, its slow reference runs, for tests.
+    """
+    field: dict[str, Contender] = {OURS: partial(_ours, False), DETERMINISTIC: partial(_ours, True)}
+    field |= {name: partial(_sdpa, backend) for name, backend in BACKENDS.items()}
+    field[MATH] = partial(_math, free_bytes)
+    field[FLEX] = Flex(compiled)
+    return field if tutorial is None else field | tutorial_contenders(tutorial)
+
+
+def _ours(deterministic: bool, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
+    from iocourse.kernels import attention
+
+    return attention(q, k, v, causal=causal, deterministic=deterministic)
+
+
+def _sdpa(backend: str, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.functional import scaled_dot_product_attention
+
+    with sdpa_kernel([getattr(SDPBackend, backend)]):
+        return scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+
+def _math(free_bytes: Callable[[], int], q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
+    B, H, N, _ = q.shape
+    needed, free = MATH_BYTES_A_PAIR * B * H * N * N, free_bytes()
+    if needed > free / 2:
+        raise CannotTakePart(
+            f"its N × N matrices need about {needed / 1e9:.0f} GB, and {free / 1e9:.0f} GB are free"
+        )
+    return _sdpa(BACKENDS[MATH], q, k, v, causal)
+
+
+class Flex:
+    """FlexAttention, compiled afresh for every shape; its block mask is made before the clock starts."""
+
+    def __init__(self, compiled: bool) -> None:
+        self._compiled = compiled
+        self._shape: tuple[Any, ...] = ()
+        self._attend: Any = None
+        self._mask: Any = None
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
+        """O (B, H, N, d)."""
+        shape = (q.shape, q.dtype, causal)
+        if shape != self._shape:
+            self._attend, self._mask = self._prepared(q.shape[2], q.device, causal)
+            self._shape = shape
+        o: Tensor = self._attend(q, k, v, block_mask=self._mask)
+        return o
+
+    def _prepared(self, N: int, device: torch.device, causal: bool) -> tuple[Any, Any]:
+        import torch
+        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+        mask = create_block_mask(_not_later, None, None, N, N, device=str(device)) if causal else None
+        if not self._compiled:
+            return flex_attention, mask
+        torch._dynamo.reset()  # past eight shapes the compiler would refuse another one
+        return torch.compile(flex_attention, dynamic=False, fullgraph=True), mask
+
+
+def _not_later(batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    return i >= j
+
+
+def tutorial_contenders(path: Path) -> dict[str, Contender]:
+    """The kernel of a file of Triton's tutorial 06, and with warp specialisation where the file offers it.
+
+    Raises:
+        CannotTakePart: the file cannot be loaded, or has no `attention`.
+    """
+    try:
+        spec = importlib.util.spec_from_file_location("triton_tutorial_06", path)
+        assert spec is not None and spec.loader is not None, "it is no Python file"
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        attention = module.attention
+        parameters = inspect.signature(module._attention.forward).parameters
+    except Exception as error:
+        raise CannotTakePart(f"{path} is no copy of Triton's tutorial 06: {reason_of(error)}") from error
+    plain = Tutorial(module, attention, {"warp_specialize": False} & parameters.keys())
+    field: dict[str, Contender] = {TUTORIAL: plain}
+    if "warp_specialize" in parameters:
+        field[SPECIALISED] = Tutorial(module, attention, {"warp_specialize"}, True)
+    return field
+
+
+class Tutorial:
+    """Triton's tutorial kernel: float16 only, tuned by its own list of tiles for every shape."""
+
+    def __init__(self, module: Any, attention: Any, switches: Any, on: bool = False) -> None:
+        self._module, self._attention = module, attention
+        self._switches = (on,) if switches else ()
+        self._shape: tuple[Any, ...] = ()
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
+        """O (B, H, N, d)."""
+        if str(q.dtype) != "torch.float16":
+            raise CannotTakePart("the tutorial's kernel casts to float16 inside: it takes float16 only")
+        if (q.shape, causal) != self._shape:
+            self._forget_tuning()
+            self._shape = (q.shape, causal)
+        o: Tensor = self._attention(q, k, v, causal, q.shape[-1] ** -0.5, *self._switches)
+        return o
+
+    def _forget_tuning(self) -> None:
+        """Its tuner does not tell causal from full: without this, one would run with the other's tile."""
+        for one in vars(self._module).values():
+            if hasattr(one, "configs") and isinstance(getattr(one, "cache", None), dict):
+                one.cache.clear()
+
+
+def reason_of(error: BaseException, said: list[str] | None = None) -> str:
+    """One line: what was raised, and what was warned of before."""
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    parts = [f"{type(error).__name__}: {first}" if first else type(error).__name__]
+    parts += dict.fromkeys(line.strip().splitlines()[0] for line in said or [] if line.strip())
+    return "; ".join(parts)
+
+
+def with_warnings(work: Callable[[], Any]) -> tuple[Any, str]:
+    """What `work` returned and "", or None and why it could not: SDPA says its reasons as warnings."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            return work(), ""
+        except Exception as error:
+            if isinstance(error, CannotTakePart):
+                return None, str(error)
+            return None, reason_of(error, [str(one.message) for one in said])

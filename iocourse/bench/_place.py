@@ -1,0 +1,84 @@
+"""Where a benchmark runs: everything it asks of a GPU, in one small class that a test can stand in for."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any, Protocol
+
+from iocourse.course.checkout import Refused
+from iocourse.data.recorded import provenance, recorded
+from iocourse.gpu.timing import CudaStopwatch, Stopwatch, no_cuda
+
+
+class Place(Protocol):
+    """A device, and what takes its time."""
+
+    device: str
+    stopwatch: Stopwatch
+
+    def facts(self) -> dict[str, Any]:
+        """What the record says about the device."""
+
+    def free_bytes(self) -> int:
+        """Memory that is free for tensors."""
+
+    def tidy(self) -> None:
+        """Give memory back that nobody uses any more."""
+
+
+class CudaPlace:
+    """The current CUDA device."""
+
+    device = "cuda"
+
+    def __init__(self) -> None:
+        """Make a stopwatch. Raises `NeedsCuda` where there is no GPU."""
+        self.stopwatch: Stopwatch = CudaStopwatch()
+
+    def facts(self) -> dict[str, Any]:
+        """See `iocourse.gpu.device.device_facts`."""
+        import torch
+
+        from iocourse.gpu.device import device_facts
+
+        return device_facts(torch.cuda.current_device())
+
+    def free_bytes(self) -> int:
+        """What the driver has free, and what torch holds for tensors to come."""
+        import torch
+
+        held = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+        return int(torch.cuda.mem_get_info()[0] + held)
+
+    def tidy(self) -> None:
+        """Collect garbage and empty torch's cache."""
+        import torch
+
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
+def cuda_place() -> Place:
+    """The GPU of this process, where kernels are compiled for it.
+
+    Raises:
+        Refused: there is none, triton is missing, or kernels are interpreted here; the line says what can be
+            done instead.
+    """
+    reason = no_cuda()
+    if reason:
+        raise Refused(
+            f"{reason}, and this subject times kernels on an NVIDIA GPU: run it where one is; "
+            f"without one, `iocourse bench resources` compiles every kernel for every chip. "
+            f"Shipped with the course: {provenance(recorded('attention'))}."
+        )
+    try:
+        from iocourse.kernels import INTERPRETED
+    except ImportError as error:
+        raise Refused(str(error)) from None
+    if INTERPRETED:
+        raise Refused(
+            "kernels are interpreted in this process, and times of an interpreter say nothing about a GPU: "
+            "unset TRITON_INTERPRET and start again"
+        )
+    return CudaPlace()

@@ -1,0 +1,65 @@
+"""Whether what is timed is also right: one head of every shape against float64."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+RESULTS = ("O", "dQ", "dK", "dV")
+BLOCK = 64  # rows; an error in a few of them must not drown in all the others
+# Relative error of the worst block of rows, from which on a result is wrong and not rounded: ten times what
+# PyTorch's own kernels show.
+WRONG = {"float16": 0.02, "bfloat16": 0.05}
+
+
+def exact_head(
+    q: Tensor, k: Tensor, v: Tensor, do: Tensor, causal: bool, rows: int = 1024
+) -> dict[str, Tensor]:
+    """O, dQ, dK, dV of one head in float64; q, k, v, do (N, d). Keeps `rows` rows of scores at a time."""
+    import torch
+
+    q, k, v, do = (x.detach().double() for x in (q, k, v, do))
+    scale = q.shape[1] ** -0.5
+    o, dq, dk, dv = (torch.zeros_like(x) for x in (q, q, k, v))
+    j = torch.arange(len(k), device=k.device)
+    for start in range(0, len(q), rows):
+        some = slice(start, min(start + rows, len(q)))
+        scores = scale * q[some] @ k.T  # (rows, N)
+        if causal:
+            scores.masked_fill_(j[None, :] > j[some][:, None], float("-inf"))
+        p = torch.softmax(scores, 1)
+        o[some] = p @ v
+        dv += p.T @ do[some]
+        ds = p * (do[some] @ v.T - (do[some] * o[some]).sum(1, keepdim=True))
+        dq[some] = scale * ds @ k
+        dk += scale * ds.T @ q[some]
+    return dict(zip(RESULTS, (o, dq, dk, dv), strict=True))
+
+
+def relative_error(x: Tensor, reference: Tensor) -> float:
+    """‖x - reference‖ / ‖reference‖; x and reference (N, d)."""
+    return float((x.detach().double() - reference).norm() / reference.norm())
+
+
+def worst_block(x: Tensor, reference: Tensor) -> float:
+    """The largest relative error of any BLOCK rows, NaN where there is one; x and reference (N, d).
+
+    Rows that are nearly 0 count as a hundredth of the mean: a division by them would say nothing.
+    """
+    import torch
+
+    off = (x.detach().double() - reference).split(BLOCK)
+    least = 0.01 * reference.norm() / len(reference) ** 0.5
+    sizes = [torch.maximum(rows.norm(), least * len(rows) ** 0.5) for rows in reference.split(BLOCK)]
+    return float(torch.stack([a.norm() / b for a, b in zip(off, sizes, strict=True)]).max())
+
+
+def errors(found: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> tuple[dict[str, float], float]:
+    """The relative error of each result of one head, and the worst block of any of them."""
+    import torch
+
+    each = {name: relative_error(x, reference[name]) for name, x in found.items()}
+    return each, float(torch.tensor([worst_block(x, reference[name]) for name, x in found.items()]).max())

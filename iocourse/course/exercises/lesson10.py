@@ -1,0 +1,288 @@
+"""Exercises of lesson 10: places of a tile, and three kernels: transposed copy, row softmax, product."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import costs, exact
+from ...ledger import Ledger
+from ..exercise import Case, Exercise, Property, Trial
+from ..judging import LARGE, difference, each, only_where, values, values_in
+from ..kernel_trials import launch, launches_kernels, words_exactly
+
+SINGLE = 1e-5  # float32 against float64, for sums of up to a hundred products
+SLICE, TURNED = "a slice of a larger matrix", "a transpose"
+
+Matrix = NDArray[np.float32]
+
+
+def _matrix(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
+    return rng.standard_normal((rows, columns), dtype=np.float32)
+
+
+def _slice(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
+    """A matrix whose rows lie further apart than they are long."""
+    return _matrix(rng, rows, columns + 9)[:, 4 : 4 + columns]
+
+
+def values_in_single(name: str, label: str) -> Property:
+    """Values right to float32 in the cases whose label holds `label`."""
+    return only_where(
+        name, lambda case: label in case.label, lambda t: difference(t.value, t.case.expected, SINGLE)
+    )
+
+
+# ---------------------------------------------------------------------- 10.1 places and mask of a tile
+INNER, EDGE = "a whole tile", "a tile at the edge"
+
+
+def _tile_cases(rng: np.random.Generator) -> list[Case]:
+    """Tiles within a matrix and over each of its edges, with the strides of rows, columns and a slice."""
+    BM, BN = int(rng.integers(3, 6)), int(rng.integers(6, 9))
+    rows, columns = 2 * BM + 2, 2 * BN + 3
+    asked: list[tuple[str, int, int, int, int]] = [
+        (INNER, 0, 0, columns, 1),
+        (INNER, 1, 1, columns, 1),
+        (f"{INNER} of {SLICE}", 1, 0, columns + 5, 1),
+        (f"{INNER} of {TURNED}", 0, 1, 1, rows),
+        (f"{EDGE} of {TURNED}", 2, 1, 1, rows + 2),
+        (EDGE, 2, 0, columns, 1),
+        (EDGE, 0, 2, columns, 1),
+        (EDGE, 2, 2, columns + 1, 1),
+        (f"{EDGE} of every second row and third column", 2, 2, 2 * 3 * columns, 3),
+    ]
+    sizes = {"rows": rows, "columns": columns}
+    return [
+        _tile_case(label, {"p": p, "q": q, **sizes, "s0": s0, "s1": s1, "BM": BM, "BN": BN})
+        for label, p, q, s0, s1 in asked
+    ]
+
+
+def _tile_case(label: str, at: dict[str, int]) -> Case:
+    i = at["p"] * at["BM"] + np.arange(at["BM"])
+    j = at["q"] * at["BN"] + np.arange(at["BN"])
+    places = np.add.outer(i * at["s0"], j * at["s1"])
+    mask = np.logical_and.outer(i < at["rows"], j < at["columns"])
+    where = (
+        f"program ({at['p']}, {at['q']}), {at['rows']} x {at['columns']}, strides ({at['s0']}, {at['s1']})"
+    )
+    return Case(f"{label}: {where}, tiles of {at['BM']} x {at['BN']}", at, (places, mask))
+
+
+def _two_arrays(trial: Trial) -> str | None:
+    shape = trial.case.expected[0].shape
+    parts = trial.value if isinstance(trial.value, tuple) else ()
+    shapes = [np.shape(part) for part in parts]
+    return (
+        None if shapes == [shape, shape] else f"expected two arrays of shape {shape}, got {shapes or 'none'}"
+    )
+
+
+def _right_mask(trial: Trial) -> str | None:
+    wrong = np.asarray(trial.value[1], dtype=bool) != trial.case.expected[1]
+    return f"{int(wrong.sum())} of {wrong.size} lanes are on or off by mistake" if wrong.any() else None
+
+
+def _right_places(trial: Trial) -> str | None:
+    places, mask = trial.case.expected
+    got = np.asarray(trial.value[0])
+    wrong = np.argwhere(mask & (got != places))
+    if not len(wrong):
+        return None
+    first = tuple(int(x) for x in wrong[0])
+    return f"{len(wrong)} places differ, first in lane {first}: yours {got[first]}, expected {places[first]}"
+
+
+TILE = Exercise(
+    id="10.1",
+    title="Where a tile lies",
+    function="my_tile",
+    difficulty=2,
+    importance=5,
+    minutes=8,
+    hints=(
+        "Which row of the matrix is row a of the tile of program (p, q)? Which column is its column b?",
+        "The rows of a tile are BM numbers that follow each other, from p times BM on. Give them the shape "
+        "(BM, 1), and the columns the shape (1, BN): sums and comparisons then broadcast to (BM, BN).",
+        "Places: rows times s0 plus columns times s1, formula (10.2). Mask: the row is below rows and the "
+        "column is below columns, both at once, joined with &.",
+    ),
+    cases=_tile_cases,
+    properties=(
+        each("returns places and mask, a word a lane", _two_arrays),
+        each("a lane is on where its element exists", _right_mask),
+        each("every element is looked for where it lies", _right_places),
+    ),
+)
+
+
+# ---------------------------------------------------------------------- 10.2 a transposed copy
+def _transpose_cases(rng: np.random.Generator) -> list[Case]:
+    """Ragged in both ways, slices, a transpose, tiles larger than the matrix, one row."""
+    rows, columns = int(rng.integers(35, 47)), int(rng.integers(18, 31))
+    asked: list[tuple[str, Matrix, int, int]] = [
+        ("row by row", _matrix(rng, rows, columns), 16, 16),
+        ("row by row", _matrix(rng, rows, columns), 8, 32),
+        (SLICE, _slice(rng, rows, columns), 16, 8),
+        (TURNED, _matrix(rng, columns, rows).T, 16, 16),
+        ("whole tiles", _matrix(rng, 32, 16), 16, 16),
+        ("one tile", _matrix(rng, 5, 3), 8, 4),
+        ("one row", _matrix(rng, 1, columns), 16, 16),
+    ]
+    return [_transpose_case(label, X, BM, BN) for label, X, BM, BN in asked]
+
+
+def _transpose_case(label: str, X: Matrix, BM: int, BN: int) -> Case:
+    rows, columns = X.shape
+    budget = Ledger(reads={"X": X.size}, writes={"Y": X.size})
+    return Case(
+        f"{label}, {rows} x {columns}, tiles of {BM} x {BN}", {"X": X, "BM": BM, "BN": BN}, X.T, None, budget
+    )
+
+
+TRANSPOSE = Exercise(
+    id="10.2",
+    title="A transposed copy",
+    function="my_transpose",
+    difficulty=2,
+    importance=4,
+    minutes=10,
+    hints=(
+        "Start from copy_kernel. Which of its lines must know that X has two strides, and which that Y lies "
+        "the other way round?",
+        "Element (i, j) of X is element (j, i) of Y, and a row of Y is as long as X has rows. The tile "
+        "itself need not be turned: only the pointers that it is stored to.",
+        "Load from i times s0 plus j times s1, with i as a column and j as a row. Store to j times rows "
+        "plus i, with the same shapes and the same mask. Both the load and the store need the mask.",
+    ),
+    cases=_transpose_cases,
+    properties=(
+        values("Y is the transpose of X", 0.0),
+        values_in("a slice is read where it lies", SLICE),
+        values_in("both strides count", TURNED),
+        launches_kernels("X"),
+        words_exactly("each word is read once and written once"),
+    ),
+    play=launch,
+)
+
+
+# ---------------------------------------------------------------------- 10.3 softmax of long rows
+RISING, SHORT = "rising scores", "shorter than a block"
+
+
+def _softmax_cases(rng: np.random.Generator) -> list[Case]:
+    """Many pieces with a ragged last one, whole pieces, less than one, one number, a slice; large scores."""
+    n = int(rng.integers(70, 95))
+    asked: list[tuple[str, Matrix, int]] = [
+        ("", 3 * _matrix(rng, 5, n), 16),
+        ("", 3 * _matrix(rng, 4, 64), 32),
+        (SLICE, _slice(rng, 4, n), 32),
+        (SHORT, 3 * _matrix(rng, 3, 21), 64),
+        ("one number", _matrix(rng, 2, 1), 16),
+        (RISING, np.tile(np.arange(n, dtype=np.float32), (2, 1)), 16),
+        ("all below zero", _matrix(rng, 3, n) - 50, 32),
+        (LARGE, 1e4 * _matrix(rng, 3, n), 32),
+    ]
+    return [_softmax_case(label, X, BLOCK) for label, X, BLOCK in asked]
+
+
+def _softmax_case(label: str, X: Matrix, BLOCK: int) -> Case:
+    rows, n = X.shape
+    budget = Ledger(reads={"X": 2 * X.size}, writes={"Y": X.size})
+    name = ", ".join(part for part in (f"{rows} rows of {n}, BLOCK={BLOCK}", label) if part)
+    return Case(name, {"X": X, "BLOCK": BLOCK}, exact.softmax(X.astype(np.float64)), None, budget)
+
+
+def _adds_up(trial: Trial) -> str | None:
+    sums = np.asarray(trial.value, dtype=np.float64).sum(axis=-1)
+    wrong = np.flatnonzero(~(np.abs(sums - 1) <= SINGLE))
+    return f"row {int(wrong[0])} adds up to {sums[wrong[0]]:.6g}" if wrong.size else None
+
+
+LONG = Exercise(
+    id="10.3",
+    title="Softmax of long rows",
+    function="my_long_softmax",
+    difficulty=3,
+    importance=5,
+    minutes=12,
+    hints=(
+        "Which two numbers about a row must be known before its first weight can be written? How did lesson "
+        "03 get both in one pass?",
+        "First loop: load a piece, find the new maximum, bring the old sum to it with exp(m - m_new), add "
+        "the sum of exp(s - m_new). Second loop: load the same piece again and store exp(s - m) / l.",
+        "Load with other equal to minus infinity, so that lanes that hang over change neither the maximum "
+        "nor the sum. The old sum is rescaled before the new terms are added, and m takes its new value "
+        "last. Row p of X starts p times s_x words from the pointer, row p of Y p times n.",
+    ),
+    cases=_softmax_cases,
+    properties=(
+        values("each row is the softmax of that row", SINGLE),
+        each("each row adds up to 1", _adds_up),
+        values_in_single("the sum is rescaled when the maximum rises", RISING),
+        values_in_single("lanes that hang over count for nothing", SHORT),
+        values_in_single("a slice is read where it lies", SLICE),
+        values_in_single(f"{LARGE} neither overflow nor vanish", LARGE),
+        launches_kernels("X"),
+        words_exactly("each number is read twice and written once"),
+    ),
+    play=launch,
+)
+
+
+# ---------------------------------------------------------------------- 10.4 the product in tiles
+def _product_cases(rng: np.random.Generator) -> list[Case]:
+    """Each size ragged by itself, all of them, slices, unlike tiles, tiles larger than the matrices."""
+    m, n, k = (int(x) for x in rng.integers(33, 47, size=3))
+    asked: list[tuple[str, Matrix, Matrix, tuple[int, int, int]]] = [
+        ("whole tiles", _matrix(rng, 32, 32), _matrix(rng, 32, 48), (16, 16, 16)),
+        ("ragged rows", _matrix(rng, m, 32), _matrix(rng, 32, 32), (32, 32, 32)),
+        ("ragged columns", _matrix(rng, 32, 32), _matrix(rng, 32, n), (16, 32, 32)),
+        ("ragged depth", _matrix(rng, 32, k), _matrix(rng, k, 32), (32, 32, 16)),
+        ("all ragged", _matrix(rng, m, k), _matrix(rng, k, n), (32, 16, 16)),
+        (SLICE, _slice(rng, m, k), _slice(rng, k, n), (32, 32, 32)),
+        ("one tile", _matrix(rng, 5, 7), _matrix(rng, 7, 3), (16, 16, 16)),
+    ]
+    return [_product_case(label, A, B, tiles) for label, A, B, tiles in asked]
+
+
+def _product_case(label: str, A: Matrix, B: Matrix, tiles: tuple[int, int, int]) -> Case:
+    (m, k), n = A.shape, B.shape[1]
+    BM, BN, BK = tiles
+    words = costs.matmul(m, n, k, bm=BM, bn=BN)
+    budget = Ledger(reads=dict(words.reads), writes=dict(words.writes))
+    want = A.astype(np.float64) @ B.astype(np.float64)
+    inputs = {"A": A, "B": B, "BM": BM, "BN": BN, "BK": BK}
+    return Case(f"{label}, m={m}, n={n}, k={k}, tiles {BM} x {BN} x {BK}", inputs, want, None, budget)
+
+
+PRODUCT = Exercise(
+    id="10.4",
+    title="The product in tiles",
+    function="my_product",
+    difficulty=3,
+    importance=5,
+    minutes=15,
+    hints=(
+        "Put product_program of section 10.3 beside copy_kernel: which lines change, and which only change "
+        "their names?",
+        "A program owns BM rows and BN columns of C, so the grid counts tiles of C along both axes; k has "
+        "no axis. Sums start as zeros in float32 and grow in a loop over pieces of depth BK.",
+        "Three masks: for A the row is below m and the place along k below k, for B the place along k below "
+        "k and the column below n, for C the row below m and the column below n. Both loads need other=0.0, "
+        "or what a lane that hangs over happens to hold comes into the sums.",
+    ),
+    cases=_product_cases,
+    properties=(
+        values("C equals the product", SINGLE),
+        values_in_single("what hangs over in k adds nothing", "ragged depth"),
+        values_in_single("a slice is read where it lies", SLICE),
+        launches_kernels("A", "B"),
+        words_exactly("the words are those of (10.3)"),
+    ),
+    play=launch,
+)
+
+EXERCISES = (TILE, TRANSPOSE, LONG, PRODUCT)

@@ -1,0 +1,423 @@
+"""Exercises of lesson 12: D, dQ, dK and dV as Triton kernels, the fused backward pass, and autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import exact, traffic
+from ...costs.kernels import Problem, attention_fused_backward
+from ...ledger import Ledger, PhaseTotal
+from ...needs_triton import require_triton
+from ..exercise import Case, Exercise, Property, Trial, cause_of, judged, settled
+from ..judging import difference, each
+from ..kernel_trials import launch, launches_kernels, words_exactly
+
+Array = NDArray[Any]
+Arrays = dict[str, Any]
+TOLERANCE = 2e-4  # of float32 kernels, with scores near -100 too: 20 times what the reference is off by
+RAGGED, CAUSAL, LOW, STRIDED = "a ragged last tile", "causal", "scores near -100", "dO with strides"
+HEADS = "two heads"
+
+
+# ------------------------------------------------------------------ inputs and right answers
+def _inputs(
+    rng: np.random.Generator, H: int, N: int, d: int, *, causal: bool = False, low: bool = False
+) -> Arrays:
+    """Q, K, V, O, dO (H, N, d), LSE and D (H, N), float32, and what a backward pass makes of them."""
+    Q, K, V, dO = rng.standard_normal((4, H, N, d)).astype(np.float32)
+    if low:
+        Q[:] = Q / 4 + 5
+        K[:] = K / 4 - 80 / d  # 5 · 80 / √d is 100 at d = 16
+    return {"Q": Q, "K": K, "V": V, "dO": dO} | _right(Q, K, V, dO, causal)
+
+
+def _right(Q: Array, K: Array, V: Array, dO: Array, causal: bool) -> Arrays:
+    """O, LSE, D and the gradients in float64, head by head; those a kernel takes in as float32."""
+    heads = [_of_one_head(*parts, causal) for parts in zip(Q, K, V, dO, strict=True)]
+    found = {name: np.stack([head[name] for head in heads]) for name in heads[0]}
+    return found | {name: found[name].astype(np.float32) for name in ("O", "LSE", "D")}
+
+
+def _of_one_head(Q: Array, K: Array, V: Array, dO: Array, causal: bool) -> Arrays:
+    Q, K, V, dO = (x.astype(np.float64) for x in (Q, K, V, dO))
+    S = exact.scores(Q, K)
+    S = np.where(np.tri(len(Q), dtype=bool), S, -np.inf) if causal else S
+    O = exact.softmax(S) @ V
+    gradients = exact.attention_backward(Q, K, V, dO, causal=causal)._asdict()
+    return {"O": O, "LSE": exact.log_sum_exp(S), "D": (dO * O).sum(axis=1), **gradients}
+
+
+def _label(H: int, N: int, d: int, *facts: str) -> str:
+    heads = (HEADS,) if H == 2 else ()
+    return ", ".join([f"H={H}, N={N}, d={d}", *heads, *filter(None, facts)])
+
+
+# ------------------------------------------------------------------ properties
+def parts_where(name: str, outputs: Sequence[str], concerned: str = "") -> Property:
+    """All results are exact in the cases whose label holds `concerned`; a message names the first that is
+    not.
+    """
+
+    def judge(trial: Trial) -> str | None:
+        if concerned not in trial.case.label:
+            return None
+        got = trial.value if isinstance(trial.value, tuple) else (trial.value,)
+        if len(got) != len(outputs):
+            return f"expected {len(outputs)} results ({', '.join(outputs)}), got {len(got)}"
+        wrong = (
+            f"{output}: {complaint}"
+            for output, value, want in zip(outputs, got, trial.case.expected, strict=True)
+            if (complaint := difference(value, want, TOLERANCE))
+        )
+        return next(wrong, None)
+
+    return each(name, judge)
+
+
+def added_atomically() -> Property:
+    """dQ is added to by atomics, each word as often as the closed form says; nothing else is."""
+
+    def judge(trial: Trial) -> str | None:
+        assert trial.case.budget is not None, "a case judged by words carries its closed form"
+        got, want = sum(trial.ledger.atomics.values()), sum(trial.case.budget.atomics.values())
+        return None if got == want else f"yours adds {got:,} words atomically, the formula says {want:,}"
+
+    return each("dQ is added to atomically", judge)
+
+
+# ------------------------------------------------------------------ 12.3: D
+def row_cases(rng: np.random.Generator) -> list[Case]:
+    """Whole and ragged blocks, two heads, one row, and O and dO that lie in memory in other orders."""
+    d, BM = 16, 32
+    N = int(rng.integers(33, 63))
+    return [
+        _row_case(rng, 1, 2 * BM, d, BM, plain=True),
+        _row_case(rng, 2, N, d, BM, RAGGED, plain=True),
+        _row_case(rng, 2, N + 1, d, 16, RAGGED, STRIDED),
+        _row_case(rng, 1, 1, 2 * d, BM, RAGGED),
+    ]
+
+
+def _row_case(
+    rng: np.random.Generator, H: int, N: int, d: int, BM: int, *facts: str, plain: bool = False
+) -> Case:
+    O, dO = rng.standard_normal((2, H, N, d)).astype(np.float32)
+    if not plain:
+        O = np.pad(O, ((0, 0), (0, 0), (0, 5)))[:, :, :d]  # rows with room behind them
+        dO = np.ascontiguousarray(dO.transpose(1, 0, 2)).transpose(1, 0, 2)  # heads within a row
+    want = (O.astype(np.float64) * dO).sum(axis=2)
+    budget = Ledger(reads={"O": H * N * d, "dO": H * N * d}, writes={"D": H * N})
+    return Case(f"{_label(H, N, d, *facts)}, BM={BM}", {"O": O, "dO": dO, "BM": BM}, (want,), budget=budget)
+
+
+# ------------------------------------------------------------------ 12.4 to 12.6: the kernels
+def tiled_cases(
+    names: Sequence[str], outputs: Sequence[str], budget: Callable[[Problem, int, int], Ledger]
+) -> Callable[[np.random.Generator], list[Case]]:
+    """Cases for a kernel with tiles of BM queries and BN keys.
+
+    Args:
+        names: the arrays that the student's function takes, in its order; BM, BN and causal follow.
+        outputs: the arrays that it returns.
+        budget: its closed form.
+    """
+
+    def case(rng: np.random.Generator, H: int, N: int, BM: int, BN: int, *facts: str) -> Case:
+        causal, d = CAUSAL in facts, 16
+        arrays = _inputs(rng, H, N, d, causal=causal, low=LOW in facts)
+        given = {name: arrays[name] for name in names} | {"BM": BM, "BN": BN, "causal": causal}
+        problem = Problem(N, N, d, high=0 if causal else None, H=H, H_kv=H)
+        return Case(
+            f"{_label(H, N, d, *facts)}, BM={BM}, BN={BN}",
+            given,
+            tuple(arrays[name] for name in outputs),
+            budget=budget(problem, BM, BN),
+        )
+
+    def cases(rng: np.random.Generator) -> list[Case]:
+        N = int(rng.integers(33, 47))
+        return [
+            case(rng, 1, 64, 32, 32),
+            case(rng, 2, N, 16, 32, RAGGED),
+            case(rng, 1, N + 16, 32, 16, RAGGED, CAUSAL),
+            case(rng, 2, N, 16, 32, RAGGED, CAUSAL),
+            case(rng, 1, N - 16, 16, 16, RAGGED, LOW),
+            case(rng, 1, 1, 16, 16, RAGGED),
+        ]
+
+    return cases
+
+
+def rows_stay(problem: Problem, BM: int, BN: int) -> Ledger:
+    """The first bracket of (6.10): 4Nd + 2N + 2Nd⌈N/BM⌉ words a head without a mask."""
+    met, rows = problem.keys_met(BM, BN) * problem.d, problem.queries * problem.d
+    return Ledger(
+        reads={"Q": rows, "O": rows, "dO": rows, "LSE": problem.queries, "K": met, "V": met},
+        writes={"D": problem.queries, "dQ": rows},
+    )
+
+
+def columns_stay(problem: Problem, BM: int, BN: int) -> Ledger:
+    """The second bracket of (6.10): 4Nd + ⌈N/BN⌉(2Nd + 2N) words a head without a mask."""
+    met, columns = problem.queries_met(BM, BN), problem.keys * problem.d
+    return Ledger(
+        reads={
+            **dict.fromkeys(("Q", "dO"), met * problem.d),
+            **dict.fromkeys(("LSE", "D"), met),
+            **dict.fromkeys(("K", "V"), columns),
+        },
+        writes={"dK": columns, "dV": columns},
+    )
+
+
+def all_at_once(problem: Problem, BM: int, BN: int) -> Ledger:
+    """(12.2), D's own launch included."""
+    return attention_fused_backward(problem, BM=BM, BN=BN)
+
+
+def _kernel_properties(outputs: Sequence[str], *inputs: str) -> tuple[Property, ...]:
+    named = f"{', '.join(outputs[:-1])} and {outputs[-1]}"
+    return (
+        launches_kernels(*inputs),
+        parts_where(f"{named} are exact", outputs),
+        parts_where("every head is exact", outputs, HEADS),
+        parts_where("ragged tiles are exact", outputs, RAGGED),
+        parts_where("a causal mask hides what it must", outputs, CAUSAL),
+        parts_where("scores near -100 overflow nowhere", outputs, LOW),
+        words_exactly(),
+    )
+
+
+# ------------------------------------------------------------------ 12.9: under autograd
+def autograd_cases(rng: np.random.Generator) -> list[Case]:
+    """A stored dO; one that is transposed in memory; one word shown everywhere, as the gradient of a sum."""
+    N = int(rng.integers(33, 60))
+    return [
+        _autograd_case(rng, 2, 32, False),
+        _autograd_case(rng, 1, N, True, RAGGED),
+        _autograd_case(rng, 2, N, True, RAGGED, STRIDED),
+        _autograd_case(rng, 1, N, False, RAGGED, STRIDED, everywhere=True),
+    ]
+
+
+def _autograd_case(
+    rng: np.random.Generator, H: int, N: int, causal: bool, *facts: str, everywhere: bool = False
+) -> Case:
+    d = 16
+    Q, K, V, dO = rng.standard_normal((4, H, N, d)).astype(np.float32)
+    dO = np.broadcast_to(np.float32(1), dO.shape) if everywhere else dO
+    right = _right(Q, K, V, dO, causal)
+    if STRIDED in facts and not everywhere:
+        dO = np.ascontiguousarray(dO.transpose(2, 1, 0)).transpose(2, 1, 0)
+    label = _label(H, N, d, *facts, CAUSAL if causal else "")
+    wanted = tuple(right[name] for name in ("O", "dQ", "dK", "dV"))
+    return Case(label, {"Q": Q, "K": K, "V": V, "causal": causal, "dO": dO}, wanted)
+
+
+def differentiate(student: Callable[..., Any], case: Case) -> Trial:
+    """O and the gradients by autograd, every launch counted.
+
+    The trial's ledger has the phases forward and backward, and as `peak` the words kept in between.
+    """
+    try:
+        require_triton()
+        import torch
+
+        inputs = case.inputs
+        leaves = [torch.from_numpy(inputs[name].copy()).requires_grad_() for name in ("Q", "K", "V")]
+        gradient = _as_autograd_has_it(inputs["dO"])
+        kept: dict[int, int] = {}
+
+        def keep(tensor: Any) -> Any:
+            kept[tensor.data_ptr()] = tensor.numel()
+            return tensor
+
+        with judged(), traffic.count(dO=gradient) as ledger:
+            with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+                O = student(*leaves, inputs["causal"])
+            forward = PhaseTotal(ledger.read, ledger.written)
+            _keep_attributes(O, keep)
+            gradients = torch.autograd.grad(O, leaves, gradient)
+        backward = PhaseTotal(ledger.read - forward.read, ledger.written - forward.written)
+        ledger.phases.update(forward=forward, backward=backward)
+        ledger.peak = sum(kept.values())
+        value = tuple(x.detach().double().numpy() for x in (O, *gradients))
+        return Trial(case, value=settled(value), ledger=ledger)
+    except Exception as error:
+        return Trial(case, error=cause_of(error))
+
+
+def _as_autograd_has_it(dO: Array) -> Any:
+    """A tensor with the strides of the array; a number shown everywhere stays one number in memory."""
+    import torch
+
+    if not any(dO.strides):
+        return torch.from_numpy(np.array([dO.flat[0]])).expand(dO.shape)
+    return torch.from_numpy(dO.copy(order="K"))
+
+
+def _keep_attributes(O: Any, keep: Callable[[Any], Any]) -> None:
+    """Tensors that were hung on ctx, past save_for_backward, are kept too."""
+    for value in vars(O.grad_fn).values() if hasattr(O.grad_fn, "__dict__") else ():
+        for part in value if isinstance(value, (tuple, list)) else (value,):
+            if hasattr(part, "data_ptr"):
+                keep(part)
+
+
+def keeps_little() -> Property:
+    """Q, K, V, O and LSE are kept for the backward pass, 4Nd + N words a head, and nothing else."""
+
+    def judge(trial: Trial) -> str | None:
+        H, N, d = trial.case.inputs["Q"].shape
+        allowed = 4 * H * N * d + H * N
+        kept = trial.ledger.peak
+        return (
+            None if kept <= allowed else f"yours keeps {kept:,} words, 4Nd + N for each head are {allowed:,}"
+        )
+
+    return each("keeps Q, K, V, O and LSE alone", judge)
+
+
+def both_passes_launch() -> Property:
+    """Kernels read the inputs of each pass in full and write at least its outputs."""
+
+    def judge(trial: Trial) -> str | None:
+        words = int(np.size(trial.case.inputs["Q"]))
+        for phase, inputs, outputs in (("forward", 3, 1), ("backward", 4, 3)):
+            moved = trial.ledger.phases[phase]
+            if moved.read < inputs * words or moved.written < outputs * words:
+                return (
+                    f"{phase}: your kernels read {moved.read:,} words and write {moved.written:,}; "
+                    f"{inputs} arrays in and {outputs} out have {inputs * words:,} and {outputs * words:,}"
+                )
+        return None
+
+    return each("kernels do the work, forward and backward", judge)
+
+
+GRADIENTS = ("O", "dQ", "dK", "dV")
+
+
+EXERCISES = (
+    Exercise(
+        id="12.3",
+        title="A kernel for D",
+        function="my_row_products",
+        difficulty=2,
+        importance=3,
+        minutes=8,
+        hints=(
+            "What does one program own? Which of its rows may not exist, and what must not happen there?",
+            "An address is the array's own, plus head times the step of heads, plus row times the "
+            "step of rows, plus column. O and dO have two steps each, and D has none to ask for: it "
+            "is stored whole.",
+            "Two loads of (BM, d), with a mask of rows that spreads over the columns; the sum of "
+            "their product over axis 1; one store of (BM,) with the same mask without its second "
+            "axis.",
+        ),
+        cases=row_cases,
+        properties=(
+            launches_kernels("O", "dO"),
+            parts_where("D is exact", ("D",)),
+            parts_where("every head is exact", ("D",), HEADS),
+            parts_where("a ragged last tile is exact", ("D",), RAGGED),
+            parts_where("O and dO may lie in memory in any order of rows and heads", ("D",), STRIDED),
+            words_exactly(),
+        ),
+        play=launch,
+    ),
+    Exercise(
+        id="12.4",
+        title="Rows stay: dQ",
+        function="my_dq",
+        difficulty=3,
+        importance=5,
+        minutes=14,
+        hints=(
+            "Go through dq_program line by line. Which of its lines are products of tiles, which are "
+            "entry by entry, and which of them has an edge?",
+            "Keys of the tile are at, at + 1 and so on; their addresses are made as those of the rows"
+            " are. The transposes are made by tl.trans. Weights of keys past the end, and of hidden "
+            "ones, become 0 after the exponential.",
+            "Two loads, two products for scores and dp, an exponential with L, tl.where, ds from D, "
+            "and a third product that takes dq as its third argument. The scale belongs to the "
+            "scores; dq gets its own at the store.",
+        ),
+        cases=tiled_cases(("Q", "K", "V", "O", "dO", "LSE"), ("dQ", "D"), rows_stay),
+        properties=_kernel_properties(("dQ", "D"), "Q", "K", "V", "O", "dO", "LSE"),
+        play=launch,
+    ),
+    Exercise(
+        id="12.5",
+        title="Columns stay: dK and dV",
+        function="my_dk_dv",
+        difficulty=3,
+        importance=5,
+        minutes=14,
+        hints=(
+            "Go through dk_dv_program. Four arrays pass by, two of them with one word a row; which "
+            "shape do these need beside a tile of (keys, queries)?",
+            "L and D belong to queries, which are the second axis now. A query past the end must have"
+            " no weight: what does its L have to be, so that no other mask is needed for it?",
+            "Four loads; scores as k times q transposed; weights; where causal, 0 for a key after its"
+            " query; dv takes in p times do; dp as v times do transposed; ds; dk takes in ds times q."
+            " Only the scale of dk is left to the store.",
+        ),
+        cases=tiled_cases(("Q", "K", "V", "dO", "LSE", "D"), ("dK", "dV"), columns_stay),
+        properties=_kernel_properties(("dK", "dV"), "Q", "K", "V", "dO", "LSE", "D"),
+        play=launch,
+    ),
+    Exercise(
+        id="12.6",
+        title="All at once",
+        function="my_fused",
+        difficulty=3,
+        importance=4,
+        minutes=8,
+        hints=(
+            "Take the loop of 12.5. Which tile in it, turned over, is what dQ's rows need from these keys?",
+            "ds is (keys, queries), k is (keys, columns), and the share of dQ is (queries, columns). "
+            "Rows past the end of dQ exist in the tile and not in memory. And which weights of ds "
+            "meet a k of zeros?",
+            "One more product, ds transposed times k, times the scale, added by tl.atomic_add at the "
+            "addresses from which q was loaded, with q's mask. Before that, weights of keys past the "
+            "end become 0.",
+        ),
+        cases=tiled_cases(("Q", "K", "V", "O", "dO", "LSE"), ("dQ", "dK", "dV"), all_at_once),
+        properties=(
+            *_kernel_properties(("dQ", "dK", "dV"), "Q", "K", "V", "O", "dO", "LSE"),
+            added_atomically(),
+        ),
+        play=launch,
+    ),
+    Exercise(
+        id="12.9",
+        title="Attention that autograd can differentiate",
+        function="my_kernel_attention",
+        difficulty=3,
+        importance=5,
+        minutes=12,
+        hints=(
+            "What does my_dq take that the forward pass has in its hands, and what of it can be "
+            "computed anew?",
+            "Five tensors are saved, causal is an attribute. In the backward pass they come back from"
+            " ctx.saved_tensors. Whose strides can you not be sure of?",
+            "Forward: launch, save Q, K, V, O and LSE, return O alone. Backward: a contiguous dO, the"
+            " two sweeps with D from the first handed to the second, and four results, the last of "
+            "them None.",
+        ),
+        cases=autograd_cases,
+        properties=(
+            both_passes_launch(),
+            parts_where("O and the three gradients are exact", GRADIENTS),
+            parts_where("a causal mask hides what it must, in both passes", GRADIENTS, CAUSAL),
+            parts_where("dO may have any strides", GRADIENTS, STRIDED),
+            keeps_little(),
+        ),
+        play=differentiate,
+    ),
+)

@@ -1,0 +1,427 @@
+"""`iocourse bench attention` without a GPU: arithmetic, verdicts, and its whole path on a tiny problem.
+
+No time in here is a measurement: the stopwatch of these tests makes its laps up. What needs CUDA is not
+covered: events, SDPA's CUDA kernels, compiled FlexAttention, compiled kernels.
+"""
+
+import json
+import math
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from iocourse.bench import _judging, _place, attention, subjects
+from iocourse.bench._judging import GOALS, LENGTHS, MASKS, geometric_mean, judged, means, with_ratios
+from iocourse.cli import main
+from iocourse.course.checkout import Refused
+from iocourse.gpu.timing import ready
+
+torch = pytest.importorskip("torch")
+
+
+# --- what a run consists of -------------------------------------------------------------------------------
+
+
+def test_every_shape_of_the_issue_once():
+    asked = attention.shapes(quick=False)
+    assert len(asked) == len(set(asked)) == 2 * 2 * 5 * 2
+    assert {shape.N for shape in asked} == {1024, 2048, 4096, 8192, 16384}
+    assert {(shape.B * shape.N, shape.H * shape.d) for shape in asked} == {(16384, 2048)}
+    assert set(attention.shapes(quick=True)) < set(asked)
+    assert {shape.dtype for shape in attention.shapes(False, ("bfloat16",))} == {"bfloat16"}
+
+
+# --- ratios, means, verdicts (made-up times) ---------------------------------------------------------------
+
+
+def made_up(contender, ms, pass_="forward", dtype="bfloat16", d=128, lengths=LENGTHS):
+    """Rows as a run would hold them, with made-up times."""
+    return [
+        {"dtype": dtype, "d": d, "N": N, "causal": causal, "pass": pass_, "contender": contender, "ms": ms}
+        for N in lengths
+        for causal in MASKS
+    ]
+
+
+def test_the_geometric_mean():
+    assert math.isclose(geometric_mean([2.0, 8.0]), 4.0)
+    assert math.isclose(geometric_mean([3.0]), 3.0)
+    for wrong in ([], [1.0, 0.0]):
+        with pytest.raises(ValueError, match="ratios is"):
+            geometric_mean(wrong)
+
+
+def test_the_ratio_is_the_time_of_flash_over_the_own_time_at_the_same_work():
+    flash = made_up("SDPA flash", 3.0) + made_up("SDPA flash", 7.0, pass_="backward")
+    refused = {**made_up("SDPA math", 1.0)[0], "refused": "too large"}
+    del refused["ms"]
+    rows = with_ratios([*flash, *made_up("ours", 2.0), *made_up("ours", 2.0, d=64), refused])
+    assert {row["ratio"] for row in rows if row["contender"] == "ours" and row["d"] == 128} == {1.5}
+    assert {row["ratio"] for row in rows if row["contender"] == "ours" and row["d"] == 64} == {None}
+    assert {row["ratio"] for row in rows if row["contender"] == "SDPA flash"} == {1.0}
+    assert rows[-1] == refused
+    mean = {(row["contender"], row["pass"], row["d"]): row for row in means(rows)}
+    assert math.isclose(mean["ours", "forward", 128]["ratio"], 1.5)
+    assert (mean["ours", "forward", 128]["shapes"], mean["ours", "forward", 128]["of"]) == (10, 10)
+    assert ("ours", "forward", 64) not in mean and ("SDPA math", "forward", 128) not in mean
+
+
+def test_a_mean_weighs_every_shape_alike():
+    rows = (
+        made_up("SDPA flash", 4.0)
+        + made_up("ours", 2.0, lengths=LENGTHS[:1])
+        + made_up("ours", 1.0, lengths=LENGTHS[1:2])
+    )
+    (ours,) = (row for row in means(with_ratios(rows)) if row["contender"] == "ours")
+    assert math.isclose(ours["ratio"], math.sqrt(8)) and (ours["shapes"], ours["of"]) == (4, 10)
+
+
+def verdict(rows, what="forward, d = 128, bfloat16, against SDPA flash"):
+    (goal,) = (goal for goal in judged(with_ratios(rows)) if goal["what"] == what)
+    return goal["verdict"], goal["ratio"]
+
+
+@pytest.mark.parametrize(
+    ("flash_ms", "expected"),
+    [
+        (1.31, "goal met"),
+        (1.29, "goal missed, floor met"),
+        (1.16, "goal missed, floor met"),
+        (1.14, "floor missed"),
+    ],
+)
+def test_a_goal_is_judged_by_the_mean_over_all_shapes(flash_ms, expected):
+    found, ratio = verdict(made_up("ours", 1.0) + made_up("SDPA flash", flash_ms))
+    assert found == expected and math.isclose(ratio, flash_ms)
+
+
+def test_part_of_the_shapes_is_no_verdict():
+    rows = made_up("ours", 1.0, lengths=LENGTHS[:4]) + made_up("SDPA flash", 2.0)
+    found, ratio = verdict(rows)
+    assert found == "not judged: 8 of 10 shapes have both times" and math.isclose(ratio, 2.0)
+    assert verdict([]) == ("not judged: 0 of 10 shapes have both times", None)
+
+
+def test_the_tutorial_is_met_at_its_best():
+    what = "forward, d = 128, float16, against tutorial"
+    rows = made_up("ours", 1.0, dtype="float16") + made_up("tutorial", 1.2, dtype="float16")
+    assert verdict(rows, what)[0] == "goal met"
+    faster = [*rows, *made_up("tutorial, warp-specialised", 1.05, dtype="float16")]
+    assert verdict(faster, what)[0] == "goal missed"
+
+
+def test_goals_are_those_agreed():
+    by = {(goal.pass_, goal.d, goal.rival): (goal.goal, goal.floor) for goal in GOALS}
+    assert by["forward", 128, "SDPA flash"] == (1.30, 1.15) and by["forward", 64, "SDPA flash"] == (
+        1.25,
+        1.15,
+    )
+    for d in (64, 128):
+        assert by["backward", d, "SDPA flash"] == (1.15, 1.0)
+        assert by["forward+backward", d, "SDPA flash"] == (1.20, 1.05)
+        assert by["forward", d, "tutorial"] == (1.08, None)
+        assert (by["forward", d, "SDPA cuDNN"][0], by["backward", d, "SDPA cuDNN"][0]) == (0.72, 0.62)
+    assert len(by) == len(GOALS) == 12
+    from iocourse.bench import _contenders
+
+    names = (_contenders.OURS, _contenders.FLASH, _contenders.CUDNN, _contenders.TUTORIAL)
+    assert names == (_judging.OURS, _judging.FLASH, _judging.CUDNN, _judging.TUTORIAL)
+
+
+# --- values -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("causal", MASKS)
+def test_the_reference_is_autograd_of_the_formula_written_out(causal):
+    from iocourse.bench._values import RESULTS, exact_head
+
+    N, d = 37, 8
+    q, k, v, do = (torch.randn(N, d, dtype=torch.float64).requires_grad_() for _ in range(4))
+    scores = q @ k.T / d**0.5
+    if causal:
+        scores = scores.masked_fill(torch.ones(N, N, dtype=torch.bool).triu(1), float("-inf"))
+    o = torch.softmax(scores, 1) @ v
+    expected = (o, *torch.autograd.grad(o, (q, k, v), do))
+    for rows in (37, 16):
+        found = exact_head(q, k, v, do, causal, rows=rows)
+        assert tuple(found) == RESULTS
+        for name, right in zip(RESULTS, expected, strict=True):
+            assert torch.allclose(found[name], right, rtol=1e-10, atol=1e-12), name
+
+
+def test_one_wrong_row_in_many_shows():
+    from iocourse.bench._values import WRONG, relative_error, worst_block
+
+    right = torch.randn(4096, 64, dtype=torch.float64)
+    wrong = right.clone()
+    wrong[1234] *= 2
+    assert math.isclose(relative_error(2 * right, right), 1.0)
+    assert relative_error(wrong, right) < WRONG["bfloat16"] < worst_block(wrong, right)
+    assert worst_block(right.bfloat16(), right) < WRONG["bfloat16"] / 10
+    wrong[1234, 5] = float("nan")
+    assert not worst_block(wrong, right) <= WRONG["bfloat16"]
+
+
+# --- the whole path but CUDA -------------------------------------------------------------------------------
+
+
+class MadeUpWatch:
+    """Runs the work, and makes the time up."""
+
+    def laps(self, work, repeats):
+        ready(work)()
+        return [1e9] * repeats
+
+
+class CpuPlace:
+    """Stands in for a GPU."""
+
+    device = "cpu"
+
+    def __init__(self, free=10**9):
+        self.stopwatch, self.free = MadeUpWatch(), free
+
+    def facts(self):
+        return {"name": "no GPU but a test"}
+
+    def free_bytes(self):
+        return self.free
+
+    def tidy(self):
+        pass
+
+
+def tiny(dtype="float16", causal=True):
+    return attention.Shape(dtype, 16, 48, 1, 2, causal)
+
+
+def by_contender(record, pass_):
+    return {row["contender"]: row for row in record["rows"] if row["pass"] == pass_}
+
+
+def test_ours_and_every_rival_in_one_run_on_the_cpu(monkeypatch):
+    needs_the_interpreter()
+    monkeypatch.setattr("iocourse.gpu.timing.WARM_UPS", 0)
+    from iocourse.bench import _contenders
+
+    place = CpuPlace()
+    field = _contenders.contenders(place.free_bytes, compiled=False)
+    assert tuple(field) == _contenders.NAMES[:7]
+    record = attention.measured([tiny()], field, place) | {"quick": True}
+    assert json.loads(json.dumps(record)) == json.loads(json.dumps(record, allow_nan=False))
+    forward, backward = by_contender(record, "forward"), by_contender(record, "backward")
+    assert "ours, deterministic" not in forward and "ms" in backward["ours, deterministic"]
+    for name in ("ours", "SDPA flash", "SDPA math"):
+        for pass_ in attention.PASSES:
+            row = by_contender(record, pass_)[name]
+            assert (row["ms"], row["repeats"], row["ratio"]) == (1e9, 9, 1.0), (name, pass_)
+    pairs = 4 * 2 * 48 * 48 * 16 / 2
+    assert math.isclose(forward["ours"]["tflops"], pairs / 1e18)
+    assert math.isclose(backward["ours"]["tflops"], 2.5 * pairs / 1e18)
+    # Off a GPU these have no kernel, and FlexAttention has no backward pass: a reason, not a hole.
+    for name in ("SDPA cuDNN", "SDPA efficient"):
+        assert forward[name]["refused"] and backward[name]["refused"]
+    assert "ms" in forward["FlexAttention"] and "CPU" in backward["FlexAttention"]["refused"]
+    errors = {row["contender"]: row for row in record["errors"]}
+    assert set(errors) == {"ours", "ours, deterministic", "SDPA flash", "SDPA math", "FlexAttention"}
+    assert errors["ours, deterministic"]["bit_equal"] is True
+    assert all(row["worst_block"] < 0.002 for row in errors.values())
+    text = attention.show(record)
+    assert "ours, float16" not in text and "SDPA cuDNN, float16 (3 rows): " in text
+    assert text.count("not judged: 0 of 10 shapes") == len(GOALS)
+    assert text.splitlines()[-1].startswith("no GPU but a test, Python ")
+    drawn = attention.pictures(record)
+    assert list(drawn) == [
+        f"{pass_}_float16_d16" for pass_ in ("forward", "backward", "forward_and_backward")
+    ]
+    assert "SDPA flash" in drawn["backward_float16_d16"].alt + drawn["backward_float16_d16"].numbers
+
+
+def needs_the_interpreter():
+    pytest.importorskip("triton")
+    from iocourse.doctor import cannot_interpret, installed
+
+    problem = cannot_interpret(installed("triton"), installed("numpy"))
+    if problem:
+        pytest.skip(problem)
+    from iocourse.kernels import INTERPRETED
+
+    if not INTERPRETED:
+        pytest.skip("kernels are compiled here, and this test is about CPU tensors")
+
+
+def sdpa(q, k, v, causal):
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+
+def run_with(**field):
+    return attention.measured([tiny("bfloat16")], field | {"SDPA flash": sdpa}, CpuPlace())
+
+
+def test_a_contender_that_is_wrong_is_not_timed():
+    record = run_with(ours=lambda q, k, v, causal: sdpa(q, k, v, causal) * 1.2)
+    for pass_ in attention.PASSES:
+        assert by_contender(record, pass_)["ours"]["refused"].startswith(
+            "its values are wrong: relative errors O 0.2"
+        )
+        assert "ms" in by_contender(record, pass_)["SDPA flash"]
+    assert [row["contender"] for row in record["errors"]] == ["SDPA flash"]
+    assert "ours, bfloat16 (3 rows): its values are wrong" in attention.show(record | {"quick": True})
+
+
+def test_what_is_not_written_is_wrong():
+    record = run_with(ours=lambda q, k, v, causal: sdpa(q, k, v, causal) * float("nan"))
+    assert "wrong" in by_contender(record, "forward")["ours"]["refused"]
+
+
+def test_a_wrong_gradient_costs_the_backward_passes_only():
+    class Wrong(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, o):
+            return o.clone()
+
+        @staticmethod
+        def backward(ctx, do):
+            return do * 1.5
+
+    record = run_with(ours=lambda q, k, v, causal: Wrong.apply(sdpa(q, k, v, causal)))
+    assert "ms" in by_contender(record, "forward")["ours"]
+    for pass_ in ("backward", "forward+backward"):
+        assert "wrong: relative errors dQ 0.5" in by_contender(record, pass_)["ours"]["refused"]
+
+
+def test_a_contender_that_fails_keeps_its_reason():
+    def failing(q, k, v, causal):
+        import warnings
+
+        warnings.warn("the head size is odd", stacklevel=1)
+        raise RuntimeError("no kernel\nand more lines")
+
+    record = run_with(ours=sdpa, SOMEBODY=failing)
+    for pass_ in attention.PASSES:
+        row = by_contender(record, pass_)["SOMEBODY"]
+        assert row["refused"] == "RuntimeError: no kernel; the head size is odd" and "ms" not in row
+        assert "ms" in by_contender(record, pass_)["ours"]
+
+
+def test_a_contender_that_fails_under_the_clock_keeps_its_reason_too():
+    calls = []
+
+    def soon_tired(q, k, v, causal):
+        calls.append(causal)
+        if len(calls) > 4:  # the check calls it four times: forward, and three times with gradients
+            raise RuntimeError("out of memory")
+        return sdpa(q, k, v, causal)
+
+    record = run_with(ours=soon_tired)
+    for pass_ in attention.PASSES:
+        assert by_contender(record, pass_)["ours"]["refused"] == "RuntimeError: out of memory"
+        assert "ms" in by_contender(record, pass_)["SDPA flash"]
+    assert "ours" in {row["contender"] for row in record["errors"]}
+
+
+def test_math_is_not_tried_where_its_matrices_do_not_fit():
+    from iocourse.bench._contenders import MATH_BYTES_A_PAIR, contenders
+
+    needed = MATH_BYTES_A_PAIR * 2 * 48 * 48
+    for free, fits in ((2 * needed, True), (2 * needed - 1, False)):
+        place = CpuPlace(free)
+        field = {"SDPA math": contenders(place.free_bytes, compiled=False)["SDPA math"]}
+        row = by_contender(attention.measured([tiny()], field, place), "forward")["SDPA math"]
+        assert ("ms" in row) == fits
+        assert fits or row["refused"].startswith("its N × N matrices need about ")
+
+
+# --- the tutorial's file -----------------------------------------------------------------------------------
+
+STAND_IN = """
+import torch
+class Tuned:
+    configs = [1, 2]
+    cache = {"what another shape": "chose"}
+tuned = Tuned()
+calls = []
+class _attention:
+    @staticmethod
+    def forward(ctx, q, k, v, causal, sm_scale%s):
+        pass
+def attention(q, k, v, causal, sm_scale, *rest):
+    calls.append((rest, dict(tuned.cache)))
+    tuned.cache["chosen"] = causal
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=sm_scale)
+"""
+
+
+@pytest.mark.parametrize(("parameter", "names"), [("", 1), (", warp_specialize=True", 2)])
+def test_a_tutorial_takes_part_in_float16(tmp_path, parameter, names):
+    from iocourse.bench._contenders import SPECIALISED, TUTORIAL, tutorial_contenders
+
+    file = tmp_path / "06-fused-attention.py"
+    file.write_text(STAND_IN % parameter)
+    field = tutorial_contenders(file)
+    assert tuple(field) == (TUTORIAL, SPECIALISED)[:names]
+    record = attention.measured([tiny(), tiny(causal=False), tiny("bfloat16")], field, CpuPlace())
+    for row in record["rows"]:
+        assert ("ms" in row) == (row["dtype"] == "float16")
+        assert "ms" in row or row["refused"].endswith("it takes float16 only")
+    assert len(record["rows"]) == 3 * 3 * names
+    module = field[TUTORIAL]._module
+    switches = [(), ()] if names == 1 else [(False,), (True,)]
+    assert {rest for rest, _ in module.calls} == set(switches[:names])
+    # Every shape begins without what another one chose, and keeps what it chose itself.
+    assert [seen for _, seen in module.calls].count({}) == 2 * names
+    assert "what another shape" not in [key for _, seen in module.calls for key in seen]
+
+
+@pytest.mark.parametrize("content", ["import nothing_of_this_name", "x = 1", "def broken("])
+def test_another_file_is_no_tutorial(tmp_path, content, monkeypatch, capsys):
+    file = tmp_path / "other.py"
+    file.write_text(content)
+    monkeypatch.setattr(attention, "cuda_place", CpuPlace)
+    assert main(["bench", "attention", "--tutorial", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and f"{file} is no copy of Triton's tutorial 06: " in said
+
+
+def test_pictures_are_written_where_they_are_asked_for(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(attention, "run", lambda quick: {})
+    monkeypatch.setattr(attention, "show", lambda result: "")
+    monkeypatch.setattr(attention, "pictures", lambda result: {"one": SimpleNamespace(to_png=lambda: b"PNG")})
+    assert main(["bench", "attention", "--pictures", str(tmp_path / "new")]) == 0
+    assert (tmp_path / "new" / "one.png").read_bytes() == b"PNG"
+    assert main(["bench", "ratios", "--pictures", "x"]) == 2
+    assert "--pictures is not for ratios; allowed with: attention" in capsys.readouterr().err
+
+
+def test_the_option_is_for_attention_only(capsys, tmp_path):
+    assert main(["bench", "ratios", "--tutorial", "x"]) == 2
+    assert "--tutorial is not for ratios; allowed with: attention" in capsys.readouterr().err
+    assert main(["bench", "attention", "--tutorial", str(tmp_path)]) == 2
+    assert "is no file; allowed: a copy of Triton's 06-fused-attention.py" in capsys.readouterr().err
+
+
+# --- without a GPU -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("subject", ["attention", "tune"])
+@pytest.mark.parametrize(
+    "reason", ["torch is not installed here", "there is no CUDA device that torch can use here"]
+)
+def test_without_a_gpu_one_line_says_what_can_be_done(monkeypatch, capsys, subject, reason):
+    monkeypatch.setattr(_place, "no_cuda", lambda: reason)
+    assert main(["bench", subject, "--quick"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"iocourse bench: {reason}") and said.count("\n") == 1
+    assert "iocourse bench resources" in said and "Shipped with the course: " in said
+
+
+def test_interpreted_kernels_are_not_timed(monkeypatch):
+    monkeypatch.setattr(_place, "no_cuda", lambda: "")
+    monkeypatch.setitem(sys.modules, "iocourse.kernels", SimpleNamespace(INTERPRETED=True))
+    with pytest.raises(Refused, match=r"interpreted in this process.*unset TRITON_INTERPRET"):
+        _place.cuda_place()
+
+
+def test_both_are_subjects():
+    assert {"attention", "tune"} <= set(subjects())

@@ -1,0 +1,147 @@
+"""`iocourse bench tune` without a GPU: candidates, choice and the row to paste, from made-up times."""
+
+import json
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+import iocourse.kernels  # before triton
+from iocourse.bench import tune
+from iocourse.kernels.tiles import TABLE, Tile, Tiles, _row, tiles_for
+
+SHIPPED = Tile(64, 64, 4, 2)
+
+
+@pytest.mark.parametrize(
+    "key", [key for key in TABLE if key[1] in tune.HEADS and key[2] == tune.BYTES], ids=str
+)
+def test_what_is_shipped_passes_the_filter_and_comes_first(key):
+    arch, d, _ = key
+    for kernel in tune.KERNELS:
+        shipped = getattr(TABLE[key], kernel)
+        assert tune.fits(kernel, shipped, arch, d)
+        every = tune.candidates(kernel, shipped, arch, d, quick=False)
+        few = tune.candidates(kernel, shipped, arch, d, quick=True)
+        assert every[0] == few[0] == shipped and len(set(every)) == len(every)
+        assert 1 < len(few) < len(every) and set(few) <= set(every)
+
+
+def test_what_cannot_run_is_not_tried():
+    assert not tune.fits("forward", Tile(128, 128, 4, 1), 90, 128), "256 sums and scores a thread"
+    assert tune.fits("forward", Tile(128, 128, 8, 1), 90, 128)
+    assert tune.fits("forward", Tile(64, 128, 8, 3), 90, 128), "192 KB of 227"
+    assert not tune.fits("forward", Tile(64, 128, 8, 4), 90, 128), "256 KB of 227"
+    assert not tune.fits("forward", Tile(64, 128, 8, 3), 80, 128), "192 KB of 163"
+
+
+def tried(**ms):
+    """Made-up times: the name is BM."""
+    return [{"tile": SHIPPED._replace(BM=int(name[1:])), "ms": times} for name, times in ms.items()]
+
+
+def test_the_fastest_is_taken_where_that_is_worth_it():
+    assert tune.chosen(tried(_64=[4.0, 1.0], _32=[2.0, 1.0], _128=[3.0, 0.9]), SHIPPED).BM == 32
+    assert tune.chosen(tried(_64=[1.0, 1.0], _32=[0.99, 0.99]), SHIPPED) == SHIPPED, "noise"
+    failed = [{"tile": SHIPPED._replace(BM=16), "ms": [], "failed": "OutOfResources"}]
+    assert tune.chosen([*tried(_64=[1.0, 1.0]), *failed], SHIPPED) == SHIPPED
+    assert tune.chosen([failed[0] | {"tile": SHIPPED}, *tried(_32=[9.0, 9.0])], SHIPPED).BM == 32
+    assert tune.chosen(failed, SHIPPED) == SHIPPED
+
+
+def test_the_row_is_a_line_of_the_table():
+    tiles = TABLE[90, 128, 2]
+    line = tune.row_text(90, 128, 2, tiles)
+    assert eval("{" + line + "}", {"_row": _row}) == {(90, 128, 2): tiles}
+    source = __import__("inspect").getsource(__import__("iocourse.kernels.tiles", fromlist=["x"]))
+    assert line in source.splitlines()
+
+
+class MadeUpWatch:
+    """Each work's own made-up time."""
+
+    def laps(self, work, repeats):
+        work()
+        return [work.ms] * repeats
+
+
+class Made:
+    """A problem whose time is its tile's: fastest at BM = 32; more than two stages do not run."""
+
+    def __init__(self, d, causal):
+        self.d, self.causal = d, causal
+
+    def work(self, kernel, tile):
+        if tile.stages == 3:
+            raise RuntimeError("out of resource: shared memory")
+
+        def work():
+            if tile.stages == 4:
+                raise RuntimeError("an error when it runs")
+
+        work.ms = (1.0 if self.causal else 2.0) * (1.0 if tile.BM == 32 else 2.0)
+        return work
+
+
+class MadeUpPlace:
+    device, stopwatch = "cpu", MadeUpWatch()
+
+    def facts(self):
+        return {"name": "no GPU but a test", "arch": 80}
+
+
+def test_a_made_up_run_ends_in_rows_to_paste():
+    result = tune.tuned(80, (64, 128), False, Made, MadeUpPlace())
+    result = json.loads(json.dumps(result))  # as it comes back from a file
+    assert [(one["d"], one["kernel"]) for one in result["kernels"]] == [
+        (d, kernel) for d in (64, 128) for kernel in tune.KERNELS
+    ]
+    for one in result["kernels"]:
+        assert one["chosen"][0] == 32
+        reasons = {entry["tile"][3]: entry.get("failed") for entry in one["tried"]}
+        assert reasons[3] == "RuntimeError: out of resource: shared memory"
+        assert reasons[4] == "RuntimeError: an error when it runs" and reasons[1] is None
+    text = tune.show(result)
+    print(text)
+    assert "4.000, 2.000" in text and "2.000, 1.000" in text and text.count("_row(") == 2
+    table = eval("{" + "".join(result["rows"]) + "}", {"_row": _row})
+    assert set(table) == {(80, 64, 2), (80, 128, 2)}
+    assert all(tile.BM == 32 for tiles in table.values() for tile in tiles)
+
+
+def test_nothing_better_leaves_the_row_as_it_is():
+    class Flat(Made):
+        def work(self, kernel, tile):
+            def work():
+                pass
+
+            work.ms = 1.0
+            return work
+
+    result = tune.tuned(80, (128,), True, Flat, MadeUpPlace())
+    assert result["rows"] == [tune.row_text(80, 128, 2, tiles_for(80, 128, 2))]
+
+
+def test_a_real_problem_runs_with_other_tiles_and_refuses_wrong_values(monkeypatch):
+    import torch
+
+    from iocourse.doctor import cannot_interpret, installed
+
+    problem = cannot_interpret(installed("triton"), installed("numpy"))
+    if problem:
+        pytest.skip(problem)
+    if not iocourse.kernels.INTERPRETED:
+        pytest.skip("kernels are compiled here, and this test is about CPU tensors")
+    one = tune.Problem(48, 16, True, torch.float16, 1, 1, "cpu")
+    for kernel in tune.KERNELS:
+        results = one.work(kernel, Tile(32, 16))()
+        assert len(results) == (2 if kernel == "forward" else 3)
+    one._expected["fused"] = tuple(1.1 * x for x in one._expected["fused"])
+    with pytest.raises(ValueError, match=r"differ from the shipped tile's by a relative 0\.09"):
+        one.work("fused", Tile(32, 16))
+
+
+def test_tiles_are_named_as_in_the_table():
+    assert Tiles._fields == tune.KERNELS
+    assert tuple(tune.SIZES) == Tile._fields

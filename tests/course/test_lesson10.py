@@ -1,0 +1,287 @@
+"""Lesson 10 says numbers and shows formulas: here they are computed again and looked up in its text."""
+
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from iocourse import bounds, costs, exact, gpu, traffic
+from iocourse.course.exercise import find
+from iocourse.course.kernel_lessons import cannot_run
+from iocourse.course.source import parse, side
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "solutions" / "10_first_kernels.py"
+CELLS = parse(SOURCE.read_text(encoding="utf-8"), SOURCE)
+TEXT = "\n".join("\n".join(cell.lines) for cell in CELLS if cell.kind == "markdown")
+
+needs_triton = pytest.mark.skipif(bool(cannot_run("import triton\n")), reason=cannot_run("import triton\n"))
+
+
+def section(number):
+    """The text from one numbered heading to the next, thousands with plain commas."""
+    return TEXT.split(f"## {number} ")[1].split("\n## ")[0].replace("{,}", ",").replace("\\,", ",")
+
+
+def says(number, *figures):
+    missing = [figure for figure in figures if figure not in section(number)]
+    assert not missing, missing
+
+
+def definitions(*names):
+    """The lesson's functions of these names, as its cells define them, in one namespace."""
+    space = {"np": np}
+    for cell in CELLS:
+        text = "\n".join(side(cell, solved=True))
+        if cell.kind == "code" and any(f"def {name}(" in text for name in names):
+            exec("\n".join(line for line in text.splitlines() if not line.startswith("%")), space)
+    return space
+
+
+@pytest.fixture(scope="module")
+def in_numpy():
+    return definitions("load", "copy_program", "my_tile", "softmax_program", "product_program")
+
+
+@pytest.fixture(scope="module")
+def in_triton(tmp_path_factory):
+    """The lesson's kernels. Their source must be in a file: Triton reads it there."""
+    import importlib.util
+
+    parts = ["from iocourse import kernels", "import torch, triton", "import triton.language as tl"]
+    parts += ["from iocourse import gpu, traffic"]
+    parts += ["\n".join(side(c, solved=True)) for c in CELLS if c.kind == "code" and "@triton.jit" in c.lines]
+    parts = [re.sub(r"\nfor length in .*", "", part, flags=re.DOTALL) for part in parts]
+    path = tmp_path_factory.mktemp("lesson") / "lesson10_kernels.py"
+    path.write_text("\n\n".join(parts), encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("__main__", path)  # a notebook's kernels are
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_what_needs_numpy_only_comes_before_the_first_import_of_triton():
+    code = ["\n".join(side(cell, solved=True)) for cell in CELLS if cell.kind == "code"]
+    first = next(n for n, text in enumerate(code) if re.search(r"^import (torch|triton)", text, re.MULTILINE))
+    assert not any(re.search(r"\b(torch|triton|tl|traffic|kernels)\b", text) for text in code[:first])
+    assert code[first].index("from iocourse import gpu, kernels, traffic") < code[first].index("import torch")
+    assert code[first].index('"TRITON_INTERPRET"') < code[first].index("from iocourse")
+    for name in ("copy_program", "softmax_program", "product_program", "my_tile"):
+        assert any(f"def {name}(" in text for text in code[:first])
+
+
+# ---------------------------------------------------------------------- 10.1 to 10.3, NumPy
+def test_section_10_1(in_numpy):
+    X, Y, words = np.arange(1000.0), np.zeros(1000), in_numpy["words"]
+    for program in range(8):
+        in_numpy["copy_program"](program, X, Y, 1000, 128)
+    assert (X == Y).all() and words == {"read": 1000, "written": 1000}
+    says("10.1", f"{-(-1000 // 128)} programs with {8 * 128:,} lanes, {8 * 128 - 1000} of them off")
+    says("10.1", r"\lceil n/B \rceil - 1", "1,000 words read and 1,000 written: $W = 2n$")
+
+
+def test_section_10_2(in_numpy):
+    places = np.arange(60).reshape(5, 12)
+    assert [v[3, 4] for v in (places, places[:, 2:9], places.T)] == [40, 42, 51]
+    for view, start, strides in ((places, 0, (12, 1)), (places[:, 2:9], 2, (12, 1)), (places.T, 0, (1, 12))):
+        i, j = np.indices(view.shape)
+        assert (start + i * strides[0] + j * strides[1] == view).all()  # (10.2)
+    says("10.2", r"\text{start} + i, s_0 + j, s_1", r"3 \cdot 12 + 4 = 40", r"3 + 4 \cdot 12 = 51")
+    at, mask = in_numpy["my_tile"](1, 1, 5, 12, 12, 1, 4, 8)
+    assert at[mask].tolist() == [56, 57, 58, 59] and mask.shape == (4, 8)
+    says("10.2", "one row and four columns left", "the words 56 to 59")
+
+
+def test_softmax_of_10_3(in_numpy):
+    S = np.random.default_rng(0).standard_normal((6, 11))
+    Y, words = np.zeros(66), in_numpy["words"]
+    words.update(read=0, written=0)
+    for row in range(6):
+        in_numpy["softmax_program"](row, S.ravel(), Y, 11, 16)
+    assert np.allclose(Y.reshape(6, 11), exact.softmax(S)) and words == {"read": 66, "written": 66}
+    says("10.3", "$W = 2mn$ for $m$ rows of $n$ words")
+
+
+@pytest.mark.parametrize("tiles", [(32, 32, 16), (32, 32, 32), (7, 20, 5), (128, 128, 128)])
+def test_formula_10_3(in_numpy, tiles):
+    m, n, k = 100, 90, 70
+    BM, BN, BK = tiles
+    A, B = np.random.default_rng(0).standard_normal((2, 100, 100))
+    A, B, C, words = A[:m, :k].copy(), B[:k, :n].copy(), np.zeros(m * n), in_numpy["words"]
+    words.update(read=0, written=0)
+    rows, columns = -(-m // BM), -(-n // BN)
+    for p in range(rows):
+        for q in range(columns):
+            in_numpy["product_program"](p, q, A.ravel(), B.ravel(), C, m, n, k, BM, BN, BK)
+    assert np.allclose(C.reshape(m, n), A @ B)
+    total = m * k * columns + k * n * rows + m * n
+    assert words["read"] + words["written"] == total == costs.matmul(m, n, k, bm=BM, bn=BN).total
+    if BM == 32:
+        says("10.3", f"{total:,} both times", f"{rows} rows of tiles and {columns} columns of tiles")
+        assert BK in (16, 32) and all(size % tile for size, tile in ((m, BM), (n, BN), (k, BK)))
+    says("10.3", r"W = mk\lceil n/b_n\rceil + kn\lceil m/b_m\rceil + mn")
+
+
+# ---------------------------------------------------------------------- 10.4 to 10.6, Triton
+@needs_triton
+def test_section_10_4(in_triton):
+    import torch
+
+    X = torch.randn(100, 96)[:, 10:80]
+    for view, size in ((X, 4), (X.half(), 2)):
+        with traffic.count() as ledger:
+            assert (in_triton.copied(view) == view).all()
+        assert ledger.reads == {"X": X.numel()} and ledger.writes == {"Y": X.numel()}
+        assert ledger.bytes == size * ledger.total
+    says("10.4", f"{ledger.total:,} words, {2 * ledger.bytes:,} bytes, and half of that in float16")
+    lanes = 4 * 3 * 32 * 32
+    says(
+        "10.4",
+        rf"$4 \times 3 = 12$ programs have {lanes:,} lanes, and the {lanes - X.numel():,} that hang over",
+    )
+    assert f"{lanes:,} lanes, {ledger.total:,} for reading" in TEXT.replace(
+        "words for reading", "for reading"
+    )
+    assert in_triton.copied_carelessly(torch.ones(128)) == "256 words moved"
+    assert in_triton.copied_carelessly(torch.ones(100)) == "OutsideEveryArray"
+    says("10.4", f"reaches for {128 - 100} words that are not there", "`OutsideEveryArray`")
+    with traffic.count() as ledger:
+        assert (in_triton.my_transpose(X, 32, 32) == X.T).all()
+    says("10.4", f"same as for the plain copy, {ledger.total:,} words")
+
+
+@needs_triton
+def test_section_10_5(in_triton):
+    import torch
+
+    S = 3 * torch.randn(64, 300)
+    want = exact.softmax(S.double().numpy())
+    with traffic.count() as ledger:
+        assert np.allclose(in_triton.row_softmax(S), want, atol=1e-6)
+    says("10.5", f"512 lanes, {512 - 300} of them off, and {ledger.total:,} words")
+    says("10.5", f"would move $4mn = {2 * ledger.total:,}$, twice as much")
+    for BLOCK in (32, 128, 512):
+        with traffic.count() as ledger:
+            assert np.allclose(in_triton.my_long_softmax(S, BLOCK), want, atol=1e-6)
+        assert ledger.total == 3 * S.numel()  # (10.4)
+        says("10.5", f"{ledger.read:,} read and {ledger.written:,} written", f"{ledger.total:,} together")
+    chip = gpu.chip_of(90)
+    held = chip.registers + chip.shared_bytes // 4
+    says("10.5", f"hold {held:,} words together", "A row of 200,000 numbers", r"+ mn = 3mn")
+    assert held < 200_000
+
+
+@needs_triton
+def test_section_10_6(in_triton):
+    import torch
+
+    A, B = torch.randn(100, 70), torch.randn(70, 90)
+    with traffic.count() as ledger:
+        C = in_triton.my_product(A, B, 32, 32, 16)
+    assert np.allclose(C, A.double() @ B.double(), atol=1e-4)
+    form = costs.matmul(100, 90, 70, bm=32, bn=32)
+    assert (ledger.reads, ledger.writes) == (form.reads, form.writes)
+    words = f"{form.reads['A']:,} words of $A$, {form.reads['B']:,} of $B$, {form.writes['C']:,} of $C$"
+    says("10.6", words, f"together {form.total:,}", "done by 12 programs")
+
+
+@needs_triton
+def test_every_kernel_of_the_lesson_compiles_for_a_gpu(in_triton):
+    """What the lesson calls a kernel is one, and not only something the interpreter puts up with."""
+    import torch
+
+    X = torch.empty(64, 64, dtype=torch.float16)
+    jobs = {
+        in_triton.copy_kernel: ((X, X, 60, 60, 64, 64), {"BM": 32, "BN": 32}),
+        in_triton.careless_kernel: ((X, X), {"BLOCK": 64}),
+        in_triton.my_transpose_kernel: ((X, X, 60, 60, 64, 1), {"BM": 32, "BN": 32}),
+        in_triton.softmax_kernel: ((X.float(), X.float(), 60, 64, 64), {"BLOCK": 64}),
+        in_triton.my_long_softmax_kernel: ((X.float(), X.float(), 60, 64), {"BLOCK": 32}),
+        in_triton.my_product_kernel: ((X, X, X, 60, 60, 60, 64, 64), {"BM": 32, "BN": 32, "BK": 32}),
+        in_triton.tally_kernel: ((X.float(), X.float()), {}),
+    }
+    defined = {name for name in vars(in_triton) if name.endswith("_kernel")} - {"one_tile_kernel"}
+    assert defined == {kernel.fn.__name__ for kernel in jobs}
+    for kernel, (arguments, constants) in jobs.items():
+        found = gpu.resources(kernel, 90, *arguments, **constants)
+        assert found.fits and bool(found.tensor_core) == (kernel is in_triton.my_product_kernel)
+
+
+# ---------------------------------------------------------------------- 10.7, 10.8
+def test_section_10_7():
+    n, words = 1024, costs.matmul(1024, 1024, 1024, bm=128, bn=128).total
+    ratios = [words / bounds.matmul(n, n, n, 128 * 128 + 2 * BK * 128) for BK in (32, 1)]
+    says("10.7", "{:.3f} and {:.3f}. The words are the same".format(*ratios))
+    says("10.7", r"M = b_m b_n + b_k(b_m + b_n)", r"2mnk/\sqrt M - 2M")
+    M = 128 * 128 + 2 * 32 * 128
+    assert bounds.matmul(n, n, n, M) == pytest.approx(2 * n**3 / M**0.5 - 2 * M, rel=1e-6)
+    says("10.7", f"takes {128 * 128:,} registers, a quarter of them")
+    assert {gpu.chip_of(arch).registers for arch in (75, 80, 90)} == {4 * 128 * 128}
+    totals = [costs.matmul(n, n, n, bm=side, bn=side).total - n * n for side in (16, 32, 64, 128, 256)]
+    assert all(one == 2 * other for one, other in pairwise(totals))
+    pieces = 2 * 64 * 16
+    says("10.7", f"at side 16 and depth 64 the pieces are {pieces:,} of {16 * 16 + pieces:,} words")
+
+
+def test_the_order_of_programs_of_10_7():
+    space = definitions("by_rows")
+    orders = space["by_rows"], space["in_groups"]
+    for order in orders:
+        assert {order(pid) for pid in range(256)} == {(i, j) for i in range(16) for j in range(16)}
+    first = {orders[1](pid) for pid in range(32)}
+    assert first == {(i, j) for i in range(4) for j in range(8)}  # "the block of 4 rows and 8 columns"
+    rows, groups = (space["strips"](order) for order in orders)
+    says("10.7", f"strips, {rows} in all eight waves", f"{groups} instead of {rows}, a third less")
+    assert groups == 8 * (4 + 8) and 3 * groups == 2 * rows
+
+
+@needs_triton
+def test_section_10_8(in_triton):
+    import torch
+
+    plain, atomic = torch.zeros(1), torch.zeros(1)
+    with traffic.count() as ledger:
+        in_triton.tally_kernel[(64,)](plain, atomic)
+    assert plain[0] == atomic[0] == 64 and ledger.atomics == {"atomic": 64}
+    assert ledger.reads == ledger.writes == {"plain": 64, "atomic": 64}
+    says("10.8", "64 and 64", "any number from 1 to 64", "one read and one write, 64 of each")
+    assert in_triton.on_a_chip(64, torch.float16) == "on tensor cores"
+    assert in_triton.on_a_chip(64, torch.float32) == "without tensor cores"
+    assert in_triton.on_a_chip(8, torch.float16) == "refused by the compiler"
+    assert in_triton.on_a_chip(16, torch.float16) == "on tensor cores"  # "an inner size of at least 16"
+    assert "`tl.dot` wants an inner size of at least 16 (10.8)" in section("10.7")
+
+
+@needs_triton
+def test_the_interpreter_computes_products_of_bfloat16_wrongly(in_triton):
+    import torch
+    import triton
+
+    tiles = [torch.ones(16, 16, dtype=torch.bfloat16) for _ in range(3)]
+    in_triton.one_tile_kernel[(1,)](*tiles, S=16)
+    assert tuple(map(int, triton.__version__.split(".")[:2])) <= (3, 9), "the lesson speaks of 3.6 to 3.9"
+    assert not torch.allclose(tiles[2].float(), torch.full((16, 16), 16.0))
+    says("10.8", "wrong in the versions we tried (3.6 to 3.9)")
+
+
+# ---------------------------------------------------------------------- the exercises' own ground
+@pytest.mark.parametrize("exercise", ["10.2", "10.3", "10.4"])
+def test_every_exercise_has_a_case_whose_rows_lie_apart(exercise):
+    for seed in range(5):
+        cases = find(exercise).cases(np.random.default_rng(seed))
+        first = [next(v for v in case.inputs.values() if isinstance(v, np.ndarray)) for case in cases]
+        assert any(X.strides[1] == 4 and X.strides[0] > 4 * X.shape[1] for X in first)
+        assert all(X.dtype == np.float32 for X in first)
+
+
+def test_10_4_has_each_size_ragged_alone():
+    for seed in range(20):
+        ragged = set()
+        for case in find("10.4").cases(np.random.default_rng(seed)):
+            (m, k), n = case.inputs["A"].shape, case.inputs["B"].shape[1]
+            sizes = ((m, "BM"), (n, "BN"), (k, "BK"))
+            ragged.add(tuple(bool(size % case.inputs[tile]) for size, tile in sizes))
+        one = {(True, False, False), (False, True, False), (False, False, True)}
+        assert ragged >= one | {(False, False, False)}

@@ -1,0 +1,483 @@
+"""Lesson 11 says numbers and shows formulas: here they are computed again and looked up in its text."""
+
+import linecache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from iocourse import costs, exact, explore, run, schedules
+from iocourse.costs.kernels import Problem, attention_forward
+from iocourse.course.exercise import Case, find
+from iocourse.course.exercises import lesson11
+from iocourse.course.kernel_lessons import cannot_run
+from iocourse.course.source import parse, side
+from iocourse.data.recorded import recorded
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "solutions" / "11_flash_forward_triton.py"
+if reason := cannot_run(SOURCE.read_text(encoding="utf-8")):
+    pytest.skip(reason, allow_module_level=True)
+
+from iocourse import kernels, traffic  # noqa: E402
+
+# isort: split
+import torch  # noqa: E402
+import triton  # noqa: E402
+import triton.language as tl  # noqa: E402
+
+from iocourse.course import masked_tiles  # noqa: E402
+from iocourse.gpu import CHIPS  # noqa: E402
+
+CELLS = parse(SOURCE.read_text(encoding="utf-8"), SOURCE)
+TEXT = "\n".join("\n".join(cell.lines) for cell in CELLS if cell.kind == "markdown")
+SHAPES = [(200, 32, 64, 32), (33, 16, 16, 32), (64, 64, 32, 32), (1, 16, 16, 16), (47, 16, 32, 16)]
+
+
+def section(number):
+    """The text from one numbered heading to the next, thousands with plain commas."""
+    return TEXT.split(f"## {number} ")[1].split("\n## ")[0].replace("{,}", ",").replace("\\,", ",")
+
+
+def says(number, *figures):
+    missing = [figure for figure in figures if figure not in section(number)]
+    assert not missing, missing
+
+
+def defined(*names):
+    """What the code cells that define these names leave behind, run without the others."""
+    space = {"__name__": "__main__", "np": np, "torch": torch, "triton": triton, "tl": tl}
+    for n, cell in enumerate(CELLS):
+        source = "\n".join(side(cell, solved=True))
+        if cell.kind == "code" and any(f"def {name}(" in source for name in names):
+            file = f"<lesson 11, cell {n}>"
+            linecache.cache[file] = (len(source), None, source.splitlines(True), file)
+            exec(compile(source, file, "exec"), space)
+    return [space[name] for name in names]
+
+
+def tensors(N, d, seed=0):
+    return torch.from_numpy(np.random.default_rng(seed).standard_normal((3, N, d)).astype(np.float32))
+
+
+def counted(launcher, *arguments, **keywords):
+    with traffic.count() as ledger:
+        value = launcher(*arguments, **keywords)
+    return ledger, value
+
+
+def library(q, k, v, BM, BN, **keywords):
+    """The library's ledger, O and LSE of one head in this tile."""
+    with kernels.using(forward=(BM, BN)):
+        ledger, (o, lse) = counted(
+            kernels.attention_with_lse, *(x[None, None] for x in (q, k, v)), **keywords
+        )
+    return ledger, o[0, 0], lse[0, 0]
+
+
+def same(one, other):
+    """Equal words; O and LSE apart by rounding only."""
+    assert one[0] == other[0]
+    for mine, theirs in zip(one[1], other[1:], strict=True):
+        assert torch.allclose(mine, theirs, rtol=0, atol=2e-6, equal_nan=False)
+
+
+# ---------------------------------------------------------------------- the lesson's kernels, the library's
+@pytest.mark.parametrize(("N", "d", "BM", "BN"), SHAPES)
+def test_the_kernel_of_11_3_and_the_librarys_have_the_same_values_and_words(N, d, BM, BN):
+    (mine,) = defined("my_flash_forward")
+    q, k, v = tensors(N, d)
+    same(counted(mine, q, k, v, BM, BN), library(q, k, v, BM, BN))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("N", "d", "BM", "BN"), SHAPES)
+def test_the_two_loops_of_11_5_and_the_librarys_have_the_same_values_and_words(N, d, BM, BN, causal):
+    (mine,) = defined("my_two_loops")
+    q, k, v = tensors(N, d)
+    same(counted(mine, q, k, v, causal, BM, BN), library(q, k, v, BM, BN, causal=causal))
+
+
+@pytest.mark.parametrize(("Nq", "Nk", "left"), [(40, 40, 5), (37, 20, 8), (16, 60, 70), (60, 16, 0)])
+def test_the_band_of_11_6_and_the_librarys_have_the_same_values_and_words(Nq, Nk, left):
+    (mine,) = defined("my_band_attention")
+    q, (k, v) = tensors(Nq, 16)[0], tensors(Nk, 16, 1)[:2]
+    diagonal = Nk - Nq
+    theirs = library(q, k, v, 16, 32, causal="lower_right", window=(left, None))
+    same(counted(mine, q, k, v, diagonal - left, diagonal, 16, 32), theirs)
+
+
+@pytest.mark.parametrize(("B", "H", "H_kv", "N"), [(2, 2, 1, 20), (1, 4, 2, 33)])
+def test_the_heads_of_11_7_and_the_librarys_have_the_same_values_and_words(B, H, H_kv, N):
+    (mine,) = defined("my_heads")
+    rng = np.random.default_rng(0)
+    shapes = [(B, N, heads, 16) for heads in (H, H_kv, H_kv)]
+    q, k, v = (torch.from_numpy(rng.standard_normal(s).astype(np.float32)).transpose(1, 2) for s in shapes)
+    ledger, o = counted(mine, q, k, v, 32, 16)
+    with kernels.using(forward=(32, 16)):
+        theirs, want = counted(kernels.attention, q, k, v)
+    theirs.writes.pop("LSE")
+    assert ledger == theirs and torch.allclose(o, want, rtol=0, atol=2e-6)
+
+
+def test_the_library_is_as_short_as_the_lesson_says():
+    source = (ROOT / "iocourse" / "kernels" / "forward.py").read_text(encoding="utf-8")
+    cell = next(c for c in CELLS if c.name == "ex-11.2")
+    assert source.count("\n") < 100 and len(side(cell, solved=True)) < 100
+    kernel = "\n".join(side(next(c for c in CELLS if c.name == "ex-11.1"), solved=True)).split("\n\n")[0]
+    assert 20 <= kernel.count("\n") + 1 <= 35 and "some thirty lines" in TEXT
+
+
+# ---------------------------------------------------------------------- formulas
+@pytest.mark.parametrize(("N", "d", "BM", "BN"), SHAPES)
+def test_formula_11_1(N, d, BM, BN):
+    program, mine = defined("program", "my_flash_forward")
+    read, written = N * d + 2 * N * d * -(-N // BM), N * d + N
+    ledger, _ = counted(mine, *tensors(N, d), BM, BN)
+    emulated = costs.flash2(N, d, Br=BM, Bc=BN, lse=True)
+    assert (ledger.read, ledger.written) == (emulated.read, emulated.written) == (read, written)
+    assert (ledger.reads, ledger.bytes) == (emulated.reads, 4 * (read + written))
+    Q, K, V = np.random.default_rng(0).standard_normal((3, N, d))
+    O, LSE = np.empty_like(Q), np.empty(N)
+    assert sum(program(t, Q, K, V, O, LSE, BM, BN) for t in range(-(-N // BM))) == read
+    assert np.allclose(O, exact.attention(Q, K, V), atol=1e-12)
+    assert np.allclose(LSE, exact.log_sum_exp(exact.scores(Q, K)), atol=1e-12)
+    says("11.1", r"Nd + 2Nd\left\lceil \frac{N}{B_M} \right\rceil", "Nd + N . \\tag{11.1}")
+
+
+def test_formulas_11_2_and_11_3():
+    rng = np.random.default_rng(0)
+    s, d = rng.standard_normal(50) * 9, 64
+    natural = s / np.sqrt(d)
+    factor, m = np.log2(np.e) / np.sqrt(d), natural.max()
+    weights = np.exp2(factor * s - m * np.log2(np.e))
+    assert np.allclose(np.exp(natural - m), weights, rtol=1e-13)
+    L = (m * np.log2(np.e) + np.log2(weights.sum())) * np.log(2)
+    assert np.allclose(L, exact.log_sum_exp(natural[None, :])[0], rtol=1e-13)
+    says("11.2", r"e^{s/\sqrt d ,-, m} = 2^{,\lambda s ,-, m'}", r"\lambda = \frac{\log_2 e}{\sqrt d}")
+    says("11.2", r"\left(m' + \log_2 \ell\right) \ln 2")
+
+
+@pytest.mark.parametrize(
+    ("N", "BM", "BN"), [(512, 64, 32), (200, 64, 32), (100, 16, 32), (33, 32, 16), (5, 16, 16)]
+)
+def test_formulas_11_4_and_11_5(N, BM, BN):
+    i, j = np.arange(N)[:, None], np.arange(N)[None, :]
+    met = 0
+    for t in range(-(-N // BM)):
+        rows = (j <= i)[t * BM : (t + 1) * BM]
+        whole, end = BN * ((t * BM + 1) // BN), min((t + 1) * BM, N)
+        assert rows[:, :whole].all() and not rows[:, end:].any()
+        assert rows[:, end - 1].any() and (whole + BN > N or not rows[:, whole : whole + BN].all())
+        met += min(N, BN * -(-end // BN))
+    ledger = attention_forward(Problem(N, N, 8, high=0), BM=BM, BN=BN)
+    assert ledger.reads["K"] + ledger.reads["V"] == 2 * 8 * met
+    says("11.5", r"B_N\left\lfloor \frac{tB_M + 1}{B_N} \right\rfloor", r"\min\bigl((t+1)B_M,\ N\bigr)")
+    says("11.5", r"\min\left(N,\ B_N\left\lceil \frac{\text{end}_t}{B_N} \right\rceil\right)")
+
+
+@pytest.mark.parametrize(("N", "d", "BM", "bytes_a_word"), [(4096, 64, 128, 2), (2048, 128, 64, 4)])
+def test_formula_11_8(N, d, BM, bytes_a_word):
+    words = costs.flash2(N, d, Br=BM, Bc=64).total
+    shown = 2 / bytes_a_word * N / (1 + N / BM)
+    assert 4 * N**2 * d / (bytes_a_word * words) == pytest.approx(shown)
+    assert shown == pytest.approx(2 / bytes_a_word * BM, rel=0.05)
+    says("11.10", r"\frac{2}{\beta} \cdot \frac{N}{1 + N/B_M} \approx \frac{2}{\beta} B_M")
+
+
+# ---------------------------------------------------------------------- numbers, section by section
+def test_section_11_1():
+    Q = np.ones((100, 16))
+    ledger = run(schedules.flash2, M=8192, Q=Q, K=Q, V=Q, Br=32, Bc=16, lse=True).ledger
+    assert ledger.reads["K"] == 4 * Q.size and ledger.read == 1600 + 2 * 1600 * 4
+    says(
+        "11.1",
+        f"{ledger.read:,} words read",
+        "$1,600 + 2 \\cdot 1,600 \\cdot 4$",
+        "read four times",
+        "has 4 rows",
+    )
+    assert 100 - 3 * 32 == 4
+
+
+def test_section_11_2():
+    row = np.array([1.0, 2.0, 3.0])
+    says("11.2", f"$m' = {3 * np.log2(np.e):.3f}$", f"L = {np.log(np.exp(row).sum()):.6f}$")
+
+
+def test_section_11_4():
+    formula = costs.flash2(200, 32, Br=64, Bc=32, lse=True)
+    says("11.4", f"{formula.total:,} words: {formula.read:,} read and {formula.written:,} written")
+    assert 200 % 32 and formula.total == costs.flash2(200, 32, Br=64, Bc=16, lse=True).total
+
+
+def test_section_11_5():
+    N, d, BM, BN = 512, 64, 64, 32
+    visited = sum(-(-min((t + 1) * BM, N) // BN) for t in range(8))
+    cut = lesson11.cut_tiles(Case("", {"Q": np.ones((N, 1)), "causal": True, "BM": BM, "BN": BN}))
+    causal = attention_forward(Problem(N, N, d, high=0), BM=BM, BN=BN)
+    full = attention_forward(Problem(N, N, d), BM=BM, BN=BN)
+    assert (visited, cut, visited * BN * d) == (72, 16, causal.reads["K"])
+    says("11.5", "72 of the 128 tiles are visited and 16 of those need a mask, two for each program")
+    says("11.5", f"{causal.reads['K']:,} words instead of {full.reads['K']:,}", "8 \\times 16 = 128")
+    says("11.5", f"{full.total:,} words without the mask, {causal.total:,} with it")
+    assert "72 of 128" in TEXT.split("## Misconceptions")[1]
+    tending = attention_forward(Problem(2**16, 2**16, d, high=0), BM=BM, BN=BN).reads["K"]
+    assert tending / attention_forward(Problem(2**16, 2**16, d), BM=BM, BN=BN).reads["K"] < 0.501
+
+
+def test_section_11_6():
+    (windowed,) = defined("windowed")
+    S = np.random.default_rng(0).standard_normal((12, 12))
+    with np.errstate(invalid="ignore"):
+        sums = windowed(S, -3, 0, 4, 2)
+    assert np.flatnonzero(np.isnan(sums)).tolist() == [5, 6, 7, 9, 10, 11]
+    i, j = np.arange(12)[:, None], np.arange(12)[None, :]
+    good, seen = ~np.isnan(sums), (j - i >= -3) & (j - i <= 0)
+    assert seen.any(1).all()
+    e = np.where(seen, np.exp(S - np.where(seen, S, -np.inf).max(1, keepdims=True)), 0.0)
+    assert np.allclose(sums[good], e.sum(1)[good])
+    says("11.6", "Six, in the second and the third program", "Query 4 sees key 1; queries 5 to 7 see neither")
+    assert "6 of 12 sums" in TEXT.split("## Misconceptions")[1]
+    words = [attention_forward(Problem(N, N, 32, low=-63, high=0), BM=64, BN=32).total for N in (256, 512)]
+    says(
+        "11.6",
+        f"{words[0]:,} and {words[1]:,} words",
+        "$8,256 + 3 \\cdot 12,352$",
+        "$8,256 + 7 \\cdot 12,352$",
+    )
+    assert words == [8256 + 3 * 12352, 8256 + 7 * 12352] and -(-(63 + 64) // 32) == 4
+    first = attention_forward(Problem(64, 64, 32, low=-63, high=0), BM=64, BN=32).total
+    assert first == 8256
+
+
+def test_section_11_7():
+    shared, own = (Problem(64, 64, 16, H=4, H_kv=heads) for heads in (1, 4))
+    read = [attention_forward(p, BM=32, BN=32).reads["K"] for p in (shared, own)]
+    assert read[0] == read[1]
+    says("11.7", f"{read[0]:,} words either way", f"from {own.keys * 16:,} words to {shared.keys * 16:,}")
+    assert 64 * 2**25 == 2**31
+    says("11.7", "65 heads with $2^{25}$ words each")
+
+
+def test_section_11_8():
+    full, causal = (attention_forward(Problem(200, 200, 32, high=h), BM=64, BN=32).total for h in (None, 0))
+    says("11.8", f"{full:,} words and {causal:,} words")
+
+
+def test_section_11_9():
+    assert 2 * 8192 * 64 * 2 == 2 * 2**20 and CHIPS[90].shared_bytes == 227 * 1024
+    assert CHIPS[90].registers * 4 == 256 * 1024
+    says("11.9", "are 2 MB", "227 KB", "256 KB", "$N = 8192$ and $d = 64$")
+
+
+def test_section_11_10():
+    N = 4096
+
+    def intensity(words, d):
+        return 4 * N**2 * d / (2 * words)
+
+    tiles = {BM: intensity(costs.flash2(N, 64, Br=BM, Bc=64).total, 64) for BM in (64, 128)}
+    naive = intensity(4 * N**2 + 4 * N * 128, 128)
+    bends = [1000 * CHIPS[arch].tensor_tflops / CHIPS[arch].gbytes_per_s for arch in (75, 80, 90)]
+    says("11.10", f"does {tiles[128]:.1f} operations", f"it is {tiles[64]:.1f}", f"has {naive:.1f}")
+    says(
+        "11.10",
+        "({:.0f}, {:.0f} and {:.0f})".format(*bends),
+        f"{intensity(4 * N * 64, 64):,.0f} operations a byte",
+    )
+    assert tiles[128] < min(bends) and max(bends) < intensity(4 * N * 64, 64)
+    assert 2 * N * 64 * 2 == 2**20 and N * N * 2 == 32 * 2**20
+    says("11.10", "are 1 MB", "32 MB for one head", "more than 200")
+    assert sum(bend > 200 for bend in bends) == 2 and not CHIPS[75].tensor_cores_in_triton
+
+
+def spilling(rows, arch, d):
+    """The tiles (BM, BN) of one chip that spill with 4 warps and with 8."""
+    tiles = {}
+    for row in rows:
+        if (row["arch"], row["d"]) == (arch, d):
+            tiles.setdefault((row["BM"], row["BN"]), []).append(row["spill_bytes"])
+    assert len(tiles) == 8
+    return {tile for tile, spills in tiles.items() if min(spills)}
+
+
+@pytest.fixture
+def rows():
+    record = recorded("resources")
+    assert record is not None, "iocourse/data/bench/resources.json is part of lesson 11"
+    return record["forward_by_tile"]
+
+
+def row(rows, arch, BM, BN, warps):
+    wanted = {"arch": arch, "d": 128, "BM": BM, "BN": BN, "warps": warps}
+    return next(r for r in rows if wanted.items() <= r.items())
+
+
+def test_section_11_11(rows):
+    shipped = costs.flash2(4096, 128, Br=128, Bc=128)
+    thin = costs.flash2(4096, 128, Br=(shipped.peak - 256) // 259, Bc=1)
+    assert thin.peak <= shipped.peak < costs.flash2(4096, 128, Br=(shipped.peak - 256) // 259 + 1, Bc=1).peak
+    says("11.11", f"A factor of {shipped.total / thin.total:.2f}")
+    assert spilling(rows, 80, 128) == {(128, 128)} and not spilling(rows, 90, 128)
+    assert len(spilling(rows, 75, 128)) == 7 and (64, 16) not in spilling(rows, 75, 128)
+    says("11.11", "One, none and seven", "only the smallest tile does not spill")
+    wide, narrow = row(rows, 90, 128, 128, 8), row(rows, 90, 128, 64, 8)
+    says(
+        "11.11",
+        f"takes {wide['registers']} registers",
+        f"{wide['registers'] * 256:,} of the {CHIPS[90].registers:,}",
+    )
+    assert narrow["stages"] == 2 and 0 <= narrow["shared_bytes"] - 96 * 1024 < 1024
+    assert 128 * 128 * 2 == 32 * 1024 and 64 * 128 * 2 == 16 * 1024 and 128 * 128 * 4 == 64 * 1024
+    says("11.11", "96 KB together", "(32 KB)", "(16 KB a tile)", "is 64 KB")
+    says("11.11", f"{row(rows, 80, 128, 128, 8)['spill_bytes']} bytes a thread")
+    best = [
+        min(
+            (r["spill_bytes"], r["shared_bytes"])
+            for r in rows
+            if (r["arch"], r["d"], r["BM"], r["BN"]) == (75, 128, BM, BN)
+        )
+        for BM in (64, 128)
+        for BN in (16, 32, 64, 128)
+    ]
+    assert sum(shared > CHIPS[75].shared_bytes for _, shared in best) == 5
+    says("11.11", "Five of the eight")
+    assert {r["tensor_core"] for r in rows if r["arch"] == 75} == {0}
+    assert all(r["tensor_core"] > 0 for r in rows if r["arch"] in (80, 90))
+    heavy = [r for r in rows if (r["arch"], r["d"]) == (75, 128) and r["spill_bytes"] > 4000]
+    assert heavy and {r["registers"] for r in heavy} == {64}
+    assert f"{CHIPS[90].tensor_tflops} TFLOP/s" in section("11.11") and 128 // 16 == 8
+
+
+def test_the_tiles_that_section_11_11_takes_from_the_librarys_table():
+    from iocourse.kernels.tiles import TABLE
+
+    assert TABLE[90, 128, 2].forward[:2] == (128, 128) and TABLE[80, 128, 2].forward[:2] == (128, 64)
+
+
+def test_the_pictures_show_what_the_text_reads_off_them(rows):
+    picture = explore.kernel_resources(rows, d=128, chips=[75, 80, 90])
+    assert "128 × 128 spills, up to 136 bytes" in picture.alt and "BN = 1" in picture.alt
+    assert "0 of 8 use tensor cores" in picture.alt
+    roof = explore.roofline([75, 80, 90], {"BM = 128": 124.1, "each word once": 2048.0})
+    assert "Triton uses no tensor cores on a T4" in roof.alt and "989" in roof.numbers
+    says("11.10", r"\min\bigl(\text{peak}, I \cdot \text{bandwidth}\bigr)".replace(", I", ",\\ I"))
+    reached = min(CHIPS[80].tensor_tflops, 124.1 * CHIPS[80].gbytes_per_s / 1000)
+    assert f"{reached:.0f} on A100" in roof.alt
+
+
+def test_the_numpy_sections_come_before_the_cell_that_needs_triton():
+    code = [cell for cell in CELLS if cell.kind == "code"]
+    first = next(n for n, cell in enumerate(code) if any("iocourse import kernels" in x for x in cell.lines))
+    before = "\n".join("\n".join(cell.lines) for cell in code[:first])
+    assert "def program(" in before and "triton" not in before and "torch" not in before
+
+
+# ---------------------------------------------------------------------- the exercises' own ground
+def test_the_large_scores_would_overflow_float32_without_their_maximum():
+    for seed in range(20):
+        case = find("11.1").cases(np.random.default_rng(seed))[-1]
+        Q, K = case.inputs["Q"], case.inputs["K"]
+        scores = Q @ K.T / np.sqrt(Q.shape[1])
+        assert scores.max() > 100 and scores.min() < -100
+        with np.errstate(over="ignore"):
+            assert np.isinf(np.exp(np.float32(scores.max())))
+
+
+@pytest.mark.parametrize("id", ["11.1", "11.2", "11.3", "11.4"])
+def test_every_check_has_ragged_and_whole_tiles(id):
+    for seed in range(10):
+        ends = [
+            len(c.inputs["K"]) if id != "11.4" else c.inputs["K"].shape[2]
+            for c in find(id).cases(np.random.default_rng(seed))
+        ]
+        steps = [c.inputs["BN"] for c in find(id).cases(np.random.default_rng(seed))]
+        assert any(end % step for end, step in zip(ends, steps, strict=True))
+        assert all(n <= 512 for n in ends)
+
+
+def test_rows_of_11_3_see_nothing_and_see_late_as_their_labels_say():
+    for seed in range(10):
+        for case in find("11.3").cases(np.random.default_rng(seed)):
+            blind = np.isneginf(case.expected[1])
+            assert blind.any() == (lesson11.NOTHING in case.label)
+            assert (case.expected[0][blind] == 0).all()
+
+
+def test_most_tiles_of_11_2_are_whole_so_that_masking_them_all_shows():
+    for seed in range(10):
+        cases = find("11.2").cases(np.random.default_rng(seed))
+        for case, causal in ((cases[0], True), (cases[1], False)):
+            assert case.inputs["causal"] == causal
+            BM, BN, N = case.inputs["BM"], case.inputs["BN"], len(case.inputs["Q"])
+            tiles = case.budget.reads["K"] / case.inputs["K"].shape[1] / BN
+            assert masked_tiles.A_TILE * lesson11.cut_tiles(case) < tiles <= -(-N // BM) * -(-N // BN)
+        for case in cases:
+            BM, BN, d = case.inputs["BM"], case.inputs["BN"], case.inputs["Q"].shape[1]
+            assert BM * BN not in (BM * d, BN * d)  # else a choice on another tile would be taken for a mask
+
+
+# ---------------------------------------------------------------------- counting tl.where
+@triton.jit
+def choosing_kernel(X, Y, TIMES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    i, j = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
+    x = tl.load(X + i[:, None] * COLUMNS + j)
+    for _ in tl.static_range(TIMES):
+        x = tl.where(i[:, None] > j[None, :], x, 0.0)
+    one = tl.where(i > 0, 1.0, 0.0)
+    tl.store(Y + i[:, None] * COLUMNS + j, x * one[:, None])
+
+
+@pytest.mark.parametrize("times", [0, 1, 5])
+def test_choices_on_tiles_of_scores_are_counted_and_no_others(times):
+    def launcher(X, BM, BN):
+        Y = torch.empty_like(X)
+        choosing_kernel[(1,)](X, Y, TIMES=times, ROWS=BM, COLUMNS=BN)
+        return Y
+
+    case = Case("", {"X": np.ones((16, 32), np.float32), "BM": 16, "BN": 32})
+    trial = masked_tiles.launch_and_count_choices(launcher, case)
+    assert trial.error is None and trial.choices == times
+    assert trial.ledger.total == 2 * 16 * 32
+
+
+def test_a_triton_without_the_counted_function_is_an_error(monkeypatch):
+    from triton.runtime import interpreter
+
+    monkeypatch.delattr(interpreter.InterpreterBuilder, "create_select")
+    case = Case("", {"X": np.ones((16, 32), np.float32), "BM": 16, "BN": 32})
+    trial = masked_tiles.launch_and_count_choices(lambda X, BM, BN: X, case)
+    assert isinstance(trial.error, traffic.CannotCount) and "tl.where" in str(trial.error)
+
+
+def test_an_error_of_the_student_is_kept():
+    def launcher(X, BM, BN):
+        raise ZeroDivisionError("mine")
+
+    case = Case("", {"X": np.ones((16, 32), np.float32), "BM": 16, "BN": 32})
+    assert isinstance(masked_tiles.launch_and_count_choices(launcher, case).error, ZeroDivisionError)
+
+
+# ---------------------------------------------------------------------- kernels that a compiler takes too
+def compiled(name, arguments, **constants):
+    """What the lesson's kernel takes on an A100, compiled as a launch on large tensors would be."""
+    from iocourse.gpu import resources
+
+    (kernel,) = defined(name)
+    return resources(kernel, 80, *arguments, d=64, BM=64, BN=32, num_warps=4, num_stages=2, **constants)
+
+
+@pytest.mark.parametrize("name", ["forward_kernel", "two_loops_kernel", "band_kernel", "heads_kernel"])
+def test_the_lessons_kernels_compile_for_a_gpu(name):
+    """The interpreter also takes what a compiler would refuse."""
+    x, total, strides = torch.empty(1024, 64, dtype=torch.float32), torch.empty(1024), (65536, 65536, 64)
+    given = {
+        "forward_kernel": ((x, x, x, x, total, 1000, 0.18), {}),
+        "two_loops_kernel": ((x, x, x, x, total, 1000, 0.18), {"CAUSAL": True}),
+        "band_kernel": ((x, x, x, x, total, 1000, 900, -63, 5, 0.18), {}),
+        "heads_kernel": ((x, strides, x, strides, x, strides, x, strides, 8, 2, 1000, 0.18), {}),
+    }
+    arguments, constants = given[name]
+    found = compiled(name, arguments, **constants)
+    assert found.registers > 0 and found.shared_bytes > 0

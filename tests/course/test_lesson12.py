@@ -1,0 +1,295 @@
+"""Lesson 12 says numbers and shows formulas: here they are computed again and looked up in its text."""
+
+import ast
+import difflib
+import inspect
+import linecache
+import statistics
+import textwrap
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from iocourse import costs, exact
+from iocourse.costs.kernels import Problem, attention_fused_backward, attention_split_backward
+from iocourse.course.exercises.lesson12 import columns_stay, rows_stay
+from iocourse.course.kernel_lessons import cannot_run
+from iocourse.course.source import parse, side
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "solutions" / "12_backward_triton.py"
+if reason := cannot_run(SOURCE.read_text(encoding="utf-8")):
+    pytest.skip(reason, allow_module_level=True)
+
+from iocourse import gpu, kernels, traffic  # noqa: E402
+
+# isort: split
+import torch  # noqa: E402
+import triton  # noqa: E402
+import triton.language as tl  # noqa: E402
+
+CELLS = parse(SOURCE.read_text(encoding="utf-8"), SOURCE)
+TEXT = "\n".join("\n".join(cell.lines) for cell in CELLS if cell.kind == "markdown")
+
+
+def section(number):
+    """The text from one heading to the next, thousands with plain commas."""
+    return TEXT.split(f"## {number}")[1].split("\n## ")[0].replace("{,}", ",").replace("\\,", ",")
+
+
+def says(number, *figures):
+    missing = [figure for figure in figures if figure not in section(number)]
+    assert not missing, missing
+
+
+USED = {"np": np, "exact": exact, "torch": torch, "triton": triton, "tl": tl, "kernels": kernels}
+USED |= {f.__name__: f for f in (Problem, attention_split_backward, attention_fused_backward)}
+
+
+def load_lesson():
+    """The lesson's functions and kernels as solved, and the arrays of section 12.1; nothing is launched."""
+    space = {"__name__": "__main__", **USED}
+    for n, cell in enumerate(CELLS):
+        source, file = "\n".join(side(cell, solved=True)), f"<lesson 12, cell {n}>"
+        if cell.kind != "code" or "def " not in source:
+            continue
+        kinds = (ast.FunctionDef, ast.ClassDef) + ((ast.Assign,) if "def dq_program" in source else ())
+        nodes = [node for node in ast.parse(source).body if isinstance(node, kinds)]
+        linecache.cache[file] = (len(source), None, source.splitlines(True), file)  # for triton.jit
+        exec(compile(ast.Module(nodes, []), file, "exec"), space)
+    return space
+
+
+LESSON = load_lesson()
+
+
+# ---------------------------------------------------------------------- 12.1 and 12.2, in NumPy
+def test_section_12_1():
+    arrays = [LESSON[name] for name in ("Q", "K", "V", "dO")]
+    right = exact.attention_backward(*arrays)
+    first = LESSON["two_sweeps"]([0, 1, 2, 3])
+    for order in permutations(range(4)):
+        for one, other in zip(first, LESSON["two_sweeps"](order), strict=True):
+            assert np.array_equal(one, other)
+    for one, want in zip(first, right, strict=True):
+        np.testing.assert_allclose(one, want, rtol=0, atol=1e-12)
+    assert (LESSON["N"], LESSON["BM"], LESSON["BN"], 100 % 32) == (100, 32, 32, 4)
+    shares = [LESSON["share"](program) for program in range(4)]
+    assert all(share.all(axis=1).all() for share in shares)  # each block of keys has a share in every row
+    np.testing.assert_allclose(sum(shares), right.dQ, rtol=0, atol=1e-12)
+    says("12.1", "four blocks of 32, the last of them with four rows", "All four, $\\lceil N/B_N \\rceil$")
+
+
+def test_section_12_2():
+    a, b, c = np.float32(2**24), np.float32(1), np.float32(-(2**24))
+    assert (float((a + b) + c), float(a + (b + c))) == (0, 1)
+    assert np.finfo(np.float32).nmant + 1 == 24
+    shares = [LESSON["share"](program).astype(np.float32) for program in range(4)]
+    sums = [sum(order) for order in permutations(shares)]
+    assert len(sums) == 24 and sums[0].dtype == np.float32
+    assert len({total.tobytes() for total in sums}) == 12
+    assert (np.max(sums, axis=0) - np.min(sums, axis=0)).max() < 1e-6
+    for one, two, three, four in permutations(shares):
+        assert np.array_equal(((one + two) + three) + four, ((two + one) + three) + four)
+    says("12.2", "0 and 1.", "12 different answers, not 24", "$4! = 24$ orders")
+    says("Misconceptions", "12 answers from 24 orders, never further apart than $10^{-6}$")
+
+
+# ---------------------------------------------------------------------- its kernels and the library's
+SHAPES = [
+    (100, 32, 32, False),
+    (100, 32, 32, True),
+    (47, 16, 32, True),
+    (65, 64, 16, False),
+    (1, 16, 16, True),
+]
+
+
+def tensors(N, causal, d=16, H=2):
+    Q, K, V, dO = torch.from_numpy(np.random.default_rng(N).standard_normal((4, H, N, d)).astype(np.float32))
+    return Q, K, V, dO, *LESSON["forward_pass"](Q, K, V, causal)
+
+
+def library(q, k, v, do, BM, BN, causal, **options):
+    """O and the gradients, and the ledgers of both passes; names as the kernels' parameters."""
+    q, k, v = (x[None].clone().requires_grad_() for x in (q, k, v))
+    with kernels.using(forward=(BM, BN), fused=(BM, BN), queries=(BM, BN), keys=(BM, BN)):
+        with traffic.count() as forward:
+            o = kernels.attention(q, k, v, causal=causal, **options)
+        with traffic.count() as backward:
+            gradients = torch.autograd.grad(o, (q, k, v), do[None].to(q.dtype))
+    return [x[0].detach() for x in (o, *gradients)], forward, backward
+
+
+def counted(launcher, *arguments, **keywords):
+    with traffic.count() as ledger:
+        return launcher(*arguments, **keywords), ledger
+
+
+@pytest.mark.parametrize(("N", "BM", "BN", "causal"), SHAPES)
+def test_the_lessons_kernels_are_the_librarys_in_values_and_words(N, BM, BN, causal):
+    Q, K, V, dO, O, LSE = tensors(N, causal)
+    tiles = {"BM": BM, "BN": BN, "causal": causal}
+
+    def split():
+        dQ, D = LESSON["my_dq"](Q, K, V, O, dO, LSE, **tiles)
+        return dQ, *LESSON["my_dk_dv"](Q, K, V, dO, LSE, D, **tiles)
+
+    _, forward = counted(LESSON["forward_pass"], Q, K, V, **tiles)
+    for deterministic, mine, ledger in (
+        (True, *counted(split)),
+        (False, *counted(LESSON["my_fused"], Q, K, V, O, dO, LSE, **tiles)),
+    ):
+        (o, *theirs), its_forward, its_backward = library(Q, K, V, dO, **tiles, deterministic=deterministic)
+        assert not ledger - its_backward and not forward - its_forward
+        torch.testing.assert_close(O, o, rtol=0, atol=1e-5)
+        for one, other in zip(mine, theirs, strict=True):
+            torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("N", "BM", "BN", "causal"), SHAPES)
+def test_the_budgets_of_the_exercises_add_up_to_the_librarys_closed_forms(N, BM, BN, causal):
+    problem = Problem(N, N, 16, high=0 if causal else None, H=2, H_kv=2)
+    whole = attention_split_backward(problem, queries=(BM, BN), keys=(BM, BN))
+    parts = rows_stay(problem, BM, BN), columns_stay(problem, BM, BN)
+    assert sum(part.total for part in parts) == whole.total
+    if not causal:
+        T_q, T_k, Nd = -(-N // BM), -(-N // BN), N * 16
+        assert parts[0].total == 2 * (4 * Nd + 2 * N + 2 * Nd * T_q)
+        assert parts[1].total == 2 * (4 * Nd + T_k * (2 * Nd + 2 * N))
+        assert whole.total == 2 * costs.split_backward(N, 16, Br1=BM, Bc1=BN, Br2=BM, Bc2=BN).total
+    says("12.4", "$4Nd + 2N + 2Nd\\lceil N/B_M \\rceil$")
+    says("12.5", "$4Nd + \\lceil N/B_N \\rceil(2Nd + 2N)$")
+
+
+def test_the_kernels_compile_for_a_gpu_that_is_not_here():
+    """The interpreter runs what the compiler refuses: here the lesson's kernels meet the compiler."""
+    Q, K, V, dO, O, LSE = tensors(64, False)
+    tile = {"d": 16, "BM": 32, "BN": 32, "CAUSAL": True, "num_warps": 4}
+    rows = Q, O.stride(0), O.stride(1), dO, dO.stride(0), dO.stride(1), LSE, 64
+    found = [
+        gpu.resources(LESSON["my_row_products_kernel"], 90, *rows, d=16, BM=32),
+        gpu.resources(LESSON["my_dq_kernel"], 90, Q, K, V, O, dO, LSE, LSE, Q, 64, 0.25, **tile),
+        gpu.resources(LESSON["my_dk_dv_kernel"], 90, Q, K, V, dO, LSE, LSE, K, V, 64, 0.25, **tile),
+        gpu.resources(LESSON["my_fused_kernel"], 90, Q, K, V, dO, LSE, LSE, Q, K, V, 64, 0.25, **tile),
+        gpu.resources(LESSON["forward_kernel"], 90, Q, K, V, O, LSE, 64, 0.25, **tile),
+    ]
+    assert all(one.registers > 0 for one in found)
+
+
+# ---------------------------------------------------------------------- numbers, section by section
+def test_section_12_3():
+    seen = []
+    x = torch.ones(2, 40, 16, requires_grad=True)
+    y = 2 * x
+    y.register_hook(seen.append)
+    y.sum().backward()
+    assert seen[0].stride() == (0, 0, 0)
+    says("12.3", "Strides of 0", f"shown {seen[0].numel():,} times")
+    _, _, _, dO, O, _ = tensors(100, False)
+    D, ledger = counted(LESSON["my_row_products"], O, dO)
+    assert ledger.total == 2 * (2 * 100 * 16 + 100)
+    torch.testing.assert_close(D, (O * dO).sum(2))
+    says("12.3", "W_D = 2Nd + N")
+
+
+def test_section_12_4_why_weights_of_missing_keys_are_set_to_zero():
+    with np.errstate(over="ignore", invalid="ignore"):
+        assert np.exp(np.float32(100)) == np.inf and np.isnan(np.exp(np.float32(100)) * np.float32(0))
+    says("12.4", "$e^{100}$ is more than float32 can hold")
+
+
+def test_sections_12_5_and_12_6():
+    N, d, T = 100, 16, 4
+    problem = Problem(N, N, d, H=2, H_kv=2)
+    split = attention_split_backward(problem, queries=(32, 32), keys=(32, 32))
+    fused = attention_fused_backward(problem, BM=32, BN=32)
+    causal = attention_split_backward(Problem(N, N, d, high=0, H=2, H_kv=2), queries=(32, 32), keys=(32, 32))
+    one_head = costs.split_backward(N, d, Br1=32, Bc1=32, Br2=32, Bc2=32)
+    says("12.5", f"{one_head.total:,} words a head", f"{split.total:,} by two kernels for two heads")
+    says("12.5", f"leaves {causal.total / split.total:.3f} of them")
+    assert fused.total == 2 * (2 * N * d + N + 4 * N * d + T * (4 * N * d + 2 * N))
+    against = costs.fused_backward(N, d, Br=32, Bc=32).total
+    assert fused.total == 2 * (against + N * d)
+    says("12.6", "Against (6.8) this is $Nd$ more")
+    says("12.6", f"{fused.total:,} words where the split pass moved {split.total:,}")
+    says("12.6", f"{fused.atomics['dQ']:,} of them arrive at $dQ$")
+    assert f"{one_head.total:,} a head" in TEXT.split("## Take-away")[1]
+
+
+def test_formulas_12_3_and_12_4():
+    for N, d, B in ((128, 64, 128), (100, 16, 32), (4096, 64, 128), (7, 3, 2)):
+        split, fused = LESSON["both"](N, d, B, width=2)
+        T = -(-N // B)
+        assert split.total == 8 * N * d + 2 * N + T * (4 * N * d + 2 * N)
+        assert fused.total == 6 * N * d + N + T * (4 * N * d + 2 * N)
+        assert split.total - fused.total == 2 * N * d + N
+        assert split.bytes == 16 * N * d + 8 * N + T * (8 * N * d + 8 * N)
+        assert fused.bytes == 12 * N * d + 4 * N + T * (12 * N * d + 8 * N)
+    says("12.7", r"8Nd + 2N + T(4Nd + 2N)", r"6Nd + N + T(4Nd + 2N)", "$2Nd + N$ ahead")
+    says("12.7", "16Nd + 8N + T(8Nd + 8N)", "12Nd + 4N + T(12Nd + 8N)")
+    assert "by $2Nd + N$" in TEXT.split("## Misconceptions")[1]
+
+
+def test_section_12_7():
+    split, fused = LESSON["both"](4096, 64, 128, width=2)
+    says("12.7", f"{fused.bytes / split.bytes:.3f} times the bytes", "goes to 1.5")
+    split, fused = LESSON["both"](2**24, 64, 128, width=2)
+    assert fused.bytes / split.bytes == pytest.approx(1.5 * (1 + 8 / 768) / (1 + 8 / 512), rel=1e-3)
+    for T in range(1, 40):
+        split, fused = LESSON["both"](128 * T, 64, 128, width=2)
+        assert (fused.bytes < split.bytes) == (T == 1)
+    assert 4096 * 64 * (2 + 2 + 4) == 2 * 2**20
+    says("12.7", "at $N = 4096$, $d = 64$ are 2 MB", "1.4 times the multiply-adds")
+
+
+def test_section_12_8():
+    Q, K, V, dO, *_ = tensors(100, False)
+    for deterministic, words, bytes_ in ((True, 78_800, 161_600), (False, 72_200, 199_200)):
+        _, _, ledger = library(Q, K, V, dO, 32, 32, False, deterministic=deterministic)
+        assert ledger.total == words
+        half = (x.half() for x in (Q, K, V, dO))
+        _, _, ledger = library(*half, 32, 32, False, deterministic=deterministic)
+        assert (ledger.total, ledger.bytes) == (words, bytes_)
+        says("12.8", f"{words:,}", f"{bytes_:,}")
+
+
+# ---------------------------------------------------------------------- autograd and training
+def test_section_12_9():
+    says("12.9", "$4Nd + N$ words")
+    Q, K, V, dO, *_ = tensors(100, True)
+    leaves = [x.clone().requires_grad_() for x in (Q, K, V)]
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()) or x, lambda x: x):
+        o = LESSON["my_kernel_attention"](*leaves, True)
+    assert sum(kept) == 2 * (4 * 100 * 16 + 100)
+    found = torch.autograd.grad(o, leaves, dO)
+    wide = [x.double().requires_grad_() for x in (Q, K, V)]
+    right = torch.autograd.grad(LESSON["forward_by_torch"](*wide, True)[0], wide, dO.double())
+    assert all(abs(got - want).max() < 1e-5 for got, want in zip(found, right, strict=True))
+
+
+def codes_of(*modules):
+    text = "".join(map(inspect.getsource, modules))
+    return torch.tensor([ord(letter) for letter in text if ord(letter) < 128])
+
+
+@pytest.mark.parametrize("modules", [(textwrap, statistics), (difflib,)])
+def test_what_section_12_10_says_of_its_losses_holds_for_other_texts_too(modules, monkeypatch):
+    monkeypatch.setitem(LESSON, "codes", codes_of(*modules))
+    monkeypatch.setitem(LESSON, "STEPS", 20)
+    losses = LESSON["train"](LESSON["by_torch"])
+    without = LESSON["train"](lambda q, k, v: 0 * v)
+    assert "\nSTEPS = 20\n" in SOURCE.read_text(encoding="utf-8")
+    assert np.mean(losses[-5:]) < losses[0] - 1
+    assert abs(np.mean(without[-5:]) - np.mean(losses[-5:])) < 0.3
+
+
+def test_a_few_steps_agree_for_every_attention(monkeypatch):
+    monkeypatch.setitem(LESSON, "codes", codes_of(textwrap))
+    monkeypatch.setitem(LESSON, "STEPS", 4)
+    reference = LESSON["train"](LESSON["by_torch"])
+    for attention in ("by_library", "by_mine"):
+        assert LESSON["train"](LESSON[attention]) == pytest.approx(reference, abs=1e-4)

@@ -1,0 +1,60 @@
+"""Facts about chips, and how many programs of a kernel one multiprocessor holds."""
+
+import pytest
+
+from iocourse.gpu import CHIPS, Resources, chip_of
+
+
+def test_the_table():
+    assert list(CHIPS) == [75, 80, 89, 90, 100]
+    for arch, chip in CHIPS.items():
+        assert chip.arch == arch and chip.source and chip.registers == 64 * 1024
+        assert chip.tensor_cores_in_triton == (arch >= 80)
+    # Kilobytes of shared memory a block may use: CUDA C++ Programming Guide, "Compute Capabilities".
+    assert [chip.shared_bytes // 1024 for chip in CHIPS.values()] == [64, 163, 99, 227, 227]
+
+
+def test_the_ridge_rises_from_one_generation_to_the_next():
+    """Flops a byte that a product must do to be bound by the tensor cores."""
+    ridge = {arch: chip.tensor_tflops * 1000 / chip.gbytes_per_s for arch, chip in CHIPS.items()}
+    assert round(ridge[80]) == 153 and round(ridge[90]) == 206
+    assert ridge[80] < ridge[90] < ridge[100]
+
+
+@pytest.mark.parametrize("arch", [91, "90", 90.0, True, None, "sm_90"])
+def test_an_unknown_architecture(arch):
+    with pytest.raises(ValueError) as caught:
+        chip_of(arch)
+    assert str(caught.value) == f"arch is {arch!r}; allowed: 75, 80, 89, 90, 100"
+
+
+def taking(*, registers=64, shared=0, warps=4, spilled=0, arch=90):
+    return Resources(arch, registers, spilled, shared, warps, 0, 0, 0, 0.0)
+
+
+def test_programs_at_once():
+    """65,536 registers: 64 a thread are 64 · 32 · 4 = 8,192 a program of four warps."""
+    assert taking().programs_at_once == 8
+    assert taking(registers=65).programs_at_once == 7  # handed out 256 at a time to a warp: 72 a thread
+    assert taking(registers=255, warps=8).programs_at_once == 1
+    assert taking(registers=255, warps=16).programs_at_once == 0
+    assert taking(registers=16).programs_at_once == 16  # 64 warps a multiprocessor
+    assert taking(registers=16, shared=227 * 1024).programs_at_once == 1
+    assert taking(registers=16, shared=113 * 1024).programs_at_once == 2  # 228 KB, of which 1 a program
+    assert taking(registers=16, shared=114 * 1024).programs_at_once == 1
+    assert taking(registers=16, shared=228 * 1024).programs_at_once == 0
+
+
+def test_what_fits():
+    assert taking(shared=227 * 1024).fits
+    assert not taking(shared=227 * 1024 + 1).fits
+    assert not taking(spilled=8).fits
+    assert not taking(shared=100 * 1024, arch=89).fits
+
+
+def test_a_report_reads_as_a_sentence():
+    assert str(taking(registers=168, shared=98 * 1024)) == (
+        "sm_90: 168 of 255 registers a thread, nothing spilled, 98.0 of 227 KB shared memory, "
+        "0 tensor-core and 0 asynchronous copy instructions"
+    )
+    assert "16 bytes spilled" in str(taking(spilled=16))

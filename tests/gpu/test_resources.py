@@ -1,0 +1,273 @@
+"""What the shipped kernels take of each chip: compiled here for two of them, recorded for all."""
+
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from small_kernels import double_kernel, product_kernel, uneven_kernel  # noqa: E402
+from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
+
+from iocourse.data.recorded import recorded  # noqa: E402
+from iocourse.gpu import CHIPS, CompilationFailed, chip_of, resources  # noqa: E402
+from iocourse.gpu.jobs import job  # noqa: E402
+from iocourse.gpu.resources import reports  # noqa: E402
+from iocourse.kernels.plans import KERNELS, launches  # noqa: E402
+from iocourse.kernels.tiles import ROW_PRODUCTS, SPILLS, TABLE, TOO_LARGE  # noqa: E402
+
+ROOT = Path(__file__).parents[2]
+PINNED = dict(
+    line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line
+)
+IS_PINNED = metadata.version("triton") == PINNED["triton"]
+PRODUCTS = [name for name in KERNELS if name != "row_products"]  # those that multiply matrices
+
+
+# The shipped configuration at d = 128 in 16 bits, compiled here and now.
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """(arch, kernel, causal) -> Resources, of sm_80 and sm_90, in one process that compiles them all."""
+    made = {
+        (arch, name, causal): launch
+        for arch in (80, 90)
+        for causal in (False, True)
+        for name, launch in launches(arch, 128, torch.bfloat16, causal=causal).items()
+    }
+    folder = tmp_path_factory.mktemp("jobs")
+    jobs = [
+        job(one.kernel, key[0], one.arguments, {"enable_fp_fusion": True} | one.constants, folder)
+        for key, one in made.items()
+    ]
+    answers = dict(zip(made, reports(jobs), strict=True))
+    for key, answer in answers.items():
+        assert not isinstance(answer, CompilationFailed), f"{key}: {answer}"
+    return answers
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["plain", "causal"])
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("arch", [80, 90])
+def test_shipped_kernels_fit(compiled, arch, name, causal):
+    got = compiled[arch, name, causal]
+    assert got.shared_bytes <= chip_of(arch).shared_bytes
+    assert got.programs_at_once >= 1
+    if IS_PINNED:
+        assert got.spill_bytes == 0 or (arch, 128, 2, name) in SPILLS, str(got)
+    elif got.spill_bytes:
+        pytest.skip(f"triton {metadata.version('triton')}, not the pinned {PINNED['triton']}: {got}")
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["plain", "causal"])
+@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize("arch", [80, 90])
+def test_shipped_kernels_use_what_the_chip_has(compiled, arch, name, causal):
+    got = compiled[arch, name, causal]
+    assert got.tensor_core > 0
+    assert got.async_copies > 0
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["plain", "causal"])
+def test_the_fused_pass_reduces_in_bulk_where_there_is_an_engine_for_it(compiled, causal):
+    assert compiled[90, "fused", causal].bulk_reductions == 1 + causal  # one in each loop
+    assert compiled[80, "fused", causal].bulk_reductions == 0
+    assert compiled[90, "keys", causal].bulk_reductions == 0
+
+
+def test_a_mask_is_a_loop_of_its_own(compiled):
+    """Plain kernels have one loop; causal ones another, so each product stands there twice."""
+    for (arch, name, causal), got in compiled.items():
+        if causal and name in PRODUCTS:
+            assert got.tensor_core == 2 * compiled[arch, name, False].tensor_core
+
+
+# Every row of the table, as recorded.
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """(arch, d, bytes, kernel, causal) -> what `iocourse bench resources` recorded."""
+    record = recorded("resources")
+    assert record is not None, "no record: run `iocourse bench resources`"
+    assert record["versions"]["triton"] == PINNED["triton"]
+    found = {
+        (row["arch"], row["d"], row["bytes"], row["kernel"], row["causal"]): row for row in record["shipped"]
+    }
+    assert len(found) == len(record["shipped"])
+    return found
+
+
+def test_every_row_of_the_table_is_recorded_with_its_tiles(rows):
+    shipped = {
+        (*size, name, causal): (ROW_PRODUCTS if name == "row_products" else getattr(tiles, name))
+        for size, tiles in TABLE.items()
+        for name in KERNELS
+        for causal in (False, True)
+    }
+    there = {key: (row["BM"], row["BN"], row["warps"], row["stages"]) for key, row in rows.items()}
+    assert there == shipped
+
+
+def test_every_row_fits_or_says_why_not(rows):
+    for key, row in rows.items():
+        assert "error" not in row, f"{key}: {row.get('error')}"
+        assert row["spill_bytes"] == 0 or key[:4] in SPILLS, f"{key} spills {row['spill_bytes']} bytes"
+        small = row["shared_bytes"] <= CHIPS[key[0]].shared_bytes
+        assert small or key[:4] in TOO_LARGE, f"{key} takes {row['shared_bytes']} bytes of shared memory"
+
+
+def test_no_exception_without_need(rows):
+    assert set(SPILLS) == {key[:4] for key, row in rows.items() if row["spill_bytes"]}
+    large = {key[:4] for key, row in rows.items() if row["shared_bytes"] > CHIPS[key[0]].shared_bytes}
+    assert set(TOO_LARGE) == large
+    assert all(len(why.split()) > 5 for why in [*SPILLS.values(), *TOO_LARGE.values()])
+
+
+def test_tensor_cores_wherever_there_are_any(rows):
+    """Two-byte products on sm_80 and later; float32 is computed exactly, on ordinary cores."""
+    for (arch, _, width, name, _), row in rows.items():
+        there = width == 2 and name in PRODUCTS and CHIPS[arch].tensor_cores_in_triton
+        assert (row["tensor_core"] > 0) == there
+
+
+# `resources`, for kernels of one's own.
+
+
+ARGUMENTS = torch.zeros(64), torch.zeros(64), 64, 64
+
+
+def test_a_kernel_of_a_module():
+    got = resources(double_kernel, 90, *ARGUMENTS, BLOCK=64, num_warps=2)
+    assert got.arch == 90 and got.warps == 2 and got.fits
+    assert 0 < got.registers < 64 and got.shared_bytes == got.tensor_core == 0
+
+
+def test_a_kernel_of_which_a_program_needs_more_than_there_is():
+    """A product of 64 × 64 by two warps is 64 registers a thread for each operand and the result."""
+    tile = torch.zeros(64, 64)
+    got = resources(product_kernel, 75, tile, tile, tile, SIZE=64, num_warps=2)
+    assert got.spill_bytes > 0 and not got.fits
+    assert resources(product_kernel, 75, tile, tile, tile, SIZE=32, num_warps=4).fits
+
+
+@pytest.mark.parametrize("arch", [91, "90", True, 70])
+def test_an_unknown_architecture(arch):
+    with pytest.raises(ValueError, match=r"arch is .*; allowed: 75, 80, 89, 90, 100"):
+        resources(double_kernel, arch, *ARGUMENTS, BLOCK=64)
+
+
+def test_a_missing_argument():
+    with pytest.raises(ValueError, match=r"^double_kernel is not given rows, BLOCK$"):
+        resources(double_kernel, 90, *ARGUMENTS[:3])
+
+
+def test_an_argument_of_no_type():
+    with pytest.raises(
+        TypeError, match=r"an argument is a str; allowed: tensors, numbers, descriptors, None"
+    ):
+        resources(double_kernel, 90, "x", *ARGUMENTS[1:], BLOCK=64)
+
+
+def test_a_kernel_that_does_not_compile():
+    with pytest.raises(CompilationFailed, match="power of 2"):
+        resources(uneven_kernel, 90, torch.zeros(64), BLOCK=48)
+
+
+def test_one_failure_loses_no_other_report(tmp_path):
+    uneven = job(uneven_kernel, 90, (torch.zeros(64),), {"BLOCK": 48}, tmp_path)
+    even = job(uneven_kernel, 90, (torch.zeros(64),), {"BLOCK": 64}, tmp_path)
+    first, second, third = reports([even, uneven, even])
+    assert first.registers == third.registers > 0 and isinstance(second, CompilationFailed)
+
+
+def test_a_job_says_what_a_launch_would(tmp_path):
+    """Types, alignment, and which values are compiled in."""
+    aligned = torch.zeros(64, dtype=torch.bfloat16)
+    off = torch.zeros(65, dtype=torch.float16)[1:]
+    one = job(double_kernel, 80, (aligned, off, 64, 48), {"BLOCK": 64, "num_warps": 8}, tmp_path)
+    assert one["signature"] == {
+        "source": "*bf16", "target": "*fp16", "n": "i32", "rows": "i32", "BLOCK": "constexpr",
+    }  # fmt: skip
+    assert one["aligned"] == [[0], [3]]  # n is 64, and not specialized
+    assert one["constants"] == [([4], 64)] and one["options"] == {"num_warps": 8}
+    assert (one["name"], one["arch"]) == ("double_kernel", 80) and "file" not in one
+
+    table = TensorDescriptor(torch.zeros(8, 16), [8, 16], [16, 1], [4, 16])
+    other = job(double_kernel, 80, (table, None, 2**40, 1), {"BLOCK": 64}, tmp_path)
+    assert other["signature"] == {
+        "source": "tensordesc<fp32[4, 16]>", "target": "constexpr", "n": "i64", "rows": "constexpr",
+        "BLOCK": "constexpr",
+    }  # fmt: skip
+    assert other["constants"] == [([1], None), ([3], 1), ([4], 64)]
+
+    strided = job(double_kernel, 80, (aligned, (32, 5, 1), 1, 0.5), {"BLOCK": 64}, tmp_path)
+    assert strided["signature"]["target"] == ["i32", "i32", "constexpr"]
+    assert strided["signature"]["n"] == "i32"  # 1, and not specialized
+    assert strided["signature"]["rows"] == "fp32"
+    assert strided["aligned"] == [[0], [1, 0]]
+
+
+CELL = """
+import os
+os.environ["TRITON_INTERPRET"] = "1"
+import torch, triton
+import triton.language as tl
+from iocourse.kernels.pieces import inside
+from iocourse.gpu import CompilationFailed, resources
+
+HALF = tl.constexpr(0.5)
+PLAIN = 0.5
+
+@triton.jit
+def halved(x):
+    return x * HALF
+
+@triton.jit
+def half_kernel(source, n, SIZE: tl.constexpr):
+    rows = tl.arange(0, SIZE)[:, None] * SIZE + tl.arange(0, SIZE)[None, :]
+    there = inside(0, n, n, SIZE, SIZE)
+    tl.store(source + rows, halved(tl.load(source + rows, mask=there)), mask=there)
+
+@triton.jit
+def plain_kernel(source, SIZE: tl.constexpr):
+    tl.store(source + tl.arange(0, SIZE), PLAIN)
+
+x = torch.ones(16, 16)
+half_kernel[(1,)](x, 16, SIZE=16)
+assert (x == 0.5).all()
+got = resources(half_kernel, 90, x, 16, SIZE=16)
+print(got.registers > 0, got.spill_bytes)
+plain_kernel[(1,)](x, SIZE=16)
+try:
+    resources(plain_kernel, 90, x, SIZE=16)
+except CompilationFailed as error:
+    print("PLAIN" in str(error))
+"""
+IN_A_CELL = """
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.run_cell({cell!r}).raise_error()
+"""
+
+
+@pytest.mark.parametrize("where", ["script", "notebook"])
+def test_a_kernel_of_a_script_or_a_notebooks_cell(where, tmp_path):
+    """With a helper, a constant and a kernel of the library: interpreted there, compiled for the report.
+
+    A plain Python number is no constant to the compiler, though the interpreter takes it: the report says so.
+    """
+    if where == "notebook":
+        pytest.importorskip("IPython")
+    script = tmp_path / "script.py"
+    script.write_text(CELL if where == "script" else IN_A_CELL.format(cell=CELL))
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=120, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[:2] == ["True 0", "True"], done.stdout

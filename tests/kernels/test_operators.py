@@ -1,0 +1,133 @@
+"""The operators as PyTorch sees them: autograd, fake tensors, torch.compile."""
+
+import needs_interpreter  # noqa: F401
+import oracle
+import pytest
+import torch
+
+from iocourse.kernels import attention, attention_with_lse
+
+
+def numbers(dtype=torch.float32, requires_grad=True):
+    torch.manual_seed(0)
+    return [
+        torch.randn(1, h, n, 8, dtype=dtype, requires_grad=requires_grad)
+        for h, n in ((2, 20), (1, 30), (1, 30))
+    ]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("band", [(None, None), (None, 0), (-5, 10)])
+def test_opcheck_forward(band, deterministic, dtype):
+    torch.library.opcheck(torch.ops.iocourse.attention.default, (*numbers(dtype), *band, 0.3, deterministic))
+
+
+def test_opcheck_forward_strided():
+    q, k, v = (x.detach().transpose(1, 2).contiguous().transpose(1, 2).requires_grad_() for x in numbers())
+    torch.library.opcheck(torch.ops.iocourse.attention.default, (q, k, v, None, 0, 0.3, False))
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("with_dlse", [False, True])
+def test_opcheck_backward(with_dlse, deterministic):
+    q, k, v = numbers(requires_grad=False)
+    o, lse = attention_with_lse(q, k, v, scale=0.3, causal=True)
+    arguments = (torch.randn_like(o), torch.randn_like(lse) if with_dlse else None, q, k, v, o, lse)
+    torch.library.opcheck(
+        torch.ops.iocourse.attention_backward.default, (*arguments, None, 0, 0.3, deterministic)
+    )
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_compile_in_one_graph(deterministic):
+    """fullgraph=True raises at any break; values and gradients are those of the plain call."""
+
+    def loss(q, k, v):
+        o, lse = attention_with_lse(q, k, v, causal="lower_right", deterministic=deterministic)
+        return o.square().sum() + lse.sum()
+
+    plain, compiled = numbers(), numbers()
+    value = loss(*plain)
+    value.backward()
+    torch._dynamo.reset()
+    fast = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    fast_value = fast(*compiled)
+    fast_value.backward()
+    assert torch.allclose(value, fast_value)
+    for x, y in zip(plain, compiled, strict=True):
+        assert torch.allclose(x.grad, y.grad, rtol=1e-5, atol=1e-6)
+
+
+def test_compile_with_lengths_that_change():
+    torch._dynamo.reset()
+    fast = torch.compile(lambda q, k, v: attention(q, k, v, causal=True), backend="aot_eager", dynamic=True)
+    for n in (20, 33, 47):
+        q, k, v = (torch.randn(1, 2, n, 8) for _ in range(3))
+        assert torch.equal(fast(q, k, v), attention(q, k, v, causal=True))
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"window": (3, 2)}], ids=str)
+def test_gradients_against_finite_differences(options, deterministic):
+    """Of the kernels' own loss, along random directions. They compute in float32, so the step is coarse, and
+    1 in 100 is asked for.
+    """
+    q, k, v = numbers()
+    weights = torch.randn(1, 2, 20, 8), torch.randn(1, 2, 20)
+
+    def loss(*x):
+        o, lse = attention_with_lse(*x, **options, deterministic=deterministic)
+        return (o.double() * weights[0]).sum() + (lse.double() * weights[1]).sum()
+
+    gradients = torch.autograd.grad(loss(q, k, v), (q, k, v))
+    with torch.no_grad():
+        for at, gradient in enumerate(gradients):
+            direction = torch.randn_like(gradient)
+            ahead, behind = [q, k, v], [q, k, v]
+            ahead[at], behind[at] = ahead[at] + 1e-2 * direction, behind[at] - 1e-2 * direction
+            slope = (loss(*ahead) - loss(*behind)) / 2e-2
+            along = (gradient.double() * direction).sum()
+            assert abs(slope - along) <= 0.01 * (abs(along) + 1)
+
+
+def test_only_the_log_sum_exp_is_used():
+    q, k, v = numbers()
+    _, lse = attention_with_lse(q, k, v, causal=True)
+    got = torch.autograd.grad(lse.sum(), (q, k, v))
+    allowed = oracle.seen(20, 30, True)
+    leaves = [x.detach().double().requires_grad_() for x in (q, k, v)]
+    want = torch.autograd.grad(oracle.exact(*leaves, allowed, None)[1].sum(), leaves[:2])
+    for one, exactly in zip(got[:2], want, strict=True):
+        assert oracle.error(one, exactly) < 1e-5
+    assert not got[2].any()
+
+
+def test_gradient_of_one_input_alone():
+    q, k, v = numbers()
+    everything = torch.autograd.grad(attention(q, k, v).sum(), (q, k, v))
+    for at in range(3):
+        leaves = [x.detach().requires_grad_(i == at) for i, x in enumerate((q, k, v))]
+        (alone,) = torch.autograd.grad(attention(*leaves).sum(), leaves[at])
+        assert torch.allclose(alone, everything[at], rtol=1e-5, atol=1e-6)
+
+
+def test_no_gradient_no_graph():
+    q, k, v = numbers(requires_grad=False)
+    assert not attention(q, k, v).requires_grad
+
+
+def test_double_backward_says_that_it_does_not_exist():
+    q, k, v = numbers()
+    (dq,) = torch.autograd.grad(attention(q, k, v).square().sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match=r"iocourse\.attention_backward.*no autograd formula"):
+        torch.autograd.grad(dq.sum(), q)
+
+
+def test_kept_tensors_are_not_changed_behind_the_graph():
+    q, k, v = numbers()
+    o = attention(q, k, v)
+    with torch.no_grad():
+        k.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        o.sum().backward()
