@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from ..guard import library_answer
 from . import operators
+from .block_mask import block_mask_of
+from .launch import tiles_of
 from .arguments import check_deterministic, check_scale, check_tensors
 from .band import band_of
 
@@ -14,7 +18,7 @@ from .band import band_of
 @library_answer
 def attention_with_lse(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool | str = False, scale: float | None = None,
-    window: tuple[int | None, int | None] | None = None, deterministic: bool = False,
+    window: tuple[int | None, int | None] | None = None, deterministic: bool = False, block_mask: Any = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """softmax(scale · QKᵀ) V and the natural logarithm of each row's sum of exponentials.
 
@@ -31,14 +35,15 @@ def attention_with_lse(
         q, factor = (-q, -factor) if factor else (q * 0, 1.0)
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
     fixed_order = check_deterministic(deterministic) or torch.are_deterministic_algorithms_enabled()
-    o, lse = operators.attention(q, k, v, *band, factor, fixed_order)
+    blocks = [] if block_mask is None else _lists(block_mask, q, k, causal, window, fixed_order)
+    o, lse = operators.attention(q, k, v, *band, factor, fixed_order, blocks)
     return o, lse
 
 
 @library_answer
 def attention(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool | str = False, scale: float | None = None,
-    window: tuple[int | None, int | None] | None = None, deterministic: bool = False,
+    window: tuple[int | None, int | None] | None = None, deterministic: bool = False, block_mask: Any = None,
 ) -> Tensor:  # fmt: skip
     """softmax(scale · QKᵀ) V by Triton kernels that keep no N × N matrix, forward and backward.
 
@@ -66,5 +71,12 @@ def attention(
         TypeError, ValueError: an argument is not as described; the message names it.
     """
     return attention_with_lse(
-        q, k, v, causal=causal, scale=scale, window=window, deterministic=deterministic
+        q, k, v, causal=causal, scale=scale, window=window, deterministic=deterministic, block_mask=block_mask
     )[0]
+
+
+def _lists(block_mask: Any, q: Tensor, k: Tensor, causal: Any, window: Any, deterministic: bool) -> list[Tensor]:
+    if causal or window is not None:
+        raise ValueError("block_mask comes with causal or window; allowed: one of them, a block mask can hide the same pairs")
+    mask = block_mask_of(block_mask, q.shape[0], q.shape[1], q.shape[2], k.shape[2], q.device)
+    return mask.lists(tiles_of(q), q.device, q.shape[1] // max(1, k.shape[1]), deterministic)

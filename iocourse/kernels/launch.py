@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -15,10 +15,11 @@ from . import mode
 from .backward_keys import backward_keys_kernel
 from .backward_queries import backward_queries_kernel
 from .band import Band
+from .block_lists import Side, given
 from .forward import forward_kernel
 from .mode import architecture
 from .row_products import row_products_kernel
-from .tiles import ROW_PRODUCTS, TOO_LARGE, Tile, padded, tiles_for
+from .tiles import ROW_PRODUCTS, TOO_LARGE, Tile, Tiles, padded, tiles_for
 
 
 class Launch(NamedTuple):
@@ -54,20 +55,23 @@ def _launch(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> No
         kernel[(programs,)](*arguments, **constants)
 
 
-def forward(q: Tensor, k: Tensor, v: Tensor, band: Band, scale: float) -> tuple[Tensor, Tensor]:
+def forward(
+    q: Tensor, k: Tensor, v: Tensor, band: Band, scale: float, blocks: Sequence[Tensor] = ()
+) -> tuple[Tensor, Tensor]:
     """O (like q) and its row log-sum-exp, float32 (B, H, Nq).
 
-    q (B, H, Nq, d), k and v (B, H_kv, Nk, d), one dtype and device, unit last stride.
+    q (B, H, Nq, d), k and v (B, H_kv, Nk, d), one dtype and device, unit last stride. `blocks` are the lists of a
+    block mask (see `block_mask.lists`), whose first side is the forward pass's; empty where the band decides.
     """
     (q, k, v), dtype = _computable(q, k, v)
     with mode.on(q.device):
-        o, lse = _forward(q, k, v, band, scale)
+        o, lse = _forward(q, k, v, band, scale, blocks)
     return o.to(dtype), lse
 
 
 def backward(
     do: Tensor, dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor,
-    band: Band, scale: float, deterministic: bool,
+    band: Band, scale: float, deterministic: bool, blocks: Sequence[Tensor] = (),
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dQ, dK, dV (like q, k, v) from dO, the gradient of lse (or None) and what `forward` kept."""
     _check_that_it_fits(q, "keys" if deterministic else "fused")
@@ -77,7 +81,7 @@ def backward(
     dk, dv = torch.empty_like(k), torch.empty_like(v)
     way = _split if deterministic else _fused
     with mode.on(q.device):
-        dq = way(q, k, v, o, do, lse.contiguous(), dlse, dk, dv, band, scale)
+        dq = way(q, k, v, o, do, lse.contiguous(), dlse, dk, dv, band, scale, blocks)
     return dq.to(dtype), dk.to(dtype), dv.to(dtype)
 
 
@@ -89,45 +93,48 @@ def _computable(*tensors: Tensor) -> tuple[tuple[Tensor, ...], torch.dtype]:
     return tensors, dtype
 
 
-def _forward(q: Tensor, k: Tensor, v: Tensor, band: Band, scale: float) -> tuple[Tensor, Tensor]:
+def _forward(
+    q: Tensor, k: Tensor, v: Tensor, band: Band, scale: float, blocks: Sequence[Tensor]
+) -> tuple[Tensor, Tensor]:
     B, H, n_q, d = q.shape
     o = torch.empty_like(q)
     lse = torch.empty((B, H, n_q), dtype=torch.float32, device=q.device)
-    tile = _tiles(q).forward
+    tile = tiles_of(q).forward
     tiles = -(-n_q // tile.BM)
     fast = _descriptors_fit(k, v)
     _launch(
         forward_kernel, tiles * B * H,
         *_given(q), *_given(*_streamed(fast, tile.BN, k, v)), *_given(o), lse,
-        scale, *band.numbers, tiles, H, H // max(1, k.shape[1]), n_q, k.shape[2], d,
-        **_constants(q, tile, band, fast), RAGGED=k.shape[2] % tile.BN != 0,
+        scale, *band.numbers, _listed(blocks, 0), tiles, H, H // max(1, k.shape[1]), n_q, k.shape[2], d,
+        **_constants(q, tile, band, fast), LISTED=bool(blocks), RAGGED=k.shape[2] % tile.BN != 0,
     )  # fmt: skip
     return o, lse
 
 
 def _split(
     q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
-    dk: Tensor, dv: Tensor, band: Band, scale: float,
+    dk: Tensor, dv: Tensor, band: Band, scale: float, blocks: Sequence[Tensor],
 ) -> Tensor:  # fmt: skip
     """dQ first, which leaves D behind, then dK and dV: the scores twice, and sums in a fixed order."""
     B, H, n_q, d = q.shape
     dq, delta = torch.empty_like(q), torch.empty_like(lse)
-    tile = _tiles(q).queries
+    tile = tiles_of(q).queries
     tiles = -(-n_q // tile.BM)
     fast = _descriptors_fit(k, v)
     _launch(
         backward_queries_kernel, tiles * B * H,
         *_given(q), *_given(*_streamed(fast, tile.BN, k, v)), *_given(o, do), lse, dlse, delta, *_given(dq),
-        scale, *band.numbers, tiles, H, H // max(1, k.shape[1]), n_q, k.shape[2], d,
-        **_constants(q, tile, band, fast), RAGGED=k.shape[2] % tile.BN != 0, HAS_DLSE=dlse is not None,
+        scale, *band.numbers, _listed(blocks, 1), tiles, H, H // max(1, k.shape[1]), n_q, k.shape[2], d,
+        **_constants(q, tile, band, fast), LISTED=bool(blocks), RAGGED=k.shape[2] % tile.BN != 0,
+        HAS_DLSE=dlse is not None,
     )  # fmt: skip
-    _keys(q, k, v, do, lse, delta, None, dk, dv, band, scale, _tiles(q).keys)
+    _keys(q, k, v, do, lse, delta, None, dk, dv, band, scale, tiles_of(q).keys, _listed(blocks, 2))
     return dq
 
 
 def _fused(
     q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
-    dk: Tensor, dv: Tensor, band: Band, scale: float,
+    dk: Tensor, dv: Tensor, band: Band, scale: float, blocks: Sequence[Tensor],
 ) -> Tensor:  # fmt: skip
     """D first, then everything else in one kernel, dQ by reduction into float32 zeros."""
     B, H, n_q, d = q.shape
@@ -141,13 +148,13 @@ def _fused(
         num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     total = torch.zeros(q.shape, dtype=torch.float32, device=q.device)
-    _keys(q, k, v, do, lse, delta, total, dk, dv, band, scale, _tiles(q).fused)
+    _keys(q, k, v, do, lse, delta, total, dk, dv, band, scale, tiles_of(q).fused, _listed(blocks, 1))
     return torch.mul(total, scale, out=torch.empty_like(q))
 
 
 def _keys(
     q: Tensor, k: Tensor, v: Tensor, do: Tensor, lse: Tensor, delta: Tensor, dq: Tensor | None,
-    dk: Tensor, dv: Tensor, band: Band, scale: float, tile: Tile,
+    dk: Tensor, dv: Tensor, band: Band, scale: float, tile: Tile, columns: tuple[Any, ...] | None,
 ) -> None:  # fmt: skip
     B, H, n_q, d = q.shape
     kv_heads, n_k = k.shape[1], k.shape[2]
@@ -157,8 +164,8 @@ def _keys(
     _launch(
         backward_keys_kernel, tiles * B * kv_heads,
         *_given(rows, k, v, gradient_rows), lse, delta, *_given(sums, dk, dv),
-        scale, *band.numbers, tiles, kv_heads, H // max(1, kv_heads), n_q, n_k, d,
-        **_constants(q, tile, band, fast),
+        scale, *band.numbers, columns, tiles, kv_heads, H // max(1, kv_heads), n_q, n_k, d,
+        **_constants(q, tile, band, fast), LISTED=columns is not None,
         RAGGED=n_k % tile.BN != 0, RAGGED_ROWS=n_q % tile.BM != 0, ADD_DQ=dq is not None,
     )  # fmt: skip
 
@@ -172,7 +179,13 @@ def _check_that_it_fits(q: Tensor, kernel: str) -> None:
         )
 
 
-def _tiles(q: Tensor) -> Any:
+def _listed(blocks: Sequence[Tensor], side: int) -> tuple[Any, ...] | None:
+    """One of the sides in `blocks`, as the kernels take it: with its strides, patterns as they stand on its side."""
+    return given(Side(*blocks[5 * side : 5 * side + 5])) if blocks else None
+
+
+def tiles_of(q: Tensor) -> Tiles:
+    """The tiles of the table for these queries, or those chosen by hand."""
     return tiles_for(architecture(q.device), q.shape[-1], q.element_size())
 
 

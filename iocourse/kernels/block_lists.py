@@ -32,12 +32,11 @@ class Side(NamedTuple):
     order: Tensor
 
 
-def given(side: Side, transposed: bool) -> tuple[Any, ...]:
+def given(side: Side) -> tuple[Any, ...]:
     """A side as the kernels take it; a mask that all batches or heads share has stride 0 there."""
-    rows, columns = side.patterns.stride()[1:]
     return (
         side.spans, _strides(side.spans), side.entries, side.slots, side.patterns,
-        side.order, _strides(side.order), (columns, rows) if transposed else (rows, columns),
+        side.order, _strides(side.order), tuple(side.patterns.stride()[1:]),
     )  # fmt: skip
 
 
