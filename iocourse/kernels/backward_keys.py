@@ -19,8 +19,10 @@ from .pieces import (
     load_rows,
     pattern,
     queries_of,
+    row_numbers_of,
     row_pointers,
     sees,
+    sequence,
     store_rows,
 )
 
@@ -28,7 +30,7 @@ from .pieces import (
 @triton.jit
 def absorb_queries(
     dk, dv, k_tile, v_tile, Q, q_strides, dO, do_strides, LSE, D, dQ, dq_strides,
-    batch, head, pair, start, first, last, n_q, n_k, d, scale, low, high, blocks,
+    batch, head, start, first, last, q0, n_q, n_k, d, scale, low, high, blocks,
     BM: tl.constexpr, BN: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, HAS_LOW: tl.constexpr,
     HAS_HIGH: tl.constexpr, MASKED: tl.constexpr, LISTED: tl.constexpr, CHECK_ROWS: tl.constexpr,
     ADD_DQ: tl.constexpr, DESCRIPTORS: tl.constexpr, PRECISION: tl.constexpr,
@@ -40,8 +42,8 @@ def absorb_queries(
     j = start + tl.arange(0, BN)
     for step in range(first, last, 1 if LISTED else BM):
         at = tl.load(blocks[2] + step) * BM if LISTED else step
-        q_tile = load_rows(Q, q_strides, batch, head, at, n_q, d, BM, DIM, CHECK_ROWS, PADDED, DESCRIPTORS)
-        total = load_log_sums(LSE, pair, at, n_q, BM)
+        q_tile = load_rows(Q, q_strides, batch, head, q0 + at, q0 + n_q, d, BM, DIM, CHECK_ROWS, PADDED, DESCRIPTORS)
+        total = load_log_sums(LSE, at, n_q, BM)
         s = tl.dot(k_tile, tl.trans(q_tile), input_precision=PRECISION)  # (BN, BM)
         p = tl.exp2(s * scale - total[None, :])
         if MASKED:
@@ -51,10 +53,10 @@ def absorb_queries(
                 i = at + tl.arange(0, BM)
                 seen = sees(i[None, :], j[:, None], n_k, low, high, HAS_LOW, HAS_HIGH)
             p = tl.where(seen, p, 0.0)
-        do_tile = load_rows(dO, do_strides, batch, head, at, n_q, d, BM, DIM, CHECK_ROWS, PADDED, DESCRIPTORS)
+        do_tile = load_rows(dO, do_strides, batch, head, q0 + at, q0 + n_q, d, BM, DIM, CHECK_ROWS, PADDED, DESCRIPTORS)
         dv = tl.dot(p.to(do_tile.dtype), do_tile, dv, input_precision=PRECISION)
         dp = tl.dot(v_tile, tl.trans(do_tile), input_precision=PRECISION)  # (BN, BM)
-        products = load_row_numbers(D, pair, at, n_q, 0.0, BM)
+        products = load_row_numbers(D, at, n_q, 0.0, BM)
         ds = (p * (dp - products[None, :])).to(q_tile.dtype)
         dk = tl.dot(ds, q_tile, dk, input_precision=PRECISION)
         if ADD_DQ:
@@ -64,7 +66,7 @@ def absorb_queries(
             else:
                 rows, columns = at + tl.arange(0, BM), tl.arange(0, DIM)
                 there = (rows[:, None] < n_q) & (columns[None, :] < d)
-                to = row_pointers(dQ, dq_strides, batch, head, at, BM, DIM)
+                to = row_pointers(dQ, dq_strides, batch, head, q0 + at, BM, DIM)
                 tl.atomic_add(to, share, mask=there, sem="relaxed")
     return dk, dv
 
@@ -73,11 +75,11 @@ def absorb_queries(
 def backward_keys_kernel(
     Q, q_strides, K, k_strides, V, v_strides, dO, do_strides, LSE, D,
     dQ, dq_strides, dK, dk_strides, dV, dv_strides,
-    scale, low, high, blocks, tiles, kv_heads, group, n_q, n_k, d,
+    cu_q, cu_k, scale, low, high, blocks, tiles, kv_heads, group, n_q, n_k, d,
     BM: tl.constexpr, BN: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr,
     RAGGED: tl.constexpr, RAGGED_ROWS: tl.constexpr,
     HAS_LOW: tl.constexpr, HAS_HIGH: tl.constexpr, LISTED: tl.constexpr, ADD_DQ: tl.constexpr,
-    DESCRIPTORS: tl.constexpr, PRECISION: tl.constexpr,
+    PACKED: tl.constexpr, LOWER_RIGHT: tl.constexpr, DESCRIPTORS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dK = scale · dSᵀQ and dV = Pᵀ dO; `tiles` · B · kv_heads programs, BN rows of dK and dV each.
 
@@ -91,26 +93,33 @@ def backward_keys_kernel(
     if LISTED:
         tile = heaviest(blocks, batch, kv_head, tile)
     start = tile * BN
-    k_tile = load_rows(K, k_strides, batch, kv_head, start, n_k, d, BN, DIM, True, PADDED, False)
-    v_tile = load_rows(V, v_strides, batch, kv_head, start, n_k, d, BN, DIM, True, PADDED, False)
+    q0, length = sequence(cu_q, batch, n_q, PACKED)
+    k0, n_k = sequence(cu_k, batch, n_k, PACKED)
+    if LOWER_RIGHT:
+        low, high = low + n_k - length, high + n_k - length
+    seen_by = tl.where(start < n_k, length, 0) if PACKED else length
+    k_tile = load_rows(K, k_strides, batch, kv_head, k0 + start, k0 + n_k, d, BN, DIM, True, PADDED, False)
+    v_tile = load_rows(V, v_strides, batch, kv_head, k0 + start, k0 + n_k, d, BN, DIM, True, PADDED, False)
     dk = tl.zeros((BN, DIM), dtype=tl.float32)
     dv = tl.zeros((BN, DIM), dtype=tl.float32)
     for member in range(group):
         head = kv_head * group + member
+        lse = row_numbers_of(LSE, batch, head, kv_heads * group, n_q, q0, PACKED)
+        delta = row_numbers_of(D, batch, head, kv_heads * group, n_q, q0, PACKED)
         if LISTED:
             borders = listed(blocks, batch, head, tile)
         else:
-            borders = queries_of(start, n_q, n_k, low, high, BM, BN, HAS_LOW, HAS_HIGH)
+            borders = queries_of(start, seen_by, n_k, low, high, BM, BN, HAS_LOW, HAS_HIGH)
         # Tiles that the diagonal cuts, or all of them where the last tile of keys passes the end; whole
         # tiles; tiles that the band's other edge cuts.
         for part in tl.static_range(3):
             if part == 1 or (part == 0 and (HAS_HIGH or RAGGED)) or (part == 2 and (HAS_LOW or LISTED)):
                 dk, dv = absorb_queries(
-                    dk, dv, k_tile, v_tile, Q, q_strides, dO, do_strides, LSE, D, dQ, dq_strides,
-                    batch, head, batch * kv_heads * group + head, start, borders[part], borders[part + 1],
-                    n_q, n_k, d, scale * LOG2_E, low, high, blocks,
+                    dk, dv, k_tile, v_tile, Q, q_strides, dO, do_strides, lse, delta, dQ, dq_strides,
+                    batch, head, start, borders[part], borders[part + 1],
+                    q0, length, n_k, d, scale * LOG2_E, low, high, blocks,
                     BM, BN, DIM, PADDED, HAS_LOW, HAS_HIGH, part != 1, LISTED, RAGGED_ROWS or part != 1,
                     ADD_DQ, DESCRIPTORS, PRECISION,
                 )  # fmt: skip
-    store_rows(dk * scale, dK, dk_strides, batch, kv_head, start, n_k, d, BN, DIM)
-    store_rows(dv, dV, dv_strides, batch, kv_head, start, n_k, d, BN, DIM)
+    store_rows(dk * scale, dK, dk_strides, batch, kv_head, k0 + start, k0 + n_k, d, BN, DIM)
+    store_rows(dv, dV, dv_strides, batch, kv_head, k0 + start, k0 + n_k, d, BN, DIM)

@@ -15,7 +15,9 @@ from .pieces import (
     load_log_sums,
     load_rows,
     pattern,
+    row_numbers_of,
     sees,
+    sequence,
     store_rows,
 )
 from .row_products import row_products
@@ -24,7 +26,7 @@ from .row_products import row_products
 @triton.jit
 def absorb_keys(
     acc, q_tile, do_tile, total, products, K, k_strides, V, v_strides,
-    batch, head, start, first, last, n_k, d, scale, low, high, blocks,
+    batch, head, start, first, last, k0, n_k, d, scale, low, high, blocks,
     BM: tl.constexpr, BN: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr,
     HAS_LOW: tl.constexpr, HAS_HIGH: tl.constexpr, MASKED: tl.constexpr, LISTED: tl.constexpr,
     DESCRIPTORS: tl.constexpr, PRECISION: tl.constexpr,
@@ -33,8 +35,8 @@ def absorb_keys(
     i = start + tl.arange(0, BM)
     for step in range(first, last, 1 if LISTED else BN):
         at = tl.load(blocks[2] + step) * BN if LISTED else step
-        k_tile = load_rows(K, k_strides, batch, head, at, n_k, d, BN, DIM, MASKED, PADDED, DESCRIPTORS)
-        v_tile = load_rows(V, v_strides, batch, head, at, n_k, d, BN, DIM, MASKED, PADDED, DESCRIPTORS)
+        k_tile = load_rows(K, k_strides, batch, head, k0 + at, k0 + n_k, d, BN, DIM, MASKED, PADDED, DESCRIPTORS)
+        v_tile = load_rows(V, v_strides, batch, head, k0 + at, k0 + n_k, d, BN, DIM, MASKED, PADDED, DESCRIPTORS)
         s = tl.dot(q_tile, tl.trans(k_tile), input_precision=PRECISION)  # (BM, BN)
         p = tl.exp2(s * scale - total[:, None])
         if MASKED:
@@ -53,10 +55,10 @@ def absorb_keys(
 @triton.jit(do_not_specialize=["n_q", "n_k", "low", "high"])
 def backward_queries_kernel(
     Q, q_strides, K, k_strides, V, v_strides, O, o_strides, dO, do_strides, LSE, dLSE, D, dQ, dq_strides,
-    scale, low, high, blocks, tiles, heads, group, n_q, n_k, d,
+    cu_q, cu_k, scale, low, high, blocks, tiles, heads, group, n_q, n_k, d,
     BM: tl.constexpr, BN: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, RAGGED: tl.constexpr,
     HAS_LOW: tl.constexpr, HAS_HIGH: tl.constexpr, HAS_DLSE: tl.constexpr, LISTED: tl.constexpr,
-    DESCRIPTORS: tl.constexpr, PRECISION: tl.constexpr,
+    PACKED: tl.constexpr, LOWER_RIGHT: tl.constexpr, DESCRIPTORS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dQ = scale · dS K, and D for the second pass; `tiles` · B · heads programs, BM rows of dQ each."""
     program = tl.program_id(0)
@@ -67,13 +69,24 @@ def backward_queries_kernel(
     if LISTED:
         tile = heaviest(blocks, batch, head, tile)
     start = tile * BM
-    q_tile = load_rows(Q, q_strides, batch, head, start, n_q, d, BM, DIM, True, PADDED, False)
+    q0, length = sequence(cu_q, batch, n_q, PACKED)
+    LSE = row_numbers_of(LSE, batch, head, heads, n_q, q0, PACKED)
+    D = row_numbers_of(D, batch, head, heads, n_q, q0, PACKED)
+    if HAS_DLSE:
+        dLSE = row_numbers_of(dLSE, batch, head, heads, n_q, q0, PACKED)
+    n_q = length
+    k0, n_k = sequence(cu_k, batch, n_k, PACKED)
+    if LOWER_RIGHT:
+        low, high = low + n_k - n_q, high + n_k - n_q
+    if PACKED:
+        n_k = tl.where(start < n_q, n_k, 0)
+    q_tile = load_rows(Q, q_strides, batch, head, q0 + start, q0 + n_q, d, BM, DIM, True, PADDED, False)
     do_tile, products = row_products(
-        O, o_strides, dO, do_strides, dLSE, LSE, batch, head, pair, start, n_q, d, BM, DIM, PADDED, HAS_DLSE
+        O, o_strides, dO, do_strides, dLSE, LSE, batch, head, start, q0, n_q, d, BM, DIM, PADDED, HAS_DLSE
     )
     rows = start + tl.arange(0, BM)
-    tl.store(D + pair.to(tl.int64) * n_q + rows, products, mask=rows < n_q)
-    total = load_log_sums(LSE, pair, start, n_q, BM)
+    tl.store(D + rows, products, mask=rows < n_q)
+    total = load_log_sums(LSE, start, n_q, BM)
     acc = tl.zeros((BM, DIM), dtype=tl.float32)
     if LISTED:
         borders = listed(blocks, batch, head, tile)
@@ -83,7 +96,7 @@ def backward_queries_kernel(
         if part == 1 or (part == 0 and HAS_LOW) or (part == 2 and (HAS_LOW or HAS_HIGH or RAGGED or LISTED)):
             acc = absorb_keys(
                 acc, q_tile, do_tile, total, products, K, k_strides, V, v_strides, batch, head // group,
-                start, borders[part], borders[part + 1], n_k, d, scale * LOG2_E, low, high,
+                start, borders[part], borders[part + 1], k0, n_k, d, scale * LOG2_E, low, high,
                 blocks, BM, BN, DIM, PADDED, HAS_LOW, HAS_HIGH, part != 1, LISTED, DESCRIPTORS, PRECISION,
             )  # fmt: skip
-    store_rows(acc * scale, dQ, dq_strides, batch, head, start, n_q, d, BM, DIM)
+    store_rows(acc * scale, dQ, dq_strides, batch, head, q0 + start, q0 + n_q, d, BM, DIM)

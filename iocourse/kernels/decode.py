@@ -36,8 +36,8 @@ def decode_kernel(
     for cut in tl.static_range(2):  # whole tiles of keys, then the one that passes the end of the part
         acc, m, l = absorb_keys(
             acc, m, l, q_tile, K, k_strides, V, v_strides, batch, head, 0,
-            first if cut == 0 else whole, whole if cut == 0 else stop, stop, d, scale * LOG2_E, 0, 0,
-            BM, BN, DIM, PADDED, False, False, cut == 1, False, PRECISION,
+            first if cut == 0 else whole, whole if cut == 0 else stop, 0, stop, d, scale * LOG2_E, 0, 0,
+            None, BM, BN, DIM, PADDED, False, False, cut == 1, False, False, PRECISION,
         )  # fmt: skip
     nothing = l == 0.0
     rows, columns = tl.arange(0, BM), tl.arange(0, DIM)

@@ -7,12 +7,24 @@ One program computes BM rows of O. It is the emulator's `flash2`, with `tl.load`
 import triton
 import triton.language as tl
 
-from .pieces import LN_2, LOG2_E, heaviest, keys_of, listed, load_rows, pattern, sees, store_rows
+from .pieces import (
+    LN_2,
+    LOG2_E,
+    heaviest,
+    keys_of,
+    listed,
+    load_rows,
+    pattern,
+    row_numbers_of,
+    sees,
+    sequence,
+    store_rows,
+)
 
 
 @triton.jit
 def absorb_keys(
-    acc, m, l, q_tile, K, k_strides, V, v_strides, batch, head, start, first, last, n_k, d, scale, low, high,
+    acc, m, l, q_tile, K, k_strides, V, v_strides, batch, head, start, first, last, k0, n_k, d, scale, low, high,
     blocks, BM: tl.constexpr, BN: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr,
     HAS_LOW: tl.constexpr, HAS_HIGH: tl.constexpr, MASKED: tl.constexpr, LISTED: tl.constexpr,
     DESCRIPTORS: tl.constexpr, PRECISION: tl.constexpr,
@@ -26,7 +38,7 @@ def absorb_keys(
     i = start + tl.arange(0, BM)
     for step in range(first, last, 1 if LISTED else BN):
         at = tl.load(blocks[2] + step) * BN if LISTED else step
-        k_tile = load_rows(K, k_strides, batch, head, at, n_k, d, BN, DIM, MASKED, PADDED, DESCRIPTORS)
+        k_tile = load_rows(K, k_strides, batch, head, k0 + at, k0 + n_k, d, BN, DIM, MASKED, PADDED, DESCRIPTORS)
         s = tl.dot(q_tile, tl.trans(k_tile), input_precision=PRECISION)  # (BM, BN)
         if MASKED:
             if LISTED:
@@ -41,7 +53,7 @@ def absorb_keys(
         p = tl.exp2(s * scale - shift[:, None])
         old = tl.exp2(m - shift)
         l = l * old + tl.sum(p, 1)
-        v_tile = load_rows(V, v_strides, batch, head, at, n_k, d, BN, DIM, MASKED, PADDED, DESCRIPTORS)
+        v_tile = load_rows(V, v_strides, batch, head, k0 + at, k0 + n_k, d, BN, DIM, MASKED, PADDED, DESCRIPTORS)
         acc = tl.dot(p.to(v_tile.dtype), v_tile, acc * old[:, None], input_precision=PRECISION)
         m = m_new
     return acc, m, l
@@ -50,10 +62,10 @@ def absorb_keys(
 @triton.jit(do_not_specialize=["n_q", "n_k", "low", "high"])
 def forward_kernel(
     Q, q_strides, K, k_strides, V, v_strides, O, o_strides, LSE,
-    scale, low, high, blocks, tiles, heads, group, n_q, n_k, d,
+    cu_q, cu_k, scale, low, high, blocks, tiles, heads, group, n_q, n_k, d,
     BM: tl.constexpr, BN: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, RAGGED: tl.constexpr,
     HAS_LOW: tl.constexpr, HAS_HIGH: tl.constexpr, LISTED: tl.constexpr,
-    DESCRIPTORS: tl.constexpr, PRECISION: tl.constexpr,
+    PACKED: tl.constexpr, LOWER_RIGHT: tl.constexpr, DESCRIPTORS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """O = softmax(scale · QKᵀ) V and its row log-sum-exp; `tiles` · B · heads programs on one axis.
 
@@ -67,7 +79,15 @@ def forward_kernel(
     if LISTED:
         tile = heaviest(blocks, batch, head, tile)
     start = tile * BM
-    q_tile = load_rows(Q, q_strides, batch, head, start, n_q, d, BM, DIM, True, PADDED, False)
+    q0, length = sequence(cu_q, batch, n_q, PACKED)
+    LSE = row_numbers_of(LSE, batch, head, heads, n_q, q0, PACKED)
+    n_q = length
+    k0, n_k = sequence(cu_k, batch, n_k, PACKED)
+    if LOWER_RIGHT:  # in packed sequences the diagonal lies elsewhere in each
+        low, high = low + n_k - n_q, high + n_k - n_q
+    if PACKED:
+        n_k = tl.where(start < n_q, n_k, 0)  # a short sequence has no such tile, and no key is read for it
+    q_tile = load_rows(Q, q_strides, batch, head, q0 + start, q0 + n_q, d, BM, DIM, True, PADDED, False)
     acc = tl.zeros((BM, DIM), dtype=tl.float32)
     m = tl.full((BM,), float("-inf"), dtype=tl.float32)
     l = tl.zeros((BM,), dtype=tl.float32)
@@ -82,12 +102,12 @@ def forward_kernel(
         if part == 1 or (part == 0 and HAS_LOW) or (part == 2 and (HAS_LOW or HAS_HIGH or RAGGED or LISTED)):
             acc, m, l = absorb_keys(
                 acc, m, l, q_tile, K, k_strides, V, v_strides, batch, head // group, start,
-                borders[part], borders[part + 1], n_k, d, scale * LOG2_E, low, high,
+                borders[part], borders[part + 1], k0, n_k, d, scale * LOG2_E, low, high,
                 blocks, BM, BN, DIM, PADDED, HAS_LOW, HAS_HIGH, part != 1, LISTED, DESCRIPTORS, PRECISION,
             )  # fmt: skip
     nothing = l == 0.0  # a row that sees no key: O = 0, log-sum-exp -∞
     acc = acc / tl.where(nothing, 1.0, l)[:, None]
-    store_rows(acc, O, o_strides, batch, head, start, n_q, d, BM, DIM)
+    store_rows(acc, O, o_strides, batch, head, q0 + start, q0 + n_q, d, BM, DIM)
     rows = start + tl.arange(0, BM)
     total = tl.where(nothing, float("-inf"), (m + tl.log2(tl.where(nothing, 1.0, l))) * LN_2)
-    tl.store(LSE + pair.to(tl.int64) * n_q + rows, total, mask=rows < n_q)
+    tl.store(LSE + rows, total, mask=rows < n_q)

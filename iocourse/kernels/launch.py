@@ -22,6 +22,20 @@ from .row_products import row_products_kernel
 from .tiles import ROW_PRODUCTS, TOO_LARGE, Tile, Tiles, padded, tiles_for
 
 
+class Packed(NamedTuple):
+    """Sequences of any lengths, one after the other along N of a batch of 1.
+
+    cu_q, cu_k (sequences + 1,) int32: where each begins, and the end. longest_q, longest_k: rows of the longest.
+    lower_right: each sequence's diagonal ends in its own last pair.
+    """
+
+    cu_q: Tensor
+    cu_k: Tensor
+    longest_q: int
+    longest_k: int
+    lower_right: bool
+
+
 class Launch(NamedTuple):
     """One kernel launch, written down instead of made."""
 
@@ -56,7 +70,8 @@ def _launch(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> No
 
 
 def forward(
-    q: Tensor, k: Tensor, v: Tensor, band: Band, scale: float, blocks: Sequence[Tensor] = ()
+    q: Tensor, k: Tensor, v: Tensor, band: Band, scale: float, blocks: Sequence[Tensor] = (),
+    packed: Packed | None = None,
 ) -> tuple[Tensor, Tensor]:
     """O (like q) and its row log-sum-exp, float32 (B, H, Nq).
 
@@ -65,13 +80,13 @@ def forward(
     """
     (q, k, v), dtype = _computable(q, k, v)
     with mode.on(q.device):
-        o, lse = _forward(q, k, v, band, scale, blocks)
+        o, lse = _forward(q, k, v, band, scale, blocks, packed)
     return o.to(dtype), lse
 
 
 def backward(
     do: Tensor, dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor,
-    band: Band, scale: float, deterministic: bool, blocks: Sequence[Tensor] = (),
+    band: Band, scale: float, deterministic: bool, blocks: Sequence[Tensor] = (), packed: Packed | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dQ, dK, dV (like q, k, v) from dO, the gradient of lse (or None) and what `forward` kept."""
     _check_that_it_fits(q, "keys" if deterministic else "fused")
@@ -81,7 +96,7 @@ def backward(
     dk, dv = torch.empty_like(k), torch.empty_like(v)
     way = _split if deterministic else _fused
     with mode.on(q.device):
-        dq = way(q, k, v, o, do, lse.contiguous(), dlse, dk, dv, band, scale, blocks)
+        dq = way(q, k, v, o, do, lse.contiguous(), dlse, dk, dv, band, scale, blocks, packed)
     return dq.to(dtype), dk.to(dtype), dv.to(dtype)
 
 
@@ -94,79 +109,81 @@ def _computable(*tensors: Tensor) -> tuple[tuple[Tensor, ...], torch.dtype]:
 
 
 def _forward(
-    q: Tensor, k: Tensor, v: Tensor, band: Band, scale: float, blocks: Sequence[Tensor]
-) -> tuple[Tensor, Tensor]:
-    B, H, n_q, d = q.shape
+    q: Tensor, k: Tensor, v: Tensor, band: Band, scale: float, blocks: Sequence[Tensor],
+    packed: Packed | None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    H, n_q, d = q.shape[1:]
     o = torch.empty_like(q)
-    lse = torch.empty((B, H, n_q), dtype=torch.float32, device=q.device)
+    lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
     tile = tiles_of(q).forward
-    tiles = -(-n_q // tile.BM)
-    fast = _descriptors_fit(k, v)
+    B, tiles = _count(q, packed, tile.BM)
+    fast = packed is None and _descriptors_fit(k, v)
     _launch(
         forward_kernel, tiles * B * H,
         *_given(q), *_given(*_streamed(fast, tile.BN, k, v)), *_given(o), lse,
-        scale, *band.numbers, _listed(blocks, 0), tiles, H, H // max(1, k.shape[1]), n_q, k.shape[2], d,
-        **_constants(q, tile, band, fast), LISTED=bool(blocks), RAGGED=k.shape[2] % tile.BN != 0,
+        *_cu(packed), scale, *band.numbers, _listed(blocks, 0), tiles, H, H // max(1, k.shape[1]), n_q, k.shape[2], d,
+        **_constants(q, tile, band, fast), LISTED=bool(blocks), **_ragged(packed, k.shape[2] % tile.BN),
     )  # fmt: skip
     return o, lse
 
 
 def _split(
     q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
-    dk: Tensor, dv: Tensor, band: Band, scale: float, blocks: Sequence[Tensor],
+    dk: Tensor, dv: Tensor, band: Band, scale: float, blocks: Sequence[Tensor], packed: Packed | None,
 ) -> Tensor:  # fmt: skip
     """dQ first, which leaves D behind, then dK and dV: the scores twice, and sums in a fixed order."""
-    B, H, n_q, d = q.shape
+    H, n_q, d = q.shape[1:]
     dq, delta = torch.empty_like(q), torch.empty_like(lse)
     tile = tiles_of(q).queries
-    tiles = -(-n_q // tile.BM)
-    fast = _descriptors_fit(k, v)
+    B, tiles = _count(q, packed, tile.BM)
+    fast = packed is None and _descriptors_fit(k, v)
     _launch(
         backward_queries_kernel, tiles * B * H,
         *_given(q), *_given(*_streamed(fast, tile.BN, k, v)), *_given(o, do), lse, dlse, delta, *_given(dq),
-        scale, *band.numbers, _listed(blocks, 1), tiles, H, H // max(1, k.shape[1]), n_q, k.shape[2], d,
-        **_constants(q, tile, band, fast), LISTED=bool(blocks), RAGGED=k.shape[2] % tile.BN != 0,
+        *_cu(packed), scale, *band.numbers, _listed(blocks, 1), tiles, H, H // max(1, k.shape[1]), n_q, k.shape[2], d,
+        **_constants(q, tile, band, fast), LISTED=bool(blocks), **_ragged(packed, k.shape[2] % tile.BN),
         HAS_DLSE=dlse is not None,
     )  # fmt: skip
-    _keys(q, k, v, do, lse, delta, None, dk, dv, band, scale, tiles_of(q).keys, _listed(blocks, 2))
+    _keys(q, k, v, do, lse, delta, None, dk, dv, band, scale, tiles_of(q).keys, _listed(blocks, 2), packed)
     return dq
 
 
 def _fused(
     q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
-    dk: Tensor, dv: Tensor, band: Band, scale: float, blocks: Sequence[Tensor],
+    dk: Tensor, dv: Tensor, band: Band, scale: float, blocks: Sequence[Tensor], packed: Packed | None,
 ) -> Tensor:  # fmt: skip
     """D first, then everything else in one kernel, dQ by reduction into float32 zeros."""
-    B, H, n_q, d = q.shape
+    H, n_q, d = q.shape[1:]
     delta = torch.empty_like(lse)
     tile = ROW_PRODUCTS
-    tiles = -(-n_q // tile.BM)
+    B, tiles = _count(q, packed, tile.BM)
     _launch(
         row_products_kernel, tiles * B * H,
-        *_given(o, do), dlse, lse, delta, tiles, H, n_q, d,
-        BM=tile.BM, DIM=padded(d), PADDED=padded(d) != d, HAS_DLSE=dlse is not None,
+        *_given(o, do), dlse, lse, delta, _cu(packed)[0], tiles, H, n_q, d,
+        BM=tile.BM, DIM=padded(d), PADDED=padded(d) != d, HAS_DLSE=dlse is not None, PACKED=packed is not None,
         num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     total = torch.zeros(q.shape, dtype=torch.float32, device=q.device)
-    _keys(q, k, v, do, lse, delta, total, dk, dv, band, scale, tiles_of(q).fused, _listed(blocks, 1))
+    _keys(q, k, v, do, lse, delta, total, dk, dv, band, scale, tiles_of(q).fused, _listed(blocks, 1), packed)
     return torch.mul(total, scale, out=torch.empty_like(q))
 
 
 def _keys(
     q: Tensor, k: Tensor, v: Tensor, do: Tensor, lse: Tensor, delta: Tensor, dq: Tensor | None,
     dk: Tensor, dv: Tensor, band: Band, scale: float, tile: Tile, columns: tuple[Any, ...] | None,
+    packed: Packed | None,
 ) -> None:  # fmt: skip
-    B, H, n_q, d = q.shape
+    H, n_q, d = q.shape[1:]
     kv_heads, n_k = k.shape[1], k.shape[2]
-    tiles = -(-n_k // tile.BN)
-    fast = _descriptors_fit(q, do, dq)
+    B, tiles = (q.shape[0], -(-n_k // tile.BN)) if packed is None else (len(packed.cu_k) - 1, -(-packed.longest_k // tile.BN))
+    fast = packed is None and _descriptors_fit(q, do, dq)
     rows, gradient_rows, sums = _streamed(fast, tile.BM, q, do, dq)
     _launch(
         backward_keys_kernel, tiles * B * kv_heads,
         *_given(rows, k, v, gradient_rows), lse, delta, *_given(sums, dk, dv),
-        scale, *band.numbers, columns, tiles, kv_heads, H // max(1, kv_heads), n_q, n_k, d,
+        *_cu(packed), scale, *band.numbers, columns, tiles, kv_heads, H // max(1, kv_heads), n_q, n_k, d,
         **_constants(q, tile, band, fast), LISTED=columns is not None,
-        RAGGED=n_k % tile.BN != 0, RAGGED_ROWS=n_q % tile.BM != 0, ADD_DQ=dq is not None,
+        **_ragged(packed, n_k % tile.BN), RAGGED_ROWS=packed is not None or n_q % tile.BM != 0, ADD_DQ=dq is not None,
     )  # fmt: skip
 
 
@@ -177,6 +194,26 @@ def _check_that_it_fits(q: Tensor, kernel: str) -> None:
             f"q has head size {q.shape[-1]} in float32, too large for this chip's backward pass: {reason}; "
             "allowed: d to 128, or float16"
         )
+
+
+def _count(q: Tensor, packed: Packed | None, BM: int) -> tuple[int, int]:
+    """Sequences, and tiles of BM queries in the longest."""
+    if packed is None:
+        return q.shape[0], -(-q.shape[2] // BM)
+    return len(packed.cu_q) - 1, -(-packed.longest_q // BM)
+
+
+def _cu(packed: Packed | None) -> tuple[Tensor | None, Tensor | None]:
+    return (None, None) if packed is None else (packed.cu_q, packed.cu_k)
+
+
+def _ragged(packed: Packed | None, rest: int) -> dict[str, bool]:
+    """Whether the last tile of keys passes the end, which in packed sequences nobody can rule out."""
+    return {
+        "RAGGED": packed is not None or rest != 0,
+        "PACKED": packed is not None,
+        "LOWER_RIGHT": packed is not None and packed.lower_right,
+    }
 
 
 def _listed(blocks: Sequence[Tensor], side: int) -> tuple[Any, ...] | None:
@@ -191,7 +228,12 @@ def tiles_of(q: Tensor) -> Tiles:
 
 def _given(*arrays: Tensor | TensorDescriptor | None) -> list[Any]:
     """Each array followed by its strides over B, H and N, as the kernels take them; None for no array."""
-    return [part for x in arrays for part in (x, None if x is None else tuple(_tensor(x).stride()[:3]))]
+    return [part for x in arrays for part in (x, None if x is None else _strides(_tensor(x)))]
+
+
+def _strides(x: Tensor) -> tuple[int, ...]:
+    """Strides over B, H and N; 0 over an axis of one, which all sequences of a packed batch share."""
+    return tuple(0 if n == 1 else step for n, step in zip(x.shape[:3], x.stride()[:3], strict=True))
 
 
 def _tensor(x: Tensor | TensorDescriptor) -> Tensor:

@@ -76,21 +76,36 @@ def sees(i, j, n_k, low, high, HAS_LOW: tl.constexpr, HAS_HIGH: tl.constexpr):
 
 
 @triton.jit
-def load_row_numbers(x, pair, start, n, other, ROWS: tl.constexpr):
-    """One float32 number a row, from a contiguous (B · H, n) array; `other` for rows past the end.
-    (ROWS,).
-    """
-    rows = start + tl.arange(0, ROWS)
-    return tl.load(x + pair.to(tl.int64) * n + rows, mask=rows < n, other=other)
+def sequence(cu, batch, n, PACKED: tl.constexpr):
+    """Where a sequence begins among a tensor's rows, and its length: a batch, or a stretch of packed rows."""
+    if PACKED:
+        first = tl.load(cu + batch)
+        length = tl.load(cu + batch + 1) - first
+    else:
+        first, length = 0, n
+    return first, length
 
 
 @triton.jit
-def load_log_sums(lse, pair, start, n, ROWS: tl.constexpr):
+def row_numbers_of(x, batch, head, heads, n, first, PACKED: tl.constexpr):
+    """Where one head's row numbers begin: n rows a head and batch, or n a head in all sequences together."""
+    return x + (head if PACKED else batch * heads + head).to(tl.int64) * n + first
+
+
+@triton.jit
+def load_row_numbers(x, start, n, other, ROWS: tl.constexpr):
+    """One float32 number for each of the rows from `start` on; `other` from row n on. (ROWS,)."""
+    rows = start + tl.arange(0, ROWS)
+    return tl.load(x + rows, mask=rows < n, other=other)
+
+
+@triton.jit
+def load_log_sums(lse, start, n, ROWS: tl.constexpr):
     """Row log-sum-exps in units of log 2, with +∞ where a row sees no key or does not exist. (ROWS,).
 
     2ˢ⁻ᵒᵒ is 0, so such a row has no weight anywhere, and nothing becomes NaN.
     """
-    natural = load_row_numbers(lse, pair, start, n, float("inf"), ROWS)
+    natural = load_row_numbers(lse, start, n, float("inf"), ROWS)
     return tl.where(natural == float("-inf"), float("inf"), natural) * LOG2_E
 
 
