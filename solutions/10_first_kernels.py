@@ -217,11 +217,13 @@ import triton.language as tl
 # | --- | --- | --- |
 # | the arguments `p`, `q` | `tl.program_id(0)`, `tl.program_id(1)` | the program's own number, one for each axis of the grid |
 # | `np.arange(BM)` | `tl.arange(0, BM)` | one number a lane; `BM` must be a power of two |
-# | `load(X, at, mask)` | `tl.load(X + at, mask=mask)` | `X` is the pointer, `X + at` a tile of pointers |
+# | `load(X, at, mask, 0.0)` | `tl.load(X + at, mask=mask, other=0.0)` | `X` is the pointer, `X + at` a tile of pointers |
 # | `store(Y, at, value, mask)` | `tl.store(Y + at, value, mask=mask)` | the tile goes where its pointers say |
 # | a plain number | `BM: tl.constexpr` | a number the compiler knows: sizes of tiles must be such |
 #
-# The second function, the *launcher*, runs on the host. It makes room for the result, chooses the *grid*, how many programs there are along each axis, and launches them: `kernel[grid](X, Y, ...)`. A tensor given to a kernel arrives as its pointer; sizes and strides are given beside it. (`stride(0)` of a torch tensor is in words, and `triton.cdiv` is $\lceil a/b \rceil$.)
+# One thing differs. Our `load` put 0 into a lane that is off if it was not told otherwise. Without `other`, Triton promises nothing about such a lane. The copy needs no `other`, because what these lanes hold is never stored.
+#
+# The second function below, the *launcher*, runs on the host. It makes room for the result, chooses the *grid*, how many programs there are along each axis, and launches them: `kernel[grid](X, Y, ...)`. A tensor given to a kernel arrives as its pointer; sizes and strides are given beside it. (`stride(0)` of a torch tensor is in words, and `triton.cdiv` is $\lceil a/b \rceil$.)
 
 # %%
 @triton.jit
@@ -294,7 +296,7 @@ for length in (128, 100):
 # %% [markdown]
 # With 128 words, two whole blocks, there is nothing to mask and all is well. With 100 words the second program reaches for 28 words that are not there: `OutsideEveryArray`. This is a help and no proof. Where the overhang lies inside the array, as the columns beside `X` in `room` do, nobody complains, whatever becomes of the values.
 #
-# **Exercise 10.2** A transposed copy · difficulty 2 of 5 · importance 4 of 5 · 10 minutes. Write the kernel; the launcher stands there. `X` may be any view, so both of its strides count. `Y` is new and lies row by row, so its strides are known. The tile is loaded as it lies in `X`: where does its element $(i, j)$ go? The check gives sizes that are no multiples of the tile, slices and transposes, and compares the words with $2 \cdot \text{rows} \cdot \text{columns}$. While it runs, torch may make and copy tensors but not compute. If you are stuck after six minutes, run `hint("10.2")` in a cell of your own.
+# **Exercise 10.2** A transposed copy · difficulty 2 of 5 · importance 4 of 5 · 10 minutes. Write the kernel; the launcher stands there. `X` may be any view, so both of its strides count. `Y` is new and lies row by row, so its strides are known. The tile is loaded as it lies in `X`: where does its element $(i, j)$ go? The check gives sizes that are no multiples of the tile, slices and transposes, and compares the words with $2 \cdot \text{rows} \cdot \text{columns}$. While a check runs, torch may make tensors and views, but neither copy nor compute. If you are stuck after six minutes, run `hint("10.2")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-10.2"
 @triton.jit
@@ -371,11 +373,11 @@ measured("10.5", block=triton.next_power_of_2(300), words=ledger.total)
 # %% [markdown]
 # A block of 512 lanes, 212 of them off, and 38,400 words: each number read once and written once, the compulsory traffic of a softmax. The three loops of section 3.1 would move $4mn = 76{,}800$, twice as much. Nothing clever was needed for this, only that the row *fits*: the block is the program's fast memory.
 #
-# A row of 200,000 numbers does not fit: the registers and the shared memory of a multiprocessor, all a program can have on an H200, hold 123,648 words together (more on them in 10.7). Then the row must come in pieces, more than once, because no weight can be given before the last score was seen (section 3.1). How often? Lesson 03 has the answer: maximum and sum can be had in *one* pass, if the old sum is rescaled when the maximum rises. The second pass gives the weights:
+# A row of 200,000 numbers does not fit: all the fast memory that a program can have on an H200 holds 123,648 words (10.7 says where). Then the row must come in pieces, more than once, because no weight can be given before the last score was seen (section 3.1). How often? Lesson 03 has the answer: maximum and sum can be had in *one* pass, if the old sum is rescaled when the maximum rises. The second pass gives the weights:
 #
 # $$ W = \underbrace{2mn}_{\text{reads}} + mn = 3mn . \tag{10.4} $$
 #
-# **Exercise 10.3** Softmax of long rows · difficulty 3 of 5 · importance 5 of 5 · 12 minutes. Write the kernel of (10.4) for rows of any length: pieces of `BLOCK` numbers, two passes. A loop over pieces is a `for` loop with `range(0, n, BLOCK)`, as in Python. Start with `m = -float("inf")` and `l = 0.0`; `tl.maximum(a, b)` compares two numbers, `tl.max(s, axis=0)` and `tl.sum(e, axis=0)` reduce a piece to one number. Rows of `X` may lie apart; `Y` lies row by row. If you are stuck after seven minutes, run `hint("10.3")` in a cell of your own.
+# **Exercise 10.3** Softmax of long rows · difficulty 3 of 5 · importance 5 of 5 · 12 minutes. Write the kernel of (10.4) for rows of any length: pieces of `BLOCK` numbers, two passes. (One row of the check is longer than the 1,048,576 numbers that Triton allows in a block.) A loop over pieces is a `for` loop with `range(0, n, BLOCK)`, as in Python. Start with `m = -float("inf")` and `l = 0.0`; `tl.maximum(a, b)` compares two numbers, `tl.max(s, axis=0)` and `tl.sum(e, axis=0)` reduce a piece to one number. Rows of `X` may lie apart; `Y` lies row by row. If you are stuck after seven minutes, run `hint("10.3")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-10.3"
 @triton.jit
@@ -425,7 +427,7 @@ for BLOCK in (32, 128, 512):
 #
 # The third kernel is yours. You have it in NumPy already (10.3), and it needs one more word of Triton: `tl.dot(a, b)` multiplies a tile $(b_m, b_k)$ by a tile $(b_k, b_n)$. We add `input_precision="ieee"`: float32 is multiplied as float32. (Without it Triton may round the inputs to 10 bits after the point, for the sake of the tensor cores of section 10.8.) Sums are kept in float32 whatever the inputs: `tl.zeros((BM, BN), dtype=tl.float32)`.
 #
-# **Exercise 10.4** The product in tiles · difficulty 3 of 5 · importance 5 of 5 · 15 minutes. Write kernel *and* grid. Rows of `A` and `B` may lie further apart than they are long; `C` is new and lies row by row. Think about each mask: what may a lane that hangs over in $k$ bring into a sum? The words must be those of (10.3). If you are stuck after ten minutes, run `hint("10.4")` in a cell of your own.
+# **Exercise 10.4** The product in tiles · difficulty 3 of 5 · importance 5 of 5 · 15 minutes. Write kernel *and* grid. Rows of `A` and `B` may lie further apart than they are long; `C` is new and lies row by row. Think about each mask: what may a lane that hangs over in $k$ bring into a sum? (While the check runs, a lane that is off holds NaN if it was given no `other`.) The words must be those of (10.3). If you are stuck after ten minutes, run `hint("10.4")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-10.4"
 @triton.jit
@@ -480,7 +482,7 @@ print(ledger)
 #
 # $$ M = b_m b_n + b_k(b_m + b_n) . \tag{10.5} $$
 #
-# Run one after the other, the programs are a schedule for a machine with so many words, and the bound holds for them. On a GPU the sums live in *registers*, the private words of the workers, and the pieces in *shared memory*, which the workers of one program have in common. Both belong to a *multiprocessor*, the part of the chip that a program runs on:
+# Run one after the other, the programs are a schedule for a machine with so many words, and the bound holds for them. (The four single words that lesson 02 gives away are left out here: they change no bound below by more than 0.3 percent.) On a GPU the sums live in *registers*, the private words of the workers, and the pieces in *shared memory*, which the workers of one program have in common. Both belong to a *multiprocessor*, the part of the chip that a program runs on:
 
 # %%
 for arch in (75, 80, 90):
@@ -489,7 +491,7 @@ for arch in (75, 80, 90):
           f"{chip.shared_bytes // 1024:3} KB of shared memory")
 
 # %% [markdown]
-# A tile of $128 \times 128$ sums takes 16,384 registers, a quarter of them.
+# A register holds one word of float32. On the H200 registers and shared memory make $65{,}536 + 227 \cdot 1024 / 4 = 123{,}648$ words. A tile of $128 \times 128$ sums takes 16,384 registers, a quarter of them.
 #
 # **Predict.** All matrices are $1024 \times 1024$. With square tiles of side 128 and pieces of depth 32: how many times the bound does the kernel move? And with pieces of depth 1, as in lesson 02?
 
@@ -516,14 +518,14 @@ ratios = {f"depth_{BK}": moved(128) / bounds.matmul(n, n, n, footprint(128, BK))
 measured("10.7", **ratios)
 
 # %% [markdown]
-# 1.306 and 1.073. The words are the same, but deep pieces take room, and in that room a larger tile would move fewer words. A kernel pays for depth with good reason: `tl.dot` wants an inner size of at least 16 (10.8), and many words at once travel better than few. The picture shows the same for all tiles from 16 to 256.
+# 1.306 and 1.073. The words are the same, but deep pieces take room, and in that room a larger tile would move fewer words. A kernel pays for depth with good reason: `tl.dot` wants an inner size of at least 16 (10.8), and at depth 1 the lanes that load $A$ touch one word of each sector (10.4). The picture shows five tiles, from side 16 to side 256.
 
 # %%
 sides = [16, 32, 64, 128, 256]
 explore.curve(
     {f"pieces of depth {BK}": [(footprint(side, BK), moved(side)) for side in sides]
      for BK in (16, 64)},
-    {"lower bound": [(M, bounds.matmul(n, n, n, M)) for M in (4**p for p in range(4, 9))]},
+    {"lower bound": [(M, bounds.matmul(n, n, n, M)) for M in (2**p for p in range(9, 18))]},
     title="Words of the product kernel, m = n = k = 1024",
     xlabel="words that a program holds, M",
     ylabel="words moved",
@@ -532,7 +534,7 @@ explore.curve(
 # %% [markdown]
 # Doubling the side halves the words of $A$ and $B$. Where the tile of sums is most of the room this takes nearly four times the room, and the points run along the bound with its slope of $1/\sqrt M$. Small tiles with deep pieces lie far from it: at side 16 and depth 64 the pieces are 2,048 of 2,304 words.
 #
-# One thing the ledger does not see is the order of the programs. Between memory and all multiprocessors lies one more fast memory, the *L2 cache*, which they share. Programs that run at the same time and need the same rows of $A$ get them from there. Suppose 32 programs run together, on a grid of $16 \times 16$ tiles, and let a *strip* be all rows of $A$, or all columns of $B$, that one tile needs. Which 32 tiles should run together? The rule of lesson 02 holds one level up: those that form a square.
+# One thing the ledger does not see is the order of the programs. Between memory and all multiprocessors lies one more fast memory, the *L2 cache*, which they share. Programs that run at the same time and need the same rows of $A$ can get them from there. Suppose 32 programs run together, on a grid of $16 \times 16$ tiles, and let a *strip* be all rows of $A$, or all columns of $B$, that one tile needs. Which 32 tiles should run together? The rule of lesson 02 holds one level up: those that come close to a square.
 
 # %%
 def by_rows(pid):
@@ -565,7 +567,7 @@ order = [in_groups(pid) for pid in range(128)]
 explore.grid_of_programs(8, 16, 1, 1, order=order, title="The first 128 programs, in groups")
 
 # %% [markdown]
-# 96 instead of 144, a third less from the large memory, by renumbering the programs. In the picture a square is a tile of $C$: the programs 0 to 31 fill the block of 4 rows and 8 columns at the top left, the next wave the block beside it. A kernel does this in two lines of whole-number arithmetic on `tl.program_id`. Its own ledger stays the same. Real programs start roughly in the order of their numbers, and nothing promises it: an order may make a kernel faster, it must never make it right.
+# 96 instead of 144, a third less from the large memory if each wave reads its strips once, and all by renumbering the programs. In the picture a square is a tile of $C$: the programs 0 to 31 fill the block of 4 rows and 8 columns at the top left, the next wave the block beside it. A kernel does this in two lines of whole-number arithmetic on `tl.program_id`. Its own ledger stays the same. Real programs start roughly in the order of their numbers, and nothing promises it: an order may make a kernel faster, it must never make it right.
 
 # %% [markdown]
 # ## 10.8 What the interpreter is, and is not
@@ -576,6 +578,7 @@ explore.grid_of_programs(8, 16, 1, 1, order=order, title="The first 128 programs
 # | --- | --- | --- |
 # | which words are loaded and stored | exactly, lane by lane | the same words; sectors and caches decide what travels |
 # | values in float32 | right to rounding | right to rounding, sums in another order |
+# | lanes that are off, without `other` | 0, or NaN while a check runs | anything: no promise |
 # | bfloat16 arithmetic | wrong in the versions we tried (3.6 to 3.9) | right |
 # | programs that disturb each other | never happens | happens |
 # | time | says nothing | what you came for |
@@ -669,6 +672,7 @@ print("8 x 8 in the interpreter, right:", bool(abs(C.double() - want).max() < 0.
 # - P. Tillet, H. T. Kung, D. Cox: *Triton: an intermediate language and compiler for tiled neural network computations*, MAPL 2019, [doi 10.1145/3315508.3329973](https://doi.org/10.1145/3315508.3329973).
 # - The [Triton documentation](https://triton-lang.org), with tutorials on softmax and on the matrix product; the order in groups is from the latter.
 # - M. Milakov, N. Gimelshein: *Online normalizer calculation for softmax*, 2018, [arXiv 1805.02867](https://arxiv.org/abs/1805.02867).
+# - NVIDIA: [CUDA C++ best practices guide](https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/), on coalesced access to global memory: the 32 bytes of 10.4.
 # - T. Smith, B. Lowery, J. Langou, R. van de Geijn: *A tight I/O lower bound for matrix multiplication*, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). The bound of 10.7.
 #
 # **What comes next.** Lesson 11 puts the product and the online softmax into one kernel: FlashAttention.

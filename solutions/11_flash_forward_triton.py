@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 11 FlashAttention forward in Triton
 #
-# Lesson 04 wrote F2, the loop order of FlashAttention-2, for a machine that counts words. Lesson 10 wrote kernels for a machine that computes. Here the two become one: F2 as a Triton kernel of some thirty lines, whose loads and stores are counted and move the words of F2's closed form, to the word. Then come the things that a paper's pseudo-code leaves out and every kernel needs: sizes that no tile divides, masks that cost nothing where nothing is hidden, rows that see no key, heads. At the end we leave the model and look at chips: what limits the kernel there, and why the tile that moves the fewest words is shipped by no one.
+# Lesson 04 wrote F2, the loop order of FlashAttention-2, for a machine that counts words. Lesson 10 wrote kernels for a machine that computes. Here the two become one: F2 as a Triton kernel of some thirty lines, whose loads and stores are counted and move the words of F2's closed form, to the word. Then come the things that a paper's pseudo-code leaves out and every kernel needs: sizes that no tile divides, masks that cost nothing where nothing is hidden, rows that see no key, heads. At the end we leave the model and look at chips: what limits the kernel there, and why the tile that moves the fewest words is not the one to take.
 #
 # **What you will learn**
 #
@@ -110,7 +110,7 @@ print(f"L = {row.max() + np.log(natural):.6f} by e, {(m + np.log2(l)) * LN_2:.6f
 measured("11.2", m=m, ratio_of_sums=l / natural)
 
 # %% [markdown]
-# $m' = 4.328$, which is $3 \log_2 e$, and the sums agree. Both ways give $L = 3.407606$. On a chip where the exponentials are the bottleneck (for small $d$ they can be: a score costs $4d$ operations of the tensor cores and one exponential) this removes a multiplication from the busiest line of the kernel.
+# $m' = 4.328$, which is $3 \log_2 e$, and the sums agree. Both ways give $L = 3.407606$. A score costs $4d$ operations of the tensor cores and one exponential. The smaller $d$ is, the more the exponentials weigh, and the more a multiplication less for each of them.
 
 # %% [markdown]
 # ## 11.3 The kernel
@@ -139,9 +139,9 @@ import triton.language as tl
 # | `s = q @ k.T` of the keys that are left | `tl.dot` on a whole tile; scores of keys that do not exist become $-\infty$ |
 # | `O[i] = …` | `tl.store` with the same mask |
 #
-# Most words you know from lesson 10. New are `tl.trans(k)` for $k^\top$, `tl.where`, `tl.exp2` and `tl.log2`, which mean what they mean in NumPy, and `tl.maximum` and `tl.minimum` of two tiles or two numbers. `tl.dot(p, v, acc)` adds the product to its third argument.
+# Most words you know from lesson 10. New are `tl.trans(k)` for $k^\top$, `tl.full`, `tl.where`, `tl.exp2` and `tl.log2`, which mean what they mean in NumPy, and `tl.minimum` beside `tl.maximum`, of two tiles or two numbers. `tl.max(s, 1)` and `tl.sum(s, 1)` give one number for each row of a tile. `tl.dot(p, v, acc)` adds the product to its third argument.
 #
-# The third line of the table is the one to think about. The last tile of keys may be ragged. In NumPy a slice gets shorter; in a kernel a tile has one size, known to the compiler, and the masked load fills the rest with zeros. A key of zeros has the score 0, not no score, and would take weight. So its scores must be hidden. Rows of *queries* that do not exist need no such care: they compute something from zeros, and the masked store forgets it.
+# The third line of the table is the one to think about. The last tile of keys may be ragged. In NumPy a slice gets shorter; in a kernel a tile has one size, known to the compiler, and a masked load fills the rest with what `other` says, here 0. (Without `other` nothing is promised about the rest; the check fills it with NaN.) A key of zeros has the score 0, not no score, and would take weight. So its scores must be hidden. Rows of *queries* that do not exist need no such care: they compute something from zeros, and the masked store forgets it.
 #
 # We keep to one head, rows of $d$ words one behind the other, and a $d$ that is a power of two, at least 16. `input_precision="ieee"` asks for a product in full float32, where tensor cores would round the inputs to mantissas of 10 bits.
 #
@@ -219,14 +219,14 @@ measured("11.4", words=mine[0].total)
 # %% [markdown]
 # 64,200 words: 57,600 read and 6,600 written, array for array what (11.1) says, and in float32 four times as many bytes. The tiles of keys do not divide 200, and the ledger does not notice: lanes that a mask switches off move nothing. Neither does $B_N$ occur in it. What the emulator predicted in lesson 04, from a schedule without a single pointer, is what the kernel's loads and stores do.
 #
-# Two words of caution. The ledger says what programs *ask for*; section 11.9 asks where it comes from. And it counts elements, not the 32-byte pieces in which a chip fetches them: a row of 16 words in 16 bits is one piece, a lone word costs a whole piece too.
+# Two words of caution. The ledger says what programs *ask for*; section 11.9 asks where it comes from. And it counts elements, not the sectors of 32 bytes in which a chip fetches them: a row of 16 words in 16 bits is one sector, and a lone word costs a whole one too.
 
 # %% [markdown]
 # ## 11.5 Masks only where they are needed
 #
 # Your kernel asks of every score whether its key exists, although only the last tile can hold a key that does not. Under a causal mask it is the same: tiles far below the diagonal are seen whole, tiles above it not at all, and only those that the diagonal cuts need a mask. A mask moves no words, but a comparison and a choice for each score is work, on units that are also busy with exponentials.
 #
-# A branch inside the loop would not help, for it would be asked in every round. Instead we write two loops, one after the other: first the whole tiles, without any mask, then the tiles that are cut. For the program with number $t$, whose first row is $tB_M$, both borders are known before the loop:
+# A branch inside the loop would have to be asked in every round. There is no need to ask: for the program with number $t$, whose first row is $tB_M$, it is known beforehand which tiles are whole and where the keys end. So we write two loops, one after the other: first the whole tiles, without any mask, then the tiles that are cut. Their borders are
 #
 # $$ \text{whole} = B_N\left\lfloor \frac{tB_M + 1}{B_N} \right\rfloor, \qquad \text{end} = \min\bigl((t+1)B_M,\ N\bigr) . \tag{11.4} $$
 #
@@ -246,6 +246,7 @@ for t in range(-(-N // BM)):
     whole, end = (t * BM + 1) // BN * BN, min((t + 1) * BM, N)
     visited += -(-end // BN)
     masked += -(-(end - whole) // BN)
+# high=0 makes it causal, as section 11.6 explains
 causal = costs.kernels.attention_forward(costs.kernels.Problem(N, N, d, high=0), BM=BM, BN=BN)
 full = costs.kernels.attention_forward(costs.kernels.Problem(N, N, d), BM=BM, BN=BN)
 print(f"K: {causal.reads['K']:,} words causal, {full.reads['K']:,} full; "
@@ -334,7 +335,7 @@ for is_causal, formula in ((False, full), (True, causal)):
     print(f"causal {is_causal!s:5}: {mine[0].total:9,} words, closed form {formula.total:9,}")
 
 # %% [markdown]
-# 590,336 words without the mask, 360,960 with it, as the closed forms say. One more detail pays on a GPU and moves no word: under a causal mask the last program has the most to do. Programs start in the order of their numbers; if the longest starts last, the chip waits for it alone. So the library turns the order round and starts with the last rows.
+# 590,336 words without the mask, 360,960 with it, as the closed forms say. One more detail moves no word and is meant for a GPU: under a causal mask the last program has the most to do. Programs start roughly in the order of their numbers, and if the longest starts last, the chip may end up waiting for it alone. So the library turns the order round and starts with the last rows.
 
 # %% [markdown]
 # ## 11.6 Rows that see nothing
@@ -379,7 +380,7 @@ measured("11.6", not_a_number=int(np.isnan(sums).sum()))
 # %% [markdown]
 # Six, in the second and the third program. The second has the queries 4 to 7, and its first tile the keys 0 and 1. Query 4 sees key 1; queries 5 to 7 see neither, their running maximum is still $-\infty$, and $-\infty - (-\infty)$ is not a number. Once it is in $\ell$ it stays there, whatever keys come later.
 #
-# **Exercise 11.3** Rows that see nothing · difficulty 3 of 5 · importance 4 of 5 · 10 minutes. Write the forward pass under a band, for $N_q$ queries and $N_k$ keys. The borders of the loop are given, and one loop with a mask in every tile is enough. A row that has seen nothing yet must not spoil what comes, and a row that never sees anything has $O = 0$ and $L = -\infty$, without a NaN on the way. If you are stuck after six minutes, run `hint("11.3")` in a cell of your own.
+# **Exercise 11.3** Rows that see nothing · difficulty 3 of 5 · importance 4 of 5 · 10 minutes. Write the forward pass under a band, for $N_q$ queries and $N_k$ keys. The borders of the loop are given, and one loop with a mask in every tile is enough. A row that has seen nothing yet must not spoil what comes, and a row that never sees anything has $O = 0$ and $L = -\infty$. If you are stuck after six minutes, run `hint("11.3")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-11.3"
 @triton.jit
@@ -472,7 +473,7 @@ measured("11.7", factor=reads[1] / reads[0])
 # %% [markdown]
 # They do not fall: 8,192 words either way, since each program reads the keys for itself. What falls is the *size* of what is read, from 4,096 words to 1,024, and with it the room of the cache of keys and values, and what a second level of cache must hold. To read shared keys less often, a program would have to hold the queries of several heads, as rows of one tile.
 #
-# **Exercise 11.4** Many heads · difficulty 3 of 5 · importance 4 of 5 · 12 minutes. Write the kernel for all heads, on a grid of one axis, without a mask other than for what does not exist. Strides come as tuples of three, over batch, head and row, so that `q_strides[2]` leads from one row of $Q$ to the next; the last axis has stride 1. If you are stuck after seven minutes, run `hint("11.4")` in a cell of your own.
+# **Exercise 11.4** Many heads · difficulty 3 of 5 · importance 4 of 5 · 12 minutes. Write the kernel for all heads, on a grid of one axis, without a mask other than for what does not exist. Strides come as tuples of three, over batch, head and row, so that `q_strides[2]` leads from one row of $Q$ to the next; the last axis has stride 1. The kernel reads the tensors where they lie: torch makes no copies of them. If you are stuck after seven minutes, run `hint("11.4")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-11.4"
 @triton.jit
@@ -528,7 +529,7 @@ def my_heads(Q, K, V, BM, BN):
 check("11.4", my_heads)
 
 # %% [markdown]
-# The order of the numbers matters on a chip. If the tile runs fastest, programs that start together belong to one head and read the same keys at nearly the same time: the first brings them into the cache that all share, the others find them there.
+# The order of the numbers is for the chip. If the tile runs fastest, programs that start together belong to one head and read the same keys at nearly the same time: the first brings them into the cache that all share, and the others can find them there.
 #
 # One trap is left that no small test shows. A program's number is an integer of 32 bits, and so is its product with a stride. A tensor of 65 heads with $2^{25}$ words each has elements beyond $2^{31}$, where such a product overflows, and reads from somewhere else without an error. The library therefore widens the numbers of batch, head and row to 64 bits before it multiplies.
 
@@ -548,7 +549,8 @@ for is_causal in (False, True):
                          causal=is_causal)
     mine = attempt(counted, my_two_loops, q, k, v, is_causal, BM, BN)
     apart = abs(mine[1][0] - theirs[1][0][0, 0]).max()
-    print(f"causal {is_causal!s:5}: library {theirs[0].total:,} words, yours {mine[0].total:,}; "
+    print(f"causal {is_causal!s:5}: "
+          f"library {theirs[0].total:,} words, yours {mine[0].total:,}; "
           f"same values to 1e-6: {apart < 1e-6}")
 
 # %% [markdown]
@@ -559,13 +561,13 @@ for is_causal in (False, True):
 #
 # The count is exact, and it is the count of the model. On a GPU it is the traffic between one program and whatever is below it. Four things are different there.
 #
-# *There are several memories.* Below a program lies the L2 cache that all programs share (50 MB on an H200), and below that the HBM. In 16 bits, $K$ and $V$ of one head with $N = 8192$ and $d = 64$ are 2 MB. The programs of a head read them at about the same time, so most of the $\lceil N/B_M\rceil$ readings find them in L2, and HBM sees little more than the compulsory $4Nd$. The formula (11.1) is the traffic at L2.
+# *There are several memories.* Below a program lies the L2 cache that all programs share (50 MB on an H200), and below that the HBM. In 16 bits, $K$ and $V$ of one head with $N = 8192$ and $d = 64$ are 2 MB. The programs of a head read them at about the same time, so most of the $\lceil N/B_M\rceil$ readings can find them in L2; then HBM sees little more than the compulsory $4Nd$. The formula (11.1) is the traffic at L2.
 #
-# *$M$ is not one number.* A program's fast memory is shared memory, up to 227 KB for a program on an H200, and registers, another 256 KB for each multiprocessor. They hold different things: tiles that `tl.dot` reads lie in shared memory, accumulators and scores in registers.
+# *$M$ is not one number.* A program's fast memory is shared memory, up to 227 KB for a program on an H200, and registers, another 256 KB for each multiprocessor. They hold different things: tiles of $Q$, $K$ and $V$ lie in shared memory, accumulators and scores in registers.
 #
 # *Loads run ahead.* While a tile is multiplied, the next ones are already on their way. That takes room for two or three tiles of $K$ and $V$ where the schedule has one: room that the model would have spent on queries.
 #
-# *Arithmetic has a shape.* Tensor cores multiply whole tiles, and `tl.dot` takes none with a side below 16.
+# *Arithmetic has a shape.* Tensor cores multiply whole tiles, and `tl.dot` takes no inner size below 16. In $PV$ the inner size is $B_N$.
 #
 # The first point is the next section, the others the one after.
 
@@ -613,11 +615,11 @@ explore.roofline([75, 80, 90], {"naive, d = 64": naive[64], "BM = 64": tiles[64]
                  title="Attention forward, N = 4,096, 16 bit")
 
 # %% [markdown]
-# By its own count, the kernel with 128 rows does 124.1 operations a byte, to the left of where any of the three roofs bends (203, 153 and 206): if every word came from HBM, it would be limited by memory on all three chips. With 64 rows it is 63.0, and naive attention at $d = 128$ has 62.1. By this count the two are equals.
+# By its own count, the kernel with 128 rows does 124.1 operations a byte (128 less what $Q$ and $O$ cost), to the left of where any of the three roofs bends (203, 153 and 206): if every word came from HBM, it would be limited by memory on all three chips. (In the picture an operation is a FLOP.) With 64 rows it is 63.0, and naive attention at $d = 128$ has 62.1. By this count the two are equals.
 #
-# What separates them is not how many words move, but which. $K$ and $V$ of one head, at $d = 64$, are 1 MB, read again and again while they lie in L2. HBM sees them once, and the point that belongs to HBM's roof is the last one: 2,048 operations a byte, far out on the flat part, limited by tensor cores. The scores of naive attention are 32 MB for one head, and the weights as many, times all heads; no cache waits for them, and each word is used once for each time it moves. For FlashAttention the slope that matters is that of L2, which lies higher and is in no data sheet. This is why kernels get by with 64 or 128 rows, where (11.8) and HBM would ask for more than 200.
+# What separates them is not how many words move, but which. $K$ and $V$ of one head, at $d = 64$, are 1 MB, read again and again while they lie in L2. HBM sees them once, and the point that belongs to HBM's roof is the last one: 2,048 operations a byte, far out on the flat part, limited by tensor cores. The scores of naive attention are 32 MB for one head, and the weights as many, times all heads: more than L2 holds, and each word is used once for each time it moves. For FlashAttention the slope that matters is that of L2, which lies higher; the data sheets of these chips do not give it. So a kernel may get by with 64 or 128 rows, where (11.8) and HBM would ask for more than 200 on a T4 or an H200.
 #
-# The asterisk says that a T4 has tensor cores, but Triton has no code for them: there its kernels run far below the roof.
+# The asterisk: a T4 has tensor cores, but Triton makes no use of them (11.11), so its kernels cannot come near this roof.
 
 # %% [markdown]
 # ## 11.11 What a tile takes of the chip
@@ -634,9 +636,9 @@ print(f"BM = {rows_of_queries}, BN = 1: {thin.total:,} words, footprint {thin.pe
       f"a factor of {shipped.total / thin.total:.2f}")
 
 # %% [markdown]
-# A factor of 2.36, and nobody takes it. To see why, ask the chip. A compiler can tell without a GPU: it compiles the kernel for a chip, and the machine code says how many registers a thread has (255 is the most), how many bytes a thread had to *spill* to slow memory because registers did not suffice, how much shared memory a program takes, and whether the products became tensor-core instructions. `iocourse bench resources` has done so for the library's kernel, for two sizes of $B_M$ and four of $B_N$, in 16 bits and under a causal mask, with 4 and with 8 warps (a *warp* is 32 threads); of the two the picture shows the one that spills less.
+# A factor of 2.36, and the library does not take it. To see why, ask the compiler. It needs no GPU: it compiles the kernel for a chip, and the machine code says how many registers a thread has (255 is the most), how many bytes a thread had to *spill* to slow memory because registers did not suffice, how much shared memory a program takes, and whether the products became tensor-core instructions. `iocourse bench resources` has done so for the library's kernel, for two sizes of $B_M$ and four of $B_N$, in 16 bits and under a causal mask, with 4 and with 8 warps (a *warp* is 32 threads); of the two the picture shows the one that spills less.
 #
-# **Predict.** $d = 128$. Of the 8 tiles ($B_M$ 64 or 128; $B_N$ 16, 32, 64 or 128), how many spill registers on an A100 (sm_80), how many on an H200 (sm_90), and how many on a T4 (sm_75)?
+# **Predict.** $d = 128$. Of the 8 tiles ($B_M$ 64 or 128; $B_N$ 16, 32, 64 or 128), how many spill registers on an A100 (sm_80), how many on an H200 (sm_90), and how many on a T4 (sm_75)? A guess will do.
 
 # %% tags=["predict"]
 predict("11.11", a100=1, h200=0, t4=7)  #> predict("11.11", a100=..., h200=..., t4=...)
@@ -650,7 +652,8 @@ spills = {}
 for row in rows:
     key = (row["arch"], row["d"], row["BM"], row["BN"])
     spills[key] = min(spills.get(key, 10**6), row["spill_bytes"])
-count = {arch: sum(spills[key] > 0 for key in spills if key[:2] == (arch, 128)) for arch in CHIPS}
+count = {arch: sum(spills[key] > 0 for key in spills if key[:2] == (arch, 128))
+         for arch in CHIPS}
 print(f"compiled with {provenance(record)}")
 measured("11.11", a100=count[80], h200=count[90], t4=count[75])
 
@@ -662,11 +665,11 @@ explore.kernel_resources(rows, d=128, chips=[75, 80, 90])
 #
 # *H200.* Nothing spills. Shared memory can be reckoned: the tile $128 \times 64$ keeps $Q$ (32 KB) and, because loads run ahead, two tiles each of $K$ and $V$ (16 KB a tile), 96 KB together. The accumulator, $128 \times 128$ in float32, is 64 KB and lies in registers, and so do the scores. The tile $128 \times 128$ takes 226 registers for each of 256 threads, 57,856 of the 65,536 there are: one program fills a multiprocessor.
 #
-# *A100.* Its tensor cores read tiles from registers only, those of the H200 from shared memory as well. So the same tile needs more registers, and $128 \times 128$ no longer fits: 136 bytes a thread go to slow memory and come back, words that no closed form of ours counts. The table of the library has $128 \times 64$ there.
+# *A100.* Its tensor cores read tiles from registers only, those of the H200 from shared memory as well. The tile $128 \times 64$ takes 234 registers there and 166 on the H200, and $128 \times 128$ no longer fits: 136 bytes a thread go to slow memory and come back, words that no closed form of ours counts. The table of the library has $128 \times 64$ there.
 #
-# *T4.* No tensor-core instruction at any tile, since Triton has none for it; the ordinary cores multiply, out of registers, and only the smallest tile does not spill. Five of the eight want more shared memory than the 64 KB there are, and could not even be started. The kernels that spill thousands of bytes use 64 registers a thread: the compiler has given up on keeping tiles there. On a T4 the kernel is right, its words are those of the formula, and it is slow.
+# *T4.* No tensor-core instruction at any tile: this Triton makes none for a T4. The ordinary cores multiply, out of registers, and only the smallest tile does not spill. Five of the eight want more shared memory than the 64 KB there are, and could not even be started. A low bar of registers is no good news here: where more than 4,000 bytes spill, 64 registers are all that the compiler used. The loads and stores of the kernel are those of the formula on this chip too; the spilled words come on top.
 #
-# And $B_N = 1$ is the grey bar: it does not exist. `tl.dot` takes 16 keys at least, so below that there are no tensor cores at all, and on an H200 these are what can do 989 TFLOP/s. Even 16 is few. In every round the accumulator is rescaled, $B_M d$ multiplications for $B_M B_N$ scores: $d / B_N$ for each score, 8 of them with $B_N = 16$ and one with $B_N = 128$. Wide tiles of keys buy arithmetic; the words they cost are L2's, which can afford them. That is the answer to the question left open in section 4.4.
+# And $B_N = 1$ is the grey bar: it does not exist. `tl.dot` takes 16 keys at least, as the inner size of $PV$; with fewer there are no tensor cores, and on an H200 these are what can do 989 TFLOP/s. Even 16 is few. In every round the accumulator is rescaled, $B_M d$ multiplications for $B_M B_N$ scores: $d / B_N$ for each score, 8 of them with $B_N = 16$ and one with $B_N = 128$. Wide tiles of keys save arithmetic, and the words they cost are words of L2, not of HBM. That is the answer to the question left open in section 4.4.
 
 # %% [markdown]
 # ## 11.12 Measured

@@ -94,7 +94,7 @@ for name, one, other, want in zip(right._fields, forwards, backwards, right, str
 # %% [markdown]
 # It does not matter to a single bit: within a sweep no program reads what another one writes. Only between the sweeps there is an order, for the second needs $D$. A GPU keeps it: one launch begins when the launch before it has ended.
 #
-# The price is arithmetic. The first sweep takes three products of matrices a tile ($S$, $dP$, $dQ$), the second four ($S$, $dP$, $dV$, $dK$), and two of the seven are made twice.
+# The price is arithmetic. The first sweep takes three products of matrices a tile ($S$, $dP$, $dQ$), the second four ($S$, $dP$, $dV$, $dK$): seven in all, since $S$ and $dP$ are made twice.
 #
 # **Predict.** Suppose the second sweep added up $dQ$ too, so that $S$ and $dP$ are made once. How many programs would then add to the same row of $dQ$, with $N = 100$ and blocks of 32 keys?
 
@@ -144,7 +144,7 @@ print(f"{len(answers)} different answers from 24 orders")
 print(f"never further apart than 1e-6: {apart < 1e-6}")
 
 # %% [markdown]
-# 12 different answers, not 24: the first two shares may change places, since addition is commutative. Every other change of order shows in some bit. None of the twelve is wrong, they are the same to six digits; but on a GPU you do not choose which one you get. In training, two runs with the same seed then part ways, bit by bit, and an error that came up once may not come up again. So it is worth having both: a fast pass, and one whose sums have a fixed order.
+# 12 different answers, not 24: the first two shares may change places, since addition is commutative. Every other change of order shows in some bit. None of the twelve is wrong, they are never further apart than $10^{-6}$; but on a GPU you do not choose which one you get. In training, two runs with the same seed then part ways, bit by bit, and an error that came up once may not come up again. So it is worth having both: a fast pass, and one whose sums have a fixed order.
 
 # %% [markdown]
 # ## 12.3 A kernel for D
@@ -174,7 +174,7 @@ import triton.language as tl
 #
 # and there is one difficulty in it. $O$ is ours, we know how it lies in memory. $dO$ comes from autograd, and lies as autograd pleases. Take the simplest loss there is, the sum of all outputs: its gradient is 1 everywhere.
 #
-# **Predict.** Autograd hands over this $dO$, of shape $(2, 40, 16)$. How many elements of memory does it step over from one row to the next, where a tensor that is stored whole has 16?
+# **Predict.** Autograd hands over this $dO$, of shape $(2, 40, 16)$. What is its stride from one row to the next, in elements? (A tensor that is stored whole has 16.)
 
 # %% tags=["predict"]
 predict("12.3", step=0)  #> predict("12.3", step=...)
@@ -191,7 +191,7 @@ measured("12.3", step=seen[0].stride(1))
 # %% [markdown]
 # Strides of 0: the tensor is one word, shown 1,280 times. A kernel that takes $16$ for granted reads far past its end. (`contiguous()` makes a stored copy, and costs its words. The library asks for a last stride of 1 only, and copies where it is something else.)
 #
-# **Exercise 12.3** A kernel for D · difficulty 2 of 5 · importance 3 of 5 · 8 minutes. Write the kernel; what launches it stands below. Each of the two arrays has a step from head to head and a step from row to row of its own; within a row, elements lie side by side. The check has ragged $N$ and a $dO$ that was transposed, and counts (12.1). If you are stuck after five minutes, run `hint("12.3")` in a cell of your own.
+# **Exercise 12.3** A kernel for D · difficulty 2 of 5 · importance 3 of 5 · 8 minutes. Write the kernel; what launches it stands below. Each of the two arrays has a stride from head to head and a stride from row to row of its own (`o_head`, `o_row`, `do_head`, `do_row`); within a row, elements lie side by side. The check has ragged $N$ and a $dO$ that was transposed, counts (12.1), and refuses copies. If you are stuck after five minutes, run `hint("12.3")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-12.3"
 @triton.jit
@@ -250,7 +250,7 @@ O, LSE = forward_by_torch(Q, K, V, causal=False)
 #
 # With a causal mask query $i$ sees keys up to $i$, and the loop ends with the last tile that one of the rows sees.
 #
-# **Exercise 12.4** Rows stay: dQ · difficulty 3 of 5 · importance 5 of 5 · 14 minutes. Write the loop over the keys. What comes before and after it is there, $D$ included. The check counts every load: $4Nd + 2N + 2Nd\lceil N/B_M \rceil$ words a head without a mask, the first bracket of (6.10). If you are stuck after eight minutes, run `hint("12.4")` in a cell of your own.
+# **Exercise 12.4** Rows stay: dQ · difficulty 3 of 5 · importance 5 of 5 · 14 minutes. Write the loop over the keys. What comes before and after it is there, $D$ included. The check counts every load and store: $4Nd + 2N + 2Nd\lceil N/B_M \rceil$ words a head without a mask, the first bracket of (6.10). If you are stuck after eight minutes, run `hint("12.4")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-12.4"
 @triton.jit
@@ -301,7 +301,7 @@ check("12.4", my_dq)
 # %% [markdown]
 # ## 12.5 Columns stay
 #
-# Now `dk_dv_program`. $k$, $v$, $dK$ and $dV$ stay, $q$, $dO$, $L$ and $D$ pass by, and a tile of scores is (keys, queries). This time it is the *stored* rows of a ragged tile that could carry nonsense: a key that does not exist gets a $dK$ and a $dV$, which are never stored. A query that does not exist gives nothing, because its $L$ is $+\infty$.
+# Now `dk_dv_program`. $k$, $v$, $dK$ and $dV$ stay, $q$, $dO$, $L$ and $D$ pass by, and a tile of scores is (keys, queries). At the edges there is less to do this time. A key that does not exist may have any weights: they go into rows of $dK$ and $dV$ of its own, which are never stored. A query that does not exist gives nothing, because its $L$ is $+\infty$ and its $D$ is 0. (Say so by `other`: without it nothing is promised about what a lane that is off holds, and 0 times what is no number is no number.)
 #
 # With a causal mask the first query that sees key $j$ is query $j$. So the loop begins with the tile of queries that holds the block's first key: the largest multiple of $B_M$ that is not above it.
 #
@@ -384,13 +384,13 @@ print(f"causal: {causal.total:,} words, {causal.total / budget.total:.3f} of the
 # %% [markdown]
 # ## 12.6 One sweep, five products
 #
-# We want the other answer: the second sweep with $dQ$ in it, so that each tile of scores is made once. That is `fused_backward`, B3 of lesson 06, with one change. There $dQ_i$ was loaded, added to and stored. Here $dQ$ is filled with zeros before the launch, and each program adds its share by `tl.atomic_add`, which costs one read and one write a word:
+# We want the other answer: the second sweep with $dQ$ in it, so that each tile of scores is made once. That is `fused_backward`, B3 of lesson 06, with one change. There $dQ_i$ was loaded, added to and stored. Here $dQ$ is filled with zeros before the launch, and each program adds its share by `tl.atomic_add(pointers, share, mask=...)`, which has a mask as `tl.store` has, and costs one read and one write a word:
 #
 # $$ W_{\text{fused}} = \underbrace{2Nd + N}_{D} + \underbrace{4Nd + \left\lceil \frac{N}{B_N} \right\rceil (4Nd + 2N)}_{\text{columns stay}} . \tag{12.2} $$
 #
 # Against (6.8) this is $Nd$ more: the first program to come reads zeros too, since nobody knows which one is first. $D$ has to be there before any program can start, so it is a launch of its own, your kernel of 12.3. The zeros are written by PyTorch, and are not counted.
 #
-# $dQ$ is the one array here that must be float32, even where inputs and outputs are float16: $\lceil N/B_N \rceil$ additions, each rounded to 11 bits, would be felt. So a real launch also has a pass that turns the sum into float16 in the end (not counted either).
+# $dQ$ is the one array here that must be float32, even where inputs and outputs are float16: there would be $\lceil N/B_N \rceil$ additions, each rounded to 11 bits, and the errors add up. So a real launch also has a pass that turns the sum into float16 in the end (not counted either).
 #
 # **Exercise 12.6** All at once · difficulty 3 of 5 · importance 4 of 5 · 8 minutes. Write the loop: that of 12.5, and one share of $dQ$ added atomically, with its mask and its scale. Now the keys that do not exist are back: they must give $dQ$ nothing, not even $\infty \cdot 0$. The check counts (12.2) and looks at the atomic additions. If you are stuck after five minutes, run `hint("12.6")` in a cell of your own.
 
@@ -458,7 +458,7 @@ for name, one, other in zip(("dQ", "dK", "dV"), fused, mine, strict=False):
     print(f"{name}: fused and split differ by less than 1e-5: {abs(one - other).max() < 1e-5}")
 
 # %% [markdown]
-# 72,200 words where the split pass moved 78,800, and 12,800 of them arrive at $dQ$ by atomic additions (12,800 read and as many written). The interpreter runs one program after the other, so here the order of the shares is always the same. On a GPU it is not, and you would have one of the answers of section 12.2.
+# 72,200 words where the split pass moved 78,800, and 12,800 of them arrive at $dQ$ by atomic additions (12,800 read and as many written). The three gradients are those of the split pass but for rounding. The interpreter runs one program after the other, so here the order of the shares is always the same. On a GPU it is not, and you would have one of the answers of section 12.2.
 
 # %% [markdown]
 # ## 12.7 Which one moves less?
@@ -500,12 +500,12 @@ measured("12.7", bytes_ratio=f.bytes / s.bytes)
 # %% [markdown]
 # 1.449 times the bytes, and the ratio goes to 1.5 as $N$ grows, 12 against 8. Only where one tile holds the whole sequence ($T = 1$) does the fused pass move fewer bytes in float16; from two tiles on the split pass does.
 #
-# Then why is the fused pass the fast path of the library, and of others? Because bytes are one of two bills. The other one is arithmetic: five products against seven, so the split pass does 1.4 times the multiply-adds, and with tiles of 128 there are many of them for each byte. And what we count is what programs ask for. Much of it is answered by the GPU's cache, not by its memory: one head's $Q$, $dO$ and $dQ$ at $N = 4096$, $d = 64$ are 2 MB. Which bill is the larger one, a clock has to say, on the chip that you have. This lesson counts, and makes no claim about time.
+# Then why is the fused pass the library's default, and the way of FlashAttention-2? Bytes are one of two bills. The other one is arithmetic: five products against seven, so the split pass does 1.4 times the multiply-adds, and even the fused one does 53 of them for each byte that its loop moves. And what we count is what programs ask for. How much of it a cache answers, and not the memory, no count of ours tells: one head's $Q$, $dO$ and $dQ$ at $N = 4096$, $d = 64$ are 2 MB. Which bill is the larger one, a clock has to say, on the chip that you have. This lesson counts, and makes no claim about time.
 
 # %% [markdown]
 # ## 12.8 The library's kernels, and `deterministic=True`
 #
-# `iocourse.kernels.attention` holds both passes. Its kernels are yours with what a library needs: any strides, any $d$ up to 256, heads that share keys, windows, float16 and bfloat16. They stand in `iocourse/kernels`, and the two sweeps over columns are one kernel with a flag: `backward_keys.py` with and without `ADD_DQ`. A test holds them to the words of the kernels of this lesson. `kernels.using` chooses tiles by hand.
+# `iocourse.kernels.attention` holds both passes. Its kernels are yours with what a library needs: any strides, any $d$ up to 256, heads that share keys, windows, float16 and bfloat16. They stand in `iocourse/kernels`, and the sweep with columns that stay is one kernel for both passes: `backward_keys.py`, with the flag `ADD_DQ` or without. A test holds them to the words of the kernels of this lesson. `kernels.using` chooses tiles by hand.
 
 # %%
 def library(deterministic, dtype=torch.float32):
@@ -587,7 +587,7 @@ def forward_pass(Q, K, V, causal, BM=32, BN=32):
 
 
 # %% [markdown]
-# **Exercise 12.9** Attention that autograd can differentiate · difficulty 3 of 5 · importance 5 of 5 · 12 minutes. Write both methods. The kernels are `forward_pass`, and yours: `my_dq` and `my_dk_dv`, or `my_fused`. Options such as `causal` are kept as attributes of `ctx`. The check looks at what is kept, and hands over a $dO$ that lies in memory as in section 12.3, for which your kernels of 12.4 to 12.6 were not made. If you are stuck after seven minutes, run `hint("12.9")` in a cell of your own.
+# **Exercise 12.9** Attention that autograd can differentiate · difficulty 3 of 5 · importance 5 of 5 · 12 minutes. Write both methods. The kernels are `forward_pass`, and yours: `my_dq` and `my_dk_dv`, or `my_fused`. Options such as `causal` are kept as attributes of `ctx`. The check looks at what is kept, refuses what torch computes (copies are allowed), and hands over a $dO$ that lies in memory as in section 12.3, for which your kernels of 12.4 to 12.6 were not made. If you are stuck after seven minutes, run `hint("12.9")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-12.9"
 class MyAttention(torch.autograd.Function):
@@ -636,6 +636,9 @@ for name, got, want in zip(("dQ", "dK", "dV"), found, exact_ones, strict=False):
     print(f"{name}: largest error below 1e-5: {abs(got - want).max() < 1e-5}")
 
 # %% [markdown]
+# All three are below $10^{-5}$. Float32 rounds a number by up to $6 \cdot 10^{-8}$ of it, and an entry of a gradient is a sum of up to 100 rounded products: such errors are rounding, and a forgotten factor or mask is far above them.
+
+# %% [markdown]
 # ## 12.10 A language model on your own machine
 #
 # We want to see a loss go down. The text is one that lies on your machine: the source of two modules of Python's standard library, `textwrap` and `statistics`. The model reads 64 characters and guesses, at each of them, which one comes next. It has one layer: two heads of causal attention, $d = 16$ each.
@@ -674,7 +677,7 @@ STEPS = 20
 
 
 def train(attention):
-    """The loss of each step; a loss is the mean of -log p over 2 x 64 characters."""
+    """The loss of each step; a loss is the mean of -log p, in nats, over 2 x 64 characters."""
     torch.manual_seed(0)
     model = Layer(attention)
     optimiser = torch.optim.Adam(model.parameters(), lr=0.02)
@@ -727,7 +730,7 @@ explore.curve({"library": list(enumerate(ours, 1))}, {"PyTorch": list(enumerate(
               xlabel="step", ylabel="loss, nats a character", log=(False, False))
 
 # %% [markdown]
-# The points lie on the line. (They jump, because a step sees two pieces of text and no more.) Differences of rounding are there from the first step on, and in 20 steps they have not grown to a thousandth. What such a run tests is the whole way: forward, what is kept, backward, strides as a real layer makes them (the view in `Layer` leaves $q$, $k$ and $v$ interleaved in memory).
+# The loss fell by more than 1, and the points lie on the line. (They jump, because a step sees two pieces of text and no more.) Differences of rounding are there from the first step on, and in 20 steps they have not grown to a thousandth. What such a run tests is the whole way: forward, what is kept, backward, strides as a real layer makes them (the view in `Layer` leaves $q$, $k$ and $v$ interleaved in memory).
 #
 # What it does not show is that attention helps. In so few steps the model learns which letters are frequent, and which come after which; for that it needs no other positions. A control says so: the same layer with the attention's output set to zero.
 
@@ -737,7 +740,7 @@ apart = abs(np.mean(without[-5:]) - np.mean(reference[-5:]))
 print(f"the means of the last five losses differ by less than 0.3: {apart < 0.3}")
 
 # %% [markdown]
-# When attention begins to pay is a question for many more steps than the interpreter has time for. The cells would be the same.
+# Without attention, the mean of the last five losses is within 0.3 of that with it. When attention begins to pay is a question for many more steps than the interpreter has time for. The cells would be the same.
 
 # %% [markdown]
 # ## Misconceptions

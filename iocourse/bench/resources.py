@@ -103,7 +103,7 @@ def _jobs(share: list[Asked], folder: Path) -> Iterator[dict[str, Any]]:
         # A T4 has no bfloat16 units; elsewhere bfloat16 is what people train with.
         half = torch.float16 if one.arch == 75 else torch.bfloat16
         dtype = half if one.bytes == 2 else torch.float32
-        tiles = (
+        tiles: dict[str, Any] = (
             {} if one.kernel == "row_products" else {one.kernel: Tile(one.BM, one.BN, one.warps, one.stages)}
         )
         made = launches(one.arch, one.d, dtype, causal=one.causal, **tiles)[one.kernel]

@@ -20,24 +20,42 @@ from .exercise import Case, Property, Trial, cause_of, judged, settled
 from .judging import each
 
 
-def launch(student: Callable[..., Any], case: Case) -> Trial:
+def launch(student: Callable[..., Any], case: Case, *, copies: bool = True) -> Trial:
     """Call a launcher on fresh tensors made from the case's arrays, by position; other inputs go as they are.
 
     A tensor has the strides of its array, and NaN lies between its elements and in all memory that the
     student asks for: what a kernel should not have read, or forgot to write, shows in the values. Words of
     the inputs are filed under the names the case gives them, those of the student's own tensors under the
-    names of the kernel's parameters. torch may hand out, fill, view and copy memory; where it computes, it
-    is refused.
+    names of the kernel's parameters. A lane that is off and was given no `other` holds NaN: Triton promises
+    nothing about it. torch may hand out, fill, view and (unless `copies` is False) copy memory; where it
+    computes, it is refused.
     """
     try:
         require_triton()
         given = {name: _tensor(value) for name, value in case.inputs.items()}
         arrays = {name: value for name, value in given.items() if hasattr(value, "data_ptr")}
-        with judged(), _fresh_memory_is_nan(), _torch_only_keeps(), traffic.count(**arrays) as ledger:
+        with kernels_compute(copies=copies), traffic.count(**arrays) as ledger:
             value = student(*given.values())
         return Trial(case, value=settled(_arrays(value)), ledger=ledger)
     except Exception as error:
         return Trial(case, error=cause_of(error))
+
+
+def launch_in_place(student: Callable[..., Any], case: Case) -> Trial:
+    """`launch` where torch must not copy either: a kernel reads its inputs where they lie."""
+    return launch(student, case, copies=False)
+
+
+@contextmanager
+def kernels_compute(*, copies: bool = True) -> Iterator[None]:
+    """What a student calls in this block is judged: torch hands out memory of NaN and computes nothing."""
+    with (
+        judged(),
+        _fresh_memory_is_nan(),
+        _lanes_off_are_nan(),
+        _torch_only_keeps(KEEPS if copies else KEEPS - COPIES),
+    ):
+        yield
 
 
 def _tensor(value: Any) -> Any:
@@ -66,17 +84,40 @@ def _fresh_memory_is_nan() -> Iterator[None]:
         torch.set_deterministic_debug_mode(mode)
 
 
+@contextmanager
+def _lanes_off_are_nan() -> Iterator[None]:
+    """What a masked load without `other` holds in lanes that are off; the interpreter's own choice is 0."""
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle, _get_np_dtype
+
+    load = InterpreterBuilder.create_masked_load
+
+    def create_masked_load(self: Any, ptrs: Any, mask: Any, other: Any, *rest: Any, **options: Any) -> Any:
+        element = ptrs.get_element_ty()
+        dtype = np.dtype(_get_np_dtype(element))
+        if other is None and dtype.kind == "f":
+            other = TensorHandle(np.full(np.shape(ptrs.data), np.nan, dtype), element)
+        return load(self, ptrs, mask, other, *rest, **options)
+
+    InterpreterBuilder.create_masked_load = create_masked_load
+    try:
+        yield
+    finally:
+        InterpreterBuilder.create_masked_load = load
+
+
+COPIES = {"clone", "contiguous", "copy_", "_to_copy", "_unsafe_view"}
 KEEPS = {  # what torch does with memory, and no arithmetic
     *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "zeros", "zeros_like"),
     *("new_zeros", "ones", "ones_like", "new_ones", "full", "full_like", "new_full", "fill", "fill_"),
-    *("zero_", "set_", "copy_", "clone", "_to_copy", "contiguous", "lift_fresh", "_unsafe_view"),
+    *("zero_", "set_", "lift_fresh"),
+    *COPIES,
 }
 READS = ("numpy", "__array__", "tolist", "__dlpack__")  # ways out of torch, to compute elsewhere
 
 
 @contextmanager
-def _torch_only_keeps() -> Iterator[None]:
-    """torch's arithmetic raises LibraryAnswer here; memory and views of it are given as ever."""
+def _torch_only_keeps(kept: set[str]) -> Iterator[None]:
+    """torch's arithmetic, and a copy not `kept`, raise LibraryAnswer here; memory and views are given."""
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -85,8 +126,10 @@ def _torch_only_keeps() -> Iterator[None]:
             name = func.overloadpacket.__name__
             aliases = [part.alias_info for part in func._schema.returns]
             views = bool(aliases) and all(alias is not None and not alias.is_write for alias in aliases)
-            if not views and name not in KEEPS:
-                raise LibraryAnswer(f"torch computes here ({name}), where your kernels should")
+            onto_itself = name == "copy_" and args[0].data_ptr() == args[1].data_ptr()  # Triton's own
+            if not (views or onto_itself or name in kept):
+                does = "copies" if name in COPIES else "computes"
+                raise LibraryAnswer(f"torch {does} here ({name}), where your kernels should")
             return func(*args, **(kwargs or {}))
 
     class NoWayOut(TorchFunctionMode):  # type: ignore[misc]

@@ -17,60 +17,69 @@ from .. import traffic
 from ..needs_triton import require_triton
 from .exercise import Case, Property, Trial
 from .judging import each
-from .kernel_trials import launch
+from .kernel_trials import launch_in_place
 
-A_TILE = 2  # uses of tl.where that one masked tile may cost: on scores, and once more on weights
+PRODUCTS = 2  # uses of tl.dot on one tile: scores, and what its values add to the output
 
 
 @dataclass(frozen=True)
 class MaskedTrial(Trial):
-    """A trial of a kernel, and how often it chose between two values for all BM × BN scores of a tile."""
+    """A trial of a kernel, and for how many tiles it chose between two values for all BM × BN scores."""
 
-    choices: int = 0
+    masked: int = 0
 
 
-def launch_and_count_choices(student: Callable[..., Any], case: Case) -> Trial:
-    """`launch`, with every `tl.where` on a tile of BM × BN scores counted; the case says BM and BN.
+def launch_and_count_masks(student: Callable[..., Any], case: Case) -> Trial:
+    """`launch_in_place`, with the tiles counted on which `tl.where` works; the case says BM and BN.
 
-    Counted is what has BM · BN elements: BM × d, or a row of a tile, must be of another size. Hiding pairs by
+    A tile is told from the next by its two products, so it may use tl.where as often as it likes. Counted is
+    what has BM · BN elements: BM × d, or a row of a tile, must be of another size. Hiding pairs by
     arithmetic, without tl.where, is not seen.
     """
     scores = case.inputs["BM"] * case.inputs["BN"]
     try:
         require_triton()
-        with _choices(scores) as sizes:
-            trial = launch(student, case)
-        return MaskedTrial(case, trial.value, trial.ledger, trial.error, choices=len(sizes))
+        with _masked_tiles(scores) as tiles:
+            trial = launch_in_place(student, case)
+        return MaskedTrial(case, trial.value, trial.ledger, trial.error, masked=len(tiles))
     except Exception as error:
         return Trial(case, error=error)
 
 
 @contextmanager
-def _choices(scores: int) -> Iterator[list[int]]:
-    """One entry for each `tl.where` whose result has so many elements.
+def _masked_tiles(scores: int) -> Iterator[set[int]]:
+    """The number, in the order of their products, of each tile on which `tl.where` gave so many elements.
 
     Raises:
-        CannotCount: this Triton has no such function in its interpreter.
+        CannotCount: this Triton has no such functions in its interpreter.
     """
     from triton.runtime import interpreter
 
     builder = interpreter.InterpreterBuilder
-    native = getattr(builder, "create_select", None)
-    if native is None:
-        raise traffic.CannotCount("this triton keeps its tl.where elsewhere: masks cannot be counted")
-    seen: list[int] = []
+    choose, multiply = getattr(builder, "create_select", None), getattr(builder, "create_dot", None)
+    if choose is None or multiply is None:
+        raise traffic.CannotCount(
+            "this triton keeps its tl.where or its tl.dot elsewhere: masks cannot be counted"
+        )
+    tiles: set[int] = set()
+    products = 0
+
+    def create_dot(self: Any, *factors: Any, **options: Any) -> Any:
+        nonlocal products
+        products += 1
+        return multiply(self, *factors, **options)
 
     def create_select(self: Any, condition: Any, one: Any, other: Any) -> Any:
-        chosen = native(self, condition, one, other)
+        chosen = choose(self, condition, one, other)
         if np.size(chosen.data) == scores:
-            seen.append(scores)
+            tiles.add(products // PRODUCTS)
         return chosen
 
-    builder.create_select = create_select
+    builder.create_select, builder.create_dot = create_select, create_dot
     try:
-        yield seen
+        yield tiles
     finally:
-        builder.create_select = native
+        builder.create_select, builder.create_dot = choose, multiply
 
 
 def masks_only(cut_tiles: Callable[[Case], int]) -> Property:
@@ -78,8 +87,8 @@ def masks_only(cut_tiles: Callable[[Case], int]) -> Property:
 
     def judge(trial: Trial) -> str | None:
         needed = cut_tiles(trial.case)
-        if not isinstance(trial, MaskedTrial) or trial.choices <= A_TILE * needed:
+        if not isinstance(trial, MaskedTrial) or trial.masked <= needed:
             return None
-        return f"{needed} tiles hold a hidden pair, and tl.where works on {trial.choices}"
+        return f"{needed} tiles hold a hidden pair, and tl.where works on {trial.masked}"
 
     return each("tiles without a hidden pair pay for no mask", judge)

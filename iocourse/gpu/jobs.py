@@ -10,6 +10,7 @@ from typing import Any
 
 MAIN = "notebook_kernel"  # the module that a notebook's own kernel becomes
 _IMPORTS = "import triton\nimport triton.language as tl\n"
+OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion")  # of a launch
 
 
 def job(
@@ -24,9 +25,17 @@ def job(
         constants: the kernel's tl.constexpr parameters, and num_warps, num_stages and the like.
         folder: where the source of a notebook's kernel is written.
     """
-    function = kernel.fn
+    function = _function(kernel)
     names = list(inspect.signature(function).parameters)
     options = {name: value for name, value in constants.items() if name not in names}
+    unknown = [name for name in options if name not in OPTIONS]
+    if unknown:
+        raise ValueError(
+            f"{', '.join(unknown)}: {function.__name__} has no such parameter; allowed besides its own: "
+            f"{', '.join(OPTIONS)}"
+        )
+    if len(arguments) > len(names):
+        raise ValueError(f"{function.__name__} takes {len(names)} arguments, {len(arguments)} were given")
     given = dict(zip(names, arguments, strict=False)) | {n: v for n, v in constants.items() if n in names}
     absent = [name for name in names if name not in given]
     if absent:
@@ -56,10 +65,20 @@ def job(
     }
 
 
+def _function(kernel: Any) -> types.FunctionType:
+    """The Python function of a kernel, under whatever decorators."""
+    function = kernel
+    while not inspect.isfunction(function) and hasattr(function, "fn"):
+        function = function.fn
+    if function is kernel or not inspect.isfunction(function):
+        raise TypeError(f"kernel is a {type(kernel).__name__}; allowed: a function under @triton.jit")
+    return function
+
+
 def _do_not_specialize(kernel: Any) -> list[str]:
     stated = getattr(kernel, "do_not_specialize", None)
     if stated is None:  # an interpreted kernel forgets it; the decorator's own arguments are in the source
-        found = re.search(r"do_not_specialize=\[([^\]]*)\]", inspect.getsource(kernel.fn))
+        found = re.search(r"do_not_specialize=\[([^\]]*)\]", inspect.getsource(_function(kernel)))
         stated = re.findall(r"[\"'](\w+)[\"']", found[1]) if found else []
     return list(stated)
 
@@ -123,6 +142,9 @@ def _sources(function: types.FunctionType, seen: dict[str, str]) -> list[str]:
 
 
 def _source_of(name: str, value: Any, seen: dict[str, str]) -> list[str]:
+    if inspect.ismodule(value) and value.__name__.split(".")[0] == "triton":
+        seen[name] = ""
+        return [f"import {value.__name__} as {name}"]
     used = getattr(value, "fn", None)
     if inspect.isfunction(used):
         if used.__module__ == "__main__":

@@ -9,11 +9,34 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from .mode import INTERPRETED
 
 TYPES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32"}
 LARGEST_HEAD = 256
+SMALLEST, LARGEST = 1e-30, 1e30  # of a scale: beyond these, float32 has 0 and ∞
+
+
+def autocast(*tensors: Any) -> tuple[Any, ...]:
+    """The tensors in the type that torch.autocast asks for, where it is on; others are left as they came."""
+    if not all(isinstance(x, Tensor) for x in tensors):
+        return tensors
+    kind = tensors[0].device.type
+    if kind not in ("cpu", "cuda") or not torch.is_autocast_enabled(kind):
+        return tensors
+    dtype = torch.get_autocast_dtype(kind)
+    return tuple(x.to(dtype) if x.is_floating_point() else x for x in tensors)
+
+
+def refuse_tangents(*tensors: Tensor) -> None:
+    """Raise NotImplementedError for forward-mode derivatives, which would silently be zero."""
+    if torch.compiler.is_compiling():
+        return
+    if any(forward_ad.unpack_dual(x).tangent is not None for x in tensors):
+        raise NotImplementedError(
+            "q, k or v carries a tangent: attention has no forward-mode derivative; allowed: reverse mode"
+        )
 
 
 def check_tensors(q: Any, k: Any, v: Any) -> None:
@@ -59,11 +82,14 @@ def _check_sizes(q: Tensor, k: Tensor, v: Tensor) -> None:
 
 
 def check_scale(scale: Any, d: int) -> float:
-    """The factor of QKᵀ: 1/√d where None. Raises ValueError unless it is a finite number."""
+    """The factor of QKᵀ: 1/√d where None. Raises ValueError unless it is 0 or of a size float32 can hold."""
     if scale is None:
         return 1 / math.sqrt(d)
-    if isinstance(scale, bool) or not isinstance(scale, (int, float)) or not math.isfinite(scale):
-        raise ValueError(f"scale is {scale!r}; allowed: None for 1/√d, or a finite number")
+    number = isinstance(scale, (int, float)) and not isinstance(scale, bool)
+    if not number or not (scale == 0 or SMALLEST <= abs(scale) <= LARGEST):
+        raise ValueError(
+            f"scale is {scale!r}; allowed: None for 1/√d, 0, or a number of size {SMALLEST:g} to {LARGEST:g}"
+        )
     return float(scale)
 
 

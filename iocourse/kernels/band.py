@@ -37,7 +37,7 @@ def band_of(causal: Any, window: Any, n_q: int, n_k: int) -> Band:
 
 
 def _alignment(causal: Any) -> str | None:
-    if causal is False or causal is None:
+    if causal is False:
         return None
     if causal is True:
         return ALIGNMENTS[0]

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from ..guard import library_answer
 from . import operators
+from .arguments import autocast, check_deterministic, check_scale, check_tensors, refuse_tangents
+from .band import band_of
 from .block_mask import block_mask_of
 from .launch import tiles_of
-from .arguments import check_deterministic, check_scale, check_tensors
-from .band import band_of
 
 
 @library_answer
@@ -28,7 +28,9 @@ def attention_with_lse(
         O (B, H, Nq, d), in q's type and layout; LSE (B, H, Nq), float32. A query that sees no key has O = 0,
         LSE = -∞ and zero gradients.
     """
+    q, k, v = autocast(q, k, v)
     check_tensors(q, k, v)
+    refuse_tangents(q, k, v)
     band = band_of(causal, window, q.shape[2], k.shape[2])
     factor = check_scale(scale, q.shape[3])
     if factor <= 0:  # the kernels find the largest score before they scale it: so the sign goes into Q
@@ -48,21 +50,21 @@ def attention(
     """softmax(scale · QKᵀ) V by Triton kernels that keep no N × N matrix, forward and backward.
 
     Args:
-        q: (B, H, Nq, d), float16, bfloat16 or float32, d from 1 to 256; any strides (a last stride other than
-        1
-            costs a copy).
-        k: (B, H_kv, Nk, d), of the same type; H_kv divides H, and each head of k and v serves H / H_kv of q.
+        q: (B, H, Nq, d), float16, bfloat16 or float32, d from 1 to 256. Any strides; on a GPU a tensor whose
+            rows are no multiples of 16 numbers, or not on 16-byte borders, is copied first.
+        k: (B, H_kv, Nk, d), of the same type; H_kv divides H, and each head serves H / H_kv heads of q.
         v: (B, H_kv, Nk, d), of the same type.
         causal: False; True or 'upper_left': query i sees keys 0 … i, as PyTorch's SDPA has it; 'lower_right':
             query i sees keys 0 … i + Nk - Nq, as FlashAttention has it.
         scale: factor of QKᵀ; 1/√d where None.
-        window: (left, right): query i sees at most `left` keys before its own and `right` after it,
-        inclusive;
-            None or -1: no limit. Its own key is i, or i + Nk - Nq where causal='lower_right'.
+        window: (left, right): query i sees at most `left` keys before its own and `right` after it; None or
+            -1: no limit. Its own key is i, or i + Nk - Nq where causal='lower_right'.
         deterministic: compute the backward pass in two kernels with a fixed order of every sum, bit-equal
-        from
-            run to run, instead of one with atomic additions. torch.use_deterministic_algorithms(True) asks
-            for the same.
+            from run to run, instead of one with atomic additions. torch.use_deterministic_algorithms(True)
+            asks for the same.
+
+    Under torch.autocast q, k and v are cast as PyTorch's own attention casts them. Gradients can be taken
+    once, in reverse mode.
 
     Returns:
         O (B, H, Nq, d), in q's type and layout.

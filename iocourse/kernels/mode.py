@@ -28,13 +28,15 @@ def _choose() -> bool:
     asked = os.environ.get("TRITON_INTERPRET") or None  # set to nothing is not set
     if asked is None and not torch.cuda.is_available():
         os.environ["TRITON_INTERPRET"] = asked = "1"
-        loaded = sys.modules.get("triton")
-        if loaded is not None and hasattr(loaded, "language") and not _interprets(loaded):
-            raise WrongOrder(
-                "triton was imported before iocourse.kernels, as if for a GPU, and there is none here. "
-                "Restart, and import iocourse.kernels first, or set TRITON_INTERPRET=1 before that import."
-            )
-    return (asked or "0").lower() in ("1", "true", "on", "yes", "y")
+    interpreted = (asked or "0").lower() in ("1", "true", "on", "yes", "y")
+    loaded = sys.modules.get("triton")
+    if interpreted and loaded is not None and hasattr(loaded, "language") and not _interprets(loaded):
+        raise WrongOrder(
+            "triton was imported before iocourse.kernels, as if for a GPU (torch.compile imports it too), "
+            "and kernels are interpreted here. Restart, and import iocourse.kernels first, or set "
+            "TRITON_INTERPRET=1 before that import."
+        )
+    return interpreted
 
 
 def _interprets(triton: object) -> bool:

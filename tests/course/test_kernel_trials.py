@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from iocourse.course.exercise import Case
-from iocourse.course.kernel_trials import launch, launches_kernels, words_exactly
+from iocourse.course.kernel_trials import launch, launch_in_place, launches_kernels, words_exactly
 from iocourse.guard import LibraryAnswer
 from iocourse.ledger import Ledger
 
@@ -110,6 +110,34 @@ def test_work_left_to_torch_is_refused(work):
 )
 def test_memory_is_given_as_ever(memory):
     assert launch(memory, CASE).error is None
+
+
+def test_a_kernel_reads_in_place_where_copies_are_refused():
+    assert np.array_equal(launch_in_place(copied, CASE).value, CASE.expected)
+    assert launch_in_place(lambda X: torch.zeros_like(X).fill_(2.0).T, CASE).error is None
+    for copy in (torch.clone, lambda X: copied(X.contiguous()), lambda X: torch.empty(5, 7).copy_(X)):
+        error = launch_in_place(copy, CASE).error
+        assert isinstance(error, LibraryAnswer) and "torch copies here" in str(error)
+
+
+@triton.jit
+def without_other_kernel(X, Y, whole, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(Y + at, tl.load(X + at, mask=at < 3))
+    tl.store(whole + at, tl.load(X + at, mask=at < 3, other=1).to(tl.int32))
+
+
+def test_a_lane_that_is_off_holds_nan_where_no_other_was_given():
+    def work(X):
+        Y, whole = torch.zeros(8), torch.zeros(8, dtype=torch.int32)
+        without_other_kernel[(1,)](X, Y, whole, BLOCK=8)
+        return Y, whole
+
+    X = np.full(3, 7.0, dtype=np.float32)
+    Y, whole = launch(work, Case("", {"X": X})).value
+    assert (Y[:3] == 7).all() and np.isnan(Y[3:]).all()
+    assert whole.tolist() == [7, 7, 7, 1, 1, 1, 1, 1]
+    assert not work(torch.from_numpy(X))[0].isnan().any()  # outside a check Triton's own choice is back
 
 
 def test_an_unwritten_kernel_and_a_library_kernel_are_named_as_such():

@@ -169,7 +169,15 @@ def test_section_10_5(in_triton):
         says("10.5", f"{ledger.read:,} read and {ledger.written:,} written", f"{ledger.total:,} together")
     chip = gpu.chip_of(90)
     held = chip.registers + chip.shared_bytes // 4
-    says("10.5", f"hold {held:,} words together", "A row of 200,000 numbers", r"+ mn = 3mn")
+    assert held == 65_536 + 227 * 1024 // 4
+    says("10.7", rf"65,536 + 227 \cdot 1024 / 4 = {held:,}$ words")
+    from triton.language.core import TRITON_MAX_TENSOR_NUMEL
+
+    says("10.5", f"the {TRITON_MAX_TENSOR_NUMEL:,} numbers that Triton allows in a block")
+    assert max(case.inputs["X"].shape[1] for case in find("10.3").cases(np.random.default_rng(0))) > (
+        TRITON_MAX_TENSOR_NUMEL
+    )
+    says("10.5", f"holds {held:,} words (10.7 says where)", "A row of 200,000 numbers", r"+ mn = 3mn")
     assert held < 200_000
 
 
@@ -219,6 +227,9 @@ def test_section_10_7():
     assert bounds.matmul(n, n, n, M) == pytest.approx(2 * n**3 / M**0.5 - 2 * M, rel=1e-6)
     says("10.7", f"takes {128 * 128:,} registers, a quarter of them")
     assert {gpu.chip_of(arch).registers for arch in (75, 80, 90)} == {4 * 128 * 128}
+    for M in [b * b + 2 * BK * b for b in (16, 32, 64, 128, 256) for BK in (16, 32, 64)] + [128 * 130]:
+        assert bounds.matmul(n, n, n, M) < 1.003 * bounds.matmul(n, n, n, M + 4)
+    says("10.7", "they change no bound below by more than 0.3 percent")
     totals = [costs.matmul(n, n, n, bm=side, bn=side).total - n * n for side in (16, 32, 64, 128, 256)]
     assert all(one == 2 * other for one, other in pairwise(totals))
     pieces = 2 * 64 * 16

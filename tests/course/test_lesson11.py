@@ -26,7 +26,7 @@ import torch  # noqa: E402
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
-from iocourse.course import masked_tiles  # noqa: E402
+from iocourse.course import kernel_trials, masked_tiles  # noqa: E402
 from iocourse.gpu import CHIPS  # noqa: E402
 
 CELLS = parse(SOURCE.read_text(encoding="utf-8"), SOURCE)
@@ -332,6 +332,8 @@ def test_section_11_11(rows):
     assert 128 * 128 * 2 == 32 * 1024 and 64 * 128 * 2 == 16 * 1024 and 128 * 128 * 4 == 64 * 1024
     says("11.11", "96 KB together", "(32 KB)", "(16 KB a tile)", "is 64 KB")
     says("11.11", f"{row(rows, 80, 128, 128, 8)['spill_bytes']} bytes a thread")
+    on_each = [row(rows, arch, 128, 64, 8)["registers"] for arch in (80, 90)]
+    says("11.11", "The tile $128 \\times 64$ takes {} registers there and {} on the H200".format(*on_each))
     best = [
         min(
             (r["spill_bytes"], r["shared_bytes"])
@@ -347,6 +349,7 @@ def test_section_11_11(rows):
     assert all(r["tensor_core"] > 0 for r in rows if r["arch"] in (80, 90))
     heavy = [r for r in rows if (r["arch"], r["d"]) == (75, 128) and r["spill_bytes"] > 4000]
     assert heavy and {r["registers"] for r in heavy} == {64}
+    says("11.11", "more than 4,000 bytes spill, 64 registers are all")
     assert f"{CHIPS[90].tensor_tflops} TFLOP/s" in section("11.11") and 128 // 16 == 8
 
 
@@ -397,6 +400,20 @@ def test_every_check_has_ragged_and_whole_tiles(id):
         assert all(n <= 512 for n in ends)
 
 
+def test_every_other_row_of_the_large_scores_has_no_score_near_0():
+    """There a hidden key must weigh less than e^-100, and a maximum that starts at 0 would leave nothing."""
+    for seed in range(20):
+        case = find("11.1").cases(np.random.default_rng(seed))[-1]
+        scores = case.inputs["Q"] @ case.inputs["K"].T / 4
+        assert scores[1::2].max() < -100
+
+
+def test_in_the_other_layouts_each_tensor_has_rows_of_its_own_stride():
+    inputs = find("11.4").cases(np.random.default_rng(0))[-1].inputs
+    Q, K, V = (kernel_trials._tensor(inputs[name]) for name in "QKV")
+    assert len({x.stride()[2] for x in (Q, K, V, torch.empty_like(Q))}) == 4
+
+
 def test_rows_of_11_3_see_nothing_and_see_late_as_their_labels_say():
     for seed in range(10):
         for case in find("11.3").cases(np.random.default_rng(seed)):
@@ -412,7 +429,7 @@ def test_most_tiles_of_11_2_are_whole_so_that_masking_them_all_shows():
             assert case.inputs["causal"] == causal
             BM, BN, N = case.inputs["BM"], case.inputs["BN"], len(case.inputs["Q"])
             tiles = case.budget.reads["K"] / case.inputs["K"].shape[1] / BN
-            assert masked_tiles.A_TILE * lesson11.cut_tiles(case) < tiles <= -(-N // BM) * -(-N // BN)
+            assert 2 * lesson11.cut_tiles(case) < tiles <= -(-N // BM) * -(-N // BN)
         for case in cases:
             BM, BN, d = case.inputs["BM"], case.inputs["BN"], case.inputs["Q"].shape[1]
             assert BM * BN not in (BM * d, BN * d)  # else a choice on another tile would be taken for a mask
@@ -420,25 +437,32 @@ def test_most_tiles_of_11_2_are_whole_so_that_masking_them_all_shows():
 
 # ---------------------------------------------------------------------- counting tl.where
 @triton.jit
-def choosing_kernel(X, Y, TIMES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    i, j = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
-    x = tl.load(X + i[:, None] * COLUMNS + j)
-    for _ in tl.static_range(TIMES):
-        x = tl.where(i[:, None] > j[None, :], x, 0.0)
+def choosing_kernel(X, Y, TILES: tl.constexpr, EARLY: tl.constexpr, LATE: tl.constexpr):
+    """Two products for each of TILES tiles, and so many uses of tl.where before and between them."""
+    i, j = tl.arange(0, 16), tl.arange(0, 32)
+    x = tl.load(X + i[:, None] * 32 + j)
+    for _ in tl.static_range(TILES):
+        for _ in tl.static_range(EARLY):
+            x = tl.where(i[:, None] > j[None, :], x, 0.0)
+        square = tl.dot(x, tl.trans(x), input_precision="ieee")
+        for _ in tl.static_range(LATE):
+            x = tl.where(i[:, None] > j[None, :], x, 0.0)
+        x += tl.dot(square, x, input_precision="ieee")
     one = tl.where(i > 0, 1.0, 0.0)
-    tl.store(Y + i[:, None] * COLUMNS + j, x * one[:, None])
+    tl.store(Y + i[:, None] * 32 + j, x * one[:, None])
 
 
-@pytest.mark.parametrize("times", [0, 1, 5])
-def test_choices_on_tiles_of_scores_are_counted_and_no_others(times):
+@pytest.mark.parametrize(("early", "late"), [(0, 0), (0, 1), (1, 0), (1, 2)])
+@pytest.mark.parametrize("tiles", [1, 3])
+def test_a_tile_is_masked_once_however_often_tl_where_works_on_it(tiles, early, late):
     def launcher(X, BM, BN):
         Y = torch.empty_like(X)
-        choosing_kernel[(1,)](X, Y, TIMES=times, ROWS=BM, COLUMNS=BN)
+        choosing_kernel[(1,)](X, Y, TILES=tiles, EARLY=early, LATE=late)
         return Y
 
     case = Case("", {"X": np.ones((16, 32), np.float32), "BM": 16, "BN": 32})
-    trial = masked_tiles.launch_and_count_choices(launcher, case)
-    assert trial.error is None and trial.choices == times
+    trial = masked_tiles.launch_and_count_masks(launcher, case)
+    assert trial.error is None and trial.masked == (tiles if early + late else 0)
     assert trial.ledger.total == 2 * 16 * 32
 
 
@@ -447,7 +471,7 @@ def test_a_triton_without_the_counted_function_is_an_error(monkeypatch):
 
     monkeypatch.delattr(interpreter.InterpreterBuilder, "create_select")
     case = Case("", {"X": np.ones((16, 32), np.float32), "BM": 16, "BN": 32})
-    trial = masked_tiles.launch_and_count_choices(lambda X, BM, BN: X, case)
+    trial = masked_tiles.launch_and_count_masks(lambda X, BM, BN: X, case)
     assert isinstance(trial.error, traffic.CannotCount) and "tl.where" in str(trial.error)
 
 
@@ -456,10 +480,27 @@ def test_an_error_of_the_student_is_kept():
         raise ZeroDivisionError("mine")
 
     case = Case("", {"X": np.ones((16, 32), np.float32), "BM": 16, "BN": 32})
-    assert isinstance(masked_tiles.launch_and_count_choices(launcher, case).error, ZeroDivisionError)
+    assert isinstance(masked_tiles.launch_and_count_masks(launcher, case).error, ZeroDivisionError)
 
 
 # ---------------------------------------------------------------------- kernels that a compiler takes too
+@triton.jit
+def weighted_sum_kernel(P, V, O, d: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    i, j, c = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, d)
+    p, v = tl.load(P + i[:, None] * BN + j), tl.load(V + j[:, None] * d + c)
+    tl.store(O + i[:, None] * d + c, tl.dot(p, v))
+
+
+def test_a_tile_of_keys_is_an_inner_size_and_has_16_at_least():
+    from iocourse.gpu import CompilationFailed, resources
+
+    x, o = torch.empty(64, 64, dtype=torch.float16), torch.empty(64, 64)
+    assert resources(weighted_sum_kernel, 90, x, x, o, d=64, BM=64, BN=16).tensor_core > 0
+    with pytest.raises(CompilationFailed):
+        resources(weighted_sum_kernel, 90, x, x, o, d=64, BM=64, BN=8)
+    says("11.9", "takes no inner size below 16")
+
+
 def compiled(name, arguments, **constants):
     """What the lesson's kernel takes on an A100, compiled as a launch on large tensors would be."""
     from iocourse.gpu import resources

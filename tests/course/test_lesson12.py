@@ -93,7 +93,13 @@ def test_section_12_2():
     assert (np.max(sums, axis=0) - np.min(sums, axis=0)).max() < 1e-6
     for one, two, three, four in permutations(shares):
         assert np.array_equal(((one + two) + three) + four, ((two + one) + three) + four)
-    says("12.2", "0 and 1.", "12 different answers, not 24", "$4! = 24$ orders")
+    says(
+        "12.2",
+        "0 and 1.",
+        "they are never further apart than $10^{-6}$",
+        "12 different answers, not 24",
+        "$4! = 24$ orders",
+    )
     says("Misconceptions", "12 answers from 24 orders, never further apart than $10^{-6}$")
 
 
@@ -243,6 +249,8 @@ def test_section_12_7():
         assert (fused.bytes < split.bytes) == (T == 1)
     assert 4096 * 64 * (2 + 2 + 4) == 2 * 2**20
     says("12.7", "at $N = 4096$, $d = 64$ are 2 MB", "1.4 times the multiply-adds")
+    in_a_tile, of_its_loop = 5 * 128**2 * 64, 128 * (12 * 64 + 8)  # multiply-adds; bytes, by (12.4)
+    says("12.7", f"{in_a_tile / of_its_loop:.0f} of them for each byte that its loop moves")
 
 
 def test_section_12_8():
@@ -258,7 +266,8 @@ def test_section_12_8():
 
 # ---------------------------------------------------------------------- autograd and training
 def test_section_12_9():
-    says("12.9", "$4Nd + N$ words")
+    says("12.9", "$4Nd + N$ words", "up to $6 \\cdot 10^{-8}$ of it")
+    assert f"{np.finfo(np.float32).eps / 2:.0e}" == "6e-08"
     Q, K, V, dO, *_ = tensors(100, True)
     leaves = [x.clone().requires_grad_() for x in (Q, K, V)]
     kept = []
@@ -285,6 +294,7 @@ def test_what_section_12_10_says_of_its_losses_holds_for_other_texts_too(modules
     assert "\nSTEPS = 20\n" in SOURCE.read_text(encoding="utf-8")
     assert np.mean(losses[-5:]) < losses[0] - 1
     assert abs(np.mean(without[-5:]) - np.mean(losses[-5:])) < 0.3
+    says("12.10", "The loss fell by more than 1", "within 0.3 of that with it")
 
 
 def test_a_few_steps_agree_for_every_attention(monkeypatch):

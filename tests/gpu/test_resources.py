@@ -17,7 +17,7 @@ from iocourse.data.recorded import recorded  # noqa: E402
 from iocourse.gpu import CHIPS, CompilationFailed, chip_of, resources  # noqa: E402
 from iocourse.gpu.jobs import job  # noqa: E402
 from iocourse.gpu.resources import reports  # noqa: E402
-from iocourse.kernels.plans import KERNELS, launches  # noqa: E402
+from iocourse.kernels.plans import KERNELS, launches, resources_of  # noqa: E402
 from iocourse.kernels.tiles import ROW_PRODUCTS, SPILLS, TABLE, TOO_LARGE  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
@@ -167,6 +167,39 @@ def test_a_missing_argument():
         resources(double_kernel, 90, *ARGUMENTS[:3])
 
 
+def test_an_option_no_launch_has():
+    with pytest.raises(
+        ValueError, match=r"^num_wraps: double_kernel has no such parameter; allowed .* num_warps"
+    ):
+        resources(double_kernel, 90, *ARGUMENTS, BLOCK=64, num_wraps=4)
+
+
+def test_an_argument_too_many():
+    with pytest.raises(ValueError, match=r"^double_kernel takes 5 arguments, 6 were given$"):
+        resources(double_kernel, 90, *ARGUMENTS, 64, 1)
+
+
+@pytest.mark.parametrize("kernel", [len, 3, lambda x: x])
+def test_no_kernel(kernel):
+    with pytest.raises(TypeError, match=r"^kernel is a \w+; allowed: a function under @triton.jit$"):
+        resources(kernel, 90)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"d": 0}, "d is 0; allowed: 1 to 256"),
+        ({"d": 300}, "d is 300; allowed: 1 to 256"),
+        ({"dtype": torch.float64}, "dtype is torch.float64; allowed: float16, bfloat16, float32"),
+        ({"kernel": "back"}, "kernel is 'back'; allowed: forward, row_products, fused, queries, keys"),
+        ({"arch": 70}, "arch is 70; allowed: 75, 80, 89, 90, 100"),
+    ],
+)
+def test_a_shipped_kernel_that_there_is_not(options, message):
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        resources_of(**({"kernel": "forward", "arch": 90} | options))
+
+
 def test_an_argument_of_no_type():
     with pytest.raises(
         TypeError, match=r"an argument is a str; allowed: tensors, numbers, descriptors, None"
@@ -217,16 +250,18 @@ CELL = """
 import os
 os.environ["TRITON_INTERPRET"] = "1"
 import torch, triton
-import triton.language as tl
+import triton.language as L
 from iocourse.kernels.pieces import inside
 from iocourse.gpu import CompilationFailed, resources
+
+tl = L
 
 HALF = tl.constexpr(0.5)
 PLAIN = 0.5
 
 @triton.jit
 def halved(x):
-    return x * HALF
+    return x * HALF + L.zeros_like(x)
 
 @triton.jit
 def half_kernel(source, n, SIZE: tl.constexpr):

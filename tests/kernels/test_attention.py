@@ -73,7 +73,7 @@ configurations = st.builds(
     Configuration,
     dtype=st.sampled_from([torch.float16, torch.bfloat16, torch.float32]),
     B=st.sampled_from([1, 1, 2]),
-    heads=st.sampled_from([(1, 1), (1, 1), (2, 2), (2, 1)]),
+    heads=st.sampled_from([(1, 1), (1, 1), (2, 2), (2, 1), (4, 2)]),
     n_q=st.one_of(st.integers(1, 20), st.integers(50, 190)),
     n_k=st.one_of(st.integers(1, 20), st.integers(50, 190)),
     d=st.one_of(
@@ -99,10 +99,14 @@ def test_blocks_leave_three_tiles_and_an_edge():
 
 @settings(max_examples=CONFIGURATIONS, suppress_health_check=[HealthCheck.too_slow])
 @given(configurations)
-@example(Configuration(torch.float16, 1, (4, 1), 70, 190, 64, "lower_right", dlse=True))
+@example(Configuration(torch.float16, 1, (4, 2), 50, 110, 64, "lower_right", dlse=True))
 @example(
     Configuration(torch.float32, 1, (2, 1), 150, 60, 24, "lower_right", (9, None))
 )  # queries that see no key
+@example(Configuration(torch.float32, 1, (1, 1), 50, 60, 16, True, scale=0))  # -∞ · 0 is not a number
+@example(
+    Configuration(torch.float16, 1, (1, 1), 60, 50, 16, True, scale=-0.2)
+)  # and -∞ · -0.2 is the largest
 @example(Configuration(torch.bfloat16, 1, (1, 1), 130, 50, 40, False, (5, 5), deterministic=True, dlse=True))
 @example(
     Configuration(torch.float32, 1, (1, 1), 100, 1, 256, True, (3, 0))

@@ -131,3 +131,19 @@ def test_kept_tensors_are_not_changed_behind_the_graph():
         k.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         o.sum().backward()
+
+
+def test_forward_mode_is_refused_rather_than_zero():
+    x = torch.randn(1, 1, 20, 8)
+    with pytest.raises(NotImplementedError, match="q, k or v carries a tangent"):
+        torch.func.jvp(lambda q: attention(q, x, x), (x,), (torch.ones_like(x),))
+
+
+def test_autocast_decides_the_type_as_for_sdpa():
+    q = torch.randn(1, 1, 20, 8, requires_grad=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        o = attention(q, q.bfloat16(), q)
+        other = torch.nn.functional.scaled_dot_product_attention(q, q.bfloat16(), q)
+    assert o.dtype == other.dtype == torch.bfloat16
+    o.sum().backward()
+    assert q.grad is not None and q.grad.dtype == torch.float32

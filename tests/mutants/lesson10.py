@@ -38,6 +38,16 @@ def row_by_row(p, q, rows, columns, s0, s1, BM, BN):
     return i * columns + j, (i < rows) & (j < columns)
 
 
+def places_in_floats(p, q, rows, columns, s0, s1, BM, BN):
+    at, mask = by_grids(p, q, rows, columns, s0, s1, BM, BN)
+    return at * 1.0, mask
+
+
+def mask_of_zeros_and_ones(p, q, rows, columns, s0, s1, BM, BN):
+    at, mask = by_grids(p, q, rows, columns, s0, s1, BM, BN)
+    return at, mask * 1
+
+
 def only_the_places(p, q, rows, columns, s0, s1, BM, BN):
     return by_grids(p, q, rows, columns, s0, s1, BM, BN)[0]
 
@@ -60,12 +70,17 @@ TILE = Suite(
         Mutant("rows-alone", PARTS, (("return i * s0 + j * s1", "return i * s0"),)),
     ),
     right=(element_by_element, by_grids),
-    cheats=((row_by_row, PLACES), (only_the_places, PARTS)),
+    cheats=(
+        (row_by_row, PLACES),
+        (only_the_places, PARTS),
+        (places_in_floats, PARTS),
+        (mask_of_zeros_and_ones, PARTS),
+    ),
 )
 
 # ---------------------------------------------------------------------- 10.2
 TURNED, BOTH = "Y is the transpose of X", "both strides count"
-ONCE = "each word is read once and written once"
+ONCE, LIES = "each word is read once and written once", "Y lies row by row"
 
 
 @triton.jit
@@ -99,6 +114,26 @@ def turned(X, BM, BN):
     grid = (triton.cdiv(columns, BN), triton.cdiv(rows, BM))
     turning_kernel[grid](X, Y, rows, columns, *X.stride(), *Y.stride(), BM=BM, BN=BN)
     return Y
+
+
+def plain_copy(X, BM, BN):
+    Y = X.new_empty(X.shape)
+    grid = (triton.cdiv(X.shape[1], BN), triton.cdiv(X.shape[0], BM))
+    turning_kernel[grid](X, Y, *X.shape, *X.stride(), *reversed(Y.stride()), BM=BM, BN=BN)
+    return Y
+
+
+def a_plain_copy_viewed(X, BM, BN):
+    """Words and values are right, and nothing was turned but the view."""
+    return plain_copy(X, BM, BN).T
+
+
+def a_plain_copy_turned_by_torch(X, BM, BN):
+    return plain_copy(X, BM, BN).T.contiguous()
+
+
+def strides_made_plain_by_torch(X, BM, BN):
+    return turned(X.contiguous(), BM, BN)
 
 
 def by_torch(X, BM, BN):
@@ -170,7 +205,15 @@ TRANSPOSE = Suite(
         ),
     ),
     right=(gathered, turned),
-    cheats=((by_torch, WORK), (by_a_view, WORK), (by_arithmetic, OWN), (by_numpy, OWN)),
+    cheats=(
+        (a_plain_copy_viewed, LIES),
+        (a_plain_copy_turned_by_torch, OWN),
+        (strides_made_plain_by_torch, OWN),
+        (by_torch, OWN),
+        (by_a_view, WORK),
+        (by_arithmetic, OWN),
+        (by_numpy, OWN),
+    ),
 )
 
 # ---------------------------------------------------------------------- 10.3
@@ -244,7 +287,7 @@ def whole_row_kernel(X, Y, n, s_x, BLOCK: tl.constexpr):
 
 
 def whole_rows(X, BLOCK):
-    """Moves fewer words, by a block as long as the row: not what was asked."""
+    """Moves fewer words, by a block as long as the row: there are rows that no block can hold."""
     Y = X.new_empty(X.shape)
     block = triton.next_power_of_2(X.shape[1])
     whole_row_kernel[(X.shape[0],)](X, Y, X.shape[1], X.stride(0), BLOCK=block)
@@ -297,7 +340,7 @@ LONG = Suite(
         Mutant("rows-forgotten", ROW, (("[(rows,)]", "[(1,)]"),)),
     ),
     right=(per_lane, two_rows),
-    cheats=((whole_rows, TWICE), (softmax_by_torch, OWN), (words_by_kernels_values_by_torch, OWN)),
+    cheats=((whole_rows, RUNS), (softmax_by_torch, OWN), (words_by_kernels_values_by_torch, OWN)),
 )
 
 # ---------------------------------------------------------------------- 10.4
@@ -335,7 +378,7 @@ def one_axis(A, B, BM, BN, BK):
 
 @triton.jit
 def adding_kernel(A, B, C, m, n, k, s_a, s_b, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    """Columns of tiles on the first axis; the tile of sums handed to tl.dot; only A is masked along k."""
+    """Columns of tiles on the first axis; the tile of sums handed to tl.dot."""
     i = tl.program_id(1) * BM + tl.arange(0, BM)[:, None]
     j = tl.program_id(0) * BN + tl.arange(0, BN)[None, :]
     c = tl.zeros((BM, BN), dtype=tl.float32)
@@ -359,6 +402,10 @@ def by_smaller_tiles(A, B, BM, BN, BK):
     return columns_first(A, B, BM // 2, BN, BK)
 
 
+def rows_brought_together_by_torch(A, B, BM, BN, BK):
+    return columns_first(A.contiguous(), B.contiguous(), BM, BN, BK)
+
+
 def product_by_torch(A, B, BM, BN, BK):
     return A @ B
 
@@ -371,6 +418,7 @@ PRODUCT = Suite(
     id="10.4",
     mutants=(
         Mutant("depth-not-masked", RUNS, ((" & (along < k)", ""), ("(down < k) & ", ""))),
+        Mutant("other-forgotten", DEPTH, ((", other=0.0", ""),)),
         Mutant("ones-for-what-hangs-over", DEPTH, (("other=0.0", "other=1.0"),)),
         Mutant("only-the-last-piece", EQUAL, (("c += tl.dot", "c = tl.dot"),)),
         Mutant("same-piece-every-time", EQUAL, (("x = start +", "x ="),)),
@@ -402,7 +450,12 @@ PRODUCT = Suite(
         Mutant("store-without-mask", RUNS, ((", c, mask=(i < m) & (j < n))", ", c)"),)),
     ),
     right=(one_axis, columns_first),
-    cheats=((by_smaller_tiles, FORMULA), (product_by_torch, OWN), (by_the_library, OWN)),
+    cheats=(
+        (by_smaller_tiles, FORMULA),
+        (rows_brought_together_by_torch, OWN),
+        (product_by_torch, OWN),
+        (by_the_library, OWN),
+    ),
 )
 
 SUITES = (TILE, TRANSPOSE, LONG, PRODUCT)

@@ -137,6 +137,21 @@ FORWARD = Suite(
         Mutant("no-scale", ONE_TILE, ((" * scale  # (BM, BN)", ""),)),
         Mutant("keys-as-values", ONE_TILE, (("tl.load(V", "tl.load(K"),)),
         Mutant("no-maximum", LARGE, (("tl.maximum(m, tl.max(s, 1))", "tl.zeros((BM,), dtype=tl.float32)"),)),
+        Mutant(
+            "hidden-by-a-small-number",
+            LARGE,
+            (('(j[None, :] < N, s, float("-inf"))', "(j[None, :] < N, s, -100.0)"),),
+        ),
+        Mutant(
+            "undefined-values",
+            O,
+            (
+                (
+                    "v = tl.load(V + j[:, None] * d + c, mask=there, other=0.0)",
+                    "v = tl.load(V + j[:, None] * d + c, mask=there)",
+                ),
+            ),
+        ),
         Mutant("no-mask-on-loads", RUNS, (("mask=there, other=0.0", ""),)),
         Mutant("last-keys-forgotten", O, (("range(0, N, BN)", "range(0, N // BN * BN, BN)"),)),
         Mutant(
@@ -262,6 +277,15 @@ LOOPS = Suite(
             CAUSAL,
             (("whole = (first + 1) // BN * BN", "whole = tl.minimum(first + BM, N) // BN * BN"),),
         ),
+        Mutant(
+            "whole-tile-masked",
+            MASKS,
+            (("whole = (first + 1) // BN * BN", "whole = tl.maximum(first // BN * BN - BN, 0)"),),
+        ),
+        Mutant(
+            "one-tile-on-the-diagonal", CAUSAL, (("range(whole, end, BN)", "range(whole, whole + 1, BN)"),)
+        ),
+        Mutant("past-the-last-key", MASKS, (("end = tl.minimum(first + BM, N)", "end = first + BM"),)),
         Mutant("ragged-keys-forgotten", FULL, (("        end = N\n", "        end = whole\n"),)),
         Mutant("ragged-keys-not-hidden", FULL, (("seen = j[None, :] < N", "seen = j[None, :] >= 0"),)),
         Mutant("masks-the-other-loop", MASKS, (("CAUSAL, False, d", "CAUSAL, True, d"),)),
@@ -411,6 +435,16 @@ def three_axes(Q, K, V, o, BM, BN):
     return o
 
 
+def copied_by_torch(Q, K, V, BM, BN):
+    return three_axes(Q.contiguous(), K.contiguous(), V.contiguous(), torch.empty(Q.shape), BM, BN)
+
+
+def keys_repeated_by_torch(Q, K, V, BM, BN):
+    group = Q.shape[1] // K.shape[1]
+    K, V = (x[:, :, None].expand(-1, -1, group, -1, -1).reshape(Q.shape) for x in (K, V))
+    return three_axes(Q, K, V, torch.empty(Q.shape), BM, BN)
+
+
 def heads_by_the_library(Q, K, V, BM, BN):
     return kernels.attention(Q, K, V)
 
@@ -427,6 +461,8 @@ HEADS = Suite(
         Mutant("one-head-of-values", OWN_KEYS, (("head // group * v_strides[1]", "0"),)),
         Mutant("rows-taken-for-contiguous", LAYOUT, (("q_strides[2]", "d"),)),
         Mutant("output-taken-for-contiguous", LAYOUT, (("o_strides[2]", "d"),)),
+        Mutant("values-by-strides-of-keys", LAYOUT, (("v_strides[2]", "k_strides[2]"),)),
+        Mutant("output-by-strides-of-queries", RUNS, (("o_strides[2]", "q_strides[2]"),)),
         Mutant("batches-forgotten", OWN_KEYS, (("programs = B * H *", "programs = H *"),)),
         Mutant(
             "zeros-take-weight",
@@ -450,7 +486,13 @@ HEADS = Suite(
         ),
     ),
     right=(a_grid_of_three_axes, a_launch_for_each_head),
-    cheats=((heads_by_the_library, OWN), (heads_by_torch, OWN), (kernels.attention, OWN)),
+    cheats=(
+        (heads_by_the_library, OWN),
+        (heads_by_torch, OWN),
+        (kernels.attention, OWN),
+        (copied_by_torch, OWN),
+        (keys_repeated_by_torch, OWN),
+    ),
 )
 
 SUITES = (FORWARD, LOOPS, BAND, HEADS)

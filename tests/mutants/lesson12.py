@@ -94,8 +94,13 @@ def zeros_of_D(O, dO, BM):
 def right_and_zeros(O, dO, BM):
     """The first head alone."""
     D = torch.zeros(O.shape[:2])
-    D[:1].copy_(a_program_a_row(O[:1], dO[:1], BM))
+    one_row_kernel[(O.shape[1], 1)](O, *O.stride()[:2], dO, *dO.stride()[:2], D, O.shape[1], d=O.shape[2])
     return D
+
+
+def of_copies(O, dO, BM):
+    """Strides are no trouble in a copy; its words would not be counted."""
+    return a_program_a_row(O.contiguous(), dO.contiguous(), BM)
 
 
 ROWS = Suite(
@@ -129,7 +134,7 @@ ROWS = Suite(
         ),
     ),
     right=(a_program_a_row, column_by_column),
-    cheats=((by_torch, OWN), (zeros_of_D, WORK), (right_and_zeros, WORK)),
+    cheats=((by_torch, OWN), (zeros_of_D, WORK), (right_and_zeros, WORK), (of_copies, OWN)),
 )
 
 
@@ -430,6 +435,11 @@ KEYS = Suite(
         ),
         Mutant("D-along-keys", RUNS, (("(dp - D_i[None, :])", "(dp - D_i[:, None])"),)),
         Mutant("D-forgotten", KV_EXACT, (("(dp - D_i[None, :])", "dp"),)),
+        Mutant(
+            "D-of-nobody-not-said",
+            RAGGED,
+            (("tl.load(D + first + i, mask=i < N, other=0.0)", "tl.load(D + first + i, mask=i < N)"),),
+        ),
         Mutant("Q-for-dO", KV_EXACT, (("dv = tl.dot(p, do, dv", "dv = tl.dot(p, q, dv"),)),
         Mutant(
             "all-queries-under-a-causal-mask",
@@ -638,6 +648,43 @@ def plain_torch(Q, K, V, causal):
     return ((S + hidden) if causal else S).softmax(2) @ V
 
 
+class InVain(torch.autograd.Function):
+    """Every kernel is launched, and what comes back is torch's."""
+
+    @staticmethod
+    def forward(ctx, Q, K, V, causal):
+        O, LSE = plain_forward(Q, K, V, causal)
+        ctx.save_for_backward(Q, K, V, O, LSE)
+        ctx.causal = causal
+        return O
+
+    @staticmethod
+    def backward(ctx, dO):
+        Q, K, V, O, LSE = ctx.saved_tensors
+        other_order(Q, K, V, O, dO.contiguous(), LSE, 16, 16, ctx.causal)
+        with torch.enable_grad():
+            leaves = [x.detach().requires_grad_() for x in (Q, K, V)]
+            return *torch.autograd.grad(plain_torch(*leaves, ctx.causal), leaves, dO), None
+
+
+def kernels_in_vain(Q, K, V, causal):
+    return InVain.apply(Q, K, V, causal)
+
+
+class Zeros(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, Q, K, V, causal):
+        return torch.zeros_like(Q)
+
+    @staticmethod
+    def backward(ctx, dO):
+        return torch.zeros_like(dO), torch.zeros_like(dO), torch.zeros_like(dO), None
+
+
+def zeros_of_O(Q, K, V, causal):
+    return Zeros.apply(Q, K, V, causal)
+
+
 def library_attention(Q, K, V, causal):
     return kernels.attention(Q[None], K[None], V[None], causal=causal)[0]
 
@@ -648,7 +695,7 @@ def library_below_the_face(Q, K, V, causal):
 
 
 SAVE = "ctx.save_for_backward(Q, K, V, O, LSE)"
-KEEP_P = "P = torch.softmax(Q @ K.transpose(1, 2), 2); "
+KEEP_P = "P = Q.new_zeros(Q.shape[0], Q.shape[1], Q.shape[1]); "
 
 AUTOGRAD = Suite(
     id="12.9",
@@ -664,6 +711,13 @@ AUTOGRAD = Suite(
             ),
         ),
         Mutant("P-hung-on-ctx", KEEPS, ((SAVE, KEEP_P + "ctx.P = P; " + SAVE),)),
+        Mutant("P-in-a-dictionary", KEEPS, ((SAVE, KEEP_P + 'ctx.kept = {"P": [P]}; ' + SAVE),)),
+        Mutant(
+            "D-by-torch",
+            OWN,
+            (("return dQ, dK, dV, None", "D = (dO * O).sum(2)\n        return dQ, dK, dV, None"),),
+        ),
+        Mutant("LSE-returned-too", RUNS, (("return O\n", "return O, LSE\n"),)),
         Mutant("causal-forgotten-backward", BOTH_CAUSAL, (("ctx.causal = causal", "ctx.causal = False"),)),
         Mutant(
             "causal-forgotten-forward",
@@ -686,10 +740,11 @@ AUTOGRAD = Suite(
     ),
     right=(fused_under_autograd, split_under_autograd),
     cheats=(
-        (plain_torch, BOTH_WORK),
+        (plain_torch, OWN),
+        (kernels_in_vain, OWN),
         (library_attention, OWN),
         (library_below_the_face, OWN),
-        (plain_torch, KEEPS),
+        (zeros_of_O, BOTH_WORK),
     ),
 )
 

@@ -9,7 +9,7 @@ from ... import costs, exact
 from ...ledger import Ledger
 from ..exercise import Case, Exercise, Property, Trial
 from ..judging import LARGE, difference, each, only_where, values, values_in
-from ..kernel_trials import launch, launches_kernels, words_exactly
+from ..kernel_trials import launch_in_place, launches_kernels, words_exactly
 
 SINGLE = 1e-5  # float32 against float64, for sums of up to a hundred products
 SLICE, TURNED = "a slice of a larger matrix", "a transpose"
@@ -72,11 +72,14 @@ def _tile_case(label: str, at: dict[str, int]) -> Case:
 
 def _two_arrays(trial: Trial) -> str | None:
     shape = trial.case.expected[0].shape
-    parts = trial.value if isinstance(trial.value, tuple) else ()
+    parts = trial.value if isinstance(trial.value, (tuple, list)) else ()
     shapes = [np.shape(part) for part in parts]
-    return (
-        None if shapes == [shape, shape] else f"expected two arrays of shape {shape}, got {shapes or 'none'}"
-    )
+    if shapes != [shape, shape]:
+        return f"expected two arrays of shape {shape}, got {shapes or 'none'}"
+    places, mask = (np.asarray(part).dtype for part in parts)
+    if places.kind not in "iu" or mask.kind != "b":
+        return f"expected whole numbers and True or False, got {places} and {mask}"
+    return None
 
 
 def _right_mask(trial: Trial) -> str | None:
@@ -141,6 +144,11 @@ def _transpose_case(label: str, X: Matrix, BM: int, BN: int) -> Case:
     )
 
 
+def _row_by_row(trial: Trial) -> str | None:
+    lies = np.asarray(trial.value).flags.c_contiguous
+    return None if lies else "the rows of what you return do not lie one behind the other: it is a view"
+
+
 TRANSPOSE = Exercise(
     id="10.2",
     title="A transposed copy",
@@ -159,12 +167,13 @@ TRANSPOSE = Exercise(
     cases=_transpose_cases,
     properties=(
         values("Y is the transpose of X", 0.0),
+        each("Y lies row by row", _row_by_row),
         values_in("a slice is read where it lies", SLICE),
         values_in("both strides count", TURNED),
         launches_kernels("X"),
         words_exactly("each word is read once and written once"),
     ),
-    play=launch,
+    play=launch_in_place,
 )
 
 
@@ -184,6 +193,7 @@ def _softmax_cases(rng: np.random.Generator) -> list[Case]:
         (RISING, np.tile(np.arange(n, dtype=np.float32), (2, 1)), 16),
         ("all below zero", _matrix(rng, 3, n) - 50, 32),
         (LARGE, 1e4 * _matrix(rng, 3, n), 32),
+        ("longer than any block of Triton's", _matrix(rng, 1, 2**20 + n), 2**16),
     ]
     return [_softmax_case(label, X, BLOCK) for label, X, BLOCK in asked]
 
@@ -228,7 +238,7 @@ LONG = Exercise(
         launches_kernels("X"),
         words_exactly("each number is read twice and written once"),
     ),
-    play=launch,
+    play=launch_in_place,
 )
 
 
@@ -282,7 +292,7 @@ PRODUCT = Exercise(
         launches_kernels("A", "B"),
         words_exactly("the words are those of (10.3)"),
     ),
-    play=launch,
+    play=launch_in_place,
 )
 
 EXERCISES = (TILE, TRANSPOSE, LONG, PRODUCT)

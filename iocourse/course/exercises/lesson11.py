@@ -13,8 +13,8 @@ from ...costs.kernels import Problem, attention_forward
 from ...ledger import Ledger
 from ..exercise import Case, Exercise, Property, Trial
 from ..judging import difference, only_where
-from ..kernel_trials import launch, launches_kernels, words_exactly
-from ..masked_tiles import launch_and_count_choices, masks_only
+from ..kernel_trials import launch_in_place, launches_kernels, words_exactly
+from ..masked_tiles import launch_and_count_masks, masks_only
 
 Array = NDArray[np.float32]
 
@@ -87,7 +87,8 @@ def _forward_cases(rng: np.random.Generator) -> list[Case]:
     shapes = [(64 + n, 16, 32, 16), (96, 32, 32, 32), (48 + n, 64, 16, 32), (30, 16, 16, 32), (n, 16, 32, 16)]
     found = [_forward_case(_normal(rng, 3, N, d), BM, BN) for N, d, BM, BN in shapes]
     QKV = _normal(rng, 3, 64 + n, 16)
-    QKV[0] *= 40
+    QKV[0, ::2] *= 40
+    QKV[0, 1::2, 0], QKV[1, :, 0] = -160, 3  # every other query has no score near 0: all lie about -120
     return [*found, _forward_case(QKV, 32, 16, LARGE)]
 
 
@@ -107,9 +108,9 @@ FORWARD = Exercise(
     hints=(
         "What does a program need of K and V in one round, and what of its own does it change? Write the "
         "NumPy program of section 11.1 again, line by line, in powers of two and with loads for slices.",
-        "A round: load the tile of keys, with a mask; scores by tl.dot with the transposed tile, times "
-        "scale; scores of keys that do not exist become minus infinity; then the new maximum, weights by "
-        "tl.exp2, the factor for what is old.",
+        "A round: load the tile of keys, with a mask and 0 for what does not exist; scores by tl.dot with "
+        "the transposed tile, times scale; scores of keys that do not exist become minus infinity; then "
+        "the new maximum, weights by tl.exp2, the factor for what is old.",
         "acc, l and m are what the rounds hand on. l takes the factor and the row sums of the weights, acc "
         "the factor (as a column) and the product of weights and values: tl.dot takes an accumulator as its "
         "third argument. Last, m becomes the new maximum.",
@@ -123,7 +124,7 @@ FORWARD = Exercise(
         launches_kernels("Q", "K", "V"),
         words_exactly(),
     ),
-    play=launch,
+    play=launch_in_place,
 )
 
 
@@ -132,13 +133,14 @@ CAUSAL, FULL = "causal", "full"
 
 
 def _loop_cases(rng: np.random.Generator) -> list[Case]:
-    """Causal and not, ragged and not, tiles wide, square and high; many whole tiles in each."""
+    """Causal and not, ragged and not, tiles wide, square and high; many whole tiles in most."""
     n = int(rng.integers(1, 15))
     shapes = [
         (CAUSAL, 128 + n, 64, 16, 16),
         (FULL, 112 + n, 64, 32, 16),
         (CAUSAL, 128, 64, 16, 32),
         (CAUSAL, 128 + n, 16, 32, 32),
+        (CAUSAL, 96 + n, 64, 32, 16),
         (FULL, 96, 16, 32, 32),
         (CAUSAL, n, 64, 16, 16),
     ]
@@ -189,7 +191,7 @@ LOOPS = Exercise(
         words_exactly("tiles that no query sees are not loaded"),
         masks_only(cut_tiles),
     ),
-    play=launch_and_count_choices,
+    play=launch_and_count_masks,
 )
 
 
@@ -244,30 +246,34 @@ BAND = Exercise(
         _part("LSE is the natural logarithm of the row sums", LSE_PART),
         words_exactly(),
     ),
-    play=launch,
+    play=launch_in_place,
 )
 
 
 # ------------------------------------------------------------------ 11.4 many heads
-SHARED, LAYOUT = "keys shared", "another layout"
+SHARED, LAYOUT = "keys shared", "other layouts"
+PLAIN, BEHIND, CUT_OUT = "contiguous", "heads behind tokens", "cut out of longer rows"
 
 
 def _head_cases(rng: np.random.Generator) -> list[Case]:
-    """One head; several; K and V shared by groups, by all; batches; heads behind tokens in memory."""
+    """One head; several; K and V shared by groups, by all; batches; other layouts, one for each tensor."""
     n = int(rng.integers(1, 15))
     shapes = [
         ("one head", 1, 1, 1, 40 + n),
         ("several heads", 2, 2, 2, 20),
         (SHARED, 1, 4, 2, 20),
         (SHARED, 2, 2, 1, 16 + n),
-        (f"{LAYOUT}, {SHARED}", 2, 2, 1, 20),
+        (f"{LAYOUT}, {SHARED}", 2, 4, 2, 20),
     ]
     return [_head_case(rng, *shape) for shape in shapes]
 
 
 def _head_case(rng: np.random.Generator, label: str, B: int, H: int, H_kv: int, N: int) -> Case:
     d, BM, BN = 16, 32, 16
-    Q, K, V = (_heads(rng, LAYOUT in label, B, heads, N, d) for heads in (H, H_kv, H_kv))
+    layouts = (CUT_OUT, PLAIN, BEHIND) if LAYOUT in label else (PLAIN, PLAIN, PLAIN)
+    Q, K, V = (
+        _heads(rng, layout, B, heads, N, d) for layout, heads in zip(layouts, (H, H_kv, H_kv), strict=True)
+    )
     k, v = (np.repeat(x, H // H_kv, axis=1).astype(np.float64) for x in (K, V))
     want = exact.attention(Q.astype(np.float64), k, v)
     budget = attention_forward(Problem(N, N, d, B=B, H=H, H_kv=H_kv), BM=BM, BN=BN)
@@ -276,9 +282,12 @@ def _head_case(rng: np.random.Generator, label: str, B: int, H: int, H_kv: int, 
     return Case(name, {"Q": Q, "K": K, "V": V, "BM": BM, "BN": BN}, want, budget=budget)
 
 
-def _heads(rng: np.random.Generator, behind: bool, B: int, H: int, N: int, d: int) -> Array:
-    """(B, H, N, d), contiguous; or `behind`: as (B, N, H, d) lies in memory, seen with the axes swapped."""
-    return _normal(rng, B, N, H, d).transpose(0, 2, 1, 3) if behind else _normal(rng, B, H, N, d)
+def _heads(rng: np.random.Generator, layout: str, B: int, H: int, N: int, d: int) -> Array:
+    """(B, H, N, d): contiguous; as (B, N, H, d) lies in memory; or so, and cut out of rows twice as long."""
+    if layout == PLAIN:
+        return _normal(rng, B, H, N, d)
+    rows = _normal(rng, B, N, H, d if layout == BEHIND else 2 * d)
+    return rows[..., :d].transpose(0, 2, 1, 3)
 
 
 def _values_of(name: str, label: str = "") -> Property:
@@ -314,7 +323,7 @@ HEADS = Exercise(
         _values_of("O equals exact attention"),
         words_exactly(),
     ),
-    play=launch,
+    play=launch_in_place,
 )
 
 EXERCISES = (FORWARD, LOOPS, BAND, HEADS)

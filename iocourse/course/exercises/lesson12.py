@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,9 @@ from ... import exact, traffic
 from ...costs.kernels import Problem, attention_fused_backward
 from ...ledger import Ledger, PhaseTotal
 from ...needs_triton import require_triton
-from ..exercise import Case, Exercise, Property, Trial, cause_of, judged, settled
+from ..exercise import Case, Exercise, Property, Trial, cause_of, settled
 from ..judging import difference, each
-from ..kernel_trials import launch, launches_kernels, words_exactly
+from ..kernel_trials import kernels_compute, launch, launch_in_place, launches_kernels, words_exactly
 
 Array = NDArray[Any]
 Arrays = dict[str, Any]
@@ -219,7 +219,7 @@ def _autograd_case(
 
 
 def differentiate(student: Callable[..., Any], case: Case) -> Trial:
-    """O and the gradients by autograd, every launch counted.
+    """O and the gradients by autograd, every launch counted; where torch computes, it is refused.
 
     The trial's ledger has the phases forward and backward, and as `peak` the words kept in between.
     """
@@ -236,9 +236,9 @@ def differentiate(student: Callable[..., Any], case: Case) -> Trial:
             kept[tensor.data_ptr()] = tensor.numel()
             return tensor
 
-        with judged(), traffic.count(dO=gradient) as ledger:
+        with kernels_compute(), traffic.count(dO=gradient) as ledger:
             with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-                O = student(*leaves, inputs["causal"])
+                O = _one_tensor(student(*leaves, inputs["causal"]))
             forward = PhaseTotal(ledger.read, ledger.written)
             _keep_attributes(O, keep)
             gradients = torch.autograd.grad(O, leaves, gradient)
@@ -260,12 +260,25 @@ def _as_autograd_has_it(dO: Array) -> Any:
     return torch.from_numpy(dO.copy(order="K"))
 
 
+def _one_tensor(O: Any) -> Any:
+    if not hasattr(O, "data_ptr"):
+        raise TypeError(f"expected O alone, one tensor; got a {type(O).__name__}")
+    return O
+
+
 def _keep_attributes(O: Any, keep: Callable[[Any], Any]) -> None:
     """Tensors that were hung on ctx, past save_for_backward, are kept too."""
     for value in vars(O.grad_fn).values() if hasattr(O.grad_fn, "__dict__") else ():
-        for part in value if isinstance(value, (tuple, list)) else (value,):
-            if hasattr(part, "data_ptr"):
-                keep(part)
+        for tensor in _tensors_in(value):
+            keep(tensor)
+
+
+def _tensors_in(value: Any) -> Iterator[Any]:
+    if hasattr(value, "data_ptr"):
+        yield value
+    elif isinstance(value, (tuple, list, dict)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _tensors_in(part)
 
 
 def keeps_little() -> Property:
@@ -328,7 +341,7 @@ EXERCISES = (
             parts_where("O and dO may lie in memory in any order of rows and heads", ("D",), STRIDED),
             words_exactly(),
         ),
-        play=launch,
+        play=launch_in_place,
     ),
     Exercise(
         id="12.4",
