@@ -111,9 +111,12 @@ def _naming(run: Callable[..., Any], arrays: _Arrays) -> Callable[..., Any]:
     def run_named(self: Any, *args: Any, **kwargs: Any) -> Any:
         _refuse_library_kernel(self)
         for name, value in [*zip(self.arg_names, args, strict=False), *kwargs.items()]:
-            tensor = getattr(value, "base", None) if hasattr(value, "block_shape") else value
-            if hasattr(tensor, "data_ptr"):
-                arrays.add_unless_known(name, tensor)
+            # A NamedTuple of arrays brings its own names.
+            fields = getattr(value, "_fields", None)
+            for part, one in zip(fields, value, strict=True) if fields else [(name, value)]:
+                tensor = getattr(one, "base", None) if hasattr(one, "block_shape") else one
+                if hasattr(tensor, "data_ptr"):
+                    arrays.add_unless_known(part, tensor)
         return run(self, *args, **kwargs)
 
     return run_named

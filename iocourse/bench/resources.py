@@ -20,15 +20,19 @@ from iocourse.progress_bar import steps
 
 NAME = "resources"
 HELP = "registers, spills and shared memory of every kernel on every chip (compiled, no GPU needed)"
-HEADS = (64, 128, 256)
+HEADS = (64, 128, 256, 512)
+PAIRS_HEADS = (64, 128)
+DECODE_HEADS = (64, 128, 256)
+SLICED_D = 512  # any d runs the same code
 BYTES = (2, 4)
+GROUP = 8  # query heads for each head of keys in the decode step
 PROCESSES = 2
 # The forward pass once for each of these, for the picture of lesson 11: BM, BN, warps.
 SWEEP = [(BM, BN, warps) for BM in (64, 128) for BN in (16, 32, 64, 128) for warps in (4, 8)]
 
 
 class Asked(NamedTuple):
-    """One kernel to compile."""
+    """One kernel to compile. BD is None where tiles are whole rows."""
 
     arch: int
     d: int
@@ -39,6 +43,8 @@ class Asked(NamedTuple):
     BN: int
     warps: int
     stages: int
+    BD: int | None = None
+    pairs: str = "band"
 
 
 def run(quick: bool) -> dict[str, Any]:
@@ -51,12 +57,15 @@ def run(quick: bool) -> dict[str, Any]:
         Refused: torch or triton is missing.
     """
     try:
-        from iocourse.kernels.plans import KERNELS
+        from iocourse.kernels.plans import WHOLE
     except ImportError as error:
         raise Refused(str(error)) from None
     arches, heads, widths = ((80, 90), (128,), (2,)) if quick else (tuple(CHIPS), HEADS, BYTES)
     sizes = [(arch, d, width) for arch in arches for d in heads for width in widths]
-    table = [asked for size in sizes for name in KERNELS for asked in _shipped(*size, name)]
+    table = [asked for size in sizes for name in WHOLE for asked in _shipped(*size, name)]
+    table += [asked for arch in arches for width in widths for asked in _sliced(arch, width)]
+    table += [asked for arch in arches for d in heads for asked in _pairs(arch, d)]
+    table += [asked for size in sizes for asked in _decode(*size)]
     sweep = [] if quick else [asked for arch in arches for d in (64, 128) for asked in _swept(arch, d)]
     rows = _compiled([*table, *sweep])
     return {
@@ -68,11 +77,40 @@ def run(quick: bool) -> dict[str, Any]:
 
 
 def _shipped(arch: int, d: int, width: int, kernel: str) -> Iterator[Asked]:
-    from iocourse.kernels.tiles import ROW_PRODUCTS, tiles_for
+    from iocourse.kernels.tiles import row_products_tile, tiles_for
 
-    tile = ROW_PRODUCTS if kernel == "row_products" else getattr(tiles_for(arch, d, width), kernel)
+    tile = row_products_tile(d) if kernel == "row_products" else getattr(tiles_for(arch, d, width), kernel)
     for causal in (False, True):
         yield Asked(arch, d, width, kernel, causal, *tile)
+
+
+def _sliced(arch: int, width: int) -> Iterator[Asked]:
+    """The kernels that cut d, with the diagonal's mask."""
+    from iocourse.kernels.tiles import sliced_tiles_for
+
+    for kernel, tile in sliced_tiles_for(arch, width)._asdict().items():
+        yield Asked(arch, SLICED_D, width, kernel, True, tile.BM, tile.BN, tile.warps, tile.stages, tile.BD)
+
+
+def _pairs(arch: int, d: int) -> Iterator[Asked]:
+    """The kernels of whole rows for block masks and packed sequences, in 16 bits."""
+    from iocourse.kernels.tiles import Tiles, tiles_for
+
+    if d in PAIRS_HEADS:
+        for pairs in ("block_mask", "packed"):
+            for kernel in Tiles._fields:
+                tile = getattr(tiles_for(arch, d, 2), kernel)
+                yield Asked(arch, d, 2, kernel, True, *tile, pairs=pairs)
+
+
+def _decode(arch: int, d: int, width: int) -> Iterator[Asked]:
+    from iocourse.kernels.plans import DECODE
+    from iocourse.kernels.tiles import decode_tile
+
+    if d in DECODE_HEADS:
+        tile = decode_tile(arch, d, width, GROUP)
+        for kernel in DECODE:
+            yield Asked(arch, d, width, kernel, False, *tile)
 
 
 def _swept(arch: int, d: int) -> Iterator[Asked]:
@@ -96,18 +134,27 @@ def _compiled(asked: list[Asked]) -> list[dict[str, Any]]:
 def _jobs(share: list[Asked], folder: Path) -> Iterator[dict[str, Any]]:
     import torch
 
-    from iocourse.kernels.plans import launches
-    from iocourse.kernels.tiles import Tile
+    from iocourse.kernels.plans import DECODE, launches
 
     for one in share:
         # A T4 has no bfloat16 units; elsewhere bfloat16 is what people train with.
         half = torch.float16 if one.arch == 75 else torch.bfloat16
         dtype = half if one.bytes == 2 else torch.float32
-        tiles: dict[str, Any] = (
-            {} if one.kernel == "row_products" else {one.kernel: Tile(one.BM, one.BN, one.warps, one.stages)}
+        group = GROUP if one.kernel in DECODE else 1
+        known = launches(
+            one.arch, one.d, dtype, causal=one.causal, group=group, pairs=one.pairs, **_tile_of(one)
         )
-        made = launches(one.arch, one.d, dtype, causal=one.causal, **tiles)[one.kernel]
+        made = known[one.kernel]
         yield job(made.kernel, one.arch, made.arguments, {"enable_fp_fusion": True} | made.constants, folder)
+
+
+def _tile_of(one: Asked) -> dict[str, Any]:
+    from iocourse.kernels.plans import DECODE
+
+    if one.kernel == "row_products" or one.kernel in DECODE:
+        return {}
+    sizes = (one.BM, one.BN) if one.BD is None else (one.BM, one.BN, one.BD)
+    return {one.kernel: (*sizes, one.warps, one.stages)}
 
 
 def _facts(answer: Resources | CompilationFailed) -> dict[str, Any]:
@@ -121,18 +168,21 @@ def _facts(answer: Resources | CompilationFailed) -> dict[str, Any]:
 def show(result: dict[str, Any]) -> str:
     """The shipped rows as plain text: one line a kernel, the worse of plain and causal."""
     lines = [
-        f"{'':<32}{'BM×BN×warps×stages':>20}{'registers':>11}{'spilled':>9}{'KB shared':>11}{'tensor':>8}"
+        f"{'':<44}{'BM×BN(×BD)×warps×stages':>24}{'registers':>11}{'spilled':>9}"
+        f"{'KB shared':>11}{'tensor':>8}"
     ]
     for row in result["shipped"]:
-        name = (
-            f"sm_{row['arch']} d={row['d']} {8 * row['bytes']} bit {row['kernel']}{' causal' * row['causal']}"
-        )
-        tile = "×".join(str(row[part]) for part in ("BM", "BN", "warps", "stages"))
+        facts = [f"sm_{row['arch']} d={row['d']} {8 * row['bytes']} bit {row['kernel']}"]
+        facts += ["causal"] if row["causal"] else []
+        facts += [row["pairs"]] if row["pairs"] != "band" else []
+        name = " ".join(facts)
+        sizes = [row[part] for part in ("BM", "BN", "BD", "warps", "stages")]
+        tile = "×".join(str(size) for size in sizes if size is not None)
         if "error" in row:
-            lines.append(f"{name:<36}{tile:>16}  {row['error']}")
+            lines.append(f"{name:<48}{tile:>20}  {row['error']}")
             continue
         lines.append(
-            f"{name:<36}{tile:>16}{row['registers']:>11}{row['spill_bytes']:>9}"
+            f"{name:<48}{tile:>20}{row['registers']:>11}{row['spill_bytes']:>9}"
             f"{row['shared_bytes'] / 1024:>11.1f}{row['tensor_core']:>8}"
         )
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())

@@ -183,8 +183,9 @@ class Problem:
         import torch
 
         from iocourse.kernels.band import Band
+        from iocourse.kernels.seen import Seen
 
-        self._band = Band(None, 0 if causal else None)
+        self._seen = Seen(Band(None, 0 if causal else None))
         self._q, self._k, self._v, self._do = (
             torch.randn(B, H, N, d, device=device, dtype=torch.float32).to(dtype) for _ in range(4)
         )
@@ -194,7 +195,7 @@ class Problem:
     def _forward(self) -> tuple[Tensor, Tensor]:
         from iocourse.kernels import launch
 
-        o, lse = launch.forward(self._q, self._k, self._v, self._band, self._q.shape[-1] ** -0.5)
+        o, lse = launch.forward(self._q, self._k, self._v, self._seen, self._q.shape[-1] ** -0.5, "whole")
         return o, lse
 
     def _run(self, kernel: str) -> tuple[Tensor, ...]:
@@ -205,7 +206,7 @@ class Problem:
             return self._forward()
         given = (self._do, None, self._q, self._k, self._v, self._o, self._lse)
         scale = self._q.shape[-1] ** -0.5
-        gradients: tuple[Tensor, ...] = launch.backward(*given, self._band, scale, kernel != "fused")
+        gradients: tuple[Tensor, ...] = launch.backward(*given, self._seen, scale, kernel != "fused", "whole")
         return gradients
 
     def work(self, kernel: str, tile: Tile) -> Work:

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import namedtuple
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +43,21 @@ def kernel_of(job: dict[str, Any]) -> Any:
     return getattr(module, job["name"])
 
 
+def _type(kind: Any) -> Any:
+    """A type as `jobs` wrote it down: a name, a list for a tuple, names and types for a NamedTuple."""
+    if isinstance(kind, list):
+        return tuple(_type(part) for part in kind)
+    if isinstance(kind, dict):
+        return namedtuple("Parts", kind["fields"])(*(_type(part) for part in kind["kinds"]))
+    return kind
+
+
 def compiled(job: dict[str, Any]) -> Any:
     """The kernel compiled for the job's architecture."""
     constants = {tuple(at): value for at, value in job["constants"]}
     source = ASTSource(
         fn=kernel_of(job),
-        signature={n: tuple(k) if isinstance(k, list) else k for n, k in job["signature"].items()},
+        signature={name: _type(kind) for name, kind in job["signature"].items()},
         constexprs=constants,
         attrs={tuple(at): [["tt.divisibility", 16]] for at in job["aligned"]},
     )

@@ -46,15 +46,11 @@ def job(
     values: list[tuple[list[int], Any]] = []
     aligned: list[list[int]] = []
     for at, name in enumerate(names):
-        parts = given[name] if isinstance(given[name], tuple) else (given[name],)
-        kinds = ["constexpr" if name in fixed else _type(value, name in plain) for value in parts]
-        signature[name] = kinds if isinstance(given[name], tuple) else kinds[0]
-        for inner, (kind, value) in enumerate(zip(kinds, parts, strict=True)):
-            path = [at, inner] if isinstance(given[name], tuple) else [at]
-            if kind == "constexpr":
-                values.append((path, value))
-            elif name not in plain and _divisible(value):
-                aligned.append(path)
+        if name in fixed:
+            signature[name] = "constexpr"
+            values.append(([at], given[name]))
+        else:
+            signature[name] = _kinds(given[name], [at], name in plain, values, aligned)
     return {
         **_place(function, folder),
         "arch": arch,
@@ -63,6 +59,25 @@ def job(
         "aligned": aligned,
         "options": options,
     }
+
+
+def _kinds(
+    value: Any, path: list[int], plain: bool, values: list[tuple[list[int], Any]], aligned: list[list[int]]
+) -> Any:
+    """The type of an argument, or of each part of a tuple; notes what is compiled in and what is aligned.
+
+    A NamedTuple, whose parts a kernel reads by name, becomes {"fields": names, "kinds": types}.
+    """
+    if isinstance(value, tuple):
+        parts = [_kinds(one, [*path, at], plain, values, aligned) for at, one in enumerate(value)]
+        fields = getattr(value, "_fields", None)
+        return {"fields": list(fields), "kinds": parts} if fields else parts
+    kind = _type(value, plain)
+    if kind == "constexpr":
+        values.append((path, value))
+    elif not plain and _divisible(value):
+        aligned.append(path)
+    return kind
 
 
 def _function(kernel: Any) -> types.FunctionType:

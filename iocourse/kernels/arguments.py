@@ -14,17 +14,21 @@ from torch.autograd import forward_ad
 from .mode import INTERPRETED
 
 TYPES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32"}
-LARGEST_HEAD = 256
+LARGEST_HEAD = 1024
+LARGEST_WHOLE = 256  # of the kernels that know no slices of d
 SMALLEST, LARGEST = 1e-30, 1e30  # of a scale: beyond these, float32 has 0 and ∞
 
 
-def accepted(q: Any, k: Any, v: Any, scale: Any) -> tuple[Tensor, Tensor, Tensor, float]:
-    """q, k, v as autocast wants them, checked, and a positive factor of QKᵀ.
+def accepted(
+    q: Any, k: Any, v: Any, scale: Any, largest: int = LARGEST_HEAD
+) -> tuple[Tensor, Tensor, Tensor, float]:
+    """q, k, v as autocast wants them, checked, with heads no larger than `largest`, and a positive factor of
+    QKᵀ.
 
     The kernels find the largest score before they scale it: so the sign of a scale goes into Q.
     """
     q, k, v = autocast(q, k, v)
-    check_tensors(q, k, v)
+    check_tensors(q, k, v, largest)
     refuse_tangents(q, k, v)
     factor = check_scale(scale, q.shape[3])
     if factor <= 0:
@@ -53,7 +57,7 @@ def refuse_tangents(*tensors: Tensor) -> None:
         )
 
 
-def check_tensors(q: Any, k: Any, v: Any) -> None:
+def check_tensors(q: Any, k: Any, v: Any, largest: int) -> None:
     """Raise TypeError or ValueError where q, k, v are no queries, keys and values of one attention."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not isinstance(x, Tensor):
@@ -63,7 +67,7 @@ def check_tensors(q: Any, k: Any, v: Any) -> None:
         if x.dtype not in TYPES:
             raise TypeError(f"{name} is {_type(x)}; allowed: {', '.join(TYPES.values())}")
     _check_alike(q, k, v)
-    _check_sizes(q, k, v)
+    _check_sizes(q, k, v, largest)
     _check_device(q.device)
 
 
@@ -79,10 +83,11 @@ def _check_alike(q: Tensor, k: Tensor, v: Tensor) -> None:
             raise ValueError(f"{name} is on {x.device}, q on {q.device}; allowed: one device for q, k and v")
 
 
-def _check_sizes(q: Tensor, k: Tensor, v: Tensor) -> None:
+def _check_sizes(q: Tensor, k: Tensor, v: Tensor, largest: int) -> None:
     B, H, _, d = q.shape
-    if not 1 <= d <= LARGEST_HEAD:
-        raise ValueError(f"q has head size d = {d}; allowed: 1 to {LARGEST_HEAD}")
+    if not 1 <= d <= largest:
+        why = "" if largest == LARGEST_HEAD or d > LARGEST_HEAD else " here"
+        raise ValueError(f"q has head size d = {d}; allowed{why}: 1 to {largest}")
     if v.shape != k.shape:
         raise ValueError(f"v has shape {tuple(v.shape)}, k {tuple(k.shape)}; allowed: one shape for both")
     if k.shape[0] != B:

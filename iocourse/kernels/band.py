@@ -25,15 +25,21 @@ def band_of(causal: Any, window: Any, n_q: int, n_k: int) -> Band:
     Raises:
         ValueError: `causal` or `window` is none of the allowed values.
     """
-    alignment = _alignment(causal)
+    left, right, alignment = band_parts(causal, window)
     diagonal = n_k - n_q if alignment == "lower_right" else 0
-    left, right = _window(window)
-    if alignment:
-        right = 0 if right is None else min(right, 0)
     # A limit that no pair of these sizes passes is no limit: the kernel then needs no mask for it.
     low = None if left is None or diagonal - left <= 1 - n_q else diagonal - left
     high = None if right is None or diagonal + right >= n_k - 1 else diagonal + right
     return Band(low, high)
+
+
+def band_parts(causal: Any, window: Any) -> tuple[int | None, int | None, str | None]:
+    """Keys to the left and to the right of a query's own, None for no limit; and the causal alignment."""
+    alignment = _alignment(causal)
+    left, right = _window(window)
+    if alignment:
+        right = 0 if right is None else min(right, 0)
+    return left, right, alignment
 
 
 def _alignment(causal: Any) -> str | None:

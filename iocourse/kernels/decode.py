@@ -7,13 +7,14 @@ from torch import Tensor
 
 from ..guard import library_answer
 from ..sizes import positive_int
-from . import launch, mode
-from .arguments import accepted
+from . import mode
+from .arguments import LARGEST_WHOLE, accepted
 from .decode_kernels import merge_kernel, parts_kernel
-from .tiles import padded
+from .layout import as_asked, given, readable
+from .start import start
+from .tiles import decode_tile, padded
 
 MOST_PARTS = 64  # the merge holds one row of O for each part
-TILE_BYTES = 16 * 1024  # of a tile of keys, and as much of values: two of each fit every chip but a T4
 PROGRAMS_A_PROCESSOR = 2
 
 
@@ -39,7 +40,7 @@ def decode(
     Raises:
         TypeError, ValueError: an argument is not as described; the message names it.
     """
-    q, k, v, factor = accepted(q, k, v, scale)
+    q, k, v, factor = accepted(q, k, v, scale, LARGEST_WHOLE)
     if q.shape[2] != 1:
         raise ValueError(f"q has {q.shape[2]} queries a head; allowed: 1, and attention for more")
     if parts is not None and positive_int("parts", parts) > MOST_PARTS:
@@ -51,9 +52,9 @@ def decode(
 @torch.library.custom_op("iocourse::decode", mutates_args=())
 def _operator(q: Tensor, k: Tensor, v: Tensor, scale: float, parts: int) -> tuple[Tensor, Tensor]:
     with mode.on(q.device):
-        fit_q, fit_k, fit_v = launch.readable(q, k, v)
-        o, lse = _decode(fit_q, fit_k, fit_v, scale, parts)
-    return launch.as_asked(q, o), lse
+        fit_q, fit_k, fit_v = readable(q, k, v)
+        o, lse = decode_launches(fit_q, fit_k, fit_v, scale, parts)
+    return as_asked(q, o), lse
 
 
 @_operator.register_fake
@@ -61,28 +62,27 @@ def _(q: Tensor, k: Tensor, v: Tensor, scale: float, parts: int) -> tuple[Tensor
     return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
-def _decode(q: Tensor, k: Tensor, v: Tensor, scale: float, asked: int) -> tuple[Tensor, Tensor]:
+def decode_launches(q: Tensor, k: Tensor, v: Tensor, scale: float, asked: int) -> tuple[Tensor, Tensor]:
     B, H, _, d = q.shape
     kv_heads, n_k = k.shape[1], k.shape[2]
     group = H // max(1, kv_heads)
     DIM = padded(d)
-    BN = max(16, min(128, TILE_BYTES // (DIM * k.element_size())))
-    BM = max(16, min(64, 1 << (group - 1).bit_length()))
-    tiles = -(-group // BM)
-    parts, length = _cut(n_k, BN, asked or _enough(q.device, B * kv_heads * tiles))
+    tile = decode_tile(mode.architecture(q.device), d, q.element_size(), group)
+    tiles = -(-group // tile.BM)
+    parts, length = _cut(n_k, tile.BN, asked or _enough(q.device, B * kv_heads * tiles))
     o, lse = torch.empty_like(q), torch.empty((B, H, 1), dtype=torch.float32, device=q.device)
     found = torch.empty((B * kv_heads, parts, group, d), dtype=torch.float32, device=q.device)
     sums = torch.empty((B * kv_heads, parts, group), dtype=torch.float32, device=q.device)
     q_strides = (q.stride(0), group * q.stride(1), q.stride(1))
     precision = "ieee" if q.dtype == torch.float32 else None
-    launch.start(
+    start(
         parts_kernel, parts * tiles * B * kv_heads,
-        q, q_strides, *launch.given(k, v), found, sums,
+        q, q_strides, *given(k, v), found, sums,
         scale, parts, length, tiles, kv_heads, group, n_k, d,
-        BM=BM, BN=BN, DIM=DIM, PADDED=d != DIM, PRECISION=precision,
-        num_warps=4, num_stages=_stages(q.device), enable_fp_fusion=True,
+        BM=tile.BM, BN=tile.BN, DIM=DIM, PADDED=d != DIM, PRECISION=precision,
+        num_warps=tile.warps, num_stages=tile.stages, enable_fp_fusion=True,
     )  # fmt: skip
-    launch.start(
+    start(
         merge_kernel, B * kv_heads * group,
         found, sums, o, tuple(o.stride()[:3]), lse, parts, kv_heads, group, d,
         PARTS=1 << (parts - 1).bit_length(), DIM=DIM, num_warps=4,
@@ -103,8 +103,3 @@ def _enough(device: torch.device, programs: int) -> int:
         return 4
     processors = int(torch.cuda.get_device_properties(device).multi_processor_count)
     return max(1, min(MOST_PARTS, PROGRAMS_A_PROCESSOR * processors // max(1, programs)))
-
-
-def _stages(device: torch.device) -> int:
-    """Tiles in flight: one on a T4, whose shared memory holds no more."""
-    return 1 if mode.architecture(device) == 75 else 2

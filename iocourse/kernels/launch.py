@@ -1,261 +1,54 @@
-"""From torch tensors to kernel launches: strides, grids, tiles, and what to allocate."""
+"""One attention, forward and backward, from torch tensors to kernel launches: the way is chosen here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
-
 import torch
 from torch import Tensor
-from triton.tools.tensor_descriptor import TensorDescriptor
 
-from ..guard import refuse_in_exam
-from . import mode
-from .backward_keys import backward_keys_kernel
-from .backward_queries import backward_queries_kernel
-from .band import Band
-from .forward import forward_kernel
-from .mode import architecture
-from .row_products import row_products_kernel
-from .tiles import ROW_PRODUCTS, TOO_LARGE, Tile, padded, tiles_for
+from . import launch_scores, launch_small_cache, launch_whole, mode
+from .layout import as_asked, readable
+from .seen import Seen
+from .way import way_for
 
-
-class Launch(NamedTuple):
-    """One kernel launch, written down instead of made."""
-
-    kernel: Any
-    arguments: tuple[Any, ...]
-    constants: dict[str, Any]
-
-
-_written: list[Launch] | None = None  # a list while launches are written down
+_FORWARD = {
+    "whole": launch_whole.forward,
+    "fused": launch_small_cache.forward,
+    "materialised": launch_scores.forward,
+}
+_BACKWARD = {
+    ("whole", False): launch_whole.fused,
+    ("whole", True): launch_whole.split,
+    # No atomic additions in these, so that the order of every sum is fixed anyway.
+    **{("fused", fixed): launch_small_cache.backward for fixed in (False, True)},
+    **{("materialised", fixed): launch_scores.backward for fixed in (False, True)},
+}
 
 
-@contextmanager
-def written_down(arch: int) -> Iterator[list[Launch]]:
-    """Within this block launches are as on architecture `arch`, and are written down instead of made."""
-    global _written
-    with mode.pretending(arch):
-        launches: list[Launch] = []
-        _written = launches
-        try:
-            yield launches
-        finally:
-            _written = None
-
-
-def start(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> None:
-    """Start `programs` programs of a kernel on one axis, which is the one that may be longer than 65,535."""
-    refuse_in_exam(f"{kernel.fn.__module__}.{kernel.fn.__name__}")
-    if _written is not None:
-        _written.append(Launch(kernel, arguments, constants))
-    elif programs:
-        kernel[(programs,)](*arguments, **constants)
-
-
-def forward(q: Tensor, k: Tensor, v: Tensor, band: Band, scale: float) -> tuple[Tensor, Tensor]:
+def forward(
+    q: Tensor, k: Tensor, v: Tensor, seen: Seen, scale: float, way: str = ""
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """O (like q) and its row log-sum-exp, float32 (B, H, Nq).
 
-    q (B, H, Nq, d), k and v (B, H_kv, Nk, d), one dtype and device, unit last stride.
+    q (B, H, Nq, d), k and v (B, H_kv, Nk, d), one dtype and device, unit last stride. way: "whole", "fused",
+    "materialised", or "" for what suits the chip (see `way_for`).
     """
     with mode.on(q.device):
         fit_q, fit_k, fit_v = readable(q, k, v)
-        o, lse = _forward(fit_q, fit_k, fit_v, band, scale)
+        run = _FORWARD[way or way_for("forward", fit_q, seen)]
+        o, lse = run(fit_q, fit_k, fit_v, seen, scale)
     return as_asked(q, o), lse
 
 
 def backward(
     do: Tensor, dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor,
-    band: Band, scale: float, deterministic: bool,
+    seen: Seen, scale: float, deterministic: bool, way: str = "",
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dQ, dK, dV (like q, k, v) from dO, the gradient of lse (or None) and what `forward` kept."""
-    _check_that_it_fits(q, "keys" if deterministic else "fused")
     asked = q, k, v
     do, q, k, v, o = readable(do, q, k, v, o)
     dlse = None if dlse is None else dlse.to(torch.float32).contiguous()
-    dk, dv = torch.empty_like(k), torch.empty_like(v)
-    way = _split if deterministic else _fused
+    way = way or way_for("split" if deterministic else "fused", q, seen)
     with mode.on(q.device):
-        dq = way(q, k, v, o, do, lse.contiguous(), dlse, dk, dv, band, scale)
-    return as_asked(asked[0], dq), as_asked(asked[1], dk), as_asked(asked[2], dv)
-
-
-def readable(*tensors: Tensor) -> list[Tensor]:
-    """The tensors as the kernels take them: where one is not fit, a copy of all their numbers that is."""
-    if mode.interpreting():
-        # Triton's interpreter, 3.6 to 3.9, computes bfloat16 wrongly; anything else is read where it lies.
-        wide = [x.to(torch.float32) if x.dtype == torch.bfloat16 else x for x in tensors]
-        return [x if x.stride(-1) == 1 else x.contiguous() for x in wide]
-    return [x if _on_borders(x) else _on_new_borders(x) for x in tensors]
-
-
-def _on_borders(x: Tensor) -> bool:
-    """Whether a GPU can read rows in its widest loads: rows of whole sixteens, each from a 16-byte border on.
-
-    Else each number is loaded by itself, and the addresses spill 0.2 to 1.4 KB a thread (d = 100, compiled).
-    """
-    steps = [step for n, step in zip(x.shape[:3], x.stride()[:3], strict=True) if n > 1]
-    whole = all(step % 16 == 0 for step in [x.shape[3], *steps])
-    return whole and x.stride(3) == 1 and x.data_ptr() % 16 == 0
-
-
-def _on_new_borders(x: Tensor) -> Tensor:
-    """A copy with columns of zeros up to the next multiple of 16, which change no product."""
-    return torch.nn.functional.pad(x, (0, -x.shape[3] % 16)).contiguous()
-
-
-def as_asked(asked: Tensor, got: Tensor) -> Tensor:
-    """The result in the type, columns and layout of the tensor that was asked about."""
-    like = torch.empty_like(asked, device="meta")
-    if (got.shape, got.dtype, got.stride()) == (like.shape, like.dtype, like.stride()):
-        return got
-    return torch.empty_like(asked).copy_(got[..., : asked.shape[3]])
-
-
-def _forward(q: Tensor, k: Tensor, v: Tensor, band: Band, scale: float) -> tuple[Tensor, Tensor]:
-    B, H, n_q, d = q.shape
-    o = torch.empty_like(q)
-    lse = torch.empty((B, H, n_q), dtype=torch.float32, device=q.device)
-    tile = _tiles(q).forward
-    tiles = -(-n_q // tile.BM)
-    fast = _descriptors_fit(k, v)
-    start(
-        forward_kernel, tiles * B * H,
-        *given(q), *given(*_streamed(fast, tile.BN, k, v)), *given(o), lse,
-        scale, *band.numbers, tiles, H, H // max(1, k.shape[1]), n_q, k.shape[2], d,
-        **_constants(q, tile, band, fast), RAGGED=k.shape[2] % tile.BN != 0,
-    )  # fmt: skip
-    return o, lse
-
-
-def _split(
-    q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
-    dk: Tensor, dv: Tensor, band: Band, scale: float,
-) -> Tensor:  # fmt: skip
-    """dQ first, which leaves D behind, then dK and dV: the scores twice, and sums in a fixed order."""
-    B, H, n_q, d = q.shape
-    dq, delta = torch.empty_like(q), torch.empty_like(lse)
-    tile = _tiles(q).queries
-    tiles = -(-n_q // tile.BM)
-    fast = _descriptors_fit(k, v)
-    start(
-        backward_queries_kernel, tiles * B * H,
-        *given(q), *given(*_streamed(fast, tile.BN, k, v)), *given(o, do), lse, dlse, delta, *given(dq),
-        scale, *band.numbers, tiles, H, H // max(1, k.shape[1]), n_q, k.shape[2], d,
-        **_constants(q, tile, band, fast), RAGGED=k.shape[2] % tile.BN != 0, HAS_DLSE=dlse is not None,
-    )  # fmt: skip
-    _keys(q, k, v, do, lse, delta, None, dk, dv, band, scale, _tiles(q).keys)
-    return dq
-
-
-def _fused(
-    q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
-    dk: Tensor, dv: Tensor, band: Band, scale: float,
-) -> Tensor:  # fmt: skip
-    """D first, then everything else in one kernel, dQ by reduction into float32 zeros."""
-    B, H, n_q, d = q.shape
-    delta = torch.empty_like(lse)
-    tile = ROW_PRODUCTS
-    tiles = -(-n_q // tile.BM)
-    start(
-        row_products_kernel, tiles * B * H,
-        *given(o, do), dlse, lse, delta, tiles, H, n_q, d,
-        BM=tile.BM, DIM=padded(d), PADDED=padded(d) != d, HAS_DLSE=dlse is not None,
-        num_warps=tile.warps, num_stages=tile.stages,
-    )  # fmt: skip
-    total = torch.zeros(q.shape, dtype=torch.float32, device=q.device)
-    _keys(q, k, v, do, lse, delta, total, dk, dv, band, scale, _tiles(q).fused)
-    return torch.mul(total, scale, out=torch.empty_like(q))
-
-
-def _keys(
-    q: Tensor, k: Tensor, v: Tensor, do: Tensor, lse: Tensor, delta: Tensor, dq: Tensor | None,
-    dk: Tensor, dv: Tensor, band: Band, scale: float, tile: Tile,
-) -> None:  # fmt: skip
-    B, H, n_q, d = q.shape
-    kv_heads, n_k = k.shape[1], k.shape[2]
-    tiles = -(-n_k // tile.BN)
-    fast = _descriptors_fit(q, do, dq)
-    rows, gradient_rows, sums = _streamed(fast, tile.BM, q, do, dq)
-    start(
-        backward_keys_kernel, tiles * B * kv_heads,
-        *given(rows, k, v, gradient_rows), lse, delta, *given(sums, dk, dv),
-        scale, *band.numbers, tiles, kv_heads, H // max(1, kv_heads), n_q, n_k, d,
-        **_constants(q, tile, band, fast),
-        RAGGED=n_k % tile.BN != 0, RAGGED_ROWS=n_q % tile.BM != 0, ADD_DQ=dq is not None,
-    )  # fmt: skip
-
-
-def _check_that_it_fits(q: Tensor, kernel: str) -> None:
-    reason = TOO_LARGE.get((architecture(q.device) or 0, padded(q.shape[-1]), q.element_size(), kernel))
-    if reason and _written is None:
-        raise ValueError(
-            f"q has head size {q.shape[-1]} in float32, too large for this chip's backward pass: {reason}; "
-            "allowed: d to 128, or float16"
-        )
-
-
-def _tiles(q: Tensor) -> Any:
-    return tiles_for(architecture(q.device), q.shape[-1], q.element_size())
-
-
-def given(*arrays: Tensor | TensorDescriptor | None) -> list[Any]:
-    """Each array followed by its strides over B, H and N, as the kernels take them; None for no array."""
-    return [part for x in arrays for part in (x, None if x is None else _strides(_tensor(x)))]
-
-
-def _strides(x: Tensor) -> tuple[int, ...]:
-    """Strides over B, H and N; 0 over an axis of one, whose own stride may be anything."""
-    return tuple(0 if n == 1 else step for n, step in zip(x.shape[:3], x.stride()[:3], strict=True))
-
-
-def _tensor(x: Tensor | TensorDescriptor) -> Tensor:
-    return x.base if isinstance(x, TensorDescriptor) else x
-
-
-def _descriptors_fit(*arrays: Tensor | None) -> bool:
-    """Whether sm_90's copy engine is to read these: 16-bit inputs, all of them on 16-byte borders.
-
-    Products of float32 run on the ordinary cores, which want their operands in registers; what the copy
-    engine leaves in shared memory then costs spills (compiled for sm_90: 0.2 to 5 KB a thread).
-    """
-    first = arrays[0]
-    assert first is not None
-    arch = architecture(first.device)
-    wanted = arch is not None and arch >= 90 and first.element_size() == 2
-    return wanted and all(x is None or _aligned(x) for x in arrays)
-
-
-def _aligned(x: Tensor) -> bool:
-    borders = [x.data_ptr(), *(stride * x.element_size() for stride in x.stride()[:3])]
-    return x.numel() > 0 and 0 not in x.stride() and all(border % 16 == 0 for border in borders)
-
-
-def _streamed(fast: bool, rows: int, *arrays: Tensor | None) -> list[Any]:
-    """The arrays that stream past, as descriptors of tiles of `rows` rows where those are used."""
-    if not fast:
-        return list(arrays)
-    return [
-        None
-        if x is None
-        else TensorDescriptor(x, list(x.shape), list(x.stride()), [1, 1, rows, padded(x.shape[-1])])
-        for x in arrays
-    ]
-
-
-def _constants(q: Tensor, tile: Tile, band: Band, fast: bool) -> dict[str, Any]:
-    d = q.shape[-1]
-    return {
-        "BM": tile.BM,
-        "BN": tile.BN,
-        "DIM": padded(d),
-        "PADDED": padded(d) != d,
-        "HAS_LOW": band.low is not None,
-        "HAS_HIGH": band.high is not None,
-        "DESCRIPTORS": fast,
-        "PRECISION": "ieee" if q.dtype == torch.float32 else None,
-        "num_warps": tile.warps,
-        "num_stages": tile.stages,
-        "enable_fp_fusion": True,
-    }
+        gradients = _BACKWARD[way, deterministic](q, k, v, o, do, lse.contiguous(), dlse, seen, scale)
+    dq, dk, dv = (as_asked(x, got) for x, got in zip(asked, gradients, strict=True))
+    return dq, dk, dv

@@ -6,6 +6,7 @@ interpreter.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Optional
 
 import torch
@@ -13,55 +14,70 @@ from torch import Tensor
 
 from . import launch
 from .band import Band
+from .seen import Seen, packed_of
 
 # The operators' schemas are read off the annotations, and Optional is the spelling that every torch reads.
 
 
 @torch.library.custom_op("iocourse::attention", mutates_args=())
 def attention(
-    q: Tensor, k: Tensor, v: Tensor,
-    low: Optional[int], high: Optional[int], scale: float, deterministic: bool,  # noqa: UP045
+    q: Tensor, k: Tensor, v: Tensor, lists: Sequence[Tensor], cu: Sequence[Tensor],
+    low: Optional[int], high: Optional[int], lower_right: bool, longest_q: int, longest_k: int,  # noqa: UP045
+    scale: float, deterministic: bool, way: str,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """(O, row log-sum-exp). `deterministic` says how the backward pass is to be computed."""
-    return launch.forward(q, k, v, Band(low, high), scale)
+    """(O, row log-sum-exp). `deterministic` says how the backward pass is to be computed.
+
+    lists: of a block mask, or none. cu: cu_q and cu_k of packed sequences, or none; with them lower_right and
+    the lengths of the longest (-1: read off cu, and cu is checked).
+    """
+    seen = Seen(Band(low, high), lists, packed_of(q, k, cu, (longest_q, longest_k), lower_right))
+    return launch.forward(q, k, v, seen, scale, way)
 
 
 @attention.register_fake
 def _(
-    q: Tensor, k: Tensor, v: Tensor, low: int | None, high: int | None, scale: float, deterministic: bool
-) -> tuple[Tensor, Tensor]:
+    q: Tensor, k: Tensor, v: Tensor, lists: Sequence[Tensor], cu: Sequence[Tensor],
+    low: int | None, high: int | None, lower_right: bool, longest_q: int, longest_k: int,
+    scale: float, deterministic: bool, way: str,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
 @torch.library.custom_op("iocourse::attention_backward", mutates_args=())
 def attention_backward(
-    do: Tensor, dlse: Optional[Tensor], q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor,  # noqa: UP045
-    low: Optional[int], high: Optional[int], scale: float, deterministic: bool,  # noqa: UP045
+    do: Tensor, dlse: Optional[Tensor],  # noqa: UP045
+    q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, lists: Sequence[Tensor], cu: Sequence[Tensor],
+    low: Optional[int], high: Optional[int], lower_right: bool, longest_q: int, longest_k: int,  # noqa: UP045
+    scale: float, deterministic: bool, way: str,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dQ, dK, dV."""
-    return launch.backward(do, dlse, q, k, v, o, lse, Band(low, high), scale, deterministic)
+    seen = Seen(Band(low, high), lists, packed_of(q, k, cu, (longest_q, longest_k), lower_right))
+    return launch.backward(do, dlse, q, k, v, o, lse, seen, scale, deterministic, way)
 
 
 @attention_backward.register_fake
 def _(
     do: Tensor, dlse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor,
-    low: int | None, high: int | None, scale: float, deterministic: bool,
+    lists: Sequence[Tensor], cu: Sequence[Tensor],
+    low: int | None, high: int | None, lower_right: bool, longest_q: int, longest_k: int,
+    scale: float, deterministic: bool, way: str,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    q, k, v, *options = inputs
-    ctx.save_for_backward(q, k, v, *output)
-    ctx.options = options
+    q, k, v, lists, cu, *options = inputs
+    ctx.save_for_backward(q, k, v, *output, *lists, *cu)
+    ctx.lists, ctx.cu, ctx.options = len(lists), len(cu), options
     ctx.set_materialize_grads(False)  # a log-sum-exp nobody used has no gradient, rather than zeros to read
 
 
 def _backward(ctx: Any, do: Tensor | None, dlse: Tensor | None) -> tuple[Any, ...]:
-    q, k, v, o, lse = ctx.saved_tensors
+    q, k, v, o, lse, *rest = ctx.saved_tensors
+    lists, cu = rest[: ctx.lists], rest[ctx.lists :]
     do = torch.zeros_like(o) if do is None else do
-    gradients = attention_backward(do, dlse, q, k, v, o, lse, *ctx.options)
-    return *gradients, None, None, None, None
+    gradients = attention_backward(do, dlse, q, k, v, o, lse, lists, cu, *ctx.options)
+    return *gradients, [None] * ctx.lists, [None] * ctx.cu, *[None] * len(ctx.options)
 
 
 attention.register_autograd(_backward, setup_context=_keep)

@@ -76,22 +76,80 @@ def sees(i, j, n_k, low, high, HAS_LOW: tl.constexpr, HAS_HIGH: tl.constexpr):
 
 
 @triton.jit
-def load_row_numbers(x, pair, start, n, other, ROWS: tl.constexpr):
-    """One float32 number a row, from a contiguous (B · H, n) array; `other` for rows past the end.
-    (ROWS,).
-    """
-    rows = start + tl.arange(0, ROWS)
-    return tl.load(x + pair.to(tl.int64) * n + rows, mask=rows < n, other=other)
+def sequence(cu, batch, n, PACKED: tl.constexpr):
+    """Where a sequence begins among a tensor's rows, and its length: a batch, or a stretch of packed rows."""
+    if PACKED:
+        first = tl.load(cu + batch)
+        length = tl.load(cu + batch + 1) - first
+    else:
+        first, length = 0, n
+    return first, length
 
 
 @triton.jit
-def load_log_sums(lse, pair, start, n, ROWS: tl.constexpr):
+def sequences(
+    cu_q, cu_k, batch, n_q, n_k, low, high, PACKED: tl.constexpr, LOWER_RIGHT: tl.constexpr
+):  # fmt: skip
+    """A batch's queries and keys: where each begin and how many they are; and its band.
+
+    In packed sequences the band's own diagonal may end in the lower right corner of each: LOWER_RIGHT.
+    """
+    q0, n_q = sequence(cu_q, batch, n_q, PACKED)
+    k0, n_k = sequence(cu_k, batch, n_k, PACKED)
+    if LOWER_RIGHT:
+        low, high = low + n_k - n_q, high + n_k - n_q
+    return q0, n_q, k0, n_k, low, high
+
+
+@triton.jit
+def row_numbers_of(x, batch, head, heads, n, first, PACKED: tl.constexpr):
+    """Where one head's row numbers begin: n rows a head and batch, or n a head in all sequences together."""
+    return x + (head if PACKED else batch * heads + head).to(tl.int64) * n + first
+
+
+@triton.jit
+def load_row_numbers(x, start, n, other, ROWS: tl.constexpr):
+    """One float32 number for each of the rows from `start` on; `other` from row n on. (ROWS,)."""
+    rows = start + tl.arange(0, ROWS)
+    return tl.load(x + rows, mask=rows < n, other=other)
+
+
+@triton.jit
+def load_log_sums(lse, start, n, ROWS: tl.constexpr):
     """Row log-sum-exps in units of log 2, with +∞ where a row sees no key or does not exist. (ROWS,).
 
     2ˢ⁻ᵒᵒ is 0, so such a row has no weight anywhere, and nothing becomes NaN.
     """
-    natural = load_row_numbers(lse, pair, start, n, float("inf"), ROWS)
+    natural = load_row_numbers(lse, start, n, float("inf"), ROWS)
     return tl.where(natural == float("-inf"), float("inf"), natural) * LOG2_E
+
+
+@triton.jit
+def listed(lists, batch, head, tile):
+    """The stretch of a block mask's list that belongs to one tile, as borders: whole tiles, then cut ones.
+
+    `lists` is one side of a block mask (see `block_lists.Given`).
+    """
+    strides = lists.spans_strides
+    here = lists.spans + batch * strides[0] + head * strides[1] + tile * strides[2]
+    begin = tl.load(here)
+    return begin, begin, tl.load(here + 1), tl.load(here + 2)
+
+
+@triton.jit
+def heaviest(lists, batch, head, place):
+    """The tile with the `place`-th most work: long rows first, so that no program is left with one alone."""
+    strides = lists.order_strides
+    return tl.load(lists.order + batch * strides[0] + head * strides[1] + place * strides[2])
+
+
+@triton.jit
+def pattern(lists, step, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Which pairs of a cut tile are seen. (ROWS, COLUMNS)."""
+    at = lists.patterns + tl.load(lists.slots + step).to(tl.int64) * ROWS * COLUMNS
+    rows, columns = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
+    strides = lists.pattern_strides
+    return tl.load(at + rows[:, None] * strides[0] + columns[None, :] * strides[1]) != 0
 
 
 @triton.jit

@@ -11,17 +11,26 @@ from ..sizes import positive_int
 from . import launch
 from .arguments import LARGEST_HEAD, TYPES
 from .band import band_of
-from .launch import Launch
-from .tiles import Tile, using
+from .decode import decode_launches
+from .seen import Packed, Seen
+from .start import Launch, written_down
+from .tiled_mask import tiled_mask
+from .tiles import SlicedTile, SlicedTiles, Tile, has_row, tiles_for, using
 
-KERNELS = ("forward", "row_products", "fused", "queries", "keys")
+WHOLE = ("forward", "row_products", "fused", "queries", "keys")
+SLICED = SlicedTiles._fields
+DECODE = ("decode_parts", "decode_merge")
+KERNELS = WHOLE + SLICED + DECODE
+PAIRS = ("band", "block_mask", "packed")
+N = 1024
 
 
 def launches(
     arch: int, d: int, dtype: torch.dtype, *, causal: bool = True, group: int = 1,
-    window: tuple[int | None, int | None] | None = None, **tiles: Tile | tuple[int, ...],
+    window: tuple[int | None, int | None] | None = None, pairs: str = "band",
+    **tiles: Tile | SlicedTile | tuple[int, ...],
 ) -> dict[str, Launch]:  # fmt: skip
-    """The launch of each kernel as `attention` makes it for N = 1024: forward, and backward both ways.
+    """The launch of each kernel as `attention` and `decode` make it for N = 1024, forward and backward.
 
     Args:
         arch: a row of the tile table, such as 90.
@@ -30,42 +39,81 @@ def launches(
         causal: with the diagonal's masked loop, or the plain one alone.
         group: heads of queries for each head of keys.
         window: (left, right) keys.
+        pairs: "band"; "block_mask", causal or dense in blocks of 64; or "packed", two sequences.
         tiles: tiles other than the table's, by kernel.
     """
-    q, o, do = (torch.empty(1, 2 * group, 1024, d, dtype=dtype) for _ in range(3))
-    k, v = (torch.empty(1, 2, 1024, d, dtype=dtype) for _ in range(2))
-    lse = torch.empty(1, 2 * group, 1024)
-    band = band_of(causal, window, 1024, 1024)
-    with using(**tiles), launch.written_down(arch) as written:
-        launch.forward(q, k, v, band, 1.0)
-        for deterministic in (False, True):
-            launch.backward(do, None, q, k, v, o, lse, band, 1.0, deterministic)
-    return dict(zip(KERNELS, written, strict=True))
+    q, o, do = (torch.empty(1, 2 * group, N, d, dtype=dtype) for _ in range(3))
+    k, v = (torch.empty(1, 2, N, d, dtype=dtype) for _ in range(2))
+    lse = torch.empty(1, 2 * group, N)
+    band = band_of(causal, window, N, N)
+    made: dict[str, Launch] = {}
+    with using(**tiles), written_down(arch) as written:
+        if has_row(arch, d):
+            for fixed in (False, True):
+                seen = _seen(pairs, band, causal, arch, q, k, fixed)
+                if not fixed:
+                    launch.forward(q, k, v, seen, 1.0, "whole")
+                launch.backward(do, None, q, k, v, o, lse, seen, 1.0, fixed, "whole")
+            made |= dict(zip(WHOLE, written, strict=True))
+        if pairs == "band":
+            written.clear()
+            launch.forward(q, k, v, Seen(band), 1.0, "fused")
+            launch.backward(do, None, q, k, v, o, lse, Seen(band), 1.0, True, "fused")
+            made |= dict(zip(("sliced_forward", "", "sliced_queries", "sliced_keys"), written, strict=True))
+            written.clear()
+            launch.forward(q, k, v, Seen(band), 1.0, "materialised")
+            launch.backward(do, None, q, k, v, o, lse, Seen(band), 1.0, True, "materialised")
+            names = ("scores", "averages", "", "weights", "query_gradients", "key_gradients")
+            made |= dict(zip(names, written, strict=True))
+        if pairs == "band" and d <= 256:
+            written.clear()
+            decode_launches(q[:, :, :1], k, v, 1.0, 0)
+            made |= dict(zip(DECODE, written, strict=True))
+    return {name: made[name] for name in KERNELS if name in made}
+
+
+def _seen(
+    pairs: str, band: Any, causal: bool, arch: int, q: torch.Tensor, k: torch.Tensor, fixed: bool
+) -> Seen:
+    if pairs == "block_mask":
+        blocks = torch.ones(N // 64, N // 64, dtype=torch.bool)
+        mask = tiled_mask(blocks.tril() if causal else blocks, q, k, block=64)
+        table = tiles_for(arch, q.shape[3], q.element_size())
+        return Seen(band_of(False, None, N, N), mask.lists(table, q.device, q.shape[1] // k.shape[1], fixed))
+    if pairs == "packed":
+        cu = torch.tensor([0, N // 2, N], dtype=torch.int32)
+        return Seen(band, packed=Packed(cu, cu, N // 2, N // 2, False))
+    return Seen(band)
 
 
 def resources_of(
     kernel: str, arch: int, *, d: int = 128, dtype: torch.dtype = torch.bfloat16, causal: bool = True,
-    group: int = 1, window: tuple[int | None, int | None] | None = None,
-    tile: Tile | tuple[int, ...] | None = None,
+    group: int = 1, window: tuple[int | None, int | None] | None = None, pairs: str = "band",
+    tile: Tile | SlicedTile | tuple[int, ...] | None = None,
 ) -> Resources:  # fmt: skip
     """What a shipped kernel takes of a chip, compiled here and now: a few seconds, and no GPU.
 
     Args:
-        kernel: forward, row_products, fused, queries or keys.
+        kernel: forward, row_products, fused, queries or keys (tiles of whole rows); sliced_forward,
+            sliced_queries, sliced_keys, scores, averages, weights, query_gradients or key_gradients (d in
+            slices); decode_parts or decode_merge.
         arch: 75, 80, 89, 90 or 100.
-        d: head size.
+        d: head size; tiles of whole rows are known to 512, decode to 256.
         dtype: float16, bfloat16 or float32.
         causal: with the diagonal's masked loop, or the plain one alone.
         group: heads of queries for each head of keys.
         window: (left, right) keys.
-        tile: (BM, BN, warps, stages) instead of the table's.
+        pairs: which queries see which keys: "band", "block_mask" or "packed"; the last two for whole rows.
+        tile: (BM, BN, warps, stages), or with slices (BM, BN, BD, warps, stages), instead of the table's.
 
     Raises:
-        ValueError: no such kernel, architecture or tile.
+        ValueError: no such kernel, architecture, head size or tile.
         CompilationFailed: the compiler refuses.
     """
     if kernel not in KERNELS:
         raise ValueError(f"kernel is {kernel!r}; allowed: {', '.join(KERNELS)}")
+    if pairs not in PAIRS:
+        raise ValueError(f"pairs is {pairs!r}; allowed: {', '.join(PAIRS)}")
     chip_of(arch)
     if isinstance(d, bool) or not isinstance(d, int) or not 1 <= d <= LARGEST_HEAD:
         raise ValueError(f"d is {d!r}; allowed: 1 to {LARGEST_HEAD}")
@@ -73,5 +121,10 @@ def resources_of(
         raise ValueError(f"dtype is {dtype}; allowed: {', '.join(TYPES.values())}")
     positive_int("group", group)
     chosen: dict[str, Any] = {} if tile is None else {kernel: tile}
-    made = launches(arch, d, dtype, causal=causal, group=group, window=window, **chosen)[kernel]
+    known = launches(arch, d, dtype, causal=causal, group=group, window=window, pairs=pairs, **chosen)
+    if kernel not in known:
+        raise ValueError(
+            f"{kernel} has no launch with d = {d} and pairs = {pairs!r}; it has: {', '.join(known)}"
+        )
+    made = known[kernel]
     return resources(made.kernel, arch, *made.arguments, **made.constants)

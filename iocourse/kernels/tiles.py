@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..sizes import positive_int
 
@@ -32,13 +32,40 @@ class Tiles(NamedTuple):
     keys: Tile
 
 
+class SlicedTile(NamedTuple):
+    """BM queries by BN keys, d in slices of BD, by so many warps, loads running `stages` slices ahead."""
+
+    BM: int
+    BN: int
+    BD: int
+    warps: int = 4
+    stages: int = 1
+
+
+class SlicedTiles(NamedTuple):
+    """One tile for each kernel that cuts d: the fused schedule's three, and the materialised one's five."""
+
+    sliced_forward: SlicedTile
+    sliced_queries: SlicedTile
+    sliced_keys: SlicedTile
+    scores: SlicedTile
+    averages: SlicedTile
+    weights: SlicedTile
+    query_gradients: SlicedTile
+    key_gradients: SlicedTile
+
+
 def _row(*tiles: tuple[int, int, int, int]) -> Tiles:
     return Tiles(*(Tile(*tile) for tile in tiles))
 
 
+def _sliced(*tiles: tuple[int, int, int, int, int]) -> SlicedTiles:
+    return SlicedTiles(*(SlicedTile(*tile) for tile in tiles))
+
+
 # In the interpreter a tile costs the same whatever its size, up to about 128 × 128.
 INTERPRETED = Tiles(*[Tile(128, 128)] * 4)
-ROW_PRODUCTS = Tile(32, 0, 4, 1)  # the kernel that computes D streams rows, and needs no tuning
+SLICED_INTERPRETED = SlicedTiles(*[SlicedTile(128, 128, 128)] * 8)
 
 # One line: forward, fused, queries, keys, each as BM, BN, warps, stages.
 # fmt: off
@@ -50,53 +77,63 @@ TABLE: dict[tuple[int, int, int], Tiles] = {
     (75, 128, 4): _row((32, 32, 8, 1), (16, 32, 8, 1), (16, 16, 8, 1), (16, 32, 8, 1)),
     (75, 256, 2): _row((16, 16, 4, 1), (16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
     (75, 256, 4): _row((32, 16, 4, 1), (16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
+    (75, 512, 2): _row((16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
+    (75, 512, 4): _row((16, 16, 4, 1), (16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
     (80, 64, 2): _row((128, 64, 4, 3), (64, 128, 8, 3), (128, 64, 8, 2), (64, 128, 8, 2)),
     (80, 64, 4): _row((64, 32, 8, 1), (32, 32, 8, 1), (32, 32, 8, 1), (32, 32, 8, 1)),
     (80, 128, 2): _row((128, 64, 8, 3), (64, 64, 8, 2), (128, 64, 8, 2), (64, 64, 8, 2)),
     (80, 128, 4): _row((32, 32, 8, 1), (32, 32, 8, 1), (16, 16, 8, 1), (32, 32, 8, 1)),
     (80, 256, 2): _row((64, 64, 8, 2), (32, 32, 8, 1), (64, 64, 8, 1), (32, 64, 8, 2)),
     (80, 256, 4): _row((16, 16, 4, 1), (16, 32, 8, 1), (16, 16, 8, 1), (16, 32, 8, 1)),
+    (80, 512, 2): _row((32, 32, 8, 1), (16, 16, 8, 1), (32, 32, 8, 1), (16, 16, 8, 1)),
+    (80, 512, 4): _row((16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
     (89, 64, 2): _row((128, 64, 4, 3), (64, 128, 8, 3), (128, 64, 8, 2), (64, 128, 8, 2)),
     (89, 64, 4): _row((64, 32, 8, 1), (32, 32, 8, 1), (32, 32, 8, 1), (32, 32, 8, 1)),
     (89, 128, 2): _row((128, 64, 8, 2), (64, 64, 8, 2), (128, 64, 8, 2), (64, 64, 8, 2)),
     (89, 128, 4): _row((32, 32, 8, 1), (16, 32, 8, 1), (16, 16, 8, 1), (32, 32, 8, 1)),
     (89, 256, 2): _row((64, 32, 8, 1), (32, 32, 8, 1), (64, 32, 8, 1), (32, 32, 8, 1)),
     (89, 256, 4): _row((32, 16, 8, 1), (16, 32, 8, 1), (16, 16, 8, 1), (16, 32, 16, 1)),
+    (89, 512, 2): _row((32, 32, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
+    (89, 512, 4): _row((16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
     (90, 64, 2): _row((128, 64, 4, 3), (64, 128, 8, 2), (128, 64, 8, 3), (64, 128, 8, 3)),
     (90, 64, 4): _row((64, 32, 8, 1), (32, 32, 8, 1), (32, 32, 8, 1), (32, 32, 8, 1)),
     (90, 128, 2): _row((128, 128, 8, 2), (32, 128, 8, 2), (128, 64, 8, 2), (32, 128, 8, 2)),
     (90, 128, 4): _row((32, 32, 8, 1), (32, 32, 8, 1), (16, 16, 8, 1), (32, 32, 8, 1)),
     (90, 256, 2): _row((128, 64, 8, 2), (32, 32, 8, 1), (64, 32, 8, 2), (32, 32, 8, 1)),
     (90, 256, 4): _row((32, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
+    (90, 512, 2): _row((32, 32, 8, 1), (16, 32, 8, 1), (32, 32, 8, 1), (16, 16, 8, 1)),
+    (90, 512, 4): _row((16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
     (100, 64, 2): _row((128, 64, 4, 3), (64, 128, 8, 2), (128, 64, 8, 2), (64, 128, 8, 2)),
     (100, 64, 4): _row((64, 32, 8, 1), (32, 32, 8, 1), (32, 32, 8, 1), (32, 32, 8, 1)),
     (100, 128, 2): _row((128, 128, 8, 2), (32, 128, 8, 2), (128, 64, 8, 2), (64, 128, 8, 2)),
     (100, 128, 4): _row((32, 32, 8, 1), (32, 32, 8, 1), (16, 16, 8, 1), (32, 32, 8, 1)),
     (100, 256, 2): _row((128, 64, 8, 2), (32, 64, 8, 2), (64, 64, 8, 1), (32, 64, 8, 2)),
     (100, 256, 4): _row((32, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
+    (100, 512, 2): _row((64, 32, 8, 2), (16, 16, 8, 1), (32, 32, 8, 1), (16, 16, 8, 1)),
+    (100, 512, 4): _row((16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
 }
 # fmt: on
 
-# What spills with every tile tried, and why; everything else in the table keeps its words in registers.
-_ORDINARY = "products on the ordinary cores keep whole operands in registers"
-SPILLS: dict[tuple[int, int, int, str], str] = {
-    (75, 128, 2, "queries"): _ORDINARY,
-    **{(75, 256, 2, kernel): _ORDINARY for kernel in ("fused", "queries", "keys")},
-    **{(arch, 256, 4, "queries"): _ORDINARY for arch in (75, 80, 89, 90, 100)},
+# Kernels that cut d into slices: BM, BN, BD, warps, stages. They hold scores and slices: any d will do.
+# fmt: off
+SLICED: dict[tuple[int, int], SlicedTiles] = {
+    # architecture, bytes a number; then sliced_forward, sliced_queries, sliced_keys, scores, averages,
+    # weights, query_gradients, key_gradients
+    (75, 2): _sliced(*[(64, 64, 32, 4, 1)] * 8),
+    (75, 4): _sliced(*[(64, 64, 32, 4, 1)] * 8),
+    (80, 2): _sliced(*[(64, 64, 32, 4, 1)] * 8),
+    (80, 4): _sliced(*[(64, 64, 32, 4, 1)] * 8),
+    (89, 2): _sliced(*[(64, 64, 32, 4, 1)] * 8),
+    (89, 4): _sliced(*[(64, 64, 32, 4, 1)] * 8),
+    (90, 2): _sliced(*[(64, 64, 32, 4, 1)] * 8),
+    (90, 4): _sliced(*[(64, 64, 32, 4, 1)] * 8),
+    (100, 2): _sliced(*[(64, 64, 32, 4, 1)] * 8),
+    (100, 4): _sliced(*[(64, 64, 32, 4, 1)] * 8),
 }
-# What does not fit a chip's shared memory with the smallest tile there is.
-TOO_LARGE: dict[tuple[int, int, int, str], str] = {
-    (
-        75,
-        256,
-        4,
-        kernel,
-    ): "four tiles of 16 × 256 float32 are the 64 KB of a T4, and leave no room beside them"
-    for kernel in ("fused", "keys")
-}
+# fmt: on
 
 # Chosen by `using`, for the whole process: autograd runs backward passes in threads of its own.
-_chosen: dict[str, Tile] = {}
+_chosen: dict[str, Any] = {}
 
 
 def row_of(capability: int) -> int:
@@ -111,18 +148,48 @@ def padded(d: int) -> int:
     return max(16, 1 << (d - 1).bit_length())
 
 
+def has_row(arch: int | None, d: int) -> bool:
+    """Whether the table has tiles of whole rows for this head size; interpreted, they go to d = 256."""
+    width = max(64, padded(d))
+    return width <= 256 if arch is None else (arch, width, 2) in TABLE
+
+
 def tiles_for(arch: int | None, d: int, itemsize: int) -> Tiles:
     """The tiles for an architecture of the table (None: the interpreter), head size d and bytes a number."""
     row = INTERPRETED if arch is None else TABLE[arch, max(64, padded(d)), itemsize]
-    return row._replace(**_chosen)
+    return row._replace(**{name: tile for name, tile in _chosen.items() if name in Tiles._fields})
+
+
+def sliced_tiles_for(arch: int | None, itemsize: int) -> SlicedTiles:
+    """The same for the kernels that cut d into slices, whatever d is."""
+    row = SLICED_INTERPRETED if arch is None else SLICED[arch, itemsize]
+    return row._replace(**{name: tile for name, tile in _chosen.items() if name in SlicedTiles._fields})
+
+
+def row_products_tile(d: int) -> Tile:
+    """For the kernel that computes D: it streams rows, about 8,192 numbers at a time, and needs no tuning."""
+    return Tile(min(32, 8192 // padded(d)), 0, 4, 1)
+
+
+DECODE_BYTES = 16 * 1024  # of a tile of keys, and as much of values: two of each fit every chip but a T4
+
+
+def decode_tile(arch: int | None, d: int, itemsize: int, group: int) -> Tile:
+    """For the decode step: BM of the query heads that share keys, BN keys of 16 KB, one in flight on a T4."""
+    BN = max(16, min(128, DECODE_BYTES // (padded(d) * itemsize)))
+    BM = max(16, min(64, 1 << (group - 1).bit_length()))
+    return Tile(BM, BN, 4, 1 if arch == 75 else 2)
 
 
 @contextmanager
-def using(**tiles: Tile | tuple[int, ...]) -> Iterator[None]:
+def using(**tiles: Tile | SlicedTile | tuple[int, ...]) -> Iterator[None]:
     """Choose tiles by hand: within `using(forward=(64, 32))` the kernels named take these.
 
     Args:
-        tiles: (BM, BN), (BM, BN, warps) or (BM, BN, warps, stages) for forward, fused, queries or keys.
+        tiles: (BM, BN), (BM, BN, warps) or (BM, BN, warps, stages) for forward, fused, queries or keys;
+            (BM, BN, BD), with warps and stages or without, for sliced_forward, sliced_queries, sliced_keys
+            (the fused small-cache schedule), scores, averages, weights, query_gradients or key_gradients (the
+            materialised one).
 
     Raises:
         ValueError: an unknown kernel, or a size that is no power of two of at least 16.
@@ -137,13 +204,17 @@ def using(**tiles: Tile | tuple[int, ...]) -> Iterator[None]:
         _chosen.update(before)
 
 
-def _checked(name: str, tile: Tile | tuple[int, ...]) -> Tile:
-    if name not in Tiles._fields:
-        raise ValueError(f"{name} is no kernel; allowed: {', '.join(Tiles._fields)}")
-    if not isinstance(tile, (tuple, list)) or not 2 <= len(tile) <= 4:
-        raise ValueError(f"{name} is {tile!r}; allowed: (BM, BN), then warps, then stages")
-    whole = Tile(*(positive_int(part, size) for part, size in zip(Tile._fields, tile, strict=False)))
-    for part, size in (("BM", whole.BM), ("BN", whole.BN)):
+def _checked(name: str, tile: Any) -> Tile | SlicedTile:
+    if name not in Tiles._fields + SlicedTiles._fields:
+        allowed = ", ".join(Tiles._fields + SlicedTiles._fields)
+        raise ValueError(f"{name} is no kernel; allowed: {allowed}")
+    kind = Tile if name in Tiles._fields else SlicedTile
+    sizes = kind._fields[:-2]
+    if not isinstance(tile, (tuple, list)) or not len(sizes) <= len(tile) <= len(sizes) + 2:
+        raise ValueError(f"{name} is {tile!r}; allowed: ({', '.join(sizes)}), then warps, then stages")
+    whole = kind(*(positive_int(part, size) for part, size in zip(kind._fields, tile, strict=False)))
+    for part in sizes:
+        size = getattr(whole, part)
         if size < 16 or size & (size - 1):
             raise ValueError(f"{name}: {part} is {size}; allowed: 16, 32, 64, 128, … as tl.dot asks for")
     return whole

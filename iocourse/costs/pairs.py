@@ -1,0 +1,136 @@
+"""Which queries meet which keys in the Triton kernels: block masks and packed sequences, in place of a band.
+
+Each is a `Problem`, so that the closed forms of `kernels` hold for it; what its programs read to find their
+tiles is counted too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .kernels import Problem
+from .parts import ceil_div
+
+SPAN = 3  # numbers that say where a tile's list begins, where its cut tiles begin, and where it ends
+
+
+@dataclass(frozen=True)
+class Listed(Problem):
+    """A block mask: `pairs` (mb, mh, Nq, Nk) booleans, mb and mh being 1 where batches or heads share it."""
+
+    pairs: NDArray[np.bool_] = field(default_factory=lambda: np.ones((1, 1, 1, 1), bool), compare=False)
+
+    def tiles(self, BM: int, BN: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """(hit, cut), each (mb, mh, ⌈Nq/BM⌉, ⌈Nk/BN⌉): tiles with a pair that is seen, and those of them
+        that are not seen whole. A tile that passes the last key is never whole.
+        """
+        rows, columns = ceil_div(self.Nq, BM), ceil_div(self.Nk, BN)
+        mb, mh = self.pairs.shape[:2]
+        seen = np.zeros((mb, mh, rows * BM, columns * BN), bool)
+        seen[:, :, : self.Nq, : self.Nk] = self.pairs
+        whole = seen.copy()
+        whole[:, :, self.Nq :] = True  # queries past the last one ask for nothing
+        shape = (mb, mh, rows, BM, columns, BN)
+        hit = np.asarray(seen.reshape(shape).any((3, 5)))
+        return hit, np.asarray(hit & ~whole.reshape(shape).all((3, 5)))
+
+    def _all_heads(self, counts: NDArray[np.int64]) -> int:
+        """The sum over all batches and heads of counts (mb, mh, …)."""
+        mb, mh = counts.shape[:2]
+        each: int = int(counts.sum())
+        return each * (self.B // mb) * (self.H // mh)
+
+    def keys_met(self, BM: int, BN: int) -> int:
+        """Rows of K loaded by tiles of queries: the sizes of all tiles of keys that are hit."""
+        hit, _ = self.tiles(BM, BN)
+        return self._all_heads(hit * _sizes(self.Nk, BN))
+
+    def queries_met(self, BM: int, BN: int) -> int:
+        """Rows of Q loaded by tiles of keys: the sizes of all tiles of queries that are hit."""
+        hit, _ = self.tiles(BM, BN)
+        return self._all_heads(hit * _sizes(self.Nq, BM)[:, None])
+
+    def rows_extra(self, BM: int, BN: int) -> dict[str, int]:
+        """Each program reads its place in the order of work and its span; then an entry for each tile, and
+        for each cut tile the number of its pattern and the pattern.
+        """
+        programs = self.B * self.H * ceil_div(self.Nq, BM)
+        return {"order": programs, "spans": SPAN * programs} | self._lists(BM, BN)
+
+    def columns_extra(self, BM: int, BN: int) -> dict[str, int]:
+        """The same for programs of keys, which do the heads of a group one after the other."""
+        tiles = ceil_div(self.Nk, BN)
+        return {
+            "order": self.B * self.H_kv * tiles,
+            "spans": SPAN * self.B * self.H * tiles,
+        } | self._lists(BM, BN)
+
+    def _lists(self, BM: int, BN: int) -> dict[str, int]:
+        hit, cut = self.tiles(BM, BN)
+        slots = self._all_heads(cut.astype(np.int64))
+        return {
+            "entries": self._all_heads(hit.astype(np.int64)),
+            "slots": slots,
+            "patterns": slots * BM * BN,
+        }
+
+
+def _sizes(n: int, block: int) -> NDArray[np.int64]:
+    """Rows of each tile of n rows."""
+    return np.minimum(block, n - np.arange(0, n, block)).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class PackedSequences(Problem):
+    """Sequences one behind the other: `lengths` are (queries, keys) of each, whose sums are Nq and Nk;
+    B is 1.
+
+    lower_right: the band counts from a diagonal that ends in each sequence's last pair.
+    """
+
+    lengths: tuple[tuple[int, int], ...] = ()
+    lower_right: bool = False
+
+    @cached_property
+    def _each(self) -> list[Problem]:
+        return [
+            Problem(n_q, n_k, self.d, *self._band(n_k - n_q), 1, self.H, self.H_kv)
+            for n_q, n_k in self.lengths
+        ]
+
+    def _band(self, diagonal: int) -> tuple[int | None, int | None]:
+        shift = diagonal if self.lower_right else 0
+        return (
+            None if self.low is None else self.low + shift,
+            None if self.high is None else self.high + shift,
+        )
+
+    def keys_met(self, BM: int, BN: int) -> int:
+        """The sum over the sequences: no tile reaches into another."""
+        return sum(one.keys_met(BM, BN) for one in self._each)
+
+    def queries_met(self, BM: int, BN: int) -> int:
+        """The sum over the sequences."""
+        return sum(one.queries_met(BM, BN) for one in self._each)
+
+    def row_products_extra(self, BM: int) -> dict[str, int]:
+        """Each program reads where its queries begin and end; there are programs for the longest sequence."""
+        return {"cu_q": 2 * self._programs(self.H, 0, BM)}
+
+    def rows_extra(self, BM: int, BN: int) -> dict[str, int]:
+        """The same, and where its keys begin and end."""
+        numbers = 2 * self._programs(self.H, 0, BM)
+        return {"cu_q": numbers, "cu_k": numbers}
+
+    def columns_extra(self, BM: int, BN: int) -> dict[str, int]:
+        """The same for programs of keys."""
+        numbers = 2 * self._programs(self.H_kv, 1, BN)
+        return {"cu_q": numbers, "cu_k": numbers}
+
+    def _programs(self, heads: int, side: int, block: int) -> int:
+        longest = max((pair[side] for pair in self.lengths), default=0)
+        return len(self.lengths) * heads * ceil_div(longest, block)

@@ -1,0 +1,180 @@
+"""Block masks for `attention(…, block_mask=)`: which query sees which key, cut into tiles once for each size
+of tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
+
+from .block_lists import Pairs, Side, build, side
+from .tiles import Tiles
+
+SIZES = (16, 32, 64, 128, 256)
+
+
+class TiledMask:
+    """Which query sees which key: a predicate on positions, and its tiles. Made by `tiled_mask`.
+
+    Attributes:
+        shape: (batches, heads, queries, keys); batches and heads are 1 where all share the mask.
+    """
+
+    def __init__(self, pairs: Pairs, batches: int, heads: int, n_q: int, n_k: int) -> None:
+        self.shape = (batches, heads, n_q, n_k)
+        self._pairs = pairs
+        self._cut: dict[tuple[int, int, torch.device], tuple[Tensor, Tensor]] = {}
+        self._sides: dict[tuple[Any, ...], Side] = {}
+
+    def tiles(self, BM: int, BN: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """What each tile of BM queries by BN keys is, and patterns of cut ones: see `block_lists.build`."""
+        key = (BM, BN, device)
+        if key not in self._cut:
+            self._cut[key] = build(self._pairs, *self.shape, BM, BN, device)
+        return self._cut[key]
+
+    def lists(self, tiles: Tiles, device: torch.device, group: int, deterministic: bool) -> list[Tensor]:
+        """The sides that the kernels need, one after the other: forward; then fused, or queries and keys.
+
+        `group` query heads share a head of keys, whose order of work counts them together.
+        """
+        sides = [self._side(tiles.forward[:2], device, 0)]
+        if deterministic:
+            sides += [self._side(tiles.queries[:2], device, 0), self._side(tiles.keys[:2], device, group)]
+        else:
+            sides += [self._side(tiles.fused[:2], device, group)]
+        return [part for one in sides for part in one]
+
+    def _side(self, tile: Sequence[int], device: torch.device, group: int) -> Side:
+        """Tiles of queries that list keys; with a group, tiles of keys that list queries."""
+        key = (*tile, device, group)
+        if key not in self._sides:
+            kinds, patterns = self.tiles(tile[0], tile[1], device)
+            one = (
+                side(kinds.transpose(2, 3), patterns.transpose(1, 2), group)
+                if group
+                else side(kinds, patterns)
+            )
+            self._sides[key] = one
+        return self._sides[key]
+
+
+# What masks were made of, so that a mask given twice is cut once. A tensor changed in place is cut again.
+_made: WeakIdKeyDictionary = WeakIdKeyDictionary()
+
+
+def tiled_mask(mask: Any, q: Tensor, k: Tensor, *, block: int | None = None) -> TiledMask:
+    """The block mask that `mask` means for q and k, to be used as often as there are layers.
+
+    Args:
+        mask: a boolean tensor or array of blocks, (rows, columns), (H, rows, columns) or (B, H, rows,
+            columns); one of `iocourse.masks`; FlexAttention's BlockMask; or what this function made.
+        q: (B, H, Nq, d).
+        k: (B, H_kv, Nk, d).
+        block: queries, and keys, in a block of a boolean tensor. None: the one of 16, 32, 64, 128 or 256 that
+            gives so many blocks; where more than one does (a short N), say which.
+
+    Raises:
+        TypeError: `mask` is none of these, or its blocks are not boolean.
+        ValueError: it does not match the batches, heads or lengths.
+    """
+    made = mask if isinstance(mask, TiledMask) else _remembered(mask, q, k, block)
+    mb, mh, n_q, n_k = made.shape
+    if (n_q, n_k) != (q.shape[2], k.shape[2]):
+        raise ValueError(
+            f"block_mask is for {n_q} queries and {n_k} keys, q has {q.shape[2]} and k {k.shape[2]}; "
+            "allowed: the same numbers"
+        )
+    if mb not in (1, q.shape[0]) or mh not in (1, q.shape[1]):
+        raise ValueError(
+            f"block_mask is for {mb} batches and {mh} heads; allowed: 1 or {q.shape[0]}, and 1 or "
+            f"{q.shape[1]}"
+        )
+    return made
+
+
+def _remembered(mask: Any, q: Tensor, k: Tensor, block: int | None) -> TiledMask:
+    key = (q.shape[2], k.shape[2], q.device, block, getattr(mask, "_version", 0))
+    try:
+        known: dict[Any, TiledMask] = _made.setdefault(mask, {})
+    except TypeError:  # lists and the like, which cannot be referred to weakly: cut anew each time
+        known = {}
+    if key not in known:
+        known.clear()
+        known[key] = _make(mask, q, k, block)
+    return known[key]
+
+
+def _make(mask: Any, q: Tensor, k: Tensor, block: int | None) -> TiledMask:
+    if hasattr(mask, "sees") and hasattr(mask, "N"):
+        return _of_the_course(mask)
+    if hasattr(mask, "mask_mod") and hasattr(mask, "kv_num_blocks"):
+        return _of_flex(mask, q.device)
+    return _of_blocks(mask, q.shape[2], k.shape[2], q.device, block)
+
+
+def _of_the_course(mask: Any) -> TiledMask:
+    def pairs(_: int, __: int, i: Tensor, j: Tensor) -> Tensor:
+        return torch.from_numpy(mask.sees(i.cpu().numpy(), j.cpu().numpy())).to(i.device)
+
+    return TiledMask(pairs, 1, 1, mask.N, mask.N)
+
+
+def _of_flex(mask: Any, device: torch.device) -> TiledMask:
+    came = mask.kv_num_blocks.device
+    if came.type != device.type:
+        raise ValueError(f"block_mask is on {came}, q on {device}; allowed: one device for both")
+
+    def pairs(batch: int, head: int, i: Tensor, j: Tensor) -> Tensor:
+        b, h = torch.tensor(batch, device=i.device), torch.tensor(head, device=i.device)
+        return torch.broadcast_to(mask.mask_mod(b, h, i, j), torch.broadcast_shapes(i.shape, j.shape))
+
+    return TiledMask(pairs, *mask.kv_num_blocks.shape[:2], *mask.seq_lengths)
+
+
+def _of_blocks(mask: Any, n_q: int, n_k: int, device: torch.device, block: int | None) -> TiledMask:
+    if not isinstance(mask, (Tensor, np.ndarray, list, tuple)):
+        raise TypeError(
+            f"block_mask is a {type(mask).__name__}; allowed: booleans for blocks, one of iocourse.masks, "
+            "FlexAttention's BlockMask"
+        )
+    blocks = torch.as_tensor(mask)
+    if blocks.dtype != torch.bool:
+        raise TypeError(f"block_mask is {str(blocks.dtype).removeprefix('torch.')}; allowed: booleans")
+    if not 2 <= blocks.ndim <= 4:
+        raise ValueError(
+            f"block_mask has shape {tuple(blocks.shape)}; allowed: (rows, columns), (H, rows, columns) or "
+            "(B, H, rows, columns)"
+        )
+    blocks = blocks.reshape((1,) * (4 - blocks.ndim) + tuple(blocks.shape)).to(device, copy=True)
+    size = _block_size(tuple(blocks.shape[2:]), n_q, n_k, block)
+
+    def pairs(batch: int, head: int, i: Tensor, j: Tensor) -> Tensor:
+        return blocks[batch, head][i // size, j // size]
+
+    return TiledMask(pairs, blocks.shape[0], blocks.shape[1], n_q, n_k)
+
+
+def _block_size(shape: tuple[int, ...], n_q: int, n_k: int, block: int | None) -> int:
+    sizes = [size for size in SIZES if (-(-n_q // size), -(-n_k // size)) == shape]
+    if block is not None:
+        if block not in SIZES:
+            raise ValueError(f"block is {block!r}; allowed: None, {', '.join(map(str, SIZES))}")
+        sizes = [size for size in sizes if size == block]
+    if len(sizes) == 1:
+        return sizes[0]
+    wanted = f"blocks of {block}" if block else "blocks of 16, 32, 64, 128 or 256"
+    many = " and ".join(map(str, sizes))
+    raise ValueError(
+        f"block_mask has {shape[0]} × {shape[1]} blocks for {n_q} queries and {n_k} keys; allowed: "
+        + (
+            f"⌈N / block⌉ each way, with {wanted}"
+            if not sizes
+            else f"say which: tiled_mask(…, block=) is {many}"
+        )
+    )

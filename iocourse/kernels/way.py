@@ -1,0 +1,89 @@
+"""Whole rows or slices of d: answered by the recorded table of resources and the closed forms, never by a
+guess or by compiling.
+
+Whole rows fit where the recorded run of `iocourse bench resources` compiled the kernel with the table's tile,
+with no register spilled and no more shared memory than the chip has. A large d fits at last with tiles of 16
+or 32 rows, which load K and V so often that slices of d in larger tiles move fewer bytes: then those are it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from torch import Tensor
+
+from ..costs.kernels import Problem, attention_forward, attention_fused_backward, attention_split_backward
+from ..costs.sliced_kernels import sliced_backward, sliced_forward
+from ..data.recorded import recorded
+from ..gpu import CHIPS
+from ..ledger import Ledger
+from .mode import architecture
+from .seen import Seen
+from .tiles import has_row, padded, sliced_tiles_for, tiles_for
+
+# The kernels of each pass that keep whole rows.
+PASSES = {"forward": ("forward",), "fused": ("fused",), "split": ("queries", "keys")}
+N = 4096  # where bytes are compared; beyond it both ways grow alike
+FLOAT32 = {"LSE", "D", "O_sum", "dQ_sum", "dK_sum", "dV_sum"}
+
+
+def way_for(which: str, q: Tensor, seen: Seen) -> str:
+    """The way to do a pass, "forward", "fused" or "split": "whole" where whole rows fit the chip and move no
+    more bytes, else "fused", the schedule that cuts d and materialises nothing.
+
+    Block masks and packed sequences are known to the kernels of whole rows alone.
+    """
+    if seen.lists or seen.packed is not None:
+        return "whole"
+    return automatic(which, architecture(q.device), q.shape[-1], q.element_size())
+
+
+@cache
+def automatic(which: str, arch: int | None, d: int, itemsize: int) -> str:
+    """What `way_for` answers for an architecture (None: the interpreter), head size and bytes a number."""
+    if not fits(which, arch, d, itemsize):
+        return "fused"
+    whole, sliced = (bytes_moved(which, way, arch, d, itemsize) for way in ("whole", "fused"))
+    return "whole" if whole <= sliced else "fused"
+
+
+def fits(which: str, arch: int | None, d: int, itemsize: int) -> bool:
+    """Whether the kernels of a pass fit an architecture with whole rows; interpreted, they do to d = 256."""
+    if not has_row(arch, d):
+        return False
+    if arch is None:
+        return True
+    width = max(64, padded(d))
+    record = recorded("resources") or {"shipped": []}
+    rows = [
+        row
+        for row in record["shipped"]
+        if (row["arch"], row["d"], row["bytes"]) == (arch, width, itemsize) and row["kernel"] in PASSES[which]
+    ]
+    limit = CHIPS[arch].shared_bytes
+    return bool(rows) and all(
+        "error" not in row and row["spill_bytes"] == 0 and row["shared_bytes"] <= limit for row in rows
+    )
+
+
+def bytes_moved(which: str, way: str, arch: int | None, d: int, itemsize: int) -> int:
+    """Bytes of a pass for one head of N = 4096 and no mask, by the closed forms for the table's tiles."""
+    ledger = _ledger(which, way, arch, d, itemsize)
+    wide = FLOAT32 | ({"dQ"} if which == "fused" and way == "whole" else set())
+    counts = [*ledger.reads.items(), *ledger.writes.items()]
+    return sum(words * (4 if name in wide else itemsize) for name, words in counts)
+
+
+def _ledger(which: str, way: str, arch: int | None, d: int, itemsize: int) -> Ledger:
+    problem = Problem(N, N, d)
+    if way == "fused":
+        cut = sliced_tiles_for(arch, itemsize)
+        if which == "forward":
+            return sliced_forward(problem, BM=cut.sliced_forward.BM, BN=cut.sliced_forward.BN)
+        return sliced_backward(problem, queries=cut.sliced_queries[:2], keys=cut.sliced_keys[:2])
+    table = tiles_for(arch, d, itemsize)
+    if which == "forward":
+        return attention_forward(problem, BM=table.forward.BM, BN=table.forward.BN)
+    if which == "fused":
+        return attention_fused_backward(problem, BM=table.fused.BM, BN=table.fused.BN)
+    return attention_split_backward(problem, queries=table.queries[:2], keys=table.keys[:2])
