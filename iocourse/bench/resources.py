@@ -100,7 +100,7 @@ def _pairs(arch: int, d: int) -> Iterator[Asked]:
         for pairs in ("block_mask", "packed"):
             for kernel in Tiles._fields:
                 tile = getattr(tiles_for(arch, d, 2), kernel)
-                yield Asked(arch, d, 2, kernel, True, *tile, pairs=pairs)
+                yield Asked(arch, d, 2, kernel, True, *tile)._replace(pairs=pairs)
 
 
 def _decode(arch: int, d: int, width: int) -> Iterator[Asked]:

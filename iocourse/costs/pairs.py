@@ -41,8 +41,7 @@ class Listed(Problem):
     def _all_heads(self, counts: NDArray[np.int64]) -> int:
         """The sum over all batches and heads of counts (mb, mh, …)."""
         mb, mh = counts.shape[:2]
-        each: int = int(counts.sum())
-        return each * (self.B // mb) * (self.H // mh)
+        return int(counts.sum() * (self.B // mb) * (self.H // mh))
 
     def keys_met(self, BM: int, BN: int) -> int:
         """Rows of K loaded by tiles of queries: the sizes of all tiles of keys that are hit."""
