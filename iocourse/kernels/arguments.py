@@ -15,7 +15,7 @@ from .mode import INTERPRETED
 
 TYPES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32"}
 LARGEST_HEAD = 1024
-LARGEST_WHOLE = 256  # of the kernels that know no slices of d
+LARGEST_WHOLE = 512  # of the kernels that know no slices of d
 SMALLEST, LARGEST = 1e-30, 1e30  # of a scale: beyond these, float32 has 0 and ∞
 
 

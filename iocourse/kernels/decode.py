@@ -8,12 +8,13 @@ from torch import Tensor
 from ..guard import library_answer
 from ..sizes import positive_int
 from . import mode
-from .arguments import LARGEST_WHOLE, accepted
+from .arguments import accepted
 from .decode_kernels import merge_kernel, parts_kernel
 from .layout import as_asked, given, readable
 from .start import start
 from .tiles import decode_tile, padded
 
+LARGEST_HEAD = 256
 MOST_PARTS = 64  # the merge holds one row of O for each part
 PROGRAMS_A_PROCESSOR = 2
 
@@ -40,7 +41,7 @@ def decode(
     Raises:
         TypeError, ValueError: an argument is not as described; the message names it.
     """
-    q, k, v, factor = accepted(q, k, v, scale, LARGEST_WHOLE)
+    q, k, v, factor = accepted(q, k, v, scale, LARGEST_HEAD)
     if q.shape[2] != 1:
         raise ValueError(f"q has {q.shape[2]} queries a head; allowed: 1, and attention for more")
     if parts is not None and positive_int("parts", parts) > MOST_PARTS:

@@ -63,7 +63,7 @@ def attention(
         scale: factor of QKᵀ; 1/√d where None.
         window: (left, right): query i sees at most `left` keys before its own and `right` after it; None or
             -1: no limit. Its own key is i, or i + Nk - Nq where causal='lower_right'.
-        block_mask: which blocks of keys each block of queries sees, instead of causal and window, d to 256.
+        block_mask: which blocks of keys each block of queries sees, instead of causal and window, d to 512.
             A boolean tensor (rows, columns), (H, rows, columns) or (B, H, rows, columns) of blocks of 16, 32,
             64, 128 or 256, whichever N asks for; one of `iocourse.masks`; FlexAttention's BlockMask; or what
             `tiled_mask` made of one of these, which is cut into tiles once and can be used again.
@@ -71,7 +71,7 @@ def attention(
             from run to run, instead of one with atomic additions. torch.use_deterministic_algorithms(True)
             asks for the same.
         tile_d: whether d is cut into slices as well as N. None: where whole rows do not fit the chip, or move
-            more bytes, by the recorded table of resources and the closed forms; 'never' (d to 256); 'fused':
+            more bytes, by the recorded table of resources and the closed forms; 'never' (d to 512); 'fused':
             always, and nothing is materialised; 'materialised': always, with N × N scores written out, to be
             counted and timed beside the others.
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from . import launch_scores, launch_small_cache, launch_whole, mode
 from .layout import as_asked, readable
 from .seen import Seen
-from .way import way_for
+from .way import checked, way_for
 
 _FORWARD = {
     "whole": launch_whole.forward,
@@ -32,10 +32,10 @@ def forward(
     q (B, H, Nq, d), k and v (B, H_kv, Nk, d), one dtype and device, unit last stride. way: "whole", "fused",
     "materialised", or "" for what suits the chip (see `way_for`).
     """
+    fit_q, fit_k, fit_v = readable(q, k, v)
+    chosen = checked(way or way_for("forward", fit_q, seen), "forward", fit_q)
     with mode.on(q.device):
-        fit_q, fit_k, fit_v = readable(q, k, v)
-        run = _FORWARD[way or way_for("forward", fit_q, seen)]
-        o, lse = run(fit_q, fit_k, fit_v, seen, scale)
+        o, lse = _FORWARD[chosen](fit_q, fit_k, fit_v, seen, scale)
     return as_asked(q, o), lse
 
 
@@ -47,8 +47,9 @@ def backward(
     asked = q, k, v
     do, q, k, v, o = readable(do, q, k, v, o)
     dlse = None if dlse is None else dlse.to(torch.float32).contiguous()
-    way = way or way_for("split" if deterministic else "fused", q, seen)
+    which = "split" if deterministic else "fused"
+    chosen = checked(way or way_for(which, q, seen), which, q)
     with mode.on(q.device):
-        gradients = _BACKWARD[way, deterministic](q, k, v, o, do, lse.contiguous(), dlse, seen, scale)
+        gradients = _BACKWARD[chosen, deterministic](q, k, v, o, do, lse.contiguous(), dlse, seen, scale)
     dq, dk, dv = (as_asked(x, got) for x, got in zip(asked, gradients, strict=True))
     return dq, dk, dv

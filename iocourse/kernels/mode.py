@@ -59,6 +59,11 @@ def pretending(arch: int) -> Iterator[None]:
         _pretended = None
 
 
+def pretended() -> bool:
+    """Whether launches are only prepared, for a GPU that need not be here."""
+    return _pretended is not None
+
+
 def interpreting() -> bool:
     """Whether a launch would be interpreted."""
     return INTERPRETED and _pretended is None

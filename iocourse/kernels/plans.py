@@ -98,7 +98,7 @@ def resources_of(
             sliced_queries, sliced_keys, scores, averages, weights, query_gradients or key_gradients (d in
             slices); decode_parts or decode_merge.
         arch: 75, 80, 89, 90 or 100.
-        d: head size; tiles of whole rows are known to 512, decode to 256.
+        d: head size; tiles of whole rows go to 512, decode to 256.
         dtype: float16, bfloat16 or float32.
         causal: with the diagonal's masked loop, or the plain one alone.
         group: heads of queries for each head of keys.

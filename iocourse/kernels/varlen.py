@@ -22,7 +22,7 @@ def attention_varlen(
     """softmax(scale · QKᵀ) V within each of several sequences that lie one behind the other.
 
     Args:
-        q: (T_q, H, d), float16, bfloat16 or float32, d from 1 to 256: the queries of all sequences.
+        q: (T_q, H, d), float16, bfloat16 or float32, d from 1 to 512: the queries of all sequences.
         k: (T_k, H_kv, d), of the same type; H_kv divides H.
         v: (T_k, H_kv, d), of the same type.
         cu_q: (sequences + 1,) int32 on q's device: sequence s has queries cu_q[s] … cu_q[s + 1] - 1. It rises

@@ -9,6 +9,7 @@ or 32 rows, which load K and V so often that slices of d in larger tiles move fe
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from torch import Tensor
 
@@ -17,6 +18,7 @@ from ..costs.sliced_kernels import sliced_backward, sliced_forward
 from ..data.recorded import recorded
 from ..gpu import CHIPS
 from ..ledger import Ledger
+from . import mode
 from .mode import architecture
 from .seen import Seen
 from .tiles import has_row, padded, sliced_tiles_for, tiles_for
@@ -47,23 +49,46 @@ def automatic(which: str, arch: int | None, d: int, itemsize: int) -> str:
     return "whole" if whole <= sliced else "fused"
 
 
+def checked(way: str, which: str, q: Tensor) -> str:
+    """The way, unless it is "whole" and the recorded tile needs more shared memory than the chip has.
+
+    Raises:
+        ValueError: it does, and nothing but whole rows was asked for.
+    """
+    arch = architecture(q.device)
+    if way != "whole" or arch is None or mode.pretended():
+        return way
+    most = max((row["shared_bytes"] for row in _rows(which, arch, q.shape[-1], q.element_size())), default=0)
+    if most > CHIPS[arch].shared_bytes:
+        raise ValueError(
+            f"q has head size {q.shape[-1]} in {8 * q.element_size()} bits, whose tiles of whole rows take "
+            f"{most // 1024} KB of shared memory, and sm_{arch} has {CHIPS[arch].shared_bytes // 1024} KB; "
+            "allowed here: a smaller d, 16 bits, or attention without block_mask and with tile_d=None"
+        )
+    return way
+
+
 def fits(which: str, arch: int | None, d: int, itemsize: int) -> bool:
     """Whether the kernels of a pass fit an architecture with whole rows; interpreted, they do to d = 256."""
     if not has_row(arch, d):
         return False
     if arch is None:
         return True
-    width = max(64, padded(d))
+    rows, limit = _rows(which, arch, d, itemsize), CHIPS[arch].shared_bytes
+    return bool(rows) and all(row["spill_bytes"] == 0 and row["shared_bytes"] <= limit for row in rows)
+
+
+@cache
+def _rows(which: str, arch: int, d: int, itemsize: int) -> list[dict[str, Any]]:
+    """The recorded rows of a pass with whole rows; none where a kernel does not compile."""
     record = recorded("resources") or {"shipped": []}
+    size = (arch, max(64, padded(d)), itemsize, "band")
     rows = [
         row
         for row in record["shipped"]
-        if (row["arch"], row["d"], row["bytes"]) == (arch, width, itemsize) and row["kernel"] in PASSES[which]
+        if (row["arch"], row["d"], row["bytes"], row.get("pairs")) == size and row["kernel"] in PASSES[which]
     ]
-    limit = CHIPS[arch].shared_bytes
-    return bool(rows) and all(
-        "error" not in row and row["spill_bytes"] == 0 and row["shared_bytes"] <= limit for row in rows
-    )
+    return [] if any("error" in row for row in rows) else rows
 
 
 def bytes_moved(which: str, way: str, arch: int | None, d: int, itemsize: int) -> int:
