@@ -130,11 +130,26 @@ def _of_flex(mask: Any, device: torch.device) -> TiledMask:
     if came.type != device.type:
         raise ValueError(f"block_mask is on {came}, q on {device}; allowed: one device for both")
 
+    by_pair = _dense(mask.kv_num_blocks, mask.kv_indices)
+    none = torch.zeros_like(by_pair)
+    whole = none if mask.full_kv_indices is None else _dense(mask.full_kv_num_blocks, mask.full_kv_indices)
+    rows, columns = mask.BLOCK_SIZE
+
     def pairs(batch: int, head: int, i: Tensor, j: Tensor) -> Tensor:
         b, h = torch.tensor(batch, device=i.device), torch.tensor(head, device=i.device)
-        return torch.broadcast_to(mask.mask_mod(b, h, i, j), torch.broadcast_shapes(i.shape, j.shape))
+        at = (i // rows, j // columns)
+        return whole[batch, head][at] | (by_pair[batch, head][at] & mask.mask_mod(b, h, i, j))
 
-    return TiledMask(pairs, *mask.kv_num_blocks.shape[:2], *mask.seq_lengths)
+    return TiledMask(pairs, *by_pair.shape[:2], *mask.seq_lengths)
+
+
+def _dense(counts: Tensor, indices: Tensor) -> Tensor:
+    """Which blocks a list of each row holds, (batches, heads, rows, columns): the first `counts` of `indices`."""
+    columns = indices.shape[-1]
+    listed = torch.arange(columns, device=indices.device) < counts[..., None]
+    hit = torch.zeros((*indices.shape[:-1], columns + 1), dtype=torch.bool, device=indices.device)
+    # What is not listed goes to a column of its own, which is dropped.
+    return hit.scatter(-1, torch.where(listed, indices, columns).long(), True)[..., :columns]
 
 
 def _of_blocks(mask: Any, n_q: int, n_k: int, device: torch.device, block: int | None) -> TiledMask:
