@@ -144,7 +144,7 @@ def _of_flex(mask: Any, device: torch.device) -> TiledMask:
 
 
 def _dense(counts: Tensor, indices: Tensor) -> Tensor:
-    """Which blocks a list of each row holds, (batches, heads, rows, columns): the first `counts` of `indices`."""
+    """Which blocks each row lists, (batches, heads, rows, columns): the first `counts` of `indices`."""
     columns = indices.shape[-1]
     listed = torch.arange(columns, device=indices.device) < counts[..., None]
     hit = torch.zeros((*indices.shape[:-1], columns + 1), dtype=torch.bool, device=indices.device)
