@@ -9,6 +9,8 @@ from .block_mask import block_mask
 from .charts import bars, curve, words_against_memory
 from .figure import FIGURES
 from .grids import attention_map, tile_order
+from .kernel_tuner import KernelTuner, kernel_tuner
+from .kernel_tuner_picture import kernel_tuner_picture
 from .mask_painter import MaskPainter, mask_painter
 from .memory import footprint_bar, memory_timeline
 from .memory_explorer import MemoryExplorer, memory_explorer
@@ -25,6 +27,7 @@ from .tuner_picture import tile_tuner_picture
 
 __all__ = [
     "FIGURES",
+    "KernelTuner",
     "MaskPainter",
     "MemoryExplorer",
     "PebblePlayer",
@@ -38,6 +41,8 @@ __all__ = [
     "footprint_bar",
     "grid_of_programs",
     "kernel_resources",
+    "kernel_tuner",
+    "kernel_tuner_picture",
     "mask_painter",
     "memory_explorer",
     "memory_map",

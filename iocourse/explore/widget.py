@@ -69,9 +69,14 @@ def slider_values(first: int, last: int, per_octave: int) -> list[int]:
 
 def size_slider(label: str, first: int, last: int, per_octave: int, value: int) -> Any:
     """A slider over `slider_values` and `value`, where it starts."""
+    return steps_slider(label, slider_values(first, last, per_octave), value)
+
+
+def steps_slider(label: str, values: Iterable[int], value: int) -> Any:
+    """A slider over these values and `value`, where it starts."""
     import ipywidgets as widgets
 
-    options = _options([*slider_values(first, last, per_octave), value])
+    options = _options([*values, value])
     return widgets.SelectionSlider(
         options=options, value=value, description=label, continuous_update=True, **wide("430px")
     )

@@ -1,0 +1,131 @@
+"""Closed forms of the kernels one by one: what a single launch moves, where `kernels` and `sliced_kernels`
+add up a pass.
+
+The kernel that computes D is the only one without a tile; a pass is its kernels and, where none of them
+computes D, that one.
+"""
+
+from __future__ import annotations
+
+from ..ledger import Ledger
+from ..sizes import positive_int
+from .kernels import Problem, attention_forward, ledger_of
+from .parts import ceil_div
+from .sliced_kernels import sliced_forward
+
+WHOLE = ("forward", "fused", "queries", "keys")  # tiles of whole rows: BM, BN
+SLICED = (  # tiles that cut d too: BM, BN, BD; the first three write no scores out
+    "sliced_forward", "sliced_queries", "sliced_keys",
+    "scores", "averages", "weights", "query_gradients", "key_gradients",
+)  # fmt: skip
+KERNELS = WHOLE + SLICED
+# float32 whatever Q, K and V are; so is what is added to atomically.
+WIDE = frozenset({"LSE", "D", "S", "O_sum", "dQ_sum", "dK_sum", "dV_sum"})
+
+Counts = dict[str, int]
+
+
+def kernel_words(kernel: str, problem: Problem, *, BM: int, BN: int, BD: int | None = None) -> Ledger:
+    """Words that one launch of a kernel reads and writes, by array; the mask is a band.
+
+    Args:
+        kernel: one of `KERNELS`.
+        problem: the sizes and the band.
+        BM: queries of a tile.
+        BN: keys of a tile.
+        BD: columns of a slice of d; None for the kernels of `WHOLE`, which have none.
+
+    Raises:
+        ValueError: an unknown kernel, or a BD where there is none or none where there is one.
+    """
+    if kernel not in KERNELS:
+        raise ValueError(f"kernel is {kernel!r}; allowed: {', '.join(KERNELS)}")
+    if (BD is None) != (kernel in WHOLE):
+        allowed = "None, because its tiles are whole rows" if kernel in WHOLE else "the columns of a slice"
+        raise ValueError(f"BD is {BD!r} for {kernel}; allowed: {allowed}")
+    if kernel == "forward":
+        return attention_forward(problem, BM=BM, BN=BN)
+    if kernel == "sliced_forward":
+        return sliced_forward(problem, BM=BM, BN=BN)
+    reads, writes = _OTHERS[kernel](problem, BM, BN, positive_int("BD", BD or problem.d))
+    return ledger_of(reads, writes, {"dQ": writes["dQ"]} if kernel == "fused" else None)
+
+
+def ledger_bytes(ledger: Ledger, itemsize: int) -> int:
+    """Bytes of a kernel's ledger, with `itemsize` bytes for a number of Q, K and V."""
+    wide = WIDE | set(ledger.atomics)
+    counts = [*ledger.reads.items(), *ledger.writes.items()]
+    return sum(words * (4 if name in wide else itemsize) for name, words in counts)
+
+
+def _queries(p: Problem, BM: int, BN: int, _: int) -> tuple[Counts, Counts]:
+    rows, met = p.queries * p.d, p.keys_met(BM, BN) * p.d
+    reads = {"Q": rows, "O": rows, "dO": rows, "LSE": p.queries, "K": met, "V": met}
+    return reads, {"D": p.queries, "dQ": rows}
+
+
+def _keys(p: Problem, BM: int, BN: int, _: int) -> tuple[Counts, Counts]:
+    rows, met = p.keys * p.d, p.queries_met(BM, BN)
+    reads = {"K": rows, "V": rows, "Q": met * p.d, "dO": met * p.d, "LSE": met, "D": met}
+    return reads, {"dK": rows, "dV": rows}
+
+
+def _fused(p: Problem, BM: int, BN: int, BD: int) -> tuple[Counts, Counts]:
+    reads, writes = _keys(p, BM, BN, BD)
+    added = {"dQ": p.queries_met(BM, BN) * p.d}
+    return reads | added, writes | added
+
+
+def _sliced_queries(p: Problem, BM: int, BN: int, _: int) -> tuple[Counts, Counts]:
+    again, met = p.rows_again(BM, BN), p.keys_met(BM, BN) * p.d
+    between = {"dQ_sum": (again - p.rows_hit(BM, BN)) * p.d}
+    reads = {"Q": again * p.d, "dO": again * p.d, "K": 2 * met, "V": met, "LSE": p.queries, "D": p.queries}
+    return reads | between, between | {"dQ": p.queries * p.d}
+
+
+def _sliced_keys(p: Problem, BM: int, BN: int, _: int) -> tuple[Counts, Counts]:
+    again, met = p.columns_again(BM, BN), p.queries_met(BM, BN)
+    between = dict.fromkeys(("dK_sum", "dV_sum"), (again - p.columns_hit(BM, BN)) * p.d)
+    rows = {"K": again * p.d, "V": again * p.d, "Q": 2 * met * p.d, "dO": 2 * met * p.d}
+    return rows | {"LSE": met, "D": met} | between, between | dict.fromkeys(("dK", "dV"), p.keys * p.d)
+
+
+def _scores(p: Problem, BM: int, BN: int, _: int) -> tuple[Counts, Counts]:
+    reads = {"Q": p.rows_again(BM, BN) * p.d, "K": p.keys_met(BM, BN) * p.d}
+    return reads, {"S": p.pairs_met(BM, BN), "LSE": p.queries}
+
+
+def _averages(p: Problem, BM: int, BN: int, BD: int) -> tuple[Counts, Counts]:
+    slices = ceil_div(p.d, BD)
+    reads = {"S": slices * p.pairs_met(BM, BN), "V": p.keys_met(BM, BN) * p.d, "LSE": slices * p.queries}
+    return reads, {"O": p.queries * p.d}
+
+
+def _weights(p: Problem, BM: int, BN: int, _: int) -> tuple[Counts, Counts]:
+    again, met = p.rows_again(BM, BN) * p.d, p.keys_met(BM, BN) * p.d
+    reads = {"Q": again, "dO": again, "K": met, "V": met, "LSE": p.queries, "D": p.queries}
+    return reads, dict.fromkeys(("P", "dS"), p.pairs_met(BM, BN))
+
+
+def _query_gradients(p: Problem, BM: int, BN: int, BD: int) -> tuple[Counts, Counts]:
+    reads = {"dS": ceil_div(p.d, BD) * p.pairs_met(BM, BN), "K": p.keys_met(BM, BN) * p.d}
+    return reads, {"dQ": p.queries * p.d}
+
+
+def _key_gradients(p: Problem, BM: int, BN: int, BD: int) -> tuple[Counts, Counts]:
+    weights, met = ceil_div(p.d, BD) * p.pairs_met_by_keys(BM, BN), p.queries_met(BM, BN) * p.d
+    return {"P": weights, "dS": weights, "Q": met, "dO": met}, dict.fromkeys(("dK", "dV"), p.keys * p.d)
+
+
+_OTHERS = {
+    "queries": _queries,
+    "keys": _keys,
+    "fused": _fused,
+    "sliced_queries": _sliced_queries,
+    "sliced_keys": _sliced_keys,
+    "scores": _scores,
+    "averages": _averages,
+    "weights": _weights,
+    "query_gradients": _query_gradients,
+    "key_gradients": _key_gradients,
+}
