@@ -12,6 +12,7 @@ from . import launch
 from .arguments import LARGEST_HEAD, TYPES
 from .band import band_of
 from .decode import decode_launches
+from .layout import readable
 from .seen import Packed, Seen
 from .start import Launch, written_down
 from .tiled_mask import tiled_mask
@@ -67,7 +68,7 @@ def launches(
             made |= dict(zip(names, written, strict=True))
         if pairs == "band" and d <= 256:
             written.clear()
-            decode_launches(q[:, :, :1], k, v, 1.0, 0)
+            decode_launches(*readable(q[:, :, :1], k, v), 1.0, 0)
             made |= dict(zip(DECODE, written, strict=True))
     return {name: made[name] for name in KERNELS if name in made}
 
