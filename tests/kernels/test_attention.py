@@ -242,16 +242,17 @@ def test_deterministic_is_bit_equal_over_repeats(dtype: torch.dtype):
 
 def launched(monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[str]:
     """The kernels that one forward and backward pass launches, by name."""
-    from iocourse.kernels import launch
+    from iocourse.kernels import launch_small_cache, launch_whole
 
     names: list[str] = []
-    make = launch.start
+    make = launch_whole.start
 
     def noted(kernel: Any, *arguments: Any, **constants: Any) -> None:
         names.append(kernel.fn.__name__ + " with dQ" * constants.get("ADD_DQ", False))
         make(kernel, *arguments, **constants)
 
-    monkeypatch.setattr(launch, "start", noted)
+    for module in (launch_whole, launch_small_cache):
+        monkeypatch.setattr(module, "start", noted)
     q, k, v = (torch.randn(1, 1, 20, 8, requires_grad=True) for _ in range(3))
     attention(q, k, v, **options).sum().backward()
     return names

@@ -6,10 +6,21 @@ import needs_interpreter  # noqa: F401
 import pytest
 import torch
 
-from iocourse.kernels import arguments, attention, attention_with_lse, launch, using
-from iocourse.kernels.arguments import check_deterministic, check_scale, check_tensors
+from iocourse.kernels import arguments, attention, attention_with_lse, using
+from iocourse.kernels.arguments import LARGEST_HEAD, check_deterministic, check_scale, check_tensors
 from iocourse.kernels.band import band_of
-from iocourse.kernels.tiles import TABLE, TOO_LARGE, Tile, Tiles, padded, row_of, tiles_for
+from iocourse.kernels.tiles import (
+    TABLE,
+    SlicedTile,
+    SlicedTiles,
+    Tile,
+    Tiles,
+    has_row,
+    padded,
+    row_of,
+    sliced_tiles_for,
+    tiles_for,
+)
 
 
 def zeros(*shape, **options):
@@ -37,8 +48,16 @@ WRONG = [
     (Q, K.to("meta"), K, ValueError, "k", "on meta, q on cpu", "one device for q, k and v"),
     (Q, K, K.to("meta"), ValueError, "v", "on meta, q on cpu", "one device for q, k and v"),
     (*(x.to("meta") for x in (Q, K, K)), ValueError, "q", "on meta", "cpu or cuda"),
-    (zeros(1, 1, 5, 0), zeros(1, 1, 5, 0), zeros(1, 1, 5, 0), ValueError, "q", "head size d = 0", "1 to 256"),
-    (*[zeros(1, 1, 5, 257)] * 3, ValueError, "q", "head size d = 257", "1 to 256"),
+    (
+        zeros(1, 1, 5, 0),
+        zeros(1, 1, 5, 0),
+        zeros(1, 1, 5, 0),
+        ValueError,
+        "q",
+        "head size d = 0",
+        "1 to 1024",
+    ),
+    (*[zeros(1, 1, 5, 1025)] * 3, ValueError, "q", "head size d = 1025", "1 to 1024"),
     (Q, K, K[:, :, :4], ValueError, "v", "shape (2, 2, 4, 8), k (2, 2, 5, 8)", "one shape for both"),
     (Q, K, K[..., :4], ValueError, "v", "shape (2, 2, 5, 4), k (2, 2, 5, 8)", "one shape for both"),
     (Q, K[:1], K[:1], ValueError, "k", "1 batches, q 2", "as many as q"),
@@ -68,14 +87,16 @@ def names(message, argument, came, allowed):
 )
 def test_tensors(q, k, v, kind, argument, came, allowed):
     assert names(complaint(kind, attention, q, k, v), argument + " ", came, allowed)
-    assert complaint(kind, attention_with_lse, q, k, v) == complaint(kind, check_tensors, q, k, v)
+    assert complaint(kind, attention_with_lse, q, k, v) == complaint(
+        kind, check_tensors, q, k, v, LARGEST_HEAD
+    )
 
 
 def test_right_tensors_are_not_refused():
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
-        check_tensors(Q.to(dtype), K.to(dtype), K.to(dtype))
-    check_tensors(zeros(1, 6, 1, 256), zeros(1, 1, 9, 256), zeros(1, 1, 9, 256))
-    check_tensors(zeros(1, 0, 1, 1), zeros(1, 0, 9, 1), zeros(1, 0, 9, 1))
+        check_tensors(Q.to(dtype), K.to(dtype), K.to(dtype), LARGEST_HEAD)
+    check_tensors(zeros(1, 6, 1, 1024), zeros(1, 1, 9, 1024), zeros(1, 1, 9, 1024), LARGEST_HEAD)
+    check_tensors(zeros(1, 0, 1, 1), zeros(1, 0, 9, 1), zeros(1, 0, 9, 1), LARGEST_HEAD)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +167,9 @@ def test_tile_that_is_no_whole_number(part, tile):
 def test_a_kernel_of_no_name():
     with pytest.raises(ValueError) as caught, using(forward=(32, 32), backwards=(32, 32)):
         pass
-    assert str(caught.value) == "backwards is no kernel; allowed: forward, fused, queries, keys"
+    every = ", ".join(Tiles._fields + SlicedTiles._fields)
+    assert str(caught.value) == f"backwards is no kernel; allowed: {every}"
+    assert every.startswith("forward, fused, queries, keys, sliced_forward, ")
 
 
 def test_tiles_hold_for_the_block_and_no_longer():
@@ -164,12 +187,39 @@ def test_tiles_hold_for_the_block_and_no_longer():
     assert tiles_for(90, 128, 2) == before
 
 
+def test_sliced_tiles_hold_for_the_block_and_no_longer():
+    before, whole = sliced_tiles_for(90, 2), tiles_for(90, 128, 2)
+    with using(scores=(64, 32, 16), sliced_keys=(16, 16, 16, 2, 3)):
+        assert sliced_tiles_for(90, 2) == before._replace(
+            scores=SlicedTile(64, 32, 16, 4, 1), sliced_keys=SlicedTile(16, 16, 16, 2, 3)
+        )
+        assert tiles_for(90, 128, 2) == whole
+    assert sliced_tiles_for(90, 2) == before
+
+
+@pytest.mark.parametrize("tile", [(64, 32), (64, 32, 16, 4, 1, 1), 64])
+def test_a_sliced_tile_of_the_wrong_form(tile):
+    with pytest.raises(ValueError) as caught, using(averages=tile):
+        pass
+    assert names(str(caught.value), "averages ", repr(tile), "(BM, BN, BD), then warps, then stages")
+
+
+def test_a_slice_of_the_wrong_size():
+    with pytest.raises(ValueError) as caught, using(weights=(16, 16, 48)):
+        pass
+    assert str(caught.value) == "weights: BD is 48; allowed: 16, 32, 64, 128, … as tl.dot asks for"
+
+
 def test_every_head_size_has_a_tile_on_every_chip():
     for arch in {arch for arch, _, _ in TABLE}:
-        for d in range(1, 257):
-            for itemsize in (2, 4):
+        for itemsize in (2, 4):
+            for d in range(1, 513):
+                assert has_row(arch, d)
                 for tile in tiles_for(arch, d, itemsize):
                     assert tile.BM >= 16 and tile.BN >= 16
+            assert all(size >= 16 for tile in sliced_tiles_for(arch, itemsize) for size in tile[:3])
+        assert not has_row(arch, 513)
+    assert has_row(None, 256) and not has_row(None, 257)
     assert [padded(d) for d in (1, 16, 17, 64, 65, 255, 256)] == [16, 16, 32, 64, 128, 256, 256]
 
 
@@ -229,14 +279,3 @@ def test_cpu_tensors_where_kernels_are_compiled(monkeypatch):
     message = complaint(ValueError, attention, Q, K, K)
     assert names(message, "q ", "on cpu, and kernels are compiled for CUDA here", "a cuda tensor")
     assert "TRITON_INTERPRET=1 before iocourse.kernels is imported" in message
-
-
-@pytest.mark.parametrize("deterministic", [False, True])
-def test_a_head_that_no_tile_brings_into_a_t4(deterministic, monkeypatch):
-    """Forward it fits; the error comes before anything is launched, and says what to do."""
-    assert (75, 256, 4, "fused") in TOO_LARGE and (75, 256, 4, "keys") in TOO_LARGE
-    q, k, v = (zeros(1, 1, 6, 200).requires_grad_() for _ in range(3))
-    o = attention(q, k, v, deterministic=deterministic)
-    monkeypatch.setattr(launch, "architecture", lambda device: 75)
-    message = complaint(ValueError, o.sum().backward)
-    assert names(message, "q ", "head size 200 in float32, too large for this chip", "d to 128, or float16")

@@ -13,8 +13,9 @@ from iocourse import traffic
 from iocourse.costs.kernels import Problem, attention_decode
 from iocourse.gpu import resources
 from iocourse.guard import LibraryAnswer, exam
-from iocourse.kernels import attention_with_lse, decode, launch
+from iocourse.kernels import attention_with_lse, decode
 from iocourse.kernels.decode import _cut
+from iocourse.kernels.start import written_down
 
 sizes = st.fixed_dictionaries(
     {
@@ -137,7 +138,7 @@ def test_it_fits_the_chips(arch, d):
         torch.empty(1, 8, 1, d, dtype=dtype),
         *(torch.empty(1, 2, 4096, d, dtype=dtype) for _ in range(2)),
     )
-    with launch.written_down(arch) as made:
+    with written_down(arch) as made:
         decode(q, k, v, parts=4)
     for one in made:
         found = resources(one.kernel, arch, *one.arguments, **one.constants)

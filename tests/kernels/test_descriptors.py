@@ -10,8 +10,10 @@ import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from iocourse import traffic
-from iocourse.kernels import attention_with_lse, launch, using
+from iocourse.kernels import attention_with_lse, launch, launch_whole, layout, using
 from iocourse.kernels.band import Band
+from iocourse.kernels.seen import Seen
+from iocourse.kernels.start import written_down
 
 CAUSAL, WINDOW, FULL = {"causal": "lower_right"}, {"window": (40, 9)}, {}
 
@@ -38,12 +40,12 @@ def test_descriptors_change_no_bit(options, dtype, d, monkeypatch):
     ledger, by_pointer = everything()
     made = []
 
-    def streamed(*arguments, real=launch._streamed):
+    def streamed(*arguments, real=launch_whole.streamed):
         made.extend(real(*arguments))
         return made[-len(arguments) + 2 :]
 
-    monkeypatch.setattr(launch, "_descriptors_fit", lambda *_: True)
-    monkeypatch.setattr(launch, "_streamed", streamed)
+    monkeypatch.setattr(launch_whole, "descriptors_fit", lambda *_: True)
+    monkeypatch.setattr(launch_whole, "streamed", streamed)
     descriptor_ledger, by_descriptor = everything()
     # K and V forward, K and V for dQ, Q and dO for dK and dV, and no dQ to add to.
     assert [isinstance(one, TensorDescriptor) for one in made] == [True] * 6 + [False]
@@ -56,10 +58,11 @@ def descriptors_on(arch, q, k, v, do=None):
     """For each launch on that architecture: does it take descriptors?"""
     do = torch.randn(q.shape, dtype=q.dtype) if do is None else do
     o, lse = torch.empty_like(q), torch.empty(q.shape[:3])
-    with launch.written_down(arch) as launches:
-        launch.forward(q, k, v, Band(None, None), 1.0)
-        launch.backward(do, None, q, k, v, o, lse, Band(None, None), 1.0, False)
-        launch.backward(do, None, q, k, v, o, lse, Band(None, None), 1.0, True)
+    everything = Seen(Band(None, None))
+    with written_down(arch) as launches:
+        launch.forward(q, k, v, everything, 1.0, "whole")
+        launch.backward(do, None, q, k, v, o, lse, everything, 1.0, False, "whole")
+        launch.backward(do, None, q, k, v, o, lse, everything, 1.0, True, "whole")
     assert len(launches) == 5  # forward, D, fused, dQ, dK and dV
     return [one.constants.get("DESCRIPTORS", False) for one in launches]
 
@@ -88,7 +91,7 @@ def test_copies_where_borders_were_missing():
     """16-byte borders are what it asks for: a launch gets them by a copy (see test_rows_on_borders)."""
     q, k, v = halves()
     off = torch.cat((k.new_zeros(1), k.flatten()))[1:].view(k.shape)  # starts 2 bytes past a border
-    assert not launch._aligned(off) and not launch._aligned(halves(d=20)[0])
+    assert not layout._aligned(off) and not layout._aligned(halves(d=20)[0])
     assert descriptors_on(90, q, off, v) == [True, False, True, True, True]
     for d in (8, 12, 20):
         assert descriptors_on(90, *halves(d=d)) == [True, False, True, True, True]

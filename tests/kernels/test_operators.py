@@ -7,6 +7,9 @@ import torch
 
 from iocourse.kernels import attention, attention_with_lse
 
+NO_LISTS, NO_CU = [], []
+ONE_SEQUENCE_A_BATCH = (False, -1, -1)
+
 
 def numbers(dtype=torch.float32, requires_grad=True):
     torch.manual_seed(0)
@@ -20,12 +23,18 @@ def numbers(dtype=torch.float32, requires_grad=True):
 @pytest.mark.parametrize("deterministic", [False, True])
 @pytest.mark.parametrize("band", [(None, None), (None, 0), (-5, 10)])
 def test_opcheck_forward(band, deterministic, dtype):
-    torch.library.opcheck(torch.ops.iocourse.attention.default, (*numbers(dtype), *band, 0.3, deterministic))
+    torch.library.opcheck(
+        torch.ops.iocourse.attention.default,
+        (*numbers(dtype), NO_LISTS, NO_CU, *band, *ONE_SEQUENCE_A_BATCH, 0.3, deterministic, ""),
+    )
 
 
 def test_opcheck_forward_strided():
     q, k, v = (x.detach().transpose(1, 2).contiguous().transpose(1, 2).requires_grad_() for x in numbers())
-    torch.library.opcheck(torch.ops.iocourse.attention.default, (q, k, v, None, 0, 0.3, False))
+    torch.library.opcheck(
+        torch.ops.iocourse.attention.default,
+        (q, k, v, NO_LISTS, NO_CU, None, 0, *ONE_SEQUENCE_A_BATCH, 0.3, False, ""),
+    )
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
@@ -35,7 +44,8 @@ def test_opcheck_backward(with_dlse, deterministic):
     o, lse = attention_with_lse(q, k, v, scale=0.3, causal=True)
     arguments = (torch.randn_like(o), torch.randn_like(lse) if with_dlse else None, q, k, v, o, lse)
     torch.library.opcheck(
-        torch.ops.iocourse.attention_backward.default, (*arguments, None, 0, 0.3, deterministic)
+        torch.ops.iocourse.attention_backward.default,
+        (*arguments, NO_LISTS, NO_CU, None, 0, *ONE_SEQUENCE_A_BATCH, 0.3, deterministic, ""),
     )
 
 

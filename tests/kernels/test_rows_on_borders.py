@@ -7,7 +7,7 @@ import needs_interpreter  # noqa: F401
 import pytest
 import torch
 
-from iocourse.kernels import attention_with_lse, launch, mode, plans, resources_of, using
+from iocourse.kernels import attention_with_lse, layout, mode, plans, resources_of, using
 
 
 @pytest.fixture
@@ -15,22 +15,22 @@ def as_on_a_gpu(monkeypatch):
     monkeypatch.setattr(mode, "interpreting", lambda: False)
 
 
-def laid_out(layout: str, d: int) -> torch.Tensor:
+def laid_out(name: str, d: int) -> torch.Tensor:
     x = torch.randn(1, 2, 40, d)
-    if layout == "rows of all heads":
+    if name == "rows of all heads":
         return x.transpose(1, 2).contiguous().transpose(1, 2)
-    if layout == "beside other columns":
+    if name == "beside other columns":
         return torch.randn(1, 2, 40, d + 3)[..., 1 : d + 1]
     return x
 
 
-@pytest.mark.parametrize("layout", ["contiguous", "rows of all heads", "beside other columns"])
+@pytest.mark.parametrize("name", ["contiguous", "rows of all heads", "beside other columns"])
 @pytest.mark.parametrize("d", [16, 20, 33])
 @pytest.mark.parametrize("deterministic", [False, True])
-def test_copies_change_no_value_and_no_layout(layout, d, deterministic, monkeypatch):
+def test_copies_change_no_value_and_no_layout(name, d, deterministic, monkeypatch):
     def everything():
         torch.manual_seed(0)
-        q, k, v = (laid_out(layout, d).requires_grad_() for _ in range(3))
+        q, k, v = (laid_out(name, d).requires_grad_() for _ in range(3))
         with using(forward=(16, 32), fused=(16, 32), queries=(16, 32), keys=(16, 32)):
             o, lse = attention_with_lse(q, k, v, causal=True, deterministic=deterministic)
             gradients = torch.autograd.grad((o * torch.randn(o.shape)).sum() + lse.sum(), (q, k, v))
@@ -47,11 +47,11 @@ def test_what_lies_well_is_not_copied(as_on_a_gpu):
     good = torch.randn(2, 3, 5, 32)
     packed = torch.randn(2, 5, 3, 3, 32).unbind(2)[1].transpose(1, 2)
     for x in (good, packed, good[:, :1], good.expand(2, 3, 5, 32)[:, :, ::2]):
-        assert launch.readable(x)[0] is x
+        assert layout.readable(x)[0] is x
     odd = torch.randn(2, 3, 5, 33)
     for x in (odd, odd[..., :32], odd[..., 1:], good.transpose(2, 3).contiguous().transpose(2, 3)):
-        (copy,) = launch.readable(x)
-        assert copy is not x and launch._on_borders(copy) and copy.shape[3] % 16 == 0
+        (copy,) = layout.readable(x)
+        assert copy is not x and layout._on_borders(copy) and copy.shape[3] % 16 == 0
         assert torch.equal(copy[..., : x.shape[3]], x) and not copy[..., x.shape[3] :].any()
 
 
