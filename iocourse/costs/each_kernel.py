@@ -19,8 +19,11 @@ SLICED = (  # tiles that cut d too: BM, BN, BD; the first three write no scores 
     "scores", "averages", "weights", "query_gradients", "key_gradients",
 )  # fmt: skip
 KERNELS = WHOLE + SLICED
-# float32 whatever Q, K and V are; so is what is added to atomically.
-WIDE = frozenset({"LSE", "D", "S", "O_sum", "dQ_sum", "dK_sum", "dV_sum"})
+# Bytes of a word of what is not in the type of Q, K and V: float32, int32, and booleans. What is added to
+# atomically is float32 too.
+FLOAT32 = ("LSE", "D", "S", "O_sum", "dQ_sum", "dK_sum", "dV_sum", "O_parts", "LSE_parts")
+LISTS = ("order", "spans", "entries", "slots", "cu_q", "cu_k")
+WIDTHS = dict.fromkeys(FLOAT32 + LISTS, 4) | {"patterns": 1}
 
 Counts = dict[str, int]
 
@@ -53,9 +56,9 @@ def kernel_words(kernel: str, problem: Problem, *, BM: int, BN: int, BD: int | N
 
 def ledger_bytes(ledger: Ledger, itemsize: int) -> int:
     """Bytes of a kernel's ledger, with `itemsize` bytes for a number of Q, K and V."""
-    wide = WIDE | set(ledger.atomics)
+    widths = WIDTHS | dict.fromkeys(ledger.atomics, 4)
     counts = [*ledger.reads.items(), *ledger.writes.items()]
-    return sum(words * (4 if name in wide else itemsize) for name, words in counts)
+    return sum(words * widths.get(name, itemsize) for name, words in counts)
 
 
 def _queries(p: Problem, BM: int, BN: int, _: int) -> tuple[Counts, Counts]:

@@ -20,6 +20,8 @@ from .pebbles import pebbles
 from .picture import Picture
 from .programs_picture import grid_of_programs
 from .resources_picture import kernel_resources
+from .roofline_explorer import RooflineExplorer, roofline_explorer
+from .roofline_explorer_picture import roofline_explorer_picture
 from .roofline_picture import roofline
 from .segments_picture import shadows
 from .tuner import TileTuner, tile_tuner
@@ -32,6 +34,7 @@ __all__ = [
     "MemoryExplorer",
     "PebblePlayer",
     "Picture",
+    "RooflineExplorer",
     "TileTuner",
     "attention_map",
     "bars",
@@ -50,6 +53,8 @@ __all__ = [
     "pebble_player",
     "pebbles",
     "roofline",
+    "roofline_explorer",
+    "roofline_explorer_picture",
     "shadows",
     "tile_order",
     "tile_tuner",

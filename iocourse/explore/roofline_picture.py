@@ -61,7 +61,7 @@ def roofline(
         raise ValueError("points have measured TFLOP/s: name the one chip of chips they were measured on")
     roofs = _roofs(shown, read)
     frame = _frame(roofs, read)
-    caveats, floor = _caveats(shown), frame.y.start + 66
+    notes, floor = caveats(shown), frame.y.start + 66
     drawn: list[Element] = [
         Text(18, 28, title, LARGE, bold=True),
         *frame.elements("arithmetic intensity (FLOP per byte)", "TFLOP/s"),
@@ -71,10 +71,10 @@ def roofline(
     for row, point in enumerate(read):
         drawn += _flag(frame, FLAGS + FLAG * row, point) + _dots(frame, shown, point)
     drawn += end_labels(frame, roofs)
-    drawn += [Text(18, floor + 18 * k, one, SMALL, colour=QUIET) for k, one in enumerate(caveats)]
+    drawn += [Text(18, floor + 18 * k, one, SMALL, colour=QUIET) for k, one in enumerate(notes)]
     ends = [frame.x(p.intensity) + 40 + text_width(str(p), SMALL) for p in read]
     width = max([WIDTH, *ends, 36 + 1.08 * text_width(title, LARGE)])
-    height = floor + 18 * len(caveats)
+    height = floor + 18 * len(notes)
     return Picture(width, height, title, _alt(title, shown, read), _numbers(shown, read), tuple(drawn))
 
 
@@ -151,7 +151,7 @@ def _alt(title: str, chips: Sequence[Chip], points: Sequence[_Point]) -> str:
             f"{words(chip.tensor_tflops)} TFLOP/s, reached at {words(ridge(chip))} FLOP per byte"
         )
     told += [_told(chips, point) for point in points]
-    return ". ".join([*told, *_caveats(chips)]) + "."
+    return ". ".join([*told, *caveats(chips)]) + "."
 
 
 def _told(chips: Sequence[Chip], point: _Point) -> str:
@@ -166,7 +166,7 @@ def _told(chips: Sequence[Chip], point: _Point) -> str:
     return f"{told}; measured is {share:.0%} of that"
 
 
-def _caveats(chips: Sequence[Chip]) -> list[str]:
+def caveats(chips: Sequence[Chip]) -> list[str]:
     """What a reader must know of chips whose roof Triton does not reach."""
     names = [chip.name for chip in chips if not chip.tensor_cores_in_triton]
     return [f"* Triton uses no tensor cores on a {name}: its kernels stay below this roof" for name in names]
@@ -182,4 +182,4 @@ def _numbers(chips: Sequence[Chip], points: Sequence[_Point]) -> str:
             f"{words(attainable_tflops(point.intensity, chip))} ({_limit(chip, point)})" for chip in chips
         ]
         facts.append([str(point), *allowed])
-    return "\n".join([table(facts), *_caveats(chips)])
+    return "\n".join([table(facts), *caveats(chips)])

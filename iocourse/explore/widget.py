@@ -76,13 +76,14 @@ def steps_slider(label: str, values: Iterable[int], value: int) -> Any:
     """A slider over these values and `value`, where it starts."""
     import ipywidgets as widgets
 
-    options = _options([*values, value])
+    options = options_of([*values, value])
     return widgets.SelectionSlider(
         options=options, value=value, description=label, continuous_update=True, **wide("430px")
     )
 
 
-def _options(values: Iterable[int]) -> list[tuple[str, int]]:
+def options_of(values: Iterable[int]) -> list[tuple[str, int]]:
+    """Positions of a slider, each with its label, from the least to the largest."""
     return [(f"{value:,}", value) for value in sorted(set(values))]
 
 
@@ -90,7 +91,7 @@ def move_to(slider: Any, value: int) -> None:
     """Put a size slider on a value, which becomes one of its positions."""
     values = [option[1] for option in slider.options]
     if value not in values:
-        slider.options = _options([*values, value])
+        slider.options = options_of([*values, value])
     slider.value = value
 
 
