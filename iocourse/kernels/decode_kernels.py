@@ -38,8 +38,8 @@ def parts_kernel(
     for cut in tl.static_range(2):  # whole tiles of keys, then the one that the last key cuts
         acc, m, l = absorb_keys(
             acc, m, l, q_tile, K, k_strides, V, v_strides, batch, head, 0,
-            first if cut == 0 else whole, whole if cut == 0 else stop, n_k, d, scale * LOG2_E, 0, 0,
-            BM, BN, DIM, PADDED, False, False, cut == 1, False, PRECISION,
+            first if cut == 0 else whole, whole if cut == 0 else stop, 0, n_k, d, scale * LOG2_E, 0, 0, None,
+            BM, BN, DIM, PADDED, False, False, cut == 1, False, False, PRECISION,
         )  # fmt: skip
     rows, columns = start + tl.arange(0, BM), tl.arange(0, DIM)
     place = (pair * parts + part).to(tl.int64) * group + rows

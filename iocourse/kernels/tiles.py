@@ -205,10 +205,14 @@ DECODE_BYTES = 16 * 1024  # of a tile of keys, and as much of values: two of eac
 
 
 def decode_tile(arch: int | None, d: int, itemsize: int, group: int) -> Tile:
-    """For the decode step: BM of the query heads that share keys, BN keys of 16 KB, one in flight on a T4."""
-    BN = max(16, min(128, DECODE_BYTES // (padded(d) * itemsize)))
+    """For the decode step: BM of the query heads that share keys, BN keys of 16 KB.
+
+    A T4 computes products of 16 bits in 32, and has room for one tile in flight.
+    """
+    width = 4 if arch == 75 else itemsize
+    BN = max(16, min(128, DECODE_BYTES // (padded(d) * width)))
     BM = max(16, min(64, 1 << (group - 1).bit_length()))
-    return Tile(BM, BN, 4, 1 if arch == 75 else 2)
+    return Tile(BM, BN, 8 if width == 4 else 4, 1 if arch == 75 else 2)
 
 
 @contextmanager
