@@ -51,11 +51,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def build_parser(command: str = "") -> Parser:
-    """The parser. The options of `count` come from its own module, which is loaded for that command only."""
+    """The parser. `count` and `profile` bring their own options, and are loaded for those commands only."""
     parser = Parser(prog="iocourse", description="The I/O complexity of attention.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"iocourse {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    _add_count(commands, command)
+    _add_room(commands, command, "count", "count the words one schedule moves")
     bench = _add(commands, "bench", _bench, "measure one subject and print a table")
     bench.add_argument("what", metavar="WHAT", nargs="?", default="", help="the subject")
     bench.add_argument("--quick", action="store_true", help="as few repeats as possible")
@@ -68,6 +68,9 @@ def build_parser(command: str = "") -> Parser:
         metavar="FILE",
         type=Path,
         help="for attention: also time this copy of Triton's tutorial 06",
+    )
+    _add_room(
+        commands, command, "profile", "measure the bytes of one launch on a GPU, beside the closed form"
     )
     doctor = _add(commands, "doctor", _doctor, "look at this machine and say what it lacks")
     doctor.add_argument("--json", action="store_true", help="print JSON")
@@ -93,12 +96,12 @@ def _add(commands: Commands[Parser], name: str, handler: Handler, text: str) -> 
     return parser
 
 
-def _add_count(commands: Commands[Parser], command: str) -> None:
-    text = "count the words one schedule moves"
-    if command == "count" and importlib.util.find_spec("iocourse.count"):
-        importlib.import_module("iocourse.count").add_parser(commands)  # adds `count` and sets `handler`
+def _add_room(commands: Commands[Parser], command: str, name: str, text: str) -> None:
+    """A command whose room brings its own options and handler, and is loaded for it alone."""
+    if command == name and importlib.util.find_spec(f"iocourse.{name}"):
+        importlib.import_module(f"iocourse.{name}").add_parser(commands)
     else:
-        _add_not_built(commands, "count", text)
+        _add_not_built(commands, name, text)
 
 
 def _add_not_built(commands: Commands[Parser], name: str, text: str) -> None:

@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 
 from iocourse import __version__
+from iocourse.gpu.ncu import find as find_ncu
 
 PACKAGES = ("numpy", "matplotlib", "ipywidgets", "jupyterlab", "torch", "triton")
 REQUIREMENTS = {
@@ -46,6 +47,7 @@ class Report:
     packages: dict[str, str | None]
     gpu: dict[str, str] | None
     gpu_note: str
+    ncu: str | None  # the path of NVIDIA Nsight Compute's command line
     interpreter: str  # "passed: …", "failed: …" or "skipped: …"
     advice: tuple[str, ...] = field(default=())
 
@@ -56,7 +58,11 @@ class Report:
     def __str__(self) -> str:
         rows = [("iocourse", self.iocourse), ("Python", f"{self.python} on {self.platform}")]
         rows += [(name, version or "not installed") for name, version in self.packages.items()]
-        rows += [("GPU", self.gpu_note), ("interpreter", self.interpreter)]
+        rows += [
+            ("GPU", self.gpu_note),
+            ("ncu", self.ncu or "not found, and only `iocourse profile` asks"),
+        ]
+        rows += [("interpreter", self.interpreter)]
         lines = [f"{name:<12} {value}" for name, value in rows]
         return "\n".join([*lines, "", *(f"- {line}" for line in self.advice)])
 
@@ -72,6 +78,7 @@ def examine() -> Report:
     packages = {name: installed(name) for name in PACKAGES}
     gpu, gpu_note = _look_for_gpu(packages)
     interpreter = _self_test(packages)
+    ncu = find_ncu()
     return Report(
         iocourse=__version__,
         python=platform.python_version(),
@@ -79,8 +86,9 @@ def examine() -> Report:
         packages=packages,
         gpu=gpu,
         gpu_note=gpu_note,
+        ncu=ncu,
         interpreter=interpreter,
-        advice=tuple(_advice(packages, gpu, interpreter)),
+        advice=tuple(_advice(packages, gpu, ncu, interpreter)),
     )
 
 
@@ -175,7 +183,9 @@ def _this_python() -> str:
     return f'"{sys.executable}"' if " " in sys.executable else sys.executable
 
 
-def _advice(packages: dict[str, str | None], gpu: dict[str, str] | None, interpreter: str) -> Iterator[str]:
+def _advice(
+    packages: dict[str, str | None], gpu: dict[str, str] | None, ncu: str | None, interpreter: str
+) -> Iterator[str]:  # fmt: skip
     base = [name for name in ("numpy", "matplotlib", "ipywidgets") if packages[name] is None]
     if base:
         yield f"Every lesson needs {' and '.join(base)}: {_install(*base)}"
@@ -184,9 +194,14 @@ def _advice(packages: dict[str, str | None], gpu: dict[str, str] | None, interpr
     if packages["jupyterlab"] is None:
         yield f"`iocourse lab` needs JupyterLab: {_install('jupyterlab')}"
     yield from _advice_on_kernels(packages, interpreter)
+    if gpu and ncu is None:
+        yield (
+            "`iocourse profile` measures bytes with NVIDIA Nsight Compute (ncu), which is not on PATH: it "
+            "comes with the CUDA toolkit."
+        )
     if gpu and _release(gpu["compute_capability"]) < (8, 0):
         yield (
-            "On a GPU older than Ampere lessons 10-12 interpret kernels, because Triton has no tensor-core "
+            "On a GPU older than Ampere lessons 10-14 interpret kernels, because Triton has no tensor-core "
             "code for it. TRITON_INTERPRET=0 asks for compiling: 3 to 70 seconds a kernel, the first time."
         )
 
@@ -194,13 +209,13 @@ def _advice(packages: dict[str, str | None], gpu: dict[str, str] | None, interpr
 def _advice_on_kernels(packages: dict[str, str | None], interpreter: str) -> Iterator[str]:
     missing = [name for name in ("torch", "triton") if packages[name] is None]
     if missing and sys.platform == "linux":
-        yield f"Only lessons 10-12, with Triton kernels, need {' and '.join(missing)}: {_install(*missing)}"
+        yield f"Only lessons 10-14, with Triton kernels, need {' and '.join(missing)}: {_install(*missing)}"
     elif "triton" in missing:
-        yield "Triton is published for Linux only: of lessons 10-12 the NumPy version runs here."
+        yield "Triton is published for Linux only: of lessons 10-14 the NumPy version runs here."
     problem = cannot_interpret(packages["triton"], packages["numpy"])
     if problem:
         # Not a newer triton: torch asks for exactly the one it was built for.
         cure = f'{_this_python()} -m pip install "numpy>=2.0,<2.4"'
-        yield f"{problem}. For lessons 10-12, with Triton kernels: {cure}"
+        yield f"{problem}. For lessons 10-14, with Triton kernels: {cure}"
     elif interpreter.startswith("failed"):
-        yield "Lessons 10-12, with Triton kernels, will not run until the interpreter passes its test."
+        yield "Lessons 10-14, with Triton kernels, will not run until the interpreter passes its test."

@@ -52,6 +52,8 @@ def refused(capsys, *arguments):
         (["bench"], "WHAT is missing; allowed: "),
         (["bench", "speed"], "'speed' is unknown; allowed: "),
         (["bench", "notebooks", "--slow"], "--slow"),
+        (["profile"], "WHAT is missing; allowed: "),
+        (["profile", "forward", "--heads", "x"], "'x'"),
         (["doctor", "--jso"], "--jso"),
         (["progress", "--export"], "--export"),
         (["progress", "--reset", "--import", "x"], "--import"),
@@ -74,11 +76,13 @@ def test_help_lists_every_command_of_the_contract(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
     said = capsys.readouterr().out
-    for command in ("count", "bench", "doctor", "lab", "progress", "release"):
+    for command in ("count", "bench", "profile", "doctor", "lab", "progress", "release"):
         assert re.search(rf"^    {command} ", said, re.MULTILINE)
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["progress"], ["bench", "-h"], ["lab", "-h"]])
+@pytest.mark.parametrize(
+    "arguments", [["--version"], ["progress"], ["bench", "-h"], ["lab", "-h"], ["profile", "-h"]]
+)
 def test_the_start_loads_nothing_heavy(arguments):
     code = (
         f"import sys\nfrom iocourse.cli import main\ntry: main({arguments!r})\nexcept SystemExit: pass\n"

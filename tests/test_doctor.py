@@ -47,7 +47,8 @@ def test_examining_loads_nothing_into_this_process():
 def test_json_and_text_say_the_same(here: doctor.Report):
     facts = json.loads(here.to_json())
     assert list(facts) == [
-        "iocourse", "python", "platform", "packages", "gpu", "gpu_note", "interpreter", "advice",
+        "iocourse", "python", "platform", "packages", "gpu", "gpu_note", "ncu", "interpreter",
+        "advice",
     ]  # fmt: skip
     assert facts["packages"] == here.packages
     assert all(f"- {line}" in str(here) for line in facts["advice"])
@@ -165,6 +166,19 @@ def test_a_gpu_is_named(monkeypatch: pytest.MonkeyPatch, capability: str, old: b
     assert report.gpu == {"name": "Some GPU", "compute_capability": capability}
     assert f"Some GPU, compute capability {capability}" in str(report)
     assert ("older than Ampere" in str(report)) is old
+
+
+def test_ncu_is_asked_for_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch):
+    with_packages(monkeypatch)
+    prints(monkeypatch)
+    monkeypatch.setattr(doctor, "find_ncu", lambda: None)
+    assert "not found, and only `iocourse profile`" in str(doctor.examine())
+    assert not any("ncu" in line for line in doctor.examine().advice)
+    prints(monkeypatch, gpu=json.dumps({"name": "Some GPU", "compute_capability": "9.0"}))
+    assert "not on PATH" in doctor.examine().advice[-1]
+    monkeypatch.setattr(doctor, "find_ncu", lambda: "/opt/ncu")
+    report = doctor.examine()
+    assert "ncu          /opt/ncu" in str(report) and not any("ncu" in line for line in report.advice)
 
 
 def test_a_process_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch):

@@ -1,0 +1,167 @@
+"""What the arguments ask: one launch, its sizes, and which pairs it looks at."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from ..count import grids
+from ..course.checkout import Refused
+from ..gpu.chips import CHIPS
+from ..sizes import positive_int
+from . import DTYPES, LAUNCHES
+
+N, D, D_SLICED, BLOCK, ARCH = 4096, 128, 512, 64, 90  # where nothing is said
+LONGEST_MASK = 16384  # the closed form of a block mask looks at every pair
+# Options that only some launches take.
+TAKERS = {
+    "causal": (
+        "forward",
+        "fused-backward",
+        "split-backward",
+        "small-cache-fused",
+        "small-cache-materialised",
+        "packed",
+    ),
+    "block_mask": ("block-sparse",),
+    "block": ("block-sparse",),
+    "lengths": ("packed",),
+    "parts": ("decode",),
+}
+
+
+@dataclass(frozen=True)
+class Question:
+    """One launch. N is the sum of `lengths` where sequences are packed; `parts` is 0 where the chip decides;
+    `arch` is 0 where the GPU of this machine is meant.
+    """
+
+    what: str
+    N: int
+    d: int
+    heads: int
+    kv_heads: int
+    batch: int
+    dtype: str
+    causal: bool = False
+    block_mask: str = ""
+    block: int = BLOCK
+    lengths: tuple[int, ...] = ()
+    parts: int = 0
+    closed_form: bool = False
+    arch: int = 0
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a number of Q, K and V."""
+        return DTYPES[self.dtype]
+
+    @property
+    def sliced(self) -> bool:
+        """Whether d is cut into slices."""
+        return self.what.startswith("small-cache")
+
+    @property
+    def mask(self) -> Any:
+        """The block mask of `block_mask`. Raises Refused where it names none."""
+        try:
+            return grids.build(self.block_mask, self.N, self.block)
+        except Refused as error:
+            raise Refused(str(error).replace("--mask", "--block-mask")) from None
+
+    def facts(self) -> dict[str, Any]:
+        """What JSON can hold of it; `of_facts` is the inverse."""
+        return asdict(self)
+
+    def with_parts(self, parts: int) -> Question:
+        """The same launch with so many stretches of keys."""
+        return replace(self, parts=parts)
+
+
+def of_facts(facts: dict[str, Any]) -> Question:
+    """The question that `facts` came from."""
+    return Question(**{**facts, "lengths": tuple(facts["lengths"])})
+
+
+def question(arguments: argparse.Namespace) -> Question:
+    """The launch that the arguments ask for. Raises Refused naming the argument."""
+    what = arguments.what
+    if what not in LAUNCHES:
+        came = f"WHAT {what!r} is unknown" if what else "WHAT is missing"
+        raise Refused(f"{came}; allowed: {', '.join(LAUNCHES)}")
+    _refuse_what_it_does_not_take(what, arguments)
+    try:
+        asked = _read(what, arguments)
+    except ValueError as error:
+        raise Refused(str(error)) from None
+    if asked.block_mask:
+        _check_mask(asked)
+    return asked
+
+
+def _refuse_what_it_does_not_take(what: str, arguments: argparse.Namespace) -> None:
+    for option, takers in TAKERS.items():
+        if getattr(arguments, option) not in (None, False) and what not in takers:
+            name = "--" + option.replace("_", "-")
+            raise Refused(f"{what} takes no {name}; allowed with: {', '.join(takers)}")
+    if what == "packed" and arguments.N is not None:
+        raise Refused("packed takes no --N: --lengths says how long each sequence is")
+    if what == "packed" and arguments.batch != 1:
+        raise Refused(f"--batch is {arguments.batch}; allowed with packed: 1, the sequences are the batch")
+    if arguments.arch is not None and not arguments.closed_form:
+        raise Refused("--arch is for --closed-form: what is measured runs on this machine's GPU")
+    if arguments.arch is not None and arguments.arch not in CHIPS:
+        raise Refused(f"--arch is {arguments.arch}; allowed: {', '.join(map(str, CHIPS))}")
+    if arguments.dtype not in DTYPES:
+        raise Refused(f"--dtype is {arguments.dtype!r}; allowed: {', '.join(DTYPES)}")
+
+
+def _read(what: str, arguments: argparse.Namespace) -> Question:
+    heads = positive_int("--heads", arguments.heads)
+    kv_heads = positive_int("--kv-heads", heads if arguments.kv_heads is None else arguments.kv_heads)
+    if heads % kv_heads:
+        raise Refused(f"--kv-heads is {kv_heads} for {heads} heads; allowed: a divisor of {heads}")
+    if what == "block-sparse" and arguments.block_mask is None:
+        raise Refused(f"block-sparse needs --block-mask SPEC, one of {grids.FORMS}")
+    lengths = _lengths(arguments.lengths) if what == "packed" else ()
+    d = D_SLICED if what.startswith("small-cache") else D
+    return Question(
+        what=what,
+        N=sum(lengths) or positive_int("--N", N if arguments.N is None else arguments.N),
+        d=positive_int("--d", d if arguments.d is None else arguments.d),
+        heads=heads,
+        kv_heads=kv_heads,
+        batch=positive_int("--batch", arguments.batch),
+        dtype=arguments.dtype,
+        causal=arguments.causal,
+        block_mask=arguments.block_mask or "",
+        block=positive_int("--block", BLOCK if arguments.block is None else arguments.block),
+        lengths=lengths,
+        parts=0 if arguments.parts is None else positive_int("--parts", arguments.parts),
+        closed_form=arguments.closed_form,
+        arch=arguments.arch or 0,
+    )
+
+
+def _lengths(text: str | None) -> tuple[int, ...]:
+    if text is None:
+        raise Refused("packed needs --lengths L1,L2,… such as --lengths 4096,1024,300")
+    try:
+        lengths = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        lengths = ()
+    if not lengths or min(lengths) < 0 or not sum(lengths):
+        raise Refused(
+            f"--lengths is {text!r}; allowed: whole numbers with commas between them, not all of them 0"
+        )
+    return lengths
+
+
+def _check_mask(asked: Question) -> None:
+    if asked.N > LONGEST_MASK:
+        raise Refused(
+            f"--N is {asked.N}; allowed with block-sparse: up to {LONGEST_MASK}, because its closed form "
+            "looks at every pair"
+        )
+    asked.mask  # noqa: B018  # refuses what names no mask

@@ -1,0 +1,277 @@
+"""The record of one launch and its table: what it must move, what was counted, and what a chip moved."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..bench import circumstances
+from ..course.checkout import Refused
+from ..gpu import ncu
+from ..gpu.device import device_facts
+from ..gpu.timing import no_cuda
+from ..kernels.tiles import row_of
+from ..ledger import Ledger
+from .asking import ARCH, Question
+from .costing import KERNELS, Cost, bytes_of, chosen, cost
+
+MOST_VISITS = 2000  # tiles of scores that the interpreter meets in about half a minute
+SECONDS = 300
+ROOT = Path(__file__).parents[2]
+COLUMNS = {
+    "compulsory": "compulsory",
+    "closed_form": "closed form",
+    "ledger": "ledger",
+    "l2": "SMs ↔ L2",
+    "dram": "L2 ↔ DRAM",
+}
+RATIOS = {"L2 / closed form": ("l2", "closed_form"), "DRAM / compulsory": ("dram", "compulsory")}
+ROWS = {"read": "read", "added": "added to", "written": "written", "total": "total"}
+Counts = dict[str, int | None]
+
+
+def computed(asked: Question) -> dict[str, Any]:
+    """The record without a measurement: no GPU and no ncu are asked for."""
+    return _record(cost(asked, asked.arch or ARCH), None, [], f"tiles of sm_{asked.arch or ARCH}")
+
+
+def measured(asked: Question) -> dict[str, Any]:
+    """The record with the bytes that this machine's GPU moves, by ncu.
+
+    Raises:
+        Refused: there is no GPU or no ncu, or ncu fails; the line says what is needed and what can be had
+            without.
+    """
+    tool, reason = ncu.find(), no_cuda()
+    if reason or tool is None:
+        raise Refused(_needed(asked, reason, tool))
+    device = device_facts()
+    must = cost(asked, row_of(device["arch"]), device["multiprocessors"])
+    program = [sys.executable, "-m", "iocourse.profile.one_launch", _told(must)]
+    try:
+        found = ncu.measure(tool, KERNELS[asked.what], program, _environment(interpret=False))
+    except ncu.CannotMeasure as error:
+        raise Refused(f"{error}. {_without(asked)}") from None
+    return _record(must, device | {"ncu": ncu.version(tool)}, found, device["name"])
+
+
+def _needed(asked: Question, reason: str, tool: str | None) -> str:
+    absent = [reason] * bool(reason)
+    absent += ["ncu (NVIDIA Nsight Compute) is not on PATH"] * (tool is None)
+    return (
+        f"nothing can be measured here: {', and '.join(absent)}. Needed: an NVIDIA GPU that torch can use, "
+        "ncu (it comes with the CUDA toolkit, and alone from developer.nvidia.com/nsight-compute), and leave "
+        f"to read the GPU's counters. {_without(asked)}"
+    )
+
+
+def _without(asked: Question) -> str:
+    return (
+        f"Without them `iocourse profile {asked.what} … --closed-form` prints the closed form, and where the "
+        "launch is small the ledger"
+    )
+
+
+def _told(must: Cost) -> str:
+    return json.dumps({"question": must.asked.facts(), "tiles": chosen(must)})
+
+
+def _environment(*, interpret: bool) -> dict[str, str]:
+    """Kernels interpreted or compiled, and this very iocourse, whatever the folder."""
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    return os.environ | {
+        "TRITON_INTERPRET": str(int(interpret)),
+        "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+    }
+
+
+def counted(must: Cost) -> tuple[Ledger | None, str]:
+    """The launch's ledger, counted in Triton's interpreter in a process of its own; or None, and why not."""
+    if must.visits > MOST_VISITS:
+        return None, (
+            f"The ledger was not counted: the launch meets {must.visits:,} tiles, and the interpreter is "
+            f"asked for {MOST_VISITS:,} at most; the closed form holds without it."
+        )
+    program = [sys.executable, "-m", "iocourse.profile.one_launch", _told(must)]
+    try:
+        done = subprocess.run(
+            program, capture_output=True, text=True, timeout=SECONDS, env=_environment(interpret=True),
+            check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return None, f"The ledger was not counted: the interpreter took more than {SECONDS} seconds."
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        return None, f"The ledger was not counted: {said}"
+    return Ledger.from_json(done.stdout), ""
+
+
+def _record(
+    must: Cost, device: dict[str, Any] | None, found: Sequence[ncu.Kernel], place: str
+) -> dict[str, Any]:  # fmt: skip
+    ledger, why_not = counted(must)
+    columns: dict[str, Any] = {
+        "compulsory": must.compulsory.facts(),
+        "closed_form": must.bytes.facts(),
+        "ledger": None if ledger is None else bytes_of(ledger, ledger.itemsizes).facts(),
+        "l2": _l2(found) if found else None,
+        "dram": _dram(found) if found else None,
+    }
+    return {
+        "subject": "profile",
+        **circumstances("torch", "triton"),
+        "question": must.asked.facts(),
+        "place": place,
+        "device": device,
+        "tiles": must.tiles,
+        "bytes": columns,
+        "kernels": [{"name": one.name, "l2": _l2([one]), "dram": _dram([one])} for one in found],
+        "differences": [] if ledger is None else (ledger - must.words).lines(),
+        "note": why_not,
+    }
+
+
+def _l2(found: Sequence[ncu.Kernel]) -> Counts:
+    read, written = (ncu.total(found, ncu.L2.format(kind)) for kind in ("read", "write"))
+    added = ncu.total(found, *(ncu.L2.format(kind) for kind in ("red", "atom")))
+    return _summed({"read": read, "added": added, "written": written})
+
+
+def _dram(found: Sequence[ncu.Kernel]) -> Counts:
+    """Additions are made in L2: the memory sees reads and writes only."""
+    read, written = (ncu.total(found, ncu.DRAM.format(kind)) for kind in ("read", "write"))
+    return _summed({"read": read, "added": 0, "written": written})
+
+
+def _summed(counts: Counts) -> Counts:
+    known = [count for count in counts.values() if count is not None]
+    return counts | {"total": sum(known) if len(known) == len(counts) else None}
+
+
+# --- the table ---------------------------------------------------------------------------------------------
+
+
+def show(record: dict[str, Any]) -> str:
+    """The launch, its bytes as a table, the kernels where there are several, and what the table says."""
+    parts = [_heading(record), _table(record["bytes"])]
+    if len(record["kernels"]) > 1:
+        parts.append(_each_kernel(record["kernels"]))
+    return "\n\n".join([*parts, "\n".join(_sentences(record))])
+
+
+def _heading(record: dict[str, Any]) -> str:
+    asked = record["question"]
+    sizes = [f"N = {asked['N']}", f"d = {asked['d']}", _many(asked["heads"], "head")]
+    if asked["kv_heads"] != asked["heads"]:
+        sizes.append(f"{asked['kv_heads']} of keys")
+    if asked["batch"] > 1:
+        sizes.append(_many(asked["batch"], "batch", "batches"))
+    if asked["causal"]:
+        sizes.append("causal")
+    if asked["block_mask"]:
+        sizes.append(f"mask {asked['block_mask']} in blocks of {asked['block']}")
+    if asked["lengths"]:
+        sizes.append(_many(len(asked["lengths"]), "sequence"))
+    if asked["what"] == "decode":
+        sizes.append(_many(asked["parts"], "part"))
+    tiles = ", ".join(f"{name} {' × '.join(map(str, tile[:-2]))}" for name, tile in record["tiles"].items())
+    return f"{asked['what']}: {', '.join([*sizes, asked['dtype']])}\n{record['place']}; tiles {tiles}"
+
+
+def _many(n: int, one: str, more: str = "") -> str:
+    return f"{n} {one if n == 1 else more or one + 's'}"
+
+
+def _table(columns: dict[str, Any]) -> str:
+    known = {name: counts for name, counts in columns.items() if counts}
+    rows = [row for row in ROWS if row != "added" or any(counts["added"] for counts in known.values())]
+    lines = [["bytes", *COLUMNS.values(), *RATIOS]]
+    for row in rows:
+        cells = [_cell(name, columns[name], row) for name in COLUMNS]
+        lines.append([ROWS[row], *cells, *(_ratio(columns, row, *pair) for pair in RATIOS.values())])
+    widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
+    return "\n".join(
+        "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).rstrip()
+        for line in lines
+    )
+
+
+def _cell(name: str, counts: Counts | None, row: str) -> str:
+    if counts is None:
+        return "not counted" if name == "ledger" else "not measured"
+    count = counts[row]
+    if count is None:
+        return "not available"
+    return "" if row == "added" and not count else f"{count:,}"
+
+
+def _ratio(columns: dict[str, Any], row: str, over: str, under: str) -> str:
+    ratio = _quotient(columns, row, over, under)
+    return "" if ratio is None else f"{ratio:.3f}"
+
+
+def _quotient(columns: dict[str, Any], row: str, over: str, under: str) -> float | None:
+    above, below = columns[over], columns[under]
+    if not above or not below or above[row] is None or not below[row]:
+        return None
+    return float(above[row] / below[row])
+
+
+def _each_kernel(kernels: Sequence[dict[str, Any]]) -> str:
+    lines = []
+    for one in kernels:
+        l2, dram = (", ".join(_amounts(one[level])) for level in ("l2", "dram"))
+        lines.append(f"{one['name']}: L2 {l2}; DRAM {dram}")
+    return "\n".join(lines)
+
+
+def _amounts(counts: Counts) -> list[str]:
+    return [
+        f"{ROWS[row]} {'not available' if count is None else f'{count:,}'}"
+        for row, count in counts.items()
+        if row != "total" and count != 0
+    ]
+
+
+def _sentences(record: dict[str, Any]) -> list[str]:
+    columns = record["bytes"]
+    said = [_reading(columns)]
+    if columns["closed_form"]["added"]:
+        said.append(
+            "An atomic addition is sent to L2 once and done there, so it counts once here; a ledger calls it "
+            "one read and one write."
+        )
+    if record["differences"]:
+        said.append("The ledger is not the closed form: " + "; ".join(record["differences"]) + ".")
+    if record["device"] is not None:
+        said.append(
+            "ncu empties the caches before each kernel, and what it leaves written in L2 is in no DRAM count."
+        )
+    return said + ([record["note"]] if record["note"] else [])
+
+
+def _reading(columns: dict[str, Any]) -> str:
+    """One sentence: what the tiles ask for, what crossed to L2, and what the memory moved."""
+    moved = columns["closed_form"]["total"] / columns["compulsory"]["total"]
+    clauses = [f"The tiles move {moved:.2f} × the inputs and results"]
+    crossed = _quotient(columns, "total", "l2", "closed_form")
+    from_memory = _quotient(columns, "total", "dram", "compulsory")
+    if columns["l2"] is None:
+        clauses.append("how much of that L2 answers, only a GPU can say")
+    if crossed is not None:
+        clauses.append(f"the multiprocessors moved {crossed:.3f} of that to and from L2")
+    if from_memory is not None:
+        clauses.append(f"the memory moved {from_memory:.2f} × the inputs and results{_answered(columns)}")
+    return "; ".join(clauses) + "."
+
+
+def _answered(columns: dict[str, Any]) -> str:
+    asked, fetched = columns["l2"]["read"], columns["dram"]["read"]
+    if not asked or fetched is None or fetched > asked:
+        return ""
+    return f", so L2 answered {100 * (1 - fetched / asked):.0f} % of what was read"

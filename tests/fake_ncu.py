@@ -1,0 +1,48 @@
+"""A program that answers as ncu does. Its tables are written by hand, in ncu's form: no GPU was asked."""
+
+import sys
+from pathlib import Path
+
+from iocourse.gpu import ncu
+
+HEAD = (
+    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size"'
+)
+
+
+def table(*rows, names=("forward_kernel",), metrics=ncu.METRICS, units=("sector",) * 4 + ("byte",) * 2):
+    """What ncu prints for kernels of these names, whose metrics have these values, as it prints them."""
+    lines = ["==PROF== Connected to process 7 (/usr/bin/python3)", HEAD + "".join(f',"{m}"' for m in metrics)]
+    lines.append('""' + ',""' * 8 + "".join(f',"{unit}"' for unit in units))
+    for at, (name, row) in enumerate(zip(names, rows, strict=True)):
+        facts = f'"{at}","7","python3","127.0.0.1","{name}","1","7","(256, 1, 1)","(64, 1, 1)"'
+        lines.append(facts + "".join(f',"{value}"' for value in row))
+    return "\n".join([*lines, "==PROF== Disconnected from process 7", ""])
+
+
+FAKE = """#!{python}
+import json, os, pathlib, sys
+arguments = sys.argv[1:]
+if arguments == ["--version"]:
+    print("NVIDIA (R) Nsight Compute Command Line Profiler\\nVersion 2025.1.0.0 (build 1)")
+    raise SystemExit
+here = pathlib.Path(__file__).parent
+asked = {{"arguments": arguments}}
+asked |= {{name: os.environ.get(name) for name in ("TRITON_INTERPRET", "PYTHONPATH")}}
+(here / "asked.json").write_text(json.dumps(asked))
+pathlib.Path(arguments[arguments.index("--log-file") + 1]).write_text((here / "table.csv").read_text())
+print((here / "printed").read_text() if (here / "printed").exists() else "the program's own words")
+raise SystemExit({code})
+"""
+
+
+def fake(folder: Path, text: str, *, code: int = 0, printed: str = "") -> Path:
+    """A program that answers as ncu does: with this table, these words, this exit code."""
+    folder.mkdir(exist_ok=True)
+    program = folder / "ncu"
+    program.write_text(FAKE.format(python=sys.executable, code=code))
+    program.chmod(0o755)
+    (folder / "table.csv").write_text(text)
+    if printed:
+        (folder / "printed").write_text(printed)
+    return program
