@@ -42,19 +42,21 @@ RULES = {
 FORMS = ", ".join(f"{name}{rule.form}" for name, rule in RULES.items())
 
 
-def build(asked: str, N: int, B: int) -> BlockMask:
-    """The mask that `asked` names, for N queries in tiles of side B. Raises Refused naming the part."""
+def build(asked: str, N: int, B: int, option: str = "--mask") -> BlockMask:
+    """The mask that `asked` names, for N queries in tiles of side B. Raises Refused naming the part of the
+    option.
+    """
     name, colon, rest = asked.partition(":")
     if name not in RULES:
-        raise Refused(f"--mask {asked!r} is unknown; allowed are {FORMS}")
+        raise Refused(f"{option} {asked!r} is unknown; allowed are {FORMS}")
     rule = RULES[name]
     given = rest.split(",") if colon else []
     least, most = len(rule.numbers), len(rule.numbers) + len(rule.optional)
     if not least <= len(given) <= most:
-        raise Refused(f"--mask {asked!r} has {len(given)} numbers; allowed is {name}{rule.form}")
+        raise Refused(f"{option} {asked!r} has {len(given)} numbers; allowed is {name}{rule.form}")
     _check_side(N, B)
     names = (*rule.numbers, *rule.optional)
-    numbers = [_number(asked, part, value) for part, value in zip(names, given, strict=False)]
+    numbers = [_number(f"{option} {asked!r}", part, value) for part, value in zip(names, given, strict=False)]
     return rule.build(N, B, *numbers)
 
 
@@ -65,7 +67,7 @@ def _check_side(N: int, B: int) -> None:
         raise Refused(f"{made}: take at least {-(-N // MOST)}")
 
 
-def _number(asked: str, part: str, value: str) -> Any:
+def _number(where: str, part: str, value: str) -> Any:
     """A probability P, a step S of at least 1, or a number of tiles, which may be 0."""
     least = 1 if part == "S" else 0
     allowed = "a number from 0 to 1" if part == "P" else f"a whole number of at least {least}"
@@ -74,5 +76,5 @@ def _number(asked: str, part: str, value: str) -> Any:
     except ValueError:
         number = -1
     if not least <= number <= (1 if part == "P" else float("inf")):
-        raise Refused(f"--mask {asked!r}: {part} must be {allowed}, got {value!r}")
+        raise Refused(f"{where}: {part} must be {allowed}, got {value!r}")
     return number

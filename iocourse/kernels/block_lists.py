@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..guard import library_answer
 from .layout import strides
 
 UNSEEN, WHOLE = -2, -1
@@ -61,6 +62,7 @@ def given(lists: Sequence[Tensor], side: int) -> Given | None:
     )  # fmt: skip
 
 
+@library_answer
 def build(
     pairs: Pairs, batches: int, heads: int, n_q: int, n_k: int, BM: int, BN: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:
@@ -91,6 +93,7 @@ def build(
     return kinds, torch.cat([empty, *patterns])
 
 
+@library_answer
 def side(kinds: Tensor, patterns: Tensor, heads_together: int = 1) -> Side:
     """Lists for the rows of `kinds` (batches, heads, rows, columns).
 

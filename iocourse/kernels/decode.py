@@ -70,7 +70,7 @@ def decode_launches(q: Tensor, k: Tensor, v: Tensor, scale: float, asked: int) -
     DIM = padded(d)
     tile = decode_tile(mode.architecture(q.device), d, q.element_size(), group)
     tiles = -(-group // tile.BM)
-    parts, length = _cut(n_k, tile.BN, asked or _enough(q.device, B * kv_heads * tiles))
+    parts, length = cut(n_k, tile.BN, asked or enough_parts(_processors(q.device), B * kv_heads * tiles))
     o, lse = torch.empty_like(q), torch.empty((B, H, 1), dtype=torch.float32, device=q.device)
     found = torch.empty((B * kv_heads, parts, group, d), dtype=torch.float32, device=q.device)
     sums = torch.empty((B * kv_heads, parts, group), dtype=torch.float32, device=q.device)
@@ -91,16 +91,23 @@ def decode_launches(q: Tensor, k: Tensor, v: Tensor, scale: float, asked: int) -
     return o, lse
 
 
-def _cut(n_k: int, BN: int, parts: int) -> tuple[int, int]:
+def cut(n_k: int, BN: int, parts: int) -> tuple[int, int]:
     """How many parts there are, and keys in each: whole tiles, and as many parts as asked, or fewer."""
     tiles = max(1, -(-n_k // BN))
     length = -(-tiles // min(parts, tiles)) * BN
     return max(1, -(-n_k // length)), length
 
 
-def _enough(device: torch.device, programs: int) -> int:
-    """Parts that give each multiprocessor a few programs; where kernels are interpreted, four."""
-    if mode.architecture(device) is None or not torch.cuda.is_available():
+def enough_parts(processors: int | None, programs: int) -> int:
+    """Parts that give each multiprocessor a few programs, of which there are so many without parts; four
+    where there is no GPU.
+    """
+    if processors is None:
         return 4
-    processors = int(torch.cuda.get_device_properties(device).multi_processor_count)
     return max(1, min(MOST_PARTS, PROGRAMS_A_PROCESSOR * processors // max(1, programs)))
+
+
+def _processors(device: torch.device) -> int | None:
+    if mode.architecture(device) is None or not torch.cuda.is_available():
+        return None
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)

@@ -68,7 +68,8 @@ def launches(
             made |= dict(zip(names, written, strict=True))
         if pairs == "band" and d <= 256:
             written.clear()
-            decode_launches(*readable(q[:, :, :1], k, v), 1.0, 0)
+            one_q, fit_k, fit_v = readable(q[:, :, :1], k, v)
+            decode_launches(one_q, fit_k, fit_v, 1.0, 0)
             made |= dict(zip(DECODE, written, strict=True))
     return {name: made[name] for name in KERNELS if name in made}
 

@@ -65,10 +65,7 @@ class Question:
     @property
     def mask(self) -> Any:
         """The block mask of `block_mask`. Raises Refused where it names none."""
-        try:
-            return grids.build(self.block_mask, self.N, self.block)
-        except Refused as error:
-            raise Refused(str(error).replace("--mask", "--block-mask")) from None
+        return grids.build(self.block_mask, self.N, self.block, option="--block-mask")
 
     def facts(self) -> dict[str, Any]:
         """What JSON can hold of it; `of_facts` is the inverse."""

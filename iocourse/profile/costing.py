@@ -16,7 +16,7 @@ from ..costs.sliced_kernels import scores_forward, sliced_forward
 from ..course.checkout import Refused
 from ..kernels.arguments import LARGEST_HEAD, LARGEST_WHOLE
 from ..kernels.decode import LARGEST_HEAD as LARGEST_DECODE
-from ..kernels.decode import MOST_PARTS, PROGRAMS_A_PROCESSOR, _cut
+from ..kernels.decode import MOST_PARTS, cut, enough_parts
 from ..kernels.tiles import decode_tile, sliced_tiles_for, tiles_for
 from ..ledger import Ledger
 from .asking import Question
@@ -169,8 +169,7 @@ def _decode(asked: Question, p: Problem, arch: int, processors: int | None) -> C
     tile = decode_tile(arch, asked.d, asked.itemsize, group)
     tiles = ceil_div(group, tile.BM)
     programs = asked.batch * asked.kv_heads * tiles
-    enough = 4 if processors is None else PROGRAMS_A_PROCESSOR * processors // programs
-    parts, _ = _cut(p.Nk, tile.BN, _allowed(asked.parts) or max(1, min(MOST_PARTS, enough)))
+    parts, _ = cut(p.Nk, tile.BN, _allowed(asked.parts) or enough_parts(processors, programs))
     words = costs.attention_decode(p, parts=parts, tiles=tiles)
     visits = programs * (ceil_div(p.Nk, tile.BN) + parts)
     chosen = {"decode": tuple(tile)}

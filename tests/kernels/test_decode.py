@@ -14,7 +14,7 @@ from iocourse.costs.kernels import Problem, attention_decode
 from iocourse.gpu import resources
 from iocourse.guard import LibraryAnswer, exam
 from iocourse.kernels import attention_with_lse, decode
-from iocourse.kernels.decode import _cut
+from iocourse.kernels.decode import cut
 from iocourse.kernels.start import written_down
 
 sizes = st.fixed_dictionaries(
@@ -69,7 +69,7 @@ def test_a_group_larger_than_a_tile_reads_the_keys_once_a_tile():
 @pytest.mark.parametrize("n_k", [1, 31, 32, 33, 1000])
 @pytest.mark.parametrize("asked", [1, 2, 3, 64])
 def test_parts_are_whole_tiles_and_cover_every_key_once(n_k, asked):
-    parts, length = _cut(n_k, 32, asked)
+    parts, length = cut(n_k, 32, asked)
     assert 1 <= parts <= asked and length % 32 == 0
     assert (parts - 1) * length < n_k <= parts * length
 
