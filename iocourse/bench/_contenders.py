@@ -1,7 +1,7 @@
-"""Who takes part in `iocourse bench attention`: our kernels, PyTorch's, and Triton's own tutorial.
+"""Who takes part: our kernels, PyTorch's, and Triton's own tutorial.
 
-A contender is called with q, k, v (B, H, N, d) and `causal`, and gives O. One that cannot raises, and the
-reason is recorded.
+A contender is called with q, k, v (B, H, N, d) and what a query sees, in dense attention `causal`, and gives
+O. One that cannot raises, and the reason is recorded.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
-    Contender = Callable[[Tensor, Tensor, Tensor, bool], Tensor]
+    Contender = Callable[[Tensor, Tensor, Tensor, Any], Tensor]
 
 OURS, DETERMINISTIC, FLASH, CUDNN = "ours", "ours, deterministic", "SDPA flash", "SDPA cuDNN"
 EFFICIENT, MATH, FLEX = "SDPA efficient", "SDPA math", "FlexAttention"
@@ -31,7 +30,7 @@ BACKENDS = {  # their names in torch.nn.attention.SDPBackend
     MATH: "MATH",
 }
 # Scores and weights in float32 and their gradients: about this much for each pair of a query and a key.
-MATH_BYTES_A_PAIR = 16
+MATRIX_BYTES_A_PAIR = 16
 
 
 class CannotTakePart(RuntimeError):
@@ -48,68 +47,86 @@ def contenders(
         tutorial: a copy of Triton's tutorial 06, which takes part where it is given.
         compiled: compile FlexAttention, as its users must; without, its slow reference runs, for tests.
     """
-    field: dict[str, Contender] = {OURS: partial(_ours, False), DETERMINISTIC: partial(_ours, True)}
-    field |= {name: partial(_sdpa, backend) for name, backend in BACKENDS.items()}
-    field[MATH] = partial(_math, free_bytes)
-    field[FLEX] = Flex(compiled)
+    field: dict[str, Contender] = {OURS: ours, DETERMINISTIC: partial(ours, deterministic=True)}
+    field |= {name: partial(sdpa, name) for name in BACKENDS}
+    field[MATH] = with_matrices(field[MATH], free_bytes)
+    field[FLEX] = Flex(causal_mask, compiled)
     return field if tutorial is None else field | tutorial_contenders(tutorial)
 
 
-def _ours(deterministic: bool, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
+def ours(q: Tensor, k: Tensor, v: Tensor, causal: bool, **options: Any) -> Tensor:
+    """The course's `attention`, with options."""
     from iocourse.kernels import attention
 
-    return attention(q, k, v, causal=causal, deterministic=deterministic)
+    return attention(q, k, v, causal=causal, **options)
 
 
-def _sdpa(backend: str, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
+def sdpa(name: str, q: Tensor, k: Tensor, v: Tensor, causal: bool, **options: Any) -> Tensor:
+    """PyTorch's scaled_dot_product_attention by one back end, a name of BACKENDS, and no other."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
 
-    with sdpa_kernel([getattr(SDPBackend, backend)]):
-        return scaled_dot_product_attention(q, k, v, is_causal=causal)
+    with sdpa_kernel([getattr(SDPBackend, BACKENDS[name])]):
+        return scaled_dot_product_attention(q, k, v, is_causal=causal, **options)
 
 
-def _math(free_bytes: Callable[[], int], q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
-    B, H, N, _ = q.shape
-    needed, free = MATH_BYTES_A_PAIR * B * H * N * N, free_bytes()
+def with_matrices(contender: Contender, free_bytes: Callable[[], int]) -> Contender:
+    """A contender that keeps N × N matrices, which is not even tried where they do not fit."""
+
+    def checked(q: Tensor, k: Tensor, v: Tensor, seen: Any) -> Tensor:
+        B, H, N, _ = q.shape
+        check_room("its N × N matrices", MATRIX_BYTES_A_PAIR * B * H * N * k.shape[2], free_bytes)
+        return contender(q, k, v, seen)
+
+    return checked
+
+
+def check_room(what: str, needed: int, free_bytes: Callable[[], int]) -> None:
+    """Raise CannotTakePart where `needed` bytes are more than half of those that are free."""
+    free = free_bytes()
     if needed > free / 2:
-        raise CannotTakePart(
-            f"its N × N matrices need about {needed / 1e9:.0f} GB, and {free / 1e9:.0f} GB are free"
-        )
-    return _sdpa(BACKENDS[MATH], q, k, v, causal)
+        raise CannotTakePart(f"{what} need about {needed / 1e9:.0f} GB, and {free / 1e9:.0f} GB are free")
 
 
 class Flex:
-    """FlexAttention, compiled afresh for every shape; its block mask is made before the clock starts."""
+    """FlexAttention, compiled afresh for every problem; its block mask is made before the clock starts."""
 
-    def __init__(self, compiled: bool) -> None:
-        self._compiled = compiled
-        self._shape: tuple[Any, ...] = ()
+    def __init__(self, block_mask: Callable[[Any, Tensor], Any], compiled: bool) -> None:
+        """`block_mask` makes the BlockMask from what a query sees, and from q; None: all."""
+        self._block_mask, self._compiled = block_mask, compiled
+        self._problem: tuple[Any, ...] = ()
         self._attend: Any = None
         self._mask: Any = None
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, seen: Any) -> Tensor:
         """O (B, H, N, d)."""
-        shape = (q.shape, q.dtype, causal)
-        if shape != self._shape:
-            self._attend, self._mask = self._prepared(q.shape[2], q.device, causal)
-            self._shape = shape
+        problem = (q.shape, q.dtype, seen)
+        if problem != self._problem:
+            self._attend, self._mask = self._fresh(), self._block_mask(seen, q)
+            self._problem = problem
         o: Tensor = self._attend(q, k, v, block_mask=self._mask)
         return o
 
-    def _prepared(self, N: int, device: torch.device, causal: bool) -> tuple[Any, Any]:
+    def _fresh(self) -> Any:
         import torch
-        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+        from torch.nn.attention.flex_attention import flex_attention
 
-        mask = create_block_mask(_not_later, None, None, N, N, device=str(device)) if causal else None
         if not self._compiled:
-            return flex_attention, mask
+            return flex_attention
         torch._dynamo.reset()  # past eight shapes the compiler would refuse another one
-        return torch.compile(flex_attention, dynamic=False, fullgraph=True), mask
+        return torch.compile(flex_attention, dynamic=False, fullgraph=True)
 
 
-def _not_later(batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
-    return i >= j
+def causal_mask(causal: bool, q: Tensor) -> Any:
+    """FlexAttention's BlockMask of causal attention; None where all is seen."""
+    return flex_mask(lambda batch, head, i, j: i >= j, q.shape[2], str(q.device)) if causal else None
+
+
+def flex_mask(seen: Callable[..., Tensor], N: int, device: str) -> Any:
+    """FlexAttention's BlockMask, in blocks of 128, for every batch and head alike."""
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    return create_block_mask(seen, None, None, N, N, device=device)
 
 
 def tutorial_contenders(path: Path) -> dict[str, Contender]:

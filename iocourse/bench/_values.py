@@ -1,12 +1,14 @@
-"""Whether what is timed is also right: one head of every shape against float64."""
+"""Whether what is timed is also right: one head of every problem against float64."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    Pairs = Callable[[Tensor, Tensor], Tensor]  # positions i and j, which broadcast -> whether i sees j
 
 RESULTS = ("O", "dQ", "dK", "dV")
 BLOCK = 64  # rows; an error in a few of them must not drown in all the others
@@ -15,21 +17,35 @@ BLOCK = 64  # rows; an error in a few of them must not drown in all the others
 WRONG = {"float16": 0.02, "bfloat16": 0.05}
 
 
+def not_later(i: Tensor, j: Tensor) -> Tensor:
+    """A causal mask: query i sees key j ≤ i."""
+    return j <= i
+
+
 def exact_head(
-    q: Tensor, k: Tensor, v: Tensor, do: Tensor, causal: bool, rows: int = 1024
+    q: Tensor, k: Tensor, v: Tensor, do: Tensor, seen: Pairs | None = None, rows: int = 1024
 ) -> dict[str, Tensor]:
-    """O, dQ, dK, dV of one head in float64; q, k, v, do (N, d). Keeps `rows` rows of scores at a time."""
+    """O, dQ, dK, dV of one head in float64. Keeps `rows` rows of scores at a time.
+
+    Args:
+        q: (Nq, d), as do.
+        k: (Nk, d), as v.
+        v: the values.
+        do: gradient of O.
+        seen: which query sees which key; each must see one. None: all see all.
+        rows: queries at a time.
+    """
     import torch
 
     q, k, v, do = (x.detach().double() for x in (q, k, v, do))
     scale = q.shape[1] ** -0.5
     o, dq, dk, dv = (torch.zeros_like(x) for x in (q, q, k, v))
-    j = torch.arange(len(k), device=k.device)
+    i, j = (torch.arange(len(x), device=x.device) for x in (q, k))
     for start in range(0, len(q), rows):
         some = slice(start, min(start + rows, len(q)))
-        scores = scale * q[some] @ k.T  # (rows, N)
-        if causal:
-            scores.masked_fill_(j[None, :] > j[some][:, None], float("-inf"))
+        scores = scale * q[some] @ k.T  # (rows, Nk)
+        if seen is not None:
+            scores.masked_fill_(~seen(i[some][:, None], j[None, :]), float("-inf"))
         p = torch.softmax(scores, 1)
         o[some] = p @ v
         dv += p.T @ do[some]

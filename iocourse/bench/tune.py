@@ -77,7 +77,7 @@ def run(quick: bool) -> dict[str, Any]:
     Raises:
         Refused: there is no GPU, or kernels are interpreted.
     """
-    place = cuda_place()
+    place = cuda_place("attention")  # what tuned tiles are for
     import torch
 
     from iocourse.kernels.mode import architecture

@@ -10,12 +10,15 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from made_up_gpu import CpuPlace, by_contender, needs_the_interpreter
 
-from iocourse.bench import _judging, _place, attention, subjects
-from iocourse.bench._judging import GOALS, LENGTHS, MASKS, geometric_mean, judged, means, with_ratios
+from iocourse.bench import _judging as judging
+from iocourse.bench import _place, attention, subjects
+from iocourse.bench._dense import KEYS
+from iocourse.bench._judging import PASSES, geometric_mean
+from iocourse.bench.attention import GOALS, LAYOUT, LENGTHS, MASKS, WHOLE
 from iocourse.cli import main
 from iocourse.course.checkout import Refused
-from iocourse.gpu.timing import ready
 
 torch = pytest.importorskip("torch")
 
@@ -42,6 +45,14 @@ def made_up(contender, ms, pass_="forward", dtype="bfloat16", d=128, lengths=LEN
         for N in lengths
         for causal in MASKS
     ]
+
+
+def with_ratios(rows):
+    return judging.with_ratios(rows, "SDPA flash", KEYS)
+
+
+def means(rows):
+    return judging.means(rows, LAYOUT.tables, WHOLE)
 
 
 def test_the_geometric_mean():
@@ -78,8 +89,8 @@ def test_a_mean_weighs_every_shape_alike():
 
 
 def verdict(rows, what="forward, d = 128, bfloat16, against SDPA flash"):
-    (goal,) = (goal for goal in judged(with_ratios(rows)) if goal["what"] == what)
-    return goal["verdict"], goal["ratio"]
+    (goal,) = (goal for goal in judging.judged(rows, GOALS, KEYS) if goal["what"] == what)
+    return goal["verdict"], goal["reached"]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +123,7 @@ def test_the_tutorial_is_met_at_its_best():
 
 
 def test_goals_are_those_agreed():
-    by = {(goal.pass_, goal.d, goal.rival): (goal.goal, goal.floor) for goal in GOALS}
+    by = {(goal.where["pass"], goal.where["d"], goal.rival): (goal.goal, goal.floor) for goal in GOALS}
     assert by["forward", 128, "SDPA flash"] == (1.30, 1.15) and by["forward", 64, "SDPA flash"] == (
         1.25,
         1.15,
@@ -126,7 +137,7 @@ def test_goals_are_those_agreed():
     from iocourse.bench import _contenders
 
     names = (_contenders.OURS, _contenders.FLASH, _contenders.CUDNN, _contenders.TUTORIAL)
-    assert names == (_judging.OURS, _judging.FLASH, _judging.CUDNN, _judging.TUTORIAL)
+    assert names == (judging.OURS, attention.FLASH, attention.CUDNN, attention.TUTORIAL)
 
 
 # --- values -----------------------------------------------------------------------------------------------
@@ -134,7 +145,7 @@ def test_goals_are_those_agreed():
 
 @pytest.mark.parametrize("causal", MASKS)
 def test_the_reference_is_autograd_of_the_formula_written_out(causal):
-    from iocourse.bench._values import RESULTS, exact_head
+    from iocourse.bench._values import RESULTS, exact_head, not_later
 
     N, d = 37, 8
     q, k, v, do = (torch.randn(N, d, dtype=torch.float64).requires_grad_() for _ in range(4))
@@ -144,7 +155,7 @@ def test_the_reference_is_autograd_of_the_formula_written_out(causal):
     o = torch.softmax(scores, 1) @ v
     expected = (o, *torch.autograd.grad(o, (q, k, v), do))
     for rows in (37, 16):
-        found = exact_head(q, k, v, do, causal, rows=rows)
+        found = exact_head(q, k, v, do, not_later if causal else None, rows=rows)
         assert tuple(found) == RESULTS
         for name, right in zip(RESULTS, expected, strict=True):
             assert torch.allclose(found[name], right, rtol=1e-10, atol=1e-12), name
@@ -166,38 +177,8 @@ def test_one_wrong_row_in_many_shows():
 # --- the whole path but CUDA -------------------------------------------------------------------------------
 
 
-class MadeUpWatch:
-    """Runs the work, and makes the time up."""
-
-    def laps(self, work, repeats):
-        ready(work)()
-        return [1e9] * repeats
-
-
-class CpuPlace:
-    """Stands in for a GPU."""
-
-    device = "cpu"
-
-    def __init__(self, free=10**9):
-        self.stopwatch, self.free = MadeUpWatch(), free
-
-    def facts(self):
-        return {"name": "no GPU but a test"}
-
-    def free_bytes(self):
-        return self.free
-
-    def tidy(self):
-        pass
-
-
 def tiny(dtype="float16", causal=True):
     return attention.Shape(dtype, 16, 48, 1, 2, causal)
-
-
-def by_contender(record, pass_):
-    return {row["contender"]: row for row in record["rows"] if row["pass"] == pass_}
 
 
 def test_ours_and_every_rival_in_one_run_on_the_cpu(monkeypatch):
@@ -213,7 +194,7 @@ def test_ours_and_every_rival_in_one_run_on_the_cpu(monkeypatch):
     forward, backward = by_contender(record, "forward"), by_contender(record, "backward")
     assert "ours, deterministic" not in forward and "ms" in backward["ours, deterministic"]
     for name in ("ours", "SDPA flash", "SDPA math"):
-        for pass_ in attention.PASSES:
+        for pass_ in PASSES:
             row = by_contender(record, pass_)[name]
             assert (row["ms"], row["repeats"], row["ratio"]) == (1e9, 9, 1.0), (name, pass_)
     pairs = 4 * 2 * 48 * 48 * 16 / 2
@@ -238,19 +219,6 @@ def test_ours_and_every_rival_in_one_run_on_the_cpu(monkeypatch):
     assert "SDPA flash" in drawn["backward_float16_d16"].alt + drawn["backward_float16_d16"].numbers
 
 
-def needs_the_interpreter():
-    pytest.importorskip("triton")
-    from iocourse.doctor import cannot_interpret, installed
-
-    problem = cannot_interpret(installed("triton"), installed("numpy"))
-    if problem:
-        pytest.skip(problem)
-    from iocourse.kernels import INTERPRETED
-
-    if not INTERPRETED:
-        pytest.skip("kernels are compiled here, and this test is about CPU tensors")
-
-
 def sdpa(q, k, v, causal):
     return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
 
@@ -261,7 +229,7 @@ def run_with(**field):
 
 def test_a_contender_that_is_wrong_is_not_timed():
     record = run_with(ours=lambda q, k, v, causal: sdpa(q, k, v, causal) * 1.2)
-    for pass_ in attention.PASSES:
+    for pass_ in PASSES:
         assert by_contender(record, pass_)["ours"]["refused"].startswith(
             "its values are wrong: relative errors O 0.2"
         )
@@ -299,7 +267,7 @@ def test_a_contender_that_fails_keeps_its_reason():
         raise RuntimeError("no kernel\nand more lines")
 
     record = run_with(ours=sdpa, SOMEBODY=failing)
-    for pass_ in attention.PASSES:
+    for pass_ in PASSES:
         row = by_contender(record, pass_)["SOMEBODY"]
         assert row["refused"] == "RuntimeError: no kernel; the head size is odd" and "ms" not in row
         assert "ms" in by_contender(record, pass_)["ours"]
@@ -315,16 +283,16 @@ def test_a_contender_that_fails_under_the_clock_keeps_its_reason_too():
         return sdpa(q, k, v, causal)
 
     record = run_with(ours=soon_tired)
-    for pass_ in attention.PASSES:
+    for pass_ in PASSES:
         assert by_contender(record, pass_)["ours"]["refused"] == "RuntimeError: out of memory"
         assert "ms" in by_contender(record, pass_)["SDPA flash"]
     assert "ours" in {row["contender"] for row in record["errors"]}
 
 
 def test_math_is_not_tried_where_its_matrices_do_not_fit():
-    from iocourse.bench._contenders import MATH_BYTES_A_PAIR, contenders
+    from iocourse.bench._contenders import MATRIX_BYTES_A_PAIR, contenders
 
-    needed = MATH_BYTES_A_PAIR * 2 * 48 * 48
+    needed = MATRIX_BYTES_A_PAIR * 2 * 48 * 48
     for free, fits in ((2 * needed, True), (2 * needed - 1, False)):
         place = CpuPlace(free)
         field = {"SDPA math": contenders(place.free_bytes, compiled=False)["SDPA math"]}
@@ -378,7 +346,7 @@ def test_a_tutorial_takes_part_in_float16(tmp_path, parameter, names):
 def test_another_file_is_no_tutorial(tmp_path, content, monkeypatch, capsys):
     file = tmp_path / "other.py"
     file.write_text(content)
-    monkeypatch.setattr(attention, "cuda_place", CpuPlace)
+    monkeypatch.setattr(attention, "cuda_place", lambda subject: CpuPlace())
     assert main(["bench", "attention", "--tutorial", str(file)]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and f"{file} is no copy of Triton's tutorial 06: " in said
@@ -404,7 +372,7 @@ def test_the_option_is_for_attention_only(capsys, tmp_path):
 # --- without a GPU -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("subject", ["attention", "tune"])
+@pytest.mark.parametrize("subject", ["attention", "decode", "small-cache", "sparse", "tune", "varlen"])
 @pytest.mark.parametrize(
     "reason", ["torch is not installed here", "there is no CUDA device that torch can use here"]
 )
@@ -420,8 +388,8 @@ def test_interpreted_kernels_are_not_timed(monkeypatch):
     monkeypatch.setattr(_place, "no_cuda", lambda: "")
     monkeypatch.setitem(sys.modules, "iocourse.kernels", SimpleNamespace(INTERPRETED=True))
     with pytest.raises(Refused, match=r"interpreted in this process.*unset TRITON_INTERPRET"):
-        _place.cuda_place()
+        _place.cuda_place("attention")
 
 
-def test_both_are_subjects():
-    assert {"attention", "tune"} <= set(subjects())
+def test_all_of_them_are_subjects():
+    assert {"attention", "decode", "small-cache", "sparse", "tune", "varlen"} <= set(subjects())

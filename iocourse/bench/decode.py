@@ -1,0 +1,166 @@
+"""One step of generation on a GPU: a query a head against a long cache, as a share of the copy bandwidth.
+
+The step multiplies little and reads K and V once; bytes a second count these reads alone, whoever runs. The
+yardstick is measured in the same run, with the same stopwatch: a copy of 2 GiB from one buffer to another,
+every byte counted twice, since it is read and written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from iocourse.costs.kernels import Problem, attention_decode
+from iocourse.gpu.timing import time_of
+
+from ._judging import OURS, STATED_FOR, Goal, judged
+from ._place import Place, cuda_place
+from ._text import Layout, text
+from ._trial import Given, Row, normal, times_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ._contenders import Contender
+
+NAME = "decode"
+HELP = "one query a head against a long cache on a GPU: GB/s beside the copy bandwidth (needs CUDA)"
+LENGTHS = tuple(4096 << step for step in range(6))  # 4,096 to 131,072
+HEADS = ((32, 32), (32, 8), (32, 1))  # of queries, of keys
+BATCHES = (1, 8)
+D, BYTES = 128, 2
+LONG = tuple(N for N in LENGTHS if N >= 32768)
+COPIED = 2**31  # bytes
+LAYOUT = Layout(
+    ("dtype", "H", "H_kv", "B"), ("N",), "gbytes_per_s", "GB/s of K and V",
+    (("share", "ours / copy"), ("us", "ours, µs")),
+)  # fmt: skip
+GOALS = tuple(
+    Goal(
+        f"least share of the copy bandwidth, N ≥ 32,768, {H} heads, {H_kv} of keys, B = {B}",
+        {"H": H, "H_kv": H_kv, "B": B, "N": LONG}, 0.80, 0.65, len(LONG), figure="share", over="least",
+    )
+    for H, H_kv in HEADS
+    for B in BATCHES
+)  # fmt: skip
+
+
+class Shape(NamedTuple):
+    """One problem: q is (B, H, 1, d); k, v are (B, H_kv, N, d)."""
+
+    dtype: str
+    d: int
+    N: int
+    B: int
+    H: int
+    H_kv: int
+
+
+def shapes(quick: bool) -> list[Shape]:
+    """Every problem of a run; with `quick` those of one length and B = 1."""
+    lengths, batches = ((32768,), (1,)) if quick else (LENGTHS, BATCHES)
+    return [
+        Shape("bfloat16", D, N, B, H, H_kv) for H, H_kv in HEADS for B in batches for N in lengths
+    ]  # fmt: skip
+
+
+def must_read(shape: Shape) -> int:
+    """Bytes of K and V, each number once: what the closed form has for them."""
+    one = Problem(1, shape.N, shape.d, B=shape.B, H=shape.H, H_kv=shape.H_kv)
+    reads = attention_decode(one, parts=1).reads
+    return BYTES * (reads["K"] + reads["V"])
+
+
+class Cache:
+    """q, k, v, normal; the last head of the last sequence is held against float64."""
+
+    seen = None  # the query is the last token, and sees all
+
+    def __init__(self, copy_gbytes_per_s: float, shape: Shape, place: Place, seed: int) -> None:
+        """Draw them from the seed."""
+        k, v = normal((shape.B, shape.H_kv, shape.N, shape.d), 2, shape.dtype, place, seed)
+        (q,) = normal((shape.B, shape.H, 1, shape.d), 1, shape.dtype, place, seed + 1)
+        self._given = Given((q, k, v), q, lambda x: x[-1, -1])
+        self._shape, self._copy = shape, copy_gbytes_per_s
+
+    def given(self, contender: str) -> Given:
+        """The same for everyone; there is no backward pass."""
+        return self._given
+
+    def reference(self) -> Mapping[str, Tensor]:
+        """O (1, d) of the last head."""
+        from ._values import exact_head
+
+        q, k, v = (x[-1, -1] for x in self._given.inputs)
+        return {"O": exact_head(q, k, v, q)["O"]}
+
+    def figures(self, pass_: str, ms: float) -> Row:
+        """GB/s of what must be read, as a share of the copy bandwidth too, and microseconds."""
+        rate = must_read(self._shape) / ms / 1e6
+        return {"gbytes_per_s": rate, "share": rate / self._copy, "us": 1000 * ms}
+
+
+def contenders() -> dict[str, Contender]:
+    """Everyone by name, ours first: ours, and every back end of SDPA, with enable_gqa where heads share."""
+    from ._contenders import BACKENDS
+
+    return {OURS: _ours} | {name: partial(_sdpa, name) for name in BACKENDS}
+
+
+def _ours(q: Tensor, k: Tensor, v: Tensor, seen: None) -> Tensor:
+    from iocourse.kernels import decode
+
+    return decode(q, k, v)[0]
+
+
+def _sdpa(name: str, q: Tensor, k: Tensor, v: Tensor, seen: None) -> Tensor:
+    from ._contenders import sdpa
+
+    return sdpa(name, q, k, v, False, enable_gqa=q.shape[1] != k.shape[1])
+
+
+def copy_speed(place: Place, size: int = COPIED) -> Row:
+    """How fast `size` bytes are copied on the place: bytes, milliseconds, and GB/s of reads and writes."""
+    import torch
+
+    source = torch.randint(-128, 128, (size,), dtype=torch.int8, device=place.device)
+    target = torch.empty_like(source)
+    ms = time_of(lambda: target.copy_(source), stopwatch=place.stopwatch).ms
+    return {"bytes": size, "ms": ms, "gbytes_per_s": 2 * size / ms / 1e6}
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Time every contender at every shape.
+
+    Args:
+        quick: one length and B = 1 only; goals are then not judged.
+
+    Raises:
+        Refused: there is no GPU, or kernels are interpreted.
+    """
+    place = cuda_place(NAME)
+    return {"quick": quick} | measured(shapes(quick), contenders(), place, copy_speed(place))
+
+
+def measured(
+    asked: Sequence[Shape], field: Mapping[str, Contender], place: Place, copy: Row
+) -> dict[str, Any]:
+    """The record: the copy, rows, errors and goals of every shape asked for, on this place."""
+    problem: Callable[[Shape, Place, int], Cache] = partial(Cache, copy["gbytes_per_s"])
+    record = times_of(NAME, asked, problem, field, place, ("forward",))
+    return record | {
+        "copy": copy,
+        "goals_stated_for": STATED_FOR,
+        "goals": judged(record["rows"], GOALS),
+    }
+
+
+def show(result: dict[str, Any]) -> str:
+    """The copy, GB/s, errors, refusals, the goals, and where it was measured."""
+    copy = result["copy"]
+    said = (
+        f"the copy: {copy['gbytes_per_s']:,.0f} GB/s, {copy['bytes'] / 2**30:.3g} GiB read and written "
+        f"in {copy['ms']:.3f} ms"
+    )
+    return text(result, LAYOUT, said)

@@ -1,0 +1,81 @@
+"""Head sizes where fast memory is small for whole rows: every way of ours beside PyTorch's, on a GPU.
+
+`ours` chooses by itself between whole rows and slices of d; the others are told. FlashAttention takes d to
+256, so above it PyTorch's best that keeps no N × N matrix is the memory-efficient kernel, which the goals
+name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ._dense import KEYS, Heads, Shape, filled
+from ._judging import OURS, Goal, compared
+from ._place import Place, cuda_place
+from ._text import Layout, text
+from ._trial import times_of
+
+if TYPE_CHECKING:
+    from ._contenders import Contender
+
+NAME = "small-cache"
+HELP = "attention at d = 256 to 1024 on a GPU: whole rows, slices of d, scores written out (needs CUDA)"
+HEADS = (256, 320, 512, 1024)
+LENGTHS = (1024, 4096, 16384)
+MASKS = (False, True)  # causal
+WHOLE = len(LENGTHS) * len(MASKS)  # shapes that a mean is taken over
+WAYS = {
+    "never": "ours, whole rows",
+    "fused": "ours, fused",
+    "materialised": "ours, materialised",
+}  # of tile_d
+RIVAL = "SDPA efficient"
+LAYOUT = Layout(
+    ("dtype", "d", "pass"), ("N", "causal"), "tflops", "TFLOP/s", (("ratio", "ours / efficient"),), RIVAL
+)
+GOALS = tuple(
+    Goal(f"{pass_}, d = 512, against {RIVAL}", {"pass": pass_, "d": 512}, goal, floor, WHOLE, RIVAL)
+    for pass_, goal, floor in (("forward", 1.8, 1.3), ("backward", 3.0, 2.0))
+)
+
+
+def shapes(quick: bool) -> list[Shape]:
+    """Every problem of a run; with `quick` those of d = 512 at one length."""
+    heads, lengths = ((512,), (4096,)) if quick else (HEADS, LENGTHS)
+    return [filled("bfloat16", d, N, causal) for d in heads for N in lengths for causal in MASKS]
+
+
+def contenders(free_bytes: Callable[[], int]) -> dict[str, Contender]:
+    """Everyone by name, ours first; `free_bytes` is the memory that is free."""
+    from ._contenders import EFFICIENT, FLASH, MATH, ours, sdpa, with_matrices
+
+    field: dict[str, Contender] = {OURS: ours}
+    field |= {name: partial(ours, tile_d=way) for way, name in WAYS.items()}
+    field |= {name: partial(sdpa, name) for name in (EFFICIENT, FLASH, MATH)}
+    return field | {name: with_matrices(field[name], free_bytes) for name in (WAYS["materialised"], MATH)}
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Time every contender at every shape, forward, backward and both.
+
+    Args:
+        quick: d = 512 at one length only; goals are then not judged.
+
+    Raises:
+        Refused: there is no GPU, or kernels are interpreted.
+    """
+    place = cuda_place(NAME)
+    return {"quick": quick} | measured(shapes(quick), contenders(place.free_bytes), place)
+
+
+def measured(asked: Sequence[Shape], field: Mapping[str, Contender], place: Place) -> dict[str, Any]:
+    """The record: rows, errors, means and goals of every shape asked for, on this place."""
+    record = times_of(NAME, asked, Heads, field, place)
+    return compared(record, RIVAL, KEYS, LAYOUT.tables, WHOLE, GOALS)
+
+
+def show(result: dict[str, Any]) -> str:
+    """TFLOP/s, means, errors, who did not take part and why, the goals, and where it was measured."""
+    return text(result, LAYOUT)

@@ -1,0 +1,138 @@
+"""Attention under block masks on a GPU: our kernels beside compiled FlexAttention with the same BlockMask.
+
+PyTorch's memory-efficient kernel takes the mask as booleans, where there is memory for these; it computes
+every pair. Random masks of five densities then say whether our time follows the share of tiles that is left.
+TFLOP/s count the pairs that are seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from . import _density
+from ._dense import TOKENS, WIDTH
+from ._judging import OURS, PASSES, Goal, compared, judged
+from ._masked import KINDS, NO_MASK, Masked, Seen, Shape
+from ._place import Place, cuda_place
+from ._text import Layout, text
+from ._trial import times_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ._contenders import Contender
+
+NAME = "sparse"
+HELP = "block masks on a GPU: our kernels beside compiled FlexAttention, and time by density (needs CUDA)"
+HEADS = (64, 128)
+LENGTHS = (4096, 8192, 16384)
+DENSITIES_AT = 8192  # N, where time is held against density
+RIVAL = "FlexAttention"
+KEYS = ("dtype", "d", "N", "mask")  # what two rows about the same work have in common
+LAYOUT = Layout(
+    ("dtype", "d", "mask", "pass"), ("N",), "tflops", "TFLOP/s",
+    (("density", "pairs seen"), ("ratio", "ours / Flex")), RIVAL,
+)  # fmt: skip
+GOALS = tuple(
+    Goal(
+        f"forward+backward, {mask}, d = {d}, against {RIVAL}",
+        {"pass": "forward+backward", "mask": mask, "d": d}, 1.1, 0.9, len(LENGTHS), RIVAL,
+    )
+    for mask in KINDS
+    for d in HEADS
+)  # fmt: skip
+LINE_GOALS = tuple(
+    Goal(
+        f"{pass_}, largest deviation from s · dense + overhead",
+        {"pass": pass_, "d": HEADS, "N": DENSITIES_AT}, 0.15, None, len(HEADS),
+        figure="deviation", over="largest",
+    )
+    for pass_ in PASSES
+)  # fmt: skip
+
+
+def shapes(quick: bool) -> list[Shape]:
+    """Every problem with a rival; with `quick` those of d = 128 at one length."""
+    heads, lengths = ((128,), (4096,)) if quick else (HEADS, LENGTHS)
+    return [_filled(d, N, mask) for d in heads for mask in KINDS for N in lengths]
+
+
+def densities(quick: bool) -> list[Shape]:
+    """Random masks of every density, and no mask; with `quick` for d = 128 only."""
+    names = (NO_MASK, *(_density.name_of(share) for share in _density.SHARES))
+    return [_filled(d, DENSITIES_AT, mask) for d in ((128,) if quick else HEADS) for mask in names]
+
+
+def _filled(d: int, N: int, mask: str) -> Shape:
+    return Shape("bfloat16", d, N, TOKENS // N, WIDTH // d, mask)
+
+
+def contenders(free_bytes: Callable[[], int], *, compiled: bool = True) -> dict[str, Contender]:
+    """Everyone by name, ours first.
+
+    Args:
+        free_bytes: the memory that is free, so that masks of N × N booleans are not even tried.
+        compiled: compile FlexAttention, as its users must; without, its slow reference runs, for tests.
+    """
+    from ._contenders import EFFICIENT, FLEX, Flex, check_room, sdpa
+
+    def efficient(q: Tensor, k: Tensor, v: Tensor, seen: Seen) -> Tensor:
+        # The booleans, and what PyTorch makes of them: numbers to add to the scores.
+        check_room("N × N masks", q.shape[2] * k.shape[2] * (1 + q.element_size()), free_bytes)
+        return sdpa(EFFICIENT, q, k, v, False, attn_mask=seen.booleans)
+
+    return {OURS: ours, FLEX: Flex(lambda seen, q: seen.flex, compiled), EFFICIENT: efficient}
+
+
+def ours(q: Tensor, k: Tensor, v: Tensor, seen: Seen | None) -> Tensor:
+    """The course's `attention` under the mask; None: none."""
+    from iocourse.kernels import attention
+
+    return attention(q, k, v, block_mask=None if seen is None else seen.tiled(q, k))
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Time every contender at every shape and our kernels at every density, forward, backward and both.
+
+    Args:
+        quick: d = 128 at one length only; goals are then not judged.
+
+    Raises:
+        Refused: there is no GPU, or kernels are interpreted.
+    """
+    place = cuda_place(NAME)
+    field = contenders(place.free_bytes)
+    return {"quick": quick} | measured(shapes(quick), densities(quick), field, place)
+
+
+def measured(
+    asked: Sequence[Shape], dense_to_sparse: Sequence[Shape], field: Mapping[str, Contender], place: Place,
+    problem: Callable[[Shape, Place, int], Masked] = Masked,
+) -> dict[str, Any]:  # fmt: skip
+    """The record: rows, errors, means, lines of time against density, and goals, on this place.
+
+    Args:
+        asked: shapes for everyone.
+        dense_to_sparse: shapes for ours alone.
+        field: who takes part.
+        place: where this runs.
+        problem: draws one.
+    """
+    record = times_of(NAME, asked, problem, field, place)
+    alone = times_of(NAME, dense_to_sparse, problem, {OURS: field[OURS]}, place)
+    record = compared(record, RIVAL, KEYS, LAYOUT.tables, len(LENGTHS), GOALS)
+    found = _density.lines(alone["rows"], NO_MASK)
+    return record | {
+        "seconds": record["seconds"] + alone["seconds"],
+        "density_seed": alone["seed"],
+        "density_rows": alone["rows"],
+        "errors": record["errors"] + alone["errors"],
+        "lines": found,
+        "goals": record["goals"] + judged(found, LINE_GOALS),
+    }
+
+
+def show(result: dict[str, Any]) -> str:
+    """TFLOP/s, means, errors, refusals, time against density, the goals, and where it was measured."""
+    return text(result, LAYOUT, _density.text_of(result["lines"]))

@@ -1,0 +1,73 @@
+"""Stands in for a GPU where benchmarks are tested: no time in these tests is a measurement."""
+
+import json
+
+import pytest
+
+from iocourse.gpu.timing import ready
+
+LAP = 1e9  # milliseconds; so long that a few laps are enough for anybody
+
+
+class MadeUpWatch:
+    """Runs the work, and makes the time up."""
+
+    def laps(self, work, repeats):
+        ready(work)()
+        return [LAP] * repeats
+
+
+class CpuPlace:
+    """Stands in for a GPU."""
+
+    device = "cpu"
+
+    def __init__(self, free=10**9):
+        self.stopwatch, self.free, self.leads = MadeUpWatch(), free, 0
+
+    def facts(self):
+        return {"name": "no GPU but a test"}
+
+    def free_bytes(self):
+        return self.free
+
+    def tidy(self):
+        pass
+
+    def lead(self):
+        self.leads += 1
+
+
+def in_a_hurry(monkeypatch):
+    """The fewest runs of an interpreted kernel: no warm-up, one round."""
+    from functools import partial
+
+    from iocourse.bench import _trial
+    from iocourse.gpu import timing
+
+    monkeypatch.setattr(timing, "WARM_UPS", 0)
+    monkeypatch.setattr(_trial, "side_by_side", partial(timing.side_by_side, rounds=1, least=1))
+
+
+def holds_numbers(record):
+    """Whether a record survives as JSON: no tensor, no NaN, no infinity."""
+    return json.loads(json.dumps(record, allow_nan=False)) is not None
+
+
+def by_contender(record, pass_):
+    """The rows of a pass, of a record with one shape, by contender."""
+    return {row["contender"]: row for row in record["rows"] if row["pass"] == pass_}
+
+
+def needs_the_interpreter():
+    """Skip where kernels cannot run on CPU tensors."""
+    pytest.importorskip("triton")
+    from iocourse.doctor import cannot_interpret, installed
+
+    problem = cannot_interpret(installed("triton"), installed("numpy"))
+    if problem:
+        pytest.skip(problem)
+    from iocourse.kernels import INTERPRETED
+
+    if not INTERPRETED:
+        pytest.skip("kernels are compiled here, and this test is about CPU tensors")

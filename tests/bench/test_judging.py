@@ -1,0 +1,110 @@
+"""Goals and verdicts, and the order of things in a trial. All times are made up."""
+
+import math
+
+import pytest
+from made_up_gpu import CpuPlace
+
+from iocourse.bench._judging import Goal, compared, judged
+
+SHARE = Goal("share", {"N": (2, 3), "B": 1}, 0.8, 0.65, 2, figure="share", over="least")
+OFF = Goal("deviation", {}, 0.15, 0.3, 2, figure="off", over="largest")
+
+
+def rows(key, *values, **facts):
+    return [{"contender": "ours", "N": 2 + n, "B": 1, key: x, **facts} for n, x in enumerate(values)]
+
+
+@pytest.mark.parametrize(
+    ("goal", "key", "values", "reached", "verdict"),
+    [
+        (SHARE, "share", (0.9, 0.81), 0.81, "goal met"),
+        (SHARE, "share", (0.99, 0.79), 0.79, "goal missed, floor met"),
+        (SHARE, "share", (0.64, 0.99), 0.64, "floor missed"),
+        (SHARE, "share", (0.9,), 0.9, "not judged: 1 of 2 shapes have the times it takes"),
+        (SHARE, "share", (), None, "not judged: 0 of 2 shapes have the times it takes"),
+        (OFF, "off", (0.01, 0.15), 0.15, "goal met"),
+        (OFF, "off", (0.16, 0.0), 0.16, "goal missed, floor met"),
+        (OFF, "off", (0.31, 0.0), 0.31, "floor missed"),
+    ],
+)
+def test_a_number_is_judged_by_the_worst_of_all_shapes(goal, key, values, reached, verdict):
+    others = [
+        {"contender": "SOMEBODY", "N": 2, "B": 1, key: 7.0},
+        {"contender": "ours", "N": 2, "B": 1, "refused": "tired"},
+    ]
+    if goal is SHARE:
+        others += [*rows(key, 0.1, B=8), {"contender": "ours", "N": 9, "B": 1, key: 0.1}]
+    (found,) = judged([*rows(key, *values), *others], [goal])
+    assert (found["reached"], found["verdict"]) == (reached, verdict)
+
+
+def test_a_record_is_compared_by_what_its_rows_have_in_common():
+    record = {
+        "rows": [
+            {"pass": "forward", "mask": mask, "N": N, "contender": name, "ms": ms}
+            for mask, N, name, ms in [
+                ("a", 1, "ours", 1.0), ("a", 1, "Flex", 2.0), ("a", 2, "ours", 1.0), ("a", 2, "Flex", 8.0),
+                ("b", 1, "ours", 1.0), ("b", 2, "Flex", 64.0),
+            ]
+        ]
+    }  # fmt: skip
+    goals = [Goal(mask, {"mask": mask}, 4.0, None, 2, "Flex") for mask in "ab"]
+    found = compared(record, "Flex", ("mask", "N"), ("mask",), 2, goals)
+    assert [row["ratio"] for row in found["rows"] if row["contender"] == "ours"] == [2.0, 8.0, None]
+    (mean,) = (row for row in found["means"] if row["contender"] == "ours")
+    assert (mean["mask"], mean["shapes"], mean["of"]) == ("a", 2, 2) and math.isclose(mean["ratio"], 4.0)
+    assert [goal["verdict"] for goal in found["goals"]] == [
+        "goal met",
+        "not judged: 0 of 2 shapes have both times",
+    ]
+    assert found["goals_stated_for"] == "H200"
+
+
+def test_a_lead_runs_before_every_lap_and_is_not_timed():
+    torch = pytest.importorskip("torch")
+    from iocourse.bench._dense import Heads, Shape
+    from iocourse.bench._trial import times_of
+    from iocourse.gpu.timing import ready
+
+    log, laps = [], []
+
+    class Watch:
+        def laps(self, work, repeats):
+            log.clear()
+            run = ready(work)
+            log.append("clock")
+            run()
+            laps.append(" ".join(log))
+            return [1e9] * repeats
+
+    class Place(CpuPlace):
+        def lead(self):
+            log.append("lead")
+
+    def attend(q, k, v, causal):
+        log.append("attend")
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+    place = Place()
+    place.stopwatch = Watch()
+    times_of("made up", [Shape("float16", 16, 8, 1, 1, True)], Heads, {"ours": attend}, place)
+    # Forward; backward, whose forward pass is not timed; both.
+    assert list(dict.fromkeys(laps)) == ["lead clock attend", "lead attend clock"]
+    assert len(laps) % 3 == 0 and laps.count("lead attend clock") == len(laps) // 3
+
+
+def test_a_problem_too_large_for_the_memory_is_refused_with_its_reason():
+    torch = pytest.importorskip("torch")
+    from iocourse.bench._dense import Shape
+    from iocourse.bench._trial import times_of
+
+    def too_large(shape, place, seed):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate\nmore")
+
+    shape = Shape("float16", 16, 8, 1, 1, True)
+    record = times_of("made up", [shape], too_large, {"ours": None, "SDPA flash": None}, CpuPlace())
+    assert len(record["rows"]) == 6 and not record["errors"]
+    for row in record["rows"]:
+        assert row["refused"] == "OutOfMemoryError: CUDA out of memory. Tried to allocate"
+        assert row["N"] == 8 and "ms" not in row

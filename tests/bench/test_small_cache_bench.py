@@ -1,0 +1,82 @@
+"""`iocourse bench small-cache` without a GPU: shapes, goals, and its whole path on a tiny problem."""
+
+import math
+
+import pytest
+from made_up_gpu import CpuPlace, by_contender, holds_numbers, in_a_hurry, needs_the_interpreter
+
+from iocourse.bench import small_cache
+from iocourse.bench._dense import Shape
+
+torch = pytest.importorskip("torch")
+
+
+def test_every_head_size_of_the_issue_with_whole_heads():
+    asked = small_cache.shapes(quick=False)
+    assert len(asked) == len(set(asked)) == 4 * small_cache.WHOLE
+    assert {(one.d, one.H) for one in asked} == {(256, 8), (320, 6), (512, 4), (1024, 2)}
+    assert set(small_cache.shapes(quick=True)) < set(asked)
+
+
+def test_goals_are_those_agreed():
+    by = {(goal.where["pass"], goal.where["d"]): goal for goal in small_cache.GOALS}
+    assert {key: (goal.goal, goal.floor) for key, goal in by.items()} == {
+        ("forward", 512): (1.8, 1.3),
+        ("backward", 512): (3.0, 2.0),
+    }
+    assert {(goal.rival, goal.shapes) for goal in small_cache.GOALS} == {("SDPA efficient", 6)}
+
+
+def test_ours_in_every_way_beside_its_rivals_on_the_cpu(monkeypatch):
+    needs_the_interpreter()
+    in_a_hurry(monkeypatch)
+    place = CpuPlace()
+    field = small_cache.contenders(place.free_bytes)
+    ways = ["ours", "ours, whole rows", "ours, fused", "ours, materialised"]
+    assert list(field) == [*ways, "SDPA efficient", "SDPA flash", "SDPA math"]
+    record = small_cache.measured([Shape("float16", 24, 24, 1, 1, True)], field, place) | {"quick": True}
+    assert holds_numbers(record)
+    for pass_ in ("forward", "backward", "forward+backward"):
+        rows = by_contender(record, pass_)
+        assert all("ms" in rows[name] for name in (*ways, "SDPA math")), pass_
+        assert rows["SDPA efficient"]["refused"] and rows["ours"]["ratio"] is None
+    flop = 4 * 24 * 24 * 24 / 2
+    assert math.isclose(by_contender(record, "backward")["ours, fused"]["tflops"], 2.5 * flop / 1e18)
+    assert {row["contender"] for row in record["errors"]} >= set(ways)
+    assert all(row["worst_block"] < 0.002 for row in record["errors"])
+    shown = small_cache.show(record)
+    assert shown.count("not judged: 0 of 6 shapes have both times") == 2
+    assert "ours, mater." in shown and shown.splitlines()[-1].startswith("no GPU but a test, Python ")
+
+
+def test_a_way_that_does_not_exist_and_matrices_that_do_not_fit_say_so(monkeypatch):
+    needs_the_interpreter()
+    in_a_hurry(monkeypatch)
+    from iocourse.kernels.arguments import LARGEST_WHOLE
+
+    place = CpuPlace(free=0)
+    field = small_cache.contenders(place.free_bytes)
+    some = {name: field[name] for name in ("ours, whole rows", "ours, materialised", "SDPA math")}
+    shape = Shape("float16", LARGEST_WHOLE + 8, 16, 1, 1, False)
+    rows = by_contender(small_cache.measured([shape], some, place), "forward")
+    assert rows["ours, whole rows"]["refused"].startswith(f"ValueError: q has head size d = {shape.d}")
+    for name in ("ours, materialised", "SDPA math"):
+        assert rows[name]["refused"].startswith("its N × N matrices need about ")
+
+
+def test_each_way_is_asked_for_by_name(monkeypatch):
+    needs_the_interpreter()
+    from iocourse import kernels
+
+    asked = []
+    monkeypatch.setattr(kernels, "attention", lambda q, k, v, **options: asked.append(options))
+    field = small_cache.contenders(lambda: 10**9)
+    q = torch.zeros(1, 1, 1, 1)
+    for name in ("ours", *small_cache.WAYS.values()):
+        field[name](q, q, q, True)
+    assert asked == [
+        {"causal": True},
+        {"causal": True, "tile_d": "never"},
+        {"causal": True, "tile_d": "fused"},
+        {"causal": True, "tile_d": "materialised"},
+    ]

@@ -1,0 +1,193 @@
+"""`iocourse bench sparse` without a GPU: masks, the line, goals, and its whole path on a tiny problem.
+
+What needs CUDA is not covered: compiled FlexAttention and its backward pass, SDPA's memory-efficient kernel.
+"""
+
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+from made_up_gpu import CpuPlace, by_contender, holds_numbers, in_a_hurry, needs_the_interpreter
+
+from iocourse import masks
+from iocourse.bench import _density, sparse
+from iocourse.bench._density import SHARES, line, lines, name_of
+from iocourse.bench._masked import BLOCK, KINDS, NO_MASK, Masked, Seen, mask_of
+from iocourse.bench.sparse import Shape
+
+torch = pytest.importorskip("torch")
+
+NAMES = [name_of(share) for share in SHARES]
+
+
+# --- masks ------------------------------------------------------------------------------------------------
+
+
+def test_every_shape_of_the_issue_once():
+    asked = sparse.shapes(quick=False)
+    assert len(asked) == len(set(asked)) == 3 * 3 * 2
+    assert {(one.mask, one.N, one.d) for one in asked} == {
+        (mask, N, d)
+        for mask in ("window", "BigBird", "random")
+        for N in (4096, 8192, 16384)
+        for d in (64, 128)
+    }  # fmt: skip
+    assert {(one.B * one.N, one.H * one.d, one.dtype) for one in asked} == {(16384, 2048, "bfloat16")}
+    assert set(sparse.shapes(quick=True)) < set(asked)
+    assert {one.mask for one in sparse.densities(quick=True)} == {NO_MASK, *NAMES}
+    assert set(sparse.densities(quick=True)) < set(sparse.densities(quick=False))
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_a_random_mask_has_about_the_share_of_its_name(share):
+    N = sparse.DENSITIES_AT
+    mask = mask_of(name_of(share), N)
+    assert math.isclose(mask.nnz / N**2, share, rel_tol=0.05)
+    assert NAMES == ["random, 1/16", "random, 1/8", "random, 1/4", "random, 1/2", "random, all"]
+
+
+@pytest.mark.parametrize("N", sparse.LENGTHS)
+def test_masks_are_sparse_and_no_query_is_blind(N):
+    for kind in KINDS:
+        mask = mask_of(kind, N)
+        assert mask.nonempty_rows == N and 0.02 < mask.nnz / N**2 < 0.3
+
+
+@pytest.mark.parametrize("name", (*KINDS, *NAMES))
+def test_every_contender_is_told_the_same_pairs(name):
+    mask = mask_of(name, 96, 16)
+    seen = Seen(mask, "cpu")
+    assert np.array_equal(seen.booleans.numpy(), mask.pairs())
+    i = torch.arange(96)
+    zero = torch.tensor(0)
+    assert torch.equal(seen.flex.mask_mod(zero, zero, i[:, None], i[None, :]), seen.booleans)
+
+
+def test_what_is_tiled_for_ours_is_the_blockmask_of_flex_and_it_is_made_once():
+    needs_the_interpreter()
+    seen = Seen(masks.Window(200, 40), "cpu")
+    q = torch.randn(1, 1, 200, 16)
+    assert seen.tiled(q, q) is seen.tiled(q, q)
+    kinds, patterns = seen.tiled(q, q).tiles(32, 32, q.device)
+    blocks = mask_blocks(seen.booleans, 32)
+    assert torch.equal(kinds[0, 0] == -2, ~blocks.any((2, 3))) and len(patterns) == (kinds >= 0).sum()
+
+
+def mask_blocks(pairs, size):
+    """(N, N) as (tiles, tiles, size, size), False past the end."""
+    n = -(-len(pairs) // size) * size
+    whole = torch.zeros(n, n, dtype=torch.bool)
+    whole[: len(pairs), : len(pairs)] = pairs
+    return whole.reshape(n // size, size, n // size, size).transpose(1, 2)
+
+
+# --- time against density (made-up times) ------------------------------------------------------------------
+
+
+def test_the_line_is_found_and_what_lies_off_it():
+    dense, overhead, off = line([(s, 8.0 * s + 0.5) for s in SHARES])
+    assert math.isclose(dense, 8.0) and math.isclose(overhead, 0.5) and off < 1e-12
+    *_, off = line([(s, (8.0 * s + 0.5) * (1.3 if s == 1 / 4 else 1.0)) for s in SHARES])
+    assert 0.1 < off < 0.3
+    # A kernel that computes every pair and then hides them does not follow the share: all overhead.
+    dense, overhead, off = line([(s, 5.0) for s in SHARES])
+    assert abs(dense) < 1e-9 and math.isclose(overhead, 5.0)
+    with pytest.raises(ValueError, match=r"points is .*allowed: 3 or more, of different s"):
+        line([(0.5, 1.0), (1.0, 2.0), (1.0, 2.1)])
+
+
+def timed(ms_of, pass_="forward", d=64, N=sparse.DENSITIES_AT, shares=SHARES):
+    return [
+        {"d": d, "N": N, "pass": pass_, "contender": "ours", "mask": name_of(s), "density": s, "ms": ms_of(s)}
+        for s in shares
+    ]
+
+
+def test_a_line_takes_every_share_and_stands_beside_the_kernel_without_a_mask():
+    plain = {"d": 64, "N": 8192, "pass": "forward", "contender": "ours", "mask": NO_MASK, "ms": 7.5}
+    (found,) = lines([*timed(lambda s: 8 * s + 1), plain], NO_MASK)
+    assert (found["unmasked_ms"], len(found["points"])) == (7.5, 5)
+    assert math.isclose(found["dense_ms"], 8.0) and math.isclose(found["overhead_ms"], 1.0)
+    assert lines(timed(lambda s: s + 1, shares=SHARES[1:]), NO_MASK) == []
+    shown = _density.text_of([found])
+    assert "64, 8192, forward" in shown and "7.500" in shown and shown.endswith("0.0%")
+    assert _density.text_of([]) == ""
+
+
+@pytest.mark.parametrize(("bump", "verdict"), [(1.1, "goal met"), (1.6, "goal missed")])
+def test_the_worst_line_is_judged(bump, verdict):
+    rows = [
+        row
+        for d in sparse.HEADS
+        for row in timed(lambda s, d=d: (8 * s + 1) * (bump if (d, s) == (128, 1 / 4) else 1), d=d)
+    ]
+    goals = {one["what"]: one for one in sparse.judged(lines(rows, NO_MASK), sparse.LINE_GOALS)}
+    assert goals["forward, largest deviation from s · dense + overhead"]["verdict"] == verdict
+    assert goals["backward, largest deviation from s · dense + overhead"]["verdict"].startswith(
+        "not judged: 0"
+    )
+
+
+def test_goals_are_those_agreed():
+    assert {(goal.where["mask"], goal.where["d"]) for goal in sparse.GOALS} == {
+        (mask, d) for mask in KINDS for d in (64, 128)
+    }
+    for goal in sparse.GOALS:
+        assert (goal.where["pass"], goal.rival) == ("forward+backward", "FlexAttention")
+        assert (goal.goal, goal.floor, goal.shapes) == (1.1, 0.9, 3)
+    assert {(goal.goal, goal.floor, goal.over) for goal in sparse.LINE_GOALS} == {(0.15, None, "largest")}
+    from iocourse.bench import _contenders
+
+    assert sparse.RIVAL == _contenders.FLEX and BLOCK == 128
+
+
+# --- the whole path but CUDA -------------------------------------------------------------------------------
+
+
+def test_ours_and_every_rival_in_one_run_on_the_cpu(monkeypatch):
+    needs_the_interpreter()
+    in_a_hurry(monkeypatch)
+    place = CpuPlace()
+    field = sparse.contenders(place.free_bytes, compiled=False)
+    asked, alone = (
+        [Shape("float16", 16, 64, 1, 1, mask) for mask in names] for names in (("window",), (NO_MASK, *NAMES))
+    )
+    record = sparse.measured(asked, alone, field, place, partial(Masked, block=16)) | {"quick": True}
+    assert holds_numbers(record)
+    forward, both = by_contender(record, "forward"), by_contender(record, "forward+backward")
+    assert (forward["ours"]["ratio"], forward["ours"]["density"]) == (1.0, 1.0)
+    assert "CPU" in both["FlexAttention"]["refused"] and "ms" in both["ours"]
+    assert forward["SDPA efficient"]["refused"]  # off a GPU it has no kernel
+    assert [one["pass"] for one in record["lines"]] == ["forward", "backward", "forward+backward"]
+    assert {row["mask"] for row in record["density_rows"]} == {NO_MASK, *NAMES}
+    worst = {(row["contender"], row["mask"]): row["worst_block"] for row in record["errors"]}
+    assert {mask for name, mask in worst if name == "ours"} == {"window", NO_MASK, *NAMES}
+    assert all(error < 0.002 for error in worst.values())
+    shown = sparse.show(record)
+    assert shown.count("not judged") == len(sparse.GOALS) + len(sparse.LINE_GOALS)
+    assert "milliseconds of ours against the share s" in shown
+    assert shown.splitlines()[-1].startswith("no GPU but a test, Python ")
+
+
+def test_a_mask_that_is_not_obeyed_is_wrong_and_not_timed(monkeypatch):
+    in_a_hurry(monkeypatch)
+
+    def deaf(q, k, v, seen):
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+    shape = Shape("bfloat16", 16, 96, 1, 1, "random")
+    problem = partial(Masked, block=16)
+    record = sparse.measured([shape], [], {"ours": deaf}, CpuPlace(), problem)
+    assert by_contender(record, "forward")["ours"]["refused"].startswith("its values are wrong")
+
+
+def test_booleans_are_not_tried_where_they_do_not_fit(monkeypatch):
+    in_a_hurry(monkeypatch)
+    place = CpuPlace(free=2 * 3 * 96 * 96 - 1)
+    efficient = sparse.contenders(place.free_bytes)["SDPA efficient"]
+    shape = Shape("float16", 16, 96, 1, 1, "random")
+    record = sparse.measured(
+        [shape], [], {"ours": efficient, "x": efficient}, place, partial(Masked, block=16)
+    )
+    assert by_contender(record, "forward")["x"]["refused"].startswith("N × N masks need about ")

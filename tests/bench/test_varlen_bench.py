@@ -1,0 +1,107 @@
+"""`iocourse bench varlen` without a GPU: lengths, padding saved, goals, and its whole path on a tiny problem.
+
+What needs CUDA is not covered: PyTorch's varlen_attn, and SDPA's CUDA kernels.
+"""
+
+import math
+
+import pytest
+from made_up_gpu import LAP, CpuPlace, by_contender, holds_numbers, in_a_hurry, needs_the_interpreter
+
+from iocourse.bench import varlen
+from iocourse.bench._judging import judged
+from iocourse.bench.varlen import KINDS, Shape, drawn, pairs, saved
+
+torch = pytest.importorskip("torch")
+
+
+def test_lengths_are_drawn_once_for_all_runs_and_within_their_limits():
+    by = {one.lengths: drawn(one) for one in varlen.shapes(quick=False)}
+    assert list(by) == list(KINDS) and all(drawn(one) == by[one.lengths] for one in varlen.shapes(False))
+    for lengths in by.values():
+        assert len(lengths) == 16 and min(lengths) >= 128 and max(lengths) <= 8192
+    assert by["equal"] == [2048] * 16
+    assert sorted(by["log-uniform"])[8] < 2048 < sorted(by["uniform"])[8], "half are short, and half are long"
+    assert set(varlen.shapes(quick=True)) < set(varlen.shapes(quick=False))
+
+
+def test_padding_saved_counts_pairs():
+    assert pairs([1, 2, 3]) == 1 + 3 + 6
+    assert saved([4, 4]) == 1.0
+    assert math.isclose(saved([1, 3]), (6 + 6) / (1 + 6))
+    lengths = [drawn(one) for one in varlen.shapes(quick=False)]
+    assert all(saved(some) >= 1 for some in lengths) and max(map(saved, lengths)) > 2
+
+
+def test_packed_and_padded_hold_the_same_numbers():
+    shape = Shape("float16", 8, 2, "log-uniform", 4, 3, 30)
+    one = varlen.Sequences(shape, CpuPlace(), 7)
+    lengths = drawn(shape)
+    assert one.seen.cu.tolist() == [sum(lengths[:s]) for s in range(5)] and one.seen.longest == max(lengths)
+    packed, padded = one.given("ours"), one.given("SDPA flash")
+    assert one.given("varlen_attn") is packed and one.given("SDPA cuDNN") is padded
+    for x, wide in zip((*packed.inputs, packed.do), (*padded.inputs, padded.do), strict=True):
+        assert wide.shape == (4, 2, max(lengths), 8) and x.shape == (sum(lengths), 2, 8)
+        assert torch.equal(packed.part(x), padded.part(wide)) and len(packed.part(x)) == lengths[-1]
+        for s, n in enumerate(lengths):
+            begin = sum(lengths[:s])
+            assert torch.equal(wide[s, :, :n].transpose(0, 1), x[begin : begin + n])
+            assert not wide[s, :, n:].any()
+    assert all(x.is_leaf and x.requires_grad for x in (*packed.inputs, *padded.inputs))
+
+
+def made_up(ours, padded, kinds=KINDS):
+    return [
+        {"pass": "backward", "d": 64, "dtype": "bfloat16", "lengths": kind, "contender": name, "ms": ms}
+        for kind in kinds
+        for name, ms in (("ours", ours), ("SDPA flash", padded))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict"), [(1.81, "goal met"), (1.79, "goal missed, floor met"), (1.49, "floor missed")]
+)
+def test_speed_is_judged_against_the_padding_saved(ratio, verdict):
+    rows = [
+        varlen._with_part(row | {"saved": 2.0, "ratio": ratio if row["contender"] == "ours" else 1.0})
+        for row in made_up(1.0, ratio)
+    ]
+    found = {goal["what"]: goal for goal in judged(rows, varlen.GOALS)}
+    one = found["backward, d = 64: speedup against padded SDPA flash / padding saved"]
+    assert one["verdict"] == verdict and math.isclose(one["reached"], ratio / 2)
+    assert sum(goal["verdict"].startswith("not judged: 0 of 3") for goal in found.values()) == 5
+    assert {(goal.goal, goal.floor, goal.over) for goal in varlen.GOALS} == {(0.9, 0.75, "mean")}
+
+
+def test_ours_and_every_rival_in_one_run_on_the_cpu(monkeypatch):
+    needs_the_interpreter()
+    in_a_hurry(monkeypatch)
+    place, field = CpuPlace(), varlen.contenders()
+    assert list(field) == ["ours", "varlen_attn", "SDPA flash", "SDPA cuDNN"]
+    shape = Shape("float16", 16, 1, "log-uniform", 3, 8, 48)
+    record = varlen.measured([shape], field, place) | {"quick": True}
+    assert holds_numbers(record) and record["lengths"] == {"log-uniform": drawn(shape)}
+    for pass_, factor in (("forward", 1.0), ("backward", 2.5), ("forward+backward", 3.5)):
+        rows = by_contender(record, pass_)
+        assert rows["ours"]["ratio"] == rows["SDPA flash"]["ratio"] == 1.0
+        assert math.isclose(rows["ours"]["of_saved"], 1 / saved(drawn(shape)))
+        assert math.isclose(rows["ours"]["tflops"], factor * 4 * 16 * pairs(drawn(shape)) / LAP / 1e9)
+        # Off a GPU these have no kernel.
+        assert rows["varlen_attn"]["refused"] and rows["SDPA cuDNN"]["refused"]
+    assert {row["contender"] for row in record["errors"]} == {"ours", "SDPA flash"}
+    assert all(row["worst_block"] < 0.002 for row in record["errors"])
+    shown = varlen.show(record)
+    assert "padding saved" in shown and shown.count("not judged: 0 of 3 shapes") == len(varlen.GOALS)
+
+
+def test_a_neighbour_that_is_read_is_wrong(monkeypatch):
+    in_a_hurry(monkeypatch)
+
+    def one_sequence(q, k, v, seen):
+        wide = (x.transpose(0, 1)[None] for x in (q, k, v))
+        o = torch.nn.functional.scaled_dot_product_attention(*wide, is_causal=True)
+        return o[0].transpose(0, 1)
+
+    shape = Shape("float16", 16, 1, "equal", 3, 8, 48)
+    record = varlen.measured([shape], {"ours": one_sequence}, CpuPlace())
+    assert by_contender(record, "forward")["ours"]["refused"].startswith("its values are wrong")
