@@ -1,0 +1,378 @@
+"""Exercises of lesson 14: a decode step in bytes, the roof that limits, merging parts, packed texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import exact
+from ...costs.kernels import Problem, attention_forward
+from ...costs.pairs import PackedSequences
+from ...ledger import Ledger
+from ..exercise import Case, Exercise, Property, Trial
+from ..judging import difference, each, only_where
+from ..kernel_trials import launch_in_place, launches_kernels, words_exactly
+
+Array = NDArray[np.float32]
+
+# float32 kernels against float64: sums of some hundred terms near 1. Wrong formulas are off by 1e-2 and more.
+TOLERANCE = 2e-5
+# A log-sum-exp of 200 has a rounding error of 2e-5, and weights are wrong by that factor.
+LARGE_TOLERANCE = 5e-4
+
+
+def _labelled(label: str) -> Callable[[Case], bool]:
+    return lambda case: label in case.label
+
+
+def _part(
+    name: str, part: int, concerned: Callable[[Case], bool] = lambda case: True, tolerance: float = 1e-9
+) -> Property:
+    """One of two results equals the yardstick, in the cases that are concerned."""
+
+    def judge(trial: Trial) -> str | None:
+        if not isinstance(trial.value, tuple) or len(trial.value) != 2:
+            return "expected two results"
+        return difference(trial.value[part], trial.case.expected[part], tolerance)
+
+    return only_where(name, concerned, judge)
+
+
+def _normal(rng: np.random.Generator, *shape: int) -> Array:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def _label(sizes: dict[str, Any], *more: str) -> str:
+    return ", ".join([*more, *(f"{name}={value}" for name, value in sizes.items())])
+
+
+# ------------------------------------------------------------------ 14.1 one token
+ONE, BATCH, SHARED = "one head", "texts and heads", "keys shared"
+
+
+def _step_cases(rng: np.random.Generator) -> list[Case]:
+    """One head; several texts and heads, each with its own keys; heads that share keys; a short cache."""
+    N, B = int(rng.integers(1000, 9000)), int(rng.integers(2, 6))
+    shapes = [
+        (ONE, 1, 1, 1, N, 64, 2),
+        (BATCH, B, 16, 16, N, 128, 2),
+        (SHARED, 1, 32, 8, N, 128, 2),
+        (f"{SHARED}, a short cache", B, 32, 1, int(rng.integers(1, 30)), 80, 4),
+    ]
+    return [_step_case(*shape, float(rng.integers(300, 8000))) for shape in shapes]
+
+
+def _step_case(
+    label: str, B: int, H: int, H_kv: int, N: int, d: int, itemsize: int, gbytes_per_s: float
+) -> Case:
+    sizes = {"B": B, "H": H, "H_kv": H_kv, "N": N, "d": d, "itemsize": itemsize, "gbytes_per_s": gbytes_per_s}
+    moved = _decode_bytes(B, H, H_kv, N, d, itemsize)
+    return Case(_label(sizes, label), sizes, (moved, moved / gbytes_per_s / 1e3))
+
+
+def _decode_bytes(B: int, H: int, H_kv: int, N: int, d: int, itemsize: int) -> int:
+    """K and V of the heads of keys, a query and an output of every head: (14.2)."""
+    return itemsize * (2 * B * H_kv * N * d + 2 * B * H * d)
+
+
+STEP = Exercise(
+    id="14.1",
+    title="One token",
+    function="my_decode_step",
+    difficulty=2,
+    importance=5,
+    minutes=8,
+    hints=(
+        "Which four arrays move, and how many words has each? Two of them have as many heads as there are "
+        "queries, the other two as many as there are keys.",
+        "K and V have B · H_kv · N · d words each; the query and the output of all heads B · H · d each. "
+        "Every word moves once and has itemsize bytes.",
+        "Bytes over bytes a second are seconds. A GB/s is 10^9 bytes a second, which is 1,000 bytes a "
+        "microsecond.",
+    ),
+    cases=_step_cases,
+    properties=(
+        _part("the bytes of one head are right", 0, _labelled(ONE)),
+        _part("every text and every head has a cache of its own", 0, _labelled(BATCH)),
+        _part("keys that heads share are read once", 0, _labelled(SHARED)),
+        _part("queries and outputs are counted: a short cache shows it", 0, _labelled("a short cache")),
+        _part("the time is in microseconds", 1),
+    ),
+)
+
+
+# ------------------------------------------------------------------ 14.2 which roof
+MEMORY, PRODUCTS = "memory", "products"
+FLOP = {"forward": lambda n: 4 * n**2, "backward": lambda n: 10 * n**2, "decode": lambda n: 4 * n}
+
+
+def _roof_cases(rng: np.random.Generator) -> list[Case]:
+    """Each pass on either side of the bend, the bend in various places, keys shared or not."""
+    found = []
+    for pass_, memory_N, products_N in (("forward", 60, 6000), ("backward", 40, 5000), ("decode", 4000, 0)):
+        peak = float(rng.integers(200, 1000))
+        bandwidth = peak * float(rng.uniform(4, 7))  # the roof bends at 140 to 250 FLOP a byte
+        extra = int(rng.integers(0, 40))
+        found.append(_roof_case(pass_, 1, 8, 8, memory_N + extra, 128, peak, bandwidth))
+        found.append(_roof_case(pass_, 2, 8, 2, memory_N // 2 + extra, 64, peak, bandwidth))
+        if products_N:
+            found.append(_roof_case(pass_, 2, 16, 4, products_N + extra, 64, peak, bandwidth))
+        else:  # a chip that is slow at products, and one head of keys for all
+            found.append(_roof_case(pass_, 1, 64, 1, memory_N, 128, peak / 50, bandwidth))
+    return found
+
+
+def _roof_case(pass_: str, B: int, H: int, H_kv: int, N: int, d: int, peak: float, bandwidth: float) -> Case:
+    sizes = {"B": B, "H": H, "H_kv": H_kv, "N": N, "d": d, "itemsize": 2}
+    inputs = {"pass_": pass_, **sizes, "tflops": peak, "gbytes_per_s": bandwidth}
+    multiplying = FLOP[pass_](N) * B * H * d / (peak * 1e6)
+    moving = _least_bytes(pass_, sizes) / (bandwidth * 1e3)
+    limit = MEMORY if moving > multiplying else PRODUCTS
+    label = _label(sizes | {"peak": round(peak), "bandwidth": round(bandwidth)}, pass_, f"limit {limit}")
+    return Case(label, inputs, (max(moving, multiplying), limit))
+
+
+def _least_bytes(pass_: str, sizes: dict[str, int]) -> int:
+    """Each array of the pass once, without row sums."""
+    B, H, H_kv, N, d, itemsize = sizes.values()
+    if pass_ == "decode":
+        return _decode_bytes(B, H, H_kv, N, d, itemsize)
+    arrays = 2 if pass_ == "forward" else 4  # of queries: Q, O, and dO, dQ; as many of keys
+    return itemsize * arrays * B * (H + H_kv) * N * d
+
+
+def _limit(trial: Trial) -> str | None:
+    if not isinstance(trial.value, tuple) or len(trial.value) != 2:
+        return "expected two results, a time and a limit"
+    got, want = trial.value[1], trial.case.expected[1]
+    return None if got == want else f"yours {got!r}, expected {want!r}"
+
+
+def _where_limited(pass_: str, limit: str) -> Callable[[Case], bool]:
+    return lambda case: case.label.startswith(f"{pass_}, limit {limit}")
+
+
+ROOF = Exercise(
+    id="14.2",
+    title="Which roof",
+    function="my_least_time",
+    difficulty=2,
+    importance=4,
+    minutes=10,
+    hints=(
+        "Two times for each pass: as if only products took time, and as if only moving did. Which of the two "
+        "can be hidden behind the other?",
+        "Sort the arrays of the table into those with H heads and those with H_kv. Forward there are two of "
+        "each kind, backward four; decode has its own count, that of exercise 14.1.",
+        "A microsecond is 10^6 FLOP for each TFLOP/s of the peak, and 1,000 bytes for each GB/s. The least "
+        "time is the longer of the two, and the longer one is the limit.",
+    ),
+    cases=_roof_cases,
+    properties=(
+        _part("forward, limited by memory", 0, _where_limited("forward", MEMORY)),
+        _part("forward, limited by products", 0, _where_limited("forward", PRODUCTS)),
+        _part("backward, limited by memory", 0, _where_limited("backward", MEMORY)),
+        _part("backward, limited by products", 0, _where_limited("backward", PRODUCTS)),
+        _part("a decode step", 0, _labelled("decode")),
+        each("the limit is named", _limit),
+    ),
+)
+
+
+# ------------------------------------------------------------------ 14.3 a kernel that merges
+GROUPS, EMPTY, NOTHING, LARGE = (
+    "heads that share keys",
+    "parts without a key",
+    "all parts without a key",
+    "±200",
+)
+LARGE_NAME = f"log-sum-exps of {LARGE} neither overflow nor vanish"
+
+
+def _merge_cases(rng: np.random.Generator) -> list[Case]:
+    """One part; several, of a number that is no power of two; groups; parts that saw nothing; large sums."""
+    odd = int(rng.choice([3, 5, 6, 7]))
+    return [
+        _merge_case(rng, "one head", 2, 1, 1, 16),
+        _merge_case(rng, "one head", 1, odd, 1, 32),
+        _merge_case(rng, GROUPS, 2, odd, 4, 16),
+        _merge_case(rng, GROUPS, 3, 8, 2, 64),
+        _merge_case(rng, EMPTY, 2, odd, 2, 16, empty=0.4),
+        _merge_case(rng, NOTHING, 2, 4, 2, 16, empty=1.0),
+        _merge_case(rng, LARGE, 2, odd, 2, 16, shift=200.0),
+        _merge_case(rng, LARGE, 2, 4, 1, 16, shift=-200.0),
+    ]
+
+
+def _merge_case(
+    rng: np.random.Generator, label: str, pairs: int, parts: int, group: int, d: int, *,
+    empty: float = 0.0, shift: float = 0.0,
+) -> Case:  # fmt: skip
+    """`empty` is the share of parts that saw no key; one part of each head has one unless all are empty."""
+    O_parts = _normal(rng, pairs, parts, group, d)
+    L_parts = 2 * _normal(rng, pairs, parts, group) + np.float32(shift)
+    blind = rng.random(L_parts.shape) < empty
+    if empty < 1:
+        blind[:, int(rng.integers(parts))] = False
+    O_parts[blind], L_parts[blind] = 0, -np.inf
+    name = f"{label}, pairs={pairs}, parts={parts}, group={group}, d={d}"
+    rows = pairs * group
+    budget = Ledger(
+        reads={"O_parts": O_parts.size, "LSE_parts": L_parts.size}, writes={"O": rows * d, "LSE": rows}
+    )
+    inputs = {"O_parts": O_parts, "LSE_parts": L_parts}
+    return Case(name, inputs, _merged(O_parts.astype(float), L_parts.astype(float)), budget=budget)
+
+
+def _merged(O: NDArray[np.float64], L: NDArray[np.float64]) -> tuple[Any, Any]:
+    """(14.6) in float64, over axis 1; nothing seen at all: 0 and -∞."""
+    top = L.max(axis=1, keepdims=True)
+    weights = np.exp(L - np.where(np.isneginf(top), 0.0, top))
+    total = weights.sum(axis=1)
+    with np.errstate(divide="ignore"):
+        together = top[:, 0] + np.log(total)
+    return (weights[..., None] * O).sum(axis=1) / np.where(total == 0, 1.0, total)[..., None], together
+
+
+def _merge_part(name: str, part: int, label: str = "") -> Property:
+    return _part(name, part, _labelled(label), LARGE_TOLERANCE if label == LARGE else TOLERANCE)
+
+
+def _not_large(case: Case) -> bool:
+    return LARGE not in case.label
+
+
+MERGE = Exercise(
+    id="14.3",
+    title="A kernel that merges",
+    function="my_merge",
+    difficulty=3,
+    importance=5,
+    minutes=14,
+    hints=(
+        "Write the NumPy merge again for one head: a column of log-sum-exps and a tile of outputs, "
+        "(PARTS, d). How many rows of O_parts lie between one part of a head and the next?",
+        "O_parts is (pairs, parts, group, d): the row of a part is its pair times parts plus its number, "
+        "times group, plus the head's place in the group. LSE_parts has one number for each such row. Lanes "
+        "beyond the last part must have the weight 0: give them a log-sum-exp that makes it so.",
+        "The largest log-sum-exp may be minus infinity: subtract 0 then. All weights are 0 in that case, and "
+        "so is their sum: divide by 1 instead, and choose minus infinity for LSE. Otherwise LSE is the "
+        "largest one plus the logarithm of the sum.",
+    ),
+    cases=_merge_cases,
+    properties=(
+        _merge_part("O of one head is right", 0, "one head"),
+        _merge_part("parts of one head are found between those of others", 0, GROUPS),
+        _part("LSE is the log-sum-exp of all parts", 1, _not_large, TOLERANCE),
+        _merge_part("a part without a key has no weight", 0, EMPTY),
+        _merge_part("no part with a key: O = 0", 0, NOTHING),
+        _merge_part("no part with a key: LSE = -∞", 1, NOTHING),
+        _merge_part(LARGE_NAME, 0, LARGE),
+        _merge_part("LSE is right there too", 1, LARGE),
+        launches_kernels("O_parts", "LSE_parts"),
+        words_exactly(),
+    ),
+    play=launch_in_place,
+)
+
+
+# ------------------------------------------------------------------ 14.4 packed texts
+ALONE, SEVERAL, NONE, HEADS = "one text", "texts of several lengths", "empty texts", "several heads"
+
+
+def _packed_cases(rng: np.random.Generator) -> list[Case]:
+    """One text; several; empty ones first, last and between; heads side by side; BM and BN unequal."""
+    n = int(rng.integers(1, 15))
+    return [
+        _packed_case(rng, ALONE, [32 + n], 1, 16, 16, 32),
+        _packed_case(rng, SEVERAL, [40 + n, 3, 16, n], 1, 16, 32, 16),
+        _packed_case(rng, SEVERAL, [n, 48, 20], 1, 32, 16, 32),
+        _packed_case(rng, NONE, [0, 20 + n, 0, 0, 9, 0], 1, 16, 16, 16),
+        _packed_case(rng, f"{HEADS}, {SEVERAL}", [n, 33, 17], 3, 16, 16, 16),
+    ]
+
+
+def _packed_case(
+    rng: np.random.Generator, label: str, lengths: list[int], H: int, d: int, BM: int, BN: int
+) -> Case:
+    tokens = sum(lengths)
+    Q, K, V = _normal(rng, 3, tokens, H, d)
+    cu = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    O = np.zeros((tokens, H, d))
+    for a, b in pairwise(cu):
+        if a < b:
+            O[a:b] = _heads(Q[a:b], K[a:b], V[a:b])
+    pairs = tuple((n, n) for n in lengths)
+    problem: Problem = PackedSequences(tokens, tokens, d, H=H, H_kv=H, lengths=pairs)
+    budget = attention_forward(problem, BM=BM, BN=BN)
+    budget.reads["cu"] = budget.reads.pop("cu_q")
+    del budget.reads["cu_k"], budget.writes["LSE"]
+    inputs = {"Q": Q, "K": K, "V": V, "cu": cu, "longest": max(lengths), "BM": BM, "BN": BN}
+    name = f"{label}, lengths={lengths}, H={H}, d={d}, BM={BM}, BN={BN}"
+    return Case(name, inputs, O, budget=budget)
+
+
+def _heads(Q: Array, K: Array, V: Array) -> NDArray[np.float64]:
+    """Attention of every head of one text, (n, H, d), in float64."""
+    q, k, v = (x.astype(np.float64).transpose(1, 0, 2) for x in (Q, K, V))
+    return np.asarray(exact.attention(q, k, v)).transpose(1, 0, 2)
+
+
+def _packed_values(name: str, label: str = "") -> Property:
+    return only_where(
+        name, _labelled(label), lambda trial: difference(trial.value, trial.case.expected, TOLERANCE)
+    )
+
+
+def _rows_exactly(trial: Trial) -> str | None:
+    """Q, K, V and what is written to the word, `cu` at most; nothing else is read."""
+    budget = trial.case.budget
+    assert budget is not None, "a case judged by words carries its closed form"
+    for array in ("Q", "K", "V"):
+        got, want = trial.ledger.reads.get(array, 0), budget.reads[array]
+        if got != want:
+            return f"{array}: yours reads {got:,} words, the texts' own rows are {want:,}"
+    numbers, allowed = trial.ledger.reads.get("cu", 0), budget.reads["cu"]
+    if numbers > allowed:
+        return f"cu: yours reads {numbers:,} words, allowed are {allowed:,}"
+    others = set(trial.ledger.reads) - {"Q", "K", "V", "cu"}
+    if others:
+        return f"yours also reads {', '.join(sorted(others))}"
+    if trial.ledger.written != budget.written:
+        return f"yours writes {trial.ledger.written:,} words, O has {budget.written:,}"
+    return None
+
+
+PACKED = Exercise(
+    id="14.4",
+    title="Packed texts",
+    function="my_packed",
+    difficulty=4,
+    importance=4,
+    minutes=14,
+    hints=(
+        "Take packed_program of section 14.8 line by line. Which two numbers of cu does a program need? "
+        "Which rows are its own, counted over all texts together?",
+        "Rows of the program: the beginning of the text, plus tile · BM, plus 0 … BM - 1. All masks compare "
+        "with the end of the text, not with the number of tokens. Tiles of keys begin where the text does.",
+        "From token to token there are H · d words, and a head begins head · d words behind its token. If "
+        "the first row of the program is not before the text's end, the loop must not run at all: put it, "
+        "and what comes after it, under an if.",
+    ),
+    cases=_packed_cases,
+    properties=(
+        _packed_values("one text is right", ALONE),
+        _packed_values("texts of several lengths are right", SEVERAL),
+        _packed_values("empty texts change nothing", NONE),
+        _packed_values("heads that lie side by side are told apart", HEADS),
+        launches_kernels("Q", "K", "V"),
+        each("no word of padding or of a neighbour is read", _rows_exactly),
+    ),
+    play=launch_in_place,
+)
+
+EXERCISES = (STEP, ROOF, MERGE, PACKED)

@@ -1,0 +1,577 @@
+"""Lesson 14 says numbers and shows formulas: here they are computed again and looked up in its text."""
+
+import json
+import linecache
+import subprocess
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from iocourse import bounds, costs, exact, explore
+from iocourse.costs.kernels import Problem, attention_decode, attention_forward
+from iocourse.costs.pairs import PackedSequences
+from iocourse.course.exercise import find
+from iocourse.course.exercises import lesson14
+from iocourse.course.kernel_lessons import cannot_run
+from iocourse.course.source import parse, side
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "solutions" / "14_what_the_chip_says.py"
+if reason := cannot_run(SOURCE.read_text(encoding="utf-8")):
+    pytest.skip(reason, allow_module_level=True)
+
+from iocourse import kernels, traffic  # noqa: E402
+
+# isort: split
+import torch  # noqa: E402
+import triton  # noqa: E402
+import triton.language as tl  # noqa: E402
+
+from iocourse.gpu import CHIPS, timing  # noqa: E402
+
+CELLS = parse(SOURCE.read_text(encoding="utf-8"), SOURCE)
+TEXT = "\n".join("\n".join(cell.lines) for cell in CELLS if cell.kind == "markdown")
+LAYER = {"B": 1, "H": 32, "H_kv": 8, "N": 32768, "d": 128, "itemsize": 2}
+H200 = CHIPS[90]
+
+
+def section(number):
+    """The text from one numbered heading to the next, thousands with plain commas."""
+    return TEXT.split(f"## {number} ")[1].split("\n## ")[0].replace("{,}", ",").replace("\\,", ",")
+
+
+def says(number, *figures):
+    missing = [figure for figure in figures if figure not in section(number)]
+    assert not missing, missing
+
+
+def defined(*names):
+    """What the code cells that define these names leave behind, run in order without the others."""
+    space = {"__name__": "__main__", "np": np, "torch": torch, "triton": triton, "tl": tl, "exact": exact}
+    imports = "\n".join(next(c for c in CELLS if "setup" in c.tags).lines)
+    exec(compile(imports, "<setup>", "exec"), space)
+    for n, cell in enumerate(CELLS):
+        source = "\n".join(side(cell, solved=True))
+        if cell.kind == "code" and any(f"def {name}(" in source for name in names):
+            file = f"<lesson 14, cell {n}>"
+            linecache.cache[file] = (len(source), None, source.splitlines(True), file)
+            exec(compile(source, file, "exec"), space)
+    return [space[name] for name in names]
+
+
+def normal(*shape, seed=0):
+    return torch.from_numpy(np.random.default_rng(seed).standard_normal(shape).astype(np.float32))
+
+
+def counted(launcher, *arguments, **keywords):
+    with traffic.count() as ledger:
+        value = launcher(*arguments, **keywords)
+    return ledger, value
+
+
+# ---------------------------------------------------------------------- the lesson's kernels, the library's
+@pytest.mark.parametrize(
+    ("B", "H", "H_kv", "N", "d", "parts"),
+    [(1, 8, 2, 500, 64, 4), (2, 4, 4, 100, 16, 3), (1, 12, 1, 65, 32, 8), (1, 2, 1, 5, 16, 1)],
+)
+def test_the_decode_step_of_14_9_and_the_librarys_have_the_same_values_and_words(B, H, H_kv, N, d, parts):
+    from iocourse.kernels.tiles import decode_tile
+
+    *_, mine = defined("absorb_tile", "parts_kernel", "merge_kernel", "my_merge", "my_decode")
+    BN = decode_tile(None, d, 4, H // H_kv).BN
+    q, k, v = normal(B, H, 1, d), normal(B, H_kv, N, d, seed=1), normal(B, H_kv, N, d, seed=2)
+    ledger, (o, lse) = counted(mine, q, k, v, parts, BN)
+    theirs, (want, want_lse) = counted(kernels.decode, q, k, v, parts=parts)
+    assert ledger == theirs
+    assert torch.allclose(o, want, rtol=0, atol=2e-6) and torch.allclose(lse, want_lse, rtol=0, atol=2e-6)
+    tiles = -(-N // BN)
+    cut = -(-tiles // -(-tiles // min(parts, tiles)))  # parts of whole tiles, shared out
+    assert ledger == attention_decode(Problem(1, N, d, B=B, H=H, H_kv=H_kv), parts=cut)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "H", "d", "BM", "BN"),
+    [([150, 90, 40, 0, 17], 2, 32, 32, 32), ([1, 33, 16], 1, 16, 16, 32), ([0, 70], 3, 16, 32, 16)],
+)
+def test_packed_texts_of_14_10_and_the_librarys_have_the_same_values_and_words(lengths, H, d, BM, BN):
+    *_, mine = defined("absorb_tile", "my_packed")
+    cu = torch.tensor(np.concatenate([[0], np.cumsum(lengths)]), dtype=torch.int32)
+    q, k, v = normal(3, sum(lengths), H, d)
+    ledger, o = counted(mine, q, k, v, cu, max(lengths), BM, BN)
+    with kernels.using(forward=(BM, BN)):
+        theirs, want = counted(kernels.attention_varlen, q, k, v, cu, cu)
+    assert torch.allclose(o, want, rtol=0, atol=2e-6)
+    assert {x: ledger.reads[x] for x in "QKV"} == {x: theirs.reads[x] for x in "QKV"}
+    assert ledger.written == ledger.writes["O"] == theirs.writes["O"]
+    assert ledger.reads["cu"] == 2 * len(lengths) * H * -(-max(lengths) // BM)
+    pairs = tuple((n, n) for n in lengths)
+    closed = attention_forward(PackedSequences(len(q), len(q), d, H=H, H_kv=H, lengths=pairs), BM=BM, BN=BN)
+    assert {x: ledger.reads[x] for x in "QKV"} == {x: closed.reads[x] for x in "QKV"}
+
+
+def asked_by_the_library(monkeypatch, H, N, d, tile):
+    """Every row of Q, K and V that the forward kernel loads, in order, as (array, head, row)."""
+    rows, count = [], traffic._Arrays.count
+
+    def noting(self, ptrs, mask, width, *, reads=False, writes=False):
+        addresses = np.asarray(ptrs)[np.broadcast_to(np.asarray(mask, dtype=bool), np.shape(ptrs))]
+        name, _ = self._owner(addresses)
+        if reads:
+            start = next(array.start for array in self.known if array.name == name)
+            found = np.unique((addresses.astype(np.int64) - start) // (width * d))
+            rows.extend((name, int(row) // N, int(row) % N) for row in found)
+        count(self, ptrs, mask, width, reads=reads, writes=writes)
+
+    monkeypatch.setattr(traffic._Arrays, "count", noting)
+    q, k, v = normal(3, 1, H, N, d)
+    with traffic.count(Q=q, K=k, V=v), kernels.using(forward=(tile, tile)):
+        kernels.attention(q, k, v)
+    return rows
+
+
+def test_the_rows_of_14_1_are_those_that_the_librarys_kernel_loads_in_that_order(monkeypatch):
+    H, N, tile = 2, 96, 32
+    program, together = defined("program", "side_by_side")[0], []
+    program.__globals__.update(B=tile, TILES=N // tile)
+    rows = asked_by_the_library(monkeypatch, H, N, 16, tile)
+    starts = [n for n, row in enumerate(rows) if row[0] == "Q" and row[2] % tile == 0]
+    for a, b in pairwise([*starts, len(rows)]):
+        _, head, first = rows[a]
+        together.append((head, first // tile))
+        assert rows[a:b] == [row for turn in program(head, first // tile) for row in turn]
+    assert sorted(together) == [(head, t) for head in range(H) for t in range(N // tile)]
+    assert [head for head, _ in together] == sorted(head for head, _ in together)  # all of one head first
+
+
+# ---------------------------------------------------------------------- the emulated cache
+def orders():
+    return (
+        [(head, tile) for head in range(8) for tile in range(8)],
+        [(head, tile) for tile in range(8) for head in range(8)],
+    )
+
+
+@pytest.fixture(scope="module")
+def cache():
+    """The functions of sections 14.1 and 14.2."""
+    return defined("program", "side_by_side", "fetched", "readings")
+
+
+def test_the_cache_is_lru_by_another_implementation(cache):
+    *_, fetched, _ = cache
+    rng = np.random.default_rng(0)
+    for room in (1, 2, 5, 9):
+        asked = [int(x) for x in rng.integers(0, 12, 300)]
+        held, misses = [], 0
+        for row in asked:
+            misses += row not in held
+            held = [row, *(x for x in held if x != row)][:room]
+        assert fetched(asked, room) == misses
+
+
+def test_sections_14_1_and_14_2(cache):
+    _, side_by_side, fetched, readings = cache
+    together, scattered = orders()
+    asked = sum(1 for _ in side_by_side(together, 4))
+    ledger = costs.flash2(512, 64, Br=64, Bc=64)
+    assert asked * 64 == 8 * ledger.read == sum(1 for _ in side_by_side(scattered, 4, late=1)) * 64
+    says("14.1", f"64 programs ask for {asked:,} rows", f"{8 * ledger.read:,} words of (11.1)")
+    says("14.1", f"The inputs have {8 * 3 * 512 * 64:,}", "128 bytes, one line")
+    says("14.2", "Once and 8 times")
+    assert [readings(order, 4, 2048) for order in (together, scattered)] == [1, 8]
+    steps = {64: 8, 128: 2, 1024: 2, 2048: 1}
+    assert {room: readings(together, 4, room) for room in steps} == steps
+    assert {room: readings(scattered, 4, room) for room in (128, 8192, 2**14)} == {128: 8, 8192: 8, 2**14: 1}
+    apart = [readings(together, 4, room, late=1) for room in (256, 512, 1280)]
+    assert apart == [7.75, 5.75, 1] and [readings(together, 4, room) for room in (256, 1280)] == [2, 1]
+    says("14.2", "7.75 readings instead of 2", "still 5.75", "1,280 rows here")
+    assert all(readings(together, 4, 1280, late=late) == 1 for late in (2, 4, 8))
+    compulsory = fetched(side_by_side(together, 4), 2**14)
+    assert compulsory == 8 * 3 * 512
+    assert "DRAM delivered them 1, 2 or 8 times" in TEXT.split("## Misconceptions")[1]
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("room", [64, 256, 2048])
+def test_formula_14_1(cache, at_once, room):
+    _, side_by_side, fetched, _ = cache
+    T = 8
+    r = {64: T, 256: -(-T // at_once), 2048: 1}[room]
+    programs = [(0, tile) for tile in range(T)]  # one head, so that no wave has programs of two
+    assert fetched(side_by_side(programs, at_once), room) == 512 + 2 * 512 * r
+    if room == 256:  # at_once programs are one with as many rows
+        assert 64 * (512 + 2 * 512 * r) == costs.flash2(512, 64, Br=64 * at_once, Bc=64).read
+    says("14.2", r"W_{\text{DRAM}} = Nd + 2Nd \cdot r", r"\lceil T_r/n_p \rceil")
+
+
+def test_what_the_text_says_of_an_h200():
+    kb = CHIPS[90].registers * 4 // 1024 + CHIPS[90].shared_bytes // 1024
+    assert (CHIPS[90].registers * 4, CHIPS[90].shared_bytes) == (256 * 1024, 227 * 1024)
+    says(
+        "14.1",
+        "256 KB and 227 KB",
+        f"at {H200.gbytes_per_s:,} GB/s",
+        f"together are {132 * kb / 1024:.0f} MB",
+    )
+    l2 = 50 * 2**20
+    for M in (l2 // 2, l2 // 4):
+        assert bounds.theorem_A(8192, 64, M) < bounds.compulsory(8192, 64)
+    assert 2 * 8192 * 64 * 2 == 2 * 2**20 and 8192 // 128 == 64 and 2 < 132 / 64 < 3
+    assert 3 * 2 == 6 and 32 * 2 == 64 > 50 and l2 // (2 * 64 * 2) == 204800
+    says("14.2", "2 MB", "64 programs", "two or three heads: 6 MB", "64 MB", "204,800 tokens")
+
+
+def test_section_14_3():
+    read = 2 * attention_forward(Problem(8192, 8192, 64), BM=128, BN=128).read
+    assert read == 129 * 2**20 and 2 * 3 * 8192 * 64 == 3 * 2**20 and 129 // 3 == 43
+    says(
+        "14.3",
+        "129 MB at the upper line, 3 MB at the lower: of 43 bytes that programs ask for, L2 answers 42",
+    )
+
+
+def test_the_counters_are_those_that_the_profile_reads():
+    from iocourse.gpu import ncu
+
+    names = {ncu.L2.format("read"), ncu.DRAM.format("read"), ncu.DRAM.format("write")}
+    assert all(f"`{name}`" in section("14.3") for name in names)
+    assert ncu.L2.format("write").endswith("_op_write.sum") and "…_op_write.sum" in section("14.3")
+
+
+# ---------------------------------------------------------------------- decode, and the roofs
+def step_bytes(**changed):
+    B, H, H_kv, N, d, itemsize = (LAYER | changed).values()
+    return itemsize * (2 * B * H_kv * N * d + 2 * B * H * d)
+
+
+def test_formulas_14_2_to_14_4():
+    (mine,) = defined("my_decode_step")
+    moved, least = mine(**LAYER, gbytes_per_s=4800)
+    assert moved == step_bytes() and least == pytest.approx(moved / 4800e9 * 1e6)
+    ledger = attention_decode(Problem(1, 32768, 128, H=32, H_kv=8), parts=1)
+    words = sum(ledger.reads[x] for x in "QKV") + ledger.writes["O"]
+    assert 2 * words == moved
+    flop = 4 * 32 * 32768 * 128
+    assert flop / (2 * 2 * 8 * 32768 * 128) == 2 / 2 * 32 / 8
+    says("14.4", r"\underbrace{2BH_{kv}Nd}_{K,\ V} + \underbrace{2BHd}_{q,\ O}")
+    says("14.4", r"\frac{2}{\beta} \cdot \frac{H}{H_{kv}}")
+    assert 2 * 8 * 32768 * 128 / 32 == 2 * 32768 * 128 * 8 / 32
+    says("14.5", r"\frac{2BH_{kv}Nd}{BH} = 2Nd \cdot \frac{H_{kv}}{H}")
+
+
+def test_sections_14_4_and_14_5():
+    least = {arch: step_bytes() / chip.gbytes_per_s / 1000 for arch, chip in CHIPS.items()}
+    multiplying = 4 * 32 * 32768 * 128 / H200.tensor_tflops / 1e6
+    waiting = 1 - multiplying / least[90]
+    says(
+        "14.4",
+        f"takes {least[90]:.1f} µs and multiplying {multiplying:.2f}: for {waiting:.0%}".replace(
+            "%", " percent"
+        ),
+    )
+    says("14.4", f"{least[89]:.1f} µs against {least[75]:.1f}")
+    assert sorted(least, key=least.get) == sorted(CHIPS, key=lambda arch: -CHIPS[arch].gbytes_per_s)
+    assert 1.8 < CHIPS[89].tensor_tflops / CHIPS[75].tensor_tflops < 2
+    times = [step_bytes(H_kv=heads) / 4800 / 1000 for heads in (32, 8, 1)]
+    says("14.5", "From {:.1f} to {:.1f} to {:.1f} µs".format(*times))
+    bend = 1000 * H200.tensor_tflops / H200.gbytes_per_s
+    assert 206 < bend < 207 and 25 * 8 < bend <= 26 * 8
+    says("14.5", "207.", "26 tokens in groups of 8", "(989 TFLOP/s, 4,800 GB/s)")
+
+
+def test_section_14_6():
+    (mine,) = defined("my_least_time", "my_decode_step")[:1]
+    bend = 1000 * H200.tensor_tflops / H200.gbytes_per_s
+
+    def limit(pass_, N, d):
+        return mine(pass_, 1, 4, 4, N, d, 2, H200.tensor_tflops, H200.gbytes_per_s)[1]
+
+    firsts = {"forward": int(2 * bend) + 1, "backward": int(1.6 * bend) + 1}
+    for pass_, first in firsts.items():
+        for d in (64, 128):
+            assert (limit(pass_, first - 1, d), limit(pass_, first, d)) == ("memory", "products")
+    assert limit("decode", 10**6, 64) == "memory"
+    says("14.6", "{forward} and {backward}. ".format(**firsts), r"$10/16 \cdot N$", "$N/2$ FLOP a byte")
+    says("14.6", r"\frac{\text{FLOP}}{\text{peak}},\ \frac{\text{bytes}}{\text{bandwidth}}")
+
+
+def test_the_table_of_14_6_counts_as_the_field_does():
+    from iocourse.gpu.roofline import compulsory_bytes, flops
+
+    (mine,) = defined("my_least_time", "my_decode_step")[:1]
+    problem = Problem(96, 96, 32, B=2, H=6, H_kv=2)
+    for pass_ in ("forward", "backward"):
+        flop = flops(pass_, B=2, H=6, N=96, d=32)
+        moved = compulsory_bytes(pass_, problem, 2) - 4 * problem.queries  # without row sums
+        assert mine(pass_, 2, 6, 2, 96, 32, 2, 1, 1e12) == (pytest.approx(flop / 1e6), "products")
+        assert mine(pass_, 2, 6, 2, 96, 32, 2, 1e12, 1) == (pytest.approx(moved / 1e3), "memory")
+    says("14.6", "| forward | $4N^2d$ |", "| backward | $10N^2d$ |", "| decode | $4Nd$ |")
+
+
+def test_what_section_14_6_reads_off_the_explorer():
+    picture = explore.roofline_explorer_picture(90, 4096, 128, 32, 8, causal=False)
+    rows = {line.split()[0]: line.split() for line in picture.numbers.splitlines() if line.strip()}
+    forward, decode = rows["forward"], rows["decode"]
+    assert forward[3] == "3,256" and forward[7] == "124" and decode[3] == "4" and decode[7] == "3.71"
+    says(
+        "14.6", "it does 124 FLOP a byte", "the bend at 206", "must deliver, 3,256", "3.71 and 4 FLOP a byte"
+    )
+
+
+# ---------------------------------------------------------------------- parts and packs
+@pytest.mark.parametrize(("parts", "N", "BN"), [(1, 50, 16), (3, 100, 16), (4, 33, 32), (7, 128, 16)])
+def test_formula_14_6(parts, N, BN):
+    merge, part, _ = defined("merge", "part", "absorb")
+    rng = np.random.default_rng(0)
+    q, K, V = rng.standard_normal((4, 8)), *rng.standard_normal((2, N, 8))
+    length = -(-N // (parts * BN)) * BN
+    found = [part(number, q, K, V, length, BN) for number in range(-(-N // length))]
+    O, L = merge(*(np.array(x) for x in zip(*found, strict=True)))
+    assert np.allclose(O, exact.attention(q, K, V), rtol=0, atol=1e-13)
+    assert np.allclose(L, exact.log_sum_exp(exact.scores(q, K)), rtol=0, atol=1e-13)
+    says("14.7", r"L = \log \sum_p e^{L_p}, \qquad O = \sum_p e^{L_p - L}\, O_p".replace("\\,", ","))
+
+
+def test_section_14_7():
+    from iocourse.kernels.decode import MOST_PARTS, PROGRAMS_A_PROCESSOR
+
+    assert 0.25 * 0 + 0.75 * 4 == 3 and PROGRAMS_A_PROCESSOR == 2 and MOST_PARTS > 2 * 132 / 8
+    ledger = attention_decode(Problem(1, 32768, 128, H=32, H_kv=8), parts=16)
+    between = ledger.reads["O_parts"] + ledger.reads["LSE_parts"]
+    assert between == ledger.writes["O_parts"] + ledger.writes["LSE_parts"] == 16 * 32 * 129
+    share = 2 * 4 * between / (2 * (ledger.reads["K"] + ledger.reads["V"]))
+    says(
+        "14.7",
+        f"they are {100 * share:.1f} percent of the bytes",
+        "With 16 parts, 128 programs",
+        "eight programs",
+    )
+    assert 16 * 8 == 128
+
+
+def test_section_14_8():
+    lengths = [1000, 600, 350, 200, 120, 64, 30, 0]
+    program, _ = defined("packed_program", "absorb")
+    rows, pairs = sum(lengths) / 8000, sum(n * n for n in lengths) / (8 * 1000**2)
+    says("14.8", f"{rows:.4f} of the rows and {pairs:.4f} of the pairs")
+    packed = PackedSequences(2364, 2364, 64, lengths=tuple((n, n) for n in lengths))
+    closed = attention_forward(packed, BM=64, BN=64)
+    read = sum(closed.reads[x] for x in "QKV")
+    assert read == sum(n * 64 + 2 * n * 64 * -(-n // 64) for n in lengths)
+    padded = attention_forward(Problem(1000, 1000, 64, B=8), BM=64, BN=64).read
+    says("14.8", f"{read:,} words instead of {padded:,}, a share of {read / padded:.4f}")
+    cu, Q = np.concatenate([[0], np.cumsum(lengths)]), np.random.default_rng(0).standard_normal((2364, 64))
+    assert read == sum(program(s, t, Q, Q, Q, Q.copy(), cu, 64, 64) for s in range(8) for t in range(16))
+    assert f"{100 * pairs:.0f} percent were wanted" in TEXT.split("## Misconceptions")[1]
+
+
+def test_sections_14_9_and_14_10():
+    totals = [attention_decode(Problem(1, 500, 64, H=8, H_kv=h), parts=4).total for h in (8, 2, 1)]
+    says("14.9", "{:,} words, then {:,}, then {:,}".format(*totals))
+    rest = {total - heads * 2 * 500 * 64 for total, heads in zip(totals, (8, 2, 1), strict=True)}
+    assert len(rest) == 1
+    says("14.9", f"{2 * 500 * 64:,} words for each head of keys", f"the {rest.pop():,} that remain")
+    lengths = (150, 90, 40, 0, 17)
+    packed = PackedSequences(297, 297, 32, H=2, H_kv=2, lengths=tuple((n, n) for n in lengths))
+    words = [
+        sum(form.reads[x] for x in "QKV") + form.writes["O"]
+        for form in (
+            attention_forward(packed, BM=32, BN=32),
+            attention_forward(Problem(150, 150, 32, B=5, H=2, H_kv=2), BM=32, BN=32),
+        )
+    ]
+    says("14.10", "{:,} words from either kernel and {:,} for the padded batch".format(*words))
+
+
+# ---------------------------------------------------------------------- records, clocks and counters
+def last_cells():
+    """The functions of section 14.11, and the names they see."""
+    timed_here, recorded_step = defined("timed_here", "recorded_step")
+    return timed_here, recorded_step, timed_here.__globals__
+
+
+def test_a_record_is_read_where_there_is_one():
+    _, recorded_step, space = last_cells()
+    space["provenance"] = lambda record: "no recorded run yet"
+    row = {"B": 1, "H": 32, "H_kv": 8, "N": 32768, "contender": "ours"}
+    timed, others = (
+        row | {"us": 31.5},
+        [row | {"N": 4096, "us": 9.0}, row | {"contender": "other", "us": 50.0}],
+    )
+    for record, want in (
+        ({"rows": [*others, timed]}, 31.5),
+        ({"rows": [row | {"refused": "out of memory"}]}, "out of memory"),
+        ({"rows": others}, "the record has no such step"),
+        (None, "no recorded run yet"),
+    ):
+        space["recorded"] = lambda name, record=record: record
+        assert recorded_step() == want
+
+
+def test_the_rows_of_a_real_record_have_what_the_lesson_asks_for():
+    from iocourse.bench import decode
+
+    shape = decode.Shape("bfloat16", 128, 32768, 1, 32, 8)
+    assert shape in decode.shapes(quick=True)
+    assert {"B", "H", "H_kv", "N"} <= set(shape._asdict())
+    cache = object.__new__(decode.Cache)
+    cache._shape, cache._copy = shape, 4000.0
+    assert cache.figures("forward", 0.0315)["us"] == pytest.approx(31.5)
+
+
+class Watch:
+    """Runs the work; the milliseconds are made up."""
+
+    def laps(self, work, repeats):
+        timing.ready(work)()
+        return [0.5] * repeats
+
+
+def test_the_script_times_the_librarys_step(monkeypatch, capsys):
+    """On the CPU and by a made-up watch: that the script runs, and prints microseconds."""
+    script = last_cells()[-1]["STEP"].replace('"cuda"', '"cpu"')
+    monkeypatch.setattr(timing, "CudaStopwatch", Watch)
+    monkeypatch.setattr("sys.argv", ["-c", "1", "4", "2", "70", "32"])
+    exec(compile(script, "<script>", "exec"), {"__name__": "__main__"})
+    assert capsys.readouterr().out.strip() == "500.0"
+
+
+def test_without_a_gpu_the_cell_says_what_is_needed(monkeypatch):
+    timed_here, _, space = last_cells()
+    space["no_cuda"] = lambda: "there is none"
+    assert timed_here(1, 4, 2, 64, 32).startswith("there is none; needed: an NVIDIA GPU")
+
+
+def test_with_a_gpu_the_script_is_run_compiled(monkeypatch):
+    timed_here, _, space = last_cells()
+    space["no_cuda"], space["os"] = (lambda: ""), __import__("os")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    seen = []
+
+    def run(command, **options):
+        seen.append((command, options["env"]["TRITON_INTERPRET"]))
+        return subprocess.CompletedProcess(command, code, stdout="28.5\n", stderr="a line\nout of memory")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    code = 0
+    assert timed_here(1, 4, 2, 64, 32) == 28.5
+    code = 1
+    assert timed_here(1, 4, 2, 64, 32).endswith("out of memory")
+    assert seen[0][0][3:] == ["1", "4", "2", "64", "32"] and seen[0][1] == "0"
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 5))
+    assert "no tensor cores" in timed_here(1, 4, 2, 64, 32) and len(seen) == 2
+
+
+def test_section_14_11_and_the_table_of_the_profile(capsys):
+    from iocourse.cli import main
+
+    launch = ["profile", "forward", "--N", "8192", "--d", "64", "--heads", "1", "--closed-form"]
+    assert json.dumps(launch) in SOURCE.read_text(encoding="utf-8") and main(launch) == 0
+    read = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("read")).split()
+    assert read[1:3] == ["3,145,728", "135,266,304"]
+    says("14.11", f"{read[2]} bytes read", f"compulsory column {read[1]}")
+    assert 135266304 == 129 * 2**20 and "134_234_112" in SOURCE.read_text(encoding="utf-8")
+    assert step_bytes() == 134234112
+
+
+def test_every_subject_of_the_table_in_14_11_is_a_benchmark_with_a_record():
+    from iocourse.data.recorded import recorded
+
+    cell = next(c for c in CELLS if any("for subject in" in line for line in c.lines))
+    line = next(line for line in cell.lines if "for subject in" in line)
+    for subject in ("decode", "attention", "varlen", "sparse", "small-cache"):
+        assert f'"{subject}"' in line and f"`{subject}`" in section("14.11")
+        recorded(subject)
+
+
+# ---------------------------------------------------------------------- the form of the lesson
+def test_the_numpy_sections_come_before_the_cell_that_needs_triton():
+    code = [cell for cell in CELLS if cell.kind == "code"]
+    first = next(n for n, cell in enumerate(code) if any("iocourse import kernels" in x for x in cell.lines))
+    before = "\n".join("\n".join(cell.lines) for cell in code[:first])
+    assert all(f"def {name}(" in before for name in ("part", "merge", "packed_program", "fetched"))
+    assert "triton" not in before and "torch" not in before
+    assert TEXT.index("Sections 14.1 to 14.8 run on any machine") < TEXT.index("## 14.1 ")
+
+
+def test_the_cache_is_as_short_as_the_lesson_says():
+    cell = next(c for c in CELLS if any("def fetched" in line for line in c.lines))
+    body = (
+        "\n".join(cell.lines).split('cache."""')[-1].split('"""', 2)[2].split("\n\n")[0].strip().splitlines()
+    )
+    assert len(body) == 10 and "an emulated cache of ten lines" in TEXT
+
+
+# ---------------------------------------------------------------------- the exercises' own ground
+@pytest.mark.parametrize("seed", range(10))
+def test_the_large_log_sum_exps_overflow_float32_without_their_maximum(seed):
+    large = [c for c in find("14.3").cases(np.random.default_rng(seed)) if lesson14.LARGE in c.label]
+    with np.errstate(over="ignore"):
+        sums = [np.exp(case.inputs["LSE_parts"]) for case in large]
+    assert np.isinf(sums[0]).all() and not sums[1].any()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_parts_of_14_3_are_empty_as_their_labels_say(seed):
+    for case in find("14.3").cases(np.random.default_rng(seed)):
+        blind = np.isneginf(case.inputs["LSE_parts"])
+        assert blind.all() == (lesson14.NOTHING in case.label)
+        assert (case.expected[0][np.isneginf(case.expected[1])] == 0).all()
+    cases = find("14.3").cases(np.random.default_rng(seed))
+    assert any(c.inputs["LSE_parts"].shape[1] & (c.inputs["LSE_parts"].shape[1] - 1) for c in cases)
+    assert sum(np.isneginf(c.inputs["LSE_parts"]).any() for c in cases) >= 1
+
+
+def test_some_parts_are_empty_in_most_draws():
+    label = lesson14.EMPTY
+    found = [
+        np.isneginf(case.inputs["LSE_parts"]).any()
+        for seed in range(20)
+        for case in find("14.3").cases(np.random.default_rng(seed))
+        if case.label.startswith(label)
+    ]
+    assert np.mean(found) > 0.9
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_texts_of_14_4_are_ragged_and_some_are_empty(seed):
+    cases = find("14.4").cases(np.random.default_rng(seed))
+    lengths = [np.diff(case.inputs["cu"]) for case in cases]
+    assert any((n % case.inputs["BM"]).any() for n, case in zip(lengths, cases, strict=True))
+    assert any((n == 0).any() for n in lengths) and any(case.inputs["Q"].shape[1] > 1 for case in cases)
+    for n, case in zip(lengths, cases, strict=True):
+        assert case.inputs["longest"] == n.max() and n.sum() == len(case.inputs["Q"]) <= 128
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_in_14_2_no_two_times_are_close_and_every_limit_occurs(seed):
+    limits = set()
+    for case in find("14.2").cases(np.random.default_rng(seed)):
+        pass_, *sizes, peak, bandwidth = case.inputs.values()
+        named = dict(zip(("B", "H", "H_kv", "N", "d", "itemsize"), sizes, strict=True))
+        moving = lesson14._least_bytes(pass_, named) / (bandwidth * 1e3)
+        multiplying = lesson14.FLOP[pass_](named["N"]) * named["B"] * named["H"] * named["d"] / (peak * 1e6)
+        assert not 0.7 < moving / multiplying < 1.4
+        limits.add((pass_, case.expected[1]))
+    assert limits == {
+        (p, limit) for p in ("forward", "backward", "decode") for limit in ("memory", "products")
+    }
+
+
+# ---------------------------------------------------------------------- kernels that a compiler takes too
+@pytest.mark.parametrize("name", ["parts_kernel", "merge_kernel", "packed_kernel"])
+def test_the_lessons_kernels_compile_for_a_gpu(name):
+    """The interpreter also takes what a compiler would refuse."""
+    from iocourse.gpu import resources
+
+    *_, kernel = defined("absorb_tile", name)
+    x, sums, cu = torch.empty(1024, 64), torch.empty(1024), torch.empty(9, dtype=torch.int32)
+    arguments, constants = {
+        "parts_kernel": ((x, x, x, x, sums, 4, 256, 8, 1000, 0.18), {"d": 64, "ROWS": 16, "BN": 64}),
+        "merge_kernel": ((x, sums, x, sums, 5, 8), {"d": 64, "PARTS": 8}),
+        "packed_kernel": ((x, x, x, x, cu, 4, 8, 0.18), {"d": 64, "BM": 64, "BN": 32}),
+    }[name]
+    found = resources(kernel, 80, *arguments, num_warps=4, num_stages=2, **constants)
+    assert found.registers > 0
