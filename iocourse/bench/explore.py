@@ -8,7 +8,17 @@ from statistics import median, quantiles
 from typing import Any
 
 from iocourse.bench import circumstances
-from iocourse.explore import layers, limits, mask_painter, memory_explorer, pebble_player, regimes, tile_tuner
+from iocourse.explore import (
+    kernel_tuner,
+    layers,
+    limits,
+    mask_painter,
+    memory_explorer,
+    pebble_player,
+    regimes,
+    roofline_explorer,
+    tile_tuner,
+)
 from iocourse.explore.pebble_player import OPTIMUM, OWN, PRESETS
 from iocourse.explore.trace import dry_trace
 from iocourse.explore.tuning import footprint_parts, playback
@@ -39,6 +49,23 @@ PAINTER = {
     "column": (0, 3, 9, 15),
 }
 PLAYER = {"step": (1, 2, 14, 15), "mode": (OWN, OPTIMUM), "preset": tuple(PRESETS)}  # bench pebbling: search
+KERNEL = {
+    "arch": ("T4 (sm_75)", "L4 (sm_89)", "B200 (sm_100)", "H200 SXM (sm_90)"),
+    "kernel": ("fused", "sliced_forward", "sliced_keys", "key_gradients", "forward"),
+    "d": (64, 256, 512, 1024),
+    "BM": (16, 32, 64, 128),
+    "BN": (16, 32, 64, 128),
+    "warps": (2, 4, 8, 16),
+    "N": (1024, 4096, 32768, 65536),
+}
+ROOFLINE = {
+    "arch": KERNEL["arch"],
+    "N": (256, 1024, 8192, 131072),
+    "d": (32, 64, 128, 256),
+    "H": (8, 12, 32, 128),
+    "H_kv": (1, 2, 4, 8),
+    "density": (1 / 64, 1 / 8, 1 / 4, 1.0),
+}
 CACHES = (dry_trace, playback, footprint_parts, *limits.CACHES, *regimes.CACHES, *layers.CACHES)
 
 Times = dict[str, dict[str, dict[str, float]]]
@@ -58,6 +85,8 @@ def run(quick: bool) -> dict[str, Any]:
         "tile tuner, flash1": _widget(tile_tuner(schedule="flash1"), TUNER, repeats),
         "memory explorer": _widget(memory_explorer(N=65536), MAP, repeats),
         "mask painter": _widget(mask_painter(), PAINTER, repeats),
+        "kernel tuner": _widget(kernel_tuner(N=65536), KERNEL, repeats),
+        "roofline explorer": _widget(roofline_explorer(N=131072), ROOFLINE, repeats),
         "pebble player": _widget(pebble_player(), PLAYER, repeats),
     }
     facts = circumstances("ipywidgets", "numpy")

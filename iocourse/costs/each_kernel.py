@@ -21,7 +21,7 @@ SLICED = (  # tiles that cut d too: BM, BN, BD; the first three write no scores 
 KERNELS = WHOLE + SLICED
 # Bytes of a word of what is not in the type of Q, K and V: float32, int32, and booleans. What is added to
 # atomically is float32 too.
-FLOAT32 = ("LSE", "D", "S", "O_sum", "dQ_sum", "dK_sum", "dV_sum", "O_parts", "LSE_parts")
+FLOAT32 = ("LSE", "dLSE", "D", "S", "O_sum", "dQ_sum", "dK_sum", "dV_sum", "O_parts", "LSE_parts")
 LISTS = ("order", "spans", "entries", "slots", "cu_q", "cu_k")
 WIDTHS = dict.fromkeys(FLOAT32 + LISTS, 4) | {"patterns": 1}
 
@@ -46,11 +46,12 @@ def kernel_words(kernel: str, problem: Problem, *, BM: int, BN: int, BD: int | N
     if (BD is None) != (kernel in WHOLE):
         allowed = "None, because its tiles are whole rows" if kernel in WHOLE else "the columns of a slice"
         raise ValueError(f"BD is {BD!r} for {kernel}; allowed: {allowed}")
+    columns = problem.d if BD is None else positive_int("BD", BD)
     if kernel == "forward":
         return attention_forward(problem, BM=BM, BN=BN)
     if kernel == "sliced_forward":
         return sliced_forward(problem, BM=BM, BN=BN)
-    reads, writes = _OTHERS[kernel](problem, BM, BN, positive_int("BD", BD or problem.d))
+    reads, writes = _OTHERS[kernel](problem, BM, BN, columns)
     return ledger_of(reads, writes, {"dQ": writes["dQ"]} if kernel == "fused" else None)
 
 

@@ -165,6 +165,7 @@ def _sparse(s: Sizes, record: Mapping[str, Any] | None) -> Point:
         },
         writes={"O": queries * s.d, "LSE": queries},
     )  # fmt: skip
-    least = compulsory_bytes("forward", s.problem(), ITEMSIZE)
+    reached = min(s.N, rows * seen)  # keys that some tile of queries sees: all, unless there are few rows
+    least = compulsory_bytes("forward", Problem(s.N, reached, s.d, None, None, s.B, s.H, s.H_kv), ITEMSIZE)
     name = f"{BM} × {BN}, {kept} of {ceil_div(s.N, BN)}"
     return _point(s, "block-sparse", flop(s, s.N * seen), least, ledger, name)

@@ -56,6 +56,11 @@ class Setting(NamedTuple):
         return self._replace(BM=BM, BN=BN, BD=BD, warps=warps)
 
     @property
+    def tile(self) -> tuple[int, int, int | None, int]:
+        """BM, BN, BD and warps."""
+        return self.BM, self.BN, self.BD, self.warps
+
+    @property
     def columns(self) -> int:
         """Columns of a tile: d, or a slice of it."""
         return self.BD or self.d
@@ -106,7 +111,7 @@ def tile_of(row: Row) -> tuple[int, int, int | None, int]:
 
 def exact(rows: Sequence[Row], s: Setting) -> list[Row]:
     """The rows of this very tile, the shipped one first; they differ in how far loads run ahead."""
-    return [row for row in of_size(rows, s) if tile_of(row) == (s.BM, s.BN, s.BD, s.warps)]
+    return [row for row in of_size(rows, s) if tile_of(row) == s.tile]
 
 
 def nearest(rows: Sequence[Row], s: Setting) -> Row | None:

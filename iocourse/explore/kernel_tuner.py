@@ -6,8 +6,9 @@ from typing import Any
 
 from ..costs.each_kernel import KERNELS, SLICED
 from ..gpu import CHIPS
-from .compiled_tiles import START, START_SLICE, START_WARPS, Setting, best, record_of, rows_of, shipped, start
-from .kernel_tuner_picture import kernel_tuner_words, picture_of, sides
+from .compiled_tiles import START, START_SLICE, Setting, best, record_of, rows_of, shipped, start
+from .kernel_facts import kernel_tuner_words, sides
+from .kernel_tuner_picture import picture_of
 from .picture import Picture
 from .widget import Shell, choice, move_to, steps_slider, without_widgets, wrapped
 
@@ -41,13 +42,14 @@ def kernel_tuner(
     Where BM, BN, BD or warps is None it starts from the tile that the kernels ship with. Where the
     environment variable IOCOURSE_WIDGETS is 0: the picture alone. Raises as `kernel_tuner_picture`.
     """
-    plain = Setting(
-        arch, d, itemsize, kernel, BM or START, BN or START,
-        BD or (START_SLICE if kernel in SLICED else None), warps or START_WARPS, N, causal,
-    ).checked()  # fmt: skip
-    ships = start(plain, rows_of(record_of(None)))
-    tile = BM or ships.BM, BN or ships.BN, BD or ships.BD, warps or ships.warps
-    setting = plain.with_tile(*tile)
+    rows = rows_of(record_of(None))
+    plain = Setting(arch, d, itemsize, kernel, START, START, START_SLICE if kernel in SLICED else None)
+    plain = plain._replace(N=N, causal=causal).checked()
+    given, ships = {"BM": BM, "BN": BN, "BD": BD, "warps": warps}, start(plain, rows)
+    setting = ships.with_tile(
+        **{name: getattr(ships, name) if one is None else one for name, one in given.items()}
+    )
+    setting.checked()
     if without_widgets():
         return picture_of(setting, record_of(None))
     return KernelTuner(setting)

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from html import escape
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ..costs.each_kernel import ledger_bytes
-from ..data.recorded import NONE_YET
-from ..gpu import Chip, Resources, chip_of
+from ..gpu import Chip, Resources
 from ..gpu.chips import REGISTERS_A_THREAD
-from ..ledger import Ledger
-from .compiled_tiles import (
-    Row,
-    Setting,
-    exact,
-    nearest,
-    of_size,
-    record_of,
-    resources_of,
-    rows_of,
-    tile_of,
-    verdict,
-    words_of,
-)
+from .compiled_tiles import Row, Setting, record_of, resources_of, verdict
 from .figure import figure
-from .frame import words
-from .kernel_tiles import Held, held
-from .lines import table
+from .kernel_facts import (
+    Shown,
+    alt_of,
+    filling,
+    kilobytes,
+    numbers_of,
+    recorded_tiles,
+    shown_of,
+    standing,
+    title_of,
+    warps_in_words,
+    which,
+    with_one_tile,
+)
 from .memory import swatch
 from .palette import BLUE, GRID, INK, PAPER, QUIET, TOO_MUCH, VERMILION, Fill, fill_of
 from .picture import LARGE, NORMAL, SMALL, Element, Picture, Rect, Text, centred, text_width
@@ -40,6 +35,13 @@ SIDES = (16, 32, 64, 128)  # of tiles in the map, and those that were recorded b
 NAMES = 64.0  # pixels for the names of arrays
 WRITTEN = "\\"
 TINY = 10.0
+SPILLED = 1024  # bytes a thread where the bar of what is spilled ends
+GAUGES = (
+    "registers a thread",
+    "registers of all its threads",
+    "spilled to local memory (bar: 1 KB)",
+    "shared memory",
+)
 WRONG = "#8F3B00"  # dark enough for text
 CELLS = {
     "fits": Fill("#D5EFE6", ""),
@@ -48,28 +50,6 @@ CELLS = {
     "refused": Fill(GRID, "x"),
     "": Fill(PAPER, ""),
 }
-
-
-class _Shown(NamedTuple):
-    """A setting with everything that is said about it."""
-
-    setting: Setting
-    chip: Chip
-    tiles: dict[str, Held]
-    ledger: Ledger
-    rows: list[Row]
-    found: list[Row]
-    versions: str
-
-    @property
-    def budget(self) -> int:
-        """Bytes that one multiprocessor offers a program: shared memory and registers."""
-        return self.chip.shared_bytes + 4 * self.chip.registers
-
-    @property
-    def held(self) -> int:
-        """Bytes of the tiles."""
-        return sum(tile.bytes for tile in self.tiles.values())
 
 
 @figure
@@ -114,81 +94,28 @@ def kernel_tuner_picture(
 
 def picture_of(s: Setting, record: Mapping[str, Any]) -> Picture:
     """The picture of a checked setting against a record, {} where there is none."""
-    shown = _shown(s, record)
+    shown = shown_of(s, record)
     title = title_of(s)
     drawn: list[Element] = [
         Text(LEFT, 28, title, LARGE, bold=True),
-        Text(LEFT, 52, _standing(shown), NORMAL, bold=not shown.found),
+        *_standing(shown),
         *_footprint(shown),
         *_gauges(shown),
         *_words(shown),
         *_map(shown),
     ]
-    return Picture(WIDTH, HEIGHT, title, _alt(shown), _numbers(shown), tuple(drawn))
+    return Picture(WIDTH, HEIGHT, title, alt_of(shown), numbers_of(shown), tuple(drawn))
 
 
-def _shown(s: Setting, record: Mapping[str, Any]) -> _Shown:
-    rows = rows_of(record)
-    versions = f"triton {record['versions']['triton']}" if record else ""
-    tiles = held(s.kernel, s.BM, s.BN, s.columns, s.itemsize)
-    return _Shown(s, chip_of(s.arch), tiles, words_of(s), rows, exact(rows, s), versions)
-
-
-def title_of(s: Setting) -> str:
-    """The setting in a line."""
-    mask = "causal" if s.causal else "no mask"
-    return f"{s.kernel} on {chip_of(s.arch).name}: d = {s.d:,}, {8 * s.itemsize} bit, {mask}, {sides(s)}"
-
-
-def sides(s: Setting) -> str:
-    """A tile and its warps: 64 × 128, slices of 32, 8 warps."""
-    cut = f", slices of {s.BD}" if s.BD else ""
-    return f"{s.BM} × {s.BN}{cut}, {_warps(s.warps)}"
-
-
-def _warps(count: int) -> str:
-    return f"{count} warp{'s' * (count != 1)}"
-
-
-# ---------------------------------------------------------------------- what the record says
-def _standing(shown: _Shown) -> str:
-    """Whether this tile was compiled, and if not, which one was."""
-    if shown.found:
-        row = shown.found[0]
-        return f"Recorded with {shown.versions}, {_ahead(row)}: {_said(row)}."
-    if not shown.rows:
-        return f"Resources: {NONE_YET}."
-    near = nearest(shown.rows, shown.setting)
-    if near is None:
-        return "Not recorded, nor any other tile of this kernel on this chip."
-    return f"Not recorded. The nearest recorded tile is {_named(near, shown.setting)}: {_said(near)}."
-
-
-def _ahead(row: Row) -> str:
-    return f"{row['stages']} stage{'s' * (row['stages'] != 1)}"
-
-
-def _named(row: Row, s: Setting) -> str:
-    """A recorded tile by its sides, and by what else is not as in the setting."""
-    other = s.with_tile(*tile_of(row))
-    said = sides(other)
-    said += "" if other.BD or row["d"] == s.d else f", d = {row['d']}"
-    return said if row["causal"] == s.causal else f"{said}, {'causal' if row['causal'] else 'no mask'}"
-
-
-def _said(row: Row) -> str:
-    report = resources_of(row)
-    if report is None:
-        return "refused by the compiler"
-    spilled = f"{report.spill_bytes:,} bytes spilled" if report.spill_bytes else "nothing spilled"
-    took = f"{report.registers} registers a thread, {spilled}, {report.shared_bytes / 1024:.0f} KB shared"
-    return took if verdict(row) != "too large" else f"{took}, more than the chip has"
+def _standing(shown: Shown) -> Iterator[Element]:
+    for k, line in enumerate(standing(shown)):
+        yield Text(LEFT, 48 + 17 * k, line, NORMAL, bold=not shown.found and not k)
 
 
 # ---------------------------------------------------------------------- what the tiles take
-def _footprint(shown: _Shown) -> Iterator[Element]:
+def _footprint(shown: Shown) -> Iterator[Element]:
     """The tiles side by side, above what one multiprocessor has: shared memory, then registers."""
-    yield Text(LEFT, 84, "Tiles that a program holds, and room for them", NORMAL, bold=True)
+    yield Text(LEFT, 88, "Tiles that a program holds, and room for them", NORMAL, bold=True)
     scale = LEFT_WIDTH / (1.01 * max(shown.held, shown.budget))
     x, y = LEFT, 98.0
     for k, (name, tile) in enumerate(shown.tiles.items()):
@@ -203,7 +130,7 @@ def _footprint(shown: _Shown) -> Iterator[Element]:
     yield from _room(LEFT, shared, f"shared {shown.chip.shared_bytes // 1024} KB")
     yield from _room(shared, end, f"registers {4 * shown.chip.registers // 1024} KB")
     over = shown.held > shown.budget
-    yield Text(LEFT, y + 68, _filling(shown), NORMAL, bold=over, colour=WRONG if over else INK)
+    yield Text(LEFT, y + 68, filling(shown), NORMAL, bold=over, colour=WRONG if over else INK)
     for k, (name, tile) in enumerate(shown.tiles.items()):
         at, row = LEFT + 182 * (k % 3), y + 82 + 24 * (k // 3)
         yield from swatch(at, row, fill_of(name, k), f"{name} {tile.words:,}")
@@ -212,17 +139,6 @@ def _footprint(shown: _Shown) -> Iterator[Element]:
 def _room(left: float, right: float, label: str) -> Iterator[Element]:
     if text_width(label, SMALL) < right - left:
         yield Text((left + right) / 2, centred(137, SMALL), label, SMALL, "middle")
-
-
-def _filling(shown: _Shown) -> str:
-    """How much of the chip's room the tiles are."""
-    total = sum(tile.words for tile in shown.tiles.values())
-    said = f"{total:,} words, {_kb(shown.held)} KB of {_kb(shown.budget)} KB"
-    return said if shown.held <= shown.budget else f"{said}: {_kb(shown.held - shown.budget)} KB too many"
-
-
-def _kb(count: int) -> str:
-    return words(round(count / 1024, 1))
 
 
 # ---------------------------------------------------------------------- what the compiler took
@@ -236,8 +152,8 @@ class _Gauge(NamedTuple):
     bad: bool
 
 
-def _gauges(shown: _Shown) -> Iterator[Element]:
-    yield Text(RIGHT, 84, "What the compiler took", NORMAL, bold=True)
+def _gauges(shown: Shown) -> Iterator[Element]:
+    yield Text(RIGHT, 88, "What the compiler took", NORMAL, bold=True)
     report = resources_of(shown.found[0]) if shown.found else None
     for k, gauge in enumerate(_measured(report, shown.chip) if report else _unknown(shown)):
         y = 98 + 46.0 * k
@@ -252,62 +168,42 @@ def _gauges(shown: _Shown) -> Iterator[Element]:
 
 
 def _measured(report: Resources, chip: Chip) -> list[_Gauge]:
-    taken, spilled = report.registers * 32 * report.warps, report.spill_bytes
-    shared, limit = report.shared_bytes, chip.shared_bytes
-    held_ = f"{_kb(shared)} of {_kb(limit)} KB"
-    return [
-        _Gauge(
-            "registers a thread",
-            report.registers,
-            REGISTERS_A_THREAD,
-            f"{report.registers} of {REGISTERS_A_THREAD}",
-            spilled > 0,
-        ),
-        _Gauge(
-            "registers of all its threads",
-            taken,
-            chip.registers,
-            f"{taken:,} of {chip.registers:,}",
-            taken > chip.registers,
-        ),
-        _Gauge("spilled to local memory", spilled, 1024, f"{spilled:,} bytes a thread", spilled > 0),
-        _Gauge("shared memory", shared, limit, held_, shared > limit),
-    ]
-
-
-def _unknown(shown: _Shown) -> list[_Gauge]:
-    said = "refused" if shown.found else "not recorded"
-    labels = (
-        "registers a thread",
-        "registers of all its threads",
-        "spilled to local memory",
-        "shared memory",
+    a_thread, spilled = report.registers, report.spill_bytes
+    of_all, shared, limit = 32 * report.warps * a_thread, report.shared_bytes, chip.shared_bytes
+    told = (
+        (a_thread, REGISTERS_A_THREAD, f"{a_thread} of {REGISTERS_A_THREAD}", spilled > 0),
+        (of_all, chip.registers, f"{of_all:,} of {chip.registers:,}", of_all > chip.registers),
+        (spilled, SPILLED, f"{spilled:,} bytes a thread", spilled > 0),
+        (shared, limit, f"{kilobytes(shared)} of {kilobytes(limit)} KB", shared > limit),
     )
-    return [_Gauge(label, 0, 1, said, bool(shown.found)) for label in labels]
+    return [_Gauge(label, *one) for label, one in zip(GAUGES, told, strict=True)]
+
+
+def _unknown(shown: Shown) -> list[_Gauge]:
+    said = "refused" if shown.found else "not recorded"
+    return [_Gauge(label, 0, 1, said, bool(shown.found)) for label in GAUGES]
 
 
 # ---------------------------------------------------------------------- words moved
-def _words(shown: _Shown) -> Iterator[Element]:
+def _words(shown: Shown) -> Iterator[Element]:
     s, ledger = shown.setting, shown.ledger
     yield Text(LEFT, LOWER, f"Words moved, one head of N = {s.N:,}", NORMAL, bold=True)
     key = LEFT + LEFT_WIDTH - 170
     yield from swatch(key, LOWER - 12, Fill(PAPER, ""), "read")
     yield from swatch(key + 76, LOWER - 12, Fill(PAPER, WRITTEN), "written")
     bars = [(name, read, written, _amount(read, written)) for name, read, written in ledger.rows()]
-    total = f"{ledger.total:,} = {ledger.total / _least(s).total:.2f} × one tile of N × N"
+    total = f"{ledger.total:,} = {ledger.total / with_one_tile(s).total:,.2f} × one tile of N × N"
     bars.append(("total", ledger.read, ledger.written, total))
     room = LEFT_WIDTH - NAMES - 8
     scale = min(
         (room - 1.08 * text_width(said, SMALL)) / max(read + written, 1) for _, read, written, said in bars
     )
     for k, (name, read, written, said) in enumerate(bars):
-        y, colour = LOWER + 14 + 22 * k, "#A6A6A6" if name == "total" else fill_of(name, k).colour
+        y, colour = (
+            LOWER + 14 + 22 * k,
+            "#A6A6A6" if name == "total" else fill_of(name.removesuffix("_sum"), k).colour,
+        )
         yield from _bar(y, name, colour, scale, read, written, said, bold=name == "total")
-
-
-def _least(s: Setting) -> Ledger:
-    """The same launch with a tile that holds everything."""
-    return words_of(s._replace(BM=s.N, BN=s.N, BD=s.BD and s.d))
 
 
 def _amount(read: int, written: int) -> str:
@@ -326,7 +222,7 @@ def _bar(
 
 
 # ---------------------------------------------------------------------- the map of recorded tiles
-def _map(shown: _Shown) -> Iterator[Element]:
+def _map(shown: Shown) -> Iterator[Element]:
     """BM down, BN across: what the best recorded number of warps gives; the tile at hand is outlined."""
     s, tiles = shown.setting, recorded_tiles(shown.rows, shown.setting)
     BMs = sorted({*SIDES, s.BM, *(BM for BM, _ in tiles)})
@@ -346,11 +242,7 @@ def _map(shown: _Shown) -> Iterator[Element]:
     yield Rect(x, y, width, height, "", "", INK, 3)
     if not tiles:
         below = top + height * len(BMs) + 20
-        yield Text(RIGHT, below, f"None for {_which(s)}.", SMALL)
-
-
-def _which(s: Setting) -> str:
-    return f"d = {s.d:,}, {'causal' if s.causal else 'no mask'}"
+        yield Text(RIGHT, below, f"None for {which(s)}.", SMALL)
 
 
 def _cell(box: Rect, row: Row | None) -> Iterator[Element]:
@@ -361,81 +253,4 @@ def _cell(box: Rect, row: Row | None) -> Iterator[Element]:
         middle, height = box.x + box.width / 2, box.y + box.height / 2
         yield Rect(box.x + 4, height - 12, box.width - 8, 24, fill.colour)
         yield Text(middle, height - 2, said, TINY, "middle")
-        yield Text(middle, height + 10, _warps(row["warps"]), TINY, "middle")
-
-
-def recorded_tiles(rows: Sequence[Row], s: Setting) -> dict[tuple[int, int], Row]:
-    """By BM and BN the recorded row that spills least, then the one with the fewest registers."""
-    found: dict[tuple[int, int], Row] = {}
-    for row in of_size(rows, s):
-        at = row["BM"], row["BN"]
-        if at not in found or _rank(row) < _rank(found[at]):
-            found[at] = row
-    return found
-
-
-def _rank(row: Row) -> tuple[bool, bool, int, int]:
-    report = resources_of(row)
-    if report is None:
-        return True, True, 0, 0
-    return False, verdict(row) == "too large", report.spill_bytes, report.registers
-
-
-# ---------------------------------------------------------------------- in words
-def _alt(shown: _Shown) -> str:
-    s, ledger = shown.setting, shown.ledger
-    listed = ", ".join(f"{name} {tile.words:,}" for name, tile in shown.tiles.items())
-    told = [
-        f"{title_of(s)}. {_standing(shown)[:-1]}",
-        f"Its tiles are {_filling(shown)} of shared memory and registers ({listed} words)",
-        f"For one head of N = {s.N:,} it moves {ledger.total:,} words, {_mb(shown)}, "
-        f"{ledger.total / _least(s).total:.2f} times those of one tile of N × N",
-    ]
-    return ". ".join([*told, *_at_once(shown), _map_in_words(shown)]) + "."
-
-
-def _at_once(shown: _Shown) -> list[str]:
-    """How many such programs a multiprocessor holds, where that is recorded and they run at all."""
-    report = resources_of(shown.found[0]) if shown.found else None
-    if report is None or not report.programs_at_once:
-        return []
-    count = report.programs_at_once
-    return [f"A multiprocessor can hold {count} such program{'s' * (count != 1)} at once"]
-
-
-def _mb(shown: _Shown) -> str:
-    return f"{ledger_bytes(shown.ledger, shown.setting.itemsize) / 1e6:,.1f} MB"
-
-
-def _map_in_words(shown: _Shown) -> str:
-    tiles = recorded_tiles(shown.rows, shown.setting)
-    fitting = [f"{BM} × {BN}" for (BM, BN), row in sorted(tiles.items()) if verdict(row) == "fits"]
-    named = f": {', '.join(fitting)}" if fitting else ""
-    count = f"{len(tiles)} tile{'s' * (len(tiles) != 1)}"
-    return f"Of {count} recorded for {_which(shown.setting)}, {len(fitting)} fit{named}"
-
-
-def _numbers(shown: _Shown) -> str:
-    tiles = [["held at once", "words", "bytes"]]
-    tiles += [[name, f"{tile.words:,}", f"{tile.bytes:,}"] for name, tile in shown.tiles.items()]
-    moved = [["moved", "words read", "words written"]]
-    moved += [[name, f"{read:,}", f"{written:,}"] for name, read, written in shown.ledger.rows()]
-    moved += [["total", f"{shown.ledger.read:,}", f"{shown.ledger.written:,}"]]
-    took = [f"{_ahead(row)}: {_said(row)}, {verdict(row)}" for row in shown.found] or [_standing(shown)]
-    return "\n".join([table(tiles), table(moved), *took])
-
-
-def kernel_tuner_words(s: Setting, record: Mapping[str, Any], note: str = "") -> str:
-    """The headline of a setting as HTML: what the record says, words and bytes, and a remark."""
-    shown = _shown(s, record)
-    ledger = shown.ledger
-    says = escape(_standing(shown))
-    bad = not shown.found or verdict(shown.found[0]) != "fits"
-    lines = [
-        f"<b>{ledger.total:,} words moved</b>, {_mb(shown)}, for one head of N = {s.N:,}.",
-        f"Tiles: {_filling(shown)} of shared memory and registers.",
-        f"<b>{says}</b>" if bad else says,
-        *(f"{one}." for one in _at_once(shown)),
-        escape(note),
-    ]
-    return f'<div style="font-size:14px;line-height:1.5">{"<br>".join(lines)}</div>'
+        yield Text(middle, height + 10, warps_in_words(row["warps"]), TINY, "middle")

@@ -14,7 +14,8 @@ Row = Mapping[str, Any]
 NAMES = ("resources", "attention", "sparse", "decode")  # the first for tiles, the others measured on a GPU
 OURS = "ours"
 TYPES = ("bfloat16", "float16")
-NEAR = 0.03  # how far a random mask's share of tiles may lie from the one asked for
+NEAR = 0.03  # how far a mask's share of the pairs may lie from the density asked for
+UNMASKED = "no mask"  # rows of the kernel that knows of no mask
 
 
 class Measured(NamedTuple):
@@ -88,7 +89,8 @@ def _decoding(s: Sizes, records: Mapping[str, Record]) -> Iterator[tuple[str, Ro
 def _sparse(s: Sizes, records: Mapping[str, Record]) -> Iterator[tuple[str, Row]]:
     record = records.get("sparse", {})
     rows = [*_ours(record, s, "density_rows"), *_ours(record, s)]
-    near = [row for row in rows if row["pass"] == "forward" and abs(row["density"] - s.density) <= NEAR]
+    masked = [row for row in rows if row["pass"] == "forward" and row["mask"] != UNMASKED]
+    near = [row for row in masked if abs(row["density"] - s.density) <= NEAR]
     for row in sorted(near, key=lambda row: abs(float(row["density"]) - s.density)):
         yield "block-sparse", row
 
@@ -99,5 +101,5 @@ def _measured(s: Sizes, name: str, row: Row) -> Measured:
     own = s._replace(B=row["B"], H=H, H_kv=row.get("H_kv", H))
     point: Point = next(one for one in points(own) if one.name == name)
     tflops = row["tflops"] if "tflops" in row else point.flop / row["ms"] / 1e9
-    density = f", density {row['density']:.3f}" if name == "block-sparse" else ""
+    density = f", {row['mask']}, density {row['density']:.3f}" if name == "block-sparse" else ""
     return Measured(name, point.intensity, tflops, f"B = {own.B}, H = {H}, H_kv = {own.H_kv}{density}")

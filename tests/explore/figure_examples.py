@@ -52,6 +52,16 @@ def refused(row):
     return {name: row[name] for name in ("arch", "d", "BM", "BN", "warps")} | {"error": "PTXASError: made up"}
 
 
+def compiled_keys():
+    """What a row says besides its tile and its resources."""
+    return {"bytes": 2, "kernel": "forward", "causal": True, "stages": 1}
+
+
+def kernel_record(*rows):
+    """A record of `iocourse bench resources` that holds these rows."""
+    return {"subject": "resources", "versions": {"triton": "made up"}, "shipped": list(rows)}
+
+
 CONTENDERS = ("ours", "ours, deterministic", "SDPA flash", "SDPA cuDNN", "SDPA efficient", "SDPA math",
               "FlexAttention", "tutorial", "tutorial, warp-specialised")  # fmt: skip
 
@@ -75,6 +85,7 @@ def _answer(contender, N, tflops):
     return {"ms": 1.0, "quartiles_ms": [1.0, 1.0], "repeats": 1, "tflops": tflops, "ratio": ratio}
 
 
+ON_90 = {"device": {"name": "no device: made-up numbers of a test", "arch": 90}}
 COLUMN_BY_COLUMN = [(i, j) for j in range(5) for i in range(4)]
 RAGGED = masks.BlockMask(1000, np.ones((7, 8), bool), 150, 130, causal=True)
 MATMUL = pebbling.matmul(2, 2, 2, fma=True)
@@ -186,6 +197,28 @@ EXAMPLES = {
         lambda: explore.kernel_resources([refused(row) for row in sweep(80)[:5]] + sweep(80)[5:], d=64),
         lambda: explore.kernel_resources([refused(compiled(d=7))], d=7),
         lambda: explore.kernel_resources([compiled(BM=BM, BN=16) for BM in (16, 32, 48, 64)], d=64),
+    ],
+    "kernel_tuner_picture": [
+        lambda: explore.kernel_tuner_picture(90, 128, 2, "forward", 128, 64),
+        lambda: explore.kernel_tuner_picture(75, 128, 2, "forward", 64, 64, record={}),
+        lambda: explore.kernel_tuner_picture(
+            90, 64, 2, "forward", 128, 16, warps=4,
+            record=kernel_record(refused(compiled()) | compiled_keys(), *sweep(90)),
+        ),
+        lambda: explore.kernel_tuner_picture(80, 1024, 4, "fused", 256, 256, N=65_536, causal=False),
+        lambda: explore.kernel_tuner_picture(
+            100, 1024, 4, "sliced_keys", 16, 16, 256, 1, N=65_536, causal=False,
+        ),
+        lambda: explore.kernel_tuner_picture(89, 1, 2, "key_gradients", 16, 16, 16, 16, N=1),
+    ],
+    "roofline_explorer_picture": [
+        lambda: explore.roofline_explorer_picture(90, 4096, 128, 32, 8),
+        lambda: explore.roofline_explorer_picture(75, 1, 1, 1, 1, causal=False, density=1.0),
+        lambda: explore.roofline_explorer_picture(100, 131_072, 256, 128, 1, B=128, density=1 / 64),
+        lambda: explore.roofline_explorer_picture(89, 100, 80, 12, 4, density=0.01, records={}),
+        lambda: explore.roofline_explorer_picture(
+            90, 1024, 128, 16, 16, records={"attention": bench_record((1024,)) | ON_90},
+        ),
     ],
     "bench_bars": [
         lambda: explore.bench_bars(bench_record((1024, 2048, 8192, 16_384))),

@@ -1,0 +1,296 @@
+"""The kernel tuner: words by the closed form, resources by the record, and no number where there is none."""
+
+import re
+
+import pytest
+from figure_examples import compiled, compiled_keys, kernel_record, refused
+from figure_layout import check_layout
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from iocourse import costs
+from iocourse.costs.each_kernel import KERNELS, SLICED, WHOLE, kernel_words, ledger_bytes
+from iocourse.costs.kernels import Problem
+from iocourse.data.recorded import recorded
+from iocourse.explore import KernelTuner, Picture, kernel_tuner, kernel_tuner_picture
+from iocourse.explore.compiled_tiles import (
+    Setting,
+    best,
+    exact,
+    nearest,
+    rows_of,
+    shipped,
+    verdict,
+    words_of,
+)
+from iocourse.explore.kernel_tiles import TILES, held
+from iocourse.explore.palette import VERMILION
+from iocourse.explore.picture import Rect, Text
+from iocourse.gpu import CHIPS
+
+powers = st.sampled_from([16, 32, 64, 128, 256])
+
+
+@st.composite
+def any_setting(draw):
+    kernel = draw(st.sampled_from(KERNELS))
+    return Setting(
+        draw(st.sampled_from(list(CHIPS))), draw(st.integers(1, 1024)), draw(st.sampled_from([2, 4])), kernel,
+        draw(powers), draw(powers), draw(powers) if kernel in SLICED else None,
+        draw(st.integers(1, 16)), draw(st.integers(1, 3000)), draw(st.booleans()),
+    )  # fmt: skip
+
+
+def picture(setting, record=None):
+    """The picture of a setting."""
+    *tile, N, causal = setting
+    return kernel_tuner_picture(*tile, N=N, causal=causal, record=record)
+
+
+# ---------------------------------------------------------------------- words and footprint
+@given(any_setting(), st.sampled_from([None, {}]))
+@settings(max_examples=60)
+def test_words_are_the_closed_form_with_a_record_or_without(s, record):
+    problem = Problem(s.N, s.N, s.d, high=0 if s.causal else None)
+    ledger = kernel_words(s.kernel, problem, BM=s.BM, BN=s.BN, BD=s.BD)
+    drawn = picture(s, record)
+    megabytes = f"{ledger_bytes(ledger, s.itemsize) / 1e6:,.1f} MB"
+    assert f"it moves {ledger.total:,} words, {megabytes}" in drawn.alt
+    numbers = " ".join(drawn.numbers.split())
+    for array, read, written in ledger.rows():
+        assert f"{array} {read:,} {written:,}" in numbers
+    assert ("no recorded run yet" in drawn.text) == (record == {})
+    check_layout(drawn)
+
+
+@given(powers, powers, st.integers(1, 300))
+def test_the_forward_kernel_holds_what_the_emulators_flash2_holds(BM, BN, d):
+    footprint = costs.flash2(4096, d, Br=BM, Bc=BN).peak
+    assert sum(tile.words for tile in held("forward", BM, BN, d, 2).values()) == footprint
+
+
+def test_a_kernel_that_cuts_d_holds_scores_and_slices():
+    tiles = held("sliced_forward", 64, 32, 16, 2)
+    assert {name: tile.words for name, tile in tiles.items()} == {
+        "O": 64 * 16, "V": 32 * 16, "scores": 64 * 32, "row statistics": 2 * 64,
+    }  # fmt: skip
+    assert tiles["V"].bytes == 2 * 32 * 16 and tiles["O"].bytes == 4 * 64 * 16
+
+
+def test_every_kernel_has_tiles():
+    assert tuple(TILES) == KERNELS
+
+
+def test_what_does_not_fit_the_chip_is_hatched_and_said():
+    over = kernel_tuner_picture(75, 512, 4, "fused", 64, 64)
+    words = sum(tile.words for tile in held("fused", 64, 64, 512, 4).values())
+    assert re.search(rf"{words:,} words, [\d.,]+ KB of 320 KB: [\d.,]+ KB too many", over.alt)
+    assert any(isinstance(e, Rect) and e.hatch == "x" and e.ink == VERMILION for e in over.elements)
+
+
+# ---------------------------------------------------------------------- what the record says
+def test_a_recorded_tile_has_the_numbers_of_its_row():
+    row = compiled(registers=200, spill_bytes=504, shared_bytes=300 * 1024, warps=8, stages=3)
+    drawn = kernel_tuner_picture(90, 64, 2, "forward", 64, 64, warps=8, record=kernel_record(row))
+    assert "3 stages: 200 registers a thread, 504 bytes spilled, 300 KB shared" in drawn.alt
+    shown = {e.text for e in drawn.elements if isinstance(e, Text)}
+    assert {"200 of 255", "51,200 of 65,536", "504 bytes a thread", "300 of 227 KB"} <= shown
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({}, "fits"),
+        ({"spill_bytes": 8}, "spills"),
+        ({"shared_bytes": 227 * 1024 + 1}, "too large"),
+        ({"shared_bytes": 227 * 1024}, "fits"),
+    ],
+)
+def test_a_tile_fits_where_nothing_spills_and_shared_memory_is_enough(facts, said):
+    assert verdict(compiled(**facts)) == said
+    drawn = kernel_tuner_picture(
+        90, 64, 2, "forward", 64, 64, warps=4, record=kernel_record(compiled(**facts))
+    )
+    assert [e.text for e in drawn.elements if isinstance(e, Text)].count(said) == 1
+    assert f", {said}" in drawn.numbers
+    assert ("1 fits: 64 × 64" in drawn.alt) == (said == "fits")
+
+
+def test_a_refused_tile_says_so():
+    row = refused(compiled()) | compiled_keys()
+    drawn = kernel_tuner_picture(90, 64, 2, "forward", 64, 64, warps=4, record=kernel_record(row))
+    assert "refused by the compiler" in drawn.alt
+    assert "not recorded" not in drawn.to_svg()
+
+
+def test_a_tile_nobody_compiled_is_not_recorded_and_the_nearest_is_named_as_another():
+    record = kernel_record(
+        compiled(BM=64, BN=64), compiled(BM=128, BN=128, registers=123), compiled(d=128, BM=128)
+    )
+    drawn = kernel_tuner_picture(90, 64, 2, "forward", 256, 128, warps=4, record=record)
+    assert "Not recorded. The nearest recorded tile is 128 × 128, 4 warps: 123 registers" in drawn.alt
+    gauges = [e.text for e in drawn.elements if isinstance(e, Text) and e.text == "not recorded"]
+    assert len(gauges) == 4
+    assert not any(re.search(r"\d of 255", e.text) for e in drawn.elements if isinstance(e, Text))
+
+
+def test_the_nearest_tile_says_where_d_or_the_mask_differ():
+    record = kernel_record(compiled(d=128, causal=False))
+    said = kernel_tuner_picture(90, 64, 2, "forward", 64, 64, warps=4, record=record).alt
+    assert "nearest recorded tile is 64 × 64, 4 warps, d = 128, no mask: 100 registers" in said
+
+
+@pytest.mark.parametrize("change", [{"arch": 80}, {"bytes": 4}, {"kernel": "fused"}, {"pairs": "packed"}])
+def test_rows_of_another_chip_type_kernel_or_mask_are_not_taken(change):
+    record = kernel_record(compiled(**change))
+    drawn = kernel_tuner_picture(90, 64, 2, "forward", 64, 64, warps=4, record=record)
+    assert "100 registers" not in drawn.text
+
+
+def test_kernels_that_cut_d_take_their_row_for_any_d():
+    record = kernel_record(compiled(kernel="sliced_forward", d=512, BD=32))
+    for d in (64, 512, 1000):
+        drawn = kernel_tuner_picture(90, d, 2, "sliced_forward", 64, 64, 32, warps=4, record=record)
+        assert "Recorded with triton" in drawn.alt and "recorded for any d" in drawn.alt
+    other = kernel_tuner_picture(90, 512, 2, "sliced_forward", 64, 64, 64, warps=4, record=record)
+    assert "Not recorded. The nearest recorded tile is 64 × 64, slices of 32, 4 warps" in other.alt
+
+
+def test_best_moves_the_fewest_words_of_the_tiles_that_fit():
+    rows = [compiled(BM=64), compiled(BM=128, spill_bytes=4), compiled(BM=32), compiled(BM=256, d=128)]
+    s = Setting(90, 64, 2, "forward", 16, 16, None, 4)
+    assert best(rows, s) == s.with_tile(64, 64, None, 4)
+    assert best(rows[1:2], s) is None
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("arch", list(CHIPS))
+def test_the_shipped_record_is_quoted_row_by_row(arch, kernel):
+    record = recorded("resources")
+    rows = rows_of(record or {})
+    s = shipped(rows, Setting(arch, 128, 2, kernel, 64, 64, None if kernel in WHOLE else 32))
+    if s is None:
+        pytest.skip("no recorded run of this kernel yet")
+    (row, *_) = exact(rows, s)
+    assert nearest(rows, s) in exact(rows, s)
+    drawn = picture(s)
+    assert f"{row['registers']} registers a thread" in drawn.alt
+    assert f"{row['shared_bytes'] / 1024:.0f} KB shared" in drawn.alt
+    check_layout(drawn)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        ({"arch": 86}, ValueError, "arch is 86; allowed: 75, 80, 89, 90, 100"),
+        ({"itemsize": 8}, ValueError, "itemsize is 8; allowed: 2 or 4 bytes"),
+        ({"kernel": "flash"}, ValueError, "kernel is 'flash'; allowed: forward, fused"),
+        ({"BD": 16}, ValueError, "BD is 16 for forward; allowed: None"),
+        ({"kernel": "scores"}, ValueError, "BD is None for scores; allowed: the columns"),
+        ({"BM": 48}, ValueError, "BM is 48; allowed: 16, 32, 64"),
+        ({"BN": 8}, ValueError, "BN is 8; allowed: 16, 32, 64"),
+        ({"d": 0}, ValueError, "d must be at least 1, got 0"),
+        ({"N": 2.5}, TypeError, "N must be a whole number"),
+        ({"warps": 0}, ValueError, "warps must be at least 1, got 0"),
+    ],
+)
+def test_bad_input_is_named(change, error, text):
+    given = {"arch": 90, "d": 64, "itemsize": 2, "kernel": "forward", "BM": 64, "BN": 64} | change
+    with pytest.raises(error, match=text):
+        kernel_tuner_picture(**given)
+    if change != {"kernel": "scores"}:  # the widget has a slice to start from
+        with pytest.raises(error, match=text):
+            kernel_tuner(**given)
+
+
+# ---------------------------------------------------------------------- the widget
+@pytest.fixture
+def tuner():
+    """A fresh widget."""
+    return kernel_tuner()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "part"),
+    [
+        ("arch", "T4 (sm_75)", ("arch", 75)),
+        ("kernel", "fused", ("kernel", "fused")),
+        ("bits", "32 bit", ("itemsize", 4)),
+        ("mask", "no mask", ("causal", False)),
+        ("d", 256, ("d", 256)),
+        ("BM", 32, ("BM", 32)),
+        ("BN", 16, ("BN", 16)),
+        ("warps", 16, ("warps", 16)),
+        ("N", 512, ("N", 512)),
+    ],
+)
+def test_every_control_changes_picture_and_words(tuner, name, value, part):
+    before = tuner.view.value, tuner.words.value
+    tuner.controls[name].value = value
+    assert getattr(tuner.setting, part[0]) == part[1]
+    assert tuner.view.value == picture(tuner.setting).to_svg() != before[0]
+    assert f"<b>{words_of(tuner.setting).total:,} words moved</b>" in tuner.words.value != before[1]
+
+
+def test_slices_have_a_width_only_where_d_is_cut(tuner):
+    assert tuner.controls["BD"].disabled and tuner.setting.BD is None
+    tuner.controls["kernel"].value = "sliced_forward"
+    assert not tuner.controls["BD"].disabled
+    tuner.controls["BD"].value = 16
+    assert tuner.setting.BD == 16 and "slices of 16" in tuner.view.value
+
+
+def test_it_starts_from_the_tile_the_kernels_ship_with():
+    record = recorded("resources")
+    if record is None:
+        pytest.skip("no recorded run of `iocourse bench resources` yet")
+    row = next(
+        row for row in record["shipped"]
+        if (row["arch"], row["d"], row["bytes"], row["kernel"], row["causal"]) == (80, 64, 2, "fused", True)
+    )  # fmt: skip
+    setting = kernel_tuner(80, 64, 2, "fused").setting
+    assert (setting.BM, setting.BN, setting.warps) == (row["BM"], row["BN"], row["warps"])
+    assert kernel_tuner(80, 64, 2, "fused", BN=256).setting == setting._replace(BN=256)
+
+
+def test_the_buttons_find_the_shipped_tile_and_the_best(tuner):
+    start = tuner.setting
+    tuner.controls["BM"].value = 16
+    tuner.controls["shipped"].click()
+    assert tuner.setting == start
+    assert f"The tile that the kernels ship with: {start.BM} × {start.BN}" in tuner.words.value
+    tuner.controls["best"].click()
+    rows = rows_of(recorded("resources"))
+    assert tuner.setting == best(rows, start)
+    assert "Fewest words of the recorded tiles that fit" in tuner.words.value
+    assert tuner.view.value == tuner.picture.to_svg()
+    tuner.controls["N"].value = 512
+    assert "Fewest words" not in tuner.words.value
+
+
+def test_without_a_record_it_works_and_says_so(monkeypatch):
+    monkeypatch.setattr("iocourse.explore.compiled_tiles._shipped_record", lambda: {})
+    tuner = kernel_tuner(kernel="sliced_keys")
+    assert tuner.setting == Setting(90, 128, 2, "sliced_keys", 64, 64, 32, 8)
+    assert "Resources: no recorded run yet." in tuner.words.value
+    for button in ("shipped", "best"):
+        tuner.controls[button].click()
+        assert "No such tile is recorded" in tuner.words.value
+    tuner.controls["arch"].value = "B200 (sm_100)"
+    assert tuner.setting.arch == 100 and "no recorded run yet" in tuner.view.value
+
+
+def test_a_notebook_gets_the_widget_a_picture_and_text(tuner):
+    data, metadata = tuner._repr_mimebundle_()
+    assert data["application/vnd.jupyter.widget-view+json"]["model_id"] == tuner.box.model_id
+    assert data["text/plain"] == tuner.picture.text and data["image/png"]
+    assert metadata["image/png"]["alt"] == tuner.picture.alt
+    assert repr(tuner).startswith("KernelTuner(arch=90, d=128, itemsize=2, kernel='forward', BM=")
+
+
+def test_without_widgets_it_is_the_picture(monkeypatch):
+    setting = kernel_tuner().setting
+    assert isinstance(kernel_tuner(), KernelTuner)
+    monkeypatch.setenv("IOCOURSE_WIDGETS", "0")
+    assert isinstance(kernel_tuner(), Picture)
+    assert kernel_tuner() == picture(setting)

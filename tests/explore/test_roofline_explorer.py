@@ -1,0 +1,291 @@
+"""The roofline explorer: FLOP and bytes by the closed forms, times at the roof, rates only if recorded."""
+
+import numpy as np
+import pytest
+from figure_examples import ON_90, bench_record, compiled, kernel_record
+from figure_layout import check_layout
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iocourse import costs
+from iocourse.costs.each_kernel import ledger_bytes
+from iocourse.costs.kernels import Problem, attention_decode, attention_forward
+from iocourse.costs.pairs import Listed
+from iocourse.explore import Picture, RooflineExplorer, roofline_explorer, roofline_explorer_picture
+from iocourse.explore.attention_points import PASSES, Sizes, points, tile, tiles_kept
+from iocourse.explore.palette import INK
+from iocourse.explore.picture import Poly
+from iocourse.explore.recorded_points import measured, records_of
+from iocourse.explore.roofline_explorer import SHARES, divisors
+from iocourse.gpu import CHIPS
+from iocourse.gpu.roofline import attainable_tflops, compulsory_bytes, exact_flops, tile_bytes
+
+
+@st.composite
+def any_sizes(draw):
+    H_kv = draw(st.integers(1, 6))
+    return Sizes(
+        draw(st.sampled_from(list(CHIPS))), draw(st.integers(1, 400)), draw(st.integers(1, 256)),
+        H_kv * draw(st.integers(1, 70)), H_kv, draw(st.integers(1, 4)), draw(st.booleans()),
+        draw(st.floats(0.01, 1.0)),
+    )  # fmt: skip
+
+
+def picture(sizes, records=None):
+    arch, N, d, H, H_kv, B, causal, density = sizes
+    return roofline_explorer_picture(
+        arch, N, d, H, H_kv, B=B, causal=causal, density=density, records=records
+    )  # fmt: skip
+
+
+def by_name(sizes, record=None):
+    return {one.name: one for one in points(sizes, record)}
+
+
+# ---------------------------------------------------------------------- FLOP, bytes, time
+@given(any_sizes(), st.sampled_from([None, {}]))
+def test_forward_and_backward_are_the_rooflines_own_counts(s, record):
+    problem = Problem(s.N, s.N, s.d, None, 0 if s.causal else None, s.B, s.H, s.H_kv)
+    tiles = {name: tile(s, name, record) for name in ("forward", "fused")}
+    for name in ("forward", "backward"):
+        point = by_name(s, record)[name]
+        assert point.flop == exact_flops(name, problem)
+        assert point.compulsory == compulsory_bytes(name, problem, 2)
+        assert point.ledger == tile_bytes(name, problem, 2, tiles)
+
+
+@given(any_sizes())
+def test_decode_reads_the_cache_once_for_the_heads_that_share_it(s):
+    point = by_name(s)["decode"]
+    problem = Problem(1, s.N, s.d, B=s.B, H=s.H, H_kv=s.H_kv)
+    parts = int(point.tile.split()[0])
+    ledger = attention_decode(problem, parts=parts, tiles=costs.ceil_div(s.H // s.H_kv, 64))
+    assert point.ledger == ledger_bytes(ledger, 2)
+    assert point.flop == exact_flops("forward", problem)
+    cache = 2 * 2 * s.B * s.H_kv * s.N * s.d
+    assert point.compulsory == cache + s.B * s.H * (2 * 2 * s.d + 4)
+    assert 1 <= parts <= 64
+
+
+@given(any_sizes(), st.integers(1, 6))
+def test_block_sparse_is_the_closed_form_of_a_mask_with_as_many_tiles_in_each_row(s, blocks):
+    BM, BN = tile(s, "forward", None)
+    s = s._replace(N=max(BM, BN) * blocks)
+    rows, columns = s.N // BM, s.N // BN
+    kept = tiles_kept(s, BN)
+    seen = (np.arange(columns) + np.arange(rows)[:, None]) % columns < kept  # a band that wraps around
+    pairs = np.repeat(np.repeat(seen, BM, 0), BN, 1)[None, None]
+    mask = Listed(s.N, s.N, s.d, None, None, s.B, s.H, s.H_kv, pairs)
+    point = by_name(s)["block-sparse"]
+    assert point.ledger == ledger_bytes(attention_forward(mask, BM=BM, BN=BN), 2)
+    assert point.flop == 4 * s.d * s.B * s.H * pairs.sum()
+    assert kept == 1 or abs(kept / columns - s.density) <= 0.5 / columns
+
+
+@given(any_sizes())
+def test_the_time_is_that_of_the_roof_at_the_points_intensity(s):
+    for point in points(s):
+        allowed = attainable_tflops(point.intensity, s.chip)
+        assert point.flop / point.microseconds(s.chip) / 1e6 == pytest.approx(allowed)
+        assert (point.limit(s.chip) == "products") == (allowed == s.chip.tensor_tflops)
+        assert point.ledger_intensity <= point.intensity
+
+
+def test_sharing_keys_raises_the_intensity_of_decode_by_the_group():
+    alone, shared = (by_name(Sizes(90, 2**17, 128, 32, H_kv))["decode"] for H_kv in (32, 4))
+    assert alone.intensity == pytest.approx(1, rel=1e-3)
+    assert shared.intensity == pytest.approx(8, rel=1e-3)
+    assert alone.limit(CHIPS[90]) == shared.limit(CHIPS[90]) == "memory"
+
+
+def test_tiles_are_the_recorded_ones_and_64_where_there_is_none():
+    s = Sizes(90, 1024, 80, 8, 8)
+    record = kernel_record(compiled(d=128, BM=32, BN=256), compiled(d=64, BM=16, BN=16))
+    assert tile(s, "forward", record) == (32, 256)
+    assert tile(s._replace(d=40), "forward", record) == (16, 16)
+    assert tile(s, "fused", record) == tile(s, "forward", {}) == (64, 64)
+
+
+# ---------------------------------------------------------------------- the picture
+@given(any_sizes(), st.sampled_from([None, {}]))
+def test_the_picture_says_every_number(s, records):
+    drawn = picture(s, records)
+    check_layout(drawn)
+    for point in points(s, {} if records == {} else None):
+        assert f"{point.name}: " in drawn.alt and point.tile in drawn.numbers
+        assert f"{point.name}: {point.limit(s.chip)}" in drawn.to_svg()
+    assert "no recorded run yet" in drawn.text or records is None
+
+
+def test_the_roof_stays_where_it_is_when_sizes_change():
+    lines = [
+        [e.points for e in picture(Sizes(90, N, d, 16, 4)).elements if isinstance(e, Poly) and e.line == 2.4]
+        for N, d in ((512, 64), (65_536, 128))
+    ]
+    assert lines[0] == lines[1] and len(lines[0]) == 1
+
+
+def test_a_chip_whose_tensor_cores_triton_does_not_use_carries_the_caveat():
+    assert "Triton uses no tensor cores on a T4" in picture(Sizes(75, 512, 64, 4, 4)).text
+    assert "no tensor cores" not in picture(Sizes(90, 512, 64, 4, 4)).text
+
+
+# ---------------------------------------------------------------------- measured rates
+def diamonds(drawn):
+    """Measured points; the first is the key's."""
+    return [e for e in drawn.elements if isinstance(e, Poly) and e.fill == INK][1:]
+
+
+def dense_record():
+    """Made-up rates of the dense forward pass at N = 1024 and 8192, on an sm_90."""
+    return bench_record((1024, 8192)) | ON_90
+
+
+def test_without_a_record_there_is_no_point_and_the_words_say_so():
+    drawn = picture(Sizes(90, 1024, 128, 16, 16), {})
+    assert not diamonds(drawn) and "Measured: no recorded run yet." in drawn.numbers
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_recorded_rate_stands_where_it_was_measured(causal):
+    s = Sizes(90, 1024, 128, 32, 8, causal=causal)
+    record = dense_record()
+    row = next(
+        row for row in record["rows"]
+        if (row["N"], row["causal"], row["contender"]) == (1024, causal, "ours")
+    )  # fmt: skip
+    (one,) = measured(s, records_of({"attention": record}))
+    assert (one.name, one.tflops) == ("forward", row["tflops"])
+    own = s._replace(B=row["B"], H=row["H"], H_kv=row["H"])  # the run had as many heads of keys
+    assert one.intensity == by_name(own)["forward"].intensity != by_name(s)["forward"].intensity
+    drawn = picture(s, {"attention": record})
+    assert len(diamonds(drawn)) == 1
+    assert f"Measured forward (B = {row['B']}, H = 16, H_kv = 16): {row['tflops']:.3g} TFLOP/s" in drawn.alt
+    assert "made-up numbers of a test (sm_90)" in drawn.numbers
+
+
+@pytest.mark.parametrize("change", [{"arch": 100}, {"N": 2048}, {"d": 64}])
+def test_rates_of_other_chips_and_sizes_are_not_shown(change):
+    s = Sizes(90, 1024, 128, 16, 16)._replace(**change)
+    drawn = picture(s, {"attention": dense_record()})
+    assert not diamonds(drawn)
+    assert f"nothing recorded for N = {s.N:,}, d = {s.d:,} and these masks on {s.chip.name}" in drawn.numbers
+
+
+def row_of(**facts):
+    """A made-up row of our kernels at N = 4096, d = 128."""
+    row = {"dtype": "bfloat16", "d": 128, "N": 4096, "B": 1, "H": 32, "pass": "forward", "contender": "ours"}
+    return row | {"ms": 0.25} | facts
+
+
+def test_decode_is_taken_for_the_very_heads_and_its_rate_is_flop_over_time():
+    rows = [row_of(H_kv=32, ms=9.0), row_of(H_kv=8), row_of(H_kv=8, contender="SDPA flash", ms=0.01)]
+    (one,) = measured(Sizes(90, 4096, 128, 32, 8), records_of({"decode": {"rows": rows} | ON_90}))
+    assert one.name == "decode" and one.tflops == pytest.approx(4 * 32 * 4096 * 128 / 0.25e-3 / 1e12)
+    assert not measured(Sizes(90, 4096, 128, 32, 4), records_of({"decode": {"rows": rows} | ON_90}))
+
+
+def test_a_block_mask_is_taken_where_its_density_is_near():
+    record = ON_90 | {
+        "rows": [row_of(mask="window", density=0.27, tflops=100.0)],
+        "density_rows": [
+            row_of(mask="random, 1/4", density=0.251, tflops=200.0),
+            row_of(mask="random, 1/2", density=0.5, tflops=300.0),
+            row_of(mask="no mask", density=1.0, tflops=400.0),
+            row_of(mask="random, 1/8", density=0.125, refused="no room", ms=None),
+        ],
+    }
+    s, records = Sizes(90, 4096, 128, 32, 8), records_of({"sparse": record})
+    (one,) = measured(s, records)
+    assert (one.name, one.tflops) == ("block-sparse", 200.0) and "random, 1/4, density 0.251" in one.sizes
+    assert [found.tflops for found in measured(s._replace(density=0.5), records)] == [300.0]
+    assert not measured(s._replace(density=1.0), records)
+    assert not measured(s._replace(density=0.35), records)
+
+
+# ---------------------------------------------------------------------- bad input
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        ({"arch": 86}, ValueError, "arch is 86; allowed: 75, 80, 89, 90, 100"),
+        ({"H_kv": 3}, ValueError, "H_kv is 3; allowed: a divisor of H = 8"),
+        ({"H_kv": 16}, ValueError, "H_kv is 16; allowed: a divisor of H = 8"),
+        ({"N": 0}, ValueError, "N must be at least 1, got 0"),
+        ({"d": 1.5}, TypeError, "d must be a whole number"),
+        ({"B": -1}, ValueError, "B must be at least 1, got -1"),
+        ({"density": 0}, ValueError, "density is 0; allowed: more than 0"),
+        ({"density": 1.01}, ValueError, "density is 1.01; allowed: more than 0, and 1 at most"),
+        ({"density": float("nan")}, ValueError, "density is nan"),
+    ],
+)
+def test_bad_input_is_named(change, error, text):
+    given = {"arch": 90, "N": 64, "d": 64, "H": 8, "H_kv": 8} | change
+    with pytest.raises(error, match=text):
+        roofline_explorer_picture(**given)
+    with pytest.raises(error, match=text):
+        roofline_explorer(**given)
+
+
+# ---------------------------------------------------------------------- the widget
+@pytest.fixture
+def explorer():
+    """A fresh widget."""
+    return roofline_explorer()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "part"),
+    [
+        ("arch", "L4 (sm_89)", ("arch", 89)),
+        ("mask", "no mask", ("causal", False)),
+        ("N", 131_072, ("N", 131_072)),
+        ("d", 96, ("d", 96)),
+        ("H", 64, ("H", 64)),
+        ("H_kv", 1, ("H_kv", 1)),
+        ("B", 8, ("B", 8)),
+        ("density", 1 / 16, ("density", 1 / 16)),
+    ],
+)
+def test_every_control_changes_picture_and_words(explorer, name, value, part):
+    before = explorer.view.value
+    explorer.controls[name].value = value
+    assert getattr(explorer.setting, part[0]) == part[1]
+    assert explorer.view.value == picture(explorer.setting).to_svg() != before
+    forward = by_name(explorer.setting)["forward"]
+    assert f"forward by {forward.limit(explorer.setting.chip)}" in explorer.words.value
+
+
+def test_heads_of_keys_are_divisors_of_the_heads_of_queries(explorer):
+    explorer.controls["H"].value = 12
+    assert explorer.setting.H_kv == 6
+    assert [value for _, value in explorer.controls["H_kv"].options] == divisors(12) == [1, 2, 3, 4, 6, 12]
+    explorer.controls["H"].value = 1
+    assert explorer.setting.H_kv == 1
+    explorer.controls["H"].value = 128
+    assert explorer.setting == Sizes(90, 4096, 128, 128, 1)
+    assert explorer.view.value == explorer.picture.to_svg()
+
+
+def test_it_starts_where_it_is_told_to():
+    setting = roofline_explorer(100, 1000, 80, 12, 3, B=5, causal=False, density=0.3).setting
+    assert setting == Sizes(100, 1000, 80, 12, 3, 5, False, 0.3)
+    options = dict(roofline_explorer(density=0.3).controls["density"].options)
+    assert options == SHARES | {"0.3": 0.3}
+
+
+def test_a_notebook_gets_the_widget_a_picture_and_text(explorer):
+    data, metadata = explorer._repr_mimebundle_()
+    assert data["application/vnd.jupyter.widget-view+json"]["model_id"] == explorer.box.model_id
+    assert data["text/plain"] == explorer.picture.text and data["image/png"]
+    assert metadata["image/png"]["alt"] == explorer.picture.alt
+    assert all(name in explorer.picture.alt for name in PASSES)
+    assert repr(explorer).startswith(
+        "RooflineExplorer(arch=90, N=4096, d=128, H=32, H_kv=8, B=1, causal=True"
+    )
+
+
+def test_without_widgets_it_is_the_picture(monkeypatch):
+    assert isinstance(roofline_explorer(), RooflineExplorer)
+    monkeypatch.setenv("IOCOURSE_WIDGETS", "0")
+    assert isinstance(roofline_explorer(), Picture)
+    assert roofline_explorer() == picture(Sizes(90, 4096, 128, 32, 8))
