@@ -36,15 +36,17 @@ def seen(n_q: int, n_k: int, causal: Any = False, window: Any = None) -> Tensor:
 
 
 def exact(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor, scale: float | None) -> tuple[Tensor, Tensor]:
-    """O and LSE in float64; a query that sees nothing has 0 and -∞."""
+    """O and LSE in float64; a query that sees nothing has 0 and -∞. allowed: (n_q, n_k), or with batches and
+    heads before, 1 where they share it.
+    """
     q, k, v = (x.double() for x in (q, k, v))
     k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
     factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     s = (q @ k.transpose(-1, -2) * factor).masked_fill(~allowed, -math.inf)
-    blind = ~allowed.any(-1)  # (n_q,)
-    m = s.detach().amax(-1, keepdim=True).masked_fill(blind[:, None], 0.0)
+    blind = ~allowed.any(-1)  # (…, n_q)
+    m = s.detach().amax(-1, keepdim=True).masked_fill(blind[..., None], 0.0)
     e = torch.exp(s - m)
-    l = e.sum(-1, keepdim=True).masked_fill(blind[:, None], 1.0)
+    l = e.sum(-1, keepdim=True).masked_fill(blind[..., None], 1.0)
     lse = (m + torch.log(l)).squeeze(-1).masked_fill(blind, -math.inf)
     return e / l @ v, lse
 
@@ -55,8 +57,8 @@ def eager(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor, scale: float | None)
     factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     s = (q @ (k * factor).transpose(-1, -2)).masked_fill(~allowed, -math.inf)
     blind = ~allowed.any(-1)
-    p = torch.softmax(s.masked_fill(blind[:, None], 0.0), -1).masked_fill(blind[:, None], 0.0)
-    lse = torch.logsumexp(s.masked_fill(blind[:, None], 0.0), -1).masked_fill(blind, -math.inf)
+    p = torch.softmax(s.masked_fill(blind[..., None], 0.0), -1).masked_fill(blind[..., None], 0.0)
+    lse = torch.logsumexp(s.masked_fill(blind[..., None], 0.0), -1).masked_fill(blind, -math.inf)
     return p @ v, lse
 
 

@@ -5,7 +5,15 @@ import oracle
 import pytest
 import torch
 
-from iocourse.kernels import attention, attention_with_lse
+from iocourse.kernels import (
+    SlicedTiles,
+    attention,
+    attention_varlen_with_lse,
+    attention_with_lse,
+    tiled_mask,
+    using,
+)
+from iocourse.kernels.launch_whole import tiles_of
 
 NO_LISTS, NO_CU = [], []
 ONE_SEQUENCE_A_BATCH = (False, -1, -1)
@@ -157,3 +165,99 @@ def test_autocast_decides_the_type_as_for_sdpa():
     assert o.dtype == other.dtype == torch.bfloat16
     o.sum().backward()
     assert q.grad is not None and q.grad.dtype == torch.float32
+
+
+# The same operators with lists of a block mask, with packed sequences, and with d in slices.
+
+
+def listed(q, k, deterministic):
+    """The lists of a mask of blocks, one row of it empty."""
+    blocks = torch.eye(2, dtype=torch.bool)
+    blocks[1] = False
+    return tiled_mask(blocks, q, k, block=16).lists(tiles_of(q), q.device, 2, deterministic)
+
+
+def packed():
+    return [torch.tensor([0, 0, 13, 20], dtype=torch.int32), torch.tensor([0, 11, 11, 30], dtype=torch.int32)]
+
+
+def variant(name, q, k, deterministic):
+    """lists, cu, low, high, lower_right, longest_q, longest_k, scale, deterministic, way."""
+    if name == "block mask":
+        return listed(q, k, deterministic), [], None, None, False, -1, -1, 0.3, deterministic, "whole"
+    if name == "packed":
+        return [], packed(), None, 0, True, -1, -1, 0.3, deterministic, "whole"
+    return [], [], None, 0, False, -1, -1, 0.3, deterministic, name
+
+
+VARIANTS = ("block mask", "packed", "fused", "materialised")
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("name", VARIANTS)
+def test_opcheck_of_every_way_forward(name, deterministic):
+    q, k, v = numbers()
+    torch.library.opcheck(
+        torch.ops.iocourse.attention.default, (q, k, v, *variant(name, q, k, deterministic))
+    )
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("name", VARIANTS)
+def test_opcheck_of_every_way_backward(name, deterministic):
+    q, k, v = numbers(requires_grad=False)
+    options = variant(name, q, k, deterministic)
+    o, lse = torch.ops.iocourse.attention(q, k, v, *options)
+    torch.library.opcheck(
+        torch.ops.iocourse.attention_backward.default,
+        (torch.randn_like(o), torch.randn_like(lse), q, k, v, o, lse, *options),
+    )
+
+
+def compiled_as_plain(loss, *shapes):
+    """Value and gradients of a loss, in one graph and without."""
+    torch.manual_seed(0)
+    tensors = [torch.randn(shape) for shape in shapes]
+    plain, fast = ([x.clone().requires_grad_() for x in tensors] for _ in range(2))
+    torch._dynamo.reset()
+    value = loss(*plain)
+    value.backward()
+    fast_value = torch.compile(loss, fullgraph=True, backend="aot_eager")(*fast)
+    fast_value.backward()
+    assert torch.equal(value, fast_value)
+    for x, y in zip(plain, fast, strict=True):
+        assert x.grad.any() and torch.allclose(x.grad, y.grad, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("longest", [None, (13, 19)])
+def test_packed_sequences_compile_in_one_graph(longest):
+    cu_q, cu_k = packed()
+
+    def loss(q, k, v):
+        o, lse = attention_varlen_with_lse(
+            q * 2, k, v, cu_q, cu_k, causal="lower_right", longest=longest, deterministic=True
+        )
+        return o.square().sum() + torch.where(lse.isinf(), 0.0, lse).sum()
+
+    compiled_as_plain(loss, (20, 2, 8), (30, 1, 8), (30, 1, 8))
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_prepared_mask_compiles_in_one_graph(deterministic):
+    q, k, _ = numbers(requires_grad=False)
+    mask = tiled_mask(torch.tensor([[True, False], [True, True]]), q, k, block=16)
+    attention(q, k, k, block_mask=mask, deterministic=deterministic)  # cut, outside the graph
+    compiled_as_plain(
+        lambda q, k, v: attention(q * 2, k, v, block_mask=mask, deterministic=deterministic).square().sum(),
+        (1, 2, 20, 8), (1, 1, 30, 8), (1, 1, 30, 8),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["fused", "materialised", None])
+def test_slices_of_d_compile_in_one_graph(way):
+    d = 24 if way else 260
+    with using(**dict.fromkeys(SlicedTiles._fields, (16, 32, 128))):
+        compiled_as_plain(
+            lambda q, k, v: attention(q * 2, k, v, causal=True, tile_d=way).square().sum(),
+            (1, 2, 20, d), (1, 1, 30, d), (1, 1, 30, d),
+        )  # fmt: skip

@@ -1,0 +1,291 @@
+"""`attention(…, block_mask=)` against float64: blocks of booleans, the course's masks, FlexAttention's."""
+
+from typing import Any, NamedTuple
+
+import needs_interpreter  # noqa: F401
+import numpy as np
+import oracle
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from judge import gradients, judge, numbers, same_bits
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask
+
+from iocourse import masks
+from iocourse.kernels import TiledMask, attention, attention_with_lse, tiled_mask, using
+from iocourse.kernels.tiles import Tiles
+
+SMALL = {"forward": (32, 16), "fused": (16, 32), "queries": (16, 16), "keys": (32, 32)}
+
+
+class Configuration(NamedTuple):
+    """One call, and the blocks of its mask: shared, one for each head, or for each batch and head."""
+
+    dtype: torch.dtype
+    B: int
+    heads: tuple[int, int]
+    n_q: int
+    n_k: int
+    d: int
+    block: int = 16
+    own: str = "shared"
+    density: float = 0.5
+    deterministic: bool = False
+    dlse: bool = False
+    scale: float | None = None
+    tiles: tuple[tuple[int, int], ...] = ((32, 16), (16, 32), (16, 16), (32, 32))
+    seed: int = 0
+
+
+def blocks_of(c: Configuration) -> Tensor:
+    shape = (-(-c.n_q // c.block), -(-c.n_k // c.block))
+    leading = {"shared": (), "heads": (c.heads[0],), "all": (c.B, c.heads[0])}[c.own]
+    generator = torch.Generator().manual_seed(c.seed + 1)
+    return torch.rand(*leading, *shape, generator=generator) < c.density
+
+
+def pairs_of(blocks: Tensor, block: int, n_q: int, n_k: int) -> Tensor:
+    """Pair by pair, as many axes as the blocks have."""
+    return blocks.repeat_interleave(block, -2).repeat_interleave(block, -1)[..., :n_q, :n_k]
+
+
+sizes = st.one_of(st.integers(1, 20), st.integers(33, 75))
+tile = st.tuples(st.sampled_from([16, 32, 64]), st.sampled_from([16, 32, 64]))
+configurations = st.builds(
+    Configuration,
+    dtype=st.sampled_from([torch.float32, torch.float16, torch.bfloat16]),
+    B=st.sampled_from([1, 1, 2]),
+    heads=st.sampled_from([(1, 1), (2, 1), (2, 2), (3, 1)]),
+    n_q=sizes,
+    n_k=sizes,
+    d=st.one_of(st.integers(1, 48), st.sampled_from([64, 100, 200])),
+    block=st.sampled_from([16, 32, 64]),
+    own=st.sampled_from(["shared", "heads", "all"]),
+    density=st.sampled_from([0.0, 0.2, 0.5, 0.8, 1.0]),
+    deterministic=st.booleans(),
+    dlse=st.booleans(),
+    scale=st.sampled_from([None, None, 0.3, -0.2, 0.0]),
+    tiles=st.tuples(*[tile] * 4),
+    seed=st.integers(0, 2**31),
+)
+
+
+@settings(max_examples=20)
+@given(configurations)
+@example(Configuration(torch.float32, 2, (2, 1), 70, 50, 24, own="all", density=0.3, dlse=True))
+@example(Configuration(torch.float16, 1, (2, 2), 70, 90, 33, own="heads", density=0.3, deterministic=True))
+@example(Configuration(torch.bfloat16, 1, (1, 1), 40, 40, 16, density=0.0, dlse=True))  # all hidden
+def test_blocks_of_booleans(c: Configuration):
+    H, H_kv = c.heads
+    q, k, v, do = numbers(
+        c.seed,
+        c.dtype,
+        *((c.B, h, n, c.d) for h, n in ((H, c.n_q), (H_kv, c.n_k), (H_kv, c.n_k), (H, c.n_q))),
+    )
+    (dlse,) = numbers(c.seed + 2, torch.float32, (c.B, H, c.n_q)) if c.dlse else (None,)
+    blocks = blocks_of(c)
+    mask = tiled_mask(blocks, q, k, block=c.block)
+
+    def attend(*leaves: Tensor) -> tuple[Tensor, Tensor]:
+        return attention_with_lse(*leaves, block_mask=mask, scale=c.scale, deterministic=c.deterministic)
+
+    with using(**dict(zip(Tiles._fields, c.tiles, strict=True))):
+        judge(attend, q, k, v, do, dlse, pairs_of(blocks, c.block, c.n_q, c.n_k), c.scale)
+
+
+N = 70
+COURSE = [
+    masks.Full(N),
+    masks.Causal(N),
+    masks.Window(N, 0),
+    masks.Window(N, 11),
+    masks.causal(N, 13),
+    masks.bigbird(N, 10, 1, 1, 1),
+    masks.BlockMask(N, np.eye(3, 4, 1, dtype=bool), 30, 20, allow_empty=True),
+    masks.BlockMask(N, np.eye(7, dtype=bool)[::-1], 10, causal=True, allow_empty=True),
+]
+HEADS = torch.tensor([[0, 5, 9], [30, 2, 70]])  # for a predicate that differs by batch and head
+
+
+def own_window(b: Any, h: Any, i: Any, j: Any) -> Any:
+    return (i - j).abs() <= HEADS[b, h]
+
+
+def keeps_documents(b: Any, h: Any, i: Any, j: Any) -> Any:
+    return (i // 23 == j // 23) & (j <= i)
+
+
+def check(mask: Any, allowed: Tensor, deterministic: bool, *, B: int, H: int, H_kv: int) -> None:
+    n_q, n_k = allowed.shape[-2:]
+    q, do, k, v = numbers(3, torch.float32, *[(B, H, n_q, 24)] * 2, *[(B, H_kv, n_k, 24)] * 2)
+    with using(**SMALL):
+        judge(
+            lambda *x: attention_with_lse(*x, block_mask=mask, deterministic=deterministic),
+            q, k, v, do, None, allowed,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("mask", COURSE, ids=repr)
+def test_masks_of_the_course(mask: Any):
+    allowed = torch.tensor([[bool(mask.sees(np.array(i), np.array(j))) for j in range(N)] for i in range(N)])
+    assert allowed.sum() == mask.nnz
+    for deterministic in (False, True):
+        check(mask, allowed, deterministic, B=1, H=2, H_kv=1)
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize(
+    "predicate, B, H, sizes",
+    [(own_window, 2, 3, (70, 90)), (keeps_documents, None, None, (70, 70))],
+    ids=["each head its own", "shared"],
+)
+def test_masks_of_flex_attention(predicate, B, H, sizes, deterministic):
+    mask = create_block_mask(predicate, B, H, *sizes, device="cpu", BLOCK_SIZE=32)
+    i, j = (torch.arange(n) for n in sizes)
+    allowed = torch.stack(
+        [torch.stack([predicate(b, h, i[:, None], j[None, :]) for h in range(H or 1)]) for b in range(B or 1)]
+    )
+    check(mask, allowed, deterministic, B=2, H=3, H_kv=1)
+
+
+def test_blocks_of_flex_attention_count_as_well_as_its_predicate():
+    """A BlockMask from lists alone: what they leave out is hidden, full ones are not asked pair by pair."""
+    by_pair, whole = torch.tensor([[1, 0], [0, 1]], dtype=torch.bool), torch.tensor([[0, 0], [1, 0]]).bool()
+    lists = [
+        part
+        for hit in (by_pair, whole)
+        for part in (
+            hit.sum(-1).int()[None, None],
+            hit.int().argsort(dim=-1, descending=True, stable=True).int()[None, None],
+        )
+    ]
+    mask = BlockMask.from_kv_blocks(
+        *lists, BLOCK_SIZE=(32, 32), mask_mod=lambda b, h, i, j: j <= i, seq_lengths=(50, 60)
+    )
+    causal = torch.arange(60)[None, :] <= torch.arange(50)[:, None]
+    allowed = pairs_of(whole, 32, 50, 60) | (pairs_of(by_pair, 32, 50, 60) & causal)
+    assert allowed[0, 0] and not allowed[0, 1] and allowed[40, 31] and not allowed[20, 40]
+    check(mask, allowed, False, B=1, H=1, H_kv=1)
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("n", [64, 75])
+def test_a_mask_that_hides_nothing_changes_no_bit(n: int, deterministic: bool):
+    q, k, v, do = numbers(0, torch.float32, *[(1, 2, n, 24)] * 4)
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    blocks = torch.ones(-(-n // 16), -(-n // 16), dtype=torch.bool)
+    with using(**dict.fromkeys(Tiles._fields, (32, 32))):
+        masked = gradients(attention(*leaves, block_mask=blocks, deterministic=deterministic), leaves, do)
+        plain = gradients(attention(*leaves, deterministic=deterministic), leaves, do)
+    if deterministic:
+        assert same_bits(masked, plain)
+    else:
+        for one, other in zip(masked, plain, strict=True):
+            torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+
+
+def test_deterministic_is_bit_equal_over_repeats():
+    numbers_ = numbers(0, torch.float16, *((1, h, 90, 24) for h in (2, 1, 1, 2)))
+    blocks = torch.rand(2, 6, 6, generator=torch.Generator().manual_seed(0)) < 0.5
+    runs = []
+    for _ in range(2):
+        q, k, v, do = (x.clone().requires_grad_() for x in numbers_)
+        with using(**SMALL):
+            runs.append(gradients(attention(q, k, v, block_mask=blocks, deterministic=True), [q, k, v], do))
+    assert same_bits(*runs)
+
+
+def test_strides_change_no_bit():
+    q, k, v, do = numbers(0, torch.float32, *[(2, 2, 50, 20)] * 4)
+    blocks = torch.rand(2, 2, 4, 4, generator=torch.Generator().manual_seed(1)) < 0.6
+
+    def everything(layout: Any, blocks: Tensor) -> tuple[Tensor, ...]:
+        leaves = [layout(x).detach().requires_grad_() for x in (q, k, v)]
+        with using(**SMALL):
+            o = attention(*leaves, block_mask=blocks, deterministic=True)
+            return gradients(o, leaves, layout(do))
+
+    plain = everything(lambda x: x, blocks)
+    assert same_bits(plain, everything(lambda x: x.transpose(1, 2).contiguous().transpose(1, 2), blocks))
+    assert same_bits(plain, everything(lambda x: x.mT.contiguous().mT, blocks.mT.contiguous().mT))
+
+
+# Once for each mask, not once for each layer.
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The tile sizes of every cut that is made, in order."""
+    from iocourse.kernels import block_lists
+
+    made: list[tuple[int, int]] = []
+
+    def build(pairs: Any, batches: int, heads: int, n_q: int, n_k: int, BM: int, BN: int, device: Any) -> Any:
+        made.append((BM, BN))
+        return block_lists.build(pairs, batches, heads, n_q, n_k, BM, BN, device)
+
+    monkeypatch.setitem(TiledMask.tiles.__globals__, "build", build)
+    return made
+
+
+FOUR = torch.eye(4, dtype=torch.bool)
+MADE = {
+    "booleans": lambda: FOUR.clone(),
+    "of the course": lambda: masks.Window(60, 7),
+    "equal to others": lambda: masks.sliding_window(60, 10, 1),  # has no hash
+    "FlexAttention's": lambda: create_block_mask(keeps_documents, None, None, 60, 60, device="cpu"),
+}
+
+
+@pytest.mark.parametrize("make", MADE.values(), ids=list(MADE))
+def test_a_mask_given_twice_is_cut_once(make: Any, built: list[tuple[int, int]]):
+    q, k, v = (x.requires_grad_() for x in numbers(0, torch.float32, *[(1, 1, 60, 8)] * 3))
+    mask = make()
+    with using(**SMALL):
+        for _ in range(3):
+            attention(q, k, v, block_mask=mask).sum().backward()
+        assert sorted(built) == sorted([SMALL["forward"], SMALL["fused"]])
+        attention(q, k, v, block_mask=mask, deterministic=True).sum().backward()
+        assert len(built) == 4
+
+
+def test_a_prepared_mask_is_cut_once_and_serves_other_tensors(built: list[tuple[int, int]]):
+    q, k = numbers(0, torch.float32, *[(1, 1, 60, 8)] * 2)
+    mask = tiled_mask(FOUR, q, k)
+    assert isinstance(mask, TiledMask) and mask.shape == (1, 1, 60, 60) and not built
+    other = numbers(1, torch.float32, (3, 4, 60, 8), *[(3, 2, 60, 8)] * 2)
+    with using(**SMALL):
+        for tensors in ((q, k, k), other, (q, k, k)):
+            attention(*tensors, block_mask=mask)
+    assert built == [SMALL["forward"], SMALL["fused"]]
+    assert tiled_mask(mask, q, k) is mask
+
+
+def test_a_tensor_changed_in_place_is_cut_again(built: list[tuple[int, int]]):
+    q, k, v = numbers(0, torch.float32, *[(1, 1, 60, 8)] * 3)
+    blocks = FOUR.clone()
+    allowed = pairs_of(blocks, 16, 60, 60)
+    before = attention(q, k, v, block_mask=blocks)
+    prepared = tiled_mask(blocks, q, k)
+    blocks[0, 3] = True
+    after = attention(q, k, v, block_mask=blocks)
+    assert len(built) == 2  # 128 × 128 is the tile of both passes, cut before and after
+    for o, pairs in ((before, allowed), (after, pairs_of(blocks, 16, 60, 60))):
+        torch.testing.assert_close(o, oracle.exact(q, k, v, pairs, None)[0].float())
+    # What was prepared is of the blocks as they were.
+    assert torch.equal(attention(q, k, v, block_mask=prepared), before)
+
+
+def test_forgotten_masks_are_let_go():
+    import gc
+    import weakref
+
+    q = torch.zeros(1, 1, 60, 8)
+    mask = FOUR.clone()
+    prepared = weakref.ref(tiled_mask(mask, q, q))
+    assert prepared() is not None
+    del mask
+    gc.collect()
+    assert prepared() is None

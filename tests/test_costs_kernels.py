@@ -1,0 +1,149 @@
+"""Closed forms for block masks, packed sequences and slices of d: by hand, and tile by tile."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from iocourse.costs.kernels import Problem, attention_forward, attention_fused_backward
+from iocourse.costs.pairs import Listed, PackedSequences
+from iocourse.costs.sliced_kernels import scores_backward, scores_forward, sliced_backward, sliced_forward
+
+N, d, BM, BN, BD = 100, 24, 32, 16, 16
+OVER_M, OVER_N, SLICES = 4, 7, 2  # ⌈N/BM⌉, ⌈N/BN⌉, ⌈d/BD⌉
+
+
+def test_sliced_forward_written_out():
+    got = sliced_forward(Problem(N, N, d), BM=BM, BN=BN)
+    between = N * d * (OVER_N - 1)
+    assert got.reads == {"Q": N * d * OVER_N, "K": N * d * OVER_M, "V": N * d * OVER_M, "O_sum": between}
+    assert got.writes == {"O_sum": between, "O": N * d, "LSE": N}
+    assert got.peak == 0 and not got.atomics
+
+
+def test_sliced_backward_written_out():
+    got = sliced_backward(Problem(N, N, d), queries=(BM, BN), keys=(BM, BN))
+    by_rows, by_columns = N * d * OVER_N, N * d * OVER_M
+    assert got.reads == {
+        "O": N * d,
+        "dO": N * d + by_rows + 2 * by_rows,
+        "Q": by_rows + 2 * by_rows,
+        "K": 2 * by_columns + by_columns,
+        "V": by_columns + by_columns,
+        "LSE": N + N * OVER_N,
+        "D": N + N * OVER_N,
+        "dQ_sum": N * d * (OVER_N - 1),
+        "dK_sum": N * d * (OVER_M - 1),
+        "dV_sum": N * d * (OVER_M - 1),
+    }
+    assert got.writes["dQ"] == got.writes["dK"] == got.writes["dV"] == N * d and got.writes["D"] == N
+    with_dlse = sliced_backward(Problem(N, N, d), queries=(BM, BN), keys=(BM, BN), dlse=True)
+    assert with_dlse.total - got.total == 2 * N
+
+
+def test_scores_written_out():
+    got = scores_forward(Problem(N, N, d), scores=(BM, BN), averages=(BN, BM, BD))
+    assert got.reads == {
+        "Q": N * d * OVER_N, "K": N * d * OVER_M, "S": SLICES * N * N, "V": N * d * OVER_N, "LSE": SLICES * N,
+    }  # fmt: skip
+    assert got.writes == {"S": N * N, "LSE": N, "O": N * d}
+    tiles = {"weights": (BM, BN), "query_gradients": (BM, BN, BD), "key_gradients": (BN, BM, 32)}
+    got = scores_backward(Problem(N, N, d), **tiles)
+    assert got.writes["P"] == got.writes["dS"] == N * N
+    assert got.reads["dS"] == (SLICES + 1) * N * N and got.reads["P"] == N * N
+    assert got.reads["Q"] == N * d * (OVER_N + OVER_M)  # for P and dS, then for dK
+    assert got.reads["dO"] == N * d * (1 + OVER_N + OVER_M)
+    assert got.reads["K"] == N * d * (OVER_M + OVER_M) and got.reads["V"] == N * d * OVER_M
+
+
+def test_materialising_pays_where_tiles_are_small_beside_d():
+    """Lesson 06's rule: S is N² words once, against O of N d words for each tile of keys."""
+    p = Problem(4096, 4096, 512)
+    small = (
+        sliced_forward(p, BM=32, BN=32).total,
+        scores_forward(p, scores=(32, 32), averages=(32, 32, 64)).total,
+    )
+    assert small[1] < small[0]
+    large = (
+        sliced_forward(p, BM=512, BN=512).total,
+        scores_forward(p, scores=(512, 512), averages=(512, 512, 64)).total,
+    )
+    assert large[0] < large[1]
+
+
+sizes = st.integers(1, 70)
+limits = st.one_of(st.none(), st.integers(-80, 80))
+blocks = st.sampled_from([16, 32])
+problems = st.builds(
+    Problem, sizes, sizes, st.just(8), limits, limits, st.integers(1, 2), st.just(4)
+).flatmap(lambda p: st.sampled_from([1, 2, 4]).map(lambda H_kv: Problem(*list(vars(p).values())[:7], H_kv)))
+
+
+def band(p: Problem):
+    distance = np.arange(p.Nk)[None, :] - np.arange(p.Nq)[:, None]
+    seen = np.ones((p.Nq, p.Nk), bool)
+    seen &= True if p.low is None else distance >= p.low
+    seen &= True if p.high is None else distance <= p.high
+    return seen
+
+
+@settings(max_examples=150)
+@given(problems, blocks, blocks)
+def test_counts_of_rows_tile_by_tile(p, BM, BN):
+    """Every count of a band, from tiles that hold a seen pair. A band's tiles lie side by side."""
+    seen = band(p)
+    tiles = [
+        (i, j, min(BM, p.Nq - i), min(BN, p.Nk - j))
+        for i in range(0, p.Nq, BM)
+        for j in range(0, p.Nk, BN)
+        if seen[i : i + BM, j : j + BN].any()
+    ]
+    heads, kv_heads = p.B * p.H, p.B * p.H_kv
+    assert p.keys_met(BM, BN) == heads * sum(keys for *_, keys in tiles)
+    assert p.queries_met(BM, BN) == heads * sum(rows for *_, rows, _ in tiles)
+    assert p.rows_again(BM, BN) == heads * sum(rows for *_, rows, _ in tiles)
+    assert p.columns_again(BM, BN) == heads * sum(keys for *_, keys in tiles)
+    assert p.rows_hit(BM, BN) == heads * sum({i: rows for i, _, rows, _ in tiles}.values())
+    assert p.columns_hit(BM, BN) == kv_heads * sum({j: keys for _, j, _, keys in tiles}.values())
+    assert p.pairs_met(BM, BN) == p.pairs_met_by_keys(BM, BN) == heads * sum(r * k for *_, r, k in tiles)
+
+
+@settings(max_examples=60)
+@given(problems, blocks, blocks)
+def test_a_band_as_a_list_meets_the_same_tiles(p, BM, BN):
+    listed = Listed(*vars(p).values(), pairs=band(p)[None, None])
+    assert listed.keys_met(BM, BN) == p.keys_met(BM, BN)
+    assert listed.queries_met(BM, BN) == p.queries_met(BM, BN)
+
+
+def test_a_list_by_hand():
+    """Three by three tiles of 16, one hidden pair in one of them, 40 queries and 40 keys."""
+    pairs = np.zeros((1, 1, 40, 40), bool)
+    pairs[0, 0, :16, :32] = True
+    pairs[0, 0, 3, 20] = False  # cuts the second tile
+    pairs[0, 0, 32:, 32:] = True  # the last tile of keys passes the end, and is cut
+    p = Listed(40, 40, 8, B=2, H=2, H_kv=1, pairs=pairs)
+    assert p.keys_met(16, 16) == 4 * (16 + 16 + 8) and p.queries_met(16, 16) == 4 * (16 + 16 + 8)
+    lists = {"entries": 4 * 3, "slots": 4 * 2, "patterns": 4 * 2 * 256}
+    assert p.rows_extra(16, 16) == {"order": 12, "spans": 36} | lists
+    assert p.columns_extra(16, 16) == {"order": 6, "spans": 36} | lists
+    forward = attention_forward(p, BM=16, BN=16)
+    assert forward.reads == {"Q": 4 * 40 * 8, "K": 160 * 8, "V": 160 * 8, **p.rows_extra(16, 16)}
+
+
+@pytest.mark.parametrize("lower_right", [False, True])
+def test_packed_sequences_are_the_sum_of_their_own(lower_right):
+    lengths = ((20, 50), (0, 9), (33, 7))
+    p = PackedSequences(53, 66, 8, -9, 0, 1, 4, 2, lengths, lower_right)
+    each = [
+        Problem(n_q, n_k, 8, -9 + (n_k - n_q) * lower_right, (n_k - n_q) * lower_right, 1, 4, 2)
+        for n_q, n_k in lengths
+    ]
+    assert p.keys_met(16, 32) == sum(one.keys_met(16, 32) for one in each)
+    assert p.queries_met(16, 32) == sum(one.queries_met(16, 32) for one in each)
+    # Programs for the longest of three sequences: ⌈33/16⌉ tiles of queries, ⌈50/32⌉ of keys.
+    assert p.rows_extra(16, 32) == {"cu_q": 2 * 3 * 4 * 3, "cu_k": 2 * 3 * 4 * 3}
+    assert p.columns_extra(16, 32) == {"cu_q": 2 * 3 * 2 * 2, "cu_k": 2 * 3 * 2 * 2}
+    backward = attention_fused_backward(p, BM=16, BN=32)
+    assert backward.reads["cu_q"] == 2 * 3 * 4 * 2 + 24  # D takes 32 queries a program
+    assert backward.reads["cu_k"] == 24
