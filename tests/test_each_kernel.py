@@ -1,21 +1,25 @@
-"""What single kernels move adds up to what a pass moves, for any sizes, band, heads and tiles."""
+"""Single kernels: their bytes are those of the roofline, their names those of the tile table; bad input is
+named.
+
+That words are right is held by `test_traffic` and `test_traffic_variants`, pass by pass, against real launches.
+"""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iocourse.costs.each_kernel import KERNELS, SLICED, WHOLE, kernel_words, ledger_bytes
-from iocourse.costs.kernels import (
-    Problem,
-    attention_forward,
-    attention_fused_backward,
-    attention_split_backward,
+from iocourse.costs.each_kernel import (
+    KERNELS,
+    SLICED,
+    WHOLE,
+    added,
+    kernel_words,
+    ledger_bytes,
     ledger_of,
     row_products,
 )
-from iocourse.costs.sliced_kernels import scores_backward, scores_forward, sliced_backward, sliced_forward
+from iocourse.costs.problem import Problem
 from iocourse.gpu.roofline import tile_bytes
-from iocourse.ledger import Ledger
 
 sides = st.integers(1, 40)
 tiles = st.tuples(sides, sides, sides)
@@ -30,63 +34,6 @@ def problems(draw):
     return Problem(draw(sides), draw(sides), draw(sides), low, high, draw(sides), H_kv * group, H_kv)
 
 
-def together(*ledgers):
-    """The sum of ledgers, array by array; their atomics too."""
-
-    def added(counts):
-        names = dict.fromkeys(name for one in counts for name in one)
-        return {name: sum(one.get(name, 0) for one in counts) for name in names}
-
-    parts = [
-        [one.reads for one in ledgers],
-        [one.writes for one in ledgers],
-        [one.atomics for one in ledgers],
-    ]
-    return Ledger(**dict(zip(("reads", "writes", "atomics"), map(added, parts), strict=True)))
-
-
-def products_of(problem):
-    """The kernel of D."""
-    return ledger_of(row_products(problem, False), {"D": problem.queries})
-
-
-@given(problems(), tiles)
-def test_passes_of_one_kernel_are_that_kernel(p, tile):
-    BM, BN, BD = tile
-    assert kernel_words("forward", p, BM=BM, BN=BN) == attention_forward(p, BM=BM, BN=BN)
-    sliced = kernel_words("sliced_forward", p, BM=BM, BN=BN, BD=BD)
-    assert sliced == sliced_forward(p, BM=BM, BN=BN)
-
-
-@given(problems(), tiles, tiles)
-def test_backward_kernels_with_whole_rows_add_up(p, one, other):
-    queries = kernel_words("queries", p, BM=one[0], BN=one[1])
-    keys = kernel_words("keys", p, BM=other[0], BN=other[1])
-    split = attention_split_backward(p, queries=one[:2], keys=other[:2])
-    assert together(queries, keys) == split
-    fused = kernel_words("fused", p, BM=one[0], BN=one[1])
-    assert together(products_of(p), fused) == attention_fused_backward(p, BM=one[0], BN=one[1])
-
-
-@given(problems(), tiles, tiles)
-def test_backward_kernels_that_cut_d_add_up(p, one, other):
-    queries = kernel_words("sliced_queries", p, BM=one[0], BN=one[1], BD=one[2])
-    keys = kernel_words("sliced_keys", p, BM=other[0], BN=other[1], BD=other[2])
-    assert together(products_of(p), queries, keys) == sliced_backward(p, queries=one[:2], keys=other[:2])
-
-
-@given(problems(), tiles, tiles, tiles)
-def test_kernels_that_write_scores_out_add_up(p, one, two, three):
-    def words(kernel, tile):
-        return kernel_words(kernel, p, BM=tile[0], BN=tile[1], BD=tile[2])
-
-    forward = together(words("scores", one), words("averages", two))
-    assert forward == scores_forward(p, scores=one[:2], averages=two)
-    backward = [words("weights", one), words("query_gradients", two), words("key_gradients", three)]
-    expected = scores_backward(p, weights=one[:2], query_gradients=two, key_gradients=three)
-    assert together(products_of(p), *backward) == expected
-
-
 @given(problems(), tiles, st.sampled_from([2, 4]))
 def test_bytes_are_those_of_the_roofline(p, tile, itemsize):
     named = {name: tile[:2] for name in WHOLE}
@@ -94,7 +41,7 @@ def test_bytes_are_those_of_the_roofline(p, tile, itemsize):
         ledgers = [kernel_words(kernel, p, BM=tile[0], BN=tile[1]) for kernel in kernels]
         wanted = tile_bytes(pass_, p, itemsize, named, deterministic=True)
         assert sum(ledger_bytes(ledger, itemsize) for ledger in ledgers) == wanted
-    fused = together(products_of(p), kernel_words("fused", p, BM=tile[0], BN=tile[1]))
+    fused = added(row_products(p, False), kernel_words("fused", p, BM=tile[0], BN=tile[1]))
     assert ledger_bytes(fused, itemsize) == tile_bytes("backward", p, itemsize, named)
 
 

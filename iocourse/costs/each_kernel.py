@@ -1,17 +1,13 @@
-"""Closed forms of the kernels one by one: what a single launch moves, where `kernels` and `sliced_kernels`
-add up a pass.
-
-The kernel that computes D is the only one without a tile; a pass is its kernels and, where none of them
-computes D, that one.
+"""Closed forms of the kernels one by one: what a single launch moves. `kernels` and `sliced_kernels` add them
+up to passes.
 """
 
 from __future__ import annotations
 
 from ..ledger import Ledger
 from ..sizes import positive_int
-from .kernels import Problem, attention_forward, ledger_of
 from .parts import ceil_div
-from .sliced_kernels import sliced_forward
+from .problem import ROWS_OF_D, Problem
 
 WHOLE = ("forward", "fused", "queries", "keys")  # tiles of whole rows: BM, BN
 SLICED = (  # tiles that cut d too: BM, BN, BD; the first three write no scores out
@@ -28,15 +24,18 @@ WIDTHS = dict.fromkeys(FLOAT32 + LISTS, 4) | {"patterns": 1}
 Counts = dict[str, int]
 
 
-def kernel_words(kernel: str, problem: Problem, *, BM: int, BN: int, BD: int | None = None) -> Ledger:
-    """Words that one launch of a kernel reads and writes, by array; the mask is a band.
+def kernel_words(
+    kernel: str, problem: Problem, *, BM: int, BN: int, BD: int | None = None, dlse: bool = False
+) -> Ledger:
+    """Words that one launch of a kernel reads and writes, by array.
 
     Args:
         kernel: one of `KERNELS`.
-        problem: the sizes and the band.
+        problem: the sizes, and which queries see which keys.
         BM: queries of a tile.
         BN: keys of a tile.
         BD: columns of a slice of d; None for the kernels of `WHOLE`, which have none.
+        dlse: for queries, whether D takes off the gradient of LSE.
 
     Raises:
         ValueError: an unknown kernel, or a BD where there is none or none where there is one.
@@ -47,12 +46,39 @@ def kernel_words(kernel: str, problem: Problem, *, BM: int, BN: int, BD: int | N
         allowed = "None, because its tiles are whole rows" if kernel in WHOLE else "the columns of a slice"
         raise ValueError(f"BD is {BD!r} for {kernel}; allowed: {allowed}")
     columns = problem.d if BD is None else positive_int("BD", BD)
-    if kernel == "forward":
-        return attention_forward(problem, BM=BM, BN=BN)
-    if kernel == "sliced_forward":
-        return sliced_forward(problem, BM=BM, BN=BN)
-    reads, writes = _OTHERS[kernel](problem, BM, BN, columns)
-    return ledger_of(reads, writes, {"dQ": writes["dQ"]} if kernel == "fused" else None)
+    reads, writes = _COUNTS[kernel](problem, BM, BN, columns)
+    one = ledger_of(reads, writes, {"dQ": writes["dQ"]} if kernel == "fused" else None)
+    return added(one, ledger_of(_of_rows(problem, dlse), {})) if kernel == "queries" else one
+
+
+def row_products(problem: Problem, dlse: bool) -> Ledger:
+    """The kernel of D = rowsum(dO ∘ O), which has no tile of keys: 2Nd read and N written a head."""
+    reads = _of_rows(problem, dlse) | problem.row_products_extra(ROWS_OF_D)
+    return ledger_of(reads, {"D": problem.queries})
+
+
+def _of_rows(p: Problem, dlse: bool) -> Counts:
+    """What D reads; with a gradient of LSE that too, and LSE, to know empty rows."""
+    rows = {"O": p.queries * p.d, "dO": p.queries * p.d}
+    return rows | ({"LSE": p.queries, "dLSE": p.queries} if dlse else {})
+
+
+def ledger_of(reads: Counts, writes: Counts, atomics: Counts | None = None) -> Ledger:
+    """A ledger without a peak."""
+    return Ledger(reads=reads, writes=writes, atomics=atomics or {})
+
+
+def added(*ledgers: Ledger) -> Ledger:
+    """The words of several launches, array by array."""
+    reads, writes, atomics = (
+        _sum([getattr(one, part) for one in ledgers]) for part in ("reads", "writes", "atomics")
+    )
+    return Ledger(reads=reads, writes=writes, atomics=atomics)
+
+
+def _sum(counts: list[Counts]) -> Counts:
+    names = dict.fromkeys(name for one in counts for name in one)
+    return {name: sum(one.get(name, 0) for one in counts) for name in names}
 
 
 def ledger_bytes(ledger: Ledger, itemsize: int) -> int:
@@ -62,22 +88,35 @@ def ledger_bytes(ledger: Ledger, itemsize: int) -> int:
     return sum(words * widths.get(name, itemsize) for name, words in counts)
 
 
-def _queries(p: Problem, BM: int, BN: int, _: int) -> tuple[Counts, Counts]:
+def _forward(p: Problem, BM: int, BN: int, _: int) -> tuple[Counts, Counts]:
     rows, met = p.queries * p.d, p.keys_met(BM, BN) * p.d
-    reads = {"Q": rows, "O": rows, "dO": rows, "LSE": p.queries, "K": met, "V": met}
+    return {"Q": rows, "K": met, "V": met} | p.rows_extra(BM, BN), {"O": rows, "LSE": p.queries}
+
+
+def _queries(p: Problem, BM: int, BN: int, _: int) -> tuple[Counts, Counts]:
+    """Without what D reads, which is `_of_rows`."""
+    rows, met = p.queries * p.d, p.keys_met(BM, BN) * p.d
+    reads = {"Q": rows, "LSE": p.queries, "K": met, "V": met} | p.rows_extra(BM, BN)
     return reads, {"D": p.queries, "dQ": rows}
 
 
 def _keys(p: Problem, BM: int, BN: int, _: int) -> tuple[Counts, Counts]:
     rows, met = p.keys * p.d, p.queries_met(BM, BN)
     reads = {"K": rows, "V": rows, "Q": met * p.d, "dO": met * p.d, "LSE": met, "D": met}
-    return reads, {"dK": rows, "dV": rows}
+    return reads | p.columns_extra(BM, BN), {"dK": rows, "dV": rows}
 
 
 def _fused(p: Problem, BM: int, BN: int, BD: int) -> tuple[Counts, Counts]:
     reads, writes = _keys(p, BM, BN, BD)
     added = {"dQ": p.queries_met(BM, BN) * p.d}
     return reads | added, writes | added
+
+
+def _sliced_forward(p: Problem, BM: int, BN: int, _: int) -> tuple[Counts, Counts]:
+    again, met = p.rows_again(BM, BN), p.keys_met(BM, BN) * p.d
+    between = {"O_sum": (again - p.rows_hit(BM, BN)) * p.d}
+    reads = {"Q": again * p.d, "K": met, "V": met} | between
+    return reads, between | {"O": p.queries * p.d, "LSE": p.queries}
 
 
 def _sliced_queries(p: Problem, BM: int, BN: int, _: int) -> tuple[Counts, Counts]:
@@ -121,10 +160,12 @@ def _key_gradients(p: Problem, BM: int, BN: int, BD: int) -> tuple[Counts, Count
     return {"P": weights, "dS": weights, "Q": met, "dO": met}, dict.fromkeys(("dK", "dV"), p.keys * p.d)
 
 
-_OTHERS = {
+_COUNTS = {
+    "forward": _forward,
     "queries": _queries,
     "keys": _keys,
     "fused": _fused,
+    "sliced_forward": _sliced_forward,
     "sliced_queries": _sliced_queries,
     "sliced_keys": _sliced_keys,
     "scores": _scores,

@@ -12,8 +12,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernels import Problem
 from .parts import ceil_div
+from .problem import Problem
 
 SPAN = 3  # numbers that say where a tile's list begins, where its cut tiles begin, and where it ends
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ..costs.each_kernel import ledger_bytes
+from ..costs.each_kernel import ledger_bytes, ledger_of
 from ..costs.kernels import (
     Problem,
     attention_decode,
     attention_forward,
     attention_fused_backward,
-    ledger_of,
 )
 from ..costs.parts import ceil_div
 from ..gpu import Chip, chip_of

@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ..costs.each_kernel import ledger_bytes
 from ..costs.kernels import Problem, attention_forward, attention_fused_backward, attention_split_backward
 from ..costs.sliced_kernels import sliced_backward, sliced_forward
 from ..data.recorded import recorded
@@ -26,7 +27,6 @@ from .tiles import INTERPRETED, SLICED, SLICED_INTERPRETED, TABLE, has_row, padd
 # The kernels of each pass that keep whole rows.
 PASSES = {"forward": ("forward",), "fused": ("fused",), "split": ("queries", "keys")}
 N = 4096  # where bytes are compared; beyond it both ways grow alike
-FLOAT32 = {"LSE", "D", "O_sum", "dQ_sum", "dK_sum", "dV_sum"}
 
 
 def way_for(which: str, q: Tensor, seen: Seen) -> str:
@@ -95,10 +95,7 @@ def bytes_moved(which: str, way: str, arch: int | None, d: int, itemsize: int) -
     """Bytes of a pass for one head of N = 4096 and no mask, by the closed forms for the table's tiles: those
     chosen by hand change no way.
     """
-    ledger = _ledger(which, way, arch, d, itemsize)
-    wide = FLOAT32 | ({"dQ"} if which == "fused" and way == "whole" else set())
-    counts = [*ledger.reads.items(), *ledger.writes.items()]
-    return sum(words * (4 if name in wide else itemsize) for name, words in counts)
+    return ledger_bytes(_ledger(which, way, arch, d, itemsize), itemsize)
 
 
 def _ledger(which: str, way: str, arch: int | None, d: int, itemsize: int) -> Ledger:
