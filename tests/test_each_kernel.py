@@ -1,7 +1,7 @@
 """Single kernels: their bytes are those of the roofline, their names those of the tile table; bad input is
 named.
 
-That words are right is held by `test_traffic` and `test_traffic_variants`, pass by pass, against real launches.
+Words are held by `test_traffic` and `test_traffic_variants`, pass by pass, against real launches.
 """
 
 import pytest
