@@ -1,0 +1,498 @@
+"""Exercises of lesson 13: a tile for a chip, a mask as lists, outputs in slices, a kernel that loops over
+a list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import exact
+from ...costs.kernels import Problem, attention_forward
+from ...costs.pairs import Listed
+from ...costs.parts import ceil_div
+from ...costs.sliced_kernels import sliced_forward
+from ...guard import library_answer
+from ..exercise import Case, Exercise, Property, Trial
+from ..judging import difference, each, only_where
+from ..kernel_trials import launch_in_place, launches_kernels, words_exactly
+
+Array = NDArray[Any]
+Lists = tuple[Array, Array, Array, Array, Array]
+TOLERANCE = 2e-5  # float32 kernels against float64: sums of some hundred terms near 1
+WIDE = {"LSE", "O_sum"}  # float32 whatever the inputs are
+
+
+def _labelled(label: str) -> Callable[[Case], bool]:
+    return lambda case: label in case.label
+
+
+# ------------------------------------------------------------------ 13.1 a tile for a chip
+WHOLE, SLICES, UNFIT = "whole rows are best", "slices are best", "the best does not fit"
+Tile = dict[str, Any]
+
+
+def bytes_of(tile: Tile, N: int, d: int, itemsize: int) -> int:
+    """What the forward pass of one head moves with this tile; with BD, by slices of d."""
+    problem = Problem(N, N, d)
+    form = attention_forward if tile["BD"] is None else sliced_forward
+    ledger = form(problem, BM=tile["BM"], BN=tile["BN"])
+    counts = [*ledger.reads.items(), *ledger.writes.items()]
+    return sum(words * (4 if name in WIDE else itemsize) for name, words in counts)
+
+
+def fits(tile: Tile, room: int) -> bool:
+    """Nothing is spilled, and shared memory suffices."""
+    return bool(tile["spill_bytes"] == 0 and tile["shared_bytes"] <= room)
+
+
+def _tile(BM: int, BN: int, BD: int | None = None, spilled: int = 0, shared: int = 40_000) -> Tile:
+    return {"BM": BM, "BN": BN, "BD": BD, "spill_bytes": spilled, "shared_bytes": shared}
+
+
+def _choice_cases(rng: np.random.Generator) -> list[Case]:
+    """Whole rows best, slices best, in 16 and 32 bits; the fewest bytes spilled or too large; ragged N."""
+    room = int(rng.integers(50, 200)) * 1024
+    n, d = int(rng.integers(1, 60)), int(rng.choice([40, 96, 200]))
+    slices = [_tile(64, 64, 16), _tile(32, 128, 32), _tile(128, 128, 64, spilled=8)]
+    small, large = [_tile(16, 64), _tile(16, 16)], [_tile(64, 32), _tile(32, 64)]
+    lost = [_tile(128, 128, spilled=int(rng.integers(4, 900))), _tile(128, 32, shared=room + 1)]
+    exactly = [_tile(32, 16), _tile(64, 16, shared=room)]
+    asked = [
+        (WHOLE, [*large, *slices], 1024, d, 2),
+        (SLICES, [*small, *slices], 1024, d, 2),
+        (WHOLE, [*slices, *large], 1000 + n, d, 4),
+        (SLICES, [*slices[:2], *small], 700 + n, d + n, 4),
+        (f"{UNFIT}, {WHOLE}", [*lost, *slices, *large], 500 + n, d, 2),
+        (f"{UNFIT}, {SLICES}", [*lost, *small, *slices], 500 + n, d + 1, 2),
+        (f"{UNFIT}, {WHOLE}", [*lost, *exactly], 900 + n, d, 2),
+        ("one tile of queries", [_tile(64, 64, 16), _tile(16, 16), _tile(64, 32, spilled=16)], 1 + n, d, 2),
+    ]
+    return [_choice_case(label, tiles, room, N, width, size) for label, tiles, N, width, size in asked]
+
+
+def _choice_case(label: str, tiles: list[Tile], room: int, N: int, d: int, itemsize: int) -> Case:
+    least = min(bytes_of(tile, N, d, itemsize) for tile in tiles if fits(tile, room))
+    inputs = {"tiles": tiles, "room": room, "N": N, "d": d, "itemsize": itemsize}
+    return Case(f"{label}, N={N}, d={d}, itemsize={itemsize}", inputs, least)
+
+
+def _chosen(trial: Trial) -> tuple[Tile, float] | str:
+    """The tile and the bytes that were returned, or what is wrong with them."""
+    if not isinstance(trial.value, tuple) or len(trial.value) != 2:
+        return "expected two results, the tile and its bytes"
+    tile, moved = trial.value
+    if tile not in trial.case.inputs["tiles"]:
+        return f"the first result is {tile!r}, expected one of the tiles as it was given"
+    return tile, moved
+
+
+def _of_the_choice(name: str, judge: Callable[[Case, Tile, float], str | None]) -> Property:
+    def over(trial: Trial) -> str | None:
+        found = _chosen(trial)
+        return found if isinstance(found, str) else judge(trial.case, *found)
+
+    return each(name, over)
+
+
+def _must_fit(case: Case, tile: Tile, moved: float) -> str | None:
+    return None if fits(tile, case.inputs["room"]) else f"yours is {tile}, room {case.inputs['room']:,}"
+
+
+def _right_bytes(slices: bool) -> Callable[[Case, Tile, float], str | None]:
+    def judge(case: Case, tile: Tile, moved: float) -> str | None:
+        if (tile["BD"] is not None) != slices:
+            return None
+        N, d, itemsize = (case.inputs[name] for name in ("N", "d", "itemsize"))
+        return difference(moved, bytes_of(tile, N, d, itemsize), 0.0)
+
+    return judge
+
+
+def _least(case: Case, tile: Tile, moved: float) -> str | None:
+    N, d, itemsize = (case.inputs[name] for name in ("N", "d", "itemsize"))
+    got = bytes_of(tile, N, d, itemsize)
+    return None if got <= case.expected else f"yours moves {got:,} bytes, another {case.expected:,}"
+
+
+CHOICE = Exercise(
+    id="13.1",
+    title="A tile for a chip",
+    function="my_choice",
+    difficulty=2,
+    importance=4,
+    minutes=10,
+    hints=(
+        "Which tiles may be used at all? Of those, what does each one move? Two formulas, and BD says which.",
+        "Count words first, array by array, rounding up where a block may be ragged. Then give each array "
+        "its width: LSE and what travels of O are 4 bytes a word, the rest itemsize.",
+        "Whole rows: two arrays once, two arrays once for each tile of queries, and N words of LSE. Slices: "
+        "Q comes once for each tile of keys, and between two tiles of keys N·d sums go and come back.",
+    ),
+    cases=_choice_cases,
+    properties=(
+        _of_the_choice("a tile that spills or does not fit is not taken", _must_fit),
+        _of_the_choice("the bytes of whole rows are exact", _right_bytes(slices=False)),
+        _of_the_choice("the bytes of slices are exact", _right_bytes(slices=True)),
+        _of_the_choice("the tile that moves the fewest bytes is taken", _least),
+    ),
+)
+
+
+# ------------------------------------------------------------------ 13.2 a mask as lists
+LATE_QUERIES, LATE_KEYS = "queries end within a tile", "keys end within a tile"
+PARTS = ("spans", "entries", "slots", "patterns", "order")
+
+
+def _in_tiles(pairs: Array, BM: int, BN: int, beyond: bool) -> Array:
+    """(rows, columns, BM, BN): the tiles, with `beyond` for the pairs of queries past the last; keys past
+    the last are seen by nobody.
+    """
+    rows, columns = ceil_div(pairs.shape[0], BM), ceil_div(pairs.shape[1], BN)
+    full = np.zeros((rows * BM, columns * BN), bool)
+    full[: len(pairs), : pairs.shape[1]] = pairs
+    full[len(pairs) :] = beyond
+    return full.reshape(rows, BM, columns, BN).transpose(0, 2, 1, 3)
+
+
+@library_answer
+def lists_of(pairs: Array, BM: int, BN: int) -> Lists:
+    """spans, entries, slots, patterns and order of a mask (Nq, Nk), as lesson 13 describes them."""
+    tiles = _in_tiles(pairs, BM, BN, beyond=False)
+    hit = np.asarray(tiles.any((2, 3)))
+    whole = np.asarray(_in_tiles(pairs, BM, BN, beyond=True).all((2, 3)))
+    spans: list[Any] = []
+    entries: list[Any] = []
+    slots: list[Any] = []
+    patterns: list[Any] = []
+    for row in range(len(tiles)):
+        plain, cut = np.flatnonzero(hit[row] & whole[row]), np.flatnonzero(hit[row] & ~whole[row])
+        spans.append([len(entries), len(entries) + len(plain), len(entries) + len(plain) + len(cut)])
+        entries += [*plain, *cut]
+        slots += [0] * len(plain) + list(range(len(patterns), len(patterns) + len(cut)))
+        patterns += [tiles[row, column] for column in cut]
+    order = np.argsort(-hit.sum(1), kind="stable")
+    made = np.array(patterns, np.uint8).reshape(-1, BM, BN)
+    numbers = (np.array(part, np.int32) for part in (spans, entries, slots))
+    return *numbers, made, order.astype(np.int32)  # type: ignore[return-value]
+
+
+def _some_blocks(rng: np.random.Generator, Nq: int, Nk: int, block: int) -> Array:
+    """About half of the blocks are seen: the first column but for the second row, which sees none; the first
+    row with a gap.
+    """
+    blocks = rng.random((ceil_div(Nq, block), ceil_div(Nk, block))) < 0.5
+    blocks[:, 0] = True
+    blocks[0, 1:3] = [False, True][: blocks.shape[1] - 1]
+    blocks[1 % len(blocks)] = False
+    return np.repeat(np.repeat(blocks, block, 0), block, 1)[:Nq, :Nk]
+
+
+def _causal(n: int) -> Array:
+    return np.tri(n, dtype=bool)
+
+
+def _lists_cases(rng: np.random.Generator) -> list[Case]:
+    """Blocks of the tile's size, smaller and larger; causal; single pairs; ragged queries and keys."""
+    n = int(rng.integers(1, 15))
+    some = _some_blocks(rng, 96, 96, 16)
+    single = rng.random((64, 64)) < 0.002
+    single[5, 40] = True
+    asked = [
+        ("blocks of a tile", some, 16, 16),
+        ("blocks smaller than a tile", some, 32, 16),
+        ("blocks smaller than a tile", some, 16, 48),
+        ("causal", _causal(64), 16, 32),
+        ("single pairs", single, 16, 16),
+        ("everything seen", np.ones((48, 64), bool), 16, 32),
+        ("nothing seen", np.zeros((32, 32), bool), 16, 16),
+        (LATE_QUERIES, np.ones((32 + n, 64), bool), 16, 32),
+        (LATE_QUERIES, _some_blocks(rng, 48 + n, 64, 16), 32, 16),
+        (LATE_KEYS, np.ones((48, 32 + n), bool), 16, 16),
+        (LATE_KEYS, _some_blocks(rng, 64, 64 + n, 16), 16, 32),
+        (f"{LATE_QUERIES}, {LATE_KEYS}", _causal(80 + n), 32, 32),
+    ]
+    return [_lists_case(*one) for one in asked]
+
+
+def _lists_case(label: str, pairs: Array, BM: int, BN: int) -> Case:
+    inputs = {"pairs": pairs, "BM": BM, "BN": BN}
+    size = f"{pairs.shape[0]} queries, {pairs.shape[1]} keys, BM={BM}, BN={BN}"
+    return Case(f"{label}, {size}", inputs, lists_of(pairs, BM, BN))
+
+
+def _shapes(trial: Trial) -> str | None:
+    """The complaint about the first part that is not as long as the mask asks for."""
+    if not isinstance(trial.value, (tuple, list)) or len(trial.value) != len(PARTS):
+        return f"expected five results: {', '.join(PARTS)}"
+    for name, got, want in zip(PARTS, trial.value, trial.case.expected, strict=True):
+        shape = np.shape(got)
+        if shape != want.shape and not (want.size == 0 and np.size(got) == 0):
+            return f"{name} has shape {shape}, expected {want.shape}"
+        if np.asarray(got).dtype.kind not in "iub" and np.size(got):
+            return f"{name} holds {np.asarray(got).dtype}, expected whole numbers"
+    return None
+
+
+def _of_the_lists(name: str, judge: Callable[[Trial], str | None], label: str = "") -> Property:
+    """A property of lists that have the right shapes, in the cases of this label."""
+    return only_where(name, _labelled(label), lambda trial: _shapes(trial) or judge(trial))
+
+
+def _rebuilt(trial: Trial) -> Array:
+    """The pairs that a kernel would let through, keys past the last included: (rows · BM, columns · BN)."""
+    spans, entries, slots, patterns, _ = (np.asarray(part) for part in trial.value)
+    pairs, BM, BN = (trial.case.inputs[name] for name in ("pairs", "BM", "BN"))
+    seen = np.zeros((ceil_div(pairs.shape[0], BM), BM, ceil_div(pairs.shape[1], BN), BN), bool)
+    for row, (begin, cut, end) in enumerate(spans):
+        for step in range(begin, end):
+            seen[row, :, entries[step]] |= True if step < cut else patterns[slots[step]] != 0
+    return seen.reshape(seen.shape[0] * BM, -1)
+
+
+def _same_pairs(trial: Trial) -> str | None:
+    pairs = trial.case.inputs["pairs"]
+    seen = _rebuilt(trial)[: len(pairs)]
+    want = np.zeros_like(seen)
+    want[:, : pairs.shape[1]] = pairs
+    wrong = np.argwhere(seen != want)
+    if not len(wrong):
+        return None
+    i, j = wrong[0]
+    there = "" if j < pairs.shape[1] else ", a key that does not exist"
+    verb = "sees" if seen[i, j] else "does not see"
+    return f"{len(wrong)} pairs differ: by your lists query {i} {verb} key {j}{there}"
+
+
+def _cut_where_needed(trial: Trial) -> str | None:
+    """Each row of tiles has as many whole and cut entries as the mask."""
+    got, want = (np.diff(np.asarray(spans), axis=1) for spans in (trial.value[0], trial.case.expected[0]))
+    wrong = np.flatnonzero((got != want).any(axis=1))
+    if not len(wrong):
+        return None
+    row = wrong[0]
+    return (
+        f"row {row} of tiles: yours {got[row, 0]} whole and {got[row, 1]} cut, "
+        f"expected {want[row, 0]} and {want[row, 1]}"
+    )
+
+
+def _heavy_first(trial: Trial) -> str | None:
+    spans, order = np.asarray(trial.value[0]), np.asarray(trial.value[4])
+    if sorted(order.tolist()) != list(range(len(spans))):
+        return f"order is {order.tolist()}, expected each of the {len(spans)} rows once"
+    work = (np.asarray(trial.case.expected[0])[:, 2] - np.asarray(trial.case.expected[0])[:, 0])[order]
+    return None if (np.diff(work) <= 0).all() else f"in your order the rows have {work.tolist()} tiles"
+
+
+LISTS = Exercise(
+    id="13.2",
+    title="A mask as lists",
+    function="my_lists",
+    difficulty=3,
+    importance=5,
+    minutes=15,
+    hints=(
+        "Bring the mask into tiles first: an array (rows, columns, BM, BN). Which question to a tile tells "
+        "that somebody sees a pair of it, and which that nobody misses one? What does a mask that does not "
+        "divide need before it can be brought into tiles?",
+        "Two padded copies, alike for keys past the last, which nobody sees, and different for queries past "
+        "the last: for the question whether a tile is hit they see nothing, for the question whether it is "
+        "whole they see everything.",
+        "Go through the rows of tiles. In each: numbers of the whole tiles, then those of the cut ones; "
+        "where you are in the list before, between and after is the row's span. A cut tile takes the next "
+        "slot and leaves its pattern there. The order sorts rows by their entries, most first.",
+    ),
+    cases=_lists_cases,
+    properties=(
+        each("the five parts have the lengths that the mask asks for", _shapes),
+        _of_the_lists("every pair that is seen is listed, and no other", _same_pairs),
+        _of_the_lists("whole tiles come first and need no pattern", _cut_where_needed),
+        _of_the_lists("queries past the last make no tile cut", _cut_where_needed, LATE_QUERIES),
+        _of_the_lists("keys past the last make a tile cut", _same_pairs, LATE_KEYS),
+        _of_the_lists("heavy rows come first", _heavy_first),
+    ),
+)
+
+
+# ------------------------------------------------------------------ values of O and LSE
+O_PART, LSE_PART = 0, 1
+
+
+def _part(name: str, part: int, label: str = "") -> Property:
+    """One of the two results equals the yardstick, in the cases of this label."""
+
+    def judge(trial: Trial) -> str | None:
+        if not isinstance(trial.value, tuple) or len(trial.value) != 2:
+            return "expected two results, O and LSE"
+        return difference(trial.value[part], trial.case.expected[part], TOLERANCE)
+
+    return only_where(name, _labelled(label), judge)
+
+
+def _expected(Q: Array, K: Array, V: Array, pairs: Array | None = None) -> tuple[Any, Any]:
+    """O and LSE in float64 of float32 inputs; `pairs` says which query sees which key."""
+    q, k, v = (x.astype(np.float64) for x in (Q, K, V))
+    hidden = None if pairs is None else np.where(pairs, 0.0, -np.inf)
+    S = exact.scores(q, k, mask=hidden)
+    return exact.softmax(S) @ v, exact.log_sum_exp(S)
+
+
+def _normal(rng: np.random.Generator, *shape: int) -> Array:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+# ------------------------------------------------------------------ 13.3 outputs in slices
+ONE, RAGGED_D, LARGE = "one tile of keys", "d ends within a slice", "scores that grow"
+
+
+def _sliced_cases(rng: np.random.Generator) -> list[Case]:
+    """One tile of keys and several; d that slices divide and not; rising scores; N below a tile."""
+    n = int(rng.integers(1, 15))
+    rising = _normal(rng, 3, 64, 32)
+    rising[0, :, 0], rising[1, :, 0] = 4.0, np.arange(64)  # the maximum grows with every tile of keys
+    asked = [
+        (ONE, _normal(rng, 3, 16, 32), 16, 32, 16),
+        ("", _normal(rng, 3, 64, 64), 32, 16, 32),
+        ("", _normal(rng, 3, 32 + n, 32), 16, 32, 32),
+        (RAGGED_D, _normal(rng, 3, 48 + n, 33 + n), 32, 32, 16),
+        (RAGGED_D, _normal(rng, 3, 40, 17 + n), 16, 16, 64),
+        (LARGE, rising, 32, 16, 16),
+        ("", _normal(rng, 3, n, 16), 16, 16, 16),
+    ]
+    return [_sliced_case(*one) for one in asked]
+
+
+def _sliced_case(label: str, QKV: Array, BM: int, BN: int, BD: int) -> Case:
+    inputs = {**dict(zip("QKV", QKV, strict=True)), "BM": BM, "BN": BN, "BD": BD}
+    N, d = QKV[0].shape
+    size = f"N={N}, d={d}, BM={BM}, BN={BN}, BD={BD}"
+    budget = sliced_forward(Problem(N, N, d), BM=BM, BN=BN)
+    return Case(", ".join(filter(None, (label, size))), inputs, _expected(*QKV), budget=budget)
+
+
+def _sums_travel() -> Property:
+    """As many words are written as O, LSE and the sums between two tiles of keys have."""
+
+    def judge(trial: Trial) -> str | None:
+        assert trial.case.budget is not None, "a case judged by words carries its closed form"
+        got, want = trial.ledger.written, trial.case.budget.written
+        return None if got == want else f"yours writes {got:,} words, the formula says {want:,}"
+
+    return each("sums go to slow memory between two tiles of keys, and only there", judge)
+
+
+SLICED = Exercise(
+    id="13.3",
+    title="Outputs that travel",
+    function="my_sliced_attention",
+    difficulty=4,
+    importance=4,
+    minutes=15,
+    hints=(
+        "What does this tile of keys add to one slice of O, and what must happen to what was there before? "
+        "Where does the result belong: to slow memory for the next tile of keys, or into O for good?",
+        "One round: a slice of V for these keys; the slice of O_sum, where there is one already; rescaled "
+        "and added to; then out again. Rows past N and columns past d exist in neither array.",
+        "A mask can switch all lanes off: of the load of O_sum in the first round, of its store in the last. "
+        "The store into O is on in the last round alone, divided by l as a column. tl.dot takes the rescaled "
+        "slice as its third argument.",
+    ),
+    cases=_sliced_cases,
+    properties=(
+        launches_kernels("Q", "K", "V"),
+        _part("O is right where one tile holds all keys", O_PART, ONE),
+        _part("O is right where slices do not divide d", O_PART, RAGGED_D),
+        _part("a sum that is there already is rescaled", O_PART, LARGE),
+        _part("O equals exact attention", O_PART),
+        _part("LSE is the natural logarithm of the row sums", LSE_PART),
+        _sums_travel(),
+        words_exactly(),
+    ),
+    play=launch_in_place,
+)
+
+
+# ------------------------------------------------------------------ 13.4 a loop over a list
+PLAIN, CUT, EMPTY = "whole tiles alone", "tiles that are cut", "rows that see nothing"
+
+
+def _listed_cases(rng: np.random.Generator) -> list[Case]:
+    """Whole tiles; cut ones; rows and columns that see nothing; ragged queries and keys; tiles not square."""
+    n = int(rng.integers(1, 15))
+    holes = _some_blocks(rng, 64 + n, 64 + n, 16)
+    blind = holes.copy()
+    blind[20:30], blind[:, 40:44] = False, False
+    late = np.zeros((48, 48 + n), bool)
+    late[:, 40:] = True
+    late[3:9, 2] = True  # most rows see nothing in a tile that others see, and their keys come later
+    asked = [
+        (PLAIN, np.ones((32, 48), bool), 16, 16),
+        (PLAIN, _some_blocks(rng, 64, 64, 16), 16, 16),
+        (f"{CUT}, causal", _causal(64 + n), 32, 16),
+        (f"{CUT}, {EMPTY}", blind, 16, 32),
+        (f"{CUT}, late keys", late, 16, 16),
+        (EMPTY, _some_blocks(rng, 96, 64, 32), 32, 32),
+    ]
+    return [_listed_case(rng, *one) for one in asked]
+
+
+def _listed_case(rng: np.random.Generator, label: str, pairs: Array, BM: int, BN: int) -> Case:
+    Nq, Nk, d = *pairs.shape, 16
+    Q, K, V = _normal(rng, Nq, d), _normal(rng, Nk, d), _normal(rng, Nk, d)
+    lists = dict(zip(PARTS, _shuffled(rng, lists_of(pairs, BM, BN)), strict=True))
+    inputs = {"Q": Q, "K": K, "V": V, **lists, "BM": BM, "BN": BN}
+    budget = attention_forward(Listed(Nq, Nk, d, pairs=pairs[None, None]), BM=BM, BN=BN)
+    size = f"{Nq} queries, {Nk} keys, BM={BM}, BN={BN}"
+    return Case(f"{label}, {size}", inputs, _expected(Q, K, V, pairs), budget=budget)
+
+
+def _shuffled(rng: np.random.Generator, lists: Lists) -> Lists:
+    """Lists of the same mask in another order: of a row's whole tiles, its cut tiles, and the patterns."""
+    spans, entries, slots, patterns, order = (part.copy() for part in lists)
+    for begin, cut, end in spans:
+        for first, last in ((begin, cut), (cut, end)):
+            moved = first + rng.permutation(last - first)
+            entries[first:last], slots[first:last] = entries[moved], slots[moved]
+    places = rng.permutation(len(patterns)).astype(np.int32)  # pattern k moves to places[k]
+    shuffled = np.empty_like(patterns)
+    shuffled[places] = patterns
+    return spans, entries, places[slots] if len(places) else slots, shuffled, order
+
+
+LISTED = Exercise(
+    id="13.4",
+    title="A loop over a list",
+    function="my_listed_attention",
+    difficulty=4,
+    importance=5,
+    minutes=18,
+    hints=(
+        "Line by line, what becomes of the NumPy program of section 13.4? Which of its numbers have to be "
+        "loaded before the first key can be?",
+        "The program's number is a place in the order, and the order names the tile. Three loads give the "
+        "span. Then two loops over steps of the list, and in each step the entry says which keys these are. "
+        "Only the second loop loads a slot and a pattern.",
+        "Whole tiles hold existing keys only, so their loads need no mask. A pattern is BM · BN numbers, row "
+        "by row, from slot · BM · BN on; scores become minus infinity where it is 0, and keys past the last "
+        "are 0 in it. After the loops a row whose l is 0 saw nothing: divide by 1 there, and choose minus "
+        "infinity for its LSE.",
+    ),
+    cases=_listed_cases,
+    properties=(
+        launches_kernels("Q"),
+        _part("O is right where tiles are seen whole", O_PART, PLAIN),
+        _part("a pattern hides what it must", O_PART, CUT),
+        _part("a row that sees nothing has O = 0", O_PART, EMPTY),
+        _part("a row that sees nothing has LSE = -∞", LSE_PART, EMPTY),
+        _part("O equals exact attention", O_PART),
+        _part("LSE is the natural logarithm of the row sums", LSE_PART),
+        words_exactly("loads and stores move exactly what the formula says, lists included"),
+    ),
+    play=launch_in_place,
+)
+
+EXERCISES = (CHOICE, LISTS, SLICED, LISTED)

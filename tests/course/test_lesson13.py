@@ -1,0 +1,619 @@
+"""Lesson 13 says numbers and shows formulas: here they are computed again and looked up in its text."""
+
+import itertools
+import linecache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from iocourse import exact, masks
+from iocourse.costs.kernels import (
+    Problem,
+    attention_forward,
+    attention_fused_backward,
+    attention_split_backward,
+)
+from iocourse.costs.pairs import Listed
+from iocourse.costs.sliced_kernels import scores_forward, sliced_forward
+from iocourse.course.exercise import Case, find
+from iocourse.course.exercises import lesson13
+from iocourse.course.kernel_lessons import cannot_run
+from iocourse.course.source import parse, side
+from iocourse.data.recorded import recorded
+from iocourse.gpu.chips import CHIPS
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "solutions" / "13_small_caches_sparse_triton.py"
+if reason := cannot_run(SOURCE.read_text(encoding="utf-8")):
+    pytest.skip(reason, allow_module_level=True)
+
+from iocourse import kernels, traffic  # noqa: E402
+
+# isort: split
+import torch  # noqa: E402
+import triton  # noqa: E402
+import triton.language as tl  # noqa: E402
+
+from iocourse.kernels.way import automatic  # noqa: E402
+
+CELLS = parse(SOURCE.read_text(encoding="utf-8"), SOURCE)
+TEXT = "\n".join("\n".join(cell.lines) for cell in CELLS if cell.kind == "markdown")
+HEADS = (64, 128, 256, 512)
+
+
+def section(number):
+    """The text from one numbered heading to the next, thousands with plain commas."""
+    return TEXT.split(f"## {number} ")[1].split("\n## ")[0].replace("{,}", ",").replace("\\,", ",")
+
+
+def says(number, *figures):
+    missing = [figure for figure in figures if figure not in section(number)]
+    assert not missing, missing
+
+
+def defined(*names, **given):
+    """What the code cells that define these names leave behind, run without the others."""
+    space = {"__name__": "__main__", "np": np, "torch": torch, "triton": triton, "tl": tl, "exact": exact}
+    space |= {"Listed": Listed, "attention_forward": attention_forward, "masks": masks, **given}
+    wanted = {*names, "scores_in_slices", "take_in"}
+    for n, cell in enumerate(CELLS):
+        parts = "\n".join(side(cell, solved=True)).split("\n\n\n")
+        text = "\n\n\n".join(part for part in parts if part.startswith(("def ", "@triton.jit")))
+        if cell.kind == "code" and any(f"def {name}(" in text for name in wanted):
+            file = f"<lesson 13, cell {n}>"
+            linecache.cache[file] = (len(text), None, text.splitlines(True), file)
+            exec(compile(text, file, "exec"), space)
+    return [space[name] for name in names]
+
+
+def counted(launcher, *arguments, **keywords):
+    with traffic.count() as ledger:
+        value = launcher(*arguments, **keywords)
+    return ledger, value
+
+
+def tensors(rows, columns, d, seed=0):
+    rng = np.random.default_rng(seed)
+    return [
+        torch.from_numpy(rng.standard_normal((n, d)).astype(np.float32)) for n in (rows, columns, columns)
+    ]
+
+
+def same(one, other):
+    """Equal words; O and LSE apart by rounding only."""
+    assert one[0] == other[0]
+    for mine, theirs in zip(one[1], other[1], strict=True):
+        assert torch.allclose(mine, theirs[0, 0], rtol=0, atol=2e-6)
+
+
+# ---------------------------------------------------------------------- the lesson's kernels, the library's
+@pytest.mark.parametrize(
+    ("N", "d", "BM", "BN", "BD"), [(70, 40, 32, 16, 16), (33, 16, 16, 32, 32), (5, 50, 16, 16, 64)]
+)
+def test_the_sliced_kernel_and_the_librarys_have_the_same_values_and_words(N, d, BM, BN, BD):
+    (mine,) = defined("my_sliced_attention")
+    q, k, v = tensors(N, N, d)
+    with kernels.using(sliced_forward=(BM, BN, BD)):
+        theirs = counted(kernels.attention_with_lse, *(x[None, None] for x in (q, k, v)), tile_d="fused")
+    same(counted(mine, q, k, v, BM, BN, BD), theirs)
+
+
+@pytest.mark.parametrize(("BM", "BN"), [(32, 16), (16, 32), (64, 64)])
+@pytest.mark.parametrize("name", ["causal", "blocks", "tokens"])
+def test_the_listed_kernel_and_the_librarys_have_the_same_values_and_words(name, BM, BN):
+    N = 90
+    blocks = masks.BlockMask(N, np.random.default_rng(1).random((6, 6)) < 0.4, 16, allow_empty=True)
+    mask = {"causal": masks.Causal(N), "blocks": blocks, "tokens": masks.Window(N, 9)}[name]
+    mine, make = defined("my_listed_attention", "my_lists")
+    q, k, v = tensors(N, N, 32)
+    lists = [torch.from_numpy(part) for part in make(mask.pairs(), BM, BN)]
+    with kernels.using(forward=(BM, BN)):
+        theirs = counted(kernels.attention_with_lse, *(x[None, None] for x in (q, k, v)), block_mask=mask)
+    same(counted(mine, q, k, v, *lists, BM, BN), theirs)
+
+
+@pytest.mark.parametrize(("shape", "BM", "BN"), [((90, 90), 32, 16), ((40, 70), 16, 32), ((64, 64), 32, 32)])
+def test_the_lists_of_13_3_are_the_librarys(shape, BM, BN):
+    pairs = np.random.default_rng(2).random(shape) < 0.01
+    pairs[:20, :50] = True
+    (make,) = defined("my_lists")
+    mask = kernels.TiledMask(lambda batch, head, i, j: torch.from_numpy(pairs)[i, j], 1, 1, *shape)
+    tiles = kernels.Tiles(*[kernels.Tile(BM, BN)] * 4)
+    theirs = mask.lists(tiles, torch.device("cpu"), 1, False)[:5]
+    for mine, want in zip(make(pairs, BM, BN), theirs, strict=True):
+        assert np.array_equal(mine, want.numpy().reshape(mine.shape)) and mine.dtype == want.numpy().dtype
+    for mine, want in zip(lesson13.lists_of(pairs, BM, BN), theirs, strict=True):
+        assert np.array_equal(mine, want.numpy().reshape(mine.shape))
+
+
+def test_the_librarys_lists_refuse_to_be_called_while_a_check_runs():
+    from iocourse.guard import LibraryAnswer, exam
+    from iocourse.kernels import block_lists
+
+    mask = kernels.TiledMask(lambda batch, head, i, j: i >= j, 1, 1, 32, 32)
+    kinds, patterns = mask.tiles(16, 16, torch.device("cpu"))
+    with exam():
+        with pytest.raises(LibraryAnswer):
+            lesson13.lists_of(np.ones((16, 16), bool), 16, 16)
+        with pytest.raises(LibraryAnswer):
+            mask.tiles(16, 32, torch.device("cpu"))
+        with pytest.raises(LibraryAnswer):
+            block_lists.side(kinds, patterns)
+
+
+@pytest.mark.parametrize(
+    ("N", "d", "BM", "BN", "BD"), [(100, 24, 32, 16, 8), (33, 7, 8, 16, 4), (9, 5, 16, 16, 8)]
+)
+def test_the_program_of_13_2_is_exact_and_moves_the_closed_form(N, d, BM, BN, BD):
+    from collections import Counter
+
+    (program,) = defined("sliced_program", Counter=Counter)
+    Q, K, V = np.random.default_rng(0).standard_normal((3, N, d))
+    O, moved = np.empty_like(Q), Counter()
+    for number in range(-(-N // BM)):
+        moved += program(number, Q, K, V, O, BM, BN, BD)
+    form = sliced_forward(Problem(N, N, d), BM=BM, BN=BN)
+    assert np.allclose(O, exact.attention(Q, K, V), rtol=0, atol=1e-12)
+    assert sum(moved.values()) == form.total - N
+    assert (moved["Q"], moved["K"], moved["O_sum read"]) == (
+        form.reads["Q"],
+        form.reads["K"],
+        form.reads["O_sum"],
+    )
+
+
+def test_the_program_of_13_4_is_exact_where_rows_see_nothing_too():
+    make, program = defined("my_lists", "listed_program")
+    pairs = np.random.default_rng(3).random((50, 50)) < 0.05
+    pairs[10:20] = False
+    Q, K, V = np.random.default_rng(0).standard_normal((3, 50, 8))
+    lists, O = make(pairs, 16, 32), np.empty((50, 8))
+    keys = sum(program(place, Q, K, V, O, lists, 16, 32) for place in range(len(lists[4])))
+    assert np.allclose(O, exact.attention(Q, K, V, mask=np.where(pairs, 0.0, -np.inf)), rtol=0, atol=1e-12)
+    assert keys == Listed(50, 50, 8, pairs=pairs[None, None]).keys_met(16, 32)
+
+
+# ---------------------------------------------------------------------- the recorded table
+@pytest.fixture
+def shipped():
+    record = recorded("resources")
+    assert record is not None, "iocourse/data/bench/resources.json is part of lesson 13"
+    return record["shipped"]
+
+
+def of(shipped, kernel, arch, d):
+    """The recorded rows of a kernel in 16 bits under a band, without and with the diagonal."""
+    asked = {"kernel": kernel, "arch": arch, "d": d, "bytes": 2, "pairs": "band"}
+    found = [row for row in shipped if asked.items() <= row.items()]
+    assert found
+    return found
+
+
+def good(row):
+    return row.get("spill_bytes") == 0 and row["shared_bytes"] <= CHIPS[row["arch"]].shared_bytes
+
+
+def test_section_13_1(shipped):
+    for arch, numbers, d in ((75, 32768, 182), (90, 116224, 341)):
+        assert CHIPS[arch].shared_bytes == 2 * numbers and (d - 1) ** 2 <= numbers < d**2
+        says("13.1", f"{numbers:,} numbers", f"from $d = {d}$ on", f"{CHIPS[arch].shared_bytes // 1024} KB")
+    assert CHIPS[90].registers * 4 == 256 * 1024
+    for arch, d in itertools.product(CHIPS, HEADS):
+        assert all(good(row) for row in of(shipped, "forward", arch, d)), (arch, d)
+        assert all(good(row) for row in of(shipped, "fused", arch, d)) == (arch != 75 or d < 256)
+    rows = {(arch, d): of(shipped, "forward", arch, d)[0]["BM"] for arch in CHIPS for d in HEADS}
+    assert (rows[90, 64], rows[75, 64], rows[90, 512], rows[75, 256]) == (128, 64, 32, 16)
+    says("13.1", "128 rows of queries on an H200 and 64 on a T4", "32 rows and 16.")
+    spilled, large = of(shipped, "fused", 75, 256), of(shipped, "fused", 75, 512)
+    assert {(row["BM"], row["BN"]) for row in [*spilled, *large]} == {(16, 16)}
+    assert max(row["spill_bytes"] for row in spilled) > 0
+    assert all(row["shared_bytes"] > CHIPS[75].shared_bytes for row in large)
+    says("13.1", "spills on a T4 at $d = 256$, and at 512 it needs more shared memory than there is")
+
+
+def bytes_of(row, d, N=4096):
+    tile = {name: row[name] for name in ("BM", "BN", "BD")}
+    return lesson13.bytes_of(tile, N, d, 2)
+
+
+def test_section_13_2(shipped):
+    form = sliced_forward(Problem(100, 100, 24), BM=32, BN=16)
+    assert (form.reads["Q"], form.reads["K"]) == (7 * 2400, 4 * 2400)
+    says("13.2", f"{form.total - 100:,} words", "Seven times $Q$", "four times $K$ and $V$")
+    begin = dict.fromkeys(CHIPS, 1024)
+    for arch, d in itertools.product(CHIPS, HEADS):
+        rows, slices = of(shipped, "forward", arch, d)[0], of(shipped, "sliced_forward", arch, 512)[0]
+        assert good(slices)
+        if bytes_of(slices, d) < bytes_of(rows, d):
+            begin[arch] = min(begin[arch], d)
+            assert rows["BM"] < 2 / 7 * slices["BM"] and slices["BM"] == slices["BN"] == (
+                64 if arch == 75 else 128
+            )
+        elif d < 512:
+            assert rows["BM"] > 2 / 7 * slices["BM"]
+    assert begin == {75: 256, 80: 512, 89: 512, 90: 512, 100: 1024}
+    says("13.2", "The T4 from 256 on, A100, L4 and H200 at 512, the B200 not at all: it has 64 rows left")
+    assert of(shipped, "forward", 100, 512)[0]["BM"] == 64
+    assert round(2 / 7 * 64, 1) == 18.3 and round(2 / 7 * 128, 1) == 36.6
+    both = [bytes_of(of(shipped, name, 90, 512)[0], 512) for name in ("sliced_forward", "forward")]
+    says("13.2", "{:,.0f} MB instead of {:,.0f}".format(*(x / 2**20 for x in both)), "18.3", "36.6")
+    assert "{1:,.0f} MB on an H200 and slices {0:,.0f} MB".format(*(x / 2**20 for x in both)) in TEXT
+    causal = Problem(4096, 4096, 512, high=0)
+    rows, slices = attention_forward(causal, BM=32, BN=32), sliced_forward(causal, BM=128, BN=128)
+    says("13.2", f"{rows.total:,} words", f"{slices.total:,}")
+    assert slices.reads["Q"] == slices.reads["K"] and rows.reads["K"] * 2 > 0.98 * rows.total
+
+
+@pytest.mark.parametrize("itemsize", [2, 4])
+@pytest.mark.parametrize(("N", "d", "BM", "BN"), [(4096, 512, 32, 64), (100, 24, 32, 16), (77, 9, 16, 128)])
+def test_formulas_13_1_and_13_2(N, d, BM, BN, itemsize):
+    T_r, T_c, beta = -(-N // BM), -(-N // BN), itemsize
+    rows = beta * (2 * N * d + 2 * N * d * T_r) + 4 * N
+    slices = beta * (N * d + N * d * T_c + 2 * N * d * T_r) + 8 * N * d * (T_c - 1) + 4 * N
+    assert rows == lesson13.bytes_of({"BM": BM, "BN": BN, "BD": None}, N, d, beta)
+    assert slices == lesson13.bytes_of({"BM": BM, "BN": BN, "BD": 16}, N, d, beta)
+    says("13.2", r"2Nd\left\lceil \tfrac N{B_M} \right\rceil\right) + 4N , \tag{13.1}")
+    says(
+        "13.2",
+        r"8Nd\left(\left\lceil \tfrac N{B_N} \right\rceil - 1\right) + 4N , \tag{13.2}".replace(" ,", " ."),
+    )
+
+
+@pytest.mark.parametrize("b", [16, 64, 128])
+def test_formula_13_3(b):
+    """4/BM against 14/b, for a long sequence."""
+    N, d = 2**26, 64
+    slices = lesson13.bytes_of({"BM": b, "BN": b, "BD": 16}, N, d, 2) / (N * N * d)
+    assert slices == pytest.approx(14 / b, rel=1e-4)
+    for BM, wins in ((2 / 7 * b * 1.05, True), (2 / 7 * b * 0.95, False)):
+        rows = lesson13.bytes_of({"BM": 2**10, "BN": 16, "BD": None}, N, d, 2) / (N * N * d) * 2**10 / BM
+        assert rows == pytest.approx(4 / BM, rel=1e-3) and (rows < slices) == wins
+    says("13.2", r"B_M > \tfrac27, b . \tag{13.3}", "$4/B_M$ against $14/b$")
+
+
+# ---------------------------------------------------------------------- masks
+def test_section_13_3():
+    (kinds,) = defined("kinds")
+    causal = kinds(masks.Causal(256).pairs(), 32, 64)
+    assert ((causal == "#").sum(), (causal == "+").sum(), causal.size) == (12, 8, 32)
+    says("13.3", "12 whole and 8 cut, of 32")
+    spans, _, slots, patterns, order = lesson13.lists_of(masks.bigbird(256, 32, 1, 1, 1).pairs(), 32, 64)
+    assert order[0] == 0 and spans[0].tolist() == [0, 4, 4] and np.diff(spans[7]).tolist() == [2, 0]
+    assert sorted(slots[spans[row][1] + k] for row in range(8) for k in range(np.diff(spans[row])[1])) == [
+        *range(11)
+    ]
+    says("13.3", "The 11 cut tiles have patterns 0 to 10", "Row 7 has two whole tiles")
+    assert len(patterns) == 11 and 65536**2 == 4 * 2**30
+    says("13.3", "For $N = 65,536$ they would be 4 GB")
+
+
+def test_section_13_4():
+    for mask, tiles in ((masks.Causal(256), 20), (masks.bigbird(256, 32, 1, 1, 1), 26)):
+        problem = Listed(256, 256, 16, pairs=mask.pairs()[None, None])
+        assert problem.tiles(32, 64)[0].sum() == tiles and problem.keys_met(32, 64) == tiles * 64
+        says("13.4", f"{tiles * 64:,}", f"{tiles} tiles")
+    assert Problem(256, 256, 16).keys_met(32, 64) == 2048
+    says("13.4", "32 tiles and 2,048 rows")
+
+
+def test_section_13_5():
+    timelines, steps = defined("timelines", "steps")
+    small, large = (masks.causal(N, 64).tiles.sum(1) for N in (512, 4096))
+    assert small.tolist() == [*range(1, 9)] and sum(small) == 36
+    assert max(map(len, timelines(small, range(8), 3))) == 15
+    assert max(map(len, timelines(small, np.argsort(-small), 3))) == 13
+    says("13.5", "15 steps", "13 steps, where an even division would take 12")
+    assert (large.sum(), steps(large, range(64)), steps(large, np.argsort(-large))) == (2080, 160, 130)
+    says("13.5", "2,080 together", "160 and 130")
+    summary = masks.bigbird(4096, 64, 1, 1, 2).tiles[::-1].sum(1)
+    eight, first = np.tile(summary, 8), np.argsort(-summary, kind="stable")
+    assert summary.max() == summary[-1] == 64
+    assert (steps(summary, range(64)), steps(summary, first)) == (82, 64)
+    each = [64 * head + row for head in range(8) for row in first]
+    found = [steps(eight, order) for order in (range(512), each, np.argsort(-eight, kind="stable"))]
+    assert found == [274, 250, 221] and eight.sum() == 16 * 220
+    says(
+        "13.5",
+        "82 steps as the rows come, and 64",
+        "274 steps as they come, 250 if",
+        "221 if all",
+        "take 220",
+    )
+    assert "82 steps in one order, 64 in another" in TEXT.split("## Misconceptions")[1]
+
+
+def test_the_librarys_order_is_that_of_each_head():
+    blocks = torch.zeros(2, 4, 4, dtype=torch.bool)
+    blocks[0, :2], blocks[1, 2:] = True, True
+    q = torch.empty(1, 2, 64, 16)
+    mask = kernels.tiled_mask(blocks, q, q, block=16)
+    order = mask.lists(kernels.Tiles(*[kernels.Tile(16, 16)] * 4), q.device, 1, False)[4]
+    assert order[0].tolist() == [[0, 1, 2, 3], [2, 3, 0, 1]]
+
+
+def test_formula_13_4_and_grahams_bound():
+    """Whole work over P, and what the program that ends last takes; heaviest first against the optimum."""
+    (timelines,) = defined("timelines")
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        P, work = int(rng.integers(1, 6)), rng.integers(1, 30, size=int(rng.integers(1, 12)))
+        for order in (range(len(work)), np.argsort(-work)):
+            done = [0] * P
+            last = 0
+            for program in order:
+                free = min(range(P), key=done.__getitem__)
+                done[free] += int(work[program])
+                last = work[program] if done[free] == max(done) else last
+            ends = [len(line) for line in timelines(work, order, P)]
+            assert sorted(ends) == sorted(done)
+            assert max(ends) <= work.sum() / P + (1 - 1 / P) * last + 1e-9
+    for _ in range(40):
+        P, work = int(rng.integers(2, 4)), rng.integers(1, 12, size=6)
+        least = min(
+            max(sum(work[np.array(where) == p]) for p in range(P))
+            for where in itertools.product(range(P), repeat=6)
+        )
+        heavy = max(map(len, timelines(work, np.argsort(-work), P)))
+        assert heavy <= (4 / 3 - 1 / (3 * P)) * least + 1e-9
+    says("13.5", r"\left(1 - \frac1n\right) w_{\text{last}} . \tag{13.4}", r"\frac43 - \frac1{3n}")
+
+
+def test_section_13_6():
+    (megabytes,) = defined("megabytes")
+    N, draw = 2048, np.random.default_rng(6).random((2048, 2048), dtype=np.float32)
+    dense = megabytes(np.ones((N, N), bool))
+    window, tokens = masks.sliding_window(N, 64, 1).pairs(), masks.Window(N, 96).pairs()
+    tiles = np.zeros((32, 32), bool)
+    tiles.flat[np.random.default_rng(6).choice(1024, 94, replace=False)] = True
+    anywhere = np.repeat(np.repeat(tiles, 64, 0), 64, 1)
+
+    def share(pairs):
+        return f"{megabytes(pairs) / dense:.3f}"
+
+    def tiles_of(pairs):
+        return tuple(int(part.sum()) for part in Listed(N, N, 64, pairs=pairs[None, None]).tiles(64, 64))
+
+    assert tiles_of(window) == tiles_of(anywhere) == (94, 0) and share(window) == share(anywhere) == "0.120"
+    assert [share(draw < rho) for rho in (0.092, 0.001, 0.0001)] == ["1.242", "1.226", "0.430"]
+    assert tiles_of(draw < 0.001) == (1010, 1010) and tiles_of(draw < 0.0001) == (337, 337)
+    assert tiles_of(tokens) == (154, 122) and float(share(window)) < float(share(tokens)) < 0.21
+    says(
+        "13.6",
+        "1.226 times",
+        "1,010 of 1,024",
+        "costs 0.120 of dense",
+        "costs 1.242",
+        "337 tiles are hit, costs 0.430",
+    )
+    says("13.6", "cut 122 tiles of 154", "16,388 and 20,488 bytes")
+    assert (4 * 64 * 64 + 4, 4 * 64 * 64 + 4 + 4 + 64 * 64) == (16388, 20488) and round(
+        20488 / 16388, 2
+    ) == 1.25
+    hit = 1 - (1 - 0.0004) ** 4096
+    assert hit == pytest.approx(0.8, abs=0.01) and round(1.6 / 4096, 4) == 0.0004
+    assert "moved 1.226 times the bytes of none" in TEXT.split("## Misconceptions")[1]
+
+
+@pytest.mark.parametrize(("BM", "BN", "d"), [(64, 64, 64), (32, 16, 40)])
+def test_formulas_13_5_and_13_6_and_13_9_and_13_10(BM, BN, d):
+    """What one more tile costs, whole and cut; how many tiles random pairs hit; the words of the lists."""
+    N = 128
+
+    def ledger(pairs):
+        found = attention_forward(Listed(N, N, d, pairs=pairs[None, None]), BM=BM, BN=BN)
+        found.itemsizes = dict.fromkeys("QKVO", 2) | {"patterns": 1}
+        found.itemsizes |= dict.fromkeys(("LSE", "order", "spans", "entries", "slots"), 4)
+        return found
+
+    nothing, whole = np.zeros((N, N), bool), np.zeros((N, N), bool)
+    whole[:BM, :BN] = True
+    cut = whole.copy()
+    cut[0, 0] = False
+    rows = -(-N // BM)
+    assert ledger(nothing).bytes == 4 * N * d + 4 * N + 16 * rows
+    assert ledger(whole).bytes - ledger(nothing).bytes == 4 * BN * d + 4
+    assert ledger(cut).bytes - ledger(whole).bytes == 4 + BM * BN
+    lists = ("order", "spans", "entries", "slots", "patterns")
+    for pairs, seen, cuts in ((nothing, 0, 0), (whole, 1, 0), (cut, 1, 1)):
+        assert sum(ledger(pairs).reads[name] for name in lists) == 4 * rows + seen + (1 + BM * BN) * cuts
+    rho, rng = 0.002, np.random.default_rng(0)
+    hits = [(rng.random((BM, BN)) < rho).any() for _ in range(4000)]
+    assert np.mean(hits) == pytest.approx(1 - (1 - rho) ** (BM * BN), abs=0.03)
+    says("13.6", r"4 B_N d + 4 \quad", r"4 + B_M B_N \quad", r"1 - (1 - \rho)^{B_M B_N} , \tag{13.6}")
+    says("13.9", r"(1 + B_M B_N) \cdot \text{tiles cut}")
+    says("13.10", r"4Nd + 4N + 16\left\lceil \tfrac N{B_M} \right\rceil", r"\left(4 B_N d + 4\right)")
+
+
+# ---------------------------------------------------------------------- kernels
+def test_section_13_7():
+    form = sliced_forward(Problem(96, 96, 40), BM=32, BN=32)
+    assert form.writes["O_sum"] == 7680 == 2 * 96 * 40
+    says("13.7", f"{form.writes['O_sum']:,} words, two times $Nd$", f"{form.total:,}")
+    source = (ROOT / "iocourse" / "kernels" / "small_cache.py").read_text(encoding="utf-8")
+    assert "def sliced_forward_kernel(" in source
+
+
+def gigabytes(ledger):
+    ledger.itemsizes = dict.fromkeys("QKVO", 2) | dict.fromkeys(("S", "LSE", "O_sum"), 4)
+    return f"{ledger.bytes / 2**30:.2f} GB"
+
+
+def test_section_13_8(shipped):
+    b, d = 32, 96
+    f6, f5 = (
+        [form(N) for N in (128, 4096)]
+        for form in (
+            lambda N: sliced_forward(Problem(N, N, d), BM=b, BN=b),
+            lambda N: scores_forward(Problem(N, N, d), scores=(b, b), averages=(b, b, b)),
+        )
+    )
+    says("13.8", f"{f6[0].total:,} words against {f5[0].total:,}", f"{f6[1].total / f5[1].total:.2f} times")
+    assert f5[0].reads["S"] == 3 * f5[0].writes["S"]
+    tile = {
+        name: of(shipped, name, 90, 512)[0] for name in ("forward", "sliced_forward", "scores", "averages")
+    }
+    problem = Problem(4096, 4096, 512)
+    six = sliced_forward(problem, BM=tile["sliced_forward"]["BM"], BN=tile["sliced_forward"]["BN"])
+    averages = tuple(tile["averages"][name] for name in ("BM", "BN", "BD"))
+    five = scores_forward(problem, scores=(tile["scores"]["BM"], tile["scores"]["BN"]), averages=averages)
+    says("13.8", f"{gigabytes(five)} against {gigabytes(six).removesuffix(' GB')}")
+    assert 4 * 4096**2 == 64 * 2**20 and 32 * 64 == 2 * 1024
+    says("13.8", "64 MB of slow memory", "2 GB for 32 heads", "four times as much for twice the $N$")
+    assert all(good(row) for row in tile.values())
+
+
+def test_the_decisions_of_13_8_are_those_of_the_exercise(shipped):
+    (choose,) = defined("my_choice")
+    for arch, d in itertools.product(CHIPS, HEADS):
+        two = [max(of(shipped, "forward", arch, d), key=lambda row: row["spill_bytes"])]
+        two += of(shipped, "sliced_forward", arch, 512)
+        tile, _ = choose(two, CHIPS[arch].shared_bytes, 4096, d, 2)
+        assert automatic("forward", arch, d, 2) == ("fused" if tile["BD"] else "whole"), (arch, d)
+    ways = {which: [automatic(which, 90, d, 2) for d in HEADS] for which in ("forward", "fused")}
+    assert ways == {"forward": ["whole"] * 3 + ["fused"], "fused": ["whole"] * 2 + ["fused"] * 2}
+    assert automatic("split", 80, 512, 2) == "whole"
+    assert all(
+        automatic(which, arch, 1024, 2) == "fused"
+        for which in ("forward", "fused", "split")
+        for arch in CHIPS
+    )
+    says("13.8", "the fused one on an H200 at 256", "The split pass of an A100 keeps whole rows even at 512")
+
+
+@pytest.mark.parametrize(
+    ("N", "d", "first", "second"), [(128, 96, (32, 32), (32, 32, 32)), (70, 50, (16, 32), (32, 16, 64))]
+)
+def test_formula_13_7(N, d, first, second):
+    (BM, BN), (BM2, _, BD) = first, second
+    scores = N * d * -(-N // BN) + N * d * -(-N // BM) + N * N + N
+    averages = (N * N + N) * -(-d // BD) + N * d * -(-N // BM2) + N * d
+    assert scores + averages == scores_forward(Problem(N, N, d), scores=first, averages=second).total
+    says(
+        "13.8",
+        r"(N^2 + N)\left\lceil \tfrac d{B_D} \right\rceil + Nd\left\lceil \tfrac N{B_M'} \right\rceil + Nd",
+    )
+
+
+@pytest.mark.parametrize(("b", "d"), [(32, 96), (64, 64), (128, 512), (64, 32)])
+def test_formula_13_8(b, d):
+    """Leading terms, for slices that divide d; F5 is below F6 exactly where b < d."""
+    N = 2**26
+    if d % b:
+        b = d // 2
+    six = sliced_forward(Problem(N, N, d), BM=b, BN=b).total / N**2 / d
+    five = scores_forward(Problem(N, N, d), scores=(b, b), averages=(b, b, b)).total / N**2 / d
+    rows = attention_forward(Problem(N, N, d), BM=b, BN=b).total / N**2 / d
+    assert (six, five, rows) == pytest.approx((5 / b, 4 / b + 1 / d, 2 / b), rel=1e-3)
+    assert (4 / b + 1 / d < 5 / b) == (b < d)
+    says("13.8", r"\text{F6: } \frac5b", r"\text{F5: } \frac4b + \frac1d", r"\frac2{B_M} , \tag{13.8}")
+    best = min(2 / BM + 3 * BM / 4096 for BM in np.linspace(8, 512, 20001))  # BM · BN = 4096
+    assert best * 64 == pytest.approx(2 * 6**0.5, abs=1e-3) and round(2 * 6**0.5, 2) == 4.90
+
+
+def test_section_13_9():
+    N, said = 200, []
+    for mask in (masks.Causal(N), masks.bigbird(N, 16, 1, 1, 1), masks.Window(N, 20)):
+        problem = Listed(N, N, 32, pairs=mask.pairs()[None, None])
+        said.append(f"{attention_forward(problem, BM=32, BN=64).total:,}")
+    says("13.9", "{}, {} and {} words".format(*said))
+
+
+def test_section_13_10():
+    problem = Listed(512, 512, 64, pairs=np.ones((1, 1, 512, 512), bool))
+    dense = attention_forward(problem, BM=64, BN=64)
+    dense.itemsizes = dict.fromkeys("QKVO", 2) | dict.fromkeys(
+        ("LSE", "order", "spans", "entries", "slots"), 4
+    )
+    without = dense.bytes - 64 * 16388
+    lists = 4 * sum(dense.reads[name] for name in ("order", "spans", "entries"))
+    says(
+        "13.10", "16,388 bytes a tile", f"{without:,} bytes without any", f"{lists} bytes of {dense.bytes:,}"
+    )
+
+
+def test_section_13_11():
+    pairs = masks.bigbird(256, 32, 1, 1, 1).pairs()
+    problem = Listed(256, 256, 32, pairs=pairs[None, None])
+    tiles = problem.tiles(32, 32)[0][0, 0]
+    assert tiles.sum() == 41 and (tiles.sum(0) != tiles.sum(1)).any()
+    split = attention_split_backward(problem, queries=(32, 32), keys=(32, 32))
+    fused = attention_fused_backward(problem, BM=32, BN=32)
+    assert (split.reads["entries"], fused.reads["entries"]) == (82, 41)
+    says("13.11", "41 tiles", "82 and 41", f"{split.total:,} and {fused.total:,} words")
+
+
+def test_patterns_are_not_kept_twice_for_the_backward_pass():
+    mask = kernels.TiledMask(lambda batch, head, i, j: (i * j) % 7 < 4, 1, 1, 40, 40)
+    lists = mask.lists(kernels.Tiles(*[kernels.Tile(16, 16)] * 4), torch.device("cpu"), 1, True)
+    rows, columns = lists[5:10], lists[10:15]
+    assert rows[3].data_ptr() == columns[3].data_ptr() and rows[3].stride() != columns[3].stride()
+
+
+# ---------------------------------------------------------------------- its form, its exercises' ground
+def test_the_numpy_sections_come_before_the_cell_that_needs_triton():
+    code = [cell for cell in CELLS if cell.kind == "code"]
+    first = next(n for n, cell in enumerate(code) if any("iocourse import kernels" in x for x in cell.lines))
+    before = "\n".join("\n".join(cell.lines) for cell in code[:first])
+    assert "def listed_program(" in before and "def sliced_program(" in before
+    assert "triton" not in before and "torch" not in before
+
+
+def test_the_cases_of_13_1_are_what_their_labels_say():
+    for seed in range(20):
+        for case in find("13.1").cases(np.random.default_rng(seed)):
+            tiles, room, N, d, itemsize = case.inputs.values()
+            ranked = sorted(tiles, key=lambda tile: lesson13.bytes_of(tile, N, d, itemsize))
+            best = next(tile for tile in ranked if lesson13.fits(tile, room))
+            if lesson13.UNFIT in case.label:
+                assert not lesson13.fits(ranked[0], room)
+            if lesson13.WHOLE in case.label or lesson13.SLICES in case.label:
+                assert (best["BD"] is None) == (lesson13.WHOLE in case.label), case.label
+
+
+def test_the_cases_of_13_2_and_13_4_have_every_kind_of_tile_and_both_ragged_ends():
+    for seed in range(5):
+        cases = find("13.2").cases(np.random.default_rng(seed))
+        ends = [
+            (len(c.inputs["pairs"]) % c.inputs["BM"], c.inputs["pairs"].shape[1] % c.inputs["BN"])
+            for c in cases
+        ]
+        assert any(q and not k for q, k in ends) and any(k and not q for q, k in ends)
+        for case in find("13.4").cases(np.random.default_rng(seed)):
+            spans = case.inputs["spans"]
+            cut, blind = (spans[:, 2] > spans[:, 1]).any(), np.isneginf(case.expected[1]).any()
+            assert cut == (lesson13.CUT in case.label) or lesson13.EMPTY in case.label
+            assert blind or lesson13.EMPTY not in case.label
+            assert (case.expected[0][np.isneginf(case.expected[1])] == 0).all()
+
+
+def test_shuffled_lists_are_lists_of_the_same_mask():
+    pairs = np.random.default_rng(0).random((70, 50)) < 0.03
+    pairs[:33, :20] = True
+    lists = lesson13.lists_of(pairs, 16, 16)
+    case = Case("", {"pairs": pairs, "BM": 16, "BN": 16}, lists)
+    shuffled = lesson13._shuffled(np.random.default_rng(1), lists)
+    assert any(not np.array_equal(a, b) for a, b in zip(lists, shuffled, strict=True))
+    for value in (lists, shuffled):
+        trial = lesson13.Trial(case, value=value)
+        assert lesson13._same_pairs(trial) is None and lesson13._cut_where_needed(trial) is None
+
+
+@pytest.mark.parametrize("name", ["sliced_kernel", "listed_kernel"])
+def test_the_lessons_kernels_compile_for_a_gpu(name):
+    """The interpreter also takes what a compiler would refuse."""
+    from iocourse.gpu import resources
+
+    (kernel,) = defined(name)
+    x, total = torch.empty(1024, 64, dtype=torch.float32), torch.empty(1024)
+    numbers, patterns = torch.empty(1024, dtype=torch.int32), torch.empty(8, 64, 32, dtype=torch.uint8)
+    given = {
+        "sliced_kernel": ((x, x, x, x, x, total, 1000, 60, 0.18), {"BD": 32}),
+        "listed_kernel": (
+            (x, x, x, x, total, numbers, numbers, numbers, patterns, numbers, 1000, 900, 0.18),
+            {"d": 64},
+        ),
+    }
+    arguments, constants = given[name]
+    found = resources(kernel, 80, *arguments, BM=64, BN=32, num_warps=4, num_stages=2, **constants)
+    assert found.registers > 0 and found.shared_bytes > 0
