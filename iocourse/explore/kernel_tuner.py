@@ -154,7 +154,8 @@ def _controls(s: Setting) -> dict[str, Any]:
             description="shipped tile", tooltip="the tile that the kernels ship with here"
         ),
         "best": widgets.Button(
-            description="fewest words that fit", tooltip="among the recorded tiles that fit the chip"
+            description="fewest words",
+            tooltip="the recorded tile that fits the chip and moves the fewest words",
         ),
     }
 

@@ -14,7 +14,7 @@ from .widget import Shell, choice, in_html, options_of, steps_slider, wide, with
 SLIDERS = {
     "N": ("N (rows)", tuple(2**k for k in range(7, 18))),
     "d": ("d (columns)", (32, 64, 96, 128, 192, 256)),
-    "H": ("H (query heads)", (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128)),
+    "H": ("H (of queries)", (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128)),
     "B": ("B (batches)", (1, 2, 4, 8, 16, 32, 64, 128)),
 }
 SHARES = {"1/64": 1 / 64, "1/32": 1 / 32, "1/16": 1 / 16, "1/8": 1 / 8, "1/4": 1 / 4, "1/2": 1 / 2, "1": 1.0}
@@ -115,7 +115,7 @@ def _controls(s: Sizes) -> dict[str, Any]:
         "arch": choice(CHIP_NAMES, chip, "chip"),
         "mask": choice(MASKS, mask, "mask"),
         **sliders,
-        "H_kv": steps_slider("H_kv (key heads)", divisors(s.H), s.H_kv),
+        "H_kv": steps_slider("H_kv (of keys)", divisors(s.H), s.H_kv),
         "density": _density_slider(s.density),
     }
 

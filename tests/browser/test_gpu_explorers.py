@@ -102,7 +102,7 @@ def test_the_roofline_explorer_follows_keys_and_the_mouse(shown, title_stopwatch
 
     assert "N = 8,192" in page.press("N (rows)", "ArrowRight")
     assert "d = 96" in page.press("d (columns)", "ArrowLeft")
-    assert "H_kv = 4" in page.press("H_kv (key heads)", "ArrowLeft")
+    assert "H_kv = 4" in page.press("H_kv (of keys)", "ArrowLeft")
     assert "density 0.5" in page.press("density", "ArrowRight")
     assert page.choose("no mask").endswith("no mask, density 0.5")
     assert page.choose("L4 (sm_89)").startswith("L4: N = 8,192, d = 96, H = 32, H_kv = 4")

@@ -147,6 +147,15 @@ def test_rows_of_another_chip_type_kernel_or_mask_are_not_taken(change):
     assert "100 registers" not in drawn.text
 
 
+def test_a_tile_recorded_with_another_mask_is_not_this_one():
+    record = kernel_record(compiled())
+    s = Setting(90, 64, 2, "forward", 64, 64, None, 4, 4096, causal=False)
+    drawn = picture(s, record)
+    assert "Not recorded. The nearest recorded tile is 64 × 64, 4 warps, causal: 100 registers" in drawn.alt
+    assert "Of 0 tiles recorded for d = 64, no mask, 0 fit" in drawn.alt
+    assert "Recorded with triton" in picture(s._replace(causal=True), record).alt
+
+
 def test_kernels_that_cut_d_take_their_row_for_any_d():
     record = kernel_record(compiled(kernel="sliced_forward", d=512, BD=32))
     for d in (64, 512, 1000):
