@@ -83,9 +83,15 @@ def _sum(counts: list[Counts]) -> Counts:
 
 def ledger_bytes(ledger: Ledger, itemsize: int) -> int:
     """Bytes of a kernel's ledger, with `itemsize` bytes for a number of Q, K and V."""
-    widths = WIDTHS | dict.fromkeys(ledger.atomics, 4)
+    widths = widths_of(ledger, itemsize)
     counts = [*ledger.reads.items(), *ledger.writes.items()]
-    return sum(words * widths.get(name, itemsize) for name, words in counts)
+    return sum(words * widths[name] for name, words in counts)
+
+
+def widths_of(ledger: Ledger, itemsize: int) -> Counts:
+    """Bytes of a word of each array in a kernel's ledger."""
+    names = [*ledger.reads, *ledger.writes]
+    return dict.fromkeys(names, itemsize) | WIDTHS | dict.fromkeys(ledger.atomics, 4)
 
 
 def _forward(p: Problem, BM: int, BN: int, _: int) -> tuple[Counts, Counts]:

@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..costs import kernels as costs
+from ..costs.each_kernel import ledger_bytes
 from ..costs.kernels import Problem
-from ..ledger import Ledger
 from .chips import Chip
 
 PASSES = ("forward", "backward", "forward+backward")
 # 4·B·H·N²·d forward; five products instead of two backward, however many a kernel really computes.
 TIMES_FORWARD = {"forward": 1.0, "backward": 2.5, "forward+backward": 3.5}
-# Kept in float32 whatever the others are: row numbers, and the dQ that collects the fused backward's shares.
-WIDE = ("LSE", "D", "dLSE")
 
 
 def flops(pass_: str, *, B: int, H: int, N: int, d: int, causal: bool = False) -> float:
@@ -82,21 +80,14 @@ def tile_bytes(
     total = 0
     if pass_ != "backward":
         BM, BN = tiles["forward"]
-        total += _bytes(costs.attention_forward(problem, BM=BM, BN=BN), itemsize)
+        total += ledger_bytes(costs.attention_forward(problem, BM=BM, BN=BN), itemsize)
     if pass_ == "forward":
         return total
     if deterministic:
         split = costs.attention_split_backward(problem, queries=tiles["queries"], keys=tiles["keys"])
-        return total + _bytes(split, itemsize)
+        return total + ledger_bytes(split, itemsize)
     BM, BN = tiles["fused"]
-    return total + _bytes(costs.attention_fused_backward(problem, BM=BM, BN=BN), itemsize)
-
-
-def _bytes(ledger: Ledger, itemsize: int) -> int:
-    """Bytes of a kernel's ledger; what is added to atomically is float32."""
-    wide = {*WIDE, *ledger.atomics}
-    moved = ((name, words) for counts in (ledger.reads, ledger.writes) for name, words in counts.items())
-    return sum(words * (4 if name in wide else itemsize) for name, words in moved)
+    return total + ledger_bytes(costs.attention_fused_backward(problem, BM=BM, BN=BN), itemsize)
 
 
 def intensity(flop: float, moved: float) -> float:

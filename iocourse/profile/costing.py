@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..costs import kernels as costs
+from ..costs.each_kernel import widths_of
 from ..costs.kernels import Problem
 from ..costs.pairs import Listed, PackedSequences
 from ..costs.parts import ceil_div
@@ -42,10 +43,6 @@ TILES = {
     "block-sparse": ("forward",),
     "packed": ("forward",),
 }
-# Bytes of a word of what is not in the type of Q, K and V: row numbers, sums and scores, lists, and bits.
-SUMS = ("LSE", "D", "S", "O_sum", "O_parts", "LSE_parts")
-LISTS = ("order", "spans", "entries", "slots", "cu_q", "cu_k")
-WIDTHS = dict.fromkeys(SUMS + LISTS, 4) | {"patterns": 1}
 
 
 @dataclass(frozen=True)
@@ -84,8 +81,7 @@ class Cost:
     @property
     def bytes(self) -> Bytes:
         """The closed form in bytes."""
-        widths = dict.fromkeys(self.words.arrays, self.asked.itemsize) | WIDTHS
-        return bytes_of(self.words, widths | dict.fromkeys(self.words.atomics, 4))
+        return bytes_of(self.words, widths_of(self.words, self.asked.itemsize))
 
 
 def bytes_of(words: Ledger, widths: Mapping[str, int]) -> Bytes:
