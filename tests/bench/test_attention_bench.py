@@ -384,6 +384,13 @@ def test_without_a_gpu_one_line_says_what_can_be_done(monkeypatch, capsys, subje
     assert "iocourse bench resources" in said and "Shipped with the course: " in said
 
 
+def test_the_record_named_is_the_subjects_own(monkeypatch):
+    monkeypatch.setattr(_place, "no_cuda", lambda: "no GPU")
+    monkeypatch.setattr(_place, "recorded", lambda name: {"versions": {name: "1"}, "date": "1970-01-01"})
+    with pytest.raises(Refused, match=r"Shipped with the course: small-cache 1, 1970-01-01\.$"):
+        _place.cuda_place("small-cache")
+
+
 def test_interpreted_kernels_are_not_timed(monkeypatch):
     monkeypatch.setattr(_place, "no_cuda", lambda: "")
     monkeypatch.setitem(sys.modules, "iocourse.kernels", SimpleNamespace(INTERPRETED=True))

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from made_up_gpu import CpuPlace, by_contender, holds_numbers, in_a_hurry, needs_the_interpreter
+from made_up_gpu import LAP, CpuPlace, by_contender, holds_numbers, in_a_hurry, needs_the_interpreter
 
 from iocourse import masks
 from iocourse.bench import _density, sparse
@@ -161,6 +161,11 @@ def test_ours_and_every_rival_in_one_run_on_the_cpu(monkeypatch):
     assert forward["SDPA efficient"]["refused"]  # off a GPU it has no kernel
     assert [one["pass"] for one in record["lines"]] == ["forward", "backward", "forward+backward"]
     assert {row["mask"] for row in record["density_rows"]} == {NO_MASK, *NAMES}
+    for row in record["density_rows"]:
+        factor = {"forward": 1.0, "backward": 2.5, "forward+backward": 3.5}[row["pass"]]
+        flop = factor * 4 * 16 * (64**2 if row["mask"] == NO_MASK else mask_of(row["mask"], 64, 16).nnz)
+        assert math.isclose(row["tflops"], flop / LAP / 1e9)
+    assert {row["density"] for row in record["density_rows"]} >= {0.25, 1.0}
     worst = {(row["contender"], row["mask"]): row["worst_block"] for row in record["errors"]}
     assert {mask for name, mask in worst if name == "ours"} == {"window", NO_MASK, *NAMES}
     assert all(error < 0.002 for error in worst.values())
