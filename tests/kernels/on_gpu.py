@@ -12,7 +12,7 @@ from typing import Any
 import oracle
 import torch
 
-from iocourse.kernels import attention, attention_with_lse
+from iocourse.kernels import attention, attention_varlen_with_lse, attention_with_lse, decode, tiled_mask
 
 CASES = [
     # Nq, Nk, heads, options
@@ -51,6 +51,14 @@ def worst(dtype: torch.dtype, d: int, case: tuple[Any, ...], deterministic: bool
     def kernels(*leaves: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return attention_with_lse(*leaves, **options, deterministic=deterministic)
 
+    return compared(kernels, q, k, v, do, allowed, scale)
+
+
+def compared(
+    kernels: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, do: torch.Tensor, allowed: torch.Tensor,
+    scale: float | None = None,
+) -> str:  # fmt: skip
+    """What is wrong with `kernels(q, k, v)` and its gradients by the rule of twice PyTorch's error, or ""."""
     got = oracle.results(kernels, q, k, v, do, None)
     want = oracle.results(
         lambda *x: oracle.exact(*x, allowed, scale), *(x.double() for x in (q, k, v)), do, None
@@ -62,6 +70,79 @@ def worst(dtype: torch.dtype, d: int, case: tuple[Any, ...], deterministic: bool
         if not oracle.error(one, exactly) <= bound or math.isnan(bound):
             return f"{name} errs by {oracle.error(one, exactly):.3g}, allowed {bound:.3g}"
     return ""
+
+
+# Block masks, packed sequences, d in slices: (type, d) and how the backward pass is asked for.
+WHOLE_SIZES = [(torch.bfloat16, 64), (torch.float16, 128), (torch.bfloat16, 100), (torch.float32, 64)]
+WHOLE_SIZES += [(torch.bfloat16, 256)]
+SLICED_SIZES = [(torch.bfloat16, 512), (torch.float16, 320), (torch.bfloat16, 1024), (torch.float32, 512)]
+SLICED_SIZES += [(torch.bfloat16, 64), (torch.float16, 300)]
+
+
+def block_mask(dtype: torch.dtype, d: int, deterministic: bool) -> str:
+    """Blocks of 64 drawn for each head, one row of them empty, 777 queries and 1,000 keys."""
+    n_q, n_k, H = 777, 1000, 4
+    q, do = (numbers(2, H, n_q, d, dtype=dtype) for _ in range(2))
+    k, v = (numbers(2, 2, n_k, d, dtype=dtype) for _ in range(2))
+    blocks = torch.rand(H, -(-n_q // 64), -(-n_k // 64), device="cuda") < 0.4
+    blocks[:, 3] = False
+    allowed = blocks.repeat_interleave(64, 1).repeat_interleave(64, 2)[None, :, :n_q, :n_k]
+    mask = tiled_mask(blocks, q, k)
+    return compared(
+        lambda *x: attention_with_lse(*x, block_mask=mask, deterministic=deterministic), q, k, v, do, allowed
+    )
+
+
+def packed(dtype: torch.dtype, d: int, deterministic: bool) -> str:
+    """Sequences of 0 to 700 rows, each with its own diagonal."""
+    lengths = [(300, 500), (0, 40), (700, 700), (1, 3), (65, 0), (129, 64)]
+    cu = [
+        torch.tensor([0, *itertools.accumulate(pair[side] for pair in lengths)], dtype=torch.int32).cuda()
+        for side in (0, 1)
+    ]
+    T_q, T_k = int(cu[0][-1]), int(cu[1][-1])
+    q, do = (numbers(1, 4, T_q, d, dtype=dtype) for _ in range(2))
+    k, v = (numbers(1, 2, T_k, d, dtype=dtype) for _ in range(2))
+    parts = [oracle.seen(*pair, "lower_right").float() for pair in lengths]
+    options = {"causal": "lower_right", "deterministic": deterministic}
+
+    def kernels(*leaves: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        o, lse = attention_varlen_with_lse(*(x[0].transpose(0, 1) for x in leaves), *cu, **options)
+        return o.transpose(0, 1)[None], lse[None]
+
+    return compared(kernels, q, k, v, do, torch.block_diag(*parts).bool().cuda())
+
+
+def in_slices(dtype: torch.dtype, d: int, way: str | None) -> str:
+    """The schedules that cut d, and what is chosen where nothing is asked for."""
+    q, do = (numbers(1, 4, 333, d, dtype=dtype) for _ in range(2))
+    k, v = (numbers(1, 2, 500, d, dtype=dtype) for _ in range(2))
+    allowed = oracle.seen(333, 500, "lower_right").cuda()
+    return compared(lambda *x: attention_with_lse(*x, causal="lower_right", tile_d=way), q, k, v, do, allowed)
+
+
+def one_query(dtype: torch.dtype, d: int, parts: int | None) -> str:
+    """The decode step, 6 heads to 2, against the same rule; it has no backward pass."""
+    q, k, v = numbers(2, 6, 1, d, dtype=dtype), *(numbers(2, 2, 5000, d, dtype=dtype) for _ in range(2))
+    allowed = torch.ones(1, 5000, dtype=torch.bool, device="cuda")
+    o, lse = decode(q, k, v, parts=parts)
+    want, want_lse = oracle.exact(q, k, v, allowed, None)
+    pytorch, _ = oracle.eager(q, k, v, allowed, None)
+    bound = 2 * oracle.error(pytorch, want) + oracle.rounding(want, dtype) + 2e-6
+    if not oracle.error(o, want) <= bound or not oracle.error(lse, want_lse) <= 1e-4:
+        return f"o errs by {oracle.error(o, want):.3g}, allowed {bound:.3g}"
+    return ""
+
+
+def variants() -> list[tuple[Any, ...]]:
+    """Each check with its arguments."""
+    both = (False, True)
+    return [
+        *itertools.product([block_mask], WHOLE_SIZES, both),
+        *itertools.product([packed], WHOLE_SIZES, both),
+        *itertools.product([in_slices], SLICED_SIZES, (None, "fused", "materialised")),
+        *itertools.product([one_query], WHOLE_SIZES, (None, 1, 7)),
+    ]
 
 
 def same_bits() -> str:
@@ -103,6 +184,11 @@ def main() -> int:
         if wrong:
             failed += 1
             print(f"{dtype} d={d} {case} deterministic={deterministic}: {wrong}", flush=True)
+    for variant, (dtype, d), option in variants():
+        wrong = variant(dtype, d, option)
+        if wrong:
+            failed += 1
+            print(f"{variant.__name__} {dtype} d={d} {option}: {wrong}", flush=True)
     for check in (same_bits, far_apart, compiled):
         wrong = check()
         failed += bool(wrong)

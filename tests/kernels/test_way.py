@@ -1,0 +1,244 @@
+"""Whole rows or slices of d: by the recorded table and the closed forms, and by nothing else."""
+
+import needs_interpreter  # noqa: F401
+import pytest
+import torch
+
+from iocourse.data.recorded import recorded
+from iocourse.gpu import CHIPS
+from iocourse.kernels import attention, launch_small_cache, launch_whole, mode, resources_of, using, way
+from iocourse.kernels.tiles import TABLE, SlicedTiles, Tiles, padded
+from iocourse.kernels.way import PASSES, automatic, bytes_moved, fits
+
+
+@pytest.fixture(autouse=True)
+def forget():
+    """Answers are kept: each test starts without, and leaves none."""
+    for kept in (automatic, way._rows):
+        kept.cache_clear()
+    yield
+    for kept in (automatic, way._rows):
+        kept.cache_clear()
+
+
+def row(kernel, *, arch=90, d=128, bytes=2, causal=False, pairs="band", spill=0, shared=1000):
+    return {
+        "arch": arch, "d": d, "bytes": bytes, "kernel": kernel, "causal": causal, "pairs": pairs,
+        "spill_bytes": spill, "shared_bytes": shared,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def record(monkeypatch):
+    """A function that puts these rows in the place of the record."""
+
+    def put(*rows):
+        monkeypatch.setattr(
+            way, "recorded", lambda name: {"shipped": list(rows)} if name == "resources" else 1
+        )
+        for kept in (automatic, way._rows):
+            kept.cache_clear()
+
+    return put
+
+
+def test_what_fits_and_moves_less_stays_whole(record):
+    record(row("forward"), row("forward", causal=True), row("queries"), row("keys"))
+    assert automatic("forward", 90, 128, 2) == automatic("split", 90, 128, 2) == "whole"
+    assert automatic("forward", 90, 65, 2) == "whole"  # the row of 128 stands for 65 to 128
+    assert automatic("fused", 90, 128, 2) == "fused"  # of this pass nothing is recorded
+
+
+LIMIT = CHIPS[90].shared_bytes
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"spill": 8},
+        {"shared": LIMIT + 1},
+        {"spill": 8, "causal": True},
+    ],
+    ids=str,
+)
+def test_one_row_that_does_not_fit_is_enough(record, bad):
+    record(row("queries"), row("keys"), row("keys", causal=True) | row("keys", **bad))
+    assert automatic("split", 90, 128, 2) == "fused"
+
+
+def test_a_kernel_that_does_not_compile_does_not_fit(record):
+    broken = {
+        name: value for name, value in row("forward").items() if name not in ("spill_bytes", "shared_bytes")
+    }
+    record(row("forward", causal=True), broken | {"error": "out of registers"})
+    assert automatic("forward", 90, 128, 2) == "fused"
+
+
+def test_the_last_byte_fits(record):
+    record(row("forward", shared=LIMIT))
+    assert automatic("forward", 90, 128, 2) == "whole"
+
+
+@pytest.mark.parametrize(
+    "other", [{"arch": 80}, {"d": 64}, {"bytes": 4}, {"pairs": "block_mask"}, {"pairs": "packed"}], ids=str
+)
+def test_other_rows_answer_other_questions(record, other):
+    """Neither do they speak for this one, nor against it."""
+    record(row("forward", **other))
+    assert automatic("forward", 90, 128, 2) == "fused"
+    record(row("forward"), row("forward", **other, spill=100))
+    assert automatic("forward", 90, 128, 2) == "whole"
+
+
+def test_nothing_recorded_is_no_guess(monkeypatch):
+    monkeypatch.setattr(way, "recorded", lambda name: None)
+    assert automatic("forward", 90, 64, 2) == "fused"
+    assert automatic("forward", None, 64, 2) == "whole"  # the interpreter has no chip to fit
+
+
+def test_bytes_decide_between_ways_that_fit(record, monkeypatch):
+    record(row("forward"))
+    for whole, sliced, answer in ((10, 11, "whole"), (10, 10, "whole"), (11, 10, "fused")):
+        automatic.cache_clear()
+        monkeypatch.setattr(
+            way, "bytes_moved", lambda which, w, *rest, there={"whole": whole, "fused": sliced}: there[w]
+        )
+        assert automatic("forward", 90, 128, 2) == answer
+
+
+def test_bytes_by_hand():
+    """sm_90, d = 128, 16 bits, the forward pass in tiles of 128 × 128: Q and O once, K and V 32 times."""
+    assert TABLE[90, 128, 2].forward[:2] == (128, 128)
+    N, d = 4096, 128
+    assert bytes_moved("forward", "whole", 90, d, 2) == 2 * (2 * N * d + 2 * 32 * N * d) + 4 * N
+    whole = bytes_moved("fused", "whole", 90, d, 2)
+    _, BN = TABLE[90, 128, 2].fused[:2]
+    added = 4 * 2 * (N // BN) * N * d  # dQ is read and written in float32, once for each tile of keys
+    assert added < whole < added + 2 * (10 + 2 * N // BN) * N * d
+
+
+@pytest.mark.parametrize("d", [1, 16, 64, 65, 100, 128, 200, 256])
+@pytest.mark.parametrize("which", PASSES)
+def test_interpreted_whole_to_256(which, d):
+    assert automatic(which, None, d, 2) == automatic(which, None, d, 4) == "whole"
+
+
+@pytest.mark.parametrize("d", [257, 300, 512, 1024])
+@pytest.mark.parametrize("which", PASSES)
+def test_interpreted_slices_above(which, d):
+    assert automatic(which, None, d, 2) == automatic(which, None, d, 4) == "fused"
+
+
+def test_tiles_chosen_by_hand_do_not_change_the_way():
+    """Else a tile that is tried out would never run, and the answer would be kept for those after it."""
+    with using(**dict.fromkeys(Tiles._fields, (16, 16))):
+        assert automatic("fused", None, 64, 4) == automatic("forward", 90, 128, 2) == "whole"
+    with using(**dict.fromkeys(SlicedTiles._fields, (256, 256, 16))):
+        automatic.cache_clear()
+        assert automatic("split", None, 64, 4) == automatic("forward", 90, 128, 2) == "whole"
+
+
+# The shipped record.
+
+
+def test_the_shipped_record_is_what_is_asked():
+    record = recorded("resources")
+    for arch, d, width in TABLE:
+        for which, kernels in PASSES.items():
+            rows = [
+                one
+                for one in record["shipped"]
+                if (one["arch"], one["d"], one["bytes"], one["pairs"]) == (arch, d, width, "band")
+                and one["kernel"] in kernels
+            ]
+            assert len(rows) == 2 * len(kernels)  # with the diagonal and without
+            good = all(
+                one["spill_bytes"] == 0 and one["shared_bytes"] <= CHIPS[arch].shared_bytes for one in rows
+            )
+            assert fits(which, arch, d, width) == good
+            if not good:
+                assert automatic(which, arch, d, width) == "fused"
+
+
+@pytest.mark.parametrize("arch", CHIPS)
+def test_what_the_shipped_record_says_of_common_heads(arch):
+    """16 bits to d = 128 keep whole rows where there are tensor cores; no d above 512 does anywhere."""
+    for which in PASSES:
+        for d in (64, 80, 128):
+            if arch != 75:
+                assert automatic(which, arch, d, 2) == "whole"
+        assert automatic(which, arch, 513, 2) == automatic(which, arch, 1024, 4) == "fused"
+
+
+def test_a_t4_cuts_d_in_every_pass_from_257_on():
+    for which in PASSES:
+        assert automatic(which, 75, 512, 2) == automatic(which, 75, 512, 4) == "fused"
+    assert automatic("fused", 75, 256, 2) == automatic("split", 75, 256, 2) == "fused"
+
+
+# What is launched.
+
+
+def kernels_of(monkeypatch, call):
+    names = []
+
+    def noted(kernel, *_, **__):
+        names.append(kernel.fn.__name__)
+
+    for module in (launch_whole, launch_small_cache):
+        monkeypatch.setattr(module, "start", noted)
+    call()
+    return names
+
+
+def test_each_pass_goes_its_own_way(monkeypatch):
+    """Whole rows forward, slices backward: what one pass cannot does not bind the other."""
+    monkeypatch.setattr(
+        "iocourse.kernels.launch.way_for", lambda which, *_: {"forward": "whole"}.get(which, "fused")
+    )
+    q, k, v = (torch.randn(1, 1, 20, 8, requires_grad=True) for _ in range(3))
+    names = kernels_of(monkeypatch, lambda: attention(q, k, v).sum().backward())
+    assert names == ["forward_kernel", "row_products_kernel", "sliced_queries_kernel", "sliced_keys_kernel"]
+
+
+def test_nothing_is_compiled_to_decide(monkeypatch):
+    """A process that could compile would be started by one of these."""
+
+    def refused(*_, **__):
+        raise AssertionError("compiled")
+
+    monkeypatch.setattr("subprocess.Popen", refused)
+    with pytest.raises(AssertionError, match="compiled"):
+        resources_of("row_products", 90)  # the trap works
+    for arch, d, width in TABLE:
+        for which in PASSES:
+            assert automatic(which, arch, d, width) in ("whole", "fused")
+
+
+# A chip too small for what nobody can avoid.
+
+
+@pytest.mark.parametrize(
+    "options", [{"tile_d": "never"}, {"block_mask": torch.ones(2, 2, dtype=torch.bool)}], ids=str
+)
+def test_whole_rows_that_do_not_fit_are_refused_before_a_launch(options, monkeypatch):
+    """d = 512 in float32 on a T4: the recorded tile needs more shared memory than there is."""
+    needed = max(
+        one["shared_bytes"]
+        for one in recorded("resources")["shipped"]
+        if (one["arch"], one["d"], one["bytes"], one["pairs"]) == (75, 512, 4, "band")
+        and one["kernel"] == "fused"
+    )
+    assert needed > CHIPS[75].shared_bytes
+    q = torch.zeros(1, 1, 32, 400, requires_grad=True)
+    o = attention(q, q, q, **options)
+    monkeypatch.setattr(way, "architecture", lambda device: 75)
+    launched = []
+    monkeypatch.setattr(launch_whole, "start", lambda *_, **__: launched.append(1))
+    with pytest.raises(
+        ValueError,
+        match=rf"^q has head size 400 in 32 bits, whose tiles of whole rows take {needed // 1024} KB of "
+        r"shared memory, and sm_75 has 64 KB; allowed here: a smaller d, 16 bits, or attention without ",
+    ):
+        o.sum().backward()
+    assert not launched and padded(400) == 512 and mode.architecture(q.device) is None
