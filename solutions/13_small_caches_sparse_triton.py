@@ -29,7 +29,7 @@ from collections import Counter
 
 import numpy as np
 
-from iocourse import costs, exact, explore, masks
+from iocourse import exact, explore, masks
 from iocourse.costs.kernels import Problem, attention_forward
 from iocourse.costs.pairs import Listed
 from iocourse.costs.sliced_kernels import scores_forward, sliced_forward
@@ -42,7 +42,7 @@ from iocourse.gpu import CHIPS
 #
 # A program of the forward kernel keeps a tile of $B_M$ queries, the sum for as many rows of $O$, and a tile or two of keys and values, all of them $d$ columns wide. When $d$ doubles, all of this doubles. So for a larger $d$ there are fewer rows, and fewer rows mean more words: $K$ and $V$ are read $\lceil N/B_M \rceil$ times.
 #
-# In the model the line is $M = d^2$. With less, a schedule that cuts $d$ too moves fewer words. A program on a T4 has 64 KB of shared memory, 32,768 numbers of 16 bits: less than $d^2$ from $d = 182$ on. One on an H200 has 227 KB, 116,224 numbers: less than $d^2$ from $d = 341$ on. But the model knows no registers, and a chip has 256 KB of those beside its shared memory. We need not guess. `iocourse bench resources` has compiled the library's kernels for each chip, and for each head size its table has the first tile, from large to small, that spills no register.
+# In the model of lesson 07 the line is near $M = d^2$. With less, a schedule that cuts $d$ too moves fewer words. A program on a T4 has 64 KB of shared memory, 32,768 numbers of 16 bits: less than $d^2$ from $d = 182$ on. One on an H200 has 227 KB, 116,224 numbers: less than $d^2$ from $d = 341$ on. But the model knows no registers, and a chip has 256 KB of those beside its shared memory. We need not guess. `iocourse bench resources` has compiled the library's kernels for each chip, and for each head size its table has the first tile, from large to small, that spills no register.
 #
 # **Predict.** Tiles of whole rows for the forward pass, 16 bits. At $d = 64$ there are 128 rows of queries on an H200 and 64 on a T4. How many are left on an H200 at $d = 512$, and on a T4 at $d = 256$?
 
@@ -54,7 +54,7 @@ record = recorded("resources")
 
 
 def compiled(kernel, arch, d, itemsize=2):
-    """The recorded row of a kernel: of two, without and with the diagonal, the one that spills more."""
+    """The recorded row of a kernel, causal or not: of the two the one that spills more."""
     asked = {"kernel": kernel, "arch": arch, "d": d, "bytes": itemsize, "pairs": "band"}
     rows = [row for row in record["shipped"] if asked.items() <= row.items()]
     return max(rows, key=lambda row: row.get("spill_bytes", 10**6))
@@ -69,9 +69,10 @@ def shown(row):
     return f"{row['BM']} × {row['BN']}" + ("" if fits(row) else " !")
 
 
-print(f"compiled with {provenance(record)}")
+# %%
+print(f"compiled with {provenance(record)}; a tile with ! does not fit")
 for kernel in ("forward", "fused"):
-    print(f"{kernel:15}" + "".join(f"d = {d:<8}" for d in (64, 128, 256, 512)) + " (! does not fit)")
+    print(f"{kernel:15}" + "".join(f"d = {d:<8}" for d in (64, 128, 256, 512)))
     for arch, chip in CHIPS.items():
         tiles = [shown(compiled(kernel, arch, d)) for d in (64, 128, 256, 512)]
         print(f"{chip.name:15}" + "".join(f"{tile:12}" for tile in tiles))
@@ -86,7 +87,7 @@ measured("13.1", h200_512=compiled("forward", 90, 512)["BM"],
 # %% [markdown]
 # ## 13.2 Whole rows or slices, by the byte
 #
-# What would we keep instead? F6 of lesson 07 keeps a tile of scores and nothing else that grows with $d$. Scores are summed up over slices of $d$; then each slice of $O$ is brought from slow memory, rescaled, added to, and sent back. One program of it in NumPy, with the words that it moves:
+# What would we keep instead? F6 of lesson 07 keeps a tile of scores, and nothing that grows with $d$. Scores are summed up over slices of $d$; then each slice of $O$ is brought from slow memory, rescaled, added to, and sent back. One program of it in NumPy, with the words that it moves:
 
 # %%
 def sliced_program(number, Q, K, V, O, BM, BN, BD):
@@ -187,7 +188,7 @@ predict("13.2b", t4=256, h200=512, b200=1024)  #> predict("13.2b", t4=..., h200=
 
 # %%
 def where_slices_begin(choose):
-    """For each chip the smallest of the head sizes at which slices move fewer bytes; 1024: none."""
+    """For each chip the smallest head size at which slices move fewer bytes; 1024: none."""
     begin, lines = dict.fromkeys(CHIPS, 1024), []
     for arch, chip in CHIPS.items():
         line = f"{chip.name:16}"
@@ -206,7 +207,7 @@ begin = attempt(where_slices_begin, my_choice)
 measured("13.2b", t4=begin[75], h200=begin[90], b200=begin[100])
 
 # %% [markdown]
-# The T4 from 256 on, A100, L4 and H200 at 512, the B200 not at all: it has 64 rows left. Each time it is (13.3). On a T4 slices have $b = 64$, and 16 rows are fewer than $\tfrac27 \cdot 64 = 18.3$; elsewhere 32 are fewer than 36.6. The gain at 512 is modest, 884 MB instead of 1,032 on an H200. But $d$ grows only in one of the two: slices cost in proportion to $d$, while whole rows cost $d$ for each word and have half the rows each time that $d$ doubles.
+# The T4 from 256 on, A100, L4 and H200 at 512, the B200 not at all: it has 64 rows left. Each time it is (13.3). On a T4 slices have $b = 64$, and 16 rows are fewer than $\tfrac27 \cdot 64 = 18.3$; elsewhere 32 are fewer than 36.6. The gain at 512 is modest, 884 MB instead of 1,032 on an H200. But it grows. Slices cost in proportion to $d$; whole rows cost in proportion to $d$ and to the number of tiles of queries, which doubles when the rows halve, so to $d^2$.
 #
 # The next cell shows the trade for a tile of your choice: what a program keeps, what the compiler made of it where that was recorded, and the words it moves. Arrow keys move the sliders. (Without a running kernel you see a still picture.) Try $d = 512$ with the kernel `forward`, then `sliced_forward`.
 
@@ -279,7 +280,8 @@ def my_lists(pairs, BM, BN):
     hit, whole = tiles.any(axis=(2, 3)), unasked.reshape(shape).all(axis=(1, 3))
     spans, entries, slots, patterns = [], [], [], []
     for row in range(rows):
-        plain, cut = np.flatnonzero(hit[row] & whole[row]), np.flatnonzero(hit[row] & ~whole[row])
+        plain = np.flatnonzero(hit[row] & whole[row])
+        cut = np.flatnonzero(hit[row] & ~whole[row])
         begin = len(entries)
         spans.append([begin, begin + len(plain), begin + len(plain) + len(cut)])
         entries += [*plain, *cut]
@@ -344,8 +346,9 @@ def listed_program(place, Q, K, V, O, lists, BM, BN):
 def by_lists(make_lists, pairs, BM, BN):
     """The keys that all programs read together, and the largest error."""
     Q, K, V = np.random.default_rng(4).standard_normal((3, len(pairs), 16))
-    lists, O = make_lists(pairs, BM, BN), np.empty_like(Q)
-    keys = sum(listed_program(place, Q, K, V, O, lists, BM, BN) for place in range(len(lists[4])))
+    lists, O, keys = make_lists(pairs, BM, BN), np.empty_like(Q), 0
+    for place in range(len(lists[4])):
+        keys += listed_program(place, Q, K, V, O, lists, BM, BN)
     hidden = np.where(pairs, 0.0, -np.inf)
     return keys, abs(O - exact.attention(Q, K, V, mask=hidden)).max()
 
@@ -366,7 +369,7 @@ for name, pairs in given.items():
 
 # %%
 def timelines(work, order, n):
-    """What each of n processors does: the last digit of a program's number, once for each tile."""
+    """What each of n processors does: a program's last digit, once for each of its tiles."""
     lines = [""] * n
     for program in order:
         free = min(range(n), key=lambda p: len(lines[p]))  # the one that is done first takes it
@@ -406,8 +409,8 @@ measured("13.5", in_order=steps(work, range(64)), heavy_first=steps(work, np.arg
 summary = masks.bigbird(4096, 64, 1, 1, 2).tiles[::-1].sum(axis=1)  # the global row is the last
 for heads in (1, 8):
     work, heavy_first = np.tile(summary, heads), np.argsort(-summary, kind="stable")
-    orders = {"as they come": range(len(work)),
-              "heavy first in each head": [64 * h + row for h in range(heads) for row in heavy_first],
+    in_each = [64 * head + row for head in range(heads) for row in heavy_first]
+    orders = {"as they come": range(len(work)), "heavy first in each head": in_each,
               "heavy first of all": np.argsort(-work, kind="stable")}
     print(f"heads: {heads}, {work.sum():,} tiles, {work.sum() / 16:.1f} for each processor")
     for name, order in orders.items():
@@ -461,8 +464,8 @@ share = {}
 for name, pairs in compared.items():
     hit, cut = Listed(N, N, 64, pairs=pairs[None, None]).tiles(64, 64)
     share[name] = megabytes(pairs) / megabytes(compared["dense"])
-    print(f"{name:20} {pairs.mean():8.4%} of the pairs: {hit.sum():5,} tiles, {cut.sum():5,} cut, "
-          f"{megabytes(pairs):6.2f} MB, {share[name]:.3f} of dense")
+    print(f"{name:19} {pairs.mean():8.4%} of pairs: {hit.sum():5,} tiles, {cut.sum():5,} cut, "
+          f"{megabytes(pairs):5.2f} MB, {share[name]:.3f} of dense")
 measured("13.6", share=share["pairs, 1 in 1,000"])
 
 # %% [markdown]
@@ -498,8 +501,9 @@ def scores_in_slices(Q, K, i, j, N, d, BM: tl.constexpr, BN: tl.constexpr, BD: t
     for column in range(0, d, BD):
         c = column + tl.arange(0, BD)
         there = c[None, :] < d
-        q = tl.load(Q + i[:, None] * d + c, mask=(i[:, None] < N) & there, other=0.0)  # (BM, BD)
-        k = tl.load(K + j[:, None] * d + c, mask=(j[:, None] < N) & there, other=0.0)  # (BN, BD)
+        # (BM, BD) and (BN, BD)
+        q = tl.load(Q + i[:, None] * d + c, mask=(i[:, None] < N) & there, other=0.0)
+        k = tl.load(K + j[:, None] * d + c, mask=(j[:, None] < N) & there, other=0.0)
         s = tl.dot(q, tl.trans(k), s, input_precision="ieee")
     return s
 
@@ -513,7 +517,7 @@ def scores_in_slices(Q, K, i, j, N, d, BM: tl.constexpr, BN: tl.constexpr, BD: t
 predict("13.7", o_sum_written=7680)  #> predict("13.7", o_sum_written=...)
 
 # %% [markdown]
-# **Exercise 13.3** Outputs that travel · difficulty 4 of 5 · importance 4 of 5 · 15 minutes. Write the loop over the slices of $V$ and $O$. `p` (BM, BN) are the weights of this round, `old` (BM,) is the factor for what is there already, and `l` holds the row sums, this round included. Any $d$ must come out right, and the words of F6 are allowed: those of (13.2), counted as words. If you are stuck after nine minutes, run `hint("13.3")` in a cell of your own.
+# **Exercise 13.3** Outputs that travel · difficulty 4 of 5 · importance 4 of 5 · 15 minutes. Write the loop over the slices of $V$ and $O$. `scale` holds the $\lambda$ of (11.2), `p` (BM, BN) are the weights of this round, `old` (BM,) is the factor for what is there already, and `l` holds the row sums, this round included. Any $d$ must come out right, and the words of F6 are allowed: those of (13.2), counted as words. If you are stuck after nine minutes, run `hint("13.3")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-13.3"
 @triton.jit
@@ -534,7 +538,7 @@ def sliced_kernel(Q, K, V, O_sum, O, LSE, N, d, scale,
         m = m_new
         for column in range(0, d, BD):
             c = column + tl.arange(0, BD)
-            ### BEGIN SOLUTION a slice of V, the sums so far, rescaled and added to, and out again
+            ### BEGIN SOLUTION a slice of V; the sums so far, rescaled and added to; and out
             there = (i[:, None] < N) & (c[None, :] < d)                            # (BM, BD)
             keys = (j[:, None] < N) & (c[None, :] < d)
             v = tl.load(V + j[:, None] * d + c, mask=keys, other=0.0)              # (BN, BD)
@@ -605,7 +609,7 @@ d, b = 96, 32
 
 
 def both(N):
-    """Closed forms of F6 and F5 with square tiles, by the names that `attention` has for them."""
+    """Closed forms of F6 and F5, square tiles, by the names that `attention` has for them."""
     problem = Problem(N, N, d)
     return {"fused": sliced_forward(problem, BM=b, BN=b),
             "materialised": scores_forward(problem, scores=(b, b), averages=(b, b, b))}
@@ -637,10 +641,11 @@ def recorded_tile(kernel):
 
 problem, names = Problem(4096, 4096, 512), ("forward", "sliced_forward", "scores", "averages")
 rows, f6, scores, averages = (recorded_tile(name) for name in names)
+f5 = scores_forward(problem, scores=scores[:2], averages=averages)
 for name, form in {
     f"whole rows, {rows}": attention_forward(problem, BM=rows[0], BN=rows[1]),
     f"F6, {f6}": sliced_forward(problem, BM=f6[0], BN=f6[1]),
-    f"F5, {scores} and {averages}": scores_forward(problem, scores=scores[:2], averages=averages),
+    f"F5, {scores} and {averages}": f5,
 }.items():
     print(f"{name:42} {gigabytes(form):.2f} GB")
 print(f"scores of one head: {4 * 4096**2 / 2**20:.0f} MB")
@@ -669,7 +674,7 @@ for which in ("forward", "fused", "split"):
 # %%
 @triton.jit
 def take_in(acc, m, l, s, v):
-    """Online softmax: scores s (BM, BN) in powers of two, -inf where hidden. New acc, m and l."""
+    """Online softmax: scores s (BM, BN) in powers of two, -inf where hidden. New acc, m, l."""
     m_new = tl.maximum(m, tl.max(s, 1))
     shift = tl.where(m_new == float("-inf"), 0.0, m_new)
     p = tl.exp2(s - shift[:, None])
@@ -683,7 +688,7 @@ def take_in(acc, m, l, s, v):
 #
 # $$ \underbrace{4 \left\lceil \tfrac{N}{B_M} \right\rceil}_{\texttt{order},\ \texttt{spans}} + \underbrace{\text{tiles seen}}_{\texttt{entries}} + \underbrace{(1 + B_M B_N) \cdot \text{tiles cut}}_{\texttt{slots},\ \texttt{patterns}} \quad\text{words.} \tag{13.9} $$
 #
-# **Exercise 13.4** A loop over a list · difficulty 4 of 5 · importance 5 of 5 · 18 minutes. Write the kernel: which tile of queries it is, its span, two loops over the list, and a finish in which rows that see nothing get $O = 0$ and $L = -\infty$. The lists are those of exercise 13.2, from the check: within a row whole tiles may come in any order, cut ones too, and patterns may be numbered anyhow. A whole tile needs no mask of any kind. The words of $Q$, $K$, $V$, $O$ and $L$ and those of (13.9) are allowed. If you are stuck after eleven minutes, run `hint("13.4")` in a cell of your own.
+# **Exercise 13.4** A loop over a list · difficulty 4 of 5 · importance 5 of 5 · 18 minutes. Write the kernel: which tile of queries it is, its span, two loops over the list, and a finish in which rows that see nothing get $O = 0$ and $L = -\infty$. The lists are those of exercise 13.2, from the check: within a row whole tiles may come in any order, cut ones too, and patterns may be numbered anyhow. A whole tile needs no mask of any kind. $d$ is a power of two, and `scale` holds the $\lambda$ of (11.2), so that `LSE` ends as in (11.3). The words of $Q$, $K$, $V$, $O$ and $L$ and those of (13.9) are allowed. If you are stuck after eleven minutes, run `hint("13.4")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-13.4"
 @triton.jit
@@ -749,10 +754,11 @@ def with_lists(make_lists, launcher, q, k, v, pairs, BM, BN):
 
 N, d, BM, BN = 200, 32, 32, 64
 q, k, v = torch.randn(3, N, d, generator=torch.Generator().manual_seed(13))
+heads = [x[None, None] for x in (q, k, v)]  # (1, 1, N, d)
 for mask in (masks.Causal(N), masks.bigbird(N, 16, 1, 1, 1), masks.Window(N, 20)):
     pairs = mask.pairs()
     with kernels.using(forward=(BM, BN)):
-        theirs = counted(kernels.attention, *(x[None, None] for x in (q, k, v)), block_mask=mask)
+        theirs = counted(kernels.attention, *heads, block_mask=mask)
     mine = attempt(with_lists, my_lists, my_listed_attention, q, k, v, pairs, BM, BN)
     apart = abs(mine[1] - theirs[1][0, 0]).max()
     form = attention_forward(Listed(N, N, d, pairs=pairs[None, None]), BM=BM, BN=BN)
