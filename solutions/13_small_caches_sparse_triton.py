@@ -19,7 +19,7 @@
 # | --- | --- | --- | --- | --- |
 # | 13.1 | A tile for a chip | 2 of 5 | 4 of 5 | 10 |
 # | 13.2 | A mask as lists | 3 of 5 | 5 of 5 | 15 |
-# | 13.3 | Outputs that travel | 4 of 5 | 4 of 5 | 15 |
+# | 13.3 | Outputs that travel | 3 of 5 | 4 of 5 | 15 |
 # | 13.4 | A loop over a list | 4 of 5 | 5 of 5 | 18 |
 #
 # Sections 13.1 to 13.6 need NumPy only, and hold the ideas and two of the exercises. From section 13.7 on cells run Triton kernels. Sections 13.5 and 13.11 stand by themselves: if time runs short, read them another day.
@@ -509,7 +509,7 @@ def scores_in_slices(Q, K, i, j, N, d, BM: tl.constexpr, BN: tl.constexpr, BD: t
 
 
 # %% [markdown]
-# The second half is yours. For each tile of keys the sums come and go, slice by slice. Two things are different from NumPy. In slow memory `O_sum` holds nothing that one may read before the first round has written it, and after the last round nobody reads it again: so in the first round nothing is loaded from it, and in the last nothing is stored to it. A mask that is off for all lanes does that; it can depend on `start`, as in `there & (start > 0)`. And one round stores what the next one loads, perhaps by another thread of the program: `tl.debug_barrier()` makes all threads wait for each other. (The interpreter has one thread and no need of it. On a GPU the sums would be wrong now and then.)
+# The second half is yours. For each tile of keys the sums come and go, slice by slice. Two things are different from NumPy. In slow memory `O_sum` holds nothing that one may read before the first round has written it, and after the last round nobody reads it again: so in the first round nothing is loaded from it, and in the last nothing is stored to it. A mask that is off for all lanes does that: the numbers `come` and `go` are $N$ or 0, and stand where a mask has $N$ elsewhere. And one round stores what the next one loads, perhaps by another thread of the program: `tl.debug_barrier()` makes all threads wait for each other. (The interpreter has one thread and no need of it. On a GPU the sums would be wrong now and then.)
 #
 # **Predict.** $N = 96$, $d = 40$, $B_N = 32$: how many words are written to `O_sum`?
 
@@ -517,7 +517,7 @@ def scores_in_slices(Q, K, i, j, N, d, BM: tl.constexpr, BN: tl.constexpr, BD: t
 predict("13.7", o_sum_written=7680)  #> predict("13.7", o_sum_written=...)
 
 # %% [markdown]
-# **Exercise 13.3** Outputs that travel · difficulty 4 of 5 · importance 4 of 5 · 15 minutes. Write the loop over the slices of $V$ and $O$. `scale` holds the $\lambda$ of (11.2), `p` (BM, BN) are the weights of this round, `old` (BM,) is the factor for what is there already, and `l` holds the row sums, this round included. Any $d$ must come out right, and the words of F6 are allowed: those of (13.2), counted as words. If you are stuck after nine minutes, run `hint("13.3")` in a cell of your own.
+# **Exercise 13.3** Outputs that travel · difficulty 3 of 5 · importance 4 of 5 · 15 minutes. Write the loop over the slices of $V$ and $O$. `scale` holds the $\lambda$ of (11.2), `p` (BM, BN) are the weights of this round, `old` (BM,) is the factor for what is there already, and `l` holds the row sums, this round included. Any $d$ must come out right, and the words of F6 are allowed: those of (13.2), counted as words. If you are stuck after nine minutes, run `hint("13.3")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-13.3"
 @triton.jit
@@ -536,17 +536,17 @@ def sliced_kernel(Q, K, V, O_sum, O, LSE, N, d, scale,
         old = tl.exp2(m - m_new)
         l = l * old + tl.sum(p, 1)
         m = m_new
+        come = tl.where(start > 0, N, 0)      # rows of O_sum end here: none in the first round
+        go = tl.where(start + BN < N, N, 0)   # and here where they are stored: none in the last
         for column in range(0, d, BD):
             c = column + tl.arange(0, BD)
             ### BEGIN SOLUTION a slice of V; the sums so far, rescaled and added to; and out
-            there = (i[:, None] < N) & (c[None, :] < d)                            # (BM, BD)
-            keys = (j[:, None] < N) & (c[None, :] < d)
-            v = tl.load(V + j[:, None] * d + c, mask=keys, other=0.0)              # (BN, BD)
-            rows = i[:, None] * d + c
-            so_far = tl.load(O_sum + rows, mask=there & (start > 0), other=0.0)
-            new = tl.dot(p, v, so_far * old[:, None], input_precision="ieee")
-            tl.store(O_sum + rows, new, mask=there & (start + BN < N))
-            tl.store(O + rows, new / l[:, None], mask=there & (start + BN >= N))
+            there, rows = c[None, :] < d, i[:, None] * d + c
+            v = tl.load(V + j[:, None] * d + c, mask=(j[:, None] < N) & there, other=0.0)
+            so_far = tl.load(O_sum + rows, mask=(i[:, None] < come) & there, other=0.0)
+            new = tl.dot(p, v, so_far * old[:, None], input_precision="ieee")      # (BM, BD)
+            tl.store(O_sum + rows, new, mask=(i[:, None] < go) & there)
+            tl.store(O + rows, new / l[:, None], mask=(i[:, None] < N - go) & there)
             ### END SOLUTION
         tl.debug_barrier()
     tl.store(LSE + i, (m + tl.log2(l)) * 0.6931471805599453, mask=i < N)

@@ -317,10 +317,11 @@ def turned_kernel(
             there = (i[:, None] < N) & (c[None, :] < d)
             at = Sums + c[None, :] * N + i[:, None]
             share = tl.dot(p, slice_of(V, j, column, N, d, BD), input_precision="ieee")
-            new = share + tl.load(at, mask=there & (start > 0), other=0.0) * old[:, None]
-            last = start + BN >= N
-            tl.store(at, new, mask=there & (last == 0))
-            tl.store(O + i[:, None] * d + c[None, :], new / l[:, None], mask=there & last)
+            n = tl.where(start == 0, 0, N)
+            new = share + tl.load(at, mask=there & (i < n)[:, None], other=0.0) * old[:, None]
+            n = tl.where(start + BN >= N, 0, N)
+            tl.store(at, new, mask=there & (i < n)[:, None])
+            tl.store(O + i[:, None] * d + c[None, :], new / l[:, None], mask=there & (i >= n)[:, None])
     tl.store(LSE + i, (m + tl.log2(l)) * 0.6931471805599453, mask=i < N)
 
 
@@ -356,39 +357,35 @@ SLICED = Suite(
         Mutant("not-rescaled", RESCALED, (("so_far * old[:, None]", "so_far"),)),
         Mutant("starts-again", O, (("tl.dot(p, v, so_far * old[:, None], ", "tl.dot(p, v, "),)),
         Mutant("not-divided", ONE, (("new / l[:, None]", "new"),)),
-        Mutant("sums-read-in-the-first-round", ONE, (("mask=there & (start > 0)", "mask=there"),)),
+        Mutant("sums-read-in-the-first-round", ONE, (("< come) & there", "< N) & there"),)),
         Mutant(
-            "sums-kept-after-the-last-round", TRAVEL, (("mask=there & (start + BN < N))", "mask=there)"),)
+            "sums-kept-after-the-last-round",
+            TRAVEL,
+            (("new, mask=(i[:, None] < go)", "new, mask=(i[:, None] < N)"),),
         ),
-        Mutant("O-in-every-round", TRAVEL, (("mask=there & (start + BN >= N))", "mask=there)"),)),
-        Mutant(
-            "columns-past-d-read",
-            RUNS,
-            (("keys = (j[:, None] < N) & (c[None, :] < d)", "keys = j[:, None] < N"),),
-        ),
+        Mutant("O-in-every-round", TRAVEL, (("< N - go) & there", "< N) & there"),)),
+        Mutant("O-never", O, (("< N - go) & there", "< go) & there"),)),
+        Mutant("columns-past-d-read", RUNS, (("mask=(j[:, None] < N) & there", "mask=j[:, None] < N"),)),
         Mutant(
             "columns-past-d-written",
             RUNS,
-            (("there = (i[:, None] < N) & (c[None, :] < d)", "there = i[:, None] < N"),),
+            (("mask=(i[:, None] < N - go) & there", "mask=i[:, None] < N - go"),),
         ),
+        Mutant("keys-past-the-last", RUNS, (("mask=(j[:, None] < N) & there", "mask=there"),)),
         Mutant(
-            "keys-past-the-last",
-            RUNS,
-            (("keys = (j[:, None] < N) & (c[None, :] < d)", "keys = c[None, :] < d"),),
-        ),
-        Mutant(
-            "first-slice-of-V-alone",
+            "columns-of-the-first-slice",
             O,
-            (("V + j[:, None] * d + c", "V + j[:, None] * d + tl.arange(0, BD)"),),
+            (("V + j[:, None] * d + c,", "V + j[:, None] * d + tl.arange(0, BD),"),),
         ),
         Mutant(
             "V-twice",
             WORDS,
             (
                 (
-                    "            rows = i",
-                    "            v = tl.load(V + j[:, None] * d + c, mask=keys, other=0.0)\n"
-                    "            rows = i",
+                    "            so_far = ",
+                    "            mask = (j[:, None] < N) & there\n"
+                    "            v = tl.load(V + j[:, None] * d + c, mask=mask, other=0.0)\n"
+                    "            so_far = ",
                 ),
             ),
         ),
@@ -396,9 +393,11 @@ SLICED = Suite(
             "sums-in-O",
             WORDS,
             (
-                ("O_sum + rows, new", "O + rows, new"),
-                ("so_far = tl.load(O_sum", "so_far = tl.load(O"),
-                ("& (start > 0)", ""),
+                (
+                    "tl.store(O_sum + rows, new, mask=(i[:, None] < go)",
+                    "tl.store(O + rows, new, mask=(i[:, None] < N)",
+                ),
+                ("tl.load(O_sum + rows", "tl.load(O + rows"),
             ),
         ),
     ),
@@ -424,7 +423,7 @@ def one_loop_kernel(
     Q, K, V, O, LSE, spans, entries, slots, patterns, order, Nq, Nk, scale,
     d: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """One loop, and a mask whose lanes are on for cut tiles only; weights by e; a finite start."""
+    """One loop with a branch for cut tiles; weights by e; a finite start."""
     tile = tl.load(order + tl.program_id(0))
     begin, cut, end = tl.load(spans + tile * 3), tl.load(spans + tile * 3 + 1), tl.load(spans + tile * 3 + 2)
     r, c = tl.arange(0, BM), tl.arange(0, d)
@@ -436,9 +435,11 @@ def one_loop_kernel(
     step = begin
     while step < end:
         j = tl.load(entries + step) * BN + tl.arange(0, BN)
-        slot = tl.load(slots + step, mask=step >= cut, other=0)
-        at = patterns + slot * (BM * BN) + r[:, None] * BN + tl.arange(0, BN)[None, :]
-        seen = tl.load(at, mask=(r[:, None] >= 0) & (j[None, :] >= 0) & (step >= cut), other=1) > 0
+        places = r[:, None] * BN + tl.arange(0, BN)[None, :]
+        if step >= cut:
+            seen = tl.load(patterns + tl.load(slots + step) * (BM * BN) + places) > 0
+        else:
+            seen = places >= 0
         k = tl.load(K + j[None, :] * d + c[:, None], mask=j[None, :] < Nk, other=0.0)
         s = tl.where(seen, tl.dot(q, k, input_precision="ieee"), -1e30)
         top = tl.maximum(m, tl.max(s, 1))

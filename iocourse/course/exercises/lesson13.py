@@ -389,7 +389,7 @@ SLICED = Exercise(
     id="13.3",
     title="Outputs that travel",
     function="my_sliced_attention",
-    difficulty=4,
+    difficulty=3,
     importance=4,
     minutes=15,
     hints=(
@@ -397,9 +397,9 @@ SLICED = Exercise(
         "Where does the result belong: to slow memory for the next tile of keys, or into O for good?",
         "One round: a slice of V for these keys; the slice of O_sum, where there is one already; rescaled "
         "and added to; then out again. Rows past N and columns past d exist in neither array.",
-        "A mask can switch all lanes off: of the load of O_sum in the first round, of its store in the last. "
-        "The store into O is on in the last round alone, divided by l as a column. tl.dot takes the rescaled "
-        "slice as its third argument.",
+        "Rows of O_sum are loaded up to come and stored up to go. The store into O is on where go is off: up "
+        "to N - go, and what it stores is divided by l as a column. tl.dot takes the rescaled slice as its "
+        "third argument.",
     ),
     cases=_sliced_cases,
     properties=(
