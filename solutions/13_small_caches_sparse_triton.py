@@ -509,7 +509,7 @@ def scores_in_slices(Q, K, i, j, N, d, BM: tl.constexpr, BN: tl.constexpr, BD: t
 
 
 # %% [markdown]
-# The second half is yours. For each tile of keys the sums come and go, slice by slice. Two things are different from NumPy. In slow memory `O_sum` holds nothing that one may read before the first round has written it, and after the last round nobody reads it again: so in the first round nothing is loaded from it, and in the last nothing is stored to it. A mask that is off for all lanes does that: the numbers `come` and `go` are $N$ or 0, and stand where a mask has $N$ elsewhere. And one round stores what the next one loads, perhaps by another thread of the program: `tl.debug_barrier()` makes all threads wait for each other. (The interpreter has one thread and no need of it. On a GPU the sums would be wrong now and then.)
+# The second half is yours. For each tile of keys the sums come and go, slice by slice. Two things are different from NumPy. In slow memory `O_sum` holds nothing that one may read before the first round has written it, and after the last round nobody reads it again: so in the first round nothing is loaded from it, and in the last nothing is stored to it. A mask that is off for all lanes does that: the numbers `come` and `go` are $N$ or 0, and stand where a mask has $N$ elsewhere. And one round stores what the next one loads, perhaps by another thread of the program: `tl.debug_barrier()` makes all threads wait for each other. (The interpreter has one thread and no need of it. On a GPU a sum could be read before it is there.)
 #
 # **Predict.** $N = 96$, $d = 40$, $B_N = 32$: how many words are written to `O_sum`?
 
