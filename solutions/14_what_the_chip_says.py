@@ -55,14 +55,14 @@ from iocourse.gpu import CHIPS
 # Here they are, in NumPy's terms: F2 as lesson 11 launches it, 8 heads of 512 queries, tiles of 64. The unit is a row of 64 words: in 16 bits that is 128 bytes, one line of the cache.
 
 # %%
-H, N, d, B = 8, 512, 64, 64
-TILES = N // B  # programs a head
+H, N, d, BM = 8, 512, 64, 64
+TILES = N // BM  # programs a head
 
 
 def program(head, tile):
     """The rows that one program of F2 asks for: its queries, then a list a round."""
     def rows(array, t):
-        return [(array, head, row) for row in range(t * B, (t + 1) * B)]
+        return [(array, head, row) for row in range(t * BM, (t + 1) * BM)]
 
     yield rows("Q", tile)
     for t in range(TILES):
@@ -85,7 +85,7 @@ def side_by_side(programs, at_once, late=0):
 # %%
 together = [(head, tile) for head in range(H) for tile in range(TILES)]
 asked = sum(1 for _ in side_by_side(together, at_once=4))
-ledger = costs.flash2(N, d, Br=B, Bc=B)
+ledger = costs.flash2(N, d, Br=BM, Bc=BM)
 print(f"{len(together)} programs ask for {asked:,} rows, {asked * d:,} words")
 print(f"F2 reads {H * ledger.read:,} words in {H} heads, at least {H * 3 * N * d:,}")
 
@@ -161,9 +161,9 @@ for room in (256, 512, 1280):
           f"a round apart {readings(together, 4, room, late=1):g}")
 
 # %% [markdown]
-# With 256 rows nearly everything is lost, 7.75 readings instead of 2, and with 512 still 5.75: the cache must now span the distance between the first program and the last. With $K$ and $V$ of a whole head in it, 1,280 rows here, it makes no difference how the programs drift. That is the case to aim for, and on an H200 it is the usual one. $K$ and $V$ of one head with $N = 8192$ and $d = 64$ are 2 MB in 16 bits, $B_M = 128$ makes 64 programs of it, and 132 multiprocessors with a program each are at work on two or three heads: 6 MB of the 50. Scattered over 32 heads it would be 64 MB. One head fills L2 at 204,800 tokens.
+# With 256 rows nearly everything is lost, 7.75 readings instead of 2, and with 512 still 5.75: the cache must now span the distance between the first program and the last. With $K$ and $V$ of a whole head in it, 1,280 rows here, it makes no difference how the programs drift. That is the case to aim for, and by size it is the usual one on an H200. $K$ and $V$ of one head with $N = 8192$ and $d = 64$ are 2 MB in 16 bits, $B_M = 128$ makes 64 programs of it, and 132 multiprocessors with a program each are at work on two or three heads: 6 MB of the 50. Scattered over 32 heads it would be 64 MB. One head fills L2 at 204,800 tokens.
 #
-# This cache is a model, and simpler than the chip's. An H200 does not tell how it chooses the line that leaves; a line can lie in certain places only; it fetches sectors of 32 bytes, not whole lines; and it holds what is written as well. What it shows is what can happen, and why the order of programs is part of a kernel. What did happen, counters say.
+# This cache is a model, and simpler than the chip's. How an H200 chooses the line that leaves is not published; a line can lie in certain places only; it fetches sectors of 32 bytes, not whole lines; and it holds what is written as well. What it shows is what can happen, and why the order of programs is part of a kernel. What did happen, counters say.
 
 # %% [markdown]
 # ## 14.3 Counters
@@ -492,7 +492,7 @@ import triton
 import triton.language as tl
 
 # %% [markdown]
-# First the parts. `absorb_tile` is one round, as you wrote it in exercise 11.1, for a tile of keys wherever it lies: `at` holds the offsets of its words, `there` says which of its keys exist. In `parts_kernel` the tile of queries has the group's rows. `tl.dot` wants 16 rows at least, so the tile has 16, and a mask for those that exist: masked rows are multiplied, and no words move for them.
+# First the parts. `absorb_tile` is one round, as you wrote it in exercise 11.1, for a tile of keys wherever it lies: `at` holds the offsets of its words, `there` says which of its keys exist. In `parts_kernel` the tile of queries has the group's rows. A tensor core multiplies 16 rows at a time, and a tile of fewer would cost as much; so the tile has 16 at least, and a mask for those that exist. The others are multiplied, and no words move for them.
 
 # %%
 @triton.jit
@@ -615,7 +615,7 @@ for H_kv in (8, 2, 1):
 #
 # Now `packed_program`, with heads. A packed tensor is $(\sum_s N_s, H, d)$: the heads of one token lie side by side, so from one token of a head to the next there are $Hd$ words. The grid has three parts in one number: the tile runs fastest, then the head, then the text.
 #
-# **Exercise 14.4** Packed texts · difficulty 4 of 5 · importance 4 of 5 · 14 minutes. Write the kernel. `absorb_tile` does a round; yours is to find the text's rows, the program's rows among them, and the tiles of keys. Lanes beyond the end of the text move nothing, also where another text follows. A program without a row of its own reads no word of $K$ or $V$, and texts may be empty. Words: $Q$, $K$, $V$ and $O$ as by (11.1), text by text, and up to two words of `cu` a program. If you are stuck after eight minutes, run `hint("14.4")` in a cell of your own.
+# **Exercise 14.4** Packed texts · difficulty 4 of 5 · importance 4 of 5 · 14 minutes. Write the kernel. `absorb_tile` does a round; yours is to find the text's rows, the program's rows among them, and the tiles of keys. Lanes beyond the end of the text move nothing, also where another text follows. A program without a row of its own reads no word of $K$ or $V$, and texts may be empty. (A kernel may say `if` about a number that it has loaded.) Words: $Q$, $K$, $V$ and $O$ as by (11.1), text by text, and up to two words of `cu` a program. If you are stuck after eight minutes, run `hint("14.4")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-14.4"
 @triton.jit
@@ -686,7 +686,7 @@ print(f"yours {of_rows(mine[0]):,} words, library {of_rows(theirs[0]):,}, "
 #
 # | prediction | from | `iocourse bench …` |
 # | --- | --- | --- |
-# | a decode step is limited by bandwidth at every $N$ and $H_{kv}$: it takes the time of its bytes | (14.3) | `decode` |
+# | a decode step takes the time of its bytes, whatever $H_{kv}$ is, where that is long beside the time of a launch | (14.2), (14.3) | `decode` |
 # | forward and backward are limited by products from some hundred tokens on | 14.6 | `attention` |
 # | packing gains what padding wastes, the share of the pairs | 14.8 | `varlen` |
 # | with a block mask, time goes with the number of tiles | lesson 13 | `sparse` |

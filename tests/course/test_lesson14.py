@@ -134,7 +134,7 @@ def asked_by_the_library(monkeypatch, H, N, d, tile):
 def test_the_rows_of_14_1_are_those_that_the_librarys_kernel_loads_in_that_order(monkeypatch):
     H, N, tile = 2, 96, 32
     program, together = defined("program", "side_by_side")[0], []
-    program.__globals__.update(B=tile, TILES=N // tile)
+    program.__globals__.update(BM=tile, TILES=N // tile)
     rows = asked_by_the_library(monkeypatch, H, N, 16, tile)
     starts = [n for n, row in enumerate(rows) if row[0] == "Q" and row[2] % tile == 0]
     for a, b in pairwise([*starts, len(rows)]):
@@ -188,6 +188,13 @@ def test_sections_14_1_and_14_2(cache):
     assert apart == [7.75, 5.75, 1] and [readings(together, 4, room) for room in (256, 1280)] == [2, 1]
     says("14.2", "7.75 readings instead of 2", "still 5.75", "1,280 rows here")
     assert all(readings(together, 4, 1280, late=late) == 1 for late in (2, 4, 8))
+    says("14.2", "With room for 64 rows the cache is of no use: 8 readings. From 128 rows on", "2 readings")
+    says(
+        "14.2",
+        "(1,024 rows, and some for what passes by)",
+        "than all heads, 8,192 rows",
+        "The same 64 programs",
+    )
     compulsory = fetched(side_by_side(together, 4), 2**14)
     assert compulsory == 8 * 3 * 512
     assert "DRAM delivered them 1, 2 or 8 times" in TEXT.split("## Misconceptions")[1]
@@ -211,7 +218,10 @@ def test_what_the_text_says_of_an_h200():
     assert (CHIPS[90].registers * 4, CHIPS[90].shared_bytes) == (256 * 1024, 227 * 1024)
     says(
         "14.1",
-        "256 KB and 227 KB",
+        "256 KB and 227 KB in each of 132 multiprocessors",
+        "they are 132 pieces",
+        "| 50 MB |",
+        "For $N = 8192$, $d = 64$ and an $M$ of 50 MB in 16 bits",
         f"at {H200.gbytes_per_s:,} GB/s",
         f"together are {132 * kb / 1024:.0f} MB",
     )
@@ -220,7 +230,11 @@ def test_what_the_text_says_of_an_h200():
         assert bounds.theorem_A(8192, 64, M) < bounds.compulsory(8192, 64)
     assert 2 * 8192 * 64 * 2 == 2 * 2**20 and 8192 // 128 == 64 and 2 < 132 / 64 < 3
     assert 3 * 2 == 6 and 32 * 2 == 64 > 50 and l2 // (2 * 64 * 2) == 204800
-    says("14.2", "2 MB", "64 programs", "two or three heads: 6 MB", "64 MB", "204,800 tokens")
+    says("14.2", "$N = 8192$ and $d = 64$ are 2 MB in 16 bits, $B_M = 128$ makes 64 programs of it")
+    says(
+        "14.2", "132 multiprocessors", "two or three heads: 6 MB of the 50", "over 32 heads it would be 64 MB"
+    )
+    says("14.2", "204,800 tokens")
 
 
 def test_section_14_3():
@@ -235,6 +249,7 @@ def test_section_14_3():
 def test_the_counters_are_those_that_the_profile_reads():
     from iocourse.gpu import ncu
 
+    says("14.3", "in sectors of 32 bytes")
     names = {ncu.L2.format("read"), ncu.DRAM.format("read"), ncu.DRAM.format("write")}
     assert all(f"`{name}`" in section("14.3") for name in names)
     assert ncu.L2.format("write").endswith("_op_write.sum") and "…_op_write.sum" in section("14.3")
@@ -255,6 +270,7 @@ def test_formulas_14_2_to_14_4():
     assert 2 * words == moved
     flop = 4 * 32 * 32768 * 128
     assert flop / (2 * 2 * 8 * 32768 * 128) == 2 / 2 * 32 / 8
+    says("14.4", "in 16 bits one FLOP a byte", "1 GB/s is $10^9$ bytes")
     says("14.4", r"\underbrace{2BH_{kv}Nd}_{K,\ V} + \underbrace{2BHd}_{q,\ O}")
     says("14.4", r"\frac{2}{\beta} \cdot \frac{H}{H_{kv}}")
     assert 2 * 8 * 32768 * 128 / 32 == 2 * 32768 * 128 * 8 / 32
@@ -368,6 +384,9 @@ def test_section_14_8():
 
 
 def test_sections_14_9_and_14_10():
+    from iocourse.kernels.decode import LARGEST_HEAD
+
+    says("14.9", f"any $d$ up to {LARGEST_HEAD}, float16 and bfloat16")
     totals = [attention_decode(Problem(1, 500, 64, H=8, H_kv=h), parts=4).total for h in (8, 2, 1)]
     says("14.9", "{:,} words, then {:,}, then {:,}".format(*totals))
     rest = {total - heads * 2 * 500 * 64 for total, heads in zip(totals, (8, 2, 1), strict=True)}
@@ -413,6 +432,7 @@ def test_a_record_is_read_where_there_is_one():
 def test_the_rows_of_a_real_record_have_what_the_lesson_asks_for():
     from iocourse.bench import decode
 
+    assert f'"contender": "{decode.OURS}"' in SOURCE.read_text(encoding="utf-8")
     shape = decode.Shape("bfloat16", 128, 32768, 1, 32, 8)
     assert shape in decode.shapes(quick=True)
     assert {"B", "H", "H_kv", "N"} <= set(shape._asdict())
@@ -471,7 +491,7 @@ def test_section_14_11_and_the_table_of_the_profile(capsys):
     assert json.dumps(launch) in SOURCE.read_text(encoding="utf-8") and main(launch) == 0
     read = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("read")).split()
     assert read[1:3] == ["3,145,728", "135,266,304"]
-    says("14.11", f"{read[2]} bytes read", f"compulsory column {read[1]}")
+    says("14.11", f"{read[2]} bytes read, the 129 MB of section 14.3", f"compulsory column {read[1]}")
     assert 135266304 == 129 * 2**20 and "134_234_112" in SOURCE.read_text(encoding="utf-8")
     assert step_bytes() == 134234112
 
@@ -484,6 +504,34 @@ def test_every_subject_of_the_table_in_14_11_is_a_benchmark_with_a_record():
     for subject in ("decode", "attention", "varlen", "sparse", "small-cache"):
         assert f'"{subject}"' in line and f"`{subject}`" in section("14.11")
         recorded(subject)
+
+
+# Sizes that the text announces, and the line of a cell that has them.
+SIZES = "H, N, d, BM = 8, 512, 64, 64"
+ANNOUNCED = [
+    ("14.1", "8 heads of 512 queries, tiles of 64", SIZES),
+    ("14.1", "a row of 64 words: in 16 bits that is 128 bytes", SIZES),
+    ("14.2", "room for 2,048 rows, which is all of $K$ and $V$ of two heads", "(order, 4, room=2048)"),
+    ("14.2", "With 256 rows nearly everything is lost, 7.75", "for room in (256, 512, 1280)"),
+    ("14.2", "with 512 still 5.75", "for room in (256, 512, 1280)"),
+    ("14.3", "$N = 8192$, $d = 64$, $B_M = 128$ in 16 bits", "N, d, BM = 8192, 64, 128"),
+    ("14.4", "$d = 128$. With 32,768 tokens in the cache, in 16 bits", f"LAYER = {json.dumps(LAYER)}"),
+    ("14.4", "$H = 32$, $H_{kv} = 8$ and $d = 128$", f"LAYER = {json.dumps(LAYER)}"),
+    ("14.5", "as 64 queries of one head were before", SIZES),
+    ("14.5", "in the multi-query form of our layer 32 do", f"LAYER = {json.dumps(LAYER)}"),
+    ("14.5", "in 16 bits, before an H200 (989 TFLOP/s", "CHIPS[90].tensor_tflops / CHIPS[90].gbytes_per_s"),
+    ("14.6", "16 bits, an H200", 'H200 = {"itemsize": 2, "tflops": 989, "gbytes_per_s": 4800}'),
+    ("14.7", "With 16 parts, 128 programs", "for n in (1, 16)"),
+    ("14.7", "An H200 has 132 multiprocessors", "for n in (1, 16)"),
+    ("14.9", "the tile has 16 at least", "ROWS=max(16, "),
+    ("14.9", "(At $N = 500$ they weigh; at 32,768 they were 0.4 percent.)", "H, N, d = 8, 500, 64"),
+]
+
+
+@pytest.mark.parametrize(("number", "announced", "line"), ANNOUNCED)
+def test_the_sizes_that_the_text_announces_are_those_of_a_cell(number, announced, line):
+    says(number, announced)
+    assert line in SOURCE.read_text(encoding="utf-8")
 
 
 # ---------------------------------------------------------------------- the form of the lesson
@@ -561,6 +609,22 @@ def test_in_14_2_no_two_times_are_close_and_every_limit_occurs(seed):
 
 
 # ---------------------------------------------------------------------- kernels that a compiler takes too
+@triton.jit
+def weighted_sum_kernel(P, V, O, d: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    i, j, c = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, d)
+    p, v = tl.load(P + i[:, None] * BN + j), tl.load(V + j[:, None] * d + c)
+    tl.store(O + i[:, None] * d + c, tl.dot(p, v))
+
+
+def test_one_row_costs_as_many_tensor_core_instructions_as_sixteen():
+    from iocourse.gpu import resources
+
+    x, o = torch.empty(64, 64, dtype=torch.float16), torch.empty(64, 64)
+    found = [resources(weighted_sum_kernel, 80, x, x, o, d=64, BM=BM, BN=64).tensor_core for BM in (1, 16)]
+    assert found[0] == found[1] > 0
+    says("14.9", "A tensor core multiplies 16 rows at a time, and a tile of fewer would cost as much")
+
+
 @pytest.mark.parametrize("name", ["parts_kernel", "merge_kernel", "packed_kernel"])
 def test_the_lessons_kernels_compile_for_a_gpu(name):
     """The interpreter also takes what a compiler would refuse."""

@@ -186,7 +186,7 @@ ROOF = Exercise(
 # ------------------------------------------------------------------ 14.3 a kernel that merges
 GROUPS, EMPTY, NOTHING, LARGE = (
     "heads that share keys",
-    "parts without a key",
+    "some parts without a key",
     "all parts without a key",
     "±200",
 )
@@ -242,8 +242,8 @@ def _merge_part(name: str, part: int, label: str = "") -> Property:
     return _part(name, part, _labelled(label), LARGE_TOLERANCE if label == LARGE else TOLERANCE)
 
 
-def _not_large(case: Case) -> bool:
-    return LARGE not in case.label
+def _ordinary(case: Case) -> bool:
+    return LARGE not in case.label and NOTHING not in case.label
 
 
 MERGE = Exercise(
@@ -267,7 +267,7 @@ MERGE = Exercise(
     properties=(
         _merge_part("O of one head is right", 0, "one head"),
         _merge_part("parts of one head are found between those of others", 0, GROUPS),
-        _part("LSE is the log-sum-exp of all parts", 1, _not_large, TOLERANCE),
+        _part("LSE is the log-sum-exp of all parts", 1, _ordinary, TOLERANCE),
         _merge_part("a part without a key has no weight", 0, EMPTY),
         _merge_part("no part with a key: O = 0", 0, NOTHING),
         _merge_part("no part with a key: LSE = -∞", 1, NOTHING),
