@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 13 Small caches and sparse masks on a GPU
 #
-# Lesson 07 cut $d$ into slices, because a row was too long for fast memory. Lesson 08 passed over tiles that nobody sees. Both were schedules for a machine that counts words. This lesson asks what becomes of them on a GPU. When is a row too long there, on which chip, and what does it cost not to keep it? And how does a kernel, whose programs all run the same code, get to know which tiles it may leave out? The answers are two kernels, a table of compiled tiles, and five short lists. Every byte of them is counted.
+# Lesson 07 cut $d$ into slices, because a row was too long for fast memory. Lesson 08 passed over tiles that nobody sees. Both were schedules for a machine that counts words. This lesson asks what becomes of them on a GPU. When is a row too long there, on which chip, and what does it cost not to keep it? And how does a kernel, whose programs all run the same code, get to know which tiles it may leave out? The answers are two kernels, a table of compiled tiles, and five lists. Every byte of them is counted.
 #
 # **What you will learn**
 #
@@ -42,7 +42,7 @@ from iocourse.gpu import CHIPS
 #
 # A program of the forward kernel keeps a tile of $B_M$ queries, the sum for as many rows of $O$, and a tile or two of keys and values, all of them $d$ columns wide. When $d$ doubles, all of this doubles. So for a larger $d$ there are fewer rows, and fewer rows mean more words: $K$ and $V$ are read $\lceil N/B_M \rceil$ times.
 #
-# In the model of lesson 07 the line is near $M = d^2$. With less, a schedule that cuts $d$ too moves fewer words. A program on a T4 has 64 KB of shared memory, 32,768 numbers of 16 bits: less than $d^2$ from $d = 182$ on. One on an H200 has 227 KB, 116,224 numbers: less than $d^2$ from $d = 341$ on. But the model knows no registers, and a chip has 256 KB of those beside its shared memory. We need not guess. `iocourse bench resources` has compiled the library's kernels for each chip, and for each head size its table has the first tile, from large to small, that spills no register.
+# In the model of lesson 07 the line is near $M = d^2$. With less, a schedule that cuts $d$ too moves fewer words. A program on a T4 has 64 KB of shared memory, 32,768 numbers of 16 bits: less than $d^2$ from $d = 182$ on. One on an H200 has 227 KB, 116,224 numbers: less than $d^2$ from $d = 341$ on. But the model knows no registers, and a multiprocessor has 256 KB of those beside its shared memory. We need not guess. `iocourse bench resources` has compiled the library's kernels for each chip, and for each head size its table has the first tile, from large to small, that fits and spills no register, or the smallest where none does.
 #
 # **Predict.** Tiles of whole rows for the forward pass, 16 bits. At $d = 64$ there are 128 rows of queries on an H200 and 64 on a T4. How many are left on an H200 at $d = 512$, and on a T4 at $d = 256$?
 
@@ -365,7 +365,7 @@ for name, pairs in given.items():
 # %% [markdown]
 # ## 13.5 Heavy rows first
 #
-# All programs are given to the chip at once, and it has a limited number of multiprocessors. As soon as one is free it takes the next program in line. In dense attention all programs are alike. Under a mask one row of tiles may have 64 tiles and another two, and then the order of the line matters. Here is a chip with $n$ of them; a program takes one step for each of its tiles.
+# All programs are given to the chip at once, and it has a limited number of multiprocessors. In dense attention all programs are alike. Under a mask one row of tiles may have 64 tiles and another two, and then it matters which starts when. A model: $n$ processors, each takes the next program in line as soon as it is free, and a program takes one step for each of its tiles. (A multiprocessor may have several programs at work, and starts them only roughly in the order of their numbers.)
 
 # %%
 def timelines(work, order, n):
@@ -426,13 +426,13 @@ for heads in (1, 8):
 #
 # $$ 4 B_N d + 4 \quad\text{bytes for a whole tile}, \qquad 4 + B_M B_N \quad\text{bytes more for one that is cut.} \tag{13.5} $$
 #
-# With $d = 64$ and tiles of $64 \times 64$ that is 16,388 and 20,488 bytes: a cut tile costs a quarter more than a whole one. Under a mask of single pairs, each seen with probability $\rho$ by itself, a tile is hit with the probability (8.5),
+# With $d = 64$ and tiles of $64 \times 64$ that makes 16,388 and 20,488 bytes: a cut tile costs a quarter more than a whole one. Under a mask of single pairs, each seen with probability $\rho$ by itself, a tile is hit with the probability (8.5),
 #
 # $$ 1 - (1 - \rho)^{B_M B_N} , \tag{13.6} $$
 #
 # and every tile that is hit is cut.
 #
-# **Predict.** One pair in a thousand is seen. How many times the bytes of dense attention does the kernel move?
+# **Predict.** $N = 2048$, these tiles, and one pair in a thousand is seen. How many times the bytes of dense attention does the kernel move?
 
 # %% tags=["predict"]
 predict("13.6", share=1.2)  #> predict("13.6", share=...)
@@ -469,7 +469,7 @@ for name, pairs in compared.items():
 measured("13.6", share=share["pairs, 1 in 1,000"])
 
 # %% [markdown]
-# 1.226 times: *more* than without any mask, for a thousandth of the pairs. Nearly every tile is hit, 1,010 of 1,024, and brings its pattern along. A tenth of the pairs in whole tiles costs 0.120 of dense, whether the tiles form a window or lie anywhere: for what programs ask for, the number of tiles is all that counts (section 8.5 had larger blocks of queries, and there it was not). The same tenth as single pairs costs 1.242. Tiles of random pairs begin to save where (13.6) comes down to 0.8, to make up for the quarter: at $\rho = 0.0004$, about $1.6/(B_M B_N)$. Even one pair in 10,000, where 337 tiles are hit, costs 0.430.
+# 1.226 times: *more* than without any mask, for a thousandth of the pairs. Nearly every tile is hit, 1,010 of 1,024, and brings its pattern along. Nearly a tenth of the pairs in whole tiles costs 0.120 of dense, whether the tiles form a window or lie anywhere: for what programs ask for, the number of tiles is all that counts (section 8.5 had larger blocks of queries, and there it was not). As many single pairs cost 1.242. Tiles of random pairs begin to save where (13.6) comes down to 0.8, to make up for the quarter: at $\rho = 0.0004$, about $1.6/(B_M B_N)$. Even one pair in 10,000, where 337 tiles are hit, costs 0.430.
 #
 # The window of tokens lies between: as many pairs as the window of tiles, but its two edges cut 122 tiles of 154. (A window needs no lists at all. Its borders can be computed, as in section 11.6, and `attention(…, window=)` does that.) So for a kernel the rule of lesson 08 becomes sharper. What it saves is *tiles nobody sees*, and what it likes are tiles that are seen whole.
 
@@ -651,7 +651,7 @@ for name, form in {
 print(f"scores of one head: {4 * 4096**2 / 2**20:.0f} MB")
 
 # %% [markdown]
-# F5 moves the fewest bytes here, 0.69 GB against 0.86 for F6. But it wants 64 MB of slow memory for the scores of each head, 2 GB for 32 heads, and four times as much for twice the $N$: the very thing that FlashAttention was made to avoid. So the library's `attention` keeps F5 for those who ask for it, `tile_d="materialised"`, and chooses by itself between whole rows and F6 (`tile_d="fused"`). It does so as you did in exercise 13.1, with the recorded table and the closed forms at $N = 4096$. It neither guesses nor tries to compile. For the forward pass, and for the two backward passes of lesson 12:
+# F5 moves the fewest bytes here, 0.69 GB against 0.86 for F6. But it wants 64 MB of slow memory for the scores of each head, 2 GB for 32 heads, and four times as much for twice the $N$: the very thing that FlashAttention was made to avoid. So the library's `attention` keeps F5 for those who ask for it, `tile_d="materialised"`, and on a GPU chooses by itself between whole rows and F6 (`tile_d="fused"`). It does so as you did in exercise 13.1, with the recorded table and the closed forms at $N = 4096$. It neither guesses nor tries to compile. For the forward pass, and for the two backward passes of lesson 12:
 
 # %%
 from iocourse.kernels.way import automatic
@@ -664,7 +664,7 @@ for which in ("forward", "fused", "split"):
         print(f"{which:7} {chip.name:15}" + "".join(f"{way:10}" for way in ways))
 
 # %% [markdown]
-# The first five lines are yours. (At 1024 no tile of whole rows is in the table.) The backward passes turn to slices earlier, where a tile of whole rows keeps more arrays: the fused one on an H200 at 256. The split pass of an A100 keeps whole rows even at 512, since it reads $K$, $V$ and $Q$, $dO$ once for each tile, where slices read some of them twice.
+# The first five lines are yours. (At 1024 no tile of whole rows is in the table.) The fused backward pass keeps more arrays in a tile of whole rows, and on three chips turns to slices earlier: on a T4 at 128, on an H200 at 256, on a B200 at 512. The split pass of an A100 keeps whole rows even at 512, where its forward pass does not: it reads $K$, $V$ and $Q$, $dO$ once for each tile, and slices read some of them twice.
 
 # %% [markdown]
 # ## 13.9 A kernel that loops over a list
@@ -688,7 +688,7 @@ def take_in(acc, m, l, s, v):
 #
 # $$ \underbrace{4 \left\lceil \tfrac{N}{B_M} \right\rceil}_{\texttt{order},\ \texttt{spans}} + \underbrace{\text{tiles seen}}_{\texttt{entries}} + \underbrace{(1 + B_M B_N) \cdot \text{tiles cut}}_{\texttt{slots},\ \texttt{patterns}} \quad\text{words.} \tag{13.9} $$
 #
-# **Exercise 13.4** A loop over a list · difficulty 4 of 5 · importance 5 of 5 · 18 minutes. Write the kernel: which tile of queries it is, its span, two loops over the list, and a finish in which rows that see nothing get $O = 0$ and $L = -\infty$. The lists are those of exercise 13.2, from the check: within a row whole tiles may come in any order, cut ones too, and patterns may be numbered anyhow. A whole tile needs no mask of any kind. $d$ is a power of two, and `scale` holds the $\lambda$ of (11.2), so that `LSE` ends as in (11.3). The words of $Q$, $K$, $V$, $O$ and $L$ and those of (13.9) are allowed. If you are stuck after eleven minutes, run `hint("13.4")` in a cell of your own.
+# **Exercise 13.4** A loop over a list · difficulty 4 of 5 · importance 5 of 5 · 18 minutes. Write the kernel: which tile of queries it is, its span, two loops over the list, and a finish in which rows that see nothing get $O = 0$ and $L = -\infty$. The lists are those of exercise 13.2, from the check: within a row whole tiles may come in any order, cut ones too, and patterns may be numbered anyhow. A whole tile needs no mask of any kind. $d$ is a power of two, and `scale` holds the $\lambda$ of (11.2), so that `LSE` ends as in (11.3). The words are those of $Q$, $K$, $V$, $O$ and $L$ and those of (13.9), no more and no fewer: a pattern is loaded whole, at the ragged ends too. If you are stuck after eleven minutes, run `hint("13.4")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-13.4"
 @triton.jit
@@ -747,7 +747,7 @@ check("13.4", my_listed_attention)
 # %%
 def with_lists(make_lists, launcher, q, k, v, pairs, BM, BN):
     """The ledger of a launch with these lists, and O."""
-    lists = [torch.from_numpy(part) for part in make_lists(pairs, BM, BN)]
+    lists = [torch.from_numpy(np.asarray(part)) for part in make_lists(pairs, BM, BN)]
     ledger, (o, _) = counted(launcher, q, k, v, *lists, BM, BN)
     return ledger, o
 
@@ -793,8 +793,8 @@ for keep in (0.1, 0.4, 0.7, 1.0):
         ledger, _ = counted(kernels.attention, q, k, v, block_mask=mask)
     line.append((int(blocks.sum()), ledger.bytes))
     print(f"{blocks.sum():2} of 64 tiles: {ledger.bytes:9,} bytes")
-slope = (line[-1][1] - line[0][1]) / (line[-1][0] - line[0][0])
-print(f"{slope:,.0f} bytes a tile, {line[-1][1] - slope * line[-1][0]:,.0f} bytes without any")
+slope = (line[-1][1] - line[0][1]) // (line[-1][0] - line[0][0])
+print(f"{slope:,} bytes a tile, {line[-1][1] - slope * line[-1][0]:,} bytes without any")
 measured("13.10", bytes_a_tile=slope)
 
 # %% [markdown]
@@ -810,7 +810,7 @@ mask = masks.bigbird(256, 32, 1, 1, 1)
 pairs = mask.pairs()
 rows, columns = (attempt(my_lists, x, 32, 32) for x in (pairs, pairs.T))
 for name, lists in (("rows of queries", rows), ("columns of keys", columns)):
-    print(f"tiles in {name}: {np.diff(lists[0][:, [0, 2]]).ravel()}, order {lists[4]}")
+    print(f"tiles in {name}: {np.ptp(lists[0], axis=1)}, order {lists[4]}")
 
 # %% [markdown]
 # The rows have 41 tiles together, and so have the columns. For $dQ$ rows stay, and the first lists will do.

@@ -69,6 +69,7 @@ def _choice_cases(rng: np.random.Generator) -> list[Case]:
         (f"{UNFIT}, {WHOLE}", [*lost, *slices, *large], 500 + n, d, 2),
         (f"{UNFIT}, {SLICES}", [*lost, *small, *slices], 500 + n, d + 1, 2),
         (f"{UNFIT}, {WHOLE}", [*lost, *exactly], 900 + n, d, 2),
+        (f"keys within one tile, {SLICES}", [_tile(32, 16), _tile(64, 64, 16)], 32 + n // 2, d, 2),
         ("one tile of queries", [_tile(64, 64, 16), _tile(16, 16), _tile(64, 32, spilled=16)], 1 + n, d, 2),
     ]
     return [_choice_case(label, tiles, room, N, width, size) for label, tiles, N, width, size in asked]
@@ -253,7 +254,27 @@ def _rebuilt(trial: Trial) -> Array:
     return seen.reshape(seen.shape[0] * BM, -1)
 
 
+def _beyond(trial: Trial) -> str | None:
+    """The complaint about the first number in the lists that leads past their ends, or past the keys'."""
+    spans, entries, slots, patterns, _ = (np.asarray(part) for part in trial.value)
+    columns = ceil_div(trial.case.inputs["pairs"].shape[1], trial.case.inputs["BN"])
+    for row, (begin, cut, end) in enumerate(spans):
+        if not (begin == cut == end or 0 <= begin <= cut <= end <= len(entries)):
+            return f"row {row} has the span {begin}, {cut}, {end}, and there are {len(entries)} entries"
+        for name, numbers, first, limit, there in (
+            ("entries", entries, begin, columns, "columns of tiles"),
+            ("slots", slots, cut, len(patterns), "patterns"),
+        ):
+            for step in range(first, end):
+                if not 0 <= numbers[step] < limit:
+                    return f"{name}[{step}] is {numbers[step]}, and there are {limit} {there}"
+    return None
+
+
 def _same_pairs(trial: Trial) -> str | None:
+    """Every number leads somewhere, and where it leads are the pairs of the mask."""
+    if beyond := _beyond(trial):
+        return beyond
     pairs = trial.case.inputs["pairs"]
     seen = _rebuilt(trial)[: len(pairs)]
     want = np.zeros_like(seen)
@@ -425,7 +446,7 @@ def _listed_cases(rng: np.random.Generator) -> list[Case]:
     n = int(rng.integers(1, 15))
     holes = _some_blocks(rng, 64 + n, 64 + n, 16)
     blind = holes.copy()
-    blind[20:30], blind[:, 40:44] = False, False
+    blind[36:46], blind[:, 40:44] = False, False  # rows that see nothing in tiles that others see
     late = np.zeros((48, 48 + n), bool)
     late[:, 40:] = True
     late[3:9, 2] = True  # most rows see nothing in a tile that others see, and their keys come later
