@@ -173,7 +173,7 @@ def _at_once(shown: Shown) -> list[str]:
 
 
 def _mb(shown: Shown) -> str:
-    return f"{ledger_bytes(shown.ledger, shown.setting.itemsize) / 1e6:,.1f} MB"
+    return f"{ledger_bytes(shown.ledger, shown.setting.itemsize) / 2**20:,.1f} MB"
 
 
 def _map_in_words(shown: Shown) -> str:

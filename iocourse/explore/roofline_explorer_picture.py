@@ -178,11 +178,11 @@ def _row(one: Point, chip: Chip) -> list[str]:
     return [
         one.name,
         words(one.flop / 1e9),
-        words(one.compulsory / 1e6),
+        words(one.compulsory / 2**20),
         words(one.intensity),
         one.limit(chip),
         words(one.microseconds(chip)),
-        words(one.ledger / 1e6),
+        words(one.ledger / 2**20),
         words(one.ledger_intensity),
         one.tile,
     ]

@@ -54,7 +54,7 @@ def test_words_are_the_closed_form_with_a_record_or_without(s, record):
     problem = Problem(s.N, s.N, s.d, high=0 if s.causal else None)
     ledger = kernel_words(s.kernel, problem, BM=s.BM, BN=s.BN, BD=s.BD)
     drawn = picture(s, record)
-    megabytes = f"{ledger_bytes(ledger, s.itemsize) / 1e6:,.1f} MB"
+    megabytes = f"{ledger_bytes(ledger, s.itemsize) / 2**20:,.1f} MB"
     assert f"it moves {ledger.total:,} words, {megabytes}" in drawn.alt
     numbers = " ".join(drawn.numbers.split())
     for array, read, written in ledger.rows():
