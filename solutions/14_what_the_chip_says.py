@@ -141,7 +141,7 @@ explore.curve({name: [(room, readings(order, 4, room)) for room in rooms]
               xlabel="room of the cache (rows)", ylabel="readings of K and V")
 
 # %% [markdown]
-# (Where the two orders agree, the square hides the dot.) Together there are three steps. With room for 64 rows the cache is of no use: 8 readings. From 128 rows on, one tile of $K$ and one of $V$, it serves the programs that run at the same time: 2 readings. With room for $K$ and $V$ of one head (1,024 rows, and some for what passes by) it also serves the programs that come later: 1. The scattered order has no use for less than all heads, 8,192 rows.
+# (Where the two orders agree, the square hides the dot.) Together there are three steps. With room for 64 rows the cache is of no use: 8 readings. From 128 rows on, one tile of $K$ and one of $V$, it serves the programs that run at the same time: 2 readings. With room for $K$ and $V$ of one head (1,024 rows, and some for what passes by) it also serves the programs that come later: 1. The scattered order has no use for less than all heads, 8,192 rows and some more.
 #
 # The step in the middle is worth a formula. $n_p$ programs of one head in step read $K$ and $V$ once for all of them. So they are one large program with $n_pB_M$ rows of queries, and at the lower line (11.1) holds once more. With $T_r = \lceil N/B_M \rceil$ programs a head, DRAM delivers
 #
@@ -161,9 +161,9 @@ for room in (256, 512, 1280):
           f"a round apart {readings(together, 4, room, late=1):g}")
 
 # %% [markdown]
-# With 256 rows nearly everything is lost, 7.75 readings instead of 2, and with 512 still 5.75: the cache must now span the distance between the first program and the last. With $K$ and $V$ of a whole head in it, 1,280 rows here, it makes no difference how the programs drift. That is the case to aim for, and by size it is the usual one on an H200. $K$ and $V$ of one head with $N = 8192$ and $d = 64$ are 2 MB in 16 bits, $B_M = 128$ makes 64 programs of it, and 132 multiprocessors with a program each are at work on two or three heads: 6 MB of the 50. Scattered over 32 heads it would be 64 MB. One head fills L2 at 204,800 tokens.
+# With 256 rows nearly everything is lost, 7.75 readings instead of 2, and with 512 still 5.75: the cache must now span the distance between the first program and the last. With $K$ and $V$ of a whole head in it, 1,280 rows here, it makes no difference how the programs drift. That is the case to aim for, and by size it is the usual one on an H200. $K$ and $V$ of one head with $N = 8192$ and $d = 64$ are 2 MB in 16 bits, $B_M = 128$ makes 64 programs of it, and 132 multiprocessors with a program each are at work on three heads: 6 MB of the 50. Scattered over 32 heads it would be 64 MB. One head fills L2 at 204,800 tokens.
 #
-# This cache is a model, and simpler than the chip's. How an H200 chooses the line that leaves is not published; a line can lie in certain places only; it fetches sectors of 32 bytes, not whole lines; and it holds what is written as well. What it shows is what can happen, and why the order of programs is part of a kernel. What did happen, counters say.
+# This cache is a model, and simpler than the chip's. How an H200 chooses the line that leaves is, as far as we know, not published; a line can lie in certain places only; it fetches sectors of 32 bytes, not whole lines; and it holds what is written as well. What it shows is what can happen, and why the order of programs is part of a kernel. What did happen, counters say.
 
 # %% [markdown]
 # ## 14.3 Counters
@@ -180,9 +180,8 @@ for room in (256, 512, 1280):
 # What would it have to show if the model is right? For one head with $N = 8192$, $d = 64$, $B_M = 128$ in 16 bits:
 
 # %%
-N, d, BM = 8192, 64, 128
-forward = attention_forward(Problem(N, N, d), BM=BM, BN=BM)
-at_l2, at_dram = 2 * forward.read, 2 * 3 * N * d
+forward = attention_forward(Problem(8192, 8192, 64), BM=128, BN=128)
+at_l2, at_dram = 2 * forward.read, 2 * 3 * 8192 * 64
 print(f"program to L2: {at_l2 / 2**20:.0f} MB read, L2 to DRAM: {at_dram / 2**20:.0f} MB read, "
       f"a ratio of {at_l2 / at_dram:.0f}")
 
@@ -232,7 +231,7 @@ for chip in CHIPS.values():
           f"{work / chip.tensor_tflops / 1e6:5.2f} µs to multiply")
 
 # %% [markdown]
-# On an H200 moving takes 28.0 µs and multiplying 0.54: for 98 percent of the time the tensor cores wait. The order of the chips is that of their bandwidths. An L4 has almost twice the tensor cores of a T4 and is the slower of the two here, 447.4 µs against 419.5.
+# On an H200 moving takes 28.0 µs and multiplying 0.54: for 98 percent of the time the tensor cores wait. The order of the chips is that of their bandwidths. An L4 multiplies at almost twice the rate of a T4, 121 TFLOP/s to 65, and is the slower of the two here, 447.4 µs against 419.5.
 
 # %% [markdown]
 # ## 14.5 Heads that share keys
@@ -251,7 +250,7 @@ for name, heads in (("MHA", 32), ("GQA", 8), ("MQA", 1)):
           f"{32 // heads:2} FLOP a byte")
 
 # %% [markdown]
-# From 111.9 to 28.0 to 3.5 µs: a decode step becomes faster by the factor by which its cache becomes smaller, because the cache is all it moves. This is what grouped-query attention is for. The intensity rises by the same factor, so it could also reach the bend of the roof some day.
+# From 111.9 to 28.0 to 3.5 µs: the least time of a decode step shrinks by the factor by which its cache does, because the cache is nearly all it moves. This is what grouped-query attention is for. The intensity rises by the same factor, so it could also reach the bend of the roof some day.
 #
 # **Predict.** How many heads of queries would have to share one head of keys, in 16 bits, before an H200 (989 TFLOP/s, 4,800 GB/s) is limited by its tensor cores in decode?
 
@@ -338,14 +337,14 @@ measured("14.6", **{pass_: attempt(first_limited_by_products, my_least_time, pas
 explore.roofline_explorer(90, N=4096, d=128, H=32, H_kv=8, causal=False)
 
 # %% [markdown]
-# Read the two points of the forward pass. By what its programs ask for it does 124 FLOP a byte, to the left of the bend at 206; by what DRAM must deliver, 3,256. Between the two lies L2: the line from one point to the other is section 14.2. Decode has no such line. Its two points all but coincide, 3.71 and 4 FLOP a byte, and no $N$ moves them over the bend; only $H_{kv}$ moves them at all.
+# Read the two points of the forward pass. By what its programs ask for it does 124 FLOP a byte, to the left of the bend at 206 (*ridge* in the picture); by what DRAM must deliver, 3,256. Between the two lies L2: the line from one point to the other is section 14.2. Decode has no such line. Its two points all but coincide, 3.71 and 4 FLOP a byte, and no $N$ moves them over the bend; what moves them far is $H/H_{kv}$. (*Block-sparse* is the forward pass of lesson 13 under a mask that sees a share of the tiles, the *density*.)
 #
 # A roof is a promise that nothing can be faster, and none that anything is as fast. A kernel stays below its roof where tiles are ragged, where programs are too few, or where exponentials take longer than products. The next section is about the second of these.
 
 # %% [markdown]
 # ## 14.7 Too few programs
 #
-# Decode as section 14.5 has it makes one program for each text and head of keys: for one text and $H_{kv} = 8$, eight programs. An H200 has 132 multiprocessors, and one of them cannot ask for words as fast as DRAM delivers them. So the keys are cut into *parts*, and each program takes one part. What a program then has is attention over some of the keys: outputs $O_p$ and log-sum-exps $L_p$. Lesson 03 merged such results. For any number of parts,
+# Decode as section 14.5 has it makes one program for each text and head of keys: for one text and $H_{kv} = 8$, eight programs. An H200 has 132 multiprocessors. 124 of them would be idle, and (14.2) could be reached only if each of the other eight took in 600 GB/s. So the keys are cut into *parts*, and each program takes one part. What a program then has is attention over some of the keys: outputs $O_p$ and log-sum-exps $L_p$. Lesson 03 merged such results. For any number of parts,
 #
 # $$ L = \log \sum_p e^{L_p}, \qquad O = \sum_p e^{L_p - L}\, O_p . \tag{14.6} $$
 #
@@ -472,7 +471,7 @@ print(f"every text right: {right}; {words:,} words read, padded {padded.read:,}"
 print(f"a share of {words / padded.read:.4f}")
 
 # %% [markdown]
-# 3,381,248 words instead of 16,896,000, a share of 0.2001. By (11.1) a text costs $N_sd + 2N_sd\lceil N_s/B_M\rceil$, and the sum over the texts is what the programs read: no row of padding, and none of a neighbour. The grid has as many tiles for every text as the longest one needs, and programs that have none of their own leave at once.
+# 3,381,248 words instead of 16,896,000, a share of 0.2001: a little more than that of the pairs, since $Q$ goes with the rows and the last tile of a text is ragged. By (11.1) a text costs $N_sd + 2N_sd\lceil N_s/B_M\rceil$, and the sum over the texts is what the programs read: no row of padding, and none of a neighbour. The grid has as many tiles for every text as the longest one needs, and programs that have none of their own leave at once.
 
 # %% [markdown]
 # ## 14.9 The merge as a kernel
@@ -608,7 +607,7 @@ for H_kv in (8, 2, 1):
           f"closed form {formula.total:7,}; same values to 1e-6: {apart < 1e-6}")
 
 # %% [markdown]
-# 518,728 words, then 134,728, then 70,728. $K$ and $V$ have 64,000 words for each head of keys, read once however many heads of queries ask; the 6,728 that remain are queries, parts and results, the same in all three lines. (At $N = 500$ they weigh; at 32,768 they were 0.4 percent.)
+# 518,728 words, then 134,728, then 70,728. $K$ and $V$ have 64,000 words for each head of keys, read once however many heads of queries ask; the 6,728 that remain are queries, parts and results, the same in all three lines. (At $N = 500$ they weigh; at 32,768, with 16 parts, what lay between the kernels was 0.4 percent of the bytes.)
 
 # %% [markdown]
 # ## 14.10 Packed, as a kernel
@@ -772,15 +771,15 @@ from iocourse.cli import main
 done = main(["profile", "forward", "--N", "8192", "--d", "64", "--heads", "1", "--closed-form"])
 
 # %% [markdown]
-# The closed form has 135,266,304 bytes read, the 129 MB of section 14.3, and the compulsory column 3,145,728, its 3 MB. The prediction is that *SMs ↔ L2* will show the first and *L2 ↔ DRAM* something near the second. If the second comes out as large as the first, the programs were scattered, or the cache is not what we took it for; and then the chip has said something that no ledger could.
+# The closed form has 135,266,304 bytes read, the 129 MB of section 14.3, and the compulsory column 3,145,728, its 3 MB. The prediction is that *SMs ↔ L2* (SMs are multiprocessors) will show the first and *L2 ↔ DRAM* something near the second. If the second comes out as large as the first, the programs were scattered, or the cache is not what we took it for; and then the chip has said something that no ledger could.
 
 # %% [markdown]
 # ## Misconceptions
 #
-# - **"FlashAttention reads $K$ and $V$ from HBM $\lceil N/B_M \rceil$ times."** Its programs ask for them so often. DRAM delivered them 1, 2 or 8 times for one and the same ledger, by the room of the cache and the order of the programs (14.2).
+# - **"FlashAttention reads $K$ and $V$ from HBM $\lceil N/B_M \rceil$ times."** Its programs ask for them so often. Behind the emulated cache DRAM delivered them 1, 2 or 8 times for one and the same ledger, by the room of the cache and the order of the programs (14.2).
 # - **"A larger L2 makes every kernel faster."** A decode step asks for each word once; there is nothing for a cache to answer (14.4).
-# - **"Grouped-query attention saves arithmetic."** It has the same FLOP, for each head of queries meets every key. It saves words of $K$ and $V$, and in decode these are the time (14.5).
-# - **"Decode needs a faster chip."** It needs faster memory: an L4 has almost twice the tensor cores of a T4, and the least time of the step is longer (14.4).
+# - **"Grouped-query attention saves arithmetic."** In attention it has the same FLOP, for each head of queries meets every key. It saves words of $K$ and $V$, and in decode these are the time (14.5).
+# - **"Decode needs a faster chip."** It needs faster memory: an L4 multiplies at almost twice the rate of a T4, and the least time of the step is longer (14.4).
 # - **"Padding costs nothing where it is masked."** It is loaded and multiplied all the same; of the pairs of the padded batch 19 percent were wanted (14.8).
 # - **"On the roof means fast enough."** The roof is a limit on what can be; only a clock says what is (14.11).
 #

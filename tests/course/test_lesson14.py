@@ -228,11 +228,16 @@ def test_what_the_text_says_of_an_h200():
     l2 = 50 * 2**20
     for M in (l2 // 2, l2 // 4):
         assert bounds.theorem_A(8192, 64, M) < bounds.compulsory(8192, 64)
-    assert 2 * 8192 * 64 * 2 == 2 * 2**20 and 8192 // 128 == 64 and 2 < 132 / 64 < 3
+    assert 2 * 8192 * 64 * 2 == 2 * 2**20 and 8192 // 128 == 64
+    waves = ({(first + n) // 64 for n in range(132)} for first in range(0, 32 * 64 - 131, 132))
+    assert {len(wave) for wave in waves} == {3}  # heads that a wave is at work on
     assert 3 * 2 == 6 and 32 * 2 == 64 > 50 and l2 // (2 * 64 * 2) == 204800
     says("14.2", "$N = 8192$ and $d = 64$ are 2 MB in 16 bits, $B_M = 128$ makes 64 programs of it")
     says(
-        "14.2", "132 multiprocessors", "two or three heads: 6 MB of the 50", "over 32 heads it would be 64 MB"
+        "14.2",
+        "132 multiprocessors",
+        "are at work on three heads: 6 MB of the 50",
+        "over 32 heads it would be 64 MB",
     )
     says("14.2", "204,800 tokens")
 
@@ -290,6 +295,7 @@ def test_sections_14_4_and_14_5():
     says("14.4", f"{least[89]:.1f} µs against {least[75]:.1f}")
     assert sorted(least, key=least.get) == sorted(CHIPS, key=lambda arch: -CHIPS[arch].gbytes_per_s)
     assert 1.8 < CHIPS[89].tensor_tflops / CHIPS[75].tensor_tflops < 2
+    says("14.4", f"{CHIPS[89].tensor_tflops} TFLOP/s to {CHIPS[75].tensor_tflops}")
     times = [step_bytes(H_kv=heads) / 4800 / 1000 for heads in (32, 8, 1)]
     says("14.5", "From {:.1f} to {:.1f} to {:.1f} µs".format(*times))
     bend = 1000 * H200.tensor_tflops / H200.gbytes_per_s
@@ -330,6 +336,8 @@ def test_what_section_14_6_reads_off_the_explorer():
     picture = explore.roofline_explorer_picture(90, 4096, 128, 32, 8, causal=False)
     rows = {line.split()[0]: line.split() for line in picture.numbers.splitlines() if line.strip()}
     forward, decode = rows["forward"], rows["decode"]
+    least = 2 * 2 * (32 + 8) * 4096 * 128 + 4 * 32 * 4096  # Q, K, V and O in 16 bits, row sums in 32
+    assert forward[2] == f"{least / 2**20:.1f}"  # an MB as on the notation page
     assert forward[3] == "3,256" and forward[7] == "124" and decode[3] == "4" and decode[7] == "3.71"
     says(
         "14.6", "it does 124 FLOP a byte", "the bend at 206", "must deliver, 3,256", "3.71 and 4 FLOP a byte"
@@ -363,6 +371,8 @@ def test_section_14_7():
         f"they are {100 * share:.1f} percent of the bytes",
         "With 16 parts, 128 programs",
         "eight programs",
+        f"{132 - 8} of them would be idle",
+        f"took in {H200.gbytes_per_s / 8:.0f} GB/s",
     )
     assert 16 * 8 == 128
 
@@ -514,7 +524,7 @@ ANNOUNCED = [
     ("14.2", "room for 2,048 rows, which is all of $K$ and $V$ of two heads", "(order, 4, room=2048)"),
     ("14.2", "With 256 rows nearly everything is lost, 7.75", "for room in (256, 512, 1280)"),
     ("14.2", "with 512 still 5.75", "for room in (256, 512, 1280)"),
-    ("14.3", "$N = 8192$, $d = 64$, $B_M = 128$ in 16 bits", "N, d, BM = 8192, 64, 128"),
+    ("14.3", "$N = 8192$, $d = 64$, $B_M = 128$ in 16 bits", "Problem(8192, 8192, 64), BM=128, BN=128"),
     ("14.4", "$d = 128$. With 32,768 tokens in the cache, in 16 bits", f"LAYER = {json.dumps(LAYER)}"),
     ("14.4", "$H = 32$, $H_{kv} = 8$ and $d = 128$", f"LAYER = {json.dumps(LAYER)}"),
     ("14.5", "as 64 queries of one head were before", SIZES),
@@ -524,7 +534,7 @@ ANNOUNCED = [
     ("14.7", "With 16 parts, 128 programs", "for n in (1, 16)"),
     ("14.7", "An H200 has 132 multiprocessors", "for n in (1, 16)"),
     ("14.9", "the tile has 16 at least", "ROWS=max(16, "),
-    ("14.9", "(At $N = 500$ they weigh; at 32,768 they were 0.4 percent.)", "H, N, d = 8, 500, 64"),
+    ("14.9", "(At $N = 500$ they weigh; at 32,768, with 16 parts,", "H, N, d = 8, 500, 64"),
 ]
 
 

@@ -218,6 +218,7 @@ GUARD = 'm = tl.where(m == float("-inf"), 0.0, m)'
 CHOSEN = 'tl.where(total == 0.0, float("-inf"), m + tl.log(safe))'
 OUTPUTS = "o = tl.load(O_parts + at[:, None] * d + c, mask=p[:, None] < parts, other=0.0)"
 MAXIMUM = "m = tl.max(L, 0)\n"
+NO_KEYS_WEIGH = 'L = tl.where((L == float("-inf")) & (p < parts), 0.0, L)'
 MERGE = Suite(
     id="14.3",
     mutants=(
@@ -227,6 +228,8 @@ MERGE = Suite(
         Mutant("plain-mean", HEAD, (("tl.exp(L - m)  ", "tl.where(p < parts, 1.0, 0.0)  "),)),
         Mutant("not-divided", HEAD, (("weights[:, None] * o, 0) / safe", "weights[:, None] * o, 0)"),)),
         Mutant("no-maximum", LARGE, ((MAXIMUM, "m = 0.0 * tl.max(L, 0)\n"),)),
+        Mutant("first-part-for-maximum", LARGE, ((MAXIMUM, "m = tl.sum(tl.where(p == 0, L, 0.0), 0)\n"),)),
+        Mutant("parts-without-a-key-weigh", NO_KEY, ((MAXIMUM, f"{NO_KEYS_WEIGH}\n    {MAXIMUM}"),)),
         Mutant("powers-of-two", HEAD, (("tl.exp(L - m)", "tl.exp2(L - m)"),)),
         Mutant("maximum-for-lse", LSE, (("m + tl.log(safe)", "m"),)),
         Mutant("log-of-base-2", LSE, (("tl.log(safe)", "tl.log2(safe)"),)),

@@ -205,19 +205,24 @@ def _merge_cases(rng: np.random.Generator) -> list[Case]:
         _merge_case(rng, NOTHING, 2, 4, 2, 16, empty=1.0),
         _merge_case(rng, LARGE, 2, odd, 2, 16, shift=200.0),
         _merge_case(rng, LARGE, 2, 4, 1, 16, shift=-200.0),
+        _merge_case(rng, f"{LARGE} in turn", 1, odd, 2, 16, shift=-200.0, in_turn=True),
     ]
 
 
 def _merge_case(
     rng: np.random.Generator, label: str, pairs: int, parts: int, group: int, d: int, *,
-    empty: float = 0.0, shift: float = 0.0,
+    empty: float = 0.0, shift: float = 0.0, in_turn: bool = False,
 ) -> Case:  # fmt: skip
-    """`empty` is the share of parts that saw no key; one part of each head has one unless all are empty."""
+    """`empty` is the share of parts that saw no key: if any did, the first, and never the second unless all
+    did. `shift` is added to every log-sum-exp, or with `in_turn` added and subtracted part by part.
+    """
     O_parts = _normal(rng, pairs, parts, group, d)
     L_parts = 2 * _normal(rng, pairs, parts, group) + np.float32(shift)
+    if in_turn:
+        L_parts[:, 1::2] -= np.float32(2 * shift)
     blind = rng.random(L_parts.shape) < empty
-    if empty < 1:
-        blind[:, int(rng.integers(parts))] = False
+    if 0 < empty < 1:
+        blind[:, 0], blind[:, 1] = True, False
     O_parts[blind], L_parts[blind] = 0, -np.inf
     name = f"{label}, pairs={pairs}, parts={parts}, group={group}, d={d}"
     rows = pairs * group
