@@ -99,7 +99,7 @@ def _pairs(arch: int, d: int) -> Iterator[Asked]:
     if d in PAIRS_HEADS:
         for pairs in ("block_mask", "packed"):
             for kernel in Tiles._fields:
-                tile = getattr(tiles_for(arch, d, 2), kernel)
+                tile = getattr(tiles_for(arch, d, 2, listed=pairs == "block_mask"), kernel)
                 yield Asked(arch, d, 2, kernel, True, *tile)._replace(pairs=pairs)
 
 

@@ -19,6 +19,8 @@ from .layout import strides
 
 UNSEEN, WHOLE = -2, -1
 Pairs = Callable[[int, int, Tensor, Tensor], Tensor]  # (batch, head, i, j) -> seen; i and j broadcast
+# (batch, head, first query, last + 1) -> (n_k,): keys that these queries may see; others they do not
+Near = Callable[[int, int, int, int], Tensor]
 
 
 class Side(NamedTuple):
@@ -38,16 +40,23 @@ class Side(NamedTuple):
 
 
 class Given(NamedTuple):
-    """A side as the kernels take it. A mask that all batches or heads share has stride 0 there."""
+    """A side as the kernels take it. A mask that all batches or heads share has stride 0 there.
+
+    Strides stand one by one: in a tuple of their own, triton 3.6 loses those that are 1 within a loop.
+    """
 
     spans: Tensor
-    spans_strides: tuple[int, ...]
+    spans_batch: int
+    spans_head: int
+    spans_tile: int
     entries: Tensor
     slots: Tensor
     patterns: Tensor
-    pattern_strides: tuple[int, ...]
+    pattern_row: int
+    pattern_column: int
     order: Tensor
-    order_strides: tuple[int, ...]
+    order_batch: int
+    order_head: int
 
 
 def given(lists: Sequence[Tensor], side: int) -> Given | None:
@@ -56,41 +65,55 @@ def given(lists: Sequence[Tensor], side: int) -> Given | None:
         return None
     parts = len(Side._fields)
     one = Side(*lists[side * parts : (side + 1) * parts])
+    row, column = one.patterns.stride()[1:]
+    spans_batch, spans_head, spans_tile = strides(one.spans)
+    order_batch, order_head, _ = strides(one.order)
     return Given(
-        one.spans, strides(one.spans), one.entries, one.slots, one.patterns, one.patterns.stride()[1:],
-        one.order, strides(one.order),
+        one.spans, spans_batch, spans_head, spans_tile, one.entries, one.slots,
+        one.patterns, row, column, one.order, order_batch, order_head,
     )  # fmt: skip
+
+
+def sizes_of(lists: Sequence[Tensor], side: int) -> tuple[int, int]:
+    """Rows and columns of the tiles that a side was cut into."""
+    rows, columns = Side(*lists[side * len(Side._fields) : (side + 1) * len(Side._fields)]).patterns.shape[1:]
+    return rows, columns
 
 
 @library_answer
 def build(
-    pairs: Pairs, batches: int, heads: int, n_q: int, n_k: int, BM: int, BN: int, device: torch.device
-) -> tuple[Tensor, Tensor]:
+    seen: Pairs, near: Near, batches: int, heads: int, n_q: int, n_k: int, BM: int, BN: int,
+    device: torch.device,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """What each tile is, (batches, heads, ⌈n_q/BM⌉, ⌈n_k/BN⌉): -2 unseen, -1 whole, else its pattern's
     number; and the patterns, (cut tiles, BM, BN).
 
-    Pairs are asked for one row of tiles at a time, so that no N × N matrix is kept. Queries past the last one
-    do not make a tile cut: they have no weight anywhere.
+    Pairs are asked for one row of tiles at a time, and only in tiles whose keys are `near`: no N × N matrix
+    is kept, and little is asked of a sparse mask. Queries past the last one do not make a tile cut: they have
+    no weight anywhere.
     """
     rows, columns = -(-n_q // BM), -(-n_k // BN)
     kinds = torch.full((batches, heads, rows, columns), UNSEEN, dtype=torch.int32, device=device)
-    patterns: list[Tensor] = []
-    j = torch.arange(columns * BN, device=device)[None, :]
+    patterns = [torch.zeros((0, BM, BN), dtype=torch.uint8, device=device)]
     count = 0
     for batch, head, row in itertools.product(range(batches), range(heads), range(rows)):
         i = torch.arange(row * BM, (row + 1) * BM, device=device)[:, None]
-        seen = pairs(batch, head, i.clamp(max=n_q - 1), j.clamp(max=n_k - 1)) & (j < n_k)
-        tiles = seen.expand(BM, columns * BN).reshape(BM, columns, BN).transpose(0, 1)  # (columns, BM, BN)
+        keys = near(batch, head, row * BM, min((row + 1) * BM, n_q)).to(device)
+        some = torch.nn.functional.pad(keys, (0, columns * BN - n_k)).reshape(columns, BN).any(1).nonzero()
+        j = (some * BN + torch.arange(BN, device=device)).reshape(1, -1)
+        pairs = seen(batch, head, i.clamp(max=n_q - 1), j.clamp(max=n_k - 1)) & (j < n_k)
+        tiles = pairs.expand(BM, j.shape[1]).reshape(BM, len(some), BN).transpose(0, 1)  # (some, BM, BN)
         exists = (i < n_q)[None]
         hit, whole = (tiles & exists).flatten(1).any(1), (tiles | ~exists).flatten(1).all(1)
         cut = hit & ~whole
-        kinds[batch, head, row][hit & whole] = WHOLE
         found = int(cut.sum())
-        kinds[batch, head, row][cut] = torch.arange(count, count + found, dtype=torch.int32, device=device)
+        here = torch.full((len(some),), UNSEEN, dtype=torch.int32, device=device)
+        here[hit & whole] = WHOLE
+        here[cut] = torch.arange(count, count + found, dtype=torch.int32, device=device)
+        kinds[batch, head, row, some[:, 0]] = here
         patterns.append((tiles & exists)[cut].to(torch.uint8))
         count += found
-    empty = torch.zeros((0, BM, BN), dtype=torch.uint8, device=device)
-    return kinds, torch.cat([empty, *patterns])
+    return kinds, torch.cat(patterns)
 
 
 @library_answer

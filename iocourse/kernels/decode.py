@@ -30,7 +30,8 @@ def decode(
 
     Args:
         q: (B, H, 1, d), float16, bfloat16 or float32, d from 1 to 256.
-        k: (B, H_kv, N, d), of the same type; H_kv divides H.
+        k: (B, H_kv, N, d), of the same type; H_kv divides H. On a GPU a cache whose rows are no multiples of
+            16 numbers, or not on 16-byte borders, is copied first, in every step.
         v: (B, H_kv, N, d), of the same type.
         scale: factor of qKᵀ; 1/√d where None.
         parts: into how many stretches the keys are cut, 64 at most; None: enough to fill the chip.

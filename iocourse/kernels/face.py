@@ -15,7 +15,6 @@ from .launch_whole import tiles_of
 from .tiled_mask import tiled_mask
 
 TILE_D = (None, "never", "fused", "materialised")
-_WAY = {None: "", "never": "whole"}
 
 
 @library_answer
@@ -66,7 +65,9 @@ def attention(
         block_mask: which blocks of keys each block of queries sees, instead of causal and window, d to 512.
             A boolean tensor (rows, columns), (H, rows, columns) or (B, H, rows, columns) of blocks of 16, 32,
             64, 128 or 256, whichever N asks for; one of `iocourse.masks`; FlexAttention's BlockMask; or what
-            `tiled_mask` made of one of these, which is cut into tiles once and can be used again.
+            `tiled_mask` made of one of these, which is cut into tiles once and can be used again (it is also
+            what torch.compile with fullgraph takes). Other masks are remembered while they live and nobody
+            changes them, except NumPy's arrays and lists, which are cut in every call.
         deterministic: compute the backward pass in two kernels with a fixed order of every sum, bit-equal
             from run to run, instead of one with atomic additions. torch.use_deterministic_algorithms(True)
             asks for the same.
@@ -91,11 +92,13 @@ def attention(
 
 
 def _way(tile_d: Any, block_mask: Any) -> str:
-    if tile_d not in TILE_D:
+    if not isinstance(tile_d, (str, type(None))) or tile_d not in TILE_D:
         raise ValueError(f"tile_d is {tile_d!r}; allowed: None, 'never', 'fused' or 'materialised'")
     if block_mask is not None and tile_d in ("fused", "materialised"):
         raise ValueError(f"tile_d is {tile_d!r} with a block_mask; allowed with one: None or 'never'")
-    return "whole" if block_mask is not None else _WAY.get(tile_d, tile_d)
+    if block_mask is not None or tile_d == "never":
+        return "whole"
+    return tile_d or ""
 
 
 def _lists(
@@ -107,4 +110,4 @@ def _lists(
             "they hide"
         )
     mask = tiled_mask(block_mask, q, k)
-    return mask.lists(tiles_of(q), q.device, q.shape[1] // max(1, k.shape[1]), deterministic)
+    return mask.lists(tiles_of(q, listed=True), q.device, q.shape[1] // max(1, k.shape[1]), deterministic)

@@ -33,7 +33,7 @@ def forward(
     "materialised", or "" for what suits the chip (see `way_for`).
     """
     fit_q, fit_k, fit_v = readable(q, k, v)
-    chosen = checked(way or way_for("forward", fit_q, seen), "forward", fit_q)
+    chosen = checked(way or way_for("forward", fit_q, seen), "forward", fit_q, seen)
     with mode.on(q.device):
         o, lse = _FORWARD[chosen](fit_q, fit_k, fit_v, seen, scale)
     return as_asked(q, o), lse
@@ -48,7 +48,7 @@ def backward(
     do, q, k, v, o = readable(do, q, k, v, o)
     dlse = None if dlse is None else dlse.to(torch.float32).contiguous()
     which = "split" if deterministic else "fused"
-    chosen = checked(way or way_for(which, q, seen), which, q)
+    chosen = checked(way or way_for(which, q, seen), which, q, seen)
     with mode.on(q.device):
         gradients = _BACKWARD[chosen, deterministic](q, k, v, o, do, lse.contiguous(), dlse, seen, scale)
     dq, dk, dv = (as_asked(x, got) for x, got in zip(asked, gradients, strict=True))

@@ -38,7 +38,9 @@ def backward(
     """dQ, dK and dV: D first, then a pass over rows and one over columns, each sum in a fixed order."""
     B, H, n_q, d = q.shape
     kv_heads, n_k = k.shape[1], k.shape[2]
-    dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    dq = torch.empty_like(q)
+    # With no head of queries the kernel has nothing to add, and writes nothing.
+    dk, dv = (torch.empty_like(x) if H else torch.zeros_like(x) for x in (k, v))
     products = row_products(q, o, do, lse, dlse, seen)
     table = sliced_tiles_for(architecture(q.device), q.element_size())
     sizes = (H // max(1, kv_heads), n_q, n_k, d)

@@ -19,16 +19,22 @@ from .start import start
 from .tiles import Tile, Tiles, padded, row_products_tile, tiles_for
 
 
-def tiles_of(q: Tensor) -> Tiles:
-    """The tiles of the table for these queries, or those chosen by hand."""
-    return tiles_for(architecture(q.device), q.shape[-1], q.element_size())
+def tiles_of(q: Tensor, *, listed: bool = False) -> Tiles:
+    """The tiles of the table for these queries, or those chosen by hand; `listed`: for a block mask."""
+    return tiles_for(architecture(q.device), q.shape[-1], q.element_size(), listed=listed)
+
+
+def _tile(q: Tensor, seen: Seen, kernel: str, side: int) -> Tile:
+    """The tile of one kernel, which for a block mask is the one that this side of its lists was cut for."""
+    tile: Tile = getattr(tiles_of(q, listed=bool(seen.lists)), kernel)
+    return seen.tile(tile, side, columns=kernel in ("fused", "keys"))
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, seen: Seen, scale: float) -> tuple[Tensor, Tensor]:
     H, n_q, d = q.shape[1:]
     o = torch.empty_like(q)
     lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
-    tile = tiles_of(q).forward
+    tile = _tile(q, seen, "forward", 0)
     B, tiles = seen.queries(q, tile.BM)
     fast = seen.packed is None and descriptors_fit(k, v)
     start(
@@ -48,7 +54,7 @@ def split(
     """dQ first, which leaves D behind, then dK and dV: the scores twice, and sums in a fixed order."""
     H, n_q, d = q.shape[1:]
     dq, products = torch.empty_like(q), torch.empty_like(lse)
-    tile = tiles_of(q).queries
+    tile = _tile(q, seen, "queries", 1)
     B, tiles = seen.queries(q, tile.BM)
     fast = seen.packed is None and descriptors_fit(k, v)
     start(
@@ -59,7 +65,7 @@ def split(
         **_constants(q, tile, fast), **seen.flags,
         RAGGED=seen.ragged(k.shape[2], tile.BN), HAS_DLSE=dlse is not None,
     )  # fmt: skip
-    return dq, *_keys(q, k, v, do, lse, products, None, seen, scale, tiles_of(q).keys, 2)
+    return dq, *_keys(q, k, v, do, lse, products, None, seen, scale, _tile(q, seen, "keys", 2), 2)
 
 
 def fused(
@@ -69,7 +75,7 @@ def fused(
     """D first, then everything else in one kernel, dQ by reduction into float32 zeros."""
     products = row_products(q, o, do, lse, dlse, seen)
     total = torch.zeros(q.shape, dtype=torch.float32, device=q.device)
-    dk, dv = _keys(q, k, v, do, lse, products, total, seen, scale, tiles_of(q).fused, 1)
+    dk, dv = _keys(q, k, v, do, lse, products, total, seen, scale, _tile(q, seen, "fused", 1), 1)
     return torch.mul(total, scale, out=torch.empty_like(q)), dk, dv
 
 

@@ -130,8 +130,7 @@ def listed(lists, batch, head, tile):
 
     `lists` is one side of a block mask (see `block_lists.Given`).
     """
-    strides = lists.spans_strides
-    here = lists.spans + batch * strides[0] + head * strides[1] + tile * strides[2]
+    here = lists.spans + batch * lists.spans_batch + head * lists.spans_head + tile * lists.spans_tile
     begin = tl.load(here)
     return begin, begin, tl.load(here + 1), tl.load(here + 2)
 
@@ -139,8 +138,7 @@ def listed(lists, batch, head, tile):
 @triton.jit
 def heaviest(lists, batch, head, place):
     """The tile with the `place`-th most work: long rows first, so that no program is left with one alone."""
-    strides = lists.order_strides
-    return tl.load(lists.order + batch * strides[0] + head * strides[1] + place * strides[2])
+    return tl.load(lists.order + batch * lists.order_batch + head * lists.order_head + place)
 
 
 @triton.jit
@@ -148,8 +146,7 @@ def pattern(lists, step, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """Which pairs of a cut tile are seen. (ROWS, COLUMNS)."""
     at = lists.patterns + tl.load(lists.slots + step).to(tl.int64) * ROWS * COLUMNS
     rows, columns = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
-    strides = lists.pattern_strides
-    return tl.load(at + rows[:, None] * strides[0] + columns[None, :] * strides[1]) != 0
+    return tl.load(at + rows[:, None] * lists.pattern_row + columns[None, :] * lists.pattern_column) != 0
 
 
 @triton.jit

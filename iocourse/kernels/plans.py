@@ -40,7 +40,7 @@ def launches(
         causal: with the diagonal's masked loop, or the plain one alone.
         group: heads of queries for each head of keys.
         window: (left, right) keys.
-        pairs: "band"; "block_mask", causal or dense in blocks of 64; or "packed", two sequences.
+        pairs: "band"; "block_mask", causal or dense in blocks of 128; or "packed", two sequences.
         tiles: tiles other than the table's, by kernel.
     """
     q, o, do = (torch.empty(1, 2 * group, N, d, dtype=dtype) for _ in range(3))
@@ -78,9 +78,9 @@ def _seen(
     pairs: str, band: Any, causal: bool, arch: int, q: torch.Tensor, k: torch.Tensor, fixed: bool
 ) -> Seen:
     if pairs == "block_mask":
-        blocks = torch.ones(N // 64, N // 64, dtype=torch.bool)
-        mask = tiled_mask(blocks.tril() if causal else blocks, q, k, block=64)
-        table = tiles_for(arch, q.shape[3], q.element_size())
+        blocks = torch.ones(N // 128, N // 128, dtype=torch.bool)
+        mask = tiled_mask(blocks.tril() if causal else blocks, q, k, block=128)
+        table = tiles_for(arch, q.shape[3], q.element_size(), listed=True)
         return Seen(band_of(False, None, N, N), mask.lists(table, q.device, q.shape[1] // k.shape[1], fixed))
     if pairs == "packed":
         cu = torch.tensor([0, N // 2, N], dtype=torch.int32)

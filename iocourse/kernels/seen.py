@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from .band import Band
+from .block_lists import sizes_of
+from .tiles import Tile
 
 
 class Packed(NamedTuple):
@@ -46,6 +48,15 @@ class Seen(NamedTuple):
         if self.packed is None:
             return k.shape[0], -(-k.shape[2] // BN)
         return len(self.packed.cu_k) - 1, -(-self.packed.longest_k // BN)
+
+    def tile(self, tile: Tile, side: int, *, columns: bool = False) -> Tile:
+        """The tile, with the sizes that side number `side` of the lists was cut for: a mask is cut in the
+        forward pass, and the table may have been changed by hand before the backward pass.
+        """
+        if not self.lists:
+            return tile
+        BM, BN = sizes_of(self.lists, side)
+        return tile._replace(BM=BN, BN=BM) if columns else tile._replace(BM=BM, BN=BN)
 
     @property
     def starts(self) -> tuple[Tensor | None, Tensor | None]:

@@ -12,10 +12,12 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from .block_lists import Pairs, Side, build, side
+from .block_lists import Near, Pairs, Side, build, side
 from .tiles import Tiles
 
+_FLEX_TENSORS = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices")
 SIZES = (16, 32, 64, 128, 256)
+SMALLEST = 64
 
 
 class TiledMask:
@@ -25,9 +27,12 @@ class TiledMask:
         shape: (batches, heads, queries, keys); batches and heads are 1 where all share the mask.
     """
 
-    def __init__(self, pairs: Pairs, batches: int, heads: int, n_q: int, n_k: int) -> None:
-        self.shape = (batches, heads, n_q, n_k)
-        self._pairs = pairs
+    def __init__(
+        self, seen: Pairs, near: Near, shape: tuple[int, int, int, int], blocks: tuple[int, int] | None
+    ) -> None:
+        """blocks: queries and keys of the blocks that the mask is made of, if it is."""
+        self.shape = shape
+        self._seen, self._near, self._blocks = seen, near, blocks
         self._cut: dict[tuple[int, int, torch.device], tuple[Tensor, Tensor]] = {}
         self._sides: dict[tuple[Any, ...], Side] = {}
 
@@ -35,7 +40,7 @@ class TiledMask:
         """What each tile of BM queries by BN keys is, and patterns of cut ones: see `block_lists.build`."""
         key = (BM, BN, device)
         if key not in self._cut:
-            self._cut[key] = build(self._pairs, *self.shape, BM, BN, device)
+            self._cut[key] = build(self._seen, self._near, *self.shape, BM, BN, device)
         return self._cut[key]
 
     def lists(self, tiles: Tiles, device: torch.device, group: int, deterministic: bool) -> list[Tensor]:
@@ -52,9 +57,10 @@ class TiledMask:
 
     def _side(self, tile: Sequence[int], device: torch.device, group: int) -> Side:
         """Tiles of queries that list keys; with a group, tiles of keys that list queries."""
-        key = (*tile, device, group)
+        BM, BN = self._within_blocks(*tile)
+        key = (BM, BN, device, group)
         if key not in self._sides:
-            kinds, patterns = self.tiles(tile[0], tile[1], device)
+            kinds, patterns = self.tiles(BM, BN, device)
             one = (
                 side(kinds.transpose(2, 3), patterns.transpose(1, 2), group)
                 if group
@@ -62,6 +68,18 @@ class TiledMask:
             )
             self._sides[key] = one
         return self._sides[key]
+
+    def _within_blocks(self, BM: int, BN: int) -> tuple[int, int]:
+        """A tile no larger than a block: a larger one is cut by many blocks and skips few. But no smaller
+        than 64, below which more is lost than saved.
+        """
+        rows, columns = self._blocks or (BM, BN)
+        return min(BM, max(SMALLEST, _floor(rows))), min(BN, max(SMALLEST, _floor(columns)))
+
+
+def _floor(n: int) -> int:
+    """The power of two at or below n."""
+    return 1 << (n.bit_length() - 1)
 
 
 # What masks were made of, so that a mask given twice is cut once. A tensor changed in place is cut again.
@@ -99,15 +117,28 @@ def tiled_mask(mask: Any, q: Tensor, k: Tensor, *, block: int | None = None) -> 
 
 
 def _remembered(mask: Any, q: Tensor, k: Tensor, block: int | None) -> TiledMask:
-    key = (q.shape[2], k.shape[2], q.device, block, getattr(mask, "_version", 0))
-    try:
-        known: dict[Any, TiledMask] = _made.setdefault(mask, {})
-    except TypeError:  # lists and the like, which cannot be referred to weakly: cut anew each time
-        known = {}
+    state = _state(mask)
+    if state is None:
+        return _make(mask, q, k, block)
+    key = (q.shape[2], k.shape[2], q.device, block, state)
+    known: dict[Any, TiledMask] = _made.setdefault(mask, {})
     if key not in known:
         known.clear()
         known[key] = _make(mask, q, k, block)
     return known[key]
+
+
+def _state(mask: Any) -> tuple[int, ...] | None:
+    """A number for each change in place of a mask's tensors; None where changes cannot be seen, as in NumPy's
+    arrays and in tensors of torch.inference_mode: those are cut anew each time.
+    """
+    if hasattr(mask, "sees"):
+        return ()
+    parts = [mask] if isinstance(mask, Tensor) else [getattr(mask, name, None) for name in _FLEX_TENSORS]
+    tensors = [part for part in parts if isinstance(part, Tensor)]
+    if not tensors or any(part.is_inference() for part in tensors):
+        return None
+    return tuple(part._version for part in tensors)
 
 
 def _make(mask: Any, q: Tensor, k: Tensor, block: int | None) -> TiledMask:
@@ -119,10 +150,17 @@ def _make(mask: Any, q: Tensor, k: Tensor, block: int | None) -> TiledMask:
 
 
 def _of_the_course(mask: Any) -> TiledMask:
-    def pairs(_: int, __: int, i: Tensor, j: Tensor) -> Tensor:
+    def seen(_: int, __: int, i: Tensor, j: Tensor) -> Tensor:
         return torch.from_numpy(mask.sees(i.cpu().numpy(), j.cpu().numpy())).to(i.device)
 
-    return TiledMask(pairs, 1, 1, mask.N, mask.N)
+    def near(_: int, __: int, start: int, stop: int) -> Tensor:
+        keys = torch.zeros(mask.N, dtype=torch.bool)
+        for begin, end in mask.columns(start, stop):
+            keys[begin:end] = True
+        return keys
+
+    blocks = (mask.Br, mask.Bc) if hasattr(mask, "Br") else None
+    return TiledMask(seen, near, (1, 1, mask.N, mask.N), blocks)
 
 
 def _of_flex(mask: Any, device: torch.device) -> TiledMask:
@@ -135,12 +173,26 @@ def _of_flex(mask: Any, device: torch.device) -> TiledMask:
     whole = none if mask.full_kv_indices is None else _dense(mask.full_kv_num_blocks, mask.full_kv_indices)
     rows, columns = mask.BLOCK_SIZE
 
-    def pairs(batch: int, head: int, i: Tensor, j: Tensor) -> Tensor:
+    def seen(batch: int, head: int, i: Tensor, j: Tensor) -> Tensor:
         b, h = torch.tensor(batch, device=i.device), torch.tensor(head, device=i.device)
         at = (i // rows, j // columns)
         return whole[batch, head][at] | (by_pair[batch, head][at] & mask.mask_mod(b, h, i, j))
 
-    return TiledMask(pairs, *by_pair.shape[:2], *mask.seq_lengths)
+    n_q, n_k = mask.seq_lengths
+    near = _near(whole | by_pair, rows, columns, n_k)
+    return TiledMask(seen, near, (*by_pair.shape[:2], n_q, n_k), (rows, columns))
+
+
+def _near(blocks: Tensor, rows: int, columns: int, n_k: int) -> Near:
+    """Keys in blocks that some of the queries see; blocks (batches, heads, …) of rows queries by columns
+    keys.
+    """
+
+    def near(batch: int, head: int, start: int, stop: int) -> Tensor:
+        hit = blocks[batch, head][start // rows : -(-stop // rows)].any(0)
+        return hit.repeat_interleave(columns)[:n_k]
+
+    return near
 
 
 def _dense(counts: Tensor, indices: Tensor) -> Tensor:
@@ -158,7 +210,12 @@ def _of_blocks(mask: Any, n_q: int, n_k: int, device: torch.device, block: int |
             f"block_mask is a {type(mask).__name__}; allowed: booleans for blocks, one of iocourse.masks, "
             "FlexAttention's BlockMask"
         )
-    blocks = torch.as_tensor(mask)
+    try:
+        blocks = torch.as_tensor(np.asarray(mask) if isinstance(mask, (list, tuple)) else mask)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"block_mask is no array of numbers ({error}); allowed: booleans for blocks"
+        ) from None
     if blocks.dtype != torch.bool:
         raise TypeError(f"block_mask is {str(blocks.dtype).removeprefix('torch.')}; allowed: booleans")
     if not 2 <= blocks.ndim <= 4:
@@ -169,10 +226,11 @@ def _of_blocks(mask: Any, n_q: int, n_k: int, device: torch.device, block: int |
     blocks = blocks.reshape((1,) * (4 - blocks.ndim) + tuple(blocks.shape)).to(device, copy=True)
     size = _block_size(tuple(blocks.shape[2:]), n_q, n_k, block)
 
-    def pairs(batch: int, head: int, i: Tensor, j: Tensor) -> Tensor:
+    def seen(batch: int, head: int, i: Tensor, j: Tensor) -> Tensor:
         return blocks[batch, head][i // size, j // size]
 
-    return TiledMask(pairs, blocks.shape[0], blocks.shape[1], n_q, n_k)
+    shape = (blocks.shape[0], blocks.shape[1], n_q, n_k)
+    return TiledMask(seen, _near(blocks, size, size, n_k), shape, (size, size))
 
 
 def _block_size(shape: tuple[int, ...], n_q: int, n_k: int, block: int | None) -> int:

@@ -114,6 +114,17 @@ TABLE: dict[tuple[int, int, int], Tiles] = {
 }
 # fmt: on
 
+# Instead of those, where a block mask's lists and patterns need registers and shared memory too.
+LISTED: dict[tuple[int, int, int, str], Tile] = {
+    (75, 64, 2, "forward"): Tile(32, 32, 8, 1),
+    (80, 64, 2, "fused"): Tile(32, 128, 8, 2),
+    (80, 64, 2, "keys"): Tile(32, 128, 8, 2),
+    (89, 64, 2, "forward"): Tile(128, 64, 8, 3),
+    (89, 64, 2, "fused"): Tile(32, 128, 8, 2),
+    (89, 64, 2, "keys"): Tile(32, 128, 8, 2),
+    (89, 128, 2, "queries"): Tile(64, 64, 8, 2),
+}
+
 # Kernels that cut d into slices: BM, BN, BD, warps, stages. They hold scores and slices: any d will do.
 # fmt: off
 SLICED: dict[tuple[int, int], SlicedTiles] = {
@@ -184,9 +195,15 @@ def has_row(arch: int | None, d: int) -> bool:
     return width <= 256 if arch is None else (arch, width, 2) in TABLE
 
 
-def tiles_for(arch: int | None, d: int, itemsize: int) -> Tiles:
-    """The tiles for an architecture of the table (None: the interpreter), head size d and bytes a number."""
-    row = INTERPRETED if arch is None else TABLE[arch, max(64, padded(d)), itemsize]
+def tiles_for(arch: int | None, d: int, itemsize: int, *, listed: bool = False) -> Tiles:
+    """The tiles for an architecture of the table (None: the interpreter), head size d and bytes a number;
+    `listed`: for a block mask.
+    """
+    width = max(64, padded(d))
+    row = INTERPRETED if arch is None else TABLE[arch, width, itemsize]
+    if arch is not None and listed:
+        own = {kernel: LISTED.get((arch, width, itemsize, kernel)) for kernel in Tiles._fields}
+        row = row._replace(**{kernel: tile for kernel, tile in own.items() if tile})
     return row._replace(**{name: tile for name, tile in _chosen.items() if name in Tiles._fields})
 
 

@@ -54,6 +54,8 @@ def attention_varlen_with_lse(
     window: tuple[int | None, int | None] | None = None, deterministic: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The same, and the row log-sum-exps (H, T_q), float32, natural logarithms; -∞ where no key is seen."""
+    if isinstance(v, Tensor) and isinstance(k, Tensor) and v.shape != k.shape:
+        raise ValueError(f"v has shape {tuple(v.shape)}, k {tuple(k.shape)}; allowed: one shape for both")
     one_q, one_k, one_v, factor = accepted(
         _heads_first("q", q), _heads_first("k", k), _heads_first("v", v), scale, LARGEST_WHOLE
     )

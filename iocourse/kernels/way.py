@@ -49,7 +49,7 @@ def automatic(which: str, arch: int | None, d: int, itemsize: int) -> str:
     return "whole" if whole <= sliced else "fused"
 
 
-def checked(way: str, which: str, q: Tensor) -> str:
+def checked(way: str, which: str, q: Tensor, seen: Seen) -> str:
     """The way, unless it is "whole" and the recorded tile needs more shared memory than the chip has.
 
     Raises:
@@ -58,7 +58,10 @@ def checked(way: str, which: str, q: Tensor) -> str:
     arch = architecture(q.device)
     if way != "whole" or arch is None or mode.pretended():
         return way
-    most = max((row["shared_bytes"] for row in _rows(which, arch, q.shape[-1], q.element_size())), default=0)
+    pairs = "block_mask" if seen.lists else "band" if seen.packed is None else "packed"
+    size = (which, arch, q.shape[-1], q.element_size())
+    # Lists and packed sequences are recorded for the usual head sizes; for others the band's row stands in.
+    most = max((row["shared_bytes"] for row in _rows(*size, pairs) or _rows(*size)), default=0)
     if most > CHIPS[arch].shared_bytes:
         raise ValueError(
             f"q has head size {q.shape[-1]} in {8 * q.element_size()} bits, whose tiles of whole rows take "
@@ -79,10 +82,10 @@ def fits(which: str, arch: int | None, d: int, itemsize: int) -> bool:
 
 
 @cache
-def _rows(which: str, arch: int, d: int, itemsize: int) -> list[dict[str, Any]]:
+def _rows(which: str, arch: int, d: int, itemsize: int, pairs: str = "band") -> list[dict[str, Any]]:
     """The recorded rows of a pass with whole rows; none where a kernel does not compile."""
     record = recorded("resources") or {"shipped": []}
-    size = (arch, max(64, padded(d)), itemsize, "band")
+    size = (arch, max(64, padded(d)), itemsize, pairs)
     rows = [
         row
         for row in record["shipped"]

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 from iocourse import masks
-from iocourse.kernels import TiledMask, attention, attention_with_lse, tiled_mask, using
+from iocourse.kernels import TiledMask, attention, attention_with_lse, block_lists, tiled_mask, tiles, using
 from iocourse.kernels.tiles import Tiles
 
 SMALL = {"forward": (32, 16), "fused": (16, 32), "queries": (16, 16), "keys": (32, 32)}
@@ -222,9 +222,10 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
     made: list[tuple[int, int]] = []
 
-    def build(pairs: Any, batches: int, heads: int, n_q: int, n_k: int, BM: int, BN: int, device: Any) -> Any:
+    def build(*given: Any) -> Any:
+        *_, BM, BN, _ = given
         made.append((BM, BN))
-        return block_lists.build(pairs, batches, heads, n_q, n_k, BM, BN, device)
+        return block_lists.build(*given)
 
     monkeypatch.setitem(TiledMask.tiles.__globals__, "build", build)
     return made
@@ -276,6 +277,72 @@ def test_a_tensor_changed_in_place_is_cut_again(built: list[tuple[int, int]]):
         torch.testing.assert_close(o, oracle.exact(q, k, v, pairs, None)[0].float())
     # What was prepared is of the blocks as they were.
     assert torch.equal(attention(q, k, v, block_mask=prepared), before)
+
+
+def test_numpy_blocks_changed_in_place_are_cut_again():
+    """NumPy does not say when an array was changed, so nothing is remembered of one."""
+    q, k, v = numbers(0, torch.float32, *[(1, 1, 60, 8)] * 3)
+    blocks = FOUR.numpy().copy()
+    attention(q, k, v, block_mask=blocks)
+    blocks[0, 3] = True
+    pairs = pairs_of(torch.from_numpy(blocks), 16, 60, 60)
+    expected = oracle.exact(q, k, v, pairs, None)[0].float()
+    torch.testing.assert_close(attention(q, k, v, block_mask=blocks), expected)
+
+
+def test_flex_blocks_changed_in_place_are_cut_again():
+    q, k, v = numbers(0, torch.float32, *[(1, 1, 60, 8)] * 3)
+    one = torch.ones(1, 1, 1, dtype=torch.int32)
+    mask = BlockMask.from_kv_blocks(one, 0 * one[..., None], BLOCK_SIZE=64, seq_lengths=(60, 60))
+    assert attention(q, k, v, block_mask=mask).abs().sum() > 0
+    mask.kv_num_blocks.zero_()
+    assert attention(q, k, v, block_mask=mask).abs().sum() == 0
+
+
+def test_masks_made_under_inference_mode():
+    q, k, v = numbers(0, torch.float32, *[(1, 1, 60, 8)] * 3)
+    with torch.inference_mode():
+        blocks = FOUR.clone()
+        o = attention(q, k, v, block_mask=blocks)
+    expected = oracle.exact(q, k, v, pairs_of(FOUR, 16, 60, 60), None)[0].float()
+    torch.testing.assert_close(o, expected)
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_the_backward_pass_keeps_to_the_tiles_its_lists_were_cut_for(deterministic: bool):
+    """Tiles chosen by hand around the forward pass alone: the lists go on, the choice does not."""
+    q, k, v = (x.requires_grad_() for x in numbers(0, torch.float32, *[(1, 2, 60, 8)] * 3))
+    do = torch.ones(1, 2, 60, 8)
+
+    def results(*, backward_inside: bool) -> list[Tensor]:
+        with using(**SMALL):
+            o = attention(q, k, v, block_mask=FOUR, deterministic=deterministic)
+            if backward_inside:
+                return list(torch.autograd.grad(o, (q, k, v), do))
+        return list(torch.autograd.grad(o, (q, k, v), do))
+
+    for inside, outside in zip(results(backward_inside=True), results(backward_inside=False), strict=True):
+        torch.testing.assert_close(outside, inside)
+
+
+def test_what_kernels_are_given_holds_no_tuple():
+    """triton 3.6 loses a stride of 1 in a tuple within a NamedTuple, inside a loop, and does not compile."""
+    q = torch.zeros(1, 1, 60, 8)
+    side = block_lists.given(tiled_mask(FOUR, q, q).lists(tiles.INTERPRETED, q.device, 1, False), 0)
+    assert side is not None and all(isinstance(part, (Tensor, int)) for part in side)
+
+
+def test_tiles_are_no_larger_than_blocks():
+    """But no smaller than 64: a tile of several blocks would be cut, or hold pairs that nobody sees."""
+    q = torch.zeros(1, 1, 256, 8)
+    sizes = {}
+    for block in (32, 64, 128):
+        blocks = torch.eye(256 // block, dtype=torch.bool)
+        lists = tiled_mask(blocks, q, q, block=block).lists(tiles.INTERPRETED, q.device, 1, False)
+        sizes[block] = block_lists.sizes_of(lists, 0), len(lists[3])
+    assert sizes == {32: ((64, 64), 4), 64: ((64, 64), 0), 128: ((128, 128), 0)}
+    lists = tiled_mask(masks.Window(256, 8), q, q).lists(tiles.INTERPRETED, q.device, 1, False)
+    assert block_lists.sizes_of(lists, 0) == (128, 128)  # a mask without blocks
 
 
 def test_forgotten_masks_are_let_go():

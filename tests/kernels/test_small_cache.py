@@ -134,3 +134,10 @@ def test_a_head_too_large_for_whole_rows_takes_the_fused_slices():
     with using(**dict.fromkeys(SlicedTiles._fields, (32, 16, 64))):
         found = gradients(attention(*leaves, causal=True), leaves, do)
         assert same_bits(found, gradients(attention(*leaves, causal=True, tile_d="fused"), leaves, do))
+
+
+@pytest.mark.parametrize("way", ["fused", "materialised"])
+def test_keys_that_no_head_of_queries_asks_have_no_gradient(way):
+    q, k = torch.zeros(1, 0, 20, 16), torch.randn(1, 1, 20, 16).requires_grad_()
+    (dk,) = torch.autograd.grad(attention(q, k, k, tile_d=way).sum(), k)
+    assert not dk.any()
