@@ -766,7 +766,7 @@ for mask in (masks.Causal(N), masks.bigbird(N, 16, 1, 1, 1), masks.Window(N, 20)
           f"closed form {form.total:8,} words; same values to 1e-6: {apart < 1e-6}")
 
 # %% [markdown]
-# 89,339, 137,488 and 85,758 words, list for list. A mask given as a rule, as blocks of 16, as a window of tokens: for the kernel they are the same thing. The library cuts a mask into tiles once and remembers it; a model with many layers makes it a `kernels.tiled_mask(mask, q, k)` and hands that to each of them. Masks may differ from head to head, and then there are lists for each head.
+# 89,339, 137,488 and 85,758 words, list for list. A mask given as a rule, as blocks of 16, as a window of tokens: for the kernel they are the same thing. The library takes no tile larger than a block of the mask (down to 64), for a larger one would be cut by many blocks. It cuts a mask into tiles once and remembers it; a model with many layers makes it a `kernels.tiled_mask(mask, q, k)` and hands that to each of them. Masks may differ from head to head, and then there are lists for each head.
 
 # %% [markdown]
 # ## 13.10 Work in proportion to tiles

@@ -113,12 +113,18 @@ def test_the_listed_kernel_and_the_librarys_have_the_same_values_and_words(name,
     same(counted(mine, q, k, v, *lists, BM, BN), theirs)
 
 
+def ruled(seen, n_q, n_k):
+    """The library's mask of a rule, of which nothing is known beforehand."""
+    every = torch.ones(n_k, dtype=torch.bool)
+    return kernels.TiledMask(seen, lambda *_: every, (1, 1, n_q, n_k), None)
+
+
 @pytest.mark.parametrize(("shape", "BM", "BN"), [((90, 90), 32, 16), ((40, 70), 16, 32), ((64, 64), 32, 32)])
 def test_the_lists_of_13_3_are_the_librarys(shape, BM, BN):
     pairs = np.random.default_rng(2).random(shape) < 0.01
     pairs[:20, :50] = True
     (make,) = defined("my_lists")
-    mask = kernels.TiledMask(lambda batch, head, i, j: torch.from_numpy(pairs)[i, j], 1, 1, *shape)
+    mask = ruled(lambda batch, head, i, j: torch.from_numpy(pairs)[i, j], *shape)
     tiles = kernels.Tiles(*[kernels.Tile(BM, BN)] * 4)
     theirs = mask.lists(tiles, torch.device("cpu"), 1, False)[:5]
     for mine, want in zip(make(pairs, BM, BN), theirs, strict=True):
@@ -131,7 +137,7 @@ def test_the_librarys_lists_refuse_to_be_called_while_a_check_runs():
     from iocourse.guard import LibraryAnswer, exam
     from iocourse.kernels import block_lists
 
-    mask = kernels.TiledMask(lambda batch, head, i, j: i >= j, 1, 1, 32, 32)
+    mask = ruled(lambda batch, head, i, j: i >= j, 32, 32)
     kinds, patterns = mask.tiles(16, 16, torch.device("cpu"))
     with exam():
         with pytest.raises(LibraryAnswer):
@@ -555,7 +561,7 @@ def test_section_13_11():
 
 
 def test_patterns_are_not_kept_twice_for_the_backward_pass():
-    mask = kernels.TiledMask(lambda batch, head, i, j: (i * j) % 7 < 4, 1, 1, 40, 40)
+    mask = ruled(lambda batch, head, i, j: (i * j) % 7 < 4, 40, 40)
     lists = mask.lists(kernels.Tiles(*[kernels.Tile(16, 16)] * 4), torch.device("cpu"), 1, True)
     rows, columns = lists[5:10], lists[10:15]
     assert rows[3].data_ptr() == columns[3].data_ptr() and rows[3].stride() != columns[3].stride()
