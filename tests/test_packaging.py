@@ -66,7 +66,7 @@ def test_every_numpy_room_imports_where_torch_and_triton_cannot():
 import importlib, pkgutil, sys
 sys.modules["torch"] = sys.modules["triton"] = None
 import iocourse
-kernels = {"_selftest_kernel", "kernels", "gpu", "traffic", "lowrank", "__main__"}
+kernels = {"_selftest_kernel", "kernels", "gpu", "traffic", "profile", "lowrank", "__main__"}
 for module in pkgutil.walk_packages(iocourse.__path__, "iocourse."):
     if not kernels & set(module.name.split(".")):
         importlib.import_module(module.name)

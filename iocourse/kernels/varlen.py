@@ -54,11 +54,10 @@ def attention_varlen_with_lse(
     window: tuple[int | None, int | None] | None = None, deterministic: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The same, and the row log-sum-exps (H, T_q), float32, natural logarithms; -∞ where no key is seen."""
-    if isinstance(v, Tensor) and isinstance(k, Tensor) and v.shape != k.shape:
+    heads_first = _heads_first("q", q), _heads_first("k", k), _heads_first("v", v)
+    if v.shape != k.shape:
         raise ValueError(f"v has shape {tuple(v.shape)}, k {tuple(k.shape)}; allowed: one shape for both")
-    one_q, one_k, one_v, factor = accepted(
-        _heads_first("q", q), _heads_first("k", k), _heads_first("v", v), scale, LARGEST_WHOLE
-    )
+    one_q, one_k, one_v, factor = accepted(*heads_first, scale, LARGEST_WHOLE)
     cu = [_starts(name, x, one_q) for name, x in (("cu_q", cu_q), ("cu_k", cu_k))]
     if len(cu[0]) != len(cu[1]):
         raise ValueError(f"cu_k has {len(cu[1])} numbers, cu_q {len(cu[0])}; allowed: as many")
