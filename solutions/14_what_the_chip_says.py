@@ -245,7 +245,8 @@ for chip in CHIPS.values():
 # %%
 for name, heads in (("MHA", 32), ("GQA", 8), ("MQA", 1)):
     step = attempt(my_decode_step, **LAYER | {"H_kv": heads}, gbytes_per_s=4800)
-    print(f"{name}, H_kv = {heads:2}: {2 * 32768 * 128 * heads // 32:9,} words a head of queries, "
+    words = 2 * 32768 * 128 * heads // 32
+    print(f"{name}, H_kv = {heads:2}: {words:9,} words a head of queries, "
           f"{step[0] / 2**20:5.0f} MB, {step[1]:5.1f} µs on an H200, "
           f"{32 // heads:2} FLOP a byte")
 
@@ -260,7 +261,8 @@ predict("14.5", heads=206)  #> predict("14.5", heads=...)
 # %%
 for arch in (80, 90, 100):
     chip = CHIPS[arch]
-    print(f"{chip.name:15} bends at {1000 * chip.tensor_tflops / chip.gbytes_per_s:.0f} FLOP a byte")
+    bend = 1000 * chip.tensor_tflops / chip.gbytes_per_s
+    print(f"{chip.name:15} bends at {bend:.0f} FLOP a byte")
 heads = int(1000 * CHIPS[90].tensor_tflops / CHIPS[90].gbytes_per_s) + 1
 measured("14.5", heads=heads)
 
@@ -406,8 +408,9 @@ for parts in (1, 4, 16):
 # %%
 one, many = (attention_decode(Problem(1, 32768, 128, H=32, H_kv=8), parts=n) for n in (1, 16))
 between = many.reads["O_parts"] + many.reads["LSE_parts"]
+share = 2 * 4 * between / (2 * 2 * many.reads["K"])
 print(f"K and V: {many.reads['K'] + many.reads['V']:,} words; between the kernels: {between:,} "
-      f"words written and read again, {2 * 4 * between / (2 * 2 * many.reads['K']):.1%} in bytes")
+      f"words written and read again, {share:.1%} in bytes")
 
 # %% [markdown]
 # The parts are kept in float32, and still they are 0.4 percent of the bytes: a price well worth paying. It grows with the number of parts and not with $N$, so a short cache deserves fewer parts. The library takes as many as give each multiprocessor two programs.
@@ -600,7 +603,8 @@ H, N, d = 8, 500, 64
 for H_kv in (8, 2, 1):
     q, k, v = (torch.from_numpy(rng.standard_normal((1, h, n, d)).astype(np.float32))
                for h, n in ((H, 1), (H_kv, N), (H_kv, N)))
-    mine, theirs = attempt(counted, my_decode, q, k, v, 4), counted(kernels.decode, q, k, v, parts=4)
+    mine = attempt(counted, my_decode, q, k, v, 4)
+    theirs = counted(kernels.decode, q, k, v, parts=4)
     formula = attention_decode(Problem(1, N, d, H=H, H_kv=H_kv), parts=4)
     apart = abs(mine[1][0] - theirs[1][0]).max()
     print(f"H_kv = {H_kv}: yours {mine[0].total:7,} words, library {theirs[0].total:7,}, "
@@ -624,7 +628,7 @@ def packed_kernel(Q, K, V, O, cu, tiles, H, scale,
     tile, pair = tl.program_id(0) % tiles, tl.program_id(0) // tiles
     head, text = pair % H, pair // H
     c = tl.arange(0, d)
-    ### BEGIN SOLUTION where the text begins and ends, the rows of this tile, a loop over its keys
+    ### BEGIN SOLUTION where the text begins and ends, this tile's rows, a loop over its keys
     begin, end = tl.load(cu + text), tl.load(cu + text + 1)
     i = begin + tile * BM + tl.arange(0, BM)        # (BM,) rows, counted over all texts
     if begin + tile * BM < end:
@@ -672,8 +676,9 @@ def of_rows(ledger):
     return ledger.reads["Q"] + ledger.reads["K"] + ledger.reads["V"] + ledger.writes["O"]
 
 
+same = abs(mine[1] - theirs[1]).max() < 1e-6
 print(f"yours {of_rows(mine[0]):,} words, library {of_rows(theirs[0]):,}, "
-      f"padded {of_rows(padded):,}; same values to 1e-6: {abs(mine[1] - theirs[1]).max() < 1e-6}")
+      f"padded {of_rows(padded):,}; same values to 1e-6: {same}")
 
 # %% [markdown]
 # 180,992 words from either kernel and 576,000 for the padded batch, for the same outputs. Where padding would have been, there is nothing: no rows, no tiles, no masks for them. A last word on order: programs of one text and one head stand together again, so that their keys meet in L2.
