@@ -663,7 +663,7 @@ explore.kernel_resources(rows, d=128, chips=[75, 80, 90])
 # %% [markdown]
 # One, none and seven. Read the picture from the bottom.
 #
-# *H200.* Nothing spills. Shared memory can be reckoned: the tile $128 \times 64$ keeps $Q$ (32 KB) and, because loads run ahead, two tiles each of $K$ and $V$ (16 KB a tile), 96 KB together. The accumulator, $128 \times 128$ in float32, is 64 KB and lies in registers, and so do the scores. The tile $128 \times 128$ takes 226 registers for each of 256 threads, 57,856 of the 65,536 there are: one program fills a multiprocessor.
+# *H200.* Nothing spills. Shared memory can be reckoned: the tile $128 \times 64$ keeps $Q$ (32 KB) and, because loads run ahead, two tiles each of $K$ and $V$ (16 KB a tile), 96 KB together. The accumulator, $128 \times 128$ in float32, is 64 KB and lies in registers, and so do the scores. The tile $128 \times 128$ takes 224 registers for each of 256 threads, 57,344 of the 65,536 there are: one program fills a multiprocessor.
 #
 # *A100.* Its tensor cores read tiles from registers only, those of the H200 from shared memory as well. The tile $128 \times 64$ takes 234 registers there and 166 on the H200, and $128 \times 128$ no longer fits: 136 bytes a thread go to slow memory and come back, words that no closed form of ours counts. The table of the library has $128 \times 64$ there.
 #

@@ -57,7 +57,7 @@ class TiledMask:
 
     def _side(self, tile: Sequence[int], device: torch.device, group: int) -> Side:
         """Tiles of queries that list keys; with a group, tiles of keys that list queries."""
-        BM, BN = self._within_blocks(*tile)
+        BM, BN = (tile[0], tile[1]) if self._blocks is None else within_blocks(tile, self._blocks)
         key = (BM, BN, device, group)
         if key not in self._sides:
             kinds, patterns = self.tiles(BM, BN, device)
@@ -69,12 +69,13 @@ class TiledMask:
             self._sides[key] = one
         return self._sides[key]
 
-    def _within_blocks(self, BM: int, BN: int) -> tuple[int, int]:
-        """A tile no larger than a block: a larger one is cut by many blocks and skips few. But no smaller
-        than 64, below which more is lost than saved.
-        """
-        rows, columns = self._blocks or (BM, BN)
-        return min(BM, max(SMALLEST, _floor(rows))), min(BN, max(SMALLEST, _floor(columns)))
+
+def within_blocks(tile: Sequence[int], blocks: tuple[int, int]) -> tuple[int, int]:
+    """BM and BN of a tile no larger than a block of so many queries and keys: a larger one is cut by many
+    blocks and skips few. But no smaller than 64, below which more is lost than saved.
+    """
+    BM, BN = (min(size, max(SMALLEST, _floor(block))) for size, block in zip(tile, blocks, strict=True))
+    return BM, BN
 
 
 def _floor(n: int) -> int:

@@ -18,6 +18,7 @@ from ..course.checkout import Refused
 from ..kernels.arguments import LARGEST_HEAD, LARGEST_WHOLE
 from ..kernels.decode import LARGEST_HEAD as LARGEST_DECODE
 from ..kernels.decode import MOST_PARTS, cut, enough_parts
+from ..kernels.tiled_mask import within_blocks
 from ..kernels.tiles import decode_tile, sliced_tiles_for, tiles_for
 from ..ledger import Ledger
 from .asking import Question
@@ -137,6 +138,9 @@ def _problem(asked: Question) -> Problem:
 
 def _tiles(asked: Question, arch: int) -> dict[str, tuple[int, ...]]:
     itemsize = asked.itemsize
+    if asked.what == "block-sparse":
+        BM, BN, *rest = tiles_for(arch, asked.d, itemsize, listed=True).forward
+        return {"forward": (*within_blocks((BM, BN), (asked.mask.Br, asked.mask.Bc)), *rest)}
     row = sliced_tiles_for(arch, itemsize) if asked.sliced else tiles_for(arch, asked.d, itemsize)
     return {name: tuple(getattr(row, name)) for name in TILES[asked.what]}
 

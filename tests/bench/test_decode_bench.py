@@ -68,9 +68,9 @@ def test_ours_and_every_rival_in_one_run_on_the_cpu(monkeypatch):
     assert "GB/s of K and V, float16, H = 4, H_kv = 2, B = 2" in shown
 
 
-def test_a_query_that_misses_a_key_is_wrong():
+def test_a_query_that_misses_half_its_keys_is_wrong():
     def forgetful(q, k, v, seen):
-        return torch.nn.functional.scaled_dot_product_attention(q, k[:, :, 1:], v[:, :, 1:])
+        return torch.nn.functional.scaled_dot_product_attention(q, k[:, :, 20:], v[:, :, 20:])
 
     copy = {"bytes": 1, "ms": 1.0, "gbytes_per_s": 1.0}
     record = decode.measured([Shape("float16", 16, 40, 1, 1, 1)], {"ours": forgetful}, CpuPlace(), copy)

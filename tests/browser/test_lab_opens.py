@@ -23,13 +23,16 @@ def checkout(tmp_path):
 
 
 @pytest.fixture
-def student_lab(checkout, jupyter_environment):
-    """`iocourse lab --no-browser`, running, with the address it printed."""
+def student_lab(checkout, jupyter_environment, tmp_path):
+    """`iocourse lab --no-browser`, running, with the address it printed; a workspace of its own, in which no
+    other test has left a notebook open.
+    """
+    environment = jupyter_environment | {"JUPYTERLAB_WORKSPACES_DIR": str(tmp_path / "workspaces")}
     options = ["--ServerApp.port=0", "--LabApp.expose_app_in_browser=True"]
     options.append(f"--LabApp.app_settings_dir={jupyter_environment['SETTINGS_OVERRIDES']}")
     command = [sys.executable, "-m", "iocourse", "lab", "--no-browser", *options]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    with subprocess.Popen(command, cwd=checkout, env=jupyter_environment, **pipes) as process:
+    with subprocess.Popen(command, cwd=checkout, env=environment, **pipes) as process:
         stop = threading.Timer(90, process.terminate)  # reading below waits for ever otherwise
         stop.start()
         yield process, _read_until_address(process)

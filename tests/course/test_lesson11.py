@@ -123,7 +123,7 @@ def test_the_heads_of_11_7_and_the_librarys_have_the_same_values_and_words(B, H,
 def test_the_library_is_as_short_as_the_lesson_says():
     source = (ROOT / "iocourse" / "kernels" / "forward.py").read_text(encoding="utf-8")
     cell = next(c for c in CELLS if c.name == "ex-11.2")
-    assert source.count("\n") < 100 and len(side(cell, solved=True)) < 100
+    assert source.count("\n") < 130 and len(side(cell, solved=True)) < 100
     kernel = "\n".join(side(next(c for c in CELLS if c.name == "ex-11.1"), solved=True)).split("\n\n")[0]
     assert 20 <= kernel.count("\n") + 1 <= 35 and "some thirty lines" in TEXT
 

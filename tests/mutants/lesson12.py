@@ -9,6 +9,7 @@ from iocourse import kernels
 from iocourse.course.checking import OWN, RUNS
 from iocourse.kernels.band import Band
 from iocourse.kernels.launch import backward, forward
+from iocourse.kernels.seen import Seen
 
 WORDS = "loads and stores move exactly what the formula says"
 WORK = "a kernel does the work"
@@ -231,8 +232,8 @@ def with_four_axes(*arrays):
 def library_dq(Q, K, V, O, dO, LSE, BM, BN, causal):
     """The library's launches, one step below what a user calls."""
     q, k, v, o, do, lse = with_four_axes(Q, K, V, O, dO, LSE)
-    band = Band(None, 0 if causal else None)
-    return backward(do, None, q, k, v, o, lse, band, Q.shape[2] ** -0.5, True)[0][0], LSE
+    seen = Seen(Band(None, 0 if causal else None))
+    return backward(do, None, q, k, v, o, lse, seen, Q.shape[2] ** -0.5, True)[0][0], LSE
 
 
 def dq_by_torch(Q, K, V, O, dO, LSE, BM, BN, causal):
@@ -375,8 +376,8 @@ def head_by_head(Q, K, V, dO, LSE, D, BM, BN, causal):
 
 def library_keys(Q, K, V, dO, LSE, D, BM, BN, causal):
     q, k, v, do, lse = with_four_axes(Q, K, V, dO, LSE)
-    band = Band(None, 0 if causal else None)
-    return tuple(x[0] for x in backward(do, None, q, k, v, q, lse, band, Q.shape[2] ** -0.5, True)[1:])
+    seen = Seen(Band(None, 0 if causal else None))
+    return tuple(x[0] for x in backward(do, None, q, k, v, q, lse, seen, Q.shape[2] ** -0.5, True)[1:])
 
 
 def keys_by_torch(Q, K, V, dO, LSE, D, BM, BN, causal):
@@ -494,8 +495,8 @@ def other_D(Q, K, V, O, dO, LSE, BM, BN, causal):
 
 def library_fused(Q, K, V, O, dO, LSE, BM, BN, causal):
     q, k, v, o, do, lse = with_four_axes(Q, K, V, O, dO, LSE)
-    band = Band(None, 0 if causal else None)
-    return tuple(x[0] for x in backward(do, None, q, k, v, o, lse, band, Q.shape[2] ** -0.5, False))
+    seen = Seen(Band(None, 0 if causal else None))
+    return tuple(x[0] for x in backward(do, None, q, k, v, o, lse, seen, Q.shape[2] ** -0.5, False))
 
 
 def two_sweeps_instead(Q, K, V, O, dO, LSE, BM, BN, causal):
@@ -690,8 +691,8 @@ def library_attention(Q, K, V, causal):
 
 
 def library_below_the_face(Q, K, V, causal):
-    band = Band(None, 0 if causal else None)
-    return forward(Q[None], K[None], V[None], band, Q.shape[2] ** -0.5)[0][0]
+    seen = Seen(Band(None, 0 if causal else None))
+    return forward(Q[None], K[None], V[None], seen, Q.shape[2] ** -0.5)[0][0]
 
 
 SAVE = "ctx.save_for_backward(Q, K, V, O, LSE)"

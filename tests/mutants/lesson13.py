@@ -181,7 +181,8 @@ def sorted_by_kind(pairs, BM, BN):
 def by_the_library(pairs, BM, BN):
     """What `attention` makes of the mask."""
     seen = torch.from_numpy(np.array(pairs))
-    mask = TiledMask(lambda batch, head, i, j: seen[i, j], 1, 1, *pairs.shape)
+    every = torch.ones(pairs.shape[1], dtype=torch.bool)
+    mask = TiledMask(lambda batch, head, i, j: seen[i, j], lambda *_: every, (1, 1, *pairs.shape), None)
     lists = mask.lists(Tiles(*[Tile(BM, BN)] * 4), torch.device("cpu"), 1, False)[:5]
     spans, entries, slots, patterns, order = (part.numpy() for part in lists)
     return spans[0, 0], entries, slots, patterns, order[0, 0]
