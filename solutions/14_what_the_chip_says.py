@@ -267,7 +267,7 @@ heads = int(1000 * CHIPS[90].tensor_tflops / CHIPS[90].gbytes_per_s) + 1
 measured("14.5", heads=heads)
 
 # %% [markdown]
-# 207. In Llama 3 8B four heads share one, and in the multi-query form of our layer 32 do: decode is pure bandwidth. (Several new tokens at once, as in *speculative decoding*, are more rows of the tile: 26 tokens in groups of 8 would do.)
+# It takes 207. In Llama 3 8B four heads share one, and in the multi-query form of our layer 32 do: decode is pure bandwidth. (Several new tokens at once, as in *speculative decoding*, are more rows of the tile: 26 tokens in groups of 8 would do.)
 
 # %% [markdown]
 # ## 14.6 Which roof

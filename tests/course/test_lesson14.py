@@ -300,7 +300,7 @@ def test_sections_14_4_and_14_5():
     says("14.5", "From {:.1f} to {:.1f} to {:.1f} µs".format(*times))
     bend = 1000 * H200.tensor_tflops / H200.gbytes_per_s
     assert 206 < bend < 207 and 25 * 8 < bend <= 26 * 8
-    says("14.5", "207.", "26 tokens in groups of 8", "(989 TFLOP/s, 4,800 GB/s)")
+    says("14.5", "It takes 207.", "26 tokens in groups of 8", "(989 TFLOP/s, 4,800 GB/s)")
 
 
 def test_section_14_6():
