@@ -14,6 +14,11 @@ class Band(NamedTuple):
     high: int | None
 
     @property
+    def flags(self) -> dict[str, bool]:
+        """What a kernel is compiled for: which of the two limits there are."""
+        return {"HAS_LOW": self.low is not None, "HAS_HIGH": self.high is not None}
+
+    @property
     def numbers(self) -> tuple[int, int]:
         """(low, high) for a kernel, 0 where its flag says that there is no limit."""
         return self.low or 0, self.high or 0

@@ -10,6 +10,7 @@ from ..sizes import positive_int
 from . import mode
 from .arguments import accepted
 from .decode_kernels import merge_kernel, parts_kernel
+from .launch_whole import constants_of
 from .layout import as_asked, given, readable
 from .start import start
 from .tiles import decode_tile, padded
@@ -76,13 +77,11 @@ def decode_launches(q: Tensor, k: Tensor, v: Tensor, scale: float, asked: int) -
     found = torch.empty((B * kv_heads, parts, group, d), dtype=torch.float32, device=q.device)
     sums = torch.empty((B * kv_heads, parts, group), dtype=torch.float32, device=q.device)
     q_strides = (q.stride(0), group * q.stride(1), q.stride(1))
-    precision = "ieee" if q.dtype == torch.float32 else None
     start(
         parts_kernel, parts * tiles * B * kv_heads,
         q, q_strides, *given(k, v), found, sums,
         scale, parts, length, tiles, kv_heads, group, n_k, d,
-        BM=tile.BM, BN=tile.BN, DIM=DIM, PADDED=d != DIM, PRECISION=precision,
-        num_warps=tile.warps, num_stages=tile.stages, enable_fp_fusion=True,
+        **constants_of(q, tile), DIM=DIM, PADDED=d != DIM,
     )  # fmt: skip
     start(
         merge_kernel, B * kv_heads * group,

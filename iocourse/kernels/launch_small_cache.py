@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .launch_whole import row_products
+from .launch_whole import constants_of, row_products
 from .layout import given
 from .mode import architecture
 from .seen import Seen
@@ -66,14 +66,4 @@ def _scratch(x: Tensor) -> Tensor:
 
 def sliced_constants(q: Tensor, tile: SlicedTile, seen: Seen) -> dict[str, Any]:
     """What the kernels that cut d are compiled for."""
-    return {
-        "BM": tile.BM,
-        "BN": tile.BN,
-        "BD": tile.BD,
-        "HAS_LOW": seen.band.low is not None,
-        "HAS_HIGH": seen.band.high is not None,
-        "PRECISION": "ieee" if q.dtype == torch.float32 else None,
-        "num_warps": tile.warps,
-        "num_stages": tile.stages,
-        "enable_fp_fusion": True,
-    }
+    return constants_of(q, tile) | {"BD": tile.BD} | seen.band.flags

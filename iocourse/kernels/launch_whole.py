@@ -16,7 +16,7 @@ from .mode import architecture
 from .row_products import row_products_kernel
 from .seen import Seen
 from .start import start
-from .tiles import Tile, Tiles, padded, row_products_tile, tiles_for
+from .tiles import SlicedTile, Tile, Tiles, padded, row_products_tile, tiles_for
 
 
 def tiles_of(q: Tensor, *, listed: bool = False) -> Tiles:
@@ -119,12 +119,14 @@ def _keys(
 
 def _constants(q: Tensor, tile: Tile, fast: bool) -> dict[str, Any]:
     d = q.shape[-1]
+    return constants_of(q, tile) | {"DIM": padded(d), "PADDED": padded(d) != d, "DESCRIPTORS": fast}
+
+
+def constants_of(q: Tensor, tile: Tile | SlicedTile) -> dict[str, Any]:
+    """What every kernel is compiled for: rows of its tiles, how products are taken, options of the launch."""
     return {
         "BM": tile.BM,
         "BN": tile.BN,
-        "DIM": padded(d),
-        "PADDED": padded(d) != d,
-        "DESCRIPTORS": fast,
         "PRECISION": "ieee" if q.dtype == torch.float32 else None,
         "num_warps": tile.warps,
         "num_stages": tile.stages,

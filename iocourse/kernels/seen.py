@@ -71,8 +71,7 @@ class Seen(NamedTuple):
     def flags(self) -> dict[str, bool]:
         """What a kernel is compiled for."""
         return {
-            "HAS_LOW": self.band.low is not None,
-            "HAS_HIGH": self.band.high is not None,
+            **self.band.flags,
             "LISTED": bool(self.lists),
             "PACKED": self.packed is not None,
             "LOWER_RIGHT": self.packed is not None and self.packed.lower_right,
