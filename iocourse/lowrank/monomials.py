@@ -1,0 +1,103 @@
+"""Symmetric monomials: the features of a row whose scalar products are powers of scalar products.
+
+(q·k)^l = Σ_{|a| = l} l!/a! qᵃ kᵃ, so a polynomial of degree g in q·k is a scalar product of C(d + g, g) numbers a
+row. A monomial of degree p is one of degree p - 1 times a coordinate: one multiplication a feature.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from math import comb, factorial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..sizes import positive_int
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Step:
+    """Features first … last - 1 are coordinate `axis` times features `source` … ."""
+
+    first: int
+    last: int
+    axis: int
+    source: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the monomials of degree 0 … g in d coordinates are made, and how often each stands in a power.
+
+    rank: how many there are. degrees (rank,): of each. multiplicities (rank,): l!/a!, so that Σ over degree l is
+    the power (q·k)^l.
+    """
+
+    d: int
+    g: int
+    steps: tuple[Step, ...]
+    degrees: NDArray[np.int64]
+    multiplicities: Array
+
+    @property
+    def rank(self) -> int:
+        """C(d + g, g)."""
+        return len(self.degrees)
+
+
+def rank_of(d: int, g: int) -> int:
+    """C(d + g, g), the number of monomials of degree at most g in d coordinates."""
+    return comb(positive_int("d", d) + g, g)
+
+
+@cache
+def plan(d: int, g: int) -> Plan:
+    """The plan for d coordinates and degree g ≥ 1.
+
+    Monomials of degree p are listed by their smallest coordinate i: block i is x_i times those of degree p - 1
+    whose coordinates are all at least i, which are a suffix of that list.
+    """
+    positive_int("d", d), positive_int("g", g)
+    exponents = [np.zeros(d, np.int64), *np.eye(d, dtype=np.int64)]
+    steps: list[Step] = []
+    starts = list(range(1, d + 1))  # where in the list of degree p - 1 the suffix of coordinate i begins
+    begin, end = 1, d + 1
+    for _ in range(2, g + 1):
+        new_starts = []
+        at = end
+        for axis, source in enumerate(starts):
+            count = end - source
+            new_starts.append(at)
+            steps.append(Step(at, at + count, axis, source))
+            exponents += [exponents[source + k] + exponents[1 + axis] for k in range(count)]
+            at += count
+        begin, end, starts = end, at, new_starts
+    table = np.array(exponents)
+    degrees = table.sum(1)
+    factorials = np.array([factorial(n) for n in range(g + 1)], dtype=np.float64)
+    return Plan(d, g, tuple(steps), degrees, factorials[degrees] / factorials[table].prod(1))
+
+
+def features(x: Array, p: Plan) -> Array:
+    """The monomials of each row of x (n, d), feature by feature: (rank, n)."""
+    found = np.empty((p.rank, len(x)), dtype=x.dtype)
+    found[0] = 1.0
+    found[1 : p.d + 1] = x.T
+    for step in p.steps:
+        count = step.last - step.first
+        np.multiply(found[step.source : step.source + count], x[:, step.axis], out=found[step.first : step.last])
+    return found
+
+
+def pull_back(dfeatures: Array, found: Array, x: Array, p: Plan) -> Array:
+    """The gradient of x (n, d) from that of its features (rank, n), which is used up."""
+    dx = np.zeros_like(x)
+    for step in reversed(p.steps):
+        count = step.last - step.first
+        source, up = slice(step.source, step.source + count), dfeatures[step.first : step.last]
+        dx[:, step.axis] += (up * found[source]).sum(0)
+        dfeatures[source] += up * x[:, step.axis]
+    return dx + dfeatures[1 : p.d + 1].T

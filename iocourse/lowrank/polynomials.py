@@ -1,0 +1,91 @@
+"""Polynomials that stand for exp on [-R, R], and how far off they are: max |p(s) e⁻ˢ - 1|, exactly.
+
+Where p(s) e⁻ˢ has an extremum, p' = p: so the largest relative error is at a root of p' - p or at an end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import factorial
+
+import numpy as np
+from numpy.polynomial import chebyshev as cheb
+from numpy.polynomial import polynomial as poly
+
+from .monomials import Array
+
+CLIP = 0.8  # of a row's variance: below it the Hermite polynomial of even degree is positive everywhere
+
+
+def taylor(g: int, R: float = 1.0) -> Array:
+    """1/l!, the series at 0, whatever R is. (g + 1,)."""
+    return np.array([1 / factorial(l) for l in range(g + 1)])
+
+
+def chebyshev(g: int, R: float) -> Array:
+    """The polynomial through exp at the Chebyshev nodes of [-R, R]. (g + 1,)."""
+    inside = cheb.cheb2poly(cheb.chebinterpolate(lambda t: np.exp(R * t), g))
+    return np.pad(inside, (0, g + 1 - len(inside))) / float(R) ** np.arange(g + 1)
+
+
+def minimax(g: int, R: float, rounds: int = 50) -> Array:
+    """The least largest relative error on [-R, R], by Remez' exchange; positive there while that is below 1.
+
+    p(s) e⁻ˢ = 1 ± E at g + 2 points, with signs in turn; then the points move to where the error is largest.
+    """
+    points = R * -np.cos(np.pi * np.arange(g + 2) / (g + 1))
+    signs = (-1.0) ** np.arange(g + 2)
+    for _ in range(rounds):
+        powers = (points[:, None] / R) ** np.arange(g + 1)
+        system = np.concatenate([powers * np.exp(-points)[:, None], signs[:, None]], axis=1)
+        solved = np.linalg.solve(system, np.ones(g + 2))
+        scaled, level = solved[:-1] / float(R) ** np.arange(g + 1), abs(solved[-1])
+        extrema = _extrema(scaled, R)
+        if len(extrema) < g + 2:  # it cannot be told from the last one
+            break
+        points = extrema[_alternating(relative_error_at(scaled, extrema), g + 2)]
+        if abs(relative_error_at(scaled, points)).max() <= level * (1 + 1e-9):
+            break
+    return scaled
+
+
+def _alternating(errors: Array, count: int) -> Array:
+    """Indices of `count` neighbours whose errors have signs in turn and are largest."""
+    starts = range(len(errors) - count + 1)
+    best = max(starts, key=lambda at: abs(errors[at : at + count]).min())
+    return np.arange(best, best + count)
+
+
+def hermite(g: int, variance: Array) -> Array:
+    """For each row with logits of this variance about 0 the best polynomial in the mean square. (g + 1, n).
+
+    Coefficient of sˡ/l!: the exponential series of -σ²/2 cut after ⌊(g - l)/2⌋ terms. The factor e^(σ²/2) is left
+    out, which no softmax sees; variances are clipped at 0.8, below which an even degree is positive everywhere.
+    """
+    half = -np.minimum(variance, CLIP) / 2
+    series = np.cumsum([half**m / factorial(m) for m in range(g // 2 + 1)], axis=0)
+    return np.array([series[(g - l) // 2] / factorial(l) for l in range(g + 1)])
+
+
+def relative_error_at(p: Array, s: Array) -> Array:
+    """p(s) e⁻ˢ - 1."""
+    return poly.polyval(s, p) * np.exp(-s) - 1
+
+
+def _extrema(p: Array, R: float) -> Array:
+    roots = poly.polyroots(poly.polysub(poly.polyder(p), p))
+    real = roots.real[abs(roots.imag) < 1e-7 * (1 + abs(roots.real))]
+    return np.unique(np.concatenate([[-R], real[(real > -R) & (real < R)], [R]]))
+
+
+def largest_error(p: Array, R: float) -> float:
+    """max |p(s) e⁻ˢ - 1| over [-R, R]: at a root of p' - p, or at an end."""
+    return float(abs(relative_error_at(p, _extrema(p, R))).max())
+
+
+def smallest_degree(make: Callable[[int, float], Array], R: float, error: float, most: int = 64) -> int:
+    """The first degree whose polynomial has at most this error. Raises ValueError where none up to `most` has."""
+    for g in range(1, most + 1):
+        if largest_error(make(g, R), R) <= error:
+            return g
+    raise ValueError(f"no degree up to {most} reaches an error of {error:g} on [-{R:g}, {R:g}]")
