@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from .attention import TILE
-from .monomials import Array, Plan, features, pull_back
+from ..monomials import Array, Plan, features, pull_back
 
 
 def _with_ones(x: Array) -> Array:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.polynomial import chebyshev as cheb
 from numpy.polynomial import polynomial as poly
 
-from .monomials import Array
+from ..monomials import Array
 
 CLIP = 0.8  # of a row's variance: below it the Hermite polynomial of even degree is positive everywhere
 

@@ -13,7 +13,7 @@ from math import comb, factorial
 import numpy as np
 from numpy.typing import NDArray
 
-from ..sizes import positive_int
+from .sizes import positive_int
 
 Array = NDArray[np.float64]
 
