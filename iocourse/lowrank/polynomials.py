@@ -6,6 +6,7 @@ Where p(s) e⁻ˢ has an extremum, p' = p: so the largest relative error is at a
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import factorial
 
 import numpy as np
@@ -13,8 +14,65 @@ from numpy.polynomial import chebyshev as cheb
 from numpy.polynomial import polynomial as poly
 
 from ..monomials import Array
+from ..sizes import positive_int
 
 CLIP = 0.8  # of a row's variance: below it the Hermite polynomial of even degree is positive everywhere
+NAMES = ("hermite", "taylor", "chebyshev", "minimax")
+
+
+@dataclass(frozen=True)
+class Polynomial:
+    """Coefficients (g + 1,) of sˡ, and where they are known to be positive.
+
+    radius: R of the interval it was made for, inf where it was made for none. positive_to: it is positive for all
+    |s| below; for "hermite" whatever a row's variance is. per_row: each query row has its own, see `hermite`; the
+    coefficients are then those of variance 0.
+    """
+
+    name: str
+    coefficients: Array
+    radius: float
+    positive_to: float
+    per_row: bool = False
+
+    @property
+    def degree(self) -> int:
+        return len(self.coefficients) - 1
+
+
+def polynomial(name: str, g: int, R: float | None = None) -> Polynomial:
+    """The polynomial of that name and degree g; "chebyshev" and "minimax" want the R of their interval [-R, R].
+
+    Raises ValueError for another name, a degree below 1, and an R that is missing, not positive or not finite.
+    """
+    positive_int("degree", g)
+    if name not in NAMES:
+        raise ValueError(f"polynomial is {name!r}; it must be one of {', '.join(NAMES)}")
+    if name in ("chebyshev", "minimax"):
+        if R is None or not 0 < R < np.inf:
+            raise ValueError(f"radius is {R}; {name} needs a positive, finite R for its interval [-R, R]")
+        made = (chebyshev if name == "chebyshev" else minimax)(g, R)
+        return Polynomial(name, made, R, positive_to(made))
+    if name == "hermite":
+        return Polynomial(name, taylor(g), np.inf, np.inf if g % 2 == 0 else _hermite_to(g), per_row=True)
+    return Polynomial(name, taylor(g), np.inf, positive_to(taylor(g)))
+
+
+def positive_to(p: Array) -> float:
+    """The largest R with p > 0 on (-R, R): the nearest real root's distance from 0, or inf."""
+    roots = poly.polyroots(p)
+    real = roots.real[abs(roots.imag) < 1e-7 * (1 + abs(roots.real))]
+    return float(abs(real).min()) if len(real) else np.inf
+
+
+def _hermite_to(g: int) -> float:
+    """Where the row-adaptive polynomial of odd degree is positive for every variance it may meet.
+
+    At a root the polynomial of variance v is a polynomial in v too, so that its least root distance over
+    0 ≤ v ≤ 0.8 is found on a fine grid; a hundredth is taken off for what lies between.
+    """
+    variances = np.linspace(0, CLIP, 161)
+    return 0.99 * min(positive_to(column) for column in hermite(g, variances).T)
 
 
 def taylor(g: int, R: float = 1.0) -> Array:

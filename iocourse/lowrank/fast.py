@@ -1,0 +1,126 @@
+"""The same passes as `attention` and `causal`, compiled by Numba where it is installed, on one or more threads."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ..monomials import Array
+from .attention import Forward, Gradients
+from .setting import Setting
+
+SPAN = 8192  # tokens: fewer are not worth a second thread
+
+
+@cache
+def installed() -> bool:
+    """Whether Numba can be imported (extra `fast`)."""
+    return importlib.util.find_spec("numba") is not None
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="lowrank")
+
+
+def _spans(n: int, threads: int) -> list[tuple[int, int]]:
+    """Equal shares of n tokens, at most `threads`, none shorter than SPAN but the only one."""
+    count = max(1, min(threads, n // SPAN))
+    edges = [n * part // count for part in range(count + 1)]
+    return list(zip(edges[:-1], edges[1:], strict=True))
+
+
+def _each(work: Callable[[int, int], Any], n: int, threads: int) -> list[Any]:
+    """work(start, stop) of every share, and what each returned, in order."""
+    spans = _spans(n, threads)
+    if len(spans) == 1:
+        return [work(*spans[0])]
+    return list(_pool(threads).map(lambda span: work(*span), spans))
+
+
+def _constants(s: Setting, X: Array) -> tuple[Any, Array, Array, Array]:
+    """factor, shift, covariance and weights in the type of X."""
+    d, kind = X.shape[1], X.dtype
+    shift = np.zeros(d, kind) if s.shift is None else s.shift.astype(kind)
+    covariance = np.zeros((0, 0), kind) if s.covariance is None else s.covariance.astype(kind)
+    return kind.type(s.factor), shift, covariance, s.weights[:, 0].astype(kind)
+
+
+def _rows(*arrays: Array) -> tuple[Array, ...]:
+    """The arrays with neighbouring entries next to each other, as the compiled loops read them."""
+    return tuple(np.ascontiguousarray(x) for x in arrays)
+
+
+def forward(Q: Array, K: Array, V: Array, s: Setting, threads: int = 1) -> Forward:
+    """As `attention.forward`."""
+    from . import compiled
+
+    Q, K, V = _rows(Q, K, V)
+    factor, shift, covariance, weights = _constants(s, Q)
+
+    def state(start: int, stop: int) -> Array:
+        T = np.zeros((s.plan.rank, V.shape[1] + 1), Q.dtype)
+        compiled.keys_forward(T, K, V, start, stop, shift, s.steps)
+        return T
+
+    T = sum(_each(state, len(K), threads)) * weights[:, None]
+    O, den = np.empty((len(Q), V.shape[1]), Q.dtype), np.empty(len(Q), Q.dtype)
+
+    def rows(start: int, stop: int) -> None:
+        compiled.queries_forward(O, den, T, Q, start, stop, factor, covariance, s.steps, s.starts)
+
+    _each(rows, len(Q), threads)
+    return Forward(O, den, T)
+
+
+def backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Setting, threads: int = 1) -> Gradients:
+    """As `attention.backward`."""
+    from . import compiled
+
+    Q, K, V, dO = _rows(Q, K, V, dO)
+    factor, shift, covariance, weights = _constants(s, Q)
+    dQ, dK, dV = np.empty_like(Q), np.empty_like(K), np.empty_like(V)
+
+    def state(start: int, stop: int) -> Array:
+        U = np.zeros_like(f.T)
+        compiled.queries_backward(
+            dQ, U, f.T, Q, f.O, f.den, dO, start, stop, factor, covariance, s.steps, s.starts
+        )
+        return U
+
+    U = sum(_each(state, len(Q), threads)) * weights[:, None]
+
+    def rows(start: int, stop: int) -> None:
+        compiled.keys_backward(dK, dV, U, K, V, start, stop, shift, s.steps)
+
+    _each(rows, len(K), threads)
+    return Gradients(dQ, dK, dV)
+
+
+def causal_forward(Q: Array, K: Array, V: Array, s: Setting) -> Forward:
+    """As `causal.forward`, with no state handed back: one head is worked on in the order of its tokens."""
+    from . import compiled_causal
+
+    Q, K, V = _rows(Q, K, V)
+    factor, _, covariance, weights = _constants(s, Q)
+    O, den = np.empty((len(Q), V.shape[1]), Q.dtype), np.empty(len(Q), Q.dtype)
+    compiled_causal.forward(O, den, Q, K, V, factor, covariance, s.steps, s.starts, weights)
+    return Forward(O, den, np.empty((0, 0), Q.dtype))
+
+
+def causal_backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Setting) -> Gradients:
+    """As `causal.backward`."""
+    from . import compiled_causal
+
+    Q, K, V, dO = _rows(Q, K, V, dO)
+    factor, _, covariance, weights = _constants(s, Q)
+    dQ, dK, dV = np.empty_like(Q), np.empty_like(K), np.empty_like(V)
+    head = (Q, K, V, f.O, f.den, dO, factor, covariance, s.steps, s.starts, weights)
+    compiled_causal.queries_backward(dQ, *head)
+    compiled_causal.keys_backward(dK, dV, *head)
+    return Gradients(dQ, dK, dV)

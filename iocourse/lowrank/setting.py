@@ -1,0 +1,67 @@
+"""What one head's attention is approximated with: the monomials, their weights, and each query row's own factors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import factorial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..monomials import Array, Plan
+from .polynomials import CLIP
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One head's approximation of exp(factor · q · (k - shift)).
+
+    plan: the monomials. coefficients (g + 1,): of the polynomial. factor: the scale of the scores, multiplied into
+    q. shift (d,): subtracted from every key, None for 0; softmax does not see it. covariance (d, d): of the keys,
+    where every query row has its own Hermite polynomial; None where all rows share the coefficients.
+    """
+
+    plan: Plan
+    coefficients: Array
+    factor: float = 1.0
+    shift: Array | None = None
+    covariance: Array | None = None
+
+    @cached_property
+    def weights(self) -> Array:
+        """(rank, 1): what each monomial weighs in the polynomial, its coefficient times l!/a!."""
+        return (self.coefficients[self.plan.degrees] * self.plan.multiplicities)[:, None]
+
+    @cached_property
+    def starts(self) -> NDArray[np.int64]:
+        """(g + 2,): where the features of each degree begin, and their end."""
+        return np.searchsorted(self.plan.degrees, np.arange(self.plan.g + 2))
+
+    @cached_property
+    def steps(self) -> NDArray[np.int64]:
+        """(S, 4): the plan's steps as numbers."""
+        rows = [(s.first, s.last, s.axis, s.source) for s in self.plan.steps]
+        return np.array(rows, np.int64).reshape(-1, 4)
+
+    def queries(self, Q: Array) -> Array:
+        """Q times the scale of the scores."""
+        return Q * Q.dtype.type(self.factor)
+
+    def keys(self, K: Array) -> Array:
+        """K without its shift."""
+        return K if self.shift is None else K - self.shift.astype(K.dtype)
+
+    def row_factors(self, x: Array, true_scale: bool = False) -> Array | float:
+        """(rank, n): what each feature of the scaled query rows x (n, d) is multiplied with; 1.0 for shared ones.
+
+        Degree l takes the exponential series of -σ²/2 cut after ⌊(g - l)/2⌋ terms, where σ² = xᵀ covariance x,
+        clipped. true_scale: times e^(σ²/2) too, which matters only where something exact is added.
+        """
+        if self.covariance is None:
+            return 1.0
+        variance = np.minimum(((x @ self.covariance.astype(x.dtype)) * x).sum(1), CLIP)
+        terms = [(-variance / 2) ** m / factorial(m) for m in range(self.plan.g // 2 + 1)]
+        series = np.cumsum(terms, axis=0)
+        found = series[(self.plan.g - self.plan.degrees) // 2]
+        return found * np.exp(variance / 2) if true_scale else found
