@@ -7,7 +7,7 @@ row. A monomial of degree p is one of degree p - 1 times a coordinate: one multi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from math import comb, factorial
 
 import numpy as np
@@ -28,7 +28,7 @@ class Step:
     source: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
     """How the monomials of degree 0 … g in d coordinates are made, and how often each stands in a power.
 
@@ -47,6 +47,17 @@ class Plan:
         """C(d + g, g)."""
         return len(self.degrees)
 
+    @cached_property
+    def starts(self) -> NDArray[np.int64]:
+        """(g + 2,): where the features of each degree begin, and their end."""
+        return np.searchsorted(self.degrees, np.arange(self.g + 2))
+
+    @cached_property
+    def table(self) -> NDArray[np.int64]:
+        """(S, 4): the steps as numbers, first, last, axis and source."""
+        rows = [(step.first, step.last, step.axis, step.source) for step in self.steps]
+        return np.array(rows, np.int64).reshape(-1, 4)
+
 
 def rank_of(d: int, g: int) -> int:
     """C(d + g, g), the number of monomials of degree at most g in d coordinates."""
@@ -61,24 +72,36 @@ def plan(d: int, g: int) -> Plan:
     whose coordinates are all at least i, which are a suffix of that list.
     """
     positive_int("d", d), positive_int("g", g)
-    exponents = [np.zeros(d, np.int64), *np.eye(d, dtype=np.int64)]
+    unit = np.eye(d, dtype=np.int64)
+    exponents = np.concatenate([np.zeros((1, d), np.int64), unit])
     steps: list[Step] = []
     starts = list(range(1, d + 1))  # where in the list of degree p - 1 the suffix of coordinate i begins
-    begin, end = 1, d + 1
+    end = d + 1
     for _ in range(2, g + 1):
-        new_starts = []
+        new_starts, blocks = [], []
         at = end
         for axis, source in enumerate(starts):
             count = end - source
             new_starts.append(at)
             steps.append(Step(at, at + count, axis, source))
-            exponents += [exponents[source + k] + exponents[1 + axis] for k in range(count)]
+            blocks.append(exponents[source:end] + unit[axis])
             at += count
-        begin, end, starts = end, at, new_starts
-    table = np.array(exponents)
-    degrees = table.sum(1)
+        exponents = np.concatenate([exponents, *blocks])
+        end, starts = at, new_starts
+    degrees = exponents.sum(1)
     factorials = np.array([factorial(n) for n in range(g + 1)], dtype=np.float64)
-    return Plan(d, g, tuple(steps), degrees, factorials[degrees] / factorials[table].prod(1))
+    return Plan(d, g, tuple(steps), degrees, factorials[degrees] / factorials[exponents].prod(1))
+
+
+def coordinates(p: Plan) -> NDArray[np.int32]:
+    """(g, rank): feature a is the product of the g coordinates in column a, where coordinate d is the number 1."""
+    table = np.full((p.g, p.rank), p.d, dtype=np.int32)
+    table[0, 1 : p.d + 1] = np.arange(p.d)
+    for step in p.steps:
+        made = slice(step.first, step.last)
+        table[:, made] = table[:, step.source : step.source + step.last - step.first]
+        table[p.degrees[step.first] - 1, made] = step.axis
+    return table
 
 
 def features(x: Array, p: Plan) -> Array:

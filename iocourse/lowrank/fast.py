@@ -65,14 +65,14 @@ def forward(Q: Array, K: Array, V: Array, s: Setting, threads: int = 1) -> Forwa
 
     def state(start: int, stop: int) -> Array:
         T = np.zeros((s.plan.rank, V.shape[1] + 1), Q.dtype)
-        compiled.keys_forward(T, K, V, start, stop, shift, s.steps)
+        compiled.keys_forward(T, K, V, start, stop, shift, s.plan.table)
         return T
 
     T = sum(_each(state, len(K), threads)) * weights[:, None]
     O, den = np.empty((len(Q), V.shape[1]), Q.dtype), np.empty(len(Q), Q.dtype)
 
     def rows(start: int, stop: int) -> None:
-        compiled.queries_forward(O, den, T, Q, start, stop, factor, covariance, s.steps, s.starts)
+        compiled.queries_forward(O, den, T, Q, start, stop, factor, covariance, s.plan.table, s.plan.starts)
 
     _each(rows, len(Q), threads)
     return Forward(O, den, T)
@@ -89,14 +89,14 @@ def backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Setting, th
     def state(start: int, stop: int) -> Array:
         U = np.zeros_like(f.T)
         compiled.queries_backward(
-            dQ, U, f.T, Q, f.O, f.den, dO, start, stop, factor, covariance, s.steps, s.starts
+            dQ, U, f.T, Q, f.O, f.den, dO, start, stop, factor, covariance, s.plan.table, s.plan.starts
         )
         return U
 
     U = sum(_each(state, len(Q), threads)) * weights[:, None]
 
     def rows(start: int, stop: int) -> None:
-        compiled.keys_backward(dK, dV, U, K, V, start, stop, shift, s.steps)
+        compiled.keys_backward(dK, dV, U, K, V, start, stop, shift, s.plan.table)
 
     _each(rows, len(K), threads)
     return Gradients(dQ, dK, dV)
@@ -109,7 +109,7 @@ def causal_forward(Q: Array, K: Array, V: Array, s: Setting) -> Forward:
     Q, K, V = _rows(Q, K, V)
     factor, _, covariance, weights = _constants(s, Q)
     O, den = np.empty((len(Q), V.shape[1]), Q.dtype), np.empty(len(Q), Q.dtype)
-    compiled_causal.forward(O, den, Q, K, V, factor, covariance, s.steps, s.starts, weights)
+    compiled_causal.forward(O, den, Q, K, V, factor, covariance, s.plan.table, s.plan.starts, weights)
     return Forward(O, den, np.empty((0, 0), Q.dtype))
 
 
@@ -120,7 +120,7 @@ def causal_backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Sett
     Q, K, V, dO = _rows(Q, K, V, dO)
     factor, _, covariance, weights = _constants(s, Q)
     dQ, dK, dV = np.empty_like(Q), np.empty_like(K), np.empty_like(V)
-    head = (Q, K, V, f.O, f.den, dO, factor, covariance, s.steps, s.starts, weights)
+    head = (Q, K, V, f.O, f.den, dO, factor, covariance, s.plan.table, s.plan.starts, weights)
     compiled_causal.queries_backward(dQ, *head)
     compiled_causal.keys_backward(dK, dV, *head)
     return Gradients(dQ, dK, dV)

@@ -7,7 +7,6 @@ from functools import cached_property
 from math import factorial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..monomials import Array, Plan
 from .polynomials import CLIP
@@ -32,17 +31,6 @@ class Setting:
     def weights(self) -> Array:
         """(rank, 1): what each monomial weighs in the polynomial, its coefficient times l!/a!."""
         return (self.coefficients[self.plan.degrees] * self.plan.multiplicities)[:, None]
-
-    @cached_property
-    def starts(self) -> NDArray[np.int64]:
-        """(g + 2,): where the features of each degree begin, and their end."""
-        return np.searchsorted(self.plan.degrees, np.arange(self.plan.g + 2))
-
-    @cached_property
-    def steps(self) -> NDArray[np.int64]:
-        """(S, 4): the plan's steps as numbers."""
-        rows = [(s.first, s.last, s.axis, s.source) for s in self.plan.steps]
-        return np.array(rows, np.int64).reshape(-1, 4)
 
     def queries(self, Q: Array) -> Array:
         """Q times the scale of the scores."""
