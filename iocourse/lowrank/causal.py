@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..monomials import Array, features, pull_back
-from .attention import Forward, Gradients, over_denominators, with_ones
+from .passes import Forward, Gradients, over_denominators, with_ones
 from .setting import Setting
 
 TILE = 64
@@ -29,7 +29,7 @@ def forward(Q: Array, K: Array, V: Array, s: Setting, tile: int = TILE) -> Forwa
         x, k, values = s.queries(Q[rows]), s.keys(K[rows]), with_ones(V[rows])
         phi = features(x, s.plan) * s.row_factors(x, true_scale=True)
         found[rows] = phi.T @ T + _inside(x, k) @ values
-        T += s.weights * (features(k, s.plan) @ values)
+        T += s.weights(Q) * (features(k, s.plan) @ values)
     return Forward(found[:, :-1] / found[:, -1:], found[:, -1].copy(), T)
 
 
@@ -47,7 +47,7 @@ def backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Setting, ti
         far = T @ G[rows].T * s.row_factors(x, true_scale=True)
         near = _inside(x, k) * (G[rows] @ values.T)
         dQ[rows] = (pull_back(far, features(x, s.plan), x, s.plan) + near @ k) * s.factor
-        T += s.weights * (features(k, s.plan) @ values)
+        T += s.weights(Q) * (features(k, s.plan) @ values)
     U = np.zeros_like(T)
     for at in reversed(starts):
         rows = slice(at, at + tile)
@@ -55,5 +55,5 @@ def backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Setting, ti
         near, psi = _inside(x, k), features(k, s.plan)
         dV[rows] = (psi.T @ U + near.T @ G[rows])[:, :-1]
         dK[rows] = pull_back(U @ values.T, psi, k, s.plan) + (near * (G[rows] @ values.T)).T @ x
-        U += s.weights * ((features(x, s.plan) * s.row_factors(x, true_scale=True)) @ G[rows])
+        U += s.weights(Q) * ((features(x, s.plan) * s.row_factors(x, true_scale=True)) @ G[rows])
     return Gradients(dQ, dK, dV)

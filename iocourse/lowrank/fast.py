@@ -1,4 +1,4 @@
-"""The same passes as `attention` and `causal`, compiled by Numba where it is installed, on one or more threads."""
+"""The same passes as `passes` and `causal`, compiled by Numba where it is installed, on one or more threads."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from ..monomials import Array
-from .attention import Forward, Gradients
+from .passes import Forward, Gradients
 from .setting import Setting
 
-SPAN = 8192  # tokens: fewer are not worth a second thread
+SPAN = 8192  # tokens: a thread's share is not shorter
 
 
 @cache
@@ -28,19 +28,22 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="lowrank")
 
 
-def _spans(n: int, threads: int) -> list[tuple[int, int]]:
-    """Equal shares of n tokens, at most `threads`, none shorter than SPAN but the only one."""
-    count = max(1, min(threads, n // SPAN))
-    edges = [n * part // count for part in range(count + 1)]
-    return list(zip(edges[:-1], edges[1:], strict=True))
-
-
 def _each(work: Callable[[int, int], Any], n: int, threads: int) -> list[Any]:
-    """work(start, stop) of every share, and what each returned, in order."""
-    spans = _spans(n, threads)
-    if len(spans) == 1:
-        return [work(*spans[0])]
-    return list(_pool(threads).map(lambda span: work(*span), spans))
+    """work(start, stop) of equal shares of n tokens, and what each returned, in order."""
+    count = min(threads, n // SPAN)
+    if count < 2:
+        return [work(0, n)]
+    edges = [n * part // count for part in range(count + 1)]
+    return list(_pool(threads).map(work, edges[:-1], edges[1:]))
+
+
+def _sum(parts: list[Array], weights: Array) -> Array:
+    """The parts' sum times weights, in the first part's memory."""
+    total = parts[0]
+    for part in parts[1:]:
+        total += part
+    total *= weights
+    return total
 
 
 def _constants(s: Setting, X: Array) -> tuple[Any, Array, Array, Array]:
@@ -48,7 +51,7 @@ def _constants(s: Setting, X: Array) -> tuple[Any, Array, Array, Array]:
     d, kind = X.shape[1], X.dtype
     shift = np.zeros(d, kind) if s.shift is None else s.shift.astype(kind)
     covariance = np.zeros((0, 0), kind) if s.covariance is None else s.covariance.astype(kind)
-    return kind.type(s.factor), shift, covariance, s.weights[:, 0].astype(kind)
+    return kind.type(s.factor), shift, covariance, s.weights(X)
 
 
 def _rows(*arrays: Array) -> tuple[Array, ...]:
@@ -57,7 +60,7 @@ def _rows(*arrays: Array) -> tuple[Array, ...]:
 
 
 def forward(Q: Array, K: Array, V: Array, s: Setting, threads: int = 1) -> Forward:
-    """As `attention.forward`."""
+    """As `passes.forward`."""
     from . import compiled
 
     Q, K, V = _rows(Q, K, V)
@@ -68,7 +71,7 @@ def forward(Q: Array, K: Array, V: Array, s: Setting, threads: int = 1) -> Forwa
         compiled.keys_forward(T, K, V, start, stop, shift, s.plan.table)
         return T
 
-    T = sum(_each(state, len(K), threads)) * weights[:, None]
+    T = _sum(_each(state, len(K), threads), weights)
     O, den = np.empty((len(Q), V.shape[1]), Q.dtype), np.empty(len(Q), Q.dtype)
 
     def rows(start: int, stop: int) -> None:
@@ -79,7 +82,7 @@ def forward(Q: Array, K: Array, V: Array, s: Setting, threads: int = 1) -> Forwa
 
 
 def backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Setting, threads: int = 1) -> Gradients:
-    """As `attention.backward`."""
+    """As `passes.backward`."""
     from . import compiled
 
     Q, K, V, dO = _rows(Q, K, V, dO)
@@ -93,7 +96,7 @@ def backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Setting, th
         )
         return U
 
-    U = sum(_each(state, len(Q), threads)) * weights[:, None]
+    U = _sum(_each(state, len(Q), threads), weights)
 
     def rows(start: int, stop: int) -> None:
         compiled.keys_backward(dK, dV, U, K, V, start, stop, shift, s.plan.table)
@@ -109,7 +112,7 @@ def causal_forward(Q: Array, K: Array, V: Array, s: Setting) -> Forward:
     Q, K, V = _rows(Q, K, V)
     factor, _, covariance, weights = _constants(s, Q)
     O, den = np.empty((len(Q), V.shape[1]), Q.dtype), np.empty(len(Q), Q.dtype)
-    compiled_causal.forward(O, den, Q, K, V, factor, covariance, s.plan.table, s.plan.starts, weights)
+    compiled_causal.forward(O, den, Q, K, V, factor, covariance, s.plan.table, s.plan.starts, weights[:, 0])
     return Forward(O, den, np.empty((0, 0), Q.dtype))
 
 
@@ -120,7 +123,7 @@ def causal_backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Sett
     Q, K, V, dO = _rows(Q, K, V, dO)
     factor, _, covariance, weights = _constants(s, Q)
     dQ, dK, dV = np.empty_like(Q), np.empty_like(K), np.empty_like(V)
-    head = (Q, K, V, f.O, f.den, dO, factor, covariance, s.plan.table, s.plan.starts, weights)
+    head = (Q, K, V, f.O, f.den, dO, factor, covariance, s.plan.table, s.plan.starts, weights[:, 0])
     compiled_causal.queries_backward(dQ, *head)
     compiled_causal.keys_backward(dK, dV, *head)
     return Gradients(dQ, dK, dV)

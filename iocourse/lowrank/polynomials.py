@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from math import factorial
 
 import numpy as np
@@ -20,7 +21,7 @@ CLIP = 0.8  # of a row's variance: below it the Hermite polynomial of even degre
 NAMES = ("hermite", "taylor", "chebyshev", "minimax")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Polynomial:
     """Coefficients (g + 1,) of sˡ, and where they are known to be positive.
 
@@ -40,6 +41,7 @@ class Polynomial:
         return len(self.coefficients) - 1
 
 
+@lru_cache(maxsize=256)
 def polynomial(name: str, g: int, R: float | None = None) -> Polynomial:
     """The polynomial of that name and degree g; "chebyshev" and "minimax" want the R of their interval [-R, R].
 

@@ -3,34 +3,41 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from math import factorial
 
 import numpy as np
 
 from ..monomials import Array, Plan
-from .polynomials import CLIP
+from .polynomials import CLIP, Polynomial
 
 
-@dataclass(frozen=True)
+@lru_cache(maxsize=64)
+def weights_of(plan: Plan, polynomial: Polynomial, kind: np.dtype[np.floating]) -> Array:
+    """(rank, 1): what each monomial weighs in the polynomial, its coefficient times l!/a!."""
+    found = (polynomial.coefficients[plan.degrees] * plan.multiplicities)[:, None].astype(kind)
+    found.flags.writeable = False
+    return found
+
+
+@dataclass(frozen=True, eq=False)
 class Setting:
     """One head's approximation of exp(factor · q · (k - shift)).
 
-    plan: the monomials. coefficients (g + 1,): of the polynomial. factor: the scale of the scores, multiplied into
+    plan: the monomials. polynomial: what stands for exp. factor: the scale of the scores, multiplied into
     q. shift (d,): subtracted from every key, None for 0; softmax does not see it. covariance (d, d): of the keys,
     where every query row has its own Hermite polynomial; None where all rows share the coefficients.
     """
 
     plan: Plan
-    coefficients: Array
+    polynomial: Polynomial
     factor: float = 1.0
     shift: Array | None = None
     covariance: Array | None = None
 
-    @cached_property
-    def weights(self) -> Array:
-        """(rank, 1): what each monomial weighs in the polynomial, its coefficient times l!/a!."""
-        return (self.coefficients[self.plan.degrees] * self.plan.multiplicities)[:, None]
+    def weights(self, like: Array) -> Array:
+        """(rank, 1): what each monomial weighs, in the type of `like`."""
+        return weights_of(self.plan, self.polynomial, like.dtype)
 
     def queries(self, Q: Array) -> Array:
         """Q times the scale of the scores."""

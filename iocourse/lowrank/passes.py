@@ -48,7 +48,7 @@ def forward(Q: Array, K: Array, V: Array, s: Setting, tile: int = TILE) -> Forwa
     T = np.zeros((s.plan.rank, V.shape[1] + 1), Q.dtype)
     for j in range(0, len(K), tile):
         T += features(s.keys(K[j : j + tile]), s.plan) @ with_ones(V[j : j + tile])
-    T *= s.weights
+    T *= s.weights(Q)
     found = np.empty((len(Q), V.shape[1] + 1), Q.dtype)
     for i in range(0, len(Q), tile):
         x = s.queries(Q[i : i + tile])
@@ -67,7 +67,7 @@ def backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Setting, ti
         phi, factors = features(x, s.plan), s.row_factors(x)
         U += (phi * factors) @ G[rows]
         dQ[rows] = pull_back(f.T @ G[rows].T * factors, phi, x, s.plan) * s.factor
-    U *= s.weights
+    U *= s.weights(Q)
     for j in range(0, len(K), tile):
         rows = slice(j, j + tile)
         x = s.keys(K[rows])

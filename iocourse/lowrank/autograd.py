@@ -1,0 +1,162 @@
+"""Low-rank attention of torch tensors as one step of autograd: saved are Q, K, V, O, the denominators and a state
+of rank × (d_v + 1) numbers a head.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ..guard import library_answer
+from ..monomials import plan
+from . import fast, guards, heads, torch_passes
+from .asked import Asked, check_shapes
+from .heads import Attended
+from .torch_passes import BatchForward, BatchSetting
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, Q: Tensor, K: Tensor, V: Tensor, asked: Asked) -> Tensor:
+        way = _Heads(asked) if _engine(Q, asked) in ("numba", "numpy") else _Batch(asked)
+        O = way.forward(Q, K, V)
+        ctx.way = way
+        ctx.save_for_backward(Q, K, V)
+        return O
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dO: Tensor) -> tuple[Tensor | None, ...]:
+        return (*ctx.way.backward(*ctx.saved_tensors, dO), None)
+
+
+class _Heads:
+    """One head after the other, on the CPU, in NumPy's memory."""
+
+    def __init__(self, asked: Asked) -> None:
+        self.asked = asked
+        self.was: list[Attended] = []
+
+    def forward(self, Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
+        arrays = [X.detach().numpy() for X in (Q, K, V)]
+        checked = heads.checked(*arrays, self.asked)
+        each = zip(*checked, strict=True)
+        self.was = [heads.head_forward(*head, self.asked, self.asked.degree) for head in each]
+        return _joined([w.found.O for w in self.was], (*Q.shape[:-1], V.shape[-1]))
+
+    def backward(self, Q: Tensor, K: Tensor, V: Tensor, dO: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        arrays = [X.detach().numpy().reshape(-1, *X.shape[-2:]) for X in (Q, K, V, dO)]
+        found = [
+            heads.head_backward(q, k, v, was, g, self.asked)
+            for q, k, v, g, was in zip(*arrays, self.was, strict=True)
+        ]
+        each = zip(*found, strict=True)
+        dQ, dK, dV = (_joined(list(x), like.shape) for x, like in zip(each, (Q, K, V), strict=True))
+        return dQ, dK, dV
+
+
+def _joined(arrays: list[Any], shape: tuple[int, ...]) -> Tensor:
+    """One tensor of this shape from an array a head, without a copy where there is one head."""
+    if len(arrays) == 1:
+        return torch.from_numpy(arrays[0]).view(shape)
+    return torch.stack([torch.from_numpy(x) for x in arrays]).view(shape)
+
+
+class _Batch:
+    """All heads at once, in torch, on any device."""
+
+    def __init__(self, asked: Asked) -> None:
+        self.asked = asked
+
+    def forward(self, Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
+        q, k, v = self._checked(Q, K, V)
+        self.found, self.setting = self._at(q, k, v, self.asked.degree)
+        return self.found.O.view(*Q.shape[:-1], V.shape[-1])
+
+    def backward(self, Q: Tensor, K: Tensor, V: Tensor, dO: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v, g = (X.reshape(-1, *X.shape[-2:]) for X in (Q, K, V, dO))
+        found, s = self.found, self.setting
+        if self.asked.gradient_degree not in (None, s.plan.g):
+            found, s = self._at(q, k, v, self.asked.gradient_degree or 0)
+        work = torch_passes.causal_backward if self.asked.causal else torch_passes.backward
+        dQ, dK, dV = work(q, k, v, found, g, s)
+        return dQ.view(Q.shape), dK.view(K.shape), dV.view(V.shape)
+
+    def _checked(self, Q: Tensor, K: Tensor, V: Tensor) -> list[Tensor]:
+        check_shapes(Q.shape, K.shape, V.shape, self.asked.causal)
+        q, k, v = (X.detach().reshape(-1, *X.shape[-2:]) for X in (Q, K, V))
+        for g in {self.asked.degree, self.asked.gradient_degree or self.asked.degree}:
+            guards.check_rank(Q.shape[-1], g, V.shape[-1], len(q), Q.element_size(), _memory(Q))
+        for name, X in (("Q", q), ("K", k), ("V", v)):
+            if not bool(X.isfinite().all()) or (
+                name != "V" and self.asked.bound is not None and bool((X.abs() > self.asked.bound).any())
+            ):
+                for head in X.cpu().numpy():
+                    guards.check_finite(name, head)
+                    guards.check_bound(name, head, self.asked.bound)
+        return [q, k, v]
+
+    def _at(self, q: Tensor, k: Tensor, v: Tensor, g: int) -> tuple[BatchForward, BatchSetting]:
+        """The result at degree g, certified."""
+        asked, p = self.asked, plan(q.shape[-1], g)
+        factor = asked.factor(q.shape[-1])
+        shift = None if asked.causal else k.mean(1, keepdim=True)
+        rest = k if shift is None else k - shift
+
+        def limit() -> float:
+            return float((q.norm(dim=-1).amax(1) * rest.norm(dim=-1).amax(1)).max()) * abs(factor)
+
+        made = asked.made(g, limit)
+        weights = torch.as_tensor(made.coefficients[p.degrees] * p.multiplicities).to(q)[:, None]
+        halves = torch.as_tensor((g - p.degrees) // 2, device=q.device)
+        s = BatchSetting(p, weights, factor, shift, self._covariance(rest) if made.per_row else None, halves)
+        found = (torch_passes.causal_forward if asked.causal else torch_passes.forward)(q, k, v, s)
+        keys: Any = torch.arange(1, q.shape[1] + 1).numpy() if asked.causal else k.shape[1]
+        for x, y, den in zip(q * factor, rest, found.den, strict=True):
+            rows = partial(_on_cpu, x, y)
+            guards.check_denominators(made, rows, den.cpu().numpy(), keys, centred=shift is not None)
+        return found, s
+
+    def _covariance(self, rest: Tensor) -> Tensor:
+        if self.asked.key_variance is None:
+            return rest.mT @ rest / rest.shape[1]
+        unit = torch.eye(rest.shape[-1], dtype=rest.dtype, device=rest.device)
+        return (self.asked.key_variance * unit).expand(len(rest), -1, -1)
+
+
+def _on_cpu(q: Tensor, k: Tensor) -> tuple[Any, Any]:
+    return q.cpu().numpy(), k.cpu().numpy()
+
+
+def _memory(like: Tensor) -> int | None:
+    """Bytes of the device's memory; None for the machine's own."""
+    return torch.cuda.get_device_properties(like.device).total_memory if like.is_cuda else None
+
+
+def _engine(Q: Tensor, asked: Asked) -> str:
+    """Which engine works on this tensor, or the error that says why the one asked for cannot."""
+    if asked.engine is None:
+        return "numba" if Q.device.type == "cpu" and fast.installed() else "torch"
+    if asked.engine in ("numpy", "numba") and Q.device.type != "cpu":
+        raise ValueError(f"engine is {asked.engine!r}, which works on the CPU; Q is on {Q.device}")
+    return asked.engine
+
+
+@library_answer
+def attend(Q: Tensor, K: Tensor, V: Tensor, asked: Asked) -> Tensor:
+    """`face.attention` for tensors."""
+    for name, X in (("K", K), ("V", V)):
+        if not isinstance(X, Tensor) or X.dtype != Q.dtype or X.device != Q.device:
+            what = f"{X.dtype} on {X.device}" if isinstance(X, Tensor) else type(X).__name__
+            raise TypeError(f"{name} is {what} and Q {Q.dtype} on {Q.device}; they must be the same")
+    if Q.dtype not in (torch.float32, torch.float64):
+        raise TypeError(f"Q has dtype {Q.dtype}; it must be float32 or float64")
+    if asked.threads is None:
+        asked = replace(asked, threads=torch.get_num_threads())
+    found: Tensor = _Attention.apply(Q, K, V, asked)
+    return found

@@ -1,0 +1,146 @@
+"""What is refused, and when: before anything is computed, or before a wrong number is handed back.
+
+A polynomial that is negative somewhere can make a denominator 0, and then outputs and gradients are of any size.
+A denominator is certified in one of three ways, the cheapest first:
+
+    1. the polynomial is positive everywhere (even Taylor, even Hermite with clipped variance);
+    2. every row's largest possible logit, |q| · max |k|, is where it is positive;
+    3. measured: the exact denominator has a least value (keys less their mean: n, by Jensen's inequality; else
+       its number of keys · exp(-|q| · max |k|)), and the computed one is at least half of that.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+
+from ..monomials import Array, rank_of
+from .polynomials import Polynomial, minimax, smallest_degree
+
+MEMORY_SHARE = 0.5  # of the machine's memory that states and features may take
+
+
+class NotCertified(ValueError):
+    """A denominator could turn out not positive; the message names the row, its logits and what would do."""
+
+
+class RankTooLarge(ValueError):
+    """The features of this degree do not fit in memory; the message shows the estimate."""
+
+
+@cache
+def machine_memory() -> int:
+    """Bytes of memory this machine has, 8 GB where it does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 8 * 10**9
+
+
+def state_bytes(d: int, g: int, d_v: int, heads: int, itemsize: int, tile: int = 256) -> int:
+    """Bytes of the two states T and U of every head and of two tiles of features."""
+    return rank_of(d, g) * itemsize * (2 * heads * (d_v + 1) + 2 * tile)
+
+
+def check_rank(d: int, g: int, d_v: int, heads: int = 1, itemsize: int = 4, memory: int | None = None) -> int:
+    """The rank C(d + g, g), or `RankTooLarge` where its states do not fit in half of the memory."""
+    rank, needed = rank_of(d, g), state_bytes(d, g, d_v, heads, itemsize)
+    allowed = int(MEMORY_SHARE * (machine_memory() if memory is None else memory))
+    if needed > allowed:
+        raise RankTooLarge(
+            f"degree is {g}: at d = {d} that is {rank:,} features, whose states take {needed / 1e9:,.1f} GB; "
+            f"at most {allowed / 1e9:,.1f} GB may be used here"
+        )
+    return rank
+
+
+def check_finite(name: str, X: Array) -> None:
+    """Raise ValueError that names the first row of X (n, d) with an entry that is not finite."""
+    flat = X.ravel()
+    if not np.isfinite(np.dot(flat, flat)):  # one pass; a sum of squares may overflow where no entry does
+        bad = ~np.isfinite(X).all(axis=1)
+        if bad.any():
+            raise ValueError(f"{name} has an entry that is not finite in row {int(np.argmax(bad))}")
+
+
+def check_bound(name: str, X: Array, bound: float | None) -> None:
+    """Raise ValueError where an entry of X (n, d) is larger than the bound that was promised."""
+    if bound is None:
+        return
+    largest = abs(X).max(axis=1, initial=0.0)
+    if not largest.max(initial=0.0) <= bound:
+        row = int(np.argmax(largest))
+        raise ValueError(f"{name} has an entry of size {largest[row]:.4g} in row {row}; bound is {bound:g}")
+
+
+def check_statistics(causal: bool, name: str, key_variance: float | None, radius: float | None) -> None:
+    """Raise ValueError where causal attention would look at statistics of the whole sequence."""
+    if causal and name == "hermite" and key_variance is None:
+        raise ValueError(
+            "polynomial is 'hermite' with causal=True and key_variance=None: it would take the covariance of all "
+            "keys, also of those that come later; give key_variance, a number known beforehand (1/d for keys of "
+            "length 1), or polynomial='taylor'"
+        )
+    if causal and name in ("chebyshev", "minimax") and radius is None:
+        raise ValueError(
+            f"polynomial is {name!r} with causal=True and radius=None: its interval would be that of all keys, also "
+            "of those that come later; give radius, a bound of the logits known beforehand"
+        )
+
+
+def check_denominators(
+    p: Polynomial, rows: Callable[[], tuple[Array, Array]], den: Array, keys: Array | int, centred: bool
+) -> None:
+    """Raise `NotCertified` where a denominator of den (n,) is not certified.
+
+    rows: gives Q (n, d) times the scale and K (n_k, d) less its shift, what the features were made of; asked for
+    only where they are needed. keys: how many keys each row sees. centred: whether those have mean 0.
+    """
+    if p.positive_to == np.inf:
+        least: Array | float = np.finfo(den.dtype).tiny
+    elif centred:
+        least = keys / 2
+    else:
+        least = keys * np.exp(-row_limits(*rows())) / 2
+    fine = (den >= least) & (den < np.inf)
+    if fine.all():
+        return
+    Q, K = rows()
+    limits, row = row_limits(Q, K), int(np.argmin(fine))
+    if den[row] < np.inf and limits.max() < p.positive_to < np.inf:
+        return
+    raise NotCertified(_refusal(p, Q.shape[1], row, float(limits[row]), float(den[row])))
+
+
+def row_limits(Q: Array, K: Array) -> Array:
+    """(n,): |q| times the largest |k|, beyond which no logit of that row can be."""
+    return np.linalg.norm(Q, axis=1) * np.linalg.norm(K, axis=1).max(initial=0.0)
+
+
+def _refusal(p: Polynomial, d: int, row: int, limit: float, den: float) -> str:
+    where = "everywhere" if p.positive_to == np.inf else f"for |s| < {p.positive_to:.3g}"
+    return (
+        f"row {row} of Q has the denominator {den:.3g} with the polynomial {p.name!r} of degree {p.degree}, which is "
+        f"positive {where}: the logits of this row can reach ±{limit:.3g} (|q| times the largest |k|). "
+    ) + what_would_do(d, p.degree, limit)
+
+
+def what_would_do(d: int, g: int, limit: float) -> str:
+    """Which degree is safe, and which is accurate to 1 % on [-limit, limit], each with its rank."""
+    even = g + 1 if g % 2 else g + 2
+    text = f"Degree {even} (rank {rank_of(d, even):,}) of 'taylor' or 'hermite' is positive everywhere; "
+    try:
+        accurate = smallest_degree(minimax, max(limit, 1e-3), 0.01, most=40)
+    except (ValueError, np.linalg.LinAlgError):
+        return (
+            text
+            + f"no degree up to 40 is within 1 % of exp on [-{limit:.3g}, {limit:.3g}]: use exact attention."
+        )
+    rank = rank_of(d, accurate)
+    return (
+        text
+        + f"within 1 % of exp on [-{limit:.3g}, {limit:.3g}] is 'minimax' of degree {accurate} (rank {rank:,})."
+    )

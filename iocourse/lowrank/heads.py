@@ -1,0 +1,126 @@
+"""Every head of NumPy arrays (…, n, d): checked, approximated, certified, one after the other."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..guard import library_answer
+from ..monomials import Array
+from . import passes as plain
+from . import causal as plain_causal
+from . import fast, guards
+from .asked import Asked, check_entries, check_shapes, for_head
+from .passes import Forward, Gradients
+from .polynomials import Polynomial
+from .setting import Setting
+
+
+TYPES = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+class Attended(NamedTuple):
+    """One head's result, and what it was made with."""
+
+    found: Forward
+    setting: Setting
+
+
+def head_forward(Q: Array, K: Array, V: Array, asked: Asked, g: int) -> Attended:
+    """Attention of one head at degree g, its denominators certified; inputs are checked already."""
+    compiled = is_compiled(asked)
+    s, p = for_head(Q, K, asked, g, compiled)
+    threads = asked.threads or 1
+    if asked.causal:
+        found = (fast.causal_forward if compiled else plain_causal.forward)(Q, K, V, s)
+    else:
+        found = fast.forward(Q, K, V, s, threads) if compiled else plain.forward(Q, K, V, s)
+    _certify(p, Q, K, found, s, asked.causal)
+    return Attended(found, s)
+
+
+def head_backward(Q: Array, K: Array, V: Array, was: Attended, dO: Array, asked: Asked) -> Gradients:
+    """dQ, dK, dV of one head, at the gradient's own degree where one is asked for."""
+    if asked.gradient_degree not in (None, was.setting.plan.g):
+        was = head_forward(Q, K, V, asked, asked.gradient_degree or 0)
+    f, s = was
+    if asked.causal:
+        return (fast.causal_backward if is_compiled(asked) else plain_causal.backward)(Q, K, V, f, dO, s)
+    if is_compiled(asked):
+        return fast.backward(Q, K, V, f, dO, s, asked.threads or 1)
+    return plain.backward(Q, K, V, f, dO, s)
+
+
+def is_compiled(asked: Asked) -> bool:
+    """Whether Numba does the work: asked for, or installed and nothing else asked for."""
+    if asked.engine == "numba" and not fast.installed():
+        raise ImportError('engine is "numba", which is not installed: python -m pip install "iocourse[fast]"')
+    return asked.engine == "numba" or (asked.engine is None and fast.installed())
+
+
+def _certify(p: Polynomial, Q: Array, K: Array, f: Forward, s: Setting, causal: bool) -> None:
+    keys: Any = np.arange(1, len(Q) + 1) if causal else len(K)
+    rows = lambda: (s.queries(Q), s.keys(K))  # noqa: E731
+    guards.check_denominators(p, rows, f.den, keys, centred=s.shift is not None)
+
+
+def checked(Q: Array, K: Array, V: Array, asked: Asked) -> tuple[Array, Array, Array]:
+    """Q, K, V as heads (H, n, d), or the error that says what is wrong with them."""
+    check_shapes(Q.shape, K.shape, V.shape, asked.causal)
+    for name, X in (("Q", Q), ("K", K), ("V", V)):
+        check_type(name, X, Q)
+    heads = (as_heads(Q), as_heads(K), as_heads(V))
+    for g in {asked.degree, asked.gradient_degree or asked.degree}:
+        guards.check_rank(Q.shape[-1], g, V.shape[-1], len(heads[0]), Q.dtype.itemsize)
+    for head in zip(*heads, strict=True):
+        check_entries(*head, asked)
+    return heads
+
+
+def check_type(name: str, X: Array, Q: Array) -> None:
+    """Raise TypeError where X is not of float32 or float64, or not of the type of Q."""
+    if X.dtype not in TYPES:
+        raise TypeError(f"{name} has dtype {X.dtype}; it must be float32 or float64")
+    if X.dtype != Q.dtype:
+        raise TypeError(f"{name} has dtype {X.dtype} and Q {Q.dtype}; they must be the same")
+
+
+def as_heads(X: Array) -> Array:
+    """X (…, n, d) as (H, n, d)."""
+    return X[None] if X.ndim == 2 else X.reshape(-1, *X.shape[-2:])
+
+
+@library_answer
+def forward_heads(Q: Any, K: Any, V: Any, asked: Asked) -> Array:
+    """O (…, n, d_v)."""
+    Q, K, V = (np.asarray(X) for X in (Q, K, V))
+    heads = checked(Q, K, V, asked)
+    found = [head_forward(*head, asked, asked.degree).found.O for head in zip(*heads, strict=True)]
+    return _stacked(found, Q.shape[:-2])
+
+
+@library_answer
+def backward_heads(Q: Any, K: Any, V: Any, dO: Any, asked: Asked) -> tuple[Array, Array, Array, Array]:
+    """O, dQ, dK, dV, each (…, rows, columns)."""
+    Q, K, V, dO = (np.asarray(X) for X in (Q, K, V, dO))
+    heads = checked(Q, K, V, asked)
+    lead, wanted = Q.shape[:-2], (*Q.shape[:-1], V.shape[-1])
+    if dO.shape != wanted:
+        raise ValueError(f"dO has shape {dO.shape}; it must be that of O, {wanted}")
+    check_type("dO", dO, Q)
+    G = as_heads(dO)
+    for head in G:
+        guards.check_finite("dO", head)
+    found = []
+    for q, k, v, g in zip(*heads, G, strict=True):
+        was = head_forward(q, k, v, asked, asked.degree)
+        found.append((was.found.O, *head_backward(q, k, v, was, g, asked)))
+    O, dQ, dK, dV = (_stacked(list(each), lead) for each in zip(*found, strict=True))
+    return O, dQ, dK, dV
+
+
+def _stacked(heads: list[Array], lead: tuple[int, ...]) -> Array:
+    if len(heads) == 1:
+        return heads[0].reshape(*lead, *heads[0].shape) if lead else heads[0]
+    return np.stack(heads).reshape(*lead, *heads[0].shape)

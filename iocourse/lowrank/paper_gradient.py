@@ -1,0 +1,90 @@
+"""The paper's gradient, three ways that give the same numbers, and its notation.
+
+2408.13233 writes attention of X (n, d) as f h with f = D⁻¹ exp(X W Xᵀ), h = X W_V, and for any loss with
+G = dL/dO the matrix p = p₁ - p₂, p₁ = f ∘ q, q = G hᵀ, p₂ = diag(p₁ 1) f. Then
+
+    dW = Xᵀ p X,   dX = p X Wᵀ + pᵀ X W + fᵀ G W_Vᵀ,   dW_V = Xᵀ fᵀ G.
+
+Low rank: f = Φ Ψᵀ with Φ = φ(q) / den and Ψ = w ∘ ψ(k), both (n, r). Since p₁ 1 = Σ G ∘ O =: δ along a row, with
+one more column of ones p is a row-wise Kronecker (Khatri–Rao) product of rank r (d_v + 1):
+
+    p = (Φ ⊘ [G, -δ]) (Ψ ⊘ [V, 1])ᵀ.
+
+`kronecker` builds those products, as the paper does: n × r (d_v + 1) numbers. `associative` reorders the sum so
+that none is built. The Jacobian form of `passes.backward` differentiates the features instead: its degree g
+is the degree g - 1 of these two, because a feature of degree g - 1 times a coordinate is one of degree g.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..monomials import Array, features
+from .passes import Gradients, forward, with_ones
+from .setting import Setting
+
+
+class Factors(NamedTuple):
+    """p = (Φ ⊘ Ge)(Ψ ⊘ Ve)ᵀ: Phi (n, r), Psi (n_k, r), Ge (n, d_v + 1), Ve (n_k, d_v + 1)."""
+
+    Phi: Array
+    Psi: Array
+    Ge: Array
+    Ve: Array
+
+
+class PaperGradients(NamedTuple):
+    """dX (n, d_x), dW (d_x, d_x), dW_V (d_x, d_v)."""
+
+    dX: Array
+    dW: Array
+    dW_V: Array
+
+
+def factors(Q: Array, K: Array, V: Array, dO: Array, s: Setting) -> Factors:
+    """The four matrices whose row-wise Kronecker products give p; n × r of them, for teaching only."""
+    f = forward(Q, K, V, s)
+    x = s.queries(Q)
+    Phi = (features(x, s.plan) * s.row_factors(x)).T / f.den[:, None]
+    Psi = (features(s.keys(K), s.plan) * s.weights(Q)).T
+    delta = (dO * f.O).sum(1, keepdims=True)
+    return Factors(Phi, Psi, np.concatenate([dO, -delta], axis=1), with_ones(V))
+
+
+def row_wise_kronecker(A: Array, B: Array) -> Array:
+    """Row i is the Kronecker product of row i of A (n, a) and of B (n, b): (n, a b)."""
+    return (A[:, :, None] * B[:, None, :]).reshape(len(A), -1)
+
+
+def kronecker(Q: Array, K: Array, V: Array, dO: Array, s: Setting) -> Gradients:
+    """dQ, dK, dV with the products built: 2 n r (d_v + 1) numbers."""
+    f = factors(Q, K, V, dO, s)
+    left, right = row_wise_kronecker(f.Phi, f.Ge), row_wise_kronecker(f.Psi, f.Ve)
+    dQ = left @ (right.T @ s.keys(K)) * s.factor
+    dK = right @ (left.T @ s.queries(Q))
+    return Gradients(dQ, dK, f.Psi @ (f.Phi.T @ dO))
+
+
+def associative(Q: Array, K: Array, V: Array, dO: Array, s: Setting) -> Gradients:
+    """The same numbers, column by column of [G, -δ] and [V, 1]: nothing wider than the features is built."""
+    f = factors(Q, K, V, dO, s)
+    x, k = s.queries(Q), s.keys(K)
+    dQ, dK = np.zeros_like(Q), np.zeros_like(K)
+    for g, v in zip(f.Ge.T[:, :, None], f.Ve.T[:, :, None], strict=True):
+        dQ += g * (f.Phi @ (f.Psi.T @ (v * k))) * s.factor
+        dK += v * (f.Psi @ (f.Phi.T @ (g * x)))
+    return Gradients(dQ, dK, f.Psi @ (f.Phi.T @ dO))
+
+
+def in_paper_notation(X: Array, W: Array, W_V: Array, G: Array, s: Setting) -> PaperGradients:
+    """dX, dW, dW_V of a loss with gradient G = dL/dO, for scores X W Xᵀ (no other scale) and values X W_V.
+
+    Queries are X W and keys X: p X = dQ, so dW = Xᵀ dQ, and dX collects what comes by queries, keys and values.
+    """
+    from .passes import backward
+
+    Q, V = X @ W, X @ W_V
+    found = backward(Q, X, V, forward(Q, X, V, s), G, s)
+    return PaperGradients(found.dQ @ W.T + found.dK + found.dV @ W_V.T, X.T @ found.dQ, X.T @ found.dV)
