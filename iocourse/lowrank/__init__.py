@@ -1,20 +1,23 @@
 """Almost-linear time: attention whose exponential is a polynomial, so that n × n is never formed.
 
-`attention` and `gradient` are the faces, `advise` says for given data whether they are worth it. Read in this order:
-`monomials` (features of a row, one room up), `polynomials` (which polynomial stands for exp, and how far off it is),
-`setting`, `passes` (forward and gradient), `causal`, `paper_gradient` (the paper's own form of the gradient),
-`guards`; then `compiled` (the same passes for Numba), `torch_passes` and `autograd`.
+`attention` and `gradient` are the faces, `advise` says for given data whether they are worth it. Read in this
+order: `monomials` (features of a row, one room up), `polynomials` (which polynomial stands for exp, and how
+far off it is), `setting`, `passes` (forward and gradient), `causal`, `paper_gradient` (the paper's own form
+of the gradient), `guards`; then `compiled` (the same passes for Numba), `torch_passes` and `autograd`.
 """
 
+from .advice import Advice, advise
 from .face import Gradient, attention, gradient
 from .guards import NotCertified, RankTooLarge
 from .polynomials import Polynomial, largest_error, polynomial, smallest_degree
 
 __all__ = [
+    "Advice",
     "Gradient",
     "NotCertified",
     "Polynomial",
     "RankTooLarge",
+    "advise",
     "attention",
     "gradient",
     "largest_error",

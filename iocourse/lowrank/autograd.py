@@ -1,5 +1,5 @@
-"""Low-rank attention of torch tensors as one step of autograd: saved are Q, K, V, O, the denominators and a state
-of rank × (d_v + 1) numbers a head.
+"""Low-rank attention of torch tensors as one step of autograd: saved are Q, K, V, O, the denominators and a
+state of rank × (d_v + 1) numbers a head.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The passes over tokens, compiled for the CPU by Numba: one head, a span of tokens, a tile at a time.
 
 A tile holds C tokens, feature by feature: every inner loop runs over neighbouring tokens, which is what a
-compiler turns into vector instructions. Each function adds to a state or fills rows of arrays given to it, so that
-spans of one head can be worked on by different threads; none holds Python's lock. What the arrays are:
+compiler turns into vector instructions. Each function adds to a state or fills rows of arrays given to it, so
+that spans of one head can be worked on by different threads; none holds Python's lock. What the arrays are:
 
     steps (S, 4)   first, last, axis, source of each block of features (`monomials.Step`)
     starts (g + 2,)  where each degree's features begin

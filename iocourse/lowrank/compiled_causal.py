@@ -1,7 +1,7 @@
 """The causal passes, compiled: exact within a tile, the state of the tiles before or after outside.
 
-Where each query row has its own polynomial, its variance is that of given key covariance, never of the sequence:
-E then holds the true scale e^(σ²/2) too, since near (exact) and far (polynomial) parts are added.
+Where each query row has its own polynomial, its variance is that of given key covariance, never of the
+sequence: E then holds the true scale e^(σ²/2) too, since near (exact) and far (polynomial) parts are added.
 """
 
 from __future__ import annotations

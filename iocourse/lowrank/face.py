@@ -35,20 +35,23 @@ def attention(
 ) -> Any:
     """softmax(scale · Q Kᵀ) V with a polynomial of this degree for the exponential: O (…, n, d_v).
 
-    Q (…, n, d), K (…, n_k, d), V (…, n_k, d_v), NumPy arrays or torch tensors of float32 or float64, all of one
-    type; a tensor's result takes part in autograd, its gradient as approximate as the result. Time and memory grow
-    with n · C(d + degree, degree); nothing of size n × n exists, and nothing of size n × rank is kept.
+    Q (…, n, d), K (…, n_k, d), V (…, n_k, d_v), NumPy arrays or torch tensors of float32 or float64, all of
+    one type; a tensor's result takes part in autograd, its gradient as approximate as the result. Time and
+    memory grow with n · C(d + degree, degree); nothing of size n × n exists, and nothing of size n × rank is
+    kept.
 
-    polynomial: "hermite" (each row's own, fitted to the spread of its logits), "taylor", "chebyshev" or "minimax".
-    radius: R of the interval of the last two, by default that of the data. scale: 1/√d where None. bound: no entry
-    of Q and K may be larger. causal: row i sees the keys up to i, exactly within its tile; then statistics of the
-    whole sequence are not used, so "hermite" needs key_variance, the variance of a key's entries. gradient_degree:
-    the polynomial of the gradient, which is one degree less accurate than the result; by default the same.
-    engine: "numpy", "numba", "torch" or "triton", by default the fastest there is. threads: for "numba".
+    polynomial: "hermite" (each row's own, fitted to the spread of its logits), "taylor", "chebyshev" or
+    "minimax". radius: R of the interval of the last two, by default that of the data. scale: 1/√d where None.
+    bound: no entry of Q and K may be larger. causal: row i sees the keys up to i, exactly within its tile;
+    then statistics of the whole sequence are not used, so "hermite" needs key_variance, the variance of a
+    key's entries. gradient_degree: the polynomial of the gradient, which is one degree less accurate than the
+    result; by default the same. engine: "numpy", "numba", "torch" or "triton", by default the fastest there
+    is. threads: for "numba".
 
-    Raises ValueError for shapes that do not go together, entries that are not finite or larger than bound, causal
-    with statistics; `RankTooLarge` where the features do not fit in memory; `NotCertified` where a denominator may
-    not be positive. Nothing is returned then. Source: 2408.13233; row-adaptive coefficients are the course's own.
+    Raises ValueError for shapes that do not go together, entries that are not finite or larger than bound,
+    causal with statistics; `RankTooLarge` where the features do not fit in memory; `NotCertified` where a
+    denominator may not be positive. Nothing is returned then. Source: 2408.13233; row-adaptive coefficients
+    are the course's own.
     """
     asked = asked_for(
         degree,

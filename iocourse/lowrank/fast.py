@@ -1,4 +1,5 @@
-"""The same passes as `passes` and `causal`, compiled by Numba where it is installed, on one or more threads."""
+"""The same passes as `passes` and `causal`, compiled by Numba where it is installed, on one or more threads.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """What is refused, and when: before anything is computed, or before a wrong number is handed back.
 
-A polynomial that is negative somewhere can make a denominator 0, and then outputs and gradients are of any size.
-A denominator is certified in one of three ways, the cheapest first:
+A polynomial that is negative somewhere can make a denominator 0, and then outputs and gradients are of any
+size. A denominator is certified in one of three ways, the cheapest first:
 
-    1. the polynomial is positive everywhere (even Taylor, even Hermite with clipped variance);
-    2. every row's largest possible logit, |q| · max |k|, is where it is positive;
-    3. measured: the exact denominator has a least value (keys less their mean: n, by Jensen's inequality; else
+    1. the polynomial is positive everywhere (even Taylor, even Hermite with clipped variance); 2. every row's
+    largest possible logit, |q| · max |k|, is where it is positive; 3. measured: the exact denominator has a
+    least value (keys less their mean: n, by Jensen's inequality; else
        its number of keys · exp(-|q| · max |k|)), and the computed one is at least half of that.
 """
 
@@ -96,8 +96,8 @@ def check_denominators(
 ) -> None:
     """Raise `NotCertified` where a denominator of den (n,) is not certified.
 
-    rows: gives Q (n, d) times the scale and K (n_k, d) less its shift, what the features were made of; asked for
-    only where they are needed. keys: how many keys each row sees. centred: whether those have mean 0.
+    rows: gives Q (n, d) times the scale and K (n_k, d) less its shift, what the features were made of; asked
+    for only where they are needed. keys: how many keys each row sees. centred: whether those have mean 0.
     """
     if p.positive_to == np.inf:
         least: Array | float = np.finfo(den.dtype).tiny

@@ -5,14 +5,14 @@ G = dL/dO the matrix p = p₁ - p₂, p₁ = f ∘ q, q = G hᵀ, p₂ = diag(p�
 
     dW = Xᵀ p X,   dX = p X Wᵀ + pᵀ X W + fᵀ G W_Vᵀ,   dW_V = Xᵀ fᵀ G.
 
-Low rank: f = Φ Ψᵀ with Φ = φ(q) / den and Ψ = w ∘ ψ(k), both (n, r). Since p₁ 1 = Σ G ∘ O =: δ along a row, with
-one more column of ones p is a row-wise Kronecker (Khatri–Rao) product of rank r (d_v + 1):
+Low rank: f = Φ Ψᵀ with Φ = φ(q) / den and Ψ = w ∘ ψ(k), both (n, r). Since p₁ 1 = Σ G ∘ O =: δ along a row,
+with one more column of ones p is a row-wise Kronecker (Khatri–Rao) product of rank r (d_v + 1):
 
     p = (Φ ⊘ [G, -δ]) (Ψ ⊘ [V, 1])ᵀ.
 
-`kronecker` builds those products, as the paper does: n × r (d_v + 1) numbers. `associative` reorders the sum so
-that none is built. The Jacobian form of `passes.backward` differentiates the features instead: its degree g
-is the degree g - 1 of these two, because a feature of degree g - 1 times a coordinate is one of degree g.
+`kronecker` builds those products, as the paper does: n × r (d_v + 1) numbers. `associative` reorders the sum
+so that none is built. The Jacobian form of `passes.backward` differentiates the features instead: its degree
+g is the degree g - 1 of these two, because a feature of degree g - 1 times a coordinate is one of degree g.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ def associative(Q: Array, K: Array, V: Array, dO: Array, s: Setting) -> Gradient
 def in_paper_notation(X: Array, W: Array, W_V: Array, G: Array, s: Setting) -> PaperGradients:
     """dX, dW, dW_V of a loss with gradient G = dL/dO, for scores X W Xᵀ (no other scale) and values X W_V.
 
-    Queries are X W and keys X: p X = dQ, so dW = Xᵀ dQ, and dX collects what comes by queries, keys and values.
+    Queries are X W and keys X: p X = dQ, so dW = Xᵀ dQ, and dX collects what comes by queries, keys and
+    values.
     """
     from .passes import backward
 

@@ -1,5 +1,5 @@
-"""Attention with a polynomial for the exponential, and its whole gradient, in NumPy: nothing of size n × n, and of
-size n × rank only one tile at a time.
+"""Attention with a polynomial for the exponential, and its whole gradient, in NumPy: nothing of size n × n,
+and of size n × rank only one tile at a time.
 
     T = Σⱼ w ∘ ψ(kⱼ) [vⱼ, 1]ᵀ        (rank, d_v + 1)
     [Nᵢ, denᵢ] = φ(qᵢ)ᵀ T,   Oᵢ = Nᵢ / denᵢ

@@ -25,9 +25,9 @@ NAMES = ("hermite", "taylor", "chebyshev", "minimax")
 class Polynomial:
     """Coefficients (g + 1,) of sˡ, and where they are known to be positive.
 
-    radius: R of the interval it was made for, inf where it was made for none. positive_to: it is positive for all
-    |s| below; for "hermite" whatever a row's variance is. per_row: each query row has its own, see `hermite`; the
-    coefficients are then those of variance 0.
+    radius: R of the interval it was made for, inf where it was made for none. positive_to: it is positive for
+    all |s| below; for "hermite" whatever a row's variance is. per_row: each query row has its own, see
+    `hermite`; the coefficients are then those of variance 0.
     """
 
     name: str
@@ -43,9 +43,11 @@ class Polynomial:
 
 @lru_cache(maxsize=256)
 def polynomial(name: str, g: int, R: float | None = None) -> Polynomial:
-    """The polynomial of that name and degree g; "chebyshev" and "minimax" want the R of their interval [-R, R].
+    """The polynomial of that name and degree g; "chebyshev" and "minimax" want the R of their interval [-R,
+    R].
 
-    Raises ValueError for another name, a degree below 1, and an R that is missing, not positive or not finite.
+    Raises ValueError for another name, a degree below 1, and an R that is missing, not positive or not
+    finite.
     """
     positive_int("degree", g)
     if name not in NAMES:
@@ -119,8 +121,9 @@ def _alternating(errors: Array, count: int) -> Array:
 def hermite(g: int, variance: Array) -> Array:
     """For each row with logits of this variance about 0 the best polynomial in the mean square. (g + 1, n).
 
-    Coefficient of sˡ/l!: the exponential series of -σ²/2 cut after ⌊(g - l)/2⌋ terms. The factor e^(σ²/2) is left
-    out, which no softmax sees; variances are clipped at 0.8, below which an even degree is positive everywhere.
+    Coefficient of sˡ/l!: the exponential series of -σ²/2 cut after ⌊(g - l)/2⌋ terms. The factor e^(σ²/2) is
+    left out, which no softmax sees; variances are clipped at 0.8, below which an even degree is positive
+    everywhere.
     """
     half = -np.minimum(variance, CLIP) / 2
     series = np.cumsum([half**m / factorial(m) for m in range(g // 2 + 1)], axis=0)
@@ -144,7 +147,9 @@ def largest_error(p: Array, R: float) -> float:
 
 
 def smallest_degree(make: Callable[[int, float], Array], R: float, error: float, most: int = 64) -> int:
-    """The first degree whose polynomial has at most this error. Raises ValueError where none up to `most` has."""
+    """The first degree whose polynomial has at most this error. Raises ValueError where none up to `most`
+    has.
+    """
     for g in range(1, most + 1):
         if largest_error(make(g, R), R) <= error:
             return g

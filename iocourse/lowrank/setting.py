@@ -1,4 +1,6 @@
-"""What one head's attention is approximated with: the monomials, their weights, and each query row's own factors."""
+"""What one head's attention is approximated with: the monomials, their weights, and each query row's own
+factors.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,9 @@ def weights_of(plan: Plan, polynomial: Polynomial, kind: np.dtype[np.floating]) 
 class Setting:
     """One head's approximation of exp(factor · q · (k - shift)).
 
-    plan: the monomials. polynomial: what stands for exp. factor: the scale of the scores, multiplied into
-    q. shift (d,): subtracted from every key, None for 0; softmax does not see it. covariance (d, d): of the keys,
-    where every query row has its own Hermite polynomial; None where all rows share the coefficients.
+    plan: the monomials. polynomial: what stands for exp. factor: the scale of the scores, multiplied into q.
+    shift (d,): subtracted from every key, None for 0; softmax does not see it. covariance (d, d): of the
+    keys, where every query row has its own Hermite polynomial; None where all rows share the coefficients.
     """
 
     plan: Plan
@@ -48,10 +50,11 @@ class Setting:
         return K if self.shift is None else K - self.shift.astype(K.dtype)
 
     def row_factors(self, x: Array, true_scale: bool = False) -> Array | float:
-        """(rank, n): what each feature of the scaled query rows x (n, d) is multiplied with; 1.0 for shared ones.
+        """(rank, n): what each feature of the scaled query rows x (n, d) is multiplied with; 1.0 for shared
+        ones.
 
-        Degree l takes the exponential series of -σ²/2 cut after ⌊(g - l)/2⌋ terms, where σ² = xᵀ covariance x,
-        clipped. true_scale: times e^(σ²/2) too, which matters only where something exact is added.
+        Degree l takes the exponential series of -σ²/2 cut after ⌊(g - l)/2⌋ terms, where σ² = xᵀ covariance
+        x, clipped. true_scale: times e^(σ²/2) too, which matters only where something exact is added.
         """
         if self.covariance is None:
             return 1.0

@@ -1,4 +1,5 @@
-"""The same passes in torch, for many heads at once and on any device: Q (H, n, d), K (H, n_k, d), V (H, n_k, d_v).
+"""The same passes in torch, for many heads at once and on any device: Q (H, n, d), K (H, n_k, d), V (H, n_k,
+d_v).
 
 Features of one tile of tokens exist at a time; nothing of size n × rank is kept.
 """
