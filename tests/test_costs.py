@@ -346,14 +346,15 @@ def test_bad_sizes_are_named(form):
 @pytest.mark.parametrize("schedule", REGISTRY.values(), ids=list(REGISTRY))
 def test_a_schedule_names_tiles_it_does_not_have_or_lacks(schedule):
     tiles = dict.fromkeys(schedule.tile_names, 2)
-    problem = {"mask": {"mask": masks.Causal(8)}, "w": {"w": 1}}.get("".join(schedule.needs), {})
+    problem = {"mask": {"mask": masks.Causal(8)}, "w": {"w": 1}, "g": {"g": 2}}
+    problem = problem.get("".join(schedule.needs), {})
     has = ", ".join(tiles) or "none"
     with pytest.raises(TypeError, match=f"has no tile size 'Bx'; it has {has}$"):
         schedule.cost(8, 4, **tiles, **problem, Bx=2)
     for tile in tiles:
         with pytest.raises(TypeError, match=rf"needs the tile size\(s\) {tile};"):
             schedule.cost(8, 4, **{name: 2 for name in tiles if name != tile}, **problem)
-    for name in ("mask", "w", "lse"):
+    for name in ("mask", "w", "g", "lse"):
         if name not in (*schedule.needs, *schedule.options):
             with pytest.raises(TypeError, match=f"^{schedule.name} takes no {name}$"):
                 schedule.cost(8, 4, **tiles, **problem, **{name: 1})

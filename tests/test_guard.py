@@ -75,7 +75,7 @@ def choosers():
 
 @pytest.mark.parametrize("chooser", dict.fromkeys(choosers()), ids=lambda f: f.__qualname__)
 def test_no_choice_of_tiles_is_given_away(chooser):
-    problem = {"mask": {"mask": masks.Causal(8)}, "w": {"w": 2}}
+    problem = {"mask": {"mask": masks.Causal(8)}, "w": {"w": 2}, "g": {"g": 2}}
     named = inspect.signature(chooser).parameters
     sizes = [8] * (len(named) - 1 - sum(name in problem for name in named)) + [512]
     asked = next((problem[name] for name in named if name in problem), {})

@@ -60,14 +60,22 @@ COMPULSORY_SPARSE = {"forward": compulsory_sparse, "backward": compulsory_sparse
 
 
 def lower_bound(
-    pass_: str, N: int, d: int, M: int, *, mask: Pairs | None = None, recompute: bool = True
+    pass_: str,
+    N: int,
+    d: int,
+    M: int,
+    *,
+    mask: Pairs | None = None,
+    recompute: bool = True,
+    approximate: bool = False,
 ) -> tuple[int, str]:
     """The best lower bound for a pass and the id of the bound that gives it: (words, id).
 
     forward max(4Nd, A, B'), and B where `recompute` is False: for schedules that form no score twice.
     backward max(7Nd, C, C_small), gradient max(4Nd + 3d², its forward part). With `mask`, the same over its
-    visible pairs (Theorem D). Evaluated at M + 4, the machine's free registers included. Approximations such
-    as low-rank attention are in the class of the compulsory traffic alone.
+    visible pairs (Theorem D). Evaluated at M + 4, the machine's free registers included. Approximations
+    such as low-rank attention (`approximate=True`) form no score: they are in the class of the compulsory
+    traffic alone.
     Raises ValueError for a pass that has no bound here, or a mask of another N.
     """
     chosen = COMPULSORY if mask is None else COMPULSORY_SPARSE
@@ -81,6 +89,9 @@ def lower_bound(
         if mask is None
         else _sparse(pass_, N, d, registers, mask, recompute)
     )
+    if approximate:
+        floor = chosen[pass_].id
+        return candidates[floor], floor
     best = max(candidates, key=candidates.__getitem__)
     return candidates[best], best
 

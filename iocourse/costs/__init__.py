@@ -24,6 +24,7 @@ from .forward import (
     square_tiling,
 )
 from .gradient import gradient, gradient_reassociated, gradient_small_cache
+from .low_rank import low_rank
 from .parts import best_pair, ceil_div, distinct_sizes
 from .sparse import block_sparse, window
 
@@ -41,6 +42,7 @@ __all__ = [
     "gradient",
     "gradient_reassociated",
     "gradient_small_cache",
+    "low_rank",
     "matmul",
     "naive",
     "small_cache",

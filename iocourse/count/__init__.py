@@ -9,7 +9,7 @@ from typing import Any
 from ..course.checkout import Refused
 from ..schedules import REGISTRY
 from .answering import answer, text
-from .asking import TILE_OPTIONS, question
+from .asking import DEGREE, TILE_OPTIONS, question
 from .grids import FORMS, SIDE
 
 
@@ -49,7 +49,7 @@ def _add_problem(parser: argparse.ArgumentParser) -> None:
         "--block", metavar="B", type=int, help=f"side of the mask's tiles; --Br where given, else {SIDE}"
     )
     parser.add_argument("--w", type=int, help="keys that `window` sees to either side of a query")
-    parser.add_argument("--g", type=int, help="degree of the polynomial")
+    parser.add_argument("--g", type=int, help=f"degree of the polynomial of `low_rank`; else {DEGREE}")
 
 
 def _tile(text: str) -> tuple[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,10 @@ import numpy as np
 from .. import exact
 from ..bounds import lower_bound
 from ..course.checkout import Refused
+from ..exact import Array
 from ..ledger import Ledger
 from ..machine import FastMemoryFull, run
+from ..schedules import get
 from .asking import Question
 
 SEED = 0  # of the random input of --run
@@ -21,11 +24,25 @@ def answer(q: Question, *, run_it: bool) -> tuple[dict[str, Any], Ledger]:
     form = q.schedule.cost(q.N, q.d, **q.told)
     if form.peak > q.M:
         raise Refused(_does_not_fit(q, form.peak))
-    bound, bound_id = lower_bound(q.schedule.pass_, q.N, q.d, q.M, mask=q.seen, recompute=q.recompute)
+    bound, bound_id = _bound(q)
     record = {"schedule": q.schedule.name, "N": q.N, "d": q.d, "M": q.M, **_seen(q), "tiles": q.tiles}
     record |= {**_words(form), "footprint": form.peak, "lower_bound": bound, "bound_id": bound_id}
-    record |= {"ratio": form.total / bound, "note": q.note}
+    record |= {"ratio": form.total / bound, "note": _note(q)}
     return record | (_run(q, form) if run_it else {}), form
+
+
+def _bound(q: Question) -> tuple[int, str]:
+    approximate = q.schedule.stands_for is not None
+    return lower_bound(
+        q.schedule.pass_, q.N, q.d, q.M, mask=q.seen, recompute=q.recompute, approximate=approximate
+    )
+
+
+def _note(q: Question) -> str:
+    """Where the tiles come from; of an approximation also what its error is measured against."""
+    if q.schedule.stands_for is None:
+        return q.note
+    return f"{q.note}; an approximation: max_abs_error is against {q.schedule.stands_for.name}"
 
 
 def _does_not_fit(q: Question, needed: int) -> str:
@@ -47,7 +64,7 @@ def _first_overflow(q: Question) -> str:
 
 def _seen(q: Question) -> dict[str, Any]:
     if q.grid is None:
-        return {name: q.settings[name] for name in ("w",) if name in q.settings}
+        return {name: q.settings[name] for name in ("w", "g") if name in q.settings}
     tiles = {"tiles_seen": int(q.grid.tiles.sum()), "tiles": q.grid.tiles.size}
     return {"mask": {"name": q.mask_name, "block": q.grid.Br, **tiles, "pairs_seen": q.grid.nnz}}
 
@@ -66,9 +83,15 @@ def _run(q: Question, form: Ledger) -> dict[str, Any]:
     difference = done.ledger - form
     if difference:
         raise AssertionError(f"emulator and closed form disagree: {difference}")
-    right = q.schedule.problem.exact(drawn, q.seen)
-    error = max(map(exact.max_abs_error, done.outputs, right))
-    return {"peak": done.ledger.peak, "max_abs_error": error}
+    right = q.schedule.expected(drawn, q.seen, q.settings)
+    found = {"peak": done.ledger.peak, "max_abs_error": _error(done.outputs, right)}
+    if q.schedule.stands_for is None:
+        return found
+    return found | {"softmax_error": _error(done.outputs, q.schedule.problem.exact(drawn, q.seen))}
+
+
+def _error(got: Iterable[Array], right: Iterable[Array]) -> float:
+    return max(map(exact.max_abs_error, got, right))
 
 
 def text(record: dict[str, Any], ledger: Ledger) -> str:
@@ -79,13 +102,20 @@ def text(record: dict[str, Any], ledger: Ledger) -> str:
     if record["note"]:
         lines.append(f"note: {record['note']}")
     if "peak" in record:
-        error = f"largest error against exact values {record['max_abs_error']:.2e}"
+        error = f"largest error against {_right(record)} {record['max_abs_error']:.2e}"
         lines.append(f"emulator: the same words moved, peak {record['peak']:,} words, {error}")
+    if "softmax_error" in record:
+        lines.append(f"largest error against softmax attention {record['softmax_error']:.2e}")
     return "\n".join(lines)
 
 
+def _right(record: dict[str, Any]) -> str:
+    stands_for = get(record["schedule"]).stands_for
+    return "exact values" if stands_for is None else stands_for.name
+
+
 def _title(record: dict[str, Any]) -> str:
-    sizes = ", ".join(f"{name}={record[name]}" for name in ("N", "d", "M", "w") if name in record)
+    sizes = ", ".join(f"{name}={record[name]}" for name in ("N", "d", "M", "w", "g") if name in record)
     tiles = ", ".join(f"{name}={size}" for name, size in record["tiles"].items())
     return f"{record['schedule']} at {sizes}, tiles {tiles or 'none'}"
 

@@ -12,13 +12,13 @@ from ..schedules import REGISTRY, Schedule, mask_of
 from ..sizes import positive_int, zero_or_more
 from . import grids
 
-LATER_SCHEDULES = ("low_rank",)
 TILE_OPTIONS = ("Br", "Bc", "Bd")
+DEGREE = 2  # of a polynomial, where --g is not given
 
 
 @dataclass(frozen=True)
 class Question:
-    """One schedule at N, d, M. `settings` is what it is told beside its tiles: mask, w, lse."""
+    """One schedule at N, d, M. `settings` is what it is told beside its tiles: mask, w, g, lse."""
 
     schedule: Schedule
     N: int
@@ -66,8 +66,6 @@ def _schedule(name: str | None) -> Schedule:
     built = ", ".join(REGISTRY)
     if name is None:
         raise Refused(f"NAME is missing; there are {built}")
-    if name in LATER_SCHEDULES:
-        raise Refused(f"{name} is not built yet; there are {built}")
     if name not in REGISTRY:
         raise Refused(f"NAME {name!r} is unknown; there are {built}")
     return REGISTRY[name]
@@ -88,6 +86,8 @@ def _refuse_what_it_does_not_take(schedule: Schedule, arguments: argparse.Namesp
         raise Refused("--block is the side of the tiles of --mask, which is not given")
     if arguments.no_recompute and schedule.pass_ != "forward":
         raise Refused(f"{schedule.name} takes no --no-recompute: bound B is one of the forward pass")
+    if arguments.no_recompute and schedule.stands_for is not None:
+        raise Refused(f"{schedule.name} takes no --no-recompute: it is an approximation and forms no score")
 
 
 def _settings(schedule: Schedule, arguments: argparse.Namespace, N: int) -> dict[str, Any]:
@@ -96,6 +96,8 @@ def _settings(schedule: Schedule, arguments: argparse.Namespace, N: int) -> dict
         if arguments.w is None:
             raise Refused(f"{schedule.name} needs --w W: the keys seen to either side of a query")
         settings["w"] = zero_or_more("--w", arguments.w)
+    if "g" in schedule.needs:
+        settings["g"] = positive_int("--g", DEGREE if arguments.g is None else arguments.g)
     if arguments.mask is not None:
         side = arguments.block if arguments.block is not None else arguments.Br or grids.SIDE
         settings["mask"] = grids.build(arguments.mask, N, positive_int("--block", side))
@@ -129,7 +131,7 @@ def _tiles(
     problem = {name: value for name, value in settings.items() if name != "lse"}
     picked = schedule.tiles(N, d, M, **problem)
     if not given:
-        return picked, schedule.note(N, d, M)
+        return picked, schedule.note(N, d, M, **schedule.needed(settings))
     left = [name for name in picked if name not in given]
     note = f"tiles as given; {', '.join(left)} as picked for M" if left else "tiles as given"
     return picked | given, note

@@ -1,7 +1,7 @@
 """The two-level memory: slow arrays that can only be loaded and stored, fast tiles that count against M.
 
 Fast memory holds M words. Arithmetic happens on tiles only; up to four scalar registers are free, which
-is what the row-by-row updates (`Tile.add_product`, `RowStats.update`) use.
+is what the row-by-row updates (`Tile.add_product`, `RowStats.update`, `Features`) use.
 """
 
 from ..sizes import positive_int
@@ -15,6 +15,7 @@ from .errors import (
     TileFreed,
     WrongShape,
 )
+from .features import Features
 from .machine import FREE_REGISTERS, Machine, TraceFull
 from .row_stats import RowStats, probabilities
 from .run import Run, run
@@ -26,6 +27,7 @@ __all__ = [
     "BareArray",
     "Block",
     "FastMemoryFull",
+    "Features",
     "Machine",
     "MachineError",
     "NeverWritten",

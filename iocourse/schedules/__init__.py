@@ -21,10 +21,12 @@ from .gradient_small_cache import gradient_small_cache
 from .gradient_reassociated import gradient_reassociated
 from .block_sparse import block_sparse
 from .window import window
+from .low_rank import low_rank
 from .passes import PASSES, Pass, forward_leaves
-from .registry import REGISTRY, Schedule, get, of_pass
+from .registry import REGISTRY, Schedule, Stand, get, of_pass
 from .best import Choice, best
 from .comparison import Comparison, against_bound, mask_of
+from .crossing import Crossing, crossing
 # isort: on
 
 __all__ = [
@@ -32,11 +34,14 @@ __all__ = [
     "REGISTRY",
     "Choice",
     "Comparison",
+    "Crossing",
     "Pass",
     "Schedule",
+    "Stand",
     "against_bound",
     "best",
     "block_sparse",
+    "crossing",
     "flash1",
     "flash1_backward",
     "flash2",
@@ -48,6 +53,7 @@ __all__ = [
     "gradient",
     "gradient_reassociated",
     "gradient_small_cache",
+    "low_rank",
     "mask_of",
     "matmul",
     "matmul_tiles",

@@ -34,13 +34,16 @@ def against_bound(
     """The schedule with the tiles it picks, beside the best bound of its pass at M.
 
     `recompute=False` asks for the bound that holds where no product is formed twice. `problem` is the `mask`
-    or the window `w` of a sparse schedule. Raises ValueError where M is too small.
+    or the window `w` of a sparse schedule, or the degree `g`. Raises ValueError where M is too small.
     """
     chosen = get(schedule) if isinstance(schedule, str) else schedule
     tiles = chosen.tiles(N, d, M, **problem)
     words = chosen.cost(N, d, **tiles, **problem).total
     mask = mask_of(N, problem)
-    bound, bound_id = lower_bound(chosen.pass_, N, d, M, mask=mask, recompute=recompute)
+    approximate = chosen.stands_for is not None
+    bound, bound_id = lower_bound(
+        chosen.pass_, N, d, M, mask=mask, recompute=recompute, approximate=approximate
+    )
     return Comparison(chosen.name, N, d, M, tiles, words, bound, bound_id)
 
 

@@ -13,12 +13,14 @@ from functools import partial
 from typing import Any
 
 from .. import costs
+from ..exact import Array
 from ..guard import library_answer, refuse_in_exam
 from ..ledger import Ledger
 from ..machine import FastMemoryFull, Machine, Slow
 from ..masks import Mask
+from ..monomials import rank_of
 from ..sizes import check_sizes, positive_int
-from .passes import PASSES, Pass
+from .passes import PASSES, Exact, Pass
 
 Tiles = dict[str, int]
 Chooser = Callable[..., Tiles]
@@ -29,13 +31,22 @@ PROBLEM = ("mask", "w", "g")  # what is computed, beside N and d; a schedule may
 
 
 @dataclass(frozen=True)
+class Stand:
+    """What an approximation computes exactly: `exact(arrays, **needs)`, which `name` says in words."""
+
+    name: str
+    exact: Callable[..., Exact]
+
+
+@dataclass(frozen=True)
 class Schedule:
     """One way to move the words of one pass.
 
     Calling it runs it on a machine: `schedule(m, Q, K, V, **tiles)` returns the slow array it filled, with
     `lse=True` also that of the rows' log-sum-exp: (O, LSE). A backward pass returns (dQ, dK, dV). `operands`
     are the arrays it takes, `tile_names` the sizes it must be given, `needs` and `options` what else it
-    must and may be told (`mask`, `w`, `lse`). `safe` is False where large scores overflow.
+    must and may be told (`mask`, `w`, `g`, `lse`). `safe` is False where large scores overflow. `stands_for`
+    is None where the values are the pass's own; an approximation says what its values are instead.
     """
 
     name: str
@@ -49,8 +60,9 @@ class Schedule:
     tile_names: tuple[str, ...]
     needs: tuple[str, ...]
     options: tuple[str, ...]
-    note: Callable[[int, int, int], str]
+    note: Callable[..., str]
     safe: bool
+    stands_for: Stand | None
 
     @property
     def __name__(self) -> str:
@@ -75,6 +87,21 @@ class Schedule:
     def problem(self) -> Pass:
         """What goes in and must come out."""
         return PASSES[self.pass_]
+
+    def expected(
+        self, arrays: Mapping[str, Array], mask: Mask | None = None, settings: Mapping[str, Any] | None = None
+    ) -> Exact:
+        """The values that must come out for these inputs, in the order of the pass: exact, or what it stands
+        for. `mask` is the one that `settings` mean (see `mask_of`); of `settings` the degree matters.
+        """
+        if self.stands_for is None:
+            return self.problem.exact(arrays, mask)
+        told = self.needed(settings or {})
+        return self.stands_for.exact(arrays, **told)
+
+    def needed(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Of `settings` what says which problem is solved."""
+        return {name: settings[name] for name in self.needs if name in settings}
 
     @property
     def given_weights(self) -> bool:
@@ -114,6 +141,8 @@ class Schedule:
         for name in self.needs:
             if settings.get(name) is None:
                 raise TypeError(f"{self.name} needs {name}=…, which says what is to be computed")
+        if "g" in self.needs:
+            positive_int("g", settings["g"])
         mask = settings.get("mask")
         if mask is not None and not isinstance(mask, Mask):
             raise TypeError(f"mask must be one of iocourse.masks, got {type(mask).__name__}")
@@ -160,8 +189,7 @@ class Schedule:
                 f"M = {M} is too small for {self.name} at N = {N}, d = {d}: "
                 f"the smallest M that works is {least}"
             )
-        asked = {name: value for name, value in problem.items() if name in self.needs}
-        picked = self.choose(N, d, M, **asked)
+        picked = self.choose(N, d, M, **self.needed(problem))
         # A mask that hides every pair leaves less to hold than the choosers count on.
         return {name: max(1, size) for name, size in picked.items()}
 
@@ -177,7 +205,8 @@ class Schedule:
         def fits(name: str, size: int) -> bool:
             return self.cost_form(N, d, **{**settings, name: size}).peak <= M
 
-        return {name: _largest(partial(fits, name), max(N, d)) for name in self.tile_names}
+        most = max(N, d, rank_of(d, settings["g"]) if "g" in settings else 1)
+        return {name: _largest(partial(fits, name), most) for name in self.tile_names}
 
     def advice(self, N: int, d: int, M: int, **settings: Any) -> str:
         """In words, the tile sizes that would fit where these do not."""
@@ -210,7 +239,7 @@ def _largest(fits: Callable[[int], bool], most: int) -> int:
 REGISTRY: dict[str, Schedule] = {}
 
 
-def _no_note(N: int, d: int, M: int) -> str:
+def _no_note(N: int, d: int, M: int, **problem: Any) -> str:
     return ""
 
 
@@ -220,10 +249,14 @@ def schedule(
     regime: str,
     source: str,
     tiles: Chooser,
-    note: Callable[[int, int, int], str] = _no_note,
+    note: Callable[..., str] = _no_note,
     safe: bool = True,
+    stands_for: Stand | None = None,
 ) -> Callable[[Body], Schedule]:
-    """Register the decorated function under its own name; its closed form is `costs.<name>`."""
+    """Register the decorated function under its own name; its closed form is `costs.<name>`.
+
+    `tiles` and `note` take N, d, M and what the schedule needs. `stands_for` belongs to an approximation.
+    """
 
     def register(body: Body) -> Schedule:
         name, named = body.__name__, _keywords(body)
@@ -242,6 +275,7 @@ def schedule(
             options=tuple(key for key in named if key not in required),
             note=note,
             safe=safe,
+            stands_for=stands_for,
         )
         REGISTRY[name] = made
         return made

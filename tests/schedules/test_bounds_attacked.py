@@ -42,6 +42,8 @@ def problems(draw, schedule):
     N, d = draw(log_sizes), draw(log_sizes)
     if not masked:
         return N, d, {}, None
+    if "g" in schedule.needs:
+        return N, d, {"g": draw(st.integers(1, 4))}, None
     if "w" in schedule.needs:
         w = draw(st.integers(0, N))
         return N, d, {"w": w}, masks.Window(N, w)
@@ -89,11 +91,17 @@ def test_no_schedule_beats_a_bound_of_its_class(schedule):
         # Its own footprint is the M at which a schedule looks best.
         for ledger in (form, fitting(schedule, N, d, form.peak, told)):
             M = ledger.peak
+            approximate = schedule.stands_for is not None
             for id, words in bounds_at(schedule.pass_, N, d, M + FREE_REGISTERS, mask, T):
+                if approximate and id != "compulsory":
+                    continue
                 assert ledger.total >= words, id
                 closest[id] = max(closest.get(id, 0.0), words / max(1, ledger.total))
             for recompute in (True, False):  # none of ours forms a score twice within a forward pass
-                assert ledger.total >= lower_bound(schedule.pass_, N, d, M, mask=mask, recompute=recompute)[0]
+                best, _ = lower_bound(
+                    schedule.pass_, N, d, M, mask=mask, recompute=recompute, approximate=approximate
+                )
+                assert ledger.total >= best
 
     attack()
     shown = ", ".join(f"{id} {share:.2f}" for id, share in closest.items())

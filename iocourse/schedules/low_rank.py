@@ -1,0 +1,146 @@
+"""Low rank: a Taylor polynomial for exp makes attention two products with a small state.
+
+p(q·k) = φ(q)·ψ(k) with r = C(d + g, g) features. The state T = ψ(K)ᵀ[1, V], (r, d + 1), does not grow with N,
+and O is φ(Q)T over the row sums, its first column. Features are made when they are needed and stored nowhere.
+Where T fits, each row of Q, K and V is read once: 4Nd words. Where it does not, its tiles are made in turn.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from itertools import chain, combinations_with_replacement, islice
+from math import factorial, prod
+
+from .. import costs, exact
+from ..costs import distinct_sizes
+from ..exact import Array
+from ..guard import library_answer
+from ..machine import Block, Features, Machine, Slow, Tile
+from ..monomials import rank_of
+from .registry import Stand, Tiles, schedule
+
+MOST_FEATURES = 2**22  # in a tile of a run
+BYTES_LISTED = 500  # about, in Python, for one of them
+
+
+@library_answer
+def low_rank_tiles(N: int, d: int, M: int, g: int) -> Tiles:
+    """The cheapest tile of the state that fits: for each number of tiles across the largest rc."""
+
+    def tiles(Bd: int) -> Tiles:
+        return {"rc": min(rank_of(d, g), (M - d - Bd) // Bd), "Bd": Bd}
+
+    fitting = [tiles(Bd) for Bd in distinct_sizes(d + 1) if M - d - Bd >= Bd]
+    return min(fitting, key=lambda picked: costs.low_rank(N, d, g=g, **picked).total)
+
+
+@library_answer
+def polynomial_attention(a: Mapping[str, Array], *, g: int) -> tuple[Array, ...]:
+    """What low rank stands for: p(QKᵀ/√d)V over row sums, p the Taylor polynomial of exp of degree g."""
+    S = exact.scores(a["Q"], a["K"])
+    P = sum((S**l / factorial(l) for l in range(1, g + 1)), start=S**0)  # (N, N)
+    return (P @ a["V"] / P.sum(axis=1, keepdims=True),)
+
+
+def low_rank_note(N: int, d: int, M: int, g: int) -> str:
+    """The rank, and how the state is cut for M."""
+    picked = low_rank_tiles(N, d, M, g)
+    r = rank_of(d, g)
+    if picked["rc"] == r and picked["Bd"] == d + 1:
+        return f"rank {r}: the state of {r * (d + 1)} words fits"
+    pieces = costs.ceil_div(r, picked["rc"]) * costs.ceil_div(d + 1, picked["Bd"])
+    return f"rank {r}: the state of {r * (d + 1)} words in {pieces} tiles"
+
+
+@schedule(
+    pass_="forward",
+    regime="bounded scores, N above the rank",
+    source="a schedule of this course, after Alman and Song, 2302.13214; Taylor features",
+    tiles=low_rank_tiles,
+    note=low_rank_note,
+    stands_for=Stand("dense attention with the same polynomial", polynomial_attention),
+)
+def low_rank(m: Machine, Q: Slow, K: Slow, V: Slow, *, g: int, rc: int, Bd: int) -> Slow:
+    """A tile of the state grows while K and V pass by, then Q passes and takes its part of O from it.
+
+    Costs `costs.low_rank`. Row sums l are made with the first columns and kept for the others. An odd degree
+    is for small scores: its polynomial can be negative, and a row of negative weights has no mean.
+    """
+    N, d = Q.shape
+    _require_features_that_can_be_listed(d, g, rc)
+    O, l = m.new("O", (N, d)), m.new("l", (N,))
+    for c in m.blocks(d + 1, Bd):
+        for p in m.blocks(rank_of(d, g), rc):
+            with m.zeros(p, c) as state:  # (rc, Bd)
+                _take_in_keys(m, K, V, state, _features(d, g, p, weighted=True), c)
+                _answer_queries(m, Q, O, l, state, _features(d, g, p), c, p)
+    return O
+
+
+def _require_features_that_can_be_listed(d: int, g: int, rc: int) -> None:
+    """Words of fast memory are one thing, the list of features that a run keeps in Python another."""
+    rank = rank_of(d, g)
+    listed = min(rc, rank)
+    if listed > MOST_FEATURES:
+        raise ValueError(
+            f"d = {d}, g = {g} has rank {rank:,}; to list rc = {listed:,} features a run would take about "
+            f"{listed * BYTES_LISTED / 1e9:,.1f} GB; allowed is rc up to {MOST_FEATURES:,}"
+        )
+
+
+def _features(d: int, g: int, p: Block, *, weighted: bool = False) -> Features:
+    """Monomials p.start … p.stop - 1, by degree and then by coordinates; the weight of xᵃ is 1/a!."""
+    all_of_them = chain.from_iterable(combinations_with_replacement(range(d), k) for k in range(g + 1))
+    factors = list(islice(all_of_them, p.start, p.stop))
+    return Features(factors, [_weight(axes) for axes in factors] if weighted else None)
+
+
+def _weight(axes: tuple[int, ...]) -> float:
+    return 1 / prod(map(factorial, Counter(axes).values()))
+
+
+def _take_in_keys(m: Machine, K: Slow, V: Slow, state: Tile, features: Features, c: Block) -> None:
+    for j in m.blocks(K.shape[0], 1):
+        with m.load(K, j) as k:  # (1, d)
+            if c.first:
+                features.add_outer(state[:, :1], k)
+            if _averages(c):
+                with m.load(V, j, _columns(c)) as v:  # (1, Bd), one less beside the row sums
+                    features.add_outer(state[:, int(c.first) :], k, v)
+
+
+def _answer_queries(
+    m: Machine, Q: Slow, O: Slow, l: Slow, state: Tile, features: Features, c: Block, p: Block
+) -> None:
+    """The first tile down starts a piece of O, the last one divides it by the row sums."""
+    for i in m.blocks(Q.shape[0], 1):
+        with m.load(Q, i) as q:  # (1, d)
+            q *= Q.shape[1] ** -0.5
+            if c.first:
+                total = m.zeros(i) if p.first else m.load(l, i)  # (1,)
+                features.add_mean(total[:, None], q, state[:, :1])
+            if _averages(c):
+                o = m.zeros(i, _columns(c)) if p.first else m.load(O, i, _columns(c))  # (1, Bd)
+                features.add_mean(o, q, state[:, int(c.first) :])
+        if c.first and not (c.last and p.last):
+            m.store(total, l, i)
+        if _averages(c):
+            if p.last and not c.first:
+                total = m.load(l, i)
+            if p.last:
+                o /= total[:, None]
+            m.store(o, O, i, _columns(c))
+            o.free()
+        if c.first or p.last:
+            total.free()
+
+
+def _averages(c: Block) -> bool:
+    """Whether columns c of [1, V] hold some of V."""
+    return c.stop > 1
+
+
+def _columns(c: Block) -> tuple[int, int]:
+    """The columns of V among columns c of [1, V]."""
+    return max(0, c.start - 1), c.stop - 1
