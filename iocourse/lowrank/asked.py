@@ -121,7 +121,8 @@ def _moments(K: Array, compiled: bool) -> tuple[Array, Array]:
     if compiled:
         from .compiled import moments
 
-        return moments(np.ascontiguousarray(K))
+        found: tuple[Array, Array] = moments(np.ascontiguousarray(K))
+        return found
     mean = K.mean(axis=0)
     rest = K - mean
     return mean, rest.T @ rest / len(K)

@@ -20,7 +20,7 @@ from .heads import Attended
 from .torch_passes import BatchForward, BatchSetting
 
 
-class _Attention(torch.autograd.Function):
+class _Attention(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, Q: Tensor, K: Tensor, V: Tensor, asked: Asked) -> Tensor:
         way = _Heads(asked) if _engine(Q, asked) in ("numba", "numpy") else _Batch(asked)
@@ -30,7 +30,7 @@ class _Attention(torch.autograd.Function):
         return O
 
     @staticmethod
-    @once_differentiable
+    @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, dO: Tensor) -> tuple[Tensor | None, ...]:
         return (*ctx.way.backward(*ctx.saved_tensors, dO), None)
 
@@ -43,8 +43,8 @@ class _Heads:
         self.was: list[Attended] = []
 
     def forward(self, Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
-        arrays = [X.detach().numpy() for X in (Q, K, V)]
-        checked = heads.checked(*arrays, self.asked)
+        q, k, v = (X.detach().numpy() for X in (Q, K, V))
+        checked = heads.checked(q, k, v, self.asked)
         each = zip(*checked, strict=True)
         self.was = [heads.head_forward(*head, self.asked, self.asked.degree) for head in each]
         return _joined([w.found.O for w in self.was], (*Q.shape[:-1], V.shape[-1]))

@@ -12,8 +12,6 @@ that spans of one head can be worked on by different threads; none holds Python'
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numba import njit
 

@@ -1,5 +1,4 @@
-"""The same passes as `passes` and `causal`, compiled by Numba where it is installed, on one or more threads.
-"""
+"""The passes of `passes` and `causal`, compiled by Numba where it is installed, on one or more threads."""
 
 from __future__ import annotations
 

@@ -80,14 +80,14 @@ def check_statistics(causal: bool, name: str, key_variance: float | None, radius
     """Raise ValueError where causal attention would look at statistics of the whole sequence."""
     if causal and name == "hermite" and key_variance is None:
         raise ValueError(
-            "polynomial is 'hermite' with causal=True and key_variance=None: it would take the covariance of all "
-            "keys, also of those that come later; give key_variance, a number known beforehand (1/d for keys of "
-            "length 1), or polynomial='taylor'"
+            "polynomial is 'hermite' with causal=True and key_variance=None: it would take the covariance of "
+            "all keys, also of those that come later; give key_variance, a number known beforehand (1/d for "
+            "keys of length 1), or polynomial='taylor'"
         )
     if causal and name in ("chebyshev", "minimax") and radius is None:
         raise ValueError(
-            f"polynomial is {name!r} with causal=True and radius=None: its interval would be that of all keys, also "
-            "of those that come later; give radius, a bound of the logits known beforehand"
+            f"polynomial is {name!r} with causal=True and radius=None: its interval would be that of all "
+            "keys, also of those that come later; give radius, a bound of the logits known beforehand"
         )
 
 
@@ -117,15 +117,17 @@ def check_denominators(
 
 def row_limits(Q: Array, K: Array) -> Array:
     """(n,): |q| times the largest |k|, beyond which no logit of that row can be."""
-    return np.linalg.norm(Q, axis=1) * np.linalg.norm(K, axis=1).max(initial=0.0)
+    found: Array = np.linalg.norm(Q, axis=1) * np.linalg.norm(K, axis=1).max(initial=0.0)
+    return found
 
 
 def _refusal(p: Polynomial, d: int, row: int, limit: float, den: float) -> str:
     where = "everywhere" if p.positive_to == np.inf else f"for |s| < {p.positive_to:.3g}"
     return (
-        f"row {row} of Q has the denominator {den:.3g} with the polynomial {p.name!r} of degree {p.degree}, which is "
+        f"row {row} of Q has the denominator {den:.3g} with the polynomial {p.name!r} of degree {p.degree}, "
         f"positive {where}: the logits of this row can reach ±{limit:.3g} (|q| times the largest |k|). "
-    ) + what_would_do(d, p.degree, limit)
+        + what_would_do(d, p.degree, limit)
+    )
 
 
 def what_would_do(d: int, g: int, limit: float) -> str:
@@ -139,8 +141,5 @@ def what_would_do(d: int, g: int, limit: float) -> str:
             text
             + f"no degree up to 40 is within 1 % of exp on [-{limit:.3g}, {limit:.3g}]: use exact attention."
         )
-    rank = rank_of(d, accurate)
-    return (
-        text
-        + f"within 1 % of exp on [-{limit:.3g}, {limit:.3g}] is 'minimax' of degree {accurate} (rank {rank:,})."
-    )
+    rank, interval = rank_of(d, accurate), f"[-{limit:.3g}, {limit:.3g}]"
+    return text + f"'minimax' of degree {accurate} (rank {rank:,}) is within 1 % of exp on {interval}."

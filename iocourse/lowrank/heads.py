@@ -8,14 +8,13 @@ import numpy as np
 
 from ..guard import library_answer
 from ..monomials import Array
-from . import passes as plain
 from . import causal as plain_causal
 from . import fast, guards
+from . import passes as plain
 from .asked import Asked, check_entries, check_shapes, for_head
 from .passes import Forward, Gradients
 from .polynomials import Polynomial
 from .setting import Setting
-
 
 TYPES = (np.dtype(np.float32), np.dtype(np.float64))
 

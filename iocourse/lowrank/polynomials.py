@@ -13,6 +13,7 @@ from math import factorial
 import numpy as np
 from numpy.polynomial import chebyshev as cheb
 from numpy.polynomial import polynomial as poly
+from numpy.typing import NDArray
 
 from ..monomials import Array
 from ..sizes import positive_int
@@ -86,7 +87,8 @@ def taylor(g: int, R: float = 1.0) -> Array:
 
 def chebyshev(g: int, R: float) -> Array:
     """The polynomial through exp at the Chebyshev nodes of [-R, R]. (g + 1,)."""
-    inside = cheb.cheb2poly(cheb.chebinterpolate(lambda t: np.exp(R * t), g))
+    nodes = cheb.chebpts1(g + 1)
+    inside = cheb.cheb2poly(cheb.chebfit(nodes, np.exp(R * nodes), g))
     return np.pad(inside, (0, g + 1 - len(inside))) / float(R) ** np.arange(g + 1)
 
 
@@ -97,6 +99,7 @@ def minimax(g: int, R: float, rounds: int = 50) -> Array:
     """
     points = R * -np.cos(np.pi * np.arange(g + 2) / (g + 1))
     signs = (-1.0) ** np.arange(g + 2)
+    scaled = np.ones(g + 1)
     for _ in range(rounds):
         powers = (points[:, None] / R) ** np.arange(g + 1)
         system = np.concatenate([powers * np.exp(-points)[:, None], signs[:, None]], axis=1)
@@ -111,7 +114,7 @@ def minimax(g: int, R: float, rounds: int = 50) -> Array:
     return scaled
 
 
-def _alternating(errors: Array, count: int) -> Array:
+def _alternating(errors: Array, count: int) -> NDArray[np.int64]:
     """Indices of `count` neighbours whose errors have signs in turn and are largest."""
     starts = range(len(errors) - count + 1)
     best = max(starts, key=lambda at: abs(errors[at : at + count]).min())
@@ -127,12 +130,14 @@ def hermite(g: int, variance: Array) -> Array:
     """
     half = -np.minimum(variance, CLIP) / 2
     series = np.cumsum([half**m / factorial(m) for m in range(g // 2 + 1)], axis=0)
-    return np.array([series[(g - l) // 2] / factorial(l) for l in range(g + 1)])
+    found: Array = np.array([series[(g - l) // 2] / factorial(l) for l in range(g + 1)])
+    return found
 
 
 def relative_error_at(p: Array, s: Array) -> Array:
     """p(s) e⁻ˢ - 1."""
-    return poly.polyval(s, p) * np.exp(-s) - 1
+    found: Array = poly.polyval(s, p) * np.exp(-s) - 1
+    return found
 
 
 def _extrema(p: Array, R: float) -> Array:

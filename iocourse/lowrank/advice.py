@@ -1,0 +1,186 @@
+"""What low rank would cost and how far off it would be for given queries and keys, before it is used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, factorial, sqrt
+from typing import Any
+
+import numpy as np
+
+from ..monomials import Array, rank_of
+from ..sizes import positive_int
+from . import guards
+from .polynomials import CLIP, minimax, smallest_degree
+
+DEGREES = range(1, 13)
+LOGITS = 1 << 20  # at most so many are looked at: fewer rows where there are many keys
+BREAK_EVEN = (
+    1.3  # n at which exact attention's words pass those of low rank, in ranks, where the state does not fit
+)
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What `advise` found for queries (n, d) and keys (n_k, d).
+
+    logit_std: standard deviation of a row's logits, root mean square over rows. logit_limit: no logit is
+    larger (largest |q| times largest |k|). errors: for degree 1, 2, … 12 the relative error of the softmax
+    weights, measured on sampled rows, which is what values of mean zero see. predicted: the same by the rule
+    for normal logits, √P[Poisson(σ²) > g]. degree, rank: the smallest that reaches `error`, None where none
+    up to 12 does. certified_degree, certified_rank: of the polynomial within `error` of exp on all of
+    [-limit, limit], whatever the logits are; None beyond degree 40. break_even: keys from which on low rank
+    of that degree moves fewer words.
+    """
+
+    n: int
+    n_k: int
+    d: int
+    error: float
+    logit_std: float
+    logit_limit: float
+    errors: tuple[float, ...]
+    predicted: tuple[float, ...]
+    degree: int | None
+    rank: int | None
+    certified_degree: int | None
+    certified_rank: int | None
+    break_even: int | None
+    fits: bool
+
+    @property
+    def exact_is_better(self) -> bool:
+        """Whether exact attention is the better choice: no degree will do, its states do not fit, or n is
+        small.
+        """
+        return self.break_even is None or not self.fits or self.n_k < self.break_even
+
+    def __str__(self) -> str:
+        scale = (
+            f"Logits spread by {self.logit_std:.3g} about their row's mean, within ±{self.logit_limit:.3g}."
+        )
+        return " ".join([scale, self._degree_in_words(), self._certificate_in_words(), self._verdict()])
+
+    def _degree_in_words(self) -> str:
+        if self.degree is None:
+            return (
+                f"No degree up to {len(self.errors)} brings the softmax weights' error to {self.error:.2g}; "
+                f"degree {len(self.errors)} leaves {self.errors[-1]:.2g}."
+            )
+        return (
+            f"Degree {self.degree} (rank {self.rank:,}) brings the error of the softmax weights to "
+            f"{self.errors[self.degree - 1]:.2g}, measured on sampled rows."
+        )
+
+    def _certificate_in_words(self) -> str:
+        if self.certified_degree is None:
+            return f"No degree up to 40 is certified to {self.error:.2g} on that whole interval."
+        return (
+            f"Certified to {self.error:.2g} on that whole interval is degree {self.certified_degree} "
+            f"(rank {self.certified_rank:,})."
+        )
+
+    def _verdict(self) -> str:
+        if self.break_even is None:
+            return "Use exact attention."
+        if not self.fits:
+            return "Its states do not fit in memory: use exact attention."
+        if self.exact_is_better:
+            return f"It pays from about {self.break_even:,} keys on: with {self.n_k:,} use exact attention."
+        return f"It pays from about {self.break_even:,} keys on: with {self.n_k:,} choose low rank."
+
+
+def advise(
+    Q: Any, K: Any, *, error: float = 0.01, scale: float | None = None, sample: int = 64, seed: int = 0
+) -> Advice:
+    """Whether softmax(scale · Q Kᵀ) of one head is worth approximating, for Q (n, d) and K (n_k, d).
+
+    error: of the softmax weights, relative, in the root mean square over `sample` rows drawn with `seed`: on
+    those the polynomial (each row's own, as "hermite") is applied to all exact logits. scale: 1/√d where
+    None. NumPy arrays or CPU tensors. Raises ValueError for shapes that do not go together, entries that are
+    not finite, an error that is not between 0 and 1.
+    """
+    q, k = (np.asarray(X, dtype=np.float64) for X in (Q, K))
+    if q.ndim != 2 or k.ndim != 2 or q.shape[1] != k.shape[1] or 0 in (*q.shape, *k.shape):
+        raise ValueError(
+            f"Q and K have shapes {q.shape} and {k.shape}; they must be (n, d) and (n_k, d) of one head"
+        )
+    for name, X in (("Q", q), ("K", k)):
+        guards.check_finite(name, X)
+    if not 0 < error < 1:
+        raise ValueError(f"error is {error}; it must be between 0 and 1")
+    positive_int("sample", sample)
+    n, d = q.shape
+    x, rest = q * (1 / sqrt(d) if scale is None else scale), k - k.mean(0)
+    variances = ((x @ (rest.T @ rest / len(k))) * x).sum(1)
+    rows = np.random.default_rng(seed).permutation(n)[: max(1, min(sample, LOGITS // len(k)))]
+    errors = _measured(x[rows] @ rest.T, variances[rows])
+    degree = next((g for g, found in zip(DEGREES, errors, strict=True) if found <= error), None)
+    rank = None if degree is None else rank_of(d, degree)
+    limit = float(guards.row_limits(x, rest).max())
+    certified = _certified_degree(limit, error)
+    return Advice(
+        n=n,
+        n_k=len(k),
+        d=d,
+        error=error,
+        logit_std=float(np.sqrt(variances.mean())),
+        logit_limit=limit,
+        errors=errors,
+        predicted=tuple(predicted_error(variances, g) for g in DEGREES),
+        degree=degree,
+        rank=rank,
+        certified_degree=certified,
+        certified_rank=None if certified is None else rank_of(d, certified),
+        break_even=None if rank is None else ceil(BREAK_EVEN * rank),
+        fits=degree is not None and _fits(d, degree),
+    )
+
+
+def predicted_error(variances: Array, g: int) -> float:
+    """√ of the mean of P[Poisson(σ²) > g]: the error of the best polynomial for normal logits of variance σ²."""
+    small = np.minimum(variances, 1.0)  # where 1 - P[≤ g] would be lost in rounding, its tail is summed
+    tail = sum(np.exp(-small) * small**m / factorial(m) for m in range(g + 1, g + 40))
+    below = sum(np.exp(-variances) * variances**m / factorial(m) for m in range(g + 1))
+    return float(np.sqrt(np.where(variances <= 1, tail, 1 - below).mean()))
+
+
+def _measured(S: Array, variances: Array) -> tuple[float, ...]:
+    """For each degree the relative error of the softmax weights of logits S (rows, n_k).
+
+    Each row has its own polynomial, which is Σₘ (-σ²/2)ᵐ/m! times Taylor's of degree g - 2m.
+    """
+    weights = np.exp(S - S.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    half = -np.minimum(variances, CLIP)[:, None] / 2
+    taylors, power = [np.ones_like(S)], np.ones_like(S)
+    found = []
+    for g in DEGREES:
+        power = power * S / g
+        taylors.append(taylors[-1] + power)
+        p: Any = sum(half**m / factorial(m) * taylors[g - 2 * m] for m in range(g // 2 + 1))
+        found.append(_weights_off(p, weights))
+    return tuple(found)
+
+
+def _weights_off(p: Array, weights: Array) -> float:
+    """‖p / Σp - weights‖ / ‖weights‖ over all rows; inf where a sum is not positive."""
+    sums = p.sum(axis=1, keepdims=True)
+    if not (sums > 0).all():
+        return np.inf
+    return float(np.linalg.norm(p / sums - weights) / np.linalg.norm(weights))
+
+
+def _certified_degree(limit: float, error: float) -> int | None:
+    try:
+        return smallest_degree(minimax, max(limit, 1e-3), error, most=40)
+    except (ValueError, np.linalg.LinAlgError):
+        return None
+
+
+def _fits(d: int, g: int) -> bool:
+    try:
+        guards.check_rank(d, g, d)
+    except guards.RankTooLarge:
+        return False
+    return True
