@@ -13,6 +13,7 @@ from math import comb, factorial
 import numpy as np
 from numpy.typing import NDArray
 
+from .guard import library_answer
 from .sizes import positive_int
 
 Array = NDArray[np.float64]
@@ -115,6 +116,7 @@ def features(x: Array, p: Plan) -> Array:
     return found
 
 
+@library_answer
 def pull_back(dfeatures: Array, found: Array, x: Array, p: Plan) -> Array:
     """The gradient of x (n, d) from that of its features (rank, n), which is used up."""
     dx = np.zeros_like(x)

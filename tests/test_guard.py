@@ -4,17 +4,36 @@ import importlib
 import inspect
 import pkgutil
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
 
-from iocourse import bounds, exact, masks, schedules
+from iocourse import bounds, exact, lowrank, masks, schedules
 from iocourse.bounds import segments
 from iocourse.guard import LibraryAnswer, exam, library_answer
+from iocourse.lowrank import causal, paper_gradient, passes
+from iocourse.lowrank.setting import Setting
 from iocourse.machine import Machine, run
+from iocourse.monomials import plan, pull_back
 
 X = np.ones((4, 2))
-ANSWERS = {
+HEAD = Setting(plan(2, 2), lowrank.polynomial("taylor", 2))
+LOW_RANK = {
+    f"{module.__name__.rsplit('.', 1)[1]}.{name}": partial(getattr(module, name), X, X, X, *more)
+    for module in (passes, causal)
+    for name, more in (
+        ("forward", (HEAD,)),
+        ("backward", (passes.Forward(X, X[:, 0], np.ones((6, 3))), X, HEAD)),
+    )
+}
+ANSWERS = LOW_RANK | {
+    "low-rank attention": lambda: lowrank.attention(X, X, X, degree=2, engine="numpy"),
+    "low-rank gradient": lambda: lowrank.gradient(X, X, X, X, degree=2, engine="numpy"),
+    "the paper's gradient": lambda: paper_gradient.kronecker(X, X, X, X, HEAD),
+    "the same, reassociated": lambda: paper_gradient.associative(X, X, X, X, HEAD),
+    "in the paper's notation": lambda: paper_gradient.in_paper_notation(X, np.eye(2), np.eye(2), X, HEAD),
+    "pull_back": lambda: pull_back(np.ones((6, 4)), np.ones((6, 4)), X, plan(2, 2)),
     "attention": lambda: exact.attention(X, X, X),
     "softmax": lambda: exact.softmax(X),
     "scores": lambda: exact.scores(X, X),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..guard import library_answer
 from ..monomials import Array, features, pull_back
 from .passes import Forward, Gradients, over_denominators, with_ones
 from .setting import Setting
@@ -20,6 +21,7 @@ def _inside(q: Array, k: Array) -> Array:
     return np.tril(np.exp(q @ k.T))
 
 
+@library_answer
 def forward(Q: Array, K: Array, V: Array, s: Setting, tile: int = TILE) -> Forward:
     """Causal attention of Q, K (n, d), V (n, d_v); T is the state of all keys."""
     T = np.zeros((s.plan.rank, V.shape[1] + 1), Q.dtype)
@@ -33,6 +35,7 @@ def forward(Q: Array, K: Array, V: Array, s: Setting, tile: int = TILE) -> Forwa
     return Forward(found[:, :-1] / found[:, -1:], found[:, -1].copy(), T)
 
 
+@library_answer
 def backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Setting, tile: int = TILE) -> Gradients:
     """The gradient of Σ dO ∘ O: queries in their order, with the state of keys before; keys from the last one
     on, with the state of queries after.

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..guard import library_answer
 from ..monomials import Array
 from .passes import Forward, Gradients
 from .setting import Setting
@@ -59,6 +60,7 @@ def _rows(*arrays: Array) -> tuple[Array, ...]:
     return tuple(np.ascontiguousarray(x) for x in arrays)
 
 
+@library_answer
 def forward(Q: Array, K: Array, V: Array, s: Setting, threads: int = 1) -> Forward:
     """As `passes.forward`."""
     from . import compiled
@@ -81,6 +83,7 @@ def forward(Q: Array, K: Array, V: Array, s: Setting, threads: int = 1) -> Forwa
     return Forward(O, den, T)
 
 
+@library_answer
 def backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Setting, threads: int = 1) -> Gradients:
     """As `passes.backward`."""
     from . import compiled
@@ -105,6 +108,7 @@ def backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Setting, th
     return Gradients(dQ, dK, dV)
 
 
+@library_answer
 def causal_forward(Q: Array, K: Array, V: Array, s: Setting) -> Forward:
     """As `causal.forward`, with no state handed back: one head is worked on in the order of its tokens."""
     from . import compiled_causal
@@ -116,6 +120,7 @@ def causal_forward(Q: Array, K: Array, V: Array, s: Setting) -> Forward:
     return Forward(O, den, np.empty((0, 0), Q.dtype))
 
 
+@library_answer
 def causal_backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Setting) -> Gradients:
     """As `causal.backward`."""
     from . import compiled_causal

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..guard import library_answer
 from ..monomials import Array, features, pull_back
 from .setting import Setting
 
@@ -43,6 +44,7 @@ def over_denominators(dO: Array, O: Array, den: Array) -> Array:
     return np.concatenate([dO, -(dO * O).sum(1, keepdims=True)], axis=1) / den[:, None]
 
 
+@library_answer
 def forward(Q: Array, K: Array, V: Array, s: Setting, tile: int = TILE) -> Forward:
     """Attention of Q (n, d), K (n_k, d), V (n_k, d_v)."""
     T = np.zeros((s.plan.rank, V.shape[1] + 1), Q.dtype)
@@ -56,6 +58,7 @@ def forward(Q: Array, K: Array, V: Array, s: Setting, tile: int = TILE) -> Forwa
     return Forward(found[:, :-1] / found[:, -1:], found[:, -1].copy(), T)
 
 
+@library_answer
 def backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Setting, tile: int = TILE) -> Gradients:
     """The gradient of Σ dO ∘ O; shift and covariance count as constants."""
     G = over_denominators(dO, f.O, f.den)  # (n, d_v + 1)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..guard import library_answer
 from ..monomials import Plan
 from .polynomials import CLIP
 
@@ -63,6 +64,7 @@ def features(x: Tensor, p: Plan) -> Tensor:
     return found
 
 
+@library_answer
 def pull_back(dfeatures: Tensor, found: Tensor, x: Tensor, p: Plan) -> Tensor:
     """The gradient of x (H, n, d) from that of its features, which is used up."""
     dx = torch.zeros_like(x)
@@ -90,6 +92,7 @@ def _slices(n: int, tile: int) -> list[slice]:
     return [slice(at, at + tile) for at in range(0, n, tile)]
 
 
+@library_answer
 def forward(Q: Tensor, K: Tensor, V: Tensor, s: BatchSetting) -> BatchForward:
     """As `passes.forward`, for every head."""
     tile = _tile(len(Q), s.plan.rank)
@@ -104,6 +107,7 @@ def forward(Q: Tensor, K: Tensor, V: Tensor, s: BatchSetting) -> BatchForward:
     return BatchForward(found[..., :-1] / found[..., -1:], found[..., -1].contiguous(), T)
 
 
+@library_answer
 def backward(
     Q: Tensor, K: Tensor, V: Tensor, f: BatchForward, dO: Tensor, s: BatchSetting
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -130,6 +134,7 @@ def _inside(q: Tensor, k: Tensor) -> Tensor:
     return (q @ k.mT).exp().tril()
 
 
+@library_answer
 def causal_forward(Q: Tensor, K: Tensor, V: Tensor, s: BatchSetting) -> BatchForward:
     """As `causal.forward`, for every head."""
     T = Q.new_zeros(len(Q), s.plan.rank, V.shape[-1] + 1)
@@ -142,6 +147,7 @@ def causal_forward(Q: Tensor, K: Tensor, V: Tensor, s: BatchSetting) -> BatchFor
     return BatchForward(found[..., :-1] / found[..., -1:], found[..., -1].contiguous(), T)
 
 
+@library_answer
 def causal_backward(
     Q: Tensor, K: Tensor, V: Tensor, f: BatchForward, dO: Tensor, s: BatchSetting
 ) -> tuple[Tensor, Tensor, Tensor]:

@@ -60,6 +60,31 @@ class Features:
             with np.errstate(all="ignore"):
                 o._data += self._of(x._data[0]) @ state._data
 
+    def add_gradient(self, dx: Tile, x: Tile, state: Tile, y: Tile) -> None:
+        """dx += the gradient in x of φ(x) state yᵀ: dx, x (1, d), state (features, columns), y (1, columns).
+
+        A feature's row of the state times y is one register; times the feature without one of its
+        coordinates it goes into that coordinate's place. Raises WrongShape.
+        """
+        self._require(state, x, y)
+        if state._machine._arithmetic.tile(dx).shape != x.shape:
+            raise WrongShape(
+                f"{dx.name} has shape {dx.shape}; a gradient in {x.name} has its shape {x.shape}"
+            )
+        _require_other(dx, x, state, y)
+        if dx._data is not None and x._data is not None and state._data is not None and y._data is not None:
+            with np.errstate(all="ignore"):
+                slopes = self._slopes(x._data[0], self._weights * (state._data @ y._data[0]))
+                np.add.at(dx._data[0], *slopes)
+
+    def _slopes(self, x: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Which coordinate each factor is, and its feature's weight times the feature's other factors."""
+        given = np.append(x, 1.0)[self._factors]
+        others = [np.delete(given, at, axis=1).prod(axis=1) for at in range(given.shape[1])]
+        slopes = weights[:, None] * np.array(others).T.reshape(given.shape)
+        real = self._factors >= 0
+        return self._factors[real], slopes[real]
+
     def _of(self, x: np.ndarray) -> np.ndarray:
         found: np.ndarray = self._weights * np.append(x, 1.0)[self._factors].prod(axis=1)
         return found

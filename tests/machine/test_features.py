@@ -101,3 +101,41 @@ def test_what_is_filled_is_not_read_for_another_feature():
 def test_features_that_make_no_sense_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         Features(*arguments)
+
+
+def test_the_gradient_is_that_of_finite_differences_and_takes_no_room():
+    m, A, B = machine()
+    weights, S = np.array([1.0, 0.5, 2.0, 3.0]), np.random.default_rng(0).standard_normal((4, 2))
+    state_in = m.slow("S", S)
+    with m.load(A, 0) as x, m.load(B, 0) as v, m.load(state_in, (0, 4)) as state, m.full(1, 3, 1.0) as dx:
+        used = m.used
+        Features(FACTORS, weights).add_gradient(dx, x, state, v)
+        found = value(m, dx)
+        assert m.used == used == m.ledger.peak
+
+    def form(x):
+        return weights * np.array([1, x[0], x[2] ** 2, x[0] * x[1] * x[2]]) @ S @ V[0]
+
+    steps = 1e-6 * np.eye(3)
+    assert found[0] == pytest.approx([1 + (form(X[0] + h) - form(X[0] - h)) / 2e-6 for h in steps], rel=1e-8)
+
+
+@pytest.mark.parametrize("dry", [False, True])
+def test_a_gradient_needs_a_place_of_its_own_and_the_right_shapes(dry):
+    m, A, B = machine(dry)
+    x, v, state, dx = m.load(A, 0), m.load(B, 0), m.zeros(4, 2), m.zeros(1, 3)
+    features = Features(FACTORS)
+    features.add_gradient(dx, x, state, v)
+    with pytest.raises(MachineError, match="its old words are needed"):
+        features.add_gradient(x, x, state, v)
+    with pytest.raises(
+        WrongShape, match=r"zeros \(1, 2\) has shape \(1, 2\); a gradient in X\[0:1\] has its shape"
+    ):
+        features.add_gradient(m.zeros(1, 2), x, state, v)
+    with pytest.raises(WrongShape, match=r"it must be \(1, 2\)"):
+        features.add_gradient(dx, x, state, m.zeros(1, 3))
+    constant = Features([()])
+    constant.add_gradient(dx, x, m.zeros(1, 2), v)
+    dx.free()
+    with pytest.raises(TileFreed):
+        features.add_gradient(dx, x, state, v)
