@@ -33,12 +33,10 @@ def crossing(d: int, g: int, M: int, *, whole_rows: bool = False) -> Crossing:
     Exact counts, no leading terms. Low rank costs as many words a token whatever N is, FlashAttention never
     fewer for larger N: below the crossing low rank moves as many words or more, from there on always fewer.
     `whole_rows=True` cuts the state into rows only, Bd = d + 1, which moves up to 2.5 times as many words.
-    Raises ValueError where M is too small for either.
+    Raises ValueError where M is too small for FlashAttention.
     """
     rank = rank_of(d, positive_int("g", g))
-    least = max(
-        flash_optimal.smallest_M(1, d), low_rank.cost(1, d, g=g, rc=1, Bd=_widest(d, whole_rows)).peak
-    )
+    least = flash_optimal.smallest_M(1, d)  # a word more than low rank with one whole row of the state
     if least > positive_int("M", M):
         raise ValueError(f"M = {M} is too small to compare at d = {d}: the smallest M that works is {least}")
     tiles = _rows_only(d, g, M) if whole_rows else low_rank.tiles(1, d, M, g=g)
@@ -47,10 +45,6 @@ def crossing(d: int, g: int, M: int, *, whole_rows: bool = False) -> Crossing:
     blocks = words_a_token // (2 * d)
     Br = flash_optimal.tiles(M, d, M)["Br"]  # N = M queries never fit: as many rows as M holds
     return Crossing((blocks - 1) * Br + 1, rank, tiles)
-
-
-def _widest(d: int, whole_rows: bool) -> int:
-    return d + 1 if whole_rows else 1
 
 
 def _rows_only(d: int, g: int, M: int) -> Tiles:

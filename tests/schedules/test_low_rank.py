@@ -168,6 +168,8 @@ def test_the_degree_is_needed_and_checked():
     for wrong, error in ((0, ValueError), (-1, ValueError), (2.0, TypeError), (True, TypeError)):
         with pytest.raises(error, match=r"^g must be"):
             low_rank.tiles(8, 2, 99, g=wrong)
+        with pytest.raises(error, match=r"^g must be"):
+            run(low_rank, M=99, dry=True, **low_rank.shapes(8, 2), g=wrong, rc=1, Bd=1)
     with pytest.raises(TypeError, match=r"^low_rank needs g=…"):
         low_rank.cost(8, 2, rc=1, Bd=1)
     with pytest.raises(TypeError, match=r"^flash2 takes no g"):
@@ -237,11 +239,14 @@ def test_where_the_state_fits_low_rank_wins_as_soon_as_flash_reads_its_keys_twic
 def test_a_crossing_that_cannot_be_is_refused():
     with pytest.raises(ValueError, match=r"^M = 9 is too small to compare at d = 8: .* works is 27$"):
         crossing(8, 2, 9)
-    assert crossing(8, 2, 27).N > 1
+    for whole_rows in (True, False):  # low rank fits wherever FlashAttention does
+        found = crossing(8, 2, 27, whole_rows=whole_rows)
+        assert found.N > 1 and costs.low_rank(1, 8, g=2, **found.tiles).peak <= 27
     with pytest.raises(ValueError, match=r"^M = 25 is too small to compare at d = 8: .* works is 27$"):
         crossing(8, 2, 25, whole_rows=True)
-    with pytest.raises(ValueError, match=r"^g must be at least 1"):
-        crossing(8, 0, 99)
+    for g, whole_rows in ((0, False), (-1, True)):
+        with pytest.raises(ValueError, match=rf"^g must be at least 1, got {g}"):
+            crossing(8, g, 99, whole_rows=whole_rows)
     with pytest.raises(ValueError, match=r"^d must be at least 1"):
         crossing(0, 2, 99)
     with pytest.raises(TypeError, match=r"^M must be"):
