@@ -16,7 +16,6 @@ import numpy as np
 from numba import njit
 
 TILE = 256
-CAUSAL_TILE = 64
 CLIP = 0.8  # as in polynomials
 
 compiled = njit(cache=True, fastmath=True, nogil=True, error_model="numpy")
@@ -177,23 +176,25 @@ def take_gradient(W, O, den, dO, at, C):
 
 
 @compiled
-def row_factors(E, x, covariance, C):
-    """E (⌊g/2⌋ + 1, C): exponential series of -σ²/2 cut after m terms, σ² = xᵀ covariance x clipped."""
+def row_factors(E, half, x, covariance, C):
+    """E (⌊g/2⌋ + 1, C): exponential series of half = -σ²/2 cut after m terms, σ² = xᵀ covariance x clipped."""
     d = x.shape[0]
-    half = np.zeros(C, x.dtype)
+    for t in range(C):
+        half[t] = 0
+        E[0, t] = 1
     for i in range(d):
         for j in range(d):
-            c = covariance[i, j]
+            c = covariance[i, j] / 2
             for t in range(C):
-                half[t] += c * x[i, t] * x[j, t]
-    term = np.ones(C, x.dtype)
+                half[t] -= c * x[i, t] * x[j, t]
     for t in range(C):
-        half[t] = -min(half[t], CLIP) / 2
-        E[0, t] = 1
+        half[t] = max(half[t], -CLIP / 2)
     for m in range(1, E.shape[0]):
         for t in range(C):
-            term[t] *= half[t] / m
-            E[m, t] = E[m - 1, t] + term[t]
+            power = half[t]
+            for k in range(2, m + 1):
+                power *= half[t] / k
+            E[m, t] = E[m - 1, t] + power
 
 
 @compiled
@@ -255,14 +256,15 @@ def queries_forward(O, den, T, Q, start, stop, factor, covariance, steps, starts
     C0 = min(TILE, stop - start)
     F = np.empty((T.shape[0], C0), Q.dtype)
     x, N = np.empty((Q.shape[1], C0), Q.dtype), np.empty((T.shape[1], C0), Q.dtype)
-    E, zero = np.empty(((len(starts) - 2) // 2 + 1, C0), Q.dtype), np.zeros(Q.shape[1], Q.dtype)
+    E, half = np.empty(((len(starts) - 2) // 2 + 1, C0), Q.dtype), np.empty(C0, Q.dtype)
+    zero = np.zeros(Q.shape[1], Q.dtype)
     m = O.shape[1]
     for at in range(start, stop, TILE):
         C = min(TILE, stop - at)
         take(x, Q, at, C, factor, zero)
         fill_monomials(F, x, steps, C)
         if len(covariance) > 0:
-            row_factors(E, x, covariance, C)
+            row_factors(E, half, x, covariance, C)
             times_row_factors(F, E, starts, C)
         gather(N, F, T, C)
         for t in range(C):
@@ -279,7 +281,8 @@ def queries_backward(dQ, U, T, Q, O, den, dO, start, stop, factor, covariance, s
     F, dF = np.empty((T.shape[0], C0), Q.dtype), np.empty((T.shape[0], C0), Q.dtype)
     x, dx = np.empty((Q.shape[1], C0), Q.dtype), np.empty((Q.shape[1], C0), Q.dtype)
     G = np.empty((T.shape[1], C0), Q.dtype)
-    E, zero = np.empty(((len(starts) - 2) // 2 + 1, C0), Q.dtype), np.zeros(Q.shape[1], Q.dtype)
+    E, half = np.empty(((len(starts) - 2) // 2 + 1, C0), Q.dtype), np.empty(C0, Q.dtype)
+    zero = np.zeros(Q.shape[1], Q.dtype)
     for at in range(start, stop, TILE):
         C = min(TILE, stop - at)
         take(x, Q, at, C, factor, zero)
@@ -287,7 +290,7 @@ def queries_backward(dQ, U, T, Q, O, den, dO, start, stop, factor, covariance, s
         fill_monomials(F, x, steps, C)
         spread(dF, T, G, C)
         if len(covariance) > 0:
-            row_factors(E, x, covariance, C)
+            row_factors(E, half, x, covariance, C)
             times_row_factors(dF, E, starts, C)
         pull_back(dx, dF, F, x, steps, C)
         if len(covariance) > 0:

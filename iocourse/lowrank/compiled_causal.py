@@ -1,6 +1,7 @@
 """The causal passes, compiled: exact within a tile, the state of the tiles before or after outside.
 
-Where each query row has its own polynomial, its variance is that of given key covariance, never of the
+Within a tile the scores P are a matrix of (row, key), and the three products of `compiled` serve it too: tokens
+stand where features stood. Where each query row has its own polynomial, its variance is that of given key covariance, never of the
 sequence: E then holds the true scale e^(σ²/2) too, since near (exact) and far (polynomial) parts are added.
 """
 
@@ -11,8 +12,6 @@ import math
 import numpy as np
 
 from .compiled import (
-    CAUSAL_TILE,
-    CLIP,
     add_products,
     compiled,
     fill_monomials,
@@ -25,19 +24,19 @@ from .compiled import (
     take_with_ones,
 )
 
+TILE = 64
+LARGEST = 80  # 2ᵏ of a larger exponent would not be a float32
+
 
 @compiled
-def scaled_row_factors(E, x, covariance, C):
+def scaled_row_factors(E, half, x, covariance, C):
     """`row_factors` times e^(σ²/2)."""
-    row_factors(E, x, covariance, C)
+    row_factors(E, half, x, covariance, C)
     for t in range(C):
-        variance = x.dtype.type(0)
-        for i in range(x.shape[0]):
-            for j in range(x.shape[0]):
-                variance += covariance[i, j] * x[i, t] * x[j, t]
-        true_scale = math.exp(min(variance, CLIP) / 2)
-        for m in range(E.shape[0]):
-            E[m, t] *= true_scale
+        half[t] = math.exp(-half[t])
+    for m in range(E.shape[0]):
+        for t in range(C):
+            E[m, t] *= half[t]
 
 
 @compiled
@@ -60,99 +59,110 @@ def times_weights(Tw, T, w):
 
 
 @compiled
-def inside(P, xq, xk, C):
-    """P (C, C): exp of the scores of row t with the keys u ≤ t of its tile, 0 after."""
-    for t in range(C):
+def exponentials(s, C, scale, bits):
+    """exp of C float32 numbers, in place, in a loop that turns into vector instructions.
+
+    exp(s) = 2ᵏ exp(s - k log 2): a power series for the rest, at most 0.35, and k written into the exponent bits
+    of `scale`, whose memory `bits` sees as whole numbers. Of float64 numbers one by one.
+    """
+    one = s.dtype.type(1)
+    largest = s.dtype.type(0)
+    for u in range(C):
+        largest = max(largest, abs(s[u]))
+    if s.itemsize == 8 or largest > LARGEST:
         for u in range(C):
-            P[t, u] = 0
-        for i in range(xq.shape[0]):
-            q = xq[i, t]
-            for u in range(t + 1):
-                P[t, u] += q * xk[i, u]
-        for u in range(t + 1):
-            P[t, u] = math.exp(P[t, u])
+            s[u] = math.exp(s[u])
+        return
+    for u in range(C):
+        k = np.floor(s[u] * s.dtype.type(1.4426950408889634) + s.dtype.type(0.5))
+        bits[u] = (bits.dtype.type(k) + bits.dtype.type(127)) << bits.dtype.type(23)
+        rest = (s[u] - k * s.dtype.type(0.693145751953125)) - k * s.dtype.type(1.4286068203094172e-06)
+        series = rest * s.dtype.type(1 / 5040) + s.dtype.type(1 / 720)
+        series = series * rest + s.dtype.type(1 / 120)
+        series = series * rest + s.dtype.type(1 / 24)
+        series = series * rest + s.dtype.type(1 / 6)
+        series = series * rest + s.dtype.type(1 / 2)
+        s[u] = (series * rest + one) * rest + one
+    for u in range(C):
+        s[u] *= scale[u]
 
 
 @compiled
-def inside_gradient(S, P, G, W, C):
+def turn(rows, x, C):
+    """rows (C, d) from x (d, C)."""
+    for i in range(x.shape[0]):
+        for t in range(C):
+            rows[t, i] = x[i, t]
+
+
+@compiled
+def inside(P, q_rows, xk, C, bits):
+    """P (C, C): exp of the scores of row t with the keys u ≤ t of its tile, 0 after."""
+    spread(P[:C], q_rows[:C], xk, C)
+    scale = bits.view(P.dtype)
+    for t in range(C):
+        exponentials(P[t], C, scale, bits)
+        for u in range(t + 1, C):
+            P[t, u] = 0
+
+
+@compiled
+def inside_gradient(S, P, g_rows, W, C):
     """S (C, C) = P ∘ (Gᵀ W)."""
+    spread(S[:C], g_rows[:C], W, C)
     for t in range(C):
         for u in range(C):
-            S[t, u] = 0
-        for c in range(G.shape[0]):
-            g = G[c, t]
-            for u in range(t + 1):
-                S[t, u] += g * W[c, u]
-        for u in range(t + 1):
             S[t, u] *= P[t, u]
 
 
 @compiled
-def add_rows(N, P, W, C):
-    """N (m, C) += W Pᵀ: row t of P (C, C) weighs the columns of W."""
-    for t in range(C):
-        for c in range(W.shape[0]):
-            s = N.dtype.type(0)
-            for u in range(t + 1):
-                s += P[t, u] * W[c, u]
-            N[c, t] += s
-
-
-@compiled
-def add_columns(N, P, W, C):
-    """N (m, C) += W P: row t of P weighs column t of W."""
-    for t in range(C):
-        for c in range(W.shape[0]):
-            w = W[c, t]
-            for u in range(t + 1):
-                N[c, u] += P[t, u] * w
-
-
-@compiled
-def forward(O, den, Q, K, V, factor, covariance, steps, starts, w):
+def forward(O, den, Q, K, V, factor, covariance, steps, starts, w, bits):
     """O and den of one head."""
     n, d, m, rank = Q.shape[0], Q.shape[1], V.shape[1], len(w)
     T, Tw = np.zeros((rank, m + 1), Q.dtype), np.zeros((rank, m + 1), Q.dtype)
-    F = np.empty((rank, CAUSAL_TILE), Q.dtype)
-    xq, xk = np.empty((d, CAUSAL_TILE), Q.dtype), np.empty((d, CAUSAL_TILE), Q.dtype)
-    W, N = np.empty((m + 1, CAUSAL_TILE), Q.dtype), np.empty((m + 1, CAUSAL_TILE), Q.dtype)
-    P = np.empty((CAUSAL_TILE, CAUSAL_TILE), Q.dtype)
-    E, zero = np.empty(((len(starts) - 2) // 2 + 1, CAUSAL_TILE), Q.dtype), np.zeros(d, Q.dtype)
-    for at in range(0, n, CAUSAL_TILE):
-        C = min(CAUSAL_TILE, n - at)
+    F = np.empty((rank, TILE), Q.dtype)
+    xq, xk, q_rows = np.empty((d, TILE), Q.dtype), np.empty((d, TILE), Q.dtype), np.empty((TILE, d), Q.dtype)
+    W, N = np.empty((m + 1, TILE), Q.dtype), np.empty((m + 1, TILE), Q.dtype)
+    P, near = np.empty((TILE, TILE), Q.dtype), np.empty((TILE, m + 1), Q.dtype)
+    E, half = np.empty(((len(starts) - 2) // 2 + 1, TILE), Q.dtype), np.empty(TILE, Q.dtype)
+    zero = np.zeros(d, Q.dtype)
+    for at in range(0, n, TILE):
+        C = min(TILE, n - at)
         take(xq, Q, at, C, factor, zero)
         take(xk, K, at, C, Q.dtype.type(1), zero)
         take_with_ones(W, V, at, C)
         fill_monomials(F, xq, steps, C)
         if len(covariance) > 0:
-            scaled_row_factors(E, xq, covariance, C)
+            scaled_row_factors(E, half, xq, covariance, C)
             times_every_factor(F, E, starts, C)
         times_weights(Tw, T, w)
         gather(N, F, Tw, C)
-        inside(P, xq, xk, C)
-        add_rows(N, P, W, C)
+        turn(q_rows, xq, C)
+        inside(P, q_rows, xk, C, bits)
+        near[:] = 0
+        add_products(near[:C], P[:C], W, C)
         for t in range(C):
-            den[at + t] = N[m, t]
-        for i in range(m):
-            for t in range(C):
-                O[at + t, i] = N[i, t] / N[m, t]
+            den[at + t] = N[m, t] + near[t, m]
+            for i in range(m):
+                O[at + t, i] = (N[i, t] + near[t, i]) / den[at + t]
         fill_monomials(F, xk, steps, C)
         add_products(T, F, W, C)
 
 
 @compiled
-def queries_backward(dQ, Q, K, V, O, den, dO, factor, covariance, steps, starts, w):
+def queries_backward(dQ, Q, K, V, O, den, dO, factor, covariance, steps, starts, w, bits):
     """dQ of one head, in the order of the tokens."""
     n, d, m, rank = Q.shape[0], Q.shape[1], V.shape[1], len(w)
     T, Tw = np.zeros((rank, m + 1), Q.dtype), np.zeros((rank, m + 1), Q.dtype)
-    F, dF = np.empty((rank, CAUSAL_TILE), Q.dtype), np.empty((rank, CAUSAL_TILE), Q.dtype)
-    xq, xk = np.empty((d, CAUSAL_TILE), Q.dtype), np.empty((d, CAUSAL_TILE), Q.dtype)
-    dx = np.empty((d, CAUSAL_TILE), Q.dtype)
-    W, G = np.empty((m + 1, CAUSAL_TILE), Q.dtype), np.empty((m + 1, CAUSAL_TILE), Q.dtype)
-    P, S = np.empty((CAUSAL_TILE, CAUSAL_TILE), Q.dtype), np.empty((CAUSAL_TILE, CAUSAL_TILE), Q.dtype)
-    E, zero = np.empty(((len(starts) - 2) // 2 + 1, CAUSAL_TILE), Q.dtype), np.zeros(d, Q.dtype)
-    for at in range(0, n, CAUSAL_TILE):
-        C = min(CAUSAL_TILE, n - at)
+    F, dF = np.empty((rank, TILE), Q.dtype), np.empty((rank, TILE), Q.dtype)
+    xq, xk, q_rows = np.empty((d, TILE), Q.dtype), np.empty((d, TILE), Q.dtype), np.empty((TILE, d), Q.dtype)
+    dx, near = np.empty((d, TILE), Q.dtype), np.empty((TILE, d), Q.dtype)
+    W, G, g_rows = np.empty((m + 1, TILE), Q.dtype), np.empty((m + 1, TILE), Q.dtype), np.empty((TILE, m + 1), Q.dtype)
+    P, S = np.empty((TILE, TILE), Q.dtype), np.empty((TILE, TILE), Q.dtype)
+    E, half = np.empty(((len(starts) - 2) // 2 + 1, TILE), Q.dtype), np.empty(TILE, Q.dtype)
+    zero = np.zeros(d, Q.dtype)
+    for at in range(0, n, TILE):
+        C = min(TILE, n - at)
         take(xq, Q, at, C, factor, zero)
         take(xk, K, at, C, Q.dtype.type(1), zero)
         take_with_ones(W, V, at, C)
@@ -161,53 +171,60 @@ def queries_backward(dQ, Q, K, V, O, den, dO, factor, covariance, steps, starts,
         times_weights(Tw, T, w)
         spread(dF, Tw, G, C)
         if len(covariance) > 0:
-            scaled_row_factors(E, xq, covariance, C)
+            scaled_row_factors(E, half, xq, covariance, C)
             times_every_factor(dF, E, starts, C)
         pull_back(dx, dF, F, xq, steps, C)
-        inside(P, xq, xk, C)
-        inside_gradient(S, P, G, W, C)
-        add_rows(dx, S, xk, C)
-        for i in range(d):
-            for t in range(C):
-                dQ[at + t, i] = dx[i, t] * factor
+        turn(q_rows, xq, C)
+        turn(g_rows, G, C)
+        inside(P, q_rows, xk, C, bits)
+        inside_gradient(S, P, g_rows, W, C)
+        near[:] = 0
+        add_products(near[:C], S[:C], xk, C)
+        for t in range(C):
+            for i in range(d):
+                dQ[at + t, i] = (dx[i, t] + near[t, i]) * factor
         fill_monomials(F, xk, steps, C)
         add_products(T, F, W, C)
 
 
 @compiled
-def keys_backward(dK, dV, Q, K, V, O, den, dO, factor, covariance, steps, starts, w):
+def keys_backward(dK, dV, Q, K, V, O, den, dO, factor, covariance, steps, starts, w, bits):
     """dK and dV of one head, from the last token on."""
     n, d, m, rank = Q.shape[0], Q.shape[1], V.shape[1], len(w)
     U, Uw = np.zeros((rank, m + 1), Q.dtype), np.zeros((rank, m + 1), Q.dtype)
-    F, dF = np.empty((rank, CAUSAL_TILE), Q.dtype), np.empty((rank, CAUSAL_TILE), Q.dtype)
-    xq, xk = np.empty((d, CAUSAL_TILE), Q.dtype), np.empty((d, CAUSAL_TILE), Q.dtype)
-    dx, N = np.empty((d, CAUSAL_TILE), Q.dtype), np.empty((m + 1, CAUSAL_TILE), Q.dtype)
-    W, G = np.empty((m + 1, CAUSAL_TILE), Q.dtype), np.empty((m + 1, CAUSAL_TILE), Q.dtype)
-    P, S = np.empty((CAUSAL_TILE, CAUSAL_TILE), Q.dtype), np.empty((CAUSAL_TILE, CAUSAL_TILE), Q.dtype)
-    E, zero = np.empty(((len(starts) - 2) // 2 + 1, CAUSAL_TILE), Q.dtype), np.zeros(d, Q.dtype)
-    for at in range((n - 1) // CAUSAL_TILE * CAUSAL_TILE, -1, -CAUSAL_TILE):
-        C = min(CAUSAL_TILE, n - at)
+    F, dF = np.empty((rank, TILE), Q.dtype), np.empty((rank, TILE), Q.dtype)
+    xq, xk, q_rows = np.empty((d, TILE), Q.dtype), np.empty((d, TILE), Q.dtype), np.empty((TILE, d), Q.dtype)
+    dx, near_k = np.empty((d, TILE), Q.dtype), np.empty((d, TILE), Q.dtype)
+    N, near_v = np.empty((m + 1, TILE), Q.dtype), np.empty((m + 1, TILE), Q.dtype)
+    W, G, g_rows = np.empty((m + 1, TILE), Q.dtype), np.empty((m + 1, TILE), Q.dtype), np.empty((TILE, m + 1), Q.dtype)
+    P, S = np.empty((TILE, TILE), Q.dtype), np.empty((TILE, TILE), Q.dtype)
+    E, half = np.empty(((len(starts) - 2) // 2 + 1, TILE), Q.dtype), np.empty(TILE, Q.dtype)
+    zero = np.zeros(d, Q.dtype)
+    for at in range((n - 1) // TILE * TILE, -1, -TILE):
+        C = min(TILE, n - at)
         take(xq, Q, at, C, factor, zero)
         take(xk, K, at, C, Q.dtype.type(1), zero)
         take_with_ones(W, V, at, C)
         take_gradient(G, O, den, dO, at, C)
-        inside(P, xq, xk, C)
-        inside_gradient(S, P, G, W, C)
+        turn(q_rows, xq, C)
+        turn(g_rows, G, C)
+        inside(P, q_rows, xk, C, bits)
+        inside_gradient(S, P, g_rows, W, C)
         fill_monomials(F, xk, steps, C)
         times_weights(Uw, U, w)
         gather(N, F, Uw, C)
-        add_columns(N, P, G, C)
+        gather(near_v, P, g_rows[:C], C)
         for i in range(m):
             for t in range(C):
-                dV[at + t, i] = N[i, t]
+                dV[at + t, i] = N[i, t] + near_v[i, t]
         spread(dF, Uw, W, C)
         pull_back(dx, dF, F, xk, steps, C)
-        add_columns(dx, S, xq, C)
+        gather(near_k, S, q_rows[:C], C)
         for i in range(d):
             for t in range(C):
-                dK[at + t, i] = dx[i, t]
+                dK[at + t, i] = dx[i, t] + near_k[i, t]
         fill_monomials(F, xq, steps, C)
         if len(covariance) > 0:
-            scaled_row_factors(E, xq, covariance, C)
+            scaled_row_factors(E, half, xq, covariance, C)
             times_every_factor(F, E, starts, C)
         add_products(U, F, G, C)

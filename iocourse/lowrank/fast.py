@@ -55,6 +55,13 @@ def _constants(s: Setting, X: Array) -> tuple[Any, Array, Array, Array]:
     return kind.type(s.factor), shift, covariance, s.weights(X)
 
 
+def _bits(X: Array) -> Array:
+    """Room for a tile's worth of whole numbers as large as an entry of X."""
+    from .compiled_causal import TILE
+
+    return np.empty(TILE, np.int32 if X.itemsize == 4 else np.int64)
+
+
 def _rows(*arrays: Array) -> tuple[Array, ...]:
     """The arrays with neighbouring entries next to each other, as the compiled loops read them."""
     return tuple(np.ascontiguousarray(x) for x in arrays)
@@ -116,7 +123,8 @@ def causal_forward(Q: Array, K: Array, V: Array, s: Setting) -> Forward:
     Q, K, V = _rows(Q, K, V)
     factor, _, covariance, weights = _constants(s, Q)
     O, den = np.empty((len(Q), V.shape[1]), Q.dtype), np.empty(len(Q), Q.dtype)
-    compiled_causal.forward(O, den, Q, K, V, factor, covariance, s.plan.table, s.plan.starts, weights[:, 0])
+    head = (Q, K, V, factor, covariance, s.plan.table, s.plan.starts, weights[:, 0], _bits(Q))
+    compiled_causal.forward(O, den, *head)
     return Forward(O, den, np.empty((0, 0), Q.dtype))
 
 
@@ -128,7 +136,7 @@ def causal_backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Sett
     Q, K, V, dO = _rows(Q, K, V, dO)
     factor, _, covariance, weights = _constants(s, Q)
     dQ, dK, dV = np.empty_like(Q), np.empty_like(K), np.empty_like(V)
-    head = (Q, K, V, f.O, f.den, dO, factor, covariance, s.plan.table, s.plan.starts, weights[:, 0])
+    head = (Q, K, V, f.O, f.den, dO, factor, covariance, s.plan.table, s.plan.starts, weights[:, 0], _bits(Q))
     compiled_causal.queries_backward(dQ, *head)
     compiled_causal.keys_backward(dK, dV, *head)
     return Gradients(dQ, dK, dV)

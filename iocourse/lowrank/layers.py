@@ -1,0 +1,137 @@
+"""A small transformer to measure with: attention is whatever callable it is given, the rest is ordinary.
+
+LayerNorm before each part, residual sums, no dropout. Queries leave their layer scaled, so that every callable
+computes the same thing: softmax(q kᵀ) v.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..sizes import positive_int
+from .face import attention
+
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]  # q, k, v, each (B, heads, n, d) -> (B, heads, n, d)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of a transformer: how many characters there are, tokens at most, layers, heads, columns of a
+    head.
+
+    bound: B, where queries and keys are normalised and no logit can be beyond ±B; None for q·k/√d as it comes.
+    """
+
+    vocabulary: int
+    length: int
+    layers: int = 3
+    heads: int = 8
+    d: int = 8
+    bound: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("vocabulary", "length", "layers", "heads", "d"):
+            positive_int(name, getattr(self, name))
+        if self.bound is not None and not 0 < self.bound < float("inf"):
+            raise ValueError(f"bound is {self.bound}; it must be positive and finite, or None")
+
+    @property
+    def width(self) -> int:
+        """Columns of the stream between the layers: heads · d."""
+        return self.heads * self.d
+
+    @property
+    def key_variance(self) -> float:
+        """Of an entry of a key, known before any data: 1/d where keys have length 1, else 1/3 as initialised.
+
+        `nn.Linear` draws weights of variance 1 / (3 width), and LayerNorm hands it entries of variance 1.
+        """
+        return 1 / 3 if self.bound is None else 1 / self.d
+
+
+def exactly(causal: bool = True) -> Attend:
+    """Softmax attention, by PyTorch."""
+    return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=1.0)
+
+
+def low_rank(degree: int, causal: bool = True, **options: Any) -> Attend:
+    """`lowrank.attention` of this degree; options as there."""
+    return lambda q, k, v: attention(q, k, v, degree=degree, scale=1.0, causal=causal, **options)
+
+
+class LargestLogit:
+    """Exact attention that remembers `largest`, the largest |q·k| it has seen."""
+
+    def __init__(self, causal: bool = True) -> None:
+        self.causal, self.largest = causal, 0.0
+        self.attend = exactly(causal)
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        logits = (q @ k.mT).abs()
+        self.largest = max(self.largest, float((logits.tril() if self.causal else logits).max()))
+        return self.attend(q, k, v)
+
+
+class Layer(nn.Module):  # type: ignore[misc]
+    """Attention of several heads, then a perceptron, each added to the stream (B, n, width)."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        width = shape.width
+        self.shape = shape
+        self.before_attention, self.before_perceptron = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.W_Q, self.W_K, self.W_V, self.W_O = (nn.Linear(width, width, bias=False) for _ in range(4))
+        self.widen, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor, attend: Attend) -> Tensor:
+        O = attend(*self.heads_of(self.before_attention(x)))
+        x = x + self.W_O(O.transpose(1, 2).flatten(2))
+        return x + self.narrow(F.gelu(self.widen(self.before_perceptron(x))))
+
+    def heads_of(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k, v of all heads, (B, heads, n, d); q is scaled: softmax takes q kᵀ as it is."""
+        split = (-1, (self.shape.heads, self.shape.d))
+        q, k, v = (W(x).unflatten(*split).transpose(1, 2) for W in (self.W_Q, self.W_K, self.W_V))
+        if self.shape.bound is None:
+            return q / self.shape.d**0.5, k, v
+        return self.shape.bound * F.normalize(q, dim=-1), F.normalize(k, dim=-1), v
+
+
+class Transformer(nn.Module):  # type: ignore[misc]
+    """Scores (B, n, vocabulary) of the next token for tokens (B, n); `attend` may be replaced at any time."""
+
+    def __init__(self, shape: Shape, attend: Attend) -> None:
+        super().__init__()
+        self.shape, self.attend = shape, attend
+        self.of_token = nn.Embedding(shape.vocabulary, shape.width)
+        self.of_place = nn.Embedding(shape.length, shape.width)
+        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
+        self.before_scores = nn.LayerNorm(shape.width)
+        self.scores = nn.Linear(shape.width, shape.vocabulary)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.from_stream(self.embed(tokens))
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """(B, n, width): what enters the first layer."""
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        return self.of_token(tokens) + self.of_place(places)
+
+    def from_stream(self, x: Tensor) -> Tensor:
+        """Scores from what enters the first layer."""
+        for layer in self.layers:
+            x = layer(x, self.attend)
+        return self.scores(self.before_scores(x))
+
+
+def transformer(shape: Shape, attend: Attend, seed: int = 0) -> Transformer:
+    """A transformer with PyTorch's ordinary initial weights; the same seed draws the same ones."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Transformer(shape, attend)
