@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 
 from ..monomials import Array, rank_of
+from ..schedules import crossing
 from ..sizes import positive_int
 from . import guards
 from .polynomials import CLIP, minimax, smallest_degree
 
 DEGREES = range(1, 13)
 LOGITS = 1 << 20  # at most so many are looked at: fewer rows where there are many keys
-BREAK_EVEN = (
-    1.3  # n at which exact attention's words pass those of low rank, in ranks, where the state does not fit
-)
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,8 @@ class Advice:
     for normal logits, √P[Poisson(σ²) > g]. degree, rank: the smallest that reaches `error`, None where none
     up to 12 does. certified_degree, certified_rank: of the polynomial within `error` of exp on all of
     [-limit, limit], whatever the logits are; None beyond degree 40. break_even: keys from which on low rank
-    of that degree moves fewer words.
+    of that degree multiplies less than exact attention and, where M was given, moves fewer words too. fits:
+    whether its states fit in memory.
     """
 
     n: int
@@ -50,9 +49,7 @@ class Advice:
 
     @property
     def exact_is_better(self) -> bool:
-        """Whether exact attention is the better choice: no degree will do, its states do not fit, or n is
-        small.
-        """
+        """Whether exact attention is the better choice: no degree will do, or none that fits, or n is small."""
         return self.break_even is None or not self.fits or self.n_k < self.break_even
 
     def __str__(self) -> str:
@@ -91,14 +88,21 @@ class Advice:
 
 
 def advise(
-    Q: Any, K: Any, *, error: float = 0.01, scale: float | None = None, sample: int = 64, seed: int = 0
+    Q: Any,
+    K: Any,
+    *,
+    error: float = 0.01,
+    scale: float | None = None,
+    M: int | None = None,
+    sample: int = 64,
+    seed: int = 0,
 ) -> Advice:
     """Whether softmax(scale · Q Kᵀ) of one head is worth approximating, for Q (n, d) and K (n_k, d).
 
     error: of the softmax weights, relative, in the root mean square over `sample` rows drawn with `seed`: on
     those the polynomial (each row's own, as "hermite") is applied to all exact logits. scale: 1/√d where
-    None. NumPy arrays or CPU tensors. Raises ValueError for shapes that do not go together, entries that are
-    not finite, an error that is not between 0 and 1.
+    None. M: words of fast memory, for the break-even in words. NumPy arrays or CPU tensors. Raises ValueError
+    for shapes that do not go together, entries that are not finite, an error that is not between 0 and 1.
     """
     q, k = (np.asarray(X, dtype=np.float64) for X in (Q, K))
     if q.ndim != 2 or k.ndim != 2 or q.shape[1] != k.shape[1] or 0 in (*q.shape, *k.shape):
@@ -132,13 +136,13 @@ def advise(
         rank=rank,
         certified_degree=certified,
         certified_rank=None if certified is None else rank_of(d, certified),
-        break_even=None if rank is None else ceil(BREAK_EVEN * rank),
+        break_even=None if degree is None else _break_even(d, degree, M),
         fits=degree is not None and _fits(d, degree),
     )
 
 
 def predicted_error(variances: Array, g: int) -> float:
-    """√ of the mean of P[Poisson(σ²) > g]: the error of the best polynomial for normal logits of variance σ²."""
+    """√ of the mean of P[Poisson(σ²) > g]: the best polynomial's error for normal logits of that σ²."""
     small = np.minimum(variances, 1.0)  # where 1 - P[≤ g] would be lost in rounding, its tail is summed
     tail = sum(np.exp(-small) * small**m / factorial(m) for m in range(g + 1, g + 40))
     below = sum(np.exp(-variances) * variances**m / factorial(m) for m in range(g + 1))
@@ -169,6 +173,16 @@ def _weights_off(p: Array, weights: Array) -> float:
     if not (sums > 0).all():
         return np.inf
     return float(np.linalg.norm(p / sums - weights) / np.linalg.norm(weights))
+
+
+def _break_even(d: int, g: int, M: int | None) -> int:
+    """Keys from which on low rank multiplies less, and with M words of fast memory moves less, than exact
+    attention.
+
+    Exact attention multiplies 2d numbers for a pair; low rank 2(d + 1) for a token and a feature.
+    """
+    multiplies = ceil(rank_of(d, g) * (d + 1) / d)
+    return multiplies if M is None else max(multiplies, crossing(d, g, M).N)
 
 
 def _certified_degree(limit: float, error: float) -> int | None:

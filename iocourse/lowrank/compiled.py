@@ -177,7 +177,7 @@ def take_gradient(W, O, den, dO, at, C):
 
 @compiled
 def row_factors(E, half, x, covariance, C):
-    """E (⌊g/2⌋ + 1, C): exponential series of half = -σ²/2 cut after m terms, σ² = xᵀ covariance x clipped."""
+    """E (⌊g/2⌋ + 1, C): series of exp(half) cut after m terms; half = -σ²/2, σ² = xᵀ covariance x clipped."""
     d = x.shape[0]
     for t in range(C):
         half[t] = 0

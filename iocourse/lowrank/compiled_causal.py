@@ -1,8 +1,9 @@
 """The causal passes, compiled: exact within a tile, the state of the tiles before or after outside.
 
-Within a tile the scores P are a matrix of (row, key), and the three products of `compiled` serve it too: tokens
-stand where features stood. Where each query row has its own polynomial, its variance is that of given key covariance, never of the
-sequence: E then holds the true scale e^(σ²/2) too, since near (exact) and far (polynomial) parts are added.
+Within a tile the scores P are a matrix of (row, key), and the three products of `compiled` serve it too:
+tokens stand where features stood. Where each query row has its own polynomial, its variance is that of given
+key covariance, never of the sequence: E then holds the true scale e^(σ²/2) too, since near (exact) and far
+(polynomial) parts are added.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ def times_weights(Tw, T, w):
 def exponentials(s, C, scale, bits):
     """exp of C float32 numbers, in place, in a loop that turns into vector instructions.
 
-    exp(s) = 2ᵏ exp(s - k log 2): a power series for the rest, at most 0.35, and k written into the exponent bits
-    of `scale`, whose memory `bits` sees as whole numbers. Of float64 numbers one by one.
+    exp(s) = 2ᵏ exp(s - k log 2): a power series for the rest, at most 0.35, and k written into the exponent
+    bits of `scale`, whose memory `bits` sees as whole numbers. Of float64 numbers one by one.
     """
     one = s.dtype.type(1)
     largest = s.dtype.type(0)
@@ -157,7 +158,8 @@ def queries_backward(dQ, Q, K, V, O, den, dO, factor, covariance, steps, starts,
     F, dF = np.empty((rank, TILE), Q.dtype), np.empty((rank, TILE), Q.dtype)
     xq, xk, q_rows = np.empty((d, TILE), Q.dtype), np.empty((d, TILE), Q.dtype), np.empty((TILE, d), Q.dtype)
     dx, near = np.empty((d, TILE), Q.dtype), np.empty((TILE, d), Q.dtype)
-    W, G, g_rows = np.empty((m + 1, TILE), Q.dtype), np.empty((m + 1, TILE), Q.dtype), np.empty((TILE, m + 1), Q.dtype)
+    W, G = np.empty((m + 1, TILE), Q.dtype), np.empty((m + 1, TILE), Q.dtype)
+    g_rows = np.empty((TILE, m + 1), Q.dtype)
     P, S = np.empty((TILE, TILE), Q.dtype), np.empty((TILE, TILE), Q.dtype)
     E, half = np.empty(((len(starts) - 2) // 2 + 1, TILE), Q.dtype), np.empty(TILE, Q.dtype)
     zero = np.zeros(d, Q.dtype)
@@ -196,7 +198,8 @@ def keys_backward(dK, dV, Q, K, V, O, den, dO, factor, covariance, steps, starts
     xq, xk, q_rows = np.empty((d, TILE), Q.dtype), np.empty((d, TILE), Q.dtype), np.empty((TILE, d), Q.dtype)
     dx, near_k = np.empty((d, TILE), Q.dtype), np.empty((d, TILE), Q.dtype)
     N, near_v = np.empty((m + 1, TILE), Q.dtype), np.empty((m + 1, TILE), Q.dtype)
-    W, G, g_rows = np.empty((m + 1, TILE), Q.dtype), np.empty((m + 1, TILE), Q.dtype), np.empty((TILE, m + 1), Q.dtype)
+    W, G = np.empty((m + 1, TILE), Q.dtype), np.empty((m + 1, TILE), Q.dtype)
+    g_rows = np.empty((TILE, m + 1), Q.dtype)
     P, S = np.empty((TILE, TILE), Q.dtype), np.empty((TILE, TILE), Q.dtype)
     E, half = np.empty(((len(starts) - 2) // 2 + 1, TILE), Q.dtype), np.empty(TILE, Q.dtype)
     zero = np.zeros(d, Q.dtype)

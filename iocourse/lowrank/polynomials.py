@@ -130,7 +130,7 @@ def hermite(g: int, variance: Array) -> Array:
     """
     half = -np.minimum(variance, CLIP) / 2
     series = np.cumsum([half**m / factorial(m) for m in range(g // 2 + 1)], axis=0)
-    found: Array = np.array([series[(g - l) // 2] / factorial(l) for l in range(g + 1)])
+    found: Array = np.array([series[(g - l) // 2] / float(factorial(l)) for l in range(g + 1)])
     return found
 
 
