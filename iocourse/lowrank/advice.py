@@ -49,7 +49,7 @@ class Advice:
 
     @property
     def exact_is_better(self) -> bool:
-        """Whether exact attention is the better choice: no degree will do, or none that fits, or n is small."""
+        """Whether exact attention is the better choice: no degree will do, none that fits, or n is small."""
         return self.break_even is None or not self.fits or self.n_k < self.break_even
 
     def __str__(self) -> str:

@@ -129,9 +129,9 @@ def hermite(g: int, variance: Array) -> Array:
     everywhere.
     """
     half = -np.minimum(variance, CLIP) / 2
-    series = np.cumsum([half**m / factorial(m) for m in range(g // 2 + 1)], axis=0)
-    found: Array = np.array([series[(g - l) // 2] / float(factorial(l)) for l in range(g + 1)])
-    return found
+    terms = [half**m / factorial(m) for m in range(g // 2 + 1)]
+    series: Array = np.cumsum(terms, axis=0)
+    return np.stack([series[(g - l) // 2] / factorial(l) for l in range(g + 1)])
 
 
 def relative_error_at(p: Array, s: Array) -> Array:
