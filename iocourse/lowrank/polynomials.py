@@ -130,13 +130,13 @@ def hermite(g: int, variance: Array) -> Array:
     """
     half = -np.minimum(variance, CLIP) / 2
     terms = [half**m / factorial(m) for m in range(g // 2 + 1)]
-    series: Array = np.cumsum(terms, axis=0)
+    series = np.cumsum(np.array(terms, dtype=np.float64), axis=0)
     return np.stack([series[(g - l) // 2] / factorial(l) for l in range(g + 1)])
 
 
 def relative_error_at(p: Array, s: Array) -> Array:
     """p(s) e⁻ˢ - 1."""
-    found: Array = poly.polyval(s, p) * np.exp(-s) - 1
+    found: Array = np.asarray(poly.polyval(s, p) * np.exp(-s) - 1, dtype=np.float64)
     return found
 
 
