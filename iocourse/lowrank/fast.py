@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -19,9 +18,18 @@ SPAN = 8192  # tokens: a thread's share is not shorter
 
 
 @cache
+def problem() -> str:
+    """Why Numba (extra `fast`) cannot be used here, "" where it can; asking imports it."""
+    try:
+        import numba  # noqa: F401
+    except ImportError as error:  # not there, or it does not know this NumPy yet
+        return str(error)
+    return ""
+
+
 def installed() -> bool:
-    """Whether Numba can be imported (extra `fast`)."""
-    return importlib.util.find_spec("numba") is not None
+    """Whether Numba can be used here."""
+    return not problem()
 
 
 @cache

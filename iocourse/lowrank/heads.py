@@ -54,7 +54,7 @@ def head_backward(Q: Array, K: Array, V: Array, was: Attended, dO: Array, asked:
 def is_compiled(asked: Asked) -> bool:
     """Whether Numba does the work: asked for, or installed and nothing else asked for."""
     if asked.engine == "numba" and not fast.installed():
-        raise ImportError('engine is "numba", which is not installed: python -m pip install "iocourse[fast]"')
+        raise ImportError(f'engine is "numba" ({fast.problem()}): python -m pip install "numba>=0.61"')
     return asked.engine == "numba" or (asked.engine is None and fast.installed())
 
 
