@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
+from math import isfinite
 
 import numpy as np
 
@@ -45,6 +46,7 @@ def state_bytes(d: int, g: int, d_v: int, heads: int, itemsize: int, tile: int =
     return rank_of(d, g) * itemsize * (2 * heads * (d_v + 1) + 2 * tile)
 
 
+@lru_cache(maxsize=256)
 def check_rank(d: int, g: int, d_v: int, heads: int = 1, itemsize: int = 4, memory: int | None = None) -> int:
     """The rank C(d + g, g), or `RankTooLarge` where its states do not fit in half of the memory."""
     rank, needed = rank_of(d, g), state_bytes(d, g, d_v, heads, itemsize)
@@ -60,7 +62,7 @@ def check_rank(d: int, g: int, d_v: int, heads: int = 1, itemsize: int = 4, memo
 def check_finite(name: str, X: Array) -> None:
     """Raise ValueError that names the first row of X (n, d) with an entry that is not finite."""
     flat = X.ravel()
-    if not np.isfinite(np.dot(flat, flat)):  # one pass; a sum of squares may overflow where no entry does
+    if not isfinite(np.dot(flat, flat)):  # one pass; a sum of squares may overflow where no entry does
         bad = ~np.isfinite(X).all(axis=1)
         if bad.any():
             raise ValueError(f"{name} has an entry that is not finite in row {int(np.argmax(bad))}")
@@ -100,7 +102,7 @@ def check_denominators(
     for only where they are needed. keys: how many keys each row sees. centred: whether those have mean 0.
     """
     if p.positive_to == np.inf:
-        least: Array | float = np.finfo(den.dtype).tiny
+        least: Array | float = 1e-37  # less than any sum of positive polynomials
     elif centred:
         least = keys / 2
     else:
