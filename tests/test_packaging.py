@@ -204,7 +204,7 @@ def test_the_course_needs_only_the_light_extra():
 
 def test_the_test_command_brings_all_it_needs_and_runs_everything():
     command = commands()["test"]
-    assert re.findall(r"'\.\[([\w,]+)\]'", command) == ["lab,torch,triton,test"]
+    assert re.findall(r"'\.\[([\w,]+)\]'", command) == ["lab,torch,triton,fast,test"]
     assert "-c constraints.txt" in command
     assert command.endswith("/pytest")  # no file named: everything under testpaths
 
