@@ -16,7 +16,7 @@ from pathlib import Path
 from iocourse import __version__
 from iocourse.gpu.ncu import find as find_ncu
 
-PACKAGES = ("numpy", "matplotlib", "ipywidgets", "jupyterlab", "torch", "triton")
+PACKAGES = ("numpy", "matplotlib", "ipywidgets", "jupyterlab", "torch", "triton", "numba")
 REQUIREMENTS = {
     "numpy": "numpy>=2.0",
     "matplotlib": "matplotlib>=3.9",
@@ -24,6 +24,7 @@ REQUIREMENTS = {
     "jupyterlab": "jupyterlab>=4.2",
     "torch": "torch>=2.6",
     "triton": "triton>=3.6",
+    "numba": "numba>=0.61",
 }
 KNOWN_ANSWER = float(sum(i * i for i in range(100)))  # 328350, exact in float32
 SECONDS = 120
@@ -190,9 +191,10 @@ def _advice(
     if base:
         yield f"Every lesson needs {' and '.join(base)}: {_install(*base)}"
     else:
-        yield "Lessons 00-09 need NumPy, matplotlib and ipywidgets, and all three are here."
+        yield "Lessons 00-09, 15 and 16 need NumPy, matplotlib and ipywidgets, and all three are here."
     if packages["jupyterlab"] is None:
         yield f"`iocourse lab` needs JupyterLab: {_install('jupyterlab')}"
+    yield from _advice_on_low_rank(packages)
     yield from _advice_on_kernels(packages, interpreter)
     if gpu and ncu is None:
         yield (
@@ -204,6 +206,13 @@ def _advice(
             "On a GPU older than Ampere lessons 10-14 interpret kernels, because Triton has no tensor-core "
             "code for it. TRITON_INTERPRET=0 asks for compiling: 3 to 70 seconds a kernel, the first time."
         )
+
+
+def _advice_on_low_rank(packages: dict[str, str | None]) -> Iterator[str]:
+    if packages["torch"] is None:
+        yield f"Lesson 17 trains a small model, which needs torch: {_install('torch')}"
+    if packages["numba"] is None:
+        yield f"Low-rank attention (lessons 15-17) is much faster with Numba: {_install('numba')}"
 
 
 def _advice_on_kernels(packages: dict[str, str | None], interpreter: str) -> Iterator[str]:

@@ -87,7 +87,16 @@ def test_where_triton_has_no_wheels_nobody_is_told_to_install_it(monkeypatch: py
     monkeypatch.setattr(sys, "platform", "darwin")
     report = doctor.examine()
     assert "Linux only" in str(report)
-    assert "pip install" not in str(report)
+    assert '"triton' not in str(report)
+    assert f"trains a small model, which needs torch: {doctor._install('torch')}" in str(report)
+
+
+def test_numba_is_offered_where_it_is_missing(monkeypatch: pytest.MonkeyPatch):
+    with_packages(monkeypatch)
+    prints(monkeypatch)
+    assert "faster with Numba" not in str(doctor.examine())
+    with_packages(monkeypatch, numba=None)
+    assert f"is much faster with Numba: {doctor._install('numba')}" in str(doctor.examine())
 
 
 @pytest.mark.parametrize("name", ["numpy", "matplotlib", "ipywidgets", "jupyterlab"])
