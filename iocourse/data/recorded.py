@@ -10,7 +10,7 @@ import json
 from importlib import resources
 from typing import Any
 
-NAMES = ("attention", "decode", "notebooks", "resources", "small-cache", "sparse", "varlen")
+NAMES = ("attention", "decode", "depth", "notebooks", "resources", "small-cache", "sparse", "varlen")
 NONE_YET = "no recorded run yet"
 
 

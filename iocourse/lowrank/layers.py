@@ -1,6 +1,6 @@
 """A small transformer to measure with: attention is whatever callable it is given, the rest is ordinary.
 
-LayerNorm before each part, residual sums, no dropout. Queries leave their layer scaled, so that every callable
+LayerNorm before each part, residual sums, no dropout. Queries come to it scaled, so that every callable
 computes the same thing: softmax(q kᵀ) v.
 """
 
@@ -22,10 +22,9 @@ Attend = Callable[[Tensor, Tensor, Tensor], Tensor]  # q, k, v, each (B, heads, 
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of a transformer: how many characters there are, tokens at most, layers, heads, columns of a
-    head.
+    """Sizes of a transformer: different tokens, tokens in a row at most, layers, heads, columns of a head.
 
-    bound: B, where queries and keys are normalised and no logit can be beyond ±B; None for q·k/√d as it comes.
+    bound: B, where queries and keys are normalised and no logit can be beyond ±B; None: q·k/√d as it comes.
     """
 
     vocabulary: int
@@ -63,6 +62,12 @@ def exactly(causal: bool = True) -> Attend:
 def low_rank(degree: int, causal: bool = True, **options: Any) -> Attend:
     """`lowrank.attention` of this degree; options as there."""
     return lambda q, k, v: attention(q, k, v, degree=degree, scale=1.0, causal=causal, **options)
+
+
+def uniformly(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Degree 0: row i is the mean of the values up to i, whatever queries and keys say. A control."""
+    seen = torch.arange(1, v.shape[-2] + 1, device=v.device, dtype=v.dtype)
+    return v.cumsum(-2) / seen[:, None]
 
 
 class LargestLogit:
