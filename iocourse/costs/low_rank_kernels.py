@@ -1,0 +1,161 @@
+"""Closed forms of the low-rank Triton kernels: what their loads and stores move, in words.
+
+With one block of features for the whole state of a head, a pass reads each token once: the forward pass
+moves Nd + Ndv for K and V, Nd for Q and Ndv for O, which is 4Nd where dv = d, and besides it N denominators
+and the states, whose number is that of the spans and not of the tokens. With k blocks the first pass reads K
+and V k times, and the second reads the state once for each tile of queries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..ledger import Ledger
+from ..monomials import rank_of
+from ..sizes import positive_int
+from .each_kernel import Counts, added, ledger_of
+from .parts import ceil_div
+
+FLOAT32 = ("den", "parts", "state", "T", "variance", "shift", "weights", "coordinates")  # or int32
+
+
+class Block(Protocol):
+    """Rows of a tile and features of a block."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def features(self) -> int: ...
+
+
+class Tiles(Protocol):
+    """As `iocourse.kernels.launch_low_rank.LowRankTiles`."""
+
+    @property
+    def state(self) -> Block: ...
+    @property
+    def output(self) -> Block: ...
+    @property
+    def gradient(self) -> Block: ...
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """Nq queries and N keys of d coordinates, dv columns of V, degree g, for B batches of H heads.
+
+    variance: whether every query brings its own σ². shift: whether something is taken off every key.
+    """
+
+    n_q: int
+    n_k: int
+    d: int
+    dv: int
+    g: int
+    B: int = 1
+    H: int = 1
+    variance: bool = False
+    shift: bool = False
+
+    @property
+    def rank(self) -> int:
+        """C(d + g, g)."""
+        return rank_of(self.d, self.g)
+
+    @property
+    def state(self) -> int:
+        """Words of a head's state."""
+        return self.rank * (self.dv + 1)
+
+    def blocks(self, features: int) -> int:
+        """k: how many blocks of so many features the state is cut into."""
+        return ceil_div(self.rank, positive_int("features", features))
+
+
+def spans_of(n: int, rows: int, asked: int) -> int:
+    """Into how many spans of whole tiles n rows are cut, where `asked` are wanted; 1 at least."""
+    tiles = max(1, ceil_div(n, positive_int("rows", rows)))
+    length = ceil_div(tiles, min(positive_int("spans", asked), tiles)) * rows
+    return max(1, ceil_div(n, length))
+
+
+def low_rank_forward(p: LowRank, *, tiles: Tiles, spans: int) -> Ledger:
+    """O, its denominators and the state: three launches.
+
+    Args:
+        p: the sizes.
+        tiles: rows and features of each kernel.
+        spans: into how many stretches tokens are cut at most; sums over tokens
+            leave rank / 2 rows at least to each.
+    """
+    parts = _spans_of_sums(p, p.n_k, tiles.state, spans)
+    first = p.blocks(tiles.state.features)
+    reads = {"K": first * p.n_k * p.d, "V": first * p.n_k * p.dv, "coordinates": parts * p.g * p.rank}
+    keys = ledger_of(reads | _shift(p, parts * first), {"parts": parts * p.state})
+    programs = spans_of(p.n_q, tiles.output.rows, spans)
+    query_side = {"Q": p.n_q * p.d} | _variance(p, 1) | _state("state", p, p.n_q, tiles.output, programs)
+    queries = ledger_of(query_side, {"O": p.n_q * p.dv, "den": p.n_q})
+    return _of_heads(p, added(keys, _sum(p, parts), queries))
+
+
+def low_rank_backward(p: LowRank, *, tiles: Tiles, spans: int) -> Ledger:
+    """dQ, dK and dV: three launches, or four where the state is cut into blocks.
+
+    For one block 4Nd + 4Ndv + N words and the states: Q, O, dO, den, K and V once; dQ, dK, dV once. With k
+    blocks the query side, 2Ndv + Nd + N, is read 1 + k' times, k' = blocks of `state`.
+    """
+    tile = tiles.gradient
+    single = p.blocks(tile.features) == 1
+    parts = _spans_of_sums(p, p.n_q, tile if single else tiles.state, spans)
+    rows = {"Q": p.n_q * p.d, "O": p.n_q * p.dv, "dO": p.n_q * p.dv, "den": p.n_q} | _variance(p, 1)
+    passes = []
+    if not single:
+        again = p.blocks(tiles.state.features)
+        reads = {name: again * words for name, words in rows.items()}
+        reads["coordinates"] = parts * p.g * p.rank
+        passes.append(ledger_of(reads, {"parts": parts * p.state}))
+    programs = parts if single else spans_of(p.n_q, tile.rows, spans)
+    writes = {"dQ": p.n_q * p.d} | ({"parts": parts * p.state} if single else {})
+    passes.append(ledger_of(rows | _state("T", p, p.n_q, tile, programs), writes))
+    passes.append(_sum(p, parts))
+    programs = spans_of(p.n_k, tile.rows, spans)
+    keys = {"K": p.n_k * p.d, "V": p.n_k * p.dv} | _shift(p, programs)
+    keys |= _state("state", p, p.n_k, tile, programs)
+    passes.append(ledger_of(keys, {"dK": p.n_k * p.d, "dV": p.n_k * p.dv}))
+    return _of_heads(p, added(*passes))
+
+
+def low_rank_bytes(ledger: Ledger, itemsize: int) -> int:
+    """Bytes of such a ledger, with `itemsize` bytes for a number of Q, K and V."""
+    counts = [*ledger.reads.items(), *ledger.writes.items()]
+    return sum(words * (4 if name in FLOAT32 else itemsize) for name, words in counts)
+
+
+def _spans_of_sums(p: LowRank, n: int, tile: Block, spans: int) -> int:
+    """Spans of a sum over n tokens: no more than leave each rank / 2 of them, lest parts outweigh tokens."""
+    return spans_of(n, tile.rows, max(1, min(spans, n // max(1, p.rank // 2))))
+
+
+def _state(name: str, p: LowRank, n: int, tile: Block, programs: int) -> Counts:
+    """A state and the table of its features: once a program where it is one block, else once a tile."""
+    times = programs if p.blocks(tile.features) == 1 else ceil_div(n, tile.rows)
+    return {name: times * p.state, "coordinates": times * p.g * p.rank}
+
+
+def _sum(p: LowRank, parts: int) -> Ledger:
+    return ledger_of({"parts": parts * p.state, "weights": p.rank}, {"state": p.state})
+
+
+def _shift(p: LowRank, programs: int) -> Counts:
+    return {"shift": programs * p.d} if p.shift else {}
+
+
+def _variance(p: LowRank, times: int) -> Counts:
+    return {"variance": times * p.n_q} if p.variance else {}
+
+
+def _of_heads(p: LowRank, one: Ledger) -> Ledger:
+    """A head's ledger, for all of them."""
+    heads = p.B * p.H
+    reads, writes = ({name: heads * w for name, w in part.items()} for part in (one.reads, one.writes))
+    return ledger_of(reads, writes)

@@ -1,0 +1,373 @@
+"""Attention with a polynomial for the exponential: two passes over the tokens, and a state between them.
+
+    T = w ∘ Σⱼ ψ(kⱼ) [vⱼ, 1]ᵀ        (r, dv + 1)
+    [Nᵢ, denᵢ] = (hᵢ ∘ φ(qᵢ))ᵀ T,    Oᵢ = Nᵢ / denᵢ
+
+A feature is a product of G coordinates of its row, named by a table (G, r), where coordinate d is the number
+1. Features are made in fast memory and never leave it. A program owns a span of tokens. Where a block of BR
+features is all of them, SINGLE, it reads each token once, and its state stays: 4Nd words and the states.
+
+h is 1, or takes each query's own variance of logits into account: see `row_factors`. Products are taken in
+float32 whatever the inputs are: sixteen bits would lose what degree 3 or 4 has won.
+"""
+
+import triton
+import triton.language as tl
+
+from .pieces import inside, load_row_numbers, load_rows, row_numbers_of, store_rows
+
+
+@triton.jit
+def place_of(program, spans, length, heads, n):
+    """A program's span of rows, first … stop - 1, and its batch and head; `spans` programs for each pair."""
+    span, pair = program % spans, program // spans
+    first = span * length
+    return first, tl.minimum(first + length, n), pair, pair // heads, pair % heads
+
+
+@triton.jit
+def table_of(coordinates, first, r, G: tl.constexpr, BR: tl.constexpr):
+    """The G coordinates of features first … first + BR - 1, G vectors (BR,); coordinate 0 past the last."""
+    features = first + tl.arange(0, BR)
+    table = ()
+    for l in tl.static_range(G):
+        one = tl.load(coordinates + l * r + features, mask=features < r, other=0)
+        table = table + (one,)  # type: ignore[assignment]  # noqa: RUF005  # Triton knows no (*table, one)
+    return table
+
+
+@triton.jit
+def load_shift(shift, pair, d, WIDE: tl.constexpr, HAS_SHIFT: tl.constexpr):
+    """What is taken off every key of a head, zeros where that is nothing. (WIDE,)."""
+    column = tl.arange(0, WIDE)
+    if HAS_SHIFT:
+        there = tl.load(shift + pair.to(tl.int64) * d + column, mask=column < d, other=0.0)
+    else:
+        there = tl.zeros((WIDE,), dtype=tl.float32)
+    return there
+
+
+@triton.jit
+def point_rows(
+    x, strides, shift, scale, batch, head, start, n, d, ROWS: tl.constexpr, WIDE: tl.constexpr
+):  # fmt: skip
+    """Rows of scale · (x - shift) in float32, and 1 in column d. (ROWS, WIDE)."""
+    tile = load_rows(x, strides, batch, head, start, n, d, ROWS, WIDE, True, True, False).to(tl.float32)
+    return tl.where(tl.arange(0, WIDE)[None, :] == d, 1.0, (tile - shift) * scale)
+
+
+@triton.jit
+def value_rows(v, strides, batch, head, start, n, dv, ROWS: tl.constexpr, WIDE: tl.constexpr):
+    """[v, 1] in float32, with zeros for rows that do not exist. (ROWS, WIDE)."""
+    tile = load_rows(v, strides, batch, head, start, n, dv, ROWS, WIDE, True, True, False).to(tl.float32)
+    one = inside(start, n, dv + 1, ROWS, WIDE) & (tl.arange(0, WIDE)[None, :] == dv)
+    return tl.where(one, 1.0, tile)
+
+
+@triton.jit
+def gradient_rows(
+    O, o_strides, dO, do_strides, den, batch, head, heads, start, stop, n, dv,
+    ROWS: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """G = [dO, -rowsum(dO ∘ O)] / den, what a loss asks of [N, den]; zeros from `stop` on. (ROWS, WIDE)."""
+    o = load_rows(O, o_strides, batch, head, start, stop, dv, ROWS, WIDE, True, True, False).to(tl.float32)
+    do = load_rows(dO, do_strides, batch, head, start, stop, dv, ROWS, WIDE, True, True, False).to(tl.float32)
+    products = tl.sum(o * do, 1)
+    total = load_row_numbers(row_numbers_of(den, batch, head, heads, n, 0, False), start, stop, 0.0, ROWS)
+    g = tl.where(tl.arange(0, WIDE)[None, :] == dv, -products[:, None], do)
+    return g * inverse(total)[:, None]
+
+
+@triton.jit
+def inverse(total):
+    """1 / total, and 0 where there is nothing to divide by: a query without keys has O = 0."""
+    return tl.where(total == 0.0, 0.0, 1.0 / tl.where(total == 0.0, 1.0, total))
+
+
+@triton.jit
+def factors_of(x, table, G: tl.constexpr, BR: tl.constexpr):
+    """The G factors of each row's features, a tuple of (ROWS, BR)."""
+    factors = ()
+    for l in tl.static_range(G):
+        columns = tl.broadcast_to(table[l][None, :], (x.shape[0], BR))
+        factors = factors + (tl.gather(x, columns, 1),)  # type: ignore[assignment]  # noqa: RUF005
+    return factors
+
+
+@triton.jit
+def features_of(x, table, G: tl.constexpr, BR: tl.constexpr):
+    """The features of rows x (ROWS, WIDE). (ROWS, BR)."""
+    return product_of(factors_of(x, table, G, BR), G)
+
+
+@triton.jit
+def product_of(factors, G: tl.constexpr):
+    """The product of G tiles."""
+    product = factors[0]
+    for l in tl.static_range(1, G):
+        product = product * factors[l]
+    return product
+
+
+@triton.jit
+def row_factors(variance, table, d, ROWS: tl.constexpr, G: tl.constexpr, BR: tl.constexpr):
+    """h: the exponential series of -σ²/2, cut after ⌊(G - l)/2⌋ terms for a feature of degree l. (ROWS, BR).
+
+    variance: σ² of each row (ROWS,).
+    """
+    degree = tl.zeros((BR,), dtype=tl.int32)
+    for l in tl.static_range(G):
+        degree += (table[l] != d).to(tl.int32)
+    terms = (G - degree) // 2
+    h = tl.full((ROWS, BR), 1.0, dtype=tl.float32)
+    term = tl.full((ROWS,), 1.0, dtype=tl.float32)
+    for m in tl.static_range(1, G // 2 + 1):
+        term = term * variance * (-0.5 / m)
+        h += tl.where((terms >= m)[None, :], term[:, None], 0.0)
+    return h
+
+
+@triton.jit
+def load_state(state, first, r, width, BR: tl.constexpr, WIDE: tl.constexpr):
+    """Rows first … of a state (r, width), with zeros where it ends. (BR, WIDE)."""
+    a, c = first + tl.arange(0, BR), tl.arange(0, WIDE)
+    there = (a[:, None] < r) & (c[None, :] < width)
+    return tl.load(state + a[:, None] * width + c[None, :], mask=there, other=0.0)
+
+
+@triton.jit
+def store_state(tile, state, first, r, width, BR: tl.constexpr, WIDE: tl.constexpr):
+    """Write a block of a state."""
+    a, c = first + tl.arange(0, BR), tl.arange(0, WIDE)
+    there = (a[:, None] < r) & (c[None, :] < width)
+    tl.store(state + a[:, None] * width + c[None, :], tile, mask=there)
+
+
+@triton.jit
+def pulled_back(dx, dfeatures, factors, table, G: tl.constexpr, DIM: tl.constexpr):
+    """dx (ROWS, DIM) plus what the gradient of the features (ROWS, BR) is in the coordinates.
+
+    Coordinate l of a feature gets its gradient times the other coordinates; which column that is, a matrix of
+    zeros and ones says.
+    """
+    column = tl.arange(0, DIM)
+    for l in tl.static_range(G):
+        part = dfeatures
+        for m in tl.static_range(G):
+            if m != l:
+                part = part * factors[m]
+        chosen = (table[l][:, None] == column[None, :]).to(tl.float32)  # (BR, DIM)
+        dx = tl.dot(part, chosen, dx, input_precision="ieee")
+    return dx
+
+
+@triton.jit
+def load_variance(
+    variance, batch, head, heads, start, stop, n, ROWS: tl.constexpr, HAS_VARIANCE: tl.constexpr
+):
+    """σ² of a tile of queries, or None. (ROWS,)."""
+    if HAS_VARIANCE:
+        return load_row_numbers(
+            row_numbers_of(variance, batch, head, heads, n, 0, False), start, stop, 0.0, ROWS
+        )
+
+
+@triton.jit
+def query_features(x, sigma, table, d, G: tl.constexpr, BR: tl.constexpr, HAS_VARIANCE: tl.constexpr):
+    """h ∘ φ of a tile of queries. (ROWS, BR)."""
+    phi = features_of(x, table, G, BR)
+    if HAS_VARIANCE:
+        phi *= row_factors(sigma, table, d, x.shape[0], G, BR)
+    return phi
+
+
+@triton.jit
+def query_pulled_back(
+    dx, x, g, sigma, state, table, d, G: tl.constexpr, BR: tl.constexpr, DIM: tl.constexpr,
+    HAS_VARIANCE: tl.constexpr,
+):  # fmt: skip
+    """dx plus what one block of features adds, and the features themselves, h ∘ φ."""
+    factors = factors_of(x, table, G, BR)
+    phi = product_of(factors, G)
+    dphi = tl.dot(g, tl.trans(state), input_precision="ieee")
+    if HAS_VARIANCE:
+        h = row_factors(sigma, table, d, x.shape[0], G, BR)
+        dphi *= h
+        phi *= h
+    return pulled_back(dx, dphi, factors, table, G, DIM), phi
+
+
+@triton.jit
+def key_pulled_back(dx, dy, x, y, state, table, G: tl.constexpr, BR: tl.constexpr, DIM: tl.constexpr):
+    """dx and dy plus what one block of features adds to them."""
+    factors = factors_of(x, table, G, BR)
+    dy = tl.dot(product_of(factors, G), state, dy, input_precision="ieee")
+    dpsi = tl.dot(y, tl.trans(state), input_precision="ieee")
+    return pulled_back(dx, dpsi, factors, table, G, DIM), dy
+
+
+@triton.jit(do_not_specialize=["n", "length", "spans"])
+def keys_state_kernel(
+    K, k_strides, V, v_strides, shift, coordinates, parts,
+    spans, length, panels, heads, n, r, d, dv,
+    BN: tl.constexpr, BR: tl.constexpr, G: tl.constexpr, DX: tl.constexpr, DV: tl.constexpr,
+    HAS_SHIFT: tl.constexpr,
+):  # fmt: skip
+    """Each span's Σⱼ ψ(kⱼ) [vⱼ, 1]ᵀ; `panels` · `spans` · B · heads programs, one block of features each.
+
+    parts: (B · heads, spans, r, dv + 1) float32.
+    """
+    program = tl.program_id(0)
+    panel, program = program % panels * BR, program // panels
+    first, stop, pair, batch, head = place_of(program, spans, length, heads, n)
+    table = table_of(coordinates, panel, r, G, BR)
+    mean = load_shift(shift, pair, d, DX, HAS_SHIFT)
+    state = tl.zeros((BR, DV), dtype=tl.float32)
+    for start in range(first, stop, BN):
+        x = point_rows(K, k_strides, mean[None, :], 1.0, batch, head, start, stop, d, BN, DX)
+        y = value_rows(V, v_strides, batch, head, start, stop, dv, BN, DV)
+        psi = features_of(x, table, G, BR)
+        state = tl.dot(tl.trans(psi), y, state, input_precision="ieee")
+    store_state(state, parts + program.to(tl.int64) * r * (dv + 1), panel, r, dv + 1, BR, DV)
+
+
+@triton.jit(do_not_specialize=["spans"])
+def sum_kernel(
+    parts, weights, state, spans, blocks, r, width, SPANS: tl.constexpr, BR: tl.constexpr, WIDE: tl.constexpr
+):  # fmt: skip
+    """state = w ∘ Σ of the spans' parts, in a fixed order; `blocks` · B · heads programs, BR features each.
+
+    parts: (B · heads, spans, r, width); state: (B · heads, r, width).
+    """
+    program = tl.program_id(0)
+    first, pair = program % blocks * BR, (program // blocks).to(tl.int64)
+    a, c, span = first + tl.arange(0, BR), tl.arange(0, WIDE), tl.arange(0, SPANS)
+    there = (a[:, None] < r) & (c[None, :] < width)
+    total = tl.zeros((BR, WIDE), dtype=tl.float32)
+    for some in range(0, spans, SPANS):
+        known = (some + span < spans)[:, None, None] & there[None, :, :]
+        row = (pair * spans + some + span)[:, None, None] * r + a[None, :, None]
+        total += tl.sum(tl.load(parts + row * width + c[None, None, :], mask=known, other=0.0), 0)
+    total *= tl.load(weights + a, mask=a < r, other=0.0)[:, None]
+    store_state(total, state + pair * r * width, first, r, width, BR, WIDE)
+
+
+@triton.jit(do_not_specialize=["n", "length", "spans"])
+def queries_output_kernel(
+    Q, q_strides, T, coordinates, variance, O, o_strides, den,
+    scale, spans, length, heads, n, r, d, dv,
+    BM: tl.constexpr, BR: tl.constexpr, G: tl.constexpr, DX: tl.constexpr, DV: tl.constexpr,
+    SINGLE: tl.constexpr, HAS_VARIANCE: tl.constexpr,
+):  # fmt: skip
+    """O = N / den and den, (B, heads, n) float32; `spans` · B · heads programs."""
+    first, stop, pair, batch, head = place_of(tl.program_id(0), spans, length, heads, n)
+    T += pair.to(tl.int64) * r * (dv + 1)
+    den = row_numbers_of(den, batch, head, heads, n, 0, False)
+    if SINGLE:
+        table = table_of(coordinates, 0, r, G, BR)
+        state = load_state(T, 0, r, dv + 1, BR, DV)
+    for start in range(first, stop, BM):
+        x = point_rows(Q, q_strides, 0.0, scale, batch, head, start, stop, d, BM, DX)
+        sigma = load_variance(variance, batch, head, heads, start, stop, n, BM, HAS_VARIANCE)
+        found = tl.zeros((BM, DV), dtype=tl.float32)
+        if SINGLE:
+            phi = query_features(x, sigma, table, d, G, BR, HAS_VARIANCE)
+            found = tl.dot(phi, state, found, input_precision="ieee")
+        else:
+            for panel in range(0, r, BR):
+                table = table_of(coordinates, panel, r, G, BR)
+                state = load_state(T, panel, r, dv + 1, BR, DV)
+                phi = query_features(x, sigma, table, d, G, BR, HAS_VARIANCE)
+                found = tl.dot(phi, state, found, input_precision="ieee")
+        total = tl.sum(tl.where(tl.arange(0, DV)[None, :] == dv, found, 0.0), 1)
+        store_rows(found * inverse(total)[:, None], O, o_strides, batch, head, start, stop, dv, BM, DV)
+        rows = start + tl.arange(0, BM)
+        tl.store(den + rows, total, mask=rows < stop)
+
+
+@triton.jit(do_not_specialize=["n", "length", "spans"])
+def queries_state_kernel(
+    Q, q_strides, O, o_strides, dO, do_strides, den, variance, coordinates, parts,
+    scale, spans, length, panels, heads, n, r, d, dv,
+    BM: tl.constexpr, BR: tl.constexpr, G: tl.constexpr, DX: tl.constexpr, DV: tl.constexpr,
+    HAS_VARIANCE: tl.constexpr,
+):  # fmt: skip
+    """Each span's Σᵢ (hᵢ ∘ φ(qᵢ)) Gᵢᵀ, where one program cannot hold all of it; as `keys_state_kernel`."""
+    program = tl.program_id(0)
+    panel, program = program % panels * BR, program // panels
+    first, stop, _, batch, head = place_of(program, spans, length, heads, n)
+    table = table_of(coordinates, panel, r, G, BR)
+    state = tl.zeros((BR, DV), dtype=tl.float32)
+    for start in range(first, stop, BM):
+        x = point_rows(Q, q_strides, 0.0, scale, batch, head, start, stop, d, BM, DX)
+        g = gradient_rows(O, o_strides, dO, do_strides, den, batch, head, heads, start, stop, n, dv, BM, DV)
+        sigma = load_variance(variance, batch, head, heads, start, stop, n, BM, HAS_VARIANCE)
+        phi = query_features(x, sigma, table, d, G, BR, HAS_VARIANCE)
+        state = tl.dot(tl.trans(phi), g, state, input_precision="ieee")
+    store_state(state, parts + program.to(tl.int64) * r * (dv + 1), panel, r, dv + 1, BR, DV)
+
+
+@triton.jit(do_not_specialize=["n", "length", "spans"])
+def queries_gradient_kernel(
+    Q, q_strides, O, o_strides, dO, do_strides, den, variance, T, coordinates, parts, dQ, dq_strides,
+    scale, spans, length, heads, n, r, d, dv,
+    BM: tl.constexpr, BR: tl.constexpr, G: tl.constexpr, DX: tl.constexpr, DV: tl.constexpr,
+    DIM: tl.constexpr, SINGLE: tl.constexpr, HAS_VARIANCE: tl.constexpr,
+):  # fmt: skip
+    """dQ, and where one block of features is all, SINGLE, each span's Σᵢ (hᵢ ∘ φ(qᵢ)) Gᵢᵀ with it.
+
+    `spans` · B · heads programs; parts: (B · heads, spans, r, dv + 1) float32.
+    """
+    program = tl.program_id(0)
+    first, stop, pair, batch, head = place_of(program, spans, length, heads, n)
+    T += pair.to(tl.int64) * r * (dv + 1)
+    if SINGLE:
+        table = table_of(coordinates, 0, r, G, BR)
+        state = load_state(T, 0, r, dv + 1, BR, DV)
+        asked = tl.zeros((BR, DV), dtype=tl.float32)
+    for start in range(first, stop, BM):
+        x = point_rows(Q, q_strides, 0.0, scale, batch, head, start, stop, d, BM, DX)
+        g = gradient_rows(O, o_strides, dO, do_strides, den, batch, head, heads, start, stop, n, dv, BM, DV)
+        sigma = load_variance(variance, batch, head, heads, start, stop, n, BM, HAS_VARIANCE)
+        dx = tl.zeros((BM, DIM), dtype=tl.float32)
+        if SINGLE:
+            dx, phi = query_pulled_back(dx, x, g, sigma, state, table, d, G, BR, DIM, HAS_VARIANCE)
+            asked = tl.dot(tl.trans(phi), g, asked, input_precision="ieee")
+        else:
+            for panel in range(0, r, BR):
+                table = table_of(coordinates, panel, r, G, BR)
+                state = load_state(T, panel, r, dv + 1, BR, DV)
+                dx, _ = query_pulled_back(dx, x, g, sigma, state, table, d, G, BR, DIM, HAS_VARIANCE)
+        store_rows(dx * scale, dQ, dq_strides, batch, head, start, stop, d, BM, DIM)
+    if SINGLE:
+        store_state(asked, parts + program.to(tl.int64) * r * (dv + 1), 0, r, dv + 1, BR, DV)
+
+
+@triton.jit(do_not_specialize=["n", "length", "spans"])
+def keys_gradient_kernel(
+    K, k_strides, V, v_strides, shift, U, coordinates, dK, dk_strides, dV, dv_strides,
+    spans, length, heads, n, r, d, dv,
+    BN: tl.constexpr, BR: tl.constexpr, G: tl.constexpr, DX: tl.constexpr, DV: tl.constexpr,
+    DIM: tl.constexpr, SINGLE: tl.constexpr, HAS_SHIFT: tl.constexpr,
+):  # fmt: skip
+    """dV = ψ(K) U and dK, for U = w ∘ Σᵢ (hᵢ ∘ φ(qᵢ)) Gᵢᵀ; `spans` · B · heads programs."""
+    first, stop, pair, batch, head = place_of(tl.program_id(0), spans, length, heads, n)
+    U += pair.to(tl.int64) * r * (dv + 1)
+    mean = load_shift(shift, pair, d, DX, HAS_SHIFT)
+    if SINGLE:
+        table = table_of(coordinates, 0, r, G, BR)
+        state = load_state(U, 0, r, dv + 1, BR, DV)
+    for start in range(first, stop, BN):
+        x = point_rows(K, k_strides, mean[None, :], 1.0, batch, head, start, stop, d, BN, DX)
+        y = value_rows(V, v_strides, batch, head, start, stop, dv, BN, DV)
+        dx = tl.zeros((BN, DIM), dtype=tl.float32)
+        dy = tl.zeros((BN, DV), dtype=tl.float32)
+        if SINGLE:
+            dx, dy = key_pulled_back(dx, dy, x, y, state, table, G, BR, DIM)
+        else:
+            for panel in range(0, r, BR):
+                table = table_of(coordinates, panel, r, G, BR)
+                state = load_state(U, panel, r, dv + 1, BR, DV)
+                dx, dy = key_pulled_back(dx, dy, x, y, state, table, G, BR, DIM)
+        store_rows(dx, dK, dk_strides, batch, head, start, stop, d, BN, DIM)
+        store_rows(dy, dV, dv_strides, batch, head, start, stop, dv, BN, DV)
