@@ -215,5 +215,5 @@ def test_a_blocked_import_counts_as_not_installed(monkeypatch: pytest.MonkeyPatc
 def test_the_advice_asks_for_what_pyproject_asks_for():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    stated = [*project["dependencies"], *extras["lab"], *extras["triton"]]
+    stated = [*project["dependencies"], *extras["lab"], *extras["triton"], *extras["fast"]]
     assert [line.split(";")[0] for line in stated] == list(doctor.REQUIREMENTS.values())

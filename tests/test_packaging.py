@@ -264,7 +264,7 @@ def test_binder_has_triton_with_the_cpu_build_of_torch_and_keeps_the_pins():
     assert [line for line in lines if not line.startswith("#")] == [
         "--extra-index-url https://download.pytorch.org/whl/cpu",
         "-c ../constraints.txt",
-        ".[triton]",
+        ".[triton,fast]",
         "nbgitpuller",
     ]
 
