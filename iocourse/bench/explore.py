@@ -12,6 +12,9 @@ from iocourse.explore import (
     kernel_tuner,
     layers,
     limits,
+    low_rank_explorer,
+    low_rank_facts,
+    low_rank_logits,
     mask_painter,
     memory_explorer,
     pebble_player,
@@ -23,6 +26,7 @@ from iocourse.explore.pebble_player import OPTIMUM, OWN, PRESETS
 from iocourse.explore.trace import dry_trace
 from iocourse.explore.tuning import footprint_parts, playback
 from iocourse.explore.widget import without_widgets
+from iocourse.lowrank import polynomials
 
 NAME = "explore"
 HELP = "widgets: milliseconds from a control's value to the SVG"
@@ -66,7 +70,20 @@ ROOFLINE = {
     "H_kv": (1, 2, 4, 8),
     "density": (1 / 64, 1 / 8, 1 / 4, 1.0),
 }
-CACHES = (dry_trace, playback, footprint_parts, *limits.CACHES, *regimes.CACHES, *layers.CACHES)
+LOW_RANK = {
+    "data": ("head 0.2", "Gaussian", "head 5.0", "head 2.9"),
+    "polynomial": ("taylor", "chebyshev", "minimax", "hermite"),
+    "degree": (1, 4, 7, 12),
+    "d": (4, 12, 32, 128),
+    "n": (1024, 32_768, 2**20, 2**22),
+    "M": (1024, 8192, 2**17, 2**20),
+    "B": (0.25, 0.5, 1.0, 4.0),
+    "sigma": (0.1, 0.3, 1.0, 3.0),
+}
+CACHES = (
+    dry_trace, playback, footprint_parts, *limits.CACHES, *regimes.CACHES, *layers.CACHES,
+    *low_rank_facts.CACHES, *low_rank_logits.CACHES, polynomials.polynomial,
+)  # fmt: skip
 
 Times = dict[str, dict[str, dict[str, float]]]
 
@@ -87,6 +104,7 @@ def run(quick: bool) -> dict[str, Any]:
         "mask painter": _widget(mask_painter(), PAINTER, repeats),
         "kernel tuner": _widget(kernel_tuner(N=65536), KERNEL, repeats),
         "roofline explorer": _widget(roofline_explorer(N=131072), ROOFLINE, repeats),
+        "low-rank explorer": _widget(low_rank_explorer(degree=7, sigma=0.5), LOW_RANK, repeats),
         "pebble player": _widget(pebble_player(), PLAYER, repeats),
     }
     facts = circumstances("ipywidgets", "numpy")

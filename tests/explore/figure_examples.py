@@ -220,6 +220,41 @@ EXAMPLES = {
             90, 1024, 128, 16, 16, records={"attention": bench_record((1024,)) | ON_90},
         ),
     ],
+    "low_rank_explorer_picture": [
+        lambda: explore.low_rank_explorer_picture(),
+        lambda: explore.low_rank_explorer_picture(4, head=(2, 9), polynomial="minimax"),
+        lambda: explore.low_rank_explorer_picture(12, 2**22, 1024, d=128, sigma=2.0, polynomial="taylor"),
+        lambda: explore.low_rank_explorer_picture(1, head=(0, 2), polynomial="chebyshev", B=8.0),
+        lambda: explore.low_rank_explorer_picture(2, Q=np.ones((1, 1)), K=np.ones((1, 1)), B=0.01),
+        lambda: explore.low_rank_explorer_picture(3, Q=1e3 * np.eye(9), K=1e3 * np.eye(9), B=1e3),
+    ],
+    "polynomial_errors": [
+        lambda: explore.polynomial_errors(
+            2, [("taylor", 3), ("chebyshev", 3), ("minimax", 3), ("hermite", 3)], variance=0.25, error=0.01,
+        ),
+        lambda: explore.polynomial_errors(4, [("taylor", g) for g in (1, 2, 3, 4, 5, 6, 12)]),
+        lambda: explore.polynomial_errors(300, [("hermite", 2)], variance=9.0, title="T" * 90),
+        lambda: explore.polynomial_errors(0.001, [("minimax", 8), ("taylor", 12)], error=1.0),
+    ],
+    "rank_growth": [
+        lambda: explore.rank_growth(),
+        lambda: explore.rank_growth(of="rank", lines={"a million tokens": 1e6}, degrees=range(1, 7)),
+        lambda: explore.rank_growth([1], [3], lines={}),
+        lambda: explore.rank_growth(range(1, 8), range(1, 40), title="T" * 90),
+    ],
+    "words_against_length": [
+        lambda: explore.words_against_length(12, 3, [4096, 16_384, 65_536]),
+        lambda: explore.words_against_length(64, 6, [1000], title="Far away, " * 9),
+        lambda: explore.words_against_length(1, 1, [2**30]),
+        lambda: explore.words_against_length(12, 3, [100, 16_384], Ns=(5, 6)),
+    ],
+    "causal_tiles": [
+        lambda: explore.causal_tiles(512, 64),
+        lambda: explore.causal_tiles(500, 64, at=4),
+        lambda: explore.causal_tiles(500, 64, at=7, pass_="backward", title="T" * 90),
+        lambda: explore.causal_tiles(2048, 32, at=0),
+        lambda: explore.causal_tiles(1, 99, at=0, pass_="backward"),
+    ],
     "bench_bars": [
         lambda: explore.bench_bars(bench_record((1024, 2048, 8192, 16_384))),
         lambda: explore.bench_bars(bench_record((128,), ("ours",)), causal=True),
