@@ -61,7 +61,13 @@ def build_parser(command: str = "") -> Parser:
     bench.add_argument("--quick", action="store_true", help="as few repeats as possible")
     bench.add_argument("--json", metavar="FILE", type=Path, help="also write the numbers to FILE")
     bench.add_argument(
-        "--pictures", metavar="FOLDER", type=Path, help="for attention: also draw the numbers, as PNG files"
+        "--pictures",
+        metavar="FOLDER",
+        type=Path,
+        help="for attention and lowrank: also draw the numbers, as PNG files",
+    )
+    bench.add_argument(
+        "--threads", metavar="T", type=int, help="for lowrank: threads of everyone, 1 by default"
     )
     bench.add_argument(
         "--tutorial",
@@ -146,13 +152,14 @@ def _bench(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _bench_options(arguments: argparse.Namespace, known: Mapping[str, Any]) -> dict[str, Path]:
+def _bench_options(arguments: argparse.Namespace, known: Mapping[str, Any]) -> dict[str, Any]:
     """What only some subjects take: those whose `run` has a parameter of that name."""
-    if arguments.tutorial is None:
-        return {}
-    takers = [name for name, one in known.items() if "tutorial" in inspect.signature(one.run).parameters]
-    _only_for("--tutorial", arguments.what, takers)
-    return {"tutorial": arguments.tutorial}
+    asked = {"tutorial": arguments.tutorial, "threads": arguments.threads}
+    given = {name: value for name, value in asked.items() if value is not None}
+    for option in given:
+        takers = [name for name, one in known.items() if option in inspect.signature(one.run).parameters]
+        _only_for(f"--{option}", arguments.what, takers)
+    return given
 
 
 def _only_for(option: str, what: str, takers: Sequence[str]) -> None:

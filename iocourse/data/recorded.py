@@ -10,7 +10,17 @@ import json
 from importlib import resources
 from typing import Any
 
-NAMES = ("attention", "decode", "depth", "notebooks", "resources", "small-cache", "sparse", "varlen")
+NAMES = (
+    "attention",
+    "decode",
+    "depth",
+    "lowrank",
+    "notebooks",
+    "resources",
+    "small-cache",
+    "sparse",
+    "varlen",
+)
 NONE_YET = "no recorded run yet"
 
 

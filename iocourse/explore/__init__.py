@@ -16,6 +16,7 @@ from .kernel_tuner import KernelTuner, kernel_tuner
 from .kernel_tuner_picture import kernel_tuner_picture
 from .low_rank_explorer import LowRankExplorer, low_rank_explorer
 from .low_rank_explorer_picture import low_rank_explorer_picture
+from .lowrank_picture import lowrank_contenders, lowrank_rows, lowrank_scaling
 from .mask_painter import MaskPainter, mask_painter
 from .memory import footprint_bar, memory_timeline
 from .memory_explorer import MemoryExplorer, memory_explorer
@@ -57,6 +58,9 @@ __all__ = [
     "kernel_tuner_picture",
     "low_rank_explorer",
     "low_rank_explorer_picture",
+    "lowrank_contenders",
+    "lowrank_rows",
+    "lowrank_scaling",
     "mask_painter",
     "memory_explorer",
     "memory_map",

@@ -4,6 +4,9 @@ from functools import cache
 from itertools import product
 
 import numpy as np
+from made_up_lowrank import degree as lowrank_degree
+from made_up_lowrank import record as lowrank_record
+from made_up_lowrank import row as lowrank_row
 
 from iocourse import exact, explore, masks, pebbling, schedules
 from iocourse.data import real_head, real_heads
@@ -274,6 +277,24 @@ EXAMPLES = {
         lambda: explore.grid_of_programs(3, 2, 128, 1024),
         lambda: explore.grid_of_programs(2048, 2040, 64, 64, order=np.argwhere(np.ones((32, 32))).tolist()),
         lambda: explore.grid_of_programs(1024, 1, 1, 1),
+    ],
+    "lowrank_rows": [
+        lambda: explore.lowrank_rows(lowrank_record()),
+        lambda: explore.lowrank_rows(lowrank_record(), section="gradient", title="T" * 90),
+        lambda: explore.lowrank_rows(lowrank_record([lowrank_row(4, lowrank_degree(3, 0.7, 2.0))])),
+        lambda: explore.lowrank_rows(None),
+    ],
+    "lowrank_scaling": [
+        lambda: explore.lowrank_scaling(lowrank_record()),
+        lambda: explore.lowrank_scaling(lowrank_record(lengths=(64,), fits=[])),
+        lambda: explore.lowrank_scaling(lowrank_record(lengths=tuple(2**p for p in range(10, 21)))),
+        lambda: explore.lowrank_scaling(None),
+    ],
+    "lowrank_contenders": [
+        lambda: explore.lowrank_contenders(lowrank_record()),
+        lambda: explore.lowrank_contenders(lowrank_record(), against="ms"),
+        lambda: explore.lowrank_contenders(lowrank_record(panels=lowrank_record()["panels"][:1])),
+        lambda: explore.lowrank_contenders(None),
     ],
     "tile_tuner_picture": [
         lambda: explore.tile_tuner_picture(1024, 64, 16_384, 64, 32, "flash2", 17),

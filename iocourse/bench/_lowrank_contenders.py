@@ -1,0 +1,71 @@
+"""Other ways to attention in linear time, each in a few lines: O (n, d_v) of softmax(QKᵀ) V from m features.
+
+A contender takes q, k (n, d), v (n, d_v), a number of features m and a seed; scores are not scaled again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+import iocourse.lowrank as lowrank
+
+Contender = Callable[[Tensor, Tensor, Tensor, int, int], Tensor]
+
+
+def linear(left: Tensor, right: Tensor, v: Tensor) -> Tensor:
+    """(left rightᵀ) V over the sums of its rows, the n × n product never formed; features (n, m)."""
+    found: Tensor = left @ (right.T @ v)
+    return found / (left @ right.sum(0))[:, None]
+
+
+def favor(q: Tensor, k: Tensor, v: Tensor, m: int, seed: int) -> Tensor:
+    """Performer's FAVOR+: φ(x) = exp(w·x - |x|²/2) / √m with orthogonal blocks of directions w.
+
+    Source: 2009.14794, positive orthogonal random features.
+    """
+    W = orthogonal_directions(m, q.shape[1], seed).to(q)
+    left, right = (torch.exp(x @ W.T - (x * x).sum(1, keepdim=True) / 2) for x in (q, k))
+    return linear(left, right, v)
+
+
+def orthogonal_directions(m: int, d: int, seed: int) -> Tensor:
+    """(m, d): blocks of d orthogonal rows, each as long as a normal vector would be."""
+    source = torch.Generator().manual_seed(seed)
+    Q, R = torch.linalg.qr(torch.randn(-(-m // d), d, d, generator=source))
+    blocks = Q * R.diagonal(dim1=1, dim2=2).sign()[:, None]  # else no direction is as likely as its opposite
+    lengths = torch.randn(m, d, generator=source).norm(dim=1)
+    return blocks.mT.reshape(-1, d)[:m] * lengths[:, None]
+
+
+def nystrom(q: Tensor, k: Tensor, v: Tensor, m: int, seed: int) -> Tensor:
+    """Landmarks and a pseudo-inverse: exp(Q Lᵀ) exp(L Lᵀ)⁺ exp(L Kᵀ), the landmarks L being m keys by lot.
+
+    Source: Nyströmformer, 2102.03902, whose landmarks are means of neighbouring tokens. Means of independent
+    tokens are all alike, so that here they are tokens; and the exponential is approximated before its rows
+    are divided, as everybody else's is here. In float64: in float32 the inverse would be the error.
+    """
+    q, k, v = (x.double() for x in (q, k, v))
+    L = k[torch.randperm(len(k), generator=torch.Generator().manual_seed(seed))[:m]]
+    middle = torch.linalg.pinv(torch.exp(L @ L.T), hermitian=True, rtol=1e-10)
+    return linear(torch.exp(q @ L.T) @ middle, torch.exp(k @ L.T), v)
+
+
+def elu(q: Tensor, k: Tensor, v: Tensor, m: int, seed: int) -> Tensor:
+    """Linear attention: elu + 1 of every entry, d features whatever m is; it is not meant to be softmax.
+
+    Source: Katharopoulos et al., 2006.16236.
+    """
+    return linear(torch.nn.functional.elu(q) + 1, torch.nn.functional.elu(k) + 1, v)
+
+
+def polynomial(name: str, degree: int) -> Contender:
+    """Ours at one degree: each row's own Hermite polynomial, or Taylor's."""
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, m: int, seed: int) -> Tensor:
+        found: Tensor = lowrank.attention(q, k, v, degree=degree, polynomial=name, scale=1.0)
+        return found
+
+    return attend

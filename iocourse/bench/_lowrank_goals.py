@@ -1,0 +1,153 @@
+"""What was to be reached, and what a run says about it: computed from its record, nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+Record = dict[str, Any]
+Row = dict[str, Any]
+FLOOR = 0.7  # of each speed-up: what must be reached; errors are not negotiable
+REACHED, NEAR, MISSED, UNKNOWN = "reached", "70 % floor reached", "missed", "not measured"
+
+
+def goals(record: Record) -> list[Row]:
+    """Every goal: what, the number it takes, what was reached, and the verdict."""
+    return [
+        _reproduced(record),
+        *_every_row(record, "forward", "forward: error and speed-up", _forward_error),
+        _at(record, 12, 0.09, 100),
+        _at(record, 12, 0.5, 350),
+        _at(record, 8, 0.30, 17),
+        *_every_row(record, "gradient", "gradient: worst of dQ, dK, dV, and speed-up", _worst),
+        _long_gradient(record),
+        _exponent(record),
+        _memory(record),
+        _causal(record, "forward_speedup", "forward", 40),
+        _causal(record, "speedup", "forward+backward", 35),
+        _gpu(record),
+    ]
+
+
+def _goal(what: str, wanted: str, reached: str, verdict: str) -> Row:
+    return {"what": what, "wanted": wanted, "reached": reached, "verdict": verdict}
+
+
+def _verdict(number: float, wanted: float) -> str:
+    """Of a speed-up."""
+    return REACHED if number >= wanted else NEAR if number >= FLOOR * wanted else MISSED
+
+
+def _reproduced(record: Record) -> Row:
+    rows = record["forward"]
+    same = [row["d"] for row in rows if f"{row['their_error']:.3f}" == f"{row['published_error']:.3f}"]
+    verdict = UNKNOWN if not rows else REACHED if len(same) == len(rows) else MISSED
+    return _goal("their algorithm gives the printed errors", "every digit",
+                 f"{len(same)} of {len(rows)} rows", verdict)  # fmt: skip
+
+
+def _forward_error(degree: Row) -> float:
+    return float(degree["their_error"])
+
+
+def _worst(degree: Row) -> float:
+    return float(degree["worst"])
+
+
+def _every_row(record: Record, section: str, what: str, error: Callable[[Row], float]) -> list[Row]:
+    """A goal for each row: an error below and a speed-up above the published ones, by one degree."""
+    return [_one_row(row, f"{what}, d = {row['d']}", error) for row in record[section]]
+
+
+def _one_row(row: Row, what: str, error: Callable[[Row], float]) -> Row:
+    wanted = f"< {row['published_error']:.3f} % at > {row['published_speedup']:g}×"
+    best = chosen(row, error)
+    if best is None:
+        return _goal(what, wanted, "no degree is accurate enough", MISSED)
+    reached = f"{error(best):.3f} % at {best['speedup']:.3g}× (g = {best['g']})"
+    speedup, published = best["speedup"], row["published_speedup"]
+    verdict = REACHED if speedup > published else NEAR if speedup >= FLOOR * published else MISSED
+    return _goal(what, wanted, reached, verdict)
+
+
+def chosen(row: Row, error: Callable[[Row], float]) -> Row | None:
+    """The degree a row is judged by: of those with an error below the published one the most accurate that is
+    faster than published, else the fastest; None where no error is below.
+    """
+    accurate = [one for one in row["degrees"] if error(one) < row["published_error"]]
+    fast = [one for one in accurate if one["speedup"] > row["published_speedup"]]
+    found: Row | None = max(accurate, key=lambda one: one["speedup"], default=None)
+    return min(fast, key=error) if fast else found
+
+
+def _row(rows: Sequence[Row], d: int) -> Row | None:
+    found: list[Row] = [row for row in rows if row["d"] == d]
+    return found[0] if found else None
+
+
+def _at(record: Record, d: int, error: float, speedup: float) -> Row:
+    """An error at most this, at a speed-up at least this."""
+    what, wanted = f"forward, d = {d}", f"≤ {error:g} % at ≥ {speedup:g}×"
+    row = _row(record["forward"], d)
+    if row is None:
+        return _goal(what, wanted, "", UNKNOWN)
+    fine = [one for one in row["degrees"] if one["their_error"] <= error]
+    if not fine:
+        return _goal(what, wanted, "no degree is accurate enough", MISSED)
+    best = max(fine, key=lambda one: one["speedup"])
+    reached = f"{best['their_error']:.3f} % at {best['speedup']:.4g}× (g = {best['g']})"
+    return _goal(what, wanted, reached, _verdict(best["speedup"], speedup))
+
+
+def _long_gradient(record: Record) -> Row:
+    what, wanted = "2²⁰ tokens, d = 12, g = 3, forward+backward, 2 threads", "< 4 s"
+    found = [row["ms"] / 1000 for row in record["scaling"]
+             if (row["n"], row["d"], row["g"], row["threads"]) == (2**20, 12, 3, 2)
+             and row["pass"] == "forward+backward"]  # fmt: skip
+    if not found:
+        return _goal(what, wanted, "", UNKNOWN)
+    return _goal(what, wanted, f"{found[0]:.2f} s", REACHED if found[0] < 4 else MISSED)
+
+
+def _exponent(record: Record) -> Row:
+    """Of the lines that go to 2²⁰, on as many threads as the whole run."""
+    what, wanted = "largest exponent of ours over 2¹³ … 2²⁰", "≤ 1.05"
+    found = [fit for fit in record["fits"] if fit["contender"] == "ours" and fit["to"] == 2**20
+             and fit["threads"] == record["threads"]]  # fmt: skip
+    if not found:
+        return _goal(what, wanted, "", UNKNOWN)
+    worst = max(found, key=lambda fit: fit["exponent"])
+    reached = f"{worst['exponent']:.3f} (d = {worst['d']}, g = {worst['g']}, {worst['pass']})"
+    return _goal(what, wanted, reached, REACHED if worst["exponent"] <= 1.05 else MISSED)
+
+
+def _memory(record: Record) -> Row:
+    found = record["memory"]
+    what = f"peak memory of a gradient of {found['n']:,} tokens, over what it must hold"
+    if "refused" in found:
+        return _goal(what, "< 1.5", found["refused"], UNKNOWN)
+    return _goal(what, "< 1.5", f"{found['ratio']:.3f}", REACHED if found["ratio"] < 1.5 else MISSED)
+
+
+def _causal(record: Record, key: str, pass_: str, speedup: float) -> Row:
+    what, wanted = f"causal, d = 12, g = 3, {pass_}", f"≤ 0.16 % of O at ≥ {speedup:g}×"
+    row = _row(record["causal"], 12)
+    one = next((one for one in (row or {"degrees": []})["degrees"] if one["g"] == 3), None)
+    if one is None:
+        return _goal(what, wanted, "", UNKNOWN)
+    error = one["errors"]["O"]
+    verdict = _verdict(one[key], speedup) if error <= 0.16 else MISSED
+    return _goal(what, wanted, f"{error:.3f} % at {one[key]:.3g}×", verdict)
+
+
+def _gpu(record: Record) -> Row:
+    what, wanted = "GPU: forward, n = 40,960, d = 12, g = 3, against exact flash", "≥ 20×"
+    if "absent" in record["gpu"]:
+        return _goal(what, wanted, "no GPU", UNKNOWN)
+    times = {row["contender"]: row["ms"] for row in record["gpu"]["rows"]
+             if (row["n"], row["pass"]) == (40_960, "forward") and "ms" in row}  # fmt: skip
+    exact = [ms for name, ms in times.items() if not name.startswith("low rank")]
+    ours = times.get("low rank, g = 3")
+    if ours is None or not exact:
+        return _goal(what, wanted, "a time is missing", UNKNOWN)
+    return _goal(what, wanted, f"{min(exact) / ours:.1f}×", _verdict(min(exact) / ours, 20))

@@ -1,0 +1,202 @@
+"""The record of `iocourse bench lowrank` as plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from iocourse.data.recorded import provenance
+
+Record = dict[str, Any]
+Row = dict[str, Any]
+DASH = "–"
+
+
+def text(record: Record) -> str:
+    """All tables, the goals, and where it was measured."""
+    parts = [
+        _forward(record["forward"]), _gradient(record["gradient"]), _causal(record["causal"]),
+        _scaling(record), _panels(record["panels"]), _gpu(record["gpu"]), _goals(record["goals"]),
+        "\n".join(_said(record)),
+    ]  # fmt: skip
+    return "\n\n".join(part for part in parts if part)
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Columns of text: the first to the left, the others to the right."""
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) if at == 0 else cell.rjust(width)
+                  for at, (cell, width) in enumerate(zip(row, widths, strict=True))).rstrip()
+        for row in rows
+    )  # fmt: skip
+
+
+def _ms(x: float | None) -> str:
+    """Three figures of milliseconds; from a second on whole ones."""
+    return DASH if x is None else f"{x:,.0f}" if x >= 1000 else f"{x:.3g}"
+
+
+def _times(x: float) -> str:
+    return f"{x:,.0f}×" if x >= 1000 else f"{x:.3g}×"
+
+
+def _per_cent(x: float | None) -> str:
+    return DASH if x is None else f"{x:.3f}" if x < 100 else f"{x:.0f}"
+
+
+def _name(row: Row) -> str:
+    return f"{row['d']}, {row['n']:,}"
+
+
+def _published(row: Row) -> str:
+    return f"{row['published_error']:.3f}, {row['published_speedup']:g}×"
+
+
+def _forward(rows: Sequence[Row]) -> str:
+    head = [
+        "forward: d, n", "published", "theirs here", "in place", "SDPA", "g", "error*", "ms", "speed-up",
+        "torch", "op.* ms", "error",
+    ]  # fmt: skip
+    lines = [head]
+    for row in rows:
+        for at, one in enumerate(row["degrees"]):
+            theirs = f"{row['their_error']:.3f}, {_times(row['their_speedup'])}"
+            left = [_name(row), _published(row), theirs, _ms(row["in_place_ms"]), _ms(row["sdpa_ms"])]
+            lines.append([
+                *(left if at == 0 else [""] * len(left)), str(one["g"]), _per_cent(one["their_error"]),
+                _ms(one["ms"]), _times(one["speedup"]), _times(one["torch_speedup"]),
+                _ms(one["their_operator_ms"]), _per_cent(one["error"]),
+            ])  # fmt: skip
+    notes = [
+        "milliseconds; speed-ups against the faster of in place and SDPA, from arrays and from tensors, with",
+        "every check; errors in per cent, with * in the published operator and metric, else of softmax",
+        *(f"in place: {row['in_place_note']}" for row in rows if row["in_place_ms"] is None),
+    ]
+    return "\n".join([_aligned(lines), *notes])
+
+
+def _gradient(rows: Sequence[Row]) -> str:
+    head = [
+        "forward+backward: d, n", "published (forward)", "SDPA", "g", "worst*", "ms", "speed-up", "torch",
+        "O", "dQ", "dK", "dV",
+    ]  # fmt: skip
+    lines = [head]
+    for row in rows:
+        for at, one in enumerate(row["degrees"]):
+            left = [_name(row), _published(row), _ms(row["sdpa_ms"])]
+            lines.append([
+                *(left if at == 0 else [""] * len(left)), str(one["g"]), _per_cent(one["worst"]),
+                _ms(one["ms"]), _times(one["speedup"]), _times(one["torch_speedup"]),
+                *(_per_cent(error) for error in one["errors"].values()),
+            ])  # fmt: skip
+    return (
+        f"{_aligned(lines)}\n* of dQ, dK, dV, in the published metric; O, dQ, dK, dV: usual relative errors"
+    )
+
+
+def _causal(rows: Sequence[Row]) -> str:
+    head = [
+        "causal: d, n", "SDPA", "forward", "g", "forward ms", "speed-up", "both ms", "speed-up", "torch",
+        "O", "dQ", "dK", "dV",
+    ]  # fmt: skip
+    lines = [head]
+    for row in rows:
+        for at, one in enumerate(row["degrees"]):
+            left = [_name(row), _ms(row["sdpa_ms"]), _ms(row["sdpa_forward_ms"])]
+            lines.append([
+                *(left if at == 0 else [""] * len(left)), str(one["g"]), _ms(one["forward_ms"]),
+                _times(one["forward_speedup"]), _ms(one["ms"]), _times(one["speedup"]),
+                _times(one["torch_speedup"]), *(_per_cent(error) for error in one["errors"].values()),
+            ])  # fmt: skip
+    return f"{_aligned(lines)}\nusual relative errors in per cent; SDPA: both passes, and forward alone"
+
+
+def _scaling(record: Record) -> str:
+    rows, keys = record["scaling"], ("contender", "d", "g", "threads", "pass")
+    kinds = list(dict.fromkeys(tuple(row[key] for key in keys) for row in rows))
+    lengths = sorted({row["n"] for row in rows})
+    fits = {tuple(fit[key] for key in keys): fit for fit in record["fits"]}
+    lines = [["milliseconds at n", *(_power(n) for n in lengths), "exponent"]]
+    for kind in kinds:
+        here = {row["n"]: row["ms"] for row in rows if tuple(row[key] for key in keys) == kind}
+        exponent = f"{fits[kind]['exponent']:.3f}" if kind in fits else DASH
+        lines.append([_kind(*kind), *(_ms(here.get(n)) for n in lengths), exponent])
+    errors = (
+        f"d = {row['d']}, g = {row['g']}, {_power(row['n'])}: O {row['O']:.3f} %, dQ {row['dQ']:.3f} %"
+        for row in record["scaling_errors"]
+        if row["n"] in (lengths[0], lengths[-1])
+    )
+    extra = (_extrapolated(fit, lengths[-1]) for fit in record["fits"] if fit["to"] < lengths[-1])
+    found = ["exponents over n ≥ 2¹³", "errors at sampled queries: " + "; ".join(errors), *extra]
+    return "\n".join([_aligned(lines), *found, _memory(record["memory"])])
+
+
+def _kind(who: str, d: int, g: int | None, threads: int, pass_: str) -> str:
+    degree = "" if g is None else f", g = {g}"
+    return f"{who}, d = {d}{degree}, {threads} thread{'s' * (threads != 1)}, {pass_}"
+
+
+def _power(n: int) -> str:
+    small = str(n.bit_length() - 1).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return f"2{small}" if n & (n - 1) == 0 else f"{n:,}"
+
+
+def _extrapolated(fit: Row, n: int) -> str:
+    seconds = fit["ms_at_1"] * n ** fit["exponent"] / 1000
+    kind = _kind(fit["contender"], fit["d"], fit["g"], fit["threads"], fit["pass"])
+    return f"extrapolated, not measured: {kind} at {_power(n)}: {seconds:,.0f} s"
+
+
+def _memory(found: Row) -> str:
+    about = f"peak memory of a gradient, n = {found['n']:,}, d = {found['d']}, g = {found['g']}"
+    if "refused" in found:
+        return f"{about}: not measured, {found['refused']}"
+    return (
+        f"{about}: grown by {found['grown'] / 1e6:,.0f} MB; inputs, outputs, gradients and states are "
+        f"{found['held'] / 1e6:,.0f} MB: {found['ratio']:.3f}×"
+    )
+
+
+def _panels(rows: Sequence[Row]) -> str:
+    names = list(dict.fromkeys(row["contender"] for row in rows))
+    blocks = []
+    for spread in dict.fromkeys(row["spread"] for row in rows):
+        some = {(row["contender"], row["features"]): row for row in rows if row["spread"] == spread}
+        counts = sorted({m for _, m in some})
+        lines = [[f"logits ± {spread:g}: features", *map(str, counts)]]
+        lines += [[name, *(_cell(some.get((name, m))) for m in counts)] for name in names]
+        blocks.append(_aligned(lines))
+    return "\n\n".join([*blocks, "relative error of O in per cent, values of mean 0 (milliseconds)"])
+
+
+def _cell(row: Row | None) -> str:
+    if row is None:
+        return ""
+    return "refused" if "refused" in row else f"{row['error']:.3g} ({row['ms']:.2g})"
+
+
+def _gpu(found: Row) -> str:
+    if "absent" in found:
+        return f"on a GPU: not measured, {found['absent']}"
+    lines = [["on a GPU, milliseconds", "n", "pass", "ms", "error of O, %"]]
+    lines += [
+        [row["contender"], f"{row['n']:,}", row["pass"], _ms(row.get("ms")), _per_cent(row["error"])]
+        for row in found["rows"]
+    ]
+    refused = dict.fromkeys(f"{r['contender']}: {r['refused']}" for r in found["rows"] if "refused" in r)
+    return "\n".join([_aligned(lines), *refused, found["device"]["name"]])
+
+
+def _goals(rows: Sequence[Row]) -> str:
+    lines = [["goals", "wanted", "reached", ""]]
+    return _aligned(lines + [[row[key] for key in ("what", "wanted", "reached", "verdict")] for row in rows])
+
+
+def _said(record: Record) -> Iterator[str]:
+    threads = record["threads"]
+    yield (
+        f"{'a quick run, ' * record['quick']}{threads} thread{'s' * (threads != 1)} for everyone, ours by "
+        f"{record['engine']}; warm, interleaved, medians, freed memory kept; {record['seconds']} s in all"
+    )
+    yield provenance(record)

@@ -1,0 +1,91 @@
+"""Several small charts beside one another, with one legend below them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from .frame import Frame, Scale, marker
+from .lines import Line, line_elements, scale_over
+from .palette import QUIET
+from .picture import LARGE, SMALL, Element, Picture, Poly, Text, centred, text_width
+
+COLUMNS = 2
+WIDTH, HEIGHT = 430.0, 320.0  # of one panel
+TOP, LEGEND_LINE = 66.0, 24.0
+
+
+class Panel(NamedTuple):
+    """One chart: what goes upwards, what to the right, the lines, and both axes' bases (None: linear)."""
+
+    ylabel: str
+    xlabel: str
+    lines: Sequence[Line]
+    bases: tuple[int | None, int | None]
+
+
+def panels_picture(
+    title: str, panels: Sequence[Panel], source: str, numbers: str, say: Callable[[Line], str]
+) -> Picture:
+    """Panels in two columns; lines of the same label share their stroke and stand once in the legend.
+
+    Args:
+        title: of the picture.
+        panels: one or more.
+        source: where the numbers come from.
+        numbers: what is shown, as text.
+        say: a line in words, for who does not see it.
+
+    Raises:
+        ValueError: there is no panel, or one without a line.
+    """
+    if not panels or not all(panel.lines for panel in panels):
+        raise ValueError("panels needs one panel or more, each with a line or more")
+    width = max(COLUMNS * WIDTH, 36 + 1.08 * text_width(title, LARGE), 36 + text_width(source, SMALL))
+    drawn: list[Element] = [
+        Text(18, 28, title, LARGE, bold=True), Text(18, 50, source, SMALL, colour=QUIET)
+    ]  # fmt: skip
+    for at, panel in enumerate(panels):
+        drawn += _panel(panel, WIDTH * (at % COLUMNS), TOP + HEIGHT * (at // COLUMNS))
+    y = TOP + HEIGHT * -(-len(panels) // COLUMNS) + 18
+    keys = list(_legend([line for panel in panels for line in panel.lines], y, width))
+    bottom = max((e.y for e in keys if isinstance(e, Text)), default=y)
+    alt = f"{title}. {' '.join(_said(panel, say) for panel in panels)} Measured: {source}."
+    return Picture(width, bottom + 18, title, alt, f"{numbers}\n{source}", (*drawn, *keys))
+
+
+def _said(panel: Panel, say: Callable[[Line], str]) -> str:
+    return f"{panel.ylabel} against {panel.xlabel}: {'; '.join(say(line) for line in panel.lines)}."
+
+
+def _panel(panel: Panel, left: float, top: float) -> list[Element]:
+    points = [point for line in panel.lines for point in line.points]
+    x = _scale([p[0] for p in points], left + 76, left + WIDTH - 24, panel.bases[0], 1.12)
+    y = _scale([p[1] for p in points], top + HEIGHT - 58, top + 36, panel.bases[1], 1.25)
+    frame = Frame(x, y)
+    drawn = frame.elements(panel.xlabel, panel.ylabel)
+    for line in panel.lines:
+        drawn += line_elements(frame, line)
+    return drawn
+
+
+def _scale(values: Sequence[float], start: float, stop: float, base: int | None, margin: float) -> Scale:
+    """A linear scale here begins at the least value and not at 0."""
+    if base is not None:
+        return scale_over(values, start, stop, base, margin)
+    room = 0.04 * (max(values) - min(values)) or 1.0
+    return Scale(min(values) - room, max(values) + room, start, stop)
+
+
+def _legend(lines: Sequence[Line], y: float, width: float) -> Iterator[Element]:
+    """Every label once, as many in a line as fit."""
+    x = 18.0
+    for line in {line.label: line for line in lines}.values():
+        needed = 44 + text_width(line.label, SMALL) + 18
+        if x > 18 and x + needed > width:
+            x, y = 18.0, y + LEGEND_LINE
+        if line.joined:
+            yield Poly(((x, y), (x + 34, y)), line.stroke.colour, 2.2, line.stroke.dash)
+        yield from marker((x + 17, y), line.stroke)
+        yield Text(x + 42, centred(y, SMALL), line.label, SMALL)
+        x += needed

@@ -1,0 +1,117 @@
+"""What a record says about the goals is computed from it: made-up records, known verdicts. No torch."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from iocourse.bench._lowrank_goals import MISSED, NEAR, REACHED, UNKNOWN, chosen, goals
+
+sys.path.append(str(Path(__file__).parents[1] / "explore"))
+from made_up_lowrank import PUBLISHED, degree, record, row, time
+
+
+def verdicts(**facts):
+    return {one["what"]: one for one in goals(record(**facts))}
+
+
+def of(what, **facts):
+    (found,) = [one for name, one in verdicts(**facts).items() if name.startswith(what)]
+    return found
+
+
+def test_errors_are_reproduced_to_every_digit_or_not():
+    assert of("their algorithm")["verdict"] == REACHED
+    rows = [row(4, degree(2, 1, 2)), row(8, degree(2, 1, 2), their_error=2.0061)]
+    found = of("their algorithm", rows=rows)
+    assert (found["reached"], found["verdict"]) == ("1 of 2 rows", MISSED)
+    assert of("their algorithm", forward=[])["verdict"] == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("degrees", "verdict", "g"),
+    [
+        (
+            [degree(2, 1.9, 40), degree(3, 0.3, 10), degree(4, 0.1, 5)],
+            REACHED,
+            3,
+        ),  # the most accurate fast one
+        ([degree(2, 1.9, 9.4), degree(3, 0.3, 7)], NEAR, 2),
+        ([degree(2, 1.9, 6)], MISSED, 2),
+        ([degree(2, 2.1, 100)], MISSED, None),  # speed does not make up for an error
+        ([degree(2, 2.005, 100)], MISSED, None),  # as large as the published one is not below
+    ],
+)
+@pytest.mark.parametrize("section", ["forward", "gradient"])
+def test_a_row_needs_both_by_one_degree(section, degrees, verdict, g):
+    rows = [row(8, *degrees)]
+    found = next(one for one in goals(record(rows=rows)) if one["what"].startswith(f"{section}: "))
+    assert found["verdict"] == verdict
+    assert ("no degree" in found["reached"]) if g is None else found["reached"].endswith(f"(g = {g})")
+    best = chosen(rows[0], lambda one: one["worst"])
+    assert (best and best["g"]) == g
+
+
+@pytest.mark.parametrize(
+    ("error", "speedup", "verdict"),
+    [(0.09, 100, REACHED), (0.09, 99, NEAR), (0.05, 70, NEAR), (0.05, 69.9, MISSED), (0.0901, 1e4, MISSED)],
+)
+def test_an_error_is_not_negotiable_and_a_speed_up_has_a_floor(error, speedup, verdict):
+    rows = [row(12, degree(3, error, speedup))]
+    found = next(one for one in goals(record(rows=rows)) if one["wanted"] == "≤ 0.09 % at ≥ 100×")
+    assert found["verdict"] == verdict
+
+
+def test_a_row_that_was_not_measured_is_no_verdict():
+    found = goals(record(rows=[row(4, degree(2, 1, 2))]))
+    asked = [one for one in found if one["what"] in ("forward, d = 12", "forward, d = 8")]
+    assert [one["verdict"] for one in asked] == [UNKNOWN] * 3
+    assert [one["verdict"] for one in found if one["what"].startswith("causal")] == [UNKNOWN] * 2
+
+
+@pytest.mark.parametrize(("ms", "verdict"), [(3999, REACHED), (4000, MISSED)])
+def test_a_million_tokens_in_less_than_four_seconds_on_two_threads(ms, verdict):
+    rows = [time("ours", 12, 3, 2**20, threads, "forward+backward") | {"ms": ms * (1 + (threads == 1))}
+            for threads in (1, 2)]  # fmt: skip
+    assert of("2²⁰ tokens", scaling=rows)["verdict"] == verdict
+    assert of("2²⁰ tokens", scaling=rows[:1])["verdict"] == UNKNOWN
+
+
+@pytest.mark.parametrize(("exponent", "verdict"), [(1.05, REACHED), (1.0501, MISSED)])
+def test_the_largest_exponent_of_ours_counts(exponent, verdict):
+    fits = record()["fits"]
+    fits[2]["exponent"] = exponent
+    found = of("largest exponent", fits=fits)
+    assert found["verdict"] == verdict and found["reached"].startswith(f"{exponent:.3f}")
+    assert of("largest exponent", fits=[fit | {"to": 2**16} for fit in fits])["verdict"] == UNKNOWN
+
+
+def test_memory_is_held_against_what_it_must_hold():
+    assert of("peak memory")["verdict"] == REACHED
+    memory = record()["memory"]
+    assert of("peak memory", memory=memory | {"ratio": 1.5})["verdict"] == MISSED
+    assert of("peak memory", memory={"n": 1, "refused": "why"})["verdict"] == UNKNOWN
+
+
+@pytest.mark.parametrize(("error", "verdict"), [(0.64, REACHED), (0.65, MISSED)])
+def test_causal_is_judged_by_the_usual_error_of_o(error, verdict):
+    rows = [row(12, degree(2, 9, 1e5), degree(3, error, 36.4))]  # error / 4 of O; forward 1.1 times as fast
+    found = [one for one in goals(record(rows=rows)) if one["what"].startswith("causal")]
+    assert [one["verdict"] for one in found] == [verdict] * 2
+
+
+def test_a_gpu_is_judged_against_the_fastest_exact_attention():
+    def at(name, ms):
+        return {"contender": name, "n": 40_960, "pass": "forward", "ms": ms}
+
+    rows = [at("low rank, g = 2", 0.1), at("low rank, g = 3", 0.2), at("SDPA, float32", 4.0)]
+    assert of("GPU", gpu={"rows": rows})["reached"] == "20.0×"
+    assert of("GPU", gpu={"rows": [*rows, at("exact, ours, bfloat16", 3.9)]})["verdict"] == NEAR
+    assert of("GPU", gpu={"rows": rows[:1]})["verdict"] == UNKNOWN
+    assert of("GPU")["reached"] == "no GPU"
+
+
+def test_every_row_of_a_record_is_judged_twice():
+    found = [one["what"] for one in goals(record())]
+    for d in PUBLISHED:
+        assert sum(what.endswith(f", d = {d}") and ": " in what for what in found) == 2
