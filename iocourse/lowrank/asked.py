@@ -16,6 +16,7 @@ from . import guards
 from .polynomials import NAMES, Polynomial, polynomial
 from .setting import Setting
 
+NUMBERS = (int, float, np.integer, np.floating)
 ENGINES = ("numpy", "numba", "torch", "triton")
 
 
@@ -42,9 +43,11 @@ class Asked:
             positive_int("threads", self.threads)
         if self.polynomial not in NAMES:
             raise ValueError(f"polynomial is {self.polynomial!r}; it must be one of {', '.join(NAMES)}")
-        for name in ("bound", "radius", "key_variance"):
+        for name in ("scale", "bound", "radius", "key_variance"):
             value = getattr(self, name)
-            if value is not None and not 0 < value < np.inf:
+            if value is not None and (not isinstance(value, NUMBERS) or isinstance(value, bool)):
+                raise TypeError(f"{name} is {value!r}; it must be a number")
+            if value is not None and name != "scale" and not 0 < value < np.inf:
                 raise ValueError(f"{name} is {value}; it must be positive and finite")
         if self.scale is not None and not np.isfinite(self.scale):
             raise ValueError(f"scale is {self.scale}; it must be finite")
@@ -63,16 +66,21 @@ class Asked:
         return polynomial(self.polynomial, g, radius)
 
 
-@lru_cache(maxsize=256)
+_asked = lru_cache(maxsize=256, typed=True)(Asked)  # typed: 2.0 == 2 and True == 1, but they are no degrees
+
+
 def asked_for(degree: int, **options: Any) -> Asked:
     """`Asked`, checked once for the same options."""
-    return Asked(degree, **options)
+    try:
+        return _asked(degree, **options)
+    except TypeError:  # also of what cannot be looked up: then the checks say which option it is
+        return Asked(degree, **options)
 
 
 def check_shapes(Q: Sequence[int], K: Sequence[int], V: Sequence[int], causal: bool) -> None:
     """Raise ValueError where the shapes (…, n, d), (…, n_k, d), (…, n_k, d_v) do not go together."""
     for name, shape in (("Q", Q), ("K", K), ("V", V)):
-        if len(shape) < 2 or min(shape[-2:]) < 1:
+        if len(shape) < 2 or min(shape) < 1:
             raise ValueError(
                 f"{name} has shape {tuple(shape)}; it must be (…, rows, columns), none of them 0"
             )
@@ -106,7 +114,10 @@ def for_head(Q: Array, K: Array, asked: Asked, g: int, compiled: bool) -> tuple[
 
     def limit() -> float:
         x, k = Q * Q.dtype.type(factor), K if shift is None else K - shift
-        return float(guards.row_limits(x, k).max())
+        limits = guards.row_limits(x, k)
+        row = int(limits.argmax())
+        guards.check_interval(asked.polynomial, float(limits[row]), row, d, g)
+        return float(limits[row])
 
     made = asked.made(g, limit)
     if not made.per_row:

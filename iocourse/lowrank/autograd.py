@@ -14,10 +14,14 @@ from torch.autograd.function import once_differentiable
 
 from ..guard import library_answer
 from ..monomials import plan
+from ..needs_triton import explanation
 from . import fast, guards, heads, torch_passes
 from .asked import Asked, check_shapes
 from .heads import Attended
 from .torch_passes import BatchForward, BatchSetting
+
+EXACT_TYPES = (torch.float32, torch.float64)
+SHORT_TYPES = (torch.float16, torch.bfloat16)
 
 
 class _Attention(torch.autograd.Function):  # type: ignore[misc]
@@ -60,6 +64,17 @@ class _Heads:
         return dQ, dK, dV
 
 
+def _passes(Q: Tensor, asked: Asked) -> tuple[Any, Any]:
+    """The forward and the backward pass that work on this tensor."""
+    if asked.causal:
+        return torch_passes.causal_forward, torch_passes.causal_backward
+    if _engine(Q, asked) == "triton":
+        from . import launched
+
+        return launched.forward, launched.backward
+    return torch_passes.forward, torch_passes.backward
+
+
 def _joined(arrays: list[Any], shape: tuple[int, ...]) -> Tensor:
     """One tensor of this shape from an array a head, without a copy where there is one head."""
     if len(arrays) == 1:
@@ -83,7 +98,7 @@ class _Batch:
         found, s = self.found, self.setting
         if self.asked.gradient_degree not in (None, s.plan.g):
             found, s = self._at(q, k, v, self.asked.gradient_degree or 0)
-        work = torch_passes.causal_backward if self.asked.causal else torch_passes.backward
+        work = _passes(Q, self.asked)[1]
         dQ, dK, dV = work(q, k, v, found, g, s)
         return dQ.view(Q.shape), dK.view(K.shape), dV.view(V.shape)
 
@@ -102,24 +117,29 @@ class _Batch:
         return [q, k, v]
 
     def _at(self, q: Tensor, k: Tensor, v: Tensor, g: int) -> tuple[BatchForward, BatchSetting]:
-        """The result at degree g, certified."""
+        """The result at degree g, certified. Statistics of 16-bit keys are taken in float32."""
         asked, p = self.asked, plan(q.shape[-1], g)
-        factor = asked.factor(q.shape[-1])
-        shift = None if asked.causal else k.mean(1, keepdim=True)
-        rest = k if shift is None else k - shift
+        factor, wide = asked.factor(q.shape[-1]), torch.promote_types(q.dtype, torch.float32)
+        keys = k.to(wide)
+        shift = None if asked.causal else keys.mean(1, keepdim=True)
+        rest = keys if shift is None else keys - shift
 
         def limit() -> float:
-            return float((q.norm(dim=-1).amax(1) * rest.norm(dim=-1).amax(1)).max()) * abs(factor)
+            limits = q.to(wide).norm(dim=-1) * rest.norm(dim=-1).amax(1, keepdim=True) * abs(factor)
+            row = int(limits.argmax()) % q.shape[1]
+            guards.check_interval(asked.polynomial, float(limits.max()), row, q.shape[-1], g)
+            return float(limits.max())
 
         made = asked.made(g, limit)
-        weights = torch.as_tensor(made.coefficients[p.degrees] * p.multiplicities).to(q)[:, None]
+        weights = torch.as_tensor(made.coefficients[p.degrees] * p.multiplicities).to(rest)[:, None]
         halves = torch.as_tensor((g - p.degrees) // 2, device=q.device)
         s = BatchSetting(p, weights, factor, shift, self._covariance(rest) if made.per_row else None, halves)
-        found = (torch_passes.causal_forward if asked.causal else torch_passes.forward)(q, k, v, s)
-        keys: Any = torch.arange(1, q.shape[1] + 1).numpy() if asked.causal else k.shape[1]
-        for x, y, den in zip(q * factor, rest, found.den, strict=True):
-            rows = partial(_on_cpu, x, y)
-            guards.check_denominators(made, rows, den.cpu().numpy(), keys, centred=shift is not None)
+        found = _passes(q, asked)[0](q, k, v, s)
+        seen: Any = torch.arange(1, q.shape[1] + 1).numpy() if asked.causal else k.shape[1]
+        for x, y, den in zip(q, rest, found.den, strict=True):
+            rows = partial(_on_cpu, x.to(wide) * factor, y)
+            guards.check_denominators(made, rows, den.cpu().numpy(), seen, centred=shift is not None)
+        guards.check_output(made, float(found.O.abs().max()), float(v.abs().max()))
         return found, s
 
     def _covariance(self, rest: Tensor) -> Tensor:
@@ -141,10 +161,25 @@ def _memory(like: Tensor) -> int | None:
 def _engine(Q: Tensor, asked: Asked) -> str:
     """Which engine works on this tensor, or the error that says why the one asked for cannot."""
     if asked.engine is None:
-        return "numba" if Q.device.type == "cpu" and fast.installed() else "torch"
+        if Q.device.type == "cpu":
+            return "numba" if fast.installed() else "torch"
+        return "torch" if _not_triton(Q, asked) else "triton"
     if asked.engine in ("numpy", "numba") and Q.device.type != "cpu":
         raise ValueError(f"engine is {asked.engine!r}, which works on the CPU; Q is on {Q.device}")
+    if asked.engine == "triton" and _not_triton(Q, asked):
+        raise ValueError(f"engine is 'triton': {_not_triton(Q, asked)}")
     return asked.engine
+
+
+def _not_triton(Q: Tensor, asked: Asked) -> str:
+    """Why the kernels do not work on this tensor, "" where they do."""
+    if asked.causal:
+        return "causal attention runs in the engines 'torch', 'numba' and 'numpy'"
+    if Q.dtype == torch.float64:
+        return "Q has dtype torch.float64; the kernels know float32, float16 and bfloat16"
+    if Q.shape[-1] > 64:
+        return f"Q has {Q.shape[-1]} columns; the kernels know 64 at most"
+    return explanation()
 
 
 @library_answer
@@ -154,8 +189,11 @@ def attend(Q: Tensor, K: Tensor, V: Tensor, asked: Asked) -> Tensor:
         if not isinstance(X, Tensor) or X.dtype != Q.dtype or X.device != Q.device:
             what = f"{X.dtype} on {X.device}" if isinstance(X, Tensor) else type(X).__name__
             raise TypeError(f"{name} is {what} and Q {Q.dtype} on {Q.device}; they must be the same")
-    if Q.dtype not in (torch.float32, torch.float64):
-        raise TypeError(f"Q has dtype {Q.dtype}; it must be float32 or float64")
+    if Q.dtype not in EXACT_TYPES and (Q.dtype not in SHORT_TYPES or _engine(Q, asked) != "triton"):
+        raise TypeError(
+            f"Q has dtype {Q.dtype}; it must be float32 or float64, or of 16 bits where Triton's kernels "
+            "work (engine 'triton': not causal, up to 64 columns)"
+        )
     if asked.threads is None:
         asked = replace(asked, threads=torch.get_num_threads())
     found: Tensor = _Attention.apply(Q, K, V, asked)

@@ -210,14 +210,20 @@ def times_row_factors(F, E, starts, C):
 
 @compiled
 def moments(K):
-    """The mean (d,) of the rows of K and their covariance (d, d)."""
+    """The mean (d,) of the rows of K and their covariance (d, d).
+
+    Sums are taken about the mean of the first tile: about 0 they would cancel where all keys share an offset.
+    """
     n, d = K.shape
+    about = np.zeros(d, K.dtype)
+    for t in range(min(TILE, n)):
+        for i in range(d):
+            about[i] += K[t, i] / min(TILE, n)
     mean, second = np.zeros(d, np.float64), np.zeros((d, d), np.float64)
     x = np.empty((d, TILE), K.dtype)
-    zero = np.zeros(d, K.dtype)
     for at in range(0, n, TILE):
         C = min(TILE, n - at)
-        take(x, K, at, C, K.dtype.type(1), zero)
+        take(x, K, at, C, K.dtype.type(1), about)
         for i in range(d):
             s = K.dtype.type(0)
             for t in range(C):
@@ -233,7 +239,7 @@ def moments(K):
         for j in range(i + 1):
             second[i, j] = second[i, j] / n - mean[i] * mean[j]
             second[j, i] = second[i, j]
-    return mean.astype(K.dtype), second.astype(K.dtype)
+    return (mean + about).astype(K.dtype), second.astype(K.dtype)
 
 
 @compiled

@@ -3,23 +3,26 @@
 A polynomial that is negative somewhere can make a denominator 0, and then outputs and gradients are of any
 size. A denominator is certified in one of three ways, the cheapest first:
 
-    1. the polynomial is positive everywhere (even Taylor, even Hermite with clipped variance); 2. every row's
-    largest possible logit, |q| · max |k|, is where it is positive; 3. measured: the exact denominator has a
-    least value (keys less their mean: n, by Jensen's inequality; else
-       its number of keys · exp(-|q| · max |k|)), and the computed one is at least half of that.
+    1. the polynomial is positive everywhere (even Taylor, even Hermite with clipped variance);
+    2. every row's largest possible logit, |q| · max |k|, is where it is positive;
+    3. measured: the exact denominator has a least value (keys less their mean: n, by Jensen's inequality;
+       else its number of keys · exp(-|q| · max |k|)), and the computed one is at least half of that.
+
+What polynomials of both signs leave open is then closed at the output, see `check_output`.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from decimal import Decimal
 from functools import cache, lru_cache
 from math import isfinite
 
 import numpy as np
 
 from ..monomials import Array, rank_of
-from .polynomials import Polynomial, minimax, smallest_degree
+from .polynomials import LARGEST_RADIUS, Polynomial, minimax, smallest_degree
 
 MEMORY_SHARE = 0.5  # of the machine's memory that states and features may take
 
@@ -53,10 +56,18 @@ def check_rank(d: int, g: int, d_v: int, heads: int = 1, itemsize: int = 4, memo
     allowed = int(MEMORY_SHARE * (machine_memory() if memory is None else memory))
     if needed > allowed:
         raise RankTooLarge(
-            f"degree is {g}: at d = {d} that is {rank:,} features, whose states take {needed / 1e9:,.1f} GB; "
+            f"degree is {g}: at d = {d} that is {_counted(rank)} features, whose states take "
+            f"{_counted(Decimal(needed) / 10**9)} GB; "
             f"at most {allowed / 1e9:,.1f} GB may be used here"
         )
     return rank
+
+
+def _counted(number: int | Decimal) -> str:
+    """All digits of what a person can read, three of the rest."""
+    if number >= 10**15:
+        return f"{Decimal(number):.2e}"
+    return f"{number:,}" if isinstance(number, int) else f"{number:,.1f}"
 
 
 def check_finite(name: str, X: Array) -> None:
@@ -101,10 +112,11 @@ def check_denominators(
     rows: gives Q (n, d) times the scale and K (n_k, d) less its shift, what the features were made of; asked
     for only where they are needed. keys: how many keys each row sees. centred: whether those have mean 0.
     """
-    if p.positive_to == np.inf:
-        least: Array | float = 1e-37  # less than any sum of positive polynomials
-    elif centred:
+    least: Array | float
+    if centred:  # by Jensen's inequality p, convex where it is positive everywhere, keeps it too: p(0) ≥ 0.6
         least = keys / 2
+    elif p.positive_to == np.inf:
+        least = 1e-37  # less than any sum of positive polynomials
     else:
         least = keys * np.exp(-row_limits(*rows())) / 2
     fine = (den >= least) & (den < np.inf)
@@ -115,6 +127,32 @@ def check_denominators(
     if den[row] < np.inf and limits.max() < p.positive_to < np.inf:
         return
     raise NotCertified(_refusal(p, Q.shape[1], row, float(limits[row]), float(den[row])))
+
+
+def check_output(p: Polynomial, largest: float, of_values: float) -> None:
+    """Raise where the largest size in the output is not finite, or beyond what weights of a softmax can give.
+
+    A polynomial of both signs makes weights of both signs: certified denominators alone do not keep an output
+    within its values, of which `of_values` is the largest size.
+    """
+    if not largest < np.inf:
+        raise ValueError(f"V has entries of size {of_values:.3g}, whose sums are not finite in this type")
+    if p.positive_to < np.inf and largest > 2 * of_values:
+        raise NotCertified(
+            f"the output reaches {largest:.3g} where no entry of V is beyond {of_values:.3g}: the polynomial "
+            f"{p.name!r} of degree {p.degree} is positive for |s| < {p.positive_to:.3g}, and beyond it gave "
+            f"weights of both signs. 'taylor' and 'hermite' are positive everywhere at degree "
+            f"{p.degree + 2 - p.degree % 2}."
+        )
+
+
+def check_interval(name: str, limit: float, row: int, d: int, g: int) -> None:
+    """Raise `NotCertified` where the logits' interval [-limit, limit] is too large for this polynomial."""
+    if not limit <= LARGEST_RADIUS[name]:
+        raise NotCertified(
+            f"row {row} of Q has logits that can reach ±{limit:.3g} (|q| times the largest |k|); {name!r} "
+            f"can be made up to ±{LARGEST_RADIUS[name]:g} in float64. " + what_would_do(d, g, limit)
+        )
 
 
 def row_limits(Q: Array, K: Array) -> Array:
@@ -136,12 +174,12 @@ def what_would_do(d: int, g: int, limit: float) -> str:
     """Which degree is safe, and which is accurate to 1 % on [-limit, limit], each with its rank."""
     even = g + 1 if g % 2 else g + 2
     text = f"Degree {even} (rank {rank_of(d, even):,}) of 'taylor' or 'hermite' is positive everywhere; "
+    interval = f"[-{limit:.3g}, {limit:.3g}]"
     try:
         accurate = smallest_degree(minimax, max(limit, 1e-3), 0.01, most=40)
     except (ValueError, np.linalg.LinAlgError):
         return (
-            text
-            + f"no degree up to 40 is within 1 % of exp on [-{limit:.3g}, {limit:.3g}]: use exact attention."
+            text + f"none that float64 can evaluate is within 1 % of exp on {interval}: use exact attention."
         )
-    rank, interval = rank_of(d, accurate), f"[-{limit:.3g}, {limit:.3g}]"
+    rank = rank_of(d, accurate)
     return text + f"'minimax' of degree {accurate} (rank {rank:,}) is within 1 % of exp on {interval}."

@@ -36,6 +36,7 @@ def head_forward(Q: Array, K: Array, V: Array, asked: Asked, g: int) -> Attended
     else:
         found = fast.forward(Q, K, V, s, threads) if compiled else plain.forward(Q, K, V, s)
     _certify(p, Q, K, found, s, asked.causal)
+    _certify_output(p, V, found.O)
     return Attended(found, s)
 
 
@@ -64,6 +65,12 @@ def _certify(p: Polynomial, Q: Array, K: Array, f: Forward, s: Setting, causal: 
     guards.check_denominators(p, rows, f.den, keys, centred=s.shift is not None)
 
 
+def _certify_output(p: Polynomial, V: Array, O: Array) -> None:
+    if p.positive_to == np.inf and np.isfinite(np.dot(O.ravel(), O.ravel())):
+        return
+    guards.check_output(p, float(abs(O).max()), float(abs(V).max()))
+
+
 def checked(Q: Array, K: Array, V: Array, asked: Asked) -> tuple[Array, Array, Array]:
     """Q, K, V as heads (H, n, d), or the error that says what is wrong with them."""
     check_shapes(Q.shape, K.shape, V.shape, asked.causal)
@@ -85,6 +92,11 @@ def check_type(name: str, X: Array, Q: Array) -> None:
         raise TypeError(f"{name} has dtype {X.dtype} and Q {Q.dtype}; they must be the same")
 
 
+def _check_engine(asked: Asked) -> None:
+    if asked.engine in ("torch", "triton"):
+        raise ValueError(f"engine is {asked.engine!r}, which works on torch tensors; Q is a NumPy array")
+
+
 def as_heads(X: Array) -> Array:
     """X (…, n, d) as (H, n, d)."""
     return X[None] if X.ndim == 2 else X.reshape(-1, *X.shape[-2:])
@@ -93,6 +105,7 @@ def as_heads(X: Array) -> Array:
 @library_answer
 def forward_heads(Q: Any, K: Any, V: Any, asked: Asked) -> Array:
     """O (…, n, d_v)."""
+    _check_engine(asked)
     Q, K, V = (np.asarray(X) for X in (Q, K, V))
     heads = checked(Q, K, V, asked)
     found = [head_forward(*head, asked, asked.degree).found.O for head in zip(*heads, strict=True)]
@@ -102,6 +115,7 @@ def forward_heads(Q: Any, K: Any, V: Any, asked: Asked) -> Array:
 @library_answer
 def backward_heads(Q: Any, K: Any, V: Any, dO: Any, asked: Asked) -> tuple[Array, Array, Array, Array]:
     """O, dQ, dK, dV, each (…, rows, columns)."""
+    _check_engine(asked)
     Q, K, V, dO = (np.asarray(X) for X in (Q, K, V, dO))
     heads = checked(Q, K, V, asked)
     lead, wanted = Q.shape[:-2], (*Q.shape[:-1], V.shape[-1])

@@ -15,11 +15,13 @@ from numpy.polynomial import chebyshev as cheb
 from numpy.polynomial import polynomial as poly
 from numpy.typing import NDArray
 
+from ..guard import library_answer
 from ..monomials import Array
 from ..sizes import positive_int
 
 CLIP = 0.8  # of a row's variance: below it the Hermite polynomial of even degree is positive everywhere
 NAMES = ("hermite", "taylor", "chebyshev", "minimax")
+LARGEST_RADIUS = {"chebyshev": 700.0, "minimax": 15.0}  # beyond, float64 cannot hold e^-R beside e^R
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,13 +44,13 @@ class Polynomial:
         return len(self.coefficients) - 1
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256, typed=True)
 def polynomial(name: str, g: int, R: float | None = None) -> Polynomial:
     """The polynomial of that name and degree g; "chebyshev" and "minimax" want the R of their interval [-R,
     R].
 
-    Raises ValueError for another name, a degree below 1, and an R that is missing, not positive or not
-    finite.
+    Raises ValueError for another name, a degree below 1, and an R that is missing, not positive, not
+    finite or too large for float64.
     """
     positive_int("degree", g)
     if name not in NAMES:
@@ -56,6 +58,8 @@ def polynomial(name: str, g: int, R: float | None = None) -> Polynomial:
     if name in ("chebyshev", "minimax"):
         if R is None or not 0 < R < np.inf:
             raise ValueError(f"radius is {R}; {name} needs a positive, finite R for its interval [-R, R]")
+        if LARGEST_RADIUS[name] < R:
+            raise ValueError(f"radius is {R:g}; {name} can be made up to {LARGEST_RADIUS[name]:g} in float64")
         made = (chebyshev if name == "chebyshev" else minimax)(g, R)
         return Polynomial(name, made, R, positive_to(made))
     if name == "hermite":
@@ -64,7 +68,9 @@ def polynomial(name: str, g: int, R: float | None = None) -> Polynomial:
 
 
 def positive_to(p: Array) -> float:
-    """The largest R with p > 0 on (-R, R): the nearest real root's distance from 0, or inf."""
+    """The largest R with p > 0 on (-R, R): the nearest real root's distance from 0, or inf; 0 for p(0) ≤ 0."""
+    if p[0] <= 0:
+        return 0.0
     roots = poly.polyroots(p)
     real = roots.real[abs(roots.imag) < 1e-7 * (1 + abs(roots.real))]
     return float(abs(real).min()) if len(real) else np.inf
@@ -96,22 +102,28 @@ def minimax(g: int, R: float, rounds: int = 50) -> Array:
     """The least largest relative error on [-R, R], by Remez' exchange; positive there while that is below 1.
 
     p(s) e⁻ˢ = 1 ± E at g + 2 points, with signs in turn; then the points move to where the error is largest.
+    Raises ValueError for R beyond 15, where rounding is all that is left of the error at -R.
     """
+    if not 0 < R <= LARGEST_RADIUS["minimax"]:
+        raise ValueError(f"R is {R:g}; it must be positive and at most {LARGEST_RADIUS['minimax']:g}")
     points = R * -np.cos(np.pi * np.arange(g + 2) / (g + 1))
     signs = (-1.0) ** np.arange(g + 2)
-    scaled = np.ones(g + 1)
+    best, least = np.ones(1), np.inf
     for _ in range(rounds):
         powers = (points[:, None] / R) ** np.arange(g + 1)
         system = np.concatenate([powers * np.exp(-points)[:, None], signs[:, None]], axis=1)
         solved = np.linalg.solve(system, np.ones(g + 2))
         scaled, level = solved[:-1] / float(R) ** np.arange(g + 1), abs(solved[-1])
         extrema = _extrema(scaled, R)
+        largest = abs(relative_error_at(scaled, extrema)).max()
+        if largest < least:  # in the end rounding moves the points, no longer for the better
+            best, least = scaled, largest
         if len(extrema) < g + 2:  # it cannot be told from the last one
             break
         points = extrema[_alternating(relative_error_at(scaled, extrema), g + 2)]
         if abs(relative_error_at(scaled, points)).max() <= level * (1 + 1e-9):
             break
-    return scaled
+    return best
 
 
 def _alternating(errors: Array, count: int) -> NDArray[np.int64]:
@@ -146,11 +158,13 @@ def _extrema(p: Array, R: float) -> Array:
     return np.unique(np.concatenate([[-R], real[(real > -R) & (real < R)], [R]]))
 
 
+@library_answer
 def largest_error(p: Array, R: float) -> float:
     """max |p(s) e⁻ˢ - 1| over [-R, R]: at a root of p' - p, or at an end."""
     return float(abs(relative_error_at(p, _extrema(p, R))).max())
 
 
+@library_answer
 def smallest_degree(make: Callable[[int, float], Array], R: float, error: float, most: int = 64) -> int:
     """The first degree whose polynomial has at most this error. Raises ValueError where none up to `most`
     has.
