@@ -1,14 +1,14 @@
 """Symmetric monomials: the features of a row whose scalar products are powers of scalar products.
 
-(q·k)^l = Σ_{|a| = l} l!/a! qᵃ kᵃ, so a polynomial of degree g in q·k is a scalar product of C(d + g, g) numbers a
-row. A monomial of degree p is one of degree p - 1 times a coordinate: one multiplication a feature.
+(q·k)^l = Σ_{|a| = l} l!/a! qᵃ kᵃ, so a polynomial of degree g in q·k is a scalar product of C(d + g, g)
+numbers a row. A monomial of degree p is one of degree p - 1 times a coordinate: one multiplication a feature.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, cached_property
-from math import comb, factorial
+from functools import cached_property, lru_cache
+from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +33,8 @@ class Step:
 class Plan:
     """How the monomials of degree 0 … g in d coordinates are made, and how often each stands in a power.
 
-    rank: how many there are. degrees (rank,): of each. multiplicities (rank,): l!/a!, so that Σ over degree l is
-    the power (q·k)^l.
+    rank: how many there are. degrees (rank,): of each. multiplicities (rank,): l!/a!, so that Σ over degree l
+    is the power (q·k)^l.
     """
 
     d: int
@@ -65,37 +65,36 @@ def rank_of(d: int, g: int) -> int:
     return comb(positive_int("d", d) + g, g)
 
 
-@cache
+@lru_cache(maxsize=None, typed=True)
 def plan(d: int, g: int) -> Plan:
     """The plan for d coordinates and degree g ≥ 1.
 
-    Monomials of degree p are listed by their smallest coordinate i: block i is x_i times those of degree p - 1
-    whose coordinates are all at least i, which are a suffix of that list.
+    Monomials of degree p are listed by their smallest coordinate i: block i is x_i times those of degree
+    p - 1 whose coordinates are all at least i, which are a suffix of that list.
     """
     positive_int("d", d), positive_int("g", g)
-    unit = np.eye(d, dtype=np.int64)
-    exponents = np.concatenate([np.zeros((1, d), np.int64), unit])
+    rank = rank_of(d, g)
+    degrees, multiplicities = np.ones(rank, np.int64), np.ones(rank)
+    degrees[0] = 0
+    leading = np.ones(rank, np.int32)  # how often a monomial's smallest coordinate stands in it
     steps: list[Step] = []
-    starts = list(range(1, d + 1))  # where in the list of degree p - 1 the suffix of coordinate i begins
-    end = d + 1
-    for _ in range(2, g + 1):
-        new_starts, blocks = [], []
-        at = end
-        for axis, source in enumerate(starts):
-            count = end - source
+    starts, end = list(range(1, d + 1)), d + 1  # of degree p - 1: where each coordinate's suffix begins
+    for p in range(2, g + 1):
+        at, new_starts = end, []
+        for axis, (source, next_source) in enumerate(zip(starts, [*starts[1:], end], strict=True)):
+            made, again = slice(at, at + end - source), next_source - source
+            steps.append(Step(made.start, made.stop, axis, source))
             new_starts.append(at)
-            steps.append(Step(at, at + count, axis, source))
-            blocks.append(exponents[source:end] + unit[axis])
-            at += count
-        exponents = np.concatenate([exponents, *blocks])
+            degrees[made] = p
+            leading[at : at + again] += leading[source:next_source]
+            multiplicities[made] = multiplicities[source:end] * p / leading[made]
+            at = made.stop
         end, starts = at, new_starts
-    degrees = exponents.sum(1)
-    factorials = np.array([factorial(n) for n in range(g + 1)], dtype=np.float64)
-    return Plan(d, g, tuple(steps), degrees, factorials[degrees] / factorials[exponents].prod(1))
+    return Plan(d, g, tuple(steps), degrees, multiplicities)
 
 
 def coordinates(p: Plan) -> NDArray[np.int32]:
-    """(g, rank): feature a is the product of the g coordinates in column a, where coordinate d is the number 1."""
+    """(g, rank): feature a is the product of the g coordinates in column a; coordinate d is the number 1."""
     table = np.full((p.g, p.rank), p.d, dtype=np.int32)
     table[0, 1 : p.d + 1] = np.arange(p.d)
     for step in p.steps:
@@ -112,7 +111,9 @@ def features(x: Array, p: Plan) -> Array:
     found[1 : p.d + 1] = x.T
     for step in p.steps:
         count = step.last - step.first
-        np.multiply(found[step.source : step.source + count], x[:, step.axis], out=found[step.first : step.last])
+        np.multiply(
+            found[step.source : step.source + count], x[:, step.axis], out=found[step.first : step.last]
+        )
     return found
 
 
