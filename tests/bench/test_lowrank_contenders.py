@@ -113,3 +113,20 @@ def test_the_gpu_section_times_who_can_and_keeps_the_reason_of_who_cannot(monkey
     ]
     assert rows[0]["error"] < 1e-4 and rows[0]["ms"] > 0 and rows[1]["error"] is None
     assert rows[1]["refused"] == "RuntimeError: made up: no room"
+
+
+def test_the_kernels_of_the_gpu_section_are_right_on_a_few_tokens(monkeypatch):
+    from functools import partial
+
+    from made_up_gpu import CpuPlace, needs_the_interpreter
+
+    needs_the_interpreter()
+    from iocourse.gpu import timing
+
+    monkeypatch.setattr(timing, "WARM_UPS", 0)
+    hurried = partial(timing.side_by_side, rounds=1, least=1)
+    monkeypatch.setattr(_lowrank_gpu, "side_by_side", hurried)
+    rows = {(row["contender"], row["pass"]): row for row in _lowrank_gpu.times(40, CpuPlace())}
+    for name, most in (("low rank, g = 2", 3), ("low rank, g = 3", 0.6), ("exact, ours, float32", 1e-3)):
+        assert rows[name, "forward"]["error"] < most and "ms" in rows[name, "forward+backward"]
+    assert rows["exact, ours, bfloat16", "forward"]["error"] < 2

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from iocourse.bench._lowrank_goals import MISSED, NEAR, REACHED, UNKNOWN, chosen, goals
+from iocourse.bench._lowrank_text import text
 
 sys.path.append(str(Path(__file__).parents[1] / "explore"))
 from made_up_lowrank import PUBLISHED, degree, record, row, time
@@ -115,3 +116,28 @@ def test_every_row_of_a_record_is_judged_twice():
     found = [one["what"] for one in goals(record())]
     for d in PUBLISHED:
         assert sum(what.endswith(f", d = {d}") and ": " in what for what in found) == 2
+
+
+# --- the same record as text -------------------------------------------------------------------------------
+
+
+def test_what_was_skipped_refused_or_extrapolated_is_said():
+    skipped = row(12, degree(3, 0.08, 120), in_place_ms=None, in_place_note="skipped at n = 40,960: made up")
+    shown = text(record(rows=[skipped]))
+    assert "in place: skipped at n = 40,960: made up" in shown
+    assert "extrapolated, not measured: SDPA, d = 12, 1 thread, forward+backward at 2²⁰: 109,951 s" in shown
+    assert "extrapolated, not measured: ours" not in shown
+    assert "on a GPU: not measured, no GPU, this is a test" in shown and "refused" in shown
+    refused = record(memory={"n": 2**20, "d": 12, "g": 3, "refused": "made up: no room"})
+    assert "not measured, made up: no room" in text(refused)
+
+
+def test_a_gpu_has_a_table_of_its_own():
+    rows = [
+        {"contender": "low rank, g = 3", "n": 40_960, "pass": "forward", "ms": 0.05, "error": 0.17},
+        {"contender": "SDPA, float32", "n": 40_960, "pass": "forward", "error": None, "refused": "made up"},
+    ]
+    shown = text(record(gpu={"device": {"name": "a made-up GPU"}, "rows": rows}))
+    assert "a made-up GPU" in shown and "SDPA, float32: made up" in shown
+    (line,) = [line for line in shown.splitlines() if line.startswith("low rank, g = 3")]
+    assert line.split()[-3:] == ["forward", "0.05", "0.170"]
