@@ -85,7 +85,7 @@ def play_pieces(student: Callable[..., Any], case: Case) -> Trial:
     pieces = Pieces(_pieces(case))
     watched = isinstance(case, RowCase) and case.kind == "long"
     try:
-        with judged(), _memory_watch(watched) as held:
+        with judged(), memory_watch(watched) as held:
             value = settled(student(pieces))
         return RowTrial(case, value, asked_again=pieces.asked_again, held=held())
     except Exception as error:
@@ -100,7 +100,7 @@ def _explained(error: Exception, pieces: Pieces) -> Exception:
 
 
 @contextmanager
-def _memory_watch(watched: bool) -> Iterator[Callable[[], int]]:
+def memory_watch(watched: bool) -> Iterator[Callable[[], int]]:
     """Yields a function that tells, inside or after, the most bytes Python and NumPy held inside at once."""
     peak = 0
     if not watched:

@@ -1,0 +1,353 @@
+"""Exercises of lesson 16: p times a matrix, the features pulled back, two sweeps, causal tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import factorial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...ledger import Ledger
+from ...machine import Features
+from ...monomials import Plan, coordinates, features, plan
+from ..exercise import Case, Exercise, Property, Trial, run_schedule
+from ..judging import (
+    difference,
+    every_input_loaded,
+    fits,
+    only_where,
+    reads_within,
+    total_within,
+    values,
+    values_in,
+    writes_within,
+)
+from ..work import WorkTrial, linear_work, play_counted
+
+Array = NDArray[np.float64]
+ONCE, TWICE = "N tokens", "2N tokens"
+
+
+# ------------------------------------------------------------------ 16.1 p times a matrix
+MANY, ONES = "many tokens", "x of ones"
+WIDE, UNLIKE = "more columns of h than features", "other keys than queries"
+
+
+def _product_cases(rng: np.random.Generator) -> list[Case]:
+    """Tokens, twice as many and eight times as many, x of ones, unlike sizes. Rows of f sum to 1."""
+    N, r, d = int(rng.integers(140, 170)), int(rng.integers(10, 12)), int(rng.integers(6, 8))
+    sizes = [
+        (ONCE, N, N, r, d, 3),
+        (TWICE, 2 * N, 2 * N, r, d, 3),
+        (MANY, 8 * N, 8 * N, r, d, 3),
+        (WIDE, 9, 11, 2, 5, 4),
+        (UNLIKE, 13, 7, 4, 3, 2),
+        ("one token", 1, 1, 3, 2, 2),
+    ]
+    found = [_product_case(rng, *each_size) for each_size in sizes]
+    return [*found, _product_case(rng, ONES, 12, 10, 3, 2, 1, ones=True)]
+
+
+def _product_case(
+    rng: np.random.Generator, label: str, N: int, Nk: int, r: int, d: int, columns: int, ones: bool = False
+) -> Case:
+    Phi, Psi = rng.random((N, r)), rng.random((Nk, r))
+    Phi /= (Phi @ Psi.sum(axis=0))[:, None]
+    G, h = rng.standard_normal((N, d)), rng.standard_normal((Nk, d))
+    x = np.ones((Nk, columns)) if ones else rng.standard_normal((Nk, columns))
+    f, q = Phi @ Psi.T, G @ h.T  # (N, Nk)
+    p = f * q - (f * q).sum(axis=1, keepdims=True) * f
+    inputs = {"Phi": Phi, "Psi": Psi, "G": G, "h": h, "x": x}
+    return Case(f"{label}, N={N}, Nk={Nk}, r={r}, dv={d}", inputs, p @ x)
+
+
+def _no_wider_than_the_inputs(trial: Trial) -> str | None:
+    """Allowed are the words of all inputs together and half as many: room for several arrays of N rows."""
+    inputs = sum(x.size for x in trial.case.inputs.values())
+    held = trial.held // 8 if isinstance(trial, WorkTrial) else 0
+    if held <= 1.5 * inputs:
+        return None
+    return f"yours held {held:,} words at once, the inputs are {inputs:,}"
+
+
+PRODUCT = Exercise(
+    id="16.1",
+    title="p times a matrix",
+    function="my_p_times",
+    difficulty=3,
+    importance=5,
+    minutes=12,
+    hints=(
+        "p is f ∘ (G hᵀ - δ 1ᵀ). What is δ, if f h is formed first, and how is f h formed without f?",
+        "Put -δ beside G as one more column and ones beside h: then p is f ∘ (Ge Veᵀ), a sum over c of "
+        "f with its rows scaled by column c of Ge and its columns scaled by column c of Ve.",
+        "A matrix with scaled rows and columns times x: scale the rows of x by the column of Ve, multiply by "
+        "Psiᵀ, then by Phi, then scale the rows by the column of Ge. Add that up over the columns.",
+    ),
+    cases=_product_cases,
+    properties=(
+        values("p x is right"),
+        values_in("rows of p sum to zero", ONES),
+        values_in("queries and keys may differ in number", UNLIKE),
+        values_in("h may have more columns than there are features", WIDE),
+        only_where(
+            "nothing larger than the inputs is built",
+            lambda case: case.label.startswith(MANY),
+            _no_wider_than_the_inputs,
+        ),
+        linear_work("twice the tokens take twice the work", ONCE, TWICE),
+    ),
+    play=play_counted,
+)
+
+
+# ------------------------------------------------------------------ 16.2 features, pulled back
+LINEAR, POWERS, DEEP = "degree 1", "one coordinate", "degree 4"
+
+
+def _pull_back_cases(rng: np.random.Generator) -> list[Case]:
+    """Degree one, powers of one coordinate, and degrees where features are made of features."""
+    n = int(rng.integers(4, 8))
+    sizes = [(LINEAR, n, 4, 1), (POWERS, n, 1, 5), ("degree 2", n, 3, 2), (DEEP, n, 3, 4), ("", 1, 5, 3)]
+    return [_pull_back_case(rng, *each_size) for each_size in sizes]
+
+
+def _pull_back_case(rng: np.random.Generator, label: str, n: int, d: int, g: int) -> Case:
+    p, x = plan(d, g), rng.standard_normal((n, d))
+    df = rng.standard_normal((p.rank, n))
+    inputs = {"df": df, "f": features(x, p), "x": x, "plan": p}
+    name = ", ".join(part for part in (label, f"n={n}, d={d}, g={g}") if part)
+    return Case(name, inputs, slopes(x, p, df))
+
+
+def slopes(x: Array, p: Plan, df: Array) -> Array:
+    """The sum of df (rank, n) times each feature's slope in the coordinates of x (n, d), factor by factor."""
+    table = coordinates(p)  # (g, rank); coordinate d is the number 1
+    factors = np.concatenate([x, np.ones((len(x), 1))], axis=1).T[table]  # (g, rank, n)
+    found = np.zeros((x.shape[1] + 1, len(x)))
+    for at in range(p.g):
+        others = np.delete(factors, at, axis=0).prod(axis=0)  # (rank, n)
+        np.add.at(found, table[at], df * others)
+    return np.asarray(found[:-1].T)
+
+
+PULL_BACK = Exercise(
+    id="16.2",
+    title="The features, pulled back",
+    function="my_pull_back",
+    difficulty=3,
+    importance=5,
+    minutes=10,
+    hints=(
+        "A step made features as a product of two factors. Where does the gradient of a product go?",
+        "Each block of features gives two things: to its coordinate the gradient times the features it was "
+        "made of, summed over the block; to those features the gradient times the coordinate.",
+        "Go through the steps from the last to the first, so that the gradient of a feature is complete "
+        "before it is handed on. What is left in features 1 to d at the end belongs to the coordinates.",
+    ),
+    cases=_pull_back_cases,
+    properties=(
+        values_in("a coordinate is a feature too", LINEAR),
+        values_in("powers of one coordinate", POWERS),
+        values_in("features made of features", DEEP),
+        values("the slopes of all features are right"),
+    ),
+)
+
+
+# ------------------------------------------------------------------ 16.3 two sweeps
+EVEN, ODD = "even degree", "odd degree"
+
+
+def taylor_weights(p: Plan) -> Array:
+    """(rank,): 1/a! of each monomial, so that the features' product is the Taylor polynomial of exp."""
+    return np.asarray(p.multiplicities / np.array([factorial(int(l)) for l in p.degrees]))
+
+
+def machine_features(p: Plan, *, weighted: bool = False) -> Features:
+    """The plan's features for the machine, in the plan's order."""
+    factors = [[int(axis) for axis in column if axis < p.d] for column in coordinates(p).T]
+    return Features(factors, taylor_weights(p).tolist() if weighted else None)
+
+
+def _sweep_cases(rng: np.random.Generator) -> list[Case]:
+    """States smaller than K and V together, in even and odd degrees; one token."""
+    N = int(rng.integers(30, 40))
+    sizes = [(EVEN, N, 3, 2), (ODD, N + 20, 2, 3), (EVEN, N + 30, 2, 4), ("one token", 1, 2, 2)]
+    return [_sweep_case(rng, *each_size) for each_size in sizes]
+
+
+def _sweep_case(rng: np.random.Generator, label: str, N: int, d: int, g: int) -> Case:
+    Q, K = 0.5 * rng.standard_normal((2, N, d))
+    V, dO = rng.standard_normal((2, N, d))
+    p = plan(d, g)
+    T = taylor_weights(p)[:, None] * (features(K, p) @ _beside_ones(V))  # (r, d + 1)
+    inputs = {"Q": Q, "K": K, "V": V, "dO": dO, "T": T}
+    options = {"phi": machine_features(p), "psi": machine_features(p, weighted=True)}
+    budget = two_sweeps(N, d, p.rank)
+    want = dense_gradients(Q, K, V, dO, g)
+    name = f"{label}, N={N}, d={d}, g={g}"
+    return Case(name, inputs | options, want, budget.peak + 2 * (d + 1), budget)
+
+
+def two_sweeps(N: int, d: int, r: int) -> Ledger:
+    """Words of the gradient in two sweeps: 7Nd and T; footprint 2r(d + 1) + 5d + 2."""
+    reads = {**dict.fromkeys(("Q", "K", "V", "dO"), N * d), "T": r * (d + 1)}
+    sizes = {**dict.fromkeys(("Q", "K", "V", "dO", "dQ", "dK", "dV"), N * d), "T": r * (d + 1)}
+    return Ledger(
+        reads=reads,
+        writes=dict.fromkeys(("dQ", "dK", "dV"), N * d),
+        peak=2 * r * (d + 1) + 5 * d + 2,
+        sizes=sizes,
+    )
+
+
+def _beside_ones(x: Array) -> Array:
+    return np.concatenate([x, np.ones((len(x), 1))], axis=1)
+
+
+def taylor(S: Array, g: int) -> Array:
+    """The Taylor polynomial of exp of degree g, entry by entry."""
+    return np.asarray(sum((S**l / factorial(l) for l in range(1, g + 1)), start=np.ones_like(S)))
+
+
+def dense_gradients(Q: Array, K: Array, V: Array, dO: Array, g: int) -> tuple[Array, Array, Array]:
+    """dQ, dK, dV of Σ dO ∘ O for O = weights V over row sums, weights = taylor(QKᵀ, g), all written out."""
+    S = Q @ K.T  # (N, N)
+    weights, slope = taylor(S, g), taylor(S, g - 1)
+    total = weights.sum(axis=1, keepdims=True)
+    O = weights @ V / total
+    dS = slope * (dO @ V.T - (dO * O).sum(axis=1, keepdims=True)) / total
+    return dS @ K, dS.T @ Q, (weights / total).T @ dO
+
+
+SWEEPS = Exercise(
+    id="16.3",
+    title="The gradient in two sweeps",
+    function="my_two_sweeps",
+    difficulty=4,
+    importance=5,
+    minutes=20,
+    hints=(
+        "Which of T and U does the sweep over the queries need, and which does it make? And the other sweep?",
+        "A query's numerators and denominator come from T with add_mean; with them G = [dO, -dO·O]/den. Its "
+        "gradient is add_gradient with T and G; U takes up its features times G. A key has [v, 1] for G.",
+        "Queries use phi and keys psi, in both sweeps: phi with T for the output and dQ, phi to make U, psi "
+        "with U for dV (its first d columns) and dK. G is [dO, -δ] over den: divide by den once.",
+    ),
+    cases=_sweep_cases,
+    properties=(
+        values("dQ, dK and dV are right"),
+        values_in("an odd degree is right too", ODD),
+        fits(),
+        every_input_loaded("Q", "K", "V", "dO"),
+        reads_within("Q", "Q is read once"),
+        reads_within("dO", "dO is read once"),
+        reads_within("K", "K is read once"),
+        reads_within("V", "V is read once"),
+        reads_within("T", "T is read once"),
+        writes_within("dQ", "dQ is written once"),
+        writes_within("dK", "dK is written once"),
+        total_within("no more than 7Nd words and the state move"),
+    ),
+    play=run_schedule,
+)
+
+
+# ------------------------------------------------------------------ 16.4 causal, by tiles
+INSIDE, RAGGED, NOW, LATER = "one tile", "ragged last tile", "as it is", "with another future"
+CUT = 17  # rows before it are the same in both
+
+
+def _causal_cases(rng: np.random.Generator) -> list[Case]:
+    """Many tiles and twice as many, a ragged one, a single one, tiles of one token, another future."""
+    d, B = int(rng.integers(2, 4)), int(rng.integers(5, 8))
+    p = plan(d, 2)
+    sizes = [
+        (ONCE, 12 * B, B, p),
+        (TWICE, 24 * B, B, p),
+        (RAGGED, 4 * B + 2, B, plan(d, 3)),
+        (INSIDE, B, 2 * B, p),
+        ("tiles of one token", 9, 1, plan(d, 4)),
+    ]
+    found = [_causal_case(label, _small(rng, N, q.d), q, B) for label, N, B, q in sizes]
+    arrays = _small(rng, 27, d)
+    others = [x.copy() for x in arrays]
+    for x, new in zip(others, _small(rng, 27, d), strict=True):
+        x[CUT:] = new[CUT:]
+    return [*found, _causal_case(NOW, arrays, p, 5), _causal_case(LATER, others, p, 5)]
+
+
+def _small(rng: np.random.Generator, N: int, d: int) -> list[Array]:
+    """Q and K with small scores, V with one column more."""
+    return [
+        0.5 * rng.standard_normal((N, d)),
+        0.5 * rng.standard_normal((N, d)),
+        rng.standard_normal((N, d + 1)),
+    ]
+
+
+def _causal_case(label: str, QKV: list[Array], p: Plan, B: int) -> Case:
+    Q, K, V = QKV
+    inputs = {"Q": Q, "K": K, "V": V, "phi": monomials_of(p), "w": taylor_weights(p)[:, None], "B": B}
+    return Case(f"{label}, N={len(Q)}, d={p.d}, g={p.g}, B={B}", inputs, causal_by_tiles(Q, K, V, p.g, B))
+
+
+def monomials_of(p: Plan) -> Callable[[Array], Array]:
+    """A function of rows x (n, d) that gives their monomials (rank, n)."""
+    table = coordinates(p)
+
+    def phi(x: Array) -> Array:
+        found: Array = np.concatenate([x, np.ones((len(x), 1))], axis=1).T[table].prod(axis=0)
+        return found
+
+    return phi
+
+
+def causal_by_tiles(Q: Array, K: Array, V: Array, g: int, B: int) -> Array:
+    """exp of the scores where query and key share a tile and the key is not later, the polynomial for keys of
+    earlier tiles, 0 for all others: written out, over row sums.
+    """
+    S, i = Q @ K.T, np.arange(len(Q))
+    tile = i // B
+    near = (tile[:, None] == tile[None, :]) & (i[:, None] >= i[None, :])
+    far = tile[:, None] > tile[None, :]
+    weights = np.where(near, np.exp(S), np.where(far, taylor(S, g), 0.0))
+    return np.asarray(weights @ V / weights.sum(axis=1, keepdims=True))
+
+
+def _blind_to_the_future(trials: Sequence[Trial]) -> str | None:
+    now, later = (next(t for t in trials if t.case.label.startswith(name)) for name in (NOW, LATER))
+    complaint = difference(
+        np.asarray(now.value)[:CUT], np.asarray(later.value)[:CUT], 1e-12, wanted="with other rows after them"
+    )
+    return f"rows before {CUT} change with the rows after: {complaint}" if complaint else None
+
+
+CAUSAL = Exercise(
+    id="16.4",
+    title="Causal, tile by tile",
+    function="my_causal",
+    difficulty=3,
+    importance=4,
+    minutes=13,
+    hints=(
+        "When the queries of a tile are at work, which keys may the state T hold?",
+        "Numerators and denominators are a sum of two: features of the queries times T for all tiles before, "
+        "and the lower triangle of exp(q kᵀ) times [v, 1] for the tile itself.",
+        "The tile's own keys go into T only after its queries have been answered. Divide once, when both "
+        "parts have been added, and not each part by itself.",
+    ),
+    cases=_causal_cases,
+    properties=(
+        values("values are those of the causal weights"),
+        values_in("within a tile exp is exact", INSIDE),
+        values_in("a smaller last tile is right", RAGGED),
+        Property("no row depends on later ones", _blind_to_the_future),
+        linear_work("twice the tokens take twice the work", ONCE, TWICE),
+    ),
+    play=play_counted,
+)
+
+EXERCISES = (PRODUCT, PULL_BACK, SWEEPS, CAUSAL)

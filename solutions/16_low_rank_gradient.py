@@ -1,0 +1,751 @@
+# %% [markdown]
+# # 16 The gradient in almost linear time
+#
+# Lesson 15 put a polynomial in the place of the exponential, and attention became two products with a small state that does not grow with $N$. Training needs the gradient as well. The paper that this lesson follows, 2408.13233, shows that it too can be approximated in almost linear time, for any loss and any number of layers. We go through its decomposition step by step and come to a product that is too wide to be built. There is a way not to build it, and a better one, which differentiates the features instead of the matrices. In the end a backward pass reads its inputs once, writes its results once, and moves one small state besides.
+#
+# **What you will learn**
+#
+# - to write the gradient in the paper's letters, for any loss, and to say which of its matrices matter;
+# - to multiply two matrices of low rank entry by entry, and to use the result without forming it;
+# - to pull a gradient back through monomials, one multiplication after the other;
+# - to say why a gradient loses one degree, and what the lost degree costs;
+# - to compute $dQ$, $dK$ and $dV$ in two sweeps, for $7Nd$ words and a state;
+# - to do attention under a causal mask tile by tile, without a look at what comes later.
+#
+# **Prerequisites**: lesson 06 (the gradients and the D trick) and lesson 15 (monomials, the state $T$). Signs and terms are on the [notation](notation.md) page.
+#
+# **Minutes**: 90, of which 55 are for the exercises.
+#
+# | Exercise | Title | Difficulty | Importance | Minutes |
+# | --- | --- | --- | --- | --- |
+# | 16.1 | p times a matrix | 3 of 5 | 5 of 5 | 12 |
+# | 16.2 | The features, pulled back | 3 of 5 | 5 of 5 | 10 |
+# | 16.3 | The gradient in two sweeps | 4 of 5 | 5 of 5 | 20 |
+# | 16.4 | Causal, tile by tile | 3 of 5 | 4 of 5 | 13 |
+#
+# Sections 16.8 and 16.9 stand by themselves: if time runs short, read them another day. Section 16.9 needs torch and is passed over without it; everything else is NumPy.
+
+# %% tags=["setup"]
+import importlib.util
+import tracemalloc
+from math import comb, factorial
+
+import numpy as np
+
+from iocourse import costs, exact, lowrank, run, schedules
+from iocourse.course import attempt, check, hint, measured, predict
+from iocourse.lowrank import paper_gradient
+from iocourse.machine import Features
+from iocourse.monomials import coordinates, features, plan, pull_back
+
+# %% [markdown]
+# Throughout the lesson a score is $s_{ij} = q_i \cdot k_j$, without a scale: where there is one, it is multiplied into $Q$ beforehand, and $dQ$ is multiplied by it afterwards.
+#
+# ## 16.1 The paper's letters
+#
+# We want the gradient of a loss with respect to everything that attention depends on. The paper writes attention of the tokens $X$, one a row, with a matrix $W$ for $W_QW_K^\top$:
+#
+# $$ f = \mathrm{softmax}(XWX^\top), \qquad h = XW_V, \qquad O = fh . \tag{16.1} $$
+#
+# The loss comes after $O$, and behind it may be anything: an activation, ten more layers, a sum over words. All that attention has to know of it is $G = dL/dO$, an array of $N$ rows like $O$. This is what "for any loss" means, and it is how many layers work too: $G$ is what the layer above hands down. From there it goes back
+#
+# $$ q = Gh^\top, \qquad p_1 = f \circ q, \qquad p_2 = \mathrm{diag}(p_1\mathbf 1)\,f, \qquad p = p_1 - p_2 , \tag{16.2} $$
+#
+# $$ dW = X^\top p X, \qquad dX = pXW^\top + p^\top XW + f^\top G\,W_V^\top, \qquad dW_V = X^\top f^\top G . \tag{16.3} $$
+#
+# $X$ stands in three places of (16.1), so $dX$ has three terms; with $p = p_1 - p_2$ written out they are the paper's five. Nothing here is new to you: $f$ is $P$, $h$ is $V$, $G$ is $dO$, $q$ is $dP$ and $p$ is $dS$ of lesson 06. With $Q = XW$, $K = X$ and $V = h$ we have $dQ = pK$, $dK = p^\top Q$, $dV = f^\top G$, and (16.3) is
+#
+# $$ dW = X^\top dQ, \qquad dX = dQ\,W^\top + dK + dV\,W_V^\top, \qquad dW_V = X^\top dV . \tag{16.4} $$
+#
+# So three products are to be had: $pK$, $p^\top Q$ and $f^\top G$.
+#
+# **Predict.** $N = 512$, eight columns. The next cell computes (16.1) to (16.3) as they stand. How many times $N^2$ words does it hold at once?
+
+# %% tags=["predict"]
+predict("16.1", squares=5)  #> predict("16.1", squares=...)
+
+# %%
+def as_the_paper_writes_it(X, W, W_V, slope):
+    """dX, dW, dW_V of a loss of O whose gradient is slope(O). X (N, d), W and W_V (d, d)."""
+    f = exact.softmax(X @ W @ X.T)                 # (N, N)
+    h = X @ W_V                                    # (N, d)
+    G = slope(f @ h)                               # (N, d)
+    q = G @ h.T                                    # (N, N)
+    p1 = f * q                                     # (N, N)
+    p2 = p1.sum(axis=1, keepdims=True) * f         # (N, N)
+    p = p1 - p2                                    # (N, N)
+    dX = p @ X @ W.T + p.T @ X @ W + f.T @ G @ W_V.T
+    return dX, X.T @ p @ X, X.T @ f.T @ G
+
+
+def held(function, *arguments):
+    """The most words that NumPy holds at once during a call."""
+    tracemalloc.start()
+    try:
+        function(*arguments)
+        return tracemalloc.get_traced_memory()[1] / 8
+    finally:
+        tracemalloc.stop()
+
+
+rng = np.random.default_rng(16)
+N, d = 512, 8
+X = rng.standard_normal((N, d))
+W, W_V = rng.standard_normal((2, d, d)) / d
+measured("16.1", squares=round(held(as_the_paper_writes_it, X, W, W_V, np.square) / N**2, 1))
+
+# %% [markdown]
+# 5.1: the five matrices of $N \times N$ and a few arrays of $N$ rows. Is it right for any loss? Take $L = \frac13\sum O^3$, with slope $O^2$, move all inputs a little in random directions, and look at how $L$ changes:
+
+# %%
+def loss(X, W, W_V):
+    O = exact.softmax(X @ W @ X.T) @ X @ W_V
+    return (O**3).sum() / 3
+
+
+found = as_the_paper_writes_it(X, W, W_V, np.square)
+moves = [rng.standard_normal(given.shape) for given in (X, W, W_V)]
+ahead, behind = ([x + t * move for x, move in zip((X, W, W_V), moves, strict=True)]
+                 for t in (1e-5, -1e-5))
+change = (loss(*ahead) - loss(*behind)) / 2e-5
+promised = sum((got * move).sum() for got, move in zip(found, moves, strict=True))
+print(f"the loss changes by {change:.6f} a unit, the gradient says {promised:.6f}")
+
+# %% [markdown]
+# The same number twice. The formulas are exact, and quadratic in $N$.
+
+# %% [markdown]
+# ## 16.2 A row sum that is already there
+#
+# We want $p$ as one product instead of a difference. The obstacle is $p_2$, with its sums over rows of $p_1$. You have met them: they are the $D_i$ of section 6.4, and the way out is the same.
+#
+# $$ (p_1\mathbf 1)_i = \sum_j f_{ij} \sum_c G_{ic} h_{jc} = \sum_c G_{ic}\,O_{ic} = \delta_i . \tag{16.5} $$
+#
+# The forward pass has done the sum over $j$. With $\delta$ the two parts of $p$ join, because both are $f$ times something, entry by entry:
+#
+# $$ p = f \circ (Gh^\top - \delta\mathbf 1^\top) = f \circ \bigl([G, -\delta]\,[h, \mathbf 1]^\top\bigr) . \tag{16.6} $$
+#
+# On the right stands a matrix of rank $d + 1$: one more column of each factor, $-\delta$ on one side and ones on the other. The ones are those of lesson 15, where a column of ones beside $V$ made the denominators. (There it came first; here it comes last.)
+
+# %%
+f, h = exact.softmax(X @ W @ X.T), X @ W_V
+O, G = f @ h, np.square(f @ h)
+p1 = f * (G @ h.T)
+p = p1 - p1.sum(axis=1, keepdims=True) * f
+delta = (G * O).sum(axis=1, keepdims=True)                            # (N, 1)
+second = np.hstack([G, -delta]) @ np.hstack([h, np.ones((N, 1))]).T   # (N, N)
+print("delta is the row sum of p1:", np.allclose(p1.sum(axis=1, keepdims=True), delta, atol=1e-12))
+print("p is f times the second factor:", np.allclose(p, f * second, atol=1e-12))
+print("rank of the second factor:", np.linalg.matrix_rank(second))
+
+# %% [markdown]
+# Rank 9, with eight columns. What is left of the difficulty is $f$.
+
+# %% [markdown]
+# ## 16.3 Low rank times low rank
+#
+# We want (16.6) with an $f$ of low rank. Lesson 15 made one. Let $e_g(s) = \sum_{l \le g} s^l/l!$ be the Taylor polynomial of degree $g$. A query has the $r = \binom{d+g}{g}$ monomials up to that degree for features, $\phi_a(q) = q^a$, and a key has the same with the weights $w_a = 1/a!$, $\psi_a(k) = w_a k^a$. Then
+#
+# $$ e_g(q_i\cdot k_j) = \phi(q_i)\cdot\psi(k_j), \qquad \tilde f = \Phi\Psi^\top \quad\text{with}\quad \Phi = \mathrm{diag}(1/\mathrm{den})\,\phi(Q), \quad \Psi = \psi(K) , \tag{16.7} $$
+#
+# where $\mathrm{den}_i = \sum_j e_g(q_i \cdot k_j)$, and the state of the forward pass is $T = \Psi^\top[V, \mathbf 1]$, with $r$ rows and $d + 1$ columns. (Other polynomials of lesson 15 have other weights, and the row-adaptive one multiplies $\phi(Q)$ by factors of its own, which count as constants here. Nothing else in this lesson changes.)
+#
+# Now $\tilde p = \tilde f \circ (G_eV_e^\top)$ with $G_e = [G, -\delta]$ and $V_e = [V, \mathbf 1]$ is an entry-by-entry product of two products. Write out one entry:
+#
+# $$ \Bigl(\sum_a \Phi_{ia}\Psi_{ja}\Bigr)\Bigl(\sum_c G_{ic}V_{jc}\Bigr) = \sum_{a,c} \bigl(\Phi_{ia}G_{ic}\bigr)\bigl(\Psi_{ja}V_{jc}\bigr) . \tag{16.8} $$
+#
+# It is a product again, and its inner index is the pair $(a, c)$. The matrix with the entries $\Phi_{ia}G_{ic}$ has in its row $i$ the Kronecker product of row $i$ of $\Phi$ and row $i$ of $G_e$. It is called the *row-wise Kronecker product*, also Khatri-Rao product, and written $\Phi \oslash G_e$:
+#
+# $$ \tilde p = (\Phi \oslash G_e)\,(\Psi \oslash V_e)^\top, \qquad \text{rank at most } r\,(d+1) . \tag{16.9} $$
+#
+# This is the heart of the paper: $\tilde p$ has low rank, so $\tilde pK$ is two thin products, and the gradient takes time in proportion to $N$.
+#
+# **Predict.** $d = 12$, $g = 3$, so $r = 455$. How many columns has $\Phi \oslash G_e$? For $N = 40\,960$ and four bytes a number, how many MB does it take?
+
+# %% tags=["predict"]
+predict("16.3", columns=6000, MB=900)  #> predict("16.3", columns=..., MB=...)
+
+# %%
+columns = comb(12 + 3, 3) * (12 + 1)
+measured("16.3", columns=columns, MB=columns * 40960 * 4 / 2**20)
+
+
+# %%
+def taylor_weights(p):
+    """1/a! of each monomial, (r, 1)."""
+    return (p.multiplicities / [factorial(l) for l in p.degrees])[:, None]
+
+
+def with_ones(x):
+    """[x, 1]."""
+    return np.hstack([x, np.ones((len(x), 1))])
+
+
+def forward(Q, K, V, p):
+    """O (N, d), den (N,) and the state T (r, d + 1), for a plan p of monomials."""
+    T = taylor_weights(p) * (features(K, p) @ with_ones(V))   # features are (r, N)
+    both = features(Q, p).T @ T                               # (N, d + 1)
+    return both[:, :-1] / both[:, -1:], both[:, -1], T
+
+
+def factors(Q, K, V, G, p):
+    """Phi (N, r), Psi (N, r), Ge (N, d + 1), Ve (N, d + 1) of (16.9)."""
+    O, den, _ = forward(Q, K, V, p)
+    Phi = features(Q, p).T / den[:, None]
+    Psi = (taylor_weights(p) * features(K, p)).T
+    return Phi, Psi, np.hstack([G, -(G * O).sum(axis=1, keepdims=True)]), with_ones(V)
+
+
+def row_wise_kronecker(A, B):
+    """Row i is the Kronecker product of rows i of A (N, a) and B (N, b): (N, a b)."""
+    return (A[:, :, None] * B[:, None, :]).reshape(len(A), -1)
+
+
+# %% [markdown]
+# Queries and keys with entries of standard deviation $1/\sqrt d$, so that scores have about 0.35:
+
+# %%
+Q, K, V, G = rng.standard_normal((4, N, d))
+Q, K = Q / np.sqrt(d), K / np.sqrt(d)
+p2 = plan(d, 2)  # all monomials of degree up to 2
+Phi, Psi, Ge, Ve = factors(Q, K, V, G, p2)
+left, right = row_wise_kronecker(Phi, Ge), row_wise_kronecker(Psi, Ve)
+print(f"{p2.rank} features, {left.shape[1]} columns")
+print("(16.9) is right:", np.allclose((Phi @ Psi.T) * (Ge @ Ve.T), left @ right.T, atol=1e-15))
+by_kronecker = left @ (right.T @ K), right @ (left.T @ Q), Psi @ (Phi.T @ G)
+want = exact.attention_backward(Q, K, V, G, scale=1.0)
+
+
+def errors(found, right):
+    """Relative errors in the Frobenius norm."""
+    return [np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in zip(found, right, strict=True)]
+
+
+print("relative errors of dQ, dK, dV:", *[f"{error:.2%}" for error in errors(by_kronecker, want)])
+
+# %% [markdown]
+# 405 columns, and the gradient of softmax attention is met to 4.09, 4.28 and 2.83 percent with a polynomial of degree 2. No $N \times N$ matrix was needed for that. But $\Phi \oslash G_e$ and $\Psi \oslash V_e$ together have $810\,N$ words: at $N = 512$ more than one. And at $d = 12$, $g = 3$ and $N = 40\,960$ each of them has 5,915 columns and takes 924 MB.
+
+# %% [markdown]
+# ## 16.4 The product that is not built
+#
+# What we want is not $\tilde p$ but $\tilde pK$ and $\tilde p^\top Q$. Sum (16.8) over $a$ last and over $c$ outside: for a fixed column $c$, $G_{ic}$ scales the rows of $\tilde f$ and $V_{jc}$ its columns.
+#
+# $$ \tilde p\,x = \sum_{c} \mathrm{diag}(G_{\cdot c})\;\Phi\,\bigl(\Psi^\top\,\mathrm{diag}(V_{\cdot c})\,x\bigr) , \tag{16.10} $$
+#
+# $d + 1$ terms, each of them thin. These are the same numbers in another order of summation, so it is called *associativity*. The widest arrays are $\Phi$ and $\Psi$.
+#
+# **Exercise 16.1** p times a matrix · difficulty 3 of 5 · importance 5 of 5 · 12 minutes. You get $\Phi$ and $\Psi$ of some $f = \Phi\Psi^\top$ whose rows sum to 1, and $G$ and $h$. Multiply $p$ of (16.6) by a matrix $x$. Neither an $N \times N$ matrix nor a row-wise Kronecker product may be built: the check measures how much memory is held, and counts the arithmetic for $N$ and for $2N$ tokens. If you are stuck after six minutes, run `hint("16.1")` in a cell of your own.
+
+# %% tags=["exercise"] name="ex-16.1"
+def my_p_times(Phi, Psi, G, h, x):
+    """p x (N, m), for p = f∘(G hᵀ) - diag(rowsum(f∘(G hᵀ))) f with f = Phi Psiᵀ.
+
+    Phi: (N, r). Psi: (Nk, r). G: (N, dv). h: (Nk, dv). x: (Nk, m).
+    """
+    ### BEGIN SOLUTION delta from O, then (16.10)
+    O = Phi @ (Psi.T @ h)                                          # (N, dv)
+    Ge = np.hstack([G, -(G * O).sum(axis=1, keepdims=True)])       # (N, dv + 1)
+    Ve = np.hstack([h, np.ones((len(h), 1))])                      # (Nk, dv + 1)
+    found = np.zeros((len(G), x.shape[1]))
+    for g, v in zip(Ge.T, Ve.T, strict=True):
+        found += g[:, None] * (Phi @ (Psi.T @ (v[:, None] * x)))   # (N, m)
+    return found
+    ### END SOLUTION
+
+
+# %% tags=["check"] name="check-16.1"
+check("16.1", my_p_times)
+
+# %% tags=["nbval-ignore-output"]
+mine = attempt(my_p_times, Phi, Psi, G, V, K)
+print("as with the Kronecker products:", attempt(np.allclose, mine, by_kronecker[0], atol=1e-12))
+wide = held(lambda: row_wise_kronecker(Phi, Ge) @ (row_wise_kronecker(Psi, Ve).T @ K))
+narrow = attempt(held, my_p_times, Phi, Psi, G, V, K)
+print(f"words held: {wide / N:,.0f} a token with the products, {narrow / N:,.0f} without")
+
+# %% [markdown]
+# 1,215 words a token with the products, and with the reference solution 59 without. The arithmetic has stayed: leaving the scalings aside, both take $2rd(d+1)$ multiply-adds a token for $\tilde pK$ and as many for $\tilde p^\top Q$. At $d = 12$ and $g = 3$ that is 283,920 a token. It can be done with less.
+
+# %% [markdown]
+# ## 16.5 Differentiate the features
+#
+# So far we took the gradient of softmax attention and put a polynomial into it. Now the other way round: put the polynomial into the *forward pass* and take the gradient of that. A query's output is
+#
+# $$ [N_i, \mathrm{den}_i] = \phi(q_i)^\top T, \qquad O_i = N_i/\mathrm{den}_i , \tag{16.11} $$
+#
+# $N_i$ a row of $d$ numerators. When they change, $O_i$ changes by $(dN_i - O_i\,d\mathrm{den}_i)/\mathrm{den}_i$, and the loss by $G_i \cdot dO_i$, so
+#
+# $$ \frac{\partial L}{\partial [N_i, \mathrm{den}_i]} = \frac{1}{\mathrm{den}_i}\,[\,G_i,\; -G_i\cdot O_i\,] = \frac{1}{\mathrm{den}_i}[\,G_i, -\delta_i\,] . \tag{16.12} $$
+#
+# There is $\delta$ again, without having been looked for. From here on let $G_e$ have the $1/\mathrm{den}_i$ in it. The rest is the rule for products. A query meets $T$; $T$ is a sum over keys; so there is a second state, which the keys meet:
+#
+# $$ d\phi_i = T\,G_{e,i}, \qquad U = \sum_i \phi(q_i)\,G_{e,i}^\top, \qquad d\psi_j = U\,V_{e,j}, \qquad [dV_j, \cdot\,] = \psi(k_j)^\top U . \tag{16.13} $$
+#
+# $U$ has the shape of $T$, and the same making: features of one side times what is to be handed to the other. (The dot stands for a last column that nobody asks for.) Last, $d\phi$ and $d\psi$ are to be *pulled back* to the row that the features were made of: multiplied by the transposed Jacobian $J_\phi$, a matrix of $r \times d$ slopes. That would be $rd$ multiplications a token, but the matrix is full of structure. For $d = 2$ and $g = 2$ the features are $1, x, y, x^2, xy, y^2$, and
+#
+# $$ dx = d\phi_x + 2x\,d\phi_{xx} + y\,d\phi_{xy}, \qquad dy = d\phi_y + x\,d\phi_{xy} + 2y\,d\phi_{yy} . \tag{16.14} $$
+#
+# The plan of lesson 15 makes each feature with a single multiplication, a coordinate times a feature that is there already. So it can be gone through backwards, with two. Here is the plan of this small case:
+
+# %%
+small = plan(2, 2)
+for step in small.steps:
+    count = step.last - step.first
+    print(f"features {step.first} to {step.last - 1} = coordinate {step.axis} "
+          f"times features {step.source} to {step.source + count - 1}")
+
+# %% [markdown]
+# Features 1 and 2 are $x$ and $y$. Features 3 and 4 are $x$ times those two, so $x^2$ and $xy$. Feature 5 is $y$ times feature 2, so $y^2$.
+#
+# **Exercise 16.2** The features, pulled back · difficulty 3 of 5 · importance 5 of 5 · 10 minutes. Go through the steps backwards and collect the gradient of the coordinates. Everything is an array over the tokens, and features come first, $(r, N)$. You may overwrite the gradient you are given. If you are stuck after five minutes, run `hint("16.2")` in a cell of your own.
+
+# %% tags=["exercise"] name="ex-16.2"
+def my_pull_back(df, f, x, plan):
+    """The gradient of x (N, d) from that of its features.
+
+    df: the gradient of the features (r, N). f: the features (r, N), f[0] = 1, f[1 : d + 1] = x.T.
+    plan.steps, in order: f[step.first : step.last] = x[:, step.axis] * f[step.source : ...], as
+    many as there are from first to last.
+    """
+    ### BEGIN SOLUTION the last step first: each product hands its gradient to both factors
+    dx = np.zeros_like(x)                                     # (N, d)
+    for step in reversed(plan.steps):
+        source = slice(step.source, step.source + step.last - step.first)
+        up = df[step.first : step.last]
+        dx[:, step.axis] += (up * f[source]).sum(axis=0)
+        df[source] += up * x[:, step.axis]
+    return dx + df[1 : x.shape[1] + 1].T
+    ### END SOLUTION
+
+
+# %% tags=["check"] name="check-16.2"
+check("16.2", my_pull_back)
+
+
+# %% [markdown]
+# The whole gradient is now a dozen lines. `pull_back` is the library's twin of your function:
+
+# %%
+def jacobian_form(Q, K, V, G, p, found, pull_back=pull_back):
+    """dQ, dK, dV of Σ G∘O from found = (O, den, T): (16.12), (16.13) and two pull-backs."""
+    O, den, T = found
+    Ge = np.hstack([G, -(G * O).sum(axis=1, keepdims=True)]) / den[:, None]   # (N, d + 1)
+    phi, monomials, w = features(Q, p), features(K, p), taylor_weights(p)     # (r, N), (r, 1)
+    U = phi @ Ge                                                              # (r, d + 1)
+    dQ = pull_back(T @ Ge.T, phi, Q, p)                                       # (N, d)
+    dK = pull_back(w * (U @ with_ones(V).T), monomials, K, p)                 # (N, d)
+    return dQ, dK, ((w * monomials).T @ U)[:, :-1]
+
+
+found = jacobian_form(Q, K, V, G, p2, forward(Q, K, V, p2))
+mine = attempt(jacobian_form, Q, K, V, G, p2, forward(Q, K, V, p2), my_pull_back)
+print("with your pull-back the same:", attempt(np.allclose, mine[0], found[0], atol=1e-12))
+moves = rng.standard_normal((3, N, d))
+ahead, behind = (forward(Q + t * moves[0], K + t * moves[1], V + t * moves[2], p2)[0]
+                 for t in (1e-5, -1e-5))
+change = ((ahead - behind) * G).sum() / 2e-5
+print(f"the sum of G∘O changes by {change:.5f} a unit, the gradient says "
+      f"{sum((a * b).sum() for a, b in zip(found, moves, strict=True)):.5f}")
+print("relative errors against softmax:", *[f"{error:.2%}" for error in errors(found, want)])
+
+# %% [markdown]
+# It is the exact gradient of what the forward pass computes, and it is less close to the gradient of softmax attention than what we had: 12.36 percent for $dQ$ where there were 4.09. Only $dV$ is the same. Before we ask why, the costs of the three forms, in multiply-adds a token for $dQ$, $dK$ and $dV$ together:
+#
+# | form | multiply-adds a token | $d = 12$, $r = 455$ | widest array |
+# | --- | --- | --- | --- |
+# | row-wise Kronecker (16.9) | $2r(d+1)(2d + 1) + 2rd$ | 306,670 | $N \times r(d+1)$, twice |
+# | associative (16.10) | $4rd(d+1) + 2rd$ | 294,840 | $N \times r$, twice |
+# | Jacobian (16.13) | $3r(d+1) + rd + 4r$ | 25,025 | $N \times r$, or a tile of it |
+#
+# The first line has $r(d+1)$ multiplications for each of the two products to be built. In the third, $U$, $d\phi$ and $d\psi$ take $r(d+1)$ each, $dV$ takes $rd$, and each of the two pull-backs two multiplications for each feature. It is nearly twelve times cheaper at the same rank. And the features in the third need to exist for a tile of tokens only, since the states are sums over tokens.
+
+# %% [markdown]
+# ## 16.6 Why a gradient loses one degree
+#
+# Why was it less close? A derivative of a polynomial of degree $g$ has degree $g - 1$. For Taylor's polynomial, $e_g' = e_{g-1}$ exactly. In the softmax gradient $dS = P \circ (dP - D)$ the weight in front comes from the derivative of $\exp$, which is $\exp$ again. The paper's form puts $e_g$ in its place. The Jacobian form has $e_g' = e_{g-1}$ there:
+#
+# $$ d s_{ij} = \frac{e_{g-1}(s_{ij})}{\mathrm{den}_i}\;(G_i \cdot V_j - \delta_i) . \tag{16.15} $$
+#
+# The output keeps $e_g$, and so does $dV$, whose formula has no derivative in it.
+#
+# **Predict.** Which degree of the Jacobian form gives the errors for $dQ$ and $dK$ that the paper's form has at degree 2?
+
+# %% tags=["predict"]
+predict("16.6", degree=3)  #> predict("16.6", degree=...)
+
+# %%
+exact_O = exact.attention(Q, K, V, scale=1.0)
+table = {}
+for g in range(1, 6):
+    p_g = plan(d, g)
+    done = forward(Q, K, V, p_g)
+    phi, psi, ge, ve = factors(Q, K, V, G, p_g)
+    weights = (phi @ psi.T) * (ge @ ve.T)   # (N, N), the paper's p: short, and fine at N = 512
+    table[g] = [*errors([done[0]], [exact_O]), *errors(jacobian_form(Q, K, V, G, p_g, done), want),
+                *errors([weights @ K, weights.T @ Q], want[:2])]
+print(" g features        O   Jacobian: dQ       dK       dV   paper: dQ       dK")
+for g, (o, q, k, v, paper_q, paper_k) in table.items():
+    print(f"{g:2} {plan(d, g).rank:8} {o:.2e}       {q:.2e} {k:.2e} {v:.2e}    "
+          f"{paper_q:.2e} {paper_k:.2e}")
+same = min(table, key=lambda g: abs(table[g][1] / table[2][4] - 1))
+measured("16.6", degree=same)
+
+# %% [markdown]
+# Degree 3: 4.13e-02 and 4.30e-02 against 4.09e-02 and 4.28e-02. Down the columns an additional degree divides an error by about three, and so a gradient that is one degree behind has about three times the error. $dV$ stays with $O$.
+#
+# That the errors nearly agree is no accident. Look at one term of $\tilde p K$: a feature of key $j$ times a coordinate of the same key, $\phi_a(k_j)\,k_{jb}$. This is again a monomial, of one degree more. So $\tilde pK$ needs no $r(d+1)$ columns: all that it sums over keys are monomials of degree up to $g + 1$ times $[V, \mathbf 1]$, and these sums are the state $T$ of degree $g+1$. What the monomials are multiplied with is right too, since $e_{g+1}' = e_g$. The two forms are one:
+#
+# > the paper's $dQ$ and $dK$ at degree $g$ are the Jacobian form's with the states of degree $g + 1$, where $O$ and $\mathrm{den}$ are those of degree $g$.
+#
+# The library has both forms; to machine precision:
+
+# %%
+p3 = plan(d, 3)
+O, den, _ = forward(Q, K, V, p2)         # degree 2
+_, _, T3 = forward(Q, K, V, p3)          # the state of degree 3
+found = jacobian_form(Q, K, V, G, p3, (O, den, T3))
+head = lowrank.setting.Setting(p2, lowrank.polynomial("taylor", 2))
+library = paper_gradient.kronecker(Q, K, V, G, head)
+difference = max(abs(a - b).max() / abs(b).max() for a, b in zip(found[:2], library[:2], strict=True))
+print("the same to 14 digits:", difference < 1e-14)
+
+# %%
+for d_, g in ((12, 2), (12, 3), (64, 2)):
+    columns, rank = (d_ + 1) * comb(d_ + g, g), comb(d_ + g + 1, g + 1)
+    print(f"d = {d_}, g = {g}: {columns:7,} columns of the row-wise Kronecker product, "
+          f"{rank:6,} features of degree {g + 1}: {columns / rank:.2f} times fewer")
+
+# %% [markdown]
+# The monomials of degree $g+1$ are the columns of the row-wise Kronecker product with everything that stands there twice left out. They are fewer by a factor of
+#
+# $$ \frac{(d+1)\binom{d+g}{g}}{\binom{d+g+1}{g+1}} = \frac{(d+1)(g+1)}{d+g+1} , \tag{16.16} $$
+#
+# 2.60 and 3.25 at $d = 12$, and towards $g + 1$ when $d$ grows. For the same numbers at $g = 3$ the associative form took 294,840 multiply-adds a token; the Jacobian form with 1,820 features takes $55 \cdot 1{,}820 = 100{,}100$. (The identity is a derivation of this course.)
+#
+# A choice remains. With the same degree in both passes the gradient is that of the function that is computed, which is what an optimiser expects. With one degree more in the backward pass it is closer to that of softmax. The library lets you choose, here with each row's own polynomial of lesson 15:
+
+# %%
+for wanted in (3, 4):
+    found = lowrank.gradient(Q, K, V, G, degree=3, gradient_degree=wanted, scale=1.0, engine="numpy")
+    got = errors(found, (exact_O, *want))
+    shown = [f"{name} {error:.2e}" for name, error in zip(found._fields, got, strict=True)]
+    print(f"O of degree 3, gradient of degree {wanted}: {', '.join(shown)}")
+
+# %% [markdown]
+# With the gradient of degree 4 the error of $dQ$ falls from 2.69e-02 to 5.69e-03, below that of $O$, 6.32e-03.
+
+# %% [markdown]
+# ## 16.7 Two sweeps
+#
+# We want to know what the gradient moves. Suppose the forward pass leaves $T$ in slow memory, $r(d+1)$ words. Then two sweeps over tokens do everything:
+#
+# - **queries.** $T$ is loaded and stays. A query $q_i$ and its $G_i$ come. $[N_i, \mathrm{den}_i] = \phi(q_i)^\top T$ is made again, for $O_i$ and $\delta_i$; then $dQ_i$ goes out, and $U$ grows.
+# - **keys.** $U$ stays. A key and its value come, $dK_j$ and $dV_j$ go.
+#
+# $O$ is not read: it is computed again, as the weights were in lesson 06. So
+#
+# $$ W = 7Nd + r(d+1), \qquad \text{footprint } 2r(d+1) + 5d + 2 . \tag{16.17} $$
+#
+# $7Nd$ is the compulsory traffic of a backward pass. (Where the two states do not fit, they are made in parts, as in lesson 15, and the tokens pass once for each part.)
+#
+# **Predict.** $N = 40\,960$, $d = 12$, $g = 3$, $M = 16\,384$. How many times fewer words than the cheapest backward pass of lesson 06 is that?
+
+# %% tags=["predict"]
+predict("16.7", times=50)  #> predict("16.7", times=...)
+
+# %%
+N_long, d_long, M = 40960, 12, 16384
+r = comb(12 + 3, 3)
+split = schedules.get("split_backward")
+flash = split.cost(N_long, d_long, **split.tiles(N_long, d_long, M))
+two = 7 * N_long * d_long + r * (d_long + 1)
+print(f"split_backward {flash.total:,} words, two sweeps {two:,}, compulsory {7 * N_long * d_long:,}; "
+      f"footprint {2 * r * (d_long + 1) + 5 * d_long + 2:,}")
+measured("16.7", times=flash.total / two)
+
+# %% [markdown]
+# 67.43 times fewer, 3,446,555 words, of which the state is 5,915. The comparison is between different things, one exact and the other not; lesson 15 says when that is a good exchange.
+#
+# **Exercise 16.3** The gradient in two sweeps · difficulty 4 of 5 · importance 5 of 5 · 20 minutes. Write the two sweeps for the machine, one token at a time. As in lesson 15, `phi` and `psi` make the features of a query and of a key in a free register. Beside `add_outer(state, x, y)` and `add_mean(o, x, state)` there is `add_gradient(dx, x, state, y)`: it adds to $dx$ the gradient of $\phi(x)^\top\,\mathrm{state}\,y^\top$ with respect to $x$, which is your pull-back for one row. All rows are tiles of one row, $(1, d)$ or $(1, d + 1)$; slices of a tile are views, and can be assigned to. Room is the footprint of (16.17) and two more rows of $d + 1$ words. If you are stuck after ten minutes, run `hint("16.3")` in a cell of your own.
+
+# %% tags=["exercise"] name="ex-16.3"
+def my_two_sweeps(m, Q, K, V, dO, T, *, phi, psi):
+    """dQ, dK, dV of attention with weights φ(q)·ψ(k) over row sums.
+
+    m: the machine. Q, K, V, dO: slow arrays (N, d). T: slow, (r, d + 1), the sum of ψ(k) [v, 1].
+    phi, psi: Features of a query and of a key. Returns the slow arrays dQ, dK, dV, each (N, d).
+    """
+    N, d = Q.shape
+    r = len(phi)
+    dQ, dK, dV = (m.new(name, (N, d)) for name in ("dQ", "dK", "dV"))
+    ### BEGIN SOLUTION queries with T, which make U; then keys with U
+    U = m.zeros(r, d + 1)
+    with m.load(T, (0, r)) as t:
+        for i in m.blocks(N, 1):
+            with m.load(Q, i) as q, m.load(dO, i) as do, m.zeros(1, d + 1) as o:
+                phi.add_mean(o, q, t)                        # [N_i, den_i]
+                o[:, :d] /= o[:, d:]                         # O_i
+                with m.zeros(1, d + 1) as ge, m.zeros(1, d) as dq:
+                    ge[:, d].add_row_products(do, o[:, :d])  # delta_i
+                    ge *= -1.0
+                    ge[:, :d] = do
+                    ge /= o[:, d:]                           # [G_i, -delta_i] / den_i
+                    phi.add_gradient(dq, q, t, ge)
+                    phi.add_outer(U, q, ge)
+                    m.store(dq, dQ, i)
+    for j in m.blocks(N, 1):
+        with m.load(K, j) as k, m.load(V, j) as v, m.full(1, d + 1, 1.0) as ve:
+            ve[:, :d] = v                                    # [v_j, 1]
+            with m.zeros(1, d) as dk, m.zeros(1, d) as dv:
+                psi.add_gradient(dk, k, U, ve)
+                psi.add_mean(dv, k, U[:, :d])
+                m.store(dk, dK, j)
+                m.store(dv, dV, j)
+    U.free()
+    return dQ, dK, dV
+    ### END SOLUTION
+
+
+# %% tags=["check"] name="check-16.3"
+check("16.3", my_two_sweeps)
+
+# %% [markdown]
+# On the first 256 rows of the input of section 16.3, in degree 2:
+
+# %%
+def machine_features(p, weights=None):
+    rows = [[axis for axis in column if axis < p.d] for column in coordinates(p).T]
+    return Features(rows, weights)
+
+
+few = {"Q": Q[:256], "K": K[:256], "V": V[:256], "dO": G[:256]}
+O, den, T = forward(few["Q"], few["K"], few["V"], p2)
+made = {"phi": machine_features(p2), "psi": machine_features(p2, taylor_weights(p2)[:, 0])}
+mine = attempt(run, my_two_sweeps, M=900, **few, T=T, **made)
+print(mine.ledger)
+want_few = jacobian_form(few["Q"], few["K"], few["V"], few["dO"], p2, (O, den, T))
+right = attempt(lambda: max(errors(mine.outputs, want_few)) < 1e-12)
+print("as the Jacobian form:", right)
+print(f"(16.17): {7 * 256 * 8 + 45 * 9:,} words, footprint {2 * 45 * 9 + 5 * 8 + 2:,}")
+
+# %% [markdown]
+# 14,741 words, as (16.17) says, in a fast memory of 900. Keys and values alone are 4,096 words, so no schedule could have kept them there: what kept them is the state.
+
+# %% [markdown]
+# ## 16.8 Causal, tile by tile
+#
+# We want the same under a causal mask: query $i$ sees the keys up to $i$. Then the state must be a *prefix sum*. Query $i$ needs $T$ of the keys up to $i$, the next query one key more. Token by token this is a chain of $N$ steps, each of them too small to be fast. So tokens are taken in tiles of $B$: the queries of a tile meet the keys of all tiles before by the state, and the keys of their own tile directly, with the exponential itself, under a triangle:
+#
+# $$ [N_i, \mathrm{den}_i] = \phi(q_i)^\top\,T_{<\text{tile}} + \sum_{j \le i,\; j \text{ in the tile}} e^{q_i\cdot k_j}\,[v_j, 1] . \tag{16.18} $$
+#
+# Near pairs are exact, far ones polynomial. The cost is $B$ more pairs a token. One thing must match: the two parts are added, so both must stand for the exponential itself. A factor that is common to a row and cancels in softmax, such as the $e^{\sigma^2/2}$ that lesson 15 left out of the row-adaptive polynomial, has to be put back in.
+#
+# **Exercise 16.4** Causal, tile by tile · difficulty 3 of 5 · importance 4 of 5 · 13 minutes. Compute the output by (16.18), in NumPy. Tiles begin at $0, B, 2B, \dots$, the last one may be smaller. No $N \times N$ matrix: the check counts the work for $N$ and for $2N$ tokens. And no row may depend on what comes after it. If you are stuck after seven minutes, run `hint("16.4")` in a cell of your own.
+
+# %% tags=["exercise"] name="ex-16.4"
+def my_causal(Q, K, V, phi, w, B):
+    """Causal attention: exp within a tile of B tokens, the polynomial for the tiles before.
+
+    Q, K: (N, d). V: (N, dv). phi: a function, phi(x) are the monomials (r, n) of n rows x.
+    w: their weights 1/a!, (r, 1): a key's features are w * phi(k). Returns O (N, dv).
+    """
+    ### BEGIN SOLUTION answer a tile's queries, then let its keys into the state
+    V1 = np.hstack([V, np.ones((len(V), 1))])                 # (N, dv + 1)
+    T = np.zeros((len(w), V1.shape[1]))                       # (r, dv + 1)
+    O = np.empty_like(V)
+    for at in range(0, len(Q), B):
+        rows = slice(at, at + B)
+        q, k, v1 = Q[rows], K[rows], V1[rows]
+        near = np.tril(np.exp(q @ k.T))                       # (B, B)
+        both = phi(q).T @ T + near @ v1                       # (B, dv + 1)
+        O[rows] = both[:, :-1] / both[:, -1:]
+        T += w * (phi(k) @ v1)
+    return O
+    ### END SOLUTION
+
+
+# %% tags=["check"] name="check-16.4"
+check("16.4", my_causal)
+
+# %%
+def of_degree_2(x):
+    return features(x, p2)
+
+
+w2 = taylor_weights(p2)
+exact_causal = exact.attention(Q, K, V, causal=True, scale=1.0)
+for B in (1, 64):
+    found = attempt(lambda B=B: errors([my_causal(Q, K, V, of_degree_2, w2, B)], [exact_causal])[0])
+    print(f"tiles of {B}: relative error {found:.2e}")
+one_tile = attempt(my_causal, Q, K, V, of_degree_2, w2, 512)
+print("one tile of 512 is exact:", attempt(np.allclose, one_tile, exact_causal, atol=1e-12))
+
+# %% [markdown]
+# 3.05e-02 with tiles of one token, 1.71e-02 with tiles of 64, and none where one tile holds everything. A wide tile costs more pairs; it is chosen for speed, the exactness nearby comes with it.
+#
+# **The future leaks through statistics.** Lesson 15 subtracts the mean of the keys, which softmax does not see and which makes scores smaller. The mean of *all* keys knows the last one. Change the last key, and watch the rows before it:
+
+# %%
+K_new = K.copy()
+K_new[-1] += 3.0
+before = slice(0, N - 1)
+for name, shift in (("nothing subtracted", lambda K: 0.0),
+                    ("mean of all keys subtracted", lambda K: K.mean(axis=0))):
+    was, now = (attempt(my_causal, Q, keys - shift(keys), V, of_degree_2, w2, 64)
+                for keys in (K, K_new))
+    change = attempt(lambda was=was, now=now: abs(now - was)[before].max(axis=1))
+    print(f"{name}: earlier rows change by up to {attempt(np.max, change):.1e}")
+
+# %% [markdown]
+# 0.0 against 3.3e-04. The second is small, and it is a leak all the same: a model in training can learn to read it, and when it generates text there is no last key to take the mean with. The same holds for the covariance of the keys, which the row-adaptive polynomial uses. In causal mode such numbers have to be known beforehand: `lowrank.attention(..., causal=True)` with that polynomial wants `key_variance`, and refuses to take it from the data.
+#
+# **The way back.** A query was answered by the keys before it, so a key hears from the queries after it. $dQ$ needs the prefix state $T$ once more, in the order of the tokens. $dK$ and $dV$ need $U$ of the tiles *after*, a *suffix sum*: that sweep goes from the last tile to the first.
+
+# %%
+def queries_in_order(Q, K, V, G, p, w, B):
+    """dQ, and Ge = [G, -delta] / den of every row, with the state of the tiles before."""
+    V1, dQ = with_ones(V), np.empty_like(Q)
+    Ge, T = np.empty_like(V1), np.zeros((p.rank, V1.shape[1]))
+    for at in range(0, len(Q), B):
+        rows = slice(at, at + B)
+        phi, near = features(Q[rows], p), np.tril(np.exp(Q[rows] @ K[rows].T))
+        both = phi.T @ T + near @ V1[rows]                                # [N, den]
+        delta = (G[rows] * both[:, :-1]).sum(axis=1, keepdims=True) / both[:, -1:]
+        Ge[rows] = np.hstack([G[rows], -delta]) / both[:, -1:]
+        dnear = near * (Ge[rows] @ V1[rows].T)                            # (B, B)
+        dQ[rows] = pull_back(T @ Ge[rows].T, phi, Q[rows], p) + dnear @ K[rows]
+        T += w * (features(K[rows], p) @ V1[rows])
+    return dQ, Ge
+
+
+def keys_from_the_end(Q, K, V, Ge, p, w, B):
+    """dK and dV, with the state of the tiles after."""
+    V1, dK, dV = with_ones(V), np.empty_like(K), np.empty_like(V)
+    U = np.zeros((p.rank, V1.shape[1]))
+    for at in reversed(range(0, len(Q), B)):
+        rows = slice(at, at + B)
+        monomials, near = features(K[rows], p), np.tril(np.exp(Q[rows] @ K[rows].T))
+        dnear = near * (Ge[rows] @ V1[rows].T)                            # (B, B)
+        dV[rows] = ((w * monomials).T @ U + near.T @ Ge[rows])[:, :-1]
+        far = pull_back(w * (U @ V1[rows].T), monomials, K[rows], p)
+        dK[rows] = far + dnear.T @ Q[rows]
+        U += features(Q[rows], p) @ Ge[rows]
+    return dK, dV
+
+
+# %%
+want_causal = exact.attention_backward(Q, K, V, G, causal=True, scale=1.0)
+for g in (2, 3, 4):
+    p_g = plan(d, g)
+    dQ, Ge = queries_in_order(Q, K, V, G, p_g, taylor_weights(p_g), 64)
+    dK, dV = keys_from_the_end(Q, K, V, Ge, p_g, taylor_weights(p_g), 64)
+    print(f"g = {g}: relative errors of dQ, dK, dV",
+          *[f"{error:.2e}" for error in errors((dQ, dK, dV), want_causal)])
+
+# %% [markdown]
+# 6.95e-02 for $dQ$ at degree 2, where section 16.6 had 1.24e-01 without a mask: near pairs are exact. The triangle needed nothing new: $\delta$ and the division by $\mathrm{den}$ are in $G_e$, which both parts share.
+
+# %% [markdown]
+# ## 16.9 Any loss, any depth
+#
+# We want whole networks. Nothing more has to be derived for them: a framework with automatic differentiation asks each operation for two things, its result, and the gradient of its inputs given that of its result. $G$ is what it hands in. So attention becomes *one* operation of torch's `autograd`, with the gradient of this lesson, and projections, heads, residual connections and the loss remain ordinary code.
+#
+# What such an operation keeps between its forward and its backward pass is memory that a deep network pays for in each layer and each head. Exact attention, written with a product, a softmax and a product, keeps the weights, $N^2$ words. Ours keeps $Q$, $K$, $V$, $O$, $\mathrm{den}$ and $T$.
+#
+# **Predict.** Three layers of two heads, $d = 8$, $N = 512$, degree 3. How many times fewer words does the whole network keep? (One head with $N^2 = 262{,}144$ words of weights has $4Nd = 16{,}384$ words of $Q$, $K$, $V$ and $O$.)
+
+# %% tags=["predict"]
+predict("16.9", times=10)  #> predict("16.9", times=...)
+
+# %%
+if importlib.util.find_spec("torch") is None:
+    print("torch is not installed: read on, the text has the numbers of this section")
+else:
+    import torch
+
+    class LowRank(torch.autograd.Function):
+        """Attention of one head, (N, d) each, with the polynomial of degree 3."""
+
+        @staticmethod
+        def forward(ctx, Q, K, V):
+            made = forward(*(x.detach().numpy() for x in (Q, K, V)), p3)
+            O, den, T = (torch.from_numpy(x) for x in made)
+            ctx.save_for_backward(Q, K, V, O, den, T)
+            return O
+
+        @staticmethod
+        def backward(ctx, G):
+            Q, K, V, *made = (x.detach().numpy() for x in ctx.saved_tensors)
+            dQ, dK, dV = jacobian_form(Q, K, V, G.numpy(), p3, made)
+            return torch.from_numpy(dQ), torch.from_numpy(dK), torch.from_numpy(dV)
+
+# %% [markdown]
+# Two dozen lines. Now a network around it: three layers of two heads with a residual connection, and a loss of the kind of section 16.1. Hooks of torch count what is kept.
+
+# %%
+def network(X, layers, attend):
+    """X (N, 16) through layers of two heads: (W_Q, W_K, W_V, W_O) each (2, 16, 8) or (2, 8, 16)."""
+    for W_Q, W_K, W_V, W_O in layers:
+        heads = zip(W_Q, W_K, W_V, W_O, strict=True)
+        X = X + sum(attend(X @ a, X @ b, X @ c) @ o for a, b, c, o in heads)
+    return X
+
+
+def kept_and_gradients(attend):
+    """The words kept for the backward pass, and the gradient of every parameter."""
+    make = np.random.default_rng(9)
+    shapes = ((2, 16, 8), (2, 16, 8), (2, 16, 8), (2, 8, 16))
+    layers = [[torch.tensor(0.08 * make.standard_normal(shape), requires_grad=True)
+               for shape in shapes] for _ in range(3)]
+    X, kept = torch.tensor(make.standard_normal((512, 16))), {}
+
+    def pack(x):
+        kept[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes() // 8
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        total = (network(X, layers, attend) ** 3).sum() / 3
+    kept_words = sum(kept.values())
+    total.backward()
+    return kept_words, np.concatenate([w.grad.numpy().ravel() for layer in layers for w in layer])
+
+
+# %%
+if importlib.util.find_spec("torch") is not None:
+    softmax_words, right = kept_and_gradients(lambda Q, K, V: torch.softmax(Q @ K.T, -1) @ V)
+    words, ours = kept_and_gradients(LowRank.apply)
+    print(f"kept by exact attention {softmax_words:,} words, by low rank {words:,}")
+    print(f"gradient of all parameters: relative error {errors([ours], [right])[0]:.1e}")
+    measured("16.9", times=softmax_words / words)
+
+# %%
+
+# %% [markdown]
+# 10.04 times fewer words, and the gradient of all parameters, through three layers, has a relative error of 6.5e-03. `lowrank.attention` does the same for tensors of any leading axes, all heads at once, on the CPU or a GPU, and keeps the same arrays. What becomes of the error in twelve layers, and in training, is the subject of lesson 17; so are times. No GPU run has been recorded yet.
+
+# %% [markdown]
+# ## Misconceptions
+#
+# - **"The paper needs the loss to be a particular one."** The loss comes in through $G$ alone (16.1).
+# - **"$p_2$ is a second matrix to be approximated."** It is $\delta$, one word a row, and a column of ones (16.2).
+# - **"A product of low-rank matrices entry by entry has low rank, so build its factors."** Its rank is the product of the two; the factors had 5,915 columns where 1,820 monomials say the same (16.6).
+# - **"The gradient is as accurate as the output."** At the same degree its error was about three times that of $O$ (16.6).
+# - **"The mean of the keys is harmless, softmax does not see it."** The polynomial does, and in causal mode it carries the last key to rows before it (16.8).
+#
+# ## Take-away
+#
+# - Everything the backward pass has to know of the loss is $G$, and of the softmax's sums $\delta$. Both fit in $[G, -\delta]$, as $V$ and the denominators fit in $[V, \mathbf 1]$.
+# - Two states carry everything: $T$ from the keys to the queries, $U$ from the queries to the keys. $7Nd + r(d+1)$ words, and nothing of size $N \times N$ or $N \times r$.
+# - The paper's gradient of degree $g$ is the derivative of the features of degree $g + 1$: the same numbers from $(d+1)(g+1)/(d+g+1)$ times fewer columns.
+# - Causal: prefix sums forward, suffix sums backward, tiles in between, and no statistic that knows the future.
+#
+# ## References
+#
+# - Y. Liang, Z. Sha, Z. Shi, Z. Song, Y. Zhou: *Multi-layer transformers gradient can be approximated in almost linear time*, 2024, [arXiv 2408.13233](https://arxiv.org/abs/2408.13233). The decomposition of sections 16.1 to 16.3, any loss, many layers.
+# - J. Alman, Z. Song: *The fine-grained complexity of gradient computation for training large language models*, 2024, [arXiv 2402.04497](https://arxiv.org/abs/2402.04497). When such a gradient is possible at all.
+# - J. Alman, Z. Song: *Fast attention requires bounded entries*, 2023, [arXiv 2302.13214](https://arxiv.org/abs/2302.13214). The forward pass.
+# - J. Gu, Y. Liang, H. Liu, Z. Shi, Z. Song, J. Yin: *Conv-basis*, 2024, [arXiv 2405.05219](https://arxiv.org/abs/2405.05219). Another structure for attention under a causal mask.
+# - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré: *FlashAttention*, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135). $D_i$ from $dO$ and $O$.
+#
+# **What comes next.** Lesson 17 stacks layers, trains a small model with exact and with approximate attention, and reads a published table with care.

@@ -1,0 +1,430 @@
+"""Lesson 16 says numbers and shows formulas: here they are computed again and looked up in its text."""
+
+import contextlib
+import importlib.util
+import io
+import re
+from itertools import pairwise
+from math import comb, factorial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from iocourse import bounds, costs, exact, run
+from iocourse.course.exercise import find
+from iocourse.course.exercises.lesson16 import (
+    causal_by_tiles,
+    dense_gradients,
+    machine_features,
+    monomials_of,
+    slopes,
+    taylor,
+    taylor_weights,
+    two_sweeps,
+)
+from iocourse.course.source import parse, side
+from iocourse.course.work import Counted, Tally
+from iocourse.monomials import features, plan, rank_of
+
+SOURCE = Path(__file__).parents[2] / "solutions" / "16_low_rank_gradient.py"
+CELLS = parse(SOURCE.read_text(encoding="utf-8"), SOURCE)
+TEXT = "\n".join("\n".join(cell.lines) for cell in CELLS if cell.kind == "markdown")
+TORCH = importlib.util.find_spec("torch") is not None
+
+
+def section(number):
+    """The text from one numbered heading to the next, thousands with plain commas, without thin spaces."""
+    text = TEXT.split(f"## {number} ")[1].split("\n## ")[0].replace("{,}", ",")
+    return re.sub(r"\\,", "", re.sub(r"(?<=\d)\\,(?=\d)", ",", text))
+
+
+def says(number, *figures):
+    missing = [figure for figure in figures if figure not in section(number)]
+    assert not missing, missing
+
+
+@pytest.fixture(scope="module")
+def lesson():
+    """The names of the lesson after all its cells have run, and under "printed" what each section printed."""
+    names, printed, here = {"__name__": "__main__"}, {}, "0"
+    for cell in CELLS:
+        if cell.kind == "markdown":
+            heads = [line.split()[1] for line in cell.lines if line.startswith("## 16.")]
+            here = heads[-1] if heads else here
+        else:
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                exec("\n".join(side(cell, solved=True)), names)
+            printed[here] = printed.get(here, "") + out.getvalue()
+    return names | {"printed": printed}
+
+
+@pytest.fixture
+def tokens(lesson):
+    return [lesson[name] for name in ("Q", "K", "V", "G")]
+
+
+def relative(found, right):
+    return np.linalg.norm(found - right) / np.linalg.norm(right)
+
+
+def test_nothing_is_said_to_be_false(lesson):
+    for number in ("16.1", "16.2", "16.3", "16.4", "16.5", "16.6", "16.7", "16.8", "16.9"):
+        assert "False" not in lesson["printed"][number] and "first" not in lesson["printed"][number]
+
+
+# ---------------------------------------------------------------------- 16.1, 16.2
+def test_section_16_1(lesson):
+    squares = lesson["held"](
+        lesson["as_the_paper_writes_it"], lesson["X"], lesson["W"], lesson["W_V"], np.square
+    )
+    says("16.1", f"{squares / 512**2:.1f}: the five matrices")
+    told = next(line for line in lesson["printed"]["16.1"].splitlines() if "the loss changes by" in line)
+    assert told.split("by ")[1].split(" ")[0] == told.rsplit(" ", 1)[1]  # "the same number twice"
+
+
+def test_formulas_16_2_to_16_4():
+    rng = np.random.default_rng(0)
+    X, (W, W_V) = rng.standard_normal((9, 3)), rng.standard_normal((2, 3, 3)) / 2
+    f, h = exact.softmax(X @ W @ X.T), X @ W_V
+    G = np.cos(f @ h)
+    p1 = f * (G @ h.T)
+    p2 = np.diag(p1 @ np.ones(9)) @ f
+    p = p1 - p2
+    dQ, dK, dV = exact.attention_backward(X @ W, X, h, G, scale=1.0)
+    assert np.allclose(dQ, p @ X) and np.allclose(dK, p.T @ X @ W) and np.allclose(dV, f.T @ G)
+    dX = p @ X @ W.T + p.T @ X @ W + f.T @ G @ W_V.T
+    five = p1 @ X @ W.T - p2 @ X @ W.T + p1.T @ X @ W - p2.T @ X @ W + f.T @ G @ W_V.T
+    assert np.allclose(dX, five) and np.allclose(dX, dQ @ W.T + dK + dV @ W_V.T)
+    loss = lambda X: np.sin(exact.softmax(X @ W @ X.T) @ X @ W_V).sum()  # noqa: E731
+    move = rng.standard_normal(X.shape)
+    assert (loss(X + 1e-6 * move) - loss(X - 1e-6 * move)) / 2e-6 == pytest.approx((dX * move).sum())
+    says("16.1", r"dX = pXW^\top + p^\top XW + f^\top GW_V^\top", r"dX = dQW^\top + dK + dVW_V^\top")
+    # (16.5), (16.6)
+    delta = (G * (f @ h)).sum(axis=1)
+    assert np.allclose(p1.sum(axis=1), delta)
+    assert np.allclose(p, f * (np.column_stack([G, -delta]) @ np.column_stack([h, np.ones(9)]).T))
+    says("16.2", r"f \circ \bigl([G, -\delta][h, \mathbf 1]^\top\bigr)", "Rank 9, with eight columns")
+
+
+# ---------------------------------------------------------------------- 16.3, 16.4
+def test_section_16_3(lesson, tokens):
+    Q, K, V, G = tokens
+    p = plan(8, 2)
+    Phi, Psi, Ge, Ve = lesson["factors"](Q, K, V, G, p)
+    weights = taylor(Q @ K.T, 2)
+    assert np.allclose(Phi @ Psi.T, weights / weights.sum(axis=1, keepdims=True), atol=1e-15)  # (16.7)
+    assert np.allclose(lesson["forward"](Q, K, V, p)[2], Psi.T @ Ve)  # T
+    wide = lesson["row_wise_kronecker"](Phi, Ge)
+    assert np.allclose(wide[7], np.kron(Phi[7], Ge[7])) and wide.shape[1] == 405
+    assert (Q @ K.T).std() == pytest.approx(0.35, abs=0.01)
+    want = exact.attention_backward(Q, K, V, G, scale=1.0)
+    shown = [f"{100 * relative(a, b):.2f}" for a, b in zip(lesson["by_kronecker"], want, strict=True)]
+    says("16.3", "{}, {} and {} percent".format(*shown), "405 columns", "$810N$ words")
+    assert 810 * 512 > 512**2
+    assert comb(15, 3) * 13 == 5915 and comb(15, 3) == 455
+    says("16.3", "so $r = 455$", f"5,915 columns and takes {5915 * 40960 * 4 / 2**20:.0f} MB")
+
+
+def test_section_16_4(lesson, tokens):
+    K = tokens[1]
+    Phi, Psi, Ge, Ve = (lesson[name] for name in ("Phi", "Psi", "Ge", "Ve"))
+    p = (Phi @ Psi.T) * (Ge @ Ve.T)
+    by_columns = sum(np.diag(Ge[:, c]) @ Phi @ (Psi.T @ np.diag(Ve[:, c]) @ K) for c in range(9))  # (16.10)
+    assert np.allclose(p @ K, by_columns, atol=1e-12)
+    told = next(line for line in lesson["printed"]["16.4"].splitlines() if "words held" in line)
+    held = [float(word.replace(",", "")) for word in told.split() if word[0].isdigit()]
+    assert held == pytest.approx([1215, 59], rel=0.15)  # measured; Python's own objects are among them
+    says("16.4", "1,215 words a token", "reference solution 59", f"{4 * 455 * 12 * 13:,} a token")
+
+
+def matrix_work(function, *arrays):
+    tally, given = Tally(), []
+    for array in arrays:
+        given.append(array.view(Counted))
+        given[-1].tally = tally
+    function(*given)
+    return tally.count
+
+
+def test_the_costs_of_the_table_in_16_5(lesson, tokens):
+    Q, K, _, G = tokens
+    N, d, r = 512, 8, 45
+    Phi, Psi, Ge, Ve = (lesson[name] for name in ("Phi", "Psi", "Ge", "Ve"))
+    wide = lesson["row_wise_kronecker"]
+
+    def kronecker(Phi, Psi, Ge, Ve, Q, K, G):
+        left, right = wide(Phi, Ge), wide(Psi, Ve)
+        return left @ (right.T @ K), right @ (left.T @ Q), Psi @ (Phi.T @ G)
+
+    def associative(Phi, Psi, Ge, Ve, Q, K, G):
+        for g, v in zip(Ge.T[:, :, None], Ve.T[:, :, None], strict=True):
+            g * (Phi @ (Psi.T @ (v * K)))
+            v * (Psi @ (Phi.T @ (g * Q)))
+        return Psi @ (Phi.T @ G)
+
+    given = (Phi, Psi, Ge, Ve, Q, K, G)
+    first, second = 2 * r * (d + 1) * (2 * d + 1) + 2 * r * d, 4 * r * d * (d + 1) + 2 * r * d
+    assert matrix_work(kronecker, *given) == N * first
+    scalings = 4 * d * (d + 1)  # of a token's rows of K, Q and of the results
+    assert matrix_work(associative, *given) == N * (second + scalings)
+    third = 3 * r * (d + 1) + r * d + 4 * r
+    products = 3 * r * (d + 1) + r * (d + 1)  # as the lesson's code does them, dV with its last column
+    steps = sum(step.last - step.first for step in plan(d, 2).steps)
+    assert products - r + 2 * 2 * steps <= third <= products + 4 * r  # two multiplications a feature, twice
+    for form, shown in (
+        (lambda d, r: 2 * r * (d + 1) * (2 * d + 1) + 2 * r * d, "2r(d+1)(2d + 1) + 2rd"),
+        (lambda d, r: 4 * r * d * (d + 1) + 2 * r * d, "4rd(d+1) + 2rd"),
+        (lambda d, r: 3 * r * (d + 1) + r * d + 4 * r, "3r(d+1) + rd + 4r"),
+    ):
+        says("16.5", f"${shown}$ | {form(12, 455):,} |")
+    assert 11.5 < 294840 / 25025 < 12  # "nearly twelve times"
+    says("16.6", "55 \\cdot 1,820 = 100,100", "took 294,840 multiply-adds")
+    assert 3 * 13 + 12 + 4 == 55
+
+
+# ---------------------------------------------------------------------- 16.5, 16.6
+def test_formulas_16_12_and_16_13():
+    rng = np.random.default_rng(1)
+    n, d = 7, 3
+    Q, K = rng.standard_normal((2, n, d)) / 2
+    V, G = rng.standard_normal((2, n, d))
+    p = plan(d, 2)
+    phi, psi = features(Q, p), taylor_weights(p)[:, None] * features(K, p)
+    T = psi @ np.column_stack([V, np.ones(n)])
+    both = phi.T @ T
+    O, den = both[:, :-1] / both[:, -1:], both[:, -1]
+    Ge = np.column_stack([G, -(G * O).sum(axis=1)]) / den[:, None]
+    step = 1e-6 * rng.standard_normal(both.shape)
+    value = lambda both: (G * both[:, :-1] / both[:, -1:]).sum()  # noqa: E731
+    assert value(both + step) - value(both - step) == pytest.approx(2 * (Ge * step).sum(), rel=1e-6)
+    U = phi @ Ge
+    dQ, dK, dV = dense_gradients(Q, K, V, G, 2)
+    assert np.allclose((psi.T @ U)[:, :-1], dV)
+    assert np.allclose(slopes(Q, p, T @ Ge.T), dQ)
+    weighted = taylor_weights(p)[:, None] * (U @ np.column_stack([V, np.ones(n)]).T)
+    assert np.allclose(slopes(K, p, weighted), dK)
+    says("16.5", r"d\phi_i = TG_{e,i}, \qquad U = \sum_i \phi(q_i)G_{e,i}^\top")
+
+
+def test_formula_16_14():
+    x, y = 0.7, -1.3
+    df = np.random.default_rng(2).standard_normal((6, 1))
+    f = features(np.array([[x, y]]), plan(2, 2))
+    assert f[:, 0].tolist() == pytest.approx([1, x, y, x * x, x * y, y * y])
+    dx, dy = slopes(np.array([[x, y]]), plan(2, 2), df)[0]
+    _, fx, fy, fxx, fxy, fyy = df[:, 0]
+    assert dx == pytest.approx(fx + 2 * x * fxx + y * fxy)
+    assert dy == pytest.approx(fy + x * fxy + 2 * y * fyy)
+    says("16.5", r"dx = d\phi_x + 2xd\phi_{xx} + yd\phi_{xy}", r"dy = d\phi_y + xd\phi_{xy} + 2yd\phi_{yy}")
+
+
+def test_section_16_5(lesson, tokens):
+    Q, K, V, G = tokens
+    want = exact.attention_backward(Q, K, V, G, scale=1.0)
+    found = dense_gradients(Q, K, V, G, 2)
+    assert all(
+        np.allclose(a, b, atol=1e-12)
+        for a, b in zip(
+            lesson["jacobian_form"](Q, K, V, G, plan(8, 2), lesson["forward"](Q, K, V, plan(8, 2))),
+            found,
+            strict=True,
+        )
+    )
+    paper = relative(lesson["by_kronecker"][0], want.dQ)
+    says(
+        "16.5",
+        f"{relative(found[0], want.dQ):.2%}".replace("%", " percent for $dQ$ where there were ")
+        + f"{100 * paper:.2f}",
+    )
+    assert np.allclose(found[2], lesson["by_kronecker"][2])  # "only dV is the same"
+
+
+def test_the_table_of_16_6(lesson, tokens):
+    Q, K, V, G = tokens
+    want, O = exact.attention_backward(Q, K, V, G, scale=1.0), exact.attention(Q, K, V, scale=1.0)
+    rows = lesson["table"]
+    for g, (o, q, k, v, paper_q, paper_k) in rows.items():
+        weights = taylor(Q @ K.T, g)
+        total = weights.sum(axis=1, keepdims=True)
+        dense = dense_gradients(Q, K, V, G, g)
+        assert o == pytest.approx(relative(weights @ V / total, O))
+        assert (q, k, v) == pytest.approx([relative(a, b) for a, b in zip(dense, want, strict=True)])
+        p = weights / total * (G @ V.T - (G * (weights @ V / total)).sum(axis=1, keepdims=True))
+        assert (paper_q, paper_k) == pytest.approx([relative(p @ K, want.dQ), relative(p.T @ Q, want.dK)])
+    third, second = rows[3], rows[2]
+    says("16.6", f"Degree 3: {third[1]:.2e} and {third[2]:.2e} against {second[4]:.2e} and {second[5]:.2e}")
+    for column in range(4):
+        ratios = [one[column] / other[column] for one, other in pairwise(rows.values())]
+        assert all(2.3 < ratio < 4 for ratio in ratios)  # "by about three"
+    assert all(2.3 < row[1] / row[0] < 3.7 for row in rows.values())  # "about three times that of O"
+    assert all(0.4 < row[3] / row[0] < 1 for row in rows.values())  # "dV stays with O"
+
+
+@pytest.mark.parametrize(("d", "g"), [(2, 1), (3, 2), (2, 4)])
+def test_the_identity_of_16_6(d, g, lesson):
+    """The paper's form at degree g is the Jacobian form at degree g + 1 with O and den of degree g."""
+    rng = np.random.default_rng(g)
+    Q, K = rng.standard_normal((2, 11, d)) / 3
+    V, G = rng.standard_normal((2, 11, d))
+    S = Q @ K.T
+    weights = taylor(S, g)
+    total = weights.sum(axis=1, keepdims=True)
+    O = weights @ V / total
+    p = weights / total * (G @ V.T - (G * O).sum(axis=1, keepdims=True))
+    state = lesson["forward"](Q, K, V, plan(d, g + 1))[2]
+    made = (O, total[:, 0], state)
+    dQ, dK, _ = lesson["jacobian_form"](Q, K, V, G, plan(d, g + 1), made)
+    assert np.allclose(dQ, p @ K, rtol=1e-13, atol=1e-14) and np.allclose(dK, p.T @ Q, rtol=1e-13, atol=1e-14)
+    # (16.15): with one degree the slope is that of degree g - 1
+    dS = taylor(S, g - 1) / total * (G @ V.T - (G * O).sum(axis=1, keepdims=True))
+    assert np.allclose(dense_gradients(Q, K, V, G, g)[0], dS @ K)
+
+
+def test_formula_16_16():
+    for d in (2, 8, 12, 64):
+        for g in (1, 2, 3, 5):
+            quotient = (d + 1) * rank_of(d, g) / rank_of(d, g + 1)
+            assert quotient == pytest.approx((d + 1) * (g + 1) / (d + g + 1)) and quotient < g + 1
+    assert abs((10**6 + 1) * 4 / (10**6 + 4) - 4) < 1e-4
+    says("16.6", f"{13 * 3 / 15:.2f} and {13 * 4 / 16:.2f} at $d = 12$", r"\frac{(d+1)(g+1)}{d+g+1}")
+    assert (rank_of(12, 4), 13 * rank_of(12, 3)) == (1820, 5915)
+    assert "5,915 columns where 1,820 monomials" in TEXT
+
+
+def test_the_choice_of_degrees_in_16_6(lesson):
+    lines = [line for line in lesson["printed"]["16.6"].splitlines() if line.startswith("O of degree 3")]
+    three, four = (dict(part.split() for part in line.split(": ")[1].split(", ")) for line in lines)
+    says("16.6", f"falls from {three['dQ']} to {four['dQ']}, below that of $O$, {four['O']}")
+    assert float(four["dQ"]) < float(four["O"]) == float(three["O"])
+
+
+# ---------------------------------------------------------------------- 16.7
+def test_section_16_7(lesson):
+    N, d, r = 40960, 12, 455
+    two = two_sweeps(N, d, r)
+    assert two.total == 7 * N * d + r * (d + 1) and two.peak == 2 * r * (d + 1) + 5 * d + 2 <= 16384
+    assert bounds.compulsory_backward(N, d) == 7 * N * d
+    split = lesson["split"]
+    flash = split.cost(N, d, **split.tiles(N, d, 16384))
+    others = [costs.fused_backward(N, d, Br=1, Bc=(16384 - 2 * d - 2) // (4 * d + 1)).total]
+    assert all(flash.total < other for other in others)
+    says(
+        "16.7", f"{flash.total / two.total:.2f} times fewer, {two.total:,} words", f"state is {r * (d + 1):,}"
+    )
+    says("16.7", "W = 7Nd + r(d+1)", "2r(d+1) + 5d + 2")
+
+
+def test_the_run_of_16_7_moves_what_16_17_says(lesson):
+    done = lesson["mine"] if hasattr(lesson["mine"], "ledger") else None
+    assert done is not None and done.ledger.total == 7 * 256 * 8 + 45 * 9 and done.ledger.peak == 852
+    says("16.7", f"{done.ledger.total:,} words", "a fast memory of 900", f"{2 * 256 * 8:,} words")
+
+
+# ---------------------------------------------------------------------- 16.8, 16.9
+def test_section_16_8(tokens):
+    Q, K, V, _ = tokens
+    want = exact.attention(Q, K, V, causal=True, scale=1.0)
+    shown = [f"{relative(causal_by_tiles(Q, K, V, 2, B), want):.2e}" for B in (1, 64)]
+    says("16.8", "{} with tiles of one token, {} with tiles of 64".format(*shown))
+    assert np.allclose(causal_by_tiles(Q, K, V, 2, 512), want, atol=1e-12)
+    moved = K.copy()
+    moved[-1] += 3.0
+    was, now = (causal_by_tiles(Q, keys - keys.mean(axis=0), V, 2, 64)[:-1] for keys in (K, moved))
+    says("16.8", f"0.0 against {abs(now - was).max():.1e}")
+
+
+def test_the_causal_gradient_of_16_8(lesson):
+    """Against finite differences of the causal weights, and the errors that are told."""
+    rng = np.random.default_rng(3)
+    Q, K = rng.standard_normal((2, 23, 2)) / 2
+    V, G = rng.standard_normal((2, 23, 3))
+    p, w = plan(2, 3), taylor_weights(plan(2, 3))[:, None]
+    dQ, Ge = lesson["queries_in_order"](Q, K, V, G, p, w, 5)
+    dK, dV = lesson["keys_from_the_end"](Q, K, V, Ge, p, w, 5)
+    for given, found in ((Q, dQ), (K, dK), (V, dV)):
+        move = 1e-6 * rng.standard_normal(given.shape)
+        values = []
+        for sign in (1, -1):
+            arrays = [x + sign * move if x is given else x for x in (Q, K, V)]
+            values.append((G * causal_by_tiles(*arrays, 3, 5)).sum())
+        assert values[0] - values[1] == pytest.approx(2 * (found * move).sum(), rel=1e-6)
+    without, line = f"{lesson['table'][2][1]:.2e}", lesson["printed"]["16.8"].split("g = 2: ")[1]
+    says("16.8", f"{line.split('dV ')[1].split()[0]} for $dQ$ at degree 2, where section 16.6 had {without}")
+
+
+@pytest.mark.skipif(not TORCH, reason="needs torch")
+def test_section_16_9(lesson):
+    words, softmax_words = lesson["words"], lesson["softmax_words"]
+    error = relative(lesson["ours"], lesson["right"])
+    says("16.9", f"{softmax_words / words:.2f} times fewer words", f"relative error of {error:.1e}")
+    one_head = 4 * 512 * 8
+    says("16.9", f"N^2 = {512**2:,}", f"4Nd = {one_head:,}")
+    # two heads in three layers keep at least these, and not the N² weights
+    assert 6 * (one_head + 512 + rank_of(8, 3) * 9) <= words < 6 * 512**2 <= softmax_words
+
+
+@pytest.mark.skipif(not TORCH, reason="needs torch")
+def test_the_operation_of_16_9_has_the_gradient_of_its_values(lesson):
+    import torch
+
+    given = [torch.tensor(lesson[name][:24] * 0.5, requires_grad=True) for name in ("Q", "K", "V")]
+    assert torch.autograd.gradcheck(lesson["LowRank"].apply, given)
+
+
+# ---------------------------------------------------------------------- the exercises' own ground
+@pytest.mark.parametrize("g", [1, 2, 3, 4])
+def test_dense_gradients_are_those_of_finite_differences(g):
+    rng = np.random.default_rng(g)
+    Q, K = rng.standard_normal((2, 9, 2)) / 3
+    V, G = rng.standard_normal((2, 9, 2))
+
+    def value(Q, K, V):
+        weights = taylor(Q @ K.T, g)
+        return (G * (weights @ V / weights.sum(axis=1, keepdims=True))).sum()
+
+    for at, found in enumerate(dense_gradients(Q, K, V, G, g)):
+        move = [np.zeros_like(x) for x in (Q, K, V)]
+        move[at] = 1e-6 * rng.standard_normal(found.shape)
+        ahead = value(*(x + m for x, m in zip((Q, K, V), move, strict=True)))
+        behind = value(*(x - m for x, m in zip((Q, K, V), move, strict=True)))
+        assert ahead - behind == pytest.approx(2 * (found * move[at]).sum(), rel=1e-6)
+
+
+@pytest.mark.parametrize(("d", "g"), [(1, 4), (3, 1), (3, 3)])
+def test_slopes_are_those_of_finite_differences(d, g):
+    rng, p = np.random.default_rng(d), plan(d, g)
+    x, df = rng.standard_normal((4, d)), rng.standard_normal((p.rank, 4))
+    move = 1e-6 * rng.standard_normal(x.shape)
+    change = (df * (features(x + move, p) - features(x - move, p))).sum() / 2
+    assert change == pytest.approx((slopes(x, p, df) * move).sum(), rel=1e-6)
+    assert np.allclose(monomials_of(p)(x), features(x, p))
+    weights = taylor_weights(p)[:, None]
+    assert np.allclose(features(x, p).T @ (weights * features(x, p)), taylor(x @ x.T, g))
+    assert weights[0] == 1 and weights[-1] == pytest.approx(1 / factorial(g))
+
+
+def test_the_budget_of_16_3_is_what_the_reference_moves(lesson):
+    for case in find("16.3").cases(np.random.default_rng(0)):
+        done = run(lesson["my_two_sweeps"], M=case.M, **case.inputs)
+        assert done.ledger.total == case.budget.total and done.ledger.peak == case.budget.peak
+        N, d = case.inputs["Q"].shape
+        assert N == 1 or 2 * N * d > case.M  # keys and values do not fit
+
+
+def test_the_machines_features_are_the_plans():
+    p = plan(3, 3)
+    assert len(machine_features(p)) == p.rank == len(machine_features(p, weighted=True))
+
+
+def test_the_cases_of_16_4_hide_the_future_and_have_ragged_tiles():
+    for seed in range(10):
+        found = find("16.4").cases(np.random.default_rng(seed))
+        assert any(len(case.inputs["Q"]) % case.inputs["B"] for case in found)
+        now, later = (
+            next(c for c in found if c.label.startswith(name)) for name in ("as it is", "with another")
+        )
+        assert (now.expected[:17] == later.expected[:17]).all() and (
+            now.expected[17:] != later.expected[17:]
+        ).all()
