@@ -10,6 +10,7 @@ from iocourse.data.recorded import provenance
 Record = dict[str, Any]
 Row = dict[str, Any]
 DASH = "–"
+BUSY = 0.5  # a load beyond what the cores have room for
 
 
 def text(record: Record) -> str:
@@ -199,4 +200,10 @@ def _said(record: Record) -> Iterator[str]:
         f"{'a quick run, ' * record['quick']}{threads} thread{'s' * (threads != 1)} for everyone, ours by "
         f"{record['engine']}; warm, interleaved, medians, freed memory kept; {record['seconds']} s in all"
     )
+    load, cores = record["load"], record["cores"]
+    if load is not None and load + threads > cores + BUSY:
+        yield (
+            f"other programs were at work when it began (load {load:.1f}, {cores} cores): they slow long "
+            "laps more than short ones, so that speed-ups here are too large"
+        )
     yield provenance(record)

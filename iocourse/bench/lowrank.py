@@ -86,7 +86,7 @@ def measured(plan: Plan) -> Record:
     from . import _lowrank_scaling
 
     torch.set_num_threads(plan.threads)
-    started = time.perf_counter()
+    started, load = time.perf_counter(), os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     found: Record = {name: [] for name in LISTS}
     for section, work in steps(list(jobs(plan)), "low rank"):
         made = work()
@@ -96,7 +96,7 @@ def measured(plan: Plan) -> Record:
             found[section] = made
     record = {
         "subject": NAME, **circumstances("torch", "numpy", "numba"), "device": {"name": processor()},
-        "threads": plan.threads, "engine": "Numba" if fast.installed() else "NumPy",
+        "load": load, "threads": plan.threads, "engine": "Numba" if fast.installed() else "NumPy",
         **found, "fits": _lowrank_scaling.fits(found["scaling"]),
     }  # fmt: skip
     return record | {"goals": goals(record), "seconds": round(time.perf_counter() - started)}

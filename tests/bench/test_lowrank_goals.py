@@ -132,6 +132,13 @@ def test_what_was_skipped_refused_or_extrapolated_is_said():
     assert "not measured, made up: no room" in text(refused)
 
 
+def test_a_busy_machine_is_owned_up_to():
+    said = "other programs were at work when it began (load 3.4, 2 cores)"
+    assert said in text(record(load=3.4)) and "too large" in text(record(load=3.4))
+    for load in (0.0, 1.2, None):
+        assert "other programs" not in text(record(load=load))
+
+
 def test_a_gpu_has_a_table_of_its_own():
     rows = [
         {"contender": "low rank, g = 3", "n": 40_960, "pass": "forward", "ms": 0.05, "error": 0.17},

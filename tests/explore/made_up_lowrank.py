@@ -49,7 +49,7 @@ def record(rows=None, lengths=(2**13, 2**15, 2**20), **facts):
         if who == "ours" or (n <= 2**15 and threads == 1)
     ]  # fmt: skip
     errors = [{"d": 12, "n": n, "g": 3, "O": 0.2, "dQ": 1.5} for n in lengths]
-    found = {"subject": "lowrank", "date": "no date", "cores": 0, "versions": {"made up": "0"}, "threads": 1}
+    found = {"subject": "lowrank", "date": "no date", "cores": 2, "versions": {"made up": "0"}, "threads": 1}
     found |= {
         "device": {"name": "no processor: made-up numbers of a test"},
         "quick": True,
@@ -60,7 +60,13 @@ def record(rows=None, lengths=(2**13, 2**15, 2**20), **facts):
         "fits": _fits(),
         "memory": {"n": 2**20, "d": 12, "g": 3, "held": 100, "grown": 101, "ratio": 1.01},
     }
-    found |= {"panels": _panels(), "gpu": {"absent": "no GPU, this is a test"}, "seconds": 0, "goals": []}
+    found |= {
+        "panels": _panels(),
+        "gpu": {"absent": "no GPU, this is a test"},
+        "seconds": 0,
+        "load": 0.0,
+        "goals": [],
+    }
     return found | facts
 
 
