@@ -12,7 +12,8 @@ import pytest
 from iocourse import bounds, exact, lowrank, masks, schedules
 from iocourse.bounds import segments
 from iocourse.guard import LibraryAnswer, exam, library_answer
-from iocourse.lowrank import causal, paper_gradient, passes
+from iocourse.lowrank import causal, largest_error, paper_gradient, passes, smallest_degree
+from iocourse.lowrank.polynomials import taylor
 from iocourse.lowrank.setting import Setting
 from iocourse.machine import Machine, run
 from iocourse.monomials import plan, pull_back
@@ -33,6 +34,8 @@ ANSWERS = LOW_RANK | {
     "the paper's gradient": lambda: paper_gradient.kronecker(X, X, X, X, HEAD),
     "the same, reassociated": lambda: paper_gradient.associative(X, X, X, X, HEAD),
     "in the paper's notation": lambda: paper_gradient.in_paper_notation(X, np.eye(2), np.eye(2), X, HEAD),
+    "largest_error": lambda: largest_error(taylor(2), 1.0),
+    "smallest_degree": lambda: smallest_degree(taylor, 1.0, 0.5),
     "pull_back": lambda: pull_back(np.ones((6, 4)), np.ones((6, 4)), X, plan(2, 2)),
     "attention": lambda: exact.attention(X, X, X),
     "softmax": lambda: exact.softmax(X),

@@ -1,0 +1,449 @@
+"""Exercises of lesson 15: features, the smallest degree, attention in two passes, rows that are safe."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import combinations_with_replacement
+from math import comb, factorial, prod
+from types import FrameType
+from typing import Any
+
+import numpy as np
+from numpy.polynomial import Polynomial
+from numpy.typing import NDArray
+
+from ... import costs
+from ...guard import LibraryAnswer
+from ...machine import Features
+from ..exercise import Case, Exercise, Property, Trial, call, judged, run_schedule, settled
+from ..judging import (
+    difference,
+    each,
+    every_input_loaded,
+    fits,
+    only_where,
+    reads_within,
+    total_within,
+    values,
+    values_in,
+    writes_within,
+)
+from ..pieces import memory_watch
+
+Array = NDArray[np.float64]
+Make = Callable[[int, float], Array]
+
+
+def taylor(g: int, R: float = 1.0) -> Array:
+    """1/l!, whatever R is. (g + 1,)."""
+    return np.array([1 / factorial(l) for l in range(g + 1)])
+
+
+def polynomial_of(S: Array, c: Sequence[float] | Array) -> Array:
+    """Σ c_l Sˡ, entry by entry."""
+    return np.asarray(Polynomial(c)(S), dtype=np.float64)
+
+
+# ---------------------------------------------------------------------- 15.1 features of a row
+ONE_COORDINATE, DEGREE_1 = "d=1", "g=1"
+
+
+def _feature_cases(rng: np.random.Generator) -> list[Case]:
+    """Several sizes, one coordinate and degree 1 among them; queries and keys unlike in number."""
+    sizes = [(7, 9, 3, 2), (5, 6, 4, 3), (6, 4, 2, 5), (4, 5, 1, 4), (5, 3, 6, 1), (1, 2, 5, 4)]
+    return [_feature_case(rng, *size) for size in sizes]
+
+
+def _feature_case(rng: np.random.Generator, N: int, Nk: int, d: int, g: int) -> Case:
+    Q, K = rng.uniform(-1.5, 1.5, (N, d)), rng.uniform(-1.5, 1.5, (Nk, d))
+    want = polynomial_of(Q @ K.T, taylor(g))
+    return Case(f"N={N}, d={d}, g={g}", {"Q": Q, "K": K, "g": g}, want)
+
+
+@contextmanager
+def _no_call_into(module: str) -> Iterator[None]:
+    """Any function of this module refuses: `features` answers this exercise, and later ones may use it."""
+
+    def refuse(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_globals.get("__name__") == module:
+            raise LibraryAnswer(
+                f"{module}.{frame.f_code.co_name} is the library's own answer to this exercise"
+            )
+
+    before = sys.getprofile()
+    sys.setprofile(refuse)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+
+
+def _play_features(student: Callable[..., Any], case: Case) -> Trial:
+    """The student's features of all queries, of all keys, and of the first query alone."""
+    Q, K, g = (case.inputs[name] for name in "QKg")
+    try:
+        with judged(), _no_call_into("iocourse.monomials"):
+            found = tuple(settled(student(X.copy(), g)) for X in (Q, K, Q[:1]))
+        return Trial(case, value=found)
+    except Exception as error:
+        return Trial(case, error=error)
+
+
+def _products(trial: Trial) -> str | None:
+    phi, psi, _ = (np.asarray(part, dtype=np.float64) for part in trial.value)
+    if phi.ndim != 2 or psi.ndim != 2 or phi.shape[1] != psi.shape[1]:
+        return f"features of Q and of K have shapes {phi.shape} and {psi.shape}; a row each, as many columns"
+    return difference(phi @ psi.T, trial.case.expected)
+
+
+def _count(trial: Trial) -> str | None:
+    d, g = trial.case.inputs["Q"].shape[1], trial.case.inputs["g"]
+    got, want = np.shape(trial.value[0]), (len(trial.case.inputs["Q"]), comb(d + g, g))
+    return None if got == want else f"yours has shape {got}, expected {want}"
+
+
+FEATURES = Exercise(
+    id="15.1",
+    title="Features of a row",
+    function="my_features",
+    difficulty=2,
+    importance=5,
+    minutes=12,
+    hints=(
+        "For d = 2 and g = 2 write down all six features by hand, with what they are divided by. What is a! "
+        "for x₁x₁, and for x₁x₂?",
+        "A monomial is a choice of coordinates with repetition and without order. The setup cell imports a "
+        "function of itertools that lists just those, for each degree from 0 to g.",
+        "For one choice, take those columns of X (one column may be taken several times) and multiply along "
+        "axis 1; no columns at all give ones. Count how often each coordinate was chosen, and divide by the "
+        "root of the product of the factorials of these counts. Stack the results as columns.",
+    ),
+    cases=_feature_cases,
+    properties=(
+        each("scalar products of features are Taylor's polynomial", _products),
+        each("there are C(d + g, g) features a row", _count),
+        only_where(
+            "one coordinate has the powers alone", lambda case: ONE_COORDINATE in case.label, _products
+        ),
+        only_where("degree 1 is the row with a 1", lambda case: DEGREE_1 in case.label, _products),
+        each(
+            "a row's features depend on that row alone",
+            lambda trial: difference(trial.value[2], np.asarray(trial.value[0])[:1], wanted="among all rows"),
+        ),
+    ),
+    play=_play_features,
+)
+
+
+# ---------------------------------------------------------------------- 15.2 the smallest degree
+INSIDE, UNEVEN = "largest inside", "a larger degree that is worse"
+
+
+def through(points: Array) -> Array:
+    """Coefficients of the polynomial that equals exp at these points, as many as there are points."""
+    powers = points[:, None] ** np.arange(len(points))
+    return np.asarray(np.linalg.solve(powers, np.exp(points)), dtype=np.float64)
+
+
+def chebyshev(g: int, R: float) -> Array:
+    """Through exp at the Chebyshev nodes of [-R, R]. (g + 1,)."""
+    points = R * np.cos(np.pi * (np.arange(g + 1) + 0.5) / (g + 1))
+    return through(points)
+
+
+def flattened(g: int, R: float) -> Array:
+    """Through exp at -R and R and at equal distances between: errors inside, none at the ends. (g + 1,)."""
+    return through(np.linspace(-R, R, g + 1))
+
+
+def wide(g: int, R: float) -> Array:
+    """Chebyshev's for twice the interval: p' = p outside of [-R, R] too. (g + 1,)."""
+    return chebyshev(g, 2 * R)
+
+
+def uneven(g: int, R: float) -> Array:
+    """Taylor's, but degrees that are multiples of 3 are off by a fifth. (g + 1,)."""
+    return taylor(g) * (1.2 if g % 3 == 0 else 1.0)
+
+
+def largest_error(c: Array, R: float) -> float:
+    """max |p(s) e⁻ˢ - 1| over [-R, R], from the places where p' = p and from the ends."""
+    p = Polynomial(c)
+    roots = (p.deriv() - p).roots()
+    real = roots.real[abs(roots.imag) < 1e-9 * (1 + abs(roots))]
+    s = np.append(real[abs(real) < R], [-R, R])
+    return float(abs(p(s) * np.exp(-s) - 1).max())
+
+
+def _degree_cases(rng: np.random.Generator) -> list[Case]:
+    """Taylor, Chebyshev, and two that a search by halves or a look at the ends alone gets wrong."""
+    R = float(rng.uniform(0.8, 1.2))
+    asked: list[tuple[str, Make, float, float]] = [
+        ("Taylor", taylor, R, 1e-2),
+        ("Taylor", taylor, 3 * R, 1e-3),
+        ("Taylor", taylor, 0.1 * R, 0.5),
+        ("Chebyshev", chebyshev, 2 * R, 1e-4),
+        (INSIDE, flattened, 2 * R, 1e-3),
+        (INSIDE, flattened, R, 1e-2),
+        ("Chebyshev of a longer interval", wide, R, 1e-3),
+        (UNEVEN, uneven, R, 1e-2),
+        (UNEVEN, uneven, 2 * R, 1e-4),
+    ]
+    return [_degree_case(*case) for case in asked]
+
+
+def _degree_case(label: str, make: Make, R: float, error: float) -> Case:
+    g = next(g for g in range(1, 60) if largest_error(make(g, R), R) <= error)
+    want = g, largest_error(make(g, R), R)
+    return Case(f"{label}, R={R:.3f}, error {error:g}", {"make": make, "R": R, "error": error}, want)
+
+
+def _pair(trial: Trial) -> tuple[int, float]:
+    g, error = trial.value
+    return int(g), float(error)
+
+
+def _right_degree(trial: Trial) -> str | None:
+    got, want = _pair(trial)[0], trial.case.expected[0]
+    return None if got == want else f"yours {got}, expected {want}"
+
+
+def _right_error(trial: Trial) -> str | None:
+    """Eight digits, and what rounding leaves of 1 - 1."""
+    (_, got), want = _pair(trial), trial.case.expected[1]
+    return None if abs(got - want) <= 1e-8 * want + 1e-13 else f"yours {got:.12g}, expected {want:.12g}"
+
+
+DEGREE = Exercise(
+    id="15.2",
+    title="The smallest degree",
+    function="my_degree",
+    difficulty=3,
+    importance=4,
+    minutes=10,
+    hints=(
+        "Begin with the largest error of one polynomial. At which places can it be, and how does NumPy find "
+        "them?",
+        "Take the roots of p' - p, keep those that are real and lie inside (-R, R), and add the two ends. "
+        "The largest of |p(s)e⁻ˢ - 1| over these few places is exact.",
+        "A root that is real may come back with a tiny imaginary part: compare the size of that with 1e-9, "
+        "and go on with the real part. Then count g upwards from 1 and stop at the first whose largest error "
+        "is small enough.",
+    ),
+    cases=_degree_cases,
+    properties=(
+        each("it is the smallest degree", _right_degree),
+        each("the largest error is right to eight digits", _right_error),
+        only_where("an error inside the interval is seen", lambda case: INSIDE in case.label, _right_error),
+        only_where(
+            "degrees are tried in order, for one may be worse than the one before",
+            lambda case: UNEVEN in case.label,
+            _right_degree,
+        ),
+    ),
+)
+
+
+# ---------------------------------------------------------------------- 15.3 two passes
+OTHER, LONG = "other weights", "more tokens than features"
+
+
+def _weight(axes: tuple[int, ...], c: Sequence[float] | Array) -> float:
+    """c_l l!/a! of one monomial."""
+    return float(c[len(axes)]) * factorial(len(axes)) / prod(map(factorial, Counter(axes).values()))
+
+
+def features_of(d: int, c: Sequence[float] | Array, reverse: bool = False) -> dict[str, Features]:
+    """`phi` and `psi` for the polynomial with coefficients c; reversed, the 1 comes last."""
+    axes = [a for l in range(len(c)) for a in combinations_with_replacement(range(d), l)]
+    axes = axes[::-1] if reverse else axes
+    return {"phi": Features(axes), "psi": Features(axes, [_weight(a, c) for a in axes])}
+
+
+def _pass_cases(rng: np.random.Generator) -> list[Case]:
+    """Taylor of degrees 1 to 3, other coefficients, more tokens than features and fewer, one token.
+
+    Scores are at most 1, where all these polynomials are positive.
+    """
+    other = [1.0, 0.9, 0.6, 0.1]
+    sizes: list[tuple[str, int, int, Sequence[float] | Array]] = [
+        ("Taylor", 9, 3, taylor(2)),
+        (LONG, 40, 2, taylor(3)),
+        ("Taylor", 12, 6, taylor(2)),
+        ("Taylor", 11, 5, taylor(1)),
+        (OTHER, 13, 3, other),
+        ("one token", 1, 4, taylor(2)),
+    ]
+    found = [_pass_case(rng, *size) for size in sizes]
+    return [*found, _pass_case(rng, OTHER, 10, 4, other[:3], reverse=True)]
+
+
+def _pass_case(
+    rng: np.random.Generator, label: str, N: int, d: int, c: Sequence[float] | Array, reverse: bool = False
+) -> Case:
+    Q, K, V = rng.standard_normal((3, N, d))
+    Q *= 0.9 * d**0.5 / abs(Q @ K.T).max()
+    A = polynomial_of(Q @ K.T * d**-0.5, c)
+    g, r = len(c) - 1, comb(d + len(c) - 1, d)
+    budget = costs.low_rank(N, d, g=g, rc=r, Bd=d + 1)
+    inputs: dict[str, Any] = {"Q": Q, "K": K, "V": V, **features_of(d, c, reverse)}
+    return Case(
+        f"{label}, N={N}, d={d}, r={r}", inputs, A @ V / A.sum(axis=1, keepdims=True), budget.peak + 4, budget
+    )
+
+
+TWO_PASSES = Exercise(
+    id="15.3",
+    title="Two passes",
+    function="my_low_rank",
+    difficulty=3,
+    importance=5,
+    minutes=12,
+    hints=(
+        "Which array has to be in fast memory all the time, and which ones only pass by? In which order do "
+        "the three inputs come?",
+        "Make the state of len(psi) rows and d + 1 columns. First loop: a key and its value go into the "
+        "state, the key alone into one of the columns. Second loop: a query takes d + 1 words from it.",
+        "One add_mean on a row of d + 1 words gives output and row sum together. Divide the view of the "
+        "output in place by the view of the sum, which has shape (1, 1), and store that view.",
+    ),
+    cases=_pass_cases,
+    properties=(
+        values("values equal attention with the same polynomial"),
+        values_in("the weights that psi carries are used", OTHER),
+        fits(),
+        every_input_loaded("Q", "K", "V"),
+        reads_within("Q", "Q is read once"),
+        reads_within("K", "K is read once"),
+        reads_within("V", "V is read once"),
+        writes_within("O", "O is written once"),
+        total_within("4Nd words, whatever the rank is"),
+    ),
+    play=run_schedule,
+)
+
+
+# ---------------------------------------------------------------------- 15.4 rows that are safe
+EVEN, RIGHT, BORDER, MANY = (
+    "no real root",
+    "a root on the right alone",
+    "lengths around the root",
+    "4,000 tokens",
+)
+ONE_COLUMN = 8  # arrays of as many words as Q has may be held at once, and so many words a token more
+
+
+def _safe_cases(rng: np.random.Generator) -> list[Case]:
+    """Odd and even degrees, roots on either side, rows of length zero, few rows safe and many."""
+    Q, K = rng.standard_normal((60, 5)), rng.standard_normal((40, 5))
+    Q[3] = 0.0
+    longest = float(np.linalg.norm(K, axis=1).max())
+    direction = Q[:20] / np.linalg.norm(Q[:20] + (Q[:20] == 0), axis=1, keepdims=True)
+    border = direction * (np.linspace(0.7, 1.3, 20) / longest)[:, None]
+    one_far = K.copy()
+    one_far[7] *= 6
+    asked: list[tuple[str, Array, Array, Sequence[float] | Array]] = [
+        ("Taylor of degree 3", 0.15 * Q, K, taylor(3)),
+        ("Taylor of degree 5", 0.2 * Q, K, taylor(5)),
+        (EVEN, 2 * Q, K, taylor(4)),
+        (RIGHT, 0.15 * Q, K, [1.0, -0.8]),
+        (RIGHT, 0.15 * Q, K, [24.0, -8.0, -4.0, -5.0]),
+        ("roots on both sides", 0.15 * Q, K, [1.0, -0.2, -0.2]),
+        (BORDER, border, K, taylor(1)),
+        ("one long key", 0.15 * Q, one_far, taylor(3)),
+        ("a single key", 0.3 * Q, K[:1], taylor(3)),
+    ]
+    found = [_safe_case(*case) for case in asked]
+    many = _safe_case(MANY, 0.1 * rng.standard_normal((4000, 8)), rng.standard_normal((4000, 8)), taylor(3))
+    return [*found, many]
+
+
+def _safe_case(label: str, Q: Array, K: Array, c: Sequence[float] | Array) -> Case:
+    roots = Polynomial(c).roots()
+    real = roots.real[abs(roots.imag) < 1e-9 * (1 + abs(roots))]
+    reach = np.linalg.norm(Q, axis=1) * np.linalg.norm(K, axis=1).max()
+    want = reach < abs(real).min(initial=np.inf)
+    return Case(f"{label}, N={len(Q)}", {"Q": Q, "K": K, "c": np.asarray(c, dtype=np.float64)}, want)
+
+
+def _play_safe(student: Callable[..., Any], case: Case) -> Trial:
+    """With many tokens the value is a pair: the answer, and how many bytes were held at once for it."""
+    watched = MANY in case.label
+    with memory_watch(watched) as held:
+        trial = call(student, case)
+    return replace(trial, value=(trial.value, held())) if watched and trial.error is None else trial
+
+
+def _answer(trial: Trial) -> Any:
+    return trial.value[0] if MANY in trial.case.label else trial.value
+
+
+def _never_wrongly(trial: Trial) -> str | None:
+    said, want = _truths(trial), trial.case.expected
+    wrong = np.flatnonzero(said & ~want)
+    return f"row {wrong[0]} is called safe, and is not" if len(wrong) else None
+
+
+def _whenever_it_is(trial: Trial) -> str | None:
+    said, want = _truths(trial), trial.case.expected
+    missed = np.flatnonzero(want & ~said)
+    return f"row {missed[0]} is safe, and is not called so" if len(missed) else None
+
+
+def _truths(trial: Trial) -> NDArray[np.bool_]:
+    said, want = np.asarray(_answer(trial)), trial.case.expected
+    if said.shape != want.shape or said.dtype.kind not in "bif":
+        raise TypeError(f"yours has shape {said.shape}, expected True or False for each of {len(want)} rows")
+    return said.astype(bool)
+
+
+def _no_pairs(trial: Trial) -> str | None:
+    """Inputs are copied once for the student, who may hold several more of that size, and never N x N."""
+    Q = trial.case.inputs["Q"]
+    allowed = ONE_COLUMN * (Q.nbytes + 8 * len(Q))
+    held = trial.value[1]
+    return (
+        None
+        if held <= allowed
+        else f"yours held {held / 8:,.0f} words at once, allowed are {allowed / 8:,.0f}"
+    )
+
+
+def _in(label: str) -> Callable[[Case], bool]:
+    return lambda case: label in case.label
+
+
+SAFE_PROPERTIES: tuple[Property, ...] = (
+    each("no row is called safe that is not", _never_wrongly),
+    each("every safe row is called safe", _whenever_it_is),
+    only_where("a polynomial without real roots is always safe", _in(EVEN), _whenever_it_is),
+    only_where("a root on the right counts as one on the left", _in(RIGHT), _never_wrongly),
+    only_where("each row is judged by its own length", _in(BORDER), _whenever_it_is),
+    only_where("no pairs are formed", _in(MANY), _no_pairs),
+)
+
+SAFE = Exercise(
+    id="15.4",
+    title="Rows that are safe",
+    function="my_safe_rows",
+    difficulty=2,
+    importance=4,
+    minutes=8,
+    hints=(
+        "p(0) is positive. Where is the nearest place at which p could change its sign?",
+        "p is positive as long as |s| is smaller than its nearest real root, on whichever side that lies. "
+        "How large can the score of a query of a given length be with a key no longer than the longest?",
+        "Cauchy and Schwarz: at most the product of the two lengths, and some key of that length would reach "
+        "it. So compare, row by row, the length of the query times the largest length of a key with the "
+        "smallest |root| among the real roots; where there is none, that is infinity.",
+    ),
+    cases=_safe_cases,
+    properties=SAFE_PROPERTIES,
+    play=_play_safe,
+)
+
+EXERCISES = (FEATURES, DEGREE, TWO_PASSES, SAFE)
