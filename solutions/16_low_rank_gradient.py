@@ -32,7 +32,7 @@ from math import comb, factorial
 
 import numpy as np
 
-from iocourse import costs, exact, lowrank, run, schedules
+from iocourse import exact, explore, lowrank, run, schedules
 from iocourse.course import attempt, check, hint, measured, predict
 from iocourse.lowrank import paper_gradient
 from iocourse.machine import Features
@@ -171,9 +171,9 @@ measured("16.3", columns=columns, MB=columns * 40960 * 4 / 2**20)
 
 
 # %%
-def taylor_weights(p):
+def taylor_weights(plan_g):
     """1/a! of each monomial, (r, 1)."""
-    return (p.multiplicities / [factorial(l) for l in p.degrees])[:, None]
+    return (plan_g.multiplicities / [factorial(l) for l in plan_g.degrees])[:, None]
 
 
 def with_ones(x):
@@ -181,18 +181,18 @@ def with_ones(x):
     return np.hstack([x, np.ones((len(x), 1))])
 
 
-def forward(Q, K, V, p):
-    """O (N, d), den (N,) and the state T (r, d + 1), for a plan p of monomials."""
-    T = taylor_weights(p) * (features(K, p) @ with_ones(V))   # features are (r, N)
-    both = features(Q, p).T @ T                               # (N, d + 1)
+def forward(Q, K, V, plan_g):
+    """O (N, d), den (N,) and the state T (r, d + 1), for a plan of the monomials."""
+    T = taylor_weights(plan_g) * (features(K, plan_g) @ with_ones(V))   # features are (r, N)
+    both = features(Q, plan_g).T @ T                               # (N, d + 1)
     return both[:, :-1] / both[:, -1:], both[:, -1], T
 
 
-def factors(Q, K, V, G, p):
+def factors(Q, K, V, G, plan_g):
     """Phi (N, r), Psi (N, r), Ge (N, d + 1), Ve (N, d + 1) of (16.9)."""
-    O, den, _ = forward(Q, K, V, p)
-    Phi = features(Q, p).T / den[:, None]
-    Psi = (taylor_weights(p) * features(K, p)).T
+    O, den, _ = forward(Q, K, V, plan_g)
+    Phi = features(Q, plan_g).T / den[:, None]
+    Psi = (taylor_weights(plan_g) * features(K, plan_g)).T
     return Phi, Psi, np.hstack([G, -(G * O).sum(axis=1, keepdims=True)]), with_ones(V)
 
 
@@ -207,10 +207,10 @@ def row_wise_kronecker(A, B):
 # %%
 Q, K, V, G = rng.standard_normal((4, N, d))
 Q, K = Q / np.sqrt(d), K / np.sqrt(d)
-p2 = plan(d, 2)  # all monomials of degree up to 2
-Phi, Psi, Ge, Ve = factors(Q, K, V, G, p2)
+plan2 = plan(d, 2)  # all monomials of degree up to 2
+Phi, Psi, Ge, Ve = factors(Q, K, V, G, plan2)
 left, right = row_wise_kronecker(Phi, Ge), row_wise_kronecker(Psi, Ve)
-print(f"{p2.rank} features, {left.shape[1]} columns")
+print(f"{plan2.rank} features, {left.shape[1]} columns")
 print("(16.9) is right:", np.allclose((Phi @ Psi.T) * (Ge @ Ve.T), left @ right.T, atol=1e-15))
 by_kronecker = left @ (right.T @ K), right @ (left.T @ Q), Psi @ (Phi.T @ G)
 want = exact.attention_backward(Q, K, V, G, scale=1.0)
@@ -327,22 +327,22 @@ check("16.2", my_pull_back)
 # The whole gradient is now a dozen lines. `pull_back` is the library's twin of your function:
 
 # %%
-def jacobian_form(Q, K, V, G, p, found, pull_back=pull_back):
+def jacobian_form(Q, K, V, G, plan_g, found, pull_back=pull_back):
     """dQ, dK, dV of Σ G∘O from found = (O, den, T): (16.12), (16.13) and two pull-backs."""
     O, den, T = found
     Ge = np.hstack([G, -(G * O).sum(axis=1, keepdims=True)]) / den[:, None]   # (N, d + 1)
-    phi, monomials, w = features(Q, p), features(K, p), taylor_weights(p)     # (r, N), (r, 1)
+    w, phi, monomials = taylor_weights(plan_g), features(Q, plan_g), features(K, plan_g)
     U = phi @ Ge                                                              # (r, d + 1)
-    dQ = pull_back(T @ Ge.T, phi, Q, p)                                       # (N, d)
-    dK = pull_back(w * (U @ with_ones(V).T), monomials, K, p)                 # (N, d)
+    dQ = pull_back(T @ Ge.T, phi, Q, plan_g)                                  # (N, d)
+    dK = pull_back(w * (U @ with_ones(V).T), monomials, K, plan_g)            # (N, d)
     return dQ, dK, ((w * monomials).T @ U)[:, :-1]
 
 
-found = jacobian_form(Q, K, V, G, p2, forward(Q, K, V, p2))
-mine = attempt(jacobian_form, Q, K, V, G, p2, forward(Q, K, V, p2), my_pull_back)
+found = jacobian_form(Q, K, V, G, plan2, forward(Q, K, V, plan2))
+mine = attempt(jacobian_form, Q, K, V, G, plan2, forward(Q, K, V, plan2), my_pull_back)
 print("with your pull-back the same:", attempt(np.allclose, mine[0], found[0], atol=1e-12))
 moves = rng.standard_normal((3, N, d))
-ahead, behind = (forward(Q + t * moves[0], K + t * moves[1], V + t * moves[2], p2)[0]
+ahead, behind = (forward(Q + t * moves[0], K + t * moves[1], V + t * moves[2], plan2)[0]
                  for t in (1e-5, -1e-5))
 change = ((ahead - behind) * G).sum() / 2e-5
 print(f"the sum of G∘O changes by {change:.5f} a unit, the gradient says "
@@ -378,11 +378,11 @@ predict("16.6", degree=3)  #> predict("16.6", degree=...)
 exact_O = exact.attention(Q, K, V, scale=1.0)
 table = {}
 for g in range(1, 6):
-    p_g = plan(d, g)
-    done = forward(Q, K, V, p_g)
-    phi, psi, ge, ve = factors(Q, K, V, G, p_g)
+    plan_g = plan(d, g)
+    done = forward(Q, K, V, plan_g)
+    phi, psi, ge, ve = factors(Q, K, V, G, plan_g)
     weights = (phi @ psi.T) * (ge @ ve.T)   # (N, N), the paper's p: short, and fine at N = 512
-    table[g] = [*errors([done[0]], [exact_O]), *errors(jacobian_form(Q, K, V, G, p_g, done), want),
+    table[g] = [*errors([done[0]], [exact_O]), *errors(jacobian_form(Q, K, V, G, plan_g, done), want),
                 *errors([weights @ K, weights.T @ Q], want[:2])]
 print(" g features        O   Jacobian: dQ       dK       dV   paper: dQ       dK")
 for g, (o, q, k, v, paper_q, paper_k) in table.items():
@@ -391,8 +391,14 @@ for g, (o, q, k, v, paper_q, paper_k) in table.items():
 same = min(table, key=lambda g: abs(table[g][1] / table[2][4] - 1))
 measured("16.6", degree=same)
 
+# %%
+columns = {"O": 0, "dQ, Jacobian form": 1, "dQ, paper's form": 4}
+explore.curve({name: [(g, row[at]) for g, row in table.items()] for name, at in columns.items()},
+              title="Errors by degree, N = 512, d = 8", xlabel="degree g", ylabel="relative error",
+              log=(False, True))
+
 # %% [markdown]
-# Degree 3: 4.13e-02 and 4.30e-02 against 4.09e-02 and 4.28e-02. Down the columns an additional degree divides an error by about three, and so a gradient that is one degree behind has about three times the error. $dV$ stays with $O$.
+# Degree 3: 4.13e-02 and 4.30e-02 against 4.09e-02 and 4.28e-02. With each degree an error is divided by about three, and so a gradient that is one degree behind has about three times the error: in the picture the squares are the triangles, moved by one degree to the right. $dV$ stays with $O$.
 #
 # That the errors nearly agree is no accident. Look at one term of $\tilde p K$: a feature of key $j$ times a coordinate of the same key, $\phi_a(k_j)\,k_{jb}$. This is again a monomial, of one degree more. So $\tilde pK$ needs no $r(d+1)$ columns: all that it sums over keys are monomials of degree up to $g + 1$ times $[V, \mathbf 1]$, and these sums are the state $T$ of degree $g+1$. What the monomials are multiplied with is right too, since $e_{g+1}' = e_g$. The two forms are one:
 #
@@ -401,11 +407,11 @@ measured("16.6", degree=same)
 # The library has both forms; to machine precision:
 
 # %%
-p3 = plan(d, 3)
-O, den, _ = forward(Q, K, V, p2)         # degree 2
-_, _, T3 = forward(Q, K, V, p3)          # the state of degree 3
-found = jacobian_form(Q, K, V, G, p3, (O, den, T3))
-head = lowrank.setting.Setting(p2, lowrank.polynomial("taylor", 2))
+plan3 = plan(d, 3)
+O, den, _ = forward(Q, K, V, plan2)         # degree 2
+_, _, T3 = forward(Q, K, V, plan3)          # the state of degree 3
+found = jacobian_form(Q, K, V, G, plan3, (O, den, T3))
+head = lowrank.setting.Setting(plan2, lowrank.polynomial("taylor", 2))
 library = paper_gradient.kronecker(Q, K, V, G, head)
 difference = max(abs(a - b).max() / abs(b).max() for a, b in zip(found[:2], library[:2], strict=True))
 print("the same to 14 digits:", difference < 1e-14)
@@ -447,7 +453,7 @@ for wanted in (3, 4):
 #
 # $$ W = 7Nd + r(d+1), \qquad \text{footprint } 2r(d+1) + 5d + 2 . \tag{16.17} $$
 #
-# $7Nd$ is the compulsory traffic of a backward pass. (Where the two states do not fit, they are made in parts, as in lesson 15, and the tokens pass once for each part.)
+# $7Nd$ is the compulsory traffic of a backward pass. (Where the two states do not fit, they are made in parts, as in lesson 15, and the tokens pass once for each part. The library's Triton kernels make these two sweeps, a tile of tokens at a time, and read $O$ and $\mathrm{den}$ instead.)
 #
 # **Predict.** $N = 40\,960$, $d = 12$, $g = 3$, $M = 16\,384$. How many times fewer words than the cheapest backward pass of lesson 06 is that?
 
@@ -514,19 +520,19 @@ check("16.3", my_two_sweeps)
 # On the first 256 rows of the input of section 16.3, in degree 2:
 
 # %%
-def machine_features(p, weights=None):
-    rows = [[axis for axis in column if axis < p.d] for column in coordinates(p).T]
+def machine_features(plan_g, weights=None):
+    rows = [[axis for axis in column if axis < plan_g.d] for column in coordinates(plan_g).T]
     return Features(rows, weights)
 
 
 few = {"Q": Q[:256], "K": K[:256], "V": V[:256], "dO": G[:256]}
-O, den, T = forward(few["Q"], few["K"], few["V"], p2)
-made = {"phi": machine_features(p2), "psi": machine_features(p2, taylor_weights(p2)[:, 0])}
+O, den, T = forward(few["Q"], few["K"], few["V"], plan2)
+made = {"phi": machine_features(plan2), "psi": machine_features(plan2, taylor_weights(plan2)[:, 0])}
 mine = attempt(run, my_two_sweeps, M=900, **few, T=T, **made)
 print(mine.ledger)
-want_few = jacobian_form(few["Q"], few["K"], few["V"], few["dO"], p2, (O, den, T))
-right = attempt(lambda: max(errors(mine.outputs, want_few)) < 1e-12)
-print("as the Jacobian form:", right)
+want_few = jacobian_form(few["Q"], few["K"], few["V"], few["dO"], plan2, (O, den, T))
+same = [attempt(np.allclose, mine.outputs[n], want_few[n], atol=1e-12) for n in range(3)]
+print("dQ, dK, dV as in the Jacobian form:", *same)
 print(f"(16.17): {7 * 256 * 8 + 45 * 9:,} words, footprint {2 * 45 * 9 + 5 * 8 + 2:,}")
 
 # %% [markdown]
@@ -539,7 +545,15 @@ print(f"(16.17): {7 * 256 * 8 + 45 * 9:,} words, footprint {2 * 45 * 9 + 5 * 8 +
 #
 # $$ [N_i, \mathrm{den}_i] = \phi(q_i)^\top\,T_{<\text{tile}} + \sum_{j \le i,\; j \text{ in the tile}} e^{q_i\cdot k_j}\,[v_j, 1] . \tag{16.18} $$
 #
-# Near pairs are exact, far ones polynomial. The cost is $B$ more pairs a token. One thing must match: the two parts are added, so both must stand for the exponential itself. A factor that is common to a row and cancels in softmax, such as the $e^{\sigma^2/2}$ that lesson 15 left out of the row-adaptive polynomial, has to be put back in.
+# Near pairs are exact, far ones polynomial. The cost is up to $B$ pairs a token. Here are the scores of 512 tokens in tiles of 64; outlined is what the queries of one tile need:
+
+# %%
+explore.causal_tiles(512, 64, at=4)
+
+# %% [markdown]
+# 16,640 pairs are exact, and 114,688 are in the state.
+#
+# One thing must match: the two parts are added, so both must stand for the exponential itself. A factor that is common to a row and cancels in softmax, such as the $e^{\sigma^2/2}$ that lesson 15 left out of the row-adaptive polynomial, has to be put back in.
 #
 # **Exercise 16.4** Causal, tile by tile · difficulty 3 of 5 · importance 4 of 5 · 13 minutes. Compute the output by (16.18), in NumPy. Tiles begin at $0, B, 2B, \dots$, the last one may be smaller. No $N \times N$ matrix: the check counts the work for $N$ and for $2N$ tokens. And no row may depend on what comes after it. If you are stuck after seven minutes, run `hint("16.4")` in a cell of your own.
 
@@ -570,10 +584,10 @@ check("16.4", my_causal)
 
 # %%
 def of_degree_2(x):
-    return features(x, p2)
+    return features(x, plan2)
 
 
-w2 = taylor_weights(p2)
+w2 = taylor_weights(plan2)
 exact_causal = exact.attention(Q, K, V, causal=True, scale=1.0)
 for B in (1, 64):
     found = attempt(lambda B=B: errors([my_causal(Q, K, V, of_degree_2, w2, B)], [exact_causal])[0])
@@ -603,43 +617,47 @@ for name, shift in (("nothing subtracted", lambda K: 0.0),
 # **The way back.** A query was answered by the keys before it, so a key hears from the queries after it. $dQ$ needs the prefix state $T$ once more, in the order of the tokens. $dK$ and $dV$ need $U$ of the tiles *after*, a *suffix sum*: that sweep goes from the last tile to the first.
 
 # %%
-def queries_in_order(Q, K, V, G, p, w, B):
+explore.causal_tiles(512, 64, at=4, pass_="backward")
+
+
+# %%
+def queries_in_order(Q, K, V, G, plan_g, w, B):
     """dQ, and Ge = [G, -delta] / den of every row, with the state of the tiles before."""
     V1, dQ = with_ones(V), np.empty_like(Q)
-    Ge, T = np.empty_like(V1), np.zeros((p.rank, V1.shape[1]))
+    Ge, T = np.empty_like(V1), np.zeros((len(w), V1.shape[1]))
     for at in range(0, len(Q), B):
         rows = slice(at, at + B)
-        phi, near = features(Q[rows], p), np.tril(np.exp(Q[rows] @ K[rows].T))
+        phi, near = features(Q[rows], plan_g), np.tril(np.exp(Q[rows] @ K[rows].T))
         both = phi.T @ T + near @ V1[rows]                                # [N, den]
         delta = (G[rows] * both[:, :-1]).sum(axis=1, keepdims=True) / both[:, -1:]
         Ge[rows] = np.hstack([G[rows], -delta]) / both[:, -1:]
         dnear = near * (Ge[rows] @ V1[rows].T)                            # (B, B)
-        dQ[rows] = pull_back(T @ Ge[rows].T, phi, Q[rows], p) + dnear @ K[rows]
-        T += w * (features(K[rows], p) @ V1[rows])
+        dQ[rows] = pull_back(T @ Ge[rows].T, phi, Q[rows], plan_g) + dnear @ K[rows]
+        T += w * (features(K[rows], plan_g) @ V1[rows])
     return dQ, Ge
 
 
-def keys_from_the_end(Q, K, V, Ge, p, w, B):
+def keys_from_the_end(Q, K, V, Ge, plan_g, w, B):
     """dK and dV, with the state of the tiles after."""
     V1, dK, dV = with_ones(V), np.empty_like(K), np.empty_like(V)
-    U = np.zeros((p.rank, V1.shape[1]))
+    U = np.zeros((len(w), V1.shape[1]))
     for at in reversed(range(0, len(Q), B)):
         rows = slice(at, at + B)
-        monomials, near = features(K[rows], p), np.tril(np.exp(Q[rows] @ K[rows].T))
+        monomials, near = features(K[rows], plan_g), np.tril(np.exp(Q[rows] @ K[rows].T))
         dnear = near * (Ge[rows] @ V1[rows].T)                            # (B, B)
         dV[rows] = ((w * monomials).T @ U + near.T @ Ge[rows])[:, :-1]
-        far = pull_back(w * (U @ V1[rows].T), monomials, K[rows], p)
+        far = pull_back(w * (U @ V1[rows].T), monomials, K[rows], plan_g)
         dK[rows] = far + dnear.T @ Q[rows]
-        U += features(Q[rows], p) @ Ge[rows]
+        U += features(Q[rows], plan_g) @ Ge[rows]
     return dK, dV
 
 
 # %%
 want_causal = exact.attention_backward(Q, K, V, G, causal=True, scale=1.0)
 for g in (2, 3, 4):
-    p_g = plan(d, g)
-    dQ, Ge = queries_in_order(Q, K, V, G, p_g, taylor_weights(p_g), 64)
-    dK, dV = keys_from_the_end(Q, K, V, Ge, p_g, taylor_weights(p_g), 64)
+    plan_g = plan(d, g)
+    dQ, Ge = queries_in_order(Q, K, V, G, plan_g, taylor_weights(plan_g), 64)
+    dK, dV = keys_from_the_end(Q, K, V, Ge, plan_g, taylor_weights(plan_g), 64)
     print(f"g = {g}: relative errors of dQ, dK, dV",
           *[f"{error:.2e}" for error in errors((dQ, dK, dV), want_causal)])
 
@@ -669,7 +687,7 @@ else:
 
         @staticmethod
         def forward(ctx, Q, K, V):
-            made = forward(*(x.detach().numpy() for x in (Q, K, V)), p3)
+            made = forward(*(x.detach().numpy() for x in (Q, K, V)), plan3)
             O, den, T = (torch.from_numpy(x) for x in made)
             ctx.save_for_backward(Q, K, V, O, den, T)
             return O
@@ -677,7 +695,7 @@ else:
         @staticmethod
         def backward(ctx, G):
             Q, K, V, *made = (x.detach().numpy() for x in ctx.saved_tensors)
-            dQ, dK, dV = jacobian_form(Q, K, V, G.numpy(), p3, made)
+            dQ, dK, dV = jacobian_form(Q, K, V, G.numpy(), plan3, made)
             return torch.from_numpy(dQ), torch.from_numpy(dK), torch.from_numpy(dV)
 
 # %% [markdown]

@@ -329,6 +329,9 @@ def test_section_16_8(tokens):
     shown = [f"{relative(causal_by_tiles(Q, K, V, 2, B), want):.2e}" for B in (1, 64)]
     says("16.8", "{} with tiles of one token, {} with tiles of 64".format(*shown))
     assert np.allclose(causal_by_tiles(Q, K, V, 2, 512), want, atol=1e-12)
+    near, far = 8 * 64 * 65 // 2, 64 * 64 * 28
+    says("16.8", f"{near:,} pairs are exact, and {far:,} are in the state")
+    assert near + far == 512 * 513 // 2
     moved = K.copy()
     moved[-1] += 3.0
     was, now = (causal_by_tiles(Q, keys - keys.mean(axis=0), V, 2, 64)[:-1] for keys in (K, moved))
