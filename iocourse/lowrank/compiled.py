@@ -120,27 +120,47 @@ def gather(N, F, T, C):
 
 @compiled
 def spread(D, T, W, C):
-    """D (rank, C) = T W, with W (m, C), eight columns at a time."""
+    """D (rank, C) = T W, with W (m, C), two features by eight columns at a time."""
     rank, m = T.shape
     eights, fours = m - m % 8, m - m % 4
-    for a in range(rank):
+    if rank == 1:
+        for t in range(C):
+            D[0, t] = 0
+            for c in range(m):
+                D[0, t] += W[c, t] * T[0, c]
+        return
+    for first in range(0, rank, 2):
+        a = min(first, rank - 2)  # of an odd rank the last feature but one is made again
+        b = a + 1
         for t in range(C):
             D[a, t] = 0
+            D[b, t] = 0
         for c in range(0, eights, 8):
-            t0, t1, t2, t3 = T[a, c], T[a, c + 1], T[a, c + 2], T[a, c + 3]
-            t4, t5, t6, t7 = T[a, c + 4], T[a, c + 5], T[a, c + 6], T[a, c + 7]
+            s0, s1, s2, s3 = T[a, c], T[a, c + 1], T[a, c + 2], T[a, c + 3]
+            s4, s5, s6, s7 = T[a, c + 4], T[a, c + 5], T[a, c + 6], T[a, c + 7]
+            u0, u1, u2, u3 = T[b, c], T[b, c + 1], T[b, c + 2], T[b, c + 3]
+            u4, u5, u6, u7 = T[b, c + 4], T[b, c + 5], T[b, c + 6], T[b, c + 7]
             for t in range(C):
-                low = (W[c, t] * t0 + W[c + 1, t] * t1) + (W[c + 2, t] * t2 + W[c + 3, t] * t3)
-                high = (W[c + 4, t] * t4 + W[c + 5, t] * t5) + (W[c + 6, t] * t6 + W[c + 7, t] * t7)
-                D[a, t] += low + high
+                w0, w1, w2, w3 = W[c, t], W[c + 1, t], W[c + 2, t], W[c + 3, t]
+                w4, w5, w6, w7 = W[c + 4, t], W[c + 5, t], W[c + 6, t], W[c + 7, t]
+                D[a, t] += ((w0 * s0 + w1 * s1) + (w2 * s2 + w3 * s3)) + (
+                    (w4 * s4 + w5 * s5) + (w6 * s6 + w7 * s7)
+                )
+                D[b, t] += ((w0 * u0 + w1 * u1) + (w2 * u2 + w3 * u3)) + (
+                    (w4 * u4 + w5 * u5) + (w6 * u6 + w7 * u7)
+                )
         for c in range(eights, fours, 4):
-            t0, t1, t2, t3 = T[a, c], T[a, c + 1], T[a, c + 2], T[a, c + 3]
+            s0, s1, s2, s3 = T[a, c], T[a, c + 1], T[a, c + 2], T[a, c + 3]
+            u0, u1, u2, u3 = T[b, c], T[b, c + 1], T[b, c + 2], T[b, c + 3]
             for t in range(C):
-                D[a, t] += (W[c, t] * t0 + W[c + 1, t] * t1) + (W[c + 2, t] * t2 + W[c + 3, t] * t3)
+                w0, w1, w2, w3 = W[c, t], W[c + 1, t], W[c + 2, t], W[c + 3, t]
+                D[a, t] += (w0 * s0 + w1 * s1) + (w2 * s2 + w3 * s3)
+                D[b, t] += (w0 * u0 + w1 * u1) + (w2 * u2 + w3 * u3)
         for c in range(fours, m):
-            t0 = T[a, c]
+            s0, u0 = T[a, c], T[b, c]
             for t in range(C):
-                D[a, t] += W[c, t] * t0
+                D[a, t] += W[c, t] * s0
+                D[b, t] += W[c, t] * u0
 
 
 @compiled
