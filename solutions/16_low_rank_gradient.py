@@ -184,7 +184,7 @@ def with_ones(x):
 def forward(Q, K, V, plan_g):
     """O (N, d), den (N,) and the state T (r, d + 1), for a plan of the monomials."""
     T = taylor_weights(plan_g) * (features(K, plan_g) @ with_ones(V))   # features are (r, N)
-    both = features(Q, plan_g).T @ T                               # (N, d + 1)
+    both = features(Q, plan_g).T @ T                                    # (N, d + 1)
     return both[:, :-1] / both[:, -1:], both[:, -1], T
 
 
