@@ -32,6 +32,7 @@ LARGEST_HEAD = 64
 INTERPRETED_PROGRAMS = 4  # where no GPU says how many multiprocessors there are to fill
 HELD = 8192  # numbers of a state that a program of 8 warps keeps in registers without a spill
 HELD_BACKWARD = 4096  # where it also makes gradients
+HELD_BACKWARD_T4 = 2048  # whose 64 KB of shared memory a larger one would not fit into
 
 
 class RowsByFeatures(NamedTuple):
@@ -53,17 +54,18 @@ class LowRankTiles(NamedTuple):
     gradient: RowsByFeatures
 
 
-def tiles_of(rank: int, dv: int) -> LowRankTiles:
-    """The tiles for a state (rank, dv + 1), which compile without a spill on every chip (see the tests)."""
+def tiles_of(rank: int, dv: int, arch: int | None = None) -> LowRankTiles:
+    """The tiles for a state (rank, dv + 1) on an architecture such as 90; None: the interpreter."""
     wide, every = padded(dv + 1), padded(rank)
-    held, held_backward = (max(16, most // wide) for most in (HELD, HELD_BACKWARD))
+    both = HELD_BACKWARD_T4 if arch == 75 else HELD_BACKWARD
+    held, held_backward = (max(16, most // wide) for most in (HELD, both))
     rows = 16 if every >= held else 32
     return LowRankTiles(
         RowsByFeatures(rows, min(every, held)),
         RowsByFeatures(rows, every) if every <= held else RowsByFeatures(64, 64),
         RowsByFeatures(min(32, HELD_BACKWARD // every), every)
         if every <= held_backward
-        else RowsByFeatures(32, 32),
+        else RowsByFeatures(32, 32 if wide < 64 else 16),
     )
 
 
@@ -100,7 +102,7 @@ def forward(
     asked, (q, k, v) = q, _readable(q, k, v)
     B, H, n_q, d = q.shape
     n_k, dv, r = k.shape[2], v.shape[3], p.rank
-    tile = tiles or tiles_of(r, dv)
+    tile = tiles or tiles_of(r, dv, mode.architecture(q.device))
     o = torch.empty((B, H, n_q, dv), dtype=q.dtype, device=q.device)
     den = torch.empty((B, H, n_q), dtype=torch.float32, device=q.device)
     with mode.on(q.device):
@@ -141,7 +143,7 @@ def backward(
     q, k, v, o, do = _readable(q, k, v, o, do)
     B, H, n_q, d = q.shape
     n_k, dv, r = k.shape[2], v.shape[3], p.rank
-    tile = tiles or tiles_of(r, dv)
+    tile = tiles or tiles_of(r, dv, mode.architecture(q.device))
     single = r <= tile.gradient.features
     adaptive = variance is not None
     dq, dk, dv_ = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v))
