@@ -67,8 +67,9 @@ import importlib, pkgutil, sys
 sys.modules["torch"] = sys.modules["triton"] = sys.modules["numba"] = None
 import iocourse
 kernels = {"_selftest_kernel", "kernels", "gpu", "traffic", "profile", "__main__"}
-with_torch = {"iocourse.lowrank." + name for name in ("autograd", "torch_passes", "launched", "layers", "training")}
-with_torch |= {"iocourse.bench._lowrank_" + name for name in ("contenders", "panels", "rows", "scaling")}
+torchs = ("autograd", "torch_passes", "launched", "layers", "training")
+with_torch = {"iocourse.lowrank." + name for name in torchs}
+with_torch |= {"iocourse.bench._lowrank_" + name for name in ("contenders", "gpu", "panels", "rows", "scaling")}
 with_numba = {"iocourse.lowrank.compiled", "iocourse.lowrank.compiled_causal"}
 for module in pkgutil.walk_packages(iocourse.__path__, "iocourse."):
     if not kernels & set(module.name.split(".")) and module.name not in with_torch | with_numba:
