@@ -1,8 +1,8 @@
 """The course's schedules as Triton kernels, one idea a file, and `attention`, which a user calls.
 
 Read them in this order: `pieces` (tiles and masks), `forward`, `row_products`, `backward_queries`,
-`backward_keys`; then `decode_kernels`, `small_cache` (d in slices) and `score_kernels` (and the scores
-written out). Whether kernels are interpreted or compiled is decided here, once (see `mode`).
+`backward_keys`; then `decode_kernels`, `small_cache` (d in slices), `score_kernels` (and the scores written
+out) and `low_rank_kernels` (which `iocourse.lowrank` launches). Whether kernels are interpreted or compiled is decided here, once (see `mode`).
 """
 
 from __future__ import annotations
