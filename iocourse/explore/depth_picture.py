@@ -12,7 +12,7 @@ import numpy as np
 
 from ..data.recorded import NONE_YET, provenance
 from .figure import figure
-from .frame import Frame, words
+from .frame import Frame, Scale, words
 from .lines import Line, end_labels, line_elements, scale_over, table
 from .palette import BOUND, QUIET, Stroke, stroke_of
 from .picture import LARGE, NORMAL, SMALL, Element, Picture, Point, Text, text_width
@@ -52,13 +52,10 @@ def depth_errors(record: Record | None, *, what: str = "parameters", title: str 
     errors = _by_degree(record["layers"]["rows"], what)
     dots = [Line(f"g = {g}", points, stroke_of(k), False, 1) for k, (g, points) in enumerate(errors.items())]
     laws = [law for line in dots for law in _laws(line, line is dots[-1])]
-    drawn = [Text(18, 28, name, LARGE, bold=True), Text(18, 52, _source(record), SMALL, colour=QUIET)]
     chart = _chart([*laws, *dots], TOP, TALL, ("number of layers m", "relative error"), (2, 10))
     said = " ".join(_growth(line) for line in dots)
     alt = f"{name}: {said} Beside them lines that grow as √m, and one that grows as eᵐ."
-    return Picture(
-        WIDTH, TOP + TALL + 58, name, alt, _errors_table(errors, _source(record)), (*drawn, *chart)
-    )
+    return _picture(name, record, chart, TOP + TALL, alt, _errors_table(errors))
 
 
 def _by_degree(rows: Sequence[Record], what: str) -> dict[int, tuple[Point, ...]]:
@@ -87,18 +84,18 @@ def _laws(line: Line, last: bool) -> Iterator[Line]:
 def _growth(line: Line) -> str:
     (m, error), (last_m, last) = line.points[0], line.points[-1]
     return (
-        f"at {line.label} the error goes from {error:.2g} at {words(m)} to {last:.2g} at {words(last_m)} "
+        f"At {line.label} the error goes from {error:.2g} at {words(m)} to {last:.2g} at {words(last_m)} "
         f"layers, {last / error:.2g} times as much, where √m says {sqrt(last_m / m):.2g}."
     )
 
 
-def _errors_table(errors: Mapping[int, tuple[Point, ...]], source: str) -> str:
+def _errors_table(errors: Mapping[int, tuple[Point, ...]]) -> str:
     places = [m for m, _ in next(iter(errors.values()))]
     rows = [["layers", *[f"g = {g}" for g in errors], "√m", "eᵐ / e"]]
     for k, m in enumerate(places):
         cells = [f"{points[k][1]:.2e}" for points in errors.values()]
         rows.append([words(m), *cells, f"{sqrt(m):.2f}", f"{exp(m - 1):,.1f}"])
-    return f"{table(rows)}\n{source}"
+    return table(rows)
 
 
 # ---------------------------------------------------------------------- training
@@ -135,14 +132,14 @@ def training_curves(record: Record | None, bound: float | None = 2.0, *, title: 
         below.append(
             Line(run.label, _largest(run.off), stroke_of(k), marker_every=max(1, len(run.off) // 60))
         )
-    drawn = [Text(18, 28, name, LARGE, bold=True), Text(18, 52, _source(record), SMALL, colour=QUIET)]
     chart = _chart(curves, TOP, UPPER, ("", "loss (nats a character)"), (None, None), labelled=curves[:1])
-    chart += _chart(
-        below, TOP + UPPER + GAP, LOWER, ("training step", "largest difference to exact"), (None, 10)
-    )
+    bottom = TOP + UPPER
+    if below:
+        axes = ("training step", "largest difference to exact")
+        chart += _chart(below, bottom + GAP, LOWER, axes, (None, 10))
+        bottom += GAP + LOWER
     alt = f"{name}. Exact attention ends at a loss of {exact.losses[-1]:.3f}. " + " ".join(map(_said, others))
-    numbers = f"{_runs_table([exact, *others])}\n{_source(record)}"
-    return Picture(WIDTH, TOP + UPPER + GAP + LOWER + 58, name, alt, numbers, (*drawn, *chart))
+    return _picture(name, record, chart, bottom, alt, _runs_table([exact, *others]))
 
 
 def _runs(runs: Sequence[Record], bound: float | None) -> tuple[_Run, list[_Run]]:
@@ -209,6 +206,16 @@ def _number(value: float | None) -> str:
 
 
 # ---------------------------------------------------------------------- both
+def _picture(
+    name: str, record: Record, chart: Sequence[Element], bottom: float, alt: str, numbers: str
+) -> Picture:
+    """Name, where the numbers come from, and the charts, the last of which ends at `bottom`."""
+    source = _source(record)
+    drawn = (Text(18, 28, name, LARGE, bold=True), Text(18, 52, source, SMALL, colour=QUIET), *chart)
+    width = max(WIDTH, 36 + 1.08 * text_width(name, LARGE), 36 + text_width(source, SMALL))
+    return Picture(width, bottom + 58, name, alt.strip(), f"{numbers}\n{source}", drawn)
+
+
 def _nothing(name: str) -> Picture:
     """A picture that says that there is nothing to show."""
     said = f"{NONE_YET}: iocourse bench depth makes one"
@@ -239,7 +246,7 @@ def _chart(
     x = scale_over(xs, LEFT, WIDTH - 210, bases[0], 1.0)
     y = scale_over(ys, top + height, top, bases[1], 1.25)
     if bases[1] is None:
-        y = type(y)(min(ys), max(ys), top + height, top)
+        y = Scale(min(ys), max(max(ys), min(ys) + LEAST), top + height, top)  # losses need no 0
     frame = Frame(x, y)
     drawn = frame.elements(*axes)
     for line in lines:

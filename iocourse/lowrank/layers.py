@@ -1,7 +1,7 @@
 """A small transformer to measure with: attention is whatever callable it is given, the rest is ordinary.
 
-LayerNorm before each part, residual sums, no dropout. Queries come to it scaled, so that every callable
-computes the same thing: softmax(q kᵀ) v.
+LayerNorm before each part, residual sums, rotary positions, no dropout. Queries come to it scaled, so that
+every callable computes the same thing: softmax(q kᵀ) v.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from torch.nn import functional as F
 from ..sizes import positive_int
 from .face import attention
 
+LONG = 100.0
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]  # q, k, v, each (B, heads, n, d) -> (B, heads, n, d)
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a transformer: different tokens, tokens in a row at most, layers, heads, columns of a head.
+    """Sizes of a transformer: different tokens, tokens in a row, layers, heads, columns of a head (even).
 
     bound: B, where queries and keys are normalised and no logit can be beyond ±B; None: q·k/√d as it comes.
     """
@@ -37,6 +38,8 @@ class Shape:
     def __post_init__(self) -> None:
         for name in ("vocabulary", "length", "layers", "heads", "d"):
             positive_int(name, getattr(self, name))
+        if self.d % 2:
+            raise ValueError(f"d is {self.d}; it must be even, because pairs of columns are turned")
         if self.bound is not None and not 0 < self.bound < float("inf"):
             raise ValueError(f"bound is {self.bound}; it must be positive and finite, or None")
 
@@ -68,6 +71,19 @@ def uniformly(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Degree 0: row i is the mean of the values up to i, whatever queries and keys say. A control."""
     seen = torch.arange(1, v.shape[-2] + 1, device=v.device, dtype=v.dtype)
     return v.cumsum(-2) / seen[:, None]
+
+
+def turned(x: Tensor) -> Tensor:
+    """x (…, n, d) with columns i and i + d/2 of row p turned by the angle p · 100^(-2i/d).
+
+    Products of turned rows depend on how far they stand apart; no length changes. Rotary positions are from
+    2104.09864, with 10,000 for 100: here a row is some hundred tokens long.
+    """
+    half = x.shape[-1] // 2
+    places = torch.arange(x.shape[-2], dtype=x.dtype, device=x.device)[:, None]
+    angles = places * LONG ** (-torch.arange(half, dtype=x.dtype, device=x.device) / half)
+    cos, sin, (a, b) = angles.cos(), angles.sin(), x.split(half, -1)
+    return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
 
 
 class LargestLogit:
@@ -103,6 +119,7 @@ class Layer(nn.Module):  # type: ignore[misc]
         """q, k, v of all heads, (B, heads, n, d); q is scaled: softmax takes q kᵀ as it is."""
         split = (-1, (self.shape.heads, self.shape.d))
         q, k, v = (W(x).unflatten(*split).transpose(1, 2) for W in (self.W_Q, self.W_K, self.W_V))
+        q, k = turned(q), turned(k)
         if self.shape.bound is None:
             return q / self.shape.d**0.5, k, v
         return self.shape.bound * F.normalize(q, dim=-1), F.normalize(k, dim=-1), v
@@ -115,7 +132,6 @@ class Transformer(nn.Module):  # type: ignore[misc]
         super().__init__()
         self.shape, self.attend = shape, attend
         self.of_token = nn.Embedding(shape.vocabulary, shape.width)
-        self.of_place = nn.Embedding(shape.length, shape.width)
         self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
         self.before_scores = nn.LayerNorm(shape.width)
         self.scores = nn.Linear(shape.width, shape.vocabulary)
@@ -125,8 +141,8 @@ class Transformer(nn.Module):  # type: ignore[misc]
 
     def embed(self, tokens: Tensor) -> Tensor:
         """(B, n, width): what enters the first layer."""
-        places = torch.arange(tokens.shape[1], device=tokens.device)
-        return self.of_token(tokens) + self.of_place(places)
+        x: Tensor = self.of_token(tokens)
+        return x
 
     def from_stream(self, x: Tensor) -> Tensor:
         """Scores from what enters the first layer."""

@@ -15,7 +15,7 @@ from .layers import Attend, LargestLogit, Transformer
 
 FILE = "prose.txt"
 KEPT = 10  # the last tenth of the text is for validation
-RATE = 1e-3  # of AdamW
+RATE = 3e-3  # of AdamW
 LOOKED_AT = 16  # stretches of the validation text that a loss is taken over
 
 

@@ -4,6 +4,7 @@ from functools import cache
 from itertools import product
 
 import numpy as np
+from made_up_depth import depth_record, training_record
 from made_up_lowrank import degree as lowrank_degree
 from made_up_lowrank import record as lowrank_record
 from made_up_lowrank import row as lowrank_row
@@ -88,6 +89,8 @@ def _answer(contender, N, tflops):
     return {"ms": 1.0, "quartiles_ms": [1.0, 1.0], "repeats": 1, "tflops": tflops, "ratio": ratio}
 
 
+TRAININGS = [("uniform", None, 0.2), ("taylor", 2, 0.03), ("hermite", 2, 0.03), ("minimax", 2, 0.02),
+             ("taylor", 4, 3e-3), ("hermite", 4, 2e-3), ("minimax", 4, 0.0)]  # fmt: skip
 ON_90 = {"device": {"name": "no device: made-up numbers of a test", "arch": 90}}
 COLUMN_BY_COLUMN = [(i, j) for j in range(5) for i in range(4)]
 RAGGED = masks.BlockMask(1000, np.ones((7, 8), bool), 150, 130, causal=True)
@@ -295,6 +298,18 @@ EXAMPLES = {
         lambda: explore.lowrank_contenders(lowrank_record(), against="ms"),
         lambda: explore.lowrank_contenders(lowrank_record(panels=lowrank_record()["panels"][:1])),
         lambda: explore.lowrank_contenders(None),
+    ],
+    "depth_errors": [
+        lambda: explore.depth_errors(depth_record()),
+        lambda: explore.depth_errors(depth_record((1, 3), (2,), (0,)), what="W_QK", title="T" * 90),
+        lambda: explore.depth_errors({"layers": depth_record((5,))["layers"]}),
+        lambda: explore.depth_errors(None),
+    ],
+    "training_curves": [
+        lambda: explore.training_curves(training_record(TRAININGS)),
+        lambda: explore.training_curves(training_record(TRAININGS[:2], 7, None), None, title="T" * 90),
+        lambda: explore.training_curves({"training": training_record([], 40)["training"]}),
+        lambda: explore.training_curves(None, None),
     ],
     "tile_tuner_picture": [
         lambda: explore.tile_tuner_picture(1024, 64, 16_384, 64, 32, "flash2", 17),
