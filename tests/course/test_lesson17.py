@@ -1,0 +1,572 @@
+"""Lesson 17 says numbers and shows formulas: here they are computed again and looked up in its text."""
+
+import ast
+import importlib.util
+import re
+from collections.abc import Callable
+from functools import cache
+from math import comb, exp, factorial, inf, sqrt
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from iocourse import costs, exact, explore, lowrank, schedules
+from iocourse.bench import _published
+from iocourse.course.exercise import find
+from iocourse.course.exercises import lesson17
+from iocourse.course.exercises.lesson17 import Problem, fewest, ledger_of, poisson_rule
+from iocourse.course.source import parse, side
+from iocourse.data import real_head, real_heads
+from iocourse.data.recorded import recorded
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "solutions" / "17_depth_and_honesty.py"
+CELLS = parse(SOURCE.read_text(encoding="utf-8"), SOURCE)
+TEXT = "\n".join("\n".join(cell.lines) for cell in CELLS if cell.kind == "markdown")
+CODE = "\n".join("\n".join(side(cell, solved=True)) for cell in CELLS if cell.kind == "code")
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
+
+
+def section(number):
+    """The text from one numbered heading to the next."""
+    return TEXT.split(f"## {number} ")[1].split("\n## ")[0].replace("\\,", ",").replace("{,}", ",")
+
+
+def says(number, *figures):
+    missing = [figure for figure in figures if figure not in section(number)]
+    assert not missing, missing
+
+
+@cache
+def space():
+    """Names of the lesson: its setup, its exercises, the functions of every cell and the data they use."""
+    found = {"__name__": "lesson"}
+    for cell in CELLS:
+        if cell.kind == "code":
+            text = "\n".join(side(cell, solved=True))
+            whole = {"setup", "exercise"} & set(cell.tags) or "def loss(" in text
+            kept = text if whole else "\n".join(map(ast.unparse, filter(only_defines, ast.parse(text).body)))
+            exec(kept, found)
+    return found
+
+
+def only_defines(node):
+    """A function, or PROBLEMS."""
+    if isinstance(node, ast.Assign):
+        return isinstance(node.targets[0], ast.Name) and node.targets[0].id == "PROBLEMS"
+    return isinstance(node, ast.FunctionDef)
+
+
+def of(name) -> Callable:
+    return space()[name]
+
+
+# ---------------------------------------------------------------------- 17.1 and 17.2: depth
+def test_section_17_1():
+    errors = of("errors_over_layers")(16)
+    says("17.1", f"{errors[7] / errors[0]:.2f} times after 8 layers, {errors[15] / errors[0]:.2f} after 16")
+    says("17.1", f"the square roots are {sqrt(8):.2f} and {sqrt(16):g}", f"a layer {exp(7):,.0f}")
+    a, b, law = of("my_growth")(list(range(1, 17)), errors)
+    says("17.1", f"$m^{{{a:.2f}}}$", f"the exponential, {b:.2f},")
+    assert law == "power"
+
+
+def test_the_formula_of_17_1_errors_in_unrelated_directions_add_up_like_the_root():
+    rng = np.random.default_rng(0)
+    sums = rng.standard_normal((200, 16, 1000)).sum(axis=1)
+    assert np.linalg.norm(sums, axis=1).mean() / sqrt(1000) == pytest.approx(sqrt(16), rel=0.02)
+
+
+def test_the_two_lines_of_17_2():
+    m = np.array([1.0, 2, 5, 12])
+    C, a, b = 3e-4, 0.6, 0.2
+    assert np.log(C * m**a) == pytest.approx(np.log(C) + a * np.log(m))
+    assert np.log(C * np.exp(b * m)) == pytest.approx(np.log(C) + b * m)
+
+
+def test_the_streams_of_17_1_differ_in_their_weights_alone():
+    """With a polynomial of high degree the two streams agree to rounding."""
+    layer, taylor = of("layer"), of("taylor_weights")
+    rng = np.random.default_rng(1)
+    x, W = rng.standard_normal((20, 32)), rng.uniform(-1, 1, (4, 32, 32)) / 32**0.5
+    fine = layer(x, W, lambda S: taylor(S, 30))
+    assert np.abs(fine - layer(x, W, exact.softmax)).max() < 1e-12
+
+
+@needs_torch
+def test_section_17_2():
+    found = {m: of("gradient_errors")(m, 4) for m in (1, 2, 4, 8)}
+    says("17.2", f"{found[1]:.2e} with one layer", f"and {found[8] / found[1]:.2f} times that with eight")
+    a, _, law = of("my_growth")(list(found), list(found.values()))
+    says("17.2", f"$m^{{{a:.2f}}}$")
+    assert law == "power"
+
+
+@needs_torch
+def test_the_initial_logits_of_17_2_spread_by_about_a_third():
+    import torch
+
+    from iocourse.lowrank import layers
+
+    model = layers.transformer(layers.Shape(64, 256, 1), layers.exactly(causal=False))
+    q, k, _ = model.layers[0].heads_of(
+        model.layers[0].before_attention(model.embed(torch.arange(256)[None] % 64))
+    )
+    assert float((q @ k.mT).detach().std()) == pytest.approx(1 / 3, rel=0.2)
+    says("17.2", "spread by about a third")
+
+
+# ---------------------------------------------------------------------- 17.3 to 17.5: training
+def test_section_17_3():
+    loss, taylor = of("loss"), of("taylor_weights")
+    gammas = [2 ** (k / 4) for k in range(-4, 29)]
+    own, softmax = ([loss(g, weights) for g in gammas] for weights in (taylor, exact.softmax))
+    assert own.index(min(own)) == len(gammas) - 1 and gammas[-1] == 128
+    best = gammas[softmax.index(min(softmax))]
+    says(
+        "17.3",
+        f"trained to a loss of {min(own):.4f}",
+        f"the same model has {loss(128, exact.softmax):.3f}",
+        f"would have reached {min(softmax):.4f}, at $\\gamma = {best:.2f}$",
+        f"{loss(2, exact.softmax):.4f} and {loss(2, taylor):.4f} there",
+        "looking up to $\\gamma = 128$",
+    )
+    assert loss(128, exact.softmax) > 1, "worse than answering the mean, as the text says"
+    assert 0.95 < np.mean((of("wanted") - of("wanted").mean()) ** 2) / of("wanted").var() < 1.05
+    wrong = f"the loss was {loss(128, exact.softmax):.3f} instead of {min(own):.4f}"
+    assert wrong in TEXT.split("## Misconceptions")[1]
+
+
+def test_weights_of_degree_4_no_longer_depend_on_a_large_gamma():
+    c = np.array([[0.9, -0.5, 0.2, 0.7]])
+    assert of("taylor_weights")(1e4 * c)[0] == pytest.approx(c[0] ** 4 / (c**4).sum(), rel=1e-2)
+
+
+def test_the_gradient_of_17_4_is_that_of_differences():
+    rng = np.random.default_rng(3)
+    X, dY = rng.standard_normal((2, 4, 5))
+    Y, dX = of("my_bounded")(X, 1.7, dY)
+    assert np.linalg.norm(Y, axis=1) == pytest.approx(1.7)
+    for at in np.ndindex(X.shape):
+        step = np.zeros_like(X)
+        step[at] = 1e-6
+        ahead, behind = (of("my_bounded")(X + s * step, 1.7, dY)[0] for s in (1, -1))
+        assert dX[at] == pytest.approx((dY * (ahead - behind)).sum() / 2e-6, abs=1e-8)
+    assert lesson17.bounded(X, 1.7, dY)[1] == pytest.approx(dX)
+
+
+def test_section_17_4():
+    pulls = [of("my_bounded")(np.array([[x, 0.0]]), 2.0, np.ones((1, 2)))[1][0] for x in (0.5, 2, 8)]
+    assert all(pull[0] == 0 for pull in pulls)
+    says("17.4", "goes down with the length: {:g}, {:g}, {:g}".format(*(pull[1] for pull in pulls)))
+    rng = np.random.default_rng(4)
+    q, k = (100 * rng.standard_normal((50, 6)) for _ in range(2))
+    hat_q, hat_k = (of("my_bounded")(x, r, x)[0] for x, r in ((q, 2.0), (k, 1.0)))
+    assert np.abs(hat_q @ hat_k.T).max() <= 2 + 1e-12
+    assert (
+        np.linalg.norm(q - 0.1 * of("my_bounded")(q, 2.0, k)[1], axis=1) >= np.linalg.norm(q, axis=1)
+    ).all()
+
+
+@needs_torch
+def test_bounded_logits_of_the_trained_model_are_those_of_17_3():
+    import torch
+
+    from iocourse.lowrank import layers
+
+    shape = layers.Shape(64, 32, 1, bound=2.0)
+    layer = layers.transformer(shape, layers.exactly()).layers[0]
+    q, k, _ = layer.heads_of(100 * torch.randn(1, 32, 64))
+    assert float((q @ k.mT).abs().max()) <= 2 + 1e-5
+    assert float(q.norm(dim=-1).min()) == pytest.approx(2, rel=1e-4)
+
+
+@needs_torch
+def test_section_17_5_the_two_trainings_can_hardly_be_told_apart(capsys):
+    losses = of("train_both")(40)
+    apart = np.abs(np.subtract(losses["exact"], losses["degree 4"])).max()
+    assert 0 < apart < 1e-3 and "largest difference below 0.001: True" in capsys.readouterr().out
+    says(
+        "17.5",
+        "40 steps are run here",
+        "from about 4.6 to below 3",
+        "below 0.001 of a loss between 4.6 and 3",
+    )
+    assert 4.45 < losses["exact"][0] < 4.75 and losses["exact"][-1] < 3
+
+
+def made_up_runs():
+    """Runs as `bench depth` records them: exact and two polynomials, bounded and free."""
+    for bound in (2.0, None):
+        for attention, degree, gap in (("exact", None, 0.0), ("taylor", 2, 0.12), ("hermite", 4, 0.01)):
+            gap = gap if bound is None else gap / 100
+            yield {
+                "bound": bound, "attention": attention, "degree": degree, "losses": [3.0, 2.5 + gap],
+                "phases": [{"first": 1, "last": 2, "largest_difference": gap}], "validation_own": 2.4,
+                "validation_exact": 2.4 + gap, "largest_logit": 9.0,
+            }  # fmt: skip
+
+
+def test_the_sentence_about_trainings_is_written_by_the_record():
+    said = list(of("summary")(list(made_up_runs())))
+    assert said == [
+        "logits within ±2: putting softmax in costs at most +0.0012 (taylor, g = 2)",
+        "free logits: putting softmax in costs at most +0.1200 (taylor, g = 2)",
+    ]
+
+
+def test_trainings_are_printed_with_the_records_own_numbers(capsys):
+    of("print_trainings")(list(made_up_runs()))
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 7 and lines[5].split() == [
+        "free",
+        "taylor,",
+        "g",
+        "=",
+        "2",
+        "0.1200",
+        "9.0",
+        "2.4000",
+        "2.5200",
+    ]
+
+
+def test_records_have_what_the_cells_ask_for():
+    """Where there is a record; the schemas themselves are tested with the benches."""
+    depth = recorded("depth")
+    if depth:
+        assert {"layers", "training"} <= set(depth) and list(of("summary")(depth["training"]["runs"]))
+        assert {"what", "degree", "gradient_degree", "exponent", "off_power", "off_exponential"} <= set(
+            depth["layers"]["growth"][0]
+        )
+        of("print_trainings")(depth["training"]["runs"])
+        sizes = depth["training"]["sizes"]
+        if not depth["quick"]:
+            assert (sizes["steps"], sizes["layers"], sizes["n"]) == (400, 3, 512)
+            assert list(sizes["bounds"]) == [2.0, 4.0, None]
+            assert depth["layers"]["sizes"]["n"] == 1024 and max(depth["layers"]["sizes"]["layers"]) == 12
+    found = recorded("lowrank")
+    if found:
+        of("print_redone")(found["forward"])
+        assert all(of("above_published")(found["forward"], g) <= len(found["forward"]) for g in (2, 3, 4))
+
+
+def test_what_the_text_says_of_the_depth_bench_is_what_it_measures():
+    from iocourse.bench import _depth_layers, _depth_training
+
+    layers, training = _depth_layers.Sizes(), _depth_training.Sizes()
+    says("17.2", f"up to {max(layers.layers)} layers, {layers.n} tokens", "three seeds and three degrees")
+    assert len(layers.seeds) == len(layers.degrees) == 3
+    says("17.5", f"trains {training.steps}, with three layers and {training.n} characters")
+    assert training.layers == 3 and list(training.bounds) == [2.0, 4.0, None]
+
+
+# ---------------------------------------------------------------------- 17.6: real heads
+def test_section_17_6():
+    unit = of("unit")
+    off, ranks = {}, {}
+    for pair in real_heads():
+        head = real_head(*pair)
+        Q, K = head.Q.astype(float), head.K.astype(float)
+        now, then = lowrank.advise(Q, K), lowrank.advise(2 * unit(Q), unit(K), scale=1.0)
+        assert now.exact_is_better
+        P = exact.softmax(exact.scores(Q, K))
+        bounded = exact.softmax(2 * unit(Q) @ unit(K).T)
+        off[pair], ranks[pair] = np.linalg.norm(bounded - P) / np.linalg.norm(P), (now.rank, then.rank)
+    assert len(off) == 8 and len(head.Q) == 471
+    flattest = min((rank for rank, _ in ranks.values() if rank), default=0)
+    assert ranks[0, 11][0] == flattest
+    says("17.6", f"would need {flattest:,} features", "None. The flattest head, layer 0, head 11")
+    assert all(rank is None or rank == flattest or rank > 10**9 for rank, _ in ranks.values())
+    low, high = sorted({then for _, then in ranks.values()})
+    says(
+        "17.6",
+        f"{low:,} or {high:,} features",
+        f"by {100 * min(off.values()):.0f} to {100 * max(off.values()):.0f} percent",
+    )
+    assert low > 512 and (low, high) == (comb(35, 3), comb(36, 4))
+    says("17.6", f"have {comb(11, 3)} and {comb(12, 4)} features", f"$\\sigma = {advised_std(0, 2):.2f}$")
+    wrong = TEXT.split("## Misconceptions")[1]
+    assert f"change by {100 * min(off.values()):.0f} to {100 * max(off.values()):.0f} percent" in wrong
+
+
+def advised_std(*pair):
+    head = real_head(*pair)
+    return lowrank.advise(head.Q, head.K).logit_std
+
+
+# ---------------------------------------------------------------------- 17.7 and 17.8: a table
+def test_the_table_is_the_published_one():
+    rows = [line.split("|")[2:-1] for line in section("17.7").splitlines() if line.startswith("| ")]
+    d, _, errors, factors = ([cell.strip() for cell in row] for row in rows[:4])
+    assert [int(x) for x in d] == list(_published.TABLE)
+    assert [(float(e), float(s)) for e, s in zip(errors, factors, strict=True)] == list(
+        _published.TABLE.values()
+    )
+    assert (
+        all(len(_published.row(d).q) == 10 * 2**d for d in (4, 5))
+        if importlib.util.find_spec("torch")
+        else True
+    )
+
+
+def test_section_17_7():
+    for percent in (4.673, 0.773):
+        least, largest = of("my_usual_range")(percent / 100)
+        assert f"{100 * least:.3f}" in section("17.7") and f"{100 * largest:.3f}" in section("17.7")
+
+
+def test_the_range_of_17_3_holds_every_pair_and_is_reached():
+    rng = np.random.default_rng(5)
+    for _ in range(300):
+        x, y = rng.standard_normal((2, 3)) * rng.uniform(0.1, 2)
+        least, largest = of("my_usual_range")(np.linalg.norm(x - y) / np.linalg.norm(x + y))
+        assert least - 1e-12 <= np.linalg.norm(x - y) / np.linalg.norm(y) <= largest + 1e-9
+    for t in (0.2, -0.2):
+        x, y = np.array([1 + t, 0.0]), np.array([1.0, 0.0])
+        ends = of("my_usual_range")(np.linalg.norm(x - y) / np.linalg.norm(x + y))
+        assert ends[int(t > 0)] == pytest.approx(0.2)
+    assert of("my_usual_range")(1.0)[1] == inf
+
+
+@pytest.mark.parametrize("theirs", [0.05, 0.5, 1.0, 2.0])
+def test_the_pairs_of_the_check_have_the_error_they_are_made_for(theirs):
+    for angle in (0.0, 0.3, 1.5, np.pi):
+        plus, minus = np.array([1.0, 0]), theirs * np.array([np.cos(angle), np.sin(angle)])
+        x, y = (plus + minus) / 2, (plus - minus) / 2
+        assert np.linalg.norm(x - y) / np.linalg.norm(x + y) == pytest.approx(theirs)
+        usual = lesson17.usual_error_at(theirs, angle)
+        assert usual is None or usual == pytest.approx(np.linalg.norm(x - y) / np.linalg.norm(y))
+
+
+def test_the_operator_of_section_17_8():
+    A = np.exp(np.array([[1.0, 0.0, -1.0], [0.5, 0.5, 0.0], [-1.0, 2.0, 0.0]]))
+    found = (A / A.sum(axis=1)[None, :]).sum(axis=1)
+    says("17.8", "sum to {:g}, {:g} and {:g}".format(*np.round(found, 3)))
+    q, k, v = np.random.default_rng(0).standard_normal((3, 9, 2))
+    E = np.exp(q @ k.T)
+    assert of("their_exact")(q, k, v) == pytest.approx(E @ np.diag(1 / E.sum(axis=1)) @ v)
+
+
+def test_what_brings_the_error_down():
+    error = of("error_of_degree_2")
+    tokens = error(2560, 4) / error(160, 4)
+    columns = error(640, 4) / error(640, 12)
+    says("17.8", f"by a factor of {tokens:.2f}", f"divide the error by {columns:.1f}")
+    q, k = np.random.default_rng(0).standard_normal((2, 2000, 12)) / 12**0.5
+    assert (q @ k.T).std() == pytest.approx(12**-0.5, rel=0.02)
+    says("17.8", "0.5 in the first row, 0.29 in the last")
+
+
+@needs_torch
+def test_the_protocol_of_the_lesson_is_that_of_the_library():
+    for d, q, k, v in of("drawn_rows")(6):
+        row = _published.row(d)
+        assert all(
+            np.array_equal(mine, theirs.numpy()) for mine, theirs in zip((q, k, v), row[1:], strict=True)
+        )
+        x, y = of("their_algorithm")(q, k, v), of("their_exact")(q, k, v)
+        assert x == pytest.approx(_published.their_algorithm(*row[1:]).numpy(), rel=1e-3, abs=1e-5)
+        assert y == pytest.approx(_published.their_operator(*row[1:]).numpy(), rel=1e-3, abs=1e-5)
+        assert of("their_features")(q).shape[1] == 1 + d + d * d
+
+
+@needs_torch
+def test_section_17_8_reproduces_the_printed_digits(capsys):
+    of("reproduce")(7)
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    assert [float(row[2]) for row in rows] == [_published.TABLE[d][0] for d in (4, 5, 6, 7)]
+    says("17.8", ", ".join(row[2] for row in rows) + ": digit for digit")
+    _, n, _, usual, taylor, two, three = rows[0]
+    says("17.8", f"{usual} percent in the first row", f"{taylor} percent", f"degree 3, {two} and {three}")
+    says(
+        "17.8",
+        f"have {comb(6, 2)} and {comb(7, 3)} features in the first row, where the script has {1 + 4 + 16}",
+    )
+    assert n == "160"
+    wrong = TEXT.split("## Misconceptions")[1]
+    assert f"are {usual} in the usual metric, and the same degree has {taylor} on softmax" in wrong
+
+
+# ---------------------------------------------------------------------- 17.9: redone, and others
+def made_up_rows():
+    one = {"g": 2, "their_error": 3.0, "error": 5.0, "speedup": 2.0}
+    yield {"d": 4, "n": 160, "published_error": 4.673, "published_speedup": 1.42, "degrees": [one]}
+    slow = one | {"speedup": 1.0}
+    yield {"d": 5, "n": 320, "published_error": 2.505, "published_speedup": 1.73, "degrees": [slow]}
+
+
+def test_rows_are_counted_where_both_error_and_time_are_better(capsys):
+    rows = list(made_up_rows())
+    assert of("above_published")(rows, 2) == 1 and of("above_published")(rows, 3) == 0
+    of("print_redone")(rows)
+    assert "4.673" in capsys.readouterr().out
+
+
+def test_pictures_without_a_record_say_so():
+    for draw in (explore.depth_errors, explore.training_curves, explore.lowrank_rows, explore.lowrank_scaling,
+                 explore.lowrank_contenders):  # fmt: skip
+        assert "no recorded run yet" in draw(None).alt
+
+
+def test_no_gpu_number_stands_in_the_lesson():
+    says("17.9", "**On a GPU** there is no recorded run yet")
+    found = recorded("lowrank")
+    assert not found or not found["gpu"].get("rows"), "there is one now: the lesson has to say what it found"
+
+
+def test_others_with_the_same_number_of_features():
+    off = {}
+    for sigma in (0.25, 0.5, 1.0, 2.0):
+        rng = np.random.default_rng(17)
+        q, k, v = rng.standard_normal((3, 1024, 8))
+        q, k = (x * sigma**0.5 / 8**0.25 for x in (q, k))
+        assert (q @ k.T).std() == pytest.approx(sigma, rel=0.05)
+        o = exact.softmax(q @ k.T) @ v
+        for name, found in of("contenders")(q, k, v, 495, rng):
+            off[sigma, name] = 100 * np.linalg.norm(found - o) / np.linalg.norm(o)
+    own, marks, drawn = "own polynomial", "landmarks", "random features"
+    says(
+        "17.9",
+        f"{off[0.5, drawn]:.3g} percent for random features",
+        f"leaves {off[0.5, own]:.3g} and landmarks {off[0.5, marks]:.3g}",
+        f"{off[1.0, marks]:.3g} percent against {off[1.0, own]:.3g}",
+        f"{off[2.0, own]:.3g} percent for the polynomial",
+    )
+    assert off[0.25, own] < off[0.25, marks] < off[0.25, drawn]
+    assert off[0.25, drawn] / off[0.25, own] > off[0.5, drawn] / off[0.5, own]
+    assert 100 / 3 < off[2.0, marks] < off[2.0, own] and comb(12, 4) == 495 and 495 / 1024 > 0.45
+
+
+# ---------------------------------------------------------------------- 17.10: the project
+def test_section_17_10():
+    found = {label: of("my_choice")(*problem) for label, problem in of("PROBLEMS").items()}
+    assert [name for name, *_ in found.values()] == [
+        "low_rank", "low_rank", "flash_optimal", "flash_optimal", "flash_optimal", "block_sparse",
+        "small_cache",
+    ]  # fmt: skip
+    first, less, strict, trained, model, window, chip = found.values()
+    says("17.10", f"an error of {100 * first[3]:.2f} percent", f"${comb(14, 2)} \\cdot 13 = {91 * 13}$ words")
+    assert first[2] == 4 * 40960 * 12 and first[1]["g"] == 2
+    says("17.10", f"two tiles of columns, {less[2] / first[2]:.2f} times")
+    assert -(-13 // less[1]["Bd"]) == 2 and less[1]["rc"] == 91
+    assert strict[2] == trained[2] and strict[2] / first[2] == pytest.approx(34.5)
+    says("17.10", "34.5 times $4Nd$", f"degree 8, whose {comb(20, 8):,} features")
+    degree_8 = schedules.low_rank.tiles(40960, 12, 16384, g=8)
+    assert costs.low_rank(40960, 12, g=8, **degree_8).total > strict[2]
+    assert poisson_rule(12**-0.5, 6) > 1e-6 >= poisson_rule(12**-0.5, 8)
+    assert poisson_rule(0.8, 4) > 0.01 >= poisson_rule(0.8, 6)
+    says("17.10", f"degree 6 at $d = 128$ has {comb(134, 6):,} features")
+    ring = costs.window(32768, 128, w=400).peak
+    says("17.10", f"window of {2 * 400 + 1} keys would fill {ring:,} words")
+    assert ring > 116_224 == 227 * 1024 // 2 and window[1]["Br"] >= 1 and model[3] == chip[3] == 0
+
+
+def test_the_tiles_of_the_projects_table():
+    for N, d, M in ((5000, 12, 4096), (700, 64, 9000), (90, 128, 5000)):
+        Br = min(N, (M - d) // (2 * d + 3))
+        assert costs.flash_optimal(N, d, Br=Br, Bc=1).peak <= M
+        assert Br == N or costs.flash_optimal(N, d, Br=Br + 1, Bc=1).peak > M
+        side = int((M + 4) ** 0.5) - 2
+        square = {"Br": min(side, N), "Bc": min(side, N), "Bd": min(side, d)}
+        assert costs.small_cache(N, d, **square).peak <= M
+        assert side > N or (side + 1) ** 2 + 4 * (side + 1) > M
+        for Bd in (1, 5, d + 1):
+            rc = min(comb(d + 2, 2), (M - d - Bd) // Bd)
+            assert costs.low_rank(N, d, g=2, rc=rc, Bd=Bd).peak <= M
+
+
+def test_the_projects_problems_leave_no_doubt_and_have_every_answer():
+    seen = set()
+    for seed in range(8):
+        for case in find("17.4").cases(np.random.default_rng(seed)):
+            problem, words = case.expected
+            (best, name), *others = sorted((w, n) for n, w in words.items())
+            if others and "everything fits" not in case.label:
+                assert others[0][0] > lesson17.LEEWAY * best, case.label
+            seen.add("tie" if others and others[0][0] == best else name)
+            assert fewest(problem) == words
+    assert seen == {*lesson17.NAMES, "tie"}
+
+
+@pytest.mark.parametrize(("sigma", "g"), [(0.3, 2), (0.5, 4), (0.7, 4), (0.85, 6)])
+def test_the_projects_rule_holds_on_normal_logits(sigma, g):
+    """Even degrees, each row's own polynomial: the weights' error over its claim, the mean of four draws."""
+    found = []
+    for seed in range(4):
+        S = sigma * np.random.default_rng(seed).standard_normal((200, 4000))
+        half = -S.var(axis=1, keepdims=True) / 2
+        A = sum(
+            S**l / factorial(l) * sum(half**m / factorial(m) for m in range((g - l) // 2 + 1))
+            for l in range(g + 1)
+        )
+        P = exact.softmax(S)
+        off = np.linalg.norm(A / A.sum(axis=1, keepdims=True) - P) / np.linalg.norm(P)
+        found.append(off / poisson_rule(sigma, g))
+    assert np.mean(found) == pytest.approx(1, abs=0.1)
+
+
+def test_a_ledger_of_the_project_is_that_of_a_run():
+    """The closed forms that the check trusts, held against the machine itself."""
+    from iocourse import masks, run
+
+    rng = np.random.default_rng(7)
+    Q, K, V = rng.standard_normal((3, 24, 3))
+    for name, tiles, w in (
+        ("flash_optimal", {"Br": 5, "Bc": 1}, None),
+        ("small_cache", {"Br": 4, "Bc": 4, "Bd": 3}, None),
+        ("low_rank", {"g": 2, "rc": 4, "Bd": 2}, None),
+        ("window", {}, 2),
+        ("block_sparse", {"Br": 5, "Bc": 1}, 2),
+    ):
+        p = Problem(24, 3, 10**6, 0.3, 0.1, w)
+        needs = {"w": w} if name == "window" else {"mask": masks.Window(24, w)} if w else {}
+        done = run(schedules.get(name), M=p.M, Q=Q, K=K, V=V, **tiles, **needs)
+        assert (done.ledger.total, done.ledger.peak) == (
+            ledger_of(p, name, tiles).total, ledger_of(p, name, tiles).peak,
+        )  # fmt: skip
+
+
+def test_the_rubric_has_ten_points():
+    lines = [line for line in section("17.11").splitlines() if line.startswith("| ")]
+    assert len(lines) - 2 == 10 and "Eight points are a defence" in section("17.11")
+    assert "nothing in this section is checked by a machine" in section("17.11")
+
+
+# ---------------------------------------------------------------------- without torch, without records
+def test_without_torch_a_cell_says_what_it_needs(capsys):
+    with_torch = of("with_torch")
+    seen = with_torch.__globals__
+    kept = seen["find_spec"]
+    try:
+        seen["find_spec"] = lambda name: None
+        assert with_torch(lambda: 1) is None
+    finally:
+        seen["find_spec"] = kept
+    assert 'pip install "iocourse[torch]"' in capsys.readouterr().out
+
+
+def test_torch_is_imported_inside_functions_only():
+    lines = [
+        line
+        for line in CODE.splitlines()
+        if re.match(r"\s*(import torch|from iocourse.lowrank import)", line)
+    ]
+    assert lines and all(line.startswith("    ") for line in lines)
+
+
+def test_the_closing_page_quotes_what_other_lessons_show():
+    closing = section("17.12")
+    for lesson, quoted in (
+        ("04", "$12$, $8$ or $4$ times $N^2d^2/M$"),
+        ("07", "Below $M = 0.69,d^2$"),
+        ("06", "The backward pass has 14, and no schedule fewer than 12"),
+        ("09", "$7Nd + N$"),
+        ("15", "from about half a rank to $1.4$ ranks on"),
+    ):
+        assert quoted in closing and f"{lesson}" in closing
+    crossings = [schedules.crossing(d, g, M, whole_rows=rows).ranks
+                 for d, g, M in ((12, 3, 4096), (12, 4, 4096), (12, 4, 16384), (64, 2, 65536))
+                 for rows in (False, True)]  # fmt: skip
+    assert min(crossings) > 0.45 and max(crossings) < 1.45
