@@ -7,7 +7,7 @@
 #
 # - to write a polynomial of $q \cdot k$ as a scalar product of $\binom{d+g}{g}$ features, and not of $1 + d + d^2 + \dots$;
 # - to certify how far a polynomial is from $e^s$ on $[-R, R]$, and to find the smallest degree that will do;
-# - why each row can have a polynomial of its own at no cost, and how well that predicts the error;
+# - why each row can have a polynomial of its own at the same rank, and how well its error can be predicted;
 # - to compute attention in two passes over the tokens, for $4Nd$ words, and what changes when the state does not fit;
 # - when a row sum can become zero, and how that is excluded beforehand;
 # - to say for given data whether low rank is worth it, and when it is hopeless.
@@ -74,7 +74,7 @@ for B in (0.25, 0.5, 1, 2):
 measured("15.1", small=needed[0.5][0], large=needed[2][0])
 
 # %% [markdown]
-# 5 of 400 for $B = 0.5$, and 77 for $B = 2$. So for bounded entries the matrix *is* nearly of low rank. But singular values are found by computing the whole matrix first, which costs what we wanted to save. We need factors that can be written down row by row, without looking at the other side.
+# 5 of 400 for $B = 0.5$, and 77 for $B = 2$. So for small entries the matrix *is* nearly of low rank. But singular values are found by computing the whole matrix first, which costs what we wanted to save. We need factors that can be written down row by row, without looking at the other side.
 
 # %% [markdown]
 # ## 15.2 A polynomial is a scalar product
@@ -119,7 +119,7 @@ measured("15.2", collected=comb(15, 3), kronecker=kronecker(12, 3))
 #
 # The monomials of degree 2 that begin with $x_2$ are $x_2$ times those of degree 1 that begin with $x_2$ or later, which stand at the end of their list. So each feature is one of lower degree times one coordinate: one multiplication a feature, whatever the degree.
 #
-# **Exercise 15.1** Features of a row · difficulty 2 of 5 · importance 5 of 5 · 12 minutes. Take the *Taylor polynomial* $p(s) = \sum_{l \le g} s^l/l!$. Its $c_l\,l!/a!$ is $1/a!$, with $a! = a_1!\cdots a_d!$. Give half of it to either side, so that both have the same features, $\phi(x)_a = x^a/\sqrt{a!}$. Write a function that makes them for every row. The check multiplies your features of $Q$ with those of $K$; their order is up to you. If you are stuck after seven minutes, run `hint("15.1")` in a cell of your own.
+# **Exercise 15.1** Features of a row · difficulty 2 of 5 · importance 5 of 5 · 12 minutes. Take the *Taylor polynomial* $p(s) = \sum_{l \le g} s^l/l!$. Its $c_l\,l!/a!$ is $1/a!$, with $a! = a_1!\cdots a_d!$. Give its square root to either side, so that both have the same features, $\phi(x)_a = x^a/\sqrt{a!}$. Write a function that makes them for every row. The check multiplies your features of $Q$ with those of $K$; their order is up to you. If you are stuck after seven minutes, run `hint("15.1")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-15.1"
 def my_features(X, g):
@@ -242,7 +242,7 @@ for R in (0.5, 1, 2, 4, 8):
 # Degree 3 for $R = 0.5$, 5 for 1, 8 for 2, and 30 for 8. The degree grows about in proportion to $R$; the rank grows from 455 over 6,188 and 125,970 to 11,058,116,888.
 
 # %% [markdown]
-# ## 15.4 Half the degree
+# ## 15.4 A lower degree
 #
 # Taylor's polynomial is excellent near 0, where nobody needs so many digits, and bad at $-R$. Can the same degree do better on the whole interval?
 #
@@ -268,7 +268,7 @@ print("peaks at ", np.round(peaks, 3))
 print("errors   ", np.round(p(peaks) * np.exp(-peaks) - 1, 6))
 
 # %% [markdown]
-# Five peaks for degree 3, all of size 0.005004 and with signs in turn. (`lowrank.polynomial("minimax", g, R)` does the same with more care for high degrees.) A gift comes with it: where $\varepsilon < 1$, $p(s) \ge (1 - \varepsilon)\,e^s > 0$ on the whole interval, so no weight can be negative. Section 15.8 will need that.
+# Five peaks for degree 3, all of size 0.005004 and with signs in turn. (`lowrank.polynomial("minimax", g, R)` does the same with more care for high degrees.) A gift comes with the certificate of any polynomial: where $\varepsilon < 1$, $p(s) \ge (1 - \varepsilon)\,e^s > 0$ on the whole interval, so no weight can be negative. Section 15.8 will need that.
 #
 # **Predict.** $R = 4$ and 1 percent. Taylor needs degree 15. What do Chebyshev and minimax need?
 
@@ -286,18 +286,19 @@ for R in (0.5, 1, 2, 4, 8):
     for error in (1e-2, 1e-4):
         degrees[R, error] = [lowrank.smallest_degree(made_by(name), R, error) for name in names]
     print(f"R = {R:3}: 1 percent {degrees[R, 1e-2]}, 0.01 percent {degrees[R, 1e-4]}")
+print("in each list:", ", ".join(names))
 measured("15.4", chebyshev=degrees[4, 1e-2][1], minimax=degrees[4, 1e-2][2])
 
 # %%
 explore.polynomial_errors(2.0, [("taylor", 4), ("chebyshev", 4), ("minimax", 4)], error=0.01)
 
 # %% [markdown]
-# 10 and 7, beside 15: minimax gets by with about half of Taylor's degree. Half the degree is a great deal of rank. For $R = 2$, 1 percent and $d = 12$, Taylor's degree 8 takes 125,970 features and minimax' degree 5 takes 6,188. The picture shows degree 4 on $[-2, 2]$: Taylor's error is tiny in the middle and above 1 at the left end, minimax trades one for the other.
+# 10 and 7, beside 15. For 1 percent minimax takes two thirds of Taylor's degree at $R = 0.5$, less than half of it at $R = 4$ and 0.4 of it at $R = 8$. That is a great deal of rank. For $R = 2$, 1 percent and $d = 12$, Taylor's degree 8 takes 125,970 features and minimax' degree 5 takes 6,188. The picture shows degree 4 on $[-2, 2]$: Taylor's error is tiny in the middle and above 1 at the left end, minimax trades one for the other.
 
 # %% [markdown]
 # ## 15.5 Each row its own polynomial
 #
-# A certificate guards against the worst score. But the worst is rare: most scores of a row lie near its mean, a few standard deviations either way. Two observations turn this into a better polynomial that costs nothing.
+# A certificate guards against the worst score. But the worst is rare: most scores of a row lie near its mean, a few standard deviations either way. Two observations turn this into a better polynomial of the same rank.
 #
 # *First*, softmax does not change when a number is added to all scores of a row. Subtracting the mean key from every key does just that, $q \cdot (k_j - \bar k) = s_j - q \cdot \bar k$, and now each row of scores has mean 0 and variance
 #
@@ -364,7 +365,7 @@ measured("15.5", percent=100 * found[0.5, 4][1])
 # %% [markdown]
 # 0.2305 percent, and the rule said 0.257. The gain over Taylor grows with the degree: at $\sigma = 0.5$ it is 1.5 times at degree 2, 2.8 times at degree 4 and 5.4 times at degree 6, for the same features.
 #
-# One thing needs care. For $g = 2$, (15.11) is $p_i(s) = \tfrac12(s + 1)^2 + \tfrac12(1 - \sigma_i^2)$, which is negative at $s = -1$ once $\sigma_i^2 > 1$. For the even degrees 4, 6 and 8 the limits are 0.83, 0.81 and 0.83, and from there on they rise. So the library *clips*: it takes $\min(\sigma_i^2, 0.8)$ in (15.11). Then every even degree is positive for every $s$, whatever the data. For larger $\sigma$ the polynomial is no longer the best one (at $\sigma = 1$, $g = 4$ it left 0.0536 where the unclipped one would leave 0.0504), and it is still better than Taylor's. This is the library's default, called `"hermite"`.
+# One thing needs care. For $g = 2$, (15.11) is $p_i(s) = \tfrac12(s + 1)^2 + \tfrac12(1 - \sigma_i^2)$, which is negative at $s = -1$ once $\sigma_i^2 > 1$. For the even degrees 4, 6 and 8 the limits are 0.83, 0.81 and 0.83, and from there on they rise. So the library *clips*: it takes $\min(\sigma_i^2, 0.8)$ in (15.11). Then every even degree (the tests go up to 24) is positive for every $s$, whatever the data. For larger $\sigma$ the polynomial is no longer the best one (at $\sigma = 1$, $g = 4$ it left 0.0536 where the unclipped one would leave 0.0504), and it is still better than Taylor's. This is the library's default, called `"hermite"`.
 
 # %% [markdown]
 # ## 15.6 Two passes
@@ -391,7 +392,7 @@ for g in (2, 4, 6):
           f"multiply-adds {2 * N * comb(d + g, g) * (d + 1):9,} instead of {2 * N * N * d:,}")
 
 # %% [markdown]
-# All that happened is that three matrices are multiplied in another order: $\phi(Q)\,(\psi(K)^\top V)$ instead of $(\phi(Q)\,\psi(K)^\top)\,V$, which takes $2Nr(d+1)$ multiply-adds instead of about $2N^2d$. A sum of products may be taken in any order; a softmax in between would forbid it. For $N = 400$ and $g = 6$ there is not much to gain, for the rank is 210. It does not grow with $N$.
+# All that happened is that three matrices are multiplied in another order: $\phi(Q)\,(\psi(K)^\top V)$ instead of $(\phi(Q)\,\psi(K)^\top)\,V$. This takes $2Nr(d+1)$ multiply-adds, where exact attention takes $2N^2d$. A sum of products may be taken in any order; a softmax in between would forbid it. For $N = 400$ and $g = 6$ there is not much to gain, for the rank is 210. It does not grow with $N$.
 #
 # And the words? On the machine nothing of size $(N, r)$ need exist at all. A feature is needed for one multiply-add with a row of the state, and is made on the spot, in a free register, from one row of $Q$ or $K$. The machine's `Features` does this. Which coordinates each feature multiplies, and with which weight, is part of the program and takes no words:
 
@@ -419,7 +420,7 @@ print(m.take(T).T)
 # %% [markdown]
 # Six features of the key $(3, 5)$: 1, 3, 5, then 9/2, 15, 25/2, and below them the same times 10. `phi.add_mean(o, q, state)` goes the other way: it adds $\phi(q)\,T$ to the row `o`. Columns of a tile, such as `state[:, 1:]`, are views and take no room.
 #
-# **Predict.** $N = 512$, $d = 4$, $g = 3$: $r = 35$, and the state has 175 words. How many words does attention move in two passes, and how many does F3 with the same fast memory of 184 words?
+# **Predict.** $N = 512$, $d = 4$, $g = 3$: $r = 35$, and the state has 175 words. How many words does attention move in two passes, and how many does F3 with the same fast memory, the state and 13 words more, 188 in all?
 
 # %% tags=["predict"]
 predict("15.6", low_rank=8192, flash=140000)  #> predict("15.6", low_rank=..., flash=...)
@@ -463,14 +464,14 @@ def features_for(d, g):
 
 rng = np.random.default_rng(17)
 Q, K, V = rng.uniform(-1, 1, (3, 512, 4))
-mine = attempt(run, my_low_rank, M=184, Q=Q, K=K, V=V, **features_for(4, 3))
-flash = costs.flash_optimal(512, 4, **schedules.flash_optimal.tiles(512, 4, 184))
+mine = attempt(run, my_low_rank, M=188, Q=Q, K=K, V=V, **features_for(4, 3))
+flash = costs.flash_optimal(512, 4, **schedules.flash_optimal.tiles(512, 4, 188))
 print(f"largest error {abs(mine.O - exact.attention(Q, K, V)).max():.4f}, "
       f"peak {mine.ledger.peak}; F3 moves {flash.total / 8192:.1f} times 4Nd")
 measured("15.6", low_rank=mine.ledger.total, flash=flash.total)
 
 # %% [markdown]
-# 8,192 words, which is $4Nd$: each word of $Q$, $K$ and $V$ was read once, and each of $O$ written once. No schedule moves fewer, exact or not. F3 moves 135,168, which is 16.5 times as many, and with $N$ the factor grows. The library's `schedules.low_rank` is this schedule where the state fits.
+# 8,192 words, which is $4Nd$: each word of $Q$, $K$ and $V$ was read once, and each of $O$ written once. No schedule that looks at its whole input moves fewer, exact or not. F3 moves 135,168, which is 16.5 times as many, and with $N$ the factor grows. The library's `schedules.low_rank` is this schedule where the state fits.
 
 # %% [markdown]
 # ## 15.7 When the state does not fit
@@ -512,7 +513,7 @@ explore.words_against_length(12, 3, [4096, 16384])
 # %% [markdown]
 # 303, and 88.54 times fewer. The crossing lies between 0.56 and 0.70 ranks with the best tiles, and between 1.00 and 1.40 ranks if rows alone are cut; rounding to whole tiles makes it a little more than $r/2$ and about $5r/4$. It hardly depends on $M$: four times the memory moves the crossing of $d = 12$, $g = 4$ from 1,058 to 1,213. Where the state fits, low rank has $4Nd$, and it is ahead as soon as F3 has to read its keys a second time. At $M = 16\,384$ that is from $N = 607$ on, the right one of the two crossings in the picture. (Words are not everything. By section 15.6 low rank multiplies less from $N = r(d+1)/d$ on, a little above $r$; here that is 493.)
 #
-# At $N = 40\,960$ low rank moves 3,031,040 words, where Theorem A asks every exact schedule for 227,699,088. That is no contradiction. Theorem A counts products $p_{ij}v_{jc}$, all $N^2d$ of them, and here no $p_{ij}$ is ever formed. The only bound that holds for low rank is the compulsory one.
+# At $N = 40\,960$ low rank moves 3,031,040 words, where Theorem A asks every exact schedule for 227,699,088. That is no contradiction. Theorem A counts products $p_{ij}v_{jc}$, all $N^2d$ of them, and here no $p_{ij}$ is ever formed. Of this course's bounds only the compulsory one holds for low rank.
 #
 # Storing the features, as a program does that calls for $\phi(Q)$ and $\psi(K)$ as arrays, would throw this away. Writing and reading both once would move $4Nr$ words, and at $r = 455$ that is 38 times $4Nd$.
 
@@ -533,7 +534,7 @@ for s in (-1.0, -1.9, -1.99, -1.999):
 # At $-1.999$ the output is $-1999.0$ where the exact one is $-0.761$. No value is larger than 1, and nothing has warned us. In the backward pass the sum stands in the denominator twice, and the factor of two thousand becomes one of millions. So before a result is handed back, its row sums must be *certified*. The library does it in one of three ways, the cheapest first:
 #
 # 1. *The polynomial is positive everywhere.* Taylor's of even degree is: at its lowest point $p' = 0$, and since $p' = p - s^g/g!$, there $p = s^g/g! > 0$. Clipped Hermite of even degree is as well (section 15.5).
-# 2. *It is positive wherever this row's scores can be.* By Cauchy and Schwarz no score of row $i$ is larger in size than $|q_i|\max_j|k_j|$, and that takes $O(Nd)$ operations. Taylor's of odd degree is positive down to its one real root, at $-1$, $-1.596$, $-2.181$ and $-2.759$ for $g = 1, 3, 5, 7$. Minimax is positive on its interval.
+# 2. *It is positive wherever this row's scores can be.* By Cauchy and Schwarz no score of row $i$ is larger in size than $|q_i|\max_j|k_j|$, and that takes $O(Nd)$ operations. Taylor's of odd degree is positive down to its one real root, at $-1$, $-1.596$, $-2.181$ and $-2.759$ for $g = 1, 3, 5, 7$. Minimax is positive on its interval where its $\varepsilon$ is below 1.
 # 3. *The sum came out large enough.* With the mean key subtracted, a row's scores sum to 0, so the exact sum is at least $N$: the mean of $e^s$ is at least $e$ to the mean of $s$ (Jensen). If the computed sum is at least half of that, it is far from zero.
 #
 # What passes none of the three is refused, with the row, its scores, and what would do. And a last look is at the output: a mean of values is never larger than the largest of them, so where the polynomial may be negative, an output of more than twice that size is refused as well.
@@ -579,7 +580,7 @@ except lowrank.NotCertified as refusal:
     print(refusal)
 
 # %% [markdown]
-# The computed sum is $-1.4$ where the exact one is at least 6; so it is refused. Degree 4 is not: its weights are positive. That is no promise of accuracy, for positive weights can be wrong as well. Where the scores are small everything goes through, also for so many tokens that the matrix of weights would hardly fit in memory:
+# The computed sum is $-1.4$ where the exact one is at least 6; so it is refused. Degree 4 is not refused: its weights are positive. That is no promise of accuracy, for positive weights can be wrong as well. Where the scores are small all is certified, also for 40,960 tokens:
 
 # %%
 n, size = 40_960, 12
@@ -600,7 +601,7 @@ print(f"{n * n:,} pairs, {comb(size + 3, 3)} features; relative error of 200 row
 # %% [markdown]
 # ## 15.9 When it is hopeless
 #
-# The Poisson rule turns the spread $\sigma$ of the scores into a degree, $d$ and the degree make a rank, and the rank says from which length on low rank can pay. All four numbers are known before anything is computed.
+# The Poisson rule turns the spread $\sigma$ of the scores into a degree, $d$ and the degree make a rank, and the rank says from which length on low rank can pay. All four numbers are known before a single pair is formed.
 #
 # **Predict.** $\sigma = 0.5$ and an error of 1 percent: which degree? And what is the rank at $d = 64$?
 
@@ -623,7 +624,7 @@ measured("15.9", degree=g, rank=comb(64 + g, g))
 explore.rank_growth(of="rank", lines={"N = 1,048,576 tokens": 2**20})
 
 # %% [markdown]
-# At $d = 8$ to 16 and $\sigma \le 0.5$ the ranks are a few hundred to a few thousand, and a long text pays for them. At $d = 64$ degree 2 has 2,145 features; degree 4 has 814,385, nearly as many as a text of a million tokens; degree 6, for $\sigma = 1$, has 131,115,985, and no text is that long. The rank grows like $d^g/g!$. (Where a few directions of the keys carry most of the scores, one could keep the monomials of those alone. The library does not.)
+# At $d = 8$ to 16 and $\sigma \le 0.5$ the ranks are a few hundred to a few thousand, and a long text pays for them. At $d = 64$ degree 2 has 2,145 features; degree 4 has 814,385, nearly as many as a text of a million tokens; degree 6, for $\sigma = 1$, has 131,115,985, as many as 125 such texts together. The rank grows like $d^g/g!$. (Where a few directions of the keys carry most of the scores, one could keep the monomials of those alone. The library does not.)
 #
 # Where are real heads? Those that ship with the course come from a small trained model with $d = 32$. `lowrank.advise(Q, K)` measures the spread of the scores, applies each row's own polynomial to sampled rows, and says which degree would do.
 
@@ -636,16 +637,16 @@ for pair in real_heads():
           f"scores up to ±{advice.logit_limit:5.1f}, features for 1 percent: {need}")
 
 # %% [markdown]
-# Three heads find no degree up to 12, four would need billions of features. The kindest one, head 11 of layer 0, has $\sigma = 0.55$ and needs degree 5. At $d = 32$ that is 435,897 features, and with $M = 65\,536$ low rank would move fewer words from $N = 234\,481$ on. This text has 471 tokens, and the model takes 512. So for this model exact attention is the better choice at every length it can take; larger models mostly have $d = 64$ or 128, where the same $\sigma$ costs far more.
+# Three heads find no degree up to 12, four would need billions of features. The kindest one, head 11 of layer 0, has $\sigma = 0.55$ and needs degree 5. At $d = 32$ that is 435,897 features, and with $M = 65\,536$ low rank would move fewer words from $N = 234\,481$ on. This text has 471 tokens, and the model takes 512. So for this model exact attention is the better choice at every length it can take; at $d = 64$ degree 5 would cost 11,238,513 features.
 #
 # There are three ways out, and none is free. Fewer dimensions a head, 8 or 12 instead of 64. Scores that are kept small by construction: normalise queries and keys and fix the temperature, so that $|s| \le R$ whatever the model learns, and train it like that (lesson 17). Or exactness where it counts: an exact part for near keys or for the largest scores, and the polynomial for the many small ones (lesson 16 does this for the causal mask).
 
 # %% [markdown]
 # ## 15.10 What "almost linear" says
 #
-# The idea is that of Alman and Song, who proved two statements about it (2302.13214). Let $d$ grow like $\log N$ and ask for an error of $1/N$ to some power. If the entries are bounded by $B = o(\sqrt{\log N})$, attention can be approximated in time $N^{1 + o(1)}$: then the degree grows more slowly than $\log N$, and the rank more slowly than any power of $N$. If $B$ is of the order $\sqrt{\log N}$ or larger, then no algorithm at all does it in time $N^{2 - \delta}$ with a fixed $\delta > 0$, unless a common conjecture on satisfiability (SETH) is false. So bounded entries are not a weakness of this method. They are where the border runs. (Their scores are $q \cdot k/d$, so $|s| \le B^2$. The gradient followed in 2402.04497, and for many layers in 2408.13233: lesson 16.)
+# The idea is that of Alman and Song, who proved two statements about it (2302.13214). Let $d$ grow like $\log N$ and ask for an error of $1/N$ to some power. If the entries are bounded by $B = o(\sqrt{\log N})$, attention can be approximated in time $N^{1 + o(1)}$: then the degree grows more slowly than $\log N$, and the rank more slowly than any power of $N$. If $B$ is of the order $\sqrt{\log N}$, with a large enough constant, then no algorithm at all does it in time $N^{2 - \delta}$ with a fixed $\delta > 0$, unless a common conjecture on satisfiability (SETH) is false. So bounded entries are not a weakness of this method. They are where the border runs. (Their scores are $q \cdot k/d$, so $|s| \le B^2$. The gradient followed in 2402.04497, and for many layers in 2408.13233: lesson 16.)
 #
-# How fast does the $o(1)$ go to zero? Let $d = \log_2 N$ and $B = \tfrac12$, so that $R = \tfrac14$, and take the smallest Taylor degree whose error (15.7), which is at most $R^{g+1}e^R/(g + 1)!$, is below $1/N$. Then write the rank as a power of $N$.
+# How fast does the $o(1)$ go to zero? Let $d = \log_2 N$ and $B = \tfrac12$, so that with their scale $R = \tfrac14$, and take the smallest Taylor degree whose error (15.7), which is at most $R^{g+1}e^R/(g + 1)!$, is below $1/N$. Then write the rank as a power of $N$.
 #
 # **Predict.** $N = 2^{20}$, about a million tokens. $r = N^x$; what is $x$?
 
@@ -668,12 +669,12 @@ for bits in (10, 20, 40, 80, 1000, 10_000):
 measured("15.10", x=exponent(20)[1])
 
 # %% [markdown]
-# 0.78: at a million tokens the work is $Nr = N^{1.78}$. The exponent does go down, to 0.58 at $N = 2^{1000}$, and there are fewer than $2^{300}$ atoms in the visible universe. A theorem about growth says where the border runs. For a given problem count the features. With $d$ and $g$ *fixed*, as in all other sections of this lesson, the time is linear in $N$ outright, and the question is only how large the constant $r$ is.
+# 0.78: at a million tokens the work is $Nr = N^{1.78}$, times $d$. The exponent does go down, to 0.58 at $N = 2^{1000}$, and no text has $2^{1000}$ tokens. A theorem about growth says where the border runs. For a given problem count the features. With $d$ and $g$ *fixed*, as in all other sections of this lesson, the time is linear in $N$ outright, and the question is only how large the constant $r$ is.
 
 # %% [markdown]
 # ## 15.11 Try it
 #
-# Everything in one place: degree, polynomial, $d$, $N$, $M$ and the spread of the scores; below, the histogram of scores, with the error of the polynomial over the same axis. Compare the certified error of the weights with the measured one: the first guards against a score that hardly ever occurs. Then try to find a setting with $d = 64$ in which low rank is worth it. (Without a running kernel you see a still picture.)
+# Everything in one place: degree, polynomial, $d$, $N$, $M$ and the spread of the scores; below, the histogram of scores, with the error of the polynomial over the same axis. Compare the certified error of the weights, 470 percent at the beginning, with the measured one, 0.2 percent: the first guards against a score that hardly ever occurs. Then try to find a setting with $d = 64$ in which low rank is worth it. (Without a running kernel you see a still picture.)
 
 # %%
 explore.low_rank_explorer()
@@ -689,8 +690,8 @@ explore.low_rank_explorer()
 # ## Take-away
 #
 # - $p(q \cdot k) = \phi(q)\cdot\psi(k)$ with $r = \binom{d+g}{g}$ features, and $O_i = \phi(q_i)T$ over its first column: two passes, $4Nd$ words where the state of $r(d+1)$ words fits, else about $2rNd^2/M$. Where it does not, it passes F3 at 0.5 to 0.7 ranks.
-# - The largest relative error on $[-R, R]$ stands at a root of $p' - p$ or at an end. Minimax needs about half of Taylor's degree; each row's own polynomial is best for normal scores and costs nothing.
-# - Degree from $\sigma$, rank from degree and $d$: a table of four columns decides. Small $d$ and bounded scores, yes; heads as models train them, no.
+# - The largest relative error on $[-R, R]$ stands at a root of $p' - p$ or at an end. Minimax needs 0.4 to 0.7 of Taylor's degree; each row's own polynomial is best for normal scores up to $\sigma^2 = 0.8$ and costs no rank.
+# - Degree from $\sigma$, rank from degree and $d$, and then the length decides. Small $d$ and small scores, yes; the trained heads here, no.
 #
 # ## References
 #

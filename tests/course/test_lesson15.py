@@ -11,7 +11,7 @@ import pytest
 from numpy.polynomial import Polynomial
 from numpy.polynomial.hermite_e import hermegauss, hermeval
 
-from iocourse import bounds, costs, exact, lowrank, run, schedules
+from iocourse import bounds, costs, exact, explore, lowrank, run, schedules
 from iocourse.course.exercise import find
 from iocourse.course.exercises import lesson15 as exercises
 from iocourse.course.source import parse, side
@@ -187,6 +187,14 @@ def test_section_15_4():
         for name in ("chebyshev", "minimax", "taylor")
     ]
     says("15.4", "{} and {}, beside {}".format(*found))
+    shares = {}
+    for R in (0.5, 1, 2, 4, 8):
+        low, high = (lowrank.smallest_degree(LESSON["made_by"](n), R, 1e-2) for n in ("minimax", "taylor"))
+        shares[R] = low / high
+    assert shares[0.5] == pytest.approx(2 / 3) and shares[4] < 0.5 and shares[8] == pytest.approx(0.4)
+    says("15.4", "two thirds of Taylor's degree at $R = 0.5$, less than half of it at $R = 4$ and 0.4 of it")
+    assert min(shares.values()) >= 0.4 and max(shares.values()) < 0.7
+    assert "Minimax needs 0.4 to 0.7 of Taylor's degree" in TEXT
     taylor, minimax = (lowrank.smallest_degree(LESSON["made_by"](n), 2, 1e-2) for n in ("taylor", "minimax"))
     says(
         "15.4",
@@ -323,17 +331,17 @@ def test_formula_15_12_is_attention_with_the_polynomial():
 def test_section_15_6():
     Q, K, V = np.random.default_rng(17).uniform(-1, 1, (3, 512, 4))
     given = LESSON["features_for"](4, 3)
-    done = run(LESSON["my_low_rank"], M=184, Q=Q, K=K, V=V, **given)
+    done = run(LESSON["my_low_rank"], M=188, Q=Q, K=K, V=V, **given)
     form = costs.low_rank(512, 4, g=3, rc=35, Bd=5)
     assert done.ledger == form and form.peak == 184 and form.total == 4 * 512 * 4
     A = Polynomial(LESSON["taylor"](3))(exact.scores(Q, K))
     want = A @ V / A.sum(axis=1, keepdims=True)
     assert abs(done.O - want).max() < 1e-12
-    flash = costs.flash_optimal(512, 4, **schedules.flash_optimal.tiles(512, 4, 184)).total
+    flash = costs.flash_optimal(512, 4, **schedules.flash_optimal.tiles(512, 4, 188)).total
     says(
         "15.6", f"{form.total:,} words, which is $4Nd$", f"moves {flash:,}, which is {flash / 8192:.1f} times"
     )
-    says("15.6", "$r = 35$, and the state has 175 words", "same fast memory of 184 words")
+    says("15.6", "$r = 35$, and the state has 175 words", "the state and 13 words more, 188 in all")
     assert LESSON["taylor_weight"]((0, 0)) == 0.5 and LESSON["taylor_weight"]((0, 1)) == 1
 
 
@@ -451,6 +459,9 @@ def test_section_15_9():
     degree = LESSON["degree_for"]
     assert [degree(s, 0.01) for s in (0.25, 0.5, 1)] == [2, 4, 6]
     says("15.9", f"degree 2 has {comb(66, 2):,} features; degree 4 has {comb(68, 4):,}", f"{comb(70, 6):,}")
+    says(
+        "15.9", f"as many as {comb(70, 6) / 2**20:.0f} such texts together", f"cost {comb(69, 5):,} features"
+    )
     assert 0.7 < comb(68, 4) / 2**20 < 1  # "nearly as many as a text of a million tokens"
     assert comb(64 + 4, 4) == pytest.approx(64**4 / factorial(4), rel=0.2)  # "grows like d^g/g!"
     assert f"$\\sigma = 1$ the factor is {comb(70, 6):,}" in TEXT
@@ -486,6 +497,14 @@ def test_section_15_10():
     assert sorted(steps, reverse=True) == steps  # "the exponent does go down"
 
 
+def test_the_first_picture_of_15_11():
+    numbers = explore.low_rank_explorer_picture().numbers.splitlines()
+    certified = next(line for line in numbers if line.lstrip().startswith("weights, certified"))
+    measured = next(line for line in numbers if line.lstrip().startswith("weights, measured"))
+    assert certified.endswith(" 470 %") and measured.endswith(" 0.2 %")
+    says("15.11", "470 percent at the beginning, with the measured one, 0.2 percent")
+
+
 # ---------------------------------------------------------------------- the exercises' own ground
 def test_the_scores_of_15_3_keep_every_polynomial_positive():
     for seed in range(20):
@@ -508,6 +527,12 @@ def test_the_cases_of_15_2_have_errors_inside_outside_and_out_of_order():
                 assert ends < 1e-6 * largest
             if exercises.UNEVEN in case.label:
                 assert exercises.largest_error(make(3 * (g // 3 + 1), R), R) > error
+            if "right of 0" in case.label:
+                s = np.linspace(-R, 0, 1001)
+                assert abs(p(s) * np.exp(-s) - 1).max() < 0.5 * largest
+            if exercises.RIGHT_END in case.label:
+                assert abs(p(R) * exp(-R) - 1) == pytest.approx(largest)
+                assert abs(p(-R) * exp(R) - 1) < 1e-6 * largest
             if "longer interval" in case.label:
                 assert exercises.largest_error(np.asarray(make(g, R)), 2 * R) > 2 * largest
 
@@ -519,3 +544,8 @@ def test_every_case_of_15_4_has_safe_rows_and_most_have_others():
         mixed = [case for case in cases if not case.expected.all()]
         assert len(mixed) >= 6
         assert all(exercises.EVEN not in case.label for case in mixed)
+        (again,) = (case for case in cases if exercises.AGAIN in case.label)
+        Q, K, c = (again.inputs[name] for name in "QKc")
+        reach = np.linalg.norm(Q, axis=1) * np.linalg.norm(K, axis=1).max()
+        positive_there = (Polynomial(c)(reach) > 0) & (Polynomial(c)(-reach) > 0)
+        assert (positive_there & ~again.expected).any()

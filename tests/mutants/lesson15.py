@@ -9,7 +9,7 @@ from numpy.polynomial import Polynomial
 
 from iocourse import lowrank, monomials, schedules
 from iocourse.course.checking import OWN, RUNS
-from iocourse.lowrank.polynomials import largest_error
+from iocourse.lowrank.polynomials import largest_error, positive_to, relative_error_at
 
 # ---------------------------------------------------------------------- 15.1
 PRODUCTS = "scalar products of features are Taylor's polynomial"
@@ -188,6 +188,17 @@ def the_library_certifies_it(make, R, error):
     return next((g, e) for g in range(1, 99) if (e := largest_error(make(g, R), R)) <= error)
 
 
+def the_library_evaluates_it(make, R, error):
+    """Its places are right, and its errors there are the library's."""
+    for g in range(1, 99):
+        p = Polynomial(make(g, R))
+        s = (p.deriv() - p).roots().real
+        largest = abs(relative_error_at(p.coef, np.append(s[abs(s) < R], [-R, R]))).max()
+        if largest <= error:
+            return g, largest
+    return None
+
+
 KEPT = "abs(real) < R"
 
 DEGREE = Suite(
@@ -200,6 +211,8 @@ DEGREE = Suite(
             (("np.append(real[abs(real) < R], [-R, R])", "np.append(real[abs(real) < R], 0)"),),
         ),
         Mutant("right-end-alone", EIGHT, (("[-R, R])", "[R])"),)),
+        Mutant("left-end-alone", SMALLEST, (("[-R, R])", "[-R])"),)),
+        Mutant("places-left-of-0-alone", INSIDE, ((KEPT, "(abs(real) < R) & (real < 0)"),)),
         Mutant("roots-of-p", INSIDE, (("(p.deriv() - p).roots()", "p.roots()"),)),
         Mutant("roots-of-p'", INSIDE, (("(p.deriv() - p).roots()", "p.deriv().roots()"),)),
         Mutant("roots-outside-count", EIGHT, ((f"real[{KEPT}]", "real"),)),
@@ -217,6 +230,7 @@ DEGREE = Suite(
         (by_halves, ORDER),
         (the_library_finds_it, OWN),
         (the_library_certifies_it, OWN),
+        (the_library_evaluates_it, OWN),
         (lowrank.smallest_degree, OWN),
     ),
 )
@@ -412,6 +426,7 @@ TWO_PASSES = Suite(
 NEVER, ALWAYS = "no row is called safe that is not", "every safe row is called safe"
 NO_ROOT = "a polynomial without real roots is always safe"
 ON_THE_RIGHT = "a root on the right counts as one on the left"
+AGAIN = "between two roots is not safe, and beyond them neither"
 OWN_LENGTH, NO_PAIRS = "each row is judged by its own length", "no pairs are formed"
 
 
@@ -446,6 +461,16 @@ def right_and_by_all_pairs(Q, K, c):
     return squared_lengths(Q, K, c) & (reach < np.inf)
 
 
+def at_the_ends_alone(Q, K, c):
+    """p is positive at the largest and the least score: it may be negative between."""
+    p, reach = Polynomial(c), np.linalg.norm(Q, axis=1) * np.linalg.norm(K, axis=1).max()
+    return (p(reach) > 0) & (p(-reach) > 0)
+
+
+def by_the_librarys_root(Q, K, c):
+    return np.linalg.norm(Q, axis=1) * np.linalg.norm(K, axis=1).max() < positive_to(np.asarray(c))
+
+
 def always(Q, K, c):
     return np.ones(len(Q), dtype=bool)
 
@@ -458,6 +483,11 @@ SAFE = Suite(
     id="15.4",
     mutants=(
         Mutant("mean-key", NEVER, (("np.linalg.norm(K, axis=1).max()", "np.linalg.norm(K, axis=1).mean()"),)),
+        Mutant(
+            "as-many-keys-as-queries",
+            NEVER,
+            (("np.linalg.norm(K, axis=1)", "np.linalg.norm(K[:len(Q)], axis=1)"),),
+        ),
         Mutant(
             "longest-query-for-all",
             OWN_LENGTH,
@@ -485,6 +515,7 @@ SAFE = Suite(
             ALWAYS,
             (("roots.real[abs(roots.imag) < 1e-9 * (1 + abs(roots))]", "roots.real"),),
         ),
+        Mutant("any-root-near-the-axis", NO_ROOT, (("< 1e-9 * (1 + abs(roots))", "< 0.3"),)),
         Mutant("turned-round", NEVER, (("reach < nearest", "reach >= nearest"),)),
         Mutant("interval-of-1", NEVER, (("reach < nearest", "np.linalg.norm(Q, axis=1) < nearest"),)),
         Mutant(
@@ -497,6 +528,8 @@ SAFE = Suite(
     cheats=(
         (by_all_pairs, NEVER),
         (right_and_by_all_pairs, NO_PAIRS),
+        (at_the_ends_alone, AGAIN),
+        (by_the_librarys_root, OWN),
         (always, NEVER),
         (never, ALWAYS),
     ),

@@ -64,12 +64,16 @@ def _feature_case(rng: np.random.Generator, N: int, Nk: int, d: int, g: int) -> 
     return Case(f"N={N}, d={d}, g={g}", {"Q": Q, "K": K, "g": g}, want)
 
 
+LIBRARY = ("iocourse.monomials", "iocourse.lowrank")
+
+
 @contextmanager
-def _no_call_into(module: str) -> Iterator[None]:
-    """Any function of this module refuses: `features` answers this exercise, and later ones may use it."""
+def _no_call_into_the_library() -> Iterator[None]:
+    """Any function of `LIBRARY` refuses: its parts answer these exercises, and later ones may use them."""
 
     def refuse(frame: FrameType, event: str, _: Any) -> None:
-        if event == "call" and frame.f_globals.get("__name__") == module:
+        module = str(frame.f_globals.get("__name__"))
+        if event == "call" and any(f"{module}.".startswith(f"{name}.") for name in LIBRARY):
             raise LibraryAnswer(
                 f"{module}.{frame.f_code.co_name} is the library's own answer to this exercise"
             )
@@ -86,7 +90,7 @@ def _play_features(student: Callable[..., Any], case: Case) -> Trial:
     """The student's features of all queries, of all keys, and of the first query alone."""
     Q, K, g = (case.inputs[name] for name in "QKg")
     try:
-        with judged(), _no_call_into("iocourse.monomials"):
+        with judged(), _no_call_into_the_library():
             found = tuple(settled(student(X.copy(), g)) for X in (Q, K, Q[:1]))
         return Trial(case, value=found)
     except Exception as error:
@@ -140,7 +144,7 @@ FEATURES = Exercise(
 
 
 # ---------------------------------------------------------------------- 15.2 the smallest degree
-INSIDE, UNEVEN = "largest inside", "a larger degree that is worse"
+INSIDE, RIGHT_END, UNEVEN = "largest inside", "largest at the right end", "a larger degree that is worse"
 
 
 def through(points: Array) -> Array:
@@ -158,6 +162,17 @@ def chebyshev(g: int, R: float) -> Array:
 def flattened(g: int, R: float) -> Array:
     """Through exp at -R and R and at equal distances between: errors inside, none at the ends. (g + 1,)."""
     return through(np.linspace(-R, R, g + 1))
+
+
+def leaning(g: int, R: float) -> Array:
+    """Through exp at the ends and at points that crowd towards -R: largest error right of 0. (g + 1,)."""
+    return through(2 * R * np.linspace(0, 1, g + 1) ** 2 - R)
+
+
+def from_the_left(g: int, R: float) -> Array:
+    """Taylor's at -R: right at the left end, and farthest off at the right one. (g + 1,)."""
+    p = Polynomial(taylor(g))(Polynomial([R, 1.0])) * np.exp(-R)
+    return np.asarray(p.coef, dtype=np.float64)
 
 
 def wide(g: int, R: float) -> Array:
@@ -180,7 +195,7 @@ def largest_error(c: Array, R: float) -> float:
 
 
 def _degree_cases(rng: np.random.Generator) -> list[Case]:
-    """Taylor, Chebyshev, and two that a search by halves or a look at the ends alone gets wrong."""
+    """Taylor, Chebyshev, and others: farthest off inside or on the right, or worse at a larger degree."""
     R = float(rng.uniform(0.8, 1.2))
     asked: list[tuple[str, Make, float, float]] = [
         ("Taylor", taylor, R, 1e-2),
@@ -189,6 +204,8 @@ def _degree_cases(rng: np.random.Generator) -> list[Case]:
         ("Chebyshev", chebyshev, 2 * R, 1e-4),
         (INSIDE, flattened, 2 * R, 1e-3),
         (INSIDE, flattened, R, 1e-2),
+        (f"{INSIDE}, right of 0", leaning, 2 * R, 1e-2),
+        (RIGHT_END, from_the_left, R, 1e-3),
         ("Chebyshev of a longer interval", wide, R, 1e-3),
         (UNEVEN, uneven, R, 1e-2),
         (UNEVEN, uneven, 2 * R, 1e-4),
@@ -200,6 +217,11 @@ def _degree_case(label: str, make: Make, R: float, error: float) -> Case:
     g = next(g for g in range(1, 60) if largest_error(make(g, R), R) <= error)
     want = g, largest_error(make(g, R), R)
     return Case(f"{label}, R={R:.3f}, error {error:g}", {"make": make, "R": R, "error": error}, want)
+
+
+def _play_degree(student: Callable[..., Any], case: Case) -> Trial:
+    with _no_call_into_the_library():
+        return call(student, case)
 
 
 def _pair(trial: Trial) -> tuple[int, float]:
@@ -245,6 +267,7 @@ DEGREE = Exercise(
             _right_degree,
         ),
     ),
+    play=_play_degree,
 )
 
 
@@ -328,9 +351,10 @@ TWO_PASSES = Exercise(
 
 
 # ---------------------------------------------------------------------- 15.4 rows that are safe
-EVEN, RIGHT, BORDER, MANY = (
+EVEN, RIGHT, AGAIN, BORDER, MANY = (
     "no real root",
     "a root on the right alone",
+    "positive again beyond two roots",
     "lengths around the root",
     "4,000 tokens",
 )
@@ -345,16 +369,18 @@ def _safe_cases(rng: np.random.Generator) -> list[Case]:
     direction = Q[:20] / np.linalg.norm(Q[:20] + (Q[:20] == 0), axis=1, keepdims=True)
     border = direction * (np.linspace(0.7, 1.3, 20) / longest)[:, None]
     one_far = K.copy()
-    one_far[7] *= 6
+    one_far[-1] *= 6
     asked: list[tuple[str, Array, Array, Sequence[float] | Array]] = [
         ("Taylor of degree 3", 0.15 * Q, K, taylor(3)),
         ("Taylor of degree 5", 0.2 * Q, K, taylor(5)),
         (EVEN, 2 * Q, K, taylor(4)),
+        (f"{EVEN}, but nearly one", 0.2 * Q, K, [0.65, 1.6, 1.0]),
         (RIGHT, 0.15 * Q, K, [1.0, -0.8]),
         (RIGHT, 0.15 * Q, K, [24.0, -8.0, -4.0, -5.0]),
+        (AGAIN, 0.18 * Q, K, [1.5, 2.5, 1.0]),
         ("roots on both sides", 0.15 * Q, K, [1.0, -0.2, -0.2]),
         (BORDER, border, K, taylor(1)),
-        ("one long key", 0.15 * Q, one_far, taylor(3)),
+        ("one long key, the last", 0.15 * Q[:30], one_far, taylor(3)),
         ("a single key", 0.3 * Q, K[:1], taylor(3)),
     ]
     found = [_safe_case(*case) for case in asked]
@@ -373,7 +399,7 @@ def _safe_case(label: str, Q: Array, K: Array, c: Sequence[float] | Array) -> Ca
 def _play_safe(student: Callable[..., Any], case: Case) -> Trial:
     """With many tokens the value is a pair: the answer, and how many bytes were held at once for it."""
     watched = MANY in case.label
-    with memory_watch(watched) as held:
+    with memory_watch(watched) as held, _no_call_into_the_library():
         trial = call(student, case)
     return replace(trial, value=(trial.value, held())) if watched and trial.error is None else trial
 
@@ -422,6 +448,7 @@ SAFE_PROPERTIES: tuple[Property, ...] = (
     each("every safe row is called safe", _whenever_it_is),
     only_where("a polynomial without real roots is always safe", _in(EVEN), _whenever_it_is),
     only_where("a root on the right counts as one on the left", _in(RIGHT), _never_wrongly),
+    only_where("between two roots is not safe, and beyond them neither", _in(AGAIN), _never_wrongly),
     only_where("each row is judged by its own length", _in(BORDER), _whenever_it_is),
     only_where("no pairs are formed", _in(MANY), _no_pairs),
 )
