@@ -90,6 +90,7 @@ def plan(d: int, g: int) -> Plan:
             multiplicities[made] = multiplicities[source:end] * p / leading[made]
             at = made.stop
         end, starts = at, new_starts
+    degrees.flags.writeable = multiplicities.flags.writeable = False  # one plan serves every caller
     return Plan(d, g, tuple(steps), degrees, multiplicities)
 
 

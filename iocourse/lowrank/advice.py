@@ -113,6 +113,8 @@ def advise(
         guards.check_finite(name, X)
     if not 0 < error < 1:
         raise ValueError(f"error is {error}; it must be between 0 and 1")
+    if scale is not None and not np.isfinite(scale):
+        raise ValueError(f"scale is {scale}; it must be finite")
     positive_int("sample", sample)
     n, d = q.shape
     x, rest = q * (1 / sqrt(d) if scale is None else scale), k - k.mean(0)
@@ -145,7 +147,8 @@ def predicted_error(variances: Array, g: int) -> float:
     """√ of the mean of P[Poisson(σ²) > g]: the best polynomial's error for normal logits of that σ²."""
     small = np.minimum(variances, 1.0)  # where 1 - P[≤ g] would be lost in rounding, its tail is summed
     tail = sum(np.exp(-small) * small**m / factorial(m) for m in range(g + 1, g + 40))
-    below = sum(np.exp(-variances) * variances**m / factorial(m) for m in range(g + 1))
+    large = np.minimum(variances, 700.0)  # the tail is 1 there, and e⁻⁷⁰⁰ still a number
+    below = sum(np.exp(-large) * large**m / factorial(m) for m in range(g + 1))
     return float(np.sqrt(np.where(variances <= 1, tail, 1 - below).mean()))
 
 
@@ -160,17 +163,18 @@ def _measured(S: Array, variances: Array) -> tuple[float, ...]:
     taylors, power = [np.ones_like(S)], np.ones_like(S)
     found = []
     for g in DEGREES:
-        power = power * S / g
-        taylors.append(taylors[-1] + power)
-        p: Any = sum(half**m / factorial(m) * taylors[g - 2 * m] for m in range(g // 2 + 1))
-        found.append(_weights_off(p, weights))
+        with np.errstate(over="ignore", invalid="ignore"):
+            power = power * S / g
+            taylors.append(taylors[-1] + power)
+            p: Any = sum(half**m / factorial(m) * taylors[g - 2 * m] for m in range(g // 2 + 1))
+            found.append(_weights_off(p, weights))
     return tuple(found)
 
 
 def _weights_off(p: Array, weights: Array) -> float:
-    """‖p / Σp - weights‖ / ‖weights‖ over all rows; inf where a sum is not positive."""
+    """‖p / Σp - weights‖ / ‖weights‖ over all rows; inf where a sum is not positive, or no number."""
     sums = p.sum(axis=1, keepdims=True)
-    if not (sums > 0).all():
+    if not ((sums > 0) & (sums < np.inf)).all():
         return np.inf
     return float(np.linalg.norm(p / sums - weights) / np.linalg.norm(weights))
 

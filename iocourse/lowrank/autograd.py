@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -28,15 +29,17 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, Q: Tensor, K: Tensor, V: Tensor, asked: Asked) -> Tensor:
         way = _Heads(asked) if _engine(Q, asked) in ("numba", "numpy") else _Batch(asked)
-        O = way.forward(Q, K, V)
+        with torch.autocast(Q.device.type, enabled=False):  # 16 bits are asked for by the type of Q
+            O = way.forward(Q, K, V)
         ctx.way = way
-        ctx.save_for_backward(Q, K, V)
+        ctx.save_for_backward(Q, K, V, O)  # O too, so that autograd sees it changed in place
         return O
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, dO: Tensor) -> tuple[Tensor | None, ...]:
-        return (*ctx.way.backward(*ctx.saved_tensors, dO), None)
+        with torch.autocast(dO.device.type, enabled=False):
+            return (*ctx.way.backward(*ctx.saved_tensors, dO), None)
 
 
 class _Heads:
@@ -51,14 +54,19 @@ class _Heads:
         checked = heads.checked(q, k, v, self.asked)
         each = zip(*checked, strict=True)
         self.was = [heads.head_forward(*head, self.asked, self.asked.degree) for head in each]
-        return _joined([w.found.O for w in self.was], (*Q.shape[:-1], V.shape[-1]))
+        O = _joined([w.found.O for w in self.was], (*Q.shape[:-1], V.shape[-1]))
+        nothing = np.empty((0, 0), q.dtype)  # O is kept once
+        self.was = [w._replace(found=w.found._replace(O=nothing)) for w in self.was]
+        return O
 
-    def backward(self, Q: Tensor, K: Tensor, V: Tensor, dO: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        arrays = [X.detach().numpy().reshape(-1, *X.shape[-2:]) for X in (Q, K, V, dO)]
-        found = [
-            heads.head_backward(q, k, v, was, g, self.asked)
-            for q, k, v, g, was in zip(*arrays, self.was, strict=True)
-        ]
+    def backward(
+        self, Q: Tensor, K: Tensor, V: Tensor, O: Tensor, dO: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        arrays = [X.detach().numpy().reshape(-1, *X.shape[-2:]) for X in (Q, K, V, O, dO)]
+        found = []
+        for q, k, v, o, g, was in zip(*arrays, self.was, strict=True):
+            whole = was._replace(found=was.found._replace(O=o))
+            found.append(heads.head_backward(q, k, v, whole, g, self.asked))
         each = zip(*found, strict=True)
         dQ, dK, dV = (_joined(list(x), like.shape) for x, like in zip(each, (Q, K, V), strict=True))
         return dQ, dK, dV
@@ -77,9 +85,8 @@ def _passes(Q: Tensor, asked: Asked) -> tuple[Any, Any]:
 
 def _joined(arrays: list[Any], shape: tuple[int, ...]) -> Tensor:
     """One tensor of this shape from an array a head, without a copy where there is one head."""
-    if len(arrays) == 1:
-        return torch.from_numpy(arrays[0]).view(shape)
-    return torch.stack([torch.from_numpy(x) for x in arrays]).view(shape)
+    whole = arrays[0] if len(arrays) == 1 else np.stack(arrays)
+    return torch.from_numpy(whole.reshape(shape))  # a tensor of its own, no view: it may be changed in place
 
 
 class _Batch:
@@ -90,12 +97,17 @@ class _Batch:
 
     def forward(self, Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
         q, k, v = self._checked(Q, K, V)
-        self.found, self.setting = self._at(q, k, v, self.asked.degree)
-        return self.found.O.view(*Q.shape[:-1], V.shape[-1])
+        found, self.setting = self._at(q, k, v, self.asked.degree)
+        O = V.new_empty(*Q.shape[:-1], V.shape[-1])
+        O.view_as(found.O).copy_(found.O)
+        self.found = found._replace(O=O.new_empty(0))  # O is kept once
+        return O
 
-    def backward(self, Q: Tensor, K: Tensor, V: Tensor, dO: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        q, k, v, g = (X.reshape(-1, *X.shape[-2:]) for X in (Q, K, V, dO))
-        found, s = self.found, self.setting
+    def backward(
+        self, Q: Tensor, K: Tensor, V: Tensor, O: Tensor, dO: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v, o, g = (X.reshape(-1, *X.shape[-2:]) for X in (Q, K, V, O, dO))
+        found, s = self.found._replace(O=o), self.setting
         if self.asked.gradient_degree not in (None, s.plan.g):
             found, s = self._at(q, k, v, self.asked.gradient_degree or 0)
         work = _passes(Q, self.asked)[1]

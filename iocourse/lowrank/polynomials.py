@@ -39,6 +39,9 @@ class Polynomial:
     positive_to: float
     per_row: bool = False
 
+    def __post_init__(self) -> None:
+        self.coefficients.flags.writeable = False  # every call with the same name and degree shares them
+
     @property
     def degree(self) -> int:
         return len(self.coefficients) - 1
@@ -68,7 +71,7 @@ def polynomial(name: str, g: int, R: float | None = None) -> Polynomial:
 
 
 def positive_to(p: Array) -> float:
-    """The largest R with p > 0 on (-R, R): the nearest real root's distance from 0, or inf; 0 for p(0) ≤ 0."""
+    """The largest R with p > 0 on (-R, R): the distance of the nearest real root, or inf; 0 for p(0) ≤ 0."""
     if p[0] <= 0:
         return 0.0
     roots = poly.polyroots(p)
