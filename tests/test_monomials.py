@@ -1,4 +1,4 @@
-"""Monomials: which there are, how often each stands in a power, and that features and their gradient are theirs."""
+"""Monomials: which there are, how often each is in a power, and that features and gradients are theirs."""
 
 import itertools
 import math
@@ -105,5 +105,5 @@ def test_high_degrees_in_one_coordinate():
 def test_sizes_are_whole_numbers(bad):
     monomials.plan(2, 1), monomials.plan(2, 2)  # 2.0 == 2 and True == 1, but they must not be found instead
     for d, g in ((2, bad), (bad, 2)):
-        with pytest.raises((TypeError, ValueError), match="whole number|at least 1"):
+        with pytest.raises((TypeError, ValueError), match=r"whole number|at least 1"):
             monomials.plan(d, g)

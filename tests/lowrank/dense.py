@@ -1,0 +1,105 @@
+"""What low-rank attention must equal: the same formula with the whole n × n score matrix, in float64.
+
+Nothing here is the library's: each query row's own polynomial is built from the generating function of
+Hermite polynomials, e^(σx) = e^(σ²/2) Σ σˡ/l! Heₗ(x), and gradients are written out by hand.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.polynomial import polynomial as poly
+
+from iocourse import lowrank
+
+CLIP = 0.8
+TILE = 64  # causal attention is exact within it
+
+
+def draw(seed, heads, n, n_k, d, d_v, dtype=np.float64, size=0.7):
+    """Q, K, V and dO of normal entries, those of Q and K times `size`; `heads` are the leading axes."""
+    rng = np.random.default_rng(seed)
+    shapes = ((n, d), (n_k, d), (n_k, d_v), (n, d_v))
+    Q, K, V, dO = (rng.standard_normal((*heads, *shape)).astype(dtype) for shape in shapes)
+    return Q * dtype(size), K * dtype(size), V, dO
+
+
+def hermite_values(g, s, variance):
+    """p and p' at s (n, n_k) for rows of logits with this variance (n,), the factor e^(σ²/2) included."""
+    v = np.minimum(variance, CLIP)[:, None]
+    H = [np.ones_like(s), s]  # σˡ Heₗ(s/σ)
+    for l in range(1, g):
+        H.append(s * H[l] - l * v * H[l - 1])
+    scaled = [np.exp(v / 2) * h / math.factorial(l) for l, h in enumerate(H[: g + 1])]
+    return sum(scaled), sum(scaled[:g])
+
+
+@dataclass
+class Dense:
+    """One head's result and gradients; P (n, n_k) are the weights before they are normalised."""
+
+    O: np.ndarray
+    dQ: np.ndarray
+    dK: np.ndarray
+    dV: np.ndarray
+    P: np.ndarray
+
+
+def attend(
+    Q, K, V, dO, degree, polynomial="hermite", scale=None, causal=False, radius=None, key_variance=None
+):
+    """Dense attention of one head with a polynomial for the exponential, and its gradient.
+
+    The keys' mean and covariance and the interval of the data count as constants, as in the library.
+    """
+    Q, K, V, dO = (np.asarray(X, np.float64) for X in (Q, K, V, dO))
+    factor = 1 / math.sqrt(Q.shape[1]) if scale is None else scale
+    x, k = Q * factor, K if causal else K - K.mean(0)
+    s = x @ k.T
+    if polynomial == "hermite":
+        covariance = k.T @ k / len(k) if key_variance is None else key_variance * np.eye(K.shape[1])
+        P, dP = hermite_values(degree, s, np.einsum("ia,ab,ib->i", x, covariance, x))
+    else:
+        if radius is None and polynomial != "taylor":
+            radius = max(float(np.linalg.norm(x, axis=1).max() * np.linalg.norm(k, axis=1).max()), 1e-3)
+        c = lowrank.polynomial(polynomial, degree, radius).coefficients
+        P, dP = poly.polyval(s, c), poly.polyval(s, poly.polyder(c))
+    if causal:
+        i, j = np.indices(s.shape)
+        near = i // TILE == j // TILE
+        P, dP = (np.where(near, np.exp(s), X) * (j <= i) for X in (P, dP))
+    den = P.sum(1, keepdims=True)
+    O = P @ V / den
+    ds = dP * (dO @ V.T - (dO * O).sum(1, keepdims=True)) / den
+    return Dense(O, ds @ k * factor, ds.T @ x, (P / den).T @ dO, P)
+
+
+def every_head(Q, K, V, dO, **options):
+    """O, dQ, dK, dV of all heads (…, n, d), each by the dense formula."""
+    heads = [X.reshape(-1, *X.shape[-2:]) for X in (Q, K, V, dO)]
+    found = [attend(*head, **options) for head in zip(*heads, strict=True)]
+    shapes = (dO.shape, Q.shape, K.shape, V.shape)
+    names = ("O", "dQ", "dK", "dV")
+    return tuple(
+        np.stack([getattr(f, name) for f in found]).reshape(shape)
+        for name, shape in zip(names, shapes, strict=True)
+    )
+
+
+def off(found, wanted):
+    """Relative error in the Frobenius norm; absolute where what is wanted is 0."""
+    found, wanted = np.asarray(found, np.float64), np.asarray(wanted, np.float64)
+    assert found.shape == wanted.shape
+    return np.linalg.norm(found - wanted) / (np.linalg.norm(wanted) or 1.0)
+
+
+def by(engine, Q, K, V, dO, **options):
+    """O, dQ, dK, dV by an engine: "numpy", "numba", or "torch …": autograd, with the engine named last."""
+    if not engine.startswith("torch"):
+        return tuple(lowrank.gradient(Q, K, V, dO, engine=engine, **options))
+    import torch
+
+    q, k, v = (torch.from_numpy(X).clone().requires_grad_() for X in (Q, K, V))
+    O = lowrank.attention(q, k, v, engine=engine.split()[-1], **options)
+    O.backward(torch.from_numpy(dO))
+    return tuple(X.detach().numpy() for X in (O, q.grad, k.grad, v.grad))

@@ -1,0 +1,268 @@
+"""Low-rank attention within torch's autograd: gradients of it, through layers, and what is kept for them."""
+
+import gc
+import weakref
+
+import dense
+import numpy as np
+import pytest
+
+from iocourse import lowrank
+
+torch = pytest.importorskip("torch")
+
+ENGINES = ["numpy", "numba", "torch"]
+CAUSAL = {"taylor": {}, "minimax": {"radius": 4.0}}
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request):
+    if request.param == "numba":
+        pytest.importorskip("numba")
+    return request.param
+
+
+def tensors(seed, *shape, dtype=torch.float64, count=3):
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        (0.7 * torch.randn(*shape, generator=generator, dtype=dtype)).requires_grad_() for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize("name", list(CAUSAL))
+def test_gradcheck_causal(engine, name):
+    q, k, v = tensors(0, 2, 67, 2)  # more than a tile
+
+    def attend(q, k, v):
+        return lowrank.attention(
+            q, k, v, degree=3, polynomial=name, causal=True, engine=engine, **CAUSAL[name]
+        )
+
+    assert torch.autograd.gradcheck(attend, (q, k, v), fast_mode=True)
+
+
+@pytest.mark.parametrize("name", list(CAUSAL))
+def test_gradcheck_of_keys_whose_mean_stays(engine, name):
+    """The keys' mean counts as a constant; keys in pairs k and -k keep it at 0: nothing is left out."""
+    q, k, v = tensors(1, 2, 3, 2)
+    (v,) = tensors(2, 2, 6, 3, count=1)
+
+    def attend(q, k, v):
+        return lowrank.attention(
+            q, torch.cat([k, -k], 1), v, degree=4, polynomial=name, engine=engine, **CAUSAL[name]
+        )
+
+    assert torch.autograd.gradcheck(attend, (q, k, v))
+
+
+def softmax_of(p):
+    """Dense attention with p for the exponential, in torch; the keys' mean and covariance are constants."""
+
+    def attend(q, k, v):
+        rest = k - k.detach().mean(-2, keepdim=True)
+        x = q / q.shape[-1] ** 0.5
+        covariance = (rest.mT @ rest / k.shape[-2]).detach()
+        P = p(x @ rest.mT, ((x @ covariance) * x).sum(-1, keepdim=True).detach())
+        return P @ v / P.sum(-1, keepdim=True)
+
+    return attend
+
+
+def hermite(degree):
+    def p(s, variance):
+        variance = variance.clamp(max=dense.CLIP)
+        H = [torch.ones_like(s), s]
+        for l in range(1, degree):
+            H.append(s * H[l] - l * variance * H[l - 1])
+        total, factorial = 0, 1
+        for l in range(degree + 1):
+            factorial *= max(l, 1)
+            total = total + H[l] / factorial
+        return total
+
+    return p
+
+
+def test_the_dense_gradient_is_that_of_autograd():
+    """The formula that the other tests compare with, against another derivation of it."""
+    arrays = dense.draw(3, (), 40, 30, 4, 3)
+    q, k, v = (torch.from_numpy(X).requires_grad_() for X in arrays[:3])
+    O = softmax_of(hermite(4))(q, k, v)
+    gradients = torch.autograd.grad(O, (q, k, v), torch.from_numpy(arrays[3]))
+    wanted = dense.attend(*arrays, degree=4)
+    for found, w in zip((O.detach(), *gradients), (wanted.O, wanted.dQ, wanted.dK, wanted.dV), strict=True):
+        assert dense.off(found, w) < 1e-12
+
+
+class Block(torch.nn.Module):
+    """Multi-head attention between two sums with its input, and a nonlinear loss after it."""
+
+    def __init__(self, attend, layers=2, width=12, heads=3):
+        super().__init__()
+        torch.manual_seed(0)
+        make = torch.nn.Linear
+        self.layers = torch.nn.ModuleList(
+            [torch.nn.ModuleList([make(width, width).double() for _ in range(4)]) for _ in range(layers)]
+        )
+        self.attend, self.heads = attend, heads
+
+    def forward(self, x):
+        for W_Q, W_K, W_V, W_O in self.layers:
+            x = torch.nn.functional.layer_norm(x, x.shape[-1:])
+            q, k, v = (W(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for W in (W_Q, W_K, W_V))
+            x = x + W_O(self.attend(q, k, v).transpose(1, 2).flatten(2))
+        return x.tanh().square().mean()
+
+
+def test_layers_have_the_gradient_of_the_dense_formula(engine):
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(2, 30, 12, generator=generator, dtype=torch.float64)
+    found = []
+    for attend in (
+        lambda q, k, v: lowrank.attention(q, k, v, degree=4, engine=engine),
+        softmax_of(hermite(4)),
+    ):
+        block, given = Block(attend), x.clone().requires_grad_()
+        loss = block(given)
+        loss.backward()
+        found.append([loss.detach(), given.grad, *(p.grad for p in block.parameters())])
+    for a, b in zip(*found, strict=True):
+        # the bias of W_K has no gradient in exact attention, and a small one here
+        assert (a - b).norm() <= 1e-11 * max(b.norm(), 1e-3)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_float32_and_any_leading_axes(engine, causal):
+    q, k, v = tensors(4, 2, 3, 70, 4, dtype=torch.float32)
+    options = {"degree": 2, "polynomial": "taylor", "causal": causal, "engine": engine}
+    O = lowrank.attention(q, k, v, **options)
+    assert O.shape == (2, 3, 70, 4) and O.dtype == torch.float32 and O.requires_grad
+    one = lowrank.attention(q[1, 2], k[1, 2], v[1, 2], **options)
+    torch.testing.assert_close(O[1, 2], one, rtol=1e-5, atol=1e-6)
+    for g, x in zip(torch.autograd.grad(O.sum(), (q, k, v)), (q, k, v), strict=True):  # dO of stride 0
+        assert g.shape == x.shape and g.dtype == x.dtype
+
+
+def test_two_backwards_give_the_same(engine):
+    q, k, v = tensors(5, 2, 40, 3)
+    O = lowrank.attention(q, k, v, degree=3, engine=engine)
+    first = torch.autograd.grad(O.square().sum(), (q, k, v), retain_graph=True)
+    second = torch.autograd.grad(O.square().sum(), (q, k, v))
+    for a, b in zip(first, second, strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_second_derivative_is_refused(engine):
+    q, k, v = tensors(6, 2, 20, 3)
+    O = lowrank.attention(q, k, v, degree=2, engine=engine)
+    (dq,) = torch.autograd.grad(O.square().sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        dq.sum().backward()
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_inputs_changed_before_backward_are_noticed(engine, which):
+    inputs = tensors(7, 2, 20, 3)
+    work = [x * 1 for x in inputs]
+    O = lowrank.attention(*work, degree=2, engine=engine)
+    work[which].mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        O.sum().backward()
+
+
+def test_an_output_changed_before_backward_is_noticed(engine):
+    """The gradient needs O: δ is Σ dO ∘ O."""
+    q, k, v = tensors(8, 1, 20, 3)
+    wanted = torch.autograd.grad(
+        lowrank.attention(q, k, v, degree=2, engine=engine).square().sum(), (q, k, v)
+    )
+    O = lowrank.attention(q, k, v, degree=2, engine=engine)
+    try:
+        O += 1
+        found = torch.autograd.grad((O - 1).square().sum(), (q, k, v))
+    except RuntimeError as error:
+        assert "in-place" in str(error) or "inplace" in str(error)
+    else:
+        for a, b in zip(found, wanted, strict=True):
+            torch.testing.assert_close(a, b)
+
+
+def test_without_gradients_nothing_is_kept(engine):
+    q, k, v = (x.detach() for x in tensors(9, 2, 20, 3))
+    O = lowrank.attention(q, k, v, degree=2, engine=engine)
+    assert not O.requires_grad and O.grad_fn is None
+    with torch.no_grad():
+        assert lowrank.attention(*tensors(9, 2, 20, 3), degree=2, engine=engine).grad_fn is None
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_what_is_kept_for_the_gradient_is_the_inputs_and_a_state(engine, causal):
+    n, d, degree = 3000, 4, 3
+    q, k, v = tensors(10, 2, n, d, dtype=torch.float32)
+    saved = []
+    options = {"degree": degree, "polynomial": "taylor", "causal": causal, "engine": engine}
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x) or x, lambda x: x):
+        O = lowrank.attention(q, k, v, **options)
+    assert {x.data_ptr() for x in saved} >= {x.data_ptr() for x in (q, k, v)}
+    assert sum(x.numel() for x in saved) <= 3 * q.numel() + O.numel()
+    state = 2 * 35 * (d + 1)  # of two heads
+    kept = arrays_of(O.grad_fn.way)
+    # O again, the denominators, the state, and small constants; none of the sizes n × rank or n × n
+    assert sum(kept) <= O.numel() + 2 * n + state + 2 * 35 * 3 + 4 * d * d + 100, kept
+    assert max(kept) <= O.numel()
+
+
+def arrays_of(way):
+    """Sizes of all arrays and tensors reached from an object, plans (which are shared) left aside."""
+    sizes, seen, ahead = [], set(), [way]
+    while ahead:
+        x = ahead.pop()
+        if id(x) in seen or type(x).__name__ in ("Plan", "Polynomial"):
+            continue
+        seen.add(id(x))
+        if isinstance(x, np.ndarray):
+            sizes.append(x.size)
+        elif isinstance(x, torch.Tensor):
+            sizes.append(x.numel())
+        elif isinstance(x, (list, tuple)):
+            ahead.extend(x)
+        elif hasattr(x, "__dict__"):
+            ahead.extend(vars(x).values())
+    return sizes
+
+
+def test_nothing_outlives_the_result(engine):
+    q, k, v = tensors(11, 2, 20, 3)
+    O = lowrank.attention(q, k, v, degree=2, engine=engine)
+    way = weakref.ref(O.grad_fn.way)
+    del O
+    gc.collect()
+    assert way() is None
+
+
+def test_ways_agree_with_arrays(engine):
+    if engine == "torch":
+        pytest.skip("arrays have no torch engine")
+    arrays = dense.draw(12, (2,), 50, 60, 4, 3)
+    through = dense.by(f"torch {engine}", *arrays, degree=3)
+    for a, b in zip(through, lowrank.gradient(*arrays, degree=3, engine=engine), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_bad_tensors():
+    q, k, v = (x.detach() for x in tensors(13, 2, 10, 3))
+    with pytest.raises(TypeError, match=r"K is torch\.float32 on cpu and Q torch\.float64 on cpu"):
+        lowrank.attention(q, k.float(), v, degree=2)
+    with pytest.raises(TypeError, match=r"V is ndarray and Q torch\.float64"):
+        lowrank.attention(q, k, v.numpy(), degree=2)
+    with pytest.raises(TypeError, match=r"Q has dtype torch\.float16; it must be float32 or float64"):
+        lowrank.attention(q.half(), k.half(), v.half(), degree=2)
+    with pytest.raises(TypeError, match=r"attention\(Q, K, V, …\) and O.backward"):
+        lowrank.gradient(q, k, v, q, degree=2)
+
+
+@pytest.mark.parametrize("name", ["numpy", "numba"])
+def test_engines_of_the_cpu_refuse_other_devices(name):
+    q = torch.zeros(5, 3, device="meta")
+    with pytest.raises(ValueError, match=f"engine is '{name}', which works on the CPU; Q is on meta"):
+        lowrank.attention(q, q, q, degree=2, engine=name)

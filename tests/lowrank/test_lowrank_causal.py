@@ -1,0 +1,126 @@
+"""Causal low rank: exact within a tile, the polynomial's true values outside, and nothing of the future."""
+
+import dense
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from iocourse import lowrank
+
+TOLERANCE = {np.float64: 1e-10, np.float32: 5e-5}
+OPTIONS = {
+    "hermite": {"key_variance": 0.4},
+    "taylor": {},
+    "chebyshev": {"radius": 2.0},
+    "minimax": {"radius": 4.0},
+}
+names = st.sampled_from(list(OPTIONS))
+
+
+def agree(found, wanted, tolerance, dO):
+    for name, f, w in zip(("O", "dQ", "dK", "dV"), found, wanted, strict=True):
+        size = max(np.linalg.norm(w), 0.1 * np.linalg.norm(dO))
+        assert np.linalg.norm(f - w) <= tolerance * size, (name, np.linalg.norm(f - w) / size)
+
+
+@given(
+    st.sampled_from([1, 2, 63, 64, 65, 127, 128, 129, 200]),
+    st.sampled_from([(), (2,), (2, 2)]),
+    st.integers(1, 9),
+    st.integers(1, 9),
+    st.integers(1, 5),
+    names,
+    st.sampled_from([np.float32, np.float64]),
+    st.integers(0, 10**6),
+)
+@settings(max_examples=30)
+def test_every_engine_computes_the_block_function(engine, n, heads, d, d_v, degree, name, dtype, seed):
+    arrays = dense.draw(seed, heads, n, n, d, d_v, dtype, size=0.6)
+    options = {"degree": degree, "polynomial": name, "causal": True, **OPTIONS[name]}
+    found = dense.by(engine, *arrays, **options)
+    agree(found, dense.every_head(*arrays, **options), TOLERANCE[dtype], arrays[3])
+
+
+@pytest.mark.parametrize("name", list(OPTIONS))
+def test_five_hundred_tokens(engine, name):
+    arrays = dense.draw(1, (), 500, 500, 6, 5, np.float32, size=0.6)
+    options = {"degree": 3, "polynomial": name, "causal": True, **OPTIONS[name]}
+    agree(dense.by(engine, *arrays, **options), dense.every_head(*arrays, **options), 5e-5, arrays[3])
+
+
+@pytest.mark.parametrize("name", list(OPTIONS))
+def test_one_tile_is_exact_attention_whatever_the_degree(engine, name):
+    Q, K, V, dO = dense.draw(2, (), 64, 64, 4, 3, size=1.5)
+    P = np.tril(np.exp(Q @ K.T / 2))
+    P /= P.sum(1, keepdims=True)
+    ds = P * (dO @ V.T - (dO * (P @ V)).sum(1, keepdims=True)) / 2
+    found = dense.by(engine, Q, K, V, dO, degree=2, polynomial=name, causal=True, **OPTIONS[name])
+    agree(found, (P @ V, ds @ K, ds.T @ Q, P.T @ dO), 1e-12, dO)
+
+
+@pytest.mark.parametrize("name", list(OPTIONS))
+@pytest.mark.parametrize("row", [0, 40, 63, 64, 100, 191])
+def test_later_rows_change_no_bit_of_earlier_ones(engine, name, row):
+    arrays = dense.draw(3, (), 192, 192, 5, 4, np.float32, size=0.6)
+    options = {"degree": 3, "polynomial": name, "causal": True, **OPTIONS[name]}
+    before = dense.by(engine, *arrays, **options)[0]
+    changed = [X.copy() for X in arrays]
+    for X, other in zip(changed[:3], dense.draw(4, (), 192, 192, 5, 4, np.float32, size=0.6), strict=False):
+        X[row + 1 :] = other[row + 1 :]
+    after = dense.by(engine, *changed, **options)[0]
+    np.testing.assert_array_equal(after[: row + 1], before[: row + 1])
+    assert row == 191 or (after[row + 1 :] != before[row + 1 :]).all(axis=1).all()
+
+
+def test_gradients_come_from_later_rows_only(engine):
+    """dK and dV of a key do not see queries before it, dQ does not see keys after it."""
+    Q, K, V, dO = dense.draw(5, (), 192, 192, 5, 4)
+    options = {"degree": 2, "polynomial": "hermite", "key_variance": 0.4, "causal": True}
+    dO[100:] = 0
+    _, dQ, dK, dV = dense.by(engine, Q, K, V, dO, **options)
+    for X in (dQ, dK, dV):
+        assert abs(X[100:]).max() == 0
+        assert (abs(X[1:100]).max(axis=1) > 0).all()
+
+
+@pytest.mark.parametrize("degree", [2, 3, 4])
+def test_near_and_far_are_on_one_scale(engine, degree):
+    """Hermite leaves e^(σ²/2) out where it cancels; here it does not, and would be missed."""
+    Q, K, V, dO = dense.draw(6, (), 256, 256, 8, 4, size=0.9)
+    s = Q @ K.T / np.sqrt(8)
+    exact = np.tril(np.exp(s))
+    exact = exact @ V / exact.sum(1, keepdims=True)
+    options = {"degree": degree, "causal": True}
+    fitted = dense.by(engine, Q, K, V, dO, polynomial="hermite", key_variance=0.81, **options)[0]
+    taylor = dense.by(engine, Q, K, V, dO, polynomial="taylor", **options)[0]
+    assert dense.off(fitted, exact) < 0.8 * dense.off(taylor, exact)
+
+
+def test_causal_gradients_can_have_their_own_degree(engine):
+    arrays = dense.draw(7, (2,), 130, 130, 4, 3)
+    options = {"polynomial": "hermite", "key_variance": 0.4, "causal": True}
+    found = dense.by(engine, *arrays, degree=2, gradient_degree=4, **options)
+    values, gradients = (dense.every_head(*arrays, degree=degree, **options) for degree in (2, 4))
+    agree(found, (values[0], *gradients[1:]), 1e-10, arrays[3])
+
+
+@pytest.mark.parametrize(
+    "options, missing",
+    [
+        ({}, "key_variance"),
+        ({"polynomial": "hermite"}, "key_variance"),
+        ({"polynomial": "minimax"}, "radius"),
+        ({"polynomial": "chebyshev"}, "radius"),
+    ],
+)
+def test_statistics_of_the_sequence_are_refused(engine, options, missing):
+    arrays = dense.draw(8, (), 10, 10, 3, 3)
+    with pytest.raises(ValueError, match=rf"{missing}=None.*later.*give {missing}"):
+        dense.by(engine, *arrays, degree=2, causal=True, **options)
+
+
+def test_as_many_queries_as_keys():
+    Q, K, V, _ = dense.draw(9, (), 10, 11, 3, 3)
+    with pytest.raises(ValueError, match="causal is True with 10 queries and 11 keys"):
+        lowrank.attention(Q, K, V, degree=2, polynomial="taylor", causal=True)

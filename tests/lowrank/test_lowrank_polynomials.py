@@ -1,0 +1,292 @@
+"""The polynomials: best in their sense, positive where they say so, and as far off as they say."""
+
+from fractions import Fraction
+from itertools import pairwise
+from math import factorial
+
+import dense
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.polynomial import polynomial as poly
+
+from iocourse import lowrank
+from iocourse.lowrank import polynomials
+from iocourse.lowrank.polynomials import CLIP, chebyshev, largest_error, minimax, smallest_degree, taylor
+from iocourse.lowrank.setting import Setting
+from iocourse.monomials import plan
+
+MAKERS = {"taylor": taylor, "chebyshev": chebyshev, "minimax": minimax}
+
+
+# ---- degrees and errors ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "R, error, degrees",
+    [
+        (0.5, 1e-2, (3, 2, 2)),
+        (0.5, 1e-4, (5, 4, 4)),
+        (1, 1e-2, (5, 4, 3)),
+        (1, 1e-4, (7, 6, 5)),
+        (2, 1e-2, (8, 6, 5)),
+        (2, 1e-4, (11, 8, 7)),
+        (4, 1e-2, (15, 10, 7)),
+        (4, 1e-4, (19, 13, 10)),
+        (8, 1e-2, (30, 19, 12)),
+        (8, 1e-4, (33, 22, 16)),
+    ],
+)
+def test_the_smallest_degrees(R, error, degrees):
+    assert tuple(smallest_degree(make, R, error) for make in MAKERS.values()) == degrees
+    for make, g in zip(MAKERS.values(), degrees, strict=True):
+        assert largest_error(make(g, R), R) <= error < largest_error(make(g - 1, R), R)
+
+
+def test_a_degree_that_does_not_exist_is_said():
+    with pytest.raises(ValueError, match=r"no degree up to 5 reaches an error of 0.0001 on \[-4, 4\]"):
+        smallest_degree(taylor, 4.0, 1e-4, most=5)
+
+
+@given(st.sampled_from(list(MAKERS)), st.integers(1, 14), st.floats(0.05, 8))
+@settings(max_examples=150)
+def test_the_largest_error_is_a_true_maximum(name, g, R):
+    p = MAKERS[name](g, R)
+    s = np.unique(np.concatenate([np.linspace(-R, R, 20_001), -R * np.cos(np.linspace(0, np.pi, 2001))]))
+    on_grid = abs(poly.polyval(s, p) * np.exp(-s) - 1).max()
+    noise = 1e-15 * np.exp(2 * R)  # what float64 loses where p is small and its terms are large
+    found = largest_error(p, R)
+    assert on_grid <= found * (1 + 1e-12) + noise
+    assert found <= on_grid * (1 + 1e-6) + noise
+
+
+def test_an_error_in_exact_arithmetic():
+    """Of 1 + s on [-1, 1]: (1 + s) e⁻ˢ - 1 is 0 - 1 at -1 and 2/e - 1 at 1."""
+    assert largest_error(np.array([1.0, 1.0]), 1.0) == pytest.approx(1, rel=1e-14)
+    assert largest_error(np.array([1.0, 1.0]), 0.5) == pytest.approx(abs(0.5 * np.exp(0.5) - 1), rel=1e-14)
+
+
+# ---- minimax ---------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 10), st.floats(0.3, 6))
+@settings(max_examples=60)
+def test_minimax_has_equal_errors_of_signs_in_turn(g, R):
+    """Which proves, by the alternation theorem, that no polynomial of this degree does better."""
+    p = minimax(g, R)
+    level = largest_error(p, R)
+    noise = 1e-14 * np.exp(2 * R)
+    if noise > 1e-3 * level:
+        return
+    s = np.linspace(-R, R, 100_001)
+    e = poly.polyval(s, p) * np.exp(-s) - 1
+    high = abs(e) > level * (1 - 1e-3)
+    signs = np.sign(e[high])
+    assert 1 + np.count_nonzero(signs[1:] != signs[:-1]) >= g + 2
+    assert all(level <= largest_error(make(g, R), R) * (1 + 1e-9) for make in (taylor, chebyshev))
+    if level < 1 - 1e-6:
+        assert (poly.polyval(s, p) > 0).all()
+        assert lowrank.polynomial("minimax", g, R).positive_to >= R
+
+
+@pytest.mark.parametrize("R", [0.01, 1, 8, 12, 15])
+@pytest.mark.parametrize("g", [1, 7, 20, 30, 40])
+def test_minimax_is_never_worse_where_rounding_rules(g, R):
+    other = min(largest_error(chebyshev(g, R), R), 1.0)
+    assert largest_error(minimax(g, R), R) <= other * (1 + 1e-6) + 1e-13 * np.exp(2 * R)
+
+
+def test_intervals_that_float64_cannot_hold():
+    with pytest.raises(ValueError, match=r"R is 15.1; it must be positive and at most 15"):
+        minimax(4, 15.1)
+    with pytest.raises(ValueError, match="radius is 16; minimax can be made up to 15"):
+        lowrank.polynomial("minimax", 4, 16.0)
+    with pytest.raises(ValueError, match="radius is 701; chebyshev can be made up to 700"):
+        lowrank.polynomial("chebyshev", 4, 701.0)
+
+
+@given(st.integers(1, 12), st.floats(0.1, 20))
+def test_chebyshev_goes_through_its_nodes(g, R):
+    nodes = R * np.cos(np.pi * (2 * np.arange(g + 1) + 1) / (2 * g + 2))
+    found = poly.polyval(nodes, chebyshev(g, R))
+    np.testing.assert_allclose(found, np.exp(nodes), atol=1e-11 * np.exp(R))
+
+
+# ---- where they are positive -----------------------------------------------------------------------------
+
+
+def real_roots(p):
+    """How many distinct real roots a polynomial with Fractions for coefficients has: Sturm's theorem."""
+    chain = [p, [i * c for i, c in enumerate(p)][1:]]
+    while True:
+        rest = list(chain[-2])
+        while len(rest) >= len(chain[-1]):
+            ratio, shift = rest[-1] / chain[-1][-1], len(rest) - len(chain[-1])
+            for i, c in enumerate(chain[-1]):
+                rest[i + shift] -= ratio * c
+            rest.pop()
+        while rest and rest[-1] == 0:
+            rest.pop()
+        if not rest:
+            break
+        chain.append([-c for c in rest])
+    at = [[(-1 if q[-1] < 0 else 1) * sign ** (len(q) - 1) for q in chain] for sign in (-1, 1)]
+    low, high = (sum(a != b for a, b in pairwise(signs)) for signs in at)
+    return low - high
+
+
+def hermite_exactly(g, variance):
+    half = -variance / 2
+    return [
+        sum(half**m / factorial(m) for m in range((g - l) // 2 + 1)) / Fraction(factorial(l))
+        for l in range(g + 1)
+    ]
+
+
+@pytest.mark.parametrize("g", range(2, 21, 2))
+def test_even_hermite_is_positive_for_every_variance_up_to_the_clip(g):
+    """No real root at 0, none at 0.8 and, on a fine grid between, none either: in exact arithmetic."""
+    for step in range(0, 81, 8 if g > 8 else 2):
+        assert real_roots(hermite_exactly(g, Fraction(step, 100))) == 0
+    p = lowrank.polynomial("hermite", g)
+    assert p.positive_to == np.inf and p.per_row
+    variances = np.array([0, 0.1, 0.5, 0.79, 0.8, 0.9, 5, 1e6])
+    for column, variance in zip(polynomials.hermite(g, variances).T, variances, strict=True):
+        wanted = [float(c) for c in hermite_exactly(g, Fraction(min(variance, CLIP)))]
+        np.testing.assert_allclose(column, wanted, rtol=1e-12)
+        least = poly.polyroots(poly.polyder(column))
+        least = least.real[abs(least.imag) < 1e-6]
+        assert (poly.polyval(least, column) > 0).all()
+
+
+@pytest.mark.parametrize("g, limit", [(2, 1.0), (4, 0.827), (6, 0.807), (8, 0.828), (10, 0.864)])
+def test_the_clip_is_needed_and_hardly_lower_than_it_must_be(g, limit):
+    assert real_roots(hermite_exactly(g, Fraction(limit) - Fraction(1, 200))) == 0
+    assert real_roots(hermite_exactly(g, Fraction(limit) + Fraction(1, 200))) > 0
+    assert limit > CLIP
+
+
+@pytest.mark.parametrize("g", range(1, 22, 2))
+def test_odd_hermite_is_positive_up_to_its_certificate(g):
+    radius = lowrank.polynomial("hermite", g).positive_to
+    assert 0.5 < radius < np.inf
+    s = np.linspace(-radius, radius, 400)
+    for variance in np.linspace(0, CLIP, 37):
+        assert (poly.polyval(s, polynomials.hermite(g, np.array([variance]))[:, 0]) > 0).all()
+
+
+@pytest.mark.parametrize("g, root", [(1, 1.0), (3, 1.596), (5, 2.181), (7, 2.759)])
+def test_odd_taylor_has_a_root(g, root):
+    assert lowrank.polynomial("taylor", g).positive_to == pytest.approx(root, abs=1e-3)
+
+
+@pytest.mark.parametrize("g", range(2, 41, 2))
+def test_even_taylor_has_none(g):
+    assert real_roots([Fraction(1, factorial(l)) for l in range(g + 1)]) == 0
+    assert lowrank.polynomial("taylor", g).positive_to == np.inf
+
+
+@given(st.sampled_from(["chebyshev", "minimax"]), st.integers(1, 9), st.floats(0.5, 12))
+@settings(max_examples=150)
+def test_positive_to_is_never_more_than_it_is(name, g, R):
+    p = lowrank.polynomial(name, g, R)
+    radius = min(p.positive_to, 50.0) * (1 - 1e-6)
+    s = np.linspace(-radius, radius, 2001)
+    assert (poly.polyval(s, p.coefficients) > 0).all() or radius == 0
+
+
+def test_a_polynomial_that_is_negative_at_0_is_nowhere_certified():
+    p = lowrank.polynomial("chebyshev", 3, 4.0)
+    assert p.coefficients[0] < 0 and p.positive_to == 0
+
+
+# ---- Hermite: best in the mean square --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("g", [1, 2, 3, 4, 5, 8])
+@pytest.mark.parametrize("variance", [0.01, 0.25, 0.64, 0.8])
+def test_hermite_is_the_best_under_a_normal_distribution(g, variance):
+    """exp - p is orthogonal to every polynomial of degree g, by Gauss–Hermite quadrature."""
+    x, weight = np.polynomial.hermite_e.hermegauss(60)
+    s, weight = np.sqrt(variance) * x, weight / weight.sum()
+    p = np.exp(variance / 2) * poly.polyval(s, polynomials.hermite(g, np.array([variance]))[:, 0])
+    for l in range(g + 1):
+        assert abs((weight * (np.exp(s) - p) * x**l).sum()) < 1e-11
+    assert abs((weight * (np.exp(s) - p) * x ** (g + 1)).sum()) > 1e-9  # not of one degree more
+
+
+@given(st.integers(2, 12), st.floats(0, 3))
+def test_its_derivative_is_the_best_of_one_degree_less(g, variance):
+    of_g, of_less = (polynomials.hermite(degree, np.array([variance]))[:, 0] for degree in (g, g - 1))
+    np.testing.assert_allclose(poly.polyder(of_g), of_less, rtol=1e-14)
+
+
+@given(st.integers(1, 8), st.integers(1, 5), st.integers(0, 10**6), st.booleans())
+@settings(max_examples=40)
+def test_row_factors_make_each_rows_polynomial(g, d, seed, true_scale):
+    rng = np.random.default_rng(seed)
+    x, k = rng.standard_normal((6, d)), rng.standard_normal((40, d))
+    covariance = k.T @ k / 40
+    s = Setting(plan(d, g), lowrank.polynomial("hermite", g), covariance=covariance)
+    factors = s.row_factors(x, true_scale)
+    variance = np.einsum("ia,ab,ib->i", x, covariance, x)
+    wanted = polynomials.hermite(g, variance) * np.array([[factorial(l)] for l in range(g + 1)])
+    if true_scale:
+        wanted = wanted * np.exp(np.minimum(variance, CLIP) / 2)
+    np.testing.assert_allclose(factors, wanted[s.plan.degrees], rtol=1e-12)
+
+
+# ---- how far off attention is ----------------------------------------------------------------------------
+
+
+def errors_of_weights(sigma, degrees, d=8, n_k=20_000):
+    """Relative error of the softmax weights for normal keys and queries of length σ: logits are N(0, σ²)."""
+    rng = np.random.default_rng(0)
+    K, Q = rng.standard_normal((n_k, d)), rng.standard_normal((40, d))
+    Q *= sigma / np.linalg.norm(Q, axis=1, keepdims=True)
+    exact = np.exp(Q @ K.T)
+    exact /= exact.sum(1, keepdims=True)
+    none = np.zeros((40, 1))
+    for g in degrees:
+        P = dense.attend(Q, K, np.ones((n_k, 1)), none, degree=g, scale=1.0).P
+        yield np.linalg.norm(P / P.sum(1, keepdims=True) - exact) / np.linalg.norm(exact)
+
+
+@pytest.mark.parametrize("sigma, degrees", [(0.25, (1, 2, 3, 4)), (0.5, (1, 2, 3, 4, 5)), (0.85, (2, 4, 6))])
+def test_the_poisson_rule(sigma, degrees):
+    """√P[Poisson(σ²) > g], within a factor of 1.5; the library's sum of it against the definition."""
+    from iocourse.lowrank.advice import predicted_error
+
+    for g, measured in zip(degrees, errors_of_weights(sigma, degrees), strict=True):
+        tail = sum(np.exp(-(sigma**2)) * sigma ** (2 * m) / factorial(m) for m in range(g + 1, 60))
+        predicted = predicted_error(np.array([sigma**2]), g)
+        assert predicted == pytest.approx(np.sqrt(tail), rel=1e-9)
+        assert predicted / 1.5 < measured < predicted * 1.5
+
+
+@pytest.mark.parametrize("variance", [1e-6, 0.5, 1.0, 1.001, 4.0, 50.0])
+def test_the_poisson_rule_has_no_seam(variance):
+    from iocourse.lowrank.advice import predicted_error
+
+    for g in range(1, 13):
+        exact = 1 - sum(Fraction(variance) ** m / factorial(m) for m in range(g + 1)) / sum(
+            Fraction(variance) ** m / factorial(m) for m in range(260)
+        )
+        assert predicted_error(np.array([variance]), g) ** 2 == pytest.approx(float(exact), rel=1e-6)
+
+
+def test_hermite_gains_over_taylor():
+    """At logits of standard deviation 1/2: 1.5 times at degree 2, twice at 3, more at 4."""
+    rng = np.random.default_rng(1)
+    Q, K, V = (rng.standard_normal((1500, 8)) for _ in range(3))
+    Q *= 0.5 / np.linalg.norm(Q, axis=1, keepdims=True)
+    exact = np.exp(Q @ K.T)
+    exact = exact @ V / exact.sum(1, keepdims=True)
+    for g, gain in ((2, 1.3), (3, 1.6), (4, 2.2)):
+        options = {"degree": g, "scale": 1.0}
+        off = [
+            dense.off(lowrank.attention(Q, K, V, polynomial=name, **options), exact)
+            for name in ("taylor", "hermite")
+        ]
+        assert off[0] / off[1] > gain

@@ -1,0 +1,151 @@
+"""The paper's gradient: three forms of one matrix product, its notation, and the degree it loses."""
+
+from itertools import pairwise
+
+import dense
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from iocourse import lowrank
+from iocourse.lowrank import paper_gradient, passes
+from iocourse.lowrank.setting import Setting
+from iocourse.monomials import plan
+
+
+def setting(K, g, name="hermite", factor=0.6, radius=None):
+    """Of keys K: their mean and, for "hermite", their covariance."""
+    mean = K.mean(0)
+    rest = K - mean
+    covariance = rest.T @ rest / len(K) if name == "hermite" else None
+    return Setting(plan(K.shape[1], g), lowrank.polynomial(name, g, radius), factor, mean, covariance)
+
+
+def close(found, wanted, tolerance=1e-11):
+    for f, w in zip(found, wanted, strict=True):
+        assert np.linalg.norm(f - w) <= tolerance * max(np.linalg.norm(w), 1.0)
+
+
+sizes = st.tuples(st.integers(1, 60), st.integers(1, 60), st.integers(1, 5), st.integers(1, 5))
+
+
+@given(sizes, st.integers(1, 4), st.sampled_from(["hermite", "taylor"]), st.integers(0, 10**6))
+@settings(max_examples=60)
+def test_kronecker_and_associative_are_the_same_numbers(shape, g, name, seed):
+    Q, K, V, dO = dense.draw(seed, (), *shape, size=0.5)
+    s = setting(K, g, name)
+    close(paper_gradient.kronecker(Q, K, V, dO, s), paper_gradient.associative(Q, K, V, dO, s))
+
+
+@given(sizes, st.integers(1, 4), st.sampled_from(["hermite", "taylor"]), st.integers(0, 10**6))
+@settings(max_examples=60)
+def test_they_are_the_jacobian_form_of_one_degree_more(shape, g, name, seed):
+    """The paper's dQ and dK at degree g: the state of degree g + 1, O and the denominators of degree g."""
+    Q, K, V, dO = dense.draw(seed, (), *shape, size=0.5)
+    s, more = setting(K, g, name), setting(K, g + 1, name)
+    f, T = passes.forward(Q, K, V, s), passes.forward(Q, K, V, more).T
+    mixed = passes.backward(Q, K, V, passes.Forward(f.O, f.den, T), dO, more)
+    same = passes.backward(Q, K, V, f, dO, s)
+    close(paper_gradient.kronecker(Q, K, V, dO, s), (mixed.dQ, mixed.dK, same.dV))
+
+
+def test_the_row_wise_kronecker_product():
+    A, B = np.arange(6.0).reshape(2, 3), np.arange(4.0).reshape(2, 2) + 10
+    wanted = np.stack([np.kron(a, b) for a, b in zip(A, B, strict=True)])
+    np.testing.assert_array_equal(paper_gradient.row_wise_kronecker(A, B), wanted)
+
+
+@given(sizes, st.integers(1, 4), st.integers(0, 10**6))
+@settings(max_examples=40)
+def test_factors_give_f_and_p(shape, g, seed):
+    """f = Φ Ψᵀ, the rows sum to 1, and p = f ∘ (G hᵀ - δ 1ᵀ) is the product of the two Kronecker products."""
+    Q, K, V, G = dense.draw(seed, (), *shape, size=0.5)
+    s = setting(K, g, "taylor")
+    made = paper_gradient.factors(Q, K, V, G, s)
+    dense_P = dense.attend(Q, K, V, G, degree=g, polynomial="taylor", scale=0.6).P
+    f = made.Phi @ made.Psi.T
+    wanted = dense_P / dense_P.sum(1, keepdims=True)
+    close((f, f.sum(1)), (wanted, np.ones(len(Q))))
+    p1 = wanted * (G @ V.T)
+    p2 = p1.sum(1, keepdims=True) * wanted
+    left = paper_gradient.row_wise_kronecker(made.Phi, made.Ge)
+    right = paper_gradient.row_wise_kronecker(made.Psi, made.Ve)
+    assert left.shape == (len(Q), s.plan.rank * (V.shape[1] + 1))
+    close((left @ right.T,), (p1 - p2,))
+
+
+def problem(seed, n=24, d_x=5, d_v=3, size=0.35):
+    rng = np.random.default_rng(seed)
+    X, W, W_V = (rng.standard_normal(shape) for shape in ((n, d_x), (d_x, d_x), (d_x, d_v)))
+    X -= X.mean(0)  # then nothing is subtracted from the keys, and X is all there is
+    return X * size, W, W_V, rng.standard_normal((n, d_v))
+
+
+def five_terms(X, W, W_V, G, P, dP):
+    """dX, dW, dW_V of the paper, with p₁ and p₂ apart; P are the weights, dP their slope."""
+    den = P.sum(1, keepdims=True)
+    f, slope = P / den, dP / den
+    h, q = X @ W_V, G @ (X @ W_V).T
+    p1 = slope * q
+    p2 = (f * q).sum(1, keepdims=True) * slope
+    dW = X.T @ p1 @ X - X.T @ p2 @ X
+    dX = p1 @ X @ W.T - p2 @ X @ W.T + p1.T @ X @ W - p2.T @ X @ W + f.T @ G @ W_V.T
+    assert h.shape == G.shape
+    return dX, dW, X.T @ f.T @ G
+
+
+@pytest.mark.parametrize("g", [1, 2, 3, 4])
+@pytest.mark.parametrize("seed", range(4))
+def test_in_paper_notation_is_the_five_terms_of_the_polynomial(g, seed):
+    X, W, W_V, G = problem(seed)
+    s = Setting(plan(5, g), lowrank.polynomial("taylor", g))
+    S = X @ W @ X.T
+    P, dP = (sum(S**l / np.prod(np.arange(1.0, l + 1)) for l in range(m + 1)) for m in (g, g - 1))
+    close(paper_gradient.in_paper_notation(X, W, W_V, G, s), five_terms(X, W, W_V, G, P, dP))
+
+
+def test_it_goes_to_the_exact_gradient_when_the_degree_grows():
+    X, W, W_V, G = problem(5)
+    exact = five_terms(X, W, W_V, G, np.exp(X @ W @ X.T), np.exp(X @ W @ X.T))
+    off = []
+    for g in (2, 4, 6, 8, 10, 12):
+        found = paper_gradient.in_paper_notation(
+            X, W, W_V, G, Setting(plan(5, g), lowrank.polynomial("taylor", g))
+        )
+        off.append(max(dense.off(a, b) for a, b in zip(found, exact, strict=True)))
+    assert all(b < a / 3 for a, b in pairwise(off)), off
+    assert off[-1] < 1e-5
+
+
+@pytest.mark.parametrize("g", [2, 3])
+def test_finite_differences_of_a_loss(g):
+    """Of a loss that is no square: Σ tanh O."""
+    X, W, W_V, _ = problem(6, n=9)
+    s = Setting(plan(5, g), lowrank.polynomial("taylor", g))
+
+    def loss(X, W, W_V):
+        return np.tanh(passes.forward(X @ W, X, X @ W_V, s).O).sum()
+
+    G = 1 - np.tanh(passes.forward(X @ W, X, X @ W_V, s).O) ** 2
+    rng, h = np.random.default_rng(0), 1e-5
+    for at, gradient in enumerate(paper_gradient.in_paper_notation(X, W, W_V, G, s)):
+        arguments = [X, W, W_V]
+        step = rng.standard_normal(arguments[at].shape)
+        low, high = (
+            loss(*[A + sign * h * step if i == at else A for i, A in enumerate(arguments)])
+            for sign in (-1, 1)
+        )
+        assert (high - low) / (2 * h) == pytest.approx((gradient * step).sum(), rel=1e-7)
+
+
+def test_a_gradient_is_one_degree_less_accurate():
+    """dQ of degree g + 1 is as good as O of degree g, about; of the same degree it is several times worse."""
+    Q, K, V, dO = dense.draw(7, (), 300, 300, 6, 6, size=0.8)
+    s = Q @ K.T / np.sqrt(6)
+    P = np.exp(s) / np.exp(s).sum(1, keepdims=True)
+    exact_dQ = (P * (dO @ V.T - (dO * (P @ V)).sum(1, keepdims=True))) @ K / np.sqrt(6)
+    found = {g: lowrank.gradient(Q, K, V, dO, degree=g) for g in (3, 4)}
+    of_O = dense.off(found[3].O, P @ V)
+    assert dense.off(found[3].dQ, exact_dQ) > 2.5 * of_O
+    assert dense.off(found[4].dQ, exact_dQ) < 2 * of_O
