@@ -67,6 +67,22 @@ def test_a_higher_degree_is_nearer_and_so_is_a_gradient_of_one_degree_more(layer
         assert rows[m, 2, 3]["output"] == rows[m, 2, 2]["output"]
 
 
+def test_what_is_compared_are_these_gradients():
+    torch = pytest.importorskip("torch")
+    from iocourse.lowrank.layers import Shape, exactly, transformer
+
+    model = transformer(Shape(11, 20, layers=2, heads=2, d=4), exactly())
+    tokens, wanted = torch.arange(20)[None] % 11, torch.arange(20)[None] % 7
+    found = _depth_layers._vectors(model, exactly(), tokens, wanted)
+    assert torch.equal(found["output"], model(tokens).detach())
+    assert found["dX"].shape == (1, 20, 8) and bool(found["dX"].abs().sum() > 0)
+    of_layers = sum(p.numel() for name, p in model.named_parameters() if not name.startswith("of_token"))
+    assert found["parameters"].shape == (of_layers,)  # what the layers are given is a constant here
+    names = [(layer, name) for layer in model.layers for name in ("W_Q", "W_K")]
+    wanted_ones = [getattr(layer, name).weight.grad.flatten() for layer, name in names]
+    assert torch.equal(found["W_QK"], torch.cat(wanted_ones))
+
+
 def test_the_same_errors_come_out_again(layers):
     assert list(_depth_layers._errors(TINY_LAYERS, 2, seed=0)) == layers["rows"][4:]
 
@@ -122,7 +138,7 @@ def test_each_training_starts_where_the_exact_one_does(training):
             assert run["phases"][0]["largest_difference"] == 0
             assert run["validation_own"] == run["validation_exact"]
         if run["bound"]:
-            assert run["largest_logit"] <= run["bound"] + 1e-3
+            assert 0.95 * run["bound"] < run["largest_logit"] <= run["bound"] + 1e-3
 
 
 def test_an_own_attention_is_not_the_exact_one_when_it_is_judged(training):
@@ -142,8 +158,10 @@ def test_every_shipped_head_is_asked_about(heads):
     advice, row = advise(one.Q, one.K), heads["rows"][1]
     assert (row["degree"], row["rank"], row["break_even"]) == (advice.degree, advice.rank, advice.break_even)
     assert row["logit_std"] == pytest.approx(advice.logit_std, abs=1e-3)
-    S = one.Q.astype(float) @ one.K.T.astype(float) / 32**0.5
-    assert row["largest_logit"] == pytest.approx(abs(S).max(), abs=0.01)
+    for row in heads["rows"]:
+        one = real_head(row["layer"], row["head"])
+        S = one.Q.astype(float) @ one.K.T.astype(float) / 32**0.5
+        assert row["largest_logit"] == pytest.approx(abs(S).max(), abs=0.01)
 
 
 def test_no_head_of_this_model_could_use_it(heads):
