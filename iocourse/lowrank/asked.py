@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from math import sqrt
 from typing import Any
@@ -17,6 +17,7 @@ from .polynomials import NAMES, Polynomial, polynomial
 from .setting import Setting
 
 NUMBERS = (int, float, np.integer, np.floating)
+LARGEST_SCALE = 1e18  # whose products with entries of float32 are still numbers
 ENGINES = ("numpy", "numba", "torch", "triton")
 
 
@@ -49,8 +50,10 @@ class Asked:
                 raise TypeError(f"{name} is {value!r}; it must be a number")
             if value is not None and name != "scale" and not 0 < value < np.inf:
                 raise ValueError(f"{name} is {value}; it must be positive and finite")
-        if self.scale is not None and not np.isfinite(self.scale):
-            raise ValueError(f"scale is {self.scale}; it must be finite")
+        if self.scale is not None and not abs(self.scale) <= LARGEST_SCALE:
+            raise ValueError(f"scale is {str(self.scale)[:24]}; it must be within ±{LARGEST_SCALE:g}")
+        if not isinstance(self.causal, (bool, np.bool_)):
+            raise TypeError(f"causal is {self.causal!r}; it must be True or False")
         if self.engine is not None and self.engine not in ENGINES:
             raise ValueError(f"engine is {self.engine!r}; it must be one of {', '.join(ENGINES)}")
         guards.check_statistics(self.causal, self.polynomial, self.key_variance, self.radius)
@@ -71,6 +74,9 @@ _asked = lru_cache(maxsize=256, typed=True)(Asked)  # typed: 2.0 == 2 and True =
 
 def asked_for(degree: int, **options: Any) -> Asked:
     """`Asked`, checked once for the same options."""
+    unknown = sorted(set(options) - {field.name for field in fields(Asked)})
+    if unknown:
+        raise TypeError(f"{unknown[0]} is no option; allowed: {', '.join(f.name for f in fields(Asked))}")
     try:
         return _asked(degree, **options)
     except TypeError:  # also of what cannot be looked up: then the checks say which option it is

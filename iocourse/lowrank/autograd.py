@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,8 @@ SHORT_TYPES = (torch.float16, torch.bfloat16)
 class _Attention(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, Q: Tensor, K: Tensor, V: Tensor, asked: Asked) -> Tensor:
-        way = _Heads(asked) if _engine(Q, asked) in ("numba", "numpy") else _Batch(asked)
+        engine = _engine(Q, V, asked)
+        way = _Heads(asked) if engine in ("numba", "numpy") else _Batch(asked, engine)
         with torch.autocast(Q.device.type, enabled=False):  # 16 bits are asked for by the type of Q
             O = way.forward(Q, K, V)
         ctx.way = way
@@ -72,11 +74,11 @@ class _Heads:
         return dQ, dK, dV
 
 
-def _passes(Q: Tensor, asked: Asked) -> tuple[Any, Any]:
-    """The forward and the backward pass that work on this tensor."""
-    if asked.causal:
+def _passes(engine: str, causal: bool) -> tuple[Any, Any]:
+    """The forward and the backward pass of an engine for all heads at once."""
+    if causal:
         return torch_passes.causal_forward, torch_passes.causal_backward
-    if _engine(Q, asked) == "triton":
+    if engine == "triton":
         from . import launched
 
         return launched.forward, launched.backward
@@ -92,8 +94,9 @@ def _joined(arrays: list[Any], shape: tuple[int, ...]) -> Tensor:
 class _Batch:
     """All heads at once, in torch, on any device."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: Asked, engine: str) -> None:
         self.asked = asked
+        self.passes = _passes(engine, asked.causal)
 
     def forward(self, Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
         q, k, v = self._checked(Q, K, V)
@@ -110,8 +113,12 @@ class _Batch:
         found, s = self.found._replace(O=o), self.setting
         if self.asked.gradient_degree not in (None, s.plan.g):
             found, s = self._at(q, k, v, self.asked.gradient_degree or 0)
-        work = _passes(Q, self.asked)[1]
-        dQ, dK, dV = work(q, k, v, found, g, s)
+        dQ, dK, dV = self.passes[1](q, k, v, found, g, s)
+        for name, X in (("dQ", dQ), ("dK", dK), ("dV", dV)):
+            guards.check_gradient(s.polynomial, name, 0.0 if bool(X.isfinite().all()) else inf)
+        if s.polynomial.positive_to < inf:
+            sizes = float(dV.abs().sum(dtype=torch.float32)), float(g.abs().sum(dtype=torch.float32))
+            guards.check_gradient(s.polynomial, "dV", 0.0, sizes)
         return dQ.view(Q.shape), dK.view(K.shape), dV.view(V.shape)
 
     def _checked(self, Q: Tensor, K: Tensor, V: Tensor) -> list[Tensor]:
@@ -123,7 +130,7 @@ class _Batch:
             if not bool(X.isfinite().all()) or (
                 name != "V" and self.asked.bound is not None and bool((X.abs() > self.asked.bound).any())
             ):
-                for head in X.cpu().numpy():
+                for head in X.to(torch.promote_types(X.dtype, torch.float32)).cpu().numpy():
                     guards.check_finite(name, head)
                     guards.check_bound(name, head, self.asked.bound)
         return [q, k, v]
@@ -145,13 +152,15 @@ class _Batch:
         made = asked.made(g, limit)
         weights = torch.as_tensor(made.coefficients[p.degrees] * p.multiplicities).to(rest)[:, None]
         halves = torch.as_tensor((g - p.degrees) // 2, device=q.device)
-        s = BatchSetting(p, weights, factor, shift, self._covariance(rest) if made.per_row else None, halves)
-        found = _passes(q, asked)[0](q, k, v, s)
+        covariance = self._covariance(rest) if made.per_row else None
+        s = BatchSetting(p, made, weights, factor, shift, covariance, halves)
+        found = self.passes[0](q, k, v, s)
         seen: Any = torch.arange(1, q.shape[1] + 1).numpy() if asked.causal else k.shape[1]
         for x, y, den in zip(q, rest, found.den, strict=True):
             rows = partial(_on_cpu, x.to(wide) * factor, y)
             guards.check_denominators(made, rows, den.cpu().numpy(), seen, centred=shift is not None)
-        guards.check_output(made, float(found.O.abs().max()), float(v.abs().max()))
+        if not guards.within(_extent(found.O), _extent(v)):
+            guards.refuse_output(made, bool(found.O.isfinite().all()))
         return found, s
 
     def _covariance(self, rest: Tensor) -> Tensor:
@@ -159,6 +168,12 @@ class _Batch:
             return rest.mT @ rest / rest.shape[1]
         unit = torch.eye(rest.shape[-1], dtype=rest.dtype, device=rest.device)
         return (self.asked.key_variance * unit).expand(len(rest), -1, -1)
+
+
+def _extent(X: Tensor) -> guards.Extent:
+    """Of the columns of X (H, n, m), for every head."""
+    wide = X.to(torch.promote_types(X.dtype, torch.float32))
+    return guards.Extent(wide.amin(1).cpu().numpy(), wide.amax(1).cpu().numpy())
 
 
 def _on_cpu(q: Tensor, k: Tensor) -> tuple[Any, Any]:
@@ -170,27 +185,28 @@ def _memory(like: Tensor) -> int | None:
     return torch.cuda.get_device_properties(like.device).total_memory if like.is_cuda else None
 
 
-def _engine(Q: Tensor, asked: Asked) -> str:
+def _engine(Q: Tensor, V: Tensor, asked: Asked) -> str:
     """Which engine works on this tensor, or the error that says why the one asked for cannot."""
     if asked.engine is None:
         if Q.device.type == "cpu":
             return "numba" if fast.installed() else "torch"
-        return "torch" if _not_triton(Q, asked) else "triton"
+        return "torch" if _not_triton(Q, V, asked) else "triton"
     if asked.engine in ("numpy", "numba") and Q.device.type != "cpu":
         raise ValueError(f"engine is {asked.engine!r}, which works on the CPU; Q is on {Q.device}")
-    if asked.engine == "triton" and _not_triton(Q, asked):
-        raise ValueError(f"engine is 'triton': {_not_triton(Q, asked)}")
+    if asked.engine == "triton" and _not_triton(Q, V, asked):
+        raise ValueError(f"engine is 'triton': {_not_triton(Q, V, asked)}")
     return asked.engine
 
 
-def _not_triton(Q: Tensor, asked: Asked) -> str:
+def _not_triton(Q: Tensor, V: Tensor, asked: Asked) -> str:
     """Why the kernels do not work on this tensor, "" where they do."""
     if asked.causal:
         return "causal attention runs in the engines 'torch', 'numba' and 'numpy'"
     if Q.dtype == torch.float64:
         return "Q has dtype torch.float64; the kernels know float32, float16 and bfloat16"
-    if Q.shape[-1] > 64:
-        return f"Q has {Q.shape[-1]} columns; the kernels know 64 at most"
+    for name, X in (("Q", Q), ("V", V)):
+        if X.shape[-1] > 64:
+            return f"{name} has {X.shape[-1]} columns; the kernels know 64 at most"
     return explanation()
 
 
@@ -201,7 +217,7 @@ def attend(Q: Tensor, K: Tensor, V: Tensor, asked: Asked) -> Tensor:
         if not isinstance(X, Tensor) or X.dtype != Q.dtype or X.device != Q.device:
             what = f"{X.dtype} on {X.device}" if isinstance(X, Tensor) else type(X).__name__
             raise TypeError(f"{name} is {what} and Q {Q.dtype} on {Q.device}; they must be the same")
-    if Q.dtype not in EXACT_TYPES and (Q.dtype not in SHORT_TYPES or _engine(Q, asked) != "triton"):
+    if Q.dtype not in EXACT_TYPES and (Q.dtype not in SHORT_TYPES or _engine(Q, V, asked) != "triton"):
         raise TypeError(
             f"Q has dtype {Q.dtype}; it must be float32 or float64, or of 16 bits where Triton's kernels "
             "work (engine 'triton': not causal, up to 64 columns)"

@@ -41,12 +41,12 @@ def attention(
     kept.
 
     polynomial: "hermite" (each row's own, fitted to the spread of its logits), "taylor", "chebyshev" or
-    "minimax". radius: R of the interval of the last two, by default that of the data. scale: 1/√d where None.
-    bound: no entry of Q and K may be larger. causal: row i sees the keys up to i, exactly within its tile;
-    then statistics of the whole sequence are not used, so "hermite" needs key_variance, the variance of a
-    key's entries. gradient_degree: the polynomial of the gradient, which is one degree less accurate than the
-    result; by default the same. engine: "numpy", "numba", "torch" or "triton", by default the fastest there
-    is. threads: for "numba".
+    "minimax". radius: R of the interval of the last two, by default that of the data (in the engines "torch"
+    and "triton" of all heads together). scale: 1/√d where None. bound: no entry of Q and K may be larger.
+    causal: row i sees the keys up to i, exactly within its tile; then statistics of the whole sequence are
+    not used, so "hermite" needs key_variance, the variance of a key's entries. gradient_degree: the
+    polynomial of the gradient, which is one degree less accurate than the result; by default the same.
+    engine: "numpy", "numba", "torch" or "triton", by default the fastest there is. threads: for "numba".
 
     Raises ValueError for shapes that do not go together, entries that are not finite or larger than bound,
     causal with statistics; `RankTooLarge` where the features do not fit in memory; `NotCertified` where a

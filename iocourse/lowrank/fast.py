@@ -80,6 +80,13 @@ def _rows(*arrays: Array) -> tuple[Array, ...]:
     return tuple(np.ascontiguousarray(x) for x in arrays)
 
 
+def within(O: Array, V: Array) -> bool:
+    """As `guards.within`, of the columns of O (n, m) and V (n_k, m), all entries finite."""
+    from . import compiled
+
+    return bool(compiled.within(*_rows(O, V)))
+
+
 @library_answer
 def forward(Q: Array, K: Array, V: Array, s: Setting, threads: int = 1) -> Forward:
     """As `passes.forward`."""

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from functools import cache, lru_cache
 from math import isfinite
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,6 +26,18 @@ from ..monomials import Array, rank_of
 from .polynomials import LARGEST_RADIUS, Polynomial, minimax, smallest_degree
 
 MEMORY_SHARE = 0.5  # of the machine's memory that states and features may take
+
+
+class Extent(NamedTuple):
+    """The smallest and the largest entry of each column: low (…, m) and high (…, m)."""
+
+    low: Array
+    high: Array
+
+
+def extent(X: Array) -> Extent:
+    """Of X (n, m)."""
+    return Extent(X.min(axis=0), X.max(axis=0))
 
 
 class NotCertified(ValueError):
@@ -129,21 +142,53 @@ def check_denominators(
     raise NotCertified(_refusal(p, Q.shape[1], row, float(limits[row]), float(den[row])))
 
 
-def check_output(p: Polynomial, largest: float, of_values: float) -> None:
-    """Raise where the largest size in the output is not finite, or beyond what weights of a softmax can give.
+def within(O: Extent, V: Extent) -> bool:
+    """Whether every column of the output is within that of the values, or beyond by half of their spread at
+    most.
 
-    A polynomial of both signs makes weights of both signs: certified denominators alone do not keep an output
-    within its values, of which `of_values` is the largest size.
+    Weights of a softmax are positive and sum to 1. Certified denominators alone do not keep an output within
+    its values: a polynomial of both signs makes weights of both signs, and huge logits lose all digits.
     """
-    if not largest < np.inf:
-        raise ValueError(f"V has entries of size {of_values:.3g}, whose sums are not finite in this type")
-    if p.positive_to < np.inf and largest > 2 * of_values:
-        raise NotCertified(
-            f"the output reaches {largest:.3g} where no entry of V is beyond {of_values:.3g}: the polynomial "
-            f"{p.name!r} of degree {p.degree} is positive for |s| < {p.positive_to:.3g}, and beyond it gave "
-            f"weights of both signs. 'taylor' and 'hermite' are positive everywhere at degree "
-            f"{p.degree + 2 - p.degree % 2}."
+    room = (V.high - V.low) / 2 + 1e-3 * np.maximum(abs(V.low), abs(V.high))  # and what rounding does
+    return bool(((O.low >= V.low - room) & (O.high <= V.high + room)).all())
+
+
+def refuse_output(p: Polynomial, finite: bool) -> None:
+    """Raise for an output that is not finite, or that leaves the range of the values."""
+    if not finite:
+        raise ValueError(
+            "V has entries whose weighted sums are not finite in this type; divide V by a number"
         )
+    raise NotCertified(f"the output leaves the range of V's columns: {_of_both_signs(p)}")
+
+
+def check_gradient(p: Polynomial, name: str, of: float, sizes: tuple[float, float] | None = None) -> None:
+    """Raise where a gradient is not finite, or larger than weights of a softmax can make it.
+
+    of: the sum of its squares. sizes: sums of |dV| and of |dO|, of which the first is at most the second for
+    weights that are positive and sum to 1.
+    """
+    if not isfinite(of):
+        raise NotCertified(
+            f"{name} is not finite in this type with the polynomial {p.name!r}, degree {p.degree}"
+        )
+    if sizes is not None and p.positive_to < np.inf and not sizes[0] <= 2 * sizes[1]:
+        raise NotCertified(
+            f"the entries of {name} sum to {sizes[0]:.3g} in size, those of dO to {sizes[1]:.3g}: "
+            f"{_of_both_signs(p)}"
+        )
+
+
+def _of_both_signs(p: Polynomial) -> str:
+    if p.positive_to == np.inf:
+        return (
+            f"powers of these logits lose all digits at degree {p.degree} in this type; use exact attention"
+        )
+    even, R = p.degree + 2 - p.degree % 2, f"{p.positive_to:.3g}"
+    return (
+        f"the polynomial {p.name!r} of degree {p.degree} is positive for |s| < {R}, and beyond it gave "
+        f"weights of both signs. 'taylor' and 'hermite' of degree {even} are positive everywhere."
+    )
 
 
 def check_interval(name: str, limit: float, row: int, d: int, g: int) -> None:
@@ -157,17 +202,24 @@ def check_interval(name: str, limit: float, row: int, d: int, g: int) -> None:
 
 def row_limits(Q: Array, K: Array) -> Array:
     """(n,): |q| times the largest |k|, beyond which no logit of that row can be."""
-    found: Array = np.linalg.norm(Q, axis=1) * np.linalg.norm(K, axis=1).max(initial=0.0)
+    with np.errstate(over="ignore"):  # inf is a limit too
+        found: Array = np.linalg.norm(Q, axis=1) * np.linalg.norm(K, axis=1).max(initial=0.0)
     return found
 
 
 def _refusal(p: Polynomial, d: int, row: int, limit: float, den: float) -> str:
-    where = "everywhere" if p.positive_to == np.inf else f"for |s| < {p.positive_to:.3g}"
-    return (
-        f"row {row} of Q has the denominator {den:.3g} with the polynomial {p.name!r} of degree {p.degree}, "
-        f"positive {where}: the logits of this row can reach ±{limit:.3g} (|q| times the largest |k|). "
-        + what_would_do(d, p.degree, limit)
+    found = (
+        f"row {row} of Q has the denominator {den:.3g} with the polynomial {p.name!r} of degree {p.degree}: "
+        f"its logits can reach ±{limit:.3g} (|q| times the largest |k|)"
     )
+    if not isfinite(den):
+        return f"{found}, whose powers are not finite in this type. Take a smaller scale, or exact attention."
+    if p.positive_to == np.inf:
+        return (
+            f"{found}, and all of them are so far below 0 that the sum is lost. Take an offset known "
+            "beforehand off every key, or use exact attention."
+        )
+    return f"{found}, and it is positive for |s| < {p.positive_to:.3g}. {what_would_do(d, p.degree, limit)}"
 
 
 def what_would_do(d: int, g: int, limit: float) -> str:

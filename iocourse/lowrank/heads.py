@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,20 +37,24 @@ def head_forward(Q: Array, K: Array, V: Array, asked: Asked, g: int) -> Attended
     else:
         found = fast.forward(Q, K, V, s, threads) if compiled else plain.forward(Q, K, V, s)
     _certify(p, Q, K, found, s, asked.causal)
-    _certify_output(p, V, found.O)
+    _certify_output(p, V, found.O, compiled)
     return Attended(found, s)
 
 
 def head_backward(Q: Array, K: Array, V: Array, was: Attended, dO: Array, asked: Asked) -> Gradients:
-    """dQ, dK, dV of one head, at the gradient's own degree where one is asked for."""
+    """dQ, dK, dV of one head, at the gradient's own degree where one is asked for, certified."""
     if asked.gradient_degree not in (None, was.setting.plan.g):
         was = head_forward(Q, K, V, asked, asked.gradient_degree or 0)
     f, s = was
+    compiled = is_compiled(asked)
     if asked.causal:
-        return (fast.causal_backward if is_compiled(asked) else plain_causal.backward)(Q, K, V, f, dO, s)
-    if is_compiled(asked):
-        return fast.backward(Q, K, V, f, dO, s, asked.threads or 1)
-    return plain.backward(Q, K, V, f, dO, s)
+        found = (fast.causal_backward if compiled else plain_causal.backward)(Q, K, V, f, dO, s)
+    elif compiled:
+        found = fast.backward(Q, K, V, f, dO, s, asked.threads or 1)
+    else:
+        found = plain.backward(Q, K, V, f, dO, s)
+    _certify_gradients(s.polynomial, found, dO)
+    return found
 
 
 def is_compiled(asked: Asked) -> bool:
@@ -65,10 +70,24 @@ def _certify(p: Polynomial, Q: Array, K: Array, f: Forward, s: Setting, causal: 
     guards.check_denominators(p, rows, f.den, keys, centred=s.shift is not None)
 
 
-def _certify_output(p: Polynomial, V: Array, O: Array) -> None:
-    if p.positive_to == np.inf and np.isfinite(np.dot(O.ravel(), O.ravel())):
+def _certify_output(p: Polynomial, V: Array, O: Array, compiled: bool) -> None:
+    finite = isfinite(_squares(O))
+    if finite and (fast.within(O, V) if compiled else guards.within(guards.extent(O), guards.extent(V))):
         return
-    guards.check_output(p, float(abs(O).max()), float(abs(V).max()))
+    guards.refuse_output(p, bool(np.isfinite(O).all()))
+
+
+def _certify_gradients(p: Polynomial, found: Gradients, dO: Array) -> None:
+    for name, X in zip(found._fields, found, strict=True):
+        guards.check_gradient(p, name, _squares(X))
+    if p.positive_to < np.inf:
+        guards.check_gradient(p, "dV", 0.0, (float(abs(found.dV).sum()), float(abs(dO).sum())))
+
+
+def _squares(X: Array) -> float:
+    """The sum of all squares, not finite where an entry is not."""
+    with np.errstate(over="ignore"):
+        return float(np.dot(X.ravel(), X.ravel()))
 
 
 def checked(Q: Array, K: Array, V: Array, asked: Asked) -> tuple[Array, Array, Array]:
@@ -79,8 +98,9 @@ def checked(Q: Array, K: Array, V: Array, asked: Asked) -> tuple[Array, Array, A
     heads = (as_heads(Q), as_heads(K), as_heads(V))
     for g in {asked.degree, asked.gradient_degree or asked.degree}:
         guards.check_rank(Q.shape[-1], g, V.shape[-1], len(heads[0]), Q.dtype.itemsize)
-    for head in zip(*heads, strict=True):
-        check_entries(*head, asked)
+    with np.errstate(over="ignore"):  # a sum of squares may be too large where no entry is
+        for head in zip(*heads, strict=True):
+            check_entries(*head, asked)
     return heads
 
 

@@ -20,6 +20,7 @@ from ..monomials import Array
 from ..sizes import positive_int
 
 CLIP = 0.8  # of a row's variance: below it the Hermite polynomial of even degree is positive everywhere
+LARGEST_DEGREE = 100
 NAMES = ("hermite", "taylor", "chebyshev", "minimax")
 LARGEST_RADIUS = {"chebyshev": 700.0, "minimax": 15.0}  # beyond, float64 cannot hold e^-R beside e^R
 
@@ -55,7 +56,8 @@ def polynomial(name: str, g: int, R: float | None = None) -> Polynomial:
     Raises ValueError for another name, a degree below 1, and an R that is missing, not positive, not
     finite or too large for float64.
     """
-    positive_int("degree", g)
+    if positive_int("degree", g) > LARGEST_DEGREE:
+        raise ValueError(f"degree is {g}; it must be at most {LARGEST_DEGREE}, or 1/l! is lost in float64")
     if name not in NAMES:
         raise ValueError(f"polynomial is {name!r}; it must be one of {', '.join(NAMES)}")
     if name in ("chebyshev", "minimax"):
@@ -162,17 +164,40 @@ def _extrema(p: Array, R: float) -> Array:
 
 
 @library_answer
-def largest_error(p: Array, R: float) -> float:
-    """max |p(s) e⁻ˢ - 1| over [-R, R]: at a root of p' - p, or at an end."""
+def largest_error(p: Array | Polynomial, R: float) -> float:
+    """max |p(s) e⁻ˢ - 1| over [-R, R]: at a root of p' - p, or at an end; p by its coefficients (g + 1,)."""
+    _check_interval(R)
+    p = p.coefficients if isinstance(p, Polynomial) else p
     return float(abs(relative_error_at(p, _extrema(p, R))).max())
 
 
 @library_answer
-def smallest_degree(make: Callable[[int, float], Array], R: float, error: float, most: int = 64) -> int:
-    """The first degree whose polynomial has at most this error. Raises ValueError where none up to `most`
-    has.
+def smallest_degree(make: str | Callable[[int, float], Array], R: float, error: float, most: int = 64) -> int:
+    """The first degree whose polynomial has at most this error on [-R, R].
+
+    make: "taylor", "chebyshev", "minimax", or a function of (g, R). Raises ValueError where no degree up to
+    `most` has, and for an R that is not positive and finite.
     """
+    _check_interval(R)
+    if isinstance(make, str):
+        if make not in MADE:
+            raise ValueError(
+                f"make is {make!r}; it must be one of {', '.join(MADE)}, or a function of g and R"
+            )
+        make = MADE[make]
     for g in range(1, most + 1):
         if largest_error(make(g, R), R) <= error:
             return g
     raise ValueError(f"no degree up to {most} reaches an error of {error:g} on [-{R:g}, {R:g}]")
+
+
+def _check_interval(R: float) -> None:
+    if not 0 < R < np.inf:
+        raise ValueError(f"R is {R}; the interval [-R, R] needs a positive, finite one")
+
+
+MADE: dict[str, Callable[[int, float], Array]] = {
+    "taylor": taylor,
+    "chebyshev": chebyshev,
+    "minimax": minimax,
+}

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..guard import library_answer
 from ..monomials import Plan
-from .polynomials import CLIP
+from .polynomials import CLIP, Polynomial
 
 CAUSAL_TILE = 64
 FEATURE_WORDS = 1 << 22  # of one tile of features, over all heads
@@ -26,6 +26,7 @@ class BatchSetting:
     """As `Setting`, for H heads: weights (rank, 1), shift (H, 1, d) or None, covariance (H, d, d) or None."""
 
     plan: Plan
+    polynomial: Polynomial
     weights: Tensor
     factor: float
     shift: Tensor | None

@@ -64,7 +64,7 @@ def test_a_bound_that_was_promised(engine, arrays, which):
 @pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
 def test_entries_whose_powers_overflow(engine, polynomial):
     Q, K, V, dO = dense.draw(1, (), 20, 20, 3, 3, np.float32)
-    with pytest.raises(lowrank.NotCertified, match=r"row 0 of Q .*±inf .*is positive everywhere; none that"):
+    with pytest.raises(lowrank.NotCertified, match=r"row 0 of Q .*±inf"):
         dense.by(engine, Q * np.float32(1e20), K * np.float32(1e20), V, dO, degree=2, polynomial=polynomial)
 
 
@@ -72,7 +72,7 @@ def test_entries_whose_powers_overflow(engine, polynomial):
 def test_values_whose_sums_overflow(engine):
     Q, K, V, dO = dense.draw(2, (), 20, 20, 3, 3, np.float32)
     V[:] = 3e38
-    with pytest.raises(ValueError, match=r"^V has entries of size 3e\+38, whose sums are not finite"):
+    with pytest.raises(ValueError, match=r"^V has entries whose weighted sums are not finite"):
         dense.by(engine, Q, K, V, dO, degree=2)
 
 
@@ -104,7 +104,7 @@ def test_numbers(arrays, name, bad):
 
 @pytest.mark.parametrize("bad", [np.inf, np.nan])
 def test_a_scale_is_finite(arrays, bad):
-    refused(ValueError, f"^scale is {bad}; it must be finite$", *arrays, degree=2, scale=bad)
+    refused(ValueError, rf"^scale is {bad}; it must be within ±1e\+18$", *arrays, degree=2, scale=bad)
 
 
 def test_unknown_names(arrays):
@@ -232,8 +232,8 @@ def test_odd_taylor_is_refused_where_its_denominators_fail(engine, degree, causa
     even = degree + 1
     words = (
         r"^row (\d+) of Q has the denominator (-?[\d.e+]+) with the polynomial 'taylor' of degree "
-        rf"{degree}, positive for \|s\| < [\d.]+: the logits of this row can reach ±([\d.]+) "
-        rf"\(\|q\| times the largest \|k\|\)\. Degree {even} \(rank {rank_of(4, even)}\) of 'taylor' or "
+        rf"{degree}: its logits can reach ±([\d.]+) \(\|q\| times the largest \|k\|\), and it is positive "
+        rf"for \|s\| < [\d.]+\. Degree {even} \(rank {rank_of(4, even)}\) of 'taylor' or "
         "'hermite' is positive everywhere; "
     )
     row, den, limit = re.match(words, str(caught.value)).groups()
@@ -258,8 +258,8 @@ def test_degree_1_is_refused_by_its_output(engine):
     Q, K, V, dO = dense.draw(4, (), 100, 100, 4, 3, size=4.0)
     with pytest.raises(
         lowrank.NotCertified,
-        match=r"^the output reaches \d.* where no entry of V is beyond \d.*'taylor' of degree 1 is positive "
-        r"for \|s\| < 1, .*'taylor' and 'hermite' are positive everywhere at degree 2\.$",
+        match=r"^the output leaves the range of V's columns: .*'taylor' of degree 1 is positive for "
+        r"\|s\| < 1, .*'taylor' and 'hermite' of degree 2 are positive everywhere\.$",
     ):
         dense.by(engine, Q, K, V, dO, degree=1, polynomial="taylor")
 
@@ -277,7 +277,7 @@ def test_a_polynomial_that_is_negative_at_0_is_not_certified_by_small_logits(eng
     """All its values there have one sign, the wrong one beside the exact tile of causal attention."""
     arrays = dense.draw(6, (), 130, 130, 2, 2, size=0.1)
     with pytest.raises(
-        lowrank.NotCertified, match=r"row 64 .*'chebyshev' of degree 3, positive for \|s\| < 0:"
+        lowrank.NotCertified, match=r"row 64 .*'chebyshev' of degree 3: .*it is positive for \|s\| < 0\."
     ):
         dense.by(engine, *arrays, degree=3, polynomial="chebyshev", radius=4.0, causal=True)
 
@@ -307,7 +307,7 @@ def test_weights_of_both_signs_are_refused_though_denominators_are_positive():
             O = lowrank.attention(Q, K, V, degree=int(rng.choice([1, 3])), polynomial="taylor")
             worst = max(worst, abs(O).max() / abs(V).max())
         except lowrank.NotCertified as error:
-            refusals += "the output reaches" in str(error)
+            refusals += "the output leaves" in str(error)
     assert 1 < worst <= 2 and refusals > 0
 
 
@@ -332,7 +332,7 @@ def test_whatever_comes_back_is_sane(engine, name, degree, d, n, n_k, of_Q, of_K
         found = dense.by(engine, Q, K, V, dO, degree=degree, polynomial=name)
     except ValueError as error:
         assert isinstance(error, lowrank.NotCertified)
-        assert "of Q" in str(error) or "the output reaches" in str(error)
+        assert "of Q" in str(error) or "both signs" in str(error) or "not finite" in str(error)
         return
     assert all(np.isfinite(X).all() for X in found)
     positive = degree % 2 == 0 and name in ("hermite", "taylor")
