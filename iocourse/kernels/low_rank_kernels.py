@@ -51,9 +51,11 @@ def load_shift(shift, pair, d, WIDE: tl.constexpr, HAS_SHIFT: tl.constexpr):
 def point_rows(
     x, strides, shift, scale, batch, head, start, n, d, ROWS: tl.constexpr, WIDE: tl.constexpr
 ):  # fmt: skip
-    """Rows of scale · (x - shift) in float32, and 1 in column d. (ROWS, WIDE)."""
+    """Rows of scale · (x - shift) in float32, zeros past the last, and 1 in column d. (ROWS, WIDE)."""
     tile = load_rows(x, strides, batch, head, start, n, d, ROWS, WIDE, True, True, False).to(tl.float32)
-    return tl.where(tl.arange(0, WIDE)[None, :] == d, 1.0, (tile - shift) * scale)
+    # Powers of a large shift, of rows past the last, would not be finite, and nothing times them no number.
+    point = tl.where(inside(start, n, d, ROWS, WIDE), (tile - shift) * scale, 0.0)
+    return tl.where(tl.arange(0, WIDE)[None, :] == d, 1.0, point)
 
 
 @triton.jit

@@ -94,15 +94,16 @@ def advise(
     error: float = 0.01,
     scale: float | None = None,
     M: int | None = None,
-    sample: int = 64,
+    sample: int | None = None,
     seed: int = 0,
 ) -> Advice:
     """Whether softmax(scale · Q Kᵀ) of one head is worth approximating, for Q (n, d) and K (n_k, d).
 
-    error: of the softmax weights, relative, in the root mean square over `sample` rows drawn with `seed`: on
-    those the polynomial (each row's own, as "hermite") is applied to all exact logits. scale: 1/√d where
-    None. M: words of fast memory, for the break-even in words. NumPy arrays or CPU tensors. Raises ValueError
-    for shapes that do not go together, entries that are not finite, an error that is not between 0 and 1.
+    error: of the softmax weights, relative, in the root mean square over `sample` rows drawn with `seed`, as
+    many as 2²⁰ logits are where None: on those the polynomial (each row's own, as "hermite") is applied to
+    all exact logits. scale: 1/√d where None. M: words of fast memory, for the break-even in words. NumPy
+    arrays or CPU tensors. Raises ValueError for shapes that do not go together, entries that are not finite,
+    an error that is not between 0 and 1.
     """
     q, k = (np.asarray(X, dtype=np.float64) for X in (Q, K))
     if q.ndim != 2 or k.ndim != 2 or q.shape[1] != k.shape[1] or 0 in (*q.shape, *k.shape):
@@ -115,11 +116,12 @@ def advise(
         raise ValueError(f"error is {error}; it must be between 0 and 1")
     if scale is not None and not np.isfinite(scale):
         raise ValueError(f"scale is {scale}; it must be finite")
-    positive_int("sample", sample)
+    if sample is not None:
+        positive_int("sample", sample)
     n, d = q.shape
     x, rest = q * (1 / sqrt(d) if scale is None else scale), k - k.mean(0)
     variances = ((x @ (rest.T @ rest / len(k))) * x).sum(1)
-    rows = np.random.default_rng(seed).permutation(n)[: max(1, min(sample, LOGITS // len(k)))]
+    rows = np.random.default_rng(seed).permutation(n)[: max(1, min(sample or n, LOGITS // len(k)))]
     errors = _measured(x[rows] @ rest.T, variances[rows])
     degree = next((g for g, found in zip(DEGREES, errors, strict=True) if found <= error), None)
     rank = None if degree is None else rank_of(d, degree)

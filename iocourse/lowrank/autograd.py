@@ -20,6 +20,7 @@ from ..needs_triton import explanation
 from . import fast, guards, heads, torch_passes
 from .asked import Asked, check_shapes
 from .heads import Attended
+from .polynomials import Polynomial
 from .torch_passes import BatchForward, BatchSetting
 
 EXACT_TYPES = (torch.float32, torch.float64)
@@ -114,11 +115,12 @@ class _Batch:
         if self.asked.gradient_degree not in (None, s.plan.g):
             found, s = self._at(q, k, v, self.asked.gradient_degree or 0)
         dQ, dK, dV = self.passes[1](q, k, v, found, g, s)
-        for name, X in (("dQ", dQ), ("dK", dK), ("dV", dV)):
-            guards.check_gradient(s.polynomial, name, 0.0 if bool(X.isfinite().all()) else inf)
-        if s.polynomial.positive_to < inf:
-            sizes = float(dV.abs().sum(dtype=torch.float32)), float(g.abs().sum(dtype=torch.float32))
-            guards.check_gradient(s.polynomial, "dV", 0.0, sizes)
+        sizes = dV.abs().sum(dtype=torch.float32), g.abs().sum(dtype=torch.float32)
+        fine = torch.stack([X.isfinite().all() for X in (dQ, dK, dV)] + [sizes[0] <= 2 * sizes[1]]).all()
+        if not bool(fine | ~g.isfinite().all()):  # asked once: a GPU is waited for once
+            for name, X in (("dQ", dQ), ("dK", dK), ("dV", dV)):
+                guards.check_gradient(s.polynomial, name, 0.0 if bool(X.isfinite().all()) else inf)
+            guards.check_gradient(s.polynomial, "dV", 0.0, (float(sizes[0]), float(sizes[1])))
         return dQ.view(Q.shape), dK.view(K.shape), dV.view(V.shape)
 
     def _checked(self, Q: Tensor, K: Tensor, V: Tensor) -> list[Tensor]:
@@ -126,13 +128,13 @@ class _Batch:
         q, k, v = (X.detach().reshape(-1, *X.shape[-2:]) for X in (Q, K, V))
         for g in {self.asked.degree, self.asked.gradient_degree or self.asked.degree}:
             guards.check_rank(Q.shape[-1], g, V.shape[-1], len(q), Q.element_size(), _memory(Q))
-        for name, X in (("Q", q), ("K", k), ("V", v)):
-            if not bool(X.isfinite().all()) or (
-                name != "V" and self.asked.bound is not None and bool((X.abs() > self.asked.bound).any())
-            ):
+        bound = inf if self.asked.bound is None else self.asked.bound
+        fine = [X.isfinite().all() for X in (q, k, v)] + [X.abs().amax() <= bound for X in (q, k)]
+        if not bool(torch.stack(fine).all()):  # asked once: a GPU is waited for once
+            for name, X in (("Q", q), ("K", k), ("V", v)):
                 for head in X.to(torch.promote_types(X.dtype, torch.float32)).cpu().numpy():
                     guards.check_finite(name, head)
-                    guards.check_bound(name, head, self.asked.bound)
+                    guards.check_bound(name, head, self.asked.bound if name != "V" else None)
         return [q, k, v]
 
     def _at(self, q: Tensor, k: Tensor, v: Tensor, g: int) -> tuple[BatchForward, BatchSetting]:
@@ -155,13 +157,25 @@ class _Batch:
         covariance = self._covariance(rest) if made.per_row else None
         s = BatchSetting(p, made, weights, factor, shift, covariance, halves)
         found = self.passes[0](q, k, v, s)
-        seen: Any = torch.arange(1, q.shape[1] + 1).numpy() if asked.causal else k.shape[1]
-        for x, y, den in zip(q, rest, found.den, strict=True):
-            rows = partial(_on_cpu, x.to(wide) * factor, y)
-            guards.check_denominators(made, rows, den.cpu().numpy(), seen, centred=shift is not None)
-        if not guards.within(_extent(found.O), _extent(v)):
-            guards.refuse_output(made, bool(found.O.isfinite().all()))
+        self._certify(q, rest, v, found, made, factor)
         return found, s
+
+    def _certify(
+        self, q: Tensor, rest: Tensor, v: Tensor, found: BatchForward, made: Polynomial, factor: float
+    ) -> None:
+        """Refuse denominators and outputs as `guards` says; a GPU is waited for once where all is well."""
+        within = guards.within(_extent(found.O), _extent(v))
+        if made.positive_to == inf or not self.asked.causal:
+            least = rest.shape[1] / 2 if not self.asked.causal else guards.POSITIVE
+            if bool(((found.den >= least) & (found.den < inf)).all() & within):
+                return
+        causal = self.asked.causal
+        keys: Any = np.arange(1, q.shape[1] + 1) if causal else rest.shape[1]
+        for x, y, den in zip(q, rest, found.den, strict=True):
+            rows = partial(_on_cpu, x.to(rest.dtype) * factor, y)
+            guards.check_denominators(made, rows, den.cpu().numpy(), keys, centred=not causal)
+        if not bool(within):
+            guards.refuse_output(made, bool(found.O.isfinite().all()))
 
     def _covariance(self, rest: Tensor) -> Tensor:
         if self.asked.key_variance is None:
@@ -170,10 +184,10 @@ class _Batch:
         return (self.asked.key_variance * unit).expand(len(rest), -1, -1)
 
 
-def _extent(X: Tensor) -> guards.Extent:
-    """Of the columns of X (H, n, m), for every head."""
+def _extent(X: Tensor) -> Any:
+    """`guards.Extent` of the columns of X (H, n, m), for every head, as tensors."""
     wide = X.to(torch.promote_types(X.dtype, torch.float32))
-    return guards.Extent(wide.amin(1).cpu().numpy(), wide.amax(1).cpu().numpy())
+    return guards.Extent(wide.amin(1), wide.amax(1))
 
 
 def _on_cpu(q: Tensor, k: Tensor) -> tuple[Any, Any]:

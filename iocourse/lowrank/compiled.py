@@ -263,29 +263,6 @@ def moments(K):
 
 
 @compiled
-def extent(X):
-    """The smallest (m,) and the largest entry of each column of X (n, m), all of them finite."""
-    low, high = X[0].copy(), X[0].copy()
-    for t in range(X.shape[0]):
-        for i in range(X.shape[1]):
-            low[i] = min(low[i], X[t, i])
-            high[i] = max(high[i], X[t, i])
-    return low, high
-
-
-@compiled
-def within(O, V):
-    """As `guards.within`, of columns of O (n, m) and V (n_k, m), all of them finite."""
-    low, high = extent(O)
-    least, most = extent(V)
-    for i in range(len(low)):
-        room = (most[i] - least[i]) / 2 + 1e-3 * max(abs(least[i]), abs(most[i]))
-        if low[i] < least[i] - room or high[i] > most[i] + room:
-            return False
-    return True
-
-
-@compiled
 def keys_forward(T, K, V, start, stop, shift, steps):
     """T += Σ ψ(k - shift) [v, 1]ᵀ over the span."""
     C0 = min(TILE, stop - start)

@@ -102,7 +102,7 @@ def inside(P, q_rows, xk, C, bits):
     spread(P[:C], q_rows[:C], xk, C)
     scale = bits.view(P.dtype)
     for t in range(C):
-        exponentials(P[t], C, scale, bits)
+        exponentials(P[t], t + 1, scale, bits)  # a later key has no say, not even in how exp is taken
         for u in range(t + 1, C):
             P[t, u] = 0
 

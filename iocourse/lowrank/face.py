@@ -36,9 +36,9 @@ def attention(
     """softmax(scale · Q Kᵀ) V with a polynomial of this degree for the exponential: O (…, n, d_v).
 
     Q (…, n, d), K (…, n_k, d), V (…, n_k, d_v), NumPy arrays or torch tensors of float32 or float64, all of
-    one type; a tensor's result takes part in autograd, its gradient as approximate as the result. Time and
-    memory grow with n · C(d + degree, degree); nothing of size n × n exists, and nothing of size n × rank is
-    kept.
+    one type; a tensor's result takes part in autograd, its gradient as approximate as the result. Time grows
+    with n · rank, rank = C(d + degree, degree); nothing of size n × n exists, and of size n × rank only a
+    tile of tokens: memory is that of inputs, outputs and states of rank · (d_v + 1).
 
     polynomial: "hermite" (each row's own, fitted to the spread of its logits), "taylor", "chebyshev" or
     "minimax". radius: R of the interval of the last two, by default that of the data (in the engines "torch"

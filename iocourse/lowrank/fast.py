@@ -80,11 +80,18 @@ def _rows(*arrays: Array) -> tuple[Array, ...]:
     return tuple(np.ascontiguousarray(x) for x in arrays)
 
 
-def within(O: Array, V: Array) -> bool:
-    """As `guards.within`, of the columns of O (n, m) and V (n_k, m), all entries finite."""
-    from . import compiled
+def finite(Q: Array, K: Array, V: Array) -> bool:
+    """Whether all entries are finite and not too large for their squares to be summed."""
+    from . import compiled_checks
 
-    return bool(compiled.within(*_rows(O, V)))
+    return bool(compiled_checks.finite(Q, K, V))
+
+
+def output_fine(O: Array, den: Array, V: Array, least: float) -> bool:
+    """Whether den (n,) is at least `least`, and O (n, m) finite and `guards.within` V (n_k, m)."""
+    from . import compiled_checks
+
+    return bool(compiled_checks.output_fine(O, den, V, least))
 
 
 @library_answer

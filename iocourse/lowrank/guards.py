@@ -18,13 +18,14 @@ from collections.abc import Callable
 from decimal import Decimal
 from functools import cache, lru_cache
 from math import isfinite
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..monomials import Array, rank_of
 from .polynomials import LARGEST_RADIUS, Polynomial, minimax, smallest_degree
 
+POSITIVE = 1e-37  # less than any sum of polynomials that are positive everywhere
 MEMORY_SHARE = 0.5  # of the machine's memory that states and features may take
 
 
@@ -85,8 +86,9 @@ def _counted(number: int | Decimal) -> str:
 
 def check_finite(name: str, X: Array) -> None:
     """Raise ValueError that names the first row of X (n, d) with an entry that is not finite."""
-    flat = X.ravel()
-    if not isfinite(np.dot(flat, flat)):  # one pass; a sum of squares may overflow where no entry does
+    with np.errstate(over="ignore"):
+        total = np.dot(X.ravel(), X.ravel())
+    if not isfinite(total):  # one pass; a sum of squares may overflow where no entry does
         bad = ~np.isfinite(X).all(axis=1)
         if bad.any():
             raise ValueError(f"{name} has an entry that is not finite in row {int(np.argmax(bad))}")
@@ -129,7 +131,7 @@ def check_denominators(
     if centred:  # by Jensen's inequality p, convex where it is positive everywhere, keeps it too: p(0) ≥ 0.6
         least = keys / 2
     elif p.positive_to == np.inf:
-        least = 1e-37  # less than any sum of positive polynomials
+        least = POSITIVE
     else:
         least = keys * np.exp(-row_limits(*rows())) / 2
     fine = (den >= least) & (den < np.inf)
@@ -142,15 +144,15 @@ def check_denominators(
     raise NotCertified(_refusal(p, Q.shape[1], row, float(limits[row]), float(den[row])))
 
 
-def within(O: Extent, V: Extent) -> bool:
-    """Whether every column of the output is within that of the values, or beyond by half of their spread at
-    most.
+def within(O: Extent, V: Extent) -> Any:
+    """Whether every column of the output is within that of the values, or beyond by half of their spread.
 
     Weights of a softmax are positive and sum to 1. Certified denominators alone do not keep an output within
-    its values: a polynomial of both signs makes weights of both signs, and huge logits lose all digits.
+    its values: a polynomial of both signs makes weights of both signs, and huge logits lose all digits. A
+    truth value of NumPy, or of torch for extents that are tensors.
     """
-    room = (V.high - V.low) / 2 + 1e-3 * np.maximum(abs(V.low), abs(V.high))  # and what rounding does
-    return bool(((O.low >= V.low - room) & (O.high <= V.high + room)).all())
+    room = (V.high - V.low) / 2 + 1e-3 * (abs(V.low) + abs(V.high))  # and what rounding does
+    return ((O.low >= V.low - room) & (O.high <= V.high + room)).all()
 
 
 def refuse_output(p: Polynomial, finite: bool) -> None:
