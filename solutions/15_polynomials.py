@@ -626,7 +626,7 @@ explore.rank_growth(of="rank", lines={"N = 1,048,576 tokens": 2**20})
 # %% [markdown]
 # At $d = 8$ to 16 and $\sigma \le 0.5$ the ranks are a few hundred to a few thousand, and a long text pays for them. At $d = 64$ degree 2 has 2,145 features; degree 4 has 814,385, nearly as many as a text of a million tokens; degree 6, for $\sigma = 1$, has 131,115,985, as many as 125 such texts together. The rank grows like $d^g/g!$. (Where a few directions of the keys carry most of the scores, one could keep the monomials of those alone. The library does not.)
 #
-# Where are real heads? Those that ship with the course come from a small trained model with $d = 32$. `lowrank.advise(Q, K)` measures the spread of the scores, applies each row's own polynomial to sampled rows, and says which degree would do.
+# Where are real heads? Those that ship with the course come from a small trained model with $d = 32$. `lowrank.advise(Q, K)` measures the spread of the scores, applies each row's own polynomial to them, and says which degree would do.
 
 # %%
 for pair in real_heads():
@@ -637,7 +637,7 @@ for pair in real_heads():
           f"scores up to ±{advice.logit_limit:5.1f}, features for 1 percent: {need}")
 
 # %% [markdown]
-# Three heads find no degree up to 12, four would need billions of features. The kindest one, head 11 of layer 0, has $\sigma = 0.55$ and needs degree 5. At $d = 32$ that is 435,897 features, and with $M = 65\,536$ low rank would move fewer words from $N = 234\,481$ on. This text has 471 tokens, and the model takes 512. So for this model exact attention is the better choice at every length it can take; at $d = 64$ degree 5 would cost 11,238,513 features.
+# Three heads find no degree up to 12, four would need billions of features. The kindest one, head 11 of layer 0, has $\sigma = 0.55$ and needs degree 8: by the rule degree 5 would do, but its scores are not normal: one of its 221,841 is 5.3, the next 3.2, and that one row carries the error. At $d = 32$ that is 76,904,685 features, and with $M = 65\,536$ low rank would move fewer words from $N = 39\,639\,822$ on. This text has 471 tokens, and the model takes 512. So for this model exact attention is the better choice at every length it can take; at $d = 64$ degree 8 would cost 11,969,016,345 features.
 #
 # There are three ways out, and none is free. Fewer dimensions a head, 8 or 12 instead of 64. Scores that are kept small by construction: normalise queries and keys and fix the temperature, so that $|s| \le R$ whatever the model learns, and train it like that (lesson 17). Or exactness where it counts: an exact part for near keys or for the largest scores, and the polynomial for the many small ones (lesson 16 does this for the causal mask).
 

@@ -100,10 +100,10 @@ def advise(
     """Whether softmax(scale · Q Kᵀ) of one head is worth approximating, for Q (n, d) and K (n_k, d).
 
     error: of the softmax weights, relative, in the root mean square over `sample` rows drawn with `seed`, all
-    of them (or as many as have 2²⁰ logits) where None: on those the polynomial (each row's own, as "hermite") is applied to
-    all exact logits. scale: 1/√d where None. M: words of fast memory, for the break-even in words. NumPy
-    arrays or CPU tensors. Raises ValueError for shapes that do not go together, entries that are not finite,
-    an error that is not between 0 and 1.
+    of them (or as many as have 2²⁰ logits) where None: on those the polynomial (each row's own, as "hermite")
+    is applied to all exact logits. scale: 1/√d where None. M: words of fast memory, for the break-even in
+    words. NumPy arrays or CPU tensors. Raises ValueError for shapes that do not go together, entries that are
+    not finite, an error that is not between 0 and 1.
     """
     q, k = (np.asarray(X, dtype=np.float64) for X in (Q, K))
     if q.ndim != 2 or k.ndim != 2 or q.shape[1] != k.shape[1] or 0 in (*q.shape, *k.shape):

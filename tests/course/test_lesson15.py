@@ -460,7 +460,7 @@ def test_section_15_9():
     assert [degree(s, 0.01) for s in (0.25, 0.5, 1)] == [2, 4, 6]
     says("15.9", f"degree 2 has {comb(66, 2):,} features; degree 4 has {comb(68, 4):,}", f"{comb(70, 6):,}")
     says(
-        "15.9", f"as many as {comb(70, 6) / 2**20:.0f} such texts together", f"cost {comb(69, 5):,} features"
+        "15.9", f"as many as {comb(70, 6) / 2**20:.0f} such texts together", f"cost {comb(72, 8):,} features"
     )
     assert 0.7 < comb(68, 4) / 2**20 < 1  # "nearly as many as a text of a million tokens"
     assert comb(64 + 4, 4) == pytest.approx(64**4 / factorial(4), rel=0.2)  # "grows like d^g/g!"
@@ -478,6 +478,15 @@ def test_real_heads_in_15_9():
     )
     says("15.9", f"from $N = {schedules.crossing(32, kind.degree, 65536).N:,}$ on", f"{kind.n} tokens")
     assert min(advice.logit_std for advice in found.values()) == kind.logit_std
+    head = real_head(0, 11)
+    Q, K = head.Q.astype(float) / 32**0.5, head.K.astype(float)
+    S = Q @ (K - K.mean(0)).T
+    next_one, largest = np.sort(S, axis=None)[-2:]
+    says("15.9", f"one of its {S.size:,} is {largest:.1f}, the next {next_one:.1f}")
+    others = np.delete(head.Q, S.max(axis=1).argmax(), axis=0)
+    rule = next(g for g, error in enumerate(kind.predicted, 1) if error <= 0.01)
+    says("15.9", f"by the rule degree {rule} would do")
+    assert lowrank.advise(others, head.K).degree == rule  # "that one row carries the error"
     assert all(advice.exact_is_better for advice in found.values())
 
 
