@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from iocourse.lowrank.guards import machine_memory
 
@@ -53,26 +53,126 @@ class InPlace:
         return self._o
 
 
+class InPlaceTheirs:
+    """exp(QKᵀ) D⁻¹ V, the published operator, in buffers that are made once.
+
+    The sums of all rows come first. Where a block holds all rows, their exponentials are kept for the product
+    with V; else they are made twice.
+    """
+
+    def __init__(self, q: Tensor, k: Tensor, v: Tensor, block: int) -> None:
+        """`block` is the number of rows of scores that exist at a time."""
+        import torch
+
+        self._q, self._kt, self._v = q, k.T, v
+        self._scores = torch.empty(min(block, len(q)), len(k))
+        self._sums, self._divided = torch.ones(len(q), 1), torch.empty_like(v)
+        self._o = torch.empty(len(q), v.shape[1])
+
+    def __call__(self, rows: int | None = None) -> Tensor:
+        """(n, d); only the first `rows` rows are summed and multiplied where they are given."""
+        import torch
+
+        n, step = rows or len(self._q), len(self._scores)
+        blocks = [slice(at, min(at + step, n)) for at in range(0, n, step)]
+        for some in blocks:
+            torch.sum(self._exponentials(some), 1, keepdim=True, out=self._sums[some])
+        torch.div(self._v, self._sums, out=self._divided)
+        for some in blocks:
+            kept = len(blocks) == 1
+            scores = self._scores[: some.stop] if kept else self._exponentials(some)
+            torch.mm(scores, self._divided, out=self._o[some])
+        return self._o
+
+    def _exponentials(self, some: slice) -> Tensor:
+        import torch
+
+        scores = self._scores[: some.stop - some.start]
+        return torch.mm(self._q[some], self._kt, out=scores).exp_()
+
+
+class InPlaceGradient:
+    """dQ, dK, dV of softmax attention in buffers that are made once; no score is computed twice.
+
+    The weights of a block of rows stand in one buffer and their gradients in another, from which come the
+    block's O and dQ and its part of dK and dV. dO is known before it begins, which autograd cannot count on.
+    """
+
+    def __init__(self, q: Tensor, k: Tensor, v: Tensor, do: Tensor, block: int) -> None:
+        """`block` is the number of rows of weights that exist at a time."""
+        import torch
+
+        self._q, self._k, self._v, self._do = q, k, v, do
+        self._weights, self._changes = (torch.empty(min(block, len(q)), len(k)) for _ in range(2))
+        self._sums = torch.empty(min(block, len(q)), 1)
+        self._o, self._dq, self._dk, self._dv = (torch.empty_like(x) for x in (do, q, k, v))
+
+    def __call__(self, rows: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """dQ, dK, dV (n, d); of the first `rows` rows of Q alone where they are given."""
+        n, step = rows or len(self._q), len(self._weights)
+        self._dk.zero_()
+        self._dv.zero_()
+        for at in range(0, n, step):
+            self._block(slice(at, min(at + step, n)))
+        return self._dq, self._dk, self._dv
+
+    def _block(self, some: slice) -> None:
+        import torch
+
+        count = some.stop - some.start
+        weights, changes, sums = self._weights[:count], self._changes[:count], self._sums[:count]
+        do, o = self._do[some], self._o[some]
+        torch.mm(self._q[some], self._k.T, out=weights)
+        torch.sum(weights.exp_(), 1, keepdim=True, out=sums)
+        weights.div_(sums)
+        torch.mm(weights, self._v, out=o)
+        self._dv.addmm_(weights.T, do)
+        torch.mm(do, self._v.T, out=changes)
+        torch.sum(o.mul_(do), 1, keepdim=True, out=sums)
+        changes.sub_(sums).mul_(weights)
+        torch.mm(changes, self._k, out=self._dq[some])
+        self._dk.addmm_(changes.T, self._q[some])
+
+
+InPlaceWork = InPlace | InPlaceTheirs | InPlaceGradient
+
+
 class Best(NamedTuple):
     """The fastest in-place exact attention, None where it is skipped, and which it is or why."""
 
-    attend: Callable[[], Tensor] | None
+    attend: Callable[[], Any] | None
     note: str
 
 
 def best_in_place(q: Tensor, k: Tensor, v: Tensor, memory: int | None = None) -> Best:
-    """In-place exact attention with the block of rows that is fastest here; memory in bytes."""
-    n, memory = len(q), machine_memory() if memory is None else memory
+    """In-place softmax attention with the block of rows that is fastest here; memory in bytes."""
+    return _best(partial(InPlace, q, k, v), len(q), len(k), memory)
+
+
+def best_of_theirs(q: Tensor, k: Tensor, v: Tensor, memory: int | None = None) -> Best:
+    """The published operator in place, likewise; the whole matrix, exponentiated once, up to n = 40,960."""
+    return _best(partial(InPlaceTheirs, q, k, v), len(q), len(k), memory, whole_to=LARGE)
+
+
+def best_gradient(q: Tensor, k: Tensor, v: Tensor, do: Tensor, memory: int | None = None) -> Best:
+    """The gradient of softmax attention in place, likewise."""
+    return _best(partial(InPlaceGradient, q, k, v, do), len(q), len(k), memory)
+
+
+def _best(
+    make: Callable[[int], InPlaceWork], n: int, n_k: int, memory: int | None, whole_to: int = WHOLE_TO
+) -> Best:
+    memory = machine_memory() if memory is None else memory
     if n >= LARGE and memory < LARGE_MEMORY:
         return Best(None, f"skipped at n = {n:,}, which wants 12 GB of memory; here are {memory / 1e9:.1f}")
-    blocks = {max(1, min(n, words // len(k))) for words in BLOCK_WORDS} | ({n} if n <= WHOLE_TO else set())
-    tried = {block: InPlace(q, k, v, block) for block in sorted(blocks)}
+    blocks = {max(1, min(n, words // n_k)) for words in BLOCK_WORDS} | ({n} if n <= whole_to else set())
+    tried = {block: make(block) for block in sorted(blocks)}
     took = {block: _seconds_a_row(one, n, block) for block, one in tried.items()}
     block = min(took, key=lambda one: took[one])
     return Best(tried[block], "the whole matrix" if block == n else f"{block:,} rows of scores at a time")
 
 
-def _seconds_a_row(attend: InPlace, n: int, block: int) -> float:
+def _seconds_a_row(attend: InPlaceWork, n: int, block: int) -> float:
     """The least of three runs, of a part of the rows where there are many."""
     rows = min(n, max(TRIED_ROWS, block))
     return min(lap(partial(attend, rows)) for _ in range(3)) / rows

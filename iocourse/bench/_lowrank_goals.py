@@ -8,6 +8,15 @@ from typing import Any
 Record = dict[str, Any]
 Row = dict[str, Any]
 FLOOR = 0.7  # of each speed-up: what must be reached; errors are not negotiable
+JUDGED = (
+    "the judged error of a row is that of softmax in the published metric, beside the time of softmax on "
+    "both sides, forward and gradient alike",
+    "the published operator stands in columns of its own, beside its own time, two passes, and the in-place "
+    "exact time of the same operator; of it only whether their algorithm gives the printed errors is judged",
+    "a row's degree is chosen after measuring: the most accurate one below the published error that is "
+    "faster than published, else the fastest one below that error; every degree's pair is in the tables",
+    "the fixed costs of our checks, of entries, denominators, outputs and gradients, are inside our times",
+)  # what the goals and the tables mean
 REACHED, NEAR, MISSED, UNKNOWN = "reached", "70 % floor reached", "missed", "not measured"
 
 
@@ -15,7 +24,7 @@ def goals(record: Record) -> list[Row]:
     """Every goal: what, the number it takes, what was reached, and the verdict."""
     return [
         _reproduced(record),
-        *_every_row(record, "forward", "forward: error and speed-up", _forward_error),
+        *_every_row(record, "forward", "forward: error and speed-up", _judged),
         _at(record, 12, 0.09, 100),
         _at(record, 12, 0.5, 350),
         _at(record, 8, 0.30, 17),
@@ -46,8 +55,8 @@ def _reproduced(record: Record) -> Row:
                  f"{len(same)} of {len(rows)} rows", verdict)  # fmt: skip
 
 
-def _forward_error(degree: Row) -> float:
-    return float(degree["their_error"])
+def _judged(degree: Row) -> float:
+    return float(degree["judged_error"])
 
 
 def _worst(degree: Row) -> float:
@@ -91,11 +100,11 @@ def _at(record: Record, d: int, error: float, speedup: float) -> Row:
     row = _row(record["forward"], d)
     if row is None:
         return _goal(what, wanted, "", UNKNOWN)
-    fine = [one for one in row["degrees"] if one["their_error"] <= error]
+    fine = [one for one in row["degrees"] if one["judged_error"] <= error]
     if not fine:
         return _goal(what, wanted, "no degree is accurate enough", MISSED)
     best = max(fine, key=lambda one: one["speedup"])
-    reached = f"{best['their_error']:.3f} % at {best['speedup']:.4g}× (g = {best['g']})"
+    reached = f"{best['judged_error']:.3f} % at {best['speedup']:.4g}× (g = {best['g']})"
     return _goal(what, wanted, reached, _verdict(best["speedup"], speedup))
 
 
@@ -150,4 +159,6 @@ def _gpu(record: Record) -> Row:
     ours = times.get("low rank, g = 3")
     if ours is None or not exact:
         return _goal(what, wanted, "a time is missing", UNKNOWN)
-    return _goal(what, wanted, f"{min(exact) / ours:.1f}×", _verdict(min(exact) / ours, 20))
+    alone = times.get("low rank, kernels alone, g = 3")
+    beside = "" if alone is None else f"; kernels alone {min(exact) / alone:.1f}×"
+    return _goal(what, wanted, f"{min(exact) / ours:.1f}×{beside}", _verdict(min(exact) / ours, 20))

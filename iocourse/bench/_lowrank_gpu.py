@@ -1,4 +1,7 @@
-"""On a GPU: the low-rank kernels beside exact attention, the course's own and PyTorch's, d = 12."""
+"""On a GPU: low rank beside exact attention, the course's own and PyTorch's, d = 12.
+
+Low rank twice: the face with its checks, and its kernels alone.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ Row = dict[str, Any]
 D = 12
 DEGREES = (2, 3)
 LENGTHS = (40_960, 2**17, 2**18, 2**19, 2**20)
-OURS, EXACT, SDPA = "low rank", "exact, ours", "SDPA"
+OURS, ALONE, EXACT, SDPA = "low rank", "low rank, kernels alone", "exact, ours", "SDPA"
 TYPES = ("float32", "bfloat16")
 
 
@@ -52,6 +55,7 @@ def times(n: int, place: Place, d: int = D) -> list[Row]:
     rows = []
     for pass_ in PASSES:
         works = {name: _work(attend, dtype, tensors, pass_) for name, (attend, dtype) in field().items()}
+        works |= {f"{ALONE}, g = {g}": _alone(g, tensors, pass_) for g in DEGREES}
         for name, took in side_by_side(works, stopwatch=place.stopwatch).items():
             row = {"contender": name, "n": n, "d": d, "pass": pass_, "error": errors.get(name)}
             rows.append(row | (_time(took) if isinstance(took, Timing) else {"refused": reason_of(took)}))
@@ -65,10 +69,13 @@ def _errors(n: int, d: int, tensors: list[Tensor]) -> dict[str, float]:
     at = torch.linspace(0, n - 1, min(SAMPLED, n)).long()
     q, k, v, do = draw(n, d)
     o, _ = sampled_truth(q, k, v, do, at)
+    works = {name: _work(attend, dtype, tensors, PASSES[0]) for name, (attend, dtype) in field().items()}
+    alone = {f"{ALONE}, g = {g}": _alone(g, tensors, PASSES[0]) for g in DEGREES}
     found = {}
-    for name, (attend, dtype) in field().items():
+    for name, work in (works | alone).items():
         with suppress(Exception):  # who raises is refused with its reason when it is timed
-            found[name] = relative_error(_work(attend, dtype, tensors, PASSES[0])()[at].cpu(), o)
+            o_here = work()[0][0, 0] if name in alone else work()
+            found[name] = relative_error(o_here[at].cpu(), o)
     return found
 
 
@@ -91,6 +98,49 @@ def _low_rank(g: int) -> Callable[..., Tensor]:
         return found
 
     return attend
+
+
+def _alone(g: int, tensors: list[Tensor], pass_: str) -> Callable[[], Any]:
+    """The launches of the kernels and nothing else: no check of entries, nothing that waits for the GPU.
+
+    The weights, the keys' mean and each query's σ² are made beforehand, when the work is first called.
+    """
+    from functools import cache
+
+    @cache
+    def given() -> tuple[Any, ...]:
+        return _statistics(g, *tensors[:3])
+
+    def forward() -> Any:
+        from iocourse.kernels import launch_low_rank
+
+        *arguments, shift = given()
+        return launch_low_rank.forward(*arguments, shift=shift)
+
+    def both() -> Any:
+        from iocourse.kernels import launch_low_rank
+
+        q, k, v, *setting, shift = given()
+        found = launch_low_rank.forward(q, k, v, *setting, shift=shift)
+        return launch_low_rank.backward(q, k, v, *found, tensors[3][None, None], *setting, shift=shift)
+
+    return forward if pass_ == PASSES[0] else both
+
+
+def _statistics(g: int, q: Tensor, k: Tensor, v: Tensor) -> tuple[Any, ...]:
+    """The launches' q, k, v (1, 1, n, d), plan, weights (rank,), σ² (1, 1, n) and keys' mean (1, 1, d)."""
+    import torch
+
+    from iocourse.lowrank.polynomials import CLIP, polynomial
+    from iocourse.monomials import plan
+
+    p, mean = plan(q.shape[1], g), k.mean(0)
+    weights = polynomial("hermite", g).coefficients[p.degrees] * p.multiplicities
+    rest = k - mean
+    variance = ((q @ (rest.T @ rest / len(k))) * q).sum(1).clamp(max=CLIP)
+    on_device = torch.as_tensor(weights, dtype=torch.float32, device=q.device)
+    heads = (x[None, None] for x in (q, k, v))
+    return (*heads, p, on_device, variance[None, None], mean[None, None])
 
 
 def _exact(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from iocourse.bench import circumstances
 from iocourse.course.checkout import Refused
 from iocourse.progress_bar import steps
 
-from ._lowrank_goals import goals
+from ._lowrank_goals import JUDGED, goals
 from ._lowrank_plan import QUICK, WHOLE, Plan
 from ._lowrank_text import text
 
@@ -99,7 +99,8 @@ def measured(plan: Plan) -> Record:
         "load": load, "threads": plan.threads, "engine": "Numba" if fast.installed() else "NumPy",
         **found, "fits": _lowrank_scaling.fits(found["scaling"]),
     }  # fmt: skip
-    return record | {"goals": goals(record), "seconds": round(time.perf_counter() - started)}
+    made = {"goals": goals(record), "judged": list(JUDGED)}
+    return record | made | {"seconds": round(time.perf_counter() - started)}
 
 
 def jobs(plan: Plan) -> Iterator[Job]:

@@ -10,7 +10,16 @@ torch = pytest.importorskip("torch")
 
 from iocourse.bench import _lowrank_scaling, lowrank, subjects  # noqa: E402
 from iocourse.bench import _published as published  # noqa: E402
-from iocourse.bench._lowrank_exact import InPlace, best_in_place, sampled_truth, truth  # noqa: E402
+from iocourse.bench._lowrank_exact import (  # noqa: E402
+    InPlace,
+    InPlaceGradient,
+    InPlaceTheirs,
+    best_gradient,
+    best_in_place,
+    best_of_theirs,
+    sampled_truth,
+    truth,
+)
 from iocourse.bench._lowrank_ours import Ours  # noqa: E402
 from iocourse.bench._lowrank_plan import QUICK, WHOLE, Plan  # noqa: E402
 from iocourse.cli import main  # noqa: E402
@@ -94,6 +103,25 @@ def test_in_place_is_softmax_attention_whatever_the_block(block):
         assert torch.allclose(attend().double(), o, atol=1e-5)
 
 
+@pytest.mark.parametrize("block", [1, 7, 60, 100])
+def test_so_is_the_published_operator_in_place(block):
+    q, k, v = normal(3, 60, 5) / 2
+    o = published.their_operator(q.double(), k.double(), v.double())
+    attend = InPlaceTheirs(q, k, v, block)
+    for _ in range(2):
+        assert torch.allclose(attend().double(), o, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("block", [1, 7, 60, 100])
+def test_so_is_the_gradient_in_place(block):
+    q, k, v, do = normal(4, 60, 5)
+    exact = materialised(q, k, v, do)[1:]
+    gradient = InPlaceGradient(q, k, v, do, block)
+    for _ in range(2):  # dK and dV begin at zero again
+        for x, y in zip(gradient(), exact, strict=True):
+            assert torch.allclose(x.double(), y, rtol=1e-4, atol=1e-4)
+
+
 def test_the_best_in_place_is_one_of_its_blocks():
     q, k, v = normal(3, 300, 4)
     best = best_in_place(q, k, v)
@@ -103,9 +131,10 @@ def test_the_best_in_place_is_one_of_its_blocks():
 
 def test_in_place_is_skipped_at_40960_below_12_gb():
     q = torch.zeros(40_960, 1)
-    best = best_in_place(q, q, q, memory=11 * 10**9)
-    assert best.attend is None
-    assert best.note == "skipped at n = 40,960, which wants 12 GB of memory; here are 11.0"
+    kinds = ((best_in_place, 3), (best_of_theirs, 3), (best_gradient, 4))
+    for best in (find(*[q] * tensors, memory=11 * 10**9) for find, tensors in kinds):
+        assert best.attend is None
+        assert best.note == "skipped at n = 40,960, which wants 12 GB of memory; here are 11.0"
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -211,13 +240,19 @@ def test_a_row_holds_both_metrics_and_every_time(tiny):
     assert row["baseline_ms"] == min(row["in_place_ms"], row["sdpa_ms"])
     for one in row["degrees"]:
         assert one["speedup"] == pytest.approx(row["baseline_ms"] / one["ms"]) and one["torch_ms"] > 0
-        assert one["their_error"] < row["published_error"] and one["error"] < 6
+        assert one["judged_error"] < row["published_error"] and one["error"] < 6
+        assert one["judged_error"] == pytest.approx(one["error"] / 2, rel=0.05)  # both of softmax
+        assert one["their_error"] < row["published_error"] and one["their_error"] != one["judged_error"]
+        theirs = row["their_operator_in_place_ms"] / one["their_operator_ms"]
+        assert one["their_operator_speedup"] == pytest.approx(theirs)
 
 
 def test_gradients_are_the_worst_of_three_and_causal_has_both_passes(tiny):
     for section in ("gradient", "causal"):
         (row,) = tiny[section]
-        assert row["baseline"] == "SDPA" and row["in_place_ms"] is None
+        made = [ms for ms in (row["in_place_ms"], row["sdpa_ms"]) if ms is not None]
+        assert len(made) == (1 if section == "causal" else 2) and row["baseline_ms"] == min(made)
+        assert ("SDPA skips" in row["in_place_note"]) == (section == "causal")
         for one in row["degrees"]:
             assert one["worst"] == max(one["their_errors"][name] for name in ("dQ", "dK", "dV"))
             assert all(one["errors"][name] > one["their_errors"][name] for name in one["errors"])
@@ -242,7 +277,13 @@ def test_panels_hold_everybody_and_ours_is_better_than_taylor_at_equal_rank(tiny
     errors = {
         (r["spread"], r["contender"], r["features"]): r["error"] for r in tiny["panels"] if "error" in r
     }
-    assert {name for _, name, _ in errors} == {"Taylor", "Hermite (ours)", "FAVOR+", "Nyström", "elu + 1"}
+    assert {name for _, name, _ in errors} == {
+        "Taylor",
+        "Hermite (ours)",
+        "FAVOR+",
+        "Nyström (float64)",
+        "elu + 1",
+    }
     assert errors[0.5, "Hermite (ours)", 45] < errors[0.5, "Taylor", 45]
 
 

@@ -68,7 +68,13 @@ def test_nobody_has_more_features_than_are_asked_for():
     for plan in (QUICK, WHOLE):
         found = list(_lowrank_panels.field(plan.most_features))
         assert max(m for _, m, _ in found) <= plan.most_features
-        assert {name for name, _, _ in found} == {"Taylor", "Hermite (ours)", "FAVOR+", "Nyström", "elu + 1"}
+        assert {name for name, _, _ in found} == {
+            "Taylor",
+            "Hermite (ours)",
+            "FAVOR+",
+            "Nyström (float64)",
+            "elu + 1",
+        }
 
 
 # --- the clock ---------------------------------------------------------------------------------------------
@@ -106,6 +112,7 @@ def test_the_gpu_section_times_who_can_and_keeps_the_reason_of_who_cannot(monkey
     def cannot(q, k, v):
         raise RuntimeError("made up: no room")
 
+    monkeypatch.setattr(_lowrank_gpu, "DEGREES", ())
     monkeypatch.setattr(_lowrank_gpu, "field", lambda: {"SDPA": (sdpa, "float32"), "no": (cannot, "float32")})
     rows = _lowrank_gpu.times(40, CpuPlace(), d=3)
     assert [(row["contender"], row["pass"]) for row in rows] == [
@@ -129,4 +136,8 @@ def test_the_kernels_of_the_gpu_section_are_right_on_a_few_tokens(monkeypatch):
     rows = {(row["contender"], row["pass"]): row for row in _lowrank_gpu.times(40, CpuPlace())}
     for name, most in (("low rank, g = 2", 3), ("low rank, g = 3", 0.6), ("exact, ours, float32", 1e-3)):
         assert rows[name, "forward"]["error"] < most and "ms" in rows[name, "forward+backward"]
+    for g in (2, 3):  # the same numbers without the face
+        face, alone = (rows[f"low rank{which}, g = {g}", "forward"] for which in ("", ", kernels alone"))
+        assert alone["error"] == pytest.approx(face["error"], rel=1e-3)
+        assert "ms" in rows[f"low rank, kernels alone, g = {g}", "forward+backward"]
     assert rows["exact, ours, bfloat16", "forward"]["error"] < 2

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from iocourse.bench._lowrank_goals import MISSED, NEAR, REACHED, UNKNOWN, chosen, goals
+from iocourse.bench._lowrank_goals import JUDGED, MISSED, NEAR, REACHED, UNKNOWN, chosen, goals
 from iocourse.bench._lowrank_text import text
 
 sys.path.append(str(Path(__file__).parents[1] / "explore"))
@@ -101,6 +101,14 @@ def test_causal_is_judged_by_the_usual_error_of_o(error, verdict):
     assert [one["verdict"] for one in found] == [verdict] * 2
 
 
+def test_a_row_is_judged_by_softmax_and_not_by_the_published_operator():
+    softmax_fails = row(8, degree(2, 2.1, 100, their_error=0.1, their_operator_speedup=1e4))
+    operator_fails = row(8, degree(2, 0.1, 100, their_error=9.0, their_operator_speedup=0.1))
+    for rows, verdict in (([softmax_fails], MISSED), ([operator_fails], REACHED)):
+        found = [one for one in goals(record(forward=rows)) if one["what"].startswith("forward")]
+        assert {one["verdict"] for one in found if one["what"].endswith("d = 8")} == {verdict}
+
+
 def test_a_gpu_is_judged_against_the_fastest_exact_attention():
     def at(name, ms):
         return {"contender": name, "n": 40_960, "pass": "forward", "ms": ms}
@@ -108,6 +116,8 @@ def test_a_gpu_is_judged_against_the_fastest_exact_attention():
     rows = [at("low rank, g = 2", 0.1), at("low rank, g = 3", 0.2), at("SDPA, float32", 4.0)]
     assert of("GPU", gpu={"rows": rows})["reached"] == "20.0×"
     assert of("GPU", gpu={"rows": [*rows, at("exact, ours, bfloat16", 3.9)]})["verdict"] == NEAR
+    alone = of("GPU", gpu={"rows": [*rows, at("low rank, kernels alone, g = 3", 0.1)]})
+    assert (alone["reached"], alone["verdict"]) == ("20.0×; kernels alone 40.0×", REACHED)
     assert of("GPU", gpu={"rows": rows[:1]})["verdict"] == UNKNOWN
     assert of("GPU")["reached"] == "no GPU"
 
@@ -123,6 +133,8 @@ def test_every_row_of_a_record_is_judged_twice():
 
 def test_what_was_skipped_refused_or_extrapolated_is_said():
     skipped = row(12, degree(3, 0.08, 120), in_place_ms=None, in_place_note="skipped at n = 40,960: made up")
+    skipped |= {"their_operator_in_place_ms": None, "their_speedup": None}
+    skipped["degrees"][0]["their_operator_speedup"] = None
     shown = text(record(rows=[skipped]))
     assert "in place: skipped at n = 40,960: made up" in shown
     assert "extrapolated, not measured: SDPA, d = 12, 1 thread, forward+backward at 2²⁰: 109,951 s" in shown
@@ -130,6 +142,13 @@ def test_what_was_skipped_refused_or_extrapolated_is_said():
     assert "on a GPU: not measured, no GPU, this is a test" in shown and "refused" in shown
     refused = record(memory={"n": 2**20, "d": 12, "g": 3, "refused": "made up: no room"})
     assert "not measured, made up: no room" in text(refused)
+
+
+def test_the_text_ends_its_goals_with_what_they_mean():
+    assert text(record(judged=list(JUDGED))).index(JUDGED[0]) > text(record()).index("goals")
+    for said in ("that of softmax in the published metric", "two passes", "chosen after measuring",
+                 "fixed costs of our checks"):  # fmt: skip
+        assert any(said in sentence for sentence in JUDGED)
 
 
 def test_a_busy_machine_is_owned_up_to():
