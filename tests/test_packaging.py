@@ -69,7 +69,8 @@ import iocourse
 kernels = {"_selftest_kernel", "kernels", "gpu", "traffic", "profile", "__main__"}
 torchs = ("autograd", "torch_passes", "launched", "layers", "training")
 with_torch = {"iocourse.lowrank." + name for name in torchs}
-with_torch |= {"iocourse.bench._lowrank_" + name for name in ("contenders", "gpu", "panels", "rows", "scaling")}
+parts = ("contenders", "gpu", "panels", "rows", "scaling")
+with_torch |= {"iocourse.bench._lowrank_" + name for name in parts}
 with_numba = {"iocourse.lowrank.compiled" + end for end in ("", "_causal", "_checks")}
 for module in pkgutil.walk_packages(iocourse.__path__, "iocourse."):
     if not kernels & set(module.name.split(".")) and module.name not in with_torch | with_numba:

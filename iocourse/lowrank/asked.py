@@ -12,7 +12,7 @@ import numpy as np
 
 from ..monomials import Array, plan
 from ..sizes import positive_int
-from . import guards
+from . import fast, guards
 from .polynomials import NAMES, Polynomial, polynomial
 from .setting import Setting
 
@@ -69,14 +69,15 @@ class Asked:
         return polynomial(self.polynomial, g, radius)
 
 
+OPTIONS = tuple(field.name for field in fields(Asked))
 _asked = lru_cache(maxsize=256, typed=True)(Asked)  # typed: 2.0 == 2 and True == 1, but they are no degrees
 
 
 def asked_for(degree: int, **options: Any) -> Asked:
     """`Asked`, checked once for the same options."""
-    unknown = sorted(set(options) - {field.name for field in fields(Asked)})
-    if unknown:
-        raise TypeError(f"{unknown[0]} is no option; allowed: {', '.join(f.name for f in fields(Asked))}")
+    for name in options:
+        if name not in OPTIONS:
+            raise TypeError(f"{name} is no option; allowed: {', '.join(OPTIONS)}")
     try:
         return _asked(degree, **options)
     except TypeError:  # also of what cannot be looked up: then the checks say which option it is
@@ -136,10 +137,7 @@ def for_head(Q: Array, K: Array, asked: Asked, g: int, compiled: bool) -> tuple[
 def _moments(K: Array, compiled: bool) -> tuple[Array, Array]:
     """The mean (d,) of the keys and their covariance (d, d)."""
     if compiled:
-        from .compiled import moments
-
-        found: tuple[Array, Array] = moments(np.ascontiguousarray(K))
-        return found
+        return fast.moments(K)
     mean = K.mean(axis=0)
     rest = K - mean
     return mean, rest.T @ rest / len(K)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +32,12 @@ def problem() -> str:
 def installed() -> bool:
     """Whether Numba can be used here."""
     return not problem()
+
+
+@cache
+def _kernels(name: str) -> Any:
+    """A module of compiled functions, imported when it is first asked for: it needs Numba."""
+    return importlib.import_module(f".{name}", __package__)
 
 
 @cache
@@ -80,25 +87,28 @@ def _rows(*arrays: Array) -> tuple[Array, ...]:
     return tuple(np.ascontiguousarray(x) for x in arrays)
 
 
+def moments(K: Array) -> tuple[Array, Array]:
+    """The mean (d,) of the rows of K (n, d) and their covariance (d, d)."""
+    found: tuple[Array, Array] = _kernels("compiled").moments(np.ascontiguousarray(K))
+    return found
+
+
 def finite(Q: Array, K: Array, V: Array) -> bool:
     """Whether all entries are finite and not too large for their squares to be summed."""
-    from . import compiled_checks
-
+    compiled_checks = _kernels("compiled_checks")
     return bool(compiled_checks.finite(Q, K, V))
 
 
 def output_fine(O: Array, den: Array, V: Array, least: float) -> bool:
     """Whether den (n,) is at least `least`, and O (n, m) finite and `guards.within` V (n_k, m)."""
-    from . import compiled_checks
-
+    compiled_checks = _kernels("compiled_checks")
     return bool(compiled_checks.output_fine(O, den, V, least))
 
 
 @library_answer
 def forward(Q: Array, K: Array, V: Array, s: Setting, threads: int = 1) -> Forward:
     """As `passes.forward`."""
-    from . import compiled
-
+    compiled = _kernels("compiled")
     Q, K, V = _rows(Q, K, V)
     factor, shift, covariance, weights = _constants(s, Q)
 
@@ -120,8 +130,7 @@ def forward(Q: Array, K: Array, V: Array, s: Setting, threads: int = 1) -> Forwa
 @library_answer
 def backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Setting, threads: int = 1) -> Gradients:
     """As `passes.backward`."""
-    from . import compiled
-
+    compiled = _kernels("compiled")
     Q, K, V, dO = _rows(Q, K, V, dO)
     factor, shift, covariance, weights = _constants(s, Q)
     dQ, dK, dV = np.empty_like(Q), np.empty_like(K), np.empty_like(V)
@@ -145,8 +154,7 @@ def backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Setting, th
 @library_answer
 def causal_forward(Q: Array, K: Array, V: Array, s: Setting) -> Forward:
     """As `causal.forward`, with no state handed back: one head is worked on in the order of its tokens."""
-    from . import compiled_causal
-
+    compiled_causal = _kernels("compiled_causal")
     Q, K, V = _rows(Q, K, V)
     factor, _, covariance, weights = _constants(s, Q)
     O, den = np.empty((len(Q), V.shape[1]), Q.dtype), np.empty(len(Q), Q.dtype)
@@ -158,8 +166,7 @@ def causal_forward(Q: Array, K: Array, V: Array, s: Setting) -> Forward:
 @library_answer
 def causal_backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Setting) -> Gradients:
     """As `causal.backward`."""
-    from . import compiled_causal
-
+    compiled_causal = _kernels("compiled_causal")
     Q, K, V, dO = _rows(Q, K, V, dO)
     factor, _, covariance, weights = _constants(s, Q)
     dQ, dK, dV = np.empty_like(Q), np.empty_like(K), np.empty_like(V)

@@ -103,8 +103,9 @@ def _squares(X: Array) -> float:
 def checked(Q: Array, K: Array, V: Array, asked: Asked) -> tuple[Array, Array, Array]:
     """Q, K, V as heads (H, n, d), or the error that says what is wrong with them."""
     check_shapes(Q.shape, K.shape, V.shape, asked.causal)
-    for name, X in (("Q", Q), ("K", K), ("V", V)):
-        check_type(name, X, Q)
+    if Q.dtype not in TYPES or Q.dtype != K.dtype or Q.dtype != V.dtype:
+        for name, X in (("Q", Q), ("K", K), ("V", V)):
+            check_type(name, X, Q)
     heads = (as_heads(Q), as_heads(K), as_heads(V))
     for g in {asked.degree, asked.gradient_degree or asked.degree}:
         guards.check_rank(Q.shape[-1], g, V.shape[-1], len(heads[0]), Q.dtype.itemsize)
