@@ -2,8 +2,8 @@
 
 Read them in this order: `pieces` (tiles and masks), `forward`, `row_products`, `backward_queries`,
 `backward_keys`; then `decode_kernels`, `small_cache` (d in slices), `score_kernels` (and the scores written
-out) and `low_rank_kernels` (which `iocourse.lowrank` launches). Whether kernels are interpreted or compiled is
-decided here, once (see `mode`).
+out) and `low_rank_kernels` (which `iocourse.lowrank` launches). Whether kernels are interpreted or compiled
+is decided here, once (see `mode`).
 """
 
 from __future__ import annotations
