@@ -14,6 +14,7 @@ import numpy as np
 
 from .compiled import (
     add_products,
+    aligned,
     compiled,
     fill_monomials,
     gather,
@@ -121,10 +122,10 @@ def forward(O, den, Q, K, V, factor, covariance, steps, starts, w, bits):
     """O and den of one head."""
     n, d, m, rank = Q.shape[0], Q.shape[1], V.shape[1], len(w)
     T, Tw = np.zeros((rank, m + 1), Q.dtype), np.zeros((rank, m + 1), Q.dtype)
-    F = np.empty((rank, TILE), Q.dtype)
-    xq, xk, q_rows = np.empty((d, TILE), Q.dtype), np.empty((d, TILE), Q.dtype), np.empty((TILE, d), Q.dtype)
-    W, N = np.empty((m + 1, TILE), Q.dtype), np.empty((m + 1, TILE), Q.dtype)
-    P, near = np.empty((TILE, TILE), Q.dtype), np.empty((TILE, m + 1), Q.dtype)
+    F = aligned(rank, TILE, Q)
+    xq, xk, q_rows = aligned(d, TILE, Q), aligned(d, TILE, Q), np.empty((TILE, d), Q.dtype)
+    W, N = aligned(m + 1, TILE, Q), aligned(m + 1, TILE, Q)
+    P, near = aligned(TILE, TILE, Q), np.empty((TILE, m + 1), Q.dtype)
     E, half = np.empty(((len(starts) - 2) // 2 + 1, TILE), Q.dtype), np.empty(TILE, Q.dtype)
     zero = np.zeros(d, Q.dtype)
     for at in range(0, n, TILE):
@@ -155,12 +156,12 @@ def queries_backward(dQ, Q, K, V, O, den, dO, factor, covariance, steps, starts,
     """dQ of one head, in the order of the tokens."""
     n, d, m, rank = Q.shape[0], Q.shape[1], V.shape[1], len(w)
     T, Tw = np.zeros((rank, m + 1), Q.dtype), np.zeros((rank, m + 1), Q.dtype)
-    F, dF = np.empty((rank, TILE), Q.dtype), np.empty((rank, TILE), Q.dtype)
-    xq, xk, q_rows = np.empty((d, TILE), Q.dtype), np.empty((d, TILE), Q.dtype), np.empty((TILE, d), Q.dtype)
-    dx, near = np.empty((d, TILE), Q.dtype), np.empty((TILE, d), Q.dtype)
-    W, G = np.empty((m + 1, TILE), Q.dtype), np.empty((m + 1, TILE), Q.dtype)
+    F, dF = aligned(rank, TILE, Q), aligned(rank, TILE, Q)
+    xq, xk, q_rows = aligned(d, TILE, Q), aligned(d, TILE, Q), np.empty((TILE, d), Q.dtype)
+    dx, near = aligned(d, TILE, Q), np.empty((TILE, d), Q.dtype)
+    W, G = aligned(m + 1, TILE, Q), aligned(m + 1, TILE, Q)
     g_rows = np.empty((TILE, m + 1), Q.dtype)
-    P, S = np.empty((TILE, TILE), Q.dtype), np.empty((TILE, TILE), Q.dtype)
+    P, S = aligned(TILE, TILE, Q), aligned(TILE, TILE, Q)
     E, half = np.empty(((len(starts) - 2) // 2 + 1, TILE), Q.dtype), np.empty(TILE, Q.dtype)
     zero = np.zeros(d, Q.dtype)
     for at in range(0, n, TILE):
@@ -194,13 +195,13 @@ def keys_backward(dK, dV, Q, K, V, O, den, dO, factor, covariance, steps, starts
     """dK and dV of one head, from the last token on."""
     n, d, m, rank = Q.shape[0], Q.shape[1], V.shape[1], len(w)
     U, Uw = np.zeros((rank, m + 1), Q.dtype), np.zeros((rank, m + 1), Q.dtype)
-    F, dF = np.empty((rank, TILE), Q.dtype), np.empty((rank, TILE), Q.dtype)
-    xq, xk, q_rows = np.empty((d, TILE), Q.dtype), np.empty((d, TILE), Q.dtype), np.empty((TILE, d), Q.dtype)
-    dx, near_k = np.empty((d, TILE), Q.dtype), np.empty((d, TILE), Q.dtype)
-    N, near_v = np.empty((m + 1, TILE), Q.dtype), np.empty((m + 1, TILE), Q.dtype)
-    W, G = np.empty((m + 1, TILE), Q.dtype), np.empty((m + 1, TILE), Q.dtype)
+    F, dF = aligned(rank, TILE, Q), aligned(rank, TILE, Q)
+    xq, xk, q_rows = aligned(d, TILE, Q), aligned(d, TILE, Q), np.empty((TILE, d), Q.dtype)
+    dx, near_k = aligned(d, TILE, Q), aligned(d, TILE, Q)
+    N, near_v = aligned(m + 1, TILE, Q), aligned(m + 1, TILE, Q)
+    W, G = aligned(m + 1, TILE, Q), aligned(m + 1, TILE, Q)
     g_rows = np.empty((TILE, m + 1), Q.dtype)
-    P, S = np.empty((TILE, TILE), Q.dtype), np.empty((TILE, TILE), Q.dtype)
+    P, S = aligned(TILE, TILE, Q), aligned(TILE, TILE, Q)
     E, half = np.empty(((len(starts) - 2) // 2 + 1, TILE), Q.dtype), np.empty(TILE, Q.dtype)
     zero = np.zeros(d, Q.dtype)
     for at in range((n - 1) // TILE * TILE, -1, -TILE):

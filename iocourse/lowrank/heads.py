@@ -36,8 +36,10 @@ def head_forward(Q: Array, K: Array, V: Array, asked: Asked, g: int) -> Attended
         found = (fast.causal_forward if compiled else plain_causal.forward)(Q, K, V, s)
     else:
         found = fast.forward(Q, K, V, s, threads) if compiled else plain.forward(Q, K, V, s)
-    if not (compiled and _plainly_fine(p, found, V, len(K), s)):
+    fine = compiled and _plainly_fine(found, V, len(K), s)
+    if not fine or (s.shift is None and p.positive_to < np.inf):  # what den must be is each row's own affair
         _certify(p, Q, K, found, s, asked.causal)
+    if not fine:
         _certify_output(p, V, found.O)
     return Attended(found, s)
 
@@ -71,10 +73,8 @@ def _certify(p: Polynomial, Q: Array, K: Array, f: Forward, s: Setting, causal: 
     guards.check_denominators(p, rows, f.den, keys, centred=s.shift is not None)
 
 
-def _plainly_fine(p: Polynomial, f: Forward, V: Array, keys: int, s: Setting) -> bool:
-    """Whether the one pass that suffices for most calls finds nothing to refuse."""
-    if s.shift is None and p.positive_to < np.inf:
-        return False
+def _plainly_fine(f: Forward, V: Array, keys: int, s: Setting) -> bool:
+    """Whether one pass over outputs and denominators, which suffices for most calls, finds nothing amiss."""
     return fast.output_fine(f.O, f.den, V, guards.POSITIVE if s.shift is None else keys / 2)
 
 
