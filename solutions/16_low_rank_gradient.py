@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 16 The gradient in almost linear time
 #
-# Lesson 15 put a polynomial in the place of the exponential, and attention became two products with a small state that does not grow with $N$. Training needs the gradient as well. The paper that this lesson follows, 2408.13233, shows that it too can be approximated in almost linear time, for any loss and any number of layers. We go through its decomposition step by step and come to a product that is too wide to be built. There is a way not to build it, and a better one, which differentiates the features instead of the matrices. In the end a backward pass reads its inputs once, writes its results once, and moves one small state besides.
+# Lesson 15 put a polynomial in the place of the exponential, and attention became two products with a small state that does not grow with $N$. Training needs the gradient as well. The paper that this lesson follows, 2408.13233, shows that where the entries are bounded it too can be approximated in almost linear time, for any loss and any number of layers. We go through its decomposition step by step and come to a product that is too wide to be built. There is a way not to build it, and a better one, which differentiates the features instead of the matrices. In the end a backward pass reads its inputs once, writes its results once, and moves one small state besides.
 #
 # **What you will learn**
 #
@@ -158,7 +158,7 @@ print("rank of the second factor:", np.linalg.matrix_rank(second))
 #
 # $$ \tilde p = (\Phi \oslash G_e)\,(\Psi \oslash V_e)^\top, \qquad \text{rank at most } r\,(d+1) . \tag{16.9} $$
 #
-# This is the heart of the paper: $\tilde p$ has low rank, so $\tilde pK$ is two thin products, and the gradient takes time in proportion to $N$.
+# This is the heart of the paper: $\tilde p$ has low rank, so $\tilde pK$ is two thin products, and for a given $r$ the gradient takes time in proportion to $N$.
 #
 # **Predict.** $d = 12$, $g = 3$, so $r = 455$. How many columns has $\Phi \oslash G_e$? For $N = 40\,960$ and four bytes a number, how many MB does it take?
 
@@ -169,6 +169,8 @@ predict("16.3", columns=6000, MB=900)  #> predict("16.3", columns=..., MB=...)
 columns = comb(12 + 3, 3) * (12 + 1)
 measured("16.3", columns=columns, MB=columns * 40960 * 4 / 2**20)
 
+# %% [markdown]
+# In code: `plan(d, g)` of the library lists the monomials up to degree $g$ and how one is made from another, and `features` makes them for all rows. Features come first, $(r, N)$, so that one feature of all tokens is one row.
 
 # %%
 def taylor_weights(plan_g):
@@ -224,7 +226,7 @@ def errors(found, right):
 print("relative errors of dQ, dK, dV:", *[f"{error:.2%}" for error in errors(by_kronecker, want)])
 
 # %% [markdown]
-# 405 columns, and the gradient of softmax attention is met to 4.09, 4.28 and 2.83 percent with a polynomial of degree 2. No $N \times N$ matrix was needed for that. But $\Phi \oslash G_e$ and $\Psi \oslash V_e$ together have $810\,N$ words: at $N = 512$ more than one. And at $d = 12$, $g = 3$ and $N = 40\,960$ each of them has 5,915 columns and takes 924 MB.
+# 405 columns, and the gradient of softmax attention is met to 4.09, 4.28 and 2.83 percent with a polynomial of degree 2. No $N \times N$ matrix was needed for that. But $\Phi \oslash G_e$ and $\Psi \oslash V_e$ together have $810\,N$ words: at $N = 512$ that is more than one $N \times N$ matrix. And at $d = 12$, $g = 3$ and $N = 40\,960$ each of them has 5,915 columns and takes 924 MB.
 
 # %% [markdown]
 # ## 16.4 The product that is not built
@@ -235,7 +237,7 @@ print("relative errors of dQ, dK, dV:", *[f"{error:.2%}" for error in errors(by_
 #
 # $d + 1$ terms, each of them thin. These are the same numbers in another order of summation, so it is called *associativity*. The widest arrays are $\Phi$ and $\Psi$.
 #
-# **Exercise 16.1** p times a matrix · difficulty 3 of 5 · importance 5 of 5 · 12 minutes. You get $\Phi$ and $\Psi$ of some $f = \Phi\Psi^\top$ whose rows sum to 1, and $G$ and $h$. Multiply $p$ of (16.6) by a matrix $x$. Neither an $N \times N$ matrix nor a row-wise Kronecker product may be built: the check measures how much memory is held, and counts the arithmetic for $N$ and for $2N$ tokens. If you are stuck after six minutes, run `hint("16.1")` in a cell of your own.
+# **Exercise 16.1** p times a matrix · difficulty 3 of 5 · importance 5 of 5 · 12 minutes. You get $\Phi$ and $\Psi$ of some $f = \Phi\Psi^\top$ whose rows sum to 1, and $G$ and $h$. Multiply $p$ of (16.6) by a matrix $x$. Neither an $N \times N$ matrix nor a row-wise Kronecker product may be built: the check measures how much memory is held, and counts the arithmetic for $N$ and for $2N$ tokens. Compute with the arrays as they come, for what `np.asarray` makes of them is not counted. If you are stuck after six minutes, run `hint("16.1")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-16.1"
 def my_p_times(Phi, Psi, G, h, x):
@@ -265,7 +267,7 @@ narrow = attempt(held, my_p_times, Phi, Psi, G, V, K)
 print(f"words held: {wide / N:,.0f} a token with the products, {narrow / N:,.0f} without")
 
 # %% [markdown]
-# 1,215 words a token with the products, and with the reference solution 59 without. The arithmetic has stayed: leaving the scalings aside, both take $2rd(d+1)$ multiply-adds a token for $\tilde pK$ and as many for $\tilde p^\top Q$. At $d = 12$ and $g = 3$ that is 283,920 a token. It can be done with less.
+# 1,215 words a token with the products, and with the reference solution 59 without. The arithmetic has stayed: leaving the scalings aside, both take $2rd(d+1)$ multiply-adds a token for $\tilde pK$ and as many for $\tilde p^\top Q$. At $d = 12$ and $g = 3$ both together are 283,920 a token. It can be done with less.
 
 # %% [markdown]
 # ## 16.5 Differentiate the features
@@ -282,11 +284,11 @@ print(f"words held: {wide / N:,.0f} a token with the products, {narrow / N:,.0f}
 #
 # $$ d\phi_i = T\,G_{e,i}, \qquad U = \sum_i \phi(q_i)\,G_{e,i}^\top, \qquad d\psi_j = U\,V_{e,j}, \qquad [dV_j, \cdot\,] = \psi(k_j)^\top U . \tag{16.13} $$
 #
-# $U$ has the shape of $T$, and the same making: features of one side times what is to be handed to the other. (The dot stands for a last column that nobody asks for.) Last, $d\phi$ and $d\psi$ are to be *pulled back* to the row that the features were made of: multiplied by the transposed Jacobian $J_\phi$, a matrix of $r \times d$ slopes. That would be $rd$ multiplications a token, but the matrix is full of structure. For $d = 2$ and $g = 2$ the features are $1, x, y, x^2, xy, y^2$, and
+# $U$ has the shape of $T$, and the same making: features of one side times what is to be handed to the other. (The dot stands for a last column that nobody asks for.) Last, $d\phi$ and $d\psi$ are to be *pulled back* to the row that the features were made of: multiplied by the transposed Jacobian $J_\phi$, a matrix of $r \times d$ slopes. That would be $rd$ multiplications a token, but few of the slopes are not zero: a feature has at most $g$ of them. For $d = 2$ and $g = 2$ the features are $1, x, y, x^2, xy, y^2$, and
 #
 # $$ dx = d\phi_x + 2x\,d\phi_{xx} + y\,d\phi_{xy}, \qquad dy = d\phi_y + x\,d\phi_{xy} + 2y\,d\phi_{yy} . \tag{16.14} $$
 #
-# The plan of lesson 15 makes each feature with a single multiplication, a coordinate times a feature that is there already. So it can be gone through backwards, with two. Here is the plan of this small case:
+# Lesson 15 made each feature with a single multiplication, a coordinate times a feature that is there already. These are the steps of a plan, and they can be gone through backwards, with two multiplications each. Here are those of this small case:
 
 # %%
 small = plan(2, 2)
@@ -296,7 +298,7 @@ for step in small.steps:
           f"times features {step.source} to {step.source + count - 1}")
 
 # %% [markdown]
-# Features 1 and 2 are $x$ and $y$. Features 3 and 4 are $x$ times those two, so $x^2$ and $xy$. Feature 5 is $y$ times feature 2, so $y^2$.
+# Features 1 and 2 are $x$ and $y$ themselves; no step makes them. Features 3 and 4 are $x$ times those two, so $x^2$ and $xy$. Feature 5 is $y$ times feature 2, so $y^2$.
 #
 # **Exercise 16.2** The features, pulled back · difficulty 3 of 5 · importance 5 of 5 · 10 minutes. Go through the steps backwards and collect the gradient of the coordinates. Everything is an array over the tokens, and features come first, $(r, N)$. You may overwrite the gradient you are given. If you are stuck after five minutes, run `hint("16.2")` in a cell of your own.
 
@@ -350,7 +352,7 @@ print(f"the sum of G∘O changes by {change:.5f} a unit, the gradient says "
 print("relative errors against softmax:", *[f"{error:.2%}" for error in errors(found, want)])
 
 # %% [markdown]
-# It is the exact gradient of what the forward pass computes, and it is less close to the gradient of softmax attention than what we had: 12.36 percent for $dQ$ where there were 4.09. Only $dV$ is the same. Before we ask why, the costs of the three forms, in multiply-adds a token for $dQ$, $dK$ and $dV$ together:
+# It is the exact gradient of what the forward pass computes, and it is less close to the gradient of softmax attention than what we had: 12.36 percent for $dQ$ where there were 4.09. Only $dV$ is the same. Before we ask why, the costs of the three forms, in multiply-adds a token for $dQ$, $dK$ and $dV$ together, without the making of the features, which all three need:
 #
 # | form | multiply-adds a token | $d = 12$, $r = 455$ | widest array |
 # | --- | --- | --- | --- |
@@ -404,7 +406,7 @@ explore.curve({name: [(g, row[at]) for g, row in table.items()] for name, at in 
 #
 # > the paper's $dQ$ and $dK$ at degree $g$ are the Jacobian form's with the states of degree $g + 1$, where $O$ and $\mathrm{den}$ are those of degree $g$.
 #
-# The library has both forms; to machine precision:
+# Here is the second, from the functions above, beside the library's row-wise Kronecker product:
 
 # %%
 plan3 = plan(d, 3)
@@ -427,7 +429,7 @@ for d_, g in ((12, 2), (12, 3), (64, 2)):
 #
 # $$ \frac{(d+1)\binom{d+g}{g}}{\binom{d+g+1}{g+1}} = \frac{(d+1)(g+1)}{d+g+1} , \tag{16.16} $$
 #
-# 2.60 and 3.25 at $d = 12$, and towards $g + 1$ when $d$ grows. For the same numbers at $g = 3$ the associative form took 294,840 multiply-adds a token; the Jacobian form with 1,820 features takes $55 \cdot 1{,}820 = 100{,}100$. (The identity is a derivation of this course.)
+# 2.60 and 3.25 at $d = 12$, and towards $g + 1$ when $d$ grows. For the same $dQ$ and $dK$ at $g = 3$ the associative form took 294,840 multiply-adds a token; the Jacobian form with 1,820 features takes $55 \cdot 1{,}820 = 100{,}100$. (The identity is a derivation of this course.)
 #
 # A choice remains. With the same degree in both passes the gradient is that of the function that is computed, which is what an optimiser expects. With one degree more in the backward pass it is closer to that of softmax. The library lets you choose, here with each row's own polynomial of lesson 15:
 
@@ -453,7 +455,7 @@ for wanted in (3, 4):
 #
 # $$ W = 7Nd + r(d+1), \qquad \text{footprint } 2r(d+1) + 5d + 2 . \tag{16.17} $$
 #
-# $7Nd$ is the compulsory traffic of a backward pass. (Where the two states do not fit, they are made in parts, as in lesson 15, and the tokens pass once for each part. The library's Triton kernels make these two sweeps, a tile of tokens at a time, and read $O$ and $\mathrm{den}$ instead.)
+# $7Nd$ is the compulsory traffic of a backward pass. (Where the two states do not fit, they are made in parts, as in lesson 15, and the tokens pass once for each part. Where a state is small enough for one block, the library's Triton kernels make these two sweeps, a tile of tokens at a time; they read $O$ and $\mathrm{den}$ instead of making them again.)
 #
 # **Predict.** $N = 40\,960$, $d = 12$, $g = 3$, $M = 16\,384$. How many times fewer words than the cheapest backward pass of lesson 06 is that?
 
@@ -536,16 +538,16 @@ print("dQ, dK, dV as in the Jacobian form:", *same)
 print(f"(16.17): {7 * 256 * 8 + 45 * 9:,} words, footprint {2 * 45 * 9 + 5 * 8 + 2:,}")
 
 # %% [markdown]
-# 14,741 words, as (16.17) says, in a fast memory of 900. Keys and values alone are 4,096 words, so no schedule could have kept them there: what kept them is the state.
+# 14,741 words, as (16.17) says, in a fast memory of 900. Keys and values alone are 4,096 words, so no schedule could have kept them there: what is kept of them is the state.
 
 # %% [markdown]
 # ## 16.8 Causal, tile by tile
 #
-# We want the same under a causal mask: query $i$ sees the keys up to $i$. Then the state must be a *prefix sum*. Query $i$ needs $T$ of the keys up to $i$, the next query one key more. Token by token this is a chain of $N$ steps, each of them too small to be fast. So tokens are taken in tiles of $B$: the queries of a tile meet the keys of all tiles before by the state, and the keys of their own tile directly, with the exponential itself, under a triangle:
+# We want the same under a causal mask: query $i$ sees the keys up to $i$. Then the state must be a *prefix sum*. Query $i$ needs $T$ of the keys up to $i$, the next query one key more. Token by token this is a chain of $N$ small steps, one after the other. So tokens are taken in tiles of $B$: the queries of a tile meet the keys of all tiles before by the state, and the keys of their own tile directly, with the exponential itself, under a triangle:
 #
 # $$ [N_i, \mathrm{den}_i] = \phi(q_i)^\top\,T_{<\text{tile}} + \sum_{j \le i,\; j \text{ in the tile}} e^{q_i\cdot k_j}\,[v_j, 1] . \tag{16.18} $$
 #
-# Near pairs are exact, far ones polynomial. The cost is up to $B$ pairs a token. Here are the scores of 512 tokens in tiles of 64; outlined is what the queries of one tile need:
+# Near pairs are exact, far ones polynomial. The cost is up to $B$ pairs a token. Here are the scores of 512 tokens in tiles of 64; outlined is what the queries of one tile need (the picture writes $n$ and $C$ for $N$ and $B$):
 
 # %%
 explore.causal_tiles(512, 64, at=4)
@@ -555,7 +557,7 @@ explore.causal_tiles(512, 64, at=4)
 #
 # One thing must match: the two parts are added, so both must stand for the exponential itself. A factor that is common to a row and cancels in softmax, such as the $e^{\sigma^2/2}$ that lesson 15 left out of the row-adaptive polynomial, has to be put back in.
 #
-# **Exercise 16.4** Causal, tile by tile · difficulty 3 of 5 · importance 4 of 5 · 13 minutes. Compute the output by (16.18), in NumPy. Tiles begin at $0, B, 2B, \dots$, the last one may be smaller. No $N \times N$ matrix: the check counts the work for $N$ and for $2N$ tokens. And no row may depend on what comes after it. If you are stuck after seven minutes, run `hint("16.4")` in a cell of your own.
+# **Exercise 16.4** Causal, tile by tile · difficulty 3 of 5 · importance 4 of 5 · 13 minutes. Compute the output by (16.18), in NumPy, with the arrays as they come. Tiles begin at $0, B, 2B, \dots$, the last one may be smaller. No $N \times N$ matrix: the check counts the work for $N$ and for $2N$ tokens. And no row may depend on what comes after it. If you are stuck after seven minutes, run `hint("16.4")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-16.4"
 def my_causal(Q, K, V, phi, w, B):
@@ -596,7 +598,7 @@ one_tile = attempt(my_causal, Q, K, V, of_degree_2, w2, 512)
 print("one tile of 512 is exact:", attempt(np.allclose, one_tile, exact_causal, atol=1e-12))
 
 # %% [markdown]
-# 3.05e-02 with tiles of one token, 1.71e-02 with tiles of 64, and none where one tile holds everything. A wide tile costs more pairs; it is chosen for speed, the exactness nearby comes with it.
+# 3.05e-02 with tiles of one token, 1.71e-02 with tiles of 64, and none where one tile holds everything. A wide tile costs more pairs and takes fewer steps; exactness nearby comes with it.
 #
 # **The future leaks through statistics.** Lesson 15 subtracts the mean of the keys, which softmax does not see and which makes scores smaller. The mean of *all* keys knows the last one. Change the last key, and watch the rows before it:
 
@@ -612,9 +614,9 @@ for name, shift in (("nothing subtracted", lambda K: 0.0),
     print(f"{name}: earlier rows change by up to {attempt(np.max, change):.1e}")
 
 # %% [markdown]
-# 0.0 against 3.3e-04. The second is small, and it is a leak all the same: a model in training can learn to read it, and when it generates text there is no last key to take the mean with. The same holds for the covariance of the keys, which the row-adaptive polynomial uses. In causal mode such numbers have to be known beforehand: `lowrank.attention(..., causal=True)` with that polynomial wants `key_variance`, and refuses to take it from the data.
+# 0.0 against 3.3e-04. The second is small, and it is a leak all the same: a model in training could learn to read it, and when it generates text there is no last key to take the mean with. The same holds for the covariance of the keys, which the row-adaptive polynomial uses. In causal mode such numbers have to be known beforehand: `lowrank.attention(..., causal=True)` with that polynomial wants `key_variance`, and refuses to take it from the data.
 #
-# **The way back.** A query was answered by the keys before it, so a key hears from the queries after it. $dQ$ needs the prefix state $T$ once more, in the order of the tokens. $dK$ and $dV$ need $U$ of the tiles *after*, a *suffix sum*: that sweep goes from the last tile to the first.
+# **The way back.** A query was answered by the keys before it, so a key hears from the queries after it. $dQ$ needs the prefix state $T$ once more, in the order of the tokens. $dK$ and $dV$ need $U$ of the tiles *after*, a *suffix sum*: that sweep goes from the last tile to the first. (In the picture $l$ is $\mathrm{den}$ and $dO$ is $G$.)
 
 # %%
 explore.causal_tiles(512, 64, at=4, pass_="backward")
@@ -699,7 +701,7 @@ else:
             return torch.from_numpy(dQ), torch.from_numpy(dK), torch.from_numpy(dV)
 
 # %% [markdown]
-# Two dozen lines. Now a network around it: three layers of two heads with a residual connection, and a loss of the kind of section 16.1. Hooks of torch count what is kept.
+# That is all. Now a network around it: three layers of two heads with a residual connection, and a loss of the kind of section 16.1. Hooks of torch count what is kept.
 
 # %%
 def network(X, layers, attend):
@@ -736,8 +738,6 @@ if importlib.util.find_spec("torch") is not None:
     print(f"kept by exact attention {softmax_words:,} words, by low rank {words:,}")
     print(f"gradient of all parameters: relative error {errors([ours], [right])[0]:.1e}")
     measured("16.9", times=softmax_words / words)
-
-# %%
 
 # %% [markdown]
 # 10.04 times fewer words, and the gradient of all parameters, through three layers, has a relative error of 6.5e-03. `lowrank.attention` does the same for tensors of any leading axes, all heads at once, on the CPU or a GPU, and keeps the same arrays. What becomes of the error in twelve layers, and in training, is the subject of lesson 17; so are times. No GPU run has been recorded yet.

@@ -42,6 +42,10 @@ class Counted(np.ndarray):
     def __array_finalize__(self, made_from: Any) -> None:
         self.tally = getattr(made_from, "tally", Tally())
 
+    def dot(self, b: Any, out: Any = None) -> Any:
+        """Counted like np.dot: NumPy itself does not announce the method."""
+        return np.dot(self, b, out=out)
+
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         given = kwargs.get("out")
         if given is not None:
@@ -122,11 +126,21 @@ def play_counted(student: Callable[..., Any], case: Case) -> Trial:
 
 
 def linear_work(name: str, once: str, twice: str, most: float = 2.3) -> Property:
-    """The case labelled `twice`, of twice the tokens, takes about twice the work of that labelled `once`."""
+    """The case labelled `twice`, of twice the tokens, takes about twice the work of that labelled `once`.
+
+    Fewer operations than the inputs have numbers cannot be all: then the answer went past the counter.
+    """
 
     def judge(trials: Sequence[Trial]) -> str | None:
-        found = {t.case.label.split(",")[0]: t.work for t in trials if isinstance(t, WorkTrial)}
-        ratio = found[twice] / max(1, found[once])
+        counted = {t.case.label.split(",")[0]: t for t in trials if isinstance(t, WorkTrial)}
+        least = sum(np.size(x) for x in counted[twice].case.inputs.values() if isinstance(x, np.ndarray))
+        if counted[twice].work < least:
+            return (
+                f"only {counted[twice].work:,} operations were seen, and the inputs have {least:,} numbers; "
+                "compute with the arrays as they come: what np.array or np.asarray makes of them is not "
+                "counted, nor are numbers taken out one by one"
+            )
+        ratio = counted[twice].work / max(1, counted[once].work)
         return None if ratio <= most else f"twice the tokens take {ratio:.1f} times the work"
 
     return Property(name, judge)

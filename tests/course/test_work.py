@@ -22,6 +22,8 @@ def work_of(function, *arrays):
         (lambda a, b: a @ b, (A, B), 3 * 4 * 5),
         (lambda a, b: np.dot(a, b), (A, B), 3 * 4 * 5),
         (lambda a, b: a.T[1:3] @ a, (A, B), 2 * 3 * 4),
+        (lambda a, b: a.dot(b), (A, B), 3 * 4 * 5),
+        (lambda a, b: a.dot(b, out=np.empty((3, 5))), (A, B), 3 * 4 * 5),
         (lambda a, b: np.matmul(a[None], b), (A, B), 3 * 4 * 5),
         (lambda a: a + 1, (A,), 12),
         (lambda a: np.exp(a) * a, (A,), 24),
@@ -78,3 +80,22 @@ def test_twice_the_tokens(function, fine):
     ]
     complaint = linear_work("linear", "N tokens", "2N tokens").judge(trials)
     assert complaint is None if fine else complaint == "twice the tokens take 4.0 times the work"
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a: np.asarray(a) @ np.asarray(a).T,
+        lambda a: np.array(a) @ np.array(a).T,
+        lambda a: [sum(x * y for y in a[:, 0]) for x in a[:, 0]],
+    ],
+)
+def test_work_that_goes_past_the_counter_is_told(function):
+    trials = [
+        play_counted(function, Case(f"{name}, and sizes", {"a": np.ones((n, 3))}))
+        for name, n in (("N tokens", 50), ("2N tokens", 100))
+    ]
+    complaint = linear_work("linear", "N tokens", "2N tokens").judge(trials)
+    assert complaint is not None and complaint.startswith(
+        "only 0 operations were seen, and the inputs have 300"
+    )

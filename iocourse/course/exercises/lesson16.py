@@ -8,6 +8,7 @@ from math import factorial
 import numpy as np
 from numpy.typing import NDArray
 
+from ...guard import library_answer
 from ...ledger import Ledger
 from ...machine import Features
 from ...monomials import Plan, coordinates, features, plan
@@ -40,7 +41,7 @@ def _product_cases(rng: np.random.Generator) -> list[Case]:
     sizes = [
         (ONCE, N, N, r, d, 3),
         (TWICE, 2 * N, 2 * N, r, d, 3),
-        (MANY, 8 * N, 8 * N, r, d, 3),
+        (MANY, 8 * N, 8 * N, 2 * r, d, 2),  # Φ ⊘ Ge is then far wider than d + 1 columns for each of x
         (WIDE, 9, 11, 2, 5, 4),
         (UNLIKE, 13, 7, 4, 3, 2),
         ("one token", 1, 1, 3, 2, 2),
@@ -121,6 +122,7 @@ def _pull_back_case(rng: np.random.Generator, label: str, n: int, d: int, g: int
     return Case(name, inputs, slopes(x, p, df))
 
 
+@library_answer
 def slopes(x: Array, p: Plan, df: Array) -> Array:
     """The sum of df (rank, n) times each feature's slope in the coordinates of x (n, d), factor by factor."""
     table = coordinates(p)  # (g, rank); coordinate d is the number 1
@@ -212,6 +214,7 @@ def taylor(S: Array, g: int) -> Array:
     return np.asarray(sum((S**l / factorial(l) for l in range(1, g + 1)), start=np.ones_like(S)))
 
 
+@library_answer
 def dense_gradients(Q: Array, K: Array, V: Array, dO: Array, g: int) -> tuple[Array, Array, Array]:
     """dQ, dK, dV of Σ dO ∘ O for O = weights V over row sums, weights = taylor(QKᵀ, g), all written out."""
     S = Q @ K.T  # (N, N)
@@ -305,6 +308,7 @@ def monomials_of(p: Plan) -> Callable[[Array], Array]:
     return phi
 
 
+@library_answer
 def causal_by_tiles(Q: Array, K: Array, V: Array, g: int, B: int) -> Array:
     """exp of the scores where query and key share a tile and the key is not later, the polynomial for keys of
     earlier tiles, 0 for all others: written out, over row sums.
