@@ -414,7 +414,7 @@ for pair in real_heads():
 measured("17.6", heads=usable, percent=changed[0, 2])
 
 # %% [markdown]
-# None. The flattest head, layer 0, head 11, would need 435,897 features, for texts of 471 tokens; for the others it is billions, or no degree up to 12. (The head of layer 0 with $\sigma = 19.55$ looks at one token at a time; a polynomial of low degree is nothing like that.)
+# None. The flattest head, layer 0, head 11, would need 76,904,685 features, for texts of 471 tokens; for the others it is billions, or no degree up to 12. (The head of layer 0 with $\sigma = 19.55$ looks at one token at a time; a polynomial of low degree is nothing like that.)
 #
 # With bounded logits 6,545 or 58,905 features would do, which is still more than the 512 tokens that this model can read. And the weights change by 35 to 99 percent: these are other heads now. A bound is nothing to be added afterwards. A model that is to use low rank has to be *trained* with it, and it has to have small $d$ as well: at $d = 8$ the same degrees 3 and 4 have 165 and 495 features.
 
