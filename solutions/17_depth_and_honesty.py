@@ -600,17 +600,18 @@ print(provenance(lowrank_run))
 
 
 def print_redone(rows):
-    print(" d       n    published      g: their error, speed-up, usual error on softmax")
+    print(" d       n    published  script here   g: softmax's error in their metric, speed-up, usual")
     for row in rows:
-        best = "   ".join(f"{one['g']}: {one['their_error']:.3f} {one['speedup']:6.1f}× "
+        best = "   ".join(f"{one['g']}: {one['judged_error']:.3f} {one['speedup']:6.1f}× "
                           f"{one['error']:.3f}" for one in row["degrees"] if one["g"] in (2, 3, 4))
+        script = f"{row['their_speedup']:.1f}×" if row["their_speedup"] else "skipped"
         print(f"{row['d']:2} {row['n']:7,}  {row['published_error']:.3f} "
-              f"{row['published_speedup']:5.2f}×   {best}")
+              f"{row['published_speedup']:5.2f}×  {script:>10}   {best}")
 
 
 def above_published(rows, g):
     """Rows in which degree g has a smaller error and a larger speed-up than the table."""
-    return sum(one["their_error"] < row["published_error"]
+    return sum(one["judged_error"] < row["published_error"]
                and one["speedup"] > row["published_speedup"]
                for row in rows for one in row["degrees"] if one["g"] == g)
 
@@ -625,7 +626,7 @@ if lowrank_run:
 explore.lowrank_rows(lowrank_run)
 
 # %% [markdown]
-# The idea is better than the table: symmetric features instead of all products, each row's own polynomial, features that are made in a small tile and never stored. Three things to keep in mind when you read these speed-ups. They are against exact attention on the *same* CPU. They grow with $n$ because exact attention is quadratic, so a large factor can be had by choosing $n$. And the error beside the table's is that of the published operator in the published metric, while the time is that of softmax attention, whose usual error, about twice as large, stands last.
+# The idea is better than the table: symmetric features instead of all products, each row's own polynomial, features that are made in a small tile and never stored. Three things to keep in mind when you read these speed-ups. They are against exact attention on the *same* CPU. They grow with $n$ because exact attention is quadratic, so a large factor can be had by choosing $n$. And the error to hold against the table's is that of softmax attention in the published metric, because the time is softmax attention's too; the usual error, about twice as large, stands last. The column "script here" is the published algorithm itself, written anew and timed in the same run against exact attention with its own operator.
 #
 # The gradient, which the paper is about and did not measure, the causal mask, and lengths up to a million tokens are in the same record:
 
