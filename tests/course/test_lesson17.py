@@ -70,6 +70,11 @@ def test_section_17_1():
     a, b, law = of("my_growth")(list(range(1, 17)), errors)
     says("17.1", f"$m^{{{a:.2f}}}$", f"the exponential, {b:.2f},")
     assert law == "power"
+    others = [of("my_growth")(list(range(1, 17)), of("errors_over_layers")(16, s)) for s in range(8)]
+    exponents = [found[0] for found in others]
+    says("17.1", f"Eight others gave exponents, as you will fit them in a moment, from {min(exponents):.2f}")
+    says("17.1", f"to {max(exponents):.2f}.)")
+    assert {found[2] for found in others} == {"power"}
 
 
 def test_the_formula_of_17_1_errors_in_unrelated_directions_add_up_like_the_root():
@@ -243,6 +248,37 @@ def test_records_have_what_the_cells_ask_for():
     if found:
         of("print_redone")(found["forward"])
         assert all(of("above_published")(found["forward"], g) <= len(found["forward"]) for g in (2, 3, 4))
+
+
+def test_what_the_text_reads_from_the_depth_record():
+    found = recorded("depth")
+    if not found or found["quick"]:
+        pytest.skip("no full record")
+    laws = [law for law in found["layers"]["growth"]
+            if law["what"] == "parameters" and law["gradient_degree"] == law["degree"]]  # fmt: skip
+    exponents = [law["exponent"] for law in laws]
+    says("17.2", f"The exponents of the record are {min(exponents):.2f} to {max(exponents):.2f}")
+    assert max(exponents) < 0.5 and all(law["off_power"] < law["off_exponential"] for law in laws)
+    runs = found["training"]["runs"]
+    own = {(run["bound"], run["attention"], run["degree"]): run["validation_own"] for run in runs}
+    free = [run for run in runs if run["bound"] is None and run["degree"]]
+    assert all(run["validation_own"] < own[None, "exact", None] < run["validation_exact"] for run in free)
+    worth = [own[bound, "uniform", None] - own[bound, "exact", None] for bound in (2.0, 4.0, None)]
+    assert worth == sorted(worth) and worth[0] < worth[2] / 2
+    gaps = {
+        (bound, g): max(of("gap")(run) for run in runs if (run["bound"], run["degree"]) == (bound, g))
+        for bound in (2.0, 4.0)
+        for g in (2, 4)
+    }
+    assert gaps[4.0, 2] > 10 * max(gaps[4.0, 4], gaps[2.0, 2], gaps[2.0, 4])
+    says("17.5", "within $\\pm 4$ degree 2 is not enough", "each polynomial reads the kept text better")
+
+
+@needs_torch
+def test_what_the_text_says_of_the_recorded_contenders():
+    from iocourse.bench._lowrank_plan import Plan
+
+    says("17.9", f"medians over draws of {Plan().panel} tokens")
 
 
 def test_what_the_text_says_of_the_depth_bench_is_what_it_measures():
@@ -430,6 +466,19 @@ def test_others_with_the_same_number_of_features():
     )
     assert off[0.25, own] < off[0.25, marks] < off[0.25, drawn]
     assert off[0.25, drawn] / off[0.25, own] > off[0.5, drawn] / off[0.5, own]
+    changes, first = [], ("own polynomial", "landmarks", "random features")
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        q, k, v = rng.standard_normal((3, 1024, 8))
+        q, k = (x * 0.5**0.5 / 8**0.25 for x in (q, k))
+        o = exact.softmax(q @ k.T) @ v
+        one = {
+            name: 100 * np.linalg.norm(found - o) / np.linalg.norm(o)
+            for name, found in of("contenders")(q, k, v, 495, rng)
+        }
+        assert list(sorted(one, key=one.__getitem__)[:3]) == list(first)
+        changes += [abs(one[name] / off[0.5, name] - 1) for name in first]
+    says("17.9", f"change the first three numbers by up to {100 * max(changes):.0f} percent")
     assert 100 / 3 < off[2.0, marks] < off[2.0, own] and comb(12, 4) == 495 and 495 / 1024 > 0.45
 
 
@@ -484,7 +533,7 @@ def test_the_projects_problems_leave_no_doubt_and_have_every_answer():
     assert seen == {*lesson17.NAMES, "tie"}
 
 
-@pytest.mark.parametrize(("sigma", "g"), [(0.3, 2), (0.5, 4), (0.7, 4), (0.85, 6)])
+@pytest.mark.parametrize(("sigma", "g"), [(0.3, 2), (0.5, 4), (0.7, 4), (0.85, 4), (0.85, 6)])
 def test_the_projects_rule_holds_on_normal_logits(sigma, g):
     """Even degrees, each row's own polynomial: the weights' error over its claim, the mean of four draws."""
     found = []

@@ -277,7 +277,17 @@ def boast(N, d, M, sigma, error, w):
     return name, tiles, words // 2, claim
 
 
-SUM = "tail = sum(sigma ** (2 * l) / factorial(l) for l in range(g + 1, g + 40))"
+def not_whole(N, d, M, sigma, error, w):
+    """Tiles with a fraction, which no memory has."""
+    name, tiles, words, claim = step_by_step(N, d, M, sigma, error, w)
+    return name, {key: size + 0.9 for key, size in tiles.items()}, words, claim
+
+
+def no_degree(N, d, M, sigma, error, w):
+    """Low rank of degree 0, with the words of the right one."""
+    name, tiles, words, claim = step_by_step(N, d, M, sigma, error, w)
+    return name, tiles | ({"g": 0} if name == "low_rank" else {}), words, claim
+
 
 CHOICE = Suite(
     id="17.4",
@@ -287,6 +297,8 @@ CHOICE = Suite(
         Mutant("low-rank-under-a-window", OWN_KIND, (("if w is None and sigma", "if sigma"),)),
         Mutant("footprint-ignored", FIT, (("if ledger.peak <= M:", "if True:"),)),
         Mutant("rule-beyond-the-clip", HOLDS, (("sigma**2 <= 0.8", "True"),)),
+        Mutant("rule-up-to-one", HOLDS, (("sigma**2 <= 0.8", "sigma <= 1"),)),
+        Mutant("limit-for-sigma-itself", FEWEST, (("sigma**2 <= 0.8", "sigma <= 0.8"),)),
         Mutant("odd-degrees-too", HOLDS, (("g += 2", "g += 1"),)),
         Mutant("error-ignored", HOLDS, (("while claim > error:", "while g < 2:"),)),
         Mutant("rule-without-the-root", RULE, (("* tail) ** 0.5", "* tail)"),)),
@@ -312,6 +324,8 @@ CHOICE = Suite(
         (always_flash, FIT),
         (always_flash, FEWEST),
         (boast, LEDGER),
+        (not_whole, "returns a name, tiles, words and a claim"),
+        (no_degree, RULE),
         (library_tiles, OWN),
         (lesson17.fewest, OWN),
     ),

@@ -341,12 +341,13 @@ def _choice_cases(rng: np.random.Generator) -> list[Case]:
         "small logits, the state does not fit": Problem(N, 12, 4096, spread, 0.01),
         "not even a column of the state fits": Problem(4 * N, 12, 1024, spread, 0.01),
         "a strict error": Problem(N, 32, 16_384, 0.5, 1e-7),
-        "large logits": Problem(20 * N, 8, 4096, float(rng.uniform(1.2, 2.0)), 0.05),
+        "logits just within the rule": Problem(20 * N, 8, 4096, float(rng.uniform(0.82, 0.88)), 0.05),
+        "logits just beyond the rule": Problem(20 * N, 8, 4096, float(rng.uniform(0.91, 0.99)), 0.05),
         "wide rows in a small memory": Problem(N, 512, int(rng.integers(600, 1400)), 3.0, 0.01),
         "a small memory": Problem(N, 128, int(rng.integers(1000, 2000)), 1.5, 0.01),
         "everything fits": Problem(int(rng.integers(200, 400)), 8, 2**18, narrow, 0.05),
         "a short text": Problem(int(rng.integers(60, 120)), 12, 1024, 0.4, 0.01),
-        "a window that fits": Problem(N, 32, 58_368, 2.0, 0.01, int(rng.integers(50, 300))),
+        "a window that fits": Problem(N, 32, 58_368, 2.0, 0.01, int(rng.integers(120, 300))),
         "a window that does not fit": Problem(N, 12, 8192, narrow, 0.05, int(rng.integers(1500, 2500))),
         "an ordinary head": Problem(N, 64, 58_368, float(rng.uniform(0.6, 0.85)), 0.01),
     }
@@ -413,21 +414,30 @@ def ledger_of(p: Problem, name: str, tiles: Mapping[str, int]) -> Ledger:
 
 
 def _answer(trial: Trial) -> Answer | None:
-    """The four parts, where they are a known name, a dictionary and two numbers."""
+    """The four parts, where they are a known name, whole tiles, whole words and a number."""
     value = trial.value
     if not isinstance(value, (tuple, list)) or len(value) != 4 or value[0] not in NAMES:
         return None
     name, tiles, words, claim = value
-    numbers = all(isinstance(x, (int, float, np.number)) and not isinstance(x, bool) for x in (words, claim))
-    if not isinstance(tiles, Mapping) or not numbers:
+    if not isinstance(tiles, Mapping) or not all(map(_whole, (*tiles.values(), words))) or not _number(claim):
         return None
     return Answer(name, {str(k): int(v) for k, v in tiles.items()}, int(words), float(claim))
+
+
+def _number(x: Any) -> bool:
+    return isinstance(x, (int, float, np.number)) and not isinstance(x, bool)
+
+
+def _whole(x: Any) -> bool:
+    """A whole number; 4.0 is one, 4.5, infinity and None are not."""
+    return _number(x) and float(x).is_integer()
 
 
 def _is_answer(trial: Trial) -> str | None:
     if _answer(trial) is not None:
         return None
-    return f"expected (name, tiles, words, claim) with a name of {', '.join(NAMES)}; yours is {trial.value!r}"
+    wanted = f"(name, tiles, words, claim), a name of {', '.join(NAMES)}, tiles and words whole numbers"
+    return f"expected {wanted}; yours is {trial.value!r}"
 
 
 Verdict = Callable[[Problem, Answer, Case], str | None]
@@ -464,7 +474,10 @@ def _tiles_fit(p: Problem, a: Answer, case: Case) -> str | None:
 def _words_are_those_of_the_ledger(p: Problem, a: Answer, case: Case) -> str | None:
     if a.name in SPARSE and p.w is None:
         return "there is no window to count it under"
-    words = ledger_of(p, a.name, a.tiles).total
+    try:
+        words = ledger_of(p, a.name, a.tiles).total
+    except (TypeError, ValueError) as error:
+        return f"{a.name} has no ledger with {dict(a.tiles)}: {error}"
     return None if words == a.words else f"yours says {a.words:,} words, its ledger {words:,}"
 
 
@@ -478,7 +491,9 @@ def _few_words(p: Problem, a: Answer, case: Case) -> str | None:
 def _claim_is_the_rule(p: Problem, a: Answer, case: Case) -> str | None:
     if a.name != LOW_RANK:
         return None if a.claim == 0 else f"{a.name} is exact; yours claims an error of {a.claim:g}"
-    want = poisson_rule(p.sigma, a.tiles.get("g", 0))
+    if not 1 <= a.tiles.get("g", 0) <= MOST_DEGREE:
+        return f"the degree is to be from 1 to {MOST_DEGREE}, yours is {a.tiles.get('g', 'not given')}"
+    want = poisson_rule(p.sigma, a.tiles["g"])
     return difference(a.claim / want, 1.0, 1e-3, wanted="in units of what the rule gives")
 
 
@@ -487,8 +502,10 @@ def _claim_holds(p: Problem, a: Answer, case: Case) -> str | None:
         return None
     if p.sigma**2 > CLIP:
         return f"σ² is {p.sigma**2:.2f}, and beyond {CLIP} the rule claims nothing"
-    if a.tiles.get("g", 1) % 2:
-        return f"degree {a.tiles.get('g', 'not given')}: its row sums may not be positive"
+    if not 1 <= a.tiles.get("g", 0) <= MOST_DEGREE:
+        return "there is no degree to judge it by"
+    if a.tiles["g"] % 2:
+        return f"degree {a.tiles['g']}: its row sums may not be positive"
     rule = poisson_rule(p.sigma, a.tiles["g"])
     return None if rule <= p.error else f"degree {a.tiles['g']} leaves {rule:.3g}, allowed is {p.error:g}"
 
