@@ -326,7 +326,8 @@ explore.polynomial_errors(2.0, [("taylor", 4), ("chebyshev", 4), ("minimax", 4)]
 def own_coefficients(g, variances):
     half = -np.minimum(variances, 0.8) / 2  # clipped: see below
     series = np.cumsum([half**m / factorial(m) for m in range(g // 2 + 1)], axis=0)
-    return np.array([series[(g - l) // 2] / factorial(l) for l in range(g + 1)])  # (g + 1, rows)
+    rows = [series[(g - l) // 2] / factorial(l) for l in range(g + 1)]
+    return np.array(rows)  # (g + 1, rows)
 
 
 def weights_off(S, c):
@@ -357,7 +358,8 @@ for sigma in (0.25, 0.5, 1.0):
     S = sigma * queries @ keys.T  # every row has about this spread
     for g in (2, 4, 6):
         shared = np.repeat(taylor(g)[:, None], len(S), axis=1)
-        found[sigma, g] = weights_off(S, shared), weights_off(S, own_coefficients(g, S.var(axis=1)))
+        own = own_coefficients(g, S.var(axis=1))
+        found[sigma, g] = weights_off(S, shared), weights_off(S, own)
         print(f"σ = {sigma:4}, g = {g}: Taylor {found[sigma, g][0]:.2e}, "
               f"own {found[sigma, g][1]:.2e}, Poisson rule {poisson_rule(sigma, g):.2e}")
 measured("15.5", percent=100 * found[0.5, 4][1])
@@ -497,7 +499,8 @@ def words(N, d, g, M):
     return low, costs.flash_optimal(N, d, **schedules.flash_optimal.tiles(N, d, M)).total
 
 
-for size, g, M in ((12, 3, 4096), (12, 4, 4096), (12, 4, 16384), (64, 2, 65536), (64, 3, 65536)):
+cases = (12, 3, 4096), (12, 4, 4096), (12, 4, 16384), (64, 2, 65536), (64, 3, 65536)
+for size, g, M in cases:
     best = schedules.crossing(size, g, M)
     rows = schedules.crossing(size, g, M, whole_rows=True)
     print(f"d = {size}, g = {g}, M = {M:6,}: r = {best.rank:6,}; from N = {best.N:6,} = "
@@ -632,7 +635,9 @@ explore.rank_growth(of="rank", lines={"N = 1,048,576 tokens": 2**20})
 for pair in real_heads():
     head = real_head(*pair)
     advice = lowrank.advise(head.Q, head.K, error=0.01)
-    need = f"{advice.rank:14,} of degree {advice.degree}" if advice.rank else "no degree up to 12"
+    need = "no degree up to 12"
+    if advice.rank:
+        need = f"{advice.rank:14,} of degree {advice.degree}"
     print(f"layer {pair[0]}, head {pair[1]:2}: σ = {advice.logit_std:5.2f}, "
           f"scores up to ±{advice.logit_limit:5.1f}, features for 1 percent: {need}")
 

@@ -134,7 +134,8 @@ p1 = f * (G @ h.T)
 p = p1 - p1.sum(axis=1, keepdims=True) * f
 delta = (G * O).sum(axis=1, keepdims=True)                            # (N, 1)
 second = np.hstack([G, -delta]) @ np.hstack([h, np.ones((N, 1))]).T   # (N, N)
-print("delta is the row sum of p1:", np.allclose(p1.sum(axis=1, keepdims=True), delta, atol=1e-12))
+row_sums = p1.sum(axis=1, keepdims=True)
+print("delta is the row sum of p1:", np.allclose(row_sums, delta, atol=1e-12))
 print("p is f times the second factor:", np.allclose(p, f * second, atol=1e-12))
 print("rank of the second factor:", np.linalg.matrix_rank(second))
 
@@ -220,10 +221,12 @@ want = exact.attention_backward(Q, K, V, G, scale=1.0)
 
 def errors(found, right):
     """Relative errors in the Frobenius norm."""
-    return [np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in zip(found, right, strict=True)]
+    pairs = zip(found, right, strict=True)
+    return [np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in pairs]
 
 
-print("relative errors of dQ, dK, dV:", *[f"{error:.2%}" for error in errors(by_kronecker, want)])
+off = errors(by_kronecker, want)
+print("relative errors of dQ, dK, dV:", *[f"{error:.2%}" for error in off])
 
 # %% [markdown]
 # 405 columns, and the gradient of softmax attention is met to 4.09, 4.28 and 2.83 percent with a polynomial of degree 2. No $N \times N$ matrix was needed for that. But $\Phi \oslash G_e$ and $\Psi \oslash V_e$ together have $810\,N$ words: at $N = 512$ that is more than one $N \times N$ matrix. And at $d = 12$, $g = 3$ and $N = 40\,960$ each of them has 5,915 columns and takes 924 MB.
@@ -261,7 +264,8 @@ check("16.1", my_p_times)
 
 # %% tags=["nbval-ignore-output"]
 mine = attempt(my_p_times, Phi, Psi, G, V, K)
-print("as with the Kronecker products:", attempt(np.allclose, mine, by_kronecker[0], atol=1e-12))
+same = attempt(np.allclose, mine, by_kronecker[0], atol=1e-12)
+print("as with the Kronecker products:", same)
 wide = held(lambda: row_wise_kronecker(Phi, Ge) @ (row_wise_kronecker(Psi, Ve).T @ K))
 narrow = attempt(held, my_p_times, Phi, Psi, G, V, K)
 print(f"words held: {wide / N:,.0f} a token with the products, {narrow / N:,.0f} without")
@@ -306,7 +310,8 @@ for step in small.steps:
 def my_pull_back(df, f, x, plan):
     """The gradient of x (N, d) from that of its features.
 
-    df: the gradient of the features (r, N). f: the features (r, N), f[0] = 1, f[1 : d + 1] = x.T.
+    df: the gradient of the features (r, N).
+    f: the features (r, N), f[0] = 1, f[1 : d + 1] = x.T.
     plan.steps, in order: f[step.first : step.last] = x[:, step.axis] * f[step.source : ...], as
     many as there are from first to last.
     """
@@ -384,7 +389,8 @@ for g in range(1, 6):
     done = forward(Q, K, V, plan_g)
     phi, psi, ge, ve = factors(Q, K, V, G, plan_g)
     weights = (phi @ psi.T) * (ge @ ve.T)   # (N, N), the paper's p: short, and fine at N = 512
-    table[g] = [*errors([done[0]], [exact_O]), *errors(jacobian_form(Q, K, V, G, plan_g, done), want),
+    jacobian = jacobian_form(Q, K, V, G, plan_g, done)
+    table[g] = [*errors([done[0]], [exact_O]), *errors(jacobian, want),
                 *errors([weights @ K, weights.T @ Q], want[:2])]
 print(" g features        O   Jacobian: dQ       dK       dV   paper: dQ       dK")
 for g, (o, q, k, v, paper_q, paper_k) in table.items():
@@ -395,8 +401,9 @@ measured("16.6", degree=same)
 
 # %%
 columns = {"O": 0, "dQ, Jacobian form": 1, "dQ, paper's form": 4}
-explore.curve({name: [(g, row[at]) for g, row in table.items()] for name, at in columns.items()},
-              title="Errors by degree, N = 512, d = 8", xlabel="degree g", ylabel="relative error",
+lines = {name: [(g, row[at]) for g, row in table.items()] for name, at in columns.items()}
+explore.curve(lines, title="Errors by degree, N = 512, d = 8",
+              xlabel="degree g", ylabel="relative error",
               log=(False, True))
 
 # %% [markdown]
@@ -415,7 +422,8 @@ _, _, T3 = forward(Q, K, V, plan3)          # the state of degree 3
 found = jacobian_form(Q, K, V, G, plan3, (O, den, T3))
 head = lowrank.setting.Setting(plan2, lowrank.polynomial("taylor", 2))
 library = paper_gradient.kronecker(Q, K, V, G, head)
-difference = max(abs(a - b).max() / abs(b).max() for a, b in zip(found[:2], library[:2], strict=True))
+pairs = zip(found[:2], library[:2], strict=True)
+difference = max(abs(a - b).max() / abs(b).max() for a, b in pairs)
 print("the same to 14 digits:", difference < 1e-14)
 
 # %%
@@ -435,7 +443,8 @@ for d_, g in ((12, 2), (12, 3), (64, 2)):
 
 # %%
 for wanted in (3, 4):
-    found = lowrank.gradient(Q, K, V, G, degree=3, gradient_degree=wanted, scale=1.0, engine="numpy")
+    found = lowrank.gradient(Q, K, V, G, degree=3, gradient_degree=wanted,
+                             scale=1.0, engine="numpy")
     got = errors(found, (exact_O, *want))
     shown = [f"{name} {error:.2e}" for name, error in zip(found._fields, got, strict=True)]
     print(f"O of degree 3, gradient of degree {wanted}: {', '.join(shown)}")
@@ -468,7 +477,8 @@ r = comb(12 + 3, 3)
 split = schedules.get("split_backward")
 flash = split.cost(N_long, d_long, **split.tiles(N_long, d_long, M))
 two = 7 * N_long * d_long + r * (d_long + 1)
-print(f"split_backward {flash.total:,} words, two sweeps {two:,}, compulsory {7 * N_long * d_long:,}; "
+print(f"split_backward {flash.total:,} words, two sweeps {two:,}, "
+      f"compulsory {7 * N_long * d_long:,}; "
       f"footprint {2 * r * (d_long + 1) + 5 * d_long + 2:,}")
 measured("16.7", times=flash.total / two)
 
@@ -481,7 +491,8 @@ measured("16.7", times=flash.total / two)
 def my_two_sweeps(m, Q, K, V, dO, T, *, phi, psi):
     """dQ, dK, dV of attention with weights φ(q)·ψ(k) over row sums.
 
-    m: the machine. Q, K, V, dO: slow arrays (N, d). T: slow, (r, d + 1), the sum of ψ(k) [v, 1].
+    m: the machine. Q, K, V, dO: slow arrays (N, d).
+    T: slow, (r, d + 1), the sum of ψ(k) [v, 1].
     phi, psi: Features of a query and of a key. Returns the slow arrays dQ, dK, dV, each (N, d).
     """
     N, d = Q.shape
@@ -529,7 +540,8 @@ def machine_features(plan_g, weights=None):
 
 few = {"Q": Q[:256], "K": K[:256], "V": V[:256], "dO": G[:256]}
 O, den, T = forward(few["Q"], few["K"], few["V"], plan2)
-made = {"phi": machine_features(plan2), "psi": machine_features(plan2, taylor_weights(plan2)[:, 0])}
+made = {"phi": machine_features(plan2),
+        "psi": machine_features(plan2, taylor_weights(plan2)[:, 0])}
 mine = attempt(run, my_two_sweeps, M=900, **few, T=T, **made)
 print(mine.ledger)
 want_few = jacobian_form(few["Q"], few["K"], few["V"], few["dO"], plan2, (O, den, T))
@@ -592,7 +604,8 @@ def of_degree_2(x):
 w2 = taylor_weights(plan2)
 exact_causal = exact.attention(Q, K, V, causal=True, scale=1.0)
 for B in (1, 64):
-    found = attempt(lambda B=B: errors([my_causal(Q, K, V, of_degree_2, w2, B)], [exact_causal])[0])
+    found = attempt(
+        lambda B=B: errors([my_causal(Q, K, V, of_degree_2, w2, B)], [exact_causal])[0])
     print(f"tiles of {B}: relative error {found:.2e}")
 one_tile = attempt(my_causal, Q, K, V, of_degree_2, w2, 512)
 print("one tile of 512 is exact:", attempt(np.allclose, one_tile, exact_causal, atol=1e-12))
@@ -705,7 +718,7 @@ else:
 
 # %%
 def network(X, layers, attend):
-    """X (N, 16) through layers of two heads: (W_Q, W_K, W_V, W_O) each (2, 16, 8) or (2, 8, 16)."""
+    """X (N, 16) through layers of two heads; W_Q, W_K, W_V (2, 16, 8), W_O (2, 8, 16)."""
     for W_Q, W_K, W_V, W_O in layers:
         heads = zip(W_Q, W_K, W_V, W_O, strict=True)
         X = X + sum(attend(X @ a, X @ b, X @ c) @ o for a, b, c, o in heads)
@@ -728,7 +741,8 @@ def kept_and_gradients(attend):
         total = (network(X, layers, attend) ** 3).sum() / 3
     kept_words = sum(kept.values())
     total.backward()
-    return kept_words, np.concatenate([w.grad.numpy().ravel() for layer in layers for w in layer])
+    grads = [w.grad.numpy().ravel() for layer in layers for w in layer]
+    return kept_words, np.concatenate(grads)
 
 
 # %%

@@ -605,7 +605,7 @@ print(provenance(lowrank_run))
 
 
 def print_redone(rows):
-    print(" d       n    published  script here   g: error, their metric; speed-up; usual error")
+    print(" d       n    published  script here   g: error, their metric, speed-up, usual")
     for row in rows:
         shown = [one for one in row["degrees"] if one["g"] in (2, 3, 4)]
         best = "   ".join(f"{one['g']}: {one['judged_error']:.3f} {one['speedup']:6.1f}× "
