@@ -180,7 +180,7 @@ def _panels(rows: Sequence[Row]) -> str:
     for spread in dict.fromkeys(row["spread"] for row in rows):
         some = {(row["contender"], row["features"]): row for row in rows if row["spread"] == spread}
         counts = sorted({m for _, m in some})
-        lines = [[f"logits ± {spread:g}: features", *map(str, counts)]]
+        lines = [[f"logits spread by {spread:g}: features", *map(str, counts)]]
         lines += [[name, *(_cell(some.get((name, m))) for m in counts)] for name in names]
         blocks.append(_aligned(lines))
     notes = (

@@ -183,7 +183,7 @@ def lowrank_contenders(
         lines = [_contender(some, who, against, at) for at, who in enumerate(names)]
         shown = [line for line in lines if line.points]
         xlabel = "features" if against == "features" else "milliseconds"
-        panels.append(Panel(f"error of O in %, logits ± {spread:g}", xlabel, shown, (10, 10)))
+        panels.append(Panel(f"error of O in %, logits spread by {spread:g}", xlabel, shown, (10, 10)))
     return panels_picture(name, panels, _source(record), _contenders_table(record["panels"]), _ends)
 
 

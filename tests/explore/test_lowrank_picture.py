@@ -52,7 +52,8 @@ def test_only_exact_attention_is_extrapolated_and_said_to_be():
 
 def test_there_is_a_panel_for_every_spread_and_refusals_are_in_the_numbers():
     picture = explore.lowrank_contenders(record())
-    assert {"error of O in %, logits ± 0.25", "error of O in %, logits ± 2"} <= set(texts(picture))
+    title = "error of O in %, logits spread by {}"
+    assert {title.format(0.25), title.format(2)} <= set(texts(picture))
     assert "refused" in picture.numbers and "elu + 1: 40 at 8" in picture.alt
     assert "milliseconds" in texts(explore.lowrank_contenders(record(), against="ms"))
 
