@@ -84,11 +84,15 @@ def _counted(number: int | Decimal) -> str:
     return f"{number:,}" if isinstance(number, int) else f"{number:,.1f}"
 
 
+def squares(X: Array) -> float:
+    """The sum of all squares, not finite where an entry is not."""
+    with np.errstate(over="ignore"):
+        return float(np.dot(X.ravel(), X.ravel()))
+
+
 def check_finite(name: str, X: Array) -> None:
     """Raise ValueError that names the first row of X (n, d) with an entry that is not finite."""
-    with np.errstate(over="ignore"):
-        total = np.dot(X.ravel(), X.ravel())
-    if not isfinite(total):  # one pass; a sum of squares may overflow where no entry does
+    if not isfinite(squares(X)):  # one pass; the sum may overflow where no entry does
         bad = ~np.isfinite(X).all(axis=1)
         if bad.any():
             raise ValueError(f"{name} has an entry that is not finite in row {int(np.argmax(bad))}")

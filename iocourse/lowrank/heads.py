@@ -86,18 +86,12 @@ def _certify_output(p: Polynomial, V: Array, O: Array) -> None:
 
 def _certify_gradients(p: Polynomial, found: Gradients, dO: Array) -> None:
     """Refuse gradients as `guards` says; where dO is not finite, as autograd may bring it, they pass."""
-    if not isfinite(_squares(dO)) and not np.isfinite(dO).all():
+    if not isfinite(guards.squares(dO)) and not np.isfinite(dO).all():
         return
     for name, X in zip(found._fields, found, strict=True):
-        guards.check_gradient(p, name, _squares(X))
+        guards.check_gradient(p, name, guards.squares(X))
     if p.positive_to < np.inf:
         guards.check_gradient(p, "dV", 0.0, (float(abs(found.dV).sum()), float(abs(dO).sum())))
-
-
-def _squares(X: Array) -> float:
-    """The sum of all squares, not finite where an entry is not."""
-    with np.errstate(over="ignore"):
-        return float(np.dot(X.ravel(), X.ravel()))
 
 
 def checked(Q: Array, K: Array, V: Array, asked: Asked) -> tuple[Array, Array, Array]:
