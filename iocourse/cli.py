@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from iocourse import __version__
-from iocourse.course.checkout import Refused, exercise_ids, find_checkout, write_whole
+from iocourse.course.checkout import exercise_ids, find_checkout
+from iocourse.refusal import Refused, write_whole
 
 Handler = Callable[[argparse.Namespace], int]
 

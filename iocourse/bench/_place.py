@@ -5,9 +5,9 @@ from __future__ import annotations
 import gc
 from typing import Any, Protocol
 
-from iocourse.course.checkout import Refused
 from iocourse.data.recorded import provenance, recorded
 from iocourse.gpu.timing import CudaStopwatch, Stopwatch, no_cuda
+from iocourse.refusal import Refused
 
 LEAD_BYTES, LEADS = 2**28, 8
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iocourse.course.checkout import Refused
+from iocourse.refusal import Refused
 
 from ._dense import KEYS, Heads, Shape, filled
 from ._judging import Goal, compared

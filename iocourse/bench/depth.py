@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from iocourse.bench import _depth_heads, _depth_layers, _depth_training, circumstances
-from iocourse.course.checkout import Refused
 from iocourse.data.recorded import provenance
+from iocourse.refusal import Refused
 
 NAME = "depth"
 HELP = "low-rank attention in deep models: error over layers, training, real heads (CPU, needs torch)"

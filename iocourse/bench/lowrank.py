@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iocourse.bench import circumstances
-from iocourse.course.checkout import Refused
 from iocourse.progress_bar import steps
+from iocourse.refusal import Refused
 
 from ._lowrank_goals import JUDGED, goals
 from ._lowrank_plan import QUICK, WHOLE, Plan

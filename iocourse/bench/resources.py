@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from iocourse.bench import circumstances
-from iocourse.course.checkout import Refused
 from iocourse.gpu import CHIPS, CompilationFailed, Resources
 from iocourse.gpu.jobs import job
 from iocourse.gpu.resources import reports
 from iocourse.progress_bar import steps
+from iocourse.refusal import Refused
 
 NAME = "resources"
 HELP = "registers, spills and shared memory of every kernel on every chip (compiled, no GPU needed)"

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from ..course.checkout import Refused
+from ..refusal import Refused
 from ..schedules import REGISTRY
 from .answering import answer, text
 from .asking import DEGREE, TILE_OPTIONS, question

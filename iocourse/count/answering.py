@@ -9,10 +9,10 @@ import numpy as np
 
 from .. import exact
 from ..bounds import lower_bound
-from ..course.checkout import Refused
 from ..exact import Array
 from ..ledger import Ledger
 from ..machine import FastMemoryFull, run
+from ..refusal import Refused
 from ..schedules import get
 from .asking import Question
 

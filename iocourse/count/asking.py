@@ -6,8 +6,8 @@ import argparse
 from dataclasses import dataclass
 from typing import Any
 
-from ..course.checkout import Refused
 from ..masks import BlockMask, Mask
+from ..refusal import Refused
 from ..schedules import REGISTRY, Schedule, mask_of
 from ..sizes import positive_int, zero_or_more
 from . import grids

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .. import masks
-from ..course.checkout import Refused
 from ..masks import BlockMask
+from ..refusal import Refused
 from ..sizes import positive_int
 
 SIDE = 64  # of the tiles, where nothing else is said

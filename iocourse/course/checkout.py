@@ -1,21 +1,17 @@
-"""Where the course's files lie: the checkout, its repository and version, and how files are written whole."""
+"""Where the course's files lie: the checkout, its repository and its version."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import tempfile
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..refusal import Refused
+
 URL_LINE = 'Repository = "https://github.com/OWNER/REPO"'
-
-
-class Refused(Exception):
-    """What was asked cannot be done with these arguments or from this place (exit code 2)."""
 
 
 @dataclass(frozen=True)
@@ -98,17 +94,3 @@ def exercise_ids(root: Path) -> tuple[str, ...]:
     )
     cells = (cell["metadata"] for notebook in notebooks for cell in notebook["cells"])
     return tuple(c["name"].removeprefix("ex-") for c in cells if "exercise" in c.get("tags", ()))
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write `text` to `path` so that a reader finds the old file or the new one, never a part of either."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".new")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        os.chmod(name, path.stat().st_mode & 0o777 if path.exists() else 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

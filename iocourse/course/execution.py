@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from iocourse.course.checkout import Refused
+from iocourse.refusal import Refused
 
 Json = dict[str, Any]
 KEPT = ("image/png", "text/plain", "text/markdown", "text/latex")

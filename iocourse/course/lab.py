@@ -14,8 +14,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from iocourse.course.checkout import Refused, find_checkout, write_whole
+from iocourse.course.checkout import find_checkout
 from iocourse.course.progress import home
+from iocourse.refusal import Refused, write_whole
 
 FIRST = "00_start_here.ipynb"
 LAB_DEFAULTS = {

@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from iocourse.course.checkout import Refused, write_whole
+from iocourse.refusal import Refused, write_whole
 
 STATUSES = ("seen", "tried", "solved")  # each one includes those before it
 FORMAT = 1

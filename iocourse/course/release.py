@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from iocourse.course import execution, lint
-from iocourse.course.checkout import Project, Refused, read_project, write_whole
+from iocourse.course.checkout import Project, read_project
 from iocourse.course.kernel_lessons import cannot_run
 from iocourse.course.source import Cell, SourceError, cell_ids, parse, shown, side
 from iocourse.progress_bar import steps
+from iocourse.refusal import Refused, write_whole
 
 Json = dict[str, Any]
 TIMES = Path("iocourse") / "data" / "bench" / "notebooks.json"

@@ -13,7 +13,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..course.checkout import Refused, write_whole
+from ..refusal import Refused, write_whole
 
 LAUNCHES = {
     "forward": "attention, whole rows of Q, K and V in a tile",

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..count import grids
-from ..course.checkout import Refused
 from ..gpu.chips import CHIPS
+from ..refusal import Refused
 from ..sizes import positive_int
 from . import DTYPES, LAUNCHES
 

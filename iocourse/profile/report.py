@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from ..bench import circumstances
-from ..course.checkout import Refused
 from ..gpu import ncu
 from ..gpu.device import device_facts
 from ..gpu.timing import no_cuda
 from ..kernels.tiles import row_of
 from ..ledger import Ledger
+from ..refusal import Refused
 from .asking import ARCH, Question
 from .costing import KERNELS, Cost, bytes_of, chosen, cost
 

@@ -18,7 +18,7 @@ from iocourse.bench._dense import KEYS
 from iocourse.bench._judging import PASSES, geometric_mean
 from iocourse.bench.attention import GOALS, LAYOUT, LENGTHS, MASKS, WHOLE
 from iocourse.cli import main
-from iocourse.course.checkout import Refused
+from iocourse.refusal import Refused
 
 torch = pytest.importorskip("torch")
 

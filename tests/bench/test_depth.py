@@ -9,10 +9,10 @@ from math import exp
 import pytest
 
 from iocourse.bench import _depth_heads, _depth_layers, _depth_training, depth, subjects
-from iocourse.course.checkout import Refused
 from iocourse.data import real_head, real_heads
 from iocourse.data.recorded import recorded
 from iocourse.lowrank import advise
+from iocourse.refusal import Refused
 
 TINY_LAYERS = _depth_layers.Sizes(layers=(1, 2), degrees=(2, 4), seeds=(0,), n=80, heads=2, d=4)
 TINY_TRAINING = _depth_training.Sizes(steps=7, n=96, layers=1, heads=2, d=4, bounds=(2.0, None))

@@ -23,8 +23,8 @@ from iocourse.bench._lowrank_exact import (  # noqa: E402
 from iocourse.bench._lowrank_ours import Ours  # noqa: E402
 from iocourse.bench._lowrank_plan import QUICK, WHOLE, Plan  # noqa: E402
 from iocourse.cli import main  # noqa: E402
-from iocourse.course.checkout import Refused  # noqa: E402
 from iocourse.lowrank import fast  # noqa: E402
+from iocourse.refusal import Refused  # noqa: E402
 
 TINY = Plan(
     rows=(4,), lengths=(64, 128), sdpa_to=64, shapes=((3, (1, 2)),), memory=1024, spreads=(0.5, 2.0),

@@ -7,8 +7,9 @@ import pytest
 
 from iocourse.bench import notebooks
 from iocourse.course import release
-from iocourse.course.checkout import Refused, read_project
+from iocourse.course.checkout import read_project
 from iocourse.course.kernel_lessons import cannot_run, runs_kernels
+from iocourse.refusal import Refused
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "solutions").glob("[0-9]*.py"))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from iocourse.course import progress
-from iocourse.course.checkout import Refused
+from iocourse.refusal import Refused
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,8 @@ import pytest
 
 from iocourse.cli import main
 from iocourse.course import execution, lint, release, source
-from iocourse.course.checkout import Project, Refused, read_project
+from iocourse.course.checkout import Project, read_project
+from iocourse.refusal import Refused
 
 FIXTURE = Path(__file__).parents[1] / "notebooks" / "fixture_lesson.py"
 LESSONS = sorted((Path(__file__).parents[2] / "solutions").glob("[0-9]*.py"))

@@ -1,0 +1,25 @@
+"""The one error for what is refused, and files that are written whole."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+
+class Refused(Exception):
+    """What was asked cannot be done with these arguments or from this place (exit code 2)."""
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write `text` to `path` so that a reader finds the old file or the new one, never a part of either."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".new")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        os.chmod(name, path.stat().st_mode & 0o777 if path.exists() else 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
