@@ -130,7 +130,7 @@ def _not_built(arguments: argparse.Namespace) -> int:
 
 def _bench(arguments: argparse.Namespace) -> int:
     from iocourse.bench import subjects
-    from iocourse.course.execution import ExecutionFailed
+    from iocourse.course.authoring.execution import ExecutionFailed
 
     known = subjects()
     if arguments.what not in known:
@@ -208,7 +208,7 @@ def _known_exercises() -> tuple[str, ...]:
 
 
 def _release(arguments: argparse.Namespace) -> int:
-    from iocourse.course import release
+    from iocourse.course.authoring import release
 
     root = find_checkout()
     try:

@@ -150,7 +150,7 @@ def test_bench_of_a_notebook_that_fails_names_the_cell(tmp_path, monkeypatch, ca
 
 
 def cli_failure():
-    from iocourse.course.execution import ExecutionFailed
+    from iocourse.course.authoring.execution import ExecutionFailed
 
     return ExecutionFailed("00_a.ipynb: cell 3")
 

@@ -122,7 +122,9 @@ def test_the_command_names_the_python_that_runs(
 ):
     monkeypatch.setattr(sys, "executable", running)
     monkeypatch.setattr(doctor.shutil, "which", lambda _: found)
-    monkeypatch.setattr(doctor, "__file__", "/elsewhere/iocourse/doctor.py")  # no checkout, no constraints
+    monkeypatch.setattr(
+        doctor, "__file__", "/elsewhere/iocourse/doctor/__init__.py"
+    )  # no checkout, no constraints
     assert doctor._install("torch") == f'{said} -m pip install "torch>=2.6"'
 
 

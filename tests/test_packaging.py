@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import iocourse
-from iocourse.course import release
+from iocourse.course.authoring import release
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -66,12 +66,11 @@ def test_every_numpy_room_imports_where_torch_and_triton_cannot():
 import importlib, pkgutil, sys
 sys.modules["torch"] = sys.modules["triton"] = sys.modules["numba"] = None
 import iocourse
-kernels = {"_selftest_kernel", "kernels", "gpu", "traffic", "profile", "__main__"}
-torchs = ("autograd", "torch_passes", "launched", "layers", "training")
-with_torch = {"iocourse.lowrank." + name for name in torchs}
-parts = ("contenders", "gpu", "panels", "rows", "scaling")
-with_torch |= {"iocourse.bench._lowrank_" + name for name in parts}
-with_numba = {"iocourse.lowrank.compiled" + end for end in ("", "_causal", "_checks")}
+kernels = {"selftest_kernel", "kernels", "gpu", "traffic", "profile", "__main__"}
+with_torch = {"iocourse.lowrank." + name for name in ("layers", "training")}
+with_torch |= {"iocourse.lowrank.tensors." + name for name in ("autograd", "passes", "launched")}
+with_torch |= {"iocourse.bench.lowrank." + name for name in ("contenders", "on_gpu", "rows", "scaling")}
+with_numba = {"iocourse.lowrank.compiled." + name for name in ("dense", "causal", "checks")}
 for module in pkgutil.walk_packages(iocourse.__path__, "iocourse."):
     if not kernels & set(module.name.split(".")) and module.name not in with_torch | with_numba:
         importlib.import_module(module.name)

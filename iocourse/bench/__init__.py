@@ -1,6 +1,6 @@
-"""Measurements side by side, one module a subject.
+"""Measurements side by side, one module a subject, or one folder where it takes several files.
 
-A subject is a module in this folder with ``NAME`` and ``HELP`` (text), ``run(quick) -> dict`` (the numbers,
+A subject is what this folder holds with ``NAME`` and ``HELP`` (text), ``run(quick) -> dict`` (the numbers,
 as JSON can hold them) and ``show(result) -> str`` (the same as a table). `iocourse bench` finds it by itself.
 """
 
@@ -29,10 +29,10 @@ class Subject(Protocol):
 
 
 def subjects() -> dict[str, Subject]:
-    """Every subject by its name. Modules that start with an underscore are helpers."""
-    names = [found.name for found in pkgutil.iter_modules(__path__) if not found.name.startswith("_")]
-    modules = [cast(Subject, importlib.import_module(f"{__name__}.{name}")) for name in sorted(names)]
-    return {module.NAME: module for module in modules}
+    """Every subject by its name. What has no name, such as the folder `gpu`, is shared by subjects."""
+    names = sorted(found.name for found in pkgutil.iter_modules(__path__))
+    modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
+    return {module.NAME: cast(Subject, module) for module in modules if hasattr(module, "NAME")}
 
 
 def circumstances(*packages: str) -> dict[str, Any]:

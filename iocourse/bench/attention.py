@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from iocourse.refusal import Refused
 
-from ._dense import KEYS, Heads, Shape, filled
-from ._judging import Goal, compared
-from ._place import Place, cuda_place
-from ._text import Layout, text
-from ._trial import times_of
+from .gpu.dense import KEYS, Heads, Shape, filled
+from .gpu.judging import Goal, compared
+from .gpu.place import Place, cuda_place
+from .gpu.text import Layout, text
+from .gpu.trial import times_of
 
 if TYPE_CHECKING:
     from iocourse.explore import Picture
 
-    from ._contenders import Contender
+    from .gpu.contenders import Contender
 
 NAME = "attention"
 HELP = "our kernels beside PyTorch's and the tutorial's on a GPU: TFLOP/s, ratios, errors (needs CUDA)"
@@ -77,7 +77,7 @@ def run(quick: bool, tutorial: Path | None = None, types: Sequence[str] = TYPES)
     if tutorial is not None and not tutorial.is_file():
         raise Refused(f"--tutorial {tutorial} is no file; allowed: a copy of Triton's 06-fused-attention.py")
     place = cuda_place(NAME)
-    from ._contenders import CannotTakePart, contenders
+    from .gpu.contenders import CannotTakePart, contenders
 
     try:
         field = contenders(place.free_bytes, tutorial)

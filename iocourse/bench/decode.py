@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from iocourse.costs.kernels import Problem, attention_decode
 from iocourse.gpu.timing import time_of
 
-from ._judging import OURS, STATED_FOR, Goal, judged
-from ._place import Place, cuda_place
-from ._text import Layout, text
-from ._trial import Given, Row, normal, times_of
+from .gpu.judging import OURS, STATED_FOR, Goal, judged
+from .gpu.place import Place, cuda_place
+from .gpu.text import Layout, text
+from .gpu.trial import Given, Row, normal, times_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ._contenders import Contender
+    from .gpu.contenders import Contender
 
 NAME = "decode"
 HELP = "one query a head against a long cache on a GPU: GB/s beside the copy bandwidth (needs CUDA)"
@@ -90,7 +90,7 @@ class Cache:
 
     def reference(self) -> Mapping[str, Tensor]:
         """O (1, d) of the last head."""
-        from ._values import exact_head
+        from .gpu.values import exact_head
 
         q, k, v = (x[-1, -1] for x in self._given.inputs)
         return {"O": exact_head(q, k, v, q)["O"]}
@@ -103,7 +103,7 @@ class Cache:
 
 def contenders() -> dict[str, Contender]:
     """Everyone by name, ours first: ours, and every back end of SDPA, with enable_gqa where heads share."""
-    from ._contenders import BACKENDS
+    from .gpu.contenders import BACKENDS
 
     return {OURS: _ours} | {name: partial(_sdpa, name) for name in BACKENDS}
 
@@ -115,7 +115,7 @@ def _ours(q: Tensor, k: Tensor, v: Tensor, seen: None) -> Tensor:
 
 
 def _sdpa(name: str, q: Tensor, k: Tensor, v: Tensor, seen: None) -> Tensor:
-    from ._contenders import sdpa
+    from .gpu.contenders import sdpa
 
     return sdpa(name, q, k, v, False, enable_gqa=q.shape[1] != k.shape[1])
 

@@ -10,22 +10,21 @@ from typing import Any
 from iocourse.bench import circumstances
 from iocourse.explore import (
     kernel_tuner,
-    layers,
-    limits,
     low_rank_explorer,
-    low_rank_facts,
-    low_rank_logits,
     mask_painter,
     memory_explorer,
     pebble_player,
-    regimes,
     roofline_explorer,
     tile_tuner,
 )
-from iocourse.explore.pebble_player import OPTIMUM, OWN, PRESETS
-from iocourse.explore.trace import dry_trace
-from iocourse.explore.tuning import footprint_parts, playback
-from iocourse.explore.widget import without_widgets
+from iocourse.explore.draw import graph_layout as layers
+from iocourse.explore.facts import limits, regimes
+from iocourse.explore.facts import lowrank_facts as low_rank_facts
+from iocourse.explore.facts import lowrank_logits as low_rank_logits
+from iocourse.explore.facts.trace import dry_trace
+from iocourse.explore.facts.tuning import footprint_parts, playback
+from iocourse.explore.widgets.pebble_player import OPTIMUM, OWN, PRESETS
+from iocourse.explore.widgets.shell import without_widgets
 from iocourse.lowrank import polynomials
 
 NAME = "explore"

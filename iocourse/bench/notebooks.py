@@ -9,9 +9,9 @@ from statistics import median
 from typing import Any
 
 from iocourse.bench import circumstances
+from iocourse.course.authoring.execution import execute, lesson_environment
+from iocourse.course.authoring.kernel_lessons import cannot_run
 from iocourse.course.checkout import find_checkout
-from iocourse.course.execution import execute, lesson_environment
-from iocourse.course.kernel_lessons import cannot_run
 from iocourse.progress_bar import steps
 from iocourse.refusal import Refused
 

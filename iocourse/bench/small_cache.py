@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ._dense import KEYS, Heads, Shape, filled
-from ._judging import OURS, Goal, compared
-from ._place import Place, cuda_place
-from ._text import Layout, text
-from ._trial import times_of
+from .gpu.dense import KEYS, Heads, Shape, filled
+from .gpu.judging import OURS, Goal, compared
+from .gpu.place import Place, cuda_place
+from .gpu.text import Layout, text
+from .gpu.trial import times_of
 
 if TYPE_CHECKING:
-    from ._contenders import Contender
+    from .gpu.contenders import Contender
 
 NAME = "small-cache"
 HELP = "attention at d = 256 to 1024 on a GPU: whole rows, slices of d, scores written out (needs CUDA)"
@@ -49,7 +49,7 @@ def shapes(quick: bool) -> list[Shape]:
 
 def contenders(free_bytes: Callable[[], int]) -> dict[str, Contender]:
     """Everyone by name, ours first; `free_bytes` is the memory that is free."""
-    from ._contenders import EFFICIENT, FLASH, MATH, ours, sdpa, with_matrices
+    from .gpu.contenders import EFFICIENT, FLASH, MATH, ours, sdpa, with_matrices
 
     field: dict[str, Contender] = {OURS: ours}
     field |= {name: partial(ours, tile_d=way) for way, name in WAYS.items()}

@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import _density
-from ._dense import TOKENS, WIDTH
-from ._judging import OURS, PASSES, Goal, compared, judged
-from ._masked import KINDS, NO_MASK, Masked, Seen, Shape
-from ._place import Place, cuda_place
-from ._text import Layout, text
-from ._trial import times_of
+from .gpu import density as _density
+from .gpu.dense import TOKENS, WIDTH
+from .gpu.judging import OURS, PASSES, Goal, compared, judged
+from .gpu.masked import KINDS, NO_MASK, Masked, Seen, Shape
+from .gpu.place import Place, cuda_place
+from .gpu.text import Layout, text
+from .gpu.trial import times_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ._contenders import Contender
+    from .gpu.contenders import Contender
 
 NAME = "sparse"
 HELP = "block masks on a GPU: our kernels beside compiled FlexAttention, and time by density (needs CUDA)"
@@ -75,7 +75,7 @@ def contenders(free_bytes: Callable[[], int], *, compiled: bool = True) -> dict[
         free_bytes: the memory that is free, so that masks of N × N booleans are not even tried.
         compiled: compile FlexAttention, as its users must; without, its slow reference runs, for tests.
     """
-    from ._contenders import EFFICIENT, FLEX, Flex, check_room, sdpa
+    from .gpu.contenders import EFFICIENT, FLEX, Flex, check_room, sdpa
 
     def efficient(q: Tensor, k: Tensor, v: Tensor, seen: Seen) -> Tensor:
         # The booleans, and what PyTorch makes of them: numbers to add to the scores.

@@ -17,16 +17,16 @@ import numpy as np
 
 from iocourse.gpu.roofline import TIMES_FORWARD, tflops
 
-from ._dense import WIDTH
-from ._judging import OURS, PASSES, Goal, compared, judged
-from ._place import Place, cuda_place
-from ._text import Layout, text
-from ._trial import Given, Row, normal, times_of
+from .gpu.dense import WIDTH
+from .gpu.judging import OURS, PASSES, Goal, compared, judged
+from .gpu.place import Place, cuda_place
+from .gpu.text import Layout, text
+from .gpu.trial import Given, Row, normal, times_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ._contenders import Contender
+    from .gpu.contenders import Contender
 
 NAME = "varlen"
 HELP = "packed sequences on a GPU beside padded ones: speedup, and padding saved (needs CUDA)"
@@ -132,7 +132,7 @@ class Sequences:
 
     def reference(self) -> Mapping[str, Tensor]:
         """O, dQ, dK, dV (n, d) of the last head of the last sequence."""
-        from ._values import exact_head, not_later
+        from .gpu.values import exact_head, not_later
 
         one, part = self._packed, self._packed.part
         q, k, v = (part(x) for x in one.inputs)
@@ -153,7 +153,7 @@ def _given(arrays: Sequence[Tensor], part: Callable[[Tensor], Tensor]) -> Given:
 
 def contenders() -> dict[str, Contender]:
     """Everyone by name, ours first: packed, PyTorch's own packed kernel, and padded."""
-    from ._contenders import sdpa
+    from .gpu.contenders import sdpa
 
     def padded(name: str, q: Tensor, k: Tensor, v: Tensor, seen: Packed) -> Tensor:
         return sdpa(name, q, k, v, True)

@@ -4,35 +4,35 @@ A figure is a `Picture`: it has `alt` (what it shows, in sentences) and `numbers
 matplotlib is imported when a PNG is made, ipywidgets when a widget is made.
 """
 
-from .bench_picture import bench_bars
-from .block_mask import block_mask
-from .causal_tiles_picture import causal_tiles
-from .charts import bars, curve, words_against_memory
-from .crossing_picture import words_against_length
-from .depth_picture import depth_errors, training_curves
-from .figure import FIGURES
-from .grids import attention_map, tile_order
-from .kernel_tuner import KernelTuner, kernel_tuner
-from .kernel_tuner_picture import kernel_tuner_picture
-from .low_rank_explorer import LowRankExplorer, low_rank_explorer
-from .low_rank_explorer_picture import low_rank_explorer_picture
-from .lowrank_picture import lowrank_contenders, lowrank_rows, lowrank_scaling
-from .mask_painter import MaskPainter, mask_painter
-from .memory import footprint_bar, memory_timeline
-from .memory_explorer import MemoryExplorer, memory_explorer
-from .memory_map import memory_map
-from .pebble_player import PebblePlayer, pebble_player
-from .pebbles import pebbles
-from .picture import Picture
-from .polynomial_pictures import polynomial_errors, rank_growth
-from .programs_picture import grid_of_programs
-from .resources_picture import kernel_resources
-from .roofline_explorer import RooflineExplorer, roofline_explorer
-from .roofline_explorer_picture import roofline_explorer_picture
-from .roofline_picture import roofline
-from .segments_picture import shadows
-from .tuner import TileTuner, tile_tuner
-from .tuner_picture import tile_tuner_picture
+from .draw.figure import FIGURES
+from .draw.picture import Picture
+from .figures.bench import bench_bars
+from .figures.block_mask import block_mask
+from .figures.causal_tiles import causal_tiles
+from .figures.charts import bars, curve, words_against_memory
+from .figures.crossing import words_against_length
+from .figures.depth import depth_errors, training_curves
+from .figures.grids import attention_map, tile_order
+from .figures.kernel_tuner import kernel_tuner_picture
+from .figures.lowrank_explorer import low_rank_explorer_picture
+from .figures.lowrank_record import lowrank_contenders, lowrank_rows, lowrank_scaling
+from .figures.memory import footprint_bar, memory_timeline
+from .figures.memory_map import memory_map
+from .figures.pebbles import pebbles
+from .figures.polynomials import polynomial_errors, rank_growth
+from .figures.programs import grid_of_programs
+from .figures.resources import kernel_resources
+from .figures.roofline import roofline
+from .figures.roofline_explorer import roofline_explorer_picture
+from .figures.shadows import shadows
+from .figures.tile_tuner import tile_tuner_picture
+from .widgets.kernel_tuner import KernelTuner, kernel_tuner
+from .widgets.lowrank_explorer import LowRankExplorer, low_rank_explorer
+from .widgets.mask_painter import MaskPainter, mask_painter
+from .widgets.memory_explorer import MemoryExplorer, memory_explorer
+from .widgets.pebble_player import PebblePlayer, pebble_player
+from .widgets.roofline_explorer import RooflineExplorer, roofline_explorer
+from .widgets.tile_tuner import TileTuner, tile_tuner
 
 __all__ = [
     "FIGURES",

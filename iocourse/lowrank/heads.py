@@ -10,9 +10,10 @@ import numpy as np
 from ..guard import library_answer
 from ..monomials import Array
 from . import causal as plain_causal
-from . import fast, guards
+from . import compiled as fast
+from . import guards
 from . import passes as plain
-from .asked import Asked, check_entries, check_shapes, for_head
+from .arguments import Asked, check_entries, check_shapes, for_head
 from .passes import Forward, Gradients
 from .polynomials import Polynomial
 from .setting import Setting

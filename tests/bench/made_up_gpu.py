@@ -42,7 +42,7 @@ def in_a_hurry(monkeypatch):
     """The fewest runs of an interpreted kernel: no warm-up, one round."""
     from functools import partial
 
-    from iocourse.bench import _trial
+    from iocourse.bench.gpu import trial as _trial
     from iocourse.gpu import timing
 
     monkeypatch.setattr(timing, "WARM_UPS", 0)

@@ -12,11 +12,12 @@ from types import SimpleNamespace
 import pytest
 from made_up_gpu import CpuPlace, by_contender, needs_the_interpreter
 
-from iocourse.bench import _judging as judging
-from iocourse.bench import _place, attention, subjects
-from iocourse.bench._dense import KEYS
-from iocourse.bench._judging import PASSES, geometric_mean
+from iocourse.bench import attention, subjects
 from iocourse.bench.attention import GOALS, LAYOUT, LENGTHS, MASKS, WHOLE
+from iocourse.bench.gpu import judging
+from iocourse.bench.gpu import place as _place
+from iocourse.bench.gpu.dense import KEYS
+from iocourse.bench.gpu.judging import PASSES, geometric_mean
 from iocourse.cli import main
 from iocourse.refusal import Refused
 
@@ -134,7 +135,7 @@ def test_goals_are_those_agreed():
         assert by["forward", d, "tutorial"] == (1.08, None)
         assert (by["forward", d, "SDPA cuDNN"][0], by["backward", d, "SDPA cuDNN"][0]) == (0.72, 0.62)
     assert len(by) == len(GOALS) == 12
-    from iocourse.bench import _contenders
+    from iocourse.bench.gpu import contenders as _contenders
 
     names = (_contenders.OURS, _contenders.FLASH, _contenders.CUDNN, _contenders.TUTORIAL)
     assert names == (judging.OURS, attention.FLASH, attention.CUDNN, attention.TUTORIAL)
@@ -145,7 +146,7 @@ def test_goals_are_those_agreed():
 
 @pytest.mark.parametrize("causal", MASKS)
 def test_the_reference_is_autograd_of_the_formula_written_out(causal):
-    from iocourse.bench._values import RESULTS, exact_head, not_later
+    from iocourse.bench.gpu.values import RESULTS, exact_head, not_later
 
     N, d = 37, 8
     q, k, v, do = (torch.randn(N, d, dtype=torch.float64).requires_grad_() for _ in range(4))
@@ -162,7 +163,7 @@ def test_the_reference_is_autograd_of_the_formula_written_out(causal):
 
 
 def test_one_wrong_row_in_many_shows():
-    from iocourse.bench._values import WRONG, relative_error, worst_block
+    from iocourse.bench.gpu.values import WRONG, relative_error, worst_block
 
     right = torch.randn(4096, 64, dtype=torch.float64)
     wrong = right.clone()
@@ -184,7 +185,7 @@ def tiny(dtype="float16", causal=True):
 def test_ours_and_every_rival_in_one_run_on_the_cpu(monkeypatch):
     needs_the_interpreter()
     monkeypatch.setattr("iocourse.gpu.timing.WARM_UPS", 0)
-    from iocourse.bench import _contenders
+    from iocourse.bench.gpu import contenders as _contenders
 
     place = CpuPlace()
     field = _contenders.contenders(place.free_bytes, compiled=False)
@@ -290,7 +291,7 @@ def test_a_contender_that_fails_under_the_clock_keeps_its_reason_too():
 
 
 def test_math_is_not_tried_where_its_matrices_do_not_fit():
-    from iocourse.bench._contenders import MATRIX_BYTES_A_PAIR, contenders
+    from iocourse.bench.gpu.contenders import MATRIX_BYTES_A_PAIR, contenders
 
     needed = MATRIX_BYTES_A_PAIR * 2 * 48 * 48
     for free, fits in ((2 * needed, True), (2 * needed - 1, False)):
@@ -323,7 +324,7 @@ def attention(q, k, v, causal, sm_scale, *rest):
 
 @pytest.mark.parametrize(("parameter", "names"), [("", 1), (", warp_specialize=True", 2)])
 def test_a_tutorial_takes_part_in_float16(tmp_path, parameter, names):
-    from iocourse.bench._contenders import SPECIALISED, TUTORIAL, tutorial_contenders
+    from iocourse.bench.gpu.contenders import SPECIALISED, TUTORIAL, tutorial_contenders
 
     file = tmp_path / "06-fused-attention.py"
     file.write_text(STAND_IN % parameter)

@@ -5,7 +5,7 @@ import math
 import pytest
 from made_up_gpu import CpuPlace
 
-from iocourse.bench._judging import Goal, compared, judged
+from iocourse.bench.gpu.judging import Goal, compared, judged
 
 SHARE = Goal("share", {"N": (2, 3), "B": 1}, 0.8, 0.65, 2, figure="share", over="least")
 OFF = Goal("deviation", {}, 0.15, 0.3, 2, figure="off", over="largest")
@@ -63,8 +63,8 @@ def test_a_record_is_compared_by_what_its_rows_have_in_common():
 
 def test_a_lead_runs_before_every_lap_and_is_not_timed():
     torch = pytest.importorskip("torch")
-    from iocourse.bench._dense import Heads, Shape
-    from iocourse.bench._trial import times_of
+    from iocourse.bench.gpu.dense import Heads, Shape
+    from iocourse.bench.gpu.trial import times_of
     from iocourse.gpu.timing import ready
 
     log, laps = [], []
@@ -96,8 +96,8 @@ def test_a_lead_runs_before_every_lap_and_is_not_timed():
 
 def test_a_problem_too_large_for_the_memory_is_refused_with_its_reason():
     torch = pytest.importorskip("torch")
-    from iocourse.bench._dense import Shape
-    from iocourse.bench._trial import times_of
+    from iocourse.bench.gpu.dense import Shape
+    from iocourse.bench.gpu.trial import times_of
 
     def too_large(shape, place, seed):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate\nmore")

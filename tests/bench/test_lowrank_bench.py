@@ -8,9 +8,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from iocourse.bench import _lowrank_scaling, lowrank, subjects  # noqa: E402
-from iocourse.bench import _published as published  # noqa: E402
-from iocourse.bench._lowrank_exact import (  # noqa: E402
+from iocourse.bench import lowrank, subjects  # noqa: E402
+from iocourse.bench.lowrank import published, scaling  # noqa: E402
+from iocourse.bench.lowrank.exact_side import (  # noqa: E402
     InPlace,
     InPlaceGradient,
     InPlaceTheirs,
@@ -20,10 +20,10 @@ from iocourse.bench._lowrank_exact import (  # noqa: E402
     sampled_truth,
     truth,
 )
-from iocourse.bench._lowrank_ours import Ours  # noqa: E402
-from iocourse.bench._lowrank_plan import QUICK, WHOLE, Plan  # noqa: E402
+from iocourse.bench.lowrank.measuring import QUICK, WHOLE, Plan  # noqa: E402
+from iocourse.bench.lowrank.our_side import Ours  # noqa: E402
 from iocourse.cli import main  # noqa: E402
-from iocourse.lowrank import fast  # noqa: E402
+from iocourse.lowrank import compiled  # noqa: E402
 from iocourse.refusal import Refused  # noqa: E402
 
 TINY = Plan(
@@ -196,23 +196,23 @@ def test_the_exponent_of_a_power_is_found(exponent):
         for n in (2**10, 2**13, 2**15, 2**20)
     ]
     rows[0]["ms"] = 99.0  # below 2¹³: not part of the line
-    (fit,) = _lowrank_scaling.fits(rows)
+    (fit,) = scaling.fits(rows)
     assert fit["exponent"] == pytest.approx(exponent) and fit["ms_at_1"] == pytest.approx(3e-5)
     assert (fit["from"], fit["to"], fit["lengths"]) == (2**13, 2**20, 3)
-    assert _lowrank_scaling.fits(rows[:3]) == []  # two points meet any line
+    assert scaling.fits(rows[:3]) == []  # two points meet any line
 
 
 @pytest.mark.skipif(
-    not fast.installed(), reason="in plain NumPy a tile of features counts beside so few tokens"
+    not compiled.installed(), reason="in plain NumPy a tile of features counts beside so few tokens"
 )
 def test_the_memory_of_a_gradient_is_read_in_a_process_of_its_own():
-    found = _lowrank_scaling.memory(2**16, 12, 3, 1)
+    found = scaling.memory(2**16, 12, 3, 1)
     assert found["held"] == 4 * (8 * 2**16 * 12 + 2 * 455 * 13)
     assert 0.9 < found["ratio"] < 1.5 and found["peak"] - found["before"] == found["grown"]
 
 
 def test_a_process_that_cannot_measure_its_memory_says_why(monkeypatch):
-    found = _lowrank_scaling.memory(64, 12, 0, 1)
+    found = scaling.memory(64, 12, 0, 1)
     assert "degree" in found["refused"] and "ratio" not in found
 
 

@@ -6,7 +6,7 @@ import pytest
 from made_up_gpu import CpuPlace, by_contender, holds_numbers, in_a_hurry, needs_the_interpreter
 
 from iocourse.bench import small_cache
-from iocourse.bench._dense import Shape
+from iocourse.bench.gpu.dense import Shape
 
 torch = pytest.importorskip("torch")
 

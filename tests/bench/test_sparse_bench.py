@@ -11,9 +11,10 @@ import pytest
 from made_up_gpu import LAP, CpuPlace, by_contender, holds_numbers, in_a_hurry, needs_the_interpreter
 
 from iocourse import masks
-from iocourse.bench import _density, sparse
-from iocourse.bench._density import SHARES, line, lines, name_of
-from iocourse.bench._masked import BLOCK, KINDS, NO_MASK, Masked, Seen, mask_of
+from iocourse.bench import sparse
+from iocourse.bench.gpu import density as _density
+from iocourse.bench.gpu.density import SHARES, line, lines, name_of
+from iocourse.bench.gpu.masked import BLOCK, KINDS, NO_MASK, Masked, Seen, mask_of
 from iocourse.bench.sparse import Shape
 
 torch = pytest.importorskip("torch")
@@ -137,7 +138,7 @@ def test_goals_are_those_agreed():
         assert (goal.where["pass"], goal.rival) == ("forward+backward", "FlexAttention")
         assert (goal.goal, goal.floor, goal.shapes) == (1.1, 0.9, 3)
     assert {(goal.goal, goal.floor, goal.over) for goal in sparse.LINE_GOALS} == {(0.15, None, "largest")}
-    from iocourse.bench import _contenders
+    from iocourse.bench.gpu import contenders as _contenders
 
     assert sparse.RIVAL == _contenders.FLEX and BLOCK == 128
 

@@ -9,7 +9,7 @@ import pytest
 from made_up_gpu import LAP, CpuPlace, by_contender, holds_numbers, in_a_hurry, needs_the_interpreter
 
 from iocourse.bench import varlen
-from iocourse.bench._judging import judged
+from iocourse.bench.gpu.judging import judged
 from iocourse.bench.varlen import KINDS, Shape, drawn, pairs, saved
 
 torch = pytest.importorskip("torch")

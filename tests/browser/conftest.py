@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from iocourse.course.execution import lesson_environment
+from iocourse.course.authoring.execution import lesson_environment
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")

@@ -4,7 +4,7 @@ import re
 from statistics import median
 
 from iocourse import masks, schedules
-from iocourse.explore.block_mask import headline, sparse
+from iocourse.explore.figures.block_mask import headline, sparse
 
 WAIT = 20_000  # milliseconds
 

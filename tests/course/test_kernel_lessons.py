@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from iocourse.bench import notebooks
-from iocourse.course import release
+from iocourse.course.authoring import kernel_lessons, release
+from iocourse.course.authoring.kernel_lessons import cannot_run, runs_kernels
 from iocourse.course.checkout import read_project
-from iocourse.course.kernel_lessons import cannot_run, runs_kernels
 from iocourse.refusal import Refused
 
 ROOT = Path(__file__).parents[2]
@@ -33,10 +33,14 @@ def test_lessons_10_to_14_run_kernels_and_the_others_run_everywhere(source, no_t
 
 
 def test_where_triton_interprets_every_lesson_can_run(monkeypatch):
-    monkeypatch.setattr("iocourse.course.kernel_lessons.explanation", lambda: "")
-    monkeypatch.setattr("iocourse.course.kernel_lessons.installed", {"triton": "3.7.1", "numpy": "2.4.0"}.get)
+    monkeypatch.setattr(kernel_lessons, "explanation", lambda: "")
+    monkeypatch.setattr(
+        "iocourse.course.authoring.kernel_lessons.installed", {"triton": "3.7.1", "numpy": "2.4.0"}.get
+    )
     assert not cannot_run("import torch, triton\n")
-    monkeypatch.setattr("iocourse.course.kernel_lessons.installed", {"triton": "3.6.0", "numpy": "2.4.0"}.get)
+    monkeypatch.setattr(
+        "iocourse.course.authoring.kernel_lessons.installed", {"triton": "3.6.0", "numpy": "2.4.0"}.get
+    )
     assert "NumPy before 2.4" in cannot_run("import torch, triton\n")
     assert not cannot_run("import numpy as np\n")
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from iocourse.course.kernel_lessons import cannot_run
+from iocourse.course.authoring.kernel_lessons import cannot_run
 
 if reason := cannot_run("import torch, triton\n"):
     pytest.skip(reason, allow_module_level=True)
@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from iocourse.course.exercise import Case
-from iocourse.course.kernel_trials import launch, launch_in_place, launches_kernels, words_exactly
+from iocourse.course.trials.kernels import launch, launch_in_place, launches_kernels, words_exactly
 from iocourse.guard import LibraryAnswer
 from iocourse.ledger import Ledger
 

@@ -7,7 +7,7 @@ import pytest
 
 from iocourse import costs, exact
 from iocourse.course import attempt, check
-from iocourse.course.source import parse
+from iocourse.course.authoring.source import parse
 from iocourse.data import provenance, real_head, real_heads
 
 PATH = Path(__file__).parents[2] / "solutions" / "01_naive_attention.py"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from iocourse import bounds, costs, run, schedules
-from iocourse.course.source import parse
+from iocourse.course.authoring.source import parse
 
 SOURCE = Path(__file__).parents[2] / "solutions" / "02_two_memories.py"
 CELLS = parse(SOURCE.read_text(encoding="utf-8"), SOURCE)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from iocourse import costs, exact, run
+from iocourse.course.authoring.source import parse, side
 from iocourse.course.exercises import lesson03
-from iocourse.course.source import parse, side
 from iocourse.data import real_head
 
 PATH = Path(__file__).parents[2] / "solutions" / "03_online_softmax.py"

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from iocourse import FastMemoryFull, bounds, costs, explore, run, schedules
+from iocourse.course.authoring.source import parse
 from iocourse.course.checking import judge
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson04 import forward_cases
-from iocourse.course.source import parse
 from iocourse.data import real_head
 
 ROOT = Path(__file__).parents[2]

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iocourse import bounds, costs, explore, pebbling, schedules
+from iocourse.course.authoring.source import parse, side
 from iocourse.course.checking import OWN, judge
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson05 import best_segment
-from iocourse.course.source import parse, side
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "solutions" / "05_how_little.py"

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from iocourse import FastMemoryFull, bounds, costs, exact, masks, run, schedules
+from iocourse.course.authoring.source import parse
 from iocourse.course.checking import judge
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson06 import constant as predicted_constant
 from iocourse.course.exercises.lesson06 import rows_stay
-from iocourse.course.source import parse
 from iocourse.data import real_head
 from iocourse.machine import probabilities
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from iocourse import bounds, costs, exact, explore, run, schedules
+from iocourse.course.authoring.source import parse
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson07 import MASKED, best_plan, gradient_cases, plan_cases, small_cases
-from iocourse.course.source import parse
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "solutions" / "07_small_caches.py"

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from iocourse import bounds, costs, exact, masks, run, schedules
+from iocourse.course.authoring.source import parse
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson08 import bucket_pairs, words_in_order
-from iocourse.course.source import parse
 from iocourse.data import real_head
 
 ROOT = Path(__file__).parents[2]

@@ -10,10 +10,10 @@ import pytest
 
 from iocourse import bounds, costs, masks, run, schedules
 from iocourse.bench import ratios
+from iocourse.course.authoring.source import parse, side
 from iocourse.course.exercise import Trial, find
 from iocourse.course.exercises.lesson09 import envelope, given, whole_backward
-from iocourse.course.source import parse, side
-from iocourse.explore.regimes import crossover
+from iocourse.explore.facts.regimes import crossover
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "solutions" / "09_the_map.py"

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from iocourse import bounds, costs, exact, gpu, traffic
+from iocourse.course.authoring.kernel_lessons import cannot_run
+from iocourse.course.authoring.source import parse, side
 from iocourse.course.exercise import find
-from iocourse.course.kernel_lessons import cannot_run
-from iocourse.course.source import parse, side
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "solutions" / "10_first_kernels.py"

@@ -8,10 +8,10 @@ import pytest
 
 from iocourse import costs, exact, explore, run, schedules
 from iocourse.costs.kernels import Problem, attention_forward
+from iocourse.course.authoring.kernel_lessons import cannot_run
+from iocourse.course.authoring.source import parse, side
 from iocourse.course.exercise import Case, find
 from iocourse.course.exercises import lesson11
-from iocourse.course.kernel_lessons import cannot_run
-from iocourse.course.source import parse, side
 from iocourse.data.recorded import recorded
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +26,8 @@ import torch  # noqa: E402
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
-from iocourse.course import kernel_trials, masked_tiles  # noqa: E402
+from iocourse.course.trials import kernels as kernel_trials  # noqa: E402
+from iocourse.course.trials import masked_tiles  # noqa: E402
 from iocourse.gpu import CHIPS  # noqa: E402
 
 CELLS = parse(SOURCE.read_text(encoding="utf-8"), SOURCE)

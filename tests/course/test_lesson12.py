@@ -14,9 +14,9 @@ import pytest
 
 from iocourse import costs, exact
 from iocourse.costs.kernels import Problem, attention_fused_backward, attention_split_backward
+from iocourse.course.authoring.kernel_lessons import cannot_run
+from iocourse.course.authoring.source import parse, side
 from iocourse.course.exercises.lesson12 import columns_stay, rows_stay
-from iocourse.course.kernel_lessons import cannot_run
-from iocourse.course.source import parse, side
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "solutions" / "12_backward_triton.py"

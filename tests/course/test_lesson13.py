@@ -16,10 +16,10 @@ from iocourse.costs.kernels import (
 )
 from iocourse.costs.pairs import Listed
 from iocourse.costs.sliced_kernels import scores_forward, sliced_forward
+from iocourse.course.authoring.kernel_lessons import cannot_run
+from iocourse.course.authoring.source import parse, side
 from iocourse.course.exercise import Case, find
 from iocourse.course.exercises import lesson13
-from iocourse.course.kernel_lessons import cannot_run
-from iocourse.course.source import parse, side
 from iocourse.data.recorded import recorded
 from iocourse.gpu.chips import CHIPS
 

@@ -12,10 +12,10 @@ import pytest
 from iocourse import bounds, costs, exact, explore
 from iocourse.costs.kernels import Problem, attention_decode, attention_forward
 from iocourse.costs.pairs import PackedSequences
+from iocourse.course.authoring.kernel_lessons import cannot_run
+from iocourse.course.authoring.source import parse, side
 from iocourse.course.exercise import find
 from iocourse.course.exercises import lesson14
-from iocourse.course.kernel_lessons import cannot_run
-from iocourse.course.source import parse, side
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "solutions" / "14_what_the_chip_says.py"

@@ -12,9 +12,9 @@ from numpy.polynomial import Polynomial
 from numpy.polynomial.hermite_e import hermegauss, hermeval
 
 from iocourse import bounds, costs, exact, explore, lowrank, run, schedules
+from iocourse.course.authoring.source import parse, side
 from iocourse.course.exercise import find
 from iocourse.course.exercises import lesson15 as exercises
-from iocourse.course.source import parse, side
 from iocourse.data import real_head, real_heads
 from iocourse.lowrank import polynomials
 from iocourse.lowrank.advice import predicted_error

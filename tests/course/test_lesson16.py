@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from iocourse import bounds, costs, exact, run
+from iocourse.course.authoring.source import parse, side
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson16 import (
     causal_by_tiles,
@@ -23,8 +24,7 @@ from iocourse.course.exercises.lesson16 import (
     taylor_weights,
     two_sweeps,
 )
-from iocourse.course.source import parse, side
-from iocourse.course.work import Counted, Tally
+from iocourse.course.trials.work import Counted, Tally
 from iocourse.monomials import features, plan, rank_of
 
 SOURCE = Path(__file__).parents[2] / "solutions" / "16_low_rank_gradient.py"

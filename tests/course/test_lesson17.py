@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from iocourse import costs, exact, explore, lowrank, schedules
-from iocourse.bench import _published
+from iocourse.bench.lowrank import published as _published
+from iocourse.course.authoring.source import parse, side
 from iocourse.course.exercise import find
 from iocourse.course.exercises import lesson17
 from iocourse.course.exercises.lesson17 import Problem, fewest, ledger_of, poisson_rule
-from iocourse.course.source import parse, side
 from iocourse.data import real_head, real_heads
 from iocourse.data.recorded import recorded
 
@@ -276,15 +276,15 @@ def test_what_the_text_reads_from_the_depth_record():
 
 @needs_torch
 def test_what_the_text_says_of_the_recorded_contenders():
-    from iocourse.bench._lowrank_plan import Plan
+    from iocourse.bench.lowrank.plan import Plan
 
     says("17.9", f"medians over draws of {Plan().panel} tokens")
 
 
 def test_what_the_text_says_of_the_depth_bench_is_what_it_measures():
-    from iocourse.bench import _depth_layers, _depth_training
+    from iocourse.bench import depth
 
-    layers, training = _depth_layers.Sizes(), _depth_training.Sizes()
+    layers, training = depth.layers.Sizes(), depth.training.Sizes()
     says("17.2", f"up to {max(layers.layers)} layers, {layers.n} tokens", "three seeds and three degrees")
     assert len(layers.seeds) == len(layers.degrees) == 3
     says("17.5", f"trains {training.steps} steps, with three layers and {training.n} characters")

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from iocourse.bounds import BOUNDS
+from iocourse.course.authoring.source import parse
 from iocourse.course.exercise import exercises
-from iocourse.course.source import parse
 
 SOLUTIONS = Path(__file__).parents[2] / "solutions"
 EXERCISES = list(exercises().values())

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from iocourse.cli import main
-from iocourse.course import execution, lint, release, source
+from iocourse.course.authoring import execution, lint, release, source
 from iocourse.course.checkout import Project, read_project
 from iocourse.refusal import Refused
 

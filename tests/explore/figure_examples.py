@@ -11,7 +11,7 @@ from made_up_lowrank import row as lowrank_row
 
 from iocourse import exact, explore, masks, pebbling, schedules
 from iocourse.data import real_head, real_heads
-from iocourse.explore import limits
+from iocourse.explore.facts import limits
 from iocourse.gpu import CHIPS
 from iocourse.machine import run
 

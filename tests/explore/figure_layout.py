@@ -2,7 +2,7 @@
 
 from itertools import combinations
 
-from iocourse.explore.picture import Rect, Text, text_width
+from iocourse.explore.draw.picture import Rect, Text, text_width
 
 
 def check_layout(picture):

@@ -4,8 +4,8 @@ import pytest
 from figure_examples import bench_record
 
 from iocourse import explore
-from iocourse.explore.palette import BLUE, INK
-from iocourse.explore.picture import Poly, Rect, Text
+from iocourse.explore.draw.palette import BLUE, INK
+from iocourse.explore.draw.picture import Poly, Rect, Text
 
 
 def texts(picture):

@@ -6,8 +6,8 @@ import pytest
 from made_up_depth import depth_record, training_record
 
 from iocourse import explore
-from iocourse.explore.palette import GREEN, VERMILION
-from iocourse.explore.picture import Poly, Text
+from iocourse.explore.draw.palette import GREEN, VERMILION
+from iocourse.explore.draw.picture import Poly, Text
 
 
 def texts(picture):

@@ -9,8 +9,9 @@ import pytest
 from figure_examples import CASES, EXAMPLES
 from figure_layout import check_layout
 
-from iocourse.explore import FIGURES, Picture, palette
-from iocourse.explore.picture import Rect, Text, hatch_lines
+from iocourse.explore import FIGURES, Picture
+from iocourse.explore.draw import palette
+from iocourse.explore.draw.picture import Rect, Text, hatch_lines
 
 SVG = "{http://www.w3.org/2000/svg}"
 KILOBYTES = 60

@@ -13,7 +13,9 @@ from iocourse.costs.each_kernel import KERNELS, SLICED, WHOLE, kernel_words, led
 from iocourse.costs.kernels import Problem
 from iocourse.data.recorded import recorded
 from iocourse.explore import KernelTuner, Picture, kernel_tuner, kernel_tuner_picture
-from iocourse.explore.compiled_tiles import (
+from iocourse.explore.draw.palette import VERMILION
+from iocourse.explore.draw.picture import Rect, Text
+from iocourse.explore.facts.compiled_tiles import (
     Setting,
     best,
     exact,
@@ -23,9 +25,7 @@ from iocourse.explore.compiled_tiles import (
     verdict,
     words_of,
 )
-from iocourse.explore.kernel_tiles import TILES, held
-from iocourse.explore.palette import VERMILION
-from iocourse.explore.picture import Rect, Text
+from iocourse.explore.facts.kernel_tiles import TILES, held
 from iocourse.gpu import CHIPS
 
 powers = st.sampled_from([16, 32, 64, 128, 256])
@@ -278,7 +278,7 @@ def test_the_buttons_find_the_shipped_tile_and_the_best(tuner):
 
 
 def test_without_a_record_it_works_and_says_so(monkeypatch):
-    monkeypatch.setattr("iocourse.explore.compiled_tiles._shipped_record", lambda: {})
+    monkeypatch.setattr("iocourse.explore.facts.compiled_tiles._shipped_record", lambda: {})
     tuner = kernel_tuner(kernel="sliced_keys")
     assert tuner.setting == Setting(90, 128, 2, "sliced_keys", 64, 64, 32, 8)
     assert "Resources: no recorded run yet." in tuner.words.value

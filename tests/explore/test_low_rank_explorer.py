@@ -12,9 +12,9 @@ from iocourse import costs, exact, lowrank, schedules
 from iocourse.bench import explore as bench
 from iocourse.data import real_head, real_heads
 from iocourse.explore import LowRankExplorer, Picture, low_rank_explorer, low_rank_explorer_picture
-from iocourse.explore.low_rank_explorer import ERRORS, FRACTIONS
-from iocourse.explore.low_rank_explorer_picture import BINS, SHARES, facts_of, picture_of
-from iocourse.explore.low_rank_facts import (
+from iocourse.explore.draw.palette import SKY
+from iocourse.explore.draw.picture import Poly, Rect
+from iocourse.explore.facts.lowrank_facts import (
     DEGREES,
     Facts,
     Setting,
@@ -24,9 +24,9 @@ from iocourse.explore.low_rank_facts import (
     percent,
     rows_of,
 )
-from iocourse.explore.low_rank_logits import SAMPLED_KEYS, gaussian_logits, head_logits, logits_of
-from iocourse.explore.palette import SKY
-from iocourse.explore.picture import Poly, Rect
+from iocourse.explore.facts.lowrank_logits import SAMPLED_KEYS, gaussian_logits, head_logits, logits_of
+from iocourse.explore.figures.lowrank_explorer import BINS, SHARES, facts_of, picture_of
+from iocourse.explore.widgets.lowrank_explorer import ERRORS, FRACTIONS
 from iocourse.lowrank.polynomials import CLIP, NAMES, hermite, largest_error
 from iocourse.monomials import rank_of
 

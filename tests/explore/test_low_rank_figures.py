@@ -9,10 +9,10 @@ from figure_layout import check_layout
 
 from iocourse import costs, schedules
 from iocourse.explore import causal_tiles, polynomial_errors, rank_growth, words_against_length
-from iocourse.explore.causal_tiles_picture import EXACT, FAR, IN_STATE, SIDE, X, Y
-from iocourse.explore.low_rank_facts import percent
-from iocourse.explore.palette import BLACK, BLUE, STROKES, VERMILION
-from iocourse.explore.picture import Poly, Rect
+from iocourse.explore.draw.palette import BLACK, BLUE, STROKES, VERMILION
+from iocourse.explore.draw.picture import Poly, Rect
+from iocourse.explore.facts.lowrank_facts import percent
+from iocourse.explore.figures.causal_tiles import EXACT, FAR, IN_STATE, SIDE, X, Y
 from iocourse.lowrank.polynomials import chebyshev, hermite, minimax, taylor
 
 

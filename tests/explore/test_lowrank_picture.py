@@ -4,10 +4,10 @@ import pytest
 from made_up_lowrank import record
 
 from iocourse import explore
-from iocourse.explore.lines import Line
-from iocourse.explore.palette import stroke_of
-from iocourse.explore.panels import Panel, panels_picture
-from iocourse.explore.picture import Poly, Text
+from iocourse.explore.draw.lines import Line
+from iocourse.explore.draw.palette import stroke_of
+from iocourse.explore.draw.panels import Panel, panels_picture
+from iocourse.explore.draw.picture import Poly, Text
 
 DRAWN = [explore.lowrank_rows, explore.lowrank_scaling, explore.lowrank_contenders]
 

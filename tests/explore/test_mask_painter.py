@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from iocourse import bounds, costs, masks
 from iocourse.explore import MaskPainter, Picture, block_mask, mask_painter
-from iocourse.explore.block_mask import SEEN, is_half, sparse
-from iocourse.explore.mask_painter import PRESETS, SYMBOLS
-from iocourse.explore.picture import Poly, Rect
+from iocourse.explore.draw.picture import Poly, Rect
+from iocourse.explore.figures.block_mask import SEEN, is_half, sparse
+from iocourse.explore.widgets.mask_painter import PRESETS, SYMBOLS
 
 
 @st.composite

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iocourse import bounds, explore, guard, schedules
-from iocourse.explore import MemoryExplorer, Picture, limits, memory_explorer, memory_map
-from iocourse.explore.memory_map import View, _stroke, map_of, rows_at_M, view_of
-from iocourse.explore.palette import BOUNDS
-from iocourse.explore.picture import Poly, Text
-from iocourse.explore.regimes import LEADING, crossover, memories, move, moves, regimes, reigns
+from iocourse.explore import MemoryExplorer, Picture, memory_explorer, memory_map
+from iocourse.explore.draw.palette import BOUNDS
+from iocourse.explore.draw.picture import Poly, Text
+from iocourse.explore.facts import limits
+from iocourse.explore.facts.regimes import LEADING, crossover, memories, move, moves, regimes, reigns
+from iocourse.explore.figures.memory_map import View, _stroke, map_of, rows_at_M, view_of
 
 PASSES = list(schedules.PASSES)
 sizes = st.tuples(st.integers(1, 300), st.integers(1, 40), st.integers(1, 20_000))

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from iocourse import pebbling
 from iocourse.explore import PebblePlayer, Picture, pebble_player, pebbles
-from iocourse.explore.layers import layout
-from iocourse.explore.palette import BLUE, PAPER, VERMILION
-from iocourse.explore.pebble_player import OPTIMUM, OWN, OWN_GRAPH, PRESETS, lost, solve
-from iocourse.explore.pebbles import Play, picture_of, slots
-from iocourse.explore.picture import Poly, Rect, Text
+from iocourse.explore.draw.graph_layout import layout
+from iocourse.explore.draw.palette import BLUE, PAPER, VERMILION
+from iocourse.explore.draw.picture import Poly, Rect, Text
+from iocourse.explore.figures.pebbles import Play, picture_of, slots
+from iocourse.explore.widgets.pebble_player import OPTIMUM, OWN, OWN_GRAPH, PRESETS, lost, solve
 from iocourse.guard import LibraryAnswer, exam
 from iocourse.pebbling import Game, Graph, IllegalMove, NoPebbling, attention, dot, matmul, optimum
 

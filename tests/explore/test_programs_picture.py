@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iocourse import explore
-from iocourse.explore.palette import FORBIDDEN, VERMILION
-from iocourse.explore.picture import Rect, Text
+from iocourse.explore.draw.palette import FORBIDDEN, VERMILION
+from iocourse.explore.draw.picture import Rect, Text
 
 small = st.integers(1, 60)
 blocks = st.integers(4, 32)

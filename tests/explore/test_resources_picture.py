@@ -6,8 +6,8 @@ from figure_layout import check_layout
 
 from iocourse import explore
 from iocourse.data.recorded import recorded
-from iocourse.explore.palette import SKY, VERMILION
-from iocourse.explore.picture import Rect, Text
+from iocourse.explore.draw.palette import SKY, VERMILION
+from iocourse.explore.draw.picture import Rect, Text
 
 
 def outlined(picture):

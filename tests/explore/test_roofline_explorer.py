@@ -12,11 +12,11 @@ from iocourse.costs.each_kernel import ledger_bytes
 from iocourse.costs.kernels import Problem, attention_decode, attention_forward
 from iocourse.costs.pairs import Listed
 from iocourse.explore import Picture, RooflineExplorer, roofline_explorer, roofline_explorer_picture
-from iocourse.explore.attention_points import PASSES, Sizes, points, tile, tiles_kept
-from iocourse.explore.palette import INK
-from iocourse.explore.picture import Poly
-from iocourse.explore.recorded_points import measured, records_of
-from iocourse.explore.roofline_explorer import SHARES, divisors
+from iocourse.explore.draw.palette import INK
+from iocourse.explore.draw.picture import Poly
+from iocourse.explore.facts.attention_points import PASSES, Sizes, points, tile, tiles_kept
+from iocourse.explore.facts.recorded_points import measured, records_of
+from iocourse.explore.widgets.roofline_explorer import SHARES, divisors
 from iocourse.gpu import CHIPS
 from iocourse.gpu.roofline import attainable_tflops, compulsory_bytes, exact_flops, tile_bytes
 

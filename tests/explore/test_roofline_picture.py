@@ -9,8 +9,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from iocourse import explore
-from iocourse.explore.palette import INK, STROKES
-from iocourse.explore.picture import Poly, Text
+from iocourse.explore.draw.palette import INK, STROKES
+from iocourse.explore.draw.picture import Poly, Text
 from iocourse.gpu import CHIPS
 
 arches = st.sampled_from(list(CHIPS))

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iocourse import explore
-from iocourse.explore import palette
-from iocourse.explore.picture import Poly, Text
+from iocourse.explore.draw import palette
+from iocourse.explore.draw.picture import Poly, Text
 
 
 def filled(picture, colour):

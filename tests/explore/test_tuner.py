@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from iocourse import bounds, schedules
 from iocourse.bench import explore as bench
 from iocourse.explore import Picture, TileTuner, tile_tuner, tile_tuner_picture
-from iocourse.explore.palette import TOO_MUCH, ramp
-from iocourse.explore.picture import Rect
-from iocourse.explore.trace import totals
-from iocourse.explore.tuning import (
+from iocourse.explore.draw.palette import TOO_MUCH, ramp
+from iocourse.explore.draw.picture import Rect
+from iocourse.explore.facts.trace import totals
+from iocourse.explore.facts.tuning import (
     MOVES,
     Setting,
     all_tiles,
@@ -25,7 +25,7 @@ from iocourse.explore.tuning import (
     parts_of,
     play,
 )  # fmt: skip
-from iocourse.explore.widget import slider_values
+from iocourse.explore.widgets.shell import slider_values
 
 FORWARD = ["naive", "flash1", "flash2", "flash_optimal"]
 sizes = st.integers(1, 40)

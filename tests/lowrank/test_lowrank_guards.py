@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from iocourse import lowrank
 from iocourse.guard import LibraryAnswer, exam
-from iocourse.lowrank import fast, guards, polynomials
+from iocourse.lowrank import compiled, guards, polynomials
 from iocourse.monomials import rank_of
 
 
@@ -134,7 +134,7 @@ def test_engines_of_tensors_refuse_arrays(arrays, engine):
 
 def test_numba_that_is_not_installed(arrays, monkeypatch):
     wanted = lowrank.attention(*arrays[:3], degree=2, engine="numpy")
-    monkeypatch.setattr(fast, "problem", lambda: "No module named 'numba'")
+    monkeypatch.setattr(compiled, "problem", lambda: "No module named 'numba'")
     np.testing.assert_array_equal(lowrank.attention(*arrays[:3], degree=2), wanted)  # NumPy does it then
     with pytest.raises(
         ImportError, match=r"engine is \"numba\" \(No module named 'numba'\): python -m pip install"

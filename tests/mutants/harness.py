@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from iocourse.course.authoring.source import Cell, parse, side
 from iocourse.course.checking import judge
 from iocourse.course.exercise import Exercise, find
-from iocourse.course.source import Cell, parse, side
 
 SOLUTIONS = Path(__file__).parents[2] / "solutions"
 SEEDS = (0, 1, 2)

@@ -10,9 +10,9 @@ import pytest
 from harness import SEEDS, SOLUTIONS, Suite, build, exercise_source, failures, mutate
 
 from iocourse.course import check
+from iocourse.course.authoring.kernel_lessons import cannot_run
 from iocourse.course.checking import OWN, RUNS, CheckFailed
 from iocourse.course.exercise import exercises
-from iocourse.course.kernel_lessons import cannot_run
 
 
 def cannot_run_lesson(number: str) -> str:

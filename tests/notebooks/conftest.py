@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from iocourse.course.execution import lesson_environment
+from iocourse.course.authoring.execution import lesson_environment
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -1,7 +1,7 @@
 """A pytest plugin for the runs of nbval: compare what the builder saves, and nothing else.
 
-Saved outputs are PNG and plain text (iocourse.course.execution.KEPT). A cell that runs also shows HTML or
-SVG, which the saved notebook does not have; nbval would call that a difference.
+Saved outputs are PNG and plain text (`KEPT` of `course.authoring.execution`). A cell that runs also shows
+HTML or SVG, which the saved notebook does not have; nbval would call that a difference.
 """
 
 import sys

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from iocourse.course import release
+from iocourse.course.authoring import release
 from iocourse.course.checkout import Project
 
 SOURCE = Path(__file__).parent / "fixture_lesson.py"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from iocourse.course import release
-from iocourse.course.kernel_lessons import cannot_run
+from iocourse.course.authoring import release
+from iocourse.course.authoring.kernel_lessons import cannot_run
 
 ROOT = Path(__file__).parents[2]
 SOLVED = sorted((ROOT / "solutions").glob("*.ipynb"))

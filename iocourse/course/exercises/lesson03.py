@@ -20,7 +20,7 @@ from ..judging import (
     same_answer_for,
     total_within,
 )
-from ..pieces import ONE_PASS, SAME_ROW, Array, RowCase, of_kind, play_pieces
+from ..trials.pieces import ONE_PASS, SAME_ROW, Array, RowCase, of_kind, play_pieces
 
 Part = tuple[float, float, Array]
 FINITE = ("plain", "rising", "falling", "long")

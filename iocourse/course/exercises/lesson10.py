@@ -9,7 +9,7 @@ from ... import costs, exact
 from ...ledger import Ledger
 from ..exercise import Case, Exercise, Property, Trial
 from ..judging import LARGE, difference, each, only_where, values, values_in
-from ..kernel_trials import launch_in_place, launches_kernels, words_exactly
+from ..trials.kernels import launch_in_place, launches_kernels, words_exactly
 
 SINGLE = 1e-5  # float32 against float64, for sums of up to a hundred products
 SLICE, TURNED = "a slice of a larger matrix", "a transpose"

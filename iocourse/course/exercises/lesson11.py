@@ -13,8 +13,8 @@ from ...costs.kernels import Problem, attention_forward
 from ...ledger import Ledger
 from ..exercise import Case, Exercise, Property, Trial
 from ..judging import difference, only_where
-from ..kernel_trials import launch_in_place, launches_kernels, words_exactly
-from ..masked_tiles import launch_and_count_masks, masks_only
+from ..trials.kernels import launch_in_place, launches_kernels, words_exactly
+from ..trials.masked_tiles import launch_and_count_masks, masks_only
 
 Array = NDArray[np.float32]
 

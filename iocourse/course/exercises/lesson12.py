@@ -14,7 +14,7 @@ from ...ledger import Ledger, PhaseTotal
 from ...needs_triton import require_triton
 from ..exercise import Case, Exercise, Property, Trial, cause_of, settled
 from ..judging import difference, each
-from ..kernel_trials import kernels_compute, launch, launch_in_place, launches_kernels, words_exactly
+from ..trials.kernels import kernels_compute, launch, launch_in_place, launches_kernels, words_exactly
 
 Array = NDArray[Any]
 Arrays = dict[str, Any]

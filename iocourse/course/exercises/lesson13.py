@@ -18,7 +18,7 @@ from ...costs.sliced_kernels import sliced_forward
 from ...guard import library_answer
 from ..exercise import Case, Exercise, Property, Trial
 from ..judging import difference, each, only_where
-from ..kernel_trials import launch_in_place, launches_kernels, words_exactly
+from ..trials.kernels import launch_in_place, launches_kernels, words_exactly
 
 Array = NDArray[Any]
 Lists = tuple[Array, Array, Array, Array, Array]

@@ -15,7 +15,7 @@ from ...costs.pairs import PackedSequences
 from ...ledger import Ledger
 from ..exercise import Case, Exercise, Property, Trial
 from ..judging import difference, each, only_where
-from ..kernel_trials import launch_in_place, launches_kernels, words_exactly
+from ..trials.kernels import launch_in_place, launches_kernels, words_exactly
 
 Array = NDArray[np.float32]
 

@@ -32,7 +32,7 @@ from ..judging import (
     values_in,
     writes_within,
 )
-from ..pieces import memory_watch
+from ..trials.pieces import memory_watch
 
 Array = NDArray[np.float64]
 Make = Callable[[int, float], Array]

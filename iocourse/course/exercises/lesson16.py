@@ -24,7 +24,7 @@ from ..judging import (
     values_in,
     writes_within,
 )
-from ..work import WorkTrial, linear_work, play_counted
+from ..trials.work import WorkTrial, linear_work, play_counted
 
 Array = NDArray[np.float64]
 ONCE, TWICE = "N tokens", "2N tokens"

@@ -1,0 +1,124 @@
+"""One block mask as every contender takes it, made before the clock starts, and attention under it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from iocourse import masks
+from iocourse.gpu.roofline import flops, tflops
+
+from . import density as _density
+from .dense import Drawn
+from .place import Place
+from .trial import Row
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+BLOCK = 128  # FlexAttention's own
+REACH = 512  # of the window, in keys to either side
+NO_MASK = "no mask"
+KINDS = ("window", "BigBird", "random")
+
+
+class Shape(NamedTuple):
+    """One problem: q, k, v are (B, H, N, d); the mask is one of KINDS, NO_MASK or `_density.name_of`."""
+
+    dtype: str
+    d: int
+    N: int
+    B: int
+    H: int
+    mask: str
+
+
+def mask_of(name: str, N: int, block: int = BLOCK) -> masks.Mask:
+    """The mask of this name for N queries and keys, in blocks of `block`.
+
+    The window is |i - j| ≤ 512, key by key, so its border cuts tiles; BigBird has 1 global row and column of
+    blocks, a window of ±1 block and 3 random blocks a row; random has a tenth of the blocks.
+    """
+    if name == "window":
+        return masks.Window(N, REACH * block // BLOCK)
+    if name == "BigBird":
+        return masks.bigbird(N, block, g=1, w=1, r=3)
+    if name == "random":
+        return masks.random(N, block, 0.1)
+    shares = {_density.name_of(share): share for share in _density.SHARES}
+    return with_share(N, block, shares[name])
+
+
+def with_share(N: int, block: int, share: float) -> masks.BlockMask:
+    """A random mask with about this share of its blocks seen, the diagonal among them."""
+    blocks = -(-N // block)
+    others = (share * blocks - 1) / (blocks - 1) if blocks > 1 else 1.0
+    return masks.random(N, block, min(1.0, max(0.0, others)))
+
+
+class Seen:
+    """A mask on a device: as a predicate, as FlexAttention's BlockMask, as booleans, as our tiles."""
+
+    def __init__(self, mask: masks.Mask, device: str) -> None:
+        """Nothing is made yet."""
+        self.mask, self._device = mask, device
+
+    @cached_property
+    def pairs(self) -> Any:
+        """(i, j) -> whether query i sees key j; positions are tensors that broadcast."""
+        import torch
+
+        if isinstance(self.mask, masks.Window):
+            reach = self.mask.w
+            return lambda i, j: (i - j).abs() <= reach
+        assert isinstance(self.mask, masks.BlockMask) and not self.mask.causal
+        tiles, rows, columns = torch.tensor(self.mask.tiles).to(self._device), self.mask.Br, self.mask.Bc
+        return lambda i, j: tiles[i // rows, j // columns]
+
+    @cached_property
+    def flex(self) -> Any:
+        """FlexAttention's BlockMask."""
+        from .contenders import flex_mask
+
+        pairs = self.pairs
+        return flex_mask(lambda batch, head, i, j: pairs(i, j), self.mask.N, self._device)
+
+    @cached_property
+    def booleans(self) -> Tensor:
+        """(N, N), True where a pair is seen."""
+        import torch
+
+        i = torch.arange(self.mask.N, device=self._device)
+        found: Tensor = self.pairs(i[:, None], i[None, :])
+        return found
+
+    def tiled(self, q: Tensor, k: Tensor) -> Any:
+        """The same BlockMask, cut into tiles for our kernels once."""
+        from iocourse.kernels import tiled_mask
+
+        if not hasattr(self, "_tiled"):
+            self._tiled = tiled_mask(self.flex, q, k)
+        return self._tiled
+
+
+class Masked(Drawn):
+    """Attention under a mask that all heads share."""
+
+    def __init__(self, shape: Shape, place: Place, seed: int, block: int = BLOCK) -> None:
+        """Draw it from the seed; random masks have a seed of their own, the same in every run."""
+        super().__init__(shape, place, seed)
+        self._shape = shape
+        mask = None if shape.mask == NO_MASK else mask_of(shape.mask, shape.N, block)
+        self.seen = None if mask is None else Seen(mask, place.device)
+        self._density = 1.0 if mask is None else mask.nnz / shape.N**2
+
+    def reference(self) -> Mapping[str, Tensor]:
+        """O, dQ, dK, dV (N, d) of the last head."""
+        return self.exact(None if self.seen is None else self.seen.pairs)
+
+    def figures(self, pass_: str, ms: float) -> Row:
+        """TFLOP/s of the pairs that are seen, and the share of all pairs that they are."""
+        one = self._shape
+        work = flops(pass_, B=one.B, H=one.H, N=one.N, d=one.d) * self._density
+        return {"tflops": tflops(work, ms), "density": self._density}

@@ -1,0 +1,163 @@
+"""On a GPU: low rank beside exact attention, the course's own and PyTorch's, d = 12.
+
+Low rank twice: the face with its checks, and its kernels alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from iocourse.gpu.timing import Timing, no_cuda, side_by_side
+
+from ..gpu.contenders import reason_of
+from ..gpu.place import CudaPlace, Place
+from .exact_side import sampled_truth, sdpa
+from .published import relative_error
+from .scaling import PASSES, SAMPLED, draw
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Row = dict[str, Any]
+D = 12
+DEGREES = (2, 3)
+LENGTHS = (40_960, 2**17, 2**18, 2**19, 2**20)
+OURS, ALONE, EXACT, SDPA = "low rank", "low rank, kernels alone", "exact, ours", "SDPA"
+TYPES = ("float32", "bfloat16")
+
+
+def section() -> Row:
+    """Facts of the device and its rows; where there is none, the reason alone."""
+    reason = _absent()
+    if reason:
+        return {"absent": reason}
+    place = CudaPlace()
+    return {"device": place.facts(), "rows": [row for n in LENGTHS for row in times(n, place)]}
+
+
+def _absent() -> str:
+    reason = no_cuda()
+    if reason:
+        return f"no GPU, {reason}"
+    try:
+        from iocourse.kernels import INTERPRETED
+    except ImportError as error:
+        return f"no kernels, {error}"
+    return "kernels are interpreted in this process" if INTERPRETED else ""
+
+
+def times(n: int, place: Place, d: int = D) -> list[Row]:
+    """Every contender at one length, forward and forward with backward; who raises keeps the reason."""
+    tensors = [x.to(place.device) for x in draw(n, d)]
+    errors = _errors(n, d, tensors)
+    rows = []
+    for pass_ in PASSES:
+        works = {name: _work(attend, dtype, tensors, pass_) for name, (attend, dtype) in field().items()}
+        works |= {f"{ALONE}, g = {g}": _alone(g, tensors, pass_) for g in DEGREES}
+        for name, took in side_by_side(works, stopwatch=place.stopwatch).items():
+            row = {"contender": name, "n": n, "d": d, "pass": pass_, "error": errors.get(name)}
+            rows.append(row | (_time(took) if isinstance(took, Timing) else {"refused": reason_of(took)}))
+    return rows
+
+
+def _errors(n: int, d: int, tensors: list[Tensor]) -> dict[str, float]:
+    """The usual relative error of O, in per cent, at some queries; of those who can."""
+    import torch
+
+    at = torch.linspace(0, n - 1, min(SAMPLED, n)).long()
+    q, k, v, do = draw(n, d)
+    o, _ = sampled_truth(q, k, v, do, at)
+    works = {name: _work(attend, dtype, tensors, PASSES[0]) for name, (attend, dtype) in field().items()}
+    alone = {f"{ALONE}, g = {g}": _alone(g, tensors, PASSES[0]) for g in DEGREES}
+    found = {}
+    for name, work in (works | alone).items():
+        with suppress(Exception):  # who raises is refused with its reason when it is timed
+            o_here = work()[0][0, 0] if name in alone else work()
+            found[name] = relative_error(o_here[at].cpu(), o)
+    return found
+
+
+def field() -> dict[str, tuple[Callable[..., Tensor], str]]:
+    """Who takes part, and in which type: ours in float32, exact attention also where it is fastest."""
+    found: dict[str, tuple[Callable[..., Tensor], str]] = {}
+    for g in DEGREES:
+        found[f"{OURS}, g = {g}"] = (_low_rank(g), "float32")
+    for dtype in TYPES:
+        found[f"{EXACT}, {dtype}"] = (_exact, dtype)
+        found[f"{SDPA}, {dtype}"] = (sdpa, dtype)
+    return found
+
+
+def _low_rank(g: int) -> Callable[..., Tensor]:
+    import iocourse.lowrank as lowrank
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        found: Tensor = lowrank.attention(q, k, v, degree=g, scale=1.0, engine="triton")
+        return found
+
+    return attend
+
+
+def _alone(g: int, tensors: list[Tensor], pass_: str) -> Callable[[], Any]:
+    """The launches of the kernels and nothing else: no check of entries, nothing that waits for the GPU.
+
+    The weights, the keys' mean and each query's σ² are made beforehand, when the work is first called.
+    """
+    from functools import cache
+
+    @cache
+    def given() -> tuple[Any, ...]:
+        return _statistics(g, *tensors[:3])
+
+    def forward() -> Any:
+        from iocourse.kernels import launch_low_rank
+
+        *arguments, shift = given()
+        return launch_low_rank.forward(*arguments, shift=shift)
+
+    def both() -> Any:
+        from iocourse.kernels import launch_low_rank
+
+        q, k, v, *setting, shift = given()
+        found = launch_low_rank.forward(q, k, v, *setting, shift=shift)
+        return launch_low_rank.backward(q, k, v, *found, tensors[3][None, None], *setting, shift=shift)
+
+    return forward if pass_ == PASSES[0] else both
+
+
+def _statistics(g: int, q: Tensor, k: Tensor, v: Tensor) -> tuple[Any, ...]:
+    """The launches' q, k, v (1, 1, n, d), plan, weights (rank,), σ² (1, 1, n) and keys' mean (1, 1, d)."""
+    import torch
+
+    from iocourse.lowrank.polynomials import CLIP, polynomial
+    from iocourse.monomials import plan
+
+    p, mean = plan(q.shape[1], g), k.mean(0)
+    weights = polynomial("hermite", g).coefficients[p.degrees] * p.multiplicities
+    rest = k - mean
+    variance = ((q @ (rest.T @ rest / len(k))) * q).sum(1).clamp(max=CLIP)
+    on_device = torch.as_tensor(weights, dtype=torch.float32, device=q.device)
+    heads = (x[None, None] for x in (q, k, v))
+    return (*heads, p, on_device, variance[None, None], mean[None, None])
+
+
+def _exact(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    from iocourse.kernels import attention
+
+    return attention(*(x[None, None] for x in (q, k, v)), scale=1.0)[0, 0]
+
+
+def _work(attend: Callable[..., Tensor], dtype: str, tensors: list[Tensor], pass_: str) -> Any:
+    import torch
+
+    q, k, v, do = (x.to(getattr(torch, dtype)) for x in tensors)
+    if pass_ == PASSES[0]:
+        return lambda: attend(q, k, v)
+    inputs = [x.requires_grad_() for x in (q.clone(), k.clone(), v.clone())]
+    return lambda: torch.autograd.grad(attend(*inputs), inputs, do)
+
+
+def _time(took: Timing) -> Row:
+    return {"ms": took.ms, "quartiles_ms": list(took.quartiles_ms), "repeats": took.repeats}

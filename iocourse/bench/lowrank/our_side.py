@@ -1,0 +1,83 @@
+"""Our side: low-rank attention of one head through its faces, with every check they make."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import iocourse.lowrank as lowrank
+from iocourse.lowrank.arguments import Asked
+from iocourse.lowrank.heads import head_forward
+from iocourse.lowrank.polynomials import CLIP
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from iocourse.monomials import Array
+
+
+def options(causal: bool, d: int, threads: int) -> dict[str, Any]:
+    """What the faces are asked for: scores as they are; causal, the variance of keys of length 1."""
+    known = {"key_variance": 1 / d} if causal else {}
+    return {"scale": 1.0, "causal": causal, "threads": threads, **known}
+
+
+class Ours:
+    """q, k, v, do (n, d) as tensors and, in the same memory, as arrays; degree g."""
+
+    def __init__(
+        self, q: Tensor, k: Tensor, v: Tensor, do: Tensor | None, g: int, threads: int = 1,
+        causal: bool = False,
+    ) -> None:  # fmt: skip
+        """Nothing is computed yet."""
+        self._tensors = [x.detach().clone().requires_grad_() for x in (q, k, v)]
+        self._arrays = [x.detach().numpy() for x in self._tensors]
+        self._do = do
+        self._options = {"degree": g, **options(causal, q.shape[1], threads)}
+
+    def forward(self) -> Array:
+        """O, from arrays."""
+        found: Array = lowrank.attention(*self._arrays, **self._options)
+        return found
+
+    def backward(self) -> lowrank.Gradient:
+        """O, dQ, dK, dV, from arrays."""
+        assert self._do is not None
+        q, k, v = self._arrays
+        return lowrank.gradient(q, k, v, self._do.numpy(), **self._options)
+
+    def torch_forward(self) -> Tensor:
+        """O, from tensors."""
+        found: Tensor = lowrank.attention(*(x.detach() for x in self._tensors), **self._options)
+        return found
+
+    def torch_backward(self) -> tuple[Tensor, ...]:
+        """dQ, dK, dV, by autograd."""
+        import torch
+
+        o = lowrank.attention(*self._tensors, **self._options)
+        found: tuple[Tensor, ...] = torch.autograd.grad(o, self._tensors, self._do)
+        return found
+
+    def their_operator(self) -> Array:
+        """The published operator with our polynomials, in two passes: row sums, then the rest, V divided by
+        them.
+
+        Softmax never sees a row's factor e^(q·μ + σ²/2); here one row's sum divides another row, so it stays.
+        """
+        q, k, v = self._arrays
+        asked = Asked(**self._options)
+        first = head_forward(q, k, v, asked, asked.degree)
+        sums = first.found.den * _row_scale(q, first.setting)
+        second = head_forward(q, k, v / sums[:, None], asked, asked.degree)
+        found: Array = second.found.O * sums[:, None]
+        return found
+
+
+def _row_scale(q: Array, s: Any) -> Array:
+    """(n,): e^(q·μ + σ²/2), what a row of the approximation lacks."""
+    x = s.queries(q)
+    variance = np.minimum(((x @ s.covariance.astype(x.dtype)) * x).sum(1), CLIP)
+    scale: Array = np.exp(x @ s.shift.astype(x.dtype) + variance / 2)
+    return scale

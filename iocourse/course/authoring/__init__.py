@@ -1,0 +1,1 @@
+"""How lessons are made: their source, what every one must have, the notebooks, and running them."""

@@ -1,0 +1,308 @@
+"""Producing the course: from each source in `solutions/` the solved notebook and the student's in `lessons/`.
+
+The same sources give the same bytes: ids do not depend on a cell's text, keys are sorted, and one changed
+line of a source is one changed line in each notebook. The solved notebooks keep their saved outputs until
+one of their code cells changes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from iocourse.course.authoring import execution, lint
+from iocourse.course.authoring.kernel_lessons import cannot_run
+from iocourse.course.authoring.source import Cell, SourceError, cell_ids, parse, shown, side
+from iocourse.course.checkout import Project, read_project
+from iocourse.progress_bar import steps
+from iocourse.refusal import Refused, write_whole
+
+Json = dict[str, Any]
+TIMES = Path("iocourse") / "data" / "bench" / "notebooks.json"
+TABLE_START, TABLE_END = "<!-- run-times -->", "<!-- /run-times -->"
+NOTATION = re.compile(r"\]\((?:\./)?notation\.md")
+LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?\)")  # relative ones: no scheme, not a place on the same page
+
+
+class ReleaseFailed(Exception):
+    """The course cannot be released as it stands; nothing was written (exit code 1)."""
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One source with its two notebooks, not yet executed."""
+
+    stem: str
+    cells: tuple[Cell, ...]
+    solved: Json
+    student: Json
+
+
+def read_lessons(root: Path, project: Project, only: Sequence[str] = ()) -> list[Lesson]:
+    """Build both notebooks of every source in `root`/solutions, or of those whose name starts as in `only`.
+
+    Raises:
+        ReleaseFailed: a source cannot be read.
+        Refused: there is no source, or none that `only` names.
+    """
+    paths = sorted((root / "solutions").glob("[0-9]*.py"))
+    chosen = [path for path in paths if not only or path.stem.startswith(tuple(only))]
+    if not chosen:
+        have = ", ".join(path.stem for path in paths) or "none"
+        wanted = " or ".join(only) or "[0-9]*.py"
+        raise Refused(f"no source {wanted} in {root / 'solutions'}; there are: {have}")
+    try:
+        return [build(path, path.relative_to(root), project) for path in chosen]
+    except SourceError as error:
+        raise ReleaseFailed(str(error)) from None
+
+
+def build(path: Path, label: Path, project: Project) -> Lesson:
+    """Both notebooks of one source; `label` is what messages call the file."""
+    cells = _with_setup(parse(path.read_text(encoding="utf-8"), label), label, project)
+    ids = cell_ids(cells, path.stem, label)
+    cells = _with_badges(cells, path.stem, project)
+    solved, student = (
+        _notebook([_json_cell(c, i, solved=s) for c, i in zip(cells, ids, strict=True) if shown(c, solved=s)])
+        for s in (True, False)
+    )
+    return Lesson(path.stem, tuple(cells), solved, student)
+
+
+def _with_setup(cells: list[Cell], label: Path, project: Project) -> list[Cell]:
+    """The install line at the head of the setup cell, which follows the title where the source has none."""
+    if not cells or cells[0].kind != "markdown" or not cells[0].lines[0].startswith("# "):
+        raise SourceError(label, 1, "the first cell must be the title: markdown that starts with '# # Title'")
+    first = next((n for n, cell in enumerate(cells) if cell.kind == "code"), len(cells))
+    if any("setup" in cell.tags for cell in cells[first + 1 :]):
+        raise SourceError(label, 1, "the cell tagged setup must be the first code cell, and the only one")
+    if first == len(cells) or "setup" not in cells[first].tags:
+        return [cells[0], Cell("code", _install_lines(project), ("setup",), "setup", 1), *cells[1:]]
+    own = cells[first]
+    lines = (*_install_lines(project), *(("", *own.lines) if own.lines else ()))
+    return [*cells[:first], replace(own, lines=lines, name="setup"), *cells[first + 1 :]]
+
+
+def _install_lines(project: Project) -> tuple[str, ...]:
+    return (
+        "# Installs iocourse on Colab and other hosted notebooks; does nothing where it is installed.",
+        "import importlib.util",
+        "",
+        'if importlib.util.find_spec("iocourse") is None:',
+        f'    %pip install -q "{project.requirement}"',
+    )
+
+
+def _with_badges(cells: list[Cell], stem: str, project: Project) -> list[Cell]:
+    title = cells[0]
+    links = " · ".join(
+        f"[{name}]({project.colab(f'{folder}/{stem}.ipynb')})"  # words, not a badge from another server
+        for name, folder in (("exercises", "lessons"), ("solutions", "solutions"))
+    )
+    return [
+        replace(title, lines=(title.lines[0], "", f"Open in Colab: {links}", *title.lines[1:])),
+        *cells[1:],
+    ]
+
+
+def _json_cell(cell: Cell, cell_id: str, *, solved: bool) -> Json:
+    text = "\n".join(side(cell, solved=solved))
+    if solved and cell.kind == "markdown":  # the notation page lies beside the student's notebooks
+        text = NOTATION.sub("](../lessons/notation.md", text)
+    metadata: Json = {"tags": list(cell.tags)} if cell.tags else {}
+    if cell.name:
+        metadata["name"] = cell.name
+    made: Json = {"cell_type": cell.kind, "id": cell_id, "metadata": metadata}
+    made["source"] = text.splitlines(keepends=True)
+    return made | ({"execution_count": None, "outputs": []} if cell.kind == "code" else {})
+
+
+def _notebook(cells: list[Json]) -> Json:
+    kernel = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+    metadata = {"kernelspec": kernel, "language_info": {"name": "python"}}
+    return {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
+
+
+def to_text(notebook: Json) -> str:
+    """The notebook as it stands on disk."""
+    return json.dumps(notebook, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _code(notebook: Json) -> list[Json]:
+    return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+
+
+def _what_runs(notebook: Json) -> list[tuple[str, bool]]:
+    cells = _code(notebook)
+    return [("".join(c["source"]), "raises-exception" in c["metadata"].get("tags", [])) for c in cells]
+
+
+def with_saved_outputs(built: Json, path: Path) -> Json | None:
+    """`built` with the outputs stored at `path`, or None where its code was never run as it is now."""
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        unrun = any(cell["execution_count"] is None and cell["source"] for cell in _code(stored))
+        if unrun or _what_runs(stored) != _what_runs(built):
+            return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return _with_runs(built, _code(stored))
+
+
+def _with_runs(notebook: Json, runs: Sequence[Json]) -> Json:
+    """The notebook with outputs and counts of `runs`, its code cells as they were run."""
+    fresh = iter(runs)
+    cells = [_with_run(c, next(fresh)) if c["cell_type"] == "code" else c for c in notebook["cells"]]
+    return notebook | {"cells": cells}
+
+
+def _with_run(cell: Json, run: Json) -> Json:
+    return cell | {"outputs": run["outputs"], "execution_count": run["execution_count"]}
+
+
+def run_solved(lesson: Lesson, root: Path) -> Json:
+    """The lesson's solved notebook with fresh outputs, normalised.
+
+    Raises:
+        ReleaseFailed: a cell raised, or shows what cannot be saved; names the cell. Or the lesson runs
+            kernels, and there is no triton here.
+    """
+    name = f"solutions/{lesson.stem}.ipynb"
+    if reason := cannot_run(to_text(lesson.solved)):
+        raise ReleaseFailed(f"{name} {reason}")
+    try:
+        with execution.lesson_environment(root, strict=True) as env:
+            ran = execution.execute(lesson.solved, name=name, folder=root / "solutions", env=env)
+    except execution.ExecutionFailed as error:
+        raise ReleaseFailed(str(error)) from None
+    _refuse_faults(ran, name)
+    runs = [cell | {"outputs": execution.normalise(cell["outputs"])} for cell in _code(ran)]
+    return _with_runs(lesson.solved, runs)
+
+
+def _refuse_faults(notebook: Json, name: str) -> None:
+    found = [
+        f"{name}: {execution.cell_label(cell, n)}\n  {fault}"
+        for n, cell in enumerate(notebook["cells"])
+        for fault in execution.faults(cell, cell.get("outputs", []))
+    ]
+    if found:
+        raise ReleaseFailed("\n".join(found))
+
+
+def release(root: Path, *, force: bool = False, only: Sequence[str] = ()) -> list[str]:
+    """Write every notebook that changed, and the table of run times in README.md.
+
+    Args:
+        root: the checkout.
+        force: run every notebook, not only those whose code changed.
+        only: names (or their beginnings) of the lessons to build; all where empty.
+
+    Returns:
+        The files written, relative to `root`.
+
+    Raises:
+        Refused: the repository's URL is unset, or there is no such lesson.
+        ReleaseFailed: a source, a cell or an output is at fault; then no file was touched.
+    """
+    texts: dict[Path, str] = {}
+    for lesson in steps(read_lessons(root, read_project(root), only), "lessons built"):
+        path = Path("solutions") / f"{lesson.stem}.ipynb"
+        kept = None if force else with_saved_outputs(lesson.solved, root / path)
+        texts[path] = to_text(kept or run_solved(lesson, root))
+        texts[Path("lessons") / path.name] = to_text(lesson.student)
+    texts |= {Path("README.md"): text} if (text := readme_with_table(root)) else {}
+    changed = [path for path, text in texts.items() if _read(root / path) != text]
+    for path in changed:
+        write_whole(root / path, texts[path])
+    return [path.as_posix() for path in changed]
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError:
+        return None
+
+
+def check(root: Path) -> list[str]:
+    """Why the course as it stands is not what its sources say, one line each; empty where all is well.
+
+    Raises:
+        Refused: the repository's URL is unset, or there are no sources.
+        ReleaseFailed: a source cannot be read.
+    """
+    lessons = read_lessons(root, read_project(root))
+    found = [problem for lesson in lessons for problem in _lesson_problems(lesson, root)]
+    return [*found, *_strays(root, lessons), *_table_problems(root)]
+
+
+def _lesson_problems(lesson: Lesson, root: Path) -> Iterator[str]:
+    path = root / "solutions" / f"{lesson.stem}.ipynb"
+    kept = with_saved_outputs(lesson.solved, path)
+    if kept is None or to_text(kept) != _read(path):
+        yield f"solutions/{lesson.stem}.ipynb is stale: run iocourse release"
+    if to_text(lesson.student) != _read(root / "lessons" / path.name):
+        yield f"lessons/{lesson.stem}.ipynb is stale: run iocourse release"
+    for n, cell in enumerate((kept or lesson.solved)["cells"]):
+        for fault in execution.faults(cell, cell.get("outputs", [])):
+            yield f"solutions/{lesson.stem}.ipynb: {execution.cell_label(cell, n)} {fault}"
+    yield from lint.problems(lesson.cells, Path("solutions") / f"{lesson.stem}.py")
+    yield from _dead_links(lesson.solved, root / "solutions", lesson.stem)
+    yield from _dead_links(lesson.student, root / "lessons", lesson.stem)
+
+
+def _dead_links(notebook: Json, folder: Path, stem: str) -> Iterator[str]:
+    text = "\n".join("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "markdown")
+    for target in dict.fromkeys(LINK.findall(text)):
+        if not (folder / target).exists():
+            yield f"{folder.name}/{stem}.ipynb links to {target}, which does not exist"
+
+
+def _strays(root: Path, lessons: Sequence[Lesson]) -> Iterator[str]:
+    stems = {lesson.stem for lesson in lessons}
+    for folder in ("solutions", "lessons"):
+        for path in sorted((root / folder).glob("*.ipynb")):
+            if path.stem not in stems:
+                yield f"{folder}/{path.name} has no source solutions/{path.stem}.py"
+
+
+def times_table(record: Json) -> str:
+    """The run times recorded by `iocourse bench notebooks` as a markdown table."""
+    rows = [f"| {name} | {one['median_s']:.1f} |" for name, one in sorted(record["notebooks"].items())]
+    versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
+    total = sum(one["median_s"] for one in record["notebooks"].values())
+    head = ["| solved notebook | seconds |", "| --- | ---: |"]
+    how = (
+        f"Measured {record['date']} on {record['cores']} cores with {versions}: `iocourse bench notebooks`, "
+        f"each notebook in a fresh kernel, median of {record['repeats']}."
+    )
+    return "\n".join([*head, *rows, f"| all | {total:.1f} |", "", how])
+
+
+def readme_with_table(root: Path) -> str | None:
+    """README.md with the recorded run times between its markers; None where either is missing."""
+    readme, record = _read(root / "README.md"), _read(root / TIMES)
+    if readme is None or record is None or TABLE_START not in readme or TABLE_END not in readme:
+        return None
+    head, rest = readme.split(TABLE_START, 1)
+    tail = rest.split(TABLE_END, 1)[1]
+    return f"{head}{TABLE_START}\n{times_table(json.loads(record))}\n{TABLE_END}{tail}"
+
+
+def _table_problems(root: Path) -> Iterator[str]:
+    record, how = _read(root / TIMES), f"run: iocourse bench notebooks --json {TIMES.as_posix()}"
+    if record is None:
+        yield f"{TIMES.as_posix()} does not exist; {how}"
+        return
+    timed = set(json.loads(record)["notebooks"])
+    if timed != {path.stem for path in (root / "solutions").glob("[0-9]*.py")}:
+        yield f"{TIMES.as_posix()} times other notebooks than there are; {how}"
+    if readme_with_table(root) is None:
+        yield f"README.md has no lines {TABLE_START} and {TABLE_END} for the table of run times"
+    elif readme_with_table(root) != _read(root / "README.md"):
+        yield "README.md: the table of run times is stale: run iocourse release"

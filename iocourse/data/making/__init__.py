@@ -1,0 +1,1 @@
+"""The tools that made the data beside them. No lesson needs them."""

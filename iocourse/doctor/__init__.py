@@ -1,0 +1,230 @@
+"""What this machine has, what it lacks, and which lessons that touches."""
+
+import importlib.util
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+
+from iocourse import __version__
+from iocourse.gpu.ncu import find as find_ncu
+
+PACKAGES = ("numpy", "matplotlib", "ipywidgets", "jupyterlab", "torch", "triton", "numba")
+REQUIREMENTS = {
+    "numpy": "numpy>=2.0",
+    "matplotlib": "matplotlib>=3.9",
+    "ipywidgets": "ipywidgets>=7.7.1,<9",
+    "jupyterlab": "jupyterlab>=4.2",
+    "torch": "torch>=2.6",
+    "triton": "triton>=3.6",
+    "numba": "numba>=0.61",
+}
+KNOWN_ANSWER = float(sum(i * i for i in range(100)))  # 328350, exact in float32
+SECONDS = 120
+_GPU_PROBE = """
+import json, torch
+if torch.cuda.is_available():
+    major, minor = torch.cuda.get_device_capability()
+    print(json.dumps({"name": torch.cuda.get_device_name(), "compute_capability": f"{major}.{minor}"}))
+else:
+    print("null")
+"""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything `examine` found; printing it, or ending a cell with it, shows plain text."""
+
+    iocourse: str
+    python: str
+    platform: str
+    packages: dict[str, str | None]
+    gpu: dict[str, str] | None
+    gpu_note: str
+    ncu: str | None  # the path of NVIDIA Nsight Compute's command line
+    interpreter: str  # "passed: …", "failed: …" or "skipped: …"
+    advice: tuple[str, ...] = field(default=())
+
+    def to_json(self) -> str:
+        """The same facts as one JSON object; a missing package or GPU is null."""
+        return json.dumps(asdict(self), indent=2)
+
+    def __str__(self) -> str:
+        rows = [("iocourse", self.iocourse), ("Python", f"{self.python} on {self.platform}")]
+        rows += [(name, version or "not installed") for name, version in self.packages.items()]
+        rows += [
+            ("GPU", self.gpu_note),
+            ("ncu", self.ncu or "not found, and only `iocourse profile` asks"),
+        ]
+        rows += [("interpreter", self.interpreter)]
+        lines = [f"{name:<12} {value}" for name, value in rows]
+        return "\n".join([*lines, "", *(f"- {line}" for line in self.advice)])
+
+    __repr__ = __str__
+
+
+def examine() -> Report:
+    """Look at this machine: versions, GPU, and whether Triton's interpreter gives a known answer.
+
+    Needs neither torch nor triton. Where they are installed they are asked in processes of their own, so that
+    nothing is loaded into this one; that takes a few seconds.
+    """
+    packages = {name: installed(name) for name in PACKAGES}
+    gpu, gpu_note = _look_for_gpu(packages)
+    interpreter = _self_test(packages)
+    ncu = find_ncu()
+    return Report(
+        iocourse=__version__,
+        python=platform.python_version(),
+        platform=f"{platform.system()} {platform.machine()}",
+        packages=packages,
+        gpu=gpu,
+        gpu_note=gpu_note,
+        ncu=ncu,
+        interpreter=interpreter,
+        advice=tuple(_advice(packages, gpu, ncu, interpreter)),
+    )
+
+
+def installed(name: str) -> str | None:
+    """The version of an installed and importable distribution, else None. Does not import it."""
+    try:
+        found = importlib.util.find_spec(name) is not None
+    except ValueError:  # sys.modules[name] is None: the import is blocked
+        found = False
+    try:
+        return metadata.version(name) if found else None
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def cannot_interpret(triton: str | None, numpy: str | None) -> str:
+    """Why these two versions cannot interpret a kernel together, or "" where nothing is known against it.
+
+    NumPy 2.4 stopped turning one-element arrays into plain numbers; Triton's interpreter relied on that for
+    every loop bound until 3.7.
+    """
+    if triton is None or numpy is None or _release(triton) >= (3, 7) or _release(numpy) < (2, 4):
+        return ""
+    return (
+        f"triton {triton} cannot interpret kernels with NumPy {numpy}: it needs triton 3.7 or later, "
+        "or NumPy before 2.4"
+    )
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """'3.7.1+git12' -> (3, 7)."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+
+
+def _python(*arguments: str, **environment: str) -> str:
+    """Run this Python in a clean process and return what it printed; RuntimeError says what went wrong."""
+    # -P: the folder of a script must not be searched, or a module of ours could hide one of torch's.
+    command = [sys.executable, "-P", *arguments]
+    env = os.environ | environment
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env=env, check=False)
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"no answer within {SECONDS} seconds") from None
+    if done.returncode:
+        raise RuntimeError((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
+    return done.stdout.strip()
+
+
+def _look_for_gpu(packages: dict[str, str | None]) -> tuple[dict[str, str] | None, str]:
+    """The first CUDA device as torch sees it, and one line about it."""
+    if packages["torch"] is None:
+        return None, "not looked for: torch is not installed"
+    try:
+        gpu: dict[str, str] | None = json.loads(_python("-c", _GPU_PROBE).splitlines()[-1])
+    except (RuntimeError, ValueError, IndexError) as error:
+        return None, f"not looked for: torch could not be asked ({error})"
+    if gpu is None:
+        return None, "none that torch can use"
+    return gpu, f"{gpu['name']}, compute capability {gpu['compute_capability']}"
+
+
+def _self_test(packages: dict[str, str | None]) -> str:
+    """Run the self-test kernel in Triton's interpreter and compare it with the known answer."""
+    for name in ("triton", "torch"):
+        if packages[name] is None:
+            return f"skipped: {name} is not installed"
+    try:
+        printed = _python(str(Path(__file__).with_name("selftest_kernel.py")), TRITON_INTERPRET="1")
+        value = float(printed.splitlines()[-1])
+    except (RuntimeError, ValueError, IndexError) as error:
+        return f"failed: {cannot_interpret(packages['triton'], packages['numpy']) or error}"
+    if value != KNOWN_ANSWER:
+        return f"failed: the kernel said {value:g}, the answer is {KNOWN_ANSWER:g}"
+    return f"passed: the kernel said {value:g}, as it should"
+
+
+def _install(*names: str) -> str:
+    """The command that installs these packages into the Python that runs now."""
+    return _pip(*(REQUIREMENTS[name] for name in names))
+
+
+def _pip(*requirements: str) -> str:
+    pins = Path(__file__).parents[2] / "constraints.txt"  # beside the package in a checkout, nowhere else
+    tested = ["-c", f'"{pins}"'] if pins.exists() else []
+    return " ".join([_this_python(), "-m pip install", *tested, *(f'"{line}"' for line in requirements)])
+
+
+def _this_python() -> str:
+    """`python` where that is the one running now; else its path, as in an environment nobody activated."""
+    if not sys.executable or shutil.which("python") == sys.executable:
+        return "python"
+    return f'"{sys.executable}"' if " " in sys.executable else sys.executable
+
+
+def _advice(
+    packages: dict[str, str | None], gpu: dict[str, str] | None, ncu: str | None, interpreter: str
+) -> Iterator[str]:  # fmt: skip
+    base = [name for name in ("numpy", "matplotlib", "ipywidgets") if packages[name] is None]
+    if base:
+        yield f"Every lesson needs {' and '.join(base)}: {_install(*base)}"
+    else:
+        yield "Lessons 00-09, 15 and 16 need NumPy, matplotlib and ipywidgets, and all three are here."
+    if packages["jupyterlab"] is None:
+        yield f"`iocourse lab` needs JupyterLab: {_install('jupyterlab')}"
+    yield from _advice_on_low_rank(packages)
+    yield from _advice_on_kernels(packages, interpreter)
+    if gpu and ncu is None:
+        yield (
+            "`iocourse profile` measures bytes with NVIDIA Nsight Compute (ncu), which is not on PATH: it "
+            "comes with the CUDA toolkit."
+        )
+    if gpu and _release(gpu["compute_capability"]) < (8, 0):
+        yield (
+            "On a GPU older than Ampere lessons 10-14 interpret kernels, because Triton has no tensor-core "
+            "code for it. TRITON_INTERPRET=0 asks for compiling: 3 to 70 seconds a kernel, the first time."
+        )
+
+
+def _advice_on_low_rank(packages: dict[str, str | None]) -> Iterator[str]:
+    if packages["torch"] is None:
+        yield f"Lesson 17 trains a small model, which needs torch: {_install('torch')}"
+    if packages["numba"] is None:
+        yield f"Low-rank attention (lessons 15-17) is much faster with Numba: {_install('numba')}"
+
+
+def _advice_on_kernels(packages: dict[str, str | None], interpreter: str) -> Iterator[str]:
+    missing = [name for name in ("torch", "triton") if packages[name] is None]
+    if missing and sys.platform == "linux":
+        yield f"Only lessons 10-14, with Triton kernels, need {' and '.join(missing)}: {_install(*missing)}"
+    elif "triton" in missing:
+        yield "Triton is published for Linux only: of lessons 10-14 the NumPy version runs here."
+    problem = cannot_interpret(packages["triton"], packages["numpy"])
+    if problem:
+        # Not a newer triton: torch asks for exactly the one it was built for.
+        cure = f'{_this_python()} -m pip install "numpy>=2.0,<2.4"'
+        yield f"{problem}. For lessons 10-14, with Triton kernels: {cure}"
+    elif interpreter.startswith("failed"):
+        yield "Lessons 10-14, with Triton kernels, will not run until the interpreter passes its test."

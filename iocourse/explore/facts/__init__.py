@@ -1,0 +1,1 @@
+"""What pictures say: numbers, computed or read from a record. Nothing here draws."""

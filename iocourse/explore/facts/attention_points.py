@@ -1,0 +1,170 @@
+"""Where attention stands under a roofline: FLOP and bytes of each pass for one setting of the sizes.
+
+Bytes twice: those nobody can avoid, each array once, and those the kernels load and store by their closed
+form. Memory sees something in between: what its caches do not serve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ...costs.each_kernel import ledger_bytes, ledger_of
+from ...costs.kernels import (
+    Problem,
+    attention_decode,
+    attention_forward,
+    attention_fused_backward,
+)
+from ...costs.parts import ceil_div
+from ...gpu import Chip, chip_of
+from ...gpu.roofline import TIMES_FORWARD, compulsory_bytes, intensity, ridge
+from ...ledger import Ledger
+from ...sizes import positive_int
+from . import compiled_tiles
+from .compiled_tiles import record_of, rows_of
+
+PASSES = ("forward", "backward", "decode", "block-sparse")
+PARTS, PART = 64, 128  # of the decode step: so many stretches of keys, each of so many keys at least
+ITEMSIZE = 2  # the roof is the tensor cores' rate for 16 bits
+HEADS_A_TILE = 64  # query heads that read K and V together in the decode step
+
+
+class Sizes(NamedTuple):
+    """The position of every control: N queries and keys, head size d, H heads of queries, H_kv of keys, B
+    batches; the share of its tiles that a block mask keeps.
+    """
+
+    arch: int
+    N: int
+    d: int
+    H: int
+    H_kv: int
+    B: int = 1
+    causal: bool = True
+    density: float = 0.25
+
+    def checked(self) -> Sizes:
+        """These sizes, or the ValueError or TypeError that says which of them cannot be."""
+        chip_of(self.arch)
+        for name in ("N", "d", "H", "H_kv", "B"):
+            positive_int(name, getattr(self, name))
+        if self.H % self.H_kv:
+            raise ValueError(f"H_kv is {self.H_kv}; allowed: a divisor of H = {self.H}")
+        if not 0 < self.density <= 1:
+            raise ValueError(f"density is {self.density!r}; allowed: more than 0, and 1 at most")
+        return self
+
+    @property
+    def chip(self) -> Chip:
+        """The chip whose roof it is."""
+        return chip_of(self.arch)
+
+    def problem(self, Nq: int | None = None, *, causal: bool = False) -> Problem:
+        """Nq queries a head, N of them if None, against N keys."""
+        Nq = self.N if Nq is None else Nq
+        return Problem(Nq, self.N, self.d, None, 0 if causal else None, self.B, self.H, self.H_kv)
+
+
+class Point(NamedTuple):
+    """One pass: its FLOP, the bytes nobody can avoid, the bytes of its closed form, and its tile in words."""
+
+    name: str
+    flop: float
+    compulsory: int
+    ledger: int
+    tile: str
+
+    @property
+    def intensity(self) -> float:
+        """FLOP a compulsory byte."""
+        return intensity(self.flop, self.compulsory)
+
+    @property
+    def ledger_intensity(self) -> float:
+        """FLOP a byte of the closed form: as if no cache served anything."""
+        return intensity(self.flop, self.ledger)
+
+    def limit(self, chip: Chip) -> str:
+        """Which roof it meets."""
+        return "memory" if self.intensity < ridge(chip) else "products"
+
+    def microseconds(self, chip: Chip) -> float:
+        """The time at the roof: no kernel that moves its compulsory bytes is faster."""
+        by_products = self.flop / (1e6 * chip.tensor_tflops)
+        return max(by_products, self.compulsory / (1e3 * chip.gbytes_per_s))
+
+
+def points(s: Sizes, record: Mapping[str, Any] | None = None) -> list[Point]:
+    """The four passes; tiles are those that `record`, of `iocourse bench resources`, says are shipped."""
+    return [_forward(s, record), _backward(s, record), _decode(s), _sparse(s, record)]
+
+
+def flop(s: Sizes, pairs: int) -> float:
+    """FLOP of the two products of the forward pass over so many pairs a head."""
+    return 4.0 * s.B * s.H * s.d * pairs
+
+
+def pairs(s: Sizes) -> int:
+    """Pairs of a query and a key that it sees, in one head."""
+    return s.N * (s.N + 1) // 2 if s.causal else s.N * s.N
+
+
+def tile(s: Sizes, kernel: str, record: Mapping[str, Any] | None) -> tuple[int, int]:
+    """BM and BN that the kernel ships with for this d, or 64 × 64 where that is not recorded."""
+    width = max(64, 1 << (s.d - 1).bit_length())
+    start = compiled_tiles.START
+    plain = compiled_tiles.Setting(s.arch, width, ITEMSIZE, kernel, start, start)
+    placed = compiled_tiles.start(plain, rows_of(record_of(record)))
+    return placed.BM, placed.BN
+
+
+def _point(s: Sizes, name: str, count: float, compulsory: int, ledger: Ledger, tile: str) -> Point:
+    return Point(name, count, compulsory, ledger_bytes(ledger, ITEMSIZE), tile)
+
+
+def _forward(s: Sizes, record: Mapping[str, Any] | None) -> Point:
+    BM, BN = tile(s, "forward", record)
+    problem = s.problem(causal=s.causal)
+    least = compulsory_bytes("forward", problem, ITEMSIZE)
+    ledger = attention_forward(problem, BM=BM, BN=BN)
+    return _point(s, "forward", flop(s, pairs(s)), least, ledger, f"{BM} × {BN}")
+
+
+def _backward(s: Sizes, record: Mapping[str, Any] | None) -> Point:
+    BM, BN = tile(s, "fused", record)
+    problem, count = s.problem(causal=s.causal), TIMES_FORWARD["backward"] * flop(s, pairs(s))
+    least = compulsory_bytes("backward", problem, ITEMSIZE)
+    ledger = attention_fused_backward(problem, BM=BM, BN=BN)
+    return _point(s, "backward", count, least, ledger, f"{BM} × {BN}")
+
+
+def _decode(s: Sizes) -> Point:
+    problem, parts = s.problem(1), min(PARTS, ceil_div(s.N, PART))
+    least = compulsory_bytes("forward", problem, ITEMSIZE)
+    ledger = attention_decode(problem, parts=parts, tiles=ceil_div(s.H // s.H_kv, HEADS_A_TILE))
+    return _point(s, "decode", flop(s, s.N), least, ledger, f"{parts} part{'s' * (parts != 1)}")
+
+
+def tiles_kept(s: Sizes, BN: int) -> int:
+    """Tiles of keys that each tile of queries sees: the share asked for, rounded, and 1 at least."""
+    return max(1, round(s.density * ceil_div(s.N, BN)))
+
+
+def _sparse(s: Sizes, record: Mapping[str, Any] | None) -> Point:
+    BM, BN = tile(s, "forward", record)
+    rows, kept = ceil_div(s.N, BM), tiles_kept(s, BN)
+    seen = min(s.N, kept * BN)  # keys, where the mask keeps the first tiles before a ragged last one
+    programs, loaded = s.B * s.H * rows, s.B * s.H * rows * seen * s.d
+    queries = s.problem().queries
+    ledger = ledger_of(
+        reads={
+            "Q": queries * s.d, "K": loaded, "V": loaded,
+            "order": programs, "spans": 3 * programs, "entries": kept * programs,
+        },
+        writes={"O": queries * s.d, "LSE": queries},
+    )  # fmt: skip
+    reached = min(s.N, rows * seen)  # keys that some tile of queries sees: all, unless there are few rows
+    least = compulsory_bytes("forward", Problem(s.N, reached, s.d, None, None, s.B, s.H, s.H_kv), ITEMSIZE)
+    name = f"{BM} × {BN}, {kept} of {ceil_div(s.N, BN)}"
+    return _point(s, "block-sparse", flop(s, s.N * seen), least, ledger, name)

@@ -1,0 +1,35 @@
+"""Which schedules a figure draws: by name among the dense ones of a pass, or all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from ... import schedules
+from ...schedules import Schedule
+
+# What a reader has met when fast memories are large: the lines of `words_against_memory`, and what the tile
+# tuner can draw, since these hold whole rows of Q and K and their tiles of scores have the sides Br and Bc.
+ROW_TILED = ("naive", "flash1", "flash2", "flash_optimal")
+
+
+def chosen(pass_: str, names: Sequence[str] | None = None) -> list[Schedule]:
+    """The dense schedules of a pass called `names`, in that order, or all in the order of the course.
+
+    Raises ValueError that lists the names there are, or the passes.
+    """
+    known = {schedule.name: schedule for schedule in schedules.of_pass(pass_)}
+    return [known[name] for name in among(f"dense {pass_} schedule", known, names)]
+
+
+def row_tiled(name: str) -> Schedule:
+    """A schedule that the tile tuner can draw. Raises ValueError that lists those there are."""
+    among("schedule with tiles of Br x Bc scores", ROW_TILED, [name])
+    return schedules.get(name)
+
+
+def among(kind: str, known: Collection[str], names: Sequence[str] | None) -> list[str]:
+    """`names`, or all of `known`. Raises ValueError that says which is no such `kind`."""
+    for name in names or ():
+        if name not in known:
+            raise ValueError(f"there is no {kind} {name!r}; there are {', '.join(known)}")
+    return list(known if names is None else names)

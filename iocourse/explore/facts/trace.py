@@ -1,0 +1,155 @@
+"""What a trace of moves says: the tiles in fast memory after each move, and the scores at work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from ... import schedules
+from ...ledger import Move
+from ...machine import Machine, TraceFull
+
+Range = tuple[int, int]
+
+ROW_ARRAYS = frozenset({"Q", "O", "m", "l", "LSE"})  # row i of the scores belongs to row i of these
+COLUMN_ARRAYS = frozenset({"K", "V"})
+SCORE_ARRAYS = frozenset({"S", "P"})
+
+
+class Resident(NamedTuple):
+    """A tile in fast memory: its kind (an array's name, or what it was made for), its name and its words."""
+
+    kind: str
+    name: str
+    words: int
+
+
+class State(NamedTuple):
+    """Fast memory after a move: its tiles, and the rows and columns of the scores at work (or None)."""
+
+    tiles: tuple[Resident, ...]
+    rows: Range | None
+    columns: Range | None
+
+    @property
+    def words(self) -> int:
+        """Words in fast memory."""
+        return sum(tile.words for tile in self.tiles)
+
+
+EMPTY = State((), None, None)
+
+
+@lru_cache(maxsize=64)
+def dry_trace(name: str, N: int, d: int, tiles: tuple[tuple[str, int], ...], limit: int) -> tuple[Move, ...]:
+    """The first `limit` moves of a schedule, counted on shapes. Memory is as large as the schedule needs."""
+    schedule = schedules.get(name)
+    sizes: dict[str, Any] = dict(tiles)
+    machine = Machine(schedule.cost(N, d, **sizes).peak, dry=True, unroll=True, max_moves=limit)
+    arrays = [machine.slow(array, shape) for array, shape in schedule.shapes(N, d).items()]
+    try:
+        with machine.running():
+            schedule(machine, *arrays, **sizes)
+    except TraceFull:
+        pass
+    return tuple(machine.ledger.moves[:limit])
+
+
+def states(moves: Iterable[Move]) -> list[State]:
+    """The state of fast memory after each move."""
+    tiles: list[Resident] = []
+    found: list[State] = []
+    rows = columns = None
+    for move in moves:
+        if move.kind == "free":
+            _take_out(tiles, move)
+        elif move.kind != "store":
+            tiles.append(_resident(move))
+        if move.kind in ("load", "store"):
+            rows, columns = _at_work(move, rows, columns)
+        if not tiles:
+            rows = columns = None
+        found.append(State(tuple(tiles), rows, columns))
+    return found
+
+
+def _at_work(move: Move, rows: Range | None, columns: Range | None) -> tuple[Range | None, Range | None]:
+    if move.array in SCORE_ARRAYS:
+        return move.rows, move.cols
+    if move.array in ROW_ARRAYS:
+        return move.rows, columns
+    if move.array in COLUMN_ARRAYS:
+        return rows, move.rows
+    return rows, columns
+
+
+def _resident(move: Move) -> Resident:
+    if move.kind == "load":
+        return Resident(move.array, _place(move), move.words)
+    if move.array in ("row maximum m", "row sum l"):
+        return Resident("row statistics", move.array, move.words)
+    if move.array.startswith("(temporary"):
+        return Resident("scores" if " @ " in move.array else "temporary", move.array, move.words)
+    return Resident("accumulator", move.array, move.words)
+
+
+def _take_out(tiles: list[Resident], move: Move) -> None:
+    """Remove the tile a move frees: by name, else the youngest with as many words (tiles may be renamed)."""
+    same = [k for k, tile in enumerate(tiles) if tile.words == move.words]
+    named = [k for k in same if tiles[k].name == move.array or tiles[k].name.startswith(move.array + "[")]
+    if same:
+        tiles.pop((named or same)[-1])
+
+
+def _place(move: Move) -> str:
+    """An array's part as the machine names it: K[0:64], or S[0:64, 3:4] where columns say more."""
+    if move.rows is None:
+        return move.array
+    return f"{move.array}[{move.rows[0]}:{move.rows[1]}]"
+
+
+def amount(words: int) -> str:
+    """1 word, 2 words, 4,096 words."""
+    return f"{words:,} word{'s' * (words != 1)}"
+
+
+def in_words(move: Move) -> str:
+    """A move as a short sentence without its full stop."""
+    part, moved = _place(move), amount(move.words)
+    if move.kind in ("load", "store"):
+        if move.array in SCORE_ARRAYS and move.rows and move.cols:
+            part = f"{move.array}[{move.rows[0]}:{move.rows[1]}, {move.cols[0]}:{move.cols[1]}]"
+        return f"{move.kind} {part}, {moved}"
+    if move.kind == "free":
+        return f"free {_plain(move.array)}, {moved}"
+    return f"make {_plain(move.array)}, {moved}"
+
+
+def _plain(name: str) -> str:
+    return name.removeprefix("(temporary from ").removesuffix(")").strip('"')
+
+
+def totals(state: State) -> dict[str, int]:
+    """Words in fast memory for each kind of tile, in the order in which they came."""
+    found: dict[str, int] = {}
+    for tile in state.tiles:
+        found[tile.kind] = found.get(tile.kind, 0) + tile.words
+    return found
+
+
+def visits(found: Iterable[State]) -> list[tuple[Range, Range]]:
+    """The tiles of scores in order: each time another Q tile and K tile are in fast memory together."""
+    order: list[tuple[Range, Range]] = []
+    for state in found:
+        kinds = {tile.kind for tile in state.tiles}
+        if "Q" in kinds and "K" in kinds and state.rows and state.columns:
+            tile = (state.rows, state.columns)
+            if not order or order[-1] != tile:
+                order.append(tile)
+    return order
+
+
+def frozen(tiles: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """Tile sizes as a key for `dry_trace`."""
+    return tuple(tiles.items())

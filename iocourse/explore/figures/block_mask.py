@@ -1,0 +1,279 @@
+"""The picture of a mask of tiles: which are seen, how many words that costs, and how few it could be."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ... import bounds, costs, schedules
+from ...ledger import Ledger
+from ...machine import positive_int
+from ...masks import BlockMask
+from ..draw.figure import figure
+from ..draw.lines import table
+from ..draw.palette import BLACK, BLUE, GRID, INK, PAPER, QUIET, SKY
+from ..draw.picture import (
+    LARGE,
+    NORMAL,
+    SMALL,
+    Element,
+    Picture,
+    Point,
+    Poly,
+    Raster,
+    Rect,
+    Text,
+    centred,
+    text_width,
+)
+from .grids import outline
+
+WIDTH, HEIGHT = 900.0, 440.0
+X, Y, SIDE = 78.0, 84.0, 320.0
+RIGHT, BAR = 470.0, 210.0
+DRAWN = 32  # tiles a side that are drawn one by one; more become an image
+SEEN, HALF, HIDDEN = SKY, "#BBDFF6", PAPER
+
+
+class Sparse(NamedTuple):
+    """A mask at work, in blocks of Br queries: the ledgers with and without it, M, and the lower bound."""
+
+    mask: BlockMask
+    d: int
+    M: int
+    Br: int
+    ledger: Ledger
+    dense: Ledger
+    least: int
+    bound: str
+
+    @property
+    def seen(self) -> int:
+        """Tiles that are seen, wholly or in half."""
+        return int(self.mask.tiles.sum())
+
+
+def sparse(mask: BlockMask, d: int, M: int | None = None) -> Sparse:
+    """What a mask costs: in the blocks that `block_sparse` picks for M, or, without M, in its rows of tiles.
+
+    Then M is their footprint. Raises TypeError where `mask` is not a mask of tiles, ValueError for sizes
+    below 1, or an M in which nothing fits.
+    """
+    if not isinstance(mask, BlockMask):
+        raise TypeError(f"mask must be a BlockMask of iocourse.masks, got {type(mask).__name__}")
+    N, d = mask.N, positive_int("d", d)
+    Br = mask.Br if M is None else schedules.block_sparse.tiles(N, d, M, mask=mask)["Br"]
+    ledger = costs.block_sparse(N, d, mask=mask, Br=Br, Bc=1)
+    memory = ledger.peak if M is None else M
+    least, name = bounds.lower_bound("forward", N, d, memory, mask=mask)
+    dense = costs.flash_optimal(N, d, Br=Br, Bc=1)
+    return Sparse(mask, d, memory, Br, ledger, dense, least, bounds.BOUNDS[name].title)
+
+
+@figure
+def block_mask(
+    mask: BlockMask,
+    d: int,
+    M: int | None = None,
+    *,
+    title: str | None = None,
+    cursor: tuple[int, int] | None = None,
+) -> Picture:
+    """The tiles of a mask, and the words that block-sparse attention moves under it.
+
+    It works in blocks of mask.Br queries, or where M is given in those it picks for M, with Bc = 1. Beside it
+    stand the same blocks without a mask, and the lower bound for M words, by default as many as are needed.
+    `cursor` outlines the tile (row, column). Raises TypeError where `mask` is no BlockMask, ValueError for
+    sizes below 1, an M in which nothing fits, or a cursor outside.
+    """
+    s = sparse(mask, d, M)
+    rows, columns = mask.tiles.shape
+    if cursor is not None and not (0 <= cursor[0] < rows and 0 <= cursor[1] < columns):
+        raise ValueError(f"cursor = {cursor}: the tiles are (0, 0) to ({rows - 1}, {columns - 1})")
+    name = title or f"{s.seen:,} of {mask.tiles.size:,} tiles seen"
+    heading = f"{name}: N = {mask.N:,}, d = {s.d:,}, tiles of {mask.Br:,} × {mask.Bc:,}"
+    drawn: list[Element] = [Text(18, 28, heading, LARGE, bold=True)]
+    drawn += _tiles(mask) + _edges(mask) + _cursor(mask, cursor) + _words(s) + _facts(s) + _key(mask)
+    alt, numbers = _in_words(s, cursor)
+    width = max(WIDTH, 36 + 1.08 * text_width(heading, LARGE))
+    return Picture(width, HEIGHT, heading, alt, numbers, tuple(drawn))
+
+
+# ---------------------------------------------------------------------- the tiles
+def _box(mask: BlockMask, row: int, column: int) -> Rect:
+    """Where a tile lies; the last of a row or column may be smaller."""
+    scale = SIDE / mask.N
+    top, left = row * mask.Br, column * mask.Bc
+    height, width = min(mask.Br, mask.N - top), min(mask.Bc, mask.N - left)
+    return Rect(X + left * scale, Y + top * scale, width * scale, height * scale)
+
+
+def _tiles(mask: BlockMask) -> list[Element]:
+    drawn: list[Element] = [Rect(X, Y, SIDE, SIDE, HIDDEN, "", QUIET)]
+    if max(mask.tiles.shape) > DRAWN:
+        return [*drawn, _raster(mask), Rect(X, Y, SIDE, SIDE, "", "", QUIET)]
+    boxes = (_box(mask, row, column) for row, column in np.ndindex(mask.tiles.shape))
+    drawn += [Rect(box.x, box.y, box.width, box.height, HIDDEN, "", GRID, 0.8) for box in boxes]
+    return drawn + [_tile(mask, int(row), int(column)) for row, column in np.argwhere(mask.tiles)]
+
+
+def _tile(mask: BlockMask, row: int, column: int) -> Element:
+    if is_half(mask, row, column):
+        return Poly(_lower_half(mask, row, column), BLUE, 0.8, (), HALF)
+    box = _box(mask, row, column)
+    return Rect(box.x, box.y, box.width, box.height, SEEN, "", BLUE, 0.8)
+
+
+def is_half(mask: BlockMask, row: int, column: int) -> bool:
+    """Whether a causal mask hides some pairs of a tile: its last key comes after its first query."""
+    last_key = min((column + 1) * mask.Bc, mask.N) - 1
+    return mask.causal and last_key > row * mask.Br
+
+
+def _lower_half(mask: BlockMask, row: int, column: int) -> tuple[Point, ...]:
+    """The part of a tile on and below the diagonal of the picture, where key ≤ query."""
+    box = _box(mask, row, column)
+    left, right, top, bottom = box.x - X, box.x + box.width - X, box.y - Y, box.y + box.height - Y
+    upper = [(left, top), (top, top)] if left < top else [(left, left)]
+    lower = [(right, right), (right, bottom)] if right < bottom else [(bottom, bottom)]
+    return tuple((X + x, Y + y) for x, y in (*upper, *lower, (left, bottom)))
+
+
+def _raster(mask: BlockMask) -> Raster:
+    rows, columns = mask.tiles.shape
+    palette = np.array([[int(c[k : k + 2], 16) for k in (1, 3, 5)] for c in (HIDDEN, SEEN)], np.uint8)
+    pixels = palette[mask.tiles.astype(np.intp)]
+    width, height = columns * mask.Bc * SIDE / mask.N, rows * mask.Br * SIDE / mask.N
+    return Raster(X, Y, min(width, SIDE), min(height, SIDE), columns, rows, pixels.tobytes())
+
+
+def _edges(mask: BlockMask) -> list[Element]:
+    rows, columns = mask.tiles.shape
+    drawn: list[Element] = [
+        Text(X + SIDE / 2, Y - 28, f"keys, {columns:,} tiles of {mask.Bc:,}", SMALL, "middle", QUIET),
+        Text(
+            28, Y + SIDE / 2, f"queries, {rows:,} tiles of {mask.Br:,}", SMALL, "middle", QUIET, turned=True
+        ),
+    ]
+    for row in _numbered(rows, mask.Br, mask.N):
+        box = _box(mask, row, 0)
+        drawn.append(Text(X - 7, centred(box.y + box.height / 2, SMALL), str(row), SMALL, "end", QUIET))
+    for column in _numbered(columns, mask.Bc, mask.N):
+        box = _box(mask, 0, column)
+        drawn.append(Text(box.x + box.width / 2, Y - 8, str(column), SMALL, "middle", QUIET))
+    return drawn
+
+
+def _numbered(count: int, b: int, N: int) -> range:
+    """The tiles that get a number: all, or every second, fourth …, as far as there is room."""
+    step = 1
+    while step * b * SIDE / N < 20 and step < count:
+        step *= 2
+    last = count - 1 if N % b and (N % b) * SIDE / N < 20 else count  # a thin last tile has no room
+    return range(0, max(last, 1), step)
+
+
+def _cursor(mask: BlockMask, cursor: tuple[int, int] | None) -> list[Element]:
+    return [] if cursor is None else [outline(_box(mask, *cursor))]
+
+
+# ---------------------------------------------------------------------- the words
+def _words(s: Sparse) -> list[Element]:
+    """Three bars: what this mask moves, what all tiles would, and the lower bound."""
+    largest = max(s.ledger.total, s.dense.total, s.least)
+    head = f"Words moved, {s.Br:,} queries at a time"
+    drawn: list[Element] = [Text(RIGHT, Y - 10, head, NORMAL, bold=True)]
+    bars = (
+        ("this mask", s.ledger.total, SEEN),
+        ("all tiles", s.dense.total, "#A6A6A6"),
+        ("bound", s.least, BLACK),
+    )
+    for k, (name, value, colour) in enumerate(bars):
+        y, length = Y + 8 + 34 * k, BAR * value / largest
+        drawn.append(Text(RIGHT + 72, centred(y + 11, NORMAL), name, NORMAL, "end"))
+        drawn.append(Rect(RIGHT + 80, y, length, 22, colour, "", INK, 0.8))
+        drawn.append(Text(RIGHT + 88 + length, centred(y + 11, NORMAL), f"{value:,}", NORMAL))
+    return drawn
+
+
+def _facts(s: Sparse) -> list[Element]:
+    return [Text(RIGHT, Y + 140 + 21 * k, line, NORMAL) for k, line in enumerate(facts(s))]
+
+
+def facts(s: Sparse) -> list[str]:
+    """The numbers of a mask, a line each."""
+    mask = s.mask
+    return [
+        f"{s.seen:,} of {mask.tiles.size:,} tiles seen",
+        f"{mask.nnz:,} of {mask.N**2:,} pairs seen, density {mask.nnz / mask.N**2:.3f}",
+        f"{s.ledger.total / s.dense.total:.3f} of the words of all tiles",
+        _against_bound(s),
+        f"footprint {s.ledger.peak:,} of M = {s.M:,} words",
+    ]
+
+
+def _key(mask: BlockMask) -> list[Element]:
+    y, x = Y + SIDE - 18, RIGHT
+    drawn: list[Element] = []
+    for name, colour, edge in (("seen", SEEN, BLUE), ("hidden", HIDDEN, QUIET)):
+        drawn += [Rect(x, y, 18, 18, colour, "", edge, 1), Text(x + 26, centred(y + 9, NORMAL), name, NORMAL)]
+        x += 50 + text_width(name, NORMAL)
+    if mask.causal and max(mask.tiles.shape) <= DRAWN:
+        half = ((x, y), (x, y + 18), (x + 18, y + 18))
+        drawn += [Rect(x, y, 18, 18, HIDDEN, "", BLUE, 1), Poly(half, BLUE, 0.8, (), HALF)]
+        drawn.append(Text(x + 26, centred(y + 9, NORMAL), "seen up to the query", NORMAL))
+    return drawn
+
+
+# ---------------------------------------------------------------------- in words
+def _in_words(s: Sparse, cursor: tuple[int, int] | None) -> tuple[str, str]:
+    mask, (rows, columns) = s.mask, s.mask.tiles.shape
+    alt = f"A grid of {rows:,} by {columns:,} tiles of scores, {mask.Br:,} queries by {mask.Bc:,} keys each, "
+    alt += f"{s.seen:,} of them seen" + (", on the diagonal up to the query" if mask.causal else "")
+    alt += f", and bars for {s.ledger.total:,} words moved, {s.dense.total:,} with all tiles, and the lower "
+    alt += f"bound of {s.least:,}. "
+    if cursor is not None:
+        alt += f"Tile {cursor[0]}, {cursor[1]} is outlined: {state_of(mask, *cursor)}. "
+    alt += spelled_rows(mask) if max(rows, columns) <= DRAWN else "Too many tiles to name each."
+    lines = [["", "words"], ["this mask", f"{s.ledger.total:,}"], ["all tiles", f"{s.dense.total:,}"]]
+    lines.append([f"lower bound ({s.bound})", f"{s.least:,}"])
+    return alt, "\n".join([table(lines), *facts(s)])
+
+
+def spelled_rows(mask: BlockMask) -> str:
+    """For each row of tiles the columns that are seen: row 0: 0; row 1: 0 to 1."""
+    rows = (f"row {row}: {_runs(np.flatnonzero(seen).tolist())}" for row, seen in enumerate(mask.tiles))
+    return "Tiles seen in " + "; ".join(rows) + "."
+
+
+def _runs(found: list[int]) -> str:
+    """Numbers with neighbours joined: 0 to 3, 7."""
+    runs: list[list[int]] = []
+    for k in found:
+        if runs and runs[-1][-1] == k - 1:
+            runs[-1].append(k)
+        else:
+            runs.append([k])
+    return ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]} to {r[-1]}" for r in runs) or "none"
+
+
+def state_of(mask: BlockMask, row: int, column: int) -> str:
+    """seen, hidden, or seen up to the query."""
+    if not mask.tiles[row, column]:
+        return "hidden"
+    return "seen up to the query" if is_half(mask, row, column) else "seen"
+
+
+def headline(s: Sparse) -> tuple[str, str]:
+    """What a mask moves, against all tiles and against the bound, in two lines."""
+    share = f"{s.ledger.total / s.dense.total:.3f} of the {s.dense.total:,} of all tiles"
+    return (
+        f"{s.ledger.total:,} words moved, {share}.",
+        f"{_against_bound(s)}, {s.least:,} words for M = {s.M:,}.",
+    )
+
+
+def _against_bound(s: Sparse) -> str:
+    ratio = f"{s.ledger.total / s.least:.2f} ×" if s.least else "Above"
+    return f"{ratio} the lower bound ({s.bound})"

@@ -1,0 +1,153 @@
+"""Causal low rank by tiles: exact on the diagonal, a polynomial below it, nothing above."""
+
+from __future__ import annotations
+
+from ...costs import ceil_div
+from ...sizes import positive_int
+from ..draw.figure import figure
+from ..draw.lines import table
+from ..draw.palette import BLUE, GRID, INK, ORANGE, PAPER, QUIET, SKY, VERMILION, Fill
+from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Poly, Rect, Text, text_width
+from .memory import swatch
+
+WIDTH, HEIGHT = 860.0, 500.0
+X, Y, SIDE = 84.0, 84.0, 376.0
+RIGHT = 500.0
+MOST_TILES = 64
+EXACT, FAR, IN_STATE, NOTHING = Fill(ORANGE, "/"), Fill("#CFE8F8", ""), Fill(SKY, "."), Fill(PAPER, "")
+
+
+@figure
+def causal_tiles(
+    n: int, C: int, *, at: int | None = None, pass_: str = "forward", title: str | None = None
+) -> Picture:
+    """n x n scores in tiles of C tokens: exact on the diagonal, by the polynomial below, none above.
+
+    `at` outlines what one tile of tokens needs. Forward: its queries take their diagonal tile exactly, and
+    all keys before from the prefix state T. Backward: its keys take their diagonal tile, and all queries
+    after from the suffix state U. Raises ValueError for sizes below 1, more than 64 tiles a side, an `at`
+    that is not there, another pass.
+    """
+    n, C = positive_int("n", n), positive_int("C", C)
+    count = ceil_div(n, C)
+    if count > MOST_TILES:
+        raise ValueError(f"n = {n:,} in tiles of C = {C:,} has {count:,} tiles a side; at most {MOST_TILES}")
+    if at is not None and not 0 <= at < count:
+        raise ValueError(f"at = {at}: the tiles are 0 to {count - 1}")
+    if pass_ not in ("forward", "backward"):
+        raise ValueError(f"pass_ is {pass_!r}; it must be 'forward' or 'backward'")
+    heading = title or f"Causal low rank, n = {n:,}, tiles of C = {C:,}"
+    drawn: list[Element] = [Text(18, 28, heading, LARGE, bold=True), *_tiles(n, C, at, pass_ == "forward")]
+    drawn += _axes(n)
+    drawn += _key(n, C, at, pass_ == "forward")
+    alt, numbers = _in_words(heading, n, C, at, pass_ == "forward")
+    width = max(WIDTH, 36 + 1.08 * text_width(heading, LARGE))
+    return Picture(width, HEIGHT, heading, alt, numbers, tuple(drawn))
+
+
+def _edges(n: int, C: int) -> list[float]:
+    """Where the tiles begin and end, in pixels from the first."""
+    return [min(k * C, n) * SIDE / n for k in range(ceil_div(n, C) + 1)]
+
+
+def _tiles(n: int, C: int, at: int | None, forward: bool) -> list[Element]:
+    edges = _edges(n, C)
+    count = len(edges) - 1
+    drawn: list[Element] = [Rect(X, Y, SIDE, SIDE, NOTHING.colour, "", QUIET)]
+    for row in range(count):
+        top, height = Y + edges[row], edges[row + 1] - edges[row]
+        for column in range(row):
+            left, width = X + edges[column], edges[column + 1] - edges[column]
+            used = at == (row if forward else column)
+            fill = IN_STATE if used else FAR
+            drawn.append(Rect(left, top, width, height, fill.colour, fill.hatch, GRID, 0.6, BLUE))
+        drawn += _diagonal(edges[row], edges[row + 1])
+    if at is not None:
+        drawn += _outlines(edges, at, forward)
+    return drawn
+
+
+def _diagonal(start: float, stop: float) -> list[Element]:
+    """A tile on the diagonal: the triangle of the pairs that are seen."""
+    box = Rect(X + start, Y + start, stop - start, stop - start, PAPER, "", GRID, 0.6)
+    corners = ((X + start, Y + start), (X + start, Y + stop), (X + stop, Y + stop))
+    return [box, Poly(corners, INK, 0.8, (), EXACT.colour)]
+
+
+def _outlines(edges: list[float], at: int, forward: bool) -> list[Element]:
+    start, stop = edges[at], edges[at + 1]
+    drawn: list[Element] = [Rect(X + start, Y + start, stop - start, stop - start, "", "", VERMILION, 3)]
+    if forward and at:
+        drawn.append(Rect(X, Y + start, start, stop - start, "", "", BLUE, 3))
+    if not forward and stop < SIDE:
+        drawn.append(Rect(X + start, Y + stop, stop - start, SIDE - stop, "", "", BLUE, 3))
+    return drawn
+
+
+def _axes(n: int) -> list[Element]:
+    keys, queries = f"keys, 0 to {n - 1:,}", f"queries, 0 to {n - 1:,} downwards"
+    return [
+        Text(X + SIDE / 2, Y - 10, keys, SMALL, "middle", QUIET),
+        Text(X - 12, Y + SIDE / 2, queries, SMALL, "middle", QUIET, turned=True),
+    ]
+
+
+def _key(n: int, C: int, at: int | None, forward: bool) -> list[Element]:
+    triangle = ((RIGHT, Y), (RIGHT, Y + 18), (RIGHT + 18, Y + 18))
+    drawn: list[Element] = [
+        Poly(triangle, INK, 0.8, (), EXACT.colour),
+        Text(RIGHT + 24, Y + 13, "exact: exp of each score", NORMAL),
+        *swatch(RIGHT, Y + 32, FAR, "polynomial, through a state of r(d + 1) words"),
+        *swatch(RIGHT, Y + 64, NOTHING, "not seen: keys that come later"),
+    ]
+    for k, line in enumerate(_steps(n, C, at, forward)):
+        drawn.append(Text(RIGHT, Y + 128 + 22 * k, line, NORMAL, bold=not k and at is not None))
+    return drawn
+
+
+def _span(first: int, stop: int) -> str:
+    return f"{first:,}" if stop == first + 1 else f"{first:,} to {stop - 1:,}"
+
+
+def _steps(n: int, C: int, at: int | None, forward: bool) -> list[str]:
+    """What happens at one tile, line by line."""
+    if at is None:
+        order = "forwards: T holds the keys before" if forward else "backwards: U holds the queries after"
+        return [f"Tiles are passed {order}."]
+    first, stop = at * C, min(n, at * C + C)
+    if forward:
+        before = f"T = Σ ψ(k)[v, 1] of keys {_span(0, first)}" if first else "T is 0: no key comes before"
+        return [
+            f"Tile {at}: queries {_span(first, stop)}",
+            before,
+            "O: exact part + φ(q)T, over both row sums",
+            f"then T takes in keys {_span(first, stop)}",
+        ]
+    after = (
+        f"U = Σ φ(q)[dO, -δ]/l of queries {_span(stop, n)}" if stop < n else "U is 0: no query comes after"
+    )
+    return [
+        f"Tile {at}: keys {_span(first, stop)}",
+        after,
+        "dV, dK: exact part + what ψ(k) and U give",
+        f"then U takes in queries {_span(first, stop)}",
+    ]
+
+
+def _in_words(heading: str, n: int, C: int, at: int | None, forward: bool) -> tuple[str, str]:
+    sizes = [min(C, n - k * C) for k in range(ceil_div(n, C))]
+    seen, exact = n * (n + 1) // 2, sum(size * (size + 1) // 2 for size in sizes)
+    rows = [["", "pairs", "share of those seen"]]
+    rows += [
+        [name, f"{pairs:,}", f"{pairs / seen:.2%}"]
+        for name, pairs in (("exact", exact), ("polynomial", seen - exact), ("seen", seen))
+    ]
+    alt = (
+        f"{heading}: a square of scores, {len(sizes)} tiles a side. On the diagonal the lower triangles are "
+    )
+    alt += (
+        f"exact, {exact:,} pairs; below them the polynomial stands for {seen - exact:,} pairs; above nothing "
+    )
+    alt += f"is seen. {'; '.join(_steps(n, C, at, forward)).removesuffix('.')}."
+    steps = _steps(n, C, at, forward)
+    return alt, "\n".join([table(rows), *steps])

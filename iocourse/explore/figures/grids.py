@@ -1,0 +1,268 @@
+"""Pictures of N x N scores: the order in which a schedule visits their tiles, a real head's attention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import costs
+from ...machine import positive_int
+from ..draw.figure import figure
+from ..draw.palette import GRID, INK, QUIET, VERMILION, ink_on, ramp
+from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Raster, Rect, Text, centred, text_width
+from ..facts.trace import Range, dry_trace, frozen, states, visits
+
+TRACED_MOVES = 8000
+DRAWN_TILES = 1600
+
+Tile = tuple[Range, Range]
+
+
+# ---------------------------------------------------------------------- order of tiles
+@figure
+def tile_order(
+    schedule_name: str, N: int, d: int, tiles: Mapping[str, int], step: int | None = None
+) -> Picture:
+    """The N x N scores cut into tiles, numbered and shaded in the order in which a schedule works on them.
+
+    `tiles` are the schedule's tile sizes, as {"Br": 64, "Bc": 32}. `step` outlines that tile, counted from 0.
+    Only the first visits are drawn where there are very many. Raises ValueError for an unknown schedule,
+    sizes below 1, a step that is not drawn; TypeError for tile sizes the schedule does not have.
+    """
+    N, d = positive_int("N", N), positive_int("d", d)
+    order = visits(states(dry_trace(schedule_name, N, d, frozen(tiles), TRACED_MOVES)))[:DRAWN_TILES]
+    if step is not None and not 0 <= step < len(order):
+        raise ValueError(f"step = {step}: {schedule_name} has the tiles 0 to {len(order) - 1} here")
+    rows, columns = (costs.ceil_div(N, min(tiles.get(name, N), N)) for name in ("Br", "Bc"))
+    sizes = ", ".join(f"{name} = {value:,}" for name, value in tiles.items())
+    title = f"{schedule_name}: the order of tiles, N = {N:,}, {sizes}"
+    drawn: list[Element] = [Text(18, 28, title, LARGE, bold=True)]
+    drawn += grid(70, 78, 400, N, order, outlined=None if step is None else order[step])
+    drawn += _order_key(500, 96, order, step)
+    drawn += [Text(500, 440 + 18 * k, part, SMALL) for k, part in enumerate(_reach(order, N).split(", "))]
+    width = max(760.0, 40 + text_width(title, LARGE))
+    alt, numbers = _order_words(schedule_name, N, order, step, rows, columns)
+    return Picture(width, 500, title, alt, numbers, tuple(drawn))
+
+
+def grid(
+    x: float, y: float, side: float, N: int, order: Sequence[Tile], outlined: Tile | None = None
+) -> list[Element]:
+    """A square of N x N scores; tiles shaded light to dark in their order, numbered where there is room."""
+    drawn: list[Element] = [Rect(x, y, side, side, "#FFFFFF", "", QUIET)]
+    last = max(len(order) - 1, 1)
+    for k, tile in enumerate(order):
+        drawn += _numbered(_box(x, y, side / N, tile), k, 0.08 + 0.85 * k / last)
+    if outlined is not None:
+        drawn.append(outline(_box(x, y, side / N, outlined)))
+    drawn += [
+        Text(x + side / 2, y - 10, f"rows of K and V, 0 to {N - 1:,}", SMALL, "middle", QUIET),
+        Text(
+            x - 12,
+            y + side / 2,
+            f"rows of Q and O, 0 to {N - 1:,} downwards",
+            SMALL,
+            "middle",
+            QUIET,
+            turned=True,
+        ),
+    ]
+    return drawn
+
+
+def _box(x: float, y: float, scale: float, tile: Tile) -> Rect:
+    (top, bottom), (left, right) = tile
+    return Rect(x + left * scale, y + top * scale, (right - left) * scale, (bottom - top) * scale)
+
+
+def _numbered(box: Rect, number: int, share: float) -> list[Element]:
+    colour = ramp(share)
+    edge = GRID if min(box.width, box.height) >= 4 else ""
+    drawn: list[Element] = [Rect(box.x, box.y, box.width, box.height, colour, "", edge, 0.7)]
+    label = str(number)
+    size = min(NORMAL, box.height - 3, 0.8 * box.width / text_width(label, 1.0))
+    if size >= 9:
+        middle = centred(box.y + box.height / 2, size)
+        drawn.append(Text(box.x + box.width / 2, middle, label, size, "middle", ink_on(colour)))
+    return drawn
+
+
+def outline(box: Rect, line: float = 3.5) -> Rect:
+    """The frame around the tile at work, never so thin that it is lost."""
+    grow = max(0.0, 4 - min(box.width, box.height)) / 2
+    x, y, width, height = box.x - grow, box.y - grow, box.width + 2 * grow, box.height + 2 * grow
+    return Rect(x, y, width, height, "", "", VERMILION, line)
+
+
+def _order_key(x: float, y: float, order: Sequence[Tile], step: int | None) -> list[Element]:
+    drawn: list[Element] = [Text(x, y, "order", NORMAL, bold=True)]
+    drawn += [Rect(x + 9 * k, y + 14, 9, 22, ramp(0.08 + 0.85 * k / 19)) for k in range(20)]
+    drawn += [
+        Text(x, y + 54, "first: 0", SMALL),
+        Text(x + 180, y + 54, f"last drawn: {max(len(order) - 1, 0):,}", SMALL, "end"),
+    ]
+    if step is not None:
+        rows, columns = place(order[step]).split(", ")
+        drawn += [
+            Rect(x, y + 84, 22, 22, "", "", VERMILION, 3.5),
+            Text(x + 34, y + 92, f"tile {step:,}: {rows},", SMALL),
+            Text(x + 34, y + 109, columns, SMALL),
+        ]
+    return drawn
+
+
+LISTED = 6  # tiles named in words; the picture numbers all of them
+
+
+def _order_words(
+    name: str, N: int, order: Sequence[Tile], step: int | None, rows: int, columns: int
+) -> tuple[str, str]:
+    if not order:
+        nothing = f"{name} visits no tile of scores within its first {TRACED_MOVES:,} moves"
+        return f"An empty {N:,} by {N:,} grid of scores: {nothing}.", f"{nothing}."
+    way = _direction(order)
+    reach = _reach(order, N)
+    alt = f"The {N:,} by {N:,} scores of {name} in {rows:,} by {columns:,} tiles, numbered and shaded from "
+    alt += f"light to dark in the order of work: {way}. {reach}"
+    listed = [f"tile {k:,}: {place(tile)}" for k, tile in enumerate(order[:LISTED])]
+    which = f"; the first {LISTED}" if len(order) > LISTED else ""
+    if step is not None:
+        alt += f" Tile {step:,} is outlined: {place(order[step])}."
+    return alt, "\n".join([f"{len(order):,} tiles drawn, {way}{which}:", *listed])
+
+
+def place(tile: Tile) -> str:
+    """Where a tile of scores lies: rows 0 to 63, columns 64 to 127."""
+    rows, columns = tile
+    return f"{span('row', rows)}, {span('column', columns)}"
+
+
+def span(name: str, part: Range) -> str:
+    """A range in words: row 5, or rows 0 to 63."""
+    start, stop = part
+    return f"{name} {start:,}" if stop == start + 1 else f"{name}s {start:,} to {stop - 1:,}"
+
+
+def _direction(order: Sequence[Tile]) -> str:
+    if len(order) == 1:
+        return "one tile"
+    (rows, columns), (next_rows, next_columns) = order[0], order[1]
+    if rows == next_rows:
+        return "along each row of tiles, then the next row"
+    if columns == next_columns:
+        return "down each column of tiles, then the next column"
+    return "neither row by row nor column by column"
+
+
+def _reach(order: Sequence[Tile], N: int) -> str:
+    covered = sum((rows[1] - rows[0]) * (columns[1] - columns[0]) for rows, columns in set(order))
+    if covered >= N * N:
+        return "Every score is covered."
+    return f"Only the first {len(order):,} tiles are drawn, {covered / N**2:.1%} of the scores."
+
+
+# ---------------------------------------------------------------------- a head's attention
+@figure
+def attention_map(
+    P: Any, tokens: Sequence[str] | None = None, *, title: str = "Attention weights"
+) -> Picture:
+    """The weights P (N, N), each row a query, each column a key, dark where the weight is large.
+
+    `tokens` names rows and columns. Raises ValueError where P is not square, has negative or non-finite
+    entries, or where there are not N tokens.
+    """
+    weights = np.asarray(P, dtype=np.float64)
+    if weights.ndim != 2 or weights.shape[0] != weights.shape[1] or not weights.size:
+        raise ValueError(f"P has shape {weights.shape}; a map needs one square matrix (N, N)")
+    if not np.isfinite(weights).all() or (weights < 0).any():
+        raise ValueError("P has entries that are negative or not finite; attention weights are neither")
+    N = len(weights)
+    if tokens is not None and len(tokens) != N:
+        raise ValueError(f"{len(tokens)} tokens for N = {N} rows of P; there must be one for each row")
+    names = [str(token) for token in tokens] if tokens is not None and N <= 32 else []
+    margin = 46 + max([text_width(name, SMALL) for name in names], default=24)
+    side = 440.0 if N <= 32 else 480.0
+    y = 62 + (margin - 36 if names else 14)
+    drawn: list[Element] = [Text(18, 28, title, LARGE, bold=True), _heat(weights, margin, y, side)]
+    drawn.append(Rect(margin, y, side, side, "", "", QUIET))
+    drawn += _token_labels(names, margin, y, side / N) if names else _index_labels(N, margin, y, side)
+    drawn += _colour_bar(margin + side + 34, y, side, float(weights.max()))
+    alt, numbers = _map_words(weights, tokens, title)
+    width = max(margin + side + 130, 40 + text_width(title, LARGE))
+    return Picture(width, y + side + 24, title, alt, numbers, tuple(drawn))
+
+
+SHADES = np.array([[int(ramp(k / 255)[i : i + 2], 16) for i in (1, 3, 5)] for k in range(256)], np.uint8)
+
+
+def _shade(share: Any) -> Any:
+    """Square root of the share: small weights, which are most of them, stay visible."""
+    return np.rint(255 * np.sqrt(np.clip(share, 0, 1))).astype(np.intp)
+
+
+def _heat(weights: np.ndarray, x: float, y: float, side: float) -> Raster:
+    largest = float(weights.max()) or 1.0
+    pixels = SHADES[_shade(weights / largest)]
+    return Raster(x, y, side, side, len(weights), len(weights), pixels.tobytes())
+
+
+def _token_labels(names: Sequence[str], x: float, y: float, cell: float) -> Iterable[Element]:
+    size = min(SMALL, max(9.0, cell - 2))
+    for k, name in enumerate(names):
+        yield Text(x - 6, centred(y + (k + 0.5) * cell, size), name, size, "end")
+        yield Text(centred(x + (k + 0.5) * cell, size), y - 6, name, size, turned=True)
+    yield Text(x - 6, y - 6, "query ↓  key →", SMALL, "end", QUIET)
+
+
+def _index_labels(N: int, x: float, y: float, side: float) -> Iterable[Element]:
+    stride = next(s for s in (1, 2, 5, 10, 20, 50, 100, 200, 500, N) if 8 * s >= N or s >= N)
+    for k in range(0, N, stride):
+        at = (k + 0.5) * side / N
+        yield Text(x - 6, centred(y + at, SMALL), str(k), SMALL, "end", QUIET)
+        yield Text(x + at, y - 6, str(k), SMALL, "middle", QUIET)
+    yield Text(x, y - 22, "key (column) →, query (row) ↓", SMALL, colour=QUIET)
+
+
+def _colour_bar(x: float, y: float, height: float, largest: float) -> Iterable[Element]:
+    levels = np.sqrt(np.linspace(1.0, 0.0, 128))[:, None]  # equal steps of weight, as the map shades them
+    column = SHADES[np.rint(255 * levels).astype(np.intp)]
+    yield Raster(x, y, 22, height, 1, 128, column.tobytes())
+    yield Rect(x, y, 22, height, "", "", QUIET)
+    for quarter in range(5):
+        at = y + height * quarter / 4
+        yield Text(x + 28, centred(at, SMALL), f"{largest * (4 - quarter) / 4:.2g}", SMALL)
+    yield Text(x, y - 8, "weight", SMALL, colour=INK)
+
+
+def _map_words(weights: np.ndarray, tokens: Sequence[str] | None, title: str) -> tuple[str, str]:
+    N = len(weights)
+    # The first of the largest: which one of many near 1 is larger by a rounding error differs by machine.
+    largest = int((weights >= weights.max() * (1 - 1e-6)).argmax())
+    row, column = (int(k) for k in np.unravel_index(largest, weights.shape))
+    where = f"row {row}, column {column}"
+    if tokens is not None:
+        where += f' ("{tokens[row]}" to "{tokens[column]}")'
+    needed = _keys_for(weights, 0.9)
+    attended = int(weights.sum(axis=0).argmax())
+    alt = (
+        f"{title}: a {N} by {N} heat map, one row for each query, darker where the weight is larger. "
+        f"The largest weight is {weights.max():.3g} at {where}. A row needs {needed:g} of its {N} keys "
+        f"(median) to hold 90 % of its weight; column {attended} receives the most."
+    )
+    numbers = (
+        f"N = {N}\nlargest weight {weights.max():.3g} at {where}\n"
+        f"keys that hold 90 % of a row's weight: {needed:g} (median)\n"
+        f"column with the most weight: {attended}"
+    )
+    if tokens is not None:
+        numbers += f' ("{tokens[attended]}")'
+    return alt, numbers
+
+
+def _keys_for(weights: np.ndarray, share: float) -> float:
+    """Median over rows of the number of largest weights that hold `share` of the row's sum."""
+    sorted_rows = -np.sort(-weights, axis=1)
+    reached = np.cumsum(sorted_rows, axis=1) >= share * sorted_rows.sum(axis=1, keepdims=True) - 1e-12
+    return float(np.median(reached.argmax(axis=1) + 1))

@@ -1,0 +1,256 @@
+"""The picture of the kernel tuner: one tile of one Triton kernel against one chip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ...gpu import Chip, Resources
+from ...gpu.chips import REGISTERS_A_THREAD
+from ..draw.figure import figure
+from ..draw.palette import BLUE, GRID, INK, PAPER, QUIET, TOO_MUCH, VERMILION, Fill, fill_of
+from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Rect, Text, centred, text_width
+from ..facts.compiled_tiles import Row, Setting, record_of, resources_of, verdict
+from ..facts.kernel_facts import (
+    Shown,
+    alt_of,
+    filling,
+    kilobytes,
+    numbers_of,
+    recorded_tiles,
+    shown_of,
+    standing,
+    title_of,
+    warps_in_words,
+    which,
+    with_one_tile,
+)
+from .memory import swatch
+
+WIDTH, HEIGHT = 960.0, 578.0
+LEFT, LEFT_WIDTH = 18.0, 540.0
+RIGHT, RIGHT_WIDTH = 604.0, 338.0
+LOWER = 300.0  # where the lower half begins
+SIDES = (16, 32, 64, 128)  # of tiles in the map, and those that were recorded besides
+NAMES = 64.0  # pixels for the names of arrays
+WRITTEN = "\\"
+TINY = 10.0
+SPILLED = 1024  # bytes a thread where the bar of what is spilled ends
+GAUGES = (
+    "registers a thread",
+    "registers of all its threads",
+    "spilled to local memory (bar: 1 KB)",
+    "shared memory",
+)
+WRONG = "#8F3B00"  # dark enough for text
+CELLS = {
+    "fits": Fill("#D5EFE6", ""),
+    "spills": Fill("#F9D9C4", "/"),
+    "too large": Fill("#F9D9C4", "x"),
+    "refused": Fill(GRID, "x"),
+    "": Fill(PAPER, ""),
+}
+
+
+@figure
+def kernel_tuner_picture(
+    arch: int,
+    d: int,
+    itemsize: int,
+    kernel: str,
+    BM: int,
+    BN: int,
+    BD: int | None = None,
+    warps: int = 8,
+    *,
+    N: int = 4096,
+    causal: bool = True,
+    record: Mapping[str, Any] | None = None,
+) -> Picture:
+    """One tile of one kernel on one chip: what it holds, what the compiler took for it, what it moves.
+
+    Registers, spilled bytes and shared memory are those of the recorded run of `iocourse bench resources`. A
+    tile that is not in it is called "not recorded", with the nearest one that is; nothing is interpolated.
+
+    Args:
+        arch: 75, 80, 89, 90 or 100.
+        d: head size, columns.
+        itemsize: bytes of a number of Q, K and V, 2 or 4.
+        kernel: one of `iocourse.costs.each_kernel.KERNELS`.
+        BM: queries of a tile.
+        BN: keys of a tile.
+        BD: columns of a slice, for kernels that cut d; None for those with whole rows.
+        warps: of 32 threads, of one program.
+        N: queries, and keys, of the one head whose words are counted.
+        causal: whether query i sees the keys up to i only.
+        record: as `recorded("resources")` gives it; None: that one; {}: as where there is none.
+
+    Raises:
+        ValueError, TypeError: an argument is not as described; the message names it.
+    """
+    setting = Setting(arch, d, itemsize, kernel, BM, BN, BD, warps, N, causal).checked()
+    return picture_of(setting, record_of(record))
+
+
+def picture_of(s: Setting, record: Mapping[str, Any]) -> Picture:
+    """The picture of a checked setting against a record, {} where there is none."""
+    shown = shown_of(s, record)
+    title = title_of(s)
+    drawn: list[Element] = [
+        Text(LEFT, 28, title, LARGE, bold=True),
+        *_standing(shown),
+        *_footprint(shown),
+        *_gauges(shown),
+        *_words(shown),
+        *_map(shown),
+    ]
+    return Picture(WIDTH, HEIGHT, title, alt_of(shown), numbers_of(shown), tuple(drawn))
+
+
+def _standing(shown: Shown) -> Iterator[Element]:
+    for k, line in enumerate(standing(shown)):
+        yield Text(LEFT, 48 + 17 * k, line, NORMAL, bold=not shown.found and not k)
+
+
+# ---------------------------------------------------------------------- what the tiles take
+def _footprint(shown: Shown) -> Iterator[Element]:
+    """The tiles side by side, above what one multiprocessor has: shared memory, then registers."""
+    yield Text(LEFT, 88, "Tiles that a program holds, and room for them", NORMAL, bold=True)
+    scale = LEFT_WIDTH / (1.01 * max(shown.held, shown.budget))
+    x, y = LEFT, 98.0
+    for k, (name, tile) in enumerate(shown.tiles.items()):
+        fill = fill_of(name, k)
+        yield Rect(x, y, tile.bytes * scale, 26, fill.colour, fill.hatch, INK, 0.6)
+        x += tile.bytes * scale
+    shared, end = LEFT + shown.chip.shared_bytes * scale, LEFT + shown.budget * scale
+    if x > end:
+        yield Rect(end, y, x - end, 26, PAPER, TOO_MUCH.hatch, VERMILION, 2.5, VERMILION)
+    yield Rect(LEFT, y + 30, shared - LEFT, 18, "#E8F3FB", "", QUIET)
+    yield Rect(shared, y + 30, end - shared, 18, "#E9F6EF", "", QUIET)
+    yield from _room(LEFT, shared, f"shared {shown.chip.shared_bytes // 1024} KB")
+    yield from _room(shared, end, f"registers {4 * shown.chip.registers // 1024} KB")
+    over = shown.held > shown.budget
+    yield Text(LEFT, y + 68, filling(shown), NORMAL, bold=over, colour=WRONG if over else INK)
+    for k, (name, tile) in enumerate(shown.tiles.items()):
+        at, row = LEFT + 182 * (k % 3), y + 82 + 24 * (k // 3)
+        yield from swatch(at, row, fill_of(name, k), f"{name} {tile.words:,}")
+
+
+def _room(left: float, right: float, label: str) -> Iterator[Element]:
+    if text_width(label, SMALL) < right - left:
+        yield Text((left + right) / 2, centred(137, SMALL), label, SMALL, "middle")
+
+
+# ---------------------------------------------------------------------- what the compiler took
+class _Gauge(NamedTuple):
+    """A number of the record against what the chip has; `full` is where its bar would end."""
+
+    label: str
+    value: float
+    full: float
+    said: str
+    bad: bool
+
+
+def _gauges(shown: Shown) -> Iterator[Element]:
+    yield Text(RIGHT, 88, "What the compiler took", NORMAL, bold=True)
+    report = resources_of(shown.found[0]) if shown.found else None
+    for k, gauge in enumerate(_measured(report, shown.chip) if report else _unknown(shown)):
+        y = 98 + 46.0 * k
+        yield Text(RIGHT, y + 10, gauge.label, SMALL)
+        colour = WRONG if gauge.bad else INK
+        yield Text(RIGHT + RIGHT_WIDTH, y + 10, gauge.said, SMALL, "end", colour, gauge.bad)
+        yield Rect(RIGHT, y + 16, RIGHT_WIDTH, 14, PAPER, "", QUIET)
+        share = min(gauge.value / gauge.full, 1.0)
+        fill = Fill(VERMILION, "x") if gauge.bad else Fill(BLUE, "")
+        if share:
+            yield Rect(RIGHT, y + 16, RIGHT_WIDTH * share, 14, fill.colour, fill.hatch, INK, 0.6)
+
+
+def _measured(report: Resources, chip: Chip) -> list[_Gauge]:
+    a_thread, spilled = report.registers, report.spill_bytes
+    of_all, shared, limit = 32 * report.warps * a_thread, report.shared_bytes, chip.shared_bytes
+    told = (
+        (a_thread, REGISTERS_A_THREAD, f"{a_thread} of {REGISTERS_A_THREAD}", spilled > 0),
+        (of_all, chip.registers, f"{of_all:,} of {chip.registers:,}", of_all > chip.registers),
+        (spilled, SPILLED, f"{spilled:,} bytes a thread", spilled > 0),
+        (shared, limit, f"{kilobytes(shared)} of {kilobytes(limit)} KB", shared > limit),
+    )
+    return [_Gauge(label, *one) for label, one in zip(GAUGES, told, strict=True)]
+
+
+def _unknown(shown: Shown) -> list[_Gauge]:
+    said = "refused" if shown.found else "not recorded"
+    return [_Gauge(label, 0, 1, said, bool(shown.found)) for label in GAUGES]
+
+
+# ---------------------------------------------------------------------- words moved
+def _words(shown: Shown) -> Iterator[Element]:
+    s, ledger = shown.setting, shown.ledger
+    yield Text(LEFT, LOWER, f"Words moved, one head of N = {s.N:,}", NORMAL, bold=True)
+    key = LEFT + LEFT_WIDTH - 170
+    yield from swatch(key, LOWER - 12, Fill(PAPER, ""), "read")
+    yield from swatch(key + 76, LOWER - 12, Fill(PAPER, WRITTEN), "written")
+    bars = [(name, read, written, _amount(read, written)) for name, read, written in ledger.rows()]
+    total = f"{ledger.total:,} = {ledger.total / with_one_tile(s).total:,.2f} × one tile of N × N"
+    bars.append(("total", ledger.read, ledger.written, total))
+    room = LEFT_WIDTH - NAMES - 8
+    scale = min(
+        (room - 1.08 * text_width(said, SMALL)) / max(read + written, 1) for _, read, written, said in bars
+    )
+    for k, (name, read, written, said) in enumerate(bars):
+        y, colour = (
+            LOWER + 14 + 22 * k,
+            "#A6A6A6" if name == "total" else fill_of(name.removesuffix("_sum"), k).colour,
+        )
+        yield from _bar(y, name, colour, scale, read, written, said, bold=name == "total")
+
+
+def _amount(read: int, written: int) -> str:
+    parts = [f"{read:,} read"] if read else []
+    return ", ".join(parts + ([f"{written:,} written"] if written else [])) or "0"
+
+
+def _bar(
+    y: float, name: str, colour: str, scale: float, read: int, written: int, said: str, bold: bool
+) -> Iterator[Element]:
+    left, middle = LEFT + NAMES, y + 8
+    yield Text(left - 8, centred(middle, SMALL), name, SMALL, "end", bold=bold)
+    yield Rect(left, y, read * scale, 16, colour, "", INK, 0.6)
+    yield Rect(left + read * scale, y, written * scale, 16, colour, WRITTEN if written else "", INK, 0.6)
+    yield Text(left + (read + written) * scale + 8, centred(middle, SMALL), said, SMALL, bold=bold)
+
+
+# ---------------------------------------------------------------------- the map of recorded tiles
+def _map(shown: Shown) -> Iterator[Element]:
+    """BM down, BN across: what the best recorded number of warps gives; the tile at hand is outlined."""
+    s, tiles = shown.setting, recorded_tiles(shown.rows, shown.setting)
+    BMs = sorted({*SIDES, s.BM, *(BM for BM, _ in tiles)})
+    BNs = sorted({*SIDES, s.BN, *(BN for _, BN in tiles)})
+    yield Text(RIGHT, LOWER, "Recorded tiles", NORMAL, bold=True)
+    left, top = RIGHT + 40, LOWER + 34
+    width, height = (RIGHT_WIDTH - 40) / len(BNs), min(34.0, 230 / len(BMs))
+    yield Text(left - 6, top - 8, "BM, BN", SMALL, "end", QUIET)
+    for k, BN in enumerate(BNs):
+        yield Text(left + width * (k + 0.5), top - 8, str(BN), SMALL, "middle", QUIET)
+    for row, BM in enumerate(BMs):
+        yield Text(left - 6, centred(top + height * (row + 0.5), SMALL), str(BM), SMALL, "end", QUIET)
+        for k, BN in enumerate(BNs):
+            box = Rect(left + width * k, top + height * row, width, height)
+            yield from _cell(box, tiles.get((BM, BN)))
+    x, y = left + width * BNs.index(s.BN), top + height * BMs.index(s.BM)
+    yield Rect(x, y, width, height, "", "", INK, 3)
+    if not tiles:
+        below = top + height * len(BMs) + 20
+        yield Text(RIGHT, below, f"None for {which(s)}.", SMALL)
+
+
+def _cell(box: Rect, row: Row | None) -> Iterator[Element]:
+    said = verdict(row) if row else ""
+    fill = CELLS[said]
+    yield Rect(box.x, box.y, box.width, box.height, fill.colour, fill.hatch, QUIET, 0.6, "#B5651D")
+    if row:
+        middle, height = box.x + box.width / 2, box.y + box.height / 2
+        yield Rect(box.x + 4, height - 12, box.width - 8, 24, fill.colour)
+        yield Text(middle, height - 2, said, TINY, "middle")
+        yield Text(middle, height + 10, warps_in_words(row["warps"]), TINY, "middle")

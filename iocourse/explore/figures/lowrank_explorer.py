@@ -1,0 +1,280 @@
+"""The picture of the low-rank explorer: a polynomial's error over the logits, and where the logits lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from ...lowrank.polynomials import LARGEST_RADIUS, relative_error_at
+from ...monomials import Array
+from ..draw.figure import figure
+from ..draw.frame import Frame, Scale, words
+from ..draw.lines import table
+from ..draw.palette import BLACK, BLUE, INK, PAPER, QUIET, SKY, VERMILION, Fill
+from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, text_width
+from ..facts.lowrank_facts import Facts, Setting, big, covering, rows_of, title_of
+from ..facts.lowrank_logits import Logits, gaussian_logits, head_logits, logits_of
+from .memory import swatch
+
+WIDTH, HEIGHT = 980.0, 552.0
+LEFT, STOP = 84.0, 556.0  # of both charts
+ERRORS = (128.0, 300.0)  # top and bottom of the chart of errors
+SHARES = (358.0, 470.0)  # of the histogram
+RIGHT, RIGHT_WIDTH = 600.0, 356.0  # the column of numbers
+NAMES, BAR = 64.0, 130.0  # room for the names of the bars, and for the longest bar
+ERROR_RANGE = (1e-8, 10.0)
+POINTS, BINS = 481, 48
+WIDEST = 2.5  # the axis goes to R, but not to more than so many times the largest logit
+NEGATIVE = Fill(PAPER, "x")
+QUANTILES = (0.01, 0.5, 0.99)
+
+
+@figure
+def low_rank_explorer_picture(
+    degree: int = 3,
+    n: int | None = None,
+    M: int = 16_384,
+    *,
+    d: int | None = None,
+    polynomial: str = "hermite",
+    B: float | None = None,
+    error: float = 0.01,
+    sigma: float = 0.3,
+    head: tuple[int, int] | None = None,
+    Q: Any = None,
+    K: Any = None,
+) -> Picture:
+    """What low-rank attention of one degree costs and how far off it is, over the histogram of the logits.
+
+    Logits are q·(k - mean of the keys)/√d, without a mask. Above: |p(s)e⁻ˢ - 1| of the polynomial, of a row
+    of standard deviation σ where each row has its own. Below: the share of the logits, and that of the
+    attention weight, in each of 48 bins. Words are those of `schedules.low_rank` and
+    `schedules.flash_optimal`.
+
+    Args:
+        degree: g, 1 to 12.
+        n: queries and keys whose words are counted; None: the data's keys, 40,960 where Gaussian.
+        M: words of fast memory.
+        d: columns; None: those of the data, 12 where Gaussian.
+        polynomial: "hermite", "taylor", or for the interval [-R, R] "chebyshev" or "minimax".
+        B: bound of the entries of Q and of K less its mean, so that |s| ≤ R = B²√d. None: the smallest of
+            three figures whose R covers the sampled logits.
+        error: relative error of the softmax weights that is allowed.
+        sigma: standard deviation of Gaussian logits, where neither head nor Q and K are given.
+        head: (layer, head) of a shipped one.
+        Q: queries (n_q, d), given together with K.
+        K: keys (n_k, d); up to 32,768 logits are sampled.
+
+    Raises:
+        ValueError, TypeError: an argument is not as described, or M holds no tile; the message names it.
+    """
+    return picture_of(facts_of(degree, n, M, d, polynomial, B, error, sigma, head, Q, K))
+
+
+def facts_of(
+    degree: int, n: int | None, M: int, d: int | None, polynomial: str, B: float | None, error: float,
+    sigma: float, head: tuple[int, int] | None, Q: Any, K: Any,
+) -> Facts:  # fmt: skip
+    """The facts behind the arguments of `low_rank_explorer_picture`, checked."""
+    data = _data(d, sigma, head, Q, K)
+    keys = n if n is not None else 40_960 if data.drawn else data.n
+    s = Setting(degree, keys, M, polynomial, covering(data) if B is None else B, error).checked()
+    facts = Facts(s, data)
+    _ = facts.crossing  # raises where M holds no tile
+    return facts
+
+
+def _data(d: int | None, sigma: float, head: tuple[int, int] | None, Q: Any, K: Any) -> Logits:
+    if (Q is None) != (K is None):
+        raise ValueError(f"{'Q' if Q is None else 'K'} is None; give Q and K together")
+    if head is not None and Q is not None:
+        raise ValueError(f"head is {head} with Q and K given; give one or the other")
+    if head is None and Q is None:
+        return gaussian_logits(12 if d is None else d, sigma)
+    found = head_logits(*head) if head is not None else logits_of(Q, K)
+    if d not in (None, found.d):
+        raise ValueError(f"d is {d}; the data has {found.d} columns")
+    return found
+
+
+def picture_of(f: Facts) -> Picture:
+    """The picture of a setting against its logits."""
+    title, x = title_of(f), _axis(f)
+    s = np.linspace(x.low, x.high, POINTS)
+    errors = Frame(x, Scale(*ERROR_RANGE, ERRORS[1], ERRORS[0], 10))
+    counts, weights = _shares(f, x)
+    shares = Frame(x, Scale(0.0, 1.05 * max(counts.max(), weights.max()), SHARES[1], SHARES[0]))
+    drawn: list[Element] = [
+        Text(18, 28, title, LARGE, bold=True),
+        *_lines(f.verdict[0]),
+        Text(18, ERRORS[0] - 28, f"Relative error of p: |p(s)e⁻ˢ - 1|{_whose(f)}", NORMAL, bold=True),
+        *_negative(f, errors, s),
+        *errors.elements("", ""),
+        *_interval(f, errors, shares),
+        *_curve(f, errors, s),
+        Text(18, SHARES[0] - 16, f"Where the logits lie: {f.data.name}", NORMAL, bold=True),
+        *shares.elements("logit s = q·(k - mean)/√d", ""),
+        *_bars(shares, counts),
+        *_steps(shares, weights),
+        *_key(),
+        *_numbers_beside(f),
+        *_words_moved(f),
+    ]
+    width = max(WIDTH, 36 + 1.08 * text_width(title, LARGE))
+    return Picture(width, HEIGHT, title, _alt(f), _numbers(f), tuple(drawn))
+
+
+def _axis(f: Facts) -> Scale:
+    """Both charts' axis: every sampled logit, and R where that is not far beyond them."""
+    most = max(f.data.largest, 1e-3)
+    reach = 1.04 * max(most, min(f.R, WIDEST * most))
+    return Scale(-reach, reach, LEFT, STOP)
+
+
+def _whose(f: Facts) -> str:
+    return ", of a row of that σ" if f.p is not None and f.p.per_row else ""
+
+
+def _lines(text: str) -> Iterator[Element]:
+    """A sentence in as many lines as it needs."""
+    line, y = "", 52.0
+    for word in text.split():
+        longer = f"{line} {word}".strip()
+        if text_width(longer, NORMAL) > WIDTH - 36:
+            yield Text(18, y, line, NORMAL)
+            longer, y = word, y + 18
+        line = longer
+    yield Text(18, y, line, NORMAL)
+
+
+# ---------------------------------------------------------------------- the error
+def _curve(f: Facts, frame: Frame, s: Array) -> Iterator[Element]:
+    if f.curve is None:
+        middle = (frame.y.start + frame.y.stop) / 2
+        yield Text(
+            (LEFT + STOP) / 2,
+            middle,
+            f"{f.s.polynomial} can be made for R up to {LARGEST_RADIUS[f.s.polynomial]:g}",
+            NORMAL,
+            "middle",
+        )
+        return
+    values = np.clip(abs(_errors(f.curve, s)), *ERROR_RANGE)
+    yield Poly(tuple(frame.at((float(a), float(b))) for a, b in zip(s, values, strict=True)), VERMILION, 2.2)
+
+
+def _errors(p: Array, s: Array) -> Array:
+    """p(s)e⁻ˢ - 1, which may be infinite far out."""
+    with np.errstate(over="ignore"):
+        return relative_error_at(p, s)
+
+
+def _negative(f: Facts, frame: Frame, s: Array) -> Iterator[Element]:
+    """Hatched: where p is not positive, so that weights have the wrong sign."""
+    if f.curve is None:
+        return
+    wrong = _errors(f.curve, s) <= -1
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], wrong, [False]]).astype(int)))
+    top, bottom = frame.y.stop, frame.y.start
+    for first, last in edges.reshape(-1, 2):
+        left, right = frame.x(float(s[first])), frame.x(float(s[last - 1]))
+        yield Rect(left, top, right - left, bottom - top, PAPER, NEGATIVE.hatch, "", ink=QUIET)
+
+
+def _interval(f: Facts, errors: Frame, shares: Frame) -> Iterator[Element]:
+    """±R through both charts, and the largest error between them."""
+    x = errors.x
+    yield Poly(((LEFT, errors.y(1.0)), (STOP, errors.y(1.0))), QUIET, 1.2, (2, 3))
+    if x.high < f.R:
+        yield Text(STOP, ERRORS[0] - 8, f"R = {f.R:.3g} is beyond the axis", SMALL, "end")
+        return
+    left, right = x(-f.R), x(f.R)
+    for at in (left, right):
+        yield Poly(((at, ERRORS[0]), (at, ERRORS[1])), BLACK, 1.4, (7, 3))
+        yield Poly(((at, SHARES[0]), (at, SHARES[1])), BLACK, 1.4, (7, 3))
+    if right - left > 90:
+        yield Text(left, ERRORS[0] - 8, "-R", SMALL, "middle")
+        yield Text(right, ERRORS[0] - 8, f"R = {f.R:.3g}", SMALL, "middle")
+    else:
+        yield Text((left + right) / 2, ERRORS[0] - 8, f"±R = ±{f.R:.3g}", SMALL, "middle")
+    if ERROR_RANGE[0] < f.off < ERROR_RANGE[1]:
+        yield Poly(((left, errors.y(f.off)), (right, errors.y(f.off))), BLACK, 1.6)
+
+
+# ---------------------------------------------------------------------- the logits
+def _shares(f: Facts, x: Scale) -> tuple[Array, Array]:
+    """Shares of the logits, and of their attention weight, in each bin."""
+    place = ((f.data.S.ravel() - x.low) * (BINS / (x.high - x.low))).astype(np.intp)
+    counts = np.bincount(place, minlength=BINS) / f.data.S.size
+    weights = np.bincount(place, f.data.weights.ravel(), minlength=BINS) / len(f.data.S)
+    return counts, weights
+
+
+def _bars(frame: Frame, counts: Array) -> Iterator[Element]:
+    width = (STOP - LEFT) / BINS
+    for k, share in enumerate(counts):
+        y = frame.y(float(share))
+        if share:
+            yield Rect(LEFT + k * width, y, width, SHARES[1] - y, SKY, "", BLUE, 0.5)
+
+
+def _steps(frame: Frame, weights: Array) -> Iterator[Element]:
+    width = (STOP - LEFT) / BINS
+    corners = [(LEFT, SHARES[1])]
+    for k, share in enumerate(weights):
+        y = frame.y(float(share))
+        corners += [(LEFT + k * width, y), (LEFT + (k + 1) * width, y)]
+    yield Poly((*corners, (STOP, SHARES[1])), VERMILION, 1.8)
+
+
+def _key() -> Iterator[Element]:
+    y = 528.0
+    yield from swatch(LEFT, y, Fill(SKY, ""), "share of the logits")
+    yield Poly(((LEFT + 166, y + 7), (LEFT + 190, y + 7)), VERMILION, 2.2)
+    yield Text(LEFT + 198, y + 12, "of attention weight", NORMAL)
+    yield from swatch(LEFT + 350, y, NEGATIVE, "p is not positive")
+
+
+# ---------------------------------------------------------------------- numbers and words
+def _numbers_beside(f: Facts) -> Iterator[Element]:
+    for k, (name, value) in enumerate(rows_of(f)):
+        y = 104 + 22.0 * k
+        yield Text(RIGHT, y, name, SMALL)
+        yield Text(RIGHT + RIGHT_WIDTH, y, value, SMALL, "end", bold=True)
+
+
+def _words_moved(f: Facts) -> Iterator[Element]:
+    low, exact = f.low_rank.total, f.exact.total
+    yield Text(RIGHT, 402, f"Words moved at n = {f.s.n:,}", NORMAL, bold=True)
+    for k, (name, total, fill) in enumerate((("exact", exact, "#A6A6A6"), ("low rank", low, SKY))):
+        y, length = 416 + 30.0 * k, BAR * total / max(low, exact)
+        yield Text(RIGHT + NAMES - 8, centred(y + 10, SMALL), name, SMALL, "end")
+        yield Rect(RIGHT + NAMES, y, max(length, 1.0), 20, fill, "", INK, 0.6)
+        yield Text(RIGHT + NAMES + length + 8, centred(y + 10, SMALL), big(total), SMALL)
+
+
+def _alt(f: Facts) -> str:
+    told = [f"{title_of(f)}. {' '.join(f.verdict)}"]
+    told.append(
+        "The curve of the polynomial's relative error stands above the histogram of "
+        f"{f.data.S.size:,} logits of standard deviation {f.data.std:.3g}, up to "
+        f"{f.data.largest:.3g} in size, on one axis."
+    )
+    if f.p is not None and f.p.positive_to < inf:
+        told.append(f"The polynomial is positive for |s| < {f.p.positive_to:.3g} and not everywhere.")
+    low, exact = f.low_rank.total, f.exact.total
+    told.append(f"Exact attention moves {big(exact)} words, low rank {big(low)}.")
+    return " ".join(told)
+
+
+def _numbers(f: Facts) -> str:
+    rows = [[name, value] for name, value in rows_of(f)]
+    rows += [["words, flash_optimal", big(f.exact.total)], ["words, low_rank", big(f.low_rank.total)]]
+    of_logits, of_weight = f.data.quantiles(QUANTILES)
+    lies = [["logits below which lie", *[f"{share:.0%}" for share in QUANTILES]]]
+    lies.append(["of the logits", *[words(float(f"{one:.3g}")) for one in of_logits]])
+    lies.append(["of the attention weight", *[words(float(f"{one:.3g}")) for one in of_weight]])
+    return "\n".join([f.verdict[0], table(rows), table(lies)])

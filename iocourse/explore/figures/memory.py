@@ -1,0 +1,206 @@
+"""Pictures of fast memory: how it fills and empties move by move, and a footprint against M."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ...ledger import Ledger
+from ...machine import positive_int
+from ..draw.figure import figure
+from ..draw.frame import Frame, Scale, spread
+from ..draw.lines import table
+from ..draw.palette import INK, PAPER, QUIET, TOO_MUCH, VERMILION, Fill, fill_of
+from ..draw.picture import LARGE, NORMAL, Element, Picture, Poly, Rect, Text, centred, text_width
+from ..facts.trace import amount, states, totals
+
+WIDTH, HEIGHT = 860.0, 430.0
+COLUMNS = 240  # more moves than this share columns: each shows the fullest moment of its moves
+
+Amounts = dict[str, int]
+
+
+# ---------------------------------------------------------------------- timeline
+@figure
+def memory_timeline(ledger: Ledger, M: int, *, title: str = "Fast memory, move by move") -> Picture:
+    """Words in fast memory after each move of a ledger's trace, stacked by array, with M and the peak.
+
+    Raises ValueError where M is below 1 or the ledger has no moves: a dry run keeps none unless unrolled.
+    """
+    M = positive_int("M", M)
+    if not ledger.moves:
+        raise ValueError("this ledger has no moves: run the schedule with trace=True, and not dry")
+    amounts = [totals(state) for state in states(ledger.moves)]
+    columns, per_column = condensed(amounts)
+    peak_at = max(range(len(amounts)), key=lambda k: sum(amounts[k].values()))
+    peak = sum(amounts[peak_at].values())
+    kinds = by_presence(columns)
+    room = 40 + max(text_width(kind, NORMAL) for kind in kinds)
+    frame = Frame(
+        Scale(0, len(columns) * per_column, 78, WIDTH - room),
+        Scale(0, 1.15 * max(M, peak), HEIGHT - 58, 74),
+    )
+    drawn: list[Element] = [Text(18, 28, title, LARGE, bold=True)]
+    drawn += frame.elements("moves", "words in fast memory")
+    drawn += stacked(frame, columns, kinds, per_column)
+    drawn += limit_line(frame, M) + _peak(frame, peak_at, peak, len(amounts))
+    drawn += _kind_labels(frame, kinds, columns)
+    alt, numbers = _timeline_words(ledger, M, amounts, kinds, peak_at, per_column)
+    return Picture(WIDTH, HEIGHT, title, alt, numbers, tuple(drawn))
+
+
+def condensed(amounts: Sequence[Amounts]) -> tuple[list[Amounts], int]:
+    """At most COLUMNS columns, each the fullest of its moves, and how many moves share one."""
+    share = -(-len(amounts) // COLUMNS)
+    groups = [amounts[k : k + share] for k in range(0, len(amounts), share)]
+    return [max(group, key=lambda one: sum(one.values())) for group in groups], share
+
+
+def by_presence(columns: Iterable[Amounts]) -> list[str]:
+    """Kinds of tile, those that are there longest first: they make a calm base for the others."""
+    seen: dict[str, int] = {}
+    for amounts in columns:
+        for kind in amounts:
+            seen[kind] = seen.get(kind, 0) + 1
+    return sorted(seen, key=lambda kind: -seen[kind])
+
+
+def stacked(frame: Frame, columns: Sequence[Amounts], kinds: Sequence[str], width: int = 1) -> list[Element]:
+    """Step areas, one upon the other; equal neighbours are drawn as one rectangle."""
+    drawn: list[Element] = []
+    for position, kind in enumerate(kinds):
+        below = [sum(one.get(k, 0) for k in kinds[:position]) for one in columns]
+        spans = [(low, low + one.get(kind, 0)) for low, one in zip(below, columns, strict=True)]
+        for first, last, (low, high) in runs(spans):
+            drawn.append(_area(frame, fill_of(kind, position), first * width, last * width, low, high))
+    return drawn
+
+
+def runs(spans: Sequence[tuple[int, int]]) -> Iterable[tuple[int, int, tuple[int, int]]]:
+    """(first, last + 1, span) for every run of equal spans that are not empty."""
+    start = 0
+    for k in range(1, len(spans) + 1):
+        if k == len(spans) or spans[k] != spans[start]:
+            if spans[start][0] < spans[start][1]:
+                yield start, k, spans[start]
+            start = k
+
+
+def _area(frame: Frame, fill: Fill, first: float, last: float, low: float, high: float) -> Rect:
+    x, y = frame.at((first, high))
+    right, bottom = frame.at((last, low))
+    edge = INK if bottom - y >= 3 and right - x >= 5 else ""
+    return Rect(x, y, right - x, bottom - y, fill.colour, fill.hatch, edge, 0.5)
+
+
+def limit_line(frame: Frame, M: int) -> list[Element]:
+    """The line at M words, with its number."""
+    across = ((frame.x.start, frame.y(M)), (frame.x.stop, frame.y(M)))
+    return [
+        Poly(across, PAPER, 4.5),  # so that the line is seen on every colour
+        Poly(across, INK, 2.2, (9, 4)),
+        Text(frame.x.stop + 6, centred(frame.y(M), NORMAL), f"M = {M:,}", NORMAL, bold=True),
+    ]
+
+
+def _peak(frame: Frame, move: int, peak: int, moves: int) -> list[Element]:
+    x, y = frame.at((move + 0.5, peak))
+    label = f"peak {peak:,}"
+    half = text_width(label, NORMAL) / 2
+    at = min(max(x, frame.x.start + half + 4), frame.x.stop - half - 4)
+    top = frame.y.stop + 12  # the scale leaves room above M and the peak
+    return [Poly(((x, y), (x, top + 5)), INK, 1), Text(at, top, label, NORMAL, "middle", bold=True)]
+
+
+def _kind_labels(frame: Frame, kinds: Sequence[str], columns: Sequence[Amounts]) -> list[Element]:
+    """A swatch and a name for each kind, from the top of the stack down."""
+    wanted = [frame.y.start - 12 - 24 * k for k in range(len(kinds))]
+    heights = spread(wanted, 24, frame.y.stop + 30, frame.y.start - 10)
+    x = frame.x.stop + 8
+    drawn: list[Element] = []
+    for position, (kind, y) in enumerate(zip(kinds, heights, strict=True)):
+        drawn += swatch(x, y - 8, fill_of(kind, position), kind)
+    return drawn
+
+
+def swatch(x: float, y: float, fill: Fill, label: str) -> list[Element]:
+    """A small box in a fill, with its name."""
+    return [
+        Rect(x, y, 18, 16, fill.colour, fill.hatch, INK, 0.7),
+        Text(x + 24, centred(y + 8, NORMAL), label, NORMAL),
+    ]
+
+
+def _timeline_words(
+    ledger: Ledger, M: int, amounts: Sequence[Amounts], kinds: Sequence[str], peak_at: int, per_column: int
+) -> tuple[str, str]:
+    peak = sum(amounts[peak_at].values())
+    held = ", ".join(f"{kind} {words:,}" for kind, words in amounts[peak_at].items())
+    against = f"below M = {M:,}" if peak < M else f"exactly M = {M:,}" if peak == M else f"above M = {M:,}"
+    alt = f"Words in fast memory over {len(amounts):,} moves, stacked by array ({', '.join(kinds)}). "
+    alt += f"The peak, {peak:,} words after move {peak_at + 1:,}, is {against}; it holds {held}."
+    if per_column > 1:
+        alt += f" Each column shows the fullest of {per_column:,} moves."
+    rows = [["at the peak", "words"], *[[k, f"{w:,}"] for k, w in amounts[peak_at].items()]]
+    rows += [["together", f"{peak:,}"], ["M", f"{M:,}"]]
+    return alt, table(rows)
+
+
+# ---------------------------------------------------------------------- footprint
+@figure
+def footprint_bar(
+    parts: Mapping[str, int], M: int, *, title: str = "Footprint against fast memory"
+) -> Picture:
+    """What a schedule holds at once, part by part, against M words; what exceeds M is marked and counted.
+
+    `parts` maps a name to words, as {"Q": 4096, "scores": 2048}. Raises ValueError where there is no part,
+    a part is negative, or M is below 1.
+    """
+    M = positive_int("M", M)
+    if not parts or any(words < 0 for words in parts.values()):
+        raise ValueError(f"parts = {dict(parts)}: it needs at least one part, and none below 0 words")
+    drawn: list[Element] = [Text(18, 28, title, LARGE, bold=True)]
+    drawn += footprint(parts, M, 24, 66, WIDTH - 48)
+    drawn += _part_labels(parts, 24, 152)
+    total = sum(parts.values())
+    listed = ", ".join(f"{name} {words:,}" for name, words in parts.items())
+    alt = f"A bar of {total:,} words ({listed}) against M = {M:,} words: {verdict(total, M)}."
+    rows = [[name, f"{words:,}"] for name, words in [*parts.items(), ("together", total), ("M", M)]]
+    height = 172 + 26.0 * -(-len(parts) // 3)
+    return Picture(WIDTH, height, title, alt, f"{table(rows)}\n{verdict(total, M)}", tuple(drawn))
+
+
+def verdict(total: int, M: int) -> str:
+    """Whether `total` words fit in M, and what is left or missing."""
+    if total > M:
+        return f"does not fit: short of {amount(total - M)}"
+    return f"fits, {amount(M - total)} free"
+
+
+def footprint(parts: Mapping[str, int], M: int, x: float, y: float, width: float) -> list[Element]:
+    """The bar: parts side by side, the excess beyond M hatched, M marked by a tick with its number."""
+    total = sum(parts.values())
+    scale = width / (1.02 * max(total, M))
+    drawn: list[Element] = [Rect(x, y, M * scale, 34, "#FFFFFF", "", QUIET)]
+    left = x
+    for position, (name, words) in enumerate(parts.items()):
+        fill = fill_of(name, position)
+        drawn.append(Rect(left, y, words * scale, 34, fill.colour, fill.hatch, INK, 0.6))
+        left += words * scale
+    limit = x + M * scale
+    if total > M:
+        drawn.append(Rect(limit, y, left - limit, 34, "#FFFFFF", TOO_MUCH.hatch, VERMILION, 2.5, VERMILION))
+    drawn.append(Poly(((limit, y - 10), (limit, y + 44)), INK, 3))
+    label, half = f"M = {M:,}", text_width(f"M = {M:,}", NORMAL) / 2
+    at = min(max(limit, x + half), x + width - half)
+    drawn.append(Text(at, y - 15, label, NORMAL, "middle", bold=True))
+    said = f"{total:,} words: {verdict(total, M)}"
+    drawn.append(Text(x, y + 58, said, NORMAL, bold=total > M, colour="#8F3B00" if total > M else INK))
+    return drawn
+
+
+def _part_labels(parts: Mapping[str, int], x: float, y: float) -> list[Element]:
+    drawn: list[Element] = []
+    for position, (name, words) in enumerate(parts.items()):
+        column, row = position % 3, position // 3
+        drawn += swatch(x + 275 * column, y + 26 * row, fill_of(name, position), f"{name}: {words:,}")
+    return drawn

@@ -1,0 +1,345 @@
+"""The map of words against memory: the schedules of a pass, its lower bounds, and its regimes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import cos, log10, pi, sin
+from typing import NamedTuple
+
+from ...machine import positive_int
+from ...schedules import Schedule, of_pass
+from ..draw.figure import figure
+from ..draw.frame import Frame, Scale, marker, words
+from ..draw.lines import Line, end_labels, line_elements, table
+from ..draw.palette import BOUNDS, FORBIDDEN, GRID, INK, PAPER, QUIET, REGIMES, Stroke, stroke_of
+from ..draw.picture import (
+    LARGE,
+    NORMAL,
+    SMALL,
+    Element,
+    Picture,
+    Point,
+    Poly,
+    Rect,
+    Text,
+    centred,
+    text_width,
+)
+from ..facts import limits
+from ..facts.chosen import among, chosen
+from ..facts.regimes import Move, Regime, Reign, crossover, memories, move, moves, regimes, reigns
+
+WIDTH, HEIGHT = 930.0, 560.0
+LEFT, TOP, BOTTOM = 86.0, 130.0, 502.0
+NAMES = 84.0  # where the names of the regimes begin, above the chart
+HEAD, FOOT = 24.0, 30.0  # of the chart: for the names of borders, and for who moves the fewest words
+
+
+class View(NamedTuple):
+    """What is drawn: sizes in words or rows, schedules by name, bounds by id."""
+
+    N: int
+    d: int
+    M: int | None
+    pass_: str
+    schedules: tuple[str, ...]
+    bounds: tuple[str, ...]
+    low: int
+    high: int
+
+    @property
+    def asked(self) -> list[Schedule]:
+        """The schedules that are drawn."""
+        return chosen(self.pass_, self.schedules)
+
+
+@figure
+def memory_map(
+    N: int,
+    d: int,
+    M: int | None = None,
+    pass_: str = "forward",
+    schedules: Sequence[str] | None = None,
+    bounds: Sequence[str] | None = None,
+    M_range: tuple[int, int] | None = None,
+) -> Picture:
+    """Words moved against fast memory for a pass, with its regimes shaded and its lower bounds.
+
+    `pass_` is "forward", "backward" or "gradient". `schedules` names dense ones of that pass, `bounds` the
+    ids of its bounds; None draws all schedules, and the bounds of `bounds.lower_bound`. At M, where it is
+    given, the schedule with the fewest words is marked, with its distance from the lower bound. `M_range` is
+    the first and last M in words, else 4 and 8Nd. Raises ValueError for sizes below 1, an empty range, an
+    unknown pass, schedule or bound, and where nothing is left to draw.
+    """
+    return map_of(view_of(N, d, M, pass_, schedules, bounds, M_range))
+
+
+def map_of(view: View) -> Picture:
+    """The map of a view. Raises ValueError where nothing is left to draw."""
+    lines, bound_lines = _schedule_lines(view), _bound_lines(view)
+    if not lines and not bound_lines:
+        raise ValueError("nothing to draw: name at least one schedule that fits, or a bound")
+    frame = _frame(view, [*lines, *bound_lines])
+    least = min((s.smallest_M(view.N, view.d) for s in view.asked), default=view.low)
+    found = regimes(view.pass_, view.N, view.d, least, view.low, view.high)
+    reigning = reigns(view.asked, view.N, view.d, memories(view.low, view.high))
+    title = f"Words moved by a {view.pass_} pass, N = {view.N:,}, d = {view.d:,}"
+    drawn: list[Element] = [Text(18, 28, title, LARGE, bold=True)]
+    drawn += _bands(frame, found) + _forbidden(frame, bound_lines)
+    drawn += frame.elements("fast memory M (words)", "")
+    drawn.append(Text(24, (TOP + BOTTOM) / 2, "words moved", anchor="middle", turned=True))
+    drawn += _borders(frame, view)
+    for line in (*bound_lines, *lines):
+        drawn += line_elements(frame, line)
+    drawn += _reigns(frame, view, reigning) + end_labels(frame, [*lines, *bound_lines]) + _at_M(frame, view)
+    alt, numbers = _in_words(view, found, reigning)
+    return Picture(WIDTH, HEIGHT, title, alt, numbers, tuple(drawn))
+
+
+def view_of(
+    N: int,
+    d: int,
+    M: int | None,
+    pass_: str,
+    schedules: Sequence[str] | None = None,
+    bounds: Sequence[str] | None = None,
+    M_range: tuple[int, int] | None = None,
+) -> View:
+    """The arguments of `memory_map`, checked and with their defaults."""
+    N, d = positive_int("N", N), positive_int("d", d)
+    names = tuple(schedule.name for schedule in chosen(pass_, schedules))
+    known = limits.bounds_of(pass_)
+    ids = tuple(
+        among(f"{pass_} bound with constants", known, limits.usual(pass_) if bounds is None else bounds)
+    )
+    low, high = M_range or (4, 8 * N * d)
+    low, high = positive_int("M_range", low), positive_int("M_range", high)
+    if low >= high:
+        raise ValueError(f"M_range = ({low}, {high}): the first M must be smaller than the last")
+    if M is not None:
+        low, high = min(low, positive_int("M", M)), max(high, M)
+    return View(N, d, M, pass_, names, ids, low, high)
+
+
+# ---------------------------------------------------------------------- lines
+def _schedule_lines(v: View) -> list[Line]:
+    """A line for each schedule, in the stroke of its place in the pass, whichever others are drawn."""
+    lines = []
+    for schedule in v.asked:
+        at = [(M, move(schedule.name, v.N, v.d, M)) for M in memories(v.low, v.high)]
+        points = tuple((float(M), float(m.words)) for M, m in at if m is not None)
+        lines.append(Line(schedule.name, points, _stroke(v.pass_, schedule.name), True, 6))
+    return [line for line in lines if line.points]
+
+
+def _stroke(pass_: str, name: str) -> Stroke:
+    return stroke_of([schedule.name for schedule in of_pass(pass_)].index(name))
+
+
+def _bound_lines(v: View) -> list[Line]:
+    """A line for each bound, as long as it says about as much as the compulsory traffic."""
+    lines, floor = [], limits.best_bound(v.pass_, v.N, v.d, v.high)[0]
+    for name in v.bounds:
+        at = ((M, limits.at(name, v.N, v.d, M)) for M in memories(v.low, v.high))
+        points = tuple((float(M), float(least)) for M, least in at if 2 * least >= floor)
+        lines.append(Line(limits.label(name), points, _bound_stroke(v.pass_, name), marker_every=0))
+    return [line for line in lines if line.points]
+
+
+def _bound_stroke(pass_: str, name: str) -> Stroke:
+    return BOUNDS[limits.bounds_of(pass_).index(name) % len(BOUNDS)]
+
+
+def _frame(v: View, lines: Sequence[Line]) -> Frame:
+    """The axes around all points, with room above and below them for the names in the chart."""
+    ys = [y for line in lines for _, y in line.points]
+    ys += [] if v.M is None else [limits.best_bound(v.pass_, v.N, v.d, v.M)[0]]
+    low, high = min(ys) / 1.25, max(ys) * 1.25
+    decades = log10(high / low) / (BOTTOM - TOP - HEAD - FOOT)  # in a pixel
+    right = WIDTH - 74 - max(text_width(line.label, NORMAL) for line in lines)
+    y = Scale(low / 10 ** (FOOT * decades), high * 10 ** (HEAD * decades), BOTTOM, TOP, 10)
+    return Frame(Scale(v.low, v.high, LEFT, right, 2), y)
+
+
+# ---------------------------------------------------------------------- behind the lines
+def _bands(frame: Frame, found: Sequence[Regime]) -> list[Element]:
+    """The regimes: a shade behind the chart, and above it the name with its leading terms, where they fit."""
+    drawn: list[Element] = []
+    for regime in found:
+        left, right = frame.x(regime.start), frame.x(regime.stop)
+        colour, hatch = REGIMES[regime.name], "/" if regime.name == "nothing fits" else ""
+        drawn.append(Rect(left, TOP, right - left, BOTTOM - TOP, colour, hatch, "", ink=GRID))
+        drawn.append(Rect(left + 1, NAMES, right - left - 2, TOP - NAMES - 4, colour, "", ""))
+        lines = [line for line in (regime.name, regime.words) if line]
+        if text_width(regime.name, SMALL) < right - left:
+            heights = (NAMES + 17, NAMES + 34) if len(lines) == 2 else (NAMES + 26,)
+            middle = (left + right) / 2
+            drawn += [
+                Text(middle, y, line, SMALL, "middle", bold=line == regime.name)
+                for y, line in zip(heights, lines, strict=True)
+                if text_width(line, SMALL) < right - left
+            ]
+    return drawn
+
+
+def _forbidden(frame: Frame, lines: Sequence[Line]) -> list[Element]:
+    """The area below the highest of the bounds that are drawn."""
+    heights = [dict(line.points) for line in lines]
+    xs = sorted({x for at in heights for x in at})
+    if len(xs) < 2:
+        return []
+    top = [frame.at((x, max(at[x] for at in heights if x in at))) for x in xs]
+    return [Poly((*top, (top[-1][0], BOTTOM), (top[0][0], BOTTOM)), "", 0, (), FORBIDDEN)]
+
+
+def _borders(frame: Frame, v: View) -> list[Element]:
+    """The values of M that the theory names, in order: each a thin line with its name beside it."""
+    share = crossover(v.pass_)
+    marks = sorted([(share * v.d**2, f"{share:.2f} d²"), (v.d**2, "d²"), (v.N * v.d, "Nd")])
+    drawn: list[Element] = []
+    end = 0.0
+    for k, (M, name) in enumerate(marks):
+        if not frame.x.low < M < frame.x.high:
+            continue
+        x, anchor = frame.x(M), "end" if k == 0 else "start"
+        drawn.append(Poly(((x, TOP), (x, BOTTOM)), QUIET, 1, (2, 2)))
+        start = x + (4 if anchor == "start" else -4 - text_width(name, SMALL))
+        if start >= end and start >= frame.x.start:
+            drawn.append(Text(x + (4 if k else -4), TOP + 17, name, SMALL, anchor, INK))
+            end = start + text_width(name, SMALL)
+    return drawn
+
+
+# ---------------------------------------------------------------------- in front of the lines
+def _reigns(frame: Frame, v: View, found: Sequence[Reign]) -> list[Element]:
+    """Along the foot of the chart: the schedule that moves the fewest words, with its marker."""
+    drawn: list[Element] = []
+    for k, reign in enumerate(found):
+        stop = found[k + 1].start if k + 1 < len(found) else reign.stop
+        left, right = frame.x(reign.start), frame.x(stop)
+        drawn.append(Rect(left, BOTTOM - 23, right - left, 18, PAPER, "", INK, 1))
+        if right - left > 14:
+            drawn += _reigning(v, reign.schedule.name, left, right)
+    return drawn
+
+
+def _reigning(v: View, name: str, left: float, right: float) -> list[Element]:
+    """The marker of a schedule and, where it fits, its name."""
+    labels = (f"fewest words: {name}", name, "")
+    label = next(t for t in labels if text_width(t, SMALL) + 26 < right - left or not t)
+    start = (left + right - text_width(label, SMALL)) / 2
+    drawn = marker((start - 3 if label else start, BOTTOM - 14), _stroke(v.pass_, name))
+    return drawn + ([Text(start + 7, centred(BOTTOM - 14, SMALL), label, SMALL)] if label else [])
+
+
+def _at_M(frame: Frame, v: View) -> list[Element]:
+    """The marker at M: from the fewest words that are drawn down to the lower bound."""
+    if v.M is None:
+        return []
+    x = frame.x(v.M)
+    drawn: list[Element] = [Poly(((x, TOP), (x, BOTTOM - 23)), INK, 1.6, (7, 3))]
+    drawn += [Text(18, 52 + 20 * k, line, NORMAL) for k, line in enumerate(headline(v))]
+    ranked = moves(v.asked, v.N, v.d, v.M)
+    if not ranked:
+        return drawn
+    least, _ = limits.best_bound(v.pass_, v.N, v.d, v.M)
+    y, bound = frame.y(ranked[0].words), frame.y(least)
+    drawn.append(Poly(((x, y), (x, bound)), INK, 3.5))
+    drawn.append(Poly(((x - 8, bound), (x + 8, bound)), INK, 3))
+    drawn += ring((x, y))
+    return drawn + _flag(frame, x, y, times(ranked[0].words / least))
+
+
+def times(ratio: float) -> str:
+    """How many times the bound: 1.06 ×, 425 ×."""
+    return f"{ratio:.2f} ×" if ratio < 100 else f"{ratio:,.0f} ×"
+
+
+def ring(at: Point, radius: float = 7.0) -> list[Element]:
+    """A small circle around a point."""
+    turns = (k * pi / 8 for k in range(17))
+    corners = ((at[0] + radius * cos(a), at[1] + radius * sin(a)) for a in turns)
+    return [Poly(tuple(corners), INK, 2.5)]
+
+
+def _flag(frame: Frame, x: float, y: float, label: str) -> list[Element]:
+    """A label on paper above a point, to its right where there is room."""
+    width = 1.08 * text_width(label, NORMAL) + 8
+    left = x + 11 if x + 11 + width < frame.x.stop else x - 11 - width
+    box = Rect(left, y - 30, width, 19, PAPER, "", INK, 1)
+    return [box, Text(left + 4, centred(y - 20.5, NORMAL), label, NORMAL, bold=True)]
+
+
+# ---------------------------------------------------------------------- in words
+def headline(v: View) -> tuple[str, str]:
+    """What holds at M in two lines: the schedule with the fewest words, and the lower bound."""
+    if v.M is None:
+        return "", ""
+    least, title = limits.best_bound(v.pass_, v.N, v.d, v.M)
+    bound = f"lower bound {least:,} ({title})"
+    ranked = moves(v.asked, v.N, v.d, v.M)
+    if not ranked:
+        return f"M = {v.M:,}: no schedule that is drawn fits.", f"{bound[0].upper()}{bound[1:]}."
+    best = ranked[0]
+    equal = [m.schedule.name for m in ranked[1:] if m.words == best.words]
+    also = f", as many as {' and '.join(equal)}" if equal else ""
+    first = (
+        f"M = {v.M:,}: {best.schedule.name} ({_sizes(best)}) moves the fewest words, {best.words:,}{also}."
+    )
+    return first, f"That is {times(best.words / least)} the {bound}."
+
+
+def _sizes(found: Move) -> str:
+    return ", ".join(f"{name} = {size:,}" for name, size in found.tiles)
+
+
+def _in_words(v: View, found: Sequence[Regime], reigning: Sequence[Reign]) -> tuple[str, str]:
+    names = ", ".join(v.schedules) or "no schedule"
+    drawn = ", ".join(limits.label(name) for name in v.bounds) or "no bound"
+    areas = "; ".join(
+        f"{r.name} from {words(round(r.start))} to {words(round(r.stop))}"
+        + (f", {r.words}" if r.words else "")
+        for r in found
+    )
+    alt = f"Words moved against M from {v.low:,} to {v.high:,} words on logarithmic axes, at N = {v.N:,} and "
+    alt += f"d = {v.d:,}, for {names}, above {drawn}. Shaded regimes: {areas}. "
+    alt += "Fewest words: " + ("; ".join(_reign_words(r) for r in reigning) or "none fits") + ". "
+    return (alt + " ".join(headline(v))).strip(), "\n".join(_numbers(v, found))
+
+
+def _reign_words(reign: Reign) -> str:
+    return f"{reign.schedule.name} from M = {reign.start:,} to {reign.stop:,}"
+
+
+def _numbers(v: View, found: Sequence[Regime]) -> list[str]:
+    parts = [table([["M", "fewest words", "schedule", "lower bound", "ratio"], *_rows(v)])]
+    if v.M is not None:
+        least, title = limits.best_bound(v.pass_, v.N, v.d, v.M)
+        parts += [f"lower bound at M = {v.M:,}: {least:,} ({title})", table(rows_at_M(v))]
+    return parts
+
+
+def rows_at_M(v: View) -> list[list[str]]:
+    """What each schedule moves at M, the fewest words first, and the bounds that are drawn."""
+    if v.M is None:
+        return []
+    least, _ = limits.best_bound(v.pass_, v.N, v.d, v.M)
+    rows = [[f"at M = {v.M:,}", "words", "× bound", "tiles"]]
+    for m in moves(v.asked, v.N, v.d, v.M):
+        rows.append([m.schedule.name, f"{m.words:,}", f"{m.words / least:.2f}", _sizes(m)])
+    short = [s for s in v.asked if s.smallest_M(v.N, v.d) > v.M]
+    rows += [[s.name, "does not fit", "", f"needs M = {s.smallest_M(v.N, v.d):,}"] for s in short]
+    return rows + [[limits.label(b), f"{limits.at(b, v.N, v.d, v.M):,}", "", ""] for b in v.bounds]
+
+
+def _rows(v: View) -> list[list[str]]:
+    """Eight values of M or fewer, evenly over the octaves."""
+    powers = [M for M in memories(v.low, v.high) if M & (M - 1) == 0] or [v.low]
+    rows = []
+    for M in powers[:: -(-len(powers) // 8)]:
+        least, _ = limits.best_bound(v.pass_, v.N, v.d, M)
+        ranked = moves(v.asked, v.N, v.d, M)
+        best = [f"{ranked[0].words:,}", ranked[0].schedule.name] if ranked else ["nothing fits", ""]
+        ratio = f"{ranked[0].words / least:.2f}" if ranked else ""
+        rows.append([f"{M:,}", *best, f"{least:,}", ratio])
+    return rows

@@ -1,0 +1,339 @@
+"""A pebbling move by move: the graph with its pebbles, fast memory, and the moves around the one shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from math import cos, hypot, pi, sin
+from typing import Any, NamedTuple
+
+from ...pebbling import Game, Graph, Move, Pebbling, State, Vertex, replay
+from ...sizes import zero_or_more
+from ..draw.figure import figure
+from ..draw.graph_layout import layout
+from ..draw.lines import table
+from ..draw.palette import BLUE, GRID, INK, PAPER, QUIET, VERMILION
+from ..draw.picture import (
+    LARGE,
+    NORMAL,
+    SMALL,
+    Element,
+    Picture,
+    Point,
+    Poly,
+    Rect,
+    Text,
+    centred,
+    text_width,
+)
+
+MOST = 100  # vertices: as many as `pebbling.optimum` takes
+RADIUS = 21.0
+LEFT, TOP = 40.0, 108.0  # of the centres of vertices
+PANEL = 290.0
+SLOT = (46.0, 26.0)
+SHOWN = 13  # moves in the strip
+ROW = 19.0
+NOW = "#FFF4E0"  # behind the move that is shown
+
+MEANS = {
+    "load": "{v} goes from slow to fast memory: 1 word",
+    "store": "{v} goes from fast to slow memory: 1 word",
+    "compute": "{v} is computed from {parents}",
+    "slide": "{v} is computed from {parents}, in the place of {parent}",
+    "delete": "{v} leaves fast memory",
+}
+
+
+class Play(NamedTuple):
+    """A game, its states from the start on, and which of them is shown."""
+
+    game: Game
+    states: Sequence[State]
+    step: int
+
+    @property
+    def state(self) -> State:
+        """What is shown."""
+        return self.states[self.step]
+
+    @property
+    def last(self) -> int:
+        """The number of moves."""
+        return len(self.states) - 1
+
+    @property
+    def missing(self) -> list[Vertex]:
+        """The outputs without a blue pebble."""
+        return [v for v in self.game.graph.outputs if v not in self.state.blue]
+
+
+@figure
+def pebbles(
+    graph: Any,
+    step: int | None = None,
+    moves: Iterable[Move | str] | None = None,
+    M: int | None = None,
+    *,
+    recompute: bool = True,
+    slide: bool = False,
+) -> Picture:
+    """The pebbles on a graph after `step` moves, with the moves around it.
+
+    Args:
+        graph: a Pebbling, with its own moves, M and rules; or a graph as `pebbling.Graph.of` takes it.
+        step: 0 is the start, k is after the k-th move; None is after the last.
+        moves: as `pebbling.replay` takes them; None is the Pebbling's, or no moves.
+        M: red pebbles; None is the Pebbling's, or the smallest M of the graph.
+        recompute: whether a vertex may be computed more than once; a Pebbling's own rule holds.
+        slide: whether a result may take the red pebble of a parent; a Pebbling's own rule holds.
+
+    Raises IllegalMove, with its number, for a move that breaks a rule, and ValueError for a step that is
+    not there and for graphs of more than 100 vertices.
+    """
+    if isinstance(graph, Pebbling):
+        recompute, slide = graph.recompute, graph.slide
+        moves, M = graph.moves if moves is None else moves, M or graph.M
+        graph = graph.graph
+    game = Game(graph, 1 if M is None else M, recompute, slide)
+    game = game if M is not None else Game(game.graph, game.smallest_M, recompute, slide)
+    states = replay(game.graph, moves or (), game.M, recompute=recompute, slide=slide)
+    return picture_of(Play(game, states, _checked(step, len(states) - 1)))
+
+
+def _checked(step: int | None, last: int) -> int:
+    if step is None:
+        return last
+    if zero_or_more("step", step) > last:
+        raise ValueError(f"step = {step}: this pebbling has the steps 0 (the start) to {last}")
+    return step
+
+
+def picture_of(play: Play) -> Picture:
+    """The picture of a game at one of its states. Raises ValueError for more than 100 vertices."""
+    graph, game = play.game.graph, play.game
+    if len(graph) > MOST:
+        raise ValueError(f"the graph has {len(graph)} vertices; a picture holds {MOST}: take a smaller one")
+    board = _Board(graph)
+    panel = _panel(play, board.right + 26)
+    height = max(board.bottom + 44, max(e.y for e in panel if isinstance(e, Text)) + 24)
+    title = f"Red-blue pebbling with M = {game.M}: {_where(play)}"
+    width = board.right + 26 + PANEL + 18
+    drawn: list[Element] = [
+        Text(18, 28, _cut(title, LARGE, width - 36), LARGE, bold=True),
+        Text(18, 52, _cut(meaning(play), NORMAL, width - 36), NORMAL),
+    ]
+    drawn += _edges(board, play) + [e for v in graph.vertices for e in _vertex(board.at(v), v, play)] + panel
+    return Picture(width, height, title, *_in_words(play), tuple(drawn))
+
+
+def _where(play: Play) -> str:
+    if play.state.move is None:
+        return f"the start, before {_count(play.last, 'move')}" if play.last else "the start"
+    return f"move {play.step} of {play.last}, {play.state.move}"
+
+
+def meaning(play: Play) -> str:
+    """What the move does, and what it has all cost so far."""
+    state, graph = play.state, play.game.graph
+    if state.move is None:
+        done = "The inputs are in slow memory, fast memory is empty."
+    else:
+        kind, v, parent = state.move
+        done = MEANS[kind].format(v=v, parent=parent, parents=_listed(graph.parents[v])) + "."
+    return f"{done} {_count(state.cost, 'word')} moved so far."
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def _listed(vertices: Iterable[Vertex]) -> str:
+    return ", ".join(str(v) for v in vertices) or "none"
+
+
+# ---------------------------------------------------------------------- the graph
+class _Board:
+    """Where the vertices of a graph stand, in pixels."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.layout = layout(graph)
+        depth = len(graph.levels) - 1
+        self.across = min(max(520 / max(self.layout.width, 1), 54.0), 100.0)
+        self.up = min(max(370 / max(depth, 1), 64.0), 160.0)
+        self.right = max(self.layout.width * self.across + 2 * LEFT, 560.0)
+        self.left = (self.right - self.layout.width * self.across) / 2
+        self.bottom = TOP + depth * self.up
+
+    def place(self, at: tuple[float, int]) -> Point:
+        """A place of the layout in pixels; level 0 is at the bottom."""
+        return self.left + at[0] * self.across, self.bottom - at[1] * self.up
+
+    def at(self, vertex: Vertex) -> Point:
+        """The centre of a vertex."""
+        return self.place(self.layout.at[vertex])
+
+
+def _edges(board: _Board, play: Play) -> list[Element]:
+    """An arrow from every vertex to each computed from it; thick where the move uses it."""
+    move = play.state.move
+    used = move.vertex if move is not None and move.kind in ("compute", "slide") else None
+    drawn: list[Element] = []
+    for (_, child), way in sorted(board.layout.edges.items(), key=lambda edge: edge[0][1] == used):
+        points = [board.place(at) for at in way]
+        ringed = move is not None and child == move.vertex
+        points[-1], beside = _short_of(points[-1], points[-2], RADIUS + (8.0 if ringed else 1.0))
+        thick = child == used and used is not None
+        colour, line = (INK, 2.4) if thick else ("#8C8C8C", 1.1)
+        drawn += [Poly(tuple(points), colour, line), Poly((points[-1], *beside), "", 0, (), colour)]
+    return drawn
+
+
+def _short_of(end: Point, before: Point, radius: float) -> tuple[Point, tuple[Point, Point]]:
+    """Where an arrow from `before` touches a circle around `end`, and the other corners of its head."""
+    length = hypot(end[0] - before[0], end[1] - before[1])
+    x, y = (before[0] - end[0]) / length, (before[1] - end[1]) / length
+    tip = (end[0] + x * radius, end[1] + y * radius)
+    back = (tip[0] + 9 * x, tip[1] + 9 * y)
+    return tip, ((back[0] - 3.5 * y, back[1] + 3.5 * x), (back[0] + 3.5 * y, back[1] - 3.5 * x))
+
+
+def _vertex(at: Point, vertex: Vertex, play: Play) -> list[Element]:
+    """A circle with its name; filled with a red pebble, with a square at its corner for a blue one."""
+    state, (x, y) = play.state, at
+    red, corner = vertex in state.red, (x + 0.8 * RADIUS, y - 0.8 * RADIUS)
+    drawn: list[Element] = []
+    if state.move is not None and vertex == state.move.vertex:
+        drawn.append(_circle(at, RADIUS + 6, "", INK, 3))
+    drawn.append(_circle(at, RADIUS, VERMILION if red else PAPER, INK, 1.4))
+    drawn.append(_name(vertex, x, y, 2 * RADIUS - 2, red))
+    if vertex in state.blue:
+        drawn += _blue(corner)
+    elif vertex in play.game.graph.outputs:
+        drawn += _wanted(corner)
+    return drawn
+
+
+def _circle(at: Point, radius: float, fill: str, stroke: str, line: float) -> Poly:
+    turns = (k * pi / 18 for k in range(37))
+    return Poly(
+        tuple((at[0] + radius * cos(a), at[1] + radius * sin(a)) for a in turns), stroke, line, (), fill
+    )
+
+
+def _blue(at: Point) -> list[Element]:
+    box = Rect(at[0] - 7.5, at[1] - 7.5, 15, 15, BLUE, "", PAPER, 1.5)
+    return [box, Text(at[0], centred(at[1], 11), "B", 11, "middle", PAPER, True)]
+
+
+def _wanted(at: Point) -> list[Element]:
+    """The outline of the square that an output still has to get."""
+    (x, y), h = at, 7.0
+    corners = ((x - h, y - h), (x + h, y - h), (x + h, y + h), (x - h, y + h), (x - h, y - h))
+    return [Rect(x - h, y - h, 2 * h, 2 * h, PAPER), Poly(corners, BLUE, 1.6, (3, 2))]
+
+
+def _name(vertex: Vertex, x: float, y: float, room: float, bold: bool) -> Text:
+    """A vertex's name around (x, y), made smaller or cut where it would not fit."""
+    name, size = str(vertex), SMALL
+    while 1.08 * text_width(name, size) > room and size > 9:
+        size -= 1
+    return Text(x, centred(y, size), _cut(name, size, room), size, "middle", INK, bold)
+
+
+def _cut(text: str, size: float, room: float) -> str:
+    """As much of a line as fits."""
+    while 1.08 * text_width(text, size) > room and len(text) > 2:
+        text = text.removesuffix("…")[:-1] + "…"
+    return text
+
+
+# ---------------------------------------------------------------------- beside the graph
+def _panel(play: Play, left: float) -> list[Element]:
+    """Fast memory, the moves around this one, and what the marks mean."""
+    used = len(play.state.red)
+    y = 92.0
+    drawn: list[Element] = [
+        Text(left, y, f"fast memory: {used} of M = {play.game.M} words", NORMAL, bold=True)
+    ]
+    across, places = int(PANEL // SLOT[0]), slots(play)
+    for k, vertex in enumerate(places):
+        x, top = left + k % across * SLOT[0], y + 10 + k // across * SLOT[1]
+        drawn.append(Rect(x, top, *SLOT, PAPER if vertex is None else VERMILION, "", INK, 1.2))
+        if vertex is not None:
+            drawn.append(_name(vertex, x + SLOT[0] / 2, top + SLOT[1] / 2, SLOT[0] - 4, True))
+    y += 10 + -(-len(places) // across) * SLOT[1] + 30
+    drawn += _strip(play, left, y)
+    return drawn + _legend(left, y + (min(SHOWN, len(play.states)) + 1.6) * ROW)
+
+
+def slots(play: Play) -> list[Vertex | None]:
+    """What stands in each place of fast memory; a word keeps its place until it leaves.
+
+    There are M places, or one for each vertex where M is larger.
+    """
+    places: list[Vertex | None] = [None] * min(play.game.M, len(play.game.graph))
+    for before, state in pairwise(play.states[: play.step + 1]):
+        gone, new = before.red - state.red, state.red - before.red
+        if gone or new:
+            at = places.index(next(iter(gone), None))  # of what leaves, else the first that is free
+            places[at] = next(iter(new), None)
+    return places
+
+
+def _strip(play: Play, left: float, y: float) -> list[Element]:
+    """The moves around the one that is shown, with the words moved after each."""
+    first = min(max(play.step - SHOWN // 2, 0), max(len(play.states) - SHOWN, 0))
+    drawn: list[Element] = [
+        Text(left + 40, y, "move", SMALL, colour=QUIET),
+        Text(left + PANEL - 8, y, "words moved", SMALL, "end", QUIET),
+        Poly(((left, y + 5), (left + PANEL, y + 5)), GRID, 1),
+    ]
+    for row, k in enumerate(range(first, min(first + SHOWN, len(play.states))), start=1):
+        state, here, line = play.states[k], k == play.step, y + row * ROW + 3
+        if here:
+            drawn.append(Rect(left, line - 14, PANEL, ROW, NOW, "", INK, 1.2))
+        colour = INK if k <= play.step else QUIET
+        texts = (
+            (34, str(k), "end"),
+            (40, _cut(str(state.move or "start"), SMALL, PANEL - 90), "start"),
+            (PANEL - 8, str(state.cost), "end"),
+        )
+        drawn += [Text(left + x, line, text, SMALL, anchor, colour, here) for x, text, anchor in texts]
+    return drawn
+
+
+def _legend(left: float, y: float) -> list[Element]:
+    x = left + 12
+    rows: list[tuple[list[Element], str]] = [
+        ([_circle((x, y), 8, VERMILION, INK, 1.4)], "red pebble: in fast memory"),
+        (_blue((x, y + 21)), "blue pebble: in slow memory"),
+        (_wanted((x, y + 42)), "output, to be stored"),
+        ([_circle((x, y + 63), 8, PAPER, INK, 3)], "the vertex of this move"),
+    ]
+    drawn: list[Element] = []
+    for k, (marks, label) in enumerate(rows):
+        drawn += [*marks, Text(left + 30, centred(y + 21 * k, SMALL), label, SMALL)]
+    return drawn
+
+
+# ---------------------------------------------------------------------- in words
+def _in_words(play: Play) -> tuple[str, str]:
+    state, game = play.state, play.game
+    order = game.graph.vertices
+    where = (
+        "Before the first move"
+        if state.move is None
+        else f"After move {play.step} of {play.last}, {state.move}"
+    )
+    alt = (
+        f"A graph of {len(game.graph)} vertices, inputs at the bottom. "
+        f"{where}: {_count(state.cost, 'word')} moved, {len(state.red)} of M = {game.M} red pebbles in use. "
+        f"Red pebbles (in fast memory): {_listed(v for v in order if v in state.red)}. "
+        f"Blue pebbles (in slow memory): {_listed(v for v in order if v in state.blue)}. "
+        f"Outputs to be stored: {_listed(play.missing)}."
+    )
+    rows = [
+        [str(k), str(at.move or "start"), str(at.cost), str(len(at.red))] for k, at in enumerate(play.states)
+    ]
+    return alt, table([["step", "move", "words moved", f"red of {game.M}"], *rows])

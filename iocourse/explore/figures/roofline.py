@@ -1,0 +1,185 @@
+"""The roofline: how fast a chip can compute when each byte from memory serves so many operations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import NamedTuple
+
+from ...gpu import Chip, chip_of
+from ...gpu.roofline import attainable_tflops, ridge
+from ..draw.figure import figure
+from ..draw.frame import Frame, marker, words
+from ..draw.lines import Line, end_labels, line_elements, scale_over, table
+from ..draw.palette import INK, PAPER, QUIET, stroke_of
+from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Poly, Text, text_width
+
+LEFT, WIDTH, PLOT = (
+    78.0,
+    900.0,
+    360.0,
+)  # pixels: the chart's left edge, the picture's width, the chart's height
+FLAGS, FLAG = 62.0, 20.0  # where the first label stands, and how far apart they are
+
+
+class _Point(NamedTuple):
+    """A kernel: its operations a byte, and its measured TFLOP/s if there is one."""
+
+    label: str
+    intensity: float
+    measured: float | None
+
+    def __str__(self) -> str:
+        told = f"{self.label}: {words(self.intensity)} FLOP/byte"
+        return told if self.measured is None else f"{told}, measured {words(self.measured)} TFLOP/s"
+
+
+@figure
+def roofline(
+    chips: int | Chip | Sequence[int | Chip],
+    points: Mapping[str, float | tuple[float, float]],
+    *,
+    title: str = "Roofline",
+) -> Picture:
+    """What a chip allows at each arithmetic intensity: memory bandwidth × FLOP/byte, up to its peak rate.
+
+    Rates are the data sheets' (`iocourse.gpu.CHIPS`): dense 16-bit products on tensor cores. The bytes of a
+    point are those that come from this memory: what a cache serves does not count.
+
+    Args:
+        chips: 90 or `CHIPS[90]`, or several of these.
+        points: label → FLOP per byte, or (FLOP per byte, measured TFLOP/s).
+        title: of the picture.
+
+    Raises:
+        ValueError: no chip or one that is not in the table, a number that is not positive and finite, or a
+            measured rate beside several chips: it was measured on one.
+    """
+    shown = _chips(chips)
+    read = sorted((_point(label, given) for label, given in points.items()), key=lambda p: p.intensity)
+    if len(shown) > 1 and any(point.measured is not None for point in read):
+        raise ValueError("points have measured TFLOP/s: name the one chip of chips they were measured on")
+    roofs = _roofs(shown, read)
+    frame = _frame(roofs, read)
+    notes, floor = caveats(shown), frame.y.start + 66
+    drawn: list[Element] = [
+        Text(18, 28, title, LARGE, bold=True),
+        *frame.elements("arithmetic intensity (FLOP per byte)", "TFLOP/s"),
+    ]
+    for roof in roofs:
+        drawn += line_elements(frame, roof._replace(marker_every=0))
+    for row, point in enumerate(read):
+        drawn += _flag(frame, FLAGS + FLAG * row, point) + _dots(frame, shown, point)
+    drawn += end_labels(frame, roofs)
+    drawn += [Text(18, floor + 18 * k, one, SMALL, colour=QUIET) for k, one in enumerate(notes)]
+    ends = [frame.x(p.intensity) + 40 + text_width(str(p), SMALL) for p in read]
+    width = max([WIDTH, *ends, 36 + 1.08 * text_width(title, LARGE)])
+    height = floor + 18 * len(notes)
+    return Picture(width, height, title, _alt(title, shown, read), _numbers(shown, read), tuple(drawn))
+
+
+def _chips(given: int | Chip | Sequence[int | Chip]) -> list[Chip]:
+    asked = list(given) if isinstance(given, Sequence) else [given]
+    if not asked:
+        raise ValueError("chips is empty: name at least one, such as 90")
+    return [one if isinstance(one, Chip) else chip_of(one) for one in asked]
+
+
+def _point(label: str, given: float | tuple[float, float]) -> _Point:
+    values = given if isinstance(given, tuple) else (given,)
+    if len(values) not in (1, 2) or not all(isfinite(value) and value > 0 for value in values):
+        raise ValueError(
+            f"points[{label!r}] is {given!r}; wanted: FLOP per byte, or (FLOP per byte, TFLOP/s), "
+            "positive and finite"
+        )
+    return _Point(label, float(values[0]), float(values[1]) if len(values) == 2 else None)
+
+
+# ---------------------------------------------------------------------- the chart
+def _roofs(chips: Sequence[Chip], points: Sequence[_Point]) -> list[Line]:
+    places = [*(ridge(chip) for chip in chips), *(point.intensity for point in points)]
+    low, high = min(places) / 4, max(places) * 4
+    return [
+        Line(
+            f"{chip.name}: {words(chip.tensor_tflops)}{'' if chip.tensor_cores_in_triton else ' *'}",
+            tuple((x, attainable_tflops(x, chip)) for x in (low, ridge(chip), high)),
+            stroke_of(k),
+            marker_every=1,
+        )
+        for k, chip in enumerate(chips)
+    ]
+
+
+def _frame(roofs: Sequence[Line], points: Sequence[_Point]) -> Frame:
+    room = max(text_width(roof.label, NORMAL) for roof in roofs) + 80
+    top = FLAGS + FLAG * len(points) + 22
+    across = [x for roof in roofs for x, _ in roof.points]
+    rates = [y for roof in roofs for _, y in roof.points]
+    rates += [point.measured for point in points if point.measured is not None]
+    return Frame(
+        scale_over(across, LEFT, WIDTH - room, 10, 1.0), scale_over(rates, top + PLOT, top, 10, 1.25)
+    )
+
+
+def _flag(frame: Frame, y: float, point: _Point) -> list[Element]:
+    """A label on a pole that stands on the axis; larger intensities have lower flags, so none are crossed."""
+    x = frame.x(point.intensity)
+    label = str(point) if point.measured is None else f"{point} ◆"
+    return [Poly(((x, frame.y.start), (x, y - 9)), QUIET, 1.2, (2, 3)), Text(x + 6, y, label, SMALL)]
+
+
+def _dots(frame: Frame, chips: Sequence[Chip], point: _Point) -> list[Element]:
+    drawn: list[Element] = []
+    for k, chip in enumerate(chips):
+        drawn += marker(frame.at((point.intensity, attainable_tflops(point.intensity, chip))), stroke_of(k))
+    if point.measured is not None:
+        x, y = frame.at((point.intensity, point.measured))
+        drawn.append(Poly(((x, y - 8), (x + 7, y), (x, y + 8), (x - 7, y)), PAPER, 1, (), INK))
+    return drawn
+
+
+# ---------------------------------------------------------------------- in words
+def _limit(chip: Chip, point: _Point) -> str:
+    return "memory" if point.intensity < ridge(chip) else "products"
+
+
+def _alt(title: str, chips: Sequence[Chip], points: Sequence[_Point]) -> str:
+    told = [f"{title}: TFLOP/s a chip allows against FLOP per byte, both on logarithmic axes"]
+    for chip in chips:
+        told.append(
+            f"{chip.name} rises with {words(chip.gbytes_per_s)} GB/s of memory up to "
+            f"{words(chip.tensor_tflops)} TFLOP/s, reached at {words(ridge(chip))} FLOP per byte"
+        )
+    told += [_told(chips, point) for point in points]
+    return ". ".join([*told, *caveats(chips)]) + "."
+
+
+def _told(chips: Sequence[Chip], point: _Point) -> str:
+    allowed = ", ".join(
+        f"{words(attainable_tflops(point.intensity, chip))} on {chip.name} ({_limit(chip, point)})"
+        for chip in chips
+    )
+    told = f"{point} may reach {allowed}"
+    if point.measured is None:
+        return told
+    share = point.measured / attainable_tflops(point.intensity, chips[0])
+    return f"{told}; measured is {share:.0%} of that"
+
+
+def caveats(chips: Sequence[Chip]) -> list[str]:
+    """What a reader must know of chips whose roof Triton does not reach."""
+    names = [chip.name for chip in chips if not chip.tensor_cores_in_triton]
+    return [f"* Triton uses no tensor cores on a {name}: its kernels stay below this roof" for name in names]
+
+
+def _numbers(chips: Sequence[Chip], points: Sequence[_Point]) -> str:
+    facts = [["", *(chip.name for chip in chips)]]
+    facts.append(["peak, TFLOP/s", *(words(chip.tensor_tflops) for chip in chips)])
+    facts.append(["memory, GB/s", *(words(chip.gbytes_per_s) for chip in chips)])
+    facts.append(["ridge, FLOP/byte", *(words(ridge(chip)) for chip in chips)])
+    for point in points:
+        allowed = [
+            f"{words(attainable_tflops(point.intensity, chip))} ({_limit(chip, point)})" for chip in chips
+        ]
+        facts.append([str(point), *allowed])
+    return "\n".join([table(facts), *caveats(chips)])

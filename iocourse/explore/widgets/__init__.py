@@ -1,0 +1,1 @@
+"""The explorers: thin shells of controls, each around one figure."""

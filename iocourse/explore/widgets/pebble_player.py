@@ -1,0 +1,412 @@
+"""The pebble player: the cheapest pebbling of a small graph move by move, or a game of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from ...pebbling import (
+    Game,
+    Graph,
+    Move,
+    Pebbling,
+    State,
+    TooLarge,
+    Vertex,
+    attention,
+    compulsory,
+    dot,
+    matmul,
+    optimum,
+    softmax_row,
+)
+from ..draw.picture import Picture
+from ..figures.pebbles import Play, picture_of
+from .shell import Shell, in_html, wide, without_widgets, wrapped
+
+STATES = 400_000  # that a search may look at: some two seconds
+MEMORIES = 8  # values of M that are offered above the smallest
+OPTIMUM, OWN = "play the optimum", "try yourself"
+OWN_GRAPH = "your graph"
+KINDS = ("load", "compute", "slide", "store", "delete")  # in the order of the rows of buttons
+
+
+class Preset(NamedTuple):
+    """A graph, and whether it is meant to be pebbled with sliding moves."""
+
+    graph: Graph
+    slide: bool
+
+
+PRESETS = {
+    "dot, d = 2": Preset(dot(2), False),
+    "softmax row, n = 3": Preset(softmax_row(3), False),
+    "matmul 2 x 2 x 2, FMA": Preset(matmul(2, 2, 2, fma=True), True),
+    "attention 2 x 2, FMA": Preset(attention(2, 2, fma=True), True),
+}
+
+Solved = Sequence[State] | str  # the states of a cheapest pebbling, or why there is none
+
+
+def pebble_player(
+    graph: Any = None, M: int = 3, recompute: bool = True, slide: bool = False
+) -> PebblePlayer | Picture:
+    """Play the cheapest pebbling with M red pebbles, or look for one yourself among the legal moves.
+
+    `graph` is a graph as `pebbling.Graph.of` takes it, or a Pebbling, which is played with its own M and
+    rules; without one it begins with the first of `PRESETS`. The rules are those of `pebbling.Game`. Where
+    the environment variable IOCOURSE_WIDGETS is 0: the last picture alone. Raises NoPebbling, naming the
+    smallest M, where M is too small.
+    """
+    presets, name = PRESETS, next(iter(PRESETS))
+    if isinstance(graph, Pebbling):
+        M, recompute, slide = graph.M, graph.recompute, graph.slide
+    if graph is not None:
+        own = graph.graph if isinstance(graph, Pebbling) else Graph.of(graph)
+        presets, name = {OWN_GRAPH: Preset(own, slide)} | PRESETS, OWN_GRAPH
+    game = Game(presets[name].graph, M, recompute, slide)
+    solved = graph.replay() if isinstance(graph, Pebbling) else solve(game)
+    if without_widgets():
+        states = [game.start()] if isinstance(solved, str) else solved
+        return picture_of(Play(game, states, len(states) - 1))
+    return PebblePlayer(presets, name, game, solved)
+
+
+def solve(game: Game) -> Solved:
+    """The states of a cheapest pebbling, or why the search for one was given up. Raises NoPebbling."""
+    try:
+        found = optimum(game.graph, game.M, recompute=game.recompute, slide=game.slide, max_states=STATES)
+    except TooLarge as refusal:
+        return str(refusal)
+    return found.replay()
+
+
+def lost(game: Game, state: State) -> list[Vertex]:
+    """What is needed, in neither memory, and may not be computed again: then no pebbling can be finished."""
+    if game.recompute:
+        return []
+    gone = state.computed - state.red - state.blue
+    ahead = set(game.graph.needed) - state.computed
+    children = game.graph.children
+    return [
+        v for v in game.graph.vertices if v in gone and (v in game.graph.outputs or ahead & set(children[v]))
+    ]
+
+
+class PebblePlayer(Shell):
+    """The widget. `game` is what is played, `states` the states so far, `picture` what is shown.
+
+    Controls are plain ipywidgets in `controls`, by name (preset, M, recompute, slide, mode; step, play,
+    back, forward for the optimum; previous, do, next, undo, restart for a game of one's own); `rows` holds,
+    by kind, a button for each legal move. `words` and `view` are the HTML widgets they write to.
+    """
+
+    def __init__(self, presets: dict[str, Preset], name: str, game: Game, solved: Solved) -> None:
+        import ipywidgets as widgets
+
+        self.presets, self.note = presets, ""
+        self.words, self.view = widgets.HTML(), widgets.HTML()
+        self.rows = {kind: wrapped([]) for kind in KINDS}
+        for row in self.rows.values():
+            row.layout.min_height = "34px"  # an empty row stays, so that the picture does not jump
+        self.controls = _controls(presets, name, game)
+        self._solved: dict[Any, Solved] = {(name, game.M, game.recompute, game.slide): solved}
+        self._buttons: dict[Move, Any] = {}
+        self._own = [game.start()]
+        self._legal: tuple[Move, ...] = ()
+        self._at = 0  # the legal move that the keyboard makes
+        self._playing, self._trying = _parts(self.controls, self.rows)
+        rules = wrapped([self.controls[name] for name in ("M", "recompute", "slide")])
+        above = [self.controls["preset"], rules, self.controls["mode"]]
+        self.box = widgets.VBox([*above, self._playing, self._trying, self.words, self.view])
+        self._fit_M()
+        self._listen()
+        self._show()
+
+    def _listen(self) -> None:
+        self.controls["preset"].observe(self._preset_changed, "value")
+        for name in ("M", "recompute", "slide"):
+            self.controls[name].observe(self._rules_changed, "value")
+        for name in ("mode", "step"):
+            self.controls[name].observe(self._moved, "value")
+        for name, by in (("back", -1), ("forward", 1)):
+            self.controls[name].on_click(partial(self._by, by))
+        for name, by in (("previous", -1), ("next", 1)):
+            self.controls[name].on_click(partial(self._turn, by))
+        self.controls["do"].on_click(lambda _: self._chosen(*self._legal[self._at : self._at + 1]))
+        self.controls["undo"].on_click(lambda _: self.undo())
+        self.controls["restart"].on_click(lambda _: self.restart())
+
+    # ------------------------------------------------------------------ what is played
+    @property
+    def game(self) -> Game:
+        """The graph and the rules that the controls stand on."""
+        preset, M, recompute, slide = self._key()
+        return Game(self.presets[preset].graph, M, recompute, slide)
+
+    @property
+    def states(self) -> Sequence[State]:
+        """All states of the optimum, or of one's own game so far."""
+        if self.controls["mode"].value == OWN:
+            return self._own
+        solved = self._optimum()
+        return [self.game.start()] if isinstance(solved, str) else solved
+
+    @property
+    def state(self) -> State:
+        """The state that is shown."""
+        return self._play().state
+
+    @property
+    def moves(self) -> list[str]:
+        """The moves of `states`, as `pebbling.replay` takes them."""
+        return [str(state.move) for state in self.states[1:]]
+
+    @property
+    def picture(self) -> Picture:
+        """What is shown now."""
+        return picture_of(self._play())
+
+    def __repr__(self) -> str:
+        preset, M, recompute, slide = self._key()
+        return f"PebblePlayer({preset!r}, M={M}, recompute={recompute}, slide={slide})"
+
+    def _repr_mimebundle_(
+        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The widget, and for pages without a kernel the last picture, with all moves behind it."""
+        view, _ = super()._repr_mimebundle_(include, exclude)
+        play = self._play()
+        still, metadata = picture_of(play._replace(step=play.last))._repr_mimebundle_()
+        return view | still, metadata
+
+    def _key(self) -> tuple[str, int, bool, bool]:
+        preset, M, recompute, slide = (
+            self.controls[name].value for name in ("preset", "M", "recompute", "slide")
+        )
+        return preset, M, recompute, slide
+
+    def _play(self) -> Play:
+        states = self.states
+        own = self.controls["mode"].value == OWN
+        return Play(
+            self.game, states, len(states) - 1 if own else min(self.controls["step"].value, len(states) - 1)
+        )
+
+    def _optimum(self) -> Solved:
+        """The cheapest pebbling of these rules; looked for once."""
+        key = self._key()
+        if key not in self._solved:
+            self.words.value = in_html(["Looking for a cheapest pebbling …"])
+            self._solved[key] = solve(self.game)
+        return self._solved[key]
+
+    # ------------------------------------------------------------------ what can be done
+    def choose(self, move: Move | str) -> None:
+        """Make a move in one's own game. Raises IllegalMove, and then nothing has changed."""
+        self._own.append(self.game.after(self._own[-1], move))
+        self.note = ""
+        self._show()
+
+    def undo(self) -> None:
+        """Take the last move of one's own game back."""
+        self.note = (
+            f"Taken back: {self._own[-1].move}." if len(self._own) > 1 else "There is nothing to undo."
+        )
+        del self._own[max(len(self._own) - 1, 1) :]
+        self._show()
+
+    def restart(self) -> None:
+        """Begin one's own game again."""
+        self._own, self.note = [self.game.start()], ""
+        self._show()
+
+    # ------------------------------------------------------------------ what the controls report
+    def _preset_changed(self, _change: Any) -> None:
+        with self._together():
+            self.controls["slide"].value = self.presets[self.controls["preset"].value].slide
+        self._rules_changed(None)
+
+    def _rules_changed(self, _change: Any) -> None:
+        if self._quiet:
+            return
+        with self._together():
+            self._fit_M()
+            self.controls["step"].value = 0
+        self.restart()
+
+    def _moved(self, _change: Any) -> None:
+        if not self._quiet:
+            self.note = ""
+            self._show()
+
+    def _by(self, steps: int, _button: Any) -> None:
+        step = self.controls["step"]
+        step.value = min(max(step.value + steps, 0), step.max)
+
+    def _turn(self, by: int, _button: Any) -> None:
+        if self._legal:
+            self._at = (self._at + by) % len(self._legal)
+            self._name()
+
+    def _chosen(self, move: Move | None = None, _button: Any = None) -> None:
+        # A second click may arrive before the first has taken the button away.
+        if move is not None and not self.game.objection(self._own[-1], move):
+            self.choose(move)
+
+    # ------------------------------------------------------------------ what is shown
+    def _fit_M(self) -> None:
+        """M begins where every output can be computed."""
+        slider, least = self.controls["M"], self.game.smallest_M
+        slider.max = max(slider.max, least + MEMORIES)
+        slider.min = least
+        slider.max = max(slider.value, least + MEMORIES)
+
+    def _show(self) -> None:
+        """Bring controls, words and picture in line with the game."""
+        own = self.controls["mode"].value == OWN
+        self._playing.layout.display = "none" if own else None
+        self._trying.layout.display = None if own else "none"
+        if own:
+            self._offer()
+        else:
+            self._fit_step()
+        self.words.value = in_html(self._said(own))
+        self.view.value = self.picture.to_svg()
+
+    def _fit_step(self) -> None:
+        """The player ends where the moves end."""
+        last = len(self.states) - 1
+        with self._together():
+            self.controls["step"].max = self.controls["play"].max = last
+
+    def _offer(self) -> None:
+        """The legal moves, and no others, as buttons, and one by one for the keyboard."""
+        state, game = self._own[-1], self.game
+        legal = () if game.finished(state) else game.legal(state)
+        self._legal, self._at = legal, 0
+        self._name()
+        for kind, row in self.rows.items():
+            self._fill(row, kind, [move for move in legal if move.kind == kind])
+
+    def _name(self) -> None:
+        """Say on its button which move it makes."""
+        do, found = self.controls["do"], len(self._legal)
+        for name in ("do", "previous", "next"):
+            self.controls[name].disabled = not found
+        do.description = (
+            f"make move {self._at + 1} of {found}: {self._legal[self._at]}" if found else "finished"
+        )
+
+    def _fill(self, row: Any, kind: str, moves: Sequence[Move]) -> None:
+        import ipywidgets as widgets
+
+        row.layout.display = None if kind != "slide" or self.controls["slide"].value else "none"
+        row.children = [
+            widgets.HTML(f"<b>{kind}</b>", layout=widgets.Layout(width="70px")),
+            *(self._button(move) for move in moves),
+        ]
+
+    def _button(self, move: Move) -> Any:
+        """The button of a move, made once: the page keeps those that stay."""
+        if move not in self._buttons:
+            self._buttons[move] = _move_button(move)
+            self._buttons[move].on_click(partial(self._chosen, move))
+        return self._buttons[move]
+
+    def _said(self, own: bool) -> list[str]:
+        """The lines above the picture."""
+        if own:
+            return [self._score(), self._advice()]
+        solved, M = self._optimum(), self.game.M
+        if isinstance(solved, str):
+            return ["There is no optimum to play; you can try yourself.", f"{solved}."]
+        fewest = f"{solved[-1].cost} words moved with M = {M}: no pebbling moves fewer."
+        return [fewest, f"Inputs and outputs alone make {compulsory(self.game.graph)} words."]
+
+    def _score(self) -> str:
+        state = self._own[-1]
+        moved = f"{state.cost} word{'' if state.cost == 1 else 's'} moved"
+        if not self.game.finished(state):
+            return f"Your game: {moved}."
+        solved = self._optimum()
+        if isinstance(solved, str):
+            return f"Finished: {moved}. No pebbling moves fewer than {compulsory(self.game.graph)}."
+        fewest = solved[-1].cost
+        if state.cost == fewest:
+            return f"Finished: {moved}, and no pebbling moves fewer."
+        return f"Finished: {moved}, {state.cost - fewest} more than the fewest, {fewest}."
+
+    def _advice(self) -> str:
+        game, state = self.game, self._own[-1]
+        gone = lost(game, state)
+        if gone:
+            names = ", ".join(str(v) for v in gone)
+            return (
+                f"{self.note} {names}: deleted, not stored, and computed once only. Take moves back.".strip()
+            )
+        missing = ", ".join(str(v) for v in game.graph.outputs if v not in state.blue)
+        return f"{self.note} {f'To be stored: {missing}.' if missing else ''}".strip()
+
+
+def _controls(presets: dict[str, Preset], name: str, game: Game) -> dict[str, Any]:
+    import ipywidgets as widgets
+
+    # No dropdown: JupyterLab takes letters and arrow keys on it for commands of the notebook.
+    M = widgets.IntSlider(
+        value=game.M, min=1, max=game.M + MEMORIES, description="M (red pebbles)", **wide("400px")
+    )
+    found = {
+        "preset": widgets.ToggleButtons(options=list(presets), value=name, style={"button_width": "auto"}),
+        "M": M,
+        "mode": widgets.ToggleButtons(options=[OPTIMUM, OWN], value=OPTIMUM),
+        "step": widgets.IntSlider(value=0, min=0, max=1, description="move", **wide("560px", "60px")),
+        "play": widgets.Play(value=0, min=0, max=1, interval=700, description="play the moves"),
+    }
+    for rule, meaning in _RULES.items():
+        found[rule] = widgets.Checkbox(
+            value=getattr(game, rule), description=f"{rule}: {meaning}", indent=False, **wide("auto")
+        )
+    widgets.jslink((found["play"], "value"), (found["step"], "value"))
+    return found | {label: _labelled(*texts) for label, texts in _BUTTONS.items()}
+
+
+_RULES = {
+    "recompute": "a vertex may be computed again",
+    "slide": "a result may take the red pebble of a parent",
+}
+_BUTTONS = {
+    "back": ("back", "one move back"),
+    "forward": ("forward", "one move on"),
+    "previous": ("previous legal move", "name the legal move before this one"),
+    "do": ("make this move", "the legal move that is named"),
+    "next": ("next legal move", "name the legal move after this one"),
+    "undo": ("undo", "take the last move back"),
+    "restart": ("restart", "begin again"),
+}
+
+
+def _labelled(label: str, tooltip: str) -> Any:
+    import ipywidgets as widgets
+
+    return widgets.Button(description=label, tooltip=tooltip, layout=widgets.Layout(width="auto"))
+
+
+def _move_button(move: Move) -> Any:
+    """A button for the mouse; the keyboard has four that stay where they are."""
+    import ipywidgets as widgets
+
+    off_the_keyboard = {"tabbable": False} if hasattr(widgets.Button, "tabbable") else {}
+    label = str(move).removeprefix(f"{move.kind} ")
+    layout = widgets.Layout(width="auto", min_width="44px")
+    return widgets.Button(description=label, tooltip=str(move), layout=layout, **off_the_keyboard)
+
+
+def _parts(controls: dict[str, Any], rows: dict[str, Any]) -> tuple[Any, Any]:
+    """The controls of the optimum, and those of one's own game."""
+    import ipywidgets as widgets
+
+    playing = wrapped(controls[name] for name in ("play", "back", "forward", "step"))
+    chosen = wrapped(controls[name] for name in ("previous", "do", "next", "undo", "restart"))
+    return playing, widgets.VBox([chosen, *rows.values()])

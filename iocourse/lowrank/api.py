@@ -1,0 +1,92 @@
+"""`attention` and `gradient`: low-rank attention of NumPy arrays and of torch tensors."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NamedTuple
+
+from .arguments import asked_for
+
+
+class Gradient(NamedTuple):
+    """O (…, n, d_v), dQ (…, n, d), dK (…, n_k, d), dV (…, n_k, d_v)."""
+
+    O: Any
+    dQ: Any
+    dK: Any
+    dV: Any
+
+
+def attention(
+    Q: Any,
+    K: Any,
+    V: Any,
+    *,
+    degree: int,
+    polynomial: str = "hermite",
+    scale: float | None = None,
+    causal: bool = False,
+    bound: float | None = None,
+    radius: float | None = None,
+    key_variance: float | None = None,
+    gradient_degree: int | None = None,
+    engine: str | None = None,
+    threads: int | None = None,
+) -> Any:
+    """softmax(scale · Q Kᵀ) V with a polynomial of this degree for the exponential: O (…, n, d_v).
+
+    Q (…, n, d), K (…, n_k, d), V (…, n_k, d_v), NumPy arrays or torch tensors of float32 or float64, all of
+    one type; a tensor's result takes part in autograd, its gradient as approximate as the result. Time grows
+    with n · rank, rank = C(d + degree, degree); nothing of size n × n exists, and of size n × rank only a
+    tile of tokens: memory is that of inputs, outputs and states of rank · (d_v + 1).
+
+    polynomial: "hermite" (each row's own, fitted to the spread of its logits), "taylor", "chebyshev" or
+    "minimax". radius: R of the interval of the last two, by default that of the data (in the engines "torch"
+    and "triton" of all heads together). scale: 1/√d where None. bound: no entry of Q and K may be larger.
+    causal: row i sees the keys up to i, exactly within its tile; then statistics of the whole sequence are
+    not used, so "hermite" needs key_variance, the variance of a key's entries. gradient_degree: the
+    polynomial of the gradient, which is one degree less accurate than the result; by default the same.
+    engine: "numpy", "numba", "torch" or "triton", by default the fastest there is. threads: for "numba".
+
+    Raises ValueError for shapes that do not go together, entries that are not finite or larger than bound,
+    causal with statistics; `RankTooLarge` where the features do not fit in memory; `NotCertified` where a
+    denominator may not be positive. Nothing is returned then. Source: 2408.13233; row-adaptive coefficients
+    are the course's own.
+    """
+    asked = asked_for(
+        degree,
+        polynomial=polynomial,
+        scale=scale,
+        causal=causal,
+        bound=bound,
+        radius=radius,
+        key_variance=key_variance,
+        gradient_degree=gradient_degree,
+        engine=engine,
+        threads=threads,
+    )
+    if _is_tensor(Q):
+        from .tensors.autograd import attend
+
+        return attend(Q, K, V, asked)
+    from .heads import forward_heads
+
+    return forward_heads(Q, K, V, asked)
+
+
+def gradient(Q: Any, K: Any, V: Any, dO: Any, *, degree: int, **options: Any) -> Gradient:
+    """O and the gradient of Σ dO ∘ O by Q, K and V, in almost linear time; options as for `attention`.
+
+    NumPy arrays; for torch tensors call `attention` and let autograd do it, which is this very computation.
+    """
+    asked = asked_for(degree, **options)
+    if _is_tensor(Q):
+        raise TypeError("Q is a torch tensor: call attention(Q, K, V, …) and O.backward(dO)")
+    from .heads import backward_heads
+
+    return Gradient(*backward_heads(Q, K, V, dO, asked))
+
+
+def _is_tensor(X: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(X, torch.Tensor)

@@ -1,0 +1,173 @@
+"""The same passes in torch, for many heads at once and on any device: Q (H, n, d), K (H, n_k, d), V (H, n_k,
+d_v).
+
+Features of one tile of tokens exist at a time; nothing of size n × rank is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import factorial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...guard import library_answer
+from ...monomials import Plan
+from ..polynomials import CLIP, Polynomial
+
+CAUSAL_TILE = 64
+FEATURE_WORDS = 1 << 22  # of one tile of features, over all heads
+
+
+@dataclass(frozen=True)
+class BatchSetting:
+    """As `Setting`, for H heads: weights (rank, 1), shift (H, 1, d) or None, covariance (H, d, d) or None."""
+
+    plan: Plan
+    polynomial: Polynomial
+    weights: Tensor
+    factor: float
+    shift: Tensor | None
+    covariance: Tensor | None
+    halves: Tensor  # (rank,): ⌊(g - degree) / 2⌋ of each feature
+
+    def keys(self, K: Tensor) -> Tensor:
+        return K if self.shift is None else K - self.shift
+
+    def row_factors(self, x: Tensor, true_scale: bool = False) -> Tensor | float:
+        """(H, rank, n), as `Setting.row_factors`."""
+        if self.covariance is None:
+            return 1.0
+        variance = ((x @ self.covariance) * x).sum(-1).clamp(max=CLIP)  # (H, n)
+        terms = [(-variance / 2) ** m / factorial(m) for m in range(self.plan.g // 2 + 1)]
+        found = torch.stack(terms, 1).cumsum(1)[:, self.halves]
+        return found * (variance / 2).exp()[:, None] if true_scale else found
+
+
+class BatchForward(NamedTuple):
+    """O (H, n, d_v), den (H, n), T (H, rank, d_v + 1)."""
+
+    O: Tensor
+    den: Tensor
+    T: Tensor
+
+
+def features(x: Tensor, p: Plan) -> Tensor:
+    """The monomials of x (H, n, d): (H, rank, n)."""
+    found = x.new_empty(len(x), p.rank, x.shape[1])
+    found[:, 0] = 1
+    found[:, 1 : p.d + 1] = x.mT
+    for step in p.steps:
+        source = found[:, step.source : step.source + step.last - step.first]
+        torch.mul(source, x[:, None, :, step.axis], out=found[:, step.first : step.last])
+    return found
+
+
+@library_answer
+def pull_back(dfeatures: Tensor, found: Tensor, x: Tensor, p: Plan) -> Tensor:
+    """The gradient of x (H, n, d) from that of its features, which is used up."""
+    dx = torch.zeros_like(x)
+    for step in reversed(p.steps):
+        source = slice(step.source, step.source + step.last - step.first)
+        up = dfeatures[:, step.first : step.last]
+        dx[:, :, step.axis] += (up * found[:, source]).sum(1)
+        dfeatures[:, source] += up * x[:, None, :, step.axis]
+    return dx + dfeatures[:, 1 : p.d + 1].mT
+
+
+def _with_ones(x: Tensor) -> Tensor:
+    return torch.cat([x, x.new_ones(*x.shape[:-1], 1)], -1)
+
+
+def _over_denominators(f: BatchForward, dO: Tensor) -> Tensor:
+    return torch.cat([dO, -(dO * f.O).sum(-1, keepdim=True)], -1) / f.den[..., None]
+
+
+def _tile(heads: int, rank: int) -> int:
+    return max(64, FEATURE_WORDS // (heads * rank))
+
+
+def _slices(n: int, tile: int) -> list[slice]:
+    return [slice(at, at + tile) for at in range(0, n, tile)]
+
+
+@library_answer
+def forward(Q: Tensor, K: Tensor, V: Tensor, s: BatchSetting) -> BatchForward:
+    """As `passes.forward`, for every head."""
+    tile = _tile(len(Q), s.plan.rank)
+    T = Q.new_zeros(len(Q), s.plan.rank, V.shape[-1] + 1)
+    for rows in _slices(K.shape[1], tile):
+        T += features(s.keys(K[:, rows]), s.plan) @ _with_ones(V[:, rows])
+    T *= s.weights
+    found = Q.new_empty(*Q.shape[:2], V.shape[-1] + 1)
+    for rows in _slices(Q.shape[1], tile):
+        x = Q[:, rows] * s.factor
+        found[:, rows] = (features(x, s.plan) * s.row_factors(x)).mT @ T
+    return BatchForward(found[..., :-1] / found[..., -1:], found[..., -1].contiguous(), T)
+
+
+@library_answer
+def backward(
+    Q: Tensor, K: Tensor, V: Tensor, f: BatchForward, dO: Tensor, s: BatchSetting
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dQ, dK, dV, as `passes.backward`, for every head."""
+    tile = _tile(len(Q), s.plan.rank)
+    G = _over_denominators(f, dO)
+    dQ, dK, dV = torch.empty_like(Q), torch.empty_like(K), torch.empty_like(V)
+    U = torch.zeros_like(f.T)
+    for rows in _slices(Q.shape[1], tile):
+        x = Q[:, rows] * s.factor
+        phi, factors = features(x, s.plan), s.row_factors(x)
+        U += (phi * factors) @ G[:, rows]
+        dQ[:, rows] = pull_back(f.T @ G[:, rows].mT * factors, phi, x, s.plan) * s.factor
+    U *= s.weights
+    for rows in _slices(K.shape[1], tile):
+        x = s.keys(K[:, rows])
+        psi = features(x, s.plan)
+        dV[:, rows] = (psi.mT @ U)[..., :-1]
+        dK[:, rows] = pull_back(U @ _with_ones(V[:, rows]).mT, psi, x, s.plan)
+    return dQ, dK, dV
+
+
+def _inside(q: Tensor, k: Tensor) -> Tensor:
+    return (q @ k.mT).exp().tril()
+
+
+@library_answer
+def causal_forward(Q: Tensor, K: Tensor, V: Tensor, s: BatchSetting) -> BatchForward:
+    """As `causal.forward`, for every head."""
+    T = Q.new_zeros(len(Q), s.plan.rank, V.shape[-1] + 1)
+    found = Q.new_empty(*Q.shape[:2], V.shape[-1] + 1)
+    for rows in _slices(Q.shape[1], CAUSAL_TILE):
+        x, k, values = Q[:, rows] * s.factor, s.keys(K[:, rows]), _with_ones(V[:, rows])
+        phi = features(x, s.plan) * s.row_factors(x, true_scale=True)
+        found[:, rows] = phi.mT @ T + _inside(x, k) @ values
+        T += s.weights * (features(k, s.plan) @ values)
+    return BatchForward(found[..., :-1] / found[..., -1:], found[..., -1].contiguous(), T)
+
+
+@library_answer
+def causal_backward(
+    Q: Tensor, K: Tensor, V: Tensor, f: BatchForward, dO: Tensor, s: BatchSetting
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dQ, dK, dV, as `causal.backward`, for every head."""
+    G = _over_denominators(f, dO)
+    dQ, dK, dV = torch.empty_like(Q), torch.empty_like(K), torch.empty_like(V)
+    tiles = _slices(Q.shape[1], CAUSAL_TILE)
+    T = torch.zeros_like(f.T)
+    for rows in tiles:
+        x, k, values = Q[:, rows] * s.factor, s.keys(K[:, rows]), _with_ones(V[:, rows])
+        far = T @ G[:, rows].mT * s.row_factors(x, true_scale=True)
+        near = _inside(x, k) * (G[:, rows] @ values.mT)
+        dQ[:, rows] = (pull_back(far, features(x, s.plan), x, s.plan) + near @ k) * s.factor
+        T += s.weights * (features(k, s.plan) @ values)
+    U = torch.zeros_like(T)
+    for rows in reversed(tiles):
+        x, k, values = Q[:, rows] * s.factor, s.keys(K[:, rows]), _with_ones(V[:, rows])
+        near, psi = _inside(x, k), features(k, s.plan)
+        dV[:, rows] = (psi.mT @ U + near.mT @ G[:, rows])[..., :-1]
+        dK[:, rows] = pull_back(U @ values.mT, psi, k, s.plan) + (near * (G[:, rows] @ values.mT)).mT @ x
+        U += s.weights * ((features(x, s.plan) * s.row_factors(x, true_scale=True)) @ G[:, rows])
+    return dQ, dK, dV
