@@ -9,10 +9,10 @@ from statistics import median
 from typing import Any
 
 from iocourse.bench import circumstances
+from iocourse.console import steps
 from iocourse.course.authoring.execution import execute, lesson_environment
 from iocourse.course.authoring.kernel_lessons import cannot_run
 from iocourse.course.checkout import find_checkout
-from iocourse.progress_bar import steps
 from iocourse.refusal import Refused
 
 NAME = "notebooks"

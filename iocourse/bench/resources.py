@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from iocourse.bench import circumstances
+from iocourse.console import steps
 from iocourse.gpu import CHIPS, CompilationFailed, Resources
 from iocourse.gpu.jobs import job
 from iocourse.gpu.resources import reports
-from iocourse.progress_bar import steps
 from iocourse.refusal import Refused
 
 NAME = "resources"

@@ -6,6 +6,7 @@ import argparse
 import json
 from typing import Any
 
+from ..console import table
 from ..refusal import Refused
 from ..schedules import REGISTRY
 from .answering import answer, text
@@ -86,5 +87,4 @@ def _listing() -> list[dict[str, str]]:
 
 def _listing_text(listed: list[dict[str, str]]) -> str:
     rows = [list(listed[0]), *(list(one.values()) for one in listed)]
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    return "\n".join("  ".join((*map(str.ljust, row, widths), row[-1])) for row in rows)
+    return table(rows, left=4)

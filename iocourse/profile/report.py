@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..bench import circumstances
+from ..console import table
 from ..gpu import ncu
 from ..gpu.device import device_facts
 from ..gpu.timing import no_cuda
@@ -194,11 +195,7 @@ def _table(columns: dict[str, Any]) -> str:
     for row in rows:
         cells = [_cell(name, columns[name], row) for name in COLUMNS]
         lines.append([ROWS[row], *cells, *(_ratio(columns, row, *pair) for pair in RATIOS.values())])
-    widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
-    return "\n".join(
-        "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).rstrip()
-        for line in lines
-    )
+    return table(lines)
 
 
 def _cell(name: str, counts: Counts | None, row: str) -> str:

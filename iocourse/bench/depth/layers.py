@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from iocourse.progress_bar import steps
+from iocourse.console import steps
 
 if TYPE_CHECKING:
     from torch import Tensor

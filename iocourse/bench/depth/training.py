@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from iocourse.progress_bar import steps
+from iocourse.console import steps
 
 if TYPE_CHECKING:
     from iocourse.lowrank.layers import Attend, Shape

@@ -12,8 +12,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from iocourse.bench import circumstances
+from iocourse.console import steps
 from iocourse.gpu.timing import Staged, Timing, Work, side_by_side
-from iocourse.progress_bar import steps
 
 from .judging import PASSES
 from .place import Place

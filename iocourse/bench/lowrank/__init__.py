@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iocourse.bench import circumstances
-from iocourse.progress_bar import steps
+from iocourse.console import steps
 from iocourse.refusal import Refused
 
 from .goals import JUDGED, goals

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from iocourse.console import table
 from iocourse.data.recorded import provenance
 
 Record = dict[str, Any]
@@ -21,16 +22,6 @@ def text(record: Record) -> str:
         "\n".join(_said(record)),
     ]  # fmt: skip
     return "\n\n".join(part for part in parts if part)
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Columns of text: the first to the left, the others to the right."""
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) if at == 0 else cell.rjust(width)
-                  for at, (cell, width) in enumerate(zip(row, widths, strict=True))).rstrip()
-        for row in rows
-    )  # fmt: skip
 
 
 def _ms(x: float | None) -> str:
@@ -77,7 +68,7 @@ def _forward(rows: Sequence[Row]) -> str:
         "milliseconds, with every check; errors in per cent, with * ‖x - y‖ / ‖x + y‖, the published metric",
         *_skipped(rows),
     ]
-    return "\n".join([_aligned(lines), *notes])
+    return "\n".join([table(lines), *notes])
 
 
 def _skipped(rows: Sequence[Row]) -> Iterator[str]:
@@ -107,7 +98,7 @@ def _gradient(rows: Sequence[Row]) -> str:
         "speed-ups against the faster of it and SDPA's autograd",
         *_skipped(rows),
     ]
-    return "\n".join([_aligned(lines), *notes])
+    return "\n".join([table(lines), *notes])
 
 
 def _causal(rows: Sequence[Row]) -> str:
@@ -125,7 +116,7 @@ def _causal(rows: Sequence[Row]) -> str:
                 _times(one["torch_speedup"]), *(_per_cent(error) for error in one["errors"].values()),
             ])  # fmt: skip
     note = "usual relative errors in per cent; SDPA: both passes, and forward alone"
-    return "\n".join([_aligned(lines), note, *_skipped(rows)])
+    return "\n".join([table(lines), note, *_skipped(rows)])
 
 
 def _scaling(record: Record) -> str:
@@ -145,7 +136,7 @@ def _scaling(record: Record) -> str:
     )
     extra = (_extrapolated(fit, lengths[-1]) for fit in record["fits"] if fit["to"] < lengths[-1])
     found = ["exponents over n ≥ 2¹³", "errors at sampled queries: " + "; ".join(errors), *extra]
-    return "\n".join([_aligned(lines), *found, _memory(record["memory"])])
+    return "\n".join([table(lines), *found, _memory(record["memory"])])
 
 
 def _kind(who: str, d: int, g: int | None, threads: int, pass_: str) -> str:
@@ -182,7 +173,7 @@ def _panels(rows: Sequence[Row]) -> str:
         counts = sorted({m for _, m in some})
         lines = [[f"logits spread by {spread:g}: features", *map(str, counts)]]
         lines += [[name, *(_cell(some.get((name, m))) for m in counts)] for name in names]
-        blocks.append(_aligned(lines))
+        blocks.append(table(lines))
     notes = (
         "relative error of O in per cent, values of mean 0, the median over draws (milliseconds)\n"
         "Nyström computes in float64 and with a pseudo-inverse: its milliseconds are not those of float32"
@@ -209,14 +200,14 @@ def _gpu(found: Row) -> str:
         "low rank: the face, its checks and its host's work included; kernels alone: their launches, the "
         "keys' mean and each query's σ² given, which is what a CUDA graph would replay"
     )
-    return "\n".join([_aligned(lines), said, *refused, found["device"]["name"]])
+    return "\n".join([table(lines), said, *refused, found["device"]["name"]])
 
 
 def _goals(record: Record) -> str:
     rows: Sequence[Row] = record["goals"]
     lines = [["goals", "wanted", "reached", ""]]
     lines += [[row[key] for key in ("what", "wanted", "reached", "verdict")] for row in rows]
-    return "\n".join([_aligned(lines), *record["judged"]])
+    return "\n".join([table(lines), *record["judged"]])
 
 
 def _said(record: Record) -> Iterator[str]:

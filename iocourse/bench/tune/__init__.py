@@ -12,10 +12,10 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, Protocol
 
 from iocourse.bench import circumstances
+from iocourse.console import steps
 from iocourse.data.recorded import provenance
 from iocourse.gpu.chips import REGISTERS_A_THREAD, chip_of
 from iocourse.gpu.timing import Stopwatch, Timing, Work, side_by_side
-from iocourse.progress_bar import steps
 
 from ..gpu.judging import geometric_mean
 from ..gpu.place import Place, cuda_place

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from iocourse.console import steps
 from iocourse.course.authoring import execution, lint
 from iocourse.course.authoring.kernel_lessons import cannot_run
 from iocourse.course.authoring.source import Cell, SourceError, cell_ids, parse, shown, side
 from iocourse.course.checkout import Project, read_project
-from iocourse.progress_bar import steps
 from iocourse.refusal import Refused, write_whole
 
 Json = dict[str, Any]

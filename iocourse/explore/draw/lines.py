@@ -58,11 +58,3 @@ def end_labels(frame: Frame, lines: Sequence[Line]) -> list[Element]:
             drawn += marker(((left + right) / 2, height), line.stroke)
         drawn.append(Text(right + 8, centred(height, NORMAL), line.label, NORMAL))
     return drawn
-
-
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of text in columns, the numbers to the right."""
-    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows
-    )

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
+from ...console import table
 from ...costs.each_kernel import ledger_bytes
 from ...data.recorded import NONE_YET
 from ...gpu import Chip, chip_of
 from ...ledger import Ledger
 from ..draw.frame import words
-from ..draw.lines import table
 from .compiled_tiles import (
     Row,
     Setting,
@@ -193,7 +193,7 @@ def numbers_of(shown: Shown) -> str:
     moved += [[name, f"{read:,}", f"{written:,}"] for name, read, written in shown.ledger.rows()]
     moved += [["total", f"{shown.ledger.read:,}", f"{shown.ledger.written:,}"]]
     took = [f"{_ahead(row)}: {_said(row)}, {verdict(row)}" for row in shown.found] or standing(shown)
-    return "\n".join([table(tiles), table(moved), *took])
+    return "\n".join([table(tiles, left=0), table(moved, left=0), *took])
 
 
 def kernel_tuner_words(s: Setting, record: Mapping[str, Any], note: str = "") -> str:

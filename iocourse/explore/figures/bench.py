@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ...console import table
 from ...data.recorded import NONE_YET, provenance
 from ..draw.figure import figure
 from ..draw.frame import words
-from ..draw.lines import table
 from ..draw.palette import BLUE, INK, PAPER, QUIET, SKY, VERMILION, Fill
 from ..draw.picture import LARGE, SMALL, Element, Picture, Poly, Rect, Text, centred, text_width
 
@@ -218,7 +218,7 @@ def _numbers(record: dict[str, Any], rows: _Rows) -> str:
         for causal in rows.causal
         for contender in rows.of(causal)
     ]
-    shown = table([[f"TFLOP/s (ratio to {RIVAL_OF_ALL})", "", *heads], *lines])
+    shown = table([[f"TFLOP/s (ratio to {RIVAL_OF_ALL})", "", *heads], *lines], left=0)
     return "\n".join([shown, *_refusals(rows), provenance(record)])
 
 

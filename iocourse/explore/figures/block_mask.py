@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ... import bounds, costs, schedules
+from ...console import table
 from ...ledger import Ledger
 from ...machine import positive_int
 from ...masks import BlockMask
 from ..draw.figure import figure
-from ..draw.lines import table
 from ..draw.palette import BLACK, BLUE, GRID, INK, PAPER, QUIET, SKY
 from ..draw.picture import (
     LARGE,
@@ -238,7 +238,7 @@ def _in_words(s: Sparse, cursor: tuple[int, int] | None) -> tuple[str, str]:
     alt += spelled_rows(mask) if max(rows, columns) <= DRAWN else "Too many tiles to name each."
     lines = [["", "words"], ["this mask", f"{s.ledger.total:,}"], ["all tiles", f"{s.dense.total:,}"]]
     lines.append([f"lower bound ({s.bound})", f"{s.least:,}"])
-    return alt, "\n".join([table(lines), *facts(s)])
+    return alt, "\n".join([table(lines, left=0), *facts(s)])
 
 
 def spelled_rows(mask: BlockMask) -> str:

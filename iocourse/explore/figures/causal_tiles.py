@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from ...console import table
 from ...costs import ceil_div
 from ...sizes import positive_int
 from ..draw.figure import figure
-from ..draw.lines import table
 from ..draw.palette import BLUE, GRID, INK, ORANGE, PAPER, QUIET, SKY, VERMILION, Fill
 from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Poly, Rect, Text, text_width
 from .memory import swatch
@@ -150,4 +150,4 @@ def _in_words(heading: str, n: int, C: int, at: int | None, forward: bool) -> tu
     )
     alt += f"is seen. {'; '.join(_steps(n, C, at, forward)).removesuffix('.')}."
     steps = _steps(n, C, at, forward)
-    return alt, "\n".join([table(rows), *steps])
+    return alt, "\n".join([table(rows, left=0), *steps])

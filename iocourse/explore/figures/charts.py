@@ -8,11 +8,12 @@ from math import ceil, floor, isfinite, log2
 from typing import Any
 
 from ... import bounds
+from ...console import table
 from ...machine import positive_int
 from ...schedules import Schedule
 from ..draw.figure import figure
 from ..draw.frame import Frame, Scale, words
-from ..draw.lines import Line, end_labels, line_elements, scale_over, table
+from ..draw.lines import Line, end_labels, line_elements, scale_over
 from ..draw.palette import BLUE, BOUND, FLOOR, INK, PAPER, QUIET, SKY, stroke_of
 from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Point, Rect, Text, centred, text_width
 from ..facts.chosen import ROW_TILED, chosen
@@ -115,7 +116,7 @@ def _memory_table(lines: Sequence[Line], bound: Sequence[Point], least: int) -> 
     for M, value in picked:
         values = [dict(line.points).get(M) for line in shown]
         rows.append([words(M), *["no tile fits" if v is None else words(v) for v in values], words(value)])
-    return f"{table(rows)}\ncompulsory 4Nd: {least:,} words"
+    return f"{table(rows, left=0)}\ncompulsory 4Nd: {least:,} words"
 
 
 # ---------------------------------------------------------------------- measured against predicted
@@ -153,7 +154,7 @@ def _curve_table(lines: Sequence[Line], xlabel: str, ylabel: str) -> str:
     rows = [[xlabel, *[line.label for line in lines]]]
     rows += [[words(x), *[column.get(x, "") for column in values]] for x in shown]
     left_out = f"\n{len(shown)} of {len(places)} values of {xlabel}" if step > 1 else ""
-    return f"{ylabel}\n{table(rows)}{left_out}"
+    return f"{ylabel}\n{table(rows, left=0)}{left_out}"
 
 
 def _predicted(label: str, at: tuple[Point, ...], measured: Sequence[str], position: int) -> Line:
@@ -230,7 +231,7 @@ def bars(
         drawn.append(Text(WIDTH - 18, 28, f"black mark: {mark}", SMALL, "end", QUIET))
     alt = f"{title}. Bars in {unit}: " + "; ".join(f"{k}: {notes[k]}" for k in labels) + "." + legend
     return Picture(
-        WIDTH, height, title, alt, table([[label, notes[label]] for label in labels]), tuple(drawn)
+        WIDTH, height, title, alt, table([[label, notes[label]] for label in labels], left=0), tuple(drawn)
     )
 
 

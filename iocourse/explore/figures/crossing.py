@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ... import schedules
+from ...console import table
 from ...monomials import rank_of
 from ...sizes import positive_int
 from ..draw.figure import figure
 from ..draw.frame import Frame, marker, words
-from ..draw.lines import Line, end_labels, line_elements, scale_over, table
+from ..draw.lines import Line, end_labels, line_elements, scale_over
 from ..draw.palette import BLACK, BLUE, FLOOR, GREEN, INK, VERMILION, Stroke
 from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Poly, Text, text_width
 from ..facts.lowrank_facts import big
@@ -76,7 +77,7 @@ def words_against_length(
         for row in rows[1:]
     )
     width = max(WIDTH, 36 + 1.08 * text_width(heading, LARGE))
-    return Picture(width, HEIGHT, heading, alt, table(rows), tuple(drawn))
+    return Picture(width, HEIGHT, heading, alt, table(rows, left=0), tuple(drawn))
 
 
 def _range(crossings: Sequence[int], given: tuple[int, int] | None) -> tuple[int, int]:

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...console import table
 from ...data.recorded import NONE_YET, provenance
 from ..draw.figure import figure
 from ..draw.frame import Frame, Scale, words
-from ..draw.lines import Line, end_labels, line_elements, scale_over, table
+from ..draw.lines import Line, end_labels, line_elements, scale_over
 from ..draw.palette import BOUND, QUIET, Stroke, stroke_of
 from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Point, Text, text_width
 
@@ -95,7 +96,7 @@ def _errors_table(errors: Mapping[int, tuple[Point, ...]]) -> str:
     for k, m in enumerate(places):
         cells = [f"{points[k][1]:.2e}" for points in errors.values()]
         rows.append([words(m), *cells, f"{sqrt(m):.2f}", f"{exp(m - 1):,.1f}"])
-    return table(rows)
+    return table(rows, left=0)
 
 
 # ---------------------------------------------------------------------- training
@@ -198,7 +199,7 @@ def _runs_table(runs: Sequence[_Run]) -> str:
         ]
         for run in runs
     ]
-    return table([head, *rows])
+    return table([head, *rows], left=0)
 
 
 def _number(value: float | None) -> str:

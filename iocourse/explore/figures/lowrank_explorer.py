@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from ...console import table
 from ...lowrank.polynomials import LARGEST_RADIUS, relative_error_at
 from ...monomials import Array
 from ..draw.figure import figure
 from ..draw.frame import Frame, Scale, words
-from ..draw.lines import table
 from ..draw.palette import BLACK, BLUE, INK, PAPER, QUIET, SKY, VERMILION, Fill
 from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, text_width
 from ..facts.lowrank_facts import Facts, Setting, big, covering, rows_of, title_of
@@ -277,4 +277,4 @@ def _numbers(f: Facts) -> str:
     lies = [["logits below which lie", *[f"{share:.0%}" for share in QUANTILES]]]
     lies.append(["of the logits", *[words(float(f"{one:.3g}")) for one in of_logits]])
     lies.append(["of the attention weight", *[words(float(f"{one:.3g}")) for one in of_weight]])
-    return "\n".join([f.verdict[0], table(rows), table(lies)])
+    return "\n".join([f.verdict[0], table(rows, left=0), table(lies, left=0)])

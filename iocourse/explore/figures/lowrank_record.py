@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ...console import table
 from ...data.recorded import NONE_YET, provenance
 from ..draw.figure import figure
 from ..draw.frame import words
-from ..draw.lines import Line, table
+from ..draw.lines import Line
 from ..draw.palette import BLACK, QUIET, Stroke, stroke_of
 from ..draw.panels import Panel, panels_picture
 from ..draw.picture import LARGE, SMALL, Picture, Text
@@ -87,7 +88,7 @@ def _rows_table(rows: Sequence[Row], error: Callable[[Row], float], speed: Calla
         published = f"{row['published_error']:.3f} %, {row['published_speedup']:.3g}×"
         cells = [by_degree.get(g, "") for g in degrees]
         lines.append([str(row["d"]), f"{row['n']:,}", published, *cells])
-    return table(lines)
+    return table(lines, left=0)
 
 
 @figure
@@ -153,7 +154,7 @@ def _lengths_table(rows: Sequence[Row], fits: Sequence[Row]) -> str:
         times = {row["n"]: f"{row['ms']:.3g}" for row in rows if (_kind(row), row["pass"]) == kind}
         slope = f"{slopes[kind]:.3f}" if kind in slopes else ""
         lines.append([f"{kind[0]}, {kind[1]}", *(times.get(n, "") for n in lengths), slope])
-    return f"milliseconds; exponents over n ≥ 8,192\n{table(lines)}"
+    return f"milliseconds; exponents over n ≥ 8,192\n{table(lines, left=0)}"
 
 
 @figure
@@ -202,7 +203,7 @@ def _contenders_table(rows: Sequence[Row]) -> str:
             if (row["spread"], row["contender"]) == (spread, who)
         }
         lines.append([f"± {spread:g}", who, *(cells.get(m, "") for m in counts)])
-    return f"error of O in per cent, the median over draws (milliseconds)\n{table(lines)}"
+    return f"error of O in per cent, the median over draws (milliseconds)\n{table(lines, left=0)}"
 
 
 # ---------------------------------------------------------------------- in words

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from ...console import table
 from ...ledger import Ledger
 from ...machine import positive_int
 from ..draw.figure import figure
 from ..draw.frame import Frame, Scale, spread
-from ..draw.lines import table
 from ..draw.palette import INK, PAPER, QUIET, TOO_MUCH, VERMILION, Fill, fill_of
 from ..draw.picture import LARGE, NORMAL, Element, Picture, Poly, Rect, Text, centred, text_width
 from ..facts.trace import amount, states, totals
@@ -142,7 +142,7 @@ def _timeline_words(
         alt += f" Each column shows the fullest of {per_column:,} moves."
     rows = [["at the peak", "words"], *[[k, f"{w:,}"] for k, w in amounts[peak_at].items()]]
     rows += [["together", f"{peak:,}"], ["M", f"{M:,}"]]
-    return alt, table(rows)
+    return alt, table(rows, left=0)
 
 
 # ---------------------------------------------------------------------- footprint
@@ -166,7 +166,7 @@ def footprint_bar(
     alt = f"A bar of {total:,} words ({listed}) against M = {M:,} words: {verdict(total, M)}."
     rows = [[name, f"{words:,}"] for name, words in [*parts.items(), ("together", total), ("M", M)]]
     height = 172 + 26.0 * -(-len(parts) // 3)
-    return Picture(WIDTH, height, title, alt, f"{table(rows)}\n{verdict(total, M)}", tuple(drawn))
+    return Picture(WIDTH, height, title, alt, f"{table(rows, left=0)}\n{verdict(total, M)}", tuple(drawn))
 
 
 def verdict(total: int, M: int) -> str:

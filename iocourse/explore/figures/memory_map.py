@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from math import cos, log10, pi, sin
 from typing import NamedTuple
 
+from ...console import table
 from ...machine import positive_int
 from ...schedules import Schedule, of_pass
 from ..draw.figure import figure
 from ..draw.frame import Frame, Scale, marker, words
-from ..draw.lines import Line, end_labels, line_elements, table
+from ..draw.lines import Line, end_labels, line_elements
 from ..draw.palette import BOUNDS, FORBIDDEN, GRID, INK, PAPER, QUIET, REGIMES, Stroke, stroke_of
 from ..draw.picture import (
     LARGE,
@@ -312,10 +313,10 @@ def _reign_words(reign: Reign) -> str:
 
 
 def _numbers(v: View, found: Sequence[Regime]) -> list[str]:
-    parts = [table([["M", "fewest words", "schedule", "lower bound", "ratio"], *_rows(v)])]
+    parts = [table([["M", "fewest words", "schedule", "lower bound", "ratio"], *_rows(v)], left=0)]
     if v.M is not None:
         least, title = limits.best_bound(v.pass_, v.N, v.d, v.M)
-        parts += [f"lower bound at M = {v.M:,}: {least:,} ({title})", table(rows_at_M(v))]
+        parts += [f"lower bound at M = {v.M:,}: {least:,} ({title})", table(rows_at_M(v), left=0)]
     return parts
 
 

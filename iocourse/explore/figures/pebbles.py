@@ -7,11 +7,11 @@ from itertools import pairwise
 from math import cos, hypot, pi, sin
 from typing import Any, NamedTuple
 
+from ...console import table
 from ...pebbling import Game, Graph, Move, Pebbling, State, Vertex, replay
 from ...sizes import zero_or_more
 from ..draw.figure import figure
 from ..draw.graph_layout import layout
-from ..draw.lines import table
 from ..draw.palette import BLUE, GRID, INK, PAPER, QUIET, VERMILION
 from ..draw.picture import (
     LARGE,
@@ -336,4 +336,4 @@ def _in_words(play: Play) -> tuple[str, str]:
     rows = [
         [str(k), str(at.move or "start"), str(at.cost), str(len(at.red))] for k, at in enumerate(play.states)
     ]
-    return alt, table([["step", "move", "words moved", f"red of {game.M}"], *rows])
+    return alt, table([["step", "move", "words moved", f"red of {game.M}"], *rows], left=0)

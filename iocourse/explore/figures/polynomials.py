@@ -7,6 +7,7 @@ from math import inf
 
 import numpy as np
 
+from ...console import table
 from ...lowrank.polynomials import (
     CLIP,
     LARGEST_RADIUS,
@@ -21,7 +22,7 @@ from ...monomials import Array, rank_of
 from ...sizes import positive_int
 from ..draw.figure import figure
 from ..draw.frame import Frame, Scale, tick_label, words
-from ..draw.lines import Line, end_labels, line_elements, scale_over, table
+from ..draw.lines import Line, end_labels, line_elements, scale_over
 from ..draw.palette import BOUNDS, QUIET, STROKES, stroke_of
 from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Poly, Text, text_width
 from ..facts.lowrank_facts import LARGEST_R, big, percent
@@ -80,7 +81,7 @@ def polynomial_errors(
     alt = f"{heading}: relative error against the logit, logarithmic. " + " ".join(_said(row) for row in rows)
     alt += "" if error is None else f" A dashed line stands at {percent(error)}."
     head = ["polynomial", f"largest error on [-{R:g}, {R:g}]", "is positive for"]
-    return Picture(width, HEIGHT, heading, alt, table([head, *rows]), tuple(drawn))
+    return Picture(width, HEIGHT, heading, alt, table([head, *rows], left=0), tuple(drawn))
 
 
 def _label(name: str, g: int) -> str:
@@ -200,7 +201,7 @@ def _growth(
     alt = f"{heading}: {what}, against the degree, on a logarithmic axis. The rank of degree {g} is {grown}."
     width = max(WIDTH, 36 + 1.08 * text_width(heading, LARGE))
     return Picture(
-        width, HEIGHT, heading, " ".join([alt, *over]), "\n".join([table(ranks), *over]), tuple(drawn)
+        width, HEIGHT, heading, " ".join([alt, *over]), "\n".join([table(ranks, left=0), *over]), tuple(drawn)
     )
 
 

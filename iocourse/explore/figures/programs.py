@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from ...console import table
 from ...costs import ceil_div
 from ...machine import positive_int
 from ..draw.figure import figure
-from ..draw.lines import table
 from ..draw.palette import FORBIDDEN, INK, PAPER, QUIET, ink_on, ramp
 from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Rect, Text, centred, text_width
 from .grids import outline, place, span
@@ -226,4 +226,4 @@ def _numbers(grid: _Grid) -> str:
         ("elements", f"{grid.rows * grid.columns:,}"),
         ("masked lanes", f"{grid.masked:,} ({grid.masked / grid.lanes:.1%})"),
     ]
-    return table(rows)
+    return table(rows, left=0)

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import log2
 from typing import Any, NamedTuple
 
+from ...console import table
 from ...gpu import chip_of
 from ...gpu.chips import REGISTERS_A_THREAD
 from ..draw.figure import figure
 from ..draw.frame import words
-from ..draw.lines import table
 from ..draw.palette import FILLS, FORBIDDEN, INK, PAPER, QUIET, VERMILION, Fill
 from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, text_width
 
@@ -328,7 +328,7 @@ def _numbers(shown: _Chips, sizes: _Sizes, chosen: str) -> str:
         if tile.refused
     ]
     notes = [f"{chosen}; * no tensor-core instruction"]
-    return "\n".join([table([head, *lines]), *notes, *reasons])
+    return "\n".join([table([head, *lines], left=0), *notes, *reasons])
 
 
 def _chip_name(arch: int) -> str:

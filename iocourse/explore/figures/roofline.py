@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import NamedTuple
 
+from ...console import table
 from ...gpu import Chip, chip_of
 from ...gpu.roofline import attainable_tflops, ridge
 from ..draw.figure import figure
 from ..draw.frame import Frame, marker, words
-from ..draw.lines import Line, end_labels, line_elements, scale_over, table
+from ..draw.lines import Line, end_labels, line_elements, scale_over
 from ..draw.palette import INK, PAPER, QUIET, stroke_of
 from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Poly, Text, text_width
 
@@ -182,4 +183,4 @@ def _numbers(chips: Sequence[Chip], points: Sequence[_Point]) -> str:
             f"{words(attainable_tflops(point.intensity, chip))} ({_limit(chip, point)})" for chip in chips
         ]
         facts.append([str(point), *allowed])
-    return "\n".join([table(facts), *caveats(chips)])
+    return "\n".join([table(facts, left=0), *caveats(chips)])

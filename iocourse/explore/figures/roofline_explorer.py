@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ...console import table
 from ...gpu import Chip
 from ...gpu.roofline import attainable_tflops, ridge
 from ..draw.figure import figure
 from ..draw.frame import Frame, Scale, marker, words
-from ..draw.lines import table
 from ..draw.palette import INK, PAPER, QUIET, STROKES, Stroke
 from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Poly, Text, centred
 from ..facts.attention_points import PASSES, Point, Sizes, points
@@ -221,7 +221,11 @@ def _told(one: Point, chip: Chip) -> str:
 
 def _numbers(shown: _Shown) -> str:
     return "\n".join(
-        [table(rows_of(shown.sizes, shown.points)), *(_rate(one) for one in shown.measured), shown.remark]
+        [
+            table(rows_of(shown.sizes, shown.points), left=0),
+            *(_rate(one) for one in shown.measured),
+            shown.remark,
+        ]
     )
 
 

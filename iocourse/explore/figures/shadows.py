@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ...console import table
 from ..draw.figure import figure
-from ..draw.lines import table
 from ..draw.palette import GREEN, GRID, INK, ORANGE, PAPER, QUIET, SKY
 from ..draw.picture import LARGE, SMALL, Element, Picture, Point, Poly, Text
 
@@ -190,7 +190,7 @@ def _sentence(choice: _Choice) -> str:
 def _numbers(choices: Sequence[_Choice]) -> str:
     head = ["", "A", "B", "C", "words", "multiply-adds", "√(A·B·C)"]
     rows = [_row(choice) for choice in choices]
-    return table([head, *rows])
+    return table([head, *rows], left=0)
 
 
 def _row(choice: _Choice) -> list[str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from html import escape
 
+from ...console import table
 from ...costs import ceil_div
 from ...ledger import Ledger
 from ..draw.figure import figure
 from ..draw.frame import Frame, Scale
-from ..draw.lines import table
 from ..draw.palette import BLACK, GRID, INK, PAPER, QUIET, VERMILION, Fill, fill_of, ramp
 from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, text_width
 from ..facts.trace import amount, in_words, totals
@@ -232,7 +232,10 @@ def _in_words(s: Setting, played: Playback, ledger: Ledger, parts: Mapping[str, 
     rows += [[name, f"{read:,}", f"{written:,}"] for name, read, written in ledger.rows()]
     rows += [["total", f"{ledger.read:,}", f"{ledger.written:,}"]]
     split = ", ".join(f"{kind} {words:,}" for kind, words in parts.items())
-    numbers = [table(rows), f"lower bound {least:,} words ({title}), ratio {ledger.total / least:.2f}"]
+    numbers = [
+        table(rows, left=0),
+        f"lower bound {least:,} words ({title}), ratio {ledger.total / least:.2f}",
+    ]
     numbers.append(f"footprint {ledger.peak:,} words ({split}); M {s.M:,}: {verdict(ledger.peak, s.M)}")
     return alt, "\n".join(numbers)
 
