@@ -44,8 +44,8 @@ class Arithmetic:
 
     def _operand(self, value: Any) -> Any:
         """The operand's data (None when dry). Only live tiles of this machine and plain numbers may enter."""
-        if isinstance(value, Number) and type(value).__module__ in ("builtins", "numpy"):
-            return value  # not a subclass: NumPy would hand such a number the words of the tile beside it
+        if isinstance(value, Number):
+            return value
         return self.tile(value)._data
 
     def _refuse(self, value: Any) -> NoReturn:

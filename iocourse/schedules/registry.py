@@ -80,8 +80,8 @@ class Schedule:
         return inspect.signature(self.body)
 
     @property
-    def __wrapped__(self) -> Any:  # for inspect.getsource: the code as it was written
-        return self.body.__dict__["__wrapped__"]
+    def __wrapped__(self) -> Body:  # for inspect.getsource: the code as it was written
+        return self.body
 
     @property
     def problem(self) -> Pass:
