@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..ledger import Ledger
 from ..masks import Mask
 from ..sizes import Shape, check_sizes
-from .parts import ceil_div, closed_form, column_sweep, row_sweep
+from .parts import ceil_div, closed_form, column_sweep, form, row_sweep
 
 
 def _shapes(N: int, d: int) -> dict[str, Shape]:
@@ -20,6 +20,7 @@ def _shapes(N: int, d: int) -> dict[str, Shape]:
     }
 
 
+@form
 def standard_backward(
     N: int, d: int, *, Br: int, Bd: int, Bc: int, Bm: int, Bn: int, mask: Mask | None = None
 ) -> Ledger:
@@ -47,6 +48,7 @@ def standard_backward(
     )
 
 
+@form
 def flash1_backward(N: int, d: int, *, Br: int, Bc: int, mask: Mask | None = None) -> Ledger:
     """FlashAttention-1's order (2205.14135, Algorithm 4): K_j, V_j, dK_j, dV_j stay.
 
@@ -90,6 +92,7 @@ def _columns_stay(N: int, d: int, Br: int, Bc: int, mask: Mask | None, row_words
     )
 
 
+@form
 def flash2_backward(N: int, d: int, *, Br: int, Bc: int, mask: Mask | None = None) -> Ledger:
     """FlashAttention-2's order (2307.08691, Algorithm 2), D computed first, dQ_i not read the first time.
 
@@ -99,6 +102,7 @@ def flash2_backward(N: int, d: int, *, Br: int, Bc: int, mask: Mask | None = Non
     return _columns_stay(N, d, Br, Bc, mask, row_words=3 * d + 2)
 
 
+@form
 def fused_backward(N: int, d: int, *, Br: int, Bc: int, mask: Mask | None = None) -> Ledger:
     """The same order with dQ_i in dO_i's place.
 
@@ -108,6 +112,7 @@ def fused_backward(N: int, d: int, *, Br: int, Bc: int, mask: Mask | None = None
     return _columns_stay(N, d, Br, Bc, mask, row_words=2 * d + 2)
 
 
+@form
 def split_backward(
     N: int, d: int, *, Br1: int, Bc1: int, Br2: int, Bc2: int, mask: Mask | None = None
 ) -> Ledger:
@@ -136,6 +141,7 @@ def split_backward(
     )
 
 
+@form
 def small_cache_backward(
     N: int, d: int, *, Br: int, Bc: int, Bm: int, Bd: int, mask: Mask | None = None
 ) -> Ledger:

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from ..ledger import Ledger
 from ..sizes import positive_int
+from .pairs import ROWS_OF_D, Problem
 from .parts import ceil_div
-from .problem import ROWS_OF_D, Problem
 
 WHOLE = ("forward", "fused", "queries", "keys")  # tiles of whole rows: BM, BN
 SLICED = (  # tiles that cut d too: BM, BN, BD; the first three write no scores out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..ledger import Ledger
 from ..sizes import Shape, check_sizes
-from .parts import ceil_div, closed_form
+from .parts import ceil_div, closed_form, form
 
 
 def _shapes(N: int, d: int) -> dict[str, Shape]:
@@ -16,6 +16,7 @@ def _shapes(N: int, d: int) -> dict[str, Shape]:
     }
 
 
+@form
 def matmul(m: int, n: int, k: int, *, bm: int, bn: int) -> Ledger:
     """C = AB with A (m, k), B (k, n): a bm x bn tile of C stays, columns of A and rows of B stream past.
 
@@ -31,6 +32,7 @@ def matmul(m: int, n: int, k: int, *, bm: int, bn: int) -> Ledger:
     )
 
 
+@form
 def naive(N: int, d: int, *, Br: int, Bc: int, Bm: int, Bn: int, lse: bool = False) -> Ledger:
     """S and P written out in full: Br rows of Q at a time, softmax in pieces of Bc, Bm x Bn tiles of O.
 
@@ -54,6 +56,7 @@ def naive(N: int, d: int, *, Br: int, Bc: int, Bm: int, Bn: int, lse: bool = Fal
     )
 
 
+@form
 def flash1(N: int, d: int, *, Br: int, Bc: int, lse: bool = False) -> Ledger:
     """FlashAttention-1's order (2205.14135, Algorithm 1): K_j, V_j stay; Q, O, m, l come and go.
 
@@ -87,6 +90,7 @@ def _row_blocks(N: int, d: int, Br: int, lse: bool, peak: int) -> Ledger:
     )
 
 
+@form
 def flash2(N: int, d: int, *, Br: int, Bc: int, lse: bool = False) -> Ledger:
     """FlashAttention-2's order (2307.08691, Algorithm 1): Q_i, O_i stay; K and V stream past.
 
@@ -97,6 +101,7 @@ def flash2(N: int, d: int, *, Br: int, Bc: int, lse: bool = False) -> Ledger:
     return _row_blocks(N, d, Br, lse, r * (2 * d + 2 + c) + 2 * c * d)
 
 
+@form
 def flash_optimal(N: int, d: int, *, Br: int, Bc: int = 1, lse: bool = False) -> Ledger:
     """The same order with V_j in K_j's place: its leading constant 4 is the least possible (Theorem A).
 
@@ -107,6 +112,7 @@ def flash_optimal(N: int, d: int, *, Br: int, Bc: int = 1, lse: bool = False) ->
     return _row_blocks(N, d, Br, lse, r * (2 * d + 2 + c) + c * d)
 
 
+@form
 def square_tiling(N: int, d: int, *, B: int, lse: bool = False) -> Ledger:
     """SquareTilingAttention (2402.07443, Algorithm 1): exp(S) = A stored, then blocked products.
 
@@ -129,6 +135,7 @@ def square_tiling(N: int, d: int, *, B: int, lse: bool = False) -> Ledger:
     )
 
 
+@form
 def small_cache(N: int, d: int, *, Br: int, Bc: int, Bd: int, lse: bool = False) -> Ledger:
     """Raw scores of one row block stored, then its output by tiles of Bd columns.
 
@@ -150,6 +157,7 @@ def small_cache(N: int, d: int, *, Br: int, Bc: int, Bd: int, lse: bool = False)
     )
 
 
+@form
 def small_cache_fused(N: int, d: int, *, Br: int, Bc: int, lse: bool = False) -> Ledger:
     """Scores by slices of d, used at once; O comes and goes slice by slice for each block of keys.
 

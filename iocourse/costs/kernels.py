@@ -11,7 +11,7 @@ from __future__ import annotations
 from ..ledger import Ledger
 from ..sizes import positive_int
 from .each_kernel import added, kernel_words, ledger_of, row_products
-from .problem import Problem
+from .pairs import Problem
 
 __all__ = [
     "Problem",

@@ -5,15 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ParamSpec
 
 from ..ledger import Ledger
 from ..masks import Mask
 from ..sizes import Shape, words_in
 
+P = ParamSpec("P")
+Form = Callable[..., Ledger]
+FORMS: dict[str, Form] = {}
+
 
 def ceil_div(a: int, b: int) -> int:
     """⌈a/b⌉ for whole numbers."""
     return -(-a // b)
+
+
+def form(function: Callable[P, Ledger]) -> Callable[P, Ledger]:
+    """Make the function the closed form of the schedule of its name. Raises ValueError where two files do."""
+    known = FORMS.setdefault(function.__name__, function)
+    if known.__module__ != function.__module__:
+        raise ValueError(f"{known.__module__} and {function.__module__} both define {function.__name__}")
+    FORMS[function.__name__] = function
+    return function
 
 
 def closed_form(reads: dict[str, int], writes: dict[str, int], peak: int, shapes: dict[str, Shape]) -> Ledger:

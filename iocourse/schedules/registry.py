@@ -1,15 +1,16 @@
 """The list of schedules: a schedule is a run on a machine, its closed form, and the tiles it wants.
 
-Adding one is adding one file: decorate the function, and tables, plots, the command line and the
-property tests find it here.
+Adding one is adding one file here, which decorates the function, and its closed form in `costs`: tables,
+plots, the command line and the property tests find it, and the guard is put on it.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from types import FunctionType, ModuleType
 from typing import Any
 
 from .. import costs
@@ -47,10 +48,12 @@ class Schedule:
     are the arrays it takes, `tile_names` the sizes it must be given, `needs` and `options` what else it
     must and may be told (`mask`, `w`, `g`, `lse`). `safe` is False where large scores overflow. `stands_for`
     is None where the values are the pass's own; an approximation says what its values are instead.
+    `lesson` is the lesson that teaches it, the section, and its place among several there.
     """
 
     name: str
     pass_: str
+    lesson: tuple[int, ...]
     regime: str
     source: str
     body: Body
@@ -246,6 +249,7 @@ def _no_note(N: int, d: int, M: int, **problem: Any) -> str:
 def schedule(
     *,
     pass_: str,
+    lesson: tuple[int, ...],
     regime: str,
     source: str,
     tiles: Chooser,
@@ -256,7 +260,11 @@ def schedule(
     """Register the decorated function under its own name; its closed form is `costs.<name>`.
 
     `tiles` and `note` take N, d, M and what the schedule needs. `stands_for` belongs to an approximation.
+    `lesson` is (lesson, section), or (lesson, section, place) where a section teaches several.
+    Raises LookupError where there is no closed form, TypeError where it takes other arguments.
     """
+    _require_pass(pass_)
+    _require_place(lesson)
 
     def register(body: Body) -> Schedule:
         name, named = body.__name__, _keywords(body)
@@ -264,10 +272,11 @@ def schedule(
         made = Schedule(
             name=name,
             pass_=pass_,
+            lesson=lesson,
             regime=regime,
             source=source,
             body=library_answer(body),
-            cost_form=getattr(costs, name),
+            cost_form=_form(name, named),
             choose=library_answer(tiles),
             operands=tuple(inspect.signature(body).parameters)[1 : -len(named)],
             tile_names=tuple(key for key in required if key not in PROBLEM),
@@ -275,7 +284,7 @@ def schedule(
             options=tuple(key for key in named if key not in required),
             note=note,
             safe=safe,
-            stands_for=stands_for,
+            stands_for=stands_for and replace(stands_for, exact=library_answer(stands_for.exact)),
         )
         REGISTRY[name] = made
         return made
@@ -283,9 +292,59 @@ def schedule(
     return register
 
 
-def _keywords(body: Body) -> dict[str, inspect.Parameter]:
-    found = inspect.signature(body).parameters.items()
+def _require_pass(pass_: str) -> None:
+    if pass_ not in PASSES:
+        raise ValueError(f"pass_ = {pass_!r} is unknown; there are {', '.join(PASSES)}")
+
+
+def _require_place(lesson: Any) -> None:
+    numbers = isinstance(lesson, tuple) and all(isinstance(number, int) for number in lesson)
+    if not numbers or len(lesson) not in (2, 3):
+        raise TypeError(f"lesson = {lesson!r} must be (lesson, section) or (lesson, section, place)")
+
+
+def _keywords(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    found = inspect.signature(function).parameters.items()
     return {name: parameter for name, parameter in found if parameter.kind is parameter.KEYWORD_ONLY}
+
+
+def _form(name: str, named: Mapping[str, Any]) -> costs.Form:
+    """The closed form of that name, which must be told what the schedule is told."""
+    form = costs.form_of(name)
+    told = _keywords(form)
+    if set(told) != set(named):
+        raise TypeError(f"costs.{name} takes {', '.join(told)}; the schedule {name} takes {', '.join(named)}")
+    return form
+
+
+def take_in(files: Sequence[ModuleType]) -> None:
+    """Bring the schedules of these files into the order of the course, and guard all that the files make
+    public. Raises ImportError that names a file without a schedule of its name.
+    """
+    for name in (file.__name__.rpartition(".")[2] for file in files):
+        if name not in REGISTRY:
+            raise ImportError(
+                f"iocourse/schedules/{name}.py registers no schedule {name}: decorate the function {name} "
+                "with @schedule(...), or begin the file's name with _ where it holds parts of others"
+            )
+    _guard(files)
+    ordered = sorted(REGISTRY.values(), key=_place)
+    REGISTRY.clear()
+    REGISTRY.update({schedule.name: schedule for schedule in ordered})
+
+
+def _place(schedule: Schedule) -> tuple[Any, ...]:
+    """Where a schedule stands in the course."""
+    return bool(schedule.needs), list(PASSES).index(schedule.pass_), schedule.lesson, schedule.name
+
+
+def _guard(files: Sequence[ModuleType]) -> None:
+    """What solves an exercise refuses inside a check, also where one schedule has it from another."""
+    own = {file.__name__ for file in files}
+    for file in files:
+        for name, part in list(vars(file).items()):
+            if name[0] != "_" and isinstance(part, FunctionType) and part.__module__ in own:
+                setattr(file, name, library_answer(part))
 
 
 def get(name: str) -> Schedule:
@@ -297,6 +356,5 @@ def get(name: str) -> Schedule:
 
 def of_pass(pass_: str) -> list[Schedule]:
     """The dense schedules of a pass, in the order of the course. Raises ValueError that lists the passes."""
-    if pass_ not in PASSES:
-        raise ValueError(f"pass_ = {pass_!r} is unknown; there are {', '.join(PASSES)}")
+    _require_pass(pass_)
     return [schedule for schedule in REGISTRY.values() if schedule.pass_ == pass_ and not schedule.needs]

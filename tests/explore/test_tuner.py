@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from iocourse import bounds, schedules
 from iocourse.bench import explore as bench
 from iocourse.explore import Picture, TileTuner, tile_tuner, tile_tuner_picture
+from iocourse.explore.chosen import ROW_TILED
 from iocourse.explore.palette import TOO_MUCH, ramp
 from iocourse.explore.picture import Rect
 from iocourse.explore.trace import totals
@@ -27,7 +28,7 @@ from iocourse.explore.tuning import (
 )  # fmt: skip
 from iocourse.explore.widget import slider_values
 
-FORWARD = ["naive", "flash1", "flash2", "flash_optimal"]
+FORWARD = list(ROW_TILED)
 sizes = st.integers(1, 40)
 any_setting = st.builds(
     Setting, N=sizes, d=st.integers(1, 9), M=st.integers(1, 900), Br=sizes, Bc=sizes,
@@ -164,6 +165,8 @@ def test_every_control_changes_picture_and_words(tuner, name, value):
 
 def test_it_offers_the_schedules_it_can_draw(tuner):
     assert list(tuner.controls["schedule"].options) == FORWARD
+    assert {"naive", "flash1", "flash2", "flash_optimal"} <= set(FORWARD)
+    assert not {"square_tiling", "small_cache", "small_cache_fused"} & set(FORWARD)
 
 
 def test_it_starts_as_documented(tuner):

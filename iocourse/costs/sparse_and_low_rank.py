@@ -1,13 +1,15 @@
-"""Closed forms of sparse attention: a mask of tiles, and a window that rolls along."""
+"""Closed forms of schedules that must be told more than tiles: a mask, a window, a polynomial's degree."""
 
 from __future__ import annotations
 
 from ..ledger import Ledger
 from ..masks import Mask
+from ..monomials import rank_of
 from ..sizes import check_sizes, zero_or_more
-from .parts import closed_form, row_sweep
+from .parts import ceil_div, closed_form, form, row_sweep
 
 
+@form
 def block_sparse(N: int, d: int, *, mask: Mask, Br: int, Bc: int, lse: bool = False) -> Ledger:
     """F3's order where `mask` says which columns a block of rows needs: 2Nd + 2d Σ_i |columns(i)| words.
 
@@ -24,6 +26,7 @@ def block_sparse(N: int, d: int, *, mask: Mask, Br: int, Bc: int, lse: bool = Fa
     )
 
 
+@form
 def window(N: int, d: int, *, w: int, lse: bool = False) -> Ledger:
     """Query i sees keys i - w … i + w, whose rows roll along in fast memory: 4Nd words, whatever w is.
 
@@ -36,4 +39,31 @@ def window(N: int, d: int, *, w: int, lse: bool = False) -> Ledger:
         writes={"O": N * d, "LSE": N * lse},
         peak=2 * d * keys + 2 * d + 3,
         shapes={**dict.fromkeys("QKVO", (N, d)), "LSE": (N,)},
+    )
+
+
+@form
+def low_rank(N: int, d: int, *, g: int, rc: int, Bd: int) -> Ledger:
+    """Low rank, a polynomial in place of exp: tiles rc x Bd of the state T = ψ(K)ᵀ[1, V], one after another.
+
+    The state is r x (d + 1) with r = C(d + g, g), k = ⌈r/rc⌉ tiles down and c = ⌈(d + 1)/Bd⌉ across: 2Ndkc
+    words of Q and K, Ndk of V, Nd(2k - 1) of O, and of the row sums l 2N(k - 1) where c = 1, else
+    N(2k + c - 2). Footprint rc·Bd + Bd + d with the tile cut to the state; features live in a register.
+    k = c = 1: 4Nd. Rows only, c = 1: about 5rNd²/M. Columns first, k = 1: 2Nd(c + 1) + Nc, about 2rNd²/M.
+    """
+    check_sizes(N=N, d=d, g=g, rc=rc, Bd=Bd)
+    r = rank_of(d, g)
+    down, across = ceil_div(r, rc), ceil_div(d + 1, Bd)
+    rows, columns = min(rc, r), min(Bd, d + 1)
+    return closed_form(
+        reads={
+            "Q": N * d * down * across,
+            "K": N * d * down * across,
+            "V": N * d * down,
+            "O": N * d * (down - 1),
+            "l": N * (down - 1 + across - 1),
+        },
+        writes={"O": N * d * down, "l": N * (down - 1 + (across > 1))},
+        peak=rows * columns + d + columns,
+        shapes={**dict.fromkeys("QKVO", (N, d)), "l": (N,)},
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..ledger import Ledger
 from ..sizes import Shape, check_sizes
-from .parts import ceil_div, closed_form
+from .parts import ceil_div, closed_form, form
 
 
 def _shapes(N: int, d: int) -> dict[str, Shape]:
@@ -16,6 +16,7 @@ def _shapes(N: int, d: int) -> dict[str, Shape]:
     }
 
 
+@form
 def gradient(N: int, d: int, *, Bm: int, Bn: int, Bf: int, Bq: int, Bg: int) -> Ledger:
     """Large caches: Q = A1·X and H = A3·Y, a forward sweep, a sweep for dQ, then dX = A1ᵀdQ.
 
@@ -51,6 +52,7 @@ def gradient(N: int, d: int, *, Bm: int, Bn: int, Bf: int, Bq: int, Bg: int) -> 
     )
 
 
+@form
 def gradient_reassociated(N: int, d: int, *, Bf: int, Bq: int) -> Ledger:
     """Caches well above d²: X, Y and dX stay, and neither Q nor H nor dQ is ever made.
 
@@ -76,6 +78,7 @@ def gradient_reassociated(N: int, d: int, *, Bf: int, Bq: int) -> Ledger:
     )
 
 
+@form
 def gradient_small_cache(N: int, d: int, *, B: int) -> Ledger:
     """Small caches: every product blocked, S stored and then overwritten by dS.
 
