@@ -23,7 +23,7 @@ def gradient(N: int, d: int, *, Bm: int, Bn: int, Bf: int, Bq: int, Bg: int) -> 
     2(Nd⌈d/Bn⌉ + d²⌈N/Bm⌉ + Nd) + (3Nd + 2N + 2Nd⌈N/Bf⌉) + (3Nd + 2N + 2Nd⌈N/Bq⌉) + (2Nd⌈d/Bg⌉ + d²).
     Footprint max(Bm·Bn + Bm + Bn, Bf(2d + 3) + d, Bq(3d + 3) + 2d, Bg² + 2Bg).
     """
-    check_sizes(N=N, d=d, Bm=Bm, Bn=Bn, Bf=Bf, Bq=Bq, Bg=Bg)
+    N, d, Bm, Bn, Bf, Bq, Bg = check_sizes(N=N, d=d, Bm=Bm, Bn=Bn, Bf=Bf, Bq=Bq, Bg=Bg)
     mm, nn, f, q, g = min(Bm, N), min(Bn, d), min(Bf, N), min(Bq, N), min(Bg, d)
     panel, square, sweeps = (
         N * d * ceil_div(d, Bn),
@@ -58,7 +58,7 @@ def gradient_reassociated(N: int, d: int, *, Bf: int, Bq: int) -> Ledger:
 
     5Nd + 4N + 3d² + 2Nd(⌈N/Bf⌉ + ⌈N/Bq⌉) words; footprint 2d² + max(Bf(2d + 3) + 2d, d² + Bq(2d + 3) + 3d).
     """
-    check_sizes(N=N, d=d, Bf=Bf, Bq=Bq)
+    N, d, Bf, Bq = check_sizes(N=N, d=d, Bf=Bf, Bq=Bq)
     f, q, sweeps = min(Bf, N), min(Bq, N), ceil_div(N, Bf) + ceil_div(N, Bq)
     return closed_form(
         reads={
@@ -85,7 +85,7 @@ def gradient_small_cache(N: int, d: int, *, B: int) -> Ledger:
     With nb = ⌈N/B⌉, db = ⌈d/B⌉: N²(2db + 3) + 6Nd·nb + 4Nd·db + 2d²·nb + 5Nd + d² + 4N words.
     Footprint about B² + 4B: the largest of b² + 4b, be + 3b + e and e² + 2e, b = min(B, N), e = min(B, d).
     """
-    check_sizes(N=N, d=d, B=B)
+    N, d, B = check_sizes(N=N, d=d, B=B)
     nb, db, b, e = ceil_div(N, B), ceil_div(d, B), min(B, N), min(B, d)
     panel = N * d * nb
     return closed_form(

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ..sizes import positive_int
+from ..sizes import check_sizes, plain_ints
 from .parts import ceil_div
 
 ROWS_OF_D = 32  # queries of one program of the kernel that computes D, for d to 256
@@ -35,6 +35,9 @@ class Problem:
     B: int = 1
     H: int = 1
     H_kv: int = 1
+
+    def __post_init__(self) -> None:
+        plain_ints(self)
 
     @property
     def queries(self) -> int:
@@ -108,7 +111,7 @@ def _met(
 
     Tiles are whole, cut off at the last column.
     """
-    positive_int("BM", block), positive_int("BN", step)
+    block, step = check_sizes(BM=block, BN=step)
     for start in range(0, rows, block):
         stop = min(start + block, rows)
         begin = 0 if low is None else max(0, start + low)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import index
 from typing import ParamSpec
 
 from ..ledger import Ledger
 from ..masks import Mask
-from ..sizes import Shape, words_in
+from ..sizes import Shape, positive_int, words_in
 
 P = ParamSpec("P")
 Form = Callable[..., Ledger]
@@ -18,7 +19,7 @@ FORMS: dict[str, Form] = {}
 
 def ceil_div(a: int, b: int) -> int:
     """⌈a/b⌉ for whole numbers."""
-    return -(-a // b)
+    return -(-index(a) // index(b))
 
 
 def form(function: Callable[P, Ledger]) -> Callable[P, Ledger]:
@@ -87,7 +88,8 @@ def best_pair(cost: Callable[[int, int], int], extent: int, partner: Callable[[i
 @lru_cache(maxsize=64)
 def distinct_sizes(extent: int) -> tuple[int, ...]:
     """The smallest size for each value of ⌈extent/size⌉, from large to small: about 2√extent of them."""
-    size, found = extent, list[int]()
+    size = extent = positive_int("extent", extent)
+    found = list[int]()
     while size >= 1:
         size = ceil_div(extent, ceil_div(extent, size))
         found.append(size)

@@ -198,7 +198,7 @@ def ledger_of(
     graph: Any, moves: Iterable[Move | str], M: int, *, recompute: bool = True, slide: bool = False
 ) -> ledger.Ledger:
     """The ledger of a pebbling: each vertex is an array of one word. Raises IllegalMove as `replay` does."""
-    record = ledger.Ledger()
+    record = ledger.Ledger(measured=True)
     for state in replay(graph, moves, M, recompute=recompute, slide=slide):
         record.peak = max(record.peak, len(state.red))
         if state.move is not None:

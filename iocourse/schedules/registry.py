@@ -20,7 +20,7 @@ from ..ledger import Ledger
 from ..machine import FastMemoryFull, Machine, Slow
 from ..masks import Mask
 from ..monomials import rank_of
-from ..sizes import check_sizes, positive_int
+from ..sizes import check_sizes, positive_int, truth, zero_or_more
 from .passes import PASSES, Exact, Pass
 
 Tiles = dict[str, int]
@@ -75,6 +75,9 @@ class Schedule:
     def __doc__(self) -> str | None:  # type: ignore[override]
         return self.body.__doc__
 
+    def __reduce__(self) -> tuple[Callable[[str], Schedule], tuple[str]]:
+        return get, (self.name,)  # a pickle says which it is, and is opened as the registry's own
+
     def __repr__(self) -> str:
         return f"schedule {self.name}(m, {', '.join((*self.operands, *self.needs, *self.tile_names))})"
 
@@ -116,36 +119,38 @@ class Schedule:
         operands = arrays or tuple(named[name] for name in self.operands if name in named)
         settings = {name: value for name, value in named.items() if name not in self.operands}
         N, d = self._check_operands(operands)
-        self._check_settings(N, settings)
+        settings = self._checked(N, settings)
         try:
             return self.body(m, *operands, **settings)
         except FastMemoryFull as error:
             error.advice = lambda: f"{self.name}: {self.advice(N, d, m.M, **settings)}."
             raise
 
-    def _check_settings(self, N: int, settings: Mapping[str, Any]) -> None:
-        """Tiles, needs and options: each known, of the right kind, and none missing."""
-        for name, value in settings.items():
-            if name in self.tile_names:
-                positive_int(name, value)
-            elif name in (*PROBLEM, "lse") and name not in (*self.needs, *self.options):
+    def _checked(self, N: int, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Tiles, needs and options, sizes as ints: each known, of the right kind, and none missing."""
+        for name in settings:
+            if name in (*PROBLEM, "lse") and name not in (*self.needs, *self.options):
                 raise TypeError(f"{self.name} takes no {name}")
-            elif name not in (*self.needs, *self.options):
+            if name not in (*self.tile_names, *self.needs, *self.options):
                 has = ", ".join(self.tile_names) or "none"
                 raise TypeError(f"{self.name} has no tile size {name!r}; it has {has}")
+        self._require_all(N, settings)
+        return self._numbers(settings)
+
+    def _numbers(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings, sizes as ints and `lse` as a bool. Raises what names the first that is none."""
+        kinds = {**dict.fromkeys((*self.tile_names, "g"), positive_int), "w": zero_or_more, "lse": truth}
+        return {name: kinds[name](name, v) if name in kinds else v for name, v in settings.items()}
+
+    def _require_all(self, N: int, settings: Mapping[str, Any]) -> None:
         missing = [name for name in self.tile_names if name not in settings]
         if missing:
             raise TypeError(
                 f"{self.name} needs the tile size(s) {', '.join(missing)}; tiles(N, d, M) picks them"
             )
-        self._check_problem(N, settings)
-
-    def _check_problem(self, N: int, settings: Mapping[str, Any]) -> None:
         for name in self.needs:
             if settings.get(name) is None:
                 raise TypeError(f"{self.name} needs {name}=…, which says what is to be computed")
-        if "g" in self.needs:
-            positive_int("g", settings["g"])
         mask = settings.get("mask")
         if mask is not None and not isinstance(mask, Mask):
             raise TypeError(f"mask must be one of iocourse.masks, got {type(mask).__name__}")
@@ -175,9 +180,24 @@ class Schedule:
 
     def cost(self, N: int, d: int, **settings: Any) -> Ledger:
         """The closed form for these tiles and options: words per array, and the footprint as `peak`."""
-        check_sizes(N=N, d=d)
-        self._check_settings(N, settings)
-        return self.cost_form(N, d, **settings)
+        N, d = check_sizes(N=N, d=d)
+        return self.cost_form(N, d, **self._checked(N, settings))
+
+    def count(self, N: int, d: int, M: int, **settings: Any) -> Ledger:
+        """The closed form in M words of fast memory, with the tiles given and, of the others, those it picks.
+
+        Raises ValueError where they do not fit, naming the tiles that would or the smallest M that works.
+        """
+        N, d, M = check_sizes(N=N, d=d, M=M)
+        told = self.tiles(N, d, M, **_problem(settings)) | settings
+        ledger = self.cost(N, d, **told)
+        if ledger.peak > M:
+            tiles = ", ".join(f"{name}={told[name]}" for name in self.tile_names)
+            raise ValueError(
+                f"{self.name} with {tiles} needs {ledger.peak} words, {ledger.peak - M} more than M = {M}; "
+                f"{self.advice(N, d, M, **told)}"
+            )
+        return ledger
 
     def smallest_M(self, N: int, d: int, **problem: Any) -> int:
         """Words of fast memory below which no tile size of this schedule fits."""
@@ -185,14 +205,14 @@ class Schedule:
 
     def tiles(self, N: int, d: int, M: int, **problem: Any) -> Tiles:
         """The tile sizes this schedule picks. Raises ValueError naming the smallest M where none fits."""
-        positive_int("M", M)
+        N, d, M = check_sizes(N=N, d=d, M=M)
         least = self.smallest_M(N, d, **problem)
         if least > M:
             raise ValueError(
                 f"M = {M} is too small for {self.name} at N = {N}, d = {d}: "
                 f"the smallest M that works is {least}"
             )
-        picked = self.choose(N, d, M, **self.needed(problem))
+        picked = self.choose(N, d, M, **self._numbers(self.needed(problem)))
         # A mask that hides every pair leaves less to hold than the choosers count on.
         return {name: max(1, size) for name, size in picked.items()}
 
@@ -202,8 +222,8 @@ class Schedule:
         Under a mask, where a ragged edge can make a larger size need less, one whose next does not.
         """
         refuse_in_exam(f"iocourse.schedules.{self.name}.largest_tiles")
-        positive_int("M", M)
-        self.cost(N, d, **settings)  # every setting is known and of its kind
+        N, d, M = check_sizes(N=N, d=d, M=M)
+        settings = self._checked(N, settings)
 
         def fits(name: str, size: int) -> bool:
             return self.cost_form(N, d, **{**settings, name: size}).peak <= M
@@ -213,7 +233,7 @@ class Schedule:
 
     def advice(self, N: int, d: int, M: int, **settings: Any) -> str:
         """In words, the tile sizes that would fit where these do not."""
-        problem = {name: value for name, value in settings.items() if name in PROBLEM}
+        problem = _problem(settings)
         least = self.smallest_M(N, d, **problem)
         if least > M:
             return f"no tiles fit, the smallest M that works is {least}"
@@ -228,6 +248,11 @@ class Schedule:
     def shapes(self, N: int, d: int) -> dict[str, tuple[int, ...]]:
         """The shape of each array it takes, for a dry run."""
         return {name: self.problem.shapes(N, d)[name] for name in self.operands}
+
+
+def _problem(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Of `settings` what says which problem is solved, by any schedule."""
+    return {name: value for name, value in settings.items() if name in PROBLEM}
 
 
 def _largest(fits: Callable[[int], bool], most: int) -> int:
