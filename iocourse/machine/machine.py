@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import index
@@ -61,7 +61,7 @@ class Machine:
     `dry=True` runs the same schedule on shapes alone: tiles have no values, and `blocks` yields one
     block for many equal ones and multiplies the ledger, so counting does not get slower with N.
     `unroll=True` (dry only) yields every block, for a full trace without values. `trace` keeps the
-    list of moves; `max_moves` ends a run early by raising `TraceFull`.
+    list of moves; `max_moves` ends a run early by raising `TraceFull`. `watch` is told each move's words.
     Raises ValueError where M is not at least 1. What a machine shows can be read, not assigned.
     """
 
@@ -79,11 +79,13 @@ class Machine:
         unroll: bool = False,
         trace: bool | None = None,
         max_moves: int | None = None,
+        watch: Callable[[int], None] | None = None,
     ) -> None:
         dry, unroll = truth("dry", dry), truth("unroll", unroll)
         trace = (not dry or unroll) if trace is None else truth("trace", trace)
         self.__dict__.update(M=positive_int("M", M), dry=dry, unroll=unroll, trace=trace, max_moves=max_moves)
         self._ledger = Ledger(measured=True)
+        self._watch = watch
         self._arithmetic = Arithmetic(self)
         self._used = 0
         self._made = 0
@@ -230,6 +232,8 @@ class Machine:
     def _count(self, counts: dict[str, int], name: str, words: int) -> None:
         moved = words * self._loops.times
         counts[name] = counts.get(name, 0) + moved
+        if self._watch:
+            self._watch(moved)
         if self._phase:
             read, written = self._ledger.phases.get(self._phase, PhaseTotal(0, 0))
             is_read = counts is self._ledger.reads
