@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
@@ -11,8 +10,7 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# One count for the whole process, so that a thread is no way out; it outlives a reload of this module.
-_exams_open: int = globals().get("_exams_open", 0)
+_exams_open = 0  # one count for the whole process, so that a thread is no way out
 
 
 class LibraryAnswer(RuntimeError):
@@ -47,7 +45,4 @@ def library_answer(function: Callable[P, R]) -> Callable[P, R]:
         refuse_in_exam(f"{function.__module__}.{function.__qualname__}")
         return function(*args, **kwargs)
 
-    # The source can be read through __wrapped__, but what stands there cannot be called.
-    guarded.__dict__["__signature__"] = inspect.signature(function)
-    guarded.__dict__["__wrapped__"] = getattr(function, "__wrapped__", function.__code__)
     return guarded

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from html import escape
+from operator import index
 from typing import Any, NamedTuple
 
 
@@ -45,8 +46,9 @@ class Ledger:
     and one write in those two). `peak` is the most words that were in fast memory at once, scratch
     included; in a closed form it is the footprint. `sizes` maps an array to its words, so that
     differences can say "read 8×"; `itemsizes` maps it to the bytes of a word, where words have a size at all:
-    on a GPU, not in the model. Two ledgers are equal when reads, writes, atomics and peak agree;
-    phases, sizes, moves and itemsizes tell how the numbers came about and are not compared.
+    on a GPU, not in the model. `measured` is True for what a run moved, False for what a formula says. Two
+    ledgers are equal when reads, writes, atomics and peak agree; the rest tells how the numbers came about
+    and is not compared.
     """
 
     reads: dict[str, int] = field(default_factory=dict)
@@ -57,16 +59,17 @@ class Ledger:
     sizes: dict[str, int] = field(default_factory=dict)
     moves: list[Move] = field(default_factory=list)
     itemsizes: dict[str, int] = field(default_factory=dict)
+    measured: bool = False
 
     @property
     def read(self) -> int:
         """Words read from slow memory."""
-        return sum(self.reads.values())
+        return sum(map(int, self.reads.values()))
 
     @property
     def written(self) -> int:
         """Words written to slow memory."""
-        return sum(self.writes.values())
+        return sum(map(int, self.writes.values()))
 
     @property
     def total(self) -> int:
@@ -97,7 +100,7 @@ class Ledger:
             raise ValueError(
                 f"no bytes a word are known for {', '.join(unsized)}: this ledger counts words only"
             )
-        return sum(words * self.itemsizes[name] for name, words in moved.items())
+        return sum(int(words) * int(self.itemsizes[name]) for name, words in moved.items())
 
     @property
     def arrays(self) -> list[str]:
@@ -119,7 +122,7 @@ class Ledger:
 
     def __sub__(self, other: Ledger) -> Difference:
         """What this ledger moved that `other` did not: `measured - closed_form`."""
-        return Difference(self, other)
+        return Difference(self, other) if isinstance(other, Ledger) else NotImplemented
 
     def copy(self) -> Ledger:
         """A ledger of its own with the same entries."""
@@ -132,6 +135,7 @@ class Ledger:
             sizes=dict(self.sizes),
             moves=list(self.moves),
             itemsizes=dict(self.itemsizes),
+            measured=self.measured,
         )
 
     def rows(self) -> list[tuple[str, int, int]]:
@@ -149,8 +153,9 @@ class Ledger:
             "sizes": self.sizes,
             "moves": self.moves,
             "itemsizes": self.itemsizes,
+            "measured": self.measured,
         }
-        return json.dumps(record)
+        return json.dumps(record, default=index)  # NumPy's integers are Python's
 
     @classmethod
     def from_json(cls, text: str) -> Ledger:
@@ -166,8 +171,9 @@ class Ledger:
                 sizes=dict(record["sizes"]),
                 moves=[_move_from_json(entry) for entry in record["moves"]],
                 itemsizes=dict(record.get("itemsizes", {})),  # absent from records older than kernels
+                measured=bool(record.get("measured", False)),
             )
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
             raise ValueError(f"text is not a ledger written by Ledger.to_json: {error!r}") from error
 
     def __repr__(self) -> str:
@@ -232,22 +238,25 @@ class Difference:
         """Words that `got` moved beyond `expected`; negative when it moved fewer."""
         return self.got.total - self.expected.total
 
+    @property
+    def _other(self) -> str:
+        """What `expected` is to `got`: the closed form of a run, or another ledger of its kind."""
+        return "closed form says" if self.got.measured and not self.expected.measured else "the other"
+
     def lines(self) -> list[str]:
         """One sentence for each array, direction or peak that differs."""
         found = self._lines_for("read", self.got.reads, self.expected.reads)
         found += self._lines_for("written", self.got.writes, self.expected.writes)
         found += self._lines_for("updated atomically", self.got.atomics, self.expected.atomics)
         if self.got.peak != self.expected.peak:
-            found.append(
-                f"peak of fast memory {self.got.peak:,} words, closed form says {self.expected.peak:,}"
-            )
+            found.append(f"peak of fast memory {self.got.peak:,} words, {self._other} {self.expected.peak:,}")
         return found
 
     def _lines_for(self, verb: str, got: Mapping[str, int], expected: Mapping[str, int]) -> list[str]:
         names = dict.fromkeys([*got, *expected])
         return [
             f"{name} {verb} {self._amount(name, got.get(name, 0))}, "
-            f"closed form says {self._amount(name, expected.get(name, 0))}"
+            f"{self._other} {self._amount(name, expected.get(name, 0))}"
             for name in names
             if got.get(name, 0) != expected.get(name, 0)
         ]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .sizes import positive_int, zero_or_more
+from .sizes import check_sizes, positive_int, truth, zero_or_more
 
 Range = tuple[int, int]  # half-open: start, stop
 
@@ -162,15 +162,15 @@ class BlockMask(Mask):
         super().__init__(N)
         self.Br = positive_int("Br", Br)
         self.Bc = positive_int("Bc", Br if Bc is None else Bc)
-        self.causal = causal
+        self.causal = truth("causal", causal)
         self.tiles = _grid(tiles, (_blocks(self.N, self.Br), _blocks(self.N, self.Bc)))
         self._row_starts = np.arange(self.tiles.shape[0]) * self.Br
         self._row_stops = np.minimum(self._row_starts + self.Br, self.N)
-        if causal:
+        if self.causal:
             self.tiles &= np.arange(self.tiles.shape[1])[None, :] * self.Bc < self._row_stops[:, None]
         self.tiles.flags.writeable = False
         self._asked: tuple[Range, list[Range]] = ((0, 0), [])
-        if not allow_empty:
+        if not truth("allow_empty", allow_empty):
             self._refuse_empty_rows()
 
     def __repr__(self) -> str:
@@ -280,7 +280,7 @@ def _grid(tiles: ArrayLike, shape: tuple[int, int]) -> NDArray[np.bool_]:
 # ------------------------------------------------------------------ builders: square tiles of side B
 def _square(N: int, B: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Numbers of the row and of the column of each tile."""
-    n = _blocks(positive_int("N", N), positive_int("B", B))
+    n = _blocks(*check_sizes(N=N, B=B))
     return np.arange(n)[:, None], np.arange(n)[None, :]
 
 
@@ -314,7 +314,8 @@ def bigbird(N: int, B: int, g: int, w: int, r: int, *, seed: int = 0) -> BlockMa
 def strided(N: int, B: int, s: int) -> BlockMask:
     """The diagonal and every s-th column of tiles."""
     I, J = _square(N, B)
-    return BlockMask(N, (I == J) | (J % positive_int("s", s) == 0), B)
+    step = min(positive_int("s", s), I.size)  # a longer one meets the first column alone, too
+    return BlockMask(N, (I == J) | (J % step == 0), B)
 
 
 def random(N: int, B: int, p: float, *, seed: int = 0) -> BlockMask:
@@ -331,7 +332,8 @@ def covering(pairs: ArrayLike, B: int) -> BlockMask:
     given = np.asarray(pairs)
     if given.dtype.kind != "b" or given.ndim != 2 or given.shape[0] != given.shape[1]:
         raise ValueError(f"pairs must be boolean of shape (N, N), got {given.dtype} of shape {given.shape}")
-    N, n = given.shape[0], _blocks(given.shape[0], positive_int("B", B))
+    N, B = given.shape[0], positive_int("B", B)
+    n = _blocks(N, B)
     padded = np.zeros((n * B, n * B), dtype=bool)
     padded[:N, :N] = given
     return BlockMask(N, padded.reshape(n, B, n, B).any(axis=(1, 3)), B)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .guard import library_answer
-from .sizes import positive_int
+from .sizes import check_sizes, positive_int, zero_or_more
 
 Array = NDArray[np.float64]
 
@@ -62,7 +62,8 @@ class Plan:
 
 def rank_of(d: int, g: int) -> int:
     """C(d + g, g), the number of monomials of degree at most g in d coordinates."""
-    return comb(positive_int("d", d) + g, g)
+    d, g = positive_int("d", d), zero_or_more("g", g)
+    return comb(d + g, g)
 
 
 @lru_cache(maxsize=None, typed=True)
@@ -72,7 +73,7 @@ def plan(d: int, g: int) -> Plan:
     Monomials of degree p are listed by their smallest coordinate i: block i is x_i times those of degree
     p - 1 whose coordinates are all at least i, which are a suffix of that list.
     """
-    positive_int("d", d), positive_int("g", g)
+    d, g = check_sizes(d=d, g=g)
     rank = rank_of(d, g)
     degrees, multiplicities = np.ones(rank, np.int64), np.ones(rank)
     degrees[0] = 0

@@ -1,4 +1,7 @@
-"""Sizes are whole numbers, most of at least 1; anything else is an error that names the argument."""
+"""Sizes are whole numbers, most of at least 1; anything else is an error that names the argument.
+
+NumPy's integers are welcome and leave as Python's, which do not overflow.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +30,23 @@ def _whole_number(name: str, value: Any, least: int) -> int:
     return int(value)
 
 
-def check_sizes(**sizes: Any) -> None:
-    """Every argument is a size, or an error that names the first that is not."""
-    for name, value in sizes.items():
-        positive_int(name, value)
+def check_sizes(**sizes: Any) -> tuple[int, ...]:
+    """The arguments as ints of at least 1, in their order, or an error that names the first that is none."""
+    return tuple(positive_int(name, value) for name, value in sizes.items())
+
+
+def truth(name: str, value: Any) -> bool:
+    """`value` as a bool, or an error that names the argument: "no" is no False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
+def plain_ints(record: object) -> None:
+    """NumPy's integers among the fields of a frozen record become Python's."""
+    for name, value in vars(record).items():
+        if isinstance(value, np.integer):
+            object.__setattr__(record, name, int(value))
 
 
 def words_in(shape: Shape) -> int:

@@ -56,7 +56,7 @@ def count(**tensors: Any) -> Iterator[Ledger]:
         TypeError: a name is given to something that is no tensor.
     """
     interpreter, jit = _interpreter()
-    ledger = Ledger()
+    ledger = Ledger(measured=True)
     arrays = _Arrays(ledger)
     for name, tensor in tensors.items():
         if not hasattr(tensor, "data_ptr"):

@@ -5,7 +5,9 @@ import sys
 
 import pytest
 
-from iocourse.console import steps, table
+from iocourse import console, pebbling
+from iocourse.cli import main
+from iocourse.console import meter, steps, table
 
 
 class Terminal(io.StringIO):
@@ -39,3 +41,42 @@ def test_columns_can_stand_to_the_left_apart_and_wide():
 def test_a_row_that_misses_a_cell_is_refused():
     with pytest.raises(ValueError):
         table([["a", "b"], ["a"]])
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """A word is said as soon as there is something to say, and after every piece."""
+    monkeypatch.setattr(console, "PATIENCE", 0.0)
+    monkeypatch.setattr(console, "PACE", 0.0)
+
+
+@pytest.mark.parametrize(("stream", "seen"), [(Terminal(), True), (io.StringIO(), False)])
+def test_a_meter_says_the_share_on_a_terminal_and_wipes_it(monkeypatch, at_once, stream, seen):
+    monkeypatch.setattr(sys, "stderr", stream)
+    with meter("words", 200) as tell:
+        tell(50)
+        tell(100)
+    wiped = f"\r{' ' * len('words: 75 %')}\r"
+    assert stream.getvalue() == ("\rwords: 25 %\rwords: 75 %" + wiped if seen else "")
+
+
+def test_a_meter_says_nothing_of_what_is_over_in_a_second(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with meter("words", 200) as tell:
+        tell(200)
+    assert sys.stderr.getvalue() == ""
+
+
+def test_a_long_run_of_count_says_how_far_it_has_come(monkeypatch, at_once, capsys):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    assert main(["count", "low_rank", "--N", "5", "--d", "3", "--M", "30", "--g", "2", "--run"]) == 0
+    said = sys.stderr.getvalue().split("\r")[1:-2]
+    assert len(said) > 30 and said == sorted(said, key=lambda line: int(line.split()[-2]))
+    assert said[-1].startswith("low_rank moves ") and said[-1].endswith(" words on the emulator: 100 %")
+
+
+def test_a_long_search_says_how_far_it_has_come(monkeypatch, at_once):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    found = pebbling.optimum(pebbling.dot(3), 4, max_states=1000)
+    said = sys.stderr.getvalue().split("\r")[1:-2]
+    assert f"states looked at, of at most 1,000: {found.states // 10} %" in said

@@ -18,7 +18,7 @@ from iocourse.costs.each_kernel import (
     ledger_of,
     row_products,
 )
-from iocourse.costs.problem import Problem
+from iocourse.costs.pairs import Problem
 from iocourse.gpu.roofline import tile_bytes
 
 sides = st.integers(1, 40)

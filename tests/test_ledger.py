@@ -45,6 +45,7 @@ def test_a_difference_reads_in_multiples_of_the_array():
     twice.reads["S"] = 7
     twice.writes["O"] += 3
     twice.peak += 1
+    twice.measured = True
     assert (twice - form).lines() == [
         "K read 8×, closed form says 4×",
         "S read 7 words, closed form says 0 words",

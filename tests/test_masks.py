@@ -276,10 +276,10 @@ TAKE_MASKS = [s for s in REGISTRY.values() if "mask" in (*s.needs, *s.options)]
 
 
 def test_which_schedules_take_masks():
-    assert [s.name for s in TAKE_MASKS] == [
-        *("standard_backward", "flash1_backward", "flash2_backward", "fused_backward", "split_backward"),
-        *("small_cache_backward", "block_sparse"),
-    ]
+    """Every backward schedule, and of the forward ones those that were made for one."""
+    backward = [s for s in REGISTRY.values() if s.pass_ == "backward"]
+    assert len(backward) >= 6 and set(backward) <= set(TAKE_MASKS) and block_sparse in TAKE_MASKS
+    assert all("mask" in s.needs for s in TAKE_MASKS if s not in backward)
 
 
 @pytest.mark.parametrize("schedule", TAKE_MASKS, ids=lambda s: s.name)

@@ -14,7 +14,7 @@ import numpy as np
 from iocourse import exact
 from iocourse.bench import circumstances
 from iocourse.machine import run as run_schedule
-from iocourse.schedules import flash_optimal
+from iocourse.schedules.flash_optimal import flash_optimal
 
 NAME = "emulator"
 HELP = "run time of the emulator, of a dry count and of import iocourse"

@@ -134,7 +134,7 @@ def compulsory_gradient(N: int, d: int) -> int:
 )
 def gradient_forward(N: int, d: int, M: int, T: int | None = None) -> int:
     """Words that any gradient from scratch moves, counted in its forward part alone."""
-    N = positive_int("N", N)
+    N, d = check_sizes(N=N, d=d)
     return words_A(N * N, d, M, T) - N * d
 
 
@@ -151,7 +151,7 @@ def gradient_forward(N: int, d: int, M: int, T: int | None = None) -> int:
 )
 def open_backward(N: int, d: int, M: int) -> float:
     """14N²d²/M: no schedule below it is known here, and no proof that there is none."""
-    check_sizes(N=N, d=d, M=M)
+    N, d, M = check_sizes(N=N, d=d, M=M)
     return 14 * N**2 * d**2 / M
 
 
@@ -168,5 +168,5 @@ def open_backward(N: int, d: int, M: int) -> float:
 )
 def open_backward_small(N: int, d: int, M: int) -> float:
     """10N²d/√M: no schedule below it is known here, and no proof that there is none."""
-    check_sizes(N=N, d=d, M=M)
+    N, d, M = check_sizes(N=N, d=d, M=M)
     return 10 * N**2 * d / sqrt(M)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from ..machine import FREE_REGISTERS
-from ..sizes import positive_int
+from ..sizes import check_sizes, truth
 from .backward import (
     compulsory_backward,
     compulsory_gradient,
@@ -83,7 +83,9 @@ def lower_bound(
         there = ", ".join(map(repr, chosen))
         under = "" if mask is None else " under a mask"
         raise ValueError(f"pass_ = {pass_!r} has no lower bound here{under}; there is one for {there}")
-    N, registers = positive_int("N", N), positive_int("M", M) + FREE_REGISTERS
+    N, d, M = check_sizes(N=N, d=d, M=M)
+    recompute, approximate = truth("recompute", recompute), truth("approximate", approximate)
+    registers = M + FREE_REGISTERS
     candidates = (
         _dense(pass_, N, d, registers, recompute)
         if mask is None

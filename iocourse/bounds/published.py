@@ -83,7 +83,7 @@ def saha_ye_small(N: int, d: int, M: int) -> int:
 )
 def theta_attention(N: int, d: int, M: int) -> float:
     """min{N²d²/M, N²d/√M}."""
-    check_sizes(N=N, d=d, M=M)
+    N, d, M = check_sizes(N=N, d=d, M=M)
     require("theta_attention", "M ≤ Nd", N * d >= M, M=M, N=N, d=d)
     return min(N**2 * d**2 / M, N**2 * d / sqrt(M))
 
@@ -102,7 +102,7 @@ def theta_attention(N: int, d: int, M: int) -> float:
 )
 def omega_fast_matmul(N: int, d: int, M: int) -> float:
     """min{N²d²/M, N²}."""
-    check_sizes(N=N, d=d, M=M)
+    N, d, M = check_sizes(N=N, d=d, M=M)
     return min(N**2 * d**2 / M, float(N**2))
 
 
@@ -119,7 +119,7 @@ def omega_fast_matmul(N: int, d: int, M: int) -> float:
 )
 def theta_gradient(N: int, d: int, M: int) -> float:
     """min{(N²d² + Nd³)/M, (N²d + Nd²)/√M}."""
-    check_sizes(N=N, d=d, M=M)
+    N, d, M = check_sizes(N=N, d=d, M=M)
     require("theta_gradient", "M ≤ Nd", N * d >= M, M=M, N=N, d=d)
     return min((N**2 * d**2 + N * d**3) / M, (N**2 * d + N * d**2) / sqrt(M))
 
@@ -142,7 +142,7 @@ def theta_gradient(N: int, d: int, M: int) -> float:
 )
 def omega_sparse(Z_input: int, Z_QK: int, M: int) -> float:
     """min{Z_input²/M, Z_input·√Z_QK/√M}."""
-    check_sizes(Z_input=Z_input, Z_QK=Z_QK, M=M)
+    Z_input, Z_QK, M = check_sizes(Z_input=Z_input, Z_QK=Z_QK, M=M)
     return min(Z_input**2 / M, Z_input * sqrt(Z_QK / M))
 
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 from math import isqrt
 
 from ..guard import library_answer
-from ..sizes import positive_int
+from ..sizes import check_sizes, positive_int
 
 SCALE = 2**32  # steps a word is divided into where a square root is needed
 PARTS = 16  # segment lengths are tried in sixteenths of the best one for large sizes
@@ -24,6 +24,7 @@ PARTS = 16  # segment lengths are tried in sixteenths of the best one for large 
 @library_answer
 def products_per_segment(R: int, d: int) -> float:
     """F(R) of Theorem A: the most products p·v that R words of Q, K, V, O and scores allow."""
+    R, d = check_sizes(R=R, d=d)
     if 3 * d * d <= R:
         return float((R + d * d) ** 2 / (16 * d))
     return float((R / 3) ** 1.5)
@@ -36,6 +37,7 @@ def all_products_per_segment(R: int, d: int) -> float:
     c is the number of pairs with a score at hand: the first term counts products whose pair has none, the
     second those whose pair has one.
     """
+    R, d = check_sizes(R=R, d=d)
     return float(_most_products(R, d) / (16 * d * SCALE**4)) * (1 + 1e-15)
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
+from ..sizes import zero_or_more
 from .backward import CLASS as CLASS_BACKWARD
 from .backward import NOT_PARTIAL, words_C, words_C_small
 from .bound import bound
@@ -15,15 +12,6 @@ FIXED = " The mask is fixed, and only the visible pairs count."
 COUNTS = (
     "It counts visible pairs, not where they stand: a window costs 4Nd whatever its width, if its ring fits. "
 )
-
-
-def _number(name: str, value: Any) -> int:
-    """A count, which may be 0, or an error that names the argument."""
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name} must be a whole number of at least 0, got {value!r}")
-    if value < 0:
-        raise ValueError(f"{name} must be at least 0, got {value}")
-    return int(value)
 
 
 @bound(
@@ -39,7 +27,7 @@ def _number(name: str, value: Any) -> int:
 )
 def compulsory_sparse(rows: int, columns: int, d: int) -> int:
     """Rows of Q read and of O written, rows of K and V read; `rows` and `columns` are the nonempty ones."""
-    return _number("d", d) * (2 * _number("rows", rows) + 2 * _number("columns", columns))
+    return zero_or_more("d", d) * (2 * zero_or_more("rows", rows) + 2 * zero_or_more("columns", columns))
 
 
 @bound(
@@ -55,7 +43,7 @@ def compulsory_sparse(rows: int, columns: int, d: int) -> int:
 )
 def compulsory_sparse_backward(rows: int, columns: int, d: int) -> int:
     """Rows of Q, dO read and of dQ written, rows of K, V read and of dK, dV written."""
-    return _number("d", d) * (3 * _number("rows", rows) + 4 * _number("columns", columns))
+    return zero_or_more("d", d) * (3 * zero_or_more("rows", rows) + 4 * zero_or_more("columns", columns))
 
 
 @bound(
@@ -72,7 +60,7 @@ def compulsory_sparse_backward(rows: int, columns: int, d: int) -> int:
 )
 def theorem_D(nnz: int, d: int, M: int, T: int | None = None) -> int:
     """Theorem A with nnz visible pairs for N²."""
-    return words_A(_number("nnz", nnz), d, M, T)
+    return words_A(zero_or_more("nnz", nnz), d, M, T)
 
 
 @bound(
@@ -88,7 +76,7 @@ def theorem_D(nnz: int, d: int, M: int, T: int | None = None) -> int:
 )
 def theorem_D_B(nnz: int, d: int, M: int, T: int | None = None) -> int:
     """Theorem B with nnz visible pairs for N²."""
-    return words_B(_number("nnz", nnz), d, M, T)
+    return words_B(zero_or_more("nnz", nnz), d, M, T)
 
 
 @bound(
@@ -104,7 +92,7 @@ def theorem_D_B(nnz: int, d: int, M: int, T: int | None = None) -> int:
 )
 def theorem_D_B_prime(nnz: int, d: int, M: int, T: int | None = None) -> int:
     """Theorem B' with nnz visible pairs for N²."""
-    return words_B_prime(_number("nnz", nnz), d, M, T)
+    return words_B_prime(zero_or_more("nnz", nnz), d, M, T)
 
 
 @bound(
@@ -120,7 +108,7 @@ def theorem_D_B_prime(nnz: int, d: int, M: int, T: int | None = None) -> int:
 )
 def theorem_D_C(nnz: int, d: int, M: int, T: int | None = None) -> int:
     """Theorem C with nnz visible pairs for N²."""
-    return words_C(_number("nnz", nnz), d, M, T)
+    return words_C(zero_or_more("nnz", nnz), d, M, T)
 
 
 @bound(
@@ -136,4 +124,4 @@ def theorem_D_C(nnz: int, d: int, M: int, T: int | None = None) -> int:
 )
 def theorem_D_C_small(nnz: int, d: int, M: int, T: int | None = None) -> int:
     """The weighted Theorem C with nnz visible pairs for N²."""
-    return words_C_small(_number("nnz", nnz), d, M, T)
+    return words_C_small(zero_or_more("nnz", nnz), d, M, T)

@@ -1,55 +1,31 @@
 """What each schedule must cost: closed forms in words, as functions of the sizes and the tiles.
 
-Each function returns a `Ledger` whose `peak` is the footprint, the exact number of words of fast
-memory the schedule needs. The formulas are stated for the loop orders in `iocourse.schedules`; a
-property test holds that machine and formula agree to the word.
+A function marked `@form` in a file here is found without being listed, and is `costs.<name>`. It returns a
+`Ledger` whose `peak` is the footprint, the exact number of words of fast memory the schedule needs. The
+formulas are stated for the loop orders in `iocourse.schedules`; a property test holds that machine and
+formula agree to the word.
 """
 
-from .backward import (
-    flash1_backward,
-    flash2_backward,
-    fused_backward,
-    small_cache_backward,
-    split_backward,
-    standard_backward,
-)
-from .forward import (
-    flash1,
-    flash2,
-    flash_optimal,
-    matmul,
-    naive,
-    small_cache,
-    small_cache_fused,
-    square_tiling,
-)
-from .gradient import gradient, gradient_reassociated, gradient_small_cache
-from .low_rank import low_rank
-from .parts import best_pair, ceil_div, distinct_sizes
-from .sparse import block_sparse, window
+from ..discovery import files_of
+from .parts import FORMS, Form, best_pair, ceil_div, distinct_sizes, form
 
-__all__ = [
-    "best_pair",
-    "block_sparse",
-    "ceil_div",
-    "distinct_sizes",
-    "flash1",
-    "flash1_backward",
-    "flash2",
-    "flash2_backward",
-    "flash_optimal",
-    "fused_backward",
-    "gradient",
-    "gradient_reassociated",
-    "gradient_small_cache",
-    "low_rank",
-    "matmul",
-    "naive",
-    "small_cache",
-    "small_cache_backward",
-    "small_cache_fused",
-    "split_backward",
-    "square_tiling",
-    "standard_backward",
-    "window",
-]
+files_of(__name__, __path__)
+globals().update(FORMS)
+
+__all__ = ["FORMS", "Form", "best_pair", "ceil_div", "distinct_sizes", "form", "form_of"]
+__all__ += sorted(FORMS)
+
+
+def form_of(name: str) -> Form:
+    """The closed form called `name`. Raises LookupError that says how to write one."""
+    if name not in FORMS:
+        raise LookupError(
+            f"there is no closed form costs.{name}: write def {name}(N, d, *, <tiles>) -> Ledger, marked "
+            "@form, in a file of iocourse/costs/"
+        )
+    return FORMS[name]
+
+
+def __getattr__(name: str) -> Form:
+    """What a type checker is told of the closed forms; asked for one that is missing, the names there are."""
+    raise AttributeError(f"there is no closed form costs.{name}; there are {', '.join(FORMS)}")

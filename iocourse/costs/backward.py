@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..ledger import Ledger
 from ..masks import Mask
 from ..sizes import Shape, check_sizes
-from .parts import ceil_div, closed_form, column_sweep, row_sweep
+from .parts import ceil_div, closed_form, column_sweep, form, row_sweep
 
 
 def _shapes(N: int, d: int) -> dict[str, Shape]:
@@ -20,6 +20,7 @@ def _shapes(N: int, d: int) -> dict[str, Shape]:
     }
 
 
+@form
 def standard_backward(
     N: int, d: int, *, Br: int, Bd: int, Bc: int, Bm: int, Bn: int, mask: Mask | None = None
 ) -> Ledger:
@@ -28,7 +29,7 @@ def standard_backward(
     Nd⌈N/Bn⌉ + Nd⌈N/Bm⌉ + N² (dP), 5N² (dS), and N²⌈d/Bd⌉ + Nd⌈N/Br⌉ + Nd for each of dV, dQ and dK.
     Footprint max(Bm·Bn + Bm + Bn, 2Bc + 1, Br·Bd + Br + Bd).
     """
-    check_sizes(N=N, d=d, Br=Br, Bd=Bd, Bc=Bc, Bm=Bm, Bn=Bn)
+    N, d, Br, Bd, Bc, Bm, Bn = check_sizes(N=N, d=d, Br=Br, Bd=Bd, Bc=Bc, Bm=Bm, Bn=Bn)
     r, e, c, mm, nn = min(Br, N), min(Bd, d), min(Bc, N), min(Bm, N), min(Bn, N)
     square, panel = N * N * ceil_div(d, Bd), N * d * ceil_div(N, Br)
     return closed_form(
@@ -47,12 +48,13 @@ def standard_backward(
     )
 
 
+@form
 def flash1_backward(N: int, d: int, *, Br: int, Bc: int, mask: Mask | None = None) -> Ledger:
     """FlashAttention-1's order (2205.14135, Algorithm 4): K_j, V_j, dK_j, dV_j stay.
 
     7Nd + ⌈N/Bc⌉(5Nd + 2N) words; footprint 4Bc·d + Br(4d + 2 + Bc).
     """
-    check_sizes(N=N, d=d, Br=Br, Bc=Bc)
+    N, d, Br, Bc = check_sizes(N=N, d=d, Br=Br, Bc=Bc)
     sweep = column_sweep(mask, N, Bc)
     return closed_form(
         reads={
@@ -90,24 +92,27 @@ def _columns_stay(N: int, d: int, Br: int, Bc: int, mask: Mask | None, row_words
     )
 
 
+@form
 def flash2_backward(N: int, d: int, *, Br: int, Bc: int, mask: Mask | None = None) -> Ledger:
     """FlashAttention-2's order (2307.08691, Algorithm 2), D computed first, dQ_i not read the first time.
 
     5Nd + N + ⌈N/Bc⌉(4Nd + 2N) words; footprint 4Bc·d + Br(3d + 2 + Bc).
     """
-    check_sizes(N=N, d=d, Br=Br, Bc=Bc)
+    N, d, Br, Bc = check_sizes(N=N, d=d, Br=Br, Bc=Bc)
     return _columns_stay(N, d, Br, Bc, mask, row_words=3 * d + 2)
 
 
+@form
 def fused_backward(N: int, d: int, *, Br: int, Bc: int, mask: Mask | None = None) -> Ledger:
     """The same order with dQ_i in dO_i's place.
 
     5Nd + N + ⌈N/Bc⌉(4Nd + 2N) words; footprint 4Bc·d + Br(2d + 2 + Bc).
     """
-    check_sizes(N=N, d=d, Br=Br, Bc=Bc)
+    N, d, Br, Bc = check_sizes(N=N, d=d, Br=Br, Bc=Bc)
     return _columns_stay(N, d, Br, Bc, mask, row_words=2 * d + 2)
 
 
+@form
 def split_backward(
     N: int, d: int, *, Br1: int, Bc1: int, Br2: int, Bc2: int, mask: Mask | None = None
 ) -> Ledger:
@@ -116,7 +121,7 @@ def split_backward(
     4Nd + 2N + 2Nd⌈N/Br1⌉ and 4Nd + ⌈N/Bc2⌉(2Nd + 2N) words.
     Footprint max(Br1(3d + 2 + Bc1) + 2Bc1·d, 4Bc2·d + Br2(2d + 2 + Bc2)).
     """
-    check_sizes(N=N, d=d, Br1=Br1, Bc1=Bc1, Br2=Br2, Bc2=Bc2)
+    N, d, Br1, Bc1, Br2, Bc2 = check_sizes(N=N, d=d, Br1=Br1, Bc1=Bc1, Br2=Br2, Bc2=Bc2)
     rows, columns = row_sweep(mask, N, Br1), column_sweep(mask, N, Bc2)
     first = rows.widest(lambda r, c: r * (3 * d + 2 + c) + 2 * c * d, Bc1)
     second = columns.widest(lambda c, r: 4 * c * d + r * (2 * d + 2 + c), Br2)
@@ -136,6 +141,7 @@ def split_backward(
     )
 
 
+@form
 def small_cache_backward(
     N: int, d: int, *, Br: int, Bc: int, Bm: int, Bd: int, mask: Mask | None = None
 ) -> Ledger:
@@ -144,7 +150,7 @@ def small_cache_backward(
     2Nd + N (D), Nd(⌈N/Bc⌉ + ⌈N/Br⌉) + N + N² (P), the same + N² (dS), and N²⌈d/Bd⌉ + Nd⌈N/Bm⌉ + Nd for
     each of dV, dQ, dK. Footprint max(Br·Bc + 2Br + Bc, Bm·Bd + Bm + Bd).
     """
-    check_sizes(N=N, d=d, Br=Br, Bc=Bc, Bm=Bm, Bd=Bd)
+    N, d, Br, Bc, Bm, Bd = check_sizes(N=N, d=d, Br=Br, Bc=Bc, Bm=Bm, Bd=Bd)
     r, c, mm, e = min(Br, N), min(Bc, N), min(Bm, N), min(Bd, d)
     left, right = N * d * ceil_div(N, Bc), N * d * ceil_div(N, Br)
     square, panel = N * N * ceil_div(d, Bd), N * d * ceil_div(N, Bm)

@@ -5,9 +5,9 @@ up to passes.
 from __future__ import annotations
 
 from ..ledger import Ledger
-from ..sizes import positive_int
+from ..sizes import check_sizes, positive_int
+from .pairs import ROWS_OF_D, Problem
 from .parts import ceil_div
-from .problem import ROWS_OF_D, Problem
 
 WHOLE = ("forward", "fused", "queries", "keys")  # tiles of whole rows: BM, BN
 SLICED = (  # tiles that cut d too: BM, BN, BD; the first three write no scores out
@@ -46,6 +46,7 @@ def kernel_words(
         allowed = "None, because its tiles are whole rows" if kernel in WHOLE else "the columns of a slice"
         raise ValueError(f"BD is {BD!r} for {kernel}; allowed: {allowed}")
     columns = problem.d if BD is None else positive_int("BD", BD)
+    BM, BN = check_sizes(BM=BM, BN=BN)
     reads, writes = _COUNTS[kernel](problem, BM, BN, columns)
     one = ledger_of(reads, writes, {"dQ": writes["dQ"]} if kernel == "fused" else None)
     return added(one, ledger_of(_of_rows(problem, dlse), {})) if kernel == "queries" else one

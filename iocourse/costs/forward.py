@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..ledger import Ledger
-from ..sizes import Shape, check_sizes
-from .parts import ceil_div, closed_form
+from ..sizes import Shape, check_sizes, truth
+from .parts import ceil_div, closed_form, form
 
 
 def _shapes(N: int, d: int) -> dict[str, Shape]:
@@ -16,12 +16,13 @@ def _shapes(N: int, d: int) -> dict[str, Shape]:
     }
 
 
+@form
 def matmul(m: int, n: int, k: int, *, bm: int, bn: int) -> Ledger:
     """C = AB with A (m, k), B (k, n): a bm x bn tile of C stays, columns of A and rows of B stream past.
 
     mk⌈n/bn⌉ + kn⌈m/bm⌉ + mn words; footprint bm·bn + bm + bn with tiles cut to the matrix.
     """
-    check_sizes(m=m, n=n, k=k, bm=bm, bn=bn)
+    m, n, k, bm, bn = check_sizes(m=m, n=n, k=k, bm=bm, bn=bn)
     am, an = min(bm, m), min(bn, n)
     return closed_form(
         reads={"A": m * k * ceil_div(n, bn), "B": k * n * ceil_div(m, bm)},
@@ -31,13 +32,14 @@ def matmul(m: int, n: int, k: int, *, bm: int, bn: int) -> Ledger:
     )
 
 
+@form
 def naive(N: int, d: int, *, Br: int, Bc: int, Bm: int, Bn: int, lse: bool = False) -> Ledger:
     """S and P written out in full: Br rows of Q at a time, softmax in pieces of Bc, Bm x Bn tiles of O.
 
     Nd + Nd⌈N/Br⌉ + N² (scores), (p + 1)N² with p = 1 where a row fits and 2 otherwise (softmax),
     N²⌈d/Bn⌉ + Nd⌈N/Bm⌉ + Nd (output). Footprint max(Br·d + d + Br, Bc + 2, Bm·Bn + Bm + Bn).
     """
-    check_sizes(N=N, d=d, Br=Br, Bc=Bc, Bm=Bm, Bn=Bn)
+    N, d, Br, Bc, Bm, Bn = check_sizes(N=N, d=d, Br=Br, Bc=Bc, Bm=Bm, Bn=Bn)
     passes = 1 if Bc >= N else 2
     r, c, mm, nn = min(Br, N), min(Bc, N), min(Bm, N), min(Bn, d)
     return closed_form(
@@ -48,18 +50,19 @@ def naive(N: int, d: int, *, Br: int, Bc: int, Bm: int, Bn: int, lse: bool = Fal
             "P": N * N * ceil_div(d, Bn),
             "V": N * d * ceil_div(N, Bm),
         },
-        writes={"S": N * N, "P": N * N, "O": N * d, "LSE": N * lse},
+        writes={"S": N * N, "P": N * N, "O": N * d, "LSE": N * truth("lse", lse)},
         peak=max(r * d + d + r, c + 2, mm * nn + mm + nn),
         shapes=_shapes(N, d),
     )
 
 
+@form
 def flash1(N: int, d: int, *, Br: int, Bc: int, lse: bool = False) -> Ledger:
     """FlashAttention-1's order (2205.14135, Algorithm 1): K_j, V_j stay; Q, O, m, l come and go.
 
     3Nd + 2N + ⌈N/Bc⌉(3Nd + 4N) words; footprint 2Bc·d + Br(2d + 2 + Bc).
     """
-    check_sizes(N=N, d=d, Br=Br, Bc=Bc)
+    N, d, Br, Bc = check_sizes(N=N, d=d, Br=Br, Bc=Bc)
     passes = ceil_div(N, Bc)
     r, c = min(Br, N), min(Bc, N)
     return closed_form(
@@ -71,7 +74,12 @@ def flash1(N: int, d: int, *, Br: int, Bc: int, lse: bool = False) -> Ledger:
             "K": N * d,
             "V": N * d,
         },
-        writes={"O": N * d * (passes + 1), "m": N * (passes + 1), "l": N * (passes + 1), "LSE": N * lse},
+        writes={
+            "O": N * d * (passes + 1),
+            "m": N * (passes + 1),
+            "l": N * (passes + 1),
+            "LSE": N * truth("lse", lse),
+        },
         peak=2 * c * d + r * (2 * d + 2 + c),
         shapes=_shapes(N, d),
     )
@@ -81,39 +89,42 @@ def _row_blocks(N: int, d: int, Br: int, lse: bool, peak: int) -> Ledger:
     passes = ceil_div(N, Br)
     return closed_form(
         reads={"Q": N * d, "K": N * d * passes, "V": N * d * passes},
-        writes={"O": N * d, "LSE": N * lse},
+        writes={"O": N * d, "LSE": N * truth("lse", lse)},
         peak=peak,
         shapes=_shapes(N, d),
     )
 
 
+@form
 def flash2(N: int, d: int, *, Br: int, Bc: int, lse: bool = False) -> Ledger:
     """FlashAttention-2's order (2307.08691, Algorithm 1): Q_i, O_i stay; K and V stream past.
 
     2Nd + 2Nd⌈N/Br⌉ words (+ N for LSE); footprint Br(2d + 2 + Bc) + 2Bc·d.
     """
-    check_sizes(N=N, d=d, Br=Br, Bc=Bc)
+    N, d, Br, Bc = check_sizes(N=N, d=d, Br=Br, Bc=Bc)
     r, c = min(Br, N), min(Bc, N)
     return _row_blocks(N, d, Br, lse, r * (2 * d + 2 + c) + 2 * c * d)
 
 
+@form
 def flash_optimal(N: int, d: int, *, Br: int, Bc: int = 1, lse: bool = False) -> Ledger:
     """The same order with V_j in K_j's place: its leading constant 4 is the least possible (Theorem A).
 
     2Nd + 2Nd⌈N/Br⌉ words (+ N for LSE); footprint Br(2d + 2 + Bc) + Bc·d.
     """
-    check_sizes(N=N, d=d, Br=Br, Bc=Bc)
+    N, d, Br, Bc = check_sizes(N=N, d=d, Br=Br, Bc=Bc)
     r, c = min(Br, N), min(Bc, N)
     return _row_blocks(N, d, Br, lse, r * (2 * d + 2 + c) + c * d)
 
 
+@form
 def square_tiling(N: int, d: int, *, B: int, lse: bool = False) -> Ledger:
     """SquareTilingAttention (2402.07443, Algorithm 1): exp(S) = A stored, then blocked products.
 
     2Nd⌈N/B⌉ + N² + N (A and its row sums), N + N²⌈d/B⌉ + Nd⌈N/B⌉ + Nd (output).
     Footprint b² + 2be + b with b = min(B, N), e = min(B, d).
     """
-    check_sizes(N=N, d=d, B=B)
+    N, d, B = check_sizes(N=N, d=d, B=B)
     blocks, b, e = ceil_div(N, B), min(B, N), min(B, d)
     return closed_form(
         reads={
@@ -123,19 +134,20 @@ def square_tiling(N: int, d: int, *, B: int, lse: bool = False) -> Ledger:
             "V": N * d * blocks,
             "D": N,
         },
-        writes={"A": N * N, "D": N, "O": N * d, "LSE": N * lse},
+        writes={"A": N * N, "D": N, "O": N * d, "LSE": N * truth("lse", lse)},
         peak=b * b + 2 * b * e + b,
         shapes=_shapes(N, d),
     )
 
 
+@form
 def small_cache(N: int, d: int, *, Br: int, Bc: int, Bd: int, lse: bool = False) -> Ledger:
     """Raw scores of one row block stored, then its output by tiles of Bd columns.
 
     Nd⌈N/Bc⌉ + Nd⌈N/Br⌉ + N² (scores), N²⌈d/Bd⌉ + Nd⌈N/Br⌉ + Nd (output).
     Footprint max(Br·Bc + Bc + 3Br, Br·Bd + Bd + 2Br).
     """
-    check_sizes(N=N, d=d, Br=Br, Bc=Bc, Bd=Bd)
+    N, d, Br, Bc, Bd = check_sizes(N=N, d=d, Br=Br, Bc=Bc, Bd=Bd)
     row_blocks, r, c, e = ceil_div(N, Br), min(Br, N), min(Bc, N), min(Bd, d)
     return closed_form(
         reads={
@@ -144,18 +156,19 @@ def small_cache(N: int, d: int, *, Br: int, Bc: int, Bd: int, lse: bool = False)
             "S": N * N * ceil_div(d, Bd),
             "V": N * d * row_blocks,
         },
-        writes={"S": N * N, "O": N * d, "LSE": N * lse},
+        writes={"S": N * N, "O": N * d, "LSE": N * truth("lse", lse)},
         peak=max(r * c + c + 3 * r, r * e + e + 2 * r),
         shapes={**_shapes(N, d), "S": (r, N)},
     )
 
 
+@form
 def small_cache_fused(N: int, d: int, *, Br: int, Bc: int, lse: bool = False) -> Ledger:
     """Scores by slices of d, used at once; O comes and goes slice by slice for each block of keys.
 
     Nd(3⌈N/Bc⌉ - 1 + 2⌈N/Br⌉) words; footprint Br·Bc + 4Br + Bc.
     """
-    check_sizes(N=N, d=d, Br=Br, Bc=Bc)
+    N, d, Br, Bc = check_sizes(N=N, d=d, Br=Br, Bc=Bc)
     row_blocks, passes, r, c = ceil_div(N, Br), ceil_div(N, Bc), min(Br, N), min(Bc, N)
     return closed_form(
         reads={
@@ -164,7 +177,7 @@ def small_cache_fused(N: int, d: int, *, Br: int, Bc: int, lse: bool = False) ->
             "V": N * d * row_blocks,
             "O": N * d * (passes - 1),
         },
-        writes={"O": N * d * passes, "LSE": N * lse},
+        writes={"O": N * d * passes, "LSE": N * truth("lse", lse)},
         peak=r * c + 4 * r + c,
         shapes=_shapes(N, d),
     )

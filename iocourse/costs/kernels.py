@@ -9,9 +9,9 @@ a program holds is measured by the compiler, in registers and bytes. A pass is t
 from __future__ import annotations
 
 from ..ledger import Ledger
-from ..sizes import positive_int
+from ..sizes import check_sizes
 from .each_kernel import added, kernel_words, ledger_of, row_products
-from .problem import Problem
+from .pairs import Problem
 
 __all__ = [
     "Problem",
@@ -55,7 +55,8 @@ def attention_decode(problem: Problem, *, parts: int, tiles: int = 1) -> Ledger:
     2·B·H_kv·Nk·d words of K and V for each of the `tiles` of query heads that share them (one for up to 64),
     and B·H·(d + 1) words written and read again for each part.
     """
-    p, met, rows = problem, problem.keys * positive_int("tiles", tiles), problem.queries
+    parts, tiles = check_sizes(parts=parts, tiles=tiles)
+    p, met, rows = problem, problem.keys * tiles, problem.queries
     found = {"O_parts": parts * rows * p.d, "LSE_parts": parts * rows}
     return ledger_of(
         reads={"Q": parts * rows * p.d, "K": met * p.d, "V": met * p.d, **found},

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from ..ledger import Ledger
 from ..monomials import rank_of
-from ..sizes import positive_int
+from ..sizes import plain_ints, positive_int
 from .each_kernel import Counts, added, ledger_of
 from .parts import ceil_div
 
@@ -56,6 +56,9 @@ class LowRank:
     H: int = 1
     variance: bool = False
     shift: bool = False
+
+    def __post_init__(self) -> None:
+        plain_ints(self)
 
     @property
     def rank(self) -> int:

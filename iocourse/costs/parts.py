@@ -5,15 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import index
+from typing import ParamSpec
 
 from ..ledger import Ledger
 from ..masks import Mask
-from ..sizes import Shape, words_in
+from ..sizes import Shape, positive_int, words_in
+
+P = ParamSpec("P")
+Form = Callable[..., Ledger]
+FORMS: dict[str, Form] = {}
 
 
 def ceil_div(a: int, b: int) -> int:
     """⌈a/b⌉ for whole numbers."""
-    return -(-a // b)
+    return -(-index(a) // index(b))
+
+
+def form(function: Callable[P, Ledger]) -> Callable[P, Ledger]:
+    """Make the function the closed form of the schedule of its name. Raises ValueError where two files do."""
+    known = FORMS.setdefault(function.__name__, function)
+    if known.__module__ != function.__module__:
+        raise ValueError(f"{known.__module__} and {function.__module__} both define {function.__name__}")
+    FORMS[function.__name__] = function
+    return function
 
 
 def closed_form(reads: dict[str, int], writes: dict[str, int], peak: int, shapes: dict[str, Shape]) -> Ledger:
@@ -73,7 +88,8 @@ def best_pair(cost: Callable[[int, int], int], extent: int, partner: Callable[[i
 @lru_cache(maxsize=64)
 def distinct_sizes(extent: int) -> tuple[int, ...]:
     """The smallest size for each value of ⌈extent/size⌉, from large to small: about 2√extent of them."""
-    size, found = extent, list[int]()
+    size = extent = positive_int("extent", extent)
+    found = list[int]()
     while size >= 1:
         size = ceil_div(extent, ceil_div(extent, size))
         found.append(size)

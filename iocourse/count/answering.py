@@ -9,6 +9,7 @@ import numpy as np
 
 from .. import exact
 from ..bounds import lower_bound
+from ..console import meter
 from ..exact import Array
 from ..ledger import Ledger
 from ..machine import FastMemoryFull, run
@@ -79,7 +80,8 @@ def _run(q: Question, form: Ledger) -> dict[str, Any]:
     """Run the schedule on the emulator; what it moved must be what the closed form says."""
     drawn = q.schedule.problem.draw(np.random.default_rng(SEED), q.N, q.d, q.seen)
     arrays = {name: drawn[name] for name in q.schedule.operands}
-    done = run(q.schedule, M=q.M, trace=False, **{**arrays, **q.told})
+    with meter(f"{q.schedule.name} moves {form.total:,} words on the emulator", form.total) as watch:
+        done = run(q.schedule, M=q.M, trace=False, watch=watch, **{**arrays, **q.told})
     difference = done.ledger - form
     if difference:
         raise AssertionError(f"emulator and closed form disagree: {difference}")

@@ -6,25 +6,30 @@ The same code runs with values and dry. What NumPy would refuse (shapes, types) 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
 from ..sizes import Shape
 from .errors import BareArray, MachineError, WrongShape
 from .slow import Slow
-from .tiles import Axis, Tile
-
-if TYPE_CHECKING:
-    from .machine import Machine
+from .tiles import Axis, FastMemory, Tile
 
 Number = (bool, int, float, np.bool_, np.integer, np.floating)
+
+
+class Counting(FastMemory, Protocol):
+    """What arithmetic asks of its machine: room for a result, and whether there are values at all."""
+
+    @property
+    def dry(self) -> bool: ...
+    def _new_tile(self, name: str, shape: Shape, dtype: np.dtype[Any], doing: str) -> Tile: ...
 
 
 class Arithmetic:
     """The arithmetic of one machine. Tiles call it; nothing here moves a word to or from slow memory."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Counting) -> None:
         self._machine = machine
 
     # ------------------------------------------------------------------ what may enter
@@ -39,8 +44,8 @@ class Arithmetic:
 
     def _operand(self, value: Any) -> Any:
         """The operand's data (None when dry). Only live tiles of this machine and plain numbers may enter."""
-        if isinstance(value, Number) and type(value).__module__ in ("builtins", "numpy"):
-            return value  # not a subclass: NumPy would hand such a number the words of the tile beside it
+        if isinstance(value, Number):
+            return value
         return self.tile(value)._data
 
     def _refuse(self, value: Any) -> NoReturn:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import index
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
 from ..exact import real_array
 from ..ledger import Ledger, Move, PhaseTotal
-from ..sizes import Shape, positive_int, words_in
+from ..sizes import Shape, positive_int, truth, words_in
 from .arithmetic import Arithmetic, Number
 from .blocks import Block, Loops
 from .errors import (
@@ -60,7 +61,7 @@ class Machine:
     `dry=True` runs the same schedule on shapes alone: tiles have no values, and `blocks` yields one
     block for many equal ones and multiplies the ledger, so counting does not get slower with N.
     `unroll=True` (dry only) yields every block, for a full trace without values. `trace` keeps the
-    list of moves; `max_moves` ends a run early by raising `TraceFull`.
+    list of moves; `max_moves` ends a run early by raising `TraceFull`. `watch` is told each move's words.
     Raises ValueError where M is not at least 1. What a machine shows can be read, not assigned.
     """
 
@@ -78,10 +79,13 @@ class Machine:
         unroll: bool = False,
         trace: bool | None = None,
         max_moves: int | None = None,
+        watch: Callable[[int], None] | None = None,
     ) -> None:
-        self.__dict__.update(M=positive_int("M", M), dry=dry, unroll=unroll, max_moves=max_moves)
-        self.__dict__.update(trace=trace if trace is not None else (not dry or unroll))
-        self._ledger = Ledger()
+        dry, unroll = truth("dry", dry), truth("unroll", unroll)
+        trace = (not dry or unroll) if trace is None else truth("trace", trace)
+        self.__dict__.update(M=positive_int("M", M), dry=dry, unroll=unroll, trace=trace, max_moves=max_moves)
+        self._ledger = Ledger(measured=True)
+        self._watch = watch
         self._arithmetic = Arithmetic(self)
         self._used = 0
         self._made = 0
@@ -228,6 +232,8 @@ class Machine:
     def _count(self, counts: dict[str, int], name: str, words: int) -> None:
         moved = words * self._loops.times
         counts[name] = counts.get(name, 0) + moved
+        if self._watch:
+            self._watch(moved)
         if self._phase:
             read, written = self._ledger.phases.get(self._phase, PhaseTotal(0, 0))
             is_read = counts is self._ledger.reads
@@ -329,7 +335,7 @@ class Machine:
         On a dry machine one block stands for all the equal ones between the first and the last. Where what
         happens inside depends on the block (a causal mask, say), `alike=False` yields every block there too.
         """
-        begin, end = n if isinstance(n, tuple) else (0, positive_int("n", n))
+        begin, end = (index(n[0]), index(n[1])) if isinstance(n, tuple) else (0, positive_int("n", n))
         if not 0 <= begin < end:
             raise ValueError(f"n = {n} is no range of rows or columns; expected 0 <= start < stop")
         return self._loops.over(begin, end, positive_int("b", b), alike=alike)
@@ -379,4 +385,4 @@ def _positions(name: str, part: Range) -> range:
 def _length(name: str, n: Any) -> int:
     if isinstance(n, tuple) and len(n) == 2:  # (start, stop), as `load` takes it
         n = n[1] - n[0]
-    return n.size if isinstance(n, Block) else positive_int(name, n)
+    return positive_int(name, n.size if isinstance(n, Block) else n)

@@ -34,15 +34,17 @@ def run(
     dry: bool = False,
     unroll: bool = False,
     trace: bool | None = None,
+    watch: Callable[[int], None] | None = None,
     **given: Any,
 ) -> Run:
     """Run `schedule(machine, <arrays by name>, **tiles)` on a fresh machine of M words.
 
     Arrays (on a dry machine also shapes, as tuples) become slow arrays under their own name; numbers
-    and options are passed on. `schedule` returns the slow array, or tuple of them, that it filled.
+    and options are passed on. `watch` is told the words of each move. `schedule` returns the slow array, or
+    tuple of them, that it filled.
     Raises what the machine raises, and TypeError where nothing or something else was returned.
     """
-    machine = Machine(M, dry=dry, unroll=unroll, trace=trace)
+    machine = Machine(M, dry=dry, unroll=unroll, trace=trace, watch=watch)
     named = {name: machine.slow(name, value) if _is_words(value) else value for name, value in given.items()}
     with machine.running():
         returned = schedule(machine, **named)

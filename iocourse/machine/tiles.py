@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -16,10 +16,31 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from ..sizes import Shape, words_in
 from .errors import BareArray, TileFreed
 
-if TYPE_CHECKING:
-    from .machine import Machine
-
 Axis = int | tuple[int, ...] | None
+
+
+class Unit(Protocol):
+    """What computes on tiles and counts each new result (see `arithmetic`)."""
+
+    def tile(self, value: Any) -> Tile: ...
+    def matmul(self, A: Any, B: Any, out: Any = None) -> Tile: ...
+    def elementwise(self, ufunc: np.ufunc, inputs: tuple[Any, ...], out: Any = None) -> Tile: ...
+    def reduce(self, ufunc: np.ufunc, tile: Tile, **how: Any) -> Tile: ...
+    def where(self, condition: Any, yes: Any, no: Any) -> Tile: ...
+    def copy(self, tile: Tile) -> Tile: ...
+    def assign(self, target: Tile, value: Any) -> None: ...
+    def add_product(self, target: Tile, A: Any, B: Any) -> None: ...
+    def times_product(self, target: Tile, A: Any, B: Any, less: Any) -> None: ...
+    def add_row_products(self, target: Tile, A: Any, B: Any) -> None: ...
+
+
+class FastMemory(Protocol):
+    """What a tile asks of the machine it lives on: to compute with it, and whether it is still there."""
+
+    @property
+    def _arithmetic(self) -> Unit: ...
+    def _holds(self, serial: int) -> bool: ...
+    def _release(self, tile: Tile) -> None: ...
 
 
 class Tile(NDArrayOperatorsMixin):
@@ -35,7 +56,7 @@ class Tile(NDArrayOperatorsMixin):
     _data: np.ndarray | None  # None on a dry machine, and after freeing
     _dtype: np.dtype[Any]
     _flat: bool  # in C order without gaps, so that reshape makes a view
-    _machine: Machine
+    _machine: FastMemory
     _name: str
     _serial: int
     _shape: Shape
@@ -263,7 +284,7 @@ class Tile(NDArrayOperatorsMixin):
 
 
 def make_tile(
-    machine: Machine, name: str, shape: Shape, dtype: np.dtype[Any], serial: int, base: Tile | None = None
+    machine: FastMemory, name: str, shape: Shape, dtype: np.dtype[Any], serial: int, base: Tile | None = None
 ) -> Tile:
     """The machine's own way to make a tile; it takes no room until the machine counts it under `serial`."""
     tile = Tile.__new__(Tile)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .. import ledger
-from ..sizes import positive_int
+from ..sizes import positive_int, truth
 from .graph import Graph, Vertex
 
 KINDS = ("load", "store", "compute", "slide", "delete")
@@ -60,6 +60,8 @@ class Game:
     def __post_init__(self) -> None:
         object.__setattr__(self, "graph", Graph.of(self.graph))
         object.__setattr__(self, "M", positive_int("M", self.M))
+        for name in ("recompute", "slide"):
+            object.__setattr__(self, name, truth(name, getattr(self, name)))
 
     @property
     def smallest_M(self) -> int:
@@ -198,7 +200,7 @@ def ledger_of(
     graph: Any, moves: Iterable[Move | str], M: int, *, recompute: bool = True, slide: bool = False
 ) -> ledger.Ledger:
     """The ledger of a pebbling: each vertex is an array of one word. Raises IllegalMove as `replay` does."""
-    record = ledger.Ledger()
+    record = ledger.Ledger(measured=True)
     for state in replay(graph, moves, M, recompute=recompute, slide=slide):
         record.peak = max(record.peak, len(state.red))
         if state.move is not None:

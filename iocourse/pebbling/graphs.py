@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import product
 
-from ..sizes import positive_int
+from ..sizes import positive_int, truth
 from .graph import Graph
 
 Parents = dict[str, list[str]]
@@ -45,6 +45,7 @@ def matmul(m: int, n: int, k: int, fma: bool = False) -> Graph:
     name = _names(m, n, k)
     parents: Parents = {name("A", i, l): [] for i, l in product(rows, inner)}
     parents |= {name("B", l, j): [] for l, j in product(inner, columns)}
+    fma = truth("fma", fma)
     for i, j in product(rows, columns):
         factors = [(name("A", i, l), name("B", l, j)) for l in inner]
         _scalar_product(parents, name("C", i, j), name("C" if fma else "p", i, j) + "_", factors, fma)
@@ -59,6 +60,7 @@ def attention(queries: int, keys: int, d: int = 1, fma: bool = False) -> Graph:
     """
     rows, columns, coordinates = _upto("queries", queries), _upto("keys", keys), _upto("d", d)
     name = _names(queries, keys, d) if d > 1 else _first_indices
+    fma = truth("fma", fma)
     parents: Parents = {name("q", i, c): [] for i, c in product(rows, coordinates)}
     parents |= {name(x, j, c): [] for x in "kv" for j, c in product(columns, coordinates)}
     pair = _names(queries, keys, d)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import comb
 from typing import Any
 
+from ..console import meter
 from ..guard import library_answer
 from ..ledger import Ledger
 from ..sizes import positive_int
@@ -13,7 +15,7 @@ from .game import Game, Move, State, ledger_of, replay
 from .graph import Graph
 from .steps import Position, Step, Steps
 
-MAX_STATES = 5_000_000  # about half a minute
+MAX_STATES = 5_000_000  # one to two minutes
 MAX_VERTICES = 100
 
 
@@ -71,7 +73,8 @@ def optimum(
     max_states = positive_int("max_states", max_states)
     _check(game)
     search = _Search(Steps(game), max_states)
-    path = search.run()
+    with meter(f"states looked at, of at most {max_states:,}", max_states) as tell:
+        path = search.run(tell)
     moves = _moves(search.steps, path)
     cost = sum(move.kind in ("load", "store") for move in moves)
     return Pebbling(game.graph, game.M, recompute, slide, cost, moves, search.tried)
@@ -106,14 +109,20 @@ class _Search:
         self.tried = 0
         self.tried_below: list[int] = []  # the states looked at when each least total cost was ruled out
 
-    def run(self) -> list[tuple[Position, Step, Position]]:
-        """The steps of a cheapest pebbling, each between the positions before and after it."""
+    def run(self, tell: Callable[[int], None]) -> list[tuple[Position, Step, Position]]:
+        """The steps of a cheapest pebbling, each between the positions before and after it.
+
+        `tell` hears of the states that were looked at.
+        """
         outputs = self.steps.board.outputs
         self._wait(self.start, 0)
+        told = 0
         while True:
             least = min(self.waiting)
             stack = self.waiting[least]
             while stack:
+                tell(self.tried - told)
+                told = self.tried
                 position, cost = stack.pop()
                 if not outputs & ~position.blue:
                     return self._path(position)

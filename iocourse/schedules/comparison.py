@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from ..bounds import lower_bound
 from ..masks import Mask, Window
+from ..sizes import check_sizes
 from .registry import Schedule, Tiles, get
 
 
@@ -36,6 +37,7 @@ def against_bound(
     `recompute=False` asks for the bound that holds where no product is formed twice. `problem` is the `mask`
     or the window `w` of a sparse schedule, or the degree `g`. Raises ValueError where M is too small.
     """
+    N, d, M = check_sizes(N=N, d=d, M=M)
     chosen = get(schedule) if isinstance(schedule, str) else schedule
     tiles = chosen.tiles(N, d, M, **problem)
     words = chosen.cost(N, d, **tiles, **problem).total

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from .. import costs
 from ..guard import library_answer
 from ..monomials import rank_of
-from ..sizes import positive_int
+from ..sizes import check_sizes, truth
 from .flash_optimal import flash_optimal
 from .low_rank import low_rank
 from .registry import Tiles
@@ -35,11 +35,12 @@ def crossing(d: int, g: int, M: int, *, whole_rows: bool = False) -> Crossing:
     `whole_rows=True` cuts the state into rows only, Bd = d + 1, which moves up to 2.5 times as many words.
     Raises ValueError where M is too small for FlashAttention.
     """
-    rank = rank_of(d, positive_int("g", g))
+    d, g, M = check_sizes(d=d, g=g, M=M)
+    rank = rank_of(d, g)
     least = flash_optimal.smallest_M(1, d)  # a word more than low rank with one whole row of the state
-    if least > positive_int("M", M):
+    if least > M:
         raise ValueError(f"M = {M} is too small to compare at d = {d}: the smallest M that works is {least}")
-    tiles = _rows_only(d, g, M) if whole_rows else low_rank.tiles(1, d, M, g=g)
+    tiles = _rows_only(d, g, M) if truth("whole_rows", whole_rows) else low_rank.tiles(1, d, M, g=g)
     words_a_token = costs.low_rank(1, d, g=g, **tiles).total
     # FlashAttention: 2d(1 + ⌈N/Br⌉) words a token, more than low rank's from this many blocks on.
     blocks = words_a_token // (2 * d)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from .. import costs
 from ..costs import ceil_div
-from ..guard import library_answer
 from ..machine import Machine, RowStats, Slow
 from .registry import Outputs, Tiles, schedule
 
 
-@library_answer
 def published_tiles(N: int, d: int, M: int) -> Tiles:
     """The sizes of 2205.14135, Algorithm 1: Bc = ⌈M/4d⌉, Br = min(⌈M/4d⌉, d); no room for the score tile."""
     Bc = ceil_div(M, 4 * d)
     return {"Br": min(Bc, d), "Bc": Bc}
 
 
-@library_answer
 def flash1_tiles(N: int, d: int, M: int) -> Tiles:
     """The published sizes where they fit, else the best of this loop order: Br = 1 and the largest Bc."""
     published = published_tiles(N, d, M)
@@ -39,6 +36,7 @@ def flash1_note(N: int, d: int, M: int) -> str:
 
 @schedule(
     pass_="forward",
+    lesson=(4, 1),
     regime="M >= d^2",
     source="FlashAttention, 2205.14135, Algorithm 1",
     tiles=flash1_tiles,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from ..guard import library_answer
 from ..machine import Machine, RowStats, Slow, Tile, probabilities
 from ..masks import Full, Mask
 from .registry import Outputs, Tiles, schedule
 
 
-@library_answer
 def flash1_backward_tiles(N: int, d: int, M: int) -> Tiles:
     """Br = 1 and the largest Bc: the published Bc = M/4d leaves no word beside K_j, V_j, dK_j and dV_j."""
     return {"Br": 1, "Bc": min(N, (M - 4 * d - 2) // (4 * d + 1))}
@@ -21,6 +19,7 @@ def flash1_backward_note(N: int, d: int, M: int) -> str:
 
 @schedule(
     pass_="backward",
+    lesson=(6, 5),
     regime="M >= d^2",
     source="FlashAttention, 2205.14135, Algorithm 4",
     tiles=flash1_backward_tiles,

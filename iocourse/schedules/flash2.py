@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from .. import costs
 from ..costs import ceil_div
-from ..guard import library_answer
 from ..machine import Machine, Slow
 from .registry import Outputs, Tiles, schedule
 
 
-@library_answer
 def quarter_tiles(N: int, d: int, M: int) -> Tiles:
     """FlashAttention-1's sizes with rows and columns exchanged: Br = ⌈M/4d⌉, Bc = min(⌈M/4d⌉, d)."""
     Br = ceil_div(M, 4 * d)
     return {"Br": Br, "Bc": min(Br, d)}
 
 
-@library_answer
 def flash2_tiles(N: int, d: int, M: int) -> Tiles:
     """A quarter of M for Q_i where that fits, else the best of this loop order: Bc = 1 and the largest Br."""
     quarter = quarter_tiles(N, d, M)
@@ -39,6 +36,7 @@ def flash2_note(N: int, d: int, M: int) -> str:
 
 @schedule(
     pass_="forward",
+    lesson=(4, 2),
     regime="M >= d^2",
     source="FlashAttention-2, 2307.08691, Algorithm 1",
     tiles=flash2_tiles,

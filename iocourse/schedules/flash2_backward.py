@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from ..guard import library_answer
 from ..machine import Machine, Slow, probabilities
 from ..masks import Full, Mask
 from .registry import Outputs, Tiles, schedule
 
 
-@library_answer
 def flash2_backward_tiles(N: int, d: int, M: int) -> Tiles:
     """An eighth of M for each of K_j, V_j, dK_j and dV_j, and as many rows as then fit."""
     Bc = min(N, max(1, M // (8 * d)))
@@ -17,6 +15,7 @@ def flash2_backward_tiles(N: int, d: int, M: int) -> Tiles:
 
 @schedule(
     pass_="backward",
+    lesson=(6, 6, 1),
     regime="M >= d^2",
     source="FlashAttention-2, 2307.08691, Algorithm 2",
     tiles=flash2_backward_tiles,
@@ -70,7 +69,6 @@ def flash2_backward(
     return dQ, dK, dV
 
 
-@library_answer
 def row_products(m: Machine, O: Slow, dO: Slow, D: Slow, Br: int) -> None:
     """D_i = rowsum(dO∘O) for all rows, to slow memory: 2Nd + N words."""
     for i in m.blocks(O.shape[0], Br):
@@ -78,7 +76,6 @@ def row_products(m: Machine, O: Slow, dO: Slow, D: Slow, Br: int) -> None:
             m.store(products.add_row_products(do, o), D, i)
 
 
-@library_answer
 def clear_unseen(m: Machine, dQ: Slow, seen: Mask, Br: int) -> None:
     """Zeros in the rows of dQ that no block of columns will ever visit."""
     for unseen in seen.unseen_rows():

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from ..guard import library_answer
 from ..machine import Machine, Slow
 from .registry import Outputs, Tiles, schedule
 
 
-@library_answer
 def flash_optimal_tiles(N: int, d: int, M: int) -> Tiles:
     """One key at a time leaves the most room for queries: Bc = 1, Br = ⌊(M - d)/(2d + 3)⌋."""
     return {"Br": min(N, (M - d) // (2 * d + 3)), "Bc": 1}
@@ -15,6 +13,7 @@ def flash_optimal_tiles(N: int, d: int, M: int) -> Tiles:
 
 @schedule(
     pass_="forward",
+    lesson=(4, 3),
     regime="M >= d^2",
     source="FlashAttention-2's order with V_j in K_j's place and Bc = 1; optimal constant by Theorem A",
     tiles=flash_optimal_tiles,

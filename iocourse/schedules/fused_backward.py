@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from ..guard import library_answer
 from ..machine import Block, Machine, Slow, Tile, probabilities
 from ..masks import Full, Mask
 from .flash2_backward import clear_unseen, row_products
 from .registry import Outputs, Tiles, schedule
 
 
-@library_answer
 def fused_backward_tiles(N: int, d: int, M: int) -> Tiles:
     """One row at a time leaves the most room for columns: Br = 1, Bc = ⌊(M - 2d - 2)/(4d + 1)⌋."""
     return {"Br": 1, "Bc": min(N, (M - 2 * d - 2) // (4 * d + 1))}
@@ -17,6 +15,7 @@ def fused_backward_tiles(N: int, d: int, M: int) -> Tiles:
 
 @schedule(
     pass_="backward",
+    lesson=(6, 6, 2),
     regime="M >= d^2",
     source="FlashAttention-2's order with Br = 1 and dQ_i in dO_i's place",
     tiles=fused_backward_tiles,
@@ -64,7 +63,6 @@ def fused_backward(
     return dQ, dK, dV
 
 
-@library_answer
 def scores_gradient(m: Machine, dO: Slow, s: Tile, v: Tile, dv: Tile, products: Tile, i: Block) -> None:
     """With P_ij in s: dV_j += P_ijᵀdO_i, then s becomes dS_ij; dO_i has gone at the end."""
     with m.load(dO, i) as do:  # (Br, d)

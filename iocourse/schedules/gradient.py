@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from ..costs import ceil_div, distinct_sizes
-from ..guard import library_answer
 from ..machine import Block, Machine, RowStats, Slow, Tile, probabilities
 from .registry import Outputs, Tiles, schedule
 
 
-@library_answer
 def gradient_tiles(N: int, d: int, M: int) -> Tiles:
     """What stays takes all of M in each of the four parts."""
     Bn = min(
@@ -26,6 +24,7 @@ def gradient_tiles(N: int, d: int, M: int) -> Tiles:
 
 @schedule(
     pass_="gradient",
+    lesson=(7, 9, 1),
     regime="M >= d^2",
     source="2410.09397, large caches, with FlashAttention's order",
     tiles=gradient_tiles,
@@ -62,7 +61,6 @@ def gradient(
     return dX
 
 
-@library_answer
 def times_small(m: Machine, A: Slow, B: Slow, C: Slow, b: int, e: int) -> None:
     """C = AB with B (d, d): a b x e tile of C stays, columns of A and rows of B stream past."""
     for i in m.blocks(C.shape[0], b):
@@ -74,7 +72,6 @@ def times_small(m: Machine, A: Slow, B: Slow, C: Slow, b: int, e: int) -> None:
                 m.store(out, C, i, c)
 
 
-@library_answer
 def transposed_times(m: Machine, A: Slow, B: Slow, C: Slow, b: int) -> None:
     """C = AᵀB with C (d, d): a b x b tile of C stays, rows of A and of B stream past."""
     for r in m.blocks(C.shape[0], b):
@@ -98,7 +95,6 @@ def _forward(m: Machine, Q: Slow, K: Slow, V: Slow, E: Slow, dO: Slow, LSE: Slow
         store_residual(m, o, stats, E, dO, LSE, D, i)
 
 
-@library_answer
 def store_residual(
     m: Machine, o: Tile, stats: RowStats, E: Slow, dO: Slow, LSE: Slow, D: Slow, i: Block
 ) -> None:
@@ -115,7 +111,6 @@ def store_residual(
     m.store(o, dO, i)
 
 
-@library_answer
 def subtract(e: Tile, o: Tile, products: Tile) -> None:
     """o becomes o - e, and products grows by rowsum(o∘(o - e)) for the o before; e is used up."""
     products.add_row_products(o, o)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from ..guard import library_answer
 from ..machine import Block, Machine, Slow, Tile, probabilities
 from .gradient import store_residual
 from .registry import Outputs, Tiles, schedule
 
 
-@library_answer
 def gradient_reassociated_tiles(N: int, d: int, M: int) -> Tiles:
     """What X and Y, in the second sweep also dX, leave of M goes to rows of A1."""
     room = M - 2 * d * d
@@ -20,6 +18,7 @@ def gradient_reassociated_tiles(N: int, d: int, M: int) -> Tiles:
 
 @schedule(
     pass_="gradient",
+    lesson=(7, 9, 3),
     regime="M >> d^2",
     source="a schedule of this course: (A1·X)·a2ᵀ as A1·(X·a2ᵀ), for fast memories well above d² words",
     tiles=gradient_reassociated_tiles,

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from math import isqrt
 
-from ..guard import library_answer
 from ..machine import Block, Machine, Slow, Tile, probabilities
 from .gradient import subtract, times_small, transposed_times
 from .registry import Outputs, Tiles, schedule
 
 
-@library_answer
 def gradient_small_cache_tiles(N: int, d: int, M: int) -> Tiles:
     """The largest B with B² + 4B ≤ M."""
     return {"B": min(max(N, d), isqrt(M + 4) - 2)}
@@ -18,6 +16,7 @@ def gradient_small_cache_tiles(N: int, d: int, M: int) -> Tiles:
 
 @schedule(
     pass_="gradient",
+    lesson=(7, 9, 2),
     regime="M < d^2",
     source="2410.09397, small caches, blocked products",
     tiles=gradient_small_cache_tiles,
@@ -64,7 +63,6 @@ def _forward(
         m.store(products, D, i)
 
 
-@library_answer
 def product_of_rows(m: Machine, A: Slow, B: Slow, i: Block, j: Block) -> Tile:
     """AᵢBⱼᵀ as a tile, made with one column of A and of B at a time."""
     s = m.zeros(i, j)

@@ -15,7 +15,6 @@ from math import factorial, prod
 from .. import costs, exact
 from ..costs import distinct_sizes
 from ..exact import Array
-from ..guard import library_answer
 from ..machine import Block, Features, Machine, Slow, Tile
 from ..monomials import rank_of
 from .registry import Stand, Tiles, schedule
@@ -24,7 +23,6 @@ MOST_FEATURES = 2**22  # in a tile of a run
 BYTES_LISTED = 500  # about, in Python, for one of them
 
 
-@library_answer
 def low_rank_tiles(N: int, d: int, M: int, g: int) -> Tiles:
     """The cheapest tile of the state that fits: for each number of tiles across the largest rc."""
 
@@ -35,7 +33,6 @@ def low_rank_tiles(N: int, d: int, M: int, g: int) -> Tiles:
     return min(fitting, key=lambda picked: costs.low_rank(N, d, g=g, **picked).total)
 
 
-@library_answer
 def polynomial_attention(a: Mapping[str, Array], *, g: int) -> tuple[Array, ...]:
     """What low rank stands for: p(QKᵀ/√d)V over row sums, p the Taylor polynomial of exp of degree g."""
     S = exact.scores(a["Q"], a["K"])
@@ -55,6 +52,7 @@ def low_rank_note(N: int, d: int, M: int, g: int) -> str:
 
 @schedule(
     pass_="forward",
+    lesson=(15, 6),
     regime="bounded scores, N above the rank",
     source="a schedule of this course, after Alman and Song, 2302.13214; Taylor features",
     tiles=low_rank_tiles,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..costs import best_pair, ceil_div
 from ..guard import library_answer
 from ..machine import Machine, Slow, WrongShape
-from ..sizes import check_sizes, positive_int
+from ..sizes import check_sizes
 
 
 @library_answer
@@ -14,7 +14,7 @@ def matmul(m: Machine, A: Slow, B: Slow, *, bm: int, bn: int) -> Slow:
 
     A (m, k), B (k, n). Costs `costs.matmul(m, n, k, bm=bm, bn=bn)` words. Source: 1702.02017, section 4.
     """
-    check_sizes(bm=bm, bn=bn)
+    bm, bn = check_sizes(bm=bm, bn=bn)
     for name, X in (("A", A), ("B", B)):
         if len(X.shape) != 2:
             raise WrongShape(f"{name} has shape {X.shape}; a matrix product takes matrices")
@@ -38,7 +38,7 @@ def matmul_tiles(m: int, n: int, k: int, M: int) -> dict[str, int]:
 
     Raises ValueError where M < 3, the smallest that works.
     """
-    m, n, k, M = (positive_int(name, v) for name, v in (("m", m), ("n", n), ("k", k), ("M", M)))
+    m, n, k, M = check_sizes(m=m, n=n, k=k, M=M)
     if M < 3:
         raise ValueError(f"M = {M} is too small for a matrix product: the smallest M that works is 3")
     bn, bm = best_pair(

@@ -1,15 +1,16 @@
 """The list of schedules: a schedule is a run on a machine, its closed form, and the tiles it wants.
 
-Adding one is adding one file: decorate the function, and tables, plots, the command line and the
-property tests find it here.
+Adding one is adding one file here, which decorates the function, and its closed form in `costs`: tables,
+plots, the command line and the property tests find it, and the guard is put on it.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from types import FunctionType, ModuleType
 from typing import Any
 
 from .. import costs
@@ -19,7 +20,7 @@ from ..ledger import Ledger
 from ..machine import FastMemoryFull, Machine, Slow
 from ..masks import Mask
 from ..monomials import rank_of
-from ..sizes import check_sizes, positive_int
+from ..sizes import check_sizes, positive_int, truth, zero_or_more
 from .passes import PASSES, Exact, Pass
 
 Tiles = dict[str, int]
@@ -47,10 +48,12 @@ class Schedule:
     are the arrays it takes, `tile_names` the sizes it must be given, `needs` and `options` what else it
     must and may be told (`mask`, `w`, `g`, `lse`). `safe` is False where large scores overflow. `stands_for`
     is None where the values are the pass's own; an approximation says what its values are instead.
+    `lesson` is the lesson that teaches it, the section, and its place among several there.
     """
 
     name: str
     pass_: str
+    lesson: tuple[int, ...]
     regime: str
     source: str
     body: Body
@@ -72,6 +75,9 @@ class Schedule:
     def __doc__(self) -> str | None:  # type: ignore[override]
         return self.body.__doc__
 
+    def __reduce__(self) -> tuple[Callable[[str], Schedule], tuple[str]]:
+        return get, (self.name,)  # a pickle says which it is, and is opened as the registry's own
+
     def __repr__(self) -> str:
         return f"schedule {self.name}(m, {', '.join((*self.operands, *self.needs, *self.tile_names))})"
 
@@ -80,8 +86,8 @@ class Schedule:
         return inspect.signature(self.body)
 
     @property
-    def __wrapped__(self) -> Any:  # for inspect.getsource: the code as it was written
-        return self.body.__dict__["__wrapped__"]
+    def __wrapped__(self) -> Body:  # for inspect.getsource: the code as it was written
+        return self.body
 
     @property
     def problem(self) -> Pass:
@@ -113,36 +119,38 @@ class Schedule:
         operands = arrays or tuple(named[name] for name in self.operands if name in named)
         settings = {name: value for name, value in named.items() if name not in self.operands}
         N, d = self._check_operands(operands)
-        self._check_settings(N, settings)
+        settings = self._checked(N, settings)
         try:
             return self.body(m, *operands, **settings)
         except FastMemoryFull as error:
             error.advice = lambda: f"{self.name}: {self.advice(N, d, m.M, **settings)}."
             raise
 
-    def _check_settings(self, N: int, settings: Mapping[str, Any]) -> None:
-        """Tiles, needs and options: each known, of the right kind, and none missing."""
-        for name, value in settings.items():
-            if name in self.tile_names:
-                positive_int(name, value)
-            elif name in (*PROBLEM, "lse") and name not in (*self.needs, *self.options):
+    def _checked(self, N: int, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Tiles, needs and options, sizes as ints: each known, of the right kind, and none missing."""
+        for name in settings:
+            if name in (*PROBLEM, "lse") and name not in (*self.needs, *self.options):
                 raise TypeError(f"{self.name} takes no {name}")
-            elif name not in (*self.needs, *self.options):
+            if name not in (*self.tile_names, *self.needs, *self.options):
                 has = ", ".join(self.tile_names) or "none"
                 raise TypeError(f"{self.name} has no tile size {name!r}; it has {has}")
+        self._require_all(N, settings)
+        return self._numbers(settings)
+
+    def _numbers(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings, sizes as ints and `lse` as a bool. Raises what names the first that is none."""
+        kinds = {**dict.fromkeys((*self.tile_names, "g"), positive_int), "w": zero_or_more, "lse": truth}
+        return {name: kinds[name](name, v) if name in kinds else v for name, v in settings.items()}
+
+    def _require_all(self, N: int, settings: Mapping[str, Any]) -> None:
         missing = [name for name in self.tile_names if name not in settings]
         if missing:
             raise TypeError(
                 f"{self.name} needs the tile size(s) {', '.join(missing)}; tiles(N, d, M) picks them"
             )
-        self._check_problem(N, settings)
-
-    def _check_problem(self, N: int, settings: Mapping[str, Any]) -> None:
         for name in self.needs:
             if settings.get(name) is None:
                 raise TypeError(f"{self.name} needs {name}=…, which says what is to be computed")
-        if "g" in self.needs:
-            positive_int("g", settings["g"])
         mask = settings.get("mask")
         if mask is not None and not isinstance(mask, Mask):
             raise TypeError(f"mask must be one of iocourse.masks, got {type(mask).__name__}")
@@ -172,9 +180,24 @@ class Schedule:
 
     def cost(self, N: int, d: int, **settings: Any) -> Ledger:
         """The closed form for these tiles and options: words per array, and the footprint as `peak`."""
-        check_sizes(N=N, d=d)
-        self._check_settings(N, settings)
-        return self.cost_form(N, d, **settings)
+        N, d = check_sizes(N=N, d=d)
+        return self.cost_form(N, d, **self._checked(N, settings))
+
+    def count(self, N: int, d: int, M: int, **settings: Any) -> Ledger:
+        """The closed form in M words of fast memory, with the tiles given and, of the others, those it picks.
+
+        Raises ValueError where they do not fit, naming the tiles that would or the smallest M that works.
+        """
+        N, d, M = check_sizes(N=N, d=d, M=M)
+        told = self.tiles(N, d, M, **_problem(settings)) | settings
+        ledger = self.cost(N, d, **told)
+        if ledger.peak > M:
+            tiles = ", ".join(f"{name}={told[name]}" for name in self.tile_names)
+            raise ValueError(
+                f"{self.name} with {tiles} needs {ledger.peak} words, {ledger.peak - M} more than M = {M}; "
+                f"{self.advice(N, d, M, **told)}"
+            )
+        return ledger
 
     def smallest_M(self, N: int, d: int, **problem: Any) -> int:
         """Words of fast memory below which no tile size of this schedule fits."""
@@ -182,14 +205,14 @@ class Schedule:
 
     def tiles(self, N: int, d: int, M: int, **problem: Any) -> Tiles:
         """The tile sizes this schedule picks. Raises ValueError naming the smallest M where none fits."""
-        positive_int("M", M)
+        N, d, M = check_sizes(N=N, d=d, M=M)
         least = self.smallest_M(N, d, **problem)
         if least > M:
             raise ValueError(
                 f"M = {M} is too small for {self.name} at N = {N}, d = {d}: "
                 f"the smallest M that works is {least}"
             )
-        picked = self.choose(N, d, M, **self.needed(problem))
+        picked = self.choose(N, d, M, **self._numbers(self.needed(problem)))
         # A mask that hides every pair leaves less to hold than the choosers count on.
         return {name: max(1, size) for name, size in picked.items()}
 
@@ -199,8 +222,8 @@ class Schedule:
         Under a mask, where a ragged edge can make a larger size need less, one whose next does not.
         """
         refuse_in_exam(f"iocourse.schedules.{self.name}.largest_tiles")
-        positive_int("M", M)
-        self.cost(N, d, **settings)  # every setting is known and of its kind
+        N, d, M = check_sizes(N=N, d=d, M=M)
+        settings = self._checked(N, settings)
 
         def fits(name: str, size: int) -> bool:
             return self.cost_form(N, d, **{**settings, name: size}).peak <= M
@@ -210,7 +233,7 @@ class Schedule:
 
     def advice(self, N: int, d: int, M: int, **settings: Any) -> str:
         """In words, the tile sizes that would fit where these do not."""
-        problem = {name: value for name, value in settings.items() if name in PROBLEM}
+        problem = _problem(settings)
         least = self.smallest_M(N, d, **problem)
         if least > M:
             return f"no tiles fit, the smallest M that works is {least}"
@@ -225,6 +248,11 @@ class Schedule:
     def shapes(self, N: int, d: int) -> dict[str, tuple[int, ...]]:
         """The shape of each array it takes, for a dry run."""
         return {name: self.problem.shapes(N, d)[name] for name in self.operands}
+
+
+def _problem(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Of `settings` what says which problem is solved, by any schedule."""
+    return {name: value for name, value in settings.items() if name in PROBLEM}
 
 
 def _largest(fits: Callable[[int], bool], most: int) -> int:
@@ -246,6 +274,7 @@ def _no_note(N: int, d: int, M: int, **problem: Any) -> str:
 def schedule(
     *,
     pass_: str,
+    lesson: tuple[int, ...],
     regime: str,
     source: str,
     tiles: Chooser,
@@ -256,7 +285,11 @@ def schedule(
     """Register the decorated function under its own name; its closed form is `costs.<name>`.
 
     `tiles` and `note` take N, d, M and what the schedule needs. `stands_for` belongs to an approximation.
+    `lesson` is (lesson, section), or (lesson, section, place) where a section teaches several.
+    Raises LookupError where there is no closed form, TypeError where it takes other arguments.
     """
+    _require_pass(pass_)
+    _require_place(lesson)
 
     def register(body: Body) -> Schedule:
         name, named = body.__name__, _keywords(body)
@@ -264,10 +297,11 @@ def schedule(
         made = Schedule(
             name=name,
             pass_=pass_,
+            lesson=lesson,
             regime=regime,
             source=source,
             body=library_answer(body),
-            cost_form=getattr(costs, name),
+            cost_form=_form(name, named),
             choose=library_answer(tiles),
             operands=tuple(inspect.signature(body).parameters)[1 : -len(named)],
             tile_names=tuple(key for key in required if key not in PROBLEM),
@@ -275,7 +309,7 @@ def schedule(
             options=tuple(key for key in named if key not in required),
             note=note,
             safe=safe,
-            stands_for=stands_for,
+            stands_for=stands_for and replace(stands_for, exact=library_answer(stands_for.exact)),
         )
         REGISTRY[name] = made
         return made
@@ -283,9 +317,59 @@ def schedule(
     return register
 
 
-def _keywords(body: Body) -> dict[str, inspect.Parameter]:
-    found = inspect.signature(body).parameters.items()
+def _require_pass(pass_: str) -> None:
+    if pass_ not in PASSES:
+        raise ValueError(f"pass_ = {pass_!r} is unknown; there are {', '.join(PASSES)}")
+
+
+def _require_place(lesson: Any) -> None:
+    numbers = isinstance(lesson, tuple) and all(isinstance(number, int) for number in lesson)
+    if not numbers or len(lesson) not in (2, 3):
+        raise TypeError(f"lesson = {lesson!r} must be (lesson, section) or (lesson, section, place)")
+
+
+def _keywords(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    found = inspect.signature(function).parameters.items()
     return {name: parameter for name, parameter in found if parameter.kind is parameter.KEYWORD_ONLY}
+
+
+def _form(name: str, named: Mapping[str, Any]) -> costs.Form:
+    """The closed form of that name, which must be told what the schedule is told."""
+    form = costs.form_of(name)
+    told = _keywords(form)
+    if set(told) != set(named):
+        raise TypeError(f"costs.{name} takes {', '.join(told)}; the schedule {name} takes {', '.join(named)}")
+    return form
+
+
+def take_in(files: Sequence[ModuleType]) -> None:
+    """Bring the schedules of these files into the order of the course, and guard all that the files make
+    public. Raises ImportError that names a file without a schedule of its name.
+    """
+    for name in (file.__name__.rpartition(".")[2] for file in files):
+        if name not in REGISTRY:
+            raise ImportError(
+                f"iocourse/schedules/{name}.py registers no schedule {name}: decorate the function {name} "
+                "with @schedule(...), or begin the file's name with _ where it holds parts of others"
+            )
+    _guard(files)
+    ordered = sorted(REGISTRY.values(), key=_place)
+    REGISTRY.clear()
+    REGISTRY.update({schedule.name: schedule for schedule in ordered})
+
+
+def _place(schedule: Schedule) -> tuple[Any, ...]:
+    """Where a schedule stands in the course."""
+    return bool(schedule.needs), list(PASSES).index(schedule.pass_), schedule.lesson, schedule.name
+
+
+def _guard(files: Sequence[ModuleType]) -> None:
+    """What solves an exercise refuses inside a check, also where one schedule has it from another."""
+    own = {file.__name__ for file in files}
+    for file in files:
+        for name, part in list(vars(file).items()):
+            if name[0] != "_" and isinstance(part, FunctionType) and part.__module__ in own:
+                setattr(file, name, library_answer(part))
 
 
 def get(name: str) -> Schedule:
@@ -297,6 +381,5 @@ def get(name: str) -> Schedule:
 
 def of_pass(pass_: str) -> list[Schedule]:
     """The dense schedules of a pass, in the order of the course. Raises ValueError that lists the passes."""
-    if pass_ not in PASSES:
-        raise ValueError(f"pass_ = {pass_!r} is unknown; there are {', '.join(PASSES)}")
+    _require_pass(pass_)
     return [schedule for schedule in REGISTRY.values() if schedule.pass_ == pass_ and not schedule.needs]

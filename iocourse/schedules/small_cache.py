@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from ..costs import best_pair, ceil_div
-from ..guard import library_answer
 from ..machine import Block, Machine, Slow, Tile, probabilities
 from .registry import Outputs, Tiles, schedule
 
 
-@library_answer
 def small_cache_tiles(N: int, d: int, M: int) -> Tiles:
     """For each number of rows the widest tiles that fit; of these the cheapest. Near Br = Bc = Bd = √M."""
 
@@ -24,6 +22,7 @@ def small_cache_tiles(N: int, d: int, M: int) -> Tiles:
 
 @schedule(
     pass_="forward",
+    lesson=(7, 4),
     regime="M < d^2",
     source="the blocked products of 2402.07443 with online softmax; constant optimal for M << d^2",
     tiles=small_cache_tiles,
@@ -54,7 +53,6 @@ def small_cache(
     return O if L is None else (O, L)
 
 
-@library_answer
 def scores_tile(m: Machine, Q: Slow, K: Slow, i: Block, j: Block) -> Tile:
     """QᵢKⱼᵀ/√d as a tile (Br, Bc), made with one column of Q and of K at a time: Br + Bc words beside it."""
     s = m.zeros(i, j)

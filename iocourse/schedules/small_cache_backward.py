@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ..costs import best_pair, ceil_div
-from ..guard import library_answer
 from ..machine import Block, Machine, Slow, Tile, probabilities
 from ..masks import Full, Mask
 from .registry import Outputs, Tiles, schedule
@@ -11,7 +10,6 @@ from .small_cache import scores_tile
 from .standard_backward import output_tile, product
 
 
-@library_answer
 def small_cache_backward_tiles(N: int, d: int, M: int) -> Tiles:
     """The cheapest tile of P and dS, and the cheapest tile of the outputs: both near √M x √M."""
     Br, Bc = best_pair(
@@ -22,6 +20,7 @@ def small_cache_backward_tiles(N: int, d: int, M: int) -> Tiles:
 
 @schedule(
     pass_="backward",
+    lesson=(9, 5),
     regime="M < d^2",
     source="blocked products, as 2410.09397 for small caches",
     tiles=small_cache_backward_tiles,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from ..guard import library_answer
 from ..machine import Block, Machine, Slow, probabilities
 from ..masks import Full, Mask
 from .fused_backward import scores_gradient
 from .registry import Outputs, Tiles, schedule
 
 
-@library_answer
 def split_backward_tiles(N: int, d: int, M: int) -> Tiles:
     """What passes by is one row at a time; what stays takes the rest."""
     rows, columns = (M - 2 * d) // (3 * d + 3), (M - 2 * d - 2) // (4 * d + 1)
@@ -18,6 +16,7 @@ def split_backward_tiles(N: int, d: int, M: int) -> Tiles:
 
 @schedule(
     pass_="backward",
+    lesson=(6, 8),
     regime="M >= d^2",
     source="a schedule of this course: the cheapest of all ways to divide dQ, dK and dV among sweeps",
     tiles=split_backward_tiles,

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from ..costs import best_pair, ceil_div
-from ..guard import library_answer
 from ..machine import Block, Machine, Slow
 from ..masks import Mask
 from .registry import Outputs, Tiles, schedule
 
 
-@library_answer
 def standard_backward_tiles(N: int, d: int, M: int) -> Tiles:
     """The cheapest tile of dP, the cheapest tile of the outputs, and as much of a row as fits."""
     Bm, Bn = best_pair(
@@ -28,6 +26,7 @@ def output_tile(N: int, d: int, M: int, rows: str) -> Tiles:
 
 @schedule(
     pass_="backward",
+    lesson=(6, 2),
     regime="every M",
     source="FlashAttention, 2205.14135, Algorithm 3",
     tiles=standard_backward_tiles,
@@ -65,7 +64,6 @@ def standard_backward(
     return dQ, dK, dV
 
 
-@library_answer
 def product(
     m: Machine, A: Slow, B: Slow, C: Slow, b: int, Bd: int, *, scale: float = 1.0, transposed: bool = False
 ) -> None:

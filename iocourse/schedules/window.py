@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 
-from ..guard import library_answer
-from ..machine import Machine, Slow, Tile
+from ..machine import Block, Machine, Slow, Tile
 from .registry import Outputs, Tiles, schedule
 
 
-@library_answer
 def window_tiles(N: int, d: int, M: int, w: int) -> Tiles:
     """None: the width of the window decides what is in fast memory."""
     return {}
@@ -17,6 +16,7 @@ def window_tiles(N: int, d: int, M: int, w: int) -> Tiles:
 
 @schedule(
     pass_="forward",
+    lesson=(8, 4),
     regime="a window of 2w + 1 keys fits",
     source="a schedule of this course: a ring buffer of keys and values",
     tiles=window_tiles,
@@ -27,17 +27,16 @@ def window(m: Machine, Q: Slow, K: Slow, V: Slow, *, w: int, lse: bool = False) 
     O = m.new("O", (N, d))
     L = m.new("LSE", (N,)) if lse else None
     ring: deque[tuple[Tile, Tile]] = deque()  # keys and values in sight, oldest first
-    loaded = 0
-    for i in m.blocks(N, 1, alike=False):
+    for i in _queries(m, N, w):
         if i.start > w:
             for tile in ring.popleft():
                 tile.free()
-        while loaded <= min(i.start + w, N - 1):
-            ring.append((m.load(K, loaded), m.load(V, loaded)))  # (1, d), (1, d)
-            loaded += 1
+        for coming in range(i.start + w if i.start else 0, min(i.start + w + 1, N)):
+            ring.append((m.load(K, coming), m.load(V, coming)))  # (1, d), (1, d)
         with m.load(Q, i) as q, m.zeros(i, d) as o, m.row_stats(i) as stats:  # (1, d), (1, d), 2
             q *= d**-0.5
-            for k, v in ring:
+            for j in m.blocks(len(ring), 1):
+                k, v = ring[j.start]
                 with q @ k.T as s:  # (1, 1)
                     stats.update(s, o)
                     o.add_product(s, v)
@@ -49,3 +48,14 @@ def window(m: Machine, Q: Slow, K: Slow, V: Slow, *, w: int, lse: bool = False) 
         for tile in pair:
             tile.free()
     return O if L is None else (O, L)
+
+
+def _queries(m: Machine, N: int, w: int) -> Iterator[Block]:
+    """Every query. While the ring fills each adds keys; then one comes and one goes, and one for all will do;
+    at the end none comes.
+    """
+    filled = min(w + 1, N)
+    last = max(filled, N - w)
+    for begin, end, alike in ((0, filled, False), (filled, last, True), (last, N, True)):
+        if begin < end:
+            yield from m.blocks((begin, end), 1, alike=alike)

@@ -9,6 +9,7 @@ from figure_examples import attention, ledger
 from iocourse import bounds, costs, explore, schedules
 from iocourse.explore.draw.frame import Scale, spread, words
 from iocourse.explore.draw.picture import Poly, Rect, Text
+from iocourse.explore.facts.chosen import ROW_TILED
 from iocourse.explore.figures.memory import COLUMNS, condensed
 from iocourse.ledger import Ledger
 
@@ -21,7 +22,7 @@ def test_the_table_of_words_holds_closed_forms_and_bounds(N, d):
         for line in explore.words_against_memory(N, d).numbers.replace("no tile fits", "-").splitlines()
     ]
     names = lines[0][1:-2]
-    assert names == ["naive", "flash1", "flash2", "flash_optimal"]
+    assert names == list(ROW_TILED)
     for M, *values, bound in (
         [int(cell.replace(",", "")) if cell != "-" else None for cell in row] for row in lines[1:-1]
     ):

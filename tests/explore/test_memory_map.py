@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from iocourse import bounds, explore, guard, schedules
 from iocourse.explore import MemoryExplorer, Picture, memory_explorer, memory_map
-from iocourse.explore.draw.palette import BOUNDS
+from iocourse.explore.draw.palette import BOUNDS, stroke_of
 from iocourse.explore.draw.picture import Poly, Text
 from iocourse.explore.facts import limits
 from iocourse.explore.facts.regimes import LEADING, crossover, memories, move, moves, regimes, reigns
@@ -135,6 +135,7 @@ def test_lines_keep_their_look_whichever_others_are_drawn():
     for pass_ in PASSES:
         strokes = [_stroke(pass_, schedule.name) for schedule in schedules.of_pass(pass_)]
         assert len(set(strokes)) == len(strokes)
+    assert len({stroke_of(position) for position in range(20)}) == 20  # more than there are today
 
 
 def test_while_a_check_runs_the_map_gives_nothing_away_even_what_it_has_drawn_before():

@@ -192,6 +192,27 @@ def test_hostile_logits_stay_finite(schedule):
     assert_values(schedule, run(schedule, M=M, **arrays, **tiles, **problem), arrays, expected)
 
 
+COUNTED = [
+    pytest.param(schedule, problem, id=f"{schedule.name}{problem or ''}")
+    for schedule in REGISTRY.values()
+    for problem in ({}, {"g": 2}, {"w": 0}, {"w": 1}, {"w": 20})
+    if schedule.needs == tuple(problem)
+]
+
+
+@pytest.mark.parametrize(("schedule", "problem"), COUNTED)
+def test_counting_does_not_get_slower_with_N(schedule, problem):
+    """A dry run makes as many moves for a million queries as for a thousand, and counts them all."""
+    tiles, moves = dict.fromkeys(schedule.tile_names, 3), []
+    for N in (1000, 10**6):
+        pieces, form = [], schedule.cost(N, 4, **tiles, **problem)
+        shapes = schedule.shapes(N, 4)
+        done = run(schedule, M=form.peak, dry=True, watch=pieces.append, **shapes, **tiles, **problem)
+        assert done.ledger == form and sum(pieces) == form.total
+        moves.append(len(pieces))
+    assert moves[0] == moves[1] < 2000
+
+
 # ---- the matrix product ----------------------------------------------------------------------------------
 
 product_sizes = st.tuples(*[upto(90)] * 3, *[upto(95)] * 2)

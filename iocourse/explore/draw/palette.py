@@ -112,8 +112,9 @@ def fill_of(kind: str, position: int) -> Fill:
 
 
 def stroke_of(position: int) -> Stroke:
-    """The `position`-th stroke; after the last they begin again."""
-    return STROKES[position % len(STROKES)]
+    """The `position`-th stroke; after the last, colours begin again with another dash and marker."""
+    again, place = divmod(position, len(STROKES))
+    return STROKES[(place + again) % len(STROKES)]._replace(colour=STROKES[place].colour)
 
 
 _RAMP = ("#F7FBFF", "#C6DBEF", "#6BAED6", "#2171B5", "#08306B")  # ColorBrewer Blues: lightness falls steadily

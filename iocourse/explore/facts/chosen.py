@@ -7,9 +7,15 @@ from collections.abc import Collection, Sequence
 from ... import schedules
 from ...schedules import Schedule
 
+
+def _row_tiled(schedule: Schedule) -> bool:
+    """Whether its tiles of Br x Bc scores are made of whole rows of Q and K, whose room grows with d."""
+    return {"Br", "Bc"} <= set(schedule.tile_names) and schedule.smallest_M(1, 2) > schedule.smallest_M(1, 1)
+
+
 # What a reader has met when fast memories are large: the lines of `words_against_memory`, and what the tile
-# tuner can draw, since these hold whole rows of Q and K and their tiles of scores have the sides Br and Bc.
-ROW_TILED = ("naive", "flash1", "flash2", "flash_optimal")
+# tuner can draw.
+ROW_TILED = tuple(schedule.name for schedule in schedules.of_pass("forward") if _row_tiled(schedule))
 
 
 def chosen(pass_: str, names: Sequence[str] | None = None) -> list[Schedule]:

@@ -160,12 +160,12 @@ class Facts:
     @cached_property
     def low_rank(self) -> Ledger:
         """Words of `schedules.low_rank` with the tiles it picks for M."""
-        return schedules.low_rank.cost(self.s.n, self.data.d, g=self.s.degree, **self.crossing.tiles)
+        return schedules.get("low_rank").cost(self.s.n, self.data.d, g=self.s.degree, **self.crossing.tiles)
 
     @cached_property
     def exact(self) -> Ledger:
         """Words of `schedules.flash_optimal` with the tiles it picks for M."""
-        flash, n, d = schedules.flash_optimal, self.s.n, self.data.d
+        flash, n, d = schedules.get("flash_optimal"), self.s.n, self.data.d
         return flash.cost(n, d, **flash.tiles(n, d, self.s.M))
 
     @cached_property

@@ -63,7 +63,7 @@ def sparse(mask: BlockMask, d: int, M: int | None = None) -> Sparse:
     if not isinstance(mask, BlockMask):
         raise TypeError(f"mask must be a BlockMask of iocourse.masks, got {type(mask).__name__}")
     N, d = mask.N, positive_int("d", d)
-    Br = mask.Br if M is None else schedules.block_sparse.tiles(N, d, M, mask=mask)["Br"]
+    Br = mask.Br if M is None else schedules.get("block_sparse").tiles(N, d, M, mask=mask)["Br"]
     ledger = costs.block_sparse(N, d, mask=mask, Br=Br, Bc=1)
     memory = ledger.peak if M is None else M
     least, name = bounds.lower_bound("forward", N, d, memory, mask=mask)

@@ -45,9 +45,10 @@ def words_against_length(
     found = {M: schedules.crossing(d, degree, M) for M in sorted(Ms)}
     low, high = _range([one.N for one in found.values()], Ns)
     lines, marks = list[Line](), list[tuple[float, float]]()
+    low_rank = schedules.get("low_rank")
     for k, (M, one) in enumerate(found.items()):
         lines += _pair(d, degree, M, one, _spaced(low, high), k)
-        marks.append((float(one.N), schedules.low_rank.cost(one.N, d, g=degree, **one.tiles).total / one.N))
+        marks.append((float(one.N), low_rank.cost(one.N, d, g=degree, **one.tiles).total / one.N))
     least = Line("4d: once each", ((float(low), 4.0 * d), (float(high), 4.0 * d)), FLOOR, marker_every=0)
     heading = title or f"Words a token, d = {d:,}, degree {degree} (rank {big(rank_of(d, degree))})"
     frame = _frame([*lines, least])
@@ -98,7 +99,7 @@ def _spaced(low: int, high: int) -> list[int]:
 
 
 def _pair(d: int, g: int, M: int, one: schedules.Crossing, lengths: Sequence[int], k: int) -> list[Line]:
-    flash, low = schedules.flash_optimal, schedules.low_rank
+    flash, low = schedules.get("flash_optimal"), schedules.get("low_rank")
     every = -(-len(lengths) // MARKERS_A_LINE)
     exact = tuple((float(n), flash.cost(n, d, **flash.tiles(n, d, M)).total / n) for n in lengths)
     approximate = tuple((float(n), low.cost(n, d, g=g, **one.tiles).total / n) for n in lengths)

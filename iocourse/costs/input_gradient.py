@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..ledger import Ledger
 from ..sizes import Shape, check_sizes
-from .parts import ceil_div, closed_form
+from .parts import ceil_div, closed_form, form
 
 
 def _shapes(N: int, d: int) -> dict[str, Shape]:
@@ -16,13 +16,14 @@ def _shapes(N: int, d: int) -> dict[str, Shape]:
     }
 
 
+@form
 def gradient(N: int, d: int, *, Bm: int, Bn: int, Bf: int, Bq: int, Bg: int) -> Ledger:
     """Large caches: Q = A1·X and H = A3·Y, a forward sweep, a sweep for dQ, then dX = A1ᵀdQ.
 
     2(Nd⌈d/Bn⌉ + d²⌈N/Bm⌉ + Nd) + (3Nd + 2N + 2Nd⌈N/Bf⌉) + (3Nd + 2N + 2Nd⌈N/Bq⌉) + (2Nd⌈d/Bg⌉ + d²).
     Footprint max(Bm·Bn + Bm + Bn, Bf(2d + 3) + d, Bq(3d + 3) + 2d, Bg² + 2Bg).
     """
-    check_sizes(N=N, d=d, Bm=Bm, Bn=Bn, Bf=Bf, Bq=Bq, Bg=Bg)
+    N, d, Bm, Bn, Bf, Bq, Bg = check_sizes(N=N, d=d, Bm=Bm, Bn=Bn, Bf=Bf, Bq=Bq, Bg=Bg)
     mm, nn, f, q, g = min(Bm, N), min(Bn, d), min(Bf, N), min(Bq, N), min(Bg, d)
     panel, square, sweeps = (
         N * d * ceil_div(d, Bn),
@@ -51,12 +52,13 @@ def gradient(N: int, d: int, *, Bm: int, Bn: int, Bf: int, Bq: int, Bg: int) -> 
     )
 
 
+@form
 def gradient_reassociated(N: int, d: int, *, Bf: int, Bq: int) -> Ledger:
     """Caches well above d²: X, Y and dX stay, and neither Q nor H nor dQ is ever made.
 
     5Nd + 4N + 3d² + 2Nd(⌈N/Bf⌉ + ⌈N/Bq⌉) words; footprint 2d² + max(Bf(2d + 3) + 2d, d² + Bq(2d + 3) + 3d).
     """
-    check_sizes(N=N, d=d, Bf=Bf, Bq=Bq)
+    N, d, Bf, Bq = check_sizes(N=N, d=d, Bf=Bf, Bq=Bq)
     f, q, sweeps = min(Bf, N), min(Bq, N), ceil_div(N, Bf) + ceil_div(N, Bq)
     return closed_form(
         reads={
@@ -76,13 +78,14 @@ def gradient_reassociated(N: int, d: int, *, Bf: int, Bq: int) -> Ledger:
     )
 
 
+@form
 def gradient_small_cache(N: int, d: int, *, B: int) -> Ledger:
     """Small caches: every product blocked, S stored and then overwritten by dS.
 
     With nb = ⌈N/B⌉, db = ⌈d/B⌉: N²(2db + 3) + 6Nd·nb + 4Nd·db + 2d²·nb + 5Nd + d² + 4N words.
     Footprint about B² + 4B: the largest of b² + 4b, be + 3b + e and e² + 2e, b = min(B, N), e = min(B, d).
     """
-    check_sizes(N=N, d=d, B=B)
+    N, d, B = check_sizes(N=N, d=d, B=B)
     nb, db, b, e = ceil_div(N, B), ceil_div(d, B), min(B, N), min(B, d)
     panel = N * d * nb
     return closed_form(
