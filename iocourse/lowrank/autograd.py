@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ..gpu.needs_triton import explanation
 from ..guard import library_answer
 from ..monomials import plan
-from ..needs_triton import explanation
 from . import fast, guards, heads, torch_passes
 from .asked import Asked, check_shapes
 from .heads import Attended
