@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .gpu.needs_triton import explanation
 from .guard import refuse_in_exam
 from .ledger import Ledger
-from .needs_triton import explanation
+
+__all__ = ["HOOKS", "OTHER", "CannotCount", "OutsideEveryArray", "count"]
 
 OTHER = "<other>"  # words of no tensor that was named or passed to a kernel
 HOOKS = ("load", "store", "atomic_rmw", "atomic_cas")
@@ -111,15 +113,22 @@ def _naming(run: Callable[..., Any], arrays: _Arrays) -> Callable[..., Any]:
     def run_named(self: Any, *args: Any, **kwargs: Any) -> Any:
         _refuse_library_kernel(self)
         for name, value in [*zip(self.arg_names, args, strict=False), *kwargs.items()]:
-            # A NamedTuple of arrays brings its own names.
-            fields = getattr(value, "_fields", None)
-            for part, one in zip(fields, value, strict=True) if fields else [(name, value)]:
-                tensor = getattr(one, "base", None) if hasattr(one, "block_shape") else one
-                if hasattr(tensor, "data_ptr"):
-                    arrays.add_unless_known(part, tensor)
+            for part, tensor in _tensors(name, value):
+                arrays.add_unless_known(part, tensor)
         return run(self, *args, **kwargs)
 
     return run_named
+
+
+def _tensors(name: str, value: Any) -> list[tuple[str, Any]]:
+    """The tensors of an argument and their names: a NamedTuple of several brings its own; one beside its
+    strides has the argument's.
+    """
+    fields = getattr(value, "_fields", None)
+    parts = zip(fields, value, strict=True) if fields else [(name, value)]
+    bases = [(part, one.base if hasattr(one, "block_shape") else one) for part, one in parts]
+    found = [(part, tensor) for part, tensor in bases if hasattr(tensor, "data_ptr")]
+    return [(name, found[0][1])] if len(found) == 1 else found
 
 
 def _own_work(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -654,7 +654,7 @@ print(f"scores of one head: {4 * 4096**2 / 2**20:.0f} MB")
 # F5 moves the fewest bytes here, 0.69 GB against 0.86 for F6. But it wants 64 MB of slow memory for the scores of each head, 2 GB for 32 heads, and four times as much for twice the $N$: the very thing that FlashAttention was made to avoid. So the library's `attention` keeps F5 for those who ask for it, `tile_d="materialised"`, and on a GPU chooses by itself between whole rows and F6 (`tile_d="fused"`). It does so as you did in exercise 13.1, with the recorded table and the closed forms at $N = 4096$. It neither guesses nor tries to compile. For the forward pass, and for the two backward passes of lesson 12:
 
 # %%
-from iocourse.kernels.way import automatic
+from iocourse.kernels.host.dispatch import automatic
 
 said = {"whole": "rows", "fused": "slices"}
 print(" " * 23 + "".join(f"d = {d:<6}" for d in (64, 128, 256, 512, 1024)))

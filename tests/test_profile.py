@@ -14,7 +14,7 @@ from iocourse import kernels, profile
 from iocourse.cli import main
 from iocourse.gpu import ncu
 from iocourse.gpu.roofline import compulsory_bytes
-from iocourse.kernels.start import written_down
+from iocourse.kernels.host.launches import written_down
 from iocourse.ledger import Ledger
 from iocourse.profile import asking, costing, one_launch, report
 

@@ -31,7 +31,7 @@ from iocourse.kernels import (
     tiled_mask,
     using,
 )
-from iocourse.kernels.band import band_of, band_parts
+from iocourse.kernels.host.arguments import band_of, band_parts
 
 # Bytes of what has a type of its own; everything else is of q's. S is float32, P and dS are of q's type.
 FLOAT32 = ("LSE", "dLSE", "D", "O_sum", "dQ_sum", "dK_sum", "dV_sum", "S")

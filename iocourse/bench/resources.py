@@ -57,7 +57,7 @@ def run(quick: bool) -> dict[str, Any]:
         Refused: torch or triton is missing.
     """
     try:
-        from iocourse.kernels.plans import WHOLE
+        from iocourse.kernels.host.resources import WHOLE
     except ImportError as error:
         raise Refused(str(error)) from None
     arches, heads, widths = ((80, 90), (128,), (2,)) if quick else (tuple(CHIPS), HEADS, BYTES)
@@ -77,7 +77,7 @@ def run(quick: bool) -> dict[str, Any]:
 
 
 def _shipped(arch: int, d: int, width: int, kernel: str) -> Iterator[Asked]:
-    from iocourse.kernels.tiles import row_products_tile, tiles_for
+    from iocourse.kernels.host.tiles import row_products_tile, tiles_for
 
     tile = row_products_tile(d) if kernel == "row_products" else getattr(tiles_for(arch, d, width), kernel)
     for causal in (False, True):
@@ -86,7 +86,7 @@ def _shipped(arch: int, d: int, width: int, kernel: str) -> Iterator[Asked]:
 
 def _sliced(arch: int, width: int) -> Iterator[Asked]:
     """The kernels that cut d, with the diagonal's mask."""
-    from iocourse.kernels.tiles import sliced_tiles_for
+    from iocourse.kernels.host.tiles import sliced_tiles_for
 
     for kernel, tile in sliced_tiles_for(arch, width)._asdict().items():
         yield Asked(arch, SLICED_D, width, kernel, True, tile.BM, tile.BN, tile.warps, tile.stages, tile.BD)
@@ -94,7 +94,7 @@ def _sliced(arch: int, width: int) -> Iterator[Asked]:
 
 def _pairs(arch: int, d: int) -> Iterator[Asked]:
     """The kernels of whole rows for block masks and packed sequences, in 16 bits."""
-    from iocourse.kernels.tiles import Tiles, tiles_for
+    from iocourse.kernels.host.tiles import Tiles, tiles_for
 
     if d in PAIRS_HEADS:
         for pairs in ("block_mask", "packed"):
@@ -104,8 +104,8 @@ def _pairs(arch: int, d: int) -> Iterator[Asked]:
 
 
 def _decode(arch: int, d: int, width: int) -> Iterator[Asked]:
-    from iocourse.kernels.plans import DECODE
-    from iocourse.kernels.tiles import decode_tile
+    from iocourse.kernels.host.resources import DECODE
+    from iocourse.kernels.host.tiles import decode_tile
 
     if d in DECODE_HEADS:
         tile = decode_tile(arch, d, width, GROUP)
@@ -134,7 +134,7 @@ def _compiled(asked: list[Asked]) -> list[dict[str, Any]]:
 def _jobs(share: list[Asked], folder: Path) -> Iterator[dict[str, Any]]:
     import torch
 
-    from iocourse.kernels.plans import DECODE, launches
+    from iocourse.kernels.host.resources import DECODE, launches
 
     for one in share:
         # A T4 has no bfloat16 units; elsewhere bfloat16 is what people train with.
@@ -149,7 +149,7 @@ def _jobs(share: list[Asked], folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _tile_of(one: Asked) -> dict[str, Any]:
-    from iocourse.kernels.plans import DECODE
+    from iocourse.kernels.host.resources import DECODE
 
     if one.kernel == "row_products" or one.kernel in DECODE:
         return {}

@@ -30,7 +30,7 @@ class Block(Protocol):
 
 
 class Tiles(Protocol):
-    """As `iocourse.kernels.launch_low_rank.LowRankTiles`."""
+    """As `iocourse.lowrank.tensors.launched.LowRankTiles`."""
 
     @property
     def state(self) -> Block: ...

@@ -52,9 +52,14 @@ def _type(kind: Any) -> Any:
     return kind
 
 
+def _constant(value: Any) -> Any:
+    """A constant as `jobs` wrote it down: itself, or names and values of a NamedTuple."""
+    return namedtuple("Constants", value["fields"])(*value["values"]) if isinstance(value, dict) else value
+
+
 def compiled(job: dict[str, Any]) -> Any:
     """The kernel compiled for the job's architecture."""
-    constants = {tuple(at): value for at, value in job["constants"]}
+    constants = {tuple(at): _constant(value) for at, value in job["constants"]}
     source = ASTSource(
         fn=kernel_of(job),
         signature={name: _type(kind) for name, kind in job["signature"].items()},

@@ -48,7 +48,7 @@ def job(
     for at, name in enumerate(names):
         if name in fixed:
             signature[name] = "constexpr"
-            values.append(([at], given[name]))
+            values.append(([at], _constant(given[name])))
         else:
             signature[name] = _kinds(given[name], [at], name in plain, values, aligned)
     return {
@@ -61,6 +61,12 @@ def job(
     }
 
 
+def _constant(value: Any) -> Any:
+    """A value that is compiled in, as JSON can hold it; a NamedTuple becomes {"fields": …, "values": …}."""
+    fields = getattr(value, "_fields", None)
+    return {"fields": list(fields), "values": list(value)} if fields else value
+
+
 def _kinds(
     value: Any, path: list[int], plain: bool, values: list[tuple[list[int], Any]], aligned: list[list[int]]
 ) -> Any:
@@ -69,7 +75,8 @@ def _kinds(
     A NamedTuple, whose parts a kernel reads by name, becomes {"fields": names, "kinds": types}.
     """
     if isinstance(value, tuple):
-        parts = [_kinds(one, [*path, at], plain, values, aligned) for at, one in enumerate(value)]
+        # Triton does not look into tuples for what is not to be specialized.
+        parts = [_kinds(one, [*path, at], False, values, aligned) for at, one in enumerate(value)]
         fields = getattr(value, "_fields", None)
         return {"fields": list(fields), "kinds": parts} if fields else parts
     kind = _type(value, plain)

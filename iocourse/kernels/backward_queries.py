@@ -9,95 +9,77 @@ import triton.language as tl
 
 from .pieces import (
     LOG2_E,
-    heaviest,
-    keys_of,
-    listed,
     load_log_sums,
     load_rows,
     pattern,
+    place_of_queries,
     row_numbers_of,
     sees,
-    sequences,
     store_rows,
 )
-from .row_products import row_products
+from .row_products import load_delta
 
 
 @triton.jit
-def absorb_keys(
-    acc, q_tile, do_tile, total, products, K, k_strides, V, v_strides,
-    batch, head, start, first, last, k0, n_k, d, scale, low, high, lists,
-    BM: tl.constexpr, BN: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr,
-    HAS_LOW: tl.constexpr, HAS_HIGH: tl.constexpr, MASKED: tl.constexpr, LISTED: tl.constexpr,
-    DESCRIPTORS: tl.constexpr, PRECISION: tl.constexpr,
+def add_dq_of_keys(
+    acc, q_tile, do_tile, total, delta, K, V, batch, head, start, first, last, k0, pairs, d, scale, lists,
+    TILE: tl.constexpr, SEEN: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """Add dS K over the keys first … last - 1 to acc (BM, DIM), with dS = P ∘ (dO Vᵀ - D)."""
-    i = start + tl.arange(0, BM)
-    for step in range(first, last, 1 if LISTED else BN):
-        at = tl.load(lists.entries + step) * BN if LISTED else step
+    BN: tl.constexpr = TILE.BN
+    stop = k0 + pairs.n_k
+    i = start + tl.arange(0, TILE.BM)
+    for step in range(first, last, 1 if SEEN.LISTED else BN):
+        at = tl.load(lists.entries + step) * BN if SEEN.LISTED else step
         k_tile = load_rows(
-            K, k_strides, batch, head, k0 + at, k0 + n_k, d, BN, DIM, MASKED, PADDED, DESCRIPTORS
+            K, batch, head, k0 + at, stop, d, BN, TILE.DIM, MASKED, TILE.PADDED, TILE.DESCRIPTORS
         )
         v_tile = load_rows(
-            V, v_strides, batch, head, k0 + at, k0 + n_k, d, BN, DIM, MASKED, PADDED, DESCRIPTORS
+            V, batch, head, k0 + at, stop, d, BN, TILE.DIM, MASKED, TILE.PADDED, TILE.DESCRIPTORS
         )
-        s = tl.dot(q_tile, tl.trans(k_tile), input_precision=PRECISION)  # (BM, BN)
+        s = tl.dot(q_tile, tl.trans(k_tile), input_precision=TILE.PRECISION)  # (BM, BN)
         p = tl.exp2(s * scale - total[:, None])
         if MASKED:
-            if LISTED:
-                seen = pattern(lists, step, BM, BN)
+            if SEEN.LISTED:
+                seen = pattern(lists, step, TILE.BM, BN)
             else:
                 j = at + tl.arange(0, BN)
-                seen = sees(i[:, None], j[None, :], n_k, low, high, HAS_LOW, HAS_HIGH)
+                seen = sees(i[:, None], j[None, :], pairs, SEEN)
             p = tl.where(seen, p, 0.0)
-        dp = tl.dot(do_tile, tl.trans(v_tile), input_precision=PRECISION)  # (BM, BN)
-        ds = p * (dp - products[:, None])
-        acc = tl.dot(ds.to(k_tile.dtype), k_tile, acc, input_precision=PRECISION)
+        dp = tl.dot(do_tile, tl.trans(v_tile), input_precision=TILE.PRECISION)  # (BM, BN)
+        ds = p * (dp - delta[:, None])
+        acc = tl.dot(ds.to(k_tile.dtype), k_tile, acc, input_precision=TILE.PRECISION)
     return acc
 
 
 @triton.jit(do_not_specialize=["n_q", "n_k", "low", "high"])
 def backward_queries_kernel(
-    Q, q_strides, K, k_strides, V, v_strides, O, o_strides, dO, do_strides, LSE, dLSE, D, dQ, dq_strides,
-    cu_q, cu_k, scale, low, high, lists, tiles, heads, group, n_q, n_k, d,
-    BM: tl.constexpr, BN: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, RAGGED: tl.constexpr,
-    HAS_LOW: tl.constexpr, HAS_HIGH: tl.constexpr, HAS_DLSE: tl.constexpr, LISTED: tl.constexpr,
-    PACKED: tl.constexpr, LOWER_RIGHT: tl.constexpr, DESCRIPTORS: tl.constexpr, PRECISION: tl.constexpr,
+    Q, K, V, O, dO, LSE, dLSE, D, dQ, cu, lists, shape, scale, n_q, n_k, low, high,
+    TILE: tl.constexpr, SEEN: tl.constexpr,
 ):  # fmt: skip
-    """dQ = scale · dS K, and D for the second pass; `tiles` · B · heads programs, BM rows of dQ each."""
-    program = tl.program_id(0)
-    tile, pair = program % tiles, program // tiles
-    batch, head = pair // heads, pair % heads
-    if HAS_HIGH:
-        tile = tiles - 1 - tile  # most work first, as in the forward pass
-    if LISTED:
-        tile = heaviest(lists, batch, head, tile)
-    start = tile * BM
-    rows_of_all = n_q
-    q0, n_q, k0, n_k, low, high = sequences(cu_q, cu_k, batch, n_q, n_k, low, high, PACKED, LOWER_RIGHT)
-    LSE = row_numbers_of(LSE, batch, head, heads, rows_of_all, q0, PACKED)
-    D = row_numbers_of(D, batch, head, heads, rows_of_all, q0, PACKED)
-    if HAS_DLSE:
-        dLSE = row_numbers_of(dLSE, batch, head, heads, rows_of_all, q0, PACKED)
-    if PACKED:
-        n_k = tl.where(start < n_q, n_k, 0)
-    q_tile = load_rows(Q, q_strides, batch, head, q0 + start, q0 + n_q, d, BM, DIM, True, PADDED, False)
-    do_tile, products = row_products(
-        O, o_strides, dO, do_strides, dLSE, LSE, batch, head, start, q0, n_q, d, BM, DIM, PADDED, HAS_DLSE
+    """dQ = scale · dS K, and D for the second pass; a program computes BM rows of dQ."""
+    BM: tl.constexpr = TILE.BM
+    DIM: tl.constexpr = TILE.DIM
+    d = shape.d
+    batch, head, start, q0, k0, pairs, borders = place_of_queries(
+        shape, lists, cu, n_q, n_k, low, high, TILE, SEEN
     )
+    LSE = row_numbers_of(LSE, batch, head, shape.heads, n_q, q0, SEEN.PACKED)
+    D = row_numbers_of(D, batch, head, shape.heads, n_q, q0, SEEN.PACKED)
+    if dLSE is not None:
+        dLSE = row_numbers_of(dLSE, batch, head, shape.heads, n_q, q0, SEEN.PACKED)
+    stop = q0 + pairs.n_q
+    q_tile = load_rows(Q, batch, head, q0 + start, stop, d, BM, DIM, True, TILE.PADDED, False)
+    do_tile, delta = load_delta(O, dO, dLSE, LSE, batch, head, start, q0, pairs.n_q, d, BM, DIM, TILE.PADDED)
     rows = start + tl.arange(0, BM)
-    tl.store(D + rows, products, mask=rows < n_q)
-    total = load_log_sums(LSE, start, n_q, BM)
+    tl.store(D + rows, delta, mask=rows < pairs.n_q)
+    total = load_log_sums(LSE, start, pairs.n_q, BM)
     acc = tl.zeros((BM, DIM), dtype=tl.float32)
-    if LISTED:
-        borders = listed(lists, batch, head, tile)
-    else:
-        borders = keys_of(start, n_q, n_k, low, high, BM, BN, HAS_LOW, HAS_HIGH)
+    CUT_LAST: tl.constexpr = SEEN.HAS_LOW or SEEN.HAS_HIGH or SEEN.RAGGED_K or SEEN.LISTED
     for part in tl.static_range(3):  # as in the forward pass
-        if part == 1 or (part == 0 and HAS_LOW) or (part == 2 and (HAS_LOW or HAS_HIGH or RAGGED or LISTED)):
-            acc = absorb_keys(
-                acc, q_tile, do_tile, total, products, K, k_strides, V, v_strides, batch, head // group,
-                start, borders[part], borders[part + 1], k0, n_k, d, scale * LOG2_E, low, high,
-                lists, BM, BN, DIM, PADDED, HAS_LOW, HAS_HIGH, part != 1, LISTED, DESCRIPTORS, PRECISION,
+        if part == 1 or (part == 0 and SEEN.HAS_LOW) or (part == 2 and CUT_LAST):
+            acc = add_dq_of_keys(
+                acc, q_tile, do_tile, total, delta, K, V, batch, head // shape.group, start,
+                borders[part], borders[part + 1], k0, pairs, d, scale * LOG2_E, lists, TILE, SEEN, part != 1,
             )  # fmt: skip
-    store_rows(acc * scale, dQ, dq_strides, batch, head, q0 + start, q0 + n_q, d, BM, DIM)
+    store_rows(acc * scale, dQ, batch, head, q0 + start, stop, d, BM, DIM)

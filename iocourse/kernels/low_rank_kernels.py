@@ -11,14 +11,42 @@ h is 1, or takes each query's own variance of logits into account: see `row_fact
 float32 whatever the inputs are: sixteen bits would lose what degree 3 or 4 has won.
 """
 
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
 
 from .pieces import inside, load_row_numbers, load_rows, row_numbers_of, store_rows
 
 
+class Cut(NamedTuple):
+    """Sizes of a launch: heads, r features, d coordinates, dv columns of V, panels of features."""
+
+    heads: int
+    r: int
+    d: int
+    dv: int
+    panels: int
+
+
+class Block(NamedTuple):
+    """What a kernel is compiled for: tiles of ROWS tokens by BR features of G coordinates each.
+
+    DX, DV and DIM: widths of a row with its 1, of [V, 1], and of a row of gradients. SINGLE: the block holds
+    all features.
+    """
+
+    ROWS: int
+    BR: int
+    G: int
+    DX: int
+    DV: int
+    DIM: int
+    SINGLE: bool
+
+
 @triton.jit
-def place_of(program, spans, length, heads, n):
+def span_place(program, spans, length, heads, n):
     """A program's span of rows, first … stop - 1, and its batch and head; `spans` programs for each pair."""
     span, pair = program % spans, program // spans
     first = span * length
@@ -37,10 +65,10 @@ def table_of(coordinates, first, r, G: tl.constexpr, BR: tl.constexpr):
 
 
 @triton.jit
-def load_shift(shift, pair, d, WIDE: tl.constexpr, HAS_SHIFT: tl.constexpr):
+def load_shift(shift, pair, d, WIDE: tl.constexpr):
     """What is taken off every key of a head, zeros where that is nothing. (WIDE,)."""
     column = tl.arange(0, WIDE)
-    if HAS_SHIFT:
+    if shift is not None:
         there = tl.load(shift + pair.to(tl.int64) * d + column, mask=column < d, other=0.0)
     else:
         there = tl.zeros((WIDE,), dtype=tl.float32)
@@ -49,34 +77,34 @@ def load_shift(shift, pair, d, WIDE: tl.constexpr, HAS_SHIFT: tl.constexpr):
 
 @triton.jit
 def point_rows(
-    x, strides, shift, scale, batch, head, start, n, d, ROWS: tl.constexpr, WIDE: tl.constexpr
+    x, shift, scale, batch, head, start, n, d, ROWS: tl.constexpr, WIDE: tl.constexpr
 ):  # fmt: skip
     """Rows of scale · (x - shift) in float32, zeros past the last, and 1 in column d. (ROWS, WIDE)."""
-    tile = load_rows(x, strides, batch, head, start, n, d, ROWS, WIDE, True, True, False).to(tl.float32)
+    tile = load_rows(x, batch, head, start, n, d, ROWS, WIDE, True, True, False).to(tl.float32)
     # Powers of a large shift, of rows past the last, would not be finite, and nothing times them no number.
     point = tl.where(inside(start, n, d, ROWS, WIDE), (tile - shift) * scale, 0.0)
     return tl.where(tl.arange(0, WIDE)[None, :] == d, 1.0, point)
 
 
 @triton.jit
-def value_rows(v, strides, batch, head, start, n, dv, ROWS: tl.constexpr, WIDE: tl.constexpr):
+def value_rows(v, batch, head, start, n, dv, ROWS: tl.constexpr, WIDE: tl.constexpr):
     """[v, 1] in float32, with zeros for rows that do not exist. (ROWS, WIDE)."""
-    tile = load_rows(v, strides, batch, head, start, n, dv, ROWS, WIDE, True, True, False).to(tl.float32)
+    tile = load_rows(v, batch, head, start, n, dv, ROWS, WIDE, True, True, False).to(tl.float32)
     one = inside(start, n, dv + 1, ROWS, WIDE) & (tl.arange(0, WIDE)[None, :] == dv)
     return tl.where(one, 1.0, tile)
 
 
 @triton.jit
 def gradient_rows(
-    O, o_strides, dO, do_strides, den, batch, head, heads, start, stop, n, dv,
+    O, dO, den, batch, head, heads, start, stop, n, dv,
     ROWS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """G = [dO, -rowsum(dO ∘ O)] / den, what a loss asks of [N, den]; zeros from `stop` on. (ROWS, WIDE)."""
-    o = load_rows(O, o_strides, batch, head, start, stop, dv, ROWS, WIDE, True, True, False).to(tl.float32)
-    do = load_rows(dO, do_strides, batch, head, start, stop, dv, ROWS, WIDE, True, True, False).to(tl.float32)
-    products = tl.sum(o * do, 1)
+    o = load_rows(O, batch, head, start, stop, dv, ROWS, WIDE, True, True, False).to(tl.float32)
+    do = load_rows(dO, batch, head, start, stop, dv, ROWS, WIDE, True, True, False).to(tl.float32)
+    delta = tl.sum(o * do, 1)
     total = load_row_numbers(row_numbers_of(den, batch, head, heads, n, 0, False), start, stop, 0.0, ROWS)
-    g = tl.where(tl.arange(0, WIDE)[None, :] == dv, -products[:, None], do)
+    g = tl.where(tl.arange(0, WIDE)[None, :] == dv, -delta[:, None], do)
     return g * inverse(total)[:, None]
 
 
@@ -208,29 +236,35 @@ def key_pulled_back(dx, dy, x, y, state, table, G: tl.constexpr, BR: tl.constexp
     return pulled_back(dx, dpsi, factors, table, G, DIM), dy
 
 
+@triton.jit
+def table_and_state(T, coordinates, panel, cut, TILE: tl.constexpr):
+    """One block of features: their coordinates, and their rows of a state."""
+    table = table_of(coordinates, panel, cut.r, TILE.G, TILE.BR)
+    return table, load_state(T, panel, cut.r, cut.dv + 1, TILE.BR, TILE.DV)
+
+
 @triton.jit(do_not_specialize=["n", "length", "spans"])
-def keys_state_kernel(
-    K, k_strides, V, v_strides, shift, coordinates, parts,
-    spans, length, panels, heads, n, r, d, dv,
-    BN: tl.constexpr, BR: tl.constexpr, G: tl.constexpr, DX: tl.constexpr, DV: tl.constexpr,
-    HAS_SHIFT: tl.constexpr,
-):  # fmt: skip
+def keys_state_kernel(K, V, shift, coordinates, parts, spans, length, n, cut, TILE: tl.constexpr):
     """Each span's Σⱼ ψ(kⱼ) [vⱼ, 1]ᵀ; `panels` · `spans` · B · heads programs, one block of features each.
 
     parts: (B · heads, spans, r, dv + 1) float32.
     """
+    BN: tl.constexpr = TILE.ROWS
+    BR: tl.constexpr = TILE.BR
+    DV: tl.constexpr = TILE.DV
     program = tl.program_id(0)
-    panel, program = program % panels * BR, program // panels
-    first, stop, pair, batch, head = place_of(program, spans, length, heads, n)
-    table = table_of(coordinates, panel, r, G, BR)
-    mean = load_shift(shift, pair, d, DX, HAS_SHIFT)
+    panel, program = program % cut.panels * BR, program // cut.panels
+    first, stop, pair, batch, head = span_place(program, spans, length, cut.heads, n)
+    table = table_of(coordinates, panel, cut.r, TILE.G, BR)
+    mean = load_shift(shift, pair, cut.d, TILE.DX)
     state = tl.zeros((BR, DV), dtype=tl.float32)
     for start in range(first, stop, BN):
-        x = point_rows(K, k_strides, mean[None, :], 1.0, batch, head, start, stop, d, BN, DX)
-        y = value_rows(V, v_strides, batch, head, start, stop, dv, BN, DV)
-        psi = features_of(x, table, G, BR)
+        x = point_rows(K, mean[None, :], 1.0, batch, head, start, stop, cut.d, BN, TILE.DX)
+        y = value_rows(V, batch, head, start, stop, cut.dv, BN, DV)
+        psi = features_of(x, table, TILE.G, BR)
         state = tl.dot(tl.trans(psi), y, state, input_precision="ieee")
-    store_state(state, parts + program.to(tl.int64) * r * (dv + 1), panel, r, dv + 1, BR, DV)
+    width = cut.dv + 1
+    store_state(state, parts + program.to(tl.int64) * cut.r * width, panel, cut.r, width, BR, DV)
 
 
 @triton.jit(do_not_specialize=["spans"])
@@ -256,120 +290,122 @@ def sum_kernel(
 
 @triton.jit(do_not_specialize=["n", "length", "spans"])
 def queries_output_kernel(
-    Q, q_strides, T, coordinates, variance, O, o_strides, den,
-    scale, spans, length, heads, n, r, d, dv,
-    BM: tl.constexpr, BR: tl.constexpr, G: tl.constexpr, DX: tl.constexpr, DV: tl.constexpr,
-    SINGLE: tl.constexpr, HAS_VARIANCE: tl.constexpr,
+    Q, T, coordinates, variance, O, den, scale, spans, length, n, cut, TILE: tl.constexpr
 ):  # fmt: skip
     """O = N / den and den, (B, heads, n) float32; `spans` · B · heads programs."""
-    first, stop, pair, batch, head = place_of(tl.program_id(0), spans, length, heads, n)
-    T += pair.to(tl.int64) * r * (dv + 1)
+    BM: tl.constexpr = TILE.ROWS
+    DV: tl.constexpr = TILE.DV
+    HAS_VARIANCE: tl.constexpr = variance is not None
+    heads, d, dv = cut.heads, cut.d, cut.dv
+    first, stop, pair, batch, head = span_place(tl.program_id(0), spans, length, heads, n)
+    T += pair.to(tl.int64) * cut.r * (dv + 1)
     den = row_numbers_of(den, batch, head, heads, n, 0, False)
-    if SINGLE:
-        table = table_of(coordinates, 0, r, G, BR)
-        state = load_state(T, 0, r, dv + 1, BR, DV)
+    if TILE.SINGLE:
+        table, state = table_and_state(T, coordinates, 0, cut, TILE)
     for start in range(first, stop, BM):
-        x = point_rows(Q, q_strides, 0.0, scale, batch, head, start, stop, d, BM, DX)
+        x = point_rows(Q, 0.0, scale, batch, head, start, stop, d, BM, TILE.DX)
         sigma = load_variance(variance, batch, head, heads, start, stop, n, BM, HAS_VARIANCE)
         found = tl.zeros((BM, DV), dtype=tl.float32)
-        if SINGLE:
-            phi = query_features(x, sigma, table, d, G, BR, HAS_VARIANCE)
+        if TILE.SINGLE:
+            phi = query_features(x, sigma, table, d, TILE.G, TILE.BR, HAS_VARIANCE)
             found = tl.dot(phi, state, found, input_precision="ieee")
         else:
-            for panel in range(0, r, BR):
-                table = table_of(coordinates, panel, r, G, BR)
-                state = load_state(T, panel, r, dv + 1, BR, DV)
-                phi = query_features(x, sigma, table, d, G, BR, HAS_VARIANCE)
+            for panel in range(0, cut.r, TILE.BR):
+                table, state = table_and_state(T, coordinates, panel, cut, TILE)
+                phi = query_features(x, sigma, table, d, TILE.G, TILE.BR, HAS_VARIANCE)
                 found = tl.dot(phi, state, found, input_precision="ieee")
         total = tl.sum(tl.where(tl.arange(0, DV)[None, :] == dv, found, 0.0), 1)
-        store_rows(found * inverse(total)[:, None], O, o_strides, batch, head, start, stop, dv, BM, DV)
+        store_rows(found * inverse(total)[:, None], O, batch, head, start, stop, dv, BM, DV)
         rows = start + tl.arange(0, BM)
         tl.store(den + rows, total, mask=rows < stop)
 
 
 @triton.jit(do_not_specialize=["n", "length", "spans"])
 def queries_state_kernel(
-    Q, q_strides, O, o_strides, dO, do_strides, den, variance, coordinates, parts,
-    scale, spans, length, panels, heads, n, r, d, dv,
-    BM: tl.constexpr, BR: tl.constexpr, G: tl.constexpr, DX: tl.constexpr, DV: tl.constexpr,
-    HAS_VARIANCE: tl.constexpr,
+    Q, O, dO, den, variance, coordinates, parts, scale, spans, length, n, cut, TILE: tl.constexpr
 ):  # fmt: skip
     """Each span's Σᵢ (hᵢ ∘ φ(qᵢ)) Gᵢᵀ, where one program cannot hold all of it; as `keys_state_kernel`."""
+    BM: tl.constexpr = TILE.ROWS
+    BR: tl.constexpr = TILE.BR
+    DV: tl.constexpr = TILE.DV
+    HAS_VARIANCE: tl.constexpr = variance is not None
+    heads, d, dv = cut.heads, cut.d, cut.dv
     program = tl.program_id(0)
-    panel, program = program % panels * BR, program // panels
-    first, stop, _, batch, head = place_of(program, spans, length, heads, n)
-    table = table_of(coordinates, panel, r, G, BR)
+    panel, program = program % cut.panels * BR, program // cut.panels
+    first, stop, _, batch, head = span_place(program, spans, length, heads, n)
+    table = table_of(coordinates, panel, cut.r, TILE.G, BR)
     state = tl.zeros((BR, DV), dtype=tl.float32)
     for start in range(first, stop, BM):
-        x = point_rows(Q, q_strides, 0.0, scale, batch, head, start, stop, d, BM, DX)
-        g = gradient_rows(O, o_strides, dO, do_strides, den, batch, head, heads, start, stop, n, dv, BM, DV)
+        x = point_rows(Q, 0.0, scale, batch, head, start, stop, d, BM, TILE.DX)
+        g = gradient_rows(O, dO, den, batch, head, heads, start, stop, n, dv, BM, DV)
         sigma = load_variance(variance, batch, head, heads, start, stop, n, BM, HAS_VARIANCE)
-        phi = query_features(x, sigma, table, d, G, BR, HAS_VARIANCE)
+        phi = query_features(x, sigma, table, d, TILE.G, BR, HAS_VARIANCE)
         state = tl.dot(tl.trans(phi), g, state, input_precision="ieee")
-    store_state(state, parts + program.to(tl.int64) * r * (dv + 1), panel, r, dv + 1, BR, DV)
+    store_state(state, parts + program.to(tl.int64) * cut.r * (dv + 1), panel, cut.r, dv + 1, BR, DV)
 
 
 @triton.jit(do_not_specialize=["n", "length", "spans"])
 def queries_gradient_kernel(
-    Q, q_strides, O, o_strides, dO, do_strides, den, variance, T, coordinates, parts, dQ, dq_strides,
-    scale, spans, length, heads, n, r, d, dv,
-    BM: tl.constexpr, BR: tl.constexpr, G: tl.constexpr, DX: tl.constexpr, DV: tl.constexpr,
-    DIM: tl.constexpr, SINGLE: tl.constexpr, HAS_VARIANCE: tl.constexpr,
+    Q, O, dO, den, variance, T, coordinates, parts, dQ, scale, spans, length, n, cut, TILE: tl.constexpr
 ):  # fmt: skip
     """dQ, and where one block of features is all, SINGLE, each span's Σᵢ (hᵢ ∘ φ(qᵢ)) Gᵢᵀ with it.
 
     `spans` · B · heads programs; parts: (B · heads, spans, r, dv + 1) float32.
     """
+    BM: tl.constexpr = TILE.ROWS
+    BR: tl.constexpr = TILE.BR
+    G: tl.constexpr = TILE.G
+    DV: tl.constexpr = TILE.DV
+    DIM: tl.constexpr = TILE.DIM
+    HAS_VARIANCE: tl.constexpr = variance is not None
+    heads, r, d, dv = cut.heads, cut.r, cut.d, cut.dv
     program = tl.program_id(0)
-    first, stop, pair, batch, head = place_of(program, spans, length, heads, n)
+    first, stop, pair, batch, head = span_place(program, spans, length, heads, n)
     T += pair.to(tl.int64) * r * (dv + 1)
-    if SINGLE:
-        table = table_of(coordinates, 0, r, G, BR)
-        state = load_state(T, 0, r, dv + 1, BR, DV)
+    if TILE.SINGLE:
+        table, state = table_and_state(T, coordinates, 0, cut, TILE)
         asked = tl.zeros((BR, DV), dtype=tl.float32)
     for start in range(first, stop, BM):
-        x = point_rows(Q, q_strides, 0.0, scale, batch, head, start, stop, d, BM, DX)
-        g = gradient_rows(O, o_strides, dO, do_strides, den, batch, head, heads, start, stop, n, dv, BM, DV)
+        x = point_rows(Q, 0.0, scale, batch, head, start, stop, d, BM, TILE.DX)
+        g = gradient_rows(O, dO, den, batch, head, heads, start, stop, n, dv, BM, DV)
         sigma = load_variance(variance, batch, head, heads, start, stop, n, BM, HAS_VARIANCE)
         dx = tl.zeros((BM, DIM), dtype=tl.float32)
-        if SINGLE:
+        if TILE.SINGLE:
             dx, phi = query_pulled_back(dx, x, g, sigma, state, table, d, G, BR, DIM, HAS_VARIANCE)
             asked = tl.dot(tl.trans(phi), g, asked, input_precision="ieee")
         else:
             for panel in range(0, r, BR):
-                table = table_of(coordinates, panel, r, G, BR)
-                state = load_state(T, panel, r, dv + 1, BR, DV)
+                table, state = table_and_state(T, coordinates, panel, cut, TILE)
                 dx, _ = query_pulled_back(dx, x, g, sigma, state, table, d, G, BR, DIM, HAS_VARIANCE)
-        store_rows(dx * scale, dQ, dq_strides, batch, head, start, stop, d, BM, DIM)
-    if SINGLE:
+        store_rows(dx * scale, dQ, batch, head, start, stop, d, BM, DIM)
+    if TILE.SINGLE:
         store_state(asked, parts + program.to(tl.int64) * r * (dv + 1), 0, r, dv + 1, BR, DV)
 
 
 @triton.jit(do_not_specialize=["n", "length", "spans"])
 def keys_gradient_kernel(
-    K, k_strides, V, v_strides, shift, U, coordinates, dK, dk_strides, dV, dv_strides,
-    spans, length, heads, n, r, d, dv,
-    BN: tl.constexpr, BR: tl.constexpr, G: tl.constexpr, DX: tl.constexpr, DV: tl.constexpr,
-    DIM: tl.constexpr, SINGLE: tl.constexpr, HAS_SHIFT: tl.constexpr,
+    K, V, shift, U, coordinates, dK, dV, spans, length, n, cut, TILE: tl.constexpr
 ):  # fmt: skip
     """dV = ψ(K) U and dK, for U = w ∘ Σᵢ (hᵢ ∘ φ(qᵢ)) Gᵢᵀ; `spans` · B · heads programs."""
-    first, stop, pair, batch, head = place_of(tl.program_id(0), spans, length, heads, n)
-    U += pair.to(tl.int64) * r * (dv + 1)
-    mean = load_shift(shift, pair, d, DX, HAS_SHIFT)
-    if SINGLE:
-        table = table_of(coordinates, 0, r, G, BR)
-        state = load_state(U, 0, r, dv + 1, BR, DV)
+    BN: tl.constexpr = TILE.ROWS
+    DV: tl.constexpr = TILE.DV
+    DIM: tl.constexpr = TILE.DIM
+    d, dv = cut.d, cut.dv
+    first, stop, pair, batch, head = span_place(tl.program_id(0), spans, length, cut.heads, n)
+    U += pair.to(tl.int64) * cut.r * (dv + 1)
+    mean = load_shift(shift, pair, d, TILE.DX)
+    if TILE.SINGLE:
+        table, state = table_and_state(U, coordinates, 0, cut, TILE)
     for start in range(first, stop, BN):
-        x = point_rows(K, k_strides, mean[None, :], 1.0, batch, head, start, stop, d, BN, DX)
-        y = value_rows(V, v_strides, batch, head, start, stop, dv, BN, DV)
+        x = point_rows(K, mean[None, :], 1.0, batch, head, start, stop, d, BN, TILE.DX)
+        y = value_rows(V, batch, head, start, stop, dv, BN, DV)
         dx = tl.zeros((BN, DIM), dtype=tl.float32)
         dy = tl.zeros((BN, DV), dtype=tl.float32)
-        if SINGLE:
-            dx, dy = key_pulled_back(dx, dy, x, y, state, table, G, BR, DIM)
+        if TILE.SINGLE:
+            dx, dy = key_pulled_back(dx, dy, x, y, state, table, TILE.G, TILE.BR, DIM)
         else:
-            for panel in range(0, r, BR):
-                table = table_of(coordinates, panel, r, G, BR)
-                state = load_state(U, panel, r, dv + 1, BR, DV)
-                dx, dy = key_pulled_back(dx, dy, x, y, state, table, G, BR, DIM)
-        store_rows(dx, dK, dk_strides, batch, head, start, stop, d, BN, DIM)
-        store_rows(dy, dV, dv_strides, batch, head, start, stop, dv, BN, DV)
+            for panel in range(0, cut.r, TILE.BR):
+                table, state = table_and_state(U, coordinates, panel, cut, TILE)
+                dx, dy = key_pulled_back(dx, dy, x, y, state, table, TILE.G, TILE.BR, DIM)
+        store_rows(dx, dK, batch, head, start, stop, d, BN, DIM)
+        store_rows(dy, dV, batch, head, start, stop, dv, BN, DV)

@@ -5,7 +5,13 @@ head, DIM columns wide: DIM is the power of two at or above d, and the columns f
 
 A mask is a band: query i sees key j where low ≤ j - i ≤ high. Causal attention is high = 0 (with the keys
 aligned to the right, high = Nk - Nq); a window of (left, right) keys is low = -left and high = right.
+
+What travels together is one NamedTuple. But n_q, n_k, low and high stand one by one where a kernel is given
+them: Triton (3.6 to 3.9) looks for ones and multiples of 16 in every number of a tuple, whatever
+`do_not_specialize` says, and would compile a kernel anew for many a length.
 """
+
+from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
@@ -14,13 +20,101 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)
 
 
+class Rows(NamedTuple):
+    """A tensor (B, H, N, d): where it begins, and the steps along B, H and N. Along d the step is 1.
+
+    The steps stand one by one: a tuple within this one would lose, in triton 3.6, those that are 1.
+    """
+
+    start: Any
+    batch: int
+    head: int
+    row: int
+
+
+class Shape(NamedTuple):
+    """How programs share the work: `tiles` · B · `heads` of them, `group` heads of queries to one of keys."""
+
+    tiles: int
+    heads: int
+    group: int
+    d: int
+
+
+class Starts(NamedTuple):
+    """Where packed sequences begin among the rows of Q and of K, and where the last one ends."""
+
+    cu_q: Any
+    cu_k: Any
+
+
+class Pairs(NamedTuple):
+    """The pairs of one sequence: n_q queries, n_k keys, and the band."""
+
+    n_q: Any
+    n_k: Any
+    low: Any
+    high: Any
+
+
+class Tiling(NamedTuple):
+    """What a kernel is compiled for: BM queries by BN keys, DIM columns.
+
+    PADDED: columns from d on hold zeros. DESCRIPTORS: tiles that stream past come by tensor descriptor.
+    PRECISION: of products of float32.
+    """
+
+    BM: int
+    BN: int
+    DIM: int
+    PADDED: bool
+    DESCRIPTORS: bool
+    PRECISION: str | None
+
+
+class Slicing(NamedTuple):
+    """The same for kernels that cut d into slices of BD columns."""
+
+    BM: int
+    BN: int
+    BD: int
+    PRECISION: str | None
+
+
+class Seeing(NamedTuple):
+    """And for which pairs: a band with these limits, or LISTED, tiles that lists name.
+
+    PACKED: sequences lie one behind the other in tensors of one batch. LOWER_RIGHT: the band's own diagonal
+    ends in the lower right corner of each. RAGGED_Q, RAGGED_K: the last tile passes the end.
+    """
+
+    HAS_LOW: bool
+    HAS_HIGH: bool
+    LISTED: bool = False
+    PACKED: bool = False
+    LOWER_RIGHT: bool = False
+    RAGGED_Q: bool = True
+    RAGGED_K: bool = True
+
+
 @triton.jit
-def row_pointers(x, strides, batch, head, start, ROWS: tl.constexpr, DIM: tl.constexpr):
+def program_place(program, shape, LAST_FIRST: tl.constexpr):
+    """A program's tile, pair of batch and head, and these two. LAST_FIRST: the last tiles have the most work,
+    so they start, and the end is small work.
+    """
+    tile, pair = program % shape.tiles, program // shape.tiles
+    if LAST_FIRST:
+        tile = shape.tiles - 1 - tile
+    return tile, pair, pair // shape.heads, pair % shape.heads
+
+
+@triton.jit
+def row_pointers(x, batch, head, start, ROWS: tl.constexpr, DIM: tl.constexpr):
     """Pointers to the tile of rows start … start + ROWS - 1 of one head: (ROWS, DIM)."""
     # 64 bits from here on: batch · stride passes 2³¹ elements long before a GPU's memory is full.
-    x += batch.to(tl.int64) * strides[0] + head.to(tl.int64) * strides[1]
+    first = x.start + (batch.to(tl.int64) * x.batch + head.to(tl.int64) * x.head)
     rows = (start + tl.arange(0, ROWS)).to(tl.int64)  # (ROWS,)
-    return x + rows[:, None] * strides[2] + tl.arange(0, DIM)[None, :]
+    return first + rows[:, None] * x.row + tl.arange(0, DIM)[None, :]
 
 
 @triton.jit
@@ -32,7 +126,7 @@ def inside(start, n, d, ROWS: tl.constexpr, DIM: tl.constexpr):
 
 @triton.jit
 def load_rows(
-    x, strides, batch, head, start, n, d, ROWS: tl.constexpr, DIM: tl.constexpr,
+    x, batch, head, start, n, d, ROWS: tl.constexpr, DIM: tl.constexpr,
     CHECK_ROWS: tl.constexpr, CHECK_COLS: tl.constexpr, DESCRIPTOR: tl.constexpr,
 ):  # fmt: skip
     """One tile, with zeros where the tensor ends. (ROWS, DIM).
@@ -43,7 +137,7 @@ def load_rows(
     if DESCRIPTOR:
         tile = x.load([batch, head, start, 0]).reshape(ROWS, DIM)
     else:
-        pointers = row_pointers(x, strides, batch, head, start, ROWS, DIM)
+        pointers = row_pointers(x, batch, head, start, ROWS, DIM)
         rows = (start + tl.arange(0, ROWS))[:, None] < n
         columns = tl.arange(0, DIM)[None, :] < d
         if CHECK_ROWS and CHECK_COLS:
@@ -58,47 +152,63 @@ def load_rows(
 
 
 @triton.jit
-def store_rows(tile, x, strides, batch, head, start, n, d, ROWS: tl.constexpr, DIM: tl.constexpr):
+def store_rows(tile, x, batch, head, start, n, d, ROWS: tl.constexpr, DIM: tl.constexpr):
     """Write a tile's rows and columns that exist, in the tensor's own type."""
-    pointers = row_pointers(x, strides, batch, head, start, ROWS, DIM)
-    tl.store(pointers, tile.to(x.dtype.element_ty), mask=inside(start, n, d, ROWS, DIM))
+    pointers = row_pointers(x, batch, head, start, ROWS, DIM)
+    tl.store(pointers, tile.to(x.start.dtype.element_ty), mask=inside(start, n, d, ROWS, DIM))
 
 
 @triton.jit
-def sees(i, j, n_k, low, high, HAS_LOW: tl.constexpr, HAS_HIGH: tl.constexpr):
+def sees(i, j, pairs, SEEN: tl.constexpr):
     """Whether query i sees key j; i and j broadcast. A key from n_k on is seen by nobody."""
-    seen = j < n_k
-    if HAS_LOW:
-        seen = seen & (j - i >= low)
-    if HAS_HIGH:
-        seen = seen & (j - i <= high)
+    seen = j < pairs.n_k
+    if SEEN.HAS_LOW:
+        seen = seen & (j - i >= pairs.low)
+    if SEEN.HAS_HIGH:
+        seen = seen & (j - i <= pairs.high)
     return seen
 
 
 @triton.jit
-def sequence(cu, batch, n, PACKED: tl.constexpr):
-    """Where a sequence begins among a tensor's rows, and its length: a batch, or a stretch of packed rows."""
-    if PACKED:
-        first = tl.load(cu + batch)
-        length = tl.load(cu + batch + 1) - first
-    else:
-        first, length = 0, n
-    return first, length
+def stretch(cu, batch):
+    """Where a packed sequence begins among a tensor's rows, and its length."""
+    first = tl.load(cu + batch)
+    return first, tl.load(cu + batch + 1) - first
 
 
 @triton.jit
-def sequences(
-    cu_q, cu_k, batch, n_q, n_k, low, high, PACKED: tl.constexpr, LOWER_RIGHT: tl.constexpr
-):  # fmt: skip
-    """A batch's queries and keys: where each begin and how many they are; and its band.
-
-    In packed sequences the band's own diagonal may end in the lower right corner of each: LOWER_RIGHT.
-    """
-    q0, n_q = sequence(cu_q, batch, n_q, PACKED)
-    k0, n_k = sequence(cu_k, batch, n_k, PACKED)
-    if LOWER_RIGHT:
+def sequences(cu, batch, n_q, n_k, low, high, SEEN: tl.constexpr):
+    """Where a batch's queries and keys begin among the rows, and its pairs."""
+    q0, k0 = 0, 0
+    if SEEN.PACKED:
+        q0, n_q = stretch(cu.cu_q, batch)
+        k0, n_k = stretch(cu.cu_k, batch)
+    if SEEN.LOWER_RIGHT:
         low, high = low + n_k - n_q, high + n_k - n_q
-    return q0, n_q, k0, n_k, low, high
+    return q0, k0, Pairs(n_q, n_k, low, high)
+
+
+@triton.jit
+def place_of_queries(
+    shape, lists, cu, n_q, n_k, low, high, TILE: tl.constexpr, SEEN: tl.constexpr
+):  # fmt: skip
+    """A program's batch, head and first query; its sequence (see `sequences`); and the keys it sees, as
+    borders of tiles (see `split_range`).
+    """
+    tile, _, batch, head = program_place(tl.program_id(0), shape, SEEN.HAS_HIGH)
+    if SEEN.LISTED:
+        tile = heaviest(lists, batch, head, tile)
+    start = tile * TILE.BM
+    q0, k0, pairs = sequences(cu, batch, n_q, n_k, low, high, SEEN)
+    if SEEN.PACKED:
+        # A short sequence has no such tile, and no key is read for it.
+        there = tl.where(start < pairs.n_q, pairs.n_k, 0)
+        pairs = Pairs(pairs.n_q, there, pairs.low, pairs.high)
+    if SEEN.LISTED:
+        borders = listed(lists, batch, head, tile)
+    else:
+        borders = keys_of(start, pairs, TILE.BM, TILE.BN, SEEN)
+    return batch, head, start, q0, k0, pairs, borders
 
 
 @triton.jit
@@ -128,7 +238,7 @@ def load_log_sums(lse, start, n, ROWS: tl.constexpr):
 def listed(lists, batch, head, tile):
     """The stretch of a block mask's list that belongs to one tile, as borders: whole tiles, then cut ones.
 
-    `lists` is one side of a block mask (see `block_lists.Given`).
+    `lists` is one side of a block mask (see `host.visibility.Given`).
     """
     here = lists.spans + batch * lists.spans_batch + head * lists.spans_head + tile * lists.spans_tile
     begin = tl.load(here)
@@ -165,42 +275,38 @@ def split_range(begin, whole_begin, whole_end, end, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def keys_of(
-    start, n_q, n_k, low, high, BM: tl.constexpr, BN: tl.constexpr,
-    HAS_LOW: tl.constexpr, HAS_HIGH: tl.constexpr,
-):  # fmt: skip
+def keys_of(start, pairs, BM: tl.constexpr, BN: tl.constexpr, SEEN: tl.constexpr):
     """The keys that queries start … start + BM - 1 see, as borders of tiles of BN keys (see
     `split_range`).
     """
-    stop = tl.minimum(start + BM, n_q)  # rows beyond the last query ask for nothing
+    n_k = pairs.n_k
+    stop = tl.minimum(start + BM, pairs.n_q)  # rows beyond the last query ask for nothing
     begin, whole_begin = 0, 0
     end, whole_end = n_k, n_k
-    if HAS_LOW:
-        begin, whole_begin = tl.maximum(0, start + low), tl.maximum(0, stop - 1 + low)
-    if HAS_HIGH:
-        end = tl.maximum(0, tl.minimum(n_k, stop + high))
-        whole_end = tl.maximum(0, tl.minimum(n_k, start + 1 + high))
+    if SEEN.HAS_LOW:
+        begin, whole_begin = tl.maximum(0, start + pairs.low), tl.maximum(0, stop - 1 + pairs.low)
+    if SEEN.HAS_HIGH:
+        end = tl.maximum(0, tl.minimum(n_k, stop + pairs.high))
+        whole_end = tl.maximum(0, tl.minimum(n_k, start + 1 + pairs.high))
     return split_range(tl.minimum(begin, n_k), whole_begin, whole_end, end, BN)
 
 
 @triton.jit
-def queries_of(
-    start, n_q, n_k, low, high, BM: tl.constexpr, BN: tl.constexpr,
-    HAS_LOW: tl.constexpr, HAS_HIGH: tl.constexpr,
-):  # fmt: skip
+def queries_of(start, pairs, BM: tl.constexpr, BN: tl.constexpr, SEEN: tl.constexpr):
     """The queries that see keys start … start + BN - 1, as borders of tiles of BM queries.
 
     A tile of keys that passes the last key needs its mask everywhere. Queries past the last one need none:
     their rows of Q and dO are zeros and their log-sum-exp is +∞, so their weights are exactly 0.
     """
+    n_q, n_k = pairs.n_q, pairs.n_k
     stop = tl.minimum(start + BN, n_k)
     begin, whole_begin = 0, 0
     end, whole_end = n_q, (n_q + BM - 1) // BM * BM
-    if HAS_HIGH:
-        begin, whole_begin = tl.maximum(0, start - high), tl.maximum(0, stop - 1 - high)
-    if HAS_LOW:
-        end = tl.maximum(0, tl.minimum(n_q, stop - low))
-        whole_end = tl.maximum(0, tl.minimum(whole_end, start + 1 - low))
+    if SEEN.HAS_HIGH:
+        begin, whole_begin = tl.maximum(0, start - pairs.high), tl.maximum(0, stop - 1 - pairs.high)
+    if SEEN.HAS_LOW:
+        end = tl.maximum(0, tl.minimum(n_q, stop - pairs.low))
+        whole_end = tl.maximum(0, tl.minimum(whole_end, start + 1 - pairs.low))
     if start + BN > n_k:
         whole_begin = end
     return split_range(tl.minimum(begin, n_q), whole_begin, whole_end, end, BM)

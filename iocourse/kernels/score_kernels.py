@@ -11,207 +11,171 @@ import triton.language as tl
 from .forward import log_sums
 from .pieces import (
     LOG2_E,
-    keys_of,
+    Pairs,
     load_log_sums,
     load_row_numbers,
+    program_place,
     queries_of,
     row_numbers_of,
     sees,
 )
-from .small_cache import load_slice, product, store_slice
+from .small_cache import load_slice, product, sliced_place, store_slice
 
 
 @triton.jit
-def store_scores(
-    tile, x, pair, row, column, n_q, n_k, ROWS: tl.constexpr, COLUMNS: tl.constexpr
-):  # fmt: skip
+def store_scores(tile, x, pair, row, column, n_q, n_k, TILE: tl.constexpr):
     """Write a tile of a (pairs, n_q, n_k) matrix of scores."""
-    rows, columns = row + tl.arange(0, ROWS), column + tl.arange(0, COLUMNS)
+    rows, columns = row + tl.arange(0, TILE.BM), column + tl.arange(0, TILE.BN)
     to = x + (pair.to(tl.int64) * n_q + rows[:, None]) * n_k + columns[None, :]
     tl.store(to, tile.to(x.dtype.element_ty), mask=(rows[:, None] < n_q) & (columns[None, :] < n_k))
 
 
 @triton.jit(do_not_specialize=["n_q", "n_k", "low", "high"])
 def scores_kernel(
-    Q, q_strides, K, k_strides, S, LSE, scale, low, high, tiles, heads, group, n_q, n_k, d,
-    BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
-    HAS_LOW: tl.constexpr, HAS_HIGH: tl.constexpr, PRECISION: tl.constexpr,
+    Q, K, S, LSE, shape, scale, n_q, n_k, low, high, TILE: tl.constexpr, SEEN: tl.constexpr
 ):  # fmt: skip
     """S = scale · log₂e · QKᵀ, float32 (B · heads, n_q, n_k), -∞ where nothing is seen; LSE (B, heads, n_q).
 
-    Tiles of keys that a tile of queries does not see are not written. `tiles` · B · heads programs.
+    Tiles of keys that a tile of queries does not see are not written.
     """
-    program = tl.program_id(0)
-    tile, pair = program % tiles, program // tiles
-    if HAS_HIGH:
-        tile = tiles - 1 - tile
-    batch, head = pair // heads, pair % heads
-    start = tile * BM
+    BM: tl.constexpr = TILE.BM
+    BN: tl.constexpr = TILE.BN
+    pair, batch, head, start, pairs, begin, end = sliced_place(
+        tl.program_id(0), shape, n_q, n_k, low, high, TILE, SEEN
+    )
     m = tl.full((BM,), float("-inf"), dtype=tl.float32)
     l = tl.zeros((BM,), dtype=tl.float32)
-    begin, _, _, end = keys_of(start, n_q, n_k, low, high, BM, BN, HAS_LOW, HAS_HIGH)
     i, j = start + tl.arange(0, BM), tl.arange(0, BN)
     for at in range(begin, end, BN):
-        s = product(
-            Q, q_strides, head, start, n_q, K, k_strides, head // group, at, n_k, batch, d,
-            BM, BN, BD, PRECISION,
-        )  # fmt: skip
-        seen = sees(i[:, None], at + j[None, :], n_k, low, high, HAS_LOW, HAS_HIGH)
-        s = tl.where(seen, s * (scale * LOG2_E), float("-inf"))
-        store_scores(s, S, pair, start, at, n_q, n_k, BM, BN)
+        s = product(Q, head, start, n_q, K, head // shape.group, at, n_k, batch, shape.d, BM, BN, TILE)
+        s = tl.where(sees(i[:, None], at + j[None, :], pairs, SEEN), s * (scale * LOG2_E), float("-inf"))
+        store_scores(s, S, pair, start, at, n_q, n_k, TILE)
         m_new = tl.maximum(m, tl.max(s, 1))
         shift = tl.where(m_new == float("-inf"), 0.0, m_new)
         l = l * tl.exp2(m - shift) + tl.sum(tl.exp2(s - shift[:, None]), 1)
         m = m_new
-    tl.store(row_numbers_of(LSE, batch, head, heads, n_q, 0, False) + i, log_sums(m, l), mask=i < n_q)
+    LSE = row_numbers_of(LSE, batch, head, shape.heads, n_q, 0, False)
+    tl.store(LSE + i, log_sums(m, l), mask=i < n_q)
 
 
 @triton.jit(do_not_specialize=["n_q", "n_k", "low", "high"])
 def weights_kernel(
-    Q, q_strides, K, k_strides, V, v_strides, dO, do_strides, LSE, D, P, dS,
-    scale, low, high, tiles, heads, group, n_q, n_k, d,
-    BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
-    HAS_LOW: tl.constexpr, HAS_HIGH: tl.constexpr, PRECISION: tl.constexpr,
+    Q, K, V, dO, LSE, D, P, dS, shape, scale, n_q, n_k, low, high, TILE: tl.constexpr, SEEN: tl.constexpr
 ):  # fmt: skip
     """P = exp(S - LSE) and dS = P ∘ (dO Vᵀ - D), both (B · heads, n_q, n_k) in Q's type."""
-    program = tl.program_id(0)
-    tile, pair = program % tiles, program // tiles
-    if HAS_HIGH:
-        tile = tiles - 1 - tile
-    batch, head = pair // heads, pair % heads
-    start = tile * BM
-    total = load_log_sums(row_numbers_of(LSE, batch, head, heads, n_q, 0, False), start, n_q, BM)
-    products = load_row_numbers(row_numbers_of(D, batch, head, heads, n_q, 0, False), start, n_q, 0.0, BM)
-    begin, _, _, end = keys_of(start, n_q, n_k, low, high, BM, BN, HAS_LOW, HAS_HIGH)
+    BM: tl.constexpr = TILE.BM
+    BN: tl.constexpr = TILE.BN
+    d = shape.d
+    pair, batch, head, start, pairs, begin, end = sliced_place(
+        tl.program_id(0), shape, n_q, n_k, low, high, TILE, SEEN
+    )
+    kv_head = head // shape.group
+    total = load_log_sums(row_numbers_of(LSE, batch, head, shape.heads, n_q, 0, False), start, n_q, BM)
+    delta = load_row_numbers(row_numbers_of(D, batch, head, shape.heads, n_q, 0, False), start, n_q, 0.0, BM)
     i, j = start + tl.arange(0, BM), tl.arange(0, BN)
     for at in range(begin, end, BN):
-        s = product(
-            Q, q_strides, head, start, n_q, K, k_strides, head // group, at, n_k, batch, d,
-            BM, BN, BD, PRECISION,
-        )  # fmt: skip
-        seen = sees(i[:, None], at + j[None, :], n_k, low, high, HAS_LOW, HAS_HIGH)
+        s = product(Q, head, start, n_q, K, kv_head, at, n_k, batch, d, BM, BN, TILE)
+        seen = sees(i[:, None], at + j[None, :], pairs, SEEN)
         p = tl.where(seen, tl.exp2(s * (scale * LOG2_E) - total[:, None]), 0.0)
-        store_scores(p, P, pair, start, at, n_q, n_k, BM, BN)
-        dp = product(
-            dO, do_strides, head, start, n_q, V, v_strides, head // group, at, n_k, batch, d,
-            BM, BN, BD, PRECISION,
-        )  # fmt: skip
-        store_scores(p * (dp - products[:, None]), dS, pair, start, at, n_q, n_k, BM, BN)
+        store_scores(p, P, pair, start, at, n_q, n_k, TILE)
+        dp = product(dO, head, start, n_q, V, kv_head, at, n_k, batch, d, BM, BN, TILE)
+        store_scores(p * (dp - delta[:, None]), dS, pair, start, at, n_q, n_k, TILE)
 
 
 @triton.jit
-def load_weights(
-    W, total, pair, row, column, n_q, n_k, low, high, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    HAS_LOW: tl.constexpr, HAS_HIGH: tl.constexpr, EXP: tl.constexpr,
-):  # fmt: skip
-    """A tile of W (pairs, n_q, n_k), 0 where nothing is seen; with EXP W holds scores, and weights come back.
+def load_weights(W, total, pair, row, column, pairs, TILE: tl.constexpr, SEEN: tl.constexpr):
+    """A tile of W (pairs, n_q, n_k), 0 where nothing is seen; W holds scores where `total` has the row
+    log-sum-exps, and weights where it is None.
 
     What is not seen may never have been written, so it is read as it lies and dropped.
     """
-    rows, columns = row + tl.arange(0, ROWS), column + tl.arange(0, COLUMNS)
-    at = W + (pair.to(tl.int64) * n_q + rows[:, None]) * n_k + columns[None, :]
-    tile = tl.load(at, mask=(rows[:, None] < n_q) & (columns[None, :] < n_k), other=0.0)
-    if EXP:
+    rows, columns = row + tl.arange(0, TILE.BM), column + tl.arange(0, TILE.BN)
+    at = W + (pair.to(tl.int64) * pairs.n_q + rows[:, None]) * pairs.n_k + columns[None, :]
+    there = (rows[:, None] < pairs.n_q) & (columns[None, :] < pairs.n_k)
+    tile = tl.load(at, mask=there, other=0.0)
+    if total is not None:
         tile = tl.exp2(tile - total[:, None])
-    seen = sees(rows[:, None], columns[None, :], n_k, low, high, HAS_LOW, HAS_HIGH)
-    return tl.where(seen, tile, 0.0)
+    return tl.where(sees(rows[:, None], columns[None, :], pairs, SEEN), tile, 0.0)
 
 
 @triton.jit
-def add_rows(
-    acc, W, total, X, x_strides, pair, batch, x_head, start, column, n_q, n_k, d, low, high,
-    BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
-    HAS_LOW: tl.constexpr, HAS_HIGH: tl.constexpr, EXP: tl.constexpr, PRECISION: tl.constexpr,
+def weighted_slice(
+    W, total, X, x_head, pair, batch, start, begin, end, column, pairs, d,
+    TILE: tl.constexpr, SEEN: tl.constexpr,
 ):  # fmt: skip
-    """acc + W X for one tile of rows of W and one slice of X. (BM, BD)."""
-    begin, _, _, end = keys_of(start, n_q, n_k, low, high, BM, BN, HAS_LOW, HAS_HIGH)
-    for at in range(begin, end, BN):
-        w = load_weights(
-            W, total, pair, start, at, n_q, n_k, low, high, BM, BN, HAS_LOW, HAS_HIGH, EXP
-        )  # fmt: skip
-        x = load_slice(X, x_strides, batch, x_head, at, n_k, column, d, BN, BD)
-        acc = tl.dot(w.to(x.dtype), x, acc, input_precision=PRECISION)
+    """W X for one tile of rows of W and one slice of X. (BM, BD)."""
+    BM: tl.constexpr = TILE.BM
+    BD: tl.constexpr = TILE.BD
+    acc = tl.zeros((BM, BD), dtype=tl.float32)
+    for at in range(begin, end, TILE.BN):
+        w = load_weights(W, total, pair, start, at, pairs, TILE, SEEN)
+        x = load_slice(X, batch, x_head, at, pairs.n_k, column, d, TILE.BN, BD)
+        acc = tl.dot(w.to(x.dtype), x, acc, input_precision=TILE.PRECISION)
     return acc
 
 
 @triton.jit(do_not_specialize=["n_q", "n_k", "low", "high"])
 def averages_kernel(
-    S, LSE, V, v_strides, O, o_strides, low, high, tiles, slices, heads, group, n_q, n_k, d,
-    BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
-    HAS_LOW: tl.constexpr, HAS_HIGH: tl.constexpr, PRECISION: tl.constexpr,
+    S, LSE, V, O, shape, slices, n_q, n_k, low, high, TILE: tl.constexpr, SEEN: tl.constexpr
 ):  # fmt: skip
     """O = exp(S - LSE) V, a tile of rows and a slice of d each; `slices` · `tiles` · B · heads programs."""
     program = tl.program_id(0)
-    column, rest = program % slices * BD, program // slices
-    tile, pair = rest % tiles, rest // tiles
-    if HAS_HIGH:
-        tile = tiles - 1 - tile
-    batch, head = pair // heads, pair % heads
-    start = tile * BM
-    total = load_log_sums(row_numbers_of(LSE, batch, head, heads, n_q, 0, False), start, n_q, BM)
-    acc = add_rows(
-        tl.zeros((BM, BD), dtype=tl.float32), S, total, V, v_strides, pair, batch, head // group,
-        start, column, n_q, n_k, d, low, high, BM, BN, BD, HAS_LOW, HAS_HIGH, True, PRECISION,
+    column = program % slices * TILE.BD
+    pair, batch, head, start, pairs, begin, end = sliced_place(
+        program // slices, shape, n_q, n_k, low, high, TILE, SEEN
+    )
+    LSE = row_numbers_of(LSE, batch, head, shape.heads, n_q, 0, False)
+    total = load_log_sums(LSE, start, n_q, TILE.BM)
+    acc = weighted_slice(
+        S, total, V, head // shape.group, pair, batch, start, begin, end, column, pairs, shape.d, TILE, SEEN
     )  # fmt: skip
-    store_slice(acc, O, o_strides, batch, head, start, n_q, column, d, BM, BD)
+    store_slice(acc, O, batch, head, start, n_q, column, shape.d, TILE.BM, TILE.BD)
 
 
 @triton.jit(do_not_specialize=["n_q", "n_k", "low", "high"])
 def query_gradients_kernel(
-    dS, K, k_strides, dQ, dq_strides, scale, low, high, tiles, slices, heads, group, n_q, n_k, d,
-    BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
-    HAS_LOW: tl.constexpr, HAS_HIGH: tl.constexpr, PRECISION: tl.constexpr,
+    dS, K, dQ, shape, slices, scale, n_q, n_k, low, high, TILE: tl.constexpr, SEEN: tl.constexpr
 ):  # fmt: skip
     """dQ = scale · dS K, a tile of rows and a slice of d each; `slices` · `tiles` · B · heads programs."""
     program = tl.program_id(0)
-    column, rest = program % slices * BD, program // slices
-    tile, pair = rest % tiles, rest // tiles
-    if HAS_HIGH:
-        tile = tiles - 1 - tile
-    batch, head = pair // heads, pair % heads
-    start = tile * BM
-    nothing = tl.zeros((BM,), dtype=tl.float32)
-    acc = add_rows(
-        tl.zeros((BM, BD), dtype=tl.float32), dS, nothing, K, k_strides, pair, batch, head // group,
-        start, column, n_q, n_k, d, low, high, BM, BN, BD, HAS_LOW, HAS_HIGH, False, PRECISION,
+    column = program % slices * TILE.BD
+    pair, batch, head, start, pairs, begin, end = sliced_place(
+        program // slices, shape, n_q, n_k, low, high, TILE, SEEN
+    )
+    acc = weighted_slice(
+        dS, None, K, head // shape.group, pair, batch, start, begin, end, column, pairs, shape.d, TILE, SEEN
     )  # fmt: skip
-    store_slice(acc * scale, dQ, dq_strides, batch, head, start, n_q, column, d, BM, BD)
+    store_slice(acc * scale, dQ, batch, head, start, n_q, column, shape.d, TILE.BM, TILE.BD)
 
 
 @triton.jit(do_not_specialize=["n_q", "n_k", "low", "high"])
 def key_gradients_kernel(
-    P, dS, Q, q_strides, dO, do_strides, dK, dk_strides, dV, dv_strides,
-    scale, low, high, tiles, slices, kv_heads, group, n_q, n_k, d,
-    BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
-    HAS_LOW: tl.constexpr, HAS_HIGH: tl.constexpr, PRECISION: tl.constexpr,
+    P, dS, Q, dO, dK, dV, shape, slices, scale, n_q, n_k, low, high, TILE: tl.constexpr, SEEN: tl.constexpr
 ):  # fmt: skip
     """dK = scale · dSᵀ Q and dV = Pᵀ dO, a tile of rows and a slice of d each.
 
     The heads of a group add up one after the other; `slices` · `tiles` · B · kv_heads programs.
     """
+    BM: tl.constexpr = TILE.BM
+    BN: tl.constexpr = TILE.BN
+    BD: tl.constexpr = TILE.BD
+    d, group = shape.d, shape.group
     program = tl.program_id(0)
-    column, rest = program % slices * BD, program // slices
-    tile, pair = rest % tiles, rest // tiles
-    batch, kv_head = pair // kv_heads, pair % kv_heads
+    column = program % slices * BD
+    tile, pair, batch, kv_head = program_place(program // slices, shape, False)
     start = tile * BN
+    pairs = Pairs(n_q, n_k, low, high)
     dk = tl.zeros((BN, BD), dtype=tl.float32)
     dv = tl.zeros((BN, BD), dtype=tl.float32)
-    nothing = tl.zeros((BM,), dtype=tl.float32)
-    begin, _, _, end = queries_of(start, n_q, n_k, low, high, BM, BN, HAS_LOW, HAS_HIGH)
+    begin, _, _, end = queries_of(start, pairs, BM, BN, SEEN)
     for member in range(group):
         head = kv_head * group + member
         for at in range(begin, end, BM):
-            p = load_weights(
-                P, nothing, pair * group + member, at, start, n_q, n_k, low, high,
-                BM, BN, HAS_LOW, HAS_HIGH, False,
-            )  # fmt: skip
-            do = load_slice(dO, do_strides, batch, head, at, n_q, column, d, BM, BD)
-            dv = tl.dot(tl.trans(p.to(do.dtype)), do, dv, input_precision=PRECISION)
-            ds = load_weights(
-                dS, nothing, pair * group + member, at, start, n_q, n_k, low, high,
-                BM, BN, HAS_LOW, HAS_HIGH, False,
-            )  # fmt: skip
-            q = load_slice(Q, q_strides, batch, head, at, n_q, column, d, BM, BD)
-            dk = tl.dot(tl.trans(ds.to(q.dtype)), q, dk, input_precision=PRECISION)
-    store_slice(dk * scale, dK, dk_strides, batch, kv_head, start, n_k, column, d, BN, BD)
-    store_slice(dv, dV, dv_strides, batch, kv_head, start, n_k, column, d, BN, BD)
+            p = load_weights(P, None, pair * group + member, at, start, pairs, TILE, SEEN)
+            do = load_slice(dO, batch, head, at, n_q, column, d, BM, BD)
+            dv = tl.dot(tl.trans(p.to(do.dtype)), do, dv, input_precision=TILE.PRECISION)
+            ds = load_weights(dS, None, pair * group + member, at, start, pairs, TILE, SEEN)
+            q = load_slice(Q, batch, head, at, n_q, column, d, BM, BD)
+            dk = tl.dot(tl.trans(ds.to(q.dtype)), q, dk, input_precision=TILE.PRECISION)
+    store_slice(dk * scale, dK, batch, kv_head, start, n_k, column, d, BN, BD)
+    store_slice(dv, dV, batch, kv_head, start, n_k, column, d, BN, BD)

@@ -14,11 +14,10 @@ from ..costs.kernels import Problem
 from ..costs.pairs import Listed, PackedSequences
 from ..costs.parts import ceil_div
 from ..costs.sliced_kernels import scores_forward, sliced_forward
-from ..kernels.arguments import LARGEST_HEAD, LARGEST_WHOLE
-from ..kernels.decode import LARGEST_HEAD as LARGEST_DECODE
-from ..kernels.decode import MOST_PARTS, cut, enough_parts
-from ..kernels.tiled_mask import within_blocks
-from ..kernels.tiles import decode_tile, sliced_tiles_for, tiles_for
+from ..kernels.host.arguments import LARGEST_DECODE, LARGEST_HEAD, LARGEST_WHOLE
+from ..kernels.host.block_masks import within_blocks
+from ..kernels.host.launches import MOST_PARTS, cut, enough_parts
+from ..kernels.host.tiles import decode_tile, sliced_tiles_for, tiles_for
 from ..ledger import Ledger
 from ..refusal import Refused
 from .asking import Question

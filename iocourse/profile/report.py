@@ -15,7 +15,7 @@ from ..console import table
 from ..gpu import ncu
 from ..gpu.device import device_facts
 from ..gpu.timing import no_cuda
-from ..kernels.tiles import row_of
+from ..kernels.host.tiles import row_of
 from ..ledger import Ledger
 from ..refusal import Refused
 from .asking import ARCH, Question

@@ -52,7 +52,7 @@ def test_ours_in_every_way_beside_its_rivals_on_the_cpu(monkeypatch):
 def test_a_way_that_does_not_exist_and_matrices_that_do_not_fit_say_so(monkeypatch):
     needs_the_interpreter()
     in_a_hurry(monkeypatch)
-    from iocourse.kernels.arguments import LARGEST_WHOLE
+    from iocourse.kernels.host.arguments import LARGEST_WHOLE
 
     place = CpuPlace(free=0)
     field = small_cache.contenders(place.free_bytes)

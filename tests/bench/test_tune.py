@@ -9,7 +9,7 @@ pytest.importorskip("triton")
 
 import iocourse.kernels  # before triton
 from iocourse.bench import tune
-from iocourse.kernels.tiles import TABLE, Tile, Tiles, _row, tiles_for
+from iocourse.kernels.host.tiles import TABLE, Tile, Tiles, _row, tiles_for
 
 SHIPPED = Tile(64, 64, 4, 2)
 
@@ -54,7 +54,7 @@ def test_the_row_is_a_line_of_the_table():
     tiles = TABLE[90, 128, 2]
     line = tune.row_text(90, 128, 2, tiles)
     assert eval("{" + line + "}", {"_row": _row}) == {(90, 128, 2): tiles}
-    source = __import__("inspect").getsource(__import__("iocourse.kernels.tiles", fromlist=["x"]))
+    source = __import__("inspect").getsource(__import__("iocourse.kernels.host.tiles", fromlist=["x"]))
     assert line in source.splitlines()
 
 

@@ -355,7 +355,7 @@ def test_section_11_11(rows):
 
 
 def test_the_tiles_that_section_11_11_takes_from_the_librarys_table():
-    from iocourse.kernels.tiles import TABLE
+    from iocourse.kernels.host.tiles import TABLE
 
     assert TABLE[90, 128, 2].forward[:2] == (128, 128) and TABLE[80, 128, 2].forward[:2] == (128, 64)
 

@@ -35,7 +35,7 @@ import torch  # noqa: E402
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
-from iocourse.kernels.way import automatic  # noqa: E402
+from iocourse.kernels.host.dispatch import automatic  # noqa: E402
 
 CELLS = parse(SOURCE.read_text(encoding="utf-8"), SOURCE)
 TEXT = "\n".join("\n".join(cell.lines) for cell in CELLS if cell.kind == "markdown")
@@ -135,7 +135,7 @@ def test_the_lists_of_13_3_are_the_librarys(shape, BM, BN):
 
 def test_the_librarys_lists_refuse_to_be_called_while_a_check_runs():
     from iocourse.guard import LibraryAnswer, exam
-    from iocourse.kernels import block_lists
+    from iocourse.kernels.host import block_masks
 
     mask = ruled(lambda batch, head, i, j: i >= j, 32, 32)
     kinds, patterns = mask.tiles(16, 16, torch.device("cpu"))
@@ -145,7 +145,7 @@ def test_the_librarys_lists_refuse_to_be_called_while_a_check_runs():
         with pytest.raises(LibraryAnswer):
             mask.tiles(16, 32, torch.device("cpu"))
         with pytest.raises(LibraryAnswer):
-            block_lists.side(kinds, patterns)
+            block_masks.side_of(kinds, patterns)
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def counted(launcher, *arguments, **keywords):
     [(1, 8, 2, 500, 64, 4), (2, 4, 4, 100, 16, 3), (1, 12, 1, 65, 32, 8), (1, 2, 1, 5, 16, 1)],
 )
 def test_the_decode_step_of_14_9_and_the_librarys_have_the_same_values_and_words(B, H, H_kv, N, d, parts):
-    from iocourse.kernels.tiles import decode_tile
+    from iocourse.kernels.host.tiles import decode_tile
 
     *_, mine = defined("absorb_tile", "parts_kernel", "merge_kernel", "my_merge", "my_decode")
     BN = decode_tile(None, d, 4, H // H_kv).BN
@@ -359,7 +359,7 @@ def test_formula_14_6(parts, N, BN):
 
 
 def test_section_14_7():
-    from iocourse.kernels.decode import MOST_PARTS, PROGRAMS_A_PROCESSOR
+    from iocourse.kernels.host.launches import MOST_PARTS, PROGRAMS_A_PROCESSOR
 
     assert 0.25 * 0 + 0.75 * 4 == 3 and PROGRAMS_A_PROCESSOR == 2 and MOST_PARTS > 2 * 132 / 8
     ledger = attention_decode(Problem(1, 32768, 128, H=32, H_kv=8), parts=16)
@@ -394,9 +394,9 @@ def test_section_14_8():
 
 
 def test_sections_14_9_and_14_10():
-    from iocourse.kernels.decode import LARGEST_HEAD
+    from iocourse.kernels.host.arguments import LARGEST_DECODE
 
-    says("14.9", f"any $d$ up to {LARGEST_HEAD}, float16 and bfloat16")
+    says("14.9", f"any $d$ up to {LARGEST_DECODE}, float16 and bfloat16")
     totals = [attention_decode(Problem(1, 500, 64, H=8, H_kv=h), parts=4).total for h in (8, 2, 1)]
     says("14.9", "{:,} words, then {:,}, then {:,}".format(*totals))
     rest = {total - heads * 2 * 500 * 64 for total, heads in zip(totals, (8, 2, 1), strict=True)}

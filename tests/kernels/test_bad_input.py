@@ -6,10 +6,16 @@ import needs_interpreter  # noqa: F401
 import pytest
 import torch
 
-from iocourse.kernels import arguments, attention, attention_with_lse, using
-from iocourse.kernels.arguments import LARGEST_HEAD, check_deterministic, check_scale, check_tensors
-from iocourse.kernels.band import band_of
-from iocourse.kernels.tiles import (
+from iocourse.kernels import attention, attention_with_lse, using
+from iocourse.kernels.host import arguments
+from iocourse.kernels.host.arguments import (
+    LARGEST_HEAD,
+    band_of,
+    check_deterministic,
+    check_scale,
+    check_tensors,
+)
+from iocourse.kernels.host.tiles import (
     TABLE,
     SlicedTile,
     SlicedTiles,

@@ -14,8 +14,9 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 from iocourse import masks
-from iocourse.kernels import TiledMask, attention, attention_with_lse, block_lists, tiled_mask, tiles, using
-from iocourse.kernels.tiles import Tiles
+from iocourse.kernels import TiledMask, attention, attention_with_lse, tiled_mask, using
+from iocourse.kernels.host import block_masks, launches, tiles, visibility
+from iocourse.kernels.host.tiles import Tiles
 
 SMALL = {"forward": (32, 16), "fused": (16, 32), "queries": (16, 16), "keys": (32, 32)}
 
@@ -218,14 +219,14 @@ def test_strides_change_no_bit():
 @pytest.fixture
 def built(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """The tile sizes of every cut that is made, in order."""
-    from iocourse.kernels import block_lists
 
     made: list[tuple[int, int]] = []
+    real = block_masks.build
 
     def build(*given: Any) -> Any:
         *_, BM, BN, _ = given
         made.append((BM, BN))
-        return block_lists.build(*given)
+        return real(*given)
 
     monkeypatch.setitem(TiledMask.tiles.__globals__, "build", build)
     return made
@@ -328,7 +329,7 @@ def test_the_backward_pass_keeps_to_the_tiles_its_lists_were_cut_for(determinist
 def test_what_kernels_are_given_holds_no_tuple():
     """triton 3.6 loses a stride of 1 in a tuple within a NamedTuple, inside a loop, and does not compile."""
     q = torch.zeros(1, 1, 60, 8)
-    side = block_lists.given(tiled_mask(FOUR, q, q).lists(tiles.INTERPRETED, q.device, 1, False), 0)
+    side = launches.given_side(tiled_mask(FOUR, q, q).lists(tiles.INTERPRETED, q.device, 1, False), 0)
     assert side is not None and all(isinstance(part, (Tensor, int)) for part in side)
 
 
@@ -339,10 +340,10 @@ def test_tiles_are_no_larger_than_blocks():
     for block in (32, 64, 128):
         blocks = torch.eye(256 // block, dtype=torch.bool)
         lists = tiled_mask(blocks, q, q, block=block).lists(tiles.INTERPRETED, q.device, 1, False)
-        sizes[block] = block_lists.sizes_of(lists, 0), len(lists[3])
+        sizes[block] = visibility.sizes_of(lists, 0), len(lists[3])
     assert sizes == {32: ((64, 64), 4), 64: ((64, 64), 0), 128: ((128, 128), 0)}
     lists = tiled_mask(masks.Window(256, 8), q, q).lists(tiles.INTERPRETED, q.device, 1, False)
-    assert block_lists.sizes_of(lists, 0) == (128, 128)  # a mask without blocks
+    assert visibility.sizes_of(lists, 0) == (128, 128)  # a mask without blocks
 
 
 def test_forgotten_masks_are_let_go():

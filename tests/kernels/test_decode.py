@@ -6,16 +6,15 @@ import needs_interpreter  # noqa: F401
 import oracle
 import pytest
 import torch
+from compiled import compiled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iocourse import traffic
 from iocourse.costs.kernels import Problem, attention_decode
-from iocourse.gpu import resources
 from iocourse.guard import LibraryAnswer, exam
 from iocourse.kernels import attention_with_lse, decode
-from iocourse.kernels.decode import cut
-from iocourse.kernels.start import written_down
+from iocourse.kernels.host.launches import cut, written_down
 
 sizes = st.fixed_dictionaries(
     {
@@ -129,9 +128,10 @@ def test_it_steps_aside_in_an_exam():
         decode(*[torch.zeros(1, 1, 1, 8)] * 3)
 
 
-@pytest.mark.parametrize(("arch", "d"), [(75, 128), (80, 256), (90, 64)])
-def test_it_fits_the_chips(arch, d):
-    """Compiled here: nothing spilled, within shared memory, on tensor cores where Triton has them."""
+CHIPS = [(75, 128), (80, 256), (90, 64)]
+
+
+def launches(arch, d):
     dtype = torch.float16 if arch == 75 else torch.bfloat16
     q, k, v = (
         torch.empty(1, 8, 1, d, dtype=dtype),
@@ -139,8 +139,21 @@ def test_it_fits_the_chips(arch, d):
     )
     with written_down(arch) as made:
         decode(q, k, v, parts=4)
-    for one in made:  # the others are recorded: see tests/gpu/test_resources.py
-        found = resources(one.kernel, arch, *one.arguments, **one.constants)
+    assert len(made) == 2
+    return made
+
+
+@pytest.fixture(scope="session")
+def fitted():
+    """(arch, d) -> what its two kernels take; the others are recorded: see tests/gpu/test_resources.py."""
+    found = iter(compiled([(arch, one) for arch, d in CHIPS for one in launches(arch, d)]))
+    return {chip: [next(found), next(found)] for chip in CHIPS}
+
+
+@pytest.mark.parametrize(("arch", "d"), CHIPS)
+def test_it_fits_the_chips(fitted, arch, d):
+    """Compiled here: nothing spilled, within shared memory, on tensor cores where Triton has them."""
+    for found in fitted[arch, d]:
+        assert found.arch == arch
         assert found.shared_bytes <= {75: 64, 80: 163, 90: 227}[arch] * 1024
         assert found.spill_bytes == 0 or arch == 75
-    assert len(made) == 2

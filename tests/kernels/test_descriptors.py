@@ -10,10 +10,11 @@ import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from iocourse import traffic
-from iocourse.kernels import attention_with_lse, launch, launch_whole, layout, using
-from iocourse.kernels.band import Band
-from iocourse.kernels.seen import Seen
-from iocourse.kernels.start import written_down
+from iocourse.kernels import attention_with_lse, using
+from iocourse.kernels.host import launches as made_by
+from iocourse.kernels.host import operators
+from iocourse.kernels.host.launches import written_down
+from iocourse.kernels.host.visibility import Band, Seen
 
 CAUSAL, WINDOW, FULL = {"causal": "lower_right"}, {"window": (40, 9)}, {}
 
@@ -40,12 +41,12 @@ def test_descriptors_change_no_bit(options, dtype, d, monkeypatch):
     ledger, by_pointer = everything()
     made = []
 
-    def streamed(*arguments, real=launch_whole.streamed):
+    def streamed(*arguments, real=made_by.streamed):
         made.extend(real(*arguments))
-        return made[-len(arguments) + 2 :]
+        return made[-len(arguments) + 3 :]
 
-    monkeypatch.setattr(launch_whole, "descriptors_fit", lambda *_: True)
-    monkeypatch.setattr(launch_whole, "streamed", streamed)
+    monkeypatch.setattr(made_by, "descriptors_fit", lambda *_: True)
+    monkeypatch.setattr(made_by, "streamed", streamed)
     descriptor_ledger, by_descriptor = everything()
     # K and V forward, K and V for dQ, Q and dO for dK and dV, and no dQ to add to.
     assert [isinstance(one, TensorDescriptor) for one in made] == [True] * 6 + [False]
@@ -60,11 +61,11 @@ def descriptors_on(arch, q, k, v, do=None):
     o, lse = torch.empty_like(q), torch.empty(q.shape[:3])
     everything = Seen(Band(None, None))
     with written_down(arch) as launches:
-        launch.forward(q, k, v, everything, 1.0, "whole")
-        launch.backward(do, None, q, k, v, o, lse, everything, 1.0, False, "whole")
-        launch.backward(do, None, q, k, v, o, lse, everything, 1.0, True, "whole")
+        operators.forward(q, k, v, everything, 1.0, "whole")
+        operators.backward(do, None, q, k, v, o, lse, everything, 1.0, False, "whole")
+        operators.backward(do, None, q, k, v, o, lse, everything, 1.0, True, "whole")
     assert len(launches) == 5  # forward, D, fused, dQ, dK and dV
-    return [one.constants.get("DESCRIPTORS", False) for one in launches]
+    return ["TILE" in one.constants and one.constants["TILE"].DESCRIPTORS for one in launches]
 
 
 def halves(d=64, n=64):
@@ -91,7 +92,7 @@ def test_copies_where_borders_were_missing():
     """16-byte borders are what it asks for: a launch gets them by a copy (see test_rows_on_borders)."""
     q, k, v = halves()
     off = torch.cat((k.new_zeros(1), k.flatten()))[1:].view(k.shape)  # starts 2 bytes past a border
-    assert not layout._aligned(off) and not layout._aligned(halves(d=20)[0])
+    assert not made_by._aligned(off) and not made_by._aligned(halves(d=20)[0])
     assert descriptors_on(90, q, off, v) == [True, False, True, True, True]
     for d in (8, 12, 20):
         assert descriptors_on(90, *halves(d=d)) == [True, False, True, True, True]

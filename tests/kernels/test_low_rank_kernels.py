@@ -10,16 +10,17 @@ import needs_interpreter  # noqa: F401
 import numpy as np
 import pytest
 import torch
+from compiled import compiled
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from iocourse.lowrank.tensors.launched import LowRankTiles, RowsByFeatures, tiles_of
 
 from iocourse import traffic
 from iocourse.costs.low_rank_kernels import LowRank, low_rank_backward, low_rank_bytes, low_rank_forward
-from iocourse.gpu import chip_of, resources
+from iocourse.gpu import chip_of
 from iocourse.guard import LibraryAnswer, exam
-from iocourse.kernels import launch_low_rank
-from iocourse.kernels.launch_low_rank import LowRankTiles, RowsByFeatures, tiles_of
-from iocourse.kernels.start import written_down
+from iocourse.kernels.host.launches import written_down
+from iocourse.lowrank import launched as low_rank
 from iocourse.monomials import coordinates, features, plan
 
 CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
@@ -104,7 +105,7 @@ def test_values_gradients_and_words(sizes):
     tiling = {"tiles": sizes["tiles"], "spans": sizes["spans"]}
     countable = q.dtype != torch.bfloat16  # else the kernels are given copies
     with traffic.count(**({"Q": q, "K": k, "V": v} if countable else {})) as ledger:
-        o, den, T = launch_low_rank.forward(q, k, v, p, weights, **options, **tiling)
+        o, den, T = low_rank.low_rank_forward(q, k, v, p, weights, **options, **tiling)
     assert o.dtype == q.dtype and den.dtype == T.dtype == torch.float32
 
     leaves = [x.double().requires_grad_() for x in (q, k, v)]
@@ -114,7 +115,7 @@ def test_values_gradients_and_words(sizes):
     close(den, want_den.detach(), 1e-5)
 
     with traffic.count(**({"Q": q, "K": k, "V": v, "O": o, "dO": do} if countable else {})) as back:
-        got = launch_low_rank.backward(q, k, v, o, den, T, do, p, weights, **options, **tiling)
+        got = low_rank.low_rank_backward(q, k, v, o, den, T, do, p, weights, **options, **tiling)
     for one, asked, exactly in zip(
         got, (q, k, v), torch.autograd.grad(want, leaves, do.double()), strict=True
     ):
@@ -146,7 +147,7 @@ def test_words_of_one_block_are_4nd_and_states_that_know_no_n():
     assert states[256] == (4 + 4 + 1 + 4) * p.rank * 6 + p.rank + (4 + 4) * 2 * p.rank
     q = torch.rand(1, 1, 256, 5)
     with traffic.count(Q=q) as ledger:
-        launch_low_rank.forward(q, q.clone(), q.clone(), p, weights_of(p))
+        low_rank.low_rank_forward(q, q.clone(), q.clone(), p, weights_of(p))
     assert ledger.total == 4 * 256 * 5 + 256 + states[256]
 
 
@@ -181,8 +182,8 @@ def small(n_q=5, n_k=6, d=4, dv=3):
 def test_no_query_and_no_key(n_q, n_k):
     p = plan(4, 2)
     q, k, v = small(n_q, n_k)
-    o, den, T = launch_low_rank.forward(q, k, v, p, weights_of(p))
-    got = launch_low_rank.backward(q, k, v, o, den, T, torch.ones_like(o), p, weights_of(p))
+    o, den, T = low_rank.low_rank_forward(q, k, v, p, weights_of(p))
+    got = low_rank.low_rank_backward(q, k, v, o, den, T, torch.ones_like(o), p, weights_of(p))
     assert not any(x.isnan().any() for x in (o, den, T, *got))
     assert not any(x.any() for x in got)
     if not n_k:
@@ -192,7 +193,7 @@ def test_no_query_and_no_key(n_q, n_k):
 def test_no_head():
     p = plan(4, 2)
     q = torch.rand(0, 2, 5, 4)
-    o, den, T = launch_low_rank.forward(q, q, q, p, weights_of(p))
+    o, den, T = low_rank.low_rank_forward(q, q, q, p, weights_of(p))
     assert (o.shape, den.shape, T.shape) == ((0, 2, 5, 4), (0, 2, 5), (0, 2, p.rank, 5))
 
 
@@ -203,8 +204,8 @@ def test_any_layout_and_the_same_bits_every_time():
     columns = [x.mT.contiguous().mT for x in views]  # a last stride that is not 1
     results = []
     for q, k, v in (views, [x.contiguous() for x in views], columns, views):
-        o, den, T = launch_low_rank.forward(q, k, v, p, w)
-        results.append((o, den, T, *launch_low_rank.backward(q, k, v, o, den, T, v, p, w)))
+        o, den, T = low_rank.low_rank_forward(q, k, v, p, w)
+        results.append((o, den, T, *low_rank.low_rank_backward(q, k, v, o, den, T, v, p, w)))
     assert all(torch.equal(x, y) for other in results[1:] for x, y in zip(results[0], other, strict=True))
 
 
@@ -233,12 +234,12 @@ def test_bad_input_is_named(change, message):
     q, k, v = small()
     asked = {"q": q, "k": k, "v": v, "p": plan(4, 2), "weights": weights_of(plan(4, 2))} | change
     with pytest.raises((ValueError, TypeError), match=message):
-        launch_low_rank.forward(**asked)
+        low_rank.low_rank_forward(**asked)
 
 
 def test_it_steps_aside_in_an_exam():
     with exam(), pytest.raises(LibraryAnswer):
-        launch_low_rank.forward(*small(), plan(4, 2), weights_of(plan(4, 2)))
+        low_rank.low_rank_forward(*small(), plan(4, 2), weights_of(plan(4, 2)))
 
 
 def launches(arch, d, g):
@@ -250,22 +251,34 @@ def launches(arch, d, g):
         {"variance": torch.empty(1, 2, 4096), "shift": torch.empty(1, 2, d)},
     )
     with written_down(arch) as made:
-        kept = launch_low_rank.forward(q, k, v, p, weights, **options)
+        kept = low_rank.low_rank_forward(q, k, v, p, weights, **options)
         assert len(made) == 3
-        launch_low_rank.backward(q, k, v, *kept, do, p, weights, **options)
+        low_rank.low_rank_backward(q, k, v, *kept, do, p, weights, **options)
     return made
 
 
-@pytest.mark.parametrize(
-    ("arch", "d", "g", "count", "which"),
-    [(90, 12, 3, 7, "kernel"), (80, 8, 3, 6, "kernel"), (75, 8, 3, 7, "gradient")],
-)
-def test_it_fits_the_chips(arch, d, g, count, which):
+# d, degree and launches on a chip, and which kernels are compiled here.
+ON_CHIPS = {90: (12, 3, 7, "kernel"), 80: (8, 3, 6, "kernel"), 75: (8, 3, 7, "gradient")}
+
+
+@pytest.fixture(scope="session")
+def fitted():
+    """(arch, name of a kernel) -> what it takes."""
+    made = {}
+    for arch, (d, g, count, which) in ON_CHIPS.items():
+        of_chip = launches(arch, d, g)
+        assert len(of_chip) == count
+        names = {one.kernel.fn.__name__: one for one in of_chip}
+        made |= {(arch, name): one for name, one in names.items() if which in name}
+    found = compiled([(arch, one) for (arch, _), one in made.items()])
+    return dict(zip(made, found, strict=True))
+
+
+@pytest.mark.parametrize("chip", ON_CHIPS)
+def test_it_fits_the_chips(fitted, chip):
     """Compiled here: within shared memory, and nothing spilled by the compiler the tiles were chosen with."""
-    made = launches(arch, d, g)
-    assert len(made) == count
-    named = {one.kernel.fn.__name__: one for one in made}
-    for one in [one for name, one in named.items() if which in name]:
-        got = resources(one.kernel, arch, *one.arguments, **one.constants)
-        assert got.shared_bytes <= chip_of(arch).shared_bytes
-        assert got.spill_bytes <= (0 if IS_PINNED else 64), (one.kernel, str(got))
+    of_chip = {name: got for (arch, name), got in fitted.items() if arch == chip}
+    assert len(of_chip) == {90: 6, 80: 5, 75: 2}[chip]
+    for name, got in of_chip.items():
+        assert got.arch == chip and got.shared_bytes <= chip_of(chip).shared_bytes
+        assert got.spill_bytes <= (0 if IS_PINNED else 64), (name, str(got))

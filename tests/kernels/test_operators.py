@@ -13,7 +13,7 @@ from iocourse.kernels import (
     tiled_mask,
     using,
 )
-from iocourse.kernels.launch_whole import tiles_of
+from iocourse.kernels.host.tiles import table_for
 
 NO_LISTS, NO_CU = [], []
 ONE_SEQUENCE_A_BATCH = (False, -1, -1)
@@ -174,7 +174,8 @@ def listed(q, k, deterministic):
     """The lists of a mask of blocks, one row of it empty."""
     blocks = torch.eye(2, dtype=torch.bool)
     blocks[1] = False
-    return tiled_mask(blocks, q, k, block=16).lists(tiles_of(q), q.device, 2, deterministic)
+    whole = table_for(q.device, q.shape[3], q.element_size()).whole
+    return tiled_mask(blocks, q, k, block=16).lists(whole, q.device, 2, deterministic)
 
 
 def packed():

@@ -6,13 +6,13 @@ The interpreter reads tensors where they lie; here it is made to take the GPU's 
 import needs_interpreter  # noqa: F401
 import pytest
 import torch
+from compiled import compiled
 
-from iocourse.kernels import attention_with_lse, layout, mode, plans, resources_of, using
+from iocourse.kernels import attention_with_lse, using
+from iocourse.kernels.host import operators, resources
+from iocourse.kernels.pieces import Rows
 
-
-@pytest.fixture
-def as_on_a_gpu(monkeypatch):
-    monkeypatch.setattr(mode, "interpreting", lambda: False)
+READABLE = operators.readable
 
 
 def laid_out(name: str, d: int) -> torch.Tensor:
@@ -37,36 +37,47 @@ def test_copies_change_no_value_and_no_layout(name, d, deterministic, monkeypatc
         return o.detach(), lse.detach(), *gradients
 
     expected = everything()
-    monkeypatch.setattr(mode, "interpreting", lambda: False)
+    monkeypatch.setattr(operators, "readable", lambda interpreted, *tensors: READABLE(False, *tensors))
     for got, want in zip(everything(), expected, strict=True):
         assert got.shape == want.shape and got.stride() == want.stride()
         torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-5)
 
 
-def test_what_lies_well_is_not_copied(as_on_a_gpu):
+def test_what_lies_well_is_not_copied():
     good = torch.randn(2, 3, 5, 32)
     packed = torch.randn(2, 5, 3, 3, 32).unbind(2)[1].transpose(1, 2)
     for x in (good, packed, good[:, :1], good.expand(2, 3, 5, 32)[:, :, ::2]):
-        assert layout.readable(x)[0] is x
+        assert READABLE(False, x)[0] is x
     odd = torch.randn(2, 3, 5, 33)
     for x in (odd, odd[..., :32], odd[..., 1:], good.transpose(2, 3).contiguous().transpose(2, 3)):
-        (copy,) = layout.readable(x)
-        assert copy is not x and layout._on_borders(copy) and copy.shape[3] % 16 == 0
+        (copy,) = READABLE(False, x)
+        assert copy is not x and operators._on_borders(copy) and copy.shape[3] % 16 == 0
         assert torch.equal(copy[..., : x.shape[3]], x) and not copy[..., x.shape[3] :].any()
 
 
 @pytest.mark.parametrize("d", [33, 72, 100])
 def test_launches_for_any_head_size_are_those_of_a_multiple_of_16(d):
-    for made in plans.launches(90, d, torch.bfloat16).values():
-        strides = [step for argument in made.arguments if isinstance(argument, tuple) for step in argument]
+    for made in resources.launches(90, d, torch.bfloat16).values():
+        strides = [step for argument in made.arguments if isinstance(argument, Rows) for step in argument[1:]]
         assert strides and all(step % 16 == 0 for step in strides)
-        assert made.arguments[-1] == -(-d // 16) * 16
+        (shape,) = (argument for argument in made.arguments if hasattr(argument, "heads"))
+        assert shape.d == -(-d // 16) * 16
 
 
-@pytest.mark.parametrize("kernel", ["forward", "fused", "queries", "keys"])
-def test_a_head_size_of_100_spills_nothing(kernel):
+PRODUCTS = ["forward", "fused", "queries", "keys"]
+
+
+@pytest.fixture(scope="session")
+def of_100():
+    """What each kernel takes of sm_90 at d = 100."""
+    made = resources.launches(90, 100, torch.bfloat16)
+    return dict(zip(PRODUCTS, compiled([(90, made[kernel]) for kernel in PRODUCTS]), strict=True))
+
+
+@pytest.mark.parametrize("kernel", PRODUCTS)
+def test_a_head_size_of_100_spills_nothing(of_100, kernel):
     """Unpadded, these spilled 0.4 to 1.4 KB a thread."""
     triton = pytest.importorskip("triton")
-    found = resources_of(kernel, 90, d=100)
+    found = of_100[kernel]
     assert found.spill_bytes == 0 or triton.__version__ != "3.7.1"
     assert found.tensor_core > 0 and found.async_copies > 0

@@ -12,7 +12,7 @@ from judge import gradients, judge, numbers, same_bits
 from torch import Tensor
 
 from iocourse.kernels import attention, attention_with_lse, using
-from iocourse.kernels.tiles import SlicedTiles
+from iocourse.kernels.host.tiles import SlicedTiles
 
 WAYS = ("fused", "materialised")
 SMALL = dict.fromkeys(SlicedTiles._fields, (32, 16, 16))

@@ -13,7 +13,7 @@ from judge import gradients, judge, numbers, same_bits
 from torch import Tensor
 
 from iocourse.kernels import attention, attention_varlen, attention_varlen_with_lse, using
-from iocourse.kernels.tiles import Tiles
+from iocourse.kernels.host.tiles import Tiles
 
 SMALL = {"forward": (16, 32), "fused": (32, 16), "queries": (16, 16), "keys": (32, 16)}
 Lengths = tuple[tuple[int, int], ...]

@@ -6,18 +6,19 @@ import torch
 
 from iocourse.data.recorded import recorded
 from iocourse.gpu import CHIPS
-from iocourse.kernels import attention, launch_small_cache, launch_whole, mode, resources_of, using, way
-from iocourse.kernels.tiles import TABLE, SlicedTiles, Tiles, padded
-from iocourse.kernels.way import PASSES, automatic, bytes_moved, fits
+from iocourse.kernels import INTERPRETED, attention, resources_of, using
+from iocourse.kernels.host import dispatch, launches, operators, tiles
+from iocourse.kernels.host.dispatch import PASSES, automatic, bytes_moved, fits
+from iocourse.kernels.host.tiles import TABLE, SlicedTiles, Tiles, padded
 
 
 @pytest.fixture(autouse=True)
 def forget():
     """Answers are kept: each test starts without, and leaves none."""
-    for kept in (automatic, way._rows):
+    for kept in (automatic, dispatch._rows):
         kept.cache_clear()
     yield
-    for kept in (automatic, way._rows):
+    for kept in (automatic, dispatch._rows):
         kept.cache_clear()
 
 
@@ -34,9 +35,9 @@ def record(monkeypatch):
 
     def put(*rows):
         monkeypatch.setattr(
-            way, "recorded", lambda name: {"shipped": list(rows)} if name == "resources" else 1
+            dispatch, "recorded", lambda name: {"shipped": list(rows)} if name == "resources" else 1
         )
-        for kept in (automatic, way._rows):
+        for kept in (automatic, dispatch._rows):
             kept.cache_clear()
 
     return put
@@ -91,7 +92,7 @@ def test_other_rows_answer_other_questions(record, other):
 
 
 def test_nothing_recorded_is_no_guess(monkeypatch):
-    monkeypatch.setattr(way, "recorded", lambda name: None)
+    monkeypatch.setattr(dispatch, "recorded", lambda name: None)
     assert automatic("forward", 90, 64, 2) == "fused"
     assert automatic("forward", None, 64, 2) == "whole"  # the interpreter has no chip to fit
 
@@ -101,7 +102,7 @@ def test_bytes_decide_between_ways_that_fit(record, monkeypatch):
     for whole, sliced, answer in ((10, 11, "whole"), (10, 10, "whole"), (11, 10, "fused")):
         automatic.cache_clear()
         monkeypatch.setattr(
-            way, "bytes_moved", lambda which, w, *rest, there={"whole": whole, "fused": sliced}: there[w]
+            dispatch, "bytes_moved", lambda which, w, *rest, there={"whole": whole, "fused": sliced}: there[w]
         )
         assert automatic("forward", 90, 128, 2) == answer
 
@@ -185,17 +186,14 @@ def kernels_of(monkeypatch, call):
     def noted(kernel, *_, **__):
         names.append(kernel.fn.__name__)
 
-    for module in (launch_whole, launch_small_cache):
-        monkeypatch.setattr(module, "start", noted)
+    monkeypatch.setattr(launches, "start", noted)
     call()
     return names
 
 
 def test_each_pass_goes_its_own_way(monkeypatch):
     """Whole rows forward, slices backward: what one pass cannot does not bind the other."""
-    monkeypatch.setattr(
-        "iocourse.kernels.launch.way_for", lambda which, *_: {"forward": "whole"}.get(which, "fused")
-    )
+    monkeypatch.setattr(operators, "way_for", lambda which, *_: {"forward": "whole"}.get(which, "fused"))
     q, k, v = (torch.randn(1, 1, 20, 8, requires_grad=True) for _ in range(3))
     names = kernels_of(monkeypatch, lambda: attention(q, k, v).sum().backward())
     assert names == ["forward_kernel", "row_products_kernel", "sliced_queries_kernel", "sliced_keys_kernel"]
@@ -232,13 +230,13 @@ def test_whole_rows_that_do_not_fit_are_refused_before_a_launch(options, monkeyp
     assert needed > CHIPS[75].shared_bytes
     q = torch.zeros(1, 1, 32, 400, requires_grad=True)
     o = attention(q, q, q, **options)
-    monkeypatch.setattr(way, "architecture", lambda device: 75)
+    monkeypatch.setattr(tiles, "architecture", lambda device: 75)
     launched = []
-    monkeypatch.setattr(launch_whole, "start", lambda *_, **__: launched.append(1))
+    monkeypatch.setattr(launches, "start", lambda *_, **__: launched.append(1))
     with pytest.raises(
         ValueError,
         match=rf"^q has head size 400 in 32 bits, whose tiles of whole rows take {needed // 1024} KB of "
         r"shared memory, and sm_75 has 64 KB; allowed here: a smaller d, 16 bits, or attention without ",
     ):
         o.sum().backward()
-    assert not launched and padded(400) == 512 and mode.architecture(q.device) is None
+    assert not launched and padded(400) == 512 and INTERPRETED

@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 
 from iocourse.kernels.forward import forward_kernel as library_kernel
+from iocourse.kernels.pieces import Rows, Seeing, Shape, Tiling
 
 LOG2_E = 1.4426950408889634
 O, LSE = "O equals exact attention", "LSE is the natural logarithm of the row sums"
@@ -115,10 +116,10 @@ def library_call(Q, K, V, BM, BN):
 def library_launch(Q, K, V, BM, BN):
     N, d = Q.shape
     o, lse = results(Q)
-    given = (part for x in (Q, K, V, o) for part in (x, (N * d, N * d, d)))
+    given = (Rows(x, N * d, N * d, d) for x in (Q, K, V, o))
     library_kernel[(-(-N // BM),)](
-        *given, lse, d**-0.5, 0, 0, -(-N // BM), 1, 1, N, N, d, BM=BM, BN=BN, DIM=d,
-        PADDED=False, RAGGED=True, HAS_LOW=False, HAS_HIGH=False, DESCRIPTORS=False, PRECISION="ieee",
+        *given, lse, None, None, Shape(-(-N // BM), 1, 1, d), d**-0.5, N, N, 0, 0,
+        TILE=Tiling(BM, BN, d, False, False, "ieee"), SEEN=Seeing(False, False),
     )  # fmt: skip
     return o, lse
 

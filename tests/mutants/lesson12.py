@@ -7,9 +7,8 @@ from harness import Mutant, Suite
 
 from iocourse import kernels
 from iocourse.course.checking import OWN, RUNS
-from iocourse.kernels.band import Band
-from iocourse.kernels.launch import backward, forward
-from iocourse.kernels.seen import Seen
+from iocourse.kernels.host.operators import backward, forward
+from iocourse.kernels.host.visibility import Band, Seen
 
 WORDS = "loads and stores move exactly what the formula says"
 WORK = "a kernel does the work"

@@ -17,9 +17,10 @@ import torch
 import triton
 import triton.language as tl
 
+from iocourse.kernels.host.block_masks import TiledMask
+from iocourse.kernels.host.tiles import Tile, Tiles
+from iocourse.kernels.pieces import Rows, Seeing, Shape, Slicing
 from iocourse.kernels.small_cache import sliced_forward_kernel
-from iocourse.kernels.tiled_mask import TiledMask
-from iocourse.kernels.tiles import Tile, Tiles
 
 LOG2_E, LN_2 = 1.4426950408889634, 0.6931471805599453
 WORK = "a kernel does the work"
@@ -361,11 +362,10 @@ def library_sliced(Q, K, V, BM, BN, BD):
     """The library's kernel, launched by hand."""
     N, d = Q.shape
     o, sums, lse = torch.empty_like(Q), torch.empty_like(Q), torch.empty(N)
-    strides = (N * d, N * d, d)
+    given = (Rows(x, N * d, N * d, d) for x in (Q, K, V, sums, o))
     sliced_forward_kernel[(triton.cdiv(N, BM),)](
-        Q, strides, K, strides, V, strides, sums, strides, o, strides, lse,
-        d**-0.5, 0, 0, triton.cdiv(N, BM), 1, 1, N, N, d,
-        BM=BM, BN=BN, BD=BD, HAS_LOW=False, HAS_HIGH=False, PRECISION="ieee",
+        *given, lse, Shape(triton.cdiv(N, BM), 1, 1, d), d**-0.5, N, N, 0, 0,
+        TILE=Slicing(BM, BN, BD, "ieee"), SEEN=Seeing(False, False),
     )  # fmt: skip
     return o, lse
 

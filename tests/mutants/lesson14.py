@@ -16,7 +16,9 @@ import torch
 import triton
 import triton.language as tl
 
+from iocourse.kernels.decode_kernels import Parts
 from iocourse.kernels.decode_kernels import merge_kernel as library_merge_kernel
+from iocourse.kernels.pieces import Rows
 
 LOG2_E = 1.4426950408889634
 WORK, WORDS = "a kernel does the work", "loads and stores move exactly what the formula says"
@@ -199,7 +201,7 @@ def merged_by_the_library(O_parts, LSE_parts):
     pairs, parts, group, d = O_parts.shape
     o, lse = torch.empty(pairs, group, 1, d), torch.empty(pairs, group)
     library_merge_kernel[(pairs * group,)](
-        O_parts, LSE_parts, o, tuple(o.stride()[:3]), lse, parts, 1, group, d,
+        O_parts, LSE_parts, Rows(o, *o.stride()[:3]), lse, Parts(parts, 1, 1, group, d),
         PARTS=triton.next_power_of_2(parts), DIM=d,
     )  # fmt: skip
     return o[:, :, 0], lse

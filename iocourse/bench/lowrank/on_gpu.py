@@ -112,17 +112,17 @@ def _alone(g: int, tensors: list[Tensor], pass_: str) -> Callable[[], Any]:
         return _statistics(g, *tensors[:3])
 
     def forward() -> Any:
-        from iocourse.kernels import launch_low_rank
+        from iocourse.lowrank.tensors.launched import low_rank_forward
 
         *arguments, shift = given()
-        return launch_low_rank.forward(*arguments, shift=shift)
+        return low_rank_forward(*arguments, shift=shift)
 
     def both() -> Any:
-        from iocourse.kernels import launch_low_rank
+        from iocourse.lowrank.tensors.launched import low_rank_backward, low_rank_forward
 
         q, k, v, *setting, shift = given()
-        found = launch_low_rank.forward(q, k, v, *setting, shift=shift)
-        return launch_low_rank.backward(q, k, v, *found, tensors[3][None, None], *setting, shift=shift)
+        found = low_rank_forward(q, k, v, *setting, shift=shift)
+        return low_rank_backward(q, k, v, *found, tensors[3][None, None], *setting, shift=shift)
 
     return forward if pass_ == PASSES[0] else both
 

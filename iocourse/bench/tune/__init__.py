@@ -1,4 +1,4 @@
-"""Tile sizes tried out on the GPU that is here; prints the rows to paste into `kernels/tiles.py`.
+"""Tile sizes tried out on the GPU that is here; prints the rows to paste into `kernels/host/tiles.py`.
 
 Nothing is tuned unless this is asked for, and no result is used by itself. Forward and fused are timed alone,
 each half of the split backward pass together with the other half at its shipped tile. Warp specialisation is
@@ -80,7 +80,7 @@ def run(quick: bool) -> dict[str, Any]:
     place = cuda_place("attention")  # what tuned tiles are for
     import torch
 
-    from iocourse.kernels.mode import architecture
+    from iocourse.kernels.host.tiles import architecture
 
     arch = architecture(torch.device("cuda", torch.cuda.current_device()))
     assert arch is not None, "kernels are compiled here, or cuda_place had refused"
@@ -111,7 +111,7 @@ def tuned(
         problem: the problem for (d, causal).
         place: where this runs.
     """
-    from iocourse.kernels.tiles import tiles_for
+    from iocourse.kernels.host.tiles import tiles_for
 
     kernels: list[dict[str, Any]] = []
     rows: list[str] = []
@@ -170,7 +170,7 @@ def chosen(tried: Sequence[Mapping[str, Any]], shipped: Tile) -> Tile:
 
 
 def row_text(arch: int, d: int, itemsize: int, tiles: Tiles) -> str:
-    """The line of TABLE in `kernels/tiles.py`."""
+    """The line of TABLE in `kernels/host/tiles.py`."""
     four = ", ".join(str(tuple(tile)) for tile in tiles)
     return f"    ({arch}, {d}, {itemsize}): _row({four}),"
 
@@ -182,8 +182,7 @@ class Problem:
         """Draw q, k, v and dO (B, H, N, d), and compute what the shipped tiles give."""
         import torch
 
-        from iocourse.kernels.band import Band
-        from iocourse.kernels.seen import Seen
+        from iocourse.kernels.host.visibility import Band, Seen
 
         self._seen = Seen(Band(None, 0 if causal else None))
         self._q, self._k, self._v, self._do = (
@@ -193,20 +192,21 @@ class Problem:
         self._expected = {kernel: self._run(kernel) for kernel in KERNELS}
 
     def _forward(self) -> tuple[Tensor, Tensor]:
-        from iocourse.kernels import launch
+        from iocourse.kernels.host import operators
 
-        o, lse = launch.forward(self._q, self._k, self._v, self._seen, self._q.shape[-1] ** -0.5, "whole")
+        o, lse = operators.forward(self._q, self._k, self._v, self._seen, self._q.shape[-1] ** -0.5, "whole")
         return o, lse
 
     def _run(self, kernel: str) -> tuple[Tensor, ...]:
         """What a kernel gives: O and LSE, or the three gradients."""
-        from iocourse.kernels import launch
+        from iocourse.kernels.host import operators
 
         if kernel == "forward":
             return self._forward()
         given = (self._do, None, self._q, self._k, self._v, self._o, self._lse)
         scale = self._q.shape[-1] ** -0.5
-        gradients: tuple[Tensor, ...] = launch.backward(*given, self._seen, scale, kernel != "fused", "whole")
+        fixed = kernel != "fused"
+        gradients: tuple[Tensor, ...] = operators.backward(*given, self._seen, scale, fixed, "whole")
         return gradients
 
     def work(self, kernel: str, tile: Tile) -> Work:
@@ -235,7 +235,7 @@ def show(result: dict[str, Any]) -> str:
             for tile in (one["shipped"], one["chosen"])
         )
         lines.append(f"{one['kernel'] + ', d = ' + str(one['d']):<20}{cells}{len(one['tried']):>7}")
-    paste = ["rows for TABLE in iocourse/kernels/tiles.py:", *result["rows"]]
+    paste = ["rows for TABLE in iocourse/kernels/host/tiles.py:", *result["rows"]]
     return "\n".join([*lines, "", *paste, "", provenance(result)])
 
 

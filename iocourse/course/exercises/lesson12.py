@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from ... import exact, traffic
 from ...costs.kernels import Problem, attention_fused_backward
+from ...gpu.needs_triton import require_triton
 from ...ledger import Ledger, PhaseTotal
-from ...needs_triton import require_triton
 from ..exercise import Case, Exercise, Property, Trial, cause_of, settled
 from ..judging import difference, each
 from ..trials.kernels import kernels_compute, launch, launch_in_place, launches_kernels, words_exactly

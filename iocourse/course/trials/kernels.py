@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from ... import traffic
+from ...gpu.needs_triton import require_triton
 from ...guard import LibraryAnswer
-from ...needs_triton import require_triton
 from ..exercise import Case, Property, Trial, cause_of, judged, settled
 from ..judging import each
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ... import traffic
-from ...needs_triton import require_triton
+from ...gpu.needs_triton import require_triton
 from ..exercise import Case, Property, Trial
 from ..judging import each
 from .kernels import launch_in_place

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ...gpu.needs_triton import explanation
 from ...guard import library_answer
 from ...monomials import plan
-from ...needs_triton import explanation
 from .. import compiled as fast
 from .. import guards, heads
 from ..arguments import Asked, check_shapes

@@ -10,13 +10,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache
-from typing import Any
+from contextlib import contextmanager
 
 import torch
-
-from .tiles import row_of
 
 
 class WrongOrder(ImportError):
@@ -45,43 +41,15 @@ def _interprets(triton: object) -> bool:
 
 
 INTERPRETED: bool = _choose()
-_pretended: int | None = None
+pretended: int | None = None  # the architecture for which launches are only prepared, on no GPU
 
 
 @contextmanager
 def pretending(arch: int) -> Iterator[None]:
     """Within this block launches are prepared as for a GPU of architecture `arch`; none can be made."""
-    global _pretended
-    _pretended = arch
+    global pretended
+    pretended = arch
     try:
         yield
     finally:
-        _pretended = None
-
-
-def pretended() -> bool:
-    """Whether launches are only prepared, for a GPU that need not be here."""
-    return _pretended is not None
-
-
-def interpreting() -> bool:
-    """Whether a launch would be interpreted."""
-    return INTERPRETED and _pretended is None
-
-
-def on(device: torch.device) -> AbstractContextManager[Any]:
-    """Within this block kernels start on `device`, which need not be PyTorch's current one."""
-    return torch.cuda.device(device) if device.type == "cuda" and not interpreting() else nullcontext()
-
-
-def architecture(device: torch.device) -> int | None:
-    """The row of the tile table for a device: its architecture, or None where kernels are interpreted."""
-    if _pretended is not None:
-        return _pretended
-    return None if INTERPRETED else row_of(_capability(device.index or 0))
-
-
-@cache
-def _capability(index: int) -> int:
-    major, minor = torch.cuda.get_device_capability(index)
-    return int(major * 10 + minor)
+        pretended = None

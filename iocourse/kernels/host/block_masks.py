@@ -1,10 +1,14 @@
 """Block masks for `attention(…, block_mask=)`: which query sees which key, cut into tiles once for each size
-of tile.
+of tile; and their lists, for each tile of queries the tiles of keys it sees, and the other way round.
+
+A tile is whole, where every pair is seen; or cut, and then a pattern says pair by pair what is seen. Tiles
+that nobody sees are not in the lists: they are neither loaded nor computed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +16,14 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from .block_lists import Near, Pairs, Side, build, side
+from ...guard import library_answer
 from .tiles import Tiles
+from .visibility import Side
+
+UNSEEN, WHOLE = -2, -1
+Pairs = Callable[[int, int, Tensor, Tensor], Tensor]  # (batch, head, i, j) -> seen; i and j broadcast
+# (batch, head, first query, last + 1) -> (n_k,): keys that these queries may see; others they do not
+Near = Callable[[int, int, int, int], Tensor]
 
 _FLEX_TENSORS = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices")
 SIZES = (16, 32, 64, 128, 256)
@@ -37,7 +47,7 @@ class TiledMask:
         self._sides: dict[tuple[Any, ...], Side] = {}
 
     def tiles(self, BM: int, BN: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """What each tile of BM queries by BN keys is, and patterns of cut ones: see `block_lists.build`."""
+        """What each tile of BM queries by BN keys is, and patterns of cut ones: see `build`."""
         key = (BM, BN, device)
         if key not in self._cut:
             self._cut[key] = build(self._seen, self._near, *self.shape, BM, BN, device)
@@ -61,12 +71,8 @@ class TiledMask:
         key = (BM, BN, device, group)
         if key not in self._sides:
             kinds, patterns = self.tiles(BM, BN, device)
-            one = (
-                side(kinds.transpose(2, 3), patterns.transpose(1, 2), group)
-                if group
-                else side(kinds, patterns)
-            )
-            self._sides[key] = one
+            turned = (kinds.transpose(2, 3), patterns.transpose(1, 2), group)
+            self._sides[key] = side_of(*turned) if group else side_of(kinds, patterns)
         return self._sides[key]
 
 
@@ -252,3 +258,60 @@ def _block_size(shape: tuple[int, ...], n_q: int, n_k: int, block: int | None) -
             else f"say which: tiled_mask(…, block=) is {many}"
         )
     )
+
+
+@library_answer
+def build(
+    seen: Pairs, near: Near, batches: int, heads: int, n_q: int, n_k: int, BM: int, BN: int,
+    device: torch.device,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """What each tile is, (batches, heads, ⌈n_q/BM⌉, ⌈n_k/BN⌉): -2 unseen, -1 whole, else its pattern's
+    number; and the patterns, (cut tiles, BM, BN).
+
+    Pairs are asked for one row of tiles at a time, and only in tiles whose keys are `near`: no N × N matrix
+    is kept, and little is asked of a sparse mask. Queries past the last one do not make a tile cut: they have
+    no weight anywhere.
+    """
+    rows, columns = -(-n_q // BM), -(-n_k // BN)
+    kinds = torch.full((batches, heads, rows, columns), UNSEEN, dtype=torch.int32, device=device)
+    patterns = [torch.zeros((0, BM, BN), dtype=torch.uint8, device=device)]
+    count = 0
+    for batch, head, row in itertools.product(range(batches), range(heads), range(rows)):
+        i = torch.arange(row * BM, (row + 1) * BM, device=device)[:, None]
+        keys = near(batch, head, row * BM, min((row + 1) * BM, n_q)).to(device)
+        some = torch.nn.functional.pad(keys, (0, columns * BN - n_k)).reshape(columns, BN).any(1).nonzero()
+        j = (some * BN + torch.arange(BN, device=device)).reshape(1, -1)
+        pairs = seen(batch, head, i.clamp(max=n_q - 1), j.clamp(max=n_k - 1)) & (j < n_k)
+        tiles = pairs.expand(BM, j.shape[1]).reshape(BM, len(some), BN).transpose(0, 1)  # (some, BM, BN)
+        exists = (i < n_q)[None]
+        hit, whole = (tiles & exists).flatten(1).any(1), (tiles | ~exists).flatten(1).all(1)
+        cut = hit & ~whole
+        found = int(cut.sum())
+        here = torch.full((len(some),), UNSEEN, dtype=torch.int32, device=device)
+        here[hit & whole] = WHOLE
+        here[cut] = torch.arange(count, count + found, dtype=torch.int32, device=device)
+        kinds[batch, head, row, some[:, 0]] = here
+        patterns.append((tiles & exists)[cut].to(torch.uint8))
+        count += found
+    return kinds, torch.cat(patterns)
+
+
+@library_answer
+def side_of(kinds: Tensor, patterns: Tensor, heads_together: int = 1) -> Side:
+    """Lists for the rows of `kinds` (batches, heads, rows, columns).
+
+    The order of rows goes by the work of `heads_together` heads, which one program does one after the other.
+    """
+    heads, columns = kinds.shape[1], kinds.shape[3]
+    order_of_kinds = torch.where(kinds == WHOLE, 0, torch.where(kinds == UNSEEN, 2, 1))
+    ranked = torch.sort(order_of_kinds, dim=-1, stable=True).indices  # whole, then cut, then unseen
+    whole, cut = (kinds == WHOLE).sum(-1), (kinds >= 0).sum(-1)  # (batches, heads, rows)
+    work = whole + cut
+    ends = work.flatten().cumsum(0).reshape(work.shape)
+    spans = torch.stack([ends - work, ends - cut, ends], dim=-1).to(torch.int32)
+    listed = torch.arange(columns, device=kinds.device) < work[..., None]
+    entries = ranked[listed].to(torch.int32)
+    slots = torch.gather(kinds, -1, ranked)[listed].clamp(min=0).to(torch.int32)
+    shared = work.unflatten(1, (-1, heads_together if heads > 1 else 1)).sum(2)
+    order = torch.sort(shared, dim=-1, descending=True, stable=True).indices.to(torch.int32)
+    return Side(spans, entries, slots, patterns, order)

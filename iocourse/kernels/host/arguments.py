@@ -11,11 +11,14 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from .mode import INTERPRETED
+from .runtime import INTERPRETED
+from .visibility import Band
 
 TYPES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32"}
 LARGEST_HEAD = 1024
 LARGEST_WHOLE = 512  # of the kernels that know no slices of d
+LARGEST_DECODE = 256
+ALIGNMENTS = ("upper_left", "lower_right")
 SMALLEST, LARGEST = 1e-30, 1e30  # of a scale: beyond these, float32 has 0 and ∞
 
 
@@ -119,6 +122,11 @@ def check_deterministic(deterministic: Any) -> bool:
     return deterministic
 
 
+def fixed_order(deterministic: Any) -> bool:
+    """Whether sums are to have a fixed order: asked for here, or of all of PyTorch."""
+    return check_deterministic(deterministic) or torch.are_deterministic_algorithms_enabled()
+
+
 def _check_device(device: torch.device) -> None:
     if INTERPRETED:
         if device.type not in ("cpu", "cuda"):
@@ -151,3 +159,50 @@ def _check_chip(index: int) -> None:
             "torch.nn.functional.scaled_dot_product_attention is faster on this chip.",
             stacklevel=4,
         )
+
+
+def band_of(causal: Any, window: Any, n_q: int, n_k: int) -> Band:
+    """The band that `attention`'s arguments ask for; n_q queries, n_k keys.
+
+    Raises:
+        ValueError: `causal` or `window` is none of the allowed values.
+    """
+    left, right, alignment = band_parts(causal, window)
+    diagonal = n_k - n_q if alignment == "lower_right" else 0
+    # A limit that no pair of these sizes passes is no limit: the kernel then needs no mask for it.
+    low = None if left is None or diagonal - left <= 1 - n_q else diagonal - left
+    high = None if right is None or diagonal + right >= n_k - 1 else diagonal + right
+    return Band(low, high)
+
+
+def band_parts(causal: Any, window: Any) -> tuple[int | None, int | None, str | None]:
+    """Keys to the left and to the right of a query's own, None for no limit; and the causal alignment."""
+    alignment = _alignment(causal)
+    left, right = _window(window)
+    if alignment:
+        right = 0 if right is None else min(right, 0)
+    return left, right, alignment
+
+
+def _alignment(causal: Any) -> str | None:
+    if causal is False:
+        return None
+    if causal is True:
+        return ALIGNMENTS[0]
+    if isinstance(causal, str) and causal in ALIGNMENTS:
+        return causal
+    raise ValueError(f"causal is {causal!r}; allowed: False, True (the same as 'upper_left'), 'lower_right'")
+
+
+def _window(window: Any) -> tuple[int | None, int | None]:
+    if window is None:
+        return None, None
+    allowed = "a pair (left, right) of whole numbers of keys, each 0 or more, or None (or -1) for no limit"
+    if not isinstance(window, (tuple, list)) or len(window) != 2:
+        raise ValueError(f"window is {window!r}; allowed: None, or {allowed}")
+    sides: list[int | None] = []
+    for side in window:
+        if side is not None and (isinstance(side, bool) or not isinstance(side, int) or side < -1):
+            raise ValueError(f"window is {window!r}; allowed: {allowed}")
+        sides.append(None if side is None or side == -1 else side)
+    return sides[0], sides[1]

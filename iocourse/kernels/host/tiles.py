@@ -9,9 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, NamedTuple
 
-from ..sizes import positive_int
+import torch
+
+from ...sizes import positive_int
+from . import runtime
 
 
 class Tile(NamedTuple):
@@ -53,6 +57,18 @@ class SlicedTiles(NamedTuple):
     weights: SlicedTile
     query_gradients: SlicedTile
     key_gradients: SlicedTile
+
+
+class Table(NamedTuple):
+    """What the tables say for a device, a head size and a width: None of whole rows where none fit.
+
+    arch: the row, such as 90; None where kernels are interpreted. width: of rows (see `padded`).
+    """
+
+    arch: int | None
+    width: int
+    whole: Tiles | None
+    sliced: SlicedTiles
 
 
 def _row(*tiles: tuple[int, int, int, int]) -> Tiles:
@@ -177,6 +193,19 @@ SLICED: dict[tuple[int, int], SlicedTiles] = {
 _chosen: dict[str, Any] = {}
 
 
+def architecture(device: torch.device) -> int | None:
+    """The row of the tables for a device: its architecture, or None where kernels are interpreted."""
+    if runtime.pretended is not None:
+        return runtime.pretended
+    return None if runtime.INTERPRETED else row_of(_capability(device.index or 0))
+
+
+@cache
+def _capability(index: int) -> int:
+    major, minor = torch.cuda.get_device_capability(index)
+    return int(major * 10 + minor)
+
+
 def row_of(capability: int) -> int:
     """The architecture of the table whose rows a chip of this compute capability takes (86 -> 89, say)."""
     if capability in (86, 89, 120, 121):  # the same 99 KB of shared memory
@@ -211,6 +240,14 @@ def sliced_tiles_for(arch: int | None, itemsize: int) -> SlicedTiles:
     """The same for the kernels that cut d into slices, whatever d is."""
     row = SLICED_INTERPRETED if arch is None else SLICED[arch, itemsize]
     return row._replace(**{name: tile for name, tile in _chosen.items() if name in SlicedTiles._fields})
+
+
+def table_for(device: torch.device, d: int, itemsize: int, *, listed: bool = False) -> Table:
+    """Both of these, and the architecture they are for; `listed`: for a block mask."""
+    arch = architecture(device)
+    known = arch is None or (arch, max(64, padded(d)), itemsize) in TABLE
+    whole = tiles_for(arch, d, itemsize, listed=listed) if known else None
+    return Table(arch, padded(d), whole, sliced_tiles_for(arch, itemsize))
 
 
 def row_products_tile(d: int) -> Tile:

@@ -11,17 +11,12 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from torch import Tensor
-
-from ..costs.each_kernel import ledger_bytes
-from ..costs.kernels import Problem, attention_forward, attention_fused_backward, attention_split_backward
-from ..costs.sliced_kernels import sliced_backward, sliced_forward
-from ..data.recorded import recorded
-from ..gpu import CHIPS
-from ..ledger import Ledger
-from . import mode
-from .mode import architecture
-from .seen import Seen
+from ...costs.each_kernel import ledger_bytes
+from ...costs.kernels import Problem, attention_forward, attention_fused_backward, attention_split_backward
+from ...costs.sliced_kernels import sliced_backward, sliced_forward
+from ...data.recorded import recorded
+from ...gpu import CHIPS
+from ...ledger import Ledger
 from .tiles import INTERPRETED, SLICED, SLICED_INTERPRETED, TABLE, has_row, padded
 
 # The kernels of each pass that keep whole rows.
@@ -29,46 +24,29 @@ PASSES = {"forward": ("forward",), "fused": ("fused",), "split": ("queries", "ke
 N = 4096  # where bytes are compared; beyond it both ways grow alike
 
 
-def way_for(which: str, q: Tensor, seen: Seen) -> str:
-    """The way to do a pass, "forward", "fused" or "split": "whole" where whole rows fit the chip and move no
-    more bytes, else "fused", the schedule that cuts d and materialises nothing.
-
-    Block masks and packed sequences are known to the kernels of whole rows alone.
-    """
-    if seen.lists or seen.packed is not None:
-        return "whole"
-    return automatic(which, architecture(q.device), q.shape[-1], q.element_size())
-
-
 @cache
 def automatic(which: str, arch: int | None, d: int, itemsize: int) -> str:
-    """What `way_for` answers for an architecture (None: the interpreter), head size and bytes a number."""
+    """The way to go for an architecture (None: the interpreter), head size and bytes a number: "whole" where
+    whole rows fit the chip and move no more bytes, else "fused", the schedule that cuts d and materialises
+    nothing.
+
+    which: "forward", "fused" or "split".
+    """
     if not fits(which, arch, d, itemsize):
         return "fused"
     whole, sliced = (bytes_moved(which, way, arch, d, itemsize) for way in ("whole", "fused"))
     return "whole" if whole <= sliced else "fused"
 
 
-def checked(way: str, which: str, q: Tensor, seen: Seen) -> str:
-    """The way, unless it is "whole" and the recorded tile needs more shared memory than the chip has.
+@cache
+def shared_bytes(which: str, arch: int, d: int, itemsize: int, pairs: str) -> int:
+    """The most shared memory that a recorded kernel of a pass with whole rows takes; 0 where none is.
 
-    Raises:
-        ValueError: it does, and nothing but whole rows was asked for.
+    pairs: "band", "block_mask" or "packed". Lists and packed sequences are recorded for the usual head sizes;
+    for others the band's row stands in.
     """
-    arch = architecture(q.device)
-    if way != "whole" or arch is None or mode.pretended():
-        return way
-    pairs = "block_mask" if seen.lists else "band" if seen.packed is None else "packed"
-    size = (which, arch, q.shape[-1], q.element_size())
-    # Lists and packed sequences are recorded for the usual head sizes; for others the band's row stands in.
-    most = max((row["shared_bytes"] for row in _rows(*size, pairs) or _rows(*size)), default=0)
-    if most > CHIPS[arch].shared_bytes:
-        raise ValueError(
-            f"q has head size {q.shape[-1]} in {8 * q.element_size()} bits, whose tiles of whole rows take "
-            f"{most // 1024} KB of shared memory, and sm_{arch} has {CHIPS[arch].shared_bytes // 1024} KB; "
-            "allowed here: a smaller d, 16 bits, or attention without block_mask and with tile_d=None"
-        )
-    return way
+    rows = _rows(which, arch, d, itemsize, pairs) or _rows(which, arch, d, itemsize)
+    return max((row["shared_bytes"] for row in rows), default=0)
 
 
 def fits(which: str, arch: int | None, d: int, itemsize: int) -> bool:

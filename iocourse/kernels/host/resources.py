@@ -6,17 +6,14 @@ from typing import Any
 
 import torch
 
-from ..gpu import Resources, chip_of, resources
-from ..sizes import positive_int
-from . import launch
-from .arguments import LARGEST_HEAD, TYPES
-from .band import band_of
-from .decode import decode_launches
-from .layout import readable
-from .seen import Packed, Seen
-from .start import Launch, written_down
-from .tiled_mask import tiled_mask
+from ...gpu import Resources, chip_of, resources
+from ...sizes import positive_int
+from . import operators
+from .arguments import LARGEST_DECODE, LARGEST_HEAD, TYPES, band_of
+from .block_masks import tiled_mask
+from .launches import Launch, decode_launches, written_down
 from .tiles import SlicedTile, SlicedTiles, Tile, has_row, tiles_for, using
+from .visibility import Packed, Seen
 
 WHOLE = ("forward", "row_products", "fused", "queries", "keys")
 SLICED = SlicedTiles._fields
@@ -53,23 +50,23 @@ def launches(
             for fixed in (False, True):
                 seen = _seen(pairs, band, causal, arch, q, k, fixed)
                 if not fixed:
-                    launch.forward(q, k, v, seen, 1.0, "whole")
-                launch.backward(do, None, q, k, v, o, lse, seen, 1.0, fixed, "whole")
+                    operators.forward(q, k, v, seen, 1.0, "whole")
+                operators.backward(do, None, q, k, v, o, lse, seen, 1.0, fixed, "whole")
             made |= dict(zip(WHOLE, written, strict=True))
         if pairs == "band":
             written.clear()
-            launch.forward(q, k, v, Seen(band), 1.0, "fused")
-            launch.backward(do, None, q, k, v, o, lse, Seen(band), 1.0, True, "fused")
+            operators.forward(q, k, v, Seen(band), 1.0, "fused")
+            operators.backward(do, None, q, k, v, o, lse, Seen(band), 1.0, True, "fused")
             made |= dict(zip(("sliced_forward", "", "sliced_queries", "sliced_keys"), written, strict=True))
             written.clear()
-            launch.forward(q, k, v, Seen(band), 1.0, "materialised")
-            launch.backward(do, None, q, k, v, o, lse, Seen(band), 1.0, True, "materialised")
+            operators.forward(q, k, v, Seen(band), 1.0, "materialised")
+            operators.backward(do, None, q, k, v, o, lse, Seen(band), 1.0, True, "materialised")
             names = ("scores", "averages", "", "weights", "query_gradients", "key_gradients")
             made |= dict(zip(names, written, strict=True))
-        if pairs == "band" and d <= 256:
+        if pairs == "band" and d <= LARGEST_DECODE:
             written.clear()
-            one_q, fit_k, fit_v = readable(q[:, :, :1], k, v)
-            decode_launches(one_q, fit_k, fit_v, 1.0, 0)
+            one_q, fit_k, fit_v = operators.readable(False, q[:, :, :1], k, v)
+            decode_launches(arch, one_q, fit_k, fit_v, 1.0, 0)
             made |= dict(zip(DECODE, written, strict=True))
     return {name: made[name] for name in KERNELS if name in made}
 

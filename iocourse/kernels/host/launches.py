@@ -1,0 +1,420 @@
+"""The launches that `attention` and `decode` make: tiles of whole rows, d in slices, scores written out.
+
+Each pass takes what the tables say for its tensors (`Table`), the tensors as kernels can read them (see
+`operators.readable`), which pairs are seen, and the factor of QKᵀ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from ...guard import refuse_in_exam
+from ..backward_keys import backward_keys_kernel
+from ..backward_queries import backward_queries_kernel
+from ..decode_kernels import Parts, merge_kernel, parts_kernel
+from ..forward import forward_kernel
+from ..pieces import Rows, Seeing, Shape, Slicing, Tiling
+from ..row_products import row_products_kernel
+from ..score_kernels import (
+    averages_kernel,
+    key_gradients_kernel,
+    query_gradients_kernel,
+    scores_kernel,
+    weights_kernel,
+)
+from ..small_cache import sliced_forward_kernel, sliced_keys_kernel, sliced_queries_kernel
+from .runtime import pretending
+from .tiles import SlicedTile, Table, Tile, decode_tile, padded, row_products_tile
+from .visibility import Seen, Side, View
+
+MOST_PARTS = 64  # the merge holds one row of O for each part
+PROGRAMS_A_PROCESSOR = 2
+
+Pass = Callable[..., tuple[Tensor, ...]]
+
+
+# How a kernel starts: really, or written down so that a compiler can report on it.
+
+
+class Launch(NamedTuple):
+    """One kernel launch, written down instead of made."""
+
+    kernel: Any
+    arguments: tuple[Any, ...]
+    constants: dict[str, Any]
+
+
+_written: list[Launch] | None = None  # a list while launches are written down
+
+
+@contextmanager
+def written_down(arch: int) -> Iterator[list[Launch]]:
+    """Within this block launches are as on architecture `arch`, and are written down instead of made."""
+    global _written
+    with pretending(arch):
+        launches: list[Launch] = []
+        _written = launches
+        try:
+            yield launches
+        finally:
+            _written = None
+
+
+def start(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> None:
+    """Start `programs` programs of a kernel on one axis, which is the one that may be longer than 65,535."""
+    refuse_in_exam(f"{kernel.fn.__module__}.{kernel.fn.__name__}")
+    if _written is not None:
+        _written.append(Launch(kernel, arguments, constants))
+    elif programs:
+        kernel[(programs,)](*arguments, **constants)
+
+
+# What a kernel is given.
+
+
+class Given(NamedTuple):
+    """A side as the kernels take it. A mask that all batches or heads share has stride 0 there.
+
+    Strides stand one by one: in a tuple of their own, triton 3.6 loses those that are 1 within a loop.
+    """
+
+    spans: Tensor
+    spans_batch: int
+    spans_head: int
+    spans_tile: int
+    entries: Tensor
+    slots: Tensor
+    patterns: Tensor
+    pattern_row: int
+    pattern_column: int
+    order: Tensor
+    order_batch: int
+    order_head: int
+
+
+def steps(x: Tensor) -> tuple[int, ...]:
+    """Strides over the first three axes; 0 over an axis of one, whose own stride may be anything."""
+    return tuple(0 if n == 1 else step for n, step in zip(x.shape[:3], x.stride()[:3], strict=True))
+
+
+def given_side(lists: Sequence[Tensor], side: int) -> Given | None:
+    """Side number `side` of the lists of all sides, one after the other; None where there are no lists."""
+    if not lists:
+        return None
+    parts = len(Side._fields)
+    one = Side(*lists[side * parts : (side + 1) * parts])
+    row, column = one.patterns.stride()[1:]
+    spans_batch, spans_head, spans_tile = steps(one.spans)
+    order_batch, order_head, _ = steps(one.order)
+    return Given(
+        one.spans, spans_batch, spans_head, spans_tile, one.entries, one.slots,
+        one.patterns, row, column, one.order, order_batch, order_head,
+    )  # fmt: skip
+
+
+def rows(*arrays: Tensor | None) -> list[Rows | None]:
+    """Each array with its strides over B, H and N; None for no array."""
+    return [None if x is None else Rows(x, *steps(x)) for x in arrays]
+
+
+def streamed(fast: bool, BLOCK: int, width: int, *arrays: Tensor | None) -> list[Any]:
+    """The arrays that stream past: as descriptors of BLOCK rows of `width` columns where those are used."""
+    if not fast:
+        return list(rows(*arrays))
+    return [
+        None if x is None else TensorDescriptor(x, list(x.shape), list(x.stride()), [1, 1, BLOCK, width])
+        for x in arrays
+    ]
+
+
+def descriptors_fit(arch: int | None, seen: Seen, *arrays: Tensor | None) -> bool:
+    """Whether sm_90's copy engine is to read these: 16-bit inputs, all of them on 16-byte borders.
+
+    Products of float32 run on the ordinary cores, which want their operands in registers; what the copy
+    engine leaves in shared memory then costs spills (compiled for sm_90: 0.2 to 5 KB a thread).
+    """
+    first = arrays[0]
+    assert first is not None
+    wanted = arch is not None and arch >= 90 and first.element_size() == 2 and seen.packed is None
+    return wanted and all(x is None or _aligned(x) for x in arrays)
+
+
+def _aligned(x: Tensor) -> bool:
+    borders = [x.data_ptr(), *(stride * x.element_size() for stride in x.stride()[:3])]
+    return x.numel() > 0 and 0 not in x.stride() and all(border % 16 == 0 for border in borders)
+
+
+def _whole(table: Table, q: Tensor, view: View, fast: bool) -> dict[str, Any]:
+    """What a kernel of whole rows is compiled for."""
+    tile, width = view.tile, table.width
+    tiling = Tiling(tile.BM, tile.BN, width, width != q.shape[-1], fast, _precision(q))
+    return {"TILE": tiling, "SEEN": view.seen, **_options(tile)}
+
+
+def _sliced(q: Tensor, seen: Seen, tile: SlicedTile) -> dict[str, Any]:
+    """What a kernel that cuts d is compiled for."""
+    slicing = Slicing(tile.BM, tile.BN, tile.BD, _precision(q))
+    return {"TILE": slicing, "SEEN": seen.band.limits, **_options(tile)}
+
+
+def _precision(q: Tensor) -> str | None:
+    return "ieee" if q.dtype == torch.float32 else None
+
+
+def _options(tile: Tile | SlicedTile) -> dict[str, Any]:
+    return {"num_warps": tile.warps, "num_stages": tile.stages, "enable_fp_fusion": True}
+
+
+def scratch(*shape: int, like: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Room for numbers, on the device of another tensor."""
+    return torch.empty(shape, dtype=dtype, device=like.device)
+
+
+# Tiles of whole rows of Q, K and V: what `attention` launches where they fit.
+
+
+def whole_forward(
+    table: Table, q: Tensor, k: Tensor, v: Tensor, seen: Seen, scale: float
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """O (like q) and LSE (B, H, Nq) float32."""
+    assert table.whole is not None
+    view = seen.by_queries(q, k, table.whole.forward, 0)
+    o, lse = torch.empty_like(q), scratch(*q.shape[:3], like=q)
+    fast = descriptors_fit(table.arch, seen, k, v)
+    start(
+        forward_kernel, view.programs,
+        *rows(q), *streamed(fast, view.tile.BN, table.width, k, v), *rows(o), lse,
+        view.cu, given_side(seen.lists, 0), view.shape, scale, *view.numbers, **_whole(table, q, view, fast),
+    )  # fmt: skip
+    return o, lse
+
+
+def split_backward(
+    table: Table, q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
+    seen: Seen, scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """dQ first, which leaves D behind, then dK and dV: the scores twice, and sums in a fixed order."""
+    assert table.whole is not None
+    view = seen.by_queries(q, k, table.whole.queries, 1)
+    dq, delta = torch.empty_like(q), torch.empty_like(lse)
+    fast = descriptors_fit(table.arch, seen, k, v)
+    start(
+        backward_queries_kernel, view.programs,
+        *rows(q), *streamed(fast, view.tile.BN, table.width, k, v), *rows(o, do), lse, dlse, delta, *rows(dq),
+        view.cu, given_side(seen.lists, 1), view.shape, scale, *view.numbers, **_whole(table, q, view, fast),
+    )  # fmt: skip
+    return dq, *_whole_keys(table, table.whole.keys, 2, q, k, v, do, lse, delta, None, seen, scale)
+
+
+def fused_backward(
+    table: Table, q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
+    seen: Seen, scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """D first, then everything else in one kernel, dQ by reduction into float32 zeros."""
+    assert table.whole is not None
+    delta = delta_of(table, q, o, do, lse, dlse, seen)
+    total = torch.zeros(q.shape, dtype=torch.float32, device=q.device)
+    dk, dv = _whole_keys(table, table.whole.fused, 1, q, k, v, do, lse, delta, total, seen, scale)
+    return torch.mul(total, scale, out=torch.empty_like(q)), dk, dv
+
+
+def delta_of(
+    table: Table, q: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None, seen: Seen
+) -> Tensor:  # fmt: skip
+    """D = rowsum(dO ∘ O) - dLSE, float32 (B, H, Nq)."""
+    delta = torch.empty_like(lse)
+    H, n_q, d = q.shape[1:]
+    tile = row_products_tile(d)
+    B, tiles = seen.tiles_of_queries(q, tile.BM)
+    start(
+        row_products_kernel, tiles * B * H,
+        *rows(o, do), dlse, lse, delta, seen.packed and seen.packed.cu_q, Shape(tiles, H, 1, d), n_q,
+        BM=tile.BM, DIM=table.width, PADDED=table.width != d, num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
+    return delta
+
+
+def _whole_keys(
+    table: Table, tile: Tile, side: int, q: Tensor, k: Tensor, v: Tensor, do: Tensor, lse: Tensor,
+    delta: Tensor, dq: Tensor | None, seen: Seen, scale: float,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """dK and dV, and with a dq of float32 zeros dS K into that."""
+    view = seen.by_keys(q, k, tile, side)
+    dk, dv = torch.empty_like(k), torch.empty_like(v)
+    fast = descriptors_fit(table.arch, seen, q, do, dq)
+    queries, gradients, sums = streamed(fast, view.tile.BM, table.width, q, do, dq)
+    start(
+        backward_keys_kernel, view.programs,
+        queries, *rows(k, v), gradients, lse, delta, sums, *rows(dk, dv),
+        view.cu, given_side(seen.lists, side), view.shape, scale, *view.numbers,
+        **_whole(table, q, view, fast),
+    )  # fmt: skip
+    return dk, dv
+
+
+# d in slices, and nothing materialised; a float32 copy of each result is scratch.
+
+
+def sliced_forward(
+    table: Table, q: Tensor, k: Tensor, v: Tensor, seen: Seen, scale: float
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """O (like q) and LSE (B, H, Nq) float32."""
+    tile = table.sliced.sliced_forward
+    view = seen.by_queries(q, k, tile, 0)
+    o, lse = torch.empty_like(q), scratch(*q.shape[:3], like=q)
+    start(
+        sliced_forward_kernel, view.programs,
+        *rows(q, k, v, scratch(*q.shape, like=q), o), lse,
+        view.shape, scale, *view.numbers, **_sliced(q, seen, tile),
+    )  # fmt: skip
+    return o, lse
+
+
+def sliced_backward(
+    table: Table, q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
+    seen: Seen, scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """dQ, dK and dV: D first, then a pass over rows and one over columns, each sum in a fixed order."""
+    by_rows, by_columns = table.sliced.sliced_queries, table.sliced.sliced_keys
+    dq = torch.empty_like(q)
+    # With no head of queries the kernel has nothing to add, and writes nothing.
+    dk, dv = (torch.empty_like(x) if q.shape[1] else torch.zeros_like(x) for x in (k, v))
+    delta = delta_of(table, q, o, do, lse, dlse, seen)
+    view = seen.by_queries(q, k, by_rows, 0)
+    start(
+        sliced_queries_kernel, view.programs,
+        *rows(q, k, v, do), lse, delta, *rows(scratch(*q.shape, like=q), dq),
+        view.shape, scale, *view.numbers, **_sliced(q, seen, by_rows),
+    )  # fmt: skip
+    view = seen.by_keys(q, k, by_columns, 0)
+    sums = (scratch(*k.shape, like=k) for _ in range(2))
+    start(
+        sliced_keys_kernel, view.programs,
+        *rows(q, k, v, do), lse, delta, *rows(*sums, dk, dv),
+        view.shape, scale, *view.numbers, **_sliced(q, seen, by_columns),
+    )  # fmt: skip
+    return dq, dk, dv
+
+
+# d in slices, and the scores written out: B · H · Nq · Nk words of scratch.
+
+
+def scores_forward(
+    table: Table, q: Tensor, k: Tensor, v: Tensor, seen: Seen, scale: float
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """O (like q) and LSE (B, H, Nq) float32; the scores are float32."""
+    tile = table.sliced.scores
+    view = seen.by_queries(q, k, tile, 0)
+    o, lse = torch.empty_like(q), scratch(*q.shape[:3], like=q)
+    scores = scratch(q.shape[0] * q.shape[1], q.shape[2], k.shape[2], like=q)
+    start(
+        scores_kernel, view.programs,
+        *rows(q, k), scores, lse, view.shape, scale, *view.numbers, **_sliced(q, seen, tile),
+    )  # fmt: skip
+    tile = table.sliced.averages
+    view, slices = seen.by_queries(q, k, tile, 0), -(-q.shape[3] // tile.BD)
+    start(
+        averages_kernel, slices * view.programs,
+        scores, lse, *rows(v, o), view.shape, slices, *view.numbers, **_sliced(q, seen, tile),
+    )  # fmt: skip
+    return o, lse
+
+
+def scores_backward(
+    table: Table, q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
+    seen: Seen, scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """dQ, dK and dV from P and dS, which are written out in q's type."""
+    B, H, n_q, d = q.shape
+    delta = delta_of(table, q, o, do, lse, dlse, seen)
+    p, ds = (scratch(B * H, n_q, k.shape[2], like=q, dtype=q.dtype) for _ in range(2))
+    tile = table.sliced.weights
+    view = seen.by_queries(q, k, tile, 0)
+    start(
+        weights_kernel, view.programs,
+        *rows(q, k, v, do), lse, delta, p, ds,
+        view.shape, scale, *view.numbers, **_sliced(q, seen, tile),
+    )  # fmt: skip
+    dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    tile = table.sliced.query_gradients
+    view, slices = seen.by_queries(q, k, tile, 0), -(-d // tile.BD)
+    start(
+        query_gradients_kernel, slices * view.programs,
+        ds, *rows(k, dq), view.shape, slices, scale, *view.numbers, **_sliced(q, seen, tile),
+    )  # fmt: skip
+    tile = table.sliced.key_gradients
+    view, slices = seen.by_keys(q, k, tile, 0), -(-d // tile.BD)
+    start(
+        key_gradients_kernel, slices * view.programs,
+        p, ds, *rows(q, do, dk, dv), view.shape, slices, scale, *view.numbers, **_sliced(q, seen, tile),
+    )  # fmt: skip
+    return dq, dk, dv
+
+
+FORWARD: dict[str, Pass] = {"whole": whole_forward, "fused": sliced_forward, "materialised": scores_forward}
+# By whether a fixed order of every sum is asked for, which those with slices have anyway.
+BACKWARD: dict[str, dict[bool, Pass]] = {
+    "whole": {False: fused_backward, True: split_backward},
+    "fused": dict.fromkeys((False, True), sliced_backward),
+    "materialised": dict.fromkeys((False, True), scores_backward),
+}
+
+
+# The decode step.
+
+
+def decode_launches(
+    arch: int | None, q: Tensor, k: Tensor, v: Tensor, scale: float, asked: int
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """O (like q) and LSE (B, H, 1) float32; `asked`: parts, or 0 for enough to fill the chip."""
+    B, H, _, d = q.shape
+    kv_heads, n_k = k.shape[1], k.shape[2]
+    group = H // max(1, kv_heads)
+    DIM = padded(d)
+    tile = decode_tile(arch, d, q.element_size(), group)
+    tiles = -(-group // tile.BM)
+    parts, length = cut(n_k, tile.BN, asked or enough_parts(processors(arch, q.device), B * kv_heads * tiles))
+    o, lse = torch.empty_like(q), scratch(B, H, 1, like=q)
+    found, sums = scratch(B * kv_heads, parts, group, d, like=q), scratch(B * kv_heads, parts, group, like=q)
+    shape = Parts(parts, tiles, kv_heads, group, d)
+    tiling = Tiling(tile.BM, tile.BN, DIM, d != DIM, False, _precision(q))
+    start(
+        parts_kernel, parts * tiles * B * kv_heads,
+        Rows(q, q.stride(0), group * q.stride(1), q.stride(1)), *rows(k, v), found, sums,
+        shape, scale, length, n_k, TILE=tiling, SEEN=Seeing(False, False), **_options(tile),
+    )  # fmt: skip
+    start(
+        merge_kernel, B * kv_heads * group,
+        found, sums, Rows(o, *o.stride()[:3]), lse, shape,
+        PARTS=1 << (parts - 1).bit_length(), DIM=DIM, num_warps=4,
+    )  # fmt: skip
+    return o, lse
+
+
+def cut(n_k: int, BN: int, parts: int) -> tuple[int, int]:
+    """How many parts there are, and keys in each: whole tiles, and as many parts as asked, or fewer."""
+    tiles = max(1, -(-n_k // BN))
+    length = -(-tiles // min(parts, tiles)) * BN
+    return max(1, -(-n_k // length)), length
+
+
+def enough_parts(processors: int | None, programs: int) -> int:
+    """Parts that give each multiprocessor a few programs, of which there are so many without parts; four
+    where there is no GPU.
+    """
+    if processors is None:
+        return 4
+    return max(1, min(MOST_PARTS, PROGRAMS_A_PROCESSOR * processors // max(1, programs)))
+
+
+def processors(arch: int | None, device: torch.device) -> int | None:
+    """Multiprocessors of a device; None where kernels are interpreted, or only prepared."""
+    if arch is None or not torch.cuda.is_available():
+        return None
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
