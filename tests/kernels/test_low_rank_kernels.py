@@ -20,7 +20,7 @@ from iocourse.costs.low_rank_kernels import LowRank, low_rank_backward, low_rank
 from iocourse.gpu import chip_of
 from iocourse.guard import LibraryAnswer, exam
 from iocourse.kernels.host.launches import written_down
-from iocourse.lowrank import launched as low_rank
+from iocourse.lowrank.tensors import launched as low_rank
 from iocourse.monomials import coordinates, features, plan
 
 CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
