@@ -13,7 +13,7 @@ from iocourse.explore import MemoryExplorer, Picture, memory_explorer, memory_ma
 from iocourse.explore.draw.palette import BOUNDS
 from iocourse.explore.draw.picture import Poly, Text
 from iocourse.explore.facts import limits
-from iocourse.explore.facts.regimes import LEADING, crossover, memories, move, moves, regimes, reigns
+from iocourse.explore.facts.memory_map import LEADING, crossover, memories, move, moves, regimes, reigns
 from iocourse.explore.figures.memory_map import View, _stroke, map_of, rows_at_M, view_of
 
 PASSES = list(schedules.PASSES)

@@ -13,8 +13,7 @@ from iocourse.bench import explore as bench
 from iocourse.explore import Picture, TileTuner, tile_tuner, tile_tuner_picture
 from iocourse.explore.draw.palette import TOO_MUCH, ramp
 from iocourse.explore.draw.picture import Rect
-from iocourse.explore.facts.trace import totals
-from iocourse.explore.facts.tuning import (
+from iocourse.explore.facts.tile_tuner import (
     MOVES,
     Setting,
     all_tiles,
@@ -25,7 +24,8 @@ from iocourse.explore.facts.tuning import (
     parts_of,
     play,
 )  # fmt: skip
-from iocourse.explore.widgets.shell import slider_values
+from iocourse.explore.facts.trace import totals
+from iocourse.explore.widgets.explorer import slider_values
 
 FORWARD = ["naive", "flash1", "flash2", "flash_optimal"]
 sizes = st.integers(1, 40)

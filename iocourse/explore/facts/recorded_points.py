@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ...data.recorded import NONE_YET, provenance, recorded
-from .attention_points import PASSES, Point, Sizes, points
+from .roofline_explorer import PASSES, Point, Sizes, points
 
 Record = Mapping[str, Any]
 Row = Mapping[str, Any]

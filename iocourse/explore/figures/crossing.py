@@ -13,7 +13,7 @@ from ..draw.frame import Frame, marker, words
 from ..draw.lines import Line, end_labels, line_elements, scale_over
 from ..draw.palette import BLACK, BLUE, FLOOR, GREEN, INK, VERMILION, Stroke
 from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Poly, Text, text_width
-from ..facts.lowrank_facts import big
+from ..facts.lowrank_explorer import big
 
 WIDTH, HEIGHT = 900.0, 490.0
 MOST = 3  # values of M

@@ -11,7 +11,7 @@ from ..draw.figure import figure
 from ..draw.palette import BLUE, GRID, INK, PAPER, QUIET, TOO_MUCH, VERMILION, Fill, fill_of
 from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Rect, Text, centred, text_width
 from ..facts.compiled_tiles import Row, Setting, record_of, resources_of, verdict
-from ..facts.kernel_facts import (
+from ..facts.kernel_tuner import (
     Shown,
     alt_of,
     filling,

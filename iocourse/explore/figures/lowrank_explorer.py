@@ -15,8 +15,8 @@ from ..draw.figure import figure
 from ..draw.frame import Frame, Scale, words
 from ..draw.palette import BLACK, BLUE, INK, PAPER, QUIET, SKY, VERMILION, Fill
 from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, text_width
-from ..facts.lowrank_facts import Facts, Setting, big, covering, rows_of, title_of
-from ..facts.lowrank_logits import Logits, gaussian_logits, head_logits, logits_of
+from ..facts.logits import Logits, gaussian_logits, head_logits, logits_of
+from ..facts.lowrank_explorer import Facts, Setting, big, covering, rows_of, title_of
 from .memory import swatch
 
 WIDTH, HEIGHT = 980.0, 552.0

@@ -28,7 +28,7 @@ from ..draw.picture import (
 )
 from ..facts import limits
 from ..facts.chosen import among, chosen
-from ..facts.regimes import Move, Regime, Reign, crossover, memories, move, moves, regimes, reigns
+from ..facts.memory_map import Move, Regime, Reign, crossover, memories, move, moves, regimes, reigns
 
 WIDTH, HEIGHT = 930.0, 560.0
 LEFT, TOP, BOTTOM = 86.0, 130.0, 502.0

@@ -25,7 +25,7 @@ from ..draw.frame import Frame, Scale, tick_label, words
 from ..draw.lines import Line, end_labels, line_elements, scale_over
 from ..draw.palette import BOUNDS, QUIET, STROKES, stroke_of
 from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Poly, Text, text_width
-from ..facts.lowrank_facts import LARGEST_R, big, percent
+from ..facts.lowrank_explorer import LARGEST_R, big, percent
 
 WIDTH, HEIGHT = 860.0, 470.0
 POINTS = 601

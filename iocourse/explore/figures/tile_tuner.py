@@ -12,8 +12,8 @@ from ..draw.figure import figure
 from ..draw.frame import Frame, Scale
 from ..draw.palette import BLACK, GRID, INK, PAPER, QUIET, VERMILION, Fill, fill_of, ramp
 from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, text_width
+from ..facts.tile_tuner import Playback, Setting, bound_of, cost_of, parts_of, play, tiles_of
 from ..facts.trace import amount, in_words, totals
-from ..facts.tuning import Playback, Setting, bound_of, cost_of, parts_of, play, tiles_of
 from .grids import place, span
 from .memory import by_presence, footprint, limit_line, stacked, swatch, verdict
 

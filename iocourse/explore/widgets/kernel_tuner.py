@@ -8,9 +8,9 @@ from ...costs.each_kernel import KERNELS, SLICED
 from ...gpu import CHIPS
 from ..draw.picture import Picture
 from ..facts.compiled_tiles import START, START_SLICE, Setting, best, record_of, rows_of, shipped, start
-from ..facts.kernel_facts import kernel_tuner_words, sides
+from ..facts.kernel_tuner import kernel_tuner_words, sides
 from ..figures.kernel_tuner import picture_of
-from .shell import Shell, choice, move_to, steps_slider, without_widgets, wrapped
+from .explorer import Shell, choice, move_to, steps_slider, without_widgets, wrapped
 
 SLIDERS = {
     "d": ("d (columns)", (64, 128, 192, 256, 320, 512, 768, 1024)),

@@ -8,10 +8,10 @@ from typing import Any
 from ...data import real_heads
 from ...lowrank.polynomials import NAMES
 from ..draw.picture import Picture
-from ..facts.lowrank_facts import DEGREES, Facts, Setting, covering
-from ..facts.lowrank_logits import Logits, gaussian_logits, head_logits
+from ..facts.logits import Logits, gaussian_logits, head_logits
+from ..facts.lowrank_explorer import DEGREES, Facts, Setting, covering
 from ..figures.lowrank_explorer import facts_of, picture_of
-from .shell import Shell, choice, in_html, steps_slider, wide, without_widgets, wrapped
+from .explorer import Shell, choice, in_html, steps_slider, wide, without_widgets, wrapped
 
 SLIDERS = {
     "degree": ("degree g", DEGREES),

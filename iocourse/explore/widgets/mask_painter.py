@@ -15,7 +15,7 @@ from ...masks import BlockMask
 from ..draw.picture import Picture
 from ..facts.chosen import among
 from ..figures.block_mask import HIDDEN, SEEN, block_mask, headline, sparse, state_of
-from .shell import Shell, choice, in_html, wide, without_widgets, wrapped
+from .explorer import Shell, choice, in_html, wide, without_widgets, wrapped
 
 MOST = 16  # tiles a side: each is a button
 SYMBOLS = {

@@ -9,7 +9,7 @@ from ...schedules import PASSES, of_pass
 from ..draw.picture import Picture
 from ..facts import limits
 from ..figures.memory_map import View, map_of, rows_at_M, view_of
-from .shell import Shell, as_table, choice, in_html, size_slider, without_widgets, wrapped
+from .explorer import Shell, as_table, choice, in_html, size_slider, without_widgets, wrapped
 
 SIZES = {
     "N": ("N (rows)", 1, 2**16, 2),

@@ -23,7 +23,7 @@ from ...pebbling import (
 )
 from ..draw.picture import Picture
 from ..figures.pebbles import Play, picture_of
-from .shell import Shell, in_html, wide, without_widgets, wrapped
+from .explorer import Shell, in_html, wide, without_widgets, wrapped
 
 STATES = 400_000  # that a search may look at: some two seconds
 MEMORIES = 8  # values of M that are offered above the smallest

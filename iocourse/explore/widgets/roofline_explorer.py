@@ -6,10 +6,10 @@ from typing import Any
 
 from ...gpu import CHIPS
 from ..draw.picture import Picture
-from ..facts.attention_points import Sizes
 from ..facts.recorded_points import records_of
+from ..facts.roofline_explorer import Sizes
 from ..figures.roofline_explorer import picture_of, roofline_explorer_words
-from .shell import Shell, choice, in_html, options_of, steps_slider, wide, without_widgets, wrapped
+from .explorer import Shell, choice, in_html, options_of, steps_slider, wide, without_widgets, wrapped
 
 SLIDERS = {
     "N": ("N (rows)", tuple(2**k for k in range(7, 18))),

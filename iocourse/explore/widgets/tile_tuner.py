@@ -7,9 +7,9 @@ from typing import Any
 from ... import schedules
 from ..draw.picture import Picture
 from ..facts.chosen import ROW_TILED
-from ..facts.tuning import Setting, best_tiles, first_tiles, play, tiles_of
+from ..facts.tile_tuner import Setting, best_tiles, first_tiles, play, tiles_of
 from ..figures.tile_tuner import tile_tuner_picture, tile_tuner_words
-from .shell import Shell, move_to, size_slider, wide, without_widgets
+from .explorer import Shell, move_to, size_slider, wide, without_widgets
 
 SIZES = {
     "N": ("N (rows)", 1, 2**16, 2),

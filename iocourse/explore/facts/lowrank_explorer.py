@@ -26,7 +26,7 @@ from ...monomials import Array, rank_of
 from ...schedules import Crossing
 from ...sizes import positive_int
 from ..draw.frame import tick_label
-from .lowrank_logits import Logits
+from .logits import Logits
 
 DEGREES = range(1, 13)
 VARIANCES = 33  # of rows, for which the largest error of a row's own polynomial is looked for
