@@ -18,9 +18,9 @@ from iocourse.explore import (
     tile_tuner,
 )
 from iocourse.explore.draw import graph_layout as layers
-from iocourse.explore.facts import limits, memory_map
 from iocourse.explore.facts import logits as low_rank_logits
 from iocourse.explore.facts import lowrank_explorer as low_rank_facts
+from iocourse.explore.facts import memory_map
 from iocourse.explore.facts.tile_tuner import footprint_parts, playback
 from iocourse.explore.facts.trace import dry_trace
 from iocourse.explore.widgets.explorer import without_widgets
@@ -80,7 +80,7 @@ LOW_RANK = {
     "sigma": (0.1, 0.3, 1.0, 3.0),
 }
 CACHES = (
-    dry_trace, playback, footprint_parts, *limits.CACHES, *memory_map.CACHES, *layers.CACHES,
+    dry_trace, playback, footprint_parts, *memory_map.CACHES, *layers.CACHES,
     *low_rank_facts.CACHES, *low_rank_logits.CACHES, polynomials.polynomial,
 )  # fmt: skip
 

@@ -11,7 +11,7 @@ from made_up_lowrank import row as lowrank_row
 
 from iocourse import exact, explore, masks, pebbling, schedules
 from iocourse.data import real_head, real_heads
-from iocourse.explore.facts import limits
+from iocourse.explore.facts.memory_map import bounds_of
 from iocourse.gpu import CHIPS
 from iocourse.machine import run
 
@@ -152,9 +152,9 @@ EXAMPLES = {
     "memory_map": [
         lambda: explore.memory_map(8192, 64, 16_384),
         lambda: explore.memory_map(65_536, 256, 2**25),
-        lambda: explore.memory_map(4096, 64, 5000, "backward", bounds=limits.bounds_of("backward")),
+        lambda: explore.memory_map(4096, 64, 5000, "backward", bounds=bounds_of("backward")),
         lambda: explore.memory_map(4096, 64, 600, "gradient"),
-        lambda: explore.memory_map(1024, 128, bounds=limits.bounds_of("forward")),
+        lambda: explore.memory_map(1024, 128, bounds=bounds_of("forward")),
         lambda: explore.memory_map(4096, 64, 150, schedules=["flash_optimal", "flash2"], bounds=["A"]),
         lambda: explore.memory_map(4096, 64, 2, schedules=[], bounds=["compulsory"]),
         lambda: explore.memory_map(100, 16, 50, bounds=[], M_range=(40, 60)),

@@ -12,8 +12,20 @@ from iocourse import bounds, explore, guard, schedules
 from iocourse.explore import MemoryExplorer, Picture, memory_explorer, memory_map
 from iocourse.explore.draw.palette import BOUNDS
 from iocourse.explore.draw.picture import Poly, Text
-from iocourse.explore.facts import limits
-from iocourse.explore.facts.memory_map import LEADING, crossover, memories, move, moves, regimes, reigns
+from iocourse.explore.facts.memory_map import (
+    LEADING,
+    best_bound,
+    bound_at,
+    bound_label,
+    bounds_of,
+    crossover,
+    memories,
+    move,
+    moves,
+    regimes,
+    reigns,
+    usual_bounds,
+)
 from iocourse.explore.figures.memory_map import View, _stroke, map_of, rows_at_M, view_of
 
 PASSES = list(schedules.PASSES)
@@ -52,24 +64,24 @@ def test_the_best_at_M_is_that_of_the_schedules(shape, pass_):
 @given(sizes, st.sampled_from(PASSES))
 def test_the_bounds_are_those_of_the_machine(shape, pass_):
     N, d, M = shape
-    assert limits.best_bound(pass_, N, d, M)[0] == bounds.lower_bound(pass_, N, d, M)[0]
-    for name in limits.bounds_of(pass_):
+    assert best_bound(pass_, N, d, M)[0] == bounds.lower_bound(pass_, N, d, M)[0]
+    for name in bounds_of(pass_):
         bound = bounds.BOUNDS[name]
         try:
             expected = bound(N, d) if name.startswith("compulsory") else bound(N, d, M + 4)
         except bounds.OutsideRegime:
             expected = 0
-        assert limits.at(name, N, d, M) == expected
+        assert bound_at(name, N, d, M) == expected
 
 
 def test_every_bound_with_constants_is_offered_and_told_apart():
     for pass_ in PASSES:
-        offered = limits.bounds_of(pass_)
-        assert set(limits.usual(pass_)) <= set(offered)
-        labels = [limits.label(name) for name in offered]
+        offered = bounds_of(pass_)
+        assert set(usual_bounds(pass_)) <= set(offered)
+        labels = [bound_label(name) for name in offered]
         assert len(set(labels)) == len(labels) and all(len(label) <= 20 for label in labels)
         assert len(offered) <= len(BOUNDS)
-    assert "theta_attention" not in limits.bounds_of("forward")
+    assert "theta_attention" not in bounds_of("forward")
     assert len({(stroke.colour, stroke.dash) for stroke in BOUNDS}) == len(BOUNDS)
     assert not any(stroke.marker for stroke in BOUNDS)
 
@@ -142,7 +154,7 @@ def test_while_a_check_runs_the_map_gives_nothing_away_even_what_it_has_drawn_be
     for again in (
         lambda: memory_map(512, 32, 4096),
         lambda: move("flash2", 512, 32, 4096),
-        lambda: limits.at("A", 512, 32, 4096),
+        lambda: bound_at("A", 512, 32, 4096),
     ):
         with guard.exam(), pytest.raises(guard.LibraryAnswer):
             again()

@@ -14,8 +14,15 @@ from iocourse.costs.pairs import Listed
 from iocourse.explore import Picture, RooflineExplorer, roofline_explorer, roofline_explorer_picture
 from iocourse.explore.draw.palette import INK
 from iocourse.explore.draw.picture import Poly
-from iocourse.explore.facts.recorded_points import measured, records_of
-from iocourse.explore.facts.roofline_explorer import PASSES, Sizes, points, tile, tiles_kept
+from iocourse.explore.facts.roofline_explorer import (
+    PASSES,
+    Sizes,
+    measured,
+    points,
+    records_of,
+    tile,
+    tiles_kept,
+)
 from iocourse.explore.widgets.roofline_explorer import SHARES, divisors
 from iocourse.gpu import CHIPS
 from iocourse.gpu.roofline import attainable_tflops, compulsory_bytes, exact_flops, tile_bytes

@@ -26,9 +26,23 @@ from ..draw.picture import (
     centred,
     text_width,
 )
-from ..facts import limits
 from ..facts.chosen import among, chosen
-from ..facts.memory_map import Move, Regime, Reign, crossover, memories, move, moves, regimes, reigns
+from ..facts.memory_map import (
+    Move,
+    Regime,
+    Reign,
+    best_bound,
+    bound_at,
+    bound_label,
+    bounds_of,
+    crossover,
+    memories,
+    move,
+    moves,
+    regimes,
+    reigns,
+    usual_bounds,
+)
 
 WIDTH, HEIGHT = 930.0, 560.0
 LEFT, TOP, BOTTOM = 86.0, 130.0, 502.0
@@ -109,9 +123,9 @@ def view_of(
     """The arguments of `memory_map`, checked and with their defaults."""
     N, d = positive_int("N", N), positive_int("d", d)
     names = tuple(schedule.name for schedule in chosen(pass_, schedules))
-    known = limits.bounds_of(pass_)
+    known = bounds_of(pass_)
     ids = tuple(
-        among(f"{pass_} bound with constants", known, limits.usual(pass_) if bounds is None else bounds)
+        among(f"{pass_} bound with constants", known, usual_bounds(pass_) if bounds is None else bounds)
     )
     low, high = M_range or (4, 8 * N * d)
     low, high = positive_int("M_range", low), positive_int("M_range", high)
@@ -139,22 +153,22 @@ def _stroke(pass_: str, name: str) -> Stroke:
 
 def _bound_lines(v: View) -> list[Line]:
     """A line for each bound, as long as it says about as much as the compulsory traffic."""
-    lines, floor = [], limits.best_bound(v.pass_, v.N, v.d, v.high)[0]
+    lines, floor = [], best_bound(v.pass_, v.N, v.d, v.high)[0]
     for name in v.bounds:
-        at = ((M, limits.at(name, v.N, v.d, M)) for M in memories(v.low, v.high))
+        at = ((M, bound_at(name, v.N, v.d, M)) for M in memories(v.low, v.high))
         points = tuple((float(M), float(least)) for M, least in at if 2 * least >= floor)
-        lines.append(Line(limits.label(name), points, _bound_stroke(v.pass_, name), marker_every=0))
+        lines.append(Line(bound_label(name), points, _bound_stroke(v.pass_, name), marker_every=0))
     return [line for line in lines if line.points]
 
 
 def _bound_stroke(pass_: str, name: str) -> Stroke:
-    return BOUNDS[limits.bounds_of(pass_).index(name) % len(BOUNDS)]
+    return BOUNDS[bounds_of(pass_).index(name) % len(BOUNDS)]
 
 
 def _frame(v: View, lines: Sequence[Line]) -> Frame:
     """The axes around all points, with room above and below them for the names in the chart."""
     ys = [y for line in lines for _, y in line.points]
-    ys += [] if v.M is None else [limits.best_bound(v.pass_, v.N, v.d, v.M)[0]]
+    ys += [] if v.M is None else [best_bound(v.pass_, v.N, v.d, v.M)[0]]
     low, high = min(ys) / 1.25, max(ys) * 1.25
     decades = log10(high / low) / (BOTTOM - TOP - HEAD - FOOT)  # in a pixel
     right = WIDTH - 74 - max(text_width(line.label, NORMAL) for line in lines)
@@ -243,7 +257,7 @@ def _at_M(frame: Frame, v: View) -> list[Element]:
     ranked = moves(v.asked, v.N, v.d, v.M)
     if not ranked:
         return drawn
-    least, _ = limits.best_bound(v.pass_, v.N, v.d, v.M)
+    least, _ = best_bound(v.pass_, v.N, v.d, v.M)
     y, bound = frame.y(ranked[0].words), frame.y(least)
     drawn.append(Poly(((x, y), (x, bound)), INK, 3.5))
     drawn.append(Poly(((x - 8, bound), (x + 8, bound)), INK, 3))
@@ -276,7 +290,7 @@ def headline(v: View) -> tuple[str, str]:
     """What holds at M in two lines: the schedule with the fewest words, and the lower bound."""
     if v.M is None:
         return "", ""
-    least, title = limits.best_bound(v.pass_, v.N, v.d, v.M)
+    least, title = best_bound(v.pass_, v.N, v.d, v.M)
     bound = f"lower bound {least:,} ({title})"
     ranked = moves(v.asked, v.N, v.d, v.M)
     if not ranked:
@@ -296,7 +310,7 @@ def _sizes(found: Move) -> str:
 
 def _in_words(v: View, found: Sequence[Regime], reigning: Sequence[Reign]) -> tuple[str, str]:
     names = ", ".join(v.schedules) or "no schedule"
-    drawn = ", ".join(limits.label(name) for name in v.bounds) or "no bound"
+    drawn = ", ".join(bound_label(name) for name in v.bounds) or "no bound"
     areas = "; ".join(
         f"{r.name} from {words(round(r.start))} to {words(round(r.stop))}"
         + (f", {r.words}" if r.words else "")
@@ -315,7 +329,7 @@ def _reign_words(reign: Reign) -> str:
 def _numbers(v: View, found: Sequence[Regime]) -> list[str]:
     parts = [table([["M", "fewest words", "schedule", "lower bound", "ratio"], *_rows(v)], left=0)]
     if v.M is not None:
-        least, title = limits.best_bound(v.pass_, v.N, v.d, v.M)
+        least, title = best_bound(v.pass_, v.N, v.d, v.M)
         parts += [f"lower bound at M = {v.M:,}: {least:,} ({title})", table(rows_at_M(v), left=0)]
     return parts
 
@@ -324,13 +338,13 @@ def rows_at_M(v: View) -> list[list[str]]:
     """What each schedule moves at M, the fewest words first, and the bounds that are drawn."""
     if v.M is None:
         return []
-    least, _ = limits.best_bound(v.pass_, v.N, v.d, v.M)
+    least, _ = best_bound(v.pass_, v.N, v.d, v.M)
     rows = [[f"at M = {v.M:,}", "words", "× bound", "tiles"]]
     for m in moves(v.asked, v.N, v.d, v.M):
         rows.append([m.schedule.name, f"{m.words:,}", f"{m.words / least:.2f}", _sizes(m)])
     short = [s for s in v.asked if s.smallest_M(v.N, v.d) > v.M]
     rows += [[s.name, "does not fit", "", f"needs M = {s.smallest_M(v.N, v.d):,}"] for s in short]
-    return rows + [[limits.label(b), f"{limits.at(b, v.N, v.d, v.M):,}", "", ""] for b in v.bounds]
+    return rows + [[bound_label(b), f"{bound_at(b, v.N, v.d, v.M):,}", "", ""] for b in v.bounds]
 
 
 def _rows(v: View) -> list[list[str]]:
@@ -338,7 +352,7 @@ def _rows(v: View) -> list[list[str]]:
     powers = [M for M in memories(v.low, v.high) if M & (M - 1) == 0] or [v.low]
     rows = []
     for M in powers[:: -(-len(powers) // 8)]:
-        least, _ = limits.best_bound(v.pass_, v.N, v.d, M)
+        least, _ = best_bound(v.pass_, v.N, v.d, M)
         ranked = moves(v.asked, v.N, v.d, M)
         best = [f"{ranked[0].words:,}", ranked[0].schedule.name] if ranked else ["nothing fits", ""]
         ratio = f"{ranked[0].words / least:.2f}" if ranked else ""

@@ -12,8 +12,17 @@ from ..draw.figure import figure
 from ..draw.frame import Frame, Scale, marker, words
 from ..draw.palette import INK, PAPER, QUIET, STROKES, Stroke
 from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Poly, Text, centred
-from ..facts.recorded_points import Measured, Record, measured, records_of, remark
-from ..facts.roofline_explorer import PASSES, Point, Sizes, points
+from ..facts.roofline_explorer import (
+    PASSES,
+    Measured,
+    Point,
+    Record,
+    Sizes,
+    measured,
+    points,
+    records_of,
+    remark,
+)
 from .roofline import caveats
 
 WIDTH, LEFT, RIGHT = 960.0, 78.0, 800.0

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from html import escape
-from typing import Any
+from typing import Any, TypeVar
 
 from ..draw.picture import Picture
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+EXPLORERS: dict[str, Callable[..., Any]] = {}
+
+
+def explorer(make: F) -> F:
+    """Register the function that makes a widget, or its picture where there are no widgets."""
+    EXPLORERS[make.__name__] = make
+    return make
+
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 
@@ -19,7 +30,7 @@ def without_widgets() -> bool:
     return os.environ.get("IOCOURSE_WIDGETS") == "0"
 
 
-class Shell(ABC):
+class Explorer(ABC):
     """A widget around a picture: `box` holds the controls and the SVG, `picture` is what they show now.
 
     A notebook saves the picture as PNG with its alternative text, and as plain text: what is seen where no

@@ -10,7 +10,7 @@ from ..draw.picture import Picture
 from ..facts.compiled_tiles import START, START_SLICE, Setting, best, record_of, rows_of, shipped, start
 from ..facts.kernel_tuner import kernel_tuner_words, sides
 from ..figures.kernel_tuner import picture_of
-from .explorer import Shell, choice, move_to, steps_slider, without_widgets, wrapped
+from .explorer import Explorer, choice, explorer, move_to, steps_slider, without_widgets, wrapped
 
 SLIDERS = {
     "d": ("d (columns)", (64, 128, 192, 256, 320, 512, 768, 1024)),
@@ -24,6 +24,7 @@ BITS = {"16 bit": 2, "32 bit": 4}
 MASKS = {"causal": True, "no mask": False}
 
 
+@explorer
 def kernel_tuner(
     arch: int = 90,
     d: int = 128,
@@ -55,7 +56,7 @@ def kernel_tuner(
     return KernelTuner(setting)
 
 
-class KernelTuner(Shell):
+class KernelTuner(Explorer):
     """The widget. `setting` is where its controls stand, `picture` what it shows.
 
     Controls are plain ipywidgets in `controls`, by name (arch, kernel, bits, mask, d, BM, BN, BD, warps, N,

@@ -11,7 +11,7 @@ from ..draw.picture import Picture
 from ..facts.logits import Logits, gaussian_logits, head_logits
 from ..facts.lowrank_explorer import DEGREES, Facts, Setting, covering
 from ..figures.lowrank_explorer import facts_of, picture_of
-from .explorer import Shell, choice, in_html, steps_slider, wide, without_widgets, wrapped
+from .explorer import Explorer, choice, explorer, in_html, steps_slider, wide, without_widgets, wrapped
 
 SLIDERS = {
     "degree": ("degree g", DEGREES),
@@ -27,6 +27,7 @@ ERRORS = {"10 %": 0.1, "1 %": 0.01, "0.1 %": 0.001}
 GAUSSIAN, GIVEN = "Gaussian", "Q and K"
 
 
+@explorer
 def low_rank_explorer(
     degree: int = 3,
     n: int | None = None,
@@ -52,7 +53,7 @@ def low_rank_explorer(
     return LowRankExplorer(facts, sigma, head)
 
 
-class LowRankExplorer(Shell):
+class LowRankExplorer(Explorer):
     """The widget. `setting` is where its controls stand, `data` whose logits it shows, `picture` how.
 
     Controls are plain ipywidgets in `controls`, by name (data, polynomial, error, degree, d, n, M, B, sigma,

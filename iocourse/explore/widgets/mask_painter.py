@@ -15,7 +15,7 @@ from ...masks import BlockMask
 from ..draw.picture import Picture
 from ..facts.chosen import among
 from ..figures.block_mask import HIDDEN, SEEN, block_mask, headline, sparse, state_of
-from .explorer import Shell, choice, in_html, wide, without_widgets, wrapped
+from .explorer import Explorer, choice, explorer, in_html, wide, without_widgets, wrapped
 
 MOST = 16  # tiles a side: each is a button
 SYMBOLS = {
@@ -59,6 +59,7 @@ LABELS = {
 }
 
 
+@explorer
 def mask_painter(N: int = 1024, B: int = 64, d: int = 64, preset: str = "causal") -> MaskPainter | Picture:
     """Paint a mask of square tiles of side B: click a tile, or choose it with two sliders and press a button.
 
@@ -80,7 +81,7 @@ def mask_painter(N: int = 1024, B: int = 64, d: int = 64, preset: str = "causal"
     return MaskPainter(N, B, d, name)
 
 
-class MaskPainter(Shell):
+class MaskPainter(Explorer):
     """The widget. `mask` is what has been painted, `picture` what is shown.
 
     Controls are plain ipywidgets in `controls`, by name (preset, a slider for each parameter, causal, row,

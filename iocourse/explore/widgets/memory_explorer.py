@@ -7,9 +7,9 @@ from typing import Any
 
 from ...schedules import PASSES, of_pass
 from ..draw.picture import Picture
-from ..facts import limits
+from ..facts.memory_map import bound_label, bounds_of
 from ..figures.memory_map import View, map_of, rows_at_M, view_of
-from .explorer import Shell, as_table, choice, in_html, size_slider, without_widgets, wrapped
+from .explorer import Explorer, as_table, choice, explorer, in_html, size_slider, without_widgets, wrapped
 
 SIZES = {
     "N": ("N (rows)", 1, 2**16, 2),
@@ -18,6 +18,7 @@ SIZES = {
 }
 
 
+@explorer
 def memory_explorer(
     N: int = 4096,
     d: int = 64,
@@ -37,7 +38,7 @@ def memory_explorer(
     return MemoryExplorer(view)
 
 
-class MemoryExplorer(Shell):
+class MemoryExplorer(Explorer):
     """The widget. `view` is what its controls ask for, `picture` what it shows.
 
     Controls are plain ipywidgets in `controls`, by name (N, d, M, pass); `ticks` holds a checkbox for each
@@ -110,7 +111,7 @@ def _ticks(pass_: str, view: View) -> dict[str, dict[str, Any]]:
     """A checkbox for each schedule and bound of a pass; those of `view` are ticked, in its own pass."""
     mine = view if view.pass_ == pass_ else view_of(view.N, view.d, None, pass_)
     schedules = {s.name: _tick(s.name, s.name in mine.schedules) for s in of_pass(pass_)}
-    bounds = {name: _tick(limits.label(name), name in mine.bounds) for name in limits.bounds_of(pass_)}
+    bounds = {name: _tick(bound_label(name), name in mine.bounds) for name in bounds_of(pass_)}
     return {"schedules": schedules, "bounds": bounds}
 
 

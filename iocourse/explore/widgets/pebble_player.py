@@ -23,7 +23,7 @@ from ...pebbling import (
 )
 from ..draw.picture import Picture
 from ..figures.pebbles import Play, picture_of
-from .explorer import Shell, in_html, wide, without_widgets, wrapped
+from .explorer import Explorer, explorer, in_html, wide, without_widgets, wrapped
 
 STATES = 400_000  # that a search may look at: some two seconds
 MEMORIES = 8  # values of M that are offered above the smallest
@@ -49,6 +49,7 @@ PRESETS = {
 Solved = Sequence[State] | str  # the states of a cheapest pebbling, or why there is none
 
 
+@explorer
 def pebble_player(
     graph: Any = None, M: int = 3, recompute: bool = True, slide: bool = False
 ) -> PebblePlayer | Picture:
@@ -94,7 +95,7 @@ def lost(game: Game, state: State) -> list[Vertex]:
     ]
 
 
-class PebblePlayer(Shell):
+class PebblePlayer(Explorer):
     """The widget. `game` is what is played, `states` the states so far, `picture` what is shown.
 
     Controls are plain ipywidgets in `controls`, by name (preset, M, recompute, slide, mode; step, play,

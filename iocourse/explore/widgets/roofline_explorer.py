@@ -6,10 +6,19 @@ from typing import Any
 
 from ...gpu import CHIPS
 from ..draw.picture import Picture
-from ..facts.recorded_points import records_of
-from ..facts.roofline_explorer import Sizes
+from ..facts.roofline_explorer import Sizes, records_of
 from ..figures.roofline_explorer import picture_of, roofline_explorer_words
-from .explorer import Shell, choice, in_html, options_of, steps_slider, wide, without_widgets, wrapped
+from .explorer import (
+    Explorer,
+    choice,
+    explorer,
+    in_html,
+    options_of,
+    steps_slider,
+    wide,
+    without_widgets,
+    wrapped,
+)
 
 SLIDERS = {
     "N": ("N (rows)", tuple(2**k for k in range(7, 18))),
@@ -22,6 +31,7 @@ MASKS = {"causal": True, "no mask": False}
 CHIP_NAMES = {f"{chip.name} (sm_{arch})": arch for arch, chip in CHIPS.items()}
 
 
+@explorer
 def roofline_explorer(
     arch: int = 90,
     N: int = 4096,
@@ -44,7 +54,7 @@ def roofline_explorer(
     return RooflineExplorer(sizes)
 
 
-class RooflineExplorer(Shell):
+class RooflineExplorer(Explorer):
     """The widget. `setting` is where its controls stand, `picture` what it shows.
 
     Controls are plain ipywidgets in `controls`, by name (arch, mask, N, d, H, H_kv, B, density); `words` and

@@ -9,7 +9,7 @@ from ..draw.picture import Picture
 from ..facts.chosen import ROW_TILED
 from ..facts.tile_tuner import Setting, best_tiles, first_tiles, play, tiles_of
 from ..figures.tile_tuner import tile_tuner_picture, tile_tuner_words
-from .explorer import Shell, move_to, size_slider, wide, without_widgets
+from .explorer import Explorer, explorer, move_to, size_slider, wide, without_widgets
 
 SIZES = {
     "N": ("N (rows)", 1, 2**16, 2),
@@ -20,6 +20,7 @@ SIZES = {
 }
 
 
+@explorer
 def tile_tuner(
     N: int = 1024,
     d: int = 64,
@@ -41,7 +42,7 @@ def tile_tuner(
     return TileTuner(setting)
 
 
-class TileTuner(Shell):
+class TileTuner(Explorer):
     """The widget. `setting` is where its controls stand, `picture` what it shows.
 
     Controls are plain ipywidgets in `controls`, by name (N, d, M, Br, Bc, schedule, best, step, play);
