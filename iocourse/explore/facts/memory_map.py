@@ -91,10 +91,10 @@ def _times(factor: int) -> str:
     return "" if factor == 1 else str(factor)
 
 
-def memories(low: int, high: int) -> list[int]:
+def memories(low: int, high: int, per_octave: int = PER_OCTAVE) -> list[int]:
     """Powers of √2 from low to high, and both ends: the same for every N and d, so that few are new."""
-    first, last = ceil(PER_OCTAVE * log2(low)), floor(PER_OCTAVE * log2(high))
-    return sorted({round(2 ** (k / PER_OCTAVE)) for k in range(first, last + 1)} | {low, high})
+    first, last = ceil(per_octave * log2(low)), floor(per_octave * log2(high))
+    return sorted({round(2 ** (k / per_octave)) for k in range(first, last + 1)} | {low, high})
 
 
 @library_answer
