@@ -1,4 +1,7 @@
-"""Calls of every figure, ordinary and at the edges; a figure without an entry fails the tests."""
+"""Calls of every figure, ordinary and at the edges, beside those that its own file names with `@example`.
+
+A figure without any fails the tests.
+"""
 
 from functools import cache
 from itertools import product
@@ -11,6 +14,7 @@ from made_up_lowrank import row as lowrank_row
 
 from iocourse import exact, explore, masks, pebbling, schedules
 from iocourse.data import real_head, real_heads
+from iocourse.explore.draw.figure import EXAMPLES as OWN_EXAMPLES
 from iocourse.explore.facts.memory_map import bounds_of
 from iocourse.gpu import CHIPS
 from iocourse.machine import run
@@ -243,7 +247,6 @@ EXAMPLES = {
         lambda: explore.polynomial_errors(0.001, [("minimax", 8), ("taylor", 12)], error=1.0),
     ],
     "rank_growth": [
-        lambda: explore.rank_growth(),
         lambda: explore.rank_growth(of="rank", lines={"a million tokens": 1e6}, degrees=range(1, 7)),
         lambda: explore.rank_growth([1], [3], lines={}),
         lambda: explore.rank_growth(range(1, 8), range(1, 40), title="T" * 90),
@@ -321,4 +324,8 @@ EXAMPLES = {
         lambda: explore.tile_tuner_picture(7, 3, 16, 1, 1, "flash1"),
     ],
 }  # fmt: skip
-CASES = [(f"{name}-{k}", draw) for name, draws in EXAMPLES.items() for k, draw in enumerate(draws)]
+CASES = [
+    (f"{name}-{k}", draw)
+    for name in sorted({*EXAMPLES, *OWN_EXAMPLES})
+    for k, draw in enumerate([*OWN_EXAMPLES.get(name, ()), *EXAMPLES.get(name, ())])
+]

@@ -7,8 +7,9 @@ import pytest
 from figure_examples import attention, ledger
 
 from iocourse import bounds, costs, explore, schedules
-from iocourse.explore.draw.frame import Scale, spread, words
+from iocourse.explore.draw.frame import Scale, spread
 from iocourse.explore.draw.picture import Poly, Rect, Text
+from iocourse.explore.draw.wording import words
 from iocourse.explore.figures.memory import COLUMNS, condensed
 from iocourse.ledger import Ledger
 

@@ -203,16 +203,16 @@ def test_it_starts_as_documented(explorer):
     )
     assert explorer.picture == memory_map(4096, 64, 16_384)
     given = memory_explorer(512, 32, 777, "backward", ["split_backward"], ["C", "C_line"])
-    assert given.view == view_of(512, 32, 777, "backward", ["split_backward"], ["C", "C_line"])
+    assert given.setting == view_of(512, 32, 777, "backward", ["split_backward"], ["C", "C_line"])
 
 
 @pytest.mark.parametrize(("name", "value"), [("N", 65_536), ("d", 96), ("M", 64), ("pass", "gradient")])
 def test_every_control_changes_picture_and_numbers(explorer, name, value):
-    before = explorer.view_box.value, explorer.words.value
+    before = explorer.view.value, explorer.words.value
     explorer.controls[name].value = value
-    view = explorer.view
+    view = explorer.setting
     assert isinstance(view, View) and getattr(view, "pass_" if name == "pass" else name) == value
-    assert explorer.view_box.value == map_of(view).to_svg() != before[0]
+    assert explorer.view.value == map_of(view).to_svg() != before[0]
     assert explorer.words.value != before[1]
     for row in rows_at_M(view)[1:]:
         assert f"<td>{row[0]}</td><td>{row[1]}</td>" in explorer.words.value.replace("&#x27;", "'")
@@ -225,10 +225,10 @@ def test_every_tick_takes_a_line_away_and_brings_it_back(explorer, pass_):
         for name, tick in ticks.items():
             assert tick.description
             tick.value = not tick.value
-            assert (name in getattr(explorer.view, kind)) == tick.value
-            assert explorer.view_box.value == explorer.picture.to_svg()
+            assert (name in getattr(explorer.setting, kind)) == tick.value
+            assert explorer.view.value == explorer.picture.to_svg()
             tick.value = not tick.value
-    assert explorer.view == view_of(4096, 64, 16_384, pass_)
+    assert explorer.setting == view_of(4096, 64, 16_384, pass_)
 
 
 def test_only_the_ticks_of_the_pass_are_offered(explorer):
@@ -246,10 +246,10 @@ def test_without_any_tick_it_says_what_to_do(explorer):
     for ticks in explorer.ticks["forward"].values():
         for tick in ticks.values():
             tick.value = False
-    assert explorer.view_box.value == ""
+    assert explorer.view.value == ""
     assert "Nothing to draw: name at least one schedule" in explorer.words.value
     explorer.ticks["forward"]["schedules"]["naive"].value = True
-    assert explorer.view_box.value == explorer.picture.to_svg()
+    assert explorer.view.value == explorer.picture.to_svg()
 
 
 def test_without_widgets_it_is_the_picture(monkeypatch):
