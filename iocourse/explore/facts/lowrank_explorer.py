@@ -13,15 +13,7 @@ from ... import schedules
 from ...costs import ceil_div
 from ...ledger import Ledger
 from ...lowrank.advice import predicted_error
-from ...lowrank.polynomials import (
-    CLIP,
-    LARGEST_RADIUS,
-    NAMES,
-    Polynomial,
-    hermite,
-    largest_error,
-    polynomial,
-)
+from ...lowrank.polynomials import CLIP, LARGEST_RADIUS, NAMES, Polynomial, hermite, largest_error, polynomial
 from ...monomials import Array, rank_of
 from ...schedules import Crossing
 from ...sizes import positive_int

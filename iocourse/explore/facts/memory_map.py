@@ -74,7 +74,7 @@ def regimes(pass_: str, N: int, d: int, least: int, low: float, high: float) -> 
     ends = [least, crossover(pass_) * d * d, N * d, high]
     named = [
         ("nothing fits", ""),
-        ("blocked products", f"{told.blocked}N²d/√M + {_times(told.scores)}N²"),
+        ("blocked products", f"{told.blocked}N²d/√M + {told.scores if told.scores > 1 else ''}N²"),
         (told.rows_name, f"{told.rows}N²d²/M"),
         ("compulsory", told.compulsory),
     ]
@@ -85,10 +85,6 @@ def regimes(pass_: str, N: int, d: int, least: int, low: float, high: float) -> 
             found.append(Regime(name, words, start, stop))
         start = stop
     return found
-
-
-def _times(factor: int) -> str:
-    return "" if factor == 1 else str(factor)
 
 
 def memories(low: int, high: int, per_octave: int = PER_OCTAVE) -> list[int]:

@@ -7,23 +7,19 @@ that belong there: same chip, head size, length and mask.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ...costs.each_kernel import ledger_bytes, ledger_of
-from ...costs.kernels import (
-    Problem,
-    attention_decode,
-    attention_forward,
-    attention_fused_backward,
-)
+from ...costs.kernels import Problem, attention_decode, attention_forward, attention_fused_backward
 from ...costs.parts import ceil_div
 from ...data.recorded import NONE_YET, provenance, recorded
 from ...gpu import Chip, chip_of
 from ...gpu.roofline import TIMES_FORWARD, compulsory_bytes, intensity, ridge
 from ...ledger import Ledger
 from ...sizes import positive_int
+from ..draw.wording import counted
 from . import compiled_tiles
 from .compiled_tiles import record_of, rows_of
 
@@ -107,7 +103,9 @@ class Point(NamedTuple):
 
 def points(s: Sizes, record: Mapping[str, Any] | None = None) -> list[Point]:
     """The four passes; tiles are those that `record`, of `iocourse bench resources`, says are shipped."""
-    return [_forward(s, record), _backward(s, record), _decode(s), _sparse(s, record)]
+    forward = _whole(s, record, "forward", "forward", attention_forward)
+    backward = _whole(s, record, "backward", "fused", attention_fused_backward)
+    return [forward, backward, _decode(s), _sparse(s, record)]
 
 
 def flop(s: Sizes, pairs: int) -> float:
@@ -133,27 +131,21 @@ def _point(s: Sizes, name: str, count: float, compulsory: int, ledger: Ledger, t
     return Point(name, count, compulsory, ledger_bytes(ledger, ITEMSIZE), tile)
 
 
-def _forward(s: Sizes, record: Mapping[str, Any] | None) -> Point:
-    BM, BN = tile(s, "forward", record)
-    problem = s.problem(causal=s.causal)
-    least = compulsory_bytes("forward", problem, ITEMSIZE)
-    ledger = attention_forward(problem, BM=BM, BN=BN)
-    return _point(s, "forward", flop(s, pairs(s)), least, ledger, f"{BM} × {BN}")
-
-
-def _backward(s: Sizes, record: Mapping[str, Any] | None) -> Point:
-    BM, BN = tile(s, "fused", record)
-    problem, count = s.problem(causal=s.causal), TIMES_FORWARD["backward"] * flop(s, pairs(s))
-    least = compulsory_bytes("backward", problem, ITEMSIZE)
-    ledger = attention_fused_backward(problem, BM=BM, BN=BN)
-    return _point(s, "backward", count, least, ledger, f"{BM} × {BN}")
+def _whole(
+    s: Sizes, record: Mapping[str, Any] | None, name: str, kernel: str, closed_form: Callable[..., Ledger]
+) -> Point:
+    """A pass over all queries, with the tile that its kernel ships with."""
+    BM, BN = tile(s, kernel, record)
+    problem, count = s.problem(causal=s.causal), TIMES_FORWARD[name] * flop(s, pairs(s))
+    least = compulsory_bytes(name, problem, ITEMSIZE)
+    return _point(s, name, count, least, closed_form(problem, BM=BM, BN=BN), f"{BM} × {BN}")
 
 
 def _decode(s: Sizes) -> Point:
     problem, parts = s.problem(1), min(PARTS, ceil_div(s.N, PART))
     least = compulsory_bytes("forward", problem, ITEMSIZE)
     ledger = attention_decode(problem, parts=parts, tiles=ceil_div(s.H // s.H_kv, HEADS_A_TILE))
-    return _point(s, "decode", flop(s, s.N), least, ledger, f"{parts} part{'s' * (parts != 1)}")
+    return _point(s, "decode", flop(s, s.N), least, ledger, counted(parts, "part"))
 
 
 def tiles_kept(s: Sizes, BN: int) -> int:
@@ -207,9 +199,8 @@ def measured(s: Sizes, records: Mapping[str, Record]) -> list[Measured]:
     own, because a rate hardly depends on how many heads there are; for decode they are those asked for.
     """
     on_chip = {name: record for name, record in records.items() if _arch(record) == s.arch}
-    rows = [*_dense(s, on_chip), *_decoding(s, on_chip), *_masked(s, on_chip)]
     found: dict[str, Measured] = {}
-    for name, row in rows:
+    for name, row in _recorded_rows(s, on_chip):
         found.setdefault(name, _measured(s, name, row))
     return [found[name] for name in PASSES if name in found]
 
@@ -237,25 +228,24 @@ def _ours(record: Record, s: Sizes, key: str = "rows") -> Iterator[Row]:
             yield row
 
 
-def _dense(s: Sizes, records: Mapping[str, Record]) -> Iterator[tuple[str, Row]]:
+def _recorded_rows(s: Sizes, records: Mapping[str, Record]) -> Iterator[tuple[str, Row]]:
+    """Rows that fit, each with the name of its pass."""
     for row in _ours(records.get("attention", {}), s):
         if row["causal"] == s.causal and row["pass"] in PASSES:
             yield row["pass"], row
-
-
-def _decoding(s: Sizes, records: Mapping[str, Record]) -> Iterator[tuple[str, Row]]:
     for row in _ours(records.get("decode", {}), s):
         if (row["B"], row["H"], row["H_kv"]) == (s.B, s.H, s.H_kv):
             yield "decode", row
+    for row in _masked(s, records.get("sparse", {})):
+        yield "block-sparse", row
 
 
-def _masked(s: Sizes, records: Mapping[str, Record]) -> Iterator[tuple[str, Row]]:
-    record = records.get("sparse", {})
+def _masked(s: Sizes, record: Record) -> list[Row]:
+    """Rows of forward passes under a mask of about this density, the nearest first."""
     rows = [*_ours(record, s, "density_rows"), *_ours(record, s)]
     masked = [row for row in rows if row["pass"] == "forward" and row["mask"] != UNMASKED]
     near = [row for row in masked if abs(row["density"] - s.density) <= NEAR]
-    for row in sorted(near, key=lambda row: abs(float(row["density"]) - s.density)):
-        yield "block-sparse", row
+    return sorted(near, key=lambda row: abs(float(row["density"]) - s.density))
 
 
 def _measured(s: Sizes, name: str, row: Row) -> Measured:

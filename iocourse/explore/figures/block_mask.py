@@ -100,7 +100,7 @@ def block_mask(
         *_edges(mask),
         *([] if cursor is None else [outline(_box(mask, *cursor))]),
         *_words(s),
-        *_facts(s),
+        *(Text(RIGHT, Y + 140 + 21 * k, line, NORMAL) for k, line in enumerate(facts(s))),
         *_key(mask),
     ]
     return titled(heading, (WIDTH, HEIGHT), *_in_words(s, cursor), drawn)
@@ -190,10 +190,6 @@ def _words(s: Sparse) -> Iterator[Element]:
         yield Text(RIGHT + 72, centred(y + 11, NORMAL), name, NORMAL, "end")
         yield Rect(RIGHT + 80, y, length, 22, colour, "", INK, 0.8)
         yield Text(RIGHT + 88 + length, centred(y + 11, NORMAL), f"{value:,}", NORMAL)
-
-
-def _facts(s: Sparse) -> list[Element]:
-    return [Text(RIGHT, Y + 140 + 21 * k, line, NORMAL) for k, line in enumerate(facts(s))]
 
 
 def facts(s: Sparse) -> list[str]:

@@ -142,8 +142,10 @@ def training_curves(record: Record | None, bound: float | None = 2.0, *, title: 
         axes = ("training step", "largest difference to exact")
         chart += _chart(below, bottom + GAP, LOWER, axes, (None, 10))
         bottom += GAP + LOWER
-    alt = f"{name}. Exact attention ends at a loss of {exact.losses[-1]:.3f}. " + " ".join(map(_said, others))
-    return _picture(name, record, chart, bottom, alt, _runs_table([exact, *others]))
+    said = [f"Exact attention ends at a loss of {exact.losses[-1]:.3f}."]
+    said += [f"{run.label}: never further from it than {max(run.off):.2g}." for run in others]
+    alt = f"{name}. {' '.join(said)}"
+    return _picture(name, record, chart, bottom, alt, table([HEAD, *map(_run_row, [exact, *others])], left=0))
 
 
 def _runs(runs: Sequence[Record], bound: float | None) -> tuple[_Run, list[_Run]]:
@@ -177,14 +179,6 @@ def _parts(values: Sequence[float]) -> Iterator[tuple[int, Sequence[float]]]:
     for at in range(0, len(values), AVERAGED):
         part = values[at : at + AVERAGED]
         yield at + len(part), part
-
-
-def _said(run: _Run) -> str:
-    return f"{run.label}: never further from it than {max(run.off):.2g}."
-
-
-def _runs_table(runs: Sequence[_Run]) -> str:
-    return table([HEAD, *map(_run_row, runs)], left=0)
 
 
 def _run_row(run: _Run) -> list[str]:

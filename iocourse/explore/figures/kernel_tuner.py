@@ -94,18 +94,16 @@ def picture_of(s: Setting, record: Mapping[str, Any]) -> Picture:
     """The picture of a checked setting against a record, {} where there is none."""
     shown = shown_of(s, record)
     drawn = [
-        *_standing(shown),
+        *(
+            Text(LEFT, 48 + 17 * k, line, NORMAL, bold=not shown.found and not k)
+            for k, line in enumerate(standing(shown))
+        ),
         *_footprint(shown),
         *_gauges(shown),
         *_words(shown),
         *_map(shown),
     ]
     return titled(title_of(s), (WIDTH, HEIGHT), alt_of(shown), numbers_of(shown), drawn)
-
-
-def _standing(shown: Shown) -> Iterator[Element]:
-    for k, line in enumerate(standing(shown)):
-        yield Text(LEFT, 48 + 17 * k, line, NORMAL, bold=not shown.found and not k)
 
 
 # ---------------------------------------------------------------------- what the tiles take

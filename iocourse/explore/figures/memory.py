@@ -38,8 +38,7 @@ def memory_timeline(ledger: Ledger, M: int, *, title: str = "Fast memory, move b
     kinds = by_presence(columns)
     room = 40 + max(text_width(kind, NORMAL) for kind in kinds)
     frame = Frame(
-        Scale(0, len(columns) * per_column, 78, WIDTH - room),
-        Scale(0, 1.15 * max(M, peak), HEIGHT - 58, 74),
+        Scale(0, len(columns) * per_column, 78, WIDTH - room), Scale(0, 1.15 * max(M, peak), HEIGHT - 58, 74)
     )
     drawn = [
         *frame.elements("moves", "words in fast memory"),

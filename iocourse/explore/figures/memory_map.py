@@ -296,12 +296,9 @@ def _in_words(v: View, found: Sequence[Regime], reigning: Sequence[Reign]) -> tu
     )
     alt = f"Words moved against M from {v.low:,} to {v.high:,} words on logarithmic axes, at N = {v.N:,} and "
     alt += f"d = {v.d:,}, for {names}, above {drawn}. Shaded regimes: {areas}. "
-    alt += "Fewest words: " + ("; ".join(_reign_words(r) for r in reigning) or "none fits") + ". "
+    named = [f"{reign.schedule.name} from M = {reign.start:,} to {reign.stop:,}" for reign in reigning]
+    alt += f"Fewest words: {'; '.join(named) or 'none fits'}. "
     return (alt + " ".join(headline(v))).strip(), "\n".join(_numbers(v, found))
-
-
-def _reign_words(reign: Reign) -> str:
-    return f"{reign.schedule.name} from M = {reign.start:,} to {reign.stop:,}"
 
 
 def _numbers(v: View, found: Sequence[Regime]) -> list[str]:

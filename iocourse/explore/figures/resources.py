@@ -68,7 +68,8 @@ def kernel_resources(
     shown = _read(rows, d, chips, warps)
     sizes = _Sizes.of(shown)
     name = title or f"The forward kernel's resources by tile, d = {d}"
-    drawn = [*_key(shown, sizes), *_heads(sizes)]
+    drawn = list(_key(shown, sizes))
+    drawn += [Text(sizes.panel(k), TOP - 18, head, SMALL, bold=True) for k, head in enumerate(HEADS)]
     for k, (arch, tiles) in enumerate(shown.items()):
         drawn += _chip(sizes, TOP + ROW * k, arch, tiles)
     size = sizes.panel(3) + sizes.across + 24, TOP + ROW * len(shown) + 4
@@ -159,11 +160,6 @@ def _fill(sizes: _Sizes, BM: int) -> Fill:
 
 
 # ---------------------------------------------------------------------- the panels of one chip
-def _heads(sizes: _Sizes) -> Iterator[Element]:
-    for k, head in enumerate(HEADS):
-        yield Text(sizes.panel(k), TOP - 18, head, SMALL, bold=True)
-
-
 def _chip(sizes: _Sizes, top: float, arch: int, tiles: Mapping[tuple[int, int], _Tile]) -> Iterator[Element]:
     chip, floor = chip_of(arch), top + PLOT
     for k, part in enumerate(_name_parts(arch)):
@@ -308,7 +304,11 @@ def _names(tiles: Sequence[_Tile]) -> str:
 def _numbers(shown: _Chips, sizes: _Sizes, chosen: str) -> str:
     head = ["registers, spilled bytes, KB shared, warps", "BM", *(f"BN = {BN}" for BN in sizes.BNs)]
     lines = [
-        [_chip_name(arch), str(BM), *(_cell(tiles.get((BM, BN))) for BN in sizes.BNs)]
+        [
+            f"{chip_of(arch).name} (of {chip_of(arch).shared_bytes // 1024} KB)",
+            str(BM),
+            *(_cell(tiles.get((BM, BN))) for BN in sizes.BNs),
+        ]
         for arch, tiles in shown.items()
         for BM in sizes.BMs
     ]
@@ -318,13 +318,8 @@ def _numbers(shown: _Chips, sizes: _Sizes, chosen: str) -> str:
         for tile in tiles.values()
         if tile.refused
     ]
-    notes = [f"{chosen}; * no tensor-core instruction"]
-    return "\n".join([table([head, *lines], left=0), *notes, *reasons])
-
-
-def _chip_name(arch: int) -> str:
-    chip = chip_of(arch)
-    return f"{chip.name} (of {chip.shared_bytes // 1024} KB)"
+    note = f"{chosen}; * no tensor-core instruction"
+    return "\n".join([table([head, *lines], left=0), note, *reasons])
 
 
 def _cell(tile: _Tile | None) -> str:

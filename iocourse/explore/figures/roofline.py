@@ -134,31 +134,34 @@ def _dots(frame: Frame, chips: Sequence[Chip], point: _Point) -> Iterator[Elemen
 
 
 # ---------------------------------------------------------------------- in words
-def _limit(chip: Chip, point: _Point) -> str:
-    return "memory" if point.intensity < ridge(chip) else "products"
+def _allowed(chip: Chip, point: _Point, where: str = "") -> str:
+    """The rate that a chip allows a point, and what limits it there."""
+    limit = "memory" if point.intensity < ridge(chip) else "products"
+    return f"{words(attainable_tflops(point.intensity, chip))}{where} ({limit})"
 
 
 def _alt(title: str, chips: Sequence[Chip], points: Sequence[_Point]) -> str:
     told = [f"{title}: TFLOP/s a chip allows against FLOP per byte, both on logarithmic axes"]
-    for chip in chips:
-        told.append(
-            f"{chip.name} rises with {words(chip.gbytes_per_s)} GB/s of memory up to "
-            f"{words(chip.tensor_tflops)} TFLOP/s, reached at {words(ridge(chip))} FLOP per byte"
-        )
+    told += [f"{chip.name} rises with {roof_in_words(chip, ' of memory')}" for chip in chips]
     told += [_told(chips, point) for point in points]
     return ". ".join([*told, *caveats(chips)]) + "."
 
 
 def _told(chips: Sequence[Chip], point: _Point) -> str:
-    allowed = ", ".join(
-        f"{words(attainable_tflops(point.intensity, chip))} on {chip.name} ({_limit(chip, point)})"
-        for chip in chips
-    )
+    allowed = ", ".join(_allowed(chip, point, f" on {chip.name}") for chip in chips)
     told = f"{point} may reach {allowed}"
     if point.measured is None:
         return told
     share = point.measured / attainable_tflops(point.intensity, chips[0])
     return f"{told}; measured is {share:.0%} of that"
+
+
+def roof_in_words(chip: Chip, of: str = "") -> str:
+    """Bandwidth, peak and ridge of a chip."""
+    return (
+        f"{words(chip.gbytes_per_s)} GB/s{of} up to {words(chip.tensor_tflops)} TFLOP/s, "
+        f"reached at {words(ridge(chip))} FLOP per byte"
+    )
 
 
 def caveats(chips: Sequence[Chip]) -> list[str]:
@@ -168,13 +171,12 @@ def caveats(chips: Sequence[Chip]) -> list[str]:
 
 
 def _numbers(chips: Sequence[Chip], points: Sequence[_Point]) -> str:
-    facts = [["", *(chip.name for chip in chips)]]
-    facts.append(["peak, TFLOP/s", *(words(chip.tensor_tflops) for chip in chips)])
-    facts.append(["memory, GB/s", *(words(chip.gbytes_per_s) for chip in chips)])
-    facts.append(["ridge, FLOP/byte", *(words(ridge(chip)) for chip in chips)])
+    facts = [
+        ["", *(chip.name for chip in chips)],
+        ["peak, TFLOP/s", *(words(chip.tensor_tflops) for chip in chips)],
+        ["memory, GB/s", *(words(chip.gbytes_per_s) for chip in chips)],
+        ["ridge, FLOP/byte", *(words(ridge(chip)) for chip in chips)],
+    ]
     for point in points:
-        allowed = [
-            f"{words(attainable_tflops(point.intensity, chip))} ({_limit(chip, point)})" for chip in chips
-        ]
-        facts.append([str(point), *allowed])
+        facts.append([str(point), *(_allowed(chip, point) for chip in chips)])
     return "\n".join([table(facts, left=0), *caveats(chips)])

@@ -25,7 +25,7 @@ from ..facts.roofline_explorer import (
     records_of,
     remark,
 )
-from .roofline import caveats, remarks
+from .roofline import caveats, remarks, roof_in_words
 
 WIDTH, LEFT, RIGHT = 960.0, 78.0, 800.0
 LANES, LANE = 84.0, 26.0  # height of the first lane of a pass, and from one to the next
@@ -178,17 +178,10 @@ def rows_of(s: Sizes, found: Sequence[Point]) -> list[list[str]]:
 
 
 def _row(one: Point, chip: Chip) -> list[str]:
-    return [
-        one.name,
-        words(one.flop / 1e9),
-        words(one.compulsory / 2**20),
-        words(one.intensity),
-        one.limit(chip),
-        words(one.microseconds(chip)),
-        words(one.ledger / 2**20),
-        words(one.ledger_intensity),
-        one.tile,
-    ]
+    least = [words(one.flop / 1e9), words(one.compulsory / 2**20), words(one.intensity)]
+    at_the_roof = [one.limit(chip), words(one.microseconds(chip))]
+    moved = [words(one.ledger / 2**20), words(one.ledger_intensity)]
+    return [one.name, *least, *at_the_roof, *moved, one.tile]
 
 
 def _table(shown: _Shown) -> Iterator[Element]:
@@ -201,10 +194,7 @@ def _table(shown: _Shown) -> Iterator[Element]:
 # ---------------------------------------------------------------------- in words
 def _alt(shown: _Shown) -> str:
     chip = shown.chip
-    told = [
-        f"{title_of(shown.sizes)}. The roof rises with {words(chip.gbytes_per_s)} GB/s up to "
-        f"{words(chip.tensor_tflops)} TFLOP/s, reached at {words(ridge(chip))} FLOP per byte"
-    ]
+    told = [f"{title_of(shown.sizes)}. The roof rises with {roof_in_words(chip)}"]
     told += [_told(one, chip) for one in shown.points]
     told += [
         f"Measured {one.name} ({one.sizes}): {words(one.tflops)} TFLOP/s, "

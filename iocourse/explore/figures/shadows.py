@@ -80,7 +80,7 @@ def shadows(choices: Mapping[str, Sequence[ArrayLike]], title: str = "Words and 
         drawn += box.elements(left)
         left += box.width + MARGIN
     width = max(left, 36 + 0.75 * LARGE * len(title))
-    return titled(title, (width, height), _alt(read), _numbers(read), drawn)
+    return titled(title, (width, height), " ".join(map(_sentence, read)), _numbers(read), drawn)
 
 
 def _checked(name: str, arrays: Sequence[ArrayLike]) -> _Choice:
@@ -169,24 +169,19 @@ class _Box:
 
 
 # ---------------------------------------------------------------------- in words
-def _alt(choices: Sequence[_Choice]) -> str:
-    return " ".join(f"{_sentence(choice)}." for choice in choices)
-
-
 def _sentence(choice: _Choice) -> str:
     m, n, k = choice.size
     a, b, c = choice.counts.values()
     made = counted(len(choice.points), "multiply-add")
     return (
         f"{choice.name}: a box of {m} x {n} x {k} triples, with {a} words of A, {b} of B and {c} of C "
-        f"on three walls; in it {made}, drawn as cubes whose shadows are on these words"
+        f"on three walls; in it {made}, drawn as cubes whose shadows are on these words."
     )
 
 
 def _numbers(choices: Sequence[_Choice]) -> str:
     head = ["", "A", "B", "C", "words", "multiply-adds", "√(A·B·C)"]
-    rows = [_row(choice) for choice in choices]
-    return table([head, *rows], left=0)
+    return table([head, *map(_row, choices)], left=0)
 
 
 def _row(choice: _Choice) -> list[str]:

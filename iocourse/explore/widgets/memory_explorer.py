@@ -14,11 +14,7 @@ from ..figures.memory_map import View, map_of, rows_at_M, view_of
 from . import controls as ui
 from .explorer import Explorer, explorer, without_widgets
 
-SIZES = {
-    "N": ("N (rows)", 1, 2**16, 2),
-    "d": ("d (columns)", 1, 2**8, 2),
-    "M": ("M (words)", 2**2, 2**25, 4),
-}
+SIZES = {"N": ("N (rows)", 1, 2**16, 2), "d": ("d (columns)", 1, 2**8, 2), "M": ("M (words)", 2**2, 2**25, 4)}
 
 
 @explorer
