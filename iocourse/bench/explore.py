@@ -8,6 +8,7 @@ from statistics import median, quantiles
 from typing import Any
 
 from iocourse.bench import circumstances
+from iocourse.console import table
 from iocourse.explore import (
     kernel_tuner,
     low_rank_explorer,
@@ -18,13 +19,13 @@ from iocourse.explore import (
     tile_tuner,
 )
 from iocourse.explore.draw import graph_layout as layers
-from iocourse.explore.facts import limits, regimes
-from iocourse.explore.facts import lowrank_facts as low_rank_facts
-from iocourse.explore.facts import lowrank_logits as low_rank_logits
+from iocourse.explore.facts import logits as low_rank_logits
+from iocourse.explore.facts import lowrank_explorer as low_rank_facts
+from iocourse.explore.facts import memory_map
+from iocourse.explore.facts.tile_tuner import footprint_parts, playback
 from iocourse.explore.facts.trace import dry_trace
-from iocourse.explore.facts.tuning import footprint_parts, playback
+from iocourse.explore.widgets.explorer import without_widgets
 from iocourse.explore.widgets.pebble_player import OPTIMUM, OWN, PRESETS
-from iocourse.explore.widgets.shell import without_widgets
 from iocourse.lowrank import polynomials
 
 NAME = "explore"
@@ -80,7 +81,7 @@ LOW_RANK = {
     "sigma": (0.1, 0.3, 1.0, 3.0),
 }
 CACHES = (
-    dry_trace, playback, footprint_parts, *limits.CACHES, *regimes.CACHES, *layers.CACHES,
+    dry_trace, playback, footprint_parts, *memory_map.CACHES, *layers.CACHES,
     *low_rank_facts.CACHES, *low_rank_logits.CACHES, polynomials.polynomial,
 )  # fmt: skip
 
@@ -137,13 +138,13 @@ def _timed(control: Any, values: tuple[Any, ...], repeats: int, *, forget: bool)
 
 def show(result: dict[str, Any]) -> str:
     """One line for each control, the slowest named last."""
-    lines = [f"{'':<20} {'control':<8} {'new: median':>14} {'p90':>8} {'seen: median':>14} {'p90':>8}   ms"]
+    rows = [["", "control", "new: median", "p90", "seen: median", "p90"]]
     for widget, controls in result["controls"].items():
-        for name, one in controls.items():
-            new, seen = one["new"], one["seen"]
-            lines.append(
-                f"{widget:<20} {name:<8} {new['median_ms']:>14.2f} {new['p90_ms']:>8.2f} "
-                f"{seen['median_ms']:>14.2f} {seen['p90_ms']:>8.2f}"
-            )
+        rows += [[widget, name, *_cells(one)] for name, one in controls.items()]
     slowest = max(one["new"]["median_ms"] for c in result["controls"].values() for one in c.values())
-    return "\n".join([*lines, f"slowest median {slowest:.1f} ms of {result['limit_ms']} ms allowed"])
+    aim = f"slowest median {slowest:.1f} ms of {result['limit_ms']} ms allowed"
+    return f"milliseconds\n{table(rows, left=2)}\n{aim}"
+
+
+def _cells(one: dict[str, dict[str, float]]) -> list[str]:
+    return [f"{one[when][key]:.2f}" for when in ("new", "seen") for key in ("median_ms", "p90_ms")]

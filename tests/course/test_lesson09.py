@@ -13,7 +13,7 @@ from iocourse.bench import ratios
 from iocourse.course.authoring.source import parse, side
 from iocourse.course.exercise import Trial, find
 from iocourse.course.exercises.lesson09 import envelope, given, whole_backward
-from iocourse.explore.facts.regimes import crossover
+from iocourse.explore.facts.memory_map import crossover
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "solutions" / "09_the_map.py"

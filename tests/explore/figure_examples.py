@@ -1,4 +1,7 @@
-"""Calls of every figure, ordinary and at the edges; a figure without an entry fails the tests."""
+"""Calls of every figure, ordinary and at the edges, beside those that its own file names with `@example`.
+
+A figure without any fails the tests.
+"""
 
 from functools import cache
 from itertools import product
@@ -11,7 +14,8 @@ from made_up_lowrank import row as lowrank_row
 
 from iocourse import exact, explore, masks, pebbling, schedules
 from iocourse.data import real_head, real_heads
-from iocourse.explore.facts import limits
+from iocourse.explore.draw.figure import EXAMPLES as OWN_EXAMPLES
+from iocourse.explore.facts.memory_map import bounds_of
 from iocourse.gpu import CHIPS
 from iocourse.machine import run
 
@@ -152,9 +156,9 @@ EXAMPLES = {
     "memory_map": [
         lambda: explore.memory_map(8192, 64, 16_384),
         lambda: explore.memory_map(65_536, 256, 2**25),
-        lambda: explore.memory_map(4096, 64, 5000, "backward", bounds=limits.bounds_of("backward")),
+        lambda: explore.memory_map(4096, 64, 5000, "backward", bounds=bounds_of("backward")),
         lambda: explore.memory_map(4096, 64, 600, "gradient"),
-        lambda: explore.memory_map(1024, 128, bounds=limits.bounds_of("forward")),
+        lambda: explore.memory_map(1024, 128, bounds=bounds_of("forward")),
         lambda: explore.memory_map(4096, 64, 150, schedules=["flash_optimal", "flash2"], bounds=["A"]),
         lambda: explore.memory_map(4096, 64, 2, schedules=[], bounds=["compulsory"]),
         lambda: explore.memory_map(100, 16, 50, bounds=[], M_range=(40, 60)),
@@ -243,7 +247,6 @@ EXAMPLES = {
         lambda: explore.polynomial_errors(0.001, [("minimax", 8), ("taylor", 12)], error=1.0),
     ],
     "rank_growth": [
-        lambda: explore.rank_growth(),
         lambda: explore.rank_growth(of="rank", lines={"a million tokens": 1e6}, degrees=range(1, 7)),
         lambda: explore.rank_growth([1], [3], lines={}),
         lambda: explore.rank_growth(range(1, 8), range(1, 40), title="T" * 90),
@@ -321,4 +324,8 @@ EXAMPLES = {
         lambda: explore.tile_tuner_picture(7, 3, 16, 1, 1, "flash1"),
     ],
 }  # fmt: skip
-CASES = [(f"{name}-{k}", draw) for name, draws in EXAMPLES.items() for k, draw in enumerate(draws)]
+CASES = [
+    (f"{name}-{k}", draw)
+    for name in sorted({*EXAMPLES, *OWN_EXAMPLES})
+    for k, draw in enumerate([*OWN_EXAMPLES.get(name, ()), *EXAMPLES.get(name, ())])
+]

@@ -1,17 +1,23 @@
 """What holds for every figure: words for who does not see it, the same bytes each time, nothing cut off."""
 
 import base64
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from itertools import combinations, pairwise
+from pkgutil import iter_modules
 
 import matplotlib
 import pytest
 from figure_examples import CASES, EXAMPLES
 from figure_layout import check_layout
 
-from iocourse.explore import FIGURES, Picture
+from iocourse import explore
+from iocourse.explore import FIGURES, Picture, figures, widgets
 from iocourse.explore.draw import palette
 from iocourse.explore.draw.picture import Rect, Text, hatch_lines
+from iocourse.explore.widgets import controls
+from iocourse.explore.widgets.explorer import EXPLORERS, Explorer
 
 SVG = "{http://www.w3.org/2000/svg}"
 KILOBYTES = 60
@@ -20,7 +26,30 @@ pictures = pytest.mark.parametrize("draw", [draw for _, draw in CASES], ids=[nam
 
 
 def test_every_public_figure_has_examples():
-    assert set(EXAMPLES) == set(FIGURES)
+    assert {name.rsplit("-", 1)[0] for name, _ in CASES} == set(FIGURES)
+
+
+def test_figures_and_explorers_are_found_in_their_files():
+    explorers = {kind.__module__ for kind in Explorer.__subclasses__()}
+    assert {draw.__module__ for draw in FIGURES.values()} == _modules(figures)
+    assert explorers == {make.__module__ for make in EXPLORERS.values()}
+    assert explorers == _modules(widgets) - {controls.__name__, Explorer.__module__}
+    faces = {*FIGURES, *EXPLORERS, *(kind.__name__ for kind in Explorer.__subclasses__())}
+    assert set(explore.__all__) == faces | {"FIGURES", "Picture"} == set(dir(explore))
+    assert all(getattr(explore, name) for name in faces)
+    with pytest.raises(AttributeError, match="no attribute 'no_such_figure'"):
+        _ = explore.no_such_figure
+
+
+def _modules(folder):
+    return {file.name for file in iter_modules(folder.__path__, f"{folder.__name__}.")}
+
+
+def test_importing_figures_loads_neither_matplotlib_nor_ipywidgets():
+    loaded = "print({'matplotlib', 'ipywidgets'} & set(sys.modules), len(iocourse.explore.FIGURES))"
+    command = [sys.executable, "-c", f"import sys, iocourse.explore; {loaded}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == f"set() {len(FIGURES)}\n"
 
 
 @pictures

@@ -7,8 +7,10 @@ import pytest
 from figure_examples import attention, ledger
 
 from iocourse import bounds, costs, explore, schedules
-from iocourse.explore.draw.frame import Scale, spread, words
+from iocourse.explore.draw.frame import Scale, spread
 from iocourse.explore.draw.picture import Poly, Rect, Text
+from iocourse.explore.draw.shapes import read_and_written
+from iocourse.explore.draw.wording import big, counted, figures, words
 from iocourse.explore.facts.chosen import ROW_TILED
 from iocourse.explore.figures.memory import COLUMNS, condensed
 from iocourse.ledger import Ledger
@@ -257,3 +259,24 @@ def test_bars_say_what_their_marks_are():
     picture = explore.bars({"a": 3.0}, {"a": 2.0}, title="t", mark="by (3.3)")
     assert "by (3.3) 2" in picture.numbers and "Black marks: by (3.3)." in picture.alt
     assert "black mark: by (3.3)" in picture.to_svg()
+
+
+# ---------------------------------------------------------------------- numbers in words
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (counted(1, "word"), "1 word"),
+        (counted(0, "word"), "0 words"),
+        (counted(4096, "such program"), "4,096 such programs"),
+        (figures(0.123456), "0.123"),
+        (figures(123456.0, 2), "120,000"),
+        (figures(2.0), "2"),
+        (big(10**12 - 1), "999,999,999,999"),
+        (big(10**12), "10¹²"),
+        (read_and_written(64, 0), "64 read"),
+        (read_and_written(64, 32), "64 read, 32 written"),
+        (read_and_written(0, 0), "0"),
+    ],
+)
+def test_numbers_are_said_the_same_everywhere(said, expected):
+    assert said == expected

@@ -11,7 +11,7 @@ from iocourse import costs, schedules
 from iocourse.explore import causal_tiles, polynomial_errors, rank_growth, words_against_length
 from iocourse.explore.draw.palette import BLACK, BLUE, STROKES, VERMILION
 from iocourse.explore.draw.picture import Poly, Rect
-from iocourse.explore.facts.lowrank_facts import percent
+from iocourse.explore.facts.lowrank_explorer import percent
 from iocourse.explore.figures.causal_tiles import EXACT, FAR, IN_STATE, SIDE, X, Y
 from iocourse.lowrank.polynomials import chebyshev, hermite, minimax, taylor
 

@@ -4,7 +4,7 @@ import pytest
 from made_up_lowrank import record
 
 from iocourse import explore
-from iocourse.explore.draw.lines import Line
+from iocourse.explore.draw.chart import Line
 from iocourse.explore.draw.palette import stroke_of
 from iocourse.explore.draw.panels import Panel, panels_picture
 from iocourse.explore.draw.picture import Poly, Text

@@ -12,8 +12,20 @@ from iocourse import bounds, explore, guard, schedules
 from iocourse.explore import MemoryExplorer, Picture, memory_explorer, memory_map
 from iocourse.explore.draw.palette import BOUNDS, stroke_of
 from iocourse.explore.draw.picture import Poly, Text
-from iocourse.explore.facts import limits
-from iocourse.explore.facts.regimes import LEADING, crossover, memories, move, moves, regimes, reigns
+from iocourse.explore.facts.memory_map import (
+    LEADING,
+    best_bound,
+    bound_at,
+    bound_label,
+    bounds_of,
+    crossover,
+    memories,
+    move,
+    moves,
+    regimes,
+    reigns,
+    usual_bounds,
+)
 from iocourse.explore.figures.memory_map import View, _stroke, map_of, rows_at_M, view_of
 
 PASSES = list(schedules.PASSES)
@@ -52,24 +64,24 @@ def test_the_best_at_M_is_that_of_the_schedules(shape, pass_):
 @given(sizes, st.sampled_from(PASSES))
 def test_the_bounds_are_those_of_the_machine(shape, pass_):
     N, d, M = shape
-    assert limits.best_bound(pass_, N, d, M)[0] == bounds.lower_bound(pass_, N, d, M)[0]
-    for name in limits.bounds_of(pass_):
+    assert best_bound(pass_, N, d, M)[0] == bounds.lower_bound(pass_, N, d, M)[0]
+    for name in bounds_of(pass_):
         bound = bounds.BOUNDS[name]
         try:
             expected = bound(N, d) if name.startswith("compulsory") else bound(N, d, M + 4)
         except bounds.OutsideRegime:
             expected = 0
-        assert limits.at(name, N, d, M) == expected
+        assert bound_at(name, N, d, M) == expected
 
 
 def test_every_bound_with_constants_is_offered_and_told_apart():
     for pass_ in PASSES:
-        offered = limits.bounds_of(pass_)
-        assert set(limits.usual(pass_)) <= set(offered)
-        labels = [limits.label(name) for name in offered]
+        offered = bounds_of(pass_)
+        assert set(usual_bounds(pass_)) <= set(offered)
+        labels = [bound_label(name) for name in offered]
         assert len(set(labels)) == len(labels) and all(len(label) <= 20 for label in labels)
         assert len(offered) <= len(BOUNDS)
-    assert "theta_attention" not in limits.bounds_of("forward")
+    assert "theta_attention" not in bounds_of("forward")
     assert len({(stroke.colour, stroke.dash) for stroke in BOUNDS}) == len(BOUNDS)
     assert not any(stroke.marker for stroke in BOUNDS)
 
@@ -143,7 +155,7 @@ def test_while_a_check_runs_the_map_gives_nothing_away_even_what_it_has_drawn_be
     for again in (
         lambda: memory_map(512, 32, 4096),
         lambda: move("flash2", 512, 32, 4096),
-        lambda: limits.at("A", 512, 32, 4096),
+        lambda: bound_at("A", 512, 32, 4096),
     ):
         with guard.exam(), pytest.raises(guard.LibraryAnswer):
             again()
@@ -192,16 +204,16 @@ def test_it_starts_as_documented(explorer):
     )
     assert explorer.picture == memory_map(4096, 64, 16_384)
     given = memory_explorer(512, 32, 777, "backward", ["split_backward"], ["C", "C_line"])
-    assert given.view == view_of(512, 32, 777, "backward", ["split_backward"], ["C", "C_line"])
+    assert given.setting == view_of(512, 32, 777, "backward", ["split_backward"], ["C", "C_line"])
 
 
 @pytest.mark.parametrize(("name", "value"), [("N", 65_536), ("d", 96), ("M", 64), ("pass", "gradient")])
 def test_every_control_changes_picture_and_numbers(explorer, name, value):
-    before = explorer.view_box.value, explorer.words.value
+    before = explorer.view.value, explorer.words.value
     explorer.controls[name].value = value
-    view = explorer.view
+    view = explorer.setting
     assert isinstance(view, View) and getattr(view, "pass_" if name == "pass" else name) == value
-    assert explorer.view_box.value == map_of(view).to_svg() != before[0]
+    assert explorer.view.value == map_of(view).to_svg() != before[0]
     assert explorer.words.value != before[1]
     for row in rows_at_M(view)[1:]:
         assert f"<td>{row[0]}</td><td>{row[1]}</td>" in explorer.words.value.replace("&#x27;", "'")
@@ -214,10 +226,10 @@ def test_every_tick_takes_a_line_away_and_brings_it_back(explorer, pass_):
         for name, tick in ticks.items():
             assert tick.description
             tick.value = not tick.value
-            assert (name in getattr(explorer.view, kind)) == tick.value
-            assert explorer.view_box.value == explorer.picture.to_svg()
+            assert (name in getattr(explorer.setting, kind)) == tick.value
+            assert explorer.view.value == explorer.picture.to_svg()
             tick.value = not tick.value
-    assert explorer.view == view_of(4096, 64, 16_384, pass_)
+    assert explorer.setting == view_of(4096, 64, 16_384, pass_)
 
 
 def test_only_the_ticks_of_the_pass_are_offered(explorer):
@@ -235,10 +247,10 @@ def test_without_any_tick_it_says_what_to_do(explorer):
     for ticks in explorer.ticks["forward"].values():
         for tick in ticks.values():
             tick.value = False
-    assert explorer.view_box.value == ""
+    assert explorer.view.value == ""
     assert "Nothing to draw: name at least one schedule" in explorer.words.value
     explorer.ticks["forward"]["schedules"]["naive"].value = True
-    assert explorer.view_box.value == explorer.picture.to_svg()
+    assert explorer.view.value == explorer.picture.to_svg()
 
 
 def test_without_widgets_it_is_the_picture(monkeypatch):

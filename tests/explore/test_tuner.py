@@ -14,8 +14,7 @@ from iocourse.explore import Picture, TileTuner, tile_tuner, tile_tuner_picture
 from iocourse.explore.draw.palette import TOO_MUCH, ramp
 from iocourse.explore.draw.picture import Rect
 from iocourse.explore.facts.chosen import ROW_TILED
-from iocourse.explore.facts.trace import totals
-from iocourse.explore.facts.tuning import (
+from iocourse.explore.facts.tile_tuner import (
     MOVES,
     Setting,
     all_tiles,
@@ -26,7 +25,8 @@ from iocourse.explore.facts.tuning import (
     parts_of,
     play,
 )  # fmt: skip
-from iocourse.explore.widgets.shell import slider_values
+from iocourse.explore.facts.trace import totals
+from iocourse.explore.widgets.controls import slider_values
 
 FORWARD = list(ROW_TILED)
 sizes = st.integers(1, 40)
@@ -210,31 +210,6 @@ def test_the_player_ends_where_the_moves_end(tuner):
     assert tuner.setting.step == tuner.controls["step"].max == tuner.controls["play"].max == last < 20
     tuner.controls["N"].value = 1024
     assert tuner.controls["step"].max == MOVES - 1
-
-
-def _all_widgets(widget):
-    yield widget
-    for child in getattr(widget, "children", ()):
-        yield from _all_widgets(child)
-
-
-def test_it_draws_into_html_and_never_into_output(tuner):
-    import ipywidgets
-
-    kinds = {type(widget) for widget in _all_widgets(tuner.box)}
-    assert ipywidgets.HTML in kinds and ipywidgets.Output not in kinds
-
-
-def test_a_notebook_gets_the_widget_a_picture_and_text(tuner, monkeypatch):
-    shown = []
-    monkeypatch.setattr("IPython.display.display", lambda data, **named: shown.append((data, named)))
-    tuner._ipython_display_()
-    ((data, named),) = shown
-    assert named["raw"] is True
-    assert data["application/vnd.jupyter.widget-view+json"]["model_id"] == tuner.box.model_id
-    assert data["text/plain"] == tuner.picture.text
-    assert set(data) == {"application/vnd.jupyter.widget-view+json", "image/png", "text/plain"}
-    assert named["metadata"]["image/png"]["alt"] == tuner.picture.alt
 
 
 def test_without_widgets_it_is_the_picture(monkeypatch):

@@ -13,7 +13,6 @@ import torch
 from compiled import compiled
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from iocourse.lowrank.tensors.launched import LowRankTiles, RowsByFeatures, tiles_of
 
 from iocourse import traffic
 from iocourse.costs.low_rank_kernels import LowRank, low_rank_backward, low_rank_bytes, low_rank_forward
@@ -21,6 +20,7 @@ from iocourse.gpu import chip_of
 from iocourse.guard import LibraryAnswer, exam
 from iocourse.kernels.host.launches import written_down
 from iocourse.lowrank.tensors import launched as low_rank
+from iocourse.lowrank.tensors.launched import LowRankTiles, RowsByFeatures, tiles_of
 from iocourse.monomials import coordinates, features, plan
 
 CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"

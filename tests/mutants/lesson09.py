@@ -8,7 +8,7 @@ from harness import Mutant, Suite
 from iocourse import costs, exact, schedules
 from iocourse.course.checking import OWN, RUNS
 from iocourse.course.exercises import lesson09
-from iocourse.explore.facts.regimes import move
+from iocourse.explore.facts.memory_map import move
 from iocourse.machine import probabilities
 
 # ---------------------------------------------------------------------- 9.1

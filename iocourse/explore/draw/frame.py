@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log, log10
 
 from .palette import GRID, INK, PAPER, QUIET, Stroke
 from .picture import SMALL, Element, Point, Poly, Text, centred
-
-_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+from .wording import tick_label
 
 
 @dataclass(frozen=True)
@@ -21,6 +20,7 @@ class Scale:
     start: float
     stop: float
     base: int | None = None
+    marks: tuple[float, ...] = ()  # the ticks, where they are not to be found
 
     def __call__(self, value: float) -> float:
         return self.start + (self.stop - self.start) * self.share(value)
@@ -33,6 +33,8 @@ class Scale:
 
     def ticks(self) -> list[float]:
         """Between about three and eight round values within the range."""
+        if self.marks:
+            return list(self.marks)
         return _log_ticks(self.low, self.high, self.base) if self.base else _ticks(self.low, self.high)
 
 
@@ -56,22 +58,6 @@ def _ticks(low: float, high: float) -> list[float]:
     return [k * step for k in range(ceil(low / step - 1e-9), floor(high / step + 1e-9) + 1)]
 
 
-def tick_label(value: float, base: int | None = None) -> str:
-    """A tick's value as text: 16,384 or 5·10⁶ or 0.25."""
-    if base == 10 and (value >= 1e5 or value < 1e-3):
-        power = floor(log10(value) + 1e-9)
-        lead = round(value / 10.0**power, 2)
-        return ("" if lead == 1 else f"{lead:g}·") + "10" + str(power).translate(_SUPERSCRIPTS)
-    return words(value)
-
-
-def words(value: float) -> str:
-    """A number as text: whole numbers with thousands separated, others with three or more figures."""
-    if float(value).is_integer():
-        return f"{value:,.0f}"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-
 @dataclass(frozen=True)
 class Frame:
     """A chart's box in pixels and its two scales."""
@@ -83,21 +69,20 @@ class Frame:
         """A point of the data in pixels."""
         return self.x(point[0]), self.y(point[1])
 
-    def elements(self, xlabel: str, ylabel: str) -> list[Element]:
+    def elements(self, xlabel: str, ylabel: str) -> Iterator[Element]:
         """Grid lines, tick labels, the box, and the labels of both axes."""
         left, right, bottom, top = self.x.start, self.x.stop, self.y.start, self.y.stop
-        drawn: list[Element] = []
         for tick in self.x.ticks():
             at, label = self.x(tick), tick_label(tick, self.x.base)
-            drawn.append(Poly(((at, bottom), (at, top)), GRID, 1))
-            drawn.append(Text(at, bottom + 18, label, SMALL, "middle", QUIET))
+            yield Poly(((at, bottom), (at, top)), GRID, 1)
+            yield Text(at, bottom + 18, label, SMALL, "middle", QUIET)
         for tick in self.y.ticks():
             at, label = self.y(tick), tick_label(tick, self.y.base)
-            drawn.append(Poly(((left, at), (right, at)), GRID, 1))
-            drawn.append(Text(left - 7, centred(at, SMALL), label, SMALL, "end", QUIET))
-        drawn.append(Poly(((left, top), (left, bottom), (right, bottom)), INK, 1.2))
-        drawn.append(Text((left + right) / 2, bottom + 40, xlabel, anchor="middle"))
-        return drawn + ([Text(left - 7, top - 12, ylabel)] if ylabel else [])
+            yield Poly(((left, at), (right, at)), GRID, 1)
+            yield Text(left - 7, centred(at, SMALL), label, SMALL, "end", QUIET)
+        yield Poly(((left, top), (left, bottom), (right, bottom)), INK, 1.2)
+        yield Text((left + right) / 2, bottom + 40, xlabel, anchor="middle")
+        yield from [Text(left - 7, top - 12, ylabel)] if ylabel else []
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:

@@ -71,6 +71,8 @@ REGIMES = {  # light enough for every line to stand out; each area has its name 
     "compulsory": "#E9F6EF",
 }
 FORBIDDEN = "#DCDCDC"  # where no schedule can be
+SUM = "#A6A6A6"  # the bar of a sum
+WRONG = "#8F3B00"  # vermilion dark enough for text
 
 FILLS = (
     Fill(SKY, ""),

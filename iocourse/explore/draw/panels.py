@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from .frame import Frame, Scale, marker
-from .lines import Line, line_elements, scale_over
+from .chart import Axis, Line, every_line, key_line
+from .frame import Frame, Scale
 from .palette import QUIET
-from .picture import LARGE, SMALL, Element, Picture, Poly, Text, centred, text_width
+from .picture import LARGE, SMALL, Element, Picture, Text, centred, text_width, titled
 
 COLUMNS = 2
 WIDTH, HEIGHT = 430.0, 320.0  # of one panel
@@ -42,39 +42,35 @@ def panels_picture(
     if not panels or not all(panel.lines for panel in panels):
         raise ValueError("panels needs one panel or more, each with a line or more")
     width = max(COLUMNS * WIDTH, 36 + 1.08 * text_width(title, LARGE), 36 + text_width(source, SMALL))
-    drawn: list[Element] = [
-        Text(18, 28, title, LARGE, bold=True), Text(18, 50, source, SMALL, colour=QUIET)
-    ]  # fmt: skip
+    drawn: list[Element] = [Text(18, 50, source, SMALL, colour=QUIET)]
     for at, panel in enumerate(panels):
         drawn += _panel(panel, WIDTH * (at % COLUMNS), TOP + HEIGHT * (at // COLUMNS))
     y = TOP + HEIGHT * -(-len(panels) // COLUMNS) + 18
     keys = list(_legend([line for panel in panels for line in panel.lines], y, width))
     bottom = max((e.y for e in keys if isinstance(e, Text)), default=y)
     alt = f"{title}. {' '.join(_said(panel, say) for panel in panels)} Measured: {source}."
-    return Picture(width, bottom + 18, title, alt, f"{numbers}\n{source}", (*drawn, *keys))
+    return titled(title, (width, bottom + 18), alt, f"{numbers}\n{source}", (*drawn, *keys))
 
 
 def _said(panel: Panel, say: Callable[[Line], str]) -> str:
     return f"{panel.ylabel} against {panel.xlabel}: {'; '.join(say(line) for line in panel.lines)}."
 
 
-def _panel(panel: Panel, left: float, top: float) -> list[Element]:
+def _panel(panel: Panel, left: float, top: float) -> Iterator[Element]:
     points = [point for line in panel.lines for point in line.points]
-    x = _scale([p[0] for p in points], left + 76, left + WIDTH - 24, panel.bases[0], 1.12)
-    y = _scale([p[1] for p in points], top + HEIGHT - 58, top + 36, panel.bases[1], 1.25)
+    x = _scale([p[0] for p in points], Axis(left + 76, left + WIDTH - 24, panel.bases[0], 1.12))
+    y = _scale([p[1] for p in points], Axis(top + HEIGHT - 58, top + 36, panel.bases[1], 1.25))
     frame = Frame(x, y)
-    drawn = frame.elements(panel.xlabel, panel.ylabel)
-    for line in panel.lines:
-        drawn += line_elements(frame, line)
-    return drawn
+    yield from frame.elements(panel.xlabel, panel.ylabel)
+    yield from every_line(frame, panel.lines)
 
 
-def _scale(values: Sequence[float], start: float, stop: float, base: int | None, margin: float) -> Scale:
+def _scale(values: Sequence[float], axis: Axis) -> Scale:
     """A linear scale here begins at the least value and not at 0."""
-    if base is not None:
-        return scale_over(values, start, stop, base, margin)
+    if axis.base is not None:
+        return axis.over(values)
     room = 0.04 * (max(values) - min(values)) or 1.0
-    return Scale(min(values) - room, max(values) + room, start, stop)
+    return Scale(min(values) - room, max(values) + room, axis.start, axis.stop)
 
 
 def _legend(lines: Sequence[Line], y: float, width: float) -> Iterator[Element]:
@@ -84,8 +80,6 @@ def _legend(lines: Sequence[Line], y: float, width: float) -> Iterator[Element]:
         needed = 44 + text_width(line.label, SMALL) + 18
         if x > 18 and x + needed > width:
             x, y = 18.0, y + LEGEND_LINE
-        if line.joined:
-            yield Poly(((x, y), (x + 34, y)), line.stroke.colour, 2.2, line.stroke.dash)
-        yield from marker((x + 17, y), line.stroke)
+        yield from key_line(line, x, x + 34, y)
         yield Text(x + 42, centred(y, SMALL), line.label, SMALL)
         x += needed

@@ -146,6 +146,15 @@ class Picture:
         print(self.numbers)
 
 
+def titled(
+    title: str, size: tuple[float, float], alt: str, numbers: str, elements: Iterable[Element]
+) -> Picture:
+    """A picture of this width and height below its title, wider where the title needs it."""
+    width = max(size[0], 36 + 1.08 * text_width(title, LARGE))
+    drawn = (Text(18, 28, title, LARGE, bold=True), *elements)
+    return Picture(width, size[1], title, alt, numbers, drawn)
+
+
 # ---------------------------------------------------------------------- helpers for those who draw
 _NARROW, _WIDE = set("iljI.,:;|'[]()!ft "), set("mwMWQO@×→≥≤½")
 

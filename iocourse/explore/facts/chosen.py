@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ... import schedules
+from ...machine import positive_int
 from ...schedules import Schedule
 
 
@@ -39,3 +40,11 @@ def among(kind: str, known: Collection[str], names: Sequence[str] | None) -> lis
         if name not in known:
             raise ValueError(f"there is no {kind} {name!r}; there are {', '.join(known)}")
     return list(known if names is None else names)
+
+
+def range_of(name: str, of: str, ends: tuple[int, int]) -> tuple[int, int]:
+    """First and last value of `of`. Raises ValueError where either is below 1, or the range is empty."""
+    low, high = (positive_int(name, end) for end in ends)
+    if low >= high:
+        raise ValueError(f"{name} = ({low}, {high}): the first {of} must be smaller than the last")
+    return low, high

@@ -7,8 +7,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ... import schedules
-from ...ledger import Move
+from ...ledger import Ledger, Move
 from ...machine import Machine, TraceFull
+from ..draw.wording import counted
 
 Range = tuple[int, int]
 
@@ -109,14 +110,15 @@ def _place(move: Move) -> str:
     return f"{move.array}[{move.rows[0]}:{move.rows[1]}]"
 
 
-def amount(words: int) -> str:
-    """1 word, 2 words, 4,096 words."""
-    return f"{words:,} word{'s' * (words != 1)}"
+def moved_rows(ledger: Ledger) -> list[list[str]]:
+    """Array, words read and words written, and the total."""
+    rows = [*ledger.rows(), ("total", ledger.read, ledger.written)]
+    return [[name, f"{read:,}", f"{written:,}"] for name, read, written in rows]
 
 
 def in_words(move: Move) -> str:
     """A move as a short sentence without its full stop."""
-    part, moved = _place(move), amount(move.words)
+    part, moved = _place(move), counted(move.words, "word")
     if move.kind in ("load", "store"):
         if move.array in SCORE_ARRAYS and move.rows and move.cols:
             part = f"{move.array}[{move.rows[0]}:{move.rows[1]}, {move.cols[0]}:{move.cols[1]}]"

@@ -1,1 +1,4 @@
-"""The figures, a file each: pure functions that return a `Picture` and are listed by `@figure`."""
+"""The figures: pure functions that return a `Picture`.
+
+A new one is one file here: a function under `@figure`, above it an `@example` for the tests.
+"""

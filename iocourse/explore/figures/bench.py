@@ -8,16 +8,13 @@ from typing import Any, NamedTuple
 from ...console import table
 from ...data.recorded import NONE_YET, provenance
 from ..draw.figure import figure
-from ..draw.frame import words
 from ..draw.palette import BLUE, INK, PAPER, QUIET, SKY, VERMILION, Fill
-from ..draw.picture import LARGE, SMALL, Element, Picture, Poly, Rect, Text, centred, text_width
+from ..draw.picture import SMALL, Element, Picture, Poly, Rect, Text, centred, text_width, titled
+from ..draw.record import source_of
+from ..draw.wording import figures
 
-TOP, LINE, HEAD, BAR = (
-    82.0,
-    19.0,
-    40.0,
-    13.0,
-)  # the first heading, from bar to bar, a heading, a bar's thickness
+# The first heading, from bar to bar, a heading, a bar's thickness.
+TOP, LINE, HEAD, BAR = 82.0, 19.0, 40.0, 13.0
 LONGEST, GAP = 84.0, 20.0  # pixels of the longest bar, between the columns
 RIVAL_OF_ALL = "SDPA flash"  # every ratio is to this one
 OURS = {"ours": Fill(BLUE, ""), "ours, deterministic": Fill(SKY, "/")}
@@ -35,7 +32,7 @@ class _Entry(NamedTuple):
     @property
     def short(self) -> str:
         """512, or refused."""
-        return "refused" if self.tflops is None else words(float(f"{self.tflops:.3g}"))
+        return "refused" if self.tflops is None else figures(self.tflops)
 
     @property
     def long(self) -> str:
@@ -106,19 +103,18 @@ def bench_bars(
     if record is None:
         raise ValueError(f"record is None: {NONE_YET}; `iocourse bench attention` makes one on a GPU")
     rows = _read(record, pass_, d, dtype, causal)
-    source = provenance(record) + (", a quick run" if record.get("quick") else "")
+    source = source_of(record)
     name = title or f"TFLOP/s of attention, {rows.kind}"
     places = _Places.of(rows)
-    drawn: list[Element] = [Text(18, 28, name, LARGE, bold=True), Text(18, 52, source, SMALL, colour=QUIET)]
+    drawn: list[Element] = [Text(18, 52, source, SMALL, colour=QUIET)]
     y = TOP
     for kind in rows.causal:
         drawn += _block(rows, kind, y, places)
         y += HEAD + LINE * len(rows.of(kind))
     if any(contender == RIVAL_OF_ALL for contender in rows.contenders):
         drawn.append(Text(18, y, f"black line: {RIVAL_OF_ALL} in the same run", SMALL, colour=QUIET))
-    least = max(36 + text_width(source, SMALL), 36 + 1.08 * text_width(name, LARGE), 420.0)
-    width = max(places.column(len(rows.shapes)), least)
-    return Picture(width, y + 16, name, _alt(name, source, rows), _numbers(record, rows), tuple(drawn))
+    width = max(places.column(len(rows.shapes)), 36 + text_width(source, SMALL), 420.0)
+    return titled(name, (width, y + 16), _alt(name, source, rows), _numbers(record, rows), drawn)
 
 
 def _read(record: dict[str, Any], pass_: str, d: int, dtype: str, causal: bool | None) -> _Rows:

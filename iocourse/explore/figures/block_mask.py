@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -12,9 +14,8 @@ from ...ledger import Ledger
 from ...machine import positive_int
 from ...masks import BlockMask
 from ..draw.figure import figure
-from ..draw.palette import BLACK, BLUE, GRID, INK, PAPER, QUIET, SKY
+from ..draw.palette import BLACK, BLUE, GRID, INK, PAPER, QUIET, SKY, SUM
 from ..draw.picture import (
-    LARGE,
     NORMAL,
     SMALL,
     Element,
@@ -26,8 +27,9 @@ from ..draw.picture import (
     Text,
     centred,
     text_width,
-)
-from .grids import outline
+    titled,
+)  # fmt: skip
+from ..draw.shapes import Square, outline
 
 WIDTH, HEIGHT = 900.0, 440.0
 X, Y, SIDE = 78.0, 84.0, 320.0
@@ -93,36 +95,41 @@ def block_mask(
         raise ValueError(f"cursor = {cursor}: the tiles are (0, 0) to ({rows - 1}, {columns - 1})")
     name = title or f"{s.seen:,} of {mask.tiles.size:,} tiles seen"
     heading = f"{name}: N = {mask.N:,}, d = {s.d:,}, tiles of {mask.Br:,} × {mask.Bc:,}"
-    drawn: list[Element] = [Text(18, 28, heading, LARGE, bold=True)]
-    drawn += _tiles(mask) + _edges(mask) + _cursor(mask, cursor) + _words(s) + _facts(s) + _key(mask)
-    alt, numbers = _in_words(s, cursor)
-    width = max(WIDTH, 36 + 1.08 * text_width(heading, LARGE))
-    return Picture(width, HEIGHT, heading, alt, numbers, tuple(drawn))
+    drawn = [
+        *_tiles(mask),
+        *_edges(mask),
+        *([] if cursor is None else [outline(_box(mask, *cursor))]),
+        *_words(s),
+        *(Text(RIGHT, Y + 140 + 21 * k, line, NORMAL) for k, line in enumerate(facts(s))),
+        *_key(mask),
+    ]
+    return titled(heading, (WIDTH, HEIGHT), *_in_words(s, cursor), drawn)
 
 
 # ---------------------------------------------------------------------- the tiles
 def _box(mask: BlockMask, row: int, column: int) -> Rect:
     """Where a tile lies; the last of a row or column may be smaller."""
-    scale = SIDE / mask.N
     top, left = row * mask.Br, column * mask.Bc
-    height, width = min(mask.Br, mask.N - top), min(mask.Bc, mask.N - left)
-    return Rect(X + left * scale, Y + top * scale, width * scale, height * scale)
+    rows, columns = (top, min(top + mask.Br, mask.N)), (left, min(left + mask.Bc, mask.N))
+    return Square(X, Y, SIDE, mask.N).box(rows, columns)
 
 
-def _tiles(mask: BlockMask) -> list[Element]:
-    drawn: list[Element] = [Rect(X, Y, SIDE, SIDE, HIDDEN, "", QUIET)]
+def _tiles(mask: BlockMask) -> Iterator[Element]:
+    yield Rect(X, Y, SIDE, SIDE, HIDDEN, "", QUIET)
     if max(mask.tiles.shape) > DRAWN:
-        return [*drawn, _raster(mask), Rect(X, Y, SIDE, SIDE, "", "", QUIET)]
-    boxes = (_box(mask, row, column) for row, column in np.ndindex(mask.tiles.shape))
-    drawn += [Rect(box.x, box.y, box.width, box.height, HIDDEN, "", GRID, 0.8) for box in boxes]
-    return drawn + [_tile(mask, int(row), int(column)) for row, column in np.argwhere(mask.tiles)]
+        yield _raster(mask)
+        yield Rect(X, Y, SIDE, SIDE, "", "", QUIET)
+        return
+    for at in np.ndindex(mask.tiles.shape):
+        yield replace(_box(mask, *at), fill=HIDDEN, stroke=GRID, line=0.8)
+    for row, column in np.argwhere(mask.tiles):
+        yield _tile(mask, int(row), int(column))
 
 
 def _tile(mask: BlockMask, row: int, column: int) -> Element:
     if is_half(mask, row, column):
         return Poly(_lower_half(mask, row, column), BLUE, 0.8, (), HALF)
-    box = _box(mask, row, column)
-    return Rect(box.x, box.y, box.width, box.height, SEEN, "", BLUE, 0.8)
+    return replace(_box(mask, row, column), fill=SEEN, stroke=BLUE, line=0.8)
 
 
 def is_half(mask: BlockMask, row: int, column: int) -> bool:
@@ -148,21 +155,18 @@ def _raster(mask: BlockMask) -> Raster:
     return Raster(X, Y, min(width, SIDE), min(height, SIDE), columns, rows, pixels.tobytes())
 
 
-def _edges(mask: BlockMask) -> list[Element]:
+def _edges(mask: BlockMask) -> Iterator[Element]:
     rows, columns = mask.tiles.shape
-    drawn: list[Element] = [
-        Text(X + SIDE / 2, Y - 28, f"keys, {columns:,} tiles of {mask.Bc:,}", SMALL, "middle", QUIET),
-        Text(
-            28, Y + SIDE / 2, f"queries, {rows:,} tiles of {mask.Br:,}", SMALL, "middle", QUIET, turned=True
-        ),
-    ]
+    yield Text(X + SIDE / 2, Y - 28, f"keys, {columns:,} tiles of {mask.Bc:,}", SMALL, "middle", QUIET)
+    yield Text(
+        28, Y + SIDE / 2, f"queries, {rows:,} tiles of {mask.Br:,}", SMALL, "middle", QUIET, turned=True
+    )
     for row in _numbered(rows, mask.Br, mask.N):
         box = _box(mask, row, 0)
-        drawn.append(Text(X - 7, centred(box.y + box.height / 2, SMALL), str(row), SMALL, "end", QUIET))
+        yield Text(X - 7, centred(box.y + box.height / 2, SMALL), str(row), SMALL, "end", QUIET)
     for column in _numbered(columns, mask.Bc, mask.N):
         box = _box(mask, 0, column)
-        drawn.append(Text(box.x + box.width / 2, Y - 8, str(column), SMALL, "middle", QUIET))
-    return drawn
+        yield Text(box.x + box.width / 2, Y - 8, str(column), SMALL, "middle", QUIET)
 
 
 def _numbered(count: int, b: int, N: int) -> range:
@@ -174,31 +178,18 @@ def _numbered(count: int, b: int, N: int) -> range:
     return range(0, max(last, 1), step)
 
 
-def _cursor(mask: BlockMask, cursor: tuple[int, int] | None) -> list[Element]:
-    return [] if cursor is None else [outline(_box(mask, *cursor))]
-
-
 # ---------------------------------------------------------------------- the words
-def _words(s: Sparse) -> list[Element]:
+def _words(s: Sparse) -> Iterator[Element]:
     """Three bars: what this mask moves, what all tiles would, and the lower bound."""
     largest = max(s.ledger.total, s.dense.total, s.least)
     head = f"Words moved, {s.Br:,} queries at a time"
-    drawn: list[Element] = [Text(RIGHT, Y - 10, head, NORMAL, bold=True)]
-    bars = (
-        ("this mask", s.ledger.total, SEEN),
-        ("all tiles", s.dense.total, "#A6A6A6"),
-        ("bound", s.least, BLACK),
-    )
+    yield Text(RIGHT, Y - 10, head, NORMAL, bold=True)
+    bars = ("this mask", s.ledger.total, SEEN), ("all tiles", s.dense.total, SUM), ("bound", s.least, BLACK)
     for k, (name, value, colour) in enumerate(bars):
         y, length = Y + 8 + 34 * k, BAR * value / largest
-        drawn.append(Text(RIGHT + 72, centred(y + 11, NORMAL), name, NORMAL, "end"))
-        drawn.append(Rect(RIGHT + 80, y, length, 22, colour, "", INK, 0.8))
-        drawn.append(Text(RIGHT + 88 + length, centred(y + 11, NORMAL), f"{value:,}", NORMAL))
-    return drawn
-
-
-def _facts(s: Sparse) -> list[Element]:
-    return [Text(RIGHT, Y + 140 + 21 * k, line, NORMAL) for k, line in enumerate(facts(s))]
+        yield Text(RIGHT + 72, centred(y + 11, NORMAL), name, NORMAL, "end")
+        yield Rect(RIGHT + 80, y, length, 22, colour, "", INK, 0.8)
+        yield Text(RIGHT + 88 + length, centred(y + 11, NORMAL), f"{value:,}", NORMAL)
 
 
 def facts(s: Sparse) -> list[str]:
@@ -213,17 +204,17 @@ def facts(s: Sparse) -> list[str]:
     ]
 
 
-def _key(mask: BlockMask) -> list[Element]:
+def _key(mask: BlockMask) -> Iterator[Element]:
     y, x = Y + SIDE - 18, RIGHT
-    drawn: list[Element] = []
     for name, colour, edge in (("seen", SEEN, BLUE), ("hidden", HIDDEN, QUIET)):
-        drawn += [Rect(x, y, 18, 18, colour, "", edge, 1), Text(x + 26, centred(y + 9, NORMAL), name, NORMAL)]
+        yield Rect(x, y, 18, 18, colour, "", edge, 1)
+        yield Text(x + 26, centred(y + 9, NORMAL), name, NORMAL)
         x += 50 + text_width(name, NORMAL)
     if mask.causal and max(mask.tiles.shape) <= DRAWN:
         half = ((x, y), (x, y + 18), (x + 18, y + 18))
-        drawn += [Rect(x, y, 18, 18, HIDDEN, "", BLUE, 1), Poly(half, BLUE, 0.8, (), HALF)]
-        drawn.append(Text(x + 26, centred(y + 9, NORMAL), "seen up to the query", NORMAL))
-    return drawn
+        yield Rect(x, y, 18, 18, HIDDEN, "", BLUE, 1)
+        yield Poly(half, BLUE, 0.8, (), HALF)
+        yield Text(x + 26, centred(y + 9, NORMAL), "seen up to the query", NORMAL)
 
 
 # ---------------------------------------------------------------------- in words

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ...console import table
 from ...costs import ceil_div
 from ...sizes import positive_int
 from ..draw.figure import figure
-from ..draw.palette import BLUE, GRID, INK, ORANGE, PAPER, QUIET, SKY, VERMILION, Fill
-from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Poly, Rect, Text, text_width
-from .memory import swatch
+from ..draw.palette import BLUE, GRID, INK, ORANGE, PAPER, SKY, VERMILION, Fill
+from ..draw.picture import NORMAL, Element, Picture, Poly, Rect, Text, titled
+from ..draw.shapes import Square, swatch
 
 WIDTH, HEIGHT = 860.0, 500.0
 X, Y, SIDE = 84.0, 84.0, 376.0
@@ -37,12 +39,10 @@ def causal_tiles(
     if pass_ not in ("forward", "backward"):
         raise ValueError(f"pass_ is {pass_!r}; it must be 'forward' or 'backward'")
     heading = title or f"Causal low rank, n = {n:,}, tiles of C = {C:,}"
-    drawn: list[Element] = [Text(18, 28, heading, LARGE, bold=True), *_tiles(n, C, at, pass_ == "forward")]
-    drawn += _axes(n)
-    drawn += _key(n, C, at, pass_ == "forward")
-    alt, numbers = _in_words(heading, n, C, at, pass_ == "forward")
-    width = max(WIDTH, 36 + 1.08 * text_width(heading, LARGE))
-    return Picture(width, HEIGHT, heading, alt, numbers, tuple(drawn))
+    forward = pass_ == "forward"
+    names = Square(X, Y, SIDE, n).names("keys", "queries")
+    drawn = [*_tiles(n, C, at, forward), *names, *_key(n, C, at, forward)]
+    return titled(heading, (WIDTH, HEIGHT), *_in_words(heading, n, C, at, forward), drawn)
 
 
 def _edges(n: int, C: int) -> list[float]:
@@ -50,21 +50,20 @@ def _edges(n: int, C: int) -> list[float]:
     return [min(k * C, n) * SIDE / n for k in range(ceil_div(n, C) + 1)]
 
 
-def _tiles(n: int, C: int, at: int | None, forward: bool) -> list[Element]:
+def _tiles(n: int, C: int, at: int | None, forward: bool) -> Iterator[Element]:
     edges = _edges(n, C)
     count = len(edges) - 1
-    drawn: list[Element] = [Rect(X, Y, SIDE, SIDE, NOTHING.colour, "", QUIET)]
+    yield Square(X, Y, SIDE, n).paper(NOTHING.colour)
     for row in range(count):
         top, height = Y + edges[row], edges[row + 1] - edges[row]
         for column in range(row):
             left, width = X + edges[column], edges[column + 1] - edges[column]
             used = at == (row if forward else column)
             fill = IN_STATE if used else FAR
-            drawn.append(Rect(left, top, width, height, fill.colour, fill.hatch, GRID, 0.6, BLUE))
-        drawn += _diagonal(edges[row], edges[row + 1])
+            yield Rect(left, top, width, height, fill.colour, fill.hatch, GRID, 0.6, BLUE)
+        yield from _diagonal(edges[row], edges[row + 1])
     if at is not None:
-        drawn += _outlines(edges, at, forward)
-    return drawn
+        yield from _outlines(edges, at, forward)
 
 
 def _diagonal(start: float, stop: float) -> list[Element]:
@@ -74,35 +73,23 @@ def _diagonal(start: float, stop: float) -> list[Element]:
     return [box, Poly(corners, INK, 0.8, (), EXACT.colour)]
 
 
-def _outlines(edges: list[float], at: int, forward: bool) -> list[Element]:
+def _outlines(edges: list[float], at: int, forward: bool) -> Iterator[Element]:
     start, stop = edges[at], edges[at + 1]
-    drawn: list[Element] = [Rect(X + start, Y + start, stop - start, stop - start, "", "", VERMILION, 3)]
+    yield Rect(X + start, Y + start, stop - start, stop - start, "", "", VERMILION, 3)
     if forward and at:
-        drawn.append(Rect(X, Y + start, start, stop - start, "", "", BLUE, 3))
+        yield Rect(X, Y + start, start, stop - start, "", "", BLUE, 3)
     if not forward and stop < SIDE:
-        drawn.append(Rect(X + start, Y + stop, stop - start, SIDE - stop, "", "", BLUE, 3))
-    return drawn
+        yield Rect(X + start, Y + stop, stop - start, SIDE - stop, "", "", BLUE, 3)
 
 
-def _axes(n: int) -> list[Element]:
-    keys, queries = f"keys, 0 to {n - 1:,}", f"queries, 0 to {n - 1:,} downwards"
-    return [
-        Text(X + SIDE / 2, Y - 10, keys, SMALL, "middle", QUIET),
-        Text(X - 12, Y + SIDE / 2, queries, SMALL, "middle", QUIET, turned=True),
-    ]
-
-
-def _key(n: int, C: int, at: int | None, forward: bool) -> list[Element]:
+def _key(n: int, C: int, at: int | None, forward: bool) -> Iterator[Element]:
     triangle = ((RIGHT, Y), (RIGHT, Y + 18), (RIGHT + 18, Y + 18))
-    drawn: list[Element] = [
-        Poly(triangle, INK, 0.8, (), EXACT.colour),
-        Text(RIGHT + 24, Y + 13, "exact: exp of each score", NORMAL),
-        *swatch(RIGHT, Y + 32, FAR, "polynomial, through a state of r(d + 1) words"),
-        *swatch(RIGHT, Y + 64, NOTHING, "not seen: keys that come later"),
-    ]
+    yield Poly(triangle, INK, 0.8, (), EXACT.colour)
+    yield Text(RIGHT + 24, Y + 13, "exact: exp of each score", NORMAL)
+    yield from swatch(RIGHT, Y + 32, FAR, "polynomial, through a state of r(d + 1) words")
+    yield from swatch(RIGHT, Y + 64, NOTHING, "not seen: keys that come later")
     for k, line in enumerate(_steps(n, C, at, forward)):
-        drawn.append(Text(RIGHT, Y + 128 + 22 * k, line, NORMAL, bold=not k and at is not None))
-    return drawn
+        yield Text(RIGHT, Y + 128 + 22 * k, line, NORMAL, bold=not k and at is not None)
 
 
 def _span(first: int, stop: int) -> str:
@@ -142,12 +129,8 @@ def _in_words(heading: str, n: int, C: int, at: int | None, forward: bool) -> tu
         [name, f"{pairs:,}", f"{pairs / seen:.2%}"]
         for name, pairs in (("exact", exact), ("polynomial", seen - exact), ("seen", seen))
     ]
-    alt = (
-        f"{heading}: a square of scores, {len(sizes)} tiles a side. On the diagonal the lower triangles are "
-    )
-    alt += (
-        f"exact, {exact:,} pairs; below them the polynomial stands for {seen - exact:,} pairs; above nothing "
-    )
-    alt += f"is seen. {'; '.join(_steps(n, C, at, forward)).removesuffix('.')}."
+    alt = f"{heading}: a square of scores, {len(sizes)} tiles a side. On the diagonal the lower triangles "
+    alt += f"are exact, {exact:,} pairs; below them the polynomial stands for {seen - exact:,} pairs; above "
+    alt += f"nothing is seen. {'; '.join(_steps(n, C, at, forward)).removesuffix('.')}."
     steps = _steps(n, C, at, forward)
     return alt, "\n".join([table(rows, left=0), *steps])

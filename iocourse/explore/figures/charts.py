@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from math import ceil, floor, isfinite, log2
+from math import isfinite, log2
 from typing import Any
 
 from ... import bounds
 from ...console import table
 from ...machine import positive_int
 from ...schedules import Schedule
+from ..draw.chart import Axis, Line, chart, frame_around, label_room
 from ..draw.figure import figure
-from ..draw.frame import Frame, Scale, words
-from ..draw.lines import Line, end_labels, line_elements, scale_over
+from ..draw.frame import Scale
 from ..draw.palette import BLUE, BOUND, FLOOR, INK, PAPER, QUIET, SKY, stroke_of
-from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Point, Rect, Text, centred, text_width
-from ..facts.chosen import ROW_TILED, chosen
+from ..draw.picture import NORMAL, SMALL, Element, Picture, Point, Rect, Text, centred, text_width, titled
+from ..draw.wording import words
+from ..facts.chosen import ROW_TILED, chosen, range_of
+from ..facts.memory_map import memories
 
 WIDTH, HEIGHT = 860.0, 470.0
 MOST_ROWS = 12  # of the numbers under a curve
@@ -26,10 +28,7 @@ PER_OCTAVE = 4  # values of M between M and 2M
 # ---------------------------------------------------------------------- words against memory
 @figure
 def words_against_memory(
-    N: int,
-    d: int,
-    schedules: Sequence[str] = ROW_TILED,
-    M_range: tuple[int, int] | None = None,
+    N: int, d: int, schedules: Sequence[str] = ROW_TILED, M_range: tuple[int, int] | None = None
 ) -> Picture:
     """Words moved against words of fast memory, both on logarithmic axes, with the lower bound.
 
@@ -38,34 +37,24 @@ def words_against_memory(
     """
     N, d = positive_int("N", N), positive_int("d", d)
     low, high = _memory_range(N, d, M_range)
-    memories = _spaced(low, high)
+    at = memories(low, high, PER_OCTAVE)
     drawn_ones = chosen("forward", schedules)
-    lines = [_schedule_line(s, N, d, memories, k) for k, s in enumerate(drawn_ones)]
-    bound = tuple((float(M), float(bounds.lower_bound("forward", N, d, M)[0])) for M in memories)
+    lines = [_schedule_line(s, N, d, at, k) for k, s in enumerate(drawn_ones)]
+    bound = tuple((float(M), float(bounds.lower_bound("forward", N, d, M)[0])) for M in at)
     least = bounds.compulsory(N, d)
     drawn = [line for line in lines if line.points]
     drawn.append(Line("lower bound", bound, BOUND, marker_every=0))
     flat = ((float(low), float(least)), (float(high), float(least)))
     drawn.append(Line("compulsory 4Nd", flat, FLOOR, marker_every=0))
     title = f"Words moved by a forward pass, N = {N:,}, d = {d:,}"
-    chart = _chart(title, drawn, "fast memory M (words)", "words moved", (2, 10))
+    shown = _chart(drawn, "fast memory M (words)", "words moved", (2, 10))
     remarks = _rises(drawn_ones, lines, N, d) + _left_out(drawn_ones, N, d, low, high)
     alt = _memory_alt(N, d, low, high, lines, remarks)
-    return Picture(WIDTH, HEIGHT, title, alt, _memory_table(lines, bound, least), tuple(chart))
+    return titled(title, (WIDTH, HEIGHT), alt, _memory_table(lines, bound, least), shown)
 
 
 def _memory_range(N: int, d: int, given: tuple[int, int] | None) -> tuple[int, int]:
-    if given is None:
-        return 4 * d, max(8 * d, 4 * N * d)
-    low, high = (positive_int("M_range", M) for M in given)
-    if low >= high:
-        raise ValueError(f"M_range = ({low}, {high}): the first M must be smaller than the last")
-    return low, high
-
-
-def _spaced(low: int, high: int) -> list[int]:
-    first, last = ceil(PER_OCTAVE * log2(low)), floor(PER_OCTAVE * log2(high))
-    return sorted({round(2 ** (k / PER_OCTAVE)) for k in range(first, last + 1)} | {low, high})
+    return range_of("M_range", "M", given or (4 * d, max(8 * d, 4 * N * d)))
 
 
 def _schedule_line(schedule: Schedule, N: int, d: int, memories: Sequence[int], position: int) -> Line:
@@ -140,9 +129,9 @@ def curve(
         raise ValueError("curve needs at least one point in measured or predicted")
     drawn = [Line(label, at, stroke_of(k), False, 1) for k, (label, at) in enumerate(dots)]
     drawn += [_predicted(label, at, list(measured), k) for k, (label, at) in enumerate(lines)]
-    chart = _chart(title, drawn, xlabel, ylabel, (2 if log[0] else None, 10 if log[1] else None))
+    shown = _chart(drawn, xlabel, ylabel, (2 if log[0] else None, 10 if log[1] else None))
     alt = f"{title}: {ylabel} against {xlabel}. " + " ".join(_way(line) for line in drawn)
-    return Picture(WIDTH, HEIGHT, title, alt, _curve_table(drawn, xlabel, ylabel), tuple(chart))
+    return titled(title, (WIDTH, HEIGHT), alt, _curve_table(drawn, xlabel, ylabel), shown)
 
 
 def _curve_table(lines: Sequence[Line], xlabel: str, ylabel: str) -> str:
@@ -185,18 +174,11 @@ def _points(
 
 
 def _chart(
-    title: str, lines: Sequence[Line], xlabel: str, ylabel: str, bases: tuple[int | None, int | None]
-) -> list[Element]:
-    room = max(text_width(line.label, NORMAL) for line in lines) + 74
-    points = [point for line in lines for point in line.points]
+    lines: Sequence[Line], xlabel: str, ylabel: str, bases: tuple[int | None, int | None]
+) -> Iterator[Element]:
     dotted = any(not line.joined for line in lines)
-    x = scale_over([p[0] for p in points], 78.0, WIDTH - room, bases[0], 1.08 if dotted else 1.0)
-    y = scale_over([p[1] for p in points], HEIGHT - 58.0, 74.0, bases[1], 1.25)
-    frame = Frame(x, y)
-    drawn: list[Element] = [Text(18, 28, title, LARGE, bold=True), *frame.elements(xlabel, ylabel)]
-    for line in sorted(lines, key=lambda one: not one.joined):  # dots stay visible on lines
-        drawn += line_elements(frame, line)
-    return drawn + end_labels(frame, lines)
+    x = Axis(78.0, WIDTH - label_room(lines), bases[0], 1.08 if dotted else 1.0)
+    return chart(frame_around(lines, x, Axis(HEIGHT - 58.0, 74.0, bases[1], 1.25)), lines, xlabel, ylabel)
 
 
 # ---------------------------------------------------------------------- bars
@@ -222,17 +204,14 @@ def bars(
     notes = {label: _bar_note(label, measured, expected, unit, mark) for label in labels}
     right = WIDTH - 24 - max(text_width(note, NORMAL) for note in notes.values())
     scale = _bar_scale([*measured.values(), *expected.values()], left, max(right, left + 120), log)
-    height = 66 + 34.0 * len(labels)
-    drawn: list[Element] = [Text(18, 28, title, LARGE, bold=True)]
+    drawn = list[Element]()
     for row, label in enumerate(labels):
         drawn += _bar(scale, 50 + 34.0 * row, label, notes[label], measured.get(label), expected.get(label))
-    legend = f" Black marks: {mark}." if expected else ""
     if expected:
         drawn.append(Text(WIDTH - 18, 28, f"black mark: {mark}", SMALL, "end", QUIET))
-    alt = f"{title}. Bars in {unit}: " + "; ".join(f"{k}: {notes[k]}" for k in labels) + "." + legend
-    return Picture(
-        WIDTH, height, title, alt, table([[label, notes[label]] for label in labels], left=0), tuple(drawn)
-    )
+    alt = f"{title}. Bars in {unit}: " + "; ".join(f"{k}: {notes[k]}" for k in labels) + "."
+    alt += f" Black marks: {mark}." if expected else ""
+    return titled(title, (WIDTH, 66 + 34.0 * len(labels)), alt, table(list(notes.items()), left=0), drawn)
 
 
 def _check_bars(measured: Mapping[str, float], expected: Mapping[str, float], log: bool) -> None:
@@ -260,15 +239,14 @@ def _bar_scale(values: Sequence[float], left: float, right: float, log: bool) ->
 
 def _bar(
     scale: Scale, top: float, label: str, note: str, value: float | None, expected: float | None
-) -> list[Element]:
+) -> Iterator[Element]:
     middle, left = top + 13, scale.start
-    drawn: list[Element] = [Text(left - 8, centred(middle, NORMAL), label, NORMAL, "end")]
+    yield Text(left - 8, centred(middle, NORMAL), label, NORMAL, "end")
     ends = [left]
     if value is not None:
         ends.append(scale(value) if value else left)
-        drawn.append(Rect(left, top + 2, ends[-1] - left, 22, SKY, "", BLUE))
+        yield Rect(left, top + 2, ends[-1] - left, 22, SKY, "", BLUE)
     if expected is not None:
         ends.append(scale(expected) if expected else left)
-        drawn.append(Rect(ends[-1] - 2, top - 2, 4, 30, INK, "", PAPER))
-    drawn.append(Text(max(ends) + 8, centred(middle, NORMAL), note, NORMAL))
-    return drawn
+        yield Rect(ends[-1] - 2, top - 2, 4, 30, INK, "", PAPER)
+    yield Text(max(ends) + 8, centred(middle, NORMAL), note, NORMAL)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ... import schedules
 from ...console import table
 from ...monomials import rank_of
 from ...sizes import positive_int
+from ..draw.chart import Axis, Line, end_labels, every_line, frame_around, label_room
 from ..draw.figure import figure
-from ..draw.frame import Frame, marker, words
-from ..draw.lines import Line, end_labels, line_elements, scale_over
+from ..draw.frame import Frame, marker
 from ..draw.palette import BLACK, BLUE, FLOOR, GREEN, INK, VERMILION, Stroke
-from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Poly, Text, text_width
-from ..facts.lowrank_facts import big
+from ..draw.picture import SMALL, Element, Picture, Point, Poly, Text, titled
+from ..draw.wording import big, figures
+from ..facts.chosen import range_of
 
 WIDTH, HEIGHT = 900.0, 490.0
 MOST = 3  # values of M
@@ -21,16 +22,12 @@ COLOURS = (VERMILION, BLUE, GREEN)
 MARKERS = ("circle", "square", "triangle")
 PER_OCTAVE = 24  # lengths between n and 2n: exact attention's words rise in steps
 MARKERS_A_LINE = 6
+HEAD = ["M", "n*", "n*/r", "low rank, words a token", "tiles of the state"]
 
 
 @figure
 def words_against_length(
-    d: int,
-    degree: int,
-    Ms: Sequence[int],
-    *,
-    Ns: tuple[int, int] | None = None,
-    title: str | None = None,
+    d: int, degree: int, Ms: Sequence[int], *, Ns: tuple[int, int] | None = None, title: str | None = None
 ) -> Picture:
     """Words a token of `flash_optimal` and `low_rank` against n, both logarithmic, with n* marked for each M.
 
@@ -44,50 +41,52 @@ def words_against_length(
         raise ValueError(f"Ms has {len(Ms)} entries; allowed are 1 to {MOST}")
     found = {M: schedules.crossing(d, degree, M) for M in sorted(Ms)}
     low, high = _range([one.N for one in found.values()], Ns)
-    lines, marks = list[Line](), list[tuple[float, float]]()
-    low_rank = schedules.get("low_rank")
-    for k, (M, one) in enumerate(found.items()):
-        lines += _pair(d, degree, M, one, _spaced(low, high), k)
-        marks.append((float(one.N), low_rank.cost(one.N, d, g=degree, **one.tiles).total / one.N))
+    lines = [
+        line
+        for k, (M, one) in enumerate(found.items())
+        for line in _pair(d, degree, M, one, _spaced(low, high), k)
+    ]
+    marks = [_below(d, degree, one) for one in found.values()]
     least = Line("4d: once each", ((float(low), 4.0 * d), (float(high), 4.0 * d)), FLOOR, marker_every=0)
     heading = title or f"Words a token, d = {d:,}, degree {degree} (rank {big(rank_of(d, degree))})"
-    frame = _frame([*lines, least])
-    drawn: list[Element] = [Text(18, 28, heading, LARGE, bold=True)]
-    drawn += frame.elements("n (tokens)", "words moved a token")
-    for line in [least, *lines]:
-        drawn += line_elements(frame, line)
-    drawn += [element for mark in marks if low <= mark[0] <= high for element in _mark(frame, mark)]
-    drawn += end_labels(frame, [*lines, least])
-    drawn.append(
-        Text(18, HEIGHT - 12, "Black diamonds: n*, from which on low rank moves fewer words.", SMALL)
-    )
-    rows = [["M", "n*", "n*/r", "low rank, words a token", "tiles of the state"]]
-    rows += [
-        [
-            f"{M:,}",
-            big(one.N),
-            words(float(f"{one.ranks:.3g}")),
-            words(float(f"{mark[1]:.4g}")),
-            _tiles(d, one),
-        ]
-        for (M, one), mark in zip(found.items(), marks, strict=True)
-    ]
-    alt = f"{heading}, for n from {low:,} to {high:,}, both axes logarithmic. " + " ".join(
-        f"M = {row[0]}: low rank moves {row[3]} words a token and is below exact attention from "
-        f"n = {row[1]} on, {row[2]} times the rank."
-        for row in rows[1:]
-    )
-    width = max(WIDTH, 36 + 1.08 * text_width(heading, LARGE))
-    return Picture(width, HEIGHT, heading, alt, table(rows, left=0), tuple(drawn))
+    rows = [_row(M, d, one, mark) for (M, one), mark in zip(found.items(), marks, strict=True)]
+    alt = f"{heading}, for n from {low:,} to {high:,}, both axes logarithmic. " + " ".join(map(_said, rows))
+    shown = [mark for mark in marks if low <= mark[0] <= high]
+    return titled(heading, (WIDTH, HEIGHT), alt, table([HEAD, *rows], left=0), _chart(lines, least, shown))
 
 
 def _range(crossings: Sequence[int], given: tuple[int, int] | None) -> tuple[int, int]:
     if given is None:
         return max(1, min(crossings) // 16), max(crossings) * 16
-    low, high = (positive_int("Ns", n) for n in given)
-    if low >= high:
-        raise ValueError(f"Ns = ({low}, {high}): the first n must be smaller than the last")
-    return low, high
+    return range_of("Ns", "n", given)
+
+
+def _below(d: int, g: int, one: schedules.Crossing) -> Point:
+    """n*, and the words a token of low rank there."""
+    return float(one.N), schedules.get("low_rank").cost(one.N, d, g=g, **one.tiles).total / one.N
+
+
+def _row(M: int, d: int, one: schedules.Crossing, mark: Point) -> list[str]:
+    return [f"{M:,}", big(one.N), figures(one.ranks), figures(mark[1], 4), _tiles(d, one)]
+
+
+def _said(row: Sequence[str]) -> str:
+    M, n, ranks, moved, _ = row
+    return (
+        f"M = {M}: low rank moves {moved} words a token and is below exact attention from n = {n} on, "
+        f"{ranks} times the rank."
+    )
+
+
+def _chart(lines: Sequence[Line], least: Line, marks: Sequence[Point]) -> Iterator[Element]:
+    x = Axis(84.0, WIDTH - label_room([*lines, least]), 10)
+    frame = frame_around([*lines, least], x, Axis(HEIGHT - 84.0, 74.0, 10, 1.4))
+    yield from frame.elements("n (tokens)", "words moved a token")
+    yield from every_line(frame, [least, *lines])
+    for mark in marks:
+        yield from _mark(frame, mark)
+    yield from end_labels(frame, [*lines, least])
+    yield Text(18, HEIGHT - 12, "Black diamonds: n*, from which on low rank moves fewer words.", SMALL)
 
 
 def _spaced(low: int, high: int) -> list[int]:
@@ -112,13 +111,6 @@ def _pair(d: int, g: int, M: int, one: schedules.Crossing, lengths: Sequence[int
 def _tiles(d: int, one: schedules.Crossing) -> str:
     rows, across = -(-one.rank // one.tiles["rc"]), -(-(d + 1) // one.tiles["Bd"])
     return big(rows * across)
-
-
-def _frame(lines: Sequence[Line]) -> Frame:
-    room = max(text_width(line.label, NORMAL) for line in lines) + 74
-    points = [point for line in lines for point in line.points]
-    x = scale_over([p[0] for p in points], 84.0, WIDTH - room, 10, 1.0)
-    return Frame(x, scale_over([p[1] for p in points], HEIGHT - 84.0, 74.0, 10, 1.4))
 
 
 def _mark(frame: Frame, at: tuple[float, float]) -> list[Element]:

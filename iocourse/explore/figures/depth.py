@@ -6,30 +6,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import exp, sqrt
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ...console import table
-from ...data.recorded import NONE_YET, provenance
+from ..draw.chart import Axis, Line, end_labels, every_line, frame_around
 from ..draw.figure import figure
-from ..draw.frame import Frame, Scale, words
-from ..draw.lines import Line, end_labels, line_elements, scale_over
+from ..draw.frame import Frame, Scale
 from ..draw.palette import BOUND, QUIET, Stroke, stroke_of
-from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Point, Text, text_width
+from ..draw.picture import SMALL, Element, Picture, Point, Text, text_width, titled
+from ..draw.record import Record, none_yet, source_of
+from ..draw.wording import words
 
 WIDTH, LEFT, TOP = 860.0, 78.0, 88.0
 TALL, GAP = 300.0, 74.0  # of the one chart, between two
 UPPER, LOWER = 190.0, 240.0
 AVERAGED = 10  # steps in a row that are one point of a loss curve
 LEAST = 1e-5  # losses are recorded to five digits
+HEAD = (
+    "attention", "last loss", "largest difference", "kept text, own", "kept text, exact", "largest logit",
+)  # fmt: skip
 ERRORS = {
     "output": "scores",
     "dX": "gradient by the input",
     "parameters": "gradient by all parameters",
     "W_QK": "gradient by W_Q and W_K",
 }
-Record = Mapping[str, Any]
 
 
 # ---------------------------------------------------------------------- error over layers
@@ -49,7 +52,7 @@ def depth_errors(record: Record | None, *, what: str = "parameters", title: str 
         raise ValueError(f"what is {what!r}; it must be one of {', '.join(ERRORS)}")
     name = title or f"Error over layers: {ERRORS[what]}"
     if record is None:
-        return _nothing(name)
+        return none_yet(name, "depth")
     errors = _by_degree(record["layers"]["rows"], what)
     dots = [Line(f"g = {g}", points, stroke_of(k), False, 1) for k, (g, points) in enumerate(errors.items())]
     laws = [law for line in dots for law in _laws(line, line is dots[-1])]
@@ -124,7 +127,7 @@ def training_curves(record: Record | None, bound: float | None = 2.0, *, title: 
     limit = "logits without a bound" if bound is None else f"logits within ±{bound:g}"
     name = title or f"Training with exact and approximate attention, {limit}"
     if record is None:
-        return _nothing(name)
+        return none_yet(name, "depth")
     exact, others = _runs(record["training"]["runs"], bound)
     curves = [Line("exact", _averaged(exact.losses), BOUND, marker_every=0)]
     below = []
@@ -139,8 +142,10 @@ def training_curves(record: Record | None, bound: float | None = 2.0, *, title: 
         axes = ("training step", "largest difference to exact")
         chart += _chart(below, bottom + GAP, LOWER, axes, (None, 10))
         bottom += GAP + LOWER
-    alt = f"{name}. Exact attention ends at a loss of {exact.losses[-1]:.3f}. " + " ".join(map(_said, others))
-    return _picture(name, record, chart, bottom, alt, _runs_table([exact, *others]))
+    said = [f"Exact attention ends at a loss of {exact.losses[-1]:.3f}."]
+    said += [f"{run.label}: never further from it than {max(run.off):.2g}." for run in others]
+    alt = f"{name}. {' '.join(said)}"
+    return _picture(name, record, chart, bottom, alt, table([HEAD, *map(_run_row, [exact, *others])], left=0))
 
 
 def _runs(runs: Sequence[Record], bound: float | None) -> tuple[_Run, list[_Run]]:
@@ -176,30 +181,9 @@ def _parts(values: Sequence[float]) -> Iterator[tuple[int, Sequence[float]]]:
         yield at + len(part), part
 
 
-def _said(run: _Run) -> str:
-    return f"{run.label}: never further from it than {max(run.off):.2g}."
-
-
-def _runs_table(runs: Sequence[_Run]) -> str:
-    head = [
-        "attention",
-        "last loss",
-        "largest difference",
-        "kept text, own",
-        "kept text, exact",
-        "largest logit",
-    ]
-    keys = ("validation_own", "validation_exact", "largest_logit")
-    rows = [
-        [
-            run.label,
-            f"{run.losses[-1]:.4f}",
-            f"{max(run.off):.5f}",
-            *(_number(run.record.get(k)) for k in keys),
-        ]
-        for run in runs
-    ]
-    return table([head, *rows], left=0)
+def _run_row(run: _Run) -> list[str]:
+    kept = (_number(run.record.get(key)) for key in ("validation_own", "validation_exact", "largest_logit"))
+    return [run.label, f"{run.losses[-1]:.4f}", f"{max(run.off):.5f}", *kept]
 
 
 def _number(value: float | None) -> str:
@@ -211,26 +195,10 @@ def _picture(
     name: str, record: Record, chart: Sequence[Element], bottom: float, alt: str, numbers: str
 ) -> Picture:
     """Name, where the numbers come from, and the charts, the last of which ends at `bottom`."""
-    source = _source(record)
-    drawn = (Text(18, 28, name, LARGE, bold=True), Text(18, 52, source, SMALL, colour=QUIET), *chart)
-    width = max(WIDTH, 36 + 1.08 * text_width(name, LARGE), 36 + text_width(source, SMALL))
-    return Picture(width, bottom + 58, name, alt.strip(), f"{numbers}\n{source}", drawn)
-
-
-def _nothing(name: str) -> Picture:
-    """A picture that says that there is nothing to show."""
-    said = f"{NONE_YET}: iocourse bench depth makes one"
-    drawn = (Text(18, 28, name, LARGE, bold=True), Text(18, 58, said, NORMAL, colour=QUIET))
-    width = 36 + max(1.08 * text_width(name, LARGE), text_width(said, NORMAL))
-    return Picture(
-        width, 80, name, f"{name}: nothing is drawn, because there is {said}.", f"0 rows: {said}", drawn
-    )
-
-
-def _source(record: Record) -> str:
-    if "date" not in record:
-        return "measured just now"
-    return provenance(dict(record)) + (", a quick run" if record.get("quick") else "")
+    source = source_of(record)
+    size = max(WIDTH, 36 + text_width(source, SMALL)), bottom + 58
+    drawn = (Text(18, 52, source, SMALL, colour=QUIET), *chart)
+    return titled(name, size, alt.strip(), f"{numbers}\n{source}", drawn)
 
 
 def _chart(
@@ -242,14 +210,9 @@ def _chart(
     labelled: Sequence[Line] | None = None,
 ) -> list[Element]:
     """One chart from `top` downwards; every line is labelled at its end, or those of `labelled` alone."""
-    points = [point for line in lines for point in line.points]
-    xs, ys = [x for x, _ in points], [y for _, y in points]
-    x = scale_over(xs, LEFT, WIDTH - 210, bases[0], 1.0)
-    y = scale_over(ys, top + height, top, bases[1], 1.25)
+    frame = frame_around(lines, Axis(LEFT, WIDTH - 210, bases[0]), Axis(top + height, top, bases[1], 1.25))
     if bases[1] is None:
-        y = Scale(min(ys), max(max(ys), min(ys) + LEAST), top + height, top)  # losses need no 0
-    frame = Frame(x, y)
-    drawn = frame.elements(*axes)
-    for line in lines:
-        drawn += line_elements(frame, line)
-    return drawn + end_labels(frame, lines if labelled is None else labelled)
+        ys = [y for line in lines for _, y in line.points]
+        frame = Frame(frame.x, Scale(min(ys), max(max(ys), min(ys) + LEAST), top + height, top))  # without 0
+    labels = end_labels(frame, lines if labelled is None else labelled)
+    return [*frame.elements(*axes), *every_line(frame, lines), *labels]

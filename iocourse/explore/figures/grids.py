@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,12 @@ from ... import costs
 from ...machine import positive_int
 from ..draw.figure import figure
 from ..draw.palette import GRID, INK, QUIET, VERMILION, ink_on, ramp
-from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Raster, Rect, Text, centred, text_width
-from ..facts.trace import Range, dry_trace, frozen, states, visits
+from ..draw.picture import NORMAL, SMALL, Element, Picture, Raster, Rect, Text, centred, text_width, titled
+from ..draw.shapes import Square, Tile, outline, place
+from ..facts.trace import dry_trace, frozen, states, visits
 
 TRACED_MOVES = 8000
 DRAWN_TILES = 1600
-
-Tile = tuple[Range, Range]
 
 
 # ---------------------------------------------------------------------- order of tiles
@@ -38,79 +37,48 @@ def tile_order(
     rows, columns = (costs.ceil_div(N, min(tiles.get(name, N), N)) for name in ("Br", "Bc"))
     sizes = ", ".join(f"{name} = {value:,}" for name, value in tiles.items())
     title = f"{schedule_name}: the order of tiles, N = {N:,}, {sizes}"
-    drawn: list[Element] = [Text(18, 28, title, LARGE, bold=True)]
-    drawn += grid(70, 78, 400, N, order, outlined=None if step is None else order[step])
-    drawn += _order_key(500, 96, order, step)
+    drawn = [
+        *_grid(Square(70, 78, 400, N), order, None if step is None else order[step]),
+        *_order_key(500, 96, order, step),
+    ]
     drawn += [Text(500, 440 + 18 * k, part, SMALL) for k, part in enumerate(_reach(order, N).split(", "))]
-    width = max(760.0, 40 + text_width(title, LARGE))
     alt, numbers = _order_words(schedule_name, N, order, step, rows, columns)
-    return Picture(width, 500, title, alt, numbers, tuple(drawn))
+    return titled(title, (760.0, 500.0), alt, numbers, drawn)
 
 
-def grid(
-    x: float, y: float, side: float, N: int, order: Sequence[Tile], outlined: Tile | None = None
-) -> list[Element]:
-    """A square of N x N scores; tiles shaded light to dark in their order, numbered where there is room."""
-    drawn: list[Element] = [Rect(x, y, side, side, "#FFFFFF", "", QUIET)]
+def _grid(square: Square, order: Sequence[Tile], outlined: Tile | None) -> Iterator[Element]:
+    """A square of scores; tiles shaded light to dark in their order, numbered where there is room."""
+    yield square.paper()
     last = max(len(order) - 1, 1)
     for k, tile in enumerate(order):
-        drawn += _numbered(_box(x, y, side / N, tile), k, 0.08 + 0.85 * k / last)
+        yield from _numbered(square.box(*tile), k, 0.08 + 0.85 * k / last)
     if outlined is not None:
-        drawn.append(outline(_box(x, y, side / N, outlined)))
-    drawn += [
-        Text(x + side / 2, y - 10, f"rows of K and V, 0 to {N - 1:,}", SMALL, "middle", QUIET),
-        Text(
-            x - 12,
-            y + side / 2,
-            f"rows of Q and O, 0 to {N - 1:,} downwards",
-            SMALL,
-            "middle",
-            QUIET,
-            turned=True,
-        ),
-    ]
-    return drawn
+        yield outline(square.box(*outlined))
+    yield from square.names("rows of K and V", "rows of Q and O")
 
 
-def _box(x: float, y: float, scale: float, tile: Tile) -> Rect:
-    (top, bottom), (left, right) = tile
-    return Rect(x + left * scale, y + top * scale, (right - left) * scale, (bottom - top) * scale)
-
-
-def _numbered(box: Rect, number: int, share: float) -> list[Element]:
+def _numbered(box: Rect, number: int, share: float) -> Iterator[Element]:
     colour = ramp(share)
     edge = GRID if min(box.width, box.height) >= 4 else ""
-    drawn: list[Element] = [Rect(box.x, box.y, box.width, box.height, colour, "", edge, 0.7)]
+    yield Rect(box.x, box.y, box.width, box.height, colour, "", edge, 0.7)
     label = str(number)
     size = min(NORMAL, box.height - 3, 0.8 * box.width / text_width(label, 1.0))
     if size >= 9:
         middle = centred(box.y + box.height / 2, size)
-        drawn.append(Text(box.x + box.width / 2, middle, label, size, "middle", ink_on(colour)))
-    return drawn
+        yield Text(box.x + box.width / 2, middle, label, size, "middle", ink_on(colour))
 
 
-def outline(box: Rect, line: float = 3.5) -> Rect:
-    """The frame around the tile at work, never so thin that it is lost."""
-    grow = max(0.0, 4 - min(box.width, box.height)) / 2
-    x, y, width, height = box.x - grow, box.y - grow, box.width + 2 * grow, box.height + 2 * grow
-    return Rect(x, y, width, height, "", "", VERMILION, line)
-
-
-def _order_key(x: float, y: float, order: Sequence[Tile], step: int | None) -> list[Element]:
-    drawn: list[Element] = [Text(x, y, "order", NORMAL, bold=True)]
-    drawn += [Rect(x + 9 * k, y + 14, 9, 22, ramp(0.08 + 0.85 * k / 19)) for k in range(20)]
-    drawn += [
-        Text(x, y + 54, "first: 0", SMALL),
-        Text(x + 180, y + 54, f"last drawn: {max(len(order) - 1, 0):,}", SMALL, "end"),
-    ]
+def _order_key(x: float, y: float, order: Sequence[Tile], step: int | None) -> Iterator[Element]:
+    yield Text(x, y, "order", NORMAL, bold=True)
+    for k in range(20):
+        yield Rect(x + 9 * k, y + 14, 9, 22, ramp(0.08 + 0.85 * k / 19))
+    yield Text(x, y + 54, "first: 0", SMALL)
+    yield Text(x + 180, y + 54, f"last drawn: {max(len(order) - 1, 0):,}", SMALL, "end")
     if step is not None:
         rows, columns = place(order[step]).split(", ")
-        drawn += [
-            Rect(x, y + 84, 22, 22, "", "", VERMILION, 3.5),
-            Text(x + 34, y + 92, f"tile {step:,}: {rows},", SMALL),
-            Text(x + 34, y + 109, columns, SMALL),
-        ]
-    return drawn
+        yield Rect(x, y + 84, 22, 22, "", "", VERMILION, 3.5)
+        yield Text(x + 34, y + 92, f"tile {step:,}: {rows},", SMALL)
+        yield Text(x + 34, y + 109, columns, SMALL)
 
 
 LISTED = 6  # tiles named in words; the picture numbers all of them
@@ -131,18 +99,6 @@ def _order_words(
     if step is not None:
         alt += f" Tile {step:,} is outlined: {place(order[step])}."
     return alt, "\n".join([f"{len(order):,} tiles drawn, {way}{which}:", *listed])
-
-
-def place(tile: Tile) -> str:
-    """Where a tile of scores lies: rows 0 to 63, columns 64 to 127."""
-    rows, columns = tile
-    return f"{span('row', rows)}, {span('column', columns)}"
-
-
-def span(name: str, part: Range) -> str:
-    """A range in words: row 5, or rows 0 to 63."""
-    start, stop = part
-    return f"{name} {start:,}" if stop == start + 1 else f"{name}s {start:,} to {stop - 1:,}"
 
 
 def _direction(order: Sequence[Tile]) -> str:
@@ -185,13 +141,11 @@ def attention_map(
     margin = 46 + max([text_width(name, SMALL) for name in names], default=24)
     side = 440.0 if N <= 32 else 480.0
     y = 62 + (margin - 36 if names else 14)
-    drawn: list[Element] = [Text(18, 28, title, LARGE, bold=True), _heat(weights, margin, y, side)]
-    drawn.append(Rect(margin, y, side, side, "", "", QUIET))
+    drawn: list[Element] = [_heat(weights, margin, y, side), Rect(margin, y, side, side, "", "", QUIET)]
     drawn += _token_labels(names, margin, y, side / N) if names else _index_labels(N, margin, y, side)
     drawn += _colour_bar(margin + side + 34, y, side, float(weights.max()))
     alt, numbers = _map_words(weights, tokens, title)
-    width = max(margin + side + 130, 40 + text_width(title, LARGE))
-    return Picture(width, y + side + 24, title, alt, numbers, tuple(drawn))
+    return titled(title, (margin + side + 130, y + side + 24), alt, numbers, drawn)
 
 
 SHADES = np.array([[int(ramp(k / 255)[i : i + 2], 16) for i in (1, 3, 5)] for k in range(256)], np.uint8)

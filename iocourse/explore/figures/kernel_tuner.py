@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 from ...gpu import Chip, Resources
 from ...gpu.chips import REGISTERS_A_THREAD
 from ..draw.figure import figure
-from ..draw.palette import BLUE, GRID, INK, PAPER, QUIET, TOO_MUCH, VERMILION, Fill, fill_of
-from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Rect, Text, centred, text_width
+from ..draw.palette import BLUE, GRID, INK, PAPER, QUIET, SUM, TOO_MUCH, VERMILION, WRONG, Fill, fill_of
+from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, centred, text_width, titled
+from ..draw.shapes import Moved, key_of_moved, read_and_written, swatch
+from ..draw.wording import counted
 from ..facts.compiled_tiles import Row, Setting, record_of, resources_of, verdict
-from ..facts.kernel_facts import (
+from ..facts.kernel_tuner import (
     Shown,
     alt_of,
     filling,
@@ -21,11 +23,9 @@ from ..facts.kernel_facts import (
     shown_of,
     standing,
     title_of,
-    warps_in_words,
     which,
     with_one_tile,
 )
-from .memory import swatch
 
 WIDTH, HEIGHT = 960.0, 578.0
 LEFT, LEFT_WIDTH = 18.0, 540.0
@@ -33,7 +33,6 @@ RIGHT, RIGHT_WIDTH = 604.0, 338.0
 LOWER = 300.0  # where the lower half begins
 SIDES = (16, 32, 64, 128)  # of tiles in the map, and those that were recorded besides
 NAMES = 64.0  # pixels for the names of arrays
-WRITTEN = "\\"
 TINY = 10.0
 SPILLED = 1024  # bytes a thread where the bar of what is spilled ends
 GAUGES = (
@@ -42,7 +41,6 @@ GAUGES = (
     "spilled to local memory (bar: 1 KB)",
     "shared memory",
 )
-WRONG = "#8F3B00"  # dark enough for text
 CELLS = {
     "fits": Fill("#D5EFE6", ""),
     "spills": Fill("#F9D9C4", "/"),
@@ -95,21 +93,17 @@ def kernel_tuner_picture(
 def picture_of(s: Setting, record: Mapping[str, Any]) -> Picture:
     """The picture of a checked setting against a record, {} where there is none."""
     shown = shown_of(s, record)
-    title = title_of(s)
-    drawn: list[Element] = [
-        Text(LEFT, 28, title, LARGE, bold=True),
-        *_standing(shown),
+    drawn = [
+        *(
+            Text(LEFT, 48 + 17 * k, line, NORMAL, bold=not shown.found and not k)
+            for k, line in enumerate(standing(shown))
+        ),
         *_footprint(shown),
         *_gauges(shown),
         *_words(shown),
         *_map(shown),
     ]
-    return Picture(WIDTH, HEIGHT, title, alt_of(shown), numbers_of(shown), tuple(drawn))
-
-
-def _standing(shown: Shown) -> Iterator[Element]:
-    for k, line in enumerate(standing(shown)):
-        yield Text(LEFT, 48 + 17 * k, line, NORMAL, bold=not shown.found and not k)
+    return titled(title_of(s), (WIDTH, HEIGHT), alt_of(shown), numbers_of(shown), drawn)
 
 
 # ---------------------------------------------------------------------- what the tiles take
@@ -188,37 +182,22 @@ def _unknown(shown: Shown) -> list[_Gauge]:
 def _words(shown: Shown) -> Iterator[Element]:
     s, ledger = shown.setting, shown.ledger
     yield Text(LEFT, LOWER, f"Words moved, one head of N = {s.N:,}", NORMAL, bold=True)
-    key = LEFT + LEFT_WIDTH - 170
-    yield from swatch(key, LOWER - 12, Fill(PAPER, ""), "read")
-    yield from swatch(key + 76, LOWER - 12, Fill(PAPER, WRITTEN), "written")
-    bars = [(name, read, written, _amount(read, written)) for name, read, written in ledger.rows()]
+    yield from key_of_moved(LEFT + LEFT_WIDTH - 170, LOWER - 12)
+    bars = list[Moved]()
+    for k, (name, read, written) in enumerate(ledger.rows()):
+        colour, said = fill_of(name.removesuffix("_sum"), k).colour, read_and_written(read, written)
+        bars.append(Moved(name, colour, read, written, said))
     total = f"{ledger.total:,} = {ledger.total / with_one_tile(s).total:,.2f} × one tile of N × N"
-    bars.append(("total", ledger.read, ledger.written, total))
-    room = LEFT_WIDTH - NAMES - 8
-    scale = min(
-        (room - 1.08 * text_width(said, SMALL)) / max(read + written, 1) for _, read, written, said in bars
-    )
-    for k, (name, read, written, said) in enumerate(bars):
-        y, colour = (
-            LOWER + 14 + 22 * k,
-            "#A6A6A6" if name == "total" else fill_of(name.removesuffix("_sum"), k).colour,
-        )
-        yield from _bar(y, name, colour, scale, read, written, said, bold=name == "total")
+    bars.append(Moved("total", SUM, ledger.read, ledger.written, total))
+    scale = min(map(_room_for, bars))
+    for k, bar in enumerate(bars):
+        yield from bar.bar(LEFT + NAMES, LOWER + 14 + 22 * k, scale)
 
 
-def _amount(read: int, written: int) -> str:
-    parts = [f"{read:,} read"] if read else []
-    return ", ".join(parts + ([f"{written:,} written"] if written else [])) or "0"
-
-
-def _bar(
-    y: float, name: str, colour: str, scale: float, read: int, written: int, said: str, bold: bool
-) -> Iterator[Element]:
-    left, middle = LEFT + NAMES, y + 8
-    yield Text(left - 8, centred(middle, SMALL), name, SMALL, "end", bold=bold)
-    yield Rect(left, y, read * scale, 16, colour, "", INK, 0.6)
-    yield Rect(left + read * scale, y, written * scale, 16, colour, WRITTEN if written else "", INK, 0.6)
-    yield Text(left + (read + written) * scale + 8, centred(middle, SMALL), said, SMALL, bold=bold)
+def _room_for(bar: Moved) -> float:
+    """Pixels of a word, so that what is said behind the bar still fits."""
+    room = LEFT_WIDTH - NAMES - 8 - 1.08 * text_width(bar.said, SMALL)
+    return room / max(bar.read + bar.written, 1)
 
 
 # ---------------------------------------------------------------------- the map of recorded tiles
@@ -253,4 +232,4 @@ def _cell(box: Rect, row: Row | None) -> Iterator[Element]:
         middle, height = box.x + box.width / 2, box.y + box.height / 2
         yield Rect(box.x + 4, height - 12, box.width - 8, 24, fill.colour)
         yield Text(middle, height - 2, said, TINY, "middle")
-        yield Text(middle, height + 10, warps_in_words(row["warps"]), TINY, "middle")
+        yield Text(middle, height + 10, counted(row["warps"], "warp"), TINY, "middle")

@@ -12,12 +12,13 @@ from ...console import table
 from ...lowrank.polynomials import LARGEST_RADIUS, relative_error_at
 from ...monomials import Array
 from ..draw.figure import figure
-from ..draw.frame import Frame, Scale, words
-from ..draw.palette import BLACK, BLUE, INK, PAPER, QUIET, SKY, VERMILION, Fill
-from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, text_width
-from ..facts.lowrank_facts import Facts, Setting, big, covering, rows_of, title_of
-from ..facts.lowrank_logits import Logits, gaussian_logits, head_logits, logits_of
-from .memory import swatch
+from ..draw.frame import Frame, Scale
+from ..draw.palette import BLACK, BLUE, INK, PAPER, QUIET, SKY, SUM, VERMILION, Fill
+from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, text_width, titled
+from ..draw.shapes import swatch
+from ..draw.wording import big, figures
+from ..facts.logits import Logits, gaussian_logits, head_logits, logits_of
+from ..facts.lowrank_explorer import Facts, Setting, covering, rows_of, title_of
 
 WIDTH, HEIGHT = 980.0, 552.0
 LEFT, STOP = 84.0, 556.0  # of both charts
@@ -102,13 +103,12 @@ def _data(d: int | None, sigma: float, head: tuple[int, int] | None, Q: Any, K: 
 
 def picture_of(f: Facts) -> Picture:
     """The picture of a setting against its logits."""
-    title, x = title_of(f), _axis(f)
+    x = _axis(f)
     s = np.linspace(x.low, x.high, POINTS)
     errors = Frame(x, Scale(*ERROR_RANGE, ERRORS[1], ERRORS[0], 10))
     counts, weights = _shares(f, x)
     shares = Frame(x, Scale(0.0, 1.05 * max(counts.max(), weights.max()), SHARES[1], SHARES[0]))
-    drawn: list[Element] = [
-        Text(18, 28, title, LARGE, bold=True),
+    drawn = [
         *_lines(f.verdict[0]),
         Text(18, ERRORS[0] - 28, f"Relative error of p: |p(s)e⁻ˢ - 1|{_whose(f)}", NORMAL, bold=True),
         *_negative(f, errors, s),
@@ -123,8 +123,7 @@ def picture_of(f: Facts) -> Picture:
         *_numbers_beside(f),
         *_words_moved(f),
     ]
-    width = max(WIDTH, 36 + 1.08 * text_width(title, LARGE))
-    return Picture(width, HEIGHT, title, _alt(f), _numbers(f), tuple(drawn))
+    return titled(title_of(f), (WIDTH, HEIGHT), _alt(f), _numbers(f), drawn)
 
 
 def _axis(f: Facts) -> Scale:
@@ -154,13 +153,8 @@ def _lines(text: str) -> Iterator[Element]:
 def _curve(f: Facts, frame: Frame, s: Array) -> Iterator[Element]:
     if f.curve is None:
         middle = (frame.y.start + frame.y.stop) / 2
-        yield Text(
-            (LEFT + STOP) / 2,
-            middle,
-            f"{f.s.polynomial} can be made for R up to {LARGEST_RADIUS[f.s.polynomial]:g}",
-            NORMAL,
-            "middle",
-        )
+        said = f"{f.s.polynomial} can be made for R up to {LARGEST_RADIUS[f.s.polynomial]:g}"
+        yield Text((LEFT + STOP) / 2, middle, said, NORMAL, "middle")
         return
     values = np.clip(abs(_errors(f.curve, s)), *ERROR_RANGE)
     yield Poly(tuple(frame.at((float(a), float(b))) for a, b in zip(s, values, strict=True)), VERMILION, 2.2)
@@ -249,7 +243,7 @@ def _numbers_beside(f: Facts) -> Iterator[Element]:
 def _words_moved(f: Facts) -> Iterator[Element]:
     low, exact = f.low_rank.total, f.exact.total
     yield Text(RIGHT, 402, f"Words moved at n = {f.s.n:,}", NORMAL, bold=True)
-    for k, (name, total, fill) in enumerate((("exact", exact, "#A6A6A6"), ("low rank", low, SKY))):
+    for k, (name, total, fill) in enumerate((("exact", exact, SUM), ("low rank", low, SKY))):
         y, length = 416 + 30.0 * k, BAR * total / max(low, exact)
         yield Text(RIGHT + NAMES - 8, centred(y + 10, SMALL), name, SMALL, "end")
         yield Rect(RIGHT + NAMES, y, max(length, 1.0), 20, fill, "", INK, 0.6)
@@ -275,6 +269,6 @@ def _numbers(f: Facts) -> str:
     rows += [["words, flash_optimal", big(f.exact.total)], ["words, low_rank", big(f.low_rank.total)]]
     of_logits, of_weight = f.data.quantiles(QUANTILES)
     lies = [["logits below which lie", *[f"{share:.0%}" for share in QUANTILES]]]
-    lies.append(["of the logits", *[words(float(f"{one:.3g}")) for one in of_logits]])
-    lies.append(["of the attention weight", *[words(float(f"{one:.3g}")) for one in of_weight]])
+    lies.append(["of the logits", *[figures(float(one)) for one in of_logits]])
+    lies.append(["of the attention weight", *[figures(float(one)) for one in of_weight]])
     return "\n".join([f.verdict[0], table(rows, left=0), table(lies, left=0)])

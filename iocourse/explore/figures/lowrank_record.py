@@ -6,15 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...console import table
-from ...data.recorded import NONE_YET, provenance
+from ..draw.chart import Line
 from ..draw.figure import figure
-from ..draw.frame import words
-from ..draw.lines import Line
 from ..draw.palette import BLACK, QUIET, Stroke, stroke_of
 from ..draw.panels import Panel, panels_picture
-from ..draw.picture import LARGE, SMALL, Picture, Text
+from ..draw.picture import Picture
+from ..draw.record import Record, none_yet, source_of
+from ..draw.wording import counted, words
 
-Record = Mapping[str, Any]
 Row = Mapping[str, Any]
 PUBLISHED = Stroke(BLACK, (), "square")
 THEIRS = Stroke(QUIET, (5, 3), "plus")
@@ -42,7 +41,7 @@ def lowrank_rows(record: Record | None, *, section: str = "forward", title: str 
         raise ValueError(f"section is {section!r}; allowed: {', '.join(SECTIONS)}")
     name = title or f"Low rank beside the published rows: {section}"
     if record is None:
-        return _none_yet(name)
+        return none_yet(name, "lowrank")
     rows: Sequence[Row] = record[section]
     if not rows:
         raise ValueError(f"record has no rows of {section}")
@@ -102,7 +101,7 @@ def lowrank_scaling(record: Record | None, *, title: str | None = None) -> Pictu
     """
     name = title or "Time against tokens, low rank and exact"
     if record is None:
-        return _none_yet(name)
+        return none_yet(name, "lowrank")
     rows = [row for row in record["scaling"] if row["threads"] == record["threads"]]
     last = max(row["n"] for row in rows)
     panels = []
@@ -175,7 +174,7 @@ def lowrank_contenders(
         raise ValueError(f"against is {against!r}; allowed: features, ms")
     name = title or f"Error of linear attentions against {'features' if against == 'features' else 'time'}"
     if record is None:
-        return _none_yet(name)
+        return none_yet(name, "lowrank")
     rows = [row for row in record["panels"] if "refused" not in row]
     names = list(dict.fromkeys(row["contender"] for row in rows))
     panels = []
@@ -208,9 +207,7 @@ def _contenders_table(rows: Sequence[Row]) -> str:
 
 # ---------------------------------------------------------------------- in words
 def _source(record: Record) -> str:
-    threads = record["threads"]
-    quick = ", a quick run" if record.get("quick") else ""
-    return f"{provenance(dict(record))}, {threads} thread{'s' * (threads != 1)}{quick}"
+    return source_of(record, f", {counted(record['threads'], 'thread')}")
 
 
 def _ends(line: Line) -> str:
@@ -218,11 +215,3 @@ def _ends(line: Line) -> str:
     if len(line.points) == 1:
         return f"{line.label}: {words(y)} at {words(x)}"
     return f"{line.label}: from {words(y)} at {words(x)} to {words(last_y)} at {words(last_x)}"
-
-
-def _none_yet(name: str) -> Picture:
-    """A picture that says that there is nothing to draw."""
-    said = f"{NONE_YET}: `iocourse bench lowrank` makes one"
-    drawn = (Text(18, 28, name, LARGE, bold=True), Text(18, 54, said, SMALL, colour=QUIET))
-    alt = f"{name}: there is {said}, and nothing is drawn."
-    return Picture(860.0, 76.0, name, alt, f"{said}; runs: 0", drawn)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ...console import table
 from ...ledger import Ledger
 from ...machine import positive_int
 from ..draw.figure import figure
 from ..draw.frame import Frame, Scale, spread
-from ..draw.palette import INK, PAPER, QUIET, TOO_MUCH, VERMILION, Fill, fill_of
-from ..draw.picture import LARGE, NORMAL, Element, Picture, Poly, Rect, Text, centred, text_width
-from ..facts.trace import amount, states, totals
+from ..draw.palette import INK, PAPER, QUIET, TOO_MUCH, VERMILION, WRONG, Fill, fill_of
+from ..draw.picture import NORMAL, Element, Picture, Poly, Rect, Text, centred, text_width, titled
+from ..draw.shapes import swatch
+from ..draw.wording import counted
+from ..facts.trace import states, totals
 
 WIDTH, HEIGHT = 860.0, 430.0
 COLUMNS = 240  # more moves than this share columns: each shows the fullest moment of its moves
@@ -36,16 +38,17 @@ def memory_timeline(ledger: Ledger, M: int, *, title: str = "Fast memory, move b
     kinds = by_presence(columns)
     room = 40 + max(text_width(kind, NORMAL) for kind in kinds)
     frame = Frame(
-        Scale(0, len(columns) * per_column, 78, WIDTH - room),
-        Scale(0, 1.15 * max(M, peak), HEIGHT - 58, 74),
+        Scale(0, len(columns) * per_column, 78, WIDTH - room), Scale(0, 1.15 * max(M, peak), HEIGHT - 58, 74)
     )
-    drawn: list[Element] = [Text(18, 28, title, LARGE, bold=True)]
-    drawn += frame.elements("moves", "words in fast memory")
-    drawn += stacked(frame, columns, kinds, per_column)
-    drawn += limit_line(frame, M) + _peak(frame, peak_at, peak, len(amounts))
-    drawn += _kind_labels(frame, kinds, columns)
+    drawn = [
+        *frame.elements("moves", "words in fast memory"),
+        *stacked(frame, columns, kinds, per_column),
+        *limit_line(frame, M),
+        *_peak(frame, peak_at, peak, len(amounts)),
+        *_kind_labels(frame, kinds, columns),
+    ]
     alt, numbers = _timeline_words(ledger, M, amounts, kinds, peak_at, per_column)
-    return Picture(WIDTH, HEIGHT, title, alt, numbers, tuple(drawn))
+    return titled(title, (WIDTH, HEIGHT), alt, numbers, drawn)
 
 
 def condensed(amounts: Sequence[Amounts]) -> tuple[list[Amounts], int]:
@@ -64,15 +67,15 @@ def by_presence(columns: Iterable[Amounts]) -> list[str]:
     return sorted(seen, key=lambda kind: -seen[kind])
 
 
-def stacked(frame: Frame, columns: Sequence[Amounts], kinds: Sequence[str], width: int = 1) -> list[Element]:
+def stacked(
+    frame: Frame, columns: Sequence[Amounts], kinds: Sequence[str], width: int = 1
+) -> Iterator[Element]:
     """Step areas, one upon the other; equal neighbours are drawn as one rectangle."""
-    drawn: list[Element] = []
     for position, kind in enumerate(kinds):
         below = [sum(one.get(k, 0) for k in kinds[:position]) for one in columns]
         spans = [(low, low + one.get(kind, 0)) for low, one in zip(below, columns, strict=True)]
         for first, last, (low, high) in runs(spans):
-            drawn.append(_area(frame, fill_of(kind, position), first * width, last * width, low, high))
-    return drawn
+            yield _area(frame, fill_of(kind, position), first * width, last * width, low, high)
 
 
 def runs(spans: Sequence[tuple[int, int]]) -> Iterable[tuple[int, int, tuple[int, int]]]:
@@ -111,23 +114,13 @@ def _peak(frame: Frame, move: int, peak: int, moves: int) -> list[Element]:
     return [Poly(((x, y), (x, top + 5)), INK, 1), Text(at, top, label, NORMAL, "middle", bold=True)]
 
 
-def _kind_labels(frame: Frame, kinds: Sequence[str], columns: Sequence[Amounts]) -> list[Element]:
+def _kind_labels(frame: Frame, kinds: Sequence[str], columns: Sequence[Amounts]) -> Iterator[Element]:
     """A swatch and a name for each kind, from the top of the stack down."""
     wanted = [frame.y.start - 12 - 24 * k for k in range(len(kinds))]
     heights = spread(wanted, 24, frame.y.stop + 30, frame.y.start - 10)
     x = frame.x.stop + 8
-    drawn: list[Element] = []
     for position, (kind, y) in enumerate(zip(kinds, heights, strict=True)):
-        drawn += swatch(x, y - 8, fill_of(kind, position), kind)
-    return drawn
-
-
-def swatch(x: float, y: float, fill: Fill, label: str) -> list[Element]:
-    """A small box in a fill, with its name."""
-    return [
-        Rect(x, y, 18, 16, fill.colour, fill.hatch, INK, 0.7),
-        Text(x + 24, centred(y + 8, NORMAL), label, NORMAL),
-    ]
+        yield from swatch(x, y - 8, fill_of(kind, position), kind)
 
 
 def _timeline_words(
@@ -158,49 +151,45 @@ def footprint_bar(
     M = positive_int("M", M)
     if not parts or any(words < 0 for words in parts.values()):
         raise ValueError(f"parts = {dict(parts)}: it needs at least one part, and none below 0 words")
-    drawn: list[Element] = [Text(18, 28, title, LARGE, bold=True)]
-    drawn += footprint(parts, M, 24, 66, WIDTH - 48)
-    drawn += _part_labels(parts, 24, 152)
+    drawn = [*footprint(parts, M, 24, 66, WIDTH - 48), *_part_labels(parts, 24, 152)]
     total = sum(parts.values())
     listed = ", ".join(f"{name} {words:,}" for name, words in parts.items())
     alt = f"A bar of {total:,} words ({listed}) against M = {M:,} words: {verdict(total, M)}."
     rows = [[name, f"{words:,}"] for name, words in [*parts.items(), ("together", total), ("M", M)]]
     height = 172 + 26.0 * -(-len(parts) // 3)
-    return Picture(WIDTH, height, title, alt, f"{table(rows, left=0)}\n{verdict(total, M)}", tuple(drawn))
+    numbers = f"{table(rows, left=0)}\n{verdict(total, M)}"
+    return titled(title, (WIDTH, height), alt, numbers, drawn)
 
 
 def verdict(total: int, M: int) -> str:
     """Whether `total` words fit in M, and what is left or missing."""
     if total > M:
-        return f"does not fit: short of {amount(total - M)}"
-    return f"fits, {amount(M - total)} free"
+        return f"does not fit: short of {counted(total - M, 'word')}"
+    return f"fits, {counted(M - total, 'word')} free"
 
 
-def footprint(parts: Mapping[str, int], M: int, x: float, y: float, width: float) -> list[Element]:
+def footprint(parts: Mapping[str, int], M: int, x: float, y: float, width: float) -> Iterator[Element]:
     """The bar: parts side by side, the excess beyond M hatched, M marked by a tick with its number."""
     total = sum(parts.values())
     scale = width / (1.02 * max(total, M))
-    drawn: list[Element] = [Rect(x, y, M * scale, 34, "#FFFFFF", "", QUIET)]
+    yield Rect(x, y, M * scale, 34, "#FFFFFF", "", QUIET)
     left = x
     for position, (name, words) in enumerate(parts.items()):
         fill = fill_of(name, position)
-        drawn.append(Rect(left, y, words * scale, 34, fill.colour, fill.hatch, INK, 0.6))
+        yield Rect(left, y, words * scale, 34, fill.colour, fill.hatch, INK, 0.6)
         left += words * scale
     limit = x + M * scale
     if total > M:
-        drawn.append(Rect(limit, y, left - limit, 34, "#FFFFFF", TOO_MUCH.hatch, VERMILION, 2.5, VERMILION))
-    drawn.append(Poly(((limit, y - 10), (limit, y + 44)), INK, 3))
+        yield Rect(limit, y, left - limit, 34, "#FFFFFF", TOO_MUCH.hatch, VERMILION, 2.5, VERMILION)
+    yield Poly(((limit, y - 10), (limit, y + 44)), INK, 3)
     label, half = f"M = {M:,}", text_width(f"M = {M:,}", NORMAL) / 2
     at = min(max(limit, x + half), x + width - half)
-    drawn.append(Text(at, y - 15, label, NORMAL, "middle", bold=True))
+    yield Text(at, y - 15, label, NORMAL, "middle", bold=True)
     said = f"{total:,} words: {verdict(total, M)}"
-    drawn.append(Text(x, y + 58, said, NORMAL, bold=total > M, colour="#8F3B00" if total > M else INK))
-    return drawn
+    yield Text(x, y + 58, said, NORMAL, bold=total > M, colour=WRONG if total > M else INK)
 
 
-def _part_labels(parts: Mapping[str, int], x: float, y: float) -> list[Element]:
-    drawn: list[Element] = []
+def _part_labels(parts: Mapping[str, int], x: float, y: float) -> Iterator[Element]:
     for position, (name, words) in enumerate(parts.items()):
         column, row = position % 3, position // 3
-        drawn += swatch(x + 275 * column, y + 26 * row, fill_of(name, position), f"{name}: {words:,}")
-    return drawn
+        yield from swatch(x + 275 * column, y + 26 * row, fill_of(name, position), f"{name}: {words:,}")

@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import cos, log10, pi, sin
+from collections.abc import Iterator, Sequence
+from math import log10
 from typing import NamedTuple
 
 from ...console import table
 from ...machine import positive_int
 from ...schedules import Schedule, of_pass
+from ..draw.chart import Line, end_labels, every_line, label_room
 from ..draw.figure import figure
-from ..draw.frame import Frame, Scale, marker, words
-from ..draw.lines import Line, end_labels, line_elements
+from ..draw.frame import Frame, Scale, marker
 from ..draw.palette import BOUNDS, FORBIDDEN, GRID, INK, PAPER, QUIET, REGIMES, Stroke, stroke_of
-from ..draw.picture import (
-    LARGE,
-    NORMAL,
-    SMALL,
-    Element,
-    Picture,
-    Point,
-    Poly,
-    Rect,
-    Text,
-    centred,
-    text_width,
+from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, text_width, titled
+from ..draw.shapes import circle
+from ..draw.wording import words
+from ..facts.chosen import among, chosen, range_of
+from ..facts.memory_map import (
+    Move,
+    Regime,
+    Reign,
+    best_bound,
+    bound_at,
+    bound_label,
+    bounds_of,
+    crossover,
+    memories,
+    move,
+    moves,
+    regimes,
+    reigns,
+    usual_bounds,
 )
-from ..facts import limits
-from ..facts.chosen import among, chosen
-from ..facts.regimes import Move, Regime, Reign, crossover, memories, move, moves, regimes, reigns
 
 WIDTH, HEIGHT = 930.0, 560.0
 LEFT, TOP, BOTTOM = 86.0, 130.0, 502.0
@@ -85,16 +89,19 @@ def map_of(view: View) -> Picture:
     found = regimes(view.pass_, view.N, view.d, least, view.low, view.high)
     reigning = reigns(view.asked, view.N, view.d, memories(view.low, view.high))
     title = f"Words moved by a {view.pass_} pass, N = {view.N:,}, d = {view.d:,}"
-    drawn: list[Element] = [Text(18, 28, title, LARGE, bold=True)]
-    drawn += _bands(frame, found) + _forbidden(frame, bound_lines)
-    drawn += frame.elements("fast memory M (words)", "")
-    drawn.append(Text(24, (TOP + BOTTOM) / 2, "words moved", anchor="middle", turned=True))
-    drawn += _borders(frame, view)
-    for line in (*bound_lines, *lines):
-        drawn += line_elements(frame, line)
-    drawn += _reigns(frame, view, reigning) + end_labels(frame, [*lines, *bound_lines]) + _at_M(frame, view)
+    drawn = [
+        *_bands(frame, found),
+        *_forbidden(frame, bound_lines),
+        *frame.elements("fast memory M (words)", ""),
+        Text(24, (TOP + BOTTOM) / 2, "words moved", anchor="middle", turned=True),
+        *_borders(frame, view),
+        *every_line(frame, [*bound_lines, *lines]),
+        *_reigns(frame, view, reigning),
+        *end_labels(frame, [*lines, *bound_lines]),
+        *_at_M(frame, view),
+    ]
     alt, numbers = _in_words(view, found, reigning)
-    return Picture(WIDTH, HEIGHT, title, alt, numbers, tuple(drawn))
+    return titled(title, (WIDTH, HEIGHT), alt, numbers, drawn)
 
 
 def view_of(
@@ -109,14 +116,11 @@ def view_of(
     """The arguments of `memory_map`, checked and with their defaults."""
     N, d = positive_int("N", N), positive_int("d", d)
     names = tuple(schedule.name for schedule in chosen(pass_, schedules))
-    known = limits.bounds_of(pass_)
+    known = bounds_of(pass_)
     ids = tuple(
-        among(f"{pass_} bound with constants", known, limits.usual(pass_) if bounds is None else bounds)
+        among(f"{pass_} bound with constants", known, usual_bounds(pass_) if bounds is None else bounds)
     )
-    low, high = M_range or (4, 8 * N * d)
-    low, high = positive_int("M_range", low), positive_int("M_range", high)
-    if low >= high:
-        raise ValueError(f"M_range = ({low}, {high}): the first M must be smaller than the last")
+    low, high = range_of("M_range", "M", M_range or (4, 8 * N * d))
     if M is not None:
         low, high = min(low, positive_int("M", M)), max(high, M)
     return View(N, d, M, pass_, names, ids, low, high)
@@ -139,48 +143,46 @@ def _stroke(pass_: str, name: str) -> Stroke:
 
 def _bound_lines(v: View) -> list[Line]:
     """A line for each bound, as long as it says about as much as the compulsory traffic."""
-    lines, floor = [], limits.best_bound(v.pass_, v.N, v.d, v.high)[0]
+    lines, floor = [], best_bound(v.pass_, v.N, v.d, v.high)[0]
     for name in v.bounds:
-        at = ((M, limits.at(name, v.N, v.d, M)) for M in memories(v.low, v.high))
+        at = ((M, bound_at(name, v.N, v.d, M)) for M in memories(v.low, v.high))
         points = tuple((float(M), float(least)) for M, least in at if 2 * least >= floor)
-        lines.append(Line(limits.label(name), points, _bound_stroke(v.pass_, name), marker_every=0))
+        lines.append(Line(bound_label(name), points, _bound_stroke(v.pass_, name), marker_every=0))
     return [line for line in lines if line.points]
 
 
 def _bound_stroke(pass_: str, name: str) -> Stroke:
-    return BOUNDS[limits.bounds_of(pass_).index(name) % len(BOUNDS)]
+    return BOUNDS[bounds_of(pass_).index(name) % len(BOUNDS)]
 
 
 def _frame(v: View, lines: Sequence[Line]) -> Frame:
     """The axes around all points, with room above and below them for the names in the chart."""
     ys = [y for line in lines for _, y in line.points]
-    ys += [] if v.M is None else [limits.best_bound(v.pass_, v.N, v.d, v.M)[0]]
+    ys += [] if v.M is None else [best_bound(v.pass_, v.N, v.d, v.M)[0]]
     low, high = min(ys) / 1.25, max(ys) * 1.25
     decades = log10(high / low) / (BOTTOM - TOP - HEAD - FOOT)  # in a pixel
-    right = WIDTH - 74 - max(text_width(line.label, NORMAL) for line in lines)
+    right = WIDTH - label_room(lines)
     y = Scale(low / 10 ** (FOOT * decades), high * 10 ** (HEAD * decades), BOTTOM, TOP, 10)
     return Frame(Scale(v.low, v.high, LEFT, right, 2), y)
 
 
 # ---------------------------------------------------------------------- behind the lines
-def _bands(frame: Frame, found: Sequence[Regime]) -> list[Element]:
+def _bands(frame: Frame, found: Sequence[Regime]) -> Iterator[Element]:
     """The regimes: a shade behind the chart, and above it the name with its leading terms, where they fit."""
-    drawn: list[Element] = []
     for regime in found:
         left, right = frame.x(regime.start), frame.x(regime.stop)
         colour, hatch = REGIMES[regime.name], "/" if regime.name == "nothing fits" else ""
-        drawn.append(Rect(left, TOP, right - left, BOTTOM - TOP, colour, hatch, "", ink=GRID))
-        drawn.append(Rect(left + 1, NAMES, right - left - 2, TOP - NAMES - 4, colour, "", ""))
+        yield Rect(left, TOP, right - left, BOTTOM - TOP, colour, hatch, "", ink=GRID)
+        yield Rect(left + 1, NAMES, right - left - 2, TOP - NAMES - 4, colour, "", "")
         lines = [line for line in (regime.name, regime.words) if line]
         if text_width(regime.name, SMALL) < right - left:
             heights = (NAMES + 17, NAMES + 34) if len(lines) == 2 else (NAMES + 26,)
             middle = (left + right) / 2
-            drawn += [
+            yield from (
                 Text(middle, y, line, SMALL, "middle", bold=line == regime.name)
                 for y, line in zip(heights, lines, strict=True)
                 if text_width(line, SMALL) < right - left
-            ]
-    return drawn
+            )
 
 
 def _forbidden(frame: Frame, lines: Sequence[Line]) -> list[Element]:
@@ -193,35 +195,31 @@ def _forbidden(frame: Frame, lines: Sequence[Line]) -> list[Element]:
     return [Poly((*top, (top[-1][0], BOTTOM), (top[0][0], BOTTOM)), "", 0, (), FORBIDDEN)]
 
 
-def _borders(frame: Frame, v: View) -> list[Element]:
+def _borders(frame: Frame, v: View) -> Iterator[Element]:
     """The values of M that the theory names, in order: each a thin line with its name beside it."""
     share = crossover(v.pass_)
     marks = sorted([(share * v.d**2, f"{share:.2f} d²"), (v.d**2, "d²"), (v.N * v.d, "Nd")])
-    drawn: list[Element] = []
     end = 0.0
     for k, (M, name) in enumerate(marks):
         if not frame.x.low < M < frame.x.high:
             continue
         x, anchor = frame.x(M), "end" if k == 0 else "start"
-        drawn.append(Poly(((x, TOP), (x, BOTTOM)), QUIET, 1, (2, 2)))
+        yield Poly(((x, TOP), (x, BOTTOM)), QUIET, 1, (2, 2))
         start = x + (4 if anchor == "start" else -4 - text_width(name, SMALL))
         if start >= end and start >= frame.x.start:
-            drawn.append(Text(x + (4 if k else -4), TOP + 17, name, SMALL, anchor, INK))
+            yield Text(x + (4 if k else -4), TOP + 17, name, SMALL, anchor, INK)
             end = start + text_width(name, SMALL)
-    return drawn
 
 
 # ---------------------------------------------------------------------- in front of the lines
-def _reigns(frame: Frame, v: View, found: Sequence[Reign]) -> list[Element]:
+def _reigns(frame: Frame, v: View, found: Sequence[Reign]) -> Iterator[Element]:
     """Along the foot of the chart: the schedule that moves the fewest words, with its marker."""
-    drawn: list[Element] = []
     for k, reign in enumerate(found):
         stop = found[k + 1].start if k + 1 < len(found) else reign.stop
         left, right = frame.x(reign.start), frame.x(stop)
-        drawn.append(Rect(left, BOTTOM - 23, right - left, 18, PAPER, "", INK, 1))
+        yield Rect(left, BOTTOM - 23, right - left, 18, PAPER, "", INK, 1)
         if right - left > 14:
-            drawn += _reigning(v, reign.schedule.name, left, right)
-    return drawn
+            yield from _reigning(v, reign.schedule.name, left, right)
 
 
 def _reigning(v: View, name: str, left: float, right: float) -> list[Element]:
@@ -233,34 +231,28 @@ def _reigning(v: View, name: str, left: float, right: float) -> list[Element]:
     return drawn + ([Text(start + 7, centred(BOTTOM - 14, SMALL), label, SMALL)] if label else [])
 
 
-def _at_M(frame: Frame, v: View) -> list[Element]:
+def _at_M(frame: Frame, v: View) -> Iterator[Element]:
     """The marker at M: from the fewest words that are drawn down to the lower bound."""
     if v.M is None:
-        return []
+        return
     x = frame.x(v.M)
-    drawn: list[Element] = [Poly(((x, TOP), (x, BOTTOM - 23)), INK, 1.6, (7, 3))]
-    drawn += [Text(18, 52 + 20 * k, line, NORMAL) for k, line in enumerate(headline(v))]
+    yield Poly(((x, TOP), (x, BOTTOM - 23)), INK, 1.6, (7, 3))
+    for k, line in enumerate(headline(v)):
+        yield Text(18, 52 + 20 * k, line, NORMAL)
     ranked = moves(v.asked, v.N, v.d, v.M)
     if not ranked:
-        return drawn
-    least, _ = limits.best_bound(v.pass_, v.N, v.d, v.M)
+        return
+    least, _ = best_bound(v.pass_, v.N, v.d, v.M)
     y, bound = frame.y(ranked[0].words), frame.y(least)
-    drawn.append(Poly(((x, y), (x, bound)), INK, 3.5))
-    drawn.append(Poly(((x - 8, bound), (x + 8, bound)), INK, 3))
-    drawn += ring((x, y))
-    return drawn + _flag(frame, x, y, times(ranked[0].words / least))
+    yield Poly(((x, y), (x, bound)), INK, 3.5)
+    yield Poly(((x - 8, bound), (x + 8, bound)), INK, 3)
+    yield circle((x, y), 7.0, "", 2.5, corners=16)
+    yield from _flag(frame, x, y, times(ranked[0].words / least))
 
 
 def times(ratio: float) -> str:
     """How many times the bound: 1.06 ×, 425 ×."""
     return f"{ratio:.2f} ×" if ratio < 100 else f"{ratio:,.0f} ×"
-
-
-def ring(at: Point, radius: float = 7.0) -> list[Element]:
-    """A small circle around a point."""
-    turns = (k * pi / 8 for k in range(17))
-    corners = ((at[0] + radius * cos(a), at[1] + radius * sin(a)) for a in turns)
-    return [Poly(tuple(corners), INK, 2.5)]
 
 
 def _flag(frame: Frame, x: float, y: float, label: str) -> list[Element]:
@@ -276,7 +268,7 @@ def headline(v: View) -> tuple[str, str]:
     """What holds at M in two lines: the schedule with the fewest words, and the lower bound."""
     if v.M is None:
         return "", ""
-    least, title = limits.best_bound(v.pass_, v.N, v.d, v.M)
+    least, title = best_bound(v.pass_, v.N, v.d, v.M)
     bound = f"lower bound {least:,} ({title})"
     ranked = moves(v.asked, v.N, v.d, v.M)
     if not ranked:
@@ -296,7 +288,7 @@ def _sizes(found: Move) -> str:
 
 def _in_words(v: View, found: Sequence[Regime], reigning: Sequence[Reign]) -> tuple[str, str]:
     names = ", ".join(v.schedules) or "no schedule"
-    drawn = ", ".join(limits.label(name) for name in v.bounds) or "no bound"
+    drawn = ", ".join(bound_label(name) for name in v.bounds) or "no bound"
     areas = "; ".join(
         f"{r.name} from {words(round(r.start))} to {words(round(r.stop))}"
         + (f", {r.words}" if r.words else "")
@@ -304,18 +296,15 @@ def _in_words(v: View, found: Sequence[Regime], reigning: Sequence[Reign]) -> tu
     )
     alt = f"Words moved against M from {v.low:,} to {v.high:,} words on logarithmic axes, at N = {v.N:,} and "
     alt += f"d = {v.d:,}, for {names}, above {drawn}. Shaded regimes: {areas}. "
-    alt += "Fewest words: " + ("; ".join(_reign_words(r) for r in reigning) or "none fits") + ". "
+    named = [f"{reign.schedule.name} from M = {reign.start:,} to {reign.stop:,}" for reign in reigning]
+    alt += f"Fewest words: {'; '.join(named) or 'none fits'}. "
     return (alt + " ".join(headline(v))).strip(), "\n".join(_numbers(v, found))
-
-
-def _reign_words(reign: Reign) -> str:
-    return f"{reign.schedule.name} from M = {reign.start:,} to {reign.stop:,}"
 
 
 def _numbers(v: View, found: Sequence[Regime]) -> list[str]:
     parts = [table([["M", "fewest words", "schedule", "lower bound", "ratio"], *_rows(v)], left=0)]
     if v.M is not None:
-        least, title = limits.best_bound(v.pass_, v.N, v.d, v.M)
+        least, title = best_bound(v.pass_, v.N, v.d, v.M)
         parts += [f"lower bound at M = {v.M:,}: {least:,} ({title})", table(rows_at_M(v), left=0)]
     return parts
 
@@ -324,13 +313,13 @@ def rows_at_M(v: View) -> list[list[str]]:
     """What each schedule moves at M, the fewest words first, and the bounds that are drawn."""
     if v.M is None:
         return []
-    least, _ = limits.best_bound(v.pass_, v.N, v.d, v.M)
+    least, _ = best_bound(v.pass_, v.N, v.d, v.M)
     rows = [[f"at M = {v.M:,}", "words", "× bound", "tiles"]]
     for m in moves(v.asked, v.N, v.d, v.M):
         rows.append([m.schedule.name, f"{m.words:,}", f"{m.words / least:.2f}", _sizes(m)])
     short = [s for s in v.asked if s.smallest_M(v.N, v.d) > v.M]
     rows += [[s.name, "does not fit", "", f"needs M = {s.smallest_M(v.N, v.d):,}"] for s in short]
-    return rows + [[limits.label(b), f"{limits.at(b, v.N, v.d, v.M):,}", "", ""] for b in v.bounds]
+    return rows + [[bound_label(b), f"{bound_at(b, v.N, v.d, v.M):,}", "", ""] for b in v.bounds]
 
 
 def _rows(v: View) -> list[list[str]]:
@@ -338,7 +327,7 @@ def _rows(v: View) -> list[list[str]]:
     powers = [M for M in memories(v.low, v.high) if M & (M - 1) == 0] or [v.low]
     rows = []
     for M in powers[:: -(-len(powers) // 8)]:
-        least, _ = limits.best_bound(v.pass_, v.N, v.d, M)
+        least, _ = best_bound(v.pass_, v.N, v.d, M)
         ranked = moves(v.asked, v.N, v.d, M)
         best = [f"{ranked[0].words:,}", ranked[0].schedule.name] if ranked else ["nothing fits", ""]
         ratio = f"{ranked[0].words / least:.2f}" if ranked else ""

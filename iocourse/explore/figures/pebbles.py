@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from math import cos, hypot, pi, sin
+from math import hypot
 from typing import Any, NamedTuple
 
 from ...console import table
@@ -25,7 +25,9 @@ from ..draw.picture import (
     Text,
     centred,
     text_width,
-)
+)  # fmt: skip
+from ..draw.shapes import circle
+from ..draw.wording import counted
 
 MOST = 100  # vertices: as many as `pebbling.optimum` takes
 RADIUS = 21.0
@@ -115,21 +117,23 @@ def picture_of(play: Play) -> Picture:
     if len(graph) > MOST:
         raise ValueError(f"the graph has {len(graph)} vertices; a picture holds {MOST}: take a smaller one")
     board = _Board(graph)
-    panel = _panel(play, board.right + 26)
+    panel = list(_panel(play, board.right + 26))
     height = max(board.bottom + 44, max(e.y for e in panel if isinstance(e, Text)) + 24)
-    title = f"Red-blue pebbling with M = {game.M}: {_where(play)}"
     width = board.right + 26 + PANEL + 18
+    title = f"Red-blue pebbling with M = {game.M}: {_where(play)}"
     drawn: list[Element] = [
         Text(18, 28, _cut(title, LARGE, width - 36), LARGE, bold=True),
         Text(18, 52, _cut(meaning(play), NORMAL, width - 36), NORMAL),
+        *_edges(board, play),
     ]
-    drawn += _edges(board, play) + [e for v in graph.vertices for e in _vertex(board.at(v), v, play)] + panel
-    return Picture(width, height, title, *_in_words(play), tuple(drawn))
+    for vertex in graph.vertices:
+        drawn += _vertex(board.at(vertex), vertex, play)
+    return Picture(width, height, title, *_in_words(play), (*drawn, *panel))
 
 
 def _where(play: Play) -> str:
     if play.state.move is None:
-        return f"the start, before {_count(play.last, 'move')}" if play.last else "the start"
+        return f"the start, before {counted(play.last, 'move')}" if play.last else "the start"
     return f"move {play.step} of {play.last}, {play.state.move}"
 
 
@@ -141,11 +145,7 @@ def meaning(play: Play) -> str:
     else:
         kind, v, parent = state.move
         done = MEANS[kind].format(v=v, parent=parent, parents=_listed(graph.parents[v])) + "."
-    return f"{done} {_count(state.cost, 'word')} moved so far."
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"
+    return f"{done} {counted(state.cost, 'word')} moved so far."
 
 
 def _listed(vertices: Iterable[Vertex]) -> str:
@@ -174,19 +174,18 @@ class _Board:
         return self.place(self.layout.at[vertex])
 
 
-def _edges(board: _Board, play: Play) -> list[Element]:
+def _edges(board: _Board, play: Play) -> Iterator[Element]:
     """An arrow from every vertex to each computed from it; thick where the move uses it."""
     move = play.state.move
     used = move.vertex if move is not None and move.kind in ("compute", "slide") else None
-    drawn: list[Element] = []
     for (_, child), way in sorted(board.layout.edges.items(), key=lambda edge: edge[0][1] == used):
         points = [board.place(at) for at in way]
         ringed = move is not None and child == move.vertex
         points[-1], beside = _short_of(points[-1], points[-2], RADIUS + (8.0 if ringed else 1.0))
         thick = child == used and used is not None
         colour, line = (INK, 2.4) if thick else ("#8C8C8C", 1.1)
-        drawn += [Poly(tuple(points), colour, line), Poly((points[-1], *beside), "", 0, (), colour)]
-    return drawn
+        yield Poly(tuple(points), colour, line)
+        yield Poly((points[-1], *beside), "", 0, (), colour)
 
 
 def _short_of(end: Point, before: Point, radius: float) -> tuple[Point, tuple[Point, Point]]:
@@ -198,27 +197,18 @@ def _short_of(end: Point, before: Point, radius: float) -> tuple[Point, tuple[Po
     return tip, ((back[0] - 3.5 * y, back[1] + 3.5 * x), (back[0] + 3.5 * y, back[1] - 3.5 * x))
 
 
-def _vertex(at: Point, vertex: Vertex, play: Play) -> list[Element]:
+def _vertex(at: Point, vertex: Vertex, play: Play) -> Iterator[Element]:
     """A circle with its name; filled with a red pebble, with a square at its corner for a blue one."""
     state, (x, y) = play.state, at
     red, corner = vertex in state.red, (x + 0.8 * RADIUS, y - 0.8 * RADIUS)
-    drawn: list[Element] = []
     if state.move is not None and vertex == state.move.vertex:
-        drawn.append(_circle(at, RADIUS + 6, "", INK, 3))
-    drawn.append(_circle(at, RADIUS, VERMILION if red else PAPER, INK, 1.4))
-    drawn.append(_name(vertex, x, y, 2 * RADIUS - 2, red))
+        yield circle(at, RADIUS + 6, "", 3)
+    yield circle(at, RADIUS, VERMILION if red else PAPER, 1.4)
+    yield _name(vertex, x, y, 2 * RADIUS - 2, red)
     if vertex in state.blue:
-        drawn += _blue(corner)
+        yield from _blue(corner)
     elif vertex in play.game.graph.outputs:
-        drawn += _wanted(corner)
-    return drawn
-
-
-def _circle(at: Point, radius: float, fill: str, stroke: str, line: float) -> Poly:
-    turns = (k * pi / 18 for k in range(37))
-    return Poly(
-        tuple((at[0] + radius * cos(a), at[1] + radius * sin(a)) for a in turns), stroke, line, (), fill
-    )
+        yield from _wanted(corner)
 
 
 def _blue(at: Point) -> list[Element]:
@@ -249,22 +239,20 @@ def _cut(text: str, size: float, room: float) -> str:
 
 
 # ---------------------------------------------------------------------- beside the graph
-def _panel(play: Play, left: float) -> list[Element]:
+def _panel(play: Play, left: float) -> Iterator[Element]:
     """Fast memory, the moves around this one, and what the marks mean."""
     used = len(play.state.red)
     y = 92.0
-    drawn: list[Element] = [
-        Text(left, y, f"fast memory: {used} of M = {play.game.M} words", NORMAL, bold=True)
-    ]
+    yield Text(left, y, f"fast memory: {used} of M = {play.game.M} words", NORMAL, bold=True)
     across, places = int(PANEL // SLOT[0]), slots(play)
     for k, vertex in enumerate(places):
         x, top = left + k % across * SLOT[0], y + 10 + k // across * SLOT[1]
-        drawn.append(Rect(x, top, *SLOT, PAPER if vertex is None else VERMILION, "", INK, 1.2))
+        yield Rect(x, top, *SLOT, PAPER if vertex is None else VERMILION, "", INK, 1.2)
         if vertex is not None:
-            drawn.append(_name(vertex, x + SLOT[0] / 2, top + SLOT[1] / 2, SLOT[0] - 4, True))
+            yield _name(vertex, x + SLOT[0] / 2, top + SLOT[1] / 2, SLOT[0] - 4, True)
     y += 10 + -(-len(places) // across) * SLOT[1] + 30
-    drawn += _strip(play, left, y)
-    return drawn + _legend(left, y + (min(SHOWN, len(play.states)) + 1.6) * ROW)
+    yield from _strip(play, left, y)
+    yield from _legend(left, y + (min(SHOWN, len(play.states)) + 1.6) * ROW)
 
 
 def slots(play: Play) -> list[Vertex | None]:
@@ -281,40 +269,37 @@ def slots(play: Play) -> list[Vertex | None]:
     return places
 
 
-def _strip(play: Play, left: float, y: float) -> list[Element]:
+def _strip(play: Play, left: float, y: float) -> Iterator[Element]:
     """The moves around the one that is shown, with the words moved after each."""
     first = min(max(play.step - SHOWN // 2, 0), max(len(play.states) - SHOWN, 0))
-    drawn: list[Element] = [
-        Text(left + 40, y, "move", SMALL, colour=QUIET),
-        Text(left + PANEL - 8, y, "words moved", SMALL, "end", QUIET),
-        Poly(((left, y + 5), (left + PANEL, y + 5)), GRID, 1),
-    ]
+    yield Text(left + 40, y, "move", SMALL, colour=QUIET)
+    yield Text(left + PANEL - 8, y, "words moved", SMALL, "end", QUIET)
+    yield Poly(((left, y + 5), (left + PANEL, y + 5)), GRID, 1)
     for row, k in enumerate(range(first, min(first + SHOWN, len(play.states))), start=1):
         state, here, line = play.states[k], k == play.step, y + row * ROW + 3
         if here:
-            drawn.append(Rect(left, line - 14, PANEL, ROW, NOW, "", INK, 1.2))
+            yield Rect(left, line - 14, PANEL, ROW, NOW, "", INK, 1.2)
         colour = INK if k <= play.step else QUIET
         texts = (
             (34, str(k), "end"),
             (40, _cut(str(state.move or "start"), SMALL, PANEL - 90), "start"),
             (PANEL - 8, str(state.cost), "end"),
         )
-        drawn += [Text(left + x, line, text, SMALL, anchor, colour, here) for x, text, anchor in texts]
-    return drawn
+        for x, text, anchor in texts:
+            yield Text(left + x, line, text, SMALL, anchor, colour, here)
 
 
-def _legend(left: float, y: float) -> list[Element]:
+def _legend(left: float, y: float) -> Iterator[Element]:
     x = left + 12
     rows: list[tuple[list[Element], str]] = [
-        ([_circle((x, y), 8, VERMILION, INK, 1.4)], "red pebble: in fast memory"),
+        ([circle((x, y), 8, VERMILION, 1.4)], "red pebble: in fast memory"),
         (_blue((x, y + 21)), "blue pebble: in slow memory"),
         (_wanted((x, y + 42)), "output, to be stored"),
-        ([_circle((x, y + 63), 8, PAPER, INK, 3)], "the vertex of this move"),
+        ([circle((x, y + 63), 8, PAPER, 3)], "the vertex of this move"),
     ]
-    drawn: list[Element] = []
     for k, (marks, label) in enumerate(rows):
-        drawn += [*marks, Text(left + 30, centred(y + 21 * k, SMALL), label, SMALL)]
-    return drawn
+        yield from marks
+        yield Text(left + 30, centred(y + 21 * k, SMALL), label, SMALL)
 
 
 # ---------------------------------------------------------------------- in words
@@ -328,7 +313,7 @@ def _in_words(play: Play) -> tuple[str, str]:
     )
     alt = (
         f"A graph of {len(game.graph)} vertices, inputs at the bottom. "
-        f"{where}: {_count(state.cost, 'word')} moved, {len(state.red)} of M = {game.M} red pebbles in use. "
+        f"{where}: {counted(state.cost, 'word')} moved, {len(state.red)} of M = {game.M} red pebbles in use. "
         f"Red pebbles (in fast memory): {_listed(v for v in order if v in state.red)}. "
         f"Blue pebbles (in slow memory): {_listed(v for v in order if v in state.blue)}. "
         f"Outputs to be stored: {_listed(play.missing)}."

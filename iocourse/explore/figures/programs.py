@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,8 +11,9 @@ from ...costs import ceil_div
 from ...machine import positive_int
 from ..draw.figure import figure
 from ..draw.palette import FORBIDDEN, INK, PAPER, QUIET, ink_on, ramp
-from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Rect, Text, centred, text_width
-from .grids import outline, place, span
+from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, centred, text_width, titled
+from ..draw.shapes import outline, place, span
+from ..draw.wording import counted
 
 X, Y, SIDE, FOOT = 134.0, 96.0, 420.0, 66.0  # the matrix's corner, the longer edge of the grid, what is below
 THIN, FEW = 24.0, 16  # pixels of a tile at least, where there are so few of them
@@ -67,10 +68,8 @@ class _Grid(NamedTuple):
     def part(self, tile: Tile) -> tuple[tuple[int, int], tuple[int, int]]:
         """The rows and columns of the matrix that a tile holds."""
         i, j = tile
-        return (i * self.BM, min((i + 1) * self.BM, self.rows)), (
-            j * self.BN,
-            min((j + 1) * self.BN, self.columns),
-        )
+        rows = i * self.BM, min((i + 1) * self.BM, self.rows)
+        return rows, (j * self.BN, min((j + 1) * self.BN, self.columns))
 
 
 @figure
@@ -104,17 +103,16 @@ def grid_of_programs(
     rows, columns = positive_int("rows", rows), positive_int("columns", columns)
     grid = _Grid(rows, columns, positive_int("BM", BM), positive_int("BN", BN), taken)
     _check(grid, outlined)
-    name = title or f"{grid.programs:,} program{'s' * (grid.programs > 1)}, {BM:,} × {BN:,} lanes each"
+    name = title or f"{counted(grid.programs, 'program')}, {BM:,} × {BN:,} lanes each"
     across, down = grid.lane_sizes()
-    drawn: list[Element] = [Text(18, 28, name, LARGE, bold=True), *_lanes(grid), *_programs(grid)]
-    if outlined is not None:
-        drawn.append(outline(_box(grid, outlined)))
-    width = X + grid.shape[1] * BN * across + 24
-    height = Y + grid.shape[0] * BM * down + FOOT
-    drawn += _labels(grid, height)
-    least = 36 + 1.08 * text_width(name, LARGE)
-    alt, numbers = _alt(name, grid, outlined), _numbers(grid)
-    return Picture(max(width, least, 560.0), height, name, alt, numbers, tuple(drawn))
+    width, height = X + grid.shape[1] * BN * across + 24, Y + grid.shape[0] * BM * down + FOOT
+    drawn = [
+        *_lanes(grid),
+        *_programs(grid),
+        *([] if outlined is None else [outline(_box(grid, outlined))]),
+        *_labels(grid, height),
+    ]
+    return titled(name, (max(width, 560.0), height), _alt(name, grid, outlined), _numbers(grid), drawn)
 
 
 def _check(grid: _Grid, outlined: Tile | None) -> None:
@@ -184,21 +182,18 @@ def _letters(label: str, width: float, height: float) -> float:
     return min(NORMAL, height - 4, 0.85 * width / text_width(label, 1.0))
 
 
-def _labels(grid: _Grid, height: float) -> list[Element]:
+def _labels(grid: _Grid, height: float) -> Iterator[Element]:
     told = [f"a matrix of {grid.rows:,} × {grid.columns:,}"]
     if grid.named:
         told.append("in each tile " + ("its program" if grid.order else "row of tiles, column of tiles"))
     elif grid.order:
         told.append("light to dark in the order of programs")
-    drawn: list[Element] = [
-        Text(18, 54, "; ".join(told), SMALL),
-        Text(X, Y - 10, span("column", (0, grid.columns)), SMALL, colour=QUIET),
-        Text(X - 12, Y + 14, span("row", (0, grid.rows)), SMALL, "end", QUIET),
-    ]
+    yield Text(18, 54, "; ".join(told), SMALL)
+    yield Text(X, Y - 10, span("column", (0, grid.columns)), SMALL, colour=QUIET)
+    yield Text(X - 12, Y + 14, span("row", (0, grid.rows)), SMALL, "end", QUIET)
     if grid.masked:
-        drawn.append(Rect(X, height - 42, 18, 18, FORBIDDEN, "\\", "", 1.0, QUIET))
-        drawn.append(Text(X + 28, height - 28, f"{grid.masked:,} masked lanes: they move nothing", SMALL))
-    return drawn
+        yield Rect(X, height - 42, 18, 18, FORBIDDEN, "\\", "", 1.0, QUIET)
+        yield Text(X + 28, height - 28, f"{grid.masked:,} masked lanes: they move nothing", SMALL)
 
 
 # ---------------------------------------------------------------------- in words

@@ -10,15 +10,16 @@ from ...console import table
 from ...gpu import chip_of
 from ...gpu.chips import REGISTERS_A_THREAD
 from ..draw.figure import figure
-from ..draw.frame import words
 from ..draw.palette import FILLS, FORBIDDEN, INK, PAPER, QUIET, VERMILION, Fill
-from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, text_width
+from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, text_width, titled
+from ..draw.wording import words
 
 SMALLEST_DOT = 16  # rows and columns that tl.dot takes at least
 TOP, ROW, PLOT = 118.0, 128.0, 78.0  # of the first panels; from chip to chip; height of a panel's bars
 BAR, APART, ONE, GAP = 22.0, 6.0, 18.0, 38.0  # a bar, between groups, the column of BN = 1, between panels
 WIDEST_HEAD = 180.0  # the heading of a panel
 TINY = 10.0  # size of the numbers on the bars
+HEADS = ("registers a thread", "bytes spilled a thread, log", "KB shared memory", "tensor-core instructions")
 
 
 class _Tile(NamedTuple):
@@ -67,13 +68,13 @@ def kernel_resources(
     shown = _read(rows, d, chips, warps)
     sizes = _Sizes.of(shown)
     name = title or f"The forward kernel's resources by tile, d = {d}"
-    drawn: list[Element] = [Text(18, 28, name, LARGE, bold=True), *_key(shown, sizes), *_heads(sizes)]
+    drawn = list(_key(shown, sizes))
+    drawn += [Text(sizes.panel(k), TOP - 18, head, SMALL, bold=True) for k, head in enumerate(HEADS)]
     for k, (arch, tiles) in enumerate(shown.items()):
         drawn += _chip(sizes, TOP + ROW * k, arch, tiles)
-    width = max(sizes.panel(3) + sizes.across + 24, 36 + 1.08 * text_width(name, LARGE))
+    size = sizes.panel(3) + sizes.across + 24, TOP + ROW * len(shown) + 4
     chosen = f"{warps} warps" if warps else "each tile with the warps that spill least"
-    alt, numbers = _alt(name, shown, chosen), _numbers(shown, sizes, chosen)
-    return Picture(width, TOP + ROW * len(shown) + 4, name, alt, numbers, tuple(drawn))
+    return titled(name, size, _alt(name, shown, chosen), _numbers(shown, sizes, chosen), drawn)
 
 
 def _read(
@@ -159,23 +160,11 @@ def _fill(sizes: _Sizes, BM: int) -> Fill:
 
 
 # ---------------------------------------------------------------------- the panels of one chip
-def _heads(sizes: _Sizes) -> Iterator[Element]:
-    heads = (
-        "registers a thread",
-        "bytes spilled a thread, log",
-        "KB shared memory",
-        "tensor-core instructions",
-    )
-    for k, head in enumerate(heads):
-        yield Text(sizes.panel(k), TOP - 18, head, SMALL, bold=True)
-
-
 def _chip(sizes: _Sizes, top: float, arch: int, tiles: Mapping[tuple[int, int], _Tile]) -> Iterator[Element]:
     chip, floor = chip_of(arch), top + PLOT
     for k, part in enumerate(_name_parts(arch)):
-        yield Text(
-            18, top + 26 + 18 * k, part, SMALL if k else NORMAL, bold=not k, colour=QUIET if k else INK
-        )
+        size, colour = (SMALL, QUIET) if k else (NORMAL, INK)
+        yield Text(18, top + 26 + 18 * k, part, size, bold=not k, colour=colour)
     for k in range(3):
         yield from _axis(sizes, sizes.panel(k), floor)
     shared = chip.shared_bytes / 1024
@@ -261,11 +250,9 @@ def _tensor_cores(sizes: _Sizes, top: float, tiles: Mapping[tuple[int, int], _Ti
 
 
 def _instructions(x: float, y: float, tile: _Tile) -> Element:
-    if tile.refused:
-        return Text(x, y, "refused", TINY, "middle", VERMILION, True)
-    if not tile.tensor_core:
-        return Text(x, y, "none", TINY, "middle", VERMILION, True)
-    return Text(x, y, words(tile.tensor_core), TINY, "middle")
+    if tile.tensor_core:
+        return Text(x, y, words(tile.tensor_core), TINY, "middle")
+    return Text(x, y, "refused" if tile.refused else "none", TINY, "middle", VERMILION, True)
 
 
 # ---------------------------------------------------------------------- the key
@@ -317,7 +304,11 @@ def _names(tiles: Sequence[_Tile]) -> str:
 def _numbers(shown: _Chips, sizes: _Sizes, chosen: str) -> str:
     head = ["registers, spilled bytes, KB shared, warps", "BM", *(f"BN = {BN}" for BN in sizes.BNs)]
     lines = [
-        [_chip_name(arch), str(BM), *(_cell(tiles.get((BM, BN))) for BN in sizes.BNs)]
+        [
+            f"{chip_of(arch).name} (of {chip_of(arch).shared_bytes // 1024} KB)",
+            str(BM),
+            *(_cell(tiles.get((BM, BN))) for BN in sizes.BNs),
+        ]
         for arch, tiles in shown.items()
         for BM in sizes.BMs
     ]
@@ -327,13 +318,8 @@ def _numbers(shown: _Chips, sizes: _Sizes, chosen: str) -> str:
         for tile in tiles.values()
         if tile.refused
     ]
-    notes = [f"{chosen}; * no tensor-core instruction"]
-    return "\n".join([table([head, *lines], left=0), *notes, *reasons])
-
-
-def _chip_name(arch: int) -> str:
-    chip = chip_of(arch)
-    return f"{chip.name} (of {chip.shared_bytes // 1024} KB)"
+    note = f"{chosen}; * no tensor-core instruction"
+    return "\n".join([table([head, *lines], left=0), note, *reasons])
 
 
 def _cell(tile: _Tile | None) -> str:

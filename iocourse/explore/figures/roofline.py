@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 from typing import NamedTuple
 
 from ...console import table
 from ...gpu import Chip, chip_of
 from ...gpu.roofline import attainable_tflops, ridge
+from ..draw.chart import Axis, Line, end_labels, every_line, label_room
 from ..draw.figure import figure
-from ..draw.frame import Frame, marker, words
-from ..draw.lines import Line, end_labels, line_elements, scale_over
-from ..draw.palette import INK, PAPER, QUIET, stroke_of
-from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Poly, Text, text_width
+from ..draw.frame import Frame, marker
+from ..draw.palette import QUIET, stroke_of
+from ..draw.picture import SMALL, Element, Picture, Poly, Text, text_width, titled
+from ..draw.shapes import diamond
+from ..draw.wording import words
 
-LEFT, WIDTH, PLOT = (
-    78.0,
-    900.0,
-    360.0,
-)  # pixels: the chart's left edge, the picture's width, the chart's height
+LEFT, WIDTH, PLOT = 78.0, 900.0, 360.0  # the chart's left edge, the picture's width, the chart's height
 FLAGS, FLAG = 62.0, 20.0  # where the first label stands, and how far apart they are
 
 
@@ -64,19 +62,20 @@ def roofline(
     frame = _frame(roofs, read)
     notes, floor = caveats(shown), frame.y.start + 66
     drawn: list[Element] = [
-        Text(18, 28, title, LARGE, bold=True),
         *frame.elements("arithmetic intensity (FLOP per byte)", "TFLOP/s"),
+        *every_line(frame, [roof._replace(marker_every=0) for roof in roofs]),
     ]
-    for roof in roofs:
-        drawn += line_elements(frame, roof._replace(marker_every=0))
     for row, point in enumerate(read):
-        drawn += _flag(frame, FLAGS + FLAG * row, point) + _dots(frame, shown, point)
-    drawn += end_labels(frame, roofs)
-    drawn += [Text(18, floor + 18 * k, one, SMALL, colour=QUIET) for k, one in enumerate(notes)]
+        drawn += [*_flag(frame, FLAGS + FLAG * row, point), *_dots(frame, shown, point)]
+    drawn += [*end_labels(frame, roofs), *remarks(notes, floor)]
     ends = [frame.x(p.intensity) + 40 + text_width(str(p), SMALL) for p in read]
-    width = max([WIDTH, *ends, 36 + 1.08 * text_width(title, LARGE)])
-    height = floor + 18 * len(notes)
-    return Picture(width, height, title, _alt(title, shown, read), _numbers(shown, read), tuple(drawn))
+    size = max([WIDTH, *ends]), floor + 18 * len(notes)
+    return titled(title, size, _alt(title, shown, read), _numbers(shown, read), drawn)
+
+
+def remarks(lines: Sequence[str], y: float) -> list[Element]:
+    """Quiet lines below a chart."""
+    return [Text(18, y + 18 * k, line, SMALL, colour=QUIET) for k, line in enumerate(lines)]
 
 
 def _chips(given: int | Chip | Sequence[int | Chip]) -> list[Chip]:
@@ -112,14 +111,12 @@ def _roofs(chips: Sequence[Chip], points: Sequence[_Point]) -> list[Line]:
 
 
 def _frame(roofs: Sequence[Line], points: Sequence[_Point]) -> Frame:
-    room = max(text_width(roof.label, NORMAL) for roof in roofs) + 80
     top = FLAGS + FLAG * len(points) + 22
     across = [x for roof in roofs for x, _ in roof.points]
     rates = [y for roof in roofs for _, y in roof.points]
     rates += [point.measured for point in points if point.measured is not None]
-    return Frame(
-        scale_over(across, LEFT, WIDTH - room, 10, 1.0), scale_over(rates, top + PLOT, top, 10, 1.25)
-    )
+    x = Axis(LEFT, WIDTH - label_room(roofs) - 6, 10)
+    return Frame(x.over(across), Axis(top + PLOT, top, 10, 1.25).over(rates))
 
 
 def _flag(frame: Frame, y: float, point: _Point) -> list[Element]:
@@ -129,42 +126,42 @@ def _flag(frame: Frame, y: float, point: _Point) -> list[Element]:
     return [Poly(((x, frame.y.start), (x, y - 9)), QUIET, 1.2, (2, 3)), Text(x + 6, y, label, SMALL)]
 
 
-def _dots(frame: Frame, chips: Sequence[Chip], point: _Point) -> list[Element]:
-    drawn: list[Element] = []
+def _dots(frame: Frame, chips: Sequence[Chip], point: _Point) -> Iterator[Element]:
     for k, chip in enumerate(chips):
-        drawn += marker(frame.at((point.intensity, attainable_tflops(point.intensity, chip))), stroke_of(k))
+        yield from marker(frame.at((point.intensity, attainable_tflops(point.intensity, chip))), stroke_of(k))
     if point.measured is not None:
-        x, y = frame.at((point.intensity, point.measured))
-        drawn.append(Poly(((x, y - 8), (x + 7, y), (x, y + 8), (x - 7, y)), PAPER, 1, (), INK))
-    return drawn
+        yield diamond(frame.at((point.intensity, point.measured)), 7, 8)
 
 
 # ---------------------------------------------------------------------- in words
-def _limit(chip: Chip, point: _Point) -> str:
-    return "memory" if point.intensity < ridge(chip) else "products"
+def _allowed(chip: Chip, point: _Point, where: str = "") -> str:
+    """The rate that a chip allows a point, and what limits it there."""
+    limit = "memory" if point.intensity < ridge(chip) else "products"
+    return f"{words(attainable_tflops(point.intensity, chip))}{where} ({limit})"
 
 
 def _alt(title: str, chips: Sequence[Chip], points: Sequence[_Point]) -> str:
     told = [f"{title}: TFLOP/s a chip allows against FLOP per byte, both on logarithmic axes"]
-    for chip in chips:
-        told.append(
-            f"{chip.name} rises with {words(chip.gbytes_per_s)} GB/s of memory up to "
-            f"{words(chip.tensor_tflops)} TFLOP/s, reached at {words(ridge(chip))} FLOP per byte"
-        )
+    told += [f"{chip.name} rises with {roof_in_words(chip, ' of memory')}" for chip in chips]
     told += [_told(chips, point) for point in points]
     return ". ".join([*told, *caveats(chips)]) + "."
 
 
 def _told(chips: Sequence[Chip], point: _Point) -> str:
-    allowed = ", ".join(
-        f"{words(attainable_tflops(point.intensity, chip))} on {chip.name} ({_limit(chip, point)})"
-        for chip in chips
-    )
+    allowed = ", ".join(_allowed(chip, point, f" on {chip.name}") for chip in chips)
     told = f"{point} may reach {allowed}"
     if point.measured is None:
         return told
     share = point.measured / attainable_tflops(point.intensity, chips[0])
     return f"{told}; measured is {share:.0%} of that"
+
+
+def roof_in_words(chip: Chip, of: str = "") -> str:
+    """Bandwidth, peak and ridge of a chip."""
+    return (
+        f"{words(chip.gbytes_per_s)} GB/s{of} up to {words(chip.tensor_tflops)} TFLOP/s, "
+        f"reached at {words(ridge(chip))} FLOP per byte"
+    )
 
 
 def caveats(chips: Sequence[Chip]) -> list[str]:
@@ -174,13 +171,12 @@ def caveats(chips: Sequence[Chip]) -> list[str]:
 
 
 def _numbers(chips: Sequence[Chip], points: Sequence[_Point]) -> str:
-    facts = [["", *(chip.name for chip in chips)]]
-    facts.append(["peak, TFLOP/s", *(words(chip.tensor_tflops) for chip in chips)])
-    facts.append(["memory, GB/s", *(words(chip.gbytes_per_s) for chip in chips)])
-    facts.append(["ridge, FLOP/byte", *(words(ridge(chip)) for chip in chips)])
+    facts = [
+        ["", *(chip.name for chip in chips)],
+        ["peak, TFLOP/s", *(words(chip.tensor_tflops) for chip in chips)],
+        ["memory, GB/s", *(words(chip.gbytes_per_s) for chip in chips)],
+        ["ridge, FLOP/byte", *(words(ridge(chip)) for chip in chips)],
+    ]
     for point in points:
-        allowed = [
-            f"{words(attainable_tflops(point.intensity, chip))} ({_limit(chip, point)})" for chip in chips
-        ]
-        facts.append([str(point), *allowed])
+        facts.append([str(point), *(_allowed(chip, point) for chip in chips)])
     return "\n".join([table(facts, left=0), *caveats(chips)])

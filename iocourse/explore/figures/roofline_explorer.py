@@ -9,12 +9,23 @@ from ...console import table
 from ...gpu import Chip
 from ...gpu.roofline import attainable_tflops, ridge
 from ..draw.figure import figure
-from ..draw.frame import Frame, Scale, marker, words
-from ..draw.palette import INK, PAPER, QUIET, STROKES, Stroke
-from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Poly, Text, centred
-from ..facts.attention_points import PASSES, Point, Sizes, points
-from ..facts.recorded_points import Measured, Record, measured, records_of, remark
-from .roofline import caveats
+from ..draw.frame import Frame, Scale, marker
+from ..draw.palette import INK, QUIET, STROKES, Stroke
+from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Text, centred, titled
+from ..draw.shapes import diamond
+from ..draw.wording import words
+from ..facts.roofline_explorer import (
+    PASSES,
+    Measured,
+    Point,
+    Record,
+    Sizes,
+    measured,
+    points,
+    records_of,
+    remark,
+)
+from .roofline import caveats, remarks, roof_in_words
 
 WIDTH, LEFT, RIGHT = 960.0, 78.0, 800.0
 LANES, LANE = 84.0, 26.0  # height of the first lane of a pass, and from one to the next
@@ -87,22 +98,18 @@ def picture_of(s: Sizes, records: Mapping[str, Record]) -> Picture:
     """The picture of checked sizes against records, {} where there is none."""
     found = measured(s, records)
     shown = _Shown(s, points(s, records["resources"]), found, remark(s, records))
-    title, frame = title_of(s), _frame(shown)
+    frame, notes = _frame(shown), [shown.remark, *caveats([shown.chip])]
     drawn: list[Element] = [
-        Text(18, 28, title, LARGE, bold=True),
         *_key(),
         *frame.elements("arithmetic intensity (FLOP per byte)", "TFLOP/s"),
         *_roof(frame, shown.chip),
     ]
     for lane, one in enumerate(sorted(shown.points, key=lambda one: one.intensity)):
         drawn += _range(frame, LANES + LANE * lane, one, shown.chip, LOOKS[one.name])
-    drawn += [one for measurement in found for one in _diamond(frame, measurement)]
-    drawn += _table(shown)
-    notes = [shown.remark, *caveats([shown.chip])]
     end = TABLE + LINE * (len(shown.points) + 1)
-    drawn += [Text(18, end + 8 + 18 * k, one, SMALL, colour=QUIET) for k, one in enumerate(notes)]
-    height = end + 18 * len(notes)
-    return Picture(WIDTH, height, title, _alt(shown), _numbers(shown), tuple(drawn))
+    drawn += [_diamond(frame.at((one.intensity, one.tflops))) for one in found]
+    drawn += [*_table(shown), *remarks(notes, end + 8)]
+    return titled(title_of(s), (WIDTH, end + 18 * len(notes)), _alt(shown), _numbers(shown), drawn)
 
 
 def title_of(s: Sizes) -> str:
@@ -139,7 +146,7 @@ def _key() -> Iterator[Element]:
     yield Text(36, 56, "bytes of the closed form: caches serve nothing", SMALL)
     yield from marker((356, 52), STROKES[0])
     yield Text(366, 56, "each array once: caches serve the rest", SMALL)
-    yield from _diamond_at(636, 52)
+    yield _diamond((636, 52))
     yield Text(648, 56, "measured", SMALL)
 
 
@@ -160,12 +167,8 @@ def _range(frame: Frame, y: float, point: Point, chip: Chip, stroke: Stroke) -> 
     yield Text(right + 12, centred(y, NORMAL), f"{point.name}: {point.limit(chip)}", NORMAL)
 
 
-def _diamond(frame: Frame, one: Measured) -> list[Element]:
-    return _diamond_at(*frame.at((one.intensity, one.tflops)))
-
-
-def _diamond_at(x: float, y: float) -> list[Element]:
-    return [Poly(((x, y - 7), (x + 6, y), (x, y + 7), (x - 6, y)), PAPER, 1, (), INK)]
+def _diamond(at: tuple[float, float]) -> Poly:
+    return diamond(at, 6, 7)
 
 
 # ---------------------------------------------------------------------- the table
@@ -175,17 +178,10 @@ def rows_of(s: Sizes, found: Sequence[Point]) -> list[list[str]]:
 
 
 def _row(one: Point, chip: Chip) -> list[str]:
-    return [
-        one.name,
-        words(one.flop / 1e9),
-        words(one.compulsory / 2**20),
-        words(one.intensity),
-        one.limit(chip),
-        words(one.microseconds(chip)),
-        words(one.ledger / 2**20),
-        words(one.ledger_intensity),
-        one.tile,
-    ]
+    least = [words(one.flop / 1e9), words(one.compulsory / 2**20), words(one.intensity)]
+    at_the_roof = [one.limit(chip), words(one.microseconds(chip))]
+    moved = [words(one.ledger / 2**20), words(one.ledger_intensity)]
+    return [one.name, *least, *at_the_roof, *moved, one.tile]
 
 
 def _table(shown: _Shown) -> Iterator[Element]:
@@ -198,10 +194,7 @@ def _table(shown: _Shown) -> Iterator[Element]:
 # ---------------------------------------------------------------------- in words
 def _alt(shown: _Shown) -> str:
     chip = shown.chip
-    told = [
-        f"{title_of(shown.sizes)}. The roof rises with {words(chip.gbytes_per_s)} GB/s up to "
-        f"{words(chip.tensor_tflops)} TFLOP/s, reached at {words(ridge(chip))} FLOP per byte"
-    ]
+    told = [f"{title_of(shown.sizes)}. The roof rises with {roof_in_words(chip)}"]
     told += [_told(one, chip) for one in shown.points]
     told += [
         f"Measured {one.name} ({one.sizes}): {words(one.tflops)} TFLOP/s, "
@@ -220,17 +213,8 @@ def _told(one: Point, chip: Chip) -> str:
 
 
 def _numbers(shown: _Shown) -> str:
-    return "\n".join(
-        [
-            table(rows_of(shown.sizes, shown.points), left=0),
-            *(_rate(one) for one in shown.measured),
-            shown.remark,
-        ]
-    )
-
-
-def _rate(one: Measured) -> str:
-    return f"measured {one.name}, {one.sizes}: {words(one.tflops)} TFLOP/s"
+    rates = [f"measured {one.name}, {one.sizes}: {words(one.tflops)} TFLOP/s" for one in shown.measured]
+    return "\n".join([table(rows_of(shown.sizes, shown.points), left=0), *rates, shown.remark])
 
 
 def roofline_explorer_words(s: Sizes, records: Mapping[str, Record]) -> list[str]:

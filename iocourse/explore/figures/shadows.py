@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from ...console import table
 from ..draw.figure import figure
 from ..draw.palette import GREEN, GRID, INK, ORANGE, PAPER, QUIET, SKY
-from ..draw.picture import LARGE, SMALL, Element, Picture, Point, Poly, Text
+from ..draw.picture import LARGE, SMALL, Element, Picture, Point, Poly, Text, titled
+from ..draw.wording import counted
 
 Bits = NDArray[np.bool_]
 Corner = tuple[float, float, float]
@@ -74,13 +75,12 @@ def shadows(choices: Mapping[str, Sequence[ArrayLike]], title: str = "Words and 
         raise ValueError("choices is empty: name at least one choice of words")
     boxes = [_Box(choice) for choice in read]
     height = HEAD + max(box.height for box in boxes) + FOOT
-    left = MARGIN
-    elements: list[Element] = [Text(18, 28, title, LARGE, bold=True)]
+    left, drawn = MARGIN, list[Element]()
     for box in boxes:
-        elements += box.elements(left)
+        drawn += box.elements(left)
         left += box.width + MARGIN
     width = max(left, 36 + 0.75 * LARGE * len(title))
-    return Picture(width, height, title, _alt(read), _numbers(read), tuple(elements))
+    return titled(title, (width, height), " ".join(map(_sentence, read)), _numbers(read), drawn)
 
 
 def _checked(name: str, arrays: Sequence[ArrayLike]) -> _Choice:
@@ -158,8 +158,8 @@ class _Box:
 
     def _labels(self) -> Iterator[Element]:
         counts, made = self.choice.counts, len(self.choice.points)
-        a, b, c = (f"{name}: {_count(count, 'word')}" for name, count in counts.items())
-        yield Text(self.left, HEAD - 22, f"{self.choice.name}: {_count(made, 'multiply-add')}", bold=True)
+        a, b, c = (f"{name}: {counted(count, 'word')}" for name, count in counts.items())
+        yield Text(self.left, HEAD - 22, f"{self.choice.name}: {counted(made, 'multiply-add')}", bold=True)
         x, y = self.at(self.m, -self.gap, 0)
         yield Text(x, y + 22, a, SMALL)
         x, y = self.at(-self.gap, self.n, 0)
@@ -168,29 +168,20 @@ class _Box:
         yield Text(x, y + 22, c, SMALL, "middle")
 
 
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"
-
-
 # ---------------------------------------------------------------------- in words
-def _alt(choices: Sequence[_Choice]) -> str:
-    return " ".join(f"{_sentence(choice)}." for choice in choices)
-
-
 def _sentence(choice: _Choice) -> str:
     m, n, k = choice.size
     a, b, c = choice.counts.values()
-    made = _count(len(choice.points), "multiply-add")
+    made = counted(len(choice.points), "multiply-add")
     return (
         f"{choice.name}: a box of {m} x {n} x {k} triples, with {a} words of A, {b} of B and {c} of C "
-        f"on three walls; in it {made}, drawn as cubes whose shadows are on these words"
+        f"on three walls; in it {made}, drawn as cubes whose shadows are on these words."
     )
 
 
 def _numbers(choices: Sequence[_Choice]) -> str:
     head = ["", "A", "B", "C", "words", "multiply-adds", "√(A·B·C)"]
-    rows = [_row(choice) for choice in choices]
-    return table([head, *rows], left=0)
+    return table([head, *map(_row, choices)], left=0)
 
 
 def _row(choice: _Choice) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from html import escape
 
 from ...console import table
@@ -10,18 +10,19 @@ from ...costs import ceil_div
 from ...ledger import Ledger
 from ..draw.figure import figure
 from ..draw.frame import Frame, Scale
-from ..draw.palette import BLACK, GRID, INK, PAPER, QUIET, VERMILION, Fill, fill_of, ramp
-from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, text_width
-from ..facts.trace import amount, in_words, totals
-from ..facts.tuning import Playback, Setting, bound_of, cost_of, parts_of, play, tiles_of
-from .grids import place, span
-from .memory import by_presence, footprint, limit_line, stacked, swatch, verdict
+from ..draw.html import bold, paragraph
+from ..draw.palette import BLACK, GRID, INK, PAPER, QUIET, SUM, VERMILION, fill_of, ramp
+from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, text_width, titled
+from ..draw.shapes import Moved, Square, key_of_moved, outline, place, read_and_written, span, swatch
+from ..draw.wording import counted
+from ..facts.tile_tuner import Playback, Setting, bound_of, cost_of, parts_of, play, tiles_of
+from ..facts.trace import in_words, moved_rows, totals
+from .memory import by_presence, footprint, limit_line, stacked, verdict
 
 WIDTH, HEIGHT = 940.0, 640.0
 GRID_X, GRID_Y, SIDE = 62.0, 110.0, 268.0
 RIGHT, RIGHT_WIDTH = 392.0, 530.0
 SHOWN = 48  # moves of the timeline around the current one
-WRITTEN = "\\"
 
 
 @figure
@@ -36,14 +37,14 @@ def tile_tuner_picture(N: int, d: int, M: int, Br: int, Bc: int, schedule: str, 
     if not 0 <= step < len(played.moves):
         raise ValueError(f"step = {step}: this setting plays the moves 0 to {len(played.moves) - 1}")
     ledger, parts = cost_of(setting), parts_of(setting)
-    title = _title(setting)
-    drawn: list[Element] = [Text(18, 28, title, LARGE, bold=True)]
-    drawn += _scores(setting, played) + _words(setting, ledger)
-    drawn += [Text(RIGHT, 304, "Footprint", NORMAL, bold=True)]
-    drawn += footprint(parts, M, RIGHT, 340, RIGHT_WIDTH)
-    drawn += _timeline(setting, played, ledger.peak)
-    alt, numbers = _in_words(setting, played, ledger, parts)
-    return Picture(WIDTH, HEIGHT, title, alt, numbers, tuple(drawn))
+    drawn = [
+        *_scores(setting, played),
+        *_words(setting, ledger),
+        Text(RIGHT, 304, "Footprint", NORMAL, bold=True),
+        *footprint(parts, M, RIGHT, 340, RIGHT_WIDTH),
+        *_timeline(setting, played, ledger.peak),
+    ]
+    return titled(_title(setting), (WIDTH, HEIGHT), *_in_words(setting, played, ledger, parts), drawn)
 
 
 def _title(s: Setting) -> str:
@@ -52,63 +53,49 @@ def _title(s: Setting) -> str:
 
 
 # ---------------------------------------------------------------------- the N x N scores
-def _scores(s: Setting, played: Playback) -> list[Element]:
-    drawn: list[Element] = [
-        Text(18, 58, f"Scores, {s.N:,} × {s.N:,}", NORMAL, bold=True),
-        Rect(GRID_X, GRID_Y, SIDE, SIDE, PAPER, "", QUIET),
-    ]
-    scale = SIDE / s.N
+def _scores(s: Setting, played: Playback) -> Iterator[Element]:
+    yield Text(18, 58, f"Scores, {s.N:,} × {s.N:,}", NORMAL, bold=True)
+    square = Square(GRID_X, GRID_Y, SIDE, s.N)
+    yield square.paper()
     for began, rows, columns in played.visited:
         if began <= s.step:
-            drawn.append(_tile(rows, columns, scale))
-    drawn += _tile_lines(s) + _strips(s, played)
-    state = played.states[s.step]
+            yield square.box(rows, columns, ramp(0.35))
+    yield from _tile_lines(s)
+    yield from _strips(s, played)
+    state, everything = played.states[s.step], (0, s.N)
     if state.rows or state.columns:
-        box = _tile(state.rows or (0, s.N), state.columns or (0, s.N), scale)
-        grow = max(0.0, 4 - min(box.width, box.height)) / 2
-        drawn.append(
-            Rect(
-                box.x - grow, box.y - grow, box.width + 2 * grow, box.height + 2 * grow, "", "", VERMILION, 3
-            )
-        )
-    return [*drawn, Text(GRID_X, GRID_Y + SIDE + 20, _where(s, played), SMALL)]
+        yield outline(square.box(state.rows or everything, state.columns or everything), 3)
+    yield Text(GRID_X, GRID_Y + SIDE + 20, _where(s, played), SMALL)
 
 
-def _tile(rows: tuple[int, int], columns: tuple[int, int], scale: float) -> Rect:
-    (top, bottom), (left, right) = rows, columns
-    x, y = GRID_X + left * scale, GRID_Y + top * scale
-    return Rect(x, y, (right - left) * scale, (bottom - top) * scale, ramp(0.35))
-
-
-def _tile_lines(s: Setting) -> list[Element]:
+def _tile_lines(s: Setting) -> Iterator[Element]:
     """Borders of the tiles, where they are far enough apart to be told from each other."""
-    drawn: list[Element] = []
     right, bottom = GRID_X + SIDE, GRID_Y + SIDE
-    if s.Br * SIDE / s.N >= 4:
-        ys = [GRID_Y + k * s.Br * SIDE / s.N for k in range(1, ceil_div(s.N, s.Br))]
-        drawn += [Poly(((GRID_X, y), (right, y)), GRID, 0.8) for y in ys]
-    if s.Bc * SIDE / s.N >= 4:
-        xs = [GRID_X + k * s.Bc * SIDE / s.N for k in range(1, ceil_div(s.N, s.Bc))]
-        drawn += [Poly(((x, GRID_Y), (x, bottom)), GRID, 0.8) for x in xs]
-    return drawn
+    for y in _borders(GRID_Y, s.Br, s.N):
+        yield Poly(((GRID_X, y), (right, y)), GRID, 0.8)
+    for x in _borders(GRID_X, s.Bc, s.N):
+        yield Poly(((x, GRID_Y), (x, bottom)), GRID, 0.8)
 
 
-def _strips(s: Setting, played: Playback) -> list[Element]:
+def _borders(start: float, size: int, N: int) -> list[float]:
+    step = size * SIDE / N
+    return [start + k * step for k in range(1, ceil_div(N, size))] if step >= 4 else []
+
+
+def _strips(s: Setting, played: Playback) -> Iterator[Element]:
     """Beside the scores: which rows of Q, K and V are in fast memory."""
     state, scale = played.states[s.step], SIDE / s.N
     held = {tile.kind for tile in state.tiles}
-    drawn: list[Element] = []
-    drawn += _strip("Q", GRID_X - 18, GRID_Y, 12, SIDE)
-    drawn += _strip("K", GRID_X, GRID_Y - 34, SIDE, 12)
-    drawn += _strip("V", GRID_X, GRID_Y - 18, SIDE, 12)
+    yield from _strip("Q", GRID_X - 18, GRID_Y, 12, SIDE)
+    yield from _strip("K", GRID_X, GRID_Y - 34, SIDE, 12)
+    yield from _strip("V", GRID_X, GRID_Y - 18, SIDE, 12)
     if state.rows and "Q" in held:
         top, bottom = state.rows
-        drawn.append(_filled("Q", GRID_X - 18, GRID_Y + top * scale, 12, max(1.5, (bottom - top) * scale)))
+        yield _filled("Q", GRID_X - 18, GRID_Y + top * scale, 12, max(1.5, (bottom - top) * scale))
     for name, y in (("K", GRID_Y - 34), ("V", GRID_Y - 18)):
         if state.columns and name in held:
             left, right = state.columns
-            drawn.append(_filled(name, GRID_X + left * scale, y, max(1.5, (right - left) * scale), 12))
-    return drawn
+            yield _filled(name, GRID_X + left * scale, y, max(1.5, (right - left) * scale), 12)
 
 
 def _strip(name: str, x: float, y: float, width: float, height: float) -> list[Element]:
@@ -133,48 +120,23 @@ def _where(s: Setting, played: Playback) -> str:
 
 
 # ---------------------------------------------------------------------- words moved
-def _words(s: Setting, ledger: Ledger) -> list[Element]:
+def _words(s: Setting, ledger: Ledger) -> Iterator[Element]:
     least, title = bound_of(s)
     scale = 0.36 * RIGHT_WIDTH / max(ledger.total, least)
-    drawn: list[Element] = [
-        Text(RIGHT, 58, "Words moved", NORMAL, bold=True),
-        *_key(RIGHT + RIGHT_WIDTH - 170, 46),
-    ]
-    y = 72.0
+    yield Text(RIGHT, 58, "Words moved", NORMAL, bold=True)
+    yield from key_of_moved(RIGHT + RIGHT_WIDTH - 170, 46)
+    y, left = 72.0, RIGHT + 46
     for name, read, written in ledger.rows():
-        drawn += _word_row(y, name, fill_of(name, 0).colour, scale, read, written, _amount(read, written))
+        colour, said = fill_of(name, 0).colour, read_and_written(read, written)
+        yield from Moved(name, colour, read, written, said).bar(left, y, scale)
         y += 23
     said = f"{ledger.total:,} = {ledger.total / least:.2f} × the bound"
-    drawn += _word_row(y + 4, "total", "#A6A6A6", scale, ledger.read, ledger.written, said, bold=True)
-    drawn += _word_row(y + 29, "bound", BLACK, scale, least, 0, f"{least:,}: {title}")
-    return drawn
-
-
-def _key(x: float, y: float) -> list[Element]:
-    read, written = Fill("#FFFFFF", ""), Fill("#FFFFFF", WRITTEN)
-    return swatch(x, y, read, "read") + swatch(x + 76, y, written, "written")
-
-
-def _amount(read: int, written: int) -> str:
-    parts = [f"{read:,} read"] if read else []
-    return ", ".join(parts + ([f"{written:,} written"] if written else []))
-
-
-def _word_row(
-    y: float, name: str, colour: str, scale: float, read: int, written: int, said: str, bold: bool = False
-) -> list[Element]:
-    left, middle = RIGHT + 46, y + 8
-    end = left + (read + written) * scale
-    return [
-        Text(left - 8, centred(middle, SMALL), name, SMALL, "end", bold=bold),
-        Rect(left, y, read * scale, 16, colour, "", INK, 0.6),
-        Rect(left + read * scale, y, written * scale, 16, colour, WRITTEN if written else "", INK, 0.6),
-        Text(end + 8, centred(middle, SMALL), said, SMALL, bold=bold),
-    ]
+    yield from Moved("total", SUM, ledger.read, ledger.written, said).bar(left, y + 4, scale)
+    yield from Moved("bound", BLACK, least, 0, f"{least:,}: {title}").bar(left, y + 29, scale)
 
 
 # ---------------------------------------------------------------------- fast memory, move by move
-def _timeline(s: Setting, played: Playback, peak: int) -> list[Element]:
+def _timeline(s: Setting, played: Playback, peak: int) -> Iterator[Element]:
     start = s.step // SHOWN * SHOWN
     window = [totals(state) for state in played.states[start : start + SHOWN]]
     right = WIDTH - 40 - text_width(f"M = {s.M:,}", NORMAL)
@@ -182,30 +144,29 @@ def _timeline(s: Setting, played: Playback, peak: int) -> list[Element]:
     kinds = by_presence([totals(state) for state in played.states])
     said = f"Move {played.first + s.step + 1:,}: {in_words(played.moves[s.step])}"
     x = frame.x(s.step - start)
-    drawn: list[Element] = [Text(18, 440, said, NORMAL, bold=True)]
-    drawn.append(Text(WIDTH - 18, 440, _filling(played.states[s.step].words, s.M), NORMAL, "end"))
-    drawn += _axis(frame, played.first + start + 1)
-    drawn.append(Rect(x, 458, frame.x(1) - frame.x(0), 124, "#E6E6E6"))
-    drawn += stacked(frame, window, kinds)
-    drawn.append(Rect(x, 458, frame.x(1) - frame.x(0), 124, "", "", VERMILION, 2))
-    drawn += limit_line(frame, s.M)
-    return drawn + _held(totals(played.states[s.step]), kinds)
+    yield Text(18, 440, said, NORMAL, bold=True)
+    yield Text(WIDTH - 18, 440, _filling(played.states[s.step].words, s.M), NORMAL, "end")
+    yield from _axis(frame, played.first + start + 1)
+    yield Rect(x, 458, frame.x(1) - frame.x(0), 124, "#E6E6E6")
+    yield from stacked(frame, window, kinds)
+    yield Rect(x, 458, frame.x(1) - frame.x(0), 124, "", "", VERMILION, 2)
+    yield from limit_line(frame, s.M)
+    yield from _held(totals(played.states[s.step]), kinds)
 
 
 def _filling(words: int, M: int) -> str:
     over = f", {words - M:,} more than M" if words > M else ""
-    return f"{amount(words)} in fast memory{over}"
+    return f"{counted(words, 'word')} in fast memory{over}"
 
 
-def _axis(frame: Frame, first: int) -> list[Element]:
+def _axis(frame: Frame, first: int) -> Iterator[Element]:
     left, right, bottom, top = frame.x.start, frame.x.stop, frame.y.start, frame.y.stop
-    drawn: list[Element] = [Poly(((left, top), (left, bottom), (right, bottom)), INK, 1.2)]
+    yield Poly(((left, top), (left, bottom), (right, bottom)), INK, 1.2)
     for tick in frame.y.ticks()[::2]:
-        drawn.append(Text(left - 7, centred(frame.y(tick), SMALL), f"{tick:,.0f}", SMALL, "end", QUIET))
+        yield Text(left - 7, centred(frame.y(tick), SMALL), f"{tick:,.0f}", SMALL, "end", QUIET)
     for k in range(0, SHOWN, 8):
-        drawn.append(Text(frame.x(k + 0.5), bottom + 16, f"{first + k:,}", SMALL, "middle", QUIET))
-    drawn.append(Text(right + 6, bottom + 16, "move", SMALL, colour=QUIET))
-    return drawn
+        yield Text(frame.x(k + 0.5), bottom + 16, f"{first + k:,}", SMALL, "middle", QUIET)
+    yield Text(right + 6, bottom + 16, "move", SMALL, colour=QUIET)
 
 
 def _held(amounts: Mapping[str, int], kinds: list[str]) -> list[Element]:
@@ -228,15 +189,12 @@ def _in_words(s: Setting, played: Playback, ledger: Ledger, parts: Mapping[str, 
     alt += f"({title}). Its footprint of {ledger.peak:,} words {verdict(ledger.peak, s.M)}. "
     alt += f"Move {played.first + s.step + 1:,} is shown: {in_words(played.moves[s.step])}; "
     alt += f"{_where(s, played)}; in fast memory then: {listed}."
-    rows = [["", "read", "written"]]
-    rows += [[name, f"{read:,}", f"{written:,}"] for name, read, written in ledger.rows()]
-    rows += [["total", f"{ledger.read:,}", f"{ledger.written:,}"]]
     split = ", ".join(f"{kind} {words:,}" for kind, words in parts.items())
     numbers = [
-        table(rows, left=0),
+        table([["", "read", "written"], *moved_rows(ledger)], left=0),
         f"lower bound {least:,} words ({title}), ratio {ledger.total / least:.2f}",
+        f"footprint {ledger.peak:,} words ({split}); M {s.M:,}: {verdict(ledger.peak, s.M)}",
     ]
-    numbers.append(f"footprint {ledger.peak:,} words ({split}); M {s.M:,}: {verdict(ledger.peak, s.M)}")
     return alt, "\n".join(numbers)
 
 
@@ -244,11 +202,11 @@ def tile_tuner_words(s: Setting, note: str = "") -> str:
     """The headline of a setting as HTML: words, ratio to the bound, whether it fits, and a remark."""
     ledger, (least, title) = cost_of(s), bound_of(s)
     said = verdict(ledger.peak, s.M)
-    fits = f"<b>{said}</b>" if ledger.peak > s.M else said
     ratio = f"{ledger.total / least:.2f} × the lower bound of {least:,} ({title})"
-    lines = [
-        f"<b>{ledger.total:,} words moved</b>, {ratio}.",
-        f"Footprint {ledger.peak:,} of M = {s.M:,} words: {fits}.",
-        escape(note),
-    ]
-    return f'<div style="font-size:14px;line-height:1.5">{"<br>".join(lines)}</div>'
+    return paragraph(
+        [
+            f"{bold(f'{ledger.total:,} words moved')}, {ratio}.",
+            f"Footprint {ledger.peak:,} of M = {s.M:,} words: {bold(said, ledger.peak > s.M)}.",
+            escape(note),
+        ]
+    )

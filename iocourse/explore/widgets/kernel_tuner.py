@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ...costs.each_kernel import KERNELS, SLICED
-from ...gpu import CHIPS
 from ..draw.picture import Picture
 from ..facts.compiled_tiles import START, START_SLICE, Setting, best, record_of, rows_of, shipped, start
-from ..facts.kernel_facts import kernel_tuner_words, sides
+from ..facts.kernel_tuner import kernel_tuner_words, sides
 from ..figures.kernel_tuner import picture_of
-from .shell import Shell, choice, move_to, steps_slider, without_widgets, wrapped
+from . import controls as ui
+from .explorer import Explorer, explorer, without_widgets
+from .roofline_explorer import CHIP_NAMES, MASKS
 
 SLIDERS = {
     "d": ("d (columns)", (64, 128, 192, 256, 320, 512, 768, 1024)),
@@ -21,9 +23,9 @@ SLIDERS = {
     "N": ("N (rows)", tuple(2**k for k in range(7, 17))),
 }
 BITS = {"16 bit": 2, "32 bit": 4}
-MASKS = {"causal": True, "no mask": False}
 
 
+@explorer
 def kernel_tuner(
     arch: int = 90,
     d: int = 128,
@@ -55,58 +57,47 @@ def kernel_tuner(
     return KernelTuner(setting)
 
 
-class KernelTuner(Shell):
-    """The widget. `setting` is where its controls stand, `picture` what it shows.
-
-    Controls are plain ipywidgets in `controls`, by name (arch, kernel, bits, mask, d, BM, BN, BD, warps, N,
-    shipped, best); `words` and `view` are the HTML widgets they write to, `box` holds them all.
-    """
+class KernelTuner(Explorer):
+    """The widget; its controls: arch, kernel, bits, mask, d, BM, BN, BD, warps, N, shipped, best."""
 
     def __init__(self, setting: Setting) -> None:
-        import ipywidgets as widgets
-
-        self.note = ""
         self._record = record_of(None)
         self._rows = rows_of(self._record)
-        self.words, self.view = widgets.HTML(), widgets.HTML()
-        self.controls = _controls(setting)
-        for name in ("arch", "kernel", "bits", "mask", *SLIDERS):
-            self.controls[name].observe(self._changed, "value")
-        self.controls["shipped"].on_click(self._shipped)
-        self.controls["best"].on_click(self._best)
-        self.box = _arranged(self.controls, self.words, self.view)
-        self._draw()
+        super().__init__(_controls(setting))
 
     @property
     def setting(self) -> Setting:
         """Where the controls stand."""
-        at = {name: control.value for name, control in self.controls.items() if hasattr(control, "value")}
-        at["BD"] = at["BD"] if at["kernel"] in SLICED else None
-        chip, bits, mask = at.pop("arch"), at.pop("bits"), at.pop("mask")
-        return Setting(arch=_CHIPS[chip], itemsize=BITS[bits], causal=MASKS[mask], **at)
+        choices = dict(zip(SLIDERS, self._values(*SLIDERS), strict=True))
+        chip, kernel, bits, mask = self._values("arch", "kernel", "bits", "mask")
+        if kernel not in SLICED:
+            choices["BD"] = None
+        return Setting(
+            arch=CHIP_NAMES[chip], kernel=kernel, itemsize=BITS[bits], causal=MASKS[mask], **choices
+        )
 
     @property
     def picture(self) -> Picture:
-        """What is shown now."""
         return picture_of(self.setting, self._record)
 
-    def __repr__(self) -> str:
-        stands = ", ".join(f"{name}={value!r}" for name, value in self.setting._asdict().items())
-        return f"KernelTuner({stands})"
+    def actions(self) -> dict[str, Callable[[], None]]:
+        return {"shipped": self._shipped, "best": self._best}
 
-    def _changed(self, change: Any) -> None:
-        if self._quiet:
-            return
+    def _after(self, name: str) -> None:
         self.note = ""
-        if change["owner"] is self.controls["kernel"]:
+        if name == "kernel":
             self._place(start(self.setting, self._rows))
-        self._draw()
 
-    def _draw(self) -> None:
-        setting = self.setting
-        self.controls["BD"].disabled = setting.BD is None
-        self.words.value = kernel_tuner_words(setting, self._record, self.note)
-        self.view.value = picture_of(setting, self._record).to_svg()
+    def _fit(self) -> None:
+        self.controls["BD"].disabled = self.setting.BD is None
+
+    def _said(self) -> str:
+        return kernel_tuner_words(self.setting, self._record, self.note)
+
+    def _arranged(self) -> list[Any]:
+        rows = [SLIDERS, ("shipped", "best")]
+        choices = [*self._named("arch", "kernel"), ui.wrapped(self._named("bits", "mask"))]
+        return [*choices, *(ui.wrapped(self._named(*names)) for names in rows), self.words, self.view]
 
     def _place(self, setting: Setting) -> None:
         """Move the tile's controls, without drawing."""
@@ -114,12 +105,12 @@ class KernelTuner(Shell):
             for name in ("BM", "BN", "BD", "warps"):
                 value = getattr(setting, name)
                 if value is not None:
-                    move_to(self.controls[name], value)
+                    ui.move_to(self.controls[name], value)
 
-    def _shipped(self, _button: Any) -> None:
+    def _shipped(self) -> None:
         self._take(shipped(self._rows, self.setting), "The tile that the kernels ship with")
 
-    def _best(self, _button: Any) -> None:
+    def _best(self) -> None:
         self._take(best(self._rows, self.setting), "Fewest words of the recorded tiles that fit")
 
     def _take(self, found: Setting | None, said: str) -> None:
@@ -131,39 +122,16 @@ class KernelTuner(Shell):
         self._draw()
 
 
-_CHIPS = {f"{chip.name} (sm_{arch})": arch for arch, chip in CHIPS.items()}
-
-
 def _controls(s: Setting) -> dict[str, Any]:
-    import ipywidgets as widgets
-
-    chip = next(name for name, arch in _CHIPS.items() if arch == s.arch)
-    bits = next(name for name, size in BITS.items() if size == s.itemsize)
-    mask = next(name for name, causal in MASKS.items() if causal == s.causal)
-    sliders = {
-        name: steps_slider(label, values, getattr(s, name) or START_SLICE)
-        for name, (label, values) in SLIDERS.items()
-    }
     return {
-        "arch": choice(_CHIPS, chip, "chip"),
-        "kernel": choice(KERNELS, s.kernel, "kernel"),
-        "bits": choice(BITS, bits, "numbers"),
-        "mask": choice(MASKS, mask, "mask"),
-        **sliders,
-        "shipped": widgets.Button(
-            description="shipped tile", tooltip="the tile that the kernels ship with here"
-        ),
-        "best": widgets.Button(
-            description="fewest words",
-            tooltip="the recorded tile that fits the chip and moves the fewest words",
-        ),
+        "arch": ui.choice(CHIP_NAMES, ui.key_of(CHIP_NAMES, s.arch), "chip"),
+        "kernel": ui.choice(KERNELS, s.kernel, "kernel"),
+        "bits": ui.choice(BITS, ui.key_of(BITS, s.itemsize), "numbers"),
+        "mask": ui.choice(MASKS, ui.key_of(MASKS, s.causal), "mask"),
+        **{
+            name: ui.steps_slider(label, values, getattr(s, name) or START_SLICE)
+            for name, (label, values) in SLIDERS.items()
+        },
+        "shipped": ui.button("shipped tile", "the tile that the kernels ship with here"),
+        "best": ui.button("fewest words", "the recorded tile that fits the chip and moves the fewest words"),
     }
-
-
-def _arranged(controls: dict[str, Any], words: Any, view: Any) -> Any:
-    import ipywidgets as widgets
-
-    choices = [controls["arch"], controls["kernel"], wrapped(controls[name] for name in ("bits", "mask"))]
-    sliders = wrapped(controls[name] for name in SLIDERS)
-    buttons = wrapped(controls[name] for name in ("shipped", "best"))
-    return widgets.VBox([*choices, sliders, buttons, words, view])

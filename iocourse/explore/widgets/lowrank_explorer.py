@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ...data import real_heads
 from ...lowrank.polynomials import NAMES
+from ..draw.html import in_html
 from ..draw.picture import Picture
-from ..facts.lowrank_facts import DEGREES, Facts, Setting, covering
-from ..facts.lowrank_logits import Logits, gaussian_logits, head_logits
+from ..facts.logits import Logits, gaussian_logits, head_logits
+from ..facts.lowrank_explorer import DEGREES, Facts, Setting, covering
 from ..figures.lowrank_explorer import facts_of, picture_of
-from .shell import Shell, choice, in_html, steps_slider, wide, without_widgets, wrapped
+from . import controls as ui
+from .explorer import Explorer, explorer, without_widgets
 
 SLIDERS = {
     "degree": ("degree g", DEGREES),
@@ -27,6 +29,7 @@ ERRORS = {"10 %": 0.1, "1 %": 0.01, "0.1 %": 0.001}
 GAUSSIAN, GIVEN = "Gaussian", "Q and K"
 
 
+@explorer
 def low_rank_explorer(
     degree: int = 3,
     n: int | None = None,
@@ -52,33 +55,21 @@ def low_rank_explorer(
     return LowRankExplorer(facts, sigma, head)
 
 
-class LowRankExplorer(Shell):
-    """The widget. `setting` is where its controls stand, `data` whose logits it shows, `picture` how.
+class LowRankExplorer(Explorer):
+    """The widget; its controls: data, polynomial, error, degree, d, n, M, B, sigma, cover.
 
-    Controls are plain ipywidgets in `controls`, by name (data, polynomial, error, degree, d, n, M, B, sigma,
-    cover); `words` and `view` are the HTML widgets they write to, `box` holds them all. d and sigma are those
-    of Gaussian logits; other data has its own.
+    `data` are the logits it shows; d and sigma are those of Gaussian logits, other data has its own.
     """
 
     def __init__(self, facts: Facts, sigma: float, head: tuple[int, int] | None) -> None:
-        import ipywidgets as widgets
-
-        given = head is None and not facts.data.drawn
+        self._given = facts.data if head is None and not facts.data.drawn else None
         self._sources: dict[str, tuple[int, int] | None] = {GAUSSIAN: None}
         self._sources |= {f"head {layer}.{number}": (layer, number) for layer, number in real_heads()}
-        self._given = facts.data if given else None
-        names = [*self._sources, *([GIVEN] if given else [])]
-        at = GIVEN if given else GAUSSIAN if head is None else f"head {head[0]}.{head[1]}"
-        self.words, self.view = widgets.HTML(), widgets.HTML()
+        names = [*self._sources, *([GIVEN] if self._given else [])]
+        at = GIVEN if self._given else ui.key_of(self._sources, head)
         asked = facts.s.error
         self._errors = ERRORS if asked in ERRORS.values() else {f"{100 * asked:.4g} %": asked} | ERRORS
-        self.controls = _controls(facts, sigma, names, at, self._errors)
-        for name, control in self.controls.items():
-            if name != "cover":
-                control.observe(self._changed, "value")
-        self.controls["cover"].on_click(self._cover)
-        self.box = _arranged(self.controls, self.words, self.view)
-        self._draw()
+        super().__init__(_controls(facts, sigma, names, at, self._errors))
 
     @property
     def setting(self) -> Setting:
@@ -99,26 +90,27 @@ class LowRankExplorer(Shell):
 
     @property
     def picture(self) -> Picture:
-        """What is shown now."""
-        return picture_of(Facts(self.setting, self.data))
+        return picture_of(self._facts)
 
-    def __repr__(self) -> str:
-        stands = ", ".join(f"{name}={value!r}" for name, value in self.setting._asdict().items())
-        return f"LowRankExplorer({stands}, data={self.data.name!r})"
+    def actions(self) -> dict[str, Callable[[], None]]:
+        return {"cover": self._cover}
 
-    def _changed(self, change: Any) -> None:
-        if not self._quiet:
-            self._draw()
+    def _stands(self) -> dict[str, Any]:
+        return self.setting._asdict() | {"data": self.data.name}
 
-    def _draw(self) -> None:
-        gaussian = self.controls["data"].value == GAUSSIAN
-        for name in ("d", "sigma"):
-            self.controls[name].disabled = not gaussian
-        facts = Facts(self.setting, self.data)
-        self.words.value = in_html(facts.verdict)
-        self.view.value = picture_of(facts).to_svg()
+    def _fit(self) -> None:
+        self._facts = Facts(self.setting, self.data)  # what it works out serves the words and the picture
+        for control in self._named("d", "sigma"):
+            control.disabled = self.controls["data"].value != GAUSSIAN
 
-    def _cover(self, _button: Any) -> None:
+    def _said(self) -> str:
+        return in_html(self._facts.verdict)
+
+    def _arranged(self) -> list[Any]:
+        sliders = ui.wrapped(self._named(*SLIDERS, *FRACTIONS, "cover"))
+        return [*self._named("data", "polynomial", "error"), sliders, self.words, self.view]
+
+    def _cover(self) -> None:
         """The smallest B whose R covers the sampled logits."""
         slider, B = self.controls["B"], covering(self.data)
         with self._together():
@@ -128,40 +120,22 @@ class LowRankExplorer(Shell):
 
 
 def _controls(f: Facts, sigma: float, names: list[str], at: str, errors: dict[str, float]) -> dict[str, Any]:
-    import ipywidgets as widgets
-
     stands = {"d": f.data.d, "degree": f.s.degree, "n": f.s.n, "M": f.s.M}
     return {
-        "data": choice(names, at, "data"),
-        "polynomial": choice(NAMES, f.s.polynomial, "polynomial"),
-        "error": choice(
-            errors, next(name for name, one in errors.items() if one == f.s.error), "allowed error"
-        ),
-        **{name: steps_slider(label, values, stands[name]) for name, (label, values) in SLIDERS.items()},
+        "data": ui.choice(names, at, "data"),
+        "polynomial": ui.choice(NAMES, f.s.polynomial, "polynomial"),
+        "error": ui.choice(errors, ui.key_of(errors, f.s.error), "allowed error"),
+        **{name: ui.steps_slider(*slider, stands[name]) for name, slider in SLIDERS.items()},
         "B": _fractions("B", f.s.B),
         "sigma": _fractions("sigma", sigma),
-        "cover": widgets.Button(
-            description="cover the data", tooltip="the smallest B whose R covers the sampled logits"
-        ),
+        "cover": ui.button("cover the data", "the smallest B whose R covers the sampled logits"),
     }
 
 
 def _fractions(name: str, value: float) -> Any:
-    import ipywidgets as widgets
-
     label, values = FRACTIONS[name]
-    return widgets.SelectionSlider(
-        options=_options({*values, value}), value=value, description=label, **wide("430px")
-    )
+    return ui.options_slider(label, _options({*values, value}), value)
 
 
 def _options(values: Iterable[float]) -> list[tuple[str, float]]:
     return [(f"{value:g}", value) for value in sorted(values)]
-
-
-def _arranged(controls: dict[str, Any], words: Any, view: Any) -> Any:
-    import ipywidgets as widgets
-
-    choices = [controls[name] for name in ("data", "polynomial", "error")]
-    sliders = wrapped(controls[name] for name in (*SLIDERS, *FRACTIONS, "cover"))
-    return widgets.VBox([*choices, sliders, words, view])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,17 +12,15 @@ from numpy.typing import NDArray
 from ... import masks
 from ...machine import positive_int
 from ...masks import BlockMask
+from ..draw.html import in_html
 from ..draw.picture import Picture
 from ..facts.chosen import among
 from ..figures.block_mask import HIDDEN, SEEN, block_mask, headline, sparse, state_of
-from .shell import Shell, choice, in_html, wide, without_widgets, wrapped
+from . import controls as ui
+from .explorer import Explorer, explorer, without_widgets
 
 MOST = 16  # tiles a side: each is a button
-SYMBOLS = {
-    "seen": "■",
-    "seen up to the query": "◣",
-    "hidden": "\u00a0",
-}  # an empty label would not be drawn again
+SYMBOLS = {"seen": "■", "seen up to the query": "◣", "hidden": "\u00a0"}  # "" would not be drawn again
 KEPT = 200  # masks that undo goes back to
 
 
@@ -49,6 +47,11 @@ PRESETS = {
     "random": Preset(_random, {"percent": (20, 100), "seed": (0, 20)}),
     "dense": Preset(_dense, {}),
 }
+BUTTONS = {
+    "toggle": ("show or hide this tile", "the tile of the two sliders"),
+    "undo": ("undo", "back to the mask before"),
+    "clear": ("diagonal only", "hide every tile but the diagonal"),
+}
 LABELS = {
     "w": "w (window ±w tiles)",
     "g": "g (global tiles)",
@@ -59,6 +62,7 @@ LABELS = {
 }
 
 
+@explorer
 def mask_painter(N: int = 1024, B: int = 64, d: int = 64, preset: str = "causal") -> MaskPainter | Picture:
     """Paint a mask of square tiles of side B: click a tile, or choose it with two sliders and press a button.
 
@@ -80,42 +84,38 @@ def mask_painter(N: int = 1024, B: int = 64, d: int = 64, preset: str = "causal"
     return MaskPainter(N, B, d, name)
 
 
-class MaskPainter(Shell):
-    """The widget. `mask` is what has been painted, `picture` what is shown.
+class Sizes(NamedTuple):
+    """Tokens, the side of a tile, and columns."""
 
-    Controls are plain ipywidgets in `controls`, by name (preset, a slider for each parameter, causal, row,
-    column, toggle, undo, clear); `cells` holds the button of each tile by (row, column). `words` and `view`
-    are the HTML widgets they write to.
+    N: int
+    B: int
+    d: int
+
+
+class MaskPainter(Explorer):
+    """The widget. `mask` is what has been painted; `cells` holds the button of each tile by (row, column).
+
+    Its controls: preset, a slider for each parameter, causal, row, column, toggle, undo, clear.
     """
 
     def __init__(self, N: int, B: int, d: int, preset: str) -> None:
         import ipywidgets as widgets
 
-        self.N, self.B, self.d, self.note = N, B, d, ""
-        count = -(-N // B)
-        self.words, self.view = widgets.HTML(), widgets.HTML()
-        self.controls = _controls(count, preset)
+        self._sizes, count = Sizes(N, B, d), -(-N // B)
         self.cells = _cells(count)
         self._looks = {
             seen: widgets.ButtonStyle(button_color=SEEN if seen else HIDDEN) for seen in (True, False)
         }
         self._history: list[BlockMask] = []
-        self.mask = self._preset()
-        self.box = _arranged(self.controls, self.cells, count, self.words, self.view)
-        self._listen()
-        self._show()
-
-    def _listen(self) -> None:
-        for name in ("preset", *LABELS):
-            self.controls[name].observe(self._preset_changed, "value")
-        for name in ("row", "column"):
-            self.controls[name].observe(self._cursor_changed, "value")
-        self.controls["causal"].observe(self._causal_changed, "value")
-        self.controls["toggle"].on_click(lambda _: self.toggle(*self.cursor))
-        self.controls["undo"].on_click(lambda _: self.undo())
-        self.controls["clear"].on_click(lambda _: self.clear())
+        controls = _controls(count, preset)
+        self.mask = _made(self._sizes, controls)
         for (row, column), cell in self.cells.items():
-            cell.on_click(partial(self._clicked, row, column))
+            cell.on_click(partial(self._pressed, partial(self.toggle, row, column)))
+        super().__init__(controls)
+
+    @property
+    def setting(self) -> Sizes:
+        return self._sizes
 
     @property
     def cursor(self) -> tuple[int, int]:
@@ -124,11 +124,13 @@ class MaskPainter(Shell):
 
     @property
     def picture(self) -> Picture:
-        """What is shown now."""
-        return block_mask(self.mask, self.d, cursor=self.cursor)
+        return block_mask(self.mask, self._sizes.d, cursor=self.cursor)
+
+    def actions(self) -> dict[str, Callable[[], None]]:
+        return {"toggle": lambda: self.toggle(*self.cursor), "undo": self.undo, "clear": self.clear}
 
     def __repr__(self) -> str:
-        return f"MaskPainter(N={self.N}, B={self.B}, d={self.d}): {self.mask.tiles.sum()} tiles seen"
+        return f"{super().__repr__()}: {self.mask.tiles.sum()} tiles seen"
 
     # ------------------------------------------------------------------ what can be done
     def toggle(self, row: int, column: int) -> None:
@@ -139,9 +141,9 @@ class MaskPainter(Shell):
         tiles[row, column] = not tiles[row, column]
         if self.mask.causal and column > row:
             self.note = "It holds later keys only, which a causal mask hides."
-            self._show()
         else:
             self._paint(tiles, self.mask.causal)
+        self._draw()
 
     def undo(self) -> None:
         """Back to the mask before the last change."""
@@ -149,65 +151,60 @@ class MaskPainter(Shell):
             self.mask, self.note = self._history.pop(), "Undone."
         else:
             self.note = "There is nothing to undo."
-        self._show()
+        self._draw()
 
     def clear(self) -> None:
         """Hide every tile but those on the diagonal."""
         self._paint(np.eye(len(self.mask.tiles), dtype=bool), self.mask.causal)
+        self._draw()
 
     def _paint(self, tiles: NDArray[np.bool_], causal: bool) -> None:
         """Take a mask, or say which row of tiles it would leave without any."""
-        mask = BlockMask(self.N, tiles, self.B, causal=causal, allow_empty=True)
+        N, B, _ = self._sizes
+        mask = BlockMask(N, tiles, B, causal=causal, allow_empty=True)
         empty = np.flatnonzero(~mask.tiles.any(axis=1))
         if empty.size:
             row = int(empty[0])
-            first, last = row * self.B, min((row + 1) * self.B, self.N) - 1
+            first, last = row * B, min((row + 1) * B, N) - 1
             self.note = f"Row {row} must keep a tile: queries {first:,} to {last:,} would see no key."
         else:
             self._take(mask)
             self.note = ""
-        self._show()
 
     def _take(self, mask: BlockMask) -> None:
         self._history = [*self._history, self.mask][-KEPT:]
         self.mask = mask
 
-    # ------------------------------------------------------------------ what the controls report
-    def _clicked(self, row: int, column: int, _button: Any) -> None:
-        self.toggle(row, column)
-
-    def _cursor_changed(self, _change: Any) -> None:
-        if not self._quiet:
-            self.note = ""
-            self._show()
-
-    def _causal_changed(self, change: Any) -> None:
-        if not self._quiet:
-            self._paint(self.mask.tiles, change["new"])
-
-    def _preset_changed(self, _change: Any) -> None:
-        self._take(self._preset())
+    # ------------------------------------------------------------------ from controls to picture
+    def _after(self, name: str) -> None:
         self.note = ""
-        self._show()
+        if name == "causal":
+            self._paint(self.mask.tiles, self.controls["causal"].value)
+        elif name not in ("row", "column"):
+            self._take(_made(self._sizes, self.controls))
 
-    def _preset(self) -> BlockMask:
-        made = PRESETS[self.controls["preset"].value]
-        return made.make(self.N, self.B, **{name: self.controls[name].value for name in made.parameters})
-
-    # ------------------------------------------------------------------ what is shown
-    def _show(self) -> None:
-        """Bring controls, buttons, words and picture in line with the mask."""
+    def _fit(self) -> None:
         used = PRESETS[self.controls["preset"].value].parameters
         for name in LABELS:
             self.controls[name].layout.display = None if name in used else "none"
-        with self._together():
-            self.controls["causal"].value = self.mask.causal
+        self.controls["causal"].value = self.mask.causal
         for at, cell in self.cells.items():
             self._paint_cell(cell, *at)
-        row, column = self.cursor
-        here = f"Tile {row}, {column}: {state_of(self.mask, row, column)}."
-        self.words.value = in_html([*headline(sparse(self.mask, self.d)), f"{here} {self.note}"])
-        self.view.value = self.picture.to_svg()
+
+    def _said(self) -> str:
+        here = f"Tile {self.cursor[0]}, {self.cursor[1]}: {state_of(self.mask, *self.cursor)}."
+        return in_html([*headline(sparse(self.mask, self._sizes.d)), f"{here} {self.note}"])
+
+    def _arranged(self) -> list[Any]:
+        import ipywidgets as widgets
+
+        columns = len(self.mask.tiles)
+        look = {"grid_template_columns": f"repeat({columns}, 24px)", "margin": "4px 24px 8px 4px"}
+        grid = widgets.GridBox(list(self.cells.values()), layout=widgets.Layout(grid_gap="0", **look))
+        buttons = ui.wrapped(self._named("toggle", "undo", "clear"))
+        sliders = self._named(*LABELS, "causal", "row", "column")
+        beside = ui.column([*sliders, buttons, self.words], width="430px")
+        return [self.controls["preset"], ui.wrapped([grid, beside]), self.view]
 
     def _paint_cell(self, cell: Any, row: int, column: int) -> None:
         seen = bool(self.mask.tiles[row, column])
@@ -217,59 +214,31 @@ class MaskPainter(Shell):
                 cell.description, cell.style = symbol, self._looks[seen]
 
 
+def _made(sizes: Sizes, controls: Mapping[str, Any]) -> BlockMask:
+    """The mask of the preset that the controls stand on."""
+    made = PRESETS[controls["preset"].value]
+    return made.make(sizes.N, sizes.B, **{name: controls[name].value for name in made.parameters})
+
+
 def _cells(count: int) -> dict[tuple[int, int], Any]:
     """A button for each tile. The keyboard has two sliders instead of up to 256 stops."""
     import ipywidgets as widgets
 
     layout = widgets.Layout(width="24px", height="24px", padding="0", margin="0", border="1px solid #8C8C8C")
-    off_the_keyboard = {"tabbable": False} if hasattr(widgets.Button, "tabbable") else {}
-    return {
-        (row, column): widgets.Button(
-            description=" ", layout=layout, tooltip=f"tile {row}, {column}", **off_the_keyboard
-        )
-        for row in range(count)
-        for column in range(count)
-    }
+    places = np.ndindex(count, count)
+    return {at: ui.mouse_button(" ", f"tile {at[0]}, {at[1]}", layout) for at in places}
 
 
 def _controls(count: int, preset: str) -> dict[str, Any]:
-    import ipywidgets as widgets
-
-    found = {"preset": choice(PRESETS, preset, "preset")}
+    found = {"preset": ui.choice(PRESETS, preset, "preset")}
     ranges = {name: ends for made in PRESETS.values() for name, ends in made.parameters.items()}
     for name, (first, last) in ranges.items():
-        low = 1 if name == "s" else 0
-        found[name] = widgets.IntSlider(value=first, min=low, max=last, description=LABELS[name], **_wide())
-    found["causal"] = widgets.Checkbox(value=False, description="causal: hide later keys", **_wide())
+        found[name] = ui.int_slider(LABELS[name], 1 if name == "s" else 0, last, first, **_wide())
+    found["causal"] = ui.checkbox("causal: hide later keys", False, **_wide())
     for name in ("row", "column"):
-        found[name] = widgets.IntSlider(
-            value=0, min=0, max=count - 1, description=f"{name} of the tile", **_wide()
-        )
-    for name, label, tooltip in (
-        ("toggle", "show or hide this tile", "the tile of the two sliders"),
-        ("undo", "undo", "back to the mask before"),
-        ("clear", "diagonal only", "hide every tile but the diagonal"),
-    ):
-        found[name] = widgets.Button(description=label, tooltip=tooltip, layout=widgets.Layout(width="auto"))
-    return found
+        found[name] = ui.int_slider(f"{name} of the tile", 0, count - 1, 0, **_wide())
+    return found | {name: ui.button(*texts, width="auto") for name, texts in BUTTONS.items()}
 
 
 def _wide() -> dict[str, Any]:
-    return wide("400px", "160px")
-
-
-def _arranged(
-    controls: dict[str, Any], cells: dict[tuple[int, int], Any], count: int, words: Any, view: Any
-) -> Any:
-    import ipywidgets as widgets
-
-    grid = widgets.GridBox(
-        list(cells.values()),
-        layout=widgets.Layout(
-            grid_template_columns=f"repeat({count}, 24px)", grid_gap="0", margin="4px 24px 8px 4px"
-        ),
-    )
-    buttons = wrapped(controls[name] for name in ("toggle", "undo", "clear"))
-    sliders = [controls[name] for name in (*LABELS, "causal", "row", "column")]
-    beside = widgets.VBox([*sliders, buttons, words], layout=widgets.Layout(width="430px"))
-    return widgets.VBox([controls["preset"], wrapped([grid, beside]), view])
+    return ui.wide("400px", "160px")

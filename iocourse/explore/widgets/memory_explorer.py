@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from ...schedules import PASSES, of_pass
+from ..draw.html import as_table, in_html
 from ..draw.picture import Picture
-from ..facts import limits
+from ..facts.memory_map import bound_label, bounds_of
 from ..figures.memory_map import View, map_of, rows_at_M, view_of
-from .shell import Shell, as_table, choice, in_html, size_slider, without_widgets, wrapped
+from . import controls as ui
+from .explorer import Explorer, explorer, without_widgets
 
-SIZES = {
-    "N": ("N (rows)", 1, 2**16, 2),
-    "d": ("d (columns)", 1, 2**8, 2),
-    "M": ("M (words)", 2**2, 2**25, 4),
-}
+SIZES = {"N": ("N (rows)", 1, 2**16, 2), "d": ("d (columns)", 1, 2**8, 2), "M": ("M (words)", 2**2, 2**25, 4)}
 
 
+@explorer
 def memory_explorer(
     N: int = 4096,
     d: int = 64,
@@ -37,31 +37,23 @@ def memory_explorer(
     return MemoryExplorer(view)
 
 
-class MemoryExplorer(Shell):
-    """The widget. `view` is what its controls ask for, `picture` what it shows.
-
-    Controls are plain ipywidgets in `controls`, by name (N, d, M, pass); `ticks` holds a checkbox for each
-    schedule and each bound by pass and name. `words` and `view_box` are the HTML widgets they write to.
-    """
+class MemoryExplorer(Explorer):
+    """The widget; its controls: N, d, M, pass; `ticks` holds those of schedules and bounds, by pass."""
 
     def __init__(self, view: View) -> None:
         import ipywidgets as widgets
 
-        self.words, self.view_box = widgets.HTML(), widgets.HTML()
-        self.controls = {name: size_slider(*SIZES[name], getattr(view, name)) for name in SIZES}
-        self.controls["pass"] = choice(PASSES, view.pass_, "pass")
         self.ticks = {pass_: _ticks(pass_, view) for pass_ in PASSES}
         self._choices, self._offered = widgets.VBox(), ""
-        for control in (*self.controls.values(), *self._every_tick()):
-            control.observe(self._changed, "value")
-        sizes = widgets.VBox([self.controls["pass"], wrapped(self.controls[name] for name in SIZES)])
-        self.box = widgets.VBox([sizes, self._choices, self.view_box, self.words])
-        self._draw()
+        controls = {name: ui.size_slider(*SIZES[name], getattr(view, name)) for name in SIZES}
+        super().__init__(controls | {"pass": ui.choice(PASSES, view.pass_, "pass")})
+        for kinds in self.ticks.values():
+            for tick in (tick for named in kinds.values() for tick in named.values()):
+                tick.observe(partial(self._changed, "tick"), "value")
 
     @property
-    def view(self) -> View:
-        """What the controls ask for."""
-        N, d, M, pass_ = (self.controls[name].value for name in ("N", "d", "M", "pass"))
+    def setting(self) -> View:
+        N, d, M, pass_ = self._values("N", "d", "M", "pass")
         schedules, bounds = (
             [name for name, tick in self.ticks[pass_][kind].items() if tick.value]
             for kind in ("schedules", "bounds")
@@ -70,38 +62,33 @@ class MemoryExplorer(Shell):
 
     @property
     def picture(self) -> Picture:
-        """What is shown now."""
-        return map_of(self.view)
+        return map_of(self.setting)
 
-    def __repr__(self) -> str:
-        stands = [f"{name}={value!r}" for name, value in self.view._asdict().items()][:6]
-        return f"MemoryExplorer({', '.join(stands)})"
+    def _stands(self) -> dict[str, Any]:
+        return dict(list(self.setting._asdict().items())[:6])
 
-    def _every_tick(self) -> list[Any]:
-        return [tick for kinds in self.ticks.values() for named in kinds.values() for tick in named.values()]
+    def _arranged(self) -> list[Any]:
+        sizes = ui.column([self.controls["pass"], ui.wrapped(self._named(*SIZES))])
+        return [sizes, self._choices, self.view, self.words]
 
-    def _changed(self, _change: Any) -> None:
-        if not self._quiet:
-            self._draw()
+    def _said(self) -> str:
+        return as_table(rows_at_M(self.setting))
 
     def _draw(self) -> None:
-        view = self.view
-        self._offer(view.pass_)
         try:
-            self.view_box.value = map_of(view).to_svg()
+            super()._draw()
         except ValueError as nothing:  # every tick is taken away
-            self.view_box.value, self.words.value = "", in_html([f"{str(nothing).capitalize()}."])
-            return
-        self.words.value = as_table(rows_at_M(view))
+            self.view.value, self.words.value = "", in_html([f"{str(nothing).capitalize()}."])
 
-    def _offer(self, pass_: str) -> None:
-        """Show the ticks of a pass."""
+    def _fit(self) -> None:
+        """Show the ticks of the pass."""
         import ipywidgets as widgets
 
+        pass_ = self.controls["pass"].value
         if pass_ != self._offered:
             self._offered = pass_
             self._choices.children = tuple(
-                wrapped([widgets.Label(f"{kind}:", layout=widgets.Layout(width="80px")), *named.values()])
+                ui.wrapped([widgets.Label(f"{kind}:", layout=widgets.Layout(width="80px")), *named.values()])
                 for kind, named in self.ticks[pass_].items()
             )
 
@@ -110,13 +97,11 @@ def _ticks(pass_: str, view: View) -> dict[str, dict[str, Any]]:
     """A checkbox for each schedule and bound of a pass; those of `view` are ticked, in its own pass."""
     mine = view if view.pass_ == pass_ else view_of(view.N, view.d, None, pass_)
     schedules = {s.name: _tick(s.name, s.name in mine.schedules) for s in of_pass(pass_)}
-    bounds = {name: _tick(limits.label(name), name in mine.bounds) for name in limits.bounds_of(pass_)}
+    bounds = {name: _tick(bound_label(name), name in mine.bounds) for name in bounds_of(pass_)}
     return {"schedules": schedules, "bounds": bounds}
 
 
 def _tick(label: str, value: bool) -> Any:
     import ipywidgets as widgets
 
-    return widgets.Checkbox(
-        value=value, description=label, indent=False, layout=widgets.Layout(width="auto", margin="0 14px 0 0")
-    )
+    return ui.checkbox(label, value, indent=False, layout=widgets.Layout(width="auto", margin="0 14px 0 0"))

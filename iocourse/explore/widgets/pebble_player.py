@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,9 +21,12 @@ from ...pebbling import (
     optimum,
     softmax_row,
 )
+from ..draw.html import in_html
 from ..draw.picture import Picture
+from ..draw.wording import counted
 from ..figures.pebbles import Play, picture_of
-from .shell import Shell, in_html, wide, without_widgets, wrapped
+from . import controls as ui
+from .explorer import Explorer, explorer, without_widgets
 
 STATES = 400_000  # that a search may look at: some two seconds
 MEMORIES = 8  # values of M that are offered above the smallest
@@ -49,6 +52,7 @@ PRESETS = {
 Solved = Sequence[State] | str  # the states of a cheapest pebbling, or why there is none
 
 
+@explorer
 def pebble_player(
     graph: Any = None, M: int = 3, recompute: bool = True, slide: bool = False
 ) -> PebblePlayer | Picture:
@@ -94,61 +98,73 @@ def lost(game: Game, state: State) -> list[Vertex]:
     ]
 
 
-class PebblePlayer(Shell):
-    """The widget. `game` is what is played, `states` the states so far, `picture` what is shown.
+class Rules(NamedTuple):
+    """Which graph is pebbled, and by what rules."""
 
-    Controls are plain ipywidgets in `controls`, by name (preset, M, recompute, slide, mode; step, play,
-    back, forward for the optimum; previous, do, next, undo, restart for a game of one's own); `rows` holds,
-    by kind, a button for each legal move. `words` and `view` are the HTML widgets they write to.
+    preset: str
+    M: int
+    recompute: bool
+    slide: bool
+
+
+class PebblePlayer(Explorer):
+    """The widget. `game` is what is played, `states` the states so far; `rows` hold buttons of legal moves.
+
+    Its controls: preset, M, recompute, slide, mode; step, play, back, forward for the optimum; previous, do,
+    next, undo, restart for a game of one's own.
     """
 
     def __init__(self, presets: dict[str, Preset], name: str, game: Game, solved: Solved) -> None:
-        import ipywidgets as widgets
-
-        self.presets, self.note = presets, ""
-        self.words, self.view = widgets.HTML(), widgets.HTML()
-        self.rows = {kind: wrapped([]) for kind in KINDS}
+        self.presets = presets
+        self.rows = {kind: ui.wrapped([]) for kind in KINDS}
         for row in self.rows.values():
             row.layout.min_height = "34px"  # an empty row stays, so that the picture does not jump
-        self.controls = _controls(presets, name, game)
-        self._solved: dict[Any, Solved] = {(name, game.M, game.recompute, game.slide): solved}
+        rules = Rules(name, game.M, game.recompute, game.slide)
+        self._solved: dict[Rules, Solved] = {rules: solved}
         self._buttons: dict[Move, Any] = {}
         self._own = [game.start()]
         self._legal: tuple[Move, ...] = ()
         self._at = 0  # the legal move that the keyboard makes
-        self._playing, self._trying = _parts(self.controls, self.rows)
-        rules = wrapped([self.controls[name] for name in ("M", "recompute", "slide")])
-        above = [self.controls["preset"], rules, self.controls["mode"]]
-        self.box = widgets.VBox([*above, self._playing, self._trying, self.words, self.view])
-        self._fit_M()
-        self._listen()
-        self._show()
+        super().__init__(_controls(presets, rules))
 
-    def _listen(self) -> None:
-        self.controls["preset"].observe(self._preset_changed, "value")
-        for name in ("M", "recompute", "slide"):
-            self.controls[name].observe(self._rules_changed, "value")
-        for name in ("mode", "step"):
-            self.controls[name].observe(self._moved, "value")
-        for name, by in (("back", -1), ("forward", 1)):
-            self.controls[name].on_click(partial(self._by, by))
-        for name, by in (("previous", -1), ("next", 1)):
-            self.controls[name].on_click(partial(self._turn, by))
-        self.controls["do"].on_click(lambda _: self._chosen(*self._legal[self._at : self._at + 1]))
-        self.controls["undo"].on_click(lambda _: self.undo())
-        self.controls["restart"].on_click(lambda _: self.restart())
+    def actions(self) -> dict[str, Callable[[], None]]:
+        return {
+            "back": partial(self._by, -1),
+            "forward": partial(self._by, 1),
+            "previous": partial(self._turn, -1),
+            "next": partial(self._turn, 1),
+            "do": lambda: self._chosen(*self._legal[self._at : self._at + 1]),
+            "undo": self.undo,
+            "restart": self.restart,
+        }
+
+    def _arranged(self) -> list[Any]:
+        self._playing = ui.wrapped(self._named("play", "back", "forward", "step"))
+        chosen = ui.wrapped(self._named("previous", "do", "next", "undo", "restart"))
+        self._trying = ui.column([chosen, *self.rows.values()])
+        rules = ui.wrapped(self._named("M", "recompute", "slide"))
+        above = [self.controls["preset"], rules, self.controls["mode"]]
+        return [*above, self._playing, self._trying, self.words, self.view]
 
     # ------------------------------------------------------------------ what is played
     @property
+    def setting(self) -> Rules:
+        return Rules(*self._values(*Rules._fields))
+
+    @property
     def game(self) -> Game:
         """The graph and the rules that the controls stand on."""
-        preset, M, recompute, slide = self._key()
+        preset, M, recompute, slide = self.setting
         return Game(self.presets[preset].graph, M, recompute, slide)
+
+    @property
+    def _trying_oneself(self) -> bool:
+        return bool(self.controls["mode"].value == OWN)
 
     @property
     def states(self) -> Sequence[State]:
         """All states of the optimum, or of one's own game so far."""
-        if self.controls["mode"].value == OWN:
+        if self._trying_oneself:
             return self._own
         solved = self._optimum()
         return [self.game.start()] if isinstance(solved, str) else solved
@@ -165,12 +181,7 @@ class PebblePlayer(Shell):
 
     @property
     def picture(self) -> Picture:
-        """What is shown now."""
         return picture_of(self._play())
-
-    def __repr__(self) -> str:
-        preset, M, recompute, slide = self._key()
-        return f"PebblePlayer({preset!r}, M={M}, recompute={recompute}, slide={slide})"
 
     def _repr_mimebundle_(
         self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
@@ -181,33 +192,25 @@ class PebblePlayer(Shell):
         still, metadata = picture_of(play._replace(step=play.last))._repr_mimebundle_()
         return view | still, metadata
 
-    def _key(self) -> tuple[str, int, bool, bool]:
-        preset, M, recompute, slide = (
-            self.controls[name].value for name in ("preset", "M", "recompute", "slide")
-        )
-        return preset, M, recompute, slide
-
     def _play(self) -> Play:
-        states = self.states
-        own = self.controls["mode"].value == OWN
-        return Play(
-            self.game, states, len(states) - 1 if own else min(self.controls["step"].value, len(states) - 1)
-        )
+        last = len(self.states) - 1
+        step = last if self._trying_oneself else min(self.controls["step"].value, last)
+        return Play(self.game, self.states, step)
 
     def _optimum(self) -> Solved:
         """The cheapest pebbling of these rules; looked for once."""
-        key = self._key()
-        if key not in self._solved:
+        rules = self.setting
+        if rules not in self._solved:
             self.words.value = in_html(["Looking for a cheapest pebbling …"])
-            self._solved[key] = solve(self.game)
-        return self._solved[key]
+            self._solved[rules] = solve(self.game)
+        return self._solved[rules]
 
     # ------------------------------------------------------------------ what can be done
     def choose(self, move: Move | str) -> None:
         """Make a move in one's own game. Raises IllegalMove, and then nothing has changed."""
         self._own.append(self.game.after(self._own[-1], move))
         self.note = ""
-        self._show()
+        self._draw()
 
     def undo(self) -> None:
         """Take the last move of one's own game back."""
@@ -215,42 +218,35 @@ class PebblePlayer(Shell):
             f"Taken back: {self._own[-1].move}." if len(self._own) > 1 else "There is nothing to undo."
         )
         del self._own[max(len(self._own) - 1, 1) :]
-        self._show()
+        self._draw()
 
     def restart(self) -> None:
         """Begin one's own game again."""
         self._own, self.note = [self.game.start()], ""
-        self._show()
+        self._draw()
 
     # ------------------------------------------------------------------ what the controls report
-    def _preset_changed(self, _change: Any) -> None:
-        with self._together():
-            self.controls["slide"].value = self.presets[self.controls["preset"].value].slide
-        self._rules_changed(None)
-
-    def _rules_changed(self, _change: Any) -> None:
-        if self._quiet:
+    def _after(self, name: str) -> None:
+        self.note = ""
+        if name in ("mode", "step"):
             return
         with self._together():
+            if name == "preset":
+                self.controls["slide"].value = self.presets[self.controls["preset"].value].slide
             self._fit_M()
             self.controls["step"].value = 0
-        self.restart()
+        self._own = [self.game.start()]
 
-    def _moved(self, _change: Any) -> None:
-        if not self._quiet:
-            self.note = ""
-            self._show()
-
-    def _by(self, steps: int, _button: Any) -> None:
+    def _by(self, steps: int) -> None:
         step = self.controls["step"]
         step.value = min(max(step.value + steps, 0), step.max)
 
-    def _turn(self, by: int, _button: Any) -> None:
+    def _turn(self, by: int) -> None:
         if self._legal:
             self._at = (self._at + by) % len(self._legal)
             self._name()
 
-    def _chosen(self, move: Move | None = None, _button: Any = None) -> None:
+    def _chosen(self, move: Move | None = None) -> None:
         # A second click may arrive before the first has taken the button away.
         if move is not None and not self.game.objection(self._own[-1], move):
             self.choose(move)
@@ -263,23 +259,15 @@ class PebblePlayer(Shell):
         slider.min = least
         slider.max = max(slider.value, least + MEMORIES)
 
-    def _show(self) -> None:
-        """Bring controls, words and picture in line with the game."""
-        own = self.controls["mode"].value == OWN
+    def _fit(self) -> None:
+        own = self._trying_oneself
+        self._fit_M()
         self._playing.layout.display = "none" if own else None
         self._trying.layout.display = None if own else "none"
         if own:
             self._offer()
-        else:
-            self._fit_step()
-        self.words.value = in_html(self._said(own))
-        self.view.value = self.picture.to_svg()
-
-    def _fit_step(self) -> None:
-        """The player ends where the moves end."""
-        last = len(self.states) - 1
-        with self._together():
-            self.controls["step"].max = self.controls["play"].max = last
+        else:  # the player ends where the moves end
+            self.controls["step"].max = self.controls["play"].max = len(self.states) - 1
 
     def _offer(self) -> None:
         """The legal moves, and no others, as buttons, and one by one for the keyboard."""
@@ -312,13 +300,13 @@ class PebblePlayer(Shell):
         """The button of a move, made once: the page keeps those that stay."""
         if move not in self._buttons:
             self._buttons[move] = _move_button(move)
-            self._buttons[move].on_click(partial(self._chosen, move))
+            self._buttons[move].on_click(partial(self._pressed, partial(self._chosen, move)))
         return self._buttons[move]
 
-    def _said(self, own: bool) -> list[str]:
-        """The lines above the picture."""
-        if own:
-            return [self._score(), self._advice()]
+    def _said(self) -> str:
+        return in_html([self._score(), self._advice()] if self._trying_oneself else self._fewest())
+
+    def _fewest(self) -> list[str]:
         solved, M = self._optimum(), self.game.M
         if isinstance(solved, str):
             return ["There is no optimum to play; you can try yourself.", f"{solved}."]
@@ -327,7 +315,7 @@ class PebblePlayer(Shell):
 
     def _score(self) -> str:
         state = self._own[-1]
-        moved = f"{state.cost} word{'' if state.cost == 1 else 's'} moved"
+        moved = f"{counted(state.cost, 'word')} moved"
         if not self.game.finished(state):
             return f"Your game: {moved}."
         solved = self._optimum()
@@ -350,26 +338,18 @@ class PebblePlayer(Shell):
         return f"{self.note} {f'To be stored: {missing}.' if missing else ''}".strip()
 
 
-def _controls(presets: dict[str, Preset], name: str, game: Game) -> dict[str, Any]:
-    import ipywidgets as widgets
-
+def _controls(presets: dict[str, Preset], rules: Rules) -> dict[str, Any]:
     # No dropdown: JupyterLab takes letters and arrow keys on it for commands of the notebook.
-    M = widgets.IntSlider(
-        value=game.M, min=1, max=game.M + MEMORIES, description="M (red pebbles)", **wide("400px")
-    )
     found = {
-        "preset": widgets.ToggleButtons(options=list(presets), value=name, style={"button_width": "auto"}),
-        "M": M,
-        "mode": widgets.ToggleButtons(options=[OPTIMUM, OWN], value=OPTIMUM),
-        "step": widgets.IntSlider(value=0, min=0, max=1, description="move", **wide("560px", "60px")),
-        "play": widgets.Play(value=0, min=0, max=1, interval=700, description="play the moves"),
+        "preset": ui.choice(presets, rules.preset),
+        "M": ui.int_slider("M (red pebbles)", 1, rules.M + MEMORIES, rules.M, **ui.wide("400px")),
+        "mode": ui.choice([OPTIMUM, OWN], OPTIMUM, button_width=""),
+        **ui.player(700, **ui.wide("560px", "60px")),
     }
     for rule, meaning in _RULES.items():
-        found[rule] = widgets.Checkbox(
-            value=getattr(game, rule), description=f"{rule}: {meaning}", indent=False, **wide("auto")
-        )
-    widgets.jslink((found["play"], "value"), (found["step"], "value"))
-    return found | {label: _labelled(*texts) for label, texts in _BUTTONS.items()}
+        label, value = f"{rule}: {meaning}", getattr(rules, rule)
+        found[rule] = ui.checkbox(label, value, indent=False, **ui.wide("auto"))
+    return found | {name: ui.button(*texts, width="auto") for name, texts in _BUTTONS.items()}
 
 
 _RULES = {
@@ -387,26 +367,9 @@ _BUTTONS = {
 }
 
 
-def _labelled(label: str, tooltip: str) -> Any:
-    import ipywidgets as widgets
-
-    return widgets.Button(description=label, tooltip=tooltip, layout=widgets.Layout(width="auto"))
-
-
 def _move_button(move: Move) -> Any:
     """A button for the mouse; the keyboard has four that stay where they are."""
     import ipywidgets as widgets
 
-    off_the_keyboard = {"tabbable": False} if hasattr(widgets.Button, "tabbable") else {}
     label = str(move).removeprefix(f"{move.kind} ")
-    layout = widgets.Layout(width="auto", min_width="44px")
-    return widgets.Button(description=label, tooltip=str(move), layout=layout, **off_the_keyboard)
-
-
-def _parts(controls: dict[str, Any], rows: dict[str, Any]) -> tuple[Any, Any]:
-    """The controls of the optimum, and those of one's own game."""
-    import ipywidgets as widgets
-
-    playing = wrapped(controls[name] for name in ("play", "back", "forward", "step"))
-    chosen = wrapped(controls[name] for name in ("previous", "do", "next", "undo", "restart"))
-    return playing, widgets.VBox([chosen, *rows.values()])
+    return ui.mouse_button(label, str(move), widgets.Layout(width="auto", min_width="44px"))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ...gpu import CHIPS
+from ..draw.html import in_html
 from ..draw.picture import Picture
-from ..facts.attention_points import Sizes
-from ..facts.recorded_points import records_of
+from ..facts.roofline_explorer import Sizes, records_of
 from ..figures.roofline_explorer import picture_of, roofline_explorer_words
-from .shell import Shell, choice, in_html, options_of, steps_slider, wide, without_widgets, wrapped
+from . import controls as ui
+from .explorer import Explorer, explorer, without_widgets
 
 SLIDERS = {
     "N": ("N (rows)", tuple(2**k for k in range(7, 18))),
@@ -22,6 +23,7 @@ MASKS = {"causal": True, "no mask": False}
 CHIP_NAMES = {f"{chip.name} (sm_{arch})": arch for arch, chip in CHIPS.items()}
 
 
+@explorer
 def roofline_explorer(
     arch: int = 90,
     N: int = 4096,
@@ -44,25 +46,12 @@ def roofline_explorer(
     return RooflineExplorer(sizes)
 
 
-class RooflineExplorer(Shell):
-    """The widget. `setting` is where its controls stand, `picture` what it shows.
-
-    Controls are plain ipywidgets in `controls`, by name (arch, mask, N, d, H, H_kv, B, density); `words` and
-    `view` are the HTML widgets they write to, `box` holds them all. H_kv offers the divisors of H.
-    """
+class RooflineExplorer(Explorer):
+    """The widget; its controls: arch, mask, N, d, H, H_kv, B, density. H_kv offers the divisors of H."""
 
     def __init__(self, sizes: Sizes) -> None:
-        import ipywidgets as widgets
-
         self._records = records_of(None)
-        self.words, self.view = widgets.HTML(), widgets.HTML()
-        self.controls = _controls(sizes)
-        for control in self.controls.values():
-            control.observe(self._changed, "value")
-        choices = [self.controls["arch"], self.controls["mask"]]
-        sliders = wrapped(self.controls[name] for name in ("N", "d", "H", "H_kv", "B", "density"))
-        self.box = widgets.VBox([*choices, sliders, self.words, self.view])
-        self._draw()
+        super().__init__(_controls(sizes))
 
     @property
     def setting(self) -> Sizes:
@@ -72,32 +61,26 @@ class RooflineExplorer(Shell):
 
     @property
     def picture(self) -> Picture:
-        """What is shown now."""
         return picture_of(self.setting, self._records)
 
-    def __repr__(self) -> str:
-        stands = ", ".join(f"{name}={value!r}" for name, value in self.setting._asdict().items())
-        return f"RooflineExplorer({stands})"
-
-    def _changed(self, change: Any) -> None:
-        if self._quiet:
-            return
-        if change["owner"] is self.controls["H"]:
+    def _after(self, name: str) -> None:
+        if name == "H":
             self._offer_divisors()
-        self._draw()
+
+    def _said(self) -> str:
+        return in_html(roofline_explorer_words(self.setting, self._records))
+
+    def _arranged(self) -> list[Any]:
+        sliders = ui.wrapped(self._named("N", "d", "H", "H_kv", "B", "density"))
+        return [*self._named("arch", "mask"), sliders, self.words, self.view]
 
     def _offer_divisors(self) -> None:
         """H_kv stays where it divides H, else goes to the next smaller number that does."""
         control, found = self.controls["H_kv"], divisors(self.controls["H"].value)
         value = max(one for one in found if one <= control.value)
         with self._together():
-            control.options = options_of(found)
+            control.options = ui.options_of(found)
             control.value = value
-
-    def _draw(self) -> None:
-        setting = self.setting
-        self.words.value = in_html(roofline_explorer_words(setting, self._records))
-        self.view.value = picture_of(setting, self._records).to_svg()
 
 
 def divisors(H: int) -> list[int]:
@@ -106,23 +89,14 @@ def divisors(H: int) -> list[int]:
 
 
 def _controls(s: Sizes) -> dict[str, Any]:
-    chip = next(name for name, arch in CHIP_NAMES.items() if arch == s.arch)
-    mask = next(name for name, causal in MASKS.items() if causal == s.causal)
-    sliders = {
-        name: steps_slider(label, values, getattr(s, name)) for name, (label, values) in SLIDERS.items()
-    }
+    shares = SHARES if s.density in SHARES.values() else SHARES | {f"{s.density:g}": s.density}
     return {
-        "arch": choice(CHIP_NAMES, chip, "chip"),
-        "mask": choice(MASKS, mask, "mask"),
-        **sliders,
-        "H_kv": steps_slider("H_kv (of keys)", divisors(s.H), s.H_kv),
-        "density": _density_slider(s.density),
+        "arch": ui.choice(CHIP_NAMES, ui.key_of(CHIP_NAMES, s.arch), "chip"),
+        "mask": ui.choice(MASKS, ui.key_of(MASKS, s.causal), "mask"),
+        **{
+            name: ui.steps_slider(label, values, getattr(s, name))
+            for name, (label, values) in SLIDERS.items()
+        },
+        "H_kv": ui.steps_slider("H_kv (of keys)", divisors(s.H), s.H_kv),
+        "density": ui.options_slider("density", sorted(shares.items(), key=lambda one: one[1]), s.density),
     }
-
-
-def _density_slider(value: float) -> Any:
-    import ipywidgets as widgets
-
-    shares = SHARES if value in SHARES.values() else SHARES | {f"{value:g}": value}
-    options = sorted(shares.items(), key=lambda option: option[1])
-    return widgets.SelectionSlider(options=options, value=value, description="density", **wide("430px"))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ... import schedules
 from ..draw.picture import Picture
 from ..facts.chosen import ROW_TILED
-from ..facts.tuning import Setting, best_tiles, first_tiles, play, tiles_of
+from ..facts.tile_tuner import Setting, best_tiles, first_tiles, play, tiles_of
 from ..figures.tile_tuner import tile_tuner_picture, tile_tuner_words
-from .shell import Shell, move_to, size_slider, wide, without_widgets
+from . import controls as ui
+from .explorer import Explorer, explorer, without_widgets
 
 SIZES = {
     "N": ("N (rows)", 1, 2**16, 2),
@@ -20,6 +22,7 @@ SIZES = {
 }
 
 
+@explorer
 def tile_tuner(
     N: int = 1024,
     d: int = 64,
@@ -41,67 +44,52 @@ def tile_tuner(
     return TileTuner(setting)
 
 
-class TileTuner(Shell):
-    """The widget. `setting` is where its controls stand, `picture` what it shows.
-
-    Controls are plain ipywidgets in `controls`, by name (N, d, M, Br, Bc, schedule, best, step, play);
-    `words` and `view` are the HTML widgets they write to, `box` holds them all.
-    """
+class TileTuner(Explorer):
+    """The widget; its controls: N, d, M, Br, Bc, schedule, best, step, play."""
 
     def __init__(self, setting: Setting) -> None:
-        import ipywidgets as widgets
-
-        self._quiet = True
-        self.note = ""
-        self.words, self.view = widgets.HTML(), widgets.HTML()
-        self.controls = {name: size_slider(*SIZES[name], getattr(setting, name)) for name in SIZES}
-        self.controls |= _other_controls(setting)
-        for name in (*SIZES, "schedule", "step"):
-            self.controls[name].observe(self._changed, "value")
-        self.controls["best"].on_click(self._best)
-        self.box = _arranged(self.controls, self.words, self.view)
-        self._quiet = False
-        self._draw()
+        sizes = {name: ui.size_slider(*SIZES[name], getattr(setting, name)) for name in SIZES}
+        super().__init__(sizes | _other_controls(setting))
 
     @property
     def setting(self) -> Setting:
         """Where the controls stand."""
-        return Setting(*(self.controls[name].value for name in Setting._fields))
+        return Setting(*self._values(*Setting._fields))
 
     @property
     def picture(self) -> Picture:
-        """What is shown now."""
         return tile_tuner_picture(*self.setting)
 
-    def __repr__(self) -> str:
-        stands = ", ".join(f"{name}={value!r}" for name, value in self.setting._asdict().items())
-        return f"TileTuner({stands})"
+    def actions(self) -> dict[str, Callable[[], None]]:
+        return {"best": self._best}
 
-    def _changed(self, change: Any) -> None:
-        if self._quiet:
-            return
-        if change["owner"] is not self.controls["step"]:
+    def _after(self, name: str) -> None:
+        if name != "step":
             self.note = ""
-        self._draw()
 
-    def _draw(self) -> None:
+    def _fit(self) -> None:
         self._fit_step()
-        setting = self.setting
-        names = schedules.get(setting.schedule).tile_names
+        names = schedules.get(self.setting.schedule).tile_names
         for name in ("Br", "Bc"):
             self.controls[name].disabled = name not in names
-        self.words.value = tile_tuner_words(setting, self.note)
-        self.view.value = tile_tuner_picture(*setting).to_svg()
+
+    def _said(self) -> str:
+        return tile_tuner_words(self.setting, self.note)
+
+    def _arranged(self) -> list[Any]:
+        left, right = (
+            ui.column(self._named("schedule", "N", "d", "M")),
+            ui.column(self._named("best", "Br", "Bc")),
+        )
+        return [ui.wrapped([left, right]), ui.wrapped(self._named("play", "step")), self.words, self.view]
 
     def _fit_step(self) -> None:
         """The player ends where the moves end."""
         last = len(play(self.setting._replace(step=0)).moves) - 1
         step, player = self.controls["step"], self.controls["play"]
-        if step.max != last:
-            with self._together():
-                step.max = player.max = last  # a value beyond it moves there
+        step.max = player.max = last  # a value beyond it moves there
 
-    def _best(self, _button: Any) -> None:
+    def _best(self) -> None:
         N, d, M, _, _, name, _ = self.setting
         best = best_tiles(name, N, d, M)
         if best is None:
@@ -110,7 +98,7 @@ class TileTuner(Shell):
         else:
             with self._together():
                 for slider, value in zip(("Br", "Bc"), best, strict=True):
-                    move_to(self.controls[slider], value)
+                    ui.move_to(self.controls[slider], value)
             sizes = ", ".join(f"{tile} = {size:,}" for tile, size in tiles_of(self.setting).items())
             self.note = f"Fewest words for M = {M:,}: {sizes}."
         self._draw()
@@ -119,29 +107,8 @@ class TileTuner(Shell):
 def _other_controls(setting: Setting) -> dict[str, Any]:
     import ipywidgets as widgets
 
-    step = widgets.IntSlider(
-        value=0, min=0, max=1, description="move", readout=False, **wide("600px", "60px")
+    schedule = widgets.Dropdown(
+        options=ROW_TILED, value=setting.schedule, description="schedule", **ui.wide("300px")
     )
-    player = widgets.Play(value=0, min=0, max=1, interval=300, description="play the moves")
-    widgets.jslink((player, "value"), (step, "value"))
-    return {
-        "schedule": widgets.Dropdown(
-            options=ROW_TILED, value=setting.schedule, description="schedule", **wide("300px")
-        ),
-        "best": widgets.Button(
-            description="best tiles for M", tooltip="Br and Bc that move the fewest words"
-        ),
-        "step": step,
-        "play": player,
-    }
-
-
-def _arranged(controls: dict[str, Any], words: Any, view: Any) -> Any:
-    import ipywidgets as widgets
-
-    left = widgets.VBox([controls[name] for name in ("schedule", "N", "d", "M")])
-    right = widgets.VBox([controls[name] for name in ("best", "Br", "Bc")])
-    wrap = widgets.Layout(flex_flow="row wrap")
-    sizes = widgets.HBox([left, right], layout=wrap)
-    player = widgets.HBox([controls["play"], controls["step"]], layout=wrap)
-    return widgets.VBox([sizes, player, words, view])
+    best = ui.button("best tiles for M", "Br and Bc that move the fewest words")
+    return {"schedule": schedule, "best": best, **ui.player(300, readout=False, **ui.wide("600px", "60px"))}

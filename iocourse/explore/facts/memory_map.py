@@ -1,18 +1,24 @@
-"""What the map of words against memory knows: who moves how many words at each M, and where a regime ends."""
+"""What the map of words against memory knows: who moves how many words at each M, the lower bounds, and where
+a regime ends.
+"""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import ceil, floor, log2, sqrt
 from typing import NamedTuple
 
-from ... import schedules
+from ... import bounds, schedules
+from ...bounds.best import COMPULSORY, SEGMENT
 from ...guard import library_answer
 from ...ledger import Ledger
+from ...machine import FREE_REGISTERS
 from ...schedules import Schedule
 
 PER_OCTAVE = 2  # values of M between M and 2M
+LONGEST = 20  # letters of a title beside the end of a line
 
 
 class Leading(NamedTuple):
@@ -68,7 +74,7 @@ def regimes(pass_: str, N: int, d: int, least: int, low: float, high: float) -> 
     ends = [least, crossover(pass_) * d * d, N * d, high]
     named = [
         ("nothing fits", ""),
-        ("blocked products", f"{told.blocked}N²d/√M + {_times(told.scores)}N²"),
+        ("blocked products", f"{told.blocked}N²d/√M + {told.scores if told.scores > 1 else ''}N²"),
         (told.rows_name, f"{told.rows}N²d²/M"),
         ("compulsory", told.compulsory),
     ]
@@ -81,14 +87,10 @@ def regimes(pass_: str, N: int, d: int, least: int, low: float, high: float) -> 
     return found
 
 
-def _times(factor: int) -> str:
-    return "" if factor == 1 else str(factor)
-
-
-def memories(low: int, high: int) -> list[int]:
+def memories(low: int, high: int, per_octave: int = PER_OCTAVE) -> list[int]:
     """Powers of √2 from low to high, and both ends: the same for every N and d, so that few are new."""
-    first, last = ceil(PER_OCTAVE * log2(low)), floor(PER_OCTAVE * log2(high))
-    return sorted({round(2 ** (k / PER_OCTAVE)) for k in range(first, last + 1)} | {low, high})
+    first, last = ceil(per_octave * log2(low)), floor(per_octave * log2(high))
+    return sorted({round(2 ** (k / per_octave)) for k in range(first, last + 1)} | {low, high})
 
 
 @library_answer
@@ -110,9 +112,6 @@ def _move(name: str, N: int, d: int, M: int) -> Move | None:
 @lru_cache(maxsize=10_000)
 def _smallest(name: str, N: int, d: int) -> int:
     return schedules.get(name).smallest_M(N, d)
-
-
-CACHES = (_move, _smallest)  # what a measurement of redrawing must forget
 
 
 def moves(asked: Sequence[Schedule], N: int, d: int, M: int) -> list[Move]:
@@ -146,3 +145,57 @@ def reigns(asked: Sequence[Schedule], N: int, d: int, at: Sequence[int]) -> list
         else:
             found.append(Reign(least[0], M, M))
     return found
+
+
+# ---------------------------------------------------------------------- lower bounds
+@cache
+def bounds_of(pass_: str) -> tuple[str, ...]:
+    """The ids of the bounds of a pass that are a number of words for (N, d, M) or (N, d)."""
+    return tuple(
+        bound.id
+        for bound in bounds.BOUNDS.values()
+        if pass_ in bound.passes and bound.in_words and _parameters(bound)[:2] == ["N", "d"]
+    )
+
+
+@cache
+def usual_bounds(pass_: str) -> tuple[str, ...]:
+    """The ids of the bounds whose largest is `bounds.lower_bound`."""
+    return (COMPULSORY[pass_].id, *(bound.id for bound in SEGMENT[pass_]))
+
+
+def _parameters(bound: bounds.Bound) -> list[str]:
+    return list(inspect.signature(bound.evaluate).parameters)
+
+
+def bound_label(name: str) -> str:
+    """A bound's title, cut after the first word behind a comma; its id where that is still long."""
+    if name.startswith("compulsory"):
+        return "compulsory"
+    title, _, more = bounds.BOUNDS[name].title.partition(", ")
+    short = f"{title}, {more.split()[0]}" if more else title
+    return short if len(short) <= LONGEST else name.replace("_", " ")
+
+
+@library_answer
+def bound_at(name: str, N: int, d: int, M: int) -> int:
+    """A bound in words on a machine of M words, its free registers included; 0 where it says nothing."""
+    return _bound_at(name, N, d, M)
+
+
+@lru_cache(maxsize=50_000)
+def _bound_at(name: str, N: int, d: int, M: int) -> int:
+    bound = bounds.BOUNDS[name]
+    try:
+        return bound(N, d, M + FREE_REGISTERS) if "M" in _parameters(bound) else bound(N, d)
+    except bounds.OutsideRegime:
+        return 0
+
+
+def best_bound(pass_: str, N: int, d: int, M: int) -> tuple[int, str]:
+    """`bounds.lower_bound` in words, and the title of the bound that gives it."""
+    name = max(usual_bounds(pass_), key=lambda name: bound_at(name, N, d, M))
+    return bound_at(name, N, d, M), bounds.BOUNDS[name].title
+
+
+CACHES = (_move, _smallest, _bound_at)  # what a measurement of redrawing must forget

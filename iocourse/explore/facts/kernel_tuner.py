@@ -11,7 +11,8 @@ from ...costs.each_kernel import ledger_bytes
 from ...data.recorded import NONE_YET
 from ...gpu import Chip, chip_of
 from ...ledger import Ledger
-from ..draw.frame import words
+from ..draw.html import bold, paragraph
+from ..draw.wording import counted, words
 from .compiled_tiles import (
     Row,
     Setting,
@@ -25,6 +26,7 @@ from .compiled_tiles import (
     words_of,
 )
 from .kernel_tiles import Held, held
+from .trace import moved_rows
 
 
 class Shown(NamedTuple):
@@ -66,12 +68,7 @@ def title_of(s: Setting) -> str:
 def sides(s: Setting) -> str:
     """A tile and its warps: 64 × 128, slices of 32, 8 warps."""
     cut = f", slices of {s.BD}" if s.BD else ""
-    return f"{s.BM} × {s.BN}{cut}, {warps_in_words(s.warps)}"
-
-
-def warps_in_words(count: int) -> str:
-    """1 warp, 8 warps."""
-    return f"{count} warp{'s' * (count != 1)}"
+    return f"{s.BM} × {s.BN}{cut}, {counted(s.warps, 'warp')}"
 
 
 # ---------------------------------------------------------------------- what the record says
@@ -79,17 +76,13 @@ def standing(shown: Shown) -> list[str]:
     """Whether this tile was compiled, and if not, which one was: a line, or two."""
     if shown.found:
         row = shown.found[0]
-        return [f"Recorded with {shown.versions}, {_ahead(row)}: {_said(row)}."]
+        return [f"Recorded with {shown.versions}, {counted(row['stages'], 'stage')}: {_said(row)}."]
     if not shown.rows:
         return [f"Resources: {NONE_YET}."]
     near = nearest(shown.rows, shown.setting)
     if near is None:
         return ["Not recorded, nor any other tile of this kernel on this chip."]
     return [f"Not recorded. The nearest recorded tile is {_named(near, shown.setting)}:", f"{_said(near)}."]
-
-
-def _ahead(row: Row) -> str:
-    return f"{row['stages']} stage{'s' * (row['stages'] != 1)}"
 
 
 def _named(row: Row, s: Setting) -> str:
@@ -168,8 +161,7 @@ def _at_once(shown: Shown) -> list[str]:
     report = resources_of(shown.found[0]) if shown.found else None
     if report is None or not report.programs_at_once:
         return []
-    count = report.programs_at_once
-    return [f"A multiprocessor can hold {count} such program{'s' * (count != 1)} at once"]
+    return [f"A multiprocessor can hold {counted(report.programs_at_once, 'such program')} at once"]
 
 
 def _mb(shown: Shown) -> str:
@@ -180,20 +172,17 @@ def _map_in_words(shown: Shown) -> str:
     tiles = recorded_tiles(shown.rows, shown.setting)
     fitting = [f"{BM} × {BN}" for (BM, BN), row in sorted(tiles.items()) if verdict(row) == "fits"]
     named = f": {', '.join(fitting)}" if fitting else ""
-    count = f"{len(tiles)} tile{'s' * (len(tiles) != 1)}"
     fit = "1 fits" if len(fitting) == 1 else f"{len(fitting)} fit"
-    return f"Of {count} recorded for {which(shown.setting)}, {fit}{named}"
+    return f"Of {counted(len(tiles), 'tile')} recorded for {which(shown.setting)}, {fit}{named}"
 
 
 def numbers_of(shown: Shown) -> str:
     """The numbers behind the picture, as tables."""
     tiles = [["held at once", "words", "bytes"]]
     tiles += [[name, f"{tile.words:,}", f"{tile.bytes:,}"] for name, tile in shown.tiles.items()]
-    moved = [["moved", "words read", "words written"]]
-    moved += [[name, f"{read:,}", f"{written:,}"] for name, read, written in shown.ledger.rows()]
-    moved += [["total", f"{shown.ledger.read:,}", f"{shown.ledger.written:,}"]]
-    took = [f"{_ahead(row)}: {_said(row)}, {verdict(row)}" for row in shown.found] or standing(shown)
-    return "\n".join([table(tiles, left=0), table(moved, left=0), *took])
+    moved = [["moved", "words read", "words written"], *moved_rows(shown.ledger)]
+    took = [f"{counted(row['stages'], 'stage')}: {_said(row)}, {verdict(row)}" for row in shown.found]
+    return "\n".join([table(tiles, left=0), table(moved, left=0), *(took or standing(shown))])
 
 
 def kernel_tuner_words(s: Setting, record: Mapping[str, Any], note: str = "") -> str:
@@ -202,11 +191,12 @@ def kernel_tuner_words(s: Setting, record: Mapping[str, Any], note: str = "") ->
     ledger = shown.ledger
     says = escape(" ".join(standing(shown)))
     bad = not shown.found or verdict(shown.found[0]) != "fits"
-    lines = [
-        f"<b>{ledger.total:,} words moved</b>, {_mb(shown)}, for one head of N = {s.N:,}.",
-        f"Tiles: {filling(shown)} of shared memory and registers.",
-        f"<b>{says}</b>" if bad else says,
-        *(f"{one}." for one in _at_once(shown)),
-        escape(note),
-    ]
-    return f'<div style="font-size:14px;line-height:1.5">{"<br>".join(lines)}</div>'
+    return paragraph(
+        [
+            f"{bold(f'{ledger.total:,} words moved')}, {_mb(shown)}, for one head of N = {s.N:,}.",
+            f"Tiles: {filling(shown)} of shared memory and registers.",
+            bold(says, bad),
+            *(f"{one}." for one in _at_once(shown)),
+            escape(note),
+        ]
+    )

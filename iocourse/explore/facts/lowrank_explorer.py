@@ -13,20 +13,12 @@ from ... import schedules
 from ...costs import ceil_div
 from ...ledger import Ledger
 from ...lowrank.advice import predicted_error
-from ...lowrank.polynomials import (
-    CLIP,
-    LARGEST_RADIUS,
-    NAMES,
-    Polynomial,
-    hermite,
-    largest_error,
-    polynomial,
-)
+from ...lowrank.polynomials import CLIP, LARGEST_RADIUS, NAMES, Polynomial, hermite, largest_error, polynomial
 from ...monomials import Array, rank_of
 from ...schedules import Crossing
 from ...sizes import positive_int
-from ..draw.frame import tick_label
-from .lowrank_logits import Logits
+from ..draw.wording import big, tick_label
+from .logits import Logits
 
 DEGREES = range(1, 13)
 VARIANCES = 33  # of rows, for which the largest error of a row's own polynomial is looked for
@@ -94,7 +86,7 @@ class Facts:
         """(g + 1,): the coefficients that are drawn; of a row's own polynomial those of a row of σ."""
         if self.p is None or not self.p.per_row:
             return None if self.p is None else self.p.coefficients
-        return _of_row(self.s.degree, self.data.std**2)
+        return of_row(self.s.degree, self.data.std**2)
 
     @cached_property
     def off(self) -> float:
@@ -200,11 +192,11 @@ def _off(name: str, g: int, R: float) -> float:
         return inf
     if not made.per_row:
         return largest_error(made.coefficients, R)
-    return max(largest_error(_of_row(g, v), R) for v in np.linspace(0, min(CLIP, R * R), VARIANCES))
+    return max(largest_error(of_row(g, v), R) for v in np.linspace(0, min(CLIP, R * R), VARIANCES))
 
 
-def _of_row(g: int, variance: float) -> Array:
-    """The polynomial of a row with logits of this variance, with the factor e^(σ²/2) that softmax cancels."""
+def of_row(g: int, variance: float) -> Array:
+    """(g + 1,): the polynomial of a row of this variance, with the factor e^(σ²/2) that softmax cancels."""
     clipped = min(variance, CLIP)
     found: Array = np.exp(clipped / 2) * hermite(g, np.array([clipped]))[:, 0]
     return found
@@ -307,11 +299,6 @@ def rows_of(f: Facts) -> list[tuple[str, str]]:
         ("low rank moves fewer words from n* on", big(f.crossing.N)),
         ("n*/r", f"{f.crossing.ranks:.3g}"),
     ]
-
-
-def big(count: int) -> str:
-    """A whole number as text, from a million million on to three figures."""
-    return f"{count:,}" if count < 10**12 else tick_label(float(f"{count:.3g}"), 10)
 
 
 def in_bytes(count: int) -> str:

@@ -1,0 +1,127 @@
+"""Small shapes that several figures share: swatches, bars, marks, and the square of N x N scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import cos, pi, sin
+from typing import NamedTuple
+
+from .palette import INK, PAPER, QUIET, VERMILION, Fill
+from .picture import NORMAL, SMALL, Element, Point, Poly, Rect, Text, centred
+
+Range = tuple[int, int]
+Tile = tuple[Range, Range]
+WRITTEN = "\\"  # the hatch of words that are written
+
+
+# ---------------------------------------------------------------------- marks
+def swatch(x: float, y: float, fill: Fill, label: str) -> list[Element]:
+    """A small box in a fill, with its name."""
+    return [
+        Rect(x, y, 18, 16, fill.colour, fill.hatch, INK, 0.7),
+        Text(x + 24, centred(y + 8, NORMAL), label, NORMAL),
+    ]
+
+
+def outline(box: Rect, line: float = 3.5) -> Rect:
+    """The frame around the tile at work, never so thin that it is lost."""
+    grow = max(0.0, 4 - min(box.width, box.height)) / 2
+    x, y, width, height = box.x - grow, box.y - grow, box.width + 2 * grow, box.height + 2 * grow
+    return Rect(x, y, width, height, "", "", VERMILION, line)
+
+
+def circle(at: Point, radius: float, fill: str, line: float, corners: int = 36) -> Poly:
+    """A circle, as a polygon of so many corners."""
+    turns = (2 * k * pi / corners for k in range(corners + 1))
+    points = tuple((at[0] + radius * cos(a), at[1] + radius * sin(a)) for a in turns)
+    return Poly(points, INK, line, (), fill)
+
+
+def diamond(at: Point, width: float, height: float) -> Poly:
+    """The mark of what was measured."""
+    x, y = at
+    return Poly(((x, y - height), (x + width, y), (x, y + height), (x - width, y)), PAPER, 1, (), INK)
+
+
+# ---------------------------------------------------------------------- bars of words moved
+class Moved(NamedTuple):
+    """Words of one array, as a bar shows them: its name, its colour, and what is said behind it."""
+
+    name: str
+    colour: str
+    read: int
+    written: int
+    said: str
+
+    @property
+    def bold(self) -> bool:
+        """The sum stands out."""
+        return self.name == "total"
+
+    def bar(self, left: float, y: float, scale: float) -> Iterator[Element]:
+        """The bar, its name before `left`."""
+        middle, end = centred(y + 8, SMALL), left + (self.read + self.written) * scale
+        hatch = WRITTEN if self.written else ""
+        yield Text(left - 8, middle, self.name, SMALL, "end", bold=self.bold)
+        yield Rect(left, y, self.read * scale, 16, self.colour, "", INK, 0.6)
+        yield Rect(left + self.read * scale, y, self.written * scale, 16, self.colour, hatch, INK, 0.6)
+        yield Text(end + 8, middle, self.said, SMALL, bold=self.bold)
+
+
+def read_and_written(read: int, written: int) -> str:
+    """64 read, 32 written; or one of them; or 0."""
+    parts = [f"{read:,} read"] if read else []
+    return ", ".join(parts + ([f"{written:,} written"] if written else [])) or "0"
+
+
+def key_of_moved(x: float, y: float) -> list[Element]:
+    """What a hatched part of a bar means."""
+    return swatch(x, y, Fill(PAPER, ""), "read") + swatch(x + 76, y, Fill(PAPER, WRITTEN), "written")
+
+
+# ---------------------------------------------------------------------- the square of scores
+class Square(NamedTuple):
+    """Where N x N scores are drawn: the upper left corner and the side, in pixels."""
+
+    x: float
+    y: float
+    side: float
+    N: int
+
+    @property
+    def scale(self) -> float:
+        """Pixels of a row."""
+        return self.side / self.N
+
+    def paper(self, fill: str = PAPER) -> Rect:
+        """All scores."""
+        return Rect(self.x, self.y, self.side, self.side, fill, "", QUIET)
+
+    def box(self, rows: Range, columns: Range, fill: str = "") -> Rect:
+        """A tile of scores."""
+        (top, bottom), (left, right) = rows, columns
+        x, y = self.x + left * self.scale, self.y + top * self.scale
+        return Rect(x, y, (right - left) * self.scale, (bottom - top) * self.scale, fill)
+
+    def names(self, keys: str, queries: str) -> list[Element]:
+        """What its columns and rows are, each with their numbers."""
+        across, down = self.x + self.side / 2, self.y + self.side / 2
+        return [
+            Text(across, self.y - 10, f"{keys}, 0 to {self.N - 1:,}", SMALL, "middle", QUIET),
+            Text(
+                self.x - 12, down, f"{queries}, 0 to {self.N - 1:,} downwards", SMALL, "middle", QUIET,
+                turned=True,
+            ),
+        ]  # fmt: skip
+
+
+def span(name: str, part: Range) -> str:
+    """A range in words: row 5, or rows 0 to 63."""
+    start, stop = part
+    return f"{name} {start:,}" if stop == start + 1 else f"{name}s {start:,} to {stop - 1:,}"
+
+
+def place(tile: Tile) -> str:
+    """Where a tile of scores lies: rows 0 to 63, columns 64 to 127."""
+    rows, columns = tile
+    return f"{span('row', rows)}, {span('column', columns)}"
