@@ -14,7 +14,6 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -76,20 +75,11 @@ def judged() -> Iterator[None]:
 
 
 def settled(value: Any) -> Any:
-    """The value as plain numbers and arrays: what would compute itself later does so during the check."""
+    """The value with copies of its arrays: what the function writes in a later trial leaves this one alone."""
     if isinstance(value, (tuple, list)):
-        parts = [settled(part) for part in value]
-        return parts if isinstance(value, list) else tuple(parts)
-    if isinstance(value, bool) or value is None or isinstance(value, np.generic):
-        return value
-    if isinstance(value, int):
-        return int.__add__(value, 0)  # of a subclass only what it really is
-    if isinstance(value, float):
-        return float.__add__(value, 0.0)
-    if not hasattr(type(value), "__array__"):
-        return value
-    array = np.array(value)
-    return array.astype(np.float64) if array.dtype == object else array
+        parts = map(settled, value)
+        return list(parts) if isinstance(value, list) else tuple(parts)
+    return np.array(value) if isinstance(value, np.ndarray) else value
 
 
 def call(student: Callable[..., Any], case: Case) -> Trial:
@@ -158,7 +148,7 @@ def exercises() -> Mapping[str, Exercise]:
         for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda m: m.name):
             module = importlib.import_module(f"{package.__name__}.{info.name}")
             _exercises.update({exercise.id: exercise for exercise in module.EXERCISES})
-    return MappingProxyType(_exercises)
+    return _exercises
 
 
 def find(exercise_id: str) -> Exercise:
@@ -167,6 +157,14 @@ def find(exercise_id: str) -> Exercise:
     if exercise_id not in known:
         raise ValueError(f"there is no exercise {exercise_id!r}; there are {', '.join(known) or 'none'}")
     return known[exercise_id]
+
+
+def told(error: Exception) -> str:
+    """An error in one line: its type and its message, where it has one that can be shown."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return f"{type(error).__name__}, whose message cannot be shown"
 
 
 def cause_of(error: Exception) -> Exception:

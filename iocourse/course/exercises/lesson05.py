@@ -33,12 +33,12 @@ def _pebbling_cases(
 
 
 def _moves(value: Any) -> list[Any] | None:
-    """The moves as plain texts or (kind, vertex, parent), or None where the answer is no list of them."""
+    """The moves, texts or (kind, vertex, parent), or None where the answer is no list of them."""
     if not isinstance(value, (list, tuple)):
         return None
     if not all(isinstance(move, str) or (isinstance(move, tuple) and len(move) == 3) for move in value):
         return None
-    return [str.__str__(move) if isinstance(move, str) else move for move in value]
+    return list(value)
 
 
 def _are_moves(trial: Trial) -> str | None:

@@ -16,7 +16,7 @@ import numpy as np
 from ... import traffic
 from ...guard import LibraryAnswer
 from ...needs_triton import require_triton
-from ..exercise import Case, Property, Trial, cause_of, judged, settled
+from ..exercise import Case, Property, Trial, cause_of, judged
 from ..judging import each
 
 
@@ -36,7 +36,7 @@ def launch(student: Callable[..., Any], case: Case, *, copies: bool = True) -> T
         arrays = {name: value for name, value in given.items() if hasattr(value, "data_ptr")}
         with kernels_compute(copies=copies), traffic.count(**arrays) as ledger:
             value = student(*given.values())
-        return Trial(case, value=settled(_arrays(value)), ledger=ledger)
+        return Trial(case, value=_arrays(value), ledger=ledger)
     except Exception as error:
         return Trial(case, error=cause_of(error))
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from ..exercise import Case, Property, Trial, judged, settled
+from ..exercise import Case, Property, Trial, judged, settled, told
 from ..judging import each, same_answer_for
 
 Array = NDArray[np.float64]
@@ -96,7 +96,7 @@ def _explained(error: Exception, pieces: Pieces) -> Exception:
     """A division by the sum of an empty second pass is no news; that there was a second pass is."""
     if not pieces.asked_again:
         return error
-    return SecondPass(f"a second loop over the pieces finds none, and led to {type(error).__name__}: {error}")
+    return SecondPass(f"a second loop over the pieces finds none, and led to {told(error)}")
 
 
 @contextmanager
