@@ -75,7 +75,7 @@ def judged() -> Iterator[None]:
 
 
 def settled(value: Any) -> Any:
-    """The value with copies of its arrays: what the function writes in a later trial leaves this one alone."""
+    """The value with copies of its arrays, which stay as they are when a later trial writes into them."""
     if isinstance(value, (tuple, list)):
         parts = map(settled, value)
         return list(parts) if isinstance(value, list) else tuple(parts)

@@ -160,7 +160,7 @@ class TestCheck:
             check("99.1", my_double, seed=seed)
         if seed != "5":
             monkeypatch.setenv("IOCOURSE_SEED", str(seed))
-            with pytest.raises(ValueError, match="^IOCOURSE_SEED must be a whole number of at least 0, got "):
+            with pytest.raises(ValueError, match=r"^IOCOURSE_SEED must be a whole number of at least 0, got "):
                 check("99.1", my_double)
 
     def test_an_error_whose_message_cannot_be_shown_is_reported_by_its_type(self, capsys):
