@@ -9,6 +9,7 @@ from iocourse import costs, exact, run, schedules
 from iocourse.course import (
     CheckFailed,
     attempt,
+    budgets,
     check,
     checking,
     exercise,
@@ -22,6 +23,7 @@ from iocourse.course import (
 )
 from iocourse.course.attempts import Unsolved
 from iocourse.course.exercise import Case, Exercise, Trial
+from iocourse.ledger import Ledger
 
 HINTS = ("a nudge", "half of it", "nearly all of it")
 
@@ -62,11 +64,11 @@ FLASH = Exercise(
     cases=_flash_cases,
     properties=(
         judging.values(),
-        judging.fits(),
-        judging.every_input_loaded("Q", "K", "V"),
-        judging.reads_within("K", "K is read ⌈N/Br⌉ times"),
-        judging.writes_within("O", "O is written once"),
-        judging.total_within(),
+        budgets.fits(),
+        budgets.every_input_loaded("Q", "K", "V"),
+        budgets.reads_within("K", "K is read ⌈N/Br⌉ times"),
+        budgets.writes_within("O", "O is written once"),
+        budgets.total_within(),
     ),
     play=exercise.run_schedule,
 )
@@ -160,7 +162,9 @@ class TestCheck:
             check("99.1", my_double, seed=seed)
         if seed != "5":
             monkeypatch.setenv("IOCOURSE_SEED", str(seed))
-            with pytest.raises(ValueError, match=r"^IOCOURSE_SEED must be a whole number of at least 0, got "):
+            with pytest.raises(
+                ValueError, match=r"^IOCOURSE_SEED must be a whole number of at least 0, got "
+            ):
                 check("99.1", my_double)
 
     def test_an_error_whose_message_cannot_be_shown_is_reported_by_its_type(self, capsys):
@@ -361,6 +365,49 @@ class TestJudging:
     def test_a_single_number_has_no_place_and_close_numbers_are_shown_in_full(self):
         assert judging.difference(2.0, 3.0) == "yours 2, expected 3"
         assert judging.difference(3.0000001, 3.0) == "yours 3.0000000999999998, expected 3"
+
+    @pytest.mark.parametrize(
+        ("value", "kept"),
+        [((2, 3), True), ([np.int64(1), 1], True), ((2, 3, 4), False), ((2, 0), False), ((2, True), False),
+         ((2.0, 3), False), (5, False), ("23", False), (None, False), (np.array([2, 3]), False)],
+    )  # fmt: skip
+    def test_a_form_is_a_property_and_what_others_ask_of_it_waits_for_it(self, value, kept):
+        form = judging.Form("a pair", judging.two_whole, "a tile (bm, bn)")
+        small = form.must("small", lambda trial, tile: None if tile < (2, 4) else f"too large: {tile}", "odd")
+        trial = Trial(Case("odd", {}), value=value)
+        missing = f"expected a tile (bm, bn); yours is {value!r} (odd)"
+        assert form.kept().judge([trial]) == small.judge([trial]) == (None if kept else missing)
+        assert small.judge([Trial(Case("odd", {}), value=(3, 1))]) == "too large: (3, 1) (odd)"
+        assert small.judge([Trial(Case("even", {}), value=(3, 1))]) is None
+        assert len(form.kept().judge([Trial(Case("", {}), value="long" * 99)])) < 110
+
+    @pytest.mark.parametrize(
+        ("value", "number"),
+        [(1, 1), (np.uint8(3), 1), (2.5, 1), (np.float32(1), 1), (True, 0), ("1", 0), (None, 0)],
+    )
+    def test_what_counts_as_a_number(self, value, number):
+        assert judging.is_number(value) == bool(number)
+
+    def test_one_part_of_several_is_judged_where_it_is_asked_for(self):
+        case = Case("edge", {}, expected=(np.zeros(2), np.ones(2)))
+        second = judging.part("second", ("O", "LSE"), 1, "edge", tolerance=0.5)
+        assert second.judge([Trial(case, value=(None, np.full(2, 1.5)))]) is None
+        assert "entries differ" in second.judge([Trial(case, value=[None, np.full(2, 2.5)])])
+        assert second.judge([Trial(case, value=np.ones((2, 2)))]) == "expected 2 results: O, LSE (edge)"
+        assert judging.part("second", ("O", "LSE"), 1, "middle").judge([Trial(case)]) is None
+
+    def test_cases_are_chosen_by_their_label_or_by_what_they_are(self):
+        trials = [Trial(Case(label, {"n": n}), value=1.0) for label, n in (("one", 1), ("two", 2))]
+        said = [judging.only_where("", where, lambda trial: "seen").judge(trials)
+                for where in ("two", lambda case: case.inputs["n"] == 1, "three")]  # fmt: skip
+        assert said == ["seen (two)", "seen (one)", None]
+
+    def test_sentences_about_words_are_made_of_the_array_and_how_often(self):
+        made = (*budgets.reads(K="⌈N/Br⌉ times", V="once"), *budgets.writes(O="once"))
+        assert [p.name for p in made] == ["K is read ⌈N/Br⌉ times", "V is read once", "O is written once"]
+        case = Case("", {}, budget=Ledger(reads={"K": 9, "V": 3}, writes={"O": 3}))
+        said = [p.judge([Trial(case, ledger=Ledger(reads={"K": 9, "V": 4}, writes={"O": 4}))]) for p in made]
+        assert said == [None, "yours 4 words, budget 3 words ()", "yours 4 words, budget 3 words ()"]
 
     def test_the_same_answer_property_compares_trials_with_one_key(self):
         prop = judging.same_answer_for("one answer", key=lambda trial: trial.case.inputs["key"])

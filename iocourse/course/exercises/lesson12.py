@@ -12,8 +12,9 @@ from ... import exact, traffic
 from ...costs.kernels import Problem, attention_fused_backward
 from ...ledger import Ledger, PhaseTotal
 from ...needs_triton import require_triton
+from ..budgets import budget_of
 from ..exercise import Case, Exercise, Property, Trial, cause_of
-from ..judging import difference, each
+from ..judging import difference, each, only_where
 from ..trials.kernels import kernels_compute, launch, launch_in_place, launches_kernels, words_exactly
 
 Array = NDArray[Any]
@@ -63,8 +64,6 @@ def parts_where(name: str, outputs: Sequence[str], concerned: str = "") -> Prope
     """
 
     def judge(trial: Trial) -> str | None:
-        if concerned not in trial.case.label:
-            return None
         got = trial.value if isinstance(trial.value, tuple) else (trial.value,)
         if len(got) != len(outputs):
             return f"expected {len(outputs)} results ({', '.join(outputs)}), got {len(got)}"
@@ -75,15 +74,14 @@ def parts_where(name: str, outputs: Sequence[str], concerned: str = "") -> Prope
         )
         return next(wrong, None)
 
-    return each(name, judge)
+    return only_where(name, concerned, judge)
 
 
 def added_atomically() -> Property:
     """dQ is added to by atomics, each word as often as the closed form says; nothing else is."""
 
     def judge(trial: Trial) -> str | None:
-        assert trial.case.budget is not None, "a case judged by words carries its closed form"
-        got, want = sum(trial.ledger.atomics.values()), sum(trial.case.budget.atomics.values())
+        got, want = sum(trial.ledger.atomics.values()), sum(budget_of(trial).atomics.values())
         return None if got == want else f"yours adds {got:,} words atomically, the formula says {want:,}"
 
     return each("dQ is added to atomically", judge)
