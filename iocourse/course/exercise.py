@@ -8,13 +8,14 @@ sentence ("block size does not change the answer") and answers None when it hold
 from __future__ import annotations
 
 import copy
+import functools
 import importlib
 import pkgutil
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 
@@ -55,6 +56,7 @@ class Trial:
     overflow: FastMemoryFull | None = None
 
 
+P = ParamSpec("P")
 Judge = Callable[[Sequence[Trial]], str | None]
 Play = Callable[[Callable[..., Any], Case], Trial]
 
@@ -82,14 +84,35 @@ def settled(value: Any) -> Any:
     return np.array(value) if isinstance(value, np.ndarray) else value
 
 
+def keeps_errors(
+    play: Callable[Concatenate[Callable[..., Any], Case, P], Trial],
+) -> Callable[Concatenate[Callable[..., Any], Case, P], Trial]:
+    """What the student's function raises in `play` becomes a trial, with the error as its cause has it."""
+
+    @functools.wraps(play)
+    def guarded(student: Callable[..., Any], case: Case, /, *args: P.args, **kwargs: P.kwargs) -> Trial:
+        try:
+            return play(student, case, *args, **kwargs)
+        except Exception as error:
+            return Trial(case, error=cause_of(error))
+
+    return guarded
+
+
+def cause_of(error: Exception) -> Exception:
+    """What went wrong inside a kernel: Triton reports it wrapped, once for each function it passed."""
+    cause: BaseException = error
+    while type(cause).__name__ == "InterpreterError" and cause.__cause__ is not None:
+        cause = cause.__cause__
+    return cause if isinstance(cause, Exception) else error
+
+
+@keeps_errors
 def call(student: Callable[..., Any], case: Case) -> Trial:
     """Call a plain function on copies of the inputs, by position and in the order of the case."""
     inputs = copy.deepcopy(dict(case.inputs))
-    try:
-        with judged():
-            return Trial(case, value=settled(student(*inputs.values())))
-    except Exception as error:
-        return Trial(case, error=error)
+    with judged():
+        return Trial(case, value=settled(student(*inputs.values())))
 
 
 def run_schedule(student: Callable[..., Any], case: Case) -> Trial:
@@ -101,14 +124,12 @@ def run_schedule(student: Callable[..., Any], case: Case) -> Trial:
     return trial
 
 
+@keeps_errors
 def _run_with(student: Callable[..., Any], case: Case, M: int) -> Trial:
-    try:
-        with judged():
-            done = run(student, M=M, trace=False, **copy.deepcopy(dict(case.inputs)))
-        value = done.O if len(done.outputs) == 1 else done.outputs
-        return Trial(case, value=value, ledger=done.ledger)
-    except Exception as error:
-        return Trial(case, error=error)
+    with judged():
+        done = run(student, M=M, trace=False, **copy.deepcopy(dict(case.inputs)))
+    value = done.O if len(done.outputs) == 1 else done.outputs
+    return Trial(case, value=value, ledger=done.ledger)
 
 
 @dataclass(frozen=True)
@@ -165,14 +186,6 @@ def told(error: Exception) -> str:
         return f"{type(error).__name__}: {error}"
     except Exception:
         return f"{type(error).__name__}, whose message cannot be shown"
-
-
-def cause_of(error: Exception) -> Exception:
-    """What went wrong inside a kernel: Triton reports it wrapped, once for each function it passed."""
-    cause: BaseException = error
-    while type(cause).__name__ == "InterpreterError" and cause.__cause__ is not None:
-        cause = cause.__cause__
-    return cause if isinstance(cause, Exception) else error
 
 
 def raised_in(error: BaseException) -> Exercise | None:

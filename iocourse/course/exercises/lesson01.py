@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import exact
-from ..exercise import Case, Exercise, Property, Trial, judged, settled
+from ..exercise import Case, Exercise, Property, Trial, judged, keeps_errors, settled
 from ..judging import TOLERANCE, difference, each, only_where, same_answer_for, several, values, values_in
 
 Array = NDArray[np.float64]
@@ -25,19 +25,17 @@ class Watched(Trial):
     changed: tuple[str, ...] = ()
 
 
+@keeps_errors
 def call_and_watch(student: Callable[..., Any], case: Case) -> Trial:
     """Call a plain function on copies of the inputs and see whether the copies stay as they were.
 
     NumPy's warnings are silenced: what overflows is reported by the property it breaks.
     """
     inputs = copy.deepcopy(dict(case.inputs))
-    try:
-        with judged():
-            value = settled(student(*inputs.values()))
-    except Exception as error:
-        return Trial(case, error=error)
+    with judged():
+        value = settled(student(*inputs.values()))
     if value is None:
-        return Trial(case, error=TypeError("your function returned None; does it end with a return?"))
+        raise TypeError("your function returned None; does it end with a return?")
     changed = tuple(name for name in inputs if not _same(inputs[name], case.inputs[name]))
     return Watched(case, value=value, changed=changed)
 

@@ -11,7 +11,7 @@ import numpy as np
 from ... import exact
 from ...ledger import Ledger
 from ..budgets import every_input_loaded, fits, reads_within, total_within
-from ..exercise import Case, Exercise, Trial, judged, run_schedule
+from ..exercise import Case, Exercise, Trial, judged, keeps_errors, run_schedule
 from ..judging import difference, each, is_right, same_answer_from, several
 from ..trials.pieces import ONE_PASS, SAME_ROW, Array, RowCase, of_kind, play_pieces
 
@@ -207,6 +207,7 @@ def _merge_case(rng: np.random.Generator, d: int, kind: str, rows: list[Array]) 
     return RowCase(label, {"parts": parts}, {"two": both, "three": whole}, kind=kind)
 
 
+@keeps_errors
 def play_merge(student: Callable[..., Any], case: Case) -> Trial:
     """Merge in every way that the laws speak of, each time with parts of its own."""
     changed = False
@@ -221,20 +222,17 @@ def play_merge(student: Callable[..., Any], case: Case) -> Trial:
 
     a, b, c = case.inputs["parts"]
     e = (-np.inf, 0.0, np.zeros_like(a[2]))
-    try:
-        with judged():
-            made = Merges(
-                a_b=merge(a, b),
-                b_a=merge(b, a),
-                ab_c=merge(merge(a, b), c),
-                a_bc=merge(a, merge(b, c)),
-                e_a=merge(e, a),
-                a_e=merge(a, e),
-                e_e=merge(e, e),
-            )
-        return Trial(case, replace(made, changed=changed))
-    except Exception as error:
-        return Trial(case, error=error)
+    with judged():
+        made = Merges(
+            a_b=merge(a, b),
+            b_a=merge(b, a),
+            ab_c=merge(merge(a, b), c),
+            a_bc=merge(a, merge(b, c)),
+            e_a=merge(e, a),
+            a_e=merge(a, e),
+            e_e=merge(e, e),
+        )
+    return Trial(case, replace(made, changed=changed))
 
 
 def _copy(part: Any) -> Any:

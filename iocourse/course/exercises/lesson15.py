@@ -20,7 +20,7 @@ from ... import costs
 from ...guard import LibraryAnswer
 from ...machine import Features
 from ..budgets import every_input_loaded, fits, reads, total_within, writes
-from ..exercise import Case, Exercise, Property, Trial, call, judged, run_schedule, settled
+from ..exercise import Case, Exercise, Property, Trial, call, judged, keeps_errors, run_schedule, settled
 from ..judging import difference, each, only_where, values, values_in
 from ..trials.pieces import memory_watch
 
@@ -76,15 +76,12 @@ def _no_call_into_the_library() -> Iterator[None]:
         sys.setprofile(before)
 
 
+@keeps_errors
 def _play_features(student: Callable[..., Any], case: Case) -> Trial:
     """The student's features of all queries, of all keys, and of the first query alone."""
     Q, K, g = (case.inputs[name] for name in "QKg")
-    try:
-        with judged(), _no_call_into_the_library():
-            found = tuple(settled(student(X.copy(), g)) for X in (Q, K, Q[:1]))
-        return Trial(case, value=found)
-    except Exception as error:
-        return Trial(case, error=error)
+    with judged(), _no_call_into_the_library():
+        return Trial(case, value=tuple(settled(student(X.copy(), g)) for X in (Q, K, Q[:1])))
 
 
 def _products(trial: Trial) -> str | None:

@@ -17,10 +17,11 @@ from ... import traffic
 from ...guard import LibraryAnswer
 from ...needs_triton import require_triton
 from ..budgets import budget_of
-from ..exercise import Case, Property, Trial, cause_of, judged
+from ..exercise import Case, Property, Trial, judged, keeps_errors
 from ..judging import each
 
 
+@keeps_errors
 def launch(student: Callable[..., Any], case: Case, *, copies: bool = True) -> Trial:
     """Call a launcher on fresh tensors made from the case's arrays, by position; other inputs go as they are.
 
@@ -31,15 +32,12 @@ def launch(student: Callable[..., Any], case: Case, *, copies: bool = True) -> T
     nothing about it. torch may hand out, fill, view and (unless `copies` is False) copy memory; where it
     computes, it is refused.
     """
-    try:
-        require_triton()
-        given = {name: _tensor(value) for name, value in case.inputs.items()}
-        arrays = {name: value for name, value in given.items() if hasattr(value, "data_ptr")}
-        with kernels_compute(copies=copies), traffic.count(**arrays) as ledger:
-            value = student(*given.values())
-        return Trial(case, value=_arrays(value), ledger=ledger)
-    except Exception as error:
-        return Trial(case, error=cause_of(error))
+    require_triton()
+    given = {name: _tensor(value) for name, value in case.inputs.items()}
+    arrays = {name: value for name, value in given.items() if hasattr(value, "data_ptr")}
+    with kernels_compute(copies=copies), traffic.count(**arrays) as ledger:
+        value = student(*given.values())
+    return Trial(case, value=_arrays(value), ledger=ledger)
 
 
 def launch_in_place(student: Callable[..., Any], case: Case) -> Trial:

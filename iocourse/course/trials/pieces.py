@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..exercise import Case, Property, Trial, judged, settled, told
-from ..judging import each, same_answer_from
+from ..judging import each, only_where, same_answer_from
 
 Array = NDArray[np.float64]
 Piece = Array | tuple[Array, Array]
@@ -35,11 +35,7 @@ class RowTrial(Trial):
 
 def of_kind(name: str, kinds: Sequence[str], judge: Callable[[Trial], str | None]) -> Property:
     """A property that only rows of these kinds are asked for."""
-
-    def judge_kind(trial: Trial) -> str | None:
-        return judge(trial) if isinstance(trial.case, RowCase) and trial.case.kind in kinds else None
-
-    return each(name, judge_kind)
+    return only_where(name, lambda case: isinstance(case, RowCase) and case.kind in kinds, judge)
 
 
 class SecondPass(RuntimeError):
