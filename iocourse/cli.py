@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import inspect
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -43,7 +44,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"unrecognized arguments: {' '.join(extra)}")
     parsed.extra = extra
     try:
-        return int(parsed.handler(parsed))
+        code = int(parsed.handler(parsed))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # whoever reads, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (Refused, OSError) as error:
         print(f"iocourse {parsed.command}: {error}", file=sys.stderr)
         return 2

@@ -12,11 +12,9 @@
 #
 # **Prerequisites**: Python with a little NumPy, and the matrix product. No GPU.
 #
-# **Minutes**: 35, of which 5 are for the exercise.
+# **Minutes**: 35, of which <!-- minutes --> are for the exercise.
 #
-# | Exercise | Title | Difficulty | Importance | Minutes |
-# | --- | --- | --- | --- | --- |
-# | 0.1 | The words attention must move | 1 of 5 | 4 of 5 | 5 |
+# <!-- exercises -->
 #
 # Signs and terms of all lessons are explained on the page [notation](notation.md).
 
@@ -86,7 +84,7 @@ measured("0.1", words=words_A + words_x + words_y)
 #
 # ### Exercise 0.1
 #
-# **Exercise 0.1** The words attention must move · difficulty 1 of 5 · importance 4 of 5 · 5 minutes.
+# <!-- exercise 0.1 -->
 # Attention takes queries $Q$, keys $K$ and values $V$, and returns one row of output $O$ for each query. A row has $d$ words in all four. Usually there are as many queries as keys. When a model writes its answer piece by piece there is one new query and a long row of keys, so let the two numbers differ: $N_q$ queries, and $N_k$ keys with a value each. Return the compulsory traffic of one attention.
 #
 # Your lines go in place of `raise NotImplementedError`, which says "not written yet".

@@ -12,14 +12,9 @@
 #
 # **Prerequisites**: NumPy (matrix products, axes, broadcasting), the chain rule; [00 Start here](00_start_here.ipynb) for how checks and hints work. All signs stand on the [notation](notation.md) page.
 #
-# **Minutes**: 70, of which 38 are for the exercises.
+# **Minutes**: 70, of which <!-- minutes --> are for the exercises.
 #
-# | Exercise | Title | Difficulty | Importance | Minutes |
-# | --- | --- | --- | --- | --- |
-# | 1.1 | A softmax that survives | 1 of 5 | 5 of 5 | 8 |
-# | 1.2 | Attention, with a mask | 2 of 5 | 5 of 5 | 10 |
-# | 1.3 | Back through softmax | 2 of 5 | 4 of 5 | 8 |
-# | 1.4 | The whole backward pass | 3 of 5 | 5 of 5 | 12 |
+# <!-- exercises -->
 
 # %% tags=["setup"]
 import numpy as np
@@ -112,7 +107,7 @@ for factor in (1.0, 1.1, np.sqrt(32)):
 #
 # Every exponential now lies between 0 and 1 and one of them is 1, so the sum lies between 1 and $N$. Nothing can overflow while the format can hold $N$, and the sum cannot vanish. A score far below the maximum still underflows to 0, which is its weight to all the digits there are. The same goes for a score of $-\infty$, and we will use that soon.
 #
-# **Exercise 1.1** A softmax that survives · difficulty 1 of 5 · importance 5 of 5 · 8 minutes. Write (1.2) for a matrix of scores, each row for itself. Leave `S` as it is: make new arrays instead of updating it in place. If you are stuck after five minutes, run `hint("1.1")` in a cell of your own.
+# <!-- exercise 1.1 --> Write (1.2) for a matrix of scores, each row for itself. Leave `S` as it is: make new arrays instead of updating it in place. If you are stuck after five minutes, run `hint("1.1")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-1.1"
 def my_softmax(S):
@@ -212,7 +207,7 @@ measured("1.2b", row_sum=float(late.sum(axis=1).mean()))
 # %% [markdown]
 # Only 0.1545 is left in an average row, and the rest of the weight is lost: the output shrinks, and by another factor in every row. With the mask in the scores the visible keys share the whole weight, because the hidden ones never enter the sum.
 #
-# **Exercise 1.2** Attention, with a mask · difficulty 2 of 5 · importance 5 of 5 · 10 minutes. Write the forward pass: (1.1), with `causal=True` also (1.4), then your softmax, then (1.3). `np.tri(N, dtype=bool)` is True on and below the diagonal. Stuck after seven minutes: `hint("1.2")`.
+# <!-- exercise 1.2 --> Write the forward pass: (1.1), with `causal=True` also (1.4), then your softmax, then (1.3). `np.tri(N, dtype=bool)` is True on and below the diagonal. Stuck after seven minutes: `hint("1.2")`.
 
 # %% tags=["exercise"] name="ex-1.2"
 def my_attention(Q, K, V, causal=False):
@@ -285,7 +280,7 @@ measured("1.3", row_sum=abs(round(float(ds.sum()), 12)))
 #
 # The matrix in (1.5) has $N^2$ entries for each row, $N^3$ for all rows: 104,487,111 for one of our heads. Formula (1.6) gets by without any of them.
 #
-# **Exercise 1.3** Back through softmax · difficulty 2 of 5 · importance 4 of 5 · 8 minutes. Write (1.6). Stuck after five minutes: `hint("1.3")`.
+# <!-- exercise 1.3 --> Write (1.6). Stuck after five minutes: `hint("1.3")`.
 
 # %% tags=["exercise"] name="ex-1.3"
 def my_softmax_backward(P, dP):
@@ -347,7 +342,7 @@ measured("1.4a", factor=(P_sharp.size + dP.size) / (dO.size + O.size))
 #
 # The mask needs no step of its own on the way back: a hidden pair has the weight 0, and (1.6) makes its $dS$ 0 as well.
 #
-# **Exercise 1.4** The whole backward pass · difficulty 3 of 5 · importance 5 of 5 · 12 minutes. Compute the weights once more as in exercise 1.2, then walk back through (1.7), (1.6) and (1.8). For $D$ take either formula. Stuck after eight minutes: `hint("1.4")`.
+# <!-- exercise 1.4 --> Compute the weights once more as in exercise 1.2, then walk back through (1.7), (1.6) and (1.8). For $D$ take either formula. Stuck after eight minutes: `hint("1.4")`.
 
 # %% tags=["exercise"] name="ex-1.4"
 def my_attention_backward(Q, K, V, dO, causal=False):

@@ -12,14 +12,9 @@
 #
 # **Prerequisites**: lesson 01; slices and `@` in NumPy; `with` in Python. Signs and terms are on the [notation](notation.md) page.
 #
-# **Minutes**: 60, of which 33 are for the first three exercises. The fourth takes 12 minutes more; later lessons do not need it.
+# **Minutes**: 60, of which <!-- minutes without 2.4 --> are for the first three exercises. The fourth takes 12 minutes more; later lessons do not need it.
 #
-# | Exercise | Title | Difficulty | Importance | Minutes |
-# | --- | --- | --- | --- | --- |
-# | 2.1 | Centre the rows | 2 of 5 | 4 of 5 | 8 |
-# | 2.2 | The matrix product in tiles of the result | 3 of 5 | 5 of 5 | 15 |
-# | 2.3 | Choose the tile | 3 of 5 | 4 of 5 | 10 |
-# | 2.4 | A matrix times its own transpose | 3 of 5 | 2 of 5 | 12 |
+# <!-- exercises -->
 
 # %% tags=["setup"]
 from math import isqrt
@@ -137,7 +132,7 @@ print(m)
 # From here on we put a schedule into a function and let `run` do the rest. A schedule takes the machine first, then the slow arrays, then its tile sizes, and returns the slow array it filled. `run(schedule, M=…, A=…, b=…)` makes a machine of $M$ words, places the NumPy arrays in slow memory, calls the schedule, and returns the values as `.O` and the ledger as `.ledger`.
 
 # %% [markdown]
-# **Exercise 2.1** Centre the rows · difficulty 2 of 5 · importance 4 of 5 · 8 minutes. Subtract from each row of $A$, shape $(N, d)$, its mean:
+# <!-- exercise 2.1 --> Subtract from each row of $A$, shape $(N, d)$, its mean:
 #
 # $$ Y_{ij} = A_{ij} - \frac1d \sum_{l} A_{il}. \tag{2.2} $$
 #
@@ -238,7 +233,7 @@ by_dots.ledger - once
 predict("2.4", words=2304, footprint=32)  #> predict("2.4", words=..., footprint=...)
 
 # %% [markdown]
-# **Exercise 2.2** The matrix product in tiles of the result · difficulty 3 of 5 · importance 5 of 5 · 15 minutes. Write the schedule of (2.4). Fast memory is exactly the footprint, so the product of two pieces must not become a tile of its own: `add_product` adds it in place. `m.zeros(i, j)` makes a tile of zeros with the rows of block `i` and the columns of block `j`; `m.load(A, i, k)` loads rows `i` and columns `k`; `m.store(c, C, i, j)` stores to rows `i` and columns `j`. Sizes need not be multiples of the tile. If you are stuck after fifteen minutes, `hint("2.2")`.
+# <!-- exercise 2.2 --> Write the schedule of (2.4). Fast memory is exactly the footprint, so the product of two pieces must not become a tile of its own: `add_product` adds it in place. `m.zeros(i, j)` makes a tile of zeros with the rows of block `i` and the columns of block `j`; `m.load(A, i, k)` loads rows `i` and columns `k`; `m.store(c, C, i, j)` stores to rows `i` and columns `j`. Sizes need not be multiples of the tile. If you are stuck after fifteen minutes, `hint("2.2")`.
 
 
 # %% tags=["exercise"] name="ex-2.2"
@@ -316,7 +311,7 @@ measured(
 # Four times the memory made the traffic 1.92 times smaller, from 360,000 to 187,200 words. It is not quite 2, because the $mn$ words of $C$ are written whatever $M$ is. Tiles of side 6 move 590,400 words, 1.64 times as many as tiles of side 10; the limit for large $M$ is $\sqrt 3 \approx 1.73$. With depth 1 the smaller tile leaves 72 of the 120 words idle: there is no reason to choose it.
 
 # %% [markdown]
-# **Exercise 2.3** Choose the tile · difficulty 3 of 5 · importance 4 of 5 · 10 minutes. A square tile is right when the matrices are large in both directions. If $A$ has only a few rows, part of a square tile hangs over the edge, and the room is better spent elsewhere. Write the function that picks the best tile: among all $b_m \times b_n$ whose footprint is at most $M$, one that moves the fewest words by (2.4). `costs.matmul(m, n, k, bm=bm, bn=bn).total` evaluates the formula. $M$ is at least 3, so a tile of one word always fits. There is no need to be clever: the sizes here are small enough to try every $b_m$. If you are stuck after ten minutes, `hint("2.3")`.
+# <!-- exercise 2.3 --> A square tile is right when the matrices are large in both directions. If $A$ has only a few rows, part of a square tile hangs over the edge, and the room is better spent elsewhere. Write the function that picks the best tile: among all $b_m \times b_n$ whose footprint is at most $M$, one that moves the fewest words by (2.4). `costs.matmul(m, n, k, bm=bm, bn=bn).total` evaluates the formula. $M$ is at least 3, so a tile of one word always fits. There is no need to be clever: the sizes here are small enough to try every $b_m$. If you are stuck after ten minutes, `hint("2.3")`.
 
 
 # %% tags=["exercise"] name="ex-2.3"
@@ -406,7 +401,7 @@ curve(machine, formulas, title=title, xlabel="fast memory M (words)", ylabel="wo
 # The points lie just above the bound where $M$ is large enough for a good tile and small beside $n^2$. The rule of three square tiles runs parallel to them, higher by a factor of about 1.7. At the right end all three arrive at the compulsory traffic, and no amount of memory brings them below it.
 
 # %% [markdown]
-# **Exercise 2.4** A matrix times its own transpose · difficulty 3 of 5 · importance 2 of 5 · 12 minutes. The bound (2.6) is for a product of two *different* matrices. For $G = AA^\top$ with $A$ of shape $(m, k)$, your `my_matmul` would read $A$ twice $\lceil m/b \rceil$ times. But $G_{ij} = G_{ji}$, so half of the tiles need not be computed, and on the diagonal the two pieces are the same one. Write the schedule that moves
+# <!-- exercise 2.4 --> The bound (2.6) is for a product of two *different* matrices. For $G = AA^\top$ with $A$ of shape $(m, k)$, your `my_matmul` would read $A$ twice $\lceil m/b \rceil$ times. But $G_{ij} = G_{ji}$, so half of the tiles need not be computed, and on the diagonal the two pieces are the same one. Write the schedule that moves
 #
 # $$ W = mk \left\lceil \frac mb \right\rceil + m^2 \quad \text{words, at the footprint } b^2 + 2b. \tag{2.7} $$
 #

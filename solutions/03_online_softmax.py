@@ -12,14 +12,9 @@
 #
 # **Prerequisites**: lesson 01 (attention, softmax with its maximum subtracted) and lesson 02 (the machine, loads and stores, the ledger). Signs and terms are on the [notation](notation.md) page.
 #
-# **Minutes**: 70, of which 40 are for the exercises.
+# **Minutes**: 70, of which <!-- minutes --> are for the exercises.
 #
-# | Exercise | Title | Difficulty | Importance | Minutes |
-# | --- | --- | --- | --- | --- |
-# | 3.2 | Maximum and sum in one pass | 2 of 5 | 5 of 5 | 8 |
-# | 3.5 | One query's output in one pass | 3 of 5 | 5 of 5 | 12 |
-# | 3.6 | Merging two parts of a row | 2 of 5 | 5 of 5 | 10 |
-# | 3.8 | Log-sum-exp of every row on the machine | 3 of 5 | 4 of 5 | 10 |
+# <!-- exercises -->
 
 # %% tags=["setup"]
 from functools import reduce
@@ -113,7 +108,7 @@ measured("3.2", factor=round(float(factor), 9), l=round(float(l), 9))
 # %% [markdown]
 # The unit grew from 2 to 8, a factor of 0.25: the old 1.5 became 0.375, and the second piece added $1 + \tfrac12 + \tfrac12$. The sixth score brought no larger one, so its factor is 1 and it adds $\tfrac18$. In the end 2.5 units of 8 are 20, the sum of all $e^s$.
 #
-# **Exercise 3.2** Maximum and sum in one pass · difficulty 2 of 5 · importance 5 of 5 · 8 minutes. Write the update as a loop. `pieces` is an iterator: it has no length and no index, a piece may hold any number of scores from 1 up, and a second loop over it finds nothing. The check also hands over a row of 32,001 scores and watches how much your function keeps: a list of all pieces is too much. If you are stuck after five minutes, run `hint("3.2")` in a cell of your own.
+# <!-- exercise 3.2 --> Write the update as a loop. `pieces` is an iterator: it has no length and no index, a piece may hold any number of scores from 1 up, and a second loop over it finds nothing. The check also hands over a row of 32,001 scores and watches how much your function keeps: a list of all pieces is too much. If you are stuck after five minutes, run `hint("3.2")` in a cell of your own.
 
 
 # %% tags=["exercise"] name="ex-3.2"
@@ -280,7 +275,7 @@ measured("3.5", **good)
 #
 # With $\hat m = 0$ a masked score weighs $e^{-\infty} = 0$, as it should. What we carry to the next piece is still $m'$, not $\hat m$: a maximum of 0 that no score has would let scores around -10,000 vanish. If all of the row is masked, $\ell$ stays 0, and dividing by it would make `nan` once more; this course gives zeros then, the empty sum.
 #
-# **Exercise 3.5** One query's output in one pass · difficulty 3 of 5 · importance 5 of 5 · 12 minutes. Each piece is now a pair: `b` scores and their `b` values. Carry all three of (3.2) and (3.4) along, with the remedy of (3.5), and return the output of the query, for finite scores, large ones and masked ones. The pieces come by once, as in exercise 3.2. If you are stuck after eight minutes, run `hint("3.5")` in a cell of your own.
+# <!-- exercise 3.5 --> Each piece is now a pair: `b` scores and their `b` values. Carry all three of (3.2) and (3.4) along, with the remedy of (3.5), and return the output of the query, for finite scores, large ones and masked ones. The pieces come by once, as in exercise 3.2. If you are stuck after eight minutes, run `hint("3.5")` in a cell of your own.
 
 
 # %% tags=["exercise"] name="ex-3.5"
@@ -354,7 +349,7 @@ measured("3.6", output=(weight_a * 10 + weight_b * 4) / (weight_a + weight_b))
 # %% [markdown]
 # It is 6, not the average 7: part b holds two thirds of the weight, 12 of 18. In the unit of b, part a counts $\tfrac16 \cdot 3 = 0.5$ beside b's 1.
 #
-# **Exercise 3.6** Merging two parts of a row · difficulty 2 of 5 · importance 5 of 5 · 10 minutes. Write (3.6), with the remedy of (3.5) where two empty parts meet. The check merges in both orders and both groupings, merges with the identity on either side and with itself, merges parts whose maxima are 10,000 apart, and looks whether the parts it handed in are still what they were. If you are stuck after six minutes, run `hint("3.6")` in a cell of your own.
+# <!-- exercise 3.6 --> Write (3.6), with the remedy of (3.5) where two empty parts meet. The check merges in both orders and both groupings, merges with the identity on either side and with itself, merges parts whose maxima are 10,000 apart, and looks whether the parts it handed in are still what they were. If you are stuck after six minutes, run `hint("3.6")` in a cell of your own.
 
 
 # %% tags=["exercise"] name="ex-3.6"
@@ -517,7 +512,7 @@ measured("3.8", two_loops=two.ledger.total)
 # %% [markdown]
 # $W = 3N^2 = 49{,}152$: one read of $S$ less. The second read stays, because weights are asked for. Ask for something that is one word a row, and it goes too.
 #
-# **Exercise 3.8** Log-sum-exp of every row on the machine · difficulty 3 of 5 · importance 4 of 5 · 10 minutes. Write a schedule. `S`, of shape $(N, n)$, is in slow memory and comes to fast memory in tiles of `Br` rows and `Bc` columns, each score once. Rows may be longer than fast memory. The closed form is $W = Nn + N$ and the footprint $B_r B_c + 2 B_r$; the check allows another $B_r B_c + 4 B_r$ words for temporaries. You may use `row_stats`, or your own tiles for $m$ and $\ell$; then save room with updates in place, such as `np.exp(s, out=s)`. If you are stuck after six minutes, run `hint("3.8")` in a cell of your own.
+# <!-- exercise 3.8 --> Write a schedule. `S`, of shape $(N, n)$, is in slow memory and comes to fast memory in tiles of `Br` rows and `Bc` columns, each score once. Rows may be longer than fast memory. The closed form is $W = Nn + N$ and the footprint $B_r B_c + 2 B_r$; the check allows another $B_r B_c + 4 B_r$ words for temporaries. You may use `row_stats`, or your own tiles for $m$ and $\ell$; then save room with updates in place, such as `np.exp(s, out=s)`. If you are stuck after six minutes, run `hint("3.8")` in a cell of your own.
 
 
 # %% tags=["exercise"] name="ex-3.8"

@@ -13,14 +13,9 @@
 #
 # **Prerequisites**: lessons 01 (attention), 02 (the machine: load, store, footprint) and 03 (online softmax). Signs and terms are on the [notation](notation.md) page.
 #
-# **Minutes**: 75, of which 45 are for the exercises.
+# **Minutes**: 75, of which <!-- minutes --> are for the exercises.
 #
-# | Exercise | Title | Difficulty | Importance | Minutes |
-# | --- | --- | --- | --- | --- |
-# | 4.1 | FlashAttention-1's loop order | 3 of 5 | 4 of 5 | 20 |
-# | 4.2 | FlashAttention-2's loop order | 3 of 5 | 5 of 5 | 10 |
-# | 4.3 | V in K's place | 2 of 5 | 4 of 5 | 5 |
-# | 4.4 | The tile for a given M | 2 of 5 | 5 of 5 | 10 |
+# <!-- exercises -->
 #
 # Sections 4.6 and 4.9 stand by themselves: if time runs short, read them another day.
 
@@ -95,7 +90,7 @@ run(row_sums, M=16, S=rng.standard_normal((4, 6))).ledger
 #
 # A tile of outputs can travel along. You know `stats.update(s, o)`, which also rescales `o` to the new maximum, and `stats.normalise(o)`, which divides its rows by $\ell_i$. New is `stats.unnormalise(o)`, which multiplies them by $\ell_i$. None of them takes room, and `o.add_product(s, v)` adds $sv$ to `o` without a temporary.
 #
-# **Exercise 4.1** FlashAttention-1's loop order · difficulty 3 of 5 · importance 4 of 5 · 20 minutes. Write the forward pass with blocks of keys outside and blocks of queries inside. Keep $O$, `m` and `l` in the slow arrays that the first lines make. Loop with `m.blocks`, which deals with ragged last blocks and makes dry runs fast. The check allows the words of (4.1). As fast memory it gives the footprint and a little for temporaries: one more tile of scores, and four words a row. If you are stuck after twelve minutes, run `hint("4.1")` in a cell of your own.
+# <!-- exercise 4.1 --> Write the forward pass with blocks of keys outside and blocks of queries inside. Keep $O$, `m` and `l` in the slow arrays that the first lines make. Loop with `m.blocks`, which deals with ragged last blocks and makes dry runs fast. The check allows the words of (4.1). As fast memory it gives the footprint and a little for temporaries: one more tile of scores, and four words a row. If you are stuck after twelve minutes, run `hint("4.1")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-4.1"
 def my_flash1(m, Q, K, V, *, Br, Bc):
@@ -178,7 +173,7 @@ measured("4.2", f1_over_f2=f1.total / f2.total)
 #
 # FlashAttention-2 takes a second step: it divides by $\ell_i$ once, after the last block of keys, and not at every visit. This saves arithmetic and no word.
 #
-# **Exercise 4.2** FlashAttention-2's loop order · difficulty 3 of 5 · importance 5 of 5 · 10 minutes. Write the forward pass with blocks of queries outside. Fast memory has the same allowance as before. If you are stuck after six minutes, run `hint("4.2")` in a cell of your own.
+# <!-- exercise 4.2 --> Write the forward pass with blocks of queries outside. Fast memory has the same allowance as before. If you are stuck after six minutes, run `hint("4.2")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-4.2"
 def my_flash2(m, Q, K, V, *, Br, Bc):
@@ -246,7 +241,7 @@ explore.memory_timeline(f3, M=800, title="F3: V in K's place")
 # %% [markdown]
 # In F2 the peak is reached while `K`, `V` and the scores are all there. In F3 `K` and `V` take turns and the peak is 672. The 128 words that are now free can hold more queries, and more queries in a block mean fewer passes over $K$ and $V$. The next section spends them.
 #
-# **Exercise 4.3** V in K's place · difficulty 2 of 5 · importance 4 of 5 · 5 minutes. Change your F2 so that it runs in the footprint of (4.3). This time the check gives you that many words and not one more. Besides leaving a `with`, two things give room back: `tile.free()`, at once, and `m.load(A, rows, into=tile)`, which frees `tile` just before it loads. And a name keeps its tile into the next round of the loop, as section 2.2 said. If you are stuck after four minutes, run `hint("4.3")` in a cell of your own.
+# <!-- exercise 4.3 --> Change your F2 so that it runs in the footprint of (4.3). This time the check gives you that many words and not one more. Besides leaving a `with`, two things give room back: `tile.free()`, at once, and `m.load(A, rows, into=tile)`, which frees `tile` just before it loads. And a name keeps its tile into the next round of the loop, as section 2.2 said. If you are stuck after four minutes, run `hint("4.3")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-4.3"
 def my_flash_optimal(m, Q, K, V, *, Br, Bc):
@@ -310,7 +305,7 @@ measured("4.4", factor=words[64] / words[1])
 #
 # Why then do GPU kernels take 32 to 128 keys at a time? Because their matrix units multiply whole tiles at once. The model counts words and no arithmetic; a later lesson puts the two together.
 #
-# **Exercise 4.4** The tile for a given M · difficulty 2 of 5 · importance 5 of 5 · 10 minutes. Give the tile with which F3 moves the fewest words in a fast memory of $M$ words, for any sizes. The cell above tried every $B_r$; solve (4.4) instead, and mind that there are only $N$ queries. You may assume that at least $B_r = B_c = 1$ fits, that is $M \ge 3d + 3$. If you are stuck after six minutes, run `hint("4.4")` in a cell of your own.
+# <!-- exercise 4.4 --> Give the tile with which F3 moves the fewest words in a fast memory of $M$ words, for any sizes. The cell above tried every $B_r$; solve (4.4) instead, and mind that there are only $N$ queries. You may assume that at least $B_r = B_c = 1$ fits, that is $M \ge 3d + 3$. If you are stuck after six minutes, run `hint("4.4")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-4.4"
 def my_best_tiles(N, d, M):

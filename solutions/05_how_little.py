@@ -13,14 +13,9 @@
 #
 # **Prerequisites**: lesson 02 (traffic of the matrix product), lesson 04 (F1, F2, F3). Signs and terms are on the [notation](notation.md) page.
 #
-# **Minutes**: 80, of which 40 are for the exercises. The proof in section 5.9 takes 20 minutes more.
+# **Minutes**: 80, of which <!-- minutes --> are for the exercises. The proof in section 5.9 takes 20 minutes more.
 #
-# | Exercise | Title | Difficulty | Importance | Minutes |
-# | --- | --- | --- | --- | --- |
-# | 5.1 | A scalar product with three pebbles | 2 of 5 | 4 of 5 | 10 |
-# | 5.2 | A softmax row with three pebbles | 3 of 5 | 5 of 5 | 12 |
-# | 5.3 | The products of one segment | 3 of 5 | 5 of 5 | 10 |
-# | 5.4 | The best segment | 2 of 5 | 5 of 5 | 8 |
+# <!-- exercises -->
 #
 # Sections 5.10 and 5.11 use what section 5.9 proves and not how, so the proof can wait for another day.
 
@@ -91,7 +86,7 @@ except pebbling.IllegalMove as error:
 #
 # For longer vectors, `pebbling.dot(d)` has inputs `a1`, …, `ad` and `b1`, …, `bd`, products `p1`, …, `pd`, and sums from left to right: `s_2` from `p1` and `p2`, then `s_3` from `s_2` and `p3`, and so on; the last sum is called `s`. For $d = 2$ there is only `s`.
 #
-# **Exercise 5.1** A scalar product with three pebbles · difficulty 2 of 5 · importance 4 of 5 · 10 minutes. Write a function that returns the moves for $M = 3$ and any $d \ge 2$, as a list of texts such as `"load a1"`. A referee plays your moves, and they may move $4d - 1$ words. Begin with $d = 2$ on paper. If you are stuck after six minutes, run `hint("5.1")` in a cell of your own.
+# <!-- exercise 5.1 --> Write a function that returns the moves for $M = 3$ and any $d \ge 2$, as a list of texts such as `"load a1"`. A referee plays your moves, and they may move $4d - 1$ words. Begin with $d = 2$ on paper. If you are stuck after six minutes, run `hint("5.1")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-5.1"
 def my_dot_moves(d):
@@ -184,7 +179,7 @@ print("; ".join(str(move) for move in once.moves if move.kind != "delete"))
 # %% [markdown]
 # Two exponentials are stored once they have gone into the sum, and loaded again at the end: four words. That is naive attention's way with its matrix $P$. With recomputation each of the two costs one word, its score once more. You will write that pebbling now.
 #
-# **Exercise 5.2** A softmax row with three pebbles · difficulty 3 of 5 · importance 5 of 5 · 12 minutes. Write a function that returns the moves for $M = 3$ and any $n \ge 2$. Vertices may be computed again. Your moves may move $3n - 1$ words, which is 8 for $n = 3$. If you are stuck after seven minutes, run `hint("5.2")` in a cell of your own.
+# <!-- exercise 5.2 --> Write a function that returns the moves for $M = 3$ and any $n \ge 2$. Vertices may be computed again. Your moves may move $3n - 1$ words, which is 8 for $n = 3$. If you are stuck after seven minutes, run `hint("5.2")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-5.2"
 def my_softmax_moves(n):
@@ -351,7 +346,7 @@ measured("5.6", with_6=most[6])
 #
 # The second way is what makes attention different. Whole rows are dear, $d$ words each, but $x$ whole rows of $Q$ and $y$ of $K$ give $xy$ scores that count as no word at all.
 #
-# **Exercise 5.3** The products of one segment · difficulty 3 of 5 · importance 5 of 5 · 10 minutes. Five boolean arrays say which words a segment has. Count the products $p_{ij}v_{jc}$ that it can form. Queries and keys may differ in number. If you are stuck after six minutes, run `hint("5.3")` in a cell of your own.
+# <!-- exercise 5.3 --> Five boolean arrays say which words a segment has. Count the products $p_{ij}v_{jc}$ that it can form. Queries and keys may differ in number. If you are stuck after six minutes, run `hint("5.3")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-5.3"
 def my_products(q, k, v, o, s):
@@ -430,7 +425,7 @@ print(f"{R} words: {count:,} products, F(R) = {F:,.0f}, {count / F:.3f} of it")
 #
 # Order, tiles, the number of partial sums and when they are rescaled are free, and *anything may be computed again*. Outside are fast matrix multiplication, such as Strassen's, and attention that never forms a $p_{ij}$, as in low-rank approximations. The theorem is a derivation of this course; the methods are those of the papers at the end.
 #
-# **Exercise 5.4** The best segment · difficulty 2 of 5 · importance 5 of 5 · 8 minutes. Evaluate (5.7) for the best $T$. You may try every $T$, as long as you know when to stop. If you are stuck after five minutes, run `hint("5.4")` in a cell of your own.
+# <!-- exercise 5.4 --> Evaluate (5.7) for the best $T$. You may try every $T$, as long as you know when to stop. If you are stuck after five minutes, run `hint("5.4")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-5.4"
 def my_bound(N, d, M):

@@ -12,14 +12,9 @@
 #
 # **Prerequisites**: lesson 01 (the gradients), lesson 03 (log-sum-exp), lesson 04 (the three forward orders) and, for sections 6.10 and 6.11, lesson 05. Signs and terms are on the [notation](notation.md) page.
 #
-# **Minutes**: 80, of which 46 are for the exercises.
+# **Minutes**: 80, of which <!-- minutes --> are for the exercises.
 #
-# | Exercise | Title | Difficulty | Importance | Minutes |
-# | --- | --- | --- | --- | --- |
-# | 6.4 | One tile of score gradients | 2 of 5 | 5 of 5 | 8 |
-# | 6.6 | The fused backward pass | 4 of 5 | 5 of 5 | 20 |
-# | 6.7 | What stays times what passes | 2 of 5 | 4 of 5 | 8 |
-# | 6.8 | The sweep for dQ | 3 of 5 | 4 of 5 | 10 |
+# <!-- exercises -->
 #
 # Section 6.9, on causal masks, stands by itself: if time runs short, read it another day. Section 6.11, a proof in full, is optional and takes 15 minutes more.
 
@@ -155,7 +150,7 @@ print(f"all {N} agree: {np.allclose(over_keys, over_columns, rtol=0, atol=1e-12)
 # %% [markdown]
 # The sum over columns is right, and it takes $2Nd$ words instead of $2N^2$: fewer by a factor of $N/d = 32$. The sum over a tile's own keys is another number. With (6.5) and (6.6) every tile of $dS$ stands on its own.
 #
-# **Exercise 6.4** One tile of score gradients · difficulty 2 of 5 · importance 5 of 5 · 8 minutes. Compute the tile of $P$ and the tile of $dS$ for some queries and some keys. The other keys are not there, and the check looks at tiles with all keys and with a few. This is plain NumPy, without a machine. If you are stuck after five minutes, run `hint("6.4")` in a cell of your own.
+# <!-- exercise 6.4 --> Compute the tile of $P$ and the tile of $dS$ for some queries and some keys. The other keys are not there, and the check looks at tiles with all keys and with a few. This is plain NumPy, without a machine. If you are stuck after five minutes, run `hint("6.4")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-6.4"
 def my_scores_gradient(q, k, v, do, o, L):
@@ -255,7 +250,7 @@ measured("6.6", b1_over_b3=b1.total / b3.total, written=b3.written / b3.total)
 #
 # On the machine two more operations help, and neither takes room: `probabilities(s, L_i)` turns scores into weights by (6.5), and `s.times_product(do, v.T, less=D_i)` multiplies `s` by $dO_iV_j^\top - D_i$, entry by entry. So one tile is $S_{ij}$, then $P_{ij}$, then $dS_{ij}$. Transposes are views: `dv.add_product(s.T, do)`.
 #
-# **Exercise 6.6** The fused backward pass · difficulty 4 of 5 · importance 5 of 5 · 20 minutes. Write B3: blocks of keys outside, blocks of queries inside. The first lines, with the pass for $D$, are there. Mind the factor $1/\sqrt d$, which belongs to $S$, to $dQ$ and to $dK$. The check allows the words of (6.8). As fast memory it gives the footprint, one more tile of scores and four words a row; that is no room for $dO_i$ and $dQ_i$ side by side. If you are stuck after twelve minutes, run `hint("6.6")` in a cell of your own.
+# <!-- exercise 6.6 --> Write B3: blocks of keys outside, blocks of queries inside. The first lines, with the pass for $D$, are there. Mind the factor $1/\sqrt d$, which belongs to $S$, to $dQ$ and to $dK$. The check allows the words of (6.8). As fast memory it gives the footprint, one more tile of scores and four words a row; that is no room for $dO_i$ and $dQ_i$ side by side. If you are stuck after twelve minutes, run `hint("6.6")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-6.6"
 def my_fused_backward(m, Q, K, V, O, dO, LSE, *, Br, Bc):
@@ -343,7 +338,7 @@ for name in ("standard_backward", "flash1_backward"):
 #
 # Now nothing forces us to compute three gradients in one sweep. Two sweeps can share them, or three; each computes the scores again. What does a gradient need? $dV$ needs $P$ and $dO$, hence $Q$, $K$, $dO$. The other two need $dS$, hence $V$ as well. $D$ and $L$ are words a row.
 #
-# **Exercise 6.7** What stays times what passes · difficulty 2 of 5 · importance 4 of 5 · 8 minutes. Give the constant $r\,t$ of one sweep. `stays` says which side stays, `gradients` which gradients the sweep computes, such as `{"dK", "dV"}`. Take $D$ and $L$ as given. If you are stuck after five minutes, run `hint("6.7")` in a cell of your own.
+# <!-- exercise 6.7 --> Give the constant $r\,t$ of one sweep. `stays` says which side stays, `gradients` which gradients the sweep computes, such as `{"dK", "dV"}`. Take $D$ and $L$ as given. If you are stuck after five minutes, run `hint("6.7")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-6.7"
 def my_constant(stays, gradients):
@@ -411,7 +406,7 @@ explore.memory_timeline(b4.ledger, M=1100, title="B4: rows stay, then columns st
 # %% [markdown]
 # First two blocks of queries stay, one after the other, then two blocks of keys. *accumulator* is what a schedule makes for itself: $dQ$ at first, then $dK$ and $dV$. What passes by is so thin, one row at a time, that it hardly shows.
 #
-# **Exercise 6.8** The sweep for dQ · difficulty 3 of 5 · importance 4 of 5 · 10 minutes. Write the first sweep: blocks of queries outside, blocks of keys inside. It returns $dQ$ and $D$. The check allows the words of the first bracket in (6.10), and as fast memory the footprint with the allowance of 6.6. So $O_i$ has to leave early. Loop with `m.blocks`: the dry run after the check is fast only then. If you are stuck after six minutes, run `hint("6.8")` in a cell of your own.
+# <!-- exercise 6.8 --> Write the first sweep: blocks of queries outside, blocks of keys inside. It returns $dQ$ and $D$. The check allows the words of the first bracket in (6.10), and as fast memory the footprint with the allowance of 6.6. So $O_i$ has to leave early. Loop with `m.blocks`: the dry run after the check is fast only then. If you are stuck after six minutes, run `hint("6.8")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-6.8"
 def my_queries_gradient(m, Q, K, V, O, dO, LSE, *, Br, Bc):

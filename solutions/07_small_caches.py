@@ -16,14 +16,9 @@
 #
 # **Prerequisites**: lesson 02 (the matrix product in tiles), lesson 03 (log-sum-exp), lesson 04 (F3). Section 7.7 quotes lesson 05, sections 7.8 and 7.9 use the gradients of lesson 06, and the proof in 7.10 builds on that of section 5.9. Signs and terms are on the [notation](notation.md) page.
 #
-# **Minutes**: 80, of which 50 are for the exercises. The proof in section 7.10 takes 15 minutes more.
+# **Minutes**: 80, of which <!-- minutes --> are for the exercises. The proof in section 7.10 takes 15 minutes more.
 #
-# | Exercise | Title | Difficulty | Importance | Minutes |
-# | --- | --- | --- | --- | --- |
-# | 7.1 | A tile of scores, column by column | 2 of 5 | 5 of 5 | 8 |
-# | 7.2 | Attention in a small cache | 4 of 5 | 5 of 5 | 20 |
-# | 7.3 | A plan for any memory | 3 of 5 | 4 of 5 | 12 |
-# | 7.4 | The gradient with respect to X | 3 of 5 | 4 of 5 | 10 |
+# <!-- exercises -->
 #
 # Sections 7.8 and 7.9 stand by themselves: if time runs short, read them another day. Section 7.10 is for those who want the proof.
 
@@ -95,7 +90,7 @@ measured("7.2", squares=by_columns.total / N**2)
 # %% [markdown]
 # 5.141 times $N^2$, and $N^2$ of it is the store: less than a third of what F3 moves in all. (F3 makes scores *and* output, so compare it with twice this number.)
 #
-# **Exercise 7.1** A tile of scores, column by column · difficulty 2 of 5 · importance 5 of 5 · 8 minutes. Make one tile of $S$: the scores of the queries in block `i` against the keys in block `j`, divided by $\sqrt d$. The tile is what the function returns, so it must still be in fast memory at the end, and nothing else may be. Beside it there is room for one column of $B_r$ words and one of $B_c$. The check calls your function for every tile of $S$ and stores what it gets. If you are stuck after five minutes, run `hint("7.1")` in a cell of your own.
+# <!-- exercise 7.1 --> Make one tile of $S$: the scores of the queries in block `i` against the keys in block `j`, divided by $\sqrt d$. The tile is what the function returns, so it must still be in fast memory at the end, and nothing else may be. Beside it there is room for one column of $B_r$ words and one of $B_c$. The check calls your function for every tile of $S$ and stores what it gets. If you are stuck after five minutes, run `hint("7.1")` in a cell of your own.
 
 
 # %% tags=["exercise"] name="ex-7.1"
@@ -209,7 +204,7 @@ measured("7.4", score_reads=reads,
 # %% [markdown]
 # Three times, because $\lceil 64/30 \rceil = 3$: thirty columns of $O$, thirty more, and four that are left over. 1.757 times fewer words than F3. With $B_r = 29$, $B_c = 31$, $B_d = 32$, which fits too, each score is read twice, and $W_5 = 9.53\,N^2$. Whole numbers matter here, and section 7.6 comes back to them.
 #
-# **Exercise 7.2** Attention in a small cache · difficulty 4 of 5 · importance 5 of 5 · 20 minutes. Write F5, with your `my_scores_tile`. Put the raw scores into a slow array `S` of $B_r$ rows and $N$ columns, made once: block `i` goes to its rows `(0, i.size)`. `m.row_stats(i)` makes fresh statistics, `stats.update(s)` takes a tile of scores in and spoils it, `L = stats.lse()` turns them into $L_i$, in place and once; `probabilities(s, L)` turns scores $s$ into $e^{s-L}$, in place, row by row. `m.zeros(i, c)` takes a block of columns `c` as well. The check allows the words of (7.3), and its footprint and four words a row of fast memory. If you are stuck after twelve minutes, run `hint("7.2")` in a cell of your own.
+# <!-- exercise 7.2 --> Write F5, with your `my_scores_tile`. Put the raw scores into a slow array `S` of $B_r$ rows and $N$ columns, made once: block `i` goes to its rows `(0, i.size)`. `m.row_stats(i)` makes fresh statistics, `stats.update(s)` takes a tile of scores in and spoils it, `L = stats.lse()` turns them into $L_i$, in place and once; `probabilities(s, L)` turns scores $s$ into $e^{s-L}$, in place, row by row. `m.zeros(i, c)` takes a block of columns `c` as well. The check allows the words of (7.3), and its footprint and four words a row of fast memory. If you are stuck after twelve minutes, run `hint("7.2")` in a cell of your own.
 
 
 # %% tags=["exercise"] name="ex-7.2"
@@ -304,7 +299,7 @@ for M in (4096, 16384, 65536):
 #
 # We have three candidates, F3, F5 and F6, and want the cheapest for given $N$, $d$ and $M$.
 #
-# **Exercise 7.3** A plan for any memory · difficulty 3 of 5 · importance 4 of 5 · 12 minutes. Return the name of a schedule and its tiles: the pair that moves the fewest words among all tiles of `flash_optimal` ($B_r$, $B_c$), `small_cache` ($B_r$, $B_c$, $B_d$) and `small_cache_fused` ($B_r$, $B_c$) whose footprint is at most $M$. The closed forms (4.3), (7.3) and (7.4) are `costs.flash_optimal`, `costs.small_cache` and `costs.small_cache_fused`; `.total` is the words, `.peak` the footprint. $M$ is at least 5, so some tile of F5 always fits. Try every $B_r$; for the other sizes think first. If you are stuck after eight minutes, run `hint("7.3")` in a cell of your own.
+# <!-- exercise 7.3 --> Return the name of a schedule and its tiles: the pair that moves the fewest words among all tiles of `flash_optimal` ($B_r$, $B_c$), `small_cache` ($B_r$, $B_c$, $B_d$) and `small_cache_fused` ($B_r$, $B_c$) whose footprint is at most $M$. The closed forms (4.3), (7.3) and (7.4) are `costs.flash_optimal`, `costs.small_cache` and `costs.small_cache_fused`; `.total` is the words, `.peak` the footprint. $M$ is at least 5, so some tile of F5 always fits. Try every $B_r$; for the other sizes think first. If you are stuck after eight minutes, run `hint("7.3")` in a cell of your own.
 
 
 # %% tags=["exercise"] name="ex-7.3"
@@ -502,7 +497,7 @@ measured("7.8", row_sum=round(abs(p.sum(axis=1)).max(), 9))
 # %% [markdown]
 # 0, like the rows of $dS$ in lesson 06. The next exercise makes the rest of the resemblance precise.
 #
-# **Exercise 7.4** The gradient with respect to X · difficulty 3 of 5 · importance 4 of 5 · 10 minutes. Write $dL/dX$ in a few lines of NumPy, with one call of `forward` and one of `backward`, which the check hands to you: `forward(Q, K, V)` returns $O = \mathrm{softmax}(QK^\top)V$, and `backward(Q, K, V, dO)` returns $(dQ, dK, dV)$, both without the factor $1/\sqrt d$. What plays the part of $Q$, $K$, $V$? What is $dO$, the gradient of this loss with respect to $O$? And how does the gradient get from $Q$ to $X$? The check counts the calls, and compares with the paper's formula and with what the loss does when $X$ is nudged. In one of its cases `forward` and `backward` leave out the keys after the query, as a causal mask does; a function that goes by what they return need not know. If you are stuck after six minutes, run `hint("7.4")` in a cell of your own.
+# <!-- exercise 7.4 --> Write $dL/dX$ in a few lines of NumPy, with one call of `forward` and one of `backward`, which the check hands to you: `forward(Q, K, V)` returns $O = \mathrm{softmax}(QK^\top)V$, and `backward(Q, K, V, dO)` returns $(dQ, dK, dV)$, both without the factor $1/\sqrt d$. What plays the part of $Q$, $K$, $V$? What is $dO$, the gradient of this loss with respect to $O$? And how does the gradient get from $Q$ to $X$? The check counts the calls, and compares with the paper's formula and with what the loss does when $X$ is nudged. In one of its cases `forward` and `backward` leave out the keys after the query, as a causal mask does; a function that goes by what they return need not know. If you are stuck after six minutes, run `hint("7.4")` in a cell of your own.
 
 
 # %% tags=["exercise"] name="ex-7.4"

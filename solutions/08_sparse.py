@@ -13,14 +13,9 @@
 #
 # **Prerequisites**: lessons 04 (the schedule F3) and 05 (Theorem A); section 8.8 uses lesson 06. Signs and terms are on the [notation](notation.md) page.
 #
-# **Minutes**: 80, of which 45 are for the exercises.
+# **Minutes**: 80, of which <!-- minutes --> are for the exercises.
 #
-# | Exercise | Title | Difficulty | Importance | Minutes |
-# | --- | --- | --- | --- | --- |
-# | 8.1 | The words of a grid | 2 of 5 | 4 of 5 | 8 |
-# | 8.2 | Only the tiles that are seen | 3 of 5 | 5 of 5 | 12 |
-# | 8.3 | A window that rolls along | 3 of 5 | 5 of 5 | 15 |
-# | 8.4 | An order for the tokens | 3 of 5 | 3 of 5 | 10 |
+# <!-- exercises -->
 #
 # Sections 8.8 and 8.10 stand by themselves: if time runs short, read them another day.
 
@@ -141,7 +136,7 @@ measured("8.2", causal=part["causal"], window=part["window 1"])
 #
 # Blocks need not be equal. The last one may be ragged, and where several texts are packed into one sequence it is natural to cut at their ends. Then $c_j$ differs from block to block.
 #
-# **Exercise 8.1** The words of a grid · difficulty 2 of 5 · importance 4 of 5 · 8 minutes. Count the words of (8.1) for any grid. Queries are cut into blocks of the given heights, keys into blocks of the given widths. A row of tiles may be hidden altogether; its queries are loaded and its outputs stored all the same. If you are stuck after five minutes, run `hint("8.1")` in a cell of your own.
+# <!-- exercise 8.1 --> Count the words of (8.1) for any grid. Queries are cut into blocks of the given heights, keys into blocks of the given widths. A row of tiles may be hidden altogether; its queries are loaded and its outputs stored all the same. If you are stuck after five minutes, run `hint("8.1")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-8.1"
 def my_block_words(tiles, heights, widths, d):
@@ -215,7 +210,7 @@ print(masks.BlockMask(16, tiles, 4, allow_empty=True))
 # %% [markdown]
 # With `allow_empty=True` the row of $O$ is zero, the sum over no keys. `stats.normalise(o)` does that by itself: a row whose $\ell_i$ is 0 becomes zeros.
 #
-# **Exercise 8.2** Only the tiles that are seen · difficulty 3 of 5 · importance 5 of 5 · 12 minutes. Write F3 under a mask. A block `i` from `m.blocks` knows its first row, `i.start`, and the row after its last, `i.stop`; and `m.blocks` takes a range such as `(8, 24)` where it took $N$. `m.hide` takes blocks only. (For dry runs give the blocks of queries `alike=mask.alike`, for under a mask one no longer stands for all. The check does not run dry.) $B_r$ and $B_c$ need not be those of the tiles: `mask.columns` gives what some query of the block needs. The check allows the words of this schedule, and as fast memory the footprint of (4.3) for the largest block of keys that occurs, one more tile of scores and four words a row. If you are stuck after seven minutes, run `hint("8.2")` in a cell of your own.
+# <!-- exercise 8.2 --> Write F3 under a mask. A block `i` from `m.blocks` knows its first row, `i.start`, and the row after its last, `i.stop`; and `m.blocks` takes a range such as `(8, 24)` where it took $N$. `m.hide` takes blocks only. (For dry runs give the blocks of queries `alike=mask.alike`, for under a mask one no longer stands for all. The check does not run dry.) $B_r$ and $B_c$ need not be those of the tiles: `mask.columns` gives what some query of the block needs. The check allows the words of this schedule, and as fast memory the footprint of (4.3) for the largest block of keys that occurs, one more tile of scores and four words a row. If you are stuck after seven minutes, run `hint("8.2")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-8.2"
 def my_block_sparse(m, Q, K, V, *, mask, Br, Bc):
@@ -320,7 +315,7 @@ print(done.O[:, 0], done.ledger)
 # %% [markdown]
 # The first two sums are short, for there is nothing before the first row. Each row of $A$ was read once; the peak of 16 words is three rows of $A$ and one of $Y$. At the end of a run the machine frees what is left in the ring.
 #
-# **Exercise 8.3** A window that rolls along · difficulty 3 of 5 · importance 5 of 5 · 15 minutes. Write the window for $4Nd$ words. It looks both ways, so keys must come *before* their own query does. Near the ends it is cut off, and $w$ may be 0 or larger than $N$. Free what leaves the ring, for a name may still hold it. The check gives the footprint of (8.3), with $\min(2w+1, N)$ keys, and room for one more row of $d$ words, one score for each key in the window and four words. If you are stuck after nine minutes, run `hint("8.3")` in a cell of your own.
+# <!-- exercise 8.3 --> Write the window for $4Nd$ words. It looks both ways, so keys must come *before* their own query does. Near the ends it is cut off, and $w$ may be 0 or larger than $N$. Free what leaves the ring, for a name may still hold it. The check gives the footprint of (8.3), with $\min(2w+1, N)$ keys, and room for one more row of $d$ words, one score for each key in the window and four words. If you are stuck after nine minutes, run `hint("8.3")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-8.3"
 def my_window(m, Q, K, V, *, w):
@@ -492,7 +487,7 @@ print(f"{pairs.mean():.3f} of the pairs are seen, "
 predict("8.7", tiles_hit=8)  #> predict("8.7", tiles_hit=...)
 
 # %% [markdown]
-# **Exercise 8.4** An order for the tokens · difficulty 3 of 5 · importance 3 of 5 · 10 minutes. You get the pairs and not the buckets. Give an order in which buckets stand together: `order[0]` is the token that comes first, `order[1]` the next. In some cases the mask is also causal, as in Reformer: a token sees those of its bucket that do not come after it. Then tokens of one bucket should keep their order, so that tiles above the diagonal stay empty. The check builds the mask of your order and counts its words. If you are stuck after six minutes, run `hint("8.4")` in a cell of your own.
+# <!-- exercise 8.4 --> You get the pairs and not the buckets. Give an order in which buckets stand together: `order[0]` is the token that comes first, `order[1]` the next. In some cases the mask is also causal, as in Reformer: a token sees those of its bucket that do not come after it. Then tokens of one bucket should keep their order, so that tiles above the diagonal stay empty. The check builds the mask of your order and counts its words. If you are stuck after six minutes, run `hint("8.4")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-8.4"
 def my_order(pairs):

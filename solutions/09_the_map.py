@@ -13,13 +13,9 @@
 #
 # **Prerequisites**: lessons 04, 06 and 07 (the schedules F3, F5, B3, B4) and 05 (the bounds); section 9.6 mentions lesson 08. Signs and terms are on the [notation](notation.md) page.
 #
-# **Minutes**: 75, of which 40 are for the exercises.
+# **Minutes**: 75, of which <!-- minutes --> are for the exercises.
 #
-# | Exercise | Title | Difficulty | Importance | Minutes |
-# | --- | --- | --- | --- | --- |
-# | 9.1 | The map on an envelope | 2 of 5 | 5 of 5 | 12 |
-# | 9.2 | A memory for a budget | 3 of 5 | 4 of 5 | 8 |
-# | 9.3 | A backward pass when all fits | 4 of 5 | 4 of 5 | 20 |
+# <!-- exercises -->
 #
 # Section 9.6 stands by itself: if time runs short, read it another day.
 
@@ -108,7 +104,7 @@ measured("9.1", gap=gaps[widest], at=widest / d**2)
 #
 # The first part gives the size of a block: in F3 two arrays of $B_r$ rows of $d$ words fill $M$. The second drops the rounding but keeps the fact that nobody makes less than one pass. (F6 is left out; it wins in a narrow strip only, as section 7.6 found.)
 #
-# **Exercise 9.1** The map on an envelope · difficulty 2 of 5 · importance 5 of 5 · 12 minutes. For given $N$, $d$, $M$ and a pass, return the sign of the schedule with the fewest words by (9.1), and these words. No search, no rounding: five lines of arithmetic. If you are stuck after seven minutes, run `hint("9.1")` in a cell of your own.
+# <!-- exercise 9.1 --> For given $N$, $d$, $M$ and a pass, return the sign of the schedule with the fewest words by (9.1), and these words. No search, no rounding: five lines of arithmetic. If you are stuck after seven minutes, run `hint("9.1")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-9.1"
 def my_envelope(N, d, M, pass_):
@@ -233,7 +229,7 @@ explore.curve(
 #
 # $$ W = 2Nd + 2Nd\left\lceil \frac N{B_r} \right\rceil, \qquad M = B_r(2d + 3) + d . \tag{9.2} $$
 #
-# **Exercise 9.2** A memory for a budget · difficulty 3 of 5 · importance 4 of 5 · 8 minutes. Give the smallest $M$ with which F3, with $B_c = 1$, moves at most $W$ words. To the word, and without a search: the check goes up to sizes at which trying every $B_r$ would take too long. You may assume $W \ge 4Nd$. If you are stuck after five minutes, run `hint("9.2")` in a cell of your own.
+# <!-- exercise 9.2 --> Give the smallest $M$ with which F3, with $B_c = 1$, moves at most $W$ words. To the word, and without a search: the check goes up to sizes at which trying every $B_r$ would take too long. You may assume $W \ge 4Nd$. If you are stuck after five minutes, run `hint("9.2")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-9.2"
 def my_smallest_memory(N, d, W):
@@ -298,7 +294,7 @@ measured("9.5", nd_words=counted(N, d, M, "backward")[1] / (N * d))
 #
 # Theorem C says nothing here, the compulsory bound says 7. Either there is a better schedule or a better proof. It is a schedule, and it is yours to write.
 #
-# **Exercise 9.3** A backward pass when all fits · difficulty 4 of 5 · importance 4 of 5 · 20 minutes. Write a backward pass that moves $7Nd + N$ words, the $N$ for the log-sum-exp. All of $K$, $V$, $dK$ and $dV$ may stay in fast memory, $4Nd$ words; blocks of $B_r$ queries pass by, once. You are not given $O$, and you do not need it. $D_i$ can be made in fast memory, as in (6.3) or as in (6.6); either way, what you need for it is already there. The check gives $4Nd + B_r(3d + 2N + 6)$ words: beside what stays, for each query of a block three rows of $d$ words, two rows of $N$ scores, and six words. `D_i.add_row_products(A, B)` adds to each row's word the products of two tiles summed over their columns, `s.times_product(A, B, less=D_i)` turns weights into score gradients, both without a temporary. If you are stuck after twelve minutes, run `hint("9.3")` in a cell of your own.
+# <!-- exercise 9.3 --> Write a backward pass that moves $7Nd + N$ words, the $N$ for the log-sum-exp. All of $K$, $V$, $dK$ and $dV$ may stay in fast memory, $4Nd$ words; blocks of $B_r$ queries pass by, once. You are not given $O$, and you do not need it. $D_i$ can be made in fast memory, as in (6.3) or as in (6.6); either way, what you need for it is already there. The check gives $4Nd + B_r(3d + 2N + 6)$ words: beside what stays, for each query of a block three rows of $d$ words, two rows of $N$ scores, and six words. `D_i.add_row_products(A, B)` adds to each row's word the products of two tiles summed over their columns, `s.times_product(A, B, less=D_i)` turns weights into score gradients, both without a temporary. If you are stuck after twelve minutes, run `hint("9.3")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-9.3"
 def my_whole_backward(m, Q, K, V, dO, LSE, *, Br):

@@ -13,14 +13,9 @@
 #
 # **Prerequisites**: lesson 02 (the matrix product, formulas (2.4) and (2.6)), lesson 03 (online softmax). Signs and terms are on the [notation](notation.md) page.
 #
-# **Minutes**: 80, of which 45 are for the exercises.
+# **Minutes**: 80, of which <!-- minutes --> are for the exercises.
 #
-# | Exercise | Title | Difficulty | Importance | Minutes |
-# | --- | --- | --- | --- | --- |
-# | 10.1 | Where a tile lies | 2 of 5 | 5 of 5 | 8 |
-# | 10.2 | A transposed copy | 2 of 5 | 4 of 5 | 10 |
-# | 10.3 | Softmax of long rows | 3 of 5 | 5 of 5 | 12 |
-# | 10.4 | The product in tiles | 3 of 5 | 5 of 5 | 15 |
+# <!-- exercises -->
 #
 # Sections 10.1 to 10.3 need NumPy only. From 10.4 on the lesson needs triton, which is published for Linux (Colab runs Linux). No GPU is needed anywhere.
 
@@ -109,7 +104,7 @@ measured("10.2", **{name: int(view[3, 4]) for name, view in views.items()})
 #
 # Blocks of a matrix are tiles, and programs get two numbers: program $(p, q)$ owns the tile of $b_m$ rows and $b_n$ columns that starts at row $p\,b_m$ and column $q\,b_n$. All places of a tile come from one sum. The rows as a column of shape $(b_m, 1)$ plus the columns as a row of shape $(1, b_n)$ broadcast to $(b_m, b_n)$.
 #
-# **Exercise 10.1** Where a tile lies · difficulty 2 of 5 · importance 5 of 5 · 8 minutes. Give the places of all elements of a tile, counted from the start of the matrix, and the mask. At the edges a tile hangs over, in rows, in columns or in both. Places of lanes that are off do not matter. If you are stuck after five minutes, run `hint("10.1")` in a cell of your own.
+# <!-- exercise 10.1 --> Give the places of all elements of a tile, counted from the start of the matrix, and the mask. At the edges a tile hangs over, in rows, in columns or in both. Places of lanes that are off do not matter. If you are stuck after five minutes, run `hint("10.1")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-10.1"
 def my_tile(p, q, rows, columns, s0, s1, BM, BN):
@@ -296,7 +291,7 @@ for length in (128, 100):
 # %% [markdown]
 # With 128 words, two whole blocks, there is nothing to mask and all is well. With 100 words the second program reaches for 28 words that are not there: `OutsideEveryArray`. This is a help and no proof. Where the overhang lies inside the array, as the columns beside `X` in `room` do, nobody complains, whatever becomes of the values.
 #
-# **Exercise 10.2** A transposed copy · difficulty 2 of 5 · importance 4 of 5 · 10 minutes. Write the kernel; the launcher stands there. `X` may be any view, so both of its strides count. `Y` is new and lies row by row, so its strides are known. The tile is loaded as it lies in `X`: where does its element $(i, j)$ go? The check gives sizes that are no multiples of the tile, slices and transposes, and compares the words with $2 \cdot \text{rows} \cdot \text{columns}$. While a check runs, torch may make tensors and views, but neither copy nor compute. If you are stuck after six minutes, run `hint("10.2")` in a cell of your own.
+# <!-- exercise 10.2 --> Write the kernel; the launcher stands there. `X` may be any view, so both of its strides count. `Y` is new and lies row by row, so its strides are known. The tile is loaded as it lies in `X`: where does its element $(i, j)$ go? The check gives sizes that are no multiples of the tile, slices and transposes, and compares the words with $2 \cdot \text{rows} \cdot \text{columns}$. While a check runs, torch may make tensors and views, but neither copy nor compute. If you are stuck after six minutes, run `hint("10.2")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-10.2"
 @triton.jit
@@ -377,7 +372,7 @@ measured("10.5", block=triton.next_power_of_2(300), words=ledger.total)
 #
 # $$ W = \underbrace{2mn}_{\text{reads}} + mn = 3mn . \tag{10.4} $$
 #
-# **Exercise 10.3** Softmax of long rows · difficulty 3 of 5 · importance 5 of 5 · 12 minutes. Write the kernel of (10.4) for rows of any length: pieces of `BLOCK` numbers, two passes. (One row of the check is longer than the 1,048,576 numbers that Triton allows in a block.) A loop over pieces is a `for` loop with `range(0, n, BLOCK)`, as in Python. Start with `m = -float("inf")` and `l = 0.0`; `tl.maximum(a, b)` compares two numbers, `tl.max(s, axis=0)` and `tl.sum(e, axis=0)` reduce a piece to one number. Rows of `X` may lie apart; `Y` lies row by row. If you are stuck after seven minutes, run `hint("10.3")` in a cell of your own.
+# <!-- exercise 10.3 --> Write the kernel of (10.4) for rows of any length: pieces of `BLOCK` numbers, two passes. (One row of the check is longer than the 1,048,576 numbers that Triton allows in a block.) A loop over pieces is a `for` loop with `range(0, n, BLOCK)`, as in Python. Start with `m = -float("inf")` and `l = 0.0`; `tl.maximum(a, b)` compares two numbers, `tl.max(s, axis=0)` and `tl.sum(e, axis=0)` reduce a piece to one number. Rows of `X` may lie apart; `Y` lies row by row. If you are stuck after seven minutes, run `hint("10.3")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-10.3"
 @triton.jit
@@ -427,7 +422,7 @@ for BLOCK in (32, 128, 512):
 #
 # The third kernel is yours. You have it in NumPy already (10.3), and it needs one more word of Triton: `tl.dot(a, b)` multiplies a tile $(b_m, b_k)$ by a tile $(b_k, b_n)$. We add `input_precision="ieee"`: float32 is multiplied as float32. (Without it Triton may round the inputs to 10 bits after the point, for the sake of the tensor cores of section 10.8.) Sums are kept in float32 whatever the inputs: `tl.zeros((BM, BN), dtype=tl.float32)`.
 #
-# **Exercise 10.4** The product in tiles · difficulty 3 of 5 · importance 5 of 5 · 15 minutes. Write kernel *and* grid. Rows of `A` and `B` may lie further apart than they are long; `C` is new and lies row by row. Think about each mask: what may a lane that hangs over in $k$ bring into a sum? (While the check runs, a lane that is off holds NaN if it was given no `other`.) The words must be those of (10.3). If you are stuck after ten minutes, run `hint("10.4")` in a cell of your own.
+# <!-- exercise 10.4 --> Write kernel *and* grid. Rows of `A` and `B` may lie further apart than they are long; `C` is new and lies row by row. Think about each mask: what may a lane that hangs over in $k$ bring into a sum? (While the check runs, a lane that is off holds NaN if it was given no `other`.) The words must be those of (10.3). If you are stuck after ten minutes, run `hint("10.4")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-10.4"
 @triton.jit

@@ -13,14 +13,9 @@
 #
 # **Prerequisites**: lessons 03 and 04 (online softmax, F2), lesson 10 (programs, blocks, masks, counting). Signs and terms are on the [notation](notation.md) page.
 #
-# **Minutes**: 95, of which 52 are for the exercises.
+# **Minutes**: 95, of which <!-- minutes --> are for the exercises.
 #
-# | Exercise | Title | Difficulty | Importance | Minutes |
-# | --- | --- | --- | --- | --- |
-# | 11.1 | The inner loop | 3 of 5 | 5 of 5 | 15 |
-# | 11.2 | Two loops | 4 of 5 | 5 of 5 | 15 |
-# | 11.3 | Rows that see nothing | 3 of 5 | 4 of 5 | 10 |
-# | 11.4 | Many heads | 3 of 5 | 4 of 5 | 12 |
+# <!-- exercises -->
 #
 # Sections 11.1 and 11.2 run on any machine, in NumPy. From section 11.3 on cells need Triton, which is published for Linux only (Colab runs Linux); no GPU is needed. Sections 11.9 to 11.11 stand by themselves: if time runs short, read them another day.
 
@@ -145,7 +140,7 @@ import triton.language as tl
 #
 # We keep to one head, rows of $d$ words one behind the other, and a $d$ that is a power of two, at least 16. `input_precision="ieee"` asks for a product in full float32, where tensor cores would round the inputs to mantissas of 10 bits.
 #
-# **Exercise 11.1** The inner loop · difficulty 3 of 5 · importance 5 of 5 · 15 minutes. Fill the inner loop: one tile of keys and values, in powers of two. `scale` already holds the $\lambda$ of (11.2); multiply the scores by it. `acc`, `m` and `l` are what the rounds hand on. Every $N$, `BM` and `BN` must come out right, and the words of (11.1) are allowed. If you are stuck after nine minutes, run `hint("11.1")` in a cell of your own.
+# <!-- exercise 11.1 --> Fill the inner loop: one tile of keys and values, in powers of two. `scale` already holds the $\lambda$ of (11.2); multiply the scores by it. `acc`, `m` and `l` are what the rounds hand on. Every $N$, `BM` and `BN` must come out right, and the words of (11.1) are allowed. If you are stuck after nine minutes, run `hint("11.1")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-11.1"
 @triton.jit
@@ -258,7 +253,7 @@ measured("11.5", visited=visited, masked=masked)
 #
 # In Triton a loop is compiled with or without the mask by a parameter of type `tl.constexpr`: `if MASKED:` is decided when the kernel is compiled, and leaves no branch behind. A function under `@triton.jit` can be called from a kernel, and is laid out anew for each value of its constants.
 #
-# **Exercise 11.2** Two loops · difficulty 4 of 5 · importance 5 of 5 · 15 minutes. Put your inner loop into `absorb`, with masks only where `MASKED`, and let the kernel call it in two loops. `causal` may be True or False, $N$ anything. Loads count: no tile above the diagonal, and nothing behind the last key. The check also counts on how many tiles `tl.where` chooses between scores, and allows those that hold a hidden pair. (It would not see a mask made by arithmetic. A GPU would.) If you are stuck after nine minutes, run `hint("11.2")` in a cell of your own.
+# <!-- exercise 11.2 --> Put your inner loop into `absorb`, with masks only where `MASKED`, and let the kernel call it in two loops. `causal` may be True or False, $N$ anything. Loads count: no tile above the diagonal, and nothing behind the last key. The check also counts on how many tiles `tl.where` chooses between scores, and allows those that hold a hidden pair. (It would not see a mask made by arithmetic. A GPU would.) If you are stuck after nine minutes, run `hint("11.2")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-11.2"
 @triton.jit
@@ -380,7 +375,7 @@ measured("11.6", not_a_number=int(np.isnan(sums).sum()))
 # %% [markdown]
 # Six, in the second and the third program. The second has the queries 4 to 7, and its first tile the keys 0 and 1. Query 4 sees key 1; queries 5 to 7 see neither, their running maximum is still $-\infty$, and $-\infty - (-\infty)$ is not a number. Once it is in $\ell$ it stays there, whatever keys come later.
 #
-# **Exercise 11.3** Rows that see nothing · difficulty 3 of 5 · importance 4 of 5 · 10 minutes. Write the forward pass under a band, for $N_q$ queries and $N_k$ keys. The borders of the loop are given, and one loop with a mask in every tile is enough. A row that has seen nothing yet must not spoil what comes, and a row that never sees anything has $O = 0$ and $L = -\infty$. If you are stuck after six minutes, run `hint("11.3")` in a cell of your own.
+# <!-- exercise 11.3 --> Write the forward pass under a band, for $N_q$ queries and $N_k$ keys. The borders of the loop are given, and one loop with a mask in every tile is enough. A row that has seen nothing yet must not spoil what comes, and a row that never sees anything has $O = 0$ and $L = -\infty$. If you are stuck after six minutes, run `hint("11.3")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-11.3"
 @triton.jit
@@ -473,7 +468,7 @@ measured("11.7", factor=reads[1] / reads[0])
 # %% [markdown]
 # They do not fall: 8,192 words either way, since each program reads the keys for itself. What falls is the *size* of what is read, from 4,096 words to 1,024, and with it the room of the cache of keys and values, and what a second level of cache must hold. To read shared keys less often, a program would have to hold the queries of several heads, as rows of one tile.
 #
-# **Exercise 11.4** Many heads · difficulty 3 of 5 · importance 4 of 5 · 12 minutes. Write the kernel for all heads, on a grid of one axis, without a mask other than for what does not exist. Strides come as tuples of three, over batch, head and row, so that `q_strides[2]` leads from one row of $Q$ to the next; the last axis has stride 1. The kernel reads the tensors where they lie: torch makes no copies of them. If you are stuck after seven minutes, run `hint("11.4")` in a cell of your own.
+# <!-- exercise 11.4 --> Write the kernel for all heads, on a grid of one axis, without a mask other than for what does not exist. Strides come as tuples of three, over batch, head and row, so that `q_strides[2]` leads from one row of $Q$ to the next; the last axis has stride 1. The kernel reads the tensors where they lie: torch makes no copies of them. If you are stuck after seven minutes, run `hint("11.4")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-11.4"
 @triton.jit

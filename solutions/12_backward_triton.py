@@ -12,15 +12,9 @@
 #
 # **Prerequisites**: lesson 06 (the backward pass), lesson 10 (programs, masks, `tl.dot`) and lesson 11 (the forward kernel and its log-sum-exp). Signs and terms are on the [notation](notation.md) page.
 #
-# **Minutes**: 95, of which 56 are for the exercises.
+# **Minutes**: 95, of which <!-- minutes --> are for the exercises.
 #
-# | Exercise | Title | Difficulty | Importance | Minutes |
-# | --- | --- | --- | --- | --- |
-# | 12.3 | A kernel for D | 2 of 5 | 3 of 5 | 8 |
-# | 12.4 | Rows stay: dQ | 3 of 5 | 5 of 5 | 14 |
-# | 12.5 | Columns stay: dK and dV | 3 of 5 | 5 of 5 | 14 |
-# | 12.6 | All at once | 3 of 5 | 4 of 5 | 8 |
-# | 12.9 | Attention that autograd can differentiate | 3 of 5 | 5 of 5 | 12 |
+# <!-- exercises -->
 #
 # Sections 12.1 and 12.2 need NumPy only. From section 12.3 on cells run Triton kernels.
 
@@ -191,7 +185,7 @@ measured("12.3", step=seen[0].stride(1))
 # %% [markdown]
 # Strides of 0: the tensor is one word, shown 1,280 times. A kernel that takes $16$ for granted reads far past its end. (`contiguous()` makes a stored copy, and costs its words. The library asks for a last stride of 1 only, and copies where it is something else.)
 #
-# **Exercise 12.3** A kernel for D · difficulty 2 of 5 · importance 3 of 5 · 8 minutes. Write the kernel; what launches it stands below. Each of the two arrays has a stride from head to head and a stride from row to row of its own (`o_head`, `o_row`, `do_head`, `do_row`); within a row, elements lie side by side. The check has ragged $N$ and a $dO$ that was transposed, counts (12.1), and refuses copies. If you are stuck after five minutes, run `hint("12.3")` in a cell of your own.
+# <!-- exercise 12.3 --> Write the kernel; what launches it stands below. Each of the two arrays has a stride from head to head and a stride from row to row of its own (`o_head`, `o_row`, `do_head`, `do_row`); within a row, elements lie side by side. The check has ragged $N$ and a $dO$ that was transposed, counts (12.1), and refuses copies. If you are stuck after five minutes, run `hint("12.3")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-12.3"
 @triton.jit
@@ -250,7 +244,7 @@ O, LSE = forward_by_torch(Q, K, V, causal=False)
 #
 # With a causal mask query $i$ sees keys up to $i$, and the loop ends with the last tile that one of the rows sees.
 #
-# **Exercise 12.4** Rows stay: dQ · difficulty 3 of 5 · importance 5 of 5 · 14 minutes. Write the loop over the keys. What comes before and after it is there, $D$ included. The check counts every load and store: $4Nd + 2N + 2Nd\lceil N/B_M \rceil$ words a head without a mask, the first bracket of (6.10). If you are stuck after eight minutes, run `hint("12.4")` in a cell of your own.
+# <!-- exercise 12.4 --> Write the loop over the keys. What comes before and after it is there, $D$ included. The check counts every load and store: $4Nd + 2N + 2Nd\lceil N/B_M \rceil$ words a head without a mask, the first bracket of (6.10). If you are stuck after eight minutes, run `hint("12.4")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-12.4"
 @triton.jit
@@ -305,7 +299,7 @@ check("12.4", my_dq)
 #
 # With a causal mask the first query that sees key $j$ is query $j$. So the loop begins with the tile of queries that holds the block's first key: the largest multiple of $B_M$ that is not above it.
 #
-# **Exercise 12.5** Columns stay: dK and dV · difficulty 3 of 5 · importance 5 of 5 · 14 minutes. Write the loop over the queries. Words: $4Nd + \lceil N/B_N \rceil(2Nd + 2N)$ a head without a mask, the second bracket of (6.10). If you are stuck after eight minutes, run `hint("12.5")` in a cell of your own.
+# <!-- exercise 12.5 --> Write the loop over the queries. Words: $4Nd + \lceil N/B_N \rceil(2Nd + 2N)$ a head without a mask, the second bracket of (6.10). If you are stuck after eight minutes, run `hint("12.5")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-12.5"
 @triton.jit
@@ -392,7 +386,7 @@ print(f"causal: {causal.total:,} words, {causal.total / budget.total:.3f} of the
 #
 # $dQ$ is the one array here that must be float32, even where inputs and outputs are float16: there would be $\lceil N/B_N \rceil$ additions, each rounded to 11 bits, and the errors add up. So a real launch also has a pass that turns the sum into float16 in the end (not counted either).
 #
-# **Exercise 12.6** All at once · difficulty 3 of 5 · importance 4 of 5 · 8 minutes. Write the loop: that of 12.5, and one share of $dQ$ added atomically, with its mask and its scale. Now the keys that do not exist are back: they must give $dQ$ nothing, not even $\infty \cdot 0$. The check counts (12.2) and looks at the atomic additions. If you are stuck after five minutes, run `hint("12.6")` in a cell of your own.
+# <!-- exercise 12.6 --> Write the loop: that of 12.5, and one share of $dQ$ added atomically, with its mask and its scale. Now the keys that do not exist are back: they must give $dQ$ nothing, not even $\infty \cdot 0$. The check counts (12.2) and looks at the atomic additions. If you are stuck after five minutes, run `hint("12.6")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-12.6"
 @triton.jit
@@ -587,7 +581,7 @@ def forward_pass(Q, K, V, causal, BM=32, BN=32):
 
 
 # %% [markdown]
-# **Exercise 12.9** Attention that autograd can differentiate · difficulty 3 of 5 · importance 5 of 5 · 12 minutes. Write both methods. The kernels are `forward_pass`, and yours: `my_dq` and `my_dk_dv`, or `my_fused`. Options such as `causal` are kept as attributes of `ctx`. The check looks at what is kept, refuses what torch computes (copies are allowed), and hands over a $dO$ that lies in memory as in section 12.3, for which your kernels of 12.4 to 12.6 were not made. If you are stuck after seven minutes, run `hint("12.9")` in a cell of your own.
+# <!-- exercise 12.9 --> Write both methods. The kernels are `forward_pass`, and yours: `my_dq` and `my_dk_dv`, or `my_fused`. Options such as `causal` are kept as attributes of `ctx`. The check looks at what is kept, refuses what torch computes (copies are allowed), and hands over a $dO$ that lies in memory as in section 12.3, for which your kernels of 12.4 to 12.6 were not made. If you are stuck after seven minutes, run `hint("12.9")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-12.9"
 class MyAttention(torch.autograd.Function):

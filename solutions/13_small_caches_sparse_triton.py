@@ -13,14 +13,9 @@
 #
 # **Prerequisites**: lesson 07 (F5 and F6), sections 8.1 to 8.6 of lesson 08, lesson 11 (the forward kernel), and section 12.7 of lesson 12 (words and bytes). Signs and terms are on the [notation](notation.md) page.
 #
-# **Minutes**: 110, of which 58 are for the exercises.
+# **Minutes**: 110, of which <!-- minutes --> are for the exercises.
 #
-# | Exercise | Title | Difficulty | Importance | Minutes |
-# | --- | --- | --- | --- | --- |
-# | 13.1 | A tile for a chip | 2 of 5 | 4 of 5 | 10 |
-# | 13.2 | A mask as lists | 3 of 5 | 5 of 5 | 15 |
-# | 13.3 | Outputs that travel | 3 of 5 | 4 of 5 | 15 |
-# | 13.4 | A loop over a list | 4 of 5 | 5 of 5 | 18 |
+# <!-- exercises -->
 #
 # Sections 13.1 to 13.6 need NumPy only, and hold the ideas and two of the exercises. From section 13.7 on cells run Triton kernels. Sections 13.5 and 13.11 stand by themselves: if time runs short, read them another day.
 
@@ -151,7 +146,7 @@ measured("13.2", q_reads=moved["Q"] / (N * d), k_reads=moved["K"] / (N * d))
 #
 # A tile of scores of $128 \times 128$ fits into registers whatever $d$ is. Then whole rows win down to 37 rows, and lose with 32.
 #
-# **Exercise 13.1** A tile for a chip · difficulty 2 of 5 · importance 4 of 5 · 10 minutes. You get tiles as a compiler reported them. Return the one that moves the fewest bytes of those that may be used, and its bytes for one head. If you are stuck after six minutes, run `hint("13.1")` in a cell of your own.
+# <!-- exercise 13.1 --> You get tiles as a compiler reported them. Return the one that moves the fewest bytes of those that may be used, and its bytes for one head. If you are stuck after six minutes, run `hint("13.1")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-13.1"
 def my_choice(tiles, room, N, d, itemsize):
@@ -259,7 +254,7 @@ measured("13.3", whole=(causal == "#").sum(), cut=(causal == "+").sum())
 #
 # Whole tiles come first for the reason of section 11.5: two loops, one of which has no mask. At the ragged ends the two sides differ. A *query* past the last one has no weight anywhere, whatever the mask says, so it must not make a tile cut. A *key* past the last one would take weight. So a tile that reaches past the last key is never whole, and its pattern is 0 there.
 #
-# **Exercise 13.2** A mask as lists · difficulty 3 of 5 · importance 5 of 5 · 15 minutes. Make the five arrays of any mask. If you are stuck after nine minutes, run `hint("13.2")` in a cell of your own.
+# <!-- exercise 13.2 --> Make the five arrays of any mask. If you are stuck after nine minutes, run `hint("13.2")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-13.2"
 def my_lists(pairs, BM, BN):
@@ -517,7 +512,7 @@ def scores_in_slices(Q, K, i, j, N, d, BM: tl.constexpr, BN: tl.constexpr, BD: t
 predict("13.7", o_sum_written=7680)  #> predict("13.7", o_sum_written=...)
 
 # %% [markdown]
-# **Exercise 13.3** Outputs that travel · difficulty 3 of 5 · importance 4 of 5 · 15 minutes. Write the loop over the slices of $V$ and $O$. `scale` holds the $\lambda$ of (11.2), `p` (BM, BN) are the weights of this round, `old` (BM,) is the factor for what is there already, and `l` holds the row sums, this round included. Any $d$ must come out right, and the words of F6 are allowed: those of (13.2), counted as words. If you are stuck after nine minutes, run `hint("13.3")` in a cell of your own.
+# <!-- exercise 13.3 --> Write the loop over the slices of $V$ and $O$. `scale` holds the $\lambda$ of (11.2), `p` (BM, BN) are the weights of this round, `old` (BM,) is the factor for what is there already, and `l` holds the row sums, this round included. Any $d$ must come out right, and the words of F6 are allowed: those of (13.2), counted as words. If you are stuck after nine minutes, run `hint("13.3")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-13.3"
 @triton.jit
@@ -688,7 +683,7 @@ def take_in(acc, m, l, s, v):
 #
 # $$ \underbrace{4 \left\lceil \tfrac{N}{B_M} \right\rceil}_{\texttt{order},\ \texttt{spans}} + \underbrace{\text{tiles seen}}_{\texttt{entries}} + \underbrace{(1 + B_M B_N) \cdot \text{tiles cut}}_{\texttt{slots},\ \texttt{patterns}} \quad\text{words.} \tag{13.9} $$
 #
-# **Exercise 13.4** A loop over a list · difficulty 4 of 5 · importance 5 of 5 · 18 minutes. Write the kernel: which tile of queries it is, its span, two loops over the list, and a finish in which rows that see nothing get $O = 0$ and $L = -\infty$. The lists are those of exercise 13.2, from the check: within a row whole tiles may come in any order, cut ones too, and patterns may be numbered anyhow. A whole tile needs no mask of any kind. $d$ is a power of two, and `scale` holds the $\lambda$ of (11.2), so that `LSE` ends as in (11.3). The words are those of $Q$, $K$, $V$, $O$ and $L$ and those of (13.9), no more and no fewer: a pattern is loaded whole, at the ragged ends too. If you are stuck after eleven minutes, run `hint("13.4")` in a cell of your own.
+# <!-- exercise 13.4 --> Write the kernel: which tile of queries it is, its span, two loops over the list, and a finish in which rows that see nothing get $O = 0$ and $L = -\infty$. The lists are those of exercise 13.2, from the check: within a row whole tiles may come in any order, cut ones too, and patterns may be numbered anyhow. A whole tile needs no mask of any kind. $d$ is a power of two, and `scale` holds the $\lambda$ of (11.2), so that `LSE` ends as in (11.3). The words are those of $Q$, $K$, $V$, $O$ and $L$ and those of (13.9), no more and no fewer: a pattern is loaded whole, at the ragged ends too. If you are stuck after eleven minutes, run `hint("13.4")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-13.4"
 @triton.jit

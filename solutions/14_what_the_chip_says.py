@@ -14,14 +14,9 @@
 #
 # **Prerequisites**: lesson 03 (merging partial results), lesson 11 (the forward kernel, its words, the roofline). Section 14.6 mentions the backward pass of lesson 12. Signs and terms are on the [notation](notation.md) page.
 #
-# **Minutes**: 100, of which 46 are for the exercises.
+# **Minutes**: 100, of which <!-- minutes --> are for the exercises.
 #
-# | Exercise | Title | Difficulty | Importance | Minutes |
-# | --- | --- | --- | --- | --- |
-# | 14.1 | One token | 2 of 5 | 5 of 5 | 8 |
-# | 14.2 | Which roof | 2 of 5 | 4 of 5 | 10 |
-# | 14.3 | A kernel that merges | 3 of 5 | 5 of 5 | 14 |
-# | 14.4 | Packed texts | 4 of 5 | 4 of 5 | 14 |
+# <!-- exercises -->
 #
 # Sections 14.1 to 14.8 run on any machine, in NumPy. From section 14.9 on cells need Triton, which is published for Linux only (Colab runs Linux); no GPU is needed. Where a GPU would add a measurement, the text says what has been recorded and what has not.
 
@@ -201,7 +196,7 @@ print(f"program to L2: {at_l2 / 2**20:.0f} MB read, L2 to DRAM: {at_dram / 2**20
 #
 # in 16 bits one FLOP a byte for each head of queries that shares a head of keys. Neither $N$ nor $d$ nor $B$ is left: no length and no batch takes decode away from the slope of the roof.
 #
-# **Exercise 14.1** One token · difficulty 2 of 5 · importance 5 of 5 · 8 minutes. Compute (14.2): the bytes of a decode step and the least time they take, in microseconds. A bandwidth of 1 GB/s is $10^9$ bytes a second, as on data sheets. If you are stuck after five minutes, run `hint("14.1")` in a cell of your own.
+# <!-- exercise 14.1 --> Compute (14.2): the bytes of a decode step and the least time they take, in microseconds. A bandwidth of 1 GB/s is $10^9$ bytes a second, as on data sheets. If you are stuck after five minutes, run `hint("14.1")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-14.1"
 def my_decode_step(B, H, H_kv, N, d, itemsize, gbytes_per_s):
@@ -286,7 +281,7 @@ measured("14.5", heads=heads)
 #
 # and whichever is longer names the limit. This is the roofline (11.7), read as a time.
 #
-# **Exercise 14.2** Which roof · difficulty 2 of 5 · importance 4 of 5 · 10 minutes. Compute (14.5) for the three passes, without a mask. Arrays of queries ($Q$, $O$, $dO$, $dQ$) have $H$ heads, arrays of keys ($K$, $V$, $dK$, $dV$) have $H_{kv}$; FLOP count every head of queries. Row sums are left out. If you are stuck after six minutes, run `hint("14.2")` in a cell of your own.
+# <!-- exercise 14.2 --> Compute (14.5) for the three passes, without a mask. Arrays of queries ($Q$, $O$, $dO$, $dQ$) have $H$ heads, arrays of keys ($K$, $V$, $dK$, $dV$) have $H_{kv}$; FLOP count every head of queries. Row sums are left out. If you are stuck after six minutes, run `hint("14.2")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-14.2"
 def my_least_time(pass_, B, H, H_kv, N, d, itemsize, tflops, gbytes_per_s):
@@ -537,7 +532,7 @@ def parts_kernel(Q, K, V, O_parts, LSE_parts, parts, length, group, N, scale,
 #
 # Mind three things. The parts of one head do not lie side by side: between two of them lie the other heads of the group. The number of parts is any number, and a tile has a power of two; a part that does not exist must have no weight. And a part may have seen no key, as where a caller hides some: then its $L_p$ is $-\infty$ and its $O_p$ is 0. If all parts of a head are so, $O = 0$ and $L = -\infty$.
 #
-# **Exercise 14.3** A kernel that merges · difficulty 3 of 5 · importance 5 of 5 · 14 minutes. Write the kernel. Each word of the parts is read once: with $R$ = pairs · group heads, $R \cdot \text{parts} \cdot (d + 1)$ words read and $R(d+1)$ written. The logarithms are natural ones. If you are stuck after eight minutes, run `hint("14.3")` in a cell of your own.
+# <!-- exercise 14.3 --> Write the kernel. Each word of the parts is read once: with $R$ = pairs · group heads, $R \cdot \text{parts} \cdot (d + 1)$ words read and $R(d+1)$ written. The logarithms are natural ones. If you are stuck after eight minutes, run `hint("14.3")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-14.3"
 @triton.jit
@@ -618,7 +613,7 @@ for H_kv in (8, 2, 1):
 #
 # Now `packed_program`, with heads. A packed tensor is $(\sum_s N_s, H, d)$: the heads of one token lie side by side, so from one token of a head to the next there are $Hd$ words. The grid has three parts in one number: the tile runs fastest, then the head, then the text.
 #
-# **Exercise 14.4** Packed texts · difficulty 4 of 5 · importance 4 of 5 · 14 minutes. Write the kernel. `absorb_tile` does a round; yours is to find the text's rows, the program's rows among them, and the tiles of keys. Lanes beyond the end of the text move nothing, also where another text follows. A program without a row of its own reads no word of $K$ or $V$, and texts may be empty. (A kernel may say `if` about a number that it has loaded.) Words: $Q$, $K$, $V$ and $O$ as by (11.1), text by text, and up to two words of `cu` a program. If you are stuck after eight minutes, run `hint("14.4")` in a cell of your own.
+# <!-- exercise 14.4 --> Write the kernel. `absorb_tile` does a round; yours is to find the text's rows, the program's rows among them, and the tiles of keys. Lanes beyond the end of the text move nothing, also where another text follows. A program without a row of its own reads no word of $K$ or $V$, and texts may be empty. (A kernel may say `if` about a number that it has loaded.) Words: $Q$, $K$, $V$ and $O$ as by (11.1), text by text, and up to two words of `cu` a program. If you are stuck after eight minutes, run `hint("14.4")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-14.4"
 @triton.jit

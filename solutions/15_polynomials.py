@@ -14,14 +14,9 @@
 #
 # **Prerequisites**: lessons 02 (the machine) and 04 (words of F3); section 15.7 mentions Theorem A of lesson 05. Signs and terms are on the [notation](notation.md) page.
 #
-# **Minutes**: 85, of which 42 are for the exercises.
+# **Minutes**: 85, of which <!-- minutes --> are for the exercises.
 #
-# | Exercise | Title | Difficulty | Importance | Minutes |
-# | --- | --- | --- | --- | --- |
-# | 15.1 | Features of a row | 2 of 5 | 5 of 5 | 12 |
-# | 15.2 | The smallest degree | 3 of 5 | 4 of 5 | 10 |
-# | 15.3 | Two passes | 3 of 5 | 5 of 5 | 12 |
-# | 15.4 | Rows that are safe | 2 of 5 | 4 of 5 | 8 |
+# <!-- exercises -->
 #
 # Sections 15.4 and 15.10 stand by themselves: if time runs short, read them another day. Everything here is NumPy, also the calls of `lowrank.attention`, which get `engine="numpy"`. Without that, and with Numba installed (`pip install "iocourse[fast]"`), they would run compiled: faster, after some seconds of compiling the first time.
 
@@ -119,7 +114,7 @@ measured("15.2", collected=comb(15, 3), kronecker=kronecker(12, 3))
 #
 # The monomials of degree 2 that begin with $x_2$ are $x_2$ times those of degree 1 that begin with $x_2$ or later, which stand at the end of their list. So each feature is one of lower degree times one coordinate: one multiplication a feature, whatever the degree.
 #
-# **Exercise 15.1** Features of a row · difficulty 2 of 5 · importance 5 of 5 · 12 minutes. Take the *Taylor polynomial* $p(s) = \sum_{l \le g} s^l/l!$. Its $c_l\,l!/a!$ is $1/a!$, with $a! = a_1!\cdots a_d!$. Give its square root to either side, so that both have the same features, $\phi(x)_a = x^a/\sqrt{a!}$. Write a function that makes them for every row. The check multiplies your features of $Q$ with those of $K$; their order is up to you. If you are stuck after seven minutes, run `hint("15.1")` in a cell of your own.
+# <!-- exercise 15.1 --> Take the *Taylor polynomial* $p(s) = \sum_{l \le g} s^l/l!$. Its $c_l\,l!/a!$ is $1/a!$, with $a! = a_1!\cdots a_d!$. Give its square root to either side, so that both have the same features, $\phi(x)_a = x^a/\sqrt{a!}$. Write a function that makes them for every row. The check multiplies your features of $Q$ with those of $K$; their order is up to you. If you are stuck after seven minutes, run `hint("15.1")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-15.1"
 def my_features(X, g):
@@ -200,7 +195,7 @@ measured("15.3", left=abs(off[-2]), right=abs(off[2]))
 #
 # $$ \varepsilon_{\text{Taylor}}(g, R) = \frac{1}{g!}\int_0^R t^g e^{t}\,dt . \tag{15.7} $$
 #
-# **Exercise 15.2** The smallest degree · difficulty 3 of 5 · importance 4 of 5 · 10 minutes. `make(g, R)` gives the coefficients $c_0, \dots, c_g$ of some polynomial of degree $g$ meant for $[-R, R]$: Taylor's, or one that you have never seen, whose largest error may be anywhere. Return the smallest degree, counted from 1, whose largest relative error is at most `error`, and that largest error. A larger degree need not be better, so go through them in order. NumPy finds all roots of a polynomial, also complex ones: `Polynomial(c).roots()`; `.deriv()` and `-` do the rest. The error must be right to eight digits. If you are stuck after six minutes, run `hint("15.2")` in a cell of your own.
+# <!-- exercise 15.2 --> `make(g, R)` gives the coefficients $c_0, \dots, c_g$ of some polynomial of degree $g$ meant for $[-R, R]$: Taylor's, or one that you have never seen, whose largest error may be anywhere. Return the smallest degree, counted from 1, whose largest relative error is at most `error`, and that largest error. A larger degree need not be better, so go through them in order. NumPy finds all roots of a polynomial, also complex ones: `Polynomial(c).roots()`; `.deriv()` and `-` do the rest. The error must be right to eight digits. If you are stuck after six minutes, run `hint("15.2")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-15.2"
 def my_degree(make, R, error):
@@ -428,7 +423,7 @@ print(m.take(T).T)
 predict("15.6", low_rank=8192, flash=140000)  #> predict("15.6", low_rank=..., flash=...)
 
 # %% [markdown]
-# **Exercise 15.3** Two passes · difficulty 3 of 5 · importance 5 of 5 · 12 minutes. Write both passes on the machine. The features are given, `phi` for queries and `psi` for keys; `psi` carries the weights, which need not be Taylor's. `len(psi)` is $r$. Rows come one at a time, and the scale $1/\sqrt d$ goes to the query, in place. Allowed are $4Nd$ words and, as fast memory, the state, a row of $K$ with one of $V$ (or of $Q$ with one of $O$ and its row sum), and four words more. If you are stuck after seven minutes, run `hint("15.3")` in a cell of your own.
+# <!-- exercise 15.3 --> Write both passes on the machine. The features are given, `phi` for queries and `psi` for keys; `psi` carries the weights, which need not be Taylor's. `len(psi)` is $r$. Rows come one at a time, and the scale $1/\sqrt d$ goes to the query, in place. Allowed are $4Nd$ words and, as fast memory, the state, a row of $K$ with one of $V$ (or of $Q$ with one of $O$ and its row sum), and four words more. If you are stuck after seven minutes, run `hint("15.3")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-15.3"
 def my_low_rank(m, Q, K, V, *, phi, psi):
@@ -542,7 +537,7 @@ for s in (-1.0, -1.9, -1.99, -1.999):
 #
 # What passes none of the three is refused, with the row, its scores, and what would do. And a last look is at the output: a mean of values is never larger than the largest of them, so where the polynomial may be negative, an output of more than twice that size is refused as well.
 #
-# **Exercise 15.4** Rows that are safe · difficulty 2 of 5 · importance 4 of 5 · 8 minutes. Write the second certificate. A row is *safe* if $p(s) > 0$ for every score that a query of its length can have with a key no longer than the longest one. You get any polynomial with $p(0) > 0$. Judge every row by its own length, and form no pairs: the check has a case of 4,000 tokens in which they would show. If you are stuck after five minutes, run `hint("15.4")` in a cell of your own.
+# <!-- exercise 15.4 --> Write the second certificate. A row is *safe* if $p(s) > 0$ for every score that a query of its length can have with a key no longer than the longest one. You get any polynomial with $p(0) > 0$. Judge every row by its own length, and form no pairs: the check has a case of 4,000 tokens in which they would show. If you are stuck after five minutes, run `hint("15.4")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-15.4"
 def my_safe_rows(Q, K, c):

@@ -14,14 +14,9 @@
 #
 # **Prerequisites**: lesson 06 (the gradients and the D trick) and lesson 15 (monomials, the state $T$). Signs and terms are on the [notation](notation.md) page.
 #
-# **Minutes**: 90, of which 55 are for the exercises.
+# **Minutes**: 90, of which <!-- minutes --> are for the exercises.
 #
-# | Exercise | Title | Difficulty | Importance | Minutes |
-# | --- | --- | --- | --- | --- |
-# | 16.1 | p times a matrix | 3 of 5 | 5 of 5 | 12 |
-# | 16.2 | The features, pulled back | 3 of 5 | 5 of 5 | 10 |
-# | 16.3 | The gradient in two sweeps | 4 of 5 | 5 of 5 | 20 |
-# | 16.4 | Causal, tile by tile | 3 of 5 | 4 of 5 | 13 |
+# <!-- exercises -->
 #
 # Sections 16.8 and 16.9 stand by themselves: if time runs short, read them another day. Section 16.9 needs torch and is passed over without it; everything else is NumPy.
 
@@ -240,7 +235,7 @@ print("relative errors of dQ, dK, dV:", *[f"{error:.2%}" for error in off])
 #
 # $d + 1$ terms, each of them thin. These are the same numbers in another order of summation, so it is called *associativity*. The widest arrays are $\Phi$ and $\Psi$.
 #
-# **Exercise 16.1** p times a matrix · difficulty 3 of 5 · importance 5 of 5 · 12 minutes. You get $\Phi$ and $\Psi$ of some $f = \Phi\Psi^\top$ whose rows sum to 1, and $G$ and $h$. Multiply $p$ of (16.6) by a matrix $x$. Neither an $N \times N$ matrix nor a row-wise Kronecker product may be built: the check measures how much memory is held, and counts the arithmetic for $N$ and for $2N$ tokens. Compute with the arrays as they come, for what `np.asarray` makes of them is not counted. If you are stuck after six minutes, run `hint("16.1")` in a cell of your own.
+# <!-- exercise 16.1 --> You get $\Phi$ and $\Psi$ of some $f = \Phi\Psi^\top$ whose rows sum to 1, and $G$ and $h$. Multiply $p$ of (16.6) by a matrix $x$. Neither an $N \times N$ matrix nor a row-wise Kronecker product may be built: the check measures how much memory is held, and counts the arithmetic for $N$ and for $2N$ tokens. Compute with the arrays as they come, for what `np.asarray` makes of them is not counted. If you are stuck after six minutes, run `hint("16.1")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-16.1"
 def my_p_times(Phi, Psi, G, h, x):
@@ -304,7 +299,7 @@ for step in small.steps:
 # %% [markdown]
 # Features 1 and 2 are $x$ and $y$ themselves; no step makes them. Features 3 and 4 are $x$ times those two, so $x^2$ and $xy$. Feature 5 is $y$ times feature 2, so $y^2$.
 #
-# **Exercise 16.2** The features, pulled back · difficulty 3 of 5 · importance 5 of 5 · 10 minutes. Go through the steps backwards and collect the gradient of the coordinates. Everything is an array over the tokens, and features come first, $(r, N)$. You may overwrite the gradient you are given. If you are stuck after five minutes, run `hint("16.2")` in a cell of your own.
+# <!-- exercise 16.2 --> Go through the steps backwards and collect the gradient of the coordinates. Everything is an array over the tokens, and features come first, $(r, N)$. You may overwrite the gradient you are given. If you are stuck after five minutes, run `hint("16.2")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-16.2"
 def my_pull_back(df, f, x, plan):
@@ -485,7 +480,7 @@ measured("16.7", times=flash.total / two)
 # %% [markdown]
 # 67.43 times fewer, 3,446,555 words, of which the state is 5,915. The comparison is between different things, one exact and the other not; lesson 15 says when that is a good exchange.
 #
-# **Exercise 16.3** The gradient in two sweeps · difficulty 4 of 5 · importance 5 of 5 · 20 minutes. Write the two sweeps for the machine, one token at a time. As in lesson 15, `phi` and `psi` make the features of a query and of a key in a free register. Beside `add_outer(state, x, y)` and `add_mean(o, x, state)` there is `add_gradient(dx, x, state, y)`: it adds to $dx$ the gradient of $\phi(x)^\top\,\mathrm{state}\,y^\top$ with respect to $x$, which is your pull-back for one row. All rows are tiles of one row, $(1, d)$ or $(1, d + 1)$; slices of a tile are views, and can be assigned to. Room is the footprint of (16.17) and two more rows of $d + 1$ words. If you are stuck after ten minutes, run `hint("16.3")` in a cell of your own.
+# <!-- exercise 16.3 --> Write the two sweeps for the machine, one token at a time. As in lesson 15, `phi` and `psi` make the features of a query and of a key in a free register. Beside `add_outer(state, x, y)` and `add_mean(o, x, state)` there is `add_gradient(dx, x, state, y)`: it adds to $dx$ the gradient of $\phi(x)^\top\,\mathrm{state}\,y^\top$ with respect to $x$, which is your pull-back for one row. All rows are tiles of one row, $(1, d)$ or $(1, d + 1)$; slices of a tile are views, and can be assigned to. Room is the footprint of (16.17) and two more rows of $d + 1$ words. If you are stuck after ten minutes, run `hint("16.3")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-16.3"
 def my_two_sweeps(m, Q, K, V, dO, T, *, phi, psi):
@@ -569,7 +564,7 @@ explore.causal_tiles(512, 64, at=4)
 #
 # One thing must match: the two parts are added, so both must stand for the exponential itself. A factor that is common to a row and cancels in softmax, such as the $e^{\sigma^2/2}$ that lesson 15 left out of the row-adaptive polynomial, has to be put back in.
 #
-# **Exercise 16.4** Causal, tile by tile · difficulty 3 of 5 · importance 4 of 5 · 13 minutes. Compute the output by (16.18), in NumPy, with the arrays as they come. Tiles begin at $0, B, 2B, \dots$, the last one may be smaller. No $N \times N$ matrix: the check counts the work for $N$ and for $2N$ tokens. And no row may depend on what comes after it. If you are stuck after seven minutes, run `hint("16.4")` in a cell of your own.
+# <!-- exercise 16.4 --> Compute the output by (16.18), in NumPy, with the arrays as they come. Tiles begin at $0, B, 2B, \dots$, the last one may be smaller. No $N \times N$ matrix: the check counts the work for $N$ and for $2N$ tokens. And no row may depend on what comes after it. If you are stuck after seven minutes, run `hint("16.4")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-16.4"
 def my_causal(Q, K, V, phi, w, B):

@@ -14,14 +14,9 @@
 #
 # **Prerequisites**: lesson 15 (degrees, ranks, the Poisson rule) and lessons 04, 07 and 08 (the schedules to choose from). What is said of gradients rests on lesson 16. Signs and terms are on the [notation](notation.md) page.
 #
-# **Minutes**: 95, of which 48 are for the exercises.
+# **Minutes**: 95, of which <!-- minutes --> are for the exercises.
 #
-# | Exercise | Title | Difficulty | Importance | Minutes |
-# | --- | --- | --- | --- | --- |
-# | 17.1 | Which law? | 2 of 5 | 4 of 5 | 8 |
-# | 17.2 | Logits that cannot grow | 3 of 5 | 5 of 5 | 10 |
-# | 17.3 | What a printed error says | 2 of 5 | 4 of 5 | 6 |
-# | 17.4 | Choose and defend | 4 of 5 | 5 of 5 | 24 |
+# <!-- exercises -->
 #
 # Exercises need NumPy only. Three cells train or differentiate a model, or draw the published data, and need PyTorch (`pip install "iocourse[torch]"`); without it they say so, and the rest goes on. If Numba is installed (`pip install "iocourse[fast]"`) they are several times faster, after some seconds of compiling the first time.
 
@@ -105,7 +100,7 @@ measured("17.1", times=stream[7] / stream[0])
 #
 # $$ \log \text{error} = \log C + a \log m , \qquad \log \text{error} = \log C + b\,m . \tag{17.2} $$
 #
-# **Exercise 17.1** Which law? · difficulty 2 of 5 · importance 4 of 5 · 8 minutes. Fit both by least squares in the logarithm of the error. Return $a$, $b$, and the name of the law that leaves the smaller sum of squares. A number of layers may occur several times, in any order. If you are stuck after five minutes, run `hint("17.1")` in a cell of your own.
+# <!-- exercise 17.1 --> Fit both by least squares in the logarithm of the error. Return $a$, $b$, and the name of the law that leaves the smaller sum of squares. A number of layers may occur several times, in any order. If you are stuck after five minutes, run `hint("17.1")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-17.1"
 def my_growth(layers, errors):
@@ -259,7 +254,7 @@ explore.curve(curves, title="One parameter: the loss of softmax and of degree 4"
 #
 # $$ dx = \frac{\lambda}{|x|}\,\bigl(d\hat x - (u \cdot d\hat x)\,u\bigr) . \tag{17.4} $$
 #
-# **Exercise 17.2** Logits that cannot grow · difficulty 3 of 5 · importance 5 of 5 · 10 minutes. Stretch all rows to a given length, and carry the gradient back by (17.4). There may be axes in front of the rows, for heads and texts. A row of zeros has no direction: it stays zero, and its gradient is zero. If you are stuck after six minutes, run `hint("17.2")` in a cell of your own.
+# <!-- exercise 17.2 --> Stretch all rows to a given length, and carry the gradient back by (17.4). There may be axes in front of the rows, for heads and texts. A row of zeros has no direction: it stays zero, and its gradient is zero. If you are stuck after six minutes, run `hint("17.2")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-17.2"
 def my_bounded(X, length, dY):
@@ -443,7 +438,7 @@ print(f"degree 3: {comb(32 + 3, 3):,} features at d = 32, {comb(8 + 3, 3)} at d 
 #
 # If $x$ is close to $y$, then $x + y$ is close to $2y$, so $e$ is about half of $u$. How close to half, if only $e$ is known?
 #
-# **Exercise 17.3** What a printed error says · difficulty 2 of 5 · importance 4 of 5 · 6 minutes. Give the least and the largest usual error that go with a printed one. Both as fractions, not in percent; `float("inf")` where there is no limit. The triangle inequality is enough, and the range has to be as narrow as possible. If you are stuck after four minutes, run `hint("17.3")` in a cell of your own.
+# <!-- exercise 17.3 --> Give the least and the largest usual error that go with a printed one. Both as fractions, not in percent; `float("inf")` where there is no limit. The triangle inequality is enough, and the range has to be as narrow as possible. If you are stuck after four minutes, run `hint("17.3")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-17.3"
 def my_usual_range(theirs):
@@ -705,7 +700,7 @@ explore.lowrank_contenders(lowrank_run)
 # 4. The footprint, `peak` of the closed form, is at most $M$.
 # 5. Fewest words win. At equal words exact attention wins: an approximation has to pay for its error.
 #
-# **Exercise 17.4** Choose and defend · difficulty 4 of 5 · importance 5 of 5 · 24 minutes. Write the choice. `costs.<name>(N, d, …)` gives a ledger for given tiles, with `total` and `peak`; the library's own choosers are not available here. The check has problems of every kind, some of which are traps for a chooser that looks at words alone. It recomputes your words from your tiles, your claim from your degree, and allows a tenth more words than the library's best tiles need. If you are stuck after fifteen minutes, run `hint("17.4")` in a cell of your own.
+# <!-- exercise 17.4 --> Write the choice. `costs.<name>(N, d, …)` gives a ledger for given tiles, with `total` and `peak`; the library's own choosers are not available here. The check has problems of every kind, some of which are traps for a chooser that looks at words alone. It recomputes your words from your tiles, your claim from your degree, and allows a tenth more words than the library's best tiles need. If you are stuck after fifteen minutes, run `hint("17.4")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-17.4"
 def my_choice(N, d, M, sigma, error, w):

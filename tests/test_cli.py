@@ -250,6 +250,34 @@ def test_lab_copies_the_lessons_and_never_overwrites(tmp_path, monkeypatch, star
     assert main(["lab"]) == 0 and "copied" not in capsys.readouterr().out
 
 
+def test_an_interrupted_copy_of_a_lesson_is_made_again(tmp_path, monkeypatch, started):
+    root = checkout(tmp_path, monkeypatch)
+    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    assert main(["lab"]) == 130 and not list((root / "work").iterdir())
+    monkeypatch.undo()
+    monkeypatch.chdir(root)
+    (root / "work" / "00_start_here.ipynb").touch()  # what an earlier version left behind
+    copied, _ = lab.copy_lessons(root)
+    assert "00_start_here.ipynb" in copied
+    assert (root / "work" / "00_start_here.ipynb").read_text() == (
+        root / "lessons" / "00_start_here.ipynb"
+    ).read_text()
+
+
+def test_a_reader_that_has_seen_enough_ends_a_command_in_silence():
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = f"{sys.executable} -m iocourse count --list | true"
+    for _ in range(3):
+        done = subprocess.run(
+            ["bash", "-c", f"{command}; echo ${{PIPESTATUS[0]}}"],
+            capture_output=True,
+            text=True,
+            env=env,
+            check=False,
+        )
+        assert done.stderr == "" and done.stdout == "0\n"
+
+
 def test_lab_starts_jupyterlab_of_this_python_at_lesson_00(tmp_path, monkeypatch, started):
     root = checkout(tmp_path, monkeypatch)
     assert main(["lab", "--no-browser", "--port=9", "--ServerApp.quit_button=False"]) == 0

@@ -21,7 +21,7 @@ from .gpu.text import Layout, text
 from .gpu.trial import times_of
 
 if TYPE_CHECKING:
-    from iocourse.explore import Picture
+    from iocourse.explore.draw.picture import Picture
 
     from .gpu.contenders import Contender
 

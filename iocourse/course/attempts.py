@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .exercise import cause_of, exercises, raised_in
+from .exercise import cause_of, exercises, raised_in, told
 
 
 class Unsolved:
@@ -68,7 +68,7 @@ def attempt(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         named = raiser.id if raiser else _exercise_of(function, *args, *kwargs.values())
         unsolved = Unsolved(f"solve {named} first")
         cause = cause_of(error)
-        detail = "" if isinstance(cause, NotImplementedError) else f" ({type(cause).__name__}: {cause})"
+        detail = "" if isinstance(cause, NotImplementedError) else f" ({told(cause)})"
         print(f"{unsolved}{detail}")
         return unsolved
 

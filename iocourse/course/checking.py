@@ -11,7 +11,7 @@ import numpy as np
 
 from ..guard import LibraryAnswer
 from . import progress
-from .exercise import Exercise, Property, Trial, find, raised_in
+from .exercise import Exercise, Property, Trial, find, raised_in, told
 
 RUNS = "runs without an error"
 OWN = "is your own work"
@@ -25,7 +25,8 @@ def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = No
     """Judge `answer` for an exercise and print one line for each property.
 
     Inputs are fresh each time; a failing report names the seed that repeats them. Never raises for a
-    student; with IOCOURSE_STRICT=1 a failed check raises CheckFailed. Raises ValueError for an unknown id.
+    student; with IOCOURSE_STRICT=1 a failed check raises CheckFailed. Raises ValueError for an unknown id
+    and for a seed that is no whole number from 0.
     """
     exercise = find(exercise_id)
     chosen = _seed(seed)
@@ -39,9 +40,18 @@ def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = No
 
 def _seed(seed: int | None) -> int:
     if seed is not None:
-        return seed
+        whole = isinstance(seed, (int, np.integer)) and not isinstance(seed, bool)
+        return _from_0("seed", seed, int(seed) if whole else None)
     fixed = os.environ.get("IOCOURSE_SEED")
-    return int(fixed) if fixed else secrets.randbelow(10**6)
+    if not fixed:
+        return secrets.randbelow(10**6)
+    return _from_0("IOCOURSE_SEED", fixed, int(fixed) if fixed.isdecimal() else None)
+
+
+def _from_0(name: str, came: object, number: int | None) -> int:
+    if number is None or number < 0:
+        raise ValueError(f"{name} must be a whole number of at least 0, got {came!r}")
+    return number
 
 
 Verdict = tuple[str, str | None]
@@ -85,14 +95,14 @@ def _verdict_on(exercise: Exercise, error: Exception, label: str) -> Verdict:
         return RUNS, f"it calls {used.function}, which is not written yet: solve {used.id} first"
     if isinstance(error, LibraryAnswer):
         return OWN, str(error)
-    return RUNS, f"{type(error).__name__}: {error} ({label})"
+    return RUNS, f"{told(error)} ({label})"
 
 
 def _ask(prop: Property, trials: Sequence[Trial]) -> str | None:
     try:
         return prop.judge(trials)
     except Exception as error:  # the answer is of a kind the property cannot even look at
-        return f"cannot be judged: {type(error).__name__}: {error}"
+        return f"cannot be judged: {told(error)}"
 
 
 def report(exercise: Exercise, verdicts: Sequence[Verdict], seed: int) -> str:

@@ -8,14 +8,14 @@ sentence ("block size does not change the answer") and answers None when it hold
 from __future__ import annotations
 
 import copy
+import functools
 import importlib
 import pkgutil
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 
@@ -56,6 +56,7 @@ class Trial:
     overflow: FastMemoryFull | None = None
 
 
+P = ParamSpec("P")
 Judge = Callable[[Sequence[Trial]], str | None]
 Play = Callable[[Callable[..., Any], Case], Trial]
 
@@ -76,30 +77,42 @@ def judged() -> Iterator[None]:
 
 
 def settled(value: Any) -> Any:
-    """The value as plain numbers and arrays: what would compute itself later does so during the check."""
+    """The value with copies of its arrays, which stay as they are when a later trial writes into them."""
     if isinstance(value, (tuple, list)):
-        parts = [settled(part) for part in value]
-        return parts if isinstance(value, list) else tuple(parts)
-    if isinstance(value, bool) or value is None or isinstance(value, np.generic):
-        return value
-    if isinstance(value, int):
-        return int.__add__(value, 0)  # of a subclass only what it really is
-    if isinstance(value, float):
-        return float.__add__(value, 0.0)
-    if not hasattr(type(value), "__array__"):
-        return value
-    array = np.array(value)
-    return array.astype(np.float64) if array.dtype == object else array
+        parts = map(settled, value)
+        return list(parts) if isinstance(value, list) else tuple(parts)
+    return np.array(value) if isinstance(value, np.ndarray) else value
 
 
+def keeps_errors(
+    play: Callable[Concatenate[Callable[..., Any], Case, P], Trial],
+) -> Callable[Concatenate[Callable[..., Any], Case, P], Trial]:
+    """What the student's function raises in `play` becomes a trial, with the error as its cause has it."""
+
+    @functools.wraps(play)
+    def guarded(student: Callable[..., Any], case: Case, /, *args: P.args, **kwargs: P.kwargs) -> Trial:
+        try:
+            return play(student, case, *args, **kwargs)
+        except Exception as error:
+            return Trial(case, error=cause_of(error))
+
+    return guarded
+
+
+def cause_of(error: Exception) -> Exception:
+    """What went wrong inside a kernel: Triton reports it wrapped, once for each function it passed."""
+    cause: BaseException = error
+    while type(cause).__name__ == "InterpreterError" and cause.__cause__ is not None:
+        cause = cause.__cause__
+    return cause if isinstance(cause, Exception) else error
+
+
+@keeps_errors
 def call(student: Callable[..., Any], case: Case) -> Trial:
     """Call a plain function on copies of the inputs, by position and in the order of the case."""
     inputs = copy.deepcopy(dict(case.inputs))
-    try:
-        with judged():
-            return Trial(case, value=settled(student(*inputs.values())))
-    except Exception as error:
-        return Trial(case, error=error)
+    with judged():
+        return Trial(case, value=settled(student(*inputs.values())))
 
 
 def run_schedule(student: Callable[..., Any], case: Case) -> Trial:
@@ -111,14 +124,12 @@ def run_schedule(student: Callable[..., Any], case: Case) -> Trial:
     return trial
 
 
+@keeps_errors
 def _run_with(student: Callable[..., Any], case: Case, M: int) -> Trial:
-    try:
-        with judged():
-            done = run(student, M=M, trace=False, **copy.deepcopy(dict(case.inputs)))
-        value = done.O if len(done.outputs) == 1 else done.outputs
-        return Trial(case, value=value, ledger=done.ledger)
-    except Exception as error:
-        return Trial(case, error=error)
+    with judged():
+        done = run(student, M=M, trace=False, **copy.deepcopy(dict(case.inputs)))
+    value = done.O if len(done.outputs) == 1 else done.outputs
+    return Trial(case, value=value, ledger=done.ledger)
 
 
 @dataclass(frozen=True)
@@ -158,7 +169,7 @@ def exercises() -> Mapping[str, Exercise]:
         for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda m: m.name):
             module = importlib.import_module(f"{package.__name__}.{info.name}")
             _exercises.update({exercise.id: exercise for exercise in module.EXERCISES})
-    return MappingProxyType(_exercises)
+    return _exercises
 
 
 def find(exercise_id: str) -> Exercise:
@@ -169,12 +180,12 @@ def find(exercise_id: str) -> Exercise:
     return known[exercise_id]
 
 
-def cause_of(error: Exception) -> Exception:
-    """What went wrong inside a kernel: Triton reports it wrapped, once for each function it passed."""
-    cause: BaseException = error
-    while type(cause).__name__ == "InterpreterError" and cause.__cause__ is not None:
-        cause = cause.__cause__
-    return cause if isinstance(cause, Exception) else error
+def told(error: Exception) -> str:
+    """An error in one line: its type and its message, where it has one that can be shown."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return f"{type(error).__name__}, whose message cannot be shown"
 
 
 def raised_in(error: BaseException) -> Exercise | None:

@@ -15,7 +15,7 @@ def hint(exercise_id: str, level: int | None = None) -> None:
     """
     exercise = find(exercise_id)
     last = len(exercise.hints)
-    if level is not None and level not in range(1, last + 1):
+    if level is not None and (isinstance(level, bool) or level not in range(1, last + 1)):
         raise ValueError(f"level must be 1 to {last}, got {level!r}")
     shown = level if level is not None else min(_shown.get(exercise_id, 0) + 1, last)
     _shown[exercise_id] = shown

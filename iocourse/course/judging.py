@@ -1,24 +1,26 @@
-"""Properties that many exercises share: values, words, peak.
+"""Properties that many exercises share: the form of an answer, and its values.
 
-Each function here returns a `Property`. A message says what was seen and what is allowed, never how to
+A function here that makes a `Property` says in its message what was seen and what is allowed, never how to
 solve it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeGuard, TypeVar
 
 import numpy as np
 
-from ..ledger import Ledger
 from .exercise import Case, Property, Trial
 
 LARGE = "scores of ±10,000"  # in the label of a case, and in the name of the property that asks for it
 TOLERANCE = 1e-9  # float64 against float64: a thousand rounding errors and more, far below any wrong formula
+Where = str | Callable[[Case], bool]  # cases whose label holds a text, or for which something is true
+T = TypeVar("T")
 
 
+# ------------------------------------------------------------------ which cases
 def _first(complaints: Iterable[str | None]) -> str | None:
     return next((complaint for complaint in complaints if complaint), None)
 
@@ -32,23 +34,71 @@ def each(name: str, judge: Callable[[Trial], str | None]) -> Property:
     return Property(name, over_all)
 
 
-def only_where(
-    name: str, concerned: Callable[[Case], bool], judge: Callable[[Trial], str | None]
-) -> Property:
+def only_where(name: str, where: Where, judge: Callable[[Trial], str | None]) -> Property:
     """A property that is asked of some of the cases only: its name says where to look."""
+    concerned = where if callable(where) else lambda case: where in case.label
     return each(name, lambda trial: judge(trial) if concerned(trial.case) else None)
 
 
-def values_where(name: str, concerned: Callable[[Case], bool]) -> Property:
-    """Exact values in some of the cases."""
-    return only_where(name, concerned, lambda trial: difference(trial.value, trial.case.expected))
+# ------------------------------------------------------------------ the form of an answer
+def is_number(value: Any) -> TypeGuard[float]:
+    """Whether it is one number, of Python or NumPy, and no truth value."""
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
-def values_in(name: str, label: str) -> Property:
-    """Exact values in the cases whose label holds `label`."""
-    return values_where(name, lambda case: label in case.label)
+def whole(value: Any, least: int = 1) -> int | None:
+    """The value, where it is a whole number of at least `least`."""
+    is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    return int(value) if is_whole and value >= least else None
 
 
+def several(value: Any, count: int) -> Sequence[Any] | None:
+    """The value, where it is a tuple or list of so many."""
+    return value if isinstance(value, (tuple, list)) and len(value) == count else None
+
+
+def two_whole(trial: Trial) -> tuple[int, int] | None:
+    """The answer, where it is a pair of whole numbers of at least 1."""
+    one, other = (whole(number) for number in several(trial.value, 2) or (None, None))
+    return None if one is None or other is None else (one, other)
+
+
+@dataclass(frozen=True)
+class Form(Generic[T]):
+    """What an answer must be before anything can be asked of it.
+
+    `name` is the property that it is of this form, `read` gives the answer in it or None, and `wanted` says
+    in a message what was expected.
+    """
+
+    name: str
+    read: Callable[[Trial], T | None]
+    wanted: str
+
+    def kept(self) -> Property:
+        """The answer is of this form."""
+        return each(self.name, lambda trial: self._missing(trial) if self.read(trial) is None else None)
+
+    def must(self, name: str, judge: Callable[[Trial, T], str | None], where: Where = "") -> Property:
+        """A property of answers of this form."""
+
+        def on_trial(trial: Trial) -> str | None:
+            answer = self.read(trial)
+            return self._missing(trial) if answer is None else judge(trial, answer)
+
+        return only_where(name, where, on_trial)
+
+    def _missing(self, trial: Trial) -> str:
+        return f"expected {self.wanted}; yours is {shortened(trial.value)}"
+
+
+def shortened(value: Any) -> str:
+    """The value as code, cut after 60 characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+# ------------------------------------------------------------------ values
 def difference(got: Any, want: Any, tolerance: float = TOLERANCE, *, wanted: str = "expected") -> str | None:
     """None where `got` equals `want` up to `tolerance`·(1 + max|want|), else the first entry that differs.
 
@@ -80,18 +130,38 @@ def _side_by_side(got: float, want: float, wanted: str) -> str:
     return f"yours {got:.{digits}g}, {wanted} {want:.{digits}g}"
 
 
-def values(name: str = "values equal exact attention", tolerance: float = TOLERANCE) -> Property:
+def is_right(trial: Trial, tolerance: float = TOLERANCE) -> str | None:
     """The returned value equals `case.expected`; a tuple is compared part by part."""
+    want = trial.case.expected
+    if not isinstance(want, tuple):
+        return difference(trial.value, want, tolerance)
+    if not isinstance(trial.value, tuple) or len(trial.value) != len(want):
+        return f"expected {len(want)} results, got {_count(trial.value)}"
+    return _first(difference(g, w, tolerance) for g, w in zip(trial.value, want, strict=True))
+
+
+def values(name: str = "values equal exact attention", tolerance: float = TOLERANCE) -> Property:
+    """The returned value is right in every case."""
+    return values_in(name, "", tolerance)
+
+
+def values_in(name: str, where: Where, tolerance: float = TOLERANCE) -> Property:
+    """The returned value is right in some of the cases."""
+    return only_where(name, where, lambda trial: is_right(trial, tolerance))
+
+
+def part(
+    name: str, results: Sequence[str], k: int, where: Where = "", tolerance: float = TOLERANCE
+) -> Property:
+    """Result number k is right in some of the cases; `results` are the names of all of them."""
 
     def judge(trial: Trial) -> str | None:
-        want = trial.case.expected
-        if not isinstance(want, tuple):
-            return difference(trial.value, want, tolerance)
-        if not isinstance(trial.value, tuple) or len(trial.value) != len(want):
-            return f"expected {len(want)} results, got {_count(trial.value)}"
-        return _first(difference(g, w, tolerance) for g, w in zip(trial.value, want, strict=True))
+        found = several(trial.value, len(results))
+        if found is None:
+            return f"expected {len(results)} results: {', '.join(results)}"
+        return difference(found[k], trial.case.expected[k], tolerance)
 
-    return each(name, judge)
+    return only_where(name, where, judge)
 
 
 def _count(value: Any) -> str:
@@ -113,11 +183,17 @@ def same_answer_for(name: str, key: Callable[[Trial], Any]) -> Property:
     return Property(name, judge)
 
 
+BLOCK_SIZE = "block size does not change the answer"
+
+
+def same_answer_from(array: str, name: str = BLOCK_SIZE) -> Property:
+    """Cases with the same values in this input must give the same answer, whatever their tiles are."""
+    return same_answer_for(name, lambda trial: trial.case.inputs[array].tobytes())
+
+
 def block_size(part: int | None = None) -> Property:
     """The answer, or its `part`-th result, is the same for every tile on the same queries."""
-    same = same_answer_for(
-        "block size does not change the answer", lambda trial: trial.case.inputs["Q"].tobytes()
-    )
+    same = same_answer_from("Q")
     if part is None:
         return same
 
@@ -125,71 +201,3 @@ def block_size(part: int | None = None) -> Property:
         return same.judge([replace(trial, value=trial.value[part]) for trial in trials])
 
     return Property(same.name, judge)
-
-
-def one_temporary_of_each_kind(Br: int, Bc: int) -> int:
-    """Words allowed beyond the footprint: one more score tile and four a row, never the N x N scores."""
-    return Br * Bc + 4 * Br
-
-
-def _multiple(ledger: Ledger, array: str, words: int) -> str:
-    size = ledger.sizes.get(array)
-    return f"{words / size:g}× ({words:,} words)" if size else f"{words:,} words"
-
-
-def _over_budget(trial: Trial, array: str, direction: str) -> str | None:
-    budget = trial.case.budget
-    assert budget is not None, "a case judged by words carries its closed form"
-    got = getattr(trial.ledger, direction).get(array, 0)
-    allowed = getattr(budget, direction).get(array, 0)
-    if got <= allowed:
-        return None
-    return f"yours {_multiple(budget, array, got)}, budget {_multiple(budget, array, allowed)}"
-
-
-def reads_within(array: str, name: str) -> Property:
-    """`array` is read no more often than the closed form says."""
-    return each(name, lambda trial: _over_budget(trial, array, "reads"))
-
-
-def writes_within(array: str, name: str) -> Property:
-    """`array` is written no more often than the closed form says."""
-    return each(name, lambda trial: _over_budget(trial, array, "writes"))
-
-
-def total_within(name: str = "no more words move than the closed form says") -> Property:
-    """All words together stay within the closed form, scratch arrays of the student's own included."""
-
-    def judge(trial: Trial) -> str | None:
-        assert trial.case.budget is not None, "a case judged by words carries its closed form"
-        got, allowed = trial.ledger.total, trial.case.budget.total
-        return None if got <= allowed else f"yours {got:,} words, budget {allowed:,}"
-
-    return each(name, judge)
-
-
-def fits() -> Property:
-    """The peak stays within the words of fast memory of the case, whose allowance the lesson states."""
-
-    def judge(trial: Trial) -> str | None:
-        if trial.overflow:
-            return str(trial.overflow)
-        room = trial.case.M or 0
-        peak = trial.ledger.peak
-        return None if peak <= room else f"your peak is {peak:,} words, fast memory has {room:,}"
-
-    return each("fits in fast memory", judge)
-
-
-def every_input_loaded(*arrays: str) -> Property:
-    """Each input is read at least once in full: nobody can use words that were never loaded."""
-
-    def judge(trial: Trial) -> str | None:
-        for array in arrays:
-            size = int(np.size(trial.case.inputs[array]))
-            read = trial.ledger.reads.get(array, 0)
-            if read < size:
-                return f"{array} has {size:,} words, yours read {read:,}"
-        return None
-
-    return each("every word of the input is loaded", judge)

@@ -6,7 +6,6 @@ import importlib.util
 import json
 import os
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
@@ -51,12 +50,10 @@ def copy_lessons(root: Path) -> tuple[list[str], list[str]]:
 
 
 def _copy_new(source: Path, target: Path) -> bool:
-    """Copy unless there is something at `target`; exclusive creation, so that nothing can slip in between."""
-    try:
-        with source.open("rb") as old, target.open("xb") as new:
-            shutil.copyfileobj(old, new)
-    except FileExistsError:
+    """Copy unless there is something at `target`; an empty file is what an interrupted copy left there."""
+    if target.exists() and target.stat().st_size:
         return False
+    write_whole(target, source.read_text(encoding="utf-8"))
     return True
 
 

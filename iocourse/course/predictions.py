@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
+
+import numpy as np
 
 from . import progress
 from .attempts import Unsolved
@@ -14,13 +17,17 @@ _predicted: dict[str, dict[str, Any]] = {}
 def predict(question: str, **numbers: Any) -> None:
     """Write down what you expect: `predict("3.2", rescalings=4)`; `...` stands for "not yet".
 
-    Numbers and True/False are kept for `measured`. Raises TypeError for anything else.
+    Numbers and True/False are kept for `measured`. Anything else is named in a line, and not kept.
     """
-    for name, value in numbers.items():
-        if value is not ... and not isinstance(value, (int, float)):
-            raise TypeError(f"{name} must be a number, True or False, or ... for not yet; got {value!r}")
-    given = {name: value for name, value in numbers.items() if value is not ...}
-    missing = [name for name, value in numbers.items() if value is ...]
+    plain = {
+        name: value.item() if isinstance(value, np.generic) else value for name, value in numbers.items()
+    }
+    given = {name: value for name, value in plain.items() if isinstance(value, (int, float))}
+    missing = [name for name, value in plain.items() if value is ...]
+    for name, value in plain.items():
+        if name not in given and value is not ...:
+            wanted = "a number, True or False, or ... for not yet"
+            print(f"Prediction {question}: {name} must be {wanted}; got {value!r}")
     _predicted[question] = given
     if given:
         print(
@@ -37,7 +44,12 @@ def predicted(question: str) -> dict[str, Any]:
     """What was predicted for a question in this session, or else in an earlier one; empty if nothing was."""
     if _predicted.get(question):
         return _predicted[question]
-    return dict(progress.load().get(f"p{question}", {}).get("prediction") or {})
+    try:
+        kept = progress.load().get(f"p{question}", {}).get("prediction")
+    except OSError as error:
+        warnings.warn(f"what was predicted before cannot be read: {error}", stacklevel=2)
+        kept = None
+    return dict(kept) if isinstance(kept, dict) else {}
 
 
 def measured(question: str, **numbers: Any) -> None:

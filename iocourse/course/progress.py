@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from iocourse import console
 from iocourse.refusal import Refused, write_whole
 
 STATUSES = ("seen", "tried", "solved")  # each one includes those before it
@@ -41,17 +42,28 @@ def location() -> Path:
 
 
 def load() -> Progress:
-    """The recorded exercises by id. A file that cannot be read as progress is set aside with a warning."""
+    """The recorded exercises by id. A file that cannot be read as progress is set aside with a warning.
+
+    Raises:
+        OSError: the file can neither be read nor set aside, as on a read-only disk.
+    """
     path = location()
     try:
         return parse(path.read_text(encoding="utf-8"), str(path))
     except FileNotFoundError:
         return {}
     except (Refused, UnicodeDecodeError) as error:
-        aside = _free_name(path, "unreadable")
-        path.replace(aside)
+        aside = _set_aside(path, error)
         warnings.warn(f"progress starts afresh; the old file is kept at {aside} ({error})", stacklevel=2)
         return {}
+
+
+def _set_aside(path: Path, why: Exception) -> Path:
+    aside = _free_name(path, "unreadable")
+    try:
+        return path.replace(aside)
+    except OSError as error:
+        raise OSError(f"{why}; and it cannot be set aside: {error}") from None
 
 
 def _free_name(path: Path, what: str) -> Path:
@@ -73,7 +85,7 @@ def parse(text: str, name: str) -> Progress:
     """
     try:
         data = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Refused(f"{name} is not JSON: {error}") from None
     facts = data if isinstance(data, dict) else {}
     if facts.get("format") != FORMAT or not isinstance(facts.get("exercises"), dict):
@@ -84,6 +96,8 @@ def parse(text: str, name: str) -> Progress:
 
 
 def _refuse_faults(key: str, entry: Any, name: str) -> None:
+    if not key.isprintable():
+        raise Refused(f"{name}: exercise {key!r} is no name that can be printed")
     if not isinstance(entry, dict) or entry.get("status") not in STATUSES:
         came = entry.get("status") if isinstance(entry, dict) else entry
         raise Refused(f"{name}: exercise {key!r} has status {came!r}; allowed: {', '.join(STATUSES)}")
@@ -91,6 +105,10 @@ def _refuse_faults(key: str, entry: Any, name: str) -> None:
         count = entry.get(field)
         if not isinstance(count, int) or isinstance(count, bool) or count < 0:
             raise Refused(f"{name}: exercise {key!r} has {field} {count!r}; allowed: a whole number from 0")
+    predicted = entry.get("prediction", 0)
+    numbers = list(predicted.values()) if isinstance(predicted, dict) else [predicted]
+    if not all(isinstance(number, (int, float)) for number in numbers):
+        raise Refused(f"{name}: exercise {key!r} has prediction {predicted!r}; allowed: numbers by name")
 
 
 def dump(progress: Progress) -> str:
@@ -205,14 +223,14 @@ def table(progress: Progress, known: tuple[str, ...] = ()) -> str:
     predictions = {key for key in progress if re.match(r"p\d", key)}
     ids = sorted({*progress, *known} - predictions, key=_by_number)
     blank: Entry = {"status": "-", "attempts": 0, "hints": 0}
-    rows = [(key, progress.get(key, blank)) for key in ids]
-    lines = [f"{key:<10} {e['status']:<8} {e['attempts']:>8} {e['hints']:>6}" for key, e in rows]
-    solved = sum(entry["status"] == "solved" for _, entry in rows)
-    head = f"{'exercise':<10} {'status':<8} {'attempts':>8} {'hints':>6}"
-    last = f"exercises solved: {solved} of {len(rows)}; predictions written down: {len(predictions)}"
-    return "\n".join([head, *lines, last])
+    entries = [progress.get(key, blank) for key in ids]
+    rows = [(key, e["status"], e["attempts"], e["hints"]) for key, e in zip(ids, entries, strict=True)]
+    head = ("exercise", "status", "attempts", "hints")
+    solved = sum(entry["status"] == "solved" for entry in entries)
+    last = f"exercises solved: {solved} of {len(ids)}; predictions written down: {len(predictions)}"
+    return f"{console.table([head, *rows], left=2, gap=1, least=(10, 8, 8, 6))}\n{last}"
 
 
 def _by_number(key: str) -> tuple[tuple[int, int | str], ...]:
     """Sort 2.10 after 2.9, and names after numbers."""
-    return tuple((0, int(part)) if part.isdigit() else (1, part) for part in key.split("."))
+    return tuple((0, int(part)) if re.fullmatch("[0-9]{1,9}", part) else (1, part) for part in key.split("."))

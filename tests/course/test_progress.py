@@ -8,8 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from iocourse.cli import main
 from iocourse.course import progress
 from iocourse.refusal import Refused
+
+
+def entry_text(key, **more):
+    """A progress file with one exercise."""
+    entry = {"status": "seen", "attempts": 0, "hints": 0} | more
+    return json.dumps({"format": 1, "exercises": {key: entry}})
 
 
 @pytest.fixture(autouse=True)
@@ -46,8 +53,12 @@ def test_an_unknown_status_is_refused(home):
     assert not home.exists()
 
 
-@pytest.mark.parametrize("broken", ["", "{", "[]", '{"format": 2, "exercises": {}}', "\x00",
-                                    '{"format": 1, "exercises": {"4.2": {"status": "done"}}}'])  # fmt: skip
+DONE = '{"format": 1, "exercises": {"4.2": {"status": "done"}}}'
+
+
+@pytest.mark.parametrize(
+    "broken", ["", "{", "[]", '{"format": 2, "exercises": {}}', "\x00", DONE, "[" * 10**5]
+)
 def test_a_broken_file_is_set_aside_not_lost(home, broken):
     home.mkdir()
     progress.location().write_text(broken)
@@ -55,6 +66,20 @@ def test_a_broken_file_is_set_aside_not_lost(home, broken):
         progress.record("1.1", "solved")
     assert list(progress.load()) == ["1.1"]
     assert [path.read_text() for path in home.glob("progress.unreadable-*.json")] == [broken]
+
+
+def test_a_broken_file_on_a_read_only_disk_is_one_line(home, monkeypatch, capsys):
+    home.mkdir()
+    progress.location().write_text("{")
+    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("read-only")))
+    monkeypatch.setattr(Path, "replace", os.replace)
+    assert main(["progress"]) == 2
+    said = capsys.readouterr()
+    assert said.err.count("\n") == 1 and not said.out
+    assert "is not JSON" in said.err and "and it cannot be set aside: read-only" in said.err
+    with pytest.warns(UserWarning, match="could not be written: .* is not JSON"):
+        progress.record("1.1", "solved")
+    assert progress.location().read_text() == "{"
 
 
 def test_a_write_that_fails_leaves_the_old_file(home, monkeypatch):
@@ -124,6 +149,10 @@ def test_export_and_import_merge_with_the_better_status(tmp_path):
             '{"format": 1, "exercises": {"4.2": {"status": "seen", "attempts": 1, "hints": "2"}}}',
             "hints '2'; allowed",
         ),
+        (entry_text("4.2", prediction="F3"), "'4.2' has prediction 'F3'; allowed: numbers by name"),
+        (entry_text("4.2", prediction={"rows": "8"}), "has prediction {'rows': '8'}; allowed: numbers"),
+        (entry_text("4.\n2"), r"exercise '4.\\n2' is no name that can be printed"),
+        (entry_text("\ud800"), r"exercise '\\ud800' is no name that can be printed"),
     ],
 )
 def test_an_import_is_validated_first(tmp_path, text, message):
@@ -152,6 +181,23 @@ def test_the_table_sorts_by_number_and_lists_what_was_not_begun():
     lines = progress.table(progress.load(), ("2.1", "2.9")).splitlines()
     assert [line.split()[:2] for line in lines[1:-1]] == [["2.1", "-"], ["2.9", "tried"], ["2.10", "solved"]]
     assert lines[-1] == "exercises solved: 1 of 3; predictions written down: 1"
+
+
+@pytest.mark.parametrize("key", ["²", "4.²", "9" * 5000, "", "ž", "..", "4.2.1", "-1"])
+def test_any_name_of_an_exercise_has_its_place_in_the_table(tmp_path, key):
+    (tmp_path / "other.json").write_text(entry_text(key))
+    progress.record("4.2", "solved")
+    progress.import_from(tmp_path / "other.json")
+    lines = progress.table(progress.load()).splitlines()
+    assert len(lines) == 4 and lines[-1].startswith("exercises solved: 1 of 2")
+
+
+def test_the_table_is_as_wide_as_its_longest_name():
+    progress.record("4.2", "solved")
+    assert progress.table(progress.load()).splitlines()[:2] == [
+        "exercise   status   attempts  hints",
+        "4.2        solved          1      0",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,16 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from iocourse.cli import main
+from iocourse.course import exercise
 from iocourse.course.authoring import execution, lint, release, source
 from iocourse.course.checkout import Project, read_project
+from iocourse.course.exercise import find
 from iocourse.refusal import Refused
 
 FIXTURE = Path(__file__).parents[1] / "notebooks" / "fixture_lesson.py"
@@ -105,7 +108,7 @@ def test_the_text_is_what_nbformat_would_write(tmp_path):
     [
         ("# A picture, and a value.", "# A picture and a value."),
         ("print(question, answer)", "print(question)"),
-        ("# Difficulty 1 of 5", "# Difficulty 2 of 5"),
+        ("Here it is a sum", "Here is a sum"),
         ('"""The sum', '"""Sum'),
     ],
 )
@@ -134,6 +137,64 @@ def test_the_parser_agrees_with_jupytext(path):
     assert [(c.kind, "\n".join(c.lines), list(c.tags), c.name) for c in ours] == [
         (c.cell_type, c.source, c.metadata.get("tags", []), c.metadata.get("name", "")) for c in theirs
     ]
+
+
+# --- what is said of exercises ---------------------------------------------------------------------------
+
+TABLE = """| Exercise | Title | Difficulty | Importance | Minutes |
+| --- | --- | --- | --- | --- |
+| 0.1 | The words attention must move | 1 of 5 | 4 of 5 | 5 |"""
+BOX = "**Exercise 0.1** The words attention must move · difficulty 1 of 5 · importance 4 of 5 · 5 minutes."
+
+
+def test_table_box_and_minutes_are_written_from_the_exercise_on_both_sides(tmp_path):
+    told = FIXTURE.read_text().replace(
+        "Here it is", "<!-- minutes --> or <!-- minutes without 0.1 -->: it is"
+    )
+    lesson = build(tmp_path, told)
+    for side in (lesson.solved, lesson.student):
+        assert TABLE in text(side) and f"{BOX} 5 or 0: it is a sum of two." in text(side)
+        assert "<!--" not in text(side)
+
+
+def test_an_exercise_with_other_facts_makes_another_lesson(tmp_path, monkeypatch):
+    harder = replace(find("0.1"), difficulty=5, title="Words")
+    monkeypatch.setattr(exercise, "_exercises", {"0.1": harder})
+    said = text(build(tmp_path, FIXTURE.read_text()).student)
+    assert "| 0.1 | Words | 5 of 5 | 4 of 5 | 5 |" in said and "Words · difficulty 5 of 5" in said
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("# <!-- exercises -->", "#", "42: the text before ex-0.1 has no <!-- exercises -->"),
+        ("<!-- exercise 0.1 -->", "", "42: the text before ex-0.1 has no <!-- exercise 0.1 -->"),
+        ("Here it is", "<!-- exercise 4.2 -->", "39: <!-- exercise 4.2 --> is none of this lesson's markers"),
+        (
+            "Here it is",
+            "<!-- minuts -->",
+            "39: <!-- minuts --> is none of this lesson's markers: exercises, ",
+        ),
+        ('name="ex-0.1"', 'name="ex-0.9"', "42: there is no exercise '0.9'; there are 0.1, 1.1, "),
+        (
+            "Here it is",
+            "| Exercise | Title |",
+            "39: '| Exercise |' is typed by hand; write <!-- exercises -->",
+        ),
+        ("Here it is", "**Exercise 0.1** It is", "39: '**Exercise 0.1**' is typed by hand; write <!-- exerc"),
+        (
+            "Here it is",
+            "Difficulty 1 of 5, it is",
+            "39: 'Difficulty 1' is typed by hand; write <!-- exercises",
+        ),
+    ],
+)
+@pytest.mark.parametrize("option", [[], ["--check"]])
+def test_facts_of_exercises_are_refused_wherever_else_they_stand(course, capsys, old, new, complaint, option):
+    write(course, old, new)
+    assert main(["release", *option]) == 1
+    assert f"solutions/00_sum.py:{complaint}" in capsys.readouterr().err
+    assert not list(course.rglob("*.ipynb"))
 
 
 # --- setup cell and links --------------------------------------------------------------------------------
@@ -429,8 +490,6 @@ def test_the_fixture_lesson_has_all_parts():
         ("[notation](notation.md)", "notation", "no link to the notation page"),
         ('predict("2 + 3 =", 5)  # > predict("2 + 3 =")', "pass", "no predict"),
         ("5 minutes", "a while", "how many minutes it takes"),
-        ("Difficulty 1 of 5", "Easy", "exercise ex-0.1: the text before it does not say its difficulty"),
-        (", 2 minutes", "", "exercise ex-0.1: the text before it does not say its minutes"),
         ('tags=["exercise"] ', "", "no exercise"),
         ("## Take-away", "## Take-away!", "exclamation mark in the heading"),
         ("c = a + b", f"c = a + b  # {'because ' * 12}", "characters, allowed 96: c = a + b"),

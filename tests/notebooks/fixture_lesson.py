@@ -4,6 +4,8 @@
 # **What you will learn**: what the builder does with a source.
 #
 # **Prerequisites**: none. **Time**: 5 minutes. Signs are explained on the [notation](notation.md) page.
+#
+# <!-- exercises -->
 
 # %% tags=["setup"]
 import os
@@ -34,7 +36,7 @@ predict("2 + 3 =", 5)  # > predict("2 + 3 =")
 # %% [markdown]
 # ## Exercise 0.1
 #
-# Difficulty 1 of 5, 2 minutes.
+# <!-- exercise 0.1 --> Here it is a sum of two.
 
 
 # %% tags=["exercise"] name="ex-0.1"

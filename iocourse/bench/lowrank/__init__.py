@@ -29,7 +29,7 @@ from .measuring import QUICK, WHOLE, Plan
 from .text import text
 
 if TYPE_CHECKING:
-    from iocourse.explore import Picture
+    from iocourse.explore.draw.picture import Picture
 
 NAME = "lowrank"
 HELP = "low rank beside exact attention on the CPU: the published rows, gradients, scaling (needs torch)"

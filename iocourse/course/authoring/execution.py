@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import logging
 import os
@@ -124,17 +125,9 @@ def normalise(outputs: list[Json]) -> list[Json]:
 
 
 def _stream_groups(outputs: list[Json]) -> Iterator[list[Json]]:
-    group: list[Json] = []
-    for output in outputs:
-        if output["output_type"] == "stream":
-            group.append(output)
-            continue
-        if group:
-            yield group
-        group = []
-        yield [output]
-    if group:
-        yield group
+    for stream, group in itertools.groupby(outputs, lambda output: output["output_type"] == "stream"):
+        together = list(group)
+        yield from [together] if stream else [[output] for output in together]
 
 
 def _normalise_one(output: Json) -> Json:

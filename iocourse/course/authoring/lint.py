@@ -27,7 +27,6 @@ def problems(cells: Sequence[Cell], path: Path) -> list[str]:
     """Everything that is missing in a lesson, each as ``file:line: what``."""
     found = [
         *_missing_parts(cells),
-        *_exercise_problems(cells),
         *_heading_problems(cells),
         *_wide_code(cells),
     ]
@@ -60,6 +59,8 @@ def _missing_parts(cells: Sequence[Cell]) -> Iterator[tuple[int, str]]:
     code = [text for cell in cells if cell.kind == "code" for text in cell.lines]
     if not any(re.search(r"(?<!def )\bpredict\(", text) for text in code):
         yield 1, "no predict(…): a lesson asks for a prediction before it measures"
+    if not any("exercise" in cell.tags for cell in cells):
+        yield 1, 'no exercise: no code cell is tagged "exercise"'
     yield from _missing_minutes(cells)
 
 
@@ -68,29 +69,6 @@ def _missing_minutes(cells: Sequence[Cell]) -> Iterator[tuple[int, str]]:
     opening = itertools.takewhile(lambda line: not line[1].startswith("## "), _markdown(cells))
     if not any(MINUTES.search(text) for _, text in opening):
         yield 1, "does not say before its first section how many minutes it takes"
-
-
-def _exercise_problems(cells: Sequence[Cell]) -> Iterator[tuple[int, str]]:
-    exercises = [n for n, cell in enumerate(cells) if "exercise" in cell.tags]
-    if not exercises:
-        yield 1, 'no exercise: no code cell is tagged "exercise"'
-    for n in exercises:
-        text = "\n".join(_text_before(cells, n))
-        if not re.search(r"difficulty", text, re.IGNORECASE):
-            yield cells[n].line, f"exercise {cells[n].name}: the text before it does not say its difficulty"
-        if not MINUTES.search(text):
-            yield cells[n].line, f"exercise {cells[n].name}: the text before it does not say its minutes"
-
-
-def _text_before(cells: Sequence[Cell], n: int) -> Iterator[str]:
-    """The markdown that announces an exercise, from its last line up to its heading."""
-    for cell in reversed(cells[:n]):
-        if "exercise" in cell.tags:
-            return
-        for text in reversed(cell.lines if cell.kind == "markdown" else ()):
-            yield text
-            if re.match(r"##? |#+ .*exercise", text, re.IGNORECASE):
-                return
 
 
 def _heading_problems(cells: Sequence[Cell]) -> Iterator[tuple[int, str]]:

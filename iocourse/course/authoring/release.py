@@ -16,6 +16,7 @@ from typing import Any
 
 from iocourse.console import steps
 from iocourse.course.authoring import execution, lint
+from iocourse.course.authoring.announcements import announce
 from iocourse.course.authoring.kernel_lessons import cannot_run
 from iocourse.course.authoring.source import Cell, SourceError, cell_ids, parse, shown, side
 from iocourse.course.checkout import Project, read_project
@@ -63,7 +64,8 @@ def read_lessons(root: Path, project: Project, only: Sequence[str] = ()) -> list
 
 def build(path: Path, label: Path, project: Project) -> Lesson:
     """Both notebooks of one source; `label` is what messages call the file."""
-    cells = _with_setup(parse(path.read_text(encoding="utf-8"), label), label, project)
+    cells = announce(parse(path.read_text(encoding="utf-8"), label), label)
+    cells = _with_setup(cells, label, project)
     ids = cell_ids(cells, path.stem, label)
     cells = _with_badges(cells, path.stem, project)
     solved, student = (

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..exercise import Case, Exercise, Property, Trial, call
-from ..judging import each
+from ..judging import each, is_number
 
 Sizes = tuple[int, int, int]  # (Nq, Nk, d)
 Table = dict[Sizes, Any]  # what the student's function returned for these sizes
@@ -33,8 +33,7 @@ def compulsory_cases(rng: np.random.Generator) -> list[Case]:
 def call_for_a_number(student: Callable[..., Any], case: Case) -> Trial:
     """Call the student's function; a value that is no number is an error, for want of anything to say."""
     trial = call(student, case)
-    number = isinstance(trial.value, (int, float, np.integer, np.floating))
-    if trial.error is None and not number:
+    if trial.error is None and not is_number(trial.value):
         came = "nothing: does it print where it should return?" if trial.value is None else repr(trial.value)
         return replace(trial, error=TypeError(f"expected a number of words, your function returned {came}"))
     return trial

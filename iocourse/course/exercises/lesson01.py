@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import exact
-from ..exercise import Case, Exercise, Judge, Property, Trial, judged, settled
-from ..judging import TOLERANCE, difference, each, same_answer_for, values
+from ..exercise import Case, Exercise, Property, Trial, judged, keeps_errors, settled
+from ..judging import TOLERANCE, difference, each, only_where, same_answer_for, several, values, values_in
 
 Array = NDArray[np.float64]
 
@@ -25,19 +25,17 @@ class Watched(Trial):
     changed: tuple[str, ...] = ()
 
 
+@keeps_errors
 def call_and_watch(student: Callable[..., Any], case: Case) -> Trial:
     """Call a plain function on copies of the inputs and see whether the copies stay as they were.
 
     NumPy's warnings are silenced: what overflows is reported by the property it breaks.
     """
     inputs = copy.deepcopy(dict(case.inputs))
-    try:
-        with judged():
-            value = settled(student(*inputs.values()))
-    except Exception as error:
-        return Trial(case, error=error)
+    with judged():
+        value = settled(student(*inputs.values()))
     if value is None:
-        return Trial(case, error=TypeError("your function returned None; does it end with a return?"))
+        raise TypeError("your function returned None; does it end with a return?")
     changed = tuple(name for name in inputs if not _same(inputs[name], case.inputs[name]))
     return Watched(case, value=value, changed=changed)
 
@@ -56,16 +54,6 @@ def inputs_untouched() -> Property:
     return each("the inputs are left as they were", judge)
 
 
-def where(word: str, judge: Callable[[Trial], str | None]) -> Judge:
-    """A judge that asks only about the cases whose label holds `word`."""
-
-    def asked(trials: Sequence[Trial]) -> str | None:
-        found = (f"{said} ({t.case.label})" for t in trials if word in t.case.label and (said := judge(t)))
-        return next(found, None)
-
-    return asked
-
-
 def _numbers(value: Any) -> Array:
     return np.asarray(value, dtype=np.float64)
 
@@ -76,12 +64,8 @@ def _finite(trial: Trial) -> str | None:
     return f"{bad} entries are NaN or infinite" if bad else None
 
 
-def _matches(trial: Trial) -> str | None:
-    return difference(trial.value, trial.case.expected)
-
-
 LARGE = "large logits"
-STAYS_FINITE = Property("large logits stay finite", where(LARGE, _finite))
+STAYS_FINITE = only_where("large logits stay finite", LARGE, _finite)
 
 
 def _sizes(rng: np.random.Generator) -> tuple[int, int]:
@@ -144,12 +128,12 @@ SOFTMAX = Exercise(
         values("values equal exact softmax"),
         each("every row sums to one", _row_sums),
         STAYS_FINITE,
-        Property("rows of different height do not disturb each other", where("one row near", _matches)),
+        values_in("rows of different height do not disturb each other", "one row near"),
         same_answer_for(
             "a number added to a whole row changes nothing",
             lambda trial: "matrix" if "matrix" in trial.case.label else trial.case.label,
         ),
-        Property("a score of -inf gets the weight 0", where("-inf", _hidden_weight)),
+        only_where("a score of -inf gets the weight 0", "-inf", _hidden_weight),
         inputs_untouched(),
     ),
     play=call_and_watch,
@@ -251,10 +235,10 @@ ATTENTION = Exercise(
     cases=_attention_cases,
     properties=(
         values(),
-        Property("scores are divided by √d", where(SHOWN, _scale_seen)),
-        Property("the weights of the visible keys sum to one", where(ONES, _ones)),
+        only_where("scores are divided by √d", SHOWN, _scale_seen),
+        only_where("the weights of the visible keys sum to one", ONES, _ones),
         Property("no query looks ahead", _looks_ahead),
-        Property("with the mask, the first query sees the first key alone", where(EARLY, _first_row)),
+        only_where("with the mask, the first query sees the first key alone", EARLY, _first_row),
         STAYS_FINITE,
         inputs_untouched(),
     ),
@@ -315,7 +299,7 @@ SOFTMAX_BACKWARD = Exercise(
             "a number added to a row of dP changes nothing",
             lambda trial: "dP" if "matrix dP" in trial.case.label else trial.case.label,
         ),
-        Property("a pair of weight 0 gets the gradient 0", where("causal", _weightless)),
+        only_where("a pair of weight 0 gets the gradient 0", "causal", _weightless),
         inputs_untouched(),
     ),
     play=call_and_watch,
@@ -354,7 +338,7 @@ NAMES = ("dQ", "dK", "dV")
 def call_for_three(student: Callable[..., Any], case: Case) -> Trial:
     """As `call_and_watch`; anything but three results is an error, since no gradient could be told apart."""
     trial = call_and_watch(student, case)
-    if trial.error is not None or (isinstance(trial.value, (tuple, list)) and len(trial.value) == 3):
+    if trial.error is not None or several(trial.value, 3):
         return trial
     one = not isinstance(trial.value, (tuple, list))
     got = f"one {type(trial.value).__name__}" if one else f"{len(trial.value)} values"
@@ -429,10 +413,10 @@ BACKWARD = Exercise(
     properties=(
         each("three gradients, with the shapes of Q, K and V", _three),
         *(_gradient(k) for k in range(3)),
-        Property("dQ and dK are as steep as the loss: the scale is in both", where("no mask", _steepness)),
+        only_where("dQ and dK are as steep as the loss: the scale is in both", "no mask", _steepness),
         each("a vector added to every key costs nothing: the rows of dK sum to zero", _shifted_keys),
         each("a vector added to every value shifts every output: dV and dO have equal sums", _shifted_values),
-        Property("a masked pair passes no gradient back", where(QUIET, _later_keys)),
+        only_where("a masked pair passes no gradient back", QUIET, _later_keys),
         STAYS_FINITE,
         inputs_untouched(),
     ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,21 +9,9 @@ import numpy as np
 from ... import costs
 from ...costs import ceil_div
 from ...ledger import Ledger
+from ..budgets import every_input_loaded, fits, reads, reads_within, total_within, writes
 from ..exercise import Case, Exercise, Trial, run_schedule
-from ..judging import (
-    each,
-    every_input_loaded,
-    fits,
-    reads_within,
-    same_answer_for,
-    total_within,
-    values,
-    writes_within,
-)
-
-BLOCK_SIZE = same_answer_for(
-    "block size does not change the answer", lambda trial: trial.case.inputs["A"].tobytes()
-)
+from ..judging import Form, same_answer_from, two_whole, values
 
 
 def _matrix(rng: np.random.Generator, rows: int, cols: int) -> np.ndarray:
@@ -70,11 +57,11 @@ CENTRE = Exercise(
     cases=_centre_cases,
     properties=(
         values("each row of Y is that row of A minus its mean"),
-        BLOCK_SIZE,
+        same_answer_from("A"),
         fits(),
         every_input_loaded("A"),
-        reads_within("A", "A is read once"),
-        writes_within("Y", "Y is written once"),
+        *reads(A="once"),
+        *writes(Y="once"),
         reads_within("Y", "Y is not read back"),
         total_within(),
     ),
@@ -123,12 +110,11 @@ PRODUCT = Exercise(
     cases=_product_cases,
     properties=(
         values("values equal A @ B"),
-        BLOCK_SIZE,
+        same_answer_from("A"),
         fits(),
         every_input_loaded("A", "B"),
-        reads_within("A", "A is read ⌈n/bn⌉ times"),
-        reads_within("B", "B is read ⌈m/bm⌉ times"),
-        writes_within("C", "C is written once"),
+        *reads(A="⌈n/bn⌉ times", B="⌈m/bm⌉ times"),
+        *writes(C="once"),
         reads_within("C", "C is not read back"),
         total_within(),
     ),
@@ -162,37 +148,19 @@ def _fewest_words(trial: Trial) -> int:
     return min(_words(trial, bm, bn).total for bm, bn in tiles)
 
 
-def _tile_of(trial: Trial) -> tuple[int, int] | None:
-    """The student's tile, or None where it is not two whole numbers of at least 1."""
-    value = trial.value
-    if not isinstance(value, (tuple, list)) or len(value) != 2:
-        return None
-    whole = [isinstance(b, (int, np.integer)) and not isinstance(b, bool) and b >= 1 for b in value]
-    return (int(value[0]), int(value[1])) if all(whole) else None
-
-
-def _judge_tile(judge: Callable[[Trial, int, int], str | None]) -> Callable[[Trial], str | None]:
-    def judged(trial: Trial) -> str | None:
-        tile = _tile_of(trial)
-        return "yours is not a tile (bm, bn)" if tile is None else judge(trial, *tile)
-
-    return judged
-
-
-def _is_a_tile(trial: Trial) -> str | None:
-    return None if _tile_of(trial) else f"yours returned {trial.value!r}"
-
-
-def _tile_fits(trial: Trial, bm: int, bn: int) -> str | None:
+def _tile_fits(trial: Trial, tile: tuple[int, int]) -> str | None:
+    bm, bn = tile
     need, M = _words(trial, bm, bn).peak, trial.case.inputs["M"]
     return None if need <= M else f"your tile {bm} x {bn} needs {need:,} words"
 
 
-def _tile_is_best(trial: Trial, bm: int, bn: int) -> str | None:
+def _tile_is_best(trial: Trial, tile: tuple[int, int]) -> str | None:
+    bm, bn = tile
     got, best = _words(trial, bm, bn).total, _fewest_words(trial)
     return None if got <= best else f"your tile {bm} x {bn} moves {got:,} words, {best:,} are possible"
 
 
+A_TILE = Form("returns two whole numbers of at least 1", two_whole, "a tile (bm, bn)")
 TILE = Exercise(
     id="2.3",
     title="Choose the tile",
@@ -209,9 +177,9 @@ TILE = Exercise(
     ),
     cases=_tile_cases,
     properties=(
-        each("returns two whole numbers of at least 1", _is_a_tile),
-        each("the tile, a column piece and a row piece fit in M words", _judge_tile(_tile_fits)),
-        each("no tile that fits moves fewer words", _judge_tile(_tile_is_best)),
+        A_TILE.kept(),
+        A_TILE.must("the tile, a column piece and a row piece fit in M words", _tile_fits),
+        A_TILE.must("no tile that fits moves fewer words", _tile_is_best),
     ),
 )
 
@@ -255,11 +223,11 @@ GRAM = Exercise(
     cases=_gram_cases,
     properties=(
         values("values equal A @ A.T"),
-        BLOCK_SIZE,
+        same_answer_from("A"),
         fits(),
         every_input_loaded("A"),
-        reads_within("A", "A is read ⌈m/b⌉ times"),
-        writes_within("G", "G is written once"),
+        *reads(A="⌈m/b⌉ times"),
+        *writes(G="once"),
         reads_within("G", "G is not read back"),
         total_within(),
     ),

@@ -10,16 +10,9 @@ import numpy as np
 
 from ... import exact
 from ...ledger import Ledger
-from ..exercise import Case, Exercise, Trial, judged, run_schedule
-from ..judging import (
-    difference,
-    each,
-    every_input_loaded,
-    fits,
-    reads_within,
-    same_answer_for,
-    total_within,
-)
+from ..budgets import every_input_loaded, fits, reads_within, total_within
+from ..exercise import Case, Exercise, Trial, judged, keeps_errors, run_schedule
+from ..judging import difference, each, is_right, same_answer_from, several
 from ..trials.pieces import ONE_PASS, SAME_ROW, Array, RowCase, of_kind, play_pieces
 
 Part = tuple[float, float, Array]
@@ -82,9 +75,10 @@ def _statistics(row: Array) -> tuple[float, float]:
 
 def _part_is_right(position: int) -> Callable[[Trial], str | None]:
     def judge(trial: Trial) -> str | None:
-        if not isinstance(trial.value, tuple | list) or len(trial.value) != 2:
+        pair = several(trial.value, 2)
+        if pair is None:
             return f"expected a pair (m, l), got {type(trial.value).__name__}"
-        return difference(trial.value[position], trial.case.expected[position])
+        return difference(pair[position], trial.case.expected[position])
 
     return judge
 
@@ -143,10 +137,6 @@ def _attention_case(kind: str, row: Array, sizes: list[int], V: Array) -> Case:
     return RowCase(_label(kind, row, sizes), inputs, exact.softmax(row) @ V, kind=kind)
 
 
-def _output_is_right(trial: Trial) -> str | None:
-    return difference(trial.value, trial.case.expected)
-
-
 ATTENTION = Exercise(
     id="3.5",
     title="One query's output in one pass",
@@ -162,13 +152,13 @@ ATTENTION = Exercise(
     ),
     cases=attention_cases,
     properties=(
-        of_kind("o is the softmax-weighted mean of the values", ("plain", "long"), _output_is_right),
-        of_kind("a new maximum rescales the sum and the output", ("rising",), _output_is_right),
-        of_kind("a piece without a new maximum keeps the old unit", ("falling",), _output_is_right),
+        of_kind("o is the softmax-weighted mean of the values", ("plain", "long"), is_right),
+        of_kind("a new maximum rescales the sum and the output", ("rising",), is_right),
+        of_kind("a piece without a new maximum keeps the old unit", ("falling",), is_right),
         SAME_ROW,
-        of_kind("scores of ±10,000 neither overflow nor vanish", ("large",), _output_is_right),
-        of_kind("a masked piece adds nothing, wherever it comes", ("masked",), _output_is_right),
-        of_kind("a row that is masked throughout gives zeros", ("empty",), _output_is_right),
+        of_kind("scores of ±10,000 neither overflow nor vanish", ("large",), is_right),
+        of_kind("a masked piece adds nothing, wherever it comes", ("masked",), is_right),
+        of_kind("a row that is masked throughout gives zeros", ("empty",), is_right),
         *ONE_PASS,
     ),
     play=play_pieces,
@@ -217,6 +207,7 @@ def _merge_case(rng: np.random.Generator, d: int, kind: str, rows: list[Array]) 
     return RowCase(label, {"parts": parts}, {"two": both, "three": whole}, kind=kind)
 
 
+@keeps_errors
 def play_merge(student: Callable[..., Any], case: Case) -> Trial:
     """Merge in every way that the laws speak of, each time with parts of its own."""
     changed = False
@@ -231,20 +222,17 @@ def play_merge(student: Callable[..., Any], case: Case) -> Trial:
 
     a, b, c = case.inputs["parts"]
     e = (-np.inf, 0.0, np.zeros_like(a[2]))
-    try:
-        with judged():
-            made = Merges(
-                a_b=merge(a, b),
-                b_a=merge(b, a),
-                ab_c=merge(merge(a, b), c),
-                a_bc=merge(a, merge(b, c)),
-                e_a=merge(e, a),
-                a_e=merge(a, e),
-                e_e=merge(e, e),
-            )
-        return Trial(case, replace(made, changed=changed))
-    except Exception as error:
-        return Trial(case, error=error)
+    with judged():
+        made = Merges(
+            a_b=merge(a, b),
+            b_a=merge(b, a),
+            ab_c=merge(merge(a, b), c),
+            a_bc=merge(a, merge(b, c)),
+            e_a=merge(e, a),
+            a_e=merge(a, e),
+            e_e=merge(e, e),
+        )
+    return Trial(case, replace(made, changed=changed))
 
 
 def _copy(part: Any) -> Any:
@@ -377,11 +365,9 @@ LSE = Exercise(
     ),
     cases=lse_cases,
     properties=(
-        of_kind("L is m + log l of every whole row", ("plain",), _output_is_right),
-        same_answer_for(
-            "tile size does not change the answer", lambda trial: trial.case.inputs["S"].tobytes()
-        ),
-        of_kind("scores of ±10,000 neither overflow nor vanish", ("large",), _output_is_right),
+        of_kind("L is m + log l of every whole row", ("plain",), is_right),
+        same_answer_from("S", "tile size does not change the answer"),
+        of_kind("scores of ±10,000 neither overflow nor vanish", ("large",), is_right),
         fits(),
         every_input_loaded("S"),
         reads_within("S", "each score is read once"),

@@ -10,39 +10,21 @@ import numpy as np
 
 from ... import costs, exact
 from ...ledger import Ledger
-from ..exercise import Case, Exercise, Property, Trial, run_schedule
-from ..judging import (
-    LARGE,
-    block_size,
-    each,
+from ..budgets import (
+    budget_of,
     every_input_loaded,
     fits,
     one_temporary_of_each_kind,
-    reads_within,
+    reads,
     total_within,
-    values,
-    values_in,
-    values_where,
-    writes_within,
+    writes,
 )
+from ..exercise import Case, Exercise, Property, Trial, run_schedule
+from ..judging import LARGE, Form, block_size, two_whole, values, values_in
+from ..trials.tilings import labelled_large, same_inputs, stretched, tilings
 
 Cost = Callable[..., Ledger]
 Allowance = Callable[[int, int], int]
-
-
-def _shapes(rng: np.random.Generator) -> list[tuple[int, int, int, int]]:
-    """(N, d, Br, Bc): ragged in rows, in columns, in both; tiles larger than N; tiles of 1; one query."""
-    Br, Bc = (int(rows) for rows in rng.choice(np.arange(3, 7), size=2, replace=False))  # never the same cut
-    d = int(rng.integers(4, 9))
-    N = Br * Bc * 2 + 1  # ragged for both tiles
-    return [
-        (N, d, Br, Bc),
-        (N, d, Bc + 2, Br),
-        (4 * Br, d, Br, 3 * Br),
-        (5, d, 8, 8),
-        (9, d, 1, 1),
-        (1, d, Br, Bc),
-    ]
 
 
 def none_at_all(Br: int, Bc: int) -> int:
@@ -55,29 +37,23 @@ def forward_cases(
 ) -> Callable[[np.random.Generator], list[Case]]:
     """Cases for a forward schedule with tiles Br and Bc; fast memory is the footprint and the allowance.
 
-    Cases of the same N and d have the same Q, K and V: only then can the answers of two tiles be compared.
     The last case is the first one with Q so large that a softmax without its maximum overflows.
     """
 
+    def case(QKV: np.ndarray, Br: int, Bc: int) -> Case:
+        Q, K, V = QKV
+        N, d = Q.shape
+        budget = cost(N, d, Br=Br, Bc=Bc)
+        M = budget.peak + allowance(min(Br, N), min(Bc, N))
+        inputs: dict[str, Any] = {"Q": Q, "K": K, "V": V, "Br": Br, "Bc": Bc}
+        return Case(f"N={N}, d={d}, Br={Br}, Bc={Bc}", inputs, exact.attention(Q, K, V), M, budget)
+
     def cases(rng: np.random.Generator) -> list[Case]:
-        shapes = _shapes(rng)
-        inputs = {(N, d): rng.standard_normal((3, N, d)) for N, d, _, _ in shapes}
-        found = [_case(inputs[N, d], cost, allowance, Br, Bc) for N, d, Br, Bc in shapes]
-        N, d, Br, Bc = shapes[0]
-        Q, K, V = inputs[N, d]
-        large = _case(np.array([1e4 * Q, K, V]), cost, allowance, Br, Bc)
-        return [*found, replace(large, label=f"{large.label}, {LARGE}")]
+        sizes = tilings(rng, 4, 9)
+        found = same_inputs(sizes, lambda N, d: rng.standard_normal((3, N, d)), case)
+        return [*found, labelled_large(case(stretched(found[0]), *sizes[0][2:]))]
 
     return cases
-
-
-def _case(QKV: np.ndarray, cost: Cost, allowance: Allowance, Br: int, Bc: int) -> Case:
-    Q, K, V = QKV
-    N, d = Q.shape
-    budget = cost(N, d, Br=Br, Bc=Bc)
-    inputs: dict[str, Any] = {"Q": Q, "K": K, "V": V, "Br": Br, "Bc": Bc}
-    M = budget.peak + allowance(min(Br, N), min(Bc, N))
-    return Case(f"N={N}, d={d}, Br={Br}, Bc={Bc}", inputs, exact.attention(Q, K, V), M, budget)
 
 
 def _one_block_of_keys(case: Case) -> bool:
@@ -85,7 +61,7 @@ def _one_block_of_keys(case: Case) -> bool:
 
 
 VALUES = (
-    values_where("values are right where one block holds all keys", _one_block_of_keys),
+    values_in("values are right where one block holds all keys", _one_block_of_keys),
     values(),
     block_size(),
     values_in(f"{LARGE} neither overflow nor vanish", LARGE),
@@ -112,30 +88,20 @@ def _least_words(N: int, d: int, M: int) -> Ledger:
     return min((ledger for ledger in tried if ledger.peak <= M), key=lambda ledger: ledger.total)
 
 
-def _tile(value: Any) -> tuple[int, int] | None:
-    """(Br, Bc) where the answer is a pair of whole numbers of at least 1."""
-    if not isinstance(value, (tuple, list)) or len(value) != 2:
-        return None
-    whole = all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) and n >= 1 for n in value)
-    return (int(value[0]), int(value[1])) if whole else None
+A_TILE = Form("returns two whole numbers of at least 1", two_whole, "a tile (Br, Bc)")
 
 
-def _on_tiles(name: str, judge: Callable[[Trial, Ledger], str | None]) -> Property:
-    """A property of the closed form at the student's tile."""
+def _at_the_tile(
+    judge: Callable[[Trial, Ledger], str | None],
+) -> Callable[[Trial, tuple[int, int]], str | None]:
+    """Judge the closed form at the student's tile."""
 
-    def on_trial(trial: Trial) -> str | None:
-        tile = _tile(trial.value)
-        if tile is None:
-            return "there is no tile to look at"
+    def of_tile(trial: Trial, tile: tuple[int, int]) -> str | None:
         N, d = trial.case.inputs["N"], trial.case.inputs["d"]
         complaint = judge(trial, costs.flash_optimal(N, d, Br=tile[0], Bc=tile[1]))
         return complaint and f"yours Br={tile[0]}, Bc={tile[1]}: {complaint}"
 
-    return each(name, on_trial)
-
-
-def _is_tile(trial: Trial) -> str | None:
-    return None if _tile(trial.value) else f"yours is {trial.value!r}"
+    return of_tile
 
 
 def _tile_fits(trial: Trial, ledger: Ledger) -> str | None:
@@ -144,15 +110,14 @@ def _tile_fits(trial: Trial, ledger: Ledger) -> str | None:
 
 
 def _tile_is_best(trial: Trial, ledger: Ledger) -> str | None:
-    assert trial.case.budget is not None, "a tile is judged against the best one"
-    least = trial.case.budget.total
+    least = budget_of(trial).total
     return None if ledger.total <= least else f"{ledger.total:,} words, possible are {least:,}"
 
 
 TILE_PROPERTIES = (
-    each("returns two whole numbers of at least 1", _is_tile),
-    _on_tiles("the tile fits in M words", _tile_fits),
-    _on_tiles("no tile that fits moves fewer words", _tile_is_best),
+    A_TILE.kept(),
+    A_TILE.must("the tile fits in M words", _at_the_tile(_tile_fits)),
+    A_TILE.must("no tile that fits moves fewer words", _at_the_tile(_tile_is_best)),
 )
 
 
@@ -162,10 +127,8 @@ def row_block_properties(room: Property) -> Sequence[Property]:
         *VALUES,
         room,
         every_input_loaded("Q", "K", "V"),
-        reads_within("Q", "Q is read once"),
-        reads_within("K", "K is read ⌈N/Br⌉ times"),
-        reads_within("V", "V is read ⌈N/Br⌉ times"),
-        writes_within("O", "O is written once"),
+        *reads(Q="once", K="⌈N/Br⌉ times", V="⌈N/Br⌉ times"),
+        *writes(O="once"),
         total_within(),
     )
 
@@ -192,11 +155,8 @@ EXERCISES = (
             *VALUES,
             fits(),
             every_input_loaded("Q", "K", "V"),
-            reads_within("K", "K is read once"),
-            reads_within("V", "V is read once"),
-            reads_within("Q", "Q is read ⌈N/Bc⌉ times"),
-            reads_within("O", "O is read ⌈N/Bc⌉ times"),
-            writes_within("O", "O is written ⌈N/Bc⌉ + 1 times"),
+            *reads(K="once", V="once", Q="⌈N/Bc⌉ times", O="⌈N/Bc⌉ times"),
+            *writes(O="⌈N/Bc⌉ + 1 times"),
             total_within(),
         ),
         play=run_schedule,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ... import pebbling
 from ...guard import library_answer
 from ..exercise import Case, Exercise, Property, Trial
-from ..judging import each
+from ..judging import Form, is_number
 
 Bits = NDArray[np.bool_]
 PEBBLES = 3  # red pebbles of both pebbling exercises
@@ -32,57 +32,40 @@ def _pebbling_cases(
     return cases
 
 
-def _moves(value: Any) -> list[Any] | None:
-    """The moves as plain texts or (kind, vertex, parent), or None where the answer is no list of them."""
-    if not isinstance(value, (list, tuple)):
-        return None
-    if not all(isinstance(move, str) or (isinstance(move, tuple) and len(move) == 3) for move in value):
-        return None
-    return [str.__str__(move) if isinstance(move, str) else move for move in value]
+def _moves(trial: Trial) -> Sequence[Any] | None:
+    """The moves, texts or (kind, vertex, parent), where the answer is a list of them."""
+    value = trial.value if isinstance(trial.value, (list, tuple)) else [None]
+    known = (isinstance(move, str) or (isinstance(move, tuple) and len(move) == 3) for move in value)
+    return value if all(known) else None
 
 
-def _are_moves(trial: Trial) -> str | None:
-    if _moves(trial.value) is not None:
-        return None
-    return f'a move is a text such as "load a1"; yours returned {_shortened(repr(trial.value))}'
+MOVES = Form("returns a list of moves", _moves, 'moves such as the text "load a1"')
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _replayed(trial: Trial) -> list[pebbling.State]:
-    """The states of the student's pebbling. Raises IllegalMove at the first move that breaks a rule."""
-    moves = _moves(trial.value)
-    if moves is None:
-        raise pebbling.IllegalMove("there are no moves to look at")
-    return pebbling.replay(trial.case.expected[0], moves, PEBBLES)
-
-
-def _legal(trial: Trial) -> str | None:
+def _legal(trial: Trial, moves: Sequence[Any]) -> str | None:
     try:
-        _replayed(trial)
+        pebbling.replay(trial.case.expected[0], moves, PEBBLES)
     except pebbling.IllegalMove as error:
         return str(error)
     return None
 
 
-def _understood(trial: Trial) -> Iterator[pebbling.Move]:
+def _understood(trial: Trial, moves: Sequence[Any]) -> Iterator[pebbling.Move]:
     """The moves up to the first one that is none; `_legal` says what is wrong with that one."""
     game = pebbling.Game(trial.case.expected[0], PEBBLES)
     with suppress(pebbling.IllegalMove):
-        for move in _moves(trial.value) or ():
+        for move in moves:
             yield game.move(move)
 
 
-def _finished(trial: Trial) -> str | None:
-    stored = {move.vertex for move in _understood(trial) if move.kind == "store"}
+def _finished(trial: Trial, moves: Sequence[Any]) -> str | None:
+    stored = {move.vertex for move in _understood(trial, moves) if move.kind == "store"}
     missing = [v for v in trial.case.expected[0].outputs if v not in stored]
     return f"{missing[0]} is never stored" if missing else None
 
 
-def _within(trial: Trial) -> str | None:
-    words = sum(move.kind in ("load", "store") for move in _understood(trial))
+def _within(trial: Trial, moves: Sequence[Any]) -> str | None:
+    words = sum(move.kind in ("load", "store") for move in _understood(trial, moves))
     allowed = trial.case.expected[1]
     return None if words <= allowed else f"yours moves {words} words, possible are {allowed}"
 
@@ -90,15 +73,20 @@ def _within(trial: Trial) -> str | None:
 def pebbling_properties(least: str) -> tuple[Property, ...]:
     """What a pebbling by hand must do; `least` says how many words it may move."""
     return (
-        each("returns a list of moves", _are_moves),
-        each(f"every move is legal with M = {PEBBLES} red pebbles", _legal),
-        each("every result is stored", _finished),
-        each(f"no more than {least} words move", _within),
+        MOVES.kept(),
+        MOVES.must(f"every move is legal with M = {PEBBLES} red pebbles", _legal),
+        MOVES.must("every result is stored", _finished),
+        MOVES.must(f"no more than {least} words move", _within),
     )
+
+
+def _number(trial: Trial) -> float | None:
+    return float(trial.value) if is_number(trial.value) and np.isfinite(trial.value) else None
 
 
 # ---------------------------------------------------------------------- 5.3: the products of one segment
 ONLY_OLD, ONLY_NEW, NEARLY, BOTH = "only scores at hand", "only whole rows", "rows with a gap", "all kinds"
+EVERYTHING = "all words at hand"
 
 
 def _segment_cases(rng: np.random.Generator) -> list[Case]:
@@ -134,17 +122,8 @@ def _rows(rng: np.random.Generator, kind: str, rows: int, d: int) -> Bits:
 
 
 def _everything(queries: int, keys: int, d: int) -> Case:
-    def full(rows: int, columns: int) -> Bits:
-        return np.ones((rows, columns), dtype=bool)
-
-    return _known(
-        "all words at hand",
-        full(queries, d),
-        full(keys, d),
-        full(keys, d),
-        full(queries, d),
-        full(queries, keys),
-    )
+    shapes = ((queries, d), (keys, d), (keys, d), (queries, d), (queries, keys))
+    return _known(EVERYTHING, *(np.ones(shape, dtype=bool) for shape in shapes))
 
 
 def _known(kind: str, q: Bits, k: Bits, v: Bits, o: Bits, s: Bits) -> Case:
@@ -163,25 +142,16 @@ def _products(q: Bits, k: Bits, v: Bits, o: Bits, s: Bits) -> int:
     )
 
 
-def _counts(name: str, kinds: Sequence[str]) -> Property:
-    """The right number in the cases of some kinds: the name says what was miscounted."""
-
-    def judge(trial: Trial) -> str | None:
-        if not trial.case.label.startswith(tuple(kinds)):
-            return None
-        if not _is_number(trial.value):
-            return f"yours returned {_shortened(repr(trial.value))}"
-        return (
-            None
-            if trial.value == trial.case.expected
-            else (f"yours counts {trial.value:g}, there are {trial.case.expected}")
-        )
-
-    return each(name, judge)
+def _has_all_kinds(case: Case) -> bool:
+    return case.label.startswith((BOTH, EVERYTHING))
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+A_NUMBER = Form("returns a number of words", _number, "a number")
+
+
+def _right_count(trial: Trial, count: float) -> str | None:
+    want = trial.case.expected
+    return None if count == want else f"yours counts {count:g}, there are {want}"
 
 
 # ---------------------------------------------------------------------- 5.4: Theorem A
@@ -219,30 +189,24 @@ def _most_products(R: int, d: int) -> float:
     return (R + d * d) ** 2 / (16 * d) if 3 * d * d <= R else (R / 3) ** 1.5
 
 
-def _is_a_number(trial: Trial) -> str | None:
-    finite = _is_number(trial.value) and np.isfinite(trial.value)
-    return None if finite else f"yours returned {_shortened(repr(trial.value))}"
-
-
-def _not_above(trial: Trial) -> str | None:
+def _not_above(trial: Trial, words: float) -> str | None:
     most = trial.case.expected[1][0]
-    if not _is_number(trial.value) or trial.value <= most * (1 + SLACK):
+    if words <= most * (1 + SLACK):
         return None
-    return f"yours says {trial.value:,.10g}, and no T gives more than {most:,}"
+    return f"yours says {words:,.10g}, and no T gives more than {most:,}"
 
 
-def _not_below(name: str, large: bool) -> Property:
-    """The best T is found where M is at least d², or where it is less."""
+def _not_below(trial: Trial, words: float) -> str | None:
+    most, T = trial.case.expected[0]
+    return None if words >= most * (1 - SLACK) else f"yours says {words:,.10g}, T = {T:,} gives {most:,}"
 
-    def judge(trial: Trial) -> str | None:
-        (most, T), sizes = trial.case.expected[0], trial.case.inputs
-        if (sizes["M"] >= sizes["d"] ** 2) != large or not _is_number(trial.value):
-            return None
-        if trial.value >= most * (1 - SLACK):
-            return None
-        return f"yours says {trial.value:,.10g}, T = {T:,} gives {most:,}"
 
-    return each(name, judge)
+def _large_memory(case: Case) -> bool:
+    return bool(case.inputs["M"] >= case.inputs["d"] ** 2)
+
+
+def _small_memory(case: Case) -> bool:
+    return not _large_memory(case)
 
 
 EXERCISES = (
@@ -303,10 +267,16 @@ EXERCISES = (
         ),
         cases=_segment_cases,
         properties=(
-            _counts("a score at hand gives a product in every column that has value and output", [ONLY_OLD]),
-            _counts("a score can be made from two whole rows", [ONLY_NEW]),
-            _counts("a row that lacks a word makes no score", [NEARLY]),
-            _counts("a pair with a score that could also be made counts once", [BOTH, "all words"]),
+            A_NUMBER.must(
+                "a score at hand gives a product in every column that has value and output",
+                _right_count,
+                ONLY_OLD,
+            ),
+            A_NUMBER.must("a score can be made from two whole rows", _right_count, ONLY_NEW),
+            A_NUMBER.must("a row that lacks a word makes no score", _right_count, NEARLY),
+            A_NUMBER.must(
+                "a pair with a score that could also be made counts once", _right_count, _has_all_kinds
+            ),
         ),
     ),
     Exercise(
@@ -326,10 +296,10 @@ EXERCISES = (
         ),
         cases=_bound_cases,
         properties=(
-            each("returns a number of words", _is_a_number),
-            each("never claims more than Theorem A proves", _not_above),
-            _not_below("for M ≥ d² no T gives more", large=True),
-            _not_below("for M < d² no T gives more", large=False),
+            A_NUMBER.kept(),
+            A_NUMBER.must("never claims more than Theorem A proves", _not_above),
+            A_NUMBER.must("for M ≥ d² no T gives more", _not_below, _large_memory),
+            A_NUMBER.must("for M < d² no T gives more", _not_below, _small_memory),
         ),
     ),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -12,19 +11,18 @@ import numpy as np
 from ... import costs, exact
 from ...guard import library_answer
 from ...ledger import Ledger
-from ..exercise import Case, Exercise, Property, Trial, run_schedule
-from ..judging import (
-    LARGE,
-    block_size,
-    difference,
-    each,
+from ..budgets import (
     every_input_loaded,
     fits,
     one_temporary_of_each_kind,
+    reads,
     reads_within,
     total_within,
-    writes_within,
+    writes,
 )
+from ..exercise import Case, Exercise, Property, Trial, run_schedule
+from ..judging import LARGE, Where, block_size, difference, only_where, several, values_in
+from ..trials.tilings import STRETCH, labelled_large, same_inputs, tilings
 
 Arrays = dict[str, Any]
 ALL_KEYS = "all keys in one tile"
@@ -33,30 +31,22 @@ ALL_KEYS = "all keys in one tile"
 def _inputs(rng: np.random.Generator, N: int, d: int, *, large: bool = False) -> Arrays:
     """What a backward pass takes in: Q, K, V, dO, and O and LSE as a forward pass leaves them."""
     Q, K, V, dO = rng.standard_normal((4, N, d))
-    S = exact.scores(1e4 * Q if large else Q, K)
-    return {
-        "Q": 1e4 * Q if large else Q,
-        "K": K,
-        "V": V,
-        "O": exact.softmax(S) @ V,
-        "dO": dO,
-        "LSE": exact.log_sum_exp(S),
-    }
+    Q *= STRETCH if large else 1.0
+    S = exact.scores(Q, K)
+    return {"Q": Q, "K": K, "V": V, "O": exact.softmax(S) @ V, "dO": dO, "LSE": exact.log_sum_exp(S)}
 
 
-def part_is(name: str, k: int, outputs: Sequence[str], concerned: Callable[[Case], bool]) -> Property:
-    """Result number k is the expected one, in the cases concerned."""
+def part_is(name: str, k: int, outputs: Sequence[str], where: Where = "") -> Property:
+    """Result number k is the expected one, in the cases concerned; a wrong scale is told."""
 
     def judge(trial: Trial) -> str | None:
-        if not concerned(trial.case):
-            return None
-        value, want = trial.value, trial.case.expected
-        if not isinstance(value, tuple) or len(value) != len(outputs):
+        found, want = several(trial.value, len(outputs)), trial.case.expected[k]
+        if found is None:
             return f"expected {len(outputs)} results: {', '.join(outputs)}"
-        complaint = difference(value[k], want[k])
-        return complaint and complaint + _off_by_the_scale(value[k], want[k], _columns(trial.case))
+        complaint = difference(found[k], want)
+        return complaint and complaint + _off_by_the_scale(found[k], want, _columns(trial.case))
 
-    return each(name, judge)
+    return only_where(name, where, judge)
 
 
 def _columns(case: Case) -> int:
@@ -70,10 +60,6 @@ def _off_by_the_scale(got: Any, want: Any, d: int) -> str:
         if difference(got, factor * want) is None:
             return f"; all of yours is {called} times what is expected"
     return ""
-
-
-def _always(case: Case) -> bool:
-    return True
 
 
 # ------------------------------------------------------------------ 6.4: one tile
@@ -96,49 +82,21 @@ def _tile_case(a: Arrays, rows: tuple[int, int], keys: tuple[int, int], label: s
     i, j = slice(*rows), slice(*keys)
     P = exact.softmax(exact.scores(a["Q"], a["K"]))
     dS = exact.softmax_backward(P, a["dO"] @ a["V"].T)
-    inputs = {
-        "q": a["Q"][i],
-        "k": a["K"][j],
-        "v": a["V"][j],
-        "do": a["dO"][i],
-        "o": a["O"][i],
-        "L": a["LSE"][i],
-    }
+    queries = {"do": a["dO"][i], "o": a["O"][i], "L": a["LSE"][i]}
+    inputs = {"q": a["Q"][i], "k": a["K"][j], "v": a["V"][j], **queries}
     return Case(label, inputs, (P[i, j], dS[i, j]))
-
-
-def _complete(case: Case) -> bool:
-    return ALL_KEYS in case.label
 
 
 TILE = ("p", "ds")
 TILE_PROPERTIES = (
-    part_is("p is right where the tile holds all keys", 0, TILE, _complete),
-    part_is("p is the tile's part of P", 0, TILE, _always),
-    part_is("ds is right where the tile holds all keys", 1, TILE, _complete),
-    part_is("ds is the tile's part of dS", 1, TILE, _always),
+    part_is("p is right where the tile holds all keys", 0, TILE, ALL_KEYS),
+    part_is("p is the tile's part of P", 0, TILE),
+    part_is("ds is right where the tile holds all keys", 1, TILE, ALL_KEYS),
+    part_is("ds is the tile's part of dS", 1, TILE),
 )
 
 
 # ------------------------------------------------------------------ 6.6 and 6.8: schedules
-def _shapes(rng: np.random.Generator) -> list[tuple[int, int, int, int]]:
-    """(N, d, Br, Bc): ragged both ways; tiles larger than N; tiles of 1; one query.
-
-    d exceeds Bc + 4 in the first two, so that the allowance never holds another (Br, d).
-    """
-    Br, Bc = (int(rows) for rows in rng.choice(np.arange(3, 7), size=2, replace=False))
-    d = int(rng.integers(12, 17))
-    N = Br * Bc * 2 + 1
-    return [
-        (N, d, Br, Bc),
-        (N, d, Bc + 2, Br),
-        (4 * Br, d, Br, 3 * Br),
-        (5, d, 8, 8),
-        (9, d, 1, 1),
-        (1, d, Br, Bc),
-    ]
-
-
 Cost = Callable[..., Ledger]
 Expected = Callable[[Arrays], tuple[Any, ...]]
 
@@ -146,27 +104,23 @@ Expected = Callable[[Arrays], tuple[Any, ...]]
 def backward_cases(cost: Cost, expected: Expected) -> Callable[[np.random.Generator], list[Case]]:
     """Cases for a schedule with tiles Br and Bc; fast memory is the footprint and the allowance.
 
-    Cases of the same N and d have the same arrays: only then can the answers of two tiles be compared.
     The last case has scores so large that exp(s) overflows.
     """
 
+    def case(arrays: Arrays, Br: int, Bc: int) -> Case:
+        N, d = arrays["Q"].shape
+        budget = cost(N, d, Br=Br, Bc=Bc)
+        M = budget.peak + one_temporary_of_each_kind(min(Br, N), min(Bc, N))
+        inputs = {**arrays, "Br": Br, "Bc": Bc}
+        return Case(f"N={N}, d={d}, Br={Br}, Bc={Bc}", inputs, expected(arrays), M, budget)
+
     def cases(rng: np.random.Generator) -> list[Case]:
-        shapes = _shapes(rng)
-        inputs = {(N, d): _inputs(rng, N, d) for N, d, _, _ in shapes}
-        found = [_case(inputs[N, d], cost, expected, Br, Bc) for N, d, Br, Bc in shapes]
-        N, d, Br, Bc = shapes[0]
-        large = _case(_inputs(rng, N, d, large=True), cost, expected, Br, Bc)
-        return [*found, replace(large, label=f"{large.label}, {LARGE}")]
+        sizes = tilings(rng, 12, 17)  # d exceeds Bc + 4, so that the allowance never holds another (Br, d)
+        found = same_inputs(sizes, lambda N, d: _inputs(rng, N, d), case)
+        N, d, Br, Bc = sizes[0]
+        return [*found, labelled_large(case(_inputs(rng, N, d, large=True), Br, Bc))]
 
     return cases
-
-
-def _case(arrays: Arrays, cost: Cost, expected: Expected, Br: int, Bc: int) -> Case:
-    N, d = arrays["Q"].shape
-    budget = cost(N, d, Br=Br, Bc=Bc)
-    M = budget.peak + one_temporary_of_each_kind(min(Br, N), min(Bc, N))
-    inputs = {**arrays, "Br": Br, "Bc": Bc}
-    return Case(f"N={N}, d={d}, Br={Br}, Bc={Bc}", inputs, expected(arrays), M, budget)
 
 
 def _gradients(a: Arrays) -> tuple[Any, ...]:
@@ -192,13 +146,9 @@ def rows_stay(N: int, d: int, *, Br: int, Bc: int) -> Ledger:
     )
 
 
-def _large(case: Case) -> bool:
-    return LARGE in case.label
-
-
 def _values(outputs: Sequence[str]) -> tuple[Property, ...]:
-    exact_ones = (part_is(f"{name} is exact", k, outputs, _always) for k, name in enumerate(outputs))
-    overflow = part_is(f"{LARGE} neither overflow nor vanish", 0, outputs, _large)
+    exact_ones = (part_is(f"{name} is exact", k, outputs) for k, name in enumerate(outputs))
+    overflow = part_is(f"{LARGE} neither overflow nor vanish", 0, outputs, LARGE)
     return (*exact_ones, block_size(part=0), overflow)
 
 
@@ -231,11 +181,7 @@ def constant(stays: str, gradients: frozenset[str]) -> int:
 
 
 def _constant_where(name: str, concerned: Callable[[Any, Any], bool]) -> Property:
-    def judge(trial: Trial) -> str | None:
-        asked = concerned(trial.case.inputs["stays"], trial.case.inputs["gradients"])
-        return difference(trial.value, trial.case.expected) if asked else None
-
-    return each(name, judge)
+    return values_in(name, lambda case: concerned(case.inputs["stays"], case.inputs["gradients"]))
 
 
 def _passes_by(stays: str, gradients: frozenset[str]) -> bool:
@@ -297,15 +243,9 @@ EXERCISES = (
             *_values(("dQ", "dK", "dV")),
             fits(),
             every_input_loaded(*INPUTS),
-            reads_within("K", "K is read once"),
-            reads_within("V", "V is read once"),
-            reads_within("O", "O is read once"),
-            reads_within("Q", "Q is read ⌈N/Bc⌉ times"),
-            reads_within("dO", "dO is read ⌈N/Bc⌉ + 1 times"),
-            reads_within("dQ", "dQ is read ⌈N/Bc⌉ - 1 times"),
-            writes_within("dQ", "dQ is written ⌈N/Bc⌉ times"),
-            writes_within("dK", "dK is written once"),
-            writes_within("dV", "dV is written once"),
+            *reads(K="once", V="once", O="once", Q="⌈N/Bc⌉ times"),
+            *reads(dO="⌈N/Bc⌉ + 1 times", dQ="⌈N/Bc⌉ - 1 times"),
+            *writes(dQ="⌈N/Bc⌉ times", dK="once", dV="once"),
             total_within(),
         ),
         play=run_schedule,
@@ -348,14 +288,9 @@ EXERCISES = (
             *_values(("dQ", "D")),
             fits(),
             every_input_loaded(*INPUTS),
-            reads_within("Q", "Q is read once"),
-            reads_within("dO", "dO is read once"),
-            reads_within("O", "O is read once"),
-            reads_within("K", "K is read ⌈N/Br⌉ times"),
-            reads_within("V", "V is read ⌈N/Br⌉ times"),
-            writes_within("dQ", "dQ is written once"),
+            *reads(Q="once", dO="once", O="once", K="⌈N/Br⌉ times", V="⌈N/Br⌉ times"),
+            *writes(dQ="once", D="once"),
             reads_within("dQ", "dQ is never read"),
-            writes_within("D", "D is written once"),
             total_within(),
         ),
         play=run_schedule,

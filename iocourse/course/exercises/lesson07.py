@@ -13,50 +13,27 @@ from ... import costs, exact
 from ...guard import library_answer
 from ...ledger import Ledger
 from ...machine import Block, Machine, Slow, Tile
-from ..exercise import Case, Exercise, Property, Trial, run_schedule
-from ..judging import (
-    LARGE,
-    block_size,
-    each,
-    every_input_loaded,
-    fits,
-    reads_within,
-    total_within,
-    values,
-    values_in,
-    writes_within,
-)
+from ..budgets import budget_of, every_input_loaded, fits, reads, total_within, writes
+from ..exercise import Case, Exercise, Trial, run_schedule
+from ..judging import LARGE, Form, block_size, each, several, values, values_in, whole
+from ..trials.tilings import labelled_large, same_inputs, stretched, tilings
 
 Student = Callable[..., Any]
 
 
-def _shapes(rng: np.random.Generator) -> list[tuple[int, int, dict[str, int]]]:
-    """(N, d, tiles): ragged in rows, keys and columns; larger than N and d; of one word; one query.
-
-    d is so large that whole rows in place of columns do not fit.
-    """
-    Br, Bc = (int(rows) for rows in rng.choice(np.arange(3, 7), size=2, replace=False))
-    d = int(rng.integers(9, 13))
-    N = Br * Bc * 2 + 1  # ragged for both tiles
-    sizes = [
-        (N, d, Br, Bc, 2),
-        (N, d, Bc + 2, Br, 4),
-        (4 * Br, d, Br, 3 * Br, d + 3),
-        (5, d, 8, 8, d),
-        (9, d, 1, 1, 1),
-        (1, d, Br, Bc, 2),
-    ]
-    return [(N, d, {"Br": Br, "Bc": Bc, "Bd": Bd}) for N, d, Br, Bc, Bd in sizes]
+def _sizes(rng: np.random.Generator) -> list[tuple[int, ...]]:
+    """(N, d, Br, Bc, Bd): ragged in columns too. d is so large that whole rows in their place do not fit."""
+    sizes = tilings(rng, 9, 13)
+    d = sizes[0][1]
+    return [(*size, Bd) for size, Bd in zip(sizes, (2, 4, d + 3, d, 1, 2), strict=True)]
 
 
 # ------------------------------------------------------------------ 7.1: a tile of scores by columns
 def _tile_cases(rng: np.random.Generator) -> list[Case]:
-    shapes = _shapes(rng)
-    inputs = {(N, d): rng.standard_normal((2, N, d)) for N, d, _ in shapes}
-    return [_tile_case(inputs[N, d], tiles["Br"], tiles["Bc"]) for N, d, tiles in shapes]
+    return same_inputs(_sizes(rng), lambda N, d: rng.standard_normal((2, N, d)), _tile_case)
 
 
-def _tile_case(QK: np.ndarray, Br: int, Bc: int) -> Case:
+def _tile_case(QK: np.ndarray, Br: int, Bc: int, _: int) -> Case:
     Q, K = QK
     N, d = Q.shape
     budget = costs.matmul(N, N, d, bm=Br, bn=Bc)  # of QKᵀ: A is Q, B is Kᵀ, C is S
@@ -110,8 +87,7 @@ TILE = Exercise(
         block_size(),
         replace(fits(), name="fits in Br·Bc + Br + Bc words"),
         every_input_loaded("Q", "K"),
-        reads_within("Q", "Q is read ⌈N/Bc⌉ times"),
-        reads_within("K", "K is read ⌈N/Br⌉ times"),
+        *reads(Q="⌈N/Bc⌉ times", K="⌈N/Br⌉ times"),
         total_within(),
     ),
     play=lambda student, case: run_schedule(tile_by_tile(student), case),
@@ -121,20 +97,17 @@ TILE = Exercise(
 # ------------------------------------------------------------------ 7.2: attention in a small cache
 def small_cases(rng: np.random.Generator) -> list[Case]:
     """Fast memory is the footprint and four words a row. The last case has scores that overflow exp."""
-    shapes = _shapes(rng)
-    inputs = {(N, d): rng.standard_normal((3, N, d)) for N, d, _ in shapes}
-    found = [_small_case(inputs[N, d], tiles) for N, d, tiles in shapes]
-    N, d, tiles = shapes[0]
-    Q, K, V = inputs[N, d]
-    large = _small_case(np.array([1e4 * Q, K, V]), tiles)
-    return [*found, replace(large, label=f"{large.label}, {LARGE}")]
+    sizes = _sizes(rng)
+    found = same_inputs(sizes, lambda N, d: rng.standard_normal((3, N, d)), _small_case)
+    return [*found, labelled_large(_small_case(stretched(found[0]), *sizes[0][2:]))]
 
 
-def _small_case(QKV: np.ndarray, tiles: Mapping[str, Any]) -> Case:
+def _small_case(QKV: np.ndarray, Br: int, Bc: int, Bd: int) -> Case:
     Q, K, V = QKV
     N, d = Q.shape
+    tiles: dict[str, Any] = {"Br": Br, "Bc": Bc, "Bd": Bd}
     budget = costs.small_cache(N, d, **tiles)
-    M = budget.peak + 4 * min(tiles["Br"], N)
+    M = budget.peak + 4 * min(Br, N)
     label = ", ".join(f"{name}={size}" for name, size in {"N": N, "d": d, **tiles}.items())
     return Case(label, {"Q": Q, "K": K, "V": V, **tiles}, exact.attention(Q, K, V), M, budget)
 
@@ -172,12 +145,8 @@ SMALL = Exercise(
         fits(),
         each("scratch in slow memory is at most Br rows of scores", _scratch),
         every_input_loaded("Q", "K", "V"),
-        reads_within("Q", "Q is read ⌈N/Bc⌉ times"),
-        reads_within("K", "K is read ⌈N/Br⌉ times"),
-        reads_within("V", "V is read ⌈N/Br⌉ times"),
-        reads_within("S", "S is read ⌈d/Bd⌉ times"),
-        writes_within("S", "S is written once"),
-        writes_within("O", "O is written once"),
+        *reads(Q="⌈N/Bc⌉ times", K="⌈N/Br⌉ times", V="⌈N/Br⌉ times", S="⌈d/Bd⌉ times"),
+        *writes(S="once", O="once"),
         total_within(),
     ),
     play=run_schedule,
@@ -240,44 +209,27 @@ def _plan_case(N: int, d: int, M: int) -> Case:
 
 
 def _students_plan(trial: Trial) -> Plan | None:
-    """The student's plan, or None where it is no name with the tiles that belong to it."""
-    value = trial.value
-    if not isinstance(value, (tuple, list)) or len(value) != 2:
-        return None
-    name, tiles = value
+    """The student's plan, where it is a name with the tiles that belong to it."""
+    name, tiles = several(trial.value, 2) or (None, None)
     if not isinstance(name, str) or name not in FORMS or not isinstance(tiles, dict):
         return None
-    whole = [isinstance(n, (int, np.integer)) and not isinstance(n, bool) and n >= 1 for n in tiles.values()]
-    if set(tiles) != set(FORMS[name][1]) or not all(whole):
+    if set(tiles) != set(FORMS[name][1]) or not all(whole(size) for size in tiles.values()):
         return None
     N, d = trial.case.inputs["N"], trial.case.inputs["d"]
     return _plan(name, N, d, *(int(tiles[key]) for key in FORMS[name][1]))
 
 
-def _on_plans(name: str, judge: Callable[[Trial, Plan], str | None]) -> Property:
-    def on_trial(trial: Trial) -> str | None:
-        plan = _students_plan(trial)
-        if plan is None:
-            return "there is no plan to look at"
-        complaint = judge(trial, plan)
-        return complaint and f"yours {plan.name} {plan.tiles}: {complaint}"
-
-    return each(name, on_trial)
-
-
-def _is_plan(trial: Trial) -> str | None:
-    return None if _students_plan(trial) else f"yours is {trial.value!r}"
+A_PLAN = Form("returns a schedule's name and its tiles", _students_plan, "a name and its tiles by name")
 
 
 def _plan_fits(trial: Trial, plan: Plan) -> str | None:
-    M = trial.case.inputs["M"]
-    return None if plan.ledger.peak <= M else f"footprint {plan.ledger.peak:,}, M = {M:,}"
+    peak, M = plan.ledger.peak, trial.case.inputs["M"]
+    return None if peak <= M else f"yours {plan.name} {plan.tiles}: footprint {peak:,}, M = {M:,}"
 
 
 def _plan_is_best(trial: Trial, plan: Plan) -> str | None:
-    assert trial.case.budget is not None, "a plan is judged against the best one"
-    got, least = plan.ledger.total, trial.case.budget.total
-    return None if got <= least else f"{got:,} words, possible are {least:,}"
+    got, least = plan.ledger.total, budget_of(trial).total
+    return None if got <= least else f"yours {plan.name} {plan.tiles}: {got:,} words, possible are {least:,}"
 
 
 PLAN = Exercise(
@@ -297,9 +249,9 @@ PLAN = Exercise(
     ),
     cases=plan_cases,
     properties=(
-        each("returns a schedule's name and its tiles", _is_plan),
-        _on_plans("the plan fits in M words", _plan_fits),
-        _on_plans("no plan that fits moves fewer words", _plan_is_best),
+        A_PLAN.kept(),
+        A_PLAN.must("the plan fits in M words", _plan_fits),
+        A_PLAN.must("no plan that fits moves fewer words", _plan_is_best),
     ),
 )
 
@@ -410,12 +362,6 @@ def _by_nudging(trial: Trial) -> str | None:
     return None if close else f"the loss changes at a rate of {slope:.6g}, yours says {mine:.6g}"
 
 
-def _with_a_mask() -> Property:
-    judge = values().judge
-    name = "right with a mask inside forward and backward"
-    return Property(name, lambda trials: judge([t for t in trials if MASKED in t.case.label]))
-
-
 GRADIENT = Exercise(
     id="7.4",
     title="The gradient with respect to X",
@@ -435,7 +381,7 @@ GRADIENT = Exercise(
     properties=(
         each("agrees with nudging X", _by_nudging),
         values("values equal the paper's formula A1ᵀ p A2"),
-        _with_a_mask(),
+        values_in("right with a mask inside forward and backward", MASKED),
         each("calls forward once and backward once", _called_once),
     ),
 )

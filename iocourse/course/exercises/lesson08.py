@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,19 +11,10 @@ from numpy.typing import NDArray
 
 from ... import costs, exact, masks
 from ...ledger import Ledger
+from ..budgets import budget_of, every_input_loaded, fits, reads, reads_within, total_within, writes
 from ..exercise import Case, Exercise, Property, Trial, run_schedule
-from ..judging import (
-    LARGE,
-    each,
-    every_input_loaded,
-    fits,
-    reads_within,
-    same_answer_for,
-    total_within,
-    values,
-    values_in,
-    writes_within,
-)
+from ..judging import BLOCK_SIZE, LARGE, Form, same_answer_for, values, values_in
+from ..trials.tilings import STRETCH, labelled_large
 
 Tiles = NDArray[np.bool_]
 
@@ -93,6 +84,7 @@ COUNT = Exercise(
 
 # ------------------------------------------------------------------ 8.2 only the tiles that are seen
 CAUSAL, EMPTY, TOKENS = "causal", "rows that see nothing", "window of tokens"
+NEEDED = "only where a block of queries needs it"
 
 
 def _sparse_cases(rng: np.random.Generator) -> list[Case]:
@@ -119,9 +111,9 @@ def _sparse_cases(rng: np.random.Generator) -> list[Case]:
         ("gaps", gaps, 1, 1),
     ]
     found = [_sparse_case(label, Q, K, V, mask, Br, Bc) for label, mask, Br, Bc in asked]
-    large = _sparse_case(CAUSAL, 1e4 * Q, K, V, diagonal, B, B)
+    large = _sparse_case(CAUSAL, STRETCH * Q, K, V, diagonal, B, B)
     alone = _sparse_case("one query", Q[:1], K[:1], V[:1], masks.causal(1, 2), 2, 2)
-    return [*found, alone, replace(large, label=f"{large.label}, {LARGE}")]
+    return [*found, alone, labelled_large(large)]
 
 
 def _sparse_case(
@@ -160,14 +152,12 @@ SPARSE = Exercise(
         values(),
         values_in("a key after the query has no weight", CAUSAL),
         values_in("a row that sees no key becomes zeros", EMPTY),
-        same_answer_for("block size does not change the answer", _same_problem),
+        same_answer_for(BLOCK_SIZE, _same_problem),
         values_in(f"{LARGE} neither overflow nor vanish", LARGE),
         fits(),
         replace(every_input_loaded("Q"), name="every query is loaded"),
-        reads_within("Q", "Q is read once"),
-        reads_within("K", "K is read only where a block of queries needs it"),
-        reads_within("V", "V is read only where a block of queries needs it"),
-        writes_within("O", "O is written once"),
+        *reads(Q="once", K=NEEDED, V=NEEDED),
+        *writes(O="once"),
         total_within(),
     ),
     play=run_schedule,
@@ -196,7 +186,7 @@ def _window_cases(rng: np.random.Generator) -> list[Case]:
     ]
     found = [_window_case(label, rng.standard_normal((3, n, e)), v) for label, n, e, v in sizes]
     Q, K, V = rng.standard_normal((3, N, 16))
-    return [*found, _window_case(LARGE, np.array([1e4 * Q, K, V]), w)]
+    return [*found, _window_case(LARGE, np.array([STRETCH * Q, K, V]), w)]
 
 
 def _window_case(label: str, QKV: np.ndarray, w: int) -> Case:
@@ -234,8 +224,8 @@ WINDOW = Exercise(
         every_input_loaded("Q", "K", "V"),
         reads_within("K", "each key is read once"),
         reads_within("V", "each value is read once"),
-        reads_within("Q", "Q is read once"),
-        writes_within("O", "O is written once"),
+        *reads(Q="once"),
+        *writes(O="once"),
         total_within("4Nd words, whatever w is"),
     ),
     play=run_schedule,
@@ -288,16 +278,7 @@ def _order(trial: Trial) -> NDArray[Any] | None:
     return given if whole and (np.sort(given) == np.arange(N)).all() else None
 
 
-def _is_order(trial: Trial) -> str | None:
-    return None if _order(trial) is not None else "yours is not an arrangement of the tokens 0 … N - 1"
-
-
-def _on_order(name: str, judge: Callable[[Trial, NDArray[Any]], str | None]) -> Property:
-    def on_trial(trial: Trial) -> str | None:
-        order = _order(trial)
-        return "there is no order to look at" if order is None else judge(trial, order)
-
-    return each(name, on_trial)
+AN_ORDER = Form("returns every token once", _order, "an arrangement of the tokens 0 … N - 1")
 
 
 def _together(trial: Trial, order: NDArray[Any]) -> str | None:
@@ -307,16 +288,15 @@ def _together(trial: Trial, order: NDArray[Any]) -> str | None:
 
 
 def _few_words(trial: Trial, order: NDArray[Any]) -> str | None:
-    assert trial.case.budget is not None, "an order is judged against the best one"
     got = words_in_order(trial.case.inputs["pairs"], order, trial.case.expected[1]).total
-    least = trial.case.budget.total
+    least = budget_of(trial).total
     return None if got <= least else f"{got:,} words, possible are {least:,}"
 
 
 ORDER_PROPERTIES: Sequence[Property] = (
-    each("returns every token once", _is_order),
-    _on_order("the tokens of a bucket stand together", _together),
-    _on_order("no more words move than buckets in order need", _few_words),
+    AN_ORDER.kept(),
+    AN_ORDER.must("the tokens of a bucket stand together", _together),
+    AN_ORDER.must("no more words move than buckets in order need", _few_words),
 )
 
 ORDER = Exercise(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from math import sqrt
-from typing import Any
 
 import numpy as np
 
@@ -13,22 +11,11 @@ from ... import exact
 from ...costs import ceil_div
 from ...guard import library_answer
 from ...ledger import Ledger
-from ..exercise import Case, Exercise, Property, Trial, run_schedule
-from ..judging import (
-    LARGE,
-    TOLERANCE,
-    block_size,
-    difference,
-    each,
-    every_input_loaded,
-    fits,
-    only_where,
-    reads_within,
-    total_within,
-    writes_within,
-)
+from ..budgets import every_input_loaded, fits, reads, total_within, writes
+from ..exercise import Case, Exercise, Trial, run_schedule
+from ..judging import LARGE, TOLERANCE, Form, block_size, is_number, part, several, values_in, whole
+from ..trials.tilings import STRETCH, labelled_large
 
-STRETCH = 1e4  # of Q, for such scores
 Guess = tuple[str, float]
 
 
@@ -72,32 +59,21 @@ def _envelope_case(N: int, d: int, M: int, pass_: str) -> Case:
     return Case(f"N={N}, d={d}, M={M}, {pass_}", inputs, (sign, words[sign]))
 
 
-def _guess(value: Any) -> Guess | None:
+def _guess(trial: Trial) -> Guess | None:
     """A sign and a number of words, where the answer is such a pair."""
-    if not isinstance(value, (tuple, list)) or len(value) != 2 or not isinstance(value[0], str):
-        return None
-    number = isinstance(value[1], (int, float, np.number)) and not isinstance(value[1], bool)
-    return (value[0], float(value[1])) if number else None
+    sign, words = several(trial.value, 2) or (None, None)
+    return (sign, float(words)) if isinstance(sign, str) and is_number(words) else None
 
 
-def _is_guess(trial: Trial) -> str | None:
-    return None if _guess(trial.value) else f"yours is {trial.value!r}"
+A_GUESS = Form("returns a sign and a number of words", _guess, "a sign and a number")
 
 
-def _right_words(trial: Trial) -> str | None:
-    guess = _guess(trial.value)
-    if guess is None:
-        return "there is no number to look at"
-    _, want = trial.case.expected
-    return (
-        None if abs(guess[1] - want) <= 1e-6 * want else f"yours {guess[1]:,.6g} words, expected {want:,.6g}"
-    )
+def _right_words(trial: Trial, guess: Guess) -> str | None:
+    got, want = guess[1], trial.case.expected[1]
+    return None if abs(got - want) <= 1e-6 * want else f"yours {got:,.6g} words, expected {want:,.6g}"
 
 
-def _right_sign(trial: Trial) -> str | None:
-    guess = _guess(trial.value)
-    if guess is None:
-        return "there is no sign to look at"
+def _right_sign(trial: Trial, guess: Guess) -> str | None:
     want = trial.case.expected[0]
     return None if guess[0] == want else f"yours {guess[0]}, fewer words has {want}"
 
@@ -135,12 +111,12 @@ ENVELOPE = Exercise(
     ),
     cases=envelope_cases,
     properties=(
-        each("returns a sign and a number of words", _is_guess),
-        *(only_where(f"words of {sign} where it is best", _where(sign), _right_words)
+        A_GUESS.kept(),
+        *(A_GUESS.must(f"words of {sign} where it is best", _right_words, _where(sign))
           for sign in ("F3", "F5", "B3", "B4", "B5")),
-        only_where("where all fits, nobody makes less than one pass", _all_fits, _right_words),
-        each("words of the best schedule, everywhere", _right_words),
-        each("the sign is that of the schedule with the fewest words", _right_sign),
+        A_GUESS.must("where all fits, nobody makes less than one pass", _right_words, _all_fits),
+        A_GUESS.must("words of the best schedule, everywhere", _right_words),
+        A_GUESS.must("the sign is that of the schedule with the fewest words", _right_sign),
     ),
 )  # fmt: skip
 
@@ -176,28 +152,15 @@ def _rows_needed(N: int, d: int, W: int) -> int:
     return high
 
 
-def _whole(value: Any) -> int | None:
-    """A whole number of at least 1, where the answer is one."""
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    return int(value) if whole and value >= 1 else None
+A_MEMORY = Form("returns a whole number of at least 1", lambda trial: whole(trial.value), "a whole number")
 
 
-def _is_whole(trial: Trial) -> str | None:
-    return None if _whole(trial.value) else f"yours is {trial.value!r}"
-
-
-def _enough(trial: Trial) -> str | None:
-    M = _whole(trial.value)
-    if M is None:
-        return "there is no M to look at"
+def _enough(trial: Trial, M: int) -> str | None:
     least = trial.case.expected
     return None if least <= M else f"with M = {M:,} F3 moves more than W words; {least - M:,} are missing"
 
 
-def _no_more(trial: Trial) -> str | None:
-    M = _whole(trial.value)
-    if M is None:
-        return "there is no M to look at"
+def _no_more(trial: Trial, M: int) -> str | None:
     least = trial.case.expected
     return None if least >= M else f"yours M = {M:,}; {M - least:,} words fewer would do"
 
@@ -219,9 +182,9 @@ MEMORY = Exercise(
     ),
     cases=memory_cases,
     properties=(
-        each("returns a whole number of at least 1", _is_whole),
-        each("with so much memory F3 moves at most W words", _enough),
-        each("and with less it would move more", _no_more),
+        A_MEMORY.kept(),
+        A_MEMORY.must("with so much memory F3 moves at most W words", _enough),
+        A_MEMORY.must("and with less it would move more", _no_more),
     ),
 )
 
@@ -251,8 +214,7 @@ def whole_cases(rng: np.random.Generator) -> list[Case]:
     shapes = [(N, d, Br), (N, d, Br + 2), (9, d, 1), (5, d, 8), (1, d, Br)]
     inputs = {(n, d): _inputs(rng, n, d) for n in {n for n, _, _ in shapes}}
     found = [_whole_case(inputs[n, d], rows) for n, d, rows in shapes]
-    large = _whole_case(_inputs(rng, N, d, large=True), Br)
-    return [*found, replace(large, label=f"{large.label}, {LARGE}")]
+    return [*found, labelled_large(_whole_case(_inputs(rng, N, d, large=True), Br))]
 
 
 def _inputs(rng: np.random.Generator, N: int, d: int, *, large: bool = False) -> dict[str, np.ndarray]:
@@ -268,30 +230,11 @@ def _whole_case(arrays: dict[str, np.ndarray], Br: int) -> Case:
     return Case(f"N={N}, d={d}, Br={Br}", {**arrays, "Br": Br}, want, given(N, d, Br), budget)
 
 
-def _gradients(trial: Trial, tolerance: float) -> list[str | None]:
-    """For each of the three results None, or the first entry that differs."""
-    if not isinstance(trial.value, tuple) or len(trial.value) != 3:
-        return ["expected three results, dQ, dK and dV"] * 3
-    pairs = zip(trial.value, trial.case.expected, strict=True)
-    return [difference(got, want, tolerance) for got, want in pairs]
+GRADIENTS = ("dQ", "dK", "dV")
 
 
-def _is_exact(name: str, k: int) -> Property:
-    """Result k of three is right where scores are of ordinary size."""
-    return only_where(
-        f"{name} is exact",
-        lambda case: LARGE not in case.label,
-        lambda trial: _gradients(trial, TOLERANCE)[k],
-    )
-
-
-def _large_scores() -> Property:
-    """All three are right for large scores, whose weights a rounding of s - L blurs by about |s|·1e-16."""
-
-    def judge(trial: Trial) -> str | None:
-        return next((found for found in _gradients(trial, TOLERANCE * STRETCH) if found), None)
-
-    return only_where(f"{LARGE} neither overflow nor vanish", lambda case: LARGE in case.label, judge)
+def _ordinary(case: Case) -> bool:
+    return LARGE not in case.label
 
 
 WHOLE = Exercise(
@@ -312,13 +255,14 @@ WHOLE = Exercise(
     ),
     cases=whole_cases,
     properties=(
-        *(_is_exact(name, k) for k, name in enumerate(("dQ", "dK", "dV"))),
+        *(part(f"{name} is exact", GRADIENTS, k, _ordinary) for k, name in enumerate(GRADIENTS)),
         block_size(part=0),
-        _large_scores(),
+        # a rounding of s - L blurs the weights of large scores by about |s|·1e-16
+        values_in(f"{LARGE} neither overflow nor vanish", LARGE, TOLERANCE * STRETCH),
         fits(),
         every_input_loaded("Q", "K", "V", "dO"),
-        *(reads_within(name, f"{name} is read once") for name in ("Q", "K", "V", "dO")),
-        *(writes_within(name, f"{name} is written once") for name in ("dQ", "dK", "dV")),
+        *reads(Q="once", K="once", V="once", dO="once"),
+        *writes(dQ="once", dK="once", dV="once"),
         total_within("no more than 7Nd + N words move"),
     ),
     play=run_schedule,

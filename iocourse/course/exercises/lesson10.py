@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from ... import costs, exact
 from ...ledger import Ledger
-from ..exercise import Case, Exercise, Property, Trial
-from ..judging import LARGE, difference, each, only_where, values, values_in
+from ..exercise import Case, Exercise, Trial
+from ..judging import LARGE, each, several, values, values_in
 from ..trials.kernels import launch_in_place, launches_kernels, words_exactly
 
 SINGLE = 1e-5  # float32 against float64, for sums of up to a hundred products
@@ -24,13 +24,6 @@ def _matrix(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
 def _slice(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
     """A matrix whose rows lie further apart than they are long."""
     return _matrix(rng, rows, columns + 9)[:, 4 : 4 + columns]
-
-
-def values_in_single(name: str, label: str) -> Property:
-    """Values right to float32 in the cases whose label holds `label`."""
-    return only_where(
-        name, lambda case: label in case.label, lambda t: difference(t.value, t.case.expected, SINGLE)
-    )
 
 
 # ---------------------------------------------------------------------- 10.1 places and mask of a tile
@@ -72,7 +65,7 @@ def _tile_case(label: str, at: dict[str, int]) -> Case:
 
 def _two_arrays(trial: Trial) -> str | None:
     shape = trial.case.expected[0].shape
-    parts = trial.value if isinstance(trial.value, (tuple, list)) else ()
+    parts = several(trial.value, 2) or ()
     shapes = [np.shape(part) for part in parts]
     if shapes != [shape, shape]:
         return f"expected two arrays of shape {shape}, got {shapes or 'none'}"
@@ -231,10 +224,10 @@ LONG = Exercise(
     properties=(
         values("each row is the softmax of that row", SINGLE),
         each("each row adds up to 1", _adds_up),
-        values_in_single("the sum is rescaled when the maximum rises", RISING),
-        values_in_single("lanes that hang over count for nothing", SHORT),
-        values_in_single("a slice is read where it lies", SLICE),
-        values_in_single(f"{LARGE} neither overflow nor vanish", LARGE),
+        values_in("the sum is rescaled when the maximum rises", RISING, SINGLE),
+        values_in("lanes that hang over count for nothing", SHORT, SINGLE),
+        values_in("a slice is read where it lies", SLICE, SINGLE),
+        values_in(f"{LARGE} neither overflow nor vanish", LARGE, SINGLE),
         launches_kernels("X"),
         words_exactly("each number is read twice and written once"),
     ),
@@ -287,8 +280,8 @@ PRODUCT = Exercise(
     cases=_product_cases,
     properties=(
         values("C equals the product", SINGLE),
-        values_in_single("what hangs over in k adds nothing", "ragged depth"),
-        values_in_single("a slice is read where it lies", SLICE),
+        values_in("what hangs over in k adds nothing", "ragged depth", SINGLE),
+        values_in("a slice is read where it lies", SLICE, SINGLE),
         launches_kernels("A", "B"),
         words_exactly("the words are those of (10.3)"),
     ),

@@ -2,78 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ... import exact
 from ...costs.kernels import Problem, attention_forward
 from ...ledger import Ledger
-from ..exercise import Case, Exercise, Property, Trial
-from ..judging import difference, only_where
+from ..exercise import Case, Exercise
+from ..judging import values, values_in
 from ..trials.kernels import launch_in_place, launches_kernels, words_exactly
 from ..trials.masked_tiles import launch_and_count_masks, masks_only
+from ..trials.single import LARGE_TOLERANCE, TOLERANCE, Single, attention_of, log_sums, normal, output
 
-Array = NDArray[np.float32]
-
-# float32 kernels against float64: sums of some hundred terms near 1. Wrong formulas are off by 1e-2 and more.
-TOLERANCE = 2e-5
-# A score s has a rounding error of about s · 1e-7, and e^s is wrong by that factor: with 300 it is 3e-5.
-LARGE_TOLERANCE = 5e-4
 LARGE = "scores of ±100"
-O_PART, LSE_PART = 0, 1
-
-
-# ------------------------------------------------------------------ values of O and LSE
-def _part(name: str, part: int, concerned: Callable[[Case], bool] = lambda case: True) -> Property:
-    """One of the two results equals the yardstick, in the cases that are concerned."""
-
-    def judge(trial: Trial) -> str | None:
-        if not isinstance(trial.value, tuple) or len(trial.value) != 2:
-            return "expected two results, O and LSE"
-        tolerance = LARGE_TOLERANCE if LARGE in trial.case.label else TOLERANCE
-        return difference(trial.value[part], trial.case.expected[part], tolerance)
-
-    return only_where(name, concerned, judge)
 
 
 def _plain(case: Case) -> bool:
     return LARGE not in case.label
 
 
-def _large(case: Case) -> bool:
-    return LARGE in case.label
-
-
 def _one_tile(case: Case) -> bool:
     return bool(case.inputs["BN"] >= len(case.inputs["K"])) and _plain(case)
 
 
-def _labelled(label: str) -> Callable[[Case], bool]:
-    return lambda case: label in case.label
-
-
 def _expected(
-    Q: Array, K: Array, V: Array, low: int | None = None, high: int | None = None
+    Q: Single, K: Single, V: Single, low: int | None = None, high: int | None = None
 ) -> tuple[Any, Any]:
-    """O and LSE in float64, of float32 inputs, where query i sees key j if low ≤ j - i ≤ high."""
-    q, k, v = (x.astype(np.float64) for x in (Q, K, V))
-    apart = np.arange(len(k))[None, :] - np.arange(len(q))[:, None]
-    seen = (apart >= (low if low is not None else -len(q))) & (
-        apart <= (high if high is not None else len(k))
-    )
-    S = exact.scores(q, k, mask=np.where(seen, 0.0, -np.inf))
-    return exact.softmax(S) @ v, exact.log_sum_exp(S)
+    """O and LSE where query i sees key j if low ≤ j - i ≤ high."""
+    apart = np.arange(len(K))[None, :] - np.arange(len(Q))[:, None]
+    above = apart >= (-len(Q) if low is None else low)
+    return attention_of(Q, K, V, above & (apart <= (len(K) if high is None else high)))
 
 
-def _words(Q: Array, K: Array, BM: int, BN: int, low: int | None = None, high: int | None = None) -> Ledger:
+def _words(Q: Single, K: Single, BM: int, BN: int, low: int | None = None, high: int | None = None) -> Ledger:
     return attention_forward(Problem(len(Q), len(K), Q.shape[1], low, high), BM=BM, BN=BN)
-
-
-def _normal(rng: np.random.Generator, *shape: int) -> Array:
-    return rng.standard_normal(shape).astype(np.float32)
 
 
 def _sizes(case: dict[str, Any]) -> str:
@@ -85,14 +48,14 @@ def _forward_cases(rng: np.random.Generator) -> list[Case]:
     """Ragged in rows, in keys, in both; one tile of keys; tiles larger than N; large scores."""
     n = int(rng.integers(1, 15))
     shapes = [(64 + n, 16, 32, 16), (96, 32, 32, 32), (48 + n, 64, 16, 32), (30, 16, 16, 32), (n, 16, 32, 16)]
-    found = [_forward_case(_normal(rng, 3, N, d), BM, BN) for N, d, BM, BN in shapes]
-    QKV = _normal(rng, 3, 64 + n, 16)
+    found = [_forward_case(normal(rng, 3, N, d), BM, BN) for N, d, BM, BN in shapes]
+    QKV = normal(rng, 3, 64 + n, 16)
     QKV[0, ::2] *= 40
     QKV[0, 1::2, 0], QKV[1, :, 0] = -160, 3  # every other query has no score near 0: all lie about -120
     return [*found, _forward_case(QKV, 32, 16, LARGE)]
 
 
-def _forward_case(QKV: Array, BM: int, BN: int, label: str = "") -> Case:
+def _forward_case(QKV: Single, BM: int, BN: int, label: str = "") -> Case:
     inputs = {**dict(zip("QKV", QKV, strict=True)), "BM": BM, "BN": BN}
     name = ", ".join(part for part in (_sizes(inputs), label) if part)
     return Case(name, inputs, _expected(*QKV), budget=_words(QKV[0], QKV[1], BM, BN))
@@ -117,10 +80,10 @@ FORWARD = Exercise(
     ),
     cases=_forward_cases,
     properties=(
-        _part("O is right where one tile holds all keys", O_PART, _one_tile),
-        _part("O equals exact attention", O_PART, _plain),
-        _part("LSE is the natural logarithm of the row sums", LSE_PART, _plain),
-        _part(f"{LARGE} neither overflow nor vanish", O_PART, _large),
+        output("O is right where one tile holds all keys", _one_tile),
+        output("O equals exact attention", _plain),
+        log_sums("LSE is the natural logarithm of the row sums", _plain),
+        output(f"{LARGE} neither overflow nor vanish", LARGE, LARGE_TOLERANCE),
         launches_kernels("Q", "K", "V"),
         words_exactly(),
     ),
@@ -144,10 +107,10 @@ def _loop_cases(rng: np.random.Generator) -> list[Case]:
         (FULL, 96, 16, 32, 32),
         (CAUSAL, n, 64, 16, 16),
     ]
-    return [_loop_case(label, _normal(rng, 3, N, d), BM, BN) for label, N, d, BM, BN in shapes]
+    return [_loop_case(label, normal(rng, 3, N, d), BM, BN) for label, N, d, BM, BN in shapes]
 
 
-def _loop_case(label: str, QKV: Array, BM: int, BN: int) -> Case:
+def _loop_case(label: str, QKV: Single, BM: int, BN: int) -> Case:
     high = 0 if label == CAUSAL else None
     inputs = {**dict(zip("QKV", QKV, strict=True)), "causal": label == CAUSAL, "BM": BM, "BN": BN}
     budget = _words(QKV[0], QKV[1], BM, BN, high=high)
@@ -184,9 +147,9 @@ LOOPS = Exercise(
     ),
     cases=_loop_cases,
     properties=(
-        _part("O is right without a causal mask", O_PART, _labelled(FULL)),
-        _part("O is right under a causal mask", O_PART, _labelled(CAUSAL)),
-        _part("LSE is the natural logarithm of the row sums", LSE_PART),
+        output("O is right without a causal mask", FULL),
+        output("O is right under a causal mask", CAUSAL),
+        log_sums("LSE is the natural logarithm of the row sums"),
         launches_kernels("Q", "K", "V"),
         words_exactly("tiles that no query sees are not loaded"),
         masks_only(cut_tiles),
@@ -216,7 +179,7 @@ def _band_cases(rng: np.random.Generator) -> list[Case]:
 def _band_case(
     rng: np.random.Generator, label: str, Nq: int, Nk: int, low: int, high: int, BM: int, BN: int
 ) -> Case:
-    Q, K, V = _normal(rng, Nq, 16), _normal(rng, Nk, 16), _normal(rng, Nk, 16)
+    Q, K, V = normal(rng, Nq, 16), normal(rng, Nk, 16), normal(rng, Nk, 16)
     inputs = {"Q": Q, "K": K, "V": V, "low": low, "high": high, "BM": BM, "BN": BN}
     name = f"{label}, Nq={Nq}, Nk={Nk}, low={low}, high={high}, BM={BM}, BN={BN}"
     return Case(name, inputs, _expected(Q, K, V, low, high), budget=_words(Q, K, BM, BN, low, high))
@@ -238,12 +201,12 @@ BAND = Exercise(
     ),
     cases=_band_cases,
     properties=(
-        _part("O is right where every row sees a key in every tile", O_PART, _labelled("no mask at all")),
-        _part("a row that sees its first key late is right", O_PART, _labelled(LATE)),
-        _part("a row that sees nothing has O = 0", O_PART, _labelled(NOTHING)),
-        _part("a row that sees nothing has LSE = -∞", LSE_PART, _labelled(NOTHING)),
-        _part("O equals exact attention", O_PART),
-        _part("LSE is the natural logarithm of the row sums", LSE_PART),
+        output("O is right where every row sees a key in every tile", "no mask at all"),
+        output("a row that sees its first key late is right", LATE),
+        output("a row that sees nothing has O = 0", NOTHING),
+        log_sums("a row that sees nothing has LSE = -∞", NOTHING),
+        output("O equals exact attention"),
+        log_sums("LSE is the natural logarithm of the row sums"),
         words_exactly(),
     ),
     play=launch_in_place,
@@ -282,20 +245,12 @@ def _head_case(rng: np.random.Generator, label: str, B: int, H: int, H_kv: int, 
     return Case(name, {"Q": Q, "K": K, "V": V, "BM": BM, "BN": BN}, want, budget=budget)
 
 
-def _heads(rng: np.random.Generator, layout: str, B: int, H: int, N: int, d: int) -> Array:
+def _heads(rng: np.random.Generator, layout: str, B: int, H: int, N: int, d: int) -> Single:
     """(B, H, N, d): contiguous; as (B, N, H, d) lies in memory; or so, and cut out of rows twice as long."""
     if layout == PLAIN:
-        return _normal(rng, B, H, N, d)
-    rows = _normal(rng, B, N, H, d if layout == BEHIND else 2 * d)
+        return normal(rng, B, H, N, d)
+    rows = normal(rng, B, N, H, d if layout == BEHIND else 2 * d)
     return rows[..., :d].transpose(0, 2, 1, 3)
-
-
-def _values_of(name: str, label: str = "") -> Property:
-    return only_where(
-        name,
-        _labelled(label),
-        lambda trial: difference(trial.value, trial.case.expected, TOLERANCE),
-    )
 
 
 HEADS = Exercise(
@@ -316,11 +271,11 @@ HEADS = Exercise(
     ),
     cases=_head_cases,
     properties=(
-        _values_of("one head is right", "one head"),
-        _values_of("each head meets its own keys", "several heads"),
-        _values_of("heads that share keys are right", SHARED),
-        _values_of("strides are taken from the tensors", LAYOUT),
-        _values_of("O equals exact attention"),
+        values_in("one head is right", "one head", TOLERANCE),
+        values_in("each head meets its own keys", "several heads", TOLERANCE),
+        values_in("heads that share keys are right", SHARED, TOLERANCE),
+        values_in("strides are taken from the tensors", LAYOUT, TOLERANCE),
+        values("O equals exact attention", TOLERANCE),
         words_exactly(),
     ),
     play=launch_in_place,

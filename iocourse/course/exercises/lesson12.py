@@ -12,8 +12,9 @@ from ... import exact, traffic
 from ...costs.kernels import Problem, attention_fused_backward
 from ...gpu.needs_triton import require_triton
 from ...ledger import Ledger, PhaseTotal
-from ..exercise import Case, Exercise, Property, Trial, cause_of, settled
-from ..judging import difference, each
+from ..budgets import budget_of
+from ..exercise import Case, Exercise, Property, Trial, keeps_errors
+from ..judging import difference, each, only_where
 from ..trials.kernels import kernels_compute, launch, launch_in_place, launches_kernels, words_exactly
 
 Array = NDArray[Any]
@@ -63,8 +64,6 @@ def parts_where(name: str, outputs: Sequence[str], concerned: str = "") -> Prope
     """
 
     def judge(trial: Trial) -> str | None:
-        if concerned not in trial.case.label:
-            return None
         got = trial.value if isinstance(trial.value, tuple) else (trial.value,)
         if len(got) != len(outputs):
             return f"expected {len(outputs)} results ({', '.join(outputs)}), got {len(got)}"
@@ -75,15 +74,14 @@ def parts_where(name: str, outputs: Sequence[str], concerned: str = "") -> Prope
         )
         return next(wrong, None)
 
-    return each(name, judge)
+    return only_where(name, concerned, judge)
 
 
 def added_atomically() -> Property:
     """dQ is added to by atomics, each word as often as the closed form says; nothing else is."""
 
     def judge(trial: Trial) -> str | None:
-        assert trial.case.budget is not None, "a case judged by words carries its closed form"
-        got, want = sum(trial.ledger.atomics.values()), sum(trial.case.budget.atomics.values())
+        got, want = sum(trial.ledger.atomics.values()), sum(budget_of(trial).atomics.values())
         return None if got == want else f"yours adds {got:,} words atomically, the formula says {want:,}"
 
     return each("dQ is added to atomically", judge)
@@ -218,37 +216,35 @@ def _autograd_case(
     return Case(label, {"Q": Q, "K": K, "V": V, "causal": causal, "dO": dO}, wanted)
 
 
+@keeps_errors
 def differentiate(student: Callable[..., Any], case: Case) -> Trial:
     """O and the gradients by autograd, every launch counted; where torch computes, it is refused.
 
     The trial's ledger has the phases forward and backward, and as `peak` the words kept in between.
     """
-    try:
-        require_triton()
-        import torch
+    require_triton()
+    import torch
 
-        inputs = case.inputs
-        leaves = [torch.from_numpy(inputs[name].copy()).requires_grad_() for name in ("Q", "K", "V")]
-        gradient = _as_autograd_has_it(inputs["dO"])
-        kept: dict[int, int] = {}
+    inputs = case.inputs
+    leaves = [torch.from_numpy(inputs[name].copy()).requires_grad_() for name in ("Q", "K", "V")]
+    gradient = _as_autograd_has_it(inputs["dO"])
+    kept: dict[int, int] = {}
 
-        def keep(tensor: Any) -> Any:
-            kept[tensor.data_ptr()] = tensor.numel()
-            return tensor
+    def keep(tensor: Any) -> Any:
+        kept[tensor.data_ptr()] = tensor.numel()
+        return tensor
 
-        with kernels_compute(), traffic.count(dO=gradient) as ledger:
-            with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-                O = _one_tensor(student(*leaves, inputs["causal"]))
-            forward = PhaseTotal(ledger.read, ledger.written)
-            _keep_attributes(O, keep)
-            gradients = torch.autograd.grad(O, leaves, gradient)
-        backward = PhaseTotal(ledger.read - forward.read, ledger.written - forward.written)
-        ledger.phases.update(forward=forward, backward=backward)
-        ledger.peak = sum(kept.values())
-        value = tuple(x.detach().double().numpy() for x in (O, *gradients))
-        return Trial(case, value=settled(value), ledger=ledger)
-    except Exception as error:
-        return Trial(case, error=cause_of(error))
+    with kernels_compute(), traffic.count(dO=gradient) as ledger:
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            O = _one_tensor(student(*leaves, inputs["causal"]))
+        forward = PhaseTotal(ledger.read, ledger.written)
+        _keep_attributes(O, keep)
+        gradients = torch.autograd.grad(O, leaves, gradient)
+    backward = PhaseTotal(ledger.read - forward.read, ledger.written - forward.written)
+    ledger.phases.update(forward=forward, backward=backward)
+    ledger.peak = sum(kept.values())
+    value = tuple(x.detach().double().numpy() for x in (O, *gradients))
+    return Trial(case, value=value, ledger=ledger)
 
 
 def _as_autograd_has_it(dO: Array) -> Any:

@@ -10,24 +10,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ... import exact
 from ...costs.kernels import Problem, attention_forward
 from ...costs.pairs import Listed
 from ...costs.parts import ceil_div
 from ...costs.sliced_kernels import sliced_forward
 from ...guard import library_answer
+from ..budgets import budget_of
 from ..exercise import Case, Exercise, Property, Trial
-from ..judging import difference, each, only_where
+from ..judging import Form, difference, each, only_where, several
 from ..trials.kernels import launch_in_place, launches_kernels, words_exactly
+from ..trials.single import attention_of, log_sums, normal, output
 
 Array = NDArray[Any]
 Lists = tuple[Array, Array, Array, Array, Array]
-TOLERANCE = 2e-5  # float32 kernels against float64: sums of some hundred terms near 1
 WIDE = {"LSE", "O_sum"}  # float32 whatever the inputs are
-
-
-def _labelled(label: str) -> Callable[[Case], bool]:
-    return lambda case: label in case.label
 
 
 # ------------------------------------------------------------------ 13.1 a tile for a chip
@@ -81,42 +77,36 @@ def _choice_case(label: str, tiles: list[Tile], room: int, N: int, d: int, items
     return Case(f"{label}, N={N}, d={d}, itemsize={itemsize}", inputs, least)
 
 
-def _chosen(trial: Trial) -> tuple[Tile, float] | str:
-    """The tile and the bytes that were returned, or what is wrong with them."""
-    if not isinstance(trial.value, tuple) or len(trial.value) != 2:
-        return "expected two results, the tile and its bytes"
-    tile, moved = trial.value
-    if tile not in trial.case.inputs["tiles"]:
-        return f"the first result is {tile!r}, expected one of the tiles as it was given"
-    return tile, moved
+def _chosen(trial: Trial) -> tuple[Tile, float] | None:
+    found = several(trial.value, 2)
+    return (found[0], found[1]) if found and found[0] in trial.case.inputs["tiles"] else None
 
 
-def _of_the_choice(name: str, judge: Callable[[Case, Tile, float], str | None]) -> Property:
-    def over(trial: Trial) -> str | None:
-        found = _chosen(trial)
-        return found if isinstance(found, str) else judge(trial.case, *found)
-
-    return each(name, over)
+A_CHOICE = Form("", _chosen, "one of the tiles as it was given, and its bytes")
 
 
-def _must_fit(case: Case, tile: Tile, moved: float) -> str | None:
-    return None if fits(tile, case.inputs["room"]) else f"yours is {tile}, room {case.inputs['room']:,}"
+def _must_fit(trial: Trial, choice: tuple[Tile, float]) -> str | None:
+    tile, room = choice[0], trial.case.inputs["room"]
+    return None if fits(tile, room) else f"yours is {tile}, room {room:,}"
 
 
-def _right_bytes(slices: bool) -> Callable[[Case, Tile, float], str | None]:
-    def judge(case: Case, tile: Tile, moved: float) -> str | None:
-        if (tile["BD"] is not None) != slices:
-            return None
-        N, d, itemsize = (case.inputs[name] for name in ("N", "d", "itemsize"))
-        return difference(moved, bytes_of(tile, N, d, itemsize), 0.0)
+def _bytes_at(trial: Trial, tile: Tile) -> int:
+    N, d, itemsize = (trial.case.inputs[name] for name in ("N", "d", "itemsize"))
+    return bytes_of(tile, N, d, itemsize)
+
+
+def _right_bytes(slices: bool) -> Callable[[Trial, tuple[Tile, float]], str | None]:
+    def judge(trial: Trial, choice: tuple[Tile, float]) -> str | None:
+        tile, moved = choice
+        asked = (tile["BD"] is not None) == slices
+        return difference(moved, _bytes_at(trial, tile), 0.0) if asked else None
 
     return judge
 
 
-def _least(case: Case, tile: Tile, moved: float) -> str | None:
-    N, d, itemsize = (case.inputs[name] for name in ("N", "d", "itemsize"))
-    got = bytes_of(tile, N, d, itemsize)
-    return None if got <= case.expected else f"yours moves {got:,} bytes, another {case.expected:,}"
+def _least(trial: Trial, choice: tuple[Tile, float]) -> str | None:
+    got, least = _bytes_at(trial, choice[0]), trial.case.expected
+    return None if got <= least else f"yours moves {got:,} bytes, another {least:,}"
 
 
 CHOICE = Exercise(
@@ -135,10 +125,10 @@ CHOICE = Exercise(
     ),
     cases=_choice_cases,
     properties=(
-        _of_the_choice("a tile that spills or does not fit is not taken", _must_fit),
-        _of_the_choice("the bytes of whole rows are exact", _right_bytes(slices=False)),
-        _of_the_choice("the bytes of slices are exact", _right_bytes(slices=True)),
-        _of_the_choice("the tile that moves the fewest bytes is taken", _least),
+        A_CHOICE.must("a tile that spills or does not fit is not taken", _must_fit),
+        A_CHOICE.must("the bytes of whole rows are exact", _right_bytes(slices=False)),
+        A_CHOICE.must("the bytes of slices are exact", _right_bytes(slices=True)),
+        A_CHOICE.must("the tile that moves the fewest bytes is taken", _least),
     ),
 )
 
@@ -240,7 +230,7 @@ def _shapes(trial: Trial) -> str | None:
 
 def _of_the_lists(name: str, judge: Callable[[Trial], str | None], label: str = "") -> Property:
     """A property of lists that have the right shapes, in the cases of this label."""
-    return only_where(name, _labelled(label), lambda trial: _shapes(trial) or judge(trial))
+    return only_where(name, label, lambda trial: _shapes(trial) or judge(trial))
 
 
 def _rebuilt(trial: Trial) -> Array:
@@ -339,33 +329,6 @@ LISTS = Exercise(
 )
 
 
-# ------------------------------------------------------------------ values of O and LSE
-O_PART, LSE_PART = 0, 1
-
-
-def _part(name: str, part: int, label: str = "") -> Property:
-    """One of the two results equals the yardstick, in the cases of this label."""
-
-    def judge(trial: Trial) -> str | None:
-        if not isinstance(trial.value, tuple) or len(trial.value) != 2:
-            return "expected two results, O and LSE"
-        return difference(trial.value[part], trial.case.expected[part], TOLERANCE)
-
-    return only_where(name, _labelled(label), judge)
-
-
-def _expected(Q: Array, K: Array, V: Array, pairs: Array | None = None) -> tuple[Any, Any]:
-    """O and LSE in float64 of float32 inputs; `pairs` says which query sees which key."""
-    q, k, v = (x.astype(np.float64) for x in (Q, K, V))
-    hidden = None if pairs is None else np.where(pairs, 0.0, -np.inf)
-    S = exact.scores(q, k, mask=hidden)
-    return exact.softmax(S) @ v, exact.log_sum_exp(S)
-
-
-def _normal(rng: np.random.Generator, *shape: int) -> Array:
-    return rng.standard_normal(shape).astype(np.float32)
-
-
 # ------------------------------------------------------------------ 13.3 outputs in slices
 ONE, RAGGED_D, LARGE = "one tile of keys", "d ends within a slice", "scores that grow"
 
@@ -373,16 +336,16 @@ ONE, RAGGED_D, LARGE = "one tile of keys", "d ends within a slice", "scores that
 def _sliced_cases(rng: np.random.Generator) -> list[Case]:
     """One tile of keys and several; d that slices divide and not; rising scores; N below a tile."""
     n = int(rng.integers(1, 15))
-    rising = _normal(rng, 3, 64, 32)
+    rising = normal(rng, 3, 64, 32)
     rising[0, :, 0], rising[1, :, 0] = 4.0, np.arange(64)  # the maximum grows with every tile of keys
     asked = [
-        (ONE, _normal(rng, 3, 16, 32), 16, 32, 16),
-        ("", _normal(rng, 3, 64, 64), 32, 16, 32),
-        ("", _normal(rng, 3, 32 + n, 32), 16, 32, 32),
-        (RAGGED_D, _normal(rng, 3, 48 + n, 33 + n), 32, 32, 16),
-        (RAGGED_D, _normal(rng, 3, 40, 17 + n), 16, 16, 64),
+        (ONE, normal(rng, 3, 16, 32), 16, 32, 16),
+        ("", normal(rng, 3, 64, 64), 32, 16, 32),
+        ("", normal(rng, 3, 32 + n, 32), 16, 32, 32),
+        (RAGGED_D, normal(rng, 3, 48 + n, 33 + n), 32, 32, 16),
+        (RAGGED_D, normal(rng, 3, 40, 17 + n), 16, 16, 64),
         (LARGE, rising, 32, 16, 16),
-        ("", _normal(rng, 3, n, 16), 16, 16, 16),
+        ("", normal(rng, 3, n, 16), 16, 16, 16),
     ]
     return [_sliced_case(*one) for one in asked]
 
@@ -392,15 +355,14 @@ def _sliced_case(label: str, QKV: Array, BM: int, BN: int, BD: int) -> Case:
     N, d = QKV[0].shape
     size = f"N={N}, d={d}, BM={BM}, BN={BN}, BD={BD}"
     budget = sliced_forward(Problem(N, N, d), BM=BM, BN=BN)
-    return Case(", ".join(filter(None, (label, size))), inputs, _expected(*QKV), budget=budget)
+    return Case(", ".join(filter(None, (label, size))), inputs, attention_of(*QKV), budget=budget)
 
 
 def _sums_travel() -> Property:
     """As many words are written as O, LSE and the sums between two tiles of keys have."""
 
     def judge(trial: Trial) -> str | None:
-        assert trial.case.budget is not None, "a case judged by words carries its closed form"
-        got, want = trial.ledger.written, trial.case.budget.written
+        got, want = trial.ledger.written, budget_of(trial).written
         return None if got == want else f"yours writes {got:,} words, the formula says {want:,}"
 
     return each("sums go to slow memory between two tiles of keys, and only there", judge)
@@ -425,11 +387,11 @@ SLICED = Exercise(
     cases=_sliced_cases,
     properties=(
         launches_kernels("Q", "K", "V"),
-        _part("O is right where one tile holds all keys", O_PART, ONE),
-        _part("O is right where slices do not divide d", O_PART, RAGGED_D),
-        _part("a sum that is there already is rescaled", O_PART, LARGE),
-        _part("O equals exact attention", O_PART),
-        _part("LSE is the natural logarithm of the row sums", LSE_PART),
+        output("O is right where one tile holds all keys", ONE),
+        output("O is right where slices do not divide d", RAGGED_D),
+        output("a sum that is there already is rescaled", LARGE),
+        output("O equals exact attention"),
+        log_sums("LSE is the natural logarithm of the row sums"),
         _sums_travel(),
         words_exactly(),
     ),
@@ -463,12 +425,12 @@ def _listed_cases(rng: np.random.Generator) -> list[Case]:
 
 def _listed_case(rng: np.random.Generator, label: str, pairs: Array, BM: int, BN: int) -> Case:
     Nq, Nk, d = *pairs.shape, 16
-    Q, K, V = _normal(rng, Nq, d), _normal(rng, Nk, d), _normal(rng, Nk, d)
+    Q, K, V = normal(rng, Nq, d), normal(rng, Nk, d), normal(rng, Nk, d)
     lists = dict(zip(PARTS, _shuffled(rng, lists_of(pairs, BM, BN)), strict=True))
     inputs = {"Q": Q, "K": K, "V": V, **lists, "BM": BM, "BN": BN}
     budget = attention_forward(Listed(Nq, Nk, d, pairs=pairs[None, None]), BM=BM, BN=BN)
     size = f"{Nq} queries, {Nk} keys, BM={BM}, BN={BN}"
-    return Case(f"{label}, {size}", inputs, _expected(Q, K, V, pairs), budget=budget)
+    return Case(f"{label}, {size}", inputs, attention_of(Q, K, V, pairs), budget=budget)
 
 
 def _shuffled(rng: np.random.Generator, lists: Lists) -> Lists:
@@ -505,12 +467,12 @@ LISTED = Exercise(
     cases=_listed_cases,
     properties=(
         launches_kernels("Q"),
-        _part("O is right where tiles are seen whole", O_PART, PLAIN),
-        _part("a pattern hides what it must", O_PART, CUT),
-        _part("a row that sees nothing has O = 0", O_PART, EMPTY),
-        _part("a row that sees nothing has LSE = -∞", LSE_PART, EMPTY),
-        _part("O equals exact attention", O_PART),
-        _part("LSE is the natural logarithm of the row sums", LSE_PART),
+        output("O is right where tiles are seen whole", PLAIN),
+        output("a pattern hides what it must", CUT),
+        output("a row that sees nothing has O = 0", EMPTY),
+        log_sums("a row that sees nothing has LSE = -∞", EMPTY),
+        output("O equals exact attention"),
+        log_sums("LSE is the natural logarithm of the row sums"),
         words_exactly("loads and stores move exactly what the formula says, lists included"),
     ),
     play=launch_in_place,

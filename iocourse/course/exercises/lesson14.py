@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -13,37 +12,11 @@ from ... import exact
 from ...costs.kernels import Problem, attention_forward
 from ...costs.pairs import PackedSequences
 from ...ledger import Ledger
-from ..exercise import Case, Exercise, Property, Trial
-from ..judging import difference, each, only_where
+from ..budgets import budget_of
+from ..exercise import Case, Exercise, Trial
+from ..judging import each, part, several, values_in
 from ..trials.kernels import launch_in_place, launches_kernels, words_exactly
-
-Array = NDArray[np.float32]
-
-# float32 kernels against float64: sums of some hundred terms near 1. Wrong formulas are off by 1e-2 and more.
-TOLERANCE = 2e-5
-# A log-sum-exp of 200 has a rounding error of 2e-5, and weights are wrong by that factor.
-LARGE_TOLERANCE = 5e-4
-
-
-def _labelled(label: str) -> Callable[[Case], bool]:
-    return lambda case: label in case.label
-
-
-def _part(
-    name: str, part: int, concerned: Callable[[Case], bool] = lambda case: True, tolerance: float = 1e-9
-) -> Property:
-    """One of two results equals the yardstick, in the cases that are concerned."""
-
-    def judge(trial: Trial) -> str | None:
-        if not isinstance(trial.value, tuple) or len(trial.value) != 2:
-            return "expected two results"
-        return difference(trial.value[part], trial.case.expected[part], tolerance)
-
-    return only_where(name, concerned, judge)
-
-
-def _normal(rng: np.random.Generator, *shape: int) -> Array:
-    return rng.standard_normal(shape).astype(np.float32)
+from ..trials.single import LARGE_TOLERANCE, TOLERANCE, Single, log_sums, normal, output
 
 
 def _label(sizes: dict[str, Any], *more: str) -> str:
@@ -79,6 +52,7 @@ def _decode_bytes(B: int, H: int, H_kv: int, N: int, d: int, itemsize: int) -> i
     return itemsize * (2 * B * H_kv * N * d + 2 * B * H * d)
 
 
+STEP_PARTS = ("bytes", "microseconds")
 STEP = Exercise(
     id="14.1",
     title="One token",
@@ -96,11 +70,11 @@ STEP = Exercise(
     ),
     cases=_step_cases,
     properties=(
-        _part("the bytes of one head are right", 0, _labelled(ONE)),
-        _part("every text and every head has a cache of its own", 0, _labelled(BATCH)),
-        _part("keys that heads share are read once", 0, _labelled(SHARED)),
-        _part("queries and outputs are counted: a short cache shows it", 0, _labelled("a short cache")),
-        _part("the time is in microseconds", 1),
+        part("the bytes of one head are right", STEP_PARTS, 0, ONE),
+        part("every text and every head has a cache of its own", STEP_PARTS, 0, BATCH),
+        part("keys that heads share are read once", STEP_PARTS, 0, SHARED),
+        part("queries and outputs are counted: a short cache shows it", STEP_PARTS, 0, "a short cache"),
+        part("the time is in microseconds", STEP_PARTS, 1),
     ),
 )
 
@@ -146,16 +120,14 @@ def _least_bytes(pass_: str, sizes: dict[str, int]) -> int:
 
 
 def _limit(trial: Trial) -> str | None:
-    if not isinstance(trial.value, tuple) or len(trial.value) != 2:
-        return "expected two results, a time and a limit"
-    got, want = trial.value[1], trial.case.expected[1]
+    found = several(trial.value, 2)
+    if found is None:
+        return "expected 2 results: a time, a limit"
+    got, want = found[1], trial.case.expected[1]
     return None if got == want else f"yours {got!r}, expected {want!r}"
 
 
-def _where_limited(pass_: str, limit: str) -> Callable[[Case], bool]:
-    return lambda case: case.label.startswith(f"{pass_}, limit {limit}")
-
-
+ROOF_PARTS = ("a time", "a limit")
 ROOF = Exercise(
     id="14.2",
     title="Which roof",
@@ -173,11 +145,11 @@ ROOF = Exercise(
     ),
     cases=_roof_cases,
     properties=(
-        _part("forward, limited by memory", 0, _where_limited("forward", MEMORY)),
-        _part("forward, limited by products", 0, _where_limited("forward", PRODUCTS)),
-        _part("backward, limited by memory", 0, _where_limited("backward", MEMORY)),
-        _part("backward, limited by products", 0, _where_limited("backward", PRODUCTS)),
-        _part("a decode step", 0, _labelled("decode")),
+        part("forward, limited by memory", ROOF_PARTS, 0, f"forward, limit {MEMORY}"),
+        part("forward, limited by products", ROOF_PARTS, 0, f"forward, limit {PRODUCTS}"),
+        part("backward, limited by memory", ROOF_PARTS, 0, f"backward, limit {MEMORY}"),
+        part("backward, limited by products", ROOF_PARTS, 0, f"backward, limit {PRODUCTS}"),
+        part("a decode step", ROOF_PARTS, 0, "decode"),
         each("the limit is named", _limit),
     ),
 )
@@ -216,8 +188,8 @@ def _merge_case(
     """`empty` is the share of parts that saw no key: if any did, the first, and never the second unless all
     did. `shift` is added to every log-sum-exp, or with `in_turn` added and subtracted part by part.
     """
-    O_parts = _normal(rng, pairs, parts, group, d)
-    L_parts = 2 * _normal(rng, pairs, parts, group) + np.float32(shift)
+    O_parts = normal(rng, pairs, parts, group, d)
+    L_parts = 2 * normal(rng, pairs, parts, group) + np.float32(shift)
     if in_turn:
         L_parts[:, 1::2] -= np.float32(2 * shift)
     blind = rng.random(L_parts.shape) < empty
@@ -243,10 +215,6 @@ def _merged(O: NDArray[np.float64], L: NDArray[np.float64]) -> tuple[Any, Any]:
     return (weights[..., None] * O).sum(axis=1) / np.where(total == 0, 1.0, total)[..., None], together
 
 
-def _merge_part(name: str, part: int, label: str = "") -> Property:
-    return _part(name, part, _labelled(label), LARGE_TOLERANCE if label == LARGE else TOLERANCE)
-
-
 def _ordinary(case: Case) -> bool:
     return LARGE not in case.label and NOTHING not in case.label
 
@@ -270,14 +238,14 @@ MERGE = Exercise(
     ),
     cases=_merge_cases,
     properties=(
-        _merge_part("O of one head is right", 0, "one head"),
-        _merge_part("parts of one head are found between those of others", 0, GROUPS),
-        _part("LSE is the log-sum-exp of all parts", 1, _ordinary, TOLERANCE),
-        _merge_part("a part without a key has no weight", 0, EMPTY),
-        _merge_part("no part with a key: O = 0", 0, NOTHING),
-        _merge_part("no part with a key: LSE = -∞", 1, NOTHING),
-        _merge_part(LARGE_NAME, 0, LARGE),
-        _merge_part("LSE is right there too", 1, LARGE),
+        output("O of one head is right", "one head"),
+        output("parts of one head are found between those of others", GROUPS),
+        log_sums("LSE is the log-sum-exp of all parts", _ordinary),
+        output("a part without a key has no weight", EMPTY),
+        output("no part with a key: O = 0", NOTHING),
+        log_sums("no part with a key: LSE = -∞", NOTHING),
+        output(LARGE_NAME, LARGE, LARGE_TOLERANCE),
+        log_sums("LSE is right there too", LARGE, LARGE_TOLERANCE),
         launches_kernels("O_parts", "LSE_parts"),
         words_exactly(),
     ),
@@ -305,7 +273,7 @@ def _packed_case(
     rng: np.random.Generator, label: str, lengths: list[int], H: int, d: int, BM: int, BN: int
 ) -> Case:
     tokens = sum(lengths)
-    Q, K, V = _normal(rng, 3, tokens, H, d)
+    Q, K, V = normal(rng, 3, tokens, H, d)
     cu = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     O = np.zeros((tokens, H, d))
     for a, b in pairwise(cu):
@@ -321,22 +289,15 @@ def _packed_case(
     return Case(name, inputs, O, budget=budget)
 
 
-def _heads(Q: Array, K: Array, V: Array) -> NDArray[np.float64]:
+def _heads(Q: Single, K: Single, V: Single) -> NDArray[np.float64]:
     """Attention of every head of one text, (n, H, d), in float64."""
     q, k, v = (x.astype(np.float64).transpose(1, 0, 2) for x in (Q, K, V))
     return np.asarray(exact.attention(q, k, v)).transpose(1, 0, 2)
 
 
-def _packed_values(name: str, label: str = "") -> Property:
-    return only_where(
-        name, _labelled(label), lambda trial: difference(trial.value, trial.case.expected, TOLERANCE)
-    )
-
-
 def _rows_exactly(trial: Trial) -> str | None:
     """Q, K, V and what is written to the word, `cu` at most; nothing else is read."""
-    budget = trial.case.budget
-    assert budget is not None, "a case judged by words carries its closed form"
+    budget = budget_of(trial)
     for array in ("Q", "K", "V"):
         got, want = trial.ledger.reads.get(array, 0), budget.reads[array]
         if got != want:
@@ -370,10 +331,10 @@ PACKED = Exercise(
     ),
     cases=_packed_cases,
     properties=(
-        _packed_values("one text is right", ALONE),
-        _packed_values("texts of several lengths are right", SEVERAL),
-        _packed_values("empty texts change nothing", NONE),
-        _packed_values("heads that lie side by side are told apart", HEADS),
+        values_in("one text is right", ALONE, TOLERANCE),
+        values_in("texts of several lengths are right", SEVERAL, TOLERANCE),
+        values_in("empty texts change nothing", NONE, TOLERANCE),
+        values_in("heads that lie side by side are told apart", HEADS, TOLERANCE),
         launches_kernels("Q", "K", "V"),
         each("no word of padding or of a neighbour is read", _rows_exactly),
     ),

@@ -19,19 +19,9 @@ from numpy.typing import NDArray
 from ... import costs
 from ...guard import LibraryAnswer
 from ...machine import Features
-from ..exercise import Case, Exercise, Property, Trial, call, judged, run_schedule, settled
-from ..judging import (
-    difference,
-    each,
-    every_input_loaded,
-    fits,
-    only_where,
-    reads_within,
-    total_within,
-    values,
-    values_in,
-    writes_within,
-)
+from ..budgets import every_input_loaded, fits, reads, total_within, writes
+from ..exercise import Case, Exercise, Property, Trial, call, judged, keeps_errors, run_schedule, settled
+from ..judging import difference, each, only_where, values, values_in
 from ..trials.pieces import memory_watch
 
 Array = NDArray[np.float64]
@@ -86,15 +76,12 @@ def _no_call_into_the_library() -> Iterator[None]:
         sys.setprofile(before)
 
 
+@keeps_errors
 def _play_features(student: Callable[..., Any], case: Case) -> Trial:
     """The student's features of all queries, of all keys, and of the first query alone."""
     Q, K, g = (case.inputs[name] for name in "QKg")
-    try:
-        with judged(), _no_call_into_the_library():
-            found = tuple(settled(student(X.copy(), g)) for X in (Q, K, Q[:1]))
-        return Trial(case, value=found)
-    except Exception as error:
-        return Trial(case, error=error)
+    with judged(), _no_call_into_the_library():
+        return Trial(case, value=tuple(settled(student(X.copy(), g)) for X in (Q, K, Q[:1])))
 
 
 def _products(trial: Trial) -> str | None:
@@ -130,10 +117,8 @@ FEATURES = Exercise(
     properties=(
         each("scalar products of features are Taylor's polynomial", _products),
         each("there are C(d + g, g) features a row", _count),
-        only_where(
-            "one coordinate has the powers alone", lambda case: ONE_COORDINATE in case.label, _products
-        ),
-        only_where("degree 1 is the row with a 1", lambda case: DEGREE_1 in case.label, _products),
+        only_where("one coordinate has the powers alone", ONE_COORDINATE, _products),
+        only_where("degree 1 is the row with a 1", DEGREE_1, _products),
         each(
             "a row's features depend on that row alone",
             lambda trial: difference(trial.value[2], np.asarray(trial.value[0])[:1], wanted="among all rows"),
@@ -260,11 +245,9 @@ DEGREE = Exercise(
     properties=(
         each("it is the smallest degree", _right_degree),
         each("the largest error is right to eight digits", _right_error),
-        only_where("an error inside the interval is seen", lambda case: INSIDE in case.label, _right_error),
+        only_where("an error inside the interval is seen", INSIDE, _right_error),
         only_where(
-            "degrees are tried in order, for one may be worse than the one before",
-            lambda case: UNEVEN in case.label,
-            _right_degree,
+            "degrees are tried in order, for one may be worse than the one before", UNEVEN, _right_degree
         ),
     ),
     play=_play_degree,
@@ -340,10 +323,8 @@ TWO_PASSES = Exercise(
         values_in("the weights that psi carries are used", OTHER),
         fits(),
         every_input_loaded("Q", "K", "V"),
-        reads_within("Q", "Q is read once"),
-        reads_within("K", "K is read once"),
-        reads_within("V", "V is read once"),
-        writes_within("O", "O is written once"),
+        *reads(Q="once", K="once", V="once"),
+        *writes(O="once"),
         total_within("4Nd words, whatever the rank is"),
     ),
     play=run_schedule,
@@ -439,18 +420,14 @@ def _no_pairs(trial: Trial) -> str | None:
     )
 
 
-def _in(label: str) -> Callable[[Case], bool]:
-    return lambda case: label in case.label
-
-
 SAFE_PROPERTIES: tuple[Property, ...] = (
     each("no row is called safe that is not", _never_wrongly),
     each("every safe row is called safe", _whenever_it_is),
-    only_where("a polynomial without real roots is always safe", _in(EVEN), _whenever_it_is),
-    only_where("a root on the right counts as one on the left", _in(RIGHT), _never_wrongly),
-    only_where("between two roots is not safe, and beyond them neither", _in(AGAIN), _never_wrongly),
-    only_where("each row is judged by its own length", _in(BORDER), _whenever_it_is),
-    only_where("no pairs are formed", _in(MANY), _no_pairs),
+    only_where("a polynomial without real roots is always safe", EVEN, _whenever_it_is),
+    only_where("a root on the right counts as one on the left", RIGHT, _never_wrongly),
+    only_where("between two roots is not safe, and beyond them neither", AGAIN, _never_wrongly),
+    only_where("each row is judged by its own length", BORDER, _whenever_it_is),
+    only_where("no pairs are formed", MANY, _no_pairs),
 )
 
 SAFE = Exercise(

@@ -12,18 +12,9 @@ from ...guard import library_answer
 from ...ledger import Ledger
 from ...machine import Features
 from ...monomials import Plan, coordinates, features, plan
+from ..budgets import every_input_loaded, fits, reads, total_within, writes
 from ..exercise import Case, Exercise, Property, Trial, run_schedule
-from ..judging import (
-    difference,
-    every_input_loaded,
-    fits,
-    only_where,
-    reads_within,
-    total_within,
-    values,
-    values_in,
-    writes_within,
-)
+from ..judging import difference, only_where, values, values_in
 from ..trials.work import WorkTrial, linear_work, play_counted
 
 Array = NDArray[np.float64]
@@ -92,11 +83,7 @@ PRODUCT = Exercise(
         values_in("rows of p sum to zero", ONES),
         values_in("queries and keys may differ in number", UNLIKE),
         values_in("h may have more columns than there are features", WIDE),
-        only_where(
-            "nothing larger than the inputs is built",
-            lambda case: case.label.startswith(MANY),
-            _no_wider_than_the_inputs,
-        ),
+        only_where("nothing larger than the inputs is built", MANY, _no_wider_than_the_inputs),
         linear_work("twice the tokens take twice the work", ONCE, TWICE),
     ),
     play=play_counted,
@@ -245,13 +232,8 @@ SWEEPS = Exercise(
         values_in("an odd degree is right too", ODD),
         fits(),
         every_input_loaded("Q", "K", "V", "dO"),
-        reads_within("Q", "Q is read once"),
-        reads_within("dO", "dO is read once"),
-        reads_within("K", "K is read once"),
-        reads_within("V", "V is read once"),
-        reads_within("T", "T is read once"),
-        writes_within("dQ", "dQ is written once"),
-        writes_within("dK", "dK is written once"),
+        *reads(Q="once", dO="once", K="once", V="once", T="once"),
+        *writes(dQ="once", dK="once"),
         total_within("no more than 7Nd words and the state move"),
     ),
     play=run_schedule,

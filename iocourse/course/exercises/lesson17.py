@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import exp, factorial, inf, sqrt
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from ... import costs, masks, schedules
 from ...guard import library_answer
 from ...ledger import Ledger
 from ..exercise import Case, Exercise, Trial
-from ..judging import TOLERANCE, difference, each, only_where
+from ..judging import TOLERANCE, Form, difference, each, is_number, part, several
 
 Array = NDArray[np.float64]
 
@@ -57,19 +57,14 @@ def growth(layers: NDArray[np.int_], errors: Array) -> tuple[float, float, str]:
     return a, b, POWER if off_power <= off_exponential else EXPONENTIAL
 
 
-def _part(k: int, what: str) -> Callable[[Trial], str | None]:
-    """Compare part k of three results."""
+FIT = ("the exponent", "the rate", "the law")
 
-    def judge(trial: Trial) -> str | None:
-        if not isinstance(trial.value, (tuple, list)) or len(trial.value) != 3:
-            return "expected three results: the exponent, the rate, the law"
-        got, want = trial.value[k], trial.case.expected[k]
-        if isinstance(want, str):
-            return None if got == want else f"yours is {got!r}, closer lies {want!r}"
-        complaint = difference(got, want, 1e-6)
-        return f"{what}: {complaint}" if complaint else None
 
-    return judge
+def _nearer_law(trial: Trial) -> str | None:
+    found, want = several(trial.value, len(FIT)), trial.case.expected[2]
+    if found is None:
+        return f"expected 3 results: {', '.join(FIT)}"
+    return None if found[2] == want else f"yours is {found[2]!r}, closer lies {want!r}"
 
 
 GROWTH = Exercise(
@@ -89,12 +84,10 @@ GROWTH = Exercise(
     ),
     cases=_growth_cases,
     properties=(
-        each("the exponent of the power is fitted", _part(0, "a")),
-        each("the rate of the exponential is fitted", _part(1, "b")),
-        only_where(
-            "errors that shrink are fitted too", lambda case: "shrinking" in case.label, _part(0, "a")
-        ),
-        each("the law is the one that lies closer", _part(2, "law")),
+        part("the exponent of the power is fitted", FIT, 0, tolerance=1e-6),
+        part("the rate of the exponential is fitted", FIT, 1, tolerance=1e-6),
+        part("errors that shrink are fitted too", FIT, 0, "shrinking", 1e-6),
+        each("the law is the one that lies closer", _nearer_law),
     ),
 )
 
@@ -136,59 +129,45 @@ def bounded(X: Array, length: float, dY: Array) -> tuple[Array, Array]:
     return length * U, np.where(there, length / safe * across, 0.0)
 
 
-def _two(trial: Trial) -> tuple[Array, Array] | None:
-    """Both results where they are two arrays of the shape of X."""
-    if not isinstance(trial.value, (tuple, list)) or len(trial.value) != 2:
-        return None
-    found = [np.asarray(part, dtype=np.float64) for part in trial.value]
-    return (found[0], found[1]) if all(x.shape == trial.case.inputs["X"].shape for x in found) else None
+Pair = tuple[Array, Array]
 
 
-def _are_two(trial: Trial) -> str | None:
-    return None if _two(trial) else "expected two arrays of the shape of X: Y and dX"
+def _two(trial: Trial) -> Pair | None:
+    parts = [np.asarray(part, dtype=np.float64) for part in several(trial.value, 2) or ()]
+    fit = parts and all(x.shape == trial.case.inputs["X"].shape for x in parts)
+    return (parts[0], parts[1]) if fit else None
 
 
-def _long_as_asked(trial: Trial) -> str | None:
-    found = _two(trial)
-    if found is None:
-        return "there is no Y to look at"
+Y_AND_DX = Form("returns two arrays of the shape of X", _two, "two arrays of the shape of X: Y and dX")
+
+
+def _long_as_asked(trial: Trial, found: Pair) -> str | None:
     X, length = (trial.case.inputs[name] for name in ("X", "length"))
     want = np.where(np.any(X != 0, axis=-1), length, 0.0)
     return difference(np.linalg.norm(found[0], axis=-1), want)
 
 
-def _no_logit_beyond(trial: Trial) -> str | None:
+def _no_logit_beyond(trial: Trial, found: Pair) -> str | None:
     """Y as queries, and as keys of length 1: no product is larger than `length`."""
-    found = _two(trial)
-    if found is None:
-        return "there is no Y to look at"
     Y, length = found[0], trial.case.inputs["length"]
     largest = float(np.abs(Y @ np.swapaxes(Y, -1, -2) / length).max(initial=0.0))
     return None if largest <= length * (1 + TOLERANCE) else f"one is {largest:.4g}, the bound is {length:.4g}"
 
 
-def _same_rows(trial: Trial) -> str | None:
-    found = _two(trial)
-    return "there is no Y to look at" if found is None else difference(found[0], trial.case.expected[0])
+def _same_rows(trial: Trial, found: Pair) -> str | None:
+    return difference(found[0], trial.case.expected[0])
 
 
-def _row_by_row(got: Array, want: Array) -> str | None:
+def _right_gradient(trial: Trial, found: Pair) -> str | None:
     """Compared in units of each row's own size, because 1/|x| reaches from 1e-12 to 1e12."""
+    got, want = found[1], trial.case.expected[1]
     size = np.abs(want).max(axis=-1, keepdims=True)
     scale = np.where(size > 0, size, 1.0)
     return difference(got / scale, want / scale, 1e-6)
 
 
-def _right_gradient(trial: Trial) -> str | None:
-    found = _two(trial)
-    return "there is no dX to look at" if found is None else _row_by_row(found[1], trial.case.expected[1])
-
-
-def _across(trial: Trial) -> str | None:
+def _across(trial: Trial, found: Pair) -> str | None:
     """dX of a row is orthogonal to the row: its length has no say in Y."""
-    found = _two(trial)
-    if found is None:
-        return "there is no dX to look at"
     X, dX = trial.case.inputs["X"], found[1]
     if not np.isfinite(dX).all():
         return "dX holds numbers that are not finite"
@@ -213,14 +192,14 @@ BOUNDED = Exercise(
     ),
     cases=_bounded_cases,
     properties=(
-        each("returns two arrays of the shape of X", _are_two),
-        each("every row has the length that was asked for", _long_as_asked),
-        each("no logit is beyond the bound", _no_logit_beyond),
-        each("rows keep their direction", _same_rows),
-        each("the gradient is orthogonal to its row", _across),
-        each("the gradient is right, for short and for long rows", _right_gradient),
-        only_where("a row of zeros has zeros in both", lambda case: ZERO in case.label, _right_gradient),
-        only_where("axes in front are carried along", lambda case: HEADS in case.label, _right_gradient),
+        Y_AND_DX.kept(),
+        Y_AND_DX.must("every row has the length that was asked for", _long_as_asked),
+        Y_AND_DX.must("no logit is beyond the bound", _no_logit_beyond),
+        Y_AND_DX.must("rows keep their direction", _same_rows),
+        Y_AND_DX.must("the gradient is orthogonal to its row", _across),
+        Y_AND_DX.must("the gradient is right, for short and for long rows", _right_gradient),
+        Y_AND_DX.must("a row of zeros has zeros in both", _right_gradient, ZERO),
+        Y_AND_DX.must("axes in front are carried along", _right_gradient, HEADS),
     ),
 )
 
@@ -244,21 +223,23 @@ def usual_range(theirs: float) -> tuple[float, float]:
     return 2 * theirs / (1 + theirs), inf if theirs >= 1 else 2 * theirs / (1 - theirs)
 
 
-def _bound(k: int) -> Callable[[Trial], str | None]:
-    def judge(trial: Trial) -> str | None:
-        if not isinstance(trial.value, (tuple, list)) or len(trial.value) != 2:
-            return "expected two numbers, the least and the largest"
-        return difference(trial.value[k], trial.case.expected[k])
+ENDS = ("the least", "the largest")
 
-    return judge
+
+def _limited(case: Case) -> bool:
+    return bool(case.inputs["theirs"] < 1)
+
+
+def _unlimited(case: Case) -> bool:
+    return not _limited(case)
 
 
 def _holds_every_pair(trial: Trial) -> str | None:
     """Pairs x, y with this printed error, in every direction of x - y: their usual error is in the range."""
-    theirs = trial.case.inputs["theirs"]
-    if not isinstance(trial.value, (tuple, list)) or len(trial.value) != 2:
-        return "there is no range to look at"
-    least, largest = (float(end) for end in trial.value)
+    theirs, ends = trial.case.inputs["theirs"], several(trial.value, 2)
+    if ends is None:
+        return f"expected 2 results: {', '.join(ENDS)}"
+    least, largest = (float(end) for end in ends)
     for angle in np.linspace(0, np.pi, 25):
         usual = usual_error_at(theirs, angle)
         slack = TOLERANCE * (1 + (usual or 0))
@@ -294,9 +275,9 @@ RANGE = Exercise(
     cases=_range_cases,
     properties=(
         each("every pair of vectors lies in the range", _holds_every_pair),
-        each("the least is reached", _bound(0)),
-        only_where("the largest is reached", lambda case: case.inputs["theirs"] < 1, _bound(1)),
-        only_where("from 1 on there is no upper end", lambda case: case.inputs["theirs"] >= 1, _bound(1)),
+        part("the least is reached", ENDS, 0),
+        part("the largest is reached", ENDS, 1, _limited),
+        part("from 1 on there is no upper end", ENDS, 1, _unlimited),
     ),
 )
 
@@ -414,46 +395,29 @@ def ledger_of(p: Problem, name: str, tiles: Mapping[str, int]) -> Ledger:
 
 
 def _answer(trial: Trial) -> Answer | None:
-    """The four parts, where they are a known name, whole tiles, whole words and a number."""
-    value = trial.value
-    if not isinstance(value, (tuple, list)) or len(value) != 4 or value[0] not in NAMES:
+    parts: Sequence[Any] = several(trial.value, 4) or [None] * 4
+    name, tiles, words, claim = parts
+    if name not in NAMES or not isinstance(tiles, Mapping) or not is_number(claim):
         return None
-    name, tiles, words, claim = value
-    if not isinstance(tiles, Mapping) or not all(map(_whole, (*tiles.values(), words))) or not _number(claim):
+    if not all(map(_is_whole, (*tiles.values(), words))):
         return None
     return Answer(name, {str(k): int(v) for k, v in tiles.items()}, int(words), float(claim))
 
 
-def _number(x: Any) -> bool:
-    return isinstance(x, (int, float, np.number)) and not isinstance(x, bool)
+def _is_whole(x: Any) -> bool:
+    """4.0 is whole too; 4.5, infinity and None are not."""
+    return is_number(x) and float(x).is_integer()
 
 
-def _whole(x: Any) -> bool:
-    """A whole number; 4.0 is one, 4.5, infinity and None are not."""
-    return _number(x) and float(x).is_integer()
+AN_ANSWER = Form(
+    "returns a name, tiles, words and a claim",
+    _answer,
+    f"(name, tiles, words, claim), a name of {', '.join(NAMES)}, tiles and words whole numbers",
+)
 
 
-def _is_answer(trial: Trial) -> str | None:
-    if _answer(trial) is not None:
-        return None
-    wanted = f"(name, tiles, words, claim), a name of {', '.join(NAMES)}, tiles and words whole numbers"
-    return f"expected {wanted}; yours is {trial.value!r}"
-
-
-Verdict = Callable[[Problem, Answer, Case], str | None]
-
-
-def _on_answer(verdict: Verdict) -> Callable[[Trial], str | None]:
-    def judge(trial: Trial) -> str | None:
-        answer = _answer(trial)
-        if answer is None:
-            return "there is no answer to look at"
-        return verdict(trial.case.expected[0], answer, trial.case)
-
-    return judge
-
-
-def _own_attention(p: Problem, a: Answer, case: Case) -> str | None:
+def _own_attention(trial: Trial, a: Answer) -> str | None:
+    p: Problem = trial.case.expected[0]
     if p.w is None and a.name in SPARSE:
         return f"{a.name} leaves out keys that this model looks at"
     if p.w is not None and a.name not in SPARSE:
@@ -461,34 +425,42 @@ def _own_attention(p: Problem, a: Answer, case: Case) -> str | None:
     return None
 
 
-def _tiles_fit(p: Problem, a: Answer, case: Case) -> str | None:
+def _tiles_fit(trial: Trial, a: Answer) -> str | None:
+    p: Problem = trial.case.expected[0]
+    ledger = _ledger(p, a)
+    if isinstance(ledger, str):
+        return ledger
+    if ledger.peak <= p.M:
+        return None
+    return f"{a.name} with {dict(a.tiles)} needs {ledger.peak:,} words, M is {p.M:,}"
+
+
+def _ledger(p: Problem, a: Answer) -> Ledger | str:
+    """What the answer's schedule moves with the answer's tiles, or why it cannot run."""
     if a.name in SPARSE and p.w is None:
-        return "there is no window to run it under"
+        return f"there is no window to run {a.name} under"
     try:
-        peak = ledger_of(p, a.name, a.tiles).peak
+        return ledger_of(p, a.name, a.tiles)
     except (TypeError, ValueError) as error:
         return f"{a.name} cannot run with {dict(a.tiles)}: {error}"
-    return None if peak <= p.M else f"{a.name} with {dict(a.tiles)} needs {peak:,} words, M is {p.M:,}"
 
 
-def _words_are_those_of_the_ledger(p: Problem, a: Answer, case: Case) -> str | None:
-    if a.name in SPARSE and p.w is None:
-        return "there is no window to count it under"
-    try:
-        words = ledger_of(p, a.name, a.tiles).total
-    except (TypeError, ValueError) as error:
-        return f"{a.name} has no ledger with {dict(a.tiles)}: {error}"
-    return None if words == a.words else f"yours says {a.words:,} words, its ledger {words:,}"
+def _words_are_those_of_the_ledger(trial: Trial, a: Answer) -> str | None:
+    ledger = _ledger(trial.case.expected[0], a)
+    if isinstance(ledger, str):
+        return ledger
+    return None if ledger.total == a.words else f"yours says {a.words:,} words, its ledger {ledger.total:,}"
 
 
-def _few_words(p: Problem, a: Answer, case: Case) -> str | None:
-    least = min(case.expected[1].values())
+def _few_words(trial: Trial, a: Answer) -> str | None:
+    least = min(trial.case.expected[1].values())
     if a.words <= LEEWAY * least:
         return None
     return f"{a.name} moves {a.words:,} words by your account, possible within the rules are {least:,}"
 
 
-def _claim_is_the_rule(p: Problem, a: Answer, case: Case) -> str | None:
+def _claim_is_the_rule(trial: Trial, a: Answer) -> str | None:
+    p: Problem = trial.case.expected[0]
     if a.name != LOW_RANK:
         return None if a.claim == 0 else f"{a.name} is exact; yours claims an error of {a.claim:g}"
     if not 1 <= a.tiles.get("g", 0) <= MOST_DEGREE:
@@ -497,7 +469,8 @@ def _claim_is_the_rule(p: Problem, a: Answer, case: Case) -> str | None:
     return difference(a.claim / want, 1.0, 1e-3, wanted="in units of what the rule gives")
 
 
-def _claim_holds(p: Problem, a: Answer, case: Case) -> str | None:
+def _claim_holds(trial: Trial, a: Answer) -> str | None:
+    p: Problem = trial.case.expected[0]
     if a.name != LOW_RANK:
         return None
     if p.sigma**2 > CLIP:
@@ -510,10 +483,10 @@ def _claim_holds(p: Problem, a: Answer, case: Case) -> str | None:
     return None if rule <= p.error else f"degree {a.tiles['g']} leaves {rule:.3g}, allowed is {p.error:g}"
 
 
-def _exact_where_it_costs_nothing(p: Problem, a: Answer, case: Case) -> str | None:
+def _exact_where_it_costs_nothing(trial: Trial, a: Answer) -> str | None:
     if a.name != LOW_RANK:
         return None
-    exact = [words for name, words in case.expected[1].items() if name in EXACT]
+    exact = [words for name, words in trial.case.expected[1].items() if name in EXACT]
     least = min(exact, default=a.words + 1)
     return None if a.words < least else f"exact attention moves {least:,} words too, and is exact"
 
@@ -537,17 +510,16 @@ CHOICE = Exercise(
     ),
     cases=_choice_cases,
     properties=(
-        each("returns a name, tiles, words and a claim", _is_answer),
-        each("it computes the attention that was asked for", _on_answer(_own_attention)),
-        each("its tiles fit in fast memory", _on_answer(_tiles_fit)),
-        each("the words are those of its ledger", _on_answer(_words_are_those_of_the_ledger)),
-        each("the claim is what the rule gives, and 0 for exact attention", _on_answer(_claim_is_the_rule)),
-        each("the claim holds for this problem", _on_answer(_claim_holds)),
-        each(
-            "an approximation is chosen only where it moves fewer words",
-            _on_answer(_exact_where_it_costs_nothing),
+        AN_ANSWER.kept(),
+        AN_ANSWER.must("it computes the attention that was asked for", _own_attention),
+        AN_ANSWER.must("its tiles fit in fast memory", _tiles_fit),
+        AN_ANSWER.must("the words are those of its ledger", _words_are_those_of_the_ledger),
+        AN_ANSWER.must("the claim is what the rule gives, and 0 for exact attention", _claim_is_the_rule),
+        AN_ANSWER.must("the claim holds for this problem", _claim_holds),
+        AN_ANSWER.must(
+            "an approximation is chosen only where it moves fewer words", _exact_where_it_costs_nothing
         ),
-        each("within a tenth of the fewest words", _on_answer(_few_words)),
+        AN_ANSWER.must("within a tenth of the fewest words", _few_words),
     ),
 )
 

@@ -7,7 +7,7 @@ in that ledger, so an answer that leaves the work to torch has values and no tra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,10 +16,12 @@ import numpy as np
 from ... import traffic
 from ...gpu.needs_triton import require_triton
 from ...guard import LibraryAnswer
-from ..exercise import Case, Property, Trial, cause_of, judged, settled
+from ..budgets import budget_of
+from ..exercise import Case, Property, Trial, judged, keeps_errors
 from ..judging import each
 
 
+@keeps_errors
 def launch(student: Callable[..., Any], case: Case, *, copies: bool = True) -> Trial:
     """Call a launcher on fresh tensors made from the case's arrays, by position; other inputs go as they are.
 
@@ -30,15 +32,12 @@ def launch(student: Callable[..., Any], case: Case, *, copies: bool = True) -> T
     nothing about it. torch may hand out, fill, view and (unless `copies` is False) copy memory; where it
     computes, it is refused.
     """
-    try:
-        require_triton()
-        given = {name: _tensor(value) for name, value in case.inputs.items()}
-        arrays = {name: value for name, value in given.items() if hasattr(value, "data_ptr")}
-        with kernels_compute(copies=copies), traffic.count(**arrays) as ledger:
-            value = student(*given.values())
-        return Trial(case, value=settled(_arrays(value)), ledger=ledger)
-    except Exception as error:
-        return Trial(case, error=cause_of(error))
+    require_triton()
+    given = {name: _tensor(value) for name, value in case.inputs.items()}
+    arrays = {name: value for name, value in given.items() if hasattr(value, "data_ptr")}
+    with kernels_compute(copies=copies), traffic.count(**arrays) as ledger:
+        value = student(*given.values())
+    return Trial(case, value=_arrays(value), ledger=ledger)
 
 
 def launch_in_place(student: Callable[..., Any], case: Case) -> Trial:
@@ -154,8 +153,7 @@ def words_exactly(name: str = "loads and stores move exactly what the formula sa
     """Reads of every input, and all reads and writes together, equal the closed form of the case."""
 
     def judge(trial: Trial) -> str | None:
-        budget = trial.case.budget
-        assert budget is not None, "a case judged by words carries its closed form"
+        budget = budget_of(trial)
         for array in trial.case.inputs:
             got, want = trial.ledger.reads.get(array, 0), budget.reads.get(array, 0)
             if got != want:
@@ -172,22 +170,15 @@ def _compared(verb: str, got: int, want: int) -> str | None:
 
 
 def launches_kernels(*arrays: str) -> Property:
-    """Every input named is loaded in full by a kernel, and a kernel writes at least as much as is
-    returned.
-    """
+    """Kernels load every input named in full, and write at least as much as is returned."""
 
-    def judge(trials: Sequence[Trial]) -> str | None:
-        for trial in trials:
-            for array in arrays:
-                size = int(np.size(trial.case.inputs[array]))
-                if trial.ledger.reads.get(array, 0) < size:
-                    return (
-                        f"{array} has {size:,} words, your kernels read {trial.ledger.reads.get(array, 0):,}"
-                    )
-            parts = trial.value if isinstance(trial.value, tuple) else (trial.value,)
-            returned = sum(int(np.size(part)) for part in parts)
-            if trial.ledger.written < returned:
-                return f"you return {returned:,} words, your kernels wrote {trial.ledger.written:,}"
-        return None
+    def judge(trial: Trial) -> str | None:
+        for array in arrays:
+            size, read = int(np.size(trial.case.inputs[array])), trial.ledger.reads.get(array, 0)
+            if read < size:
+                return f"{array} has {size:,} words, your kernels read {read:,}"
+        parts = trial.value if isinstance(trial.value, tuple) else (trial.value,)
+        returned, wrote = sum(int(np.size(part)) for part in parts), trial.ledger.written
+        return None if wrote >= returned else f"you return {returned:,} words, your kernels wrote {wrote:,}"
 
-    return Property("a kernel does the work", judge)
+    return each("a kernel does the work", judge)

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from ... import traffic
-from ...gpu.needs_triton import require_triton
-from ..exercise import Case, Property, Trial
+from ..exercise import Case, Property, Trial, keeps_errors
 from ..judging import each
 from .kernels import launch_in_place
 
@@ -29,6 +28,7 @@ class MaskedTrial(Trial):
     masked: int = 0
 
 
+@keeps_errors
 def launch_and_count_masks(student: Callable[..., Any], case: Case) -> Trial:
     """`launch_in_place`, with the tiles counted on which `tl.where` works; the case says BM and BN.
 
@@ -37,13 +37,10 @@ def launch_and_count_masks(student: Callable[..., Any], case: Case) -> Trial:
     arithmetic, without tl.where, is not seen.
     """
     scores = case.inputs["BM"] * case.inputs["BN"]
-    try:
-        require_triton()
-        with _masked_tiles(scores) as tiles:
-            trial = launch_in_place(student, case)
-        return MaskedTrial(case, trial.value, trial.ledger, trial.error, masked=len(tiles))
-    except Exception as error:
-        return Trial(case, error=error)
+    require_triton()
+    with _masked_tiles(scores) as tiles:
+        trial = launch_in_place(student, case)
+    return MaskedTrial(case, trial.value, trial.ledger, trial.error, masked=len(tiles))
 
 
 @contextmanager

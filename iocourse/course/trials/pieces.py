@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from ..exercise import Case, Property, Trial, judged, settled
-from ..judging import each, same_answer_for
+from ..exercise import Case, Property, Trial, judged, settled, told
+from ..judging import each, only_where, same_answer_from
 
 Array = NDArray[np.float64]
 Piece = Array | tuple[Array, Array]
@@ -35,11 +35,7 @@ class RowTrial(Trial):
 
 def of_kind(name: str, kinds: Sequence[str], judge: Callable[[Trial], str | None]) -> Property:
     """A property that only rows of these kinds are asked for."""
-
-    def judge_kind(trial: Trial) -> str | None:
-        return judge(trial) if isinstance(trial.case, RowCase) and trial.case.kind in kinds else None
-
-    return each(name, judge_kind)
+    return only_where(name, lambda case: isinstance(case, RowCase) and case.kind in kinds, judge)
 
 
 class SecondPass(RuntimeError):
@@ -96,7 +92,7 @@ def _explained(error: Exception, pieces: Pieces) -> Exception:
     """A division by the sum of an empty second pass is no news; that there was a second pass is."""
     if not pieces.asked_again:
         return error
-    return SecondPass(f"a second loop over the pieces finds none, and led to {type(error).__name__}: {error}")
+    return SecondPass(f"a second loop over the pieces finds none, and led to {told(error)}")
 
 
 @contextmanager
@@ -140,6 +136,4 @@ ONE_PASS = (
     each("each piece is visited once", _visited_once),
     of_kind("what is kept does not grow with the row", ("long",), _keeps_little),
 )
-SAME_ROW = same_answer_for(
-    "the cut into pieces does not change the answer", lambda trial: trial.case.inputs["row"].tobytes()
-)
+SAME_ROW = same_answer_from("row", "the cut into pieces does not change the answer")

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..exercise import Case, Property, Trial, judged, settled
+from ..exercise import Case, Property, Trial, judged, keeps_errors, settled
 from .pieces import memory_watch
 
 
@@ -113,16 +113,14 @@ def _einsum_work(subscripts: str, operands: Sequence[Any]) -> int:
     return prod(extents.values())
 
 
+@keeps_errors
 def play_counted(student: Callable[..., Any], case: Case) -> Trial:
     """Call a plain function on counted copies of the inputs, by position; tell its work and what it held."""
     tally = Tally()
     inputs = [_counted(value, tally) for value in copy.deepcopy(dict(case.inputs)).values()]
-    try:
-        with judged(), memory_watch(True) as held:
-            value = settled(student(*inputs))
-        return WorkTrial(case, value, work=tally.count, held=held())
-    except Exception as error:
-        return WorkTrial(case, error=error)
+    with judged(), memory_watch(True) as held:
+        value = settled(student(*inputs))
+    return WorkTrial(case, value, work=tally.count, held=held())
 
 
 def linear_work(name: str, once: str, twice: str, most: float = 2.3) -> Property:
