@@ -98,7 +98,7 @@ def test_a_mutant_fails_the_property_that_names_its_mistake(exercise_id, mutant)
 
 @pytest.mark.parametrize(("exercise_id", "function"), RIGHT)
 def test_another_right_answer_passes(exercise_id, function):
-    for seed in SEEDS:
+    for seed in SEEDS[:1] if lesson_of(exercise_id) in INTERPRETED else SEEDS:
         assert failures(exercise_id, function, seed) == []
 
 

@@ -16,6 +16,7 @@ from iocourse.course.authoring.kernel_lessons import cannot_run
 ROOT = Path(__file__).parents[2]
 SOLVED = sorted((ROOT / "solutions").glob("*.ipynb"))
 STUDENT = sorted((ROOT / "lessons").glob("*.ipynb"))
+QUICK = ("00_start_here", "03_online_softmax", "10_first_kernels")
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +33,13 @@ def test_a_solved_notebook_shows_its_saved_outputs(notebook, nbval):
     assert result.passed, result.text
 
 
-@pytest.mark.parametrize("notebook", STUDENT, ids=lambda path: path.stem)
+def some_quick(notebooks):
+    """Each notebook as a parameter, those of `QUICK` with its mark."""
+    marks = {True: pytest.mark.quick, False: ()}
+    return [pytest.param(path, id=path.stem, marks=marks[path.stem in QUICK]) for path in notebooks]
+
+
+@pytest.mark.parametrize("notebook", some_quick(STUDENT))
 def test_a_students_notebook_runs_unsolved_and_every_check_says_so(notebook):
     with lesson_environment(ROOT, strict=False) as env:
         done = execute(json.loads(notebook.read_text()), name=notebook.name, folder=notebook.parent, env=env)
