@@ -17,7 +17,7 @@ from iocourse import masks
 from iocourse.kernels import TiledMask, attention, attention_with_lse, block_lists, tiled_mask, tiles, using
 from iocourse.kernels.tiles import Tiles
 
-SMALL = {"forward": (32, 16), "fused": (16, 32), "queries": (32, 16), "keys": (32, 32)}
+SMALL = {"forward": (32, 16), "fused": (16, 32), "queries": (16, 16), "keys": (32, 32)}
 
 
 class Configuration(NamedTuple):

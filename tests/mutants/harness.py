@@ -44,6 +44,12 @@ class Suite:
     cheats: tuple[tuple[Callable[..., Any], str], ...] = field(default=())
 
 
+def called(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A cheat of one expression, which stands where it is listed, under a name that says what it does."""
+    function.__name__ = name
+    return function
+
+
 def lesson_of(exercise_id: str) -> int:
     """The number of the lesson an exercise belongs to: 4 for 4.2."""
     return int(exercise_id.split(".")[0])

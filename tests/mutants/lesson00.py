@@ -1,6 +1,6 @@
 """What exercise 0.1 must refuse and accept."""
 
-from harness import Mutant, Suite
+from harness import Mutant, Suite, called
 
 from iocourse.bounds import compulsory
 from iocourse.course.checking import OWN, RUNS
@@ -25,14 +25,6 @@ def by_shapes(Nq, Nk, d):
     return float(total)
 
 
-def scores_alone(Nq, Nk, d):
-    return Nq * Nk
-
-
-def librarys_own(Nq, Nk, d):
-    return compulsory(Nq, d)
-
-
 SUITES = (
     Suite(
         "0.1",
@@ -49,6 +41,9 @@ SUITES = (
             Mutant("printed, not returned", RUNS, (RETURN, "print(words_Q + words_K + words_V + words_O)")),
         ),
         right=(by_rows, by_shapes),
-        cheats=((scores_alone, NOTHING_ELSE), (librarys_own, OWN)),
+        cheats=(
+            (called("scores_alone", lambda Nq, Nk, d: Nq * Nk), NOTHING_ELSE),
+            (called("librarys_own", lambda Nq, Nk, d: compulsory(Nq, d)), OWN),
+        ),
     ),
 )

@@ -1,7 +1,7 @@
 """Lesson 01: naive attention, forward and backward. Mistakes students make, other right answers, cheats."""
 
 import numpy as np
-from harness import Mutant, Suite
+from harness import Mutant, Suite, called
 
 from iocourse import exact
 
@@ -52,18 +52,6 @@ def row_by_row(S):
         e = np.exp(row - max(row))
         P[i] = e / e.sum()
     return P
-
-
-def library_softmax(S):
-    return exact.softmax(S)
-
-
-def library_log_sum_exp(S):
-    return np.exp(S - exact.log_sum_exp(S)[:, None])
-
-
-def even_weights(S):
-    return np.full_like(S, 1 / S.shape[1])
 
 
 # ---------------------------------------------------------------------- 1.2 attention
@@ -166,14 +154,6 @@ def by_einsum(P, dP):
     return P * dP - P * D[:, None]
 
 
-def library_softmax_backward(P, dP):
-    return exact.softmax_backward(P, dP)
-
-
-def nothing(P, dP):
-    return np.zeros_like(P)
-
-
 # ---------------------------------------------------------------------- 1.4 the whole backward pass
 STEEP = "dQ and dK are as steep as the loss: the scale is in both"
 KEYS = "a vector added to every key costs nothing: the rows of dK sum to zero"
@@ -260,7 +240,11 @@ SUITES = (
         "1.1",
         SOFTMAX_MUTANTS,
         (by_log_sum_exp, row_by_row),
-        ((library_softmax, OWN), (library_log_sum_exp, OWN), (even_weights, "values equal exact softmax")),
+        (
+            (called("library_softmax", lambda S: exact.softmax(S)), OWN),
+            (called("library_log_sum_exp", lambda S: np.exp(S - exact.log_sum_exp(S)[:, None])), OWN),
+            (called("even_weights", lambda S: np.full_like(S, 1 / S.shape[1])), "values equal exact softmax"),
+        ),
     ),
     Suite(
         "1.2",
@@ -272,7 +256,10 @@ SUITES = (
         "1.3",
         SOFTMAX_BACKWARD_MUTANTS,
         (by_the_full_matrix, by_einsum),
-        ((library_softmax_backward, OWN), (nothing, "values equal the derivative of softmax")),
+        (
+            (called("library_softmax_backward", lambda P, dP: exact.softmax_backward(P, dP)), OWN),
+            (called("nothing", lambda P, dP: np.zeros_like(P)), "values equal the derivative of softmax"),
+        ),
     ),
     Suite(
         "1.4",

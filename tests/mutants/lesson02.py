@@ -3,7 +3,7 @@
 from math import isqrt
 
 import numpy as np
-from harness import Mutant, Suite
+from harness import Mutant, Suite, called
 
 from iocourse import Machine, costs, schedules
 from iocourse.course.checking import OWN, RUNS
@@ -148,10 +148,6 @@ def matmul_on_its_own_machine(m, A, B, *, bm, bn):
     return matmul_columns_first(other, A, B, bm=bm, bn=bn)
 
 
-def matmul_on_slow_arrays(m, A, B, *, bm, bn):
-    return A @ B
-
-
 PRODUCT = Suite(
     id="2.2",
     mutants=(
@@ -195,7 +191,7 @@ PRODUCT = Suite(
         (matmul_of_zeros, "every word of the input is loaded"),
         (matmul_fifty_times, "A is read ⌈n/bn⌉ times"),
         (matmul_on_its_own_machine, RUNS),
-        (matmul_on_slow_arrays, RUNS),
+        (called("matmul_on_slow_arrays", lambda m, A, B, *, bm, bn: A @ B), RUNS),
     ),
 )
 
@@ -224,26 +220,6 @@ def tile_of_the_library(m, n, k, M):
     return tiles["bm"], tiles["bn"]
 
 
-def the_same_tile(m, n, k, M):
-    return 1, 1
-
-
-def tile_by_square_root(m, n, k, M):
-    return isqrt(M + 1) - 1, isqrt(M + 1) - 1
-
-
-def tile_by_a_third(m, n, k, M):
-    return max(1, isqrt(M // 3)), max(1, isqrt(M // 3))
-
-
-def tile_with_fractions(m, n, k, M):
-    return (M + 1) ** 0.5 - 1, (M + 1) ** 0.5 - 1
-
-
-def tile_as_a_ledger(m, n, k, M):
-    return costs.matmul(m, n, k, bm=1, bn=1)
-
-
 TILE = Suite(
     id="2.3",
     mutants=(
@@ -259,11 +235,11 @@ TILE = Suite(
     right=(tile_from_the_columns, tile_by_trying_all),
     cheats=(
         (tile_of_the_library, OWN),
-        (the_same_tile, BEST),
-        (tile_by_square_root, BEST),
-        (tile_by_a_third, BEST),
-        (tile_with_fractions, WHOLE),
-        (tile_as_a_ledger, WHOLE),
+        (called("the_same_tile", lambda m, n, k, M: (1, 1)), BEST),
+        (called("tile_by_square_root", lambda m, n, k, M: (isqrt(M + 1) - 1, isqrt(M + 1) - 1)), BEST),
+        (called("tile_by_a_third", lambda m, n, k, M: (max(1, isqrt(M // 3)), max(1, isqrt(M // 3)))), BEST),
+        (called("tile_with_fractions", lambda m, n, k, M: ((M + 1) ** 0.5 - 1,) * 2), WHOLE),
+        (called("tile_as_a_ledger", lambda m, n, k, M: costs.matmul(m, n, k, bm=1, bn=1)), WHOLE),
     ),
 )
 

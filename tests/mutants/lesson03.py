@@ -3,7 +3,7 @@
 import itertools
 
 import numpy as np
-from harness import Mutant, Suite
+from harness import Mutant, Suite, called
 
 from iocourse import exact
 from iocourse.course.checking import OWN, RUNS
@@ -102,14 +102,6 @@ def teed(pieces):
 def as_floats(pieces):
     s = [float(x) for piece in pieces for x in piece]
     return max(s), sum(np.exp(x - max(s)) for x in s[:50])
-
-
-def indexed(pieces):
-    return pieces[0].max(), 1.0
-
-
-def counted(pieces):
-    return 0.0, float(len(pieces))
 
 
 # ---------------------------------------------------------------------- 3.5 the output
@@ -294,10 +286,6 @@ def first_of_the_two(a, b):
     return a
 
 
-def one_number(a, b):
-    return a[1] + b[1]
-
-
 # ---------------------------------------------------------------------- 3.8 on the machine
 ROWS = "L is m + log l of every whole row"
 TILES = "tile size does not change the answer"
@@ -419,24 +407,18 @@ def nothing_loaded(m, S, *, Br, Bc):
     return L
 
 
-def on_the_slow_array(m, S, *, Br, Bc):
-    return exact.log_sum_exp(S)
-
-
-def bare_array(m, S, *, Br, Bc):
-    return np.zeros(S.shape[0])
-
-
-def scores_handed_back(m, S, *, Br, Bc):
-    return S
-
-
 SUITES = (
     Suite(
         "3.2",
         mutants=RUNNING_MUTANTS,
         right=(scores_one_by_one, by_log_sum_exp),
-        cheats=((concatenated, KEPT), (teed, KEPT), (as_floats, KEPT), (indexed, RUNS), (counted, RUNS)),
+        cheats=(
+            (concatenated, KEPT),
+            (teed, KEPT),
+            (as_floats, KEPT),
+            (called("indexed", lambda pieces: (pieces[0].max(), 1.0)), RUNS),
+            (called("counted", lambda pieces: (0.0, float(len(pieces)))), RUNS),
+        ),
     ),
     Suite(
         "3.5",
@@ -453,7 +435,11 @@ SUITES = (
         "3.6",
         mutants=MERGE_MUTANTS,
         right=(smaller_into_larger, by_weights),
-        cheats=((first_of_the_two, TWO), (first_of_the_two, ORDER), (one_number, RUNS)),
+        cheats=(
+            (first_of_the_two, TWO),
+            (first_of_the_two, ORDER),
+            (called("one_number", lambda a, b: a[1] + b[1]), RUNS),
+        ),
     ),
     Suite(
         "3.8",
@@ -463,9 +449,9 @@ SUITES = (
             (two_passes, READ_ONCE),
             (columns_outside, WRITTEN),
             (nothing_loaded, LOADED),
-            (on_the_slow_array, OWN),
-            (bare_array, RUNS),
-            (scores_handed_back, ROWS),
+            (called("on_the_slow_array", lambda m, S, *, Br, Bc: exact.log_sum_exp(S)), OWN),
+            (called("bare_array", lambda m, S, *, Br, Bc: np.zeros(S.shape[0])), RUNS),
+            (called("scores_handed_back", lambda m, S, *, Br, Bc: S), ROWS),
         ),
     ),
 )

@@ -3,7 +3,7 @@
 from math import inf, sqrt
 
 import numpy as np
-from harness import Mutant, Suite
+from harness import Mutant, Suite, called
 
 from iocourse import costs, exact, schedules
 from iocourse.course.checking import OWN, RUNS
@@ -95,10 +95,6 @@ def regimes_alone(N, d, M, pass_):
     return min(words.items(), key=lambda item: item[1])
 
 
-def name_alone(N, d, M, pass_):
-    return "F3"
-
-
 def always_rows(N, d, M, pass_):
     n, rows, columns = N * d, max(1, 3 * N * d / M), max(1, 4 * N * d / M)
     return ("F3", 2 * n + n * max(2, columns)) if pass_ == "forward" else ("B4", 2 * n * (4 + rows + columns))
@@ -153,7 +149,7 @@ ENVELOPE = Suite(
         (schedules.best, OWN),
         (lesson09.envelope, OWN),
         (regimes_alone, EVERYWHERE),
-        (name_alone, PAIR),
+        (called("name_alone", lambda N, d, M, pass_: "F3"), PAIR),
         (always_rows, SIGN),
         (by_borders, SIGN),
         (the_checks_own_envelope, OWN),
@@ -195,18 +191,6 @@ def every_Br(N, d, W):
     return min(ledger.peak for ledger in fits if ledger.total <= W)
 
 
-def leading_term(N, d, W):
-    return 4 * N * N * d * d // W
-
-
-def for_one_pass(N, d, W):
-    return N * (2 * d + 3) + d
-
-
-def the_checks_own_rows(N, d, W):
-    return lesson09._rows_needed(N, d, W) * (2 * d + 3) + d
-
-
 def library_tiles(N, d, W):
     M = 3 * d + 3
     while schedules.flash_optimal.cost(N, d, **schedules.flash_optimal.tiles(N, d, M)).total > W:
@@ -231,10 +215,13 @@ MEMORY = Suite(
     right=(halving, in_units_of_arrays, in_floats),
     cheats=(
         (every_Br, RUNS),
-        (leading_term, ENOUGH),
-        (for_one_pass, NO_MORE),
+        (called("leading_term", lambda N, d, W: 4 * N * N * d * d // W), ENOUGH),
+        (called("for_one_pass", lambda N, d, W: N * (2 * d + 3) + d), NO_MORE),
         (library_tiles, OWN),
-        (the_checks_own_rows, OWN),
+        (
+            called("the_checks_own_rows", lambda N, d, W: lesson09._rows_needed(N, d, W) * (2 * d + 3) + d),
+            OWN,
+        ),
         (costs.flash_optimal, OWN),
     ),
 )

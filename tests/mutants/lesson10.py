@@ -6,7 +6,7 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
-from harness import Mutant, Suite
+from harness import Mutant, Suite, called
 
 from iocourse.course.checking import OWN, RUNS
 
@@ -128,30 +128,6 @@ def a_plain_copy_viewed(X, BM, BN):
     return plain_copy(X, BM, BN).T
 
 
-def a_plain_copy_turned_by_torch(X, BM, BN):
-    return plain_copy(X, BM, BN).T.contiguous()
-
-
-def strides_made_plain_by_torch(X, BM, BN):
-    return turned(X.contiguous(), BM, BN)
-
-
-def by_torch(X, BM, BN):
-    return X.T.contiguous()
-
-
-def by_a_view(X, BM, BN):
-    return X.T
-
-
-def by_arithmetic(X, BM, BN):
-    return torch.eye(X.shape[1]) @ X.T
-
-
-def by_numpy(X, BM, BN):
-    return torch.from_numpy(X.numpy().T.copy())
-
-
 TRANSPOSE = Suite(
     id="10.2",
     mutants=(
@@ -201,12 +177,12 @@ TRANSPOSE = Suite(
     right=(gathered, turned),
     cheats=(
         (a_plain_copy_viewed, LIES),
-        (a_plain_copy_turned_by_torch, OWN),
-        (strides_made_plain_by_torch, OWN),
-        (by_torch, OWN),
-        (by_a_view, WORK),
-        (by_arithmetic, OWN),
-        (by_numpy, OWN),
+        (called("a_plain_copy_turned_by_torch", lambda X, BM, BN: plain_copy(X, BM, BN).T.contiguous()), OWN),
+        (called("strides_made_plain_by_torch", lambda X, BM, BN: turned(X.contiguous(), BM, BN)), OWN),
+        (called("by_torch", lambda X, BM, BN: X.T.contiguous()), OWN),
+        (called("by_a_view", lambda X, BM, BN: X.T), WORK),
+        (called("by_arithmetic", lambda X, BM, BN: torch.eye(X.shape[1]) @ X.T), OWN),
+        (called("by_numpy", lambda X, BM, BN: torch.from_numpy(X.numpy().T.copy())), OWN),
     ),
 )
 
@@ -288,10 +264,6 @@ def whole_rows(X, BLOCK):
     return Y
 
 
-def softmax_by_torch(X, BLOCK):
-    return torch.softmax(X, dim=1)
-
-
 def words_by_kernels_values_by_torch(X, BLOCK):
     per_lane(X, BLOCK)
     return torch.softmax(X, dim=1)
@@ -330,7 +302,11 @@ LONG = Suite(
         Mutant("rows-forgotten", ROW, ("[(rows,)]", "[(1,)]")),
     ),
     right=(per_lane, two_rows),
-    cheats=((whole_rows, RUNS), (softmax_by_torch, OWN), (words_by_kernels_values_by_torch, OWN)),
+    cheats=(
+        (whole_rows, RUNS),
+        (called("softmax_by_torch", lambda X, BLOCK: torch.softmax(X, dim=1)), OWN),
+        (words_by_kernels_values_by_torch, OWN),
+    ),
 )
 
 # ---------------------------------------------------------------------- 10.4
@@ -388,16 +364,8 @@ def columns_first(A, B, BM, BN, BK):
     return C
 
 
-def by_smaller_tiles(A, B, BM, BN, BK):
-    return columns_first(A, B, BM // 2, BN, BK)
-
-
 def rows_brought_together_by_torch(A, B, BM, BN, BK):
     return columns_first(A.contiguous(), B.contiguous(), BM, BN, BK)
-
-
-def product_by_torch(A, B, BM, BN, BK):
-    return A @ B
 
 
 def by_the_library(A, B, BM, BN, BK):
@@ -439,9 +407,9 @@ PRODUCT = Suite(
     ),
     right=(one_axis, columns_first),
     cheats=(
-        (by_smaller_tiles, FORMULA),
+        (called("by_smaller_tiles", lambda A, B, BM, BN, BK: columns_first(A, B, BM // 2, BN, BK)), FORMULA),
         (rows_brought_together_by_torch, OWN),
-        (product_by_torch, OWN),
+        (called("product_by_torch", lambda A, B, BM, BN, BK: A @ B), OWN),
         (by_the_library, OWN),
     ),
 )

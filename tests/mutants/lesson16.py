@@ -1,7 +1,7 @@
 """Lesson 16: the low-rank gradient. Mistakes students make, other right answers, cheats."""
 
 import numpy as np
-from harness import Mutant, Suite
+from harness import Mutant, Suite, called
 
 from iocourse import exact, lowrank
 from iocourse.course.checking import OWN, RUNS
@@ -146,18 +146,6 @@ def by_tangents(df, f, x, p):
     return np.array(columns).T
 
 
-def library_pull_back(df, f, x, p):
-    return pull_back(df, f, x, p)
-
-
-def slopes_of_the_check(df, f, x, p):
-    return slopes(x, p, df)
-
-
-def coordinates_only(df, f, x, p):
-    return df[1 : x.shape[1] + 1].T
-
-
 PULL_BACK = Suite(
     id="16.2",
     mutants=(
@@ -175,7 +163,12 @@ PULL_BACK = Suite(
         Mutant("one-step-too-few", POWERS, ("reversed(plan.steps)", "reversed(plan.steps[1:])")),
     ),
     right=(factor_by_factor, by_tangents),
-    cheats=((library_pull_back, OWN), (coordinates_only, POWERS), (slopes_of_the_check, OWN), (slopes, OWN)),
+    cheats=(
+        (called("library_pull_back", lambda df, f, x, p: pull_back(df, f, x, p)), OWN),
+        (called("coordinates_only", lambda df, f, x, p: df[1 : x.shape[1] + 1].T), POWERS),
+        (called("slopes_of_the_check", lambda df, f, x, p: slopes(x, p, df)), OWN),
+        (slopes, OWN),
+    ),
 )
 
 # ---------------------------------------------------------------------- 16.3

@@ -3,7 +3,7 @@
 from math import comb, exp, factorial, inf, isqrt, log, sqrt
 
 import numpy as np
-from harness import Mutant, Suite
+from harness import Mutant, Suite, called
 
 from iocourse import costs, masks, schedules
 from iocourse.course.checking import OWN
@@ -175,14 +175,6 @@ def from_two_pairs(theirs):
     return [sizes[0], sizes[-1] if theirs < 1 else float("inf")]
 
 
-def twice(theirs):
-    return 2 * theirs, 2 * theirs
-
-
-def generous(theirs):
-    return theirs, inf
-
-
 RANGE = Suite(
     id="17.3",
     mutants=(
@@ -196,7 +188,11 @@ RANGE = Suite(
         Mutant("no-end-anywhere", LARGEST, ("if theirs < 1", "if theirs < 0")),
     ),
     right=(by_bisection, from_two_pairs),
-    cheats=((twice, PAIRS), (generous, LARGEST), (lesson17.usual_range, OWN)),
+    cheats=(
+        (called("twice", lambda theirs: (2 * theirs, 2 * theirs)), PAIRS),
+        (called("generous", lambda theirs: (theirs, inf)), LARGEST),
+        (lesson17.usual_range, OWN),
+    ),
 )
 
 # ---------------------------------------------------------------------- 17.4
