@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def table(rows: Sequence[Sequence[object]], *, left: int = 1, gap: int = 2, least: Sequence[int] = ()) -> str:
-    """Rows of cells in columns as wide as their widest cell: `left` of them to the left, the rest to the right.
+    """Rows of cells in columns as wide as their widest cell, `left` of them to the left, the rest to the right.
 
     Args:
         rows: cells, which are shown by `str`; every row has as many as the first.
