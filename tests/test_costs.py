@@ -11,6 +11,8 @@ from iocourse.machine import run
 from iocourse.schedules import REGISTRY, best, flash1, flash2, flash_optimal, of_pass
 from iocourse.schedules.flash1 import published_tiles
 
+pytestmark = pytest.mark.quick
+
 # N = 64, d = 8, M = 512 and N = 64, d = 32, M = 300: total words, footprint
 GOLDEN = [
     (costs.flash1, (64, 8), {"Br": 8, "Bc": 16}, 8832, 528),

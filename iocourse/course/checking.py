@@ -58,14 +58,16 @@ Verdict = tuple[str, str | None]
 
 
 def judge(exercise: Exercise, answer: Any, seed: int) -> list[Verdict]:
-    """(property, None or what was seen) for every property; stops at what makes the rest moot."""
+    """(property, None or what was seen) for every property; the first error makes the rest moot."""
     refusal = _not_a_student_function(exercise, answer)
     if refusal:
         return [(OWN, refusal)]
-    trials = [exercise.play(answer, case) for case in exercise.cases(np.random.default_rng(seed))]
-    stopped = _stopped(exercise, trials)
-    if stopped:
-        return [stopped]
+    trials: list[Trial] = []
+    for case in exercise.cases(np.random.default_rng(seed)):
+        trial = exercise.play(answer, case)
+        if trial.error is not None:
+            return [_verdict_on(exercise, trial.error, case.label)]
+        trials.append(trial)
     return [(prop.name, _ask(prop, trials)) for prop in exercise.properties]
 
 
@@ -76,14 +78,6 @@ def _not_a_student_function(exercise: Exercise, answer: Any) -> str | None:
     if module == "iocourse" or module.startswith("iocourse."):
         name = getattr(answer, "__name__", "function")
         return f"this is the library's own {name}; write yours in the notebook"
-    return None
-
-
-def _stopped(exercise: Exercise, trials: Sequence[Trial]) -> Verdict | None:
-    """The first error of a trial as a verdict, by kind; None where every trial returned."""
-    for trial in trials:
-        if trial.error is not None:
-            return _verdict_on(exercise, trial.error, trial.case.label)
     return None
 
 

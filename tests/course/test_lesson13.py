@@ -269,7 +269,7 @@ def test_formulas_13_1_and_13_2(N, d, BM, BN, itemsize):
 @pytest.mark.parametrize("b", [16, 64, 128])
 def test_formula_13_3(b):
     """4/BM against 14/b, for a long sequence."""
-    N, d = 2**26, 64
+    N, d = 2**20, 64
     slices = lesson13.bytes_of({"BM": b, "BN": b, "BD": 16}, N, d, 2) / (N * N * d)
     assert slices == pytest.approx(14 / b, rel=1e-4)
     for BM, wins in ((2 / 7 * b * 1.05, True), (2 / 7 * b * 0.95, False)):
@@ -515,7 +515,7 @@ def test_formula_13_7(N, d, first, second):
 @pytest.mark.parametrize(("b", "d"), [(32, 96), (64, 64), (128, 512), (64, 32)])
 def test_formula_13_8(b, d):
     """Leading terms, for slices that divide d; F5 is below F6 exactly where b < d."""
-    N = 2**26
+    N = 2**20
     if d % b:
         b = d // 2
     six = sliced_forward(Problem(N, N, d), BM=b, BN=b).total / N**2 / d

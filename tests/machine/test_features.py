@@ -5,6 +5,8 @@ import pytest
 
 from iocourse.machine import BareArray, Features, Machine, MachineError, TileFreed, WrongShape
 
+pytestmark = pytest.mark.quick
+
 X = np.array([[2.0, 3.0, 5.0]])
 V = np.array([[7.0, 11.0]])
 FACTORS = [(), (0,), (2, 2), (0, 1, 2)]  # 1, x0, x2², x0 x1 x2

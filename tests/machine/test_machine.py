@@ -27,6 +27,7 @@ from iocourse.machine import (
     run,
 )
 
+pytestmark = pytest.mark.quick
 X = np.arange(24.0).reshape(6, 4) / 10  # distinct words
 
 

@@ -1,10 +1,12 @@
 """Boxes know the same as one flag a word."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from iocourse.machine.written import Bitmap, Boxes
 
+pytestmark = pytest.mark.quick
 SIDE = 9
 sides = st.tuples(st.integers(0, SIDE - 1), st.integers(1, SIDE)).map(
     lambda s: (s[0], min(SIDE, s[0] + s[1]))

@@ -7,6 +7,7 @@ mutant is the reference with one plausible mistake in it, written as a textual r
 from __future__ import annotations
 
 import ast
+import functools
 import linecache
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,19 +16,18 @@ from typing import Any
 
 from iocourse.course.authoring.source import Cell, parse, side
 from iocourse.course.checking import judge
-from iocourse.course.exercise import Exercise, find
+from iocourse.course.exercise import find
 
 SOLUTIONS = Path(__file__).parents[2] / "solutions"
 SEEDS = (0, 1, 2)
+INTERPRETED = range(10, 15)  # lessons whose kernels run in Triton's interpreter, a thousand times slower
 
 
-@dataclass(frozen=True)
 class Mutant:
     """The reference with each `(old, new)` replaced; its check must fail in the property called `fails`."""
 
-    name: str
-    fails: str
-    edits: tuple[tuple[str, str], ...]
+    def __init__(self, name: str, fails: str, *edits: tuple[str, str]) -> None:
+        self.name, self.fails, self.edits = name, fails, edits
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,27 @@ class Suite:
     cheats: tuple[tuple[Callable[..., Any], str], ...] = field(default=())
 
 
-def lesson_cells(exercise: Exercise) -> list[Cell]:
-    """The cells of the lesson an exercise belongs to: 4.2 is in the source that starts with 04_."""
-    path = next(SOLUTIONS.glob(f"{int(exercise.id.split('.')[0]):02d}_*.py"))
+def called(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A cheat of one expression, which stands where it is listed, under a name that says what it does."""
+    function.__name__ = name
+    return function
+
+
+def lesson_of(exercise_id: str) -> int:
+    """The number of the lesson an exercise belongs to: 4 for 4.2."""
+    return int(exercise_id.split(".")[0])
+
+
+@functools.cache
+def lesson_cells(number: int) -> list[Cell]:
+    """The cells of a lesson: lesson 4 is the source that starts with 04_."""
+    path = next(SOLUTIONS.glob(f"{number:02d}_*.py"))
     return parse(path.read_text(encoding="utf-8"), path)
 
 
 def exercise_source(exercise_id: str, *, solved: bool) -> str:
     """The text of the exercise's cell, as solved or as the student finds it."""
-    cell = next(c for c in lesson_cells(find(exercise_id)) if c.name == f"ex-{exercise_id}")
+    cell = next(c for c in lesson_cells(lesson_of(exercise_id)) if c.name == f"ex-{exercise_id}")
     return "\n".join(side(cell, solved=solved))
 
 
@@ -61,7 +73,7 @@ def _preamble(exercise_id: str) -> str:
     solved exercises before this one.
     """
     lines: list[str] = []
-    for cell in lesson_cells(find(exercise_id)):
+    for cell in lesson_cells(lesson_of(exercise_id)):
         if cell.name == f"ex-{exercise_id}":
             break
         if cell.kind == "code":
@@ -82,10 +94,17 @@ def _execute(source: str, name: str, namespace: dict[str, Any]) -> None:
     exec(compile(source, name, "exec"), namespace)
 
 
-def build(exercise_id: str, source: str) -> Callable[..., Any]:
-    """The function that `source` defines, in the namespace it has in the notebook."""
+@functools.cache
+def _before(exercise_id: str) -> dict[str, Any]:
+    """What the notebook knows when it comes to the exercise: run once, and copied for whoever adds to it."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
     _execute(_preamble(exercise_id), f"<before {exercise_id}>", namespace)
+    return namespace
+
+
+def build(exercise_id: str, source: str) -> Callable[..., Any]:
+    """The function that `source` defines, in the namespace it has in the notebook."""
+    namespace = dict(_before(exercise_id))
     _execute(source, f"<exercise {exercise_id}>", namespace)
     function: Callable[..., Any] = namespace[find(exercise_id).function]
     return function

@@ -1,6 +1,6 @@
 """What exercise 0.1 must refuse and accept."""
 
-from harness import Mutant, Suite
+from harness import Mutant, Suite, called
 
 from iocourse.bounds import compulsory
 from iocourse.course.checking import OWN, RUNS
@@ -14,10 +14,6 @@ LEAST = "as many words as must move"
 RETURN = "return words_Q + words_K + words_V + words_O"
 
 
-def instead(name: str, fails: str, old: str, new: str) -> Mutant:
-    return Mutant(name, fails, ((old, new),))
-
-
 def by_rows(Nq, Nk, d):
     return d * (Nq + Nq + Nk + Nk)
 
@@ -29,30 +25,25 @@ def by_shapes(Nq, Nk, d):
     return float(total)
 
 
-def scores_alone(Nq, Nk, d):
-    return Nq * Nk
-
-
-def librarys_own(Nq, Nk, d):
-    return compulsory(Nq, d)
-
-
 SUITES = (
     Suite(
         "0.1",
         mutants=(
-            instead("output forgotten", QUERIES, RETURN, "return words_Q + words_K + words_V"),
-            instead("values forgotten", KEYS, RETURN, "return words_Q + words_K + words_O"),
-            instead("queries for keys", KEYS, "Nq * d, Nk * d, Nk * d", "Nq * d, Nq * d, Nq * d"),
-            instead("a row for each key in O", QUERIES, "words_O = Nq * d", "words_O = Nk * d"),
-            instead("scores moved", NOTHING_ELSE, RETURN, RETURN + " + 2 * Nq * Nk"),
-            instead("scores for output", NOTHING_ELSE, "words_O = Nq * d", "words_O = Nq * Nk"),
-            instead("rows for words", TWICE, "words_O = Nq * d", "words_O = Nq"),
-            instead("bytes", UNIT, RETURN, "return 8 * (words_Q + words_K + words_V + words_O)"),
-            instead("row statistics kept", LEAST, RETURN, RETURN + " + Nq"),
-            instead("printed, not returned", RUNS, RETURN, "print(words_Q + words_K + words_V + words_O)"),
+            Mutant("output forgotten", QUERIES, (RETURN, "return words_Q + words_K + words_V")),
+            Mutant("values forgotten", KEYS, (RETURN, "return words_Q + words_K + words_O")),
+            Mutant("queries for keys", KEYS, ("Nq * d, Nk * d, Nk * d", "Nq * d, Nq * d, Nq * d")),
+            Mutant("a row for each key in O", QUERIES, ("words_O = Nq * d", "words_O = Nk * d")),
+            Mutant("scores moved", NOTHING_ELSE, (RETURN, RETURN + " + 2 * Nq * Nk")),
+            Mutant("scores for output", NOTHING_ELSE, ("words_O = Nq * d", "words_O = Nq * Nk")),
+            Mutant("rows for words", TWICE, ("words_O = Nq * d", "words_O = Nq")),
+            Mutant("bytes", UNIT, (RETURN, "return 8 * (words_Q + words_K + words_V + words_O)")),
+            Mutant("row statistics kept", LEAST, (RETURN, RETURN + " + Nq")),
+            Mutant("printed, not returned", RUNS, (RETURN, "print(words_Q + words_K + words_V + words_O)")),
         ),
         right=(by_rows, by_shapes),
-        cheats=((scores_alone, NOTHING_ELSE), (librarys_own, OWN)),
+        cheats=(
+            (called("scores_alone", lambda Nq, Nk, d: Nq * Nk), NOTHING_ELSE),
+            (called("librarys_own", lambda Nq, Nk, d: compulsory(Nq, d)), OWN),
+        ),
     ),
 )

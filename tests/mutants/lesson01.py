@@ -1,7 +1,7 @@
 """Lesson 01: naive attention, forward and backward. Mistakes students make, other right answers, cheats."""
 
 import numpy as np
-from harness import Mutant, Suite
+from harness import Mutant, Suite, called
 
 from iocourse import exact
 
@@ -12,32 +12,30 @@ FINITE = "large logits stay finite"
 SHIFTED = "S - S.max(axis=-1, keepdims=True)"
 SUM = "E.sum(axis=-1, keepdims=True)"
 SOFTMAX_MUTANTS = (
-    Mutant("no maximum", FINITE, ((SHIFTED, "S"),)),
+    Mutant("no maximum", FINITE, (SHIFTED, "S")),
     Mutant(
-        "one maximum for all",
-        "rows of different height do not disturb each other",
-        ((SHIFTED, "S - S.max()"),),
+        "one maximum for all", "rows of different height do not disturb each other", (SHIFTED, "S - S.max()")
     ),
-    Mutant("columns summed", "every row sums to one", (("axis=-1", "axis=0"),)),
-    Mutant("sum of columns only", "every row sums to one", ((SUM, "E.sum(axis=0, keepdims=True)"),)),
-    Mutant("one sum for all", "every row sums to one", ((SUM, "E.sum()"),)),
-    Mutant("forgotten division", "every row sums to one", ((f"E / {SUM}", "E"),)),
-    Mutant("a little added to the sum", "every row sums to one", ((SUM, f"({SUM} + 1e-6)"),)),
-    Mutant("scores clipped", "values equal exact softmax", ((SHIFTED, "np.clip(S, -50, 50)"),)),
+    Mutant("columns summed", "every row sums to one", ("axis=-1", "axis=0")),
+    Mutant("sum of columns only", "every row sums to one", (SUM, "E.sum(axis=0, keepdims=True)")),
+    Mutant("one sum for all", "every row sums to one", (SUM, "E.sum()")),
+    Mutant("forgotten division", "every row sums to one", (f"E / {SUM}", "E")),
+    Mutant("a little added to the sum", "every row sums to one", (SUM, f"({SUM} + 1e-6)")),
+    Mutant("scores clipped", "values equal exact softmax", (SHIFTED, "np.clip(S, -50, 50)")),
     Mutant(
         "divided by the maximum",
         "a number added to a whole row changes nothing",
-        ((SHIFTED, "S / np.abs(S).max(axis=-1, keepdims=True)"),),
+        (SHIFTED, "S / np.abs(S).max(axis=-1, keepdims=True)"),
     ),
     Mutant(
         "-inf replaced by a small number",
         "a score of -inf gets the weight 0",
-        ((SHIFTED, "np.maximum(S, S.max(axis=-1, keepdims=True) - 600) - S.max(axis=-1, keepdims=True)"),),
+        (SHIFTED, "np.maximum(S, S.max(axis=-1, keepdims=True) - 600) - S.max(axis=-1, keepdims=True)"),
     ),
     Mutant(
         "in place",
         WATCHED,
-        ((f"E = np.exp({SHIFTED})", "S -= S.max(axis=-1, keepdims=True)\n    E = np.exp(S)"),),
+        (f"E = np.exp({SHIFTED})", "S -= S.max(axis=-1, keepdims=True)\n    E = np.exp(S)"),
     ),
 )
 
@@ -56,18 +54,6 @@ def row_by_row(S):
     return P
 
 
-def library_softmax(S):
-    return exact.softmax(S)
-
-
-def library_log_sum_exp(S):
-    return np.exp(S - exact.log_sum_exp(S)[:, None])
-
-
-def even_weights(S):
-    return np.full_like(S, 1 / S.shape[1])
-
-
 # ---------------------------------------------------------------------- 1.2 attention
 MASKED = "np.where(np.tri(len(S), dtype=bool), S, -np.inf)"
 LAST = "return my_softmax(S) @ V"
@@ -78,36 +64,35 @@ AHEAD, ONES, SCALE = (
 )
 FIRST = "with the mask, the first query sees the first key alone"
 ATTENTION_MUTANTS = (
-    Mutant("missing scale", SCALE, ((" / np.sqrt(Q.shape[1])", ""),)),
-    Mutant("divided by d", SCALE, ((" / np.sqrt(Q.shape[1])", " / Q.shape[1]"),)),
-    Mutant("divided by the root of N", SCALE, (("Q.shape[1]", "Q.shape[0]"),)),
-    Mutant("multiplied by the root", SCALE, (("/ np.sqrt", "* np.sqrt"),)),
-    Mutant("mask one too wide", AHEAD, (("np.tri(len(S), dtype=bool)", "np.tri(len(S), k=1, dtype=bool)"),)),
-    Mutant("diagonal hidden", FIRST, (("np.tri(len(S), dtype=bool)", "np.tri(len(S), k=-1, dtype=bool)"),)),
-    Mutant("mask upside down", AHEAD, (("np.tri(len(S), dtype=bool)", "np.tri(len(S), dtype=bool).T"),)),
-    Mutant("mask forgotten", AHEAD, (("if causal:", "if False:"),)),
-    Mutant("mask always on", "values equal exact attention", (("if causal:", "if True:"),)),
-    Mutant("hidden scores 0 instead of -inf", AHEAD, ((MASKED, "np.tril(S)"),)),
-    Mutant("hidden scores -10000 instead of -inf", FIRST, ((MASKED, MASKED.replace("-np.inf", "-1e4")),)),
+    Mutant("missing scale", SCALE, (" / np.sqrt(Q.shape[1])", "")),
+    Mutant("divided by d", SCALE, (" / np.sqrt(Q.shape[1])", " / Q.shape[1]")),
+    Mutant("divided by the root of N", SCALE, ("Q.shape[1]", "Q.shape[0]")),
+    Mutant("multiplied by the root", SCALE, ("/ np.sqrt", "* np.sqrt")),
+    Mutant("mask one too wide", AHEAD, ("np.tri(len(S), dtype=bool)", "np.tri(len(S), k=1, dtype=bool)")),
+    Mutant("diagonal hidden", FIRST, ("np.tri(len(S), dtype=bool)", "np.tri(len(S), k=-1, dtype=bool)")),
+    Mutant("mask upside down", AHEAD, ("np.tri(len(S), dtype=bool)", "np.tri(len(S), dtype=bool).T")),
+    Mutant("mask forgotten", AHEAD, ("if causal:", "if False:")),
+    Mutant("mask always on", "values equal exact attention", ("if causal:", "if True:")),
+    Mutant("hidden scores 0 instead of -inf", AHEAD, (MASKED, "np.tril(S)")),
+    Mutant("hidden scores -10000 instead of -inf", FIRST, (MASKED, MASKED.replace("-np.inf", "-1e4"))),
     Mutant(
         "mask after softmax",
         ONES,
-        ((MASKED, "S"), (LAST, "P = my_softmax(S)\n    return (np.tril(P) if causal else P) @ V")),
+        (MASKED, "S"),
+        (LAST, "P = my_softmax(S)\n    return (np.tril(P) if causal else P) @ V"),
     ),
-    Mutant("softmax over the queries", ONES, ((LAST, "return my_softmax(S.T).T @ V"),)),
-    Mutant("weights transposed", ONES, ((LAST, "return my_softmax(S).T @ V"),)),
+    Mutant("softmax over the queries", ONES, (LAST, "return my_softmax(S.T).T @ V")),
+    Mutant("weights transposed", ONES, (LAST, "return my_softmax(S).T @ V")),
     Mutant(
         "no maximum subtracted",
         FINITE,
-        ((LAST, "E = np.exp(S)\n    return E / E.sum(axis=1, keepdims=True) @ V"),),
+        (LAST, "E = np.exp(S)\n    return E / E.sum(axis=1, keepdims=True) @ V"),
     ),
-    Mutant("softmax forgotten", ONES, ((LAST, "return np.where(np.isinf(S), 0, S) @ V"),)),
+    Mutant("softmax forgotten", ONES, (LAST, "return np.where(np.isinf(S), 0, S) @ V")),
     Mutant(
-        "argmax for softmax",
-        SCALE,
-        ((LAST, "return (S == S.max(axis=1, keepdims=True)).astype(float) @ V"),),
+        "argmax for softmax", SCALE, (LAST, "return (S == S.max(axis=1, keepdims=True)).astype(float) @ V")
     ),
-    Mutant("Q scaled in place", WATCHED, (("S = Q @ K.T", "Q /= 1.5\n    S = 1.5 * Q @ K.T"),)),
+    Mutant("Q scaled in place", WATCHED, ("S = Q @ K.T", "Q /= 1.5\n    S = 1.5 * Q @ K.T")),
 )
 
 
@@ -147,16 +132,16 @@ def mean_of_values(Q, K, V, causal=False):
 ZERO_SUM = "every row of dS sums to zero"
 D = "(P * dP).sum(axis=-1, keepdims=True)"
 SOFTMAX_BACKWARD_MUTANTS = (
-    Mutant("forgotten D", ZERO_SUM, (("P * (dP - D)", "P * dP"),)),
-    Mutant("D not weighted", ZERO_SUM, ((D, "dP.sum(axis=-1, keepdims=True)"),)),
-    Mutant("a mean instead of a sum", ZERO_SUM, ((D, "(P * dP).mean(axis=-1, keepdims=True)"),)),
-    Mutant("D of the columns", ZERO_SUM, ((D, "(P * dP).sum(axis=0, keepdims=True)"),)),
-    Mutant("one D for all", ZERO_SUM, ((D, "(P * dP).sum()"),)),
-    Mutant("P times dP alone", "a pair of weight 0 gets the gradient 0", (("P * (dP - D)", "P * dP - D"),)),
-    Mutant("sign of D", "a number added to a row of dP changes nothing", (("dP - D", "dP + D"),)),
-    Mutant("diagonal of the matrix only", ZERO_SUM, (("P * (dP - D)", "P * (1 - P) * dP"),)),
-    Mutant("wrong sign", "values equal the derivative of softmax", (("P * (dP - D)", "P * (D - dP)"),)),
-    Mutant("in place", WATCHED, (("return P * (dP - D)", "dP -= D\n    return P * dP"),)),
+    Mutant("forgotten D", ZERO_SUM, ("P * (dP - D)", "P * dP")),
+    Mutant("D not weighted", ZERO_SUM, (D, "dP.sum(axis=-1, keepdims=True)")),
+    Mutant("a mean instead of a sum", ZERO_SUM, (D, "(P * dP).mean(axis=-1, keepdims=True)")),
+    Mutant("D of the columns", ZERO_SUM, (D, "(P * dP).sum(axis=0, keepdims=True)")),
+    Mutant("one D for all", ZERO_SUM, (D, "(P * dP).sum()")),
+    Mutant("P times dP alone", "a pair of weight 0 gets the gradient 0", ("P * (dP - D)", "P * dP - D")),
+    Mutant("sign of D", "a number added to a row of dP changes nothing", ("dP - D", "dP + D")),
+    Mutant("diagonal of the matrix only", ZERO_SUM, ("P * (dP - D)", "P * (1 - P) * dP")),
+    Mutant("wrong sign", "values equal the derivative of softmax", ("P * (dP - D)", "P * (D - dP)")),
+    Mutant("in place", WATCHED, ("return P * (dP - D)", "dP -= D\n    return P * dP")),
 )
 
 
@@ -169,14 +154,6 @@ def by_einsum(P, dP):
     return P * dP - P * D[:, None]
 
 
-def library_softmax_backward(P, dP):
-    return exact.softmax_backward(P, dP)
-
-
-def nothing(P, dP):
-    return np.zeros_like(P)
-
-
 # ---------------------------------------------------------------------- 1.4 the whole backward pass
 STEEP = "dQ and dK are as steep as the loss: the scale is in both"
 KEYS = "a vector added to every key costs nothing: the rows of dK sum to zero"
@@ -185,47 +162,39 @@ PAIR = "a masked pair passes no gradient back"
 DS = "dS = my_softmax_backward(P, dP)"
 MASK_LINES = "    if causal:\n        S = np.where(np.tri(len(S), dtype=bool), S, -np.inf)  # (N, N)\n"
 BACKWARD_MUTANTS = (
-    Mutant("scale forgotten in dQ", STEEP, (("scale * (dS @ K)", "dS @ K"),)),
-    Mutant("scale forgotten in dK", STEEP, (("scale * (dS.T @ Q)", "dS.T @ Q"),)),
+    Mutant("scale forgotten in dQ", STEEP, ("scale * (dS @ K)", "dS @ K")),
+    Mutant("scale forgotten in dK", STEEP, ("scale * (dS.T @ Q)", "dS.T @ Q")),
     Mutant(
-        "scale forgotten in both", STEEP, (("scale * (dS @ K)", "dS @ K"), ("scale * (dS.T @ Q)", "dS.T @ Q"))
+        "scale forgotten in both", STEEP, ("scale * (dS @ K)", "dS @ K"), ("scale * (dS.T @ Q)", "dS.T @ Q")
     ),
-    Mutant("scale forgotten in S", "dV equals the exact gradient", (("scale * (Q @ K.T)", "Q @ K.T"),)),
-    Mutant("forgotten D", KEYS, ((DS, "dS = P * dP"),)),
-    Mutant("D from dO alone", KEYS, ((DS, "dS = P * (dP - dO.sum(axis=1, keepdims=True))"),)),
-    Mutant("softmax passed over", KEYS, ((DS, "dS = dP"),)),
-    Mutant("dS transposed", KEYS, (("dS.T @ Q", "dS @ Q"), ("dS @ K", "dS.T @ K"))),
-    Mutant("dS transposed in dQ", "dQ equals the exact gradient", (("dS @ K", "dS.T @ K"),)),
-    Mutant("P not transposed", VALUES, (("P.T @ dO", "P @ dO"),)),
-    Mutant("mask forgotten", PAIR, ((MASK_LINES, ""),)),
-    Mutant("mask one too wide", PAIR, (("np.tri(len(S), dtype=bool)", "np.tri(len(S), k=1, dtype=bool)"),)),
-    Mutant("K for Q", "dK equals the exact gradient", (("dS.T @ Q", "dS.T @ K"),)),
+    Mutant("scale forgotten in S", "dV equals the exact gradient", ("scale * (Q @ K.T)", "Q @ K.T")),
+    Mutant("forgotten D", KEYS, (DS, "dS = P * dP")),
+    Mutant("D from dO alone", KEYS, (DS, "dS = P * (dP - dO.sum(axis=1, keepdims=True))")),
+    Mutant("softmax passed over", KEYS, (DS, "dS = dP")),
+    Mutant("dS transposed", KEYS, ("dS.T @ Q", "dS @ Q"), ("dS @ K", "dS.T @ K")),
+    Mutant("dS transposed in dQ", "dQ equals the exact gradient", ("dS @ K", "dS.T @ K")),
+    Mutant("P not transposed", VALUES, ("P.T @ dO", "P @ dO")),
+    Mutant("mask forgotten", PAIR, (MASK_LINES, "")),
+    Mutant("mask one too wide", PAIR, ("np.tri(len(S), dtype=bool)", "np.tri(len(S), k=1, dtype=bool)")),
+    Mutant("K for Q", "dK equals the exact gradient", ("dS.T @ Q", "dS.T @ K")),
     Mutant(
         "no maximum subtracted",
         FINITE,
-        (("P = my_softmax(S)", "P = np.exp(S) / np.exp(S).sum(axis=1, keepdims=True)"),),
+        ("P = my_softmax(S)", "P = np.exp(S) / np.exp(S).sum(axis=1, keepdims=True)"),
     ),
-    Mutant(
-        "another order",
-        "dQ equals the exact gradient",
-        (("return dQ, dK, dV", "return dK, dQ, dV"),),
-    ),
-    Mutant(
-        "two of three",
-        "runs without an error",
-        (("return dQ, dK, dV", "return dQ, dK"),),
-    ),
+    Mutant("another order", "dQ equals the exact gradient", ("return dQ, dK, dV", "return dK, dQ, dV")),
+    Mutant("two of three", "runs without an error", ("return dQ, dK, dV", "return dQ, dK")),
     Mutant(
         "stacked, not a tuple",
         "runs without an error",
-        (("return dQ, dK, dV", "return np.stack([dQ, dK, dV])"),),
+        ("return dQ, dK, dV", "return np.stack([dQ, dK, dV])"),
     ),
     Mutant(
         "dV left transposed",
         "three gradients, with the shapes of Q, K and V",
-        (("return dQ, dK, dV", "return dQ, dK, dV.T"),),
+        ("return dQ, dK, dV", "return dQ, dK, dV.T"),
     ),
-    Mutant("dO scaled in place", WATCHED, (("dV = P.T @ dO", "dO *= 2\n    dO /= 4\n    dV = P.T @ dO"),)),
+    Mutant("dO scaled in place", WATCHED, ("dV = P.T @ dO", "dO *= 2\n    dO /= 4\n    dV = P.T @ dO")),
 )
 
 
@@ -271,7 +240,11 @@ SUITES = (
         "1.1",
         SOFTMAX_MUTANTS,
         (by_log_sum_exp, row_by_row),
-        ((library_softmax, OWN), (library_log_sum_exp, OWN), (even_weights, "values equal exact softmax")),
+        (
+            (called("library_softmax", lambda S: exact.softmax(S)), OWN),
+            (called("library_log_sum_exp", lambda S: np.exp(S - exact.log_sum_exp(S)[:, None])), OWN),
+            (called("even_weights", lambda S: np.full_like(S, 1 / S.shape[1])), "values equal exact softmax"),
+        ),
     ),
     Suite(
         "1.2",
@@ -283,7 +256,10 @@ SUITES = (
         "1.3",
         SOFTMAX_BACKWARD_MUTANTS,
         (by_the_full_matrix, by_einsum),
-        ((library_softmax_backward, OWN), (nothing, "values equal the derivative of softmax")),
+        (
+            (called("library_softmax_backward", lambda P, dP: exact.softmax_backward(P, dP)), OWN),
+            (called("nothing", lambda P, dP: np.zeros_like(P)), "values equal the derivative of softmax"),
+        ),
     ),
     Suite(
         "1.4",

@@ -3,7 +3,7 @@
 from math import isqrt
 
 import numpy as np
-from harness import Mutant, Suite
+from harness import Mutant, Suite, called
 
 from iocourse import Machine, costs, schedules
 from iocourse.course.checking import OWN, RUNS
@@ -63,27 +63,25 @@ def centre_on_a_larger_machine(m, A, *, b):
 CENTRE = Suite(
     id="2.1",
     mutants=(
-        Mutant("whole-matrix-at-once", FITS, (("m.blocks(N, b)", "m.blocks(N, N)"),)),
-        Mutant("not-in-place", FITS, (("a -= a.mean", "a = a - a.mean"),)),
+        Mutant("whole-matrix-at-once", FITS, ("m.blocks(N, b)", "m.blocks(N, N)")),
+        Mutant("not-in-place", FITS, ("a -= a.mean", "a = a - a.mean")),
         Mutant(
             "no-with",
             FITS,
-            (
-                ("with m.load(A, i) as a:  # (b, d)\n            ", "a = m.load(A, i)\n        "),
-                ("            m.store", "        m.store"),
-            ),
+            ("with m.load(A, i) as a:  # (b, d)\n            ", "a = m.load(A, i)\n        "),
+            ("            m.store", "        m.store"),
         ),
-        Mutant("loaded-twice", "A is read once", (("m.store(a", "a = m.load(A, i, into=a); m.store(a"),)),
+        Mutant("loaded-twice", "A is read once", ("m.store(a", "a = m.load(A, i, into=a); m.store(a")),
         Mutant(
             "named-mean-kept",
             FITS,
-            (("a -= a.mean(axis=1, keepdims=True)", "mean = a.sum(axis=1) / d; a -= mean[:, None]"),),
+            ("a -= a.mean(axis=1, keepdims=True)", "mean = a.sum(axis=1) / d; a -= mean[:, None]"),
         ),
-        Mutant("ragged-block-forgotten", RUNS, (("m.blocks(N, b)", "list(m.blocks(N, b))[: N // b]"),)),
-        Mutant("sum-for-mean", "each row of Y is that row of A minus its mean", (("a.mean(", "a.sum("),)),
-        Mutant("mean-of-columns", "each row of Y is that row of A minus its mean", (("axis=1", "axis=0"),)),
-        Mutant("stored-before-too", "Y is written once", (("a -= a", "m.store(a, Y, i); a -= a"),)),
-        Mutant("result-read-back", "Y is not read back", (("Y, i)", "Y, i); m.load(Y, i, into=a)"),)),
+        Mutant("ragged-block-forgotten", RUNS, ("m.blocks(N, b)", "list(m.blocks(N, b))[: N // b]")),
+        Mutant("sum-for-mean", "each row of Y is that row of A minus its mean", ("a.mean(", "a.sum(")),
+        Mutant("mean-of-columns", "each row of Y is that row of A minus its mean", ("axis=1", "axis=0")),
+        Mutant("stored-before-too", "Y is written once", ("a -= a", "m.store(a, Y, i); a -= a")),
+        Mutant("result-read-back", "Y is not read back", ("Y, i)", "Y, i); m.load(Y, i, into=a)")),
     ),
     right=(centre_with_free, centre_one_row_at_a_time),
     cheats=(
@@ -150,45 +148,41 @@ def matmul_on_its_own_machine(m, A, B, *, bm, bn):
     return matmul_columns_first(other, A, B, bm=bm, bn=bn)
 
 
-def matmul_on_slow_arrays(m, A, B, *, bm, bn):
-    return A @ B
-
-
 PRODUCT = Suite(
     id="2.2",
     mutants=(
-        Mutant("whole-matrices", FITS, (("m.blocks(rows, bm)", "m.blocks(rows, rows)"),)),
-        Mutant("temporary-product", FITS, (("c.add_product(a, b)", "c += a @ b"),)),
-        Mutant("all-the-depth-at-once", FITS, (("m.blocks(depth, 1)", "m.blocks(depth, depth)"),)),
-        Mutant("tile-not-freed", FITS, (("m.load(A, i, k) as a", "m.load(A, i, k) as a, a.copy() as d"),)),
+        Mutant("whole-matrices", FITS, ("m.blocks(rows, bm)", "m.blocks(rows, rows)")),
+        Mutant("temporary-product", FITS, ("c.add_product(a, b)", "c += a @ b")),
+        Mutant("all-the-depth-at-once", FITS, ("m.blocks(depth, 1)", "m.blocks(depth, depth)")),
+        Mutant("tile-not-freed", FITS, ("m.load(A, i, k) as a", "m.load(A, i, k) as a, a.copy() as d")),
         Mutant(
-            "ragged-rows-forgotten", RUNS, (("m.blocks(rows, bm)", "list(m.blocks(rows, bm))[: rows // bm]"),)
+            "ragged-rows-forgotten", RUNS, ("m.blocks(rows, bm)", "list(m.blocks(rows, bm))[: rows // bm]")
         ),
-        Mutant("last-step-forgotten", "values equal A @ B", (("m.blocks(depth, 1)", "range(depth - 1)"),)),
-        Mutant("no-accumulation", "values equal A @ B", (("c.add_product", "c *= 0; c.add_product"),)),
+        Mutant("last-step-forgotten", "values equal A @ B", ("m.blocks(depth, 1)", "range(depth - 1)")),
+        Mutant("no-accumulation", "values equal A @ B", ("c.add_product", "c *= 0; c.add_product")),
         Mutant(
             "column-loaded-twice",
             "A is read ⌈n/bn⌉ times",
-            (("c.add_product", "a = m.load(A, i, k, into=a); c.add_product"),),
+            ("c.add_product", "a = m.load(A, i, k, into=a); c.add_product"),
         ),
         Mutant(
             "row-loaded-twice",
             "B is read ⌈m/bm⌉ times",
-            (("c.add_product", "b = m.load(B, k, j, into=b); c.add_product"),),
+            ("c.add_product", "b = m.load(B, k, j, into=b); c.add_product"),
         ),
-        Mutant("one-row-at-a-time", "B is read ⌈m/bm⌉ times", (("m.blocks(rows, bm)", "m.blocks(rows, 1)"),)),
+        Mutant("one-row-at-a-time", "B is read ⌈m/bm⌉ times", ("m.blocks(rows, bm)", "m.blocks(rows, 1)")),
         Mutant(
             "stored-at-every-step",
             "C is written once",
-            (("c.add_product(a, b)", "c.add_product(a, b); m.store(c, C, i, j)"),),
+            ("c.add_product(a, b)", "c.add_product(a, b); m.store(c, C, i, j)"),
         ),
         Mutant(
             "result-read-back",
             "C is not read back",
-            (("m.store(c, C, i, j)", "m.store(c, C, i, j); m.load(C, i, j, into=c)"),),
+            ("m.store(c, C, i, j)", "m.store(c, C, i, j); m.load(C, i, j, into=c)"),
         ),
         Mutant(
-            "sizes-exchanged", RUNS, (("with m.zeros(i, j)", "with m.zeros(j, i)"), ("(a, b)", "(b.T, a.T)"))
+            "sizes-exchanged", RUNS, ("with m.zeros(i, j)", "with m.zeros(j, i)"), ("(a, b)", "(b.T, a.T)")
         ),
     ),
     right=(matmul_columns_first, matmul_with_explicit_frees),
@@ -197,7 +191,7 @@ PRODUCT = Suite(
         (matmul_of_zeros, "every word of the input is loaded"),
         (matmul_fifty_times, "A is read ⌈n/bn⌉ times"),
         (matmul_on_its_own_machine, RUNS),
-        (matmul_on_slow_arrays, RUNS),
+        (called("matmul_on_slow_arrays", lambda m, A, B, *, bm, bn: A @ B), RUNS),
     ),
 )
 
@@ -226,46 +220,26 @@ def tile_of_the_library(m, n, k, M):
     return tiles["bm"], tiles["bn"]
 
 
-def the_same_tile(m, n, k, M):
-    return 1, 1
-
-
-def tile_by_square_root(m, n, k, M):
-    return isqrt(M + 1) - 1, isqrt(M + 1) - 1
-
-
-def tile_by_a_third(m, n, k, M):
-    return max(1, isqrt(M // 3)), max(1, isqrt(M // 3))
-
-
-def tile_with_fractions(m, n, k, M):
-    return (M + 1) ** 0.5 - 1, (M + 1) ** 0.5 - 1
-
-
-def tile_as_a_ledger(m, n, k, M):
-    return costs.matmul(m, n, k, bm=1, bn=1)
-
-
 TILE = Suite(
     id="2.3",
     mutants=(
-        Mutant("pieces-not-counted", ROOM, (("(M - bm) // (bm + 1)", "M // bm"), ("2 * bm + 1", "bm"))),
-        Mutant("one-piece-not-counted", ROOM, (("(M - bm) // (bm + 1)", "M // (bm + 1)"),)),
-        Mutant("three-tiles", BEST, (("(M - bm) // (bm + 1)", "M // (3 * bm) or 1"),)),
-        Mutant("most-words", BEST, (("return min(", "return max("),)),
-        Mutant("largest-tile", BEST, (("costs.matmul(m, n, k, bm=tile[0], bn=tile[1]).total", "-tile[0]"),)),
-        Mutant("sizes-exchanged", BEST, (("costs.matmul(m, n, k,", "costs.matmul(n, m, k,"),)),
-        Mutant("last-row-forgotten", RUNS, (("range(1, m + 1)", "range(1, m)"),)),
-        Mutant("words-returned", WHOLE, ((").total)", ").total)[0]"),)),
+        Mutant("pieces-not-counted", ROOM, ("(M - bm) // (bm + 1)", "M // bm"), ("2 * bm + 1", "bm")),
+        Mutant("one-piece-not-counted", ROOM, ("(M - bm) // (bm + 1)", "M // (bm + 1)")),
+        Mutant("three-tiles", BEST, ("(M - bm) // (bm + 1)", "M // (3 * bm) or 1")),
+        Mutant("most-words", BEST, ("return min(", "return max(")),
+        Mutant("largest-tile", BEST, ("costs.matmul(m, n, k, bm=tile[0], bn=tile[1]).total", "-tile[0]")),
+        Mutant("sizes-exchanged", BEST, ("costs.matmul(m, n, k,", "costs.matmul(n, m, k,")),
+        Mutant("last-row-forgotten", RUNS, ("range(1, m + 1)", "range(1, m)")),
+        Mutant("words-returned", WHOLE, (").total)", ").total)[0]")),
     ),
     right=(tile_from_the_columns, tile_by_trying_all),
     cheats=(
         (tile_of_the_library, OWN),
-        (the_same_tile, BEST),
-        (tile_by_square_root, BEST),
-        (tile_by_a_third, BEST),
-        (tile_with_fractions, WHOLE),
-        (tile_as_a_ledger, WHOLE),
+        (called("the_same_tile", lambda m, n, k, M: (1, 1)), BEST),
+        (called("tile_by_square_root", lambda m, n, k, M: (isqrt(M + 1) - 1, isqrt(M + 1) - 1)), BEST),
+        (called("tile_by_a_third", lambda m, n, k, M: (max(1, isqrt(M // 3)), max(1, isqrt(M // 3)))), BEST),
+        (called("tile_with_fractions", lambda m, n, k, M: ((M + 1) ** 0.5 - 1,) * 2), WHOLE),
+        (called("tile_as_a_ledger", lambda m, n, k, M: costs.matmul(m, n, k, bm=1, bn=1)), WHOLE),
     ),
 )
 
@@ -325,16 +299,17 @@ GRAM = Suite(
         Mutant(
             "symmetry-not-used",
             "A is read ⌈m/b⌉ times",
-            (("if j.start > i.start", "if False"), ("if i != j", "if False")),
+            ("if j.start > i.start", "if False"),
+            ("if i != j", "if False"),
         ),
-        Mutant("diagonal-loaded-twice", "A is read ⌈m/b⌉ times", (("if i == j", "if False"),)),
-        Mutant("other-half-not-stored", RUNS, (("if i != j", "if False"),)),
-        Mutant("other-half-not-turned", RUNS, (("m.store(g.T, G, j, i)", "m.store(g, G, j, i)"),)),
-        Mutant("diagonal-stored-twice", "G is written once", (("if i != j", "if True"),)),
-        Mutant("turned-by-copying", FITS, (("m.store(g.T,", "m.store(g.T.copy(),"),)),
-        Mutant("temporary-product", FITS, (("g.add_product(a, c.T)", "g += a @ c.T"),)),
-        Mutant("last-step-forgotten", "values equal A @ A.T", (("m.blocks(depth, 1)", "range(depth - 1)"),)),
-        Mutant("whole-rows", FITS, (("m.blocks(depth, 1)", "m.blocks(depth, depth)"),)),
+        Mutant("diagonal-loaded-twice", "A is read ⌈m/b⌉ times", ("if i == j", "if False")),
+        Mutant("other-half-not-stored", RUNS, ("if i != j", "if False")),
+        Mutant("other-half-not-turned", RUNS, ("m.store(g.T, G, j, i)", "m.store(g, G, j, i)")),
+        Mutant("diagonal-stored-twice", "G is written once", ("if i != j", "if True")),
+        Mutant("turned-by-copying", FITS, ("m.store(g.T,", "m.store(g.T.copy(),")),
+        Mutant("temporary-product", FITS, ("g.add_product(a, c.T)", "g += a @ c.T")),
+        Mutant("last-step-forgotten", "values equal A @ A.T", ("m.blocks(depth, 1)", "range(depth - 1)")),
+        Mutant("whole-rows", FITS, ("m.blocks(depth, 1)", "m.blocks(depth, depth)")),
     ),
     right=(gram_above_the_diagonal, gram_diagonal_first),
     cheats=((gram_of_zeros, "every word of the input is loaded"),),

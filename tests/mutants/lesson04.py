@@ -1,7 +1,7 @@
 """What is known about the exercises of lesson 04: mistakes, other right answers, cheats."""
 
 import numpy as np
-from harness import Mutant, Suite
+from harness import Mutant, Suite, called
 
 from iocourse import RowStats, costs, exact, schedules
 from iocourse.course.checking import OWN, RUNS
@@ -214,25 +214,25 @@ def queries_outside(m, Q, K, V, *, Br, Bc):
 FLASH1 = Suite(
     id="4.1",
     mutants=(
-        Mutant("dropped-rescale", VALUES, NO_RESCALE),
-        Mutant("dropped-rescale-depends-on-tiles", BLOCK_SIZE, NO_RESCALE),
-        Mutant("missing-scale", VALUES, NO_SCALE),
-        Mutant("missing-scale-in-one-block", ONE_BLOCK, NO_SCALE),
-        Mutant("no-maximum", LARGE, NO_MAXIMUM),
-        Mutant("unnormalise-forgotten", VALUES, (("stats.unnormalise(o)", "pass"),)),
-        Mutant("unnormalise-forgotten-depends-on-tiles", BLOCK_SIZE, (("stats.unnormalise(o)", "pass"),)),
-        Mutant("normalise-forgotten", VALUES, (("stats.normalise(o)", "pass"),)),
-        Mutant("sums-not-stored", VALUES, (("m.store(stats.l, sums, i)\n    return", "pass\n    return"),)),
-        Mutant("last-keys-skipped", VALUES, SKIPS_LAST_KEYS),
-        Mutant("last-queries-never-written", RUNS, SKIPS_LAST_QUERIES),
-        Mutant("O-has-no-first-value", RUNS, ((" m.store(o, O, i)\n            m", " pass\n            m"),)),
-        Mutant("K-in-the-inner-loop", "K is read once", (("q *= d", "k = m.load(K, j, into=k); q *= d"),)),
-        Mutant("V-in-the-inner-loop", "V is read once", (("q *= d", "v = m.load(V, j, into=v); q *= d"),)),
-        Mutant("Q-loaded-twice", Q_PASSES, (("q *= d", "q = m.load(Q, i, into=q); q *= d"),)),
-        Mutant("O-stored-twice", "O is written ⌈N/Bc⌉ + 1 times", (("q *= d", "m.store(o, O, i); q *= d"),)),
-        Mutant("O-loaded-twice", "O is read ⌈N/Bc⌉ times", (("q *= d", "o = m.load(O, i, into=o); q *= d"),)),
-        Mutant("statistics-stored-twice", TOTAL, (("q *= d", "m.store(stats.m, maxima, i); q *= d"),)),
-        Mutant("two-copies-of-the-keys", FITS, (("q *= d", "copy = m.load(K, (0, N)); q *= d"),)),
+        Mutant("dropped-rescale", VALUES, *NO_RESCALE),
+        Mutant("dropped-rescale-depends-on-tiles", BLOCK_SIZE, *NO_RESCALE),
+        Mutant("missing-scale", VALUES, *NO_SCALE),
+        Mutant("missing-scale-in-one-block", ONE_BLOCK, *NO_SCALE),
+        Mutant("no-maximum", LARGE, *NO_MAXIMUM),
+        Mutant("unnormalise-forgotten", VALUES, ("stats.unnormalise(o)", "pass")),
+        Mutant("unnormalise-forgotten-depends-on-tiles", BLOCK_SIZE, ("stats.unnormalise(o)", "pass")),
+        Mutant("normalise-forgotten", VALUES, ("stats.normalise(o)", "pass")),
+        Mutant("sums-not-stored", VALUES, ("m.store(stats.l, sums, i)\n    return", "pass\n    return")),
+        Mutant("last-keys-skipped", VALUES, *SKIPS_LAST_KEYS),
+        Mutant("last-queries-never-written", RUNS, *SKIPS_LAST_QUERIES),
+        Mutant("O-has-no-first-value", RUNS, (" m.store(o, O, i)\n            m", " pass\n            m")),
+        Mutant("K-in-the-inner-loop", "K is read once", ("q *= d", "k = m.load(K, j, into=k); q *= d")),
+        Mutant("V-in-the-inner-loop", "V is read once", ("q *= d", "v = m.load(V, j, into=v); q *= d")),
+        Mutant("Q-loaded-twice", Q_PASSES, ("q *= d", "q = m.load(Q, i, into=q); q *= d")),
+        Mutant("O-stored-twice", "O is written ⌈N/Bc⌉ + 1 times", ("q *= d", "m.store(o, O, i); q *= d")),
+        Mutant("O-loaded-twice", "O is read ⌈N/Bc⌉ times", ("q *= d", "o = m.load(O, i, into=o); q *= d")),
+        Mutant("statistics-stored-twice", TOTAL, ("q *= d", "m.store(stats.m, maxima, i); q *= d")),
+        Mutant("two-copies-of-the-keys", FITS, ("q *= d", "copy = m.load(K, (0, N)); q *= d")),
     ),
     right=(keys_outside_by_range, keys_outside_first_block_by_itself),
     cheats=(
@@ -271,38 +271,36 @@ def queries_outside_written_out(m, Q, K, V, *, Br, Bc):
 
 
 FORWARD_MUTANTS = (
-    Mutant("dropped-rescale", VALUES, NO_RESCALE),
-    Mutant("dropped-rescale-depends-on-tiles", BLOCK_SIZE, NO_RESCALE),
-    Mutant("missing-scale", VALUES, NO_SCALE),
-    Mutant("missing-scale-in-one-block", ONE_BLOCK, NO_SCALE),
-    Mutant("no-maximum", LARGE, NO_MAXIMUM),
-    Mutant("scale-by-d", VALUES, (("d**-0.5", "d**-1"),)),
-    Mutant("scaled-in-the-inner-loop", BLOCK_SIZE, (("stats.update", "q *= d**-0.5; stats.update"),)),
+    Mutant("dropped-rescale", VALUES, *NO_RESCALE),
+    Mutant("dropped-rescale-depends-on-tiles", BLOCK_SIZE, *NO_RESCALE),
+    Mutant("missing-scale", VALUES, *NO_SCALE),
+    Mutant("missing-scale-in-one-block", ONE_BLOCK, *NO_SCALE),
+    Mutant("no-maximum", LARGE, *NO_MAXIMUM),
+    Mutant("scale-by-d", VALUES, ("d**-0.5", "d**-1")),
+    Mutant("scaled-in-the-inner-loop", BLOCK_SIZE, ("stats.update", "q *= d**-0.5; stats.update")),
     Mutant(
         "normalised-in-the-inner-loop",
         VALUES,
-        (("o.add_product(s, v)", "o.add_product(s, v); stats.normalise(o)"),),
+        ("o.add_product(s, v)", "o.add_product(s, v); stats.normalise(o)"),
     ),
-    Mutant("never-normalised", VALUES, (("stats.normalise(o)", "pass"),)),
-    Mutant("last-keys-skipped", VALUES, SKIPS_LAST_KEYS),
-    Mutant("last-queries-skipped", RUNS, SKIPS_LAST_QUERIES),
-    Mutant("K-loaded-twice", K_PASSES, (("stats.update", "m.load(K, j).free(); stats.update"),)),
-    Mutant("V-loaded-twice", V_PASSES, (("stats.update", "v = m.load(V, j, into=v); stats.update"),)),
-    Mutant("Q-in-the-inner-loop", Q_ONCE, (("stats.update", "q = m.load(Q, i, into=q); stats.update"),)),
+    Mutant("never-normalised", VALUES, ("stats.normalise(o)", "pass")),
+    Mutant("last-keys-skipped", VALUES, *SKIPS_LAST_KEYS),
+    Mutant("last-queries-skipped", RUNS, *SKIPS_LAST_QUERIES),
+    Mutant("K-loaded-twice", K_PASSES, ("stats.update", "m.load(K, j).free(); stats.update")),
+    Mutant("V-loaded-twice", V_PASSES, ("stats.update", "v = m.load(V, j, into=v); stats.update")),
+    Mutant("Q-in-the-inner-loop", Q_ONCE, ("stats.update", "q = m.load(Q, i, into=q); stats.update")),
     Mutant(
-        "O-stored-in-the-inner-loop",
-        O_ONCE,
-        (("o.add_product(s, v)", "o.add_product(s, v); m.store(o, O, i)"),),
+        "O-stored-in-the-inner-loop", O_ONCE, ("o.add_product(s, v)", "o.add_product(s, v); m.store(o, O, i)")
     ),
-    Mutant("values-for-keys", VALUES, (("m.load(V, j) as v", "m.load(K, j) as v"),)),
-    Mutant("V-never-loaded", LOADED, (("m.load(V, j) as v", "m.load(K, j) as v"),)),
+    Mutant("values-for-keys", VALUES, ("m.load(V, j) as v", "m.load(K, j) as v")),
+    Mutant("V-never-loaded", LOADED, ("m.load(V, j) as v", "m.load(K, j) as v")),
 )
 
 FLASH2 = Suite(
     id="4.2",
     mutants=(
         *FORWARD_MUTANTS,
-        Mutant("all-keys-at-once", FITS, (("with m.load(K, j)", "with m.load(K, (0, N)), m.load(K, j)"),)),
+        Mutant("all-keys-at-once", FITS, ("with m.load(K, j)", "with m.load(K, (0, N)), m.load(K, j)")),
     ),
     right=(queries_outside, queries_outside_written_out),
     cheats=(
@@ -389,10 +387,10 @@ FLASH_OPTIMAL = Suite(
     id="4.3",
     mutants=(
         *FORWARD_MUTANTS,
-        Mutant("K-and-V-together", TIGHT, TOGETHER[1:]),
-        Mutant("V-before-K", TIGHT, (("with m.load(K", "with m.load(V, j) as early, m.load(K"),)),
-        Mutant("scores-not-freed", TIGHT, (("with s, m.load(V", "keep = s\n                with m.load(V"),)),
-        Mutant("scores-copied", TIGHT, (("stats.update(s, o)", "s = s + 0.0; stats.update(s, o)"),)),
+        Mutant("K-and-V-together", TIGHT, *TOGETHER[1:]),
+        Mutant("V-before-K", TIGHT, ("with m.load(K", "with m.load(V, j) as early, m.load(K")),
+        Mutant("scores-not-freed", TIGHT, ("with s, m.load(V", "keep = s\n                with m.load(V")),
+        Mutant("scores-copied", TIGHT, ("stats.update(s, o)", "s = s + 0.0; stats.update(s, o)")),
     ),
     right=(value_into_the_keys_place, keys_freed_by_hand),
     cheats=(
@@ -427,22 +425,6 @@ def library_choice(N, d, M):
     return tuple(schedules.flash_optimal.choose(N, d, M).values())
 
 
-def always_one(N, d, M):
-    return 1, 1
-
-
-def always_64(N, d, M):
-    return 64, 64
-
-
-def only_Br(N, d, M):
-    return (M - d) // (2 * d + 3)
-
-
-def float_rows(N, d, M):
-    return (M - d) / (2 * d + 3), 1
-
-
 BEST, TILE_FITS, WHOLE = (
     "no tile that fits moves fewer words",
     "the tile fits in M words",
@@ -452,24 +434,24 @@ BEST, TILE_FITS, WHOLE = (
 TILES = Suite(
     id="4.4",
     mutants=(
-        Mutant("statistics-forgotten", TILE_FITS, (("2 * d + 3", "2 * d + 1"),)),
-        Mutant("scores-forgotten", TILE_FITS, (("2 * d + 3", "2 * d + 2"),)),
-        Mutant("key-forgotten", TILE_FITS, (("(M - d)", "M"),)),
-        Mutant("rounded-up", TILE_FITS, (("(M - d) // (2 * d + 3)", "-(-(M - d) // (2 * d + 3))"),)),
-        Mutant("room-for-K-and-V", BEST, (("(M - d)", "(M - 2 * d)"),)),
-        Mutant("a-quarter-of-M", BEST, (("(M - d) // (2 * d + 3)", "max(1, M // (4 * d))"),)),
-        Mutant("Br-and-Bc-exchanged", BEST, (("return ", "return 1, "), ("), 1", ")"))),
-        Mutant("not-whole", WHOLE, (("//", "/"),)),
+        Mutant("statistics-forgotten", TILE_FITS, ("2 * d + 3", "2 * d + 1")),
+        Mutant("scores-forgotten", TILE_FITS, ("2 * d + 3", "2 * d + 2")),
+        Mutant("key-forgotten", TILE_FITS, ("(M - d)", "M")),
+        Mutant("rounded-up", TILE_FITS, ("(M - d) // (2 * d + 3)", "-(-(M - d) // (2 * d + 3))")),
+        Mutant("room-for-K-and-V", BEST, ("(M - d)", "(M - 2 * d)")),
+        Mutant("a-quarter-of-M", BEST, ("(M - d) // (2 * d + 3)", "max(1, M // (4 * d))")),
+        Mutant("Br-and-Bc-exchanged", BEST, ("return ", "return 1, "), ("), 1", ")")),
+        Mutant("not-whole", WHOLE, ("//", "/")),
     ),
     right=(by_search, fewest_blocks),
     cheats=(
         (library_tiles, OWN),
         (library_choice, OWN),
         (schedules.flash_optimal.tiles, OWN),
-        (always_one, BEST),
-        (always_64, TILE_FITS),
-        (only_Br, WHOLE),
-        (float_rows, WHOLE),
+        (called("always_one", lambda N, d, M: (1, 1)), BEST),
+        (called("always_64", lambda N, d, M: (64, 64)), TILE_FITS),
+        (called("only_Br", lambda N, d, M: (M - d) // (2 * d + 3)), WHOLE),
+        (called("float_rows", lambda N, d, M: ((M - d) / (2 * d + 3), 1)), WHOLE),
     ),
 )
 

@@ -1,7 +1,7 @@
 """What is known about the exercises of lesson 05: mistakes, other right answers, cheats."""
 
 import numpy as np
-from harness import Mutant, Suite
+from harness import Mutant, Suite, called
 
 from iocourse import bounds, costs, pebbling, schedules
 from iocourse.course.checking import OWN
@@ -47,10 +47,6 @@ def dot_with_waiting_products(d):
     return [pebbling.Move(*move) for move in [*product_first, *moves, ("store", "s")]]
 
 
-def dot_by_search(d):
-    return list(pebbling.optimum(pebbling.dot(d), 3).moves)
-
-
 def dot_with_four_pebbles(d):
     moves = ["load a1", "load b1", "compute p1", "delete a1", "delete b1"]
     so_far = "p1"
@@ -65,25 +61,6 @@ def dot_with_four_pebbles(d):
 def dot_for_two_only(d):
     moves = "load a1,load b1,compute p1,delete a1,delete b1,store p1,delete p1,load a2,load b2,compute p2,"
     return (moves + "delete a2,delete b2,load p1,compute s,store s").split(",")
-
-
-class Late(str):
-    """A text that would ask the search for its moves once the check looks at it."""
-
-    def split(self, *args):
-        return ["store", "s"]
-
-
-def dot_later(d):
-    return [Late("load nothing")]
-
-
-def dot_as_one_text(d):
-    return "\n".join(dot_second_first(d))
-
-
-def dot_as_pairs(d):
-    return [move.split() for move in dot_second_first(d)]
 
 
 def dot_in_words_of_its_own(d):
@@ -101,26 +78,25 @@ def nothing(n):
 DOT = Suite(
     id="5.1",
     mutants=(
-        Mutant("factor-not-deleted", LEGAL, ((', f"delete a{l}", f"delete b{l}"', ', f"delete a{l}"'),)),
-        Mutant("sum-does-not-wait", LEGAL, (('f"store {so_far}", f"delete {so_far}"', ""),)),
-        Mutant("stored-and-kept", LEGAL, (('f"store {so_far}", f"delete {so_far}"', 'f"store {so_far}"'),)),
-        Mutant("sum-not-fetched", LEGAL, (('f"load {so_far}", ', ""),)),
-        Mutant("last-product-forgotten", LEGAL, (("range(2, d + 1)", "range(2, d)"),)),
-        Mutant("last-sum-misnamed", LEGAL, (('"s" if l == d else ', ""),)),
-        Mutant("result-not-stored", STORED, (('[*moves, "store s"]', "moves"),)),
-        Mutant("result-not-stored-words", STORED, (('"store s"', '"delete s"'),)),
-        Mutant("products-stored-too", DOT_WORDS, (('"compute p{l}", ', '"compute p{l}", f"store p{l}", '),)),
-        Mutant("generator", LIST, (('[*moves, "store s"]', '(move for move in [*moves, "store s"])'),)),
+        Mutant("factor-not-deleted", LEGAL, (', f"delete a{l}", f"delete b{l}"', ', f"delete a{l}"')),
+        Mutant("sum-does-not-wait", LEGAL, ('f"store {so_far}", f"delete {so_far}"', "")),
+        Mutant("stored-and-kept", LEGAL, ('f"store {so_far}", f"delete {so_far}"', 'f"store {so_far}"')),
+        Mutant("sum-not-fetched", LEGAL, ('f"load {so_far}", ', "")),
+        Mutant("last-product-forgotten", LEGAL, ("range(2, d + 1)", "range(2, d)")),
+        Mutant("last-sum-misnamed", LEGAL, ('"s" if l == d else ', "")),
+        Mutant("result-not-stored", STORED, ('[*moves, "store s"]', "moves")),
+        Mutant("result-not-stored-words", STORED, ('"store s"', '"delete s"')),
+        Mutant("products-stored-too", DOT_WORDS, ('"compute p{l}", ', '"compute p{l}", f"store p{l}", ')),
+        Mutant("generator", LIST, ('[*moves, "store s"]', '(move for move in [*moves, "store s"])')),
     ),
     right=(dot_second_first, dot_with_waiting_products),
     cheats=(
-        (dot_by_search, OWN),
+        (called("dot_by_search", lambda d: list(pebbling.optimum(pebbling.dot(d), 3).moves)), OWN),
         (pebbling.dot, OWN),
         (dot_with_four_pebbles, LEGAL),
         (dot_for_two_only, LEGAL),
-        (dot_later, LEGAL),
-        (dot_as_one_text, LIST),
-        (dot_as_pairs, LIST),
+        (called("dot_as_one_text", lambda d: "\n".join(dot_second_first(d))), LIST),
+        (called("dot_as_pairs", lambda d: [move.split() for move in dot_second_first(d)]), LIST),
         (dot_in_words_of_its_own, LEGAL),
         (dot_with_a_slide, LEGAL),
         (nothing, STORED),
@@ -178,10 +154,6 @@ def row_by_a_player(n):
     return moves
 
 
-def row_by_search(n):
-    return pebbling.optimum(pebbling.softmax_row(n), 3).moves
-
-
 def row_each_vertex_once(n):
     """Exponentials are stored and loaded again: the optimum of the one-shot game, 4n - 2 words."""
     moves, so_far = ["load x1", "compute e1", "delete x1"], "e1"
@@ -209,21 +181,25 @@ ROW = Suite(
     id="5.2",
     mutants=(
         Mutant(
-            "every-score-twice", ROW_WORDS, ((LAST, 'moves.append(f"delete e{n}")'), ("(1, n)", "(1, n + 1)"))
+            "every-score-twice", ROW_WORDS, (LAST, 'moves.append(f"delete e{n}")'), ("(1, n)", "(1, n + 1)")
         ),
-        Mutant("exponentials-stored", ROW_WORDS, ((DELETE, f'moves.append(f"store e{{j}}"); {DELETE}'),)),
-        Mutant("sum-stored", ROW_WORDS, ((LAST, LAST + '; moves.append("store l")'),)),
-        Mutant("scores-kept", LEGAL, ((', f"delete x{j}"', ""),)),
-        Mutant("old-sum-kept", LEGAL, ((', f"delete {so_far}"]', "]"),)),
-        Mutant("not-made-again", LEGAL, ((AGAIN + ', f"compute p', '[f"compute p'),)),
-        Mutant("weights-kept", LEGAL, (('f"delete p{j}", ', ""),)),
-        Mutant("first-weight-forgotten", STORED, (("range(1, n)", "range(2, n)"),)),
-        Mutant("last-weight-forgotten", STORED, ((LAST, 'moves.append(f"delete e{n}")'),)),
-        Mutant("last-sum-misnamed", LEGAL, (('"l" if j == n else ', ""),)),
-        Mutant("nothing-returned", LIST, (("return moves", "pass"),)),
+        Mutant("exponentials-stored", ROW_WORDS, (DELETE, f'moves.append(f"store e{{j}}"); {DELETE}')),
+        Mutant("sum-stored", ROW_WORDS, (LAST, LAST + '; moves.append("store l")')),
+        Mutant("scores-kept", LEGAL, (', f"delete x{j}"', "")),
+        Mutant("old-sum-kept", LEGAL, (', f"delete {so_far}"]', "]")),
+        Mutant("not-made-again", LEGAL, (AGAIN + ', f"compute p', '[f"compute p')),
+        Mutant("weights-kept", LEGAL, ('f"delete p{j}", ', "")),
+        Mutant("first-weight-forgotten", STORED, ("range(1, n)", "range(2, n)")),
+        Mutant("last-weight-forgotten", STORED, (LAST, 'moves.append(f"delete e{n}")')),
+        Mutant("last-sum-misnamed", LEGAL, ('"l" if j == n else ', "")),
+        Mutant("nothing-returned", LIST, ("return moves", "pass")),
     ),
     right=(row_backwards, row_by_a_player),
-    cheats=((row_by_search, OWN), (row_each_vertex_once, ROW_WORDS), (nothing, STORED)),
+    cheats=(
+        (called("row_by_search", lambda n: pebbling.optimum(pebbling.softmax_row(n), 3).moves), OWN),
+        (row_each_vertex_once, ROW_WORDS),
+        (nothing, STORED),
+    ),
 )
 
 
@@ -250,16 +226,16 @@ ONCE = "a pair with a score that could also be made counts once"
 PRODUCTS = Suite(
     id="5.3",
     mutants=(
-        Mutant("any-word-of-a-row", GAP, (("q.all", "q.any"), ("k.all", "k.any"))),
-        Mutant("one-whole-row-is-enough", GAP, (("[:, None] & k", "[:, None] | k"),)),
-        Mutant("keys-not-asked", GAP, (("k.all(axis=1)", "k.any(axis=1)"),)),
-        Mutant("no-scores-at-hand", OLD, (("(s | made)", "made"),)),
-        Mutant("none-made", NEW, (("(s | made)", "s"),)),
-        Mutant("counted-twice", ONCE, (("(s | made).astype(int)", "s.astype(int) + made"),)),
-        Mutant("pairs-for-products", ONCE, (("(pairs @ v.astype(int) * o).sum()", "pairs.sum()"),)),
-        Mutant("no-accumulators", OLD, ((" * o", ""),)),
-        Mutant("all-values-there", OLD, (("v.astype(int)", "np.ones(v.shape, dtype=int)"),)),
-        Mutant("booleans-multiplied", OLD, ((".astype(int)", ""),)),
+        Mutant("any-word-of-a-row", GAP, ("q.all", "q.any"), ("k.all", "k.any")),
+        Mutant("one-whole-row-is-enough", GAP, ("[:, None] & k", "[:, None] | k")),
+        Mutant("keys-not-asked", GAP, ("k.all(axis=1)", "k.any(axis=1)")),
+        Mutant("no-scores-at-hand", OLD, ("(s | made)", "made")),
+        Mutant("none-made", NEW, ("(s | made)", "s")),
+        Mutant("counted-twice", ONCE, ("(s | made).astype(int)", "s.astype(int) + made")),
+        Mutant("pairs-for-products", ONCE, ("(pairs @ v.astype(int) * o).sum()", "pairs.sum()")),
+        Mutant("no-accumulators", OLD, (" * o", "")),
+        Mutant("all-values-there", OLD, ("v.astype(int)", "np.ones(v.shape, dtype=int)")),
+        Mutant("booleans-multiplied", OLD, (".astype(int)", "")),
     ),
     right=(products_one_by_one, products_by_einsum),
     cheats=(
@@ -291,10 +267,6 @@ def bound_by_segments(N, d, M):
         best, h = max(best, h * (R - M)), h + 1
 
 
-def bound_of_the_library(N, d, M):
-    return bounds.theorem_A(N, d, M)
-
-
 def bound_with_the_library_s_F(N, d, M):
     return max(T * (N * N * d // bounds.products_per_segment(M + T, d)) for T in range(1, 4 * N * d))
 
@@ -305,10 +277,6 @@ def bound_evaluated_for_every_T(N, d, M):
 
 def bound_from_the_library_s_segments(N, d, M):
     return max(T * bounds.segments.segments_A(N * N * d, M + T, d) for T in range(1, 4 * N * d))
-
-
-def bound_from_the_check(N, d, M):
-    return lesson05.best_segment(N, d, M, 1.0)[0]
 
 
 def every_other_T(N, d, M):
@@ -342,16 +310,8 @@ def words_of_F3(N, d, M):
     return costs.flash_optimal(N, d, Br=max(1, min(N, (M - d) // (2 * d + 3))), Bc=1).total
 
 
-def compulsory(N, d, M):
-    return 4 * N * d
-
-
 def tiles_of_F3(N, d, M):
     return schedules.flash_optimal.cost(N, d, **schedules.flash_optimal.tiles(N, d, M)).total
-
-
-def no_number(N, d, M):
-    return None
 
 
 NUMBER = "returns a number of words"
@@ -362,27 +322,27 @@ WHOLE = "int(N * N * d // F(M + T))"
 BOUND = Suite(
     id="5.4",
     mutants=(
-        Mutant("part-of-a-segment", ABOVE, ((WHOLE, "(N * N * d / F(M + T))"),)),
-        Mutant("rounded-up", ABOVE, ((WHOLE, "-int(-N * N * d // F(M + T))"),)),
-        Mutant("start-forgotten", ABOVE, (("F(M + T)", "F(T)"),)),
-        Mutant("first-case-for-all", SMALL, (("if 3 * d * d <= R else (R / 3) ** 1.5", ""),)),
-        Mutant("second-case-for-all", ABOVE, (("3 * d * d <= R", "False"),)),
-        Mutant("M-for-T", ABOVE, (("max(most, T *", "max(most, (M + T) *"),)),
-        Mutant("up-to-M", LARGE, (("while F", "while T < M and F"),)),
-        Mutant("up-to-M-below", SMALL, (("while F", "while T < M and F"),)),
-        Mutant("powers-of-two", LARGE, (("T += 1", "T *= 2"),)),
-        Mutant("the-last-one", SMALL, (("max(most, T *", "(T *"),)),
-        Mutant("pairs-for-products", LARGE, (("N * N * d", "N * N"),)),
-        Mutant("segments-counted", LARGE, ((f"T * {WHOLE}", WHOLE),)),
-        Mutant("nothing-returned", NUMBER, (("return most", "pass"),)),
+        Mutant("part-of-a-segment", ABOVE, (WHOLE, "(N * N * d / F(M + T))")),
+        Mutant("rounded-up", ABOVE, (WHOLE, "-int(-N * N * d // F(M + T))")),
+        Mutant("start-forgotten", ABOVE, ("F(M + T)", "F(T)")),
+        Mutant("first-case-for-all", SMALL, ("if 3 * d * d <= R else (R / 3) ** 1.5", "")),
+        Mutant("second-case-for-all", ABOVE, ("3 * d * d <= R", "False")),
+        Mutant("M-for-T", ABOVE, ("max(most, T *", "max(most, (M + T) *")),
+        Mutant("up-to-M", LARGE, ("while F", "while T < M and F")),
+        Mutant("up-to-M-below", SMALL, ("while F", "while T < M and F")),
+        Mutant("powers-of-two", LARGE, ("T += 1", "T *= 2")),
+        Mutant("the-last-one", SMALL, ("max(most, T *", "(T *")),
+        Mutant("pairs-for-products", LARGE, ("N * N * d", "N * N")),
+        Mutant("segments-counted", LARGE, (f"T * {WHOLE}", WHOLE)),
+        Mutant("nothing-returned", NUMBER, ("return most", "pass")),
     ),
     right=(bound_at_once, bound_by_segments),
     cheats=(
-        (bound_of_the_library, OWN),
+        (called("bound_of_the_library", lambda N, d, M: bounds.theorem_A(N, d, M)), OWN),
         (bound_with_the_library_s_F, OWN),
         (bound_evaluated_for_every_T, OWN),
         (bound_from_the_library_s_segments, OWN),
-        (bound_from_the_check, OWN),
+        (called("bound_from_the_check", lambda N, d, M: lesson05.best_segment(N, d, M, 1.0)[0]), OWN),
         (every_other_T, LARGE),
         (every_other_T, SMALL),
         (until_it_falls, LARGE),
@@ -391,8 +351,8 @@ BOUND = Suite(
         (remembered_line, SMALL),
         (words_of_F3, ABOVE),
         (tiles_of_F3, OWN),
-        (compulsory, ABOVE),
-        (no_number, NUMBER),
+        (called("compulsory", lambda N, d, M: 4 * N * d), ABOVE),
+        (called("no_number", lambda N, d, M: None), NUMBER),
     ),
 )
 

@@ -1,7 +1,7 @@
 """What is known about the exercises of lesson 06: mistakes, other right answers, cheats."""
 
 import numpy as np
-from harness import Mutant, Suite
+from harness import Mutant, Suite, called
 
 from iocourse import costs, exact, schedules
 from iocourse.course.checking import OWN, RUNS
@@ -59,18 +59,18 @@ SOFTMAX_OF_THE_TILE = (
 TILE = Suite(
     id="6.4",
     mutants=(
-        Mutant("D-over-the-tile", DS_PART, OVER_THE_TILE),
-        Mutant("softmax-of-the-tile", P_PART, SOFTMAX_OF_THE_TILE),
-        Mutant("no-scale", P_ALL, ((" / np.sqrt(q.shape[1])", ""),)),
-        Mutant("L-forgotten", P_ALL, ((" - L[:, None]", ""),)),
-        Mutant("exp-over-exp", P_PART, (("np.exp(s - L[:, None])", "np.exp(s) / np.exp(L)[:, None]"),)),
-        Mutant("D-forgotten", DS_ALL, ((" - D[:, None]", ""),)),
-        Mutant("D-added", DS_ALL, (("- D[:, None]", "+ D[:, None]"),)),
-        Mutant("D-outside-the-bracket", DS_ALL, (("(do @ v.T - D[:, None])", "(do @ v.T) - D[:, None]"),)),
-        Mutant("D-from-V", DS_ALL, (("(do * o)", "(do * do)"),)),
-        Mutant("weights-forgotten", DS_ALL, (("return p, p * ", "return p, "),)),
-        Mutant("scaled-twice", DS_ALL, (("D[:, None])", "D[:, None]) / np.sqrt(q.shape[1])"),)),
-        Mutant("exchanged", P_ALL, (("return p, p * (do @ v.T - D[:, None])", "return p * (do @ v.T), p"),)),
+        Mutant("D-over-the-tile", DS_PART, *OVER_THE_TILE),
+        Mutant("softmax-of-the-tile", P_PART, *SOFTMAX_OF_THE_TILE),
+        Mutant("no-scale", P_ALL, (" / np.sqrt(q.shape[1])", "")),
+        Mutant("L-forgotten", P_ALL, (" - L[:, None]", "")),
+        Mutant("exp-over-exp", P_PART, ("np.exp(s - L[:, None])", "np.exp(s) / np.exp(L)[:, None]")),
+        Mutant("D-forgotten", DS_ALL, (" - D[:, None]", "")),
+        Mutant("D-added", DS_ALL, ("- D[:, None]", "+ D[:, None]")),
+        Mutant("D-outside-the-bracket", DS_ALL, ("(do @ v.T - D[:, None])", "(do @ v.T) - D[:, None]")),
+        Mutant("D-from-V", DS_ALL, ("(do * o)", "(do * do)")),
+        Mutant("weights-forgotten", DS_ALL, ("return p, p * ", "return p, ")),
+        Mutant("scaled-twice", DS_ALL, ("D[:, None])", "D[:, None]) / np.sqrt(q.shape[1])")),
+        Mutant("exchanged", P_ALL, ("return p, p * (do @ v.T - D[:, None])", "return p * (do @ v.T), p")),
     ),
     right=(entry_by_entry, two_products_apart),
     cheats=(
@@ -259,96 +259,83 @@ ALWAYS_READ = (
 FUSED = Suite(
     id="6.6",
     mutants=(
-        Mutant("no-scale", "dQ is exact", (("q *= d**-0.5", "pass"),)),
-        Mutant("dQ-not-scaled", "dQ is exact", (("s *= d**-0.5", "pass"),)),
+        Mutant("no-scale", "dQ is exact", ("q *= d**-0.5", "pass")),
+        Mutant("dQ-not-scaled", "dQ is exact", ("s *= d**-0.5", "pass")),
         Mutant(
             "dK-scaled-twice",
             "dK is exact",
-            (("dk.add_product", "s *= d**-0.5; dk.add_product"), ("s *= d**-0.5\n", "pass\n")),
+            ("dk.add_product", "s *= d**-0.5; dk.add_product"),
+            ("s *= d**-0.5\n", "pass\n"),
         ),
         Mutant(
             "dV-from-dS",
             "dV is exact",
-            (
-                ("dv.add_product(s.T, do)", "pass"),
-                ("dk.add_product", "dv.add_product(s.T, q); dk.add_product"),
-            ),
+            ("dv.add_product(s.T, do)", "pass"),
+            ("dk.add_product", "dv.add_product(s.T, q); dk.add_product"),
         ),
         Mutant(
             "D-doubled",
             "dK is exact",
-            (("D_i.add_row_products(do, o)", "D_i.add_row_products(do, o); D_i *= 2.0"),),
+            ("D_i.add_row_products(do, o)", "D_i.add_row_products(do, o); D_i *= 2.0"),
         ),
-        Mutant("D-of-O-and-O", "dQ is exact", (("add_row_products(do, o)", "add_row_products(o, o)"),)),
-        Mutant("K-for-V", "dK is exact", (("times_product(do, v.T", "times_product(do, k.T"),)),
+        Mutant("D-of-O-and-O", "dQ is exact", ("add_row_products(do, o)", "add_row_products(o, o)")),
+        Mutant("K-for-V", "dK is exact", ("times_product(do, v.T", "times_product(do, k.T")),
         Mutant(
             "always-from-zeros",
             "dQ is exact",
-            (("m.zeros(i, d) if j.first else m.load(dQ, i)", "m.zeros(i, d)"),),
+            ("m.zeros(i, d) if j.first else m.load(dQ, i)", "m.zeros(i, d)"),
         ),
-        Mutant(
-            "read-before-written", RUNS, (("m.zeros(i, d) if j.first else m.load(dQ, i)", "m.load(dQ, i)"),)
-        ),
-        Mutant("zeros-in-slow-memory-first", DQ_IN, ALWAYS_READ),
-        Mutant("zeros-in-slow-memory-first-written", DQ_OUT, ALWAYS_READ),
+        Mutant("read-before-written", RUNS, ("m.zeros(i, d) if j.first else m.load(dQ, i)", "m.load(dQ, i)")),
+        Mutant("zeros-in-slow-memory-first", DQ_IN, *ALWAYS_READ),
+        Mutant("zeros-in-slow-memory-first-written", DQ_OUT, *ALWAYS_READ),
         Mutant(
             "exp-before-L",
             LARGE,
-            (("probabilities(s, L_i)", "np.exp(s, out=s); np.exp(L_i, out=L_i); s /= L_i[:, None]"),),
+            ("probabilities(s, L_i)", "np.exp(s, out=s); np.exp(L_i, out=L_i); s /= L_i[:, None]"),
         ),
         Mutant(
             "softmax-of-the-tile",
             "dV is exact",
-            (("probabilities(s, L_i)", "np.exp(s, out=s); s /= s.sum(axis=1, keepdims=True)"),),
+            ("probabilities(s, L_i)", "np.exp(s, out=s); s /= s.sum(axis=1, keepdims=True)"),
         ),
         Mutant(
             "softmax-of-the-tile-depends-on-tiles",
             BLOCK_SIZE,
-            (("probabilities(s, L_i)", "np.exp(s, out=s); s /= s.sum(axis=1, keepdims=True)"),),
+            ("probabilities(s, L_i)", "np.exp(s, out=s); s /= s.sum(axis=1, keepdims=True)"),
         ),
-        Mutant("dO-beside-dQ", FITS, SIDE_BY_SIDE),
-        Mutant(
-            "O-at-every-visit", "O is read once", (("q *= d**-0.5", "q *= d**-0.5; m.load(O, i).free()"),)
-        ),
+        Mutant("dO-beside-dQ", FITS, *SIDE_BY_SIDE),
+        Mutant("O-at-every-visit", "O is read once", ("q *= d**-0.5", "q *= d**-0.5; m.load(O, i).free()")),
         Mutant(
             "K-in-the-inner-loop",
             "K is read once",
-            (("q *= d**-0.5", "q *= d**-0.5; k = m.load(K, j, into=k)"),),
+            ("q *= d**-0.5", "q *= d**-0.5; k = m.load(K, j, into=k)"),
         ),
         Mutant(
             "V-in-the-inner-loop",
             "V is read once",
-            (("q *= d**-0.5", "q *= d**-0.5; v = m.load(V, j, into=v)"),),
+            ("q *= d**-0.5", "q *= d**-0.5; v = m.load(V, j, into=v)"),
         ),
-        Mutant("Q-loaded-twice", Q_PASSES, (("q *= d**-0.5", "q = m.load(Q, i, into=q); q *= d**-0.5"),)),
+        Mutant("Q-loaded-twice", Q_PASSES, ("q *= d**-0.5", "q = m.load(Q, i, into=q); q *= d**-0.5")),
         Mutant(
             "dO-loaded-twice",
             DO_PASSES,
-            (("dv.add_product(s.T, do)", "do = m.load(dO, i, into=do); dv.add_product(s.T, do)"),),
+            ("dv.add_product(s.T, do)", "do = m.load(dO, i, into=do); dv.add_product(s.T, do)"),
+        ),
+        Mutant("dQ-stored-twice", DQ_OUT, ("m.store(dq, dQ, i)", "m.store(dq, dQ, i); m.store(dq, dQ, i)")),
+        Mutant(
+            "dK-stored-every-time", "dK is written once", ("s *= d**-0.5", "s *= d**-0.5; m.store(dk, dK, j)")
         ),
         Mutant(
-            "dQ-stored-twice", DQ_OUT, (("m.store(dq, dQ, i)", "m.store(dq, dQ, i); m.store(dq, dQ, i)"),)
+            "dV-stored-every-time", "dV is written once", ("s *= d**-0.5", "s *= d**-0.5; m.store(dv, dV, j)")
         ),
         Mutant(
-            "dK-stored-every-time",
-            "dK is written once",
-            (("s *= d**-0.5", "s *= d**-0.5; m.store(dk, dK, j)"),),
+            "L-loaded-twice", TOTAL, ("probabilities(s, L_i)", "m.load(LSE, i).free(); probabilities(s, L_i)")
         ),
-        Mutant(
-            "dV-stored-every-time",
-            "dV is written once",
-            (("s *= d**-0.5", "s *= d**-0.5; m.store(dv, dV, j)"),),
-        ),
-        Mutant(
-            "L-loaded-twice",
-            TOTAL,
-            (("probabilities(s, L_i)", "m.load(LSE, i).free(); probabilities(s, L_i)"),),
-        ),
-        Mutant("all-keys-at-once", FITS, (("q *= d**-0.5", "q *= d**-0.5; copy = m.load(K, (0, N))"),)),
+        Mutant("all-keys-at-once", FITS, ("q *= d**-0.5", "q *= d**-0.5; copy = m.load(K, (0, N))")),
         Mutant(
             "last-keys-skipped",
             RUNS,
-            (("for j in m.blocks(N, Bc)", "for j in list(m.blocks(N, Bc))[: N // Bc]"),),
+            ("for j in m.blocks(N, Bc)", "for j in list(m.blocks(N, Bc))[: N // Bc]"),
         ),
     ),
     right=(fused_by_range, dQ_into_the_place_of_dO),
@@ -410,41 +397,29 @@ def passing_once(stays, gradients):
     return (2 + len(gradients & {"dQ"})) * (columns + len(gradients & {"dK", "dV"}))
 
 
-def always_fourteen(stays, gradients):
-    return 14
-
-
-def from_the_library(stays, gradients):
-    return lesson06.constant(stays, gradients)
-
-
-def largest_array_count(stays, gradients):
-    return {1: 6, 2: 8, 3: 16}[len(gradients)]
-
-
 SWEEPS = Suite(
     id="6.7",
     mutants=(
-        Mutant("V-always", DV_ALONE, (('1 if gradients == {"dV"} else 2', "2"),)),
-        Mutant("passing-counts-once", PASSES, (("2 * on_columns", "on_columns"), ("2 * on_rows", "on_rows"))),
-        Mutant("staying-counts-twice", ROWS_DQ, (("(rows + on_rows)", "(rows + 2 * on_rows)"),)),
+        Mutant("V-always", DV_ALONE, ('1 if gradients == {"dV"} else 2', "2")),
+        Mutant("passing-counts-once", PASSES, ("2 * on_columns", "on_columns"), ("2 * on_rows", "on_rows")),
+        Mutant("staying-counts-twice", ROWS_DQ, ("(rows + on_rows)", "(rows + 2 * on_rows)")),
         Mutant(
             "staying-counts-twice-columns",
             COLUMNS_DK,
-            (("(columns + on_columns)", "(columns + 2 * on_columns)"),),
+            ("(columns + on_columns)", "(columns + 2 * on_columns)"),
         ),
-        Mutant("dO-forgotten", ROWS_DQ, (("rows = 2 ", "rows = 1 "),)),
-        Mutant("sides-exchanged", ROWS_DQ, (('stays == "rows"', 'stays == "columns"'),)),
-        Mutant("sum-instead-of-product", ROWS_DQ, ((") * (", ") + ("),)),
-        Mutant("D-counts-as-an-array", COLUMNS_DK, (("rows = 2 ", "rows = 3 "),)),
+        Mutant("dO-forgotten", ROWS_DQ, ("rows = 2 ", "rows = 1 ")),
+        Mutant("sides-exchanged", ROWS_DQ, ('stays == "rows"', 'stays == "columns"')),
+        Mutant("sum-instead-of-product", ROWS_DQ, (") * (", ") + (")),
+        Mutant("D-counts-as-an-array", COLUMNS_DK, ("rows = 2 ", "rows = 3 ")),
     ),
     right=(by_names, by_cases, using_up_the_set),
     cheats=(
-        (always_fourteen, ROWS_DQ),
+        (called("always_fourteen", lambda stays, gradients: 14), ROWS_DQ),
         (passing_once, PASSES),
-        (from_the_library, OWN),
+        (called("from_the_library", lambda stays, gradients: lesson06.constant(stays, gradients)), OWN),
         (lesson06.constant, OWN),
-        (largest_array_count, PASSES),
+        (called("largest_array_count", lambda stays, gradients: {1: 6, 2: 8, 3: 16}[len(gradients)]), PASSES),
     ),
 )
 
@@ -552,77 +527,69 @@ O_STAYS = (
 QUERIES = Suite(
     id="6.8",
     mutants=(
-        Mutant("no-scale", "dQ is exact", ((" q *= d**-0.5", " pass"),)),
-        Mutant("dQ-not-scaled", "dQ is exact", ((" dq *= d**-0.5", " pass"),)),
+        Mutant("no-scale", "dQ is exact", (" q *= d**-0.5", " pass")),
+        Mutant("dQ-not-scaled", "dQ is exact", (" dq *= d**-0.5", " pass")),
         Mutant(
             "scaled-in-the-inner-loop",
             BLOCK_SIZE,
-            (
-                ("dq.add_product(s, k)", "dq.add_product(s, k); dq *= d**-0.5"),
-                ("                dq *= d**-0.5\n", ""),
-            ),
+            ("dq.add_product(s, k)", "dq.add_product(s, k); dq *= d**-0.5"),
+            ("                dq *= d**-0.5\n", ""),
         ),
-        Mutant("D-not-subtracted", "dQ is exact", (("s.times_product(do, v.T, less=D_i)", "s *= do @ v.T"),)),
-        Mutant("D-of-dO", "D is exact", (("add_row_products(do, o)", "add_row_products(do, do)"),)),
+        Mutant("D-not-subtracted", "dQ is exact", ("s.times_product(do, v.T, less=D_i)", "s *= do @ v.T")),
+        Mutant("D-of-dO", "D is exact", ("add_row_products(do, o)", "add_row_products(do, do)")),
         Mutant(
             "exp-before-L",
             LARGE,
-            (("probabilities(s, L_i)", "np.exp(s, out=s); np.exp(L_i, out=L_i); s /= L_i[:, None]"),),
+            ("probabilities(s, L_i)", "np.exp(s, out=s); np.exp(L_i, out=L_i); s /= L_i[:, None]"),
         ),
         Mutant(
             "softmax-of-the-tile",
             BLOCK_SIZE,
-            (("probabilities(s, L_i)", "np.exp(s, out=s); s /= s.sum(axis=1, keepdims=True)"),),
+            ("probabilities(s, L_i)", "np.exp(s, out=s); s /= s.sum(axis=1, keepdims=True)"),
         ),
-        Mutant("O-stays", FITS, O_STAYS),
-        Mutant("K-loaded-twice", KEYS_PASS, (("probabilities(", "m.load(K, j).free(); probabilities("),)),
+        Mutant("O-stays", FITS, *O_STAYS),
+        Mutant("K-loaded-twice", KEYS_PASS, ("probabilities(", "m.load(K, j).free(); probabilities(")),
+        Mutant("V-loaded-twice", VALUES_PASS, ("probabilities(", "v = m.load(V, j, into=v); probabilities(")),
         Mutant(
-            "V-loaded-twice", VALUES_PASS, (("probabilities(", "v = m.load(V, j, into=v); probabilities("),)
-        ),
-        Mutant(
-            "Q-in-the-inner-loop",
-            "Q is read once",
-            (("probabilities(", "m.load(Q, i).free(); probabilities("),),
+            "Q-in-the-inner-loop", "Q is read once", ("probabilities(", "m.load(Q, i).free(); probabilities(")
         ),
         Mutant(
             "dO-in-the-inner-loop",
             "dO is read once",
-            (("probabilities(", "do = m.load(dO, i, into=do); probabilities("),),
+            ("probabilities(", "do = m.load(dO, i, into=do); probabilities("),
         ),
         Mutant(
             "O-in-the-inner-loop",
             "O is read once",
-            (("probabilities(", "m.load(O, i, (0, 1)).free(); probabilities("),),
+            ("probabilities(", "m.load(O, i, (0, 1)).free(); probabilities("),
         ),
         Mutant(
             "dQ-stored-every-time",
             "dQ is written once",
-            (("dq.add_product(s, k)", "dq.add_product(s, k); m.store(dq, dQ, i)"),),
+            ("dq.add_product(s, k)", "dq.add_product(s, k); m.store(dq, dQ, i)"),
         ),
         Mutant(
             "D-stored-every-time",
             "D is written once",
-            (("dq.add_product(s, k)", "dq.add_product(s, k); m.store(D_i, D, i)"),),
+            ("dq.add_product(s, k)", "dq.add_product(s, k); m.store(D_i, D, i)"),
         ),
         Mutant(
             "dQ-read-back",
             "dQ is never read",
-            (("m.store(dq, dQ, i)", "m.store(dq, dQ, i); m.load(dQ, i, (0, 1)).free()"),),
+            ("m.store(dq, dQ, i)", "m.store(dq, dQ, i); m.load(dQ, i, (0, 1)).free()"),
         ),
         Mutant(
-            "L-in-the-inner-loop",
-            TOTAL,
-            (("probabilities(", "L_i = m.load(LSE, i, into=L_i); probabilities("),),
+            "L-in-the-inner-loop", TOTAL, ("probabilities(", "L_i = m.load(LSE, i, into=L_i); probabilities(")
         ),
         Mutant(
             "last-queries-skipped",
             RUNS,
-            (("for i in m.blocks(N, Br)", "for i in list(m.blocks(N, Br))[: N // Br]"),),
+            ("for i in m.blocks(N, Br)", "for i in list(m.blocks(N, Br))[: N // Br]"),
         ),
         Mutant(
             "last-keys-skipped",
             "dQ is exact",
-            (("for j in m.blocks(N, Bc)", "for j in list(m.blocks(N, Bc))[: N // Bc]"),),
+            ("for j in m.blocks(N, Bc)", "for j in list(m.blocks(N, Bc))[: N // Bc]"),
         ),
     ),
     right=(rows_by_range, outputs_column_by_column),

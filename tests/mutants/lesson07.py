@@ -1,7 +1,7 @@
 """What is known about the exercises of lesson 07: mistakes, other right answers, cheats."""
 
 import numpy as np
-from harness import Mutant, Suite
+from harness import Mutant, Suite, called
 
 from iocourse import costs, exact, schedules
 from iocourse.course.checking import OWN, RUNS
@@ -66,10 +66,6 @@ def tile_taken_from_the_machine(m, Q, K, i, j):
     return m.take(Q)[i.start : i.stop] @ m.take(K)[j.start : j.stop].T
 
 
-def library_tile(m, Q, K, i, j):
-    return scores_tile(m, Q, K, i, j)
-
-
 def library_product(m, Q, K, i, j):
     s = product_of_rows(m, Q, K, i, j)
     s *= Q.shape[1] ** -0.5
@@ -79,22 +75,22 @@ def library_product(m, Q, K, i, j):
 TILE = Suite(
     id="7.1",
     mutants=(
-        Mutant("missing-scale", SCORES, (("q *= d**-0.5", "pass"),)),
-        Mutant("scale-by-d", SCORES, (("d**-0.5", "d**-1"),)),
-        Mutant("first-column-only", SCORES, (("m.blocks(d, 1)", "[(0, 1)]"),)),
-        Mutant("first-column-only-loads-too-little", LOADED, (("m.blocks(d, 1)", "[(0, 1)]"),)),
-        Mutant("last-column-skipped", SCORES, (("m.blocks(d, 1)", "list(m.blocks(d, 1))[:-1]"),)),
-        Mutant("keys-for-queries", SCORES, (("m.load(Q, i, c)", "m.load(K, i, c)"),)),
-        Mutant("not-turned", RUNS, (("k.T", "k"),)),
-        Mutant("eight-columns-at-once", TIGHT, (("m.blocks(d, 1)", "m.blocks(d, 8)"),)),
-        Mutant("product-as-a-temporary", TIGHT, (("s.add_product(q, k.T)", "s += q @ k.T"),)),
-        Mutant("scaled-column-as-a-temporary", TIGHT, (("q *= d**-0.5", "q = q * d**-0.5"),)),
+        Mutant("missing-scale", SCORES, ("q *= d**-0.5", "pass")),
+        Mutant("scale-by-d", SCORES, ("d**-0.5", "d**-1")),
+        Mutant("first-column-only", SCORES, ("m.blocks(d, 1)", "[(0, 1)]")),
+        Mutant("first-column-only-loads-too-little", LOADED, ("m.blocks(d, 1)", "[(0, 1)]")),
+        Mutant("last-column-skipped", SCORES, ("m.blocks(d, 1)", "list(m.blocks(d, 1))[:-1]")),
+        Mutant("keys-for-queries", SCORES, ("m.load(Q, i, c)", "m.load(K, i, c)")),
+        Mutant("not-turned", RUNS, ("k.T", "k")),
+        Mutant("eight-columns-at-once", TIGHT, ("m.blocks(d, 1)", "m.blocks(d, 8)")),
+        Mutant("product-as-a-temporary", TIGHT, ("s.add_product(q, k.T)", "s += q @ k.T")),
+        Mutant("scaled-column-as-a-temporary", TIGHT, ("q *= d**-0.5", "q = q * d**-0.5")),
         Mutant(
-            "Q-loaded-twice", Q_PASSES, (("q *= d", "m.load(Q, i, c, into=k); k = m.load(K, j, c); q *= d"),)
+            "Q-loaded-twice", Q_PASSES, ("q *= d", "m.load(Q, i, c, into=k); k = m.load(K, j, c); q *= d")
         ),
-        Mutant("K-loaded-twice", K_PASSES, (("q *= d", "k = m.load(K, j, c, into=k); q *= d"),)),
-        Mutant("tile-freed", RUNS, (("return s", "s.free(); return s"),)),
-        Mutant("nothing-returned", RUNS, (("return s", "return None"),)),
+        Mutant("K-loaded-twice", K_PASSES, ("q *= d", "k = m.load(K, j, c, into=k); q *= d")),
+        Mutant("tile-freed", RUNS, ("return s", "s.free(); return s")),
+        Mutant("nothing-returned", RUNS, ("return s", "return None")),
     ),
     right=(columns_by_range, tile_made_turned),
     cheats=(
@@ -104,7 +100,7 @@ TILE = Suite(
         (zeros_tile, LOADED),
         (tile_taken_from_the_machine, RUNS),
         (scores_tile, OWN),
-        (library_tile, OWN),
+        (called("library_tile", lambda m, Q, K, i, j: scores_tile(m, Q, K, i, j)), OWN),
         (library_product, OWN),
     ),
 )
@@ -291,51 +287,48 @@ SMALL = Suite(
         Mutant(
             "stored-after-the-update",
             VALUES,
-            ((STORE, "stats.update(s)"), ("stats.update(s)\n            L", f"{STORE}\n            L")),
+            (STORE, "stats.update(s)"),
+            ("stats.update(s)\n            L", f"{STORE}\n            L"),
         ),
-        Mutant("no-maximum", LARGE, NO_MAXIMUM),
-        Mutant("exponentials-without-the-sum", VALUES, (("stats.lse()", "stats.m"),)),
-        Mutant("statistics-miss-the-tiles", RUNS, (("stats.update(s)", "stats.update(m.zeros(2, j))"),)),
+        Mutant("no-maximum", LARGE, *NO_MAXIMUM),
+        Mutant("exponentials-without-the-sum", VALUES, ("stats.lse()", "stats.m")),
+        Mutant("statistics-miss-the-tiles", RUNS, ("stats.update(s)", "stats.update(m.zeros(2, j))")),
         Mutant(
-            "normalised-again", VALUES, (("m.store(o, O, i, c)", "stats.normalise(o); m.store(o, O, i, c)"),)
+            "normalised-again", VALUES, ("m.store(o, O, i, c)", "stats.normalise(o); m.store(o, O, i, c)")
         ),
-        Mutant("last-columns-skipped", RUNS, (("m.blocks(d, Bd)", "list(m.blocks(d, Bd))[: d // Bd]"),)),
-        Mutant("last-keys-skipped", RUNS, (("m.blocks(N, Bc)", "list(m.blocks(N, Bc))[: N // Bc]"),)),
-        Mutant("last-key-skipped-in-output", VALUES, (("m.blocks(N, 1)", "list(m.blocks(N, 1))[:-1]"),)),
-        Mutant("keys-for-values", VALUES, (("m.load(V, j, c)", "m.load(K, j, c)"),)),
-        Mutant("keys-for-values-loads-no-V", LOADED, (("m.load(V, j, c)", "m.load(K, j, c)"),)),
-        Mutant("full-square-of-scores", SCRATCH, (("(min(Br, N), N)", "(N, N)"), ("(0, i.size)", "i"))),
-        Mutant("one-column-of-output", "S is read ⌈d/Bd⌉ times", (("m.blocks(d, Bd)", "m.blocks(d, 1)"),)),
-        Mutant("scores-stored-twice", "S is written once", ((STORE, f"{STORE}; {STORE}"),)),
-        Mutant(
-            "output-stored-for-each-key", "O is written once", (("L), v)", "L), v); m.store(o, O, i, c)"),)
-        ),
+        Mutant("last-columns-skipped", RUNS, ("m.blocks(d, Bd)", "list(m.blocks(d, Bd))[: d // Bd]")),
+        Mutant("last-keys-skipped", RUNS, ("m.blocks(N, Bc)", "list(m.blocks(N, Bc))[: N // Bc]")),
+        Mutant("last-key-skipped-in-output", VALUES, ("m.blocks(N, 1)", "list(m.blocks(N, 1))[:-1]")),
+        Mutant("keys-for-values", VALUES, ("m.load(V, j, c)", "m.load(K, j, c)")),
+        Mutant("keys-for-values-loads-no-V", LOADED, ("m.load(V, j, c)", "m.load(K, j, c)")),
+        Mutant("full-square-of-scores", SCRATCH, ("(min(Br, N), N)", "(N, N)"), ("(0, i.size)", "i")),
+        Mutant("one-column-of-output", "S is read ⌈d/Bd⌉ times", ("m.blocks(d, Bd)", "m.blocks(d, 1)")),
+        Mutant("scores-stored-twice", "S is written once", (STORE, f"{STORE}; {STORE}")),
+        Mutant("output-stored-for-each-key", "O is written once", ("L), v)", "L), v); m.store(o, O, i, c)")),
         Mutant(
             "V-loaded-twice",
             "V is read ⌈N/Br⌉ times",
-            (("o.add_product", "v = m.load(V, j, c, into=v); o.add_product"),),
+            ("o.add_product", "v = m.load(V, j, c, into=v); o.add_product"),
         ),
-        Mutant("K-for-one-query-at-a-time", K_PASSES, (("m.blocks(N, Br)", "m.blocks(N, 1)"),)),
-        Mutant("Q-for-one-key-at-a-time", Q_PASSES, (("m.blocks(N, Bc)", "m.blocks(N, 1)"),)),
+        Mutant("K-for-one-query-at-a-time", K_PASSES, ("m.blocks(N, Br)", "m.blocks(N, 1)")),
+        Mutant("Q-for-one-key-at-a-time", Q_PASSES, ("m.blocks(N, Bc)", "m.blocks(N, 1)")),
         Mutant(
             "values-by-full-rows",
             FITS,
-            (("m.load(V, j, c) as v:", "m.load(V, (0, N), c) as all, m.load(V, j, c) as v:"),),
+            ("m.load(V, j, c) as v:", "m.load(V, (0, N), c) as all, m.load(V, j, c) as v:"),
         ),
-        Mutant("scores-made-twice", TOTAL, ((STORE, f"{STORE}; my_scores_tile(m, Q, K, i, j).free()"),)),
+        Mutant("scores-made-twice", TOTAL, (STORE, f"{STORE}; my_scores_tile(m, Q, K, i, j).free()")),
         Mutant(
             "a-row-block-of-scores-kept",
             FITS,
-            (("L = stats.lse()", "L = stats.lse(); kept = m.load(S, (0, i.size))"),),
+            ("L = stats.lse()", "L = stats.lse(); kept = m.load(S, (0, i.size))"),
         ),
         Mutant(
             "tile-not-freed",
             FITS,
             (
-                (
-                    "with my_scores_tile(m, Q, K, i, j) as s:",
-                    "for s in (kept := [my_scores_tile(m, Q, K, i, j) for _ in 'ab'])[:1]:",
-                ),
+                "with my_scores_tile(m, Q, K, i, j) as s:",
+                "for s in (kept := [my_scores_tile(m, Q, K, i, j) for _ in 'ab'])[:1]:",
             ),
         ),
     ),
@@ -405,18 +398,6 @@ def library_plan(N, d, M):
     return choice.schedule.name, choice.tiles
 
 
-def library_tiles(N, d, M):
-    return "small_cache", schedules.small_cache.tiles(N, d, M)
-
-
-def the_yardstick(N, d, M):
-    return best_plan(N, d, M)[:2]
-
-
-def always_one(N, d, M):
-    return "small_cache", {"Br": 1, "Bc": 1, "Bd": 1}
-
-
 def by_the_border_alone(N, d, M):
     """The formula of 7.6 in place of a search, with square tiles."""
     if 0.69 * d * d < M:
@@ -425,44 +406,35 @@ def by_the_border_alone(N, d, M):
     return "small_cache", {"Br": b, "Bc": b, "Bd": b}
 
 
-def name_only(N, d, M):
-    return "small_cache"
-
-
-def unknown_schedule(N, d, M):
-    return "naive", {"Br": 1, "Bc": 1, "Bm": 1, "Bn": 1}
-
-
-def one_tile_short(N, d, M):
-    return "small_cache", {"Br": 1, "Bc": 1}
-
-
 PLAN = Suite(
     id="7.3",
     mutants=(
-        Mutant("statistics-forgotten", PLAN_FITS, (("(M - 3 * Br)", "(M - 2 * Br)"),)),
-        Mutant("column-forgotten-in-F6", PLAN_FITS, (("(M - 4 * Br)", "(M - 2 * Br)"),)),
-        Mutant("F3-with-room-for-queries-only", PLAN_FITS, (("Br * (2 * d + 3) + d <= M", "Br * d <= M"),)),
-        Mutant("Bd-as-wide-as-d", PLAN_FITS, (('"Bd": min(d, Bd)', '"Bd": d'),)),
-        Mutant("Bd-of-one", BEST, (('"Bd": min(d, Bd)', '"Bd": 1'),)),
-        Mutant("never-F6", BEST, (('plans.append(("small_cache_fused"', '(("small_cache_fused"'),)),
-        Mutant("never-F3", BEST, (("if Br * (2 * d + 3) + d <= M", "if False"),)),
-        Mutant("square-tiles", BEST, (("in range(1, N + 1)", "in [max(1, int((M + 4) ** 0.5) - 2)]"),)),
-        Mutant("most-words", BEST, (("return min(", "return max("),)),
-        Mutant("tiles-only", IS_PLAN, ((".total)", ".total)[1]"),)),
-        Mutant("not-whole", RUNS, (("//", "/"),)),
+        Mutant("statistics-forgotten", PLAN_FITS, ("(M - 3 * Br)", "(M - 2 * Br)")),
+        Mutant("column-forgotten-in-F6", PLAN_FITS, ("(M - 4 * Br)", "(M - 2 * Br)")),
+        Mutant("F3-with-room-for-queries-only", PLAN_FITS, ("Br * (2 * d + 3) + d <= M", "Br * d <= M")),
+        Mutant("Bd-as-wide-as-d", PLAN_FITS, ('"Bd": min(d, Bd)', '"Bd": d')),
+        Mutant("Bd-of-one", BEST, ('"Bd": min(d, Bd)', '"Bd": 1')),
+        Mutant("never-F6", BEST, ('plans.append(("small_cache_fused"', '(("small_cache_fused"')),
+        Mutant("never-F3", BEST, ("if Br * (2 * d + 3) + d <= M", "if False")),
+        Mutant("square-tiles", BEST, ("in range(1, N + 1)", "in [max(1, int((M + 4) ** 0.5) - 2)]")),
+        Mutant("most-words", BEST, ("return min(", "return max(")),
+        Mutant("tiles-only", IS_PLAN, (".total)", ".total)[1]")),
+        Mutant("not-whole", RUNS, ("//", "/")),
     ),
     right=(by_best_pair, wider_than_the_arrays),
     cheats=(
         (library_plan, OWN),
-        (library_tiles, OWN),
+        (called("library_tiles", lambda N, d, M: ("small_cache", schedules.small_cache.tiles(N, d, M))), OWN),
         (schedules.best, OWN),
-        (the_yardstick, OWN),
-        (always_one, BEST),
+        (called("the_yardstick", lambda N, d, M: best_plan(N, d, M)[:2]), OWN),
+        (called("always_one", lambda N, d, M: ("small_cache", {"Br": 1, "Bc": 1, "Bd": 1})), BEST),
         (by_the_border_alone, BEST),
-        (name_only, IS_PLAN),
-        (unknown_schedule, IS_PLAN),
-        (one_tile_short, IS_PLAN),
+        (called("name_only", lambda N, d, M: "small_cache"), IS_PLAN),
+        (
+            called("unknown_schedule", lambda N, d, M: ("naive", {"Br": 1, "Bc": 1, "Bm": 1, "Bn": 1})),
+            IS_PLAN,
+        ),
+        (called("one_tile_short", lambda N, d, M: ("small_cache", {"Br": 1, "Bc": 1})), IS_PLAN),
     ),
 )
 
@@ -508,10 +480,6 @@ def handed_back(X, A1, A2, A3, Y, E, forward, backward):
     return exact.grad_x(X, A1, A2, A3, Y, E)
 
 
-def no_gradient(X, A1, A2, A3, Y, E, forward, backward):
-    return np.zeros(X.shape)
-
-
 def by_differences(X, A1, A2, A3, Y, E, forward, backward):
     """What the loss does when each word is nudged: nearly, and nearly is not equal."""
     G, h = np.zeros(X.shape), 1e-5
@@ -526,24 +494,24 @@ def by_differences(X, A1, A2, A3, Y, E, forward, backward):
 GRADIENT = Suite(
     id="7.4",
     mutants=(
-        Mutant("E-forgotten", NUDGED, ((" - E ", " "),)),
-        Mutant("E-forgotten-values", PAPER, ((" - E ", " "),)),
-        Mutant("sign", NUDGED, (("dO = forward(Q, A2, V) - E", "dO = E - forward(Q, A2, V)"),)),
-        Mutant("Y-forgotten", NUDGED, (("A3 @ Y", "A3"),)),
-        Mutant("X-forgotten", NUDGED, (("A1 @ X", "A1"),)),
-        Mutant("dK-for-dQ", NUDGED, (("dQ, _, _ =", "_, dQ, _ ="),)),
-        Mutant("A2-for-A1", NUDGED, (("A1.T @ dQ", "A2.T @ dQ"),)),
-        Mutant("turned", NUDGED, (("A1.T @ dQ", "dQ.T @ A1"),)),
-        Mutant("stops-at-dQ", NUDGED, (("return A1.T @ dQ", "return dQ"),)),
-        Mutant("scaled", NUDGED, (("backward(Q, A2", "backward(Q / X.shape[0] ** 0.5, A2"),)),
-        Mutant("twice", PAPER, (("return A1.T", "return 2 * A1.T"),)),
-        Mutant("forward-twice", ONCE, (("dQ, _, _", "O = forward(Q, A2, V); dQ, _, _"),)),
+        Mutant("E-forgotten", NUDGED, (" - E ", " ")),
+        Mutant("E-forgotten-values", PAPER, (" - E ", " ")),
+        Mutant("sign", NUDGED, ("dO = forward(Q, A2, V) - E", "dO = E - forward(Q, A2, V)")),
+        Mutant("Y-forgotten", NUDGED, ("A3 @ Y", "A3")),
+        Mutant("X-forgotten", NUDGED, ("A1 @ X", "A1")),
+        Mutant("dK-for-dQ", NUDGED, ("dQ, _, _ =", "_, dQ, _ =")),
+        Mutant("A2-for-A1", NUDGED, ("A1.T @ dQ", "A2.T @ dQ")),
+        Mutant("turned", NUDGED, ("A1.T @ dQ", "dQ.T @ A1")),
+        Mutant("stops-at-dQ", NUDGED, ("return A1.T @ dQ", "return dQ")),
+        Mutant("scaled", NUDGED, ("backward(Q, A2", "backward(Q / X.shape[0] ** 0.5, A2")),
+        Mutant("twice", PAPER, ("return A1.T", "return 2 * A1.T")),
+        Mutant("forward-twice", ONCE, ("dQ, _, _", "O = forward(Q, A2, V); dQ, _, _")),
     ),
     right=(with_X_on_the_other_side, gradient_word_by_word),
     cheats=(
         (handed_back, OWN),
         (exact.grad_x, OWN),
-        (no_gradient, PAPER),
+        (called("no_gradient", lambda X, A1, A2, A3, Y, E, forward, backward: np.zeros(X.shape)), PAPER),
         (by_differences, PAPER),
         (by_differences, ONCE),
         (as_the_paper_says, ONCE),

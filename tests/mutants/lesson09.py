@@ -3,7 +3,7 @@
 from math import inf, sqrt
 
 import numpy as np
-from harness import Mutant, Suite
+from harness import Mutant, Suite, called
 
 from iocourse import costs, exact, schedules
 from iocourse.course.checking import OWN, RUNS
@@ -95,10 +95,6 @@ def regimes_alone(N, d, M, pass_):
     return min(words.items(), key=lambda item: item[1])
 
 
-def name_alone(N, d, M, pass_):
-    return "F3"
-
-
 def always_rows(N, d, M, pass_):
     n, rows, columns = N * d, max(1, 3 * N * d / M), max(1, 4 * N * d / M)
     return ("F3", 2 * n + n * max(2, columns)) if pass_ == "forward" else ("B4", 2 * n * (4 + rows + columns))
@@ -125,25 +121,25 @@ def the_checks_own_envelope(N, d, M, pass_):
 ENVELOPE = Suite(
     id="9.1",
     mutants=(
-        Mutant("F3-without-O", best("F3"), (("blocks(N, M / (2 * d))", "blocks(N, M / d)"),)),
-        Mutant("F3-Q-and-O-forgotten", best("F3"), (('"F3": 2 * N * d + 2', '"F3": 2'),)),
-        Mutant("F5-side-M", best("F5"), (("side = M**0.5", "side = M"),)),
-        Mutant("F5-half-a-side", best("F5"), (("side = M**0.5", "side = M**0.5 / 2"),)),
-        Mutant("F5-scores-written-only", best("F5"), (("+ N * N * (1 + blocks(d, side))", "+ N * N"),)),
-        Mutant("B3-rows-for-columns", best("B3"), (("+ 4 * N * d * columns", "+ 4 * N * d * rows"),)),
-        Mutant("B3-as-if-two-stay", best("B3"), (("blocks(N, M / (4 * d))", "blocks(N, M / (2 * d))"),)),
-        Mutant("B4-one-size-for-both", best("B4"), (("blocks(N, M / (3 * d))", "blocks(N, M / (4 * d))"),)),
-        Mutant("B4-one-sweep", best("B4"), (("(rows + columns)", "columns"),)),
-        Mutant("B5-as-F5", best("B5"), (("7 * N * d * blocks(N, side)", "3 * N * d * blocks(N, side)"),)),
-        Mutant("less-than-a-pass", ONE_PASS, (("return max(1, length / size)", "return length / size"),)),
-        Mutant("less-than-a-slice", EVERYWHERE, (("blocks(d, side)", "d / side"),)),
-        Mutant("F5-less-than-a-pass", EVERYWHERE, (("3 * N * d * blocks(N, side)", "3 * N * d * N / side"),)),
-        Mutant("B5-less-than-a-pass", EVERYWHERE, (("7 * N * d * blocks(N, side)", "7 * N * d * N / side"),)),
-        Mutant("rounded-up", EVERYWHERE, (("max(1, length / size)", "-(-length // size)"),)),
-        Mutant("the-largest", SIGN, (("return min(words", "return max(words"),)),
-        Mutant("passes-exchanged", SIGN, (('pass_ == "forward"', 'pass_ == "backward"'),)),
-        Mutant("sign-alone", PAIR, (("key=lambda item: item[1])", "key=lambda item: item[1])[0]"),)),
-        Mutant("words-alone", PAIR, (("key=lambda item: item[1])", "key=lambda item: item[1])[1]"),)),
+        Mutant("F3-without-O", best("F3"), ("blocks(N, M / (2 * d))", "blocks(N, M / d)")),
+        Mutant("F3-Q-and-O-forgotten", best("F3"), ('"F3": 2 * N * d + 2', '"F3": 2')),
+        Mutant("F5-side-M", best("F5"), ("side = M**0.5", "side = M")),
+        Mutant("F5-half-a-side", best("F5"), ("side = M**0.5", "side = M**0.5 / 2")),
+        Mutant("F5-scores-written-only", best("F5"), ("+ N * N * (1 + blocks(d, side))", "+ N * N")),
+        Mutant("B3-rows-for-columns", best("B3"), ("+ 4 * N * d * columns", "+ 4 * N * d * rows")),
+        Mutant("B3-as-if-two-stay", best("B3"), ("blocks(N, M / (4 * d))", "blocks(N, M / (2 * d))")),
+        Mutant("B4-one-size-for-both", best("B4"), ("blocks(N, M / (3 * d))", "blocks(N, M / (4 * d))")),
+        Mutant("B4-one-sweep", best("B4"), ("(rows + columns)", "columns")),
+        Mutant("B5-as-F5", best("B5"), ("7 * N * d * blocks(N, side)", "3 * N * d * blocks(N, side)")),
+        Mutant("less-than-a-pass", ONE_PASS, ("return max(1, length / size)", "return length / size")),
+        Mutant("less-than-a-slice", EVERYWHERE, ("blocks(d, side)", "d / side")),
+        Mutant("F5-less-than-a-pass", EVERYWHERE, ("3 * N * d * blocks(N, side)", "3 * N * d * N / side")),
+        Mutant("B5-less-than-a-pass", EVERYWHERE, ("7 * N * d * blocks(N, side)", "7 * N * d * N / side")),
+        Mutant("rounded-up", EVERYWHERE, ("max(1, length / size)", "-(-length // size)")),
+        Mutant("the-largest", SIGN, ("return min(words", "return max(words")),
+        Mutant("passes-exchanged", SIGN, ('pass_ == "forward"', 'pass_ == "backward"')),
+        Mutant("sign-alone", PAIR, ("key=lambda item: item[1])", "key=lambda item: item[1])[0]")),
+        Mutant("words-alone", PAIR, ("key=lambda item: item[1])", "key=lambda item: item[1])[1]")),
     ),
     right=(in_arrays, with_ceilings_written_out),
     cheats=(
@@ -153,12 +149,12 @@ ENVELOPE = Suite(
         (schedules.best, OWN),
         (lesson09.envelope, OWN),
         (regimes_alone, EVERYWHERE),
-        (name_alone, PAIR),
+        (called("name_alone", lambda N, d, M, pass_: "F3"), PAIR),
         (always_rows, SIGN),
         (by_borders, SIGN),
         (the_checks_own_envelope, OWN),
     ),
-)  # fmt: skip
+)
 
 # ---------------------------------------------------------------------- 9.2
 WHOLE, ENOUGH, NO_MORE = (
@@ -195,18 +191,6 @@ def every_Br(N, d, W):
     return min(ledger.peak for ledger in fits if ledger.total <= W)
 
 
-def leading_term(N, d, W):
-    return 4 * N * N * d * d // W
-
-
-def for_one_pass(N, d, W):
-    return N * (2 * d + 3) + d
-
-
-def the_checks_own_rows(N, d, W):
-    return lesson09._rows_needed(N, d, W) * (2 * d + 3) + d
-
-
 def library_tiles(N, d, W):
     M = 3 * d + 3
     while schedules.flash_optimal.cost(N, d, **schedules.flash_optimal.tiles(N, d, M)).total > W:
@@ -217,27 +201,30 @@ def library_tiles(N, d, W):
 MEMORY = Suite(
     id="9.2",
     mutants=(
-        Mutant("statistics-forgotten", ENOUGH, (("2 * d + 3", "2 * d + 1"),)),
-        Mutant("scores-forgotten", ENOUGH, (("2 * d + 3", "2 * d + 2"),)),
-        Mutant("key-forgotten", ENOUGH, (("(2 * d + 3) + d", "(2 * d + 3)"),)),
-        Mutant("rows-rounded-down", ENOUGH, (("-(-N // passes)", "N // passes"),)),
-        Mutant("passes-rounded-up", ENOUGH, (("(W - 2 * N * d) //", "(W - 1) //"),)),
-        Mutant("Q-and-O-for-free", ENOUGH, (("(W - 2 * N * d)", "W"),)),
-        Mutant("Q-and-O-twice", NO_MORE, (("(W - 2 * N * d)", "max(2 * N * d, W - 4 * N * d)"),)),
-        Mutant("one-row-more", NO_MORE, (("-(-N // passes)", "N // passes + 1"),)),
-        Mutant("room-for-K-and-V", NO_MORE, (("(2 * d + 3) + d", "(2 * d + 3) + 2 * d"),)),
-        Mutant("not-whole", WHOLE, (("-(-N // passes)", "N / passes"),)),
+        Mutant("statistics-forgotten", ENOUGH, ("2 * d + 3", "2 * d + 1")),
+        Mutant("scores-forgotten", ENOUGH, ("2 * d + 3", "2 * d + 2")),
+        Mutant("key-forgotten", ENOUGH, ("(2 * d + 3) + d", "(2 * d + 3)")),
+        Mutant("rows-rounded-down", ENOUGH, ("-(-N // passes)", "N // passes")),
+        Mutant("passes-rounded-up", ENOUGH, ("(W - 2 * N * d) //", "(W - 1) //")),
+        Mutant("Q-and-O-for-free", ENOUGH, ("(W - 2 * N * d)", "W")),
+        Mutant("Q-and-O-twice", NO_MORE, ("(W - 2 * N * d)", "max(2 * N * d, W - 4 * N * d)")),
+        Mutant("one-row-more", NO_MORE, ("-(-N // passes)", "N // passes + 1")),
+        Mutant("room-for-K-and-V", NO_MORE, ("(2 * d + 3) + d", "(2 * d + 3) + 2 * d")),
+        Mutant("not-whole", WHOLE, ("-(-N // passes)", "N / passes")),
     ),
     right=(halving, in_units_of_arrays, in_floats),
     cheats=(
         (every_Br, RUNS),
-        (leading_term, ENOUGH),
-        (for_one_pass, NO_MORE),
+        (called("leading_term", lambda N, d, W: 4 * N * N * d * d // W), ENOUGH),
+        (called("for_one_pass", lambda N, d, W: N * (2 * d + 3) + d), NO_MORE),
         (library_tiles, OWN),
-        (the_checks_own_rows, OWN),
+        (
+            called("the_checks_own_rows", lambda N, d, W: lesson09._rows_needed(N, d, W) * (2 * d + 3) + d),
+            OWN,
+        ),
         (costs.flash_optimal, OWN),
     ),
-)  # fmt: skip
+)
 
 # ---------------------------------------------------------------------- 9.3
 LARGE = "scores of ±10,000 neither overflow nor vanish"
@@ -365,40 +352,52 @@ SKIP_LAST = (("m.blocks(N, Br)", "list(m.blocks(N, Br))[: N // Br]"),)
 BACKWARD = Suite(
     id="9.3",
     mutants=(
-        Mutant("D-forgotten", "dQ is exact", (("D_i.add_row_products(do, o)", "pass"),)),
-        Mutant("D-from-o-alone", "dQ is exact", (("add_row_products(do, o)", "add_row_products(o, o)"),)),
-        Mutant("o-from-keys", "dQ is exact", (("with s @ v as o", "with s @ k as o"),)),
-        Mutant("q-unscaled", "dV is exact", ((" q *= d**-0.5", " pass"),)),
-        Mutant("dq-unscaled", "dQ is exact", (("dq *= d**-0.5", "pass"),)),
-        Mutant("dk-scaled-twice", "dK is exact", (
-            ("m.store(dk, dK, j)", "dk *= d**-0.5; m.store(dk, dK, j)"),
-        )),
-        Mutant("dv-from-score-gradients", "dV is exact", (
+        Mutant("D-forgotten", "dQ is exact", ("D_i.add_row_products(do, o)", "pass")),
+        Mutant("D-from-o-alone", "dQ is exact", ("add_row_products(do, o)", "add_row_products(o, o)")),
+        Mutant("o-from-keys", "dQ is exact", ("with s @ v as o", "with s @ k as o")),
+        Mutant("q-unscaled", "dV is exact", (" q *= d**-0.5", " pass")),
+        Mutant("dq-unscaled", "dQ is exact", ("dq *= d**-0.5", "pass")),
+        Mutant("dk-scaled-twice", "dK is exact", ("m.store(dk, dK, j)", "dk *= d**-0.5; m.store(dk, dK, j)")),
+        Mutant(
+            "dv-from-score-gradients",
+            "dV is exact",
             ("dv.add_product(s.T, do)\n", "pass\n"),
             ("dk.add_product(s.T, q)", "dk.add_product(s.T, q); dv.add_product(s.T, do)"),
-        )),
-        Mutant("dk-from-weights", "dK is exact", (
+        ),
+        Mutant(
+            "dk-from-weights",
+            "dK is exact",
             ("dk.add_product(s.T, q)\n", "pass\n"),
             ("dv.add_product(s.T, do)\n", "dv.add_product(s.T, do); dk.add_product(s.T, q)\n"),
-        )),
-        Mutant("ragged-block-skipped", RUNS, SKIP_LAST),
-        Mutant("no-maximum", LARGE, (
+        ),
+        Mutant("ragged-block-skipped", RUNS, *SKIP_LAST),
+        Mutant(
+            "no-maximum",
+            LARGE,
             ("probabilities(s, L_i)", "np.exp(s, out=s); stats = s.sum(axis=1); s /= stats.reshape(-1, 1)"),
-        )),
-        Mutant("dO-read-again", "dO is read once", (
+        ),
+        Mutant(
+            "dO-read-again",
+            "dO is read once",
             ("dk.add_product(s.T, q)", "dk.add_product(s.T, q); m.load(dO, i).free()"),
-        )),
-        Mutant("keys-read-for-each-block", "K is read once", (
+        ),
+        Mutant(
+            "keys-read-for-each-block",
+            "K is read once",
             (" q *= d**-0.5", " q *= d**-0.5; k = m.load(K, j, into=k)"),
-        )),
-        Mutant("dk-stored-after-each-block", "dK is written once", (
+        ),
+        Mutant(
+            "dk-stored-after-each-block",
+            "dK is written once",
             ("m.store(dq, dQ, i)", "m.store(dq, dQ, i); m.store(dk, dK, j)"),
-        )),
-        Mutant("D-through-slow-memory", TOTAL, (
+        ),
+        Mutant(
+            "D-through-slow-memory",
+            TOTAL,
             ("for j in m.blocks(N, N)", "D = m.new('D', (N,))\n    for j in m.blocks(N, N)"),
             ("D_i.add_row_products(do, o)", "D_i.add_row_products(do, o); m.store(D_i, D, i)"),
-        )),
-        Mutant("all-queries-in-one-block", FITS, (("m.blocks(N, Br)", "m.blocks(N, N)"),)),
+        ),
+        Mutant("all-queries-in-one-block", FITS, ("m.blocks(N, Br)", "m.blocks(N, N)")),
     ),
     right=(D_from_dP, statistics_made_anew),
     cheats=(
@@ -412,6 +411,6 @@ BACKWARD = Suite(
         (lesson09.whole_backward, OWN),
         (taken_from_the_machine, RUNS),
     ),
-)  # fmt: skip
+)
 
 SUITES = (ENVELOPE, MEMORY, BACKWARD)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
-from harness import Mutant, Suite
+from harness import Mutant, Suite, called
 
 from iocourse.course.checking import OWN, RUNS
 
@@ -55,19 +55,19 @@ def only_the_places(p, q, rows, columns, s0, s1, BM, BN):
 TILE = Suite(
     id="10.1",
     mutants=(
-        Mutant("mask-of-rows-only", MASK, ((" & (j < columns)", " & (j >= 0)"),)),
-        Mutant("mask-of-columns-only", MASK, (("(i < rows) & ", "(i >= 0) & "),)),
-        Mutant("one-too-many", MASK, (("i < rows", "i <= rows"),)),
-        Mutant("either-is-enough", MASK, (("(i < rows) & (", "(i < rows) | ("),)),
-        Mutant("strides-swapped", PLACES, (("i * s0 + j * s1", "i * s1 + j * s0"),)),
-        Mutant("columns-side-by-side", PLACES, (("j * s1", "j"),)),
-        Mutant("programs-swapped", PLACES, (("p * BM", "q * BM"), ("q * BN", "p * BN"))),
-        Mutant("a-block-apart-forgotten", PLACES, (("p * BM +", "p +"),)),
+        Mutant("mask-of-rows-only", MASK, (" & (j < columns)", " & (j >= 0)")),
+        Mutant("mask-of-columns-only", MASK, ("(i < rows) & ", "(i >= 0) & ")),
+        Mutant("one-too-many", MASK, ("i < rows", "i <= rows")),
+        Mutant("either-is-enough", MASK, ("(i < rows) & (", "(i < rows) | (")),
+        Mutant("strides-swapped", PLACES, ("i * s0 + j * s1", "i * s1 + j * s0")),
+        Mutant("columns-side-by-side", PLACES, ("j * s1", "j")),
+        Mutant("programs-swapped", PLACES, ("p * BM", "q * BM"), ("q * BN", "p * BN")),
+        Mutant("a-block-apart-forgotten", PLACES, ("p * BM +", "p +")),
         Mutant(
-            "places-within-the-tile", PLACES, (("return i * s0", "i, j = i % BM, j % BN\n    return i * s0"),)
+            "places-within-the-tile", PLACES, ("return i * s0", "i, j = i % BM, j % BN\n    return i * s0")
         ),
-        Mutant("a-row-of-rows", RUNS, (("np.arange(BM)[:, None]", "np.arange(BM)[None, :]"),)),
-        Mutant("rows-alone", PARTS, (("return i * s0 + j * s1", "return i * s0"),)),
+        Mutant("a-row-of-rows", RUNS, ("np.arange(BM)[:, None]", "np.arange(BM)[None, :]")),
+        Mutant("rows-alone", PARTS, ("return i * s0 + j * s1", "return i * s0")),
     ),
     right=(element_by_element, by_grids),
     cheats=(
@@ -128,91 +128,61 @@ def a_plain_copy_viewed(X, BM, BN):
     return plain_copy(X, BM, BN).T
 
 
-def a_plain_copy_turned_by_torch(X, BM, BN):
-    return plain_copy(X, BM, BN).T.contiguous()
-
-
-def strides_made_plain_by_torch(X, BM, BN):
-    return turned(X.contiguous(), BM, BN)
-
-
-def by_torch(X, BM, BN):
-    return X.T.contiguous()
-
-
-def by_a_view(X, BM, BN):
-    return X.T
-
-
-def by_arithmetic(X, BM, BN):
-    return torch.eye(X.shape[1]) @ X.T
-
-
-def by_numpy(X, BM, BN):
-    return torch.from_numpy(X.numpy().T.copy())
-
-
 TRANSPOSE = Suite(
     id="10.2",
     mutants=(
         Mutant(
             "not-turned",
             TURNED,
-            (("Y + j[None, :] * rows + i[:, None]", "Y + i[:, None] * columns + j[None, :]"),),
+            ("Y + j[None, :] * rows + i[:, None]", "Y + i[:, None] * columns + j[None, :]"),
         ),
-        Mutant("rows-for-columns", RUNS, (("j[None, :] * rows", "j[None, :] * columns"),)),
+        Mutant("rows-for-columns", RUNS, ("j[None, :] * rows", "j[None, :] * columns")),
         Mutant(
             "strides-swapped",
             RUNS,
-            (("i[:, None] * s0 + j[None, :] * s1", "i[:, None] * s1 + j[None, :] * s0"),),
+            ("i[:, None] * s0 + j[None, :] * s1", "i[:, None] * s1 + j[None, :] * s0"),
         ),
-        Mutant("columns-side-by-side", BOTH, (("j[None, :] * s1", "j[None, :]"),)),
-        Mutant("rows-as-long-as-the-matrix", RUNS, (("i[:, None] * s0", "i[:, None] * columns"),)),
-        Mutant("no-mask", RUNS, ((", mask=mask", ""),)),
+        Mutant("columns-side-by-side", BOTH, ("j[None, :] * s1", "j[None, :]")),
+        Mutant("rows-as-long-as-the-matrix", RUNS, ("i[:, None] * s0", "i[:, None] * columns")),
+        Mutant("no-mask", RUNS, (", mask=mask", "")),
         Mutant(
             "load-without-mask",
             ONCE,
             (
-                (
-                    "j[None, :] * s1, mask=mask)",
-                    "j[None, :] * s1 * (j[None, :] < columns) * (i[:, None] < rows))",
-                ),
-                ("i[:, None] * s0 +", "i[:, None] * s0 * (i[:, None] < rows) +"),
+                "j[None, :] * s1, mask=mask)",
+                "j[None, :] * s1 * (j[None, :] < columns) * (i[:, None] < rows))",
             ),
+            ("i[:, None] * s0 +", "i[:, None] * s0 * (i[:, None] < rows) +"),
         ),
-        Mutant("store-without-mask", RUNS, (("tile, mask=mask)", "tile)"),)),
+        Mutant("store-without-mask", RUNS, ("tile, mask=mask)", "tile)")),
         Mutant(
             "mask-of-rows-only",
             TURNED,
             (
-                (
-                    "(i[:, None] < rows) & (j[None, :] < columns)",
-                    "(i[:, None] < rows) & (j[None, :] < columns - 1)",
-                ),
+                "(i[:, None] < rows) & (j[None, :] < columns)",
+                "(i[:, None] < rows) & (j[None, :] < columns - 1)",
             ),
         ),
-        Mutant("one-row-of-programs", TURNED, (("triton.cdiv(rows, BM)", "1"),)),
-        Mutant("grid-rounded-down", TURNED, (("triton.cdiv(columns, BN)", "max(1, columns // BN)"),)),
+        Mutant("one-row-of-programs", TURNED, ("triton.cdiv(rows, BM)", "1")),
+        Mutant("grid-rounded-down", TURNED, ("triton.cdiv(columns, BN)", "max(1, columns // BN)")),
         Mutant(
             "loaded-twice",
             ONCE,
             (
-                (
-                    "    tl.store(",
-                    "    tile = tl.load(X + i[:, None] * s0 + j[None, :] * s1, mask=mask)\n    tl.store(",
-                ),
+                "    tl.store(",
+                "    tile = tl.load(X + i[:, None] * s0 + j[None, :] * s1, mask=mask)\n    tl.store(",
             ),
         ),
     ),
     right=(gathered, turned),
     cheats=(
         (a_plain_copy_viewed, LIES),
-        (a_plain_copy_turned_by_torch, OWN),
-        (strides_made_plain_by_torch, OWN),
-        (by_torch, OWN),
-        (by_a_view, WORK),
-        (by_arithmetic, OWN),
-        (by_numpy, OWN),
+        (called("a_plain_copy_turned_by_torch", lambda X, BM, BN: plain_copy(X, BM, BN).T.contiguous()), OWN),
+        (called("strides_made_plain_by_torch", lambda X, BM, BN: turned(X.contiguous(), BM, BN)), OWN),
+        (called("by_torch", lambda X, BM, BN: X.T.contiguous()), OWN),
+        (called("by_a_view", lambda X, BM, BN: X.T), WORK),
+        (called("by_arithmetic", lambda X, BM, BN: torch.eye(X.shape[1]) @ X.T), OWN),
+        (called("by_numpy", lambda X, BM, BN: torch.from_numpy(X.numpy().T.copy())), OWN),
     ),
 )
 
@@ -294,10 +264,6 @@ def whole_rows(X, BLOCK):
     return Y
 
 
-def softmax_by_torch(X, BLOCK):
-    return torch.softmax(X, dim=1)
-
-
 def words_by_kernels_values_by_torch(X, BLOCK):
     per_lane(X, BLOCK)
     return torch.softmax(X, dim=1)
@@ -306,41 +272,41 @@ def words_by_kernels_values_by_torch(X, BLOCK):
 LONG = Suite(
     id="10.3",
     mutants=(
-        Mutant("not-rescaled", RISING, (("l * tl.exp(m - m_new) +", "l +"),)),
-        Mutant("rescaled-the-wrong-way", RISING, (("tl.exp(m - m_new)", "tl.exp(m_new - m_new)"),)),
+        Mutant("not-rescaled", RISING, ("l * tl.exp(m - m_new) +", "l +")),
+        Mutant("rescaled-the-wrong-way", RISING, ("tl.exp(m - m_new)", "tl.exp(m_new - m_new)")),
         Mutant(
             "rescaled-after-adding",
             RISING,
             (
-                (
-                    "l * tl.exp(m - m_new) + tl.sum(tl.exp(s - m_new), axis=0)",
-                    "(l + tl.sum(tl.exp(s - m_new), axis=0)) * tl.exp(m - m_new)",
-                ),
+                "l * tl.exp(m - m_new) + tl.sum(tl.exp(s - m_new), axis=0)",
+                "(l + tl.sum(tl.exp(s - m_new), axis=0)) * tl.exp(m - m_new)",
             ),
         ),
-        Mutant(
-            "maximum-of-the-last-piece", ROW, (("tl.maximum(m, tl.max(s, axis=0))", "tl.max(s, axis=0)"),)
-        ),
+        Mutant("maximum-of-the-last-piece", ROW, ("tl.maximum(m, tl.max(s, axis=0))", "tl.max(s, axis=0)")),
         Mutant(
             "no-maximum",
             LARGE,
-            (("m_new = tl.maximum(m, tl.max(s, axis=0))", "m_new = tl.max(s, axis=0) * 0.0"),),
+            ("m_new = tl.maximum(m, tl.max(s, axis=0))", "m_new = tl.max(s, axis=0) * 0.0"),
         ),
-        Mutant("zero-for-what-hangs-over", SHORT, ((', other=-float("inf")', ", other=0.0"),)),
-        Mutant("not-divided", UNIT, ((" / l,", ","),)),
-        Mutant("sum-of-the-last-piece", ROW, (("l = l * tl.exp(m - m_new) + ", "l = "),)),
-        Mutant("rows-of-X-as-long-as-they-are-apart", SLICE, (("row * s_x", "row * n"),)),
-        Mutant("Y-as-X-lies", RUNS, (("Y + row * n", "Y + row * s_x"),)),
-        Mutant("no-mask", RUNS, ((", mask=j < n", ", mask=j < n + BLOCK"),)),
+        Mutant("zero-for-what-hangs-over", SHORT, (', other=-float("inf")', ", other=0.0")),
+        Mutant("not-divided", UNIT, (" / l,", ",")),
+        Mutant("sum-of-the-last-piece", ROW, ("l = l * tl.exp(m - m_new) + ", "l = ")),
+        Mutant("rows-of-X-as-long-as-they-are-apart", SLICE, ("row * s_x", "row * n")),
+        Mutant("Y-as-X-lies", RUNS, ("Y + row * n", "Y + row * s_x")),
+        Mutant("no-mask", RUNS, (", mask=j < n", ", mask=j < n + BLOCK")),
         Mutant(
             "three-passes",
             TWICE,
-            (("tl.exp(s - m) / l", "tl.exp(tl.load(X + row * s_x + j, mask=j < n) - m) / l"),),
+            ("tl.exp(s - m) / l", "tl.exp(tl.load(X + row * s_x + j, mask=j < n) - m) / l"),
         ),
-        Mutant("rows-forgotten", ROW, (("[(rows,)]", "[(1,)]"),)),
+        Mutant("rows-forgotten", ROW, ("[(rows,)]", "[(1,)]")),
     ),
     right=(per_lane, two_rows),
-    cheats=((whole_rows, RUNS), (softmax_by_torch, OWN), (words_by_kernels_values_by_torch, OWN)),
+    cheats=(
+        (whole_rows, RUNS),
+        (called("softmax_by_torch", lambda X, BLOCK: torch.softmax(X, dim=1)), OWN),
+        (words_by_kernels_values_by_torch, OWN),
+    ),
 )
 
 # ---------------------------------------------------------------------- 10.4
@@ -398,16 +364,8 @@ def columns_first(A, B, BM, BN, BK):
     return C
 
 
-def by_smaller_tiles(A, B, BM, BN, BK):
-    return columns_first(A, B, BM // 2, BN, BK)
-
-
 def rows_brought_together_by_torch(A, B, BM, BN, BK):
     return columns_first(A.contiguous(), B.contiguous(), BM, BN, BK)
-
-
-def product_by_torch(A, B, BM, BN, BK):
-    return A @ B
 
 
 def by_the_library(A, B, BM, BN, BK):
@@ -417,43 +375,41 @@ def by_the_library(A, B, BM, BN, BK):
 PRODUCT = Suite(
     id="10.4",
     mutants=(
-        Mutant("depth-not-masked", RUNS, ((" & (along < k)", ""), ("(down < k) & ", ""))),
-        Mutant("other-forgotten", DEPTH, ((", other=0.0", ""),)),
-        Mutant("ones-for-what-hangs-over", DEPTH, (("other=0.0", "other=1.0"),)),
-        Mutant("only-the-last-piece", EQUAL, (("c += tl.dot", "c = tl.dot"),)),
-        Mutant("same-piece-every-time", EQUAL, (("x = start +", "x ="),)),
-        Mutant("a-piece-too-few", DEPTH, (("range(0, k, BK)", "range(0, k - BK + 1, BK)"),)),
-        Mutant("grid-rounded-down", EQUAL, (("triton.cdiv(n, BN)", "max(1, n // BN)"),)),
+        Mutant("depth-not-masked", RUNS, (" & (along < k)", ""), ("(down < k) & ", "")),
+        Mutant("other-forgotten", DEPTH, (", other=0.0", "")),
+        Mutant("ones-for-what-hangs-over", DEPTH, ("other=0.0", "other=1.0")),
+        Mutant("only-the-last-piece", EQUAL, ("c += tl.dot", "c = tl.dot")),
+        Mutant("same-piece-every-time", EQUAL, ("x = start +", "x =")),
+        Mutant("a-piece-too-few", DEPTH, ("range(0, k, BK)", "range(0, k - BK + 1, BK)")),
+        Mutant("grid-rounded-down", EQUAL, ("triton.cdiv(n, BN)", "max(1, n // BN)")),
         Mutant(
             "grid-turned",
             EQUAL,
-            (("(triton.cdiv(m, BM), triton.cdiv(n, BN))", "(triton.cdiv(n, BN), triton.cdiv(m, BM))"),),
+            ("(triton.cdiv(m, BM), triton.cdiv(n, BN))", "(triton.cdiv(n, BN), triton.cdiv(m, BM))"),
         ),
-        Mutant("rows-of-A-as-long-as-they-are-apart", SLICE, (("i * s_a", "i * k"),)),
-        Mutant("rows-of-B-as-long-as-they-are-apart", SLICE, (("down * s_b", "down * n"),)),
+        Mutant("rows-of-A-as-long-as-they-are-apart", SLICE, ("i * s_a", "i * k")),
+        Mutant("rows-of-B-as-long-as-they-are-apart", SLICE, ("down * s_b", "down * n")),
         Mutant(
             "stored-within-the-loop",
             FORMULA,
-            (('input_precision="ieee")\n    tl.store', 'input_precision="ieee")\n        tl.store'),),
+            ('input_precision="ieee")\n    tl.store', 'input_precision="ieee")\n        tl.store'),
         ),
-        Mutant("one-program-a-piece", FORMULA, (("triton.cdiv(n, BN))", "triton.cdiv(n, BN), 2)"),)),
+        Mutant("one-program-a-piece", FORMULA, ("triton.cdiv(n, BN))", "triton.cdiv(n, BN), 2)")),
         Mutant(
             "half-precision-sums",
             EQUAL,
             (
-                (
-                    'c += tl.dot(a, b, input_precision="ieee")',
-                    'c += tl.dot(a, b, input_precision="ieee").to(tl.float16)',
-                ),
+                'c += tl.dot(a, b, input_precision="ieee")',
+                'c += tl.dot(a, b, input_precision="ieee").to(tl.float16)',
             ),
         ),
-        Mutant("store-without-mask", RUNS, ((", c, mask=(i < m) & (j < n))", ", c)"),)),
+        Mutant("store-without-mask", RUNS, (", c, mask=(i < m) & (j < n))", ", c)")),
     ),
     right=(one_axis, columns_first),
     cheats=(
-        (by_smaller_tiles, FORMULA),
+        (called("by_smaller_tiles", lambda A, B, BM, BN, BK: columns_first(A, B, BM // 2, BN, BK)), FORMULA),
         (rows_brought_together_by_torch, OWN),
-        (product_by_torch, OWN),
+        (called("product_by_torch", lambda A, B, BM, BN, BK: A @ B), OWN),
         (by_the_library, OWN),
     ),
 )

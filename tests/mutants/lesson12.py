@@ -3,7 +3,7 @@
 import torch
 import triton
 import triton.language as tl
-from harness import Mutant, Suite
+from harness import Mutant, Suite, called
 
 from iocourse import kernels
 from iocourse.course.checking import OWN, RUNS
@@ -83,14 +83,6 @@ def column_by_column(O, dO, BM):
     return D
 
 
-def by_torch(O, dO, BM):
-    return (O * dO).sum(2)
-
-
-def zeros_of_D(O, dO, BM):
-    return torch.zeros(O.shape[:2])
-
-
 def right_and_zeros(O, dO, BM):
     """The first head alone."""
     D = torch.zeros(O.shape[:2])
@@ -106,35 +98,38 @@ def of_copies(O, dO, BM):
 ROWS = Suite(
     id="12.3",
     mutants=(
-        Mutant("mask-forgotten", RUNS, ((", mask=there, other=0.0)  # (BM, d)", ")"),)),
-        Mutant("mask-of-the-store-forgotten", RUNS, ((", mask=i < N)", ")"),)),
+        Mutant("mask-forgotten", RUNS, (", mask=there, other=0.0)  # (BM, d)", ")")),
+        Mutant("mask-of-the-store-forgotten", RUNS, (", mask=i < N)", ")")),
         Mutant(
             "steps-exchanged",
             RUNS,
-            (("head * o_head + i[:, None] * o_row", "head * o_row + i[:, None] * o_head"),),
+            ("head * o_head + i[:, None] * o_row", "head * o_row + i[:, None] * o_head"),
         ),
-        Mutant("d-for-the-step", D_STRIDES, (("i[:, None] * do_row", "i[:, None] * d"),)),
+        Mutant("d-for-the-step", D_STRIDES, ("i[:, None] * do_row", "i[:, None] * d")),
         Mutant(
             "steps-of-O-for-dO",
             D_STRIDES,
-            (("head * do_head + i[:, None] * do_row", "head * N * d + i[:, None] * d"),),
+            ("head * do_head + i[:, None] * do_row", "head * N * d + i[:, None] * d"),
         ),
-        Mutant("head-forgotten", HEADS, (("D + head * N + i", "D + i"), ("O + head * o_head", "O"))),
-        Mutant("O-twice", D_EXACT, (("tl.sum(do * o, 1)", "tl.sum(o * o, 1)"),)),
-        Mutant("over-rows", RUNS, (("tl.sum(do * o, 1)", "tl.sum(do * o, 0)"),)),
+        Mutant("head-forgotten", HEADS, ("D + head * N + i", "D + i"), ("O + head * o_head", "O")),
+        Mutant("O-twice", D_EXACT, ("tl.sum(do * o, 1)", "tl.sum(o * o, 1)")),
+        Mutant("over-rows", RUNS, ("tl.sum(do * o, 1)", "tl.sum(do * o, 0)")),
         Mutant(
             "loaded-twice",
             WORDS,
             (
-                (
-                    "    tl.store(D",
-                    "    o = tl.load(O + head * o_head + i[:, None] * o_row + c, mask=there)\n    tl.store(D",
-                ),
+                "    tl.store(D",
+                "    o = tl.load(O + head * o_head + i[:, None] * o_row + c, mask=there)\n    tl.store(D",
             ),
         ),
     ),
     right=(a_program_a_row, column_by_column),
-    cheats=((by_torch, OWN), (zeros_of_D, WORK), (right_and_zeros, WORK), (of_copies, OWN)),
+    cheats=(
+        (called("by_torch", lambda O, dO, BM: (O * dO).sum(2)), OWN),
+        (called("zeros_of_D", lambda O, dO, BM: torch.zeros(O.shape[:2])), WORK),
+        (right_and_zeros, WORK),
+        (of_copies, OWN),
+    ),
 )
 
 
@@ -251,57 +246,48 @@ SEEN = "seen = (j[None, :] < N) & (j[None, :] <= i[:, None]) if CAUSAL else j[No
 DQ = Suite(
     id="12.4",
     mutants=(
-        Mutant("causal-forgotten", CAUSAL, ((SEEN, "seen = j[None, :] < N"),)),
-        Mutant("causal-one-short", CAUSAL, (("j[None, :] <= i[:, None]", "j[None, :] < i[:, None]"),)),
-        Mutant("causal-upside-down", CAUSAL, (("j[None, :] <= i[:, None]", "j[None, :] >= i[:, None]"),)),
+        Mutant("causal-forgotten", CAUSAL, (SEEN, "seen = j[None, :] < N")),
+        Mutant("causal-one-short", CAUSAL, ("j[None, :] <= i[:, None]", "j[None, :] < i[:, None]")),
+        Mutant("causal-upside-down", CAUSAL, ("j[None, :] <= i[:, None]", "j[None, :] >= i[:, None]")),
         Mutant(
             "weights-of-missing-keys",
             LOW,
             (
-                (
-                    "p = tl.where(seen, tl.exp(s - L_i[:, None]), 0.0)",
-                    "p = tl.exp(s - L_i[:, None])\n        p = tl.where(seen, p, 0.0) if CAUSAL else p",
-                ),
+                "p = tl.where(seen, tl.exp(s - L_i[:, None]), 0.0)",
+                "p = tl.exp(s - L_i[:, None])\n        p = tl.where(seen, p, 0.0) if CAUSAL else p",
             ),
         ),
         Mutant(
             "mask-of-K-forgotten",
             RUNS,
-            (("tl.load(K + columns, mask=j[:, None] < N, other=0.0) ", "tl.load(K + columns) "),),
+            ("tl.load(K + columns, mask=j[:, None] < N, other=0.0) ", "tl.load(K + columns) "),
         ),
         Mutant(
             "mask-of-queries-for-keys",
             RUNS,
             (
-                (
-                    "tl.load(V + columns, mask=j[:, None] < N, other=0.0)",
-                    "tl.load(V + columns, mask=start + tl.arange(0, BN)[:, None] < N, other=0.0)",
-                ),
+                "tl.load(V + columns, mask=j[:, None] < N, other=0.0)",
+                "tl.load(V + columns, mask=start + tl.arange(0, BN)[:, None] < N, other=0.0)",
             ),
         ),
-        Mutant("head-forgotten", HEADS, (("columns = (first + j)", "columns = j"),)),
-        Mutant(
-            "scale-forgotten", DQ_EXACT, (('input_precision="ieee") * scale ', 'input_precision="ieee") '),)
-        ),
-        Mutant("scale-twice", DQ_EXACT, (("dq = tl.dot(ds, k", "dq = tl.dot(ds * scale, k"),)),
-        Mutant("L-forgotten", DQ_EXACT, (("tl.exp(s - L_i[:, None])", "tl.exp(s)"),)),
-        Mutant("D-forgotten", DQ_EXACT, (("(dp - D_i[:, None])", "dp"),)),
-        Mutant("V-for-K", DQ_EXACT, (("dq = tl.dot(ds, k,", "dq = tl.dot(ds, v,"),)),
-        Mutant("starts-again", RAGGED, (("dq = tl.dot(ds, k, dq,", "dq = tl.dot(ds, k,"),)),
+        Mutant("head-forgotten", HEADS, ("columns = (first + j)", "columns = j")),
+        Mutant("scale-forgotten", DQ_EXACT, ('input_precision="ieee") * scale ', 'input_precision="ieee") ')),
+        Mutant("scale-twice", DQ_EXACT, ("dq = tl.dot(ds, k", "dq = tl.dot(ds * scale, k")),
+        Mutant("L-forgotten", DQ_EXACT, ("tl.exp(s - L_i[:, None])", "tl.exp(s)")),
+        Mutant("D-forgotten", DQ_EXACT, ("(dp - D_i[:, None])", "dp")),
+        Mutant("V-for-K", DQ_EXACT, ("dq = tl.dot(ds, k,", "dq = tl.dot(ds, v,")),
+        Mutant("starts-again", RAGGED, ("dq = tl.dot(ds, k, dq,", "dq = tl.dot(ds, k,")),
         Mutant(
             "all-keys-under-a-causal-mask",
             WORDS,
-            (("end = tl.minimum(start + BM, N) if CAUSAL else N", "end = N"),),
+            ("end = tl.minimum(start + BM, N) if CAUSAL else N", "end = N"),
         ),
         Mutant(
             "Q-again-for-each-tile",
             WORDS,
             (
-                (
-                    "        j = at + tl.arange(0, BN) ",
-                    "        q = tl.load(Q + rows, mask=there, other=0.0)\n"
-                    "        j = at + tl.arange(0, BN) ",
-                ),
+                "        j = at + tl.arange(0, BN) ",
+                ("        q = tl.load(Q + rows, mask=there, other=0.0)\n        j = at + tl.arange(0, BN) "),
             ),
         ),
     ),
@@ -399,62 +385,56 @@ SHOWN = "p = tl.where(j[:, None] <= i[None, :], p, 0.0)"
 KEYS = Suite(
     id="12.5",
     mutants=(
-        Mutant("causal-forgotten", CAUSAL, ((SHOWN, "p = p"),)),
-        Mutant("causal-upside-down", CAUSAL, (("j[:, None] <= i[None, :]", "j[:, None] >= i[None, :]"),)),
+        Mutant("causal-forgotten", CAUSAL, (SHOWN, "p = p")),
+        Mutant("causal-upside-down", CAUSAL, ("j[:, None] <= i[None, :]", "j[:, None] >= i[None, :]")),
         Mutant(
             "causal-after-dv",
             CAUSAL,
+            ("        if CAUSAL:\n            " + SHOWN + "\n", ""),
             (
-                ("        if CAUSAL:\n            " + SHOWN + "\n", ""),
-                (
-                    "ds = p * (dp",
-                    "p = tl.where((j[:, None] <= i[None, :]) | (not CAUSAL), p, 0.0)\n        ds = p * (dp",
-                ),
+                "ds = p * (dp",
+                "p = tl.where((j[:, None] <= i[None, :]) | (not CAUSAL), p, 0.0)\n        ds = p * (dp",
             ),
         ),
-        Mutant("head-forgotten", HEADS, (("rows = (first + i)", "rows = i"),)),
-        Mutant("head-of-L-forgotten", HEADS, (("LSE + first + i", "LSE + i"),)),
+        Mutant("head-forgotten", HEADS, ("rows = (first + i)", "rows = i")),
+        Mutant("head-of-L-forgotten", HEADS, ("LSE + first + i", "LSE + i")),
         Mutant(
             "mask-of-Q-forgotten",
             RUNS,
-            (("tl.load(Q + rows, mask=i[:, None] < N, other=0.0) ", "tl.load(Q + rows) "),),
+            ("tl.load(Q + rows, mask=i[:, None] < N, other=0.0) ", "tl.load(Q + rows) "),
         ),
         Mutant(
             "mask-of-L-forgotten",
             RUNS,
-            (('tl.load(LSE + first + i, mask=i < N, other=float("inf"))', "tl.load(LSE + first + i)"),),
+            ('tl.load(LSE + first + i, mask=i < N, other=float("inf"))', "tl.load(LSE + first + i)"),
         ),
-        Mutant(
-            "scale-forgotten", KV_EXACT, (('input_precision="ieee") * scale ', 'input_precision="ieee") '),)
-        ),
-        Mutant("scale-twice", KV_EXACT, (("dk = tl.dot(ds, q", "dk = tl.dot(ds * scale, q"),)),
+        Mutant("scale-forgotten", KV_EXACT, ('input_precision="ieee") * scale ', 'input_precision="ieee") ')),
+        Mutant("scale-twice", KV_EXACT, ("dk = tl.dot(ds, q", "dk = tl.dot(ds * scale, q")),
         Mutant(
             "dS-for-P",
             KV_EXACT,
-            (("dv = tl.dot(p, do, dv", "dv = tl.dot(p * (tl.dot(v, tl.trans(do)) - D_i[None, :]), do, dv"),),
+            ("dv = tl.dot(p, do, dv", "dv = tl.dot(p * (tl.dot(v, tl.trans(do)) - D_i[None, :]), do, dv"),
         ),
-        Mutant("D-along-keys", RUNS, (("(dp - D_i[None, :])", "(dp - D_i[:, None])"),)),
-        Mutant("D-forgotten", KV_EXACT, (("(dp - D_i[None, :])", "dp"),)),
+        Mutant("D-along-keys", RUNS, ("(dp - D_i[None, :])", "(dp - D_i[:, None])")),
+        Mutant("D-forgotten", KV_EXACT, ("(dp - D_i[None, :])", "dp")),
         Mutant(
             "D-of-nobody-not-said",
             RAGGED,
-            (("tl.load(D + first + i, mask=i < N, other=0.0)", "tl.load(D + first + i, mask=i < N)"),),
+            ("tl.load(D + first + i, mask=i < N, other=0.0)", "tl.load(D + first + i, mask=i < N)"),
         ),
-        Mutant("Q-for-dO", KV_EXACT, (("dv = tl.dot(p, do, dv", "dv = tl.dot(p, q, dv"),)),
+        Mutant("Q-for-dO", KV_EXACT, ("dv = tl.dot(p, do, dv", "dv = tl.dot(p, q, dv")),
         Mutant(
             "all-queries-under-a-causal-mask",
             WORDS,
-            (("begin = start // BM * BM if CAUSAL else 0", "begin = 0"),),
+            ("begin = start // BM * BM if CAUSAL else 0", "begin = 0"),
         ),
-        Mutant("begins-at-the-key", WORDS, (("begin = start // BM * BM if", "begin = start if"),)),
+        Mutant("begins-at-the-key", WORDS, ("begin = start // BM * BM if", "begin = start if")),
         Mutant(
             "K-again-for-each-tile",
             WORDS,
             (
-                (
-                    "        i = at + tl",
-                    "        k = tl.load(K + columns, mask=there, other=0.0)\n        i = at + tl",
-                ),
+                "        i = at + tl",
+                "        k = tl.load(K + columns, mask=there, other=0.0)\n        i = at + tl",
             ),
         ),
     ),
@@ -512,43 +492,41 @@ ADD = "tl.atomic_add(dQ + rows, share, mask=i[:, None] < N)"
 FUSED = Suite(
     id="12.6",
     mutants=(
-        Mutant("stored-not-added", ATOMIC, ((ADD, "tl.store(dQ + rows, share, mask=i[:, None] < N)"),)),
-        Mutant("stored-over", ALL_EXACT, ((ADD, "tl.store(dQ + rows, share, mask=i[:, None] < N)"),)),
+        Mutant("stored-not-added", ATOMIC, (ADD, "tl.store(dQ + rows, share, mask=i[:, None] < N)")),
+        Mutant("stored-over", ALL_EXACT, (ADD, "tl.store(dQ + rows, share, mask=i[:, None] < N)")),
         Mutant(
             "read-added-written",
             ATOMIC,
             (
+                ADD,
                 (
-                    ADD,
                     "share += tl.load(dQ + rows, mask=i[:, None] < N)\n"
-                    "        tl.store(dQ + rows, share, mask=i[:, None] < N)",
+                    "        tl.store(dQ + rows, share, mask=i[:, None] < N)"
                 ),
             ),
         ),
-        Mutant("mask-of-the-addition-forgotten", RUNS, ((ADD, "tl.atomic_add(dQ + rows, share)"),)),
-        Mutant("weights-of-missing-keys", LOW, (("if CAUSAL else there", "if CAUSAL else j[:, None] >= 0"),)),
+        Mutant("mask-of-the-addition-forgotten", RUNS, (ADD, "tl.atomic_add(dQ + rows, share)")),
+        Mutant("weights-of-missing-keys", LOW, ("if CAUSAL else there", "if CAUSAL else j[:, None] >= 0")),
         Mutant(
-            "causal-forgotten",
-            CAUSAL,
-            (("there & (j[:, None] <= i[None, :]) if CAUSAL else there", "there"),),
+            "causal-forgotten", CAUSAL, ("there & (j[:, None] <= i[None, :]) if CAUSAL else there", "there")
         ),
         Mutant(
             "scale-of-dQ-forgotten",
             ALL_EXACT,
-            (('k, input_precision="ieee") * scale', 'k, input_precision="ieee")'),),
+            ('k, input_precision="ieee") * scale', 'k, input_precision="ieee")'),
         ),
-        Mutant("P-for-dS", ALL_EXACT, (("tl.dot(tl.trans(ds), k", "tl.dot(tl.trans(p), k"),)),
-        Mutant("V-for-K", ALL_EXACT, (("tl.dot(tl.trans(ds), k", "tl.dot(tl.trans(ds), v"),)),
-        Mutant("D-forgotten", ALL_EXACT, (("(dp - D_i[None, :])", "dp"),)),
-        Mutant("head-forgotten", HEADS, (("rows = (first + i)", "rows = i"),)),
+        Mutant("P-for-dS", ALL_EXACT, ("tl.dot(tl.trans(ds), k", "tl.dot(tl.trans(p), k")),
+        Mutant("V-for-K", ALL_EXACT, ("tl.dot(tl.trans(ds), k", "tl.dot(tl.trans(ds), v")),
+        Mutant("D-forgotten", ALL_EXACT, ("(dp - D_i[None, :])", "dp")),
+        Mutant("head-forgotten", HEADS, ("rows = (first + i)", "rows = i")),
         Mutant(
             "added-twice",
             ATOMIC,
             (
+                ADD,
                 (
-                    ADD,
                     "tl.atomic_add(dQ + rows, share / 2, mask=i[:, None] < N)\n"
-                    "        tl.atomic_add(dQ + rows, share / 2, mask=i[:, None] < N)",
+                    "        tl.atomic_add(dQ + rows, share / 2, mask=i[:, None] < N)"
                 ),
             ),
         ),
@@ -667,10 +645,6 @@ class InVain(torch.autograd.Function):
             return *torch.autograd.grad(plain_torch(*leaves, ctx.causal), leaves, dO), None
 
 
-def kernels_in_vain(Q, K, V, causal):
-    return InVain.apply(Q, K, V, causal)
-
-
 class Zeros(torch.autograd.Function):
     @staticmethod
     def forward(ctx, Q, K, V, causal):
@@ -679,10 +653,6 @@ class Zeros(torch.autograd.Function):
     @staticmethod
     def backward(ctx, dO):
         return torch.zeros_like(dO), torch.zeros_like(dO), torch.zeros_like(dO), None
-
-
-def zeros_of_O(Q, K, V, causal):
-    return Zeros.apply(Q, K, V, causal)
 
 
 def library_attention(Q, K, V, causal):
@@ -700,51 +670,47 @@ KEEP_P = "P = Q.new_zeros(Q.shape[0], Q.shape[1], Q.shape[1]); "
 AUTOGRAD = Suite(
     id="12.9",
     mutants=(
-        Mutant("dO-as-it-comes", RUNS, (("dO = dO.contiguous()", "dO = dO"),)),
-        Mutant("dO-of-ones", ANY_STRIDES, (("dO = dO.contiguous()", "dO = torch.ones(dO.shape)"),)),
+        Mutant("dO-as-it-comes", RUNS, ("dO = dO.contiguous()", "dO = dO")),
+        Mutant("dO-of-ones", ANY_STRIDES, ("dO = dO.contiguous()", "dO = torch.ones(dO.shape)")),
         Mutant(
             "P-kept-too",
             KEEPS,
-            (
-                (SAVE, KEEP_P + "ctx.save_for_backward(Q, K, V, O, LSE, P)"),
-                ("Q, K, V, O, LSE = ctx", "Q, K, V, O, LSE, _ = ctx"),
-            ),
+            (SAVE, KEEP_P + "ctx.save_for_backward(Q, K, V, O, LSE, P)"),
+            ("Q, K, V, O, LSE = ctx", "Q, K, V, O, LSE, _ = ctx"),
         ),
-        Mutant("P-hung-on-ctx", KEEPS, ((SAVE, KEEP_P + "ctx.P = P; " + SAVE),)),
-        Mutant("P-in-a-dictionary", KEEPS, ((SAVE, KEEP_P + 'ctx.kept = {"P": [P]}; ' + SAVE),)),
+        Mutant("P-hung-on-ctx", KEEPS, (SAVE, KEEP_P + "ctx.P = P; " + SAVE)),
+        Mutant("P-in-a-dictionary", KEEPS, (SAVE, KEEP_P + 'ctx.kept = {"P": [P]}; ' + SAVE)),
         Mutant(
             "D-by-torch",
             OWN,
-            (("return dQ, dK, dV, None", "D = (dO * O).sum(2)\n        return dQ, dK, dV, None"),),
+            ("return dQ, dK, dV, None", "D = (dO * O).sum(2)\n        return dQ, dK, dV, None"),
         ),
-        Mutant("LSE-returned-too", RUNS, (("return O\n", "return O, LSE\n"),)),
-        Mutant("causal-forgotten-backward", BOTH_CAUSAL, (("ctx.causal = causal", "ctx.causal = False"),)),
+        Mutant("LSE-returned-too", RUNS, ("return O\n", "return O, LSE\n")),
+        Mutant("causal-forgotten-backward", BOTH_CAUSAL, ("ctx.causal = causal", "ctx.causal = False")),
         Mutant(
             "causal-forgotten-forward",
             BOTH_CAUSAL,
-            (("forward_pass(Q, K, V, causal)", "forward_pass(Q, K, V, False)"),),
+            ("forward_pass(Q, K, V, causal)", "forward_pass(Q, K, V, False)"),
         ),
-        Mutant("gradients-exchanged", BOTH_EXACT, (("return dQ, dK, dV, None", "return dQ, dV, dK, None"),)),
-        Mutant("one-gradient-short", RUNS, (("return dQ, dK, dV, None", "return dQ, dK, dV"),)),
-        Mutant("dO-for-O", BOTH_EXACT, (("my_dq(Q, K, V, O, dO,", "my_dq(Q, K, V, dO, dO,"),)),
+        Mutant("gradients-exchanged", BOTH_EXACT, ("return dQ, dK, dV, None", "return dQ, dV, dK, None")),
+        Mutant("one-gradient-short", RUNS, ("return dQ, dK, dV, None", "return dQ, dK, dV")),
+        Mutant("dO-for-O", BOTH_EXACT, ("my_dq(Q, K, V, O, dO,", "my_dq(Q, K, V, dO, dO,")),
         Mutant(
             "zeros-backward",
             BOTH_WORK,
             (
-                (
-                    "dK, dV = my_dk_dv(Q, K, V, dO, LSE, D, causal=ctx.causal)",
-                    "dK, dV = torch.zeros_like(K), torch.zeros_like(V)",
-                ),
+                "dK, dV = my_dk_dv(Q, K, V, dO, LSE, D, causal=ctx.causal)",
+                "dK, dV = torch.zeros_like(K), torch.zeros_like(V)",
             ),
         ),
     ),
     right=(fused_under_autograd, split_under_autograd),
     cheats=(
         (plain_torch, OWN),
-        (kernels_in_vain, OWN),
+        (called("kernels_in_vain", lambda Q, K, V, causal: InVain.apply(Q, K, V, causal)), OWN),
         (library_attention, OWN),
         (library_below_the_face, OWN),
-        (zeros_of_O, BOTH_WORK),
+        (called("zeros_of_O", lambda Q, K, V, causal: Zeros.apply(Q, K, V, causal)), BOTH_WORK),
     ),
 )
 

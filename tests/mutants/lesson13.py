@@ -4,7 +4,7 @@ Some right answers are kernels of their own; so this file needs torch and triton
 """
 
 import numpy as np
-from harness import Mutant, Suite
+from harness import Mutant, Suite, called
 
 from iocourse import kernels
 from iocourse.costs.kernels import Problem, attention_forward
@@ -88,24 +88,24 @@ def a_tile_of_its_own(tiles, room, N, d, itemsize):
 CHOICE = Suite(
     id="13.1",
     mutants=(
-        Mutant("spills-taken", FITS, (('tile["spill_bytes"] == 0 and ', ""),)),
-        Mutant("too-large-taken", FITS, ((' and tile["shared_bytes"] <= room', ""),)),
-        Mutant("room-not-reached", LEAST, (('["shared_bytes"] <= room', '["shared_bytes"] < room'),)),
-        Mutant("most-for-least", LEAST, (("min(good", "max(good"),)),
-        Mutant("rounded-down", ROWS, (('-(-N // tile["BM"])', 'N // tile["BM"]'),)),
-        Mutant("LSE-forgotten", ROWS, (("* rows) + 4 * N", "* rows)"),)),
-        Mutant("LSE-as-wide-as-inputs", ROWS, (("* rows) + 4 * N", "* rows) + itemsize * N"),)),
-        Mutant("V-forgotten", ROWS, (("2 * N * d + 2 * N * d * rows", "2 * N * d + N * d * rows"),)),
-        Mutant("sums-as-wide-as-inputs", SLICES, (("8 * N * d * (keys", "2 * itemsize * N * d * (keys"),)),
-        Mutant("sums-one-way", SLICES, (("8 * N * d * (keys", "4 * N * d * (keys"),)),
-        Mutant("sums-once-too-often", SLICES, (("(keys - 1)", "keys"),)),
-        Mutant("Q-stays", SLICES, (("N * d * keys + 2", "N * d + 2"),)),
+        Mutant("spills-taken", FITS, ('tile["spill_bytes"] == 0 and ', "")),
+        Mutant("too-large-taken", FITS, (' and tile["shared_bytes"] <= room', "")),
+        Mutant("room-not-reached", LEAST, ('["shared_bytes"] <= room', '["shared_bytes"] < room')),
+        Mutant("most-for-least", LEAST, ("min(good", "max(good")),
+        Mutant("rounded-down", ROWS, ('-(-N // tile["BM"])', 'N // tile["BM"]')),
+        Mutant("LSE-forgotten", ROWS, ("* rows) + 4 * N", "* rows)")),
+        Mutant("LSE-as-wide-as-inputs", ROWS, ("* rows) + 4 * N", "* rows) + itemsize * N")),
+        Mutant("V-forgotten", ROWS, ("2 * N * d + 2 * N * d * rows", "2 * N * d + N * d * rows")),
+        Mutant("sums-as-wide-as-inputs", SLICES, ("8 * N * d * (keys", "2 * itemsize * N * d * (keys")),
+        Mutant("sums-one-way", SLICES, ("8 * N * d * (keys", "4 * N * d * (keys")),
+        Mutant("sums-once-too-often", SLICES, ("(keys - 1)", "keys")),
+        Mutant("Q-stays", SLICES, ("N * d * keys + 2", "N * d + 2")),
         Mutant(
             "slices-never",
             LEAST,
-            (("for tile in tiles if tile", 'for tile in tiles if tile["BD"] is None and tile'),),
+            ("for tile in tiles if tile", 'for tile in tiles if tile["BD"] is None and tile'),
         ),
-        Mutant("bytes-alone", FITS, (("return best, bytes_moved(best)", "return bytes_moved(best)"),)),
+        Mutant("bytes-alone", FITS, ("return best, bytes_moved(best)", "return bytes_moved(best)")),
     ),
     right=(by_closed_forms, sorted_by_bytes),
     cheats=(
@@ -189,10 +189,6 @@ def by_the_library(pairs, BM, BN):
     return spans[0, 0], entries, slots, patterns, order[0, 0]
 
 
-def by_those_of_the_check(pairs, BM, BN):
-    return lists_of(pairs, BM, BN)
-
-
 def counted_from_the_right(pairs, BM, BN):
     """Entries below 0, which NumPy takes for places from the end; for a kernel they lie before K."""
     spans, entries, slots, patterns, order = map(np.asarray, tile_by_tile(pairs, BM, BN))
@@ -220,33 +216,34 @@ LISTS = Suite(
         Mutant(
             "unseen-listed",
             LENGTHS,
-            (("hit, whole = tiles.any(axis=(2, 3))", "hit, whole = tiles.any(axis=(2, 3)) | True"),),
+            ("hit, whole = tiles.any(axis=(2, 3))", "hit, whole = tiles.any(axis=(2, 3)) | True"),
         ),
-        Mutant("any-for-all", PAIRS, (("unasked.reshape(shape).all(", "unasked.reshape(shape).any("),)),
+        Mutant("any-for-all", PAIRS, ("unasked.reshape(shape).all(", "unasked.reshape(shape).any(")),
         Mutant(
             "whole-tiles-with-patterns",
             LENGTHS,
-            (("hit[row] & whole[row])", "hit[row] & False)"), ("hit[row] & ~whole[row]", "hit[row]")),
+            ("hit[row] & whole[row])", "hit[row] & False)"),
+            ("hit[row] & ~whole[row]", "hit[row]"),
         ),
-        Mutant("cut-first", PAIRS, (("entries += [*plain, *cut]", "entries += [*cut, *plain]"),)),
-        Mutant("queries-past-the-last-cut", QUERIES, (("unasked[Nq:] = True", "pass"),)),
+        Mutant("cut-first", PAIRS, ("entries += [*plain, *cut]", "entries += [*cut, *plain]")),
+        Mutant("queries-past-the-last-cut", QUERIES, ("unasked[Nq:] = True", "pass")),
         Mutant(
             "keys-past-the-last-whole",
             KEYS,
-            (("unasked[Nq:] = True ", "unasked[Nq:] = unasked[:, Nk:] = True "),),
+            ("unasked[Nq:] = True ", "unasked[Nq:] = unasked[:, Nk:] = True "),
         ),
-        Mutant("slots-begin-again", PAIRS, (("len(patterns) + k for k", "k for k"),)),
-        Mutant("spans-begin-at-0", PAIRS, (("begin = len(entries)", "begin = 0"),)),
-        Mutant("light-first", HEAVY, (("np.argsort(-hit", "np.argsort(hit"),)),
-        Mutant("as-they-come", HEAVY, (('np.argsort(-hit.sum(axis=1), kind="stable")', "np.arange(rows)"),)),
-        Mutant("order-of-columns", LENGTHS, (("hit.sum(axis=1)", "hit.sum(axis=0)"),)),
+        Mutant("slots-begin-again", PAIRS, ("len(patterns) + k for k", "k for k")),
+        Mutant("spans-begin-at-0", PAIRS, ("begin = len(entries)", "begin = 0")),
+        Mutant("light-first", HEAVY, ("np.argsort(-hit", "np.argsort(hit")),
+        Mutant("as-they-come", HEAVY, ('np.argsort(-hit.sum(axis=1), kind="stable")', "np.arange(rows)")),
+        Mutant("order-of-columns", LENGTHS, ("hit.sum(axis=1)", "hit.sum(axis=0)")),
         Mutant(
             "patterns-turned",
             PAIRS,
-            (("patterns += [tiles[row, column] for", "patterns += [tiles[row, column][::-1] for"),),
+            ("patterns += [tiles[row, column] for", "patterns += [tiles[row, column][::-1] for"),
         ),
-        Mutant("counts-for-spans", LENGTHS, (("begin + len(plain) + len(cut)])", "])"),)),
-        Mutant("whole-for-hit-in-the-order", HEAVY, (("-hit.sum(axis=1)", "-(hit & whole).sum(axis=1)"),)),
+        Mutant("counts-for-spans", LENGTHS, ("begin + len(plain) + len(cut)])", "])")),
+        Mutant("whole-for-hit-in-the-order", HEAVY, ("-hit.sum(axis=1)", "-(hit & whole).sum(axis=1)")),
     ),
     right=(tile_by_tile, sorted_by_kind),
     cheats=(
@@ -254,7 +251,7 @@ LISTS = Suite(
         (counted_from_the_right, PAIRS),
         (patterns_from_the_right, PAIRS),
         (by_the_library, OWN),
-        (by_those_of_the_check, OWN),
+        (called("by_those_of_the_check", lambda pairs, BM, BN: lists_of(pairs, BM, BN)), OWN),
         (lists_of, OWN),
     ),
 )
@@ -386,38 +383,36 @@ def zeros_of_both(Q, *rest):
 SLICED = Suite(
     id="13.3",
     mutants=(
-        Mutant("not-rescaled", RESCALED, (("so_far * old[:, None]", "so_far"),)),
-        Mutant("starts-again", O, (("tl.dot(p, v, so_far * old[:, None], ", "tl.dot(p, v, "),)),
-        Mutant("not-divided", ONE, (("new / l[:, None]", "new"),)),
-        Mutant("sums-read-in-the-first-round", ONE, (("< come) & there", "< N) & there"),)),
+        Mutant("not-rescaled", RESCALED, ("so_far * old[:, None]", "so_far")),
+        Mutant("starts-again", O, ("tl.dot(p, v, so_far * old[:, None], ", "tl.dot(p, v, ")),
+        Mutant("not-divided", ONE, ("new / l[:, None]", "new")),
+        Mutant("sums-read-in-the-first-round", ONE, ("< come) & there", "< N) & there")),
         Mutant(
             "sums-kept-after-the-last-round",
             TRAVEL,
-            (("new, mask=(i[:, None] < go)", "new, mask=(i[:, None] < N)"),),
+            ("new, mask=(i[:, None] < go)", "new, mask=(i[:, None] < N)"),
         ),
-        Mutant("O-in-every-round", TRAVEL, (("< N - go) & there", "< N) & there"),)),
-        Mutant("O-never", O, (("< N - go) & there", "< go) & there"),)),
-        Mutant("columns-past-d-read", RUNS, (("mask=(j[:, None] < N) & there", "mask=j[:, None] < N"),)),
+        Mutant("O-in-every-round", TRAVEL, ("< N - go) & there", "< N) & there")),
+        Mutant("O-never", O, ("< N - go) & there", "< go) & there")),
+        Mutant("columns-past-d-read", RUNS, ("mask=(j[:, None] < N) & there", "mask=j[:, None] < N")),
         Mutant(
-            "columns-past-d-written",
-            RUNS,
-            (("mask=(i[:, None] < N - go) & there", "mask=i[:, None] < N - go"),),
+            "columns-past-d-written", RUNS, ("mask=(i[:, None] < N - go) & there", "mask=i[:, None] < N - go")
         ),
-        Mutant("keys-past-the-last", RUNS, (("mask=(j[:, None] < N) & there", "mask=there"),)),
+        Mutant("keys-past-the-last", RUNS, ("mask=(j[:, None] < N) & there", "mask=there")),
         Mutant(
             "columns-of-the-first-slice",
             O,
-            (("V + j[:, None] * d + c,", "V + j[:, None] * d + tl.arange(0, BD),"),),
+            ("V + j[:, None] * d + c,", "V + j[:, None] * d + tl.arange(0, BD),"),
         ),
         Mutant(
             "V-twice",
             WORDS,
             (
+                "            so_far = ",
                 (
-                    "            so_far = ",
                     "            mask = (j[:, None] < N) & there\n"
                     "            v = tl.load(V + j[:, None] * d + c, mask=mask, other=0.0)\n"
-                    "            so_far = ",
+                    "            so_far = "
                 ),
             ),
         ),
@@ -425,12 +420,10 @@ SLICED = Suite(
             "sums-in-O",
             WORDS,
             (
-                (
-                    "tl.store(O_sum + rows, new, mask=(i[:, None] < go)",
-                    "tl.store(O + rows, new, mask=(i[:, None] < N)",
-                ),
-                ("tl.load(O_sum + rows", "tl.load(O + rows"),
+                "tl.store(O_sum + rows, new, mask=(i[:, None] < go)",
+                "tl.store(O + rows, new, mask=(i[:, None] < N)",
             ),
+            ("tl.load(O_sum + rows", "tl.load(O + rows"),
         ),
     ),
     right=(with_branches, sums_in_another_layout),
@@ -581,70 +574,55 @@ SEEN = "seen = tl.load(patterns + tl.load(slots + step) * BM * BN + inside) != 0
 LISTED = Suite(
     id="13.4",
     mutants=(
-        Mutant("pattern-forgotten", CUT, (('tl.where(seen, s, float("-inf"))', "s"),)),
-        Mutant("pattern-reversed", CUT, ((SEEN, SEEN.replace("!= 0", "== 0")),)),
+        Mutant("pattern-forgotten", CUT, ('tl.where(seen, s, float("-inf"))', "s")),
+        Mutant("pattern-reversed", CUT, (SEEN, SEEN.replace("!= 0", "== 0"))),
         Mutant(
             "pattern-transposed",
             CUT,
             (
-                (
-                    "tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN)[None, :]",
-                    "tl.arange(0, BM)[:, None] + tl.arange(0, BN)[None, :] * BM",
-                ),
+                "tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN)[None, :]",
+                "tl.arange(0, BM)[:, None] + tl.arange(0, BN)[None, :] * BM",
             ),
         ),
         Mutant(
-            "slot-is-the-step",
-            CUT,
-            (
-                (
-                    SEEN,
-                    "seen = tl.load(patterns + (step - cut) * BM * BN + inside) != 0",
-                ),
-            ),
+            "slot-is-the-step", CUT, (SEEN, "seen = tl.load(patterns + (step - cut) * BM * BN + inside) != 0")
         ),
         Mutant(
             "hidden-is-a-large-number",
             EMPTY_O,
-            (('tl.where(seen, s, float("-inf"))', "tl.where(seen, s, -1e30)"),),
+            ('tl.where(seen, s, float("-inf"))', "tl.where(seen, s, -1e30)"),
         ),
-        Mutant("rows-by-the-programs-number", PLAIN, (("i = tile * BM +", "i = tl.program_id(0) * BM +"),)),
-        Mutant("entries-ignored", PLAIN, (("j = tl.load(entries + step) * BN", "j = (step - begin) * BN"),)),
+        Mutant("rows-by-the-programs-number", PLAIN, ("i = tile * BM +", "i = tl.program_id(0) * BM +")),
+        Mutant("entries-ignored", PLAIN, ("j = tl.load(entries + step) * BN", "j = (step - begin) * BN")),
         Mutant(
             "order-ignored",
             LISTED_WORDS,
-            (("tile = tl.load(order + tl.program_id(0))", "tile = tl.program_id(0)"),),
+            ("tile = tl.load(order + tl.program_id(0))", "tile = tl.program_id(0)"),
         ),
-        Mutant("whole-tiles-left-out", PLAIN, ((LOOPS, "for step in range(cut, cut):"),)),
-        Mutant(
-            "cut-tiles-left-out", CUT, (("for step in range(cut, end):", "for step in range(end, end):"),)
-        ),
-        Mutant("one-span-for-all", PLAIN, (("spans + 3 * tile", "spans + 3 * 0 * tile"),)),
-        Mutant(
-            "entry-in-keys", RUNS, (("tl.load(entries + step) * BN", "tl.load(entries + step) * BM * BN"),)
-        ),
+        Mutant("whole-tiles-left-out", PLAIN, (LOOPS, "for step in range(cut, cut):")),
+        Mutant("cut-tiles-left-out", CUT, ("for step in range(cut, end):", "for step in range(end, end):")),
+        Mutant("one-span-for-all", PLAIN, ("spans + 3 * tile", "spans + 3 * 0 * tile")),
+        Mutant("entry-in-keys", RUNS, ("tl.load(entries + step) * BN", "tl.load(entries + step) * BM * BN")),
         Mutant(
             "keys-past-the-last",
             RUNS,
             (
-                (
-                    "k = tl.load(K + j[:, None] * d + c, mask=j[:, None] < Nk, other=0.0)",
-                    "k = tl.load(K + j[:, None] * d + c)",
-                ),
+                "k = tl.load(K + j[:, None] * d + c, mask=j[:, None] < Nk, other=0.0)",
+                "k = tl.load(K + j[:, None] * d + c)",
             ),
         ),
-        Mutant("empty-rows-divided", EMPTY_O, (("safe = tl.where(nothing, 1.0, l)", "safe = l"),)),
+        Mutant("empty-rows-divided", EMPTY_O, ("safe = tl.where(nothing, 1.0, l)", "safe = l")),
         Mutant(
             "empty-LSE-forgotten",
             EMPTY_LSE,
-            (('tl.where(nothing, float("-inf"), (m', "tl.where(nothing, 0.0, (m"),),
+            ('tl.where(nothing, float("-inf"), (m', "tl.where(nothing, 0.0, (m"),
         ),
-        Mutant("scale-forgotten", O, ((" * scale  ", "  "),)),
-        Mutant("LSE-in-twos", LSE, ((" * 0.6931471805599453", ""),)),
+        Mutant("scale-forgotten", O, (" * scale  ", "  ")),
+        Mutant("LSE-in-twos", LSE, (" * 0.6931471805599453", "")),
         Mutant(
             "patterns-for-whole-tiles-too",
             LISTED_WORDS,
-            ((LOOPS, LOOPS + "\n        unused = tl.load(slots + step)"),),
+            (LOOPS, LOOPS + "\n        unused = tl.load(slots + step)"),
         ),
     ),
     right=(in_one_loop, cut_tiles_first),

@@ -1,7 +1,7 @@
 """Lesson 16: the low-rank gradient. Mistakes students make, other right answers, cheats."""
 
 import numpy as np
-from harness import Mutant, Suite
+from harness import Mutant, Suite, called
 
 from iocourse import exact, lowrank
 from iocourse.course.checking import OWN, RUNS
@@ -91,18 +91,18 @@ def library_product(Phi, Psi, G, h, x):
 PRODUCT = Suite(
     id="16.1",
     mutants=(
-        Mutant("delta-left-out", ZERO, (("Ge = np.hstack([G, -(G * O)", "Ge = np.hstack([G, -0 * (G * O)"),)),
-        Mutant("delta-with-plus", ZERO, (("-(G * O).sum", "+(G * O).sum"),)),
-        Mutant("delta-from-h", PRODUCT_VALUES, (("O = Phi @ (Psi.T @ h)", "O = Phi @ (Psi.T @ (h * h))"),)),
-        Mutant("ones-left-out", ZERO, (("np.ones((len(h), 1))", "np.zeros((len(h), 1))"),)),
-        Mutant("rows-not-scaled", PRODUCT_VALUES, (("g[:, None] * (Phi", "(Phi"),)),
-        Mutant("columns-not-scaled", PRODUCT_VALUES, (("(v[:, None] * x)", "x"),)),
-        Mutant("first-columns-only", PRODUCT_VALUES, (("zip(Ge.T, Ve.T,", "zip(Ge.T[:-1], Ve.T[:-1],"),)),
-        Mutant("delta-over-keys", RUNS, (("len(G), x.shape[1]", "len(h), x.shape[1]"),)),
+        Mutant("delta-left-out", ZERO, ("Ge = np.hstack([G, -(G * O)", "Ge = np.hstack([G, -0 * (G * O)")),
+        Mutant("delta-with-plus", ZERO, ("-(G * O).sum", "+(G * O).sum")),
+        Mutant("delta-from-h", PRODUCT_VALUES, ("O = Phi @ (Psi.T @ h)", "O = Phi @ (Psi.T @ (h * h))")),
+        Mutant("ones-left-out", ZERO, ("np.ones((len(h), 1))", "np.zeros((len(h), 1))")),
+        Mutant("rows-not-scaled", PRODUCT_VALUES, ("g[:, None] * (Phi", "(Phi")),
+        Mutant("columns-not-scaled", PRODUCT_VALUES, ("(v[:, None] * x)", "x")),
+        Mutant("first-columns-only", PRODUCT_VALUES, ("zip(Ge.T, Ve.T,", "zip(Ge.T[:-1], Ve.T[:-1],")),
+        Mutant("delta-over-keys", RUNS, ("len(G), x.shape[1]", "len(h), x.shape[1]")),
         Mutant(
-            "f-built", SMALL, (("(Phi @ (Psi.T @ (v[:, None] * x)))", "((Phi @ Psi.T) @ (v[:, None] * x))"),)
+            "f-built", SMALL, ("(Phi @ (Psi.T @ (v[:, None] * x)))", "((Phi @ Psi.T) @ (v[:, None] * x))")
         ),
-        Mutant("f-built-is-slow", LINEAR, (("O = Phi @ (Psi.T @ h)", "O = (Phi @ Psi.T) @ h"),)),
+        Mutant("f-built-is-slow", LINEAR, ("O = Phi @ (Psi.T @ h)", "O = (Phi @ Psi.T) @ h")),
     ),
     right=(by_states, column_of_x_by_column, columns_of_x_at_once),
     cheats=(
@@ -146,36 +146,29 @@ def by_tangents(df, f, x, p):
     return np.array(columns).T
 
 
-def library_pull_back(df, f, x, p):
-    return pull_back(df, f, x, p)
-
-
-def slopes_of_the_check(df, f, x, p):
-    return slopes(x, p, df)
-
-
-def coordinates_only(df, f, x, p):
-    return df[1 : x.shape[1] + 1].T
-
-
 PULL_BACK = Suite(
     id="16.2",
     mutants=(
-        Mutant("steps-forwards", DEEP, (("reversed(plan.steps)", "plan.steps"),)),
-        Mutant("sources-forgotten", POWERS, (("        df[source] += up * x[:, step.axis]\n", ""),)),
-        Mutant("coordinates-forgotten", ONE, (("dx + df[1 : x.shape[1] + 1].T", "dx"),)),
-        Mutant("constant-for-a-coordinate", ONE, (("df[1 : x.shape[1] + 1].T", "df[: x.shape[1]].T"),)),
-        Mutant("made-for-source", SLOPES, (("(up * f[source])", "(up * f[step.first : step.last])"),)),
-        Mutant("last-coordinate-only", SLOPES, (("dx[:, step.axis] +=", "dx[:, step.axis] ="),)),
+        Mutant("steps-forwards", DEEP, ("reversed(plan.steps)", "plan.steps")),
+        Mutant("sources-forgotten", POWERS, ("        df[source] += up * x[:, step.axis]\n", "")),
+        Mutant("coordinates-forgotten", ONE, ("dx + df[1 : x.shape[1] + 1].T", "dx")),
+        Mutant("constant-for-a-coordinate", ONE, ("df[1 : x.shape[1] + 1].T", "df[: x.shape[1]].T")),
+        Mutant("made-for-source", SLOPES, ("(up * f[source])", "(up * f[step.first : step.last])")),
+        Mutant("last-coordinate-only", SLOPES, ("dx[:, step.axis] +=", "dx[:, step.axis] =")),
         Mutant(
             "sources-overwritten",
             DEEP,
-            (("df[source] += up * x[:, step.axis]", "df[source] = up * x[:, step.axis]"),),
+            ("df[source] += up * x[:, step.axis]", "df[source] = up * x[:, step.axis]"),
         ),
-        Mutant("one-step-too-few", POWERS, (("reversed(plan.steps)", "reversed(plan.steps[1:])"),)),
+        Mutant("one-step-too-few", POWERS, ("reversed(plan.steps)", "reversed(plan.steps[1:])")),
     ),
     right=(factor_by_factor, by_tangents),
-    cheats=((library_pull_back, OWN), (coordinates_only, POWERS), (slopes_of_the_check, OWN), (slopes, OWN)),
+    cheats=(
+        (called("library_pull_back", lambda df, f, x, p: pull_back(df, f, x, p)), OWN),
+        (called("coordinates_only", lambda df, f, x, p: df[1 : x.shape[1] + 1].T), POWERS),
+        (called("slopes_of_the_check", lambda df, f, x, p: slopes(x, p, df)), OWN),
+        (slopes, OWN),
+    ),
 )
 
 # ---------------------------------------------------------------------- 16.3
@@ -291,54 +284,50 @@ def library_gradient(m, Q, K, V, dO, T, *, phi, psi):
 SWEEPS = Suite(
     id="16.3",
     mutants=(
-        Mutant("delta-forgotten", SWEEP_VALUES, (("ge[:, d].add_row_products(do, o[:, :d])", "pass"),)),
-        Mutant("delta-with-plus", SWEEP_VALUES, (("ge *= -1.0", "pass"),)),
-        Mutant("den-forgotten", SWEEP_VALUES, (("ge /= o[:, d:]", "pass"),)),
-        Mutant("outputs-not-divided", SWEEP_VALUES, (("o[:, :d] /= o[:, d:]", "pass"),)),
-        Mutant("phi-for-keys", SWEEP_VALUES, (("psi.add_gradient(dk", "phi.add_gradient(dk"),)),
-        Mutant("psi-for-queries", SWEEP_VALUES, (("phi.add_outer(U", "psi.add_outer(U"),)),
-        Mutant("weights-forgotten-in-dV", SWEEP_VALUES, (("psi.add_mean(dv", "phi.add_mean(dv"),)),
-        Mutant("zero-beside-v", SWEEP_VALUES, (("m.full(1, d + 1, 1.0)", "m.zeros(1, d + 1)"),)),
+        Mutant("delta-forgotten", SWEEP_VALUES, ("ge[:, d].add_row_products(do, o[:, :d])", "pass")),
+        Mutant("delta-with-plus", SWEEP_VALUES, ("ge *= -1.0", "pass")),
+        Mutant("den-forgotten", SWEEP_VALUES, ("ge /= o[:, d:]", "pass")),
+        Mutant("outputs-not-divided", SWEEP_VALUES, ("o[:, :d] /= o[:, d:]", "pass")),
+        Mutant("phi-for-keys", SWEEP_VALUES, ("psi.add_gradient(dk", "phi.add_gradient(dk")),
+        Mutant("psi-for-queries", SWEEP_VALUES, ("phi.add_outer(U", "psi.add_outer(U")),
+        Mutant("weights-forgotten-in-dV", SWEEP_VALUES, ("psi.add_mean(dv", "phi.add_mean(dv")),
+        Mutant("zero-beside-v", SWEEP_VALUES, ("m.full(1, d + 1, 1.0)", "m.zeros(1, d + 1)")),
         Mutant(
             "dK-for-dV",
             SWEEP_VALUES,
             (
-                (
-                    "m.store(dk, dK, j)\n                m.store(dv, dV, j)",
-                    "m.store(dv, dK, j)\n                m.store(dk, dV, j)",
-                ),
+                "m.store(dk, dK, j)\n                m.store(dv, dV, j)",
+                "m.store(dv, dK, j)\n                m.store(dk, dV, j)",
             ),
         ),
         Mutant(
             "T-stays",
             FITS,
             (
-                (
-                    "with m.load(T, (0, r)) as t:",
-                    "t = m.load(T, (0, r))\n    spare = m.zeros(r, d + 1)\n    if True:",
-                ),
+                "with m.load(T, (0, r)) as t:",
+                "t = m.load(T, (0, r))\n    spare = m.zeros(r, d + 1)\n    if True:",
             ),
         ),
-        Mutant("Q-twice", Q_ONCE, (("m.load(Q, i) as q,", "m.load(Q, i) as first, m.load(Q, i) as q,"),)),
+        Mutant("Q-twice", Q_ONCE, ("m.load(Q, i) as q,", "m.load(Q, i) as first, m.load(Q, i) as q,")),
         Mutant(
             "K-twice",
             K_ONCE,
-            (("with m.load(K, j) as k,", "m.load(K, j).free()\n        with m.load(K, j) as k,"),),
+            ("with m.load(K, j) as k,", "m.load(K, j).free()\n        with m.load(K, j) as k,"),
         ),
         Mutant(
             "dQ-twice",
             DQ_ONCE,
-            (("m.store(dq, dQ, i)", "m.store(dq, dQ, i)\n                    m.store(dq, dQ, i)"),),
+            ("m.store(dq, dQ, i)", "m.store(dq, dQ, i)\n                    m.store(dq, dQ, i)"),
         ),
         Mutant(
             "dK-twice",
             DK_ONCE,
-            (("m.store(dk, dK, j)", "m.store(dk, dK, j)\n                m.store(dk, dK, j)"),),
+            ("m.store(dk, dK, j)", "m.store(dk, dK, j)\n                m.store(dk, dK, j)"),
         ),
         Mutant(
             "scratch",
             TOTAL,
-            (("    U.free()\n", "    m.store(U, m.new('scratch', (r, d + 1)), (0, r))\n    U.free()\n"),),
+            ("    U.free()\n", "    m.store(U, m.new('scratch', (r, d + 1)), (0, r))\n    U.free()\n"),
         ),
     ),
     right=(by_hand, tokens_from_the_end),
@@ -432,44 +421,32 @@ def exact_causal(Q, K, V, phi, w, B):
 CAUSAL = Suite(
     id="16.4",
     mutants=(
-        Mutant("no-triangle", BLIND, (("np.tril(np.exp(q @ k.T))", "np.exp(q @ k.T)"),)),
+        Mutant("no-triangle", BLIND, ("np.tril(np.exp(q @ k.T))", "np.exp(q @ k.T)")),
         Mutant(
             "own-keys-first",
             CAUSAL_VALUES,
-            (
-                (
-                    "        q, k, v1 =",
-                    "        T += w * (phi(K[rows]) @ V1[rows])\n        q, k, v1 =",
-                ),
-                ("        T += w * (phi(k) @ v1)\n", ""),
-            ),
+            ("        q, k, v1 =", "        T += w * (phi(K[rows]) @ V1[rows])\n        q, k, v1 ="),
+            ("        T += w * (phi(k) @ v1)\n", ""),
         ),
-        Mutant("polynomial-inside", INSIDE, (("np.exp(q @ k.T)", "1 + q @ k.T + (q @ k.T) ** 2 / 2"),)),
-        Mutant("mean-of-all-keys", BLIND, (("    V1 = np", "    K = K - K.mean(axis=0)\n    V1 = np"),)),
-        Mutant("weights-forgotten", CAUSAL_VALUES, (("T += w * (", "T += ("),)),
-        Mutant("state-overwritten", CAUSAL_VALUES, (("T += w", "T = w"),)),
-        Mutant("mask-before-exp", INSIDE, (("np.tril(np.exp(q @ k.T))", "np.exp(np.tril(q @ k.T))"),)),
+        Mutant("polynomial-inside", INSIDE, ("np.exp(q @ k.T)", "1 + q @ k.T + (q @ k.T) ** 2 / 2")),
+        Mutant("mean-of-all-keys", BLIND, ("    V1 = np", "    K = K - K.mean(axis=0)\n    V1 = np")),
+        Mutant("weights-forgotten", CAUSAL_VALUES, ("T += w * (", "T += (")),
+        Mutant("state-overwritten", CAUSAL_VALUES, ("T += w", "T = w")),
+        Mutant("mask-before-exp", INSIDE, ("np.tril(np.exp(q @ k.T))", "np.exp(np.tril(q @ k.T))")),
         Mutant(
-            "diagonal-hidden", INSIDE, (("np.tril(np.exp(q @ k.T))", "np.tril(np.exp(q @ k.T), -1) + 1e-9"),)
+            "diagonal-hidden", INSIDE, ("np.tril(np.exp(q @ k.T))", "np.tril(np.exp(q @ k.T), -1) + 1e-9")
         ),
         Mutant(
             "whole-tiles-only",
             RAGGED,
-            (
-                ("range(0, len(Q), B)", "range(0, len(Q) - B + 1, B)"),
-                ("np.empty_like(V)", "np.zeros_like(V)"),
-            ),
+            ("range(0, len(Q), B)", "range(0, len(Q) - B + 1, B)"),
+            ("np.empty_like(V)", "np.zeros_like(V)"),
         ),
-        Mutant("last-tile-first", BLIND, (("in range(0, len(Q), B)", "in reversed(range(0, len(Q), B))"),)),
+        Mutant("last-tile-first", BLIND, ("in range(0, len(Q), B)", "in reversed(range(0, len(Q), B))")),
         Mutant(
             "prefix-made-anew",
             LINEAR,
-            (
-                (
-                    "        q, k, v1 =",
-                    "        T = w * (phi(K[:at]) @ V1[:at])\n        q, k, v1 =",
-                ),
-            ),
+            ("        q, k, v1 =", "        T = w * (phi(K[:at]) @ V1[:at])\n        q, k, v1 ="),
         ),
     ),
     right=(both_parts_apart, states_first),

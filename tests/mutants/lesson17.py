@@ -3,7 +3,7 @@
 from math import comb, exp, factorial, inf, isqrt, log, sqrt
 
 import numpy as np
-from harness import Mutant, Suite
+from harness import Mutant, Suite, called
 
 from iocourse import costs, masks, schedules
 from iocourse.course.checking import OWN
@@ -45,21 +45,24 @@ def first_and_last(layers, errors):
 GROWTH = Suite(
     id="17.1",
     mutants=(
-        Mutant("errors-themselves", EXPONENT, (("np.log(errors)", "np.array(errors)"),)),
-        Mutant("logarithms-to-base-ten", RATE, (("np.log(errors)", "np.log10(errors)"),)),
-        Mutant("layers-twice-as-logarithms", RATE, (("np.array(layers, dtype=float)", "np.log(layers)"),)),
-        Mutant("layers-never-as-logarithms", EXPONENT, (("(np.log(layers),", "(np.array(layers),"),)),
-        Mutant("slopes-without-a-sign", SHRINK, (("slopes.append(slope)", "slopes.append(abs(slope))"),)),
-        Mutant("line-through-the-origin", EXPONENT, (("np.polyfit(places, heights, 1)",
-               "(places @ heights / (places @ places), 0.0)"),)),
-        Mutant("the-worse-law", LAW, (("off[0] <= off[1]", "off[0] > off[1]"),)),
-        Mutant("always-a-power", LAW, (("off[0] <= off[1]", "True"),)),
-        Mutant("smaller-slope", LAW, (("off[0] <= off[1]", "abs(slopes[0]) <= abs(slopes[1])"),)),
-        Mutant("constant-left-in", LAW, (("slope * places - start", "slope * places"),)),
+        Mutant("errors-themselves", EXPONENT, ("np.log(errors)", "np.array(errors)")),
+        Mutant("logarithms-to-base-ten", RATE, ("np.log(errors)", "np.log10(errors)")),
+        Mutant("layers-twice-as-logarithms", RATE, ("np.array(layers, dtype=float)", "np.log(layers)")),
+        Mutant("layers-never-as-logarithms", EXPONENT, ("(np.log(layers),", "(np.array(layers),")),
+        Mutant("slopes-without-a-sign", SHRINK, ("slopes.append(slope)", "slopes.append(abs(slope))")),
+        Mutant(
+            "line-through-the-origin",
+            EXPONENT,
+            ("np.polyfit(places, heights, 1)", "(places @ heights / (places @ places), 0.0)"),
+        ),
+        Mutant("the-worse-law", LAW, ("off[0] <= off[1]", "off[0] > off[1]")),
+        Mutant("always-a-power", LAW, ("off[0] <= off[1]", "True")),
+        Mutant("smaller-slope", LAW, ("off[0] <= off[1]", "abs(slopes[0]) <= abs(slopes[1])")),
+        Mutant("constant-left-in", LAW, ("slope * places - start", "slope * places")),
     ),
     right=(by_normal_equations, by_correlation),
     cheats=((first_and_last, EXPONENT), (lesson17.growth, OWN)),
-)  # fmt: skip
+)
 
 # ---------------------------------------------------------------------- 17.2
 LENGTH = "every row has the length that was asked for"
@@ -110,27 +113,40 @@ def through_torch(X, length, dY):
 BOUNDED = Suite(
     id="17.2",
     mutants=(
-        Mutant("length-forgotten", LENGTH, (("return length * U", "return U"),)),
-        Mutant("length-forgotten-in-dX", GRADIENT, (("length / safe * across", "across / safe"),)),
-        Mutant("scaled-by-the-square", LENGTH, (("U = X / safe", "U = X / safe**2"),)),
-        Mutant("columns-normalised", LENGTH, (("np.linalg.norm(X, axis=-1, keepdims=True)",
-               "np.linalg.norm(X, axis=-2, keepdims=True)"),)),
-        Mutant("last-axis-counted-from-the-front", HEADS, (("(dY * U).sum(axis=-1, keepdims=True)",
-               "(dY * U).sum(axis=1, keepdims=True)"),)),
-        Mutant("norm-held-constant", ACROSS, (("dY - (dY * U).sum(axis=-1, keepdims=True) * U", "dY"),)),
-        Mutant("part-along-added", ACROSS, (("across = dY -", "across = dY +"),)),
-        Mutant("part-along-by-X", GRADIENT, (("keepdims=True) * U\n", "keepdims=True) * X\n"),)),
-        Mutant("not-divided-by-the-length", GRADIENT, (("length / safe * across", "length * across"),)),
-        Mutant("zeros-divided", ZEROS, (("np.where(norms > 0, norms, 1)", "norms"),
-               ("np.where(norms > 0, length / safe * across, 0)", "length / safe * across"))),
-        Mutant("gradient-at-zero", ZEROS, (("np.where(norms > 0, length / safe * across, 0)",
-               "length / safe * across"),)),
-        Mutant("a-small-number-added", LENGTH, (("np.where(norms > 0, norms, 1)", "norms + 1e-6"),)),
-        Mutant("turned-round", DIRECTION, (("U = X / safe", "U = -X / safe"),)),
+        Mutant("length-forgotten", LENGTH, ("return length * U", "return U")),
+        Mutant("length-forgotten-in-dX", GRADIENT, ("length / safe * across", "across / safe")),
+        Mutant("scaled-by-the-square", LENGTH, ("U = X / safe", "U = X / safe**2")),
+        Mutant(
+            "columns-normalised",
+            LENGTH,
+            ("np.linalg.norm(X, axis=-1, keepdims=True)", "np.linalg.norm(X, axis=-2, keepdims=True)"),
+        ),
+        Mutant(
+            "last-axis-counted-from-the-front",
+            HEADS,
+            ("(dY * U).sum(axis=-1, keepdims=True)", "(dY * U).sum(axis=1, keepdims=True)"),
+        ),
+        Mutant("norm-held-constant", ACROSS, ("dY - (dY * U).sum(axis=-1, keepdims=True) * U", "dY")),
+        Mutant("part-along-added", ACROSS, ("across = dY -", "across = dY +")),
+        Mutant("part-along-by-X", GRADIENT, ("keepdims=True) * U\n", "keepdims=True) * X\n")),
+        Mutant("not-divided-by-the-length", GRADIENT, ("length / safe * across", "length * across")),
+        Mutant(
+            "zeros-divided",
+            ZEROS,
+            ("np.where(norms > 0, norms, 1)", "norms"),
+            ("np.where(norms > 0, length / safe * across, 0)", "length / safe * across"),
+        ),
+        Mutant(
+            "gradient-at-zero",
+            ZEROS,
+            ("np.where(norms > 0, length / safe * across, 0)", "length / safe * across"),
+        ),
+        Mutant("a-small-number-added", LENGTH, ("np.where(norms > 0, norms, 1)", "norms + 1e-6")),
+        Mutant("turned-round", DIRECTION, ("U = X / safe", "U = -X / safe")),
     ),
     right=(row_by_row, with_a_jacobian),
     cheats=((clipped, LENGTH), (through_torch, ZEROS), (lesson17.bounded, OWN)),
-)  # fmt: skip
+)
 
 # ---------------------------------------------------------------------- 17.3
 PAIRS, LEAST = "every pair of vectors lies in the range", "the least is reached"
@@ -159,29 +175,25 @@ def from_two_pairs(theirs):
     return [sizes[0], sizes[-1] if theirs < 1 else float("inf")]
 
 
-def twice(theirs):
-    return 2 * theirs, 2 * theirs
-
-
-def generous(theirs):
-    return theirs, inf
-
-
 RANGE = Suite(
     id="17.3",
     mutants=(
-        Mutant("ends-exchanged", PAIRS, (("return least, largest", "return largest, least"),)),
-        Mutant("half-of-it", LEAST, (("least = 2 * theirs", "least = theirs"),)),
-        Mutant("twice-at-the-least", PAIRS, (("least = 2 * theirs / (1 + theirs)", "least = 2 * theirs"),)),
-        Mutant("twice-at-the-most", PAIRS, (("2 * theirs / (1 - theirs)", "2 * theirs"),)),
-        Mutant("too-wide", LARGEST, (("2 * theirs / (1 - theirs)", "3 * theirs / (1 - theirs)"),)),
-        Mutant("an-end-where-there-is-none", NO_END, (('float("inf")', "2 * theirs"),)),
-        Mutant("nine-at-one", NO_END, ((' if theirs < 1 else float("inf")', " if theirs != 1 else 9"),)),
-        Mutant("no-end-anywhere", LARGEST, (("if theirs < 1", "if theirs < 0"),)),
+        Mutant("ends-exchanged", PAIRS, ("return least, largest", "return largest, least")),
+        Mutant("half-of-it", LEAST, ("least = 2 * theirs", "least = theirs")),
+        Mutant("twice-at-the-least", PAIRS, ("least = 2 * theirs / (1 + theirs)", "least = 2 * theirs")),
+        Mutant("twice-at-the-most", PAIRS, ("2 * theirs / (1 - theirs)", "2 * theirs")),
+        Mutant("too-wide", LARGEST, ("2 * theirs / (1 - theirs)", "3 * theirs / (1 - theirs)")),
+        Mutant("an-end-where-there-is-none", NO_END, ('float("inf")', "2 * theirs")),
+        Mutant("nine-at-one", NO_END, (' if theirs < 1 else float("inf")', " if theirs != 1 else 9")),
+        Mutant("no-end-anywhere", LARGEST, ("if theirs < 1", "if theirs < 0")),
     ),
     right=(by_bisection, from_two_pairs),
-    cheats=((twice, PAIRS), (generous, LARGEST), (lesson17.usual_range, OWN)),
-)  # fmt: skip
+    cheats=(
+        (called("twice", lambda theirs: (2 * theirs, 2 * theirs)), PAIRS),
+        (called("generous", lambda theirs: (theirs, inf)), LARGEST),
+        (lesson17.usual_range, OWN),
+    ),
+)
 
 # ---------------------------------------------------------------------- 17.4
 OWN_KIND = "it computes the attention that was asked for"
@@ -292,31 +304,44 @@ def no_degree(N, d, M, sigma, error, w):
 CHOICE = Suite(
     id="17.4",
     mutants=(
-        Mutant("window-ignored", OWN_KIND, (("if w is not None:", "if False:"),
-               ("if w is None and sigma", "if sigma"))),
-        Mutant("low-rank-under-a-window", OWN_KIND, (("if w is None and sigma", "if sigma"),)),
-        Mutant("footprint-ignored", FIT, (("if ledger.peak <= M:", "if True:"),)),
-        Mutant("rule-beyond-the-clip", HOLDS, (("sigma**2 <= 0.8", "True"),)),
-        Mutant("rule-up-to-one", HOLDS, (("sigma**2 <= 0.8", "sigma <= 1"),)),
-        Mutant("limit-for-sigma-itself", FEWEST, (("sigma**2 <= 0.8", "sigma <= 0.8"),)),
-        Mutant("odd-degrees-too", HOLDS, (("g += 2", "g += 1"),)),
-        Mutant("error-ignored", HOLDS, (("while claim > error:", "while g < 2:"),)),
-        Mutant("rule-without-the-root", RULE, (("* tail) ** 0.5", "* tail)"),)),
-        Mutant("rule-one-term-early", RULE, (("range(g + 1, g + 40)", "range(g, g + 40)"),)),
-        Mutant("sigma-for-its-square", RULE, (("sigma ** (2 * l)", "sigma ** l"),)),
-        Mutant("low-rank-claims-nothing", RULE, (('"Bd": Bd}, claim)', '"Bd": Bd}, 0.0)'),)),
-        Mutant("exact-claims-the-allowed-error", RULE, (("claim=0.0", "claim=error"),)),
-        Mutant("low-rank-wins-a-tie", PAYS, (("one[:2]", "(one[0], -one[1])"),)),
-        Mutant("smallest-error-wins", FEWEST, (("one[:2]", "(one[1], one[0])"),)),
-        Mutant("most-words-win", FEWEST, (("min(found", "max(found"),)),
-        Mutant("rows-of-the-state-only", FEWEST, (("range(1, d + 2)", "[d + 1]"),)),
-        Mutant("one-column-only", FEWEST, (("range(1, d + 2)", "[1]"),)),
-        Mutant("squares-of-one-word", FEWEST, (("side = int((M + 4) ** 0.5) - 2", "side = 1"),)),
-        Mutant("ring-forgotten", FEWEST, (('offer("window", {}, w=w)', "pass"),)),
-        Mutant("one-row-at-a-time", FEWEST, (('"Br": min(N, (M - d) // (2 * d + 3))',
-               '"Br": min(1, (M - d) // (2 * d + 3))'),)),
-        Mutant("words-of-the-state-alone", LEDGER, (("return name, tiles, words, claim",
-               'return name, tiles, 4 * N * d if name == "low_rank" else words, claim'),)),
+        Mutant(
+            "window-ignored",
+            OWN_KIND,
+            ("if w is not None:", "if False:"),
+            ("if w is None and sigma", "if sigma"),
+        ),
+        Mutant("low-rank-under-a-window", OWN_KIND, ("if w is None and sigma", "if sigma")),
+        Mutant("footprint-ignored", FIT, ("if ledger.peak <= M:", "if True:")),
+        Mutant("rule-beyond-the-clip", HOLDS, ("sigma**2 <= 0.8", "True")),
+        Mutant("rule-up-to-one", HOLDS, ("sigma**2 <= 0.8", "sigma <= 1")),
+        Mutant("limit-for-sigma-itself", FEWEST, ("sigma**2 <= 0.8", "sigma <= 0.8")),
+        Mutant("odd-degrees-too", HOLDS, ("g += 2", "g += 1")),
+        Mutant("error-ignored", HOLDS, ("while claim > error:", "while g < 2:")),
+        Mutant("rule-without-the-root", RULE, ("* tail) ** 0.5", "* tail)")),
+        Mutant("rule-one-term-early", RULE, ("range(g + 1, g + 40)", "range(g, g + 40)")),
+        Mutant("sigma-for-its-square", RULE, ("sigma ** (2 * l)", "sigma ** l")),
+        Mutant("low-rank-claims-nothing", RULE, ('"Bd": Bd}, claim)', '"Bd": Bd}, 0.0)')),
+        Mutant("exact-claims-the-allowed-error", RULE, ("claim=0.0", "claim=error")),
+        Mutant("low-rank-wins-a-tie", PAYS, ("one[:2]", "(one[0], -one[1])")),
+        Mutant("smallest-error-wins", FEWEST, ("one[:2]", "(one[1], one[0])")),
+        Mutant("most-words-win", FEWEST, ("min(found", "max(found")),
+        Mutant("rows-of-the-state-only", FEWEST, ("range(1, d + 2)", "[d + 1]")),
+        Mutant("one-column-only", FEWEST, ("range(1, d + 2)", "[1]")),
+        Mutant("squares-of-one-word", FEWEST, ("side = int((M + 4) ** 0.5) - 2", "side = 1")),
+        Mutant("ring-forgotten", FEWEST, ('offer("window", {}, w=w)', "pass")),
+        Mutant(
+            "one-row-at-a-time",
+            FEWEST,
+            ('"Br": min(N, (M - d) // (2 * d + 3))', '"Br": min(1, (M - d) // (2 * d + 3))'),
+        ),
+        Mutant(
+            "words-of-the-state-alone",
+            LEDGER,
+            (
+                "return name, tiles, words, claim",
+                'return name, tiles, 4 * N * d if name == "low_rank" else words, claim',
+            ),
+        ),
     ),
     right=(by_own_formulas, step_by_step),
     cheats=(
@@ -329,6 +354,6 @@ CHOICE = Suite(
         (library_tiles, OWN),
         (lesson17.fewest, OWN),
     ),
-)  # fmt: skip
+)
 
 SUITES = (GROWTH, BOUNDED, RANGE, CHOICE)

@@ -7,12 +7,23 @@ import importlib.util
 from pathlib import Path
 
 import pytest
-from harness import SEEDS, SOLUTIONS, Suite, build, exercise_source, failures, mutate
+from harness import (
+    INTERPRETED,
+    SEEDS,
+    SOLUTIONS,
+    Suite,
+    build,
+    exercise_source,
+    failures,
+    lesson_of,
+    mutate,
+)
 
 from iocourse.course import check
 from iocourse.course.authoring.kernel_lessons import cannot_run
 from iocourse.course.checking import OWN, RUNS, CheckFailed
 from iocourse.course.exercise import exercises
+from iocourse.exact import attention
 
 
 def cannot_run_lesson(number: str) -> str:
@@ -65,42 +76,42 @@ def test_the_stub_fails_without_an_exception(exercise_id, capsys, monkeypatch):
         check(exercise_id, stub, seed=0)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("exercise_id", IDS)
 def test_the_reference_passes(exercise_id):
     reference = build(exercise_id, exercise_source(exercise_id, solved=True))
-    for seed in range(20):
+    assert failures(exercise_id, reference, 0) == []
+
+
+@pytest.mark.parametrize("exercise_id", IDS)
+def test_the_reference_passes_on_other_seeds(exercise_id):
+    reference = build(exercise_id, exercise_source(exercise_id, solved=True))
+    for seed in range(1, 4 if lesson_of(exercise_id) in INTERPRETED else 20):
         assert failures(exercise_id, reference, seed) == []
 
 
 @pytest.mark.parametrize(("exercise_id", "mutant"), MUTANTS)
 def test_a_mutant_fails_the_property_that_names_its_mistake(exercise_id, mutant):
-    for seed in SEEDS:
-        assert mutant.fails in failures(exercise_id, mutate(exercise_id, mutant), seed)
+    function = mutate(exercise_id, mutant)
+    assert any(mutant.fails in failures(exercise_id, function, seed) for seed in SEEDS)
 
 
 @pytest.mark.parametrize(("exercise_id", "function"), RIGHT)
 def test_another_right_answer_passes(exercise_id, function):
-    for seed in SEEDS:
+    for seed in SEEDS[:1] if lesson_of(exercise_id) in INTERPRETED else SEEDS:
         assert failures(exercise_id, function, seed) == []
 
 
 @pytest.mark.parametrize(("exercise_id", "function", "fails"), CHEATS)
 def test_a_cheat_is_refused(exercise_id, function, fails):
-    for seed in SEEDS:
-        assert fails in failures(exercise_id, function, seed)
+    assert any(fails in failures(exercise_id, function, seed) for seed in SEEDS)
 
 
 @pytest.mark.parametrize("exercise_id", IDS)
-@pytest.mark.parametrize(
-    "answer", [None, 3, max, lambda *args, **kwargs: 0.0], ids=["None", "3", "max", "zero"]
-)
-def test_nonsense_is_refused_without_an_exception(exercise_id, answer):
-    assert failures(exercise_id, answer, 0)
+def test_nonsense_is_refused_without_an_exception(exercise_id):
+    for answer in (None, 3, max, lambda *args, **kwargs: 0.0):
+        assert failures(exercise_id, answer, 0), answer
 
 
 def test_own_is_the_property_that_names_a_handed_back_library_function():
-    from iocourse.course.exercise import find
-    from iocourse.exact import attention
-
     assert all(failures(e, attention, 0) == [OWN] for e in IDS)
-    assert find(IDS[0]).properties

@@ -110,8 +110,9 @@ def scaled(schedule, drawn, mask, factor):
     return drawn
 
 
-@every_schedule
-def test_a_dry_run_moves_what_the_closed_form_says_and_fits_its_footprint_exactly(schedule):
+def dry_law(schedule):
+    """A dry run moves what the closed form says, and fits its footprint exactly."""
+
     def law(N, d, settings, mask):
         form = schedule.cost(N, d, **settings)
         ledger = run(schedule, M=form.peak, dry=True, **schedule.shapes(N, d), **settings).ledger
@@ -120,7 +121,18 @@ def test_a_dry_run_moves_what_the_closed_form_says_and_fits_its_footprint_exactl
             with pytest.raises(FastMemoryFull):
                 run(schedule, M=form.peak - 1, dry=True, **schedule.shapes(N, d), **settings)
 
-    hold(law, sizes(schedule, 90, 20), SHAPES)
+    return law
+
+
+@every_schedule
+def test_a_dry_run_moves_what_the_closed_form_says_and_fits_its_footprint_exactly(schedule):
+    hold(dry_law(schedule), sizes(schedule, 90, 20), SHAPES)
+
+
+@pytest.mark.quick
+@every_schedule
+def test_the_dry_law_on_a_few_shapes(schedule):
+    hold(dry_law(schedule), sizes(schedule, 30, 12), SHAPES // 40)
 
 
 @every_schedule
