@@ -1,0 +1,104 @@
+"""CONTRIBUTING.md is done as it says: its examples go into a scratch copy, in the files it names alone."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+EXAMPLE = re.compile(r"^`(?P<file>[\w/.]+\.py)`\n\n```python\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
+COPIED = ("iocourse", "solutions", "tests/schedules", "tests/explore", "tests/mutants")
+
+
+@pytest.fixture(scope="module")
+def examples():
+    found = EXAMPLE.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    assert len(found) == 6
+    return found
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory, examples):
+    """A copy of what is needed with every example in its file, a new one or at the end of one there is."""
+    root = tmp_path_factory.mktemp("scratch")
+    for folder in COPIED:
+        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__", "*.ipynb"))
+    for file in ("pyproject.toml", "tests/conftest.py"):
+        shutil.copy(ROOT / file, root / file)
+    for name, code in examples:
+        file = root / name
+        before = file.read_text(encoding="utf-8") + "\n\n" if file.exists() else ""
+        file.write_text(before + code, encoding="utf-8")
+    return root
+
+
+@pytest.fixture(scope="module")
+def said(scratch):
+    """What a Python command of the scratch copy prints; it must succeed."""
+
+    def run(*command: str) -> str:
+        env = os.environ | {"PYTHONPATH": str(scratch)}
+        done = subprocess.run(
+            [sys.executable, *command], cwd=scratch, env=env, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+def passed(said, file, chosen):
+    """How many tests of a file passed that have `chosen` in their names."""
+    printed = said("-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", file, "-k", chosen)
+    return int(re.search(r"(\d+) passed", printed)[1])
+
+
+def test_the_schedule_is_listed_in_its_place_and_kept_to_the_laws(said):
+    names = [line.split()[0] for line in said("-m", "iocourse", "count", "--list").splitlines()[1:]]
+    assert names.index("flash2") + 1 == names.index("one_row") == names.index("flash_optimal") - 1
+    counted = said("-m", "iocourse", "count", "one_row", "--N", "64", "--d", "8", "--M", "100", "--run")
+    assert "one_row" in counted
+    assert passed(said, "tests/schedules/test_laws.py", "one_row") >= 4
+
+
+def test_the_schedule_is_in_pictures(said):
+    code = """
+from iocourse import explore
+print(explore.words_against_memory(256, 16, ["flash2", "one_row"]).numbers)
+print("and", explore.memory_map(256, 16).to_svg())
+"""
+    chart, memory_map = said("-c", code).split("\nand", 1)
+    assert "one_row" in chart and "one_row" in memory_map
+
+
+def test_the_figure_is_found_and_held_to_account(said):
+    code = "from iocourse import explore; print(explore.score_square(512, 64).alt, dir(explore))"
+    alt, names = said("-c", code).split(" [", 1)
+    assert alt.endswith("each of the four arrays 32,768.") and "'score_square'" in names
+    assert passed(said, "tests/explore/test_every_figure.py", "score_square") >= 4
+
+
+def test_the_exercise_is_in_its_lesson_and_its_suite_holds(said):
+    code = """
+from pathlib import Path
+from iocourse.course.authoring.release import build
+from iocourse.course.checkout import Project
+path = Path("solutions/00_start_here.py")
+for cell in build(path, path, Project("owner/course", "v1")).student["cells"]:
+    print("".join(cell["source"]))
+"""
+    lesson = said("-c", code)
+    assert "| 0.2 | The words of the scores | 1 of 5 | 2 of 5 | 2 |" in lesson
+    assert "**Exercise 0.2** The words of the scores · difficulty 1 of 5" in lesson
+    assert "return N * N" not in lesson
+    assert passed(said, "tests/mutants/test_exercises.py", "0.2") >= 8
+
+
+def test_the_examples_are_in_the_style_of_the_house(said, examples):
+    for command in (["check"], ["format", "--check", "--force-exclude"]):
+        said("-m", "ruff", *command, *(name for name, _ in examples))
+    said("-m", "mypy", "--strict", *(name for name, _ in examples if name.startswith("iocourse/explore")))
