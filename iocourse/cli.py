@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import inspect
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -42,9 +43,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"unrecognized arguments: {' '.join(extra)}")
     parsed.extra = extra
     try:
-        return int(parsed.handler(parsed))
+        status = int(parsed.handler(parsed))
+        print(end="", flush=True)
+        return status
+    except BrokenPipeError:  # whoever read it has seen enough, as `head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (Refused, OSError) as error:
         print(f"iocourse {parsed.command}: {error}", file=sys.stderr)
+        return 2
+    except MemoryError as error:
+        print(f"iocourse {parsed.command}: not enough memory: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
