@@ -53,6 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (Refused, OSError) as error:
         print(f"iocourse {parsed.command}: {error}", file=sys.stderr)
         return 2
+    except MemoryError as error:
+        print(f"iocourse {parsed.command}: not enough memory: {error}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         return 130
 

@@ -12,8 +12,27 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .guard import library_answer
+from .sizes import truth
+
+__all__ = [
+    "Array",
+    "Gradients",
+    "attention",
+    "attention_backward",
+    "check_products",
+    "check_qkv",
+    "grad_x",
+    "log_sum_exp",
+    "loss_x",
+    "max_abs_error",
+    "real_array",
+    "scores",
+    "softmax",
+    "softmax_backward",
+]
 
 Array = NDArray[np.float64]
+TOO_LARGE = "Q and K hold numbers so large that their products overflow float64; scale them down"
 
 
 def real_array(name: str, value: ArrayLike, *, minus_inf: bool = False) -> Array:
@@ -39,6 +58,17 @@ def _array(name: str, value: ArrayLike) -> NDArray[Any]:
         return np.asarray(value)
     except ValueError as error:
         raise ValueError(f"{name} is not an array: {error}") from None
+
+
+def check_products(Q: Array, K: Array) -> None:
+    """Raise ValueError where a product of a row of Q (Nq, d) and one of K (Nk, d) overflows float64."""
+    largest = [float(np.abs(X).max(initial=0.0)) for X in (Q, K)]
+    if Q.shape[1] * largest[0] * largest[1] < np.inf:
+        return
+    with np.errstate(over="ignore", invalid="ignore"):
+        fine = np.isfinite(Q @ K.T).all()
+    if not fine:
+        raise ValueError(TOO_LARGE)
 
 
 def check_qkv(Q: ArrayLike, K: ArrayLike, V: ArrayLike) -> tuple[Array, Array, Array]:
@@ -99,11 +129,10 @@ def scores(
     `causal` hides key j from query i where j > i (upper-left aligned). `mask` is additive,
     broadcast to S, and may hold -inf for a hidden pair; NaN and +inf are refused.
     """
+    causal = truth("causal", causal)
     S = Q @ np.swapaxes(K, -1, -2) * _factor(scale, Q.shape[-1])  # (..., Nq, Nk)
     if not np.isfinite(S).all():
-        raise ValueError(
-            "Q and K hold numbers so large that their products overflow float64; scale them down"
-        )
+        raise ValueError(TOO_LARGE)
     if mask is not None:
         S = S + _additive_mask(mask, S.shape)
     if causal:

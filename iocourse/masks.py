@@ -13,6 +13,22 @@ from numpy.typing import ArrayLike, NDArray
 
 from .sizes import check_sizes, positive_int, truth, zero_or_more
 
+__all__ = [
+    "BlockMask",
+    "Causal",
+    "Full",
+    "Mask",
+    "Range",
+    "Visit",
+    "Window",
+    "bigbird",
+    "causal",
+    "covering",
+    "random",
+    "sliding_window",
+    "strided",
+]
+
 Range = tuple[int, int]  # half-open: start, stop
 
 

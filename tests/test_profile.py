@@ -130,6 +130,7 @@ def test_a_ledger_that_differs_is_an_error(monkeypatch, capsys):
     must = costing.cost(asked("forward", "--N 100 --heads 1 --d 32"), 90)
     wrong = must.words.copy()
     wrong.reads["K"] += 1
+    wrong.measured = True
     wrong.itemsizes = dict.fromkeys("QKVO", 2) | {"LSE": 4}
     assert main(closed(monkeypatch, wrong)) == 1
     assert "The ledger is not the closed form: K read 3,201 words, closed form says 3,200" in (

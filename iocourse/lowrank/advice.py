@@ -12,6 +12,7 @@ from ..monomials import Array, rank_of
 from ..schedules import crossing
 from ..sizes import positive_int
 from . import guards
+from .asked import NUMBERS
 from .polynomials import CLIP, minimax, smallest_degree
 
 DEGREES = range(1, 13)
@@ -103,21 +104,23 @@ def advise(
     of them (or as many as have 2²⁰ logits) where None: on those the polynomial (each row's own, as "hermite")
     is applied to all exact logits. scale: 1/√d where None. M: words of fast memory, for the break-even in
     words. NumPy arrays or CPU tensors. Raises ValueError for shapes that do not go together, entries that are
-    not finite, an error that is not between 0 and 1.
+    not finite, an error that is not between 0 and 1; TypeError for what is no real number.
     """
-    q, k = (np.asarray(X, dtype=np.float64) for X in (Q, K))
+    q, k = _real("Q", Q), _real("K", K)
     if q.ndim != 2 or k.ndim != 2 or q.shape[1] != k.shape[1] or 0 in (*q.shape, *k.shape):
         raise ValueError(
             f"Q and K have shapes {q.shape} and {k.shape}; they must be (n, d) and (n_k, d) of one head"
         )
     for name, X in (("Q", q), ("K", k)):
         guards.check_finite(name, X)
+    for name, number in (("error", error), ("scale", scale)):
+        if number is not None and (not isinstance(number, NUMBERS) or isinstance(number, bool)):
+            raise TypeError(f"{name} is {number!r}; it must be a number")
     if not 0 < error < 1:
         raise ValueError(f"error is {error}; it must be between 0 and 1")
     if scale is not None and not np.isfinite(scale):
         raise ValueError(f"scale is {scale}; it must be finite")
-    if sample is not None:
-        positive_int("sample", sample)
+    sample = None if sample is None else positive_int("sample", sample)
     n, d = q.shape
     x, rest = q * (1 / sqrt(d) if scale is None else scale), k - k.mean(0)
     variances = ((x @ (rest.T @ rest / len(k))) * x).sum(1)
@@ -143,6 +146,14 @@ def advise(
         break_even=None if degree is None else _break_even(d, degree, M),
         fits=degree is not None and _fits(d, degree),
     )
+
+
+def _real(name: str, X: Any) -> Array:
+    """X as float64, where it holds real numbers."""
+    array = np.asarray(X)
+    if array.dtype.kind not in "fiu":
+        raise TypeError(f"{name} has dtype {array.dtype}; it must hold real numbers")
+    return array.astype(np.float64)
 
 
 def predicted_error(variances: Array, g: int) -> float:

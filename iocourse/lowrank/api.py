@@ -74,12 +74,39 @@ def attention(
     return forward_heads(Q, K, V, asked)
 
 
-def gradient(Q: Any, K: Any, V: Any, dO: Any, *, degree: int, **options: Any) -> Gradient:
+def gradient(
+    Q: Any,
+    K: Any,
+    V: Any,
+    dO: Any,
+    *,
+    degree: int,
+    polynomial: str = "hermite",
+    scale: float | None = None,
+    causal: bool = False,
+    bound: float | None = None,
+    radius: float | None = None,
+    key_variance: float | None = None,
+    gradient_degree: int | None = None,
+    engine: str | None = None,
+    threads: int | None = None,
+) -> Gradient:
     """O and the gradient of Σ dO ∘ O by Q, K and V, in almost linear time; options as for `attention`.
 
     NumPy arrays; for torch tensors call `attention` and let autograd do it, which is this very computation.
     """
-    asked = asked_for(degree, **options)
+    asked = asked_for(
+        degree,
+        polynomial=polynomial,
+        scale=scale,
+        causal=causal,
+        bound=bound,
+        radius=radius,
+        key_variance=key_variance,
+        gradient_degree=gradient_degree,
+        engine=engine,
+        threads=threads,
+    )
     if _is_tensor(Q):
         raise TypeError("Q is a torch tensor: call attention(Q, K, V, …) and O.backward(dO)")
     from .heads import backward_heads

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..sizes import positive_int
+from ..sizes import positive_int, truth
 from .api import attention
 
 LONG = 100.0
@@ -59,6 +59,7 @@ class Shape:
 
 def exactly(causal: bool = True) -> Attend:
     """Softmax attention, by PyTorch."""
+    causal = truth("causal", causal)
     return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=1.0)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 
 class MachineError(RuntimeError):
@@ -20,6 +22,10 @@ class FastMemoryFull(MachineError):
     def __init__(self, message: str, short: int, asked: str) -> None:
         super().__init__(message)
         self.short, self.asked = short, asked
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        advice = partial(str, self.advice()) if self.advice else None  # worked out: it may know a whole run
+        return type(self), (self.args[0], self.short, self.asked), {"advice": advice}
 
     def __str__(self) -> str:
         return super().__str__() + (f" {self.advice()}" if self.advice else "")

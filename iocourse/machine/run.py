@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..exact import check_products
 from ..ledger import Ledger
 from .errors import MachineError, NeverWritten
 from .machine import Machine
@@ -41,15 +42,23 @@ def run(
 
     Arrays (on a dry machine also shapes, as tuples) become slow arrays under their own name; numbers
     and options are passed on. `watch` is told the words of each move. `schedule` returns the slow array, or
-    tuple of them, that it filled.
-    Raises what the machine raises, and TypeError where nothing or something else was returned.
+    tuple of them, that it filled. Raises what the machine raises, ValueError where products of Q and K
+    overflow, and TypeError where nothing or something else was returned.
     """
     machine = Machine(M, dry=dry, unroll=unroll, trace=trace, watch=watch)
     named = {name: machine.slow(name, value) if _is_words(value) else value for name, value in given.items()}
+    _refuse_overflow({name: given[name] for name in ("Q", "K") if isinstance(named.get(name), Slow)})
     with machine.running():
         returned = schedule(machine, **named)
     slow = returned if isinstance(returned, tuple) else (returned,)
     return Run(_outputs(machine, slow), machine.ledger)
+
+
+def _refuse_overflow(given: Mapping[str, Any]) -> None:
+    """Scores that overflow would come out as NaN: they are refused, as `exact` does."""
+    Q, K = (np.asarray(given.get(name, 0.0)) for name in "QK")
+    if Q.ndim == K.ndim == 2 and Q.shape[1] == K.shape[1]:
+        check_products(Q, K)
 
 
 def _outputs(machine: Machine, slow: tuple[Any, ...]) -> tuple[np.ndarray, ...]:

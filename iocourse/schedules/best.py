@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from ..guard import library_answer
 from ..ledger import Ledger
 from ..sizes import check_sizes
 from .registry import Schedule, Tiles, of_pass
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Choice(NamedTuple):
@@ -18,14 +23,29 @@ class Choice(NamedTuple):
     cost: Ledger
 
 
+def _also_with_the_pass_last(function: Callable[P, R]) -> Callable[P, R]:
+    """Callable with the sizes first too, as the lessons do: the pass is the argument that is a word."""
+
+    @wraps(function)
+    def either(*asked: Any, **named: Any) -> R:
+        if not asked or not isinstance(asked[0], str):
+            pass_ = asked[3] if len(asked) == 4 else named.pop("pass_", "forward")
+            asked = (pass_, *asked[:3])
+        return function(*asked, **named)
+
+    return either
+
+
 @library_answer
-def best(N: int, d: int, M: int, pass_: str = "forward") -> Choice:
+@_also_with_the_pass_last
+def best(pass_: str, N: int, d: int, M: int) -> Choice:
     """The cheapest dense schedule of a pass ("forward", "backward", "gradient") in a fast memory of M words.
 
+    `best(N, d, M)` is that of the forward pass, `best(N, d, M, pass_)` the same as `best(pass_, N, d, M)`.
     Among equals the one with the smallest footprint. A schedule that is given P takes no part: its N² words
     were moved before. Raises ValueError where none fits, naming the smallest M that works.
     """
-    check_sizes(N=N, d=d, M=M)
+    N, d, M = check_sizes(N=N, d=d, M=M)
     known = [schedule for schedule in of_pass(pass_) if not schedule.given_weights]
     fitting = [schedule for schedule in known if schedule.smallest_M(N, d) <= M]
     if not fitting:
