@@ -113,7 +113,7 @@ def test_the_closed_form_and_the_ledger_need_no_gpu(capsys, tmp_path):
     said, record = capsys.readouterr().out, json.loads((tmp_path / "a.json").read_text())
     total = 2 * 4 * 100 * 32 + 4 * 100  # one tile of 128 queries: K and V are read once
     assert record["bytes"]["closed_form"]["total"] == record["bytes"]["ledger"]["total"] == total
-    assert record["tiles"]["forward"][:2] == list(kernels.tiles.TABLE[80, 64, 2].forward[:2])
+    assert record["tiles"]["forward"][:2] == list(kernels.host.tiles.TABLE[80, 64, 2].forward[:2])
     assert record["bytes"]["l2"] is record["bytes"]["dram"] is record["device"] is None
     line = next(line for line in said.splitlines() if line.startswith("total"))
     assert line.split("  ")[-1] == "not measured" and line.count(f"{total:,}") == 3
@@ -211,7 +211,7 @@ def test_the_launch_is_compiled_with_the_tiles_of_the_closed_form(gpu):
     fake(gpu, table([*"123456"]))
     assert main(["profile", "forward"]) == 0
     given = json.loads(json.loads((gpu / "asked.json").read_text())["arguments"][-1])
-    assert given["tiles"] == {"forward": list(kernels.tiles.TABLE[90, 128, 2].forward)}
+    assert given["tiles"] == {"forward": list(kernels.host.tiles.TABLE[90, 128, 2].forward)}
 
 
 def test_an_addition_is_a_row_of_its_own(gpu, capsys):

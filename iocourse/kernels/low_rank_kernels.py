@@ -54,11 +54,11 @@ def span_place(program, spans, length, heads, n):
 
 
 @triton.jit
-def table_of(coordinates, first, r, G: tl.constexpr, BR: tl.constexpr):
+def table_of(coordinates, first, r, TILE: tl.constexpr):
     """The G coordinates of features first … first + BR - 1, G vectors (BR,); coordinate 0 past the last."""
-    features = first + tl.arange(0, BR)
+    features = first + tl.arange(0, TILE.BR)
     table = ()
-    for l in tl.static_range(G):
+    for l in tl.static_range(TILE.G):
         one = tl.load(coordinates + l * r + features, mask=features < r, other=0)
         table = table + (one,)  # type: ignore[assignment]  # noqa: RUF005  # Triton knows no (*table, one)
     return table
@@ -115,19 +115,20 @@ def inverse(total):
 
 
 @triton.jit
-def factors_of(x, table, G: tl.constexpr, BR: tl.constexpr):
+def factors_of(x, table, TILE: tl.constexpr):
     """The G factors of each row's features, a tuple of (ROWS, BR)."""
     factors = ()
-    for l in tl.static_range(G):
+    BR: tl.constexpr = TILE.BR
+    for l in tl.static_range(TILE.G):
         columns = tl.broadcast_to(table[l][None, :], (x.shape[0], BR))
         factors = factors + (tl.gather(x, columns, 1),)  # type: ignore[assignment]  # noqa: RUF005
     return factors
 
 
 @triton.jit
-def features_of(x, table, G: tl.constexpr, BR: tl.constexpr):
+def features_of(x, table, TILE: tl.constexpr):
     """The features of rows x (ROWS, WIDE). (ROWS, BR)."""
-    return product_of(factors_of(x, table, G, BR), G)
+    return product_of(factors_of(x, table, TILE), TILE.G)
 
 
 @triton.jit
@@ -140,11 +141,14 @@ def product_of(factors, G: tl.constexpr):
 
 
 @triton.jit
-def row_factors(variance, table, d, ROWS: tl.constexpr, G: tl.constexpr, BR: tl.constexpr):
+def row_factors(variance, table, d, TILE: tl.constexpr):
     """h: the exponential series of -σ²/2, cut after ⌊(G - l)/2⌋ terms for a feature of degree l. (ROWS, BR).
 
     variance: σ² of each row (ROWS,).
     """
+    ROWS: tl.constexpr = TILE.ROWS
+    BR: tl.constexpr = TILE.BR
+    G: tl.constexpr = TILE.G
     degree = tl.zeros((BR,), dtype=tl.int32)
     for l in tl.static_range(G):
         degree += (table[l] != d).to(tl.int32)
@@ -174,16 +178,16 @@ def store_state(tile, state, first, r, width, BR: tl.constexpr, WIDE: tl.constex
 
 
 @triton.jit
-def pulled_back(dx, dfeatures, factors, table, G: tl.constexpr, DIM: tl.constexpr):
+def pulled_back(dx, dfeatures, factors, table, TILE: tl.constexpr):
     """dx (ROWS, DIM) plus what the gradient of the features (ROWS, BR) is in the coordinates.
 
     Coordinate l of a feature gets its gradient times the other coordinates; which column that is, a matrix of
     zeros and ones says.
     """
-    column = tl.arange(0, DIM)
-    for l in tl.static_range(G):
+    column = tl.arange(0, TILE.DIM)
+    for l in tl.static_range(TILE.G):
         part = dfeatures
-        for m in tl.static_range(G):
+        for m in tl.static_range(TILE.G):
             if m != l:
                 part = part * factors[m]
         chosen = (table[l][:, None] == column[None, :]).to(tl.float32)  # (BR, DIM)
@@ -203,43 +207,42 @@ def load_variance(
 
 
 @triton.jit
-def query_features(x, sigma, table, d, G: tl.constexpr, BR: tl.constexpr, HAS_VARIANCE: tl.constexpr):
+def query_features(x, sigma, table, d, TILE: tl.constexpr, HAS_VARIANCE: tl.constexpr):
     """h ∘ φ of a tile of queries. (ROWS, BR)."""
-    phi = features_of(x, table, G, BR)
+    phi = features_of(x, table, TILE)
     if HAS_VARIANCE:
-        phi *= row_factors(sigma, table, d, x.shape[0], G, BR)
+        phi *= row_factors(sigma, table, d, TILE)
     return phi
 
 
 @triton.jit
 def query_pulled_back(
-    dx, x, g, sigma, state, table, d, G: tl.constexpr, BR: tl.constexpr, DIM: tl.constexpr,
-    HAS_VARIANCE: tl.constexpr,
+    dx, x, g, sigma, state, table, d, TILE: tl.constexpr, HAS_VARIANCE: tl.constexpr
 ):  # fmt: skip
     """dx plus what one block of features adds, and the features themselves, h ∘ φ."""
-    factors = factors_of(x, table, G, BR)
-    phi = product_of(factors, G)
+    factors = factors_of(x, table, TILE)
+    phi = product_of(factors, TILE.G)
     dphi = tl.dot(g, tl.trans(state), input_precision="ieee")
     if HAS_VARIANCE:
-        h = row_factors(sigma, table, d, x.shape[0], G, BR)
+        h = row_factors(sigma, table, d, TILE)
         dphi *= h
         phi *= h
-    return pulled_back(dx, dphi, factors, table, G, DIM), phi
+    return pulled_back(dx, dphi, factors, table, TILE), phi
 
 
 @triton.jit
-def key_pulled_back(dx, dy, x, y, state, table, G: tl.constexpr, BR: tl.constexpr, DIM: tl.constexpr):
+def key_pulled_back(dx, dy, x, y, state, table, TILE: tl.constexpr):
     """dx and dy plus what one block of features adds to them."""
-    factors = factors_of(x, table, G, BR)
-    dy = tl.dot(product_of(factors, G), state, dy, input_precision="ieee")
+    factors = factors_of(x, table, TILE)
+    dy = tl.dot(product_of(factors, TILE.G), state, dy, input_precision="ieee")
     dpsi = tl.dot(y, tl.trans(state), input_precision="ieee")
-    return pulled_back(dx, dpsi, factors, table, G, DIM), dy
+    return pulled_back(dx, dpsi, factors, table, TILE), dy
 
 
 @triton.jit
 def table_and_state(T, coordinates, panel, cut, TILE: tl.constexpr):
     """One block of features: their coordinates, and their rows of a state."""
-    table = table_of(coordinates, panel, cut.r, TILE.G, TILE.BR)
+    table = table_of(coordinates, panel, cut.r, TILE)
     return table, load_state(T, panel, cut.r, cut.dv + 1, TILE.BR, TILE.DV)
 
 
@@ -255,13 +258,13 @@ def keys_state_kernel(K, V, shift, coordinates, parts, spans, length, n, cut, TI
     program = tl.program_id(0)
     panel, program = program % cut.panels * BR, program // cut.panels
     first, stop, pair, batch, head = span_place(program, spans, length, cut.heads, n)
-    table = table_of(coordinates, panel, cut.r, TILE.G, BR)
+    table = table_of(coordinates, panel, cut.r, TILE)
     mean = load_shift(shift, pair, cut.d, TILE.DX)
     state = tl.zeros((BR, DV), dtype=tl.float32)
     for start in range(first, stop, BN):
         x = point_rows(K, mean[None, :], 1.0, batch, head, start, stop, cut.d, BN, TILE.DX)
         y = value_rows(V, batch, head, start, stop, cut.dv, BN, DV)
-        psi = features_of(x, table, TILE.G, BR)
+        psi = features_of(x, table, TILE)
         state = tl.dot(tl.trans(psi), y, state, input_precision="ieee")
     width = cut.dv + 1
     store_state(state, parts + program.to(tl.int64) * cut.r * width, panel, cut.r, width, BR, DV)
@@ -307,12 +310,12 @@ def queries_output_kernel(
         sigma = load_variance(variance, batch, head, heads, start, stop, n, BM, HAS_VARIANCE)
         found = tl.zeros((BM, DV), dtype=tl.float32)
         if TILE.SINGLE:
-            phi = query_features(x, sigma, table, d, TILE.G, TILE.BR, HAS_VARIANCE)
+            phi = query_features(x, sigma, table, d, TILE, HAS_VARIANCE)
             found = tl.dot(phi, state, found, input_precision="ieee")
         else:
             for panel in range(0, cut.r, TILE.BR):
                 table, state = table_and_state(T, coordinates, panel, cut, TILE)
-                phi = query_features(x, sigma, table, d, TILE.G, TILE.BR, HAS_VARIANCE)
+                phi = query_features(x, sigma, table, d, TILE, HAS_VARIANCE)
                 found = tl.dot(phi, state, found, input_precision="ieee")
         total = tl.sum(tl.where(tl.arange(0, DV)[None, :] == dv, found, 0.0), 1)
         store_rows(found * inverse(total)[:, None], O, batch, head, start, stop, dv, BM, DV)
@@ -333,13 +336,13 @@ def queries_state_kernel(
     program = tl.program_id(0)
     panel, program = program % cut.panels * BR, program // cut.panels
     first, stop, _, batch, head = span_place(program, spans, length, heads, n)
-    table = table_of(coordinates, panel, cut.r, TILE.G, BR)
+    table = table_of(coordinates, panel, cut.r, TILE)
     state = tl.zeros((BR, DV), dtype=tl.float32)
     for start in range(first, stop, BM):
         x = point_rows(Q, 0.0, scale, batch, head, start, stop, d, BM, TILE.DX)
         g = gradient_rows(O, dO, den, batch, head, heads, start, stop, n, dv, BM, DV)
         sigma = load_variance(variance, batch, head, heads, start, stop, n, BM, HAS_VARIANCE)
-        phi = query_features(x, sigma, table, d, TILE.G, BR, HAS_VARIANCE)
+        phi = query_features(x, sigma, table, d, TILE, HAS_VARIANCE)
         state = tl.dot(tl.trans(phi), g, state, input_precision="ieee")
     store_state(state, parts + program.to(tl.int64) * cut.r * (dv + 1), panel, cut.r, dv + 1, BR, DV)
 
@@ -354,7 +357,6 @@ def queries_gradient_kernel(
     """
     BM: tl.constexpr = TILE.ROWS
     BR: tl.constexpr = TILE.BR
-    G: tl.constexpr = TILE.G
     DV: tl.constexpr = TILE.DV
     DIM: tl.constexpr = TILE.DIM
     HAS_VARIANCE: tl.constexpr = variance is not None
@@ -371,12 +373,12 @@ def queries_gradient_kernel(
         sigma = load_variance(variance, batch, head, heads, start, stop, n, BM, HAS_VARIANCE)
         dx = tl.zeros((BM, DIM), dtype=tl.float32)
         if TILE.SINGLE:
-            dx, phi = query_pulled_back(dx, x, g, sigma, state, table, d, G, BR, DIM, HAS_VARIANCE)
+            dx, phi = query_pulled_back(dx, x, g, sigma, state, table, d, TILE, HAS_VARIANCE)
             asked = tl.dot(tl.trans(phi), g, asked, input_precision="ieee")
         else:
             for panel in range(0, r, BR):
                 table, state = table_and_state(T, coordinates, panel, cut, TILE)
-                dx, _ = query_pulled_back(dx, x, g, sigma, state, table, d, G, BR, DIM, HAS_VARIANCE)
+                dx, _ = query_pulled_back(dx, x, g, sigma, state, table, d, TILE, HAS_VARIANCE)
         store_rows(dx * scale, dQ, batch, head, start, stop, d, BM, DIM)
     if TILE.SINGLE:
         store_state(asked, parts + program.to(tl.int64) * r * (dv + 1), 0, r, dv + 1, BR, DV)
@@ -402,10 +404,10 @@ def keys_gradient_kernel(
         dx = tl.zeros((BN, DIM), dtype=tl.float32)
         dy = tl.zeros((BN, DV), dtype=tl.float32)
         if TILE.SINGLE:
-            dx, dy = key_pulled_back(dx, dy, x, y, state, table, TILE.G, TILE.BR, DIM)
+            dx, dy = key_pulled_back(dx, dy, x, y, state, table, TILE)
         else:
             for panel in range(0, cut.r, TILE.BR):
                 table, state = table_and_state(U, coordinates, panel, cut, TILE)
-                dx, dy = key_pulled_back(dx, dy, x, y, state, table, TILE.G, TILE.BR, DIM)
+                dx, dy = key_pulled_back(dx, dy, x, y, state, table, TILE)
         store_rows(dx, dK, batch, head, start, stop, d, BN, DIM)
         store_rows(dy, dV, batch, head, start, stop, dv, BN, DV)

@@ -97,7 +97,10 @@ class Seen(NamedTuple):
         batches, longest = k.shape[0], k.shape[2]
         if self.packed is not None:
             batches, longest = len(self.packed.cu_k) - 1, self.packed.longest_k
-        return self._view(q, k, tile, k.shape[1], batches, -(-longest // tile.BN))
+        view = self._view(q, k, tile, k.shape[1], batches, -(-longest // tile.BN))
+        # Only these load queries tile by tile, and can leave out a check of the last rows.
+        ragged = self.packed is not None or q.shape[2] % tile.BM != 0
+        return view._replace(seen=view.seen._replace(RAGGED_Q=ragged))
 
     def tiles_of_queries(self, q: Tensor, BM: int) -> tuple[int, int]:
         """Batches or sequences, and tiles of BM queries in the longest."""
@@ -114,7 +117,6 @@ class Seen(NamedTuple):
             PACKED=packed is not None,
             LOWER_RIGHT=packed is not None and packed.lower_right,
             # In packed sequences nobody can rule out that a last tile passes the end.
-            RAGGED_Q=packed is not None or n_q % tile.BM != 0,
             RAGGED_K=packed is not None or n_k % tile.BN != 0,
         )
         return View(
