@@ -1,19 +1,16 @@
 """Pictures of a recorded run of low rank show its numbers, and say where there is none; all are made up."""
 
 import pytest
+from figure_layout import texts
 from made_up_lowrank import record
 
 from iocourse import explore
 from iocourse.explore.draw.chart import Line
 from iocourse.explore.draw.palette import stroke_of
 from iocourse.explore.draw.panels import Panel, panels_picture
-from iocourse.explore.draw.picture import Poly, Text
+from iocourse.explore.draw.picture import Poly
 
 DRAWN = [explore.lowrank_rows, explore.lowrank_scaling, explore.lowrank_contenders]
-
-
-def texts(picture):
-    return [e.text for e in picture.elements if isinstance(e, Text)]
 
 
 @pytest.mark.parametrize("draw", DRAWN)

@@ -48,12 +48,9 @@ def panels_picture(
     y = TOP + HEIGHT * -(-len(panels) // COLUMNS) + 18
     keys = list(_legend([line for panel in panels for line in panel.lines], y, width))
     bottom = max((e.y for e in keys if isinstance(e, Text)), default=y)
-    alt = f"{title}. {' '.join(_said(panel, say) for panel in panels)} Measured: {source}."
+    said = [f"{p.ylabel} against {p.xlabel}: {'; '.join(map(say, p.lines))}." for p in panels]
+    alt = f"{title}. {' '.join(said)} Measured: {source}."
     return titled(title, (width, bottom + 18), alt, f"{numbers}\n{source}", (*drawn, *keys))
-
-
-def _said(panel: Panel, say: Callable[[Line], str]) -> str:
-    return f"{panel.ylabel} against {panel.xlabel}: {'; '.join(say(line) for line in panel.lines)}."
 
 
 def _panel(panel: Panel, left: float, top: float) -> Iterator[Element]:
