@@ -63,11 +63,11 @@ def test_what_cannot_be_drawn_is_refused():
     with pytest.raises(ValueError, match="against is 'words'; allowed: features, ms"):
         explore.lowrank_contenders(record(), against="words")
     with pytest.raises(ValueError, match="one panel or more, each with a line"):
-        panels_picture("T", [], "s", "1", str)
+        panels_picture("T", [], "s", "1")
 
 
 def test_a_label_stands_once_in_the_legend():
     lines = [Line("same", ((1.0, 2.0), (2.0, 3.0)), stroke_of(0))]
     panel = Panel("y", "x", lines, (None, None))
-    picture = panels_picture("T", [panel, panel], "s", "1", lambda line: line.label)
+    picture = panels_picture("T", [panel, panel], "s", "1")
     assert texts(picture).count("same") == 1
