@@ -1,12 +1,17 @@
-"""Does anything leave the picture, or lie on another text? Estimated from the letters, as the figures do."""
+"""What stands in a picture; does anything leave it, or lie on another text?"""
 
 from itertools import combinations
 
 from iocourse.explore.draw.picture import Rect, Text, text_width
 
 
+def texts(picture):
+    """Every text, in the order of drawing."""
+    return [element.text for element in picture.elements if isinstance(element, Text)]
+
+
 def check_layout(picture):
-    """Every text and rectangle is inside the picture, and no two texts overlap."""
+    """Every text and rectangle is inside the picture, and no two texts overlap, as far as letters tell."""
     boxes = [(_box(text), text.text) for text in picture.elements if isinstance(text, Text)]
     for (left, top, right, bottom), text in boxes:
         inside = left >= 0 and top >= 0 and right <= picture.width and bottom <= picture.height

@@ -2,14 +2,11 @@
 
 import pytest
 from figure_examples import bench_record
+from figure_layout import texts
 
 from iocourse import explore
 from iocourse.explore.draw.palette import BLUE, INK
-from iocourse.explore.draw.picture import Poly, Rect, Text
-
-
-def texts(picture):
-    return [e.text for e in picture.elements if isinstance(e, Text)]
+from iocourse.explore.draw.picture import Poly, Rect
 
 
 def bars(picture, colour):

@@ -3,15 +3,12 @@
 from math import exp, log, sqrt
 
 import pytest
+from figure_layout import texts
 from made_up_depth import depth_record, training_record
 
 from iocourse import explore
 from iocourse.explore.draw.palette import GREEN, VERMILION
-from iocourse.explore.draw.picture import Poly, Text
-
-
-def texts(picture):
-    return [e.text for e in picture.elements if isinstance(e, Text)]
+from iocourse.explore.draw.picture import Poly
 
 
 def dashed(picture, dash):
@@ -63,7 +60,7 @@ def test_every_training_of_the_bound_is_labelled_and_no_other():
 
 def test_without_a_record_the_picture_says_so():
     for picture in (explore.depth_errors(None), explore.training_curves(None)):
-        assert any("no recorded run yet: iocourse bench depth makes one" in text for text in texts(picture))
+        assert any("no recorded run yet: `iocourse bench depth` makes one" in text for text in texts(picture))
 
 
 def test_a_quick_run_and_a_live_one_are_called_so():

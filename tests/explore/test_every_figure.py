@@ -1,8 +1,6 @@
 """What holds for every figure: words for who does not see it, the same bytes each time, nothing cut off."""
 
 import base64
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from itertools import combinations, pairwise
 from pkgutil import iter_modules
@@ -43,13 +41,6 @@ def test_figures_and_explorers_are_found_in_their_files():
 
 def _modules(folder):
     return {file.name for file in iter_modules(folder.__path__, f"{folder.__name__}.")}
-
-
-def test_importing_figures_loads_neither_matplotlib_nor_ipywidgets():
-    loaded = "print({'matplotlib', 'ipywidgets'} & set(sys.modules), len(iocourse.explore.FIGURES))"
-    command = [sys.executable, "-c", f"import sys, iocourse.explore; {loaded}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == f"set() {len(FIGURES)}\n"
 
 
 @pictures

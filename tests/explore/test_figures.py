@@ -5,10 +5,11 @@ from math import log
 import numpy as np
 import pytest
 from figure_examples import attention, ledger
+from figure_layout import texts
 
 from iocourse import bounds, costs, explore, schedules
 from iocourse.explore.draw.frame import Scale, spread
-from iocourse.explore.draw.picture import Poly, Rect, Text
+from iocourse.explore.draw.picture import Poly, Rect
 from iocourse.explore.draw.shapes import read_and_written
 from iocourse.explore.draw.wording import big, counted, figures, words
 from iocourse.explore.facts.chosen import ROW_TILED
@@ -58,7 +59,7 @@ def test_the_line_runs_through_the_closed_forms():
 def test_schedules_without_a_tile_are_left_out_and_named():
     picture = explore.words_against_memory(64, 16, ["flash1", "naive"], (40, 60))
     assert "flash1 needs 67 words and is left out" in picture.alt
-    assert not any(isinstance(e, Text) and e.text == "flash1" for e in picture.elements)
+    assert "flash1" not in texts(picture)
 
 
 def test_a_rise_is_explained():
@@ -109,7 +110,7 @@ def test_the_timeline_has_the_ledgers_peak():
     record = ledger("flash2", Br=16, Bc=8)
     picture = explore.memory_timeline(record, 700)
     assert f"The peak, {record.peak:,} words" in picture.alt
-    assert any(isinstance(e, Text) and e.text == f"peak {record.peak:,}" for e in picture.elements)
+    assert f"peak {record.peak:,}" in texts(picture)
     assert "row statistics     32" in picture.numbers and "scores    128" in picture.numbers
 
 
@@ -162,7 +163,7 @@ def test_a_prediction_has_the_colour_of_its_points():
     line = next(e for e in picture.elements if isinstance(e, Poly) and e.line == 2.2)
     fills = {e.fill for e in picture.elements if isinstance(e, Poly) and e.fill}
     assert line.stroke in fills
-    assert any(isinstance(e, Text) and e.text == "b, predicted" for e in picture.elements)
+    assert "b, predicted" in texts(picture)
 
 
 def test_the_numbers_under_a_curve_are_few_and_say_what_is_left_out():

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from figure_examples import compiled, compiled_keys, kernel_record, refused
-from figure_layout import check_layout
+from figure_layout import check_layout, texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +14,7 @@ from iocourse.costs.kernels import Problem
 from iocourse.data.recorded import recorded
 from iocourse.explore import KernelTuner, Picture, kernel_tuner, kernel_tuner_picture
 from iocourse.explore.draw.palette import VERMILION
-from iocourse.explore.draw.picture import Rect, Text
+from iocourse.explore.draw.picture import Rect
 from iocourse.explore.facts.compiled_tiles import (
     Setting,
     best,
@@ -93,7 +93,7 @@ def test_a_recorded_tile_has_the_numbers_of_its_row():
     row = compiled(registers=200, spill_bytes=504, shared_bytes=300 * 1024, warps=8, stages=3)
     drawn = kernel_tuner_picture(90, 64, 2, "forward", 64, 64, warps=8, record=kernel_record(row))
     assert "3 stages: 200 registers a thread, 504 bytes spilled, 300 KB shared" in drawn.alt
-    shown = {e.text for e in drawn.elements if isinstance(e, Text)}
+    shown = set(texts(drawn))
     assert {"200 of 255", "51,200 of 65,536", "504 bytes a thread", "300 of 227 KB"} <= shown
 
 
@@ -111,7 +111,7 @@ def test_a_tile_fits_where_nothing_spills_and_shared_memory_is_enough(facts, sai
     drawn = kernel_tuner_picture(
         90, 64, 2, "forward", 64, 64, warps=4, record=kernel_record(compiled(**facts))
     )
-    assert [e.text for e in drawn.elements if isinstance(e, Text)].count(said) == 1
+    assert texts(drawn).count(said) == 1
     assert f", {said}" in drawn.numbers
     assert ("1 fits: 64 × 64" in drawn.alt) == (said == "fits")
 
@@ -129,9 +129,9 @@ def test_a_tile_nobody_compiled_is_not_recorded_and_the_nearest_is_named_as_anot
     )
     drawn = kernel_tuner_picture(90, 64, 2, "forward", 256, 128, warps=4, record=record)
     assert "Not recorded. The nearest recorded tile is 128 × 128, 4 warps: 123 registers" in drawn.alt
-    gauges = [e.text for e in drawn.elements if isinstance(e, Text) and e.text == "not recorded"]
+    gauges = [text for text in texts(drawn) if text == "not recorded"]
     assert len(gauges) == 4
-    assert not any(re.search(r"\d of 255", e.text) for e in drawn.elements if isinstance(e, Text))
+    assert not any(re.search(r"\d of 255", text) for text in texts(drawn))
 
 
 def test_the_nearest_tile_says_where_d_or_the_mask_differ():

@@ -1,19 +1,16 @@
 """Pictures of a recorded run of low rank show its numbers, and say where there is none; all are made up."""
 
 import pytest
+from figure_layout import texts
 from made_up_lowrank import record
 
 from iocourse import explore
 from iocourse.explore.draw.chart import Line
 from iocourse.explore.draw.palette import stroke_of
 from iocourse.explore.draw.panels import Panel, panels_picture
-from iocourse.explore.draw.picture import Poly, Text
+from iocourse.explore.draw.picture import Poly
 
 DRAWN = [explore.lowrank_rows, explore.lowrank_scaling, explore.lowrank_contenders]
-
-
-def texts(picture):
-    return [e.text for e in picture.elements if isinstance(e, Text)]
 
 
 @pytest.mark.parametrize("draw", DRAWN)
@@ -66,11 +63,11 @@ def test_what_cannot_be_drawn_is_refused():
     with pytest.raises(ValueError, match="against is 'words'; allowed: features, ms"):
         explore.lowrank_contenders(record(), against="words")
     with pytest.raises(ValueError, match="one panel or more, each with a line"):
-        panels_picture("T", [], "s", "1", str)
+        panels_picture("T", [], "s", "1")
 
 
 def test_a_label_stands_once_in_the_legend():
     lines = [Line("same", ((1.0, 2.0), (2.0, 3.0)), stroke_of(0))]
     panel = Panel("y", "x", lines, (None, None))
-    picture = panels_picture("T", [panel, panel], "s", "1", lambda line: line.label)
+    picture = panels_picture("T", [panel, panel], "s", "1")
     assert texts(picture).count("same") == 1

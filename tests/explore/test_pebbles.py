@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import ipywidgets
 import pytest
-from figure_layout import check_layout
+from figure_layout import check_layout, texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +13,7 @@ from iocourse import pebbling
 from iocourse.explore import PebblePlayer, Picture, pebble_player, pebbles
 from iocourse.explore.draw.graph_layout import layout
 from iocourse.explore.draw.palette import BLUE, PAPER, VERMILION
-from iocourse.explore.draw.picture import Poly, Rect, Text
+from iocourse.explore.draw.picture import Poly, Rect
 from iocourse.explore.figures.pebbles import Play, picture_of, slots
 from iocourse.explore.widgets.pebble_player import OPTIMUM, OWN, OWN_GRAPH, PRESETS, lost, solve
 from iocourse.guard import LibraryAnswer, exam
@@ -139,7 +139,7 @@ def test_a_state_in_words():
 )
 def test_the_move_is_said_and_its_vertex_ringed(moves, said):
     picture = pebbles(dot(2), moves=moves, M=3, slide=True)
-    assert any(isinstance(e, Text) and said in e.text for e in picture.elements)
+    assert any(said in text for text in texts(picture))
     rings = [e for e in picture.elements if isinstance(e, Poly) and e.line == 3]
     assert len(rings) == 1 + bool(moves)
 

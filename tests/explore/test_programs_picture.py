@@ -1,6 +1,7 @@
 """Every element belongs to one program, the lanes add up, and what is hatched is what lies outside."""
 
 import pytest
+from figure_layout import texts
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,7 +40,7 @@ def test_tiles_cover_the_matrix_once_and_the_rest_is_masked(rows, columns, BM, B
 def test_without_ragged_edges_nothing_is_spoken_of_as_masked():
     picture = explore.grid_of_programs(64, 64, 32, 16)
     assert "No lane lies outside" in picture.alt
-    assert not any("masked" in e.text for e in picture.elements if isinstance(e, Text))
+    assert not any("masked" in text for text in texts(picture))
 
 
 def test_in_an_order_each_tile_has_its_programs_number():
@@ -62,7 +63,7 @@ def test_names_are_given_to_all_tiles_or_to_none():
     crowded = explore.grid_of_programs(
         2048, 2048, 64, 64, order=[(i, j) for i in range(32) for j in range(32)]
     )
-    assert not any(e.text.isdigit() for e in crowded.elements if isinstance(e, Text))
+    assert not any(map(str.isdigit, texts(crowded)))
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,13 @@ import sys
 from itertools import pairwise
 
 import pytest
+from figure_layout import texts
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from iocourse import explore
 from iocourse.explore.draw.palette import INK, STROKES
-from iocourse.explore.draw.picture import Poly, Text
+from iocourse.explore.draw.picture import Poly
 from iocourse.gpu import CHIPS
 
 arches = st.sampled_from(list(CHIPS))
@@ -60,7 +61,7 @@ def test_a_measured_point_stands_above_the_roof_only_if_it_was_measured_there(in
     ((at, height),) = dots(picture, INK)
     assert at == pytest.approx(x)
     assert (height < y) == (measured > allowed)
-    assert "◆" in next(e.text for e in picture.elements if isinstance(e, Text) and "kernel" in e.text)
+    assert "◆" in next(text for text in texts(picture) if "kernel" in text)
 
 
 def test_rates_ten_times_apart_stand_equally_far_apart():

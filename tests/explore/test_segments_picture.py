@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+from figure_layout import texts
 from hypothesis import given
 from hypothesis import strategies as st
 
 from iocourse import explore
 from iocourse.explore.draw import palette
-from iocourse.explore.draw.picture import Poly, Text
+from iocourse.explore.draw.picture import Poly
 
 
 def filled(picture, colour):
@@ -50,8 +51,8 @@ def test_a_cube_throws_its_shadows_along_the_axes():
 
 
 def test_labels_count_one_as_one():
-    texts = {e.text for e in explore.shadows({"x": [[[1]], [[1]], [[1]]]}).elements if isinstance(e, Text)}
-    assert {"x: 1 multiply-add", "A: 1 word", "B: 1 word", "C: 1 word"} <= texts
+    said = set(texts(explore.shadows({"x": [[[1]], [[1]], [[1]]]})))
+    assert {"x: 1 multiply-add", "A: 1 word", "B: 1 word", "C: 1 word"} <= said
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from .frame import Frame, Scale, marker, spread
 from .palette import QUIET, Stroke
 from .picture import NORMAL, Element, Point, Poly, Text, centred, text_width
+from .wording import words
 
 
 class Line(NamedTuple):
@@ -18,6 +19,13 @@ class Line(NamedTuple):
     stroke: Stroke
     joined: bool = True
     marker_every: int = 8
+
+    @property
+    def ends(self) -> str:
+        """Its first and last point in words; one point stands alone."""
+        (x, y), (last_x, last_y) = self.points[0], self.points[-1]
+        first = f"{words(y)} at {words(x)}"
+        return first if len(self.points) == 1 else f"from {first} to {words(last_y)} at {words(last_x)}"
 
 
 def scale_over(values: Sequence[float], start: float, stop: float, base: int | None, margin: float) -> Scale:

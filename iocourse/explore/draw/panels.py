@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from .chart import Axis, Line, every_line, key_line
@@ -23,10 +23,14 @@ class Panel(NamedTuple):
     lines: Sequence[Line]
     bases: tuple[int | None, int | None]
 
+    @property
+    def in_words(self) -> str:
+        """Its axes, and where each line begins and ends."""
+        said = "; ".join(f"{line.label}: {line.ends}" for line in self.lines)
+        return f"{self.ylabel} against {self.xlabel}: {said}."
 
-def panels_picture(
-    title: str, panels: Sequence[Panel], source: str, numbers: str, say: Callable[[Line], str]
-) -> Picture:
+
+def panels_picture(title: str, panels: Sequence[Panel], source: str, numbers: str) -> Picture:
     """Panels in two columns; lines of the same label share their stroke and stand once in the legend.
 
     Args:
@@ -34,7 +38,6 @@ def panels_picture(
         panels: one or more.
         source: where the numbers come from.
         numbers: what is shown, as text.
-        say: a line in words, for who does not see it.
 
     Raises:
         ValueError: there is no panel, or one without a line.
@@ -48,12 +51,8 @@ def panels_picture(
     y = TOP + HEIGHT * -(-len(panels) // COLUMNS) + 18
     keys = list(_legend([line for panel in panels for line in panel.lines], y, width))
     bottom = max((e.y for e in keys if isinstance(e, Text)), default=y)
-    alt = f"{title}. {' '.join(_said(panel, say) for panel in panels)} Measured: {source}."
+    alt = f"{title}. {' '.join(panel.in_words for panel in panels)} Measured: {source}."
     return titled(title, (width, bottom + 18), alt, f"{numbers}\n{source}", (*drawn, *keys))
-
-
-def _said(panel: Panel, say: Callable[[Line], str]) -> str:
-    return f"{panel.ylabel} against {panel.xlabel}: {'; '.join(say(line) for line in panel.lines)}."
 
 
 def _panel(panel: Panel, left: float, top: float) -> Iterator[Element]:

@@ -36,7 +36,7 @@ def words_against_memory(
     the first and last M in words. Raises ValueError for sizes below 1, an empty range, an unknown schedule.
     """
     N, d = positive_int("N", N), positive_int("d", d)
-    low, high = _memory_range(N, d, M_range)
+    low, high = range_of("M_range", "M", M_range or (4 * d, max(8 * d, 4 * N * d)))
     at = memories(low, high, PER_OCTAVE)
     drawn_ones = chosen("forward", schedules)
     lines = [_schedule_line(s, N, d, at, k) for k, s in enumerate(drawn_ones)]
@@ -51,10 +51,6 @@ def words_against_memory(
     remarks = _rises(drawn_ones, lines, N, d) + _left_out(drawn_ones, N, d, low, high)
     alt = _memory_alt(N, d, low, high, lines, remarks)
     return titled(title, (WIDTH, HEIGHT), alt, _memory_table(lines, bound, least), shown)
-
-
-def _memory_range(N: int, d: int, given: tuple[int, int] | None) -> tuple[int, int]:
-    return range_of("M_range", "M", given or (4 * d, max(8 * d, 4 * N * d)))
 
 
 def _schedule_line(schedule: Schedule, N: int, d: int, memories: Sequence[int], position: int) -> Line:

@@ -40,7 +40,8 @@ def words_against_length(
     if not 1 <= len(Ms) <= MOST:
         raise ValueError(f"Ms has {len(Ms)} entries; allowed are 1 to {MOST}")
     found = {M: schedules.crossing(d, degree, M) for M in sorted(Ms)}
-    low, high = _range([one.N for one in found.values()], Ns)
+    crossings = [one.N for one in found.values()]
+    low, high = range_of("Ns", "n", Ns or (max(1, min(crossings) // 16), max(crossings) * 16))
     lines = [
         line
         for k, (M, one) in enumerate(found.items())
@@ -53,12 +54,6 @@ def words_against_length(
     alt = f"{heading}, for n from {low:,} to {high:,}, both axes logarithmic. " + " ".join(map(_said, rows))
     shown = [mark for mark in marks if low <= mark[0] <= high]
     return titled(heading, (WIDTH, HEIGHT), alt, table([HEAD, *rows], left=0), _chart(lines, least, shown))
-
-
-def _range(crossings: Sequence[int], given: tuple[int, int] | None) -> tuple[int, int]:
-    if given is None:
-        return max(1, min(crossings) // 16), max(crossings) * 16
-    return range_of("Ns", "n", given)
 
 
 def _below(d: int, g: int, one: schedules.Crossing) -> Point:

@@ -103,14 +103,14 @@ def _data(d: int | None, sigma: float, head: tuple[int, int] | None, Q: Any, K: 
 
 def picture_of(f: Facts) -> Picture:
     """The picture of a setting against its logits."""
-    x = _axis(f)
+    x, whose = _axis(f), ", of a row of that σ" if f.p is not None and f.p.per_row else ""
     s = np.linspace(x.low, x.high, POINTS)
     errors = Frame(x, Scale(*ERROR_RANGE, ERRORS[1], ERRORS[0], 10))
     counts, weights = _shares(f, x)
     shares = Frame(x, Scale(0.0, 1.05 * max(counts.max(), weights.max()), SHARES[1], SHARES[0]))
     drawn = [
         *_lines(f.verdict[0]),
-        Text(18, ERRORS[0] - 28, f"Relative error of p: |p(s)e⁻ˢ - 1|{_whose(f)}", NORMAL, bold=True),
+        Text(18, ERRORS[0] - 28, f"Relative error of p: |p(s)e⁻ˢ - 1|{whose}", NORMAL, bold=True),
         *_negative(f, errors, s),
         *errors.elements("", ""),
         *_interval(f, errors, shares),
@@ -131,10 +131,6 @@ def _axis(f: Facts) -> Scale:
     most = max(f.data.largest, 1e-3)
     reach = 1.04 * max(most, min(f.R, WIDEST * most))
     return Scale(-reach, reach, LEFT, STOP)
-
-
-def _whose(f: Facts) -> str:
-    return ", of a row of that σ" if f.p is not None and f.p.per_row else ""
 
 
 def _lines(text: str) -> Iterator[Element]:

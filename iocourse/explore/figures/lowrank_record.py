@@ -12,7 +12,7 @@ from ..draw.palette import BLACK, QUIET, Stroke, stroke_of
 from ..draw.panels import Panel, panels_picture
 from ..draw.picture import Picture
 from ..draw.record import Record, none_yet, source_of
-from ..draw.wording import counted, words
+from ..draw.wording import counted
 
 Row = Mapping[str, Any]
 PUBLISHED = Stroke(BLACK, (), "square")
@@ -54,7 +54,7 @@ def lowrank_rows(record: Record | None, *, section: str = "forward", title: str 
         Panel("error in their metric, %", "d (n = 10 · 2ᵈ)", lines[0], (None, 10)),
         Panel("speed-up over exact attention", "d (n = 10 · 2ᵈ)", lines[1], (None, 10)),
     ]
-    return panels_picture(name, panels, _source(record), _rows_table(rows, error, speed), _ends)
+    return panels_picture(name, panels, _source(record), _rows_table(rows, error, speed))
 
 
 _READ: dict[str, tuple[Callable[[Row], float], Callable[[Row], float]]] = {
@@ -110,7 +110,7 @@ def lowrank_scaling(record: Record | None, *, title: str | None = None) -> Pictu
         fits = [fit for fit in record["fits"] if fit["pass"] == pass_ and fit["contender"] == "SDPA"]
         lines = [*_length_lines(some), *_extrapolated(fits, last)]
         panels.append(Panel(f"milliseconds, {pass_}", "tokens n", lines, (10, 10)))
-    return panels_picture(name, panels, _source(record), _lengths_table(rows, record["fits"]), _ends)
+    return panels_picture(name, panels, _source(record), _lengths_table(rows, record["fits"]))
 
 
 def _kind(row: Row) -> str:
@@ -184,7 +184,7 @@ def lowrank_contenders(
         shown = [line for line in lines if line.points]
         xlabel = "features" if against == "features" else "milliseconds"
         panels.append(Panel(f"error of O in %, logits spread by {spread:g}", xlabel, shown, (10, 10)))
-    return panels_picture(name, panels, _source(record), _contenders_table(record["panels"]), _ends)
+    return panels_picture(name, panels, _source(record), _contenders_table(record["panels"]))
 
 
 def _contender(rows: Sequence[Row], who: str, against: str, position: int) -> Line:
@@ -208,10 +208,3 @@ def _contenders_table(rows: Sequence[Row]) -> str:
 # ---------------------------------------------------------------------- in words
 def _source(record: Record) -> str:
     return source_of(record, f", {counted(record['threads'], 'thread')}")
-
-
-def _ends(line: Line) -> str:
-    (x, y), (last_x, last_y) = line.points[0], line.points[-1]
-    if len(line.points) == 1:
-        return f"{line.label}: {words(y)} at {words(x)}"
-    return f"{line.label}: from {words(y)} at {words(x)} to {words(last_y)} at {words(last_x)}"

@@ -117,6 +117,10 @@ class Explorer(ABC):
         return [self.controls[name] for name in names]
 
     # ------------------------------------------------------------------ how it shows itself
+    def _still(self) -> Picture:
+        """What a page without a kernel shows."""
+        return self.picture
+
     def _stands(self) -> dict[str, Any]:
         """Names and values for `repr`."""
         return dict(self.setting._asdict())
@@ -128,7 +132,7 @@ class Explorer(ABC):
     def _repr_mimebundle_(
         self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        data, metadata = self.picture._repr_mimebundle_()
+        data, metadata = self._still()._repr_mimebundle_()
         view = {"version_major": 2, "version_minor": 0, "model_id": self.box.model_id}
         return {VIEW: view, **data}, metadata
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -183,14 +183,10 @@ class PebblePlayer(Explorer):
     def picture(self) -> Picture:
         return picture_of(self._play())
 
-    def _repr_mimebundle_(
-        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The widget, and for pages without a kernel the last picture, with all moves behind it."""
-        view, _ = super()._repr_mimebundle_(include, exclude)
+    def _still(self) -> Picture:
+        """The last picture, with all moves behind it."""
         play = self._play()
-        still, metadata = picture_of(play._replace(step=play.last))._repr_mimebundle_()
-        return view | still, metadata
+        return picture_of(play._replace(step=play.last))
 
     def _play(self) -> Play:
         last = len(self.states) - 1
