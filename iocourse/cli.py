@@ -209,7 +209,12 @@ def _progress(arguments: argparse.Namespace) -> int:
 def _known_exercises() -> tuple[str, ...]:
     try:
         return exercise_ids(find_checkout())
-    except Refused:  # installed without the lessons
+    except (
+        Refused,
+        ValueError,
+        LookupError,
+        TypeError,
+    ):  # installed without the lessons, or with one that is broken
         return ()
 
 
