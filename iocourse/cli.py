@@ -209,12 +209,9 @@ def _progress(arguments: argparse.Namespace) -> int:
 def _known_exercises() -> tuple[str, ...]:
     try:
         return exercise_ids(find_checkout())
-    except (
-        Refused,
-        ValueError,
-        LookupError,
-        TypeError,
-    ):  # installed without the lessons, or with one that is broken
+    except Refused:  # installed without the lessons
+        return ()
+    except (ValueError, LookupError, TypeError):  # one of them is no notebook
         return ()
 
 
