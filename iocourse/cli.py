@@ -214,6 +214,8 @@ def _known_exercises() -> tuple[str, ...]:
         return exercise_ids(find_checkout())
     except Refused:  # installed without the lessons
         return ()
+    except (ValueError, LookupError, TypeError):  # one of them is no notebook
+        return ()
 
 
 def _release(arguments: argparse.Namespace) -> int:

@@ -196,6 +196,14 @@ def test_progress_travels_by_export_reset_and_import(capsys, tmp_path):
     assert main(["progress", "--import", file]) == 0 and progress.load()["4.2"]["status"] == "solved"
 
 
+def test_progress_is_shown_beside_a_broken_lesson(capsys, tmp_path, monkeypatch):
+    root = checkout(tmp_path, monkeypatch)
+    for text in ("{", '{"cells": 3}', "[]"):
+        (root / "lessons" / "00_start_here.ipynb").write_text(text)
+        assert main(["progress"]) == 0
+        assert "exercises solved: 0 of 0" in capsys.readouterr().out
+
+
 def test_progress_knows_the_exercises_of_the_lessons(capsys, tmp_path, monkeypatch):
     checkout(tmp_path, monkeypatch)
     assert main(["progress"]) == 0

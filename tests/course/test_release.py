@@ -164,6 +164,25 @@ def test_an_exercise_with_other_facts_makes_another_lesson(tmp_path, monkeypatch
     assert "| 0.1 | Words | 5 of 5 | 4 of 5 | 5 |" in said and "Words · difficulty 5 of 5" in said
 
 
+def test_a_new_exercise_needs_its_entry_and_its_cell_alone(tmp_path, monkeypatch):
+    second = replace(find("0.1"), id="0.2", title="Once more", function="again", minutes=7)
+    monkeypatch.setattr(exercise, "_exercises", {"0.1": find("0.1"), "0.2": second})
+    cells = """
+# %% [markdown]
+# <!-- exercise 0.2 --> Now again; all take <!-- minutes --> minutes.
+
+# %% tags=["exercise"] name="ex-0.2"
+def again(a, b):
+    ### BEGIN SOLUTION
+    return b + a
+    ### END SOLUTION
+"""
+    said = text(build(tmp_path, FIXTURE.read_text() + cells).student)
+    assert f"{TABLE}\n| 0.2 | Once more | 1 of 5 | 4 of 5 | 7 |" in said
+    assert "**Exercise 0.2** Once more · difficulty 1 of 5 · importance 4 of 5 · 7 minutes. Now again" in said
+    assert "all take 12 minutes." in said
+
+
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
