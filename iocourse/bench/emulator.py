@@ -13,6 +13,8 @@ import numpy as np
 
 from iocourse import exact
 from iocourse.bench import circumstances
+from iocourse.console import table
+from iocourse.data.recorded import provenance
 from iocourse.machine import run as run_schedule
 from iocourse.schedules import flash_optimal
 
@@ -79,12 +81,11 @@ def _import() -> float:
 def show(result: dict[str, Any]) -> str:
     """The times beside their goals, as plain text."""
     rows = [
-        f"{_label(name, one):<48} {one['median_s']:>9.4f} s   goal below {one['goal_s']} s"
+        [_label(name, one), f"{one['median_s']:.4f} s", f"goal below {one['goal_s']} s"]
         for name, one in result["measured"].items()
     ]
-    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-    how = f"median of {result['repeats']}, {result['cores']} cores, {versions}, {result['date']}"
-    return "\n".join([*rows, how])
+    how = f"median of {result['repeats']}, {result['cores']} cores, {provenance(result)}"
+    return f"{table(rows)}\n{how}"
 
 
 def _label(name: str, one: dict[str, Any]) -> str:

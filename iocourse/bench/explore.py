@@ -8,6 +8,7 @@ from statistics import median, quantiles
 from typing import Any
 
 from iocourse.bench import circumstances
+from iocourse.console import table
 from iocourse.explore import (
     kernel_tuner,
     low_rank_explorer,
@@ -137,13 +138,10 @@ def _timed(control: Any, values: tuple[Any, ...], repeats: int, *, forget: bool)
 
 def show(result: dict[str, Any]) -> str:
     """One line for each control, the slowest named last."""
-    lines = [f"{'':<20} {'control':<8} {'new: median':>14} {'p90':>8} {'seen: median':>14} {'p90':>8}   ms"]
+    lines = [["ms", "control", "new: median", "p90", "seen: median", "p90"]]
     for widget, controls in result["controls"].items():
         for name, one in controls.items():
-            new, seen = one["new"], one["seen"]
-            lines.append(
-                f"{widget:<20} {name:<8} {new['median_ms']:>14.2f} {new['p90_ms']:>8.2f} "
-                f"{seen['median_ms']:>14.2f} {seen['p90_ms']:>8.2f}"
-            )
+            times = (one[kind][figure] for kind in ("new", "seen") for figure in ("median_ms", "p90_ms"))
+            lines.append([widget, name, *(f"{ms:.2f}" for ms in times)])
     slowest = max(one["new"]["median_ms"] for c in result["controls"].values() for one in c.values())
-    return "\n".join([*lines, f"slowest median {slowest:.1f} ms of {result['limit_ms']} ms allowed"])
+    return f"{table(lines, left=2)}\nslowest median {slowest:.1f} ms of {result['limit_ms']} ms allowed"

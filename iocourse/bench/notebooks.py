@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from iocourse.bench import circumstances
-from iocourse.console import steps
+from iocourse.console import steps, table
 from iocourse.course.authoring.execution import execute, lesson_environment
 from iocourse.course.authoring.kernel_lessons import cannot_run
 from iocourse.course.checkout import find_checkout
@@ -61,7 +61,7 @@ def _entry(seconds: list[float]) -> dict[str, Any]:
 
 def show(result: dict[str, Any]) -> str:
     """The run times as a table of plain text."""
-    rows = [f"{name:<28} {one['median_s']:>7.1f} s" for name, one in result["notebooks"].items()]
-    total = sum(one["median_s"] for one in result["notebooks"].values())
-    how = f"median of {result['repeats']}, {result['cores']} cores"
-    return "\n".join([*rows, f"{'all':<28} {total:>7.1f} s   ({how})"])
+    medians = {name: one["median_s"] for name, one in result["notebooks"].items()}
+    medians["all"] = sum(medians.values())
+    shown = table([[name, f"{seconds:.1f} s"] for name, seconds in medians.items()])
+    return f"{shown}   (median of {result['repeats']}, {result['cores']} cores)"

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from iocourse.bench import circumstances
-from iocourse.console import steps
+from iocourse.console import steps, table
+from iocourse.data.recorded import provenance
 from iocourse.gpu import CHIPS, CompilationFailed, Resources
 from iocourse.gpu.jobs import job
 from iocourse.gpu.resources import reports
@@ -167,23 +168,20 @@ def _facts(answer: Resources | CompilationFailed) -> dict[str, Any]:
 
 def show(result: dict[str, Any]) -> str:
     """The shipped rows as plain text: one line a kernel, the worse of plain and causal."""
-    lines = [
-        f"{'':<44}{'BM×BN(×BD)×warps×stages':>24}{'registers':>11}{'spilled':>9}"
-        f"{'KB shared':>11}{'tensor':>8}"
-    ]
-    for row in result["shipped"]:
-        facts = [f"sm_{row['arch']} d={row['d']} {8 * row['bytes']} bit {row['kernel']}"]
-        facts += ["causal"] if row["causal"] else []
-        facts += [row["pairs"]] if row["pairs"] != "band" else []
-        name = " ".join(facts)
-        sizes = [row[part] for part in ("BM", "BN", "BD", "warps", "stages")]
-        tile = "×".join(str(size) for size in sizes if size is not None)
-        if "error" in row:
-            lines.append(f"{name:<48}{tile:>20}  {row['error']}")
-            continue
-        lines.append(
-            f"{name:<48}{tile:>20}{row['registers']:>11}{row['spill_bytes']:>9}"
-            f"{row['shared_bytes'] / 1024:>11.1f}{row['tensor_core']:>8}"
-        )
-    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-    return "\n".join([*lines, f"{len(result['shipped'])} kernels compiled with {versions}, {result['date']}"])
+    lines = [["", "BM×BN(×BD)×warps×stages", "registers", "spilled", "KB shared", "tensor"]]
+    lines += [_line(row) for row in result["shipped"]]
+    refused = [f"{' '.join(_line(row)[:2])}: {row['error']}" for row in result["shipped"] if "error" in row]
+    how = f"{len(result['shipped'])} kernels compiled with {provenance(result)}"
+    return "\n".join([table(lines), *refused, how])
+
+
+def _line(row: dict[str, Any]) -> list[str]:
+    """The kernel, its tile and its four facts; empty where it could not be compiled."""
+    name = f"sm_{row['arch']} d={row['d']} {8 * row['bytes']} bit {row['kernel']}"
+    name += " causal" * row["causal"] + f" {row['pairs']}" * (row["pairs"] != "band")
+    sizes = (row[part] for part in ("BM", "BN", "BD", "warps", "stages"))
+    tile = "×".join(str(size) for size in sizes if size is not None)
+    if "error" in row:
+        return [name, tile, *[""] * 4]
+    shared = f"{row['shared_bytes'] / 1024:.1f}"
+    return [name, tile, str(row["registers"]), str(row["spill_bytes"]), shared, str(row["tensor_core"])]

@@ -13,10 +13,9 @@ import pytest
 from made_up_gpu import CpuPlace, by_contender, needs_the_interpreter
 
 from iocourse.bench import attention, subjects
-from iocourse.bench.attention import GOALS, LAYOUT, LENGTHS, MASKS, WHOLE
+from iocourse.bench.attention import GOALS, LAYOUT, LENGTHS, MASKS
 from iocourse.bench.gpu import judging
 from iocourse.bench.gpu import place as _place
-from iocourse.bench.gpu.dense import KEYS
 from iocourse.bench.gpu.judging import PASSES, geometric_mean
 from iocourse.cli import main
 from iocourse.refusal import Refused
@@ -49,11 +48,11 @@ def made_up(contender, ms, pass_="forward", dtype="bfloat16", d=128, lengths=LEN
 
 
 def with_ratios(rows):
-    return judging.with_ratios(rows, "SDPA flash", KEYS)
+    return judging.with_ratios(rows, LAYOUT)
 
 
 def means(rows):
-    return judging.means(rows, LAYOUT.tables, WHOLE)
+    return judging.means(rows, LAYOUT)
 
 
 def test_the_geometric_mean():
@@ -90,7 +89,7 @@ def test_a_mean_weighs_every_shape_alike():
 
 
 def verdict(rows, what="forward, d = 128, bfloat16, against SDPA flash"):
-    (goal,) = (goal for goal in judging.judged(rows, GOALS, KEYS) if goal["what"] == what)
+    (goal,) = (goal for goal in judging.judged(rows, GOALS, LAYOUT.same_work) if goal["what"] == what)
     return goal["verdict"], goal["reached"]
 
 
@@ -135,10 +134,6 @@ def test_goals_are_those_agreed():
         assert by["forward", d, "tutorial"] == (1.08, None)
         assert (by["forward", d, "SDPA cuDNN"][0], by["backward", d, "SDPA cuDNN"][0]) == (0.72, 0.62)
     assert len(by) == len(GOALS) == 12
-    from iocourse.bench.gpu import contenders as _contenders
-
-    names = (_contenders.OURS, _contenders.FLASH, _contenders.CUDNN, _contenders.TUTORIAL)
-    assert names == (judging.OURS, attention.FLASH, attention.CUDNN, attention.TUTORIAL)
 
 
 # --- values -----------------------------------------------------------------------------------------------

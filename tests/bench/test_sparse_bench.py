@@ -138,9 +138,7 @@ def test_goals_are_those_agreed():
         assert (goal.where["pass"], goal.rival) == ("forward+backward", "FlexAttention")
         assert (goal.goal, goal.floor, goal.shapes) == (1.1, 0.9, 3)
     assert {(goal.goal, goal.floor, goal.over) for goal in sparse.LINE_GOALS} == {(0.15, None, "largest")}
-    from iocourse.bench.gpu import contenders as _contenders
-
-    assert sparse.RIVAL == _contenders.FLEX and BLOCK == 128
+    assert sparse.LAYOUT.rival == "FlexAttention" and BLOCK == 128
 
 
 # --- the whole path but CUDA -------------------------------------------------------------------------------

@@ -7,12 +7,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from iocourse import masks
+from iocourse.bench import Row
 from iocourse.gpu.roofline import flops, tflops
 
 from . import density as _density
+from .contenders import flex_mask
 from .dense import Drawn
 from .place import Place
-from .trial import Row
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -79,8 +80,6 @@ class Seen:
     @cached_property
     def flex(self) -> Any:
         """FlexAttention's BlockMask."""
-        from .contenders import flex_mask
-
         pairs = self.pairs
         return flex_mask(lambda batch, head, i, j: pairs(i, j), self.mask.N, self._device)
 
