@@ -13,6 +13,7 @@ import platform
 from collections.abc import Iterable, Sequence
 from datetime import date
 from importlib import metadata
+from statistics import median
 from typing import Any, Protocol, cast
 
 Row = dict[str, Any]
@@ -48,6 +49,11 @@ def circumstances(*packages: str) -> Row:
             continue
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {"date": date.today().isoformat(), "cores": cores, "versions": versions}
+
+
+def laps(seconds: Sequence[float], digits: int) -> Row:
+    """What a record says of work that was timed several times: each time in seconds, and their median."""
+    return {"seconds": [round(s, digits) for s in seconds], "median_s": round(median(seconds), digits)}
 
 
 def grouped(rows: Iterable[Row], keys: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from iocourse.bench import circumstances
+from iocourse.bench import circumstances, laps
 from iocourse.console import steps, table
 from iocourse.course.authoring.execution import execute, lesson_environment
 from iocourse.course.authoring.kernel_lessons import cannot_run
@@ -42,7 +41,7 @@ def run(quick: bool) -> dict[str, Any]:
     seconds: dict[str, list[float]] = {path.stem: [] for path in paths}
     for path in runs:
         seconds[path.stem].append(_seconds(path, root))
-    timed = {name: _entry(taken) for name, taken in seconds.items()}
+    timed = {name: laps(taken, 3) for name, taken in seconds.items()}
     facts = circumstances("numpy", "matplotlib", "ipykernel")
     return {"subject": NAME, **facts, "repeats": repeats, "notebooks": timed}
 
@@ -53,10 +52,6 @@ def _seconds(path: Path, root: Path) -> float:
         start = time.perf_counter()
         execute(notebook, name=path.name, folder=path.parent, env=env)
         return time.perf_counter() - start
-
-
-def _entry(seconds: list[float]) -> dict[str, Any]:
-    return {"seconds": [round(s, 3) for s in seconds], "median_s": round(median(seconds), 3)}
 
 
 def show(result: dict[str, Any]) -> str:

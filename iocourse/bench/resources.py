@@ -32,7 +32,7 @@ PROCESSES = 2
 SWEEP = [(BM, BN, warps) for BM in (64, 128) for BN in (16, 32, 64, 128) for warps in (4, 8)]
 
 
-class Asked(NamedTuple):
+class Compilation(NamedTuple):
     """One kernel to compile. BD is None where tiles are whole rows."""
 
     arch: int
@@ -77,23 +77,23 @@ def run(quick: bool) -> dict[str, Any]:
     }
 
 
-def _shipped(arch: int, d: int, width: int, kernel: str) -> Iterator[Asked]:
+def _shipped(arch: int, d: int, width: int, kernel: str) -> Iterator[Compilation]:
     from iocourse.kernels.tiles import row_products_tile, tiles_for
 
     tile = row_products_tile(d) if kernel == "row_products" else getattr(tiles_for(arch, d, width), kernel)
     for causal in (False, True):
-        yield Asked(arch, d, width, kernel, causal, *tile)
+        yield Compilation(arch, d, width, kernel, causal, *tile)
 
 
-def _sliced(arch: int, width: int) -> Iterator[Asked]:
+def _sliced(arch: int, width: int) -> Iterator[Compilation]:
     """The kernels that cut d, with the diagonal's mask."""
     from iocourse.kernels.tiles import sliced_tiles_for
 
     for kernel, tile in sliced_tiles_for(arch, width)._asdict().items():
-        yield Asked(arch, SLICED_D, width, kernel, True, tile.BM, tile.BN, tile.warps, tile.stages, tile.BD)
+        yield Compilation(arch, SLICED_D, width, kernel, True, **tile._asdict())
 
 
-def _pairs(arch: int, d: int) -> Iterator[Asked]:
+def _pairs(arch: int, d: int) -> Iterator[Compilation]:
     """The kernels of whole rows for block masks and packed sequences, in 16 bits."""
     from iocourse.kernels.tiles import Tiles, tiles_for
 
@@ -101,30 +101,30 @@ def _pairs(arch: int, d: int) -> Iterator[Asked]:
         for pairs in ("block_mask", "packed"):
             for kernel in Tiles._fields:
                 tile = getattr(tiles_for(arch, d, 2, listed=pairs == "block_mask"), kernel)
-                yield Asked(arch, d, 2, kernel, True, *tile)._replace(pairs=pairs)
+                yield Compilation(arch, d, 2, kernel, True, *tile)._replace(pairs=pairs)
 
 
-def _decode(arch: int, d: int, width: int) -> Iterator[Asked]:
+def _decode(arch: int, d: int, width: int) -> Iterator[Compilation]:
     from iocourse.kernels.plans import DECODE
     from iocourse.kernels.tiles import decode_tile
 
     if d in DECODE_HEADS:
         tile = decode_tile(arch, d, width, GROUP)
         for kernel in DECODE:
-            yield Asked(arch, d, width, kernel, False, *tile)
+            yield Compilation(arch, d, width, kernel, False, *tile)
 
 
-def _swept(arch: int, d: int) -> Iterator[Asked]:
+def _swept(arch: int, d: int) -> Iterator[Compilation]:
     for BM, BN, warps in SWEEP:
-        yield Asked(arch, d, 2, "forward", True, BM, BN, warps, 1 if arch == 75 else 2)
+        yield Compilation(arch, d, 2, "forward", True, BM, BN, warps, 1 if arch == 75 else 2)
 
 
-def _compiled(asked: list[Asked]) -> list[dict[str, Any]]:
+def _compiled(asked: list[Compilation]) -> list[dict[str, Any]]:
     """Each row with its report, compiled by a few processes side by side."""
     shares = [asked[first::PROCESSES] for first in range(PROCESSES)]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(PROCESSES) as pool:
         queues = [reports(list(_jobs(share, Path(folder)))) for share in shares]
-        done: dict[Asked, dict[str, Any]] = {}
+        done: dict[Compilation, dict[str, Any]] = {}
         for first in steps(range(0, len(asked), PROCESSES), "kernels compiled, a few at a time"):
             round_ = asked[first : first + PROCESSES]
             answers = pool.map(next, queues[: len(round_)])
@@ -132,7 +132,7 @@ def _compiled(asked: list[Asked]) -> list[dict[str, Any]]:
     return [done[one] for one in asked]
 
 
-def _jobs(share: list[Asked], folder: Path) -> Iterator[dict[str, Any]]:
+def _jobs(share: list[Compilation], folder: Path) -> Iterator[dict[str, Any]]:
     import torch
 
     from iocourse.kernels.plans import DECODE, launches
@@ -149,7 +149,7 @@ def _jobs(share: list[Asked], folder: Path) -> Iterator[dict[str, Any]]:
         yield job(made.kernel, one.arch, made.arguments, {"enable_fp_fusion": True} | made.constants, folder)
 
 
-def _tile_of(one: Asked) -> dict[str, Any]:
+def _tile_of(one: Compilation) -> dict[str, Any]:
     from iocourse.kernels.plans import DECODE
 
     if one.kernel == "row_products" or one.kernel in DECODE:

@@ -1,4 +1,4 @@
-"""Head sizes where fast memory is small for whole rows: every way of ours beside PyTorch's, on a GPU.
+"""Head sizes where fast memory is small for whole rows: every choice of ours beside PyTorch's, on a GPU.
 
 `ours` chooses by itself between whole rows and slices of d; the others are told. FlashAttention takes d to
 256, so above it PyTorch's best that keeps no N × N matrix is the memory-efficient kernel, which the goals
@@ -25,7 +25,7 @@ HEADS = (256, 320, 512, 1024)
 LENGTHS = (1024, 4096, 16384)
 MASKS = (False, True)  # causal
 WHOLE = len(LENGTHS) * len(MASKS)  # shapes that a mean is taken over
-WAYS = {
+BY_TILE_D = {
     "never": "ours, whole rows",
     "fused": "ours, fused",
     "materialised": "ours, materialised",
@@ -49,9 +49,10 @@ def shapes(quick: bool) -> list[Shape]:
 def contenders(free_bytes: Callable[[], int]) -> dict[str, Contender]:
     """Everyone by name, ours first; `free_bytes` is the memory that is free."""
     field: dict[str, Contender] = {OURS: ours}
-    field |= {name: partial(ours, tile_d=way) for way, name in WAYS.items()}
+    field |= {name: partial(ours, tile_d=way) for way, name in BY_TILE_D.items()}
     field |= {name: partial(sdpa, name) for name in (EFFICIENT, FLASH, MATH)}
-    return field | {name: with_matrices(field[name], free_bytes) for name in (WAYS["materialised"], MATH)}
+    large = (BY_TILE_D["materialised"], MATH)
+    return field | {name: with_matrices(field[name], free_bytes) for name in large}
 
 
 def run(quick: bool) -> Row:

@@ -16,7 +16,7 @@ from .gpu import density as _density
 from .gpu.contenders import EFFICIENT, FLEX, OURS, Contender, Flex, check_room, sdpa
 from .gpu.dense import TOKENS, WIDTH
 from .gpu.judging import PASSES, Goal, Layout, compared, judged
-from .gpu.masked import KINDS, NO_MASK, Masked, Seen, Shape
+from .gpu.masked import KINDS, NO_MASK, Masked, MaskForms, Shape
 from .gpu.place import Place, cuda_place
 from .gpu.text import text
 from .gpu.trial import times_of
@@ -75,7 +75,7 @@ def contenders(free_bytes: Callable[[], int], *, compiled: bool = True) -> dict[
         compiled: compile FlexAttention, as its users must; without, its slow reference runs, for tests.
     """
 
-    def efficient(q: Tensor, k: Tensor, v: Tensor, seen: Seen) -> Tensor:
+    def efficient(q: Tensor, k: Tensor, v: Tensor, seen: MaskForms) -> Tensor:
         # The booleans, and what PyTorch makes of them: numbers to add to the scores.
         check_room("N × N masks", q.shape[2] * k.shape[2] * (1 + q.element_size()), free_bytes)
         return sdpa(EFFICIENT, q, k, v, False, attn_mask=seen.booleans)
@@ -83,7 +83,7 @@ def contenders(free_bytes: Callable[[], int], *, compiled: bool = True) -> dict[
     return {OURS: ours, FLEX: Flex(lambda seen, q: seen.flex, compiled), EFFICIENT: efficient}
 
 
-def ours(q: Tensor, k: Tensor, v: Tensor, seen: Seen | None) -> Tensor:
+def ours(q: Tensor, k: Tensor, v: Tensor, seen: MaskForms | None) -> Tensor:
     """The course's `attention` under the mask; None: none."""
     from iocourse.kernels import attention
 

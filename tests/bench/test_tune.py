@@ -7,7 +7,6 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-import iocourse.kernels  # before triton
 from iocourse.bench import tune
 from iocourse.bench.tune.fitting import SIZES, candidates, fits
 from iocourse.kernels.tiles import TABLE, Tile, Tiles, _row, tiles_for
@@ -124,16 +123,9 @@ def test_nothing_better_leaves_the_row_as_it_is():
     assert result["rows"] == [tune.row_text(80, 128, 2, tiles_for(80, 128, 2))]
 
 
-def test_a_real_problem_runs_with_other_tiles_and_refuses_wrong_values(monkeypatch):
+def test_a_real_problem_runs_with_other_tiles_and_refuses_wrong_values(interpreter):
     import torch
 
-    from iocourse.doctor import cannot_interpret, installed
-
-    problem = cannot_interpret(installed("triton"), installed("numpy"))
-    if problem:
-        pytest.skip(problem)
-    if not iocourse.kernels.INTERPRETED:
-        pytest.skip("kernels are compiled here, and this test is about CPU tensors")
     one = tune.Problem(48, 16, True, torch.float16, 1, 1, "cpu")
     for kernel in tune.KERNELS:
         results = one.work(kernel, Tile(32, 16))()

@@ -121,12 +121,12 @@ def _tried(
         one = Trial(shape, problem(shape, place, seed), field, place, passes)
         found = one.checked()
     except torch.cuda.OutOfMemoryError as error:
-        who = (dict(zip(("contender", "pass"), pair, strict=True)) for pair in asked(field, passes))
+        who = (dict(zip(("contender", "pass"), pair, strict=True)) for pair in timed_by(field, passes))
         return [shape._asdict() | pair | {"refused": reason_of(error)} for pair in who], []
     return one.timed(), found
 
 
-def asked(field: Mapping[str, Contender], passes: Sequence[str]) -> Iterator[tuple[str, str]]:
+def timed_by(field: Mapping[str, Contender], passes: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Who is timed in which pass. Forward nothing could be in another order: ours once."""
     yield from ((name, p) for p in passes for name in field if (name, p) != (DETERMINISTIC, "forward"))
 
@@ -196,7 +196,7 @@ class Trial:
     def _timed(self, pass_: str) -> list[Row]:
         makers: dict[str, Callable[[str], Callable[[], Any] | Staged]]
         makers = dict(zip(PASSES, (self._forward, self._backward, self._both), strict=True))
-        names = [name for name, of in asked(self._field, self._passes) if of == pass_]
+        names = [name for name, of in timed_by(self._field, self._passes) if of == pass_]
         works = {name: self._led(makers[pass_](name)) for name in names if (name, pass_) not in self._refused}
         times = side_by_side(works, stopwatch=self._place.stopwatch)
         for name, took in times.items():

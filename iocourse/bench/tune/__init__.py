@@ -135,18 +135,16 @@ def row_text(arch: int, d: int, itemsize: int, tiles: Tiles) -> str:
 
 def show(result: Row) -> str:
     """The best and the shipped tile of each kernel, and the rows to paste."""
-    lines = [["", *("shipped", "ms full, causal"), *("to take", "ms full, causal"), "tried"]]
+    lines = [["", "shipped", "ms full, causal", "to take", "ms full, causal", "tried"]]
     for one in result["kernels"]:
-        pairs = (
-            ("×".join(map(str, one[tile])), _times(one["tried"], one[tile])) for tile in ("shipped", "chosen")
-        )
-        cells = [cell for pair in pairs for cell in pair]
-        lines.append([f"{one['kernel']}, d = {one['d']}", *cells, str(len(one["tried"]))])
+        shipped, best = (_tile(one[name], one["tried"]) for name in ("shipped", "chosen"))
+        lines.append([f"{one['kernel']}, d = {one['d']}", *shipped, *best, str(len(one["tried"]))])
     paste = ["rows for TABLE in iocourse/kernels/tiles.py:", *result["rows"]]
     return "\n".join([table(lines), "", *paste, "", provenance(result)])
 
 
-def _times(tried: Sequence[Mapping[str, Any]], tile: Sequence[int]) -> str:
-    """'1.234, 0.700', or that it failed."""
+def _tile(tile: Sequence[int], tried: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """The tile, and '1.234, 0.700' or that it failed."""
     entry = next(one for one in tried if tuple(one["tile"]) == tuple(tile))
-    return "failed" if "failed" in entry else ", ".join(f"{ms:.3f}" for ms in entry["ms"])
+    times = "failed" if "failed" in entry else ", ".join(f"{ms:.3f}" for ms in entry["ms"])
+    return "×".join(map(str, tile)), times
