@@ -16,7 +16,8 @@ from iocourse.gpu import ncu
 from iocourse.gpu.roofline import compulsory_bytes
 from iocourse.kernels.host.launches import written_down
 from iocourse.ledger import Ledger
-from iocourse.profile import asking, costing, one_launch, report
+from iocourse.profile import costing, one_launch, report
+from iocourse.profile import question as questions
 
 import torch  # isort: skip  # after the kernels
 
@@ -35,7 +36,7 @@ SMALL = {
 def asked(what, options="", *more):
     parser = argparse.ArgumentParser()
     profile.add_parser(parser.add_subparsers())
-    return asking.question(parser.parse_args(["profile", what, *options.split(), *more]))
+    return questions.question(parser.parse_args(["profile", what, *options.split(), *more]))
 
 
 def refused(capsys, *arguments):
@@ -46,7 +47,7 @@ def refused(capsys, *arguments):
 
 
 def test_every_launch_has_its_kernels_tiles_and_a_test():
-    assert set(profile.LAUNCHES) == set(costing.KERNELS) == set(costing.TILES) == set(SMALL)
+    assert set(profile.LAUNCHES) == set(SMALL)
 
 
 @pytest.mark.parametrize("what", SMALL)
@@ -66,7 +67,7 @@ def test_the_kernels_that_ncu_is_asked_for_are_those_launched(what):
         launch, _ = one_launch.prepared(must.asked, "cpu", torch.float16)
         with written_down(90) as written:
             launch()
-    assert tuple(one.kernel.fn.__name__ for one in written) == costing.KERNELS[what]
+    assert tuple(one.kernel.fn.__name__ for one in written) == profile.LAUNCHES[what].kernels
 
 
 @pytest.mark.parametrize("what", SMALL)
@@ -77,7 +78,7 @@ def test_compulsory_bytes_are_those_of_the_roofline(what):
 
 
 def test_a_number_of_float32_has_four_bytes():
-    half, whole = (costing.cost(asked("forward", "--N 64 --d 32", "--dtype", t), 90) for t in asking.DTYPES
+    half, whole = (costing.cost(asked("forward", "--N 64 --d 32", "--dtype", t), 90) for t in questions.DTYPES
                    if t != "float16")  # fmt: skip
     sums = 4 * 16 * 64
     assert whole.compulsory.total - sums == 2 * (half.compulsory.total - sums)
@@ -101,7 +102,7 @@ def test_one_launch_lies_between_start_and_stop():
 
 def test_a_question_survives_json():
     question = asked("packed", SMALL["packed"])
-    assert asking.of_facts(json.loads(json.dumps(question.facts()))) == question
+    assert questions.of_facts(json.loads(json.dumps(question.facts()))) == question
 
 
 # --- without a GPU -----------------------------------------------------------------------------------------
@@ -200,7 +201,7 @@ def test_measured_bytes_stand_beside_the_closed_form(gpu, capsys, tmp_path):
 
 
 def test_the_launch_is_compiled_with_the_tiles_of_the_closed_form(gpu):
-    fake(gpu, table([*"123456"], [*"123456"], names=costing.KERNELS["decode"]))
+    fake(gpu, table([*"123456"], [*"123456"], names=profile.LAUNCHES["decode"].kernels))
     assert main(["profile", "decode", "--N", "8192"]) == 0
     told = json.loads((gpu / "asked.json").read_text())
     *_, python, dash_m, module, text = told["arguments"]
@@ -216,7 +217,7 @@ def test_the_launch_is_compiled_with_the_tiles_of_the_closed_form(gpu):
 
 def test_an_addition_is_a_row_of_its_own(gpu, capsys):
     rows = [["10", "1", "0", "0", "320", "32"], ["20", "2", "40", "5", "640", "n/a"]]
-    fake(gpu, table(*rows, names=costing.KERNELS["fused-backward"]))
+    fake(gpu, table(*rows, names=profile.LAUNCHES["fused-backward"].kernels))
     assert main(["profile", "fused-backward", "--N", "256"]) == 0
     said = capsys.readouterr().out
     added = next(line for line in said.splitlines() if line.startswith("added to"))

@@ -10,9 +10,13 @@ import importlib
 import os
 import pkgutil
 import platform
+from collections.abc import Iterable, Sequence
 from datetime import date
 from importlib import metadata
+from statistics import median
 from typing import Any, Protocol, cast
+
+Row = dict[str, Any]
 
 
 class Subject(Protocol):
@@ -21,10 +25,10 @@ class Subject(Protocol):
     NAME: str
     HELP: str
 
-    def run(self, quick: bool) -> dict[str, Any]:
+    def run(self, quick: bool) -> Row:
         """Measure; `quick` asks for the fewest repeats that still say something."""
 
-    def show(self, result: dict[str, Any]) -> str:
+    def show(self, result: Row) -> str:
         """The result as plain text."""
 
 
@@ -35,7 +39,7 @@ def subjects() -> dict[str, Subject]:
     return {module.NAME: cast(Subject, module) for module in modules if hasattr(module, "NAME")}
 
 
-def circumstances(*packages: str) -> dict[str, Any]:
+def circumstances(*packages: str) -> Row:
     """What every record needs: date, cores, and the versions of Python and those of `packages` there are."""
     versions = {"Python": platform.python_version()}
     for name in packages:
@@ -45,3 +49,16 @@ def circumstances(*packages: str) -> dict[str, Any]:
             continue
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {"date": date.today().isoformat(), "cores": cores, "versions": versions}
+
+
+def laps(seconds: Sequence[float], digits: int) -> Row:
+    """What a record says of work that was timed several times: each time in seconds, and their median."""
+    return {"seconds": [round(s, digits) for s in seconds], "median_s": round(median(seconds), digits)}
+
+
+def grouped(rows: Iterable[Row], keys: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:
+    """The rows by the values they have under these keys, in the order in which the values come first."""
+    found: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault(tuple(row[key] for key in keys), []).append(row)
+    return found

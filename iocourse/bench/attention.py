@@ -10,20 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from iocourse.bench import Row, grouped
 from iocourse.refusal import Refused
 
-from .gpu.dense import KEYS, Heads, Shape, filled
-from .gpu.judging import Goal, compared
+from .gpu.contenders import CUDNN, FLASH, TUTORIAL, CannotTakePart, Contender, contenders
+from .gpu.dense import Heads, Shape, filled
+from .gpu.judging import Goal, Layout, compared
 from .gpu.place import Place, cuda_place
-from .gpu.text import Layout, text
+from .gpu.text import text
 from .gpu.trial import times_of
 
 if TYPE_CHECKING:
     from iocourse.explore.draw.picture import Picture
-
-    from .gpu.contenders import Contender
 
 NAME = "attention"
 HELP = "our kernels beside PyTorch's and the tutorial's on a GPU: TFLOP/s, ratios, errors (needs CUDA)"
@@ -33,9 +33,8 @@ LENGTHS = (1024, 2048, 4096, 8192, 16384)
 QUICK_LENGTHS = (4096,)
 MASKS = (False, True)  # causal
 WHOLE = len(LENGTHS) * len(MASKS)  # shapes that a mean is taken over
-FLASH, CUDNN, TUTORIAL = "SDPA flash", "SDPA cuDNN", "tutorial"
 LAYOUT = Layout(
-    ("dtype", "d", "pass"), ("N", "causal"), "tflops", "TFLOP/s", (("ratio", "ours / flash"),), FLASH
+    ("dtype", "d", "pass"), ("N", "causal"), "tflops", "TFLOP/s", (("ratio", "ours / flash"),), FLASH, WHOLE
 )
 
 
@@ -63,7 +62,7 @@ def shapes(quick: bool, types: Sequence[str] = TYPES) -> list[Shape]:
     ]
 
 
-def run(quick: bool, tutorial: Path | None = None, types: Sequence[str] = TYPES) -> dict[str, Any]:
+def run(quick: bool, tutorial: Path | None = None, types: Sequence[str] = TYPES) -> Row:
     """Time every contender at every shape, forward, backward and both.
 
     Args:
@@ -77,8 +76,6 @@ def run(quick: bool, tutorial: Path | None = None, types: Sequence[str] = TYPES)
     if tutorial is not None and not tutorial.is_file():
         raise Refused(f"--tutorial {tutorial} is no file; allowed: a copy of Triton's 06-fused-attention.py")
     place = cuda_place(NAME)
-    from .gpu.contenders import CannotTakePart, contenders
-
     try:
         field = contenders(place.free_bytes, tutorial)
     except CannotTakePart as error:
@@ -86,23 +83,21 @@ def run(quick: bool, tutorial: Path | None = None, types: Sequence[str] = TYPES)
     return {"quick": quick} | measured(shapes(quick, types), field, place)
 
 
-def measured(asked: Sequence[Shape], field: Mapping[str, Contender], place: Place) -> dict[str, Any]:
+def measured(asked: Sequence[Shape], field: Mapping[str, Contender], place: Place) -> Row:
     """The record: rows, errors, means and goals of every shape asked for, on this place."""
-    record = times_of(NAME, asked, Heads, field, place)
-    return compared(record, FLASH, KEYS, LAYOUT.tables, WHOLE, GOALS)
+    return compared(times_of(NAME, asked, Heads, field, place), LAYOUT, GOALS)
 
 
-def show(result: dict[str, Any]) -> str:
+def show(result: Row) -> str:
     """TFLOP/s, means, errors, who did not take part and why, the goals, and where it was measured."""
     return text(result, LAYOUT)
 
 
-def pictures(result: dict[str, Any]) -> dict[str, Picture]:
+def pictures(result: Row) -> dict[str, Picture]:
     """TFLOP/s of every contender as bars: a picture for each pass, type and head size, by file name."""
     from iocourse.explore import bench_bars
 
-    kinds = dict.fromkeys((row["pass"], row["dtype"], row["d"]) for row in result["rows"])
     return {
         f"{pass_.replace('+', '_and_')}_{dtype}_d{d}": bench_bars(result, pass_=pass_, d=d, dtype=dtype)
-        for pass_, dtype, d in kinds
+        for pass_, dtype, d in grouped(result["rows"], ("pass", "dtype", "d"))
     }

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from iocourse.bench import Row
 from iocourse.costs.kernels import Problem, attention_decode
 from iocourse.gpu.timing import time_of
 
-from .gpu.judging import OURS, STATED_FOR, Goal, judged
+from .gpu.contenders import BACKENDS, OURS, Contender, sdpa
+from .gpu.judging import STATED_FOR, Goal, Layout, judged
 from .gpu.place import Place, cuda_place
-from .gpu.text import Layout, text
-from .gpu.trial import Given, Row, normal, times_of
+from .gpu.text import text
+from .gpu.trial import Given, normal, times_of
+from .gpu.values import exact_head
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from .gpu.contenders import Contender
 
 NAME = "decode"
 HELP = "one query a head against a long cache on a GPU: GB/s beside the copy bandwidth (needs CUDA)"
@@ -90,8 +91,6 @@ class Cache:
 
     def reference(self) -> Mapping[str, Tensor]:
         """O (1, d) of the last head."""
-        from .gpu.values import exact_head
-
         q, k, v = (x[-1, -1] for x in self._given.inputs)
         return {"O": exact_head(q, k, v, q)["O"]}
 
@@ -103,8 +102,6 @@ class Cache:
 
 def contenders() -> dict[str, Contender]:
     """Everyone by name, ours first: ours, and every back end of SDPA, with enable_gqa where heads share."""
-    from .gpu.contenders import BACKENDS
-
     return {OURS: _ours} | {name: partial(_sdpa, name) for name in BACKENDS}
 
 
@@ -115,8 +112,6 @@ def _ours(q: Tensor, k: Tensor, v: Tensor, seen: None) -> Tensor:
 
 
 def _sdpa(name: str, q: Tensor, k: Tensor, v: Tensor, seen: None) -> Tensor:
-    from .gpu.contenders import sdpa
-
     return sdpa(name, q, k, v, False, enable_gqa=q.shape[1] != k.shape[1])
 
 
@@ -130,33 +125,23 @@ def copy_speed(place: Place, size: int = COPIED) -> Row:
     return {"bytes": size, "ms": ms, "gbytes_per_s": 2 * size / ms / 1e6}
 
 
-def run(quick: bool) -> dict[str, Any]:
-    """Time every contender at every shape.
+def run(quick: bool) -> Row:
+    """Time every contender at every shape; `quick`: one length and B = 1 only, and no goal is judged.
 
-    Args:
-        quick: one length and B = 1 only; goals are then not judged.
-
-    Raises:
-        Refused: there is no GPU, or kernels are interpreted.
+    Raises Refused where there is no GPU, or kernels are interpreted.
     """
     place = cuda_place(NAME)
     return {"quick": quick} | measured(shapes(quick), contenders(), place, copy_speed(place))
 
 
-def measured(
-    asked: Sequence[Shape], field: Mapping[str, Contender], place: Place, copy: Row
-) -> dict[str, Any]:
+def measured(asked: Sequence[Shape], field: Mapping[str, Contender], place: Place, copy: Row) -> Row:
     """The record: the copy, rows, errors and goals of every shape asked for, on this place."""
     problem: Callable[[Shape, Place, int], Cache] = partial(Cache, copy["gbytes_per_s"])
     record = times_of(NAME, asked, problem, field, place, ("forward",))
-    return record | {
-        "copy": copy,
-        "goals_stated_for": STATED_FOR,
-        "goals": judged(record["rows"], GOALS),
-    }
+    return record | {"copy": copy, "goals_stated_for": STATED_FOR, "goals": judged(record["rows"], GOALS)}
 
 
-def show(result: dict[str, Any]) -> str:
+def show(result: Row) -> str:
     """The copy, GB/s, errors, refusals, the goals, and where it was measured."""
     copy = result["copy"]
     said = (

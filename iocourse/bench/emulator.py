@@ -5,14 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from statistics import median
 from typing import Any
 
 import numpy as np
 
 from iocourse import exact
-from iocourse.bench import circumstances
+from iocourse.bench import circumstances, laps
+from iocourse.console import table
+from iocourse.data.recorded import provenance
 from iocourse.machine import run as run_schedule
 from iocourse.schedules.flash_optimal import flash_optimal
 
@@ -33,15 +33,13 @@ def run(quick: bool) -> dict[str, Any]:
     """
     repeats = 1 if quick else REPEATS
     measured = {"run": _with_values, "dry": _dry, "import": _import}
-    timed = {name: _entry(measure, repeats) | {"goal_s": GOALS_S[name]} for name, measure in measured.items()}
+    timed = {
+        name: laps([measure() for _ in range(repeats)], 5) | {"goal_s": GOALS_S[name]}
+        for name, measure in measured.items()
+    }
     timed["run"] |= _case(*REAL)
     timed["dry"] |= _case(*DRY)
     return {"subject": NAME, **circumstances("numpy"), "repeats": repeats, "measured": timed}
-
-
-def _entry(measure: Callable[[], float], repeats: int) -> dict[str, Any]:
-    seconds = [measure() for _ in range(repeats)]
-    return {"seconds": [round(s, 5) for s in seconds], "median_s": round(median(seconds), 5)}
 
 
 def _case(N: int, d: int, M: int) -> dict[str, Any]:
@@ -79,12 +77,11 @@ def _import() -> float:
 def show(result: dict[str, Any]) -> str:
     """The times beside their goals, as plain text."""
     rows = [
-        f"{_label(name, one):<48} {one['median_s']:>9.4f} s   goal below {one['goal_s']} s"
+        [_label(name, one), f"{one['median_s']:.4f} s", f"goal below {one['goal_s']} s"]
         for name, one in result["measured"].items()
     ]
-    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-    how = f"median of {result['repeats']}, {result['cores']} cores, {versions}, {result['date']}"
-    return "\n".join([*rows, how])
+    how = f"median of {result['repeats']}, {result['cores']} cores, {provenance(result)}"
+    return f"{table(rows)}\n{how}"
 
 
 def _label(name: str, one: dict[str, Any]) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from iocourse.bench import circumstances
-from iocourse.console import steps
+from iocourse.bench import circumstances, laps
+from iocourse.console import steps, table
 from iocourse.course.authoring.execution import execute, lesson_environment
 from iocourse.course.authoring.kernel_lessons import cannot_run
 from iocourse.course.checkout import find_checkout
@@ -42,7 +41,7 @@ def run(quick: bool) -> dict[str, Any]:
     seconds: dict[str, list[float]] = {path.stem: [] for path in paths}
     for path in runs:
         seconds[path.stem].append(_seconds(path, root))
-    timed = {name: _entry(taken) for name, taken in seconds.items()}
+    timed = {name: laps(taken, 3) for name, taken in seconds.items()}
     facts = circumstances("numpy", "matplotlib", "ipykernel")
     return {"subject": NAME, **facts, "repeats": repeats, "notebooks": timed}
 
@@ -55,13 +54,9 @@ def _seconds(path: Path, root: Path) -> float:
         return time.perf_counter() - start
 
 
-def _entry(seconds: list[float]) -> dict[str, Any]:
-    return {"seconds": [round(s, 3) for s in seconds], "median_s": round(median(seconds), 3)}
-
-
 def show(result: dict[str, Any]) -> str:
     """The run times as a table of plain text."""
-    rows = [f"{name:<28} {one['median_s']:>7.1f} s" for name, one in result["notebooks"].items()]
-    total = sum(one["median_s"] for one in result["notebooks"].values())
-    how = f"median of {result['repeats']}, {result['cores']} cores"
-    return "\n".join([*rows, f"{'all':<28} {total:>7.1f} s   ({how})"])
+    medians = {name: one["median_s"] for name, one in result["notebooks"].items()}
+    medians["all"] = sum(medians.values())
+    shown = table([[name, f"{seconds:.1f} s"] for name, seconds in medians.items()])
+    return f"{shown}   (median of {result['repeats']}, {result['cores']} cores)"

@@ -6,6 +6,8 @@ import time
 from typing import Any
 
 from iocourse.bench import circumstances
+from iocourse.console import table
+from iocourse.data.recorded import provenance
 from iocourse.pebbling import Graph, attention, compulsory, matmul, optimum, softmax_row
 
 NAME = "pebbling"
@@ -51,10 +53,11 @@ def _entry(name: str, graph: Graph, slide: bool, M: int) -> dict[str, Any]:
 def show(result: dict[str, Any]) -> str:
     """One line a case, as plain text."""
     rows = [
-        f"{one['graph']:<20} {one['vertices']:>3} vertices  M={one['M']}  {one['words']:>3} words "
-        f"(compulsory {one['compulsory']:>2})  {one['states']:>9,} states {one['seconds']:>8.3f} s"
-        f"   goal below {one['goal_s']:.0f} s"
+        [
+            one["graph"], f"{one['vertices']} vertices", f"M={one['M']}", f"{one['words']} words",
+            f"(compulsory {one['compulsory']})", f"{one['states']:,} states", f"{one['seconds']:.3f} s",
+            f"goal below {one['goal_s']:.0f} s",
+        ]
         for one in result["measured"]
-    ]
-    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-    return "\n".join([*rows, f"once each, {result['cores']} cores, {versions}, {result['date']}"])
+    ]  # fmt: skip
+    return f"{table(rows)}\nonce each, {result['cores']} cores, {provenance(result)}"

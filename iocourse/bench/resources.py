@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from iocourse.bench import circumstances
-from iocourse.console import steps
+from iocourse.console import steps, table
+from iocourse.data.recorded import provenance
 from iocourse.gpu import CHIPS, CompilationFailed, Resources
 from iocourse.gpu.jobs import job
 from iocourse.gpu.resources import reports
@@ -31,7 +32,7 @@ PROCESSES = 2
 SWEEP = [(BM, BN, warps) for BM in (64, 128) for BN in (16, 32, 64, 128) for warps in (4, 8)]
 
 
-class Asked(NamedTuple):
+class Compilation(NamedTuple):
     """One kernel to compile. BD is None where tiles are whole rows."""
 
     arch: int
@@ -76,23 +77,23 @@ def run(quick: bool) -> dict[str, Any]:
     }
 
 
-def _shipped(arch: int, d: int, width: int, kernel: str) -> Iterator[Asked]:
+def _shipped(arch: int, d: int, width: int, kernel: str) -> Iterator[Compilation]:
     from iocourse.kernels.host.tiles import row_products_tile, tiles_for
 
     tile = row_products_tile(d) if kernel == "row_products" else getattr(tiles_for(arch, d, width), kernel)
     for causal in (False, True):
-        yield Asked(arch, d, width, kernel, causal, *tile)
+        yield Compilation(arch, d, width, kernel, causal, *tile)
 
 
-def _sliced(arch: int, width: int) -> Iterator[Asked]:
+def _sliced(arch: int, width: int) -> Iterator[Compilation]:
     """The kernels that cut d, with the diagonal's mask."""
     from iocourse.kernels.host.tiles import sliced_tiles_for
 
     for kernel, tile in sliced_tiles_for(arch, width)._asdict().items():
-        yield Asked(arch, SLICED_D, width, kernel, True, tile.BM, tile.BN, tile.warps, tile.stages, tile.BD)
+        yield Compilation(arch, SLICED_D, width, kernel, True, **tile._asdict())
 
 
-def _pairs(arch: int, d: int) -> Iterator[Asked]:
+def _pairs(arch: int, d: int) -> Iterator[Compilation]:
     """The kernels of whole rows for block masks and packed sequences, in 16 bits."""
     from iocourse.kernels.host.tiles import Tiles, tiles_for
 
@@ -100,30 +101,30 @@ def _pairs(arch: int, d: int) -> Iterator[Asked]:
         for pairs in ("block_mask", "packed"):
             for kernel in Tiles._fields:
                 tile = getattr(tiles_for(arch, d, 2, listed=pairs == "block_mask"), kernel)
-                yield Asked(arch, d, 2, kernel, True, *tile)._replace(pairs=pairs)
+                yield Compilation(arch, d, 2, kernel, True, *tile)._replace(pairs=pairs)
 
 
-def _decode(arch: int, d: int, width: int) -> Iterator[Asked]:
+def _decode(arch: int, d: int, width: int) -> Iterator[Compilation]:
     from iocourse.kernels.host.resources import DECODE
     from iocourse.kernels.host.tiles import decode_tile
 
     if d in DECODE_HEADS:
         tile = decode_tile(arch, d, width, GROUP)
         for kernel in DECODE:
-            yield Asked(arch, d, width, kernel, False, *tile)
+            yield Compilation(arch, d, width, kernel, False, *tile)
 
 
-def _swept(arch: int, d: int) -> Iterator[Asked]:
+def _swept(arch: int, d: int) -> Iterator[Compilation]:
     for BM, BN, warps in SWEEP:
-        yield Asked(arch, d, 2, "forward", True, BM, BN, warps, 1 if arch == 75 else 2)
+        yield Compilation(arch, d, 2, "forward", True, BM, BN, warps, 1 if arch == 75 else 2)
 
 
-def _compiled(asked: list[Asked]) -> list[dict[str, Any]]:
+def _compiled(asked: list[Compilation]) -> list[dict[str, Any]]:
     """Each row with its report, compiled by a few processes side by side."""
     shares = [asked[first::PROCESSES] for first in range(PROCESSES)]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(PROCESSES) as pool:
         queues = [reports(list(_jobs(share, Path(folder)))) for share in shares]
-        done: dict[Asked, dict[str, Any]] = {}
+        done: dict[Compilation, dict[str, Any]] = {}
         for first in steps(range(0, len(asked), PROCESSES), "kernels compiled, a few at a time"):
             round_ = asked[first : first + PROCESSES]
             answers = pool.map(next, queues[: len(round_)])
@@ -131,7 +132,7 @@ def _compiled(asked: list[Asked]) -> list[dict[str, Any]]:
     return [done[one] for one in asked]
 
 
-def _jobs(share: list[Asked], folder: Path) -> Iterator[dict[str, Any]]:
+def _jobs(share: list[Compilation], folder: Path) -> Iterator[dict[str, Any]]:
     import torch
 
     from iocourse.kernels.host.resources import DECODE, launches
@@ -148,7 +149,7 @@ def _jobs(share: list[Asked], folder: Path) -> Iterator[dict[str, Any]]:
         yield job(made.kernel, one.arch, made.arguments, {"enable_fp_fusion": True} | made.constants, folder)
 
 
-def _tile_of(one: Asked) -> dict[str, Any]:
+def _tile_of(one: Compilation) -> dict[str, Any]:
     from iocourse.kernels.host.resources import DECODE
 
     if one.kernel == "row_products" or one.kernel in DECODE:
@@ -167,23 +168,20 @@ def _facts(answer: Resources | CompilationFailed) -> dict[str, Any]:
 
 def show(result: dict[str, Any]) -> str:
     """The shipped rows as plain text: one line a kernel, the worse of plain and causal."""
-    lines = [
-        f"{'':<44}{'BM×BN(×BD)×warps×stages':>24}{'registers':>11}{'spilled':>9}"
-        f"{'KB shared':>11}{'tensor':>8}"
-    ]
-    for row in result["shipped"]:
-        facts = [f"sm_{row['arch']} d={row['d']} {8 * row['bytes']} bit {row['kernel']}"]
-        facts += ["causal"] if row["causal"] else []
-        facts += [row["pairs"]] if row["pairs"] != "band" else []
-        name = " ".join(facts)
-        sizes = [row[part] for part in ("BM", "BN", "BD", "warps", "stages")]
-        tile = "×".join(str(size) for size in sizes if size is not None)
-        if "error" in row:
-            lines.append(f"{name:<48}{tile:>20}  {row['error']}")
-            continue
-        lines.append(
-            f"{name:<48}{tile:>20}{row['registers']:>11}{row['spill_bytes']:>9}"
-            f"{row['shared_bytes'] / 1024:>11.1f}{row['tensor_core']:>8}"
-        )
-    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-    return "\n".join([*lines, f"{len(result['shipped'])} kernels compiled with {versions}, {result['date']}"])
+    lines = [["", "BM×BN(×BD)×warps×stages", "registers", "spilled", "KB shared", "tensor"]]
+    lines += [_line(row) for row in result["shipped"]]
+    refused = [f"{' '.join(_line(row)[:2])}: {row['error']}" for row in result["shipped"] if "error" in row]
+    how = f"{len(result['shipped'])} kernels compiled with {provenance(result)}"
+    return "\n".join([table(lines), *refused, how])
+
+
+def _line(row: dict[str, Any]) -> list[str]:
+    """The kernel, its tile and its four facts; empty where it could not be compiled."""
+    name = f"sm_{row['arch']} d={row['d']} {8 * row['bytes']} bit {row['kernel']}"
+    name += " causal" * row["causal"] + f" {row['pairs']}" * (row["pairs"] != "band")
+    sizes = (row[part] for part in ("BM", "BN", "BD", "warps", "stages"))
+    tile = "×".join(str(size) for size in sizes if size is not None)
+    if "error" in row:
+        return [name, tile, *[""] * 4]
+    shared = f"{row['shared_bytes'] / 1024:.1f}"
+    return [name, tile, str(row["registers"]), str(row["spill_bytes"]), shared, str(row["tensor_core"])]

@@ -1,4 +1,4 @@
-"""Head sizes where fast memory is small for whole rows: every way of ours beside PyTorch's, on a GPU.
+"""Head sizes where fast memory is small for whole rows: every choice of ours beside PyTorch's, on a GPU.
 
 `ours` chooses by itself between whole rows and slices of d; the others are told. FlashAttention takes d to
 256, so above it PyTorch's best that keeps no N × N matrix is the memory-efficient kernel, which the goals
@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
-from .gpu.dense import KEYS, Heads, Shape, filled
-from .gpu.judging import OURS, Goal, compared
+from iocourse.bench import Row
+
+from .gpu.contenders import EFFICIENT, FLASH, MATH, OURS, Contender, ours, sdpa, with_matrices
+from .gpu.dense import Heads, Shape, filled
+from .gpu.judging import Goal, Layout, compared
 from .gpu.place import Place, cuda_place
-from .gpu.text import Layout, text
+from .gpu.text import text
 from .gpu.trial import times_of
-
-if TYPE_CHECKING:
-    from .gpu.contenders import Contender
 
 NAME = "small-cache"
 HELP = "attention at d = 256 to 1024 on a GPU: whole rows, slices of d, scores written out (needs CUDA)"
@@ -26,17 +25,17 @@ HEADS = (256, 320, 512, 1024)
 LENGTHS = (1024, 4096, 16384)
 MASKS = (False, True)  # causal
 WHOLE = len(LENGTHS) * len(MASKS)  # shapes that a mean is taken over
-WAYS = {
+BY_TILE_D = {
     "never": "ours, whole rows",
     "fused": "ours, fused",
     "materialised": "ours, materialised",
 }  # of tile_d
-RIVAL = "SDPA efficient"
 LAYOUT = Layout(
-    ("dtype", "d", "pass"), ("N", "causal"), "tflops", "TFLOP/s", (("ratio", "ours / efficient"),), RIVAL
-)
+    ("dtype", "d", "pass"), ("N", "causal"), "tflops", "TFLOP/s", (("ratio", "ours / efficient"),),
+    EFFICIENT, WHOLE,
+)  # fmt: skip
 GOALS = tuple(
-    Goal(f"{pass_}, d = 512, against {RIVAL}", {"pass": pass_, "d": 512}, goal, floor, WHOLE, RIVAL)
+    Goal(f"{pass_}, d = 512, against {EFFICIENT}", {"pass": pass_, "d": 512}, goal, floor, WHOLE, EFFICIENT)
     for pass_, goal, floor in (("forward", 1.8, 1.3), ("backward", 3.0, 2.0))
 )
 
@@ -49,33 +48,27 @@ def shapes(quick: bool) -> list[Shape]:
 
 def contenders(free_bytes: Callable[[], int]) -> dict[str, Contender]:
     """Everyone by name, ours first; `free_bytes` is the memory that is free."""
-    from .gpu.contenders import EFFICIENT, FLASH, MATH, ours, sdpa, with_matrices
-
     field: dict[str, Contender] = {OURS: ours}
-    field |= {name: partial(ours, tile_d=way) for way, name in WAYS.items()}
+    field |= {name: partial(ours, tile_d=way) for way, name in BY_TILE_D.items()}
     field |= {name: partial(sdpa, name) for name in (EFFICIENT, FLASH, MATH)}
-    return field | {name: with_matrices(field[name], free_bytes) for name in (WAYS["materialised"], MATH)}
+    large = (BY_TILE_D["materialised"], MATH)
+    return field | {name: with_matrices(field[name], free_bytes) for name in large}
 
 
-def run(quick: bool) -> dict[str, Any]:
-    """Time every contender at every shape, forward, backward and both.
+def run(quick: bool) -> Row:
+    """Time every contender at every shape; `quick`: d = 512 at one length only, and no goal is judged.
 
-    Args:
-        quick: d = 512 at one length only; goals are then not judged.
-
-    Raises:
-        Refused: there is no GPU, or kernels are interpreted.
+    Raises Refused where there is no GPU, or kernels are interpreted.
     """
     place = cuda_place(NAME)
     return {"quick": quick} | measured(shapes(quick), contenders(place.free_bytes), place)
 
 
-def measured(asked: Sequence[Shape], field: Mapping[str, Contender], place: Place) -> dict[str, Any]:
+def measured(asked: Sequence[Shape], field: Mapping[str, Contender], place: Place) -> Row:
     """The record: rows, errors, means and goals of every shape asked for, on this place."""
-    record = times_of(NAME, asked, Heads, field, place)
-    return compared(record, RIVAL, KEYS, LAYOUT.tables, WHOLE, GOALS)
+    return compared(times_of(NAME, asked, Heads, field, place), LAYOUT, GOALS)
 
 
-def show(result: dict[str, Any]) -> str:
+def show(result: Row) -> str:
     """TFLOP/s, means, errors, who did not take part and why, the goals, and where it was measured."""
     return text(result, LAYOUT)

@@ -8,36 +8,35 @@ TFLOP/s count the pairs that are seen.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from iocourse.bench import Row
 
 from .gpu import density as _density
+from .gpu.contenders import EFFICIENT, FLEX, OURS, Contender, Flex, check_room, sdpa
 from .gpu.dense import TOKENS, WIDTH
-from .gpu.judging import OURS, PASSES, Goal, compared, judged
-from .gpu.masked import KINDS, NO_MASK, Masked, Seen, Shape
+from .gpu.judging import PASSES, Goal, Layout, compared, judged
+from .gpu.masked import KINDS, NO_MASK, Masked, MaskForms, Shape
 from .gpu.place import Place, cuda_place
-from .gpu.text import Layout, text
+from .gpu.text import text
 from .gpu.trial import times_of
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from .gpu.contenders import Contender
 
 NAME = "sparse"
 HELP = "block masks on a GPU: our kernels beside compiled FlexAttention, and time by density (needs CUDA)"
 HEADS = (64, 128)
 LENGTHS = (4096, 8192, 16384)
 DENSITIES_AT = 8192  # N, where time is held against density
-RIVAL = "FlexAttention"
-KEYS = ("dtype", "d", "N", "mask")  # what two rows about the same work have in common
 LAYOUT = Layout(
     ("dtype", "d", "mask", "pass"), ("N",), "tflops", "TFLOP/s",
-    (("density", "pairs seen"), ("ratio", "ours / Flex")), RIVAL,
+    (("density", "pairs seen"), ("ratio", "ours / Flex")), FLEX, len(LENGTHS),
 )  # fmt: skip
 GOALS = tuple(
     Goal(
-        f"forward+backward, {mask}, d = {d}, against {RIVAL}",
-        {"pass": "forward+backward", "mask": mask, "d": d}, 1.1, 0.9, len(LENGTHS), RIVAL,
+        f"forward+backward, {mask}, d = {d}, against {FLEX}",
+        {"pass": "forward+backward", "mask": mask, "d": d}, 1.1, 0.9, len(LENGTHS), FLEX,
     )
     for mask in KINDS
     for d in HEADS
@@ -75,9 +74,8 @@ def contenders(free_bytes: Callable[[], int], *, compiled: bool = True) -> dict[
         free_bytes: the memory that is free, so that masks of N × N booleans are not even tried.
         compiled: compile FlexAttention, as its users must; without, its slow reference runs, for tests.
     """
-    from .gpu.contenders import EFFICIENT, FLEX, Flex, check_room, sdpa
 
-    def efficient(q: Tensor, k: Tensor, v: Tensor, seen: Seen) -> Tensor:
+    def efficient(q: Tensor, k: Tensor, v: Tensor, seen: MaskForms) -> Tensor:
         # The booleans, and what PyTorch makes of them: numbers to add to the scores.
         check_room("N × N masks", q.shape[2] * k.shape[2] * (1 + q.element_size()), free_bytes)
         return sdpa(EFFICIENT, q, k, v, False, attn_mask=seen.booleans)
@@ -85,21 +83,17 @@ def contenders(free_bytes: Callable[[], int], *, compiled: bool = True) -> dict[
     return {OURS: ours, FLEX: Flex(lambda seen, q: seen.flex, compiled), EFFICIENT: efficient}
 
 
-def ours(q: Tensor, k: Tensor, v: Tensor, seen: Seen | None) -> Tensor:
+def ours(q: Tensor, k: Tensor, v: Tensor, seen: MaskForms | None) -> Tensor:
     """The course's `attention` under the mask; None: none."""
     from iocourse.kernels import attention
 
     return attention(q, k, v, block_mask=None if seen is None else seen.tiled(q, k))
 
 
-def run(quick: bool) -> dict[str, Any]:
-    """Time every contender at every shape and our kernels at every density, forward, backward and both.
+def run(quick: bool) -> Row:
+    """Time everyone at every shape and ours at every density; `quick`: d = 128 at one length, no goal judged.
 
-    Args:
-        quick: d = 128 at one length only; goals are then not judged.
-
-    Raises:
-        Refused: there is no GPU, or kernels are interpreted.
+    Raises Refused where there is no GPU, or kernels are interpreted.
     """
     place = cuda_place(NAME)
     field = contenders(place.free_bytes)
@@ -109,7 +103,7 @@ def run(quick: bool) -> dict[str, Any]:
 def measured(
     asked: Sequence[Shape], dense_to_sparse: Sequence[Shape], field: Mapping[str, Contender], place: Place,
     problem: Callable[[Shape, Place, int], Masked] = Masked,
-) -> dict[str, Any]:  # fmt: skip
+) -> Row:  # fmt: skip
     """The record: rows, errors, means, lines of time against density, and goals, on this place.
 
     Args:
@@ -119,9 +113,8 @@ def measured(
         place: where this runs.
         problem: draws one.
     """
-    record = times_of(NAME, asked, problem, field, place)
+    record = compared(times_of(NAME, asked, problem, field, place), LAYOUT, GOALS)
     alone = times_of(NAME, dense_to_sparse, problem, {OURS: field[OURS]}, place)
-    record = compared(record, RIVAL, KEYS, LAYOUT.tables, len(LENGTHS), GOALS)
     found = _density.lines(alone["rows"], NO_MASK)
     return record | {
         "seconds": record["seconds"] + alone["seconds"],
@@ -133,6 +126,6 @@ def measured(
     }
 
 
-def show(result: dict[str, Any]) -> str:
+def show(result: Row) -> str:
     """TFLOP/s, means, errors, refusals, time against density, the goals, and where it was measured."""
     return text(result, LAYOUT, _density.text_of(result["lines"]))

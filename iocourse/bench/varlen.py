@@ -11,22 +11,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import log
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from iocourse.bench import Row
 from iocourse.gpu.roofline import TIMES_FORWARD, tflops
 
+from .gpu.contenders import CUDNN, FLASH, OURS, Contender, sdpa
 from .gpu.dense import WIDTH
-from .gpu.judging import OURS, PASSES, Goal, compared, judged
+from .gpu.judging import PASSES, Goal, Layout, compared, judged
 from .gpu.place import Place, cuda_place
-from .gpu.text import Layout, text
-from .gpu.trial import Given, Row, normal, times_of
+from .gpu.text import text
+from .gpu.trial import Given, normal, times_of
+from .gpu.values import exact_head, not_later
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from .gpu.contenders import Contender
 
 NAME = "varlen"
 HELP = "packed sequences on a GPU beside padded ones: speedup, and padding saved (needs CUDA)"
@@ -35,18 +36,16 @@ SEQUENCES = 16
 SHORTEST, LONGEST = 128, 8192
 KINDS = ("log-uniform", "uniform", "equal")
 SEED = 0  # of the lengths, which are the same in every run
-RIVAL = "SDPA flash"
-PADDED = (RIVAL, "SDPA cuDNN")
+PADDED = (FLASH, CUDNN)
 PACKED = "varlen_attn"  # PyTorch's own
-KEYS = ("dtype", "d", "lengths")  # what two rows about the same work have in common
 LAYOUT = Layout(
     ("dtype", "d", "pass"), ("lengths",), "tflops", "TFLOP/s",
-    (("saved", "padding saved"), ("ratio", "ours / padded"), ("of_saved", "of it")), RIVAL,
-    "one head of the last sequence of every shape",
+    (("saved", "padding saved"), ("ratio", "ours / padded"), ("of_saved", "of it")), FLASH,
+    len(KINDS), "one head of the last sequence of every shape",
 )  # fmt: skip
 GOALS = tuple(
     Goal(
-        f"{pass_}, d = {d}: speedup against padded {RIVAL} / padding saved", {"pass": pass_, "d": d},
+        f"{pass_}, d = {d}: speedup against padded {FLASH} / padding saved", {"pass": pass_, "d": d},
         0.9, 0.75, len(KINDS), figure="of_saved",
     )
     for pass_ in PASSES
@@ -132,8 +131,6 @@ class Sequences:
 
     def reference(self) -> Mapping[str, Tensor]:
         """O, dQ, dK, dV (n, d) of the last head of the last sequence."""
-        from .gpu.values import exact_head, not_later
-
         one, part = self._packed, self._packed.part
         q, k, v = (part(x) for x in one.inputs)
         return exact_head(q, k, v, part(one.do), not_later)
@@ -153,7 +150,6 @@ def _given(arrays: Sequence[Tensor], part: Callable[[Tensor], Tensor]) -> Given:
 
 def contenders() -> dict[str, Contender]:
     """Everyone by name, ours first: packed, PyTorch's own packed kernel, and padded."""
-    from .gpu.contenders import sdpa
 
     def padded(name: str, q: Tensor, k: Tensor, v: Tensor, seen: Packed) -> Tensor:
         return sdpa(name, q, k, v, True)
@@ -175,23 +171,18 @@ def _varlen_attn(q: Tensor, k: Tensor, v: Tensor, seen: Packed) -> Tensor:
     return o
 
 
-def run(quick: bool) -> dict[str, Any]:
-    """Time every contender at every shape, forward, backward and both.
+def run(quick: bool) -> Row:
+    """Time every contender at every shape; `quick`: one batch of lengths at d = 128, and no goal is judged.
 
-    Args:
-        quick: one batch of lengths and d = 128 only; goals are then not judged.
-
-    Raises:
-        Refused: there is no GPU, or kernels are interpreted.
+    Raises Refused where there is no GPU, or kernels are interpreted.
     """
     place = cuda_place(NAME)
     return {"quick": quick} | measured(shapes(quick), contenders(), place)
 
 
-def measured(asked: Sequence[Shape], field: Mapping[str, Contender], place: Place) -> dict[str, Any]:
+def measured(asked: Sequence[Shape], field: Mapping[str, Contender], place: Place) -> Row:
     """The record: lengths, rows, errors, means and goals of every shape asked for, on this place."""
-    record = times_of(NAME, asked, Sequences, field, place)
-    record = compared(record, RIVAL, KEYS, LAYOUT.tables, len(KINDS), ())
+    record = compared(times_of(NAME, asked, Sequences, field, place), LAYOUT, ())
     rows = [_with_part(row) for row in record["rows"]]
     lengths = {shape.lengths: drawn(shape) for shape in asked}
     return record | {"lengths": lengths, "rows": rows, "goals": judged(rows, GOALS)}
@@ -204,6 +195,6 @@ def _with_part(row: Row) -> Row:
     return row | {"of_saved": row["ratio"] / row["saved"]}
 
 
-def show(result: dict[str, Any]) -> str:
+def show(result: Row) -> str:
     """TFLOP/s, means, errors, refusals, the goals, and where it was measured."""
     return text(result, LAYOUT)

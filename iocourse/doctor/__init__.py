@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 
 from iocourse import __version__
+from iocourse.console import table
 from iocourse.gpu.ncu import find as find_ncu
 
 PACKAGES = ("numpy", "matplotlib", "ipywidgets", "jupyterlab", "torch", "triton", "numba")
@@ -59,13 +60,9 @@ class Report:
     def __str__(self) -> str:
         rows = [("iocourse", self.iocourse), ("Python", f"{self.python} on {self.platform}")]
         rows += [(name, version or "not installed") for name, version in self.packages.items()]
-        rows += [
-            ("GPU", self.gpu_note),
-            ("ncu", self.ncu or "not found, and only `iocourse profile` asks"),
-        ]
+        rows += [("GPU", self.gpu_note), ("ncu", self.ncu or "not found, and only `iocourse profile` asks")]
         rows += [("interpreter", self.interpreter)]
-        lines = [f"{name:<12} {value}" for name, value in rows]
-        return "\n".join([*lines, "", *(f"- {line}" for line in self.advice)])
+        return "\n".join([table(rows, left=2), "", *(f"- {line}" for line in self.advice)])
 
     __repr__ = __str__
 

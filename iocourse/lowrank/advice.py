@@ -10,10 +10,10 @@ import numpy as np
 
 from ..monomials import Array, rank_of
 from ..schedules import crossing
-from ..sizes import positive_int
+from ..sizes import positive_int, zero_or_more
 from . import guards
-from .asked import NUMBERS
-from .polynomials import CLIP, minimax, smallest_degree
+from .arguments import check_number
+from .polynomials import CLIP
 
 DEGREES = range(1, 13)
 LOGITS = 1 << 20  # at most so many are looked at: fewer rows where there are many keys
@@ -104,7 +104,8 @@ def advise(
     of them (or as many as have 2²⁰ logits) where None: on those the polynomial (each row's own, as "hermite")
     is applied to all exact logits. scale: 1/√d where None. M: words of fast memory, for the break-even in
     words. NumPy arrays or CPU tensors. Raises ValueError for shapes that do not go together, entries that are
-    not finite, an error that is not between 0 and 1; TypeError for what is no real number.
+    not finite, an error that is not between 0 and 1; TypeError for entries that are not real numbers, and for
+    an option of another type.
     """
     q, k = _real("Q", Q), _real("K", K)
     if q.ndim != 2 or k.ndim != 2 or q.shape[1] != k.shape[1] or 0 in (*q.shape, *k.shape):
@@ -113,23 +114,19 @@ def advise(
         )
     for name, X in (("Q", q), ("K", k)):
         guards.check_finite(name, X)
-    for name, number in (("error", error), ("scale", scale)):
-        if number is not None and (not isinstance(number, NUMBERS) or isinstance(number, bool)):
-            raise TypeError(f"{name} is {number!r}; it must be a number")
-    if not 0 < error < 1:
-        raise ValueError(f"error is {error}; it must be between 0 and 1")
-    if scale is not None and not np.isfinite(scale):
-        raise ValueError(f"scale is {scale}; it must be finite")
-    sample = None if sample is None else positive_int("sample", sample)
+    _check_numbers(error, scale)
+    sizes = (("M", M), ("sample", sample))
+    M, sample = (None if size is None else positive_int(name, size) for name, size in sizes)
     n, d = q.shape
     x, rest = q * (1 / sqrt(d) if scale is None else scale), k - k.mean(0)
     variances = ((x @ (rest.T @ rest / len(k))) * x).sum(1)
-    rows = np.random.default_rng(seed).permutation(n)[: max(1, min(sample or n, LOGITS // len(k)))]
+    source, most = np.random.default_rng(zero_or_more("seed", seed)), LOGITS // len(k)
+    rows = source.permutation(n)[: max(1, min(sample or n, most))]
     errors = _measured(x[rows] @ rest.T, variances[rows])
     degree = next((g for g, found in zip(DEGREES, errors, strict=True) if found <= error), None)
     rank = None if degree is None else rank_of(d, degree)
     limit = float(guards.row_limits(x, rest).max())
-    certified = _certified_degree(limit, error)
+    certified = guards.accurate_degree(limit, error)
     return Advice(
         n=n,
         n_k=len(k),
@@ -149,11 +146,21 @@ def advise(
 
 
 def _real(name: str, X: Any) -> Array:
-    """X as float64, where it holds real numbers."""
-    array = np.asarray(X)
-    if array.dtype.kind not in "fiu":
-        raise TypeError(f"{name} has dtype {array.dtype}; it must hold real numbers")
-    return array.astype(np.float64)
+    """X in float64, or TypeError where its entries are truth values, complex or no numbers."""
+    found = np.asarray(X)
+    if found.dtype.kind not in "fiu":
+        raise TypeError(f"{name} has dtype {found.dtype}; it must be real: float or int")
+    return found.astype(np.float64)
+
+
+def _check_numbers(error: float, scale: float | None) -> None:
+    check_number("error", error)
+    if not 0 < error < 1:
+        raise ValueError(f"error is {error}; it must be between 0 and 1")
+    if scale is not None:
+        check_number("scale", scale)
+        if not np.isfinite(scale):
+            raise ValueError(f"scale is {scale}; it must be finite")
 
 
 def predicted_error(variances: Array, g: int) -> float:
@@ -200,13 +207,6 @@ def _break_even(d: int, g: int, M: int | None) -> int:
     """
     multiplies = ceil(rank_of(d, g) * (d + 1) / d)
     return multiplies if M is None else max(multiplies, crossing(d, g, M).N)
-
-
-def _certified_degree(limit: float, error: float) -> int | None:
-    try:
-        return smallest_degree(minimax, max(limit, 1e-3), error, most=40)
-    except (ValueError, np.linalg.LinAlgError):
-        return None
 
 
 def _fits(d: int, g: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any, NamedTuple
 
-from .arguments import asked_for
+from .arguments import checked_options
 
 
 class Gradient(NamedTuple):
@@ -18,21 +18,11 @@ class Gradient(NamedTuple):
 
 
 def attention(
-    Q: Any,
-    K: Any,
-    V: Any,
-    *,
-    degree: int,
-    polynomial: str = "hermite",
-    scale: float | None = None,
-    causal: bool = False,
-    bound: float | None = None,
-    radius: float | None = None,
-    key_variance: float | None = None,
-    gradient_degree: int | None = None,
-    engine: str | None = None,
+    Q: Any, K: Any, V: Any, *, degree: int, polynomial: str = "hermite", scale: float | None = None,
+    causal: bool = False, bound: float | None = None, radius: float | None = None,
+    key_variance: float | None = None, gradient_degree: int | None = None, engine: str | None = None,
     threads: int | None = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """softmax(scale · Q Kᵀ) V with a polynomial of this degree for the exponential: O (…, n, d_v).
 
     Q (…, n, d), K (…, n_k, d), V (…, n_k, d_v), NumPy arrays or torch tensors of float32 or float64, all of
@@ -53,65 +43,38 @@ def attention(
     denominator may not be positive. Nothing is returned then. Source: 2408.13233; row-adaptive coefficients
     are the course's own.
     """
-    asked = asked_for(
-        degree,
-        polynomial=polynomial,
-        scale=scale,
-        causal=causal,
-        bound=bound,
-        radius=radius,
-        key_variance=key_variance,
-        gradient_degree=gradient_degree,
-        engine=engine,
-        threads=threads,
-    )
+    options = checked_options(
+        degree=degree, polynomial=polynomial, scale=scale, causal=causal, bound=bound, radius=radius,
+        key_variance=key_variance, gradient_degree=gradient_degree, engine=engine, threads=threads,
+    )  # fmt: skip
     if _is_tensor(Q):
         from .tensors.autograd import attend
 
-        return attend(Q, K, V, asked)
+        return attend(Q, K, V, options)
     from .heads import forward_heads
 
-    return forward_heads(Q, K, V, asked)
+    return forward_heads(Q, K, V, options)
 
 
 def gradient(
-    Q: Any,
-    K: Any,
-    V: Any,
-    dO: Any,
-    *,
-    degree: int,
-    polynomial: str = "hermite",
-    scale: float | None = None,
-    causal: bool = False,
-    bound: float | None = None,
-    radius: float | None = None,
-    key_variance: float | None = None,
-    gradient_degree: int | None = None,
-    engine: str | None = None,
+    Q: Any, K: Any, V: Any, dO: Any, *, degree: int, polynomial: str = "hermite", scale: float | None = None,
+    causal: bool = False, bound: float | None = None, radius: float | None = None,
+    key_variance: float | None = None, gradient_degree: int | None = None, engine: str | None = None,
     threads: int | None = None,
-) -> Gradient:
+) -> Gradient:  # fmt: skip
     """O and the gradient of Σ dO ∘ O by Q, K and V, in almost linear time; options as for `attention`.
 
     NumPy arrays; for torch tensors call `attention` and let autograd do it, which is this very computation.
     """
-    asked = asked_for(
-        degree,
-        polynomial=polynomial,
-        scale=scale,
-        causal=causal,
-        bound=bound,
-        radius=radius,
-        key_variance=key_variance,
-        gradient_degree=gradient_degree,
-        engine=engine,
-        threads=threads,
-    )
+    options = checked_options(
+        degree=degree, polynomial=polynomial, scale=scale, causal=causal, bound=bound, radius=radius,
+        key_variance=key_variance, gradient_degree=gradient_degree, engine=engine, threads=threads,
+    )  # fmt: skip
     if _is_tensor(Q):
         raise TypeError("Q is a torch tensor: call attention(Q, K, V, …) and O.backward(dO)")
     from .heads import backward_heads
 
-    return Gradient(*backward_heads(Q, K, V, dO, asked))
+    return Gradient(*backward_heads(Q, K, V, dO, options))
 
 
 def _is_tensor(X: Any) -> bool:

@@ -23,7 +23,7 @@ ENGINES = ("numpy", "numba", "torch", "triton")
 
 
 @dataclass(frozen=True)
-class Asked:
+class Options:
     """The options of `attention`, as its docstring says."""
 
     degree: int
@@ -38,17 +38,15 @@ class Asked:
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        positive_int("degree", self.degree)
-        if self.gradient_degree is not None:
-            positive_int("gradient_degree", self.gradient_degree)
-        if self.threads is not None:
-            positive_int("threads", self.threads)
+        for name in ("degree", "gradient_degree", "threads"):
+            if name == "degree" or getattr(self, name) is not None:
+                object.__setattr__(self, name, positive_int(name, getattr(self, name)))
         if self.polynomial not in NAMES:
             raise ValueError(f"polynomial is {self.polynomial!r}; it must be one of {', '.join(NAMES)}")
         for name in ("scale", "bound", "radius", "key_variance"):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, NUMBERS) or isinstance(value, bool)):
-                raise TypeError(f"{name} is {value!r}; it must be a number")
+            if value is not None:
+                check_number(name, value)
             if value is not None and name != "scale" and not 0 < value < np.inf:
                 raise ValueError(f"{name} is {value}; it must be positive and finite")
         if self.scale is not None and not abs(self.scale) <= LARGEST_SCALE:
@@ -70,15 +68,22 @@ class Asked:
         return polynomial(self.polynomial, g, radius)
 
 
-_asked = lru_cache(maxsize=256, typed=True)(Asked)  # typed: 2.0 == 2 and True == 1, but they are no degrees
+# typed: 2.0 == 2 and True == 1, but they are no degrees
+_options = lru_cache(maxsize=256, typed=True)(Options)
 
 
-def asked_for(degree: int, **options: Any) -> Asked:
-    """`Asked`, checked once for the same options."""
+def checked_options(**options: Any) -> Options:
+    """`Options`, checked once for the same ones."""
     try:
-        return _asked(degree, **options)
+        return _options(**options)
     except TypeError:  # also of what cannot be looked up: then the checks say which option it is
-        return Asked(degree, **options)
+        return Options(**options)
+
+
+def check_number(name: str, value: Any) -> None:
+    """Raise TypeError for what is no real number; a truth value is none."""
+    if not isinstance(value, NUMBERS) or isinstance(value, bool):
+        raise TypeError(f"{name} is {value!r}; it must be a number")
 
 
 def check_shapes(Q: Sequence[int], K: Sequence[int], V: Sequence[int], causal: bool) -> None:
@@ -102,32 +107,32 @@ def check_shapes(Q: Sequence[int], K: Sequence[int], V: Sequence[int], causal: b
         )
 
 
-def check_entries(Q: Array, K: Array, V: Array, asked: Asked) -> None:
+def check_entries(Q: Array, K: Array, V: Array, options: Options) -> None:
     """Raise ValueError that names the first row with an entry that is not finite or beyond the bound."""
     for name, X in (("Q", Q), ("K", K), ("V", V)):
         guards.check_finite(name, X)
         if name != "V":
-            guards.check_bound(name, X, asked.bound)
+            guards.check_bound(name, X, options.bound)
 
 
-def for_head(Q: Array, K: Array, asked: Asked, g: int, compiled: bool) -> tuple[Setting, Polynomial]:
+def for_head(Q: Array, K: Array, options: Options, g: int, compiled: bool) -> tuple[Setting, Polynomial]:
     """The setting of one head, from its keys' mean and covariance where these may be looked at."""
     d = Q.shape[1]
-    shift, covariance = (None, None) if asked.causal else _moments(K, compiled)
-    factor = asked.factor(d)
+    shift, covariance = (None, None) if options.causal else _moments(K, compiled)
+    factor = options.factor(d)
 
     def limit() -> float:
         x, k = Q * Q.dtype.type(factor), K if shift is None else K - shift
         limits = guards.row_limits(x, k)
         row = int(limits.argmax())
-        guards.check_interval(asked.polynomial, float(limits[row]), row, d, g)
+        guards.check_interval(options.polynomial, float(limits[row]), row, d, g)
         return float(limits[row])
 
-    made = asked.made(g, limit)
+    made = options.made(g, limit)
     if not made.per_row:
         covariance = None
-    elif asked.key_variance is not None:
-        covariance = asked.key_variance * np.eye(d)
+    elif options.key_variance is not None:
+        covariance = options.key_variance * np.eye(d)
     return Setting(plan(d, g), made, factor, shift, covariance), made
 
 

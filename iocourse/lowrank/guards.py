@@ -228,14 +228,21 @@ def _refusal(p: Polynomial, d: int, row: int, limit: float, den: float) -> str:
     return f"{found}, and it is positive for |s| < {p.positive_to:.3g}. {what_would_do(d, p.degree, limit)}"
 
 
+def accurate_degree(limit: float, error: float) -> int | None:
+    """The least degree within `error` of exp on [-limit, limit]; None where none up to 40 will do."""
+    try:
+        return smallest_degree(minimax, max(limit, 1e-3), error, most=40)
+    except (ValueError, np.linalg.LinAlgError):
+        return None
+
+
 def what_would_do(d: int, g: int, limit: float) -> str:
     """Which degree is safe, and which is accurate to 1 % on [-limit, limit], each with its rank."""
     even = g + 1 if g % 2 else g + 2
     text = f"Degree {even} (rank {rank_of(d, even):,}) of 'taylor' or 'hermite' is positive everywhere; "
     interval = f"[-{limit:.3g}, {limit:.3g}]"
-    try:
-        accurate = smallest_degree(minimax, max(limit, 1e-3), 0.01, most=40)
-    except (ValueError, np.linalg.LinAlgError):
+    accurate = accurate_degree(limit, 0.01)
+    if accurate is None:
         return (
             text + f"none that float64 can evaluate is within 1 % of exp on {interval}: use exact attention."
         )

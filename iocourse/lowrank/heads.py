@@ -9,11 +9,10 @@ import numpy as np
 
 from ..guard import library_answer
 from ..monomials import Array
-from . import causal as plain_causal
 from . import compiled as fast
 from . import guards
 from . import passes as plain
-from .arguments import Asked, check_entries, check_shapes, for_head
+from .arguments import Options, check_entries, check_shapes, for_head
 from .passes import Forward, Gradients
 from .polynomials import Polynomial
 from .setting import Setting
@@ -28,44 +27,44 @@ class Attended(NamedTuple):
     setting: Setting
 
 
-def head_forward(Q: Array, K: Array, V: Array, asked: Asked, g: int) -> Attended:
+def head_forward(Q: Array, K: Array, V: Array, options: Options, g: int) -> Attended:
     """Attention of one head at degree g, its denominators certified; inputs are checked already."""
-    compiled = is_compiled(asked)
-    s, p = for_head(Q, K, asked, g, compiled)
-    threads = asked.threads or 1
-    if asked.causal:
-        found = (fast.causal_forward if compiled else plain_causal.forward)(Q, K, V, s)
+    compiled = is_compiled(options)
+    s, p = for_head(Q, K, options, g, compiled)
+    threads = options.threads or 1
+    if options.causal:
+        found = (fast.causal_forward if compiled else plain.causal_forward)(Q, K, V, s)
     else:
         found = fast.forward(Q, K, V, s, threads) if compiled else plain.forward(Q, K, V, s)
     fine = compiled and _plainly_fine(found, V, len(K), s)
     if not fine or (s.shift is None and p.positive_to < np.inf):  # what den must be is each row's own affair
-        _certify(p, Q, K, found, s, asked.causal)
+        _certify(p, Q, K, found, s, options.causal)
     if not fine:
         _certify_output(p, V, found.O)
     return Attended(found, s)
 
 
-def head_backward(Q: Array, K: Array, V: Array, was: Attended, dO: Array, asked: Asked) -> Gradients:
+def head_backward(Q: Array, K: Array, V: Array, was: Attended, dO: Array, options: Options) -> Gradients:
     """dQ, dK, dV of one head, at the gradient's own degree where one is asked for, certified."""
-    if asked.gradient_degree not in (None, was.setting.plan.g):
-        was = head_forward(Q, K, V, asked, asked.gradient_degree or 0)
+    if options.gradient_degree not in (None, was.setting.plan.g):
+        was = head_forward(Q, K, V, options, options.gradient_degree or 0)
     f, s = was
-    compiled = is_compiled(asked)
-    if asked.causal:
-        found = (fast.causal_backward if compiled else plain_causal.backward)(Q, K, V, f, dO, s)
+    compiled = is_compiled(options)
+    if options.causal:
+        found = (fast.causal_backward if compiled else plain.causal_backward)(Q, K, V, f, dO, s)
     elif compiled:
-        found = fast.backward(Q, K, V, f, dO, s, asked.threads or 1)
+        found = fast.backward(Q, K, V, f, dO, s, options.threads or 1)
     else:
         found = plain.backward(Q, K, V, f, dO, s)
     _certify_gradients(s.polynomial, found, dO)
     return found
 
 
-def is_compiled(asked: Asked) -> bool:
+def is_compiled(options: Options) -> bool:
     """Whether Numba does the work: asked for, or installed and nothing else asked for."""
-    if asked.engine == "numba" and not fast.installed():
+    if options.engine == "numba" and not fast.installed():
         raise ImportError(f'engine is "numba" ({fast.problem()}): python -m pip install "numba>=0.61"')
-    return asked.engine == "numba" or (asked.engine is None and fast.installed())
+    return options.engine == "numba" or (options.engine is None and fast.installed())
 
 
 def _certify(p: Polynomial, Q: Array, K: Array, f: Forward, s: Setting, causal: bool) -> None:
@@ -95,19 +94,19 @@ def _certify_gradients(p: Polynomial, found: Gradients, dO: Array) -> None:
         guards.check_gradient(p, "dV", 0.0, (float(abs(found.dV).sum()), float(abs(dO).sum())))
 
 
-def checked(Q: Array, K: Array, V: Array, asked: Asked) -> tuple[Array, Array, Array]:
+def checked(Q: Array, K: Array, V: Array, options: Options) -> tuple[Array, Array, Array]:
     """Q, K, V as heads (H, n, d), or the error that says what is wrong with them."""
-    check_shapes(Q.shape, K.shape, V.shape, asked.causal)
+    check_shapes(Q.shape, K.shape, V.shape, options.causal)
     if Q.dtype not in TYPES or Q.dtype != K.dtype or Q.dtype != V.dtype:
         for name, X in (("Q", Q), ("K", K), ("V", V)):
             check_type(name, X, Q)
     heads = (as_heads(Q), as_heads(K), as_heads(V))
-    for g in {asked.degree, asked.gradient_degree or asked.degree}:
+    for g in {options.degree, options.gradient_degree or options.degree}:
         guards.check_rank(Q.shape[-1], g, V.shape[-1], len(heads[0]), Q.dtype.itemsize)
-    compiled = is_compiled(asked)
+    compiled = is_compiled(options)
     for head in zip(*heads, strict=True):
-        if asked.bound is not None or not (compiled and fast.finite(*head)):
-            check_entries(*head, asked)
+        if options.bound is not None or not (compiled and fast.finite(*head)):
+            check_entries(*head, options)
     return heads
 
 
@@ -119,9 +118,9 @@ def check_type(name: str, X: Array, Q: Array) -> None:
         raise TypeError(f"{name} has dtype {X.dtype} and Q {Q.dtype}; they must be the same")
 
 
-def _check_engine(asked: Asked) -> None:
-    if asked.engine in ("torch", "triton"):
-        raise ValueError(f"engine is {asked.engine!r}, which works on torch tensors; Q is a NumPy array")
+def _check_engine(options: Options) -> None:
+    if options.engine in ("torch", "triton"):
+        raise ValueError(f"engine is {options.engine!r}, which works on torch tensors; Q is a NumPy array")
 
 
 def as_heads(X: Array) -> Array:
@@ -130,21 +129,21 @@ def as_heads(X: Array) -> Array:
 
 
 @library_answer
-def forward_heads(Q: Any, K: Any, V: Any, asked: Asked) -> Array:
+def forward_heads(Q: Any, K: Any, V: Any, options: Options) -> Array:
     """O (…, n, d_v)."""
-    _check_engine(asked)
+    _check_engine(options)
     Q, K, V = (np.asarray(X) for X in (Q, K, V))
-    heads = checked(Q, K, V, asked)
-    found = [head_forward(*head, asked, asked.degree).found.O for head in zip(*heads, strict=True)]
+    heads = checked(Q, K, V, options)
+    found = [head_forward(*head, options, options.degree).found.O for head in zip(*heads, strict=True)]
     return _stacked(found, Q.shape[:-2])
 
 
 @library_answer
-def backward_heads(Q: Any, K: Any, V: Any, dO: Any, asked: Asked) -> tuple[Array, Array, Array, Array]:
+def backward_heads(Q: Any, K: Any, V: Any, dO: Any, options: Options) -> tuple[Array, Array, Array, Array]:
     """O, dQ, dK, dV, each (…, rows, columns)."""
-    _check_engine(asked)
+    _check_engine(options)
     Q, K, V, dO = (np.asarray(X) for X in (Q, K, V, dO))
-    heads = checked(Q, K, V, asked)
+    heads = checked(Q, K, V, options)
     lead, wanted = Q.shape[:-2], (*Q.shape[:-1], V.shape[-1])
     if dO.shape != wanted:
         raise ValueError(f"dO has shape {dO.shape}; it must be that of O, {wanted}")
@@ -154,8 +153,8 @@ def backward_heads(Q: Any, K: Any, V: Any, dO: Any, asked: Asked) -> tuple[Array
         guards.check_finite("dO", head)
     found = []
     for q, k, v, g in zip(*heads, G, strict=True):
-        was = head_forward(q, k, v, asked, asked.degree)
-        found.append((was.found.O, *head_backward(q, k, v, was, g, asked)))
+        was = head_forward(q, k, v, options, options.degree)
+        found.append((was.found.O, *head_backward(q, k, v, was, g, options)))
     O, dQ, dK, dV = (_stacked(list(each), lead) for each in zip(*found, strict=True))
     return O, dQ, dK, dV
 

@@ -37,7 +37,7 @@ class Shape:
 
     def __post_init__(self) -> None:
         for name in ("vocabulary", "length", "layers", "heads", "d"):
-            positive_int(name, getattr(self, name))
+            object.__setattr__(self, name, positive_int(name, getattr(self, name)))
         if self.d % 2:
             raise ValueError(f"d is {self.d}; it must be even, because pairs of columns are turned")
         if self.bound is not None and not 0 < self.bound < float("inf"):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import factorial
+from typing import Any
 
 import numpy as np
 from numpy.polynomial import chebyshev as cheb
@@ -56,7 +57,8 @@ def polynomial(name: str, g: int, R: float | None = None) -> Polynomial:
     Raises ValueError for another name, a degree below 1, and an R that is missing, not positive, not
     finite or too large for float64.
     """
-    if positive_int("degree", g) > LARGEST_DEGREE:
+    g = positive_int("degree", g)
+    if g > LARGEST_DEGREE:
         raise ValueError(f"degree is {g}; it must be at most {LARGEST_DEGREE}, or 1/l! is lost in float64")
     if name not in NAMES:
         raise ValueError(f"polynomial is {name!r}; it must be one of {', '.join(NAMES)}")
@@ -76,9 +78,13 @@ def positive_to(p: Array) -> float:
     """The largest R with p > 0 on (-R, R): the distance of the nearest real root, or inf; 0 for p(0) ≤ 0."""
     if p[0] <= 0:
         return 0.0
+    return float(min(abs(_real_roots(p)), default=np.inf))
+
+
+def _real_roots(p: NDArray[Any]) -> Array:
     roots = poly.polyroots(p)
-    real = roots.real[abs(roots.imag) < 1e-7 * (1 + abs(roots.real))]
-    return float(abs(real).min()) if len(real) else np.inf
+    found: Array = roots.real[abs(roots.imag) < 1e-7 * (1 + abs(roots.real))]
+    return found
 
 
 def _hermite_to(g: int) -> float:
@@ -145,10 +151,14 @@ def hermite(g: int, variance: Array) -> Array:
     left out, which no softmax sees; variances are clipped at 0.8, below which an even degree is positive
     everywhere.
     """
-    half = -np.minimum(variance, CLIP) / 2
-    terms = [half**m / factorial(m) for m in range(g // 2 + 1)]
-    series = np.cumsum(np.array(terms, dtype=np.float64), axis=0)
+    series = cut_series(np.asarray(np.minimum(variance, CLIP), np.float64), g)
     return np.stack([series[(g - l) // 2] / factorial(l) for l in range(g + 1)])
+
+
+def cut_series(variance: Array, g: int) -> Array:
+    """(⌊g/2⌋ + 1, n): the exponential series of -σ²/2 cut after 0, 1, … ⌊g/2⌋ terms, for σ² of n rows."""
+    terms = [(-variance / 2) ** m / factorial(m) for m in range(g // 2 + 1)]
+    return np.cumsum(np.array(terms, dtype=variance.dtype), axis=0)
 
 
 def relative_error_at(p: Array, s: Array) -> Array:
@@ -158,8 +168,7 @@ def relative_error_at(p: Array, s: Array) -> Array:
 
 
 def _extrema(p: Array, R: float) -> Array:
-    roots = poly.polyroots(poly.polysub(poly.polyder(p), p))
-    real = roots.real[abs(roots.imag) < 1e-7 * (1 + abs(roots.real))]
+    real = _real_roots(poly.polysub(poly.polyder(p), p))
     return np.unique(np.concatenate([[-R], real[(real > -R) & (real < R)], [R]]))
 
 
@@ -185,7 +194,7 @@ def smallest_degree(make: str | Callable[[int, float], Array], R: float, error: 
                 f"make is {make!r}; it must be one of {', '.join(MADE)}, or a function of g and R"
             )
         make = MADE[make]
-    for g in range(1, most + 1):
+    for g in range(1, positive_int("most", most) + 1):
         if largest_error(make(g, R), R) <= error:
             return g
     raise ValueError(f"no degree up to {most} reaches an error of {error:g} on [-{R:g}, {R:g}]")

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from math import factorial
 
 import numpy as np
 
 from ..monomials import Array, Plan
-from .polynomials import CLIP, Polynomial
+from .polynomials import CLIP, Polynomial, cut_series
 
 
 @lru_cache(maxsize=64)
@@ -59,7 +58,5 @@ class Setting:
         if self.covariance is None:
             return 1.0
         variance = np.minimum(((x @ self.covariance.astype(x.dtype)) * x).sum(1), CLIP)
-        terms = [(-variance / 2) ** m / factorial(m) for m in range(self.plan.g // 2 + 1)]
-        series = np.cumsum(terms, axis=0)
-        found = series[(self.plan.g - self.plan.degrees) // 2]
+        found = cut_series(variance, self.plan.g)[(self.plan.g - self.plan.degrees) // 2]
         return found * np.exp(variance / 2) if true_scale else found

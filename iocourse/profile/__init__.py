@@ -2,7 +2,7 @@
 
 The bytes that pass between the multiprocessors and L2, and between L2 and the memory (DRAM), as NVIDIA Nsight
 Compute (ncu) counts them, stand beside the closed form and the interpreter's ledger. Read in this order:
-`asking` (what is launched), `costing` (what it must move), `one_launch` (the launch, in a process of its
+`question` (what is launched), `costing` (what it must move), `one_launch` (the launch, in a process of its
 own), `iocourse.gpu.ncu` (how it is measured) and `report` (the table).
 """
 
@@ -11,27 +11,49 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..refusal import Refused, write_whole
 
+
+class Launch(NamedTuple):
+    """Kernels in order, tiles by their names in the table, and those options that not every launch takes."""
+
+    meaning: str
+    kernels: tuple[str, ...]
+    tiles: tuple[str, ...]
+    options: tuple[str, ...] = ("causal",)
+
+
 LAUNCHES = {
-    "forward": "attention, whole rows of Q, K and V in a tile",
-    "fused-backward": "D, then dQ, dK and dV in one kernel, dQ by atomic additions",
-    "split-backward": "D and dQ, then dK and dV, every sum in a fixed order",
-    "decode": "one query a head against N keys, in parts, and the merge",
-    "small-cache-fused": "forward with d in slices, nothing materialised",
-    "small-cache-materialised": "forward with d in slices, the scores written out",
-    "block-sparse": "forward with a block mask",
-    "packed": "forward over sequences packed one behind the other",
-}
+    "forward": Launch("attention, whole rows of Q, K and V in a tile", ("forward_kernel",), ("forward",)),
+    "fused-backward": Launch(
+        "D, then dQ, dK and dV in one kernel, dQ by atomic additions",
+        ("row_products_kernel", "backward_keys_kernel"), ("fused",)),
+    "split-backward": Launch(
+        "D and dQ, then dK and dV, every sum in a fixed order",
+        ("backward_queries_kernel", "backward_keys_kernel"), ("queries", "keys")),
+    "decode": Launch(
+        "one query a head against N keys, in parts, and the merge",
+        ("parts_kernel", "merge_kernel"), (), ("parts",)),
+    "small-cache-fused": Launch(
+        "forward with d in slices, nothing materialised", ("sliced_forward_kernel",), ("sliced_forward",)),
+    "small-cache-materialised": Launch(
+        "forward with d in slices, the scores written out",
+        ("scores_kernel", "averages_kernel"), ("scores", "averages")),
+    "block-sparse": Launch(
+        "forward with a block mask", ("forward_kernel",), ("forward",), ("block_mask", "block")),
+    "packed": Launch(
+        "forward over sequences packed one behind the other", ("forward_kernel",), ("forward",),
+        ("causal", "lengths")),
+}  # fmt: skip
 DTYPES = {"bfloat16": 2, "float16": 2, "float32": 4}  # bytes a number
 
 
 def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     """Add `profile` to the subparsers of the command line and set its handler."""
     meaning = "measure the bytes of one launch on a GPU, beside the closed form"
-    listed = "; ".join(f"{one}: {what}" for one, what in LAUNCHES.items())
+    listed = "; ".join(f"{name}: {one.meaning}" for name, one in LAUNCHES.items())
     parser = commands.add_parser(
         "profile", help=meaning, description=f"{meaning}. WHAT is one of: {listed}.", allow_abbrev=False
     )
@@ -57,7 +79,7 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
 
 def profile(arguments: argparse.Namespace) -> int:
     """Print the table; 1 where the ledger and the closed form differ. Raises Refused (exit code 2)."""
-    from .asking import question
+    from .question import question
 
     asked = question(arguments)
     try:

@@ -5,7 +5,7 @@ avoid.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..costs import kernels as costs
@@ -20,29 +20,8 @@ from ..kernels.host.launches import MOST_PARTS, cut, enough_parts
 from ..kernels.host.tiles import decode_tile, sliced_tiles_for, tiles_for
 from ..ledger import Ledger
 from ..refusal import Refused
-from .asking import Question
-
-# The kernels of a launch, in order, and the tiles of the table that they take.
-KERNELS = {
-    "forward": ("forward_kernel",),
-    "fused-backward": ("row_products_kernel", "backward_keys_kernel"),
-    "split-backward": ("backward_queries_kernel", "backward_keys_kernel"),
-    "decode": ("parts_kernel", "merge_kernel"),
-    "small-cache-fused": ("sliced_forward_kernel",),
-    "small-cache-materialised": ("scores_kernel", "averages_kernel"),
-    "block-sparse": ("forward_kernel",),
-    "packed": ("forward_kernel",),
-}
-TILES = {
-    "forward": ("forward",),
-    "fused-backward": ("fused",),
-    "split-backward": ("queries", "keys"),
-    "decode": (),
-    "small-cache-fused": ("sliced_forward",),
-    "small-cache-materialised": ("scores", "averages"),
-    "block-sparse": ("forward",),
-    "packed": ("forward",),
-}
+from . import LAUNCHES
+from .question import Question
 
 
 @dataclass(frozen=True)
@@ -52,8 +31,8 @@ class Bytes:
     """
 
     read: int
+    added: int
     written: int
-    added: int = 0
 
     @property
     def total(self) -> int:
@@ -62,7 +41,7 @@ class Bytes:
 
     def facts(self) -> dict[str, int]:
         """As JSON holds it."""
-        return {"read": self.read, "added": self.added, "written": self.written, "total": self.total}
+        return asdict(self) | {"total": self.total}
 
 
 @dataclass(frozen=True)
@@ -91,7 +70,7 @@ def bytes_of(words: Ledger, widths: Mapping[str, int]) -> Bytes:
         return sum(count * widths[name] for name, count in counts.items() if count)
 
     added = moved(words.atomics)
-    return Bytes(moved(words.reads) - added, moved(words.writes) - added, added)
+    return Bytes(moved(words.reads) - added, added, moved(words.writes) - added)
 
 
 def cost(asked: Question, arch: int, processors: int | None = None) -> Cost:
@@ -141,12 +120,13 @@ def _tiles(asked: Question, arch: int) -> dict[str, tuple[int, ...]]:
         BM, BN, *rest = tiles_for(arch, asked.d, itemsize, listed=True).forward
         return {"forward": (*within_blocks((BM, BN), (asked.mask.Br, asked.mask.Bc)), *rest)}
     row = sliced_tiles_for(arch, itemsize) if asked.sliced else tiles_for(arch, asked.d, itemsize)
-    return {name: tuple(getattr(row, name)) for name in TILES[asked.what]}
+    return {name: tuple(getattr(row, name)) for name in LAUNCHES[asked.what].tiles}
 
 
 def _closed_form(asked: Question, p: Problem, tiles: dict[str, tuple[int, ...]]) -> tuple[Ledger, int]:
     """Words, and tiles of scores met, each once for every slice of d."""
-    first, last = tiles[TILES[asked.what][0]], tiles[TILES[asked.what][-1]]
+    every = list(tiles.values())
+    first, last = every[0], every[-1]
     BM, BN = first[:2]
     rows = ceil_div(p.keys_met(BM, BN), BN)
     if asked.what == "fused-backward":
@@ -186,8 +166,8 @@ def _compulsory(asked: Question, p: Problem) -> Bytes:
     queries, keys = p.queries * p.d * asked.itemsize, p.keys * p.d * asked.itemsize
     sums = 4 * p.queries
     if asked.what.endswith("backward"):
-        return Bytes(read=3 * queries + 2 * keys + sums, written=queries + 2 * keys)
-    return Bytes(read=queries + 2 * keys, written=queries + sums)
+        return Bytes(read=3 * queries + 2 * keys + sums, added=0, written=queries + 2 * keys)
+    return Bytes(read=queries + 2 * keys, added=0, written=queries + sums)
 
 
 def chosen(cost: Cost) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from .. import kernels, traffic
-from .asking import Question, of_facts
+from .question import Question, of_facts
 
 Launch = Callable[[], Any]
 WARM_UPS = 2

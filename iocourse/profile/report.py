@@ -18,8 +18,9 @@ from ..gpu.timing import no_cuda
 from ..kernels.host.tiles import row_of
 from ..ledger import Ledger
 from ..refusal import Refused
-from .asking import ARCH, Question
-from .costing import KERNELS, Cost, bytes_of, chosen, cost
+from . import LAUNCHES
+from .costing import Cost, bytes_of, chosen, cost
+from .question import ARCH, Question
 
 MOST_VISITS = 2000  # tiles of scores that the interpreter meets in about half a minute
 SECONDS = 300
@@ -55,7 +56,7 @@ def measured(asked: Question) -> dict[str, Any]:
     must = cost(asked, row_of(device["arch"]), device["multiprocessors"])
     program = [sys.executable, "-m", "iocourse.profile.one_launch", _told(must)]
     try:
-        found = ncu.measure(tool, KERNELS[asked.what], program, _environment(interpret=False))
+        found = ncu.measure(tool, LAUNCHES[asked.what].kernels, program, _environment(interpret=False))
     except ncu.CannotMeasure as error:
         raise Refused(f"{error}. {_without(asked)}") from None
     return _record(must, device | {"ncu": ncu.version(tool)}, found, device["name"])

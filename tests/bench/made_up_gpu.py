@@ -59,6 +59,11 @@ def by_contender(record, pass_):
     return {row["contender"]: row for row in record["rows"] if row["pass"] == pass_}
 
 
+def is_wrong(record, pass_="forward", how=": "):
+    """Whether ours was not timed because its values are wrong, and how."""
+    return by_contender(record, pass_)["ours"]["refused"].startswith(f"its values are wrong{how}")
+
+
 def needs_the_interpreter():
     """Skip where kernels cannot run on CPU tensors."""
     pytest.importorskip("triton")

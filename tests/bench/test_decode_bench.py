@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from made_up_gpu import LAP, CpuPlace, by_contender, holds_numbers, in_a_hurry, needs_the_interpreter
+from made_up_gpu import LAP, CpuPlace, by_contender, holds_numbers, is_wrong
 
 from iocourse.bench import decode
 from iocourse.bench.decode import Shape
@@ -43,10 +43,8 @@ def test_goals_are_those_agreed_and_the_worst_length_is_judged():
     assert sum("not judged: 0 of 3" in goal["verdict"] for goal in found.values()) == len(found) - 1 == 5
 
 
-def test_ours_and_every_rival_in_one_run_on_the_cpu(monkeypatch):
-    needs_the_interpreter()
-    in_a_hurry(monkeypatch)
-    place, field = CpuPlace(), decode.contenders()
+def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, place):
+    field = decode.contenders()
     assert list(field) == ["ours", "SDPA flash", "SDPA cuDNN", "SDPA efficient", "SDPA math"]
     shapes = [Shape("float16", 16, 200, 2, 4, H_kv) for H_kv in (4, 2)]
     record = decode.measured(shapes, field, place, {"bytes": 1024, "ms": 1.0, "gbytes_per_s": 1e-13})
@@ -74,4 +72,4 @@ def test_a_query_that_misses_half_its_keys_is_wrong():
 
     copy = {"bytes": 1, "ms": 1.0, "gbytes_per_s": 1.0}
     record = decode.measured([Shape("float16", 16, 40, 1, 1, 1)], {"ours": forgetful}, CpuPlace(), copy)
-    assert by_contender(record, "forward")["ours"]["refused"].startswith("its values are wrong")
+    assert is_wrong(record)

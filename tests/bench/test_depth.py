@@ -10,14 +10,15 @@ import pytest
 
 from iocourse.bench import depth, subjects
 from iocourse.bench.depth import heads as real
-from iocourse.bench.depth import layers, training
+from iocourse.bench.depth import layers as over_layers
+from iocourse.bench.depth import training as trainings
 from iocourse.data import real_head, real_heads
 from iocourse.data.recorded import recorded
 from iocourse.lowrank import advise
 from iocourse.refusal import Refused
 
-TINY_LAYERS = layers.Sizes(layers=(1, 2), degrees=(2, 4), seeds=(0,), n=80, heads=2, d=4)
-TINY_TRAINING = training.Sizes(steps=7, n=96, layers=1, heads=2, d=4, bounds=(2.0, None))
+TINY_LAYERS = over_layers.Sizes(layers=(1, 2), degrees=(2, 4), seeds=(0,), n=80, heads=2, d=4)
+TINY_TRAINING = trainings.Sizes(steps=7, n=96, layers=1, heads=2, d=4, bounds=(2.0, None))
 
 
 # ---------------------------------------------------------------------- error over layers
@@ -25,46 +26,46 @@ def made_up_rows(law, layers=(1, 2, 4, 8, 12), seeds=(0, 1), degree=4):
     about = [
         {"layers": m, "degree": degree, "gradient_degree": degree, "seed": s} for m in layers for s in seeds
     ]
-    return [row | {what: law(row["layers"]) for what in layers.WHAT} for row in about]
+    return [row | {what: law(row["layers"]) for what in over_layers.WHAT} for row in about]
 
 
 def test_errors_that_grow_as_a_root_have_the_exponent_one_half():
-    for found in layers.growth(made_up_rows(lambda m: 3e-5 * m**0.5)):
+    for found in over_layers.growth(made_up_rows(lambda m: 3e-5 * m**0.5)):
         assert found["exponent"] == 0.5 and found["off_power"] == 0 < 0.1 < found["off_exponential"]
 
 
 def test_errors_that_grow_exponentially_have_their_rate():
-    for found in layers.growth(made_up_rows(lambda m: 1e-9 * exp(m))):
+    for found in over_layers.growth(made_up_rows(lambda m: 1e-9 * exp(m))):
         assert found["rate"] == 1 and found["off_exponential"] == 0 < 0.1 < found["off_power"]
 
 
 def test_the_goal_is_judged_by_the_worst_seed_of_12_layers():
     rows = made_up_rows(lambda m: 1e-6 * m)
-    assert layers.verdict(rows)["reached"] == pytest.approx(1.2e-5)
+    assert over_layers.verdict(rows)["reached"] == pytest.approx(1.2e-5)
     rows[-1]["parameters"] = 2e-4  # 12 layers, the last seed
-    assert layers.verdict(rows)["reached"] == 2e-4
-    assert layers.verdict(made_up_rows(lambda m: 1e-6, layers=(1, 2)))["reached"] is None
-    assert layers.verdict(made_up_rows(lambda m: 1e-6, degree=3))["reached"] is None
+    assert over_layers.verdict(rows)["reached"] == 2e-4
+    assert over_layers.verdict(made_up_rows(lambda m: 1e-6, layers=(1, 2)))["reached"] is None
+    assert over_layers.verdict(made_up_rows(lambda m: 1e-6, degree=3))["reached"] is None
 
 
 def test_mean_errors_are_root_mean_squares_over_seeds():
     rows = made_up_rows(lambda m: 1.0, layers=(3,))
     rows[0]["dX"], rows[1]["dX"] = 3.0, 4.0
-    assert layers.mean_errors(rows, "dX", 4) == {3: pytest.approx(12.5**0.5)}
+    assert over_layers.mean_errors(rows, "dX", 4) == {3: pytest.approx(12.5**0.5)}
 
 
 @pytest.fixture(scope="module")
 def layers():
     pytest.importorskip("torch")
     with depth._one_thread():  # as the subject runs; two threads on busy cores are many times slower
-        return layers.measured(TINY_LAYERS)
+        return over_layers.measured(TINY_LAYERS)
 
 
 def test_a_higher_degree_is_nearer_and_so_is_a_gradient_of_one_degree_more(layers):
     rows = {(row["layers"], row["degree"], row["gradient_degree"]): row for row in layers["rows"]}
     assert len(rows) == len(layers["rows"]) == 8
     for m in TINY_LAYERS.layers:
-        for what in layers.WHAT:
+        for what in over_layers.WHAT:
             assert 0 < rows[m, 4, 4][what] < rows[m, 2, 2][what] / 5 < 1
         assert rows[m, 2, 3]["W_QK"] < rows[m, 2, 2]["W_QK"] / 2
         assert rows[m, 2, 3]["output"] == rows[m, 2, 2]["output"]
@@ -76,7 +77,7 @@ def test_what_is_compared_are_these_gradients():
 
     model = transformer(Shape(11, 20, layers=2, heads=2, d=4), exactly())
     tokens, wanted = torch.arange(20)[None] % 11, torch.arange(20)[None] % 7
-    found = layers._vectors(model, exactly(), tokens, wanted)
+    found = over_layers._vectors(model, exactly(), tokens, wanted)
     assert torch.equal(found["output"], model(tokens).detach())
     assert found["dX"].shape == (1, 20, 8) and bool(found["dX"].abs().sum() > 0)
     of_layers = sum(p.numel() for name, p in model.named_parameters() if not name.startswith("of_token"))
@@ -88,14 +89,14 @@ def test_what_is_compared_are_these_gradients():
 
 def test_the_same_errors_come_out_again(layers):
     with depth._one_thread():
-        assert list(layers._errors(TINY_LAYERS, 2, seed=0)) == layers["rows"][4:]
+        assert list(over_layers._errors(TINY_LAYERS, 2, seed=0)) == layers["rows"][4:]
 
 
 # ---------------------------------------------------------------------- training
 def test_phases_hold_the_largest_difference_of_100_steps_each():
     exact, losses = [2.0] * 250, [2.0] * 250
     losses[99], losses[100], losses[249] = 2.5, 1.9, 2.25
-    found = training.phases(losses, exact)
+    found = trainings.phases(losses, exact)
     assert [(p["first"], p["last"]) for p in found] == [(1, 100), (101, 200), (201, 250)]
     assert [p["largest_difference"] for p in found] == [0.5, 0.1, 0.25]
 
@@ -103,22 +104,22 @@ def test_phases_hold_the_largest_difference_of_100_steps_each():
 def made_up_training(steps=400, **off):
     exact = {"bound": 2.0, "attention": "exact", "degree": None, "losses": [2.0] * steps}
     runs = [exact | {"attention": name, "degree": 4, "losses": [2.0 + x] * steps} for name, x in off.items()]
-    return {"sizes": {"steps": steps}, "runs": training.compared([exact, *runs])}
+    return {"sizes": {"steps": steps}, "runs": trainings.compared([exact, *runs])}
 
 
 def test_the_goal_is_judged_by_the_polynomial_that_stays_nearest():
-    found = training.verdict(made_up_training(taylor=0.01, hermite=0.003))
+    found = trainings.verdict(made_up_training(taylor=0.01, hermite=0.003))
     assert (found["reached"], found["by"]) == (0.003, "hermite")
     assert depth._verdict(found) == "goal met"
-    missed = training.verdict(made_up_training(taylor=0.01, hermite=-0.02))
+    missed = trainings.verdict(made_up_training(taylor=0.01, hermite=-0.02))
     assert (missed["reached"], depth._verdict(missed)) == (0.01, "goal missed")
-    few = training.verdict(made_up_training(steps=40, taylor=0.0))
+    few = trainings.verdict(made_up_training(steps=40, taylor=0.0))
     assert few["reached"] is None and depth._verdict(few).startswith("not judged")
 
 
 def test_every_bound_has_an_exact_training_and_its_control():
     for bound in (2.0, 4.0, None):
-        some = [way for way in training.ways(training.Sizes()) if way.bound == bound]
+        some = [kind for kind in trainings.kinds(trainings.Sizes()) if kind.bound == bound]
         assert [str(way) for way in some[:2]] == ["exact", "uniform"]
         names = {(way.attention, way.degree) for way in some[2:]}
         kinds = {"taylor", "hermite"} | ({"minimax"} if bound else set())
@@ -129,7 +130,7 @@ def test_every_bound_has_an_exact_training_and_its_control():
 def training():
     pytest.importorskip("torch")
     with depth._one_thread():
-        return training.measured(TINY_TRAINING)
+        return trainings.measured(TINY_TRAINING)
 
 
 def test_each_training_starts_where_the_exact_one_does(training):
@@ -179,8 +180,8 @@ def test_a_quick_run_from_the_command_line(tmp_path, capsys, monkeypatch):
     pytest.importorskip("torch")
     from iocourse.cli import main
 
-    monkeypatch.setattr(layers, "QUICK", TINY_LAYERS)
-    monkeypatch.setattr(training, "QUICK", TINY_TRAINING)
+    monkeypatch.setattr(over_layers, "QUICK", TINY_LAYERS)
+    monkeypatch.setattr(trainings, "QUICK", TINY_TRAINING)
     file = tmp_path / "depth.json"
     assert main(["bench", "depth", "--quick", "--json", str(file)]) == 0
     record, said = json.loads(file.read_text(encoding="utf-8")), capsys.readouterr().out
@@ -222,11 +223,11 @@ def check_record(record):
     sizes = record["layers"]["sizes"]
     count = len(sizes["layers"]) * len(sizes["degrees"]) * 2 * len(sizes["seeds"])
     assert len(record["layers"]["rows"]) == count
-    assert record["layers"]["growth"] == layers.growth(record["layers"]["rows"])
+    assert record["layers"]["growth"] == over_layers.growth(record["layers"]["rows"])
     runs = record["training"]["runs"]
     assert all(len(run["losses"]) == record["training"]["sizes"]["steps"] for run in runs)
-    assert runs == training.compared(runs)
-    judged = [layers.verdict(record["layers"]["rows"]), training.verdict(record["training"])]
+    assert runs == trainings.compared(runs)
+    judged = [over_layers.verdict(record["layers"]["rows"]), trainings.verdict(record["training"])]
     assert record["goals"] == [goal | {"verdict": depth._verdict(goal)} for goal in judged]
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 from made_up_gpu import CpuPlace
 
-from iocourse.bench.gpu.judging import Goal, compared, judged
+from iocourse.bench.gpu.judging import Goal, Layout, compared, judged
 
 SHARE = Goal("share", {"N": (2, 3), "B": 1}, 0.8, 0.65, 2, figure="share", over="least")
 OFF = Goal("deviation", {}, 0.15, 0.3, 2, figure="off", over="largest")
@@ -50,7 +50,8 @@ def test_a_record_is_compared_by_what_its_rows_have_in_common():
         ]
     }  # fmt: skip
     goals = [Goal(mask, {"mask": mask}, 4.0, None, 2, "Flex") for mask in "ab"]
-    found = compared(record, "Flex", ("mask", "N"), ("mask",), 2, goals)
+    layout = Layout(("mask", "pass"), ("N",), "ms", "milliseconds", (), "Flex", 2)
+    found = compared(record, layout, goals)
     assert [row["ratio"] for row in found["rows"] if row["contender"] == "ours"] == [2.0, 8.0, None]
     (mean,) = (row for row in found["means"] if row["contender"] == "ours")
     assert (mean["mask"], mean["shapes"], mean["of"]) == ("a", 2, 2) and math.isclose(mean["ratio"], 4.0)

@@ -26,6 +26,7 @@ from iocourse.cli import main  # noqa: E402
 from iocourse.lowrank import compiled  # noqa: E402
 from iocourse.refusal import Refused  # noqa: E402
 
+EVERYBODY = {"Taylor", "Hermite (ours)", "FAVOR+", "Nyström (float64)", "elu + 1"}
 TINY = Plan(
     rows=(4,), lengths=(64, 128), sdpa_to=64, shapes=((3, (1, 2)),), memory=1024, spreads=(0.5, 2.0),
     panel=48, seeds=2, most_features=50, seconds=0.0,
@@ -95,31 +96,18 @@ def test_their_error_is_half_of_the_usual_one():
 
 
 @pytest.mark.parametrize("block", [1, 7, 60, 100])
-def test_in_place_is_softmax_attention_whatever_the_block(block):
-    q, k, v = normal(3, 60, 5)
-    o = materialised(q, k, v, v)[0]
-    attend = InPlace(q, k, v, block)
-    for _ in range(2):  # its buffers are used again
-        assert torch.allclose(attend().double(), o, atol=1e-5)
-
-
-@pytest.mark.parametrize("block", [1, 7, 60, 100])
-def test_so_is_the_published_operator_in_place(block):
-    q, k, v = normal(3, 60, 5) / 2
-    o = published.their_operator(q.double(), k.double(), v.double())
-    attend = InPlaceTheirs(q, k, v, block)
-    for _ in range(2):
-        assert torch.allclose(attend().double(), o, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("block", [1, 7, 60, 100])
-def test_so_is_the_gradient_in_place(block):
-    q, k, v, do = normal(4, 60, 5)
-    exact = materialised(q, k, v, do)[1:]
-    gradient = InPlaceGradient(q, k, v, do, block)
-    for _ in range(2):  # dK and dV begin at zero again
-        for x, y in zip(gradient(), exact, strict=True):
-            assert torch.allclose(x.double(), y, rtol=1e-4, atol=1e-4)
+@pytest.mark.parametrize("make", [InPlace, InPlaceTheirs, InPlaceGradient])
+def test_in_place_is_what_it_should_be_whatever_the_block(make, block):
+    q, k, v, do = normal(4, 60, 5) / 2
+    inputs = (q, k, v, do) if make is InPlaceGradient else (q, k, v)
+    exact = materialised(q, k, v, do)
+    theirs = published.their_operator(q.double(), k.double(), v.double())
+    wanted = {InPlace: exact[:1], InPlaceTheirs: [theirs], InPlaceGradient: exact[1:]}[make]
+    work = make(*inputs, block)
+    for _ in range(2):  # its buffers are used again; dK and dV begin at zero again
+        found = work() if make is InPlaceGradient else [work()]
+        for x, y in zip(found, wanted, strict=True):
+            assert torch.allclose(x.double(), y, rtol=1e-5, atol=1e-5)
 
 
 def test_the_best_in_place_is_one_of_its_blocks():
@@ -183,18 +171,8 @@ def test_their_operator_with_our_polynomials_comes_near_it_and_nearer_with_every
 
 @pytest.mark.parametrize("exponent", [1.0, 2.0])
 def test_the_exponent_of_a_power_is_found(exponent):
-    rows = [
-        {
-            "contender": "ours",
-            "d": 8,
-            "g": 3,
-            "threads": 1,
-            "pass": "forward",
-            "n": n,
-            "ms": 3e-5 * n**exponent,
-        }
-        for n in (2**10, 2**13, 2**15, 2**20)
-    ]
+    about = {"contender": "ours", "d": 8, "g": 3, "threads": 1, "pass": "forward"}
+    rows = [about | {"n": n, "ms": 3e-5 * n**exponent} for n in (2**10, 2**13, 2**15, 2**20)]
     rows[0]["ms"] = 99.0  # below 2¹³: not part of the line
     (fit,) = scaling.fits(rows)
     assert fit["exponent"] == pytest.approx(exponent) and fit["ms_at_1"] == pytest.approx(3e-5)
@@ -277,13 +255,7 @@ def test_panels_hold_everybody_and_ours_is_better_than_taylor_at_equal_rank(tiny
     errors = {
         (r["spread"], r["contender"], r["features"]): r["error"] for r in tiny["panels"] if "error" in r
     }
-    assert {name for _, name, _ in errors} == {
-        "Taylor",
-        "Hermite (ours)",
-        "FAVOR+",
-        "Nyström (float64)",
-        "elu + 1",
-    }
+    assert {name for _, name, _ in errors} == {r["contender"] for r in tiny["panels"]} == EVERYBODY
     assert errors[0.5, "Hermite (ours)", 45] < errors[0.5, "Taylor", 45]
 
 

@@ -1,6 +1,7 @@
 """Other linear attentions, each against what defines it; and the clock they are timed with."""
 
 import math
+from functools import partial
 
 import pytest
 
@@ -11,6 +12,8 @@ from iocourse.bench.lowrank import on_gpu as gpu  # noqa: E402
 from iocourse.bench.lowrank.exact_side import truth  # noqa: E402
 from iocourse.bench.lowrank.measuring import QUICK, WHOLE  # noqa: E402
 from iocourse.bench.lowrank.published import relative_error  # noqa: E402
+
+EVERYBODY = {"Taylor", "Hermite (ours)", "FAVOR+", "Nyström (float64)", "elu + 1"}
 
 
 def drawn(n=200, spread=0.25, seed=0):
@@ -67,13 +70,7 @@ def test_nobody_has_more_features_than_are_asked_for():
     for plan in (QUICK, WHOLE):
         found = list(contenders.field(plan.most_features))
         assert max(m for _, m, _ in found) <= plan.most_features
-        assert {name for name, _, _ in found} == {
-            "Taylor",
-            "Hermite (ours)",
-            "FAVOR+",
-            "Nyström (float64)",
-            "elu + 1",
-        }
+        assert {name for name, _, _ in found} == EVERYBODY
 
 
 # --- the clock ---------------------------------------------------------------------------------------------
@@ -121,18 +118,11 @@ def test_the_gpu_section_times_who_can_and_keeps_the_reason_of_who_cannot(monkey
     assert rows[1]["refused"] == "RuntimeError: made up: no room"
 
 
-def test_the_kernels_of_the_gpu_section_are_right_on_a_few_tokens(monkeypatch):
-    from functools import partial
-
-    from made_up_gpu import CpuPlace, needs_the_interpreter
-
-    needs_the_interpreter()
+def test_the_kernels_of_the_gpu_section_are_right_on_a_few_tokens(interpreter, place, monkeypatch):
     from iocourse.gpu import timing
 
-    monkeypatch.setattr(timing, "WARM_UPS", 0)
-    hurried = partial(timing.side_by_side, rounds=1, least=1)
-    monkeypatch.setattr(gpu, "side_by_side", hurried)
-    rows = {(row["contender"], row["pass"]): row for row in gpu.times(40, CpuPlace())}
+    monkeypatch.setattr(gpu, "side_by_side", partial(timing.side_by_side, rounds=1, least=1))
+    rows = {(row["contender"], row["pass"]): row for row in gpu.times(40, place)}
     for name, most in (("low rank, g = 2", 3), ("low rank, g = 3", 0.6), ("exact, ours, float32", 1e-3)):
         assert rows[name, "forward"]["error"] < most and "ms" in rows[name, "forward+backward"]
     for g in (2, 3):  # the same numbers without the face

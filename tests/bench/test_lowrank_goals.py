@@ -32,11 +32,8 @@ def test_errors_are_reproduced_to_every_digit_or_not():
 @pytest.mark.parametrize(
     ("degrees", "verdict", "g"),
     [
-        (
-            [degree(2, 1.9, 40), degree(3, 0.3, 10), degree(4, 0.1, 5)],
-            REACHED,
-            3,
-        ),  # the most accurate fast one
+        # the most accurate fast one
+        ([degree(2, 1.9, 40), degree(3, 0.3, 10), degree(4, 0.1, 5)], REACHED, 3),
         ([degree(2, 1.9, 9.4), degree(3, 0.3, 7)], NEAR, 2),
         ([degree(2, 1.9, 6)], MISSED, 2),
         ([degree(2, 2.1, 100)], MISSED, None),  # speed does not make up for an error
@@ -49,7 +46,7 @@ def test_a_row_needs_both_by_one_degree(section, degrees, verdict, g):
     found = next(one for one in goals(record(rows=rows)) if one["what"].startswith(f"{section}: "))
     assert found["verdict"] == verdict
     assert ("no degree" in found["reached"]) if g is None else found["reached"].endswith(f"(g = {g})")
-    best = chosen(rows[0], lambda one: one["worst"])
+    best = chosen(rows[0], "worst")
     assert (best and best["g"]) == g
 
 

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from made_up_gpu import CpuPlace, by_contender, holds_numbers, in_a_hurry, needs_the_interpreter
+from made_up_gpu import by_contender, holds_numbers
 
 from iocourse.bench import small_cache
 from iocourse.bench.gpu.dense import Shape
@@ -27,10 +27,7 @@ def test_goals_are_those_agreed():
     assert {(goal.rival, goal.shapes) for goal in small_cache.GOALS} == {("SDPA efficient", 6)}
 
 
-def test_ours_in_every_way_beside_its_rivals_on_the_cpu(monkeypatch):
-    needs_the_interpreter()
-    in_a_hurry(monkeypatch)
-    place = CpuPlace()
+def test_ours_in_every_way_beside_its_rivals_on_the_cpu(interpreter, place):
     field = small_cache.contenders(place.free_bytes)
     ways = ["ours", "ours, whole rows", "ours, fused", "ours, materialised"]
     assert list(field) == [*ways, "SDPA efficient", "SDPA flash", "SDPA math"]
@@ -49,12 +46,10 @@ def test_ours_in_every_way_beside_its_rivals_on_the_cpu(monkeypatch):
     assert "ours, mater." in shown and shown.splitlines()[-1].startswith("no GPU but a test, Python ")
 
 
-def test_a_way_that_does_not_exist_and_matrices_that_do_not_fit_say_so(monkeypatch):
-    needs_the_interpreter()
-    in_a_hurry(monkeypatch)
+def test_a_way_that_does_not_exist_and_matrices_that_do_not_fit_say_so(interpreter, place):
     from iocourse.kernels.host.arguments import LARGEST_WHOLE
 
-    place = CpuPlace(free=0)
+    place.free = 0
     field = small_cache.contenders(place.free_bytes)
     some = {name: field[name] for name in ("ours, whole rows", "ours, materialised", "SDPA math")}
     shape = Shape("float16", LARGEST_WHOLE + 8, 16, 1, 1, False)
@@ -64,19 +59,14 @@ def test_a_way_that_does_not_exist_and_matrices_that_do_not_fit_say_so(monkeypat
         assert rows[name]["refused"].startswith("its N × N matrices need about ")
 
 
-def test_each_way_is_asked_for_by_name(monkeypatch):
-    needs_the_interpreter()
+def test_each_way_is_asked_for_by_name(interpreter, monkeypatch):
     from iocourse import kernels
 
     asked = []
     monkeypatch.setattr(kernels, "attention", lambda q, k, v, **options: asked.append(options))
     field = small_cache.contenders(lambda: 10**9)
     q = torch.zeros(1, 1, 1, 1)
-    for name in ("ours", *small_cache.WAYS.values()):
+    for name in ("ours", *small_cache.BY_TILE_D.values()):
         field[name](q, q, q, True)
-    assert asked == [
-        {"causal": True},
-        {"causal": True, "tile_d": "never"},
-        {"causal": True, "tile_d": "fused"},
-        {"causal": True, "tile_d": "materialised"},
-    ]
+    ways = ({}, *({"tile_d": way} for way in ("never", "fused", "materialised")))
+    assert asked == [{"causal": True} | way for way in ways]

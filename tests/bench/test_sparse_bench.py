@@ -8,13 +8,13 @@ from functools import partial
 
 import numpy as np
 import pytest
-from made_up_gpu import LAP, CpuPlace, by_contender, holds_numbers, in_a_hurry, needs_the_interpreter
+from made_up_gpu import LAP, by_contender, holds_numbers, is_wrong
 
 from iocourse import masks
 from iocourse.bench import sparse
 from iocourse.bench.gpu import density as _density
 from iocourse.bench.gpu.density import SHARES, line, lines, name_of
-from iocourse.bench.gpu.masked import BLOCK, KINDS, NO_MASK, Masked, Seen, mask_of
+from iocourse.bench.gpu.masked import BLOCK, KINDS, NO_MASK, Masked, MaskForms, mask_of
 from iocourse.bench.sparse import Shape
 
 torch = pytest.importorskip("torch")
@@ -58,16 +58,15 @@ def test_masks_are_sparse_and_no_query_is_blind(N):
 @pytest.mark.parametrize("name", (*KINDS, *NAMES))
 def test_every_contender_is_told_the_same_pairs(name):
     mask = mask_of(name, 96, 16)
-    seen = Seen(mask, "cpu")
+    seen = MaskForms(mask, "cpu")
     assert np.array_equal(seen.booleans.numpy(), mask.pairs())
     i = torch.arange(96)
     zero = torch.tensor(0)
     assert torch.equal(seen.flex.mask_mod(zero, zero, i[:, None], i[None, :]), seen.booleans)
 
 
-def test_what_is_tiled_for_ours_is_the_blockmask_of_flex_and_it_is_made_once():
-    needs_the_interpreter()
-    seen = Seen(masks.Window(200, 40), "cpu")
+def test_what_is_tiled_for_ours_is_the_blockmask_of_flex_and_it_is_made_once(interpreter):
+    seen = MaskForms(masks.Window(200, 40), "cpu")
     q = torch.randn(1, 1, 200, 16)
     assert seen.tiled(q, q) is seen.tiled(q, q)
     kinds, patterns = seen.tiled(q, q).tiles(32, 32, q.device)
@@ -138,18 +137,13 @@ def test_goals_are_those_agreed():
         assert (goal.where["pass"], goal.rival) == ("forward+backward", "FlexAttention")
         assert (goal.goal, goal.floor, goal.shapes) == (1.1, 0.9, 3)
     assert {(goal.goal, goal.floor, goal.over) for goal in sparse.LINE_GOALS} == {(0.15, None, "largest")}
-    from iocourse.bench.gpu import contenders as _contenders
-
-    assert sparse.RIVAL == _contenders.FLEX and BLOCK == 128
+    assert sparse.LAYOUT.rival == "FlexAttention" and BLOCK == 128
 
 
 # --- the whole path but CUDA -------------------------------------------------------------------------------
 
 
-def test_ours_and_every_rival_in_one_run_on_the_cpu(monkeypatch):
-    needs_the_interpreter()
-    in_a_hurry(monkeypatch)
-    place = CpuPlace()
+def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, place):
     field = sparse.contenders(place.free_bytes, compiled=False)
     asked, alone = (
         [Shape("float16", 16, 64, 1, 1, mask) for mask in names] for names in (("window",), (NO_MASK, *NAMES))
@@ -176,21 +170,17 @@ def test_ours_and_every_rival_in_one_run_on_the_cpu(monkeypatch):
     assert shown.splitlines()[-1].startswith("no GPU but a test, Python ")
 
 
-def test_a_mask_that_is_not_obeyed_is_wrong_and_not_timed(monkeypatch):
-    in_a_hurry(monkeypatch)
-
+def test_a_mask_that_is_not_obeyed_is_wrong_and_not_timed(place):
     def deaf(q, k, v, seen):
         return torch.nn.functional.scaled_dot_product_attention(q, k, v)
 
     shape = Shape("bfloat16", 16, 96, 1, 1, "random")
     problem = partial(Masked, block=16)
-    record = sparse.measured([shape], [], {"ours": deaf}, CpuPlace(), problem)
-    assert by_contender(record, "forward")["ours"]["refused"].startswith("its values are wrong")
+    assert is_wrong(sparse.measured([shape], [], {"ours": deaf}, place, problem))
 
 
-def test_booleans_are_not_tried_where_they_do_not_fit(monkeypatch):
-    in_a_hurry(monkeypatch)
-    place = CpuPlace(free=2 * 3 * 96 * 96 - 1)
+def test_booleans_are_not_tried_where_they_do_not_fit(place):
+    place.free = 2 * 3 * 96 * 96 - 1
     efficient = sparse.contenders(place.free_bytes)["SDPA efficient"]
     shape = Shape("float16", 16, 96, 1, 1, "random")
     record = sparse.measured(

@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-import iocourse.kernels  # before triton
 from iocourse.bench import tune
+from iocourse.bench.tune.fitting import SIZES, candidates, fits
 from iocourse.kernels.host.tiles import TABLE, Tile, Tiles, _row, tiles_for
 
 SHIPPED = Tile(64, 64, 4, 2)
@@ -21,19 +21,19 @@ def test_what_is_shipped_passes_the_filter_and_comes_first(key):
     arch, d, _ = key
     for kernel in tune.KERNELS:
         shipped = getattr(TABLE[key], kernel)
-        assert tune.fits(kernel, shipped, arch, d)
-        every = tune.candidates(kernel, shipped, arch, d, quick=False)
-        few = tune.candidates(kernel, shipped, arch, d, quick=True)
+        assert fits(kernel, shipped, arch, d)
+        every = candidates(kernel, shipped, arch, d, quick=False)
+        few = candidates(kernel, shipped, arch, d, quick=True)
         assert every[0] == few[0] == shipped and len(set(every)) == len(every)
         assert 1 < len(few) < len(every) and set(few) <= set(every)
 
 
 def test_what_cannot_run_is_not_tried():
-    assert not tune.fits("forward", Tile(128, 128, 4, 1), 90, 128), "256 sums and scores a thread"
-    assert tune.fits("forward", Tile(128, 128, 8, 1), 90, 128)
-    assert tune.fits("forward", Tile(64, 128, 8, 3), 90, 128), "192 KB of 227"
-    assert not tune.fits("forward", Tile(64, 128, 8, 4), 90, 128), "256 KB of 227"
-    assert not tune.fits("forward", Tile(64, 128, 8, 3), 80, 128), "192 KB of 163"
+    assert not fits("forward", Tile(128, 128, 4, 1), 90, 128), "256 sums and scores a thread"
+    assert fits("forward", Tile(128, 128, 8, 1), 90, 128)
+    assert fits("forward", Tile(64, 128, 8, 3), 90, 128), "192 KB of 227"
+    assert not fits("forward", Tile(64, 128, 8, 4), 90, 128), "256 KB of 227"
+    assert not fits("forward", Tile(64, 128, 8, 3), 80, 128), "192 KB of 163"
 
 
 def tried(**ms):
@@ -123,16 +123,9 @@ def test_nothing_better_leaves_the_row_as_it_is():
     assert result["rows"] == [tune.row_text(80, 128, 2, tiles_for(80, 128, 2))]
 
 
-def test_a_real_problem_runs_with_other_tiles_and_refuses_wrong_values(monkeypatch):
+def test_a_real_problem_runs_with_other_tiles_and_refuses_wrong_values(interpreter):
     import torch
 
-    from iocourse.doctor import cannot_interpret, installed
-
-    problem = cannot_interpret(installed("triton"), installed("numpy"))
-    if problem:
-        pytest.skip(problem)
-    if not iocourse.kernels.INTERPRETED:
-        pytest.skip("kernels are compiled here, and this test is about CPU tensors")
     one = tune.Problem(48, 16, True, torch.float16, 1, 1, "cpu")
     for kernel in tune.KERNELS:
         results = one.work(kernel, Tile(32, 16))()
@@ -144,4 +137,4 @@ def test_a_real_problem_runs_with_other_tiles_and_refuses_wrong_values(monkeypat
 
 def test_tiles_are_named_as_in_the_table():
     assert Tiles._fields == tune.KERNELS
-    assert tuple(tune.SIZES) == Tile._fields
+    assert tuple(SIZES) == Tile._fields

@@ -276,7 +276,7 @@ def test_what_the_text_reads_from_the_depth_record():
 
 @needs_torch
 def test_what_the_text_says_of_the_recorded_contenders():
-    from iocourse.bench.lowrank.plan import Plan
+    from iocourse.bench.lowrank.measuring import Plan
 
     says("17.9", f"medians over draws of {Plan().panel} tokens")
 

@@ -14,3 +14,13 @@ def engine(request):
         if importlib.util.find_spec(module) is None:
             pytest.skip(f"{module} is not installed")
     return request.param
+
+
+@pytest.fixture
+def one_thread():
+    """Such small products only lose by a second thread, most of all where all cores are busy."""
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

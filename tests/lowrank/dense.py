@@ -13,6 +13,7 @@ from numpy.polynomial import polynomial as poly
 from iocourse import lowrank
 
 CLIP = 0.8
+NAMES = ("O", "dQ", "dK", "dV")
 TILE = 64  # causal attention is exact within it
 
 
@@ -79,11 +80,27 @@ def every_head(Q, K, V, dO, **options):
     heads = [X.reshape(-1, *X.shape[-2:]) for X in (Q, K, V, dO)]
     found = [attend(*head, **options) for head in zip(*heads, strict=True)]
     shapes = (dO.shape, Q.shape, K.shape, V.shape)
-    names = ("O", "dQ", "dK", "dV")
     return tuple(
         np.stack([getattr(f, name) for f in found]).reshape(shape)
-        for name, shape in zip(names, shapes, strict=True)
+        for name, shape in zip(NAMES, shapes, strict=True)
     )
+
+
+def softmax(Q, K, V, dO, scale, causal=False):
+    """O, dQ, dK, dV of exact attention of one head."""
+    P = np.exp(scale * (Q @ K.T))
+    P = np.tril(P) if causal else P
+    P /= P.sum(1, keepdims=True)
+    ds = scale * P * (dO @ V.T - (dO * (P @ V)).sum(1, keepdims=True))
+    return P @ V, ds @ K, ds.T @ Q, P.T @ dO
+
+
+def agree(found, wanted, tolerance, dO):
+    """Each of O, dQ, dK, dV to a relative error; small gradients are measured against dO."""
+    for name, f, w in zip(NAMES, found, wanted, strict=True):
+        assert f.shape == w.shape, name
+        size = max(np.linalg.norm(w), 0.1 * np.linalg.norm(dO))
+        assert np.linalg.norm(f - w) <= tolerance * size, (name, np.linalg.norm(f - w) / size)
 
 
 def off(found, wanted):

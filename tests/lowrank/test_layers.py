@@ -9,17 +9,9 @@ from iocourse import exact  # noqa: E402
 from iocourse.lowrank import layers  # noqa: E402
 from iocourse.lowrank.layers import Shape, exactly, low_rank, transformer, turned, uniformly  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 SMALL = Shape(vocabulary=11, length=70, layers=2, heads=3, d=4)
 BOUNDED = Shape(vocabulary=11, length=70, layers=2, heads=3, d=4, bound=1.0)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Such small products only lose by a second thread, most of all where all cores are busy."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def tokens(shape, seed=0, batch=2):
@@ -184,8 +176,14 @@ def test_from_stream_is_the_rest_of_the_model():
         ({"bound": float("inf")}, "bound is inf"),
         ({"layers": 0}, "layers"),
         ({"heads": 1.5}, "heads"),
+        ({"layers": True}, "layers must be a whole number"),
     ],
 )
 def test_sizes_that_cannot_be(wrong, said):
     with pytest.raises((ValueError, TypeError), match=said):
         Shape(**{"vocabulary": 11, "length": 70} | wrong)
+
+
+def test_sizes_of_numpy_are_those_of_python():
+    found = Shape(*map(np.int32, (11, 70)), layers=np.int8(2), heads=np.uint8(100), d=np.uint8(4))
+    assert found == Shape(11, 70, layers=2, heads=100, d=4) and found.width == 400  # no uint8 holds it

@@ -137,11 +137,34 @@ def test_any_finite_size_gives_numbers_and_a_verdict(size):
         ({"scale": np.inf}, ValueError, "scale is inf; it must be finite"),
         ({"M": 0}, ValueError, "M must be at least 1"),
         ({"M": 2.5}, TypeError, "M must be a whole number"),
+        ({"M": True}, TypeError, "M must be a whole number"),
+        ({"error": "1 %"}, TypeError, "error is '1 %'; it must be a number"),
+        ({"scale": True}, TypeError, "scale is True; it must be a number"),
+        ({"seed": -1}, ValueError, "seed must be at least 0"),
+        ({"seed": True}, TypeError, "seed must be a whole number"),
     ],
 )
 def test_bad_options(options, error, match):
     with pytest.raises(error, match=match):
         lowrank.advise(*normal(10, 3, 0.5), **options)
+
+
+@pytest.mark.parametrize("kind", [bool, complex, object, str])
+@pytest.mark.parametrize("which", ["Q", "K"])
+def test_entries_are_real_numbers(kind, which):
+    given = dict(zip("QK", normal(10, 3, 0.5), strict=True))
+    given[which] = given[which].astype(kind)
+    with pytest.raises(TypeError, match=rf"^{which} has dtype .*; it must be real: float or int$"):
+        lowrank.advise(**given)
+    whole = np.arange(30).reshape(10, 3) % 3
+    assert lowrank.advise(whole, whole) == lowrank.advise(1.0 * whole, 1.0 * whole)
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.int32, np.uint64])
+def test_sizes_of_numpy_are_those_of_python(kind):
+    Q, K = normal(300, 4, 0.5)
+    plain = lowrank.advise(Q, K, M=100, sample=50, seed=7)
+    assert lowrank.advise(Q, K, M=kind(100), sample=kind(50), seed=kind(7)) == plain
 
 
 def test_bad_data():

@@ -206,15 +206,15 @@ def test_what_is_kept_for_the_gradient_is_the_inputs_and_a_state(engine, causal)
     assert {x.data_ptr() for x in saved} >= {x.data_ptr() for x in (q, k, v)}
     assert sum(x.numel() for x in saved) <= 3 * q.numel() + O.numel()
     state = 2 * 35 * (d + 1)  # of two heads
-    kept = arrays_of(O.grad_fn.way)
+    kept = arrays_of(O.grad_fn.runner)
     # O again, the denominators, the state, and small constants; none of the sizes n × rank or n × n
     assert sum(kept) <= O.numel() + 2 * n + state + 2 * 35 * 3 + 4 * d * d + 100, kept
     assert max(kept) <= O.numel()
 
 
-def arrays_of(way):
+def arrays_of(runner):
     """Sizes of all arrays and tensors reached from an object, plans (which are shared) left aside."""
-    sizes, seen, ahead = [], set(), [way]
+    sizes, seen, ahead = [], set(), [runner]
     while ahead:
         x = ahead.pop()
         if id(x) in seen or type(x).__name__ in ("Plan", "Polynomial"):
@@ -234,13 +234,13 @@ def arrays_of(way):
 def test_nothing_outlives_the_result(engine):
     q, k, v = tensors(11, 2, 20, 3)
     O = lowrank.attention(q, k, v, degree=2, engine=engine)
-    way = weakref.ref(O.grad_fn.way)
+    runner = weakref.ref(O.grad_fn.runner)
     del O
     gc.collect()
-    assert way() is None
+    assert runner() is None
 
 
-def test_ways_agree_with_arrays(engine):
+def test_tensors_agree_with_arrays(engine):
     if engine == "torch":
         pytest.skip("arrays have no torch engine")
     arrays = dense.draw(12, (2,), 50, 60, 4, 3)

@@ -3,6 +3,7 @@
 import re
 import time
 import tracemalloc
+from inspect import signature
 
 import dense
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from iocourse import lowrank
 from iocourse.guard import LibraryAnswer, exam
 from iocourse.lowrank import compiled, guards, polynomials
+from iocourse.lowrank.arguments import checked_options
 from iocourse.monomials import rank_of
 
 
@@ -107,20 +109,44 @@ def test_a_scale_is_finite(arrays, bad):
     refused(ValueError, rf"^scale is {bad}; it must be within ±1e\+18$", *arrays, degree=2, scale=bad)
 
 
-def test_unknown_names(arrays):
+@pytest.mark.parametrize("name", ["degree", "gradient_degree", "threads"])
+@pytest.mark.parametrize("kind", [np.int8, np.uint16, np.int32, np.int64])
+def test_whole_numbers_of_numpy_are_those_of_python(arrays, name, kind):
+    found = lowrank.gradient(*arrays, **{"degree": 2, name: kind(2)})
+    for x, y in zip(found, lowrank.gradient(*arrays, **{"degree": 2, name: 2}), strict=True):
+        np.testing.assert_array_equal(x, y)
+    assert type(getattr(checked_options(**{"degree": 2, name: kind(2)}), name)) is int
+
+
+@pytest.mark.parametrize("bad", ["no", 0, 1, None, np.int64(1), [True]])
+def test_causal_is_true_or_false(arrays, bad):
     refused(
-        ValueError,
-        "^polynomial is 'pade'; it must be one of hermite, taylor, chebyshev, minimax$",
+        TypeError,
+        rf"^causal is {re.escape(repr(bad))}; it must be True or False$",
         *arrays,
         degree=2,
-        polynomial="pade",
+        causal=bad,
     )
+    Q, K, V, dO = arrays
+    lowrank.gradient(Q, K[:, :12], V[:, :12], dO, degree=2, polynomial="taylor", causal=np.True_)
+
+
+def test_the_gradient_shows_its_options():
+    of_attention, of_gradient = (signature(face).parameters for face in (lowrank.attention, lowrank.gradient))
+    assert list(of_gradient) == ["Q", "K", "V", "dO", *list(of_attention)[3:]]
+    assert all(of_gradient[name] == of_attention[name] for name in of_attention)
+
+
+@pytest.mark.parametrize(
+    ("name", "bad", "allowed"),
+    [
+        ("polynomial", "pade", "hermite, taylor, chebyshev, minimax"),
+        ("engine", "cuda", "numpy, numba, torch, triton"),
+    ],
+)
+def test_unknown_names(arrays, name, bad, allowed):
     refused(
-        ValueError,
-        "^engine is 'cuda'; it must be one of numpy, numba, torch, triton$",
-        *arrays,
-        degree=2,
-        engine="cuda",
+        ValueError, f"^{name} is '{bad}'; it must be one of {allowed}$", *arrays, **{"degree": 2, name: bad}
     )
     with pytest.raises(TypeError, match="degrees"):
         lowrank.gradient(*arrays, degree=2, degrees=3)

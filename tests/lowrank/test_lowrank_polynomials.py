@@ -49,6 +49,16 @@ def test_a_degree_that_does_not_exist_is_said():
         smallest_degree(taylor, 4.0, 1e-4, most=5)
 
 
+def test_degrees_are_whole_numbers_of_python_or_numpy():
+    assert lowrank.polynomial("taylor", np.int8(3)).degree == 3
+    assert smallest_degree("taylor", 1.0, 1e-2, most=np.uint16(5)) == 5
+    for bad in (True, 2.0, "3"):
+        with pytest.raises(TypeError, match=r"^degree must be a whole number of at least 1, got "):
+            lowrank.polynomial("taylor", bad)
+        with pytest.raises(TypeError, match=r"^most must be a whole number of at least 1, got "):
+            smallest_degree("taylor", 1.0, 1e-2, most=bad)
+
+
 @given(st.sampled_from(list(MAKERS)), st.integers(1, 14), st.floats(0.05, 8))
 @settings(max_examples=150)
 def test_the_largest_error_is_a_true_maximum(name, g, R):
@@ -281,8 +291,7 @@ def test_hermite_gains_over_taylor():
     rng = np.random.default_rng(1)
     Q, K, V = (rng.standard_normal((1500, 8)) for _ in range(3))
     Q *= 0.5 / np.linalg.norm(Q, axis=1, keepdims=True)
-    exact = np.exp(Q @ K.T)
-    exact = exact @ V / exact.sum(1, keepdims=True)
+    exact = dense.softmax(Q, K, V, V, scale=1.0)[0]
     for g, gain in ((2, 1.3), (3, 1.6), (4, 2.2)):
         options = {"degree": g, "scale": 1.0}
         off = [

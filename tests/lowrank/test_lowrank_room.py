@@ -36,7 +36,7 @@ def test_importing_it_loads_neither_torch_nor_numba():
     code = """
 import sys
 import iocourse.lowrank as lowrank
-from iocourse.lowrank import causal, heads, paper_gradient, passes
+from iocourse.lowrank import heads, paper_gradient, passes
 import numpy as np
 X = np.ones((5, 2))
 lowrank.gradient(X, X, X, X, degree=2, engine="numpy")

@@ -10,7 +10,6 @@ from iocourse import lowrank
 
 TOLERANCE = {np.float64: 1e-10, np.float32: 3e-5}
 CANCELS = 30  # polynomials of an interval wider than the logits have large coefficients of both signs
-NAMES = ("O", "dQ", "dK", "dV")
 
 
 @st.composite
@@ -45,14 +44,6 @@ def is_justified(arrays, options):
     return False
 
 
-def agree(found, wanted, tolerance, dO):
-    """Each of O, dQ, dK, dV to a relative error; small gradients are measured against dO."""
-    for name, f, w in zip(NAMES, found, wanted, strict=True):
-        assert f.shape == w.shape, name
-        size = max(np.linalg.norm(w), 0.1 * np.linalg.norm(dO))
-        assert np.linalg.norm(f - w) <= tolerance * size, (name, np.linalg.norm(f - w) / size)
-
-
 @given(problems())
 @settings(max_examples=50)
 def test_every_engine_computes_the_dense_formula(engine, problem):
@@ -66,7 +57,7 @@ def test_every_engine_computes_the_dense_formula(engine, problem):
     tolerance = TOLERANCE[arrays[0].dtype.type] * (
         CANCELS if options["polynomial"] in ("chebyshev", "minimax") else 1
     )
-    agree(found, dense.every_head(*arrays, **options), tolerance, arrays[3])
+    dense.agree(found, dense.every_head(*arrays, **options), tolerance, arrays[3])
 
 
 @pytest.mark.parametrize("polynomial", ["hermite", "taylor", "minimax"])
@@ -75,7 +66,7 @@ def test_a_gradient_can_have_its_own_degree(engine, polynomial):
     options = {"polynomial": polynomial} | ({"radius": 4.0} if polynomial == "minimax" else {})
     found = dense.by(engine, *arrays, degree=2, gradient_degree=3, **options)
     values, gradients = (dense.every_head(*arrays, degree=degree, **options) for degree in (2, 3))
-    agree(found, (values[0], *gradients[1:]), 1e-10, arrays[3])
+    dense.agree(found, (values[0], *gradients[1:]), 1e-10, arrays[3])
     assert dense.off(found[1], values[1]) > 1e-3  # and not that of degree 2
 
 
@@ -93,7 +84,7 @@ def many():
 
 def test_many_tokens_over_spans_and_tiles(engine, many):
     arrays, wanted = many
-    agree(dense.by(engine, *arrays, degree=3), wanted, 1e-4, arrays[3])
+    dense.agree(dense.by(engine, *arrays, degree=3), wanted, 1e-4, arrays[3])
 
 
 @pytest.mark.parametrize("threads", [2, 3])
@@ -101,7 +92,7 @@ def test_threads_change_no_more_than_rounding(threads):
     pytest.importorskip("numba")
     arrays = dense.draw(6, (2,), 25_000, 17_000, 3, 2)
     one, more = (lowrank.gradient(*arrays, degree=3, engine="numba", threads=count) for count in (1, threads))
-    for name, a, b in zip(NAMES, one, more, strict=True):
+    for name, a, b in zip(dense.NAMES, one, more, strict=True):
         assert dense.off(b, a) < 1e-12, name
     assert not np.array_equal(one.dK, more.dK)  # the sums were really split
 
@@ -128,7 +119,7 @@ def test_strided_arrays(engine, causal, which):
     assert not any(X.flags.c_contiguous for X in strided)
     copies = [X.copy() for X in strided]
     found = _by_strided(engine, *strided, **options)
-    agree(found, wanted, 1e-12, arrays[3])
+    dense.agree(found, wanted, 1e-12, arrays[3])
     for X, copy in zip(strided, copies, strict=True):
         np.testing.assert_array_equal(X, copy)  # nothing is written to
 
@@ -154,7 +145,7 @@ def test_arrays_that_may_not_be_written_and_broadcast_ones(engine):
         if not engine.startswith("torch")
         else dense.by(engine, *(X.copy() for X in (Q, K, V, dO)), degree=2)
     )
-    agree(found, dense.every_head(Q, K, V, dO, degree=2), 1e-10, dO)
+    dense.agree(found, dense.every_head(Q, K, V, dO, degree=2), 1e-10, dO)
 
 
 def test_lists_are_arrays():
@@ -169,7 +160,7 @@ def test_keys_that_share_an_offset_keep_their_precision(engine, offset):
     Q, K, V, dO = dense.draw(10, (), 900, 700, 4, 3, np.float32)
     K = K + np.float32(offset)
     wanted = dense.every_head(Q, K, V, dO, degree=3)
-    agree(dense.by(engine, Q, K, V, dO, degree=3), wanted, 5e-5 * max(1, offset / 100), dO)
+    dense.agree(dense.by(engine, Q, K, V, dO, degree=3), wanted, 5e-5 * max(1, offset / 100), dO)
 
 
 def test_one_key_gets_all_weight(engine):
@@ -183,11 +174,8 @@ def test_one_key_gets_all_weight(engine):
 @pytest.mark.parametrize("polynomial", ["hermite", "taylor", "chebyshev", "minimax"])
 def test_errors_against_softmax_fall_with_the_degree(engine, polynomial):
     """Outputs and gradients of small logits go to those of exact attention."""
-    arrays = Q, K, V, dO = dense.draw(12, (), 200, 210, 4, 4, size=0.45)
-    s = Q @ K.T / 2
-    P = np.exp(s) / np.exp(s).sum(1, keepdims=True)
-    ds = P * (dO @ V.T - (dO * (P @ V)).sum(1, keepdims=True)) / 2
-    exact = (P @ V, ds @ K, ds.T @ Q, P.T @ dO)
+    arrays = dense.draw(12, (), 200, 210, 4, 4, size=0.45)
+    exact = dense.softmax(*arrays, scale=1 / 2)
     # Chebyshev and minimax spend their degree on an interval far wider than where the logits are.
     degree_4 = {"hermite": 1.2e-4, "taylor": 4.5e-4}.get(polynomial, 2e-3)
     before = [np.inf] * 4

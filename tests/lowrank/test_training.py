@@ -9,14 +9,7 @@ torch = pytest.importorskip("torch")
 from iocourse.lowrank import training  # noqa: E402
 from iocourse.lowrank.layers import Shape, exactly, low_rank, transformer, uniformly  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Such small products only lose by a second thread, most of all where all cores are busy."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
-from iocourse.bench import circumstances
+from iocourse.bench import Row, circumstances
 from iocourse.data.recorded import provenance
 from iocourse.refusal import Refused
 
+from ..gpu import judging
 from . import heads, layers, training
 
 NAME = "depth"
 HELP = "low-rank attention in deep models: error over layers, training, real heads (CPU, needs torch)"
 
 
-def run(quick: bool) -> dict[str, Any]:
+def run(quick: bool) -> Row:
     """Measure all three; errors and losses come from fixed seeds, on one thread.
 
     Args:
@@ -55,13 +55,13 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _verdict(goal: dict[str, Any]) -> str:
+def _verdict(goal: Row) -> str:
     if goal["reached"] is None:
         return "not judged: a quick run does not measure it"
-    return "goal met" if goal["reached"] <= goal["goal"] else "goal missed"
+    return judging.verdict(goal["reached"], goal["goal"], less=True)
 
 
-def show(result: dict[str, Any]) -> str:
+def show(result: Row) -> str:
     """Errors over layers, trainings, heads, the goals, and where it was measured."""
     parts = [
         layers.show(result["layers"]),
@@ -73,7 +73,7 @@ def show(result: dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def _goal(goal: dict[str, Any]) -> str:
+def _goal(goal: Row) -> str:
     reached = "–" if goal["reached"] is None else f"{goal['reached']:.2g}"
     by = f" ({goal['by']})" if goal.get("by") else ""
     return f"{goal['what']}: {reached}{by}, goal {goal['goal']:g}: {goal['verdict']}"

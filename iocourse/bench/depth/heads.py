@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from iocourse import exact
+from iocourse.bench import Row
+from iocourse.console import table
 from iocourse.data import provenance, real_head, real_heads
 from iocourse.lowrank import advise
 
 ERROR = 0.01
 
 
-def measured() -> dict[str, Any]:
+def measured() -> Row:
     """Spread and size of each head's logits, and the degree and rank that an error of 1 % would take."""
     return {"model": provenance()["model"], "error": ERROR, "rows": [_row(*pair) for pair in real_heads()]}
 
 
-def _row(layer: int, head: int) -> dict[str, Any]:
+def _row(layer: int, head: int) -> Row:
     one = real_head(layer, head)
     found = advise(one.Q, one.K, error=ERROR)
     largest = float(np.abs(exact.scores(one.Q.astype(np.float64), one.K.astype(np.float64))).max())
@@ -37,19 +37,16 @@ def _row(layer: int, head: int) -> dict[str, Any]:
     }
 
 
-def show(result: dict[str, Any]) -> str:
+def show(result: Row) -> str:
     """One line a head, and how many could use it."""
-    lines = [
-        f"{len(result['rows'])} heads of {result['model']}: what an error of {result['error']:.0%} takes",
-        f"{'layer':>6}{'head':>6}{'N':>7}{'logit std':>11}{'largest':>9}{'error, g = 4':>14}{'degree':>8}"
-        f"{'rank':>15}{'pays from N':>15}",
-    ]
-    for row in result["rows"]:
-        degree, rank, least = (row[key] for key in ("degree", "rank", "break_even"))
-        words = [f"{rank:>15,}", f"{least:>15,}"] if degree else [f"{'–':>15}"] * 2
-        lines.append(
-            f"{row['layer']:>6}{row['head']:>6}{row['N']:>7}{row['logit_std']:>11.2f}"
-            f"{row['largest_logit']:>9.1f}{row['error_at_4']:>14.2g}{degree or '> 12':>8}{''.join(words)}"
-        )
-    usable = sum(not row["exact_is_better"] for row in result["rows"])
-    return "\n".join([*lines, f"low rank would be the better choice for {usable} of {len(result['rows'])}"])
+    rows = result["rows"]
+    lines = [["layer", "head", "N", "logit std", "largest", "error, g = 4", "degree", "rank", "pays from N"]]
+    for row in rows:
+        known = [str(row[key]) for key in ("layer", "head", "N")]
+        logits = [f"{row['logit_std']:.2f}", f"{row['largest_logit']:.1f}", f"{row['error_at_4']:.2g}"]
+        takes = [f"{row[key]:,}" if row["degree"] else "–" for key in ("rank", "break_even")]
+        lines.append([*known, *logits, str(row["degree"] or "> 12"), *takes])
+    usable = sum(not row["exact_is_better"] for row in rows)
+    said = f"{len(rows)} heads of {result['model']}: what an error of {result['error']:.0%} takes"
+    better = f"low rank would be the better choice for {usable} of {len(rows)}"
+    return "\n".join([said, table(lines, left=0), better])

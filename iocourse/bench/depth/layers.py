@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from iocourse.console import steps
+from iocourse.bench import Row, grouped
+from iocourse.console import steps, table
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,7 +36,7 @@ class Sizes(NamedTuple):
 QUICK = Sizes(layers=(1, 2, 4), degrees=(2, 4), seeds=(0,), n=192)
 
 
-def measured(sizes: Sizes) -> dict[str, Any]:
+def measured(sizes: Sizes) -> Row:
     """The errors of every transformer at every degree, and the laws they grow by.
 
     Relative errors in the Euclidean norm against exact attention, in float64: of the scores, of the gradient
@@ -51,7 +52,7 @@ def measured(sizes: Sizes) -> dict[str, Any]:
     return {"sizes": sizes._asdict(), "rows": rows, "growth": growth(rows)}
 
 
-def _errors(sizes: Sizes, layers: int, seed: int) -> Iterator[dict[str, Any]]:
+def _errors(sizes: Sizes, layers: int, seed: int) -> Iterator[Row]:
     import torch
 
     from iocourse.lowrank.layers import Shape, exactly, low_rank, transformer
@@ -86,22 +87,20 @@ def _vectors(model: Transformer, attend: Attend, tokens: Tensor, wanted: Tensor)
     return dict(zip(WHAT, found, strict=True))
 
 
-def growth(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def growth(rows: Sequence[Row]) -> list[Row]:
     """For each error, degree and gradient degree the exponent of error ~ mᵃ and the rate of error ~ e^(b m).
 
     m is the number of layers; both by least squares of the logarithms, over every seed. off_power and
     off_exponential: how far the errors lie from the two laws, root mean square, as a factor less 1.
     """
-    kinds = dict.fromkeys((row["degree"], row["gradient_degree"]) for row in rows)
     return [
         {"what": what, "degree": degree, "gradient_degree": of_gradient} | _laws(some, what)
-        for degree, of_gradient in kinds
-        for some in [[r for r in rows if (r["degree"], r["gradient_degree"]) == (degree, of_gradient)]]
+        for (degree, of_gradient), some in grouped(rows, ("degree", "gradient_degree")).items()
         for what in WHAT
     ]
 
 
-def _laws(rows: Sequence[dict[str, Any]], what: str) -> dict[str, float]:
+def _laws(rows: Sequence[Row], what: str) -> dict[str, float]:
     heights = np.array([log(row[what]) for row in rows])
     exponent, off_power = _line([log(row["layers"]) for row in rows], heights)
     rate, off_exponential = _line([row["layers"] for row in rows], heights)
@@ -116,16 +115,16 @@ def _line(places: Sequence[float], heights: np.ndarray[Any, Any]) -> tuple[float
     return float(slope), float(np.expm1(np.sqrt((off**2).mean())))
 
 
-def mean_errors(rows: Sequence[dict[str, Any]], what: str, degree: int, more: int = 0) -> dict[int, float]:
+def mean_errors(rows: Sequence[Row], what: str, degree: int, more: int = 0) -> dict[int, float]:
     """By number of layers, the root mean square over seeds of one error."""
     some = [row for row in rows if (row["degree"], row["gradient_degree"]) == (degree, degree + more)]
-    found: dict[int, list[float]] = {}
-    for row in some:
-        found.setdefault(row["layers"], []).append(row[what])
-    return {layers: float(np.sqrt(np.mean(np.square(errors)))) for layers, errors in found.items()}
+    return {
+        layers: float(np.sqrt(np.mean([row[what] ** 2 for row in here])))
+        for (layers,), here in grouped(some, ("layers",)).items()
+    }
 
 
-def verdict(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def verdict(rows: Sequence[Row]) -> Row:
     """The goal, and the largest error over seeds that was reached; not judged where it was not measured."""
     at = [row for row in rows if row["layers"] == GOAL["layers"] and row["degree"] == GOAL["degree"]]
     plain = [row["parameters"] for row in at if row["gradient_degree"] == row["degree"]]
@@ -134,18 +133,16 @@ def verdict(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {"what": what, "reached": reached, "goal": GOAL["parameters"]}
 
 
-def show(result: dict[str, Any]) -> str:
+def show(result: Row) -> str:
     """One line for each error, degree and gradient degree: the errors by layers, and the exponent."""
     rows, layers = result["rows"], result["sizes"]["layers"]
-    lines = [
-        "relative error against exact attention, root mean square over seeds, by number of layers m",
-        f"{'':<12}{'degree':>7}{'gradient':>9}" + "".join(f"{m:>10}" for m in layers) + f"{'~ m^':>8}",
-    ]
+    said = "relative error against exact attention, root mean square over seeds, by number of layers m"
+    lines = [["", "degree", "gradient", *map(str, layers), "~ m^"]]
     for law in result["growth"]:
         what, degree, of_gradient = law["what"], law["degree"], law["gradient_degree"]
         if what == "output" and of_gradient > degree:
             continue  # it has no gradient in it
         errors = mean_errors(rows, what, degree, of_gradient - degree)
-        cells = "".join(f"{errors[m]:>10.1e}" for m in layers)
-        lines.append(f"{what:<12}{degree:>7}{of_gradient:>9}{cells}{law['exponent']:>8.2f}")
-    return "\n".join(lines)
+        cells = (f"{errors[m]:.1e}" for m in layers)
+        lines.append([what, str(degree), str(of_gradient), *cells, f"{law['exponent']:.2f}"])
+    return f"{said}\n{table(lines)}"

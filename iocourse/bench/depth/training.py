@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from iocourse.console import steps
+from iocourse.bench import Row
+from iocourse.console import steps, table
 
 if TYPE_CHECKING:
     from iocourse.lowrank.layers import Attend, Shape
@@ -19,7 +20,7 @@ GOAL = {"bound": 2.0, "degree": 4, "difference": 5e-3, "steps": 400}
 EXACT, UNIFORM = "exact", "uniform"
 
 
-class Way(NamedTuple):
+class Kind(NamedTuple):
     """One training: the bound on logits or None, whose attention, and its degree (None for exact)."""
 
     bound: float | None
@@ -47,14 +48,14 @@ class Sizes(NamedTuple):
 QUICK = Sizes(steps=12, n=128, bounds=(2.0, None))
 
 
-def ways(sizes: Sizes) -> list[Way]:
+def kinds(sizes: Sizes) -> list[Kind]:
     """For each bound the exact training first, then uniform weights, then the polynomials.
 
     Uniform weights look at no query and no key: they show how much of the loss attention is about at all.
     Minimax needs an interval known beforehand, and only a bound gives one.
     """
     return [
-        Way(bound, name, degree)
+        Kind(bound, name, degree)
         for bound in sizes.bounds
         for name, degree in [
             (EXACT, None),
@@ -68,21 +69,21 @@ def _polynomials(bound: float | None) -> list[str]:
     return ["taylor", "hermite"] + ([] if bound is None else ["minimax"])
 
 
-def attention_of(way: Way, shape: Shape) -> Attend:
+def attention_of(kind: Kind, shape: Shape) -> Attend:
     """How this training attends."""
     from iocourse.lowrank.layers import exactly, low_rank, uniformly
 
-    if way.degree is None:
-        return uniformly if way.attention == UNIFORM else exactly()
-    options: dict[str, dict[str, Any]] = {
+    if kind.degree is None:
+        return uniformly if kind.attention == UNIFORM else exactly()
+    options: dict[str, Row] = {
         "taylor": {},
         "hermite": {"key_variance": shape.key_variance},
-        "minimax": {"radius": way.bound},
+        "minimax": {"radius": kind.bound},
     }
-    return low_rank(way.degree, polynomial=way.attention, **options[way.attention])
+    return low_rank(kind.degree, polynomial=kind.attention, **options[kind.attention])
 
 
-def measured(sizes: Sizes) -> dict[str, Any]:
+def measured(sizes: Sizes) -> Row:
     """Every training one after the other: its losses, what it says on kept text, its largest logit.
 
     Each also with its differences from the exact training under the same bound.
@@ -90,23 +91,23 @@ def measured(sizes: Sizes) -> dict[str, Any]:
     from iocourse.lowrank.training import FILE, prose
 
     text = prose()
-    every = ways(sizes)
+    every = kinds(sizes)
     ticks = steps(range(sizes.steps * len(every)), "training steps")
-    runs = [_trained(way, sizes, text, ticks) for way in every]
+    runs = [_trained(kind, sizes, text, ticks) for kind in every]
     about = {"file": FILE, "sha256": text.digest, "characters": len(text.train) + len(text.kept)}
     return {"sizes": sizes._asdict(), "text": about, "runs": compared(runs)}
 
 
-def _trained(way: Way, sizes: Sizes, text: Characters, ticks: Iterator[int]) -> dict[str, Any]:
+def _trained(kind: Kind, sizes: Sizes, text: Characters, ticks: Iterator[int]) -> Row:
     from iocourse.lowrank import training
     from iocourse.lowrank.layers import Shape, exactly, transformer
 
-    shape = Shape(len(text.alphabet), sizes.n, sizes.layers, sizes.heads, sizes.d, way.bound)
-    model = transformer(shape, attention_of(way, shape), sizes.seed)
+    shape = Shape(len(text.alphabet), sizes.n, sizes.layers, sizes.heads, sizes.d, kind.bound)
+    model = transformer(shape, attention_of(kind, shape), sizes.seed)
     start = time.process_time()
     losses = training.train(model, text, islice(ticks, sizes.steps), sizes.batch, sizes.seed)
     seconds = time.process_time() - start
-    return way._asdict() | {
+    return kind._asdict() | {
         "losses": [round(loss, 5) for loss in losses],
         "mean_at_the_end": round(sum(losses[-LAST:]) / len(losses[-LAST:]), 5),
         "validation_own": round(training.validation_loss(model, text), 5),
@@ -116,13 +117,13 @@ def _trained(way: Way, sizes: Sizes, text: Characters, ticks: Iterator[int]) -> 
     }
 
 
-def compared(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def compared(runs: Sequence[Row]) -> list[Row]:
     """Each run with `phases`: the largest difference to the exact run of its bound, 100 steps at a time."""
     exact = {run["bound"]: run["losses"] for run in runs if run["attention"] == EXACT}
     return [run | {"phases": phases(run["losses"], exact[run["bound"]])} for run in runs]
 
 
-def phases(losses: Sequence[float], exact: Sequence[float]) -> list[dict[str, Any]]:
+def phases(losses: Sequence[float], exact: Sequence[float]) -> list[Row]:
     """`first` and `last` step of each phase, counted from 1, and the largest |loss - exact loss| in it."""
     off = [abs(a - b) for a, b in zip(losses, exact, strict=True)]
     return [
@@ -135,13 +136,13 @@ def phases(losses: Sequence[float], exact: Sequence[float]) -> list[dict[str, An
     ]
 
 
-def largest_difference(run: dict[str, Any]) -> float:
+def largest_difference(run: Row) -> float:
     """From the exact run of the same bound, over all steps."""
     differences: list[float] = [phase["largest_difference"] for phase in run["phases"]]
     return max(differences)
 
 
-def verdict(result: dict[str, Any]) -> dict[str, Any]:
+def verdict(result: Row) -> Row:
     """The goal, the polynomial that came closest, and how close; not judged where fewer steps were made."""
     of_goal = [
         run for run in result["runs"] if run["bound"] == GOAL["bound"] and run["degree"] == GOAL["degree"]
@@ -154,23 +155,23 @@ def verdict(result: dict[str, Any]) -> dict[str, Any]:
     return {"what": what, "reached": reached, "goal": GOAL["difference"], "by": by}
 
 
-def show(result: dict[str, Any]) -> str:
+def show(result: Row) -> str:
     """One line a training."""
     sizes, runs = result["sizes"], result["runs"]
     spans = [f"{phase['first']}-{phase['last']}" for phase in runs[0]["phases"]]
-    lines = [
+    about = (
         f"training on {result['text']['characters']:,} characters: {sizes['layers']} layers, "
-        f"{sizes['heads']} heads of d = {sizes['d']}, n = {sizes['n']}, batch {sizes['batch']}, one seed",
-        "largest difference of the loss to the exact one, by steps; losses in nats a character",
-        f"{'logits':<8}{'attention':<16}" + "".join(f"{span:>10}" for span in spans)
-        + f"{'loss at end':>13}{'kept, own':>11}{'kept, exact':>13}{'max logit':>11}{'CPU s':>7}",
-    ]  # fmt: skip
-    for run in runs:
-        logits = "free" if run["bound"] is None else f"±{run['bound']:g}"
-        way = Way(run["bound"], run["attention"], run["degree"])
-        cells = "".join(f"{phase['largest_difference']:>10.4f}" for phase in run["phases"])
-        lines.append(
-            f"{logits:<8}{way!s:<16}{cells}{run['mean_at_the_end']:>13.4f}{run['validation_own']:>11.4f}"
-            f"{run['validation_exact']:>13.4f}{run['largest_logit']:>11.2f}{run['cpu_seconds']:>7.0f}"
-        )
-    return "\n".join(lines)
+        f"{sizes['heads']} heads of d = {sizes['d']}, n = {sizes['n']}, batch {sizes['batch']}, one seed\n"
+        "largest difference of the loss to the exact one, by steps; losses in nats a character"
+    )
+    heads = ["logits", "attention", *spans, "loss at end", "kept, own", "kept, exact", "max logit", "CPU s"]
+    return f"{about}\n{table([heads, *map(_line, runs)], left=2)}"
+
+
+def _line(run: Row) -> list[str]:
+    logits = "free" if run["bound"] is None else f"±{run['bound']:g}"
+    kind = str(Kind(run["bound"], run["attention"], run["degree"]))
+    differences = [phase["largest_difference"] for phase in run["phases"]]
+    losses = [run[key] for key in ("mean_at_the_end", "validation_own", "validation_exact")]
+    about = [f"{run['largest_logit']:.2f}", f"{run['cpu_seconds']:.0f}"]
+    return [logits, kind, *(f"{number:.4f}" for number in differences + losses), *about]

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-    Contender = Callable[[Tensor, Tensor, Tensor, Any], Tensor]
-
+Contender = Callable[["Tensor", "Tensor", "Tensor", Any], "Tensor"]
 OURS, DETERMINISTIC, FLASH, CUDNN = "ours", "ours, deterministic", "SDPA flash", "SDPA cuDNN"
 EFFICIENT, MATH, FLEX = "SDPA efficient", "SDPA math", "FlexAttention"
 TUTORIAL, SPECIALISED = "tutorial", "tutorial, warp-specialised"

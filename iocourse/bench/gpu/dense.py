@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
+from iocourse.bench import Row
 from iocourse.gpu.roofline import flops, tflops
 
 from .place import Place
-from .trial import Given, Row, normal
+from .trial import Given, normal
+from .trial import Shape as AnyShape
+from .values import exact_head, not_later
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,7 +20,6 @@ if TYPE_CHECKING:
 
 TOKENS = 16384
 WIDTH = 2048  # H · d, or as near below as whole heads come
-KEYS = ("dtype", "d", "N", "causal")  # what two rows about the same work have in common
 
 
 class Shape(NamedTuple):
@@ -36,36 +38,13 @@ def filled(dtype: str, d: int, N: int, causal: bool) -> Shape:
     return Shape(dtype, d, N, TOKENS // N, WIDTH // d, causal)
 
 
-class Sizes(Protocol):
-    """What tensors are drawn by."""
-
-    @property
-    def dtype(self) -> str:
-        """float16 or bfloat16."""
-
-    @property
-    def d(self) -> int:
-        """Head size."""
-
-    @property
-    def N(self) -> int:
-        """Queries and keys."""
-
-    @property
-    def B(self) -> int:
-        """Batches."""
-
-    @property
-    def H(self) -> int:
-        """Heads."""
-
-
 class Drawn:
     """q, k, v and dO (B, H, N, d), normal; the last head of the last batch is held against float64."""
 
-    def __init__(self, shape: Sizes, place: Place, seed: int) -> None:
+    def __init__(self, shape: AnyShape, place: Place, seed: int) -> None:
         """Draw them from the seed."""
-        q, k, v, self._do = normal((shape.B, shape.H, shape.N, shape.d), 4, shape.dtype, place, seed)
+        one = shape._asdict()
+        q, k, v, self._do = normal((one["B"], one["H"], one["N"], one["d"]), 4, shape.dtype, place, seed)
         self._inputs = (q.requires_grad_(), k.requires_grad_(), v.requires_grad_())
 
     def given(self, contender: str) -> Given:
@@ -74,8 +53,6 @@ class Drawn:
 
     def exact(self, seen: Pairs | None) -> Mapping[str, Tensor]:
         """O, dQ, dK, dV (N, d) of the last head in float64."""
-        from .values import exact_head
-
         q, k, v = (x[-1, -1] for x in self._inputs)
         return exact_head(q, k, v, self._do[-1, -1], seen)
 
@@ -90,8 +67,6 @@ class Heads(Drawn):
 
     def reference(self) -> Mapping[str, Tensor]:
         """O, dQ, dK, dV (N, d) of the last head."""
-        from .values import not_later
-
         return self.exact(not_later if self._shape.causal else None)
 
     def figures(self, pass_: str, ms: float) -> Row:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from .judging import OURS, Row
+from iocourse.bench import Row, grouped
+from iocourse.console import table
+
+from .contenders import OURS
+from .text import number
 
 SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 KIND = "random, "  # what the names of its masks begin with
@@ -45,39 +48,27 @@ def lines(rows: Sequence[Row], unmasked: str) -> list[Row]:
         d, N, pass, contender, points [[s, ms], …], dense_ms, overhead_ms, deviation, and unmasked_ms: the
         time of the kernel that knows of no mask, None where it was not timed.
     """
+    keys, names = ("d", "N", "pass", "contender"), [name_of(share) for share in SHARES]
+    mine = (row for row in rows if row["contender"] == OURS and "ms" in row)
     found = []
-    mine = [row for row in rows if row["contender"] == OURS and "ms" in row]
-    for d, N, pass_ in dict.fromkeys((row["d"], row["N"], row["pass"]) for row in mine):
-        here = {row["mask"]: row for row in mine if (row["d"], row["N"], row["pass"]) == (d, N, pass_)}
-        names = [name_of(share) for share in SHARES]
-        if not all(name in here for name in names):
-            continue
-        points = [(here[name]["density"], here[name]["ms"]) for name in names]
-        dense, overhead, deviation = line(points)
-        found.append(
-            {
-                "d": d, "N": N, "pass": pass_, "contender": OURS, "points": [list(point) for point in points],
-                "dense_ms": dense, "overhead_ms": overhead, "deviation": deviation,
-                "unmasked_ms": here.get(unmasked, {}).get("ms"),
-            }
-        )  # fmt: skip
+    for kind, some in grouped(mine, keys).items():
+        here = {row["mask"]: row for row in some}
+        if all(name in here for name in names):
+            points = [(here[name]["density"], here[name]["ms"]) for name in names]
+            fitted = zip(("dense_ms", "overhead_ms", "deviation"), line(points), strict=True)
+            times = {"points": [list(point) for point in points], **dict(fitted)}
+            plain = {"unmasked_ms": here.get(unmasked, {}).get("ms")}
+            found.append(dict(zip(keys, kind, strict=True)) | times | plain)
     return found
 
 
-def text_of(found: Sequence[dict[str, Any]]) -> str:
+def text_of(found: Sequence[Row]) -> str:
     """The lines as a table: milliseconds of each share, and of the line."""
-    if not found:
-        return ""
-    heads = "".join(f"{name_of(share).removeprefix(KIND):>9}" for share in SHARES)
-    shown = [
-        "milliseconds of ours against the share s of tiles seen, and the line s · dense + overhead",
-        f"{'d, N, pass':<32}{heads}{'dense':>9}{'overhead':>10}{'no mask':>9}{'largest deviation':>19}",
-    ]
+    shares = (name_of(share).removeprefix(KIND) for share in SHARES)
+    cells = [["d, N, pass", *shares, "dense", "overhead", "no mask", "largest deviation"]]
     for one in found:
-        times = "".join(f"{ms:>9.3f}" for _, ms in one["points"])
-        plain = "–" if one["unmasked_ms"] is None else f"{one['unmasked_ms']:.3f}"
-        shown.append(
-            f"{one['d']}, {one['N']}, {one['pass']:<20}".ljust(32)
-            + f"{times}{one['dense_ms']:>9.3f}{one['overhead_ms']:>10.3f}{plain:>9}{one['deviation']:>19.1%}"
-        )
-    return "\n".join(shown)
+        times = [ms for _, ms in one["points"]] + [one["dense_ms"], one["overhead_ms"], one["unmasked_ms"]]
+        name = f"{one['d']}, {one['N']}, {one['pass']}"
+        cells.append([name, *(number(ms, 3) for ms in times), f"{one['deviation']:.1%}"])
+    said = "milliseconds of ours against the share s of tiles seen, and the line s · dense + overhead"
+    return f"{said}\n{table(cells)}" if found else ""

@@ -6,10 +6,41 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import exp, log
 from typing import Any, NamedTuple
 
-Row = dict[str, Any]
+from iocourse.bench import Row, grouped
+
+from .contenders import OURS
+
 PASSES = ("forward", "backward", "forward+backward")
-OURS = "ours"
 STATED_FOR = "H200"  # every goal, before anything was measured there
+
+
+class Layout(NamedTuple):
+    """How the rows of a result are compared, and how they become tables.
+
+    Attributes:
+        tables: keys whose values name a table.
+        lines: keys whose values name a line of it.
+        figure: the key of what is shown of every contender.
+        unit: of that figure.
+        last: more of ours at the end of a line: key and heading.
+        rival: whom ratios and means are relative to.
+        shapes: over how many shapes a mean should be.
+        checked: what the errors were measured on.
+    """
+
+    tables: tuple[str, ...]
+    lines: tuple[str, ...]
+    figure: str
+    unit: str
+    last: tuple[tuple[str, str], ...]
+    rival: str = ""
+    shapes: int = 0
+    checked: str = "one head of every shape"
+
+    @property
+    def same_work(self) -> tuple[str, ...]:
+        """What two rows about the same work have in common, the pass among it."""
+        return (*self.tables, *self.lines)
 
 
 class Goal(NamedTuple):
@@ -21,10 +52,10 @@ class Goal(NamedTuple):
         goal: the number to reach.
         floor: the number that must be reached; None: none.
         shapes: how many rows a verdict takes.
-        rival: the number of a row is how many times as fast as this contender ours is.
-        figure: where there is no rival, what the row of ours holds by this key.
+        figure: what is judged of a row of ours, by its key.
         over: what is judged of all rows: their geometric "mean", the "least", or the "largest", of which less
             is better.
+        rival: where no figure is judged: how many times as fast as this contender ours is.
     """
 
     what: str
@@ -47,82 +78,60 @@ def geometric_mean(ratios: Sequence[float]) -> float:
 OVER: dict[str, Callable[[Sequence[float]], float]] = {"mean": geometric_mean, "least": min, "largest": max}
 
 
-def with_ratios(rows: Iterable[Row], rival: str, keys: Sequence[str]) -> list[Row]:
-    """Each row that has a time also with `ratio`: how many times as fast as the rival, None without it.
-
-    `keys` are what two rows about the same work have in common, the pass aside.
-    """
+def with_ratios(rows: Iterable[Row], layout: Layout) -> list[Row]:
+    """Each row that has a time also with `ratio`: how many times as fast as the rival, None without it."""
     known = list(rows)
-    return [row | {"ratio": _ratio(known, row, rival, keys)} if "ms" in row else row for row in known]
+    times = _times_of(known, layout.rival, layout.same_work)
+    return [row | {"ratio": times(row)} if "ms" in row else row for row in known]
 
 
-def _ratio(rows: Sequence[Row], row: Row, rival: str, keys: Sequence[str]) -> float | None:
-    """How many times as fast as the rival; of a contender with variants ("tutorial, warp…") the fastest."""
-    times = [
-        other["ms"]
-        for other in rows
-        if "ms" in other
-        and other["contender"].split(", warp")[0] == rival
-        and all(other[key] == row[key] for key in ("pass", *keys))
-    ]
-    return min(times) / row["ms"] if times else None
+def _times_of(rows: Sequence[Row], rival: str, same_work: Sequence[str]) -> Callable[[Row], float | None]:
+    """How many times as fast as the rival a row is; of one with variants ("tutorial, warp…") the fastest."""
+    known = (row for row in rows if "ms" in row and row["contender"].split(", warp")[0] == rival)
+    best = {work: min(row["ms"] for row in some) for work, some in grouped(known, same_work).items()}
+
+    def ratio(row: Row) -> float | None:
+        ms: float | None = best.get(tuple(row[key] for key in same_work))
+        return None if ms is None else ms / row["ms"]
+
+    return ratio
 
 
-def means(rows: Iterable[Row], keys: Sequence[str], of: int) -> list[Row]:
-    """The geometric mean of `ratio` for each value of `keys` and contender, and over how many shapes of
-    `of`.
-    """
-    groups: dict[tuple[Any, ...], list[float]] = {}
-    for row in rows:
-        if row.get("ratio") is not None:
-            groups.setdefault((*(row[key] for key in keys), row["contender"]), []).append(row["ratio"])
+def means(rows: Iterable[Row], layout: Layout) -> list[Row]:
+    """The geometric mean of `ratio` for each table and contender, over how many shapes, `of` how many."""
+    keys = (*layout.tables, "contender")
+    timed = (row for row in rows if row.get("ratio") is not None)
     return [
-        dict(zip((*keys, "contender"), group, strict=True))
-        | {"ratio": geometric_mean(ratios), "shapes": len(ratios), "of": of}
-        for group, ratios in groups.items()
+        dict(zip(keys, kind, strict=True))
+        | {"ratio": geometric_mean([row["ratio"] for row in some]), "shapes": len(some), "of": layout.shapes}
+        for kind, some in grouped(timed, keys).items()
     ]
 
 
-def compared(
-    record: Row, rival: str, keys: Sequence[str], by: Sequence[str], of: int, goals: Iterable[Goal]
-) -> Row:
-    """A record of times with every row's ratio to the rival, the means of these, and the goals.
-
-    Args:
-        record: with `rows`.
-        rival: who the ratios are to.
-        keys: what two rows about the same work have in common, the pass aside.
-        by: what the rows of a mean have in common, the contender aside.
-        of: over how many shapes a mean should be.
-        goals: what is judged.
-    """
-    rows = with_ratios(record["rows"], rival, keys)
-    verdicts = {"goals_stated_for": STATED_FOR, "goals": judged(rows, goals, keys)}
-    return record | {"rows": rows, "means": means(rows, by, of)} | verdicts
+def compared(record: Row, layout: Layout, goals: Iterable[Goal]) -> Row:
+    """A record of times with every row's ratio to the rival, the means of these, and the goals."""
+    rows = with_ratios(record["rows"], layout)
+    verdicts = {"goals_stated_for": STATED_FOR, "goals": judged(rows, goals, layout.same_work)}
+    return record | {"rows": rows, "means": means(rows, layout)} | verdicts
 
 
-def judged(rows: Sequence[Row], goals: Iterable[Goal], keys: Sequence[str] = ()) -> list[Row]:
+def judged(rows: Sequence[Row], goals: Iterable[Goal], same_work: Sequence[str] = ()) -> list[Row]:
     """Every goal with what was reached and a verdict; part of the shapes is no verdict."""
-    return [_judged(rows, goal, keys) for goal in goals]
+    return [_judged(rows, goal, same_work) for goal in goals]
 
 
-def _judged(rows: Sequence[Row], goal: Goal, keys: Sequence[str]) -> Row:
-    found = [
-        _ratio(rows, row, goal.rival, keys) if goal.rival else row.get(goal.figure)
-        for row in rows
-        if row["contender"] == OURS and _meant(row, goal.where) and (not goal.rival or "ms" in row)
-    ]
+def _judged(rows: Sequence[Row], goal: Goal, same_work: Sequence[str]) -> Row:
+    ours = [row for row in rows if row["contender"] == OURS and _meant(row, goal.where)]
+    if goal.rival:
+        ratio = _times_of(rows, goal.rival, same_work)
+        found = [ratio(row) for row in ours if "ms" in row]
+    else:
+        found = [row.get(goal.figure) for row in ours]
     numbers = [number for number in found if number is not None]
     reached = OVER[goal.over](numbers) if numbers else None
-    return {
-        "what": goal.what,
-        "reached": reached,
-        "goal": goal.goal,
-        "floor": goal.floor,
-        "shapes": len(numbers),
-        "of": goal.shapes,
-        "verdict": _verdict(goal, reached, len(numbers)),
-    }
+    about = {"what": goal.what, "reached": reached, "goal": goal.goal, "floor": goal.floor}
+    verdict = _verdict(goal, reached, len(numbers))
+    return about | {"shapes": len(numbers), "of": goal.shapes, "verdict": verdict}
 
 
 def _meant(row: Row, where: Mapping[str, Any]) -> bool:
@@ -134,12 +143,14 @@ def _verdict(goal: Goal, reached: float | None, shapes: int) -> str:
     if reached is None or shapes < goal.shapes:
         have = "both times" if goal.rival else "the times it takes"
         return f"not judged: {shapes} of {goal.shapes} shapes have {have}"
-    if _good(goal, reached, goal.goal):
+    return verdict(reached, goal.goal, goal.floor, less=goal.over == "largest")
+
+
+def verdict(reached: float, goal: float, floor: float | None = None, *, less: bool = False) -> str:
+    """What is said of a number beside its goal and floor, of which it is to be no less, or no more."""
+    sign = -1 if less else 1
+    if sign * reached >= sign * goal:
         return "goal met"
-    if goal.floor is None:
+    if floor is None:
         return "goal missed"
-    return "goal missed, floor met" if _good(goal, reached, goal.floor) else "floor missed"
-
-
-def _good(goal: Goal, reached: float, wanted: float) -> bool:
-    return reached <= wanted if goal.over == "largest" else reached >= wanted
+    return "goal missed, floor met" if sign * reached >= sign * floor else "floor missed"

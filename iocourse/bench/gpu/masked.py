@@ -7,12 +7,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from iocourse import masks
+from iocourse.bench import Row
 from iocourse.gpu.roofline import flops, tflops
 
 from . import density as _density
+from .contenders import flex_mask
 from .dense import Drawn
 from .place import Place
-from .trial import Row
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,7 +58,7 @@ def with_share(N: int, block: int, share: float) -> masks.BlockMask:
     return masks.random(N, block, min(1.0, max(0.0, others)))
 
 
-class Seen:
+class MaskForms:
     """A mask on a device: as a predicate, as FlexAttention's BlockMask, as booleans, as our tiles."""
 
     def __init__(self, mask: masks.Mask, device: str) -> None:
@@ -79,8 +80,6 @@ class Seen:
     @cached_property
     def flex(self) -> Any:
         """FlexAttention's BlockMask."""
-        from .contenders import flex_mask
-
         pairs = self.pairs
         return flex_mask(lambda batch, head, i, j: pairs(i, j), self.mask.N, self._device)
 
@@ -110,7 +109,7 @@ class Masked(Drawn):
         super().__init__(shape, place, seed)
         self._shape = shape
         mask = None if shape.mask == NO_MASK else mask_of(shape.mask, shape.N, block)
-        self.seen = None if mask is None else Seen(mask, place.device)
+        self.seen = None if mask is None else MaskForms(mask, place.device)
         self._density = 1.0 if mask is None else mask.nnz / shape.N**2
 
     def reference(self) -> Mapping[str, Tensor]:

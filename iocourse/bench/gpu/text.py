@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from iocourse.bench import Row, grouped
+from iocourse.console import table
 from iocourse.data.recorded import provenance
 
-from .judging import OURS, PASSES
+from .contenders import OURS
+from .judging import PASSES, Layout
 
-Result = dict[str, Any]
-Row = dict[str, Any]
 SHORT = {
     "ours, deterministic": "ours, det.",
     "ours, materialised": "ours, mater.",
@@ -19,35 +20,12 @@ SHORT = {
     "tutorial, warp-specialised": "tut., warp",
 }
 DASH = "–"
-COLUMN = 16
 
 
-class Layout(NamedTuple):
-    """How the rows of a result become tables.
-
-    Attributes:
-        tables: keys whose values name a table.
-        lines: keys whose values name a line of it.
-        figure: the key of what is shown of every contender.
-        unit: of that figure.
-        last: more of ours at the end of a line: key and heading.
-        rival: whom the means are relative to.
-        checked: what the errors were measured on.
-    """
-
-    tables: tuple[str, ...]
-    lines: tuple[str, ...]
-    figure: str
-    unit: str
-    last: tuple[tuple[str, str], ...]
-    rival: str = ""
-    checked: str = "one head of every shape"
-
-
-def text(result: Result, layout: Layout, *more: str) -> str:
+def text(result: Row, layout: Layout, *more: str) -> str:
     """All tables, one below the other, `more` before the goals, and where it was measured."""
     parts = [
-        *_tables(result, layout), _means(result, layout), _errors(result, layout), _refusals(result), *more,
+        *_tables(result, layout), *_means(result, layout), _errors(result, layout), _refusals(result), *more,
         _goals(result), provenance(result),
     ]  # fmt: skip
     return "\n\n".join(part for part in parts if part)
@@ -58,115 +36,79 @@ def number(x: float | None, digits: int) -> str:
     return DASH if x is None else f"{x:.{digits}f}"
 
 
-def _tables(result: Result, layout: Layout) -> Iterator[str]:
+def _tables(result: Row, layout: Layout) -> Iterator[str]:
     """The figure of every contender, one row a shape."""
-    rows = result["rows"]
-    for key in _kinds(rows, layout.tables):
-        some = [row for row in rows if _of(row, layout.tables) == key]
-        names = [name for name in result["contenders"] if any(row["contender"] == name for row in some)]
-        about = ", ".join(_said(name, value) for name, value in zip(layout.tables, key, strict=True))
-        yield "\n".join([f"{layout.unit}, {about}", *_table(some, names, layout)])
+    for kind, rows in grouped(result["rows"], layout.tables).items():
+        names = [name for name in result["contenders"] if any(row["contender"] == name for row in rows)]
+        yield f"{layout.unit}, {_about(layout.tables, kind)}\n{_table(rows, names, layout)}"
 
 
-def _table(rows: Sequence[Row], names: Sequence[str], layout: Layout) -> Iterator[str]:
-    widths = [
-        2 + max(len(name), *(len(_cell(row[name])) for row in rows)) if name != "causal" else 8
-        for name in layout.lines
-    ]
+def _table(rows: Sequence[Row], names: Sequence[str], layout: Layout) -> str:
     # A column of full and causal needs no heading.
     heads = ["" if name == "causal" else name for name in layout.lines]
-    left = "".join(f"{head:<{width}}" for head, width in zip(heads, widths, strict=True))
-    middle = "".join(f"{SHORT.get(name, name):>{COLUMN}}" for name in names)
-    yield left + middle + "".join(f"{head:>{len(head) + 3}}" for _, head in layout.last)
-    for key in _kinds(rows, layout.lines):
-        here = {row["contender"]: row for row in rows if _of(row, layout.lines) == key}
-        left = "".join(f"{_cell(value):<{width}}" for value, width in zip(key, widths, strict=True))
-        middle = "".join(f"{number(here.get(name, {}).get(layout.figure), 1):>{COLUMN}}" for name in names)
-        ours = here.get(OURS, {})
-        yield left + middle + "".join(f"{number(ours.get(x), 2):>{len(y) + 3}}" for x, y in layout.last)
-
-
-def _kinds(rows: Sequence[Row], keys: Sequence[str]) -> list[tuple[Any, ...]]:
-    return list(dict.fromkeys(_of(row, keys) for row in rows))
-
-
-def _of(row: Row, keys: Sequence[str]) -> tuple[Any, ...]:
-    return tuple(row[key] for key in keys)
+    lines = [[*heads, *(SHORT.get(name, name) for name in names), *(head for _, head in layout.last)]]
+    for kind, some in grouped(rows, layout.lines).items():
+        here = {row["contender"]: row for row in some}
+        figures = (number(here.get(name, {}).get(layout.figure), 1) for name in names)
+        last = (number(here.get(OURS, {}).get(key), 2) for key, _ in layout.last)
+        lines.append([*map(_cell, kind), *figures, *last])
+    return table(lines, left=len(heads), gap=3)
 
 
 def _cell(value: Any) -> str:
     return {True: "causal", False: "full"}[value] if isinstance(value, bool) else str(value)
 
 
-def _said(name: str, value: Any) -> str:
-    return f"{name} = {value}" if isinstance(value, int) and not isinstance(value, bool) else _cell(value)
+def _about(names: Sequence[str], values: Sequence[Any]) -> str:
+    """'bfloat16, d = 64, forward': numbers by their names."""
+    pairs = zip(names, values, strict=True)
+    return ", ".join(f"{name} = {value}" if type(value) is int else _cell(value) for name, value in pairs)
 
 
-def _means(result: Result, layout: Layout) -> str:
+def _means(result: Row, layout: Layout) -> Iterator[str]:
     """One row a contender, one column a pass and head size; a block for whatever else differs."""
-    rows = result.get("means", [])
     others = tuple(key for key in layout.tables if key not in ("pass", "d"))
-    blocks = []
-    for kind in _kinds(rows, others):
-        some = [row for row in rows if _of(row, others) == kind]
-        columns = [(pass_, d) for pass_ in PASSES for d in sorted({row["d"] for row in some})]
-        about = ", ".join(_said(name, value) for name, value in zip(others, kind, strict=True))
-        lines = [
-            f"times as fast as {layout.rival}, geometric mean over shapes (how many), {about}",
-            f"{'':<28}" + "".join(f"{f'{pass_}, {d}':>23}" for pass_, d in columns),
-        ]
-        for name in dict.fromkeys(row["contender"] for row in some):
-            mine = {(row["pass"], row["d"]): row for row in some if row["contender"] == name}
-            cells = (
-                f"{mine[key]['ratio']:.3f} ({mine[key]['shapes']})" if key in mine else DASH
-                for key in columns
-            )
-            lines.append(f"{name:<28}" + "".join(f"{cell:>23}" for cell in cells))
-        blocks.append("\n".join(lines))
-    return "\n\n".join(blocks)
+    for kind, rows in grouped(result.get("means", []), others).items():
+        columns = [(pass_, d) for pass_ in PASSES for d in sorted({row["d"] for row in rows})]
+        lines = [["", *(f"{pass_}, {d}" for pass_, d in columns)]]
+        for (name,), some in grouped(rows, ("contender",)).items():
+            mine = {(row["pass"], row["d"]): f"{row['ratio']:.3f} ({row['shapes']})" for row in some}
+            lines.append([name, *(mine.get(column, DASH) for column in columns)])
+        said = f"times as fast as {layout.rival}, geometric mean over shapes (how many)"
+        yield f"{said}, {_about(others, kind)}\n{table(lines)}"
 
 
-def _errors(result: Result, layout: Layout) -> str:
+def _errors(result: Row, layout: Layout) -> str:
     """The largest relative error of each contender over all shapes."""
     rows = result["errors"]
-    if not rows:
-        return ""
-    what = [
-        key for key in ("O", "dQ", "dK", "dV", "worst_block") if any(row.get(key) is not None for row in rows)
-    ]
-    lines = [
-        f"largest relative error against float64, {layout.checked}",
-        f"{'':<40}" + "".join(f"{name.replace('_', ' '):>13}" for name in what) + f"{'bit-equal':>13}",
-    ]
-    for dtype, name in _kinds(rows, ("dtype", "contender")):
-        some = [row for row in rows if (row["dtype"], row["contender"]) == (dtype, name)]
+    results = ("O", "dQ", "dK", "dV", "worst_block")
+    what = [key for key in results if any(row.get(key) is not None for row in rows)]
+    lines = [["", *(name.replace("_", " ") for name in what), "bit-equal"]]
+    for (dtype, name), some in grouped(rows, ("dtype", "contender")).items():
         found = ([row[key] for row in some if key in row] for key in what)
-        cells = "".join(f"{max(values):>13.1e}" if values else f"{DASH:>13}" for values in found)
         equal = [row["bit_equal"] for row in some if "bit_equal" in row]
-        said = f"{sum(equal)} of {len(equal)}" if equal else DASH
-        lines.append(f"{f'{dtype} {name}':<40}{cells}{said:>13}")
-    return "\n".join(lines)
+        cells = (f"{max(values):.1e}" if values else DASH for values in found)
+        lines.append([f"{dtype} {name}", *cells, f"{sum(equal)} of {len(equal)}" if equal else DASH])
+    said = f"largest relative error against float64, {layout.checked}"
+    return f"{said}\n{table(lines)}" if rows else ""
 
 
-def _refusals(result: Result) -> str:
+def _refusals(result: Row) -> str:
     """Each reason once, with how many rows it stands for."""
-    counts: dict[tuple[str, str], int] = {}
-    for row in [*result["rows"], *result.get("density_rows", [])]:
-        if "refused" in row:
-            key = (f"{row['contender']}, {row['dtype']}", row["refused"])
-            counts[key] = counts.get(key, 0) + 1
-    lines = [f"{who} ({count} rows): {reason}" for (who, reason), count in counts.items()]
-    return "\n".join(["not timed", *lines]) if lines else ""
+    refused = [row for row in [*result["rows"], *result.get("density_rows", [])] if "refused" in row]
+    counts = grouped(refused, ("contender", "dtype", "refused"))
+    lines = (f"{who}, {dtype} ({len(some)} rows): {why}" for (who, dtype, why), some in counts.items())
+    return "\n".join(["not timed", *lines]) if refused else ""
 
 
-def _goals(result: Result) -> str:
+def _goals(result: Row) -> str:
     """Every goal with its floor, what was reached, and the verdict."""
-    width = 2 + max(len(goal["what"]) for goal in result["goals"])
-    lines = [
-        f"goals, stated for an {result['goals_stated_for']}; this is {result['device']['name']}",
-        f"{'':<{width}}{'reached':>9}{'goal':>7}{'floor':>7}",
+    lines = [["", "reached", "goal", "floor"]]
+    lines += [
+        [one["what"], number(one["reached"], 3), f"{one['goal']:.2f}", number(one["floor"], 2)]
+        for one in result["goals"]
     ]
-    for goal in result["goals"]:
-        numbers = f"{number(goal['reached'], 3):>9}{goal['goal']:>7.2f}{number(goal['floor'], 2):>7}"
-        lines.append(f"{goal['what']:<{width}}{numbers}  {goal['verdict']}")
-    return "\n".join(lines)
+    stated = f"goals, stated for an {result['goals_stated_for']}; this is {result['device']['name']}"
+    verdicts = ["", *(f"  {one['verdict']}" for one in result["goals"])]
+    numbers = table(lines).splitlines()
+    return "\n".join([stated, *(line + said for line, said in zip(numbers, verdicts, strict=True))])

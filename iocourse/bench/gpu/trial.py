@@ -11,19 +11,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from iocourse.bench import circumstances
+from iocourse.bench import Row, circumstances
 from iocourse.console import steps
 from iocourse.gpu.timing import Staged, Timing, Work, side_by_side
 
+from .contenders import DETERMINISTIC, Contender, reason_of, with_warnings
 from .judging import PASSES
 from .place import Place
+from .values import RESULTS, WRONG, errors
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from .contenders import Contender
-
-Row = dict[str, Any]
 
 
 class Given(NamedTuple):
@@ -94,12 +92,12 @@ def times_of(
     """
     seed, started = random.SystemRandom().randrange(2**31), time.perf_counter()
     rows: list[Row] = []
-    errors: list[Row] = []
+    off: list[Row] = []
     for shape in steps(asked, "shapes"):
         place.tidy()
         found = _tried(shape, problem, field, place, passes, seed)
         rows += found[0]
-        errors += found[1]
+        off += found[1]
     return {
         "subject": subject,
         **circumstances("torch", "triton"),
@@ -108,7 +106,7 @@ def times_of(
         "seconds": round(time.perf_counter() - started),
         "contenders": list(field),
         "rows": rows,
-        "errors": errors,
+        "errors": off,
     }
 
 
@@ -119,24 +117,17 @@ def _tried(
     """Rows and errors of one shape; its tensors are gone when this returns."""
     import torch
 
-    from .contenders import reason_of
-
     try:
         one = Trial(shape, problem(shape, place, seed), field, place, passes)
-        errors = one.checked()
+        found = one.checked()
     except torch.cuda.OutOfMemoryError as error:
-        refused = {"refused": reason_of(error)}
-        return [
-            shape._asdict() | {"contender": name, "pass": pass_} | refused
-            for name, pass_ in asked(field, passes)
-        ], []
-    return one.timed(), errors
+        who = (dict(zip(("contender", "pass"), pair, strict=True)) for pair in timed_by(field, passes))
+        return [shape._asdict() | pair | {"refused": reason_of(error)} for pair in who], []
+    return one.timed(), found
 
 
-def asked(field: Mapping[str, Contender], passes: Sequence[str]) -> Iterator[tuple[str, str]]:
+def timed_by(field: Mapping[str, Contender], passes: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Who is timed in which pass. Forward nothing could be in another order: ours once."""
-    from .contenders import DETERMINISTIC
-
     yield from ((name, p) for p in passes for name in field if (name, p) != (DETERMINISTIC, "forward"))
 
 
@@ -162,8 +153,6 @@ class Trial:
     def _check(self, name: str, reference: Mapping[str, Tensor]) -> Iterator[Row]:
         import torch
 
-        from .values import RESULTS
-
         forward = self._accepted(name, self._passes, self._forward(name), lambda o: {"O": o}, reference)
         if not forward:
             return
@@ -186,9 +175,6 @@ class Trial:
         named: Callable[[Any], dict[str, Tensor]], reference: Mapping[str, Tensor],
     ) -> tuple[dict[str, float], float] | None:  # fmt: skip
         """The errors of what `work` gives; None, and the passes refused, where it raises or is wrong."""
-        from .contenders import with_warnings
-        from .values import WRONG, errors
-
         given = self._problem.given(name)
         _poison(given.do)
         found, reason = with_warnings(work)
@@ -208,14 +194,9 @@ class Trial:
         return [row for pass_ in self._passes for row in self._timed(pass_)]
 
     def _timed(self, pass_: str) -> list[Row]:
-        from .contenders import reason_of
-
-        makers: dict[str, Callable[[str], Callable[[], Any] | Staged]] = {
-            "forward": self._forward,
-            "backward": self._backward,
-            "forward+backward": self._both,
-        }
-        names = [name for name, of in asked(self._field, self._passes) if of == pass_]
+        makers: dict[str, Callable[[str], Callable[[], Any] | Staged]]
+        makers = dict(zip(PASSES, (self._forward, self._backward, self._both), strict=True))
+        names = [name for name, of in timed_by(self._field, self._passes) if of == pass_]
         works = {name: self._led(makers[pass_](name)) for name in names if (name, pass_) not in self._refused}
         times = side_by_side(works, stopwatch=self._place.stopwatch)
         for name, took in times.items():

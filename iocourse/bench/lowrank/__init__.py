@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from iocourse.bench import Row as Record
 from iocourse.bench import circumstances
 from iocourse.console import steps
 from iocourse.refusal import Refused
@@ -36,15 +37,8 @@ HELP = "low rank beside exact attention on the CPU: the published rows, gradient
 COUNTED = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 # glibc keeps what is freed, for everyone, so that no lap but the first pays for fresh pages.
 WARM_HEAP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
-LISTS = (
-    "forward",
-    "gradient",
-    "causal",
-    "scaling",
-    "scaling_errors",
-    "panels",
-)  # sections to which every job adds rows
-Record = dict[str, Any]
+# Sections to which every job adds rows.
+LISTS = ("forward", "gradient", "causal", "scaling", "scaling_errors", "panels")
 Job = tuple[str, Callable[[], Any]]  # the section it belongs to, and the work
 
 

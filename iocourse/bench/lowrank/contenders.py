@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from statistics import median
-from typing import Any
 
 import torch
 from torch import Tensor
 
 import iocourse.lowrank as lowrank
+from iocourse.bench import Row
 from iocourse.lowrank.guards import NotCertified
 from iocourse.monomials import rank_of
 
@@ -23,7 +23,6 @@ from .measuring import Plan, interleaved
 from .published import relative_error
 
 Contender = Callable[[Tensor, Tensor, Tensor, int, int], Tensor]
-Row = dict[str, Any]
 D = 8
 DEGREES = range(1, 7)
 COUNTS = (16, 45, 165, 495, 1287)  # features of those who may have any number

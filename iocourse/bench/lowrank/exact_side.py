@@ -35,25 +35,32 @@ class InPlace:
 
         self._q, self._kt, self._v = q, k.T, v
         self._scores = torch.empty(min(block, len(q)), len(k))
-        self._sums = torch.empty(min(block, len(q)), 1)
+        self._sums = torch.ones(len(q), 1)
         self._o = torch.empty(len(q), v.shape[1])
 
     def __call__(self, rows: int | None = None) -> Tensor:
         """O (n, d); only the first `rows` rows of it are computed where they are given."""
         import torch
 
-        n, step = rows or len(self._q), len(self._scores)
-        for at in range(0, n, step):
-            count = min(step, n - at)
-            scores, sums, o = self._scores[:count], self._sums[:count], self._o[at : at + count]
-            torch.mm(self._q[at : at + count], self._kt, out=scores)
-            torch.sum(scores.exp_(), 1, keepdim=True, out=sums)
+        for some in _blocks(rows or len(self._q), len(self._scores)):
+            scores, sums, o = self._exponentials(some), self._sums[some], self._o[some]
+            torch.sum(scores, 1, keepdim=True, out=sums)
             torch.mm(scores, self._v, out=o)
             o.div_(sums)
         return self._o
 
+    def _exponentials(self, some: slice) -> Tensor:
+        import torch
 
-class InPlaceTheirs:
+        scores = self._scores[: some.stop - some.start]
+        return torch.mm(self._q[some], self._kt, out=scores).exp_()
+
+
+def _blocks(n: int, step: int) -> list[slice]:
+    return [slice(at, min(at + step, n)) for at in range(0, n, step)]
+
+
+class InPlaceTheirs(InPlace):
     """exp(QKᵀ) D⁻¹ V, the published operator, in buffers that are made once.
 
     The sums of all rows come first. Where a block holds all rows, their exponentials are kept for the product
@@ -62,19 +69,14 @@ class InPlaceTheirs:
 
     def __init__(self, q: Tensor, k: Tensor, v: Tensor, block: int) -> None:
         """`block` is the number of rows of scores that exist at a time."""
-        import torch
-
-        self._q, self._kt, self._v = q, k.T, v
-        self._scores = torch.empty(min(block, len(q)), len(k))
-        self._sums, self._divided = torch.ones(len(q), 1), torch.empty_like(v)
-        self._o = torch.empty(len(q), v.shape[1])
+        super().__init__(q, k, v, block)
+        self._divided = v.clone()
 
     def __call__(self, rows: int | None = None) -> Tensor:
         """(n, d); only the first `rows` rows are summed and multiplied where they are given."""
         import torch
 
-        n, step = rows or len(self._q), len(self._scores)
-        blocks = [slice(at, min(at + step, n)) for at in range(0, n, step)]
+        blocks = _blocks(rows or len(self._q), len(self._scores))
         for some in blocks:
             torch.sum(self._exponentials(some), 1, keepdim=True, out=self._sums[some])
         torch.div(self._v, self._sums, out=self._divided)
@@ -83,12 +85,6 @@ class InPlaceTheirs:
             scores = self._scores[: some.stop] if kept else self._exponentials(some)
             torch.mm(scores, self._divided, out=self._o[some])
         return self._o
-
-    def _exponentials(self, some: slice) -> Tensor:
-        import torch
-
-        scores = self._scores[: some.stop - some.start]
-        return torch.mm(self._q[some], self._kt, out=scores).exp_()
 
 
 class InPlaceGradient:
@@ -109,11 +105,10 @@ class InPlaceGradient:
 
     def __call__(self, rows: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """dQ, dK, dV (n, d); of the first `rows` rows of Q alone where they are given."""
-        n, step = rows or len(self._q), len(self._weights)
         self._dk.zero_()
         self._dv.zero_()
-        for at in range(0, n, step):
-            self._block(slice(at, min(at + step, n)))
+        for some in _blocks(rows or len(self._q), len(self._weights)):
+            self._block(some)
         return self._dq, self._dk, self._dv
 
     def _block(self, some: slice) -> None:
@@ -134,7 +129,7 @@ class InPlaceGradient:
         self._dk.addmm_(changes.T, self._q[some])
 
 
-InPlaceWork = InPlace | InPlaceTheirs | InPlaceGradient
+InPlaceWork = InPlace | InPlaceGradient
 
 
 class Best(NamedTuple):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-Record = dict[str, Any]
-Row = dict[str, Any]
+from iocourse.bench import Row
+
+from ..gpu.judging import verdict
+
 FLOOR = 0.7  # of each speed-up: what must be reached; errors are not negotiable
 JUDGED = (
     "the judged error of a row is that of softmax in the published metric, beside the time of softmax on "
@@ -18,17 +19,18 @@ JUDGED = (
     "the fixed costs of our checks, of entries, denominators, outputs and gradients, are inside our times",
 )  # what the goals and the tables mean
 REACHED, NEAR, MISSED, UNKNOWN = "reached", "70 % floor reached", "missed", "not measured"
+SAID = {"goal met": REACHED, "goal missed, floor met": NEAR, "floor missed": MISSED}
 
 
-def goals(record: Record) -> list[Row]:
+def goals(record: Row) -> list[Row]:
     """Every goal: what, the number it takes, what was reached, and the verdict."""
     return [
         _reproduced(record),
-        *_every_row(record, "forward", "forward: error and speed-up", _judged),
+        *_every_row(record["forward"], "forward: error and speed-up", "judged_error"),
         _at(record, 12, 0.09, 100),
         _at(record, 12, 0.5, 350),
         _at(record, 8, 0.30, 17),
-        *_every_row(record, "gradient", "gradient: worst of dQ, dK, dV, and speed-up", _worst),
+        *_every_row(record["gradient"], "gradient: worst of dQ, dK, dV, and speed-up", "worst"),
         _long_gradient(record),
         _exponent(record),
         _memory(record),
@@ -38,55 +40,53 @@ def goals(record: Record) -> list[Row]:
     ]
 
 
-def _goal(what: str, wanted: str, reached: str, verdict: str) -> Row:
-    return {"what": what, "wanted": wanted, "reached": reached, "verdict": verdict}
+def _goal(what: str, wanted: str, reached: str = "", said: str = UNKNOWN) -> Row:
+    return {"what": what, "wanted": wanted, "reached": reached, "verdict": said}
 
 
-def _verdict(number: float, wanted: float) -> str:
-    """Of a speed-up."""
-    return REACHED if number >= wanted else NEAR if number >= FLOOR * wanted else MISSED
+def _verdict(speedup: float, wanted: float) -> str:
+    return SAID[verdict(speedup, wanted, FLOOR * wanted)]
 
 
-def _reproduced(record: Record) -> Row:
+def _below(number: float, limit: float) -> str:
+    return REACHED if number < limit else MISSED
+
+
+def _reproduced(record: Row) -> Row:
     rows = record["forward"]
     same = [row["d"] for row in rows if f"{row['their_error']:.3f}" == f"{row['published_error']:.3f}"]
-    verdict = UNKNOWN if not rows else REACHED if len(same) == len(rows) else MISSED
-    return _goal("their algorithm gives the printed errors", "every digit",
-                 f"{len(same)} of {len(rows)} rows", verdict)  # fmt: skip
+    said = UNKNOWN if not rows else REACHED if len(same) == len(rows) else MISSED
+    count = f"{len(same)} of {len(rows)} rows"
+    return _goal("their algorithm gives the printed errors", "every digit", count, said)
 
 
-def _judged(degree: Row) -> float:
-    return float(degree["judged_error"])
-
-
-def _worst(degree: Row) -> float:
-    return float(degree["worst"])
-
-
-def _every_row(record: Record, section: str, what: str, error: Callable[[Row], float]) -> list[Row]:
+def _every_row(rows: Sequence[Row], what: str, error: str) -> list[Row]:
     """A goal for each row: an error below and a speed-up above the published ones, by one degree."""
-    return [_one_row(row, f"{what}, d = {row['d']}", error) for row in record[section]]
+    return [_one_row(row, f"{what}, d = {row['d']}", error) for row in rows]
 
 
-def _one_row(row: Row, what: str, error: Callable[[Row], float]) -> Row:
+def _one_row(row: Row, what: str, error: str) -> Row:
     wanted = f"< {row['published_error']:.3f} % at > {row['published_speedup']:g}×"
     best = chosen(row, error)
     if best is None:
         return _goal(what, wanted, "no degree is accurate enough", MISSED)
-    reached = f"{error(best):.3f} % at {best['speedup']:.3g}× (g = {best['g']})"
-    speedup, published = best["speedup"], row["published_speedup"]
-    verdict = REACHED if speedup > published else NEAR if speedup >= FLOOR * published else MISSED
-    return _goal(what, wanted, reached, verdict)
+    reached = f"{best[error]:.3f} % at {best['speedup']:.3g}× (g = {best['g']})"
+    faster = best["speedup"] > row["published_speedup"]
+    return _goal(what, wanted, reached, REACHED if faster else _floor(best["speedup"], row))
 
 
-def chosen(row: Row, error: Callable[[Row], float]) -> Row | None:
-    """The degree a row is judged by: of those with an error below the published one the most accurate that is
-    faster than published, else the fastest; None where no error is below.
+def _floor(speedup: float, row: Row) -> str:
+    return NEAR if speedup >= FLOOR * row["published_speedup"] else MISSED
+
+
+def chosen(row: Row, error: str) -> Row | None:
+    """The degree a row is judged by: of those with this error below the published one the most accurate that
+    is faster than published, else the fastest; None where no error is below.
     """
-    accurate = [one for one in row["degrees"] if error(one) < row["published_error"]]
+    accurate = [one for one in row["degrees"] if one[error] < row["published_error"]]
     fast = [one for one in accurate if one["speedup"] > row["published_speedup"]]
     found: Row | None = max(accurate, key=lambda one: one["speedup"], default=None)
-    return min(fast, key=error) if fast else found
+    return min(fast, key=lambda one: float(one[error])) if fast else found
 
 
 def _row(rows: Sequence[Row], d: int) -> Row | None:
@@ -94,12 +94,12 @@ def _row(rows: Sequence[Row], d: int) -> Row | None:
     return found[0] if found else None
 
 
-def _at(record: Record, d: int, error: float, speedup: float) -> Row:
+def _at(record: Row, d: int, error: float, speedup: float) -> Row:
     """An error at most this, at a speed-up at least this."""
     what, wanted = f"forward, d = {d}", f"≤ {error:g} % at ≥ {speedup:g}×"
     row = _row(record["forward"], d)
     if row is None:
-        return _goal(what, wanted, "", UNKNOWN)
+        return _goal(what, wanted)
     fine = [one for one in row["degrees"] if one["judged_error"] <= error]
     if not fine:
         return _goal(what, wanted, "no degree is accurate enough", MISSED)
@@ -108,48 +108,46 @@ def _at(record: Record, d: int, error: float, speedup: float) -> Row:
     return _goal(what, wanted, reached, _verdict(best["speedup"], speedup))
 
 
-def _long_gradient(record: Record) -> Row:
+def _long_gradient(record: Row) -> Row:
     what, wanted = "2²⁰ tokens, d = 12, g = 3, forward+backward, 2 threads", "< 4 s"
     found = [row["ms"] / 1000 for row in record["scaling"]
              if (row["n"], row["d"], row["g"], row["threads"]) == (2**20, 12, 3, 2)
              and row["pass"] == "forward+backward"]  # fmt: skip
-    if not found:
-        return _goal(what, wanted, "", UNKNOWN)
-    return _goal(what, wanted, f"{found[0]:.2f} s", REACHED if found[0] < 4 else MISSED)
+    return _goal(what, wanted, f"{found[0]:.2f} s", _below(found[0], 4)) if found else _goal(what, wanted)
 
 
-def _exponent(record: Record) -> Row:
+def _exponent(record: Row) -> Row:
     """Of the lines that go to 2²⁰, on as many threads as the whole run."""
     what, wanted = "largest exponent of ours over 2¹³ … 2²⁰", "≤ 1.05"
     found = [fit for fit in record["fits"] if fit["contender"] == "ours" and fit["to"] == 2**20
              and fit["threads"] == record["threads"]]  # fmt: skip
     if not found:
-        return _goal(what, wanted, "", UNKNOWN)
+        return _goal(what, wanted)
     worst = max(found, key=lambda fit: fit["exponent"])
     reached = f"{worst['exponent']:.3f} (d = {worst['d']}, g = {worst['g']}, {worst['pass']})"
     return _goal(what, wanted, reached, REACHED if worst["exponent"] <= 1.05 else MISSED)
 
 
-def _memory(record: Record) -> Row:
+def _memory(record: Row) -> Row:
     found = record["memory"]
     what = f"peak memory of a gradient of {found['n']:,} tokens, over what it must hold"
     if "refused" in found:
         return _goal(what, "< 1.5", found["refused"], UNKNOWN)
-    return _goal(what, "< 1.5", f"{found['ratio']:.3f}", REACHED if found["ratio"] < 1.5 else MISSED)
+    return _goal(what, "< 1.5", f"{found['ratio']:.3f}", _below(found["ratio"], 1.5))
 
 
-def _causal(record: Record, key: str, pass_: str, speedup: float) -> Row:
+def _causal(record: Row, key: str, pass_: str, speedup: float) -> Row:
     what, wanted = f"causal, d = 12, g = 3, {pass_}", f"≤ 0.16 % of O at ≥ {speedup:g}×"
     row = _row(record["causal"], 12)
     one = next((one for one in (row or {"degrees": []})["degrees"] if one["g"] == 3), None)
     if one is None:
-        return _goal(what, wanted, "", UNKNOWN)
+        return _goal(what, wanted)
     error = one["errors"]["O"]
-    verdict = _verdict(one[key], speedup) if error <= 0.16 else MISSED
-    return _goal(what, wanted, f"{error:.3f} % at {one[key]:.3g}×", verdict)
+    said = _verdict(one[key], speedup) if error <= 0.16 else MISSED
+    return _goal(what, wanted, f"{error:.3f} % at {one[key]:.3g}×", said)
 
 
-def _gpu(record: Record) -> Row:
+def _gpu(record: Row) -> Row:
     what, wanted = "GPU: forward, n = 40,960, d = 12, g = 3, against exact flash", "≥ 20×"
     if "absent" in record["gpu"]:
         return _goal(what, wanted, "no GPU", UNKNOWN)

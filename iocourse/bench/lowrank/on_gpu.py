@@ -5,10 +5,13 @@ Low rank twice: the face with its checks, and its kernels alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import asdict
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from iocourse.bench import Row
 from iocourse.gpu.timing import Timing, no_cuda, side_by_side
 
 from ..gpu.contenders import reason_of
@@ -20,7 +23,6 @@ from .scaling import PASSES, SAMPLED, draw
 if TYPE_CHECKING:
     from torch import Tensor
 
-Row = dict[str, Any]
 D = 12
 DEGREES = (2, 3)
 LENGTHS = (40_960, 2**17, 2**18, 2**19, 2**20)
@@ -51,42 +53,41 @@ def _absent() -> str:
 def times(n: int, place: Place, d: int = D) -> list[Row]:
     """Every contender at one length, forward and forward with backward; who raises keeps the reason."""
     tensors = [x.to(place.device) for x in draw(n, d)]
-    errors = _errors(n, d, tensors)
+    errors = _errors(n, d, _works(tensors, PASSES[0]))
     rows = []
     for pass_ in PASSES:
-        works = {name: _work(attend, dtype, tensors, pass_) for name, (attend, dtype) in field().items()}
-        works |= {f"{ALONE}, g = {g}": _alone(g, tensors, pass_) for g in DEGREES}
-        for name, took in side_by_side(works, stopwatch=place.stopwatch).items():
+        for name, took in side_by_side(_works(tensors, pass_), stopwatch=place.stopwatch).items():
             row = {"contender": name, "n": n, "d": d, "pass": pass_, "error": errors.get(name)}
-            rows.append(row | (_time(took) if isinstance(took, Timing) else {"refused": reason_of(took)}))
+            rows.append(row | (asdict(took) if isinstance(took, Timing) else {"refused": reason_of(took)}))
     return rows
 
 
-def _errors(n: int, d: int, tensors: list[Tensor]) -> dict[str, float]:
+def _works(tensors: list[Tensor], pass_: str) -> dict[str, Callable[[], Any]]:
+    """What is timed in a pass, by name: the faces, then our kernels alone."""
+    works = {name: _work(attend, dtype, tensors, pass_) for name, (attend, dtype) in field().items()}
+    return works | {f"{ALONE}, g = {g}": _alone(g, tensors, pass_) for g in DEGREES}
+
+
+def _errors(n: int, d: int, works: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
     """The usual relative error of O, in per cent, at some queries; of those who can."""
     import torch
 
     at = torch.linspace(0, n - 1, min(SAMPLED, n)).long()
     q, k, v, do = draw(n, d)
     o, _ = sampled_truth(q, k, v, do, at)
-    works = {name: _work(attend, dtype, tensors, PASSES[0]) for name, (attend, dtype) in field().items()}
-    alone = {f"{ALONE}, g = {g}": _alone(g, tensors, PASSES[0]) for g in DEGREES}
     found = {}
-    for name, work in (works | alone).items():
+    for name, work in works.items():
         with suppress(Exception):  # who raises is refused with its reason when it is timed
-            o_here = work()[0][0, 0] if name in alone else work()
+            o_here = work()[0][0, 0] if name.startswith(ALONE) else work()
             found[name] = relative_error(o_here[at].cpu(), o)
     return found
 
 
 def field() -> dict[str, tuple[Callable[..., Tensor], str]]:
     """Who takes part, and in which type: ours in float32, exact attention also where it is fastest."""
-    found: dict[str, tuple[Callable[..., Tensor], str]] = {}
-    for g in DEGREES:
-        found[f"{OURS}, g = {g}"] = (_low_rank(g), "float32")
+    found = {f"{OURS}, g = {g}": (_low_rank(g), "float32") for g in DEGREES}
     for dtype in TYPES:
-        found[f"{EXACT}, {dtype}"] = (_exact, dtype)
-        found[f"{SDPA}, {dtype}"] = (sdpa, dtype)
+        found |= {f"{EXACT}, {dtype}": (_exact, dtype), f"{SDPA}, {dtype}": (sdpa, dtype)}
     return found
 
 
@@ -105,26 +106,21 @@ def _alone(g: int, tensors: list[Tensor], pass_: str) -> Callable[[], Any]:
 
     The weights, the keys' mean and each query's σ² are made beforehand, when the work is first called.
     """
-    from functools import cache
 
     @cache
     def given() -> tuple[Any, ...]:
         return _statistics(g, *tensors[:3])
 
-    def forward() -> Any:
-        from iocourse.lowrank.tensors.launched import low_rank_forward
-
-        *arguments, shift = given()
-        return low_rank_forward(*arguments, shift=shift)
-
-    def both() -> Any:
+    def launched() -> Any:
         from iocourse.lowrank.tensors.launched import low_rank_backward, low_rank_forward
 
         q, k, v, *setting, shift = given()
         found = low_rank_forward(q, k, v, *setting, shift=shift)
+        if pass_ == PASSES[0]:
+            return found
         return low_rank_backward(q, k, v, *found, tensors[3][None, None], *setting, shift=shift)
 
-    return forward if pass_ == PASSES[0] else both
+    return launched
 
 
 def _statistics(g: int, q: Tensor, k: Tensor, v: Tensor) -> tuple[Any, ...]:
@@ -157,7 +153,3 @@ def _work(attend: Callable[..., Tensor], dtype: str, tensors: list[Tensor], pass
         return lambda: attend(q, k, v)
     inputs = [x.requires_grad_() for x in (q.clone(), k.clone(), v.clone())]
     return lambda: torch.autograd.grad(attend(*inputs), inputs, do)
-
-
-def _time(took: Timing) -> Row:
-    return {"ms": took.ms, "quartiles_ms": list(took.quartiles_ms), "repeats": took.repeats}

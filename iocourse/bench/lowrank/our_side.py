@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import iocourse.lowrank as lowrank
-from iocourse.lowrank.arguments import Asked
+from iocourse.lowrank.arguments import Options
 from iocourse.lowrank.heads import head_forward
 from iocourse.lowrank.polynomials import CLIP
 
@@ -67,10 +67,10 @@ class Ours:
         Softmax never sees a row's factor e^(q·μ + σ²/2); here one row's sum divides another row, so it stays.
         """
         q, k, v = self._arrays
-        asked = Asked(**self._options)
-        first = head_forward(q, k, v, asked, asked.degree)
+        options = Options(**self._options)
+        first = head_forward(q, k, v, options, options.degree)
         sums = first.found.den * _row_scale(q, first.setting)
-        second = head_forward(q, k, v / sums[:, None], asked, asked.degree)
+        second = head_forward(q, k, v / sums[:, None], options, options.degree)
         found: Array = second.found.O * sums[:, None]
         return found
 

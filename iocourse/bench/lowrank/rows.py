@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from iocourse.bench import Row
 from iocourse.gpu.timing import Timing
 from iocourse.monomials import rank_of
 
@@ -16,7 +18,6 @@ from .exact_side import Best, best_gradient, best_in_place, best_of_theirs, sdpa
 from .measuring import Plan, Work, interleaved
 from .our_side import Ours
 
-Row = dict[str, Any]
 IN_PLACE, SDPA, THEIRS = "in place", "SDPA", "theirs"
 OPERATOR = "their operator in place"
 MASKED = "not made: SDPA skips the masked half of the pairs, a matrix that is masked in place does not"
@@ -138,10 +139,9 @@ def _baselines(took: Mapping[Any, Timing]) -> Row:
 
 def _times(one: Row, took: Mapping[Any, Timing], head: Row) -> Row:
     """Milliseconds and speed-ups of one degree, from arrays, from tensors and whatever else was timed."""
-    ours, tensors = took["ours", one["g"]], took["torch", one["g"]]
-    found: Row = {"ms": ours.ms, "quartiles_ms": list(ours.quartiles_ms), "repeats": ours.repeats}
-    found |= {"speedup": head["baseline_ms"] / ours.ms, "torch_ms": tensors.ms}
-    found |= {"torch_speedup": head["baseline_ms"] / tensors.ms}
+    ours, tensors, baseline_ms = took["ours", one["g"]], took["torch", one["g"]], head["baseline_ms"]
+    found: Row = asdict(ours) | {"speedup": baseline_ms / ours.ms}
+    found |= {"torch_ms": tensors.ms, "torch_speedup": baseline_ms / tensors.ms}
     if ("operator", one["g"]) in took:
         alone = took["operator", one["g"]].ms
         found["their_operator_ms"] = alone

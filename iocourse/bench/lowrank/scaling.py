@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from itertools import product
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from iocourse.bench import Row, grouped
 from iocourse.monomials import rank_of
 
 from .exact_side import sampled_truth, sdpa
@@ -21,7 +23,6 @@ from .measuring import Plan, Work, interleaved
 from .our_side import Ours
 from .published import relative_error
 
-Row = dict[str, Any]
 PASSES = ("forward", "forward+backward")
 SAMPLED = 64  # queries whose O and dQ are held against float64
 FIT_FROM = 2**13
@@ -50,8 +51,7 @@ def times(n: int, d: int, degrees: Sequence[int], plan: Plan) -> list[Row]:
         works[SDPA, None, plan.threads, PASSES[0]] = lambda: sdpa(q, k, v)
         works[SDPA, None, plan.threads, PASSES[1]] = lambda: torch.autograd.grad(sdpa(*inputs), inputs, do)
     return [
-        {"contender": who, "d": d, "g": g, "n": n, "threads": threads, "pass": pass_}
-        | {"ms": took.ms, "quartiles_ms": list(took.quartiles_ms), "repeats": took.repeats}
+        {"contender": who, "d": d, "g": g, "n": n, "threads": threads, "pass": pass_} | asdict(took)
         for (who, g, threads, pass_), took in interleaved(works, plan.seconds).items()
     ]
 
@@ -80,8 +80,7 @@ def fits(rows: Sequence[Row]) -> list[Row]:
     """The exponent of every line of times over n ≥ 2¹³: the slope of log time by log n, least squares."""
     keys = ("contender", "d", "g", "threads", "pass")
     found = []
-    for kind in dict.fromkeys(tuple(row[key] for key in keys) for row in rows):
-        some = [row for row in rows if tuple(row[key] for key in keys) == kind and row["n"] >= FIT_FROM]
+    for kind, some in grouped((row for row in rows if row["n"] >= FIT_FROM), keys).items():
         if len(some) >= FIT_LEAST:
             x, y = np.log([row["n"] for row in some]), np.log([row["ms"] for row in some])
             slope, level = np.polyfit(x, y, 1)

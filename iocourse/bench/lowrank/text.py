@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
+from iocourse.bench import Row, grouped
 from iocourse.console import table
 from iocourse.data.recorded import provenance
 
-Record = dict[str, Any]
-Row = dict[str, Any]
 DASH = "–"
 BUSY = 0.5  # a load beyond what the cores have room for
 
 
-def text(record: Record) -> str:
+def text(record: Row) -> str:
     """All tables, the goals, and where it was measured."""
     parts = [
         _forward(record["forward"]), _gradient(record["gradient"]), _causal(record["causal"]),
@@ -50,25 +48,40 @@ def _forward(rows: Sequence[Row]) -> str:
         "forward: d, n", "published", "in place", "SDPA", "g", "error*", "ms", "speed-up", "torch", "usual",
         "operator: theirs", "in place", "error*", "ms", "speed-up",
     ]  # fmt: skip
-    lines = [head]
-    for row in rows:
-        for at, one in enumerate(row["degrees"]):
-            theirs = f"{row['their_error']:.3f}, {_times(row['their_speedup'])}"
-            left = [_name(row), _published(row), _ms(row["in_place_ms"]), _ms(row["sdpa_ms"])]
-            operator = [theirs, _ms(row["their_operator_in_place_ms"])]
-            lines.append([
-                *(left if at == 0 else [""] * len(left)), str(one["g"]), _per_cent(one["judged_error"]),
-                _ms(one["ms"]), _times(one["speedup"]), _times(one["torch_speedup"]), _per_cent(one["error"]),
-                *(operator if at == 0 else [""] * len(operator)), _per_cent(one["their_error"]),
-                _ms(one["their_operator_ms"]), _times(one["their_operator_speedup"]),
-            ])  # fmt: skip
+
+    def line(row: Row, one: Row) -> list[str]:
+        return [
+            _name(row), _published(row), _ms(row["in_place_ms"]), _ms(row["sdpa_ms"]),
+            str(one["g"]), _per_cent(one["judged_error"]), *_speed(one), _per_cent(one["error"]),
+            f"{row['their_error']:.3f}, {_times(row['their_speedup'])}",
+            _ms(row["their_operator_in_place_ms"]), _per_cent(one["their_error"]),
+            _ms(one["their_operator_ms"]), _times(one["their_operator_speedup"]),
+        ]  # fmt: skip
+
     notes = [
         "to the left softmax: ours, from arrays and from tensors, against the faster of in place and SDPA",
         "to the right the published operator: theirs, and ours in two passes, against the same one in place",
         "milliseconds, with every check; errors in per cent, with * ‖x - y‖ / ‖x + y‖, the published metric",
         *_skipped(rows),
     ]
-    return "\n".join([table(lines), *notes])
+    return "\n".join([_by_degree(head, rows, line, once=(0, 1, 2, 3, 10, 11)), *notes])
+
+
+def _by_degree(
+    head: list[str], rows: Sequence[Row], line: Callable[[Row, Row], list[str]], once: Sequence[int]
+) -> str:
+    """A line for every degree of every row; the columns `once` are filled in its first line only."""
+    lines = [head]
+    for row in rows:
+        for at, one in enumerate(row["degrees"]):
+            cells = enumerate(line(row, one))
+            lines.append(["" if at and column in once else cell for column, cell in cells])
+    return table(lines)
+
+
+def _speed(one: Row) -> list[str]:
+    """Milliseconds and speed-up from arrays, and the speed-up from tensors."""
+    return [_ms(one["ms"]), _times(one["speedup"]), _times(one["torch_speedup"])]
 
 
 def _skipped(rows: Sequence[Row]) -> Iterator[str]:
@@ -83,22 +96,19 @@ def _gradient(rows: Sequence[Row]) -> str:
         "forward+backward: d, n", "published (forward)", "in place", "SDPA", "g", "worst*", "ms", "speed-up",
         "torch", "O", "dQ", "dK", "dV",
     ]  # fmt: skip
-    lines = [head]
-    for row in rows:
-        for at, one in enumerate(row["degrees"]):
-            left = [_name(row), _published(row), _ms(row["in_place_ms"]), _ms(row["sdpa_ms"])]
-            lines.append([
-                *(left if at == 0 else [""] * len(left)), str(one["g"]), _per_cent(one["worst"]),
-                _ms(one["ms"]), _times(one["speedup"]), _times(one["torch_speedup"]),
-                *(_per_cent(error) for error in one["errors"].values()),
-            ])  # fmt: skip
+
+    def line(row: Row, one: Row) -> list[str]:
+        left = [_name(row), _published(row), _ms(row["in_place_ms"]), _ms(row["sdpa_ms"])]
+        errors = map(_per_cent, one["errors"].values())
+        return [*left, str(one["g"]), _per_cent(one["worst"]), *_speed(one), *errors]
+
     notes = [
         "softmax; * of dQ, dK, dV, in the published metric; O, dQ, dK, dV: usual relative errors",
         "in place: an exact gradient written by hand, no score twice, which is given dO before it begins;",
         "speed-ups against the faster of it and SDPA's autograd",
         *_skipped(rows),
     ]
-    return "\n".join([table(lines), *notes])
+    return "\n".join([_by_degree(head, rows, line, once=range(4)), *notes])
 
 
 def _causal(rows: Sequence[Row]) -> str:
@@ -106,28 +116,23 @@ def _causal(rows: Sequence[Row]) -> str:
         "causal: d, n", "SDPA", "forward", "g", "forward ms", "speed-up", "both ms", "speed-up", "torch",
         "O", "dQ", "dK", "dV",
     ]  # fmt: skip
-    lines = [head]
-    for row in rows:
-        for at, one in enumerate(row["degrees"]):
-            left = [_name(row), _ms(row["sdpa_ms"]), _ms(row["sdpa_forward_ms"])]
-            lines.append([
-                *(left if at == 0 else [""] * len(left)), str(one["g"]), _ms(one["forward_ms"]),
-                _times(one["forward_speedup"]), _ms(one["ms"]), _times(one["speedup"]),
-                _times(one["torch_speedup"]), *(_per_cent(error) for error in one["errors"].values()),
-            ])  # fmt: skip
+
+    def line(row: Row, one: Row) -> list[str]:
+        left = [_name(row), _ms(row["sdpa_ms"]), _ms(row["sdpa_forward_ms"])]
+        alone = [str(one["g"]), _ms(one["forward_ms"]), _times(one["forward_speedup"])]
+        return [*left, *alone, *_speed(one), *map(_per_cent, one["errors"].values())]
+
     note = "usual relative errors in per cent; SDPA: both passes, and forward alone"
-    return "\n".join([table(lines), note, *_skipped(rows)])
+    return "\n".join([_by_degree(head, rows, line, once=range(3)), note, *_skipped(rows)])
 
 
-def _scaling(record: Record) -> str:
+def _scaling(record: Row) -> str:
     rows, keys = record["scaling"], ("contender", "d", "g", "threads", "pass")
-    kinds = list(dict.fromkeys(tuple(row[key] for key in keys) for row in rows))
-    lengths = sorted({row["n"] for row in rows})
-    fits = {tuple(fit[key] for key in keys): fit for fit in record["fits"]}
+    lengths, fits = sorted({row["n"] for row in rows}), grouped(record["fits"], keys)
     lines = [["milliseconds at n", *(_power(n) for n in lengths), "exponent"]]
-    for kind in kinds:
-        here = {row["n"]: row["ms"] for row in rows if tuple(row[key] for key in keys) == kind}
-        exponent = f"{fits[kind]['exponent']:.3f}" if kind in fits else DASH
+    for kind, some in grouped(rows, keys).items():
+        here = {row["n"]: row["ms"] for row in some}
+        exponent = f"{fits[kind][0]['exponent']:.3f}" if kind in fits else DASH
         lines.append([_kind(*kind), *(_ms(here.get(n)) for n in lengths), exponent])
     errors = (
         f"d = {row['d']}, g = {row['g']}, {_power(row['n'])}: O {row['O']:.3f} %, dQ {row['dQ']:.3f} %"
@@ -168,8 +173,8 @@ def _memory(found: Row) -> str:
 def _panels(rows: Sequence[Row]) -> str:
     names = list(dict.fromkeys(row["contender"] for row in rows))
     blocks = []
-    for spread in dict.fromkeys(row["spread"] for row in rows):
-        some = {(row["contender"], row["features"]): row for row in rows if row["spread"] == spread}
+    for (spread,), panel in grouped(rows, ("spread",)).items():
+        some = {(row["contender"], row["features"]): row for row in panel}
         counts = sorted({m for _, m in some})
         lines = [[f"logits spread by {spread:g}: features", *map(str, counts)]]
         lines += [[name, *(_cell(some.get((name, m))) for m in counts)] for name in names]
@@ -203,14 +208,14 @@ def _gpu(found: Row) -> str:
     return "\n".join([table(lines), said, *refused, found["device"]["name"]])
 
 
-def _goals(record: Record) -> str:
+def _goals(record: Row) -> str:
     rows: Sequence[Row] = record["goals"]
     lines = [["goals", "wanted", "reached", ""]]
     lines += [[row[key] for key in ("what", "wanted", "reached", "verdict")] for row in rows]
     return "\n".join([table(lines), *record["judged"]])
 
 
-def _said(record: Record) -> Iterator[str]:
+def _said(record: Row) -> Iterator[str]:
     threads = record["threads"]
     yield (
         f"{'a quick run, ' * record['quick']}{threads} thread{'s' * (threads != 1)} for everyone, ours by "

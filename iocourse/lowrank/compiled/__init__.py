@@ -1,4 +1,4 @@
-"""The passes of `passes` and `causal`, compiled by Numba where it is installed, on one or more threads."""
+"""The passes of `passes`, compiled by Numba where it is installed, on one or more threads."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Setting, th
 
 @library_answer
 def causal_forward(Q: Array, K: Array, V: Array, s: Setting) -> Forward:
-    """As `causal.forward`, with no state handed back: one head is worked on in the order of its tokens."""
+    """As `passes.causal_forward`, with no state handed back: tokens are worked on in their order."""
     causal = _kernels("causal")
     Q, K, V = _rows(Q, K, V)
     factor, _, covariance, weights = _constants(s, Q)
@@ -165,7 +165,7 @@ def causal_forward(Q: Array, K: Array, V: Array, s: Setting) -> Forward:
 
 @library_answer
 def causal_backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Setting) -> Gradients:
-    """As `causal.backward`."""
+    """As `passes.causal_backward`."""
     causal = _kernels("causal")
     Q, K, V, dO = _rows(Q, K, V, dO)
     factor, _, covariance, weights = _constants(s, Q)

@@ -19,7 +19,7 @@ from ...guard import library_answer
 from ...monomials import plan
 from .. import compiled as fast
 from .. import guards, heads
-from ..arguments import Asked, check_shapes
+from ..arguments import Options, check_shapes
 from ..heads import Attended
 from ..polynomials import Polynomial
 from . import passes as torch_passes
@@ -31,12 +31,12 @@ SHORT_TYPES = (torch.float16, torch.bfloat16)
 
 class _Attention(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
-    def forward(ctx: Any, Q: Tensor, K: Tensor, V: Tensor, asked: Asked) -> Tensor:
-        engine = _engine(Q, V, asked)
-        way = _Heads(asked) if engine in ("numba", "numpy") else _Batch(asked, engine)
+    def forward(ctx: Any, Q: Tensor, K: Tensor, V: Tensor, options: Options) -> Tensor:
+        engine = _engine(Q, V, options)
+        runner = _Heads(options) if engine in ("numba", "numpy") else _Batch(options, engine)
         with torch.autocast(Q.device.type, enabled=False):  # 16 bits are asked for by the type of Q
-            O = way.forward(Q, K, V)
-        ctx.way = way
+            O = runner.forward(Q, K, V)
+        ctx.runner = runner
         ctx.save_for_backward(Q, K, V, O)  # O too, so that autograd sees it changed in place
         return O
 
@@ -44,21 +44,21 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, dO: Tensor) -> tuple[Tensor | None, ...]:
         with torch.autocast(dO.device.type, enabled=False):
-            return (*ctx.way.backward(*ctx.saved_tensors, dO), None)
+            return (*ctx.runner.backward(*ctx.saved_tensors, dO), None)
 
 
 class _Heads:
     """One head after the other, on the CPU, in NumPy's memory."""
 
-    def __init__(self, asked: Asked) -> None:
-        self.asked = asked
+    def __init__(self, options: Options) -> None:
+        self.options = options
         self.was: list[Attended] = []
 
     def forward(self, Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
         q, k, v = (X.detach().numpy() for X in (Q, K, V))
-        checked = heads.checked(q, k, v, self.asked)
+        checked = heads.checked(q, k, v, self.options)
         each = zip(*checked, strict=True)
-        self.was = [heads.head_forward(*head, self.asked, self.asked.degree) for head in each]
+        self.was = [heads.head_forward(*head, self.options, self.options.degree) for head in each]
         O = _joined([w.found.O for w in self.was], (*Q.shape[:-1], V.shape[-1]))
         nothing = np.empty((0, 0), q.dtype)  # O is kept once
         self.was = [w._replace(found=w.found._replace(O=nothing)) for w in self.was]
@@ -71,7 +71,7 @@ class _Heads:
         found = []
         for q, k, v, o, g, was in zip(*arrays, self.was, strict=True):
             whole = was._replace(found=was.found._replace(O=o))
-            found.append(heads.head_backward(q, k, v, whole, g, self.asked))
+            found.append(heads.head_backward(q, k, v, whole, g, self.options))
         each = zip(*found, strict=True)
         dQ, dK, dV = (_joined(list(x), like.shape) for x, like in zip(each, (Q, K, V), strict=True))
         return dQ, dK, dV
@@ -97,13 +97,13 @@ def _joined(arrays: list[Any], shape: tuple[int, ...]) -> Tensor:
 class _Batch:
     """All heads at once, in torch, on any device."""
 
-    def __init__(self, asked: Asked, engine: str) -> None:
-        self.asked = asked
-        self.passes = _passes(engine, asked.causal)
+    def __init__(self, options: Options, engine: str) -> None:
+        self.options = options
+        self.passes = _passes(engine, options.causal)
 
     def forward(self, Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
         q, k, v = self._checked(Q, K, V)
-        found, self.setting = self._at(q, k, v, self.asked.degree)
+        found, self.setting = self._at(q, k, v, self.options.degree)
         O = V.new_empty(*Q.shape[:-1], V.shape[-1])
         O.view_as(found.O).copy_(found.O)
         self.found = found._replace(O=O.new_empty(0))  # O is kept once
@@ -114,8 +114,8 @@ class _Batch:
     ) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v, o, g = (X.reshape(-1, *X.shape[-2:]) for X in (Q, K, V, O, dO))
         found, s = self.found._replace(O=o), self.setting
-        if self.asked.gradient_degree not in (None, s.plan.g):
-            found, s = self._at(q, k, v, self.asked.gradient_degree or 0)
+        if self.options.gradient_degree not in (None, s.plan.g):
+            found, s = self._at(q, k, v, self.options.gradient_degree or 0)
         dQ, dK, dV = self.passes[1](q, k, v, found, g, s)
         sizes = dV.abs().sum(dtype=torch.float32), g.abs().sum(dtype=torch.float32)
         fine = torch.stack([X.isfinite().all() for X in (dQ, dK, dV)] + [sizes[0] <= 2 * sizes[1]]).all()
@@ -126,34 +126,34 @@ class _Batch:
         return dQ.view(Q.shape), dK.view(K.shape), dV.view(V.shape)
 
     def _checked(self, Q: Tensor, K: Tensor, V: Tensor) -> list[Tensor]:
-        check_shapes(Q.shape, K.shape, V.shape, self.asked.causal)
+        check_shapes(Q.shape, K.shape, V.shape, self.options.causal)
         q, k, v = (X.detach().reshape(-1, *X.shape[-2:]) for X in (Q, K, V))
-        for g in {self.asked.degree, self.asked.gradient_degree or self.asked.degree}:
+        for g in {self.options.degree, self.options.gradient_degree or self.options.degree}:
             guards.check_rank(Q.shape[-1], g, V.shape[-1], len(q), Q.element_size(), _memory(Q))
-        bound = inf if self.asked.bound is None else self.asked.bound
+        bound = inf if self.options.bound is None else self.options.bound
         fine = [X.isfinite().all() for X in (q, k, v)] + [X.abs().amax() <= bound for X in (q, k)]
         if not bool(torch.stack(fine).all()):  # asked once: a GPU is waited for once
             for name, X in (("Q", q), ("K", k), ("V", v)):
                 for head in X.to(torch.promote_types(X.dtype, torch.float32)).cpu().numpy():
                     guards.check_finite(name, head)
-                    guards.check_bound(name, head, self.asked.bound if name != "V" else None)
+                    guards.check_bound(name, head, self.options.bound if name != "V" else None)
         return [q, k, v]
 
     def _at(self, q: Tensor, k: Tensor, v: Tensor, g: int) -> tuple[BatchForward, BatchSetting]:
         """The result at degree g, certified. Statistics of 16-bit keys are taken in float32."""
-        asked, p = self.asked, plan(q.shape[-1], g)
-        factor, wide = asked.factor(q.shape[-1]), torch.promote_types(q.dtype, torch.float32)
+        options, p = self.options, plan(q.shape[-1], g)
+        factor, wide = options.factor(q.shape[-1]), torch.promote_types(q.dtype, torch.float32)
         keys = k.to(wide)
-        shift = None if asked.causal else keys.mean(1, keepdim=True)
+        shift = None if options.causal else keys.mean(1, keepdim=True)
         rest = keys if shift is None else keys - shift
 
         def limit() -> float:
             limits = q.to(wide).norm(dim=-1) * rest.norm(dim=-1).amax(1, keepdim=True) * abs(factor)
             row = int(limits.argmax()) % q.shape[1]
-            guards.check_interval(asked.polynomial, float(limits.max()), row, q.shape[-1], g)
+            guards.check_interval(options.polynomial, float(limits.max()), row, q.shape[-1], g)
             return float(limits.max())
 
-        made = asked.made(g, limit)
+        made = options.made(g, limit)
         weights = torch.as_tensor(made.coefficients[p.degrees] * p.multiplicities).to(rest)[:, None]
         halves = torch.as_tensor((g - p.degrees) // 2, device=q.device)
         covariance = self._covariance(rest) if made.per_row else None
@@ -167,11 +167,11 @@ class _Batch:
     ) -> None:
         """Refuse denominators and outputs as `guards` says; a GPU is waited for once where all is well."""
         within = guards.within(_extent(found.O), _extent(v))
-        if made.positive_to == inf or not self.asked.causal:
-            least = rest.shape[1] / 2 if not self.asked.causal else guards.POSITIVE
+        if made.positive_to == inf or not self.options.causal:
+            least = rest.shape[1] / 2 if not self.options.causal else guards.POSITIVE
             if bool(((found.den >= least) & (found.den < inf)).all() & within):
                 return
-        causal = self.asked.causal
+        causal = self.options.causal
         keys: Any = np.arange(1, q.shape[1] + 1) if causal else rest.shape[1]
         for x, y, den in zip(q, rest, found.den, strict=True):
             rows = partial(_on_cpu, x.to(rest.dtype) * factor, y)
@@ -180,10 +180,10 @@ class _Batch:
             guards.refuse_output(made, bool(found.O.isfinite().all()))
 
     def _covariance(self, rest: Tensor) -> Tensor:
-        if self.asked.key_variance is None:
+        if self.options.key_variance is None:
             return rest.mT @ rest / rest.shape[1]
         unit = torch.eye(rest.shape[-1], dtype=rest.dtype, device=rest.device)
-        return (self.asked.key_variance * unit).expand(len(rest), -1, -1)
+        return (self.options.key_variance * unit).expand(len(rest), -1, -1)
 
 
 def _extent(X: Tensor) -> Any:
@@ -201,22 +201,22 @@ def _memory(like: Tensor) -> int | None:
     return torch.cuda.get_device_properties(like.device).total_memory if like.is_cuda else None
 
 
-def _engine(Q: Tensor, V: Tensor, asked: Asked) -> str:
+def _engine(Q: Tensor, V: Tensor, options: Options) -> str:
     """Which engine works on this tensor, or the error that says why the one asked for cannot."""
-    if asked.engine is None:
+    if options.engine is None:
         if Q.device.type == "cpu":
             return "numba" if fast.installed() else "torch"
-        return "torch" if _not_triton(Q, V, asked) else "triton"
-    if asked.engine in ("numpy", "numba") and Q.device.type != "cpu":
-        raise ValueError(f"engine is {asked.engine!r}, which works on the CPU; Q is on {Q.device}")
-    if asked.engine == "triton" and _not_triton(Q, V, asked):
-        raise ValueError(f"engine is 'triton': {_not_triton(Q, V, asked)}")
-    return asked.engine
+        return "torch" if _not_triton(Q, V, options) else "triton"
+    if options.engine in ("numpy", "numba") and Q.device.type != "cpu":
+        raise ValueError(f"engine is {options.engine!r}, which works on the CPU; Q is on {Q.device}")
+    if options.engine == "triton" and _not_triton(Q, V, options):
+        raise ValueError(f"engine is 'triton': {_not_triton(Q, V, options)}")
+    return options.engine
 
 
-def _not_triton(Q: Tensor, V: Tensor, asked: Asked) -> str:
+def _not_triton(Q: Tensor, V: Tensor, options: Options) -> str:
     """Why the kernels do not work on this tensor, "" where they do."""
-    if asked.causal:
+    if options.causal:
         return "causal attention runs in the engines 'torch', 'numba' and 'numpy'"
     if Q.dtype == torch.float64:
         return "Q has dtype torch.float64; the kernels know float32, float16 and bfloat16"
@@ -227,18 +227,18 @@ def _not_triton(Q: Tensor, V: Tensor, asked: Asked) -> str:
 
 
 @library_answer
-def attend(Q: Tensor, K: Tensor, V: Tensor, asked: Asked) -> Tensor:
+def attend(Q: Tensor, K: Tensor, V: Tensor, options: Options) -> Tensor:
     """`face.attention` for tensors."""
     for name, X in (("K", K), ("V", V)):
         if not isinstance(X, Tensor) or X.dtype != Q.dtype or X.device != Q.device:
             what = f"{X.dtype} on {X.device}" if isinstance(X, Tensor) else type(X).__name__
             raise TypeError(f"{name} is {what} and Q {Q.dtype} on {Q.device}; they must be the same")
-    if Q.dtype not in EXACT_TYPES and (Q.dtype not in SHORT_TYPES or _engine(Q, V, asked) != "triton"):
+    if Q.dtype not in EXACT_TYPES and (Q.dtype not in SHORT_TYPES or _engine(Q, V, options) != "triton"):
         raise TypeError(
             f"Q has dtype {Q.dtype}; it must be float32 or float64, or of 16 bits where Triton's kernels "
             "work (engine 'triton': not causal, up to 64 columns)"
         )
-    if asked.threads is None:
-        asked = replace(asked, threads=torch.get_num_threads())
-    found: Tensor = _Attention.apply(Q, K, V, asked)
+    if options.threads is None:
+        options = replace(options, threads=torch.get_num_threads())
+    found: Tensor = _Attention.apply(Q, K, V, options)
     return found

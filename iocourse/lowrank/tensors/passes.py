@@ -15,9 +15,9 @@ from torch import Tensor
 
 from ...guard import library_answer
 from ...monomials import Plan
+from ..passes import CAUSAL_TILE, slices
 from ..polynomials import CLIP, Polynomial
 
-CAUSAL_TILE = 64
 FEATURE_WORDS = 1 << 22  # of one tile of features, over all heads
 
 
@@ -85,12 +85,13 @@ def _over_denominators(f: BatchForward, dO: Tensor) -> Tensor:
     return torch.cat([dO, -(dO * f.O).sum(-1, keepdim=True)], -1) / f.den[..., None]
 
 
+def _divided(found: Tensor, T: Tensor) -> BatchForward:
+    """The pass whose [N, den] (H, n, d_v + 1) was found."""
+    return BatchForward(found[..., :-1] / found[..., -1:], found[..., -1].contiguous(), T)
+
+
 def _tile(heads: int, rank: int) -> int:
     return max(64, FEATURE_WORDS // (heads * rank))
-
-
-def _slices(n: int, tile: int) -> list[slice]:
-    return [slice(at, at + tile) for at in range(0, n, tile)]
 
 
 @library_answer
@@ -98,14 +99,14 @@ def forward(Q: Tensor, K: Tensor, V: Tensor, s: BatchSetting) -> BatchForward:
     """As `passes.forward`, for every head."""
     tile = _tile(len(Q), s.plan.rank)
     T = Q.new_zeros(len(Q), s.plan.rank, V.shape[-1] + 1)
-    for rows in _slices(K.shape[1], tile):
+    for rows in slices(K.shape[1], tile):
         T += features(s.keys(K[:, rows]), s.plan) @ _with_ones(V[:, rows])
     T *= s.weights
     found = Q.new_empty(*Q.shape[:2], V.shape[-1] + 1)
-    for rows in _slices(Q.shape[1], tile):
+    for rows in slices(Q.shape[1], tile):
         x = Q[:, rows] * s.factor
         found[:, rows] = (features(x, s.plan) * s.row_factors(x)).mT @ T
-    return BatchForward(found[..., :-1] / found[..., -1:], found[..., -1].contiguous(), T)
+    return _divided(found, T)
 
 
 @library_answer
@@ -117,13 +118,13 @@ def backward(
     G = _over_denominators(f, dO)
     dQ, dK, dV = torch.empty_like(Q), torch.empty_like(K), torch.empty_like(V)
     U = torch.zeros_like(f.T)
-    for rows in _slices(Q.shape[1], tile):
+    for rows in slices(Q.shape[1], tile):
         x = Q[:, rows] * s.factor
         phi, factors = features(x, s.plan), s.row_factors(x)
         U += (phi * factors) @ G[:, rows]
         dQ[:, rows] = pull_back(f.T @ G[:, rows].mT * factors, phi, x, s.plan) * s.factor
     U *= s.weights
-    for rows in _slices(K.shape[1], tile):
+    for rows in slices(K.shape[1], tile):
         x = s.keys(K[:, rows])
         psi = features(x, s.plan)
         dV[:, rows] = (psi.mT @ U)[..., :-1]
@@ -137,33 +138,32 @@ def _inside(q: Tensor, k: Tensor) -> Tensor:
 
 @library_answer
 def causal_forward(Q: Tensor, K: Tensor, V: Tensor, s: BatchSetting) -> BatchForward:
-    """As `causal.forward`, for every head."""
+    """As `passes.causal_forward`, for every head."""
     T = Q.new_zeros(len(Q), s.plan.rank, V.shape[-1] + 1)
     found = Q.new_empty(*Q.shape[:2], V.shape[-1] + 1)
-    for rows in _slices(Q.shape[1], CAUSAL_TILE):
+    for rows in slices(Q.shape[1], CAUSAL_TILE):
         x, k, values = Q[:, rows] * s.factor, s.keys(K[:, rows]), _with_ones(V[:, rows])
         phi = features(x, s.plan) * s.row_factors(x, true_scale=True)
         found[:, rows] = phi.mT @ T + _inside(x, k) @ values
         T += s.weights * (features(k, s.plan) @ values)
-    return BatchForward(found[..., :-1] / found[..., -1:], found[..., -1].contiguous(), T)
+    return _divided(found, T)
 
 
 @library_answer
 def causal_backward(
     Q: Tensor, K: Tensor, V: Tensor, f: BatchForward, dO: Tensor, s: BatchSetting
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """dQ, dK, dV, as `causal.backward`, for every head."""
+    """dQ, dK, dV, as `passes.causal_backward`, for every head."""
     G = _over_denominators(f, dO)
     dQ, dK, dV = torch.empty_like(Q), torch.empty_like(K), torch.empty_like(V)
-    tiles = _slices(Q.shape[1], CAUSAL_TILE)
-    T = torch.zeros_like(f.T)
+    tiles = slices(Q.shape[1], CAUSAL_TILE)
+    T, U = torch.zeros_like(f.T), torch.zeros_like(f.T)
     for rows in tiles:
         x, k, values = Q[:, rows] * s.factor, s.keys(K[:, rows]), _with_ones(V[:, rows])
         far = T @ G[:, rows].mT * s.row_factors(x, true_scale=True)
         near = _inside(x, k) * (G[:, rows] @ values.mT)
         dQ[:, rows] = (pull_back(far, features(x, s.plan), x, s.plan) + near @ k) * s.factor
         T += s.weights * (features(k, s.plan) @ values)
-    U = torch.zeros_like(T)
     for rows in reversed(tiles):
         x, k, values = Q[:, rows] * s.factor, s.keys(K[:, rows]), _with_ones(V[:, rows])
         near, psi = _inside(x, k), features(k, s.plan)

@@ -14,21 +14,7 @@ from . import DTYPES, LAUNCHES
 
 N, D, D_SLICED, BLOCK, ARCH = 4096, 128, 512, 64, 90  # where nothing is said
 LONGEST_MASK = 16384  # the closed form of a block mask looks at every pair
-# Options that only some launches take.
-TAKERS = {
-    "causal": (
-        "forward",
-        "fused-backward",
-        "split-backward",
-        "small-cache-fused",
-        "small-cache-materialised",
-        "packed",
-    ),
-    "block_mask": ("block-sparse",),
-    "block": ("block-sparse",),
-    "lengths": ("packed",),
-    "parts": ("decode",),
-}
+OF_SOME = ("causal", "block_mask", "block", "lengths", "parts")  # options that only some launches take
 
 
 @dataclass(frozen=True)
@@ -98,7 +84,8 @@ def question(arguments: argparse.Namespace) -> Question:
 
 
 def _refuse_what_it_does_not_take(what: str, arguments: argparse.Namespace) -> None:
-    for option, takers in TAKERS.items():
+    for option in OF_SOME:
+        takers = [name for name, one in LAUNCHES.items() if option in one.options]
         if getattr(arguments, option) not in (None, False) and what not in takers:
             name = "--" + option.replace("_", "-")
             raise Refused(f"{what} takes no {name}; allowed with: {', '.join(takers)}")
@@ -122,20 +109,25 @@ def _read(what: str, arguments: argparse.Namespace) -> Question:
     if what == "block-sparse" and arguments.block_mask is None:
         raise Refused(f"block-sparse needs --block-mask SPEC, one of {grids.FORMS}")
     lengths = _lengths(arguments.lengths) if what == "packed" else ()
-    d = D_SLICED if what.startswith("small-cache") else D
+
+    def size(name: str, unsaid: int) -> int:
+        """What --name says, or `unsaid`."""
+        value = getattr(arguments, name)
+        return unsaid if value is None else positive_int(f"--{name}", value)
+
     return Question(
         what=what,
-        N=sum(lengths) or positive_int("--N", N if arguments.N is None else arguments.N),
-        d=positive_int("--d", d if arguments.d is None else arguments.d),
+        N=sum(lengths) or size("N", N),
+        d=size("d", D_SLICED if what.startswith("small-cache") else D),
         heads=heads,
         kv_heads=kv_heads,
-        batch=positive_int("--batch", arguments.batch),
+        batch=size("batch", 1),
         dtype=arguments.dtype,
         causal=arguments.causal,
         block_mask=arguments.block_mask or "",
-        block=positive_int("--block", BLOCK if arguments.block is None else arguments.block),
+        block=size("block", BLOCK),
         lengths=lengths,
-        parts=0 if arguments.parts is None else positive_int("--parts", arguments.parts),
+        parts=size("parts", 0),
         closed_form=arguments.closed_form,
         arch=arguments.arch or 0,
     )

@@ -1,0 +1,47 @@
+"""Which tiles are worth trying: those that could run, the shipped one and its neighbours first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import TYPE_CHECKING
+
+from iocourse.gpu.chips import REGISTERS_A_THREAD, chip_of
+
+if TYPE_CHECKING:
+    from iocourse.kernels import Tile
+
+BYTES = 2  # 16-bit types; float32 runs on the ordinary cores, and its tiles are those that do not spill
+SIZES = {"BM": (32, 64, 128), "BN": (32, 64, 128), "warps": (4, 8), "stages": (1, 2, 3, 4)}
+ADDRESSES = 32  # registers a thread that sums and scores must leave for everything else, at the very least
+
+
+def fits(kernel: str, tile: Tile, arch: int, d: int) -> bool:
+    """Whether a 16-bit tile could run at all: a lower bound of what it needs, so few that run are left out.
+
+    In registers: the float32 sums and tiles of scores. In shared memory: the two arrays that stream past,
+    `stages` tiles deep.
+    """
+    BM, BN, warps, stages = tile
+    stays, streams = (BM, BN) if kernel in ("forward", "queries") else (BN, BM)
+    sums = {"forward": stays, "queries": stays, "keys": 2 * stays, "fused": 2 * stays + streams}[kernel]
+    scores = BM * BN * (1 if kernel == "forward" else 2)
+    registers = (sums * d + scores) / (32 * warps)
+    shared = 2 * streams * d * BYTES * stages
+    return registers + ADDRESSES <= REGISTERS_A_THREAD and shared <= chip_of(arch).shared_bytes
+
+
+def candidates(kernel: str, shipped: Tile, arch: int, d: int, quick: bool) -> list[Tile]:
+    """The shipped tile, its neighbours, then, unless `quick`, every other that could run."""
+    sizes = () if quick else product(*SIZES.values())
+    every = (shipped._replace(**dict(zip(SIZES, some, strict=True))) for some in sizes)
+    others = dict.fromkeys((*_neighbours(shipped), *every))
+    return [shipped, *(tile for tile in others if tile != shipped and fits(kernel, tile, arch, d))]
+
+
+def _neighbours(tile: Tile) -> Iterator[Tile]:
+    """Tiles with one number changed: a side or the warps halved or doubled, one stage more or less."""
+    for part, least in (("BM", 16), ("BN", 16), ("warps", 4)):
+        size = getattr(tile, part)
+        yield from (tile._replace(**{part: to}) for to in (size // 2, size * 2) if to >= least)
+    yield from (tile._replace(stages=to) for to in (tile.stages - 1, tile.stages + 1) if to >= 1)
