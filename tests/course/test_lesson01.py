@@ -10,8 +10,8 @@ from iocourse.data import real_head
 
 def test_no_count_of_rows_hangs_on_the_last_digit():
     """Rows are counted against the overflow of float16; none is so near to it that rounding could decide."""
-    ahead = real_head(1, 8)
-    E = np.exp(exact.scores(ahead.Q, ahead.K).astype(np.float16).astype(np.float64))
+    Q, K = (part.astype(float) for part in (real_head(1, 8).Q, real_head(1, 8).K))
+    E = np.exp(exact.scores(Q, K).astype(np.float16).astype(float))
     limit = 65520  # from here on float16 rounds to infinity
     for values in (E.max(axis=1), E.sum(axis=1)):
         assert np.abs(values / limit - 1).min() > 0.005

@@ -1,35 +1,21 @@
 """Lesson 04: the formulas it shows, what it says in words, and its exercises' own ground."""
 
-import json
 from itertools import pairwise
 from math import exp
-from pathlib import Path
 
 import numpy as np
 import pytest
+from lesson_source import Lesson
 
 from iocourse import bounds, costs, explore, run, schedules
-from iocourse.course.authoring.source import parse
 from iocourse.course.checking import judge
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson04 import forward_cases
 from iocourse.data import real_head
 
-ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "solutions" / "04_flash_forward.py"
-CELLS = parse(SOURCE.read_text(encoding="utf-8"), SOURCE)
-TEXT = "\n".join("\n".join(cell.lines) for cell in CELLS if cell.kind == "markdown")
+LESSON = Lesson("04_flash_forward")
+says = LESSON.says
 SIZES = [(64, 8, 16, 16), (7, 3, 2, 5), (1, 1, 1, 1), (9, 4, 20, 30), (10, 2, 3, 4)]
-
-
-def section(number):
-    """The text from one numbered heading to the next, thousands with plain commas."""
-    return TEXT.split(f"## {number} ")[1].split("\n## ")[0].replace("{,}", ",").replace("\\,", ",")
-
-
-def says(number, *figures):
-    missing = [figure for figure in figures if figure not in section(number)]
-    assert not missing, missing
 
 
 def constant(ledger, N, d, M):
@@ -206,5 +192,4 @@ def test_the_best_tile_of_4_4_is_the_best_of_all_tiles():
 
 
 def test_the_widget_has_a_cell_of_its_own_in_the_students_notebook():
-    notebook = json.loads((ROOT / "lessons" / "04_flash_forward.ipynb").read_text(encoding="utf-8"))
-    assert ["explore.tile_tuner()"] in [cell["source"] for cell in notebook["cells"]]
+    assert "explore.tile_tuner()" in LESSON.student_sources()
