@@ -83,20 +83,6 @@ def test_the_numbers_worked_by_hand():
     assert (6 * 10 + 12 * 4) / 18 == 6 and (10 + 4) / 2 == 7
 
 
-@pytest.mark.parametrize("b", [1, 3, 8, 20])
-def test_formulas_3_2_3_4_and_3_6(b):
-    my_running, my_online_attention, my_merge = defined("my_running", "my_online_attention", "my_merge")
-    rng = np.random.default_rng(b)
-    s, v = 5 * rng.standard_normal(20), rng.standard_normal((20, 3))
-    m, l = my_running(s[j : j + b] for j in range(0, 20, b))
-    assert m == s.max() and m + np.log(l) == pytest.approx(exact.log_sum_exp(s), abs=1e-12)
-    o = my_online_attention((s[j : j + b], v[j : j + b]) for j in range(0, 20, b))
-    assert exact.max_abs_error(o, exact.softmax(s) @ v) < 1e-12
-    part = lesson03._part
-    merged = my_merge(part(s[:b], v[:b]), part(s[b:], v[b:]))
-    assert lesson03.triple_difference(merged, part(s, v)) is None
-
-
 def test_digits_that_are_right():
     """The margins are wide: another order of summation must not change a digit that the text quotes."""
     (in_three_loops,) = defined("in_three_loops")
