@@ -88,6 +88,9 @@ measured("0.1", words=words_A + words_x + words_y)
 # Attention takes queries $Q$, keys $K$ and values $V$, and returns one row of output $O$ for each query. A row has $d$ words in all four. Usually there are as many queries as keys. When a model writes its answer piece by piece there is one new query and a long row of keys, so let the two numbers differ: $N_q$ queries, and $N_k$ keys with a value each. Return the compulsory traffic of one attention.
 #
 # Your lines go in place of `raise NotImplementedError`, which says "not written yet".
+# <!-- given = course.exercise.find("0.1").cases(np.random.default_rng(7))[0].inputs -->
+# <!-- 378, 251, 267 = given["Nq"], given["Nk"], 3 * given["d"] -->
+# <!-- 78320 = (given["Nq"] + 2 * given["Nk"]) * given["d"] -->
 
 
 # %% tags=["exercise"] name="ex-0.1"
@@ -250,6 +253,7 @@ whole.ledger
 # An algorithm with $I$ below the chip's figure waits for memory. Attention needs $2 N_q N_k d$ multiply-adds: $d$ for each score, and again $d$ to weight the values by it. (The exponentials are few beside them, and left out.)
 #
 # **Predict.** A model writes text piece by piece: each time one query meets 4,096 keys, $d = 64$. How many multiply-adds does it do for each word moved, if it moves as few words as possible?
+# <!-- 40 from https://images.nvidia.com/aem-dam/en-zz/Solutions/data-center/nvidia-ampere-architecture-whitepaper.pdf -->
 
 # %% tags=["predict"]
 predict("0.4", one_query=64)  #> predict("0.4", one_query=...)
@@ -298,7 +302,8 @@ measured("0.4", one_query=one)
 # ## References
 #
 # - Tri Dao, Daniel Y. Fu, Stefano Ermon, Atri Rudra, Christopher Ré: *FlashAttention: Fast and Memory-Efficient Exact Attention with IO-Awareness*, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135). Its section 2 has the figures of a GPU's memories.
-# - NVIDIA: *A100 Tensor Core GPU*, data sheet. 312 TFLOPS in FP16 (dense), 1,555 GB/s for the 40 GB version.
+# - NVIDIA: *A100 Tensor Core GPU*, data sheet, and its [white paper](https://images.nvidia.com/aem-dam/en-zz/Solutions/data-center/nvidia-ampere-architecture-whitepaper.pdf). 312 TFLOPS in FP16 (dense), 1,555 GB/s for the 40 GB version.
 # - Samuel Williams, Andrew Waterman, David Patterson: *Roofline: an insightful visual performance model for multicore architectures*, Communications of the ACM 52 (4), 2009. Where the comparison of 0.4 comes from.
 #
 # **Next**: [01 Naive attention](01_naive_attention.ipynb) writes out everything that FlashAttention avoids, so that you know what is being avoided.
+# <!-- 312, 1,555 from https://images.nvidia.com/aem-dam/en-zz/Solutions/data-center/nvidia-ampere-architecture-whitepaper.pdf -->

@@ -62,6 +62,10 @@ for name, head in {"sharp": sharp, "ahead": ahead, "broad": broad}.items():
 # On paper this is complete. In a computer, numbers end: float16 at 65,504, so that $e^s$ is lost for $s > 11.09$, and float32 at $3.4 \cdot 10^{38}$, so that it is lost for $s > 88.72$.
 #
 # **Predict.** We compute the formula as it stands, in float16. In how many of the 471 rows do the weights come out wrong, for each of the three heads? The scores printed above are enough for an estimate. Write your numbers in place of `...`, then run the cells.
+# <!-- head = real_head(0, 2) -->
+# <!-- 41.08 = exact.scores(head.Q[:128], head.K[:128]).max() -->
+# <!-- 65,504, 11.09 = np.finfo(np.float16).max, math.log(np.finfo(np.float16).max) -->
+# <!-- 3.4 \cdot 10^{38}, 88.72 = np.finfo(np.float32).max, math.log(np.finfo(np.float32).max) -->
 
 # %% tags=["predict"]
 predict("1.1", sharp=471, ahead=230, broad=0)  #> predict("1.1", sharp=..., ahead=..., broad=...)
@@ -108,6 +112,7 @@ for factor in (1.0, 1.1, np.sqrt(32)):
 # Every exponential now lies between 0 and 1 and one of them is 1, so the sum lies between 1 and $N$. Nothing can overflow while the format can hold $N$, and the sum cannot vanish. A score far below the maximum still underflows to 0, which is its weight to all the digits there are. The same goes for a score of $-\infty$, and we will use that soon.
 #
 # <!-- exercise 1.1 --> Write (1.2) for a matrix of scores, each row for itself. Leave `S` as it is: make new arrays instead of updating it in place. If you are stuck after five minutes, run `hint("1.1")` in a cell of your own.
+# <!-- 5.65 = math.log(np.finfo(np.float32).max) - head.stats["logit_max"] -->
 
 # %% tags=["exercise"] name="ex-1.1"
 def my_softmax(S):
@@ -281,6 +286,7 @@ measured("1.3", row_sum=abs(round(float(ds.sum()), 12)))
 # The matrix in (1.5) has $N^2$ entries for each row, $N^3$ for all rows: 104,487,111 for one of our heads. Formula (1.6) gets by without any of them.
 #
 # <!-- exercise 1.3 --> Write (1.6). Stuck after five minutes: `hint("1.3")`.
+# <!-- 104,487,111 = 471**3 -->
 
 # %% tags=["exercise"] name="ex-1.3"
 def my_softmax_backward(P, dP):
@@ -438,6 +444,7 @@ measured("1.5", ratio=4096 // (4 * d), crossover=min(n for n in lengths if n**2 
 # $$ \frac{\text{words of } S}{\text{words of } Q, K, V, O} = \frac{N^2}{4Nd} = \frac{N}{4d} \tag{1.11} $$
 #
 # so that they are equal at $N = 4d = 256$ tokens, a short page of text. A guess of $N/d = 64$ compares $S$ with one of the four. At $N = 131{,}072$ the ratio is 512, and $S$ has 17,179,869,184 words; with two bytes for each word this is 34.4 GB, for one head.
+# <!-- 34.4 = 2 * 131072**2 / 10**9 -->
 
 # %%
 curve(
@@ -455,6 +462,7 @@ curve(
 # Two straight lines on logarithmic axes, one with twice the slope of the other. Together $S$ and $P$ draw level with the rest at $N = 2d = 128$, and from there on they run away.
 #
 # The backward pass adds two more of them: it needs $P$, $dP$ and $dS$, which is $3N^2$ words beside the $8Nd$ of $Q, K, V, O$ and their four gradients. At $N = 4096$, $d = 64$ this is a factor of $3N/8d = 24$. And all of this is one head. Heads do not look at each other, so a layer is a loop over heads, or the same formulas with one more axis in front. `real_heads()` names the eight heads that come with the course:
+# <!-- 128, 24 = 2 * 64, 3 * 4096 / (8 * 64) -->
 
 
 # %%
@@ -479,6 +487,7 @@ attempt(all_heads, my_attention)
 # $$ W = 4N^2 + 4Nd \tag{1.12} $$
 #
 # The library's closed form for this schedule says the same, with tiles so large that nothing else is read twice. (What the four tile sizes do is a matter for lesson 02.)
+# <!-- 3.68 = 471 / (4 * 32) -->
 
 # %%
 N_long = 4096
@@ -487,7 +496,7 @@ print(plain)
 print(f"as (1.12): {4 * N_long**2 + 4 * N_long * d:,}; without S and P: {4 * N_long * d:,}")
 
 # %% [markdown]
-# 68,157,440 words, of which 1,048,576 are input and output: for each word that attention is about, 64 more move only because of $S$ and $P$, nobody's input and nobody's output. For each word moved there are $2N^2d / W = 31.5$ multiply-adds, about $d/2$: the last line of section 0.4 in lesson 00. There the data sheet of an A100 came to about 200 while one word arrives. With a schedule like this one it would spend most of its time waiting.
+# 68,157,440 words, of which 1,048,576 are input and output: for each word that attention is about, 64 more move only because of $S$ and $P$, nobody's input and nobody's output. For each word moved there are $2N^2d / W = 31.5$ multiply-adds, about $d/2$: the last line of section 0.4 in lesson 00. There the data sheet of an A100 came to about two hundred while one word arrives. With a schedule like this one it would spend most of its time waiting.
 #
 # ## Misconceptions
 #
@@ -511,3 +520,4 @@ print(f"as (1.12): {4 * N_long**2 + 4 * N_long * d:,}; without S and P: {4 * N_l
 # ## What comes next
 #
 # In this lesson an array was simply there, and reading it was free. In a machine these $N^2$ words must live somewhere, and be moved from there to where the arithmetic is, a limited number at a time. How many words must move then, and who decides? [02 A machine with two memories](02_two_memories.ipynb) builds that machine.
+# <!-- 64, 31.5 = 4 * 4096**2 / (4 * 4096 * 64), 2 * 4096**2 * 64 / costs.naive(4096, 64, Br=4096, Bc=4096, Bm=4096, Bn=64).total -->

@@ -181,6 +181,7 @@ print(centred.ledger)
 # $$ W = 2mnk + mn. \tag{2.3} $$
 #
 # **Predict.** Three matrices of $16 \times 16$ have 768 words together. How many words does this schedule move? And how often is each word of $A$ read?
+# <!-- 768 = 3 * 16 * 16 -->
 
 # %% tags=["predict"]
 predict("2.3", words=8448, reads_of_A=16)  #> predict("2.3", words=..., reads_of_A=...)
@@ -309,6 +310,7 @@ measured(
 # (`dry=True` runs the same schedule on shapes alone: it counts, and computes no values.)
 #
 # Four times the memory made the traffic 1.92 times smaller, from 360,000 to 187,200 words. It is not quite 2, because the $mn$ words of $C$ are written whatever $M$ is. Tiles of side 6 move 590,400 words, 1.64 times as many as tiles of side 10; the limit for large $M$ is $\sqrt 3 \approx 1.73$. With depth 1 the smaller tile leaves 72 of the 120 words idle: there is no reason to choose it.
+# <!-- 1.73, 72 = math.sqrt(3), 120 - costs.matmul(120, 120, 120, bm=6, bn=6).peak -->
 
 # %% [markdown]
 # <!-- exercise 2.3 --> A square tile is right when the matrices are large in both directions. If $A$ has only a few rows, part of a square tile hangs over the edge, and the room is better spent elsewhere. Write the function that picks the best tile: among all $b_m \times b_n$ whose footprint is at most $M$, one that moves the fewest words by (2.4). `costs.matmul(m, n, k, bm=bm, bn=bn).total` evaluates the formula. $M$ is at least 3, so a tile of one word always fits. There is no need to be clever: the sizes here are small enough to try every $b_m$. If you are stuck after ten minutes, `hint("2.3")`.
@@ -399,6 +401,7 @@ curve(machine, formulas, title=title, xlabel="fast memory M (words)", ylabel="wo
 
 # %% [markdown]
 # The points lie just above the bound where $M$ is large enough for a good tile and small beside $n^2$. The rule of three square tiles runs parallel to them, higher by a factor of about 1.7. At the right end all three arrive at the compulsory traffic, and no amount of memory brings them below it.
+# <!-- 1.7 = math.sqrt(3) -->
 
 # %% [markdown]
 # <!-- exercise 2.4 --> The bound (2.6) is for a product of two *different* matrices. For $G = AA^\top$ with $A$ of shape $(m, k)$, your `my_matmul` would read $A$ twice $\lceil m/b \rceil$ times. But $G_{ij} = G_{ji}$, so half of the tiles need not be computed, and on the diagonal the two pieces are the same one. Write the schedule that moves
@@ -457,6 +460,7 @@ print("without symmetry:", f"{general.ledger.total:,} words")
 # $S$ is written and read, $P$ is written and read: $4N^2$ words.
 #
 # **Predict.** For $N = 256$, $d = 32$, $M = 4096$ the tiles have $B_r = B_m = 123$ rows. What percentage of all words belongs to $S$ and $P$? And how many times the compulsory $4Nd$ words is the total?
+# <!-- 123 = schedules.get("naive").tiles(256, 32, 4096)["Br"] -->
 
 # %% tags=["predict"]
 predict("2.7", percent_S_and_P=90, times_compulsory=8)  #> predict("2.7", percent_S_and_P=..., times_compulsory=...)

@@ -109,6 +109,8 @@ measured("3.2", factor=round(float(factor), 9), l=round(float(l), 9))
 # The unit grew from 2 to 8, a factor of 0.25: the old 1.5 became 0.375, and the second piece added $1 + \tfrac12 + \tfrac12$. The sixth score brought no larger one, so its factor is 1 and it adds $\tfrac18$. In the end 2.5 units of 8 are 20, the sum of all $e^s$.
 #
 # <!-- exercise 3.2 --> Write the update as a loop. `pieces` is an iterator: it has no length and no index, a piece may hold any number of scores from 1 up, and a second loop over it finds nothing. The check also hands over a row of 32,001 scores and watches how much your function keeps: a list of all pieces is too much. If you are stuck after five minutes, run `hint("3.2")` in a cell of your own.
+# <!-- 0.375 = 1.5 * 2 / 8 -->
+# <!-- 32,001 = max(case.inputs["row"].size for case in course.exercise.find("3.2").cases(np.random.default_rng(0))) -->
 
 
 # %% tags=["exercise"] name="ex-3.2"
@@ -145,6 +147,7 @@ check("3.2", my_running)
 # The rows of a real head are in no random order, because many heads prefer certain places in the text. We take three heads of the model all-MiniLM-L6-v2 on a text of 471 tokens, named (layer, head). Nothing is masked: each query has scores with all 471 keys. Head (0, 2) looks at the token before, and its scores reach 83; (0, 11) looks everywhere; (4, 5) rests on the first token.
 #
 # **Predict.** For each of the three: how many new maxima does an average row have, counted score by score?
+# <!-- 0.577, 6.73, 83 = np.euler_gamma, sum(1 / k for k in range(1, 471 + 1)), real_head(0, 2).stats["logit_max"] -->
 
 # %% tags=["predict"]
 predict("3.3", token_before=5, everywhere=6.73, first_token=1)  #> predict("3.3", token_before=..., everywhere=..., first_token=...)
@@ -193,6 +196,9 @@ bars(
 # The black marks in the picture are (3.3). Shuffled, eight times over, all three heads come close to 6.73. In their own order they differ. The head that looks at the token before has 9.21 new maxima a row: in 80 % of its rows the largest score stands at that token, so new maxima go on until there, and neighbouring scores are alike, so a climb passes several of them. The head that rests on the first token has 1.00, since nothing after the first score is larger. Cut into 15 pieces of 32, as a kernel would do it, 75 % of the 14 rescalings in the first head multiply by 1, 81 % in the second, all in the third.
 #
 # Your own function on one row of the first two heads:
+# <!-- heads = [real_head(0, 2), real_head(0, 11)] -->
+# <!-- best = exact.scores(heads[0].Q, heads[0].K).argmax(axis=1) -->
+# <!-- 80 = 10**2 * (best == np.arange(471) - 1).mean() -->
 
 
 # %%
@@ -350,6 +356,7 @@ measured("3.6", output=(weight_a * 10 + weight_b * 4) / (weight_a + weight_b))
 # It is 6, not the average 7: part b holds two thirds of the weight, 12 of 18. In the unit of b, part a counts $\tfrac16 \cdot 3 = 0.5$ beside b's 1.
 #
 # <!-- exercise 3.6 --> Write (3.6), with the remedy of (3.5) where two empty parts meet. The check merges in both orders and both groupings, merges with the identity on either side and with itself, merges parts whose maxima are 10,000 apart, and looks whether the parts it handed in are still what they were. If you are stuck after six minutes, run `hint("3.6")` in a cell of your own.
+# <!-- 0.5 = 1 / 6 * 3 -->
 
 
 # %% tags=["exercise"] name="ex-3.6"
@@ -408,6 +415,7 @@ print(f"left to right, as a tree, shuffled: equal up to 1e-12: {attempt(three_wa
 # We count right digits as $\lfloor -\log_{10}(\text{root mean square error}) \rfloor$ against float64 (no entry of these outputs is larger than 1.8): once with the three loops of (3.1), once with your function. NumPy works in the precision of the pieces as long as $m$, $\ell$ and $o$ start as plain numbers; from `np.zeros(d)` on it would work in float64.
 #
 # **Predict.** In float32, how many digits of the sharp head (0, 2) are right: in three loops, and in one?
+# <!-- 1.8 = max(abs(exact.attention(head.Q, head.K, head.V)).max() for head in heads) -->
 
 # %% tags=["predict"]
 predict("3.7", three_loops=7, one_pass=6)  #> predict("3.7", three_loops=..., one_pass=...)
@@ -456,6 +464,7 @@ print(f"sum of 4096 ones in float16: {l:.0f}")
 
 # %% [markdown]
 # The sum stops at 2048: from there on the next number float16 knows is 2050, and $2048 + 1$ is rounded back. For this reason kernels keep $m$, $\ell$ and $o$ in float32 even where $Q$, $K$ and $V$ are float16.
+# <!-- 2050 = np.nextafter(np.float16(2048), np.float16(np.inf)) -->
 
 # %% [markdown]
 # ## 3.8 On the machine

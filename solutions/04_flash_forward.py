@@ -335,6 +335,7 @@ print(f"{ledger.total:,} words, {ledger.peak:,} of {M:,} words of fast memory us
 
 # %% [markdown]
 # 71,303,168 words, as in the last line of the table, and 16,308 of the 16,384 words are in use. The 76 that are left are too few for one more query, which needs $2d + 3 = 131$.
+# <!-- 76, 131 = 16384 - costs.flash_optimal(8192, 64, Br=124, Bc=1).peak, 2 * 64 + 3 -->
 
 # %% [markdown]
 # ## 4.5 Twelve, eight, four
@@ -364,6 +365,7 @@ measured("4.5", **constant)
 
 # %% [markdown]
 # 12.44, 8.125 and 4.25: near to 12, 8 and 4, and a little above all three. What is left over has two parts. The corrections of (4.5) give 12.25, 8 and 4.09. The rest are terms that do not grow with $N^2$, such as the $2Nd$ of (4.2), and rounding up to whole blocks: they must shrink as $N$ grows. Closed forms cost nothing, so we can look at four million tokens:
+# <!-- 12.25, 4.09 = 12 * (1 + 4 / (3 * 64)), 4 * (1 + 3 / (2 * 64)) -->
 
 # %%
 for N in (2**16, 2**19, 2**22):
@@ -375,6 +377,7 @@ for N in (2**16, 2**19, 2**22):
 # 12.25, 8.00 and 4.10. Formula (4.5) says 12.25, 8 and 4.09. The last hundredth is made of small things: 2,000 rows of queries where (4.5) has $M/(2d+3) = 2001.10$, a last block that is not full, and what is left of $2Nd$.
 #
 # How much of the way from 12 to 4 is the loop order, and how much the tile? Give F1 its best tile, $B_r = 1$ and $B_c$ as large as fits:
+# <!-- 2,000, 2001.10 = schedules.flash_optimal.tiles(2**22, 64, 64 * 64**2)["Br"], 64 * 64**2 / (2 * 64 + 3) -->
 
 # %%
 N, Bc = 2**22, (M - 2 * d - 2) // (2 * d + 1)
@@ -408,6 +411,7 @@ measured("4.6", footprint=costs.flash1(64, 8, Br=8, Bc=16).peak)
 
 # %% [markdown]
 # 528 words: 16 more than there are. Up to the scores everything fits, $Q_i$ and $O_i$ with room to spare; the tile of scores does not. And $8d^2 + 8d = 576$ is indeed more than 512. For $d = 64$ the limit is 33,280:
+# <!-- 16, 576, 33,280 = 528 - 512, 8 * 8**2 + 8 * 8, 8 * 64**2 + 8 * 64 -->
 
 # %%
 def published(d, M):
@@ -422,6 +426,8 @@ for M in (16384, 33279, 33280, 33281, 58368):
 
 # %% [markdown]
 # Below 33,280 words they do not fit, and at 33,280 they do. One word more and they do not fit again: $\lceil M/4d \rceil$ rounds up to one more key, which takes $2d + B_r = 192$ words. Where $4d$ does not divide $M$, it is (4.6) that decides. When you ask `schedules.flash1.tiles(N, d, M)` for tiles that do not fit as published, it takes the best of the loop order instead and says so: `schedules.flash1.note(N, d, M)`.
+# <!-- more, less = (costs.flash1(10**6, 64, Br=64, Bc=math.ceil(M / (4 * 64))).peak for M in (33281, 33280)) -->
+# <!-- 192 = more - less -->
 
 # %% [markdown]
 # ## 4.7 How little is possible
@@ -433,6 +439,7 @@ for M in (16384, 33279, 33280, 33281, 58368):
 # It holds for every $M$ and for every schedule that computes attention exactly, with scores from $d$ products $q_{ic}k_{jc}$ and outputs from products $p_{ij}v_{jc}$; in any order, with any tiles, also if scores are computed twice. It is a derivation of this course, with segments and the Loomis-Whitney inequality as in the papers below; lesson 05 proves it. The library keeps a list, `bounds.BOUNDS`, with the source and the class of each: these two are the bounds `compulsory` and `A_large`. `bounds.lower_bound` takes the largest of what is proved, for very small memories also a third bound, which lesson 07 needs; it does so at $M + 4$ words, since four registers are free.
 #
 # **Predict.** $N = 8192$, $d = 64$, $M = 58\,368$ (228 KiB of float32, the size of a fast memory on a large GPU). How many times the lower bound does F3 move?
+# <!-- 228 = 58368 * 4 / 1024 -->
 
 # %% tags=["predict"]
 predict("4.7", f3_over_bound=2)  #> predict("4.7", f3_over_bound=...)
@@ -450,12 +457,17 @@ measured("4.7", f3_over_bound=f3.total / least)
 # 1.195 times the bound. No schedule of that kind, whatever its order, saves more than a sixth of F3's words here. The 20 percent have names: $M + d^2$ in (4.7) where F3 has $M$ (a factor 1.07), $3/(2d)$ (1.02), rounding up to 19 blocks (1.03), and $2Nd$ for $Q$ and $O$ (1.05). The first goes away as $M/d^2$ grows, the second as $d$ grows, the others as $N$ grows: 4 is the best constant there is.
 #
 # The picture shows all schedules for fast memories of many sizes.
+# <!-- N, d, M = 8192, 64, 58368 -->
+# <!-- blocks = math.ceil(N / schedules.flash_optimal.tiles(N, d, M)["Br"]) -->
+# <!-- 1.07, 1.02, 19 = (M + d**2) / M, 1 + 3 / (2 * d), blocks -->
+# <!-- 1.03, 1.05 = blocks / (N * (2 * d + 3) / M), (blocks + 1) / blocks -->
 
 # %%
 explore.words_against_memory(8192, 64)
 
 # %% [markdown]
 # Read it from left to right. At the left end even naive attention moves less than the three, for only a few rows of queries fit; what to do with so little memory is a question for lesson 07. Then naive attention is nearly flat, for more memory does not help an algorithm that writes its scores out, while F1, F2 and F3 fall in proportion to $1/M$, and F3 runs closest to the bound. Between the points at 32,768 and at 38,968 words F1 and F2 jump *up*. There, from 33,280 words on, the published sizes begin to fit (section 4.6); the library takes them, for F2 the same quarter of $M$, and they are worse than the tiles it took before. At the right end all of $Q$ fits, and F2 and F3 meet the compulsory $4Nd = 2{,}097{,}152$ words.
+# <!-- 32,768, 38,968, 33,280 = 2**15, round(2 ** (15 + 1 / 4)), 8 * 64**2 + 8 * 64 -->
 
 # %% [markdown]
 # ## 4.8 Your hand on the tile, and the quiz of lesson 00
@@ -548,6 +560,8 @@ print(f"naive {naive:,}; F3 {f3:,}; bound {which} {least:,}")
 
 # %% [markdown]
 # F3 moves about a quarter of the naive words, and 1.56 times the bound: with $N = 471$ and $M = 4d^2$, the rounding, the $2Nd$ and the $d^2$ of section 4.7 weigh more than at $N = 8192$.
+# <!-- f3 = schedules.flash_optimal -->
+# <!-- 1.56 = f3.cost(471, 32, **f3.tiles(471, 32, 4096)).total / bounds.lower_bound("forward", 471, 32, 4096)[0] -->
 
 # %% [markdown]
 # ## Misconceptions

@@ -471,6 +471,9 @@ measured("5.8", best_T=lengths[int(np.argmax(rate))])
 # These are the bounds `A_large` and `A_small`. The first is (4.7) of lesson 04. It can be read as an exchange rate. In F3, where fast memory holds $M/2d$ queries with their outputs, $2d$ words of a key and its value come in and form $(M/2d)\,d$ products: $M/4d$ for a word. By Theorem A a word buys $(M + d^2)/4d$ products at most, whatever the schedule.
 #
 # And at the size of section 5.5?
+# <!-- N, d, M = 8192, 64, 58368 -->
+# <!-- shares = [bounds.theorem_A(N, d, M, T=T) / bounds.theorem_A(N, d, M, T=M + d**2) for T in (M // 4, 4 * M)] -->
+# <!-- 0.6, 0.7 = math.floor(10 * min(shares)) / 10, math.ceil(10 * max(shares)) / 10 -->
 
 # %%
 tiny_bound = attempt(my_bound, 2, 1, 4)
@@ -574,6 +577,9 @@ measured("5.10", all_schedules=f3_over_bound(16384)[0],
 # Is 4 the exact constant? At $d = 64$ F3 has 4.10 and Theorem A $4M/(M + d^2)$. Closed forms cost nothing, so we let $d$ and $M/d^2$ grow, with $N = 2^{32}$ to be rid of the rest:
 #
 # **Predict.** $d = 1024$ and $M = 1024\,d^2$. What are the two constants $WM/(N^2d^2)$?
+# <!-- f3 = lambda N, M: schedules.flash_optimal.cost(N, d, **schedules.flash_optimal.tiles(N, d, M)).total -->
+# <!-- 6 = 10**2 * (1 - bounds.lower_bound("forward", N, d, 16384, recompute=False)[0] / f3(N, 16384)) -->
+# <!-- 4.10 = f3(2**22, 64**3) * 64**3 / (2**22 * d) ** 2 -->
 
 # %% tags=["predict"]
 predict("5.10b", f3=4.01, theorem_a=3.996)  #> predict("5.10b", f3=..., theorem_a=...)
@@ -617,6 +623,7 @@ explore.bars(words, title="Forward pass, N = 8192, d = 64, M = 58,368")
 # A factor of 16.9, of which 16 is the ratio of the first terms. Their argument was made for the order: it counts the scores a segment can make and leaves $V$ and $O$ aside. The paper also treats fast matrix multiplication, about which Theorem A says nothing.
 #
 # Every bound of the course knows where it comes from and how sure it is:
+# <!-- 16 = 4 / (1 / 4) -->
 
 # %%
 for name in ("compulsory", "A", "B", "B'", "saha_ye", "theta_attention", "omega_fast_matmul"):

@@ -317,6 +317,7 @@ for name in ("standard_backward", "flash1_backward"):
 # 1,055,511 words, where B0 moves 2,463,801 and B1 1,326,336. (A higher peak means temporaries, which the check allows.) The scores of this head reach 83, and $e^{83}$ is no trouble: $s_{ij} - L_i$ is never above 0.
 #
 # On a GPU the blocks of keys are worked on side by side and not one after the other, so a travelling $dQ_i$ needs atomic additions there, or a sweep of its own as in section 6.8.
+# <!-- 83 = int(real_head(0, 2).stats["logit_max"]) -->
 
 # %% [markdown]
 # ## 6.7 What stays times what passes
@@ -470,6 +471,9 @@ measured("6.8", rows_stay=first.total / unit,
 
 # %% [markdown]
 # 6.377 for your sweep and 8.502 for the second, 14.88 together, where B3 has 16.69. With closed forms we can let $N$ grow to four million, where the terms without $N^2$ vanish:
+# <!-- ledger = lambda name, N, M: schedules.get(name).cost(N, 64, **schedules.get(name).tiles(N, 64, M)) -->
+# <!-- constant = lambda name, N, M: ledger(name, N, M).total * M / (N * 64) ** 2 -->
+# <!-- 14.88, 16.69 = constant("split_backward", 2**16, 64**3), constant("fused_backward", 2**16, 64**3) -->
 
 # %%
 N = 2**22
@@ -485,6 +489,10 @@ for name in ("flash1_backward", "flash2_backward", "fused_backward", "split_back
 # 20.24, 32.25, 16.21 and 14.28 at $M = 64d^2$. The table above says 20.20, 32.25, 16.19 and 14.25; what is left over is mostly rounding to whole rows and blocks. B2 shows once more what the tile is worth: the same order as B3, half the block, twice the words.
 #
 # B4 does not win everywhere. It has $8Nd$ words that come once, B3 has $5Nd$, and where $N$ is only a few blocks long this decides:
+# <!-- d = 64 -->
+# <!-- 20.20, 32.25 = 20 * (1 + 2 / (5 * d)) * (1 + 1 / (4 * d)), 32 * (1 + 1 / (2 * d)) -->
+# <!-- b4_form = 6 * (1 + 1 / d) + 8 * (1 + 1 / d) * (1 + 1 / (4 * d)) -->
+# <!-- 16.19, 14.25 = 16 * (1 + 1 / (2 * d)) * (1 + 1 / (4 * d)), b4_form -->
 
 # %%
 M = 64 * d**2
@@ -573,6 +581,7 @@ measured("6.10", b4_over_bound=ratio[2**15])
 
 # %% [markdown]
 # 1.381 at $N = 32\,768$, and it falls as $N$ grows, to 1.285 at $N = 131\,072$. Of this, $14/12$ is the gap between the constants, 1.167. The rest is $M + 4d^2$ where B4 has $M$ (a factor 1.0625), the corrections of section 6.8 (1.02), and what does not grow with $N^2$. The picture leaves the last part out: $N$ is four million, and $M$ grows from $4d^2$ to $1024d^2$.
+# <!-- 1.167, 1.0625, 1.02 = 14 / 12, (64**3 + 4 * d**2) / 64**3, b4_form / 14 -->
 
 # %%
 N, d = 2**22, 64
@@ -595,6 +604,10 @@ explore.curve(found, bound, title="Backward constants, N = 4,194,304, d = 64",
 # - *More we do not know.* There may be an order with 12 or 13, and there may be a better proof. For reads and writes together, $12 \le c \le 14$ is **open** (in the library's list `open_backward`, with the status *open*).
 #
 # The published results are about growth. The paper on fine-grained I/O complexity below treats a gradient of this kind, and shows that $N^2d^2/M$ is the right growth for $M \ge d^2$ and long sequences, and that for a smaller $M$ another schedule is better. The library has `small_cache_backward` for that end, and lesson 07 looks at it.
+# <!-- drawn = [constant("split_backward", 2**22, 4**k * d**2) for k in range(1, 6)] -->
+# <!-- 14.2, 14.5 = math.floor(10 * min(drawn)) / 10, math.ceil(10 * max(drawn)) / 10 -->
+# <!-- b3 = ledger("fused_backward", 2**22, 64**3) -->
+# <!-- 12.2, 4.0 = (words * 64**3 / (2**22 * d) ** 2 for words in (b3.read, b3.written)) -->
 
 # %% [markdown]
 # ## 6.11 The whole proof (optional)
@@ -634,11 +647,12 @@ explore.curve(found, bound, title="Backward constants, N = 4,194,304, d = 64",
 # $$ W \ge T\left\lfloor \frac{(2 + \sqrt2)N^2d}{F_b(M + T)} \right\rfloor - N^2 . \tag{6.17} $$
 #
 # With $T = 2M$ and $M$ far below $d^2$ this is about $(4 + 2\sqrt2)N^2d/\sqrt M$, a constant of 6.83. `small_cache_backward` has 10; in between it is open too.
+# <!-- 6.83 = 4 + 2 * math.sqrt(2) -->
 
 # %% [markdown]
 # ## Misconceptions
 #
-# - **"The backward pass needs the weights, so the forward pass must store them."** It needs one word a row; 512 instead of 262,144 in 6.3.
+# - **"The backward pass needs the weights, so the forward pass must store them."** It needs one word a row; 512 instead of 262,144 (6.3).
 # - **"Recomputation saves room and pays with traffic."** It pays with arithmetic. B4 computes all scores twice, and moves 14 where B3 moves 16 (6.8).
 # - **"Softmax's gradient needs the whole row."** Only through $D_i$, and $D_i$ is a product of a row of $dO$ and a row of $O$ (6.4).
 # - **"A causal mask halves the traffic."** Of a schedule that passes tiles over, nearly, for long sequences: 0.523 at $N = 4096$, 0.729 at 256. Of B0 it saves nothing (6.9).

@@ -14,7 +14,7 @@
 # - what Theorem B′ says: at this end, too, $4$ is the best constant;
 # - to see attention inside another problem, $dL/dX$, and to reuse everything there.
 #
-# **Prerequisites**: lesson 02 (the matrix product in tiles), lesson 03 (log-sum-exp), lesson 04 (F3). Section 7.7 quotes lesson 05, sections 7.8 and 7.9 use the gradients of lesson 06, and the proof in 7.10 builds on that of section 5.9. Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: lesson 02 (the matrix product in tiles), lesson 03 (log-sum-exp), lesson 04 (F3). Section 7.7 quotes lesson 05, sections 7.8 and 7.9 use the gradients of lesson 06, and the proof in section 7.10 builds on that of section 5.9. Signs and terms are on the [notation](notation.md) page.
 #
 # **Minutes**: 80, of which <!-- minutes --> are for the exercises. The proof in section 7.10 takes 15 minutes more.
 #
@@ -65,6 +65,7 @@ measured("7.1", f3_squares=squares("flash_optimal", N, d, 1024))
 # 18.34 times $N^2$: there is room for seven rows, and a loaded word of $K$ or $V$ serves seven products. At 1024 words and below, naive attention moves less: it holds whole rows as well, but of one array at a time. From 256 words down a single row of $Q$ is left to F3, and below $3d + 3 = 195$ words it does not run at all.
 #
 # In lesson 02 a loaded word did much better. With a square tile of the result of side $b$ it served $b$ products, and $b \approx \sqrt M$: 31 at $M = 1024$, where F3 gets 7. That schedule never held a row.
+# <!-- 31 = bounds.square_side(1024) -->
 
 # %% [markdown]
 # ## 7.2 A tile of scores, made from columns
@@ -148,6 +149,9 @@ print(mine.ledger)
 # Three full blocks and a vector take $3B^2 + B$ words, so $B = \sqrt M/2$ is safe, and the paper, which is after the order of growth, asks for no more. There is something else to see. No maximum is subtracted: $A$ is the bare exponential.
 #
 # **Predict.** $N = 2^{20}$, $d = 4096$, $M = 16\,384$. What is the constant $W\sqrt M/(N^2d)$? And: 32 queries have scores that reach to $\pm 3000$, with a standard deviation of 900. In how many of the 32 rows is the output usable, that is, not NaN?
+# <!-- Q, K = np.random.default_rng(7).standard_normal((3, 32, 8))[:2] -->
+# <!-- S = exact.scores(1000 * Q, K) -->
+# <!-- 3000, 900 = round(abs(S).max(), -3), round(S.std(), -2) -->
 
 # %% tags=["predict"]
 predict("7.3", constant=8, usable=0)  #> predict("7.3", constant=..., usable=...)
@@ -170,6 +174,9 @@ measured("7.3", constant=dry.total * sqrt(M) / (N**2 * d), usable=usable)
 # 8.03, and one row of 32. In float64 $e^s$ overflows at $s = 709.8$, in float32 at 88.7; the sharp head of lesson 04 had a logit of 83.1. A row is lost when its largest score exceeds the limit: its sum is infinite, and infinity over infinity is not a number. (It would be lost as well if all of its scores lay below $-745$: then $D_i = 0$.)
 #
 # This is no mistake of the paper, which proves statements about words that move. But an algorithm that is to run needs a maximum, and the question is whether that costs words.
+# <!-- 709.8, 88.7 = (math.log(np.finfo(kind).max) for kind in (np.float64, np.float32)) -->
+# <!-- 745 = math.log(2) - math.log(np.finfo(np.float64).smallest_subnormal) -->
+# <!-- 83.1 = real_head(0, 2).stats["logit_max"] -->
 
 # %% [markdown]
 # ## 7.4 The same idea, safe and with thin slices
@@ -265,6 +272,7 @@ print(f"on five words: {least.ledger.total:,} words; equal to exact attention: {
 # There is no $N^2$ in it. (The $-1$: nothing is there to be read at the first block of keys.) With $B_rB_c = M$ the sum $3/B_c + 2/B_r$ is least at $B_r : B_c = 2 : 3$, and then $W_6 \approx 2\sqrt6\,N^2d/\sqrt M = 4.90\,N^2d/\sqrt M$.
 #
 # **Predict.** $N = 4096$, $d = 64$, $M = 1024$, each with its best tiles. How many times the words of F5 does F6 move?
+# <!-- 4.90 = 2 * math.sqrt(6) -->
 
 # %% tags=["predict"]
 predict("7.5", f6_over_f5=1.2)  #> predict("7.5", f6_over_f5=...)
@@ -351,6 +359,8 @@ for line in attempt(lambda: list(plans(my_plan, 4096, 64, memories))):
 # The library's answer to 7.3 is `schedules.best`. It searches through all forward schedules, and fast enough to halve an interval until a border is found.
 #
 # **Predict.** $N = 2^{22}$, $d = 4096$. From which $M$ on, as a multiple of $d^2$, is F3 the best schedule?
+# <!-- 1.207, 0.69 = (1 + math.sqrt(2)) / 2, 4 / (1 + math.sqrt(2)) ** 2 -->
+# <!-- 1.11 = 1 / (2 * math.sqrt(6) - 4) -->
 
 # %% tags=["predict"]
 predict("7.6", f3_from=0.69)  #> predict("7.6", f3_from=...)
@@ -402,6 +412,12 @@ measured("7.6", f3_from=f3_from / d**2)
 # At $M = \frac23 d^2$ all three, F5 with one read, F6 and F3, move $6N^2$ words. The search said 0.476 and 0.668. Just below $\frac23 d^2$ F6 leads F5 by a trifle, less than a thousandth from $0.63\,d^2$ on, and remainders can turn this around: for $N = 2^{26}$ F5 is best once more at $0.66\,d^2$.
 #
 # At smaller $d$ everything is rougher, for $B_r$ is then a small whole number itself. Here is $d = 64$, word by word from $M = 2600$ to $4096$:
+# <!-- 0.476 = 1 / (math.sqrt(6) - 1) ** 2 -->
+# <!-- words = lambda name, N, d, M: schedules.get(name).cost(N, d, **schedules.get(name).tiles(N, d, M)).total -->
+# <!-- f5_over_f6 = lambda N, M: words("small_cache", N, 4096, M) / words("small_cache_fused", N, 4096, M) -->
+# <!-- near, nearer = (share * 4096**2 // 10**2 for share in (63, 66)) -->
+# <!-- 0.63 = near / 4096**2 if f5_over_f6(2**22, near) < 1 + 10**-3 else None -->
+# <!-- 0.66 = nearer / 4096**2 if f5_over_f6(2**26, nearer) < 1 else None -->
 
 # %%
 N, d, before = 2**16, 64, ""
@@ -462,6 +478,8 @@ measured("7.7", f5_over_bound=ratio)
 # | published, without a constant | order $N^2d/\sqrt M$ | order $N^2d^2/M$ |
 #
 # In a picture, with $d = 1024$:
+# <!-- over = words("small_cache", 2**20, 4096, 16384) / bounds.lower_bound("forward", 2**20, 4096, 16384)[0] -->
+# <!-- 3.7 = 10**2 * (1 - 1 / over) -->
 
 # %%
 all_four = ["square_tiling", "small_cache", "small_cache_fused", "flash_optimal"]
@@ -469,6 +487,7 @@ explore.words_against_memory(2**16, 1024, all_four, (2**8, 2**22))
 
 # %% [markdown]
 # On the left the three small-cache schedules fall like $1/\sqrt M$, half a decade for each decade of $M$, and F5 runs just above the bound. F3 begins at $3d + 3 = 3{,}075$ words, far above them, and falls like $1/M$, twice as steep. The lines cross before $d^2 = 1{,}048{,}576$. Beyond it F4 and F5 bend towards the flat, for their $N^2$ words of scores stay, while F3 and the bound fall on together.
+# <!-- 3{,}075, 1{,}048{,}576 = schedules.flash_optimal.smallest_M(2**16, 1024), 1024**2 -->
 
 # %% [markdown]
 # ## 7.8 Attention inside another problem
@@ -576,6 +595,7 @@ measured("7.9", large=64 * squares("gradient", n, d, 2**22),
 
 # %% [markdown]
 # 10.11, 8.40 and 9.03. The last is $8$, and $3\sqrt M/d = 0.38$ for the $3n^2$, and the rest because a tile at $M = 1024$ has the side 30 and not 32. Read the rows: `gradient_small_cache` is best up to $d^2/4$, `gradient` from $d^2$ on, and `gradient_reassociated` overtakes when $3d^2$ words for $X$, $Y$ and the result are a small part of $M$. As a picture, over the best lower bound with a constant that the course has, which counts only the forward part:
+# <!-- 0.38 = 3 * math.sqrt(1024) / 256 -->
 
 # %%
 memories = [2**k for k in range(10, 23, 2)]
@@ -600,6 +620,9 @@ explore.curve(
 # $$ W = \Theta\left( \min\left\{ \frac{n^2d^2 + nd^3}{M},\; \frac{n^2d + nd^2}{\sqrt M} \right\} \right), \tag{7.12} $$
 #
 # to which for $M > nd$ the compulsory words belong, as in (7.8). Where does $nd^3/M$ come from? $X$ has $d^2$ words and is read once for each block of about $M/d$ rows of $A_1$: $d^2 \cdot nd/M$. How much is that, in units of $nd$, the size of $A_1$?
+# <!-- best = lambda M: schedules.best(2**22, 256, M, "gradient").cost.total -->
+# <!-- gaps = [best(4**k) / bounds.lower_bound("gradient", 2**22, 256, 4**k)[0] for k in range(5, 12)] -->
+# <!-- 65{,}536, 2, 5.3 = 256**2, min(gaps), max(gaps) -->
 
 # %%
 for M in (2**10, 2**14, 2**16, 2**18, 2**22):
@@ -688,3 +711,4 @@ for R in (3, 6, 9, 12):
 # - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré: *FlashAttention*, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135).
 #
 # **What comes next.** Lesson 08 leaves out pairs: masks, and what a schedule saves when most scores are never asked for.
+# <!-- 3.8 = 10**2 * (over - 1) -->

@@ -34,6 +34,7 @@ from iocourse.data import real_head
 # Recall the two heads of section 4.9, on a text of 471 tokens: one looks sharply at the token before, the other looks everywhere. We cut the $471 \times 471$ weights into tiles of $16 \times 16$, 30 rows of 30 tiles, and add up the weight that lies in each. Each row of $P$ sums to 1, so all tiles together hold 471. In the map below, a row stands for 16 queries and a column for 16 keys.
 #
 # **Predict.** How many of the 900 tiles are needed to hold 99 percent of the weight, if the heaviest are taken first?
+# <!-- 900, 99 = math.ceil(471 / 16) ** 2, 0.99 * 10**2 -->
 
 # %% tags=["predict"]
 predict("8.1", sharp=90, flat=800)  #> predict("8.1", sharp=..., flat=...)
@@ -137,6 +138,7 @@ measured("8.2", causal=part["causal"], window=part["window 1"])
 # Blocks need not be equal. The last one may be ragged, and where several texts are packed into one sequence it is natural to cut at their ends. Then $c_j$ differs from block to block.
 #
 # <!-- exercise 8.1 --> Count the words of (8.1) for any grid. Queries are cut into blocks of the given heights, keys into blocks of the given widths. A row of tiles may be hidden altogether; its queries are loaded and its outputs stored all the same. If you are stuck after five minutes, run `hint("8.1")` in a cell of your own.
+# <!-- 524{,}288, 467 = 2 * 4096 * 64, 64 + 0.1 * 64 * 63 -->
 
 # %% tags=["exercise"] name="ex-8.1"
 def my_block_words(tiles, heights, widths, d):
@@ -384,6 +386,8 @@ print(f"blocks of {Br}: {rows.total:,} words, {rows.total / (4 * N * d):.2f} tim
 # where $I$ runs over the blocks of queries and $\mathrm{cols}(I)$ is the *union* of the keys that queries of $I$ see. Take three masks with exactly 190 tiles of 4096 each: the window with $w = 1$; the diagonal and the first two columns, keys that everyone sees; and the diagonal with 126 tiles thrown at random.
 #
 # **Predict.** From $B_r = 64$ to $B_r = 512$, eight rows of tiles, dense attention moves 7.2 times fewer words. How many times fewer do the window and the random mask move?
+# <!-- few, many = (costs.flash_optimal(4096, 64, Br=Br, Bc=1).total for Br in (64, 512)) -->
+# <!-- 7.2 = few / many -->
 
 # %% tags=["predict"]
 predict("8.5", window=1.8, scattered=1.1)  #> predict("8.5", window=..., scattered=...)
@@ -416,6 +420,7 @@ explore.curve({name: list(zip(heights, row, strict=True)) for name, row in shown
 # They start at the same 2,080,768 words and part at once. Eight rows of tiles under the window need $8 + 2$ columns of tiles, and under `columns` $8 + 2$ as well: these two fall together, towards $4Nd$. Eight rows of the scattered mask have about as many tiles, 24, and these lie in 20 different columns: at $B_r = 512$ it moves 1,818,624 words, against 1,163,264.
 #
 # So density is the wrong number to look at. More fast memory helps where *neighbouring queries agree* on the keys they need. Structure beats density.
+# <!-- 24, 20 = 190 / 8, (1818624 - 2 * 4096 * 64) / (2 * 64 * 64) / 8 -->
 
 # %% [markdown]
 # ## 8.6 What random sparsity costs
@@ -444,6 +449,7 @@ for rho in (0.01, 0.001, 0.0001):
 # 98 percent, and at one pair in a hundred every tile: 34,078,720 words, as without a mask. Tiles start to save where $\rho$ comes down to about $1/B^2 = 0.00024$.
 #
 # Smaller tiles hit less. F3 can take single keys, $B_c = 1$, and load for each block exactly the union of (8.4). A key is then needed by a block of $B_r$ queries with probability $1 - (1-\rho)^{B_r}$:
+# <!-- 98, 0.00024 = 10**2 * (1 - (1 - 0.001) ** 64**2), 1 / 64**2 -->
 
 # %%
 pairs = draw < 0.001
@@ -526,6 +532,7 @@ measured("8.7", tiles_hit=found[0])
 # 8 tiles instead of 64, and 16,384 words instead of 73,728, for the very same output. $16{,}384 = 4Nd$: nothing below it is possible. The number of pairs has not changed at all.
 #
 # Arranging $Q$, $K$, $V$ anew in slow memory would itself move words: $6Nd$ to read and write the three, $2Nd$ to bring $O$ back. The model does not ask for it. A load of 32 rows that lie apart costs as many words as one of 32 neighbours, so a schedule may *gather* its blocks.
+# <!-- 16{,}384 = 4 * 256 * 16 -->
 
 # %% [markdown]
 # ## 8.8 The backward pass
@@ -611,6 +618,7 @@ for w in (1024, 4096, 16384, 65536):
 
 # %% [markdown]
 # The ratio goes towards $(1 + d^2/M)(1 + 3/(2d)) = 1.09$, the same remainders as in lesson 04. A narrow window, whose ring fits, moves $4Nd$ words and meets the compulsory bound. In between, where $w$ is about $B_r$, a factor of up to about two is open.
+# <!-- 1.09 = (1 + 64**2 / 2**16) * (1 + 3 / (2 * 64)) -->
 
 # %% [markdown]
 # ## 8.10 A sparse bound, read correctly
@@ -649,6 +657,7 @@ measured("8.10", growth=quotient[1] / quotient[0])
 # These are the two terms of the dense bound for $N'$ and $d'$, with the same change of regime at $M = d'^2$. For example, $Z_{\mathrm{in}} = 2^{20}$ and $Z_{QK} = 2^{24}$ may be $4{,}096$ tokens with 256 features.
 #
 # So read (8.8) as *the dense bound of the densest block* that such an input can hide. It says that sparse $Q$ and $K$ do not help in the worst case, because the nonzero words may all sit together. It says nothing about a mask that you know beforehand. For that there are Theorem D and the compulsory traffic. Between them and the schedules of this lesson there is room, and a bound that sees the *places* of the pairs is something we do not have. (The reading as a densest block is this course's.)
+# <!-- 4{,}096, 256 = math.sqrt(2**24), 2**20 / math.sqrt(2**24) -->
 
 # %% [markdown]
 # ## Misconceptions

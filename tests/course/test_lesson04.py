@@ -1,39 +1,21 @@
-"""Lesson 04 says numbers and shows formulas: here they are computed again and looked up in its text."""
+"""Lesson 04: the formulas it shows, what it says in words, and its exercises' own ground."""
 
-import json
 from itertools import pairwise
 from math import exp
-from pathlib import Path
 
 import numpy as np
 import pytest
+from lesson_source import Lesson
 
-from iocourse import FastMemoryFull, bounds, costs, explore, run, schedules
-from iocourse.course.authoring.source import parse
+from iocourse import bounds, costs, explore, schedules
 from iocourse.course.checking import judge
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson04 import forward_cases
 from iocourse.data import real_head
 
-ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "solutions" / "04_flash_forward.py"
-CELLS = parse(SOURCE.read_text(encoding="utf-8"), SOURCE)
-TEXT = "\n".join("\n".join(cell.lines) for cell in CELLS if cell.kind == "markdown")
+LESSON = Lesson("04_flash_forward")
+says = LESSON.says
 SIZES = [(64, 8, 16, 16), (7, 3, 2, 5), (1, 1, 1, 1), (9, 4, 20, 30), (10, 2, 3, 4)]
-
-
-def section(number):
-    """The text from one numbered heading to the next, thousands with plain commas."""
-    return TEXT.split(f"## {number} ")[1].split("\n## ")[0].replace("{,}", ",").replace("\\,", ",")
-
-
-def says(number, *figures):
-    missing = [figure for figure in figures if figure not in section(number)]
-    assert not missing, missing
-
-
-def constant(ledger, N, d, M):
-    return ledger.total * M / (N * d) ** 2
 
 
 def at(schedule, N, d, M):
@@ -41,14 +23,9 @@ def at(schedule, N, d, M):
 
 
 # ---------------------------------------------------------------------- formulas
-def ran(schedule, N, d, Br, Bc):
-    Q, K, V = np.random.default_rng(N).standard_normal((3, N, d))
-    return run(schedule, M=10**6, Q=Q, K=K, V=V, Br=Br, Bc=Bc).ledger
-
-
 @pytest.mark.parametrize(("N", "d", "Br", "Bc"), SIZES)
 def test_formulas_4_1_to_4_3(N, d, Br, Bc):
-    f1, f2, f3 = (ran(schedules.get(n), N, d, Br, Bc) for n in ("flash1", "flash2", "flash_optimal"))
+    f1, f2, f3 = (form(N, d, Br=Br, Bc=Bc) for form in (costs.flash1, costs.flash2, costs.flash_optimal))
     r, c = min(Br, N), min(Bc, N)
     assert f1.total == 3 * N * d + 2 * N + -(-N // Bc) * (3 * N * d + 4 * N)
     assert f2.total == f3.total == 2 * N * d + 2 * N * d * -(-N // Br)
@@ -56,86 +33,27 @@ def test_formulas_4_1_to_4_3(N, d, Br, Bc):
     assert f3.peak == r * (2 * d + 2 + c) + c * d
 
 
-def test_formulas_4_1_to_4_3_are_the_ones_shown():
+def test_the_formulas_are_the_ones_shown():
+    """(4.5) and (4.7) are evaluated in tests/test_costs.py and tests/bounds."""
     says("4.1", r"3Nd + 2N + \left\lceil \frac{N}{B_c} \right\rceil (3Nd + 4N)", "2B_c d + B_r(2d + 2 + B_c)")
     says("4.2", r"2Nd + 2Nd\left\lceil \frac{N}{B_r} \right\rceil", "B_r(2d + 2 + B_c) + 2B_c d .")
     says("4.3", r"2Nd + 2Nd\left\lceil \frac{N}{B_r} \right\rceil", "B_r(2d + 2 + B_c) + B_c d .")
-
-
-def test_formula_4_5():
-    d, M, N = 64, 64 * 64**2, 2**30
-    for name, factor in (
-        ("flash1", 12 * (1 + 4 / (3 * d))),
-        ("flash2", 8),
-        ("flash_optimal", 4 * (1 + 1.5 / d)),
-    ):
-        assert constant(at(schedules.get(name), N, d, M), N, d, M) == pytest.approx(factor, rel=2e-3)
     says("4.5", r"12\left(1 + \frac{4}{3d}\right)", r"4\left(1 + \frac{3}{2d}\right)")
-    says("4.5", f"{12 * (1 + 4 / (3 * d)):.2f}, 8 and {4 * (1 + 1.5 / d):.2f}")
-
-
-@pytest.mark.parametrize(("N", "d", "M"), [(8192, 64, 58368), (4096, 64, 16384), (64, 8, 512), (99, 7, 60)])
-def test_formula_4_7_follows_from_theorem_A(N, d, M):
-    shown = 4 * N**2 * d**2 / (M + d**2) - (M + d**2)
-    assert bounds.theorem_A(N, d, M) >= shown
     says("4.7", r"\frac{4N^2d^2}{M + d^2} - (M + d^2)")
 
 
-# ---------------------------------------------------------------------- numbers, section by section
-def test_section_4_1():
-    ledger = costs.flash1(64, 8, Br=16, Bc=16)
-    assert (ledger.reads["Q"] // 512, ledger.writes["O"] // 512) == (4, 5)
-    says(
-        "4.1",
-        "read 4 times",
-        "written 5 times",
-        f"{ledger.total:,} words",
-        f"on {ledger.peak}",
-        f"{64 * 64:,}",
-    )
+# ---------------------------------------------------------------------- what the text says in words
+def test_naive_attention_moves_the_scores_four_times_or_more():
     assert schedules.naive.cost(64, 8, Br=1, Bc=64, Bm=1, Bn=8).total >= 4 * 64 * 64
 
 
-def test_section_4_2():
-    f1, f2 = (costs.flash1(4096, 64, Br=256, Bc=256), costs.flash2(4096, 64, Br=256, Bc=256))
-    assert f1.peak == f2.peak
-    says("4.2", f"factor of {f1.total / f2.total:.2f}", f"{f1.peak:,} words")
-    small = costs.flash2(64, 8, Br=16, Bc=16)
-    says("4.2", f"now costs {small.total:,}", f"same {small.peak} words", "8,832")
-
-
-def test_section_4_3():
-    f2, f3 = (costs.flash2(64, 8, Br=16, Bc=16), costs.flash_optimal(64, 8, Br=16, Bc=16))
-    assert f2.total == f3.total
-    says(
-        "4.3", f"{f2.peak - f3.peak}$ words of {f2.peak}", f"peak is {f3.peak}", "read $K$ and $V$ four times"
-    )
-
-
-def test_section_4_4():
+def test_the_tiles_of_section_4_4_are_the_largest_that_fit():
     N, d, M = 8192, 64, 16384
     wide, narrow = costs.flash_optimal(N, d, Br=63, Bc=64), costs.flash_optimal(N, d, Br=124, Bc=1)
-    apart = costs.flash2(N, d, Br=42, Bc=64)
-    assert max(wide.peak, narrow.peak, apart.peak) <= M
+    assert max(wide.peak, narrow.peak, costs.flash2(N, d, Br=42, Bc=64).peak) <= M
     assert costs.flash_optimal(N, d, Br=64, Bc=64).peak > M < costs.flash2(N, d, Br=43, Bc=64).peak
-    says("4.4", f"factor of {wide.total / narrow.total:.2f}", f"{apart.total:,}", f"{wide.total:,}")
-    says("4.4", f"{narrow.total:,}", f"{narrow.peak:,} of the {M:,}", f"The {M - narrow.peak} that", "= 131")
-    assert M - narrow.peak < 2 * d + 3 == 131
+    assert M - narrow.peak < 2 * d + 3
     assert schedules.flash_optimal.smallest_M(N, d) == 3 * d + 3
-
-
-def test_section_4_5():
-    d, M = 64, 64 * 64**2
-    f1, f2, f3 = (schedules.get(name) for name in ("flash1", "flash2", "flash_optimal"))
-    at_64k = [constant(at(s, 2**16, d, M), 2**16, d, M) for s in (f1, f2, f3)]
-    says("4.5", "{:.2f}, {:.3f} and {:.2f}:".format(*at_64k))
-    at_4m = [constant(at(s, 2**22, d, M), 2**22, d, M) for s in (f1, f2, f3)]
-    says("4.5", "{:.2f}, {:.2f} and {:.2f}.".format(*at_4m))
-    assert f3.tiles(2**22, d, M)["Br"] == 2000
-    says("4.5", "2,000 rows", f"{M / (2 * d + 3):.2f}")
-    best = costs.flash1(2**22, d, Br=1, Bc=(M - 2 * d - 2) // (2 * d + 1))
-    assert best.peak <= M
-    says("4.5", f"{constant(best, 2**22, d, M):.2f}. So the tile")
 
 
 def published(d, M):
@@ -143,48 +61,29 @@ def published(d, M):
     return costs.flash1(10**6, d, Br=min(Bc, d), Bc=Bc).peak
 
 
-def test_section_4_6():
-    assert schedules.flash1.note(10**6, 8, 512).startswith("published block sizes Br=8, Bc=16 need 528")
-    Q = np.ones((64, 8))
-    with pytest.raises(FastMemoryFull) as caught:
-        run(schedules.flash1, M=512, Q=Q, K=Q, V=Q, Br=8, Bc=16)
-    assert caught.value.short == 16
-    says("4.6", "528 words: 16 more", f"{8 * 64 + 8 * 8} $ is".replace(" $", "$"), f"{8 * 64**2 + 8 * 64:,}")
-    assert published(64, 33279) > 33279 and published(64, 33280) <= 33280 and published(64, 33281) > 33281
-    assert published(64, 33281) - published(64, 33280) == 2 * 64 + 64 == 192
-
-
 @pytest.mark.parametrize("d", [2, 3, 8, 17, 64])
 def test_8dd_plus_8d_is_the_least_memory_for_the_published_sizes(d):
     limit = 8 * d * d + 8 * d
     assert all(published(d, M) > M for M in range(1, limit))
-    assert published(d, limit) <= limit
+    assert published(d, limit) <= limit < published(d, limit + 1)
     assert all(published(d, M) <= M for M in range(limit, 20 * d * d, 4 * d) if M % (4 * d) == 0)
 
 
-def test_section_4_7():
+def test_no_schedule_saves_more_than_a_sixth_and_the_reasons_multiply_to_the_ratio():
     N, d, M = 8192, 64, 58368
     least, which = bounds.lower_bound("forward", N, d, M)
-    f3 = at(schedules.flash_optimal, N, d, M)
-    ratio = f3.total / least
-    assert which == "A" and ratio < 1.2
-    says("4.7", f"{ratio:.3f} times the bound")
-    assert 1 - 1 / ratio < 1 / 6 and M * 4 == 228 * 1024
+    ratio = at(schedules.flash_optimal, N, d, M).total / least
     blocks = -(-N // schedules.flash_optimal.tiles(N, d, M)["Br"])
     parts = (M + d**2) / M, 1 + 3 / (2 * d), blocks / (N * (2 * d + 3) / M), (blocks + 1) / blocks
+    assert which == "A" and 1 - 1 / ratio < 1 / 6
     assert np.prod(parts) == pytest.approx(ratio, rel=5e-3)
-    says("4.7", *(f"{part:.2f})" for part in parts), f"up to {blocks} blocks")
-    says("4.7", f"4Nd = {bounds.compulsory(N, d):,}")
 
 
 def test_the_picture_of_section_4_7_shows_what_the_text_reads_off_it():
     picture = explore.words_against_memory(8192, 64)
-    assert "flash1 rises" in picture.alt and "flash2 rises" in picture.alt and "at M = 38,968" in picture.alt
-    says("4.7", "points at 32,768 and at 38,968 words", "from 33,280 words on")
-    as_published = [
-        schedules.flash1.note(8192, 64, M) == "published block sizes" for M in (32768, 33280, 38968)
-    ]
-    assert as_published == [False, True, True]
+    assert "flash1 rises" in picture.alt and "flash2 rises" in picture.alt
+    notes = [schedules.flash1.note(8192, 64, M) for M in (32768, 33280, 38968)]
+    assert [note == "published block sizes" for note in notes] == [False, True, True]
     naive, f3 = schedules.naive, schedules.flash_optimal
     assert at(naive, 8192, 64, 512).total < at(f3, 8192, 64, 512).total
     assert at(naive, 8192, 64, 8192).total > at(f3, 8192, 64, 8192).total
@@ -192,29 +91,18 @@ def test_the_picture_of_section_4_7_shows_what_the_text_reads_off_it():
     assert whole.total == bounds.compulsory(8192, 64) and whole.peak < 2**21
 
 
-def test_section_4_8():
-    long, short = (at(schedules.flash_optimal, N, 64, 16384).total for N in (8192, 4096))
-    small, large = (costs.flash2(4096, 64, Br=b, Bc=b).total for b in (64, 256))
-    says("4.8", f"grow by {long / short:.3f}", f"{small / large:.2f} times *more*")
-    misconceptions = TEXT.split("## Misconceptions")[1]
-    assert all(figure in misconceptions for figure in (f"{long / short:.3f}", f"{small / large:.2f}", "528"))
+def test_twice_the_tile_moves_half_the_words_in_two_to_three_times_the_room():
     tiles = [costs.flash2(4096, 64, Br=b, Bc=b) for b in (32, 64, 128, 256)]
     for one, double in pairwise(tiles):
         assert 1.9 < one.total / double.total < 2 and 2 < double.peak / one.peak < 3
 
 
-def test_section_4_9():
-    sharp, flat = real_head(0, 2), real_head(0, 11)
-    low, high = sharp.stats["logit_min"], sharp.stats["logit_max"]
-    says("4.9", f"from −{-low:.1f} to {high:.1f}")
-    says("4.9", f"between −{-flat.stats['logit_min']:.1f} and {flat.stats['logit_max']:.1f}")
-    assert 0.5e36 < exp(high) < 2e36 and 100 < np.finfo(np.float32).max / exp(high) < 500
-    N, d, M = 471, 32, 4096
-    f3 = at(schedules.flash_optimal, N, d, M).total
-    naive = at(schedules.naive, N, d, M).total
-    least = bounds.lower_bound("forward", N, d, M)[0]
-    says("4.9", f"move {f3:,} words", f"moves {naive:,} words", f"{f3 / least:.2f} times the bound")
-    assert sharp.Q.shape == (N, d) and 4 * d * d == M and 0.22 < f3 / naive < 0.28
+def test_the_sharp_head_is_near_the_limit_of_float32_and_F3_moves_a_quarter():
+    sharp, (N, d, M) = real_head(0, 2), (471, 32, 4096)
+    largest = exp(sharp.stats["logit_max"])
+    assert 0.5e36 < largest < 2e36 and 100 < np.finfo(np.float32).max / largest < 500
+    assert sharp.Q.shape == (N, d) and 4 * d * d == M
+    assert 0.22 < at(schedules.flash_optimal, N, d, M).total / at(schedules.naive, N, d, M).total < 0.28
 
 
 # ---------------------------------------------------------------------- the exercises' own ground
@@ -280,5 +168,4 @@ def test_the_best_tile_of_4_4_is_the_best_of_all_tiles():
 
 
 def test_the_widget_has_a_cell_of_its_own_in_the_students_notebook():
-    notebook = json.loads((ROOT / "lessons" / "04_flash_forward.ipynb").read_text(encoding="utf-8"))
-    assert ["explore.tile_tuner()"] in [cell["source"] for cell in notebook["cells"]]
+    assert "explore.tile_tuner()" in LESSON.student_sources()

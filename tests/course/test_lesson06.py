@@ -1,37 +1,23 @@
-"""Lesson 06 says numbers and shows formulas: here they are computed again and looked up in its text."""
+"""Lesson 06: the formulas it shows, what it says in words, its proof, and its exercises' own ground."""
 
 from itertools import combinations, product
-from pathlib import Path
 
 import numpy as np
 import pytest
+from lesson_source import Lesson
 
-from iocourse import FastMemoryFull, bounds, costs, exact, masks, run, schedules
-from iocourse.course.authoring.source import parse
+from iocourse import bounds, costs, exact, masks, run, schedules
 from iocourse.course.checking import judge
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson06 import constant as predicted_constant
 from iocourse.course.exercises.lesson06 import rows_stay
-from iocourse.data import real_head
 from iocourse.machine import probabilities
 
-ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "solutions" / "06_backward.py"
-CELLS = parse(SOURCE.read_text(encoding="utf-8"), SOURCE)
-TEXT = "\n".join("\n".join(cell.lines) for cell in CELLS if cell.kind == "markdown")
+LESSON = Lesson("06_backward")
+section, says = LESSON.section, LESSON.says
 SIZES = [(64, 8, 16, 16), (7, 3, 2, 5), (1, 1, 1, 1), (9, 4, 20, 30), (10, 2, 3, 4)]
 d = 64
 LARGE = 64 * d**2  # the M of sections 6.6 to 6.10
-
-
-def section(number):
-    """The text from one numbered heading to the next, thousands with plain commas."""
-    return TEXT.split(f"## {number} ")[1].split("\n## ")[0].replace("{,}", ",").replace("\\,", ",")
-
-
-def says(number, *figures):
-    missing = [figure for figure in figures if figure not in section(number)]
-    assert not missing, missing
 
 
 def at(name, N, d, M, **problem):
@@ -44,17 +30,11 @@ def constant(words, N, d, M):
 
 
 # ---------------------------------------------------------------------- formulas
-def ran(name, N, d, **tiles):
-    schedule = schedules.get(name)
-    arrays = schedule.problem.draw(np.random.default_rng(N), N, d, None)
-    given = {operand: arrays[operand] for operand in schedule.operands}
-    return run(schedule, M=10**6, **given, **tiles).ledger
-
-
 @pytest.mark.parametrize(("N", "d", "Br", "Bc"), SIZES)
 def test_formulas_6_7_and_6_8(N, d, Br, Bc):
     b1, b2, b3 = (
-        ran(name, N, d, Br=Br, Bc=Bc) for name in ("flash1_backward", "flash2_backward", "fused_backward")
+        schedules.get(name).cost(N, d, Br=Br, Bc=Bc)
+        for name in ("flash1_backward", "flash2_backward", "fused_backward")
     )
     r, c, passes = min(Br, N), min(Bc, N), -(-N // Bc)
     assert b1.total == 7 * N * d + passes * (5 * N * d + 2 * N)
@@ -66,20 +46,18 @@ def test_formulas_6_7_and_6_8(N, d, Br, Bc):
 
 @pytest.mark.parametrize(("N", "d", "Br", "Bc"), SIZES)
 def test_formula_6_10_sweep_by_sweep(N, d, Br, Bc):
-    b4 = ran("split_backward", N, d, Br1=Br, Bc1=Bc, Br2=Br, Bc2=Bc)
-    rows, columns = (sum(b4.phases[name]) for name in ("rows stay", "columns stay"))
-    assert rows == 4 * N * d + 2 * N + 2 * N * d * -(-N // Br)
-    assert columns == 4 * N * d + -(-N // Bc) * (2 * N * d + 2 * N)
+    both, rows = costs.split_backward(N, d, Br1=Br, Bc1=Bc, Br2=Br, Bc2=Bc), rows_stay(N, d, Br=Br, Bc=Bc)
     r, c = min(Br, N), min(Bc, N)
-    first, second = r * (3 * d + 2 + c) + 2 * c * d, 4 * c * d + r * (2 * d + 2 + c)
-    assert b4.peak == max(first, second)
-    budget = rows_stay(N, d, Br=Br, Bc=Bc)
-    assert (budget.total, budget.peak) == (rows, first)
+    assert rows.total == 4 * N * d + 2 * N + 2 * N * d * -(-N // Br)
+    assert both.total - rows.total == 4 * N * d + -(-N // Bc) * (2 * N * d + 2 * N)
+    assert rows.peak == r * (3 * d + 2 + c) + 2 * c * d
+    assert both.peak == max(rows.peak, 4 * c * d + r * (2 * d + 2 + c))
 
 
 def test_formulas_are_the_ones_shown():
     ceiling = r"\left\lceil \frac{N}{B_c} \right\rceil"
     says("6.5", rf"7Nd + {ceiling} (5Nd + 2N)", "4B_c d + B_r(4d + 2 + B_c)")
+    says("6.5", r"20\left(1 + \frac{2}{5d}\right)\left(1 + \frac{1}{4d}\right)")
     says("6.6", rf"5Nd + N + {ceiling} (4Nd + 2N)", "4B_c d + B_r(2d + 2 + B_c)")
     says("6.8", r"4Nd + 2N + 2Nd\left\lceil \frac{N}{B_r} \right\rceil")
     says("6.8", r"4Nd + \left\lceil \frac{N}{B_c'} \right\rceil (2Nd + 2N)")
@@ -102,18 +80,6 @@ def test_the_corrected_constants_hold_for_long_sequences(name):
         found = constant(at(name, N, d, M).total, N, d, M)
         assert found == pytest.approx(corrected(d), rel=3e-3)
     assert corrected(10**9) == pytest.approx(leading)
-
-
-def test_the_gradients_are_those_of_the_lesson():
-    rng = np.random.default_rng(0)
-    Q, K, V, dO = rng.standard_normal((4, 9, 3))
-    namespace = {"np": np, "exact": exact}
-    cell = next("\n".join(c.lines) for c in CELLS if any("def gradients(" in line for line in c.lines))
-    exec(compile(cell, "<gradients>", "exec"), namespace)
-    shown = namespace["gradients"](Q, K, V, dO)
-    for got, want in zip(shown[:3], exact.attention_backward(Q, K, V, dO), strict=True):
-        np.testing.assert_allclose(got, want, atol=1e-12)
-    np.testing.assert_allclose(shown[3].sum(axis=1), 0, atol=1e-12)
 
 
 # ---------------------------------------------------------------------- what stays times what passes
@@ -207,29 +173,13 @@ def test_the_table_of_6_7_is_what_the_schedules_move():
     assert [round(constant(ledger.total, N, d, M)) for ledger in (f3, f1)] == [4, 6]
 
 
-# ---------------------------------------------------------------------- numbers, section by section
-def test_section_6_2():
-    N, M = 4096, 16384
-    b0 = at("standard_backward", N, d, M)
-    squares = sum(read + written for name, read, written in b0.rows() if name in ("P", "dP", "dS"))
-    assert squares == 9 * N * N
-    says("6.2", f"{b0.total:,} words", f"{squares / b0.total:.0%}", "nine times $N^2$")
-    table = [line for line in section("6.2").splitlines() if line.startswith("|")][2:]
-    counted = [
-        sum(line.split("|")[column].count(w) for line in table for w in ("read", "written"))
-        for column in (2, 3, 4)
-    ]
-    moved = [(b0.reads.get(x, 0) + b0.writes.get(x, 0)) // N**2 for x in ("P", "dP", "dS")]
-    assert counted == moved == [3, 3, 3]
-
-
-def test_sections_6_3_and_6_4():
-    says("6.3", f"512 words instead of {512**2:,}")
-    says("6.4", f"$N/d = {512 // 16}$")
-    rng = np.random.default_rng(2)
-    Q, K, V, dO = rng.standard_normal((4, 20, 4))
-    P = exact.softmax(exact.scores(Q, K))
-    np.testing.assert_allclose((P * (dO @ V.T)).sum(axis=1), (dO * (P @ V)).sum(axis=1), atol=1e-12)
+# ---------------------------------------------------------------------- what the text says in words
+def test_standard_backward_moves_its_three_matrices_as_the_table_of_6_2_says():
+    b0 = at("standard_backward", 4096, d, 16384)
+    moved = [(b0.reads.get(x, 0) + b0.writes.get(x, 0)) / 4096**2 for x in ("P", "dP", "dS")]
+    table = [line.split("|")[2:5] for line in section("6.2").splitlines() if line.startswith("|")][2:]
+    columns = [" ".join(column) for column in zip(*table, strict=True)]
+    assert moved == [column.count("read") + column.count("written") for column in columns] == [3, 3, 3]
 
 
 @pytest.mark.parametrize(("d", "M"), [(8, 512), (64, 16384), (64, LARGE), (3, 1200)])
@@ -238,78 +188,45 @@ def test_section_6_5_the_published_sizes_never_fit(d, M):
     assert 4 * Bc * d >= M and costs.flash1_backward(10**6, d, Br=1, Bc=Bc).peak > M
     largest = schedules.flash1_backward.tiles(10**6, d, M)
     assert largest["Br"] == 1 and abs(largest["Bc"] - M / (4 * d + 1)) < 2
-    says("6.5", r"20\left(1 + \frac{2}{5d}\right)\left(1 + \frac{1}{4d}\right)", "$8d^2 + 8d$ words on")
 
 
-def test_section_6_5_says_what_the_machine_says():
-    arrays = schedules.flash1_backward.problem.draw(np.random.default_rng(0), 64, 8, None)
-    given = {name: arrays[name] for name in schedules.flash1_backward.operands}
-    with pytest.raises(FastMemoryFull, match="0 are free of M = 512"):
-        run(schedules.flash1_backward, M=512, **given, Br=1, Bc=16)
-
-
-def test_section_6_6():
-    N = 65536
-    b1, b3 = at("flash1_backward", N, d, LARGE), at("fused_backward", N, d, LARGE)
-    says("6.6", f"A factor of {b1.total / b3.total:.3f}")
+def test_a_quarter_of_the_words_of_B3_is_written():
+    b3 = at("fused_backward", 65536, d, LARGE)
     assert b3.written / b3.total == pytest.approx(0.25, abs=2e-3)
-    says("6.6", f"$2Nd + N = {2 * 64 * 8 + 64:,}$")
-    head = {name: at(name, 471, 32, 4096).total for name in CORRECTED | {"standard_backward": 0}}
-    says("6.6", f"{head['fused_backward']:,} words, where B0 moves {head['standard_backward']:,}")
-    says("6.6", f"B1 {head['flash1_backward']:,}.", "scores of this head reach 83")
-    assert int(real_head(0, 2).stats["logit_max"]) == 83 and real_head(0, 2).Q.shape == (471, 32)
 
 
-def test_section_6_8():
-    N = 65536
-    b3, b4 = at("fused_backward", N, d, LARGE), at("split_backward", N, d, LARGE)
-    tiles = schedules.split_backward.tiles(N, d, LARGE)
-    first = rows_stay(N, d, Br=tiles["Br1"], Bc=tiles["Bc1"]).total
+def test_the_rows_of_6_8_are_the_largest_and_B2_with_the_tile_of_B3_is_at_16():
+    tiles = schedules.split_backward.tiles(65536, d, LARGE)
     assert tiles["Br1"] == (LARGE - 2 * d) // (3 * d + 3)
-    parts = constant(first, N, d, LARGE), constant(b4.total - first, N, d, LARGE)
-    says("6.8", "{:.3f} for your sweep and {:.3f} for the second".format(*parts))
-    says("6.8", f"{constant(b4.total, N, d, LARGE):.2f} together, where B3 has")
-    says("6.8", f"where B3 has {constant(b3.total, N, d, LARGE):.2f}")
-    N = 2**22
-    measured = [constant(at(name, N, d, LARGE).total, N, d, LARGE) for name in CORRECTED]
-    says("6.8", "{:.2f}, {:.2f}, {:.2f} and {:.2f} at".format(*measured))
-    says("6.8", "{:.2f}, {:.2f}, {:.2f} and {:.2f};".format(*(form(d) for _, form in CORRECTED.values())))
-    for M in (16 * d * d, LARGE):
-        assert at("split_backward", N, d, M).total <= 14.4 * (N * d) ** 2 / M
-    same_tile = costs.flash2_backward(N, d, Br=1, Bc=(LARGE - 3 * d - 2) // (4 * d + 1))
-    assert same_tile.peak <= LARGE and round(constant(same_tile.total, N, d, LARGE)) == 16
+    same_tile = costs.flash2_backward(2**22, d, Br=1, Bc=(LARGE - 3 * d - 2) // (4 * d + 1))
+    assert same_tile.peak <= LARGE and round(constant(same_tile.total, 2**22, d, LARGE)) == 16
 
 
 def test_section_6_8_where_each_order_wins():
     for N, winner in ((2048, "fused"), (4096, "fused"), (8192, "split"), (16384, "split")):
         assert schedules.best(N, d, LARGE, "backward").schedule.name == f"{winner}_backward"
-    columns = schedules.split_backward.tiles(4096, d, LARGE)["Bc2"]
-    assert 4 < 4096 / columns < 5
-    says("6.8", "Up to $N = 4096$", "from $N = 8192$ on")
+    assert 4 < 4096 / schedules.split_backward.tiles(4096, d, LARGE)["Bc2"] < 5
 
 
-def test_section_6_9():
-    part = {}
-    for N in (256, 1024, 4096, 16384):
-        for name in ("standard_backward", "fused_backward", "split_backward"):
-            hidden = at(name, N, d, 16384, mask=masks.Causal(N)).total
-            part[name, N] = hidden / at(name, N, d, 16384).total
-        assert part["standard_backward", N] == 1
-    split = {N: part["split_backward", N] for N in (256, 1024, 4096, 16384)}
-    assert split[256] > split[1024] > split[4096] > split[16384] > 0.5
-    says(
-        "6.9", f"{split[4096]:.3f} of the words", f"{split[16384]:.3f} at 16,384", f"{split[256]:.3f} is left"
-    )
-    misconceptions = TEXT.split("## Misconceptions")[1]
-    assert f"{split[4096]:.3f} at $N = 4096$, {split[256]:.3f} at 256" in misconceptions
+def hidden_part(name, N):
+    masked, whole = (at(name, N, d, 16384, **mask).total for mask in ({"mask": masks.Causal(N)}, {}))
+    return masked / whole
 
 
-def test_formula_6_11_follows_from_theorem_C():
-    for N, d_, M in ((8192, 64, 58368), (4096, 64, 16384), (64, 8, 512), (99, 7, 60), (2**15, 64, LARGE)):
-        shown = 12 * N**2 * d_**2 / (M + 4 * d_**2) - (M + 4 * d_**2)
-        assert bounds.BOUNDS["C"](N, d_, M) >= bounds.BOUNDS["C_line"](N, d_, M) >= shown - 1
+def test_a_causal_mask_saves_half_in_the_end_and_B0_nothing():
+    sizes = (256, 1024, 4096, 16384)
+    split = [hidden_part("split_backward", N) for N in sizes]
+    assert split == sorted(split, reverse=True) and split[-1] > 0.5
+    assert all(hidden_part("standard_backward", N) == 1 for N in sizes)
+    tiles = schedules.split_backward.tiles(256, d, 16384)
+    assert [-(-256 // tiles[name]) for name in ("Br1", "Bc2")] == [4, 5]
+
+
+def test_the_bounds_are_the_ones_shown():
+    """They are evaluated in tests/bounds."""
     says("6.10", r"\frac{12N^2d^2}{M + 4d^2} - (M + 4d^2)", "a derivation of this course")
-    assert bounds.BOUNDS["C"].status == "proved here"
+    says("6.11", r"(4 + 2\sqrt2)N^2d/\sqrt M", "`small_cache_backward` has 10")
+    assert {bounds.BOUNDS[name].status for name in ("C", "C_line", "C_small")} == {"proved here"}
 
 
 def test_the_steps_of_the_proof_shown_are_true():
@@ -367,37 +284,14 @@ def test_theorem_C_holds_for_every_set_of_words_of_two_queries_and_two_keys():
     assert ((for_dV + for_dP) / 2**0.5 + others <= F + 1e-9).all()
 
 
-def test_section_6_11_small_fast_memory():
-    says("6.11", "a constant of 6.83", "`small_cache_backward` has 10", r"(4 + 2\sqrt2)N^2d/\sqrt M")
-    assert f"{4 + 2 * 2**0.5:.2f}" == "6.83"
-    N, d_, M = 2**26, 2**18, 2**20
-    unit = N**2 * d_ / M**0.5
-    assert bounds.BOUNDS["C_small"](N, d_, M) / unit == pytest.approx(6.83, abs=0.02)
-    small = schedules.get("small_cache_backward")
-    assert small.cost(N, d_, **small.tiles(N, d_, M)).total / unit == pytest.approx(10, abs=0.05)
-    assert bounds.BOUNDS["C_small"].status == bounds.BOUNDS["C_line"].status == "proved here"
-
-
-def test_section_6_10():
-    ratio = {}
+def test_B4_comes_closer_to_the_bound_and_the_bound_to_12():
+    ratios = []
     for k in range(13, 18):
         least, which = bounds.lower_bound("backward", 2**k, d, LARGE)
         assert which == "C" and least > bounds.BOUNDS["compulsory_backward"](2**k, d) == 7 * 2**k * d
-        ratio[k] = at("split_backward", 2**k, d, LARGE).total / least
-    assert list(ratio.values()) == sorted(ratio.values(), reverse=True)
-    assert all(ratio[k] <= 1.45 for k in (15, 16, 17))
-    says("6.10", f"{ratio[15]:.3f} at $N = 32,768$", f"to {ratio[17]:.3f} at $N = 131,072$")
-    says("6.10", f"{14 / 12:.3f}", f"a factor {(LARGE + 4 * d * d) / LARGE:.4f}")
-    corrected = CORRECTED["split_backward"][1](d)
-    says("6.10", f"corrections of section 6.8 ({corrected / 14:.2f})")
-    N = 2**22
-    b3 = at("fused_backward", N, d, LARGE)
-    reads, writes = (constant(words, N, d, LARGE) for words in (b3.read, b3.written))
-    says("6.10", f"reads ${reads:.1f}$ and writes ${writes:.1f}$")
-    drawn = [(4**k * d**2, at("split_backward", N, d, 4**k * d**2).total) for k in range(1, 6)]
-    assert all(14.2 < constant(words, N, d, M) < 14.5 for M, words in drawn)
-    says("6.10", "B4 stays between 14.2 and 14.5", "bound rises to 12")
-    top = 1024 * d * d
+        ratios.append(at("split_backward", 2**k, d, LARGE).total / least)
+    assert ratios == sorted(ratios, reverse=True)
+    N, top = 2**22, 1024 * d * d
     assert constant(bounds.lower_bound("backward", N, d, top)[0], N, d, top) == pytest.approx(12, abs=0.05)
 
 

@@ -46,8 +46,6 @@ class Problem:
         scale = self._q.shape[-1] ** -0.5
         fixed = kernel != "fused"
         gradients: tuple[Tensor, ...] = operators.backward(*given, self._seen, scale, fixed, "whole")
-            *given, self._seen, scale, kernel != "fused", "whole"
-        )
         return gradients
 
     def work(self, kernel: str, tile: Tile) -> Work:

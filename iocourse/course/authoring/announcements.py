@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from iocourse.course.authoring.declared import is_declaration
 from iocourse.course.authoring.source import Cell, SourceError
 from iocourse.course.exercise import Exercise, find
 
@@ -61,6 +62,9 @@ def _refuse_missing_markers(cells: Sequence[Cell], path: Path) -> None:
 
 def _filled(cell: Cell, own: Mapping[str, Exercise], path: Path) -> Iterator[str]:
     for n, line in enumerate(cell.lines, 1):
+        if is_declaration(line):
+            yield line
+            continue
         if typed := _TYPED.search(line):
             message = f"{typed[0]!r} is typed by hand; write <!-- exercises --> or <!-- exercise ID -->, and "
             raise SourceError(path, cell.line + n, message + "release fills in what the exercise says")

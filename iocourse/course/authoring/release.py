@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from iocourse.console import steps
-from iocourse.course.authoring import execution, lint
+from iocourse.course.authoring import execution, lint, prose
 from iocourse.course.authoring.announcements import announce
 from iocourse.course.authoring.kernel_lessons import cannot_run
 from iocourse.course.authoring.source import Cell, SourceError, cell_ids, parse, shown, side
@@ -239,11 +239,12 @@ def check(root: Path) -> list[str]:
         ReleaseFailed: a source cannot be read.
     """
     lessons = read_lessons(root, read_project(root))
-    found = [problem for lesson in lessons for problem in _lesson_problems(lesson, root)]
+    labels = prose.course_labels([lesson.cells for lesson in lessons])
+    found = [problem for lesson in lessons for problem in _lesson_problems(lesson, root, labels)]
     return [*found, *_strays(root, lessons), *_table_problems(root)]
 
 
-def _lesson_problems(lesson: Lesson, root: Path) -> Iterator[str]:
+def _lesson_problems(lesson: Lesson, root: Path, labels: Collection[str]) -> Iterator[str]:
     path = root / "solutions" / f"{lesson.stem}.ipynb"
     kept = with_saved_outputs(lesson.solved, path)
     if kept is None or to_text(kept) != _read(path):
@@ -253,7 +254,10 @@ def _lesson_problems(lesson: Lesson, root: Path) -> Iterator[str]:
     for n, cell in enumerate((kept or lesson.solved)["cells"]):
         for fault in execution.faults(cell, cell.get("outputs", [])):
             yield f"solutions/{lesson.stem}.ipynb: {execution.cell_label(cell, n)} {fault}"
-    yield from lint.problems(lesson.cells, Path("solutions") / f"{lesson.stem}.py")
+    source = Path("solutions") / f"{lesson.stem}.py"
+    yield from lint.problems(lesson.cells, source)
+    if kept is not None:  # else its outputs are of other code
+        yield from prose.problems(lesson.cells, kept, source, labels)
     yield from _dead_links(lesson.solved, root / "solutions", lesson.stem)
     yield from _dead_links(lesson.student, root / "lessons", lesson.stem)
 

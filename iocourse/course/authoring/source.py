@@ -8,7 +8,8 @@ One `.py` file holds both. A cell starts with ``# %%`` (code) or ``# %% [markdow
 * of a line that ends in ``  #> replacement`` the student sees the replacement, the solved side the code.
 
 The markers are nbgrader's. Magics do not occur in sources, so that a linter reads them as plain Python;
-the one magic the notebooks need, the install line, is put in by the builder.
+the one magic the notebooks need, the install line, is put in by the builder. Neither side shows what a
+markdown cell declares for its numbers (see `declared`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from iocourse.course.authoring.declared import is_declaration
 
 TAGS = (
     "setup",
@@ -181,7 +184,7 @@ def _mark(line: str) -> str:
 def side(cell: Cell, *, solved: bool) -> tuple[str, ...]:
     """The cell's lines as the solved notebook or as the student's notebook shows them."""
     if cell.kind == "markdown":
-        return cell.lines
+        return _trim([line for line in cell.lines if not is_declaration(line)])
     return tuple(_solved_lines(cell.lines) if solved else _student_lines(cell.lines))
 
 

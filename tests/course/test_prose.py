@@ -1,0 +1,269 @@
+"""Every number of a lesson's text is borne out: by an output, by a line of code, or by what is declared."""
+
+import json
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iocourse.course.authoring import declared, release
+from iocourse.course.authoring.numerals import labels_of, numerals
+from iocourse.course.authoring.prose import NOWHERE, course_labels, problems
+from iocourse.course.authoring.source import parse, side
+
+ROOT = Path(__file__).parents[2]
+HEAD = "# %% [markdown]\n"
+PATH = Path("solutions/00_toy.py")
+
+
+def claims(*lines, labels=()):
+    return [one.text for one in numerals(lines, labels) if one.claims]
+
+
+def showing(*outputs, code=""):
+    return {"cells": [{"cell_type": "code", "source": [code], "outputs": list(outputs)}]}
+
+
+def notebook(code="", *texts):
+    return showing(*({"name": "stdout", "text": [text]} for text in texts), code=code)
+
+
+def found(text, solved=None, labels=()):
+    """The problems of a lesson whose markdown is `text`, without the file's name."""
+    source = HEAD + "".join(f"# {line}\n" for line in text.splitlines())
+    said = problems(parse(source, PATH), solved or notebook(), PATH, labels)
+    return [one.removeprefix(f"{PATH}:") for one in said]
+
+
+# ---- which numbers are claims --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("It moves 8,832 words.", "8,832"),
+        (r"These are $N = 16\,384$ rows.", r"16\,384"),
+        (r"So $4Nd = 2{,}097{,}152$.", "2{,}097{,}152"),
+        ("In 12.3 ms", "12.3"),
+        ("near to 4.10, a little above", "4.10"),
+        ("2.6× as fast", "2.6"),
+        ("7× as fast", "7"),
+        ("$7$ times the words", "7"),
+        ("85 % of them", "85"),
+        ("85 percent of them", "85"),
+        ("by a factor of $2$", "2"),
+        ("about 3 million rows", "3 million"),
+        ("they differ by $1.5 \\cdot 10^{-12}$", "1.5 \\cdot 10^{-12}"),
+        ("from −63.8 on", "−63.8"),
+        ("a row of $512d$ words", "512"),
+        ("The gain of 4.8 is not section (4.1)", "4.8"),
+    ],
+)
+def test_what_is_a_claim(text, number):
+    assert claims(text, labels={"4.1", "4.8"}) == [number]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "as section 4.5 says, and sections 4.6 and 4.9, and Theorem 12.1",
+        'by (4.1), and by (4.1, 4.8) too, and `predict("4.8")`',
+        "## 4.1 Keys outside",
+        "$$ W = 2Nd . \\tag{4.1} $$",
+        "Dao, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135), in 1981",
+        "float32 on sm_90, an H100, all-MiniLM-L6-v2, FlashAttention-2, Triton 3.6 to 3.9",
+        "up to $2^{20}$, or $10^{-12}$, in 12 rows",
+        "difficulty 3 of 5 · 20 minutes",
+        "1. first, 12 rows",
+    ],
+)
+def test_what_is_none(text):
+    assert claims(text, labels={"4.1", "4.8"}) == []
+
+
+def test_an_item_that_nobody_carries_is_a_claim():
+    assert claims("(a factor, 1.07) (1.07)", labels={"1.7"}) == ["1.07", "1.07"]
+
+
+def test_labels_are_those_of_headings_equations_and_exercises():
+    assert labels_of("## 4.1 Keys\n$$ x \\tag{4.2} $$\n**Exercise 4.3** Title, see 4.4") == {
+        "4.1",
+        "4.2",
+        "4.3",
+    }
+
+
+# ---- how a number is read ------------------------------------------------------------------------------
+
+
+@given(st.integers(2031, 10**15))  # from the last year on
+def test_a_number_is_the_same_in_every_spelling(value):
+    plain = f"{value:,}"
+    spelled = [str(value), plain, f"${plain.replace(',', '{,}')}$", f"${plain.replace(',', chr(92) + ',')}$"]
+    assert {one.value for text in spelled for one in numerals([text])} == {Decimal(value)}
+
+
+@given(st.decimals(1, 10**9, places=6), st.integers(1, 4))
+def test_a_number_is_borne_out_by_what_rounds_to_it_and_by_nothing_else(value, places):
+    (written,) = numerals([f"{value:,.{places}f}"])
+    assert written.rounds(value)
+    assert not written.rounds(value + 2 * written.place) and not written.rounds(value - 2 * written.place)
+
+
+def test_a_text_that_shows_a_sign_wants_it_and_another_takes_magnitudes():
+    assert not found("down to −63.8 in all", notebook("", "-63.81"))
+    assert not found("63.8 in all", notebook("", "-63.81"))
+    assert found("down to −63.8 in all", notebook("", "63.81"))
+
+
+def test_fewer_digits_do_not_bear_out_more():
+    assert not found("a factor of 4.1", notebook("", "4.097"))
+    assert found("a factor of 4.100", notebook("", "4.1"))
+
+
+# ---- where a number may stand --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "solved",
+    [
+        notebook("N = 8_832"),
+        notebook("", "8,832 words"),
+        notebook("", "8832.31"),
+        showing({"data": {"text/plain": ["8,832"]}, "output_type": "execute_result"}),
+        showing({"data": {}, "metadata": {"image/png": {"alt": "It moves 8,832 words"}}}),
+    ],
+)
+def test_code_outputs_and_the_words_beside_a_picture_bear_a_number_out(solved):
+    assert not found("It moves 8,832 words.", solved)
+    assert found("It moves 8,833 words.", solved)
+
+
+def test_a_number_that_is_nowhere_is_named_with_line_and_sentence():
+    assert found("One line.\nTwo more. It moves 8,833 words. A third.", notebook("", "8,832")) == [
+        f'3: 8,833 {NOWHERE}: "It moves 8,833 words."'
+    ]
+
+
+def test_the_text_itself_bears_nothing_out():
+    assert len(found("8,832 words, that is 8,832 words.")) == 2
+
+
+# ---- declarations --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "declaration",
+    [
+        "8,832 = costs.flash1(64, 8, Br=16, Bc=16).total",
+        "8,832 = sum(k * 92 for k in (64, 32))",
+        "8,832 = np.int64(92) * 96",
+        "8,832, 800 = (lambda one: (one.total, one.peak))(costs.flash1(64, 8, Br=16, Bc=16))",
+    ],
+)
+def test_an_expression_bears_its_number_out(declaration):
+    assert not found(f"8,832 words on 800.\n<!-- 800 = 8 * 10**2 -->\n<!-- {declaration} -->")
+
+
+def test_a_rounded_value_is_enough():
+    assert not found("a factor of 1.53\n<!-- 1.53 = 46 / 30 -->")
+
+
+def test_names_hold_for_later_lines_and_cells_and_numbers_too():
+    cells = (
+        ("Words.", "<!-- f1 = costs.flash1(64, 8, Br=16, Bc=16) -->"),
+        ("8,832 words on 800.", "<!-- 8,832, 800 = f1.total, f1.peak -->"),
+        ("8,832 again.",),
+    )
+    source = "\n".join(HEAD + "\n".join(f"# {line}" for line in lines) + "\n" for lines in cells)
+    assert problems(parse(source, PATH), notebook(), PATH, ()) == []
+
+
+def test_a_number_is_not_borne_out_before_it_is_declared():
+    source = f"{HEAD}# 8,832 words.\n\n{HEAD}# 8,832 words.\n# <!-- 8,832 = 96 * 92 -->\n"
+    (said,) = problems(parse(source, PATH), notebook(), PATH, ())
+    assert said.startswith(f"{PATH}:2: 8,832 stands in no output")
+
+
+@pytest.mark.parametrize(
+    ("declaration", "message"),
+    [
+        ("8,832 = 96 * 91", "96 * 91 gives 8,736, the text says 8,832"),
+        ("8,832 = 96 *", "96 * does not parse"),
+        ("8,832 = 96 / 0", "96 / 0 raises ZeroDivisionError: division by zero"),
+        ("8,832 = flash1.total", "flash1 is not known here"),
+        ("8,832 = 96 > 0", "96 > 0 gives True, which is no number"),
+        ("8,832 = (96, 92)", "(96, 92) computes nothing"),
+        ("8,832 = [96, 92]", "[96, 92] gives [96, 92], which is no number"),
+        ("8,832 = 8832", "8832 computes nothing: a number is no reason for itself"),
+        ("8,832 = 8831 + 1", "8831 in 8831 + 1 stands nowhere else in this lesson"),
+        ("8,833 = 96 * 92 + 1", "8,833 is declared and does not stand in this cell"),
+        ("8832: 96 * 92", "a declaration reads <!-- 8,832 = expression --> on a line of its own"),
+        ("8,832 words = 96 * 92", "'8,832 words' is neither numbers nor names"),
+        ("f = 96 * 92", "the name f is declared and never used"),
+        ("8,832 from a paper", "a paper is no link that the text of this lesson shows"),
+    ],
+)
+def test_a_faulty_declaration_is_named_with_its_line(declaration, message):
+    said = found(f"It moves 8,832 words.\n<!-- {declaration} -->", notebook("", "8,832"))
+    assert len(said) == 1 and said[0].startswith(f"3: {message}"), said
+
+
+def test_one_wrong_value_is_one_message():
+    assert len(found("It moves 8,832 words.\n<!-- 8,832 = 96 * 91 -->")) == 1
+
+
+def test_a_quoted_number_has_a_link_that_the_reader_sees():
+    link = "https://arxiv.org/abs/2408.13233"
+    assert not found(f"It printed 4.673, see [the paper]({link}).\n<!-- 4.673 from {link} -->")
+    assert found(f"It printed 4.673.\n<!-- 4.673 from {link} -->")
+
+
+@pytest.mark.parametrize("value", [None, True, "8832", float("nan"), 1j, np.ones(2)])
+def test_what_is_no_number(value):
+    assert declared.as_decimal(value) is None
+
+
+@pytest.mark.parametrize("value", [3, 3.0, np.float64(3), np.int32(3), np.array(3)])
+def test_what_is_one(value):
+    assert declared.as_decimal(value) == 3
+
+
+def test_neither_notebook_shows_a_declaration():
+    (cell,) = parse(HEAD + "# 800 words.\n# <!-- 800 = 8 * 100 -->\n# <!-- a remark -->\n", PATH)
+    for solved in (True, False):
+        assert side(cell, solved=solved) == ("800 words.", "<!-- a remark -->")
+
+
+# ---- the lessons ---------------------------------------------------------------------------------------
+
+
+def test_a_number_changed_in_a_lesson_is_found():
+    """Lesson 04 as it stands, with one digit changed in one sentence."""
+    path = ROOT / "solutions" / "04_flash_forward.py"
+    solved = json.loads(path.with_suffix(".ipynb").read_text(encoding="utf-8"))
+    sources = [one.read_text(encoding="utf-8") for one in sorted(path.parent.glob("0[34]*.py"))]
+    labels = course_labels([parse(one, path) for one in sources])
+    text = sources[-1]
+    changed = text.replace("moves 1,038,084 words", "moves 1,038,085 words")
+    assert changed != text and problems(parse(text, path), solved, path, labels) == []
+    (said,) = problems(parse(changed, path), solved, path, labels)
+    assert ": 1,038,085 stands in no output" in said
+
+
+def test_release_check_says_it(tmp_path, monkeypatch):
+    for name in ("pyproject.toml", "README.md"):
+        (tmp_path / name).write_text((ROOT / name).read_text(encoding="utf-8"), encoding="utf-8")
+    for folder in ("solutions", "lessons"):
+        (tmp_path / folder).mkdir()
+    source = (ROOT / "solutions" / "04_flash_forward.py").read_text(encoding="utf-8")
+    (tmp_path / "solutions" / "04_flash_forward.py").write_text(
+        source.replace("8,832 words on", "8,833 words on")
+    )
+    stored = (ROOT / "solutions" / "04_flash_forward.ipynb").read_text(encoding="utf-8")
+    (tmp_path / "solutions" / "04_flash_forward.ipynb").write_text(stored, encoding="utf-8")
+    said = [one for one in release.check(tmp_path) if "8,833" in one]
+    assert len(said) == 1 and "solutions/04_flash_forward.py:" in said[0]
