@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .gpu.needs_triton import explanation
+from .doctor.needs_triton import explanation
 from .guard import refuse_in_exam
 from .ledger import Ledger
 

@@ -2,13 +2,13 @@
 
 Read them in this order: `pieces` (tiles and masks), `forward`, `row_products`, `backward_queries`,
 `backward_keys`; then `decode_kernels`, `small_cache` (d in slices), `score_kernels` (and the scores written
-out) and `low_rank_kernels` (which `iocourse.lowrank` launches). How they are launched stands in `host`;
+out) and `lowrank_kernels` (which `iocourse.lowrank` launches). How they are launched stands in `host`;
 whether they are interpreted or compiled is decided there, once (see `host.runtime`).
 """
 
 from __future__ import annotations
 
-from ..gpu.needs_triton import require_triton
+from ..doctor.needs_triton import require_triton
 
 require_triton()
 

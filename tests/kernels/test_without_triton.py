@@ -45,7 +45,7 @@ print([name for name in ("torch", "triton") if name in sys.modules])
 @pytest.mark.parametrize("absent", ["triton", "torch"])
 def test_kernels_without_one_of_them(absent):
     said = python(f"import sys; sys.modules['{absent}'] = None; import iocourse.kernels")
-    assert said.startswith("iocourse.gpu.needs_triton.NeedsTriton: ")
+    assert said.startswith("iocourse.doctor.needs_triton.NeedsTriton: ")
     assert f"{absent} is not installed here" in said
     assert f'pip install "{absent}>=' in said
     assert "iocourse.schedules.flash2, split_backward and fused_backward" in said
@@ -59,7 +59,7 @@ def test_kernels_without_both():
 @pytest.mark.parametrize("platform", ["darwin", "win32"])
 def test_where_triton_is_not_published(platform):
     said = python(
-        "import sys; from iocourse.gpu.needs_triton import explanation;"
+        "import sys; from iocourse.doctor.needs_triton import explanation;"
         f"sys.modules['triton'] = None; sys.platform = '{platform}'; print(explanation())"
     )
     assert "triton is published for Linux only (Colab runs Linux)" in said

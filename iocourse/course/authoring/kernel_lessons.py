@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ...doctor import cannot_interpret, installed
-from ...gpu.needs_triton import explanation
+from ...doctor.needs_triton import explanation
 
 _IMPORT = re.compile(r"^\s*\"?(from iocourse import .*\bkernels\b|import (torch, )?triton\b)", re.MULTILINE)
 

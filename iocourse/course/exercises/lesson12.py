@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ... import exact, traffic
 from ...costs.kernels import Problem, attention_fused_backward
-from ...gpu.needs_triton import require_triton
+from ...doctor.needs_triton import require_triton
 from ...ledger import Ledger, PhaseTotal
 from ..budgets import budget_of
 from ..exercise import Case, Exercise, Property, Trial, keeps_errors

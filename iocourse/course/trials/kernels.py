@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ... import traffic
-from ...gpu.needs_triton import require_triton
+from ...doctor.needs_triton import require_triton
 from ...guard import LibraryAnswer
 from ..budgets import budget_of
 from ..exercise import Case, Property, Trial, judged, keeps_errors

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ... import traffic
-from ...gpu.needs_triton import require_triton
+from ...doctor.needs_triton import require_triton
 from ..exercise import Case, Property, Trial, keeps_errors
 from ..judging import each
 from .kernels import launch_in_place

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ...gpu.needs_triton import explanation
+from ...doctor.needs_triton import explanation
 from ...guard import library_answer
 from ...monomials import plan
 from .. import compiled as fast

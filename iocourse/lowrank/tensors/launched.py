@@ -16,7 +16,7 @@ from ...kernels.host.arguments import check_tensors
 from ...kernels.host.launches import cut, processors, rows, scratch, start
 from ...kernels.host.operators import as_asked, on_device
 from ...kernels.host.tiles import architecture, padded
-from ...kernels.low_rank_kernels import (
+from ...kernels.lowrank_kernels import (
     Block,
     Cut,
     keys_gradient_kernel,

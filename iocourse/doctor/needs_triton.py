@@ -39,7 +39,7 @@ def explanation() -> str:
     )
     if "triton" in names and sys.platform != "linux":
         return f"{lacks}, and triton is published for Linux only (Colab runs Linux). {instead}"
-    from ..doctor import REQUIREMENTS
+    from . import REQUIREMENTS
 
     wanted = " ".join(f'"{REQUIREMENTS[name]}"' for name in names)
     return f"{lacks}: python -m pip install {wanted}. {instead}"

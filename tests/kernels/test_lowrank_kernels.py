@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from iocourse import traffic
-from iocourse.costs.low_rank_kernels import LowRank, low_rank_backward, low_rank_bytes, low_rank_forward
+from iocourse.costs.lowrank_kernels import LowRank, low_rank_backward, low_rank_bytes, low_rank_forward
 from iocourse.gpu import chip_of
 from iocourse.guard import LibraryAnswer, exam
 from iocourse.kernels.host.launches import written_down
