@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from iocourse import explore
 from iocourse.explore.draw.palette import INK, STROKES
 from iocourse.explore.draw.picture import Poly
+from iocourse.explore.draw.wording import words
 from iocourse.gpu import CHIPS
 
 arches = st.sampled_from(list(CHIPS))
@@ -49,7 +50,7 @@ def test_a_point_stands_on_the_roof_and_the_numbers_say_how_high(arch, intensity
     assert y == pytest.approx(on(roof_of(picture), x), abs=0.5)
     allowed = min(chip.tensor_tflops, intensity * chip.gbytes_per_s * 1e9 / 1e12)
     limit = "memory" if allowed < chip.tensor_tflops else "products"
-    assert picture.numbers.splitlines()[4].split()[-2:] == [explore.charts.words(allowed), f"({limit})"]
+    assert picture.numbers.splitlines()[4].split()[-2:] == [words(allowed), f"({limit})"]
 
 
 @given(intensities, st.floats(1e-3, 1e5))
