@@ -24,6 +24,22 @@ DOT = optimum(dot(2), 3)
 LARGE = attention(2, 3, fma=True)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def each_game_is_searched_once():
+    """The presets are played in many tests, and the search for one takes seconds."""
+    found = {}
+
+    def search(graph, M, **rules):
+        key = str(graph.parents), graph.outputs, M, *rules.items()
+        if key not in found:
+            found[key] = optimum(graph, M, **rules)
+        return found[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MODULE, "optimum", search)
+        yield
+
+
 @st.composite
 def any_graph(draw):
     """A graph of at most 12 vertices, its vertices tuples such as a user may take."""
@@ -174,7 +190,8 @@ def test_bad_input_is_named(arguments, error, text):
         pebbles(*arguments)
 
 
-def test_it_can_be_drawn_while_a_check_runs():
+def test_it_can_be_drawn_while_a_check_runs(monkeypatch):
+    monkeypatch.setattr(MODULE, "optimum", optimum)
     with exam():
         assert pebbles(dot(2), moves=["load a1"], M=3).alt
         with pytest.raises(LibraryAnswer):
@@ -214,7 +231,8 @@ def test_every_preset_is_played_to_the_end(player, name):
     player.controls["preset"].value = name
     game = player.game
     assert game.graph == PRESETS[name].graph and game.slide == PRESETS[name].slide
-    best = optimum(game.graph, game.M, slide=game.slide)
+    rules = {"recompute": True, "slide": game.slide, "max_states": MODULE.STATES}
+    best = MODULE.optimum(game.graph, game.M, **rules)
     assert f"{best.cost} words moved with M = {game.M}" in player.words.value
     assert player.controls["step"].max == player.controls["play"].max == len(best.moves)
 
