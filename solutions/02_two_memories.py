@@ -123,6 +123,7 @@ measured("2.2", view=view, in_place=in_place, sums=new_sums, difference=new_diff
 # A tile lives until its `with` ends or until `free()` is called. A result that no name holds is given back by itself. A name keeps its tile, also into the next round of a loop: after `mean = a.mean(axis=1)` the old means are still there when the next block arrives. `with a.mean(axis=1) as mean:` gives them back. The same holds for `a = m.load(...)`.
 #
 # Now 68 of the 100 words are in use, by `a`, `sums` and `difference`. An expression that asks for more than there is stops with an error, which we catch and print:
+# <!-- 68 = 32 + 4 + 32 -->
 
 # %%
 try:
