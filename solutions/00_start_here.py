@@ -290,10 +290,10 @@ measured("0.4", one_query=one)
 # %% [markdown]
 # ## Misconceptions
 #
-# - *"The result decides how many words move."* In 0.3 two schedules computed the same $y$. One moved 5,600 words, the other 5,150.
-# - *"Attention must move its $N \times N$ scores."* Formula (0.1) has no place for them, and in 0.3 the machine moved $Q$, $K$, $V$ and $O$ and nothing else: 4,096 words.
-# - *"Fewer multiplications make attention faster."* By the figures of 0.4, attention with $S$ and $P$ in slow memory does 31.5 multiply-adds for each word, on a chip that could do 200.6. It is the words that it waits for.
-# - *"One query costs next to nothing."* In 0.1 one query must move 524,416 words, about half as many as 4,096 queries together.
+# - *"The result decides how many words move."* In section 0.3 two schedules computed the same $y$. One moved 5,600 words, the other 5,150.
+# - *"Attention must move its $N \times N$ scores."* Formula (0.1) has no place for them, and in section 0.3 the machine moved $Q$, $K$, $V$ and $O$ and nothing else: 4,096 words.
+# - *"Fewer multiplications make attention faster."* By the figures of section 0.4, attention with $S$ and $P$ in slow memory does 31.5 multiply-adds for each word, on a chip that could do 200.6. It is the words that it waits for.
+# - *"One query costs next to nothing."* In section 0.1 one query must move 524,416 words, about half as many as 4,096 queries together.
 #
 # ## Take-away
 #
@@ -303,7 +303,7 @@ measured("0.4", one_query=one)
 #
 # - Tri Dao, Daniel Y. Fu, Stefano Ermon, Atri Rudra, Christopher Ré: *FlashAttention: Fast and Memory-Efficient Exact Attention with IO-Awareness*, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135). Its section 2 has the figures of a GPU's memories.
 # - NVIDIA: *A100 Tensor Core GPU*, data sheet, and its [white paper](https://images.nvidia.com/aem-dam/en-zz/Solutions/data-center/nvidia-ampere-architecture-whitepaper.pdf). 312 TFLOPS in FP16 (dense), 1,555 GB/s for the 40 GB version.
-# - Samuel Williams, Andrew Waterman, David Patterson: *Roofline: an insightful visual performance model for multicore architectures*, Communications of the ACM 52 (4), 2009. Where the comparison of 0.4 comes from.
+# - Samuel Williams, Andrew Waterman, David Patterson: *Roofline: an insightful visual performance model for multicore architectures*, Communications of the ACM 52 (4), 2009. Where the comparison of section 0.4 comes from.
 #
 # **Next**: [01 Naive attention](01_naive_attention.ipynb) writes out everything that FlashAttention avoids, so that you know what is being avoided.
 # <!-- 312, 1,555 from https://images.nvidia.com/aem-dam/en-zz/Solutions/data-center/nvidia-ampere-architecture-whitepaper.pdf -->

@@ -118,6 +118,7 @@ measured("2.2", view=view, in_place=in_place, sums=new_sums, difference=new_diff
 # A tile lives until its `with` ends or until `free()` is called. A result that no name holds is given back by itself. A name keeps its tile, also into the next round of a loop: after `mean = a.mean(axis=1)` the old means are still there when the next block arrives. `with a.mean(axis=1) as mean:` gives them back. The same holds for `a = m.load(...)`.
 #
 # Now 68 of the 100 words are in use, by `a`, `sums` and `difference`. An expression that asks for more than there is stops with an error, which we catch and print:
+# <!-- 68 = 32 + 4 + 32 -->
 
 # %%
 try:
@@ -208,7 +209,7 @@ measured("2.3", words=by_dots.ledger.total, reads_of_A=by_dots.ledger.reads["A"]
 # %% [markdown]
 # 8,448 words, eleven times the compulsory 768, and every word of $A$ was read 16 times: once for each column of $B$.
 #
-# A ledger can be compared with a formula. `costs` holds the *closed forms*: functions that give, without running anything, the ledger a schedule must have. Two ledgers can be subtracted, and the difference says in words where they part. Here we compare with a ledger in which everything moves once (what `bm` and `bn` mean comes in 2.4):
+# A ledger can be compared with a formula. `costs` holds the *closed forms*: functions that give, without running anything, the ledger a schedule must have. Two ledgers can be subtracted, and the difference says in words where they part. Here we compare with a ledger in which everything moves once (what `bm` and `bn` mean comes in section 2.4):
 
 # %%
 once = costs.matmul(16, 16, 16, bm=16, bn=16)
@@ -497,10 +498,10 @@ bars(moved, title="Naive attention, N = 256, d = 32, M = 4096: words by array")
 # %% [markdown]
 # ## Misconceptions
 #
-# - **"Smaller tiles move fewer words."** In 2.5 the tile of side 6 moved 590,400 words, side 10 moved 360,000 and side 20 moved 187,200. A smaller tile needs less *room*; it moves more.
-# - **"The tile should be $\sqrt{M/3}$, so that three tiles fit."** In 2.5 that rule moved 1.64 times as many words as the largest tile of $C$ with thin pieces of $A$ and $B$.
-# - **"A transpose or a slice is a copy."** In 2.2 a view took 0 words, and in 2.4 every transpose was a view.
-# - **"If it fits in fast memory, there is no traffic."** In 2.6 everything fits at $M = 4{,}194{,}304$, and 3,145,728 words move all the same: inputs have to come in, and results have to go out.
+# - **"Smaller tiles move fewer words."** In section 2.5 the tile of side 6 moved 590,400 words, side 10 moved 360,000 and side 20 moved 187,200. A smaller tile needs less *room*; it moves more.
+# - **"The tile should be $\sqrt{M/3}$, so that three tiles fit."** In section 2.5 that rule moved 1.64 times as many words as the largest tile of $C$ with thin pieces of $A$ and $B$.
+# - **"A transpose or a slice is a copy."** In section 2.2 a view took 0 words, and in section 2.4 every transpose was a view.
+# - **"If it fits in fast memory, there is no traffic."** In section 2.6 everything fits at $M = 4{,}194{,}304$, and 3,145,728 words move all the same: inputs have to come in, and results have to go out.
 #
 # ## Take-away
 #

@@ -199,6 +199,7 @@ bars(
 # <!-- heads = [real_head(0, 2), real_head(0, 11)] -->
 # <!-- best = exact.scores(heads[0].Q, heads[0].K).argmax(axis=1) -->
 # <!-- 80 = 10**2 * (best == np.arange(471) - 1).mean() -->
+# <!-- 15 = math.ceil(471 / 32) -->
 
 
 # %%

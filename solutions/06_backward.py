@@ -407,7 +407,7 @@ explore.memory_timeline(b4.ledger, M=1100, title="B4: rows stay, then columns st
 # %% [markdown]
 # First two blocks of queries stay, one after the other, then two blocks of keys. *accumulator* is what a schedule makes for itself: $dQ$ at first, then $dK$ and $dV$. What passes by is so thin, one row at a time, that it hardly shows.
 #
-# <!-- exercise 6.8 --> Write the first sweep: blocks of queries outside, blocks of keys inside. It returns $dQ$ and $D$. The check allows the words of the first bracket in (6.10), and as fast memory the footprint with the allowance of 6.6. So $O_i$ has to leave early. Loop with `m.blocks`: the dry run after the check is fast only then. If you are stuck after six minutes, run `hint("6.8")` in a cell of your own.
+# <!-- exercise 6.8 --> Write the first sweep: blocks of queries outside, blocks of keys inside. It returns $dQ$ and $D$. The check allows the words of the first bracket in (6.10), and as fast memory the footprint with the allowance of exercise 6.6. So $O_i$ has to leave early. Loop with `m.blocks`: the dry run after the check is fast only then. If you are stuck after six minutes, run `hint("6.8")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-6.8"
 def my_queries_gradient(m, Q, K, V, O, dO, LSE, *, Br, Bc):
@@ -452,7 +452,7 @@ check("6.8", my_queries_gradient)
 #
 # (The eighth of $M$ for B2 is a choice of this course: half of $M$ for what stays, half for what passes by. With B3's tile it is at 16 too.)
 #
-# **Predict.** $N = 65\,536$, $d = 64$, $M = 64d^2$, as in 6.6. What constants $WM/(N^2d^2)$ have the two sweeps of B4, with all terms that do not grow with $N^2$ included?
+# **Predict.** $N = 65\,536$, $d = 64$, $M = 64d^2$, as in section 6.6. What constants $WM/(N^2d^2)$ have the two sweeps of B4, with all terms that do not grow with $N^2$ included?
 
 # %% tags=["predict"]
 predict("6.8", rows_stay=6, columns_stay=8)  #> predict("6.8", rows_stay=..., columns_stay=...)

@@ -356,7 +356,7 @@ for line in attempt(lambda: list(plans(my_plan, 4096, 64, memories))):
 #
 # F3 and F5 meet where $4x^2 = 4x + 1$, at $x = (1+\sqrt2)/2 = 1.207$, which is $M = 0.69\,d^2$. F6 is below F5 for $x < 1.11$ only, where F3 is below both. So by (7.5) the best schedule is F5, then F3, and never F6. At $M = d^2$ itself, where the papers change regime, F3 moves $4N^2$ words and F5 $5N^2$: both are of the order $N^2$, and the order cannot see the difference.
 #
-# The library's answer to 7.3 is `schedules.best`. It searches through all forward schedules, and fast enough to halve an interval until a border is found.
+# The library's answer to exercise 7.3 is `schedules.best`. It searches through all forward schedules, and fast enough to halve an interval until a border is found.
 #
 # **Predict.** $N = 2^{22}$, $d = 4096$. From which $M$ on, as a multiple of $d^2$, is F3 the best schedule?
 # <!-- 1.207, 0.69 = (1 + math.sqrt(2)) / 2, 4 / (1 + math.sqrt(2)) ** 2 -->
@@ -706,7 +706,7 @@ for R in (3, 6, 9, 12):
 # ## References
 #
 # - B. Saha, C. Ye: *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). Algorithm 1 is F4; the two regimes and (7.8).
-# - X. Li, Y. Liang, Z. Shi, Z. Song, Y. Zhou: *On Fine-Grained I/O Complexity of Attention Backward Passes*, 2024, [arXiv 2410.09397](https://arxiv.org/abs/2410.09397). The problem of 7.8, its two regimes and (7.12).
+# - X. Li, Y. Liang, Z. Shi, Z. Song, Y. Zhou: *On Fine-Grained I/O Complexity of Attention Backward Passes*, 2024, [arXiv 2410.09397](https://arxiv.org/abs/2410.09397). The problem of section 7.8, its two regimes and (7.12).
 # - T. Smith, B. Lowery, J. Langou, R. van de Geijn, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). The matrix product, with constants.
 # - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré: *FlashAttention*, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135).
 #
