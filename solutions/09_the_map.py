@@ -163,6 +163,8 @@ print(attempt(plane, "backward", my_envelope))
 # Where does it come from? B4 moves $14N^2d^2/M + 8Nd$ words and B3 $16N^2d^2/M + 5Nd$. They are equal where $2N^2d^2/M = 3Nd$, at $M = \frac23 Nd$. The best order for long sequences is not the best one for sequences that nearly fit.
 #
 # **Predict.** Now we count instead. The plane has 119 places for each pass. In how many of the 238 does the envelope name the schedule that really moves the fewest words? And how many times its words does the count come to, where they differ most?
+# <!-- 0.69 = (2 / (1 + math.sqrt(2))) ** 2 -->
+# <!-- 119, 238 = 7 * 17, 2 * 7 * 17 -->
 
 # %% tags=["predict"]
 predict("9.3", right_names=200, worst=2)  #> predict("9.3", right_names=..., worst=...)
@@ -276,6 +278,9 @@ explore.memory_map(8192, 64, M=58368, pass_="backward")
 # Now look at the right end, where everything fits.
 #
 # **Predict.** In units of $Nd$: the compulsory words of the backward pass are $7$. How many does the best of the library's backward schedules move when $M$ is as large as you like?
+# <!-- x = (10 + math.sqrt(10**2 + 4 * 14 * 3)) / (2 * 14) -->
+# <!-- 0.942, 1.13 = x, 1 / x**2 -->
+# <!-- 3,644,850,176, 4,284,506,112 = (s.cost(8192, 128, **s.tiles(8192, 128, 512)).total for s in (schedules.standard_backward, schedules.small_cache_backward)) -->
 
 # %% tags=["predict"]
 predict("9.5", nd_words=7)  #> predict("9.5", nd_words=...)
@@ -362,6 +367,7 @@ explore.memory_map(8192, 64, pass_="gradient")
 # *Masks.* A mask takes pairs away. So it lowers what is counted in pairs, the lines of the middle, the theorems, and the terms with $N^2$ on the left. What is counted in rows it leaves alone, the compulsory words at the right end. On the map a mask with a share $\rho$ of the pairs shifts lines and bound down by a factor $\rho$ until they reach the floor. If neighbouring queries agree on their keys, that is; lesson 08 showed how far the lines stay above the bound if they do not.
 #
 # **Predict.** $N = 8192$, $d = 64$. With a causal mask, which part of its words without a mask does F3 move at $M = 16\,384$? And at $M = 2\,000\,000$?
+# <!-- 0.86 = (2 * 10 / (8 + math.sqrt(8**2 + 4 * 10 * 3))) ** 2 -->
 
 # %% tags=["predict"]
 predict("9.6", middle=0.5, right_end=0.5)  #> predict("9.6", middle=..., right_end=...)
@@ -427,6 +433,11 @@ measured("9.8", n_32768=b4[32768], n_4194304=b4[2**22])
 # | $dL/dX$, $d^2 \ll M \ll Nd$ | reassociated, $8N^2d^2/M$ | $4N^2d^2/M$ | the backward part |
 #
 # All these bounds with numbers are derivations of this course, for the classes of schedules that lessons 05 to 07 state. The papers prove orders of growth, and for the forward pass and for $dL/dX$ their bounds and algorithms meet: up to a constant the shape of the map was known.
+# <!-- 6.83 = 4 + 2 * math.sqrt(2) -->
+# <!-- moved = lambda name, N, d, M: (lambda s: s.cost(N, d, **s.tiles(N, d, M)).total)(schedules.get(name)) -->
+# <!-- apart = lambda name, N, d, M: moved(name, N, d, M) / bounds.lower_bound("backward", N, d, M)[0] -->
+# <!-- 2.8 = min(apart(name, 2**22, 4096, 4096**2) for name in ("split_backward", "small_cache_backward")) -->
+# <!-- 2.4 = max(min(apart(name, 8192, 64, 8192 * 64 * tenth // 10) for name in ("fused_backward", "split_backward")) for tenth in range(10, 41)) -->
 
 # %% [markdown]
 # ## 9.9 Four memories of three chips
@@ -490,6 +501,10 @@ print(f"yours {yours.ledger.total:,} words, {yours.ledger.total / least:.3f} × 
 
 # %% [markdown]
 # 7,348,224 words, 1.001 times the bound. From the eight-bit chip to the L2 cache fast memory grows by a factor of 51,200. In the forward pass that makes 415 times fewer words.
+# <!-- uno, l2 = 2 * 2**10 // 4, 50 * 2**20 // 2 -->
+# <!-- 51,200 = l2 / uno -->
+# <!-- small, rows = schedules.small_cache, schedules.flash_optimal -->
+# <!-- 415 = small.cost(8192, 128, **small.tiles(8192, 128, uno)).total / rows.cost(8192, 128, **rows.tiles(8192, 128, l2)).total -->
 
 # %% [markdown]
 # ## 9.10 Where the map ends
@@ -504,6 +519,7 @@ print(f"yours {yours.ledger.total:,} words, {yours.ledger.total / least:.3f} × 
 # The last one we can count. Let a block have 64 keys, and take queries in multiples of 16.
 #
 # **Predict.** How many times the words of F3's best tile does that move, on `sm`?
+# <!-- 4 = 2 * 8192 * 128 * 2 / 2**20 -->
 
 # %% tags=["predict"]
 predict("9.10", times=1.3)  #> predict("9.10", times=...)

@@ -292,6 +292,7 @@ for length in (128, 100):
 # With 128 words, two whole blocks, there is nothing to mask and all is well. With 100 words the second program reaches for 28 words that are not there: `OutsideEveryArray`. This is a help and no proof. Where the overhang lies inside the array, as the columns beside `X` in `room` do, nobody complains, whatever becomes of the values.
 #
 # <!-- exercise 10.2 --> Write the kernel; the launcher stands there. `X` may be any view, so both of its strides count. `Y` is new and lies row by row, so its strides are known. The tile is loaded as it lies in `X`: where does its element $(i, j)$ go? The check gives sizes that are no multiples of the tile, slices and transposes, and compares the words with $2 \cdot \text{rows} \cdot \text{columns}$. While a check runs, torch may make tensors and views, but neither copy nor compute. If you are stuck after six minutes, run `hint("10.2")` in a cell of your own.
+# <!-- 28 = 128 - 100 -->
 
 # %% tags=["exercise"] name="ex-10.2"
 @triton.jit
@@ -368,11 +369,13 @@ measured("10.5", block=triton.next_power_of_2(300), words=ledger.total)
 # %% [markdown]
 # A block of 512 lanes, 212 of them off, and 38,400 words: each number read once and written once, the compulsory traffic of a softmax. The three loops of section 3.1 would move $4mn = 76{,}800$, twice as much. Nothing clever was needed for this, only that the row *fits*: the block is the program's fast memory.
 #
-# A row of 200,000 numbers does not fit: all the fast memory that a program can have on an H200 holds 123,648 words (10.7 says where). Then the row must come in pieces, more than once, because no weight can be given before the last score was seen (section 3.1). How often? Lesson 03 has the answer: maximum and sum can be had in *one* pass, if the old sum is rescaled when the maximum rises. The second pass gives the weights:
+# A row of $2^{18}$ numbers does not fit: all the fast memory that a program can have on an H200 holds 123,648 words (10.7 says where). Then the row must come in pieces, more than once, because no weight can be given before the last score was seen (section 3.1). How often? Lesson 03 has the answer: maximum and sum can be had in *one* pass, if the old sum is rescaled when the maximum rises. The second pass gives the weights:
 #
 # $$ W = \underbrace{2mn}_{\text{reads}} + mn = 3mn . \tag{10.4} $$
 #
-# <!-- exercise 10.3 --> Write the kernel of (10.4) for rows of any length: pieces of `BLOCK` numbers, two passes. (One row of the check is longer than the 1,048,576 numbers that Triton allows in a block.) A loop over pieces is a `for` loop with `range(0, n, BLOCK)`, as in Python. Start with `m = -float("inf")` and `l = 0.0`; `tl.maximum(a, b)` compares two numbers, `tl.max(s, axis=0)` and `tl.sum(e, axis=0)` reduce a piece to one number. Rows of `X` may lie apart; `Y` lies row by row. If you are stuck after seven minutes, run `hint("10.3")` in a cell of your own.
+# <!-- exercise 10.3 --> Write the kernel of (10.4) for rows of any length: pieces of `BLOCK` numbers, two passes. (One row of the check is longer than the $2^{20}$ numbers that Triton allows in a block.) A loop over pieces is a `for` loop with `range(0, n, BLOCK)`, as in Python. Start with `m = -float("inf")` and `l = 0.0`; `tl.maximum(a, b)` compares two numbers, `tl.max(s, axis=0)` and `tl.sum(e, axis=0)` reduce a piece to one number. Rows of `X` may lie apart; `Y` lies row by row. If you are stuck after seven minutes, run `hint("10.3")` in a cell of your own.
+# <!-- 212, 76{,}800 = 512 - 300, 4 * 64 * 300 -->
+# <!-- 123,648 = CHIPS[90].registers + CHIPS[90].shared_bytes / 4 -->
 
 # %% tags=["exercise"] name="ex-10.3"
 @triton.jit
@@ -416,6 +419,7 @@ for BLOCK in (32, 128, 512):
 
 # %% [markdown]
 # 38,400 read and 19,200 written for every block, 57,600 together. Between a row that fits, $2mn$, and three passes, $4mn$, the online softmax stands at $3mn$. With `BLOCK = 512` the row would fit, and the kernel still reads it twice: it does not know. In attention the weights themselves are not wanted, so there the second pass goes away too; that is lesson 11.
+# <!-- 57,600 = 3 * 64 * 300 -->
 
 # %% [markdown]
 # ## 10.6 The product
@@ -478,6 +482,7 @@ print(ledger)
 # $$ M = b_m b_n + b_k(b_m + b_n) . \tag{10.5} $$
 #
 # Run one after the other, the programs are a schedule for a machine with so many words, and the bound holds for them. (The four single words that lesson 02 gives away are left out here: they change no bound below by more than 0.3 percent.) On a GPU the sums live in *registers*, the private words of the workers, and the pieces in *shared memory*, which the workers of one program have in common. Both belong to a *multiprocessor*, the part of the chip that a program runs on:
+# <!-- 0.3 = 100 * (bounds.matmul(1024, 1024, 1024, 16**2 + 2 * 16**2) / bounds.matmul(1024, 1024, 1024, 16**2 + 2 * 16**2 + 4) - 1) -->
 
 # %%
 for arch in (75, 80, 90):
@@ -530,6 +535,7 @@ explore.curve(
 # Doubling the side halves the words of $A$ and $B$. Where the tile of sums is most of the room this takes nearly four times the room, and the points run along the bound with its slope of $1/\sqrt M$. Small tiles with deep pieces lie far from it: at side 16 and depth 64 the pieces are 2,048 of 2,304 words.
 #
 # One thing the ledger does not see is the order of the programs. Between memory and all multiprocessors lies one more fast memory, the *L2 cache*, which they share. Programs that run at the same time and need the same rows of $A$ can get them from there. Suppose 32 programs run together, on a grid of $16 \times 16$ tiles, and let a *strip* be all rows of $A$, or all columns of $B$, that one tile needs. Which 32 tiles should run together? The rule of lesson 02 holds one level up: those that come close to a square.
+# <!-- 2,048, 2,304 = 2 * 64 * 16, 2 * 64 * 16 + 16 * 16 -->
 
 # %%
 def by_rows(pid):
@@ -574,7 +580,7 @@ explore.grid_of_programs(8, 16, 1, 1, order=order, title="The first 128 programs
 # | which words are loaded and stored | exactly, lane by lane | the same words; sectors and caches decide what travels |
 # | values in float32 | right to rounding | right to rounding, sums in another order |
 # | lanes that are off, without `other` | 0, or NaN while a check runs | anything: no promise |
-# | bfloat16 arithmetic | wrong in the versions we tried (3.6 to 3.9) | right |
+# | bfloat16 arithmetic | wrong in the versions we tried (Triton 3.6 to 3.9) | right |
 # | programs that disturb each other | never happens | happens |
 # | time | says nothing | what you came for |
 # | registers, shared memory, legality | says nothing | decided by the compiler |

@@ -125,6 +125,7 @@ measured("12.2", left=float((a + b) + c), right=float(a + (b + c)))
 
 # %% [markdown]
 # 0 and 1. $2^{24} + 1$ needs 25 bits, and is rounded to $2^{24}$ before $c$ comes; $1 - 2^{24}$ needs 24 bits and is exact. Floating-point addition is *commutative*, $a + b = b + a$ to the bit, and it is not *associative*. Now for $dQ$, in float32: the shares of four blocks of keys, in all $4! = 24$ orders in which four programs can finish.
+# <!-- 25, 24 = (2**24 + 1).bit_length(), (2**24 - 1).bit_length() -->
 
 # %%
 shares = [share(program).astype(np.float32) for program in range(4)]
@@ -186,6 +187,7 @@ measured("12.3", step=seen[0].stride(1))
 # Strides of 0: the tensor is one word, shown 1,280 times. A kernel that takes $16$ for granted reads far past its end. (`contiguous()` makes a stored copy, and costs its words. The library asks for a last stride of 1 only, and copies where it is something else.)
 #
 # <!-- exercise 12.3 --> Write the kernel; what launches it stands below. Each of the two arrays has a stride from head to head and a stride from row to row of its own (`o_head`, `o_row`, `do_head`, `do_row`); within a row, elements lie side by side. The check has ragged $N$ and a $dO$ that was transposed, counts (12.1), and refuses copies. If you are stuck after five minutes, run `hint("12.3")` in a cell of your own.
+# <!-- 1,280 = 2 * 40 * 16 -->
 
 # %% tags=["exercise"] name="ex-12.3"
 @triton.jit
@@ -495,6 +497,7 @@ measured("12.7", bytes_ratio=f.bytes / s.bytes)
 # 1.449 times the bytes, and the ratio goes to 1.5 as $N$ grows, 12 against 8. Only where one tile holds the whole sequence ($T = 1$) does the fused pass move fewer bytes in float16; from two tiles on the split pass does.
 #
 # Then why is the fused pass the library's default, and the way of FlashAttention-2? Bytes are one of two bills. The other one is arithmetic: five products against seven, so the split pass does 1.4 times the multiply-adds, and even the fused one does 53 of them for each byte that its loop moves. And what we count is what programs ask for. How much of it a cache answers, and not the memory, no count of ours tells: one head's $Q$, $dO$ and $dQ$ at $N = 4096$, $d = 64$ are 2 MB. Which bill is the larger one, a clock has to say, on the chip that you have. This lesson counts, and makes no claim about time.
+# <!-- 1.4, 53, 2 = 7 / 5, 5 * 128**2 * 64 / (128 * (12 * 64 + 8)), 4096 * 64 * (2 + 2 + 4) / 2**20 -->
 
 # %% [markdown]
 # ## 12.8 The library's kernels, and `deterministic=True`

@@ -40,6 +40,9 @@ from iocourse.gpu import CHIPS
 # In the model of lesson 07 the line is near $M = d^2$. With less, a schedule that cuts $d$ too moves fewer words. A program on a T4 has 64 KB of shared memory, 32,768 numbers of 16 bits: less than $d^2$ from $d = 182$ on. One on an H200 has 227 KB, 116,224 numbers: less than $d^2$ from $d = 341$ on. But the model knows no registers, and a multiprocessor has 256 KB of those beside its shared memory. We need not guess. `iocourse bench resources` has compiled the library's kernels for each chip, and for each head size its table has the first tile, from large to small, that fits and spills no register, or the smallest where none does.
 #
 # **Predict.** Tiles of whole rows for the forward pass, 16 bits. At $d = 64$ there are 128 rows of queries on an H200 and 64 on a T4. How many are left on an H200 at $d = 512$, and on a T4 at $d = 256$?
+# <!-- 32,768, 64 = CHIPS[75].shared_bytes / 2, CHIPS[75].shared_bytes / 2**10 -->
+# <!-- 116,224, 227, 256 = CHIPS[90].shared_bytes / 2, CHIPS[90].shared_bytes / 2**10, CHIPS[90].registers * 4 / 2**10 -->
+# <!-- 182, 341 = (math.isqrt(CHIPS[arch].shared_bytes // 2) + 1 for arch in (75, 90)) -->
 
 # %% tags=["predict"]
 predict("13.1", h200_512=32, t4_256=16)  #> predict("13.1", h200_512=..., t4_256=...)
@@ -205,12 +208,18 @@ measured("13.2b", t4=begin[75], h200=begin[90], b200=begin[100])
 # The T4 from 256 on, A100, L4 and H200 at 512, the B200 not at all: it has 64 rows left. Each time it is (13.3). On a T4 slices have $b = 64$, and 16 rows are fewer than $\tfrac27 \cdot 64 = 18.3$; elsewhere 32 are fewer than 36.6. The gain at 512 is modest, 884 MB instead of 1,032 on an H200. But it grows. Slices cost in proportion to $d$; whole rows cost in proportion to $d$ and to the number of tiles of queries, which doubles when the rows halve, so to $d^2$.
 #
 # The next cell shows the trade for a tile of your choice: what a program keeps, what the compiler made of it where that was recorded, and the words it moves. Arrow keys move the sliders. (Without a running kernel you see a still picture.) Try $d = 512$ with the kernel `forward`, then `sliced_forward`.
+# <!-- 18.3, 36.6 = 2 / 7 * 64, 2 / 7 * 2 * 64 -->
+# <!-- compiled = lambda kernel: next(row for row in recorded("resources")["shipped"] if [row[key] for key in ("kernel", "arch", "d", "bytes")] == [kernel, 90, 512, 2]) -->
+# <!-- n, rows, side = 4096 * 512, 4096 / compiled("forward")["BM"], 4096 / compiled("sliced_forward")["BM"] -->
+# <!-- 884, 1,032 = (2 * n * (1 + 3 * side) + 8 * n * (side - 1) + 4 * 4096) / 2**20, (4 * n * (1 + rows) + 4 * 4096) / 2**20 -->
 
 # %%
 explore.kernel_tuner(arch=90, d=512, kernel="forward")
 
 # %% [markdown]
 # The picture has a causal mask, for one head of 4,096. Whole rows in $32 \times 32$ move 274,731,008 words, nearly all of them $K$ and $V$. In slices, $128 \times 128$ with 64 columns each, it would be 170,921,984: $Q$ comes as often as $K$ and $V$ do, and the sums go and come nearly as often. In words slices are further ahead than in bytes, for the sums are 4 bytes wide.
+# <!-- causal = kernel_costs.Problem(4096, 4096, 512, high=0) -->
+# <!-- 170,921,984 = sliced_costs.sliced_forward(causal, BM=128, BN=128).total -->
 
 # %% [markdown]
 # ## 13.3 From a mask to lists
@@ -306,7 +315,8 @@ attempt(show_lists, my_lists, given["BigBird"], 32, 64)
 # %% [markdown]
 # Row 0 is BigBird's global row: it sees everything, so its list is longest, and the order begins with it. Row 7 has two whole tiles and no others. The 11 cut tiles have patterns 0 to 10.
 #
-# The library does the same in `iocourse/kernels/host/block_masks.py`, with one difference: it asks the mask for one row of tiles at a time, so that the $N \times N$ booleans never exist. For $N = 65{,}536$ they would be 4 GB.
+# The library does the same in `iocourse/kernels/block_lists.py`, with one difference: it asks the mask for one row of tiles at a time, so that the $N \times N$ booleans never exist. For $N = 65{,}536$ they would be 4 GB.
+# <!-- 4 = 65_536**2 / 2**30 -->
 
 # %% [markdown]
 # ## 13.4 A program that loops over a list
@@ -356,6 +366,7 @@ for name, pairs in given.items():
 # 1,280 rows of $K$ under the causal mask: 20 tiles of 64 keys, where a dense mask has 32 tiles and 2,048 rows. 1,664 under BigBird, 26 tiles. The values are exact attention under the mask.
 #
 # A tile that is cut is loaded whole, keys that no row of it sees included, and so is its pattern. What the lists themselves cost comes in section 13.6.
+# <!-- 2,048 = 32 * 64 -->
 
 # %% [markdown]
 # ## 13.5 Heavy rows first
@@ -381,6 +392,7 @@ for order in (range(8), np.argsort(-work)):
 # Eight rows of a causal mask on three processors, 36 tiles. With the light ones first, the heaviest starts when nothing is left to put beside it: 15 steps. With the heavy ones first the light ones fill the gaps: 13 steps, where an even division would take 12.
 #
 # **Predict.** Now 64 rows, program $t$ with $t + 1$ tiles, 2,080 together, on 16 processors. If the work could be divided at will it would take 130 steps. How many in the order $0, 1, 2, \dots$, and how many with the heavy ones first?
+# <!-- 2,080 = sum(range(65)) -->
 
 # %% tags=["predict"]
 predict("13.5", in_order=160, heavy_first=130)  #> predict("13.5", in_order=..., heavy_first=...)
@@ -428,6 +440,7 @@ for heads in (1, 8):
 # and every tile that is hit is cut.
 #
 # **Predict.** $N = 2048$, these tiles, and one pair in a thousand is seen. How many times the bytes of dense attention does the kernel move?
+# <!-- 16,388, 20,488 = 4 * 64 * 64 + 4, 4 * 64 * 64 + 4 + 4 + 64 * 64 -->
 
 # %% tags=["predict"]
 predict("13.6", share=1.2)  #> predict("13.6", share=...)
@@ -467,6 +480,8 @@ measured("13.6", share=share["pairs, 1 in 1,000"])
 # 1.226 times: *more* than without any mask, for a thousandth of the pairs. Nearly every tile is hit, 1,010 of 1,024, and brings its pattern along. Nearly a tenth of the pairs in whole tiles costs 0.120 of dense, whether the tiles form a window or lie anywhere: for what programs ask for, the number of tiles is all that counts (section 8.5 had larger blocks of queries, and there it was not). As many single pairs cost 1.242. Tiles of random pairs begin to save where (13.6) comes down to 0.8, to make up for the quarter: at $\rho = 0.0004$, about $1.6/(B_M B_N)$. Even one pair in 10,000, where 337 tiles are hit, costs 0.430.
 #
 # The window of tokens lies between: as many pairs as the window of tiles, but its two edges cut 122 tiles of 154. (A window needs no lists at all. Its borders can be computed, as in section 11.6, and `attention(…, window=)` does that.) So for a kernel the rule of lesson 08 becomes sharper. What it saves is *tiles nobody sees*, and what it likes are tiles that are seen whole.
+# <!-- 0.8 = 16_388 / 20_488 -->
+# <!-- 0.0004, 1.6 = 1 - (1 - 0.8) ** (1 / 64**2), -math.log(1 - 0.8) -->
 
 # %% [markdown]
 # ## 13.7 Outputs that travel
@@ -595,6 +610,7 @@ measured("13.7", o_sum_written=mine[0].writes["O_sum"])
 # so F5 moves fewer words than F6 as long as $b < d$: the same $4 + \sqrt M/d$ against 5 as in lesson 07, with $b = \sqrt M$. (F6 has $2\sqrt6 = 4.90$ there, with tiles of $2:3$.)
 #
 # **Predict.** $N = 4096$, $d = 96$, $b = 32$. How many times the words of F5 does F6 move?
+# <!-- 4.90 = 2 * 6**0.5 -->
 
 # %% tags=["predict"]
 predict("13.8", f6_over_f5=1.15)  #> predict("13.8", f6_over_f5=...)
@@ -647,6 +663,7 @@ print(f"scores of one head: {4 * 4096**2 / 2**20:.0f} MB")
 
 # %% [markdown]
 # F5 moves the fewest bytes here, 0.69 GB against 0.86 for F6. But it wants 64 MB of slow memory for the scores of each head, 2 GB for 32 heads, and four times as much for twice the $N$: the very thing that FlashAttention was made to avoid. So the library's `attention` keeps F5 for those who ask for it, `tile_d="materialised"`, and on a GPU chooses by itself between whole rows and F6 (`tile_d="fused"`). It does so as you did in exercise 13.1, with the recorded table and the closed forms at $N = 4096$. It neither guesses nor tries to compile. For the forward pass, and for the two backward passes of lesson 12:
+# <!-- 64, 2 = 4 * 4096**2 / 2**20, 32 * 64 / 2**10 -->
 
 # %%
 from iocourse.kernels.host.dispatch import automatic
@@ -794,6 +811,7 @@ measured("13.10", bytes_a_tile=slope)
 
 # %% [markdown]
 # 16,388 bytes a tile, of which 4 are the list, and 133,248 bytes without any tile. With all 64 tiles seen, the lists are 384 bytes of 1,182,080. (A kernel that asks for every tile whether it is seen would pay for the unseen ones too.) Programs without a tile still start, read their span and store zeros. On a GPU the time should follow the same line; whether it does is a question to a clock (13.12).
+# <!-- 384 = 4 * (4 * 8 + 64) -->
 
 # %% [markdown]
 # ## 13.11 The lists, turned over

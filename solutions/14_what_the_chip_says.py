@@ -48,6 +48,11 @@ from iocourse.gpu import CHIPS
 # At the lower line the lower bounds leave everything open. For $N = 8192$, $d = 64$ and an $M$ of 50 MB in 16 bits, Theorem A asks for fewer words than the compulsory $4Nd$; so no bound forbids that DRAM sees each word once, although the ledger of F2 has each word of $K$ and $V$ cross the upper line $\lceil N/B_M\rceil$ times. Whether L2 can answer all but the first time depends on *when* the others ask. So we need the programs in their order, side by side.
 #
 # Here they are, in NumPy's terms: F2 as lesson 11 launches it, 8 heads of 512 queries, tiles of 64. The unit is a row of 64 words: in 16 bits that is 128 bytes, one line of the cache.
+# <!-- 132, 50 from https://developer.nvidia.com/blog/nvidia-hopper-architecture-in-depth/ -->
+# <!-- 141 from https://www.nvidia.com/en-us/data-center/h200/ -->
+# <!-- h200 = CHIPS[90] -->
+# <!-- 256, 227, 4,800 = h200.registers * 4 / 2**10, h200.shared_bytes / 2**10, h200.gbytes_per_s -->
+# <!-- 62 = 132 * (256 + 227) / 2**10 -->
 
 # %%
 H, N, d, BM = 8, 512, 64, 64
@@ -159,6 +164,8 @@ for room in (256, 512, 1280):
 # With 256 rows nearly everything is lost, 7.75 readings instead of 2, and with 512 still 5.75: the cache must now span the distance between the first program and the last. With $K$ and $V$ of a whole head in it, 1,280 rows here, it makes no difference how the programs drift. That is the case to aim for, and by size it is the usual one on an H200. $K$ and $V$ of one head with $N = 8192$ and $d = 64$ are 2 MB in 16 bits, $B_M = 128$ makes 64 programs of it, and 132 multiprocessors with a program each are at work on three heads: 6 MB of the 50. Scattered over 32 heads it would be 64 MB. One head fills L2 at 204,800 tokens.
 #
 # This cache is a model, and simpler than the chip's. How an H200 chooses the line that leaves is, as far as we know, not published; a line can lie in certain places only; it fetches sectors of 32 bytes, not whole lines; and it holds what is written as well. What it shows is what can happen, and why the order of programs is part of a kernel. What did happen, counters say.
+# <!-- 2, 6, 64 = (heads * 2 * 8192 * 64 * 2 / 2**20 for heads in (1, 3, 32)) -->
+# <!-- 204,800 = 50 * 2**20 / (2 * 64 * 2) -->
 
 # %% [markdown]
 # ## 14.3 Counters
@@ -227,6 +234,9 @@ for chip in CHIPS.values():
 
 # %% [markdown]
 # On an H200 moving takes 28.0 µs and multiplying 0.54: for 98 percent of the time the tensor cores wait. The order of the chips is that of their bandwidths. An L4 multiplies at almost twice the rate of a T4, 121 TFLOP/s to 65, and is the slower of the two here, 447.4 µs against 419.5.
+# <!-- multiplying, moving = 4 * 32 * 32768 * 128 / h200.tensor_tflops / 1e6, 134_234_112 / h200.gbytes_per_s / 1e3 -->
+# <!-- 98 = 100 * (1 - multiplying / moving) -->
+# <!-- 121, 65 = CHIPS[89].tensor_tflops, CHIPS[75].tensor_tflops -->
 
 # %% [markdown]
 # ## 14.5 Heads that share keys
@@ -263,6 +273,7 @@ measured("14.5", heads=heads)
 
 # %% [markdown]
 # It takes 207. In Llama 3 8B four heads share one, and in the multi-query form of our layer 32 do: decode is pure bandwidth. (Several new tokens at once, as in *speculative decoding*, are more rows of the tile: 26 tokens in groups of 8 would do.)
+# <!-- 26 = math.ceil(207 / 8) -->
 
 # %% [markdown]
 # ## 14.6 Which roof
@@ -348,6 +359,7 @@ explore.roofline_explorer(90, N=4096, d=128, H=32, H_kv=8, causal=False)
 # Each part's output counts by its share of the row sum. Since $e^{L_p}$ would overflow, the largest $L_p$ is subtracted first, as for any softmax.
 #
 # **Predict.** One part has $L_1 = 5$ and $O_1 = 0$, another $L_2 = 5 + \log 3$ and $O_2 = 4$ ($d = 1$). What is $O$?
+# <!-- 124, 600 = 132 - 8, h200.gbytes_per_s / 8 -->
 
 # %% tags=["predict"]
 predict("14.7", O=3)  #> predict("14.7", O=...)
@@ -607,6 +619,8 @@ for H_kv in (8, 2, 1):
 
 # %% [markdown]
 # 518,728 words, then 134,728, then 70,728. $K$ and $V$ have 64,000 words for each head of keys, read once however many heads of queries ask; the 6,728 that remain are queries, parts and results, the same in all three lines. (At $N = 500$ they weigh; at 32,768, with 16 parts, what lay between the kernels was 0.4 percent of the bytes.)
+# <!-- 64,000 = 2 * 500 * 64 -->
+# <!-- 6,728 = 70728 - 2 * 500 * 64 -->
 
 # %% [markdown]
 # ## 14.10 Packed, as a kernel
@@ -799,6 +813,7 @@ done = main(["profile", "forward", "--N", "8192", "--d", "64", "--heads", "1", "
 # - T. Dao, D. Haziza, F. Massa, G. Sizov: *Flash-Decoding for long-context inference*, 2023. Keys split over programs, and the merge.
 # - A. Grattafiori et al.: *The Llama 3 herd of models*, 2024, [arXiv 2407.21783](https://arxiv.org/abs/2407.21783). The sizes of the 8B model.
 # - Y. Leviathan, M. Kalman, Y. Matias: *Fast inference from transformers via speculative decoding*, 2023, [arXiv 2211.17192](https://arxiv.org/abs/2211.17192).
-# - NVIDIA: data sheets of the chips (`iocourse.gpu.CHIPS` names the source of each); *H100 Tensor Core GPU architecture*, for the number of multiprocessors, the registers and the L2, which the H200 shares; *Nsight Compute*, for the counters.
+# - NVIDIA: data sheets of the chips (`iocourse.gpu.CHIPS` names the source of each), for the DRAM that of the [H200](https://www.nvidia.com/en-us/data-center/h200/); [*NVIDIA Hopper architecture in-depth*](https://developer.nvidia.com/blog/nvidia-hopper-architecture-in-depth/), for the number of multiprocessors, the registers and the L2, which the H200 shares with the H100; *Nsight Compute*, for the counters.
 #
 # **What comes next.** The GPU act ends here. From lesson 01 to this one every schedule met every pair that its mask lets through, and the lower bounds of lesson 05 say how little such a schedule can move. What if pairs need not be met one by one? If the entries are small, $e^{QK^\top}$ is nearly a product of two thin matrices, and attention nearly a product of three, computed from either end. The next act is about *almost-linear time*: what such an answer costs in words, and what it costs in accuracy.
+# <!-- 19 = 100 * 0.1927 -->

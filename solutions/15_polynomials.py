@@ -196,6 +196,8 @@ measured("15.3", left=abs(off[-2]), right=abs(off[2]))
 # $$ \varepsilon_{\text{Taylor}}(g, R) = \frac{1}{g!}\int_0^R t^g e^{t}\,dt . \tag{15.7} $$
 #
 # <!-- exercise 15.2 --> `make(g, R)` gives the coefficients $c_0, \dots, c_g$ of some polynomial of degree $g$ meant for $[-R, R]$: Taylor's, or one that you have never seen, whose largest error may be anywhere. Return the smallest degree, counted from 1, whose largest relative error is at most `error`, and that largest error. A larger degree need not be better, so go through them in order. NumPy finds all roots of a polynomial, also complex ones: `Polynomial(c).roots()`; `.deriv()` and `-` do the rest. The error must be right to eight digits. If you are stuck after six minutes, run `hint("15.2")` in a cell of your own.
+# <!-- p = lambda s: sum(s**l / math.factorial(l) for l in range(5)) -->
+# <!-- 0.198, 0.389 = (abs(p(s) - math.exp(s)) for s in (-2, 2)) -->
 
 # %% tags=["exercise"] name="ex-15.2"
 def my_degree(make, R, error):
@@ -289,6 +291,7 @@ explore.polynomial_errors(2.0, [("taylor", 4), ("chebyshev", 4), ("minimax", 4)]
 
 # %% [markdown]
 # 10 and 7, beside 15. For 1 percent minimax takes two thirds of Taylor's degree at $R = 0.5$, less than half of it at $R = 4$ and 0.4 of it at $R = 8$. That is a great deal of rank. For $R = 2$, 1 percent and $d = 12$, Taylor's degree 8 takes 125,970 features and minimax' degree 5 takes 6,188. The picture shows degree 4 on $[-2, 2]$: Taylor's error is tiny in the middle and above 1 at the left end, minimax trades one for the other.
+# <!-- 125,970, 6,188 = math.comb(12 + 8, 8), math.comb(12 + 5, 5) -->
 
 # %% [markdown]
 # ## 15.5 Each row its own polynomial
@@ -339,6 +342,15 @@ def poisson_rule(sigma, g):
 
 # %% [markdown]
 # **Predict.** 2000 normal keys of $d = 8$ coordinates, and queries whose scores have $\sigma = 0.5$. At degree 4 Taylor leaves an error of 0.645 percent. What does each row's own polynomial leave?
+# <!-- draw = np.random.default_rng(15) -->
+# <!-- keys, queries = draw.standard_normal((2000, 8)), draw.standard_normal((200, 8)) -->
+# <!-- spread = queries / np.linalg.norm(queries, axis=1, keepdims=True) @ (keys - keys.mean(axis=0)).T -->
+# <!-- variance = spread.var(axis=1, keepdims=True) -->
+# <!-- term = lambda g, l, v: sum((-v / 2) ** m / math.factorial(m) for m in range((g - l) // 2 + 1)) / math.factorial(l) -->
+# <!-- weights = lambda S, g, v: sum(term(g, l, v) * S**l for l in range(g + 1)) -->
+# <!-- apart = lambda A, P: np.linalg.norm(A / A.sum(axis=1, keepdims=True) - P) / np.linalg.norm(P) -->
+# <!-- left = lambda sigma, g, v: apart(weights(sigma * spread, g, v), exact.softmax(sigma * spread)) -->
+# <!-- 0.645 = 100 * left(0.5, 4, 0) -->
 
 # %% tags=["predict"]
 predict("15.5", percent=0.25)  #> predict("15.5", percent=...)
@@ -363,6 +375,12 @@ measured("15.5", percent=100 * found[0.5, 4][1])
 # 0.2305 percent, and the rule said 0.257. The gain over Taylor grows with the degree: at $\sigma = 0.5$ it is 1.5 times at degree 2, 2.8 times at degree 4 and 5.4 times at degree 6, for the same features.
 #
 # One thing needs care. For $g = 2$, (15.11) is $p_i(s) = \tfrac12(s + 1)^2 + \tfrac12(1 - \sigma_i^2)$, which is negative at $s = -1$ once $\sigma_i^2 > 1$. For the even degrees 4, 6 and 8 the limits are 0.83, 0.81 and 0.83, and from there on they rise. So the library *clips*: it takes $\min(\sigma_i^2, 0.8)$ in (15.11). Then every even degree (the tests go up to 24) is positive for every $s$, whatever the data. For larger $\sigma$ the polynomial is no longer the best one (at $\sigma = 1$, $g = 4$ it left 0.0536 where the unclipped one would leave 0.0504), and it is still better than Taylor's. This is the library's default, called `"hermite"`.
+# <!-- rule = lambda sigma, g: math.sqrt(1 - math.exp(-(sigma**2)) * sum(sigma ** (2 * l) / math.factorial(l) for l in range(g + 1))) -->
+# <!-- 0.2305, 0.257 = 100 * left(0.5, 4, variance / 4), 100 * rule(0.5, 4) -->
+# <!-- 1.5, 2.8, 5.4 = (left(0.5, g, 0) / left(0.5, g, variance / 4) for g in (2, 4, 6)) -->
+# <!-- real = lambda g, v: (abs(np.roots([term(g, l, v) for l in range(g, -1, -1)]).imag) < 1e-9).any() -->
+# <!-- 0.83, 0.81, 0.83 = (next(v for v in np.arange(0.8, 0.9, 0.001) if real(g, v)) for g in (4, 6, 8)) -->
+# <!-- 0.0536, 0.0504 = left(1, 4, np.minimum(variance, 0.8)), left(1, 4, variance) -->
 
 # %% [markdown]
 # ## 15.6 Two passes
@@ -392,6 +410,7 @@ for g in (2, 4, 6):
 # All that happened is that three matrices are multiplied in another order: $\phi(Q)\,(\psi(K)^\top V)$ instead of $(\phi(Q)\,\psi(K)^\top)\,V$. This takes $2Nr(d+1)$ multiply-adds, where exact attention takes $2N^2d$. A sum of products may be taken in any order; a softmax in between would forbid it. For $N = 400$ and $g = 6$ there is not much to gain, for the rank is 210. It does not grow with $N$.
 #
 # And the words? On the machine nothing of size $(N, r)$ need exist at all. A feature is needed for one multiply-add with a row of the state, and is made on the spot, in a free register, from one row of $Q$ or $K$. The machine's `Features` does this. Which coordinates each feature multiplies, and with which weight, is part of the program and takes no words:
+# <!-- 210 = math.comb(4 + 6, 6) -->
 
 # %%
 def coordinates(d, g):
@@ -418,6 +437,7 @@ print(m.take(T).T)
 # Six features of the key $(3, 5)$: 1, 3, 5, then 9/2, 15, 25/2, and below them the same times 10. `phi.add_mean(o, q, state)` goes the other way: it adds $\phi(q)\,T$ to the row `o`. Columns of a tile, such as `state[:, 1:]`, are views and take no room.
 #
 # **Predict.** $N = 512$, $d = 4$, $g = 3$: $r = 35$, and the state has 175 words. How many words does attention move in two passes, and how many does F3 with the same fast memory, the state and 13 words more, 188 in all?
+# <!-- 175 = math.comb(4 + 3, 3) * (4 + 1) -->
 
 # %% tags=["predict"]
 predict("15.6", low_rank=8192, flash=140000)  #> predict("15.6", low_rank=..., flash=...)
@@ -484,6 +504,7 @@ measured("15.6", low_rank=mine.ledger.total, flash=flash.total)
 # Compare with F3's $4N^2d^2/M$: it is the same expression with one $N$ replaced by $r/2$. So low rank should move fewer words from about $N = r/2$ on, whatever $M$ is. (Where not even one column fits, rows are cut as well; `schedules.low_rank` takes the cheapest tile.)
 #
 # **Predict.** $d = 12$, $g = 3$, $M = 4096$: $r = 455$, and the state has 5,915 words. From which $N$ on does low rank move fewer words than F3? And how many times fewer at $N = 40\,960$?
+# <!-- 455, 5,915 = math.comb(12 + 3, 3), math.comb(12 + 3, 3) * (12 + 1) -->
 
 # %% tags=["predict"]
 predict("15.7", crossing=230, fewer=90)  #> predict("15.7", crossing=..., fewer=...)
@@ -514,6 +535,8 @@ explore.words_against_length(12, 3, [4096, 16384])
 # At $N = 40\,960$ low rank moves 3,031,040 words, where Theorem A asks every exact schedule for 227,699,088. That is no contradiction. Theorem A counts products $p_{ij}v_{jc}$, all $N^2d$ of them, and here no $p_{ij}$ is ever formed. Of this course's bounds only the compulsory one holds for low rank.
 #
 # Storing the features, as a program does that calls for $\phi(Q)$ and $\psi(K)$ as arrays, would throw this away. Writing and reading both once would move $4Nr$ words, and at $r = 455$ that is 38 times $4Nd$.
+# <!-- 493 = math.ceil(455 * 13 / 12) -->
+# <!-- 38 = 455 / 12 -->
 
 # %% [markdown]
 # ## 15.8 A sum that can be zero
@@ -538,6 +561,9 @@ for s in (-1.0, -1.9, -1.99, -1.999):
 # What passes none of the three is refused, with the row, its scores, and what would do. And a last look is at the output: a mean of values is never larger than the largest of them, so where the polynomial may be negative, an output of more than twice that size is refused as well.
 #
 # <!-- exercise 15.4 --> Write the second certificate. A row is *safe* if $p(s) > 0$ for every score that a query of its length can have with a key no longer than the longest one. You get any polynomial with $p(0) > 0$. Judge every row by its own length, and form no pairs: the check has a case of 4,000 tokens in which they would show. If you are stuck after five minutes, run `hint("15.4")` in a cell of your own.
+# <!-- roots = lambda g: np.roots([1 / math.factorial(l) for l in range(g, -1, -1)]) -->
+# <!-- 1.596, 2.181, 2.759 = (next(s.real for s in roots(g) if abs(s.imag) < 1e-9) for g in (3, 5, 7)) -->
+# <!-- 4,000 = max(len(case.inputs["Q"]) for case in course.exercise.find("15.4").cases(np.random.default_rng(0))) -->
 
 # %% tags=["exercise"] name="ex-15.4"
 def my_safe_rows(Q, K, c):
@@ -594,7 +620,8 @@ print(f"{n * n:,} pairs, {comb(size + 3, 3)} features; relative error of 200 row
       f"Poisson rule {np.mean(rule**2) ** 0.5:.5f}")
 
 # %% [markdown]
-# 0.00329, where the rule, averaged over the squares of all rows, says 0.00203. (With two other seeds it came out at 0.0022 and 0.0015: all rows share the same values, so that chance does not average out.) 1,677,721,600 pairs would have been 13.4 GB of weights in 64 bits, and none of them was formed.
+# 0.00329, where the rule, averaged over the squares of all rows, says 0.00203. (Two other seeds gave two thirds of it, and less than half: all rows share the same values, so that chance does not average out.) 1,677,721,600 pairs would have been 13.4 GB of weights in 64 bits, and none of them was formed.
+# <!-- 13.4 = 40_960**2 * 8 / 1e9 -->
 
 # %% [markdown]
 # ## 15.9 When it is hopeless
@@ -625,6 +652,7 @@ explore.rank_growth(of="rank", lines={"N = 1,048,576 tokens": 2**20})
 # At $d = 8$ to 16 and $\sigma \le 0.5$ the ranks are a few hundred to a few thousand, and a long text pays for them. At $d = 64$ degree 2 has 2,145 features; degree 4 has 814,385, nearly as many as a text of a million tokens; degree 6, for $\sigma = 1$, has 131,115,985, as many as 125 such texts together. The rank grows like $d^g/g!$. (Where a few directions of the keys carry most of the scores, one could keep the monomials of those alone. The library does not.)
 #
 # Where are real heads? Those that ship with the course come from a small trained model with $d = 32$. `lowrank.advise(Q, K)` measures the spread of the scores, applies each row's own polynomial to them, and says which degree would do.
+# <!-- 125 = math.comb(64 + 6, 6) / 2**20 -->
 
 # %%
 for pair in real_heads():
@@ -640,6 +668,10 @@ for pair in real_heads():
 # Three heads find no degree up to 12, four would need billions of features. The kindest one, head 11 of layer 0, has $\sigma = 0.55$ and needs degree 8: by the rule degree 5 would do, but its scores are not normal: one of its 221,841 is 5.3, the next 3.2, and that one row carries the error. At $d = 32$ that is 76,904,685 features, and with $M = 65\,536$ low rank would move fewer words from $N = 39\,639\,822$ on. This text has 471 tokens, and the model takes 512. So for this model exact attention is the better choice at every length it can take; at $d = 64$ degree 8 would cost 11,969,016,345 features.
 #
 # There are three ways out, and none is free. Fewer dimensions a head, 8 or 12 instead of 64. Scores that are kept small by construction: normalise queries and keys and fix the temperature, so that $|s| \le R$ whatever the model learns, and train it like that (lesson 17). Or exactness where it counts: an exact part for near keys or for the largest scores, and the polynomial for the many small ones (lesson 16 does this for the causal mask).
+# <!-- head = real_head(0, 11) -->
+# <!-- 471, 221,841 = len(head.Q), len(head.Q) * len(head.K) -->
+# <!-- 5.3, 3.2 = np.sort((head.Q / 32**0.5 @ (head.K - head.K.mean(axis=0)).T).ravel())[[-1, -2]] -->
+# <!-- 39\,639\,822 = schedules.crossing(32, 8, 65_536).N -->
 
 # %% [markdown]
 # ## 15.10 What "almost linear" says
@@ -670,6 +702,7 @@ measured("15.10", x=exponent(20)[1])
 
 # %% [markdown]
 # 0.78: at a million tokens the work is $Nr = N^{1.78}$, times $d$. The exponent does go down, to 0.58 at $N = 2^{1000}$, and no text has $2^{1000}$ tokens. A theorem about growth says where the border runs. For a given problem count the features. With $d$ and $g$ *fixed*, as in all other sections of this lesson, the time is linear in $N$ outright, and the question is only how large the constant $r$ is.
+# <!-- 1.78 = 1 + 0.78 -->
 
 # %% [markdown]
 # ## 15.11 Try it
@@ -700,3 +733,4 @@ explore.low_rank_explorer()
 # - Y. Liang, Z. Sha, Z. Shi, Z. Song, Y. Zhou: *Multi-layer transformers gradient can be approximated in almost linear time*, 2024, [arXiv 2408.13233](https://arxiv.org/abs/2408.13233).
 #
 # **What comes next.** Training needs gradients. Lesson 16 computes all of them in two more passes, from the same features, and finds that they lose one degree.
+# <!-- 75 = 227_699_088 / 3_031_040 -->

@@ -201,6 +201,7 @@ def row_wise_kronecker(A, B):
 
 # %% [markdown]
 # Queries and keys with entries of standard deviation $1/\sqrt d$, so that scores have about 0.35:
+# <!-- 0.35 = 8**-0.5 -->
 
 # %%
 Q, K, V, G = rng.standard_normal((4, N, d))
@@ -225,6 +226,7 @@ print("relative errors of dQ, dK, dV:", *[f"{error:.2%}" for error in off])
 
 # %% [markdown]
 # 405 columns, and the gradient of softmax attention is met to 4.09, 4.28 and 2.83 percent with a polynomial of degree 2. No $N \times N$ matrix was needed for that. But $\Phi \oslash G_e$ and $\Psi \oslash V_e$ together have $810\,N$ words: at $N = 512$ that is more than one $N \times N$ matrix. And at $d = 12$, $g = 3$ and $N = 40\,960$ each of them has 5,915 columns and takes 924 MB.
+# <!-- 810, 924 = 2 * 405, 40_960 * 5_915 * 4 / 2**20 -->
 
 # %% [markdown]
 # ## 16.4 The product that is not built
@@ -267,6 +269,7 @@ print(f"words held: {wide / N:,.0f} a token with the products, {narrow / N:,.0f}
 
 # %% [markdown]
 # 1,215 words a token with the products, and with the reference solution 59 without. The arithmetic has stayed: leaving the scalings aside, both take $2rd(d+1)$ multiply-adds a token for $\tilde pK$ and as many for $\tilde p^\top Q$. At $d = 12$ and $g = 3$ both together are 283,920 a token. It can be done with less.
+# <!-- 283,920 = 2 * 2 * 455 * 12 * (12 + 1) -->
 
 # %% [markdown]
 # ## 16.5 Differentiate the features
@@ -361,6 +364,9 @@ print("relative errors against softmax:", *[f"{error:.2%}" for error in errors(f
 # | Jacobian (16.13) | $3r(d+1) + rd + 4r$ | 25,025 | $N \times r$, or a tile of it |
 #
 # The first line has $r(d+1)$ multiplications for each of the two products to be built. In the third, $U$, $d\phi$ and $d\psi$ take $r(d+1)$ each, $dV$ takes $rd$, and each of the two pull-backs two multiplications for each feature. It is nearly twelve times cheaper at the same rank. And the features in the third need to exist for a tile of tokens only, since the states are sums over tokens.
+# <!-- 306,670 = 2 * 455 * 13 * (2 * 12 + 1) + 2 * 455 * 12 -->
+# <!-- 294,840 = 4 * 455 * 12 * 13 + 2 * 455 * 12 -->
+# <!-- 25,025 = 3 * 455 * 13 + 455 * 12 + 4 * 455 -->
 
 # %% [markdown]
 # ## 16.6 Why a gradient loses one degree
@@ -435,6 +441,7 @@ for d_, g in ((12, 2), (12, 3), (64, 2)):
 # 2.60 and 3.25 at $d = 12$, and towards $g + 1$ when $d$ grows. For the same $dQ$ and $dK$ at $g = 3$ the associative form took 294,840 multiply-adds a token; the Jacobian form with 1,820 features takes $55 \cdot 1{,}820 = 100{,}100$. (The identity is a derivation of this course.)
 #
 # A choice remains. With the same degree in both passes the gradient is that of the function that is computed, which is what an optimiser expects. With one degree more in the backward pass it is closer to that of softmax. The library lets you choose, here with each row's own polynomial of lesson 15:
+# <!-- 100{,}100 = 55 * 1_820 -->
 
 # %%
 for wanted in (3, 4):
@@ -546,6 +553,7 @@ print(f"(16.17): {7 * 256 * 8 + 45 * 9:,} words, footprint {2 * 45 * 9 + 5 * 8 +
 
 # %% [markdown]
 # 14,741 words, as (16.17) says, in a fast memory of 900. Keys and values alone are 4,096 words, so no schedule could have kept them there: what is kept of them is the state.
+# <!-- 4,096 = 2 * 256 * 8 -->
 
 # %% [markdown]
 # ## 16.8 Causal, tile by tile
@@ -682,6 +690,7 @@ for g in (2, 3, 4):
 # What such an operation keeps between its forward and its backward pass is memory that a deep network pays for in each layer and each head. Exact attention, written with a product, a softmax and a product, keeps the weights, $N^2$ words. Ours keeps $Q$, $K$, $V$, $O$, $\mathrm{den}$ and $T$.
 #
 # **Predict.** Three layers of two heads, $d = 8$, $N = 512$, degree 3. How many times fewer words does the whole network keep? (One head with $N^2 = 262{,}144$ words of weights has $4Nd = 16{,}384$ words of $Q$, $K$, $V$ and $O$.)
+# <!-- 262{,}144, 16{,}384 = 512**2, 4 * 512 * 8 -->
 
 # %% tags=["predict"]
 predict("16.9", times=10)  #> predict("16.9", times=...)

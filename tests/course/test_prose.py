@@ -77,6 +77,7 @@ def test_what_is_a_claim(text, number):
         "float32 on sm_90, an H100, all-MiniLM-L6-v2, FlashAttention-2, Triton 3.6 to 3.9",
         "up to $2^{20}$, or $10^{-12}$, in 12 rows",
         "difficulty 3 of 5 · 20 minutes",
+        "**Minutes**: 110, of which 58 are for the exercises.",
         "1. first, 12 rows",
     ],
 )

@@ -37,6 +37,8 @@ PLACES = {
     "real_head": "iocourse.data:real_head",
     "real_heads": "iocourse.data:real_heads",
     "CHIPS": "iocourse.gpu:CHIPS",
+    "kernel_costs": "iocourse.costs.kernels",
+    "sliced_costs": "iocourse.costs.sliced_kernels",
 }
 LINE = re.compile(r"^<!-- (?P<left>\S.*?) (?P<sign>=|from) (?P<right>.*\S) -->$")
 _MEANT = re.compile(r"\s*<!--\s*(?:[-−.\d]|\w+(?:,\s*\w+)*\s*(?:=|from\b))")

@@ -47,7 +47,7 @@ _EXEMPT = (
     re.compile(rf"(?<![\d.,])(?<!\d\\cdot)(?<!\d \\cdot )(?<!\d \\times )(?<!\d × ){_POWER}"),
     re.compile(rf"\b(?:{WORDS})s?[ ~]+{_COUNT}(?:{_AND}{_COUNT}(?![\w%×]))*", re.IGNORECASE),
     re.compile(rf"^#+ {_LABEL}|^\d+\. ", re.MULTILINE),
-    re.compile(r"\b\d of 5\b|\b\d+ minutes?\b"),
+    re.compile(r"\b\d of 5\b|\b\d+ minutes?\b|^\*\*Minutes\*\*: \d+", re.MULTILINE),
     re.compile(rf"\b(?:{PRODUCTS})[ ~]+\d+(?:\.\d+)*(?:{_AND}\d+(?:\.\d+)*)*"),
 )
 _YEAR = re.compile(r"(?<![\d.,])(?!2000)(?:19\d\d|20[0-2]\d|2030)(?!\d|[.,]\d)")
