@@ -254,6 +254,7 @@ measured("11.5", visited=visited, masked=masked)
 # In Triton a loop is compiled with or without the mask by a parameter of type `tl.constexpr`: `if MASKED:` is decided when the kernel is compiled, and leaves no branch behind. A function under `@triton.jit` can be called from a kernel, and is laid out anew for each value of its constants.
 #
 # <!-- exercise 11.2 --> Put your inner loop into `absorb`, with masks only where `MASKED`, and let the kernel call it in two loops. `causal` may be True or False, $N$ anything. Loads count: no tile above the diagonal, and nothing behind the last key. The check also counts on how many tiles `tl.where` chooses between scores, and allows those that hold a hidden pair. (It would not see a mask made by arithmetic. A GPU would.) If you are stuck after nine minutes, run `hint("11.2")` in a cell of your own.
+# <!-- 128 = 8 * 16 -->
 
 # %% tags=["exercise"] name="ex-11.2"
 @triton.jit
@@ -445,6 +446,8 @@ for N in (256, 512):
 
 # %% [markdown]
 # 45,312 and 94,720 words. Each tile of 64 queries meets at most $63 + 64 = 127$ keys, four tiles of 32, and so costs 12,352 words; the first tile has nothing before it and costs 8,256. Hence $8{,}256 + 3 \cdot 12{,}352$ and $8{,}256 + 7 \cdot 12{,}352$: linear in $N$.
+# <!-- 127, 12,352 = 63 + 64, 2 * 64 * 32 + 64 + 2 * 4 * 32 * 32 -->
+# <!-- 8,256 = kernel_costs.attention_forward(kernel_costs.Problem(64, 64, 32, low=-63, high=0), BM=64, BN=32).total -->
 
 # %% [markdown]
 # ## 11.7 Many heads
@@ -565,6 +568,8 @@ for is_causal in (False, True):
 # *Arithmetic has a shape.* Tensor cores multiply whole tiles, and `tl.dot` takes no inner size below 16. In $PV$ the inner size is $B_N$.
 #
 # The first point is the next section, the others the one after.
+# <!-- 50 from https://developer.nvidia.com/blog/nvidia-hopper-architecture-in-depth/ -->
+# <!-- 2, 227, 256 = 2 * 8192 * 64 * 2 / 2**20, CHIPS[90].shared_bytes / 2**10, CHIPS[90].registers * 4 / 2**10 -->
 
 # %% [markdown]
 # ## 11.10 The roofline
@@ -662,9 +667,16 @@ explore.kernel_resources(rows, d=128, chips=[75, 80, 90])
 #
 # *A100.* Its tensor cores read tiles from registers only, those of the H200 from shared memory as well. The tile $128 \times 64$ takes 234 registers there and 166 on the H200, and $128 \times 128$ no longer fits: 136 bytes a thread go to slow memory and come back, words that no closed form of ours counts. The table of the library has $128 \times 64$ there.
 #
-# *T4.* No tensor-core instruction at any tile: this Triton makes none for a T4. The ordinary cores multiply, out of registers, and only the smallest tile does not spill. Five of the eight want more shared memory than the 64 KB there are, and could not even be started. A low bar of registers is no good news here: where more than 4,000 bytes spill, 64 registers are all that the compiler used. The loads and stores of the kernel are those of the formula on this chip too; the spilled words come on top.
+# *T4.* No tensor-core instruction at any tile: this Triton makes none for a T4. The ordinary cores multiply, out of registers, and only the smallest tile does not spill. Five of the eight want more shared memory than the 64 KB there are, and could not even be started. A low bar of registers is no good news here: where more than 5,000 bytes spill, 64 registers are all that the compiler used. The loads and stores of the kernel are those of the formula on this chip too; the spilled words come on top.
 #
 # And $B_N = 1$ is the grey bar: it does not exist. `tl.dot` takes 16 keys at least, as the inner size of $PV$; with fewer there are no tensor cores, and on an H200 these are what can do 989 TFLOP/s. Even 16 is few. In every round the accumulator is rescaled, $B_M d$ multiplications for $B_M B_N$ scores: $d / B_N$ for each score, 8 of them with $B_N = 16$ and one with $B_N = 128$. Wide tiles of keys save arithmetic, and the words they cost are words of L2, not of HBM. That is the answer to the question left open in section 4.4.
+# <!-- rows = recorded("resources")["forward_by_tile"] -->
+# <!-- tile = lambda arch, BN: next(row for row in rows if [row[key] for key in ("arch", "d", "BM", "BN", "warps")] == [arch, 128, 128, BN, 8]) -->
+# <!-- 32, 16, 96, 64 = (2 * 128 * 128 / 2**10, 2 * 64 * 128 / 2**10, 2 * 128 * (128 + 4 * 64) / 2**10, 4 * 128 * 128 / 2**10) -->
+# <!-- 224, 57,344, 65,536 = tile(90, 128)["registers"], tile(90, 128)["registers"] * 256, CHIPS[90].registers -->
+# <!-- 234, 166, 136 = tile(80, 64)["registers"], tile(90, 64)["registers"], tile(80, 128)["spill_bytes"] -->
+# <!-- 989 = CHIPS[90].tensor_tflops -->
+# <!-- 5,000 = round(min(row["spill_bytes"] for row in rows if (row["arch"], row["d"], row["registers"]) == (75, 128, 64)), -3) -->
 
 # %% [markdown]
 # ## 11.12 Measured
@@ -698,6 +710,6 @@ explore.bench_bars(attention_run, d=128) if attention_run else provenance(attent
 # - P. Tillet, H. T. Kung, D. Cox: *Triton: an intermediate language and compiler for tiled neural network computations*, MAPL 2019.
 # - J. Ainslie et al.: *GQA*, 2023, [arXiv 2305.13245](https://arxiv.org/abs/2305.13245). Heads that share keys.
 # - S. Williams, A. Waterman, D. Patterson: *Roofline*, Communications of the ACM 52(4), 2009.
-# - NVIDIA: data sheets of T4, A100 and H200, for peak rates and bandwidths (`iocourse.gpu.CHIPS` names the source of each); *H100 Tensor Core GPU architecture*, for L2 and registers, which the H200 shares; *PTX ISA*, for where `mma` and `wgmma` find their operands.
+# - NVIDIA: data sheets of T4, A100 and H200, for peak rates and bandwidths (`iocourse.gpu.CHIPS` names the source of each); [*NVIDIA Hopper architecture in-depth*](https://developer.nvidia.com/blog/nvidia-hopper-architecture-in-depth/), for L2 and registers, which the H200 shares with the H100; *PTX ISA*, for where `mma` and `wgmma` find their operands.
 #
 # **What comes next.** Lesson 12 writes the backward pass: two ways to share the work, one of which adds to $dQ$ from many programs at once.

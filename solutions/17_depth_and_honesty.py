@@ -82,6 +82,7 @@ def errors_over_layers(m, seed=17):
 
 # %% [markdown]
 # **Predict.** How many times the error of the first layer is the error after 8 layers? Steps in one direction would give 8, a factor of $e$ a layer 1,097.
+# <!-- 1,097 = math.exp(7) -->
 
 # %% tags=["predict"]
 predict("17.1", times=3)  #> predict("17.1", times=...)
@@ -183,6 +184,8 @@ by_layers = with_torch(measured_gradients)
 # 4.90e-05 with one layer, and 2.56 times that with eight: $m^{0.46}$. So the gradient behaves as the stream does, and stays a little below the square root. Nothing here proves a law: (17.1) was a guess, and a fit says which of two guesses lies closer.
 #
 # A run with up to 12 layers, 1024 tokens, three seeds and three degrees is kept with the package. (Where none has been recorded, the cell says so.)
+# <!-- depth = recorded("depth") -->
+# <!-- 1024 = depth["layers"]["sizes"]["n"] -->
 
 # %%
 depth_run = recorded("depth")
@@ -195,6 +198,8 @@ explore.depth_errors(depth_run)
 
 # %% [markdown]
 # The exponents of the record are 0.36 to 0.39: with more tokens and layers the error grows more slowly than $\sqrt m$. What this shows, and what it does not: these are *initial* weights, with logits that spread by about a third. It says that depth as such is no obstacle. It says nothing about weights that have been trained, and that is the next question.
+# <!-- exponents = [law["exponent"] for law in depth["layers"]["growth"] if law["what"] == "parameters" and law["gradient_degree"] == law["degree"]] -->
+# <!-- 0.36, 0.39 = min(exponents), max(exponents) -->
 
 # %% [markdown]
 # ## 17.3 A model with one parameter
@@ -335,6 +340,7 @@ here_off = with_torch(train_three)
 # Degree 4 stays within 0.001. That would be a fine result, were it not for the control: uniform weights stay within 0.02, although they are as bad an approximation as can be. In 40 steps a model learns which characters are frequent, and has hardly begun to use its attention. So all that has been shown here is that nothing breaks. An experiment needs a control that *could* fail.
 #
 # `iocourse bench depth` trains 400 steps, with three layers and 512 characters, with logits within $\pm 2$, within $\pm 4$, and free, with several polynomials each, and with uniform weights. Afterwards each model reads text that was kept from it, once with its own attention and once with exact softmax. Three things to look for: the largest difference to the exact training under the same bound, beside that of uniform weights; the gap between the last two columns, which is what section 17.3 warned of; and the exact rows under the three bounds, for what the bound itself costs.
+# <!-- 400, 512 = depth["training"]["sizes"]["steps"], depth["training"]["sizes"]["n"] -->
 
 # %%
 def print_trainings(runs):
@@ -391,6 +397,7 @@ print("\n".join(summary(depth_run["training"]["runs"])) if depth_run else proven
 # The course ships eight heads of a trained model with $d = 32$, whose logits nothing bounds, and lesson 15 found that they spread widely. Let `lowrank.advise` say what 1 percent would take, at the 471 tokens of our text. And in a second step, let us bound their logits afterwards, by (17.3) with $R = 2$, and look at two things: what low rank would then take, and how much of the head is left.
 #
 # **Predict.** For how many of the eight is low rank the better choice, as they were trained? And for the sharp head of lesson 08, layer 0, head 2: by how many percent do its weights change (relative to their norm) when its logits are bounded?
+# <!-- 471 = len(real_head(0, 11).Q) -->
 
 # %% tags=["predict"]
 predict("17.6", heads=1, percent=50)  #> predict("17.6", heads=..., percent=...)
@@ -417,6 +424,7 @@ measured("17.6", heads=usable, percent=changed[0, 2])
 # None. The flattest head, layer 0, head 11, would need 76,904,685 features, for texts of 471 tokens; for the others it is billions, or no degree up to 12. (The head of layer 0 with $\sigma = 19.55$ looks at one token at a time; a polynomial of low degree is nothing like that.)
 #
 # With bounded logits 6,545 or 58,905 features would do, which is still more than the 512 tokens that this model can read. And the weights change by 35 to 99 percent: these are other heads now. A bound is nothing to be added afterwards. A model that is to use low rank has to be *trained* with it, and it has to have small $d$ as well: at $d = 8$ the same degrees 3 and 4 have 165 and 495 features.
+# <!-- 6,545, 58,905, 165, 495 = (math.comb(d + g, g) for d in (32, 8) for g in (3, 4)) -->
 
 # %%
 print(f"degree 3: {comb(32 + 3, 3):,} features at d = 32, {comb(8 + 3, 3)} at d = 8; "
@@ -439,6 +447,8 @@ print(f"degree 3: {comb(32 + 3, 3):,} features at d = 32, {comb(8 + 3, 3)} at d 
 # If $x$ is close to $y$, then $x + y$ is close to $2y$, so $e$ is about half of $u$. How close to half, if only $e$ is known?
 #
 # <!-- exercise 17.3 --> Give the least and the largest usual error that go with a printed one. Both as fractions, not in percent; `float("inf")` where there is no limit. The triangle inequality is enough, and the range has to be as narrow as possible. If you are stuck after four minutes, run `hint("17.3")` in a cell of your own.
+# <!-- 4.673, 2.505, 2.846, 1.838, 2.005, 1.620, 1.286, 1.558, 0.773 from https://arxiv.org/abs/2408.13233 -->
+# <!-- 1.42, 1.73, 2.58, 3.90, 9.43, 26.4, 26.7, 40.3, 79.0 from https://arxiv.org/abs/2408.13233 -->
 
 # %% tags=["exercise"] name="ex-17.3"
 def my_usual_range(theirs):
@@ -511,6 +521,7 @@ measured("17.8", more_tokens=here[2560, 4] / here[160, 4],
 # Sixteen times the tokens change little, by a factor of 1.14, and if anything upwards. Three times the columns divide the error by 6.1. In the table it falls because $1/\sqrt d$ does. With $d$ fixed and $n$ growing it would stand still, as (15.6) and the Poisson rule say it must.
 #
 # Now the first rows themselves. Everything is drawn from one generator, row after row, $d = 4$ first. The features are those of degree 2 without collecting, $1 + d + d^2$ of them, and single precision throughout. If we have read the script correctly, the printed digits must come out.
+# <!-- 6.1 = 1 / 0.1634 -->
 
 # %%
 def drawn_rows(last):
@@ -567,6 +578,7 @@ with_torch(reproduce);
 # 4.673, 2.505, 2.846, 1.838: digit for digit. (The other five rows come out as well; they take longer, and `iocourse bench lowrank` makes them.) Beside them the same approximation in the usual metric, 9.211 percent in the first row; then on softmax, with the same degree, 6.954 percent; then what each row's own polynomial of section 15.5 makes of degree 2 and of degree 3, 5.13 and 1.19. These two have 15 and 35 features in the first row, where the script has 21.
 #
 # **The clock.** The speed-ups are quotients of single runs, timed with `time.time()`, without a run before to warm up. What does that do? Time the same exact attention first once, then again:
+# <!-- 15, 35, 21 = math.comb(6, 2), math.comb(7, 3), 1 + 4 + 4**2 -->
 
 # %% tags=["nbval-ignore-output"]
 def laps(count=9, n=1280, d=7):
@@ -701,6 +713,7 @@ explore.lowrank_contenders(lowrank_run)
 # 5. Fewest words win. At equal words exact attention wins: an approximation has to pay for its error.
 #
 # <!-- exercise 17.4 --> Write the choice. `costs.<name>(N, d, …)` gives a ledger for given tiles, with `total` and `peak`; the library's own choosers are not available here. The check has problems of every kind, some of which are traps for a chooser that looks at words alone. It recomputes your words from your tiles, your claim from your degree, and allows a tenth more words than the library's best tiles need. If you are stuck after fifteen minutes, run `hint("17.4")` in a cell of your own.
+# <!-- 2048 = recorded("lowrank")["panels"][0]["n"] -->
 
 # %% tags=["exercise"] name="ex-17.4"
 def my_choice(N, d, M, sigma, error, w):
@@ -796,6 +809,9 @@ attempt(print_choices);
 # | **Honesty** | What is not known is said to be not known. |
 #
 # Eight points are a defence. The one before the last is the hardest, and the most useful to a reader.
+# <!-- 0.95 = 100 * math.sqrt(1 - math.exp(-1 / 12) * (1 + 1 / 12 + 1 / 12**2 / 2)) -->
+# <!-- 1183, 125,970, 7,177,979,809 = math.comb(14, 2) * 13, math.comb(20, 8), math.comb(128 + 6, 6) -->
+# <!-- 801, 205,315 = 2 * 400 + 1, costs.window(32_768, 128, w=400).peak -->
 
 # %% [markdown]
 # ## 17.12 What the course has shown, and what stays open
@@ -819,6 +835,7 @@ attempt(print_choices);
 # - The clock. Every number of this course about a GPU is a count of words, bytes or registers, unless a record with a name and a date stands beside it.
 #
 # You began with a claim that could not be checked, "FlashAttention uses memory efficiently", and a habit: to make it one that can. The habit is what the course would like to leave with you. The closed forms are in the library.
+# <!-- 0.69 = (2 / (1 + math.sqrt(2))) ** 2 -->
 
 # %% [markdown]
 # ## Misconceptions

@@ -3,22 +3,21 @@
 import json
 from itertools import pairwise
 from math import ceil, sqrt
-from pathlib import Path
 
 import numpy as np
 import pytest
+from lesson_source import ROOT, Lesson
 
 from iocourse import bounds, costs, masks, run, schedules
 from iocourse.bench import ratios
-from iocourse.course.authoring.source import parse, side
+from iocourse.course.authoring.source import side
 from iocourse.course.exercise import Trial, find
 from iocourse.course.exercises.lesson09 import envelope, given, whole_backward
 from iocourse.explore.facts.memory_map import crossover
 
-ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "solutions" / "09_the_map.py"
-CELLS = parse(SOURCE.read_text(encoding="utf-8"), SOURCE)
-TEXT = "\n".join("\n".join(cell.lines) for cell in CELLS if cell.kind == "markdown")
+SOURCE = Lesson("09")
+says = SOURCE.says
+
 NAMED = {
     "forward": {"F3": "flash_optimal", "F5": "small_cache", "F6": "small_cache_fused"},
     "backward": {"B3": "fused_backward", "B4": "split_backward", "B5": "small_cache_backward"},
@@ -26,16 +25,6 @@ NAMED = {
 MEMORIES = [2**k for k in range(8, 25)]
 LENGTHS = [4**k for k in range(4, 11)]
 CHIPS = {"uno": 2 * 1024 // 4, "stm32": 64 * 1024 // 4, "sm": 227 * 1024 // 2, "l2": 50 * 1024**2 // 2}
-
-
-def section(number):
-    """The text from one numbered heading to the next, thousands with plain commas."""
-    return TEXT.split(f"## {number} ")[1].split("\n## ")[0].replace("{,}", ",").replace("\\,", ",")
-
-
-def says(number, *figures):
-    missing = [figure for figure in figures if figure not in section(number)]
-    assert not missing, missing
 
 
 def words(name, N, d, M):
@@ -51,7 +40,7 @@ def counted(N, d, M, pass_):
 def solution(exercise_id):
     """The reference of an exercise, as it stands in the solved notebook."""
     namespace = {}
-    for cell in CELLS:
+    for cell in SOURCE.cells:
         if "setup" in cell.tags or cell.name == f"ex-{exercise_id}":
             exec("\n".join(side(cell, solved=True)), namespace)
     return namespace[find(exercise_id).function]
@@ -206,7 +195,7 @@ def test_every_goal_of_9_8_is_met():
     found = {claim: comparison.ratio for claim, comparison in ratios.comparisons()}
     assert all(ratio <= claim.goal for claim, ratio in found.items() if claim.goal is not None)
     assert [claim.recompute for claim in found][:3] == [True, False, True]
-    assert "print(ratios.show(ratios.run(quick=True)))" in SOURCE.read_text(encoding="utf-8")
+    assert "print(ratios.show(ratios.run(quick=True)))" in SOURCE.source
 
 
 def test_the_issue_asks_for_these_ratios():

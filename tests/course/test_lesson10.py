@@ -2,40 +2,28 @@
 
 import re
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
+from lesson_source import Lesson
 
 from iocourse import bounds, costs, exact, gpu, traffic
 from iocourse.course.authoring.kernel_lessons import cannot_run
-from iocourse.course.authoring.source import parse, side
+from iocourse.course.authoring.source import side
 from iocourse.course.exercise import find
 
-ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "solutions" / "10_first_kernels.py"
-CELLS = parse(SOURCE.read_text(encoding="utf-8"), SOURCE)
-TEXT = "\n".join("\n".join(cell.lines) for cell in CELLS if cell.kind == "markdown")
+SOURCE = Lesson("10")
+section, says = SOURCE.section, SOURCE.says
+
 
 needs_triton = pytest.mark.skipif(bool(cannot_run("import triton\n")), reason=cannot_run("import triton\n"))
-
-
-def section(number):
-    """The text from one numbered heading to the next, thousands with plain commas."""
-    return TEXT.split(f"## {number} ")[1].split("\n## ")[0].replace("{,}", ",").replace("\\,", ",")
-
-
-def says(number, *figures):
-    missing = [figure for figure in figures if figure not in section(number)]
-    assert not missing, missing
 
 
 def definitions(*names):
     """The lesson's functions of these names, as its cells define them, in one namespace."""
     space = {"np": np}
-    for cell in CELLS:
-        text = "\n".join(side(cell, solved=True))
-        if cell.kind == "code" and any(f"def {name}(" in text for name in names):
+    for _, text in SOURCE.solved_cells():
+        if any(f"def {name}(" in text for name in names):
             exec("\n".join(line for line in text.splitlines() if not line.startswith("%")), space)
     return space
 
@@ -52,7 +40,9 @@ def in_triton(tmp_path_factory):
 
     parts = ["from iocourse import kernels", "import torch, triton", "import triton.language as tl"]
     parts += ["from iocourse import gpu, traffic"]
-    parts += ["\n".join(side(c, solved=True)) for c in CELLS if c.kind == "code" and "@triton.jit" in c.lines]
+    parts += [
+        "\n".join(side(c, solved=True)) for c in SOURCE.cells if c.kind == "code" and "@triton.jit" in c.lines
+    ]
     parts = [re.sub(r"\nfor length in .*", "", part, flags=re.DOTALL) for part in parts]
     path = tmp_path_factory.mktemp("lesson") / "lesson10_kernels.py"
     path.write_text("\n\n".join(parts), encoding="utf-8")
@@ -63,7 +53,7 @@ def in_triton(tmp_path_factory):
 
 
 def test_what_needs_numpy_only_comes_before_the_first_import_of_triton():
-    code = ["\n".join(side(cell, solved=True)) for cell in CELLS if cell.kind == "code"]
+    code = [source for _, source in SOURCE.solved_cells()]
     first = next(n for n, text in enumerate(code) if re.search(r"^import (torch|triton)", text, re.MULTILINE))
     assert not any(re.search(r"\b(torch|triton|tl|traffic|kernels)\b", text) for text in code[:first])
     assert code[first].index("from iocourse import gpu, kernels, traffic") < code[first].index("import torch")

@@ -7,20 +7,20 @@ import linecache
 import statistics
 import textwrap
 from itertools import permutations
-from pathlib import Path
 
 import numpy as np
 import pytest
+from lesson_source import Lesson
 
 from iocourse import costs, exact
 from iocourse.costs.kernels import Problem, attention_fused_backward, attention_split_backward
 from iocourse.course.authoring.kernel_lessons import cannot_run
-from iocourse.course.authoring.source import parse, side
+from iocourse.course.authoring.source import side
 from iocourse.course.exercises.lesson12 import columns_stay, rows_stay
 
-ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "solutions" / "12_backward_triton.py"
-if reason := cannot_run(SOURCE.read_text(encoding="utf-8")):
+SOURCE = Lesson("12")
+section, says = SOURCE.section, SOURCE.says
+if reason := cannot_run(SOURCE.source):
     pytest.skip(reason, allow_module_level=True)
 
 from iocourse import gpu, kernels, traffic  # noqa: E402
@@ -30,20 +30,6 @@ import torch  # noqa: E402
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
-CELLS = parse(SOURCE.read_text(encoding="utf-8"), SOURCE)
-TEXT = "\n".join("\n".join(cell.lines) for cell in CELLS if cell.kind == "markdown")
-
-
-def section(number):
-    """The text from one heading to the next, thousands with plain commas."""
-    return TEXT.split(f"## {number}")[1].split("\n## ")[0].replace("{,}", ",").replace("\\,", ",")
-
-
-def says(number, *figures):
-    missing = [figure for figure in figures if figure not in section(number)]
-    assert not missing, missing
-
-
 USED = {"np": np, "exact": exact, "torch": torch, "triton": triton, "tl": tl, "kernels": kernels}
 USED |= {f.__name__: f for f in (Problem, attention_split_backward, attention_fused_backward)}
 
@@ -51,7 +37,7 @@ USED |= {f.__name__: f for f in (Problem, attention_split_backward, attention_fu
 def load_lesson():
     """The lesson's functions and kernels as solved, and the arrays of section 12.1; nothing is launched."""
     space = {"__name__": "__main__", **USED}
-    for n, cell in enumerate(CELLS):
+    for n, cell in enumerate(SOURCE.cells):
         source, file = "\n".join(side(cell, solved=True)), f"<lesson 12, cell {n}>"
         if cell.kind != "code" or "def " not in source:
             continue
@@ -211,7 +197,7 @@ def test_formulas_12_3_and_12_4():
         assert fused.bytes == 12 * N * d + 4 * N + T * (12 * N * d + 8 * N)
     says("12.7", "8Nd + 2N + T(4Nd + 2N)", "6Nd + N + T(4Nd + 2N)", "$2Nd + N$ ahead")
     says("12.7", "16Nd + 8N + T(8Nd + 8N)", "12Nd + 4N + T(12Nd + 8N)")
-    assert "by $2Nd + N$" in TEXT.split("## Misconceptions")[1]
+    assert "by $2Nd + N$" in SOURCE.text.split("## Misconceptions")[1]
 
 
 def test_in_float16_only_a_single_tile_is_cheaper_fused_and_the_rest_goes_to_1_5():
@@ -257,7 +243,7 @@ def test_what_section_12_10_says_of_its_losses_holds_for_other_texts_too(modules
     monkeypatch.setitem(LESSON, "STEPS", 20)
     losses = LESSON["train"](LESSON["by_torch"])
     without = LESSON["train"](lambda q, k, v: 0 * v)
-    assert "\nSTEPS = 20\n" in SOURCE.read_text(encoding="utf-8")
+    assert "\nSTEPS = 20\n" in SOURCE.source
     assert np.mean(losses[-5:]) < losses[0] - 1
     assert abs(np.mean(without[-5:]) - np.mean(losses[-5:])) < 0.3
 

@@ -1,11 +1,10 @@
 """Lesson 13: its kernels beside the library's, its formulas, the recorded table, its exercises' ground."""
 
 import itertools
-import linecache
-from pathlib import Path
 
 import numpy as np
 import pytest
+from lesson_source import Lesson, execute
 
 from iocourse import exact, masks
 from iocourse.costs.kernels import (
@@ -17,15 +16,14 @@ from iocourse.costs.kernels import (
 from iocourse.costs.pairs import Listed
 from iocourse.costs.sliced_kernels import scores_forward, sliced_forward
 from iocourse.course.authoring.kernel_lessons import cannot_run
-from iocourse.course.authoring.source import parse, side
 from iocourse.course.exercise import Case, find
 from iocourse.course.exercises import lesson13
 from iocourse.data.recorded import recorded
 from iocourse.gpu.chips import CHIPS
 
-ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "solutions" / "13_small_caches_sparse_triton.py"
-if reason := cannot_run(SOURCE.read_text(encoding="utf-8")):
+SOURCE = Lesson("13")
+says = SOURCE.says
+if reason := cannot_run(SOURCE.source):
     pytest.skip(reason, allow_module_level=True)
 
 from iocourse import kernels, traffic  # noqa: E402
@@ -37,19 +35,7 @@ import triton.language as tl  # noqa: E402
 
 from iocourse.kernels.host.dispatch import automatic  # noqa: E402
 
-CELLS = parse(SOURCE.read_text(encoding="utf-8"), SOURCE)
-TEXT = "\n".join("\n".join(cell.lines) for cell in CELLS if cell.kind == "markdown")
 HEADS = (64, 128, 256, 512)
-
-
-def section(number):
-    """The text from one numbered heading to the next, thousands with plain commas."""
-    return TEXT.split(f"## {number} ")[1].split("\n## ")[0].replace("{,}", ",").replace("\\,", ",")
-
-
-def says(number, *figures):
-    missing = [figure for figure in figures if figure not in section(number)]
-    assert not missing, missing
 
 
 def defined(*names, **given):
@@ -57,13 +43,12 @@ def defined(*names, **given):
     space = {"__name__": "__main__", "np": np, "torch": torch, "triton": triton, "tl": tl, "exact": exact}
     space |= {"Listed": Listed, "attention_forward": attention_forward, "masks": masks, **given}
     wanted = {*names, "scores_in_slices", "take_in"}
-    for n, cell in enumerate(CELLS):
-        parts = "\n".join(side(cell, solved=True)).split("\n\n\n")
-        text = "\n\n\n".join(part for part in parts if part.startswith(("def ", "@triton.jit")))
-        if cell.kind == "code" and any(f"def {name}(" in text for name in wanted):
-            file = f"<lesson 13, cell {n}>"
-            linecache.cache[file] = (len(text), None, text.splitlines(True), file)
-            exec(compile(text, file, "exec"), space)
+    for n, (_, source) in enumerate(SOURCE.solved_cells()):
+        text = "\n\n\n".join(
+            part for part in source.split("\n\n\n") if part.startswith(("def ", "@triton.jit"))
+        )
+        if any(f"def {name}(" in text for name in wanted):
+            execute(text, f"<lesson 13, cell {n}>", space)
     return [space[name] for name in names]
 
 
@@ -451,9 +436,7 @@ def test_patterns_are_not_kept_twice_for_the_backward_pass():
 
 # ---------------------------------------------------------------------- its form, its exercises' ground
 def test_the_numpy_sections_come_before_the_cell_that_needs_triton():
-    code = [cell for cell in CELLS if cell.kind == "code"]
-    first = next(n for n, cell in enumerate(code) if any("iocourse import kernels" in x for x in cell.lines))
-    before = "\n".join("\n".join(cell.lines) for cell in code[:first])
+    before = SOURCE.above("iocourse import kernels")
     assert "def listed_program(" in before and "def sliced_program(" in before
     assert "triton" not in before and "torch" not in before
 

@@ -1,24 +1,22 @@
 """Lesson 14: its kernels against the library, its formulas, records and its exercises' own ground."""
 
-import linecache
 import subprocess
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
+from lesson_source import Lesson
 
 from iocourse import bounds, costs, exact
 from iocourse.costs.kernels import Problem, attention_decode, attention_forward
 from iocourse.costs.pairs import PackedSequences
 from iocourse.course.authoring.kernel_lessons import cannot_run
-from iocourse.course.authoring.source import parse, side
 from iocourse.course.exercise import find
 from iocourse.course.exercises import lesson14
 
-ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "solutions" / "14_what_the_chip_says.py"
-if reason := cannot_run(SOURCE.read_text(encoding="utf-8")):
+SOURCE = Lesson("14")
+section, says = SOURCE.section, SOURCE.says
+if reason := cannot_run(SOURCE.source):
     pytest.skip(reason, allow_module_level=True)
 
 from iocourse import kernels, traffic  # noqa: E402
@@ -30,34 +28,16 @@ import triton.language as tl  # noqa: E402
 
 from iocourse.gpu import CHIPS, timing  # noqa: E402
 
-CELLS = parse(SOURCE.read_text(encoding="utf-8"), SOURCE)
-TEXT = "\n".join("\n".join(cell.lines) for cell in CELLS if cell.kind == "markdown")
 LAYER = {"B": 1, "H": 32, "H_kv": 8, "N": 32768, "d": 128, "itemsize": 2}
 H200 = CHIPS[90]
-
-
-def section(number):
-    """The text from one numbered heading to the next, thousands with plain commas."""
-    return TEXT.split(f"## {number} ")[1].split("\n## ")[0].replace("{,}", ",").replace("\\,", ",")
-
-
-def says(number, *figures):
-    missing = [figure for figure in figures if figure not in section(number)]
-    assert not missing, missing
 
 
 def defined(*names):
     """What the code cells that define these names leave behind, run in order without the others."""
     space = {"__name__": "__main__", "np": np, "torch": torch, "triton": triton, "tl": tl, "exact": exact}
-    imports = "\n".join(next(c for c in CELLS if "setup" in c.tags).lines)
+    imports = "\n".join(next(c for c in SOURCE.cells if "setup" in c.tags).lines)
     exec(compile(imports, "<setup>", "exec"), space)
-    for n, cell in enumerate(CELLS):
-        source = "\n".join(side(cell, solved=True))
-        if cell.kind == "code" and any(f"def {name}(" in source for name in names):
-            file = f"<lesson 14, cell {n}>"
-            linecache.cache[file] = (len(source), None, source.splitlines(True), file)
-            exec(compile(source, file, "exec"), space)
-    return [space[name] for name in names]
+    return SOURCE.define(names, space)
 
 
 def normal(*shape, seed=0):
@@ -330,7 +310,7 @@ def test_a_record_is_read_where_there_is_one():
 def test_the_rows_of_a_real_record_have_what_the_lesson_asks_for():
     from iocourse.bench import decode
 
-    assert f'"contender": "{decode.OURS}"' in SOURCE.read_text(encoding="utf-8")
+    assert f'"contender": "{decode.OURS}"' in SOURCE.source
     shape = decode.Shape("bfloat16", 128, 32768, 1, 32, 8)
     assert shape in decode.shapes(quick=True)
     assert {"B", "H", "H_kv", "N"} <= set(shape._asdict())
@@ -385,22 +365,19 @@ def test_with_a_gpu_the_script_is_run_compiled(monkeypatch):
 def test_every_subject_of_the_table_in_14_11_is_a_benchmark_with_a_record():
     from iocourse.data.recorded import recorded
 
-    cell = next(c for c in CELLS if any("for subject in" in line for line in c.lines))
+    cell = next(c for c in SOURCE.cells if any("for subject in" in line for line in c.lines))
     line = next(line for line in cell.lines if "for subject in" in line)
     for subject in ("decode", "attention", "varlen", "sparse", "small-cache"):
         assert f'"{subject}"' in line and f"`{subject}`" in section("14.11")
         recorded(subject)
 
 
-# Sizes that the text announces, and the line of a cell that has them.
 # ---------------------------------------------------------------------- the form of the lesson
 def test_the_numpy_sections_come_before_the_cell_that_needs_triton():
-    code = [cell for cell in CELLS if cell.kind == "code"]
-    first = next(n for n, cell in enumerate(code) if any("iocourse import kernels" in x for x in cell.lines))
-    before = "\n".join("\n".join(cell.lines) for cell in code[:first])
+    before = SOURCE.above("iocourse import kernels")
     assert all(f"def {name}(" in before for name in ("part", "merge", "packed_program", "fetched"))
     assert "triton" not in before and "torch" not in before
-    assert TEXT.index("Sections 14.1 to 14.8 run on any machine") < TEXT.index("## 14.1 ")
+    assert SOURCE.text.index("Sections 14.1 to 14.8 run on any machine") < SOURCE.text.index("## 14.1 ")
 
 
 # ---------------------------------------------------------------------- the exercises' own ground
@@ -470,8 +447,8 @@ def weighted_sum_kernel(P, V, O, d: tl.constexpr, BM: tl.constexpr, BN: tl.const
 def test_one_row_costs_as_many_tensor_core_instructions_as_sixteen():
     from iocourse.gpu import resources
 
-    x, o = torch.empty(64, 64, dtype=torch.float16), torch.empty(64, 64)
-    found = [resources(weighted_sum_kernel, 80, x, x, o, d=64, BM=BM, BN=64).tensor_core for BM in (1, 16)]
+    x, o = torch.empty(16, 16, dtype=torch.float16), torch.empty(16, 16)
+    found = [resources(weighted_sum_kernel, 80, x, x, o, d=16, BM=BM, BN=16).tensor_core for BM in (1, 16)]
     assert found[0] == found[1] > 0
 
 

@@ -4,15 +4,14 @@ import ast
 from collections import Counter
 from itertools import combinations_with_replacement
 from math import comb, exp, factorial, log, prod
-from pathlib import Path
 
 import numpy as np
 import pytest
+from lesson_source import Lesson
 from numpy.polynomial import Polynomial
 from numpy.polynomial.hermite_e import hermegauss, hermeval
 
 from iocourse import costs, exact, lowrank, run, schedules
-from iocourse.course.authoring.source import parse, side
 from iocourse.course.exercise import find
 from iocourse.course.exercises import lesson15 as exercises
 from iocourse.data import real_head, real_heads
@@ -20,31 +19,17 @@ from iocourse.lowrank import polynomials
 from iocourse.lowrank.advice import predicted_error
 from iocourse.monomials import coordinates, features, plan, rank_of
 
-ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "solutions" / "15_polynomials.py"
-CELLS = parse(SOURCE.read_text(encoding="utf-8"), SOURCE)
-TEXT = "\n".join("\n".join(cell.lines) for cell in CELLS if cell.kind == "markdown").replace("\\,", ",")
-
-
-def section(number):
-    """The text from one numbered heading to the next."""
-    return TEXT.split(f"## {number} ")[1].split("\n## ")[0].replace("{,}", ",")
-
-
-def says(number, *figures):
-    missing = [figure for figure in figures if figure not in section(number)]
-    assert not missing, missing
+SOURCE = Lesson("15")
+says = SOURCE.says
 
 
 def _functions():
     """What the lesson's cells define: its imports, its functions, its solved exercises."""
     kinds = (ast.Import, ast.ImportFrom, ast.FunctionDef)
     found = {}
-    for cell in CELLS:
-        if cell.kind == "code":
-            body = ast.parse("\n".join(side(cell, solved=True))).body
-            lines = [ast.unparse(node) for node in body if isinstance(node, kinds)]
-            exec("\n".join(lines), found)
+    for _, source in SOURCE.solved_cells():
+        lines = [ast.unparse(node) for node in ast.parse(source).body if isinstance(node, kinds)]
+        exec("\n".join(lines), found)
     return found
 
 

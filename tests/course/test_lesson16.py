@@ -3,16 +3,15 @@
 import contextlib
 import importlib.util
 import io
-import re
 from itertools import pairwise
 from math import factorial
-from pathlib import Path
 
 import numpy as np
 import pytest
+from lesson_source import Lesson
 
 from iocourse import bounds, costs, exact, run
-from iocourse.course.authoring.source import parse, side
+from iocourse.course.authoring.source import side
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson16 import (
     causal_by_tiles,
@@ -27,28 +26,17 @@ from iocourse.course.exercises.lesson16 import (
 from iocourse.course.trials.work import Counted, Tally
 from iocourse.monomials import features, plan, rank_of
 
-SOURCE = Path(__file__).parents[2] / "solutions" / "16_low_rank_gradient.py"
-CELLS = parse(SOURCE.read_text(encoding="utf-8"), SOURCE)
-TEXT = "\n".join("\n".join(cell.lines) for cell in CELLS if cell.kind == "markdown")
+SOURCE = Lesson("16")
+says = SOURCE.says
+
 TORCH = importlib.util.find_spec("torch") is not None
-
-
-def section(number):
-    """The text from one numbered heading to the next, thousands with plain commas, without thin spaces."""
-    text = TEXT.split(f"## {number} ")[1].split("\n## ")[0].replace("{,}", ",")
-    return re.sub(r"\\,", "", re.sub(r"(?<=\d)\\,(?=\d)", ",", text))
-
-
-def says(number, *figures):
-    missing = [figure for figure in figures if figure not in section(number)]
-    assert not missing, missing
 
 
 @pytest.fixture(scope="module")
 def lesson():
     """The names of the lesson after all its cells have run, and under "printed" what each section printed."""
     names, printed, here = {"__name__": "__main__"}, {}, "0"
-    for cell in CELLS:
+    for cell in SOURCE.cells:
         if cell.kind == "markdown":
             heads = [line.split()[1] for line in cell.lines if line.startswith("## 16.")]
             here = heads[-1] if heads else here
@@ -96,12 +84,12 @@ def test_formulas_16_2_to_16_4():
     loss = lambda X: np.sin(exact.softmax(X @ W @ X.T) @ X @ W_V).sum()  # noqa: E731
     move = rng.standard_normal(X.shape)
     assert (loss(X + 1e-6 * move) - loss(X - 1e-6 * move)) / 2e-6 == pytest.approx((dX * move).sum())
-    says("16.1", r"dX = pXW^\top + p^\top XW + f^\top GW_V^\top", r"dX = dQW^\top + dK + dVW_V^\top")
+    says("16.1", r"dX = pXW^\top + p^\top XW + f^\top G,W_V^\top", r"dX = dQ,W^\top + dK + dV,W_V^\top")
     # (16.5), (16.6)
     delta = (G * (f @ h)).sum(axis=1)
     assert np.allclose(p1.sum(axis=1), delta)
     assert np.allclose(p, f * (np.column_stack([G, -delta]) @ np.column_stack([h, np.ones(9)]).T))
-    says("16.2", r"f \circ \bigl([G, -\delta][h, \mathbf 1]^\top\bigr)")
+    says("16.2", r"f \circ \bigl([G, -\delta],[h, \mathbf 1]^\top\bigr)")
 
 
 # ---------------------------------------------------------------------- 16.3, 16.4
@@ -188,7 +176,7 @@ def test_formulas_16_12_and_16_13():
     assert np.allclose(slopes(Q, p, T @ Ge.T), dQ)
     weighted = taylor_weights(p)[:, None] * (U @ np.column_stack([V, np.ones(n)]).T)
     assert np.allclose(slopes(K, p, weighted), dK)
-    says("16.5", r"d\phi_i = TG_{e,i}, \qquad U = \sum_i \phi(q_i)G_{e,i}^\top")
+    says("16.5", r"d\phi_i = T,G_{e,i}, \qquad U = \sum_i \phi(q_i),G_{e,i}^\top")
 
 
 def test_formula_16_14():
@@ -200,7 +188,9 @@ def test_formula_16_14():
     _, fx, fy, fxx, fxy, fyy = df[:, 0]
     assert dx == pytest.approx(fx + 2 * x * fxx + y * fxy)
     assert dy == pytest.approx(fy + x * fxy + 2 * y * fyy)
-    says("16.5", r"dx = d\phi_x + 2xd\phi_{xx} + yd\phi_{xy}", r"dy = d\phi_y + xd\phi_{xy} + 2yd\phi_{yy}")
+    says(
+        "16.5", r"dx = d\phi_x + 2x,d\phi_{xx} + y,d\phi_{xy}", r"dy = d\phi_y + x,d\phi_{xy} + 2y,d\phi_{yy}"
+    )
 
 
 def test_the_jacobian_form_is_the_gradient_and_only_dV_is_that_of_16_3(lesson, tokens):
@@ -260,7 +250,7 @@ def test_formula_16_16():
     assert abs((10**6 + 1) * 4 / (10**6 + 4) - 4) < 1e-4
     says("16.6", r"\frac{(d+1)(g+1)}{d+g+1}")
     assert (rank_of(12, 4), 13 * rank_of(12, 3)) == (1820, 5915)
-    assert "5,915 columns where 1,820 monomials" in TEXT
+    assert "5,915 columns where 1,820 monomials" in SOURCE.text
 
 
 def test_the_choice_of_degrees_in_16_6(lesson):

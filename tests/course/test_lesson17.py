@@ -1,53 +1,39 @@
-"""Lesson 17 says numbers and shows formulas: here they are computed again and looked up in its text."""
+"""Lesson 17: its formulas, what it says in words, the records, and its exercises' own ground."""
 
 import ast
 import importlib.util
 import re
 from collections.abc import Callable
 from functools import cache
-from math import comb, exp, factorial, inf, sqrt
-from pathlib import Path
+from math import comb, factorial, inf, sqrt
 
 import numpy as np
 import pytest
+from lesson_source import Lesson
 
 from iocourse import costs, exact, explore, lowrank, schedules
 from iocourse.bench.lowrank import published as _published
-from iocourse.course.authoring.source import parse, side
 from iocourse.course.exercise import find
 from iocourse.course.exercises import lesson17
 from iocourse.course.exercises.lesson17 import Problem, fewest, ledger_of, poisson_rule
 from iocourse.data import real_head, real_heads
 from iocourse.data.recorded import recorded
 
-ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "solutions" / "17_depth_and_honesty.py"
-CELLS = parse(SOURCE.read_text(encoding="utf-8"), SOURCE)
-TEXT = "\n".join("\n".join(cell.lines) for cell in CELLS if cell.kind == "markdown")
-CODE = "\n".join("\n".join(side(cell, solved=True)) for cell in CELLS if cell.kind == "code")
+SOURCE = Lesson("17")
+section = SOURCE.section
+
+CODE = "\n".join(source for _, source in SOURCE.solved_cells())
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
-
-
-def section(number):
-    """The text from one numbered heading to the next."""
-    return TEXT.split(f"## {number} ")[1].split("\n## ")[0].replace("\\,", ",").replace("{,}", ",")
-
-
-def says(number, *figures):
-    missing = [figure for figure in figures if figure not in section(number)]
-    assert not missing, missing
 
 
 @cache
 def space():
     """Names of the lesson: its setup, its exercises, the functions of every cell and the data they use."""
     found = {"__name__": "lesson"}
-    for cell in CELLS:
-        if cell.kind == "code":
-            text = "\n".join(side(cell, solved=True))
-            whole = {"setup", "exercise"} & set(cell.tags) or "def loss(" in text
-            kept = text if whole else "\n".join(map(ast.unparse, filter(only_defines, ast.parse(text).body)))
-            exec(kept, found)
+    for cell, text in SOURCE.solved_cells():
+        whole = {"setup", "exercise"} & set(cell.tags) or "def loss(" in text
+        kept = text if whole else "\n".join(map(ast.unparse, filter(only_defines, ast.parse(text).body)))
+        exec(kept, found)
     return found
 
 
@@ -63,18 +49,12 @@ def of(name) -> Callable:
 
 
 # ---------------------------------------------------------------------- 17.1 and 17.2: depth
-def test_section_17_1():
-    errors = of("errors_over_layers")(16)
-    says("17.1", f"{errors[7] / errors[0]:.2f} times after 8 layers, {errors[15] / errors[0]:.2f} after 16")
-    says("17.1", f"the square roots are {sqrt(8):.2f} and {sqrt(16):g}", f"a layer {exp(7):,.0f}")
-    a, b, law = of("my_growth")(list(range(1, 17)), errors)
-    says("17.1", f"$m^{{{a:.2f}}}$", f"the exponential, {b:.2f},")
-    assert law == "power"
-    others = [of("my_growth")(list(range(1, 17)), of("errors_over_layers")(16, s)) for s in range(8)]
-    exponents = [found[0] for found in others]
-    says("17.1", f"Eight others gave exponents, as you will fit them in a moment, from {min(exponents):.2f}")
-    says("17.1", f"to {max(exponents):.2f}.)")
-    assert {found[2] for found in others} == {"power"}
+def test_the_law_of_17_1_is_a_power_whatever_the_weights():
+    draws = range(8)
+    others = [of("my_growth")(list(range(1, 17)), of("errors_over_layers")(16, seed)) for seed in draws]
+    exponents = [exponent for exponent, _, _ in others]
+    assert f"from {min(exponents):.2f} to {max(exponents):.2f}.)" in section("17.1")
+    assert {law for *_, law in others} == {"power"}
 
 
 def test_the_formula_of_17_1_errors_in_unrelated_directions_add_up_like_the_root():
@@ -100,15 +80,6 @@ def test_the_streams_of_17_1_differ_in_their_weights_alone():
 
 
 @needs_torch
-def test_section_17_2():
-    found = {m: of("gradient_errors")(m, 4) for m in (1, 2, 4, 8)}
-    says("17.2", f"{found[1]:.2e} with one layer", f"and {found[8] / found[1]:.2f} times that with eight")
-    a, _, law = of("my_growth")(list(found), list(found.values()))
-    says("17.2", f"$m^{{{a:.2f}}}$")
-    assert law == "power"
-
-
-@needs_torch
 def test_the_initial_logits_of_17_2_spread_by_about_a_third():
     import torch
 
@@ -119,28 +90,17 @@ def test_the_initial_logits_of_17_2_spread_by_about_a_third():
         model.layers[0].before_attention(model.embed(torch.arange(256)[None] % 64))
     )
     assert float((q @ k.mT).detach().std()) == pytest.approx(1 / 3, rel=0.2)
-    says("17.2", "spread by about a third")
 
 
 # ---------------------------------------------------------------------- 17.3 to 17.5: training
-def test_section_17_3():
+def test_the_model_of_17_3_learns_for_its_polynomial_and_not_for_softmax():
     loss, taylor = of("loss"), of("taylor_weights")
-    gammas = [2 ** (k / 4) for k in range(-4, 29)]
+    gammas = [2 ** (k / 2) for k in range(-2, 15)]
     own, softmax = ([loss(g, weights) for g in gammas] for weights in (taylor, exact.softmax))
     assert own.index(min(own)) == len(gammas) - 1 and gammas[-1] == 128
-    best = gammas[softmax.index(min(softmax))]
-    says(
-        "17.3",
-        f"trained to a loss of {min(own):.4f}",
-        f"the same model has {loss(128, exact.softmax):.3f}",
-        f"would have reached {min(softmax):.4f}, at $\\gamma = {best:.2f}$",
-        f"{loss(2, exact.softmax):.4f} and {loss(2, taylor):.4f} there",
-        "looking up to $\\gamma = 128$",
-    )
+    assert min(softmax) < min(own) and 0 < softmax.index(min(softmax)) < len(gammas) - 1
     assert loss(128, exact.softmax) > 1, "worse than answering the mean, as the text says"
     assert 0.95 < np.mean((of("wanted") - of("wanted").mean()) ** 2) / of("wanted").var() < 1.05
-    wrong = f"the loss was {loss(128, exact.softmax):.3f} instead of {min(own):.4f}"
-    assert wrong in TEXT.split("## Misconceptions")[1]
 
 
 def test_weights_of_degree_4_no_longer_depend_on_a_large_gamma():
@@ -161,17 +121,15 @@ def test_the_gradient_of_17_4_is_that_of_differences():
     assert lesson17.bounded(X, 1.7, dY)[1] == pytest.approx(dX)
 
 
-def test_section_17_4():
+def test_the_bound_of_17_4_holds_and_its_gradient_stands_across():
     pulls = [of("my_bounded")(np.array([[x, 0.0]]), 2.0, np.ones((1, 2)))[1][0] for x in (0.5, 2, 8)]
     assert all(pull[0] == 0 for pull in pulls)
-    says("17.4", "goes down with the length: {:g}, {:g}, {:g}".format(*(pull[1] for pull in pulls)))
     rng = np.random.default_rng(4)
     q, k = (100 * rng.standard_normal((50, 6)) for _ in range(2))
     hat_q, hat_k = (of("my_bounded")(x, r, x)[0] for x, r in ((q, 2.0), (k, 1.0)))
     assert np.abs(hat_q @ hat_k.T).max() <= 2 + 1e-12
-    assert (
-        np.linalg.norm(q - 0.1 * of("my_bounded")(q, 2.0, k)[1], axis=1) >= np.linalg.norm(q, axis=1)
-    ).all()
+    stepped = q - 0.1 * of("my_bounded")(q, 2.0, k)[1]
+    assert (np.linalg.norm(stepped, axis=1) >= np.linalg.norm(q, axis=1)).all()
 
 
 @needs_torch
@@ -185,20 +143,6 @@ def test_bounded_logits_of_the_trained_model_are_those_of_17_3():
     q, k, _ = layer.heads_of(100 * torch.randn(1, 32, 64))
     assert float((q @ k.mT).detach().abs().max()) <= 2 + 1e-5
     assert float(q.detach().norm(dim=-1).min()) == pytest.approx(2, rel=1e-4)
-
-
-@needs_torch
-def test_section_17_5_degree_4_and_the_control_both_stay_close(capsys):
-    off = of("with_torch")(of("train_three"))
-    out = capsys.readouterr().out
-    assert 0 < off["degree 4"] < 1e-3 and off["degree 4"] < off["uniform"] < 0.02
-    assert "degree 4 within 0.001: True; uniform within 0.02: True" in out
-    says("17.5", "40 steps are run here", "Degree 4 stays within 0.001", "uniform weights stay within 0.02")
-    first, last = (
-        float(x) for x in re.search(r"exact: loss ([\d.]+), after 40 steps ([\d.]+)", out).groups()
-    )
-    says("17.5", "falls from about 4.5 to below 3")
-    assert first == pytest.approx(4.5, abs=0.06) and last < 3
 
 
 def made_up_runs():
@@ -256,9 +200,7 @@ def test_what_the_text_reads_from_the_depth_record():
         pytest.skip("no full record")
     laws = [law for law in found["layers"]["growth"]
             if law["what"] == "parameters" and law["gradient_degree"] == law["degree"]]  # fmt: skip
-    exponents = [law["exponent"] for law in laws]
-    says("17.2", f"The exponents of the record are {min(exponents):.2f} to {max(exponents):.2f}")
-    assert max(exponents) < 0.5 and all(law["off_power"] < law["off_exponential"] for law in laws)
+    assert all(law["exponent"] < 0.5 and law["off_power"] < law["off_exponential"] for law in laws)
     runs = found["training"]["runs"]
     own = {(run["bound"], run["attention"], run["degree"]): run["validation_own"] for run in runs}
     free = [run for run in runs if run["bound"] is None and run["degree"]]
@@ -271,58 +213,19 @@ def test_what_the_text_reads_from_the_depth_record():
         for g in (2, 4)
     }
     assert gaps[4.0, 2] > 10 * max(gaps[4.0, 4], gaps[2.0, 2], gaps[2.0, 4])
-    says("17.5", "within $\\pm 4$ degree 2 is not enough", "each polynomial reads the kept text better")
-
-
-@needs_torch
-def test_what_the_text_says_of_the_recorded_contenders():
-    from iocourse.bench.lowrank.measuring import Plan
-
-    says("17.9", f"medians over draws of {Plan().panel} tokens")
-
-
-def test_what_the_text_says_of_the_depth_bench_is_what_it_measures():
-    from iocourse.bench import depth
-
-    layers, training = depth.layers.Sizes(), depth.training.Sizes()
-    says("17.2", f"up to {max(layers.layers)} layers, {layers.n} tokens", "three seeds and three degrees")
-    assert len(layers.seeds) == len(layers.degrees) == 3
-    says("17.5", f"trains {training.steps} steps, with three layers and {training.n} characters")
-    assert training.layers == 3 and list(training.bounds) == [2.0, 4.0, None]
 
 
 # ---------------------------------------------------------------------- 17.6: real heads
-def test_section_17_6():
-    unit = of("unit")
-    off, ranks = {}, {}
+def test_no_head_of_17_6_is_served_and_bounding_them_afterwards_does_not_help():
+    ranks = {}
     for pair in real_heads():
-        head = real_head(*pair)
-        Q, K = head.Q.astype(float), head.K.astype(float)
-        now, then = lowrank.advise(Q, K), lowrank.advise(2 * unit(Q), unit(K), scale=1.0)
-        assert now.exact_is_better
-        P = exact.softmax(exact.scores(Q, K))
-        bounded = exact.softmax(2 * unit(Q) @ unit(K).T)
-        off[pair], ranks[pair] = np.linalg.norm(bounded - P) / np.linalg.norm(P), (now.rank, then.rank)
-    assert len(off) == 8 and len(head.Q) == 471
-    flattest = min((rank for rank, _ in ranks.values() if rank), default=0)
-    assert ranks[0, 11][0] == flattest
-    says("17.6", f"would need {flattest:,} features", "None. The flattest head, layer 0, head 11")
-    assert all(rank is None or rank == flattest or rank > 10**9 for rank, _ in ranks.values())
-    low, high = sorted({then for _, then in ranks.values()})
-    says(
-        "17.6",
-        f"{low:,} or {high:,} features",
-        f"by {100 * min(off.values()):.0f} to {100 * max(off.values()):.0f} percent",
-    )
-    assert low > 512 and (low, high) == (comb(35, 3), comb(36, 4))
-    says("17.6", f"have {comb(11, 3)} and {comb(12, 4)} features", f"$\\sigma = {advised_std(0, 2):.2f}$")
-    wrong = TEXT.split("## Misconceptions")[1]
-    assert f"change by {100 * min(off.values()):.0f} to {100 * max(off.values()):.0f} percent" in wrong
-
-
-def advised_std(*pair):
-    head = real_head(*pair)
-    return lowrank.advise(head.Q, head.K).logit_std
+        Q, K = (x.astype(float) for x in (real_head(*pair).Q, real_head(*pair).K))
+        now, then = lowrank.advise(Q, K), lowrank.advise(2 * of("unit")(Q), of("unit")(K), scale=1.0)
+        assert now.exact_is_better and then.rank > 512
+        ranks[pair] = now.rank
+    flattest = min(rank for rank in ranks.values() if rank)
+    assert len(ranks) == 8 and ranks[0, 11] == flattest
+    assert all(rank is None or rank == flattest or rank > 10**9 for rank in ranks.values())
 
 
 # ---------------------------------------------------------------------- 17.7 and 17.8: a table
@@ -338,12 +241,6 @@ def test_the_table_is_the_published_one():
         if importlib.util.find_spec("torch")
         else True
     )
-
-
-def test_section_17_7():
-    for percent in (4.673, 0.773):
-        least, largest = of("my_usual_range")(percent / 100)
-        assert f"{100 * least:.3f}" in section("17.7") and f"{100 * largest:.3f}" in section("17.7")
 
 
 def test_the_range_of_17_3_holds_every_pair_and_is_reached():
@@ -369,23 +266,15 @@ def test_the_pairs_of_the_check_have_the_error_they_are_made_for(theirs):
         assert usual is None or usual == pytest.approx(np.linalg.norm(x - y) / np.linalg.norm(y))
 
 
+def test_the_spread_of_the_published_logits_is_one_over_the_root_of_d():
+    q, k = np.random.default_rng(0).standard_normal((2, 2000, 12)) / 12**0.5
+    assert (q @ k.T).std() == pytest.approx(12**-0.5, rel=0.02)
+
+
 def test_the_operator_of_section_17_8():
-    A = np.exp(np.array([[1.0, 0.0, -1.0], [0.5, 0.5, 0.0], [-1.0, 2.0, 0.0]]))
-    found = (A / A.sum(axis=1)[None, :]).sum(axis=1)
-    says("17.8", "sum to {:g}, {:g} and {:g}".format(*np.round(found, 3)))
     q, k, v = np.random.default_rng(0).standard_normal((3, 9, 2))
     E = np.exp(q @ k.T)
     assert of("their_exact")(q, k, v) == pytest.approx(E @ np.diag(1 / E.sum(axis=1)) @ v)
-
-
-def test_what_brings_the_error_down():
-    error = of("error_of_degree_2")
-    tokens = error(2560, 4) / error(160, 4)
-    columns = error(640, 4) / error(640, 12)
-    says("17.8", f"by a factor of {tokens:.2f}", f"divide the error by {columns:.1f}")
-    q, k = np.random.default_rng(0).standard_normal((2, 2000, 12)) / 12**0.5
-    assert (q @ k.T).std() == pytest.approx(12**-0.5, rel=0.02)
-    says("17.8", "0.5 in the first row, 0.29 in the last")
 
 
 @needs_torch
@@ -406,16 +295,6 @@ def test_section_17_8_reproduces_the_printed_digits(capsys):
     of("reproduce")(7)
     rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
     assert [float(row[2]) for row in rows] == [_published.TABLE[d][0] for d in (4, 5, 6, 7)]
-    says("17.8", ", ".join(row[2] for row in rows) + ": digit for digit")
-    _, n, _, usual, taylor, two, three = rows[0]
-    says("17.8", f"{usual} percent in the first row", f"{taylor} percent", f"degree 3, {two} and {three}")
-    says(
-        "17.8",
-        f"have {comb(6, 2)} and {comb(7, 3)} features in the first row, where the script has {1 + 4 + 16}",
-    )
-    assert n == "160"
-    wrong = TEXT.split("## Misconceptions")[1]
-    assert f"are {usual} in the usual metric, and the same degree has {taylor} on softmax" in wrong
 
 
 # ---------------------------------------------------------------------- 17.9: redone, and others
@@ -441,69 +320,49 @@ def test_pictures_without_a_record_say_so():
 
 
 def test_no_gpu_number_stands_in_the_lesson():
-    says("17.9", "**On a GPU** there is no recorded run yet")
+    assert "**On a GPU** there is no recorded run yet" in section("17.9")
     found = recorded("lowrank")
     assert not found or not found["gpu"].get("rows"), "there is one now: the lesson has to say what it found"
 
 
-def test_others_with_the_same_number_of_features():
-    off = {}
-    for sigma in (0.25, 0.5, 1.0, 2.0):
-        rng = np.random.default_rng(17)
-        q, k, v = rng.standard_normal((3, 1024, 8))
-        q, k = (x * sigma**0.5 / 8**0.25 for x in (q, k))
-        assert (q @ k.T).std() == pytest.approx(sigma, rel=0.05)
-        o = exact.softmax(q @ k.T) @ v
-        for name, found in of("contenders")(q, k, v, 495, rng):
-            off[sigma, name] = 100 * np.linalg.norm(found - o) / np.linalg.norm(o)
-    own, marks, drawn = "own polynomial", "landmarks", "random features"
-    says(
-        "17.9",
-        f"{off[0.5, drawn]:.3g} percent for random features",
-        f"leaves {off[0.5, own]:.3g} and landmarks {off[0.5, marks]:.3g}",
-        f"{off[1.0, marks]:.3g} percent against {off[1.0, own]:.3g}",
-        f"{off[2.0, own]:.3g} percent for the polynomial",
-    )
-    assert off[0.25, own] < off[0.25, marks] < off[0.25, drawn]
-    assert off[0.25, drawn] / off[0.25, own] > off[0.5, drawn] / off[0.5, own]
-    changes, first = [], ("own polynomial", "landmarks", "random features")
-    for seed in range(3):
-        rng = np.random.default_rng(seed)
-        q, k, v = rng.standard_normal((3, 1024, 8))
-        q, k = (x * 0.5**0.5 / 8**0.25 for x in (q, k))
-        o = exact.softmax(q @ k.T) @ v
-        one = {
-            name: 100 * np.linalg.norm(found - o) / np.linalg.norm(o)
-            for name, found in of("contenders")(q, k, v, 495, rng)
-        }
-        assert list(sorted(one, key=one.__getitem__)[:3]) == list(first)
-        changes += [abs(one[name] / off[0.5, name] - 1) for name in first]
-    says("17.9", f"change the first three numbers by up to {100 * max(changes):.0f} percent")
-    assert 100 / 3 < off[2.0, marks] < off[2.0, own] and comb(12, 4) == 495 and 495 / 1024 > 0.45
+def contenders_off(sigma, seed):
+    """Per cent of error of every contender of 17.9, by name."""
+    rng = np.random.default_rng(seed)
+    q, k, v = rng.standard_normal((3, 1024, 8))
+    q, k = (x * sigma**0.5 / 8**0.25 for x in (q, k))
+    assert (q @ k.T).std() == pytest.approx(sigma, rel=0.05)
+    o = exact.softmax(q @ k.T) @ v
+    found = of("contenders")(q, k, v, 495, rng)
+    return {name: 100 * np.linalg.norm(x - o) / np.linalg.norm(o) for name, x in found}
+
+
+def test_the_order_of_the_contenders_of_17_9_is_not_that_of_one_draw():
+    names = own, marks, drawn = "own polynomial", "landmarks", "random features"
+    shown, small = contenders_off(0.5, 17), contenders_off(0.25, 17)
+    assert small[own] < small[marks] < small[drawn]
+    assert small[drawn] / small[own] > shown[drawn] / shown[own]
+    draws = [contenders_off(0.5, seed) for seed in range(3)]
+    assert all(tuple(sorted(one, key=one.__getitem__)[:3]) == names for one in draws)
+    changes = [abs(one[name] / shown[name] - 1) for one in draws for name in names]
+    assert f"change the first three numbers by up to {100 * max(changes):.0f} percent" in section("17.9")
 
 
 # ---------------------------------------------------------------------- 17.10: the project
-def test_section_17_10():
+def test_the_choices_of_17_10_and_their_reasons():
     found = {label: of("my_choice")(*problem) for label, problem in of("PROBLEMS").items()}
     assert [name for name, *_ in found.values()] == [
         "low_rank", "low_rank", "flash_optimal", "flash_optimal", "flash_optimal", "block_sparse",
         "small_cache",
     ]  # fmt: skip
     first, less, strict, trained, model, window, chip = found.values()
-    says("17.10", f"an error of {100 * first[3]:.2f} percent", f"${comb(14, 2)} \\cdot 13 = {91 * 13}$ words")
     assert first[2] == 4 * 40960 * 12 and first[1]["g"] == 2
-    says("17.10", f"two tiles of columns, {less[2] / first[2]:.2f} times")
-    assert -(-13 // less[1]["Bd"]) == 2 and less[1]["rc"] == 91
-    assert strict[2] == trained[2] and strict[2] / first[2] == pytest.approx(34.5)
-    says("17.10", "34.5 times $4Nd$", f"degree 8, whose {comb(20, 8):,} features")
+    assert -(-13 // less[1]["Bd"]) == 2 and less[1]["rc"] == 91 and strict[2] == trained[2]
     degree_8 = schedules.low_rank.tiles(40960, 12, 16384, g=8)
     assert costs.low_rank(40960, 12, g=8, **degree_8).total > strict[2]
     assert poisson_rule(12**-0.5, 6) > 1e-6 >= poisson_rule(12**-0.5, 8)
     assert poisson_rule(0.8, 4) > 0.01 >= poisson_rule(0.8, 6)
-    says("17.10", f"degree 6 at $d = 128$ has {comb(134, 6):,} features")
-    ring = costs.window(32768, 128, w=400).peak
-    says("17.10", f"window of {2 * 400 + 1} keys would fill {ring:,} words")
-    assert ring > 116_224 == 227 * 1024 // 2 and window[1]["Br"] >= 1 and model[3] == chip[3] == 0
+    assert costs.window(32768, 128, w=400).peak > 116_224 == 227 * 1024 // 2
+    assert window[1]["Br"] >= 1 and model[3] == chip[3] == 0
 
 
 def test_the_tiles_of_the_projects_table():
