@@ -89,5 +89,12 @@ class Loops:
                     "a dry machine's block stands for many and is good only inside its own loop: write "
                     "for i in machine.blocks(...), without list or zip, or use unroll=True"
                 )
+            if not certain and self._in_one_of_many(part):
+                return 0, extent
             return part.start, part.start + part.size * part.times
         return side if certain or self.times == 1 else (0, extent)
+
+    def _in_one_of_many(self, part: Block) -> bool:
+        """Whether a block was cut from another that stands for many: its twins in those are covered too."""
+        around = (block for block in self._blocks if block.times > 1 and block != part)
+        return any(block.start <= part.start and part.stop <= block.stop for block in around)

@@ -1272,3 +1272,20 @@ def test_an_array_of_truths_is_an_option_and_the_schedule_says_what_it_wants():
         run(block_sparse, M=99, dry=True, **shapes, mask=np.ones((4, 4), dtype=bool), Br=1, Bc=1)
     with pytest.raises(TypeError, match=r"Q must be in slow memory"):
         run(flash2, M=99, Q=K > 0, K=K, V=K, Br=1, Bc=1)
+
+
+def in_two_cuts(m, A, *, b):
+    """A copy of A: blocks of 2b rows, and blocks of b rows within each."""
+    O = m.new("O", A.shape)
+    for outer in m.blocks(A.shape[0], 2 * b):
+        for i in m.blocks((outer.start, outer.stop), b):
+            with m.load(A, i) as a:
+                m.store(a, O, i)
+    return O
+
+
+@pytest.mark.parametrize(("N", "b"), [(40, 3), (12, 3), (5, 7), (100, 4)])
+def test_a_dry_run_counts_blocks_cut_from_blocks(N, b):
+    real = run(in_two_cuts, M=2 * b, A=np.ones((N, 2)), b=b)
+    dry = run(in_two_cuts, M=2 * b, dry=True, A=(N, 2), b=b)
+    assert dry.ledger == real.ledger and real.ledger.total == 4 * N
