@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .exercise import cause_of, exercises, raised_in, told
+from .exercise import asking_for, cause_of, raised_in, told
 
 
 class Unsolved:
@@ -65,7 +65,7 @@ def attempt(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if os.environ.get("IOCOURSE_STRICT") == "1":
             raise
         raiser = raised_in(error)
-        named = raiser.id if raiser else _exercise_of(function, *args, *kwargs.values())
+        named = asking_for(raiser) or _exercise_of(function, *args, *kwargs.values())
         unsolved = Unsolved(f"solve {named} first")
         cause = cause_of(error)
         detail = "" if isinstance(cause, NotImplementedError) else f" ({told(cause)})"
@@ -74,6 +74,5 @@ def attempt(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def _exercise_of(*candidates: Any) -> str:
-    by_function = {exercise.function: exercise.id for exercise in exercises().values()}
-    names = (getattr(candidate, "__name__", None) for candidate in candidates if callable(candidate))
-    return next((by_function[name] for name in names if name in by_function), "the exercise above")
+    names = (getattr(candidate, "__name__", "") for candidate in candidates if callable(candidate))
+    return next((ids for name in names if (ids := asking_for(name))), "the exercise above")

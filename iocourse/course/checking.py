@@ -11,7 +11,7 @@ import numpy as np
 
 from ..guard import LibraryAnswer
 from . import progress
-from .exercise import Exercise, Property, Trial, find, raised_in, told
+from .exercise import Exercise, Property, Trial, asking_for, find, raised_in, told
 
 RUNS = "runs without an error"
 OWN = "is your own work"
@@ -84,9 +84,9 @@ def _not_a_student_function(exercise: Exercise, answer: Any) -> str | None:
 def _verdict_on(exercise: Exercise, error: Exception, label: str) -> Verdict:
     if isinstance(error, NotImplementedError):
         used = raised_in(error)
-        if used is None or used.id == exercise.id:
+        if used in ("", exercise.function):
             return RUNS, "not written yet"
-        return RUNS, f"it calls {used.function}, which is not written yet: solve {used.id} first"
+        return RUNS, f"it calls {used}, which is not written yet: solve {asking_for(used)} first"
     if isinstance(error, LibraryAnswer):
         return OWN, str(error)
     return RUNS, f"{told(error)} ({label})"

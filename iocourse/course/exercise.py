@@ -188,8 +188,13 @@ def told(error: Exception) -> str:
         return f"{type(error).__name__}, whose message cannot be shown"
 
 
-def raised_in(error: BaseException) -> Exercise | None:
-    """The exercise in whose function an error arose: the innermost one, where one function calls another."""
-    by_function = {exercise.function: exercise for exercise in exercises().values()}
+def raised_in(error: BaseException) -> str:
+    """The exercise's function in which an error arose, "" for none: the innermost where one calls another."""
+    known = {exercise.function for exercise in exercises().values()}
     names = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
-    return next((by_function[name] for name in reversed(names) if name in by_function), None)
+    return next((name for name in reversed(names) if name in known), "")
+
+
+def asking_for(function: str) -> str:
+    """The ids of the exercises that ask for a function of this name: "4.2", or "2.3 or 10.1"; "" for none."""
+    return " or ".join(exercise.id for exercise in exercises().values() if exercise.function == function)
