@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parsed.extra = extra
     try:
         code = int(parsed.handler(parsed))
-        sys.stdout.flush()
+        print(end="", flush=True)  # also where there is nothing to write to
         return code
     except BrokenPipeError:  # whoever reads, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
