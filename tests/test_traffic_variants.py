@@ -33,6 +33,8 @@ from iocourse.kernels import (
 )
 from iocourse.kernels.host.arguments import band_of, band_parts
 
+pytestmark = pytest.mark.timeout(900)  # dozens of interpreted shapes: minutes where the machine is busy
+
 # Bytes of what has a type of its own; everything else is of q's. S is float32, P and dS are of q's type.
 FLOAT32 = ("LSE", "dLSE", "D", "O_sum", "dQ_sum", "dK_sum", "dV_sum", "S")
 INT32 = ("order", "spans", "entries", "slots", "cu_q", "cu_k")
