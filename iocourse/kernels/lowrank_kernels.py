@@ -58,7 +58,8 @@ def table_of(coordinates, first, r, TILE: tl.constexpr):
     """The G coordinates of features first … first + BR - 1, G vectors (BR,); coordinate 0 past the last."""
     features = first + tl.arange(0, TILE.BR)
     table = ()
-    for l in tl.static_range(TILE.G):
+    G: tl.constexpr = TILE.G
+    for l in tl.static_range(G):
         one = tl.load(coordinates + l * r + features, mask=features < r, other=0)
         table = table + (one,)  # type: ignore[assignment]  # noqa: RUF005  # Triton knows no (*table, one)
     return table
@@ -119,7 +120,8 @@ def factors_of(x, table, TILE: tl.constexpr):
     """The G factors of each row's features, a tuple of (ROWS, BR)."""
     factors = ()
     BR: tl.constexpr = TILE.BR
-    for l in tl.static_range(TILE.G):
+    G: tl.constexpr = TILE.G
+    for l in tl.static_range(G):
         columns = tl.broadcast_to(table[l][None, :], (x.shape[0], BR))
         factors = factors + (tl.gather(x, columns, 1),)  # type: ignore[assignment]  # noqa: RUF005
     return factors
@@ -185,9 +187,10 @@ def pulled_back(dx, dfeatures, factors, table, TILE: tl.constexpr):
     zeros and ones says.
     """
     column = tl.arange(0, TILE.DIM)
-    for l in tl.static_range(TILE.G):
+    G: tl.constexpr = TILE.G
+    for l in tl.static_range(G):
         part = dfeatures
-        for m in tl.static_range(TILE.G):
+        for m in tl.static_range(G):
             if m != l:
                 part = part * factors[m]
         chosen = (table[l][:, None] == column[None, :]).to(tl.float32)  # (BR, DIM)

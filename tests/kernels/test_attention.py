@@ -248,7 +248,7 @@ def launched(monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[str]:
     make = launches.start
 
     def noted(kernel: Any, *arguments: Any, **constants: Any) -> None:
-        with_dq = kernel.arg_names[6:7] == ["dQ"] and arguments[6] is not None
+        with_dq = kernel.arg_names[6:7] == ["dQ"] and arguments[6][0] is not None
         names.append(kernel.fn.__name__ + " with dQ" * with_dq)
         make(kernel, *arguments, **constants)
 
