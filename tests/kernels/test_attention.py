@@ -97,6 +97,7 @@ def test_blocks_leave_three_tiles_and_an_edge():
     assert block(1, 0) == block(47, 0) == 16
 
 
+@pytest.mark.timeout(900)  # 120 configurations, interpreted: minutes where the machine is busy
 @settings(max_examples=CONFIGURATIONS, suppress_health_check=[HealthCheck.too_slow])
 @given(configurations)
 @example(Configuration(torch.float16, 1, (4, 2), 50, 110, 64, "lower_right", dlse=True))
@@ -248,7 +249,7 @@ def launched(monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[str]:
     make = launches.start
 
     def noted(kernel: Any, *arguments: Any, **constants: Any) -> None:
-        with_dq = kernel.arg_names[6:7] == ["dQ"] and arguments[6][0] is not None
+        with_dq = kernel.arg_names[6:7] == ["dQ"] and arguments[7] is not None  # programs come first
         names.append(kernel.fn.__name__ + " with dQ" * with_dq)
         make(kernel, *arguments, **constants)
 
