@@ -6,15 +6,15 @@ as JSON can hold them) and ``show(result) -> str`` (the same as a table). `iocou
 
 from __future__ import annotations
 
-import importlib
 import os
-import pkgutil
 import platform
 from collections.abc import Iterable, Sequence
 from datetime import date
 from importlib import metadata
 from statistics import median
 from typing import Any, Protocol, cast
+
+from iocourse.discovery import files_of
 
 Row = dict[str, Any]
 
@@ -34,9 +34,8 @@ class Subject(Protocol):
 
 def subjects() -> dict[str, Subject]:
     """Every subject by its name. What has no name, such as the folder `gpu`, is shared by subjects."""
-    names = sorted(found.name for found in pkgutil.iter_modules(__path__))
-    modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
-    return {module.NAME: cast(Subject, module) for module in modules if hasattr(module, "NAME")}
+    files = files_of(__name__, __path__)
+    return {file.NAME: cast(Subject, file) for file in files if hasattr(file, "NAME")}
 
 
 def circumstances(*packages: str) -> Row:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import importlib
-import pkgutil
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +17,7 @@ from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 
+from ..discovery import files_of
 from ..guard import exam
 from ..ledger import Ledger
 from ..machine import FastMemoryFull, run
@@ -165,9 +164,9 @@ _exercises: dict[str, Exercise] = {}
 def exercises() -> Mapping[str, Exercise]:
     """Every exercise of the course by id, in the order of the lessons."""
     if not _exercises:
-        package = importlib.import_module("iocourse.course.exercises")
-        for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda m: m.name):
-            module = importlib.import_module(f"{package.__name__}.{info.name}")
+        from . import exercises as folder
+
+        for module in files_of(folder.__name__, folder.__path__):
             _exercises.update({exercise.id: exercise for exercise in module.EXERCISES})
     return _exercises
 

@@ -9,18 +9,16 @@ a name of this package, `from iocourse.explore import bars`, without another lin
 
 from __future__ import annotations
 
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Any
 
+from ..discovery import files_of
 from . import figures, widgets
 from .draw.figure import FIGURES
 from .draw.picture import Picture
 from .widgets.explorer import EXPLORERS, Explorer
 
 for _folder in (figures, widgets):
-    for _file in iter_modules(_folder.__path__, f"{_folder.__name__}."):
-        import_module(_file.name)
+    files_of(_folder.__name__, _folder.__path__)
 
 _FACES: dict[str, Any] = {
     "FIGURES": FIGURES,
