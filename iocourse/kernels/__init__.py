@@ -14,6 +14,11 @@ require_triton()
 
 from .host.runtime import INTERPRETED  # noqa: E402  # before anything that imports triton
 
+if INTERPRETED:
+    from .host.interpreter import repeat_nothing
+
+    repeat_nothing()
+
 # isort: split
 from .host.api import (  # noqa: E402
     attention,

@@ -13,9 +13,9 @@ WAIT = 20_000  # milliseconds
 # Picture and words travel in two messages, in either order.
 CHANGED = """([title, words]) => {
     const outputs = [...document.querySelectorAll('.widget-html-content')];
+    const drawn = outputs.find(output => output.querySelector('svg title'));
     const said = outputs.find(output => output.innerText.includes('words moved,'));
-    return outputs.find(output => output.querySelector('svg title')).querySelector('title').textContent !== title
-        && said !== undefined && said.innerText !== words;
+    return drawn.querySelector('title').textContent !== title && said?.innerText !== words;
 }"""
 
 

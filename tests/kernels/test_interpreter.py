@@ -1,0 +1,52 @@
+"""The interpreter without its repetitions computes what Triton's own does."""
+
+import needs_interpreter  # noqa: F401
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from iocourse import kernels  # noqa: F401  # which changes the interpreter
+
+# isort: split
+from triton.runtime import interpreter
+
+
+@triton.jit
+def squared(x):
+    return x * x
+
+
+@triton.jit
+def sums_kernel(X, Y, N, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(X + i, mask=i < N, other=0)
+    tl.store(Y + i, squared(x) + tl.max(x, 0), mask=i < N)
+
+
+def sums(x):
+    y = torch.zeros_like(x)
+    sums_kernel[(triton.cdiv(len(x), 8),)](x, y, len(x), BLOCK=8)
+    return y
+
+
+DTYPES = (torch.int8, torch.uint8, torch.int32, torch.int64, torch.float16, torch.float32)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_values_are_those_of_tritons_own(dtype, monkeypatch):
+    x = torch.arange(21).remainder(5).to(dtype)
+    quick = [sums(x), sums(x)]  # names are looked for the first time, and remembered the second
+    for function in ("_patch_lang", "_get_np_dtype"):
+        monkeypatch.setattr(interpreter, function, getattr(interpreter, function).instead_of)
+    assert all(torch.equal(sums(x), y) for y in quick) and quick[0].any()
+
+
+def test_the_language_is_restored_as_tritons_own_restores_it(monkeypatch):
+    sums(torch.arange(9.0))
+    assert tl.core.is_builtin(tl.load) and tl.core.is_builtin(tl.tensor.to)
+
+
+def test_overflow_is_asserted_by_a_debug_build_alone():
+    options = interpreter.interpreter_builder.options
+    assert options.sanitize_overflow == options.debug
