@@ -305,13 +305,15 @@ def _few_colours(canvas: FigureCanvasAgg) -> bytes:
     import numpy as np
 
     seen = np.asarray(canvas.buffer_rgba())[..., :3]  # type: ignore[no-untyped-call]
-    packed = seen.astype(np.int32) @ np.array([1 << 16, 1 << 8, 1], np.int32)
+    red, green, blue = np.moveaxis(seen.astype(np.int32), -1, 0)
+    packed = red << 16 | green << 8 | blue
     found, place, counts = np.unique(packed, return_inverse=True, return_counts=True)
     channels = np.stack([found >> 16, found >> 8 & 255, found & 255], axis=1)
-    frequent = channels[np.argsort(-counts, kind="stable")]
+    frequent = channels[np.argsort(-counts, kind="stable")].astype(float)  # as floats products are fast
     for number in COLOURS:
         kept = frequent[:number]
-        nearest = ((channels[:, None] - kept[None]) ** 2).sum(axis=2).argmin(axis=1).astype(np.uint8)
+        apart = (kept * kept).sum(axis=1) - 2 * channels @ kept.T  # squares of distances, less a row's own
+        nearest = apart.argmin(axis=1).astype(np.uint8)
         png = _palette_png(nearest[place.reshape(packed.shape)], kept.astype(np.uint8).tobytes())
         if len(png) <= SMALL_ENOUGH:
             break
@@ -334,7 +336,7 @@ def _png_rect(axes: Axes, r: Rect, order: int) -> None:
     edge = r.stroke or "none"
     box = Rectangle((r.x, r.y), max(r.width, 0), max(r.height, 0), facecolor=r.fill or "none", edgecolor=edge)
     box.set(linewidth=r.line * _POINTS, zorder=order)
-    axes.add_patch(box)
+    axes.add_artist(box)  # unlike add_patch, asks for no limits
     lines = hatch_lines(r)
     if lines:
         width = _hatch_width(r) * _POINTS
@@ -351,7 +353,7 @@ def _png_poly(axes: Axes, p: Poly, order: int) -> None:
         edge = p.stroke or "none"
         shape = Polygon(p.points, closed=True, facecolor=p.fill, edgecolor=edge, linewidth=p.line * _POINTS)
         shape.set_zorder(order)
-        axes.add_patch(shape)
+        axes.add_artist(shape)
         return
     xs, ys = zip(*p.points, strict=True)
     line = Line2D(xs, ys, color=p.stroke, linewidth=p.line * _POINTS, zorder=order, dash_capstyle="butt")
