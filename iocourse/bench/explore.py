@@ -96,7 +96,7 @@ def run(quick: bool) -> dict[str, Any]:
     """
     if without_widgets():
         raise RuntimeError("IOCOURSE_WIDGETS=0 leaves no sliders to time; unset it")
-    repeats = 12 if quick else REPEATS
+    repeats = 3 if quick else REPEATS
     timed: dict[str, Times] = {
         "tile tuner, flash2": _widget(tile_tuner(schedule="flash2"), TUNER, repeats),
         "tile tuner, flash1": _widget(tile_tuner(schedule="flash1"), TUNER, repeats),

@@ -19,7 +19,7 @@ def tilings(rng: np.random.Generator, least_d: int, below_d: int) -> list[Tiling
     """(N, d, Br, Bc): ragged in both; exchanged; ragged in columns; larger than N; tiles of 1; one query."""
     Br, Bc = (int(rows) for rows in rng.choice(np.arange(3, 7), size=2, replace=False))  # never the same cut
     d = int(rng.integers(least_d, below_d))
-    N = Br * Bc * 2 + 1  # ragged for both tiles
+    N = Br * Bc + 1  # ragged for both tiles
     return [
         (N, d, Br, Bc),
         (N, d, Bc + 2, Br),
