@@ -224,7 +224,7 @@ def _release(arguments: argparse.Namespace) -> int:
     root = find_checkout()
     try:
         if arguments.check:
-            return _release_check(release.check(root))
+            return _release_check(release.check(root, only=arguments.only))
         written = release.release(root, force=arguments.execute, only=arguments.only)
     except release.ReleaseFailed as error:
         print(error, file=sys.stderr)

@@ -13,6 +13,7 @@ from iocourse.course.authoring import declared, release
 from iocourse.course.authoring.numerals import labels_of, numerals
 from iocourse.course.authoring.prose import NOWHERE, course_labels, problems
 from iocourse.course.authoring.source import parse, side
+from iocourse.refusal import Refused
 
 ROOT = Path(__file__).parents[2]
 HEAD = "# %% [markdown]\n"
@@ -266,5 +267,12 @@ def test_release_check_says_it(tmp_path, monkeypatch):
     )
     stored = (ROOT / "solutions" / "04_flash_forward.ipynb").read_text(encoding="utf-8")
     (tmp_path / "solutions" / "04_flash_forward.ipynb").write_text(stored, encoding="utf-8")
-    said = [one for one in release.check(tmp_path) if "8,833" in one]
-    assert len(said) == 1 and "solutions/04_flash_forward.py:" in said[0]
+    for only in ((), ("04",)):
+        said = [one for one in release.check(tmp_path, only=only) if "8,833" in one]
+        assert len(said) == 1 and "solutions/04_flash_forward.py:" in said[0]
+    with pytest.raises(Refused, match="no source 05"):
+        release.check(tmp_path, only=("05",))
+
+
+def test_release_check_of_one_lesson_is_about_that_lesson():
+    assert release.check(ROOT, only=("00",)) == []

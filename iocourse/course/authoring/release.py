@@ -231,17 +231,23 @@ def _read(path: Path) -> str | None:
         return None
 
 
-def check(root: Path) -> list[str]:
+def check(root: Path, *, only: Sequence[str] = ()) -> list[str]:
     """Why the course as it stands is not what its sources say, one line each; empty where all is well.
 
+    Args:
+        root: the checkout.
+        only: names (or their beginnings) of the lessons to look at; all, and README.md, where empty.
+
     Raises:
-        Refused: the repository's URL is unset, or there are no sources.
+        Refused: the repository's URL is unset, or there is no such lesson.
         ReleaseFailed: a source cannot be read.
     """
-    lessons = read_lessons(root, read_project(root))
+    project = read_project(root)
+    lessons = read_lessons(root, project)
     labels = prose.course_labels([lesson.cells for lesson in lessons])
-    found = [problem for lesson in lessons for problem in _lesson_problems(lesson, root, labels)]
-    return [*found, *_strays(root, lessons), *_table_problems(root)]
+    chosen = read_lessons(root, project, only) if only else lessons
+    found = [problem for lesson in chosen for problem in _lesson_problems(lesson, root, labels)]
+    return found if only else [*found, *_strays(root, lessons), *_table_problems(root)]
 
 
 def _lesson_problems(lesson: Lesson, root: Path, labels: Collection[str]) -> Iterator[str]:
