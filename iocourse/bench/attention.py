@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from iocourse.bench import Row, grouped
 from iocourse.refusal import Refused
 
-from .gpu.contenders import CUDNN, FLASH, TUTORIAL, CannotTakePart, Contender, contenders
-from .gpu.dense import Heads, Shape, filled
+from .gpu.contenders import CUDNN, FLASH, TUTORIAL, CannotTakePart, Contender, contenders, left_out
+from .gpu.dense import TOKENS, WIDTH, Heads, Shape, filled
 from .gpu.judging import Goal, Layout, compared
 from .gpu.place import Place, cuda_place
 from .gpu.text import text
-from .gpu.trial import times_of
+from .gpu.trial import Keep, times_of
 
 if TYPE_CHECKING:
     from iocourse.explore.draw.picture import Picture
@@ -54,38 +54,74 @@ GOALS = (
 )
 
 
-def shapes(quick: bool, types: Sequence[str] = TYPES) -> list[Shape]:
-    """Every problem of a run; with `quick` those of one length."""
-    lengths = QUICK_LENGTHS if quick else LENGTHS
+def shapes(
+    quick: bool, types: Sequence[str] | None = None, heads: Sequence[int] | None = None,
+    lengths: Sequence[int] | None = None,
+) -> list[Shape]:  # fmt: skip
+    """Every problem of a run, or those of the types, head sizes and lengths that are asked for.
+
+    Raises:
+        Refused: a type is no 16-bit type, a head size is above 2048, or a length does not divide 16,384.
+    """
+    for dtype in types or ():
+        if dtype not in TYPES:
+            raise Refused(f"--types has {dtype!r}; allowed: {', '.join(TYPES)}")
+    for d in heads or ():
+        if not 1 <= d <= WIDTH:
+            raise Refused(f"--heads has {d}; allowed: 1 to {WIDTH}")
+    for N in lengths or ():
+        if N < 1 or TOKENS % N:
+            raise Refused(f"--lengths has {N}; allowed: divisors of {TOKENS:,}, the tokens of every shape")
     return [
-        filled(dtype, d, N, causal) for dtype in types for d in HEADS for N in lengths for causal in MASKS
+        filled(dtype, d, N, causal)
+        for dtype in types or TYPES
+        for d in heads or HEADS
+        for N in lengths or (QUICK_LENGTHS if quick else LENGTHS)
+        for causal in MASKS
     ]
 
 
-def run(quick: bool, tutorial: Path | None = None, types: Sequence[str] = TYPES) -> Row:
+def run(
+    quick: bool, tutorial: Path | None = None, types: Sequence[str] | None = None,
+    heads: Sequence[int] | None = None, lengths: Sequence[int] | None = None, without: Sequence[str] = (),
+    keep: Keep | None = None,
+) -> Row:  # fmt: skip
     """Time every contender at every shape, forward, backward and both.
 
     Args:
         quick: one length only; goals are then not judged.
         tutorial: a copy of Triton's tutorial 06 (06-fused-attention.py), which then takes part in float16.
-        types: the types to measure, so that a run can be cut where a GPU is lent for minutes.
+        types: the types to measure, so that a run fits the minutes for which a GPU is lent; None: both.
+        heads: the head sizes d; None: 64 and 128.
+        lengths: the lengths N; None: those that `quick` says.
+        without: contenders that are left out.
+        keep: takes the record after each shape.
 
     Raises:
-        Refused: there is no GPU, kernels are interpreted, or `tutorial` cannot be loaded.
+        Refused: there is no GPU, kernels are interpreted, `tutorial` cannot be loaded, or a shape or a
+            contender is not known.
     """
     if tutorial is not None and not tutorial.is_file():
         raise Refused(f"--tutorial {tutorial} is no file; allowed: a copy of Triton's 06-fused-attention.py")
+    asked = shapes(quick, types, heads, lengths)
     place = cuda_place(NAME)
     try:
-        field = contenders(place.free_bytes, tutorial)
+        field = left_out(contenders(place.free_bytes, tutorial), without)
     except CannotTakePart as error:
         raise Refused(str(error)) from None
-    return {"quick": quick} | measured(shapes(quick, types), field, place)
+    return measured(asked, field, place, quick=quick, keep=keep)
 
 
-def measured(asked: Sequence[Shape], field: Mapping[str, Contender], place: Place) -> Row:
+def measured(
+    asked: Sequence[Shape], field: Mapping[str, Contender], place: Place, *, quick: bool = False,
+    keep: Keep | None = None,
+) -> Row:  # fmt: skip
     """The record: rows, errors, means and goals of every shape asked for, on this place."""
-    return compared(times_of(NAME, asked, Heads, field, place), LAYOUT, GOALS)
+
+    def judge(record: Row) -> Row:
+        return {"quick": quick} | compared(record, LAYOUT, GOALS)
+
+    return times_of(NAME, asked, Heads, field, place, judge=judge, keep=keep)
 
 
 def show(result: Row) -> str:

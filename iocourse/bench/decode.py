@@ -19,7 +19,7 @@ from .gpu.contenders import BACKENDS, OURS, Contender, sdpa
 from .gpu.judging import STATED_FOR, Goal, Layout, judged
 from .gpu.place import Place, cuda_place
 from .gpu.text import text
-from .gpu.trial import Given, normal, times_of
+from .gpu.trial import Given, Keep, normal, times_of
 from .gpu.values import exact_head
 
 if TYPE_CHECKING:
@@ -125,20 +125,27 @@ def copy_speed(place: Place, size: int = COPIED) -> Row:
     return {"bytes": size, "ms": ms, "gbytes_per_s": 2 * size / ms / 1e6}
 
 
-def run(quick: bool) -> Row:
+def run(quick: bool, keep: Keep | None = None) -> Row:
     """Time every contender at every shape; `quick`: one length and B = 1 only, and no goal is judged.
 
     Raises Refused where there is no GPU, or kernels are interpreted.
     """
     place = cuda_place(NAME)
-    return {"quick": quick} | measured(shapes(quick), contenders(), place, copy_speed(place))
+    return measured(shapes(quick), contenders(), place, copy_speed(place), quick=quick, keep=keep)
 
 
-def measured(asked: Sequence[Shape], field: Mapping[str, Contender], place: Place, copy: Row) -> Row:
+def measured(
+    asked: Sequence[Shape], field: Mapping[str, Contender], place: Place, copy: Row, *, quick: bool = False,
+    keep: Keep | None = None,
+) -> Row:  # fmt: skip
     """The record: the copy, rows, errors and goals of every shape asked for, on this place."""
     problem: Callable[[Shape, Place, int], Cache] = partial(Cache, copy["gbytes_per_s"])
-    record = times_of(NAME, asked, problem, field, place, ("forward",))
-    return record | {"copy": copy, "goals_stated_for": STATED_FOR, "goals": judged(record["rows"], GOALS)}
+    about = {"quick": quick, "copy": copy, "goals_stated_for": STATED_FOR}
+
+    def judge(record: Row) -> Row:
+        return about | record | {"goals": judged(record["rows"], GOALS)}
+
+    return times_of(NAME, asked, problem, field, place, ("forward",), judge, keep)
 
 
 def show(result: Row) -> str:

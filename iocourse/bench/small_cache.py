@@ -17,7 +17,7 @@ from .gpu.dense import Heads, Shape, filled
 from .gpu.judging import Goal, Layout, compared
 from .gpu.place import Place, cuda_place
 from .gpu.text import text
-from .gpu.trial import times_of
+from .gpu.trial import Keep, times_of
 
 NAME = "small-cache"
 HELP = "attention at d = 256 to 1024 on a GPU: whole rows, slices of d, scores written out (needs CUDA)"
@@ -55,18 +55,25 @@ def contenders(free_bytes: Callable[[], int]) -> dict[str, Contender]:
     return field | {name: with_matrices(field[name], free_bytes) for name in large}
 
 
-def run(quick: bool) -> Row:
+def run(quick: bool, keep: Keep | None = None) -> Row:
     """Time every contender at every shape; `quick`: d = 512 at one length only, and no goal is judged.
 
     Raises Refused where there is no GPU, or kernels are interpreted.
     """
     place = cuda_place(NAME)
-    return {"quick": quick} | measured(shapes(quick), contenders(place.free_bytes), place)
+    return measured(shapes(quick), contenders(place.free_bytes), place, quick=quick, keep=keep)
 
 
-def measured(asked: Sequence[Shape], field: Mapping[str, Contender], place: Place) -> Row:
+def measured(
+    asked: Sequence[Shape], field: Mapping[str, Contender], place: Place, *, quick: bool = False,
+    keep: Keep | None = None,
+) -> Row:  # fmt: skip
     """The record: rows, errors, means and goals of every shape asked for, on this place."""
-    return compared(times_of(NAME, asked, Heads, field, place), LAYOUT, GOALS)
+
+    def judge(record: Row) -> Row:
+        return {"quick": quick} | compared(record, LAYOUT, GOALS)
+
+    return times_of(NAME, asked, Heads, field, place, judge=judge, keep=keep)
 
 
 def show(result: Row) -> str:

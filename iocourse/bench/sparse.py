@@ -19,7 +19,7 @@ from .gpu.judging import PASSES, Goal, Layout, compared, judged
 from .gpu.masked import KINDS, NO_MASK, Masked, MaskForms, Shape
 from .gpu.place import Place, cuda_place
 from .gpu.text import text
-from .gpu.trial import times_of
+from .gpu.trial import Keep, times_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -90,19 +90,19 @@ def ours(q: Tensor, k: Tensor, v: Tensor, seen: MaskForms | None) -> Tensor:
     return attention(q, k, v, block_mask=None if seen is None else seen.tiled(q, k))
 
 
-def run(quick: bool) -> Row:
+def run(quick: bool, keep: Keep | None = None) -> Row:
     """Time everyone at every shape and ours at every density; `quick`: d = 128 at one length, no goal judged.
 
     Raises Refused where there is no GPU, or kernels are interpreted.
     """
     place = cuda_place(NAME)
     field = contenders(place.free_bytes)
-    return {"quick": quick} | measured(shapes(quick), densities(quick), field, place)
+    return measured(shapes(quick), densities(quick), field, place, quick=quick, keep=keep)
 
 
 def measured(
     asked: Sequence[Shape], dense_to_sparse: Sequence[Shape], field: Mapping[str, Contender], place: Place,
-    problem: Callable[[Shape, Place, int], Masked] = Masked,
+    problem: Callable[[Shape, Place, int], Masked] = Masked, *, quick: bool = False, keep: Keep | None = None,
 ) -> Row:  # fmt: skip
     """The record: rows, errors, means, lines of time against density, and goals, on this place.
 
@@ -112,18 +112,27 @@ def measured(
         field: who takes part.
         place: where this runs.
         problem: draws one.
+        quick: whether few shapes were asked for.
+        keep: takes the record after each shape.
     """
-    record = compared(times_of(NAME, asked, problem, field, place), LAYOUT, GOALS)
-    alone = times_of(NAME, dense_to_sparse, problem, {OURS: field[OURS]}, place)
-    found = _density.lines(alone["rows"], NO_MASK)
-    return record | {
-        "seconds": record["seconds"] + alone["seconds"],
-        "density_seed": alone["seed"],
-        "density_rows": alone["rows"],
-        "errors": record["errors"] + alone["errors"],
-        "lines": found,
-        "goals": record["goals"] + judged(found, LINE_GOALS),
-    }
+
+    def judge(record: Row) -> Row:
+        return {"quick": quick, "density_rows": [], "lines": []} | compared(record, LAYOUT, GOALS)
+
+    def with_lines(alone: Row) -> Row:
+        found = _density.lines(alone["rows"], NO_MASK)
+        return record | {
+            "seconds": record["seconds"] + alone["seconds"],
+            "density_seed": alone["seed"],
+            "density_rows": alone["rows"],
+            "errors": record["errors"] + alone["errors"],
+            "lines": found,
+            "goals": record["goals"] + judged(found, LINE_GOALS),
+        }
+
+    record = times_of(NAME, asked, problem, field, place, judge=judge, keep=keep)
+    ours = {OURS: field[OURS]}
+    return times_of(NAME, dense_to_sparse, problem, ours, place, judge=with_lines, keep=keep)
 
 
 def show(result: Row) -> str:

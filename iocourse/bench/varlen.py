@@ -23,7 +23,7 @@ from .gpu.dense import WIDTH
 from .gpu.judging import PASSES, Goal, Layout, compared, judged
 from .gpu.place import Place, cuda_place
 from .gpu.text import text
-from .gpu.trial import Given, normal, times_of
+from .gpu.trial import Given, Keep, normal, times_of
 from .gpu.values import exact_head, not_later
 
 if TYPE_CHECKING:
@@ -171,21 +171,28 @@ def _varlen_attn(q: Tensor, k: Tensor, v: Tensor, seen: Packed) -> Tensor:
     return o
 
 
-def run(quick: bool) -> Row:
+def run(quick: bool, keep: Keep | None = None) -> Row:
     """Time every contender at every shape; `quick`: one batch of lengths at d = 128, and no goal is judged.
 
     Raises Refused where there is no GPU, or kernels are interpreted.
     """
     place = cuda_place(NAME)
-    return {"quick": quick} | measured(shapes(quick), contenders(), place)
+    return measured(shapes(quick), contenders(), place, quick=quick, keep=keep)
 
 
-def measured(asked: Sequence[Shape], field: Mapping[str, Contender], place: Place) -> Row:
+def measured(
+    asked: Sequence[Shape], field: Mapping[str, Contender], place: Place, *, quick: bool = False,
+    keep: Keep | None = None,
+) -> Row:  # fmt: skip
     """The record: lengths, rows, errors, means and goals of every shape asked for, on this place."""
-    record = compared(times_of(NAME, asked, Sequences, field, place), LAYOUT, ())
-    rows = [_with_part(row) for row in record["rows"]]
-    lengths = {shape.lengths: drawn(shape) for shape in asked}
-    return record | {"lengths": lengths, "rows": rows, "goals": judged(rows, GOALS)}
+    about = {"quick": quick, "lengths": {shape.lengths: drawn(shape) for shape in asked}}
+
+    def judge(record: Row) -> Row:
+        record = compared(record, LAYOUT, ())
+        rows = [_with_part(row) for row in record["rows"]]
+        return about | record | {"rows": rows, "goals": judged(rows, GOALS)}
+
+    return times_of(NAME, asked, Sequences, field, place, judge=judge, keep=keep)
 
 
 def _with_part(row: Row) -> Row:

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -85,6 +86,18 @@ def build_parser(command: str = "") -> Parser:
         type=Path,
         help="for attention: also time this copy of Triton's tutorial 06",
     )
+    for option, kind, what in (
+        ("types", _names, "16-bit types, such as bfloat16"),
+        ("heads", _sizes, "head sizes d, such as 64,128"),
+        ("lengths", _sizes, "lengths N, such as 1024,4096"),
+    ):
+        bench.add_argument(f"--{option}", metavar="LIST", type=kind, help=f"for attention: {what}")
+    bench.add_argument(
+        "--without",
+        metavar="NAME",
+        action="append",
+        help="for attention: without this contender; repeatable",
+    )
     _add_room(
         commands, command, "profile", "measure the bytes of one launch on a GPU, beside the closed form"
     )
@@ -104,6 +117,16 @@ def build_parser(command: str = "") -> Parser:
 
 
 Commands = argparse._SubParsersAction  # argparse has no public name for it
+
+
+def _names(text: str) -> list[str]:
+    """The parts of a list with commas."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _sizes(text: str) -> list[int]:
+    """Whole numbers of a list with commas; argparse says which option's value is none."""
+    return [int(part) for part in _names(text)]
 
 
 def _add(commands: Commands[Parser], name: str, handler: Handler, text: str) -> Parser:
@@ -154,7 +177,7 @@ def _bench(arguments: argparse.Namespace) -> int:
         return 1
     print(known[arguments.what].show(result))
     if arguments.json:
-        write_whole(arguments.json, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+        _write_json(arguments.json, result)
     if arguments.pictures:
         arguments.pictures.mkdir(parents=True, exist_ok=True)
         for name, picture in known[arguments.what].pictures(result).items():  # type: ignore[attr-defined]
@@ -164,12 +187,21 @@ def _bench(arguments: argparse.Namespace) -> int:
 
 def _bench_options(arguments: argparse.Namespace, known: Mapping[str, Any]) -> dict[str, Any]:
     """What only some subjects take: those whose `run` has a parameter of that name."""
-    asked = {"tutorial": arguments.tutorial, "threads": arguments.threads}
-    given = {name: value for name, value in asked.items() if value is not None}
+    options = ("tutorial", "threads", "types", "heads", "lengths", "without")
+    given = {name: getattr(arguments, name) for name in options if getattr(arguments, name) is not None}
     for option in given:
-        takers = [name for name, one in known.items() if option in inspect.signature(one.run).parameters]
-        _only_for(f"--{option}", arguments.what, takers)
+        _only_for(f"--{option}", arguments.what, _takers(known, option))
+    if arguments.json and arguments.what in _takers(known, "keep"):
+        given["keep"] = partial(_write_json, arguments.json)
     return given
+
+
+def _takers(known: Mapping[str, Any], option: str) -> list[str]:
+    return [name for name, one in known.items() if option in inspect.signature(one.run).parameters]
+
+
+def _write_json(path: Path, result: Mapping[str, Any]) -> None:
+    write_whole(path, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
 
 
 def _only_for(option: str, what: str, takers: Sequence[str]) -> None:

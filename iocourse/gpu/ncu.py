@@ -2,8 +2,8 @@
 
 L2 is what the multiprocessors and L2 exchange: sectors of 32 bytes that the units "tex" ask for, by kind of
 access. DRAM is what L2 and the memory exchange. Before each kernel, and before each pass over one, ncu
-empties the caches (--cache-control all). What was written may still lie in L2 when a kernel ends, and is then
-in no DRAM count.
+empties the caches (--cache-control all); the clocks stay as they are (--clock-control none). What was written
+may still lie in L2 when a kernel ends, and is then in no DRAM count.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ METRICS = (
 PREFIXES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 UNITS = {p + unit: size * n for p, n in PREFIXES.items() for unit, size in (("byte", 1), ("sector", 32))}
 PLACES = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
-SECONDS = 900  # ncu runs each kernel several times over, and the kernels are compiled first
+SECONDS = 540  # ncu runs each kernel several times over, and the kernels are compiled first
 PERMISSION = "ERR_NVGPUCTRPERM"
 
 
@@ -72,7 +72,8 @@ def command(ncu: str, kernels: Sequence[str], log: Path, program: Sequence[str])
         "--csv", "--page", "raw", "--print-units", "base", "--log-file", str(log),
         "--metrics", ",".join(METRICS),
         "--kernel-name", f"regex:{'|'.join(dict.fromkeys(kernels))}",
-        "--profile-from-start", "off", "--cache-control", "all", "--replay-mode", "kernel",
+        "--profile-from-start", "off", "--cache-control", "all", "--clock-control", "none",
+        "--replay-mode", "kernel",
         "--target-processes", "all",
         *program,
     ]  # fmt: skip

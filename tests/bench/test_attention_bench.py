@@ -4,6 +4,7 @@ No time in here is a measurement: the stopwatch of these tests makes its laps up
 covered: events, SDPA's CUDA kernels, compiled FlexAttention, compiled kernels.
 """
 
+import json
 import math
 import sys
 from types import SimpleNamespace
@@ -32,6 +33,77 @@ def test_every_shape_of_the_issue_once():
     assert {(shape.B * shape.N, shape.H * shape.d) for shape in asked} == {(16384, 2048)}
     assert set(attention.shapes(quick=True)) < set(asked)
     assert {shape.dtype for shape in attention.shapes(False, ("bfloat16",))} == {"bfloat16"}
+
+
+def test_less_is_measured_where_less_is_asked_for():
+    asked = attention.shapes(False, ["bfloat16"], [96], [512, 16384])
+    assert {(shape.dtype, shape.d, shape.N) for shape in asked} == {
+        ("bfloat16", 96, 512),
+        ("bfloat16", 96, 16384),
+    }
+    assert len(asked) == 4 and attention.shapes(True, lengths=[1024])[0].N == 1024
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "allowed"),
+    [
+        ("types", "bfloat16,float32", "'float32'; allowed: bfloat16, float16"),
+        ("heads", "4096", "4096; allowed: 1 to 2048"),
+        ("heads", "0", "--heads"),
+        ("heads", "many", "invalid"),
+        ("lengths", "1000", "1000; allowed: divisors of 16,384"),
+        ("lengths", "-1", "--lengths"),
+    ],
+)
+def test_a_shape_that_cannot_be_measured_is_named(option, value, allowed, capsys):
+    try:
+        code = main(["bench", "attention", f"--{option}", value])
+    except SystemExit as left:
+        code = left.code
+    said = capsys.readouterr().err
+    assert code == 2 and said.count("\n") == 1 and option in said and allowed in said
+
+
+def test_a_contender_is_left_out_by_its_name(capsys, monkeypatch):
+    from iocourse.bench.gpu.contenders import left_out
+
+    field = dict.fromkeys(("ours", "SDPA flash", "ours, deterministic"), print)
+    assert list(left_out(field, ["ours, deterministic"])) == ["ours", "SDPA flash"]
+    monkeypatch.setattr(attention, "cuda_place", lambda subject: CpuPlace())
+    for name in ("ours", "nobody"):
+        assert main(["bench", "attention", "--without", name]) == 2
+        said = capsys.readouterr().err
+        assert f"--without {name!r} is no contender to leave out; allowed: ours, deterministic" in said
+
+
+class CutOff(Exception):
+    """What a run ends with that is cut off."""
+
+
+@pytest.mark.parametrize("subject", ["attention", "decode", "small-cache", "sparse", "varlen"])
+def test_what_was_measured_before_a_run_is_cut_off_is_in_the_file(subject, tmp_path, monkeypatch):
+    from iocourse.bench.gpu import trial as _trial
+
+    file, tried = tmp_path / "record.json", []
+
+    def second_is_cut_off(shape, *rest):
+        if tried:
+            raise CutOff
+        tried.append(shape)
+        return [], []
+
+    module = subjects()[subject]
+    monkeypatch.setattr(_trial, "_tried", second_is_cut_off)
+    monkeypatch.setattr(module, "cuda_place", lambda name: CpuPlace())
+    if subject == "decode":
+        monkeypatch.setattr(
+            module, "copy_speed", lambda place: {"bytes": 2**30, "ms": 1.0, "gbytes_per_s": 1.0}
+        )
+    with pytest.raises(CutOff):
+        main(["bench", subject, "--json", str(file)])
+    record = json.loads(file.read_text())
+    assert record["shapes"]["done"] == 1 < record["shapes"]["asked"] and record["quick"] is False
+    assert f"cut off after 1 of {record['shapes']['asked']} shapes" in module.show(record)
 
 
 # --- ratios, means, verdicts (made-up times) ---------------------------------------------------------------

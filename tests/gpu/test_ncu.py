@@ -74,6 +74,7 @@ def test_ncu_is_asked_for_one_launch_with_cold_caches(tmp_path):
     assert arguments[0] == "--csv" and arguments[-2:] == ["python", "x.py"]
     assert options["--page"] == "raw" and options["--print-units"] == "base"
     assert options["--cache-control"] == "all" and options["--profile-from-start"] == "off"
+    assert options["--clock-control"] == "none"  # ncu's own default would lock the GPU's clocks
     assert options["--kernel-name"] == "regex:a_kernel|b_kernel"
     assert options["--metrics"].split(",") == list(ncu.METRICS)
 

@@ -1,12 +1,17 @@
 """Compiled kernels against float64 on this machine's GPU: a script of its own, because a process interprets
 or compiles.
 
-`test_on_gpu` runs it with TRITON_INTERPRET=0. Each line it prints is one configuration that failed.
+`test_on_gpu` runs it with TRITON_INTERPRET=0. A line for each configuration says "holds" or what is wrong.
+Most of the time is compiling, so several processes may share the work: `--shard 2/8` is the second of eight.
 """
 
+import argparse
 import itertools
 import math
+import re
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import oracle
@@ -155,8 +160,9 @@ def same_bits() -> str:
 
 
 def far_apart() -> str:
-    """A view whose last element lies beyond 2³¹ elements."""
-    step = 2**31 // 60
+    """A view whose last element lies beyond 2³¹ elements; its rows are aligned, or a copy would be read."""
+    step = 2**31 // 60 // 16 * 16
+    assert 63 * step > 2**31
     memory = torch.zeros(64 * step, dtype=torch.float16, device="cuda")
     far = memory.as_strided((1, 1, 64, 64), (0, 0, step, 1)).copy_(numbers(1, 1, 64, 64, dtype=torch.float16))
     near = far.clone(memory_format=torch.contiguous_format)
@@ -176,23 +182,49 @@ def compiled() -> str:
     return "" if near else "torch.compile changes the gradients"
 
 
-def main() -> int:
-    torch.manual_seed(0)
-    failed = 0
+def checks() -> dict[str, Callable[[], str]]:
+    """Every check by what it is about; each says what is wrong, or ""."""
+    found: dict[str, Callable[[], str]] = {}
     for (dtype, d), case, deterministic in itertools.product(SIZES, CASES, (False, True)):
-        wrong = worst(dtype, d, case, deterministic)
-        if wrong:
-            failed += 1
-            print(f"{dtype} d={d} {case} deterministic={deterministic}: {wrong}", flush=True)
+        name = f"{dtype} d={d} {case} deterministic={deterministic}"
+        found[name] = partial(worst, dtype, d, case, deterministic)
     for variant, (dtype, d), option in variants():
-        wrong = variant(dtype, d, option)
-        if wrong:
-            failed += 1
-            print(f"{variant.__name__} {dtype} d={d} {option}: {wrong}", flush=True)
-    for check in (same_bits, far_apart, compiled):
-        wrong = check()
+        found[f"{variant.__name__} {dtype} d={d} {option}"] = partial(variant, dtype, d, option)
+    return found | {check.__name__: check for check in (same_bits, far_apart, compiled)}
+
+
+def said_by(check: Callable[[], str]) -> str:
+    """What a check says; what it raises is wrong too, and must not keep the others from being tried."""
+    torch.manual_seed(0)
+    try:
+        return check()
+    except Exception as error:
+        return f"raised {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+
+
+def shard(text: str) -> tuple[int, int]:
+    """(k, n) of "k/n", the k-th of n, from 1."""
+    found = re.fullmatch(r"(\d+)/(\d+)", text)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise argparse.ArgumentTypeError(f"{text!r} is no shard; allowed: 1/8 to 8/8, say")
+    return int(found[1]), int(found[2])
+
+
+def run(found: dict[str, Callable[[], str]], which: tuple[int, int]) -> int:
+    """Try every n-th check, beginning with the k-th, and print a line for each; how many failed."""
+    k, n = which
+    failed = 0
+    for name, check in list(found.items())[k - 1 :: n]:
+        wrong = said_by(check)
         failed += bool(wrong)
-        print(wrong or f"{check.__name__}: holds", flush=True)
+        print(f"{name}: {wrong or 'holds'}", flush=True)
+    return failed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shard", type=shard, default=(1, 1), metavar="K/N")
+    failed = run(checks(), parser.parse_args().shard)
     print(f"{failed} failed on {torch.cuda.get_device_name()}")
     return 1 if failed else 0
 

@@ -1,8 +1,10 @@
 """The kernels as this machine's GPU runs them, where there is one."""
 
+import argparse
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,3 +24,39 @@ def test_compiled_kernels_are_as_exact_as_interpreted_ones():
         [sys.executable, str(script)], capture_output=True, text=True, env=environment, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_shards_share_the_checks():
+    import on_gpu
+
+    whole = on_gpu.checks()
+    tried = []
+    for k in range(1, 9):
+        on_gpu.run({name: partial(_seen, tried, name) for name in whole}, (k, 8))
+    assert sorted(tried) == sorted(whole) and len(whole) > 150
+
+
+def _seen(tried, name):
+    tried.append(name)
+    return ""
+
+
+def test_each_check_says_how_it_went_and_one_that_raises_stops_no_other(capsys):
+    import on_gpu
+
+    checks = {"right": lambda: "", "wrong": lambda: "errs by 7", "broken": lambda: 1 / 0}
+    assert on_gpu.run(checks, (1, 1)) == 2
+    assert capsys.readouterr().out.splitlines() == [
+        "right: holds",
+        "wrong: errs by 7",
+        "broken: raised ZeroDivisionError: division by zero",
+    ]
+
+
+@pytest.mark.parametrize("text", ["0/8", "9/8", "8", "1/0", "-1/8", "a/b"])
+def test_what_is_no_shard(text):
+    import on_gpu
+
+    assert on_gpu.shard("8/8") == (8, 8)
+    with pytest.raises(argparse.ArgumentTypeError, match="no shard; allowed: 1/8 to 8/8"):
+        on_gpu.shard(text)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from iocourse.refusal import Refused
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -173,6 +175,19 @@ class Tutorial:
         for one in vars(self._module).values():
             if hasattr(one, "configs") and isinstance(getattr(one, "cache", None), dict):
                 one.cache.clear()
+
+
+def left_out(field: Mapping[str, Contender], without: Sequence[str]) -> dict[str, Contender]:
+    """Who takes part, without those named.
+
+    Raises:
+        Refused: a name is nobody's, or ours, which every ratio is about.
+    """
+    rest = [name for name in field if name != OURS]
+    for name in without:
+        if name not in rest:
+            raise Refused(f"--without {name!r} is no contender to leave out; allowed: {', '.join(rest)}")
+    return {name: attend for name, attend in field.items() if name not in without}
 
 
 def reason_of(error: BaseException, said: list[str] | None = None) -> str:

@@ -65,6 +65,7 @@ class Shape(Protocol):
 
 
 S = TypeVar("S", bound=Shape)
+Keep = Callable[[Row], None]  # of a record, whole or as far as it has come
 
 
 def normal(sizes: tuple[int, ...], count: int, dtype: str, place: Place, seed: int) -> list[Tensor]:
@@ -79,8 +80,9 @@ def normal(sizes: tuple[int, ...], count: int, dtype: str, place: Place, seed: i
 def times_of(
     subject: str, asked: Sequence[S], problem: Callable[[S, Place, int], Problem],
     field: Mapping[str, Contender], place: Place, passes: Sequence[str] = PASSES,
+    judge: Callable[[Row], Row] = dict, keep: Keep | None = None,
 ) -> Row:  # fmt: skip
-    """The record of every shape asked for, on this place, as yet without a judgement.
+    """The record of every shape asked for, on this place.
 
     Args:
         subject: its name.
@@ -89,25 +91,36 @@ def times_of(
         field: who takes part, by name.
         place: where this runs.
         passes: what is timed.
+        judge: makes of the bare times what a record says.
+        keep: takes the record as it is after each shape, so that a run that is cut off leaves its shapes.
     """
     seed, started = random.SystemRandom().randrange(2**31), time.perf_counter()
     rows: list[Row] = []
     off: list[Row] = []
+    done = 0
+
+    def record() -> Row:
+        return judge({
+            "subject": subject,
+            **circumstances("torch", "triton"),
+            "device": place.facts(),
+            "seed": seed,
+            "seconds": round(time.perf_counter() - started),
+            "contenders": list(field),
+            "shapes": {"asked": len(asked), "done": done},
+            "rows": rows,
+            "errors": off,
+        })  # fmt: skip
+
     for shape in steps(asked, "shapes"):
         place.tidy()
         found = _tried(shape, problem, field, place, passes, seed)
         rows += found[0]
         off += found[1]
-    return {
-        "subject": subject,
-        **circumstances("torch", "triton"),
-        "device": place.facts(),
-        "seed": seed,
-        "seconds": round(time.perf_counter() - started),
-        "contenders": list(field),
-        "rows": rows,
-        "errors": off,
-    }
+        done += 1
+        if keep:
+            keep(record())
+    return record()
 
 
 def _tried(
