@@ -49,10 +49,10 @@ def test_less_is_measured_where_less_is_asked_for():
     [
         ("types", "bfloat16,float32", "'float32'; allowed: bfloat16, float16"),
         ("heads", "4096", "4096; allowed: 1 to 2048"),
-        ("heads", "0", "--heads"),
+        ("heads", "0", "0; allowed: 1 to 2048"),
         ("heads", "many", "invalid"),
         ("lengths", "1000", "1000; allowed: divisors of 16,384"),
-        ("lengths", "-1", "--lengths"),
+        ("lengths", "-1", "-1; allowed: divisors of 16,384"),
     ],
 )
 def test_a_shape_that_cannot_be_measured_is_named(option, value, allowed, capsys):
