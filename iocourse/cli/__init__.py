@@ -87,11 +87,11 @@ def build_parser(command: str = "") -> Parser:
         help="for attention: also time this copy of Triton's tutorial 06",
     )
     for option, kind, what in (
-        ("types", _names, "16-bit types, such as bfloat16"),
-        ("heads", _sizes, "head sizes d, such as 64,128"),
-        ("lengths", _sizes, "lengths N, such as 1024,4096"),
+        ("types", _names, "for attention: 16-bit types, such as bfloat16"),
+        ("heads", _sizes, "for attention and tune: head sizes d, such as 64,128"),
+        ("lengths", _sizes, "for attention: lengths N, such as 1024,4096"),
     ):
-        bench.add_argument(f"--{option}", metavar="LIST", type=kind, help=f"for attention: {what}")
+        bench.add_argument(f"--{option}", metavar="LIST", type=kind, help=what)
     bench.add_argument(
         "--without",
         metavar="NAME",

@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from iocourse.bench import tune
-from iocourse.bench.tune.fitting import SIZES, candidates, fits
+from iocourse.bench.tune.fitting import CURATED, SIZES, candidates, fits
 from iocourse.kernels.host.tiles import TABLE, Tile, Tiles, _row, tiles_for
 
 SHIPPED = Tile(64, 64, 4, 2)
@@ -34,6 +34,34 @@ def test_what_cannot_run_is_not_tried():
     assert fits("forward", Tile(64, 128, 8, 3), 90, 128), "192 KB of 227"
     assert not fits("forward", Tile(64, 128, 8, 4), 90, 128), "256 KB of 227"
     assert not fits("forward", Tile(64, 128, 8, 3), 80, 128), "192 KB of 163"
+
+
+def test_few_are_tried_where_time_is_short_and_what_compiled_code_speaks_for_is_among_them():
+    for (arch, d, kernel), tiles in CURATED.items():
+        shipped = getattr(TABLE[arch, d, 2], kernel)
+        few = candidates(kernel, shipped, arch, d, quick=True)
+        assert few[0] == shipped and set(few) == {shipped, *tiles}, "one of them does not pass the filter"
+        assert len(few) <= 8
+    near = candidates("keys", TABLE[90, 128, 2].keys, 90, 128, quick=True)
+    assert 1 < len(near) <= 8 and (90, 128, "keys") not in CURATED
+
+
+def test_a_run_that_is_cut_off_leaves_the_kernels_it_tried():
+    kept = []
+
+    class CutOff(Made):
+        def work(self, kernel, tile):
+            if kernel == tune.KERNELS[-1]:
+                raise KeyboardInterrupt
+            return super().work(kernel, tile)
+
+    with pytest.raises(KeyboardInterrupt):
+        tune.tuned(80, (64,), True, CutOff, MadeUpPlace(), kept.append)
+    record = json.loads(json.dumps(kept[-1]))
+    assert record["shapes"] == {"asked": 4, "done": 3} and [one["kernel"] for one in record["kernels"]] == [
+        *tune.KERNELS[:-1]
+    ]
+    assert "forward, d = 64" in tune.show(record)
 
 
 def tried(**ms):

@@ -18,6 +18,7 @@ from iocourse.gpu.timing import Stopwatch, Timing, Work, side_by_side
 from ..gpu.contenders import reason_of, with_warnings
 from ..gpu.judging import geometric_mean
 from ..gpu.place import Place, cuda_place
+from ..gpu.trial import Keep
 from .fitting import BYTES, candidates
 from .problem import KERNELS, Problem
 
@@ -32,11 +33,14 @@ MASKS = (False, True)  # causal
 WORTH_IT = 1.02  # a tile replaces the shipped one where it is at least so many times as fast
 
 
-def run(quick: bool) -> Row:
+def run(quick: bool, heads: Sequence[int] | None = None, keep: Keep | None = None) -> Row:
     """Time the candidates of each kernel at d = 64 and 128, full and causal.
 
     Args:
-        quick: d = 128 only, and tiles that differ from the shipped one in one number.
+        quick: d = 128 only, and few tiles: those that compiled code speaks for, or else those that differ
+            from the shipped one in one number.
+        heads: the head sizes d, where others are asked for.
+        keep: takes the record after each kernel.
 
     Raises:
         Refused: there is no GPU, or kernels are interpreted.
@@ -53,7 +57,7 @@ def run(quick: bool) -> Row:
     def runner(d: int, causal: bool) -> Problem:
         return Problem(N, d, causal, dtype, TOKENS // N, WIDTH // d, place.device)
 
-    return tuned(arch, HEADS[1:] if quick else HEADS, quick, runner, place)
+    return tuned(arch, heads or (HEADS[1:] if quick else HEADS), quick, runner, place, keep)
 
 
 class Runner(Protocol):
@@ -64,8 +68,9 @@ class Runner(Protocol):
 
 
 def tuned(
-    arch: int, heads: Sequence[int], quick: bool, problem: Callable[[int, bool], Runner], place: Place
-) -> Row:
+    arch: int, heads: Sequence[int], quick: bool, problem: Callable[[int, bool], Runner], place: Place,
+    keep: Keep | None = None,
+) -> Row:  # fmt: skip
     """The record: every candidate's times, the tile to take for each kernel, and the rows to paste.
 
     Args:
@@ -74,11 +79,18 @@ def tuned(
         quick: few candidates.
         problem: the problem for (d, causal).
         place: where this runs.
+        keep: takes the record after each kernel, so that a run that is cut off leaves what it tried.
     """
     from iocourse.kernels.host.tiles import tiles_for
 
     kernels: list[Row] = []
     rows: list[str] = []
+
+    def record() -> Row:
+        facts = circumstances("torch", "triton") | {"device": place.facts()}
+        asked = {"asked": len(heads) * len(KERNELS), "done": len(kernels)}
+        return {"subject": NAME, **facts, "arch": arch, "shapes": asked, "kernels": kernels, "rows": rows}
+
     for d in steps(heads, "head sizes"):
         tiles = tiles_for(arch, d, BYTES)
         problems = [problem(d, causal) for causal in MASKS]
@@ -89,9 +101,10 @@ def tuned(
             best = chosen(tried, shipped)
             kernels.append({"d": d, "kernel": kernel, "shipped": shipped, "chosen": best, "tried": tried})
             tiles = tiles._replace(**{kernel: best})
+            if keep:
+                keep(record())
         rows.append(row_text(arch, d, BYTES, tiles))
-    facts = circumstances("torch", "triton") | {"device": place.facts()}
-    return {"subject": NAME, **facts, "arch": arch, "kernels": kernels, "rows": rows}
+    return record()
 
 
 def _tried(kernel: str, tiles: Sequence[Tile], problems: Sequence[Runner], stopwatch: Stopwatch) -> list[Row]:

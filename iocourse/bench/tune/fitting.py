@@ -13,18 +13,25 @@ if TYPE_CHECKING:
 
 BYTES = 2  # 16-bit types; float32 runs on the ordinary cores, and its tiles are those that do not spill
 SIZES = {"BM": (32, 64, 128), "BN": (32, 64, 128), "warps": (4, 8), "stages": (1, 2, 3, 4)}
+# Tried first where they are known: tiles that compiled code speaks for, (BM, BN, warps, stages).
+CURATED: dict[tuple[int, int, str], tuple[tuple[int, int, int, int], ...]] = {
+    (90, 64, "forward"): ((128, 64, 4, 4), (128, 128, 8, 2)),
+    (90, 64, "fused"): ((64, 128, 8, 1), (128, 128, 8, 1)),
+    (90, 128, "forward"): ((128, 128, 8, 3), (128, 64, 8, 3), (64, 128, 4, 2)),
+    (90, 128, "fused"): ((64, 128, 8, 2), (64, 128, 8, 1), (64, 64, 8, 2)),
+}
 ADDRESSES = 32  # registers a thread that sums and scores must leave for everything else, at the very least
 
 
 def fits(kernel: str, tile: Tile, arch: int, d: int) -> bool:
     """Whether a 16-bit tile could run at all: a lower bound of what it needs, so few that run are left out.
 
-    In registers: the float32 sums and tiles of scores. In shared memory: the two arrays that stream past,
-    `stages` tiles deep.
+    In registers: the float32 sums that stay and tiles of scores; the fused pass' tile of dQ comes and goes.
+    In shared memory: the two arrays that stream past, `stages` tiles deep.
     """
     BM, BN, warps, stages = tile
     stays, streams = (BM, BN) if kernel in ("forward", "queries") else (BN, BM)
-    sums = {"forward": stays, "queries": stays, "keys": 2 * stays, "fused": 2 * stays + streams}[kernel]
+    sums = stays if kernel in ("forward", "queries") else 2 * stays
     scores = BM * BN * (1 if kernel == "forward" else 2)
     registers = (sums * d + scores) / (32 * warps)
     shared = 2 * streams * d * BYTES * stages
@@ -32,10 +39,12 @@ def fits(kernel: str, tile: Tile, arch: int, d: int) -> bool:
 
 
 def candidates(kernel: str, shipped: Tile, arch: int, d: int, quick: bool) -> list[Tile]:
-    """The shipped tile, its neighbours, then, unless `quick`, every other that could run."""
+    """The shipped tile, then those curated or else its neighbours, then, unless `quick`, all that fit."""
+    curated = CURATED.get((arch, d, kernel), ())
     sizes = () if quick else product(*SIZES.values())
-    every = (shipped._replace(**dict(zip(SIZES, some, strict=True))) for some in sizes)
-    others = dict.fromkeys((*_neighbours(shipped), *every))
+    every = (shipped._replace(**dict(zip(SIZES, some, strict=True))) for some in (*curated, *sizes))
+    near = () if curated and quick else _neighbours(shipped)
+    others = dict.fromkeys((*every, *near))
     return [shipped, *(tile for tile in others if tile != shipped and fits(kernel, tile, arch, d))]
 
 
