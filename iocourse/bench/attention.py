@@ -16,11 +16,11 @@ from iocourse.bench import Row, grouped
 from iocourse.refusal import Refused
 
 from .gpu.contenders import CUDNN, FLASH, TUTORIAL, CannotTakePart, Contender, contenders, left_out
-from .gpu.dense import TOKENS, WIDTH, Heads, Shape, filled
-from .gpu.judging import Goal, Layout, compared
+from .gpu.dense import TOKENS, WIDTH, Shape, dense_record, filled
+from .gpu.judging import Goal, Layout
 from .gpu.place import Place, cuda_place
 from .gpu.text import text
-from .gpu.trial import Keep, times_of
+from .gpu.trial import Keep
 
 if TYPE_CHECKING:
     from iocourse.explore.draw.picture import Picture
@@ -117,11 +117,7 @@ def measured(
     keep: Keep | None = None,
 ) -> Row:  # fmt: skip
     """The record: rows, errors, means and goals of every shape asked for, on this place."""
-
-    def judge(record: Row) -> Row:
-        return {"quick": quick} | compared(record, LAYOUT, GOALS)
-
-    return times_of(NAME, asked, Heads, field, place, judge=judge, keep=keep)
+    return dense_record(NAME, asked, field, place, LAYOUT, GOALS, quick, keep)
 
 
 def show(result: Row) -> str:

@@ -13,11 +13,11 @@ from functools import partial
 from iocourse.bench import Row
 
 from .gpu.contenders import EFFICIENT, FLASH, MATH, OURS, Contender, ours, sdpa, with_matrices
-from .gpu.dense import Heads, Shape, filled
-from .gpu.judging import Goal, Layout, compared
+from .gpu.dense import Shape, dense_record, filled
+from .gpu.judging import Goal, Layout
 from .gpu.place import Place, cuda_place
 from .gpu.text import text
-from .gpu.trial import Keep, times_of
+from .gpu.trial import Keep
 
 NAME = "small-cache"
 HELP = "attention at d = 256 to 1024 on a GPU: whole rows, slices of d, scores written out (needs CUDA)"
@@ -69,11 +69,7 @@ def measured(
     keep: Keep | None = None,
 ) -> Row:  # fmt: skip
     """The record: rows, errors, means and goals of every shape asked for, on this place."""
-
-    def judge(record: Row) -> Row:
-        return {"quick": quick} | compared(record, LAYOUT, GOALS)
-
-    return times_of(NAME, asked, Heads, field, place, judge=judge, keep=keep)
+    return dense_record(NAME, asked, field, place, LAYOUT, GOALS, quick, keep)
 
 
 def show(result: Row) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from iocourse.bench import Row
 from iocourse.gpu.roofline import flops, tflops
 
+from .contenders import Contender
+from .judging import Goal, Layout, compared
 from .place import Place
-from .trial import Given, normal
+from .trial import Given, Keep, normal, times_of
 from .trial import Shape as AnyShape
 from .values import exact_head, not_later
 
@@ -74,3 +76,15 @@ class Heads(Drawn):
         one = self._shape
         work = flops(pass_, B=one.B, H=one.H, N=one.N, d=one.d, causal=one.causal)
         return {"tflops": tflops(work, ms)}
+
+
+def dense_record(
+    subject: str, asked: Sequence[Shape], field: Mapping[str, Contender], place: Place, layout: Layout,
+    goals: Sequence[Goal], quick: bool, keep: Keep | None,
+) -> Row:  # fmt: skip
+    """The record of dense attention: times of every shape asked for, compared and judged."""
+
+    def judge(record: Row) -> Row:
+        return {"quick": quick} | compared(record, layout, goals)
+
+    return times_of(subject, asked, Heads, field, place, judge=judge, keep=keep)
