@@ -115,13 +115,16 @@ def measured(
         quick: whether few shapes were asked for.
         keep: takes the record after each shape.
     """
+    total = len(asked) + len(dense_to_sparse)
 
     def judge(record: Row) -> Row:
-        return {"quick": quick, "density_rows": [], "lines": []} | compared(record, LAYOUT, GOALS)
+        counted = {"shapes": record["shapes"] | {"asked": total}, "density_rows": [], "lines": []}
+        return {"quick": quick} | compared(record, LAYOUT, GOALS) | counted
 
     def with_lines(alone: Row) -> Row:
         found = _density.lines(alone["rows"], NO_MASK)
         return record | {
+            "shapes": {"asked": total, "done": len(asked) + alone["shapes"]["done"]},
             "seconds": record["seconds"] + alone["seconds"],
             "density_seed": alone["seed"],
             "density_rows": alone["rows"],

@@ -170,6 +170,23 @@ def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, place):
     assert shown.splitlines()[-1].startswith("no GPU but a test, Python ")
 
 
+def test_a_run_cut_off_among_the_densities_does_not_pass_for_whole(place, monkeypatch):
+    kept, tried = [], []
+
+    def third_is_cut_off(*given):
+        tried.append(given)
+        if len(tried) == 3:
+            raise KeyboardInterrupt
+        return [], []
+
+    monkeypatch.setattr("iocourse.bench.gpu.trial._tried", third_is_cut_off)
+    shape = Shape("bfloat16", 16, 96, 1, 1, "random")
+    with pytest.raises(KeyboardInterrupt):
+        sparse.measured([shape], [shape] * 3, {"ours": None}, place, keep=kept.append)
+    assert [record["shapes"] for record in kept] == [{"asked": 4, "done": 1}, {"asked": 4, "done": 2}]
+    assert all(f"cut off after {n} of 4 shapes" in sparse.show(record) for n, record in enumerate(kept, 1))
+
+
 def test_a_mask_that_is_not_obeyed_is_wrong_and_not_timed(place):
     def deaf(q, k, v, seen):
         return torch.nn.functional.scaled_dot_product_attention(q, k, v)

@@ -42,7 +42,7 @@ def test_values_are_those_of_tritons_own(dtype, monkeypatch):
     assert all(torch.equal(sums(x), y) for y in quick) and quick[0].any()
 
 
-def test_the_language_is_restored_as_tritons_own_restores_it(monkeypatch):
+def test_the_language_is_restored_as_tritons_own_restores_it():
     sums(torch.arange(9.0))
     assert tl.core.is_builtin(tl.load) and tl.core.is_builtin(tl.tensor.to)
 

@@ -26,15 +26,14 @@ def text(result: Row, layout: Layout, *more: str) -> str:
     """All tables, one below the other, `more` before the goals, and where it was measured."""
     parts = [
         *_tables(result, layout), *_means(result, layout), _errors(result, layout), _refusals(result), *more,
-        _goals(result), _cut_off(result), provenance(result),
+        _goals(result), cut_off("shapes", **result.get("shapes", {})), provenance(result),
     ]  # fmt: skip
     return "\n\n".join(part for part in parts if part)
 
 
-def _cut_off(result: Row) -> str:
-    """That a run was cut off, where it was."""
-    asked, done = (result.get("shapes", {}).get(key, 0) for key in ("asked", "done"))
-    return f"cut off after {done} of {asked} shapes" if done < asked else ""
+def cut_off(what: str, asked: int = 0, done: int = 0) -> str:
+    """That a run was cut off, where it was; `what` was asked for."""
+    return f"cut off after {done} of {asked} {what}" if done < asked else ""
 
 
 def number(x: float | None, digits: int) -> str:

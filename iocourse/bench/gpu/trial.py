@@ -95,6 +95,7 @@ def times_of(
         keep: takes the record as it is after each shape, so that a run that is cut off leaves its shapes.
     """
     seed, started = random.SystemRandom().randrange(2**31), time.perf_counter()
+    facts = circumstances("torch", "triton") | {"device": place.facts()}
     rows: list[Row] = []
     off: list[Row] = []
     done = 0
@@ -102,8 +103,7 @@ def times_of(
     def record() -> Row:
         return judge({
             "subject": subject,
-            **circumstances("torch", "triton"),
-            "device": place.facts(),
+            **facts,
             "seed": seed,
             "seconds": round(time.perf_counter() - started),
             "contenders": list(field),

@@ -18,6 +18,7 @@ from iocourse.gpu.timing import Stopwatch, Timing, Work, side_by_side
 from ..gpu.contenders import reason_of, with_warnings
 from ..gpu.judging import geometric_mean
 from ..gpu.place import Place, cuda_place
+from ..gpu.text import cut_off
 from ..gpu.trial import Keep
 from .fitting import BYTES, candidates
 from .problem import KERNELS, Problem
@@ -85,11 +86,9 @@ def tuned(
 
     kernels: list[Row] = []
     rows: list[str] = []
-
-    def record() -> Row:
-        facts = circumstances("torch", "triton") | {"device": place.facts()}
-        asked = {"asked": len(heads) * len(KERNELS), "done": len(kernels)}
-        return {"subject": NAME, **facts, "arch": arch, "shapes": asked, "kernels": kernels, "rows": rows}
+    facts = circumstances("torch", "triton") | {"device": place.facts()}
+    record = {"subject": NAME, **facts, "arch": arch, "asked": len(heads) * len(KERNELS)}
+    record |= {"kernels": kernels, "rows": rows}  # which grow
 
     for d in steps(heads, "head sizes"):
         tiles = tiles_for(arch, d, BYTES)
@@ -102,9 +101,9 @@ def tuned(
             kernels.append({"d": d, "kernel": kernel, "shipped": shipped, "chosen": best, "tried": tried})
             tiles = tiles._replace(**{kernel: best})
             if keep:
-                keep(record())
+                keep(record)
         rows.append(row_text(arch, d, BYTES, tiles))
-    return record()
+    return record
 
 
 def _tried(kernel: str, tiles: Sequence[Tile], problems: Sequence[Runner], stopwatch: Stopwatch) -> list[Row]:
@@ -153,7 +152,8 @@ def show(result: Row) -> str:
         shipped, best = (_tile(one[name], one["tried"]) for name in ("shipped", "chosen"))
         lines.append([f"{one['kernel']}, d = {one['d']}", *shipped, *best, str(len(one["tried"]))])
     paste = ["rows for TABLE in iocourse/kernels/host/tiles.py:", *result["rows"]]
-    return "\n".join([table(lines), "", *paste, "", provenance(result)])
+    parts = [table(lines), "\n".join(paste), cut_off("kernels", result["asked"], len(result["kernels"]))]
+    return "\n\n".join(part for part in (*parts, provenance(result)) if part)
 
 
 def _tile(tile: Sequence[int], tried: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
