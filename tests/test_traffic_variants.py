@@ -36,7 +36,7 @@ from iocourse.kernels.host.arguments import band_of, band_parts
 pytestmark = pytest.mark.timeout(900)  # dozens of interpreted shapes: minutes where the machine is busy
 
 # Bytes of what has a type of its own; everything else is of q's. S is float32, P and dS are of q's type.
-FLOAT32 = ("LSE", "dLSE", "D", "O_sum", "dQ_sum", "dK_sum", "dV_sum", "S")
+FLOAT32 = ("LSE", "dLSE", "LSE2", "D", "O_sum", "dQ_sum", "dK_sum", "dV_sum", "S")
 INT32 = ("order", "spans", "entries", "slots", "cu_q", "cu_k")
 WIDTHS = dict.fromkeys((*FLOAT32, *INT32), 4) | {"patterns": 1}
 heads = st.sampled_from([(1, 1), (2, 1), (2, 2)])
@@ -56,12 +56,11 @@ sliced_tiles = st.tuples(*[triple] * len(SlicedTiles._fields)).map(
 )
 
 
-def same(ledger, closed, itemsize, *, fused=False):
+def same(ledger, closed, itemsize):
     """Word for word, array by array, and byte for byte."""
     assert ledger == closed, ledger - closed
-    widths = WIDTHS | ({"dQ": 4} if fused else {})
     counts = [*closed.reads.items(), *closed.writes.items()]
-    assert ledger.bytes == sum(words * widths.get(name, itemsize) for name, words in counts)
+    assert ledger.bytes == sum(words * WIDTHS.get(name, itemsize) for name, words in counts)
 
 
 def leaves(dtype, *shapes):
@@ -101,7 +100,7 @@ def test_block_masks(n_q, n_k, d, heads, B, block, density, own, dtype, determin
         same(ledger, attention_forward(problem, BM=BM, BN=BN), dtype.itemsize)
         with traffic.count(Q=q, K=k, V=v) as ledger:
             loss_of(o, lse, dlse).backward()
-    same(ledger, backward_form(problem, tiles, deterministic, dlse), dtype.itemsize, fused=not deterministic)
+    same(ledger, backward_form(problem, tiles, deterministic, dlse), dtype.itemsize)
 
 
 length = st.one_of(st.just(0), st.integers(1, 20), st.integers(21, 50))
@@ -133,7 +132,7 @@ def test_packed_sequences(lengths, d, heads, band, dtype, deterministic, dlse, t
         same(ledger, attention_forward(problem, BM=BM, BN=BN), dtype.itemsize)
         with traffic.count(**names) as ledger:
             loss_of(o, lse, dlse).backward()
-    same(ledger, backward_form(problem, tiles, deterministic, dlse), dtype.itemsize, fused=not deterministic)
+    same(ledger, backward_form(problem, tiles, deterministic, dlse), dtype.itemsize)
 
 
 @settings(max_examples=16)
@@ -194,7 +193,7 @@ def test_a_packed_batch_reads_no_row_that_is_not_there():
     with using(**dict.fromkeys(Tiles._fields, (32, 32))), traffic.count(**names) as ledger:
         o.sum().backward()
     answered = sum(queries for queries, keys in lengths if keys)
-    assert ledger.reads["Q"] == ledger.reads["dQ"] == answered * 8 == 41 * 8
+    assert ledger.reads["Q"] == ledger.reads["dQ_sum"] == answered * 8 == 41 * 8
     assert ledger.reads["K"] == ledger.reads["V"] == 47 * 8  # each program of keys loads its own
     assert ledger.writes["dK"] == ledger.writes["dV"] == 47 * 8
 
@@ -225,7 +224,7 @@ def test_work_is_proportional_to_the_tiles_that_are_listed(own):
     tile = 16 * 16
     assert forward.reads["K"] == forward.reads["V"] == 8 * own * tile
     assert forward.reads["entries"] == 8 * own and "patterns" not in forward.reads
-    assert backward.reads["Q"] == backward.reads["dQ"] == backward.atomics["dQ"] == 8 * own * tile
+    assert backward.reads["Q"] == backward.reads["dQ_sum"] == backward.atomics["dQ_sum"] == 8 * own * tile
     assert backward.reads["entries"] == 8 * own
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from ..ledger import Ledger
 from ..sizes import check_sizes, positive_int
-from .pairs import ROWS_OF_D, Problem
+from .pairs import Problem, rows_of_delta
 from .parts import ceil_div
 
 WHOLE = ("forward", "fused", "queries", "keys")  # tiles of whole rows: BM, BN
@@ -17,7 +17,7 @@ SLICED = (  # tiles that cut d too: BM, BN, BD; the first three write no scores 
 KERNELS = WHOLE + SLICED
 # Bytes of a word of what is not in the type of Q, K and V: float32, int32, and booleans. What is added to
 # atomically is float32 too.
-FLOAT32 = ("LSE", "dLSE", "D", "S", "O_sum", "dQ_sum", "dK_sum", "dV_sum", "O_parts", "LSE_parts")
+FLOAT32 = ("LSE", "dLSE", "LSE2", "D", "S", "O_sum", "dQ_sum", "dK_sum", "dV_sum", "O_parts", "LSE_parts")
 LISTS = ("order", "spans", "entries", "slots", "cu_q", "cu_k")
 WIDTHS = dict.fromkeys(FLOAT32 + LISTS, 4) | {"patterns": 1}
 
@@ -25,8 +25,9 @@ Counts = dict[str, int]
 
 
 def kernel_words(
-    kernel: str, problem: Problem, *, BM: int, BN: int, BD: int | None = None, dlse: bool = False
-) -> Ledger:
+    kernel: str, problem: Problem, *, BM: int, BN: int, BD: int | None = None, dlse: bool = False,
+    pad: int | None = None,
+) -> Ledger:  # fmt: skip
     """Words that one launch of a kernel reads and writes, by array.
 
     Args:
@@ -36,6 +37,7 @@ def kernel_words(
         BN: keys of a tile.
         BD: columns of a slice of d; None for the kernels of `WHOLE`, which have none.
         dlse: for queries, whether D takes off the gradient of LSE.
+        pad: for queries, the rows of which it leaves row numbers in multiples; None: BM.
 
     Raises:
         ValueError: an unknown kernel, or a BD where there is none or none where there is one.
@@ -48,20 +50,26 @@ def kernel_words(
     columns = problem.d if BD is None else positive_int("BD", BD)
     BM, BN = check_sizes(BM=BM, BN=BN)
     reads, writes = _COUNTS[kernel](problem, BM, BN, columns)
-    one = ledger_of(reads, writes, {"dQ": writes["dQ"]} if kernel == "fused" else None)
-    return added(one, ledger_of(_of_rows(problem, dlse), {})) if kernel == "queries" else one
+    one = ledger_of(reads, writes, {"dQ_sum": writes["dQ_sum"]} if kernel == "fused" else None)
+    return added(one, _prepared(problem, dlse, max(BM, pad or 0))) if kernel == "queries" else one
 
 
-def row_products(problem: Problem, dlse: bool) -> Ledger:
-    """The kernel of D = rowsum(dO ∘ O), which has no tile of keys: 2Nd read and N written a head."""
-    reads = _of_rows(problem, dlse) | problem.row_products_extra(ROWS_OF_D)
-    return ledger_of(reads, {"D": problem.queries})
+def row_products(problem: Problem, dlse: bool, *tiles: int, zeros: bool = False) -> Ledger:
+    """The kernel of D = rowsum(dO ∘ O) and LSE / log 2, which has no tile of keys.
+
+    2Nd + N read and 2N' written a head, N' being N up to a whole tile of each of `tiles`, queries a tile of
+    the kernels that follow; with `zeros` Nd more, those of dQ_sum.
+    """
+    rows = rows_of_delta(problem.d)
+    more = problem.row_products_extra(rows), {"dQ_sum": problem.queries * problem.d} if zeros else {}
+    return added(_prepared(problem, dlse, max(rows, *tiles)), ledger_of(*more))
 
 
-def _of_rows(p: Problem, dlse: bool) -> Counts:
-    """What D reads; with a gradient of LSE that too, and LSE, to know empty rows."""
-    rows = {"O": p.queries * p.d, "dO": p.queries * p.d}
-    return rows | ({"LSE": p.queries, "dLSE": p.queries} if dlse else {})
+def _prepared(p: Problem, dlse: bool, pad: int) -> Ledger:
+    """What D and LSE2 are made of, with a gradient of LSE that too; and both, in whole multiples of `pad`."""
+    reads = {"O": p.queries * p.d, "dO": p.queries * p.d, "LSE": p.queries}
+    left = dict.fromkeys(("LSE2", "D"), p.whole_rows(pad))
+    return ledger_of(reads | ({"dLSE": p.queries} if dlse else {}), left)
 
 
 def ledger_of(reads: Counts, writes: Counts, atomics: Counts | None = None) -> Ledger:
@@ -101,21 +109,21 @@ def _forward(p: Problem, BM: int, BN: int, _: int) -> tuple[Counts, Counts]:
 
 
 def _queries(p: Problem, BM: int, BN: int, _: int) -> tuple[Counts, Counts]:
-    """Without what D reads, which is `_of_rows`."""
+    """Without what D and LSE2 take, which is `_prepared`."""
     rows, met = p.queries * p.d, p.keys_met(BM, BN) * p.d
-    reads = {"Q": rows, "LSE": p.queries, "K": met, "V": met} | p.rows_extra(BM, BN)
-    return reads, {"D": p.queries, "dQ": rows}
+    return {"Q": rows, "K": met, "V": met} | p.rows_extra(BM, BN), {"dQ": rows}
 
 
 def _keys(p: Problem, BM: int, BN: int, _: int) -> tuple[Counts, Counts]:
-    rows, met = p.keys * p.d, p.queries_met(BM, BN)
-    reads = {"K": rows, "V": rows, "Q": met * p.d, "dO": met * p.d, "LSE": met, "D": met}
+    rows, met = p.keys * p.d, p.queries_met(BM, BN) * p.d
+    numbers = dict.fromkeys(("LSE2", "D"), p.row_numbers_met(BM, BN))
+    reads = {"K": rows, "V": rows, "Q": met, "dO": met, **numbers}
     return reads | p.columns_extra(BM, BN), {"dK": rows, "dV": rows}
 
 
 def _fused(p: Problem, BM: int, BN: int, BD: int) -> tuple[Counts, Counts]:
     reads, writes = _keys(p, BM, BN, BD)
-    added = {"dQ": p.queries_met(BM, BN) * p.d}
+    added = {"dQ_sum": p.queries_met(BM, BN) * p.d}
     return reads | added, writes | added
 
 
@@ -129,7 +137,8 @@ def _sliced_forward(p: Problem, BM: int, BN: int, _: int) -> tuple[Counts, Count
 def _sliced_queries(p: Problem, BM: int, BN: int, _: int) -> tuple[Counts, Counts]:
     again, met = p.rows_again(BM, BN), p.keys_met(BM, BN) * p.d
     between = {"dQ_sum": (again - p.rows_hit(BM, BN)) * p.d}
-    reads = {"Q": again * p.d, "dO": again * p.d, "K": 2 * met, "V": met, "LSE": p.queries, "D": p.queries}
+    numbers = dict.fromkeys(("LSE2", "D"), p.whole_rows(BM))
+    reads = {"Q": again * p.d, "dO": again * p.d, "K": 2 * met, "V": met, **numbers}
     return reads | between, between | {"dQ": p.queries * p.d}
 
 
@@ -137,7 +146,8 @@ def _sliced_keys(p: Problem, BM: int, BN: int, _: int) -> tuple[Counts, Counts]:
     again, met = p.columns_again(BM, BN), p.queries_met(BM, BN)
     between = dict.fromkeys(("dK_sum", "dV_sum"), (again - p.columns_hit(BM, BN)) * p.d)
     rows = {"K": again * p.d, "V": again * p.d, "Q": 2 * met * p.d, "dO": 2 * met * p.d}
-    return rows | {"LSE": met, "D": met} | between, between | dict.fromkeys(("dK", "dV"), p.keys * p.d)
+    numbers = dict.fromkeys(("LSE2", "D"), p.row_numbers_met(BM, BN))
+    return rows | numbers | between, between | dict.fromkeys(("dK", "dV"), p.keys * p.d)
 
 
 def _scores(p: Problem, BM: int, BN: int, _: int) -> tuple[Counts, Counts]:
@@ -153,7 +163,8 @@ def _averages(p: Problem, BM: int, BN: int, BD: int) -> tuple[Counts, Counts]:
 
 def _weights(p: Problem, BM: int, BN: int, _: int) -> tuple[Counts, Counts]:
     again, met = p.rows_again(BM, BN) * p.d, p.keys_met(BM, BN) * p.d
-    reads = {"Q": again, "dO": again, "K": met, "V": met, "LSE": p.queries, "D": p.queries}
+    numbers = dict.fromkeys(("LSE2", "D"), p.whole_rows(BM))
+    reads = {"Q": again, "dO": again, "K": met, "V": met, **numbers}
     return reads, dict.fromkeys(("P", "dS"), p.pairs_met(BM, BN))
 
 

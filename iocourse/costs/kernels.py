@@ -30,23 +30,25 @@ def attention_forward(problem: Problem, *, BM: int, BN: int) -> Ledger:
 def attention_split_backward(
     problem: Problem, *, queries: tuple[int, int], keys: tuple[int, int], dlse: bool = False
 ) -> Ledger:
-    """dQ and D, then dK and dV; `queries` and `keys` are the (BM, BN) of the two kernels.
+    """dQ, D and LSE / log 2, then dK and dV; `queries` and `keys` are the (BM, BN) of the two kernels.
 
-    4Nd + N + 2Nd⌈N/BM⌉ + N and 4Nd + ⌈N/BN⌉(2Nd + 2N) words, for one head and no mask.
+    4Nd + N + 2Nd⌈N/BM⌉ + 2N' and 4Nd + ⌈N/BN⌉(2Nd + 2N') words for one head and no mask, N' being N up to a
+    whole tile of each kernel.
     """
     return added(
-        kernel_words("queries", problem, BM=queries[0], BN=queries[1], dlse=dlse),
+        kernel_words("queries", problem, BM=queries[0], BN=queries[1], dlse=dlse, pad=keys[0]),
         kernel_words("keys", problem, BM=keys[0], BN=keys[1]),
     )
 
 
 def attention_fused_backward(problem: Problem, *, BM: int, BN: int, dlse: bool = False) -> Ledger:
-    """D, then dK, dV and dQ at once, dQ by atomic additions: each is one read and one write.
+    """D, LSE / log 2 and zeros; then dK, dV and dQ at once, dQ by atomic additions: each is one read and one
+    write.
 
-    2Nd + N, then 4Nd + ⌈N/BN⌉(4Nd + 2N) words, for one head and no mask. dQ is float32 whatever the others
-    are; filling it with zeros and casting it are torch's and are not counted.
+    3Nd + N + 2N', then 4Nd + ⌈N/BN⌉(4Nd + 2N') words for one head and no mask, N' as above. dQ_sum is float32
+    whatever the others are; scaling and casting it is torch's and is not counted.
     """
-    return added(row_products(problem, dlse), kernel_words("fused", problem, BM=BM, BN=BN))
+    return added(row_products(problem, dlse, BM, zeros=True), kernel_words("fused", problem, BM=BM, BN=BN))
 
 
 def attention_decode(problem: Problem, *, parts: int, tiles: int = 1) -> Ledger:

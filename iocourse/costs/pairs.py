@@ -16,8 +16,12 @@ from numpy.typing import NDArray
 from ..sizes import check_sizes, plain_ints
 from .parts import ceil_div
 
-ROWS_OF_D = 32  # queries of one program of the kernel that computes D, for d to 256
 SPAN = 3  # numbers that say where a tile's list begins, where its cut tiles begin, and where it ends
+
+
+def rows_of_delta(d: int) -> int:
+    """Queries of one program of the kernel that computes D: about 8,192 numbers of O, and no more than 32."""
+    return min(32, 8192 // max(16, 1 << (d - 1).bit_length()))
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,14 @@ class Problem:
     def queries_met(self, BM: int, BN: int) -> int:
         """Rows of Q that tiles of BN keys load in tiles of BM, over all heads of Q: B·H·Σⱼ |queries(j)|."""
         return self.B * self.H * sum(queries for _, queries, _ in self._columns(BM, BN))
+
+    def whole_rows(self, block: int) -> int:
+        """Rows of Q, over all heads, with the last `block` of every sequence filled up."""
+        return self.B * self.H * ceil_div(self.Nq, block) * block
+
+    def row_numbers_met(self, BM: int, BN: int) -> int:
+        """The same of the rows of `queries_met`: BM for every tile that is met."""
+        return self.B * self.H * BM * sum(tiles for *_, tiles in self._columns(BM, BN))
 
     def rows_again(self, BM: int, BN: int) -> int:
         """Rows of Q, each once for every tile of BN keys that its tile of BM queries meets."""
@@ -156,6 +168,10 @@ class Listed(Problem):
         hit, _ = self.tiles(BM, BN)
         return self._all_heads(hit * _sizes(self.Nq, BM)[:, None])
 
+    def row_numbers_met(self, BM: int, BN: int) -> int:
+        """BM for every tile that is hit."""
+        return BM * self._all_heads(self.tiles(BM, BN)[0].astype(np.int64))
+
     def rows_extra(self, BM: int, BN: int) -> dict[str, int]:
         """Each program reads its place in the order of work and its span; then an entry for each tile, and
         for each cut tile the number of its pattern and the pattern.
@@ -218,6 +234,14 @@ class PackedSequences(Problem):
     def queries_met(self, BM: int, BN: int) -> int:
         """The sum over the sequences."""
         return sum(one.queries_met(BM, BN) for one in self._each)
+
+    def whole_rows(self, block: int) -> int:
+        """The sum over the sequences."""
+        return sum(one.whole_rows(block) for one in self._each)
+
+    def row_numbers_met(self, BM: int, BN: int) -> int:
+        """The sum over the sequences."""
+        return sum(one.row_numbers_met(BM, BN) for one in self._each)
 
     def row_products_extra(self, BM: int) -> dict[str, int]:
         """Each program reads where its queries begin and end; there are programs for the longest sequence."""

@@ -36,7 +36,7 @@ def sliced_backward(problem: Problem, *, queries: Pair, keys: Pair, dlse: bool =
     the second reads K and V once for each tile of queries, Q and dO twice for each tile of keys.
     """
     return added(
-        row_products(problem, dlse),
+        row_products(problem, dlse, queries[0], keys[0]),
         _words("sliced_queries", problem, queries),
         _words("sliced_keys", problem, keys),
     )
@@ -55,7 +55,7 @@ def scores_backward(
 ) -> Ledger:
     """B5: D; P and dS written, 2N² words; then dQ from dS, and dK and dV from dS and P, a slice at a time."""
     return added(
-        row_products(problem, dlse),
+        row_products(problem, dlse, weights[0]),
         _words("weights", problem, weights),
         _words("query_gradients", problem, query_gradients),
         _words("key_gradients", problem, key_gradients),

@@ -15,13 +15,11 @@ from .pieces import (
     Pairs,
     heaviest,
     listed,
-    load_log_sums,
-    load_row_numbers,
     load_rows,
     pattern,
+    prepared_of,
     program_place,
     queries_of,
-    row_numbers_of,
     row_pointers,
     sees,
     sequences,
@@ -31,11 +29,11 @@ from .pieces import (
 
 @triton.jit
 def absorb_queries(
-    dk, dv, k_tile, v_tile, Q, dO, LSE, D, dQ, batch, head, start, first, last, q0, pairs, d, scale, lists,
-    TILE: tl.constexpr, SEEN: tl.constexpr, MASKED: tl.constexpr,
+    dk, dv, k_tile, v_tile, Q, dO, sums, deltas, dQ_sum, batch, head, start, first, last, q0, pairs, d, scale,
+    lists, TILE: tl.constexpr, SEEN: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Add what the queries first … last - 1 give to dk and dv (BN, DIM), and to dQ what they get, if it is
-    there.
+    """Add what the queries first … last - 1 give to dk and dv (BN, DIM), and to dQ_sum what they get, if it
+    is there.
 
     The tiles of scores are transposed, (BN, BM): Pᵀ and dSᵀ are the left factors of dV and dK as they stand.
     """
@@ -44,12 +42,13 @@ def absorb_queries(
     CHECK_ROWS: tl.constexpr = SEEN.RAGGED_Q or MASKED
     n_q = pairs.n_q
     j = start + tl.arange(0, TILE.BN)
-    for step in range(first, last, 1 if SEEN.LISTED else BM):
+    # What is computed once, before the loop, lives through it: from 128 columns on no register is left.
+    for step in tl.range(first, last, 1 if SEEN.LISTED else BM, disable_licm=DIM > 64):
         at = tl.load(lists.entries + step) * BM if SEEN.LISTED else step
         q_tile = load_rows(
             Q, batch, head, q0 + at, q0 + n_q, d, BM, DIM, CHECK_ROWS, TILE.PADDED, TILE.DESCRIPTORS
         )
-        total = load_log_sums(LSE, at, n_q, BM)
+        total = tl.load(sums + at + tl.arange(0, BM))
         s = tl.dot(k_tile, tl.trans(q_tile), input_precision=TILE.PRECISION)  # (BN, BM)
         p = tl.exp2(s * scale - total[None, :])
         if MASKED:
@@ -64,30 +63,30 @@ def absorb_queries(
         )
         dv = tl.dot(p.to(do_tile.dtype), do_tile, dv, input_precision=TILE.PRECISION)
         dp = tl.dot(v_tile, tl.trans(do_tile), input_precision=TILE.PRECISION)  # (BN, BM)
-        delta = load_row_numbers(D, at, n_q, 0.0, BM)
+        delta = tl.load(deltas + at + tl.arange(0, BM))
         ds = (p * (dp - delta[None, :])).to(q_tile.dtype)
         dk = tl.dot(ds, q_tile, dk, input_precision=TILE.PRECISION)
-        if dQ is not None:
+        if dQ_sum is not None:
             share = tl.dot(tl.trans(ds), k_tile, input_precision=TILE.PRECISION)  # (BM, DIM)
             if TILE.DESCRIPTORS:
-                dQ.atomic_add([batch, head, at, 0], share.reshape(1, 1, BM, DIM))
+                dQ_sum.atomic_add([batch, head, at, 0], share.reshape(1, 1, BM, DIM))
             else:
                 rows, columns = at + tl.arange(0, BM), tl.arange(0, DIM)
                 there = (rows[:, None] < n_q) & (columns[None, :] < d)
-                to = row_pointers(dQ, batch, head, q0 + at, BM, DIM)
+                to = row_pointers(dQ_sum, batch, head, q0 + at, BM, DIM)
                 tl.atomic_add(to, share, mask=there, sem="relaxed")
     return dk, dv
 
 
 @triton.jit(do_not_specialize=["n_q", "n_k", "low", "high"])
 def backward_keys_kernel(
-    Q, K, V, dO, LSE, D, dQ, dK, dV, cu, lists, shape, scale, n_q, n_k, low, high,
+    Q, K, V, dO, prepared, dQ_sum, dK, dV, cu, lists, shape, scale, n_q, n_k, low, high,
     TILE: tl.constexpr, SEEN: tl.constexpr,
 ):  # fmt: skip
     """dK = scale · dSᵀQ and dV = Pᵀ dO; a program computes BN rows of both, for one head of keys.
 
     A head of keys collects from the `group` heads of queries that share it, one after the other: no atomics.
-    dQ: None; or (B, H, n_q, d) float32, which starts as zeros and gets dS K, not yet scaled.
+    dQ_sum: None; or (B, H, n_q, d) float32, which starts as zeros and gets dS K, not yet scaled.
     """
     BN: tl.constexpr = TILE.BN
     DIM: tl.constexpr = TILE.DIM
@@ -107,8 +106,7 @@ def backward_keys_kernel(
     dv = tl.zeros((BN, DIM), dtype=tl.float32)
     for member in range(group):
         head = kv_head * group + member
-        lse = row_numbers_of(LSE, batch, head, shape.heads * group, n_q, q0, SEEN.PACKED)
-        delta = row_numbers_of(D, batch, head, shape.heads * group, n_q, q0, SEEN.PACKED)
+        sums, deltas = prepared_of(prepared, batch, head, shape.heads * group, q0, SEEN.PACKED)
         if SEEN.LISTED:
             borders = listed(lists, batch, head, tile)
         else:
@@ -121,7 +119,7 @@ def backward_keys_kernel(
         for part in tl.static_range(3):
             if part == 1 or (part == 0 and CUT_FIRST) or (part == 2 and CUT_LAST):
                 dk, dv = absorb_queries(
-                    dk, dv, k_tile, v_tile, Q, dO, lse, delta, dQ, batch, head, start,
+                    dk, dv, k_tile, v_tile, Q, dO, sums, deltas, dQ_sum, batch, head, start,
                     borders[part], borders[part + 1], q0, pairs, d, scale * LOG2_E, lists,
                     TILE, SEEN, part != 1,
                 )  # fmt: skip

@@ -1,7 +1,7 @@
 """dQ, the first half of the split backward pass: a tile of queries stays, keys stream past.
 
 It is the emulator's `split_backward`, first pass: D is computed from O and dO on the way and kept for the
-second.
+second, beside the row log-sum-exps in the units that it needs.
 """
 
 import triton
@@ -15,6 +15,7 @@ from .pieces import (
     place_of_queries,
     row_numbers_of,
     sees,
+    store_row_numbers,
     store_rows,
 )
 from .row_products import load_delta
@@ -54,10 +55,10 @@ def add_dq_of_keys(
 
 @triton.jit(do_not_specialize=["n_q", "n_k", "low", "high"])
 def backward_queries_kernel(
-    Q, K, V, O, dO, LSE, dLSE, D, dQ, cu, lists, shape, scale, n_q, n_k, low, high,
+    Q, K, V, O, dO, LSE, dLSE, prepared, dQ, cu, lists, shape, scale, n_q, n_k, low, high,
     TILE: tl.constexpr, SEEN: tl.constexpr,
 ):  # fmt: skip
-    """dQ = scale · dS K, and D for the second pass; a program computes BM rows of dQ."""
+    """dQ = scale · dS K, and row numbers prepared for the second pass; a program computes BM rows of dQ."""
     BM: tl.constexpr = TILE.BM
     DIM: tl.constexpr = TILE.DIM
     d = shape.d
@@ -65,15 +66,17 @@ def backward_queries_kernel(
         shape, lists, cu, n_q, n_k, low, high, TILE, SEEN
     )
     LSE = row_numbers_of(LSE, batch, head, shape.heads, n_q, q0, SEEN.PACKED)
-    D = row_numbers_of(D, batch, head, shape.heads, n_q, q0, SEEN.PACKED)
     if dLSE is not None:
         dLSE = row_numbers_of(dLSE, batch, head, shape.heads, n_q, q0, SEEN.PACKED)
     stop = q0 + pairs.n_q
     q_tile = load_rows(Q, batch, head, q0 + start, stop, d, BM, DIM, True, TILE.PADDED, False)
-    do_tile, delta = load_delta(O, dO, dLSE, LSE, batch, head, start, q0, pairs.n_q, d, BM, DIM, TILE.PADDED)
-    rows = start + tl.arange(0, BM)
-    tl.store(D + rows, delta, mask=rows < pairs.n_q)
     total = load_log_sums(LSE, start, pairs.n_q, BM)
+    do_tile, delta = load_delta(
+        O, dO, dLSE, total, batch, head, start, q0, pairs.n_q, d, BM, DIM, TILE.PADDED
+    )  # fmt: skip
+    store_row_numbers(
+        prepared, total, delta, batch, head, shape.heads, start, q0, pairs.n_q, BM, SEEN.PACKED
+    )  # fmt: skip
     acc = tl.zeros((BM, DIM), dtype=tl.float32)
     CUT_LAST: tl.constexpr = SEEN.HAS_LOW or SEEN.HAS_HIGH or SEEN.RAGGED_K or SEEN.LISTED
     for part in tl.static_range(3):  # as in the forward pass

@@ -41,6 +41,20 @@ class Shape(NamedTuple):
     d: int
 
 
+class RowNumbers(NamedTuple):
+    """What a backward kernel needs of each row of Q, as the one before leaves it (see `store_row_numbers`).
+
+    LSE2: log-sum-exps in units of log 2, +∞ for a row that sees no key. D: delta. Both are float32, `rows` of
+    them a head, of which each sequence has whole tiles of `pad`; past its end LSE2 is +∞ and D is 0. So a
+    loop over queries loads them as they lie, with nothing to mask, compare or multiply.
+    """
+
+    LSE2: Any
+    D: Any
+    rows: int
+    pad: int
+
+
 class Starts(NamedTuple):
     """Where packed sequences begin among the rows of Q and of K, and where the last one ends."""
 
@@ -232,6 +246,33 @@ def load_log_sums(lse, start, n, ROWS: tl.constexpr):
     """
     natural = load_row_numbers(lse, start, n, float("inf"), ROWS)
     return tl.where(natural == float("-inf"), float("inf"), natural) * LOG2_E
+
+
+@triton.jit
+def prepared_of(prepared, batch, head, heads, first, PACKED: tl.constexpr):
+    """Where one head's prepared row numbers begin, for the sequence that begins at row `first`."""
+    # Between packed sequences there is room for each one's last tile.
+    at = first + batch * prepared.pad if PACKED else 0
+    sums = row_numbers_of(prepared.LSE2, batch, head, heads, prepared.rows, at, PACKED)
+    return sums, row_numbers_of(prepared.D, batch, head, heads, prepared.rows, at, PACKED)
+
+
+@triton.jit
+def store_row_numbers(
+    prepared, total, delta, batch, head, heads, start, first, n, ROWS: tl.constexpr, PACKED: tl.constexpr
+):  # fmt: skip
+    """Leave `total` and `delta` (ROWS,) of the rows from `start` on for the kernels that follow.
+
+    Rows from n on have +∞ and 0 there already. The last program also fills what is left of the last `pad`.
+    """
+    sums, deltas = prepared_of(prepared, batch, head, heads, first, PACKED)
+    stop = tl.where(start < n, tl.cdiv(n, prepared.pad) * prepared.pad, 0)
+    rows = tl.arange(0, ROWS)
+    tl.store(sums + start + rows, total, mask=start + rows < stop)
+    tl.store(deltas + start + rows, delta, mask=start + rows < stop)
+    for at in range(start + ROWS, tl.where(start + ROWS < n, 0, stop), ROWS):
+        tl.store(sums + at + rows, tl.full((ROWS,), float("inf"), tl.float32))
+        tl.store(deltas + at + rows, tl.zeros((ROWS,), tl.float32))
 
 
 @triton.jit

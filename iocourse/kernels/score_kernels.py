@@ -13,7 +13,7 @@ from .pieces import (
     LOG2_E,
     Pairs,
     load_log_sums,
-    load_row_numbers,
+    prepared_of,
     program_place,
     queries_of,
     row_numbers_of,
@@ -60,7 +60,7 @@ def scores_kernel(
 
 @triton.jit(do_not_specialize=["n_q", "n_k", "low", "high"])
 def weights_kernel(
-    Q, K, V, dO, LSE, D, P, dS, shape, scale, n_q, n_k, low, high, TILE: tl.constexpr, SEEN: tl.constexpr
+    Q, K, V, dO, prepared, P, dS, shape, scale, n_q, n_k, low, high, TILE: tl.constexpr, SEEN: tl.constexpr
 ):  # fmt: skip
     """P = exp(S - LSE) and dS = P ∘ (dO Vᵀ - D), both (B · heads, n_q, n_k) in Q's type."""
     BM: tl.constexpr = TILE.BM
@@ -70,8 +70,8 @@ def weights_kernel(
         tl.program_id(0), shape, n_q, n_k, low, high, TILE, SEEN
     )
     kv_head = head // shape.group
-    total = load_log_sums(row_numbers_of(LSE, batch, head, shape.heads, n_q, 0, False), start, n_q, BM)
-    delta = load_row_numbers(row_numbers_of(D, batch, head, shape.heads, n_q, 0, False), start, n_q, 0.0, BM)
+    sums, deltas = prepared_of(prepared, batch, head, shape.heads, 0, False)
+    total, delta = tl.load(sums + start + tl.arange(0, BM)), tl.load(deltas + start + tl.arange(0, BM))
     i, j = start + tl.arange(0, BM), tl.arange(0, BN)
     for at in range(begin, end, BN):
         s = product(Q, head, start, n_q, K, kv_head, at, n_k, batch, d, BM, BN, TILE)

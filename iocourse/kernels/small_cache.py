@@ -13,8 +13,7 @@ from .pieces import (
     LOG2_E,
     Pairs,
     keys_of,
-    load_log_sums,
-    load_row_numbers,
+    prepared_of,
     program_place,
     queries_of,
     row_numbers_of,
@@ -135,7 +134,7 @@ def sliced_forward_kernel(
 
 @triton.jit(do_not_specialize=["n_q", "n_k", "low", "high"])
 def sliced_queries_kernel(
-    Q, K, V, dO, LSE, D, dQ_sum, dQ, shape, scale, n_q, n_k, low, high,
+    Q, K, V, dO, prepared, dQ_sum, dQ, shape, scale, n_q, n_k, low, high,
     TILE: tl.constexpr, SEEN: tl.constexpr,
 ):  # fmt: skip
     """dQ = scale · dS K for any d; dQ_sum (B, heads, n_q, d) float32 holds it on the way."""
@@ -146,8 +145,8 @@ def sliced_queries_kernel(
         tl.program_id(0), shape, n_q, n_k, low, high, TILE, SEEN
     )
     kv_head = head // shape.group
-    total = load_log_sums(row_numbers_of(LSE, batch, head, shape.heads, n_q, 0, False), start, n_q, BM)
-    delta = load_row_numbers(row_numbers_of(D, batch, head, shape.heads, n_q, 0, False), start, n_q, 0.0, BM)
+    sums, deltas = prepared_of(prepared, batch, head, shape.heads, 0, False)
+    total, delta = tl.load(sums + start + tl.arange(0, BM)), tl.load(deltas + start + tl.arange(0, BM))
     i, j = start + tl.arange(0, BM), tl.arange(0, BN)
     ones = tl.full((BM,), 1.0, dtype=tl.float32)
     for at in range(begin, end, BN):
@@ -165,7 +164,7 @@ def sliced_queries_kernel(
 
 @triton.jit(do_not_specialize=["n_q", "n_k", "low", "high"])
 def sliced_keys_kernel(
-    Q, K, V, dO, LSE, D, dK_sum, dV_sum, dK, dV, shape, scale, n_q, n_k, low, high,
+    Q, K, V, dO, prepared, dK_sum, dV_sum, dK, dV, shape, scale, n_q, n_k, low, high,
     TILE: tl.constexpr, SEEN: tl.constexpr,
 ):  # fmt: skip
     """dK = scale · dSᵀQ and dV = Pᵀ dO for any d; a program computes BN rows of both, for one head of keys.
@@ -183,12 +182,11 @@ def sliced_keys_kernel(
     ones = tl.full((BN,), 1.0, dtype=tl.float32)
     for member in range(group):
         head = kv_head * group + member
-        log_sums_of_head = row_numbers_of(LSE, batch, head, shape.heads * group, n_q, 0, False)
-        delta_of_head = row_numbers_of(D, batch, head, shape.heads * group, n_q, 0, False)
+        sums, deltas = prepared_of(prepared, batch, head, shape.heads * group, 0, False)
         for at in range(begin, end, BM):
             first, last = (at == begin) & (member == 0), (at + BM >= end) & (member == group - 1)
             s = product(K, kv_head, start, n_k, Q, head, at, n_q, batch, d, BN, BM, TILE)
-            total = load_log_sums(log_sums_of_head, at, n_q, BM)
+            total = tl.load(sums + at + i)
             seen = sees(at + i[None, :], j[:, None], pairs, SEEN)
             p = tl.where(seen, tl.exp2(s * (scale * LOG2_E) - total[None, :]), 0.0)
             add_product(
@@ -196,7 +194,7 @@ def sliced_keys_kernel(
                 first, last, BN, BM, TILE,
             )  # fmt: skip
             dp = product(V, kv_head, start, n_k, dO, head, at, n_q, batch, d, BN, BM, TILE)
-            delta = load_row_numbers(delta_of_head, at, n_q, 0.0, BM)
+            delta = tl.load(deltas + at + i)
             add_product(
                 p * (dp - delta[None, :]), ones, Q, head, at, n_q, dK_sum, dK, ones * scale,
                 kv_head, start, n_k, batch, d, first, last, BN, BM, TILE,

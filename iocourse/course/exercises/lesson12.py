@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import exact, traffic
-from ...costs.kernels import Problem, attention_fused_backward
+from ...costs.kernels import Problem
+from ...costs.plain_kernels import all_at_once, columns_stay, rows_stay
 from ...doctor.needs_triton import require_triton
 from ...ledger import Ledger, PhaseTotal
 from ..budgets import budget_of
@@ -148,33 +149,6 @@ def tiled_cases(
         ]
 
     return cases
-
-
-def rows_stay(problem: Problem, BM: int, BN: int) -> Ledger:
-    """The first bracket of (6.10): 4Nd + 2N + 2Nd⌈N/BM⌉ words a head without a mask."""
-    met, rows = problem.keys_met(BM, BN) * problem.d, problem.queries * problem.d
-    return Ledger(
-        reads={"Q": rows, "O": rows, "dO": rows, "LSE": problem.queries, "K": met, "V": met},
-        writes={"D": problem.queries, "dQ": rows},
-    )
-
-
-def columns_stay(problem: Problem, BM: int, BN: int) -> Ledger:
-    """The second bracket of (6.10): 4Nd + ⌈N/BN⌉(2Nd + 2N) words a head without a mask."""
-    met, columns = problem.queries_met(BM, BN), problem.keys * problem.d
-    return Ledger(
-        reads={
-            **dict.fromkeys(("Q", "dO"), met * problem.d),
-            **dict.fromkeys(("LSE", "D"), met),
-            **dict.fromkeys(("K", "V"), columns),
-        },
-        writes={"dK": columns, "dV": columns},
-    )
-
-
-def all_at_once(problem: Problem, BM: int, BN: int) -> Ledger:
-    """(12.2), D's own launch included."""
-    return attention_fused_backward(problem, BM=BM, BN=BN)
 
 
 def _kernel_properties(outputs: Sequence[str], *inputs: str) -> tuple[Property, ...]:

@@ -19,7 +19,7 @@ from ..backward_keys import backward_keys_kernel
 from ..backward_queries import backward_queries_kernel
 from ..decode_kernels import Parts, merge_kernel, parts_kernel
 from ..forward import forward_kernel
-from ..pieces import Rows, Seeing, Shape, Slicing, Tiling
+from ..pieces import RowNumbers, Rows, Seeing, Shape, Slicing, Tiling
 from ..row_products import row_products_kernel
 from ..score_kernels import (
     averages_kernel,
@@ -199,59 +199,76 @@ def split_backward(
     table: Table, q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
     seen: Seen, scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """dQ first, which leaves D behind, then dK and dV: the scores twice, and sums in a fixed order."""
+    """dQ first, which prepares row numbers, then dK and dV: the scores twice, and sums in a fixed order."""
     assert table.whole is not None
     view = seen.by_queries(q, k, table.whole.queries, 1)
-    dq, delta = torch.empty_like(q), torch.empty_like(lse)
+    dq = torch.empty_like(q)
+    keys = seen.by_keys(q, k, table.whole.keys, 2)
+    prepared = room_for_row_numbers(q, seen, view.tile.BM, keys.tile.BM)
     fast = descriptors_fit(table.arch, seen, k, v)
     start(
         backward_queries_kernel, view.programs,
-        *rows(q), *streamed(fast, view.tile.BN, table.width, k, v), *rows(o, do), lse, dlse, delta, *rows(dq),
-        view.cu, given_side(seen.lists, 1), view.shape, scale, *view.numbers, **_whole(table, q, view, fast),
+        *rows(q), *streamed(fast, view.tile.BN, table.width, k, v), *rows(o, do), lse, dlse, prepared,
+        *rows(dq), view.cu, given_side(seen.lists, 1), view.shape, scale, *view.numbers,
+        **_whole(table, q, view, fast),
     )  # fmt: skip
-    return dq, *_whole_keys(table, table.whole.keys, 2, q, k, v, do, lse, delta, None, seen, scale)
+    return dq, *_whole_keys(table, keys, 2, q, k, v, do, prepared, None, seen, scale)
 
 
 def fused_backward(
     table: Table, q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
     seen: Seen, scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """D first, then everything else in one kernel, dQ by reduction into float32 zeros."""
+    """Row numbers first, then everything else in one kernel, dQ by reduction into float32 zeros."""
     assert table.whole is not None
-    delta = delta_of(table, q, o, do, lse, dlse, seen)
-    total = torch.zeros(q.shape, dtype=torch.float32, device=q.device)
-    dk, dv = _whole_keys(table, table.whole.fused, 1, q, k, v, do, lse, delta, total, seen, scale)
+    total = scratch(*q.shape, like=q)
+    view = seen.by_keys(q, k, table.whole.fused, 1)
+    prepared = prepare(table, q, o, do, lse, dlse, total, seen, view.tile.BM)
+    dk, dv = _whole_keys(table, view, 1, q, k, v, do, prepared, total, seen, scale)
     return torch.mul(total, scale, out=torch.empty_like(q)), dk, dv
 
 
-def delta_of(
-    table: Table, q: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None, seen: Seen
-) -> Tensor:  # fmt: skip
-    """D = rowsum(dO ∘ O) - dLSE, float32 (B, H, Nq)."""
-    delta = torch.empty_like(lse)
+def room_for_row_numbers(q: Tensor, seen: Seen, *tiles: int) -> RowNumbers:
+    """Room for the row numbers of kernels whose tiles have so many queries: whole tiles of each."""
+    B, H, n_q, _ = q.shape
+    pad = max(tiles)
+    # Packed sequences each begin where they lie, moved by a tile for every one before.
+    spare = 0 if seen.packed is None else pad * (len(seen.packed.cu_q) - 1)
+    rows = -(-n_q // pad) * pad + spare
+    return RowNumbers(scratch(B, H, rows, like=q), scratch(B, H, rows, like=q), rows, pad)
+
+
+def prepare(
+    table: Table, q: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None, total: Tensor | None,
+    seen: Seen, *tiles: int,
+) -> RowNumbers:  # fmt: skip
+    """D = rowsum(dO ∘ O) - dLSE and LSE / log 2, for kernels whose tiles have so many queries; and zeros in
+    `total`.
+    """
     H, n_q, d = q.shape[1:]
     tile = row_products_tile(d)
-    B, tiles = seen.tiles_of_queries(q, tile.BM)
+    prepared = room_for_row_numbers(q, seen, tile.BM, *tiles)
+    B, each = seen.tiles_of_queries(q, tile.BM)
     start(
-        row_products_kernel, tiles * B * H,
-        *rows(o, do), dlse, lse, delta, seen.packed and seen.packed.cu_q, Shape(tiles, H, 1, d), n_q,
+        row_products_kernel, each * B * H,
+        *rows(o, do), dlse, lse, prepared, *rows(total),
+        seen.packed and seen.packed.cu_q, Shape(each, H, 1, d), n_q,
         BM=tile.BM, DIM=table.width, PADDED=table.width != d, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
-    return delta
+    return prepared
 
 
 def _whole_keys(
-    table: Table, tile: Tile, side: int, q: Tensor, k: Tensor, v: Tensor, do: Tensor, lse: Tensor,
-    delta: Tensor, dq: Tensor | None, seen: Seen, scale: float,
+    table: Table, view: View, side: int, q: Tensor, k: Tensor, v: Tensor, do: Tensor, prepared: RowNumbers,
+    dq: Tensor | None, seen: Seen, scale: float,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """dK and dV, and with a dq of float32 zeros dS K into that."""
-    view = seen.by_keys(q, k, tile, side)
     dk, dv = torch.empty_like(k), torch.empty_like(v)
     fast = descriptors_fit(table.arch, seen, q, do, dq)
     queries, gradients, sums = streamed(fast, view.tile.BM, table.width, q, do, dq)
     start(
         backward_keys_kernel, view.programs,
-        queries, *rows(k, v), gradients, lse, delta, sums, *rows(dk, dv),
+        queries, *rows(k, v), gradients, prepared, sums, *rows(dk, dv),
         view.cu, given_side(seen.lists, side), view.shape, scale, *view.numbers,
         **_whole(table, q, view, fast),
     )  # fmt: skip
@@ -280,23 +297,23 @@ def sliced_backward(
     table: Table, q: Tensor, k: Tensor, v: Tensor, o: Tensor, do: Tensor, lse: Tensor, dlse: Tensor | None,
     seen: Seen, scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """dQ, dK and dV: D first, then a pass over rows and one over columns, each sum in a fixed order."""
+    """dQ, dK and dV: row numbers first, then a pass over rows and one over columns; every order is fixed."""
     by_rows, by_columns = table.sliced.sliced_queries, table.sliced.sliced_keys
     dq = torch.empty_like(q)
     # With no head of queries the kernel has nothing to add, and writes nothing.
     dk, dv = (torch.empty_like(x) if q.shape[1] else torch.zeros_like(x) for x in (k, v))
-    delta = delta_of(table, q, o, do, lse, dlse, seen)
+    prepared = prepare(table, q, o, do, lse, dlse, None, seen, by_rows.BM, by_columns.BM)
     view = seen.by_queries(q, k, by_rows, 0)
     start(
         sliced_queries_kernel, view.programs,
-        *rows(q, k, v, do), lse, delta, *rows(scratch(*q.shape, like=q), dq),
+        *rows(q, k, v, do), prepared, *rows(scratch(*q.shape, like=q), dq),
         view.shape, scale, *view.numbers, **_sliced(q, seen, by_rows),
     )  # fmt: skip
     view = seen.by_keys(q, k, by_columns, 0)
     sums = (scratch(*k.shape, like=k) for _ in range(2))
     start(
         sliced_keys_kernel, view.programs,
-        *rows(q, k, v, do), lse, delta, *rows(*sums, dk, dv),
+        *rows(q, k, v, do), prepared, *rows(*sums, dk, dv),
         view.shape, scale, *view.numbers, **_sliced(q, seen, by_columns),
     )  # fmt: skip
     return dq, dk, dv
@@ -332,13 +349,13 @@ def scores_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dQ, dK and dV from P and dS, which are written out in q's type."""
     B, H, n_q, d = q.shape
-    delta = delta_of(table, q, o, do, lse, dlse, seen)
+    prepared = prepare(table, q, o, do, lse, dlse, None, seen, table.sliced.weights.BM)
     p, ds = (scratch(B * H, n_q, k.shape[2], like=q, dtype=q.dtype) for _ in range(2))
     tile = table.sliced.weights
     view = seen.by_queries(q, k, tile, 0)
     start(
         weights_kernel, view.programs,
-        *rows(q, k, v, do), lse, delta, p, ds,
+        *rows(q, k, v, do), prepared, p, ds,
         view.shape, scale, *view.numbers, **_sliced(q, seen, tile),
     )  # fmt: skip
     dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ...costs.pairs import rows_of_delta
 from ...sizes import positive_int
 from . import runtime
 
@@ -113,11 +114,11 @@ TABLE: dict[tuple[int, int, int], Tiles] = {
     (89, 512, 4): _row((16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
     (90, 64, 2): _row((128, 64, 4, 3), (64, 128, 8, 2), (128, 64, 8, 3), (64, 128, 8, 3)),
     (90, 64, 4): _row((64, 32, 8, 1), (32, 32, 8, 1), (32, 32, 8, 1), (32, 32, 8, 1)),
-    (90, 128, 2): _row((128, 128, 8, 2), (32, 128, 8, 2), (128, 64, 8, 2), (32, 128, 8, 2)),
+    (90, 128, 2): _row((128, 128, 8, 2), (64, 128, 8, 2), (128, 64, 8, 2), (64, 128, 8, 2)),
     (90, 128, 4): _row((32, 32, 8, 1), (32, 32, 8, 1), (16, 16, 8, 1), (32, 32, 8, 1)),
     (90, 256, 2): _row((128, 64, 8, 2), (32, 32, 8, 1), (64, 32, 8, 2), (32, 32, 8, 1)),
     (90, 256, 4): _row((32, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
-    (90, 512, 2): _row((32, 32, 8, 1), (16, 32, 8, 1), (32, 32, 8, 1), (16, 16, 8, 1)),
+    (90, 512, 2): _row((64, 32, 8, 2), (16, 32, 8, 1), (32, 32, 8, 1), (16, 16, 8, 1)),
     (90, 512, 4): _row((16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
     (100, 64, 2): _row((128, 64, 4, 3), (64, 128, 8, 2), (128, 64, 8, 2), (64, 128, 8, 2)),
     (100, 64, 4): _row((64, 32, 8, 1), (32, 32, 8, 1), (32, 32, 8, 1), (32, 32, 8, 1)),
@@ -251,8 +252,8 @@ def table_for(device: torch.device, d: int, itemsize: int, *, listed: bool = Fal
 
 
 def row_products_tile(d: int) -> Tile:
-    """For the kernel that computes D: it streams rows, about 8,192 numbers at a time, and needs no tuning."""
-    return Tile(min(32, 8192 // padded(d)), 0, 4, 1)
+    """For the kernel that computes D, which streams rows and needs no tuning."""
+    return Tile(rows_of_delta(d), 0, 4, 1)
 
 
 DECODE_BYTES = 16 * 1024  # of a tile of keys, and as much of values: two of each fit every chip but a T4
