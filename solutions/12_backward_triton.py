@@ -152,7 +152,9 @@ import os
 os.environ["TRITON_INTERPRET"] = "1"
 
 from iocourse import kernels, traffic
+from iocourse.costs.each_kernel import added
 from iocourse.costs.kernels import Problem, attention_fused_backward, attention_split_backward
+from iocourse.costs.plain_kernels import all_at_once, columns_stay, rows_stay
 
 print("kernels are interpreted:", kernels.INTERPRETED)
 
@@ -363,7 +365,7 @@ def split(Q, K, V, O, dO, LSE, causal=False):
 with traffic.count(Q=Q, K=K, V=V, O=O, dO=dO, LSE=LSE) as ledger:
     mine = attempt(split, Q, K, V, O, dO, LSE)
 problem = Problem(N, N, d, H=2, H_kv=2)
-budget = attention_split_backward(problem, queries=(32, 32), keys=(32, 32))
+budget = added(rows_stay(problem, 32, 32), columns_stay(problem, 32, 32))
 print(ledger)
 print("kernels against the closed form:", ledger - budget)
 
@@ -371,7 +373,7 @@ print("kernels against the closed form:", ledger - budget)
 lesson_06 = costs.split_backward(N, d, Br1=32, Bc1=32, Br2=32, Bc2=32)
 print(f"(6.10), one head: {lesson_06.total:,} words; two kernels, two heads: {budget.total:,}")
 seen = Problem(N, N, d, high=0, H=2, H_kv=2)  # causal: key j - query i is at most 0
-causal = attention_split_backward(seen, queries=(32, 32), keys=(32, 32))
+causal = added(rows_stay(seen, 32, 32), columns_stay(seen, 32, 32))
 print(f"causal: {causal.total:,} words, {causal.total / budget.total:.3f} of them")
 
 # %% [markdown]
@@ -447,7 +449,7 @@ check("12.6", my_fused)
 # %%
 with traffic.count(Q=Q, K=K, V=V, O=O, dO=dO, LSE=LSE) as ledger:
     fused = attempt(my_fused, Q, K, V, O, dO, LSE)
-budget = attention_fused_backward(problem, BM=32, BN=32)
+budget = all_at_once(problem, 32, 32)
 print(f"{budget.total:,} words by (12.2), {budget.atomics['dQ']:,} of dQ added atomically")
 print("kernels against the closed form:", ledger - budget)
 for name, one, other in zip(("dQ", "dK", "dV"), fused, mine, strict=False):
@@ -478,8 +480,7 @@ predict("12.7", bytes_ratio=1.5)  #> predict("12.7", bytes_ratio=...)
 def both(N, d, B, width):
     """Closed forms of the split and the fused pass, one head; `width`: bytes of an input."""
     problem = Problem(N, N, d)
-    split = attention_split_backward(problem, queries=(B, B), keys=(B, B))
-    fused = attention_fused_backward(problem, BM=B, BN=B)
+    split, fused = added(rows_stay(problem, B, B), columns_stay(problem, B, B)), all_at_once(problem, B, B)
     for ledger in (split, fused):
         ledger.itemsizes = dict.fromkeys(ledger.arrays, width) | {"LSE": 4, "D": 4}
     fused.itemsizes["dQ"] = 4
@@ -502,7 +503,13 @@ measured("12.7", bytes_ratio=f.bytes / s.bytes)
 # %% [markdown]
 # ## 12.8 The library's kernels, and `deterministic=True`
 #
-# `iocourse.kernels.attention` holds both passes. Its kernels are yours with what a library needs: any strides, any $d$ up to 256, heads that share keys, windows, float16 and bfloat16. They stand in `iocourse/kernels`, and the sweep with columns that stay is one kernel for both passes: `backward_keys.py`, with the flag `ADD_DQ` or without. A test holds them to the words of the kernels of this lesson. `kernels.using` chooses tiles by hand.
+# `iocourse.kernels.attention` holds both passes. Its kernels are yours with what a library needs: any strides, any $d$ up to 256, heads that share keys, windows, float16 and bfloat16. They stand in `iocourse/kernels`, and the sweep with columns that stay is one kernel for both passes: `backward_keys.py`, with a `dQ_sum` or without. `kernels.using` chooses tiles by hand.
+#
+# One thing is done elsewhere. In your loop each tile of queries loads $L$ and $D$ under a mask, and a library that computes $2^x$, as the hardware does, has to multiply $L$ by $\log_2 e$ and to look for rows that see no key besides. None of that depends on the tile of keys, and yet it is done again for each. So the kernel that comes first does it once: it leaves $L \log_2 e$ and $D$ for $N' = B_M \lceil N/B_M \rceil$ rows, those after the last with $+\infty$ and $0$. What the loop loads needs no mask, no comparison and no product then. The first kernel of the fused pass also writes the zeros of $dQ$. It costs words, few of them:
+#
+# $$ W'_{\text{split}} = 8Nd + N + 2N' + T(4Nd + 2N'), \qquad W'_{\text{fused}} = 7Nd + N + 2N' + T(4Nd + 2N') . \tag{12.5} $$
+#
+# Against (12.3) that is $2T(N' - N)$ for rows that do not exist, and $2N'$ for what is left behind, $N$ of which the split pass wrote before. The fused pass has $Nd$ zeros more; yours are written by PyTorch, and not counted.
 
 # %%
 def library(deterministic, dtype=torch.float32):
@@ -515,18 +522,26 @@ def library(deterministic, dtype=torch.float32):
     return gradients, ledger
 
 
+def closed_form(deterministic):
+    """(12.5) for both heads, array by array."""
+    if deterministic:
+        return attention_split_backward(problem, queries=(32, 32), keys=(32, 32))
+    return attention_fused_backward(problem, BM=32, BN=32)
+
+
 for deterministic, own in ((True, mine), (False, fused)):
     gradients, ledger = library(deterministic)
     again, _ = library(deterministic)
     same = all(torch.equal(one, other) for one, other in zip(gradients, again, strict=True))
     close = [bool(abs(one[0] - other).max() < 1e-5)
              for one, other in zip(gradients, own, strict=False)]
-    print(f"deterministic={deterministic}: {ledger.total:,} words, "
+    form = closed_form(deterministic)
+    print(f"deterministic={deterministic}: {ledger.total:,} words, {form.total:,} by (12.5), "
           f"gradients as yours: {all(close) if close else own}, "
           f"bit-equal twice: {same}")
 
 # %% [markdown]
-# 78,800 and 72,200 words, as before. Be careful with the last column. Both passes repeat their bits *here*, because the interpreter has one order. On a GPU only `deterministic=True` promises it: every sum has a fixed order there, whatever the programs do. In float16 the same launch shows (12.4), $N = 100$ in four tiles:
+# 79,560 words where yours were 78,800, and 76,360 where yours were 72,200, 3,200 of the difference being zeros. Be careful with the last column. Both passes repeat their bits *here*, because the interpreter has one order. On a GPU only `deterministic=True` promises it: every sum has a fixed order there, whatever the programs do. In float16 the same launch shows what (12.4) said, $N = 100$ in four tiles:
 
 # %%
 for deterministic in (True, False):
@@ -534,7 +549,7 @@ for deterministic in (True, False):
     print(f"deterministic={deterministic}: {ledger.total:,} words, {ledger.bytes:,} bytes")
 
 # %% [markdown]
-# 161,600 bytes for the split pass, 199,200 for the fused one: fewer words, more bytes.
+# 164,640 bytes for the split pass, 215,840 for the fused one: fewer words, more bytes.
 
 # %% [markdown]
 # ## 12.9 Under autograd

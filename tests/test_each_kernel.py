@@ -41,7 +41,9 @@ def test_bytes_are_those_of_the_roofline(p, tile, itemsize):
         ledgers = [kernel_words(kernel, p, BM=tile[0], BN=tile[1]) for kernel in kernels]
         wanted = tile_bytes(pass_, p, itemsize, named, deterministic=True)
         assert sum(ledger_bytes(ledger, itemsize) for ledger in ledgers) == wanted
-    fused = added(row_products(p, False, tile[0], zeros=True), kernel_words("fused", p, BM=tile[0], BN=tile[1]))
+    fused = added(
+        row_products(p, False, tile[0], zeros=True), kernel_words("fused", p, BM=tile[0], BN=tile[1])
+    )
     assert ledger_bytes(fused, itemsize) == tile_bytes("backward", p, itemsize, named)
 
 

@@ -13,10 +13,11 @@ import pytest
 from lesson_source import Lesson
 
 from iocourse import costs, exact
+from iocourse.costs.each_kernel import added
 from iocourse.costs.kernels import Problem, attention_fused_backward, attention_split_backward
+from iocourse.costs.plain_kernels import all_at_once, columns_stay, rows_stay
 from iocourse.course.authoring.kernel_lessons import cannot_run
 from iocourse.course.authoring.source import side
-from iocourse.course.exercises.lesson12 import columns_stay, rows_stay
 
 SOURCE = Lesson("12")
 section, says = SOURCE.section, SOURCE.says
@@ -31,7 +32,7 @@ import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
 USED = {"np": np, "exact": exact, "torch": torch, "triton": triton, "tl": tl, "kernels": kernels}
-USED |= {f.__name__: f for f in (Problem, attention_split_backward, attention_fused_backward)}
+USED |= {f.__name__: f for f in (Problem, added, rows_stay, columns_stay, all_at_once)}
 
 
 def load_lesson():
@@ -122,28 +123,28 @@ def test_the_lessons_kernels_are_the_librarys_in_values_and_words(N, BM, BN, cau
         return dQ, *LESSON["my_dk_dv"](Q, K, V, dO, LSE, D, **tiles)
 
     _, forward = counted(LESSON["forward_pass"], Q, K, V, **tiles)
-    for deterministic, mine, ledger in (
-        (True, *counted(split)),
-        (False, *counted(LESSON["my_fused"], Q, K, V, O, dO, LSE, **tiles)),
+    problem = Problem(N, N, 16, high=0 if causal else None, H=2, H_kv=2)
+    swept = added(rows_stay(problem, BM, BN), columns_stay(problem, BM, BN))
+    for deterministic, (mine, ledger), form in (
+        (True, counted(split), swept),
+        (False, counted(LESSON["my_fused"], Q, K, V, O, dO, LSE, **tiles), all_at_once(problem, BM, BN)),
     ):
-        (o, *theirs), its_forward, its_backward = library(Q, K, V, dO, **tiles, deterministic=deterministic)
-        assert not ledger - its_backward and not forward - its_forward
+        (o, *theirs), its_forward, _ = library(Q, K, V, dO, **tiles, deterministic=deterministic)
+        assert not ledger - form and not forward - its_forward
         torch.testing.assert_close(O, o, rtol=0, atol=1e-5)
         for one, other in zip(mine, theirs, strict=True):
             torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(("N", "BM", "BN", "causal"), SHAPES)
-def test_the_budgets_of_the_exercises_add_up_to_the_librarys_closed_forms(N, BM, BN, causal):
+def test_the_budgets_of_the_exercises_add_up_to_6_10(N, BM, BN, causal):
     problem = Problem(N, N, 16, high=0 if causal else None, H=2, H_kv=2)
-    whole = attention_split_backward(problem, queries=(BM, BN), keys=(BM, BN))
     parts = rows_stay(problem, BM, BN), columns_stay(problem, BM, BN)
-    assert sum(part.total for part in parts) == whole.total
     if not causal:
         T_q, T_k, Nd = -(-N // BM), -(-N // BN), N * 16
         assert parts[0].total == 2 * (4 * Nd + 2 * N + 2 * Nd * T_q)
         assert parts[1].total == 2 * (4 * Nd + T_k * (2 * Nd + 2 * N))
-        assert whole.total == 2 * costs.split_backward(N, 16, Br1=BM, Bc1=BN, Br2=BM, Bc2=BN).total
+        assert added(*parts).total == 2 * costs.split_backward(N, 16, Br1=BM, Bc1=BN, Br2=BM, Bc2=BN).total
     says("12.4", "$4Nd + 2N + 2Nd\\lceil N/B_M \\rceil$")
     says("12.5", "$4Nd + \\lceil N/B_N \\rceil(2Nd + 2N)$")
 
@@ -180,7 +181,7 @@ def test_section_12_4_why_weights_of_missing_keys_are_set_to_zero():
 
 def test_the_fused_pass_moves_one_array_more_than_that_of_lesson_06():
     N, d, T = 100, 16, 4
-    fused = attention_fused_backward(Problem(N, N, d, H=2, H_kv=2), BM=32, BN=32)
+    fused = all_at_once(Problem(N, N, d, H=2, H_kv=2), 32, 32)
     assert fused.total == 2 * (2 * N * d + N + 4 * N * d + T * (4 * N * d + 2 * N))
     assert fused.total == 2 * (costs.fused_backward(N, d, Br=32, Bc=32).total + N * d)
     assert "Against (6.8) this is $Nd$ more" in section("12.6")
@@ -198,6 +199,21 @@ def test_formulas_12_3_and_12_4():
     says("12.7", "8Nd + 2N + T(4Nd + 2N)", "6Nd + N + T(4Nd + 2N)", "$2Nd + N$ ahead")
     says("12.7", "16Nd + 8N + T(8Nd + 8N)", "12Nd + 4N + T(12Nd + 8N)")
     assert "by $2Nd + N$" in SOURCE.text.split("## Misconceptions")[1]
+
+
+def test_formula_12_5_and_its_distance_to_12_3():
+    for N, d, B in ((128, 64, 128), (100, 16, 32), (47, 16, 16)):
+        T, whole = -(-N // B), -(-N // B) * B
+        split = attention_split_backward(Problem(N, N, d), queries=(B, B), keys=(B, B)).total
+        fused = attention_fused_backward(Problem(N, N, d), BM=B, BN=B).total
+        prepared = 32 * -(-N // 32) if B < 32 else whole  # a program of D has 32 rows
+        assert split == 8 * N * d + N + 2 * whole + T * (4 * N * d + 2 * whole)
+        assert fused == 7 * N * d + N + 2 * prepared + T * (4 * N * d + 2 * whole)
+        plain = LESSON["both"](N, d, B, width=4)
+        assert split - plain[0].total == 2 * T * (whole - N) + 2 * whole - N
+        assert fused - plain[1].total == 2 * T * (whole - N) + 2 * prepared + N * d
+    says("12.8", "8Nd + N + 2N' + T(4Nd + 2N')", "7Nd + N + 2N' + T(4Nd + 2N')")
+    says("12.8", "$2T(N' - N)$ for rows that do not exist", "$N$ of which the split pass wrote before")
 
 
 def test_in_float16_only_a_single_tile_is_cheaper_fused_and_the_rest_goes_to_1_5():
