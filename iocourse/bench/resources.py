@@ -28,6 +28,9 @@ SLICED_D = 512  # any d runs the same code
 BYTES = (2, 4)
 GROUP = 8  # query heads for each head of keys in the decode step
 PROCESSES = 2
+TILED = ("forward", "fused", "queries", "keys")  # a step of these makes BM × BN scores
+# Of the counts of a hot loop, those that are shown.
+COUNTED = ("wgmma", "mma", "tcgen05", "special", "barriers", "global_loads", "shared_loads", "spills")
 # The forward pass once for each of these, for the picture of lesson 11: BM, BN, warps.
 SWEEP = [(BM, BN, warps) for BM in (64, 128) for BN in (16, 32, 64, 128) for warps in (4, 8)]
 
@@ -63,12 +66,12 @@ def run(quick: bool) -> dict[str, Any]:
         raise Refused(str(error)) from None
     arches, heads, widths = ((80, 90), (128,), (2,)) if quick else (tuple(CHIPS), HEADS, BYTES)
     sizes = [(arch, d, width) for arch in arches for d in heads for width in widths]
-    table = [asked for size in sizes for name in WHOLE for asked in _shipped(*size, name)]
+    table = [asked for size in sizes for name in WHOLE for asked in shipped(*size, name)]
     table += [asked for arch in arches for width in widths for asked in _sliced(arch, width)]
     table += [asked for arch in arches for d in heads for asked in _pairs(arch, d)]
     table += [asked for size in sizes for asked in _decode(*size)]
     sweep = [] if quick else [asked for arch in arches for d in (64, 128) for asked in _swept(arch, d)]
-    rows = _compiled([*table, *sweep])
+    rows = compiled([*table, *sweep])
     return {
         "subject": NAME,
         **circumstances("triton"),
@@ -77,7 +80,8 @@ def run(quick: bool) -> dict[str, Any]:
     }
 
 
-def _shipped(arch: int, d: int, width: int, kernel: str) -> Iterator[Compilation]:
+def shipped(arch: int, d: int, width: int, kernel: str) -> Iterator[Compilation]:
+    """A kernel of whole rows with the tile of the table, plain and causal."""
     from iocourse.kernels.host.tiles import row_products_tile, tiles_for
 
     tile = row_products_tile(d) if kernel == "row_products" else getattr(tiles_for(arch, d, width), kernel)
@@ -119,7 +123,7 @@ def _swept(arch: int, d: int) -> Iterator[Compilation]:
         yield Compilation(arch, d, 2, "forward", True, BM, BN, warps, 1 if arch == 75 else 2)
 
 
-def _compiled(asked: list[Compilation]) -> list[dict[str, Any]]:
+def compiled(asked: list[Compilation]) -> list[dict[str, Any]]:
     """Each row with its report, compiled by a few processes side by side."""
     shares = [asked[first::PROCESSES] for first in range(PROCESSES)]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(PROCESSES) as pool:
@@ -166,22 +170,43 @@ def _facts(answer: Resources | CompilationFailed) -> dict[str, Any]:
     return facts
 
 
+def a_score(row: dict[str, Any]) -> float | None:
+    """Instructions a thread issues for each of its scores, in the hot loop; None for a kernel that cuts d, of
+    which a step makes no whole score, and where no hot loop is recorded.
+    """
+    loop = row.get("hot_loop")
+    if not loop or row["BD"] is not None or row["kernel"] not in TILED:
+        return None
+    return float(loop["instructions"] * 32 * row["warps"] / (row["BM"] * row["BN"]))
+
+
 def show(result: dict[str, Any]) -> str:
-    """The shipped rows as plain text: one line a kernel, the worse of plain and causal."""
-    lines = [["", "BM×BN(×BD)×warps×stages", "registers", "spilled", "KB shared", "tensor"]]
-    lines += [_line(row) for row in result["shipped"]]
-    refused = [f"{' '.join(_line(row)[:2])}: {row['error']}" for row in result["shipped"] if "error" in row]
-    how = f"{len(result['shipped'])} kernels compiled with {provenance(result)}"
+    """The shipped rows as plain text: one line a kernel."""
+    return show_rows(result, result["shipped"])
+
+
+def show_rows(result: dict[str, Any], rows: list[dict[str, Any]]) -> str:
+    """These rows of a result as plain text. What follows the shared memory is of the hot loop: instructions a
+    thread and step, for each score, of tensor cores by kind, waits for other warps, loads, and spills.
+    """
+    lines = [["", "BM×BN(×BD)×warps×stages", "registers", "spilled", "KB shared", "step", "score", *COUNTED]]
+    lines += [_line(row) for row in rows]
+    refused = [f"{' '.join(_line(row)[:2])}: {row['error']}" for row in rows if "error" in row]
+    how = f"{len(rows)} kernels compiled with {provenance(result)}"
     return "\n".join([table(lines), *refused, how])
 
 
 def _line(row: dict[str, Any]) -> list[str]:
-    """The kernel, its tile and its four facts; empty where it could not be compiled."""
+    """The kernel, its tile and its facts; empty where it could not be compiled."""
     name = f"sm_{row['arch']} d={row['d']} {8 * row['bytes']} bit {row['kernel']}"
     name += " causal" * row["causal"] + f" {row['pairs']}" * (row["pairs"] != "band")
     sizes = (row[part] for part in ("BM", "BN", "BD", "warps", "stages"))
     tile = "×".join(str(size) for size in sizes if size is not None)
     if "error" in row:
-        return [name, tile, *[""] * 4]
-    shared = f"{row['shared_bytes'] / 1024:.1f}"
-    return [name, tile, str(row["registers"]), str(row["spill_bytes"]), shared, str(row["tensor_core"])]
+        return [name, tile, *[""] * (5 + len(COUNTED))]
+    taken = [str(row["registers"]), str(row["spill_bytes"]), f"{row['shared_bytes'] / 1024:.1f}"]
+    loop, each = row.get("hot_loop"), a_score(row)
+    if not loop:
+        return [name, tile, *taken, *[""] * (2 + len(COUNTED))]
+    step = [str(loop["instructions"]), "" if each is None else f"{each:.2f}"]
+    return [name, tile, *taken, *step, *(str(loop[kind]) for kind in COUNTED)]

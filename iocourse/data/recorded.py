@@ -14,6 +14,7 @@ NAMES = (
     "attention",
     "decode",
     "depth",
+    "hot-loops",
     "lowrank",
     "notebooks",
     "resources",

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections import namedtuple
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,11 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from .hot_loop import hot_loop
+
 PATTERNS = {
     "tensor_core": r"\b(?:wgmma\.mma_async|mma\.sync|tcgen05\.mma)\b",
+    "mma_sync": r"\bmma\.sync\b",
     "async_copies": r"\bcp\.async\.(?:cg|ca|bulk\.tensor)\b",
     "bulk_reductions": r"\bcp\.reduce\.async\.bulk\b",
 }
@@ -69,19 +73,27 @@ def compiled(job: dict[str, Any]) -> Any:
     return triton.compile(source, target=GPUTarget("cuda", job["arch"], 32), options=job["options"])
 
 
-def usage(cubin: bytes) -> tuple[int, int]:
-    """Registers a thread and bytes of stack a thread, as cuobjdump reads them off the machine code."""
-    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+def machine_code(cubin: bytes) -> dict[str, Any]:
+    """Registers a thread, bytes of stack a thread, and the hot loop, as NVIDIA's tools read them off."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        said = subprocess.run(
-            [tool, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True
-        ).stdout
-    found = re.search(r"REG:(\d+) STACK:(\d+)", said)
+        usage = _told("cuobjdump", "--dump-resource-usage", file.name)
+        loop = hot_loop(_told("nvdisasm", "--print-code", file.name))
+    found = re.search(r"REG:(\d+) STACK:(\d+)", usage)
     if found is None:
-        raise RuntimeError(f"cuobjdump said nothing about registers: {said!r}")
-    return int(found[1]), int(found[2])
+        raise RuntimeError(f"cuobjdump said nothing about registers: {usage!r}")
+    return {
+        "registers": int(found[1]),
+        "spill_bytes": int(found[2]),
+        "hot_loop": None if loop is None else asdict(loop),
+    }
+
+
+def _told(tool: str, *arguments: str) -> str:
+    """What one of the tools that come with Triton prints."""
+    command = [str(Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / tool), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def report(job: dict[str, Any]) -> dict[str, Any]:
@@ -89,13 +101,12 @@ def report(job: dict[str, Any]) -> dict[str, Any]:
     start = time.perf_counter()
     try:
         kernel = compiled(job)
-        registers, stack = usage(kernel.asm["cubin"])
+        facts = machine_code(kernel.asm["cubin"])
     except Exception as error:  # in one of many ways, which must not lose the other reports
         return {"error": _innermost(error)}
     counts = {name: len(re.findall(pattern, kernel.asm["ptx"])) for name, pattern in PATTERNS.items()}
     return {
-        "registers": registers,
-        "spill_bytes": stack,
+        **facts,
         "shared_bytes": int(kernel.metadata.shared),
         "warps": int(kernel.metadata.num_warps),
         **counts,

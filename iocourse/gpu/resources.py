@@ -7,12 +7,13 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from .chips import REGISTERS_A_THREAD, chip_of
+from .hot_loop import Loop
 from .jobs import job
 
 
@@ -26,7 +27,9 @@ class Resources:
 
     registers: 32-bit registers a thread, 255 at most. spill_bytes: bytes of local memory a thread, where what
     did not fit into registers lives. shared_bytes: shared memory of one program. tensor_core, async_copies,
-    bulk_reductions: instructions of each kind in the PTX. seconds: how long compiling took.
+    bulk_reductions: instructions of each kind in the PTX. seconds: how long compiling took. mma_sync: the
+    tensor-core instructions that take both operands from registers, all there were before sm_90. hot_loop:
+    what one step of it issues; None where no loop multiplies, or none was recorded.
     """
 
     arch: int
@@ -38,11 +41,25 @@ class Resources:
     async_copies: int
     bulk_reductions: int
     seconds: float
+    mma_sync: int = 0
+    hot_loop: Loop | None = None
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Resources:
+        """A report out of names and values, as a recorded row has them; what else it says is left out."""
+        known = {field.name: facts[field.name] for field in fields(cls) if field.name in facts}
+        loop = known.get("hot_loop")
+        return cls(**{"seconds": 0.0} | known | {"hot_loop": None if loop is None else Loop(**loop)})
 
     @property
     def fits(self) -> bool:
-        """No register is spilled, and shared memory is within the chip's."""
-        return self.spill_bytes == 0 and self.shared_bytes <= chip_of(self.arch).shared_bytes
+        """The hot loop keeps its registers, and shared memory is within the chip's.
+
+        What is spilled outside that loop is stored and loaded once a program. Without a hot loop, nothing
+        may be spilled at all.
+        """
+        spilled = self.spill_bytes if self.hot_loop is None else self.hot_loop.spills
+        return spilled == 0 and self.shared_bytes <= chip_of(self.arch).shared_bytes
 
     @property
     def programs_at_once(self) -> int:
@@ -108,4 +125,4 @@ def reports(jobs: Iterable[dict[str, Any]]) -> Iterator[Resources | CompilationF
 
 
 def _read(said: dict[str, Any], arch: int) -> Resources | CompilationFailed:
-    return CompilationFailed(said["error"]) if "error" in said else Resources(arch=arch, **said)
+    return CompilationFailed(said["error"]) if "error" in said else Resources.of(said | {"arch": arch})

@@ -385,7 +385,7 @@ def test_the_decisions_of_13_8_are_those_of_the_exercise(shipped):
     }
     assert list(CHIPS) == [75, 80, 89, 90, 100]
     assert begins["forward"] == [256, 512, 512, 512, 1024] and begins["fused"] == [128, 512, 512, 256, 512]
-    assert begins["split"] == [128, 1024, 512, 512, 1024]
+    assert begins["split"] == [256, 1024, 512, 512, 1024]
 
 
 @pytest.mark.parametrize(

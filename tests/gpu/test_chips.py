@@ -1,8 +1,11 @@
 """Facts about chips, and how many programs of a kernel one multiprocessor holds."""
 
+from dataclasses import asdict, fields
+
 import pytest
 
 from iocourse.gpu import CHIPS, Resources, chip_of
+from iocourse.gpu.hot_loop import Loop
 
 
 def test_the_table():
@@ -50,6 +53,15 @@ def test_what_fits():
     assert not taking(shared=227 * 1024 + 1).fits
     assert not taking(spilled=8).fits
     assert not taking(shared=100 * 1024, arch=89).fits
+
+
+@pytest.mark.parametrize("spills", [0, 1])
+def test_what_is_spilled_outside_the_hot_loop_fits(spills):
+    step = {field.name: 0 for field in fields(Loop)} | {"spills": spills}
+    facts = asdict(taking(spilled=8)) | {"hot_loop": step}
+    assert Resources.of(facts).fits == (spills == 0)
+    assert Resources.of(facts | {"BM": 64}) == Resources.of(facts)
+    assert not Resources.of(facts | {"hot_loop": None}).fits
 
 
 def test_a_report_reads_as_a_sentence():

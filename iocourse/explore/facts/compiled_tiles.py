@@ -147,11 +147,7 @@ def start(s: Setting, rows: Sequence[Row]) -> Setting:
 
 def resources_of(row: Row) -> Resources | None:
     """What the compiler reports; None where it refused."""
-    if "error" in row:
-        return None
-    names = ("registers", "spill_bytes", "shared_bytes", "warps", "tensor_core", "async_copies")
-    facts = {name: row[name] for name in (*names, "bulk_reductions")}
-    return Resources(arch=row["arch"], seconds=0.0, **facts)
+    return None if "error" in row else Resources.of(row)
 
 
 def verdict(row: Row) -> str:
@@ -161,4 +157,4 @@ def verdict(row: Row) -> str:
         return "refused"
     if report.shared_bytes > chip_of(report.arch).shared_bytes:
         return "too large"
-    return "spills" if report.spill_bytes else "fits"
+    return "fits" if report.fits else "spills"

@@ -2,8 +2,9 @@
 guess or by compiling.
 
 Whole rows fit where the recorded run of `iocourse bench resources` compiled the kernel with the table's tile,
-with no register spilled and no more shared memory than the chip has. A large d fits at last with tiles of 16
-or 32 rows, which load K and V so often that slices of d in larger tiles move fewer bytes: then those are it.
+with no register spilled in the hot loop and no more shared memory than the chip has. A large d fits at last
+with tiles of 16 or 32 rows, which load K and V so often that slices of d in larger tiles move fewer bytes:
+then those are it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ...costs.each_kernel import ledger_bytes
 from ...costs.kernels import Problem, attention_forward, attention_fused_backward, attention_split_backward
 from ...costs.sliced_kernels import sliced_backward, sliced_forward
 from ...data.recorded import recorded
-from ...gpu import CHIPS
+from ...gpu import Resources
 from ...ledger import Ledger
 from .tiles import INTERPRETED, SLICED, SLICED_INTERPRETED, TABLE, has_row, padded
 
@@ -55,8 +56,8 @@ def fits(which: str, arch: int | None, d: int, itemsize: int) -> bool:
         return False
     if arch is None:
         return True
-    rows, limit = _rows(which, arch, d, itemsize), CHIPS[arch].shared_bytes
-    return bool(rows) and all(row["spill_bytes"] == 0 and row["shared_bytes"] <= limit for row in rows)
+    rows = _rows(which, arch, d, itemsize)
+    return bool(rows) and all(Resources.of(row).fits for row in rows)
 
 
 @cache

@@ -1,0 +1,57 @@
+"""What `bench resources` and `bench hot-loops` say of hot loops: two compiled, others made up."""
+
+from dataclasses import fields
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from iocourse.bench import hot_loops, resources, subjects
+from iocourse.gpu import Resources
+from iocourse.gpu.hot_loop import Loop
+
+STEP = {field.name: 0 for field in fields(Loop)}
+
+
+def row(**facts):
+    """A made-up row."""
+    size = {"arch": 90, "d": 64, "bytes": 2, "kernel": "fused", "causal": False, "pairs": "band"}
+    tile = {"BM": 64, "BN": 128, "BD": None, "warps": 8, "stages": 2}
+    taken = {"registers": 180, "spill_bytes": 4, "shared_bytes": 2048, "tensor_core": 24, "mma_sync": 0}
+    return size | tile | taken | {"hot_loop": STEP | {"instructions": 480, "wgmma": 24, "spills": 2}} | facts
+
+
+def test_instructions_for_each_score():
+    """256 threads issue 480 each for 64 · 128 scores: 15 a score."""
+    assert resources.a_score(row()) == 15
+    assert resources.a_score(row(BM=128, warps=4)) == 3.75
+    for other in ({"hot_loop": None}, {"BD": 64}, {"kernel": "decode_parts"}):
+        assert resources.a_score(row(**other)) is None
+    assert resources.a_score({name: value for name, value in row().items() if name != "hot_loop"}) is None
+
+
+def test_the_table_shows_the_step_and_what_is_none():
+    rows = [row(), row(kernel="row_products", hot_loop=None), row(causal=True, error="made up")]
+    made_up = {"versions": {"triton": "0.1"}, "date": "1970-01-01", "shipped": rows}
+    head, one, none, refused, why, how = resources.show(made_up).split("\n")
+    assert head.split()[1:6] == ["registers", "spilled", "KB", "shared", "step"]
+    assert one.split()[-10:] == ["480", "15.00", "24", "0", "0", "0", "0", "0", "0", "2"]
+    assert none.split()[-3:] == ["180", "4", "2.0"]
+    assert refused.split()[-1] == "64×128×8×2" and why.endswith("causal 64×128×8×2: made up")
+    assert how == "3 kernels compiled with triton 0.1, 1970-01-01"
+
+
+def test_hot_loops_are_compiled_with_the_tiles_of_the_table(monkeypatch):
+    assert subjects()["hot-loops"] is hot_loops
+    monkeypatch.setattr(hot_loops, "TILED", ("queries",))
+    result = hot_loops.run(quick=True)
+    assert [(one["d"], one["kernel"], one["causal"]) for one in result["shipped"]] == [
+        (128, "queries", False),
+        (128, "queries", True),
+    ]
+    for one in result["shipped"]:
+        report = Resources.of(one)
+        assert report.hot_loop.wgmma > 0 == report.hot_loop.mma == report.mma_sync and report.fits
+        assert report.tensor_core % report.hot_loop.wgmma == 0  # in one loop, or in two alike
+    assert f"triton {result['versions']['triton']}" in hot_loops.show(result)
