@@ -7,10 +7,10 @@ from math import exp, log
 from typing import Any, NamedTuple
 
 from iocourse.bench import Row, grouped
+from iocourse.gpu.roofline import PASSES as PASSES
 
 from .contenders import OURS
 
-PASSES = ("forward", "backward", "forward+backward")
 STATED_FOR = "H200"  # every goal, before anything was measured there
 
 
@@ -78,11 +78,10 @@ def geometric_mean(ratios: Sequence[float]) -> float:
 OVER: dict[str, Callable[[Sequence[float]], float]] = {"mean": geometric_mean, "least": min, "largest": max}
 
 
-def with_ratios(rows: Iterable[Row], layout: Layout) -> list[Row]:
+def with_ratios(rows: Sequence[Row], layout: Layout) -> list[Row]:
     """Each row that has a time also with `ratio`: how many times as fast as the rival, None without it."""
-    known = list(rows)
-    times = _times_of(known, layout.rival, layout.same_work)
-    return [row | {"ratio": times(row)} if "ms" in row else row for row in known]
+    times = _times_of(rows, layout.rival, layout.same_work)
+    return [row | {"ratio": times(row)} if layout.rival and "ms" in row else row for row in rows]
 
 
 def _times_of(rows: Sequence[Row], rival: str, same_work: Sequence[str]) -> Callable[[Row], float | None]:
@@ -108,19 +107,20 @@ def means(rows: Iterable[Row], layout: Layout) -> list[Row]:
     ]
 
 
-def compared(record: Row, layout: Layout, goals: Iterable[Goal]) -> Row:
-    """A record of times with every row's ratio to the rival, the means of these, and the goals."""
-    rows = with_ratios(record["rows"], layout)
-    verdicts = {"goals_stated_for": STATED_FOR, "goals": judged(rows, goals, layout.same_work)}
-    return record | {"rows": rows, "means": means(rows, layout)} | verdicts
+def compared(
+    record: Row, layout: Layout, goals: Iterable[Goal], more: Callable[[Row], Row] = dict
+) -> Row:  # fmt: skip
+    """A record of times with every row's ratio to the rival and what `more` makes of these, the means, and
+    the goals, which are about rows and `lines`.
+    """
+    record = more(record | {"rows": with_ratios(record["rows"], layout)})
+    rows, points = record["rows"], [*record["rows"], *record.get("lines", ())]
+    verdicts = [judged(points, goal, layout.same_work) for goal in goals]
+    return record | {"means": means(rows, layout), "goals_stated_for": STATED_FOR, "goals": verdicts}
 
 
-def judged(rows: Sequence[Row], goals: Iterable[Goal], same_work: Sequence[str] = ()) -> list[Row]:
-    """Every goal with what was reached and a verdict; part of the shapes is no verdict."""
-    return [_judged(rows, goal, same_work) for goal in goals]
-
-
-def _judged(rows: Sequence[Row], goal: Goal, same_work: Sequence[str]) -> Row:
+def judged(rows: Sequence[Row], goal: Goal, same_work: Sequence[str] = ()) -> Row:
+    """A goal with what was reached and a verdict; part of the shapes is no verdict."""
     ours = [row for row in rows if row["contender"] == OURS and _meant(row, goal.where)]
     if goal.rival:
         ratio = _times_of(rows, goal.rival, same_work)
@@ -135,8 +135,8 @@ def _judged(rows: Sequence[Row], goal: Goal, same_work: Sequence[str]) -> Row:
 
 
 def _meant(row: Row, where: Mapping[str, Any]) -> bool:
-    allowed = ((row[key], value if isinstance(value, tuple) else (value,)) for key, value in where.items())
-    return all(came in values for came, values in allowed)
+    wanted = ((key, value if isinstance(value, tuple) else (value,)) for key, value in where.items())
+    return all(row.get(key) in values for key, values in wanted)
 
 
 def _verdict(goal: Goal, reached: float | None, shapes: int) -> str:

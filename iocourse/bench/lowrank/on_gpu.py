@@ -15,7 +15,7 @@ from iocourse.bench import Row
 from iocourse.gpu.timing import Timing, no_cuda, side_by_side
 
 from ..gpu.contenders import reason_of
-from ..gpu.place import CudaPlace, Place
+from ..gpu.place import Place
 from .exact_side import sampled_truth, sdpa
 from .published import relative_error
 from .scaling import PASSES, SAMPLED, draw
@@ -35,7 +35,7 @@ def section() -> Row:
     reason = _absent()
     if reason:
         return {"absent": reason}
-    place = CudaPlace()
+    place = Place()
     return {"device": place.facts(), "rows": [row for n in LENGTHS for row in times(n, place)]}
 
 

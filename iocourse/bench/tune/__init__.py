@@ -18,8 +18,8 @@ from iocourse.gpu.timing import Stopwatch, Timing, Work, side_by_side
 from ..gpu.contenders import reason_of, with_warnings
 from ..gpu.judging import geometric_mean
 from ..gpu.place import Place, cuda_place
+from ..gpu.runner import Keep
 from ..gpu.text import cut_off
-from ..gpu.trial import Keep
 from .fitting import BYTES, candidates
 from .problem import KERNELS, Problem
 
