@@ -86,7 +86,7 @@ def profile(arguments: argparse.Namespace) -> int:
         from . import report
     except ImportError as error:  # neither tiles nor closed forms are known without the kernels
         raise Refused(str(error)) from None
-    record = report.measured(asked) if not asked.closed_form else report.computed(asked)
+    record = report.record_of(asked)
     print(report.show(record))
     if arguments.json:
         write_whole(arguments.json, json.dumps(record, indent=1, ensure_ascii=False) + "\n")

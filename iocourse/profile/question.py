@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ..count import grids
@@ -53,17 +53,9 @@ class Question:
         """The block mask of `block_mask`. Raises Refused where it names none."""
         return grids.build(self.block_mask, self.N, self.block, option="--block-mask")
 
-    def facts(self) -> dict[str, Any]:
-        """What JSON can hold of it; `of_facts` is the inverse."""
-        return asdict(self)
-
-    def with_parts(self, parts: int) -> Question:
-        """The same launch with so many stretches of keys."""
-        return replace(self, parts=parts)
-
 
 def of_facts(facts: dict[str, Any]) -> Question:
-    """The question that `facts` came from."""
+    """The question of which these are the facts, as JSON holds them."""
     return Question(**{**facts, "lengths": tuple(facts["lengths"])})
 
 
@@ -75,12 +67,9 @@ def question(arguments: argparse.Namespace) -> Question:
         raise Refused(f"{came}; allowed: {', '.join(LAUNCHES)}")
     _refuse_what_it_does_not_take(what, arguments)
     try:
-        asked = _read(what, arguments)
+        return _read(what, arguments)
     except ValueError as error:
         raise Refused(str(error)) from None
-    if asked.block_mask:
-        _check_mask(asked)
-    return asked
 
 
 def _refuse_what_it_does_not_take(what: str, arguments: argparse.Namespace) -> None:
@@ -106,8 +95,6 @@ def _read(what: str, arguments: argparse.Namespace) -> Question:
     kv_heads = positive_int("--kv-heads", heads if arguments.kv_heads is None else arguments.kv_heads)
     if heads % kv_heads:
         raise Refused(f"--kv-heads is {kv_heads} for {heads} heads; allowed: a divisor of {heads}")
-    if what == "block-sparse" and arguments.block_mask is None:
-        raise Refused(f"block-sparse needs --block-mask SPEC, one of {grids.FORMS}")
     lengths = _lengths(arguments.lengths) if what == "packed" else ()
 
     def size(name: str, unsaid: int) -> int:
@@ -115,7 +102,7 @@ def _read(what: str, arguments: argparse.Namespace) -> Question:
         value = getattr(arguments, name)
         return unsaid if value is None else positive_int(f"--{name}", value)
 
-    return Question(
+    asked = Question(
         what=what,
         N=sum(lengths) or size("N", N),
         d=size("d", D_SLICED if what.startswith("small-cache") else D),
@@ -131,6 +118,9 @@ def _read(what: str, arguments: argparse.Namespace) -> Question:
         closed_form=arguments.closed_form,
         arch=arguments.arch or 0,
     )
+    if what == "block-sparse":
+        _check_mask(asked)
+    return asked
 
 
 def _lengths(text: str | None) -> tuple[int, ...]:
@@ -148,6 +138,8 @@ def _lengths(text: str | None) -> tuple[int, ...]:
 
 
 def _check_mask(asked: Question) -> None:
+    if not asked.block_mask:
+        raise Refused(f"block-sparse needs --block-mask SPEC, one of {grids.FORMS}")
     if asked.N > LONGEST_MASK:
         raise Refused(
             f"--N is {asked.N}; allowed with block-sparse: up to {LONGEST_MASK}, because its closed form "

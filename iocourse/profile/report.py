@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from ..kernels.host.tiles import row_of
 from ..ledger import Ledger
 from ..refusal import Refused
 from . import LAUNCHES
-from .costing import Cost, bytes_of, chosen, cost
+from .costing import Bytes, Cost, bytes_of, cost, moved
 from .question import ARCH, Question
 
 MOST_VISITS = 2000  # tiles of scores that the interpreter meets in about half a minute
@@ -34,29 +35,26 @@ COLUMNS = {
 }
 RATIOS = {"L2 / closed form": ("l2", "closed_form"), "DRAM / compulsory": ("dram", "compulsory")}
 ROWS = {"read": "read", "added": "added to", "written": "written", "total": "total"}
-Counts = dict[str, int | None]
 
 
-def computed(asked: Question) -> dict[str, Any]:
-    """The record without a measurement: no GPU and no ncu are asked for."""
-    return _record(cost(asked, asked.arch or ARCH), None, [], f"tiles of sm_{asked.arch or ARCH}")
-
-
-def measured(asked: Question) -> dict[str, Any]:
-    """The record with the bytes that this machine's GPU moves, by ncu.
+def record_of(asked: Question) -> dict[str, Any]:
+    """What the launch must move and, unless its closed form alone is asked for, what this GPU moves, by ncu.
 
     Raises:
         Refused: there is no GPU or no ncu, or ncu fails; the line says what is needed and what can be had
             without.
     """
+    if asked.closed_form:
+        arch = asked.arch or ARCH
+        return _record(cost(asked, arch), None, [], f"tiles of sm_{arch}")
     tool, reason = ncu.find(), no_cuda()
     if reason or tool is None:
         raise Refused(_needed(asked, reason, tool))
     device = device_facts()
     must = cost(asked, row_of(device["arch"]), device["multiprocessors"])
-    program = [sys.executable, "-m", "iocourse.profile.one_launch", _told(must)]
+    kernels = LAUNCHES[asked.what].kernels
     try:
-        found = ncu.measure(tool, LAUNCHES[asked.what].kernels, program, _environment(interpret=False))
+        found = ncu.measure(tool, kernels, _program(must), _environment(interpret=False))
     except ncu.CannotMeasure as error:
         raise Refused(f"{error}. {_without(asked)}") from None
     return _record(must, device | {"ncu": ncu.version(tool)}, found, device["name"])
@@ -79,8 +77,10 @@ def _without(asked: Question) -> str:
     )
 
 
-def _told(must: Cost) -> str:
-    return json.dumps({"question": must.asked.facts(), "tiles": chosen(must)})
+def _program(must: Cost) -> list[str]:
+    """The launch with its tiles, in a process of its own."""
+    told = json.dumps({"question": asdict(must.asked), "tiles": must.chosen})
+    return [sys.executable, "-m", "iocourse.profile.one_launch", told]
 
 
 def _environment(*, interpret: bool) -> dict[str, str]:
@@ -99,11 +99,10 @@ def counted(must: Cost) -> tuple[Ledger | None, str]:
             f"The ledger was not counted: the launch meets {must.visits:,} tiles, and the interpreter is "
             f"asked for {MOST_VISITS:,} at most; the closed form holds without it."
         )
-    program = [sys.executable, "-m", "iocourse.profile.one_launch", _told(must)]
     try:
         done = subprocess.run(
-            program, capture_output=True, text=True, timeout=SECONDS, env=_environment(interpret=True),
-            check=False,
+            _program(must), capture_output=True, text=True, timeout=SECONDS,
+            env=_environment(interpret=True), check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return None, f"The ledger was not counted: the interpreter took more than {SECONDS} seconds."
@@ -115,44 +114,38 @@ def counted(must: Cost) -> tuple[Ledger | None, str]:
 
 def _record(
     must: Cost, device: dict[str, Any] | None, found: Sequence[ncu.Kernel], place: str
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     ledger, why_not = counted(must)
-    columns: dict[str, Any] = {
-        "compulsory": must.compulsory.facts(),
-        "closed_form": must.bytes.facts(),
-        "ledger": None if ledger is None else bytes_of(ledger, ledger.itemsizes).facts(),
-        "l2": _l2(found) if found else None,
-        "dram": _dram(found) if found else None,
+    columns = {
+        "compulsory": must.compulsory,
+        "closed_form": must.bytes,
+        "ledger": None if ledger is None else bytes_of(ledger, ledger.itemsizes),
+        **(_levels(found) if found else dict.fromkeys(("l2", "dram"))),
     }
     return {
         "subject": "profile",
         **circumstances("torch", "triton"),
-        "question": must.asked.facts(),
+        "question": asdict(must.asked),
         "place": place,
         "device": device,
         "tiles": must.tiles,
         "bytes": columns,
-        "kernels": [{"name": one.name, "l2": _l2([one]), "dram": _dram([one])} for one in found],
+        "kernels": [{"name": one.name, **_levels([one])} for one in found],
         "differences": [] if ledger is None else (ledger - must.words).lines(),
         "note": why_not,
     }
 
 
-def _l2(found: Sequence[ncu.Kernel]) -> Counts:
-    read, written = (ncu.total(found, ncu.L2.format(kind)) for kind in ("read", "write"))
-    added = ncu.total(found, *(ncu.L2.format(kind) for kind in ("red", "atom")))
-    return _summed({"read": read, "added": added, "written": written})
+def _levels(found: Sequence[ncu.Kernel]) -> dict[str, Bytes]:
+    """Bytes at L2 and at DRAM. Additions are made in L2: the memory sees reads and writes only."""
 
+    def total(metric: str, *kinds: str) -> int | None:
+        return ncu.total(found, *(metric.format(kind) for kind in kinds))
 
-def _dram(found: Sequence[ncu.Kernel]) -> Counts:
-    """Additions are made in L2: the memory sees reads and writes only."""
-    read, written = (ncu.total(found, ncu.DRAM.format(kind)) for kind in ("read", "write"))
-    return _summed({"read": read, "added": 0, "written": written})
-
-
-def _summed(counts: Counts) -> Counts:
-    known = [count for count in counts.values() if count is not None]
-    return counts | {"total": sum(known) if len(known) == len(counts) else None}
+    return {
+        "l2": moved(total(ncu.L2, "read"), total(ncu.L2, "red", "atom"), total(ncu.L2, "write")),
+        "dram": moved(total(ncu.DRAM, "read"), 0, total(ncu.DRAM, "write")),
+    }
 
 
 # --- the table ---------------------------------------------------------------------------------------------
@@ -162,7 +155,7 @@ def show(record: dict[str, Any]) -> str:
     """The launch, its bytes as a table, the kernels where there are several, and what the table says."""
     parts = [_heading(record), _table(record["bytes"])]
     if len(record["kernels"]) > 1:
-        parts.append(_each_kernel(record["kernels"]))
+        parts.append("\n".join(map(_each_kernel, record["kernels"])))
     return "\n\n".join([*parts, "\n".join(_sentences(record))])
 
 
@@ -190,27 +183,23 @@ def _many(n: int, one: str, more: str = "") -> str:
 
 
 def _table(columns: dict[str, Any]) -> str:
-    known = {name: counts for name, counts in columns.items() if counts}
-    rows = [row for row in ROWS if row != "added" or any(counts["added"] for counts in known.values())]
     lines = [["bytes", *COLUMNS.values(), *RATIOS]]
-    for row in rows:
-        cells = [_cell(name, columns[name], row) for name in COLUMNS]
-        lines.append([ROWS[row], *cells, *(_ratio(columns, row, *pair) for pair in RATIOS.values())])
+    for row, name in ROWS.items():
+        if row != "added" or any(counts["added"] for counts in columns.values() if counts):
+            ratios = (_quotient(columns, row, *pair) for pair in RATIOS.values())
+            cells = ["" if ratio is None else f"{ratio:.3f}" for ratio in ratios]
+            lines.append([name, *(_cell(column, columns[column], row) for column in COLUMNS), *cells])
     return table(lines)
 
 
-def _cell(name: str, counts: Counts | None, row: str) -> str:
+def _cell(name: str, counts: Bytes | None, row: str) -> str:
     if counts is None:
         return "not counted" if name == "ledger" else "not measured"
-    count = counts[row]
-    if count is None:
-        return "not available"
-    return "" if row == "added" and not count else f"{count:,}"
+    return "" if row == "added" and counts[row] == 0 else _amount(counts[row])
 
 
-def _ratio(columns: dict[str, Any], row: str, over: str, under: str) -> str:
-    ratio = _quotient(columns, row, over, under)
-    return "" if ratio is None else f"{ratio:.3f}"
+def _amount(count: int | None) -> str:
+    return "not available" if count is None else f"{count:,}"
 
 
 def _quotient(columns: dict[str, Any], row: str, over: str, under: str) -> float | None:
@@ -220,20 +209,16 @@ def _quotient(columns: dict[str, Any], row: str, over: str, under: str) -> float
     return float(above[row] / below[row])
 
 
-def _each_kernel(kernels: Sequence[dict[str, Any]]) -> str:
-    lines = []
-    for one in kernels:
-        l2, dram = (", ".join(_amounts(one[level])) for level in ("l2", "dram"))
-        lines.append(f"{one['name']}: L2 {l2}; DRAM {dram}")
-    return "\n".join(lines)
-
-
-def _amounts(counts: Counts) -> list[str]:
-    return [
-        f"{ROWS[row]} {'not available' if count is None else f'{count:,}'}"
-        for row, count in counts.items()
-        if row != "total" and count != 0
-    ]
+def _each_kernel(kernel: dict[str, Any]) -> str:
+    l2, dram = (
+        ", ".join(
+            f"{ROWS[row]} {_amount(count)}"
+            for row, count in kernel[level].items()
+            if row != "total" and count != 0
+        )
+        for level in ("l2", "dram")
+    )
+    return f"{kernel['name']}: L2 {l2}; DRAM {dram}"
 
 
 def _sentences(record: dict[str, Any]) -> list[str]:
