@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -47,33 +47,30 @@ def record_of(asked: Question) -> dict[str, Any]:
     if asked.closed_form:
         arch = asked.arch or ARCH
         return _record(cost(asked, arch), None, [], f"tiles of sm_{arch}")
-    tool, reason = ncu.find(), no_cuda()
-    if reason or tool is None:
-        raise Refused(_needed(asked, reason, tool))
-    device = device_facts()
-    must = cost(asked, row_of(device["arch"]), device["multiprocessors"])
-    kernels = LAUNCHES[asked.what].kernels
     try:
+        tool = _ncu()
+        device = device_facts()
+        must = cost(asked, row_of(device["arch"]), device["multiprocessors"])
+        kernels = LAUNCHES[asked.what].kernels
         found = ncu.measure(tool, kernels, _program(must), _environment(interpret=False))
     except ncu.CannotMeasure as error:
-        raise Refused(f"{error}. {_without(asked)}") from None
+        raise Refused(
+            f"{error}. Without them `iocourse profile {asked.what} … --closed-form` prints the closed form, "
+            "and where the launch is small the ledger"
+        ) from None
     return _record(must, device | {"ncu": ncu.version(tool)}, found, device["name"])
 
 
-def _needed(asked: Question, reason: str, tool: str | None) -> str:
-    absent = [reason] * bool(reason)
-    absent += ["ncu (NVIDIA Nsight Compute) is not on PATH"] * (tool is None)
-    return (
-        f"nothing can be measured here: {', and '.join(absent)}. Needed: an NVIDIA GPU that torch can use, "
-        "ncu (it comes with the CUDA toolkit, and alone from developer.nvidia.com/nsight-compute), and leave "
-        f"to read the GPU's counters. {_without(asked)}"
-    )
-
-
-def _without(asked: Question) -> str:
-    return (
-        f"Without them `iocourse profile {asked.what} … --closed-form` prints the closed form, and where the "
-        "launch is small the ledger"
+def _ncu() -> str:
+    """Its path. Raises CannotMeasure where it is not here, or no GPU is."""
+    tool, reason = ncu.find(), no_cuda()
+    if tool and not reason:
+        return tool
+    absent = [reason, "" if tool else "ncu (NVIDIA Nsight Compute) is not on PATH"]
+    raise ncu.CannotMeasure(
+        f"nothing can be measured here: {', and '.join(filter(None, absent))}. Needed: an NVIDIA GPU that "
+        "torch can use, ncu (it comes with the CUDA toolkit, and alone from "
+        "developer.nvidia.com/nsight-compute), and leave to read the GPU's counters"
     )
 
 
@@ -95,21 +92,20 @@ def _environment(*, interpret: bool) -> dict[str, str]:
 def counted(must: Cost) -> tuple[Ledger | None, str]:
     """The launch's ledger, counted in Triton's interpreter in a process of its own; or None, and why not."""
     if must.visits > MOST_VISITS:
-        return None, (
-            f"The ledger was not counted: the launch meets {must.visits:,} tiles, and the interpreter is "
-            f"asked for {MOST_VISITS:,} at most; the closed form holds without it."
+        why = (
+            f"the launch meets {must.visits:,} tiles, and the interpreter is asked for {MOST_VISITS:,} at "
+            "most; the closed form holds without it."
         )
-    try:
-        done = subprocess.run(
-            _program(must), capture_output=True, text=True, timeout=SECONDS,
-            env=_environment(interpret=True), check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return None, f"The ledger was not counted: the interpreter took more than {SECONDS} seconds."
-    if done.returncode:
-        said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        return None, f"The ledger was not counted: {said}"
-    return Ledger.from_json(done.stdout), ""
+    else:
+        try:
+            options: Any = {"capture_output": True, "text": True, "timeout": SECONDS, "check": False}
+            done = subprocess.run(_program(must), env=_environment(interpret=True), **options)
+            if not done.returncode:
+                return Ledger.from_json(done.stdout), ""
+            why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        except subprocess.TimeoutExpired:
+            why = f"the interpreter took more than {SECONDS} seconds."
+    return None, f"The ledger was not counted: {why}"
 
 
 def _record(
@@ -161,25 +157,23 @@ def show(record: dict[str, Any]) -> str:
 
 def _heading(record: dict[str, Any]) -> str:
     asked = record["question"]
-    sizes = [f"N = {asked['N']}", f"d = {asked['d']}", _many(asked["heads"], "head")]
-    if asked["kv_heads"] != asked["heads"]:
-        sizes.append(f"{asked['kv_heads']} of keys")
-    if asked["batch"] > 1:
-        sizes.append(_many(asked["batch"], "batch", "batches"))
-    if asked["causal"]:
-        sizes.append("causal")
-    if asked["block_mask"]:
-        sizes.append(f"mask {asked['block_mask']} in blocks of {asked['block']}")
-    if asked["lengths"]:
-        sizes.append(_many(len(asked["lengths"]), "sequence"))
-    if asked["what"] == "decode":
-        sizes.append(_many(asked["parts"], "part"))
+    facts = {
+        f"N = {asked['N']}, d = {asked['d']}, {_many(asked['heads'], 'head')}": True,
+        f"{asked['kv_heads']} of keys": asked["kv_heads"] != asked["heads"],
+        _many(asked["batch"], "batch", "es"): asked["batch"] > 1,
+        "causal": asked["causal"],
+        f"mask {asked['block_mask']} in blocks of {asked['block']}": asked["block_mask"],
+        _many(len(asked["lengths"]), "sequence"): asked["lengths"],
+        _many(asked["parts"], "part"): asked["what"] == "decode",
+        asked["dtype"]: True,
+    }
     tiles = ", ".join(f"{name} {' × '.join(map(str, tile[:-2]))}" for name, tile in record["tiles"].items())
-    return f"{asked['what']}: {', '.join([*sizes, asked['dtype']])}\n{record['place']}; tiles {tiles}"
+    told = ", ".join(fact for fact, holds in facts.items() if holds)
+    return f"{asked['what']}: {told}\n{record['place']}; tiles {tiles}"
 
 
-def _many(n: int, one: str, more: str = "") -> str:
-    return f"{n} {one if n == 1 else more or one + 's'}"
+def _many(n: int, one: str, more: str = "s") -> str:
+    return f"{n} {one}{more * (n != 1)}"
 
 
 def _table(columns: dict[str, Any]) -> str:
@@ -221,21 +215,21 @@ def _each_kernel(kernel: dict[str, Any]) -> str:
     return f"{kernel['name']}: L2 {l2}; DRAM {dram}"
 
 
-def _sentences(record: dict[str, Any]) -> list[str]:
-    columns = record["bytes"]
-    said = [_reading(columns)]
-    if columns["closed_form"]["added"]:
-        said.append(
+def _sentences(record: dict[str, Any]) -> Iterator[str]:
+    yield _reading(record["bytes"])
+    if record["bytes"]["closed_form"]["added"]:
+        yield (
             "An atomic addition is sent to L2 once and done there, so it counts once here; a ledger calls it "
             "one read and one write."
         )
     if record["differences"]:
-        said.append("The ledger is not the closed form: " + "; ".join(record["differences"]) + ".")
+        yield "The ledger is not the closed form: " + "; ".join(record["differences"]) + "."
     if record["device"] is not None:
-        said.append(
+        yield (
             "ncu empties the caches before each kernel, and what it leaves written in L2 is in no DRAM count."
         )
-    return said + ([record["note"]] if record["note"] else [])
+    if record["note"]:
+        yield record["note"]
 
 
 def _reading(columns: dict[str, Any]) -> str:
