@@ -17,9 +17,8 @@ from iocourse.bench import Row, grouped
 from iocourse.refusal import Refused
 
 from .gpu.contenders import CUDNN, FLASH, TUTORIAL, contenders, left_out
-from .gpu.dense import Shape, dense, filled
 from .gpu.judging import Goal, Layout
-from .gpu.problem import TOKENS, WIDTH
+from .gpu.problem import TOKENS, WIDTH, Shape, dense, filled
 from .gpu.runner import Bench, Keep
 
 if TYPE_CHECKING:
@@ -38,19 +37,18 @@ LAYOUT = Layout(
 )
 
 
-def _goal(pass_: str, d: int, dtype: str, rival: str, goal: float, floor: float | None) -> Goal:
-    what = f"{pass_}, d = {d}, {dtype}, against {rival}"
-    return Goal(what, {"pass": pass_, "d": d, "dtype": dtype}, goal, floor, WHOLE, rival)
-
-
-GOALS = (
-    _goal("forward", 64, "bfloat16", FLASH, 1.25, 1.15),
-    _goal("forward", 128, "bfloat16", FLASH, 1.30, 1.15),
-    *(_goal("backward", d, "bfloat16", FLASH, 1.15, 1.0) for d in HEADS),
-    *(_goal("forward+backward", d, "bfloat16", FLASH, 1.20, 1.05) for d in HEADS),
-    *(_goal("forward", d, "float16", TUTORIAL, 1.08, None) for d in HEADS),
-    *(_goal("forward", d, "bfloat16", CUDNN, 0.72, None) for d in HEADS),
-    *(_goal("backward", d, "bfloat16", CUDNN, 0.62, None) for d in HEADS),
+GOALS = tuple(
+    Goal({"pass": pass_, "d": d, "dtype": dtype}, goal, floor, WHOLE, rival)
+    for pass_, heads, dtype, rival, goal, floor in (
+        ("forward", (64,), "bfloat16", FLASH, 1.25, 1.15),
+        ("forward", (128,), "bfloat16", FLASH, 1.30, 1.15),
+        ("backward", HEADS, "bfloat16", FLASH, 1.15, 1.0),
+        ("forward+backward", HEADS, "bfloat16", FLASH, 1.20, 1.05),
+        ("forward", HEADS, "float16", TUTORIAL, 1.08, None),
+        ("forward", HEADS, "bfloat16", CUDNN, 0.72, None),
+        ("backward", HEADS, "bfloat16", CUDNN, 0.62, None),
+    )
+    for d in heads
 )
 
 

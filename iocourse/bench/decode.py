@@ -38,8 +38,8 @@ LAYOUT = Layout(
 )  # fmt: skip
 GOALS = tuple(
     Goal(
-        f"least share of the copy bandwidth, N ≥ 32,768, {H} heads, {H_kv} of keys, B = {B}",
         {"H": H, "H_kv": H_kv, "B": B, "N": LONG}, 0.80, 0.65, len(LONG), figure="share", over="least",
+        called=f"least share of the copy bandwidth, N ≥ 32,768, {H} heads, {H_kv} of keys, B = {B}",
     )
     for H, H_kv in HEADS
     for B in BATCHES

@@ -10,9 +10,9 @@ from __future__ import annotations
 from functools import partial
 
 from .gpu.contenders import EFFICIENT, FLASH, MATH, OURS, Contender, ours, sdpa, with_matrices
-from .gpu.dense import Shape, dense, filled
 from .gpu.judging import Goal, Layout
 from .gpu.place import Place
+from .gpu.problem import Shape, dense, filled
 from .gpu.runner import Bench
 
 NAME = "small-cache"
@@ -31,7 +31,7 @@ LAYOUT = Layout(
     EFFICIENT, WHOLE,
 )  # fmt: skip
 GOALS = tuple(
-    Goal(f"{pass_}, d = 512, against {EFFICIENT}", {"pass": pass_, "d": 512}, goal, floor, WHOLE, EFFICIENT)
+    Goal({"pass": pass_, "d": 512}, goal, floor, WHOLE, EFFICIENT)
     for pass_, goal, floor in (("forward", 1.8, 1.3), ("backward", 3.0, 2.0))
 )
 

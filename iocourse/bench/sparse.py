@@ -33,18 +33,14 @@ LAYOUT = Layout(
     (("density", "pairs seen"), ("ratio", "ours / Flex")), FLEX, len(LENGTHS),
 )  # fmt: skip
 GOALS = tuple(
-    Goal(
-        f"forward+backward, {mask}, d = {d}, against {FLEX}",
-        {"pass": "forward+backward", "mask": mask, "d": d}, 1.1, 0.9, len(LENGTHS), FLEX,
-    )
+    Goal({"pass": "forward+backward", "mask": mask, "d": d}, 1.1, 0.9, len(LENGTHS), FLEX)
     for mask in KINDS
     for d in HEADS
-)  # fmt: skip
+)
 LINE_GOALS = tuple(
     Goal(
-        f"{pass_}, largest deviation from s · dense + overhead",
-        {"pass": pass_, "d": HEADS, "N": DENSITIES_AT}, 0.15, None, len(HEADS),
-        figure="deviation", over="largest",
+        {"pass": pass_, "d": HEADS, "N": DENSITIES_AT}, 0.15, None, len(HEADS), figure="deviation",
+        over="largest", called=f"{pass_}, largest deviation from s · dense + overhead",
     )
     for pass_ in PASSES
 )  # fmt: skip

@@ -44,8 +44,8 @@ LAYOUT = Layout(
 )  # fmt: skip
 GOALS = tuple(
     Goal(
-        f"{pass_}, d = {d}: speedup against padded {FLASH} / padding saved", {"pass": pass_, "d": d},
-        0.9, 0.75, len(KINDS), figure="of_saved",
+        {"pass": pass_, "d": d}, 0.9, 0.75, len(KINDS), figure="of_saved",
+        called=f"{pass_}, d = {d}: speedup against padded {FLASH} / padding saved",
     )
     for pass_ in PASSES
     for d in HEADS

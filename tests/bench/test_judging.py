@@ -9,8 +9,8 @@ from made_up_gpu import CpuPlace
 from iocourse.bench.attention import BENCH
 from iocourse.bench.gpu.judging import Goal, Layout, compared, judged
 
-SHARE = Goal("share", {"N": (2, 3), "B": 1}, 0.8, 0.65, 2, figure="share", over="least")
-OFF = Goal("deviation", {}, 0.15, 0.3, 2, figure="off", over="largest")
+SHARE = Goal({"N": (2, 3), "B": 1}, 0.8, 0.65, 2, figure="share", over="least")
+OFF = Goal({}, 0.15, 0.3, 2, figure="off", over="largest")
 
 
 def rows(key, *values, **facts):
@@ -51,7 +51,7 @@ def test_a_record_is_compared_by_what_its_rows_have_in_common():
             ]
         ]
     }  # fmt: skip
-    goals = [Goal(mask, {"mask": mask}, 4.0, None, 2, "Flex") for mask in "ab"]
+    goals = [Goal({"mask": mask}, 4.0, None, 2, "Flex") for mask in "ab"]
     layout = Layout(("mask", "pass"), ("N",), "ms", "milliseconds", (), "Flex", 2)
     found = compared(record, layout, goals)
     assert [row["ratio"] for row in found["rows"] if row["contender"] == "ours"] == [2.0, 8.0, None]
@@ -61,12 +61,13 @@ def test_a_record_is_compared_by_what_its_rows_have_in_common():
         "goal met",
         "not judged: 0 of 2 shapes have both times",
     ]
+    assert [goal["what"] for goal in found["goals"]] == ["a, against Flex", "b, against Flex"]
     assert found["goals_stated_for"] == "H200"
 
 
 def test_a_lead_runs_before_every_lap_and_is_not_timed():
     torch = pytest.importorskip("torch")
-    from iocourse.bench.gpu.dense import Shape
+    from iocourse.bench.gpu.problem import Shape
     from iocourse.gpu.timing import ready
 
     log, laps = [], []
@@ -98,7 +99,7 @@ def test_a_lead_runs_before_every_lap_and_is_not_timed():
 
 def test_a_problem_too_large_for_the_memory_is_refused_with_its_reason():
     torch = pytest.importorskip("torch")
-    from iocourse.bench.gpu.dense import Shape
+    from iocourse.bench.gpu.problem import Shape
 
     def too_large(shape, place, seed):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate\nmore")

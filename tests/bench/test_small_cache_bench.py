@@ -6,7 +6,7 @@ import pytest
 from made_up_gpu import by_contender, holds_numbers
 
 from iocourse.bench import small_cache
-from iocourse.bench.gpu.dense import Shape
+from iocourse.bench.gpu.problem import Shape
 
 torch = pytest.importorskip("torch")
 

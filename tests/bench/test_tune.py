@@ -10,7 +10,7 @@ pytest.importorskip("triton")
 from made_up_gpu import CpuPlace
 
 from iocourse.bench import tune
-from iocourse.bench.gpu.dense import Shape
+from iocourse.bench.gpu.problem import Shape
 from iocourse.bench.tune.fitting import CURATED, SIZES, candidates, fits
 from iocourse.kernels.host.tiles import TABLE, Tile, Tiles, _row, tiles_for
 

@@ -47,18 +47,17 @@ class Goal(NamedTuple):
     """What ours shall reach, and what it must reach.
 
     Attributes:
-        what: the goal in words.
         where: what the rows it is about have in common, by key; a tuple stands for any of its values.
         goal: the number to reach.
         floor: the number that must be reached; None: none.
         shapes: how many rows a verdict takes.
+        rival: where no figure is judged: how many times as fast as this contender ours is.
         figure: what is judged of a row of ours, by its key.
         over: what is judged of all rows: their geometric "mean", the "least", or the "largest", of which less
             is better.
-        rival: where no figure is judged: how many times as fast as this contender ours is.
+        called: the goal in words, where `where` and `rival` do not say it.
     """
 
-    what: str
     where: Mapping[str, Any]
     goal: float
     floor: float | None
@@ -66,6 +65,23 @@ class Goal(NamedTuple):
     rival: str = ""
     figure: str = ""
     over: str = "mean"
+    called: str = ""
+
+    @property
+    def what(self) -> str:
+        """The goal in words: 'forward, d = 64, bfloat16, against SDPA flash'."""
+        return self.called or f"{about(self.where, self.where.values())}, against {self.rival}"
+
+
+def about(names: Iterable[str], values: Iterable[Any]) -> str:
+    """'bfloat16, d = 64, forward': numbers by their names, full and causal by theirs."""
+    pairs = zip(names, values, strict=True)
+    return ", ".join(f"{name} = {value}" if type(value) is int else cell(value) for name, value in pairs)
+
+
+def cell(value: Any) -> str:
+    """A fact of a row in a table."""
+    return {True: "causal", False: "full"}[value] if isinstance(value, bool) else str(value)
 
 
 def geometric_mean(ratios: Sequence[float]) -> float:
@@ -129,9 +145,9 @@ def judged(rows: Sequence[Row], goal: Goal, same_work: Sequence[str] = ()) -> Ro
         found = [row.get(goal.figure) for row in ours]
     numbers = [number for number in found if number is not None]
     reached = OVER[goal.over](numbers) if numbers else None
-    about = {"what": goal.what, "reached": reached, "goal": goal.goal, "floor": goal.floor}
+    facts = {"what": goal.what, "reached": reached, "goal": goal.goal, "floor": goal.floor}
     verdict = _verdict(goal, reached, len(numbers))
-    return about | {"shapes": len(numbers), "of": goal.shapes, "verdict": verdict}
+    return facts | {"shapes": len(numbers), "of": goal.shapes, "verdict": verdict}
 
 
 def _meant(row: Row, where: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""A problem: its tensors, what a query sees, and what a time at it means."""
+"""A problem: its tensors, what a query sees, and what a time at it means; and those of dense attention."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from iocourse.bench import Row
 from iocourse.gpu.roofline import TIMES_FORWARD, flops, tflops
 
 from .place import Place
-from .values import exact_head
+from .values import exact_head, not_later
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -100,3 +100,25 @@ def heads(
     arrays = normal((shape.B, shape.H, shape.N, shape.d), 4, shape.dtype, place, seed)
     work = share * flops("forward", B=shape.B, H=shape.H, N=shape.N, d=shape.d)
     return Problem(differentiable(arrays, lambda x: x[-1, -1]), seen, pairs, rates(work, **facts))
+
+
+class Shape(NamedTuple):
+    """One problem: q, k, v are (B, H, N, d)."""
+
+    dtype: str
+    d: int
+    N: int
+    B: int
+    H: int
+    causal: bool
+
+
+def filled(dtype: str, d: int, N: int, causal: bool) -> Shape:
+    """The shape of 16,384 tokens with heads so that H · d = 2048."""
+    return Shape(dtype, d, N, TOKENS // N, WIDTH // d, causal)
+
+
+def dense(shape: Shape, place: Place, seed: int) -> Problem:
+    """Draw it from the seed; where it is causal half of the FLOP count."""
+    pairs, share = (not_later, 0.5) if shape.causal else (None, 1.0)
+    return heads(shape, place, seed, shape.causal, pairs, share)

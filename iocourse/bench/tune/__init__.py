@@ -17,9 +17,9 @@ from iocourse.data.recorded import provenance
 from iocourse.gpu.timing import CudaStopwatch
 
 from ..gpu.contenders import with_warnings
-from ..gpu.dense import filled
 from ..gpu.judging import geometric_mean
 from ..gpu.place import Place, cuda_place
+from ..gpu.problem import filled
 from ..gpu.runner import Keep
 from ..gpu.text import cut_off
 from ..gpu.trial import outcomes

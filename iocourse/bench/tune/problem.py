@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from iocourse.gpu.timing import Work
 
-from ..gpu.dense import Shape
 from ..gpu.place import Place
-from ..gpu.problem import normal
+from ..gpu.problem import Shape, normal
 
 if TYPE_CHECKING:
     from torch import Tensor
