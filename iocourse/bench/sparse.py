@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from iocourse.bench import Row
 
 from .gpu import density
-from .gpu.contenders import EFFICIENT, FLEX, OURS, Contender, Flex, check_room, sdpa
+from .gpu.contenders import EFFICIENT, FLEX, OURS, Contender, check_room, flex, sdpa
 from .gpu.judging import PASSES, Goal, Layout
 from .gpu.masked import KINDS, NO_MASK, MaskForms, Shape, masked
 from .gpu.place import Place
@@ -27,7 +27,7 @@ HELP = "block masks on a GPU: our kernels beside compiled FlexAttention, and tim
 HEADS = (64, 128)
 LENGTHS = (4096, 8192, 16384)
 DENSITIES_AT = 8192  # N, where time is held against density
-DENSITIES = (NO_MASK, *(density.name_of(share) for share in density.SHARES))
+DENSITIES = (NO_MASK, *density.NAMES)
 LAYOUT = Layout(
     ("dtype", "d", "mask", "pass"), ("N",), "tflops", "TFLOP/s",
     (("density", "pairs seen"), ("ratio", "ours / Flex")), FLEX, len(LENGTHS),
@@ -74,7 +74,7 @@ def contenders(place: Place, *, compiled: bool = True) -> dict[str, Contender]:
         check_room("N × N masks", q.shape[2] * k.shape[2] * (1 + q.element_size()), place)
         return sdpa(EFFICIENT, q, k, v, False, attn_mask=seen.booleans)
 
-    return {OURS: ours, FLEX: Flex(lambda seen, q: seen.flex, compiled), EFFICIENT: efficient}
+    return {OURS: ours, FLEX: flex(lambda seen, N, device: seen.flex, compiled), EFFICIENT: efficient}
 
 
 def ours(q: Tensor, k: Tensor, v: Tensor, seen: MaskForms | None) -> Tensor:

@@ -10,7 +10,7 @@ import importlib.util
 import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +51,7 @@ def contenders(place: Place, tutorial: Path | None = None, *, compiled: bool = T
     field: dict[str, Contender] = {OURS: ours, DETERMINISTIC: partial(ours, deterministic=True)}
     field |= {name: partial(sdpa, name) for name in BACKENDS}
     field[MATH] = with_matrices(field[MATH], place)
-    field[FLEX] = Flex(causal_mask, compiled)
+    field[FLEX] = flex(causal_mask, compiled)
     return field if tutorial is None else field | tutorial_contenders(tutorial)
 
 
@@ -89,38 +89,34 @@ def check_room(what: str, needed: int, place: Place) -> None:
         raise CannotTakePart(f"{what} need about {needed / 1e9:.0f} GB, and {free / 1e9:.0f} GB are free")
 
 
-class Flex:
-    """FlexAttention, compiled afresh for every problem; its block mask is made before the clock starts."""
+def flex(block_mask: Callable[[Any, int, str], Any], compiled: bool) -> Contender:
+    """FlexAttention, compiled afresh for every problem; its block mask is made before the clock starts.
 
-    def __init__(self, block_mask: Callable[[Any, Tensor], Any], compiled: bool) -> None:
-        """`block_mask` makes the BlockMask from what a query sees, and from q; None: all."""
-        self._block_mask, self._compiled = block_mask, compiled
-        self._problem: tuple[Any, ...] = ()
-        self._attend: Any = None
-        self._mask: Any = None
+    `block_mask` makes the BlockMask from what a query sees, N and the device; None: all.
+    """
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, seen: Any) -> Tensor:
-        """O (B, H, N, d)."""
-        problem = (q.shape, q.dtype, seen)
-        if problem != self._problem:
-            self._attend, self._mask = self._fresh(), self._block_mask(seen, q)
-            self._problem = problem
-        o: Tensor = self._attend(q, k, v, block_mask=self._mask)
-        return o
-
-    def _fresh(self) -> Any:
+    @lru_cache(maxsize=1)
+    def fresh(shape: tuple[int, ...], dtype: Any, seen: Any, device: str) -> tuple[Any, Any]:
         import torch
         from torch.nn.attention.flex_attention import flex_attention
 
-        if not self._compiled:
-            return flex_attention
+        mask = block_mask(seen, shape[2], device)
+        if not compiled:
+            return flex_attention, mask
         torch._dynamo.reset()  # past eight shapes the compiler would refuse another one
-        return torch.compile(flex_attention, dynamic=False, fullgraph=True)
+        return torch.compile(flex_attention, dynamic=False, fullgraph=True), mask
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, seen: Any) -> Tensor:
+        attention, mask = fresh(q.shape, q.dtype, seen, str(q.device))
+        o: Tensor = attention(q, k, v, block_mask=mask)
+        return o
+
+    return attend
 
 
-def causal_mask(causal: bool, q: Tensor) -> Any:
+def causal_mask(causal: bool, N: int, device: str) -> Any:
     """FlexAttention's BlockMask of causal attention; None where all is seen."""
-    return flex_mask(lambda batch, head, i, j: i >= j, q.shape[2], str(q.device)) if causal else None
+    return flex_mask(lambda batch, head, i, j: i >= j, N, device) if causal else None
 
 
 def flex_mask(seen: Callable[..., Tensor], N: int, device: str) -> Any:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from iocourse import masks
 
-from . import density as _density
+from . import density
 from .contenders import flex_mask
 from .place import Place
 from .problem import Problem, heads
@@ -22,7 +22,7 @@ KINDS = ("window", "BigBird", "random")
 
 
 class Shape(NamedTuple):
-    """One problem: q, k, v are (B, H, N, d); the mask is one of KINDS, NO_MASK or `_density.name_of`."""
+    """One problem: q, k, v are (B, H, N, d); the mask is one of KINDS, NO_MASK or `density.NAMES`."""
 
     dtype: str
     d: int
@@ -44,8 +44,7 @@ def mask_of(name: str, N: int, block: int = BLOCK) -> masks.Mask:
         return masks.bigbird(N, block, g=1, w=1, r=3)
     if name == "random":
         return masks.random(N, block, 0.1)
-    shares = {_density.name_of(share): share for share in _density.SHARES}
-    return with_share(N, block, shares[name])
+    return with_share(N, block, density.NAMES[name])
 
 
 def with_share(N: int, block: int, share: float) -> masks.BlockMask:
