@@ -127,10 +127,10 @@ def sequences(shape: Shape, place: Place, seed: int) -> Problem:
 
 def _with_padding(x: Tensor, lengths: Sequence[int]) -> Tensor:
     """(T, H, d) as (sequences, H, longest, d), with zeros behind each sequence."""
-    wide = x.new_zeros(len(lengths), x.shape[1], max(lengths), x.shape[2])
-    for to, one in zip(wide, x.split(list(lengths)), strict=True):
-        to[:, : len(one)] = one.transpose(0, 1)
-    return wide
+    from torch.nn.utils.rnn import pad_sequence
+
+    wide: Tensor = pad_sequence(x.split(list(lengths)), batch_first=True)
+    return wide.transpose(1, 2).contiguous()
 
 
 def contenders() -> dict[str, Contender]:

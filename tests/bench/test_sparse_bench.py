@@ -15,7 +15,7 @@ from iocourse import masks
 from iocourse.bench import sparse
 from iocourse.bench.gpu import density as _density
 from iocourse.bench.gpu.density import SHARES, line, lines
-from iocourse.bench.gpu.judging import judged
+from iocourse.bench.gpu.judging import compared
 from iocourse.bench.gpu.masked import BLOCK, KINDS, NO_MASK, MaskForms, mask_of, masked
 from iocourse.bench.sparse import Shape
 
@@ -107,7 +107,8 @@ def test_the_line_is_found_and_what_lies_off_it():
 
 def timed(ms_of, pass_="forward", d=64, N=sparse.DENSITIES_AT, shares=SHARES):
     return [
-        {"d": d, "N": N, "pass": pass_, "contender": "ours", "mask": name, "density": s, "ms": ms_of(s)}
+        {"dtype": "bfloat16", "d": d, "N": N, "pass": pass_, "contender": "ours"}
+        | {"mask": name, "density": s, "ms": ms_of(s)}
         for name, s in _density.NAMES.items()
         if s in shares
     ]
@@ -131,7 +132,10 @@ def test_the_worst_line_is_judged(bump, verdict):
         for d in sparse.HEADS
         for row in timed(lambda s, d=d: (8 * s + 1) * (bump if (d, s) == (128, 1 / 4) else 1), d=d)
     ]
-    goals = {goal.what: judged(lines(rows, NO_MASK), goal) for goal in sparse.LINE_GOALS}
+    bench = sparse.BENCH
+    record = compared({"rows": rows, "seed": 7}, bench.layout, bench.goals, bench.more)
+    assert (record["rows"], len(record["density_rows"]), record["density_seed"]) == ([], len(rows), 7)
+    goals = {one["what"]: one for one in record["goals"]}
     assert goals["forward, largest deviation from s · dense + overhead"]["verdict"] == verdict
     assert goals["backward, largest deviation from s · dense + overhead"]["verdict"].startswith(
         "not judged: 0"
