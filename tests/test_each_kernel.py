@@ -1,5 +1,5 @@
-"""Single kernels: their bytes are those of the roofline, their names those of the tile table; bad input is
-named.
+"""Single kernels: their bytes add up to those of a pass, their names are those of the tile table; bad input
+is named.
 
 Words are held by `test_traffic` and `test_traffic_variants`, pass by pass, against real launches.
 """
@@ -12,14 +12,17 @@ from iocourse.costs.each_kernel import (
     KERNELS,
     SLICED,
     WHOLE,
-    added,
     kernel_words,
     ledger_bytes,
     ledger_of,
     row_products,
 )
+from iocourse.costs.kernels import (
+    attention_forward,
+    attention_fused_backward,
+    attention_split_backward,
+)
 from iocourse.costs.pairs import Problem
-from iocourse.gpu.roofline import tile_bytes
 
 sides = st.integers(1, 40)
 tiles = st.tuples(sides, sides, sides)
@@ -35,16 +38,17 @@ def problems(draw):
 
 
 @given(problems(), tiles, st.sampled_from([2, 4]))
-def test_bytes_are_those_of_the_roofline(p, tile, itemsize):
-    named = {name: tile[:2] for name in WHOLE}
-    for pass_, kernels in {"forward": ["forward"], "backward": ["queries", "keys"]}.items():
-        ledgers = [kernel_words(kernel, p, BM=tile[0], BN=tile[1]) for kernel in kernels]
-        wanted = tile_bytes(pass_, p, itemsize, named, deterministic=True)
-        assert sum(ledger_bytes(ledger, itemsize) for ledger in ledgers) == wanted
-    fused = added(
-        row_products(p, False, tile[0], zeros=True), kernel_words("fused", p, BM=tile[0], BN=tile[1])
+def test_bytes_of_a_pass_are_those_of_its_kernels(p, tile, itemsize):
+    BM, BN, _ = tile
+    forward, queries, keys, fused = (
+        ledger_bytes(kernel_words(kernel, p, BM=BM, BN=BN), itemsize)
+        for kernel in ("forward", "queries", "keys", "fused")
     )
-    assert ledger_bytes(fused, itemsize) == tile_bytes("backward", p, itemsize, named)
+    assert ledger_bytes(attention_forward(p, BM=BM, BN=BN), itemsize) == forward
+    split = attention_split_backward(p, queries=(BM, BN), keys=(BM, BN))
+    assert ledger_bytes(split, itemsize) == queries + keys
+    products = ledger_bytes(row_products(p, False, BM, zeros=True), itemsize)
+    assert ledger_bytes(attention_fused_backward(p, BM=BM, BN=BN), itemsize) == fused + products
 
 
 def test_scores_and_sums_have_four_bytes_and_a_pattern_one():

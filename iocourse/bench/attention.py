@@ -8,19 +8,18 @@ do so for one loop only, and ours keep the masked and the unmasked part apart.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iocourse.bench import Row, grouped
 from iocourse.refusal import Refused
 
-from .gpu.contenders import CUDNN, FLASH, TUTORIAL, CannotTakePart, Contender, contenders, left_out
-from .gpu.dense import TOKENS, WIDTH, Shape, dense_record, filled
+from .gpu.contenders import CUDNN, FLASH, TUTORIAL, contenders, left_out
 from .gpu.judging import Goal, Layout
-from .gpu.place import Place, cuda_place
-from .gpu.text import text
-from .gpu.trial import Keep
+from .gpu.problem import TOKENS, WIDTH, Shape, dense, filled
+from .gpu.runner import Bench, Keep
 
 if TYPE_CHECKING:
     from iocourse.explore.draw.picture import Picture
@@ -38,19 +37,18 @@ LAYOUT = Layout(
 )
 
 
-def _goal(pass_: str, d: int, dtype: str, rival: str, goal: float, floor: float | None) -> Goal:
-    what = f"{pass_}, d = {d}, {dtype}, against {rival}"
-    return Goal(what, {"pass": pass_, "d": d, "dtype": dtype}, goal, floor, WHOLE, rival)
-
-
-GOALS = (
-    _goal("forward", 64, "bfloat16", FLASH, 1.25, 1.15),
-    _goal("forward", 128, "bfloat16", FLASH, 1.30, 1.15),
-    *(_goal("backward", d, "bfloat16", FLASH, 1.15, 1.0) for d in HEADS),
-    *(_goal("forward+backward", d, "bfloat16", FLASH, 1.20, 1.05) for d in HEADS),
-    *(_goal("forward", d, "float16", TUTORIAL, 1.08, None) for d in HEADS),
-    *(_goal("forward", d, "bfloat16", CUDNN, 0.72, None) for d in HEADS),
-    *(_goal("backward", d, "bfloat16", CUDNN, 0.62, None) for d in HEADS),
+GOALS = tuple(
+    Goal({"pass": pass_, "d": d, "dtype": dtype}, goal, floor, WHOLE, rival)
+    for pass_, heads, dtype, rival, goal, floor in (
+        ("forward", (64,), "bfloat16", FLASH, 1.25, 1.15),
+        ("forward", (128,), "bfloat16", FLASH, 1.30, 1.15),
+        ("backward", HEADS, "bfloat16", FLASH, 1.15, 1.0),
+        ("forward+backward", HEADS, "bfloat16", FLASH, 1.20, 1.05),
+        ("forward", HEADS, "float16", TUTORIAL, 1.08, None),
+        ("forward", HEADS, "bfloat16", CUDNN, 0.72, None),
+        ("backward", HEADS, "bfloat16", CUDNN, 0.62, None),
+    )
+    for d in heads
 )
 
 
@@ -81,6 +79,10 @@ def shapes(
     ]
 
 
+BENCH = Bench(NAME, shapes, contenders, dense, LAYOUT, GOALS)
+measured, show = BENCH.measured, BENCH.show
+
+
 def run(
     quick: bool, tutorial: Path | None = None, types: Sequence[str] | None = None,
     heads: Sequence[int] | None = None, lengths: Sequence[int] | None = None, without: Sequence[str] = (),
@@ -104,25 +106,11 @@ def run(
     if tutorial is not None and not tutorial.is_file():
         raise Refused(f"--tutorial {tutorial} is no file; allowed: a copy of Triton's 06-fused-attention.py")
     asked = shapes(quick, types, heads, lengths)
-    place = cuda_place(NAME)
-    try:
-        field = left_out(contenders(place.free_bytes, tutorial), without)
-    except CannotTakePart as error:
-        raise Refused(str(error)) from None
-    return measured(asked, field, place, quick=quick, keep=keep)
-
-
-def measured(
-    asked: Sequence[Shape], field: Mapping[str, Contender], place: Place, *, quick: bool = False,
-    keep: Keep | None = None,
-) -> Row:  # fmt: skip
-    """The record: rows, errors, means and goals of every shape asked for, on this place."""
-    return dense_record(NAME, asked, field, place, LAYOUT, GOALS, quick, keep)
-
-
-def show(result: Row) -> str:
-    """TFLOP/s, means, errors, who did not take part and why, the goals, and where it was measured."""
-    return text(result, LAYOUT)
+    some = replace(
+        BENCH, shapes=lambda quick: asked,
+        contenders=lambda place: left_out(contenders(place, tutorial), without),
+    )  # fmt: skip
+    return some.run(quick, keep)
 
 
 def pictures(result: Row) -> dict[str, Picture]:

@@ -7,20 +7,19 @@ every byte counted twice, since it is read and written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from iocourse.bench import Row
-from iocourse.costs.kernels import Problem, attention_decode
+from iocourse.costs.kernels import Problem as Sizes
+from iocourse.costs.kernels import attention_decode
 from iocourse.gpu.timing import time_of
 
 from .gpu.contenders import BACKENDS, OURS, Contender, sdpa
-from .gpu.judging import STATED_FOR, Goal, Layout, judged
-from .gpu.place import Place, cuda_place
-from .gpu.text import text
-from .gpu.trial import Given, Keep, normal, times_of
-from .gpu.values import exact_head
+from .gpu.judging import Goal, Layout
+from .gpu.place import Place
+from .gpu.problem import Given, Problem, normal
+from .gpu.runner import Bench
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,8 +38,8 @@ LAYOUT = Layout(
 )  # fmt: skip
 GOALS = tuple(
     Goal(
-        f"least share of the copy bandwidth, N ≥ 32,768, {H} heads, {H_kv} of keys, B = {B}",
         {"H": H, "H_kv": H_kv, "B": B, "N": LONG}, 0.80, 0.65, len(LONG), figure="share", over="least",
+        called=f"least share of the copy bandwidth, N ≥ 32,768, {H} heads, {H_kv} of keys, B = {B}",
     )
     for H, H_kv in HEADS
     for B in BATCHES
@@ -68,36 +67,22 @@ def shapes(quick: bool) -> list[Shape]:
 
 def must_read(shape: Shape) -> int:
     """Bytes of K and V, each number once: what the closed form has for them."""
-    one = Problem(1, shape.N, shape.d, B=shape.B, H=shape.H, H_kv=shape.H_kv)
+    one = Sizes(1, shape.N, shape.d, B=shape.B, H=shape.H, H_kv=shape.H_kv)
     reads = attention_decode(one, parts=1).reads
     return BYTES * (reads["K"] + reads["V"])
 
 
-class Cache:
-    """q, k, v, normal; the last head of the last sequence is held against float64."""
+def cache(shape: Shape, place: Place, seed: int) -> Problem:
+    """q, k, v, normal; the last head of the last sequence is held against float64. The query sees all."""
+    k, v = normal((shape.B, shape.H_kv, shape.N, shape.d), 2, shape.dtype, place, seed)
+    (q,) = normal((shape.B, shape.H, 1, shape.d), 1, shape.dtype, place, seed + 1)
+    given = Given((q, k, v), q, lambda x: x[-1, -1])  # there is no backward pass
+    return Problem(given, None, None, lambda pass_, ms: figures(shape, ms))
 
-    seen = None  # the query is the last token, and sees all
 
-    def __init__(self, copy_gbytes_per_s: float, shape: Shape, place: Place, seed: int) -> None:
-        """Draw them from the seed."""
-        k, v = normal((shape.B, shape.H_kv, shape.N, shape.d), 2, shape.dtype, place, seed)
-        (q,) = normal((shape.B, shape.H, 1, shape.d), 1, shape.dtype, place, seed + 1)
-        self._given = Given((q, k, v), q, lambda x: x[-1, -1])
-        self._shape, self._copy = shape, copy_gbytes_per_s
-
-    def given(self, contender: str) -> Given:
-        """The same for everyone; there is no backward pass."""
-        return self._given
-
-    def reference(self) -> Mapping[str, Tensor]:
-        """O (1, d) of the last head."""
-        q, k, v = (x[-1, -1] for x in self._given.inputs)
-        return {"O": exact_head(q, k, v, q)["O"]}
-
-    def figures(self, pass_: str, ms: float) -> Row:
-        """GB/s of what must be read, as a share of the copy bandwidth too, and microseconds."""
-        rate = must_read(self._shape) / ms / 1e6
-        return {"gbytes_per_s": rate, "share": rate / self._copy, "us": 1000 * ms}
+def figures(shape: Shape, ms: float) -> Row:
+    """GB/s of what must be read, and microseconds."""
+    return {"gbytes_per_s": must_read(shape) / ms / 1e6, "us": 1000 * ms}
 
 
 def contenders() -> dict[str, Contender]:
@@ -125,34 +110,23 @@ def copy_speed(place: Place, size: int = COPIED) -> Row:
     return {"bytes": size, "ms": ms, "gbytes_per_s": 2 * size / ms / 1e6}
 
 
-def run(quick: bool, keep: Keep | None = None) -> Row:
-    """Time every contender at every shape; `quick`: one length and B = 1 only, and no goal is judged.
-
-    Raises Refused where there is no GPU, or kernels are interpreted.
-    """
-    place = cuda_place(NAME)
-    return measured(shapes(quick), contenders(), place, copy_speed(place), quick=quick, keep=keep)
+def _with_share(record: Row) -> Row:
+    """`share`: GB/s as a share of the copy's, in each row that has a time."""
+    copied = record["copy"]["gbytes_per_s"]
+    rows = (row | {"share": row["gbytes_per_s"] / copied} if "ms" in row else row for row in record["rows"])
+    return record | {"rows": list(rows)}
 
 
-def measured(
-    asked: Sequence[Shape], field: Mapping[str, Contender], place: Place, copy: Row, *, quick: bool = False,
-    keep: Keep | None = None,
-) -> Row:  # fmt: skip
-    """The record: the copy, rows, errors and goals of every shape asked for, on this place."""
-    problem: Callable[[Shape, Place, int], Cache] = partial(Cache, copy["gbytes_per_s"])
-    about = {"quick": quick, "copy": copy, "goals_stated_for": STATED_FOR}
-
-    def judge(record: Row) -> Row:
-        return about | record | {"goals": judged(record["rows"], GOALS)}
-
-    return times_of(NAME, asked, problem, field, place, ("forward",), judge, keep)
-
-
-def show(result: Row) -> str:
-    """The copy, GB/s, errors, refusals, the goals, and where it was measured."""
-    copy = result["copy"]
-    said = (
+def _told(record: Row) -> str:
+    copy = record["copy"]
+    return (
         f"the copy: {copy['gbytes_per_s']:,.0f} GB/s, {copy['bytes'] / 2**30:.3g} GiB read and written "
         f"in {copy['ms']:.3f} ms"
     )
-    return text(result, LAYOUT, said)
+
+
+BENCH = Bench(
+    NAME, shapes, lambda place: contenders(), cache, LAYOUT, GOALS, passes=("forward",),
+    facts=lambda place, asked: {"copy": copy_speed(place)}, more=_with_share, told=_told,
+)  # fmt: skip
+run, measured, show = BENCH.run, BENCH.measured, BENCH.show

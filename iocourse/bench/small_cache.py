@@ -7,17 +7,13 @@ name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from iocourse.bench import Row
-
 from .gpu.contenders import EFFICIENT, FLASH, MATH, OURS, Contender, ours, sdpa, with_matrices
-from .gpu.dense import Shape, dense_record, filled
 from .gpu.judging import Goal, Layout
-from .gpu.place import Place, cuda_place
-from .gpu.text import text
-from .gpu.trial import Keep
+from .gpu.place import Place
+from .gpu.problem import Shape, dense, filled
+from .gpu.runner import Bench
 
 NAME = "small-cache"
 HELP = "attention at d = 256 to 1024 on a GPU: whole rows, slices of d, scores written out (needs CUDA)"
@@ -35,7 +31,7 @@ LAYOUT = Layout(
     EFFICIENT, WHOLE,
 )  # fmt: skip
 GOALS = tuple(
-    Goal(f"{pass_}, d = 512, against {EFFICIENT}", {"pass": pass_, "d": 512}, goal, floor, WHOLE, EFFICIENT)
+    Goal({"pass": pass_, "d": 512}, goal, floor, WHOLE, EFFICIENT)
     for pass_, goal, floor in (("forward", 1.8, 1.3), ("backward", 3.0, 2.0))
 )
 
@@ -46,32 +42,14 @@ def shapes(quick: bool) -> list[Shape]:
     return [filled("bfloat16", d, N, causal) for d in heads for N in lengths for causal in MASKS]
 
 
-def contenders(free_bytes: Callable[[], int]) -> dict[str, Contender]:
-    """Everyone by name, ours first; `free_bytes` is the memory that is free."""
+def contenders(place: Place) -> dict[str, Contender]:
+    """Everyone by name, ours first."""
     field: dict[str, Contender] = {OURS: ours}
     field |= {name: partial(ours, tile_d=way) for way, name in BY_TILE_D.items()}
     field |= {name: partial(sdpa, name) for name in (EFFICIENT, FLASH, MATH)}
     large = (BY_TILE_D["materialised"], MATH)
-    return field | {name: with_matrices(field[name], free_bytes) for name in large}
+    return field | {name: with_matrices(field[name], place) for name in large}
 
 
-def run(quick: bool, keep: Keep | None = None) -> Row:
-    """Time every contender at every shape; `quick`: d = 512 at one length only, and no goal is judged.
-
-    Raises Refused where there is no GPU, or kernels are interpreted.
-    """
-    place = cuda_place(NAME)
-    return measured(shapes(quick), contenders(place.free_bytes), place, quick=quick, keep=keep)
-
-
-def measured(
-    asked: Sequence[Shape], field: Mapping[str, Contender], place: Place, *, quick: bool = False,
-    keep: Keep | None = None,
-) -> Row:  # fmt: skip
-    """The record: rows, errors, means and goals of every shape asked for, on this place."""
-    return dense_record(NAME, asked, field, place, LAYOUT, GOALS, quick, keep)
-
-
-def show(result: Row) -> str:
-    """TFLOP/s, means, errors, who did not take part and why, the goals, and where it was measured."""
-    return text(result, LAYOUT)
+BENCH = Bench(NAME, shapes, contenders, dense, LAYOUT, GOALS)
+run, measured, show = BENCH.run, BENCH.measured, BENCH.show

@@ -7,19 +7,17 @@ TFLOP/s count the pairs that are seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from iocourse.bench import Row
 
-from .gpu import density as _density
-from .gpu.contenders import EFFICIENT, FLEX, OURS, Contender, Flex, check_room, sdpa
-from .gpu.dense import TOKENS, WIDTH
-from .gpu.judging import PASSES, Goal, Layout, compared, judged
-from .gpu.masked import KINDS, NO_MASK, Masked, MaskForms, Shape
-from .gpu.place import Place, cuda_place
-from .gpu.text import text
-from .gpu.trial import Keep, times_of
+from .gpu import density
+from .gpu.contenders import EFFICIENT, FLEX, OURS, Contender, check_room, flex, sdpa
+from .gpu.judging import PASSES, Goal, Layout
+from .gpu.masked import KINDS, NO_MASK, MaskForms, Shape, masked
+from .gpu.place import Place
+from .gpu.problem import TOKENS, WIDTH
+from .gpu.runner import Bench
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,58 +27,54 @@ HELP = "block masks on a GPU: our kernels beside compiled FlexAttention, and tim
 HEADS = (64, 128)
 LENGTHS = (4096, 8192, 16384)
 DENSITIES_AT = 8192  # N, where time is held against density
+DENSITIES = (NO_MASK, *density.NAMES)
 LAYOUT = Layout(
     ("dtype", "d", "mask", "pass"), ("N",), "tflops", "TFLOP/s",
     (("density", "pairs seen"), ("ratio", "ours / Flex")), FLEX, len(LENGTHS),
 )  # fmt: skip
 GOALS = tuple(
-    Goal(
-        f"forward+backward, {mask}, d = {d}, against {FLEX}",
-        {"pass": "forward+backward", "mask": mask, "d": d}, 1.1, 0.9, len(LENGTHS), FLEX,
-    )
+    Goal({"pass": "forward+backward", "mask": mask, "d": d}, 1.1, 0.9, len(LENGTHS), FLEX)
     for mask in KINDS
     for d in HEADS
-)  # fmt: skip
+)
 LINE_GOALS = tuple(
     Goal(
-        f"{pass_}, largest deviation from s · dense + overhead",
-        {"pass": pass_, "d": HEADS, "N": DENSITIES_AT}, 0.15, None, len(HEADS),
-        figure="deviation", over="largest",
+        {"pass": pass_, "d": HEADS, "N": DENSITIES_AT}, 0.15, None, len(HEADS), figure="deviation",
+        over="largest", called=f"{pass_}, largest deviation from s · dense + overhead",
     )
     for pass_ in PASSES
 )  # fmt: skip
 
 
 def shapes(quick: bool) -> list[Shape]:
-    """Every problem with a rival; with `quick` those of d = 128 at one length."""
+    """Every problem with a rival, with `quick` those of d = 128 at one length; then those of `densities`."""
     heads, lengths = ((128,), (4096,)) if quick else (HEADS, LENGTHS)
-    return [_filled(d, N, mask) for d in heads for mask in KINDS for N in lengths]
+    return [_filled(d, N, mask) for d in heads for mask in KINDS for N in lengths] + densities(quick)
 
 
 def densities(quick: bool) -> list[Shape]:
-    """Random masks of every density, and no mask; with `quick` for d = 128 only."""
-    names = (NO_MASK, *(_density.name_of(share) for share in _density.SHARES))
-    return [_filled(d, DENSITIES_AT, mask) for d in ((128,) if quick else HEADS) for mask in names]
+    """Random masks of every density, and no mask, for ours alone; with `quick` for d = 128 only."""
+    return [_filled(d, DENSITIES_AT, mask) for d in ((128,) if quick else HEADS) for mask in DENSITIES]
 
 
 def _filled(d: int, N: int, mask: str) -> Shape:
     return Shape("bfloat16", d, N, TOKENS // N, WIDTH // d, mask)
 
 
-def contenders(free_bytes: Callable[[], int], *, compiled: bool = True) -> dict[str, Contender]:
+def contenders(place: Place, *, compiled: bool = True) -> dict[str, Contender]:
     """Everyone by name, ours first.
 
     Args:
-        free_bytes: the memory that is free, so that masks of N × N booleans are not even tried.
+        place: where there may be no memory for masks of N × N booleans, which are then not even tried.
         compiled: compile FlexAttention, as its users must; without, its slow reference runs, for tests.
     """
 
     def efficient(q: Tensor, k: Tensor, v: Tensor, seen: MaskForms) -> Tensor:
         # The booleans, and what PyTorch makes of them: numbers to add to the scores.
-        check_room("N × N masks", q.shape[2] * k.shape[2] * (1 + q.element_size()), free_bytes)
+        check_room("N × N masks", q.shape[2] * k.shape[2] * (1 + q.element_size()), place)
         return sdpa(EFFICIENT, q, k, v, False, attn_mask=seen.booleans)
 
-    return {OURS: ours, FLEX: Flex(lambda seen, q: seen.flex, compiled), EFFICIENT: efficient}
+    return {OURS: ours, FLEX: flex(lambda seen, N, device: seen.flex, compiled), EFFICIENT: efficient}
 
 
 def ours(q: Tensor, k: Tensor, v: Tensor, seen: MaskForms | None) -> Tensor:
@@ -90,54 +84,19 @@ def ours(q: Tensor, k: Tensor, v: Tensor, seen: MaskForms | None) -> Tensor:
     return attention(q, k, v, block_mask=None if seen is None else seen.tiled(q, k))
 
 
-def run(quick: bool, keep: Keep | None = None) -> Row:
-    """Time everyone at every shape and ours at every density; `quick`: d = 128 at one length, no goal judged.
-
-    Raises Refused where there is no GPU, or kernels are interpreted.
-    """
-    place = cuda_place(NAME)
-    field = contenders(place.free_bytes)
-    return measured(shapes(quick), densities(quick), field, place, quick=quick, keep=keep)
-
-
-def measured(
-    asked: Sequence[Shape], dense_to_sparse: Sequence[Shape], field: Mapping[str, Contender], place: Place,
-    problem: Callable[[Shape, Place, int], Masked] = Masked, *, quick: bool = False, keep: Keep | None = None,
-) -> Row:  # fmt: skip
-    """The record: rows, errors, means, lines of time against density, and goals, on this place.
-
-    Args:
-        asked: shapes for everyone.
-        dense_to_sparse: shapes for ours alone.
-        field: who takes part.
-        place: where this runs.
-        problem: draws one.
-        quick: whether few shapes were asked for.
-        keep: takes the record after each shape.
-    """
-    total = len(asked) + len(dense_to_sparse)
-
-    def judge(record: Row) -> Row:
-        counted = {"shapes": record["shapes"] | {"asked": total}, "density_rows": [], "lines": []}
-        return {"quick": quick} | compared(record, LAYOUT, GOALS) | counted
-
-    def with_lines(alone: Row) -> Row:
-        found = _density.lines(alone["rows"], NO_MASK)
-        return record | {
-            "shapes": {"asked": total, "done": len(asked) + alone["shapes"]["done"]},
-            "seconds": record["seconds"] + alone["seconds"],
-            "density_seed": alone["seed"],
-            "density_rows": alone["rows"],
-            "errors": record["errors"] + alone["errors"],
-            "lines": found,
-            "goals": record["goals"] + judged(found, LINE_GOALS),
-        }
-
-    record = times_of(NAME, asked, problem, field, place, judge=judge, keep=keep)
-    ours = {OURS: field[OURS]}
-    return times_of(NAME, dense_to_sparse, problem, ours, place, judge=with_lines, keep=keep)
+def _with_lines(record: Row) -> Row:
+    """Rows of masks of every density apart, and the lines through their times."""
+    alone = [row for row in record["rows"] if row["mask"] in DENSITIES]
+    return record | {
+        "rows": [row for row in record["rows"] if row["mask"] not in DENSITIES],
+        "density_seed": record["seed"],
+        "density_rows": alone,
+        "lines": density.lines(alone, NO_MASK),
+    }
 
 
-def show(result: Row) -> str:
-    """TFLOP/s, means, errors, refusals, time against density, the goals, and where it was measured."""
-    return text(result, LAYOUT, _density.text_of(result["lines"]))
+BENCH = Bench(
+    NAME, shapes, contenders, masked, LAYOUT, GOALS + LINE_GOALS, more=_with_lines,
+    only_ours=lambda shape: shape.mask in DENSITIES, told=lambda record: density.text_of(record["lines"]),
+)  # fmt: skip
+run, measured, show = BENCH.run, BENCH.measured, BENCH.show

@@ -8,23 +8,22 @@ computes more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
+from itertools import accumulate
 from math import log
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from iocourse.bench import Row
-from iocourse.gpu.roofline import TIMES_FORWARD, tflops
 
 from .gpu.contenders import CUDNN, FLASH, OURS, Contender, sdpa
-from .gpu.dense import WIDTH
-from .gpu.judging import PASSES, Goal, Layout, compared, judged
-from .gpu.place import Place, cuda_place
-from .gpu.text import text
-from .gpu.trial import Given, Keep, normal, times_of
-from .gpu.values import exact_head, not_later
+from .gpu.judging import PASSES, Goal, Layout
+from .gpu.place import Place
+from .gpu.problem import WIDTH, Problem, differentiable, normal, rates
+from .gpu.runner import Bench
+from .gpu.values import not_later
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,8 +44,8 @@ LAYOUT = Layout(
 )  # fmt: skip
 GOALS = tuple(
     Goal(
-        f"{pass_}, d = {d}: speedup against padded {FLASH} / padding saved", {"pass": pass_, "d": d},
-        0.9, 0.75, len(KINDS), figure="of_saved",
+        {"pass": pass_, "d": d}, 0.9, 0.75, len(KINDS), figure="of_saved",
+        called=f"{pass_}, d = {d}: speedup against padded {FLASH} / padding saved",
     )
     for pass_ in PASSES
     for d in HEADS
@@ -101,51 +100,37 @@ class Packed(NamedTuple):
     longest: int
 
 
-class Sequences:
-    """q, k, v and dO, normal, packed (T, H, d) and padded (sequences, H, longest, d), the same numbers."""
+def sequences(shape: Shape, place: Place, seed: int) -> Problem:
+    """q, k, v and dO, normal, packed (T, H, d) and padded (sequences, H, longest, d), the same numbers.
 
-    def __init__(self, shape: Shape, place: Place, seed: int) -> None:
-        """Draw them from the seed."""
-        import torch
+    The last head of the last sequence is held against float64. A row says what padding would multiply: FLOP
+    by `saved`, tokens by `tokens_saved`.
+    """
+    import torch
 
-        self._shape, self._lengths = shape, drawn(shape)
-        starts = [sum(self._lengths[:s]) for s in range(len(self._lengths) + 1)]
-        arrays = normal((starts[-1], shape.H, shape.d), 4, shape.dtype, place, seed)
-        wide = [self._with_padding(x, starts) for x in arrays]
-        n = self._lengths[-1]
-        self._packed = _given(arrays, lambda x: x[-n:, -1])
-        self._padded = _given(wide, lambda x: x[-1, -1, :n])
-        cu = torch.tensor(starts, dtype=torch.int32, device=place.device)
-        self.seen = Packed(cu, max(self._lengths))
-
-    def _with_padding(self, x: Tensor, starts: Sequence[int]) -> Tensor:
-        """(T, H, d) as (sequences, H, longest, d), with zeros behind each sequence."""
-        wide = x.new_zeros(len(self._lengths), x.shape[1], max(self._lengths), x.shape[2])
-        for s, n in enumerate(self._lengths):
-            wide[s, :, :n] = x[starts[s] : starts[s] + n].transpose(0, 1)
-        return wide
-
-    def given(self, contender: str) -> Given:
-        """Padded for those who need it, packed for the others."""
-        return self._padded if contender in PADDED else self._packed
-
-    def reference(self) -> Mapping[str, Tensor]:
-        """O, dQ, dK, dV (n, d) of the last head of the last sequence."""
-        one, part = self._packed, self._packed.part
-        q, k, v = (part(x) for x in one.inputs)
-        return exact_head(q, k, v, part(one.do), not_later)
-
-    def figures(self, pass_: str, ms: float) -> Row:
-        """TFLOP/s of the pairs there are, tokens, and the FLOP and tokens that padding would multiply."""
-        tokens, padded = sum(self._lengths), max(self._lengths) * len(self._lengths)
-        work = TIMES_FORWARD[pass_] * 4.0 * self._shape.H * self._shape.d * pairs(self._lengths)
-        facts = {"tokens": tokens, "saved": saved(self._lengths), "tokens_saved": padded / tokens}
-        return facts | {"tflops": tflops(work, ms)}
+    lengths = drawn(shape)
+    starts, n, longest = [0, *accumulate(lengths)], lengths[-1], max(lengths)
+    arrays = normal((starts[-1], shape.H, shape.d), 4, shape.dtype, place, seed)
+    padded = differentiable([_with_padding(x, lengths) for x in arrays], lambda x: x[-1, -1, :n])
+    facts = {
+        "tokens": starts[-1], "saved": saved(lengths),
+        "tokens_saved": longest * len(lengths) / starts[-1],
+    }  # fmt: skip
+    return Problem(
+        differentiable(arrays, lambda x: x[-n:, -1]),
+        Packed(torch.tensor(starts, dtype=torch.int32, device=place.device), longest),
+        not_later,
+        rates(4.0 * shape.H * shape.d * pairs(lengths), **facts),
+        dict.fromkeys(PADDED, padded),
+    )
 
 
-def _given(arrays: Sequence[Tensor], part: Callable[[Tensor], Tensor]) -> Given:
-    q, k, v, do = arrays
-    return Given((q.requires_grad_(), k.requires_grad_(), v.requires_grad_()), do, part)
+def _with_padding(x: Tensor, lengths: Sequence[int]) -> Tensor:
+    """(T, H, d) as (sequences, H, longest, d), with zeros behind each sequence."""
+    from torch.nn.utils.rnn import pad_sequence
+
+    wide: Tensor = pad_sequence(x.split(list(lengths)), batch_first=True)
+    return wide.transpose(1, 2).contiguous()
 
 
 def contenders() -> dict[str, Contender]:
@@ -171,37 +156,17 @@ def _varlen_attn(q: Tensor, k: Tensor, v: Tensor, seen: Packed) -> Tensor:
     return o
 
 
-def run(quick: bool, keep: Keep | None = None) -> Row:
-    """Time every contender at every shape; `quick`: one batch of lengths at d = 128, and no goal is judged.
-
-    Raises Refused where there is no GPU, or kernels are interpreted.
-    """
-    place = cuda_place(NAME)
-    return measured(shapes(quick), contenders(), place, quick=quick, keep=keep)
-
-
-def measured(
-    asked: Sequence[Shape], field: Mapping[str, Contender], place: Place, *, quick: bool = False,
-    keep: Keep | None = None,
-) -> Row:  # fmt: skip
-    """The record: lengths, rows, errors, means and goals of every shape asked for, on this place."""
-    about = {"quick": quick, "lengths": {shape.lengths: drawn(shape) for shape in asked}}
-
-    def judge(record: Row) -> Row:
-        record = compared(record, LAYOUT, ())
-        rows = [_with_part(row) for row in record["rows"]]
-        return about | record | {"rows": rows, "goals": judged(rows, GOALS)}
-
-    return times_of(NAME, asked, Sequences, field, place, judge=judge, keep=keep)
+def _with_part(record: Row) -> Row:
+    """`of_saved`: how much of the padding saved is speed gained, in rows whose rival has a time too."""
+    rows = (
+        row | {"of_saved": row["ratio"] / row["saved"]} if row.get("ratio") is not None else row
+        for row in record["rows"]
+    )
+    return record | {"rows": list(rows)}
 
 
-def _with_part(row: Row) -> Row:
-    """`of_saved`: how much of the padding saved is speed gained, where the rival has a time too."""
-    if row.get("ratio") is None:
-        return row
-    return row | {"of_saved": row["ratio"] / row["saved"]}
-
-
-def show(result: Row) -> str:
-    """TFLOP/s, means, errors, refusals, the goals, and where it was measured."""
-    return text(result, LAYOUT)
+BENCH = Bench(
+    NAME, shapes, lambda place: contenders(), sequences, LAYOUT, GOALS, more=_with_part,
+    facts=lambda place, asked: {"lengths": {shape.lengths: drawn(shape) for shape in asked}},
+)  # fmt: skip
+run, measured, show = BENCH.run, BENCH.measured, BENCH.show

@@ -139,12 +139,11 @@ def parse(text: str) -> list[Kernel]:
     if start is None:
         said = "; ".join(_lines(text, "==WARNING==")) or "nothing about a kernel"
         raise CannotMeasure(f"ncu printed no table; it said: {said}")
-    header, *rows = csv.reader(line for line in lines[start:] if not line.startswith("=="))
-    missing = [name for name in ("Kernel Name", *METRICS) if name not in header]
+    rows = list(csv.DictReader(line for line in lines[start:] if not line.startswith("==")))
+    missing = [name for name in ("Kernel Name", *METRICS) if rows and name not in rows[0]]
     if missing or not rows:
         raise CannotMeasure(f"ncu's table has no {', '.join(missing) or 'row of units'}")
-    units = dict(zip(header, rows[0], strict=False))
-    return [_kernel(dict(zip(header, row, strict=False)), units) for row in rows[1:] if row]
+    return [_kernel(row, units=rows[0]) for row in rows[1:]]
 
 
 def _kernel(row: Mapping[str, str], units: Mapping[str, str]) -> Kernel:

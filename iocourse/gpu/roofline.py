@@ -7,10 +7,6 @@ the forward pass has two, the backward pass five, exponentials and sums are not 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from ..costs import kernels as costs
-from ..costs.each_kernel import ledger_bytes
 from ..costs.kernels import Problem
 from .chips import Chip
 
@@ -24,29 +20,13 @@ def flops(pass_: str, *, B: int, H: int, N: int, d: int, causal: bool = False) -
 
     Raises ValueError for an unknown pass.
     """
-    return _factor(pass_) * 4.0 * B * H * N * N * d * (0.5 if causal else 1.0)
+    _check(pass_)
+    return TIMES_FORWARD[pass_] * 4.0 * B * H * N * N * d * (0.5 if causal else 1.0)
 
 
-def pairs(Nq: int, Nk: int, low: int | None = None, high: int | None = None) -> int:
-    """Pairs (query i, key j) with low ≤ j - i ≤ high, None: no limit. Causal: N(N + 1)/2."""
-    below = max(1 - Nq, -Nq if low is None else low)
-    above = min(Nk - 1, Nk if high is None else high)
-    return sum(min(Nq, Nk - off) - max(0, -off) for off in range(below, above + 1))
-
-
-def exact_flops(pass_: str, problem: Problem) -> float:
-    """FLOP of one pass with every pair counted that the mask leaves: 4·d·pairs forward.
-
-    Raises ValueError for an unknown pass.
-    """
-    p = problem
-    return _factor(pass_) * 4.0 * p.B * p.H * p.d * pairs(p.Nq, p.Nk, p.low, p.high)
-
-
-def _factor(pass_: str) -> float:
+def _check(pass_: str) -> None:
     if pass_ not in TIMES_FORWARD:
         raise ValueError(f"pass_ is {pass_!r}; allowed: {', '.join(PASSES)}")
-    return TIMES_FORWARD[pass_]
 
 
 def compulsory_bytes(pass_: str, problem: Problem, itemsize: int) -> int:
@@ -55,39 +35,12 @@ def compulsory_bytes(pass_: str, problem: Problem, itemsize: int) -> int:
     Forward reads Q, K, V and writes O, LSE; backward reads these five and dO, and writes dQ, dK, dV. LSE is
     float32, the others have `itemsize` bytes. Forward and backward together: both, with O and LSE in between.
     """
-    _factor(pass_)
+    _check(pass_)
     queries, keys = problem.queries * problem.d * itemsize, problem.keys * problem.d * itemsize
     row_sums = 4 * problem.queries
     forward = 2 * queries + 2 * keys + row_sums
     backward = 4 * queries + 4 * keys + row_sums
     return {"forward": forward, "backward": backward}.get(pass_, forward + backward)
-
-
-def tile_bytes(
-    pass_: str, problem: Problem, itemsize: int, tiles: Mapping[str, tuple[int, int]], *,
-    deterministic: bool = False,
-) -> int:  # fmt: skip
-    """Bytes that our kernels' loads and stores move, by the closed forms in `costs.kernels`.
-
-    Args:
-        pass_: forward, backward or both.
-        problem: the sizes and the mask.
-        itemsize: bytes of a number of Q, K, V.
-        tiles: (BM, BN) by kernel: `forward`, and `fused`, or `queries` and `keys` where deterministic.
-        deterministic: the split backward pass instead of the fused one.
-    """
-    _factor(pass_)
-    total = 0
-    if pass_ != "backward":
-        BM, BN = tiles["forward"]
-        total += ledger_bytes(costs.attention_forward(problem, BM=BM, BN=BN), itemsize)
-    if pass_ == "forward":
-        return total
-    if deterministic:
-        split = costs.attention_split_backward(problem, queries=tiles["queries"], keys=tiles["keys"])
-        return total + ledger_bytes(split, itemsize)
-    BM, BN = tiles["fused"]
-    return total + ledger_bytes(costs.attention_fused_backward(problem, BM=BM, BN=BN), itemsize)
 
 
 def intensity(flop: float, moved: float) -> float:

@@ -1,13 +1,13 @@
 """How long work on a GPU takes: CUDA events around it, a cold L2 before it, the median of many.
 
-A stopwatch takes the laps; what is made of them needs no GPU, and is tested without one.
+A stopwatch takes the laps; what is made of them needs no GPU, and is tested with another stopwatch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -45,13 +45,6 @@ def ready(work: Work) -> Callable[[], object]:
         return work
     timed, made = work.work, work.before()
     return lambda: timed(made)
-
-
-class Stopwatch(Protocol):
-    """What takes the time of a piece of work, several times over."""
-
-    def laps(self, work: Work, repeats: int) -> list[float]:
-        """Run `work` `repeats` times; milliseconds of each."""
 
 
 def no_cuda() -> str:
@@ -111,7 +104,12 @@ def summary(laps: Sequence[float]) -> Timing:
 
 
 def time_of(
-    work: Work, *, stopwatch: Stopwatch | None = None, budget_ms: float = 200, least: int = 5, most: int = 200
+    work: Work,
+    *,
+    stopwatch: CudaStopwatch | None = None,
+    budget_ms: float = 200,
+    least: int = 5,
+    most: int = 200,
 ) -> Timing:
     """The time of one piece of work, warmed up first. Raises `NeedsCuda` where no stopwatch is given and
     there is no GPU.
@@ -128,7 +126,7 @@ def time_of(
 
 
 def side_by_side(
-    works: Mapping[str, Work], *, stopwatch: Stopwatch, rounds: int = 3, budget_ms: float = 60,
+    works: Mapping[str, Work], *, stopwatch: CudaStopwatch, rounds: int = 3, budget_ms: float = 60,
     least: int = 3, most: int = 50,
 ) -> dict[str, Timing | Exception]:  # fmt: skip
     """Several pieces of work in one run: every round takes laps of each, and begins with another one.
@@ -146,30 +144,24 @@ def side_by_side(
     """
     failed: dict[str, Exception] = {}
     repeats: dict[str, int] = {}
-    for name, work in works.items():
-        try:
-            repeats[name] = _repeats(work, stopwatch, budget_ms, least, most)
-        except Exception as error:
-            failed[name] = error.with_traceback(None)  # which would keep its tensors alive
     laps: dict[str, list[float]] = {name: [] for name in works}
-    for turn in range(rounds):
-        for name in _rotated([name for name in works if name not in failed], turn):
+    for turn in range(-1, rounds):  # before the first round: how long a lap is
+        names = [name for name in works if name not in failed]
+        first = max(turn, 0) % len(names) if names else 0
+        for name in names[first:] + names[:first]:
             try:
-                laps[name] += stopwatch.laps(works[name], repeats[name])
+                if turn < 0:
+                    repeats[name] = _repeats(works[name], stopwatch, budget_ms, least, most)
+                else:
+                    laps[name] += stopwatch.laps(works[name], repeats[name])
             except Exception as error:
                 failed[name] = error.with_traceback(None)  # which would keep its tensors alive
     return {name: failed.get(name) or summary(laps[name]) for name in works}
 
 
-def _repeats(work: Work, stopwatch: Stopwatch, budget_ms: float, least: int, most: int) -> int:
+def _repeats(work: Work, stopwatch: CudaStopwatch, budget_ms: float, least: int, most: int) -> int:
     """Warm up, then how many laps fit the budget."""
     for _ in range(WARM_UPS):
         ready(work)()
     lap = min(stopwatch.laps(work, 2))
     return max(least, min(most, int(budget_ms / lap) if lap > 0 else most))
-
-
-def _rotated(names: list[Any], by: int) -> list[Any]:
-    """The names in their order, beginning with number `by`."""
-    at = by % len(names) if names else 0
-    return names[at:] + names[:at]

@@ -61,10 +61,10 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("what", metavar="WHAT", nargs="?", default="", help="the launch")
     parser.add_argument("--N", type=int, help="sequence length (4096)")
     parser.add_argument("--d", type=int, help="head dimension (128; small caches 512)")
-    parser.add_argument("--heads", type=int, default=16, help="heads of queries (16)")
+    parser.add_argument("--heads", type=int, help="heads of queries (16)")
     parser.add_argument("--kv-heads", type=int, help="heads of keys and values (as many)")
-    parser.add_argument("--batch", type=int, default=1, help="batches (1)")
-    parser.add_argument("--dtype", default="bfloat16", help=f"{', '.join(DTYPES)} (bfloat16)")
+    parser.add_argument("--batch", type=int, help="batches (1)")
+    parser.add_argument("--dtype", help=f"{', '.join(DTYPES)} (bfloat16)")
     parser.add_argument("--causal", action="store_true", help="query i sees keys 0 … i")
     parser.add_argument("--block-mask", metavar="SPEC", help="for block-sparse: as --mask of iocourse count")
     parser.add_argument("--block", metavar="B", type=int, help="side of that mask's blocks (64)")
@@ -86,7 +86,7 @@ def profile(arguments: argparse.Namespace) -> int:
         from . import report
     except ImportError as error:  # neither tiles nor closed forms are known without the kernels
         raise Refused(str(error)) from None
-    record = report.measured(asked) if not asked.closed_form else report.computed(asked)
+    record = report.record_of(asked)
     print(report.show(record))
     if arguments.json:
         write_whole(arguments.json, json.dumps(record, indent=1, ensure_ascii=False) + "\n")

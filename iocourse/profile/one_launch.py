@@ -24,18 +24,25 @@ WARM_UPS = 2
 
 def prepared(asked: Question, device: str, dtype: torch.dtype) -> tuple[Launch, dict[str, Tensor]]:
     """The launch as a function, and its tensors by the names they have in a ledger."""
-    if asked.what == "packed":
-        return _packed(asked, device, dtype)
-    B, N, d = asked.batch, asked.N, asked.d
-    n_q = 1 if asked.what == "decode" else N
-    q = torch.randn(B, asked.heads, n_q, d, device=device, dtype=dtype)
-    k, v = (torch.randn(B, asked.kv_heads, N, d, device=device, dtype=dtype) for _ in range(2))
+    packed = asked.what == "packed"  # one sequence behind the other, (N, heads, d)
+
+    def normal(heads: int, rows: int) -> Tensor:
+        sizes = (rows, heads) if packed else (heads, rows)
+        x = torch.randn(asked.batch, *sizes, asked.d, device=device, dtype=dtype)
+        return x.transpose(1, 2) if packed else x
+
+    q = normal(asked.heads, 1 if asked.what == "decode" else asked.N)
+    k, v = (normal(asked.kv_heads, asked.N) for _ in range(2))
     named = {"Q": q, "K": k, "V": v}
     if asked.what == "decode":
         return lambda: kernels.decode(q, k, v, parts=asked.parts), named
+    if packed:
+        return _packed(asked, *(x[0].transpose(0, 1) for x in (q, k, v))), named
     options = _options(asked, q, k)
     if asked.what.endswith("backward"):
-        return _backward(q, k, v, options)
+        o, do = kernels.attention(*(x.requires_grad_() for x in (q, k, v)), **options), torch.randn_like(q)
+        named |= {"O": o, "dO": do}
+        return lambda: torch.autograd.grad(o, (q, k, v), do, retain_graph=True), named
     return lambda: kernels.attention(q, k, v, **options), named
 
 
@@ -47,25 +54,10 @@ def _options(asked: Question, q: Tensor, k: Tensor) -> dict[str, Any]:
     return options | ({"deterministic": True} if asked.what == "split-backward" else {})
 
 
-def _backward(
-    q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any]
-) -> tuple[Launch, dict[str, Tensor]]:  # fmt: skip
-    inputs = [x.requires_grad_() for x in (q, k, v)]
-    o, do = kernels.attention(q, k, v, **options), torch.randn_like(q)
-    named = {"Q": q, "K": k, "V": v, "O": o, "dO": do}
-    return lambda: torch.autograd.grad(o, inputs, do, retain_graph=True), named
-
-
-def _packed(asked: Question, device: str, dtype: torch.dtype) -> tuple[Launch, dict[str, Tensor]]:
-    starts = list(accumulate(asked.lengths, initial=0))
-    cu = torch.tensor(starts, dtype=torch.int32, device=device)
-    q = torch.randn(asked.N, asked.heads, asked.d, device=device, dtype=dtype)
-    k, v = (torch.randn(asked.N, asked.kv_heads, asked.d, device=device, dtype=dtype) for _ in range(2))
+def _packed(asked: Question, q: Tensor, k: Tensor, v: Tensor) -> Launch:
+    cu = torch.tensor([0, *accumulate(asked.lengths)], dtype=torch.int32, device=q.device)
     longest = (max(asked.lengths),) * 2
-    named = {name: x.transpose(0, 1)[None] for name, x in (("Q", q), ("K", k), ("V", v))}
-    return lambda: kernels.attention_varlen(
-        q, k, v, cu, cu.clone(), longest=longest, causal=asked.causal
-    ), named
+    return lambda: kernels.attention_varlen(q, k, v, cu, cu.clone(), longest=longest, causal=asked.causal)
 
 
 def ledger(asked: Question) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 from ..count import grids
@@ -12,7 +12,8 @@ from ..refusal import Refused
 from ..sizes import positive_int
 from . import DTYPES, LAUNCHES
 
-N, D, D_SLICED, BLOCK, ARCH = 4096, 128, 512, 64, 90  # where nothing is said
+N, D, D_SLICED, ARCH = 4096, 128, 512, 90  # where nothing is said
+SIZES = ("N", "d", "heads", "kv_heads", "batch", "block", "parts")  # options that take a number of at least 1
 LONGEST_MASK = 16384  # the closed form of a block mask looks at every pair
 OF_SOME = ("causal", "block_mask", "block", "lengths", "parts")  # options that only some launches take
 
@@ -26,13 +27,13 @@ class Question:
     what: str
     N: int
     d: int
-    heads: int
     kv_heads: int
-    batch: int
-    dtype: str
+    heads: int = 16
+    batch: int = 1
+    dtype: str = "bfloat16"
     causal: bool = False
     block_mask: str = ""
-    block: int = BLOCK
+    block: int = 64
     lengths: tuple[int, ...] = ()
     parts: int = 0
     closed_form: bool = False
@@ -53,17 +54,9 @@ class Question:
         """The block mask of `block_mask`. Raises Refused where it names none."""
         return grids.build(self.block_mask, self.N, self.block, option="--block-mask")
 
-    def facts(self) -> dict[str, Any]:
-        """What JSON can hold of it; `of_facts` is the inverse."""
-        return asdict(self)
-
-    def with_parts(self, parts: int) -> Question:
-        """The same launch with so many stretches of keys."""
-        return replace(self, parts=parts)
-
 
 def of_facts(facts: dict[str, Any]) -> Question:
-    """The question that `facts` came from."""
+    """The question of which these are the facts, as JSON holds them."""
     return Question(**{**facts, "lengths": tuple(facts["lengths"])})
 
 
@@ -73,64 +66,46 @@ def question(arguments: argparse.Namespace) -> Question:
     if what not in LAUNCHES:
         came = f"WHAT {what!r} is unknown" if what else "WHAT is missing"
         raise Refused(f"{came}; allowed: {', '.join(LAUNCHES)}")
-    _refuse_what_it_does_not_take(what, arguments)
+    names = (field.name for field in fields(Question))
+    said = {name: value for name in names if (value := getattr(arguments, name)) is not None}
+    _refuse_what_it_does_not_take(what, said)
     try:
-        asked = _read(what, arguments)
+        for name in SIZES:
+            positive_int(_option(name), said.get(name, 1))
     except ValueError as error:
         raise Refused(str(error)) from None
-    if asked.block_mask:
+    heads = said.get("heads", Question.heads)
+    said = {"N": N, "d": D_SLICED if what.startswith("small-cache") else D, "kv_heads": heads} | said
+    if heads % said["kv_heads"]:
+        raise Refused(f"--kv-heads is {said['kv_heads']} for {heads} heads; allowed: a divisor of {heads}")
+    if what == "packed":
+        lengths = _lengths(said.get("lengths"))
+        said |= {"lengths": lengths, "N": sum(lengths)}
+    asked = Question(**said)
+    if what == "block-sparse":
         _check_mask(asked)
     return asked
 
 
-def _refuse_what_it_does_not_take(what: str, arguments: argparse.Namespace) -> None:
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _refuse_what_it_does_not_take(what: str, said: dict[str, Any]) -> None:
     for option in OF_SOME:
         takers = [name for name, one in LAUNCHES.items() if option in one.options]
-        if getattr(arguments, option) not in (None, False) and what not in takers:
-            name = "--" + option.replace("_", "-")
-            raise Refused(f"{what} takes no {name}; allowed with: {', '.join(takers)}")
-    if what == "packed" and arguments.N is not None:
+        if said.get(option, False) is not False and what not in takers:
+            raise Refused(f"{what} takes no {_option(option)}; allowed with: {', '.join(takers)}")
+    if what == "packed" and "N" in said:
         raise Refused("packed takes no --N: --lengths says how long each sequence is")
-    if what == "packed" and arguments.batch != 1:
-        raise Refused(f"--batch is {arguments.batch}; allowed with packed: 1, the sequences are the batch")
-    if arguments.arch is not None and not arguments.closed_form:
+    if what == "packed" and said.get("batch", 1) != 1:
+        raise Refused(f"--batch is {said['batch']}; allowed with packed: 1, the sequences are the batch")
+    if "arch" in said and not said["closed_form"]:
         raise Refused("--arch is for --closed-form: what is measured runs on this machine's GPU")
-    if arguments.arch is not None and arguments.arch not in CHIPS:
-        raise Refused(f"--arch is {arguments.arch}; allowed: {', '.join(map(str, CHIPS))}")
-    if arguments.dtype not in DTYPES:
-        raise Refused(f"--dtype is {arguments.dtype!r}; allowed: {', '.join(DTYPES)}")
-
-
-def _read(what: str, arguments: argparse.Namespace) -> Question:
-    heads = positive_int("--heads", arguments.heads)
-    kv_heads = positive_int("--kv-heads", heads if arguments.kv_heads is None else arguments.kv_heads)
-    if heads % kv_heads:
-        raise Refused(f"--kv-heads is {kv_heads} for {heads} heads; allowed: a divisor of {heads}")
-    if what == "block-sparse" and arguments.block_mask is None:
-        raise Refused(f"block-sparse needs --block-mask SPEC, one of {grids.FORMS}")
-    lengths = _lengths(arguments.lengths) if what == "packed" else ()
-
-    def size(name: str, unsaid: int) -> int:
-        """What --name says, or `unsaid`."""
-        value = getattr(arguments, name)
-        return unsaid if value is None else positive_int(f"--{name}", value)
-
-    return Question(
-        what=what,
-        N=sum(lengths) or size("N", N),
-        d=size("d", D_SLICED if what.startswith("small-cache") else D),
-        heads=heads,
-        kv_heads=kv_heads,
-        batch=size("batch", 1),
-        dtype=arguments.dtype,
-        causal=arguments.causal,
-        block_mask=arguments.block_mask or "",
-        block=size("block", BLOCK),
-        lengths=lengths,
-        parts=size("parts", 0),
-        closed_form=arguments.closed_form,
-        arch=arguments.arch or 0,
-    )
+    for option, allowed in (("arch", CHIPS), ("dtype", DTYPES)):
+        if option in said and said[option] not in allowed:
+            came = ", ".join(map(str, allowed))
+            raise Refused(f"{_option(option)} is {said[option]!r}; allowed: {came}")
 
 
 def _lengths(text: str | None) -> tuple[int, ...]:
@@ -148,6 +123,8 @@ def _lengths(text: str | None) -> tuple[int, ...]:
 
 
 def _check_mask(asked: Question) -> None:
+    if not asked.block_mask:
+        raise Refused(f"block-sparse needs --block-mask SPEC, one of {grids.FORMS}")
     if asked.N > LONGEST_MASK:
         raise Refused(
             f"--N is {asked.N}; allowed with block-sparse: up to {LONGEST_MASK}, because its closed form "

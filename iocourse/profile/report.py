@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from ..kernels.host.tiles import row_of
 from ..ledger import Ledger
 from ..refusal import Refused
 from . import LAUNCHES
-from .costing import Cost, bytes_of, chosen, cost
+from .costing import Bytes, Cost, bytes_of, cost, moved
 from .question import ARCH, Question
 
 MOST_VISITS = 2000  # tiles of scores that the interpreter meets in about half a minute
@@ -34,53 +35,49 @@ COLUMNS = {
 }
 RATIOS = {"L2 / closed form": ("l2", "closed_form"), "DRAM / compulsory": ("dram", "compulsory")}
 ROWS = {"read": "read", "added": "added to", "written": "written", "total": "total"}
-Counts = dict[str, int | None]
 
 
-def computed(asked: Question) -> dict[str, Any]:
-    """The record without a measurement: no GPU and no ncu are asked for."""
-    return _record(cost(asked, asked.arch or ARCH), None, [], f"tiles of sm_{asked.arch or ARCH}")
-
-
-def measured(asked: Question) -> dict[str, Any]:
-    """The record with the bytes that this machine's GPU moves, by ncu.
+def record_of(asked: Question) -> dict[str, Any]:
+    """What the launch must move and, unless its closed form alone is asked for, what this GPU moves, by ncu.
 
     Raises:
         Refused: there is no GPU or no ncu, or ncu fails; the line says what is needed and what can be had
             without.
     """
-    tool, reason = ncu.find(), no_cuda()
-    if reason or tool is None:
-        raise Refused(_needed(asked, reason, tool))
-    device = device_facts()
-    must = cost(asked, row_of(device["arch"]), device["multiprocessors"])
-    program = [sys.executable, "-m", "iocourse.profile.one_launch", _told(must)]
+    if asked.closed_form:
+        arch = asked.arch or ARCH
+        return _record(cost(asked, arch), None, [], f"tiles of sm_{arch}")
     try:
-        found = ncu.measure(tool, LAUNCHES[asked.what].kernels, program, _environment(interpret=False))
+        tool = _ncu()
+        device = device_facts()
+        must = cost(asked, row_of(device["arch"]), device["multiprocessors"])
+        kernels = LAUNCHES[asked.what].kernels
+        found = ncu.measure(tool, kernels, _program(must), _environment(interpret=False))
     except ncu.CannotMeasure as error:
-        raise Refused(f"{error}. {_without(asked)}") from None
+        raise Refused(
+            f"{error}. Without them `iocourse profile {asked.what} … --closed-form` prints the closed form, "
+            "and where the launch is small the ledger"
+        ) from None
     return _record(must, device | {"ncu": ncu.version(tool)}, found, device["name"])
 
 
-def _needed(asked: Question, reason: str, tool: str | None) -> str:
-    absent = [reason] * bool(reason)
-    absent += ["ncu (NVIDIA Nsight Compute) is not on PATH"] * (tool is None)
-    return (
-        f"nothing can be measured here: {', and '.join(absent)}. Needed: an NVIDIA GPU that torch can use, "
-        "ncu (it comes with the CUDA toolkit, and alone from developer.nvidia.com/nsight-compute), and leave "
-        f"to read the GPU's counters. {_without(asked)}"
+def _ncu() -> str:
+    """Its path. Raises CannotMeasure where it is not here, or no GPU is."""
+    tool, reason = ncu.find(), no_cuda()
+    if tool and not reason:
+        return tool
+    absent = [reason, "" if tool else "ncu (NVIDIA Nsight Compute) is not on PATH"]
+    raise ncu.CannotMeasure(
+        f"nothing can be measured here: {', and '.join(filter(None, absent))}. Needed: an NVIDIA GPU that "
+        "torch can use, ncu (it comes with the CUDA toolkit, and alone from "
+        "developer.nvidia.com/nsight-compute), and leave to read the GPU's counters"
     )
 
 
-def _without(asked: Question) -> str:
-    return (
-        f"Without them `iocourse profile {asked.what} … --closed-form` prints the closed form, and where the "
-        "launch is small the ledger"
-    )
-
-
-def _told(must: Cost) -> str:
-    return json.dumps({"question": must.asked.facts(), "tiles": chosen(must)})
+def _program(must: Cost) -> list[str]:
+    """The launch with its tiles, in a process of its own."""
+    told = json.dumps({"question": asdict(must.asked), "tiles": must.chosen})
+    return [sys.executable, "-m", "iocourse.profile.one_launch", told]
 
 
 def _environment(*, interpret: bool) -> dict[str, str]:
@@ -95,64 +92,56 @@ def _environment(*, interpret: bool) -> dict[str, str]:
 def counted(must: Cost) -> tuple[Ledger | None, str]:
     """The launch's ledger, counted in Triton's interpreter in a process of its own; or None, and why not."""
     if must.visits > MOST_VISITS:
-        return None, (
-            f"The ledger was not counted: the launch meets {must.visits:,} tiles, and the interpreter is "
-            f"asked for {MOST_VISITS:,} at most; the closed form holds without it."
+        why = (
+            f"the launch meets {must.visits:,} tiles, and the interpreter is asked for {MOST_VISITS:,} at "
+            "most; the closed form holds without it."
         )
-    program = [sys.executable, "-m", "iocourse.profile.one_launch", _told(must)]
-    try:
-        done = subprocess.run(
-            program, capture_output=True, text=True, timeout=SECONDS, env=_environment(interpret=True),
-            check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return None, f"The ledger was not counted: the interpreter took more than {SECONDS} seconds."
-    if done.returncode:
-        said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        return None, f"The ledger was not counted: {said}"
-    return Ledger.from_json(done.stdout), ""
+    else:
+        try:
+            options: Any = {"capture_output": True, "text": True, "timeout": SECONDS, "check": False}
+            done = subprocess.run(_program(must), env=_environment(interpret=True), **options)
+            if not done.returncode:
+                return Ledger.from_json(done.stdout), ""
+            why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        except subprocess.TimeoutExpired:
+            why = f"the interpreter took more than {SECONDS} seconds."
+    return None, f"The ledger was not counted: {why}"
 
 
 def _record(
     must: Cost, device: dict[str, Any] | None, found: Sequence[ncu.Kernel], place: str
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     ledger, why_not = counted(must)
-    columns: dict[str, Any] = {
-        "compulsory": must.compulsory.facts(),
-        "closed_form": must.bytes.facts(),
-        "ledger": None if ledger is None else bytes_of(ledger, ledger.itemsizes).facts(),
-        "l2": _l2(found) if found else None,
-        "dram": _dram(found) if found else None,
+    columns = {
+        "compulsory": must.compulsory,
+        "closed_form": must.bytes,
+        "ledger": None if ledger is None else bytes_of(ledger, ledger.itemsizes),
+        **(_levels(found) if found else dict.fromkeys(("l2", "dram"))),
     }
     return {
         "subject": "profile",
         **circumstances("torch", "triton"),
-        "question": must.asked.facts(),
+        "question": asdict(must.asked),
         "place": place,
         "device": device,
         "tiles": must.tiles,
         "bytes": columns,
-        "kernels": [{"name": one.name, "l2": _l2([one]), "dram": _dram([one])} for one in found],
+        "kernels": [{"name": one.name, **_levels([one])} for one in found],
         "differences": [] if ledger is None else (ledger - must.words).lines(),
         "note": why_not,
     }
 
 
-def _l2(found: Sequence[ncu.Kernel]) -> Counts:
-    read, written = (ncu.total(found, ncu.L2.format(kind)) for kind in ("read", "write"))
-    added = ncu.total(found, *(ncu.L2.format(kind) for kind in ("red", "atom")))
-    return _summed({"read": read, "added": added, "written": written})
+def _levels(found: Sequence[ncu.Kernel]) -> dict[str, Bytes]:
+    """Bytes at L2 and at DRAM. Additions are made in L2: the memory sees reads and writes only."""
 
+    def total(metric: str, *kinds: str) -> int | None:
+        return ncu.total(found, *(metric.format(kind) for kind in kinds))
 
-def _dram(found: Sequence[ncu.Kernel]) -> Counts:
-    """Additions are made in L2: the memory sees reads and writes only."""
-    read, written = (ncu.total(found, ncu.DRAM.format(kind)) for kind in ("read", "write"))
-    return _summed({"read": read, "added": 0, "written": written})
-
-
-def _summed(counts: Counts) -> Counts:
-    known = [count for count in counts.values() if count is not None]
-    return counts | {"total": sum(known) if len(known) == len(counts) else None}
+    return {
+        "l2": moved(total(ncu.L2, "read"), total(ncu.L2, "red", "atom"), total(ncu.L2, "write")),
+        "dram": moved(total(ncu.DRAM, "read"), 0, total(ncu.DRAM, "write")),
+    }
 
 
 # --- the table ---------------------------------------------------------------------------------------------
@@ -162,55 +151,49 @@ def show(record: dict[str, Any]) -> str:
     """The launch, its bytes as a table, the kernels where there are several, and what the table says."""
     parts = [_heading(record), _table(record["bytes"])]
     if len(record["kernels"]) > 1:
-        parts.append(_each_kernel(record["kernels"]))
+        parts.append("\n".join(map(_each_kernel, record["kernels"])))
     return "\n\n".join([*parts, "\n".join(_sentences(record))])
 
 
 def _heading(record: dict[str, Any]) -> str:
     asked = record["question"]
-    sizes = [f"N = {asked['N']}", f"d = {asked['d']}", _many(asked["heads"], "head")]
-    if asked["kv_heads"] != asked["heads"]:
-        sizes.append(f"{asked['kv_heads']} of keys")
-    if asked["batch"] > 1:
-        sizes.append(_many(asked["batch"], "batch", "batches"))
-    if asked["causal"]:
-        sizes.append("causal")
-    if asked["block_mask"]:
-        sizes.append(f"mask {asked['block_mask']} in blocks of {asked['block']}")
-    if asked["lengths"]:
-        sizes.append(_many(len(asked["lengths"]), "sequence"))
-    if asked["what"] == "decode":
-        sizes.append(_many(asked["parts"], "part"))
+    facts = {
+        f"N = {asked['N']}, d = {asked['d']}, {_many(asked['heads'], 'head')}": True,
+        f"{asked['kv_heads']} of keys": asked["kv_heads"] != asked["heads"],
+        _many(asked["batch"], "batch", "es"): asked["batch"] > 1,
+        "causal": asked["causal"],
+        f"mask {asked['block_mask']} in blocks of {asked['block']}": asked["block_mask"],
+        _many(len(asked["lengths"]), "sequence"): asked["lengths"],
+        _many(asked["parts"], "part"): asked["what"] == "decode",
+        asked["dtype"]: True,
+    }
     tiles = ", ".join(f"{name} {' × '.join(map(str, tile[:-2]))}" for name, tile in record["tiles"].items())
-    return f"{asked['what']}: {', '.join([*sizes, asked['dtype']])}\n{record['place']}; tiles {tiles}"
+    told = ", ".join(fact for fact, holds in facts.items() if holds)
+    return f"{asked['what']}: {told}\n{record['place']}; tiles {tiles}"
 
 
-def _many(n: int, one: str, more: str = "") -> str:
-    return f"{n} {one if n == 1 else more or one + 's'}"
+def _many(n: int, one: str, more: str = "s") -> str:
+    return f"{n} {one}{more * (n != 1)}"
 
 
 def _table(columns: dict[str, Any]) -> str:
-    known = {name: counts for name, counts in columns.items() if counts}
-    rows = [row for row in ROWS if row != "added" or any(counts["added"] for counts in known.values())]
     lines = [["bytes", *COLUMNS.values(), *RATIOS]]
-    for row in rows:
-        cells = [_cell(name, columns[name], row) for name in COLUMNS]
-        lines.append([ROWS[row], *cells, *(_ratio(columns, row, *pair) for pair in RATIOS.values())])
+    for row, name in ROWS.items():
+        if row != "added" or any(counts["added"] for counts in columns.values() if counts):
+            ratios = (_quotient(columns, row, *pair) for pair in RATIOS.values())
+            cells = ["" if ratio is None else f"{ratio:.3f}" for ratio in ratios]
+            lines.append([name, *(_cell(column, columns[column], row) for column in COLUMNS), *cells])
     return table(lines)
 
 
-def _cell(name: str, counts: Counts | None, row: str) -> str:
+def _cell(name: str, counts: Bytes | None, row: str) -> str:
     if counts is None:
         return "not counted" if name == "ledger" else "not measured"
-    count = counts[row]
-    if count is None:
-        return "not available"
-    return "" if row == "added" and not count else f"{count:,}"
+    return "" if row == "added" and counts[row] == 0 else _amount(counts[row])
 
 
-def _ratio(columns: dict[str, Any], row: str, over: str, under: str) -> str:
-    ratio = _quotient(columns, row, over, under)
-    return "" if ratio is None else f"{ratio:.3f}"
+def _amount(count: int | None) -> str:
+    return "not available" if count is None else f"{count:,}"
 
 
 def _quotient(columns: dict[str, Any], row: str, over: str, under: str) -> float | None:
@@ -220,37 +203,33 @@ def _quotient(columns: dict[str, Any], row: str, over: str, under: str) -> float
     return float(above[row] / below[row])
 
 
-def _each_kernel(kernels: Sequence[dict[str, Any]]) -> str:
-    lines = []
-    for one in kernels:
-        l2, dram = (", ".join(_amounts(one[level])) for level in ("l2", "dram"))
-        lines.append(f"{one['name']}: L2 {l2}; DRAM {dram}")
-    return "\n".join(lines)
+def _each_kernel(kernel: dict[str, Any]) -> str:
+    l2, dram = (
+        ", ".join(
+            f"{ROWS[row]} {_amount(count)}"
+            for row, count in kernel[level].items()
+            if row != "total" and count != 0
+        )
+        for level in ("l2", "dram")
+    )
+    return f"{kernel['name']}: L2 {l2}; DRAM {dram}"
 
 
-def _amounts(counts: Counts) -> list[str]:
-    return [
-        f"{ROWS[row]} {'not available' if count is None else f'{count:,}'}"
-        for row, count in counts.items()
-        if row != "total" and count != 0
-    ]
-
-
-def _sentences(record: dict[str, Any]) -> list[str]:
-    columns = record["bytes"]
-    said = [_reading(columns)]
-    if columns["closed_form"]["added"]:
-        said.append(
+def _sentences(record: dict[str, Any]) -> Iterator[str]:
+    yield _reading(record["bytes"])
+    if record["bytes"]["closed_form"]["added"]:
+        yield (
             "An atomic addition is sent to L2 once and done there, so it counts once here; a ledger calls it "
             "one read and one write."
         )
     if record["differences"]:
-        said.append("The ledger is not the closed form: " + "; ".join(record["differences"]) + ".")
+        yield "The ledger is not the closed form: " + "; ".join(record["differences"]) + "."
     if record["device"] is not None:
-        said.append(
+        yield (
             "ncu empties the caches before each kernel, and what it leaves written in L2 is in no DRAM count."
         )
-    return said + ([record["note"]] if record["note"] else [])
+    if record["note"]:
+        yield record["note"]
 
 
 def _reading(columns: dict[str, Any]) -> str:

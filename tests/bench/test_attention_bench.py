@@ -16,6 +16,7 @@ from iocourse.bench import attention, subjects
 from iocourse.bench.attention import GOALS, LAYOUT, LENGTHS, MASKS
 from iocourse.bench.gpu import judging
 from iocourse.bench.gpu import place as _place
+from iocourse.bench.gpu import runner as _runner
 from iocourse.bench.gpu.judging import PASSES, geometric_mean
 from iocourse.cli import main
 from iocourse.refusal import Refused
@@ -69,7 +70,7 @@ def test_a_contender_is_left_out_by_its_name(capsys, monkeypatch):
 
     field = dict.fromkeys(("ours", "SDPA flash", "ours, deterministic"), print)
     assert list(left_out(field, ["ours, deterministic"])) == ["ours", "SDPA flash"]
-    monkeypatch.setattr(attention, "cuda_place", lambda subject: CpuPlace())
+    monkeypatch.setattr(_runner, "cuda_place", lambda subject: CpuPlace())
     for name in ("ours", "nobody"):
         assert main(["bench", "attention", "--without", name]) == 2
         said = capsys.readouterr().err
@@ -82,8 +83,6 @@ class CutOff(Exception):
 
 @pytest.mark.parametrize("subject", ["attention", "decode", "small-cache", "sparse", "varlen"])
 def test_what_was_measured_before_a_run_is_cut_off_is_in_the_file(subject, tmp_path, monkeypatch):
-    from iocourse.bench.gpu import trial as _trial
-
     file, tried = tmp_path / "record.json", []
 
     def second_is_cut_off(shape, *rest):
@@ -93,8 +92,8 @@ def test_what_was_measured_before_a_run_is_cut_off_is_in_the_file(subject, tmp_p
         return [], []
 
     module = subjects()[subject]
-    monkeypatch.setattr(_trial, "_tried", second_is_cut_off)
-    monkeypatch.setattr(module, "cuda_place", lambda name: CpuPlace())
+    monkeypatch.setattr(_runner, "tried", second_is_cut_off)
+    monkeypatch.setattr(_runner, "cuda_place", lambda name: CpuPlace())
     if subject == "decode":
         monkeypatch.setattr(
             module, "copy_speed", lambda place: {"bytes": 2**30, "ms": 1.0, "gbytes_per_s": 1.0}
@@ -160,7 +159,7 @@ def test_a_mean_weighs_every_shape_alike():
 
 
 def verdict(rows, what="forward, d = 128, bfloat16, against SDPA flash"):
-    (goal,) = (goal for goal in judging.judged(rows, GOALS, LAYOUT.same_work) if goal["what"] == what)
+    (goal,) = (judging.judged(rows, goal, LAYOUT.same_work) for goal in GOALS if goal.what == what)
     return goal["verdict"], goal["reached"]
 
 
@@ -251,7 +250,7 @@ def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, monkeypatch):
     from iocourse.bench.gpu import contenders as _contenders
 
     place = CpuPlace()
-    field = _contenders.contenders(place.free_bytes, compiled=False)
+    field = _contenders.contenders(place, compiled=False)
     assert tuple(field) == _contenders.NAMES[:7]
     record = attention.measured([tiny()], field, place) | {"quick": True}
     assert holds_numbers(record)
@@ -357,7 +356,7 @@ def test_math_is_not_tried_where_its_matrices_do_not_fit():
     needed = MATRIX_BYTES_A_PAIR * 2 * 48 * 48
     for free, fits in ((2 * needed, True), (2 * needed - 1, False)):
         place = CpuPlace(free)
-        field = {"SDPA math": contenders(place.free_bytes, compiled=False)["SDPA math"]}
+        field = {"SDPA math": contenders(place, compiled=False)["SDPA math"]}
         row = by_contender(attention.measured([tiny()], field, place), "forward")["SDPA math"]
         assert ("ms" in row) == fits
         assert fits or row["refused"].startswith("its N × N matrices need about ")
@@ -408,7 +407,7 @@ def test_a_tutorial_takes_part_in_float16(tmp_path, parameter, names):
 def test_another_file_is_no_tutorial(tmp_path, content, monkeypatch, capsys):
     file = tmp_path / "other.py"
     file.write_text(content)
-    monkeypatch.setattr(attention, "cuda_place", lambda subject: CpuPlace())
+    monkeypatch.setattr(_runner, "cuda_place", lambda subject: CpuPlace())
     assert main(["bench", "attention", "--tutorial", str(file)]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and f"{file} is no copy of Triton's tutorial 06: " in said

@@ -7,6 +7,7 @@ from made_up_gpu import LAP, CpuPlace, by_contender, holds_numbers, is_wrong
 
 from iocourse.bench import decode
 from iocourse.bench.decode import Shape
+from iocourse.bench.gpu.judging import judged
 
 torch = pytest.importorskip("torch")
 
@@ -37,17 +38,23 @@ def test_goals_are_those_agreed_and_the_worst_length_is_judged():
     where = {"H": 32, "H_kv": 8, "B": 1, "contender": "ours"}
     shares = {4096: 0.1, 32768: 0.9, 65536: 0.7, 131072: 0.85}
     rows = [where | {"N": N, "share": share} for N, share in shares.items()]
-    found = {goal["what"]: goal for goal in decode.judged(rows, decode.GOALS)}
+    found = {goal.what: judged(rows, goal) for goal in decode.GOALS}
     one = found["least share of the copy bandwidth, N ≥ 32,768, 32 heads, 8 of keys, B = 1"]
     assert (one["reached"], one["verdict"]) == (0.7, "goal missed, floor met")
     assert sum("not judged: 0 of 3" in goal["verdict"] for goal in found.values()) == len(found) - 1 == 5
 
 
-def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, place):
+def copied(monkeypatch, copy):
+    """Nothing is copied: this is what a copy came to."""
+    monkeypatch.setattr(decode, "copy_speed", lambda place: copy)
+
+
+def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, place, monkeypatch):
     field = decode.contenders()
     assert list(field) == ["ours", "SDPA flash", "SDPA cuDNN", "SDPA efficient", "SDPA math"]
     shapes = [Shape("float16", 16, 200, 2, 4, H_kv) for H_kv in (4, 2)]
-    record = decode.measured(shapes, field, place, {"bytes": 1024, "ms": 1.0, "gbytes_per_s": 1e-13})
+    copied(monkeypatch, {"bytes": 1024, "ms": 1.0, "gbytes_per_s": 1e-13})
+    record = decode.measured(shapes, field, place)
     assert holds_numbers(record | {"quick": True})
     for shape in shapes:
         some = {"rows": [row for row in record["rows"] if row["H_kv"] == shape.H_kv]}
@@ -66,10 +73,9 @@ def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, place):
     assert "GB/s of K and V, float16, H = 4, H_kv = 2, B = 2" in shown
 
 
-def test_a_query_that_misses_half_its_keys_is_wrong():
+def test_a_query_that_misses_half_its_keys_is_wrong(monkeypatch):
     def forgetful(q, k, v, seen):
         return torch.nn.functional.scaled_dot_product_attention(q, k[:, :, 20:], v[:, :, 20:])
 
-    copy = {"bytes": 1, "ms": 1.0, "gbytes_per_s": 1.0}
-    record = decode.measured([Shape("float16", 16, 40, 1, 1, 1)], {"ours": forgetful}, CpuPlace(), copy)
-    assert is_wrong(record)
+    copied(monkeypatch, {"bytes": 1, "ms": 1.0, "gbytes_per_s": 1.0})
+    assert is_wrong(decode.measured([Shape("float16", 16, 40, 1, 1, 1)], {"ours": forgetful}, CpuPlace()))

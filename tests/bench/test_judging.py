@@ -1,14 +1,16 @@
 """Goals and verdicts, and the order of things in a trial. All times are made up."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from made_up_gpu import CpuPlace
 
+from iocourse.bench.attention import BENCH
 from iocourse.bench.gpu.judging import Goal, Layout, compared, judged
 
-SHARE = Goal("share", {"N": (2, 3), "B": 1}, 0.8, 0.65, 2, figure="share", over="least")
-OFF = Goal("deviation", {}, 0.15, 0.3, 2, figure="off", over="largest")
+SHARE = Goal({"N": (2, 3), "B": 1}, 0.8, 0.65, 2, figure="share", over="least")
+OFF = Goal({}, 0.15, 0.3, 2, figure="off", over="largest")
 
 
 def rows(key, *values, **facts):
@@ -35,7 +37,7 @@ def test_a_number_is_judged_by_the_worst_of_all_shapes(goal, key, values, reache
     ]
     if goal is SHARE:
         others += [*rows(key, 0.1, B=8), {"contender": "ours", "N": 9, "B": 1, key: 0.1}]
-    (found,) = judged([*rows(key, *values), *others], [goal])
+    found = judged([*rows(key, *values), *others], goal)
     assert (found["reached"], found["verdict"]) == (reached, verdict)
 
 
@@ -49,7 +51,7 @@ def test_a_record_is_compared_by_what_its_rows_have_in_common():
             ]
         ]
     }  # fmt: skip
-    goals = [Goal(mask, {"mask": mask}, 4.0, None, 2, "Flex") for mask in "ab"]
+    goals = [Goal({"mask": mask}, 4.0, None, 2, "Flex") for mask in "ab"]
     layout = Layout(("mask", "pass"), ("N",), "ms", "milliseconds", (), "Flex", 2)
     found = compared(record, layout, goals)
     assert [row["ratio"] for row in found["rows"] if row["contender"] == "ours"] == [2.0, 8.0, None]
@@ -59,13 +61,13 @@ def test_a_record_is_compared_by_what_its_rows_have_in_common():
         "goal met",
         "not judged: 0 of 2 shapes have both times",
     ]
+    assert [goal["what"] for goal in found["goals"]] == ["a, against Flex", "b, against Flex"]
     assert found["goals_stated_for"] == "H200"
 
 
 def test_a_lead_runs_before_every_lap_and_is_not_timed():
     torch = pytest.importorskip("torch")
-    from iocourse.bench.gpu.dense import Heads, Shape
-    from iocourse.bench.gpu.trial import times_of
+    from iocourse.bench.gpu.problem import Shape
     from iocourse.gpu.timing import ready
 
     log, laps = [], []
@@ -89,7 +91,7 @@ def test_a_lead_runs_before_every_lap_and_is_not_timed():
 
     place = Place()
     place.stopwatch = Watch()
-    times_of("made up", [Shape("float16", 16, 8, 1, 1, True)], Heads, {"ours": attend}, place)
+    BENCH.measured([Shape("float16", 16, 8, 1, 1, True)], {"ours": attend}, place)
     # Forward; backward, whose forward pass is not timed; both.
     assert list(dict.fromkeys(laps)) == ["lead clock attend", "lead attend clock"]
     assert len(laps) % 3 == 0 and laps.count("lead attend clock") == len(laps) // 3
@@ -97,14 +99,14 @@ def test_a_lead_runs_before_every_lap_and_is_not_timed():
 
 def test_a_problem_too_large_for_the_memory_is_refused_with_its_reason():
     torch = pytest.importorskip("torch")
-    from iocourse.bench.gpu.dense import Shape
-    from iocourse.bench.gpu.trial import times_of
+    from iocourse.bench.gpu.problem import Shape
 
     def too_large(shape, place, seed):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate\nmore")
 
     shape = Shape("float16", 16, 8, 1, 1, True)
-    record = times_of("made up", [shape], too_large, {"ours": None, "SDPA flash": None}, CpuPlace())
+    bench = replace(BENCH, problem=too_large)
+    record = bench.measured([shape], {"ours": None, "SDPA flash": None}, CpuPlace())
     assert len(record["rows"]) == 6 and not record["errors"]
     for row in record["rows"]:
         assert row["refused"] == "OutOfMemoryError: CUDA out of memory. Tried to allocate"

@@ -1,7 +1,6 @@
 """Other linear attentions, each against what defines it; and the clock they are timed with."""
 
 import math
-from functools import partial
 
 import pytest
 
@@ -118,10 +117,7 @@ def test_the_gpu_section_times_who_can_and_keeps_the_reason_of_who_cannot(monkey
     assert rows[1]["refused"] == "RuntimeError: made up: no room"
 
 
-def test_the_kernels_of_the_gpu_section_are_right_on_a_few_tokens(interpreter, place, monkeypatch):
-    from iocourse.gpu import timing
-
-    monkeypatch.setattr(gpu, "side_by_side", partial(timing.side_by_side, rounds=1, least=1))
+def test_the_kernels_of_the_gpu_section_are_right_on_a_few_tokens(interpreter, place):
     rows = {(row["contender"], row["pass"]): row for row in gpu.times(40, place)}
     for name, most in (("low rank, g = 2", 3), ("low rank, g = 3", 0.6), ("exact, ours, float32", 1e-3)):
         assert rows[name, "forward"]["error"] < most and "ms" in rows[name, "forward+backward"]

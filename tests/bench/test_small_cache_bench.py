@@ -6,7 +6,7 @@ import pytest
 from made_up_gpu import by_contender, holds_numbers
 
 from iocourse.bench import small_cache
-from iocourse.bench.gpu.dense import Shape
+from iocourse.bench.gpu.problem import Shape
 
 torch = pytest.importorskip("torch")
 
@@ -28,7 +28,7 @@ def test_goals_are_those_agreed():
 
 
 def test_ours_in_every_way_beside_its_rivals_on_the_cpu(interpreter, place):
-    field = small_cache.contenders(place.free_bytes)
+    field = small_cache.contenders(place)
     ways = ["ours", "ours, whole rows", "ours, fused", "ours, materialised"]
     assert list(field) == [*ways, "SDPA efficient", "SDPA flash", "SDPA math"]
     record = small_cache.measured([Shape("float16", 24, 24, 1, 1, True)], field, place) | {"quick": True}
@@ -50,7 +50,7 @@ def test_a_way_that_does_not_exist_and_matrices_that_do_not_fit_say_so(interpret
     from iocourse.kernels.host.arguments import LARGEST_WHOLE
 
     place.free = 0
-    field = small_cache.contenders(place.free_bytes)
+    field = small_cache.contenders(place)
     some = {name: field[name] for name in ("ours, whole rows", "ours, materialised", "SDPA math")}
     shape = Shape("float16", LARGEST_WHOLE + 8, 16, 1, 1, False)
     rows = by_contender(small_cache.measured([shape], some, place), "forward")
@@ -59,12 +59,12 @@ def test_a_way_that_does_not_exist_and_matrices_that_do_not_fit_say_so(interpret
         assert rows[name]["refused"].startswith("its N × N matrices need about ")
 
 
-def test_each_way_is_asked_for_by_name(interpreter, monkeypatch):
+def test_each_way_is_asked_for_by_name(interpreter, place, monkeypatch):
     from iocourse import kernels
 
     asked = []
     monkeypatch.setattr(kernels, "attention", lambda q, k, v, **options: asked.append(options))
-    field = small_cache.contenders(lambda: 10**9)
+    field = small_cache.contenders(place)
     q = torch.zeros(1, 1, 1, 1)
     for name in ("ours", *small_cache.BY_TILE_D.values()):
         field[name](q, q, q, True)

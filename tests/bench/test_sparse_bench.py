@@ -4,6 +4,7 @@ What needs CUDA is not covered: compiled FlexAttention and its backward pass, SD
 """
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -13,20 +14,22 @@ from made_up_gpu import LAP, by_contender, holds_numbers, is_wrong
 from iocourse import masks
 from iocourse.bench import sparse
 from iocourse.bench.gpu import density as _density
-from iocourse.bench.gpu.density import SHARES, line, lines, name_of
-from iocourse.bench.gpu.masked import BLOCK, KINDS, NO_MASK, Masked, MaskForms, mask_of
+from iocourse.bench.gpu.density import SHARES, line, lines
+from iocourse.bench.gpu.judging import compared
+from iocourse.bench.gpu.masked import BLOCK, KINDS, NO_MASK, MaskForms, mask_of, masked
 from iocourse.bench.sparse import Shape
 
 torch = pytest.importorskip("torch")
 
-NAMES = [name_of(share) for share in SHARES]
+NAMES = list(_density.NAMES)
+SMALL = replace(sparse.BENCH, problem=partial(masked, block=16))
 
 
 # --- masks ------------------------------------------------------------------------------------------------
 
 
 def test_every_shape_of_the_issue_once():
-    asked = sparse.shapes(quick=False)
+    asked = [shape for shape in sparse.shapes(quick=False) if not sparse.BENCH.only_ours(shape)]
     assert len(asked) == len(set(asked)) == 3 * 3 * 2
     assert {(one.mask, one.N, one.d) for one in asked} == {
         (mask, N, d)
@@ -35,15 +38,20 @@ def test_every_shape_of_the_issue_once():
         for d in (64, 128)
     }  # fmt: skip
     assert {(one.B * one.N, one.H * one.d, one.dtype) for one in asked} == {(16384, 2048, "bfloat16")}
-    assert set(sparse.shapes(quick=True)) < set(asked)
-    assert {one.mask for one in sparse.densities(quick=True)} == {NO_MASK, *NAMES}
+    assert set(sparse.shapes(quick=True)) < set(sparse.shapes(quick=False))
+    for quick in (True, False):  # everyone first, then ours alone
+        alone = sparse.densities(quick)
+        assert {one.mask for one in alone} == {NO_MASK, *NAMES} and sparse.shapes(quick)[
+            -len(alone) :
+        ] == alone
+        assert [shape for shape in sparse.shapes(quick) if sparse.BENCH.only_ours(shape)] == alone
     assert set(sparse.densities(quick=True)) < set(sparse.densities(quick=False))
 
 
-@pytest.mark.parametrize("share", SHARES)
-def test_a_random_mask_has_about_the_share_of_its_name(share):
+@pytest.mark.parametrize(("name", "share"), _density.NAMES.items())
+def test_a_random_mask_has_about_the_share_of_its_name(name, share):
     N = sparse.DENSITIES_AT
-    mask = mask_of(name_of(share), N)
+    mask = mask_of(name, N)
     assert math.isclose(mask.nnz / N**2, share, rel_tol=0.05)
     assert NAMES == ["random, 1/16", "random, 1/8", "random, 1/4", "random, 1/2", "random, all"]
 
@@ -99,8 +107,10 @@ def test_the_line_is_found_and_what_lies_off_it():
 
 def timed(ms_of, pass_="forward", d=64, N=sparse.DENSITIES_AT, shares=SHARES):
     return [
-        {"d": d, "N": N, "pass": pass_, "contender": "ours", "mask": name_of(s), "density": s, "ms": ms_of(s)}
-        for s in shares
+        {"dtype": "bfloat16", "d": d, "N": N, "pass": pass_, "contender": "ours"}
+        | {"mask": name, "density": s, "ms": ms_of(s)}
+        for name, s in _density.NAMES.items()
+        if s in shares
     ]
 
 
@@ -122,7 +132,10 @@ def test_the_worst_line_is_judged(bump, verdict):
         for d in sparse.HEADS
         for row in timed(lambda s, d=d: (8 * s + 1) * (bump if (d, s) == (128, 1 / 4) else 1), d=d)
     ]
-    goals = {one["what"]: one for one in sparse.judged(lines(rows, NO_MASK), sparse.LINE_GOALS)}
+    bench = sparse.BENCH
+    record = compared({"rows": rows, "seed": 7}, bench.layout, bench.goals, bench.more)
+    assert (record["rows"], len(record["density_rows"]), record["density_seed"]) == ([], len(rows), 7)
+    goals = {one["what"]: one for one in record["goals"]}
     assert goals["forward, largest deviation from s · dense + overhead"]["verdict"] == verdict
     assert goals["backward, largest deviation from s · dense + overhead"]["verdict"].startswith(
         "not judged: 0"
@@ -144,11 +157,9 @@ def test_goals_are_those_agreed():
 
 
 def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, place):
-    field = sparse.contenders(place.free_bytes, compiled=False)
-    asked, alone = (
-        [Shape("float16", 16, 64, 1, 1, mask) for mask in names] for names in (("window",), (NO_MASK, *NAMES))
-    )
-    record = sparse.measured(asked, alone, field, place, partial(Masked, block=16)) | {"quick": True}
+    field = sparse.contenders(place, compiled=False)
+    asked = [Shape("float16", 16, 64, 1, 1, mask) for mask in ("window", NO_MASK, *NAMES)]
+    record = SMALL.measured(asked, field, place, quick=True)
     assert holds_numbers(record)
     forward, both = by_contender(record, "forward"), by_contender(record, "forward+backward")
     assert (forward["ours"]["ratio"], forward["ours"]["density"]) == (1.0, 1.0)
@@ -179,10 +190,12 @@ def test_a_run_cut_off_among_the_densities_does_not_pass_for_whole(place, monkey
             raise KeyboardInterrupt
         return [], []
 
-    monkeypatch.setattr("iocourse.bench.gpu.trial._tried", third_is_cut_off)
-    shape = Shape("bfloat16", 16, 96, 1, 1, "random")
+    monkeypatch.setattr("iocourse.bench.gpu.runner.tried", third_is_cut_off)
+    shapes = [Shape("bfloat16", 16, 96, 1, 1, mask) for mask in ("random", *NAMES[:3])]
+    field = {"ours": None, "somebody": None}
     with pytest.raises(KeyboardInterrupt):
-        sparse.measured([shape], [shape] * 3, {"ours": None}, place, keep=kept.append)
+        sparse.measured(shapes, field, place, keep=kept.append)
+    assert [list(some) for _, _, some, *_ in tried] == [["ours", "somebody"], ["ours"], ["ours"]]
     assert [record["shapes"] for record in kept] == [{"asked": 4, "done": 1}, {"asked": 4, "done": 2}]
     assert all(f"cut off after {n} of 4 shapes" in sparse.show(record) for n, record in enumerate(kept, 1))
 
@@ -192,15 +205,12 @@ def test_a_mask_that_is_not_obeyed_is_wrong_and_not_timed(place):
         return torch.nn.functional.scaled_dot_product_attention(q, k, v)
 
     shape = Shape("bfloat16", 16, 96, 1, 1, "random")
-    problem = partial(Masked, block=16)
-    assert is_wrong(sparse.measured([shape], [], {"ours": deaf}, place, problem))
+    assert is_wrong(SMALL.measured([shape], {"ours": deaf}, place))
 
 
 def test_booleans_are_not_tried_where_they_do_not_fit(place):
     place.free = 2 * 3 * 96 * 96 - 1
-    efficient = sparse.contenders(place.free_bytes)["SDPA efficient"]
+    efficient = sparse.contenders(place)["SDPA efficient"]
     shape = Shape("float16", 16, 96, 1, 1, "random")
-    record = sparse.measured(
-        [shape], [], {"ours": efficient, "x": efficient}, place, partial(Masked, block=16)
-    )
+    record = SMALL.measured([shape], {"ours": efficient, "x": efficient}, place)
     assert by_contender(record, "forward")["x"]["refused"].startswith("N × N masks need about ")

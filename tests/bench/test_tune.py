@@ -7,7 +7,10 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
+from made_up_gpu import CpuPlace
+
 from iocourse.bench import tune
+from iocourse.bench.gpu.problem import Shape
 from iocourse.bench.tune.fitting import CURATED, SIZES, candidates, fits
 from iocourse.kernels.host.tiles import TABLE, Tile, Tiles, _row, tiles_for
 
@@ -150,9 +153,7 @@ def test_nothing_better_leaves_the_row_as_it_is():
 
 
 def test_a_real_problem_runs_with_other_tiles_and_refuses_wrong_values(interpreter):
-    import torch
-
-    one = tune.Problem(48, 16, True, torch.float16, 1, 1, "cpu")
+    one = tune.Problem(Shape("float16", 16, 48, 1, 1, True), CpuPlace())
     for kernel in tune.KERNELS:
         results = one.work(kernel, Tile(32, 16))()
         assert len(results) == (2 if kernel == "forward" else 3)

@@ -9,7 +9,7 @@ import pytest
 from made_up_gpu import LAP, CpuPlace, by_contender, holds_numbers, is_wrong
 
 from iocourse.bench import varlen
-from iocourse.bench.gpu.judging import judged
+from iocourse.bench.gpu.judging import compared
 from iocourse.bench.varlen import KINDS, Shape, drawn, pairs, saved
 
 torch = pytest.importorskip("torch")
@@ -35,11 +35,11 @@ def test_padding_saved_counts_pairs():
 
 def test_packed_and_padded_hold_the_same_numbers():
     shape = Shape("float16", 8, 2, "log-uniform", 4, 3, 30)
-    one = varlen.Sequences(shape, CpuPlace(), 7)
+    one = varlen.sequences(shape, CpuPlace(), 7)
     lengths = drawn(shape)
     assert one.seen.cu.tolist() == [sum(lengths[:s]) for s in range(5)] and one.seen.longest == max(lengths)
-    packed, padded = one.given("ours"), one.given("SDPA flash")
-    assert one.given("varlen_attn") is packed and one.given("SDPA cuDNN") is padded
+    packed, padded = one.given_to("ours"), one.given_to("SDPA flash")
+    assert one.given_to("varlen_attn") is packed and one.given_to("SDPA cuDNN") is padded
     for x, wide in zip((*packed.inputs, packed.do), (*padded.inputs, padded.do), strict=True):
         assert wide.shape == (4, 2, max(lengths), 8) and x.shape == (sum(lengths), 2, 8)
         assert torch.equal(packed.part(x), padded.part(wide)) and len(packed.part(x)) == lengths[-1]
@@ -62,11 +62,9 @@ def made_up(ours, padded, kinds=KINDS):
     ("ratio", "verdict"), [(1.81, "goal met"), (1.79, "goal missed, floor met"), (1.49, "floor missed")]
 )
 def test_speed_is_judged_against_the_padding_saved(ratio, verdict):
-    rows = [
-        varlen._with_part(row | {"saved": 2.0, "ratio": ratio if row["contender"] == "ours" else 1.0})
-        for row in made_up(1.0, ratio)
-    ]
-    found = {goal["what"]: goal for goal in judged(rows, varlen.GOALS)}
+    rows = [row | {"saved": 2.0} for row in made_up(1.0, ratio)]
+    judged = compared({"rows": rows}, varlen.LAYOUT, varlen.GOALS, varlen.BENCH.more)["goals"]
+    found = {goal["what"]: goal for goal in judged}
     one = found["backward, d = 64: speedup against padded SDPA flash / padding saved"]
     assert one["verdict"] == verdict and math.isclose(one["reached"], ratio / 2)
     assert sum(goal["verdict"].startswith("not judged: 0 of 3") for goal in found.values()) == 5

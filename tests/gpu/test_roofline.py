@@ -3,25 +3,16 @@
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from iocourse.costs.kernels import Problem
+from iocourse.costs.each_kernel import ledger_bytes
+from iocourse.costs.kernels import (
+    Problem,
+    attention_forward,
+    attention_fused_backward,
+    attention_split_backward,
+)
 from iocourse.gpu import CHIPS
 from iocourse.gpu import roofline as r
-
-LIMIT = st.none() | st.integers(-12, 12)
-
-
-@given(st.integers(1, 9), st.integers(1, 9), LIMIT, LIMIT)
-def test_pairs_are_those_a_loop_counts(Nq, Nk, low, high):
-    seen = [
-        (i, j)
-        for i in range(Nq)
-        for j in range(Nk)
-        if (low is None or j - i >= low) and (high is None or j - i <= high)
-    ]
-    assert r.pairs(Nq, Nk, low, high) == len(seen)
 
 
 def test_the_convention_is_two_products_forward_and_five_backward():
@@ -31,17 +22,6 @@ def test_the_convention_is_two_products_forward_and_five_backward():
     assert r.flops("backward", **sizes) == 5 * product
     assert r.flops("forward+backward", **sizes) == 7 * product
     assert r.flops("forward", **sizes, causal=True) == product
-
-
-@pytest.mark.parametrize("pass_", r.PASSES)
-def test_convention_and_exact_count_differ_by_half_a_row_if_causal(pass_):
-    N = 64
-    full = Problem(N, N, 16, B=2, H=3, H_kv=3)
-    causal = Problem(N, N, 16, high=0, B=2, H=3, H_kv=3)
-    sizes = dict(B=2, H=3, N=N, d=16)
-    assert r.exact_flops(pass_, full) == r.flops(pass_, **sizes)
-    half = r.flops(pass_, **sizes, causal=True)
-    assert math.isclose(r.exact_flops(pass_, causal), half * (N + 1) / N)
 
 
 def test_what_must_move_is_each_array_once():
@@ -58,9 +38,9 @@ def test_what_must_move_is_each_array_once():
 @pytest.mark.parametrize("high", [None, 0])
 def test_one_tile_moves_what_must_move_and_smaller_tiles_more(high):
     p = Problem(64, 64, 32, high=high, B=1, H=2, H_kv=2)
-    whole = r.tile_bytes("forward", p, 2, {"forward": (64, 64)})
+    whole = ledger_bytes(attention_forward(p, BM=64, BN=64), 2)
     assert whole == r.compulsory_bytes("forward", p, 2)
-    moved = [r.tile_bytes("forward", p, 2, {"forward": (b, 16)}) for b in (64, 32, 16)]
+    moved = [ledger_bytes(attention_forward(p, BM=b, BN=16), 2) for b in (64, 32, 16)]
     assert moved == sorted(moved) and moved[0] < moved[-1]
 
 
@@ -71,13 +51,11 @@ def test_backward_bytes_of_tiles_written_out():
     half = N * d * 2
     # O, dO, D; K, V; by 4 blocks of keys Q, dO, LSE, D and dQ (float32, read and written); dK, dV.
     fused = 2 * half + rows + 2 * half + 4 * (2 * half + 2 * rows + 2 * N * d * 4) + 2 * half
-    assert r.tile_bytes("backward", p, 2, {"fused": (32, 64)}) == fused
+    assert ledger_bytes(attention_fused_backward(p, BM=32, BN=64), 2) == fused
     first = 2 * half + half + rows + 4 * 2 * half + rows + half  # O, dO, Q, LSE; K, V by 4 blocks; D, dQ
     second = 2 * half + 4 * (2 * half + 2 * rows) + 2 * half
-    split = r.tile_bytes("backward", p, 2, {"queries": (64, 32), "keys": (32, 64)}, deterministic=True)
-    assert split == first + second
-    both = r.tile_bytes("forward+backward", p, 2, {"forward": (64, 64), "fused": (32, 64)})
-    assert both == fused + r.tile_bytes("forward", p, 2, {"forward": (64, 64)})
+    split = attention_split_backward(p, queries=(64, 32), keys=(32, 64))
+    assert ledger_bytes(split, 2) == first + second
 
 
 @pytest.mark.parametrize("chip", CHIPS.values(), ids=lambda chip: chip.name)
@@ -100,7 +78,6 @@ def test_rates_have_units():
     [
         (lambda: r.flops("sideways", B=1, H=1, N=1, d=1), "pass_ is 'sideways'; allowed: forward, backward"),
         (lambda: r.compulsory_bytes("", Problem(1, 1, 1), 2), "pass_ is ''"),
-        (lambda: r.tile_bytes("up", Problem(1, 1, 1), 2, {}), "pass_ is 'up'"),
         (lambda: r.intensity(1, 0), "moved is 0; allowed: more than 0 bytes"),
         (lambda: r.tflops(1, 0.0), "ms is 0.0; allowed"),
     ],

@@ -10,11 +10,13 @@ import importlib.util
 import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iocourse.refusal import Refused
+
+from .place import Place
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,20 +40,18 @@ class CannotTakePart(RuntimeError):
     """A contender does not take this type or size; the message says why."""
 
 
-def contenders(
-    free_bytes: Callable[[], int], tutorial: Path | None = None, *, compiled: bool = True
-) -> dict[str, Contender]:
+def contenders(place: Place, tutorial: Path | None = None, *, compiled: bool = True) -> dict[str, Contender]:
     """Everyone by name, ours first.
 
     Args:
-        free_bytes: the memory that is free, so that the N × N matrices of math are not even tried.
+        place: where there may be no memory for the N × N matrices of math, which are then not even tried.
         tutorial: a copy of Triton's tutorial 06, which takes part where it is given.
         compiled: compile FlexAttention, as its users must; without, its slow reference runs, for tests.
     """
     field: dict[str, Contender] = {OURS: ours, DETERMINISTIC: partial(ours, deterministic=True)}
     field |= {name: partial(sdpa, name) for name in BACKENDS}
-    field[MATH] = with_matrices(field[MATH], free_bytes)
-    field[FLEX] = Flex(causal_mask, compiled)
+    field[MATH] = with_matrices(field[MATH], place)
+    field[FLEX] = flex(causal_mask, compiled)
     return field if tutorial is None else field | tutorial_contenders(tutorial)
 
 
@@ -71,56 +71,52 @@ def sdpa(name: str, q: Tensor, k: Tensor, v: Tensor, causal: bool, **options: An
         return scaled_dot_product_attention(q, k, v, is_causal=causal, **options)
 
 
-def with_matrices(contender: Contender, free_bytes: Callable[[], int]) -> Contender:
+def with_matrices(contender: Contender, place: Place) -> Contender:
     """A contender that keeps N × N matrices, which is not even tried where they do not fit."""
 
     def checked(q: Tensor, k: Tensor, v: Tensor, seen: Any) -> Tensor:
         B, H, N, _ = q.shape
-        check_room("its N × N matrices", MATRIX_BYTES_A_PAIR * B * H * N * k.shape[2], free_bytes)
+        check_room("its N × N matrices", MATRIX_BYTES_A_PAIR * B * H * N * k.shape[2], place)
         return contender(q, k, v, seen)
 
     return checked
 
 
-def check_room(what: str, needed: int, free_bytes: Callable[[], int]) -> None:
+def check_room(what: str, needed: int, place: Place) -> None:
     """Raise CannotTakePart where `needed` bytes are more than half of those that are free."""
-    free = free_bytes()
+    free = place.free_bytes()
     if needed > free / 2:
         raise CannotTakePart(f"{what} need about {needed / 1e9:.0f} GB, and {free / 1e9:.0f} GB are free")
 
 
-class Flex:
-    """FlexAttention, compiled afresh for every problem; its block mask is made before the clock starts."""
+def flex(block_mask: Callable[[Any, int, str], Any], compiled: bool) -> Contender:
+    """FlexAttention, compiled afresh for every problem; its block mask is made before the clock starts.
 
-    def __init__(self, block_mask: Callable[[Any, Tensor], Any], compiled: bool) -> None:
-        """`block_mask` makes the BlockMask from what a query sees, and from q; None: all."""
-        self._block_mask, self._compiled = block_mask, compiled
-        self._problem: tuple[Any, ...] = ()
-        self._attend: Any = None
-        self._mask: Any = None
+    `block_mask` makes the BlockMask from what a query sees, N and the device; None: all.
+    """
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, seen: Any) -> Tensor:
-        """O (B, H, N, d)."""
-        problem = (q.shape, q.dtype, seen)
-        if problem != self._problem:
-            self._attend, self._mask = self._fresh(), self._block_mask(seen, q)
-            self._problem = problem
-        o: Tensor = self._attend(q, k, v, block_mask=self._mask)
-        return o
-
-    def _fresh(self) -> Any:
+    @lru_cache(maxsize=1)
+    def fresh(shape: tuple[int, ...], dtype: Any, seen: Any, device: str) -> tuple[Any, Any]:
         import torch
         from torch.nn.attention.flex_attention import flex_attention
 
-        if not self._compiled:
-            return flex_attention
+        mask = block_mask(seen, shape[2], device)
+        if not compiled:
+            return flex_attention, mask
         torch._dynamo.reset()  # past eight shapes the compiler would refuse another one
-        return torch.compile(flex_attention, dynamic=False, fullgraph=True)
+        return torch.compile(flex_attention, dynamic=False, fullgraph=True), mask
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, seen: Any) -> Tensor:
+        attention, mask = fresh(q.shape, q.dtype, seen, str(q.device))
+        o: Tensor = attention(q, k, v, block_mask=mask)
+        return o
+
+    return attend
 
 
-def causal_mask(causal: bool, q: Tensor) -> Any:
+def causal_mask(causal: bool, N: int, device: str) -> Any:
     """FlexAttention's BlockMask of causal attention; None where all is seen."""
-    return flex_mask(lambda batch, head, i, j: i >= j, q.shape[2], str(q.device)) if causal else None
+    return flex_mask(lambda batch, head, i, j: i >= j, N, device) if causal else None
 
 
 def flex_mask(seen: Callable[..., Tensor], N: int, device: str) -> Any:
@@ -134,30 +130,28 @@ def tutorial_contenders(path: Path) -> dict[str, Contender]:
     """The kernel of a file of Triton's tutorial 06, and with warp specialisation where the file offers it.
 
     Raises:
-        CannotTakePart: the file cannot be loaded, or has no `attention`.
+        Refused: the file cannot be loaded, or has no `attention`.
     """
     try:
         spec = importlib.util.spec_from_file_location("triton_tutorial_06", path)
         assert spec is not None and spec.loader is not None, "it is no Python file"
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        attention = module.attention
         parameters = inspect.signature(module._attention.forward).parameters
+        switches: dict[str, tuple[bool, ...]] = {TUTORIAL: ()}
+        if "warp_specialize" in parameters:
+            switches = {TUTORIAL: (False,), SPECIALISED: (True,)}
+        return {name: Tutorial(module, switch) for name, switch in switches.items()}
     except Exception as error:
-        raise CannotTakePart(f"{path} is no copy of Triton's tutorial 06: {reason_of(error)}") from error
-    plain = Tutorial(module, attention, {"warp_specialize": False} & parameters.keys())
-    field: dict[str, Contender] = {TUTORIAL: plain}
-    if "warp_specialize" in parameters:
-        field[SPECIALISED] = Tutorial(module, attention, {"warp_specialize"}, True)
-    return field
+        raise Refused(f"{path} is no copy of Triton's tutorial 06: {reason_of(error)}") from error
 
 
 class Tutorial:
     """Triton's tutorial kernel: float16 only, tuned by its own list of tiles for every shape."""
 
-    def __init__(self, module: Any, attention: Any, switches: Any, on: bool = False) -> None:
-        self._module, self._attention = module, attention
-        self._switches = (on,) if switches else ()
+    def __init__(self, module: Any, switch: tuple[bool, ...]) -> None:
+        """`switch` is for warp specialisation, where the file has one."""
+        self._module, self._attention, self._switch = module, module.attention, switch
         self._shape: tuple[Any, ...] = ()
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
@@ -167,7 +161,7 @@ class Tutorial:
         if (q.shape, causal) != self._shape:
             self._forget_tuning()
             self._shape = (q.shape, causal)
-        o: Tensor = self._attention(q, k, v, causal, q.shape[-1] ** -0.5, *self._switches)
+        o: Tensor = self._attention(q, k, v, causal, q.shape[-1] ** -0.5, *self._switch)
         return o
 
     def _forget_tuning(self) -> None:

@@ -14,12 +14,9 @@ from .text import number
 
 SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 KIND = "random, "  # what the names of its masks begin with
+# The names of masks with these shares of their tiles seen.
+NAMES = {KIND + (f"1/{round(1 / share)}" if share < 1 else "all"): share for share in SHARES}
 LEAST = 3  # points through which a line says something
-
-
-def name_of(share: float) -> str:
-    """The name of the mask with this share of its tiles seen."""
-    return f"{KIND}1/{round(1 / share)}" if share < 1 else f"{KIND}all"
 
 
 def line(points: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
@@ -48,13 +45,13 @@ def lines(rows: Sequence[Row], unmasked: str) -> list[Row]:
         d, N, pass, contender, points [[s, ms], …], dense_ms, overhead_ms, deviation, and unmasked_ms: the
         time of the kernel that knows of no mask, None where it was not timed.
     """
-    keys, names = ("d", "N", "pass", "contender"), [name_of(share) for share in SHARES]
+    keys = ("d", "N", "pass", "contender")
     mine = (row for row in rows if row["contender"] == OURS and "ms" in row)
     found = []
     for kind, some in grouped(mine, keys).items():
         here = {row["mask"]: row for row in some}
-        if all(name in here for name in names):
-            points = [(here[name]["density"], here[name]["ms"]) for name in names]
+        if here.keys() >= NAMES.keys():
+            points = [(here[name]["density"], here[name]["ms"]) for name in NAMES]
             fitted = zip(("dense_ms", "overhead_ms", "deviation"), line(points), strict=True)
             times = {"points": [list(point) for point in points], **dict(fitted)}
             plain = {"unmasked_ms": here.get(unmasked, {}).get("ms")}
@@ -64,7 +61,7 @@ def lines(rows: Sequence[Row], unmasked: str) -> list[Row]:
 
 def text_of(found: Sequence[Row]) -> str:
     """The lines as a table: milliseconds of each share, and of the line."""
-    shares = (name_of(share).removeprefix(KIND) for share in SHARES)
+    shares = (name.removeprefix(KIND) for name in NAMES)
     cells = [["d, N, pass", *shares, "dense", "overhead", "no mask", "largest deviation"]]
     for one in found:
         times = [ms for _, ms in one["points"]] + [one["dense_ms"], one["overhead_ms"], one["unmasked_ms"]]

@@ -7,10 +7,10 @@ from math import exp, log
 from typing import Any, NamedTuple
 
 from iocourse.bench import Row, grouped
+from iocourse.gpu.roofline import PASSES as PASSES
 
 from .contenders import OURS
 
-PASSES = ("forward", "backward", "forward+backward")
 STATED_FOR = "H200"  # every goal, before anything was measured there
 
 
@@ -47,18 +47,17 @@ class Goal(NamedTuple):
     """What ours shall reach, and what it must reach.
 
     Attributes:
-        what: the goal in words.
         where: what the rows it is about have in common, by key; a tuple stands for any of its values.
         goal: the number to reach.
         floor: the number that must be reached; None: none.
         shapes: how many rows a verdict takes.
+        rival: where no figure is judged: how many times as fast as this contender ours is.
         figure: what is judged of a row of ours, by its key.
         over: what is judged of all rows: their geometric "mean", the "least", or the "largest", of which less
             is better.
-        rival: where no figure is judged: how many times as fast as this contender ours is.
+        called: the goal in words, where `where` and `rival` do not say it.
     """
 
-    what: str
     where: Mapping[str, Any]
     goal: float
     floor: float | None
@@ -66,6 +65,23 @@ class Goal(NamedTuple):
     rival: str = ""
     figure: str = ""
     over: str = "mean"
+    called: str = ""
+
+    @property
+    def what(self) -> str:
+        """The goal in words: 'forward, d = 64, bfloat16, against SDPA flash'."""
+        return self.called or f"{about(self.where, self.where.values())}, against {self.rival}"
+
+
+def about(names: Iterable[str], values: Iterable[Any]) -> str:
+    """'bfloat16, d = 64, forward': numbers by their names, full and causal by theirs."""
+    pairs = zip(names, values, strict=True)
+    return ", ".join(f"{name} = {value}" if type(value) is int else cell(value) for name, value in pairs)
+
+
+def cell(value: Any) -> str:
+    """A fact of a row in a table."""
+    return {True: "causal", False: "full"}[value] if isinstance(value, bool) else str(value)
 
 
 def geometric_mean(ratios: Sequence[float]) -> float:
@@ -78,11 +94,10 @@ def geometric_mean(ratios: Sequence[float]) -> float:
 OVER: dict[str, Callable[[Sequence[float]], float]] = {"mean": geometric_mean, "least": min, "largest": max}
 
 
-def with_ratios(rows: Iterable[Row], layout: Layout) -> list[Row]:
+def with_ratios(rows: Sequence[Row], layout: Layout) -> list[Row]:
     """Each row that has a time also with `ratio`: how many times as fast as the rival, None without it."""
-    known = list(rows)
-    times = _times_of(known, layout.rival, layout.same_work)
-    return [row | {"ratio": times(row)} if "ms" in row else row for row in known]
+    times = _times_of(rows, layout.rival, layout.same_work)
+    return [row | {"ratio": times(row)} if layout.rival and "ms" in row else row for row in rows]
 
 
 def _times_of(rows: Sequence[Row], rival: str, same_work: Sequence[str]) -> Callable[[Row], float | None]:
@@ -108,19 +123,20 @@ def means(rows: Iterable[Row], layout: Layout) -> list[Row]:
     ]
 
 
-def compared(record: Row, layout: Layout, goals: Iterable[Goal]) -> Row:
-    """A record of times with every row's ratio to the rival, the means of these, and the goals."""
-    rows = with_ratios(record["rows"], layout)
-    verdicts = {"goals_stated_for": STATED_FOR, "goals": judged(rows, goals, layout.same_work)}
-    return record | {"rows": rows, "means": means(rows, layout)} | verdicts
+def compared(
+    record: Row, layout: Layout, goals: Iterable[Goal], more: Callable[[Row], Row] = dict
+) -> Row:  # fmt: skip
+    """A record of times with every row's ratio to the rival and what `more` makes of these, the means, and
+    the goals, which are about rows and `lines`.
+    """
+    record = more(record | {"rows": with_ratios(record["rows"], layout)})
+    rows, points = record["rows"], [*record["rows"], *record.get("lines", ())]
+    verdicts = [judged(points, goal, layout.same_work) for goal in goals]
+    return record | {"means": means(rows, layout), "goals_stated_for": STATED_FOR, "goals": verdicts}
 
 
-def judged(rows: Sequence[Row], goals: Iterable[Goal], same_work: Sequence[str] = ()) -> list[Row]:
-    """Every goal with what was reached and a verdict; part of the shapes is no verdict."""
-    return [_judged(rows, goal, same_work) for goal in goals]
-
-
-def _judged(rows: Sequence[Row], goal: Goal, same_work: Sequence[str]) -> Row:
+def judged(rows: Sequence[Row], goal: Goal, same_work: Sequence[str] = ()) -> Row:
+    """A goal with what was reached and a verdict; part of the shapes is no verdict."""
     ours = [row for row in rows if row["contender"] == OURS and _meant(row, goal.where)]
     if goal.rival:
         ratio = _times_of(rows, goal.rival, same_work)
@@ -129,14 +145,14 @@ def _judged(rows: Sequence[Row], goal: Goal, same_work: Sequence[str]) -> Row:
         found = [row.get(goal.figure) for row in ours]
     numbers = [number for number in found if number is not None]
     reached = OVER[goal.over](numbers) if numbers else None
-    about = {"what": goal.what, "reached": reached, "goal": goal.goal, "floor": goal.floor}
+    facts = {"what": goal.what, "reached": reached, "goal": goal.goal, "floor": goal.floor}
     verdict = _verdict(goal, reached, len(numbers))
-    return about | {"shapes": len(numbers), "of": goal.shapes, "verdict": verdict}
+    return facts | {"shapes": len(numbers), "of": goal.shapes, "verdict": verdict}
 
 
 def _meant(row: Row, where: Mapping[str, Any]) -> bool:
-    allowed = ((row[key], value if isinstance(value, tuple) else (value,)) for key, value in where.items())
-    return all(came in values for came, values in allowed)
+    wanted = ((key, value if isinstance(value, tuple) else (value,)) for key, value in where.items())
+    return all(row.get(key) in values for key, values in wanted)
 
 
 def _verdict(goal: Goal, reached: float | None, shapes: int) -> str:

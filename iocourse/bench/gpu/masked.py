@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from iocourse import masks
-from iocourse.bench import Row
-from iocourse.gpu.roofline import flops, tflops
 
-from . import density as _density
+from . import density
 from .contenders import flex_mask
-from .dense import Drawn
 from .place import Place
+from .problem import Problem, heads
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,7 +22,7 @@ KINDS = ("window", "BigBird", "random")
 
 
 class Shape(NamedTuple):
-    """One problem: q, k, v are (B, H, N, d); the mask is one of KINDS, NO_MASK or `_density.name_of`."""
+    """One problem: q, k, v are (B, H, N, d); the mask is one of KINDS, NO_MASK or `density.NAMES`."""
 
     dtype: str
     d: int
@@ -47,8 +44,7 @@ def mask_of(name: str, N: int, block: int = BLOCK) -> masks.Mask:
         return masks.bigbird(N, block, g=1, w=1, r=3)
     if name == "random":
         return masks.random(N, block, 0.1)
-    shares = {_density.name_of(share): share for share in _density.SHARES}
-    return with_share(N, block, shares[name])
+    return with_share(N, block, density.NAMES[name])
 
 
 def with_share(N: int, block: int, share: float) -> masks.BlockMask:
@@ -101,23 +97,13 @@ class MaskForms:
         return self._tiled
 
 
-class Masked(Drawn):
-    """Attention under a mask that all heads share."""
+def masked(shape: Shape, place: Place, seed: int, block: int = BLOCK) -> Problem:
+    """Draw it from the seed; random masks have a seed of their own, the same in every run.
 
-    def __init__(self, shape: Shape, place: Place, seed: int, block: int = BLOCK) -> None:
-        """Draw it from the seed; random masks have a seed of their own, the same in every run."""
-        super().__init__(shape, place, seed)
-        self._shape = shape
-        mask = None if shape.mask == NO_MASK else mask_of(shape.mask, shape.N, block)
-        self.seen = None if mask is None else MaskForms(mask, place.device)
-        self._density = 1.0 if mask is None else mask.nnz / shape.N**2
-
-    def reference(self) -> Mapping[str, Tensor]:
-        """O, dQ, dK, dV (N, d) of the last head."""
-        return self.exact(None if self.seen is None else self.seen.pairs)
-
-    def figures(self, pass_: str, ms: float) -> Row:
-        """TFLOP/s of the pairs that are seen, and the share of all pairs that they are."""
-        one = self._shape
-        work = flops(pass_, B=one.B, H=one.H, N=one.N, d=one.d) * self._density
-        return {"tflops": tflops(work, ms), "density": self._density}
+    A row says as `density` which share of all pairs is seen; they alone count in its FLOP.
+    """
+    if shape.mask == NO_MASK:
+        return heads(shape, place, seed, None, None, density=1.0)
+    mask = mask_of(shape.mask, shape.N, block)
+    seen, share = MaskForms(mask, place.device), mask.nnz / shape.N**2
+    return heads(shape, place, seed, seen, seen.pairs, share, density=share)

@@ -3,70 +3,53 @@
 from __future__ import annotations
 
 import gc
-from typing import Any, Protocol
+from typing import Any
 
 from iocourse.data.recorded import provenance, recorded
-from iocourse.gpu.timing import CudaStopwatch, Stopwatch, no_cuda
+from iocourse.gpu.device import device_facts
+from iocourse.gpu.timing import CudaStopwatch, no_cuda
 from iocourse.refusal import Refused
 
 LEAD_BYTES, LEADS = 2**28, 8
 
 
-class Place(Protocol):
-    """A device, and what takes its time."""
-
-    device: str
-    stopwatch: Stopwatch
-
-    def facts(self) -> dict[str, Any]:
-        """What the record says about the device."""
-
-    def free_bytes(self) -> int:
-        """Memory that is free for tensors."""
-
-    def tidy(self) -> None:
-        """Give memory back that nobody uses any more."""
-
-    def lead(self) -> None:
-        """Keep the device busy for a moment, so that what Python queues next finds it busy still."""
-
-
-class CudaPlace:
-    """The current CUDA device."""
+class Place:
+    """The current CUDA device, and what takes its time."""
 
     device = "cuda"
 
     def __init__(self) -> None:
         """Make a stopwatch. Raises `NeedsCuda` where there is no GPU."""
-        self.stopwatch: Stopwatch = CudaStopwatch()
+        self.stopwatch = CudaStopwatch()
         import torch
 
         self._lead = torch.empty(LEAD_BYTES, dtype=torch.int8, device=self.device)
 
     def facts(self) -> dict[str, Any]:
-        """See `iocourse.gpu.device.device_facts`."""
+        """What the record says about the device."""
         import torch
-
-        from iocourse.gpu.device import device_facts
 
         return device_facts(torch.cuda.current_device())
 
     def free_bytes(self) -> int:
-        """What the driver has free, and what torch holds for tensors to come."""
+        """Memory for tensors: what the driver has free, and what torch holds for tensors to come."""
         import torch
 
         held = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
         return int(torch.cuda.mem_get_info()[0] + held)
 
     def tidy(self) -> None:
-        """Collect garbage and empty torch's cache."""
+        """Give memory back that nobody uses any more: collect garbage and empty torch's cache."""
         import torch
 
         gc.collect()
         torch.cuda.empty_cache()
 
     def lead(self) -> None:
-        """Overwrite 2 GiB, at an H200's 4.8 TB/s 0.45 ms: time for Python to queue the work that follows."""
+        """Keep the device busy, so that what Python queues next finds it busy still.
+
+        Overwrites 2 GiB, at an H200's 4.8 TB/s 0.45 ms.
+        """
         for _ in range(LEADS):
             self._lead.zero_()
 
@@ -97,4 +80,4 @@ def cuda_place(subject: str) -> Place:
             "kernels are interpreted in this process, and times of an interpreter say nothing about a GPU: "
             "unset TRITON_INTERPRET and start again"
         )
-    return CudaPlace()
+    return Place()

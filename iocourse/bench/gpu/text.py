@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from iocourse.bench import Row, grouped
 from iocourse.console import table
 from iocourse.data.recorded import provenance
 
 from .contenders import OURS
-from .judging import PASSES, Layout
+from .judging import PASSES, Layout, about, cell
 
 SHORT = {
     "ours, deterministic": "ours, det.",
@@ -45,7 +44,7 @@ def _tables(result: Row, layout: Layout) -> Iterator[str]:
     """The figure of every contender, one row a shape."""
     for kind, rows in grouped(result["rows"], layout.tables).items():
         names = [name for name in result["contenders"] if any(row["contender"] == name for row in rows)]
-        yield f"{layout.unit}, {_about(layout.tables, kind)}\n{_table(rows, names, layout)}"
+        yield f"{layout.unit}, {about(layout.tables, kind)}\n{_table(rows, names, layout)}"
 
 
 def _table(rows: Sequence[Row], names: Sequence[str], layout: Layout) -> str:
@@ -56,18 +55,8 @@ def _table(rows: Sequence[Row], names: Sequence[str], layout: Layout) -> str:
         here = {row["contender"]: row for row in some}
         figures = (number(here.get(name, {}).get(layout.figure), 1) for name in names)
         last = (number(here.get(OURS, {}).get(key), 2) for key, _ in layout.last)
-        lines.append([*map(_cell, kind), *figures, *last])
+        lines.append([*map(cell, kind), *figures, *last])
     return table(lines, left=len(heads), gap=3)
-
-
-def _cell(value: Any) -> str:
-    return {True: "causal", False: "full"}[value] if isinstance(value, bool) else str(value)
-
-
-def _about(names: Sequence[str], values: Sequence[Any]) -> str:
-    """'bfloat16, d = 64, forward': numbers by their names."""
-    pairs = zip(names, values, strict=True)
-    return ", ".join(f"{name} = {value}" if type(value) is int else _cell(value) for name, value in pairs)
 
 
 def _means(result: Row, layout: Layout) -> Iterator[str]:
@@ -80,7 +69,7 @@ def _means(result: Row, layout: Layout) -> Iterator[str]:
             mine = {(row["pass"], row["d"]): f"{row['ratio']:.3f} ({row['shapes']})" for row in some}
             lines.append([name, *(mine.get(column, DASH) for column in columns)])
         said = f"times as fast as {layout.rival}, geometric mean over shapes (how many)"
-        yield f"{said}, {_about(others, kind)}\n{table(lines)}"
+        yield f"{said}, {about(others, kind)}\n{table(lines)}"
 
 
 def _errors(result: Row, layout: Layout) -> str:

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from iocourse.bench import Row
-from iocourse.gpu.timing import Timing, no_cuda, side_by_side
+from iocourse.gpu.timing import no_cuda
 
-from ..gpu.contenders import reason_of
-from ..gpu.place import CudaPlace, Place
+from ..gpu.place import Place
+from ..gpu.trial import outcomes
 from .exact_side import sampled_truth, sdpa
 from .published import relative_error
 from .scaling import PASSES, SAMPLED, draw
@@ -35,7 +34,7 @@ def section() -> Row:
     reason = _absent()
     if reason:
         return {"absent": reason}
-    place = CudaPlace()
+    place = Place()
     return {"device": place.facts(), "rows": [row for n in LENGTHS for row in times(n, place)]}
 
 
@@ -54,12 +53,11 @@ def times(n: int, place: Place, d: int = D) -> list[Row]:
     """Every contender at one length, forward and forward with backward; who raises keeps the reason."""
     tensors = [x.to(place.device) for x in draw(n, d)]
     errors = _errors(n, d, _works(tensors, PASSES[0]))
-    rows = []
-    for pass_ in PASSES:
-        for name, took in side_by_side(_works(tensors, pass_), stopwatch=place.stopwatch).items():
-            row = {"contender": name, "n": n, "d": d, "pass": pass_, "error": errors.get(name)}
-            rows.append(row | (asdict(took) if isinstance(took, Timing) else {"refused": reason_of(took)}))
-    return rows
+    return [
+        {"contender": name, "n": n, "d": d, "pass": pass_, "error": errors.get(name)} | outcome
+        for pass_ in PASSES
+        for name, outcome in outcomes(_works(tensors, pass_), place.stopwatch).items()
+    ]
 
 
 def _works(tensors: list[Tensor], pass_: str) -> dict[str, Callable[[], Any]]:
@@ -85,20 +83,19 @@ def _errors(n: int, d: int, works: Mapping[str, Callable[[], Any]]) -> dict[str,
 
 def field() -> dict[str, tuple[Callable[..., Tensor], str]]:
     """Who takes part, and in which type: ours in float32, exact attention also where it is fastest."""
-    found = {f"{OURS}, g = {g}": (_low_rank(g), "float32") for g in DEGREES}
-    for dtype in TYPES:
-        found |= {f"{EXACT}, {dtype}": (_exact, dtype), f"{SDPA}, {dtype}": (sdpa, dtype)}
-    return found
+    found = {f"{OURS}, g = {g}": (partial(_low_rank, g), "float32") for g in DEGREES}
+    return found | {
+        f"{name}, {dtype}": (attend, dtype)
+        for dtype in TYPES
+        for name, attend in ((EXACT, _exact), (SDPA, sdpa))
+    }
 
 
-def _low_rank(g: int) -> Callable[..., Tensor]:
+def _low_rank(g: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     import iocourse.lowrank as lowrank
 
-    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        found: Tensor = lowrank.attention(q, k, v, degree=g, scale=1.0, engine="triton")
-        return found
-
-    return attend
+    found: Tensor = lowrank.attention(q, k, v, degree=g, scale=1.0, engine="triton")
+    return found
 
 
 def _alone(g: int, tensors: list[Tensor], pass_: str) -> Callable[[], Any]:

@@ -8,18 +8,21 @@ left out: on Hopper Triton can do so for one loop only, and our kernels have two
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from iocourse.bench import Row, circumstances
 from iocourse.console import steps, table
 from iocourse.data.recorded import provenance
-from iocourse.gpu.timing import Stopwatch, Timing, Work, side_by_side
+from iocourse.gpu.timing import CudaStopwatch
 
-from ..gpu.contenders import reason_of, with_warnings
+from ..gpu.contenders import with_warnings
 from ..gpu.judging import geometric_mean
 from ..gpu.place import Place, cuda_place
+from ..gpu.problem import filled
+from ..gpu.runner import Keep
 from ..gpu.text import cut_off
-from ..gpu.trial import Keep
+from ..gpu.trial import outcomes
 from .fitting import BYTES, candidates
 from .problem import KERNELS, Problem
 
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
 NAME = "tune"
 HELP = "time tiles for our kernels on a GPU and print the row to paste (needs CUDA, takes long)"
 HEADS = (64, 128)
-N, TOKENS, WIDTH = 4096, 16384, 2048
+N = 4096
 MASKS = (False, True)  # causal
 WORTH_IT = 1.02  # a tile replaces the shipped one where it is at least so many times as fast
 
@@ -53,23 +56,16 @@ def run(quick: bool, heads: Sequence[int] | None = None, keep: Keep | None = Non
 
     arch = architecture(torch.device("cuda", torch.cuda.current_device()))
     assert arch is not None, "kernels are compiled here, or cuda_place had refused"
-    dtype = torch.float16 if arch < 80 else torch.bfloat16
+    dtype = "float16" if arch < 80 else "bfloat16"
 
-    def runner(d: int, causal: bool) -> Problem:
-        return Problem(N, d, causal, dtype, TOKENS // N, WIDTH // d, place.device)
+    def problem(d: int, causal: bool) -> Problem:
+        return Problem(filled(dtype, d, N, causal), place)
 
-    return tuned(arch, heads or (HEADS[1:] if quick else HEADS), quick, runner, place, keep)
-
-
-class Runner(Protocol):
-    """One problem on which tiles are tried."""
-
-    def work(self, kernel: str, tile: Tile) -> Work:
-        """What is to be timed; raises where the tile cannot run or gives other values than the shipped."""
+    return tuned(arch, heads or (HEADS[1:] if quick else HEADS), quick, problem, place, keep)
 
 
 def tuned(
-    arch: int, heads: Sequence[int], quick: bool, problem: Callable[[int, bool], Runner], place: Place,
+    arch: int, heads: Sequence[int], quick: bool, problem: Callable[[int, bool], Problem], place: Place,
     keep: Keep | None = None,
 ) -> Row:  # fmt: skip
     """The record: every candidate's times, the tile to take for each kernel, and the rows to paste.
@@ -106,28 +102,20 @@ def tuned(
     return record
 
 
-def _tried(kernel: str, tiles: Sequence[Tile], problems: Sequence[Runner], stopwatch: Stopwatch) -> list[Row]:
+def _tried(kernel: str, tiles: list[Tile], problems: list[Problem], watch: CudaStopwatch) -> list[Row]:
     """Each tile with its milliseconds (full, causal), or why it has none."""
     found: list[Row] = [{"tile": tile, "ms": []} for tile in tiles]
     for one in problems:
-        works: dict[str, Work] = {}
-        for at, entry in enumerate(found):
-            if "failed" not in entry:
-                made, reason = with_warnings(lambda tile=entry["tile"]: one.work(kernel, tile))  # type: ignore[misc]  # noqa: B023
-                if reason:
-                    entry["failed"] = reason
-                else:
-                    works[str(at)] = made
-        _enter(found, side_by_side(works, stopwatch=stopwatch))
+        left = {str(entry["tile"]): entry for entry in found if "failed" not in entry}
+        made = {name: with_warnings(partial(one.work, kernel, entry["tile"])) for name, entry in left.items()}
+        times = outcomes({name: work for name, (work, reason) in made.items() if not reason}, watch)
+        for name, entry in left.items():
+            outcome = times.get(name) or {"refused": made[name][1]}
+            if "refused" in outcome:
+                entry["failed"] = outcome["refused"]
+            else:
+                entry["ms"].append(outcome["ms"])
     return found
-
-
-def _enter(found: list[Row], times: Mapping[str, Timing | Exception]) -> None:
-    for at, took in times.items():
-        if isinstance(took, Timing):
-            found[int(at)]["ms"].append(took.ms)
-        else:
-            found[int(at)]["failed"] = reason_of(took)
 
 
 def chosen(tried: Sequence[Mapping[str, Any]], shipped: Tile) -> Tile:

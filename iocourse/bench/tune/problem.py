@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from iocourse.gpu.timing import Work
+
+from ..gpu.place import Place
+from ..gpu.problem import Shape, normal
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -12,41 +15,31 @@ if TYPE_CHECKING:
     from iocourse.kernels import Tile
 
 KERNELS = ("forward", "fused", "queries", "keys")
+SEED = 0
 
 
 class Problem:
-    """q, k, v and dO of one size, full or causal, and the results of the shipped tiles."""
+    """q, k, v and dO of one shape, and the results of the shipped tiles."""
 
-    def __init__(self, N: int, d: int, causal: bool, dtype: Any, B: int, H: int, device: str) -> None:
+    def __init__(self, shape: Shape, place: Place) -> None:
         """Draw q, k, v and dO (B, H, N, d), and compute what the shipped tiles give."""
-        import torch
-
         from iocourse.kernels.host.visibility import Band, Seen
 
-        self._seen = Seen(Band(None, 0 if causal else None))
-        self._q, self._k, self._v, self._do = (
-            torch.randn(B, H, N, d, device=device, dtype=torch.float32).to(dtype) for _ in range(4)
-        )
-        self._o, self._lse = self._forward()
+        self._seen, self._scale = Seen(Band(None, 0 if shape.causal else None)), shape.d**-0.5
+        sizes = (shape.B, shape.H, shape.N, shape.d)
+        self._q, self._k, self._v, self._do = normal(sizes, 4, shape.dtype, place, SEED)
+        self._o, self._lse = self._run("forward")
         self._expected = {kernel: self._run(kernel) for kernel in KERNELS}
-
-    def _forward(self) -> tuple[Tensor, Tensor]:
-        from iocourse.kernels.host import operators
-
-        o, lse = operators.forward(self._q, self._k, self._v, self._seen, self._q.shape[-1] ** -0.5, "whole")
-        return o, lse
 
     def _run(self, kernel: str) -> tuple[Tensor, ...]:
         """What a kernel gives: O and LSE, or the three gradients."""
-        from iocourse.kernels.host import operators
+        from iocourse.kernels.host.operators import backward, forward
 
+        q, k, v, seen, scale = self._q, self._k, self._v, self._seen, self._scale
         if kernel == "forward":
-            return self._forward()
-        given = (self._do, None, self._q, self._k, self._v, self._o, self._lse)
-        scale = self._q.shape[-1] ** -0.5
+            return tuple(forward(q, k, v, seen, scale, "whole"))
         fixed = kernel != "fused"
-        gradients: tuple[Tensor, ...] = operators.backward(*given, self._seen, scale, fixed, "whole")
-        return gradients
+        return tuple(backward(self._do, None, q, k, v, self._o, self._lse, seen, scale, fixed, "whole"))
 
     def work(self, kernel: str, tile: Tile) -> Work:
         """The kernel with this tile. Raises ValueError where its values are not those of the shipped tile."""

@@ -1,0 +1,124 @@
+"""A problem: its tensors, what a query sees, and what a time at it means; and those of dense attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from iocourse.bench import Row
+from iocourse.gpu.roofline import TIMES_FORWARD, flops, tflops
+
+from .place import Place
+from .values import exact_head, not_later
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from .values import Pairs
+
+TOKENS = 16384
+WIDTH = 2048  # H · d, or as near below as whole heads come
+
+
+class Given(NamedTuple):
+    """What one contender gets.
+
+    Attributes:
+        inputs: q, k, v, in the layout it takes, to be differentiated.
+        do: gradient of O.
+        part: cuts a result or gradient to the (rows, d) that the reference is about.
+    """
+
+    inputs: tuple[Tensor, Tensor, Tensor]
+    do: Tensor
+    part: Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One problem, drawn.
+
+    Attributes:
+        given: what contenders get.
+        seen: what a query sees, as contenders are told.
+        pairs: which query of the part sees which key; None: all see all.
+        figures: what a pass and its milliseconds mean: a row's rates.
+        others: what those get, by name, who take another layout.
+    """
+
+    given: Given
+    seen: Any
+    pairs: Pairs | None
+    figures: Callable[[str, float], Row]
+    others: Mapping[str, Given] = field(default_factory=dict)
+
+    def given_to(self, contender: str) -> Given:
+        """The inputs of one contender."""
+        return self.others.get(contender, self.given)
+
+    def reference(self) -> Mapping[str, Tensor]:
+        """O, dQ, dK, dV of the part in float64."""
+        q, k, v, do = (self.given.part(x) for x in (*self.given.inputs, self.given.do))
+        return exact_head(q, k, v, do, self.pairs)
+
+
+def normal(sizes: tuple[int, ...], count: int, dtype: str, place: Place, seed: int) -> list[Tensor]:
+    """So many normal tensors of a type from the seed, on the place's device."""
+    import torch
+
+    source = torch.Generator(place.device).manual_seed(seed)
+    options = {"generator": source, "device": place.device, "dtype": getattr(torch, dtype)}
+    return [torch.randn(sizes, **options) for _ in range(count)]
+
+
+def differentiable(arrays: Sequence[Tensor], part: Callable[[Tensor], Tensor]) -> Given:
+    """q, k, v and dO for passes forward and backward."""
+    q, k, v, do = arrays
+    return Given((q.requires_grad_(), k.requires_grad_(), v.requires_grad_()), do, part)
+
+
+def rates(forward_flop: float, **facts: Any) -> Callable[[str, float], Row]:
+    """A row's TFLOP/s, from the FLOP of the forward pass, and facts that stand beside it."""
+    return lambda pass_, ms: facts | {"tflops": tflops(TIMES_FORWARD[pass_] * forward_flop, ms)}
+
+
+def heads(
+    shape: Any, place: Place, seed: int, seen: Any, pairs: Pairs | None, share: float = 1.0, **facts: Any
+) -> Problem:
+    """Normal q, k, v and dO (B, H, N, d); the last head of the last batch is held against float64.
+
+    Args:
+        shape: dtype, B, H, N and d.
+        place: where they are drawn.
+        seed: what they are drawn from.
+        seen: what contenders are told of the pairs that are seen.
+        pairs: the same for the reference.
+        share: of all pairs whose FLOP count.
+        facts: more of each row that has a time.
+    """
+    arrays = normal((shape.B, shape.H, shape.N, shape.d), 4, shape.dtype, place, seed)
+    work = share * flops("forward", B=shape.B, H=shape.H, N=shape.N, d=shape.d)
+    return Problem(differentiable(arrays, lambda x: x[-1, -1]), seen, pairs, rates(work, **facts))
+
+
+class Shape(NamedTuple):
+    """One problem: q, k, v are (B, H, N, d)."""
+
+    dtype: str
+    d: int
+    N: int
+    B: int
+    H: int
+    causal: bool
+
+
+def filled(dtype: str, d: int, N: int, causal: bool) -> Shape:
+    """The shape of 16,384 tokens with heads so that H · d = 2048."""
+    return Shape(dtype, d, N, TOKENS // N, WIDTH // d, causal)
+
+
+def dense(shape: Shape, place: Place, seed: int) -> Problem:
+    """Draw it from the seed; where it is causal half of the FLOP count."""
+    pairs, share = (not_later, 0.5) if shape.causal else (None, 1.0)
+    return heads(shape, place, seed, shape.causal, pairs, share)

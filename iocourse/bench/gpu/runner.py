@@ -1,0 +1,92 @@
+"""A subject that times kernels on a GPU says who meets at which shapes; here that is run, kept and shown."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from iocourse.bench import Row, circumstances
+from iocourse.console import steps
+
+from .contenders import OURS, Contender
+from .judging import PASSES, Goal, Layout, compared
+from .place import Place, cuda_place
+from .problem import Problem
+from .text import text
+from .trial import tried
+
+Keep = Callable[[Row], None]  # of a record, whole or as far as it has come
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One subject.
+
+    Attributes:
+        name: its name.
+        shapes: every problem of a run, or the few of a quick one: named tuples with a `dtype`, as JSON can
+            hold them.
+        contenders: who takes part there, by name, ours first.
+        problem: draws one from a shape, a place and a seed.
+        layout: how rows are compared and shown.
+        goals: what is judged.
+        passes: what is timed.
+        only_ours: whether nobody else is timed at a shape.
+        facts: what else the record says, measured or known before anything is timed.
+        more: makes of a record with ratios what it says before it is judged.
+        told: text above the goals.
+    """
+
+    name: str
+    shapes: Callable[[bool], Sequence[Any]]
+    contenders: Callable[[Place], Mapping[str, Contender]]
+    problem: Callable[[Any, Place, int], Problem]
+    layout: Layout
+    goals: Sequence[Goal]
+    passes: Sequence[str] = PASSES
+    only_ours: Callable[[Any], bool] = lambda shape: False
+    facts: Callable[[Place, Sequence[Any]], Row] = lambda place, asked: {}
+    more: Callable[[Row], Row] = dict
+    told: Callable[[Row], str] = lambda record: ""
+
+    def run(self, quick: bool, keep: Keep | None = None) -> Row:
+        """Time every contender at every shape; `quick`: at few shapes, and no goal is judged.
+
+        Raises Refused where there is no GPU, or kernels are interpreted. `keep` takes the record after each
+        shape, so that a run that is cut off leaves its shapes.
+        """
+        place = cuda_place(self.name)
+        return self.measured(self.shapes(quick), self.contenders(place), place, quick=quick, keep=keep)
+
+    def measured(
+        self, asked: Sequence[Any], field: Mapping[str, Contender], place: Place, *, quick: bool = False,
+        keep: Keep | None = None,
+    ) -> Row:  # fmt: skip
+        """The record: rows, errors, means and goals of every shape asked for, on this place."""
+        seed, started = random.SystemRandom().randrange(2**31), time.perf_counter()
+        facts = {"quick": quick, "subject": self.name, **circumstances("torch", "triton")}
+        facts |= {"device": place.facts(), "seed": seed, "contenders": list(field)} | self.facts(place, asked)
+        rows: list[Row] = []
+        errors: list[Row] = []
+
+        def record(done: int) -> Row:
+            came = {"seconds": round(time.perf_counter() - started), "rows": rows, "errors": errors}
+            counts = {"shapes": {"asked": len(asked), "done": done}}
+            return compared(facts | came | counts, self.layout, self.goals, self.more)
+
+        for done, shape in enumerate(steps(asked, "shapes"), 1):
+            place.tidy()
+            some = {OURS: field[OURS]} if self.only_ours(shape) else field
+            found = tried(shape, self.problem, some, place, self.passes, seed)
+            rows += found[0]
+            errors += found[1]
+            if keep:
+                keep(record(done))
+        return record(len(asked))
+
+    def show(self, result: Row) -> str:
+        """Figures, means, errors, who did not take part and why, the goals, and where it was measured."""
+        return text(result, self.layout, self.told(result))
