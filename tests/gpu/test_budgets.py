@@ -14,9 +14,9 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from iocourse.bench import resources
 from iocourse.bench.hot_loops import HEADS
-from iocourse.bench.resources import TILED
+from iocourse.bench.resources.compiling import compiled, shipped
+from iocourse.bench.resources.text import TILED, a_score
 from iocourse.data.recorded import recorded
 from iocourse.gpu.hot_loop import Loop
 from iocourse.kernels.host.tiles import tiles_for
@@ -37,7 +37,7 @@ CAUSAL = 1.1  # the loop without a mask is the same, but what the other one need
 
 def broken(row, budgets):
     """The rules that a row does not hold, each with what was found."""
-    loop, each = row["hot_loop"], resources.a_score(row)
+    loop, each = row["hot_loop"], a_score(row)
     budget = budgets.get((row["kernel"], row["d"]), float("inf")) * (CAUSAL if row["causal"] else 1)
     said = {
         f"{row['mma_sync']} mma.sync": row["mma_sync"] > 0,
@@ -61,7 +61,7 @@ def named(row):
 @pytest.fixture(scope="module")
 def plain():
     """(kernel, d) -> the row that `bench resources` would record of the kernel without a mask."""
-    rows = resources.compiled([next(resources.shipped(ARCH, d, WIDTH, kernel)) for kernel, d in BUDGETS])
+    rows = compiled([next(shipped(ARCH, d, WIDTH, kernel)) for kernel, d in BUDGETS])
     return dict(zip(BUDGETS, rows, strict=True))
 
 
