@@ -17,7 +17,7 @@
 #
 # <!-- exercises -->
 #
-# Sections 11.1 and 11.2 run on any machine, in NumPy. From section 11.3 on cells need Triton, which is published for Linux only (Colab runs Linux); no GPU is needed. Sections 11.9 to 11.11 stand by themselves: if time runs short, read them another day.
+# Sections 11.1 and 11.2 run on any machine, in NumPy. From section 11.3 on cells need Triton, which is published for Linux only (Colab runs Linux); no GPU is needed. Sections 11.9 to 11.12 stand by themselves: if time runs short, read them another day.
 
 # %% tags=["setup"]
 import numpy as np
@@ -679,7 +679,47 @@ explore.kernel_resources(rows, d=128, chips=[75, 80, 90])
 # <!-- 5,000 = round(min(row["spill_bytes"] for row in rows if (row["arch"], row["d"], row["registers"]) == (75, 128, 64)), -3) -->
 
 # %% [markdown]
-# ## 11.12 Measured
+# ## 11.12 What a round costs a thread
+#
+# Registers say whether a tile fits. How long a round takes is said by what each thread has to do in it, and that too stands in the machine code: the *hot loop*, of your two loops the one without a mask. `gpu.resources` finds it and counts its instructions, among them *multiply-adds* in float32, *wgmma*, which is an H200's tensor-core instruction, and *special* ones: powers of two and reciprocals. We look at three kernels with $d = 64$: yours from exercise 11.2 and the library's, both in float32 with a tile of $64 \times 32$ and 256 threads, and the library's in 16 bits, whose tile $128 \times 64$ is shared by 128 threads, as it was recorded.
+#
+# **Predict.** Without tensor cores, how many multiply-adds does one thread issue in a round for the two products of a $64 \times 32$ tile? And how many wgmma for those of the $128 \times 64$ tile, if with one of them 128 threads together multiply $64 \times 16$ by $16 \times 64$ numbers?
+
+# %% tags=["predict"]
+predict("11.12", multiply_adds=1024, wgmma=16)  #> predict("11.12", multiply_adds=..., wgmma=...)
+
+# %%
+from iocourse import gpu
+
+
+def a_round(name, found, BM, BN):
+    """One line about the hot loop of a compiled kernel."""
+    loop = found.hot_loop
+    a_score = loop.instructions * 32 * found.warps / (BM * BN)
+    print(f"{name:17} {loop.instructions:5,} instructions, {a_score:5.1f} a score; "
+          f"{loop.fma:5,} multiply-adds, {loop.wgmma:2} wgmma, {loop.special:2} special")
+
+
+x, sums, tile = torch.empty(1024, 64), torch.empty(1024), (64, 32)
+launch = {"num_warps": 8, "num_stages": 1}
+yours = attempt(gpu.resources, two_loops_kernel, 90, x, x, x, x, sums, 1024, 0.18,
+                CAUSAL=True, d=64, BM=64, BN=32, **launch)
+theirs = kernels.resources_of("forward", 90, d=64, dtype=torch.float32, tile=(*tile, 8, 1))
+half = next(row for row in recorded("hot-loops")["shipped"]
+            if (row["kernel"], row["d"], row["causal"]) == ("forward", 64, True))
+if yours:
+    attempt(a_round, "yours, float32", yours, *tile)
+a_round("library, float32", theirs, *tile)
+a_round("library, 16 bits", gpu.Resources.of(half), half["BM"], half["BN"])
+print(f"recorded with {provenance(recorded('hot-loops'))}")
+measured("11.12", multiply_adds=theirs.hot_loop.fma, wgmma=half["hot_loop"]["wgmma"])
+
+# %% [markdown]
+# In float32 the two kernels hardly differ. Each thread has 8 scores, two products of 64 terms each make 1,024 multiply-adds, and the dozen beyond them is the softmax. In 16 bits 16 instructions multiply, and there is the softmax of 64 scores: for every one at least a maximum, a fused multiply-add, a power of two and a sum, and for the accumulator a rescaling. It is *nearly all* of the round. No closed form of ours counts it, for it moves no word. It is why the kernels keep a loop without a mask (11.5), why $\log_2 \mathrm e$ is multiplied into $\lambda$ beforehand (11.2), and why FlashAttention-3 lets one half of a program multiply while the other half takes its powers.
+# <!-- 8, 1,024, 64 = (64 * 32 // 256, 2 * 64 * 8, 128 * 64 // 128) -->
+
+# %% [markdown]
+# ## 11.13 Measured
 #
 # Registers and rooflines say what can be, a clock says what is. `iocourse bench attention` measures the library's kernels on a GPU beside those of PyTorch, and a run on a named chip is kept with the package. Where none has been recorded yet, this cell says so, and there is no number to quote:
 
@@ -701,6 +741,7 @@ explore.bench_bars(attention_run, d=128) if attention_run else provenance(attent
 # - The outer loop of F2 is the grid, its inner loop is the kernel, and the kernel moves the words of F2: $Nd + 2Nd\lceil N/B_M\rceil$ read, $Nd + N$ written.
 # - Two loops, one with a mask and one without, and borders that are known before: whole tiles pay for no mask, hidden ones are never loaded.
 # - $-\infty$ needs care at two places: where a maximum is subtracted, and where a sum divides.
+# - On tensor cores the two products are a few instructions of a round. What a thread does is the softmax.
 # - The count belongs to the traffic between programs and L2. It says what a kernel asks for; registers, tensor cores and caches say what that costs.
 #
 # ## References
@@ -709,6 +750,7 @@ explore.bench_bars(attention_run, d=128) if attention_run else provenance(attent
 # - M. Milakov, N. Gimelshein: *Online normalizer calculation for softmax*, 2018, [arXiv 1805.02867](https://arxiv.org/abs/1805.02867).
 # - P. Tillet, H. T. Kung, D. Cox: *Triton: an intermediate language and compiler for tiled neural network computations*, MAPL 2019.
 # - J. Ainslie et al.: *GQA*, 2023, [arXiv 2305.13245](https://arxiv.org/abs/2305.13245). Heads that share keys.
+# - J. Shah, G. Bikshandi, Y. Zhang, V. Thakkar, P. Ramani, T. Dao: *FlashAttention-3*, 2024, [arXiv 2407.08608](https://arxiv.org/abs/2407.08608). The softmax of one half of a program under the products of the other.
 # - S. Williams, A. Waterman, D. Patterson: *Roofline*, Communications of the ACM 52(4), 2009.
 # - NVIDIA: data sheets of T4, A100 and H200, for peak rates and bandwidths (`iocourse.gpu.CHIPS` names the source of each); [*NVIDIA Hopper architecture in-depth*](https://developer.nvidia.com/blog/nvidia-hopper-architecture-in-depth/), for L2 and registers, which the H200 shares with the H100; *PTX ISA*, for where `mma` and `wgmma` find their operands.
 #

@@ -668,7 +668,7 @@ for name, form in {
 print(f"scores of one head: {4 * 4096**2 / 2**20:.0f} MB")
 
 # %% [markdown]
-# F5 moves the fewest bytes here, 0.69 GB against 0.86 for F6. But it wants 64 MB of slow memory for the scores of each head, 2 GB for 32 heads, and four times as much for twice the $N$: the very thing that FlashAttention was made to avoid. So the library's `attention` keeps F5 for those who ask for it, `tile_d="materialised"`, and on a GPU chooses by itself between whole rows and F6 (`tile_d="fused"`). It does so as you did in exercise 13.1, with the recorded table and the closed forms at $N = 4096$. It neither guesses nor tries to compile. For the forward pass, and for the two backward passes of lesson 12:
+# F5 moves the fewest bytes here, 0.69 GB against 0.86 for F6. But it wants 64 MB of slow memory for the scores of each head, 2 GB for 32 heads, and four times as much for twice the $N$: the very thing that FlashAttention was made to avoid. So the library's `attention` keeps F5 for those who ask for it, `tile_d="materialised"`, and on a GPU chooses by itself between whole rows and F6 (`tile_d="fused"`). It does so as you did in exercise 13.1, with the recorded table and the closed forms at $N = 4096$. It neither guesses nor tries to compile. (One thing it forgives: what is spilled outside of the hot loop, section 11.12, is stored and loaded once a program.) For the forward pass, and for the two backward passes of lesson 12:
 # <!-- 64, 2 = 4 * 4096**2 / 2**20, 32 * 64 / 2**10 -->
 
 # %%

@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 from iocourse.bench import circumstances
-from iocourse.bench.resources import TILED, compiled, shipped, show_rows
+from iocourse.bench.resources.compiling import compiled, need_compiler, shipped
+from iocourse.bench.resources.text import TILED, table_of
 
 NAME = "hot-loops"
 HELP = "hot loops of the kernels on sm_90, with the Triton that Python finds first (compiled, no GPU needed)"
@@ -25,7 +26,11 @@ def run(quick: bool) -> dict[str, Any]:
 
     Args:
         quick: d = 128 only.
+
+    Raises:
+        Refused: torch or triton is missing.
     """
+    need_compiler()
     heads = (128,) if quick else HEADS
     asked = [one for d in heads for kernel in TILED for one in shipped(ARCH, d, 2, kernel)]
     return {"subject": NAME, **circumstances("triton"), "shipped": compiled(asked)}
@@ -33,4 +38,4 @@ def run(quick: bool) -> dict[str, Any]:
 
 def show(result: dict[str, Any]) -> str:
     """One line a kernel."""
-    return show_rows(result, result["shipped"])
+    return table_of(result)

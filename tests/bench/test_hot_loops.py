@@ -8,6 +8,7 @@ pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from iocourse.bench import hot_loops, resources, subjects
+from iocourse.bench.resources.text import a_score
 from iocourse.gpu import Resources
 from iocourse.gpu.hot_loop import Loop
 
@@ -24,11 +25,11 @@ def row(**facts):
 
 def test_instructions_for_each_score():
     """256 threads issue 480 each for 64 · 128 scores: 15 a score."""
-    assert resources.a_score(row()) == 15
-    assert resources.a_score(row(BM=128, warps=4)) == 3.75
+    assert a_score(row()) == 15
+    assert a_score(row(BM=128, warps=4)) == 3.75
     for other in ({"hot_loop": None}, {"BD": 64}, {"kernel": "decode_parts"}):
-        assert resources.a_score(row(**other)) is None
-    assert resources.a_score({name: value for name, value in row().items() if name != "hot_loop"}) is None
+        assert a_score(row(**other)) is None
+    assert a_score({name: value for name, value in row().items() if name != "hot_loop"}) is None
 
 
 def test_the_table_shows_the_step_and_what_is_none():

@@ -411,6 +411,24 @@ def compiled(name, arguments, **constants):
     return resources(kernel, 80, *arguments, d=64, BM=64, BN=32, num_warps=4, num_stages=2, **constants)
 
 
+def test_what_11_12_says_of_a_round():
+    """Products as the text counts them; the loop without a mask is the shorter of the two."""
+    from iocourse.gpu import resources
+
+    (kernel,) = defined("two_loops_kernel")
+    x, total = torch.empty(1024, 64), torch.empty(1024)
+    tile = {"d": 64, "BM": 64, "BN": 32, "num_warps": 8, "num_stages": 1}
+    loop = resources(kernel, 90, x, x, x, x, total, 1024, 0.18, CAUSAL=True, **tile).hot_loop
+    assert 0 <= loop.fma - 2 * 64 * 64 * 32 // 256 <= 20 and loop.tensor == 0
+    assert loop.fma > loop.instructions / 2
+    shipped = recorded("hot-loops")["shipped"]
+    half = next(r for r in shipped if (r["kernel"], r["d"], r["causal"]) == ("forward", 64, True))
+    assert (half["BM"], half["BN"], half["warps"]) == (128, 64, 4)
+    in_half = half["hot_loop"]
+    assert in_half["wgmma"] == 2 * (128 // 64) * (64 // 64) * (64 // 16) < in_half["instructions"] / 20
+    assert in_half["special"] >= 128 * 64 // 128  # a power of two for each score of a thread
+
+
 @pytest.mark.parametrize("name", ["forward_kernel", "two_loops_kernel", "band_kernel", "heads_kernel"])
 def test_the_lessons_kernels_compile_for_a_gpu(name):
     """The interpreter also takes what a compiler would refuse."""

@@ -1,0 +1,99 @@
+"""Kernels named by chip, size and tile, and what the compiler says of each."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from iocourse.console import steps
+from iocourse.gpu import CompilationFailed, Resources
+from iocourse.gpu.jobs import job
+from iocourse.gpu.resources import reports
+from iocourse.refusal import Refused
+
+GROUP = 8  # query heads for each head of keys in the decode step
+PROCESSES = 2
+
+
+def need_compiler() -> None:
+    """Raises Refused where torch or triton is missing."""
+    try:
+        import iocourse.kernels.host.resources  # noqa: F401
+    except ImportError as error:
+        raise Refused(str(error)) from None
+
+
+class Compilation(NamedTuple):
+    """One kernel to compile. BD is None where tiles are whole rows."""
+
+    arch: int
+    d: int
+    bytes: int
+    kernel: str
+    causal: bool
+    BM: int
+    BN: int
+    warps: int
+    stages: int
+    BD: int | None = None
+    pairs: str = "band"
+
+
+def shipped(arch: int, d: int, width: int, kernel: str) -> Iterator[Compilation]:
+    """A kernel of whole rows with the tile of the table, plain and causal."""
+    from iocourse.kernels.host.tiles import row_products_tile, tiles_for
+
+    tile = row_products_tile(d) if kernel == "row_products" else getattr(tiles_for(arch, d, width), kernel)
+    for causal in (False, True):
+        yield Compilation(arch, d, width, kernel, causal, *tile)
+
+
+def compiled(asked: list[Compilation]) -> list[dict[str, Any]]:
+    """Each row with its report, compiled by a few processes side by side."""
+    shares = [asked[first::PROCESSES] for first in range(PROCESSES)]
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(PROCESSES) as pool:
+        queues = [reports(list(_jobs(share, Path(folder)))) for share in shares]
+        done: dict[Compilation, dict[str, Any]] = {}
+        for first in steps(range(0, len(asked), PROCESSES), "kernels compiled, a few at a time"):
+            round_ = asked[first : first + PROCESSES]
+            answers = pool.map(next, queues[: len(round_)])
+            done |= {one: one._asdict() | _facts(answer) for one, answer in zip(round_, answers, strict=True)}
+    return [done[one] for one in asked]
+
+
+def _jobs(share: list[Compilation], folder: Path) -> Iterator[dict[str, Any]]:
+    import torch
+
+    from iocourse.kernels.host.resources import DECODE, launches
+
+    for one in share:
+        # A T4 has no bfloat16 units; elsewhere bfloat16 is what people train with.
+        half = torch.float16 if one.arch == 75 else torch.bfloat16
+        dtype = half if one.bytes == 2 else torch.float32
+        group = GROUP if one.kernel in DECODE else 1
+        known = launches(
+            one.arch, one.d, dtype, causal=one.causal, group=group, pairs=one.pairs, **_tile_of(one)
+        )
+        made = known[one.kernel]
+        yield job(made.kernel, one.arch, made.arguments, {"enable_fp_fusion": True} | made.constants, folder)
+
+
+def _tile_of(one: Compilation) -> dict[str, Any]:
+    from iocourse.kernels.host.resources import DECODE
+
+    if one.kernel == "row_products" or one.kernel in DECODE:
+        return {}
+    sizes = (one.BM, one.BN) if one.BD is None else (one.BM, one.BN, one.BD)
+    return {one.kernel: (*sizes, one.warps, one.stages)}
+
+
+def _facts(answer: Resources | CompilationFailed) -> dict[str, Any]:
+    if isinstance(answer, CompilationFailed):
+        return {"error": str(answer)}
+    facts = asdict(answer)
+    del facts["arch"], facts["seconds"]  # the first is in the row already; the second would change every time
+    return facts
