@@ -139,7 +139,8 @@ def parse(text: str) -> list[Kernel]:
     if start is None:
         said = "; ".join(_lines(text, "==WARNING==")) or "nothing about a kernel"
         raise CannotMeasure(f"ncu printed no table; it said: {said}")
-    rows = list(csv.DictReader(line for line in lines[start:] if not line.startswith("==")))
+    table = (line for line in lines[start:] if not line.startswith("=="))
+    rows = list(csv.DictReader(table, restval=""))
     missing = [name for name in ("Kernel Name", *METRICS) if rows and name not in rows[0]]
     if missing or not rows:
         raise CannotMeasure(f"ncu's table has no {', '.join(missing) or 'row of units'}")
