@@ -19,6 +19,7 @@ from iocourse.course.authoring.kernel_lessons import cannot_run
 from iocourse.course.exercise import Case, find
 from iocourse.course.exercises import lesson13
 from iocourse.data.recorded import recorded
+from iocourse.gpu import Resources
 from iocourse.gpu.chips import CHIPS
 
 SOURCE = Lesson("13")
@@ -182,7 +183,7 @@ def of(shipped, kernel, arch, d):
 
 
 def good(row):
-    return row.get("spill_bytes") == 0 and row["shared_bytes"] <= CHIPS[row["arch"]].shared_bytes
+    return "error" not in row and Resources.of(row).fits
 
 
 def test_every_head_of_the_table_fits_but_for_the_backward_pass_of_a_t4(shipped):
@@ -190,7 +191,7 @@ def test_every_head_of_the_table_fits_but_for_the_backward_pass_of_a_t4(shipped)
         assert all(good(row) for row in of(shipped, "forward", arch, d)), (arch, d)
         assert all(good(row) for row in of(shipped, "fused", arch, d)) == (arch != 75 or d < 256)
     rows = {(arch, d): of(shipped, "forward", arch, d)[0]["BM"] for arch in CHIPS for d in HEADS}
-    assert (rows[90, 64], rows[75, 64], rows[90, 512], rows[75, 256]) == (128, 64, 32, 16)
+    assert (rows[90, 64], rows[75, 64], rows[90, 512], rows[75, 256]) == (128, 64, 64, 16)
     spilled, large = of(shipped, "fused", 75, 256), of(shipped, "fused", 75, 512)
     assert {(row["BM"], row["BN"]) for row in [*spilled, *large]} == {(16, 16)}
     assert max(row["spill_bytes"] for row in spilled) > 0
@@ -214,8 +215,8 @@ def test_slices_begin_to_win_where_13_2_says(shipped):
             )
         elif d < 512:
             assert rows["BM"] > 2 / 7 * slices["BM"]
-    assert begin == {75: 256, 80: 512, 89: 512, 90: 512, 100: 1024}
-    assert of(shipped, "forward", 100, 512)[0]["BM"] == 64
+    assert begin == {75: 256, 80: 512, 89: 512, 90: 1024, 100: 1024}
+    assert all(of(shipped, "forward", arch, 512)[0]["BM"] == 64 for arch in (90, 100))
 
 
 def test_under_a_causal_mask_q_comes_as_often_as_k_and_whole_rows_are_nearly_all_k_and_v():
@@ -360,19 +361,17 @@ def test_f5_reads_its_scores_three_times_and_every_tile_of_13_8_fits(shipped):
     scores = scores_forward(Problem(128, 128, 96), scores=(32, 32), averages=(32, 32, 32))
     assert scores.reads["S"] == 3 * scores.writes["S"]
     assert all(
-        good(of(shipped, name, 90, 512)[0]) for name in ("forward", "sliced_forward", "scores", "averages")
+        good(of(shipped, name, 80, 512)[0]) for name in ("forward", "sliced_forward", "scores", "averages")
     )
 
 
 def test_the_decisions_of_13_8_are_those_of_the_exercise(shipped):
-    (choose,) = defined("my_choice")
+    choose, hot = defined("my_choice", "hot")
     for arch, d in itertools.product(CHIPS, HEADS):
-        two = [max(of(shipped, "forward", arch, d), key=lambda row: row["spill_bytes"])]
+        two = [max(map(hot, of(shipped, "forward", arch, d)), key=lambda row: row["spill_bytes"])]
         two += of(shipped, "sliced_forward", arch, 512)
         tile, _ = choose(two, CHIPS[arch].shared_bytes, 4096, d, 2)
         assert automatic("forward", arch, d, 2) == ("fused" if tile["BD"] else "whole"), (arch, d)
-    ways = {which: [automatic(which, 90, d, 2) for d in HEADS] for which in ("forward", "fused")}
-    assert ways == {"forward": ["whole"] * 3 + ["fused"], "fused": ["whole"] * 2 + ["fused"] * 2}
     assert automatic("split", 80, 512, 2) == "whole"
     assert all(
         automatic(which, arch, 1024, 2) == "fused"
@@ -384,7 +383,7 @@ def test_the_decisions_of_13_8_are_those_of_the_exercise(shipped):
         for which in ("forward", "fused", "split")
     }
     assert list(CHIPS) == [75, 80, 89, 90, 100]
-    assert begins["forward"] == [256, 512, 512, 512, 1024] and begins["fused"] == [128, 512, 512, 256, 512]
+    assert begins["forward"] == [256, 512, 512, 1024, 1024] and begins["fused"] == [128, 512, 512, 256, 512]
     assert begins["split"] == [256, 1024, 512, 512, 1024]
 
 
