@@ -14,6 +14,7 @@ from .judging import PASSES, Layout
 
 SHORT = {
     "ours, deterministic": "ours, det.",
+    "ours, specialised": "ours, spec.",
     "ours, materialised": "ours, mater.",
     "ours, whole rows": "ours, whole",
     "FlexAttention": "Flex",

@@ -15,7 +15,7 @@ from iocourse.bench import Row, circumstances
 from iocourse.console import steps
 from iocourse.gpu.timing import Staged, Timing, Work, side_by_side
 
-from .contenders import DETERMINISTIC, Contender, reason_of, with_warnings
+from .contenders import DETERMINISTIC, OURS_SPECIALISED, Contender, reason_of, with_warnings
 from .judging import PASSES
 from .place import Place
 from .values import RESULTS, WRONG, errors
@@ -140,8 +140,11 @@ def _tried(
 
 
 def timed_by(field: Mapping[str, Contender], passes: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Who is timed in which pass. Forward nothing could be in another order: ours once."""
-    yield from ((name, p) for p in passes for name in field if (name, p) != (DETERMINISTIC, "forward"))
+    """Who is timed in which pass. Forward nothing could be in another order, and only there do warps
+    specialise: where ours do nothing else, ours once.
+    """
+    same = (DETERMINISTIC, "forward"), (OURS_SPECIALISED, "backward")
+    yield from ((name, p) for p in passes for name in field if (name, p) not in same)
 
 
 class Trial:
