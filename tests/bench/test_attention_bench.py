@@ -251,11 +251,12 @@ def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, monkeypatch):
 
     place = CpuPlace()
     field = _contenders.contenders(place, compiled=False)
-    assert tuple(field) == _contenders.NAMES[:7]
+    assert tuple(field) == _contenders.NAMES[:8]
     record = attention.measured([tiny()], field, place) | {"quick": True}
     assert holds_numbers(record)
     forward, backward = by_contender(record, "forward"), by_contender(record, "backward")
     assert "ours, deterministic" not in forward and "ms" in backward["ours, deterministic"]
+    assert "ours, specialised" not in backward and "ms" in forward["ours, specialised"]
     for name in ("ours", "SDPA flash", "SDPA math"):
         for pass_ in PASSES:
             row = by_contender(record, pass_)[name]
@@ -268,7 +269,8 @@ def test_ours_and_every_rival_in_one_run_on_the_cpu(interpreter, monkeypatch):
         assert forward[name]["refused"] and backward[name]["refused"]
     assert "ms" in forward["FlexAttention"] and "CPU" in backward["FlexAttention"]["refused"]
     errors = {row["contender"]: row for row in record["errors"]}
-    assert set(errors) == {"ours", "ours, deterministic", "SDPA flash", "SDPA math", "FlexAttention"}
+    ours = {"ours", "ours, deterministic", "ours, specialised"}
+    assert set(errors) == ours | {"SDPA flash", "SDPA math", "FlexAttention"}
     assert errors["ours, deterministic"]["bit_equal"] is True
     assert all(row["worst_block"] < 0.002 for row in errors.values())
     text = attention.show(record)

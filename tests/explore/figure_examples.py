@@ -70,8 +70,9 @@ def kernel_record(*rows):
     return {"subject": "resources", "versions": {"triton": "made up"}, "shipped": list(rows)}
 
 
-CONTENDERS = ("ours", "ours, deterministic", "SDPA flash", "SDPA cuDNN", "SDPA efficient", "SDPA math",
-              "FlexAttention", "tutorial", "tutorial, warp-specialised")  # fmt: skip
+CONTENDERS = ("ours", "ours, deterministic", "ours, specialised", "SDPA flash", "SDPA cuDNN",
+              "SDPA efficient", "SDPA math", "FlexAttention", "tutorial",
+              "tutorial, warp-specialised")  # fmt: skip
 
 
 def bench_record(Ns, contenders=CONTENDERS, pass_="forward", kinds=(0, 1)):
@@ -268,7 +269,7 @@ EXAMPLES = {
         lambda: explore.bench_bars(bench_record((1024, 2048, 8192, 16_384))),
         lambda: explore.bench_bars(bench_record((128,), ("ours",)), causal=True),
         lambda: explore.bench_bars(
-            bench_record((512, 8192), CONTENDERS[:6], "forward+backward", (0,)),
+            bench_record((512, 8192), CONTENDERS[:7], "forward+backward", (0,)),
             pass_="forward+backward", title="T" * 100,
         ),
         lambda: explore.bench_bars(bench_record((8192,), ("SDPA math",))),

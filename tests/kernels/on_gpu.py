@@ -28,6 +28,7 @@ CASES = [
     (1111, 333, (2, 2), {"causal": "lower_right"}),
     (777, 777, (2, 2), {"window": (100, 0), "causal": True}),
     (640, 640, (2, 2), {"window": (65, 130)}),
+    (333, 1111, (4, 1), {"window": (100, 30), "align": "lower_right"}),
     (1, 2000, (8, 2), {}),
     (129, 1, (2, 2), {"scale": -0.3}),
 ]
@@ -50,7 +51,7 @@ def worst(dtype: torch.dtype, d: int, case: tuple[Any, ...], deterministic: bool
     n_q, n_k, (H, H_kv), options = case
     q, do = numbers(2, n_q, H, d, dtype=dtype).transpose(1, 2), numbers(2, H, n_q, d, dtype=dtype)
     k, v = (numbers(2, H_kv, n_k, d, dtype=dtype) for _ in range(2))
-    allowed = oracle.seen(n_q, n_k, options.get("causal", False), options.get("window")).cuda()
+    allowed = oracle.seen(n_q, n_k, *(options.get(name) for name in ("causal", "window", "align"))).cuda()
     scale = options.get("scale")
 
     def kernels(*leaves: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -82,6 +83,35 @@ WHOLE_SIZES = [(torch.bfloat16, 64), (torch.float16, 128), (torch.bfloat16, 100)
 WHOLE_SIZES += [(torch.bfloat16, 256)]
 SLICED_SIZES = [(torch.bfloat16, 512), (torch.float16, 320), (torch.bfloat16, 1024), (torch.float32, 512)]
 SLICED_SIZES += [(torch.bfloat16, 64), (torch.float16, 300)]
+
+
+def specialised(dtype: torch.dtype, d: int, case: tuple[Any, ...]) -> str:
+    """Warps that specialise, on sm_90 alone: elsewhere they say so. Backward is as ever."""
+    n_q, n_k, (H, H_kv), causal = case
+    q = numbers(2, n_q, H, d, dtype=dtype).transpose(1, 2)
+    do, k, v = (numbers(2, h, n, d, dtype=dtype) for h, n in ((H, n_q), (H_kv, n_k), (H_kv, n_k)))
+    allowed = oracle.seen(n_q, n_k, causal).cuda()
+    try:
+        return compared(
+            lambda *x: attention_with_lse(*x, causal=causal, specialised=True), q, k, v, do, allowed
+        )
+    except ValueError as error:
+        elsewhere = torch.cuda.get_device_capability()[0] != 9 and "allowed: sm_90" in str(error)
+        return "" if elsewhere else str(error)
+
+
+SPECIALISED_SIZES = [*itertools.product((torch.float16, torch.bfloat16), (64, 128))]
+SPECIALISED_SIZES += [(torch.bfloat16, 32), (torch.float16, 80), (torch.bfloat16, 256)]
+SPECIALISED_CASES = [
+    # Nq, Nk, heads, causal
+    (1024, 1024, (4, 4), False),
+    (1024, 1024, (4, 2), True),
+    (333, 640, (2, 2), False),
+    (1000, 1000, (2, 1), True),
+    (700, 1111, (2, 2), "lower_right"),
+    (640, 256, (2, 2), True),
+    (1, 640, (2, 2), False),
+]
 
 
 def block_mask(dtype: torch.dtype, d: int, deterministic: bool) -> str:
@@ -143,6 +173,7 @@ def variants() -> list[tuple[Any, ...]]:
     """Each check with its arguments."""
     both = (False, True)
     return [
+        *itertools.product([specialised], SPECIALISED_SIZES, SPECIALISED_CASES),
         *itertools.product([block_mask], WHOLE_SIZES, both),
         *itertools.product([packed], WHOLE_SIZES, both),
         *itertools.product([in_slices], SLICED_SIZES, (None, "fused", "materialised")),

@@ -22,9 +22,19 @@ class Results(NamedTuple):
     dv: Tensor
 
 
-def seen(n_q: int, n_k: int, causal: Any = False, window: Any = None) -> Tensor:
+# Every causal with every align that does not contradict it.
+ALIGNED = [
+    (causal, align)
+    for causal in (False, True, "upper_left", "lower_right")
+    for align in (None, "upper_left", "lower_right")
+    if align is None or causal in (False, True, align)
+]
+
+
+def seen(n_q: int, n_k: int, causal: Any = False, window: Any = None, align: Any = None) -> Tensor:
     """Which keys each query sees, (n_q, n_k), pair by pair from the words of `attention`'s docstring."""
-    own = torch.arange(n_q)[:, None] + (n_k - n_q if causal == "lower_right" else 0)  # a query's own key
+    shift = n_k - n_q if "lower_right" in (causal, align) else 0
+    own = torch.arange(n_q)[:, None] + shift  # a query's own key
     j = torch.arange(n_k)[None, :]
     allowed = j <= own if causal else torch.ones(n_q, n_k, dtype=torch.bool)
     left, right = window or (None, None)

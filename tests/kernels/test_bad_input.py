@@ -128,13 +128,37 @@ def test_deterministic(deterministic):
 @pytest.mark.parametrize("causal", [None, 1, 0, "left", "UPPER_LEFT", "", [True]])
 def test_causal(causal):
     message = complaint(ValueError, attention, Q, K, K, causal=causal)
-    assert names(message, "causal ", repr(causal), "False, True (the same as 'upper_left'), 'lower_right'")
+    assert names(message, "causal ", repr(causal), "False, True, 'upper_left', 'lower_right'")
 
 
 def test_every_causal_that_is_allowed():
     assert band_of(False, None, 6, 8) == (None, None)
     assert band_of(True, None, 6, 8) == band_of("upper_left", None, 6, 8) == (None, 0)
     assert band_of("lower_right", None, 6, 8) == (None, 2)
+
+
+@pytest.mark.parametrize("align", [True, 0, "left", "LOWER_RIGHT", "", ["lower_right"]])
+def test_align(align):
+    message = complaint(ValueError, attention, Q, K, K, align=align)
+    assert names(message, "align ", repr(align), "None, 'upper_left', 'lower_right'")
+
+
+@pytest.mark.parametrize(
+    ("causal", "align"), [("upper_left", "lower_right"), ("lower_right", "upper_left")], ids=str
+)
+def test_two_alignments(causal, align):
+    message = complaint(ValueError, attention, Q, K, K, causal=causal, align=align)
+    assert names(message, "align ", f"{align!r} and causal {causal!r}", "one alignment for both")
+
+
+def test_an_alignment_says_where_the_diagonal_lies():
+    for causal, align in ((True, None), ("upper_left", None), (True, "upper_left"), ("upper_left",) * 2):
+        assert band_of(causal, (1, 9), 6, 8, align) == (-1, 0)
+    for causal, align in (("lower_right", None), (True, "lower_right"), ("lower_right",) * 2):
+        assert band_of(causal, (1, 9), 6, 8, align) == (1, 2)
+    for align, band in ((None, (-1, 3)), ("upper_left", (-1, 3)), ("lower_right", (1, 5))):
+        assert band_of(False, (1, 3), 6, 8, align) == band
+    assert band_of(False, None, 6, 8, "lower_right") == (None, None)
 
 
 @pytest.mark.parametrize("window", [3, (3,), (1, 2, 3), "12", (-2, 3), (3, -2), (1.0, 2), (True, 2), {1, 2}])
@@ -173,9 +197,9 @@ def test_tile_that_is_no_whole_number(part, tile):
 def test_a_kernel_of_no_name():
     with pytest.raises(ValueError) as caught, using(forward=(32, 32), backwards=(32, 32)):
         pass
-    every = ", ".join(Tiles._fields + SlicedTiles._fields)
+    every = ", ".join((*Tiles._fields, "specialised", *SlicedTiles._fields))
     assert str(caught.value) == f"backwards is no kernel; allowed: {every}"
-    assert every.startswith("forward, fused, queries, keys, sliced_forward, ")
+    assert every.startswith("forward, fused, queries, keys, specialised, sliced_forward, ")
 
 
 def test_tiles_hold_for_the_block_and_no_longer():

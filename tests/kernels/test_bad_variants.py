@@ -117,7 +117,7 @@ def test_a_mask_on_another_device():
 
 @pytest.mark.parametrize("options", [{"causal": True}, {"window": (1, 1)}, {"causal": 0}], ids=str)
 def test_a_mask_and_a_band(options):
-    message = "block_mask comes with causal or window; allowed: one of them"
+    message = "block_mask comes with causal, window or align; allowed: one without the others"
     says(ValueError, message, attention, Q, K, K, block_mask=BLOCKS, **options)
 
 

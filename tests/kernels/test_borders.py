@@ -98,14 +98,15 @@ def test_queries_of_a_tile_of_keys(n_q, n_k, causal, window, BM, BN):
 
 
 @settings(max_examples=200)
-@given(sizes, sizes, questions["causal"], questions["window"])
-def test_a_band_says_what_causal_and_window_say(n_q, n_k, causal, window):
-    low, high = band_of(causal, window, n_q, n_k)
+@given(sizes, sizes, st.sampled_from(oracle.ALIGNED), questions["window"])
+def test_a_band_says_what_causal_and_window_and_align_say(n_q, n_k, aligned, window):
+    causal, align = aligned
+    low, high = band_of(causal, window, n_q, n_k, align)
     distance = torch.arange(n_k)[None, :] - torch.arange(n_q)[:, None]
     seen = torch.ones(n_q, n_k, dtype=torch.bool)
     seen = seen if low is None else seen & (distance >= low)
     seen = seen if high is None else seen & (distance <= high)
-    assert torch.equal(seen, oracle.seen(n_q, n_k, causal, window))
+    assert torch.equal(seen, oracle.seen(n_q, n_k, causal, window, align))
     # A limit that stops nobody is none: the kernel then has no loop for it.
     assert low is None or (distance < low).any()
     assert high is None or (distance > high).any()

@@ -41,9 +41,9 @@ def starts(lengths: Lengths, side: int) -> Tensor:
     return torch.tensor([0, *accumulate(pair[side] for pair in lengths)], dtype=torch.int32)
 
 
-def pairs_of(lengths: Lengths, causal: Any, window: Any) -> Tensor:
+def pairs_of(lengths: Lengths, *options: Any) -> Tensor:
     """Who sees whom among all rows: blocks on the diagonal, (queries, keys)."""
-    return torch.block_diag(*(oracle.seen(*pair, causal, window).float() for pair in lengths)).bool()
+    return torch.block_diag(*(oracle.seen(*pair, *options).float() for pair in lengths)).bool()
 
 
 def packed(lengths: Lengths, **options: Any) -> Any:

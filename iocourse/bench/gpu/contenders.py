@@ -25,7 +25,8 @@ Contender = Callable[["Tensor", "Tensor", "Tensor", Any], "Tensor"]
 OURS, DETERMINISTIC, FLASH, CUDNN = "ours", "ours, deterministic", "SDPA flash", "SDPA cuDNN"
 EFFICIENT, MATH, FLEX = "SDPA efficient", "SDPA math", "FlexAttention"
 TUTORIAL, SPECIALISED = "tutorial", "tutorial, warp-specialised"
-NAMES = (OURS, DETERMINISTIC, FLASH, CUDNN, EFFICIENT, MATH, FLEX, TUTORIAL, SPECIALISED)
+OURS_SPECIALISED = "ours, specialised"
+NAMES = (OURS, DETERMINISTIC, OURS_SPECIALISED, FLASH, CUDNN, EFFICIENT, MATH, FLEX, TUTORIAL, SPECIALISED)
 BACKENDS = {  # their names in torch.nn.attention.SDPBackend
     FLASH: "FLASH_ATTENTION",
     CUDNN: "CUDNN_ATTENTION",
@@ -49,6 +50,7 @@ def contenders(place: Place, tutorial: Path | None = None, *, compiled: bool = T
         compiled: compile FlexAttention, as its users must; without, its slow reference runs, for tests.
     """
     field: dict[str, Contender] = {OURS: ours, DETERMINISTIC: partial(ours, deterministic=True)}
+    field[OURS_SPECIALISED] = partial(ours, specialised=True)
     field |= {name: partial(sdpa, name) for name in BACKENDS}
     field[MATH] = with_matrices(field[MATH], place)
     field[FLEX] = flex(causal_mask, compiled)

@@ -13,6 +13,7 @@ from .judging import PASSES, Layout, about, cell
 
 SHORT = {
     "ours, deterministic": "ours, det.",
+    "ours, specialised": "ours, spec.",
     "ours, materialised": "ours, mater.",
     "ours, whole rows": "ours, whole",
     "FlexAttention": "Flex",

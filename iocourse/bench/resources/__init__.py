@@ -42,6 +42,7 @@ def run(quick: bool) -> dict[str, Any]:
     table += [asked for arch in arches for width in widths for asked in _sliced(arch, width)]
     table += [asked for arch in arches for d in heads for asked in _pairs(arch, d)]
     table += [asked for size in sizes for asked in _decode(*size)]
+    table += [asked for size in sizes for asked in _specialised(*size)]
     sweep = [] if quick else [asked for arch in arches for d in (64, 128) for asked in _swept(arch, d)]
     rows = compiled([*table, *sweep])
     return {
@@ -79,6 +80,14 @@ def _decode(arch: int, d: int, width: int) -> Iterator[Compilation]:
         tile = decode_tile(arch, d, width, GROUP)
         for kernel in DECODE:
             yield Compilation(arch, d, width, kernel, False, *tile)
+
+
+def _specialised(arch: int, d: int, width: int) -> Iterator[Compilation]:
+    from iocourse.kernels.host.tiles import SPECIALISED
+
+    if (arch, width) == (90, 2) and d in SPECIALISED:
+        for causal in (False, True):
+            yield Compilation(arch, d, width, "specialised", causal, *SPECIALISED[d])
 
 
 def _swept(arch: int, d: int) -> Iterator[Compilation]:

@@ -1,8 +1,8 @@
 """Tile sizes tried out on the GPU that is here; prints the rows to paste into `kernels/host/tiles.py`.
 
 Nothing is tuned unless this is asked for, and no result is used by itself. Forward and fused are timed alone,
-each half of the split backward pass together with the other half at its shipped tile. Warp specialisation is
-left out: on Hopper Triton can do so for one loop only, and our kernels have two.
+each half of the split backward pass together with the other half at its shipped tile. The kernel with
+specialised warps is left out: Triton takes four warps and no other number for it.
 """
 
 from __future__ import annotations

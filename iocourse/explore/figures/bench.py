@@ -17,7 +17,11 @@ from ..draw.wording import figures
 TOP, LINE, HEAD, BAR = 82.0, 19.0, 40.0, 13.0
 LONGEST, GAP = 84.0, 20.0  # pixels of the longest bar, between the columns
 RIVAL_OF_ALL = "SDPA flash"  # every ratio is to this one
-OURS = {"ours": Fill(BLUE, ""), "ours, deterministic": Fill(SKY, "/")}
+OURS = {
+    "ours": Fill(BLUE, ""),
+    "ours, deterministic": Fill(SKY, "/"),
+    "ours, specialised": Fill(BLUE, "|"),
+}
 RIVAL = Fill("#BDBDBD", "")
 KINDS = {False: "full", True: "causal"}
 

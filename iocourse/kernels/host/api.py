@@ -30,8 +30,8 @@ TILE_D = (None, "never", "fused", "materialised")
 
 def attention_with_lse(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool | str = False, scale: float | None = None,
-    window: tuple[int | None, int | None] | None = None, block_mask: Any = None,
-    deterministic: bool = False, tile_d: str | None = None,
+    window: tuple[int | None, int | None] | None = None, align: str | None = None, block_mask: Any = None,
+    deterministic: bool = False, tile_d: str | None = None, specialised: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """softmax(scale · QKᵀ) V and the natural logarithm of each row's sum of exponentials.
 
@@ -41,14 +41,18 @@ def attention_with_lse(
         O (B, H, Nq, d), in q's type and layout; LSE (B, H, Nq), float32. A query that sees no key has O = 0,
         LSE = -∞ and zero gradients.
     """
-    way = _way(tile_d, block_mask)
-    largest = LARGEST_WHOLE if way == "whole" else LARGEST_HEAD
-    q, k, v, factor = accepted(q, k, v, scale, largest)
+    way = _way(tile_d, block_mask, specialised)
+    q, k, v, factor = accepted(q, k, v, scale, LARGEST_WHOLE if way == "whole" else LARGEST_HEAD)
     fixed = fixed_order(deterministic)
     if block_mask is None:
-        band, lists = band_of(causal, window, q.shape[2], k.shape[2]), []
+        band, lists = band_of(causal, window, q.shape[2], k.shape[2], align), []
     else:
-        band, lists = Band(None, None), _lists(block_mask, q, k, causal, window, fixed)
+        if causal is not False or window is not None or align is not None:
+            raise ValueError(
+                "block_mask comes with causal, window or align; allowed: one without the others, and a block "
+                "mask can hide what they hide"
+            )
+        band, lists = Band(None, None), _lists(block_mask, q, k, fixed)
     o, lse = attention_operator(
         *_unit_steps(q, k, v), lists, [], *band, False, -1, -1, factor, fixed, way
     )  # fmt: skip
@@ -57,8 +61,8 @@ def attention_with_lse(
 
 def attention(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool | str = False, scale: float | None = None,
-    window: tuple[int | None, int | None] | None = None, block_mask: Any = None,
-    deterministic: bool = False, tile_d: str | None = None,
+    window: tuple[int | None, int | None] | None = None, align: str | None = None, block_mask: Any = None,
+    deterministic: bool = False, tile_d: str | None = None, specialised: bool = False,
 ) -> Tensor:  # fmt: skip
     """softmax(scale · QKᵀ) V by Triton kernels that keep no N × N matrix, forward and backward.
 
@@ -67,11 +71,13 @@ def attention(
             rows are no multiples of 16 numbers, or not on 16-byte borders, is copied first.
         k: (B, H_kv, Nk, d), of the same type; H_kv divides H, and each head serves H / H_kv heads of q.
         v: (B, H_kv, Nk, d), of the same type.
-        causal: False; True or 'upper_left': query i sees keys 0 … i, as PyTorch's SDPA has it; 'lower_right':
-            query i sees keys 0 … i + Nk - Nq, as FlashAttention has it.
+        causal: False; True: query i sees no key after its own; 'upper_left' or 'lower_right': the same, and
+            which key is its own (see align).
         scale: factor of QKᵀ; 1/√d where None.
         window: (left, right): query i sees at most `left` keys before its own and `right` after it; None or
-            -1: no limit. Its own key is i, or i + Nk - Nq where causal='lower_right'.
+            -1: no limit.
+        align: which key is query i's own: 'upper_left', key i, as PyTorch's SDPA has it; 'lower_right', key
+            i + Nk - Nq, as FlashAttention has it. None: as causal says, else 'upper_left'.
         block_mask: which blocks of keys each block of queries sees, instead of causal and window, d to 512.
             A boolean tensor (rows, columns), (H, rows, columns) or (B, H, rows, columns) of blocks of 16, 32,
             64, 128 or 256, whichever N asks for; one of `iocourse.masks`; FlexAttention's BlockMask; or what
@@ -85,6 +91,9 @@ def attention(
             more bytes, by the recorded table of resources and the closed forms; 'never' (d to 512); 'fused':
             always, and nothing is materialised; 'materialised': always, with N × N scores written out, to be
             counted and timed beside the others.
+        specialised: let warps specialise in the forward pass, some loading while others compute: on sm_90, in
+            16 bits, d to 256 with rows that need no copy, full attention with Nk a multiple of 128 (64 where
+            d > 128) or causal attention with Nq ≤ Nk or such an Nk. Not measured yet, so off.
 
     Under torch.autocast q, k and v are cast as PyTorch's own attention casts them. Gradients can be taken
     once, in reverse mode.
@@ -96,29 +105,29 @@ def attention(
         TypeError, ValueError: an argument is not as described; the message names it.
     """
     return attention_with_lse(
-        q, k, v, causal=causal, scale=scale, window=window, block_mask=block_mask,
-        deterministic=deterministic, tile_d=tile_d,
+        q, k, v, causal=causal, scale=scale, window=window, align=align, block_mask=block_mask,
+        deterministic=deterministic, tile_d=tile_d, specialised=specialised,
     )[0]  # fmt: skip
 
 
-def _way(tile_d: Any, block_mask: Any) -> str:
+def _way(tile_d: Any, block_mask: Any, specialised: Any) -> str:
     if not isinstance(tile_d, (str, type(None))) or tile_d not in TILE_D:
         raise ValueError(f"tile_d is {tile_d!r}; allowed: None, 'never', 'fused' or 'materialised'")
     if block_mask is not None and tile_d in ("fused", "materialised"):
         raise ValueError(f"tile_d is {tile_d!r} with a block_mask; allowed with one: None or 'never'")
+    if not isinstance(specialised, bool):
+        raise ValueError(f"specialised is {specialised!r}; allowed: True or False")
+    if specialised and (block_mask is not None or tile_d is not None):
+        other = "a block_mask" if block_mask is not None else f"tile_d = {tile_d!r}"
+        raise ValueError(f"specialised is True with {other}; allowed with it: False")
+    if specialised:
+        return "specialised"
     if block_mask is not None or tile_d == "never":
         return "whole"
     return tile_d or ""
 
 
-def _lists(
-    block_mask: Any, q: Tensor, k: Tensor, causal: Any, window: Any, deterministic: bool
-) -> list[Tensor]:
-    if causal is not False or window is not None:
-        raise ValueError(
-            "block_mask comes with causal or window; allowed: one of them, and a block mask can hide what "
-            "they hide"
-        )
+def _lists(block_mask: Any, q: Tensor, k: Tensor, deterministic: bool) -> list[Tensor]:
     mask = tiled_mask(block_mask, q, k)
     tiles = table_for(q.device, q.shape[3], q.element_size(), listed=True).whole
     assert tiles is not None, "heads with a block mask are no larger than LARGEST_WHOLE"
@@ -133,7 +142,8 @@ def _unit_steps(*tensors: Tensor) -> list[Tensor]:
 def attention_varlen(
     q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, *,
     longest: tuple[int, int] | None = None, causal: bool | str = False, scale: float | None = None,
-    window: tuple[int | None, int | None] | None = None, deterministic: bool = False,
+    window: tuple[int | None, int | None] | None = None, align: str | None = None,
+    deterministic: bool = False,
 ) -> Tensor:  # fmt: skip
     """softmax(scale · QKᵀ) V within each of several sequences that lie one behind the other.
 
@@ -149,6 +159,7 @@ def attention_varlen(
         causal: as in `attention`, with each sequence's own diagonal.
         scale: factor of QKᵀ; 1/√d where None.
         window: as in `attention`.
+        align: as in `attention`.
         deterministic: as in `attention`.
 
     Returns:
@@ -158,7 +169,7 @@ def attention_varlen(
         TypeError, ValueError: an argument is not as described; the message names it.
     """
     return attention_varlen_with_lse(
-        q, k, v, cu_q, cu_k, longest=longest, causal=causal, scale=scale, window=window,
+        q, k, v, cu_q, cu_k, longest=longest, causal=causal, scale=scale, window=window, align=align,
         deterministic=deterministic,
     )[0]  # fmt: skip
 
@@ -166,7 +177,8 @@ def attention_varlen(
 def attention_varlen_with_lse(
     q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, *,
     longest: tuple[int, int] | None = None, causal: bool | str = False, scale: float | None = None,
-    window: tuple[int | None, int | None] | None = None, deterministic: bool = False,
+    window: tuple[int | None, int | None] | None = None, align: str | None = None,
+    deterministic: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The same, and the row log-sum-exps (H, T_q), float32, natural logarithms; -∞ where no key is seen."""
     heads_first = _heads_first("q", q), _heads_first("k", k), _heads_first("v", v)
@@ -176,7 +188,7 @@ def attention_varlen_with_lse(
     cu = [_starts(name, x, one_q) for name, x in (("cu_q", cu_q), ("cu_k", cu_k))]
     if len(cu[0]) != len(cu[1]):
         raise ValueError(f"cu_k has {len(cu[1])} numbers, cu_q {len(cu[0])}; allowed: as many")
-    band, lower_right = _own_band(causal, window)
+    band, lower_right = _own_band(causal, window, align)
     o, lse = attention_operator(
         *_unit_steps(one_q, one_k, one_v), [], cu, *band, lower_right, *_longest(longest), factor,
         fixed_order(deterministic), "whole",
@@ -213,9 +225,9 @@ def _longest(longest: Any) -> tuple[int, int]:
     return longest[0], longest[1]
 
 
-def _own_band(causal: Any, window: Any) -> tuple[Band, bool]:
+def _own_band(causal: Any, window: Any, align: Any) -> tuple[Band, bool]:
     """The band of each sequence, and whether it counts from the diagonal that ends in the last pair."""
-    left, right, alignment = band_parts(causal, window)
+    left, right, alignment = band_parts(causal, window, align)
     return Band(None if left is None else -left, right), alignment == "lower_right"
 
 

@@ -161,13 +161,13 @@ def _check_chip(index: int) -> None:
         )
 
 
-def band_of(causal: Any, window: Any, n_q: int, n_k: int) -> Band:
+def band_of(causal: Any, window: Any, n_q: int, n_k: int, align: Any = None) -> Band:
     """The band that `attention`'s arguments ask for; n_q queries, n_k keys.
 
     Raises:
-        ValueError: `causal` or `window` is none of the allowed values.
+        ValueError: `causal`, `window` or `align` is none of the allowed values, or two contradict each other.
     """
-    left, right, alignment = band_parts(causal, window)
+    left, right, alignment = band_parts(causal, window, align)
     diagonal = n_k - n_q if alignment == "lower_right" else 0
     # A limit that no pair of these sizes passes is no limit: the kernel then needs no mask for it.
     low = None if left is None or diagonal - left <= 1 - n_q else diagonal - left
@@ -175,23 +175,29 @@ def band_of(causal: Any, window: Any, n_q: int, n_k: int) -> Band:
     return Band(low, high)
 
 
-def band_parts(causal: Any, window: Any) -> tuple[int | None, int | None, str | None]:
-    """Keys to the left and to the right of a query's own, None for no limit; and the causal alignment."""
-    alignment = _alignment(causal)
+def band_parts(
+    causal: Any, window: Any, align: Any = None
+) -> tuple[int | None, int | None, str]:  # fmt: skip
+    """Keys to the left and to the right of a query's own, None for no limit; and which key is its own, one of
+    `ALIGNMENTS`.
+    """
+    alignment = _alignment(causal, align)
     left, right = _window(window)
-    if alignment:
-        right = 0 if right is None else min(right, 0)
-    return left, right, alignment
+    return left, right if causal is False else 0, alignment
 
 
-def _alignment(causal: Any) -> str | None:
-    if causal is False:
-        return None
-    if causal is True:
-        return ALIGNMENTS[0]
-    if isinstance(causal, str) and causal in ALIGNMENTS:
-        return causal
-    raise ValueError(f"causal is {causal!r}; allowed: False, True (the same as 'upper_left'), 'lower_right'")
+def _alignment(causal: Any, align: Any) -> str:
+    if not isinstance(causal, bool) and not _names_alignment(causal):
+        raise ValueError(f"causal is {causal!r}; allowed: False, True, 'upper_left', 'lower_right'")
+    if align is not None and not _names_alignment(align):
+        raise ValueError(f"align is {align!r}; allowed: None, 'upper_left', 'lower_right'")
+    if align is not None and causal not in (False, True, align):
+        raise ValueError(f"align is {align!r} and causal {causal!r}; allowed: one alignment for both")
+    return align or (causal if isinstance(causal, str) else ALIGNMENTS[0])
+
+
+def _names_alignment(value: Any) -> bool:
+    return isinstance(value, str) and value in ALIGNMENTS
 
 
 def _window(window: Any) -> tuple[int | None, int | None]:

@@ -143,6 +143,10 @@ LISTED: dict[tuple[int, int, int, str], Tile] = {
     (90, 128, 2, "fused"): Tile(64, 128, 8, 3),  # with two stages one register of the loop is spilled
 }
 
+# The forward pass with specialised warps, on sm_90 in 16 bits, by the width of rows. Triton specialises four
+# warps alone, and makes twelve of them; with eight it would silently do nothing of the kind.
+SPECIALISED = {64: Tile(128, 128, 4, 2), 128: Tile(128, 128, 4, 2), 256: Tile(128, 64, 4, 2)}
+
 # Kernels that cut d into slices: BM, BN, BD, warps, stages. They hold scores and slices: any d will do.
 # fmt: off
 SLICED: dict[tuple[int, int], SlicedTiles] = {
@@ -191,6 +195,8 @@ SLICED: dict[tuple[int, int], SlicedTiles] = {
 }
 # fmt: on
 
+# What `using` knows: one name for each kernel that has a tile of its own.
+CHOOSABLE = (*Tiles._fields, "specialised", *SlicedTiles._fields)
 # Chosen by `using`, for the whole process: autograd runs backward passes in threads of its own.
 _chosen: dict[str, Any] = {}
 
@@ -244,6 +250,12 @@ def sliced_tiles_for(arch: int | None, itemsize: int) -> SlicedTiles:
     return row._replace(**{name: tile for name, tile in _chosen.items() if name in SlicedTiles._fields})
 
 
+def specialised_tile(width: int) -> Tile:
+    """The tile of the forward pass with specialised warps, for rows of this width, 256 at most."""
+    chosen: Tile = _chosen.get("specialised", SPECIALISED[max(64, width)])
+    return chosen
+
+
 def table_for(device: torch.device, d: int, itemsize: int, *, listed: bool = False) -> Table:
     """Both of these, and the architecture they are for; `listed`: for a block mask."""
     arch = architecture(device)
@@ -276,10 +288,10 @@ def using(**tiles: Tile | SlicedTile | tuple[int, ...]) -> Iterator[None]:
     """Choose tiles by hand: within `using(forward=(64, 32))` the kernels named take these.
 
     Args:
-        tiles: (BM, BN), (BM, BN, warps) or (BM, BN, warps, stages) for forward, fused, queries or keys;
-            (BM, BN, BD), with warps and stages or without, for sliced_forward, sliced_queries, sliced_keys
-            (the fused small-cache schedule), scores, averages, weights, query_gradients or key_gradients (the
-            materialised one).
+        tiles: (BM, BN), (BM, BN, warps) or (BM, BN, warps, stages) for forward, fused, queries, keys or
+            specialised (the forward pass with specialised warps); (BM, BN, BD), with warps and stages or
+            without, for sliced_forward, sliced_queries, sliced_keys (the fused small-cache schedule), scores,
+            averages, weights, query_gradients or key_gradients (the materialised one).
 
     Raises:
         ValueError: an unknown kernel, or a size that is no power of two of at least 16.
@@ -295,10 +307,9 @@ def using(**tiles: Tile | SlicedTile | tuple[int, ...]) -> Iterator[None]:
 
 
 def _checked(name: str, tile: Any) -> Tile | SlicedTile:
-    if name not in Tiles._fields + SlicedTiles._fields:
-        allowed = ", ".join(Tiles._fields + SlicedTiles._fields)
-        raise ValueError(f"{name} is no kernel; allowed: {allowed}")
-    kind = Tile if name in Tiles._fields else SlicedTile
+    if name not in CHOOSABLE:
+        raise ValueError(f"{name} is no kernel; allowed: {', '.join(CHOOSABLE)}")
+    kind = SlicedTile if name in SlicedTiles._fields else Tile
     sizes = kind._fields[:-2]
     if not isinstance(tile, (tuple, list)) or not len(sizes) <= len(tile) <= len(sizes) + 2:
         raise ValueError(f"{name} is {tile!r}; allowed: ({', '.join(sizes)}), then warps, then stages")
