@@ -5,11 +5,11 @@ needed.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from iocourse.bench import circumstances
 from iocourse.console import steps, table
@@ -18,6 +18,9 @@ from iocourse.gpu import CHIPS, CompilationFailed, Resources
 from iocourse.gpu.jobs import job
 from iocourse.gpu.resources import reports
 from iocourse.refusal import Refused
+
+if TYPE_CHECKING:
+    from iocourse.lowrank.tensors.written import Written
 
 NAME = "resources"
 HELP = "registers, spills and shared memory of every kernel on every chip (compiled, no GPU needed)"
@@ -68,12 +71,14 @@ def run(quick: bool) -> dict[str, Any]:
     table += [asked for arch in arches for d in heads for asked in _pairs(arch, d)]
     table += [asked for size in sizes for asked in _decode(*size)]
     sweep = [] if quick else [asked for arch in arches for d in (64, 128) for asked in _swept(arch, d)]
-    rows = _compiled([*table, *sweep])
+    rows = _compiled([*table, *sweep, *_low_rank(arches)])
+    last = len(table) + len(sweep)
     return {
         "subject": NAME,
         **circumstances("triton"),
         "shipped": rows[: len(table)],
-        "forward_by_tile": rows[len(table) :],
+        "forward_by_tile": rows[len(table) : last],
+        "low_rank": rows[last:],
     }
 
 
@@ -119,12 +124,19 @@ def _swept(arch: int, d: int) -> Iterator[Compilation]:
         yield Compilation(arch, d, 2, "forward", True, BM, BN, warps, 1 if arch == 75 else 2)
 
 
-def _compiled(asked: list[Compilation]) -> list[dict[str, Any]]:
+def _low_rank(arches: Sequence[int]) -> list[Written]:
+    """The kernels of low rank, in 16 bits: what they hold and multiply is float32 in any case."""
+    from iocourse.lowrank.tensors.written import SIZES, launches
+
+    return [one for arch in arches for size in SIZES for one in launches(arch, *size, 2)]
+
+
+def _compiled(asked: Sequence[Compilation | Written]) -> list[dict[str, Any]]:
     """Each row with its report, compiled by a few processes side by side."""
     shares = [asked[first::PROCESSES] for first in range(PROCESSES)]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(PROCESSES) as pool:
         queues = [reports(list(_jobs(share, Path(folder)))) for share in shares]
-        done: dict[Compilation, dict[str, Any]] = {}
+        done: dict[Compilation | Written, dict[str, Any]] = {}
         for first in steps(range(0, len(asked), PROCESSES), "kernels compiled, a few at a time"):
             round_ = asked[first : first + PROCESSES]
             answers = pool.map(next, queues[: len(round_)])
@@ -132,12 +144,17 @@ def _compiled(asked: list[Compilation]) -> list[dict[str, Any]]:
     return [done[one] for one in asked]
 
 
-def _jobs(share: list[Compilation], folder: Path) -> Iterator[dict[str, Any]]:
+def _jobs(share: Sequence[Compilation | Written], folder: Path) -> Iterator[dict[str, Any]]:
     import torch
 
     from iocourse.kernels.host.resources import DECODE, launches
+    from iocourse.lowrank.tensors import written
 
     for one in share:
+        if isinstance(one, written.Written):
+            made = written.launches(one.arch, one.d, one.g, one.bytes)[one]
+            yield job(made.kernel, one.arch, made.arguments, made.constants, folder)
+            continue
         # A T4 has no bfloat16 units; elsewhere bfloat16 is what people train with.
         half = torch.float16 if one.arch == 75 else torch.bfloat16
         dtype = half if one.bytes == 2 else torch.float32
@@ -167,12 +184,19 @@ def _facts(answer: Resources | CompilationFailed) -> dict[str, Any]:
 
 
 def show(result: dict[str, Any]) -> str:
-    """The shipped rows as plain text: one line a kernel, the worse of plain and causal."""
+    """The shipped rows as plain text: one line a kernel, the worse of plain and causal; then low rank."""
     lines = [["", "BM×BN(×BD)×warps×stages", "registers", "spilled", "KB shared", "tensor"]]
     lines += [_line(row) for row in result["shipped"]]
+    lines += [_low_rank_line(row) for row in result.get("low_rank", ())]
     refused = [f"{' '.join(_line(row)[:2])}: {row['error']}" for row in result["shipped"] if "error" in row]
     how = f"{len(result['shipped'])} kernels compiled with {provenance(result)}"
     return "\n".join([table(lines), *refused, how])
+
+
+def _low_rank_line(row: dict[str, Any]) -> list[str]:
+    """As `_line`: rows and features stand for BM and BN."""
+    tile = {"BM": row["rows"], "BN": row["features"], "BD": None, "stages": 1, "pairs": f"g={row['g']}"}
+    return _line(row | tile | {"kernel": f"low rank {row['kernel']}"})
 
 
 def _line(row: dict[str, Any]) -> list[str]:
