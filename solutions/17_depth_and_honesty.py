@@ -648,7 +648,7 @@ explore.lowrank_rows(lowrank_run)
 explore.lowrank_scaling(lowrank_run)
 
 # %% [markdown]
-# **On a GPU** there is no recorded run yet. The library has Triton kernels for both passes; `traffic` counts their words, and the closed forms stand in `costs.lowrank_kernels`. What they take in time, on which chip, beside FlashAttention, is not known to this course, and no number stands here in its place. With a GPU at hand, `iocourse bench lowrank` fills the gap.
+# **On a GPU** there is no recorded run yet. The library has Triton kernels for both passes, for all keys and under the causal mask; `traffic` counts their words, and the closed forms stand in `costs.lowrank_kernels`. What they take in time, on which chip, beside FlashAttention, is not known to this course, and no number stands here in its place. With a GPU at hand, `iocourse bench lowrank` fills the gap.
 #
 # **Others do it too.** Polynomials are one way to features among several. *Random features*, of the Performer's kind, draw directions $w$ and take $e^{w \cdot x - |x|^2/2}$, whose products are right on average. *Landmarks*, as in Nyström's method, compare everything with a few of the keys. *Linear attention* with $\mathrm{elu}(x) + 1$ takes as many features as there are columns, and does not try to be softmax. All of them, like ours, are products from the other end, so they differ in the features alone.
 #

@@ -68,7 +68,8 @@ sys.modules["torch"] = sys.modules["triton"] = sys.modules["numba"] = None
 import iocourse
 kernels = {"selftest_kernel", "kernels", "gpu", "traffic", "profile", "__main__"}
 with_torch = {"iocourse.lowrank." + name for name in ("layers", "training")}
-with_torch |= {"iocourse.lowrank.tensors." + name for name in ("autograd", "passes", "launched")}
+with_torch |= {"iocourse.lowrank.tensors." + name for name in ("autograd", "passes")}
+with_torch |= {"iocourse.lowrank.tensors." + name for name in ("launched", "launched_causal", "written")}
 with_torch |= {"iocourse.bench.lowrank." + name for name in ("contenders", "on_gpu", "rows", "scaling")}
 with_numba = {"iocourse.lowrank.compiled." + name for name in ("dense", "causal", "checks")}
 for module in pkgutil.walk_packages(iocourse.__path__, "iocourse."):

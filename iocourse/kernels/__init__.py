@@ -2,9 +2,9 @@
 
 Read them in this order: `pieces` (tiles and masks), `forward`, `row_products`, `backward_queries`,
 `backward_keys`; then `forward_specialised` (warps that load beside warps that compute), `decode_kernels`,
-`small_cache` (d in slices), `score_kernels` (and the scores written out) and `lowrank_kernels` (which
-`iocourse.lowrank` launches). How they are launched stands in `host`;
-whether they are interpreted or compiled is decided there, once (see `host.runtime`).
+`small_cache` (d in slices), `score_kernels` (and the scores written out), `lowrank_kernels` and
+`lowrank_causal` (which `iocourse.lowrank` launches). How they are launched stands in `host`; whether they are
+interpreted or compiled is decided there, once (see `host.runtime`).
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Block(NamedTuple):
     """What a kernel is compiled for: tiles of ROWS tokens by BR features of G coordinates each.
 
     DX, DV and DIM: widths of a row with its 1, of [V, 1], and of a row of gradients. SINGLE: the block holds
-    all features.
+    all features. TRUE_SCALE: h has its factor e^(σ²/2), which cancels where nothing exact is added.
     """
 
     ROWS: int
@@ -43,6 +43,7 @@ class Block(NamedTuple):
     DV: int
     DIM: int
     SINGLE: bool
+    TRUE_SCALE: bool = False
 
 
 @triton.jit
@@ -146,7 +147,7 @@ def product_of(factors, G: tl.constexpr):
 def row_factors(variance, table, d, TILE: tl.constexpr):
     """h: the exponential series of -σ²/2, cut after ⌊(G - l)/2⌋ terms for a feature of degree l. (ROWS, BR).
 
-    variance: σ² of each row (ROWS,).
+    Times e^(σ²/2) where TRUE_SCALE. variance: σ² of each row (ROWS,).
     """
     ROWS: tl.constexpr = TILE.ROWS
     BR: tl.constexpr = TILE.BR
@@ -155,8 +156,8 @@ def row_factors(variance, table, d, TILE: tl.constexpr):
     for l in tl.static_range(G):
         degree += (table[l] != d).to(tl.int32)
     terms = (G - degree) // 2
-    h = tl.full((ROWS, BR), 1.0, dtype=tl.float32)
-    term = tl.full((ROWS,), 1.0, dtype=tl.float32)
+    term = tl.exp(variance * 0.5) if TILE.TRUE_SCALE else tl.full((ROWS,), 1.0, dtype=tl.float32)
+    h = tl.broadcast_to(term[:, None], (ROWS, BR))
     for m in tl.static_range(1, G // 2 + 1):
         term = term * variance * (-0.5 / m)
         h += tl.where((terms >= m)[None, :], term[:, None], 0.0)

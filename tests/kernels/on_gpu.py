@@ -17,6 +17,7 @@ from typing import Any
 import oracle
 import torch
 
+from iocourse import lowrank
 from iocourse.kernels import attention, attention_varlen_with_lse, attention_with_lse, decode, tiled_mask
 
 CASES = [
@@ -169,6 +170,29 @@ def one_query(dtype: torch.dtype, d: int, parts: int | None) -> str:
     return ""
 
 
+LOW_RANK_SIZES = [(torch.float32, 12), (torch.bfloat16, 12), (torch.float16, 40), (torch.float32, 16)]
+LOW_RANK_ERRORS = {torch.float32: 3e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}  # of the largest number
+LOW_RANK_SHAPES = ((2, 3, 3001), (160, 1, 130))  # many spans to a head, and one
+
+
+def low_rank(dtype: torch.dtype, d: int, how: tuple[int, bool]) -> str:
+    """The face of low rank and its gradient against the same function in float64, which torch computes."""
+    degree, causal = how
+    options = {"degree": degree, "causal": causal, "key_variance": 0.25}
+    for shape in LOW_RANK_SHAPES:
+        q, k, v, do = (numbers(*shape, d, dtype=dtype) * size for size in (0.5, 0.5, 1.0, 1.0))
+        found = []
+        for engine, kind in (("triton", dtype), ("torch", torch.float64)):
+            leaves = [x.to(kind).requires_grad_() for x in (q, k, v)]
+            o = lowrank.attention(*leaves, **options, engine=engine)
+            found.append((o.detach(), *torch.autograd.grad(o, leaves, do.to(kind))))
+        for name, one, exactly in zip(("O", "dQ", "dK", "dV"), *found, strict=True):
+            bound = (4 if name != "O" else 1) * LOW_RANK_ERRORS[dtype] * (0.1 + float(exactly.abs().max()))
+            if not float((one.double() - exactly).abs().max()) <= bound:
+                return f"{name} errs by more than {bound:.3g} with B, H, N = {shape}"
+    return ""
+
+
 def variants() -> list[tuple[Any, ...]]:
     """Each check with its arguments."""
     both = (False, True)
@@ -178,6 +202,8 @@ def variants() -> list[tuple[Any, ...]]:
         *itertools.product([packed], WHOLE_SIZES, both),
         *itertools.product([in_slices], SLICED_SIZES, (None, "fused", "materialised")),
         *itertools.product([one_query], WHOLE_SIZES, (None, 1, 7)),
+        *itertools.product([low_rank], LOW_RANK_SIZES, [(2, False), (2, True)]),
+        *itertools.product([low_rank], LOW_RANK_SIZES[:2], [(3, False), (3, True)]),
     ]
 
 

@@ -4,14 +4,17 @@ needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from iocourse.bench import circumstances
 from iocourse.gpu import CHIPS
 
 from .compiling import GROUP, Compilation, compiled, need_compiler, shipped
 from .text import table_of
+
+if TYPE_CHECKING:
+    from iocourse.lowrank.tensors.written import Written
 
 NAME = "resources"
 HELP = "registers, spills, shared memory and hot loop of every kernel on every chip (compiled, no GPU needed)"
@@ -44,13 +47,22 @@ def run(quick: bool) -> dict[str, Any]:
     table += [asked for size in sizes for asked in _decode(*size)]
     table += [asked for size in sizes for asked in _specialised(*size)]
     sweep = [] if quick else [asked for arch in arches for d in (64, 128) for asked in _swept(arch, d)]
-    rows = compiled([*table, *sweep])
+    rows = compiled([*table, *sweep, *_low_rank(arches)])
+    last = len(table) + len(sweep)
     return {
         "subject": NAME,
         **circumstances("triton"),
         "shipped": rows[: len(table)],
-        "forward_by_tile": rows[len(table) :],
+        "forward_by_tile": rows[len(table) : last],
+        "low_rank": rows[last:],
     }
+
+
+def _low_rank(arches: Sequence[int]) -> list[Written]:
+    """The kernels of low rank, in 16 bits: what they hold and multiply is float32 in any case."""
+    from iocourse.lowrank.tensors.written import SIZES, launches
+
+    return [one for arch in arches for size in SIZES for one in launches(arch, *size, 2)]
 
 
 def _sliced(arch: int, width: int) -> Iterator[Compilation]:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from iocourse.console import steps
 from iocourse.gpu import CompilationFailed, Resources
 from iocourse.gpu.jobs import job
 from iocourse.gpu.resources import reports
 from iocourse.refusal import Refused
+
+if TYPE_CHECKING:
+    from iocourse.lowrank.tensors.written import Written
 
 GROUP = 8  # query heads for each head of keys in the decode step
 PROCESSES = 2
@@ -52,12 +55,12 @@ def shipped(arch: int, d: int, width: int, kernel: str) -> Iterator[Compilation]
         yield Compilation(arch, d, width, kernel, causal, *tile)
 
 
-def compiled(asked: list[Compilation]) -> list[dict[str, Any]]:
+def compiled(asked: Sequence[Compilation | Written]) -> list[dict[str, Any]]:
     """Each row with its report, compiled by a few processes side by side."""
     shares = [asked[first::PROCESSES] for first in range(PROCESSES)]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(PROCESSES) as pool:
         queues = [reports(list(_jobs(share, Path(folder)))) for share in shares]
-        done: dict[Compilation, dict[str, Any]] = {}
+        done: dict[Compilation | Written, dict[str, Any]] = {}
         for first in steps(range(0, len(asked), PROCESSES), "kernels compiled, a few at a time"):
             round_ = asked[first : first + PROCESSES]
             answers = pool.map(next, queues[: len(round_)])
@@ -65,12 +68,17 @@ def compiled(asked: list[Compilation]) -> list[dict[str, Any]]:
     return [done[one] for one in asked]
 
 
-def _jobs(share: list[Compilation], folder: Path) -> Iterator[dict[str, Any]]:
+def _jobs(share: Sequence[Compilation | Written], folder: Path) -> Iterator[dict[str, Any]]:
     import torch
 
     from iocourse.kernels.host.resources import DECODE, launches
+    from iocourse.lowrank.tensors import written
 
     for one in share:
+        if isinstance(one, written.Written):
+            made = written.launches(one.arch, one.d, one.g, one.bytes)[one]
+            yield job(made.kernel, one.arch, made.arguments, made.constants, folder)
+            continue
         # A T4 has no bfloat16 units; elsewhere bfloat16 is what people train with.
         half = torch.float16 if one.arch == 75 else torch.bfloat16
         dtype = half if one.bytes == 2 else torch.float32

@@ -79,12 +79,14 @@ class _Heads:
 
 def _passes(engine: str, causal: bool) -> tuple[Any, Any]:
     """The forward and the backward pass of an engine for all heads at once."""
+    if engine == "triton":
+        from . import launched, launched_causal
+
+        if causal:
+            return launched_causal.causal_forward, launched_causal.causal_backward
+        return launched.forward, launched.backward
     if causal:
         return torch_passes.causal_forward, torch_passes.causal_backward
-    if engine == "triton":
-        from . import launched
-
-        return launched.forward, launched.backward
     return torch_passes.forward, torch_passes.backward
 
 
@@ -206,18 +208,16 @@ def _engine(Q: Tensor, V: Tensor, options: Options) -> str:
     if options.engine is None:
         if Q.device.type == "cpu":
             return "numba" if fast.installed() else "torch"
-        return "torch" if _not_triton(Q, V, options) else "triton"
+        return "torch" if _not_triton(Q, V) else "triton"
     if options.engine in ("numpy", "numba") and Q.device.type != "cpu":
         raise ValueError(f"engine is {options.engine!r}, which works on the CPU; Q is on {Q.device}")
-    if options.engine == "triton" and _not_triton(Q, V, options):
-        raise ValueError(f"engine is 'triton': {_not_triton(Q, V, options)}")
+    if options.engine == "triton" and _not_triton(Q, V):
+        raise ValueError(f"engine is 'triton': {_not_triton(Q, V)}")
     return options.engine
 
 
-def _not_triton(Q: Tensor, V: Tensor, options: Options) -> str:
+def _not_triton(Q: Tensor, V: Tensor) -> str:
     """Why the kernels do not work on this tensor, "" where they do."""
-    if options.causal:
-        return "causal attention runs in the engines 'torch', 'numba' and 'numpy'"
     if Q.dtype == torch.float64:
         return "Q has dtype torch.float64; the kernels know float32, float16 and bfloat16"
     for name, X in (("Q", Q), ("V", V)):
@@ -236,7 +236,7 @@ def attend(Q: Tensor, K: Tensor, V: Tensor, options: Options) -> Tensor:
     if Q.dtype not in EXACT_TYPES and (Q.dtype not in SHORT_TYPES or _engine(Q, V, options) != "triton"):
         raise TypeError(
             f"Q has dtype {Q.dtype}; it must be float32 or float64, or of 16 bits where Triton's kernels "
-            "work (engine 'triton': not causal, up to 64 columns)"
+            "work (engine 'triton': up to 64 columns)"
         )
     if options.threads is None:
         options = replace(options, threads=torch.get_num_threads())

@@ -100,28 +100,28 @@ def low_rank_forward(
     Raises:
         TypeError, ValueError: an argument is not as described; the message names it.
     """
-    weights, variance, shift = _checked(q, k, v, p, weights, variance, shift)
+    weights, variance, shift = checked(q, k, v, p, weights, variance, shift)
     asked, arch = q, architecture(q.device)
-    q, k, v = _readable(arch, q, k, v)
+    q, k, v = readable(arch, q, k, v)
     B, H, n_q, d = q.shape
     n_k, dv, r = k.shape[2], v.shape[3], p.rank
     tile = tiles or tiles_of(r, dv, arch)
     o, den = scratch(B, H, n_q, dv, like=q, dtype=q.dtype), scratch(B, H, n_q, like=q)
     with on_device(q.device, arch):
-        table = _table(p.d, p.g, q.device)
+        table = table_of_features(p.d, p.g, q.device)
         parts, cut_k = _parts(arch, k, r, dv, tile.state, spans)
-        panels = _panels(r, tile.state)
+        panels = panels_of(r, tile.state)
         start(
             keys_state_kernel, panels * cut_k[0] * B * H,
             *rows(k, v), shift, table, parts, *cut_k, n_k, Cut(H, r, d, dv, panels),
-            **_constants(p, dv, tile.state),
+            **constants_of(p, dv, tile.state),
         )  # fmt: skip
         T = _summed(parts, weights, (B, H, r, dv + 1))
-        cut_q = _spans(arch, q, tile.output, 1, spans)
+        cut_q = spans_of(arch, q, tile.output, 1, spans)
         start(
             queries_output_kernel, cut_q[0] * B * H,
             *rows(q), T, table, variance, *rows(o), den, scale, *cut_q, n_q, Cut(H, r, d, dv, 1),
-            **_constants(p, dv, tile.output),
+            **constants_of(p, dv, tile.output),
         )  # fmt: skip
     return o.to(asked.dtype), den, T
 
@@ -141,9 +141,9 @@ def low_rank_backward(
     Raises:
         TypeError, ValueError: an argument is not as described; the message names it.
     """
-    weights, variance, shift = _checked(q, k, v, p, weights, variance, shift)
+    weights, variance, shift = checked(q, k, v, p, weights, variance, shift)
     asked, arch = (q, k, v), architecture(q.device)
-    q, k, v, o, do = _readable(arch, q, k, v, o, do)
+    q, k, v, o, do = readable(arch, q, k, v, o, do)
     B, H, n_q, d = q.shape
     n_k, dv, r = k.shape[2], v.shape[3], p.rank
     tile = tiles or tiles_of(r, dv, arch)
@@ -151,33 +151,33 @@ def low_rank_backward(
     dq, dk, dv_ = (scratch(*x.shape, like=x, dtype=x.dtype) for x in (q, k, v))
     den, sizes = den.contiguous(), Cut(H, r, d, dv, 1)
     with on_device(q.device, arch):
-        table = _table(p.d, p.g, q.device)
+        table = table_of_features(p.d, p.g, q.device)
         parts, cut_q = _parts(arch, q, r, dv, tile.gradient if single else tile.state, spans)
         if not single:
-            panels = _panels(r, tile.state)
+            panels = panels_of(r, tile.state)
             start(
                 queries_state_kernel, panels * cut_q[0] * B * H,
                 *rows(q, o, do), den, variance, table, parts, scale, *cut_q, n_q,
-                sizes._replace(panels=panels), **_constants(p, dv, tile.state),
+                sizes._replace(panels=panels), **constants_of(p, dv, tile.state),
             )  # fmt: skip
-            cut_q = _spans(arch, q, tile.gradient, 1, spans)
+            cut_q = spans_of(arch, q, tile.gradient, 1, spans)
         start(
             queries_gradient_kernel, cut_q[0] * B * H,
             *rows(q, o, do), den, variance, T.contiguous(), table, parts, *rows(dq),
-            scale, *cut_q, n_q, sizes, **_constants(p, dv, tile.gradient),
+            scale, *cut_q, n_q, sizes, **constants_of(p, dv, tile.gradient),
         )  # fmt: skip
         U = _summed(parts, weights, (B, H, r, dv + 1))
-        cut_k = _spans(arch, k, tile.gradient, 1, spans)
+        cut_k = spans_of(arch, k, tile.gradient, 1, spans)
         start(
             keys_gradient_kernel, cut_k[0] * B * H,
             *rows(k, v), shift, U, table, *rows(dk, dv_), *cut_k, n_k, sizes,
-            **_constants(p, dv, tile.gradient),
+            **constants_of(p, dv, tile.gradient),
         )  # fmt: skip
     dq, dk, dv_ = (as_asked(x, got) for x, got in zip(asked, (dq, dk, dv_), strict=True))
     return dq, dk, dv_
 
 
-def _checked(
+def checked(
     q: Any, k: Any, v: Any, p: Plan, weights: Any, variance: Any, shift: Any
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """The float32 arguments as the kernels take them, or the error that says what is wrong."""
@@ -211,22 +211,22 @@ def _checked(
     return found["weights"], found["variance"], found["shift"]
 
 
-def _readable(arch: int | None, *tensors: Tensor) -> list[Tensor]:
+def readable(arch: int | None, *tensors: Tensor) -> list[Tensor]:
     """With unit last stride, and no bfloat16 where Triton interprets, which computes it wrongly."""
     wide = [x.to(torch.float32) if arch is None and x.dtype == torch.bfloat16 else x for x in tensors]
     return [x if x.stride(-1) == 1 else x.contiguous() for x in wide]
 
 
 @cache
-def _table(d: int, g: int, device: torch.device) -> Tensor:
+def table_of_features(d: int, g: int, device: torch.device) -> Tensor:
     return torch.from_numpy(coordinates(plan(d, g))).to(device)
 
 
-def _panels(rank: int, tile: RowsByFeatures) -> int:
+def panels_of(rank: int, tile: RowsByFeatures) -> int:
     return -(-rank // tile.features)
 
 
-def _spans(
+def spans_of(
     arch: int | None, x: Tensor, tile: RowsByFeatures, others: int, asked: int | None, shortest: int = 1
 ) -> tuple[int, int]:
     """How many spans the rows of x are cut into, and rows in each: whole tiles.
@@ -244,7 +244,7 @@ def _parts(
     arch: int | None, x: Tensor, rank: int, dv: int, tile: RowsByFeatures, asked: int | None
 ) -> tuple[Tensor, tuple[int, int]]:  # fmt: skip
     """Room for one state a span, and the spans, of rank / 2 rows at least, lest parts outweigh tokens."""
-    spans = _spans(arch, x, tile, _panels(rank, tile), asked, max(1, rank // 2))
+    spans = spans_of(arch, x, tile, panels_of(rank, tile), asked, max(1, rank // 2))
     return scratch(*x.shape[:2], spans[0], rank, dv + 1, like=x), spans
 
 
@@ -260,7 +260,7 @@ def _summed(parts: Tensor, weights: Tensor, shape: tuple[int, int, int, int]) ->
     return state
 
 
-def _constants(p: Plan, dv: int, tile: RowsByFeatures) -> dict[str, Any]:
+def constants_of(p: Plan, dv: int, tile: RowsByFeatures) -> dict[str, Any]:
     """What a kernel is compiled for, and options of its launch."""
     widths = padded(p.d + 1), padded(dv + 1), padded(p.d)
     block = Block(tile.rows, tile.features, p.g, *widths, p.rank <= tile.features)
@@ -270,7 +270,7 @@ def _constants(p: Plan, dv: int, tile: RowsByFeatures) -> dict[str, Any]:
 def forward(Q: Tensor, K: Tensor, V: Tensor, s: BatchSetting) -> BatchForward:
     """As `torch_passes.forward`: Q (H, n, d), K (H, n_k, d), V (H, n_k, d_v), also of 16-bit types."""
     found = low_rank_forward(
-        Q[None], K[None], V[None], s.plan, s.weights[:, 0], _variance(Q, s), scale=s.factor, shift=_shift(s)
+        Q[None], K[None], V[None], s.plan, s.weights[:, 0], variance_of(Q, s), scale=s.factor, shift=_shift(s)
     )
     return BatchForward(*(x[0] for x in found))
 
@@ -281,13 +281,13 @@ def backward(
     """dQ, dK, dV, as `tensors.passes.backward`."""
     forward_found = (f.O[None], f.den[None], f.T[None])
     dQ, dK, dV = low_rank_backward(
-        Q[None], K[None], V[None], *forward_found, dO[None], s.plan, s.weights[:, 0], _variance(Q, s),
+        Q[None], K[None], V[None], *forward_found, dO[None], s.plan, s.weights[:, 0], variance_of(Q, s),
         scale=s.factor, shift=_shift(s),
     )  # fmt: skip
     return dQ[0], dK[0], dV[0]
 
 
-def _variance(Q: Tensor, s: BatchSetting) -> Tensor | None:
+def variance_of(Q: Tensor, s: BatchSetting) -> Tensor | None:
     """(1, H, n): σ² of each query's logits, clipped; None where all rows share their coefficients."""
     if s.covariance is None:
         return None
