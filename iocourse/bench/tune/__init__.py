@@ -22,6 +22,7 @@ from ..gpu.text import cut_off
 from ..gpu.trial import Keep
 from .fitting import BYTES, candidates
 from .problem import KERNELS, Problem
+from .warming import wanted, warm
 
 if TYPE_CHECKING:
     from iocourse.kernels import Tile, Tiles
@@ -58,7 +59,9 @@ def run(quick: bool, heads: Sequence[int] | None = None, keep: Keep | None = Non
     def runner(d: int, causal: bool) -> Problem:
         return Problem(N, d, causal, dtype, TOKENS // N, WIDTH // d, place.device)
 
-    return tuned(arch, heads or (HEADS[1:] if quick else HEADS), quick, runner, place, keep)
+    heads = heads or (HEADS[1:] if quick else HEADS)
+    warm(arch, wanted(arch, heads, quick), (N, TOKENS, WIDTH), str(dtype).removeprefix("torch."))
+    return tuned(arch, heads, quick, runner, place, keep)
 
 
 class Runner(Protocol):

@@ -28,7 +28,7 @@ class Problem:
             torch.randn(B, H, N, d, device=device, dtype=torch.float32).to(dtype) for _ in range(4)
         )
         self._o, self._lse = self._forward()
-        self._expected = {kernel: self._run(kernel) for kernel in KERNELS}
+        self._expected = {kernel: self.run(kernel) for kernel in KERNELS}
 
     def _forward(self) -> tuple[Tensor, Tensor]:
         from iocourse.kernels.host import operators
@@ -36,7 +36,7 @@ class Problem:
         o, lse = operators.forward(self._q, self._k, self._v, self._seen, self._q.shape[-1] ** -0.5, "whole")
         return o, lse
 
-    def _run(self, kernel: str) -> tuple[Tensor, ...]:
+    def run(self, kernel: str) -> tuple[Tensor, ...]:
         """What a kernel gives: O and LSE, or the three gradients."""
         from iocourse.kernels.host import operators
 
@@ -54,7 +54,7 @@ class Problem:
 
         def work() -> tuple[Tensor, ...]:
             with using(**{kernel: tile}):
-                return self._run(kernel)
+                return self.run(kernel)
 
         for found, expected in zip(work(), self._expected[kernel], strict=True):
             off = float((found.float() - expected.float()).norm() / expected.float().norm())
