@@ -33,7 +33,7 @@ def rehearse(script, cache, *arguments):
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False, cwd=ROOT)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_every_launch_is_compiled_and_packed(cache):
     done = rehearse("variants.py", cache)
     assert done.stdout, done.stderr
@@ -58,7 +58,7 @@ STEPS = (
 )
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_the_whole_visit_runs_and_leaves_its_records(cache, tmp_path):
     done = rehearse("a_visit.py", cache, tmp_path)
     state = json.loads((tmp_path / "visit.json").read_text())["steps"]
@@ -85,7 +85,9 @@ def ours_are_timed(name, record):
         return
     assert record["shapes"]["done"] == record["shapes"]["asked"] > 0
     rows = record["gpu"]["rows"] if name == "lowrank" else [*record["rows"], *record.get("density_rows", [])]
-    ours = [row for row in rows if row["contender"].startswith(("ours", "low rank, g", "low rank, kernels"))]
+    # The face of low rank certifies its denominators, which are made up here: its kernels alone are timed.
+    names = ("ours", "low rank, kernels")
+    ours = [row for row in rows if row["contender"].startswith(names)]
     assert ours and [row for row in ours if "ms" not in row] == []
     if name != "lowrank":
         assert any("ms" in row for row in rows if not row["contender"].startswith("ours"))
