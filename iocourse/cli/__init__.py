@@ -19,6 +19,7 @@ from iocourse.course.checkout import exercise_ids, find_checkout
 from iocourse.refusal import Refused, write_whole
 
 Handler = Callable[[argparse.Namespace], int]
+VISIT = ("minutes", "sitting", "out", "only", "list", "install", "anyway")  # options of bench visit
 
 
 class Parser(argparse.ArgumentParser):
@@ -84,7 +85,7 @@ def build_parser(command: str = "") -> Parser:
         "--tutorial",
         metavar="FILE",
         type=Path,
-        help="for attention: also time this copy of Triton's tutorial 06",
+        help="for attention and visit: also time this copy of Triton's tutorial 06",
     )
     for option, kind, what in (
         ("types", _names, "for attention: 16-bit types, such as bfloat16"),
@@ -98,6 +99,7 @@ def build_parser(command: str = "") -> Parser:
         action="append",
         help="for attention: without this contender; repeatable",
     )
+    _add_visit(bench)
     _add_room(
         commands, command, "profile", "measure the bytes of one launch on a GPU, beside the closed form"
     )
@@ -143,6 +145,23 @@ def _add_room(commands: Commands[Parser], command: str, name: str, text: str) ->
         _add_not_built(commands, name, text)
 
 
+def _add_visit(bench: Parser) -> None:
+    """What only a visit takes; None where it is not given."""
+    visit = bench.add_argument_group("visit")
+    visit.add_argument("--minutes", metavar="M", type=float, help="of the whole visit, 45 by default")
+    visit.add_argument(
+        "--sitting", metavar="M", type=float, help="of this call; the same command again goes on from there"
+    )
+    visit.add_argument("--out", metavar="FOLDER", type=Path, help="of its records, build/visit by default")
+    visit.add_argument("--only", metavar="STEP", action="append", help="this step, done or not; repeatable")
+    for option, what in (
+        ("list", "show the plan and do nothing"),
+        ("install", "put its records into iocourse/data/bench and do nothing else"),
+        ("anyway", "measure even where values are wrong or cannot be checked"),
+    ):
+        visit.add_argument(f"--{option}", action="store_const", const=True, help=what)
+
+
 def _add_not_built(commands: Commands[Parser], name: str, text: str) -> None:
     _add(commands, name, _not_built, text).add_argument("rest", nargs=argparse.REMAINDER)
 
@@ -182,12 +201,12 @@ def _bench(arguments: argparse.Namespace) -> int:
         arguments.pictures.mkdir(parents=True, exist_ok=True)
         for name, picture in known[arguments.what].pictures(result).items():  # type: ignore[attr-defined]
             (arguments.pictures / f"{name}.png").write_bytes(picture.to_png())
-    return 0
+    return int(result.get("exit", 0))
 
 
 def _bench_options(arguments: argparse.Namespace, known: Mapping[str, Any]) -> dict[str, Any]:
     """What only some subjects take: those whose `run` has a parameter of that name."""
-    options = ("tutorial", "threads", "types", "heads", "lengths", "without")
+    options = ("tutorial", "threads", "types", "heads", "lengths", "without", *VISIT)
     given = {name: getattr(arguments, name) for name in options if getattr(arguments, name) is not None}
     for option in given:
         _only_for(f"--{option}", arguments.what, _takers(known, option))

@@ -1,7 +1,7 @@
 """Compiled kernels against float64 on this machine's GPU: a script of its own, because a process interprets
 or compiles.
 
-`test_on_gpu` runs it with TRITON_INTERPRET=0. A line for each configuration says "holds" or what is wrong.
+`test_on_gpu` runs it with TRITON_INTERPRET=0. A line for each configuration says "holds", or "WRONG" and how.
 Most of the time is compiling, so several processes may share the work: `--shard 2/8` is the second of eight.
 """
 
@@ -274,7 +274,7 @@ def run(found: dict[str, Callable[[], str]], which: tuple[int, int]) -> int:
     for name, check in list(found.items())[k - 1 :: n]:
         wrong = said_by(check)
         failed += bool(wrong)
-        print(f"{name}: {wrong or 'holds'}", flush=True)
+        print(f"{name}: {f'WRONG, {wrong}' if wrong else 'holds'}", flush=True)
     return failed
 
 

@@ -48,8 +48,8 @@ def test_each_check_says_how_it_went_and_one_that_raises_stops_no_other(capsys):
     assert on_gpu.run(checks, (1, 1)) == 2
     assert capsys.readouterr().out.splitlines() == [
         "right: holds",
-        "wrong: errs by 7",
-        "broken: raised ZeroDivisionError: division by zero",
+        "wrong: WRONG, errs by 7",
+        "broken: WRONG, raised ZeroDivisionError: division by zero",
     ]
 
 

@@ -5,13 +5,17 @@ Low rank twice: the face with its checks, and its kernels alone.
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iocourse.bench import Row
+from iocourse.bench import Row, circumstances
 from iocourse.gpu.timing import no_cuda
+from iocourse.refusal import write_whole
 
 from ..gpu.place import Place
 from ..gpu.trial import outcomes
@@ -29,13 +33,21 @@ OURS, ALONE, EXACT, SDPA = "low rank", "low rank, kernels alone", "exact, ours",
 TYPES = ("float32", "bfloat16")
 
 
-def section() -> Row:
-    """Facts of the device and its rows; where there is none, the reason alone."""
+def section(keep: Callable[[Row], None] | None = None) -> Row:
+    """Facts of the device and its rows; where there is none, the reason alone. `keep` takes it after each
+    length, so that a run that is cut off leaves those.
+    """
     reason = _absent()
     if reason:
         return {"absent": reason}
-    place = Place()
-    return {"device": place.facts(), "rows": [row for n in LENGTHS for row in times(n, place)]}
+    place, rows = Place(), list[Row]()
+    found = circumstances("torch", "triton") | {"device": place.facts(), "rows": rows}
+    for done, n in enumerate(LENGTHS, 1):
+        rows += times(n, place)
+        found["shapes"] = {"asked": len(LENGTHS), "done": done}
+        if keep:
+            keep(found)
+    return found
 
 
 def _absent() -> str:
@@ -150,3 +162,21 @@ def _work(attend: Callable[..., Tensor], dtype: str, tensors: list[Tensor], pass
         return lambda: attend(q, k, v)
     inputs = [x.requires_grad_() for x in (q.clone(), k.clone(), v.clone())]
     return lambda: torch.autograd.grad(attend(*inputs), inputs, do)
+
+
+def main(path: Path) -> int:
+    """Measure the section alone, for a visit to a GPU; its record on disk grows with each length."""
+
+    def keep(found: Row) -> None:
+        about = {name: found[name] for name in ("date", "cores", "versions", "device", "shapes")}
+        write_whole(path, json.dumps({"subject": "lowrank", **about, "gpu": found}, indent=1) + "\n")
+        print(f"{found['shapes']['done']} of {found['shapes']['asked']} lengths", flush=True)
+
+    found = section(keep)
+    if "absent" in found:
+        print(found["absent"], file=sys.stderr)
+    return int("absent" in found)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(Path(sys.argv[1])))

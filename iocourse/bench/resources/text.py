@@ -23,9 +23,9 @@ def a_score(row: dict[str, Any]) -> float | None:
 
 
 def table_of(result: dict[str, Any]) -> str:
-    """The shipped rows as plain text, one line a kernel, then low rank. What follows the shared memory is of the hot loop:
-    instructions a thread and step, for each score, of tensor cores by kind, waits for other warps, loads, and
-    spills.
+    """The shipped rows as plain text, one line a kernel, then low rank. What follows the shared memory is of
+    the hot loop: instructions a thread and step, for each score, of tensor cores by kind, waits for other
+    warps, loads, and spills.
     """
     rows = [*result["shipped"], *map(_as_tiled, result.get("low_rank", ()))]
     lines = [["", "BM×BN(×BD)×warps×stages", "registers", "spilled", "KB shared", "step", "score", *COUNTED]]

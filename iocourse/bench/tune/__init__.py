@@ -25,6 +25,7 @@ from ..gpu.text import cut_off
 from ..gpu.trial import outcomes
 from .fitting import BYTES, candidates
 from .problem import KERNELS, Problem
+from .warming import wanted, warm
 
 if TYPE_CHECKING:
     from iocourse.kernels import Tile, Tiles
@@ -61,7 +62,9 @@ def run(quick: bool, heads: Sequence[int] | None = None, keep: Keep | None = Non
     def problem(d: int, causal: bool) -> Problem:
         return Problem(filled(dtype, d, N, causal), place)
 
-    return tuned(arch, heads or (HEADS[1:] if quick else HEADS), quick, problem, place, keep)
+    heads = heads or (HEADS[1:] if quick else HEADS)
+    warm(arch, wanted(arch, heads, quick), N, dtype)
+    return tuned(arch, heads, quick, problem, place, keep)
 
 
 def tuned(

@@ -18,20 +18,30 @@ KERNELS = ("forward", "fused", "queries", "keys")
 SEED = 0
 
 
+def _drawn(shape: Shape, place: Place | None) -> list[Tensor]:
+    import torch
+
+    sizes = (shape.B, shape.H, shape.N, shape.d)
+    if place is None:
+        return [torch.empty(sizes, dtype=getattr(torch, shape.dtype), device="meta") for _ in range(4)]
+    return normal(sizes, 4, shape.dtype, place, SEED)
+
+
 class Problem:
     """q, k, v and dO of one shape, and the results of the shipped tiles."""
 
-    def __init__(self, shape: Shape, place: Place) -> None:
-        """Draw q, k, v and dO (B, H, N, d), and compute what the shipped tiles give."""
+    def __init__(self, shape: Shape, place: Place | None) -> None:
+        """Draw q, k, v and dO (B, H, N, d), and compute what the shipped tiles give; place: None for tensors
+        without memory, whose launches can be written down.
+        """
         from iocourse.kernels.host.visibility import Band, Seen
 
         self._seen, self._scale = Seen(Band(None, 0 if shape.causal else None)), shape.d**-0.5
-        sizes = (shape.B, shape.H, shape.N, shape.d)
-        self._q, self._k, self._v, self._do = normal(sizes, 4, shape.dtype, place, SEED)
-        self._o, self._lse = self._run("forward")
-        self._expected = {kernel: self._run(kernel) for kernel in KERNELS}
+        self._q, self._k, self._v, self._do = _drawn(shape, place)
+        self._o, self._lse = self.run("forward")
+        self._expected = {kernel: self.run(kernel) for kernel in KERNELS}
 
-    def _run(self, kernel: str) -> tuple[Tensor, ...]:
+    def run(self, kernel: str) -> tuple[Tensor, ...]:
         """What a kernel gives: O and LSE, or the three gradients."""
         from iocourse.kernels.host.operators import backward, forward
 
@@ -47,7 +57,7 @@ class Problem:
 
         def work() -> tuple[Tensor, ...]:
             with using(**{kernel: tile}):
-                return self._run(kernel)
+                return self.run(kernel)
 
         for found, expected in zip(work(), self._expected[kernel], strict=True):
             off = float((found.float() - expected.float()).norm() / expected.float().norm())

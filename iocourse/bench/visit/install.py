@@ -1,0 +1,73 @@
+"""The records of a visit put where the package ships them from, and lessons read them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from iocourse.bench import Row
+from iocourse.data import recorded as shipped
+from iocourse.refusal import Refused, write_whole
+
+from .plan import Step, record_path
+from .state import how_far, read_record
+
+FOLDER = Path(shipped.__file__).parent / "bench"
+NEEDED = ("subject", "date", "versions", "device")
+
+
+def install(out: Path, known: Sequence[Step]) -> list[str]:
+    """Put every record that a lesson can read into the package; a line for each says what became of it.
+
+    What is shipped is not replaced by less: a quick record takes the place of none that is whole.
+
+    Raises:
+        Refused: a record is no benchmark's, or there is none.
+    """
+    found = [line for step in known if step.shipped for line in _installed(out, step)]
+    if not found:
+        raise Refused(f"--out {out} holds no record; allowed: the folder of a visit")
+    return found
+
+
+def _installed(out: Path, step: Step) -> list[str]:
+    file = record_path(out, "again" if step.name == "attention" and _tiles_are_pasted(out) else step.name)
+    record = read_record(file)
+    if record is None:
+        return []
+    absent = [key for key in NEEDED if key not in record]
+    if absent or record["subject"] != step.shipped:
+        raise Refused(
+            f"{file} is no record of bench {step.shipped}: it lacks {', '.join(absent) or 'its subject'}"
+        )
+    target = FOLDER / f"{step.shipped}.json"
+    before = read_record(target)
+    if step.shipped == "lowrank":  # the rest of that record is about a CPU
+        if before is None or not record["gpu"].get("rows"):
+            return [f"{target} is left as it is"]
+        record = before | {"gpu": record["gpu"]}
+    elif before is not None and _fullness(before) > _fullness(record):
+        return [f"{target} is left as it is: it holds more than {file}"]
+    write_whole(target, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    return [f"{target} written, from {file}"]
+
+
+def _fullness(record: Row) -> tuple[bool, float]:
+    """Whether a record is that of a whole run, and how much of what was asked for it holds."""
+    return not record.get("quick"), how_far(record)
+
+
+def _tiles_are_pasted(out: Path) -> bool:
+    """Whether the table has the tiles that tune chose: then the times with these are those of the package."""
+    tune = read_record(record_path(out, "tune"))
+    if tune is None or not record_path(out, "again").is_file():
+        return False
+    try:
+        from iocourse.kernels.host.tiles import TABLE
+    except ImportError:
+        return False
+    return all(
+        list(getattr(TABLE[tune["arch"], one["d"], 2], one["kernel"])) == list(one["chosen"])
+        for one in tune["kernels"]
+    )

@@ -1,0 +1,128 @@
+"""What a visit to a GPU does, in which order, and how many minutes each step may take: one table.
+
+The order is that of a page of experience: values before times, what everything else is judged by first, and
+what takes longest in the end.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from iocourse.course.checkout import find_checkout
+from iocourse.refusal import Refused
+
+MINUTES = 45.0  # of a whole visit, where nobody says otherwise
+QUICK = 140 / 60  # of each smaller subject
+SHARDS = 8  # processes that share the checks of values: most of their time is compiling
+CHECKS = Path("tests", "kernels", "on_gpu.py")
+# Named here so that whoever joins the field is timed without being asked for.
+SLOW = ("SDPA efficient", "SDPA math", "FlexAttention")
+
+
+class Step(NamedTuple):
+    """One step of a visit.
+
+    Attributes:
+        name: what --only calls it; logs and records are named after it.
+        about: what it does.
+        minutes: its share; what earlier steps left is shared out among those to come.
+        commands: by label, all at once: checks may share a GPU, a measurement is a command alone.
+        recorded: whether it leaves a record of its name in the folder of records.
+        shipped: the record of `iocourse.data.recorded` that this one can become, "" for none.
+    """
+
+    name: str
+    about: str
+    minutes: float
+    commands: dict[str, list[str]]
+    recorded: bool = False
+    shipped: str = ""
+
+
+def steps(out: Path, tutorial: Path | None = None) -> list[Step]:
+    """The steps of a visit in their order; those of the tutorial only where a copy of it is given."""
+    iocourse = [sys.executable, "-m", "iocourse"]
+    few = [part for name in SLOW for part in ("--without", name)]
+    sixteen = ["attention", "--types", "bfloat16"]
+
+    def bench(name: str, about: str, minutes: float, arguments: Sequence[str], shipped: str = "",
+              prefix: Sequence[str] = ()) -> Step:  # fmt: skip
+        command = [*(prefix or iocourse), "bench", *arguments, "--json", str(part_path(out, name))]
+        return Step(name, about, minutes, {name: command}, True, shipped)
+
+    def quick(name: str) -> Step:
+        return bench(name, f"bench {name} --quick", QUICK, [name, "--quick"], name)
+
+    lowrank = [sys.executable, "-m", "iocourse.bench.lowrank.on_gpu", str(part_path(out, "lowrank"))]
+    tuned = [sys.executable, "-m", f"{__package__}.tuned", str(record_path(out, "tune"))]
+    doctor = {"nvidia-smi": ["nvidia-smi"], "doctor": [*iocourse, "doctor", "--json"]}
+    found = [
+        Step("machine", "what nvidia-smi and doctor say", 0.5, doctor),
+        Step("values", f"compiled kernels against float64, {SHARDS} processes", 4, _checks()),
+        bench(
+            "attention",
+            "bfloat16, d = 64 and 128, N = 1k to 16k, few rivals",
+            3,
+            [*sixteen, *few],
+            "attention",
+        ),
+        bench("tune", "few tiles, the shipped ones first", 5, ["tune", "--quick", "--heads", "64,128"]),
+    ]
+    if tutorial is not None:
+        beside = ["--types", "float16", "--lengths", "1024,4096,16384", "--tutorial", str(tutorial)]
+        found += [bench("tutorial", "float16 beside Triton's tutorial", 7, ["attention", *beside, *few])]
+    found += [quick(name) for name in ("sparse", "varlen", "decode", "small-cache")]
+    found += [
+        Step("lowrank", "low rank on the GPU", QUICK, {"lowrank": lowrank}, True, "lowrank"),
+        bench("everyone", "bfloat16, N = 4096, every rival", 4, [*sixteen, "--lengths", "4096"]),
+        bench("again", "as attention, with the tiles that tune found", 3, [*sixteen, *few], prefix=tuned),
+    ]
+    return found
+
+
+def _checks() -> dict[str, list[str]]:
+    """The shards; none where the tests are not here."""
+    try:
+        script = find_checkout() / CHECKS
+    except Refused:
+        return {}
+    if not script.is_file():
+        return {}
+    shards = (f"{k}/{SHARDS}" for k in range(1, SHARDS + 1))
+    return {f"values-{shard[0]}": [sys.executable, str(script), "--shard", shard] for shard in shards}
+
+
+def record_path(out: Path, name: str) -> Path:
+    """Where the record of a step is kept."""
+    return out / "records" / f"{name}.json"
+
+
+def part_path(out: Path, name: str) -> Path:
+    """Where it is while the step runs, so that a second try that is cut off sooner spoils no first one."""
+    return out / "records" / f"{name}.part.json"
+
+
+def log_path(out: Path, label: str) -> Path:
+    """Where what a command said is kept."""
+    return out / "logs" / f"{label}.log"
+
+
+def chosen(known: Sequence[Step], only: Sequence[str]) -> list[Step]:
+    """The steps named, in the order of the table; all where none is.
+
+    Raises:
+        Refused: a name is no step's.
+    """
+    for name in only:
+        if name not in [step.name for step in known]:
+            allowed = ", ".join(step.name for step in known)
+            raise Refused(f"--only {name!r} is no step of this visit; allowed: {allowed}")
+    return [step for step in known if not only or step.name in only]
+
+
+def limit(step: Step, to_come: Sequence[Step], seconds: float) -> float:
+    """Seconds that a step may take of those left: its share among the steps to come, itself first."""
+    return seconds * step.minutes / sum(one.minutes for one in to_come)

@@ -1,0 +1,118 @@
+"""Commands of a step: each a process of its own with a log of its own, ended when the step's time is up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+GRACE = 5.0  # seconds between asking a process to end and ending it
+PAUSE = 0.1  # between two looks at what the processes have said
+
+
+class Ended(NamedTuple):
+    """How the commands of a step ended: exit codes by label (None: it could not start), seconds, time out."""
+
+    codes: dict[str, int | None]
+    seconds: float
+    cut: bool
+
+
+def run(commands: Mapping[str, Sequence[str]], logs: Mapping[str, Path], limit: float,
+        environment: Mapping[str, str]) -> Ended:  # fmt: skip
+    """Run commands at once, for `limit` seconds at most; what each says goes to its log, and here if alone.
+
+    Whatever ends this function, Ctrl-C too, ends the processes it started.
+    """
+    started, cut = time.monotonic(), False
+    codes: dict[str, int | None] = dict.fromkeys(commands)
+    running: dict[str, subprocess.Popen[bytes]] = {}
+    with ExitStack() as stack:
+        stack.callback(_end, running)
+        for label, command in commands.items():
+            logs[label].parent.mkdir(parents=True, exist_ok=True)
+            log = stack.enter_context(logs[label].open("wb"))
+            try:
+                running[label] = _start(command, log, environment)
+            except OSError as error:
+                log.write(f"{error}\n".encode())
+        said = stack.enter_context(next(iter(logs.values())).open("rb")) if len(commands) == 1 else None
+        while any(one.poll() is None for one in running.values()) and not cut:
+            time.sleep(PAUSE)
+            _pass_on(said)
+            cut = time.monotonic() - started > limit
+        if cut:
+            _end(running)
+        _pass_on(said)
+        codes |= {label: one.wait() for label, one in running.items()}
+    return Ended(codes, round(time.monotonic() - started, 1), cut)
+
+
+@contextmanager
+def ended_by_term() -> Iterator[None]:
+    """Within this block a polite end (SIGTERM, as `timeout` sends it) is as Ctrl-C."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def environment() -> dict[str, str]:
+    """That of a step: kernels are compiled, lines are written at once, and the tests' helpers are found."""
+    root = Path(__file__).parents[3]
+    paths = [str(root), str(root / "tests" / "kernels"), os.environ.get("PYTHONPATH", "")]
+    wanted = {"TRITON_INTERPRET": "0", "PYTHONUNBUFFERED": "1"}
+    return {**os.environ, **wanted, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
+def _start(command: Sequence[str], log: IO[bytes], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    # A group of its own: ending it ends what it started too.
+    options: dict[str, Any] = (
+        {"process_group": 0, "preexec_fn": _die_with_parent} if os.name == "posix" else {}
+    )
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment, **options
+    )
+
+
+def _die_with_parent() -> None:
+    """Ask Linux to end this process when the visit is killed: nothing may run beside the next one."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def _pass_on(said: IO[bytes] | None) -> None:
+    """Print what has been said since the last look."""
+    if said is not None:
+        print(said.read().decode("utf-8", "replace"), end="", flush=True)
+
+
+def _end(running: Mapping[str, subprocess.Popen[bytes]]) -> None:
+    """Ctrl-C for each that still runs, and after a grace the end of its whole group."""
+    alive = [one for one in running.values() if one.poll() is None]
+    for one in alive:
+        _signal(one, signal.SIGINT)
+    until = time.monotonic() + GRACE
+    while any(one.poll() is None for one in alive) and time.monotonic() < until:
+        time.sleep(PAUSE)
+    for one in alive:
+        _signal(one, getattr(signal, "SIGKILL", signal.SIGTERM))
+
+
+def _signal(one: subprocess.Popen[bytes], number: int) -> None:
+    try:
+        if os.name == "posix":
+            os.killpg(one.pid, number)
+        else:
+            one.terminate()
+    except (ProcessLookupError, PermissionError):  # it is gone
+        pass

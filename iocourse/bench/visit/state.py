@@ -1,0 +1,99 @@
+"""What a visit has done so far, kept in its folder, so that it goes on where it was cut off."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from iocourse.bench import Row
+from iocourse.refusal import Refused, write_whole
+
+FILE, LOCK = "visit.json", "lock"
+DONE, CUT, FAILED, RUNNING, NEEDLESS = "done", "cut off", "failed", "running", "not needed"
+STATES = (DONE, CUT, FAILED, RUNNING, NEEDLESS)
+
+
+def load(out: Path) -> Row:
+    """The state in a folder: "seconds" spent, and "steps" by name; an empty one where none is kept.
+
+    Raises:
+        Refused: the file is not what a visit wrote. It is left as it is.
+    """
+    file = out / FILE
+    if not file.exists():
+        return {"seconds": 0.0, "steps": {}}
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        whole = all(one["state"] in STATES for one in found["steps"].values()) and found["seconds"] >= 0
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        whole, why = False, f"{type(error).__name__}: {error}"
+    else:
+        why = "it names states that no step has"
+    if not whole:
+        raise Refused(
+            f"{file} is not the state of a visit ({why}); move it away to begin anew, or choose another "
+            "--out: the records beside it stay as they are"
+        )
+    return dict(found)
+
+
+def save(out: Path, state: Row) -> None:
+    """Write the state whole, or not at all."""
+    write_whole(out / FILE, json.dumps(state, indent=1, ensure_ascii=False) + "\n")
+
+
+@contextmanager
+def alone(out: Path) -> Iterator[None]:
+    """Within this block no other visit uses the folder: two at once would time each other.
+
+    Raises:
+        Refused: one does, or the folder cannot be written.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        file = (out / LOCK).open("w", encoding="utf-8")
+    except OSError as error:
+        raise Refused(
+            f"--out {out} cannot be written ({error.strerror}); allowed: a folder, or where one can be made"
+        ) from None
+    with file:
+        with suppress(ImportError):  # Windows, where no GPU of ours is
+            import fcntl
+
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise Refused(f"--out {out} is in use by another visit; wait until it has ended") from None
+        yield
+
+
+def read_record(file: Path) -> Row | None:
+    """A record, or None where there is no readable one."""
+    try:
+        found: Any = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def how_far(record: Row | None) -> float:
+    """How much of what was asked for a record holds, from 0 to 1; 0 for none."""
+    if record is None:
+        return 0.0
+    if "kernels" in record and "asked" in record:  # of tune
+        return len(record["kernels"]) / int(record["asked"])
+    counted = record.get("shapes", {"asked": 1, "done": 1})
+    return float(counted["done"] / counted["asked"])
+
+
+def keep_better(new: Path, kept: Path) -> None:
+    """Let a new record take the place of one that holds no more than it; else the new one goes."""
+    if not new.exists():
+        return
+    if how_far(read_record(new)) >= how_far(read_record(kept)):
+        new.replace(kept)
+    else:
+        new.unlink()
