@@ -42,8 +42,10 @@ def absorb_queries(
     CHECK_ROWS: tl.constexpr = SEEN.RAGGED_Q or MASKED
     n_q = pairs.n_q
     j = start + tl.arange(0, TILE.BN)
-    # What is computed once, before the loop, lives through it: from 128 columns on no register is left.
-    for step in tl.range(first, last, 1 if SEEN.LISTED else BM, disable_licm=DIM > 64):
+    # What is computed once, before the loop, lives through it: from 128 columns on tensor cores leave no
+    # register for that.
+    CROWDED: tl.constexpr = TILE.PRECISION is None and DIM > 64
+    for step in tl.range(first, last, 1 if SEEN.LISTED else BM, disable_licm=CROWDED):
         at = tl.load(lists.entries + step) * BM if SEEN.LISTED else step
         q_tile = load_rows(
             Q, batch, head, q0 + at, q0 + n_q, d, BM, DIM, CHECK_ROWS, TILE.PADDED, TILE.DESCRIPTORS

@@ -53,11 +53,11 @@ def row_products_kernel(
     if dLSE is not None:
         dLSE = row_numbers_of(dLSE, batch, head, shape.heads, n_q, q0, PACKED)
     start = tile * BM
+    if dQ_sum is not None:
+        nothing = tl.zeros((BM, DIM), dtype=tl.float32)
+        store_rows(nothing, dQ_sum, batch, head, q0 + start, q0 + length, shape.d, BM, DIM)
     total = load_log_sums(LSE, start, length, BM)
     _, delta = load_delta(O, dO, dLSE, total, batch, head, start, q0, length, shape.d, BM, DIM, PADDED)
     store_row_numbers(
         prepared, total, delta, batch, head, shape.heads, start, q0, length, BM, PACKED
     )  # fmt: skip
-    if dQ_sum is not None:
-        nothing = tl.zeros((BM, DIM), dtype=tl.float32)
-        store_rows(nothing, dQ_sum, batch, head, q0 + start, q0 + length, shape.d, BM, DIM)

@@ -152,7 +152,8 @@ def called(command):
 
     sys.argv, every = command[1:], on_gpu.checks()
     kinds = {getattr(check, "func", check).__name__: name for name, check in reversed(every.items())}
-    del kinds["far_apart"]  # which takes 4 GB
+    for name in ("far_apart", "low_rank"):  # 4 GB, and certificates that made-up values break
+        del kinds[name]
     on_gpu.checks = lambda: {name: every[name] for name in kinds.values()}  # one of each kind
     try:
         with stubbed_gpu.OnTheCpu():

@@ -18,7 +18,23 @@ from triton.backends.nvidia import driver as nvidia
 ARCH, PROCESSORS, SHARED_BYTES = 90, 132, 227 * 1024
 LAP = 1e9  # milliseconds; so long that the fewest laps are enough for anybody
 # Arguments of kernels that hold results; in a backward pass some are inputs, and ones already.
-RESULTS = {"O", "LSE", "D", "dQ", "dK", "dV", "O_parts", "LSE_parts", "O_sum", "S", "P", "dS", "den", "state"}
+RESULTS = {
+    "O",
+    "LSE",
+    "D",
+    "dQ",
+    "dQ_sum",
+    "dK",
+    "dV",
+    "O_parts",
+    "LSE_parts",
+    "O_sum",
+    "S",
+    "P",
+    "dS",
+    "den",
+    "state",
+}
 INTEGERS = {
     "i1": 1,
     "i8": 8,
@@ -43,8 +59,9 @@ class NotLaunched(RuntimeError):
 
 
 def must(holds, what):
+    """`what`: words, or what makes them, where that takes time."""
     if not holds:
-        raise NotLaunched(what)
+        raise NotLaunched(what() if callable(what) else what)
 
 
 # What Triton asks of CUDA's driver.
@@ -100,7 +117,9 @@ class Launcher:
                 written(value).fill_(1)
 
     def pack(self, name, kind, value, described):
-        where = f"{self.name}({name}): {value!r:.60} for {kind}"
+        def where():
+            return f"{self.name}({name}): {value!r:.60} for {kind}"
+
         if isinstance(kind, tuple):
             must(isinstance(value, tuple) and len(value) == len(kind), where)
             for one, part in zip(kind, value, strict=True):

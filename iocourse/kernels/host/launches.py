@@ -78,11 +78,13 @@ def start(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> None
         kernel[(programs,)](*arguments, **constants)
 
 
-def start_with_scratch(kernel: Any, programs: int, *arguments: Any, **constants: Any) -> None:
+def start_with_scratch(
+    device: torch.device, kernel: Any, programs: int, *arguments: Any, **constants: Any
+) -> None:  # fmt: skip
     """The same for a kernel that makes descriptors, 128 bytes each: Triton asks an allocator for them."""
 
     def allocate(size: int, alignment: int, stream: int | None) -> Tensor:
-        return torch.empty(size, dtype=torch.int8, device="cuda")  # PyTorch aligns to 512 bytes
+        return torch.empty(size, dtype=torch.int8, device=device)  # on a GPU PyTorch aligns to 512 bytes
 
     def work() -> None:
         triton.set_allocator(allocate)
@@ -219,7 +221,7 @@ def specialised_forward(
     n_q, n_k, _, high = view.numbers
     o, lse = torch.empty_like(q), scratch(*q.shape[:3], like=q)
     start_with_scratch(
-        forward_specialised_kernel, view.programs,
+        q.device, forward_specialised_kernel, view.programs,
         *rows(q), *streamed(True, view.tile.BN, table.width, k, v), *rows(o), lse,
         view.shape, scale, n_q, n_k, high, **_whole(table, q, view, True),
     )  # fmt: skip
