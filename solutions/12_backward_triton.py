@@ -480,7 +480,8 @@ predict("12.7", bytes_ratio=1.5)  #> predict("12.7", bytes_ratio=...)
 def both(N, d, B, width):
     """Closed forms of the split and the fused pass, one head; `width`: bytes of an input."""
     problem = Problem(N, N, d)
-    split, fused = added(rows_stay(problem, B, B), columns_stay(problem, B, B)), all_at_once(problem, B, B)
+    split = added(rows_stay(problem, B, B), columns_stay(problem, B, B))
+    fused = all_at_once(problem, B, B)
     for ledger in (split, fused):
         ledger.itemsizes = dict.fromkeys(ledger.arrays, width) | {"LSE": 4, "D": 4}
     fused.itemsizes["dQ"] = 4
