@@ -84,7 +84,7 @@ def test_the_backward_pass_is_the_usual_one(monkeypatch):
         names = launched(monkeypatch, specialised=True)
     assert names == [
         "forward_specialised_kernel",
-        "row_products_kernel",
+        "row_products_kernel with dQ",
         "backward_keys_kernel with dQ",
     ]
 
