@@ -49,10 +49,13 @@ def test_backward_bytes_of_tiles_written_out():
     p = Problem(N, N, d)
     rows = N * 4
     half = N * d * 2
-    # O, dO, D; K, V; by 4 blocks of keys Q, dO, LSE, D and dQ (float32, read and written); dK, dV.
-    fused = 2 * half + rows + 2 * half + 4 * (2 * half + 2 * rows + 2 * N * d * 4) + 2 * half
+    # O, dO, LSE; LSE / log 2, D and zeros; K, V; by 4 blocks of keys Q, dO, LSE / log 2, D and dQ (float32,
+    # read and written); dK, dV.
+    before = 2 * half + rows + 2 * rows + N * d * 4
+    fused = before + 2 * half + 4 * (2 * half + 2 * rows + 2 * N * d * 4) + 2 * half
     assert ledger_bytes(attention_fused_backward(p, BM=32, BN=64), 2) == fused
-    first = 2 * half + half + rows + 4 * 2 * half + rows + half  # O, dO, Q, LSE; K, V by 4 blocks; D, dQ
+    # O, dO, Q, LSE; K, V by 4 blocks; LSE / log 2, D; dQ
+    first = 2 * half + half + rows + 4 * 2 * half + 2 * rows + half
     second = 2 * half + 4 * (2 * half + 2 * rows) + 2 * half
     split = attention_split_backward(p, queries=(64, 32), keys=(32, 64))
     assert ledger_bytes(split, 2) == first + second
