@@ -121,11 +121,20 @@ def test_tiles_may_be_given_in_two_ways(capsys):
     assert naive["tiles"] == {"Br": 4, "Bc": 5, "Bm": 3, "Bn": 2}
 
 
-def test_published_block_sizes_that_do_not_fit_are_noted(capsys):
-    note = as_json(capsys, "flash1", *SIZES)["note"]
-    assert "published block sizes Br=8, Bc=16 need 528 words and do not fit" in note
-    fits = as_json(capsys, "flash1", "--N", "64", "--d", "8", "--M", "576")
-    assert fits["note"] == "published block sizes"
+def test_published_tiles_are_taken_where_they_fit_and_refused_with_the_words_that_are_short(capsys):
+    best, fits = (
+        as_json(capsys, "flash1", "--N", "64", "--d", "8", "--M", "576", *published)
+        for published in ((), ("--published",))
+    )
+    assert (best["tiles"], best["note"]) == ({"Br": 1, "Bc": 32}, "")
+    assert (fits["tiles"], fits["note"]) == ({"Br": 8, "Bc": 18}, "tiles as published")
+    line = refused(capsys, "flash1", *SIZES, "--published")
+    assert "--published: flash1 with Br=8, Bc=16 needs 528 words, 16 more than M = 512; without" in line
+    assert "no paper gives tiles for split_backward" in refused(
+        capsys, "split_backward", *SIZES, "--published"
+    )
+    line = refused(capsys, "flash1", *SIZES, "--published", "--Br", "2")
+    assert "--published and --Br both say what the tiles are" in line
 
 
 def test_the_table(capsys):
@@ -134,7 +143,7 @@ def test_the_table(capsys):
     assert re.search(r"^K +1,536 +0$", text, re.M)
     assert "4,096 words moved; at most 510 in fast memory at once" in text
     assert "lower bound (compulsory) 2,048 words, ratio 2.000" in text
-    assert "note: Br=16, Bc=8 (a quarter of M" in text
+    assert "note: " not in text
     assert "emulator: the same words moved, peak 510 words, largest error against exact values " in text
 
 

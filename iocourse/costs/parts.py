@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -83,6 +84,11 @@ def best_pair(cost: Callable[[int, int], int], extent: int, partner: Callable[[i
     """
     pairs = [(a, b) for a in distinct_sizes(extent) if (b := partner(a)) >= 1]
     return min(pairs, key=lambda pair: cost(*pair))
+
+
+def largest_square(form: Form, N: int, d: int, M: int) -> int:
+    """The largest B, up to the larger of N and d, with a footprint form(N, d, B=B) of at most M words."""
+    return bisect_right(range(1, max(N, d) + 1), M, key=lambda B: form(N, d, B=B).peak)
 
 
 @lru_cache(maxsize=64)

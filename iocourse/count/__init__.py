@@ -27,6 +27,9 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument(
         "--tile", metavar="NAME=INT", type=_tile, nargs="+", action="extend", default=[], help="a tile size"
     )
+    parser.add_argument(
+        "--published", action="store_true", help="tile sizes as the schedule's paper gives them"
+    )
     _add_problem(parser)
     parser.add_argument(
         "--no-recompute",

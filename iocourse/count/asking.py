@@ -56,7 +56,7 @@ def question(arguments: argparse.Namespace) -> Question:
     N, d, M = (positive_int(f"--{name}", getattr(arguments, name)) for name in "NdM")
     given = _given_tiles(schedule, arguments)
     settings = _settings(schedule, arguments, N)
-    tiles, note = _tiles(schedule, N, d, M, given, settings)
+    tiles, note = _tiles(schedule, N, d, M, given, settings, arguments.published)
     return Question(
         schedule, N, d, M, settings, tiles, note, arguments.mask or "", not arguments.no_recompute
     )
@@ -125,13 +125,31 @@ def _given_tiles(schedule: Schedule, arguments: argparse.Namespace) -> dict[str,
 
 
 def _tiles(
-    schedule: Schedule, N: int, d: int, M: int, given: dict[str, int], settings: dict[str, Any]
+    schedule: Schedule,
+    N: int,
+    d: int,
+    M: int,
+    given: dict[str, int],
+    settings: dict[str, Any],
+    published: bool,
 ) -> tuple[dict[str, int], str]:
     """The tile sizes to count with, and where they come from."""
     problem = {name: value for name, value in settings.items() if name != "lse"}
+    if published:
+        return _published(schedule, N, d, M, given), "tiles as published"
     picked = schedule.tiles(N, d, M, **problem)
     if not given:
         return picked, schedule.note(N, d, M, **schedule.needed(settings))
     left = [name for name in picked if name not in given]
     note = f"tiles as given; {', '.join(left)} as picked for M" if left else "tiles as given"
     return picked | given, note
+
+
+def _published(schedule: Schedule, N: int, d: int, M: int, given: dict[str, int]) -> dict[str, int]:
+    """The sizes of its paper. Raises Refused beside sizes of one's own, or where they do not fit."""
+    if given:
+        raise Refused(f"--published and --{next(iter(given))} both say what the tiles are; give one of them")
+    try:
+        return schedule.tiles(N, d, M, published=True)
+    except ValueError as error:
+        raise Refused(f"--{error}") from None

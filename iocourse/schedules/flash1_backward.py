@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from ..costs import ceil_div
 from ..machine import Machine, RowStats, Slow, Tile, probabilities
 from ..masks import Full, Mask
 from .registry import Outputs, Tiles, schedule
 
 
 def flash1_backward_tiles(N: int, d: int, M: int) -> Tiles:
-    """Br = 1 and the largest Bc: the published Bc = M/4d leaves no word beside K_j, V_j, dK_j and dV_j."""
+    """One row at a time leaves the most room for columns: Br = 1 and the largest Bc."""
     return {"Br": 1, "Bc": min(N, (M - 4 * d - 2) // (4 * d + 1))}
 
 
-def flash1_backward_note(N: int, d: int, M: int) -> str:
-    """Says why the published sizes are not taken."""
-    return "the published block sizes never fit, 4Bc·d = M; best tiles of this loop order instead"
+def published_tiles(N: int, d: int, M: int) -> Tiles:
+    """Those of 2205.14135, Algorithm 4: Bc = ⌈M/4d⌉, Br = min(⌈M/4d⌉, d).
+
+    K_j, V_j, dK_j and dV_j alone fill M then: no room is left unless N is below Bc.
+    """
+    Bc = ceil_div(M, 4 * d)
+    return {"Br": min(Bc, d), "Bc": Bc}
 
 
 @schedule(
@@ -23,7 +28,7 @@ def flash1_backward_note(N: int, d: int, M: int) -> str:
     regime="M >= d^2",
     source="FlashAttention, 2205.14135, Algorithm 4",
     tiles=flash1_backward_tiles,
-    note=flash1_backward_note,
+    published=published_tiles,
 )
 def flash1_backward(
     m: Machine,

@@ -8,9 +8,8 @@ from .registry import Outputs, Tiles, schedule
 
 
 def flash2_backward_tiles(N: int, d: int, M: int) -> Tiles:
-    """An eighth of M for each of K_j, V_j, dK_j and dV_j, and as many rows as then fit."""
-    Bc = min(N, max(1, M // (8 * d)))
-    return {"Br": min(N, (M - 4 * Bc * d) // (3 * d + 2 + Bc)), "Bc": Bc}
+    """One row at a time leaves the most room for columns: Br = 1, Bc = ⌊(M - 3d - 2)/(4d + 1)⌋."""
+    return {"Br": 1, "Bc": min(N, (M - 3 * d - 2) // (4 * d + 1))}
 
 
 @schedule(
@@ -33,9 +32,9 @@ def flash2_backward(
     Bc: int,
     mask: Mask | None = None,
 ) -> Outputs:
-    """K_j, V_j, dK_j, dV_j stay; Q_i, dO_i, dQ_i and two words a row come and go: 32N²d²/M words.
+    """K_j, V_j, dK_j, dV_j stay; Q_i, dO_i, dQ_i and two words a row come and go.
 
-    On the first visit dQ_i is made and not read. Costs `costs.flash2_backward`.
+    About 16N²d²/M words. On the first visit dQ_i is made and not read. Costs `costs.flash2_backward`.
     """
     N, d = Q.shape
     seen = mask or Full(N)

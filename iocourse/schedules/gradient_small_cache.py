@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from math import isqrt
-
+from .. import costs
 from ..machine import Block, Machine, Slow, Tile, probabilities
 from .gradient import subtract, times_small, transposed_times
 from .registry import Outputs, Tiles, schedule
 
 
 def gradient_small_cache_tiles(N: int, d: int, M: int) -> Tiles:
-    """The largest B with B² + 4B ≤ M."""
-    return {"B": min(max(N, d), isqrt(M + 4) - 2)}
+    """The largest B that fits: B² + 4B ≤ M where both N and d are larger."""
+    return {"B": costs.largest_square(costs.gradient_small_cache, N, d, M)}
 
 
 @schedule(

@@ -46,7 +46,8 @@ class Schedule:
     Calling it runs it on a machine: `schedule(m, Q, K, V, **tiles)` returns the slow array it filled, with
     `lse=True` also that of the rows' log-sum-exp: (O, LSE). A backward pass returns (dQ, dK, dV). `operands`
     are the arrays it takes, `tile_names` the sizes it must be given, `needs` and `options` what else it
-    must and may be told (`mask`, `w`, `g`, `lse`). `safe` is False where large scores overflow. `stands_for`
+    must and may be told (`mask`, `w`, `g`, `lse`). `choose` picks the best tiles of its loop order, `publish`
+    those that a paper gives with it, or is None. `safe` is False where large scores overflow. `stands_for`
     is None where the values are the pass's own; an approximation says what its values are instead.
     `lesson` is the lesson that teaches it, the section, and its place among several there.
     """
@@ -59,6 +60,7 @@ class Schedule:
     body: Body
     cost_form: Callable[..., Ledger]
     choose: Chooser
+    publish: Chooser | None
     operands: tuple[str, ...]
     tile_names: tuple[str, ...]
     needs: tuple[str, ...]
@@ -183,13 +185,14 @@ class Schedule:
         N, d = check_sizes(N=N, d=d)
         return self.cost_form(N, d, **self._checked(N, settings))
 
-    def count(self, N: int, d: int, M: int, **settings: Any) -> Ledger:
-        """The closed form in M words of fast memory, with the tiles given and, of the others, those it picks.
+    def count(self, N: int, d: int, M: int, *, published: bool = False, **settings: Any) -> Ledger:
+        """The closed form in M words of fast memory, with the tiles given and, of the others, those it picks
+        (or its paper's, see `tiles`).
 
         Raises ValueError where they do not fit, naming the tiles that would or the smallest M that works.
         """
         N, d, M = check_sizes(N=N, d=d, M=M)
-        told = self.tiles(N, d, M, **_problem(settings)) | settings
+        told = self.tiles(N, d, M, published=published, **_problem(settings)) | settings
         ledger = self.cost(N, d, **told)
         if ledger.peak > M:
             tiles = ", ".join(f"{name}={told[name]}" for name in self.tile_names)
@@ -203,9 +206,15 @@ class Schedule:
         """Words of fast memory below which no tile size of this schedule fits."""
         return self.cost(N, d, **dict.fromkeys(self.tile_names, 1), **problem).peak
 
-    def tiles(self, N: int, d: int, M: int, **problem: Any) -> Tiles:
-        """The tile sizes this schedule picks. Raises ValueError naming the smallest M where none fits."""
+    def tiles(self, N: int, d: int, M: int, *, published: bool = False, **problem: Any) -> Tiles:
+        """The best tile sizes of this loop order for M words, or with `published` those of its paper.
+
+        Raises ValueError naming the smallest M where none fits, and by how many words published sizes are
+        short; where no sizes are published it names the schedules that have some.
+        """
         N, d, M = check_sizes(N=N, d=d, M=M)
+        if truth("published", published):
+            return self._published_tiles(N, d, M)
         least = self.smallest_M(N, d, **problem)
         if least > M:
             raise ValueError(
@@ -215,6 +224,20 @@ class Schedule:
         picked = self.choose(N, d, M, **self._numbers(self.needed(problem)))
         # A mask that hides every pair leaves less to hold than the choosers count on.
         return {name: max(1, size) for name, size in picked.items()}
+
+    def _published_tiles(self, N: int, d: int, M: int) -> Tiles:
+        if self.publish is None:
+            some = ", ".join(one.name for one in REGISTRY.values() if one.publish)
+            raise ValueError(f"published: no paper gives tiles for {self.name}; these have some: {some}")
+        sizes = self.publish(N, d, M)
+        needed = self.cost(N, d, **sizes).peak
+        if needed > M:
+            shown = ", ".join(f"{name}={size}" for name, size in sizes.items())
+            raise ValueError(
+                f"published: {self.name} with {shown} needs {needed} words, {needed - M} more than M = {M}; "
+                "without published its best tiles are taken"
+            )
+        return sizes
 
     def largest_tiles(self, N: int, d: int, M: int, **settings: Any) -> Tiles:
         """For each tile size the largest that fits in M words with the others as they are; 0 where none does.
@@ -278,13 +301,15 @@ def schedule(
     regime: str,
     source: str,
     tiles: Chooser,
+    published: Chooser | None = None,
     note: Callable[..., str] = _no_note,
     safe: bool = True,
     stands_for: Stand | None = None,
 ) -> Callable[[Body], Schedule]:
     """Register the decorated function under its own name; its closed form is `costs.<name>`.
 
-    `tiles` and `note` take N, d, M and what the schedule needs. `stands_for` belongs to an approximation.
+    `tiles` and `note` take N, d, M and what the schedule needs, `published` takes N, d, M. `stands_for`
+    belongs to an approximation.
     `lesson` is (lesson, section), or (lesson, section, place) where a section teaches several.
     Raises LookupError where there is no closed form, TypeError where it takes other arguments.
     """
@@ -303,6 +328,7 @@ def schedule(
             body=library_answer(body),
             cost_form=_form(name, named),
             choose=library_answer(tiles),
+            publish=published and library_answer(published),
             operands=tuple(inspect.signature(body).parameters)[1 : -len(named)],
             tile_names=tuple(key for key in required if key not in PROBLEM),
             needs=tuple(key for key in required if key in PROBLEM),

@@ -62,13 +62,6 @@ def test_schedules_without_a_tile_are_left_out_and_named():
     assert "flash1" not in texts(picture)
 
 
-def test_a_rise_is_explained():
-    assert (
-        "flash2 rises from 9,437,184 to 14,680,064 at M = 38,968"
-        in explore.words_against_memory(4096, 64).alt
-    )
-
-
 # ---------------------------------------------------------------------- order of tiles
 def _outlined(picture):
     return next(e for e in picture.elements if isinstance(e, Rect) and e.line == 3.5 and e.width != 22)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from math import isfinite, log2
 from typing import Any
 
@@ -48,7 +47,7 @@ def words_against_memory(
     drawn.append(Line("compulsory 4Nd", flat, FLOOR, marker_every=0))
     title = f"Words moved by a forward pass, N = {N:,}, d = {d:,}"
     shown = _chart(drawn, "fast memory M (words)", "words moved", (2, 10))
-    remarks = _rises(drawn_ones, lines, N, d) + _left_out(drawn_ones, N, d, low, high)
+    remarks = _left_out(drawn_ones, N, d, low, high)
     alt = _memory_alt(N, d, low, high, lines, remarks)
     return titled(title, (WIDTH, HEIGHT), alt, _memory_table(lines, bound, least), shown)
 
@@ -68,17 +67,6 @@ def _left_out(asked: Sequence[Schedule], N: int, d: int, low: int, high: int) ->
     needs = [(s.name, s.smallest_M(N, d)) for s in asked]
     some = [f"{name} needs {M:,} words and is drawn from there" for name, M in needs if low < M <= high]
     return some + [f"{name} needs {M:,} words and is left out" for name, M in needs if high < M]
-
-
-def _rises(asked: Sequence[Schedule], lines: Sequence[Line], N: int, d: int) -> list[str]:
-    """Where more memory means more words, because a schedule changes its rule for tiles."""
-    return [
-        f"{schedule.name} rises from {words(y)} to {words(next_y)} at M = {words(next_x)} "
-        f"({schedule.note(N, d, int(next_x)) or 'its tiles change'})"
-        for schedule, line in zip(asked, lines, strict=True)
-        for (_, y), (next_x, next_y) in pairwise(line.points)
-        if next_y > 1.05 * y
-    ]
 
 
 def _memory_alt(N: int, d: int, low: int, high: int, lines: Sequence[Line], remarks: Sequence[str]) -> str:
