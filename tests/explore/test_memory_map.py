@@ -124,6 +124,16 @@ def test_regimes_and_reigns_cover_the_axis_in_order(shape, pass_):
             assert reign.schedule in [m.schedule for m in ranked if m.words == ranked[0].words]
 
 
+def test_a_change_of_schedule_stands_where_it_happens_not_at_the_next_point_that_is_drawn():
+    asked = [schedules.get(name) for name in ("small_cache", "flash_optimal")]
+    for N, d in ((4096, 64), (8192, 128)):
+        first, second = reigns(asked, N, d, memories(16, 16 * d * d))
+        border = second.start
+        words = {M: [s.count(N, d, M).total for s in asked] for M in (border - 1, border)}
+        assert words[border - 1][0] <= words[border - 1][1] and words[border][0] > words[border][1]
+        assert first.stop == border - 1 and border not in memories(16, 16 * d * d)
+
+
 def test_the_table_lists_schedules_that_fit_those_that_do_not_and_bounds():
     view = view_of(1024, 64, 150, "forward", bounds=["A"])
     rows = {row[0]: row[1:] for row in rows_at_M(view)[1:]}

@@ -5,6 +5,7 @@ a regime ends.
 from __future__ import annotations
 
 import inspect
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from math import ceil, floor, log2, sqrt
@@ -133,18 +134,35 @@ class Reign(NamedTuple):
 
 
 def reigns(asked: Sequence[Schedule], N: int, d: int, at: Sequence[int]) -> list[Reign]:
-    """Who moves the fewest words along the values `at` of M; of equals the one that did before."""
+    """Who moves the fewest words, asked at the values `at` of M; of equals the one that did before.
+
+    Where the answer changes between two of them, the first M at which the later moves fewer is bisected.
+    """
     found: list[Reign] = []
     for M in at:
         ranked = moves(asked, N, d, M)
         if not ranked:
             continue
         least = [m.schedule for m in ranked if m.words == ranked[0].words]
-        if found and found[-1].schedule in least:
+        if not found:
+            found.append(Reign(least[0], M, M))
+        elif found[-1].schedule in least:
             found[-1] = found[-1]._replace(stop=M)
         else:
-            found.append(Reign(least[0], M, M))
+            before = found.pop()
+            start = _overtakes(least[0], before.schedule, N, d, before.stop, M)
+            found += [before._replace(stop=start - 1), Reign(least[0], start, M)]
     return found
+
+
+def _overtakes(later: Schedule, earlier: Schedule, N: int, d: int, low: int, high: int) -> int:
+    """The first M above `low` at which `later` moves fewer words than `earlier`, as it does at `high`."""
+
+    def fewer(M: int) -> bool:
+        one, other = move(later.name, N, d, M), move(earlier.name, N, d, M)
+        return one is not None and (other is None or one.words < other.words)
+
+    return low + 1 + bisect_left(range(low + 1, high), True, key=fewer)
 
 
 # ---------------------------------------------------------------------- lower bounds
