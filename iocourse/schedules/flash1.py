@@ -19,6 +19,7 @@ def published_tiles(N: int, d: int, M: int) -> Tiles:
 
 
 @schedule(
+    label="F1",
     pass_="forward",
     lesson=(4, 1),
     regime="M >= d^2",

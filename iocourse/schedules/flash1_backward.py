@@ -23,6 +23,7 @@ def published_tiles(N: int, d: int, M: int) -> Tiles:
 
 
 @schedule(
+    label="B1",
     pass_="backward",
     lesson=(6, 5),
     regime="M >= d^2",

@@ -21,6 +21,7 @@ def quarter_tiles(N: int, d: int, M: int) -> Tiles:
 
 
 @schedule(
+    label="F2",
     pass_="forward",
     lesson=(4, 2),
     regime="M >= d^2",

@@ -13,6 +13,7 @@ def flash2_backward_tiles(N: int, d: int, M: int) -> Tiles:
 
 
 @schedule(
+    label="B2",
     pass_="backward",
     lesson=(6, 6, 1),
     regime="M >= d^2",

@@ -12,6 +12,7 @@ def flash_optimal_tiles(N: int, d: int, M: int) -> Tiles:
 
 
 @schedule(
+    label="F3",
     pass_="forward",
     lesson=(4, 3),
     regime="M >= d^2",

@@ -14,6 +14,7 @@ def fused_backward_tiles(N: int, d: int, M: int) -> Tiles:
 
 
 @schedule(
+    label="B3",
     pass_="backward",
     lesson=(6, 6, 2),
     regime="M >= d^2",

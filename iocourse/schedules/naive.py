@@ -20,6 +20,7 @@ def naive_tiles(N: int, d: int, M: int) -> Tiles:
 
 
 @schedule(
+    label="F0",
     pass_="forward",
     lesson=(2, 7),
     regime="every M",

@@ -49,10 +49,12 @@ class Schedule:
     must and may be told (`mask`, `w`, `g`, `lse`). `choose` picks the best tiles of its loop order, `publish`
     those that a paper gives with it, or is None. `safe` is False where large scores overflow. `stands_for`
     is None where the values are the pass's own; an approximation says what its values are instead.
-    `lesson` is the lesson that teaches it, the section, and its place among several there.
+    `lesson` is the lesson that teaches it, the section, and its place among several there; `label` is what
+    the lessons' formulas call it, such as F3.
     """
 
     name: str
+    label: str
     pass_: str
     lesson: tuple[int, ...]
     regime: str
@@ -72,6 +74,11 @@ class Schedule:
     @property
     def __name__(self) -> str:
         return self.name
+
+    @property
+    def title(self) -> str:
+        """What a picture calls it: the lessons' letter, where it has one, and the name: F3 flash_optimal."""
+        return f"{self.label} {self.name}".lstrip()
 
     @property
     def __doc__(self) -> str | None:  # type: ignore[override]
@@ -301,6 +308,7 @@ def schedule(
     regime: str,
     source: str,
     tiles: Chooser,
+    label: str = "",
     published: Chooser | None = None,
     note: Callable[..., str] = _no_note,
     safe: bool = True,
@@ -321,6 +329,7 @@ def schedule(
         required = tuple(key for key, parameter in named.items() if parameter.default is parameter.empty)
         made = Schedule(
             name=name,
+            label=label,
             pass_=pass_,
             lesson=lesson,
             regime=regime,

@@ -21,6 +21,7 @@ def small_cache_tiles(N: int, d: int, M: int) -> Tiles:
 
 
 @schedule(
+    label="F5",
     pass_="forward",
     lesson=(7, 4),
     regime="M < d^2",

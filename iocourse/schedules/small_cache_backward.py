@@ -19,6 +19,7 @@ def small_cache_backward_tiles(N: int, d: int, M: int) -> Tiles:
 
 
 @schedule(
+    label="B5",
     pass_="backward",
     lesson=(9, 5),
     regime="M < d^2",

@@ -21,6 +21,7 @@ def small_cache_fused_tiles(N: int, d: int, M: int) -> Tiles:
 
 
 @schedule(
+    label="F6",
     pass_="forward",
     lesson=(7, 5),
     regime="M < d^2",

@@ -15,6 +15,7 @@ def split_backward_tiles(N: int, d: int, M: int) -> Tiles:
 
 
 @schedule(
+    label="B4",
     pass_="backward",
     lesson=(6, 8),
     regime="M >= d^2",

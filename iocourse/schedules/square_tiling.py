@@ -22,6 +22,7 @@ def published_tiles(N: int, d: int, M: int) -> Tiles:
 
 
 @schedule(
+    label="F4",
     pass_="forward",
     lesson=(7, 3),
     regime="M < d^2",

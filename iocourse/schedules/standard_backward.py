@@ -25,6 +25,7 @@ def output_tile(N: int, d: int, M: int, rows: str) -> Tiles:
 
 
 @schedule(
+    label="B0",
     pass_="backward",
     lesson=(6, 2),
     regime="every M",

@@ -53,7 +53,7 @@ def test_the_best_at_M_is_that_of_the_schedules(shape, pass_):
     least, name = bounds.lower_bound(pass_, N, d, M)
     picture = map_of(view)
     assert (
-        f"M = {M:,}: {best.schedule.name} (" in picture.alt and f"words, {best.cost.total:,}" in picture.alt
+        f"M = {M:,}: {best.schedule.title} (" in picture.alt and f"words, {best.cost.total:,}" in picture.alt
     )
     assert f"the lower bound {least:,} ({bounds.BOUNDS[name].title})" in picture.alt
     for one in found:
@@ -137,18 +137,18 @@ def test_a_change_of_schedule_stands_where_it_happens_not_at_the_next_point_that
 def test_the_table_lists_schedules_that_fit_those_that_do_not_and_bounds():
     view = view_of(1024, 64, 150, "forward", bounds=["A"])
     rows = {row[0]: row[1:] for row in rows_at_M(view)[1:]}
-    assert set(rows) == {s.name for s in schedules.of_pass("forward")} | {"Theorem A"}
-    assert rows["flash2"] == ["does not fit", "", f"needs M = {schedules.flash2.smallest_M(1024, 64):,}"]
+    assert set(rows) == {s.title for s in schedules.of_pass("forward")} | {"Theorem A"}
+    assert rows["F2 flash2"] == ["does not fit", "", f"needs M = {schedules.flash2.smallest_M(1024, 64):,}"]
     small = schedules.small_cache
-    assert number(rows["small_cache"][0]) == small.cost(1024, 64, **small.tiles(1024, 64, 150)).total
+    assert number(rows["F5 small_cache"][0]) == small.cost(1024, 64, **small.tiles(1024, 64, 150)).total
     assert number(rows["Theorem A"][0]) == bounds.theorem_A(1024, 64, 154)
     least, _ = bounds.lower_bound("forward", 1024, 64, 150)
-    assert rows["small_cache"][1] == f"{number(rows['small_cache'][0]) / least:.2f}"
+    assert rows["F5 small_cache"][1] == f"{number(rows['F5 small_cache'][0]) / least:.2f}"
 
 
 def test_lines_keep_their_look_whichever_others_are_drawn():
     def look(picture):
-        y = next(e.y for e in picture.elements if isinstance(e, Text) and e.text == "small_cache")
+        y = next(e.y for e in picture.elements if isinstance(e, Text) and e.text == "F5 small_cache")
         lines = [e for e in picture.elements if isinstance(e, Poly) and e.line == 2.2]
         return next(e for e in lines if len(e.points) == 2 and e.points[0][1] == pytest.approx(y - 0.36 * 13))
 

@@ -55,7 +55,7 @@ def words_against_memory(
 def _schedule_line(schedule: Schedule, N: int, d: int, memories: Sequence[int], position: int) -> Line:
     least = schedule.smallest_M(N, d)
     points = tuple((float(M), float(_words_at(schedule, N, d, M))) for M in memories if least <= M)
-    return Line(schedule.name, points, stroke_of(position))
+    return Line(schedule.title, points, stroke_of(position))
 
 
 def _words_at(schedule: Schedule, N: int, d: int, M: int) -> int:
@@ -64,7 +64,7 @@ def _words_at(schedule: Schedule, N: int, d: int, M: int) -> int:
 
 
 def _left_out(asked: Sequence[Schedule], N: int, d: int, low: int, high: int) -> list[str]:
-    needs = [(s.name, s.smallest_M(N, d)) for s in asked]
+    needs = [(s.title, s.smallest_M(N, d)) for s in asked]
     some = [f"{name} needs {M:,} words and is drawn from there" for name, M in needs if low < M <= high]
     return some + [f"{name} needs {M:,} words and is left out" for name, M in needs if high < M]
 

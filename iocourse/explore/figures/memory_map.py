@@ -133,7 +133,7 @@ def _schedule_lines(v: View) -> list[Line]:
     for schedule in v.asked:
         at = [(M, move(schedule.name, v.N, v.d, M)) for M in memories(v.low, v.high)]
         points = tuple((float(M), float(m.words)) for M, m in at if m is not None)
-        lines.append(Line(schedule.name, points, _stroke(v.pass_, schedule.name), True, 6))
+        lines.append(Line(schedule.title, points, _stroke(v.pass_, schedule.name), True, 6))
     return [line for line in lines if line.points]
 
 
@@ -219,15 +219,15 @@ def _reigns(frame: Frame, v: View, found: Sequence[Reign]) -> Iterator[Element]:
         left, right = frame.x(reign.start), frame.x(stop)
         yield Rect(left, BOTTOM - 23, right - left, 18, PAPER, "", INK, 1)
         if right - left > 14:
-            yield from _reigning(v, reign.schedule.name, left, right)
+            yield from _reigning(v, reign.schedule, left, right)
 
 
-def _reigning(v: View, name: str, left: float, right: float) -> list[Element]:
-    """The marker of a schedule and, where it fits, its name."""
-    labels = (f"fewest words: {name}", name, "")
+def _reigning(v: View, schedule: Schedule, left: float, right: float) -> list[Element]:
+    """The marker of a schedule and, where it fits, its title or its letter."""
+    labels = (f"fewest words: {schedule.title}", schedule.title, schedule.label, "")
     label = next(t for t in labels if text_width(t, SMALL) + 26 < right - left or not t)
     start = (left + right - text_width(label, SMALL)) / 2
-    drawn = marker((start - 3 if label else start, BOTTOM - 14), _stroke(v.pass_, name))
+    drawn = marker((start - 3 if label else start, BOTTOM - 14), _stroke(v.pass_, schedule.name))
     return drawn + ([Text(start + 7, centred(BOTTOM - 14, SMALL), label, SMALL)] if label else [])
 
 
@@ -274,10 +274,10 @@ def headline(v: View) -> tuple[str, str]:
     if not ranked:
         return f"M = {v.M:,}: no schedule that is drawn fits.", f"{bound[0].upper()}{bound[1:]}."
     best = ranked[0]
-    equal = [m.schedule.name for m in ranked[1:] if m.words == best.words]
+    equal = [m.schedule.title for m in ranked[1:] if m.words == best.words]
     also = f", as many as {' and '.join(equal)}" if equal else ""
     first = (
-        f"M = {v.M:,}: {best.schedule.name} ({_sizes(best)}) moves the fewest words, {best.words:,}{also}."
+        f"M = {v.M:,}: {best.schedule.title} ({_sizes(best)}) moves the fewest words, {best.words:,}{also}."
     )
     return first, f"That is {times(best.words / least)} the {bound}."
 
@@ -296,7 +296,7 @@ def _in_words(v: View, found: Sequence[Regime], reigning: Sequence[Reign]) -> tu
     )
     alt = f"Words moved against M from {v.low:,} to {v.high:,} words on logarithmic axes, at N = {v.N:,} and "
     alt += f"d = {v.d:,}, for {names}, above {drawn}. Shaded regimes: {areas}. "
-    named = [f"{reign.schedule.name} from M = {reign.start:,} to {reign.stop:,}" for reign in reigning]
+    named = [f"{reign.schedule.title} from M = {reign.start:,} to {reign.stop:,}" for reign in reigning]
     alt += f"Fewest words: {'; '.join(named) or 'none fits'}. "
     return (alt + " ".join(headline(v))).strip(), "\n".join(_numbers(v, found))
 
@@ -316,9 +316,9 @@ def rows_at_M(v: View) -> list[list[str]]:
     least, _ = best_bound(v.pass_, v.N, v.d, v.M)
     rows = [[f"at M = {v.M:,}", "words", "× bound", "tiles"]]
     for m in moves(v.asked, v.N, v.d, v.M):
-        rows.append([m.schedule.name, f"{m.words:,}", f"{m.words / least:.2f}", _sizes(m)])
+        rows.append([m.schedule.title, f"{m.words:,}", f"{m.words / least:.2f}", _sizes(m)])
     short = [s for s in v.asked if s.smallest_M(v.N, v.d) > v.M]
-    rows += [[s.name, "does not fit", "", f"needs M = {s.smallest_M(v.N, v.d):,}"] for s in short]
+    rows += [[s.title, "does not fit", "", f"needs M = {s.smallest_M(v.N, v.d):,}"] for s in short]
     return rows + [[bound_label(b), f"{bound_at(b, v.N, v.d, v.M):,}", "", ""] for b in v.bounds]
 
 
@@ -329,7 +329,7 @@ def _rows(v: View) -> list[list[str]]:
     for M in powers[:: -(-len(powers) // 8)]:
         least, _ = best_bound(v.pass_, v.N, v.d, M)
         ranked = moves(v.asked, v.N, v.d, M)
-        best = [f"{ranked[0].words:,}", ranked[0].schedule.name] if ranked else ["nothing fits", ""]
+        best = [f"{ranked[0].words:,}", ranked[0].schedule.title] if ranked else ["nothing fits", ""]
         ratio = f"{ranked[0].words / least:.2f}" if ranked else ""
         rows.append([f"{M:,}", *best, f"{least:,}", ratio])
     return rows
