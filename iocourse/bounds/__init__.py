@@ -17,6 +17,7 @@ from .forward import (
     theorem_B_line,
     theorem_B_prime,
     theorem_B_prime_line,
+    compulsory_tied,
 )
 from .backward import (
     compulsory_backward,
@@ -63,6 +64,7 @@ __all__ = [
     "compulsory_gradient",
     "compulsory_sparse",
     "compulsory_sparse_backward",
+    "compulsory_tied",
     "gradient_forward",
     "lower_bound",
     "matmul",

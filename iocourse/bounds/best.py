@@ -14,7 +14,7 @@ from .backward import (
     theorem_C_small,
 )
 from .bound import Bound
-from .forward import compulsory, theorem_A, theorem_B, theorem_B_prime
+from .forward import compulsory, compulsory_tied, theorem_A, theorem_B, theorem_B_prime
 from .sparse import (
     compulsory_sparse,
     compulsory_sparse_backward,
@@ -50,12 +50,18 @@ SEGMENT: dict[str, tuple[Bound, ...]] = {
     "forward": (theorem_A, theorem_B_prime),
     "backward": (theorem_C, theorem_C_small),
     "gradient": (gradient_forward,),
+    "tied": (),
 }
 SEGMENT_SPARSE: dict[str, tuple[Bound, ...]] = {
     "forward": (theorem_D, theorem_D_B_prime),
     "backward": (theorem_D_C, theorem_D_C_small),
 }
-COMPULSORY = {"forward": compulsory, "backward": compulsory_backward, "gradient": compulsory_gradient}
+COMPULSORY = {
+    "forward": compulsory,
+    "backward": compulsory_backward,
+    "gradient": compulsory_gradient,
+    "tied": compulsory_tied,
+}
 COMPULSORY_SPARSE = {"forward": compulsory_sparse, "backward": compulsory_sparse_backward}
 
 

@@ -184,3 +184,19 @@ def theorem_B_prime_line(N: int, d: int, M: int) -> int:
     N, d, M = positive_int("N", N), positive_int("d", d), positive_int("M", M)
     root = isqrt(M * SCALE**2) + 1
     return 64 * (N * d) ** 2 * SCALE // (16 * d * root + 9 * M * SCALE) - 2 * M - N * N
+
+
+@bound(
+    id="compulsory_tied",
+    title="Compulsory traffic, tied keys and values",
+    formula=r"W \ge 3Nd",
+    source="every input word is read once, every output word written once",
+    regime="every M",
+    status="proved here",
+    passes=("tied",),
+    holds_for=EVERYTHING,
+    not_about="It is for K = V = X, one array; with two arrays a further Nd words are read.",
+)
+def compulsory_tied(N: int, d: int) -> int:
+    """3Nd words: Q and X are read, O is written."""
+    return 3 * positive_int("N", N) * positive_int("d", d)

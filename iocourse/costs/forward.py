@@ -181,3 +181,75 @@ def small_cache_fused(N: int, d: int, *, Br: int, Bc: int, lse: bool = False) ->
         peak=r * c + 4 * r + c,
         shapes=_shapes(N, d),
     )
+
+
+@form
+def scores_stored(N: int, d: int, *, Br: int, lse: bool = False) -> Ledger:
+    """Raw scores of one row block stored between a sweep with Q_i and one with O_i in fast memory.
+
+    2Nd + 2Nd⌈N/Br⌉ + 2N² words (+ N for LSE); footprint Br(d + 3) + d.
+    """
+    N, d, Br = check_sizes(N=N, d=d, Br=Br)
+    row_blocks, r = ceil_div(N, Br), min(Br, N)
+    return closed_form(
+        reads={"Q": N * d, "K": N * d * row_blocks, "S": N * N, "V": N * d * row_blocks},
+        writes={"S": N * N, "O": N * d, "LSE": N * truth("lse", lse)},
+        peak=r * (d + 3) + d,
+        shapes={**_shapes(N, d), "S": (r, N)},
+    )
+
+
+@form
+def scores_stored_tiled(N: int, d: int, *, Br: int, Bo: int, Bd: int, lse: bool = False) -> Ledger:
+    """All raw scores and the LSE (asked for or not) stored, then Bo x Bd tiles of O.
+
+    2Nd + 2N + Nd(⌈N/Br⌉ + ⌈N/Bo⌉) + (1 + ⌈d/Bd⌉)N² words; footprint max(Br(d + 3) + d, Bo·Bd + 2Bo + Bd).
+    """
+    N, d, Br, Bo, Bd = check_sizes(N=N, d=d, Br=Br, Bo=Bo, Bd=Bd)
+    truth("lse", lse)
+    r, b, e = min(Br, N), min(Bo, N), min(Bd, d)
+    return closed_form(
+        reads={
+            "Q": N * d,
+            "K": N * d * ceil_div(N, Br),
+            "S": N * N * ceil_div(d, Bd),
+            "V": N * d * ceil_div(N, Bo),
+            "LSE": N,
+        },
+        writes={"S": N * N, "O": N * d, "LSE": N},
+        peak=max(r * (d + 3) + d, b * e + 2 * b + e),
+        shapes=_shapes(N, d),
+    )
+
+
+@form
+def keys_kept(N: int, d: int, *, Br: int, places: int, lse: bool = False) -> Ledger:
+    """flash_optimal with Bc = 1, and C = places - 1 of the keys and values there from beginning to end.
+
+    2Nd + 2Nd·k - 2Cd(k - 1) words with k = ⌈N/Br⌉ (+ N for LSE).
+    Footprint 2Cd + Br(2d + 3) + d, without the last d where C ≥ N.
+    """
+    N, d, Br, places = check_sizes(N=N, d=d, Br=Br, places=places)
+    r, C = min(Br, N), min(places - 1, N)
+    keys = C * d + (N - C) * d * ceil_div(N, Br)
+    return closed_form(
+        reads={"Q": N * d, "K": keys, "V": keys},
+        writes={"O": N * d, "LSE": N * truth("lse", lse)},
+        peak=2 * C * d + r * (2 * d + 3) + d * (C < N),
+        shapes=_shapes(N, d),
+    )
+
+
+@form
+def flash_tied(N: int, d: int, *, Br: int, lse: bool = False) -> Ledger:
+    """Keys that are values, K = V = X: a row of X is read once for both.
+
+    2Nd + Nd⌈N/Br⌉ words (+ N for LSE); footprint Br(2d + 3) + d.
+    """
+    N, d, Br = check_sizes(N=N, d=d, Br=Br)
+    return closed_form(
+        reads={"Q": N * d, "X": N * d * ceil_div(N, Br)},
+        writes={"O": N * d, "LSE": N * truth("lse", lse)},
+        peak=min(Br, N) * (2 * d + 3) + d,
+        shapes={**_shapes(N, d), "X": (N, d)},
+    )

@@ -47,7 +47,7 @@ def run(
     """
     machine = Machine(M, dry=dry, unroll=unroll, trace=trace, watch=watch)
     named = {name: machine.slow(name, value) if _is_words(value) else value for name, value in given.items()}
-    _refuse_overflow({name: given[name] for name in ("Q", "K") if isinstance(named.get(name), Slow)})
+    _refuse_overflow({name: given[name] for name in ("Q", "K", "X") if isinstance(named.get(name), Slow)})
     with machine.running():
         returned = schedule(machine, **named)
     slow = returned if isinstance(returned, tuple) else (returned,)
@@ -55,8 +55,8 @@ def run(
 
 
 def _refuse_overflow(given: Mapping[str, Any]) -> None:
-    """Scores that overflow would come out as NaN: they are refused, as `exact` does."""
-    Q, K = (np.asarray(given.get(name, 0.0)) for name in "QK")
+    """Scores that overflow would come out as NaN: they are refused, as `exact` does. Tied keys are X."""
+    Q, K = np.asarray(given.get("Q", 0.0)), np.asarray(given.get("K", given.get("X", 0.0)))
     if Q.ndim == K.ndim == 2 and Q.shape[1] == K.shape[1]:
         check_products(Q, K)
 

@@ -21,6 +21,7 @@ class Pass:
     """One pass, by name: what it may take in, with shapes for (N, d), and what it fills.
 
     `draw` makes random inputs, `exact` the right outputs for them; both take the mask, or None.
+    `other_arrays` tells who comes with other arrays what this pass is about, and which schedules take theirs.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Pass:
     shapes: Callable[[int, int], dict[str, Shape]]
     draw: Callable[[np.random.Generator, int, int, Mask | None], Arrays]
     exact: Callable[[Mapping[str, Array], Mask | None], Exact]
+    other_arrays: str = ""
 
 
 def _additive(mask: Mask | None) -> Array | None:
@@ -72,6 +74,19 @@ def _exact_backward(a: Mapping[str, Array], mask: Mask | None) -> Exact:
     return exact.attention_backward(a["Q"], a["K"], a["V"], a["dO"], mask=_additive(mask))
 
 
+def _tied_shapes(N: int, d: int) -> dict[str, Shape]:
+    return dict.fromkeys("QX", (N, d))
+
+
+def _draw_tied(rng: np.random.Generator, N: int, d: int, mask: Mask | None) -> Arrays:
+    return {name: rng.standard_normal((N, d)) for name in "QX"}
+
+
+def _exact_tied(a: Mapping[str, Array], mask: Mask | None) -> Exact:
+    """O and LSE of attention whose keys and values are both X."""
+    return _exact_forward({"Q": a["Q"], "K": a["X"], "V": a["X"]}, mask)
+
+
 def _gradient_shapes(N: int, d: int) -> dict[str, Shape]:
     return {**dict.fromkeys(("A1", "A2", "A3", "E"), (N, d)), **dict.fromkeys("XY", (d, d))}
 
@@ -84,11 +99,14 @@ def _exact_gradient(a: Mapping[str, Array], mask: Mask | None) -> Exact:
     return (exact.grad_x(a["X"], a["A1"], a["A2"], a["A3"], a["Y"], a["E"]),)
 
 
+TIED = "it is for tied attention, whose keys are its values: for two arrays K and V use flash_optimal"
+
 PASSES = {
     made.name: made
     for made in (
         Pass("forward", ("O", "LSE"), _forward_shapes, _draw_forward, _exact_forward),
         Pass("backward", ("dQ", "dK", "dV"), _backward_shapes, _draw_backward, _exact_backward),
         Pass("gradient", ("dX",), _gradient_shapes, _draw_gradient, _exact_gradient),
+        Pass("tied", ("O", "LSE"), _tied_shapes, _draw_tied, _exact_tied, TIED),
     )
 }

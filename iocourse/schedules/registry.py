@@ -125,6 +125,7 @@ class Schedule:
 
     def __call__(self, m: Machine, *arrays: Slow, **named: Any) -> Outputs:
         refuse_in_exam(f"iocourse.schedules.{self.name}")
+        self._refuse_other_arrays(arrays, named)
         operands = arrays or tuple(named[name] for name in self.operands if name in named)
         settings = {name: value for name, value in named.items() if name not in self.operands}
         N, d = self._check_operands(operands)
@@ -166,11 +167,24 @@ class Schedule:
         if mask is not None and mask.N != N:
             raise ValueError(f"mask is for N = {mask.N}, but the arrays have N = {N} rows")
 
+    @property
+    def _listed(self) -> str:
+        return f"{', '.join(self.operands[:-1])} and {self.operands[-1]}"
+
+    def _refuse_other_arrays(self, arrays: tuple[Slow, ...], named: Mapping[str, Any]) -> None:
+        """Too many, or by a name it has not; with what the pass says to those who bring them."""
+        brought = [name for name, value in named.items() if isinstance(value, Slow)]
+        others = [name for name in brought if name not in self.operands]
+        advice = f"; {self.problem.other_arrays}" if self.problem.other_arrays else ""
+        if others:
+            raise TypeError(f"{self.name} takes {self._listed}, no {', '.join(others)}{advice}")
+        if len(arrays) > len(self.operands):
+            raise TypeError(f"{self.name} takes {self._listed}; it was given {len(arrays)} array(s){advice}")
+
     def _check_operands(self, arrays: tuple[Slow, ...]) -> tuple[int, int]:
         """N and d, after every array has been found in its place, in slow memory and of its shape."""
-        listed = f"{', '.join(self.operands[:-1])} and {self.operands[-1]}"
         if len(arrays) != len(self.operands):
-            raise TypeError(f"{self.name} takes {listed}; it was given {len(arrays)} array(s)")
+            raise TypeError(f"{self.name} takes {self._listed}; it was given {len(arrays)} array(s)")
         given = dict(zip(self.operands, arrays, strict=True))
         for name, array in given.items():
             if not isinstance(array, Slow):

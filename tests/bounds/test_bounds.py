@@ -68,6 +68,7 @@ FORMULAS = {
     "C": lambda N, d, M, T: C(3 * N * N * d, d, M, T),
     "C_line": lambda N, d, M: 12 * N**2 * d**2 / (M + 4 * d**2) - (M + 4 * d**2),
     "C_small": lambda N, d, M, T: C((2 + sqrt(2)) * N * N * d, d, M, T) - N**2,
+    "compulsory_tied": lambda N, d: 3 * N * d,
     "compulsory_gradient": lambda N, d: 4 * N * d + 3 * d * d,
     "gradient_forward": lambda N, d, M, T: A(N * N * d, d, M, T) - N * d,
     "compulsory_sparse": lambda rows, columns, d: d * (2 * rows + 2 * columns),

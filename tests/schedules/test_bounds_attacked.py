@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from iocourse import masks
 from iocourse.bounds import BOUNDS, OutsideRegime, lower_bound
 from iocourse.machine import FREE_REGISTERS
-from iocourse.schedules import REGISTRY
+from iocourse.schedules import PASSES, REGISTRY
 
 EXAMPLES = 300
 LARGEST_MASKED = 96  # the closed form of a masked schedule visits every block
@@ -112,7 +112,7 @@ def test_no_schedule_beats_a_bound_of_its_class(schedule):
 
 def test_every_bound_with_a_number_is_attacked():
     attacked = set()
-    for pass_ in ("forward", "backward", "gradient"):
+    for pass_ in PASSES:
         for mask in (None, masks.Causal(64)):
             for M in (16, 4096):
                 attacked |= {id for id, _ in bounds_at(pass_, 64, 8, M, mask, 10)}

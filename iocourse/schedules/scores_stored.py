@@ -1,0 +1,59 @@
+"""F7: rows of Q, then of O, alone in fast memory: room for twice as many, paid with stored scores."""
+
+from __future__ import annotations
+
+from ..machine import Block, Machine, RowStats, Slow, Tile, probabilities
+from .registry import Outputs, Tiles, schedule
+
+
+def scores_stored_tiles(N: int, d: int, M: int) -> Tiles:
+    """As many rows of Q as fit beside a key: Br = ⌊(M - d)/(d + 3)⌋, about twice those of flash_optimal."""
+    return {"Br": min(N, (M - d) // (d + 3))}
+
+
+@schedule(
+    pass_="forward",
+    lesson=(7, 6, 1),
+    regime="d^2/2 <= M <= d^2",
+    source="a derivation of this course: rows of Q, then of O stay, with raw scores stored between",
+    tiles=scores_stored_tiles,
+)
+def scores_stored(m: Machine, Q: Slow, K: Slow, V: Slow, *, Br: int, lse: bool = False) -> Outputs:
+    """Q_i stays while K passes and S_i is stored; then O_i stays while S_i and V pass.
+
+    The row statistics stay through both; slow memory holds Br x N raw scores at a time. Safe for scores of
+    any size. Costs `costs.scores_stored`, about 2N²d²/M + 2N².
+    """
+    N, d = Q.shape
+    O, S = m.new("O", (N, d)), m.new("S", (min(Br, N), N))
+    L = m.new("LSE", (N,)) if lse else None
+    for i in m.blocks(N, Br):
+        with m.row_stats(i) as stats:  # 2·Br
+            store_scores(m, Q, K, S, stats, i, (0, i.size))
+            log_sums = stats.lse()
+            stats.l.free()
+            _outputs(m, S, V, O, log_sums, i)
+            if L is not None:
+                m.store(log_sums, L, i)
+    return O if L is None else (O, L)
+
+
+def store_scores(
+    m: Machine, Q: Slow, K: Slow, S: Slow, stats: RowStats, i: Block, rows: Block | tuple[int, int]
+) -> None:
+    """QᵢKᵀ/√d in `rows` of S, a key at a time; `stats` has seen all of it. Br·(d + 1) + d words beside it."""
+    N, d = K.shape
+    with m.load(Q, i) as q:  # (Br, d)
+        q *= d**-0.5
+        for j in m.blocks(N, 1):
+            with m.load(K, j) as k, q @ k.T as s:  # (1, d), (Br, 1)
+                m.store(s, S, rows, j)
+                stats.update(s)
+
+
+def _outputs(m: Machine, S: Slow, V: Slow, O: Slow, log_sums: Tile, i: Block) -> None:
+    with m.zeros(i, O.shape[1]) as o:  # (Br, d), in the room Q_i has left
+        for j in m.blocks(V.shape[0], 1):
+            with m.load(S, (0, i.size), j) as s, m.load(V, j) as v:  # (Br, 1), (1, d)
+                o.add_product(probabilities(s, log_sums), v)
+        m.store(o, O, i)

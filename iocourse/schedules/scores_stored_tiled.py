@@ -1,0 +1,57 @@
+"""F7d: scores made from whole rows of Q and stored, then O in tiles of a few columns and many rows."""
+
+from __future__ import annotations
+
+from ..costs import best_pair, ceil_div
+from ..machine import Block, Machine, Slow, Tile, probabilities
+from .registry import Outputs, Tiles, schedule
+from .scores_stored import scores_stored_tiles, store_scores
+
+
+def scores_stored_tiled_tiles(N: int, d: int, M: int) -> Tiles:
+    """Rows of Q as in scores_stored; of the tiles of O that fit, the cheapest."""
+    Bd, Bo = best_pair(
+        lambda Bd, Bo: N * ceil_div(d, Bd) + d * ceil_div(N, Bo),
+        extent=d,
+        partner=lambda Bd: min(N, (M - Bd) // (Bd + 2)),
+    )
+    return {**scores_stored_tiles(N, d, M), "Bo": Bo, "Bd": Bd}
+
+
+@schedule(
+    pass_="forward",
+    lesson=(7, 6, 2),
+    regime="d^2/4 <= M <= d^2/2",
+    source="a derivation of this course: scores_stored, with its outputs in tiles of the blocked product",
+    tiles=scores_stored_tiled_tiles,
+)
+def scores_stored_tiled(
+    m: Machine, Q: Slow, K: Slow, V: Slow, *, Br: int, Bo: int, Bd: int, lse: bool = False
+) -> Outputs:
+    """Q_i stays while K passes and all raw scores are stored; then a Bo x Bd tile of O stays while S, V pass.
+
+    With Bd < d more rows of O stay, and S is read once for each slice. Slow memory holds all N x N scores and
+    each row's log-sum-exp. Safe for scores of any size. Costs `costs.scores_stored_tiled`, with two slices
+    about 1.5N²d²/M + 3N².
+    """
+    N, d = Q.shape
+    O, S, L = m.new("O", (N, d)), m.new("S", (N, N)), m.new("LSE", (N,))
+    with m.phase("scores"):
+        for i in m.blocks(N, Br):
+            with m.row_stats(i) as stats:  # 2·Br
+                store_scores(m, Q, K, S, stats, i, i)
+                m.store(stats.lse(), L, i)
+    with m.phase("output"):
+        for i in m.blocks(N, Bo):
+            with m.load(L, i) as log_sums:  # (Bo,)
+                for c in m.blocks(d, Bd):
+                    _outputs(m, S, V, O, log_sums, i, c)
+    return (O, L) if lse else O
+
+
+def _outputs(m: Machine, S: Slow, V: Slow, O: Slow, log_sums: Tile, i: Block, c: Block) -> None:
+    with m.zeros(i, c) as o:  # (Bo, Bd)
+        for j in m.blocks(V.shape[0], 1):
+            with m.load(S, i, j) as s, m.load(V, j, c) as v:  # (Bo, 1), (1, Bd)
+                o.add_product(probabilities(s, log_sums), v)
+        m.store(o, O, i, c)
