@@ -67,15 +67,19 @@ def _keys_gradient(
     N, d = Q.shape
     with m.load(K, j) as k, m.load(V, j) as v, m.zeros(j, d) as dk, m.zeros(j, d) as dv:  # 4 x (Bc, d)
         for i in m.blocks(N, 1):
-            with m.load(dO, i) as do, row_product(m, O, do, D, i, j) as D_i:  # (1, d), (1,)
-                with m.load(Q, i) as q, m.load(LSE, i) as log_sum:  # (1, d), (1,)
-                    q *= d**-0.5
-                    with q @ k.T as s:  # (1, Bc)
-                        m.hide(s, i, j, seen)
-                        dv.add_product(probabilities(s, log_sum).T, do)
-                        s.times_product(do, v.T, less=D_i)
-                        dk.add_product(s.T, q)
-                        m.store(s, dS, i, j)
+            with (
+                m.load(dO, i) as do,
+                row_product(m, O, do, D, i, j) as D_i,
+                m.load(Q, i) as q,  # 2 x (1, d)
+                m.load(LSE, i) as log_sum,  # 2 x (1,)
+            ):
+                q *= d**-0.5
+                with q @ k.T as s:  # (1, Bc)
+                    m.hide(s, i, j, seen)
+                    dv.add_product(probabilities(s, log_sum).T, do)
+                    s.times_product(do, v.T, less=D_i)
+                    dk.add_product(s.T, q)
+                    m.store(s, dS, i, j)
         m.store(dk, dK, j)
         m.store(dv, dV, j)
 
@@ -83,7 +87,7 @@ def _keys_gradient(
 def row_product(m: Machine, O: Slow, do: Tile, D: Slow, i: Block, j: Block) -> Tile:
     """D_i for a row dO_i at hand, (1,): made in the first block of columns, loaded in the others.
 
-    O_i comes a word at a time, in room that what follows needs anyway. D is stored where it is asked for again.
+    O_i comes a word at a time, in room that what follows needs anyway. D is stored where a later block asks.
     """
     N, d = O.shape
     if j.start:

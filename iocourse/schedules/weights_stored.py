@@ -74,11 +74,14 @@ def values_gradient(m: Machine, V: Slow, O: Slow, dO: Slow, P: Slow, dS: Slow, d
     for j in m.blocks(N, Bv):
         with m.load(V, j) as v, m.zeros(j, d) as dv:  # 2 x (Bv, d)
             for i in m.blocks(N, 1):
-                with m.load(dO, i) as do, row_product(m, O, do, D, i, j) as D_i:  # (1, d), (1,)
-                    with m.load(P, i, j) as p:  # (1, Bv)
-                        dv.add_product(p.T, do)
-                        p.times_product(do, v.T, less=D_i)
-                        m.store(p, dS, i, j)
+                with (
+                    m.load(dO, i) as do,  # (1, d)
+                    row_product(m, O, do, D, i, j) as D_i,  # (1,)
+                    m.load(P, i, j) as p,  # (1, Bv)
+                ):
+                    dv.add_product(p.T, do)
+                    p.times_product(do, v.T, less=D_i)
+                    m.store(p, dS, i, j)
             m.store(dv, dV, j)
 
 
