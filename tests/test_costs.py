@@ -193,13 +193,17 @@ def test_the_small_cache_constants_as_published_once_tiles_are_large(name, const
     assert words * M**0.5 / (N * N * d) == pytest.approx(constant(M**0.5 / d), rel=0.01)
 
 
+GIVEN_WEIGHTS = {"standard_backward", "weights_given", "small_cache_weights_given"}
+
+
 def test_best_does_not_take_what_was_stored_for_it():
-    """B0 reads P, N² words that somebody else had to move: it is cheaper here, and no answer."""
+    """Three read P, N² words that somebody else had to move: two are cheaper here, and no answer."""
     N, d, M = 8192, 64, 512
-    given = REGISTRY["standard_backward"]
-    assert [s.name for s in REGISTRY.values() if s.given_weights] == [given.name]
+    assert {s.name for s in REGISTRY.values() if s.given_weights} == GIVEN_WEIGHTS
     choice = best(N, d, M, "backward")
-    assert given.cost(N, d, **given.tiles(N, d, M)).total < choice.cost.total
+    for name in ("standard_backward", "small_cache_weights_given"):
+        given = REGISTRY[name]
+        assert given.cost(N, d, **given.tiles(N, d, M)).total < choice.cost.total, name
     assert choice.schedule.name == "small_cache_backward"
 
 
@@ -264,7 +268,8 @@ def test_a_mask_that_hides_nothing_costs_what_no_mask_does(name):
 
 
 def test_a_mask_saves_no_word_where_the_scores_are_stored():
-    for name in ("standard_backward", "small_cache_backward"):
+    stored = ("small_cache_backward", "score_gradients_stored", "weights_stored")
+    for name in (*GIVEN_WEIGHTS, *stored):
         tiles = dict.fromkeys(REGISTRY[name].tile_names, 3)
         form = REGISTRY[name].cost(12, 4, **tiles)
         assert REGISTRY[name].cost(12, 4, mask=masks.Causal(12), **tiles) == form

@@ -22,7 +22,7 @@ FLOORS = {
     "course": ("exercises", "authoring"),
     "bench": ("gpu", "lowrank"),
 }
-MANY = {"schedules", "course/exercises", "explore/figures"}  # a file for each of a growing list
+MANY = {"schedules", "costs", "course/exercises", "explore/figures"}  # a file for each of a growing list
 FILES = sorted(path for path in HOUSE.rglob("*.py"))
 
 

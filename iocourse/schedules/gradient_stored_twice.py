@@ -1,0 +1,81 @@
+"""dL/dX with only one array staying at a time: the scores stored, and later dS in their place."""
+
+from __future__ import annotations
+
+from ..costs import best_pair, ceil_div
+from ..machine import Block, Machine, Slow, probabilities
+from .gradient import times_small, transposed_times
+from .gradient_stored import sides_tiles, store_residuals, store_scores
+from .registry import Outputs, Tiles, schedule
+from .standard_backward import output_tile, product
+
+
+def gradient_stored_twice_tiles(N: int, d: int, M: int) -> Tiles:
+    """What stays takes all of M in each part; the tiles of O and of dQ are the cheapest that fit."""
+    Bd, Bo = best_pair(
+        lambda Bd, Bo: (N + 3) * ceil_div(d, Bd) + d * ceil_div(N, Bo),
+        d,
+        lambda Bd: min(N, (M - Bd) // (Bd + 2)),
+    )
+    gradient_of_queries = output_tile(N, d, M, "Bq")
+    return {
+        **sides_tiles(N, d, M),
+        "Bs": min(N, (M - d) // (d + 3)),
+        "Bo": Bo,
+        "Bd": Bd,
+        "Bq": gradient_of_queries["Bq"],
+        "Be": gradient_of_queries["Bd"],
+    }
+
+
+@schedule(
+    pass_="gradient",
+    lesson=(7, 9, 5),
+    regime="d^2/4 <= M <= d^2",
+    source="a schedule of this course: the scores stored, then dS over them",
+    tiles=gradient_stored_twice_tiles,
+)
+def gradient_stored_twice(
+    m: Machine,
+    A1: Slow,
+    A2: Slow,
+    A3: Slow,
+    X: Slow,
+    Y: Slow,
+    E: Slow,
+    *,
+    Bm: int,
+    Bn: int,
+    Bs: int,
+    Bo: int,
+    Bd: int,
+    Bq: int,
+    Be: int,
+    Bg: int,
+) -> Outputs:
+    """Q_i stays, S is stored; O stays; dO_i stays, dS replaces S; dQ stays; dX. 4N²d²/M + 5N² words.
+
+    With tiles of O and dQ d/k wide the words are (2 + 2/k)N²d²/M + (3 + 2k)N². Costs
+    `costs.gradient_stored_twice`.
+    """
+    N, d = A1.shape
+    Q, H, dO, dQ = (m.new(name, (N, d)) for name in ("Q", "H", "dO", "dQ"))
+    S, LSE, D, dX = m.new("S", (N, N)), m.new("LSE", (N,)), m.new("D", (N,)), m.new("dX", (d, d))
+    times_small(m, A1, X, Q, Bm, Bn)
+    times_small(m, A3, Y, H, Bm, Bn)
+    store_scores(m, Q, A2, S, LSE, Bs)
+    store_residuals(m, S, H, E, LSE, dO, D, Bo, Bd)
+    for i in m.blocks(N, Bs):
+        _scores_gradient(m, dO, H, S, LSE, D, i)
+    product(m, S, A2, dQ, Bq, Be)
+    transposed_times(m, A1, dQ, dX, Bg)
+    return dX
+
+
+def _scores_gradient(m: Machine, dO: Slow, V: Slow, S: Slow, LSE: Slow, D: Slow, i: Block) -> None:
+    with m.load(dO, i) as do, m.load(LSE, i) as log_sums, m.load(D, i) as products:  # (Bs, d), 2·Bs
+        for j in m.blocks(V.shape[0], 1):
+            with m.load(S, i, j) as s, m.load(V, j) as v:  # (Bs, 1), (1, d)
+                probabilities(s, log_sums)
+                s.times_product(do, v.T, less=products)
+                m.store(s, S, i, j)

@@ -1,0 +1,101 @@
+"""B6: the scores are made once; dS goes to slow memory and comes back once for dQ."""
+
+from __future__ import annotations
+
+from ..machine import Block, Machine, Slow, Tile, probabilities
+from ..masks import Full, Mask
+from .registry import Outputs, Tiles, schedule
+from .standard_backward import product
+
+
+def score_gradients_stored_tiles(N: int, d: int, M: int) -> Tiles:
+    """What passes by is one row at a time; what stays takes the rest."""
+    return {"Br": min(N, (M - d) // (d + 1)), "Bc": min(N, (M - 2 * d - 2) // (4 * d + 1))}
+
+
+@schedule(
+    pass_="backward",
+    lesson=(9, 5, 1),
+    regime="4d^2/3 <= M <= 5d^2/2",
+    source="a schedule of this course: dS stored, so that no score is made twice",
+    tiles=score_gradients_stored_tiles,
+)
+def score_gradients_stored(
+    m: Machine,
+    Q: Slow,
+    K: Slow,
+    V: Slow,
+    O: Slow,
+    dO: Slow,
+    LSE: Slow,
+    *,
+    Br: int,
+    Bc: int,
+    mask: Mask | None = None,
+) -> Outputs:
+    """K_j, V_j, dK_j, dV_j stay while Q and dO pass, then dQ_i while dS and K do: 9N²d²/M + 2N² words.
+
+    A mask sets weights to 0 and saves no word. Costs `costs.score_gradients_stored`.
+    """
+    N, d = Q.shape
+    seen = mask or Full(N)
+    D, dS = m.new("D", (N,)), m.new("dS", (N, N))
+    dQ, dK, dV = m.new("dQ", (N, d)), m.new("dK", (N, d)), m.new("dV", (N, d))
+    with m.phase("columns stay"):
+        for j in m.blocks(N, Bc):
+            _keys_gradient(m, Q, K, V, O, dO, LSE, D, dS, dK, dV, seen, j)
+    with m.phase("dQ stays"):
+        product(m, dS, K, dQ, Br, d, scale=d**-0.5)
+    return dQ, dK, dV
+
+
+def _keys_gradient(
+    m: Machine,
+    Q: Slow,
+    K: Slow,
+    V: Slow,
+    O: Slow,
+    dO: Slow,
+    LSE: Slow,
+    D: Slow,
+    dS: Slow,
+    dK: Slow,
+    dV: Slow,
+    seen: Mask,
+    j: Block,
+) -> None:
+    N, d = Q.shape
+    with m.load(K, j) as k, m.load(V, j) as v, m.zeros(j, d) as dk, m.zeros(j, d) as dv:  # 4 x (Bc, d)
+        for i in m.blocks(N, 1):
+            with (
+                m.load(dO, i) as do,
+                row_product(m, O, do, D, i, j) as D_i,
+                m.load(Q, i) as q,  # 2 x (1, d)
+                m.load(LSE, i) as log_sum,  # 2 x (1,)
+            ):
+                q *= d**-0.5
+                with q @ k.T as s:  # (1, Bc)
+                    m.hide(s, i, j, seen)
+                    dv.add_product(probabilities(s, log_sum).T, do)
+                    s.times_product(do, v.T, less=D_i)
+                    dk.add_product(s.T, q)
+                    m.store(s, dS, i, j)
+        m.store(dk, dK, j)
+        m.store(dv, dV, j)
+
+
+def row_product(m: Machine, O: Slow, do: Tile, D: Slow, i: Block, j: Block) -> Tile:
+    """D_i for a row dO_i at hand, (1,): made in the first block of columns, loaded in the others.
+
+    O_i comes a word at a time, in room that what follows needs anyway. D is stored where a later block asks.
+    """
+    N, d = O.shape
+    if j.start:
+        return m.load(D, i)
+    D_i = m.zeros(i)
+    for c in m.blocks(d, 1):
+        with m.load(O, i, c) as o:  # (1, 1)
+            D_i.add_row_products(do[:, c.start : c.stop], o)
+    if j.stop < N:
+        m.store(D_i, D, i)
+    return D_i

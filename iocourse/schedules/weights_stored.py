@@ -1,0 +1,96 @@
+"""B7: only one or two arrays stay at a time; P goes to slow memory, and dS is written over it."""
+
+from __future__ import annotations
+
+from ..machine import Block, Machine, Slow, probabilities
+from ..masks import Full, Mask
+from .registry import Outputs, Tiles, schedule
+from .score_gradients_stored import row_product
+from .standard_backward import output_tile, product
+
+
+def weights_stored_tiles(N: int, d: int, M: int) -> Tiles:
+    """What stays takes all that one passing row leaves; and the cheapest tile of dQ and dK."""
+    return {
+        "Bk": min(N, (M - d - 1) // (d + 1)),
+        "Bv": min(N, (M - d - 1) // (2 * d + 1)),
+        **output_tile(N, d, M, "Bo"),
+    }
+
+
+@schedule(
+    pass_="backward",
+    lesson=(9, 5, 2),
+    regime="d^2/4 <= M <= 4d^2/3",
+    source="a schedule of this course: P stored, then dS over it",
+    tiles=weights_stored_tiles,
+)
+def weights_stored(
+    m: Machine,
+    Q: Slow,
+    K: Slow,
+    V: Slow,
+    O: Slow,
+    dO: Slow,
+    LSE: Slow,
+    *,
+    Bk: int,
+    Bv: int,
+    Bo: int,
+    Bd: int,
+    mask: Mask | None = None,
+) -> Outputs:
+    """K_j stays and P is stored; V_j, dV_j stay and dS replaces P; dK, dQ in tiles: 5N²d²/M + 5N² words.
+
+    With tiles d/k wide the words are (3 + 2/k)N²d²/M + (3 + 2k)N². A mask sets weights to 0 and saves no
+    word. Costs `costs.weights_stored`.
+    """
+    N, d = Q.shape
+    seen = mask or Full(N)
+    P, dV = m.new("P", (N, N)), m.new("dV", (N, d))
+    with m.phase("K stays"):
+        for j in m.blocks(N, Bk):
+            _weights(m, Q, K, LSE, P, seen, j)
+    with m.phase("V and dV stay"):
+        values_gradient(m, V, O, dO, P, P, dV, Bv)
+    return *inputs_gradients(m, Q, K, P, Bo, Bd), dV
+
+
+def _weights(m: Machine, Q: Slow, K: Slow, LSE: Slow, P: Slow, seen: Mask, j: Block) -> None:
+    N, d = Q.shape
+    with m.load(K, j) as k:  # (Bk, d)
+        for i in m.blocks(N, 1):
+            with m.load(Q, i) as q, m.load(LSE, i) as log_sum:  # (1, d), (1,)
+                q *= d**-0.5
+                with q @ k.T as s:  # (1, Bk)
+                    m.hide(s, i, j, seen)
+                    m.store(probabilities(s, log_sum), P, i, j)
+
+
+def values_gradient(m: Machine, V: Slow, O: Slow, dO: Slow, P: Slow, dS: Slow, dV: Slow, Bv: int) -> None:
+    """dV = PᵀdO, and dS = P∘(dO Vᵀ - D) stored; `dS` may be `P`. V_j, dV_j stay, rows of dO and P pass."""
+    N, d = V.shape
+    D = m.new("D", (N,))
+    for j in m.blocks(N, Bv):
+        with m.load(V, j) as v, m.zeros(j, d) as dv:  # 2 x (Bv, d)
+            for i in m.blocks(N, 1):
+                with (
+                    m.load(dO, i) as do,  # (1, d)
+                    row_product(m, O, do, D, i, j) as D_i,  # (1,)
+                    m.load(P, i, j) as p,  # (1, Bv)
+                ):
+                    dv.add_product(p.T, do)
+                    p.times_product(do, v.T, less=D_i)
+                    m.store(p, dS, i, j)
+            m.store(dv, dV, j)
+
+
+def inputs_gradients(m: Machine, Q: Slow, K: Slow, dS: Slow, Bo: int, Bd: int) -> tuple[Slow, Slow]:
+    """dQ = dS K/√d and dK = dSᵀQ/√d: a Bo x Bd tile of each stays while dS and rows of K or Q pass."""
+    N, d = Q.shape
+    dQ, dK = m.new("dQ", (N, d)), m.new("dK", (N, d))
+    with m.phase("dK stays"):
+        product(m, dS, Q, dK, Bo, Bd, scale=d**-0.5, transposed=True)
+    with m.phase("dQ stays"):
+        product(m, dS, K, dQ, Bo, Bd, scale=d**-0.5)
+    return dQ, dK
