@@ -13,8 +13,8 @@ HOUSE = ROOT / "iocourse"
 # A room may import the rooms that stand before it, and itself.
 ROOMS = (
     "refusal", "sizes", "guard", "console", "discovery", "ledger", "exact", "masks", "monomials", "machine",
-    "costs", "bounds", "pebbling", "schedules", "data", "gpu", "doctor", "kernels", "traffic", "lowrank",
-    "explore", "course", "count", "bench", "profile", "cli", "__main__",
+    "costs", "bounds", "sweeps", "pebbling", "schedules", "data", "gpu", "doctor", "kernels", "traffic",
+    "lowrank", "explore", "course", "count", "bench", "profile", "cli", "__main__",
 )  # fmt: skip
 # Within a room of several folders: each imports only those before it.
 FLOORS = {
