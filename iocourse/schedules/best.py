@@ -39,7 +39,7 @@ def _also_with_the_pass_last(function: Callable[P, R]) -> Callable[P, R]:
 @library_answer
 @_also_with_the_pass_last
 def best(pass_: str, N: int, d: int, M: int) -> Choice:
-    """The cheapest dense schedule of a pass ("forward", "backward", "gradient") in a fast memory of M words.
+    """The cheapest dense schedule of a pass, one of `PASSES` ("forward", …), in a fast memory of M words.
 
     `best(N, d, M)` is that of the forward pass, `best(N, d, M, pass_)` the same as `best(pass_, N, d, M)`.
     Among equals the one with the smallest footprint. A schedule that is given P takes no part: its N² words

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from ..costs import best_pair, ceil_div
 from ..machine import Block, Machine, RowStats, Slow, Tile
-from .flash_optimal import flash_optimal_tiles
 from .registry import Outputs, Tiles, schedule
 
 
 def keys_kept_tiles(N: int, d: int, M: int) -> Tiles:
     """For each number of row blocks balanced rows and as many places for keys as fit; the cheapest of these.
 
-    As a rule as many row blocks as flash_optimal has; where all keys and values fit beside a row of Q, these.
+    As a rule as many row blocks as flash_optimal has, and where no key can be kept its very tiles; where all
+    keys and values fit beside a row of Q, these.
     """
 
     def places(Br: int) -> int:
@@ -23,8 +23,6 @@ def keys_kept_tiles(N: int, d: int, M: int) -> Tiles:
         return kept + (N - kept) * ceil_div(N, Br)
 
     Br, most = best_pair(rows_read, extent=N, partner=places)
-    if most == 1:  # no key is kept: the tiles are those of flash_optimal
-        Br = flash_optimal_tiles(N, d, M)["Br"]
     return {"Br": Br, "places": most}
 
 
@@ -39,7 +37,7 @@ def keys_kept(m: Machine, Q: Slow, K: Slow, V: Slow, *, Br: int, places: int, ls
     """The first C = places - 1 keys and values stay for good, Q_i and O_i for their row block.
 
     The others pass through the last place, one at a time: with places > N all stay and none passes, with one
-    it is `flash_optimal`. Costs `costs.keys_kept`: a kept key saves 2d words in every row block after the first.
+    it is `flash_optimal`. A kept key saves 2d words in each row block but one. Costs `costs.keys_kept`.
     """
     N, d = Q.shape
     C = min(places - 1, N)

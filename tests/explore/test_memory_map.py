@@ -28,7 +28,7 @@ from iocourse.explore.facts.memory_map import (
 )
 from iocourse.explore.figures.memory_map import View, _stroke, map_of, rows_at_M, view_of
 
-PASSES = list(schedules.PASSES)
+PASSES = list(LEADING)
 sizes = st.tuples(st.integers(1, 300), st.integers(1, 40), st.integers(1, 20_000))
 
 
@@ -175,6 +175,7 @@ REFUSED = [
     ({"N": 0}, ValueError, "N must be at least 1, got 0"),
     ({"d": 1.5}, TypeError, "d must be a whole number"),
     ({"M": 0}, ValueError, "M must be at least 1, got 0"),
+    ({"pass_": "tied"}, ValueError, "'tied' has no map; there are forward, backward, gradient"),
     ({"pass_": "sideways"}, ValueError, "'sideways' is unknown; there are forward, backward, gradient"),
     (
         {"schedules": ["flash1_backward"]},

@@ -18,6 +18,7 @@ from ..draw.shapes import circle
 from ..draw.wording import words
 from ..facts.chosen import among, chosen, range_of
 from ..facts.memory_map import (
+    LEADING,
     Move,
     Regime,
     Reign,
@@ -116,6 +117,8 @@ def view_of(
     """The arguments of `memory_map`, checked and with their defaults."""
     N, d = positive_int("N", N), positive_int("d", d)
     names = tuple(schedule.name for schedule in chosen(pass_, schedules))
+    if pass_ not in LEADING:
+        raise ValueError(f"pass_ = {pass_!r} has no map; there are {', '.join(LEADING)}")
     known = bounds_of(pass_)
     ids = tuple(
         among(f"{pass_} bound with constants", known, usual_bounds(pass_) if bounds is None else bounds)
