@@ -45,7 +45,7 @@ def test_no_tiles_of_the_same_loop_order_move_fewer_words(schedule, N, d, spare)
         N, d = (N + 1) // 2, (d + 1) // 2
     M = schedule.smallest_M(N, d) + spare
     best = next(words for words, peak in every_tiling(schedule, N, d) if peak <= M)
-    assert schedule.count(N, d, M).total == best
+    assert schedule.count(N, d, M).total <= best
 
 
 def test_order_times_tile():
