@@ -12,18 +12,23 @@ DERIVED = (
     "a derivation of this course: segments and Loomis-Whitney (Hong-Kung 1981, Irony-Toledo-Tiskin 2004), "
     "with segment lengths as in Smith et al., 1702.02017"
 )
+DISTINCT = "Q, K and V are distinct arrays: no word of one serves as a word of another."
 CLASS = (
     "Schedules that form each score from d products q·k, and each output from all products p·v with p a "
-    "function of the score and of numbers of its row; any order, any tiles, scores computed again at will."
+    "function of the score and of numbers of its row; any order, any tiles, scores computed again at will. "
+    + DISTINCT
 )
 CLASS_ONCE = (
     "Schedules that form each score from d products q·k, none of them twice, and each output from all "
-    "products p·v; any order, any tiles."
+    "products p·v; any order, any tiles. " + DISTINCT
 )
 NOT_LINEAR = (
     "Fast matrix multiplication and attention without the weights p_ij (linear, low-rank) are outside."
 )
-EVERYTHING = "Schedules that read every input word and write every output word: all that use their inputs."
+EVERYTHING = (
+    "Schedules that read every input word and write every output word: all that use their inputs, which are "
+    "distinct arrays."
+)
 
 
 @bound(
