@@ -115,28 +115,32 @@ def lower_bound(
     recompute, approximate = truth("recompute", recompute), truth("approximate", approximate)
     given_weights, whole_rows = truth("given_weights", given_weights), truth("whole_rows", whole_rows)
     if whole_rows and (mask is not None or pass_ not in WHOLE_ROWS):
-        raise ValueError(_no_whole_rows(pass_))
-    dense = mask is None
-    bounds = (SEGMENT if dense else SEGMENT_SPARSE)[pass_]
-    if not recompute:
-        bounds += (ONCE if dense else ONCE_SPARSE).get(pass_, ())
-    if not given_weights:
-        bounds += (OWN_WEIGHTS if dense else OWN_WEIGHTS_SPARSE).get(pass_, ())
-    if whole_rows:
-        bounds += WHOLE_ROWS[pass_]
+        raise ValueError(_no_whole_rows(pass_, mask is not None))
     floor = chosen[pass_].id
     candidates = {floor: _compulsory(pass_, N, d, mask)}
     if not approximate:
         pairs = (N,) if mask is None else (mask.nnz,)
+        bounds = _segment_bounds(pass_, mask is not None, recompute, given_weights)
+        bounds += WHOLE_ROWS[pass_] if whole_rows else ()
         candidates |= {bound.id: bound(*pairs, d, M + FREE_REGISTERS) for bound in bounds}
     best = max(candidates, key=candidates.__getitem__)
     return candidates[best], best
 
 
-def _no_whole_rows(pass_: str) -> str:
+def _segment_bounds(pass_: str, masked: bool, recompute: bool, given_weights: bool) -> tuple[Bound, ...]:
+    bounds = (SEGMENT_SPARSE if masked else SEGMENT)[pass_]
+    if not recompute:
+        bounds += (ONCE_SPARSE if masked else ONCE).get(pass_, ())
+    if not given_weights:
+        bounds += (OWN_WEIGHTS_SPARSE if masked else OWN_WEIGHTS).get(pass_, ())
+    return bounds
+
+
+def _no_whole_rows(pass_: str, masked: bool) -> str:
+    here = "a mask is given" if masked else f"this is {pass_!r}"
     return (
-        f"whole_rows=True is a class of the dense forward and backward pass, and this is pass_ = {pass_!r} or "
-        "has a mask; leave whole_rows out for the bounds of all schedules"
+        "whole_rows=True is a class of the forward and the backward pass without a mask, and "
+        f"{here}; leave whole_rows out for the bounds of all schedules"
     )
 
 

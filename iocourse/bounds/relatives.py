@@ -15,8 +15,8 @@ CLASS_TIED = (
 )
 CLASS_LATENT = (
     "Schedules whose keys are the rows of one array, d_k wide, and whose values are the first d_v words of "
-    "the same rows: each score from d_k products, each output from all products p·v; n pairs over all heads; any "
-    "order, any tiles, scores computed again at will. Q is another array."
+    "the same rows: each score from d_k products, each output from all products p·v; n pairs over all heads; "
+    "any order, any tiles, scores computed again at will. Q is another array."
 )
 CLASS_LOW_RANK = (
     "Schedules of φ(Q)(ψ(K)ᵀV) that form every product of a feature with a word of V, and of a feature with "

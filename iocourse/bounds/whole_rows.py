@@ -3,8 +3,9 @@
 A pair has arrays on two sides, its query's and its key's. Each row is in fast memory or is not, so a run is,
 for this pair, a walk through subsets of them. Loading an input's row, and the entry and the exit of an
 accumulator's, are events; an event is *charged* one for each row of the pair on the other side that is there.
-A task is done where all its rows are there together. The cheapest walk that does all tasks, found by Dijkstra's
-search, is what every pair pays in every schedule of whole rows; Theorems A_rows and E turn it into words.
+A task is done where all its rows are there together. The cheapest walk that does all tasks, found by
+Dijkstra's search, is what every pair pays in every schedule of whole rows. Theorems A_rows and E turn it
+into words.
 """
 
 from __future__ import annotations
