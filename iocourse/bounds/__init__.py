@@ -17,7 +17,6 @@ from .forward import (
     theorem_B_line,
     theorem_B_prime,
     theorem_B_prime_line,
-    compulsory_tied,
 )
 from .backward import (
     compulsory_backward,
@@ -25,8 +24,15 @@ from .backward import (
     gradient_forward,
     theorem_C,
     theorem_C_line,
+    theorem_C_prime,
+    theorem_C_prime_line,
+    theorem_C_second,
+    theorem_C_second_line,
     theorem_C_small,
 )
+from .row_theorems import theorem_A_rows, theorem_E, theorem_E_prime
+from .whole_rows import cheapest_walk
+from .relatives import compulsory_tied, theorem_latent, theorem_low_rank, theorem_tied
 from .sparse import (
     compulsory_sparse,
     compulsory_sparse_backward,
@@ -34,6 +40,8 @@ from .sparse import (
     theorem_D_B,
     theorem_D_B_prime,
     theorem_D_C,
+    theorem_D_C_prime,
+    theorem_D_C_second,
     theorem_D_C_small,
 )
 from .published import (
@@ -59,6 +67,7 @@ __all__ = [
     "OutsideRegime",
     "Pairs",
     "all_products_per_segment",
+    "cheapest_walk",
     "compulsory",
     "compulsory_backward",
     "compulsory_gradient",
@@ -76,6 +85,7 @@ __all__ = [
     "square_side",
     "theorem_A",
     "theorem_A_large",
+    "theorem_A_rows",
     "theorem_A_small",
     "theorem_B",
     "theorem_B_line",
@@ -83,12 +93,23 @@ __all__ = [
     "theorem_B_prime_line",
     "theorem_C",
     "theorem_C_line",
+    "theorem_C_prime",
+    "theorem_C_prime_line",
+    "theorem_C_second",
+    "theorem_C_second_line",
     "theorem_C_small",
     "theorem_D",
     "theorem_D_B",
     "theorem_D_B_prime",
     "theorem_D_C",
+    "theorem_D_C_prime",
+    "theorem_D_C_second",
     "theorem_D_C_small",
+    "theorem_E",
+    "theorem_E_prime",
+    "theorem_latent",
+    "theorem_low_rank",
+    "theorem_tied",
     "theta_attention",
     "theta_gradient",
 ]

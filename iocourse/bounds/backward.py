@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from math import sqrt
+from fractions import Fraction
+from math import isqrt, sqrt
 
 from ..sizes import check_sizes, positive_int
 from .bound import bound
 from .forward import DERIVED, EVERYTHING, NOT_LINEAR, words_A
-from .segments import best_segment, segments_C
+from .segments import SCALE, best_segment, segments_C
 
+DISTINCT = "Q, K, V and dO are distinct arrays: no word of one serves as a word of another."
 CLASS = (
     "Schedules that form each p_ij from a score of d products q·k, or are handed it, each dP_ij from d "
     "products dO·v, dV from all products p·dO, and dQ and dK from all products of k and q with a number made "
-    "from the completed s_ij and dP_ij; any order, any tiles, everything computed again at will."
+    "from the completed s_ij and dP_ij; any order, any tiles, everything computed again at will. " + DISTINCT
 )
+CLASS_OWN = CLASS.replace(", or are handed it,", " and are not handed it,")
 NOT_PARTIAL = "Partial sums of dP_ij used in dQ or dK are outside the class. " + NOT_LINEAR
 CLASS_GRADIENT = (
     "Schedules that form, on the way from A1, A2, A3, X, Y and E to dL/dX, each score of softmax(A1 X A2ᵀ) "
-    "from d products, and the output from all products of f with rows of h = A3Y, or with rows of A3."
+    "from d products, and the output from all products of f with rows of h = A3Y, or with rows of A3. The "
+    "inputs are distinct arrays: no word of one serves as a word of another."
 )
 
 
@@ -47,7 +51,8 @@ def compulsory_backward(N: int, d: int) -> int:
     status="proved here",
     passes=("backward",),
     holds_for=CLASS,
-    not_about="Whether reads and writes together can be brought from 14 down to 12 is open. " + NOT_PARTIAL,
+    not_about="For rows cut into pieces it is open where between 12 and 14 reads and writes together can be "
+    "brought; for whole rows Theorem E says 14. " + NOT_PARTIAL,
 )
 def theorem_C(N: int, d: int, M: int, T: int | None = None) -> int:
     """Words that any backward pass of the course's class moves; about 12N²d²/(M + 4d²)."""
@@ -86,7 +91,8 @@ def theorem_C_line(N: int, d: int, M: int) -> int:
     status="proved here",
     passes=("backward",),
     holds_for=CLASS,
-    not_about="The best schedule known moves 10N²d/√M; between 4 + 2√2 and 10 it is open. " + NOT_PARTIAL,
+    not_about="For M below about 0.4d² Theorem C' says more where P is not handed over, and Theorem C'' "
+    "below 0.16d² where it may be. " + NOT_PARTIAL,
 )
 def theorem_C_small(N: int, d: int, M: int, T: int | None = None) -> int:
     """Words that any backward pass of the course's class moves, better than C for small fast memory."""
@@ -97,10 +103,103 @@ def words_C_small(pairs: int, d: int, M: int, T: int | None = None) -> int:
     """The weighted Theorem C for any number of pairs (query, key)."""
     d, M = positive_int("d", d), positive_int("M", M)
     return best_segment(
-        lambda t: t * segments_C(2 * pairs * d, M + t, d, roots=pairs * d) - pairs,
+        lambda t: t * segments_C(2 * pairs * d, M + t, d, square=2 * (pairs * d) ** 2) - pairs,
         M + min(M, 4 * d * d),
         T,
     )
+
+
+@bound(
+    id="C'",
+    title="Theorem C'",
+    formula=r"W \ge T\left\lfloor \frac{(2+\frac32\sqrt 3)N^2d}{F_{b'}(M+T)} \right\rfloor - 2N^2,\quad "
+    r"F_{b'}(R)=\max_{0\le c\le R} \frac{9(R-c)^2}{64d} + \frac{\sqrt c\,(R-c)}{2}",
+    source=DERIVED + "; products weighted 1 for dQ and dK, √3/2 for S, dV and dP",
+    regime="every M; T near M + min(M, 64d²/81)",
+    status="proved here",
+    passes=("backward",),
+    holds_for=CLASS_OWN,
+    not_about="It does not hold for a schedule that is handed P: for these Theorem C'' does. " + NOT_PARTIAL,
+)
+def theorem_C_prime(N: int, d: int, M: int, T: int | None = None) -> int:
+    """Words that a backward pass moves which makes P itself; (4 + 3√3)N²d/√M for M much below d²."""
+    return words_C_prime(positive_int("N", N) ** 2, d, M, T)
+
+
+def words_C_prime(pairs: int, d: int, M: int, T: int | None = None) -> int:
+    """Theorem C' for any number of pairs (query, key)."""
+    d, M = positive_int("d", d), positive_int("M", M)
+    square = 27 * (pairs * d) ** 2 // 4
+    return best_segment(
+        lambda t: t * segments_C(2 * pairs * d, M + t, Fraction(4 * d, 9), square) - 2 * pairs,
+        M + min(M, 64 * d * d // 81),
+        T,
+    )
+
+
+@bound(
+    id="C'_line",
+    title="Theorem C', closed line",
+    formula=r"W \ge \frac{(4+3\sqrt 3)N^2d}{\sqrt M\left(1 + \frac{81\sqrt M}{64d}\right)} - 2M - 2N^2",
+    source=DERIVED + "; Theorem C' with T = 2M",
+    regime="every M",
+    status="proved here",
+    passes=("backward",),
+    holds_for=CLASS_OWN,
+    not_about="It does not hold for a schedule that is handed P. " + NOT_PARTIAL,
+)
+def theorem_C_prime_line(N: int, d: int, M: int) -> int:
+    """The closed line of Theorem C', rounded down."""
+    N, d, M = positive_int("N", N), positive_int("d", d), positive_int("M", M)
+    root = isqrt(M * SCALE**2) + 1
+    products = 64 * (N * d) ** 2 * (4 * SCALE + isqrt(27 * SCALE**2))
+    return products // (64 * d * root + 81 * M * SCALE) - 2 * M - 2 * N * N
+
+
+@bound(
+    id="C''",
+    title="Theorem C''",
+    formula=r"W \ge T\left\lfloor \frac{4N^2d}{F_{b''}(M+T)} \right\rfloor - N^2,\quad "
+    r"F_{b''}(R)=\max_{0\le c\le R} \frac{3\sqrt 3\,(R-c)^2}{32d} + \frac{\sqrt c\,(R-c)}{2}",
+    source=DERIVED + "; the products for dP counted as well, all weighted 1",
+    regime="every M; T near M + min(M, 16d²/27)",
+    status="proved here",
+    passes=("backward",),
+    holds_for=CLASS,
+    not_about="Where P is not handed over, Theorem C' says more for small fast memory. " + NOT_PARTIAL,
+)
+def theorem_C_second(N: int, d: int, M: int, T: int | None = None) -> int:
+    """Words that any backward pass moves, P handed over or not; 8N²d/√M for M much below d²."""
+    return words_C_second(positive_int("N", N) ** 2, d, M, T)
+
+
+def words_C_second(pairs: int, d: int, M: int, T: int | None = None) -> int:
+    """Theorem C'' for any number of pairs (query, key)."""
+    d, M = positive_int("d", d), positive_int("M", M)
+    # 2d/3√3 in place of d makes 1/16d into 3√3/32d; rounded down, for then F is rounded up.
+    depth = Fraction(isqrt(4 * d * d * SCALE**2 // 27), SCALE)
+    return best_segment(
+        lambda t: t * segments_C(4 * pairs * d, M + t, depth) - pairs, M + min(M, 16 * d * d // 27), T
+    )
+
+
+@bound(
+    id="C''_line",
+    title="Theorem C'', closed line",
+    formula=r"W \ge \frac{8N^2d}{\sqrt M\left(1 + \frac{27\sqrt 3\sqrt M}{32d}\right)} - 2M - N^2",
+    source=DERIVED + "; Theorem C'' with T = 2M",
+    regime="every M",
+    status="proved here",
+    passes=("backward",),
+    holds_for=CLASS,
+    not_about=NOT_PARTIAL,
+)
+def theorem_C_second_line(N: int, d: int, M: int) -> int:
+    """The closed line of Theorem C'', rounded down."""
+    N, d, M = positive_int("N", N), positive_int("d", d), positive_int("M", M)
+    root = isqrt(M * SCALE**2) + 1
+    steep = isqrt(3 * (27 * M * SCALE) ** 2) + 1  # 27√3·M
+    return 256 * (N * d) ** 2 * SCALE // (32 * d * root + steep) - 2 * M - N * N
 
 
 @bound(
@@ -140,14 +239,16 @@ def gradient_forward(N: int, d: int, M: int, T: int | None = None) -> int:
 
 @bound(
     id="open_backward",
-    title="Is 14 the least constant?",
+    title="Is 14 the least constant for rows cut into pieces?",
     formula=r"W \ge \frac{14N^2d^2}{M}",
-    source="an open question: split_backward attains it to leading order, Theorem C proves 12",
+    source="an open question: split_backward attains it to leading order, Theorem C proves 12; where rows "
+    "travel whole Theorem E proves 14",
     regime="d² << M << Nd",
     status="open",
     passes=("backward",),
     holds_for=CLASS,
-    not_about="Reads alone can be 12, which fused_backward attains; the question is about reads and writes.",
+    not_about="For whole rows it is settled: 14 is exact. Reads alone can be 12, which fused_backward "
+    "attains; the question is about reads and writes of rows of which parts travel alone.",
 )
 def open_backward(N: int, d: int, M: int) -> float:
     """14N²d²/M: no schedule below it is known here, and no proof that there is none."""
@@ -159,12 +260,13 @@ def open_backward(N: int, d: int, M: int) -> float:
     id="open_backward_small",
     title="Is 10 the least constant for small fast memory?",
     formula=r"W \ge \frac{10N^2d}{\sqrt M}",
-    source="an open question: small_cache_backward attains it to leading order, Theorem C proves 4 + 2√2",
+    source="an open question: small_cache_backward attains it to leading order, Theorem C' proves 4 + 3√3, "
+    "about 9.2",
     regime="M << d²",
     status="open",
     passes=("backward",),
-    holds_for=CLASS,
-    not_about="With P kept by the forward pass 8 is attained.",
+    holds_for=CLASS_OWN,
+    not_about="With P handed over it is settled: 8 is attained, and exact by Theorem C''.",
 )
 def open_backward_small(N: int, d: int, M: int) -> float:
     """10N²d/√M: no schedule below it is known here, and no proof that there is none."""

@@ -11,10 +11,14 @@ from .backward import (
     compulsory_gradient,
     gradient_forward,
     theorem_C,
+    theorem_C_prime,
+    theorem_C_second,
     theorem_C_small,
 )
 from .bound import Bound
-from .forward import compulsory, compulsory_tied, theorem_A, theorem_B, theorem_B_prime
+from .forward import compulsory, theorem_A, theorem_B, theorem_B_prime
+from .relatives import compulsory_tied, theorem_tied
+from .row_theorems import theorem_A_rows, theorem_E, theorem_E_prime
 from .sparse import (
     compulsory_sparse,
     compulsory_sparse_backward,
@@ -22,6 +26,8 @@ from .sparse import (
     theorem_D_B,
     theorem_D_B_prime,
     theorem_D_C,
+    theorem_D_C_prime,
+    theorem_D_C_second,
     theorem_D_C_small,
 )
 
@@ -46,15 +52,24 @@ class Pairs(Protocol):
         """Keys that a query sees."""
 
 
+# Bounds of all schedules of a pass, and those that hold in a class which `lower_bound` must be told of.
 SEGMENT: dict[str, tuple[Bound, ...]] = {
     "forward": (theorem_A, theorem_B_prime),
-    "backward": (theorem_C, theorem_C_small),
+    "backward": (theorem_C, theorem_C_small, theorem_C_second),
     "gradient": (gradient_forward,),
-    "tied": (),
+    "tied": (theorem_tied,),
 }
 SEGMENT_SPARSE: dict[str, tuple[Bound, ...]] = {
     "forward": (theorem_D, theorem_D_B_prime),
-    "backward": (theorem_D_C, theorem_D_C_small),
+    "backward": (theorem_D_C, theorem_D_C_small, theorem_D_C_second),
+}
+ONCE: dict[str, tuple[Bound, ...]] = {"forward": (theorem_B,)}
+ONCE_SPARSE: dict[str, tuple[Bound, ...]] = {"forward": (theorem_D_B,)}
+OWN_WEIGHTS: dict[str, tuple[Bound, ...]] = {"backward": (theorem_C_prime,)}
+OWN_WEIGHTS_SPARSE: dict[str, tuple[Bound, ...]] = {"backward": (theorem_D_C_prime,)}
+WHOLE_ROWS: dict[str, tuple[Bound, ...]] = {
+    "forward": (theorem_A_rows,),
+    "backward": (theorem_E, theorem_E_prime),
 }
 COMPULSORY = {
     "forward": compulsory,
@@ -74,15 +89,22 @@ def lower_bound(
     mask: Pairs | None = None,
     recompute: bool = True,
     approximate: bool = False,
+    given_weights: bool = True,
+    whole_rows: bool = False,
 ) -> tuple[int, str]:
     """The best lower bound for a pass and the id of the bound that gives it: (words, id).
 
-    forward max(4Nd, A, B'), and B where `recompute` is False: for schedules that form no score twice.
-    backward max(7Nd, C, C_small), gradient max(4Nd + 3d², its forward part). With `mask`, the same over its
-    visible pairs (Theorem D). Evaluated at M + 4, the machine's free registers included. Approximations
-    such as low-rank attention (`approximate=True`) form no score: they are in the class of the compulsory
-    traffic alone.
-    Raises ValueError for a pass that has no bound here, or a mask of another N.
+    forward max(4Nd, A, B'), backward max(7Nd, C, C_small, C''), gradient max(4Nd + 3d², its forward part),
+    tied (K = V) max(3Nd, its relative of A). With `mask`, the same over its visible pairs (Theorem D).
+    Evaluated at M + 4, the machine's free registers included.
+
+    The other options tell of a smaller class, in which more is known. `recompute=False`: no score is formed
+    twice, so B holds (forward). `given_weights=False`: P is not handed over, so C' holds (backward).
+    `whole_rows=True`: rows travel whole, in steps of at most 2d words that no score outlives, so A_rows, E
+    and E' hold (forward, backward; for other steps call these with their t). Approximations such as low-rank
+    attention (`approximate=True`) form no score: they are in the class of the compulsory traffic alone.
+    Raises ValueError for a pass that has no bound here, for `whole_rows` where there is none, or a mask of
+    another N.
     """
     chosen = COMPULSORY if mask is None else COMPULSORY_SPARSE
     if pass_ not in chosen:
@@ -91,31 +113,42 @@ def lower_bound(
         raise ValueError(f"pass_ = {pass_!r} has no lower bound here{under}; there is one for {there}")
     N, d, M = check_sizes(N=N, d=d, M=M)
     recompute, approximate = truth("recompute", recompute), truth("approximate", approximate)
-    registers = M + FREE_REGISTERS
-    candidates = (
-        _dense(pass_, N, d, registers, recompute)
-        if mask is None
-        else _sparse(pass_, N, d, registers, mask, recompute)
-    )
-    if approximate:
-        floor = chosen[pass_].id
-        return candidates[floor], floor
+    given_weights, whole_rows = truth("given_weights", given_weights), truth("whole_rows", whole_rows)
+    if whole_rows and (mask is not None or pass_ not in WHOLE_ROWS):
+        raise ValueError(_no_whole_rows(pass_, mask is not None))
+    floor = chosen[pass_].id
+    candidates = {floor: _compulsory(pass_, N, d, mask)}
+    if not approximate:
+        pairs = (N,) if mask is None else (mask.nnz,)
+        bounds = _segment_bounds(pass_, mask is not None, recompute, given_weights)
+        bounds += WHOLE_ROWS[pass_] if whole_rows else ()
+        candidates |= {bound.id: bound(*pairs, d, M + FREE_REGISTERS) for bound in bounds}
     best = max(candidates, key=candidates.__getitem__)
     return candidates[best], best
 
 
-def _dense(pass_: str, N: int, d: int, M: int, recompute: bool) -> dict[str, int]:
-    once = () if recompute or pass_ != "forward" else (theorem_B,)
-    floor = COMPULSORY[pass_]
-    return {floor.id: floor(N, d)} | {bound.id: bound(N, d, M) for bound in SEGMENT[pass_] + once}
+def _segment_bounds(pass_: str, masked: bool, recompute: bool, given_weights: bool) -> tuple[Bound, ...]:
+    bounds = (SEGMENT_SPARSE if masked else SEGMENT)[pass_]
+    if not recompute:
+        bounds += (ONCE_SPARSE if masked else ONCE).get(pass_, ())
+    if not given_weights:
+        bounds += (OWN_WEIGHTS_SPARSE if masked else OWN_WEIGHTS).get(pass_, ())
+    return bounds
 
 
-def _sparse(pass_: str, N: int, d: int, M: int, mask: Pairs, recompute: bool) -> dict[str, int]:
+def _no_whole_rows(pass_: str, masked: bool) -> str:
+    here = "a mask is given" if masked else f"this is {pass_!r}"
+    return (
+        "whole_rows=True is a class of the forward and the backward pass without a mask, and "
+        f"{here}; leave whole_rows out for the bounds of all schedules"
+    )
+
+
+def _compulsory(pass_: str, N: int, d: int, mask: Pairs | None) -> int:
+    if mask is None:
+        return COMPULSORY[pass_](N, d)
     if not hasattr(mask, "nnz"):
         raise TypeError(f"mask must be one of iocourse.masks, got {type(mask).__name__}")
     if mask.N != N:
         raise ValueError(f"mask has N = {mask.N} but N = {N}; they must agree")
-    once = () if recompute or pass_ != "forward" else (theorem_D_B,)
-    floor = COMPULSORY_SPARSE[pass_]
-    words = floor(mask.nonempty_rows, mask.nonempty_columns, d)
-    return {floor.id: words} | {bound.id: bound(mask.nnz, d, M) for bound in SEGMENT_SPARSE[pass_] + once}
+    return COMPULSORY_SPARSE[pass_](mask.nonempty_rows, mask.nonempty_columns, d)

@@ -8,7 +8,8 @@ from typing import Any
 
 from ..guard import library_answer, refuse_in_exam
 
-STATUSES = ("proved here", "published", "asymptotic only", "open")
+OUR_CONSTANTS = "published argument, constants ours"
+STATUSES = ("proved here", "published", OUR_CONSTANTS, "asymptotic only", "open")
 
 
 class OutsideRegime(ValueError):
@@ -63,7 +64,7 @@ class Bound:
     @property
     def in_words(self) -> bool:
         """True where the bound is a number of words: proved, with every constant."""
-        return self.status in ("proved here", "published")
+        return self.status not in ("asymptotic only", "open")
 
     def order(self, *sizes: int, **named: Any) -> float:
         """The expression inside Θ or Ω, or of an open question: a shape to plot, not a number of words.

@@ -12,18 +12,23 @@ DERIVED = (
     "a derivation of this course: segments and Loomis-Whitney (Hong-Kung 1981, Irony-Toledo-Tiskin 2004), "
     "with segment lengths as in Smith et al., 1702.02017"
 )
+DISTINCT = "Q, K and V are distinct arrays: no word of one serves as a word of another."
 CLASS = (
     "Schedules that form each score from d products q·k, and each output from all products p·v with p a "
-    "function of the score and of numbers of its row; any order, any tiles, scores computed again at will."
+    "function of the score and of numbers of its row; any order, any tiles, scores computed again at will. "
+    + DISTINCT
 )
 CLASS_ONCE = (
     "Schedules that form each score from d products q·k, none of them twice, and each output from all "
-    "products p·v; any order, any tiles."
+    "products p·v; any order, any tiles. " + DISTINCT
 )
 NOT_LINEAR = (
     "Fast matrix multiplication and attention without the weights p_ij (linear, low-rank) are outside."
 )
-EVERYTHING = "Schedules that read every input word and write every output word: all that use their inputs."
+EVERYTHING = (
+    "Schedules that read every input word and write every output word: all that use their inputs, which are "
+    "distinct arrays."
+)
 
 
 @bound(
@@ -184,19 +189,3 @@ def theorem_B_prime_line(N: int, d: int, M: int) -> int:
     N, d, M = positive_int("N", N), positive_int("d", d), positive_int("M", M)
     root = isqrt(M * SCALE**2) + 1
     return 64 * (N * d) ** 2 * SCALE // (16 * d * root + 9 * M * SCALE) - 2 * M - N * N
-
-
-@bound(
-    id="compulsory_tied",
-    title="Compulsory traffic, tied keys and values",
-    formula=r"W \ge 3Nd",
-    source="every input word is read once, every output word written once",
-    regime="every M",
-    status="proved here",
-    passes=("tied",),
-    holds_for=EVERYTHING,
-    not_about="It is for K = V = X, one array; with two arrays a further Nd words are read.",
-)
-def compulsory_tied(N: int, d: int) -> int:
-    """3Nd words: Q and X are read, O is written."""
-    return 3 * positive_int("N", N) * positive_int("d", d)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isqrt, sqrt
 
 from ..sizes import check_sizes, positive_int
-from .bound import bound, require
+from .bound import OUR_CONSTANTS, bound, require
 from .forward import CLASS, NOT_LINEAR
 
 SAHA_YE = "Saha and Ye, 2402.07443 (ICML 2024)"
@@ -38,7 +38,7 @@ def matmul(m: int, n: int, k: int, M: int) -> int:
     source=SAHA_YE
     + ", Lemma 3.3 with Hong-Kung's partition; this course keeps the constants the paper drops",
     regime="M ≥ d²",
-    status="published",
+    status=OUR_CONSTANTS,
     passes=("forward",),
     holds_for=CLASS,
     not_about="The paper states the order N²d²/M only. It counts score trees, not V and O, and stays about "
@@ -58,7 +58,7 @@ def saha_ye(N: int, d: int, M: int) -> int:
     source=SAHA_YE
     + ": QKᵀ follows by writing each score once; with the constant of Smith et al., 1702.02017",
     regime="M ≤ d²",
-    status="published",
+    status=OUR_CONSTANTS,
     passes=("forward",),
     holds_for=CLASS,
     not_about="The paper states the order N²d/√M only. " + NOT_LINEAR,

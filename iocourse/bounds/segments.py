@@ -11,6 +11,7 @@ little too small, never too large.
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from functools import lru_cache
 from math import isqrt
 
@@ -38,7 +39,7 @@ def all_products_per_segment(R: int, d: int) -> float:
     second those whose pair has one.
     """
     R, d = check_sizes(R=R, d=d)
-    return float(_most_products(R, d) / (16 * d * SCALE**4)) * (1 + 1e-15)
+    return float(_most_products(R, d, 1) / (16 * d * SCALE**4)) * (1 + 1e-15)
 
 
 @library_answer
@@ -56,31 +57,36 @@ def segments_B(products: int, R: int) -> int:
 
 
 @library_answer
-def segments_C(products: int, R: int, d: int, roots: int = 0) -> int:
-    """⌊(products + roots·√2) / F_b(R)⌋, or one less where F_b had to be rounded up."""
-    unit = 16 * d * SCALE**4
-    return (products * unit + isqrt(2 * (roots * unit) ** 2)) // _most_products(R, d)
+def segments_C(products: int, R: int, d: int | Fraction, square: int = 0) -> int:
+    """⌊(products + √square) / F_b(R)⌋, or one less where F_b had to be rounded up.
+
+    Bounds whose first term has another constant than 1/16d say so by a `d` of their own, a fraction.
+    """
+    depth = Fraction(d)
+    unit = 16 * depth.numerator * SCALE**4
+    most = _most_products(R, depth.numerator, depth.denominator)
+    return (products * unit + isqrt(square * unit**2)) // most
 
 
 @lru_cache(maxsize=4096)
-def _most_products(R: int, d: int) -> int:
-    """An upper bound on 16d·SCALE⁴·F_b(R), whole.
+def _most_products(R: int, n: int, m: int) -> int:
+    """An upper bound on 16n·SCALE⁴·F_b(R) for d = n/m, whole.
 
     With u = √c, 16d·F_b is the maximum of (R - u²)(R - u² + 8du), which rises to the one zero in (0, √R) of
     u³ - 6du² - Ru + 2dR and falls after it. With the zero between a and b, the first factor is at most
     R - a², and the second at most R - a² + 8db.
     """
-    a = _below_zero(R, d)
+    a = _below_zero(R, n, m)
     left = R * SCALE**2 - a * a
-    return left * (left + 8 * d * SCALE * (a + 1))
+    return left * (m * left + 8 * n * SCALE * (a + 1))
 
 
-def _below_zero(R: int, d: int) -> int:
+def _below_zero(R: int, n: int, m: int) -> int:
     """The largest whole a with a/SCALE at or before the zero, by halving."""
     low, high = 0, isqrt(R * SCALE**2) + 1
     while high - low > 1:
         u = (low + high) // 2
-        cubic = u**3 - 6 * d * SCALE * u**2 - R * SCALE**2 * u + 2 * d * R * SCALE**3
+        cubic = m * u**3 - 6 * n * SCALE * u**2 - m * R * SCALE**2 * u + 2 * n * R * SCALE**3
         low, high = (u, high) if cubic >= 0 else (low, u)
     return low
 

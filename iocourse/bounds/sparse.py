@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..sizes import zero_or_more
 from .backward import CLASS as CLASS_BACKWARD
-from .backward import NOT_PARTIAL, words_C, words_C_small
+from .backward import CLASS_OWN, NOT_PARTIAL, words_C, words_C_prime, words_C_second, words_C_small
 from .bound import bound
 from .forward import CLASS, CLASS_ONCE, DERIVED, NOT_LINEAR, words_A, words_B, words_B_prime
 
@@ -125,3 +125,36 @@ def theorem_D_C(nnz: int, d: int, M: int, T: int | None = None) -> int:
 def theorem_D_C_small(nnz: int, d: int, M: int, T: int | None = None) -> int:
     """The weighted Theorem C with nnz visible pairs for N²."""
     return words_C_small(zero_or_more("nnz", nnz), d, M, T)
+
+
+@bound(
+    id="D_C'",
+    title="Theorem D, backward, P made by the schedule",
+    formula=r"W \ge T\left\lfloor \frac{(2+\frac32\sqrt 3)\,\mathrm{nnz}\,d}{F_{b'}(M+T)} \right\rfloor "
+    r"- 2\,\mathrm{nnz}",
+    source=DERIVED + "; Theorem C' over the visible pairs",
+    regime="every M; T near M + min(M, 64d²/81)",
+    status="proved here",
+    passes=("backward",),
+    holds_for=CLASS_OWN + FIXED,
+    not_about="It does not hold for a schedule that is handed P. " + COUNTS + NOT_PARTIAL,
+)
+def theorem_D_C_prime(nnz: int, d: int, M: int, T: int | None = None) -> int:
+    """Theorem C' with nnz visible pairs for N²."""
+    return words_C_prime(zero_or_more("nnz", nnz), d, M, T)
+
+
+@bound(
+    id="D_C''",
+    title="Theorem D, backward, P handed over or not",
+    formula=r"W \ge T\left\lfloor \frac{4\,\mathrm{nnz}\,d}{F_{b''}(M+T)} \right\rfloor - \mathrm{nnz}",
+    source=DERIVED + "; Theorem C'' over the visible pairs",
+    regime="every M; T near M + min(M, 16d²/27)",
+    status="proved here",
+    passes=("backward",),
+    holds_for=CLASS_BACKWARD + FIXED,
+    not_about=COUNTS + NOT_PARTIAL,
+)
+def theorem_D_C_second(nnz: int, d: int, M: int, T: int | None = None) -> int:
+    """Theorem C'' with nnz visible pairs for N²."""
+    return words_C_second(zero_or_more("nnz", nnz), d, M, T)

@@ -33,9 +33,15 @@ def answer(q: Question, *, run_it: bool) -> tuple[dict[str, Any], Ledger]:
 
 
 def _bound(q: Question) -> tuple[int, str]:
-    approximate = q.schedule.stands_for is not None
     return lower_bound(
-        q.schedule.pass_, q.N, q.d, q.M, mask=q.seen, recompute=q.recompute, approximate=approximate
+        q.schedule.pass_,
+        q.N,
+        q.d,
+        q.M,
+        mask=q.seen,
+        recompute=q.recompute,
+        approximate=q.schedule.stands_for is not None,
+        given_weights=q.schedule.given_weights,
     )
 
 

@@ -8,11 +8,20 @@ more (a mask, a width, a degree), and among these by the lesson that teaches the
 from ..discovery import files_of
 from .best import Choice, best
 from .comparison import Comparison, against_bound, mask_of
+from .gaps import Gap, best_given_weights, gap_table, gaps
 from .matmul import matmul, matmul_tiles
 from .passes import PASSES, Pass, forward_leaves
 from .registry import REGISTRY, Schedule, Stand, get, of_pass, take_in
 
-NO_SCHEDULES = ("best", "comparison", "crossing", "matmul", "passes", "registry")  # the other files here
+NO_SCHEDULES = (
+    "best",
+    "comparison",
+    "crossing",
+    "gaps",
+    "matmul",
+    "passes",
+    "registry",
+)  # the other files here
 
 take_in(files_of(__name__, __path__, beside=NO_SCHEDULES))
 globals().update(REGISTRY)
@@ -25,13 +34,17 @@ __all__ = [
     "Choice",
     "Comparison",
     "Crossing",
+    "Gap",
     "Pass",
     "Schedule",
     "Stand",
     "against_bound",
     "best",
+    "best_given_weights",
     "crossing",
     "forward_leaves",
+    "gap_table",
+    "gaps",
     "get",
     "mask_of",
     "matmul",

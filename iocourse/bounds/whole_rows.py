@@ -1,0 +1,162 @@
+"""What a pair of a query and a key must pay where rows travel whole: the cases behind 4, 12, 13 and 14.
+
+A pair has arrays on two sides, its query's and its key's. Each row is in fast memory or is not, so a run is,
+for this pair, a walk through subsets of them. Loading an input's row, and the entry and the exit of an
+accumulator's, are events; an event is *charged* one for each row of the pair on the other side that is there.
+A task is done where all its rows are there together. The cheapest walk that does all tasks, found by
+Dijkstra's search, is what every pair pays in every schedule of whole rows. Theorems A_rows and E turn it
+into words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from heapq import heappop, heappush
+from itertools import count
+from typing import NamedTuple
+
+from ..guard import library_answer
+
+
+@dataclass(frozen=True)
+class PairOfPass:
+    """The arrays on a pair's two sides, which of them are accumulators, and the rows each task needs."""
+
+    queries: frozenset[str]
+    keys: frozenset[str]
+    accumulators: frozenset[str]
+    tasks: tuple[frozenset[str], ...]
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """All arrays of the pair, in the order of the alphabet."""
+        return tuple(sorted(self.queries | self.keys))
+
+    def opposite(self, row: str) -> frozenset[str]:
+        """The arrays on the other side."""
+        return self.keys if row in self.queries else self.queries
+
+
+FORWARD = PairOfPass(
+    frozenset({"q", "o"}), frozenset({"k", "v"}), frozenset({"o"}), (frozenset({"q", "k", "v", "o"}),)
+)
+BACKWARD = PairOfPass(
+    frozenset({"q", "do", "dq"}),
+    frozenset({"k", "v", "dk", "dv"}),
+    frozenset({"dq", "dk", "dv"}),
+    (
+        frozenset({"q", "do", "k", "v", "dq"}),  # dQ: a score needs q and k, its gradient do and v as well
+        frozenset({"q", "do", "k", "v", "dk"}),
+        frozenset({"q", "do", "k", "dv"}),  # dV: the weight alone
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Charged:
+    """Which events are charged: a whole charge is 2 here, so that a half is whole.
+
+    `load` and `drop` of an input, `enter` and `leave` of an accumulator. `edges`: see `Joint`.
+    """
+
+    load: int = 2
+    drop: int = 0
+    enter: int = 2
+    leave: int = 2
+    edges: bool = False
+
+
+ENTRIES = Charged(leave=0)  # of Theorem A_rows
+LOADS_AND_EXITS = Charged()
+HALVES = Charged(load=1, drop=1)  # an input pays half when it comes and half when it goes
+WITH_EDGES = Charged(edges=True)  # of Theorem E
+
+
+class Joint(NamedTuple):
+    """A joint stay: q, do and one of `stayed` (k, v) have been there since dq left.
+
+    In it the first entry of dk, and the first of dv, make one edge each: rows that waited for them.
+    """
+
+    stayed: frozenset[str] = frozenset()
+    made: frozenset[str] = frozenset()
+
+
+class State(NamedTuple):
+    """Where a walk is: the rows that are there, the tasks not done yet, and the joint stay."""
+
+    there: frozenset[str]
+    left: frozenset[frozenset[str]]
+    joint: Joint = Joint()
+
+
+class Cheapest(NamedTuple):
+    """The least that a pair pays, and a walk that pays it: events such as "load k", "dq leaves"."""
+
+    cost: float
+    walk: tuple[str, ...]
+
+
+@library_answer
+def cheapest_walk(pair: PairOfPass = BACKWARD, charged: Charged = WITH_EDGES) -> Cheapest:
+    """The cheapest walk from nothing there to all tasks done and nothing there: 14 for the backward pass."""
+    return _search(pair, charged)
+
+
+@lru_cache
+def _search(pair: PairOfPass, charged: Charged) -> Cheapest:
+    start = State(frozenset(), frozenset(pair.tasks))
+    order = count()  # of equals the first found goes on, and walks are never compared
+    waiting: list[tuple[int, int, State, tuple[str, ...]]] = [(0, next(order), start, ())]
+    finished: set[State] = set()
+    while waiting:
+        cost, _, state, walk = heappop(waiting)
+        if state in finished:
+            continue
+        finished.add(state)
+        if not state.there and not state.left:
+            return Cheapest(cost / 2, walk)
+        for event, price, after in _moves(pair, charged, state):
+            heappush(waiting, (cost + price, next(order), after, (*walk, event)))
+    raise ValueError("no walk does all tasks: a task needs a row that is on neither side")
+
+
+def _moves(pair: PairOfPass, charged: Charged, state: State) -> Iterator[tuple[str, int, State]]:
+    """(event, price, state after it) of one row that comes or goes."""
+    for row in pair.rows:
+        others = len(pair.opposite(row) & state.there)
+        added = row in pair.accumulators
+        if row in state.there:
+            rate, event = (charged.leave, f"{row} leaves") if added else (charged.drop, f"drop {row}")
+            yield event, rate * others, _gone(state, row)
+        else:
+            rate, event = (charged.enter, f"{row} enters") if added else (charged.load, f"load {row}")
+            edge = charged.edges and _makes_edge(state.joint, row)
+            after = _come(state, row)
+            yield event, rate * others + 2 * edge, after if charged.edges else after._replace(joint=Joint())
+
+
+def _come(state: State, row: str) -> State:
+    there = state.there | {row}
+    left = frozenset(task for task in state.left if not task <= there)
+    joint = state.joint
+    if _makes_edge(joint, row):
+        joint = joint._replace(made=joint.made | {row})
+    return State(there, left, joint)
+
+
+def _gone(state: State, row: str) -> State:
+    there, joint = state.there - {row}, state.joint
+    if row == "dq" and {"q", "do"} <= there:
+        joint = joint._replace(stayed=joint.stayed | (there & {"k", "v"}))
+    elif row in ("q", "do"):
+        joint = Joint()
+    elif row in joint.stayed:
+        joint = joint._replace(stayed=joint.stayed - {row})
+    return State(there, state.left, joint if joint.stayed else Joint())
+
+
+def _makes_edge(joint: Joint, row: str) -> bool:
+    return row in ("dk", "dv") and bool(joint.stayed) and row not in joint.made
