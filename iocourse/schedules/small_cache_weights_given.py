@@ -13,8 +13,8 @@ def small_cache_weights_given_tiles(N: int, d: int, M: int) -> Tiles:
     """The cheapest tile of dS, and the cheapest tile of the outputs: both near √M x √M."""
 
     def columns(Br: int) -> int:
-        wide = (M - 2 * Br) // (Br + 1)  # beside two columns of Br words and one of Bc ≥ Br
-        return min(N, wide if wide >= Br else (M - 3 * Br) // Br)
+        wide = (M - 2 * Br) // (Br + 1)
+        return min(N, wide) if wide >= Br else 0  # a tile with Br > Bc needs less room turned round
 
     Br, Bc = best_pair(lambda Br, Bc: ceil_div(N, Br) + ceil_div(N, Bc), N, columns)
     return {"Br": Br, "Bc": Bc, **output_tile(N, d, M, "Bm")}
