@@ -56,6 +56,10 @@ def test_the_envelope_is_what_is_least_at_every_x(pass_):
         assert found.cost == pytest.approx(found.terms.at(x), rel=1e-11)
 
 
+def test_a_very_large_memory_needs_digits_too():
+    assert sweeps.least("backward", 1e-7).cost == pytest.approx(14e-14, rel=1e-11)
+
+
 @pytest.mark.parametrize(("pass_", "x"), SEQUENCES)
 def test_the_sweeps_can_be_read(pass_, x):
     assert [str(sweep) for sweep in sweeps.least(pass_, x).sweeps] == SEQUENCES[pass_, x]
@@ -98,7 +102,7 @@ def all_moves(task):
     found, waiting = {start}, [start]
     while waiting:
         state = waiting.pop()
-        for sweep, after in sweeps._moves(task, state):
+        for sweep, after in sweeps.moves(task, state):
             yield state, sweep, after
             if after not in found:
                 found.add(after)
@@ -170,7 +174,7 @@ def test_no_sequence_of_three_sweeps_is_cheaper(pass_, x):
     for _ in range(3):
         following = {}
         for state, words in costs_.items():
-            for sweep, after in sweeps._moves(task, state):
+            for sweep, after in sweeps.moves(task, state):
                 if sweep.holds[0] <= x <= sweep.holds[1]:
                     following[after] = min(following.get(after, inf), words + sweep.terms.at(x))
         costs_ = following
