@@ -114,3 +114,46 @@ def gradient_small_cache(N: int, d: int, *, B: int) -> Ledger:
         peak=max(b * b + 4 * b, b * e + 3 * b + e, e * e + 2 * e),
         shapes=_shapes(N, d),
     )
+
+
+@form
+def gradient_products_stored(
+    N: int, d: int, *, Bm: int, Bn: int, Bf: int, Bp: int, Bq: int, Bg: int
+) -> Ledger:
+    """Caches of d² to 1.5 d²: as `gradient`, but dP - D is stored, and the sweep for dQ needs no dO and no V.
+
+    2(Nd⌈d/Bn⌉ + d²⌈N/Bm⌉ + Nd) + (3Nd + 2N + 2Nd⌈N/Bf⌉) + (Nd + N + Nd⌈N/Bp⌉ + N²)
+    + (2Nd + N + Nd⌈N/Bq⌉ + N²) + (2Nd⌈d/Bg⌉ + d²). Footprint max(Bm·Bn + Bm + Bn, Bf(2d + 3) + d,
+    Bp(d + 2) + d, Bq(2d + 3) + d, Bg² + 2Bg).
+    """
+    N, d, Bm, Bn, Bf, Bp, Bq, Bg = check_sizes(N=N, d=d, Bm=Bm, Bn=Bn, Bf=Bf, Bp=Bp, Bq=Bq, Bg=Bg)
+    mm, nn, f, p, q, g = min(Bm, N), min(Bn, d), min(Bf, N), min(Bp, N), min(Bq, N), min(Bg, d)
+    panel, square = N * d * ceil_div(d, Bn), d * d * ceil_div(N, Bm)
+    forward, products, queries = (N * d * ceil_div(N, b) for b in (Bf, Bp, Bq))
+    final = N * d * ceil_div(d, Bg)
+    return closed_form(
+        reads={
+            "A1": panel + final,
+            "A3": panel,
+            "X": square,
+            "Y": square,
+            "Q": 2 * N * d,
+            "A2": forward + queries,
+            "H": forward + products,
+            "E": N * d,
+            "dO": N * d,
+            "LSE": N,
+            "D": N,
+            "dP": N * N,
+            "dQ": final,
+        },
+        writes={
+            **dict.fromkeys(("Q", "H", "dO", "dQ"), N * d),
+            "LSE": N,
+            "D": N,
+            "dP": N * N,
+            "dX": d * d,
+        },
+        peak=max(mm * nn + mm + nn, max(f, q) * (2 * d + 3) + d, p * (d + 2) + d, g * g + 2 * g),
+        shapes={**_shapes(N, d), "dP": (N, N)},
+    )

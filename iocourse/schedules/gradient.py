@@ -54,7 +54,7 @@ def gradient(
     times_small(m, A1, X, Q, Bm, Bn)
     times_small(m, A3, Y, H, Bm, Bn)
     for i in m.blocks(N, Bf):
-        _forward(m, Q, A2, H, E, dO, LSE, D, i)
+        forward_residual(m, Q, A2, H, E, dO, LSE, D, i)
     for i in m.blocks(N, Bq):
         _queries_gradient(m, Q, A2, H, dO, LSE, D, dQ, i)
     transposed_times(m, A1, dQ, dX, Bg)
@@ -83,7 +83,10 @@ def transposed_times(m: Machine, A: Slow, B: Slow, C: Slow, b: int) -> None:
                 m.store(out, C, r, c)
 
 
-def _forward(m: Machine, Q: Slow, K: Slow, V: Slow, E: Slow, dO: Slow, LSE: Slow, D: Slow, i: Block) -> None:
+def forward_residual(
+    m: Machine, Q: Slow, K: Slow, V: Slow, E: Slow, dO: Slow, LSE: Slow, D: Slow, i: Block
+) -> None:
+    """dO = O - E, D and LSE of a block of rows: Q_i and O_i stay, K and V stream past."""
     N, d = Q.shape
     with m.load(Q, i) as q, m.zeros(i, d) as o, m.row_stats(i) as stats:  # 2 x (Bf, d), 2·Bf
         for j in m.blocks(N, 1):
