@@ -619,7 +619,7 @@ explore.curve(found, line, title="Backward constants, N = 4,194,304, d = 64",
 # The line for whole rows lies just below B4, which stays between 14.2 and 14.5; the line for all rises to 12. And in between?
 #
 # - *12 is the best that counting reads can give.* B3 reads $12.2$ and writes $4.0$ times $N^2d^2/M$ words. So a proof of more than 12 must count written words, and that of Theorem E does.
-# - *Who goes below 14 cuts rows.* A schedule may keep some of a row's $d$ words and let the others travel. None below 14 is known here, and no proof that there is none: for cut rows $12 \le c \le 14$ is **open** (`open_backward` in the library's list).
+# - *Who goes below 14, with $M$ far above $d^2$, cuts rows.* (Nearer to $d^2$ stored matrices pay: lesson 09.) A schedule may keep some of a row's $d$ words and let the others travel. None below 14 is known here, and no proof that there is none: for cut rows $12 \le c \le 14$ is **open** (`open_backward` in the library's list).
 #
 # Published results are about growth: the paper on fine-grained I/O complexity below shows, for a gradient of this kind, that $N^2d^2/M$ is right for $M \ge d^2$ and long sequences, and that for a smaller $M$ another schedule is better. Lesson 07 looks at that end.
 #
