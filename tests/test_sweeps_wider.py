@@ -1,9 +1,9 @@
 """Sweeps of a wider kind change nothing: arrays of the staying side that come again with every tile.
 
-Some arrays of a block of rows stay, r of them. Others come slice by slice for each tile of b columns, a words a
-row and unit of width (a sum counts twice). Where a product takes slices, a tile of scores must stay too, `held`
-of them at once. So a row takes r·d + held·b words, and the sweep costs t·(r + held·b/d)·x² + a·d/b, which the
-best b makes t·r·x² + 2·√(a·t·held)·x. With one product and r = 0 these are the tiles of `sweeps`.
+Some arrays of a block of rows stay, r of them. Others come slice by slice for each tile of b columns, `a` of
+them (a sum counts twice). Where a product takes slices, a tile of scores must stay too, `held` of them at
+once. So a row takes r·d + held·b words, and the sweep costs t·(r + held·b/d)·x² + a·d/b, which the best b
+makes t·r·x² + 2·√(a·t·held)·x. With one product and r = 0 these are the tiles of `sweeps`.
 
 The search is written here once more, from the formulas. Slices that two products need pass only once, though
 they would often have to pass twice, so its costs are rather too low; and still it finds nothing cheaper.
