@@ -56,6 +56,15 @@ def test_the_envelope_is_what_is_least_at_every_x(pass_):
         assert found.cost == pytest.approx(found.terms.at(x), rel=1e-11)
 
 
+def test_the_envelope_misses_nothing_between_distant_steps():
+    assert [piece[2:5] for piece in sweeps.envelope("backward", 1e-9, 1e9)] == ENVELOPES["backward"][0]
+
+
+def test_a_border_at_the_end_is_no_piece():
+    assert [piece[2:5] for piece in sweeps.envelope("forward", 1.0, 1.2)] == [(2, 0, 2)]
+    assert [piece[2:5] for piece in sweeps.envelope("gradient", 0.9, 1.0)] == [(7, 0, 2)]
+
+
 def test_a_very_large_memory_needs_digits_too():
     assert sweeps.least("backward", 1e-7).cost == pytest.approx(14e-14, rel=1e-11)
 
