@@ -82,7 +82,7 @@ def classes_of(schedule, d, tiles, mask):
 
 
 def bounds_at(pass_, N, d, M, mask, T, *, t=None, whole_rows=False, own_weights=False, r=None):
-    """(id, words) of every bound with a number of this pass and class, with the T it picks and with this one."""
+    """(id, words) of every bound with a number of this pass and class, with the T it picks and with T."""
     known = {"N": N, "d": d, "M": M, "t": t, "r": r}
     known = {name: size for name, size in known.items() if size is not None}
     if mask is not None:
