@@ -1,9 +1,14 @@
 """The gap between the best schedule and the best bound: every row is made of both, some are small."""
 
+import json
+from contextlib import redirect_stdout
+from io import StringIO
+
 import pytest
 
 from iocourse.bounds import lower_bound
-from iocourse.schedules import REGISTRY, best, best_given_weights, gap_table, gaps
+from iocourse.cli import main
+from iocourse.schedules import REGISTRY, against_bound, best, best_given_weights, gap_table, gaps
 
 N = 2**22
 
@@ -31,6 +36,26 @@ def test_where_P_is_handed_over_both_sides_know_it():
         ValueError, match=r"^no backward schedule that is handed P fits M = 2 at N = 8, d = 4"
     ):
         best_given_weights("backward", 8, 4, 2)
+
+
+@pytest.mark.parametrize(("name", "id"), [("small_cache_backward", "C'"), ("standard_backward", "C''")])
+def test_a_schedule_knows_whether_it_is_handed_P(name, id):
+    found = against_bound(name, N, 4096, 4096)
+    assert found.bound_id == id and found.ratio >= 1
+    assert run_cli(name)["bound_id"] == id
+
+
+def run_cli(name):
+    """What `iocourse count NAME --json` says."""
+    with redirect_stdout(StringIO()) as said:
+        assert main(["count", name, "--N", str(N), "--d", "4096", "--M", "4096", "--json"]) == 0
+    return json.loads(said.getvalue())
+
+
+def test_whole_rows_ask_for_theorem_E():
+    found = against_bound("split_backward", N, 64, 64**3, whole_rows=True)
+    assert found.bound_id == "E" and 1 <= found.ratio < 1.05
+    assert against_bound("split_backward", N, 64, 64**3).bound_id == "C"
 
 
 def test_the_best_may_be_somebody_elses():
