@@ -13,7 +13,7 @@ from iocourse.explore import MemoryExplorer, Picture, memory_explorer, memory_ma
 from iocourse.explore.draw.palette import BOUNDS, stroke_of
 from iocourse.explore.draw.picture import Poly, Text
 from iocourse.explore.facts.memory_map import (
-    MAPPED,
+    COMPULSORY_WORDS,
     best_bound,
     borders,
     bound_at,
@@ -28,7 +28,7 @@ from iocourse.explore.facts.memory_map import (
 )
 from iocourse.explore.figures.memory_map import View, _stroke, map_of, rows_at_M, view_of
 
-PASSES = list(MAPPED)
+PASSES = list(COMPULSORY_WORDS)
 sizes = st.tuples(st.integers(1, 300), st.integers(1, 40), st.integers(1, 20_000))
 
 

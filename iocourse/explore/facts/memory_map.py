@@ -25,19 +25,8 @@ LONGEST = 20  # letters of a title beside the end of a line
 SLOWEST, FASTEST = 0.05, 20.0  # x = d/√M at both ends of the search: beyond them nothing changes any more
 
 
-class Mapped(NamedTuple):
-    """A pass that has a map: what its row blocks are called, and what every schedule of it must move."""
-
-    rows: str
-    compulsory: str
-
-
-MAPPED = {
-    "forward": Mapped("row blocks", "4Nd"),
-    "backward": Mapped("row and column blocks", "7Nd"),
-    "gradient": Mapped("row blocks", "4Nd + 3d²"),
-}
-STORED = "N × N stored"
+COMPULSORY_WORDS = {"forward": "4Nd", "backward": "7Nd", "gradient": "4Nd + 3d²"}  # the passes with a map
+BLOCKED, STORED, ROWS = "blocked products", "N × N stored", "row blocks"
 
 
 class Regime(NamedTuple):
@@ -71,14 +60,13 @@ def borders(pass_: str) -> list[float]:
 
 def regimes(pass_: str, N: int, d: int, least: int, low: float, high: float) -> list[Regime]:
     """The regimes between M = low and high; below `least` words no schedule that is asked for fits."""
-    told = MAPPED[pass_]
-    named = [("nothing fits", "")]
-    for k, piece in enumerate(pieces(pass_)):
-        name = told.rows if k == len(borders(pass_)) else STORED if k else "blocked products"
-        named.append((name, leading_words(piece)))
+    least_words = [leading_words(piece) for piece in pieces(pass_)]
+    names = [BLOCKED, *[STORED] * (len(least_words) - 2), ROWS]
+    named = [("nothing fits", ""), *zip(names, least_words, strict=True)]
+    named.append(("compulsory", COMPULSORY_WORDS[pass_]))
     ends = [least, *(share * d * d for share in borders(pass_)), N * d, high]
     found, start = list[Regime](), low
-    for (name, words), end in zip([*named, ("compulsory", told.compulsory)], ends, strict=True):
+    for (name, words), end in zip(named, ends, strict=True):
         stop = min(max(end, start), high)
         if start < stop:
             found.append(Regime(name, words, start, stop))

@@ -19,7 +19,7 @@ from ..draw.shapes import circle
 from ..draw.wording import words
 from ..facts.chosen import among, chosen, range_of
 from ..facts.memory_map import (
-    MAPPED,
+    COMPULSORY_WORDS,
     Move,
     Regime,
     Reign,
@@ -118,8 +118,8 @@ def view_of(
     """The arguments of `memory_map`, checked and with their defaults."""
     N, d = positive_int("N", N), positive_int("d", d)
     names = tuple(schedule.name for schedule in chosen(pass_, schedules))
-    if pass_ not in MAPPED:
-        raise ValueError(f"pass_ = {pass_!r} has no map; there are {', '.join(MAPPED)}")
+    if pass_ not in COMPULSORY_WORDS:
+        raise ValueError(f"pass_ = {pass_!r} has no map; there are {', '.join(COMPULSORY_WORDS)}")
     known = bounds_of(pass_)
     ids = tuple(
         among(f"{pass_} bound with constants", known, usual_bounds(pass_) if bounds is None else bounds)
@@ -208,19 +208,23 @@ def _forbidden(frame: Frame, lines: Sequence[Line]) -> list[Element]:
 
 
 def _borders(frame: Frame, v: View) -> Iterator[Element]:
-    """The values of M at which regimes end, in order: each a thin line with its name beside it."""
-    shares = borders(v.pass_)
-    marks = [(share * v.d**2, f"{share:.3g} d²") for share in shares] + [(v.N * v.d, "Nd")]
-    end = 0.0
-    for k, (M, name) in enumerate(marks):
+    """The values of M at which regimes end: each a thin line, with its name beside it where there is room."""
+    first, *between, last = [(share * v.d**2, _share(share)) for share in borders(v.pass_)]
+    taken: list[tuple[float, float]] = []
+    for M, name in (first, last, (v.N * v.d, "Nd"), *between):  # those that matter most have their names
         if not frame.x.low < M < frame.x.high:
             continue
-        x, anchor = frame.x(M), "end" if k == 0 else "start"
+        x, width = frame.x(M), text_width(name, SMALL)
         yield Poly(((x, TOP), (x, BOTTOM)), QUIET, 1, (2, 2))
-        start = x + (4 if anchor == "start" else -4 - text_width(name, SMALL))
-        if start >= end and start >= frame.x.start:
-            yield Text(x + (4 if k else -4), TOP + 17, name, SMALL, anchor, INK)
-            end = start + text_width(name, SMALL)
+        left = x + 4 if first[0] < M else x - 4 - width
+        if left >= frame.x.start and all(left > end or left + width < start for start, end in taken):
+            yield Text(left, TOP + 17, name, SMALL)
+            taken.append((left, left + width))
+
+
+def _share(share: float) -> str:
+    """M in units of d²: 0.25 d², d²."""
+    return f"{share:.3g} d²" if f"{share:.3g}" != "1" else "d²"
 
 
 # ---------------------------------------------------------------------- in front of the lines
