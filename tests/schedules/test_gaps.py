@@ -80,7 +80,6 @@ def test_the_table_shows_every_gap():
         ]
 
 
-@pytest.mark.skipif("weights_stored" not in REGISTRY, reason="needs the schedule weights_stored")
 def test_at_d_squared_the_backward_pass_is_open_by_a_factor_of_two_and_a_half_at_most():
     (gap,) = gaps("backward", N, 256, [256**2])
     assert gap.ratio <= 2.5
