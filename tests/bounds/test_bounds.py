@@ -256,15 +256,10 @@ def test_the_latent_cache_has_its_closed_line(n, d_k, d_v, M):
     assert BOUNDS["latent"](n, d_k, d_v, M, T=M + floor(a)) >= line - 3 - line * Fraction(1, 10**6)
 
 
-def tied_words(N, d, Br):
-    """F3 with X read once for keys and values: Q and O once, X once for every block of queries."""
-    return 2 * N * d + N * d * -(-N // Br)
-
-
 def test_tied_arrays_are_outside_theorem_A():
     """A schedule with K = V = X moves half of what Theorem A says, so classes ask for distinct arrays."""
     N, d, M = 2**20, 64, 2**18
-    words = tied_words(N, d, (M - d) // (2 * d + 3))
+    words = REGISTRY["flash_tied"].count(N, d, M).total
     assert theorem_tied(N, d, M + 4) < words < theorem_A(N, d, M + 4)
     assert words / theorem_tied(N, d, M + 4) < 1.05
     for bound in BOUNDS.values():
