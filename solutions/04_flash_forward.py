@@ -37,9 +37,9 @@ from iocourse.data import real_head
 explore.tile_order("flash2", 64, 8, {"Br": 16, "Bc": 16})
 
 # %% [markdown]
-# The numbers run along the rows: a row is a block of queries, which comes once. For each of its queries lesson 03 is at work: $m$, $\ell$ and $o$ take in the scores of one block of keys after the other. At the end of the row of tiles $O_i$ is finished. It is divided by $\ell$ and stored; the statistics never leave fast memory.
+# The numbers run along the rows: a row is a block of queries, which comes once. For each of its queries lesson 03 is at work: $m$, $\ell$ and $o$ take in the scores of one block of keys after the other. At the end of the row $O_i$ is divided by $\ell$ and stored; the statistics never leave fast memory.
 #
-# **Predict.** $N = 64$ and $B_r = 16$, so there are four blocks of queries. How many times is all of $K$ read, and how many times is all of $O$ written? Put your numbers in place of the dots, then run both cells.
+# **Predict.** $N = 64$ and $B_r = 16$, so there are four blocks of queries. How many times is all of $K$ read, and how many times is all of $O$ written?
 
 # %% tags=["predict"]
 predict("4.1", k_reads=4, o_writes=1)  #> predict("4.1", k_reads=..., o_writes=...)
@@ -263,12 +263,12 @@ check("4.3", my_flash_optimal)
 # %% [markdown]
 # ## 4.4 The tile for a given M
 #
-# Fast memory has $M$ words. Which tile should we take? Let your hand find out before a formula says it. Run the next cell, then press Tab until the control you want has the focus; the arrow keys move a slider. (Without a running kernel you see a still picture; the numbers follow in the cell after it.) It starts with F2 on $N = 1024$, $d = 64$, $M = 16\,896$, and a square tile of 32. Find the tile that fits and moves the fewest words:
+# Fast memory has $M$ words. Which tile should we take? Let your hand find out before a formula says it. Run the next cell, then press Tab until the control you want has the focus; the arrow keys move a slider. (Without a running kernel it is a still picture.) It starts with F2 on $N = 1024$, $d = 64$, $M = 16\,896$, and a square tile of 32. Find the tile that fits and moves the fewest words:
 #
 # - `Br` up: the words fall, the footprint bar grows, until it says *does not fit* and by how many words.
 # - `Bc` up: the footprint grows and the words stay as they are. So which way should `Bc` go, and what can `Br` do then?
 # - Choose `flash1` as schedule. The two change roles: find its tile too.
-# - `M` up, then *best tiles for M* with the space bar: the words fall in proportion to $1/M$, until they reach the floor $4Nd$. (Among tiles that move equally few words, the button takes the one with the fewest tiles of scores.)
+# - `M` up, then *best tiles for M* with the space bar: the words fall in proportion to $1/M$, until they reach the floor $4Nd$.
 # - `move` under `flash2`, then under `flash_optimal`: in the strip at the bottom, V comes to K, or in K's place.
 
 # %%
@@ -357,7 +357,7 @@ print(f"{ledger.total:,} words, {ledger.peak:,} of {M:,} words of fast memory us
 # %% [markdown]
 # ## 4.5 Order times tile
 #
-# A paper gives an order and a tile together. FlashAttention-1's says $B_c = \lceil M/4d \rceil$ and $B_r = \min(\lceil M/4d \rceil, d)$: a quarter of $M$ for each of $Q_i$, $K_j$, $V_j$, $O_i$ at most. The library takes the best tile of an order unless you ask for the one that was published, `schedules.flash1.tiles(N, d, M, published=True)`, or on the command line `iocourse count flash1 … --published`. FlashAttention-2's paper names no sizes for a given $M$; there the library takes the same quarters, with queries and keys exchanged.
+# A paper gives an order and a tile together. FlashAttention-1's takes $B_c = \lceil M/4d \rceil$ and $B_r = \min(\lceil M/4d \rceil, d)$: a quarter of $M$ at most for each of $Q_i$, $K_j$, $V_j$, $O_i$. FlashAttention-2's names no sizes for a given $M$; we take the same quarters, with queries and keys exchanged. The library picks the best tile of an order, and these if asked: `schedules.flash1.tiles(N, d, M, published=True)`, or `iocourse count flash1 … --published`.
 #
 # First your own two schedules, each with both tiles, in a dry run. (If you loop with `range` it visits every block, and takes a quarter of a minute.)
 
@@ -373,7 +373,7 @@ for order, mine in (("flash1", my_flash1), ("flash2", my_flash2)):
               dry - schedule.cost(N, d, **tiles))
 
 # %% [markdown]
-# What you have measured is what (4.1) and (4.2) say, to the word; so they may speak for sizes at which nobody wants to wait.
+# What you have measured is what (4.1) and (4.2) say, to the word. So they may speak for larger sizes.
 #
 # **Predict.** Four million tokens, $N = 2^{22}$, with $d = 64$ and $M = 64d^2 = 262\,144$. What are the four constants $WM/(N^2d^2)$: F1 and F2, each with a quarter of $M$ for what stays, and each with its best tile?
 
@@ -443,7 +443,7 @@ measured("4.6", footprint=costs.flash1(64, 8, Br=8, Bc=16).peak)
 #
 # $$ W \ge \frac{4N^2d^2}{M + d^2} - (M + d^2) . \tag{4.7} $$
 #
-# It holds for every $M$ and for every schedule that computes attention exactly, where $Q$, $K$ and $V$ are distinct arrays, with scores from $d$ products $q_{ic}k_{jc}$ and outputs from products $p_{ij}v_{jc}$; in any order, with any tiles, also if scores are computed twice. It is a derivation of this course, with segments and the Loomis-Whitney inequality as in the papers below; lesson 05 proves it. The library keeps a list, `bounds.BOUNDS`, with the source and the class of each: these two are the bounds `compulsory` and `A_large`. `bounds.lower_bound` takes the largest of what is proved, for very small memories also a third bound, which lesson 07 needs; it does so at $M + 4$ words, since four registers are free.
+# It holds for every $M$ and for every schedule that computes attention exactly from three distinct arrays, with scores from $d$ products $q_{ic}k_{jc}$ and outputs from products $p_{ij}v_{jc}$; in any order, with any tiles, also if scores are computed twice. It is a derivation of this course, with segments and the Loomis-Whitney inequality as in the papers below; lesson 05 proves it. `bounds.BOUNDS` lists source and class of each; these two are the bounds `compulsory` and `A_large`. `bounds.lower_bound` takes the largest of what is proved, at $M + 4$ words, since four registers are free.
 #
 # **Predict.** $N = 8192$, $d = 64$, $M = 58\,368$ (228 KiB of float32, the size of a fast memory on a large GPU). How many times the lower bound does F3 move?
 # <!-- 228 = 58368 * 4 / 1024 -->
@@ -473,7 +473,7 @@ measured("4.7", f3_over_bound=f3.total / least)
 explore.words_against_memory(8192, 64)
 
 # %% [markdown]
-# Read it from left to right. At the left end even naive attention moves less than the three, for only a few rows of queries fit; what to do with so little memory is a question for lesson 07. Then naive attention is nearly flat, for more memory does not help an algorithm that writes its scores out, while the others fall in proportion to $1/M$. Each runs with its best tiles, so no curve ever rises. F2 and F3 are one line, closest to the bound, but for the left end, where $d$ words are a row; F1 runs above them by the factor $3/2$ of its order. At the right end all of $Q$ fits, and F2 and F3 meet the compulsory $4Nd = 2{,}097{,}152$ words.
+# Read it from left to right. At the left end even naive attention moves less than the three, for only a few rows of queries fit; what to do with so little memory is a question for lesson 07. Then naive attention is nearly flat, for more memory does not help an algorithm that writes its scores out, while the others fall in proportion to $1/M$. F2 and F3 are one line, closest to the bound, but for the left end, where $d$ words can be a row; F1 runs above them by the factor $3/2$ of its order. At the right end all of $Q$ fits, and F2 and F3 meet the compulsory $4Nd = 2{,}097{,}152$ words.
 
 # %% [markdown]
 # ## 4.8 The quiz of lesson 00
