@@ -150,7 +150,7 @@ run(row_sums, M=16, S=rng.standard_normal((4, 6))).ledger
 # %% [markdown]
 # Three visits: `m` and `l`, 4 words each, were read 3 times and written 4 times, which makes 12 and 16.
 #
-# A tile of outputs can travel along: `stats.update(s, o)` changes its unit as before. It is divided when its last keys have been seen, and a block `j` of `m.blocks` knows whether it is the last: `j.last`. (FlashAttention-1 divides at every visit and begins the next one with `stats.unnormalise(o)`, which multiplies by $\ell_i$ again. FlashAttention-2 leaves that away. It saves arithmetic and no word.)
+# A tile of outputs can travel along: `stats.update(s, o)` changes its unit as before. It is divided when its last keys have been seen, and a block `j` of `m.blocks` knows whether it is the last: `j.last`. (FlashAttention-1 divides at every visit and begins the next one with `stats.unnormalise(o)`, which multiplies by $\ell_i$ again. FlashAttention-2 leaves both out. It saves arithmetic and no word.)
 #
 # <!-- exercise 4.2 --> Write the forward pass with blocks of keys outside. Keep $O$, `m` and `l` in the slow arrays that the first lines make. The check allows the words of (4.2), and fast memory as before. If you are stuck after nine minutes, run `hint("4.2")` in a cell of your own.
 
