@@ -193,7 +193,7 @@ def test_what_is_launched_and_where():
 
 @pytest.fixture(scope="module")
 def on_sm_90():
-    """(d, causal) -> Resources; and at d = 64 with eight warps. The other pairs, and d = 256, are recorded."""
+    """(d, causal) -> Resources; and at d = 64 with eight warps. The other pairs and d = 256 are recorded."""
     asked = {
         (d, causal): launches(90, d, torch.bfloat16, causal=causal)
         for d, causal in ((64, True), (128, False))
