@@ -1,15 +1,15 @@
 # %% [markdown]
 # # 09 The map
 #
-# Eight lessons have left behind a dozen schedules and half a dozen lower bounds, each good for something. This lesson puts them on one picture, over fast memory $M$ and sequence length $N$, forward and backward. It turns out that one rule draws nearly all of it, and that a search of a few lines finds the schedules. With the map in hand you look at three real chips, from two kilobytes to fifty megabytes, say which schedule each of them wants, and count. And where the picture shows a gap that no theorem explains, you close it with a schedule that the library does not have.
+# Eight lessons have left behind a dozen schedules and half a dozen lower bounds. This lesson puts them on one picture, over fast memory $M$ and sequence length $N$. One rule draws nearly all of it, and a search of a few lines finds the schedules. With the map in hand you choose schedules for three real chips, from two kilobytes to fifty megabytes. And where the picture shows a gap that no theorem explains, you close it with a schedule that the library does not have.
 #
 # **What you will learn**
 #
-# - to read words, bounds and regimes off one picture, and to say each regime in a sentence;
+# - to read words, bounds and regimes off one picture;
 # - to find all sequences of sweeps for a pass, and which of them wins at which $M$;
-# - to predict the best schedule and its words from $N$, $d$ and $M$ without a search;
-# - where the course's schedules are close to what is possible, where not, and what is open;
-# - to turn the bytes of a data sheet into words, and to see what the model leaves out.
+# - to predict the best schedule and its words from $N$, $d$ and $M$;
+# - where the schedules are close to what is possible, and what is open;
+# - to turn the bytes of a data sheet into words.
 #
 # **Prerequisites**: lessons 04, 06 and 07 (the schedules F3, F7, F5, B3, B4) and 05 (the bounds). Signs and terms are on the [notation](notation.md) page.
 #
@@ -27,7 +27,7 @@ from iocourse.machine import probabilities
 # %% [markdown]
 # ## 9.1 One picture
 #
-# We want to see at one glance what each schedule moves, and what any schedule must move, for every size of fast memory. For the numbers of this lesson these are enough, under the signs of the lessons they come from. (B5, B6 and B7 are new; section 9.2 finds them.) Each takes the tiles that the library picks for $M$.
+# For the numbers of this lesson these schedules are enough, under their signs. (B5, B6 and B7 are new; section 9.2 finds them.) Each takes the tiles that the library picks for $M$.
 
 # %%
 NAMED = {
@@ -50,7 +50,7 @@ def counted(N, d, M, pass_):
 print(counted(8192, 64, 58368, "forward"), counted(8192, 64, 58368, "backward"))
 
 # %% [markdown]
-# Here is the forward pass, with every dense schedule and the bounds of which `bounds.lower_bound` takes the largest. The picture has a line for each schedule, grey for what is proved impossible, a strip at the foot that says who moves the fewest words, and a shaded area for each regime. The vertical line stands at $M = 58\,368$, the size of section 4.7.
+# Here is the forward pass: a line for each schedule, grey for what is proved impossible, a strip at the foot that says who moves the fewest words, and a shaded area for each regime. The vertical line stands at $M = 58\,368$, the size of section 4.7. (F3c, at the right of the strip, comes in section 9.4.)
 
 # %%
 explore.memory_map(8192, 64, M=58368)
@@ -59,13 +59,13 @@ explore.memory_map(8192, 64, M=58368)
 # Each area is a regime, and each takes one sentence:
 #
 # - **Blocked products**, up to $d^2/4$: not even a few rows fit, so cut $d$ too, let scores travel, and move $4N^2d/\sqrt M + N^2$ words.
-# - **Matrices stored**, $d^2/4$ to $d^2$: rows fit, but of one array at a time, so scores go out after the first product and come back for the second.
+# - **$N \times N$ stored**, $d^2/4$ to $d^2$ (the narrow area without a name): rows fit, but of one array at a time, so scores go out after the first product and come back for the second.
 # - **Row blocks**, $d^2$ to about $Nd$: rows of $Q$ and $O$ stay, $K$ and $V$ pass by, no score travels, and $4N^2d^2/M$ words move.
 # - **Compulsory**, from there on: one pass is enough, and $4Nd$ words move, whatever $M$ is.
 #
 # $M$ by itself says little. What counts is $M/d^2$, how many times a square of side $d$ fits, and $M/Nd$, how many times one of the arrays fits.
 #
-# **Predict.** Between the lowest line and the grey area lies all that is not known. How many times the bound does the best schedule move where that is most, and at what $M/d^2$ is it? Look from $M = 16$ on, for below that no block has more than three rows and all is rounding. (Read it off. The vertical axis has a factor of 10 from mark to mark.)
+# **Predict.** How many times the bound does the best schedule move where that is most, and at what $M/d^2$ is it? Look from $M = 16$ on, for below that no block has more than three rows. (Read it off; from mark to mark is a factor of 10.)
 
 # %% tags=["predict"]
 predict("9.1", gap=2, at=1)  #> predict("9.1", gap=..., at=...)
@@ -85,7 +85,7 @@ measured("9.1", gap=gaps[widest], at=widest / d**2)
 # %% [markdown]
 # ## 9.2 All sequences of sweeps
 #
-# In lesson 06 a sweep goes once through all pairs and costs what stays times what passes, (6.9). F7 showed one thing more that a sweep can do: write an $N \times N$ matrix for a later sweep, which reads it. Each matrix that is read or written is $N^2$ words. In units of $N^2$, with $x = d/\sqrt M$ as in lesson 07, a sweep costs
+# In lesson 06 a sweep goes once through all pairs and costs what stays times what passes, (6.9). As F7 showed, it can also write an $N \times N$ matrix for a later sweep to read. In units of $N^2$ words, with $x = d/\sqrt M$ as in lesson 07, a sweep costs
 #
 # $$ r\,t\,x^2 + n , \tag{9.1} $$
 #
@@ -135,9 +135,9 @@ for times in (2, 1.05, 0.95, 0.5):  # M in units of d²
     print(f"M = {times:4} d²:", shown(*attempt(my_cheapest, FORWARD, times**-0.5, "inputs", "outputs")))
 
 # %% [markdown]
-# F3 above $d^2$, F7 below: $4x^2 = 2x^2 + 2$ at $x = 1$. The papers change regime at $M = d^2$ and look at growth alone, where a border could be anywhere near; with the constants it is $d^2$ exactly.
+# F3 above $d^2$, F7 below: $4x^2 = 2x^2 + 2$ at $x = 1$. The papers change regime at $M = d^2$. They look at growth alone, so the border could be anywhere near; with the constants it is $d^2$ exactly.
 #
-# A sweep with one product can also be cut. In *two slices* half the width of a sum stays, so twice the rows: $x^2/2$ in place of $x^2$, for one more reading of the matrix. In *tiles* of $\sqrt M \times \sqrt M$ it costs $2x$ plus what it writes, as in F5. The library's search, `iocourse.sweeps`, knows these too, and the products of the backward pass; there a state is a set of matrices and finished gradients, and a search by hand is hopeless.
+# A sweep with one product can also be cut. In *two slices* half the width of a sum stays, so twice the rows: $x^2/2$ in place of $x^2$, for one more reading of the matrix. In *tiles* of $\sqrt M \times \sqrt M$ it costs $2x$ plus what it writes, as in F5. The library's search, `iocourse.sweeps`, knows these too, and the five products of the backward pass.
 #
 # **Predict.** B4 moves $14x^2$. At $M = d^2$ that is $14N^2$ words. How many has the best of all sequences of the backward pass?
 
@@ -154,7 +154,7 @@ for pass_ in ("forward", "backward", "given"):
 measured("9.2", backward=found.cost)
 
 # %% [markdown]
-# Ten: $5x^2 + 5$. $P$ is stored, $dS$ is written over it, and never do more than two arrays stay. Here is what the search found, with names (the last lines of a pass start at $d^2/16$ only because the search was asked up to $x = 4$):
+# Ten: $5x^2 + 5$. $P$ is stored, $dS$ is written over it, and never do more than two arrays stay. With names (and as far as $x = 4$ was asked):
 #
 # | $M$ | forward | $M$ | backward | backward, $P$ given |
 # | --- | --- | --- | --- | --- |
@@ -164,16 +164,16 @@ measured("9.2", backward=found.cost)
 # | | | from $d^2/4$ | B7 in slices, $4x^2 + 7$ | in slices, $3x^2 + 6$ |
 # | below | F5, $4x + 1$ | below | B5, $10x + 3$ | `small_cache_weights_given`, $8x + 2$ |
 #
-# B6 is `score_gradients_stored`: in the sweep of $K$, $V$, $dK$ and $dV$ it stores $dS$, so $dQ$ needs no scores of its own. B7 is `weights_stored`: four sweeps, one for each product after the first, and $D$ made on the way. B5 is `small_cache_backward`: F5's idea, five products in tiles. All run on the machine, and their words equal closed forms.
+# B6, `score_gradients_stored`, is B4 with $dS$ stored in the second sweep, so that $dQ$ needs no scores of its own. B7, `weights_stored`, is what you see above. B5, `small_cache_backward`, is F5's idea, five products in tiles. All run on the machine.
 #
-# These are the least *among sweeps*. It is no lower bound: a schedule of another kind may move less, and section 9.4 meets one. But whoever looks for it need not look among sweeps again.
+# They are least *among sweeps*. That is no lower bound: a schedule of another kind may move less, and section 9.4 meets one.
 # <!-- pieces = sweeps.envelope("backward", 0.25, 4) -->
 # <!-- 2.5 = 14 / 2 - 9 / 2 -->
 
 # %% [markdown]
 # ## 9.3 The map on an envelope
 #
-# (9.1) forgets two things: the words that move once in any case, and that nobody makes less than one pass. So let us add them, drop everything else that is small, and keep what fits on the back of an envelope. Eight closed forms, without the terms of $N$ words for statistics:
+# (9.1) forgets two things: the words that move once in any case, and that nobody makes less than one pass. Eight closed forms have them, without the terms of $N$ words for statistics:
 #
 # | | words | what stays |
 # | --- | --- | --- |
@@ -247,7 +247,7 @@ print(attempt(plane, "forward", my_envelope))
 print(attempt(plane, "backward", my_envelope))
 
 # %% [markdown]
-# Borders that hang on $d^2$ stand upright: $N$ has no say in them, as long as it is well above $d$. The one between B4 and B3 slants: four times the $N$, four times the $M$. Where does it come from? B4 moves $14N^2d^2/M + 8Nd$ words and B3 $16N^2d^2/M + 5Nd$. They are equal where $2N^2d^2/M = 3Nd$, at $M = \frac23 Nd$. The best order for long sequences is not the best one for sequences that nearly fit.
+# Borders that hang on $d^2$ stand upright: $N$ has no say in them, as long as it is well above $d$. The one between B4 and B3 slants: four times the $N$, four times the $M$. B4 moves $14N^2d^2/M + 8Nd$ words and B3 $16N^2d^2/M + 5Nd$; they are equal where $2N^2d^2/M = 3Nd$, at $M = \frac23 Nd$.
 #
 # Now we count instead. In how many of the 238 places does the envelope name the schedule that really moves the fewest words, and how far are its words off?
 # <!-- 238 = 2 * 7 * 17 -->
@@ -278,7 +278,7 @@ print(f"names right {found[0]} of 238; counted words over the envelope's: "
 # %% [markdown]
 # ## 9.4 Along N
 #
-# So far we asked what a given sequence needs. Now fix the chip, $M = 58\,368$ and $d = 64$, and let the sequence grow. As long as one block of queries holds all of $Q$ and $O$, F3 makes a single pass, and the words are compulsory.
+# Now fix the chip, $M = 58\,368$ and $d = 64$, and let the sequence grow. As long as one block of queries holds all of $Q$ and $O$, F3 makes a single pass, and the words are compulsory.
 #
 # **Predict.** Up to which $N$ does F3 move $4Nd$ words? And by what factor do its words grow from $N = 8192$ to $16\,384$?
 
@@ -320,7 +320,7 @@ for N, d, M in ((600, 64, 58368), (2048, 64, 64**3), (8192, 64, 58368)):
     print(f"N = {N:5,}, M = {M:7,}: F3 {f3:10,} words, F3c {f3c:10,}, {1 - f3c / f3:5.1%} fewer")
 
 # %% [markdown]
-# 658,560 words in place of 786,432 in the second line. With many blocks what is left over is small, and so is the gain. F3c is no sequence of sweeps, for some keys stay while others pass. That is why section 9.2 said "among sweeps".
+# 658,560 words in place of 786,432 in the second line. With many blocks what is left over is small, and so is the gain. F3c is no sequence of sweeps: some keys stay while others pass.
 # <!-- 155, 19,004 = 600 - 445, 58368 - 300 * (2 * 64 + 3) - 64 -->
 # <!-- 148 = (58368 - 300 * (2 * 64 + 3) - 64) // (2 * 64) -->
 
@@ -333,7 +333,7 @@ for N, d, M in ((600, 64, 58368), (2048, 64, 64**3), (8192, 64, 58368)):
 explore.memory_map(8192, 64, M=58368, pass_="backward")
 
 # %% [markdown]
-# From right to left: B3, B4, B6, B7, B5, with the borders that the search found. In the middle B4 with its $14N^2d^2/M$ stands over Theorem C with its $12$. Matrices are stored in a wider belt than in the forward pass, from $d^2/4$ to $2.5\,d^2$; between $d^2$ and $2.5\,d^2$ the two passes want different ideas.
+# From right to left: B3 (the strip says B2, which with its best tiles moves as few), B4, B6, B7, B5, with the borders that the search found. Matrices are stored in a wider belt than in the forward pass, up to $2.5\,d^2$; between $d^2$ and there the two passes want different ideas.
 #
 # One remark on $P$ as a gift. Lesson 06 found that B4 makes all scores twice and moves fewer words for it. That holds above $2.5\,d^2$, where nobody would use $P$ even as a gift. Below, the gift is worth a fifth of the words: $4x^2 + 4$ against $5x^2 + 5$, later $8x$ against $10x$. Recomputation is a bargain when whole rows are at hand, and none when they come column by column.
 #
@@ -355,7 +355,7 @@ for sign, name in NAMED["backward"].items():
 measured("9.5", nd_words=counted(N, d, M, "backward")[1] / (N * d))
 
 # %% [markdown]
-# 9.023, and not 7: a factor of 1.29, with all the memory in the world. The reads say why. B3 reads $O$, which is no input of the bound, and it reads $dO$ a second time; both only for $D_i = \sum_c do_{ic}\,o_{ic}$, in a sweep of its own (section 6.6). That was right as long as a block of queries never met all keys at once. When all of $K$ and $V$ stay, it does.
+# 9.023, and not 7, with all the memory in the world. The reads say why. B3 reads $O$, which is no input of the bound, and it reads $dO$ a second time; both only for $D_i = \sum_c do_{ic}\,o_{ic}$, in a sweep of its own. That was right as long as a block of queries never met all keys at once. When all of $K$ and $V$ stay, it does.
 #
 # Theorem C says nothing here, the compulsory bound says 7. Either there is a better schedule or a better proof. It is a schedule, and it is yours to write.
 #
@@ -496,11 +496,10 @@ print(f"M = {M / d**2:.2f} d²: largest error below 1e-12: {error < 1e-12}; B6 "
 # %% [markdown]
 # ## 9.7 Your hand on the map
 #
-# Run the next cell; Tab moves from one control to the next, the arrow keys move a slider, the space bar sets a tick. (Without a running kernel you see a still picture.) Four things to look for:
+# Tab moves from one control to the next, the arrow keys move a slider, the space bar sets a tick. (Without a running kernel you see a still picture.) Three things to look for:
 #
-# - `N` up: the right border moves to the right, the left one stays where it is.
-# - `d` up: the left border moves to the right, to four times the `M` for twice the `d`.
-# - Take all ticks of schedules away but one, and move `M` from left to right: where is it within twice the bound?
+# - `N` up: which borders move, and which stay?
+# - `d` up: how far does the border $d^2$ move for twice the `d`?
 # - The pass `backward`: up to which `M` do the schedules with $P$ as a gift move fewer words than the rest?
 
 # %%
@@ -509,7 +508,7 @@ explore.memory_explorer()
 # %% [markdown]
 # ## 9.8 How near, and what is open
 #
-# How far are the best schedules from what is proved? For the backward pass without $P$, from closed forms and theorems (`schedules.gaps("forward", …)` gives the same for the other):
+# How far are the best schedules from what is proved? For the backward pass:
 
 # %%
 backward = schedules.gaps("backward", 8192, 64, [4**k for k in range(2, 12)])
@@ -520,23 +519,22 @@ print(schedules.gap_table(backward, 64))
 #
 # | where | best schedule | bound | open |
 # | --- | --- | --- | --- |
-# | forward, $M \ll d^2$ | F5, $4N^2d/\sqrt M$ | B', $4N^2d/\sqrt M$ | nothing in the leading term |
+# | forward, $M \ll d^2$ | F5, $4N^2d/\sqrt M$ | B', the same | nothing in the leading term |
 # | forward, around $d^2$ | F3, F7, about $4N^2$ | A and B', about $2.1N^2$ | a factor of 1.9 |
-# | forward, $d^2 \ll M \ll Nd$ | F3, $4N^2d^2/M$ | A, $4N^2d^2/M$ | nothing in the leading term |
+# | forward, $d^2 \ll M \ll Nd$ | F3, $4N^2d^2/M$ | A, the same | nothing in the leading term |
 # | forward, around $Nd$ | F3c | $4Nd$ or A, not their sum | a factor of 1.9 |
 # | backward, $M \ll d^2$ | B5, $10N^2d/\sqrt M$ | C', $9.196N^2d/\sqrt M$ | 10 against 9.196 |
-# | the same, $P$ given | $8N^2d/\sqrt M$ | C'', $8N^2d/\sqrt M$ | nothing in the leading term |
+# | the same, $P$ given | $8N^2d/\sqrt M$ | C'', the same | nothing in the leading term |
 # | backward, $d^2/2$ to $2.5d^2$ | B7, B6 | C | a factor of 2.2 |
-# | backward, $d^2 \ll M \ll Nd$ | B4, $14N^2d^2/M$ | C, 12; whole rows E, 14 | schedules that cut rows: 12 to 14 |
-# | backward, $Nd$ to $4Nd$ | B3, in steps of $4Nd$ | $7Nd$ or C, not their sum | a factor of 2.4 |
+# | backward, $d^2 \ll M \ll Nd$ | B4, $14N^2d^2/M$ | C, 12; whole rows: E, 14 | with cut rows 12 to 14 |
+# | backward, $Nd$ to $4Nd$ | B3 | $7Nd$ or C, not their sum | a factor of 2.4 |
 # | backward, from a little over $4Nd$ on | yours, $7Nd + N$ | $7Nd$ | nothing |
-# | $dL/dX$, $d^2 \ll M \ll Nd$ | reassociated, $8N^2d^2/M$ | $4N^2d^2/M$ | the backward part |
 #
-# C' and C'' are the bounds `C'` and `C''` for small memories, one for schedules that make $P$ themselves and one for all. Theorem E, with its relative E' for schedules that store scores, holds where rows of $d$ words are read, kept and dropped as wholes, as in B4. There 14 is exact, and the 12 of lesson 06 is a question about cut rows only. All bounds with numbers are derivations of this course, for the classes of schedules that they state. The papers prove orders of growth, and for the forward pass and for $dL/dX$ their bounds and algorithms meet: up to a constant the shape of the map was known.
+# C' is for schedules that make $P$ themselves, C'' for all. Theorem E, with its relative E' for schedules that store scores, holds where rows of $d$ words are read, kept and dropped as wholes, as in B4; there 14 is exact. All these bounds are derivations of this course, for the classes that they state. The papers prove orders of growth: up to a constant the shape of the map was known.
 #
-# And all are about attention that forms its pairs. Approximations need not. Papp, Sobczyk and Zouzias study their I/O; the abstract, all that we have read, announces I/O that is almost linear in $n$ in most regimes, and lower bounds near it. How much *arithmetic* attention needs, with entries of any size, Gupta and others ask: by their abstract $\tilde O(n^{2 - 1/d})$ steps for constant $d$, up to powers of the logarithm of the largest entry. Lessons 15 and 17 come back to both.
+# And all are about attention that forms its pairs. Approximations need not. Papp, Sobczyk and Zouzias study their I/O; the abstract, all that we have read, announces I/O almost linear in $n$ in most regimes, and lower bounds near it. Gupta and others ask for *arithmetic*: by their abstract $\tilde O(n^{2 - 1/d})$ steps for constant $d$, times a power of the logarithm of the largest entry. Lessons 15 and 17 come back to both.
 #
-# One hypothesis is easily overlooked. $Q$, $K$ and $V$ are distinct arrays in Theorem A. Some models use one array for keys and values, $K = V = X$. The schedule is F3 with each row of $X$ read once for both: `flash_tied`.
+# One hypothesis is easily overlooked: in Theorem A $K$ and $V$ are distinct arrays. Let one array be both, $K = V = X$. The schedule is F3 with each row of $X$ read once: `flash_tied`.
 #
 # **Predict.** What is its constant $WM/(N^2d^2)$ for a large $M$? And before you run the cell: if that is below Theorem A's 4, which line of the proof in section 5.9 must break?
 # <!-- 9.196 = 4 + 3 * math.sqrt(3) -->
@@ -561,15 +559,15 @@ measured("9.8", tied=tied / unit)
 #
 # $$ W \ge \frac{2N^2d^2}{M + d^2} - (M + d^2) , \tag{9.5} $$
 #
-# so 2 is exact here. A theorem that seems to be beaten is worth a look at its hypotheses.
+# so 2 is exact here. When a theorem seems to be beaten, look at its hypotheses.
 
 # %% [markdown]
 # ## 9.9 Four memories of three chips
 #
-# Now real sizes. Three chips that could hardly be more different, all with the attention head of a large language model: $N = 8192$ tokens, $d = 128$. Data sheets speak of bytes, with 1 KB = 1024 bytes:
+# Three real chips, all with the attention head of a large language model: $N = 8192$ tokens, $d = 128$. Data sheets speak of bytes, with 1 KB = 1024 bytes:
 #
-# - **uno**: the ATmega328P of an Arduino UNO has 2 KB of SRAM. Numbers in float32. (Its program needs some of that for itself; we give it all.)
-# - **stm32**: an STM32F746 microcontroller has 64 KB of data memory that is coupled to its core, the DTCM. It is no cache: the program says what lies there, as in our model. Numbers in float32.
+# - **uno**: the ATmega328P of an Arduino UNO has 2 KB of SRAM. Numbers in float32.
+# - **stm32**: an STM32F746 microcontroller has 64 KB of data memory that is coupled to its core, the DTCM. Numbers in float32.
 # - **sm**: one streaming multiprocessor of an NVIDIA H100 has up to 228 KB of shared memory, and a program may use 227. Numbers in bf16.
 # - **l2**: the level-2 cache of the same H100 has 50 MB, shared by all of its multiprocessors. Numbers in bf16.
 #
@@ -638,9 +636,9 @@ print(f"yours {yours.ledger.total:,} words, {yours.ledger.total / least:.3f} × 
 #
 # The model has one fast memory, one slow one, and counts words. A GPU differs in ways that later lessons measure:
 #
-# - **Whose traffic?** The count is between *one* program and the level below it. On a GPU a program runs on one multiprocessor, and below it lies L2, which all share. $K$ and $V$ of one head are 4 MB here; they stay in L2 while many programs read them. So our words for `sm` are words from L2, and HBM sees rather those for `l2`. Two levels, two places on the map, at the same time.
-# - **Which fast memory?** The 227 KB are shared memory. Beside it a multiprocessor has registers, 256 KB of them, and real kernels keep $O$ and the scores there. Several programs may share one multiprocessor, then each has a part of $M$; and a program that loads the next block while it works on this one needs room for two.
-# - **How large is a word?** In real kernels inputs are bf16, sums float32: a row of $O$ takes twice the room of a row of $Q$.
+# - **Whose traffic?** A program runs on one multiprocessor, and below it lies L2, which all share. $K$ and $V$ of one head are 4 MB here and stay in L2 while many programs read them. So our words for `sm` are words from L2, and HBM sees rather those for `l2`: two places on the map, at the same time.
+# - **Which fast memory?** Beside its shared memory a multiprocessor has 256 KB of registers, and real kernels keep $O$ and the scores there. Several programs may share one, and a program that loads the next block while it works on this one needs room for two.
+# - **How large is a word?** In real kernels inputs are bf16, sums float32.
 # - **Which tiles?** Matrix units multiply a tile by a tile. $B_c = 1$ is best in words, and leaves them almost idle.
 #
 # The last one we can count. Let a block have 64 keys, and take queries in multiples of 16.
@@ -661,7 +659,7 @@ for Bc in (1, 16, 64, 128):
 measured("9.10", times=words[64] / words[1])
 
 # %% [markdown]
-# 1.35 for tiles that matrix units can use. On the map, which spans factors of thousands, it is the width of a pen stroke; on an invoice for a month of training it is not. The map says which order to begin with, and what a step away from it costs.
+# 1.35 for tiles that matrix units can use. The map says which order to begin with, and what a step away from it costs.
 
 # %% [markdown]
 # ## Misconceptions
@@ -670,13 +668,12 @@ measured("9.10", times=words[64] / words[1])
 # - **"The border $d^2$ of the papers is only an order of magnitude."** With the best constants $4x^2 = 2x^2 + 2$ at $x = 1$, exactly $d^2$ (9.2). Backward it is $2.5\,d^2$: what is best in one pass need not be in the other.
 # - **"The search found the optimum."** The least among sweeps. F3c is no sweep, and moves less (9.4).
 # - **"With enough memory everything is compulsory."** The library's best backward schedule moves $9Nd$ with a billion words, where $7Nd$ are compulsory; reaching them took a new order (9.5).
-# - **"Twice the memory, half the words."** In the middle, about. At the left end twice the memory is a factor of $\sqrt2$, at the right end nothing (9.1).
 # - **"FlashAttention is quadratic."** Beyond $N \approx M/2d$. Up to 445 tokens at $d = 64$ and $M = 58\,368$ it moves $4Nd$ words (9.4).
 #
 # ## Take-away
 #
 # - Four regimes: square tiles below $d^2/4$, stored matrices up to $d^2$ (backward $2.5\,d^2$), row blocks from there, the compulsory words from about $Nd$ on.
-# - A sweep costs $r\,t\,x^2 + n$. A search over all sequences finds the schedules, and says that there are no better ones *among sweeps*.
+# - A sweep costs $r\,t\,x^2 + n$. A search over all sequences finds the schedules: least *among sweeps*.
 # - Fill $M$ with what stays, drop the rounding, never go below one pass: eight forms choose the schedule, and give the words within a factor of 1.5.
 # - The course is closest to what is possible inside a regime, and farthest at its borders. A gap on the map is a question: a better order, a better proof, or a hypothesis that does not hold?
 # - The map knows two memories. A GPU has more, and stands at several places of it at once.
