@@ -126,13 +126,14 @@ check("9.1", my_cheapest)
 
 
 # %%
-def shown(words, path):
+def cheapest_at(times):
+    words, path = my_cheapest(FORWARD, times**-0.5, "inputs", "outputs")
     return f"{words:.2f} N²: " + ", then ".join(
         f"{stays} stay, {passes} pass" for stays, passes, *_ in path)
 
 
 for times in (2, 1.05, 0.95, 0.5):  # M in units of d²
-    print(f"M = {times:4} d²:", shown(*attempt(my_cheapest, FORWARD, times**-0.5, "inputs", "outputs")))
+    print(f"M = {times:4} d²:", attempt(cheapest_at, times))
 
 # %% [markdown]
 # F3 above $d^2$, F7 below: $4x^2 = 2x^2 + 2$ at $x = 1$. The papers change regime at $M = d^2$. They look at growth alone, so the border could be anywhere near; with the constants it is $d^2$ exactly.
@@ -167,8 +168,7 @@ measured("9.2", backward=found.cost)
 # B6, `score_gradients_stored`, is B4 with $dS$ stored in the second sweep, so that $dQ$ needs no scores of its own. B7, `weights_stored`, is what you see above. B5, `small_cache_backward`, is F5's idea, five products in tiles. All run on the machine.
 #
 # They are least *among sweeps*. That is no lower bound: a schedule of another kind may move less, and section 9.4 meets one.
-# <!-- pieces = sweeps.envelope("backward", 0.25, 4) -->
-# <!-- 2.5 = 14 / 2 - 9 / 2 -->
+# <!-- 2.5 = (14 - 9) / 2 -->
 
 # %% [markdown]
 # ## 9.3 The map on an envelope
@@ -254,7 +254,7 @@ print(attempt(plane, "backward", my_envelope))
 
 # %%
 def compare(choose, d=64):
-    """Names that agree with the count, and words counted over words by `choose`."""
+    """How many names agree with the count, and words counted over words by `choose`."""
     agree, factors = 0, []
     for pass_ in NAMED:
         for N in LENGTHS:
@@ -263,12 +263,11 @@ def compare(choose, d=64):
                 sign, words = counted(N, d, M, pass_)
                 agree += guess == sign
                 factors.append(words / by_guess)
-    return agree, min(factors), max(factors)
+    return (f"names right {agree} of {len(factors)}; counted words over the envelope's: "
+            f"from {min(factors):.2f} to {max(factors):.2f}")
 
 
-found = attempt(compare, my_envelope)
-print(f"names right {found[0]} of 238; counted words over the envelope's: "
-      f"from {found[1]:.2f} to {found[2]:.2f}")
+print(attempt(compare, my_envelope))
 
 # %% [markdown]
 # 232 of 238 names, and the words within a factor of 1.5. The six that differ stand in one column, $M = 2^{12}$ in the forward pass. That is $d^2$, where F3 and F7 move equally many words by (9.2), and the count prefers F7 by 3 or 4 percent, for 60 rows of one array waste less of $M$ than 30 rows of two. (If your envelope breaks the tie the other way, only one of the column differs.) The factor 1.5 is the rounding: a little more than one block is two blocks, and F3 then moves $6Nd$ words where the envelope says $4Nd$.
@@ -307,7 +306,7 @@ explore.curve(
 )
 
 # %% [markdown]
-# 445 tokens, and 446 take half as many words again, for the second block of queries makes a second pass over $K$ and $V$. From then on the words climb in steps of $2Nd$, and far to the right in proportion to $N$ for each token, that is, like $N^2$: doubling 8192 multiplies them by 3.8. "Linear" and "quadratic" are both true of FlashAttention, on two sides of $N = M/2d$.
+# 445 tokens, and 446 take half as many words again, for the second block of queries makes a second pass over $K$ and $V$. From then on the words climb in steps of $2Nd$, far to the right like $N^2$: doubling 8192 multiplies them by 3.8. "Linear" and "quadratic" are both true of FlashAttention, on two sides of $N = M/2d$.
 #
 # Must the second block cost a whole pass? With 600 queries F3 makes blocks of 445 and of 155 rows, and much of $M$ lies idle while the second is worked on. Make two blocks of 300 rows: then 19,004 words are free all the time. Let them hold keys and values *for good*, 148 of each, which the second block need not read again. This is F3c, `keys_kept`. With $k$ row blocks of equal size and $C$ keys kept
 #
@@ -411,7 +410,7 @@ print(f"largest error below 1e-12: {error < 1e-12}; B3 {b3.total:,} words, "
       f"yours {whole.ledger.total:,}, bound {least:,}")
 
 # %% [markdown]
-# 28,928 words where B3 moves 37,632 and 28,672 are compulsory. The map had a blank, and one look at the reads was enough to see what to do about it. That is what a map with bounds is for: a table of schedules alone would never have said that 9 is too much.
+# 28,928 words where B3 moves 37,632 and 28,672 are compulsory. That is what a map with bounds is for: a table of schedules alone would never have said that 9 is too much.
 
 # %% [markdown]
 # ## 9.6 B6 on the machine
@@ -496,11 +495,7 @@ print(f"M = {M / d**2:.2f} d²: largest error below 1e-12: {error < 1e-12}; B6 "
 # %% [markdown]
 # ## 9.7 Your hand on the map
 #
-# Tab moves from one control to the next, the arrow keys move a slider, the space bar sets a tick. (Without a running kernel you see a still picture.) Three things to look for:
-#
-# - `N` up: which borders move, and which stay?
-# - `d` up: how far does the border $d^2$ move for twice the `d`?
-# - The pass `backward`: up to which `M` do the schedules with $P$ as a gift move fewer words than the rest?
+# (Without a running kernel you see a still picture.) Move `N`, then `d`: which borders go along, and how far? And in the pass `backward`, up to which `M` do the schedules with $P$ as a gift move fewer words than the rest?
 
 # %%
 explore.memory_explorer()
@@ -668,7 +663,6 @@ measured("9.10", times=words[64] / words[1])
 # - **"The border $d^2$ of the papers is only an order of magnitude."** With the best constants $4x^2 = 2x^2 + 2$ at $x = 1$, exactly $d^2$ (9.2). Backward it is $2.5\,d^2$: what is best in one pass need not be in the other.
 # - **"The search found the optimum."** The least among sweeps. F3c is no sweep, and moves less (9.4).
 # - **"With enough memory everything is compulsory."** The library's best backward schedule moves $9Nd$ with a billion words, where $7Nd$ are compulsory; reaching them took a new order (9.5).
-# - **"FlashAttention is quadratic."** Beyond $N \approx M/2d$. Up to 445 tokens at $d = 64$ and $M = 58\,368$ it moves $4Nd$ words (9.4).
 #
 # ## Take-away
 #
@@ -676,7 +670,6 @@ measured("9.10", times=words[64] / words[1])
 # - A sweep costs $r\,t\,x^2 + n$. A search over all sequences finds the schedules: least *among sweeps*.
 # - Fill $M$ with what stays, drop the rounding, never go below one pass: eight forms choose the schedule, and give the words within a factor of 1.5.
 # - The course is closest to what is possible inside a regime, and farthest at its borders. A gap on the map is a question: a better order, a better proof, or a hypothesis that does not hold?
-# - The map knows two memories. A GPU has more, and stands at several places of it at once.
 #
 # ## References
 #
