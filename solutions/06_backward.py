@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 06 The backward pass
 #
-# Training asks attention a second question: if the loss changes with $O$ in this way, how does it change with $Q$, $K$ and $V$? Lesson 01 answered it with three $N \times N$ matrices. This lesson gets by without any of them: the weights are computed again from one word a row, and the one row sum that seems to need all of a row does not. Then it is a matter of orders, as in lesson 04. FlashAttention's order moves $20\,N^2d^2/M$ words, with one sum made first $16$, and an order that computes all scores *twice* moves $14$. Whoever moves whole rows cannot do better: 14 is proved to be the end. For rows that are cut into pieces only 12 is proved, and what lies between is open. That is a challenge, and the machine is its referee.
+# Training asks attention a second question: if the loss changes with $O$ in this way, how does it change with $Q$, $K$ and $V$? Lesson 01 answered it with three $N \times N$ matrices. This lesson gets by without any of them: the weights are computed again from one word a row, and the one row sum that seems to need all of a row does not. Then it is a matter of orders, as in lesson 04: $20\,N^2d^2/M$ words for FlashAttention's, $16$ with one sum made first, and $14$ for an order that computes all scores *twice*. Whoever moves whole rows cannot do better. For rows cut into pieces only 12 is proved; what lies between is open, a challenge with the machine as its referee.
 #
 # **What you will learn**
 #
@@ -205,7 +205,7 @@ except ValueError as short:
 measured("6.5", left=512 - 4 * 16 * 8)
 
 # %% [markdown]
-# Nothing is left, not even for one row of $Q$: four tiles of $M/4d$ rows fill $M$ exactly. Here the published sizes never fit, and the library refuses them with the words that are short: 400 of them with the paper's $B_r = \min(M/4d, d) = 8$. The paper argues up to constant factors, where a smaller block is as good. As in lesson 04, the order is one thing and the tile another; unless told otherwise, the library takes an order with its best tile. It is $B_r = 1$ here, and $B_c \approx M/(4d+1)$:
+# Nothing is left, not even for one row of $Q$: four tiles of $M/4d$ rows fill $M$ exactly. The published sizes never fit, and with the paper's $B_r = \min(M/4d, d) = 8$ the library names the words that are short, 400. The paper argues up to constant factors, where a smaller block is as good. As in lesson 04, the order is one thing and the tile another. The best tile, which the library takes unless told otherwise, has $B_r = 1$ and $B_c \approx M/(4d+1)$:
 #
 # $$ \frac{W_{\mathrm{B1}}M}{N^2d^2} \to 20\left(1 + \frac{2}{5d}\right)\left(1 + \frac{1}{4d}\right) . $$
 #
@@ -341,6 +341,13 @@ for name in ("standard_backward", "flash1_backward"):
 # | B1 | $K$, $V$, $dK$, $dV$ | $Q$, $O$, $dO$, $dQ$ twice | $4 \cdot 5 = 20$ |
 # | B3 | $K$, $V$, $dK$, $dV$ | $Q$, $dO$, $dQ$ twice | $4 \cdot 4 = 16$ |
 #
+# The picture shows the sweep of B3, at the tile where one row of queries meets a block of keys.
+
+# %%
+explore.sweep("columns", rows=("Q", "dO", "dQ"), columns=("K", "V", "dK", "dV"),
+              sums=("dQ", "dK", "dV"), title="B3")
+
+# %% [markdown]
 # Now nothing forces us to compute three gradients in one sweep. Two sweeps can share them, or three; each computes the scores again. What does a gradient need? $dV$ needs $P$ and $dO$, hence $Q$, $K$, $dO$. The other two need $dS$, hence $V$ as well. $D$ and $L$ are words a row.
 #
 # <!-- exercise 6.7 --> Give the constant $r\,t$ of one sweep. `stays` says which side stays, `gradients` which gradients the sweep computes, such as `{"dK", "dV"}`. Take $D$ and $L$ as given. If you are stuck after five minutes, run `hint("6.7")` in a cell of your own.
@@ -482,7 +489,7 @@ for name in ("flash1_backward", "flash2_backward", "fused_backward", "split_back
     print(f"{name:20} {found[0]:10.2f} {found[1]:10.2f}")
 
 # %% [markdown]
-# 20.24, 16.21 twice and 14.28 at $M = 64d^2$. The table above says 20.20, 16.19 and 14.25; what is left over is mostly rounding to whole rows and blocks. Between B2 and B3 the $d$ words of room decide nothing here. A tile decides more: with $B_c = M/8d$, half the block, B2 would be at 32.25, twice as many.
+# 20.24, 16.21 twice and 14.28 at $M = 64d^2$. The table above says 20.20, 16.19 and 14.25; what is left over is mostly rounding to whole rows and blocks. The $d$ words of room between B2 and B3 decide nothing here. The tile does: with $B_c = M/8d$, half the block, B2 would be at 32.25.
 #
 # B4 does not win everywhere. It has $8Nd$ words that come once, B3 has $5Nd$, and where $N$ is only a few blocks long this decides.
 #
@@ -559,7 +566,7 @@ measured("6.9", part=causal_part("split_backward", 4096, 64, 16384))
 #
 # $$ W \ge \frac{12N^2d^2}{M + 4d^2} - (M + 4d^2) . \tag{6.11} $$
 #
-# It holds for every $M$, for every order and every tile, and everything may be computed again. The class: $Q$, $K$, $V$ and $dO$ are distinct arrays, no word of one serves as a word of another; $s_{ij}$ and $dp_{ij}$ are made from $d$ products each; $p_{ij}$ is any function of $s_{ij}$ and words of row $i$, or is handed over; $dv_{jc}$ sums the products $p_{ij}do_{ic}$; $dq_{ic}$ and $dk_{jc}$ sum products of $k_{jc}$ or $q_{ic}$ with a number that depends on the finished $s_{ij}$ and $dp_{ij}$. Not covered are orders that avoid the pairs, such as $(dO\,V^\top)K = dO\,(V^\top K)$ with the softmax left out, and fast matrix multiplication.
+# It holds for every $M$, order and tile, and everything may be computed again. The class: $Q$, $K$, $V$ and $dO$ are distinct arrays, no word of one serves as a word of another; $s_{ij}$ and $dp_{ij}$ are made from $d$ products each; $p_{ij}$ is any function of $s_{ij}$ and words of row $i$, or is handed over; $dv_{jc}$ sums the products $p_{ij}do_{ic}$; $dq_{ic}$ and $dk_{jc}$ sum products of $k_{jc}$ or $q_{ic}$ with a number that depends on the finished $s_{ij}$ and $dp_{ij}$. Not covered are orders that avoid the pairs, such as $(dO\,V^\top)K = dO\,(V^\top K)$ with the softmax left out, and fast matrix multiplication.
 #
 # The idea is that of Theorem A. Cut the run into segments in which $T$ words are read; at most $R = M + T$ words are at hand in one. A column that is complete, with $K$ and $V$ and room for $dK$ and $dV$, takes $4d$ words; a complete row takes $3d$, and the two form $3d$ products. So $R_r$ words of rows and $R_c$ of columns form at most $R_rR_c/4d$ of all $3N^2d$, and $n_s$ stored words of single pairs add at most $\sqrt{n_s}\,(R - n_s)/2$, by the Loomis-Whitney inequality of lesson 05. Since $R_r + R_c \le R - n_s$, together at most
 #
@@ -567,11 +574,11 @@ measured("6.9", part=causal_part("split_backward", 4096, 64, 16384))
 #
 # With $T = M + 4d^2$ that makes $12N^2d^2/(M+4d^2)^2$ segments, less one that may be incomplete. The proof in full is section 6.12.
 #
-# **Fourteen for whole rows.** B1 to B4 have more in common: they move rows of the seven arrays as wholes, and no score outlives the step that made it. For such schedules there is Theorem E, here as bound `E`:
+# **Fourteen for whole rows.** B1 to B4 move rows of the seven arrays as wholes, and no score outlives the step that made it. For such schedules there is Theorem E, here as bound `E`:
 #
 # $$ W \ge \frac{14N^2d^2}{M + t} - 3Nd . \tag{6.13} $$
 #
-# The class: rows of $Q$, $dO$, $dQ$, $K$, $V$, $dK$, $dV$, distinct arrays, are read, begun, merged, stored and dropped as wholes. The run can be cut into steps in which at most $t$ words of rows come in (another $t$ than that of (6.9)); between steps no score, weight or part of one is in fast memory, and none is ever moved. Any order, several partial sums of a row, and everything computed again at will. B4 lets one row pass at a time, so $t = 2d$ in each of its sweeps: 14 is exact. Section 6.11 has the idea, and lets you run its heart. (Theorem E′, `bounds.theorem_E_prime`, lets scores be kept and moved as well. It tends to 14 too, but slowly: 10.2 where $M = 10^4d^2$.)
+# The class: rows of $Q$, $dO$, $dQ$, $K$, $V$, $dK$, $dV$, distinct arrays, are read, begun, merged, stored and dropped as wholes. The run can be cut into steps in which at most $t$ words of rows come in (another $t$ than that of (6.9)); between steps no score, weight or part of one is in fast memory, and none is ever moved. Any order, several partial sums of a row, and everything computed again at will. B4 lets one row pass at a time, so $t = 2d$: 14 is exact. Section 6.11 has the idea, and lets you run its heart. (Theorem E′, `bounds.theorem_E_prime`, lets scores be kept and moved. It tends to 14 too, slowly: 10.2 where $M = 10^4d^2$.)
 #
 # **Predict.** $N = 32\,768$, $d = 64$, $M = 64d^2$. How many times each of the two bounds does B4 move?
 # <!-- 10.2 = bounds.theorem_E_prime(2**40, 64, 10**4 * 64**2) * 10**4 / 2**80 -->
@@ -591,8 +598,7 @@ for N in (2**13, 2**14, 2**15, 2**16, 2**17):
 measured("6.10", over_C=over_C[2**15], over_E=over_E[2**15])
 
 # %% [markdown]
-# 1.381 and 1.148 at $N = 32\,768$, falling to 1.285 and 1.048 at $N = 131\,072$. What lies above $14/12$ and above 1 is $M + 4d^2$ for $M$ in Theorem C (a factor 1.0625), the corrections of section 6.8 (1.02), and what does not grow with $N^2$. The picture leaves the last part out: $N$ is four million, and $M$ grows from $4d^2$ to $1024d^2$.
-# <!-- 1.0625, 1.02 = (64**3 + 4 * d**2) / 64**3, b4_form / 14 -->
+# 1.381 and 1.148 at $N = 32\,768$, falling to 1.285 and 1.048 at $N = 131\,072$. Most of what lies above $14/12$ and above 1 does not grow with $N^2$. The picture leaves it out: $N$ is four million, and $M$ grows from $4d^2$ to $1024d^2$.
 
 # %%
 N, d = 2**22, 64
@@ -605,19 +611,19 @@ found = {label: [(M / d**2, s.cost(N, d, **s.tiles(N, d, M)).total / unit[M]) fo
 line = {}
 for label, whole in (("all (C)", False), ("whole rows (E)", True)):
     least = [bounds.lower_bound("backward", N, d, M, whole_rows=whole)[0] for M in memories]
-    line[label] = [(M / d**2, words / unit[M]) for M, words in zip(memories, least, strict=True)]
+    line[label] = [(M / d**2, w / unit[M]) for M, w in zip(memories, least, strict=True)]
 explore.curve(found, line, title="Backward constants, N = 4,194,304, d = 64",
               xlabel="M/d²", ylabel="W M/(N²d²)", log=(True, False))
 
 # %% [markdown]
-# The line for whole rows lies just below B4, which stays between 14.2 and 14.5; the line for all rises to 12. What is known about the two units in between?
+# The line for whole rows lies just below B4, which stays between 14.2 and 14.5; the line for all rises to 12. And in between?
 #
 # - *12 is the best that counting reads can give.* B3 reads $12.2$ and writes $4.0$ times $N^2d^2/M$ words. So a proof of more than 12 must count written words, and that of Theorem E does.
-# - *Who goes below 14 cuts rows.* A schedule may keep some of a row's $d$ words and let the others travel. No schedule below 14 is known here, and no proof that there is none: for cut rows, $12 \le c \le 14$ is **open** (in the library's list `open_backward`, with the status *open*).
+# - *Who goes below 14, with $M$ far above $d^2$, cuts rows.* (Nearer to $d^2$ stored matrices pay: lesson 09.) A schedule may keep some of a row's $d$ words and let the others travel. None below 14 is known here, and no proof that there is none: for cut rows $12 \le c \le 14$ is **open** (`open_backward` in the library's list).
 #
-# The published results are about growth. The paper on fine-grained I/O complexity below treats a gradient of this kind, and shows that $N^2d^2/M$ is the right growth for $M \ge d^2$ and long sequences, and that for a smaller $M$ another schedule is better. The library has `small_cache_backward` for that end, and lesson 07 looks at it.
+# Published results are about growth: the paper on fine-grained I/O complexity below shows, for a gradient of this kind, that $N^2d^2/M$ is right for $M \ge d^2$ and long sequences, and that for a smaller $M$ another schedule is better. Lesson 07 looks at that end.
 #
-# **An open challenge.** The machine can be the referee. A challenger is a schedule like yours of 6.6, and a rule `tiles(N, d, M)` for the sizes of its tiles. It must give exact gradients, within $M$ words; then, dry, at a million tokens, it must move fewer words than B4. (Loop with `m.blocks`, or a dry run takes for ever.) There are no points and no hints, and whether it can be done nobody here knows. The referee tries one small input; a winner would have to be read as well.
+# **An open challenge.** The machine can be the referee. A challenger is a schedule like yours of 6.6 with a rule `tiles(N, d, M)`. It must give exact gradients; then, in a dry run at a million tokens, it must move fewer words than B4. (Loop with `m.blocks`, or that takes for ever.) There are no points, no hints, and nobody here knows whether it can be done. The referee tries one small input: a winner would be read as well.
 # <!-- drawn = [constant("split_backward", 2**22, 4**k * d**2) for k in range(1, 6)] -->
 # <!-- 14.2, 14.5 = math.floor(10 * min(drawn)) / 10, math.ceil(10 * max(drawn)) / 10 -->
 # <!-- b3 = ledger("fused_backward", 2**22, 64**3) -->
@@ -656,18 +662,18 @@ for schedule in (schedules.fused_backward, schedules.split_backward):
     print(schedule.name, referee(schedule, schedule.tiles), sep=": ")
 
 # %% [markdown]
-# B3 moves 1.1352 times as many words as B4, and B4 is not below itself. Whoever comes next, put a call of `referee` in a cell of your own.
+# B3 moves 1.1352 times as many words as B4, and B4 is not below itself. Call `referee` on yours in a cell of your own.
 
 # %% [markdown]
 # ## 6.11 Why whole rows pay 14 (optional)
 #
-# The idea of Theorem E is to ask what a single pair of a query and a key must pay, in any order. It has seven rows, $q, do, dq$ on one side and $k, v, dk, dv$ on the other, and each is in fast memory or not. So for this pair a run is a *walk*: inputs are loaded and dropped, accumulators enter and leave. On its way the walk does three tasks, each with all its rows there at once: for $dQ$ the rows $q, do, k, v, dq$, for $dK$ the same with $dk$, for $dV$ the rows $q, do, k, dv$.
+# What must a single pair of a query and a key pay, in any order? It has seven rows, $q, do, dq$ on one side and $k, v, dk, dv$ on the other, each in fast memory or not. So for this pair a run is a *walk*: inputs are loaded and dropped, accumulators enter and leave. On its way it does three tasks, each with all its rows there at once: for $dQ$ the rows $q, do, k, v, dq$, for $dK$ the same with $dk$, for $dV$ the rows $q, do, k, dv$.
 #
-# Every load, entry and exit is *charged* one for each of the pair's rows that is there on the other side. Now take all pairs together. In a step at most $(M + t)/d$ rows are there, so a row that comes or goes is charged at most that often. And each of these events moves $d$ words, but for one entry of each of the $3N$ accumulators, which begins at zero. If every pair is charged at least $c$, then
+# Every load, entry and exit is *charged* one for each of the pair's rows that is there on the other side. In a step at most $(M + t)/d$ rows are there, so over all pairs a row that comes or goes is charged at most that often. And each of these events moves $d$ words, but for one entry of each of the $3N$ accumulators, which begins at zero. If every pair is charged at least $c$, then
 #
 # $$ c\,N^2 \le \frac{W + 3Nd}{d} \cdot \frac{M + t}{d} . \tag{6.14} $$
 #
-# **Predict.** What is a pair charged in B4, whose first sweep keeps $q, do, dq$ while $k$ and $v$ pass, and whose second keeps $k, v, dk, dv$ while $q$ and $do$ pass?
+# **Predict.** What is a pair charged in B4?
 
 # %% tags=["predict"]
 predict("6.11", b4=14)  #> predict("6.11", b4=...)
@@ -693,7 +699,7 @@ print("B3", charges(B3))
 measured("6.11", b4=charges(B4))
 
 # %% [markdown]
-# 16 and 14: the charges are the rule (6.9), pair by pair. Each row that passes pays for all that stay. Is there a cheaper walk? There are only 128 sets of seven rows, so the library looks at them all, with Dijkstra's search for the shortest path (`bounds/whole_rows.py`):
+# 16 and 14: the charges are the rule (6.9), pair by pair. Is there a cheaper walk? Seven rows have only 128 sets, and Dijkstra's search for the shortest path goes through them all (`bounds/whole_rows.py`):
 # <!-- 128 = 2**7 -->
 
 # %%
@@ -705,9 +711,9 @@ cost, _ = whole.cheapest_walk(whole.BACKWARD, whole.HALVES)
 print(f"an input pays half at its load and half at its drop: {cost:g}")
 
 # %% [markdown]
-# 12, the constant of Theorem C once more; and 13 when an input pays half of its charge as it goes, which (6.14) allows too. The walk of 12 loads four inputs, and $dq$ comes and goes before $dk$ and $dv$ enter. For one pair that is cheap. But $q$ and $do$, $k$ and $v$ have to *wait* meanwhile, and all pairs cannot wait at once: who waits takes room.
+# 12, the constant of Theorem C once more; and 13 when an input pays half of its charge as it goes, which (6.14) allows too. In the walk of 12, $dq$ leaves before $dk$ and $dv$ enter, and $q$, $do$, $k$ and $v$ *wait*. For one pair that is cheap, but not all pairs can wait at once: who waits takes room.
 #
-# Therefore, when $dk_j$ enters for the first time since $dq_i$ left, and $q_i$, $do_i$ and one of $k_j$, $v_j$ have stayed in between, an *edge* is drawn from that exit to this entry. The same for $dv_j$. Who pays for edges? A charge looks at the other side only. The rows on an event's *own* side have not paid yet, and charges and own rows together are still at most $(M + t)/d$.
+# Therefore, when $dk_j$ enters for the first time since $dq_i$ left, and $q_i$, $do_i$ and one of $k_j$, $v_j$ have stayed in between, an *edge* is drawn from that exit to this entry. The same for $dv_j$. Who pays for edges? Charges count rows of the other side. With the rows on an event's *own* side they are still at most $(M + t)/d$.
 #
 # - Number the edges to one entry by the time of their exits. At exit number $a$, as many queries wait with $q$ and $do$: its own side has at least $2a + 1$ rows.
 # - Number the edges from one exit backwards by the time of their entries. At the entry that is number $b$ from the end, as many keys wait: its own side has at least $b + 1$ rows.
@@ -722,7 +728,7 @@ cost, _ = whole.cheapest_walk(whole.FORWARD, whole.ENTRIES)
 print(f"forward, loads and entries: {cost:g}")
 
 # %% [markdown]
-# Every pair is charged at least 14, and (6.14) with $c = 14$ is (6.13). (The small print: within a step, what comes counts at its beginning and what goes at its end, so that a score, made in the step from nothing, has all its rows there; a row that goes and returns within a step has stayed; and of an accumulator's stays only those count in which a product of column 1 is added that is needed.) The forward pass needs no edges: 4, the constant of F3, with no more than loads and entries. $\square$
+# Every pair is charged at least 14, and (6.14) with $c = 14$ is (6.13). (Small print: within a step, what comes counts at its beginning and what goes at its end, so a score, made there from nothing, has all its rows; a row that goes and returns within a step has stayed; of an accumulator's stays only those count that add a useful product of column 1.) The forward pass needs no edges: 4, the constant of F3, with no more than loads and entries. $\square$
 
 # %% [markdown]
 # ## 6.12 The whole proof of Theorem C (optional)
@@ -768,7 +774,7 @@ print(f"(6.17) holds in every draw: {(left <= right).all()}")
 # This is Theorem C, bound `C`. With $T = M + 4d^2$, $F_b(M + T) \le (M + 4d^2)^2/4d$, and (6.11) follows. $\square$
 
 # %% [markdown]
-# **For a small fast memory** other weights say more. For bound `C_small`, count also the $N^2d$ products $do_{ic}v_{jc}$ of the first finished sum for each $dp_{ij}$, as in Theorem B′. Such a sum is an accumulator until it is finished. Where it enters, its pair is among the $n_s$, and the first entries of all $N^2$ of them have no store to pay for them. Let these products and those for $dV$ weigh $1/\sqrt2$ each, those for $dQ$ and $dK$ 1. In (6.15) only the term with $dO$ changes, to $\sqrt{n_{dO}}\,(\sqrt{n_{dV}} + \sqrt{n_V})/\sqrt2$. This is at most $\sqrt{n_{dO}(n_{dV} + n_V)}$, so the right side stays; products of all other pairs weigh no more than before. Hence
+# **For a small fast memory** count also, as in Theorem B′, the $N^2d$ products $do_{ic}v_{jc}$ of the first finished sum for each $dp_{ij}$. Such a sum is an accumulator until then. Where it enters, its pair is among the $n_s$, and $N^2$ first entries have no store to pay for them. Let these products and those for $dV$ weigh $1/\sqrt2$ each, those for $dQ$ and $dK$ 1. In (6.15) only the term with $dO$ changes, to $\sqrt{n_{dO}}\,(\sqrt{n_{dV}} + \sqrt{n_V})/\sqrt2$. This is at most $\sqrt{n_{dO}(n_{dV} + n_V)}$, so the right side stays, and other pairs weigh no more than before. Hence, as bound `C_small`,
 #
 # $$ W \ge T\left\lfloor \frac{(2 + \sqrt2)N^2d}{F_b(M + T)} \right\rfloor - N^2 . \tag{6.19} $$
 #
@@ -783,7 +789,6 @@ print(f"(6.17) holds in every draw: {(left <= right).all()}")
 # - **"Recomputation saves room and pays with traffic."** It pays with arithmetic. B4 computes all scores twice, and moves 14 where B3 moves 16 (6.8).
 # - **"Softmax's gradient needs the whole row."** Only through $D_i$, and $D_i$ is a product of a row of $dO$ and a row of $O$ (6.4).
 # - **"A causal mask halves the traffic."** Of a schedule that passes tiles over, nearly, for long sequences: 0.523 at $N = 4096$, 0.729 at 256. Of B0 it saves nothing (6.9).
-# - **"20 is a poor constant, so the paper is wrong."** It claims growth, and the growth is right. Constants are another question.
 #
 # ## Take-away
 #

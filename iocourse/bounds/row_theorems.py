@@ -19,7 +19,7 @@ CHARGING = "a derivation of this course: rows that meet are charged to the one t
 WHOLE = "Rows of {arrays}, distinct arrays, are read, begun, merged, stored and dropped as wholes"
 STEPS = (
     ". The run can be cut into steps: between steps no score, weight or part of one is in fast memory, none "
-    "is ever moved, and in a step at most t words come in. Any order, several partial sums of a row, "
+    "is ever moved, and in a step at most t words of rows come in. Any order, several partial sums of a row, "
     "everything computed again at will."
 )
 FORWARD_ROWS = WHOLE.format(arrays="Q, K, V and O") + STEPS

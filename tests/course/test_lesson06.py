@@ -188,7 +188,7 @@ def test_section_6_5_the_published_sizes_never_fit(d, M):
     assert 4 * Bc * d >= M and costs.flash1_backward(10**6, d, Br=1, Bc=Bc).peak > M
     largest = schedules.flash1_backward.tiles(10**6, d, M)
     assert largest["Br"] == 1 and abs(largest["Bc"] - M / (4 * d + 1)) < 2
-    with pytest.raises(ValueError, match="words, .* more than M"):
+    with pytest.raises(ValueError, match=r"words, \d+ more than M"):
         schedules.flash1_backward.tiles(10**6, d, M, published=True)
 
 
@@ -208,16 +208,14 @@ def test_dQ_in_the_place_of_dO_is_worth_d_words_of_room():
         b2, b3 = (schedules.get(name).tiles(65536, d, M) for name in ("flash2_backward", "fused_backward"))
         assert b2 == schedules.fused_backward.tiles(65536, d, M - d)
         assert 0 <= b3["Bc"] - b2["Bc"] <= 1
-    assert at("flash2_backward", 2**22, d, LARGE) == at("fused_backward", 2**22, d, LARGE)
+    assert at("flash2_backward", 2**22, d, LARGE).total == at("fused_backward", 2**22, d, LARGE).total
 
 
 def test_section_6_8_where_each_order_wins():
     for N, winner in ((2048, "fused"), (4096, "fused"), (8192, "split"), (16384, "split")):
         assert schedules.best(N, d, LARGE, "backward").schedule.name == f"{winner}_backward"
-    fused, split = (lambda N: 16 * N * N * d * d / LARGE + 5 * N * d), (
-        lambda N: 14 * N * N * d * d / LARGE + 8 * N * d
-    )
-    assert fused(6144) == split(6144)
+    fused, split = (r * (6144 * d) ** 2 / LARGE + once * 6144 * d for r, once in ((16, 5), (14, 8)))
+    assert fused == split
     assert 4 < 4096 / schedules.split_backward.tiles(4096, d, LARGE)["Bc2"] < 5
 
 
@@ -237,7 +235,7 @@ def test_a_causal_mask_saves_half_in_the_end_and_B0_nothing():
 
 def test_the_bounds_are_the_ones_shown():
     """They are evaluated in tests/bounds."""
-    says("6.10", r"\frac{12N^2d^2}{M + 4d^2} - (M + 4d^2)", "a derivation of this course")
+    says("6.10", r"\frac{12N^2d^2}{M + 4d^2} - (M + 4d^2)", "both derivations of this course")
     says("6.10", r"\frac{14N^2d^2}{M + t} - 3Nd", "are distinct arrays", "distinct arrays, are read, begun")
     says("6.12", r"(4 + 2\sqrt2)N^2d/\sqrt M", "`small_cache_backward` has 10")
     proved = ("C", "C_line", "C_small", "C'", "E", "E'")
@@ -322,24 +320,61 @@ def test_B4_is_in_the_class_of_theorem_E_with_t_2d():
         assert at("split_backward", N, d, M).total >= bounds.theorem_E(N, d, M, t=2 * d)
 
 
-# ---------------------------------------------------------------------- why whole rows pay 14
-def lesson_space():
-    return {"np": np, "run": run, "exact": exact, "schedules": schedules, "bounds": bounds}
+# ---------------------------------------------------------------------- charges of whole rows, the referee
+@pytest.fixture(scope="module")
+def defined():
+    space = {"np": np, "run": run, "exact": exact, "schedules": schedules, "bounds": bounds}
+    space["measured"] = lambda *_, **__: None
+    LESSON.define(("counted", "verdict", "charges"), space)
+    return space
 
 
-def test_charges_are_the_rule_of_6_7_pair_by_pair():
-    space = lesson_space()
-    LESSON.define(("charges",), space | {"measured": lambda *_, **__: None})
+def test_charges_are_the_rule_of_6_7_pair_by_pair(defined):
+    charges = defined["charges"]
+    assert charges(defined["B3"]) == predicted_constant("columns", frozenset({"dQ", "dK", "dV"})) == 16
+    first, second = predicted_constant("rows", {"dQ"}), predicted_constant("columns", {"dK", "dV"})
+    assert charges(defined["B4"]) == first + second == 14
+
+
+def test_the_walks_of_B3_and_B4_do_every_task_and_clear_up(defined):
+    for walk in (defined["B3"], defined["B4"]):
+        there, left = set(), set(bounds.whole_rows.BACKWARD.tasks)
+        for event in walk.split(", "):
+            verb, row = sorted(event.split(), key=lambda word: word in bounds.whole_rows.BACKWARD.rows)
+            assert (row in there) == (verb in {"drop", "leaves"})
+            there ^= {row}
+            left = {task for task in left if not task <= there}
+        assert not there and not left
 
 
 @pytest.mark.parametrize(
     ("pair", "charged", "least"),
-    [("BACKWARD", "LOADS_AND_EXITS", 12), ("BACKWARD", "HALVES", 13), ("BACKWARD", "WITH_EDGES", 14)]
-    + [("FORWARD", "ENTRIES", 4)],
+    [
+        ("BACKWARD", "LOADS_AND_EXITS", 12),
+        ("BACKWARD", "HALVES", 13),
+        ("BACKWARD", "WITH_EDGES", 14),
+        ("FORWARD", "ENTRIES", 4),
+    ],
 )
 def test_the_cheapest_walks(pair, charged, least):
     whole = bounds.whole_rows
     assert whole.cheapest_walk(getattr(whole, pair), getattr(whole, charged)).cost == least
+
+
+def test_the_referee_tells_wrong_gradients_and_every_range_of_words(defined):
+    referee, verdict = defined["referee"], defined["verdict"]
+    fused = schedules.fused_backward
+
+    def exchanged(m, Q, K, V, O, dO, LSE, *, Br, Bc):
+        dQ, dK, dV = fused.body(m, Q, K, V, O, dO, LSE, Br=Br, Bc=Bc)
+        return dQ, dV, dK
+
+    assert referee(exchanged, fused.tiles) == "the gradients are wrong"
+    assert referee(fused, fused.tiles).endswith("of B4: not below B4")
+    told = [verdict(words, 14.3, 14, 12) for words in (14.3, 14.2, 13.9, 11.9)]
+    assert [text.split(":")[0].split(",")[0] for text in told] == [
+        *("not below B4", "below B4", "below what whole rows must pay", "below Theorem C")
+    ]
 
 
 # ---------------------------------------------------------------------- the exercises' own ground
