@@ -105,10 +105,10 @@ FORWARD = {  # before: (what stays, what passes, matrices that travel, what is t
 def my_cheapest(sweeps, x, state, goal):
     """The words of the cheapest sequence of sweeps, in units of N², and the sequence.
 
-    sweeps: for each state a list of sweeps (what stays, what passes, matrices, next state), arrays
-    separated by blanks. x: d/√M. Returns a number and a list of sweeps as they stand in `sweeps`.
+    sweeps: for each state a list of sweeps (what stays, what passes, matrices, next state),
+    arrays separated by blanks. x: d/√M. Returns a number and a list of sweeps out of `sweeps`.
     """
-    ### BEGIN SOLUTION at the goal nothing; elsewhere a sweep, and the cheapest from where it leads
+    ### BEGIN SOLUTION nothing at the goal; else a sweep, and the cheapest from where it leads
     if state == goal:
         return 0, []
     found = []
@@ -198,7 +198,7 @@ measured("9.2", backward=found.cost)
 def my_envelope(N, d, M, pass_):
     """The schedule with the fewest words by (9.2), and these words, as ("F3", 123.4).
 
-    N, d, M: whole numbers of at least 1. pass_: "forward" (F3, F7, F5) or "backward" (B3 to B7).
+    N, d, M: whole numbers of at least 1. pass_: "forward" (F3, F5, F7) or "backward" (B3-B7).
     """
     ### BEGIN SOLUTION block sizes from M, the eight forms, and the smallest of a pass
     def blocks(length, size):
@@ -311,17 +311,18 @@ explore.curve(
 # Must the second block cost a whole pass? With 600 queries F3 makes blocks of 445 and of 155 rows, and much of $M$ lies idle while the second is worked on. Make two blocks of 300 rows: then 19,004 words are free all the time. Let them hold keys and values *for good*, 148 of each, which the second block need not read again. This is F3c, `keys_kept`. With $k$ row blocks of equal size and $C$ keys kept
 #
 # $$ W = 2Nd + 2Nd\,k - 2Cd\,(k - 1) . \tag{9.3} $$
+# <!-- kept = schedules.keys_kept.tiles(600, 64, 58368) -->
+# <!-- 155, 300, 148 = 600 - 445, kept["Br"], kept["places"] - 1 -->
+# <!-- 19,004 = 58368 - 300 * (2 * 64 + 3) - 64 -->
 
 # %%
 for N, d, M in ((600, 64, 58368), (2048, 64, 64**3), (8192, 64, 58368)):
     f3, f3c = (s.cost(N, d, **s.tiles(N, d, M)).total
                for s in (schedules.flash_optimal, schedules.keys_kept))
-    print(f"N = {N:5,}, M = {M:7,}: F3 {f3:10,} words, F3c {f3c:10,}, {1 - f3c / f3:5.1%} fewer")
+    print(f"N = {N:5,}, M = {M:7,}: F3 {f3:10,} words, F3c {f3c:10,}, {1 - f3c / f3:.1%} fewer")
 
 # %% [markdown]
 # 658,560 words in place of 786,432 in the second line. With many blocks what is left over is small, and so is the gain. F3c is no sequence of sweeps: some keys stay while others pass.
-# <!-- 155, 19,004 = 600 - 445, 58368 - 300 * (2 * 64 + 3) - 64 -->
-# <!-- 148 = (58368 - 300 * (2 * 64 + 3) - 64) // (2 * 64) -->
 
 # %% [markdown]
 # ## 9.5 The backward pass
@@ -443,8 +444,8 @@ def dQ_sweep(m, dS, K, *, Br):
 def my_keys_sweep(m, Q, K, V, dO, LSE, D, *, Bc):
     """dS, dK and dV with Bc keys at a time in fast memory and one query at a time passing.
 
-    m: the machine. Q, K, V, dO: slow arrays (N, d). LSE, D: slow arrays (N,). Bc: keys in a block.
-    Returns the slow arrays dS (N, N), dK and dV (N, d).
+    m: the machine. Q, K, V, dO: slow arrays (N, d). LSE, D: slow arrays (N,).
+    Bc: keys in a block. Returns the slow arrays dS (N, N), dK and dV (N, d).
     """
     N, d = Q.shape
     dS, dK, dV = m.new("dS", (N, N)), m.new("dK", (N, d)), m.new("dV", (N, d))
@@ -571,7 +572,7 @@ measured("9.8", tied=tied / unit)
 # %%
 N, d = 8192, 128
 CHIPS = {"uno": (2 * 1024, 4), "stm32": (64 * 1024, 4),  # bytes, bytes a word
-         "sm": (227 * 1024, 2), "l2": (50 * 1024**2, 2)}
+         "sm": (227 * 1024, 2), "l2": (50 * 1024**2, 2)}  # sm: 227 of 228 KB
 MEMORY = {chip: size // word for chip, (size, word) in CHIPS.items()}  # in words
 for chip, M in MEMORY.items():
     print(f"{chip:6} {M:10,} words = {M / d**2:9.3f} d² = {M / (N * d):8.4f} Nd")
