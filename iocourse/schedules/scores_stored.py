@@ -12,6 +12,7 @@ def scores_stored_tiles(N: int, d: int, M: int) -> Tiles:
 
 
 @schedule(
+    label="F7",
     pass_="forward",
     lesson=(7, 6, 1),
     regime="d^2/2 <= M <= d^2",

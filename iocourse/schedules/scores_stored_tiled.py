@@ -19,6 +19,7 @@ def scores_stored_tiled_tiles(N: int, d: int, M: int) -> Tiles:
 
 
 @schedule(
+    label="F7d",
     pass_="forward",
     lesson=(7, 6, 2),
     regime="d^2/4 <= M <= d^2/2",
