@@ -17,7 +17,7 @@
 #
 # **Prerequisites**: lesson 02 (the matrix product in tiles), lesson 03 (log-sum-exp), lesson 04 (F3). Section 7.7 quotes lesson 05, sections 7.8 and 7.9 use the gradients of lesson 06, and the proof in section 7.10 builds on that of section 5.9. Signs and terms are on the [notation](notation.md) page.
 #
-# **Minutes**: 80 for sections 7.1 to 7.7, of which <!-- minutes without 7.4 --> are for the exercises. Sections 7.8 and 7.9 (25 minutes with exercise 7.4) and the proof in 7.10 (15 minutes) stand by themselves, for another evening.
+# **Minutes**: 80 for sections 7.1 to 7.7, of which <!-- minutes without 7.4 --> are for the exercises. Sections 7.8 and 7.9 take 25 minutes with exercise 7.4, and the proof in section 7.10 takes 15: for another evening.
 #
 # <!-- exercises -->
 
@@ -145,7 +145,7 @@ print(mine.ledger)
 #
 # $$ W_4 = 2Nd\left\lceil \frac NB \right\rceil + N^2 + 2N + N^2\left\lceil \frac dB \right\rceil + Nd\left\lceil \frac NB \right\rceil + Nd \;\approx\; \frac{8N^2d}{\sqrt M} + N^2 . \tag{7.2} $$
 #
-# Three full blocks and a vector take $3B^2 + B$ words, so $B = \sqrt M/2$ is safe, and the paper, which is after the order of growth, asks for no more. (The largest square that fits has $B \approx \sqrt{M/3}$, and the constant is $4\sqrt3 = 6.93$. The library takes that one unless it is asked for the `published` size.) There is something else to see. No maximum is subtracted: $A$ is the bare exponential.
+# Three full blocks and a vector take $3B^2 + B$ words, so $B = \sqrt M/2$ is safe, and the paper, which is after the order of growth, asks for no more. (The largest square that fits, $B \approx \sqrt{M/3}$, has $4\sqrt3 = 6.93$; the library takes it unless it is asked for the `published` size.) There is something else to see. No maximum is subtracted: $A$ is the bare exponential.
 #
 # **Predict.** $N = 2^{20}$, $d = 4096$, $M = 16\,384$. What is the constant $W\sqrt M/(N^2d)$ with the published size? And: 32 queries have scores that reach to $\pm 3000$, with a standard deviation of 900. In how many of the 32 rows is the output usable, that is, not NaN?
 # <!-- Q, K = np.random.default_rng(7).standard_normal((3, 32, 8))[:2] -->
@@ -287,7 +287,7 @@ f5, f6 = (squares(name, N, d, M) for name in ("small_cache", "small_cache_fused"
 measured("7.5", f6_over_f5=f6 / f5)
 
 # %% [markdown]
-# 1.105 times. F5 pays $N^2$ words for writing its scores, and that makes each further product cheaper: a stored score is read for $B_d$ products at a time. F6 writes none, and pays for partial outputs that travel. So whether to write $S$ is a matter of constants, and not of principle. F6 has one advantage that no count of words shows: in slow memory it needs nothing but inputs and output.
+# 1.105 times. F5 pays $N^2$ words for writing its scores, and that makes each further product cheaper: a stored score is read for $B_d$ products at a time. F6 writes none, and pays for partial outputs that travel. So whether to write $S$ is a matter of constants. F6 has one advantage that no count of words shows: in slow memory it needs nothing but inputs and output.
 
 # %% [markdown]
 # ## 7.6 One array at a time, and which schedule for which memory
@@ -364,7 +364,7 @@ measured("7.6", f3_from=border("scores_stored", "flash_optimal", 2**22, 4096, 0.
 # %% [markdown]
 # 1.002. In units of $N^2$ words, with $x = d/\sqrt M$, F3 moves $4x^2$ and F7 $2x^2 + 2$, and the two meet at $x = 1$, that is at $M = d^2$. Reckon it by the score. F3 spends $4x^2$ words a score on keys and values that pass. F7 spends half of that, and two words on the score itself, out and in. At $M = d^2$ both are four; with less memory it is cheaper to store a score, with more to use it where it is made.
 #
-# And that is the line of the papers, who found it from the growth alone: there $N^2d^2/M$ and $N^2d/\sqrt M$ are equal, up to constants. F3 and F5, with $4x^2$ and $4x + 1$, would meet elsewhere, at $x = (1 + \sqrt2)/2$, which is $0.69\,d^2$. Only with every constant as small as we can make it does $d^2$ come back as a border to the word.
+# And that is the line of the papers, who have it from the growth alone: there $N^2d^2/M$ and $N^2d/\sqrt M$ are the same, and the constants before them are left open. F3 and F5, with $4x^2$ and $4x + 1$, would meet elsewhere, at $x = (1 + \sqrt2)/2$, which is $0.69\,d^2$. With the smallest constants that we know, $d^2$ comes back as the border of real schedules.
 #
 # **Further down** the second sweep can cut its rows, as F5 does, while the first keeps them whole. A tile of $O$ with $B_d = d/k$ columns has room for $k$ times as many rows $B_o$, so $V$ passes less often, and each score is read $k$ times. All scores are stored before the first is read, and $L_i$ with them:
 #
@@ -379,7 +379,7 @@ measured("7.6", f3_from=border("scores_stored", "flash_optimal", 2**22, 4096, 0.
 # | $d^2/4$ to $d^2/2$ | $\sqrt2$ to $2$ | F7d, two slices | $\frac32x^2 + 3$ |
 # | below $d^2/4$ | above $2$ | F5 | $4x + 1$ |
 #
-# At each border two neighbours cost the same: $4$, $6$ and $9\,N^2$. F6, with $2\sqrt6\,x$, is nowhere the least. Have we overlooked a fifth? All of these are made of *sweeps*: a sweep goes through all pairs once, some arrays stay, others pass, and matrices of scores are read or stored. The library searches through all sequences of sweeps (lesson 09 shows how):
+# At each border two neighbours cost the same: $4$, $6$ and $9\,N^2$. (F5 reads a score a whole number $k$ of times and moves $2x^2/k + 2k + 1$, which touches $4x + 1$ where $x = k$.) F6, with $2\sqrt6\,x$, is nowhere the least. Is there a fifth? All of these are made of *sweeps*: a sweep goes through all pairs once, some arrays stay, others pass, scores are read or stored. The library searches through all their sequences (lesson 09 shows how):
 # <!-- 0.69 = 4 / (1 + math.sqrt(2)) ** 2 -->
 
 # %%
@@ -430,11 +430,11 @@ def plans(choose, N, d, memories):
 
 memories = (512, 1024, 1448, 1800, 2048, 2896, 4096, 4300, 5793)
 print("the best plan, and how many words it saves beside F3 and F5 alone:")
-for line in attempt(lambda: list(plans(my_plan, 2**16, 64, memories))):
+for line in attempt(lambda: list(plans(my_plan, 2**13, 64, memories))):
     print(line)
 
 # %% [markdown]
-# F5, F7d, F7, F3. Between $d^2/2$ and $d^2$ F7 and F7d with one slice take turns, as remainders will have it: they are one family. The gain is largest near the place where F5 and F3 would have met, 16.5 percent at $0.707\,d^2$. At this small $d$ F3 is ahead by $1.05\,d^2$. At $d = 256$, as a picture:
+# F5, F7d, F7, F3. Between $d^2/2$ and $d^2$ F7 and F7d with one slice take turns, as remainders will have it: they are one family. The gain is largest near the place where F5 and F3 would have met, 16.3 percent at $0.707\,d^2$. At this small $d$ F3 takes over a little late, near $1.05\,d^2$. At $d = 256$, as a picture:
 
 # %%
 N, d = 2**16, 256
@@ -463,12 +463,7 @@ explore.curve(
 #
 # $$ W \ge \frac{4N^2d}{\sqrt M\left(1 + \frac{9\sqrt M}{16d}\right)} - 2M - N^2 . \tag{7.7} $$
 #
-# The class is that of Theorem A: scores from $d$ products, outputs from products $p_{ij}v_{jc}$, any order, any tiles, and scores may be computed again at will. Look at a stretch of the run with $R$ words to work with, and count its products of both kinds:
-#
-# - Products whose pair $(i,j)$ has a score at hand, finished or growing, are limited as in two matrix products. With $n_s$ such pairs there are at most $\sqrt{n_s}\,(R - n_s)/2$.
-# - The others have a $p_{ij}$ made from nothing. That takes a whole row of $Q$ and a whole row of $K$, $d$ words each, and gives at most $(R - n_s)^2/16d$ products.
-#
-# For $M \ll d^2$ the second kind is a trifle, and *that* is why computing again does not help here. Section 7.10 has the whole proof. Like Theorem A it is a derivation of this course, not a theorem of the papers. (7.7) is the bound `B'_line` of the library's list; `bounds.BOUNDS["B'"]` is a little sharper, and `bounds.lower_bound` takes it into account.
+# The class is that of Theorem A: scores from $d$ products, outputs from products $p_{ij}v_{jc}$, any order, any tiles, and scores may be computed again at will. Products whose pair $(i,j)$ has a score at hand, finished or growing, are limited as in two matrix products. The others have a $p_{ij}$ made from nothing, and that takes a whole row of $Q$ and of $K$. For $M \ll d^2$ they are a trifle, and *that* is why computing again does not help here. Section 7.10 has the proof. Like Theorem A it is a derivation of this course, not a theorem of the papers. (7.7) is the bound `B'_line` of the library's list; `bounds.BOUNDS["B'"]` is a little sharper, and `bounds.lower_bound` takes it into account.
 #
 # **Predict.** $N = 2^{20}$, $d = 4096$, $M = 16\,384$. How many times the lower bound does F5 move?
 
@@ -489,7 +484,7 @@ ratio = squares("small_cache", N, d, 16384) * N**2 / least
 measured("7.7", f5_over_bound=ratio)
 
 # %% [markdown]
-# 1.038 times: whoever finds another schedule of this class saves at most 3.7 percent at this $M$. Both sides tend to 4, so 4 is the exact constant at this end, as it is for $M \gg d^2$. Between the ends up to a factor of 1.89 is open, most at $M = d^2$: there three schedules meet at $4N^2$, and neither a better one nor a better bound is known to us.
+# 1.038 times: whoever finds another schedule of this class saves at most 3.7 percent at this $M$. Both sides tend to 4, so 4 is the exact constant at this end, as it is for $M \gg d^2$. Between the ends up to a factor of 1.89 is open, most at $M = d^2$: there F3 and F7 meet at $4N^2$, and neither a better schedule nor a better bound is known to us.
 #
 # What does the 4 mean? $QK^\top$ and $PV$ are two matrix products of $N^2d$ products each, and either of them alone costs $2N^2d/\sqrt M$ (section 2.6). Below $d^2$ attention is two matrix products, and joining them saves nothing that grows like $N^2d/\sqrt M$. Above $d^2$ joining them is everything.
 #
@@ -499,7 +494,7 @@ measured("7.7", f5_over_bound=ratio)
 #
 # | | $M \ll d^2$ | $M \gg d^2$ |
 # | --- | --- | --- |
-# | best schedule | F5, $4N^2d/\sqrt M + N^2$ | F3, $4N^2d^2/M$ |
+# | best schedule known | F5, $4N^2d/\sqrt M + N^2$ | F3, $4N^2d^2/M$ |
 # | lower bound, proved in this course | B′, $4N^2d/\sqrt M - N^2$ | A, $4N^2d^2/M$ |
 # | published, without a constant | order $N^2d/\sqrt M$ | order $N^2d^2/M$ |
 #
@@ -513,7 +508,7 @@ shown = ["square_tiling", "small_cache", "small_cache_fused", "scores_stored", "
 explore.words_against_memory(2**16, 1024, shown, (2**8, 2**22))
 
 # %% [markdown]
-# On the left the three small-cache schedules fall like $1/\sqrt M$, half a decade for each decade of $M$, and F5 runs just above the bound. F7 and F3 begin at $2d + 3$ and $3d + 3 = 3{,}075$ words, far above them, and fall like $1/M$, twice as steep. F7 dips below the others before $d^2 = 1{,}048{,}576$, where F3 takes over. Beyond it all that store scores bend towards the flat, for their words for scores stay, while F3 and the bound fall on together.
+# On the left the three small-cache schedules fall like $1/\sqrt M$, and F5 runs just above the bound. F7 and F3 begin at $2d + 3$ and $3d + 3 = 3{,}075$ words, far above, and fall like $1/M$, twice as steep. F7 dips below the others before $d^2 = 1{,}048{,}576$, where F3 takes over. Beyond it only F3 falls on with the bound; the words for scores stay.
 # <!-- 3{,}075, 1{,}048{,}576 = schedules.flash_optimal.smallest_M(2**16, 1024), 1024**2 -->
 
 # %% [markdown]
@@ -603,7 +598,7 @@ print(f"paper's p A2 equals dQ: {np.allclose(p @ A2, backward(A1 @ X, A2, h, f @
 # | $d^2/4$ to $d^2/2$ | the same, in two slices | the same | $3x^2 + 7$ |
 # | below $d^2/4$ | `gradient_small_cache` | the same, all in tiles | $8x + 3$ |
 #
-# Again these are the least among sweeps, and here the search has taught us something. By hand we had stored $S$ alone, and $dO$ and $dQ$ stay: `gradient_stored`, $6x^2 + 3$. That is nowhere less than the least. The second row was found by the search first and written afterwards. At $M = d^2$ three of them meet at $9\,n^2$.
+# Again these are the least among sweeps. By hand we had `gradient_stored`, which stores $S$ alone: $6x^2 + 3$, nowhere below the least. The second row was found by the search, and written afterwards. At $M = d^2$ these two and `gradient_stored_twice` all move $9\,n^2$.
 #
 # In a small cache the products with a $d \times d$ matrix count as well, $2nd^2/\sqrt M$ for each of the three:
 #

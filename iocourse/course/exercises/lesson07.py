@@ -1,4 +1,4 @@
-"""Exercises of lesson 07: scores by columns, attention in a small cache, one array at a time, a plan, dL/dX."""
+"""Exercises of lesson 07: scores by columns, a small cache, one array at a time, a plan, and dL/dX."""
 
 from __future__ import annotations
 
@@ -178,12 +178,12 @@ STORED = Exercise(
     importance=5,
     minutes=10,
     hints=(
-        "Your F5 has two loops over the keys for each block of queries. Which array stays in the first, which "
-        "in the second, and what stays through both?",
+        "Your F5 has two loops over the keys for each block of queries. Which array stays in the first, "
+        "which in the second, and what stays through both?",
         "First: a block of rows of Q stays, and for each key a column of scores is made from whole rows, "
-        "stored, and taken in by the statistics. The rows of Q must go before the rows of the output begin.",
-        "A block of Br rows times one row of K, turned, is a column of Br scores. In the second loop, for each "
-        "key, that column comes back and becomes probabilities in place; it takes a whole row of V with it.",
+        "stored, and taken in by the statistics. The rows of Q must go before the output's rows begin.",
+        "A block of Br rows times one row of K, turned, is a column of Br scores. In the second loop that "
+        "column comes back for each key and becomes probabilities in place; it needs a whole row of V.",
     ),
     cases=stored_cases,
     properties=(
@@ -247,17 +247,22 @@ def best_plan(N: int, d: int, M: int) -> Plan:
 
 
 def plan_cases(rng: np.random.Generator) -> list[Case]:
-    """For each schedule an M at which it is best; where a row more begins to fit, and one word less; much
-    room, and room for all; one query; and for one small problem every M from the smallest on.
+    """For each schedule an M at which it is best; where a row more begins to fit, and one word less; room
+    for all; many rows with much room; one query; and for one small problem every M from the smallest on.
     """
     d, N = int(rng.integers(14, 21)), int(rng.integers(90, 131))
     memories = [int(M) for M in rng.permutation(np.linspace(12, 2 * d * d, 41).astype(int))]
     found = {best_plan(N, d, M).name: M for M in memories}
     both, one = d * d // (2 * d + 3) + 2, 3 * d * d // (4 * d + 12)
     edges = [both * (2 * d + 3) + d, one * (d + 3) + d]  # where F3, F7 have room for a row more
-    large = [*sorted(found.values()), *edges, *(M - 1 for M in edges), 6 * d * d, 10**6]
+    large = [*sorted(found.values()), d * d // 6, *edges, *(M - 1 for M in edges), 10**6]
     small_N, small_d = int(rng.integers(12, 15)), int(rng.integers(3, 5))
-    sizes = [*((N, d, M) for M in large), (1, d, 40), *((small_N, small_d, M) for M in range(5, 61))]
+    sizes = [
+        *((N, d, M) for M in large),
+        (4 * N, d, 6 * d * d),
+        (1, d, 40),
+        *((small_N, small_d, M) for M in range(5, 61)),
+    ]
     return [_plan_case(*size) for size in sizes]
 
 
@@ -300,10 +305,10 @@ PLAN = Exercise(
     hints=(
         "A larger tile never moves more words. So where a footprint leaves one size open, only the largest "
         "that fits is worth considering; where two share the room, one loop runs over one of them.",
-        "Solve each footprint for its last size. F3 and F7 leave one plan each; F5 leaves one for each Br, for "
-        "its footprint is the larger of two and gives Bc and Bd; F7d leaves one for each Bd.",
-        "Collect (name, tiles) wherever all sizes are at least 1: F3 with Bc = 1, F7, F5 for every Br from 1 "
-        "to N, F7d for every Bd from 1 to d. Keep the pair with the smallest total; min(..., key=...) does it.",
+        "Solve each footprint for its last size. F3 and F7 leave one plan each. F5 leaves one for each Br: "
+        "its footprint is the larger of two, and they give Bc and Bd. F7d leaves one for each Bd.",
+        "Collect (name, tiles) wherever all sizes are at least 1: F3 with Bc = 1, F7, F5 for every Br from "
+        "1 to N, F7d for every Bd from 1 to d. Keep the one with the smallest total by min(..., key=...).",
     ),
     cases=plan_cases,
     properties=(
