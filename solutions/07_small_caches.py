@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 07 Small caches
 #
-# Look once more at the left end of the picture in lesson 04. Where fast memory is small, even naive attention moves fewer words than FlashAttention in any of its orders. This lesson is about that end: $M < d^2$, where a handful of rows fills fast memory, or not even one fits. The way out is to cut $d$ as well. You will write an attention that runs in five words of fast memory, and find out whether it has to write its scores to slow memory. A second one keeps whole rows, of one array at a time, and then the old order takes over again exactly where the papers say, at $M = d^2$. At the end such regimes return in another problem, the gradient with respect to $X$ that a recent paper studies.
+# Look once more at the left end of the picture in lesson 04. Where fast memory is small, even naive attention moves fewer words than FlashAttention in any of its orders. This lesson is about that end: $M < d^2$, where a handful of rows fills fast memory, or not even one fits. One way out is to cut $d$ as well. You will write an attention that runs in five words of fast memory, and find out whether it has to write its scores to slow memory. Another is to keep whole rows of one array at a time, and with that the old order takes over again exactly where the papers say, at $M = d^2$. At the end such regimes return in another problem, the gradient with respect to $X$ that a recent paper studies.
 #
 # Who has so little memory? At $d = 64$ the line is $d^2 = 4096$ words. The fast memory of a GPU is larger, but one level further in it is not: the 32 vector registers of a processor core with AVX-512, 16 float32 numbers each, are 512 words.
 #
@@ -10,7 +10,7 @@
 # - to make a tile of scores from columns of $Q$ and $K$, and why that beats whole rows when $M < d^2$;
 # - to write attention with safe softmax in about $4N^2d/\sqrt M + N^2$ words;
 # - to say whether scores must be written to slow memory, and what it costs not to;
-# - to keep whole rows of one array at a time, and why that pays between $d^2/2$ and $d^2$;
+# - to keep whole rows of one array at a time, and why that pays between $d^2/4$ and $d^2$;
 # - to find the schedule for any $M$, and the borders between the regimes, by search and by formula;
 # - what Theorem B′ says: at this end, too, $4$ is the best constant;
 # - to see attention inside another problem, $dL/dX$, and to reuse everything there.
@@ -588,7 +588,7 @@ print(f"paper's p A2 equals dQ: {np.allclose(p @ A2, backward(A1 @ X, A2, h, f @
 # %% [markdown]
 # ## 7.9 The gradient, from small caches to large
 #
-# Blocked products make $Q = A_1X$ and $H = A_3Y$, and at the end $A_1^\top dQ$. Between lie the sweeps of a forward pass, which leaves $dO = O - E$, and those of $dQ$. With whole rows these are F3 and lesson 06's sweep for $dQ$, where $Q$, $dO$ and $dQ$ stay: $4x^2 + 6x^2$ in units of $n^2$. With less memory the trade is that of section 7.6: store an $n \times n$ matrix, and fewer arrays stay at a time.
+# Blocked products make $Q = A_1X$ and $H = A_3Y$, and at the end $A_1^\top dQ$. Between lie the sweeps of a forward pass, which leaves $dO = O - E$, and those of $dQ$. With whole rows these are F3 and lesson 06's sweep for $dQ$, where $Q$, $dO$ and $dQ$ stay: $4x^2 + 6x^2$ in units of $n^2$, with $x = d/\sqrt M$ as in section 7.6. With less memory the trade is the one made there: store an $n \times n$ matrix, and fewer arrays stay at a time.
 #
 # | $M$ | schedule | what it stores | words, in $n^2$ |
 # | --- | --- | --- | --- |
@@ -697,7 +697,7 @@ for R in (3, 6, 9, 12):
 #
 # ## Take-away
 #
-# - When $M < d^2$, cut $d$ too: keep a tile of scores, or of output, and stream columns past it. Every loaded word then serves about $\sqrt M$ products.
+# - When $M \ll d^2$, cut $d$ too: keep a tile of scores, or of output, and stream columns past it. Every loaded word then serves about $\sqrt M$ products.
 # - Raw scores in slow memory, statistics in fast memory: $4N^2d/\sqrt M + N^2$ words, safe, on any machine with five words or more. Without writing scores it is $4.90\,N^2d/\sqrt M$.
 # - The least among sweeps, with $x = d/\sqrt M$: $4x^2$ (F3), from $x = 1$ on $2x^2 + 2$ (F7), from $\sqrt2$ on $\frac32x^2 + 3$ (F7d), from $2$ on $4x + 1$ (F5). The first border is the papers' $M = d^2$.
 # - $4$ is the exact leading constant for $M \ll d^2$ (Theorem B′) and for $M \gg d^2$ (Theorem A). Between them up to a factor of 1.89 is open.
@@ -706,7 +706,7 @@ for R in (3, 6, 9, 12):
 # ## References
 #
 # - B. Saha, C. Ye: *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). Algorithm 1 is F4; the two regimes and (7.8).
-# - X. Li, Y. Liang, Z. Shi, Z. Song, Y. Zhou: *On Fine-Grained I/O Complexity of Attention Backward Passes*, 2024, [arXiv 2410.09397](https://arxiv.org/abs/2410.09397). The problem of section 7.8, its two regimes and (7.12).
+# - X. Li, Y. Liang, Z. Shi, Z. Song, Y. Zhou: *On Fine-Grained I/O Complexity of Attention Backward Passes*, 2024, [arXiv 2410.09397](https://arxiv.org/abs/2410.09397). The problem of section 7.8, its two regimes and (7.12). Its first title was *Fine-grained Attention I/O Complexity: Comprehensive Analysis for Backward Passes*.
 # - T. Smith, B. Lowery, J. Langou, R. van de Geijn, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). The matrix product, with constants.
 # - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré: *FlashAttention*, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135).
 #
