@@ -1,19 +1,19 @@
 # %% [markdown]
 # # 04 FlashAttention's forward pass
 #
-# In lesson 01 the $N \times N$ scores went to slow memory and came back. Lesson 02 gave us a machine that counts every word, lesson 03 a softmax that takes its scores in pieces. Now the three meet: scores are made tile by tile, used, and forgotten, and never travel. What is left to decide is an order: which of $Q$, $K$, $V$ and $O$ stays in fast memory while the others pass by? You will write three answers, called F1, F2 and F3 here. Each differs from the one before by a few lines, and they move $12$, $8$ and $4$ times $N^2d^2/M$ words.
+# In lesson 01 the $N \times N$ scores went to slow memory and came back. Lesson 02 gave us a machine that counts every word, lesson 03 a softmax that takes its scores in pieces. Now the three meet: scores are made tile by tile, used, and forgotten, and never travel. Two things are left to decide. One is an *order*: which of $Q$, $K$, $V$ and $O$ stay in fast memory while the others pass by? The other is a *tile*: how many rows of each at a time? FlashAttention and FlashAttention-2 are two orders, called F1 and F2 here. You will write both, find the best tile of each, and see how much is owed to the order and how much to the tile.
 #
 # **What you will learn**
 #
-# - to write the forward pass of FlashAttention as three schedules, and to read off the loops how often each array moves;
-# - to choose the tiles for given $N$, $d$ and $M$, with a footprint that is right to the word;
-# - to measure the leading constants 12, 8 and 4, and to say where each comes from;
+# - to write the forward pass of FlashAttention in both orders of its loops, and to read off the loops how often each array moves;
+# - to choose the tile for given $N$, $d$ and $M$, with a footprint that is right to the word;
+# - to measure four leading constants, two orders times two tiles, and to say where each comes from;
 # - to say when the published block sizes do not fit, and why;
 # - to compare a schedule with what no schedule can beat.
 #
 # **Prerequisites**: lessons 01 (attention), 02 (the machine: load, store, footprint) and 03 (online softmax). Signs and terms are on the [notation](notation.md) page.
 #
-# **Minutes**: 75, of which <!-- minutes --> are for the exercises.
+# **Minutes**: 90, of which <!-- minutes --> are for the exercises.
 #
 # <!-- exercises -->
 #
@@ -27,43 +27,105 @@ from iocourse.course import attempt, check, hint, measured, predict
 from iocourse.data import real_head
 
 # %% [markdown]
-# ## 4.1 Keys outside: the order of FlashAttention-1
+# ## 4.1 Queries stay
 #
 # We want $O = \mathrm{softmax}(QK^\top/\sqrt d)\,V$ without ever storing a score. So we cut $Q$ and $O$ into blocks of $B_r$ rows, $K$ and $V$ into blocks of $B_c$ rows. One block $Q_i$ and one block $K_j$ make a tile of scores, $B_r \times B_c$ words, which is gone before the next one is made.
 #
-# There are $T_r T_c$ such tiles, and every one of them must be made. In which order? FlashAttention-1 takes the *keys* outside: $K_j$ and $V_j$ stay, and all blocks of queries pass by. This is F1, in code `flash1`. The picture numbers the tiles of scores in that order.
+# There are $T_r T_c$ such tiles, and every one of them must be made. In which order? We begin with the simpler one, that of FlashAttention-2, in code `flash2`: the *queries* are outside. $Q_i$ stays, and with it $O_i$ and the row statistics, while all blocks of keys and values pass by. The picture numbers the tiles of scores in that order.
 
 # %%
-explore.tile_order("flash1", 64, 8, {"Br": 16, "Bc": 16})
+explore.tile_order("flash2", 64, 8, {"Br": 16, "Bc": 16})
 
 # %% [markdown]
-# The numbers run down the columns: a column is a block of keys, which comes once. A row is a block of queries, and it is visited four times, once in each column.
+# The numbers run along the rows: a row is a block of queries, which comes once. For each of its queries lesson 03 is at work: $m$, $\ell$ and $o$ take in the scores of one block of keys after the other. At the end of the row $O_i$ is divided by $\ell$ and stored; the statistics never leave fast memory.
 #
-# When $Q_i$ leaves, its output is not finished, for it has seen only the keys up to block $K_j$. So what has been gathered must wait in slow memory until the next visit: the rows $O_i$, and for each row the running maximum $m_i$ and the running sum $\ell_i$ of lesson 03. FlashAttention-1 stores $O_i$ already divided by $\ell_i$, so that slow memory always holds the attention over the keys seen so far. A visit brings the scores $s_{ij}$ of the new keys; here $i$ is a single query and $j$ a single key of the block:
-#
-# $$ m_i' = \max\bigl(m_i, \max_j s_{ij}\bigr), \qquad \ell_i' = e^{m_i - m_i'}\,\ell_i + \sum_j e^{s_{ij} - m_i'}, \qquad o_i' = \frac{e^{m_i - m_i'}\,\ell_i\, o_i + \sum_j e^{s_{ij} - m_i'} v_j}{\ell_i'} . $$
-#
-# These are (3.2) and (3.4) with two additions: the factor $\ell_i$ in front of $o_i$ undoes the division of the visit before, and the division comes again at the end.
-#
-# **Predict.** $N = 64$ and $B_c = 16$, so there are four blocks of keys. How many times is all of $Q$ read, and how many times is all of $O$ written? Put your numbers in place of the dots, then run both cells.
+# **Predict.** $N = 64$ and $B_r = 16$, so there are four blocks of queries. How many times is all of $K$ read, and how many times is all of $O$ written?
 
 # %% tags=["predict"]
-predict("4.1", q_reads=4, o_writes=4)  #> predict("4.1", q_reads=..., o_writes=...)
+predict("4.1", k_reads=4, o_writes=1)  #> predict("4.1", k_reads=..., o_writes=...)
 
 # %%
 N, d = 64, 8
 rng = np.random.default_rng(4)
 Q, K, V = rng.standard_normal((3, N, d))
+first = run(schedules.flash2, M=1024, Q=Q, K=K, V=V, Br=16, Bc=16).ledger
+print(first)
+measured("4.1", k_reads=first.reads["K"] // (N * d), o_writes=first.writes["O"] // (N * d))
+
+# %% [markdown]
+# $K$ and $V$ are read 4 times, once for each block of queries; $Q$ and $O$ move once. Counted for any sizes,
+#
+# $$ W_2 = 2Nd + 2Nd\left\lceil \frac{N}{B_r} \right\rceil, \qquad \text{footprint } B_r(2d + 2 + B_c) + 2B_c d . \tag{4.1} $$
+#
+# The footprint counts $Q_i$, $O_i$, two statistics a row and the scores, then $K_j$ and $V_j$. Look for $B_c$ in $W_2$: it is not there.
+#
+# <!-- exercise 4.1 --> Write the forward pass with blocks of queries outside and blocks of keys inside. All parts are known: `m.row_stats(i)`, `stats.update(s, o)` and `stats.normalise(o)` from section 3.8, and `o.add_product(s, v)`, which adds $sv$ to `o` without a temporary. Loop with `m.blocks`, which deals with ragged last blocks and makes dry runs fast. The check allows the words of (4.1). As fast memory it gives the footprint and a little for temporaries: one more tile of scores, and four words a row. If you are stuck after nine minutes, run `hint("4.1")` in a cell of your own.
+
+# %% tags=["exercise"] name="ex-4.1"
+def my_flash2(m, Q, K, V, *, Br, Bc):
+    """softmax(QKᵀ/√d) V with blocks of queries outside.
+
+    m: the machine. Q, K, V: slow arrays (N, d). Br, Bc: rows in a block of queries, of keys.
+    Returns the slow array O (N, d).
+    """
+    N, d = Q.shape
+    O = m.new("O", (N, d))
+    ### BEGIN SOLUTION what stays is loaded or made outside, what passes by in the inner loop
+    for i in m.blocks(N, Br):  # stays: q (Br, d), o (Br, d), stats 2·Br
+        with m.load(Q, i) as q, m.zeros(i, d) as o, m.row_stats(i) as stats:
+            q *= d**-0.5
+            for j in m.blocks(N, Bc):  # passes by: k (Bc, d), v (Bc, d), s (Br, Bc)
+                with m.load(K, j) as k, m.load(V, j) as v, q @ k.T as s:
+                    stats.update(s, o)
+                    o.add_product(s, v)
+            stats.normalise(o)
+            m.store(o, O, i)
+    return O
+    ### END SOLUTION
+
+
+# %% tags=["check"] name="check-4.1"
+check("4.1", my_flash2)
+
+# %% [markdown]
+# A ledger minus a closed form says where they differ. Yours, on the input from above with the tiles of the picture (a higher peak means temporaries, which the check allows):
+
+# %%
+budget = costs.flash2(N, d, Br=16, Bc=16)
+mine = attempt(run, my_flash2, M=1200, Q=Q, K=K, V=V, Br=16, Bc=16)
+print(f"{budget.total:,} words by (4.1), footprint {budget.peak:,}; yours differs by:",
+      mine.ledger - budget)
+
+# %% [markdown]
+# 5,120 words on 800 words of fast memory. For comparison: the scores alone are $64 \times 64 = 4{,}096$ words, and naive attention moves four times as many or more, for it writes and reads $S$ and $P$. On so small an input there is little to gain; the gain grows with $N$ and $M$.
+
+# %% [markdown]
+# ## 4.2 Keys stay
+#
+# Exchange the loops. This is the order of FlashAttention-1, in code `flash1`: $K_j$ and $V_j$ stay, and all blocks of queries pass by.
+
+# %%
+explore.tile_order("flash1", 64, 8, {"Br": 16, "Bc": 16})
+
+# %% [markdown]
+# The same sixteen tiles, now column by column. A row is visited four times, once in each column. When $Q_i$ leaves, its output is not finished, for it has seen only the keys up to block $K_j$. What has been gathered must wait in slow memory until the next visit: the rows $O_i$, and for each row $m_i$ and $\ell_i$.
+#
+# **Predict.** $N = 64$ and $B_c = 16$, four blocks of keys. How many times is all of $Q$ read, and how many times is all of $O$ written?
+
+# %% tags=["predict"]
+predict("4.2", q_reads=4, o_writes=4)  #> predict("4.2", q_reads=..., o_writes=...)
+
+# %%
 first = run(schedules.flash1, M=1024, Q=Q, K=K, V=V, Br=16, Bc=16).ledger
 print(first)
-measured("4.1", q_reads=first.reads["Q"] // (N * d), o_writes=first.writes["O"] // (N * d))
+measured("4.2", q_reads=first.reads["Q"] // (N * d), o_writes=first.writes["O"] // (N * d))
 
 # %% [markdown]
 # $Q$ is read 4 times and $O$ is written 5 times: once for each block of keys, and once before the first, because the first visit must find something to read. The same holds for $m$ and $\ell$. Counted for any sizes,
 #
-# $$ W_1 = 3Nd + 2N + \left\lceil \frac{N}{B_c} \right\rceil (3Nd + 4N), \qquad \text{footprint } 2B_c d + B_r(2d + 2 + B_c) . \tag{4.1} $$
+# $$ W_1 = 3Nd + 2N + \left\lceil \frac{N}{B_c} \right\rceil (3Nd + 4N), \qquad \text{footprint } 2B_c d + B_r(2d + 2 + B_c) . \tag{4.2} $$
 #
-# A round of the outer loop moves $Q$ in, $O$ in and $O$ out: the 3 in $3Nd$. The footprint counts $K_j$ and $V_j$, then $Q_i$, $O_i$, two statistics a row, and the scores. Look for $B_r$ in $W_1$: it is not there.
+# A round of the outer loop moves $Q$ in, $O$ in and $O$ out: the 3 in $3Nd$, where a round of F2 has 2, $K$ in and $V$ in. The footprint is that of F2, tile for tile, but now it is $B_r$ that is missing from the words.
 #
 # One thing is new for the machine: statistics that wait in slow memory. They are two slow arrays with one word for each row. Here they wait while the rows of a $4 \times 6$ matrix of scores come by, two columns at a time. `RowStats` makes statistics of two loaded tiles, and its `with` frees both:
 
@@ -88,11 +150,11 @@ run(row_sums, M=16, S=rng.standard_normal((4, 6))).ledger
 # %% [markdown]
 # Three visits: `m` and `l`, 4 words each, were read 3 times and written 4 times, which makes 12 and 16.
 #
-# A tile of outputs can travel along. You know `stats.update(s, o)`, which also rescales `o` to the new maximum, and `stats.normalise(o)`, which divides its rows by $\ell_i$. New is `stats.unnormalise(o)`, which multiplies them by $\ell_i$. None of them takes room, and `o.add_product(s, v)` adds $sv$ to `o` without a temporary.
+# A tile of outputs can travel along: `stats.update(s, o)` changes its unit as before. It is divided when its last keys have been seen, and a block `j` of `m.blocks` knows whether it is the last: `j.last`. (FlashAttention-1 divides at every visit and begins the next one with `stats.unnormalise(o)`, which multiplies by $\ell_i$ again. FlashAttention-2 leaves both out. It saves arithmetic and no word.)
 #
-# <!-- exercise 4.1 --> Write the forward pass with blocks of keys outside and blocks of queries inside. Keep $O$, `m` and `l` in the slow arrays that the first lines make. Loop with `m.blocks`, which deals with ragged last blocks and makes dry runs fast. The check allows the words of (4.1). As fast memory it gives the footprint and a little for temporaries: one more tile of scores, and four words a row. If you are stuck after twelve minutes, run `hint("4.1")` in a cell of your own.
+# <!-- exercise 4.2 --> Write the forward pass with blocks of keys outside. Keep $O$, `m` and `l` in the slow arrays that the first lines make. The check allows the words of (4.2), and fast memory as before. If you are stuck after nine minutes, run `hint("4.2")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-4.1"
+# %% tags=["exercise"] name="ex-4.2"
 def my_flash1(m, Q, K, V, *, Br, Bc):
     """softmax(QKᵀ/√d) V with blocks of keys outside.
 
@@ -113,11 +175,11 @@ def my_flash1(m, Q, K, V, *, Br, Bc):
                 stats = RowStats(m.load(maxima, i), m.load(sums, i))
                 with stats, m.load(Q, i) as q, m.load(O, i) as o:
                     q *= d**-0.5
-                    stats.unnormalise(o)
                     with q @ k.T as s:
                         stats.update(s, o)
                         o.add_product(s, v)
-                    stats.normalise(o)
+                    if j.last:
+                        stats.normalise(o)
                     m.store(o, O, i)
                     m.store(stats.m, maxima, i)
                     m.store(stats.l, sums, i)
@@ -125,90 +187,17 @@ def my_flash1(m, Q, K, V, *, Br, Bc):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-4.1"
-check("4.1", my_flash1)
-
-# %% [markdown]
-# A ledger minus a closed form says where they differ. Yours, on the input from above with the tiles of the picture (a higher peak means temporaries, which the check allows):
+# %% tags=["check"] name="check-4.2"
+check("4.2", my_flash1)
 
 # %%
 budget = costs.flash1(N, d, Br=16, Bc=16)
 mine = attempt(run, my_flash1, M=1200, Q=Q, K=K, V=V, Br=16, Bc=16)
-print(f"{budget.total:,} words by (4.1), footprint {budget.peak:,}; yours differs by:",
-      mine.ledger - budget)
-
-# %% [markdown]
-# 8,832 words on 800 words of fast memory. For comparison: the scores alone are $64 \times 64 = 4{,}096$ words, and naive attention moves four times as many or more, for it writes and reads $S$ and $P$. On so small an input there is little to gain; the gain grows with $N$ and $M$, as section 4.5 measures.
-
-# %% [markdown]
-# ## 4.2 Queries outside: the order of FlashAttention-2
-#
-# Most of the traffic of F1 is partial output: $O_i$ comes and goes once for every block of keys. Exchange the loops, and it stays at home: this is F2, in code `flash2`. $Q_i$, $O_i$ and the statistics remain in fast memory while all of $K$ and $V$ pass by. At the end of the row of tiles $O_i$ is finished, and is stored once. The statistics never leave fast memory.
-
-# %%
-explore.tile_order("flash2", 64, 8, {"Br": 16, "Bc": 16})
-
-# %% [markdown]
-# The same sixteen tiles, now row by row. Counted as before,
-#
-# $$ W_2 = 2Nd + 2Nd\left\lceil \frac{N}{B_r} \right\rceil, \qquad \text{footprint } B_r(2d + 2 + B_c) + 2B_c d . \tag{4.2} $$
-#
-# The footprint is that of F1, tile for tile. Only the traffic differs, and now it is $B_c$ that is missing from $W_2$.
-#
-# **Predict.** $N = 4096$, $d = 64$, $B_r = B_c = 256$. How many times more words does F1 move than F2?
-
-# %% tags=["predict"]
-predict("4.2", f1_over_f2=2)  #> predict("4.2", f1_over_f2=...)
-
-# %%
-shape, tiles = (4096, 64), {"Br": 256, "Bc": 256}
-f1 = run(schedules.flash1, M=2**18, dry=True, Q=shape, K=shape, V=shape, **tiles).ledger
-f2 = run(schedules.flash2, M=2**18, dry=True, Q=shape, K=shape, V=shape, **tiles).ledger
-print(f"F1 {f1.total:,} words, F2 {f2.total:,} words")
-print(f"footprints {f1.peak:,} and {f2.peak:,}")
-measured("4.2", f1_over_f2=f1.total / f2.total)
-
-# %% [markdown]
-# A factor of 1.53, in the same 131,584 words of fast memory. For one pair of blocks F1 moves three tiles ($Q_i$ in, $O_i$ in, $O_i$ out) and four words of statistics a row; F2 moves two tiles ($K_j$ in, $V_j$ in). That is $3/2$, and $2/d$ for the statistics.
-#
-# FlashAttention-2 takes a second step: it divides by $\ell_i$ once, after the last block of keys, and not at every visit. This saves arithmetic and no word.
-#
-# <!-- exercise 4.2 --> Write the forward pass with blocks of queries outside. Fast memory has the same allowance as before. If you are stuck after six minutes, run `hint("4.2")` in a cell of your own.
-
-# %% tags=["exercise"] name="ex-4.2"
-def my_flash2(m, Q, K, V, *, Br, Bc):
-    """softmax(QKᵀ/√d) V with blocks of queries outside.
-
-    m: the machine. Q, K, V: slow arrays (N, d). Br, Bc: rows in a block of queries, of keys.
-    Returns the slow array O (N, d).
-    """
-    N, d = Q.shape
-    O = m.new("O", (N, d))
-    ### BEGIN SOLUTION what stays is loaded or made outside, what passes by in the inner loop
-    for i in m.blocks(N, Br):  # stays: q (Br, d), o (Br, d), stats 2·Br
-        with m.load(Q, i) as q, m.zeros(i, d) as o, m.row_stats(i) as stats:
-            q *= d**-0.5
-            for j in m.blocks(N, Bc):  # passes by: k (Bc, d), v (Bc, d), s (Br, Bc)
-                with m.load(K, j) as k, m.load(V, j) as v, q @ k.T as s:
-                    stats.update(s, o)
-                    o.add_product(s, v)
-            stats.normalise(o)
-            m.store(o, O, i)
-    return O
-    ### END SOLUTION
-
-
-# %% tags=["check"] name="check-4.2"
-check("4.2", my_flash2)
-
-# %%
-budget = costs.flash2(N, d, Br=16, Bc=16)
-mine = attempt(run, my_flash2, M=1200, Q=Q, K=K, V=V, Br=16, Bc=16)
 print(f"{budget.total:,} words by (4.2), footprint {budget.peak:,}; yours differs by:",
       mine.ledger - budget)
 
 # %% [markdown]
-# The input that cost 8,832 words now costs 5,120, in the same 800 words.
+# 8,832 words on the input that cost F2 5,120, in the same 800 words of fast memory. Most of them are partial outputs that come and go.
 
 # %% [markdown]
 # ## 4.3 V in K's place
@@ -217,7 +206,7 @@ print(f"{budget.total:,} words by (4.2), footprint {budget.peak:,}; yours differ
 #
 # $$ W_3 = 2Nd + 2Nd\left\lceil \frac{N}{B_r} \right\rceil, \qquad \text{footprint } B_r(2d + 2 + B_c) + B_c d . \tag{4.3} $$
 #
-# This is F3, in code `flash_optimal`.
+# This is F3, in code `flash_optimal`: the order of F2, with less room for the same tile.
 #
 # **Predict.** $N = 64$, $d = 8$, $B_r = B_c = 16$, as before. How many words fewer than F2 does F3 move, and how many words of fast memory does it save?
 
@@ -252,7 +241,7 @@ def my_flash_optimal(m, Q, K, V, *, Br, Bc):
     """
     N, d = Q.shape
     O = m.new("O", (N, d))
-    ### BEGIN SOLUTION as in 4.2, but k has gone when v comes
+    ### BEGIN SOLUTION as in 4.1, but k has gone when v comes
     for i in m.blocks(N, Br):  # stays: q (Br, d), o (Br, d), stats 2·Br
         with m.load(Q, i) as q, m.zeros(i, d) as o, m.row_stats(i) as stats:
             q *= d**-0.5
@@ -274,38 +263,67 @@ check("4.3", my_flash_optimal)
 # %% [markdown]
 # ## 4.4 The tile for a given M
 #
-# Fast memory has $M$ words. Which tile should we take? In (4.2) and (4.3) the traffic depends on $B_r$ alone: $B_r$ rows of queries share one pass over $K$ and $V$. Both sizes take room. So every word given to $B_c$ is a word taken from $B_r$, and $B_c$ should be as small as a tile can be: one key at a time. What is then the largest $B_r$?
+# Fast memory has $M$ words. Which tile should we take? Let your hand find out before a formula says it. Run the next cell, then press Tab until the control you want has the focus; the arrow keys move a slider. (Without a running kernel it is a still picture.) It starts with F2 on $N = 1024$, $d = 64$, $M = 16\,896$, and a square tile of 32. Find the tile that fits and moves the fewest words:
 #
-# $$ B_r(2d + 2 + B_c) + B_c d \le M \quad \text{with } B_c = 1 . \tag{4.4} $$
-#
-# **Predict.** $N = 8192$, $d = 64$, $M = 16\,384$. How many times fewer words does F3 move with $B_c = 1$ than with $B_c = 64$, each with the largest $B_r$ that fits?
-
-# %% tags=["predict"]
-predict("4.4", factor=1.5)  #> predict("4.4", factor=...)
+# - `Br` up: the words fall, the footprint bar grows, until it says *does not fit* and by how many words.
+# - `Bc` up: the footprint grows and the words stay as they are. So which way should `Bc` go, and what can `Br` do then?
+# - Choose `flash1` as schedule. The two change roles: find its tile too.
+# - `M` up, then *best tiles for M* with the space bar: the words fall in proportion to $1/M$, until they reach the floor $4Nd$.
+# - `move` under `flash2`, then under `flash_optimal`: in the strip at the bottom, V comes to K, or in K's place.
 
 # %%
-N, d, M = 8192, 64, 16384
-
-
-def largest_that_fits(cost, Bc):
-    return max(Br for Br in range(1, 200) if cost(N, d, Br=Br, Bc=Bc).peak <= M)
-
-
-words = {}
-print("  Bc    F2: Br        words    F3: Br        words")
-for Bc in (64, 16, 4, 1):
-    Br2, Br3 = largest_that_fits(costs.flash2, Bc), largest_that_fits(costs.flash_optimal, Bc)
-    words_f2 = costs.flash2(N, d, Br=Br2, Bc=Bc).total
-    words[Bc] = costs.flash_optimal(N, d, Br=Br3, Bc=Bc).total
-    print(f"{Bc:4}  {Br2:8}  {words_f2:11,}  {Br3:8}  {words[Bc]:11,}")
-measured("4.4", factor=words[64] / words[1])
+explore.tile_tuner(N=1024, d=64, M=16896)
 
 # %% [markdown]
-# A factor of 1.94 for the choice of $B_c$. Read the table across as well. With $B_c = 64$, putting $V$ in $K$'s place brings 206,569,472 words down to 138,412,032, because the room saved is large. With $B_c = 1$ it is 64 words and changes nothing here. The two ideas want the same thing, room for queries, and the smaller tile takes nearly all of it.
+# **Predict.** Write down what your hand has found for $M = 16\,896$: the $B_r$ and the $B_c$ of F2, and the $B_r$ of F1.
+
+# %% tags=["predict"]
+predict("4.4", f2_Br=128, f2_Bc=1, f1_Br=1)  #> predict("4.4", f2_Br=..., f2_Bc=..., f1_Br=...)
+
+# %%
+N, d, M = 1024, 64, 16896
+
+
+def best_tile(cost, sides=range(1, 200)):
+    """(words, Br, Bc) of the tile that fits and moves the fewest words: every tile is tried."""
+    tried = ((cost(N, d, Br=Br, Bc=Bc), Br, Bc) for Br in sides for Bc in sides)
+    return min((form.total, Br, Bc) for form, Br, Bc in tried if form.peak <= M)
+
+
+f1, f2 = best_tile(costs.flash1), best_tile(costs.flash2)
+for name, (words, Br, Bc) in {"F1": f1, "F2": f2}.items():
+    print(f"{name}: {words:9,} words with Br = {Br}, Bc = {Bc}")
+print(f"F1 moves {f1[0] / f2[0]:.2f} times the words of F2")
+measured("4.4", f2_Br=f2[1], f2_Bc=f2[2], f1_Br=f1[1])
+
+# %% [markdown]
+# Both orders want the same: what stays fills fast memory, and what passes comes one row at a time. For F2 and F3 the reason stands in (4.1) and (4.3). $B_r$ rows of queries share one pass over $K$ and $V$, so the traffic depends on $B_r$ alone, but both sizes take room: every word given to $B_c$ is a word taken from $B_r$. So F3 takes the largest $B_r$ with
 #
-# Why then do GPU kernels take 32 to 128 keys at a time? Because their matrix units multiply whole tiles at once. The model counts words and no arithmetic; a later lesson puts the two together.
+# $$ B_r(2d + 2 + B_c) + B_c d \le M \quad \text{where } B_c = 1 . \tag{4.4} $$
 #
-# <!-- exercise 4.4 --> Give the tile with which F3 moves the fewest words in a fast memory of $M$ words, for any sizes. The cell above tried every $B_r$; solve (4.4) instead, and mind that there are only $N$ queries. You may assume that at least $B_r = B_c = 1$ fits, that is $M \ge 3d + 3$. If you are stuck after six minutes, run `hint("4.4")` in a cell of your own.
+# How much is $V$ in $K$'s place worth, if $B_c$ may be chosen? The table gives F2 and F3 each the largest $B_r$ that fits beside $B_c$ keys.
+
+# %%
+def largest_that_fits(cost, Bc):
+    """The largest Br beside Bc keys, and its words."""
+    Br = max(Br for Br in range(1, 200) if cost(N, d, Br=Br, Bc=Bc).peak <= M)
+    return f"{Br:8}  {cost(N, d, Br=Br, Bc=Bc).total:9,}"
+
+
+print("  Bc    F2: Br      words    F3: Br      words")
+for Bc in (64, 16, 4, 1):
+    of_f2, of_f3 = (largest_that_fits(cost, Bc) for cost in (costs.flash2, costs.flash_optimal))
+    print(f"{Bc:4}  {of_f2}  {of_f3}")
+
+# %% [markdown]
+# Across: with $B_c = 64$, $V$ in $K$'s place saves 4,096 words of room and brings 3,276,800 words down to 2,228,224. With $B_c = 1$ it saves $d = 64$ words, not half of the $2d + 3 = 131$ that a row of queries takes. So F3's block is at most one row larger than F2's, and for about half of all $M$ it is no larger. Where F3 has two rows and F2 one, for $M$ from 326 to 389, that halves the words; from $M = d^2$ on it takes a thirtieth off the constant at most. Down: the smaller tile of keys takes nearly all of the gain.
+# <!-- 4,096, 131 = 64 * 64, 2 * 64 + 3 -->
+# <!-- f2, f3 = (cost(1024, 64, Br=2, Bc=1).peak for cost in (costs.flash2, costs.flash_optimal)) -->
+# <!-- 326, 389 = f3, f2 - 1 -->
+#
+# Why then do GPU kernels take 32 to 128 keys at a time? Because their matrix units multiply whole tiles at once, and there the place of $V$ counts. The model counts words and no arithmetic; a later lesson puts the two together.
+#
+# <!-- exercise 4.4 --> Give the tile with which F3 moves the fewest words in a fast memory of $M$ words, for any sizes. The cells above tried every tile; solve (4.4) instead. (A tile with more rows than there are queries is cut to $N$, so you need not mind.) You may assume that at least $B_r = B_c = 1$ fits, that is $M \ge 3d + 3$. If you are stuck after six minutes, run `hint("4.4")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-4.4"
 def my_best_tiles(N, d, M):
@@ -314,7 +332,7 @@ def my_best_tiles(N, d, M):
     N, d, M: whole numbers of at least 1.
     """
     ### BEGIN SOLUTION solve (4.4) for Br
-    return min(N, (M - d) // (2 * d + 3)), 1
+    return (M - d) // (2 * d + 3), 1
     ### END SOLUTION
 
 
@@ -322,7 +340,7 @@ def my_best_tiles(N, d, M):
 check("4.4", my_best_tiles)
 
 # %% [markdown]
-# Your F3 with your tile, on the sizes of the table. The run is dry: it moves shapes instead of numbers and counts the same words. (Loops with `range` are right too, but then the run visits every block, and this one takes a quarter of a minute; the next section's takes a minute.)
+# Your F3 with your tile, on the sizes of the table. The run is dry: it moves shapes instead of numbers and counts the same words.
 
 # %%
 def with_my_tiles():
@@ -334,68 +352,69 @@ ledger = attempt(with_my_tiles).ledger
 print(f"{ledger.total:,} words, {ledger.peak:,} of {M:,} words of fast memory used")
 
 # %% [markdown]
-# 71,303,168 words, as in the last line of the table, and 16,308 of the 16,384 words are in use. The 76 that are left are too few for one more query, which needs $2d + 3 = 131$.
-# <!-- 76, 131 = 16384 - costs.flash_optimal(8192, 64, Br=124, Bc=1).peak, 2 * 64 + 3 -->
+# 1,179,648 words, as in the last line of the table, and 16,832 of the 16,896 words are in use. The 64 that are left are the $d$ words that $V$ saves in $K$'s place: here too few for another query.
 
 # %% [markdown]
-# ## 4.5 Twelve, eight, four
+# ## 4.5 Order times tile
 #
-# To compare the three we give each a tile for $M$ words. F1 gets the $B_c = M/4d$ of its paper, a quarter of $M$ for $K_j$. F2 gets the same quarter for $Q_i$, $B_r = M/4d$, and F3 the $B_r = M/(2d+3)$ of (4.4). Of each count we keep the term that grows with $N^2$:
+# A paper gives an order and a tile together. FlashAttention-1's takes $B_c = \lceil M/4d \rceil$ and $B_r = \min(\lceil M/4d \rceil, d)$: a quarter of $M$ at most for each of $Q_i$, $K_j$, $V_j$, $O_i$. FlashAttention-2's names no sizes for a given $M$; we take the same quarters, with queries and keys exchanged. The library picks the best tile of an order, and these if asked: `schedules.flash1.tiles(N, d, M, published=True)`, or `iocourse count flash1 … --published`.
 #
-# $$ \frac{W_1 M}{N^2d^2} \to 12\left(1 + \frac{4}{3d}\right), \qquad \frac{W_2 M}{N^2d^2} \to 8, \qquad \frac{W_3 M}{N^2d^2} \to 4\left(1 + \frac{3}{2d}\right) . \tag{4.5} $$
+# First your own two schedules, each with both tiles, in a dry run. (If you loop with `range` it visits every block, and takes a quarter of a minute.)
+
+# %%
+N, d, M = 8192, 64, 64 * 64**2
+for order, mine in (("flash1", my_flash1), ("flash2", my_flash2)):
+    schedule = schedules.get(order)
+    for published in (True, False):
+        tiles = schedule.tiles(N, d, M, published=published)
+        room = 2 * M  # for temporaries, if you have any
+        dry = attempt(run, mine, M=room, dry=True, Q=(N, d), K=(N, d), V=(N, d), **tiles).ledger
+        print(f"{order} {tiles}: {dry.total:,} words, differs from the closed form by:",
+              dry - schedule.cost(N, d, **tiles))
+
+# %% [markdown]
+# What you have measured is what (4.1) and (4.2) say, to the word. So they may speak for larger sizes.
 #
-# The first: $4Nd/M$ blocks of keys times $3Nd$ words makes 12, and $4N$ words of statistics beside $3Nd$ make the correction. The second: $4Nd/M$ blocks of queries times $2Nd$. The third: $(2d+3)N/M$ blocks times $2Nd$, which is $4$, and $3/(2d)$ of it because a row of queries takes $2d + 3$ words, and not $2d$.
-#
-# **Predict.** $N = 65\,536$, $d = 64$, $M = 64d^2 = 262\,144$. What will the three constants $WM/(N^2d^2)$ be?
+# **Predict.** Four million tokens, $N = 2^{22}$, with $d = 64$ and $M = 64d^2 = 262\,144$. What are the four constants $WM/(N^2d^2)$: F1 and F2, each with a quarter of $M$ for what stays, and each with its best tile?
 
 # %% tags=["predict"]
-predict("4.5", flash1=12, flash2=8, flash_optimal=4)  #> predict("4.5", flash1=..., flash2=..., flash_optimal=...)
+predict("4.5", f1_quarter=12, f1_best=6, f2_quarter=8, f2_best=4)  #> predict("4.5", f1_quarter=..., f1_best=..., f2_quarter=..., f2_best=...)
 
 # %%
-N, d, M = 65536, 64, 64 * 64**2
-answers = {"flash1": my_flash1, "flash2": my_flash2, "flash_optimal": my_flash_optimal}
-constant = {}
-for name, mine in answers.items():
-    tiles = schedules.get(name).tiles(N, d, M)
-    room = 2 * M  # for temporaries, if you have any
-    dry = attempt(run, mine, M=room, dry=True, Q=(N, d), K=(N, d), V=(N, d), **tiles).ledger
-    constant[name] = dry.total * M / (N * d) ** 2
-    print(f"{name:14} {tiles}: {dry.total:,} words")
-measured("4.5", **constant)
+def constant(order, published, N):
+    words = schedules.get(order).count(N, d, M, published=published).total
+    return words * M / (N * d) ** 2
 
-# %% [markdown]
-# 12.44, 8.125 and 4.25: near to 12, 8 and 4, and a little above all three. What is left over has two parts. The corrections of (4.5) give 12.25, 8 and 4.09. The rest are terms that do not grow with $N^2$, such as the $2Nd$ of (4.2), and rounding up to whole blocks: they must shrink as $N$ grows. Closed forms cost nothing, so we can look at four million tokens:
-# <!-- 12.25, 4.09 = 12 * (1 + 4 / (3 * 64)), 4 * (1 + 3 / (2 * 64)) -->
 
-# %%
+print("           N    F1 quarter   best    F2 quarter   best")
 for N in (2**16, 2**19, 2**22):
-    row = [(s, s.cost(N, d, **s.tiles(N, d, M)).total * M / (N * d) ** 2)
-           for s in (schedules.flash1, schedules.flash2, schedules.flash_optimal)]
-    print(f"N = {N:9,}  " + "  ".join(f"{s.name} {c:.2f}" for s, c in row))
+    f1_quarter, f1_best = constant("flash1", True, N), constant("flash1", False, N)
+    f2_quarter, f2_best = constant("flash2", True, N), constant("flash2", False, N)
+    print(f"{N:12,}    {f1_quarter:10.2f} {f1_best:6.2f}    {f2_quarter:10.2f} {f2_best:6.2f}")
+measured("4.5", f1_quarter=f1_quarter, f1_best=f1_best, f2_quarter=f2_quarter, f2_best=f2_best)
 
 # %% [markdown]
-# 12.25, 8.00 and 4.10. Formula (4.5) says 12.25, 8 and 4.09. The last hundredth is made of small things: 2,000 rows of queries where (4.5) has $M/(2d+3) = 2001.10$, a last block that is not full, and what is left of $2Nd$.
+# The last line as a table:
 #
-# How much of the way from 12 to 4 is the loop order, and how much the tile? Give F1 its best tile, $B_r = 1$ and $B_c$ as large as fits:
-# <!-- 2,000, 2001.10 = schedules.flash_optimal.tiles(2**22, 64, 64 * 64**2)["Br"], 64 * 64**2 / (2 * 64 + 3) -->
-
-# %%
-N, Bc = 2**22, (M - 2 * d - 2) // (2 * d + 1)
-best = costs.flash1(N, d, Br=1, Bc=Bc)
-c = best.total * M / (N * d) ** 2
-print(f"F1 with Br = 1, Bc = {Bc}: constant {c:.2f}, footprint {best.peak:,}")
-
-# %% [markdown]
-# 6.18. So the tile takes 12.25 down to 6.18, a factor of 2, and the loop order takes it on to 4.10, the factor $3/2$ of section 4.2.
+# | | a quarter of $M$ stays | best tile |
+# | --- | --- | --- |
+# | F1, keys outside | 12.25 | 6.18 |
+# | F2, queries outside | 8.00 | 4.10 |
+#
+# Across, the tile is worth a factor of 2. Down, the order is worth $3/2$. F3 with its best tile has 4.10 as well. Formulas say where the four come from; of each count they keep the term that grows with $N^2$:
+#
+# $$ \frac{W_1 M}{N^2d^2} \to 12\left(1 + \frac{4}{3d}\right) \text{ or } 6\left(1 + \frac{11}{6d}\right), \qquad \frac{W_2 M}{N^2d^2} \to 8 \text{ or } 4\left(1 + \frac{3}{2d}\right) . \tag{4.5} $$
+#
+# The 12 is $4Nd/M$ blocks of keys times $3Nd$ words, and $4N$ words of statistics beside $3Nd$ make the correction. With its best tile F1 keeps $M/(2d + 1)$ keys instead of $M/4d$: half as many rounds, but for the score that a key takes beside its $2d$ words. The 8 is $4Nd/M$ blocks of queries times $2Nd$; with its best tile F2 keeps $M/(2d + 3)$ queries. For $d = 64$ these are 12.25, 6.17, 8 and 4.09. The last hundredths are whole rows: 2,000 queries where (4.5) has 2001.10.
+# <!-- 6.17, 4.09 = 6 * (1 + 11 / (6 * 64)), 4 * (1 + 3 / (2 * 64)) -->
+# <!-- 2,000, 2001.10 = schedules.flash2.tiles(2**22, 64, 64 * 64**2)["Br"], 64 * 64**2 / (2 * 64 + 3) -->
 
 # %% [markdown]
 # ## 4.6 Block sizes that do not fit
 #
-# FlashAttention-1's paper sets $B_c = \lceil M/4d \rceil$ and $B_r = \min(\lceil M/4d \rceil, d)$: a quarter of $M$ for each of $Q_i$, $K_j$, $V_j$, $O_i$ at most. The paper argues up to constant factors, and there it is right. To the word, the scores and the statistics need room as well. The sizes fit exactly when
+# Four quarters fill fast memory, and then the scores and the statistics need room as well. The paper argues up to constant factors, and there it is right. To the word, its sizes fit exactly when
 #
 # $$ 2B_c d + B_r(2d + 2 + B_c) \le M . \tag{4.6} $$
-#
-# With $B_r = d$ and $B_c = M/4d$ the left side is $M/2 + 2d^2 + 2d + M/4$, so (4.6) says $M \ge 8d^2 + 8d$.
 #
 # **Predict.** $d = 8$, $M = 512$: the published sizes are $B_r = 8$ and $B_c = 16$. How many words does the schedule need?
 
@@ -404,39 +423,27 @@ predict("4.6", footprint=512)  #> predict("4.6", footprint=...)
 
 # %%
 try:
+    schedules.flash1.tiles(64, 8, 512, published=True)
+except ValueError as refused:
+    print(refused)
+try:
     run(schedules.flash1, M=512, Q=Q, K=K, V=V, Br=8, Bc=16)
 except FastMemoryFull as full:
     print(full)
 measured("4.6", footprint=costs.flash1(64, 8, Br=8, Bc=16).peak)
 
 # %% [markdown]
-# 528 words: 16 more than there are. Up to the scores everything fits, $Q_i$ and $O_i$ with room to spare; the tile of scores does not. And $8d^2 + 8d = 576$ is indeed more than 512. For $d = 64$ the limit is 33,280:
-# <!-- 16, 576, 33,280 = 528 - 512, 8 * 8**2 + 8 * 8, 8 * 64**2 + 8 * 64 -->
-
-# %%
-def published(d, M):
-    Bc = costs.ceil_div(M, 4 * d)
-    return costs.flash1(10**6, d, Br=min(Bc, d), Bc=Bc).peak
-
-
-for M in (16384, 33279, 33280, 33281, 58368):
-    need = published(64, M)
-    verdict = "fit" if need <= M else f"short of {need - M:,}"
-    print(f"M = {M:6,}: published sizes need {need:6,}  {verdict}")
-
-# %% [markdown]
-# Below 33,280 words they do not fit, and at 33,280 they do. One word more and they do not fit again: $\lceil M/4d \rceil$ rounds up to one more key, which takes $2d + B_r = 192$ words. Where $4d$ does not divide $M$, it is (4.6) that decides. When you ask `schedules.flash1.tiles(N, d, M)` for tiles that do not fit as published, it takes the best of the loop order instead and says so: `schedules.flash1.note(N, d, M)`.
-# <!-- more, less = (costs.flash1(10**6, 64, Br=64, Bc=math.ceil(M / (4 * 64))).peak for M in (33281, 33280)) -->
-# <!-- 192 = more - less -->
+# 528 words: 16 more than there are. Up to the scores everything fits, $Q_i$ and $O_i$ with room to spare; the tile of scores does not. With $B_r = d$ and $B_c = M/4d$ the left side of (4.6) is $M/2 + 2d^2 + 2d + M/4$, so the sizes fit from $M = 8d^2 + 8d$ on: 576 words for $d = 8$, and 33,280 for $d = 64$. (Where $4d$ does not divide $M$, rounding up makes one more key, and (4.6) itself decides.)
+# <!-- 576, 33,280 = 8 * 8**2 + 8 * 8, 8 * 64**2 + 8 * 64 -->
 
 # %% [markdown]
 # ## 4.7 How little is possible
 #
-# We went from 12 to 4. Could the next idea bring 2? A lower bound answers for all ideas at once. One is short: every input word is read and every output word is written, so $W \ge 4Nd$, the *compulsory* traffic. The other one counts how many products $p_{ij}v_{jc}$ can be formed with the words that are in fast memory during a stretch of the run. We call it Theorem A:
+# We went from 12 to 4. Could another idea bring 2? A lower bound answers for all ideas at once. One is short: every input word is read and every output word is written, so $W \ge 4Nd$, the *compulsory* traffic. The other one counts how many products $p_{ij}v_{jc}$ can be formed with the words that are in fast memory during a stretch of the run. We call it Theorem A:
 #
 # $$ W \ge \frac{4N^2d^2}{M + d^2} - (M + d^2) . \tag{4.7} $$
 #
-# It holds for every $M$ and for every schedule that computes attention exactly, with scores from $d$ products $q_{ic}k_{jc}$ and outputs from products $p_{ij}v_{jc}$; in any order, with any tiles, also if scores are computed twice. It is a derivation of this course, with segments and the Loomis-Whitney inequality as in the papers below; lesson 05 proves it. The library keeps a list, `bounds.BOUNDS`, with the source and the class of each: these two are the bounds `compulsory` and `A_large`. `bounds.lower_bound` takes the largest of what is proved, for very small memories also a third bound, which lesson 07 needs; it does so at $M + 4$ words, since four registers are free.
+# It holds for every $M$ and for every schedule that computes attention exactly from three distinct arrays, with scores from $d$ products $q_{ic}k_{jc}$ and outputs from products $p_{ij}v_{jc}$; in any order, with any tiles, also if scores are computed twice. It is a derivation of this course, with segments and the Loomis-Whitney inequality as in the papers below; lesson 05 proves it. `bounds.BOUNDS` lists source and class of each; these two are the bounds `compulsory` and `A_large`. `bounds.lower_bound` takes the largest of what is proved, at $M + 4$ words, since four registers are free.
 #
 # **Predict.** $N = 8192$, $d = 64$, $M = 58\,368$ (228 KiB of float32, the size of a fast memory on a large GPU). How many times the lower bound does F3 move?
 # <!-- 228 = 58368 * 4 / 1024 -->
@@ -466,33 +473,10 @@ measured("4.7", f3_over_bound=f3.total / least)
 explore.words_against_memory(8192, 64)
 
 # %% [markdown]
-# Read it from left to right. At the left end even naive attention moves less than the three, for only a few rows of queries fit; what to do with so little memory is a question for lesson 07. Then naive attention is nearly flat, for more memory does not help an algorithm that writes its scores out, while F1, F2 and F3 fall in proportion to $1/M$, and F3 runs closest to the bound. Between the points at 32,768 and at 38,968 words F1 and F2 jump *up*. There, from 33,280 words on, the published sizes begin to fit (section 4.6); the library takes them, for F2 the same quarter of $M$, and they are worse than the tiles it took before. At the right end all of $Q$ fits, and F2 and F3 meet the compulsory $4Nd = 2{,}097{,}152$ words.
-# <!-- 32,768, 38,968, 33,280 = 2**15, round(2 ** (15 + 1 / 4)), 8 * 64**2 + 8 * 64 -->
+# Read it from left to right. At the left end even naive attention moves less than the three, for only a few rows of queries fit; what to do with so little memory is a question for lesson 07. Then naive attention is nearly flat, for more memory does not help an algorithm that writes its scores out, while the others fall in proportion to $1/M$. F2 and F3 are one line, closest to the bound, but for the left end, where $d$ words can be a row; F1 runs above them by the factor $3/2$ of its order. At the right end all of $Q$ fits, and F2 and F3 meet the compulsory $4Nd = 2{,}097{,}152$ words.
 
 # %% [markdown]
-# ## 4.8 Your hand on the tile, and the quiz of lesson 00
-#
-# The next cell puts everything so far under your hands. Run it, then press Tab until the control you want has the focus; the arrow keys move a slider, the space bar presses a button. (Without a running kernel you see a still picture; the numbers follow in the cell after it.) Four things to look for:
-#
-# - `Br` up: the words fall, the footprint bar grows, until it says *does not fit* and by how many words.
-# - `Bc` up: the footprint grows and the words stay as they are. Choose `flash1` as schedule, and the two change roles.
-# - `M` up, then *best tiles for M*: the words fall in proportion to $1/M$, until they reach the floor $4Nd$. (Among tiles that move equally few words, the button takes the one with the largest `Bc`.)
-# - `move` under `flash2`, then under `flash_optimal`: in the strip at the bottom, V comes to K, or in K's place.
-
-# %%
-explore.tile_tuner()
-
-# %% [markdown]
-# The numbers without the picture, for F2 with $N = 4096$ and $d = 64$:
-
-# %%
-N, d = 4096, 64
-for b in (32, 64, 128, 256):
-    square = costs.flash2(N, d, Br=b, Bc=b)
-    print(f"Br = Bc = {b:3}: {square.total:11,} words, footprint {square.peak:8,}")
-
-# %% [markdown]
-# Twice the tile moves about half the words, and takes two to three times the room.
+# ## 4.8 The quiz of lesson 00
 #
 # In lesson 00 you judged three sentences that are often said of FlashAttention: its traffic is $O(1)$, it is $O(N)$, and smaller tiles move fewer words. Now each can be measured. The first two need $N$ and $2N$ at the same $M$: constant traffic would stay the same, linear traffic would double.
 #
@@ -548,38 +532,32 @@ error = abs(on_sharp.O - exact.attention(sharp.Q, sharp.K, sharp.V)).max()
 print(f"{tiles}, largest error below 1e-12: {error < 1e-12}")
 print(on_sharp.ledger)
 measured("4.9", words_more=on_sharp.ledger.total - on_flat.ledger.total)
-
-# %% [markdown]
-# The values agree with exact attention, and both heads move 271,296 words: to the word the same, for the loops never look at a value. Naive attention on this head and this memory moves 1,038,084 words:
-
-# %%
-naive = schedules.naive.cost(471, 32, **schedules.naive.tiles(471, 32, M)).total
 least, which = bounds.lower_bound("forward", 471, 32, M)
-f3 = costs.flash_optimal(471, 32, **tiles).total
-print(f"naive {naive:,}; F3 {f3:,}; bound {which} {least:,}")
+naive = schedules.naive.count(471, 32, M).total
+print(f"naive {naive:,} words; bound {which} {least:,} words")
 
 # %% [markdown]
-# F3 moves about a quarter of the naive words, and 1.56 times the bound: with $N = 471$ and $M = 4d^2$, the rounding, the $2Nd$ and the $d^2$ of section 4.7 weigh more than at $N = 8192$.
-# <!-- f3 = schedules.flash_optimal -->
-# <!-- 1.56 = f3.cost(471, 32, **f3.tiles(471, 32, 4096)).total / bounds.lower_bound("forward", 471, 32, 4096)[0] -->
+# The values agree with exact attention, and both heads move 271,296 words: to the word the same, for the loops never look at a value. Naive attention on this head and this memory moves 1,038,084 words, nearly four times as many. The bound is 1.56 times less: with $N = 471$ and $M = 4d^2$, the rounding, the $2Nd$ and the $d^2$ of section 4.7 weigh more than at $N = 8192$.
+# <!-- 1.56 = schedules.flash_optimal.count(471, 32, 4096).total / bounds.lower_bound("forward", 471, 32, 4096)[0] -->
 
 # %% [markdown]
 # ## Misconceptions
 #
 # - **"FlashAttention's traffic is linear in $N$."** At fixed $M$, doubling $N$ multiplied the words by 3.886 (4.8). Linear is the room in slow memory.
-# - **"Smaller tiles fit better, so they move less."** They fit better and move more: tile 64 moved 3.82 times the words of tile 256 (4.8). Small pays for $B_c$ alone, because it leaves room for $B_r$ (4.4).
+# - **"FlashAttention-2 moves fewer words because of its block sizes."** With the same tiles it moves about two thirds as many, and with best tiles too: that is its order. The tile is another factor of 2, for either order (4.5).
+# - **"Smaller tiles fit better, so they move less."** They fit better and move more: tile 64 moved 3.82 times the words of tile 256 (4.8). Small pays for what passes, because it leaves room for what stays (4.4).
 # - **"A quarter of $M$ for each of four tiles, and it fits."** The scores are a tile too: 528 words where there were 512 (4.6).
-# - **"Freeing K before V comes saves traffic."** By itself it saved 0 words and 128 words of room (4.3). Room becomes traffic saved when $B_r$ grows into it.
+# - **"Freeing K before V comes saves traffic."** By itself it saved 0 words and 128 words of room (4.3). Room becomes traffic saved when $B_r$ grows into it, and with one key at a time it is $d$ words (4.4).
 #
 # ## Take-away
 #
 # - Scores are made, used and forgotten, so the traffic is decided by what stays: with keys outside, partial outputs travel; with queries outside, they do not.
-# - $W = 2Nd + 2Nd\lceil N/B_r\rceil$: all of fast memory should hold queries and their outputs. One key at a time, then one value in its place, gives $4N^2d^2/M$, and no schedule of this kind has a smaller constant.
+# - Words are order × tile. What stays should fill fast memory, what passes should come one row at a time: $4N^2d^2/M$ for queries outside, $6N^2d^2/M$ for keys outside, and no schedule of this kind has a smaller constant than 4.
 # - Count the footprint to the word: scores, statistics and temporaries included.
 #
 # ## References
 #
-# - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré: *FlashAttention*, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135). Algorithm 1 is F1, with its block sizes.
+# - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré: *FlashAttention*, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135). Algorithm 1 is F1, with the block sizes of section 4.6.
 # - T. Dao: *FlashAttention-2*, 2023, [arXiv 2307.08691](https://arxiv.org/abs/2307.08691). Algorithm 1 is F2.
 # - B. Saha, C. Ye: *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). $N^2d^2/M$ is optimal up to a constant for $M \ge d^2$.
 # - T. Smith, B. Lowery, J. Langou, R. van de Geijn, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). Tight constants for the matrix product; Theorem A borrows from its technique.

@@ -624,7 +624,7 @@ explore.roofline([75, 80, 90], {"naive, d = 64": naive[64], "BM = 64": tiles[64]
 # %% [markdown]
 # ## 11.11 What a tile takes of the chip
 #
-# The words depend on $B_M$ alone, so the model says: give every word of fast memory to queries and take the keys one at a time, $B_N = 1$. On a chip, the library takes $B_M = B_N = 128$ for $d = 128$ on an H200. How much would the model gain in the same footprint (4.2)?
+# The words depend on $B_M$ alone, so the model says: give every word of fast memory to queries and take the keys one at a time, $B_N = 1$. On a chip, the library takes $B_M = B_N = 128$ for $d = 128$ on an H200. How much would the model gain in the same footprint (4.1)?
 
 # %%
 N, d = 4096, 128

@@ -530,7 +530,21 @@ explore.words_against_length(12, 3, [4096, 16384])
 # %% [markdown]
 # 303, and 88.54 times fewer. The crossing lies between 0.56 and 0.70 ranks with the best tiles, and between 1.00 and 1.40 ranks if rows alone are cut; rounding to whole tiles makes it a little more than $r/2$ and about $5r/4$. It hardly depends on $M$: four times the memory moves the crossing of $d = 12$, $g = 4$ from 1,058 to 1,213. Where the state fits, low rank has $4Nd$, and it is ahead as soon as F3 has to read its keys a second time. At $M = 16\,384$ that is from $N = 607$ on, the right one of the two crossings in the picture. (Words are not everything. By section 15.6 low rank multiplies less from $N = r(d+1)/d$ on, a little above $r$; here that is 493.)
 #
-# At $N = 40\,960$ low rank moves 3,031,040 words, where Theorem A asks every exact schedule for 227,699,088. That is no contradiction. Theorem A counts products $p_{ij}v_{jc}$, all $N^2d$ of them, and here no $p_{ij}$ is ever formed. Of this course's bounds only the compulsory one holds for low rank.
+# At $N = 40\,960$ low rank moves 3,031,040 words, where Theorem A asks every exact schedule for 227,699,088. That is no contradiction. Theorem A counts products $p_{ij}v_{jc}$, all $N^2d$ of them, and here no $p_{ij}$ is ever formed. What can be said instead is said for low rank's own class: schedules that make each of the $r$ features of a row from the whole row. Count their products, of a feature with a word of $V$ and of a feature with a word of the state, as Theorem A counts its own, and
+#
+# $$ W \ge \frac{2rNd^2}{M} - M - rd \qquad \text{for } \tfrac12 d^2 \le M < N . \tag{15.15} $$
+#
+# So the 2 of (15.14) cannot be improved within the class.
+
+# %%
+rank = comb(256 + 2, 2)
+room = 4 * rank + 256 + 4  # four columns of the state
+low = schedules.low_rank.count(2**24, 256, room, g=2).total
+least = bounds.theorem_low_rank(2**24, 256, rank, room + 4)
+print(f"r = {rank:,}, M = {room:,}: {low:,} words, bound {least:,}, ratio {low / least:.3f}")
+
+# %% [markdown]
+# 1.035 times the bound. It speaks of one class with a given rank, not of every approximation. Papp, Sobczyk and Zouzias (2605.23751) ask that larger question: their abstract announces algorithms after Alman and Song whose words grow almost linearly in $N$ in most regimes, and lower bounds for each regime. We know the abstract alone, so we quote no theorem of theirs.
 #
 # Storing the features, as a program does that calls for $\phi(Q)$ and $\psi(K)$ as arrays, would throw this away. Writing and reading both once would move $4Nr$ words, and at $r = 455$ that is 38 times $4Nd$.
 # <!-- 493 = math.ceil(455 * 13 / 12) -->
@@ -674,7 +688,7 @@ for pair in real_heads():
 # %% [markdown]
 # ## 15.10 What "almost linear" says
 #
-# The idea is that of Alman and Song, who proved two statements about it (2302.13214). Let $d$ grow like $\log N$ and ask for an error of $1/N$ to some power. If the entries are bounded by $B = o(\sqrt{\log N})$, attention can be approximated in time $N^{1 + o(1)}$: then the degree grows more slowly than $\log N$, and the rank more slowly than any power of $N$. If $B$ is of the order $\sqrt{\log N}$, with a large enough constant, then no algorithm at all does it in time $N^{2 - \delta}$ with a fixed $\delta > 0$, unless a common conjecture on satisfiability (SETH) is false. So bounded entries are not a weakness of this method. They are where the border runs. (Their scores are $q \cdot k/d$, so $|s| \le B^2$. The gradient followed in 2402.04497, and for many layers in 2408.13233: lesson 16.)
+# The idea is that of Alman and Song, who proved two statements about it (2302.13214). Let $d$ grow like $\log N$ and ask for an error of $1/N$ to some power. If the entries are bounded by $B = o(\sqrt{\log N})$, attention can be approximated in time $N^{1 + o(1)}$: then the degree grows more slowly than $\log N$, and the rank more slowly than any power of $N$. If $B$ is of the order $\sqrt{\log N}$, with a large enough constant, then no algorithm at all does it in time $N^{2 - \delta}$ with a fixed $\delta > 0$, unless a common conjecture on satisfiability (SETH) is false. So bounded entries are not a weakness of this method. They are where the border runs, for $d$ that grows like $\log N$. (For a *constant* $d$ Gupta, Huang, Saha, Xu and Ye, 2505.14840, announce time $\tilde O(N^{2-1/d})$ whatever the size of the entries, up to a power of its logarithm.) (Their scores are $q \cdot k/d$, so $|s| \le B^2$. The gradient followed in 2402.04497, and for many layers in 2408.13233: lesson 16.)
 #
 # How fast does the $o(1)$ go to zero? Let $d = \log_2 N$ and $B = \tfrac12$, so that with their scale $R = \tfrac14$, and take the smallest Taylor degree whose error (15.7), which is at most $R^{g+1}e^R/(g + 1)!$, is below $1/N$. Then write the rank as a power of $N$.
 #
@@ -729,6 +743,8 @@ explore.low_rank_explorer()
 # - J. Alman, Z. Song: *Fast attention requires bounded entries*, 2023, [arXiv 2302.13214](https://arxiv.org/abs/2302.13214). The approximation, and the border.
 # - J. Alman, Z. Song: *The fine-grained complexity of gradient computation for training large language models*, 2024, [arXiv 2402.04497](https://arxiv.org/abs/2402.04497).
 # - Y. Liang, Z. Sha, Z. Shi, Z. Song, Y. Zhou: *Multi-layer transformers gradient can be approximated in almost linear time*, 2024, [arXiv 2408.13233](https://arxiv.org/abs/2408.13233).
+# - S. Gupta, B. Huang, B. Saha, Y. Xu, C. Ye: *Subquadratic algorithms and hardness for attention with any temperature*, 2025, [arXiv 2505.14840](https://arxiv.org/abs/2505.14840). The abstract.
+# - P. A. Papp, A. Sobczyk, A. Zouzias: *Approaching I/O-optimality for approximate attention*, 2026, [arXiv 2605.23751](https://arxiv.org/abs/2605.23751). The abstract.
 #
 # **What comes next.** Training needs gradients. Lesson 16 computes all of them in two more passes, from the same features, and finds that they lose one degree.
 # <!-- 75 = 227_699_088 / 3_031_040 -->

@@ -818,9 +818,9 @@ attempt(print_choices);
 #
 # **Shown**, each by a count that you can repeat:
 #
-# - Attention's words depend on the order of its loops: $12$, $8$ or $4$ times $N^2d^2/M$ for three orders of the same arithmetic (lesson 04), and no order of the exact forward pass does better than 4 in the leading term, for $d^2 \ll M \ll Nd$ (lesson 05).
-# - Below $M = 0.69\,d^2$ it pays to cut $d$ as well: $4N^2d/\sqrt M$, again with the best constant (lesson 07).
-# - The backward pass has 14, and no schedule fewer than 12 (lesson 06); where everything fits, $7Nd + N$ (lesson 09).
+# - Attention's words depend on the order of its loops and on its tiles: $12.25$ or $6.18$ times $N^2d^2/M$ for one order, $8.00$ or $4.10$ for another, with the sizes of a paper or with the best (lesson 04), and no order of the exact forward pass does better than 4 in the leading term, for $d^2 \ll M \ll Nd$ (lesson 05).
+# - From $M = d^2$ down it pays to store the scores, below $d^2/4$ to cut $d$ as well: $4N^2d/\sqrt M + N^2$, where the 4 is again the best constant for $M \ll d^2$ (lesson 07).
+# - The backward pass has 14, no schedule that moves whole rows has less, and none at all less than 12 (lesson 06); where everything fits, $7Nd + N$ (lesson 09).
 # - A mask saves words where neighbours agree on their keys, down to $4Nd$ for any window whose keys fit, and next to nothing where pairs are drawn at random (lesson 08).
 # - Kernels move what the closed forms say, to the word (lessons 10 to 13), and how much of that reaches DRAM is a matter of the order of programs (lesson 14).
 # - With bounded logits and small $d$ attention and its gradient take a time that is linear in $N$, and the forward pass $4Nd$ words if the state fits; otherwise fewer words than exact attention from about half a rank to $1.4$ ranks on (lessons 15 and 16). The error can be certified or predicted beforehand, and at initial weights it grew no faster than about the square root of the depth (this lesson).
@@ -828,14 +828,13 @@ attempt(print_choices);
 #
 # **Open**, as far as we know:
 #
-# - The two borders of the map, around $d^2$ and around $Nd$, where the best schedule and the best bound are a factor of 2 apart; and 14 against 12 in the backward pass (section 9.8).
-# - A lower bound for approximate attention. Theorem A counts products that low rank never forms; what must an approximation with a given error move? We have the compulsory words, and nothing in between.
+# - The two borders of the map, around $d^2$ and around $Nd$, where the best schedule and the best bound are a factor of 2 apart; and whether cutting rows can bring the backward pass below 14, down to 12 (section 9.8).
+# - Constants for approximate attention. Lower bounds there are: the abstract of 2605.23751 announces them for each regime, with algorithms after Alman and Song whose words are almost linear in $N$. What a given error at a given $N$ and $d$ must cost, to the word, is another matter; (15.15) says it for one class and a given rank alone.
 # - Depth with trained weights. Section 17.2 measured initial ones.
 # - Training at scale with bounded logits: how much does a bound cost, and which bound costs nothing? Sections 17.3 and 17.5 show two small cases, one of which pays dearly.
 # - The clock. Every number of this course about a GPU is a count of words, bytes or registers, unless a record with a name and a date stands beside it.
 #
 # You began with a claim that could not be checked, "FlashAttention uses memory efficiently", and a habit: to make it one that can. The habit is what the course would like to leave with you. The closed forms are in the library.
-# <!-- 0.69 = (2 / (1 + math.sqrt(2))) ** 2 -->
 
 # %% [markdown]
 # ## Misconceptions
@@ -862,5 +861,6 @@ attempt(print_choices);
 # - Y. Xiong et al.: *Nyströmformer*, 2021, [arXiv 2102.03902](https://arxiv.org/abs/2102.03902). Landmarks.
 # - A. Katharopoulos, A. Vyas, N. Pappas, F. Fleuret: *Transformers are RNNs*, 2020, [arXiv 2006.16236](https://arxiv.org/abs/2006.16236). Linear attention.
 # - J. Alman, Z. Song: *Fast attention requires bounded entries*, 2023, [arXiv 2302.13214](https://arxiv.org/abs/2302.13214).
+# - P. A. Papp, A. Sobczyk, A. Zouzias: *Approaching I/O-optimality for approximate attention*, 2026, [arXiv 2605.23751](https://arxiv.org/abs/2605.23751). The abstract.
 #
 # **What comes next.** This was the last lesson. `iocourse count --list` names the schedules, `iocourse count` counts them, and a new one takes one file.

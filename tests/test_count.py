@@ -156,14 +156,14 @@ def test_the_list(capsys):
     assert [one["pass"] for one in listed[len(dense) :]] == ["forward"] * (len(listed) - len(dense))
     assert all(list(one) == ["name", "pass", "regime", "source"] and all(one.values()) for one in listed)
     lines = counted(capsys, "--list").splitlines()
-    assert len(lines) == 1 + len(EVERY) and "FlashAttention, 2205.14135, Algorithm 1" in lines[2]
+    assert len(lines) == 1 + len(EVERY) and "FlashAttention, 2205.14135, Algorithm 1" in lines[3]
     starts = [lines[0].index(title) for title in ("name", "pass", "regime", "source")]
     for line in lines[1:]:  # columns stand under their titles, with two spaces between
         assert all(line[start - 2 : start] == "  " and line[start] != " " for start in starts[1:])
 
 
 def test_names(capsys):
-    assert "'flash9' is unknown; there are naive, flash1" in refused(capsys, "flash9", *SIZES)
+    assert "'flash9' is unknown; there are naive, flash2" in refused(capsys, "flash9", *SIZES)
     assert "NAME is missing; there are naive" in refused(capsys, *SIZES)
 
 
@@ -206,7 +206,7 @@ def test_bad_arguments_are_one_line(capsys, arguments, line):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (("gradient", "--lse"), "gradient takes no --lse; these do: naive, flash1"),
+        (("gradient", "--lse"), "gradient takes no --lse; these do: naive, flash2"),
         (("flash2_backward", "--lse"), "flash2_backward takes no --lse"),
         (("gradient", "--mask", "causal"), "gradient takes no --mask"),
         (("split_backward", "--no-recompute"), "split_backward takes no --no-recompute: bound B is one of"),

@@ -13,12 +13,13 @@ from ..sizes import check_sizes, positive_int
 from .backward import NOT_PARTIAL
 from .bound import bound
 from .forward import NOT_LINEAR
+from .segments import SCALE
 
 CHARGING = "a derivation of this course: rows that meet are charged to the one that comes or goes"
 WHOLE = "Rows of {arrays}, distinct arrays, are read, begun, merged, stored and dropped as wholes"
 STEPS = (
     ". The run can be cut into steps: between steps no score, weight or part of one is in fast memory, none "
-    "is ever moved, and in a step at most t words come in. Any order, several partial sums of a row, "
+    "is ever moved, and in a step at most t words of rows come in. Any order, several partial sums of a row, "
     "everything computed again at will."
 )
 FORWARD_ROWS = WHOLE.format(arrays="Q, K, V and O") + STEPS
@@ -95,8 +96,8 @@ def theorem_E_prime(N: int, d: int, M: int, T: int | None = None) -> int:
 @library_answer
 def _words_E_prime(N: int, d: int, M: int, T: int) -> int:
     R = M + T
-    kept = isqrt(196 * d * d * R**3 // 27) + 1  # 14d·F, rounded up
-    return (14 * (N * d) ** 2 - 3 * N * d * R - kept) * T // (R * T + kept)
+    kept = isqrt(196 * d * d * R**3 * SCALE**2 // 27) + 1  # 14d·F in parts of a word, rounded up
+    return ((14 * (N * d) ** 2 - 3 * N * d * R) * SCALE - kept) * T // (R * T * SCALE + kept)
 
 
 def _lengths(most: int) -> list[int]:

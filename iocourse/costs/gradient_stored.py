@@ -1,4 +1,4 @@
-"""Closed forms of dL/dX with the scores stored: A1, A2, A3, E (N, d) and X, Y (d, d) in, dX (d, d) out."""
+"""Closed forms of dL/dX with N x N matrices stored: A1, A2, A3, E (N, d), X, Y (d, d) in, dX out."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ def _shapes(N: int, d: int) -> dict[str, Shape]:
         **dict.fromkeys(("A1", "A2", "A3", "E", "Q", "H", "dO", "dQ"), (N, d)),
         **dict.fromkeys(("LSE", "D"), (N,)),
         **dict.fromkeys(("X", "Y", "dX"), (d, d)),
-        "S": (N, N),
+        **dict.fromkeys(("S", "dP"), (N, N)),
     }
 
 
 @form
-def gradient_stored(N: int, d: int, *, Bm: int, Bn: int, Bs: int, Bo: int, Bq: int, Bg: int) -> Ledger:
-    """Q and H; scores stored while Q_i stays; O_i stays; dO_i and dQ_i stay; then dX = A1ᵀdQ.
+def gradient_stored(N: int, d: int, *, Bm: int, Bn: int, Bf: int, Bs: int, Bq: int, Bg: int) -> Ledger:
+    """Q and H; a forward sweep; dP - D stored while dO_i stays; Q_i and dQ_i stay; then dX = A1ᵀdQ.
 
-    2(Nd⌈d/Bn⌉ + d²⌈N/Bm⌉ + Nd) + (Nd + N + Nd⌈N/Bs⌉ + N²) + (2Nd + 2N + Nd⌈N/Bo⌉ + N²)
-    + (2Nd + 2N + 2Nd⌈N/Bq⌉ + N²) + (2Nd⌈d/Bg⌉ + d²) words.
-    Footprint max(Bm·Bn + Bm + Bn, Bs(d + 3) + d, Bo(d + 2) + d, Bq(2d + 3) + d, Bg² + 2Bg).
+    2(Nd⌈d/Bn⌉ + d²⌈N/Bm⌉ + Nd) + (3Nd + 2N + 2Nd⌈N/Bf⌉) + (Nd + N + Nd⌈N/Bs⌉ + N²)
+    + (2Nd + N + Nd⌈N/Bq⌉ + N²) + (2Nd⌈d/Bg⌉ + d²) words.
+    Footprint max(Bm·Bn + Bm + Bn, Bf(2d + 3) + d, Bs(d + 2) + d, Bq(2d + 3) + d, Bg² + 2Bg).
     """
-    N, d, Bm, Bn, Bs, Bo, Bq, Bg = check_sizes(N=N, d=d, Bm=Bm, Bn=Bn, Bs=Bs, Bo=Bo, Bq=Bq, Bg=Bg)
-    s, o, q, blocks = min(Bs, N), min(Bo, N), min(Bq, N), ceil_div(N, Bq)
-    sides = max(_sides_room(N, d, Bm, Bn, Bg), s * (d + 3) + d)
+    N, d, Bm, Bn, Bf, Bs, Bq, Bg = check_sizes(N=N, d=d, Bm=Bm, Bn=Bn, Bf=Bf, Bs=Bs, Bq=Bq, Bg=Bg)
+    forward = ceil_div(N, Bf)
+    two_stay, one_stays = max(min(Bf, N), min(Bq, N)), min(Bs, N)
     return closed_form(
         reads={
             **_sides_read(N, d, Bm, Bn, Bg),
-            "Q": N * d,
-            "A2": N * d * (ceil_div(N, Bs) + blocks),
-            "H": N * d * (ceil_div(N, Bo) + blocks),
-            "S": 2 * N * N,
+            "Q": 2 * N * d,
+            "A2": N * d * (forward + ceil_div(N, Bq)),
+            "H": N * d * (forward + ceil_div(N, Bs)),
             "E": N * d,
             "dO": N * d,
-            "LSE": 2 * N,
+            "dP": N * N,
+            "LSE": N,
             "D": N,
         },
-        writes={**_written(N, d), "S": N * N, "D": N},
-        peak=max(sides, o * (d + 2) + d, q * (2 * d + 3) + d),
+        writes={**_written(N, d), "dP": N * N, "D": N},
+        peak=max(_sides_room(N, d, Bm, Bn, Bg), two_stay * (2 * d + 3) + d, one_stays * (d + 2) + d),
         shapes=_shapes(N, d),
     )
 
@@ -49,7 +49,7 @@ def gradient_stored(N: int, d: int, *, Bm: int, Bn: int, Bs: int, Bo: int, Bq: i
 def gradient_stored_twice(
     N: int, d: int, *, Bm: int, Bn: int, Bs: int, Bo: int, Bd: int, Bq: int, Be: int, Bg: int
 ) -> Ledger:
-    """As gradient_stored, but only one array stays at a time: dS is stored over the scores before dQ is made.
+    """Only one array stays at a time: the scores are stored, and dS over them before dQ is made.
 
     2(Nd⌈d/Bn⌉ + d²⌈N/Bm⌉ + Nd) + (Nd + N + Nd⌈N/Bs⌉ + N²) + (2Nd + Nd⌈N/Bo⌉ + (N² + 3N)⌈d/Bd⌉ - N)
     + (Nd + 2N + Nd⌈N/Bs⌉ + 2N²) + (Nd + Nd⌈N/Bq⌉ + N²⌈d/Be⌉) + (2Nd⌈d/Bg⌉ + d²) words.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..costs import best_pair, ceil_div
 from ..machine import Block, Machine, Slow, probabilities
-from .gradient import times_small, transposed_times
-from .gradient_stored import sides_tiles, store_residuals, store_scores
+from .gradient import subtract, times_small, transposed_times
+from .gradient_stored import sides_tiles
 from .registry import Outputs, Tiles, schedule
 from .standard_backward import output_tile, product
 
@@ -63,13 +63,45 @@ def gradient_stored_twice(
     S, LSE, D, dX = m.new("S", (N, N)), m.new("LSE", (N,)), m.new("D", (N,)), m.new("dX", (d, d))
     times_small(m, A1, X, Q, Bm, Bn)
     times_small(m, A3, Y, H, Bm, Bn)
-    store_scores(m, Q, A2, S, LSE, Bs)
-    store_residuals(m, S, H, E, LSE, dO, D, Bo, Bd)
+    _store_scores(m, Q, A2, S, LSE, Bs)
+    _store_residuals(m, S, H, E, LSE, dO, D, Bo, Bd)
     for i in m.blocks(N, Bs):
         _scores_gradient(m, dO, H, S, LSE, D, i)
     product(m, S, A2, dQ, Bq, Be)
     transposed_times(m, A1, dQ, dX, Bg)
     return dX
+
+
+def _store_scores(m: Machine, Q: Slow, K: Slow, S: Slow, LSE: Slow, Bs: int) -> None:
+    """S = QKᵀ and the log-sum-exp of its rows: Q_i and the row statistics stay, K passes."""
+    N = Q.shape[0]
+    for i in m.blocks(N, Bs):
+        with m.load(Q, i) as q, m.row_stats(i) as stats:  # (Bs, d), 2·Bs
+            for j in m.blocks(N, 1):
+                with m.load(K, j) as k, q @ k.T as s:  # (1, d), (Bs, 1)
+                    m.store(s, S, i, j)
+                    stats.update(s)
+            m.store(stats.lse(), LSE, i)
+
+
+def _store_residuals(
+    m: Machine, S: Slow, V: Slow, E: Slow, LSE: Slow, dO: Slow, D: Slow, Bo: int, Bd: int
+) -> None:
+    """O = softmax(S)·V, stored as dO = O - E, and D = rowsum(dO∘O): Bo x Bd tiles of O stay, S and V pass."""
+    N, d = V.shape
+    for i in m.blocks(N, Bo):
+        for c in m.blocks(d, Bd):
+            with m.zeros(i, c) as o:  # (Bo, Bd)
+                with m.load(LSE, i) as log_sums:  # (Bo,)
+                    for j in m.blocks(N, 1):
+                        with m.load(S, i, j) as s, m.load(V, j, c) as v:  # (Bo, 1), (1, Bd)
+                            o.add_product(probabilities(s, log_sums), v)
+                with m.load(D, i) if c.start else m.zeros(i) as products:  # (Bo,), where LSE_i was
+                    for column in m.blocks((c.start, c.stop), 1):
+                        with m.load(E, i, column) as e:  # (Bo, 1)
+                            subtract(e, o[:, column.start - c.start : column.stop - c.start], products)
+                    m.store(products, D, i)
+                m.store(o, dO, i, c)
 
 
 def _scores_gradient(m: Machine, dO: Slow, V: Slow, S: Slow, LSE: Slow, D: Slow, i: Block) -> None:

@@ -27,6 +27,7 @@ def keys_kept_tiles(N: int, d: int, M: int) -> Tiles:
 
 
 @schedule(
+    label="F3c",
     pass_="forward",
     lesson=(9, 8),
     regime="few row blocks: M near 2Nd and below",

@@ -14,6 +14,7 @@ def score_gradients_stored_tiles(N: int, d: int, M: int) -> Tiles:
 
 
 @schedule(
+    label="B6",
     pass_="backward",
     lesson=(9, 5, 1),
     regime="4d^2/3 <= M <= 5d^2/2",

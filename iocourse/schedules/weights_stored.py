@@ -19,6 +19,7 @@ def weights_stored_tiles(N: int, d: int, M: int) -> Tiles:
 
 
 @schedule(
+    label="B7",
     pass_="backward",
     lesson=(9, 5, 2),
     regime="d^2/4 <= M <= 4d^2/3",

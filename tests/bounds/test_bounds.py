@@ -25,10 +25,16 @@ from iocourse.bounds import (
     products_per_segment,
     square_side,
     theorem_A,
+    theorem_A_rows,
     theorem_B,
     theorem_B_prime,
     theorem_C,
+    theorem_C_prime,
+    theorem_C_second,
     theorem_C_small,
+    theorem_E,
+    theorem_E_prime,
+    theorem_tied,
 )
 from iocourse.guard import LibraryAnswer, exam
 from iocourse.machine import run
@@ -54,6 +60,29 @@ def C(X, d, M, T):
     return T * floor(X / all_products_per_segment(M + T, d))
 
 
+def over_c(X, first, M, T):
+    """T⌊X/F(M + T)⌋ where F(R) is the maximum over c of first·(R - c)² + √c(R - c)/2, by thirds."""
+    R = M + T
+
+    def products(u):
+        return first * (R - u * u) ** 2 + u * (R - u * u) / 2
+
+    low, high = 0.0, sqrt(R)
+    for _ in range(150):
+        a, b = low + (high - low) / 3, high - (high - low) / 3
+        low, high = (low, b) if products(a) > products(b) else (a, high)
+    return T * floor(X / products(low))
+
+
+def latent(n, d_k, d_v, M, T):
+    return over_c(n * d_v, d_v / (4 * d_k * (d_k + d_v)), M, T)
+
+
+def E_prime(N, d, M, T):
+    R, F = M + T, ((M + T) / 3) ** 1.5
+    return (14 * N**2 * d**2 - 3 * N * d * R - 14 * d * F) / (R + 14 * d * F / T)
+
+
 # As the formula reads, in floating point; T is given wherever there is one.
 FORMULAS = {
     "compulsory": lambda N, d: 4 * N * d,
@@ -68,7 +97,21 @@ FORMULAS = {
     "C": lambda N, d, M, T: C(3 * N * N * d, d, M, T),
     "C_line": lambda N, d, M: 12 * N**2 * d**2 / (M + 4 * d**2) - (M + 4 * d**2),
     "C_small": lambda N, d, M, T: C((2 + sqrt(2)) * N * N * d, d, M, T) - N**2,
+    "C'": lambda N, d, M, T: over_c((2 + 1.5 * sqrt(3)) * N**2 * d, 9 / (64 * d), M, T) - 2 * N**2,
+    "C'_line": lambda N, d, M: (
+        (4 + 3 * sqrt(3)) * N**2 * d / (sqrt(M) * (1 + 81 * sqrt(M) / (64 * d))) - 2 * M - 2 * N**2
+    ),
+    "C''": lambda N, d, M, T: over_c(4 * N**2 * d, 3 * sqrt(3) / (32 * d), M, T) - N**2,
+    "C''_line": lambda N, d, M: (
+        8 * N**2 * d / (sqrt(M) * (1 + 27 * sqrt(3) * sqrt(M) / (32 * d))) - 2 * M - N**2
+    ),
+    "A_rows": lambda N, d, M, t: 4 * N**2 * d**2 / (M + t),
+    "E": lambda N, d, M, t: 14 * N**2 * d**2 / (M + t) - 3 * N * d,
+    "E'": E_prime,
     "compulsory_tied": lambda N, d: 3 * N * d,
+    "tied": lambda N, d, M, T: over_c(N**2 * d, 1 / (8 * d), M, T),
+    "latent": latent,
+    "low_rank": lambda N, d, r, M: 2 * r * N * d**2 / M - M - r * d,
     "compulsory_gradient": lambda N, d: 4 * N * d + 3 * d * d,
     "gradient_forward": lambda N, d, M, T: A(N * N * d, d, M, T) - N * d,
     "compulsory_sparse": lambda rows, columns, d: d * (2 * rows + 2 * columns),
@@ -77,6 +120,8 @@ FORMULAS = {
     "D_B": lambda nnz, d, M, T: B(2 * nnz * d, M, T) - nnz,
     "D_B'": lambda nnz, d, M, T: C(2 * nnz * d, d, M, T) - nnz,
     "D_C": lambda nnz, d, M, T: C(3 * nnz * d, d, M, T),
+    "D_C'": lambda nnz, d, M, T: over_c((2 + 1.5 * sqrt(3)) * nnz * d, 9 / (64 * d), M, T) - 2 * nnz,
+    "D_C''": lambda nnz, d, M, T: over_c(4 * nnz * d, 3 * sqrt(3) / (32 * d), M, T) - nnz,
     "D_C_small": lambda nnz, d, M, T: C((2 + sqrt(2)) * nnz * d, d, M, T) - nnz,
     "matmul": lambda m, n, k, M: max(2 * m * n * k / sqrt(M) - 2 * M, m * k + k * n + m * n),
     "saha_ye": lambda N, d, M: N**2 * d**2 / (4 * (M + d**2)) - M,
@@ -91,6 +136,7 @@ FORMULAS = {
 SIZES = [
     dict(N=4099, d=61, M=17001, T=19999, rows=4000, columns=3001, nnz=10**6 + 3, m=999, n=777, k=501),
     dict(N=5003, d=67, M=901, T=1777, rows=5, columns=3001, nnz=10**7 + 19, m=333, n=1777, k=2501),
+    dict(N=5003, d=31, M=901, T=1777, rows=5, columns=301, nnz=10**7 + 19, m=333, n=1777, k=251),
     dict(N=3, d=2, M=50, T=7, rows=0, columns=0, nnz=0, m=1, n=2, k=3),
 ]
 
@@ -100,6 +146,7 @@ def test_every_bound_is_its_formula(id):
     formula, bound, evaluated = FORMULAS[id], BOUNDS[id], 0
     for sizes in SIZES:
         sizes = sizes | {"Z_input": sizes["N"] * 7, "Z_QK": sizes["N"] * 91}
+        sizes |= {"t": 3 * sizes["d"], "r": 91, "d_k": sizes["d"], "d_v": sizes["d"] // 2 + 1}
         given_ = {name: sizes[name] for name in inspect.signature(formula).parameters}
         value = formula(**given_)
         if id not in WITH_WORDS:
@@ -154,6 +201,73 @@ def test_the_constants_of_small_fast_memory(M, b, c):
     assert theorem_A(N, d, M) / unit == pytest.approx(2, abs=1e-3)
     assert theorem_C_small(N, d, M) / unit == pytest.approx(c, abs=6e-3)
     assert BOUNDS["C"](N, d, M) < theorem_C_small(N, d, M)
+
+
+def test_the_constants_of_small_fast_memory_with_P_made_and_with_P_handed_over():
+    N, d = 2**40, 2**16
+    M = 256
+    unit = N * N * d / sqrt(M)
+    assert theorem_C_prime(N, d, M) / unit == pytest.approx(4 + 3 * sqrt(3), abs=6e-3)
+    assert theorem_C_second(N, d, M) / unit == pytest.approx(8, abs=6e-3)
+    assert BOUNDS["open_backward_small"].order(N, d, M) / unit == 10
+
+
+def test_which_of_the_backward_bounds_is_the_largest():
+    """P made: C' up to 0.4d², C_small to 0.5d², then C. P handed over or not: C'' up to 0.16d²."""
+    N, d = 2**30, 256
+
+    def largest(part, *ids):
+        return max(ids, key=lambda id: BOUNDS[id](N, d, int(part * d * d)))
+
+    own = ("C", "C_small", "C'", "C''")
+    wanted = {0.02: "C'", 0.4: "C'", 0.42: "C_small", 0.47: "C_small", 0.51: "C", 4: "C"}
+    assert {part: largest(part, *own) for part in wanted} == wanted
+    handed = {0.02: "C''", 0.15: "C''", 0.17: "C_small", 0.51: "C"}
+    assert {part: largest(part, "C", "C_small", "C''") for part in handed} == handed
+
+
+def test_whole_rows_have_14_and_where_scores_are_kept_nearly():
+    N, d = 2**50, 64
+    for factor, prime in ((10**4, 10.21), (10**6, 12.636), (10**8, 13.547)):
+        M = factor * d * d
+        unit = (N * d) ** 2 / M
+        assert theorem_E(N, d, M) / unit == pytest.approx(14, abs=1e-3)
+        assert theorem_A_rows(N, d, M) / unit == pytest.approx(4, abs=1e-3)
+        assert theorem_E_prime(N, d, M) / unit == pytest.approx(prime, abs=6e-3)
+
+
+@given(log_sizes, log_sizes, log_sizes, log_sizes)
+def test_the_best_segment_of_E_prime_is_nearly_the_best_of_all(N, d, M, T):
+    assert theorem_E_prime(N, d, M, T=T) <= theorem_E_prime(N, d, M) * 1.01 + 1
+
+
+@given(log_sizes, log_sizes, log_sizes)
+def test_a_latent_cache_as_wide_as_its_values_is_tied(N, d, M):
+    assert BOUNDS["latent"](N * N, d, d, M) == theorem_tied(N, d, M)
+    line = 2 * (N * d) ** 2 // (M + d * d) - (M + d * d)
+    assert theorem_tied(N, d, M, T=M + d * d) >= line - 1
+
+
+@given(*[st.integers(1, 2**12)] * 4)
+def test_the_latent_cache_has_its_closed_line(n, d_k, d_v, M):
+    d_v = min(d_k, d_v)
+    a = Fraction(d_k * (d_k + d_v), 2 * d_v) ** 2
+    line = n * d_k * (d_k + d_v) / (M + a) - (M + a)
+    assert BOUNDS["latent"](n, d_k, d_v, M, T=M + floor(a)) >= line - 3 - line * Fraction(1, 10**6)
+
+
+def test_tied_arrays_are_outside_theorem_A():
+    """A schedule with K = V = X moves half of what Theorem A says, so classes ask for distinct arrays."""
+    N, d, M = 2**20, 64, 2**18
+    words = REGISTRY["flash_tied"].count(N, d, M).total
+    assert theorem_tied(N, d, M + 4) < words < theorem_A(N, d, M + 4)
+    assert words / theorem_tied(N, d, M + 4) < 1.05
+    for bound in BOUNDS.values():
+        if bound.status == "proved here" and "small fast" not in bound.title and bound.id not in OUT_OF_TIED:
+            assert "distinct arrays" in bound.holds_for, bound.id
+
+
+OUT_OF_TIED = {"compulsory_tied", "tied", "latent", "compulsory_sparse", "compulsory_sparse_backward"}
 
 
 def test_B_prime_beats_A_up_to_about_d_squared():
@@ -220,7 +334,9 @@ def test_the_theorems_are_at_least_their_closed_lines_and_the_lines_fall_with_M(
         assert theorem_B_prime(N, d, M) >= BOUNDS["B'_line"](N, d, M)
     else:
         assert theorem_C(N, d, M) >= BOUNDS["C_line"](N, d, M)
-    for id in ("B_line", "B'_line", "C_line"):
+    assert theorem_C_prime(N, d, M, T=2 * M) >= BOUNDS["C'_line"](N, d, M) * (1 - 1e-8) - 1
+    assert theorem_C_second(N, d, M, T=2 * M) >= BOUNDS["C''_line"](N, d, M) * (1 - 1e-8) - 1
+    for id in ("B_line", "B'_line", "C_line", "C'_line", "C''_line"):
         assert BOUNDS[id](N, d, M + 1) <= BOUNDS[id](N, d, M) <= BOUNDS[id](2 * N, d, M)
 
 
@@ -233,6 +349,17 @@ def test_outside_its_regime_a_bound_says_so(id, inside, outside):
     sign = "≥" if inside > outside else "≤"
     with pytest.raises(OutsideRegime, match=rf"^{id} is stated for M {sign} d²; here M = {outside}, d = 16"):
         BOUNDS[id](10**4, 16, outside)
+
+
+def test_relatives_outside_their_regime_say_so():
+    assert BOUNDS["low_rank"](1025, 8, 165, 1024) == 2 * 165 * 1025 * 64 // 1024 - 1024 - 165 * 8
+    for M in (31, 1025):
+        with pytest.raises(
+            OutsideRegime, match=rf"^low_rank is stated for d²/2 ≤ M < N; here M = {M}, N = 1025"
+        ):
+            BOUNDS["low_rank"](1025, 8, 165, M)
+    with pytest.raises(OutsideRegime, match=r"^latent is stated for d_v ≤ d_k; here d_k = 8, d_v = 9"):
+        BOUNDS["latent"](100, 8, 9, 64)
 
 
 @pytest.mark.parametrize("id", ASYMPTOTIC)
@@ -254,7 +381,7 @@ def test_what_is_open_lies_between_a_theorem_and_a_schedule():
     N, d = 2**22, 64
     for id, theorem, name, M in (
         ("open_backward", "C", "split_backward", 256 * d * d),
-        ("open_backward_small", "C_small", "small_cache_backward", 64),
+        ("open_backward_small", "C'", "small_cache_backward", 64),
     ):
         schedule = REGISTRY[name]
         words = schedule.cost(N, d, **schedule.tiles(N, d, M)).total
@@ -295,9 +422,15 @@ def test_every_bound_refuses_while_a_check_runs():
                 call()
 
 
+EVALUATED_WITH_T = [
+    *(theorem_A, theorem_B, theorem_B_prime, theorem_C, theorem_C_small, theorem_C_prime, theorem_C_second),
+    *(theorem_E_prime, theorem_tied),
+]
+
+
 @pytest.mark.parametrize("name", ["N", "d", "M", "T"])
 @pytest.mark.parametrize(("value", "error"), [(0, ValueError), (-3, ValueError), (1.5, TypeError)])
-@pytest.mark.parametrize("theorem", [theorem_A, theorem_B, theorem_B_prime, theorem_C, theorem_C_small])
+@pytest.mark.parametrize("theorem", EVALUATED_WITH_T, ids=lambda bound: bound.id)
 def test_bad_sizes_are_named(theorem, name, value, error):
     with pytest.raises(error, match=rf"^{name} must be"):
         theorem(**{"N": 8, "d": 4, "M": 64, "T": 10, name: value})
@@ -322,13 +455,22 @@ def test_lower_bound_is_the_largest_of_its_class_at_M_plus_4(N, d, M):
     for pass_, recompute, ids in (
         ("forward", True, ("compulsory", "A", "B'")),
         ("forward", False, ("compulsory", "A", "B'", "B")),
-        ("backward", True, ("compulsory_backward", "C", "C_small")),
-        ("backward", False, ("compulsory_backward", "C", "C_small")),
+        ("backward", True, ("compulsory_backward", "C", "C_small", "C''")),
+        ("backward", False, ("compulsory_backward", "C", "C_small", "C''")),
         ("gradient", True, ("compulsory_gradient", "gradient_forward")),
+        ("tied", True, ("compulsory_tied", "tied")),
     ):
         words, id = lower_bound(pass_, N, d, M, recompute=recompute)
         best, names = largest(*ids)
         assert words == best and id in names
+        own = {"backward": ("C'",)}.get(pass_, ())
+        best, names = largest(*ids, *own)
+        words, id = lower_bound(pass_, N, d, M, recompute=recompute, given_weights=False)
+        assert words == best and id in names
+        if pass_ in ("forward", "backward"):
+            best, names = largest(*ids, *{"forward": ("A_rows",), "backward": ("E", "E'")}[pass_])
+            words, id = lower_bound(pass_, N, d, M, recompute=recompute, whole_rows=True)
+            assert words == best and id in names
 
 
 def test_lower_bound_names_the_bound_that_gives_it():
@@ -337,16 +479,21 @@ def test_lower_bound_names_the_bound_that_gives_it():
     assert lower_bound("forward", 64, 32, 300, recompute=False)[1] == "B"
     assert lower_bound("forward", 8192, 64, 58368)[1] == "A"
     assert lower_bound("backward", 64, 8, 512)[1] == "C"
-    assert lower_bound("backward", 8192, 64, 512)[1] == "C_small"
+    assert lower_bound("backward", 8192, 64, 512)[1] == "C''"
+    assert lower_bound("backward", 8192, 64, 1024)[1] == "C_small"
+    assert lower_bound("backward", 8192, 64, 1024, given_weights=False)[1] == "C'"
+    assert lower_bound("backward", 2**20, 64, 2**18, whole_rows=True)[1] == "E"
+    assert lower_bound("forward", 2**20, 64, 2**18, whole_rows=True)[1] == "A_rows"
+    assert lower_bound("tied", 8192, 64, 58368)[1] == "tied"
+    assert lower_bound("tied", 64, 8, 10**5) == (3 * 64 * 8, "compulsory_tied")
     assert lower_bound("gradient", 64, 8, 10**5) == (4 * 64 * 8 + 3 * 64, "compulsory_gradient")
 
 
-@given(st.integers(1, 300), st.integers(1, 64), st.integers(1, 3000), st.booleans())
-def test_a_mask_that_hides_nothing_has_the_dense_bounds(N, d, M, recompute):
+@given(st.integers(1, 300), st.integers(1, 64), st.integers(1, 3000), st.booleans(), st.booleans())
+def test_a_mask_that_hides_nothing_has_the_dense_bounds(N, d, M, recompute, given_weights):
+    told = {"recompute": recompute, "given_weights": given_weights}
     for pass_ in ("forward", "backward"):
-        dense, sparse = (
-            lower_bound(pass_, N, d, M, mask=mask, recompute=recompute) for mask in (None, masks.Full(N))
-        )
+        dense, sparse = (lower_bound(pass_, N, d, M, mask=mask, **told) for mask in (None, masks.Full(N)))
         assert dense[0] == sparse[0]
         assert sparse[1].startswith("D" if not dense[1].startswith("compulsory") else "compulsory_sparse")
 
@@ -373,6 +520,14 @@ def test_what_has_no_bound_is_refused():
         ValueError, match=r"pass_ = 'gradient' .* under a mask; there is one for 'forward', 'b"
     ):
         lower_bound("gradient", 8, 4, 64, mask=masks.Causal(8))
+    with pytest.raises(
+        ValueError, match=r"^whole_rows=True is a class of .*'gradient'; leave whole_rows out"
+    ):
+        lower_bound("gradient", 8, 4, 64, whole_rows=True)
+    with pytest.raises(
+        ValueError, match=r"^whole_rows=True is a class of .*mask is given; leave whole_rows out"
+    ):
+        lower_bound("forward", 8, 4, 64, mask=masks.Causal(8), whole_rows=True)
     with pytest.raises(ValueError, match=r"^mask has N = 9 but N = 8"):
         lower_bound("forward", 8, 4, 64, mask=masks.Causal(9))
     with pytest.raises(ValueError, match=r"^M must be"):

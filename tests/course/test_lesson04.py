@@ -1,17 +1,17 @@
 """Lesson 04: the formulas it shows, what it says in words, and its exercises' own ground."""
 
-from itertools import pairwise
 from math import exp
 
 import numpy as np
 import pytest
 from lesson_source import Lesson
 
-from iocourse import bounds, costs, explore, schedules
+from iocourse import RowStats, bounds, costs, schedules
 from iocourse.course.checking import judge
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson04 import forward_cases
 from iocourse.data import real_head
+from iocourse.explore.widgets.controls import slider_values
 
 LESSON = Lesson("04_flash_forward")
 says = LESSON.says
@@ -35,10 +35,12 @@ def test_formulas_4_1_to_4_3(N, d, Br, Bc):
 
 def test_the_formulas_are_the_ones_shown():
     """(4.5) and (4.7) are evaluated in tests/test_costs.py and tests/bounds."""
-    says("4.1", r"3Nd + 2N + \left\lceil \frac{N}{B_c} \right\rceil (3Nd + 4N)", "2B_c d + B_r(2d + 2 + B_c)")
-    says("4.2", r"2Nd + 2Nd\left\lceil \frac{N}{B_r} \right\rceil", "B_r(2d + 2 + B_c) + 2B_c d .")
+    says("4.1", r"2Nd + 2Nd\left\lceil \frac{N}{B_r} \right\rceil", "B_r(2d + 2 + B_c) + 2B_c d .")
+    says("4.2", r"3Nd + 2N + \left\lceil \frac{N}{B_c} \right\rceil (3Nd + 4N)", "2B_c d + B_r(2d + 2 + B_c)")
     says("4.3", r"2Nd + 2Nd\left\lceil \frac{N}{B_r} \right\rceil", "B_r(2d + 2 + B_c) + B_c d .")
-    says("4.5", r"12\left(1 + \frac{4}{3d}\right)", r"4\left(1 + \frac{3}{2d}\right)")
+    says("4.5", r"\to 12\left(1 + \frac{4}{3d}\right)", r"6\left(1 + \frac{11}{6d}\right)", r"\to 8 ")
+    says("4.5", r"4\left(1 + \frac{3}{2d}\right)")
+    says("4.6", "2B_c d + B_r(2d + 2 + B_c) \\le M")
     says("4.7", r"\frac{4N^2d^2}{M + d^2} - (M + d^2)")
 
 
@@ -47,13 +49,46 @@ def test_naive_attention_moves_the_scores_four_times_or_more():
     assert schedules.naive.cost(64, 8, Br=1, Bc=64, Bm=1, Bn=8).total >= 4 * 64 * 64
 
 
-def test_the_tiles_of_section_4_4_are_the_largest_that_fit():
-    N, d, M = 8192, 64, 16384
-    wide, narrow = costs.flash_optimal(N, d, Br=63, Bc=64), costs.flash_optimal(N, d, Br=124, Bc=1)
-    assert max(wide.peak, narrow.peak, costs.flash2(N, d, Br=42, Bc=64).peak) <= M
-    assert costs.flash_optimal(N, d, Br=64, Bc=64).peak > M < costs.flash2(N, d, Br=43, Bc=64).peak
-    assert M - narrow.peak < 2 * d + 3
-    assert schedules.flash_optimal.smallest_M(N, d) == 3 * d + 3
+ORDERS = schedules.flash1, schedules.flash2, schedules.flash_optimal
+SLIDER, (N4, D4, M4) = slider_values(1, 2**13, 4), (1024, 64, 16896)  # the sizes of section 4.4
+
+
+@pytest.mark.parametrize(
+    ("schedule", "best"), [(schedules.flash1, (1, 128)), (schedules.flash2, (128, 1))], ids=["F1", "F2"]
+)
+def test_the_hand_finds_one_row_for_what_passes_and_no_other_tile(schedule, best):
+    """Of the positions of the tuner's sliders one alone moves the fewest words, and no tile moves fewer."""
+    forms = {(Br, Bc): schedule.cost(N4, D4, Br=Br, Bc=Bc) for Br in SLIDER for Bc in SLIDER if Br * Bc < M4}
+    fits = {tile: form.total for tile, form in forms.items() if form.peak <= M4}
+    assert [tile for tile, words in fits.items() if words == min(fits.values())] == [best]
+    assert fits[best] == schedule.count(N4, D4, M4).total
+
+
+def test_V_in_Ks_place_is_worth_d_words_of_room():
+    N, d = 2**22, 64
+    f2, f3 = schedules.flash2, schedules.flash_optimal
+    assert costs.flash2(N, d, Br=128, Bc=1).peak == M4 == costs.flash_optimal(N, d, Br=128, Bc=1).peak + d
+    more = [f3.tiles(N, d, M)["Br"] - f2.tiles(N, d, M)["Br"] for M in range(4 * d + 3, 20_000)]
+    assert set(more) == {0, 1} and 0.45 < sum(more) / len(more) < 0.5
+    for M in range(326, 390):
+        assert (f2.tiles(N, d, M)["Br"], f3.tiles(N, d, M)["Br"]) == (1, 2)
+    saved = [1 - f3.count(N, d, M).total / f2.count(N, d, M).total for M in range(d * d, 4 * d * d)]
+    assert 0.03 < max(saved) < 1 / 30
+
+
+def test_order_times_tile():
+    """Factors of 2 across and 3/2 down, at the sizes of section 4.5, and F3 where F2 is."""
+    N, d = 2**22, 64
+
+    M = 64 * d * d
+    f1, f2, f3 = (one.count(N, d, M).total for one in ORDERS)
+    f1_quarter, f2_quarter = (one.count(N, d, M, published=True).total for one in ORDERS[:2])
+    assert f1_quarter / f1 == pytest.approx(2, rel=0.03) == f2_quarter / f2
+    assert f1_quarter / f2_quarter == pytest.approx(3 / 2, rel=0.03) == f1 / f2
+    assert f2 == f3
+    same = {"Br": 256, "Bc": 256}
+    ratio = costs.flash2(4096, d, **same).total / costs.flash1(4096, d, **same).total
+    assert ratio == pytest.approx(2 / 3, rel=0.03)
 
 
 def published(d, M):
@@ -79,22 +114,20 @@ def test_no_schedule_saves_more_than_a_sixth_and_the_reasons_multiply_to_the_rat
     assert np.prod(parts) == pytest.approx(ratio, rel=5e-3)
 
 
-def test_the_picture_of_section_4_7_shows_what_the_text_reads_off_it():
-    picture = explore.words_against_memory(8192, 64)
-    assert "flash1 rises" in picture.alt and "flash2 rises" in picture.alt
-    notes = [schedules.flash1.note(8192, 64, M) for M in (32768, 33280, 38968)]
-    assert [note == "published block sizes" for note in notes] == [False, True, True]
+def test_the_lines_of_section_4_7_run_as_the_text_says():
+    drawn = [round(2 ** (k / 4)) for k in range(33, 85)]
+    for order in ORDERS:
+        words = [order.count(8192, 64, M).total for M in drawn]
+        assert words == sorted(words, reverse=True)
+    for M in [2**power for power in range(10, 22)]:
+        f1, f2, f3 = (one.count(8192, 64, M).total for one in ORDERS)
+        assert 1.45 < f1 / f2 < 1.55
+        assert f2 == pytest.approx(f3, rel=0.02) or M < 64**2
     naive, f3 = schedules.naive, schedules.flash_optimal
     assert at(naive, 8192, 64, 512).total < at(f3, 8192, 64, 512).total
     assert at(naive, 8192, 64, 8192).total > at(f3, 8192, 64, 8192).total
     whole = costs.flash_optimal(8192, 64, Br=8192, Bc=1)
     assert whole.total == bounds.compulsory(8192, 64) and whole.peak < 2**21
-
-
-def test_twice_the_tile_moves_half_the_words_in_two_to_three_times_the_room():
-    tiles = [costs.flash2(4096, 64, Br=b, Bc=b) for b in (32, 64, 128, 256)]
-    for one, double in pairwise(tiles):
-        assert 1.9 < one.total / double.total < 2 and 2 < double.peak / one.peak < 3
 
 
 def test_the_sharp_head_is_near_the_limit_of_float32_and_F3_moves_a_quarter():
@@ -138,9 +171,24 @@ def rescale_dropped(m, Q, K, V, *, Br, Bc):
 
 
 def test_a_mistake_between_blocks_leaves_the_values_of_one_block_right():
-    verdicts = dict(judge(find("4.2"), rescale_dropped, 0))
+    verdicts = dict(judge(find("4.1"), rescale_dropped, 0))
     assert verdicts["values equal exact attention"]
     assert verdicts["values are right where one block holds all keys"] is None
+
+
+ONE_TILE_MORE = {"product": ("o.add_product(s, v)", "o += s @ v"), "queries": ("q *= ", "q = q * ")}
+
+
+@pytest.mark.parametrize("more", ONE_TILE_MORE)
+@pytest.mark.parametrize("exercise", ["4.1", "4.2"])
+def test_one_tile_of_outputs_or_queries_more_is_refused_whatever_is_drawn(exercise, more):
+    right = LESSON.code(f"def {find(exercise).function}")
+    wrong = right.replace(*ONE_TILE_MORE[more])
+    space = {"RowStats": RowStats}
+    exec(wrong, space)
+    for seed in range(20):
+        verdicts = dict(judge(find(exercise), space[find(exercise).function], seed))
+        assert [name for name, complaint in verdicts.items() if complaint] == ["fits in fast memory"], seed
 
 
 def test_the_large_scores_would_overflow_without_their_maximum():
@@ -168,4 +216,4 @@ def test_the_best_tile_of_4_4_is_the_best_of_all_tiles():
 
 
 def test_the_widget_has_a_cell_of_its_own_in_the_students_notebook():
-    assert "explore.tile_tuner()" in LESSON.student_sources()
+    assert "explore.tile_tuner(N=1024, d=64, M=16896)" in LESSON.student_sources()

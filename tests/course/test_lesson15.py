@@ -2,16 +2,19 @@
 
 import ast
 from collections import Counter
+from fractions import Fraction
 from itertools import combinations_with_replacement
-from math import comb, exp, factorial, log, prod
+from math import comb, exp, factorial, floor, log, prod
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from lesson_source import Lesson
 from numpy.polynomial import Polynomial
 from numpy.polynomial.hermite_e import hermegauss, hermeval
 
-from iocourse import costs, exact, lowrank, run, schedules
+from iocourse import bounds, costs, exact, lowrank, run, schedules
 from iocourse.course.exercise import find
 from iocourse.course.exercises import lesson15 as exercises
 from iocourse.data import real_head, real_heads
@@ -287,6 +290,18 @@ def test_the_leading_terms_of_15_13_and_15_14():
     columns = costs.low_rank(N, d, g=g, rc=r, Bd=40).total
     rows = costs.low_rank(N, d, g=g, rc=(M - 2 * d - 1) // (d + 1), Bd=d + 1).total
     assert columns / unit == pytest.approx(2, rel=0.1) and rows / unit == pytest.approx(5, rel=0.1)
+
+
+@given(*[st.integers(1, 10**6)] * 2, st.integers(1, 10**4), st.integers(1, 10**6))
+def test_formula_15_15(N, r, d, M):
+    if d * d <= 2 * M and M < N:
+        assert bounds.theorem_low_rank(N, d, r, M) == max(
+            0, floor(Fraction(2 * r * N * d * d, M) - M - r * d)
+        )
+    else:
+        with pytest.raises(bounds.OutsideRegime):
+            bounds.theorem_low_rank(N, d, r, M)
+    says("15.7", r"W \ge \frac{2rNd^2}{M} - M - rd", "M < N")
 
 
 def test_crossings_stay_between_the_ranks_of_15_7():

@@ -461,9 +461,10 @@ def test_torch_is_imported_inside_functions_only():
 def test_the_closing_page_quotes_what_other_lessons_show():
     closing = section("17.12")
     for lesson, quoted in (
-        ("04", "$12$, $8$ or $4$ times $N^2d^2/M$"),
-        ("07", "Below $M = 0.69,d^2$"),
-        ("06", "The backward pass has 14, and no schedule fewer than 12"),
+        ("04", "$12.25$ or $6.18$ times $N^2d^2/M$"),
+        ("05", "no order of the exact forward pass does better than 4"),
+        ("07", "From $M = d^2$ down it pays to store the scores, below $d^2/4$"),
+        ("06", "The backward pass has 14, no schedule that moves whole rows has less"),
         ("09", "$7Nd + N$"),
         ("15", "from about half a rank to $1.4$ ranks on"),
     ):

@@ -157,7 +157,7 @@ EXAMPLES = {
     "memory_map": [
         lambda: explore.memory_map(8192, 64, 16_384),
         lambda: explore.memory_map(65_536, 256, 2**25),
-        lambda: explore.memory_map(4096, 64, 5000, "backward", bounds=bounds_of("backward")),
+        lambda: explore.memory_map(4096, 64, 5000, "backward", bounds=bounds_of("backward")[:8]),
         lambda: explore.memory_map(4096, 64, 600, "gradient"),
         lambda: explore.memory_map(1024, 128, bounds=bounds_of("forward")),
         lambda: explore.memory_map(4096, 64, 150, schedules=["flash_optimal", "flash2"], bounds=["A"]),

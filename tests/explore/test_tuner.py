@@ -125,8 +125,8 @@ def test_what_does_not_fit_is_hatched_and_said():
         ({"M": 0}, ValueError, "M must be at least 1, got 0"),
         ({"Br": -1}, ValueError, "Br must be at least 1, got -1"),
         ({"d": 2.5}, TypeError, "d must be a whole number"),
-        ({"schedule": "flash3"}, ValueError, "'flash3'; there are naive, flash1, flash2"),
-        ({"schedule": "small_cache"}, ValueError, "'small_cache'; there are naive, flash1"),
+        ({"schedule": "flash3"}, ValueError, "'flash3'; there are naive, flash2, flash1"),
+        ({"schedule": "small_cache"}, ValueError, "'small_cache'; there are naive, flash2"),
     ],
 )
 def test_bad_input_is_named(change, error, text):

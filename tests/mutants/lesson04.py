@@ -18,6 +18,10 @@ K_PASSES, V_PASSES = "K is read ⌈N/Br⌉ times", "V is read ⌈N/Br⌉ times"
 Q_PASSES, Q_ONCE = "Q is read ⌈N/Bc⌉ times", "Q is read once"
 O_ONCE = "O is written once"
 
+HELD_TOO = (  # a tile (Br, d) more than there is room for
+    Mutant("product-as-a-tile", FITS, ("o.add_product(s, v)", "o += s @ v")),
+    Mutant("scaled-queries-beside-the-queries", FITS, ("q *= d**-0.5", "q = q * d**-0.5")),
+)
 SKIPS_LAST_KEYS = (("m.blocks(N, Bc)", "list(m.blocks(N, Bc))[: N // Bc]"),)
 SKIPS_LAST_QUERIES = (("m.blocks(N, Br)", "list(m.blocks(N, Br))[: N // Br]"),)
 NO_SCALE = (("q *= d**-0.5", "pass"),)
@@ -125,7 +129,28 @@ def named(pairs, fits):
     return tuple((function, fits if fails == "fits" else fails) for function, fails in pairs)
 
 
-# ---------------------------------------------------------------------- 4.1
+# ---------------------------------------------------------------------- right in one of the two orders
+def queries_outside(m, Q, K, V, *, Br, Bc):
+    """F2 with its tiles freed by hand."""
+    N, d = Q.shape
+    O = m.new("O", (N, d))
+    for i in m.blocks(N, Br):
+        q, o, stats = m.load(Q, i), m.zeros(i, d), m.row_stats(i)
+        for j in m.blocks(N, Bc):
+            k, v = m.load(K, j), m.load(V, j)
+            s = q @ k.T
+            s *= d**-0.5
+            stats.update(s, o)
+            o.add_product(s, v)
+            for tile in (k, v, s):
+                tile.free()
+        stats.normalise(o)
+        m.store(o, O, i)
+        for tile in (q, o, stats):
+            tile.free()
+    return O
+
+
 def keys_outside_by_range(m, Q, K, V, *, Br, Bc):
     """Plain ranges, loads into the tile's own place, arithmetic of online softmax written out."""
     N, d = Q.shape
@@ -167,83 +192,7 @@ def one_visit(m, Q, O, top, total, k, v, rows):
     m.store(l, total, rows)
 
 
-def keys_outside_first_block_by_itself(m, Q, K, V, *, Br, Bc):
-    """No first pass that stores zeros, and O undivided until the last block of keys: fewer words."""
-    N, d = Q.shape
-    O, maxima, sums = m.new("O", (N, d)), m.new("m", (N,)), m.new("l", (N,))
-    for j in m.blocks(N, Bc):
-        with m.load(K, j) as k, m.load(V, j) as v:
-            for i in m.blocks(N, Br):
-                q, o = m.load(Q, i), m.zeros(i, d) if j.first else m.load(O, i)
-                stats = m.row_stats(i) if j.first else RowStats(m.load(maxima, i), m.load(sums, i))
-                q *= d**-0.5
-                with q @ k.T as s:
-                    stats.update(s, o)
-                    o.add_product(s, v)
-                if j.last:
-                    stats.normalise(o)
-                m.store(o, O, i)
-                m.store(stats.m, maxima, i)
-                m.store(stats.l, sums, i)
-                for tile in (q, o, stats):
-                    tile.free()
-    return O
-
-
-def queries_outside(m, Q, K, V, *, Br, Bc):
-    """A right F2, which is the wrong loop order for 4.1."""
-    N, d = Q.shape
-    O = m.new("O", (N, d))
-    for i in m.blocks(N, Br):
-        q, o, stats = m.load(Q, i), m.zeros(i, d), m.row_stats(i)
-        for j in m.blocks(N, Bc):
-            k, v = m.load(K, j), m.load(V, j)
-            s = q @ k.T
-            s *= d**-0.5
-            stats.update(s, o)
-            o.add_product(s, v)
-            for tile in (k, v, s):
-                tile.free()
-        stats.normalise(o)
-        m.store(o, O, i)
-        for tile in (q, o, stats):
-            tile.free()
-    return O
-
-
-FLASH1 = Suite(
-    id="4.1",
-    mutants=(
-        Mutant("dropped-rescale", VALUES, *NO_RESCALE),
-        Mutant("dropped-rescale-depends-on-tiles", BLOCK_SIZE, *NO_RESCALE),
-        Mutant("missing-scale", VALUES, *NO_SCALE),
-        Mutant("missing-scale-in-one-block", ONE_BLOCK, *NO_SCALE),
-        Mutant("no-maximum", LARGE, *NO_MAXIMUM),
-        Mutant("unnormalise-forgotten", VALUES, ("stats.unnormalise(o)", "pass")),
-        Mutant("unnormalise-forgotten-depends-on-tiles", BLOCK_SIZE, ("stats.unnormalise(o)", "pass")),
-        Mutant("normalise-forgotten", VALUES, ("stats.normalise(o)", "pass")),
-        Mutant("sums-not-stored", VALUES, ("m.store(stats.l, sums, i)\n    return", "pass\n    return")),
-        Mutant("last-keys-skipped", VALUES, *SKIPS_LAST_KEYS),
-        Mutant("last-queries-never-written", RUNS, *SKIPS_LAST_QUERIES),
-        Mutant("O-has-no-first-value", RUNS, (" m.store(o, O, i)\n            m", " pass\n            m")),
-        Mutant("K-in-the-inner-loop", "K is read once", ("q *= d", "k = m.load(K, j, into=k); q *= d")),
-        Mutant("V-in-the-inner-loop", "V is read once", ("q *= d", "v = m.load(V, j, into=v); q *= d")),
-        Mutant("Q-loaded-twice", Q_PASSES, ("q *= d", "q = m.load(Q, i, into=q); q *= d")),
-        Mutant("O-stored-twice", "O is written ⌈N/Bc⌉ + 1 times", ("q *= d", "m.store(o, O, i); q *= d")),
-        Mutant("O-loaded-twice", "O is read ⌈N/Bc⌉ times", ("q *= d", "o = m.load(O, i, into=o); q *= d")),
-        Mutant("statistics-stored-twice", TOTAL, ("q *= d", "m.store(stats.m, maxima, i); q *= d")),
-        Mutant("two-copies-of-the-keys", FITS, ("q *= d", "copy = m.load(K, (0, N)); q *= d")),
-    ),
-    right=(keys_outside_by_range, keys_outside_first_block_by_itself),
-    cheats=(
-        *named(cheats("K is read once", keys_outside_by_range), FITS),
-        (schedules.flash1, OWN),
-        (queries_outside, "K is read once"),
-    ),
-)
-
-
-# ---------------------------------------------------------------------- 4.2
+# ---------------------------------------------------------------------- 4.1
 def queries_outside_written_out(m, Q, K, V, *, Br, Bc):
     """Online softmax by hand, with the temporaries that the allowance is for."""
     N, d = Q.shape
@@ -297,9 +246,10 @@ FORWARD_MUTANTS = (
 )
 
 FLASH2 = Suite(
-    id="4.2",
+    id="4.1",
     mutants=(
         *FORWARD_MUTANTS,
+        *HELD_TOO,
         Mutant("all-keys-at-once", FITS, ("with m.load(K, j)", "with m.load(K, (0, N)), m.load(K, j)")),
     ),
     right=(queries_outside, queries_outside_written_out),
@@ -307,6 +257,100 @@ FLASH2 = Suite(
         *named(cheats(K_PASSES, queries_outside), FITS),
         (keys_outside_by_range, TOTAL),
         (keys_outside_by_range, O_ONCE),
+    ),
+)
+
+
+# ---------------------------------------------------------------------- 4.2
+def keys_outside_first_block_by_itself(m, Q, K, V, *, Br, Bc):
+    """No first pass that stores zeros, and O undivided until the last block of keys: fewer words."""
+    N, d = Q.shape
+    O, maxima, sums = m.new("O", (N, d)), m.new("m", (N,)), m.new("l", (N,))
+    for j in m.blocks(N, Bc):
+        with m.load(K, j) as k, m.load(V, j) as v:
+            for i in m.blocks(N, Br):
+                q, o = m.load(Q, i), m.zeros(i, d) if j.first else m.load(O, i)
+                stats = m.row_stats(i) if j.first else RowStats(m.load(maxima, i), m.load(sums, i))
+                q *= d**-0.5
+                with q @ k.T as s:
+                    stats.update(s, o)
+                    o.add_product(s, v)
+                if j.last:
+                    stats.normalise(o)
+                m.store(o, O, i)
+                m.store(stats.m, maxima, i)
+                m.store(stats.l, sums, i)
+                for tile in (q, o, stats):
+                    tile.free()
+    return O
+
+
+def divided_at_every_visit(m, Q, K, V, *, Br, Bc, undone=True):
+    """FlashAttention-1 to the letter: slow memory always holds the attention over the keys seen so far."""
+    N, d = Q.shape
+    O, maxima, sums = m.new("O", (N, d)), m.new("m", (N,)), m.new("l", (N,))
+    for i in m.blocks(N, Br):
+        with m.zeros(i, d) as o, m.row_stats(i) as stats:
+            m.store(o, O, i)
+            m.store(stats.m, maxima, i)
+            m.store(stats.l, sums, i)
+    for j in m.blocks(N, Bc):
+        with m.load(K, j) as k, m.load(V, j) as v:
+            for i in m.blocks(N, Br):
+                with (
+                    m.load(Q, i) as q,
+                    m.load(O, i) as o,
+                    RowStats(m.load(maxima, i), m.load(sums, i)) as stats,
+                    q @ k.T as s,
+                ):
+                    s *= d**-0.5
+                    if undone:
+                        stats.unnormalise(o)
+                    stats.update(s, o)
+                    o.add_product(s, v)
+                    stats.normalise(o)
+                    m.store(o, O, i)
+                    m.store(stats.m, maxima, i)
+                    m.store(stats.l, sums, i)
+    return O
+
+
+def division_never_undone(m, Q, K, V, *, Br, Bc):
+    return divided_at_every_visit(m, Q, K, V, Br=Br, Bc=Bc, undone=False)
+
+
+FLASH1 = Suite(
+    id="4.2",
+    mutants=(
+        Mutant("dropped-rescale", VALUES, *NO_RESCALE),
+        Mutant("dropped-rescale-depends-on-tiles", BLOCK_SIZE, *NO_RESCALE),
+        Mutant("missing-scale", VALUES, *NO_SCALE),
+        Mutant("missing-scale-in-one-block", ONE_BLOCK, *NO_SCALE),
+        Mutant("no-maximum", LARGE, *NO_MAXIMUM),
+        Mutant("divided-at-every-visit", VALUES, ("if j.last", "if True")),
+        Mutant("divided-at-every-visit-depends-on-tiles", BLOCK_SIZE, ("if j.last", "if True")),
+        Mutant("divided-at-the-first-visit", VALUES, ("if j.last", "if j.first")),
+        Mutant("never-divided", VALUES, ("stats.normalise(o)", "pass")),
+        *HELD_TOO,
+        Mutant("sums-not-stored", VALUES, ("m.store(stats.l, sums, i)\n    return", "pass\n    return")),
+        Mutant("last-keys-skipped", VALUES, *SKIPS_LAST_KEYS),
+        Mutant("last-queries-never-written", RUNS, *SKIPS_LAST_QUERIES),
+        Mutant("O-has-no-first-value", RUNS, (" m.store(o, O, i)\n            m", " pass\n            m")),
+        Mutant("K-in-the-inner-loop", "K is read once", ("q *= d", "k = m.load(K, j, into=k); q *= d")),
+        Mutant("V-in-the-inner-loop", "V is read once", ("q *= d", "v = m.load(V, j, into=v); q *= d")),
+        Mutant("Q-loaded-twice", Q_PASSES, ("q *= d", "q = m.load(Q, i, into=q); q *= d")),
+        Mutant("O-stored-twice", "O is written ⌈N/Bc⌉ + 1 times", ("q *= d", "m.store(o, O, i); q *= d")),
+        Mutant("O-loaded-twice", "O is read ⌈N/Bc⌉ times", ("q *= d", "o = m.load(O, i, into=o); q *= d")),
+        Mutant("statistics-stored-twice", TOTAL, ("q *= d", "m.store(stats.m, maxima, i); q *= d")),
+        Mutant("two-copies-of-the-keys", FITS, ("q *= d", "copy = m.load(K, (0, N)); q *= d")),
+    ),
+    right=(keys_outside_by_range, keys_outside_first_block_by_itself, divided_at_every_visit),
+    cheats=(
+        *named(cheats("K is read once", keys_outside_by_range), FITS),
+        (schedules.flash1, OWN),
+        (queries_outside, "K is read once"),
+        (division_never_undone, VALUES),
+        (division_never_undone, BLOCK_SIZE),
     ),
 )
 
@@ -416,6 +460,11 @@ def fewest_blocks(N, d, M):
     return np.int64(-(-N // passes)), 1
 
 
+def cut_to_the_queries(N, d, M):
+    """No more rows than there are queries."""
+    return min(N, (M - d) // (2 * d + 3)), 1
+
+
 def library_tiles(N, d, M):
     tiles = schedules.flash_optimal.tiles(N, d, M)
     return tiles["Br"], tiles["Bc"]
@@ -440,10 +489,14 @@ TILES = Suite(
         Mutant("rounded-up", TILE_FITS, ("(M - d) // (2 * d + 3)", "-(-(M - d) // (2 * d + 3))")),
         Mutant("room-for-K-and-V", BEST, ("(M - d)", "(M - 2 * d)")),
         Mutant("a-quarter-of-M", BEST, ("(M - d) // (2 * d + 3)", "max(1, M // (4 * d))")),
-        Mutant("Br-and-Bc-exchanged", BEST, ("return ", "return 1, "), ("), 1", ")")),
+        Mutant(
+            "Br-and-Bc-exchanged",
+            BEST,
+            ("return (M - d) // (2 * d + 3), 1", "return 1, (M - d) // (2 * d + 3)"),
+        ),
         Mutant("not-whole", WHOLE, ("//", "/")),
     ),
-    right=(by_search, fewest_blocks),
+    right=(by_search, fewest_blocks, cut_to_the_queries),
     cheats=(
         (library_tiles, OWN),
         (library_choice, OWN),

@@ -10,11 +10,32 @@ from hypothesis import strategies as st
 from iocourse import masks
 from iocourse.bounds import BOUNDS, OutsideRegime, lower_bound
 from iocourse.machine import FREE_REGISTERS
-from iocourse.schedules import PASSES, REGISTRY
+from iocourse.monomials import rank_of
+from iocourse.schedules import REGISTRY
 
 EXAMPLES = 300
 LARGEST_MASKED = 96  # the closed form of a masked schedule visits every block
 WITH_WORDS = [bound for bound in BOUNDS.values() if bound.in_words]
+
+# Schedules of whole rows that keep no score from step to step, and the most words that come in while a score
+# is in fast memory: t. Rows may be loaded in steps of their own.
+STEP = {
+    "flash1": lambda d, tiles: 1,
+    "flash2": lambda d, tiles: 1,
+    "flash_optimal": lambda d, tiles: d * tiles["Bc"],  # V_j comes when S is there
+    "keys_kept": lambda d, tiles: d,
+    "flash1_backward": lambda d, tiles: 1,
+    "flash2_backward": lambda d, tiles: 1,
+    "fused_backward": lambda d, tiles: 2 * d * tiles["Br"],  # dO_i, then dQ_i
+    "split_backward": lambda d, tiles: d * tiles["Br2"],  # dO_i
+}
+# Those of whole rows that keep scores, for tiles of whole rows.
+KEEPS_SCORES = {
+    "score_gradients_stored": lambda d, tiles: True,
+    "weights_stored": lambda d, tiles: tiles["Bd"] >= d,
+}
+OWN_WEIGHTS = {"C'", "C'_line", "D_C'"}  # of schedules that are not handed P
+NO_SCHEDULE = {"matmul", "latent"}  # attacked in tests/bounds, by blocked products and by tied schedules
 
 every_schedule = pytest.mark.parametrize("schedule", REGISTRY.values(), ids=list(REGISTRY))
 log_sizes = st.builds(lambda e, f: max(1, round(2 ** (e + f))), st.integers(0, 13), st.floats(0, 1))
@@ -52,15 +73,26 @@ def problems(draw, schedule):
     return N, d, {"mask": mask}, mask
 
 
-def bounds_at(pass_, N, d, M, mask, T):
-    """(id, words) of every bound of the pass with a number, with the T it picks and with this one."""
-    known = {"N": N, "d": d, "M": M}
+def classes_of(schedule, d, tiles, mask):
+    """The class of a schedule with these tiles: its t, whether rows are whole, and whether P is its own."""
+    name = schedule.name
+    t = STEP[name](d, tiles) if name in STEP and mask is None else None
+    whole = t is not None or (name in KEEPS_SCORES and mask is None and KEEPS_SCORES[name](d, tiles))
+    return {"t": t, "whole_rows": whole, "own_weights": not schedule.given_weights}
+
+
+def bounds_at(pass_, N, d, M, mask, T, *, t=None, whole_rows=False, own_weights=False, r=None):
+    """(id, words) of every bound with a number of this pass and class, with the T it picks and with T."""
+    known = {"N": N, "d": d, "M": M, "t": t, "r": r}
+    known = {name: size for name, size in known.items() if size is not None}
     if mask is not None:
         known = {"d": d, "M": M, "nnz": mask.nnz}
         known |= {"rows": mask.nonempty_rows, "columns": mask.nonempty_columns}
     for bound in WITH_WORDS:
         names = set(inspect.signature(bound.evaluate).parameters)
         if pass_ not in bound.passes or not names - {"T"} <= set(known):
+            continue
+        if (bound.id == "E'" and not whole_rows) or (bound.id in OWN_WEIGHTS and not own_weights):
             continue
         sizes = {name: known[name] for name in names & set(known)}
         try:
@@ -71,9 +103,9 @@ def bounds_at(pass_, N, d, M, mask, T):
             continue
 
 
-def fitting(schedule, N, d, M, problem):
-    """The closed form with the tiles the schedule picks for M."""
-    return schedule.cost(N, d, **schedule.tiles(N, d, M, **problem), **problem)
+def clipped(tiles, N):
+    """Tiles as they come: a block has no more rows than there are."""
+    return {name: min(size, N) if name != "Bd" else size for name, size in tiles.items()}
 
 
 @every_schedule
@@ -89,17 +121,28 @@ def test_no_schedule_beats_a_bound_of_its_class(schedule):
         tiles = dict(zip(schedule.tile_names, drawn, strict=False))
         form = schedule.cost(N, d, **tiles, **told)
         # Its own footprint is the M at which a schedule looks best.
-        for ledger in (form, fitting(schedule, N, d, form.peak, told)):
+        picked = schedule.tiles(N, d, form.peak, **told)
+        for used in (tiles, picked):
+            ledger = schedule.cost(N, d, **used, **told)
             M = ledger.peak
             approximate = schedule.stands_for is not None
-            for id, words in bounds_at(schedule.pass_, N, d, M + FREE_REGISTERS, mask, T):
+            of_class = classes_of(schedule, d, clipped(used, N), mask)
+            for id, words in bounds_at(schedule.pass_, N, d, M + FREE_REGISTERS, mask, T, **of_class):
                 if approximate and id != "compulsory":
                     continue
                 assert ledger.total >= words, id
                 closest[id] = max(closest.get(id, 0.0), words / max(1, ledger.total))
             for recompute in (True, False):  # none of ours forms a score twice within a forward pass
                 best, _ = lower_bound(
-                    schedule.pass_, N, d, M, mask=mask, recompute=recompute, approximate=approximate
+                    schedule.pass_,
+                    N,
+                    d,
+                    M,
+                    mask=mask,
+                    recompute=recompute,
+                    approximate=approximate,
+                    given_weights=schedule.given_weights,
+                    whole_rows=of_class["t"] is not None and of_class["t"] <= 2 * d,
                 )
                 assert ledger.total >= best
 
@@ -111,9 +154,52 @@ def test_no_schedule_beats_a_bound_of_its_class(schedule):
 
 
 def test_every_bound_with_a_number_is_attacked():
-    attacked = set()
-    for pass_ in PASSES:
+    attacked, all_classes = set(), {"t": 2, "whole_rows": True, "own_weights": True, "r": 9}
+    for pass_ in ("forward", "backward", "gradient", "tied", "low rank"):
         for mask in (None, masks.Causal(64)):
-            for M in (16, 4096):
-                attacked |= {id for id, _ in bounds_at(pass_, 64, 8, M, mask, 10)}
-    assert attacked == {bound.id for bound in WITH_WORDS} - {"matmul"}
+            for M in (16, 48, 4096):
+                attacked |= {id for id, _ in bounds_at(pass_, 64, 8, M, mask, 10, **all_classes)}
+    assert attacked == {bound.id for bound in WITH_WORDS} - NO_SCHEDULE
+
+
+def test_every_class_has_a_schedule():
+    assert {name for name in STEP if name in REGISTRY} >= {"flash_optimal", "split_backward"}
+    for names in (STEP, KEEPS_SCORES):
+        assert {REGISTRY[name].pass_ for name in names if name in REGISTRY} <= {"forward", "backward"}
+    made = {s.name for s in REGISTRY.values() if s.pass_ == "backward" and not s.given_weights}
+    assert "small_cache_backward" in made and "standard_backward" not in made
+
+
+def test_schedules_that_cut_rows_or_keep_scores_are_not_in_W_of_t():
+    """Small caches move fewer words than whole rows may: the class is needed."""
+    N, d, M = 2**20, 4096, 4096
+    for name, id, t in (("small_cache", "A_rows", 1), ("small_cache_backward", "E", 1)):
+        schedule = REGISTRY[name]
+        words = schedule.cost(N, d, **schedule.tiles(N, d, M)).total
+        assert words < BOUNDS[id](N, d, M + FREE_REGISTERS, t=t)
+
+
+@settings(max_examples=EXAMPLES)
+@given(log_sizes, log_sizes, st.integers(1, 4), log_sizes, log_sizes)
+def test_low_rank_keeps_to_the_bound_of_its_class(N, d, g, rc, Bd):
+    r = rank_of(d, g)
+    form = REGISTRY["low_rank"].cost(N, d, g=g, rc=min(rc, r), Bd=min(Bd, d + 1))
+    picked = REGISTRY["low_rank"].count(N, d, form.peak, g=g)
+    for ledger in (form, picked):
+        for _, words in bounds_at("low rank", N, d, ledger.peak + FREE_REGISTERS, None, 1, r=r):
+            assert ledger.total >= words
+
+
+def test_low_rank_comes_near_its_bound():
+    N, d, g = 2**24, 256, 2
+    M = 4 * rank_of(d, g) + d + 4  # four columns of the state
+    words = REGISTRY["low_rank"].count(N, d, M, g=g).total
+    assert 1 <= words / BOUNDS["low_rank"](N, d, rank_of(d, g), M + FREE_REGISTERS) < 1.1
+
+
+def test_C_prime_does_not_hold_where_P_is_handed_over():
+    N, d, M = 2**22, 2**15, 256
+    schedule = REGISTRY["standard_backward"]
+    assert schedule.given_weights
+    words = schedule.cost(N, d, **schedule.tiles(N, d, M)).total
+    assert BOUNDS["C''"](N, d, M + FREE_REGISTERS) <= words < BOUNDS["C'"](N, d, M + FREE_REGISTERS)

@@ -39,7 +39,7 @@ from .registry import schedule
 def toy_tiles(N, d, M):
     return {"Br": min(N, (M - d) // (2 * d + 3)), "Bc": 1}
 
-@schedule(pass_="forward", lesson=(4, 2, 5), regime="every M", source="a test", tiles=toy_tiles)
+@schedule(pass_="forward", lesson=(4, 1, 5), regime="every M", source="a test", tiles=toy_tiles)
 def toy(m, Q, K, V, *, Br, Bc):
     """Rows stay, keys pass."""
     N, d = Q.shape
@@ -99,7 +99,7 @@ raise SystemExit(main(["count", "--list"]) or main(asked.split()))
     done = library(code, schedules=SCHEDULE, costs=FORM)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert [line.split()[0] for line in lines[3:6]] == ["flash2", "toy", "flash_optimal"]
+    assert [line.split()[0] for line in lines[2:5]] == ["flash2", "toy", "flash1"]
     assert "toy at N=30, d=4, M=99, tiles Br=8, Bc=1" in lines
     assert any(line.startswith("emulator: the same words moved") for line in lines)
 
@@ -133,7 +133,7 @@ BROKEN = {
         "schedules/toy.py is broken: pass_ = 'sideways' is unknown; there are forward, backward",
     ),
     "a lesson that is no place": (
-        {"schedules": SCHEDULE.replace("lesson=(4, 2, 5)", "lesson=4.2"), "costs": FORM},
+        {"schedules": SCHEDULE.replace("lesson=(4, 1, 5)", "lesson=4.2"), "costs": FORM},
         "schedules/toy.py is broken: lesson = 4.2 must be (lesson, section) or (lesson",
     ),
     "a broken closed form": (

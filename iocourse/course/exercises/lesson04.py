@@ -1,4 +1,4 @@
-"""Exercises of lesson 04: three loop orders of FlashAttention's forward pass, and the choice of a tile."""
+"""Exercises of lesson 04: FlashAttention's forward pass in two loop orders, and the choice of a tile."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def forward_cases(
 ) -> Callable[[np.random.Generator], list[Case]]:
     """Cases for a forward schedule with tiles Br and Bc; fast memory is the footprint and the allowance.
 
-    The last case is the first one with Q so large that a softmax without its maximum overflows.
+    The last case is the first one with Q so large that a softmax without its maximum overflows. From d = 6
+    on the allowance of tiles of 1, five words, never holds another (Br, d), whatever is drawn.
     """
 
     def case(QKV: np.ndarray, Br: int, Bc: int) -> Case:
@@ -49,7 +50,7 @@ def forward_cases(
         return Case(f"N={N}, d={d}, Br={Br}, Bc={Bc}", inputs, exact.attention(Q, K, V), M, budget)
 
     def cases(rng: np.random.Generator) -> list[Case]:
-        sizes = tilings(rng, 4, 9)
+        sizes = tilings(rng, 6, 11)
         found = same_inputs(sizes, lambda N, d: rng.standard_normal((3, N, d)), case)
         return [*found, labelled_large(case(stretched(found[0]), *sizes[0][2:]))]
 
@@ -136,19 +137,37 @@ def row_block_properties(room: Property) -> Sequence[Property]:
 EXERCISES = (
     Exercise(
         id="4.1",
-        title="FlashAttention-1's loop order",
+        title="Queries stay: FlashAttention-2's loop order",
+        function="my_flash2",
+        difficulty=2,
+        importance=5,
+        minutes=15,
+        hints=(
+            "Which of Q, K, V, O does the inner loop not bring in anew? Load or make those once for "
+            "each outer step.",
+            "Outside: blocks of queries, with q, o and row statistics. Inside: blocks of keys and values.",
+            "Inside: scores from q and k.T, the update with o, then o takes in scores times v. Dividing by "
+            "the row sum, and the store, wait until the inner loop is over.",
+        ),
+        cases=forward_cases(costs.flash2),
+        properties=tuple(row_block_properties(fits())),
+        play=run_schedule,
+    ),
+    Exercise(
+        id="4.2",
+        title="Keys stay: FlashAttention-1's loop order",
         function="my_flash1",
         difficulty=3,
         importance=4,
-        minutes=20,
+        minutes=15,
         hints=(
             "Two parts. Before anything is added, every row of O, m and l needs a value in slow memory. Then "
             "two loops: which arrays does the inner one bring in anew, and which of these change?",
             "First part: one loop over blocks of queries that stores zeros and fresh row statistics. Second "
             "part: blocks of keys outside, with k and v; blocks of queries inside, with q, o and the "
             "statistics loaded and, at the end of each round, o and both statistics stored again.",
-            "What lies in slow memory is the divided output. So one inner round is: scale q; make o "
-            "undivided again; scores; update with o; o takes in scores times v; divide; store three things.",
+            "One inner round is: scale q; scores; update with o; o takes in scores times v; divide by the "
+            "row sum if these were the last keys; store three things.",
         ),
         cases=forward_cases(costs.flash1),
         properties=(
@@ -162,24 +181,6 @@ EXERCISES = (
         play=run_schedule,
     ),
     Exercise(
-        id="4.2",
-        title="FlashAttention-2's loop order",
-        function="my_flash2",
-        difficulty=3,
-        importance=5,
-        minutes=10,
-        hints=(
-            "Which of Q, K, V, O does the inner loop not bring in anew? Load or make those once for "
-            "each outer step.",
-            "Outside: blocks of queries, with q, o and row statistics. Inside: blocks of keys and values.",
-            "Inside: scores from q and k.T, the update with o, then o takes in scores times v. Dividing by "
-            "the row sum, and the store, wait until the inner loop is over.",
-        ),
-        cases=forward_cases(costs.flash2),
-        properties=tuple(row_block_properties(fits())),
-        play=run_schedule,
-    ),
-    Exercise(
         id="4.3",
         title="V in K's place",
         function="my_flash_optimal",
@@ -187,7 +188,7 @@ EXERCISES = (
         importance=4,
         minutes=5,
         hints=(
-            "Start from your answer to 4.2. What is the last line that needs k, and the first that needs v?",
+            "Start from your answer to 4.1. What is the last line that needs k, and the first that needs v?",
             "Make the scores, then give k's room back, and only then bring v in. The scores outlive k, so "
             "they cannot be made in the same with line as k and v.",
             "The option into= of load does it: v arrives in the room of the tile it names. Mind the scores: "
@@ -210,7 +211,7 @@ EXERCISES = (
             "Which of the two sizes stands in the number of words, and which only in the footprint?",
             "Bc takes room and saves no word, so it is as small as a tile can be. Put it into the footprint.",
             "What is left is an inequality in Br alone: Br times something, plus something, at most M. Solve "
-            "it and round down. More rows than there are queries are of no use.",
+            "it and round down.",
         ),
         cases=tile_cases,
         properties=TILE_PROPERTIES,

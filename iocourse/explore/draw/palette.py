@@ -62,12 +62,13 @@ BOUNDS = (  # lines without markers, so that none is taken for a schedule's
     Stroke(BLACK, (5, 2, 1, 2), ""),
     Stroke(BLACK, (14, 3, 2, 3, 2, 3), ""),
     Stroke(QUIET, (14, 3, 2, 3, 2, 3), ""),
+    Stroke(BLACK, (1, 4), ""),
 )
 REGIMES = {  # light enough for every line to stand out; each area has its name in it
     "nothing fits": "#F2F2F2",
     "blocked products": "#FFF4E0",
+    "N × N stored": "#F7EDF4",
     "row blocks": "#E8F3FB",
-    "row and column blocks": "#E8F3FB",
     "compulsory": "#E9F6EF",
 }
 FORBIDDEN = "#DCDCDC"  # where no schedule can be

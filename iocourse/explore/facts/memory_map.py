@@ -8,10 +8,10 @@ import inspect
 from bisect import bisect_left
 from collections.abc import Sequence
 from functools import cache, lru_cache
-from math import ceil, floor, log2, sqrt
+from math import ceil, floor, log2
 from typing import NamedTuple
 
-from ... import bounds, schedules
+from ... import bounds, schedules, sweeps
 from ...bounds.best import COMPULSORY, SEGMENT
 from ...guard import library_answer
 from ...ledger import Ledger
@@ -22,24 +22,11 @@ PER_OCTAVE = 2  # values of M between M and 2M
 LONGEST = 20  # letters of a title beside the end of a line
 
 
-class Leading(NamedTuple):
-    """Leading terms of a pass's best schedules, as their closed forms say, and what every schedule must move.
-
-    Blocked products move `blocked`·N²d/√M + `scores`·N² words, row blocks `rows`·N²d²/M.
-    """
-
-    blocked: int
-    scores: int
-    rows: int
-    rows_name: str
-    compulsory: str
+SLOWEST, FASTEST = 0.05, 20.0  # x = d/√M at both ends of the search: beyond them nothing changes any more
 
 
-LEADING = {
-    "forward": Leading(4, 1, 4, "row blocks", "4Nd"),
-    "backward": Leading(10, 3, 14, "row and column blocks", "7Nd"),
-    "gradient": Leading(8, 3, 10, "row blocks", "4Nd + 3d²"),
-}
+COMPULSORY_WORDS = {"forward": "4Nd", "backward": "7Nd", "gradient": "4Nd + 3d²"}  # the passes with a map
+BLOCKED, STORED, ROWS = "blocked products", "N × N stored", "row blocks"
 
 
 class Regime(NamedTuple):
@@ -60,25 +47,24 @@ class Move(NamedTuple):
     footprint: int
 
 
-def crossover(pass_: str) -> float:
-    """M/d² where blocked products and row blocks move equally many words, for N well above d.
+@cache
+def pieces(pass_: str) -> tuple[sweeps.Piece, ...]:
+    """The least of all sequences of sweeps, from small M to large."""
+    return tuple(reversed(sweeps.envelope(pass_, SLOWEST, FASTEST)))
 
-    With x = d/√M: rows·x² = blocked·x + scores.
-    """
-    a, b, c = LEADING[pass_].rows, LEADING[pass_].blocked, LEADING[pass_].scores
-    return (2 * a / (b + sqrt(b * b + 4 * a * c))) ** 2
+
+def borders(pass_: str) -> list[float]:
+    """M/d² where one sequence of sweeps becomes less than another, for N well above d."""
+    return [1 / piece.x_from**2 for piece in pieces(pass_)[:-1]]
 
 
 def regimes(pass_: str, N: int, d: int, least: int, low: float, high: float) -> list[Regime]:
     """The regimes between M = low and high; below `least` words no schedule that is asked for fits."""
-    told = LEADING[pass_]
-    ends = [least, crossover(pass_) * d * d, N * d, high]
-    named = [
-        ("nothing fits", ""),
-        ("blocked products", f"{told.blocked}N²d/√M + {told.scores if told.scores > 1 else ''}N²"),
-        (told.rows_name, f"{told.rows}N²d²/M"),
-        ("compulsory", told.compulsory),
-    ]
+    least_words = [leading_words(piece) for piece in pieces(pass_)]
+    names = [BLOCKED, *[STORED] * (len(least_words) - 2), ROWS]
+    named = [("nothing fits", ""), *zip(names, least_words, strict=True)]
+    named.append(("compulsory", COMPULSORY_WORDS[pass_]))
+    ends = [least, *(share * d * d for share in borders(pass_)), N * d, high]
     found, start = list[Regime](), low
     for (name, words), end in zip(named, ends, strict=True):
         stop = min(max(end, start), high)
@@ -86,6 +72,12 @@ def regimes(pass_: str, N: int, d: int, least: int, low: float, high: float) -> 
             found.append(Regime(name, words, start, stop))
         start = stop
     return found
+
+
+def leading_words(piece: sweeps.Piece) -> str:
+    """The leading terms of a sequence of sweeps in words: 2N²d²/M + 2N²."""
+    terms = ((piece.a, "N²d²/M"), (piece.b, "N²d/√M"), (piece.c, "N²"))
+    return " + ".join(f"{factor:.3g}{unit}" if factor != 1 else unit for factor, unit in terms if factor)
 
 
 def memories(low: int, high: int, per_octave: int = PER_OCTAVE) -> list[int]:

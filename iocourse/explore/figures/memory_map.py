@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from math import log10
 from typing import NamedTuple
 
@@ -18,15 +19,15 @@ from ..draw.shapes import circle
 from ..draw.wording import words
 from ..facts.chosen import among, chosen, range_of
 from ..facts.memory_map import (
-    LEADING,
+    COMPULSORY_WORDS,
     Move,
     Regime,
     Reign,
     best_bound,
+    borders,
     bound_at,
     bound_label,
     bounds_of,
-    crossover,
     memories,
     move,
     moves,
@@ -117,8 +118,8 @@ def view_of(
     """The arguments of `memory_map`, checked and with their defaults."""
     N, d = positive_int("N", N), positive_int("d", d)
     names = tuple(schedule.name for schedule in chosen(pass_, schedules))
-    if pass_ not in LEADING:
-        raise ValueError(f"pass_ = {pass_!r} has no map; there are {', '.join(LEADING)}")
+    if pass_ not in COMPULSORY_WORDS:
+        raise ValueError(f"pass_ = {pass_!r} has no map; there are {', '.join(COMPULSORY_WORDS)}")
     known = bounds_of(pass_)
     ids = tuple(
         among(f"{pass_} bound with constants", known, usual_bounds(pass_) if bounds is None else bounds)
@@ -172,7 +173,7 @@ def _frame(v: View, lines: Sequence[Line]) -> Frame:
 # ---------------------------------------------------------------------- behind the lines
 def _bands(frame: Frame, found: Sequence[Regime]) -> Iterator[Element]:
     """The regimes: a shade behind the chart, and above it the name with its leading terms, where they fit."""
-    for regime in found:
+    for regime in _areas(found):
         left, right = frame.x(regime.start), frame.x(regime.stop)
         colour, hatch = REGIMES[regime.name], "/" if regime.name == "nothing fits" else ""
         yield Rect(left, TOP, right - left, BOTTOM - TOP, colour, hatch, "", ink=GRID)
@@ -188,6 +189,14 @@ def _bands(frame: Frame, found: Sequence[Regime]) -> Iterator[Element]:
             )
 
 
+def _areas(found: Sequence[Regime]) -> Iterator[Regime]:
+    """Neighbours of one name as one area, whose words are those of the first only where it stands alone."""
+    for name, together in groupby(found, key=lambda regime: regime.name):
+        first, *more = together
+        last = more[-1] if more else first
+        yield Regime(name, "" if more else first.words, first.start, last.stop)
+
+
 def _forbidden(frame: Frame, lines: Sequence[Line]) -> list[Element]:
     """The area below the highest of the bounds that are drawn."""
     heights = [dict(line.points) for line in lines]
@@ -199,19 +208,23 @@ def _forbidden(frame: Frame, lines: Sequence[Line]) -> list[Element]:
 
 
 def _borders(frame: Frame, v: View) -> Iterator[Element]:
-    """The values of M that the theory names, in order: each a thin line with its name beside it."""
-    share = crossover(v.pass_)
-    marks = sorted([(share * v.d**2, f"{share:.2f} d²"), (v.d**2, "d²"), (v.N * v.d, "Nd")])
-    end = 0.0
-    for k, (M, name) in enumerate(marks):
+    """The values of M at which regimes end: each a thin line, with its name beside it where there is room."""
+    first, *between, last = [(share * v.d**2, _share(share)) for share in borders(v.pass_)]
+    taken: list[tuple[float, float]] = []
+    for M, name in (first, last, (v.N * v.d, "Nd"), *between):  # those that matter most have their names
         if not frame.x.low < M < frame.x.high:
             continue
-        x, anchor = frame.x(M), "end" if k == 0 else "start"
+        x, width = frame.x(M), text_width(name, SMALL)
         yield Poly(((x, TOP), (x, BOTTOM)), QUIET, 1, (2, 2))
-        start = x + (4 if anchor == "start" else -4 - text_width(name, SMALL))
-        if start >= end and start >= frame.x.start:
-            yield Text(x + (4 if k else -4), TOP + 17, name, SMALL, anchor, INK)
-            end = start + text_width(name, SMALL)
+        left = x + 4 if first[0] < M else x - 4 - width
+        if left >= frame.x.start and all(left > end or left + width < start for start, end in taken):
+            yield Text(left, TOP + 17, name, SMALL)
+            taken.append((left, left + width))
+
+
+def _share(share: float) -> str:
+    """M in units of d²: 0.25 d², d²."""
+    return f"{share:.3g} d²" if f"{share:.3g}" != "1" else "d²"
 
 
 # ---------------------------------------------------------------------- in front of the lines
@@ -277,8 +290,10 @@ def headline(v: View) -> tuple[str, str]:
     if not ranked:
         return f"M = {v.M:,}: no schedule that is drawn fits.", f"{bound[0].upper()}{bound[1:]}."
     best = ranked[0]
-    equal = [m.schedule.title for m in ranked[1:] if m.words == best.words]
-    also = f", as many as {' and '.join(equal)}" if equal else ""
+    rivals = (m.schedule for m in ranked[1:] if m.words == best.words)
+    equal = [schedule.title for schedule in rivals if not schedule.given_weights]
+    also = f", as many as {equal[0]}" if equal else ""
+    also += f" and {len(equal) - 1} more" if len(equal) > 1 else ""
     first = (
         f"M = {v.M:,}: {best.schedule.title} ({_sizes(best)}) moves the fewest words, {best.words:,}{also}."
     )

@@ -9,7 +9,7 @@ from typing import Any
 from ...schedules import of_pass
 from ..draw.html import as_table, in_html
 from ..draw.picture import Picture
-from ..facts.memory_map import LEADING, bound_label, bounds_of
+from ..facts.memory_map import COMPULSORY_WORDS, bound_label, bounds_of
 from ..figures.memory_map import View, map_of, rows_at_M, view_of
 from . import controls as ui
 from .explorer import Explorer, explorer, without_widgets
@@ -43,10 +43,10 @@ class MemoryExplorer(Explorer):
     def __init__(self, view: View) -> None:
         import ipywidgets as widgets
 
-        self.ticks = {pass_: _ticks(pass_, view) for pass_ in LEADING}
+        self.ticks = {pass_: _ticks(pass_, view) for pass_ in COMPULSORY_WORDS}
         self._choices, self._offered = widgets.VBox(), ""
         controls = {name: ui.size_slider(*SIZES[name], getattr(view, name)) for name in SIZES}
-        super().__init__(controls | {"pass": ui.choice(LEADING, view.pass_, "pass")})
+        super().__init__(controls | {"pass": ui.choice(COMPULSORY_WORDS, view.pass_, "pass")})
         for kinds in self.ticks.values():
             for tick in (tick for named in kinds.values() for tick in named.values()):
                 tick.observe(partial(self._changed, "tick"), "value")
