@@ -593,12 +593,12 @@ print(f"paper's p A2 equals dQ: {np.allclose(p @ A2, backward(A1 @ X, A2, h, f @
 # | $M$ | schedule | what it stores | words, in $n^2$ |
 # | --- | --- | --- | --- |
 # | above $\frac32d^2$ | `gradient` | nothing | $10x^2$ |
-# | $d^2$ to $\frac32d^2$ | `gradient_products_stored` | $dP$ | $7x^2 + 2$ |
+# | $d^2$ to $\frac32d^2$ | `gradient_stored` | $dP$ | $7x^2 + 2$ |
 # | $d^2/2$ to $d^2$ | `gradient_stored_twice` | $S$, then $dS$ in its place | $4x^2 + 5$ |
 # | $d^2/4$ to $d^2/2$ | the same, in two slices | the same | $3x^2 + 7$ |
 # | below $d^2/4$ | `gradient_small_cache` | the same, all in tiles | $8x + 3$ |
 #
-# Again these are the least among sweeps. By hand we had `gradient_stored`, which stores $S$ alone: $6x^2 + 3$, nowhere below the least. The second row was found by the search, and written afterwards. At $M = d^2$ these two and `gradient_stored_twice` all move $9\,n^2$.
+# Again these are the least among sweeps. For the second row we had stored $S$ by hand, $6x^2 + 3$; the search stores $dP$, and is nowhere above that. At $M = d^2$ all three move $9\,n^2$.
 #
 # In a small cache the products with a $d \times d$ matrix count as well, $2nd^2/\sqrt M$ for each of the three:
 #
@@ -606,7 +606,7 @@ print(f"paper's p A2 equals dQ: {np.allclose(p @ A2, backward(A1 @ X, A2, h, f @
 #
 # In a very large one a product may be bracketed in another way: $s_{ij} = a_{1i}\,(X a_{2j}^\top)$. If $X$, $Y$ and the growing $dL/dX$, $3d^2$ words, stay, then $Q$, $V$ and $dQ$ need not exist, and the second sweep costs another $4$ in place of the $6$. This is `gradient_reassociated`, $8\,n^2d^2/M$.
 #
-# **Predict.** $n = 2^{22}$, $d = 256$, $M = d^2$. By how many percent is the best of these below `gradient`? And from which multiple of $d^2$ on is `gradient` ahead of `gradient_products_stored`?
+# **Predict.** $n = 2^{22}$, $d = 256$, $M = d^2$. By how many percent is the best of these below `gradient`? And from which multiple of $d^2$ on is `gradient` ahead of `gradient_stored`?
 
 # %% tags=["predict"]
 predict("7.9", percent_less=10, ahead_from=1.5)  #> predict("7.9", percent_less=..., ahead_from=...)
@@ -619,7 +619,7 @@ for share in (2**-6, 1 / 8, 3 / 8, 3 / 4, 1, 1.25, 4, 64):
     print(f"M = {share:7.4f} d²: {s.name:24} {cost.total / n**2:7.3f} n², ratio {ratio:.2f}")
 least = schedules.best(n, d, d**2, "gradient").cost.total / n**2
 measured("7.9", percent_less=100 * (1 - least / squares("gradient", n, d, d**2)),
-         ahead_from=border("gradient_products_stored", "gradient", n, d, 1, 3))
+         ahead_from=border("gradient_stored", "gradient", n, d, 1, 3))
 
 # %% [markdown]
 # 10.9 percent, and 1.514. `gradient_reassociated` overtakes where $3d^2$ words are a small part of $M$.
