@@ -7,7 +7,7 @@
 #
 # **What you will learn**
 #
-# - to make a tile of scores from columns of $Q$ and $K$, and why that beats whole rows when $M < d^2$;
+# - to make a tile of scores from columns of $Q$ and $K$, and why that beats whole rows when $M \ll d^2$;
 # - to write attention with safe softmax in about $4N^2d/\sqrt M + N^2$ words;
 # - to say whether scores must be written to slow memory, and what it costs not to;
 # - to keep whole rows of one array at a time, and why that pays between $d^2/4$ and $d^2$;
