@@ -285,7 +285,7 @@ def monomials_of(p: Plan) -> Callable[[Array], Array]:
     return partial(_monomials, coordinates(p))
 
 
-def _monomials(table: Array, x: Array) -> Array:
+def _monomials(table: NDArray[np.int32], x: Array) -> Array:
     found: Array = np.concatenate([x, np.ones((len(x), 1))], axis=1).T[table].prod(axis=0)
     return found
 
