@@ -17,7 +17,7 @@ from ..console import steps
 from ..refusal import write_whole
 from .grading import Mark, fresh_seed, grade
 from .lesson import Lesson
-from .limits import Limits
+from .limits import Limits, obey
 from .submissions import Submission
 
 KEPT = ".iocourse-grades"  # folder beside the submissions
@@ -65,7 +65,7 @@ def grade_all(
     complete = True
     if missing:
         try:
-            with multiprocessing.Pool(min(jobs, len(missing)), _leave_interrupts_to_the_first) as pool:
+            with multiprocessing.Pool(min(jobs, len(missing)), _begin_worker, [limits]) as pool:
                 made = pool.imap_unordered(partial(_grade_and_keep, folder, task), missing)
                 for _ in steps(missing, "submissions graded"):
                     done: Grade = next(made)
@@ -76,8 +76,10 @@ def grade_all(
     return [known[one.name] for one in submissions if known[one.name]], complete  # type: ignore[misc]
 
 
-def _leave_interrupts_to_the_first() -> None:
+def _begin_worker(limits: Limits) -> None:
+    """Interrupts are for the first process; and no answer makes the judge take more than its author may."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    obey(limits)
 
 
 def _grade_and_keep(folder: Path, task: Task, submission: Submission) -> Grade:

@@ -29,6 +29,7 @@ def command(limits: Limits, walls: bool) -> list[str]:
 def environment(home: str) -> dict[str, str]:
     """Nothing of the grader's own environment, and a home for the caches of libraries."""
     own = {"PATH": "/usr/bin:/bin", "HOME": home, "TMPDIR": home, "IOCOURSE_HOME": home, "LC_ALL": "C.UTF-8"}
+    own |= {name: os.environ[name] for name in ("SYSTEMROOT",) if name in os.environ}  # Windows needs it
     caches = {name: f"{home}/{name}" for name in ("MPLCONFIGDIR", "TRITON_CACHE_DIR", "NUMBA_CACHE_DIR")}
     return own | caches | single_threaded() | {"MPLBACKEND": "Agg", "TRITON_INTERPRET": "1"}
 

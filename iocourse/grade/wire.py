@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import io
 import pickle
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import IO, Any
 
+import numpy as np
+
 _HEAD = 8  # bytes that say how many follow
+PARTS = 1_000_000  # lists, numbers outside arrays, … that an answer may have
 # Pickle would call whatever a message names. These make numbers, arrays and containers, and no more.
 _HARMLESS = {
-    "builtins": {"complex", "set", "frozenset", "slice", "range", "bytearray"},
+    "builtins": {"complex", "set", "frozenset", "slice", "bytearray"},
     "collections": {"OrderedDict"},
     "fractions": {"Fraction"},
     "numpy": {"ndarray", "dtype"},
@@ -70,9 +74,31 @@ def read(stream: IO[bytes], most: int) -> Any:
     """
     data = _next(stream, most)
     try:
-        return _Inert(io.BytesIO(data)).load()
+        message = _Inert(io.BytesIO(data)).load()
     except Exception as error:
         raise Unreadable(f"what its process sent is no answer ({type(error).__name__})") from None
+    _refuse_endless(message)
+    return message
+
+
+def _refuse_endless(message: Any) -> None:
+    """A list that holds one list a thousand times, and so on, is short to send and too long to look at."""
+    parts, seen = [message], 0
+    while parts:
+        seen += 1
+        if seen + len(parts) > PARTS:
+            raise Unreadable(f"what its process sent is no answer, or one of more than {PARTS:,} parts")
+        parts += _inside(parts.pop())
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return [*value.keys(), *value.values()]
+    if isinstance(value, np.ndarray):
+        return value.flat if value.dtype.hasobject else ()
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return value
+    return vars(value).values() if is_dataclass(value) and not isinstance(value, type) else ()
 
 
 def _next(stream: IO[bytes], most: int | None) -> bytes:
