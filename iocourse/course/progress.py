@@ -51,7 +51,7 @@ def location() -> Path:
 
 
 def _is_a_solution() -> bool:
-    """Whether a file of a checkout's `solutions/` runs, or a kernel there: it works in its notebook's folder."""
+    """Whether a file of a checkout's `solutions/` runs here: a kernel works in its folder."""
     file = getattr(sys.modules.get("__main__"), "__file__", None)
     folders = [Path(file).resolve().parent] if file else []
     folders += [Path.cwd()] if "ipykernel" in sys.modules else []
