@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import combinations_with_replacement
 from math import comb, factorial, prod
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,8 @@ from numpy.polynomial import Polynomial
 from numpy.typing import NDArray
 
 from ... import costs
-from ...guard import LibraryAnswer
+from ...exact import real_numbers
+from ...guard import no_calls_into
 from ...machine import Features
 from ..budgets import every_input_loaded, fits, reads, total_within, writes
 from ..exercise import Case, Exercise, Property, Trial, call, judged, keeps_errors, run_schedule, settled
@@ -57,23 +56,9 @@ def _feature_case(rng: np.random.Generator, N: int, Nk: int, d: int, g: int) -> 
 LIBRARY = ("iocourse.monomials", "iocourse.lowrank")
 
 
-@contextmanager
-def _no_call_into_the_library() -> Iterator[None]:
+def _no_call_into_the_library() -> AbstractContextManager[None]:
     """Any function of `LIBRARY` refuses: its parts answer these exercises, and later ones may use them."""
-
-    def refuse(frame: FrameType, event: str, _: Any) -> None:
-        module = str(frame.f_globals.get("__name__"))
-        if event == "call" and any(f"{module}.".startswith(f"{name}.") for name in LIBRARY):
-            raise LibraryAnswer(
-                f"{module}.{frame.f_code.co_name} is the library's own answer to this exercise"
-            )
-
-    before = sys.getprofile()
-    sys.setprofile(refuse)
-    try:
-        yield
-    finally:
-        sys.setprofile(before)
+    return no_calls_into(LIBRARY, "is the library's own answer to this exercise")
 
 
 @keeps_errors
@@ -85,7 +70,7 @@ def _play_features(student: Callable[..., Any], case: Case) -> Trial:
 
 
 def _products(trial: Trial) -> str | None:
-    phi, psi, _ = (np.asarray(part, dtype=np.float64) for part in trial.value)
+    phi, psi, _ = map(real_numbers, trial.value)
     if phi.ndim != 2 or psi.ndim != 2 or phi.shape[1] != psi.shape[1]:
         return f"features of Q and of K have shapes {phi.shape} and {psi.shape}; a row each, as many columns"
     return difference(phi @ psi.T, trial.case.expected)
@@ -121,7 +106,9 @@ FEATURES = Exercise(
         only_where("degree 1 is the row with a 1", DEGREE_1, _products),
         each(
             "a row's features depend on that row alone",
-            lambda trial: difference(trial.value[2], np.asarray(trial.value[0])[:1], wanted="among all rows"),
+            lambda trial: difference(
+                trial.value[2], real_numbers(trial.value[0])[:1], wanted="among all rows"
+            ),
         ),
     ),
     play=_play_features,
@@ -204,6 +191,7 @@ def _degree_case(label: str, make: Make, R: float, error: float) -> Case:
     return Case(f"{label}, R={R:.3f}, error {error:g}", {"make": make, "R": R, "error": error}, want)
 
 
+@keeps_errors
 def _play_degree(student: Callable[..., Any], case: Case) -> Trial:
     with _no_call_into_the_library():
         return call(student, case)
@@ -377,6 +365,7 @@ def _safe_case(label: str, Q: Array, K: Array, c: Sequence[float] | Array) -> Ca
     return Case(f"{label}, N={len(Q)}", {"Q": Q, "K": K, "c": np.asarray(c, dtype=np.float64)}, want)
 
 
+@keeps_errors
 def _play_safe(student: Callable[..., Any], case: Case) -> Trial:
     """With many tokens the value is a pair: the answer, and how many bytes were held at once for it."""
     watched = MANY in case.label
