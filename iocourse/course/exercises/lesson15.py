@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.polynomial import Polynomial
+from numpy.polynomial.chebyshev import cheb2poly
 from numpy.typing import NDArray
 
 from ... import costs
@@ -166,6 +167,21 @@ def largest_error(c: Array, R: float) -> float:
     return float(abs(p(s) * np.exp(-s) - 1).max())
 
 
+def rippled(thirds: int) -> Make:
+    """Taylor's with a Chebyshev ripple of g waves, whose highest lies narrow and just inside the left end.
+
+    A grid of 200,001 points is off there in the eighth digit where the top lies between two of its points;
+    `thirds` moves the top by so many thirds of their distance.
+    """
+
+    def make(g: int, R: float) -> Array:
+        stretch = np.cos(np.pi / (2 * g)) * (1 + thirds * 1e-5 / 3)  # the ripple is 0 at -R and R
+        waves = cheb2poly(np.eye(g + 1)[g]) * (stretch / R) ** np.arange(g + 1)
+        return np.asarray(taylor(g) + 0.05 / g * waves, dtype=np.float64)
+
+    return make
+
+
 def _degree_cases(rng: np.random.Generator) -> list[Case]:
     """Taylor, Chebyshev, and others: farthest off inside or on the right, or worse at a larger degree."""
     R = float(rng.uniform(0.8, 1.2))
@@ -181,6 +197,7 @@ def _degree_cases(rng: np.random.Generator) -> list[Case]:
         ("Chebyshev of a longer interval", wide, R, 1e-3),
         (UNEVEN, uneven, R, 1e-2),
         (UNEVEN, uneven, 2 * R, 1e-4),
+        *((f"{INSIDE}, narrow", rippled(thirds), R, 0.05 * np.exp(0.9845 * R) / 15.5) for thirds in range(3)),
     ]
     return [_degree_case(*case) for case in asked]
 
@@ -188,7 +205,7 @@ def _degree_cases(rng: np.random.Generator) -> list[Case]:
 def _degree_case(label: str, make: Make, R: float, error: float) -> Case:
     g = next(g for g in range(1, 60) if largest_error(make(g, R), R) <= error)
     want = g, largest_error(make(g, R), R)
-    return Case(f"{label}, R={R:.3f}, error {error:g}", {"make": make, "R": R, "error": error}, want)
+    return Case(f"{label}, R={R:.3f}, error {error:.4g}", {"make": make, "R": R, "error": error}, want)
 
 
 @keeps_errors
@@ -348,7 +365,14 @@ def _safe_cases(rng: np.random.Generator) -> list[Case]:
         (RIGHT, 0.15 * Q, K, [24.0, -8.0, -4.0, -5.0]),
         (AGAIN, 0.18 * Q, K, [1.5, 2.5, 1.0]),
         ("roots on both sides", 0.15 * Q, K, [1.0, -0.2, -0.2]),
+        (f"{AGAIN}, one beside the other", border, K, [1 - 1e-12, 2.0, 1.0]),
         (BORDER, border, K, taylor(1)),
+        (
+            f"{BORDER}, one of them just there",
+            np.diag([3.0, 5.0, 7.0]),
+            np.array([[0.6, 0.8, 0]]),
+            [5.0, 1.0],
+        ),
         ("one long key, the last", 0.15 * Q[:30], one_far, taylor(3)),
         ("a single key", 0.3 * Q, K[:1], taylor(3)),
     ]
