@@ -20,7 +20,7 @@ from iocourse.course.exercise import exercises
 NUMPY = [exercise for exercise in exercises() if lesson_of(exercise) not in INTERPRETED]
 LESSONS = sorted({lesson_of(exercise) for exercise in NUMPY})
 FIND_HOLES = ("starts", "constants", "comparisons", "parameters", "maxima", "ranges")
-ONE_IN = 12  # of the mutants of these operators; `iocourse mutants` runs all
+ONE_IN = 16  # of the mutants of these operators; `iocourse mutants` runs all, and all that is listed
 
 
 # ------------------------------------------------------------------ operators
@@ -138,12 +138,12 @@ def test_sampled_mutants_are_refused_or_known(lesson):
         for exercise in NUMPY
         if lesson_of(exercise) == lesson
         for mutant in mutants_of(exercise, FIND_HOLES)
-        if mutant.key % ONE_IN == 0
+        if mutant.key % ONE_IN == 0 and not why_equivalent(mutant) and not why_open(mutant)
     ]
     accepted = [
-        (mutant.exercise, mutant.line, mutant.after, verdict.killed_in, verdict.accepted)
-        for verdict in verdicts(drawn, range(10), jobs=1)
-        if not verdict.killed and not why_equivalent(mutant := verdict.mutant) and not why_open(mutant)
+        (v.mutant.exercise, v.mutant.line, v.mutant.after, v.killed_in, v.accepted)
+        for v in verdicts(drawn, range(10), jobs=1)
+        if not v.killed
     ]
     assert accepted == []
 
@@ -154,7 +154,7 @@ def test_what_is_listed_as_no_mistake_is_a_mutant_that_its_check_accepts(exercis
     listed = [(before, after) for e, before, after in changes(EQUIVALENT) if e == exercise]
     assert [pair for pair in listed if pair not in made] == []
     seed = (1 + sum(map(ord, exercise)) % 5,)  # one that no other test of mutants begins with
-    asked = [made[pair] for pair in listed] if lesson_of(exercise) not in INTERPRETED else []
+    asked = [made[pair] for pair in listed if made[pair].key % 3 == 0 and exercise in NUMPY]
     assert [v.mutant.after for v in verdicts(asked, seed, jobs=1) if v.killed_in] == []
 
 

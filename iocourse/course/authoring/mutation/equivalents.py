@@ -23,8 +23,13 @@ def _rule(why: str) -> Callable[[Rule], Rule]:
 
 @_rule("blocks are disjoint and each is met once: their order moves no other words, and sums only round")
 def _order_of_blocks(mutant: Mutant) -> bool:
-    ordered = re.search(r"\.(first|last|start|stop)\b", mutant.source)
-    return mutant.operator == "loops" and ".blocks(" in mutant.before and not ordered
+    turned = "|".join(re.findall(r"^for (\w+) in (?=.*\.blocks\()", mutant.before, re.MULTILINE))
+    return mutant.operator == "loops" and bool(turned) and not _asked_for_place(turned, mutant.source)
+
+
+def _asked_for_place(blocks: str, source: str) -> bool:
+    """Whether the code looks at where one of these blocks lies."""
+    return re.search(rf"\b({blocks})\.(first|last|start|stop)\b", source) is not None
 
 
 @_rule("both arrays have the same shape, as the docstring says")
