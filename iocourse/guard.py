@@ -28,9 +28,14 @@ def exam() -> Iterator[None]:
         _exams_open -= 1
 
 
+def in_exam() -> bool:
+    """Whether a check is looking at a student's answer now."""
+    return _exams_open > 0
+
+
 def refuse_in_exam(name: str) -> None:
     """Raise `LibraryAnswer` when a check is running; `name` says which library function was called."""
-    if _exams_open > 0:
+    if in_exam():
         raise LibraryAnswer(f"{name} is the library's own answer and refuses to be called while a check runs")
 
 

@@ -115,7 +115,7 @@ def build_parser(command: str = "") -> Parser:
         "--only", metavar="NAME", action="append", default=[], help="this lesson, such as 02"
     )
     _add_mutants(commands)
-    _add_not_built(commands, "grade", "grade a folder of submissions (not built yet)")
+    _add_room(commands, command, "grade", "grade a folder of submissions to one lesson")
     return parser
 
 

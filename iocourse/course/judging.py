@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeGuard, TypeVar
 import numpy as np
 
 from .exercise import Case, Property, Trial
+from .messages.digits import told_apart
 
 LARGE = "scores of ±10,000"  # in the label of a case, and in the name of the property that asks for it
 TOLERANCE = 1e-9  # float64 against float64: a thousand rounding errors and more, far below any wrong formula
@@ -116,18 +117,30 @@ def difference(got: Any, want: Any, tolerance: float = TOLERANCE, *, wanted: str
     finite = np.isfinite(w)
     allowed = tolerance * (1 + np.abs(w[finite]).max(initial=0.0))
     with np.errstate(invalid="ignore"):  # inf - inf, where the two are equal or both wrong
-        wrong = ~((g == w) | (finite & (np.abs(g - w) <= allowed)))
+        off = np.abs(g - w)
+        wrong = ~((g == w) | (finite & (off <= allowed)))
     if not wrong.any():
         return None
     where = tuple(int(i) for i in np.argwhere(wrong)[0])
     place = f"{int(wrong.sum())} of {wrong.size} entries differ, first at {list(where)}: " if where else ""
-    return place + _side_by_side(float(g[where]), float(w[where]), wanted)
+    relative = float(off[wrong].max()) * tolerance / allowed
+    return (
+        place + _side_by_side(float(g[where]), float(w[where]), wanted) + too_short(got, relative, tolerance)
+    )
 
 
 def _side_by_side(got: float, want: float, wanted: str) -> str:
-    """Both numbers in six digits, or in all where six look the same."""
-    digits = 6 if f"{got:.6g}" != f"{want:.6g}" else 17
-    return f"yours {got:.{digits}g}, {wanted} {want:.{digits}g}"
+    """Both numbers, in as many digits as tell them apart."""
+    mine, right = told_apart(got, want)
+    return f"yours {mine}, {wanted} {right}"
+
+
+def too_short(got: Any, off: float, tolerance: float = TOLERANCE) -> str:
+    """A clause for an answer in float32 or float16 whose error is its rounding's; "" for any other."""
+    kind = getattr(got, "dtype", None)
+    if kind not in (np.float32, np.float16) or not tolerance < off <= 100 * np.finfo(kind).eps:
+        return ""
+    return f" (yours is {kind}, good for {np.finfo(kind).precision} digits: compute in float64)"
 
 
 def is_right(trial: Trial, tolerance: float = TOLERANCE) -> str | None:
@@ -142,7 +155,7 @@ def is_right(trial: Trial, tolerance: float = TOLERANCE) -> str | None:
 
 def values(name: str = "values equal exact attention", tolerance: float = TOLERANCE) -> Property:
     """The returned value is right in every case."""
-    return values_in(name, "", tolerance)
+    return replace(values_in(name, "", tolerance), general=True)
 
 
 def values_in(name: str, where: Where, tolerance: float = TOLERANCE) -> Property:

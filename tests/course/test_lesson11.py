@@ -10,6 +10,7 @@ from iocourse.course.authoring.kernel_lessons import cannot_run
 from iocourse.course.authoring.source import side
 from iocourse.course.exercise import Case, find
 from iocourse.course.exercises import lesson11
+from iocourse.course.trials.far_scores import FAR
 from iocourse.data.recorded import recorded
 
 SOURCE = Lesson("11")
@@ -303,18 +304,25 @@ def test_every_check_has_ragged_and_whole_tiles(id):
         assert all(n <= 512 for n in ends)
 
 
-def test_every_other_row_of_the_large_scores_has_no_score_near_0():
-    """There a hidden key must weigh less than e^-100, and a maximum that starts at 0 would leave nothing."""
+@pytest.mark.parametrize("exercise_id", ["11.1", "11.2", "11.3", "13.3", "13.4"])
+def test_scores_far_from_0_lie_below_and_above_what_float32_can_hold_of_e(exercise_id):
+    """A row below -200 leaves no weight to a maximum of -100, one below -30,000 none to one of -10,000."""
     for seed in range(20):
-        case = find("11.1").cases(np.random.default_rng(seed))[-1]
-        scores = case.inputs["Q"] @ case.inputs["K"].T / 4
-        assert scores[1::2].max() < -100
+        (case,) = (c for c in find(exercise_id).cases(np.random.default_rng(seed)) if FAR in c.label)
+        Q, K = case.inputs["Q"], case.inputs["K"]
+        scores = Q @ K.T / Q.shape[1] ** 0.5
+        mixed, low, lowest, high = (scores[kind::4] for kind in range(4))
+        assert mixed.min() < -30 and mixed.max() > 30
+        assert low.max() <= -199.9 and lowest.max() <= -29_990 and high.min() >= 199.9
+        assert np.diff(np.sort(scores)[1::4]).min() > 19 and len(K) % case.inputs["BN"]
 
 
 def test_in_the_other_layouts_each_tensor_has_rows_of_its_own_stride():
-    inputs = find("11.4").cases(np.random.default_rng(0))[-1].inputs
+    cases = find("11.4").cases(np.random.default_rng(0))
+    (inputs,) = (case.inputs for case in cases if lesson11.LAYOUT in case.label)
     Q, K, V = (kernel_trials._tensor(inputs[name]) for name in "QKV")
     assert len({x.stride()[2] for x in (Q, K, V, torch.empty_like(Q))}) == 4
+    assert not any(x.is_contiguous() for x in (Q, K, V))
 
 
 def test_rows_of_11_3_see_nothing_and_see_late_as_their_labels_say():

@@ -24,6 +24,17 @@ class Mutant:
         self.name, self.fails, self.edits = name, fails, edits
 
 
+MINUS_INF = 'float("-inf")'
+FINITE = ("0.0", "-100.0", "-10000.0")  # what is taken for minus infinity by those who do not trust it
+
+
+def finite(fails: str, name: str, place: str, values: tuple[str, ...] = FINITE) -> tuple[Mutant, ...]:
+    """Mutants with a finite number where `place`, a piece of the reference, has minus infinity."""
+    return tuple(
+        Mutant(f"{name}{value}", fails, (place, place.replace(MINUS_INF, value))) for value in values
+    )
+
+
 @dataclass(frozen=True)
 class Suite:
     """What is known about one exercise beyond its reference: at least four mutants and two other answers.

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
-from harness import Mutant, Suite, called
+from harness import FINITE, Mutant, Suite, called
 
 from iocourse.course.checking import OWN, RUNS
 
@@ -191,6 +191,7 @@ ROW, UNIT = "each row is the softmax of that row", "each row adds up to 1"
 RISING, SHORT = "the sum is rescaled when the maximum rises", "lanes that hang over count for nothing"
 LARGE = "scores of ±10,000 neither overflow nor vanish"
 TWICE = "each number is read twice and written once"
+LOW = "a row far below zero is no exception"
 
 
 @triton.jit
@@ -300,6 +301,13 @@ LONG = Suite(
             ("tl.exp(s - m) / l", "tl.exp(tl.load(X + row * s_x + j, mask=j < n) - m) / l"),
         ),
         Mutant("rows-forgotten", ROW, ("[(rows,)]", "[(1,)]")),
+        *(Mutant(f"starts-at{x}", LOW, ('m, l = -float("inf")', f"m, l = {x}")) for x in FINITE),
+        *(Mutant(f"hangs-over-as{x}", LOW, ('-float("inf"))', f"{x})")) for x in FINITE[1:]),
+        Mutant(
+            "no-maximum-below-0",
+            LOW,
+            ("tl.maximum(m, tl.max(s, axis=0))", "tl.maximum(tl.max(s, axis=0), 0.0)"),
+        ),
     ),
     right=(per_lane, two_rows),
     cheats=(
@@ -312,6 +320,7 @@ LONG = Suite(
 # ---------------------------------------------------------------------- 10.4
 EQUAL, DEPTH = "C equals the product", "what hangs over in k adds nothing"
 FORMULA = "the words are those of (10.3)"
+FULL = "float32 is multiplied as float32"
 
 
 @triton.jit
@@ -404,6 +413,7 @@ PRODUCT = Suite(
             ),
         ),
         Mutant("store-without-mask", RUNS, (", c, mask=(i < m) & (j < n))", ", c)")),
+        Mutant("factors-rounded", FULL, (', input_precision="ieee"', "")),
     ),
     right=(one_axis, columns_first),
     cheats=(

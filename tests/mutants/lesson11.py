@@ -3,7 +3,7 @@
 Some right answers are kernels of their own; so this file needs torch and triton.
 """
 
-from harness import Mutant, Suite, called
+from harness import FINITE, Mutant, Suite, called, finite
 
 from iocourse import kernels
 from iocourse.course.checking import OWN, RUNS
@@ -20,7 +20,10 @@ from iocourse.kernels.pieces import Rows, Seeing, Shape, Tiling
 LOG2_E = 1.4426950408889634
 O, LSE = "O equals exact attention", "LSE is the natural logarithm of the row sums"
 ONE_TILE = "O is right where one tile holds all keys"
-LARGE = "scores of ±100 neither overflow nor vanish"
+FAR = "scores far from 0 neither overflow nor vanish"
+FULL_PRODUCTS = "float32 is multiplied as float32"
+START = 'm = tl.full((BM,), float("-inf")'
+LARGEST = "tl.maximum(m, tl.max(s, 1))"
 WORK = "a kernel does the work"
 WORDS = "loads and stores move exactly what the formula says"
 
@@ -133,12 +136,10 @@ FORWARD = Suite(
         Mutant("e-in-units-of-2", ONE_TILE, ("tl.exp2", "tl.exp")),
         Mutant("no-scale", ONE_TILE, (" * scale  # (BM, BN)", "")),
         Mutant("keys-as-values", ONE_TILE, ("tl.load(V", "tl.load(K")),
-        Mutant("no-maximum", LARGE, ("tl.maximum(m, tl.max(s, 1))", "tl.zeros((BM,), dtype=tl.float32)")),
-        Mutant(
-            "hidden-by-a-small-number",
-            LARGE,
-            ('(j[None, :] < N, s, float("-inf"))', "(j[None, :] < N, s, -100.0)"),
-        ),
+        Mutant("no-maximum", FAR, (LARGEST, "tl.zeros((BM,), dtype=tl.float32)")),
+        *finite(FAR, "starts-at", START),
+        *finite(FAR, "hidden-as", '(j[None, :] < N, s, float("-inf"))'),
+        Mutant("factors-rounded", FULL_PRODUCTS, ('tl.trans(k), input_precision="ieee"', "tl.trans(k)")),
         Mutant(
             "undefined-values",
             O,
@@ -283,6 +284,12 @@ LOOPS = Suite(
         Mutant("masks-the-other-loop", MASKS, ("CAUSAL, False, d", "CAUSAL, True, d")),
         Mutant("no-mask-on-loads", RUNS, ("mask=j[:, None] < N, other=0.0", "")),
         Mutant("sum-not-rescaled", LSE, ("l * old + tl.sum(p, 1)", "l + tl.sum(p, 1)")),
+        Mutant("no-maximum", FAR, (START, START.replace('float("-inf")', "0.0")), (LARGEST, "m")),
+        Mutant("no-maximum-below-0", FAR, (LARGEST, "tl.maximum(tl.max(s, 1), 0.0)")),
+        Mutant("zero-for-the-row's-maximum", FAR, (LARGEST, "tl.maximum(m, 0.0)")),
+        *finite(FAR, "starts-at", START),
+        *finite(FAR, "hidden-as", 's = tl.where(seen, s, float("-inf"))', FINITE[1:]),
+        Mutant("factors-rounded", FULL_PRODUCTS, ('tl.trans(k), input_precision="ieee"', "tl.trans(k)")),
     ),
     right=(loops_by_static_range, longest_program_first),
     cheats=(
@@ -345,8 +352,48 @@ def weights_guarded(Q, K, V, low, high, BM, BN):
 
 
 def maximum_at_least_minus_100(Q, K, V, low, high, BM, BN):
-    """A finite maximum to start with is right too, as long as no score is far below it."""
+    """A finite maximum to start with is wrong as soon as all scores of a row lie far below it."""
     return band_from(Q, K, V, low, high, BM, BN, -100.0)
+
+
+def maximum_at_least_minus_10000(Q, K, V, low, high, BM, BN):
+    return band_from(Q, K, V, low, high, BM, BN, -10_000.0)
+
+
+@triton.jit
+def whole_band_kernel(
+    Q, K, V, O, LSE, Nq, Nk, low, high, scale, d: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    ROW: tl.constexpr,
+):  # fmt: skip
+    """All keys of the band as one tile, without a loop; weights by e."""
+    first = tl.program_id(0) * BM
+    i, j, c = first + tl.arange(0, BM), tl.arange(0, ROW), tl.arange(0, d)
+    begin, end = tl.maximum(0, first + low), tl.minimum(Nk, tl.minimum(first + BM, Nq) + high)
+    visited = (begin < end) & (j >= begin // BN * BN) & (j < tl.cdiv(end, BN) * BN) & (j < Nk)
+    q = tl.load(Q + i[:, None] * d + c, mask=i[:, None] < Nq, other=0.0)
+    k = tl.load(K + j[:, None] * d + c, mask=visited[:, None], other=0.0)
+    v = tl.load(V + j[:, None] * d + c, mask=visited[:, None], other=0.0)
+    apart = j[None, :] - i[:, None]
+    seen = visited[None, :] & (apart >= low) & (apart <= high)
+    s = tl.where(seen, tl.dot(q, tl.trans(k), input_precision="ieee") * scale, float("-inf"))
+    m = tl.max(s, 1)
+    m = tl.where(m == float("-inf"), 0.0, m)
+    p = tl.exp(s - m[:, None])
+    l = tl.sum(p, 1)
+    safe = tl.where(l > 0, l, 1.0)
+    o = tl.dot(p, v, input_precision="ieee") / safe[:, None]
+    tl.store(O + i[:, None] * d + c, o, mask=i[:, None] < Nq)
+    tl.store(LSE + i, tl.where(l > 0, m + tl.log(safe), float("-inf")), mask=i < Nq)
+
+
+def all_keys_of_the_band_at_once(Q, K, V, low, high, BM, BN):
+    (Nq, d), Nk = Q.shape, K.shape[0]
+    o, lse = results(Q)
+    row = max(16, triton.next_power_of_2(Nk))
+    whole_band_kernel[(-(-Nq // BM),)](
+        Q, K, V, o, lse, Nq, Nk, low, high, d**-0.5, d=d, BM=BM, BN=BN, ROW=row
+    )
+    return o, lse
 
 
 def banded_library_call(Q, K, V, low, high, BM, BN):
@@ -370,9 +417,21 @@ BAND = Suite(
         Mutant("diagonal-off-by-one", O, ("(apart <= high)", "(apart < high)")),
         Mutant("every-key-visited", WORDS, ("range(begin // BN * BN, end, BN)", "range(0, end, BN)")),
         Mutant("old-factor-by-m-new", LATE, ("old = tl.exp2(m - shift)", "old = tl.exp2(m - m_new)")),
+        Mutant("no-maximum", FAR, (START, START.replace('float("-inf")', "0.0")), (LARGEST, "m")),
+        *finite(FAR, "starts-at", START),
+        Mutant("last-key-forgotten", NO_MASK, ("BN * BN, end, BN)", "BN * BN, end - 1, BN)")),
+        Mutant(
+            "a-tile-of-no-key", WORDS, ("tl.where(begin < end, end, 0)", "tl.where(begin <= end, end, 0)")
+        ),
+        Mutant("factors-rounded", FULL_PRODUCTS, ('tl.trans(k), input_precision="ieee"', "tl.trans(k)")),
     ),
-    right=(weights_guarded, maximum_at_least_minus_100),
-    cheats=((banded_library_call, OWN), (kernels.attention_with_lse, OWN)),
+    right=(weights_guarded, all_keys_of_the_band_at_once),
+    cheats=(
+        (banded_library_call, OWN),
+        (kernels.attention_with_lse, OWN),
+        (maximum_at_least_minus_100, FAR),
+        (maximum_at_least_minus_10000, FAR),
+    ),
 )
 
 # ---------------------------------------------------------------------- 11.4
@@ -441,9 +500,18 @@ def heads_by_torch(Q, K, V, BM, BN):
     return F.scaled_dot_product_attention(Q, K, V, enable_gqa=True)
 
 
+KEYS_STRIDES = "K.stride()[:3]"
 HEADS = Suite(
     id="11.4",
     mutants=(
+        Mutant("keys-taken-for-contiguous", LAYOUT, (KEYS_STRIDES, "torch.empty(K.shape).stride()[:3]")),
+        Mutant("rows-of-keys-taken-for-contiguous", LAYOUT, ("k_strides[2]", "d")),
+        Mutant("keys-by-strides-of-queries", RUNS, (KEYS_STRIDES, "Q.stride()[:3]")),
+        Mutant("keys-by-strides-of-values", LAYOUT, (KEYS_STRIDES, "V.stride()[:3]")),
+        Mutant("no-maximum", FAR, (START, START.replace('float("-inf")', "0.0")), (LARGEST, "m")),
+        *finite(FAR, "starts-at", START),
+        *finite(FAR, "hidden-as", '(j[None, :] < N, s, float("-inf"))', FINITE[1:]),
+        Mutant("factors-rounded", FULL_PRODUCTS, ('tl.trans(k), input_precision="ieee"', "tl.trans(k)")),
         Mutant("groups-interleaved", SHARED, ("head // group", "head % (H // group)")),
         Mutant("one-batch-for-all", OWN_KEYS, ("batch * k_strides[0] + ", "")),
         Mutant("one-head-of-values", OWN_KEYS, ("head // group * v_strides[1]", "0")),

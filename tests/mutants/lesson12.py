@@ -16,6 +16,7 @@ HEADS = "every head is exact"
 CAUSAL = "a causal mask hides what it must"
 LOW = "scores near -100 overflow nowhere"
 RAGGED = "ragged tiles are exact"
+FULL = "float32 is multiplied as float32"
 
 
 # ---------------------------------------------------------------------- pieces of other right answers
@@ -46,6 +47,7 @@ def words_of(x, head, at, N, other, ROWS: tl.constexpr):
 # ---------------------------------------------------------------------- 12.3
 D_EXACT = "D is exact"
 D_STRIDES = "O and dO may lie in memory in any order of rows and heads"
+IN_VAIN = "every program has rows of its own"
 
 
 @triton.jit
@@ -56,7 +58,7 @@ def one_row_kernel(O, o_head, o_row, dO, do_head, do_row, D, N, d: tl.constexpr)
     tl.store(D + head * N + row, tl.sum(products, 0))
 
 
-def a_program_a_row(O, dO, BM):
+def a_program_a_row(O, dO, BM=32):
     """No mask, since no row is missing where a program has only one."""
     H, N, d = O.shape
     D = torch.empty((H, N))
@@ -75,7 +77,7 @@ def by_columns_kernel(O, o_head, o_row, dO, do_head, do_row, D, N, d: tl.constex
     tl.store(D + head * N + i, total, mask=i < N)
 
 
-def column_by_column(O, dO, BM):
+def column_by_column(O, dO, BM=32):
     """One axis of programs, and the sum over columns as a loop."""
     H, N, d = O.shape
     D = torch.zeros((H, N))
@@ -83,14 +85,14 @@ def column_by_column(O, dO, BM):
     return D
 
 
-def right_and_zeros(O, dO, BM):
+def right_and_zeros(O, dO, BM=32):
     """The first head alone."""
     D = torch.zeros(O.shape[:2])
     one_row_kernel[(O.shape[1], 1)](O, *O.stride()[:2], dO, *dO.stride()[:2], D, O.shape[1], d=O.shape[2])
     return D
 
 
-def of_copies(O, dO, BM):
+def of_copies(O, dO, BM=32):
     """Strides are no trouble in a copy; its words would not be counted."""
     return a_program_a_row(O.contiguous(), dO.contiguous(), BM)
 
@@ -112,6 +114,11 @@ ROWS = Suite(
             ("head * do_head + i[:, None] * do_row", "head * N * d + i[:, None] * d"),
         ),
         Mutant("head-forgotten", HEADS, ("D + head * N + i", "D + i"), ("O + head * o_head", "O")),
+        Mutant("a-program-a-row-of-tiles", IN_VAIN, ("(triton.cdiv(N, BM), H)", "(N, H)")),
+        Mutant("a-program-too-many", IN_VAIN, ("triton.cdiv(N, BM)", "triton.cdiv(N, BM) + 1")),
+        Mutant("no-power-of-2-as-given", RUNS, ("BM=32", "BM=31")),
+        Mutant("one-too-many-as-given", RUNS, ("BM=32", "BM=33")),
+        Mutant("nothing-given", RUNS, ("BM=32", "BM")),
         Mutant("O-twice", D_EXACT, ("tl.sum(do * o, 1)", "tl.sum(o * o, 1)")),
         Mutant("over-rows", RUNS, ("tl.sum(do * o, 1)", "tl.sum(do * o, 0)")),
         Mutant(
@@ -125,8 +132,8 @@ ROWS = Suite(
     ),
     right=(a_program_a_row, column_by_column),
     cheats=(
-        (called("by_torch", lambda O, dO, BM: (O * dO).sum(2)), OWN),
-        (called("zeros_of_D", lambda O, dO, BM: torch.zeros(O.shape[:2])), WORK),
+        (called("by_torch", lambda O, dO, BM=32: (O * dO).sum(2)), OWN),
+        (called("zeros_of_D", lambda O, dO, BM=32: torch.zeros(O.shape[:2])), WORK),
         (right_and_zeros, WORK),
         (of_copies, OWN),
     ),
@@ -272,6 +279,8 @@ DQ = Suite(
         ),
         Mutant("head-forgotten", HEADS, ("columns = (first + j)", "columns = j")),
         Mutant("scale-forgotten", DQ_EXACT, ('input_precision="ieee") * scale ', 'input_precision="ieee") ')),
+        Mutant("factors-of-scores-rounded", FULL, ('tl.trans(k), input_precision="ieee"', "tl.trans(k)")),
+        Mutant("factors-of-dQ-rounded", FULL, ('k, dq, input_precision="ieee"', "k, dq")),
         Mutant("scale-twice", DQ_EXACT, ("dq = tl.dot(ds, k", "dq = tl.dot(ds * scale, k")),
         Mutant("L-forgotten", DQ_EXACT, ("tl.exp(s - L_i[:, None])", "tl.exp(s)")),
         Mutant("D-forgotten", DQ_EXACT, ("(dp - D_i[:, None])", "dp")),
@@ -409,6 +418,7 @@ KEYS = Suite(
             ('tl.load(LSE + first + i, mask=i < N, other=float("inf"))', "tl.load(LSE + first + i)"),
         ),
         Mutant("scale-forgotten", KV_EXACT, ('input_precision="ieee") * scale ', 'input_precision="ieee") ')),
+        Mutant("factors-rounded", FULL, ('do, dv, input_precision="ieee"', "do, dv")),
         Mutant("scale-twice", KV_EXACT, ("dk = tl.dot(ds, q", "dk = tl.dot(ds * scale, q")),
         Mutant(
             "dS-for-P",
@@ -515,6 +525,7 @@ FUSED = Suite(
             ALL_EXACT,
             ('k, input_precision="ieee") * scale', 'k, input_precision="ieee")'),
         ),
+        Mutant("factors-rounded", FULL, ('tl.trans(ds), k, input_precision="ieee"', "tl.trans(ds), k")),
         Mutant("P-for-dS", ALL_EXACT, ("tl.dot(tl.trans(ds), k", "tl.dot(tl.trans(p), k")),
         Mutant("V-for-K", ALL_EXACT, ("tl.dot(tl.trans(ds), k", "tl.dot(tl.trans(ds), v")),
         Mutant("D-forgotten", ALL_EXACT, ("(dp - D_i[None, :])", "dp")),

@@ -4,7 +4,7 @@ Some right answers are kernels of their own; so this file needs torch and triton
 """
 
 import numpy as np
-from harness import Mutant, Suite, called
+from harness import FINITE, Mutant, Suite, called, finite
 
 from iocourse import kernels
 from iocourse.costs.kernels import Problem, attention_forward
@@ -25,6 +25,8 @@ from iocourse.kernels.small_cache import sliced_forward_kernel
 LOG2_E, LN_2 = 1.4426950408889634, 0.6931471805599453
 WORK = "a kernel does the work"
 O, LSE = "O equals exact attention", "LSE is the natural logarithm of the row sums"
+FAR, FULL = "scores far from 0 neither overflow nor vanish", "float32 is multiplied as float32"
+START = 'm = tl.full((BM,), float("-inf")'
 
 
 # ---------------------------------------------------------------------- 13.1
@@ -383,6 +385,9 @@ def zeros_of_both(Q, *rest):
 SLICED = Suite(
     id="13.3",
     mutants=(
+        *finite(FAR, "starts-at", START),
+        *finite(FAR, "hidden-as", '(j[None, :] < N, s, float("-inf"))', FINITE[1:]),
+        Mutant("factors-rounded", FULL, (', input_precision="ieee"', "")),
         Mutant("not-rescaled", RESCALED, ("so_far * old[:, None]", "so_far")),
         Mutant("starts-again", O, ("tl.dot(p, v, so_far * old[:, None], ", "tl.dot(p, v, ")),
         Mutant("not-divided", ONE, ("new / l[:, None]", "new")),
@@ -574,6 +579,9 @@ SEEN = "seen = tl.load(patterns + tl.load(slots + step) * BM * BN + inside) != 0
 LISTED = Suite(
     id="13.4",
     mutants=(
+        *finite(FAR, "starts-at", START),
+        *finite(FAR, "hidden-as", 'tl.where(seen, s, float("-inf"))', FINITE[1:]),
+        Mutant("factors-rounded", FULL, (', input_precision="ieee"', "")),
         Mutant("pattern-forgotten", CUT, ('tl.where(seen, s, float("-inf"))', "s")),
         Mutant("pattern-reversed", CUT, (SEEN, SEEN.replace("!= 0", "== 0"))),
         Mutant(

@@ -5,7 +5,7 @@ Some right answers are kernels of their own; so this file needs torch and triton
 
 from itertools import pairwise
 
-from harness import Mutant, Suite, called
+from harness import Mutant, Suite, called, finite
 
 from iocourse import kernels
 from iocourse.costs.kernels import Problem, attention_decode
@@ -126,6 +126,7 @@ ROOF = Suite(
 HEAD, BETWEEN = "O of one head is right", "parts of one head are found between those of others"
 LSE, NO_KEY = "LSE is the log-sum-exp of all parts", "a part without a key has no weight"
 ZERO, MINUS_INF = "no part with a key: O = 0", "no part with a key: LSE = -∞"
+LOW = "parts that are all low are merged as others are"
 LARGE, LARGE_LSE = "log-sum-exps of ±200 neither overflow nor vanish", "LSE is right there too"
 
 
@@ -234,6 +235,9 @@ MERGE = Suite(
         Mutant("divided-by-zero", ZERO, ("tl.where(total == 0.0, 1.0, total)", "total")),
         Mutant("lse-of-nothing-is-0", MINUS_INF, (CHOSEN, "m + tl.log(safe)")),
         Mutant("missing-parts-weigh", LSE, ('other=float("-inf")', "other=0.0")),
+        Mutant("missing-parts-at-100", LARGE, ('other=float("-inf")', "other=-100.0")),
+        Mutant("missing-parts-at-10000", LOW, ('other=float("-inf")', "other=-10000.0")),
+        Mutant("no-maximum-below-0", LOW, (MAXIMUM, "m = tl.maximum(tl.max(L, 0), 0.0)\n")),
         Mutant("missing-outputs-undefined", HEAD, (OUTPUTS, OUTPUTS.replace(", other=0.0", ""))),
         Mutant("no-mask", RUNS, ('mask=p < parts, other=float("-inf")', "")),
         Mutant("outputs-twice", WORDS, (MAXIMUM, f"{OUTPUTS}\n    {MAXIMUM}")),
@@ -252,6 +256,7 @@ MERGE = Suite(
 
 # ---------------------------------------------------------------------- 14.4
 ALONE, SEVERAL, NONE = "one text is right", "texts of several lengths are right", "empty texts change nothing"
+FAR = "scores far from 0 neither overflow nor vanish"
 HEADS, ROWS = "heads that lie side by side are told apart", "no word of padding or of a neighbour is read"
 
 
@@ -375,6 +380,7 @@ PACKED = Suite(
         Mutant("one-head", HEADS, ("(len(cu) - 1) * H * tiles", "(len(cu) - 1) * tiles")),
         Mutant("last-text-forgotten", SEVERAL, ("(len(cu) - 1) * H", "(len(cu) - 2) * H")),
         Mutant("not-divided", ALONE, ("acc / l[:, None]", "acc")),
+        *finite(FAR, "starts-at", 'm = tl.full((BM,), float("-inf")'),
         Mutant("every-text-from-zero", SEVERAL, ("begin, end = tl.load(cu + text)", "begin, end = 0")),
     ),
     right=(whole_texts, programs_that_leave),

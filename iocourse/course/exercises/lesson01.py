@@ -12,7 +12,18 @@ from numpy.typing import NDArray
 
 from ... import exact
 from ..exercise import Case, Exercise, Property, Trial, judged, keeps_errors, settled
-from ..judging import TOLERANCE, difference, each, only_where, same_answer_for, several, values, values_in
+from ..judging import (
+    TOLERANCE,
+    difference,
+    each,
+    only_where,
+    same_answer_for,
+    several,
+    too_short,
+    values,
+    values_in,
+)
+from ..messages.digits import told_apart
 
 Array = NDArray[np.float64]
 
@@ -99,7 +110,11 @@ def _row_sums(trial: Trial) -> str | None:
         return f"yours has shape {P.shape}, expected {trial.case.inputs['S'].shape}"
     sums = P.sum(axis=1)
     wrong = ~(np.abs(sums - 1) <= TOLERANCE)
-    return f"row {wrong.argmax()} of yours sums to {sums[wrong.argmax()]:.6g}" if wrong.any() else None
+    if not wrong.any():
+        return None
+    found = float(sums[wrong.argmax()])
+    short = too_short(trial.value, float(np.abs(sums - 1).max()))
+    return f"row {wrong.argmax()} of yours sums to {told_apart(found, 1.0)[0]}{short}"
 
 
 def _hidden_weight(trial: Trial) -> str | None:

@@ -20,7 +20,8 @@ from ..budgets import (
     writes,
 )
 from ..exercise import Case, Exercise, Property, Trial, run_schedule
-from ..judging import LARGE, Form, block_size, two_whole, values, values_in
+from ..judging import LARGE, Form, block_size, is_right, only_where, two_whole, values, values_in
+from ..messages.scale import scale_seen
 from ..trials.tilings import labelled_large, same_inputs, stretched, tilings
 
 Cost = Callable[..., Ledger]
@@ -61,8 +62,16 @@ def _one_block_of_keys(case: Case) -> bool:
     return bool(case.inputs["Bc"] >= len(case.inputs["K"]) and LARGE not in case.label)
 
 
+def _right_or_scaled(trial: Trial) -> str | None:
+    """Whether the values are right and, where another factor than 1/√d explains them, which."""
+    complaint = is_right(trial)
+    given = trial.case.inputs
+    seen = complaint and scale_seen(given["Q"], given["K"], given["V"], trial.value)
+    return f"{complaint}; {seen}" if seen else complaint
+
+
 VALUES = (
-    values_in("values are right where one block holds all keys", _one_block_of_keys),
+    only_where("values are right where one block holds all keys", _one_block_of_keys, _right_or_scaled),
     values(),
     block_size(),
     values_in(f"{LARGE} neither overflow nor vanish", LARGE),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from ...guard import library_answer
 from ...ledger import Ledger
 from ...machine import Block, Machine, Slow, Tile
 from ..budgets import budget_of, every_input_loaded, fits, reads, total_within, writes
-from ..exercise import Case, Exercise, Trial, run_schedule
+from ..exercise import Case, Exercise, Trial, call, run_schedule
 from ..judging import LARGE, Form, block_size, each, several, values, values_in, whole
 from ..trials.tilings import labelled_large, same_inputs, stretched, tilings
 
@@ -360,8 +360,22 @@ class Counted:
         return self.function(*arrays)
 
 
+@dataclass(frozen=True)
+class CallsTrial(Trial):
+    """How often each function that was handed over has been called."""
+
+    calls: Mapping[str, int] = field(default_factory=dict)
+
+
+def call_and_count(student: Callable[..., Any], case: Case) -> Trial:
+    """Call a plain function; tell how often it calls those it is handed."""
+    trial = call(student, case)
+    calls = {name: case.inputs[name].calls for name in ("forward", "backward")}
+    return CallsTrial(case, trial.value, trial.ledger, trial.error, calls=calls)
+
+
 def _called_once(trial: Trial) -> str | None:
-    made = {name: trial.case.inputs[name].calls for name in ("forward", "backward")}
+    made = trial.calls if isinstance(trial, CallsTrial) else {}
     told = ", ".join(f"{name} {calls}" for name, calls in made.items())
     return None if set(made.values()) == {1} else f"calls: {told}"
 
@@ -447,6 +461,7 @@ GRADIENT = Exercise(
         values_in("right with a mask inside forward and backward", MASKED),
         each("calls forward once and backward once", _called_once),
     ),
+    play=call_and_count,
 )
 
 EXERCISES = (TILE, SMALL, STORED, PLAN, GRADIENT)

@@ -15,6 +15,7 @@ from ...ledger import Ledger
 from ..budgets import every_input_loaded, fits, reads, total_within, writes
 from ..exercise import Case, Exercise, Trial, run_schedule
 from ..judging import LARGE, TOLERANCE, Form, block_size, is_number, part, several, values_in
+from ..messages.digits import told_apart
 from ..trials.tilings import STRETCH, labelled_large
 
 Guess = tuple[str, float]
@@ -213,7 +214,10 @@ A_GUESS = Form("returns a sign and a number of words", _guess, "a sign and a num
 
 def _right_words(trial: Trial, guess: Guess) -> str | None:
     got, want = guess[1], trial.case.expected[1]
-    return None if abs(got - want) <= 1e-6 * want else f"yours {got:,.6g} words, expected {want:,.6g}"
+    if abs(got - want) <= 1e-6 * want:
+        return None
+    mine, right = told_apart(got, want, ",")
+    return f"yours {mine} words, expected {right}"
 
 
 def _right_sign(trial: Trial, guess: Guess) -> str | None:

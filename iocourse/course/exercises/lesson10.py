@@ -10,6 +10,7 @@ from ...ledger import Ledger
 from ..exercise import Case, Exercise, Trial
 from ..judging import LARGE, each, several, values, values_in
 from ..trials.kernels import launch_in_place, launches_kernels, words_exactly
+from ..trials.precision import full_products
 
 SINGLE = 1e-5  # float32 against float64, for sums of up to a hundred products
 SLICE, TURNED = "a slice of a larger matrix", "a transpose"
@@ -171,20 +172,27 @@ TRANSPOSE = Exercise(
 
 
 # ---------------------------------------------------------------------- 10.3 softmax of long rows
-RISING, SHORT = "rising scores", "shorter than a block"
+RISING, SHORT, LOW = "rising scores", "shorter than a block", "all far below zero"
+
+
+def _low(rng: np.random.Generator, n: int) -> Matrix:
+    """A row near -200; one at -30,000 and below, in steps of 500, so that a single weight is 1."""
+    return np.stack([_matrix(rng, 1, n)[0] - 200, np.float32(-30_000) - 500 * rng.permutation(n)]).astype(
+        np.float32
+    )
 
 
 def _softmax_cases(rng: np.random.Generator) -> list[Case]:
     """Many pieces with a ragged last one, whole pieces, less than one, one number, a slice; large scores."""
     n = int(rng.integers(70, 95))
     asked: list[tuple[str, Matrix, int]] = [
-        ("", 3 * _matrix(rng, 5, n), 16),
+        ("", 3 * _matrix(rng, 3, n), 16),
         ("", 3 * _matrix(rng, 4, 64), 32),
         (SLICE, _slice(rng, 4, n), 32),
         (SHORT, 3 * _matrix(rng, 3, 21), 64),
         ("one number", _matrix(rng, 2, 1), 16),
         (RISING, np.tile(np.arange(n, dtype=np.float32), (2, 1)), 16),
-        ("all below zero", _matrix(rng, 3, n) - 50, 32),
+        (LOW, _low(rng, n), 32),
         (LARGE, 1e4 * _matrix(rng, 3, n), 32),
         ("longer than any block of Triton's", _matrix(rng, 1, 2**20 + n), 2**16),
     ]
@@ -228,6 +236,7 @@ LONG = Exercise(
         values_in("lanes that hang over count for nothing", SHORT, SINGLE),
         values_in("a slice is read where it lies", SLICE, SINGLE),
         values_in(f"{LARGE} neither overflow nor vanish", LARGE, SINGLE),
+        values_in("a row far below zero is no exception", LOW, SINGLE),
         launches_kernels("X"),
         words_exactly("each number is read twice and written once"),
     ),
@@ -284,6 +293,7 @@ PRODUCT = Exercise(
         values_in("a slice is read where it lies", SLICE, SINGLE),
         launches_kernels("A", "B"),
         words_exactly("the words are those of (10.3)"),
+        full_products(),
     ),
     play=launch_in_place,
 )

@@ -10,20 +10,16 @@ from ... import exact
 from ...costs.kernels import Problem, attention_forward
 from ...ledger import Ledger
 from ..exercise import Case, Exercise
-from ..judging import values, values_in
+from ..judging import values_in
+from ..trials.far_scores import FAR, FAR_NAME, far_apart, near
 from ..trials.kernels import launch_in_place, launches_kernels, words_exactly
 from ..trials.masked_tiles import launch_and_count_masks, masks_only
+from ..trials.precision import full_products
 from ..trials.single import LARGE_TOLERANCE, TOLERANCE, Single, attention_of, log_sums, normal, output
-
-LARGE = "scores of ±100"
-
-
-def _plain(case: Case) -> bool:
-    return LARGE not in case.label
 
 
 def _one_tile(case: Case) -> bool:
-    return bool(case.inputs["BN"] >= len(case.inputs["K"])) and _plain(case)
+    return bool(case.inputs["BN"] >= len(case.inputs["K"])) and near(case)
 
 
 def _expected(
@@ -45,14 +41,17 @@ def _sizes(case: dict[str, Any]) -> str:
 
 # ------------------------------------------------------------------ 11.1 the inner loop
 def _forward_cases(rng: np.random.Generator) -> list[Case]:
-    """Ragged in rows, in keys, in both; one tile of keys; tiles larger than N; large scores."""
+    """Ragged in rows, in keys, in both; one tile of keys; tiles larger than N; scores far from 0."""
     n = int(rng.integers(1, 15))
     shapes = [(64 + n, 16, 32, 16), (96, 32, 32, 32), (48 + n, 64, 16, 32), (30, 16, 16, 32), (n, 16, 32, 16)]
     found = [_forward_case(normal(rng, 3, N, d), BM, BN) for N, d, BM, BN in shapes]
-    QKV = normal(rng, 3, 64 + n, 16)
-    QKV[0, ::2] *= 40
-    QKV[0, 1::2, 0], QKV[1, :, 0] = -160, 3  # every other query has no score near 0: all lie about -120
-    return [*found, _forward_case(QKV, 32, 16, LARGE)]
+    return [*found, _forward_case(_far(rng, 32 + n, 16), 32, 16, FAR)]
+
+
+def _far(rng: np.random.Generator, N: int, d: int) -> Single:
+    """Q, K, V (3, N, d) with scores far from 0."""
+    Q, K, V = normal(rng, 3, N, d)
+    return np.stack([*far_apart(rng, Q, K), V])
 
 
 def _forward_case(QKV: Single, BM: int, BN: int, label: str = "") -> Case:
@@ -81,11 +80,12 @@ FORWARD = Exercise(
     cases=_forward_cases,
     properties=(
         output("O is right where one tile holds all keys", _one_tile),
-        output("O equals exact attention", _plain),
-        log_sums("LSE is the natural logarithm of the row sums", _plain),
-        output(f"{LARGE} neither overflow nor vanish", LARGE, LARGE_TOLERANCE),
+        output("O equals exact attention", near),
+        log_sums("LSE is the natural logarithm of the row sums", near),
+        output(FAR_NAME, FAR, LARGE_TOLERANCE),
         launches_kernels("Q", "K", "V"),
         words_exactly(),
+        full_products(),
     ),
     play=launch_in_place,
 )
@@ -96,7 +96,9 @@ CAUSAL, FULL = "causal", "full"
 
 
 def _loop_cases(rng: np.random.Generator) -> list[Case]:
-    """Causal and not, ragged and not, tiles wide, square and high; many whole tiles in most."""
+    """Causal and not, ragged and not, tiles wide, square and high; many whole tiles in most; and a small
+    causal one with scores far from 0.
+    """
     n = int(rng.integers(1, 15))
     shapes = [
         (CAUSAL, 128 + n, 64, 16, 16),
@@ -107,12 +109,13 @@ def _loop_cases(rng: np.random.Generator) -> list[Case]:
         (FULL, 96, 16, 32, 32),
         (CAUSAL, n, 64, 16, 16),
     ]
-    return [_loop_case(label, normal(rng, 3, N, d), BM, BN) for label, N, d, BM, BN in shapes]
+    found = [_loop_case(label, normal(rng, 3, N, d), BM, BN) for label, N, d, BM, BN in shapes]
+    return [*found, _loop_case(FAR, _far(rng, 18, 64), 16, 16)]
 
 
 def _loop_case(label: str, QKV: Single, BM: int, BN: int) -> Case:
-    high = 0 if label == CAUSAL else None
-    inputs = {**dict(zip("QKV", QKV, strict=True)), "causal": label == CAUSAL, "BM": BM, "BN": BN}
+    high = None if label == FULL else 0
+    inputs = {**dict(zip("QKV", QKV, strict=True)), "causal": label != FULL, "BM": BM, "BN": BN}
     budget = _words(QKV[0], QKV[1], BM, BN, high=high)
     return Case(
         f"{label}, {_sizes(inputs)}", inputs, _expected(QKV[0], QKV[1], QKV[2], high=high), budget=budget
@@ -149,10 +152,12 @@ LOOPS = Exercise(
     properties=(
         output("O is right without a causal mask", FULL),
         output("O is right under a causal mask", CAUSAL),
-        log_sums("LSE is the natural logarithm of the row sums"),
+        log_sums("LSE is the natural logarithm of the row sums", near),
+        output(FAR_NAME, FAR, LARGE_TOLERANCE),
         launches_kernels("Q", "K", "V"),
         words_exactly("tiles that no query sees are not loaded"),
         masks_only(cut_tiles),
+        full_products(),
     ),
     play=launch_and_count_masks,
 )
@@ -163,15 +168,19 @@ NOTHING, LATE = "rows that see nothing", "rows that see their first key late"
 
 
 def _band_cases(rng: np.random.Generator) -> list[Case]:
-    """Rows that never see a key, rows that see none in their first tile, and bands that hide little."""
+    """Rows that never see a key, rows that see none in their first tile, and bands that hide little. For a
+    tile of queries just behind the last key that a band shows, first and last key are the same, within a
+    tile; and one last tile has a single key.
+    """
     n, w = int(rng.integers(2, 8)), int(rng.integers(3, 8))
     shapes = [
         (LATE, 48 + n, 48 + n, -w, 0, 32, 16),
         (LATE, 40, 40, -w, w, 32, 16),
         (NOTHING, 40 + n, 16 + n, -64, -24, 16, 16),  # causal, keys aligned to the right
-        (NOTHING, 40, 9, -w, 2, 16, 16),
+        (NOTHING, 40, 16 - w, -w, 2, 16, 16),
         ("few queries", n, 48, -64, 48 - n, 16, 16),
-        ("no mask at all", 33, 40, -64, 64, 16, 32),
+        ("no mask at all", 33, 33, -64, 64, 16, 32),
+        (FAR, 18, 18, -w, w, 16, 16),
     ]
     return [_band_case(rng, *shape) for shape in shapes]
 
@@ -180,6 +189,7 @@ def _band_case(
     rng: np.random.Generator, label: str, Nq: int, Nk: int, low: int, high: int, BM: int, BN: int
 ) -> Case:
     Q, K, V = normal(rng, Nq, 16), normal(rng, Nk, 16), normal(rng, Nk, 16)
+    Q, K = far_apart(rng, Q, K) if label == FAR else (Q, K)
     inputs = {"Q": Q, "K": K, "V": V, "low": low, "high": high, "BM": BM, "BN": BN}
     name = f"{label}, Nq={Nq}, Nk={Nk}, low={low}, high={high}, BM={BM}, BN={BN}"
     return Case(name, inputs, _expected(Q, K, V, low, high), budget=_words(Q, K, BM, BN, low, high))
@@ -205,9 +215,11 @@ BAND = Exercise(
         output("a row that sees its first key late is right", LATE),
         output("a row that sees nothing has O = 0", NOTHING),
         log_sums("a row that sees nothing has LSE = -∞", NOTHING),
-        output("O equals exact attention"),
-        log_sums("LSE is the natural logarithm of the row sums"),
+        output("O equals exact attention", near),
+        log_sums("LSE is the natural logarithm of the row sums", near),
+        output(FAR_NAME, FAR, LARGE_TOLERANCE),
         words_exactly(),
+        full_products(),
     ),
     play=launch_in_place,
 )
@@ -215,11 +227,18 @@ BAND = Exercise(
 
 # ------------------------------------------------------------------ 11.4 many heads
 SHARED, LAYOUT = "keys shared", "other layouts"
-PLAIN, BEHIND, CUT_OUT = "contiguous", "heads behind tokens", "cut out of longer rows"
+PLAIN, BEHIND, CUT_OUT, APART = (
+    "contiguous",
+    "heads behind tokens",
+    "cut out of longer rows",
+    "room between rows",
+)
 
 
 def _head_cases(rng: np.random.Generator) -> list[Case]:
-    """One head; several; K and V shared by groups, by all; batches; other layouts, one for each tensor."""
+    """One head; several; K and V shared by groups, by all; batches; other layouts, one for each tensor;
+    scores far from 0.
+    """
     n = int(rng.integers(1, 15))
     shapes = [
         ("one head", 1, 1, 1, 40 + n),
@@ -227,16 +246,18 @@ def _head_cases(rng: np.random.Generator) -> list[Case]:
         (SHARED, 1, 4, 2, 20),
         (SHARED, 2, 2, 1, 16 + n),
         (f"{LAYOUT}, {SHARED}", 2, 4, 2, 20),
+        (FAR, 1, 1, 1, 18),
     ]
     return [_head_case(rng, *shape) for shape in shapes]
 
 
 def _head_case(rng: np.random.Generator, label: str, B: int, H: int, H_kv: int, N: int) -> Case:
     d, BM, BN = 16, 32, 16
-    layouts = (CUT_OUT, PLAIN, BEHIND) if LAYOUT in label else (PLAIN, PLAIN, PLAIN)
+    layouts = (CUT_OUT, APART, BEHIND) if LAYOUT in label else (PLAIN, PLAIN, PLAIN)
     Q, K, V = (
         _heads(rng, layout, B, heads, N, d) for layout, heads in zip(layouts, (H, H_kv, H_kv), strict=True)
     )
+    Q, K = far_apart(rng, Q, K) if label == FAR else (Q, K)
     k, v = (np.repeat(x, H // H_kv, axis=1).astype(np.float64) for x in (K, V))
     want = exact.attention(Q.astype(np.float64), k, v)
     budget = attention_forward(Problem(N, N, d, B=B, H=H, H_kv=H_kv), BM=BM, BN=BN)
@@ -246,9 +267,11 @@ def _head_case(rng: np.random.Generator, label: str, B: int, H: int, H_kv: int, 
 
 
 def _heads(rng: np.random.Generator, layout: str, B: int, H: int, N: int, d: int) -> Single:
-    """(B, H, N, d): contiguous; as (B, N, H, d) lies in memory; or so, and cut out of rows twice as long."""
-    if layout == PLAIN:
-        return normal(rng, B, H, N, d)
+    """(B, H, N, d): contiguous; with room between the rows; as (B, N, H, d) lies in memory; or so, and cut
+    out of rows twice as long.
+    """
+    if layout in (PLAIN, APART):
+        return normal(rng, B, H, N, d if layout == PLAIN else d + 8)[..., :d]
     rows = normal(rng, B, N, H, d if layout == BEHIND else 2 * d)
     return rows[..., :d].transpose(0, 2, 1, 3)
 
@@ -275,8 +298,10 @@ HEADS = Exercise(
         values_in("each head meets its own keys", "several heads", TOLERANCE),
         values_in("heads that share keys are right", SHARED, TOLERANCE),
         values_in("strides are taken from the tensors", LAYOUT, TOLERANCE),
-        values("O equals exact attention", TOLERANCE),
+        values_in("O equals exact attention", near, TOLERANCE),
+        values_in(FAR_NAME, FAR, LARGE_TOLERANCE),
         words_exactly(),
+        full_products(),
     ),
     play=launch_in_place,
 )

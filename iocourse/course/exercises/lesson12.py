@@ -16,7 +16,9 @@ from ...ledger import Ledger, PhaseTotal
 from ..budgets import budget_of
 from ..exercise import Case, Exercise, Property, Trial, keeps_errors
 from ..judging import difference, each, only_where
-from ..trials.kernels import kernels_compute, launch, launch_in_place, launches_kernels, words_exactly
+from ..trials.kernels import kernels_compute, launch, launches_kernels, words_exactly
+from ..trials.precision import full_products
+from ..trials.programs import launch_and_count_programs, nothing_in_vain
 
 Array = NDArray[Any]
 Arrays = dict[str, Any]
@@ -90,19 +92,21 @@ def added_atomically() -> Property:
 
 # ------------------------------------------------------------------ 12.3: D
 def row_cases(rng: np.random.Generator) -> list[Case]:
-    """Whole and ragged blocks, two heads, one row, and O and dO that lie in memory in other orders."""
+    """Whole and ragged blocks, two heads, one row, O and dO that lie in memory in other orders, and a call
+    that leaves BM as it is given.
+    """
     d, BM = 16, 32
     N = int(rng.integers(33, 63))
     return [
         _row_case(rng, 1, 2 * BM, d, BM, plain=True),
         _row_case(rng, 2, N, d, BM, RAGGED, plain=True),
         _row_case(rng, 2, N + 1, d, 16, RAGGED, STRIDED),
-        _row_case(rng, 1, 1, 2 * d, BM, RAGGED),
+        _row_case(rng, 1, 1, 2 * d, None, RAGGED),
     ]
 
 
 def _row_case(
-    rng: np.random.Generator, H: int, N: int, d: int, BM: int, *facts: str, plain: bool = False
+    rng: np.random.Generator, H: int, N: int, d: int, BM: int | None, *facts: str, plain: bool = False
 ) -> Case:
     O, dO = rng.standard_normal((2, H, N, d)).astype(np.float32)
     if not plain:
@@ -110,7 +114,9 @@ def _row_case(
         dO = np.ascontiguousarray(dO.transpose(1, 0, 2)).transpose(1, 0, 2)  # heads within a row
     want = (O.astype(np.float64) * dO).sum(axis=2)
     budget = Ledger(reads={"O": H * N * d, "dO": H * N * d}, writes={"D": H * N})
-    return Case(f"{_label(H, N, d, *facts)}, BM={BM}", {"O": O, "dO": dO, "BM": BM}, (want,), budget=budget)
+    tile = {} if BM is None else {"BM": BM}
+    label = f"{_label(H, N, d, *facts)}, BM={BM or 'as given'}"
+    return Case(label, {"O": O, "dO": dO, **tile}, (want,), budget=budget)
 
 
 # ------------------------------------------------------------------ 12.4 to 12.6: the kernels
@@ -161,6 +167,7 @@ def _kernel_properties(outputs: Sequence[str], *inputs: str) -> tuple[Property, 
         parts_where("a causal mask hides what it must", outputs, CAUSAL),
         parts_where("scores near -100 overflow nowhere", outputs, LOW),
         words_exactly(),
+        full_products(),
     )
 
 
@@ -310,8 +317,9 @@ EXERCISES = (
             parts_where("a ragged last tile is exact", ("D",), RAGGED),
             parts_where("O and dO may lie in memory in any order of rows and heads", ("D",), STRIDED),
             words_exactly(),
+            nothing_in_vain(),
         ),
-        play=launch_in_place,
+        play=launch_and_count_programs,
     ),
     Exercise(
         id="12.4",

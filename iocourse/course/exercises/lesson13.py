@@ -18,8 +18,10 @@ from ...guard import library_answer
 from ..budgets import budget_of
 from ..exercise import Case, Exercise, Property, Trial
 from ..judging import Form, difference, each, only_where, several
+from ..trials.far_scores import FAR, FAR_NAME, far_apart, near
 from ..trials.kernels import launch_in_place, launches_kernels, words_exactly
-from ..trials.single import attention_of, log_sums, normal, output
+from ..trials.precision import full_products
+from ..trials.single import LARGE_TOLERANCE, attention_of, log_sums, normal, output
 
 Array = NDArray[Any]
 Lists = tuple[Array, Array, Array, Array, Array]
@@ -334,7 +336,9 @@ ONE, RAGGED_D, LARGE = "one tile of keys", "d ends within a slice", "scores that
 
 
 def _sliced_cases(rng: np.random.Generator) -> list[Case]:
-    """One tile of keys and several; d that slices divide and not; rising scores; N below a tile."""
+    """One tile of keys and several; d that slices divide and not; rising scores; N below a tile; scores far
+    from 0.
+    """
     n = int(rng.integers(1, 15))
     rising = normal(rng, 3, 64, 32)
     rising[0, :, 0], rising[1, :, 0] = 4.0, np.arange(64)  # the maximum grows with every tile of keys
@@ -346,6 +350,7 @@ def _sliced_cases(rng: np.random.Generator) -> list[Case]:
         (RAGGED_D, normal(rng, 3, 40, 17 + n), 16, 16, 64),
         (LARGE, rising, 32, 16, 16),
         ("", normal(rng, 3, n, 16), 16, 16, 16),
+        (FAR, np.stack([*far_apart(rng, *normal(rng, 2, 18, 16)), normal(rng, 18, 16)]), 16, 16, 16),
     ]
     return [_sliced_case(*one) for one in asked]
 
@@ -390,10 +395,12 @@ SLICED = Exercise(
         output("O is right where one tile holds all keys", ONE),
         output("O is right where slices do not divide d", RAGGED_D),
         output("a sum that is there already is rescaled", LARGE),
-        output("O equals exact attention"),
-        log_sums("LSE is the natural logarithm of the row sums"),
+        output("O equals exact attention", near),
+        log_sums("LSE is the natural logarithm of the row sums", near),
+        output(FAR_NAME, FAR, LARGE_TOLERANCE),
         _sums_travel(),
         words_exactly(),
+        full_products(),
     ),
     play=launch_in_place,
 )
@@ -404,7 +411,9 @@ PLAIN, CUT, EMPTY = "whole tiles alone", "tiles that are cut", "rows that see no
 
 
 def _listed_cases(rng: np.random.Generator) -> list[Case]:
-    """Whole tiles; cut ones; rows and columns that see nothing; ragged queries and keys; tiles not square."""
+    """Whole tiles; cut ones; rows and columns that see nothing; ragged queries and keys; tiles not square;
+    scores far from 0.
+    """
     n = int(rng.integers(1, 15))
     holes = _some_blocks(rng, 64 + n, 64 + n, 16)
     blind = holes.copy()
@@ -419,6 +428,7 @@ def _listed_cases(rng: np.random.Generator) -> list[Case]:
         (f"{CUT}, {EMPTY}", blind, 16, 32),
         (f"{CUT}, late keys", late, 16, 16),
         (EMPTY, _some_blocks(rng, 96, 64, 32), 32, 32),
+        (FAR, np.ones((12, 18), bool), 16, 16),
     ]
     return [_listed_case(rng, *one) for one in asked]
 
@@ -426,6 +436,7 @@ def _listed_cases(rng: np.random.Generator) -> list[Case]:
 def _listed_case(rng: np.random.Generator, label: str, pairs: Array, BM: int, BN: int) -> Case:
     Nq, Nk, d = *pairs.shape, 16
     Q, K, V = normal(rng, Nq, d), normal(rng, Nk, d), normal(rng, Nk, d)
+    Q, K = far_apart(rng, Q, K) if label == FAR else (Q, K)
     lists = dict(zip(PARTS, _shuffled(rng, lists_of(pairs, BM, BN)), strict=True))
     inputs = {"Q": Q, "K": K, "V": V, **lists, "BM": BM, "BN": BN}
     budget = attention_forward(Listed(Nq, Nk, d, pairs=pairs[None, None]), BM=BM, BN=BN)
@@ -471,9 +482,11 @@ LISTED = Exercise(
         output("a pattern hides what it must", CUT),
         output("a row that sees nothing has O = 0", EMPTY),
         log_sums("a row that sees nothing has LSE = -∞", EMPTY),
-        output("O equals exact attention"),
-        log_sums("LSE is the natural logarithm of the row sums"),
+        output("O equals exact attention", near),
+        log_sums("LSE is the natural logarithm of the row sums", near),
+        output(FAR_NAME, FAR, LARGE_TOLERANCE),
         words_exactly("loads and stores move exactly what the formula says, lists included"),
+        full_products(),
     ),
     play=launch_in_place,
 )

@@ -15,7 +15,9 @@ from ...ledger import Ledger
 from ..budgets import budget_of
 from ..exercise import Case, Exercise, Trial
 from ..judging import each, part, several, values_in
+from ..trials.far_scores import FAR, FAR_NAME, far_apart
 from ..trials.kernels import launch_in_place, launches_kernels, words_exactly
+from ..trials.precision import full_products
 from ..trials.single import LARGE_TOLERANCE, TOLERANCE, Single, log_sums, normal, output
 
 
@@ -156,17 +158,20 @@ ROOF = Exercise(
 
 
 # ------------------------------------------------------------------ 14.3 a kernel that merges
-GROUPS, EMPTY, NOTHING, LARGE = (
+GROUPS, EMPTY, NOTHING, LARGE, LOW = (
     "heads that share keys",
     "some parts without a key",
     "all parts without a key",
     "±200",
+    "all parts below -30,000",
 )
 LARGE_NAME = f"log-sum-exps of {LARGE} neither overflow nor vanish"
 
 
 def _merge_cases(rng: np.random.Generator) -> list[Case]:
-    """One part; several, of a number that is no power of two; groups; parts that saw nothing; large sums."""
+    """One part; several, of a number that is no power of two; groups; parts that saw nothing; large sums, of
+    a number of parts that leaves lanes over.
+    """
     odd = int(rng.choice([3, 5, 6, 7]))
     return [
         _merge_case(rng, "one head", 2, 1, 1, 16),
@@ -176,22 +181,25 @@ def _merge_cases(rng: np.random.Generator) -> list[Case]:
         _merge_case(rng, EMPTY, 2, odd, 2, 16, empty=0.4),
         _merge_case(rng, NOTHING, 2, 4, 2, 16, empty=1.0),
         _merge_case(rng, LARGE, 2, odd, 2, 16, shift=200.0),
-        _merge_case(rng, LARGE, 2, 4, 1, 16, shift=-200.0),
+        _merge_case(rng, LARGE, 2, odd, 1, 16, shift=-200.0),
+        _merge_case(rng, LOW, 1, odd, 1, 16, shift=-30_000.0, step=500),
         _merge_case(rng, f"{LARGE} in turn", 1, odd, 2, 16, shift=-200.0, in_turn=True),
     ]
 
 
 def _merge_case(
     rng: np.random.Generator, label: str, pairs: int, parts: int, group: int, d: int, *,
-    empty: float = 0.0, shift: float = 0.0, in_turn: bool = False,
+    empty: float = 0.0, shift: float = 0.0, in_turn: bool = False, step: int = 0,
 ) -> Case:  # fmt: skip
     """`empty` is the share of parts that saw no key: if any did, the first, and never the second unless all
-    did. `shift` is added to every log-sum-exp, or with `in_turn` added and subtracted part by part.
+    did. `shift` is added to every log-sum-exp, or with `in_turn` added and subtracted part by part. With
+    `step` each part lies so much below another: the first of them has all the weight.
     """
     O_parts = normal(rng, pairs, parts, group, d)
     L_parts = 2 * normal(rng, pairs, parts, group) + np.float32(shift)
     if in_turn:
         L_parts[:, 1::2] -= np.float32(2 * shift)
+    L_parts -= np.float32(step) * rng.permutation(parts)[:, None]
     blind = rng.random(L_parts.shape) < empty
     if 0 < empty < 1:
         blind[:, 0], blind[:, 1] = True, False
@@ -216,7 +224,7 @@ def _merged(O: NDArray[np.float64], L: NDArray[np.float64]) -> tuple[Any, Any]:
 
 
 def _ordinary(case: Case) -> bool:
-    return LARGE not in case.label and NOTHING not in case.label
+    return not any(label in case.label for label in (LARGE, LOW, NOTHING))
 
 
 MERGE = Exercise(
@@ -245,6 +253,7 @@ MERGE = Exercise(
         output("no part with a key: O = 0", NOTHING),
         log_sums("no part with a key: LSE = -∞", NOTHING),
         output(LARGE_NAME, LARGE, LARGE_TOLERANCE),
+        output("parts that are all low are merged as others are", LOW, LARGE_TOLERANCE),
         log_sums("LSE is right there too", LARGE, LARGE_TOLERANCE),
         launches_kernels("O_parts", "LSE_parts"),
         words_exactly(),
@@ -258,7 +267,9 @@ ALONE, SEVERAL, NONE, HEADS = "one text", "texts of several lengths", "empty tex
 
 
 def _packed_cases(rng: np.random.Generator) -> list[Case]:
-    """One text; several; empty ones first, last and between; heads side by side; BM and BN unequal."""
+    """One text; several; empty ones first, last and between; heads side by side; BM and BN unequal; scores
+    far from 0.
+    """
     n = int(rng.integers(1, 15))
     return [
         _packed_case(rng, ALONE, [32 + n], 1, 16, 16, 32),
@@ -266,6 +277,7 @@ def _packed_cases(rng: np.random.Generator) -> list[Case]:
         _packed_case(rng, SEVERAL, [n, 48, 20], 1, 32, 16, 32),
         _packed_case(rng, NONE, [0, 20 + n, 0, 0, 9, 0], 1, 16, 16, 16),
         _packed_case(rng, f"{HEADS}, {SEVERAL}", [n, 33, 17], 3, 16, 16, 16),
+        _packed_case(rng, FAR, [4, 18], 1, 16, 32, 16),
     ]
 
 
@@ -274,6 +286,8 @@ def _packed_case(
 ) -> Case:
     tokens = sum(lengths)
     Q, K, V = normal(rng, 3, tokens, H, d)
+    if label == FAR:
+        Q, K = (x.swapaxes(0, 1) for x in far_apart(rng, Q.swapaxes(0, 1), K.swapaxes(0, 1)))
     cu = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     O = np.zeros((tokens, H, d))
     for a, b in pairwise(cu):
@@ -335,8 +349,10 @@ PACKED = Exercise(
         values_in("texts of several lengths are right", SEVERAL, TOLERANCE),
         values_in("empty texts change nothing", NONE, TOLERANCE),
         values_in("heads that lie side by side are told apart", HEADS, TOLERANCE),
+        values_in(FAR_NAME, FAR, LARGE_TOLERANCE),
         launches_kernels("Q", "K", "V"),
         each("no word of padding or of a neighbour is read", _rows_exactly),
+        full_products(),
     ),
     play=launch_in_place,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import factorial
 
 import numpy as np
@@ -281,13 +282,12 @@ def _causal_case(label: str, QKV: list[Array], p: Plan, B: int) -> Case:
 
 def monomials_of(p: Plan) -> Callable[[Array], Array]:
     """A function of rows x (n, d) that gives their monomials (rank, n)."""
-    table = coordinates(p)
+    return partial(_monomials, coordinates(p))
 
-    def phi(x: Array) -> Array:
-        found: Array = np.concatenate([x, np.ones((len(x), 1))], axis=1).T[table].prod(axis=0)
-        return found
 
-    return phi
+def _monomials(table: NDArray[np.int32], x: Array) -> Array:
+    found: Array = np.concatenate([x, np.ones((len(x), 1))], axis=1).T[table].prod(axis=0)
+    return found
 
 
 @library_answer

@@ -19,6 +19,8 @@ from ...guard import LibraryAnswer
 from ..budgets import budget_of
 from ..exercise import Case, Property, Trial, judged, keeps_errors
 from ..judging import each
+from .kernel_errors import told_by_line
+from .precision import KernelTrial, products_watched
 
 
 @keeps_errors
@@ -35,9 +37,9 @@ def launch(student: Callable[..., Any], case: Case, *, copies: bool = True) -> T
     require_triton()
     given = {name: _tensor(value) for name, value in case.inputs.items()}
     arrays = {name: value for name, value in given.items() if hasattr(value, "data_ptr")}
-    with kernels_compute(copies=copies), traffic.count(**arrays) as ledger:
+    with kernels_compute(copies=copies), products_watched() as products, traffic.count(**arrays) as ledger:
         value = student(*given.values())
-    return Trial(case, value=_arrays(value), ledger=ledger)
+    return KernelTrial(case, value=_arrays(value), ledger=ledger, rounded=products.rounded)
 
 
 def launch_in_place(student: Callable[..., Any], case: Case) -> Trial:
@@ -49,6 +51,7 @@ def launch_in_place(student: Callable[..., Any], case: Case) -> Trial:
 def kernels_compute(*, copies: bool = True) -> Iterator[None]:
     """What a student calls in this block is judged: torch hands out memory of NaN and computes nothing."""
     with (
+        told_by_line(),
         judged(),
         _fresh_memory_is_nan(),
         _lanes_off_are_nan(),

@@ -18,12 +18,13 @@ from ...doctor.needs_triton import require_triton
 from ..exercise import Case, Property, Trial, keeps_errors
 from ..judging import each
 from .kernels import launch_in_place
+from .precision import KernelTrial
 
 PRODUCTS = 2  # uses of tl.dot on one tile: scores, and what its values add to the output
 
 
 @dataclass(frozen=True)
-class MaskedTrial(Trial):
+class MaskedTrial(KernelTrial):
     """A trial of a kernel, and for how many tiles it chose between two values for all BM × BN scores."""
 
     masked: int = 0
@@ -41,7 +42,8 @@ def launch_and_count_masks(student: Callable[..., Any], case: Case) -> Trial:
     require_triton()
     with _masked_tiles(scores) as tiles:
         trial = launch_in_place(student, case)
-    return MaskedTrial(case, trial.value, trial.ledger, trial.error, masked=len(tiles))
+    rounded = trial.rounded if isinstance(trial, KernelTrial) else 0
+    return MaskedTrial(case, trial.value, trial.ledger, trial.error, rounded=rounded, masked=len(tiles))
 
 
 @contextmanager
