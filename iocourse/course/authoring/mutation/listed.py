@@ -175,7 +175,7 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "return (R + d * d) ** 2 / (16 * d) if 3 * d * d < R else (R / 3) ** 1.5",
         ),
         (
-            "T = 0 proves 0 words",
+            "with T = 0 the bound is 0 words",
             "most, T = (0, 1)",
             "most, T = (0, 0)",
         ),
