@@ -55,7 +55,7 @@ except MachineError as error:
 # - `m.load(A, i)` makes a tile of the rows in block `i`, and a tile opened by `with` gives its room back when the `with` ends;
 # - `m.store(a, Y, i)` copies the tile `a` to the rows in block `i` of `Y`.
 #
-# Instead of a block you can give a slice, a pair such as `(0, 4)`, or one row's number.
+# Instead of a block you can give a slice, a pair such as `(0, 4)`, or one row's number. And where you want to see what a tile holds, `m.show(a)` prints its name, its shape and its values, rounded. It moves nothing and takes no room; use it while you write, and take it out when you are done.
 #
 # **Predict.** How many words move, and how many are in fast memory at most?
 
@@ -66,6 +66,7 @@ predict("2.1", words=24, peak=8)  #> predict("2.1", words=..., peak=...)
 for i in m.blocks(3, 1):
     with m.load(A, i) as a:  # (1, 4)
         a *= 2
+        m.show(a)
         m.store(a, Y, i)
 print(m.ledger)
 measured("2.1", words=m.ledger.total, peak=m.ledger.peak)

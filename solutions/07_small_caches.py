@@ -1,33 +1,32 @@
 # %% [markdown]
 # # 07 Small caches
 #
-# Look once more at the left end of the picture in lesson 04. Where fast memory is small, even naive attention moves fewer words than FlashAttention in any of its orders. This lesson is about that end: $M < d^2$, where a handful of rows fills fast memory, or not even one fits. The way out is to cut $d$ as well. You will write an attention that runs in five words of fast memory, find out whether it has to write its scores to slow memory, and see where the old order takes over again, which is not at $M = d^2$. At the end the same two regimes return in another problem, the gradient with respect to $X$ that a recent paper studies.
+# Look once more at the left end of the picture in lesson 04. Where fast memory is small, even naive attention moves fewer words than FlashAttention in any of its orders. This lesson is about that end: $M < d^2$, where a handful of rows fills fast memory, or not even one fits. One way out is to cut $d$ as well. You will write an attention that runs in five words of fast memory, and find out whether it has to write its scores to slow memory. Another is to keep whole rows of one array at a time, and with that the old order takes over again exactly where the papers say, at $M = d^2$. At the end such regimes return in another problem, the gradient with respect to $X$ that a recent paper studies.
 #
 # Who has so little memory? At $d = 64$ the line is $d^2 = 4096$ words. The fast memory of a GPU is larger, but one level further in it is not: the 32 vector registers of a processor core with AVX-512, 16 float32 numbers each, are 512 words.
 #
 # **What you will learn**
 #
-# - to make a tile of scores from columns of $Q$ and $K$, and why that beats whole rows when $M < d^2$;
+# - to make a tile of scores from columns of $Q$ and $K$, and why that beats whole rows when $M \ll d^2$;
 # - to write attention with safe softmax in about $4N^2d/\sqrt M + N^2$ words;
 # - to say whether scores must be written to slow memory, and what it costs not to;
-# - to find the schedule for any $M$, and the border between the two regimes, by search and by formula;
+# - to keep whole rows of one array at a time, and why that pays below $d^2$;
+# - to find the schedule for any $M$, and the borders between the regimes, by search and by formula;
 # - what Theorem B′ says: at this end, too, $4$ is the best constant;
 # - to see attention inside another problem, $dL/dX$, and to reuse everything there.
 #
 # **Prerequisites**: lesson 02 (the matrix product in tiles), lesson 03 (log-sum-exp), lesson 04 (F3). Section 7.7 quotes lesson 05, sections 7.8 and 7.9 use the gradients of lesson 06, and the proof in section 7.10 builds on that of section 5.9. Signs and terms are on the [notation](notation.md) page.
 #
-# **Minutes**: 80, of which <!-- minutes --> are for the exercises. The proof in section 7.10 takes 15 minutes more.
+# **Minutes**: 80 for sections 7.1 to 7.7, of which <!-- minutes without 7.4 --> are for the exercises. Sections 7.8 and 7.9 take 25 minutes with exercise 7.4, and the proof in section 7.10 takes 15: for another evening.
 #
 # <!-- exercises -->
-#
-# Sections 7.8 and 7.9 stand by themselves: if time runs short, read them another day. Section 7.10 is for those who want the proof.
 
 # %% tags=["setup"]
 from math import sqrt
 
 import numpy as np
 
-from iocourse import bounds, costs, exact, explore, run, schedules
+from iocourse import bounds, costs, exact, explore, run, schedules, sweeps
 from iocourse.course import attempt, check, hint, measured, predict
 from iocourse.machine import probabilities
 
@@ -146,12 +145,13 @@ print(mine.ledger)
 #
 # $$ W_4 = 2Nd\left\lceil \frac NB \right\rceil + N^2 + 2N + N^2\left\lceil \frac dB \right\rceil + Nd\left\lceil \frac NB \right\rceil + Nd \;\approx\; \frac{8N^2d}{\sqrt M} + N^2 . \tag{7.2} $$
 #
-# Three full blocks and a vector take $3B^2 + B$ words, so $B = \sqrt M/2$ is safe, and the paper, which is after the order of growth, asks for no more. There is something else to see. No maximum is subtracted: $A$ is the bare exponential.
+# Three full blocks and a vector take $3B^2 + B$ words, so $B = \sqrt M/2$ is safe, and the paper, which is after the order of growth, asks for no more. (The largest square that fits, $B \approx \sqrt{M/3}$, has $4\sqrt3 = 6.93$; the library takes it unless it is asked for the `published` size.) There is something else to see. No maximum is subtracted: $A$ is the bare exponential.
 #
-# **Predict.** $N = 2^{20}$, $d = 4096$, $M = 16\,384$. What is the constant $W\sqrt M/(N^2d)$? And: 32 queries have scores that reach to $\pm 3000$, with a standard deviation of 900. In how many of the 32 rows is the output usable, that is, not NaN?
+# **Predict.** $N = 2^{20}$, $d = 4096$, $M = 16\,384$. What is the constant $W\sqrt M/(N^2d)$ with the published size? And: 32 queries have scores that reach to $\pm 3000$, with a standard deviation of 900. In how many of the 32 rows is the output usable, that is, not NaN?
 # <!-- Q, K = np.random.default_rng(7).standard_normal((3, 32, 8))[:2] -->
 # <!-- S = exact.scores(1000 * Q, K) -->
 # <!-- 3000, 900 = round(abs(S).max(), -3), round(S.std(), -2) -->
+# <!-- 6.93 = 4 * math.sqrt(3) -->
 
 # %% tags=["predict"]
 predict("7.3", constant=8, usable=0)  #> predict("7.3", constant=..., usable=...)
@@ -159,8 +159,9 @@ predict("7.3", constant=8, usable=0)  #> predict("7.3", constant=..., usable=...
 # %%
 N, d, M = 2**20, 4096, 16384
 f4 = schedules.square_tiling
-dry = run(f4, M=M, dry=True, **f4.shapes(N, d), **f4.tiles(N, d, M)).ledger
-print(f"{f4.tiles(N, d, M)}: {dry.total:,} words")
+published = f4.tiles(N, d, M, published=True)
+dry = run(f4, M=M, dry=True, **f4.shapes(N, d), **published).ledger
+print(f"{published}: {dry.total:,} words")
 
 Q, K, V = np.random.default_rng(7).standard_normal((3, 32, 8))
 Q *= 1000
@@ -209,7 +210,7 @@ measured("7.4", score_reads=reads,
          times_fewer=squares("flash_optimal", N, d, M) / (f5.ledger.total / N**2))
 
 # %% [markdown]
-# Three times, because $\lceil 64/30 \rceil = 3$: thirty columns of $O$, thirty more, and four that are left over. 1.757 times fewer words than F3. With $B_r = 29$, $B_c = 31$, $B_d = 32$, which fits too, each score is read twice, and $W_5 = 9.53\,N^2$. Whole numbers matter here, and section 7.6 comes back to them.
+# Three times, because $\lceil 64/30 \rceil = 3$: thirty columns of $O$, thirty more, and four that are left over. 1.757 times fewer words than F3. With $B_r = 29$, $B_c = 31$, $B_d = 32$, which fits too, each score is read twice, and $W_5 = 9.53\,N^2$: whole numbers matter here.
 #
 # <!-- exercise 7.2 --> Write F5, with your `my_scores_tile`. Put the raw scores into a slow array `S` of $B_r$ rows and $N$ columns, made once: block `i` goes to its rows `(0, i.size)`. `m.row_stats(i)` makes fresh statistics, `stats.update(s)` takes a tile of scores in and spoils it, `L = stats.lse()` turns them into $L_i$, in place and once; `probabilities(s, L)` turns scores $s$ into $e^{s-L}$, in place, row by row. `m.zeros(i, c)` takes a block of columns `c` as well. The check allows the words of (7.3), and its footprint and four words a row of fast memory. If you are stuck after twelve minutes, run `hint("7.2")` in a cell of your own.
 
@@ -286,28 +287,110 @@ f5, f6 = (squares(name, N, d, M) for name in ("small_cache", "small_cache_fused"
 measured("7.5", f6_over_f5=f6 / f5)
 
 # %% [markdown]
-# 1.105 times. F5 pays $N^2$ words for writing its scores, and that makes each further product cheaper: a stored score is read for $B_d$ products at a time. F6 writes none, and pays for partial outputs that travel. So whether to write $S$ is a matter of constants, and not of principle. F6 has one advantage that no count of words shows: in slow memory it needs nothing but inputs and output.
+# 1.105 times. F5 pays $N^2$ words for writing its scores, and that makes each further product cheaper: a stored score is read for $B_d$ products at a time. F6 writes none, and pays for partial outputs that travel. So whether to write $S$ is a matter of constants. F6 has one advantage that no count of words shows: in slow memory it needs nothing but inputs and output.
+
+# %% [markdown]
+# ## 7.6 One array at a time, and which schedule for which memory
 #
-# Here are the constants $W\sqrt M/(N^2d)$ for wide heads, $d = 4096$, where $M < d^2$ leaves much room:
+# F3 keeps rows of two arrays, $Q$ and $O$, since it uses a score where it makes it. F5 cuts every row. There is a way between: store the scores, as F5 does, but leave the rows whole. Then making scores and using them are two sweeps, and in each of them one array is enough. For each block of queries $i$:
+#
+# 1. $Q_i$ stays, and one key after the other passes. Each makes a column of raw scores, which is stored; the statistics take it in.
+# 2. $Q_i$ leaves, and $O_i$ takes its room. The columns of $S$ come back, one after the other, each with a row of $V$.
+#
+# This is F7, in code `scores_stored`, a schedule of this course:
+#
+# $$ W_7 = \underbrace{2Nd}_{Q,\,O} + \underbrace{2Nd\left\lceil \frac N{B_r} \right\rceil}_{K,\,V} + \underbrace{2N^2}_{S}, \qquad \text{footprint } B_r(d + 3) + d . \tag{7.5} $$
+#
+# There is room for nearly twice as many rows as in F3, whose footprint is $B_r(2d + 3) + d$. So $K$ and $V$ pass half as often, and each score costs two words.
+#
+# **Predict.** F3 moves about $4N^2d^2/M$ words. Work out the same for F7, for large $N$ and $d$. From which $M$ on, as a multiple of $d^2$, is F3 ahead?
+
+# %% tags=["predict"]
+predict("7.6", f3_from=1)  #> predict("7.6", f3_from=...)
+
+# %% [markdown]
+# <!-- exercise 7.5 --> Write F7. Everything is as in your F5, except that a column of scores is a product of whole rows; `S` again has $B_r$ rows, made once. The check allows the words of (7.5), and its footprint and four words a row of fast memory: rows of $Q$ and of $O$ do not fit side by side. If you are stuck after eight minutes, run `hint("7.5")` in a cell of your own.
+
+
+# %% tags=["exercise"] name="ex-7.5"
+def my_scores_stored(m, Q, K, V, *, Br):
+    """softmax(QKᵀ/√d) V, with rows of one array at a time in fast memory.
+
+    m: the machine. Q, K, V: slow arrays (N, d). Br: rows in a block of queries.
+    Returns the slow array O (N, d).
+    """
+    N, d = Q.shape
+    O, S = m.new("O", (N, d)), m.new("S", (min(Br, N), N))
+    ### BEGIN SOLUTION first Q_i stays and scores go out, then O_i stays and they come back
+    for i in m.blocks(N, Br):
+        with m.row_stats(i) as stats:  # 2·Br
+            with m.load(Q, i) as q:  # (Br, d)
+                q *= d**-0.5
+                for j in m.blocks(N, 1):
+                    with m.load(K, j) as k, q @ k.T as s:  # (1, d), (Br, 1)
+                        m.store(s, S, (0, i.size), j)
+                        stats.update(s)
+            L = stats.lse()  # (Br,)
+            with m.zeros(i, d) as o:  # (Br, d)
+                for j in m.blocks(N, 1):
+                    with m.load(S, (0, i.size), j) as s, m.load(V, j) as v:  # (Br, 1), (1, d)
+                        o.add_product(probabilities(s, L), v)
+                m.store(o, O, i)
+    return O
+    ### END SOLUTION
+
+
+# %% tags=["check"] name="check-7.5"
+check("7.5", my_scores_stored)
+
 
 # %%
-N, d = 2**20, 4096
-names = ("square_tiling", "small_cache", "small_cache_fused", "flash_optimal")
-print(" " * 11 + "".join(f"{name:>19}" for name in names))
-for M in (4096, 16384, 65536):
-    values = (squares(name, N, d, M) for name in names)
-    row = (f"{v * sqrt(M) / d:19.2f}" if v else f"{'does not run':>19}" for v in values)
-    print(f"M = {M:6,} " + "".join(row))
+def border(left, right, N, d, low, high):
+    """The M/d² between low and high from which `right` moves fewer words than `left`."""
+    low, high = int(low * d * d), int(high * d * d)
+    while high - low > 1:
+        M = (low + high) // 2
+        ahead = squares(right, N, d, M) < squares(left, N, d, M)
+        low, high = (low, M) if ahead else (M, high)
+    return high / d**2
+
+
+Q, K, V = np.random.default_rng(7).standard_normal((3, 512, 64))
+mine = attempt(run, my_scores_stored, M=2896, Q=Q, K=K, V=V, Br=42)
+print(f"yours, M = 2896 = {2896 / 64**2:.3f} d²: {mine.ledger.total / 512**2:.3f} N², "
+      f"F3 {squares('flash_optimal', 512, 64, 2896):.3f} N²")
+measured("7.6", f3_from=border("scores_stored", "flash_optimal", 2**22, 4096, 0.5, 2))
 
 # %% [markdown]
-# 8, 4 and 4.9, as the formulas say, with small additions: $\sqrt M/d$ for the $N^2$ of F4 and F5, and a few times $1/\sqrt M$ because the tile that stays leaves room for columns and statistics. F3 has no constant in these units: $4d/\sqrt M$ grows as $M$ shrinks, until no row fits.
+# 1.002. In units of $N^2$ words, with $x = d/\sqrt M$, F3 moves $4x^2$ and F7 $2x^2 + 2$, and the two meet at $x = 1$, that is at $M = d^2$. Reckon it by the score. F3 spends $4x^2$ words a score on keys and values that pass. F7 spends half of that, and two words on the score itself, out and in. At $M = d^2$ both are four; with less memory it is cheaper to store a score, with more to use it where it is made.
+#
+# And that is the line of the papers, who have it from the growth alone: there $N^2d^2/M$ and $N^2d/\sqrt M$ are the same, and the constants before them are left open. F3 and F5, with $4x^2$ and $4x + 1$, would meet elsewhere, at $x = (1 + \sqrt2)/2$, which is $0.69\,d^2$. With the smallest constants that we know, $d^2$ comes back as the border of real schedules.
+#
+# **Further down** the second sweep can cut its rows, as F5 does, while the first keeps them whole. A tile of $O$ with $B_d = d/k$ columns has room for $k$ times as many rows $B_o$, so $V$ passes less often, and each score is read $k$ times. All scores are stored before the first is read, and $L_i$ with them:
+#
+# $$ W_{7d} = 2Nd + 2N + Nd\left(\left\lceil \frac N{B_r} \right\rceil + \left\lceil \frac N{B_o} \right\rceil\right) + N^2\left(1 + \left\lceil \frac d{B_d} \right\rceil\right), \qquad \text{footprint } \max\bigl(B_r(d + 3) + d,\; B_oB_d + 2B_o + B_d\bigr) . \tag{7.6} $$
+#
+# This is F7d, in code `scores_stored_tiled`. With one slice it is F7, but for the $N^2$ words of scores in slow memory; with two it moves $\frac32x^2 + 3$. So there are four stretches:
+#
+# | $M$ | $x$ | schedule | words, in $N^2$ |
+# | --- | --- | --- | --- |
+# | above $d^2$ | below $1$ | F3 | $4x^2$ |
+# | $d^2/2$ to $d^2$ | $1$ to $\sqrt2$ | F7 | $2x^2 + 2$ |
+# | $d^2/4$ to $d^2/2$ | $\sqrt2$ to $2$ | F7d, two slices | $\frac32x^2 + 3$ |
+# | below $d^2/4$ | above $2$ | F5 | $4x + 1$ |
+#
+# At each border two neighbours cost the same: $4$, $6$ and $9\,N^2$. (F5 reads a score a whole number $k$ of times and moves $2x^2/k + 2k + 1$, which touches $4x + 1$ where $x = k$.) F6, with $2\sqrt6\,x$, is nowhere the least. Is there a fifth? All of these are made of *sweeps*: a sweep goes through all pairs once, some arrays stay, others pass, scores are read or stored. The library searches through all their sequences (lesson 09 shows how):
+# <!-- 0.69 = 4 / (1 + math.sqrt(2)) ** 2 -->
+
+# %%
+for piece in sweeps.envelope("forward", 0.5, 4):
+    print(f"x from {piece.x_from:.3f} to {piece.x_to:.3f}: "
+          f"{piece.a:.3g} x² + {piece.b:.3g} x + {piece.c:.3g}")
 
 # %% [markdown]
-# ## 7.6 Which schedule for which memory?
+# The same four, at the same borders. They are the *least among sweeps*. That is no lower bound: what a schedule of another kind could do is the question of section 7.7.
 #
-# We have three candidates, F3, F5 and F6, and want the cheapest for given $N$, $d$ and $M$.
-#
-# <!-- exercise 7.3 --> Return the name of a schedule and its tiles: the pair that moves the fewest words among all tiles of `flash_optimal` ($B_r$, $B_c$), `small_cache` ($B_r$, $B_c$, $B_d$) and `small_cache_fused` ($B_r$, $B_c$) whose footprint is at most $M$. The closed forms (4.3), (7.3) and (7.4) are `costs.flash_optimal`, `costs.small_cache` and `costs.small_cache_fused`; `.total` is the words, `.peak` the footprint. $M$ is at least 5, so some tile of F5 always fits. Try every $B_r$; for the other sizes think first. If you are stuck after eight minutes, run `hint("7.3")` in a cell of your own.
+# <!-- exercise 7.3 --> Now in whole numbers. Return the name of a schedule and its tiles: the pair that moves the fewest words among all tiles of `flash_optimal` ($B_r$, $B_c$), `scores_stored` ($B_r$), `scores_stored_tiled` ($B_r$, $B_o$, $B_d$) and `small_cache` ($B_r$, $B_c$, $B_d$) whose footprint is at most $M$. The closed forms (4.3), (7.5), (7.6) and (7.3) are `costs.flash_optimal` and so on; `.total` is the words, `.peak` the footprint, and sizes above $N$ or $d$ count as $N$ or $d$. $M$ is at least 5, so some tile of F5 always fits. Two of the four need a loop; for the other sizes think first. If you are stuck after eight minutes, run `hint("7.3")` in a cell of your own.
 
 
 # %% tags=["exercise"] name="ex-7.3"
@@ -318,18 +401,16 @@ def my_plan(N, d, M):
 
     N, d, M: whole numbers, M at least 5.
     """
-    ### BEGIN SOLUTION for each Br the widest partners that fit
-    plans = []
+    ### BEGIN SOLUTION the largest partners that fit; the closed forms cut them to N and d
+    both, one = (M - d) // (2 * d + 3), (M - d) // (d + 3)
+    plans = [("flash_optimal", {"Br": both, "Bc": 1}), ("scores_stored", {"Br": one})]
+    for Bd in range(1, d + 1):
+        plans.append(("scores_stored_tiled", {"Br": one, "Bo": (M - Bd) // (Bd + 2), "Bd": Bd}))
     for Br in range(1, N + 1):
-        if Br * (2 * d + 3) + d <= M:
-            plans.append(("flash_optimal", {"Br": Br, "Bc": 1}))
         Bc, Bd = (M - 3 * Br) // (Br + 1), (M - 2 * Br) // (Br + 1)
-        if Bc >= 1:
-            plans.append(("small_cache", {"Br": Br, "Bc": min(N, Bc), "Bd": min(d, Bd)}))
-        Bc = (M - 4 * Br) // (Br + 1)
-        if Bc >= 1:
-            plans.append(("small_cache_fused", {"Br": Br, "Bc": min(N, Bc)}))
-    return min(plans, key=lambda plan: getattr(costs, plan[0])(N, d, **plan[1]).total)
+        plans.append(("small_cache", {"Br": Br, "Bc": Bc, "Bd": Bd}))
+    possible = [plan for plan in plans if min(plan[1].values()) >= 1]
+    return min(possible, key=lambda plan: getattr(costs, plan[0])(N, d, **plan[1]).total)
     ### END SOLUTION
 
 
@@ -341,94 +422,39 @@ check("7.3", my_plan)
 def plans(choose, N, d, memories):
     for M in memories:
         name, tiles = choose(N, d, M)
-        words = getattr(costs, name)(N, d, **tiles).total
-        yield f"M = {M:6,}  {name:17} {words / N**2:6.2f} N²  {tiles}"
+        words = getattr(costs, name)(N, d, **tiles).total / N**2
+        f3_f5 = min(squares(name, N, d, M) for name in ("flash_optimal", "small_cache"))
+        yield (f"{M / d**2:5.3f} d²  {name:19} {words:5.2f} N², "
+               f"{100 * (1 - words / f3_f5):4.1f} % less")
 
 
-memories = (64, 256, 1024, 2048, 2304, 2560, 3072, 4096, 16384)
-for line in attempt(lambda: list(plans(my_plan, 4096, 64, memories))):
+memories = (512, 1024, 1448, 1800, 2048, 2896, 4096, 4300, 5793)
+print("the best plan, and how many words it saves beside F3 and F5 alone:")
+for line in attempt(lambda: list(plans(my_plan, 2**13, 64, memories))):
     print(line)
 
 # %% [markdown]
-# F5 from the smallest memory on, F3 from somewhere below 3072 on, and F6 in one line between: the change is well below $d^2 = 4096$. Let us find it by formula, first as if every size could be any number. Write $x = d/\sqrt M$. It grows as memory shrinks, and $x > 1$ is the small cache. In units of $N^2$ words the leading terms are
-#
-# $$ \text{F3: } 4x^2, \qquad \text{F5: } 4x + 1, \qquad \text{F6: } 2\sqrt6\,x . \tag{7.5} $$
-#
-# F3 and F5 meet where $4x^2 = 4x + 1$, at $x = (1+\sqrt2)/2 = 1.207$, which is $M = 0.69\,d^2$. F6 is below F5 for $x < 1.11$ only, where F3 is below both. So by (7.5) the best schedule is F5, then F3, and never F6. At $M = d^2$ itself, where the papers change regime, F3 moves $4N^2$ words and F5 $5N^2$: both are of the order $N^2$, and the order cannot see the difference.
-#
-# The library's answer to exercise 7.3 is `schedules.best`. It searches through all forward schedules, and fast enough to halve an interval until a border is found.
-#
-# **Predict.** $N = 2^{22}$, $d = 4096$. From which $M$ on, as a multiple of $d^2$, is F3 the best schedule?
-# <!-- 1.207, 0.69 = (1 + math.sqrt(2)) / 2, 4 / (1 + math.sqrt(2)) ** 2 -->
-# <!-- 1.11 = 1 / (2 * math.sqrt(6) - 4) -->
-
-# %% tags=["predict"]
-predict("7.6", f3_from=0.69)  #> predict("7.6", f3_from=...)
-
+# F5, F7d, F7, F3. Between $d^2/2$ and $d^2$ F7 and F7d with one slice take turns, as remainders will have it: they are one family. The gain is largest near the place where F5 and F3 would have met, 16.3 percent at $0.707\,d^2$. At this small $d$ F3 takes over a little late, near $1.05\,d^2$. At $d = 256$, as a picture:
 
 # %%
-def border(N, d, low, high, name):
-    """An M between low·d² and high·d² at which the best schedule changes to `name`."""
-    low, high = int(low * d * d), int(high * d * d)
-    while high - low > 1:
-        M = (low + high) // 2
-        low, high = (low, M) if schedules.best(N, d, M).schedule.name == name else (M, high)
-    return high
+N, d = 2**16, 256
+shares = [2 ** (k / 8) for k in range(-20, 9)]  # of d²
 
 
-N, d = 2**22, 4096
-f3_from = border(N, d, 0.55, 1.0, "flash_optimal")
-f6_from = border(N, d, 0.3, 0.55, "small_cache_fused")
-for M in (f6_from - 1, f6_from, f3_from - 1, f3_from):
-    s, tiles, cost = schedules.best(N, d, M)
-    print(f"M = {M / d**2:.3f} d²: {s.name:17} {cost.total / N**2:.3f} N²  {tiles}")
-measured("7.6", f3_from=f3_from / d**2)
+def in_squares(name):
+    values = ((share, squares(name, N, d, int(share * d**2))) for share in shares)
+    return [(share, v) for share, v in values if v < 12]
 
-# %% [markdown]
-# 0.668, and not 0.69. Just before it the best schedule is F6, which by (7.5) is never the best, and F5 ends at 0.476 already. What did the formula pass over? A whole number. F5 reads each score $\lceil d/B_d \rceil$ times. For (7.5) that is $x$ times, here about 1.2, and nothing is read 1.2 times.
-#
-# So choose first how often a score is read, $k$ times, and then the tiles:
-#
-# - a tile of output has $B_d = d/k$ columns, and since $B_rB_d$ is at most $M$, it has $B_r = kM/d$ rows;
-# - the tile of scores has the same rows, so $B_c = M/B_r = d/k$.
-#
-# With these (7.3) is, in units of $N^2$ words, $k$ for reading $Q$, $x^2/k$ each for $K$ and $V$, and $1 + k$ for $S$:
-#
-# $$ \text{F5 with } k \text{ reads: } \frac{2x^2}{k} + 2k + 1 . \tag{7.6} $$
-#
-# From $k$ to $k + 1$ reads this changes by $2 - 2x^2/(k(k+1))$. So one read is best for $x^2 < 2$, that is for $M > d^2/2$, and two reads are best from there down to $M = d^2/6$. Compare each with F6:
-#
-# - *One read*, $2x^2 + 3$. The difference to F6 is $2x^2 + 3 - 2\sqrt6\,x = 2(x - \sqrt{3/2})^2$, never negative. F6 wins, and where the difference is 0, at $x^2 = 3/2$, they tie.
-# - *Two reads*, $x^2 + 5$. This is below F6 from $x = \sqrt6 - 1$ on, that is for $M < 0.476\,d^2$, and from there on F5 stays below.
-#
-# And F3, $4x^2$, is below F6 for $x^2 < 3/2$. So there are three stretches:
-#
-# | $M$ | best schedule | words |
-# | --- | --- | --- |
-# | below $0.476\,d^2$ | F5, two reads and more | about $4N^2d/\sqrt M + N^2$ |
-# | from $0.476\,d^2$ to $\frac23 d^2$ | F6 | $4.90\,N^2d/\sqrt M$ |
-# | above $\frac23 d^2$ | F3 | $4N^2d^2/M$ |
-#
-# At $M = \frac23 d^2$ all three, F5 with one read, F6 and F3, move $6N^2$ words. The search said 0.476 and 0.668. Just below $\frac23 d^2$ F6 leads F5 by a trifle, less than a thousandth from $0.63\,d^2$ on, and remainders can turn this around: for $N = 2^{26}$ F5 is best once more at $0.66\,d^2$.
-#
-# At smaller $d$ everything is rougher, for $B_r$ is then a small whole number itself. Here is $d = 64$, word by word from $M = 2600$ to $4096$:
-# <!-- 0.476 = 1 / (math.sqrt(6) - 1) ** 2 -->
-# <!-- words = lambda name, N, d, M: schedules.get(name).cost(N, d, **schedules.get(name).tiles(N, d, M)).total -->
-# <!-- f5_over_f6 = lambda N, M: words("small_cache", N, 4096, M) / words("small_cache_fused", N, 4096, M) -->
-# <!-- near, nearer = (share * 4096**2 // 10**2 for share in (63, 66)) -->
-# <!-- 0.63 = near / 4096**2 if f5_over_f6(2**22, near) < 1 + 10**-3 else None -->
-# <!-- 0.66 = nearer / 4096**2 if f5_over_f6(2**26, nearer) < 1 else None -->
 
-# %%
-N, d, before = 2**16, 64, ""
-for M in range(2600, 4097):
-    name = schedules.best(N, d, M).schedule.name
-    if name != before:
-        print(f"from M = {M / d**2:.3f} d² on: {name}")
-    before = name
+four = ("flash_optimal", "scores_stored", "scores_stored_tiled", "small_cache")
+explore.curve(
+    {}, {schedules.get(name).title: in_squares(name) for name in four},
+    title=f"Four schedules around M = d², N = {N:,}, d = {d}",
+    xlabel="fast memory M (in d²)", ylabel="words moved (in N²)", log=(True, False),
+)
 
 # %% [markdown]
-# F3 comes at $0.687\,d^2$, with room for its 21st row, loses once more to F5 at $0.692\,d^2$, with room for F5's 42nd, and is best for good from $0.719\,d^2$ on, with its 22nd. In practice, then: whole rows down to about $0.7\,d^2$, columns below.
+# From left to right F5, F7d, F7 and F3 are lowest in turn. From $d^2/2$ on the lines of F7d and F7 lie on each other, and all but F5 meet near $d^2$.
 
 # %% [markdown]
 # ## 7.7 How little is possible
@@ -437,12 +463,7 @@ for M in range(2600, 4097):
 #
 # $$ W \ge \frac{4N^2d}{\sqrt M\left(1 + \frac{9\sqrt M}{16d}\right)} - 2M - N^2 . \tag{7.7} $$
 #
-# The class is that of Theorem A: scores from $d$ products, outputs from products $p_{ij}v_{jc}$, any order, any tiles, and scores may be computed again at will. Look at a stretch of the run with $R$ words to work with, and count its products of both kinds:
-#
-# - Products whose pair $(i,j)$ has a score at hand, finished or growing, are limited as in two matrix products. With $n_s$ such pairs there are at most $\sqrt{n_s}\,(R - n_s)/2$.
-# - The others have a $p_{ij}$ made from nothing. That takes a whole row of $Q$ and a whole row of $K$, $d$ words each, and gives at most $(R - n_s)^2/16d$ products.
-#
-# For $M \ll d^2$ the second kind is a trifle, and *that* is why computing again does not help here. Section 7.10 has the whole proof. Like Theorem A it is a derivation of this course, not a theorem of the papers. (7.7) is the bound `B'_line` of the library's list; `bounds.BOUNDS["B'"]` is a little sharper, and `bounds.lower_bound` takes it into account.
+# The class is that of Theorem A: scores from $d$ products, outputs from products $p_{ij}v_{jc}$, any order, any tiles, and scores may be computed again at will. Products whose pair $(i,j)$ has a score at hand, finished or growing, are limited as in two matrix products. The others have a $p_{ij}$ made from nothing, and that takes a whole row of $Q$ and of $K$. For $M \ll d^2$ they are a trifle, and *that* is why computing again does not help here. Section 7.10 has the proof. Like Theorem A it is a derivation of this course, not a theorem of the papers. (7.7) is the bound `B'_line` of the library's list; `bounds.BOUNDS["B'"]` is a little sharper, and `bounds.lower_bound` takes it into account.
 #
 # **Predict.** $N = 2^{20}$, $d = 4096$, $M = 16\,384$. How many times the lower bound does F5 move?
 
@@ -451,21 +472,21 @@ predict("7.7", f5_over_bound=1.1)  #> predict("7.7", f5_over_bound=...)
 
 # %%
 N, d = 2**20, 4096
-for M in (4096, 16384, 65536, d**2 // 4, 2 * d**2 // 3, d**2):
+for M in (4096, 16384, 65536, d**2 // 4, d**2 // 2, d**2):
     least, which = bounds.lower_bound("forward", N, d, M)
     unit = N**2 * d / sqrt(M)
     A = bounds.theorem_A(N, d, M + 4) / unit
-    s, _, cost = schedules.best(N, d, M)
+    words, s = min((v * N**2, name) for name in four if (v := squares(name, N, d, M)))
     print(f"M = {M:10,}: A {A:.2f}, best bound {which} {least / unit:.2f}, "
-          f"{s.name} {cost.total / unit:.2f}, ratio {cost.total / least:.2f}")
+          f"{s} {words / unit:.2f}, ratio {words / least:.2f}")
 least = bounds.lower_bound("forward", N, d, 16384)[0]
 ratio = squares("small_cache", N, d, 16384) * N**2 / least
 measured("7.7", f5_over_bound=ratio)
 
 # %% [markdown]
-# 1.038 times: whoever finds another schedule of this class saves at most 3.7 percent at this $M$. Both sides tend to 4, so 4 is the exact constant at this end, as it is for $M \gg d^2$. Between the ends up to a factor of 2 is open, most at $M = 2d^2/3$: neither a better schedule nor a better bound is known to us.
+# 1.038 times: whoever finds another schedule of this class saves at most 3.7 percent at this $M$. Both sides tend to 4, so 4 is the exact constant at this end, as it is for $M \gg d^2$. Between the ends up to a factor of 1.89 is open, most at $M = d^2$: there F3 and F7 meet at $4N^2$, and neither a better schedule nor a better bound is known to us.
 #
-# What does the 4 mean? $QK^\top$ and $PV$ are two matrix products of $N^2d$ products each, and either of them alone costs $2N^2d/\sqrt M$ (section 2.6). Below $d^2$ attention is two matrix products, and joining them saves nothing that grows like $N^2d/\sqrt M$. Above $d^2$ joining them is everything.
+# What does the 4 mean? $QK^\top$ and $PV$ are two matrix products of $N^2d$ products each, and either of them alone costs $2N^2d/\sqrt M$ (section 2.6). Far below $d^2$ attention is two matrix products, and joining them saves nothing that grows like $N^2d/\sqrt M$. Far above $d^2$ joining them is everything.
 #
 # The published result is about the order of growth, with matching algorithms and lower bounds (bound `theta_attention`, status *asymptotic only*). With every constant of its argument kept, and that of Smith and others for the matrix product, it gives $2N^2d/\sqrt M - 2M - N^2$ for $M \le d^2$ (`saha_ye_small`): one of the two products. With the compulsory words, which it leaves out and which count beyond $M = Nd$, it reads
 #
@@ -473,20 +494,21 @@ measured("7.7", f5_over_bound=ratio)
 #
 # | | $M \ll d^2$ | $M \gg d^2$ |
 # | --- | --- | --- |
-# | best schedule | F5, $4N^2d/\sqrt M + N^2$ | F3, $4N^2d^2/M$ |
+# | best schedule known | F5, $4N^2d/\sqrt M + N^2$ | F3, $4N^2d^2/M$ |
 # | lower bound, proved in this course | B′, $4N^2d/\sqrt M - N^2$ | A, $4N^2d^2/M$ |
 # | published, without a constant | order $N^2d/\sqrt M$ | order $N^2d^2/M$ |
 #
 # In a picture, with $d = 1024$:
+# <!-- words = lambda name, N, d, M: schedules.get(name).cost(N, d, **schedules.get(name).tiles(N, d, M)).total -->
 # <!-- over = words("small_cache", 2**20, 4096, 16384) / bounds.lower_bound("forward", 2**20, 4096, 16384)[0] -->
 # <!-- 3.7 = 10**2 * (1 - 1 / over) -->
 
 # %%
-all_four = ["square_tiling", "small_cache", "small_cache_fused", "flash_optimal"]
-explore.words_against_memory(2**16, 1024, all_four, (2**8, 2**22))
+shown = ["square_tiling", "small_cache", "small_cache_fused", "scores_stored", "flash_optimal"]
+explore.words_against_memory(2**16, 1024, shown, (2**8, 2**22))
 
 # %% [markdown]
-# On the left the three small-cache schedules fall like $1/\sqrt M$, half a decade for each decade of $M$, and F5 runs just above the bound. F3 begins at $3d + 3 = 3{,}075$ words, far above them, and falls like $1/M$, twice as steep. The lines cross before $d^2 = 1{,}048{,}576$. Beyond it F4 and F5 bend towards the flat, for their $N^2$ words of scores stay, while F3 and the bound fall on together.
+# On the left the three small-cache schedules fall like $1/\sqrt M$, and F5 runs just above the bound. F7 and F3 begin at $2d + 3$ and $3d + 3 = 3{,}075$ words, far above, and fall like $1/M$, twice as steep. F7 dips below the others before $d^2 = 1{,}048{,}576$, where F3 takes over. Beyond it only F3 falls on with the bound; the words for scores stay.
 # <!-- 3{,}075, 1{,}048{,}576 = schedules.flash_optimal.smallest_M(2**16, 1024), 1024**2 -->
 
 # %% [markdown]
@@ -564,74 +586,51 @@ print(f"paper's p A2 equals dQ: {np.allclose(p @ A2, backward(A1 @ X, A2, h, f @
 # The paper's $p$ is $dS$, its $pA_2$ is $dQ$. $dK$ and $dV$ are not needed. Whatever we know about moving words in attention applies.
 
 # %% [markdown]
-# ## 7.9 The gradient in both regimes
+# ## 7.9 The gradient, from small caches to large
 #
-# **Large caches.** Make $Q$ and $V$ by blocked products; a forward sweep like F3, which leaves $dO = O - E$, $D$ and $L$ instead of $O$; a sweep for $dQ$ like lesson 06's, where $Q$, $dO$ and $dQ$ stay; then $A_1^\top dQ$. The sweeps cost $4$ and $6$, together $10\,n^2d^2/M$. This is `gradient`.
+# Blocked products make $Q = A_1X$ and $H = A_3Y$, and at the end $A_1^\top dQ$. Between lie the sweeps of a forward pass, which leaves $dO = O - E$, and those of $dQ$. With whole rows these are F3 and lesson 06's sweep for $dQ$, where $Q$, $dO$ and $dQ$ stay: $4x^2 + 6x^2$ in units of $n^2$, with $x = d/\sqrt M$ as in section 7.6. With less memory the trade is the one made there: store an $n \times n$ matrix, and fewer arrays stay at a time.
 #
-# **Very large caches.** A product may be bracketed in another way: $s_{ij} = a_{1i}\,(X a_{2j}^\top)$. If $X$, $Y$ and the growing $dL/dX$, $3d^2$ words, stay in fast memory, then $Q$, $V$ and $dQ$ need not exist. In the second sweep a row takes $2d$ words instead of $3d$, so the $6$ becomes another $4$: $8\,n^2d^2/M$. This is `gradient_reassociated`.
+# | $M$ | schedule | what it stores | words, in $n^2$ |
+# | --- | --- | --- | --- |
+# | above $\frac32d^2$ | `gradient` | nothing | $10x^2$ |
+# | $d^2$ to $\frac32d^2$ | `gradient_stored` | $dP$ | $7x^2 + 2$ |
+# | $d^2/2$ to $d^2$ | `gradient_stored_twice` | $S$, then $dS$ in its place | $4x^2 + 5$ |
+# | $d^2/4$ to $d^2/2$ | the same, in two slices | the same | $3x^2 + 7$ |
+# | below $d^2/4$ | `gradient_small_cache` | the same, all in tiles | $8x + 3$ |
 #
-# **Small caches.** Everything by blocked products, the scores in slow memory as in F5, and $dS$ written over them. Count the products with $n^2d$ terms: $S$, $fV$, $dP$ and $dS\,K$, each $2n^2d/\sqrt M$; the three with a $d \times d$ matrix, $A_1X$, $A_3Y$ and $A_1^\top dQ$, each $2nd^2/\sqrt M$; and $S$ is written, read once beside the products, and written over:
+# Again these are the least among sweeps. For the second row we had stored $S$ by hand, $6x^2 + 3$; the search stores $dP$, and is nowhere above that. At $M = d^2$ all three move $9\,n^2$.
+#
+# In a small cache the products with a $d \times d$ matrix count as well, $2nd^2/\sqrt M$ for each of the three:
 #
 # $$ W \approx \frac{8n^2d}{\sqrt M} + \frac{6nd^2}{\sqrt M} + 3n^2 . \tag{7.11} $$
 #
-# This is `gradient_small_cache`. It and `gradient` realise the paper's two regimes, with the orders of this course; `gradient_reassociated` is the course's own.
+# In a very large one a product may be bracketed in another way: $s_{ij} = a_{1i}\,(X a_{2j}^\top)$. If $X$, $Y$ and the growing $dL/dX$, $3d^2$ words, stay, then $Q$, $V$ and $dQ$ need not exist, and the second sweep costs another $4$ in place of the $6$. This is `gradient_reassociated`, $8\,n^2d^2/M$.
 #
-# **Predict.** $n = 2^{22}$, $d = 256$, $M = 64d^2$. What is $WM/(n^2d^2)$ for `gradient` and for `gradient_reassociated`? And at $M = 1024$, what is $W\sqrt M/(n^2d)$ for `gradient_small_cache`?
+# **Predict.** $n = 2^{22}$, $d = 256$, $M = d^2$. By how many percent is the best of these below `gradient`? And from which multiple of $d^2$ on is `gradient` ahead of `gradient_stored`?
 
 # %% tags=["predict"]
-predict("7.9", large=10, very_large=8, small=8)  #> predict("7.9", large=..., very_large=..., small=...)
+predict("7.9", percent_less=10, ahead_from=1.5)  #> predict("7.9", percent_less=..., ahead_from=...)
 
 # %%
 n, d = 2**22, 256
-names = ("gradient_small_cache", "gradient", "gradient_reassociated")
-print(" " * 14 + "".join(f"{name:>24}" for name in names) + "   (n² words)")
-for M in (2**10, 2**12, 2**14, 2**16, 2**18, 2**20, 2**22):
-    values = (squares(name, n, d, M) for name in names)
-    row = (f"{v:24.3f}" if v else f"{'does not run':>24}" for v in values)
-    print(f"M = {M / d**2:7.4f} d²" + "".join(row))
-measured("7.9", large=64 * squares("gradient", n, d, 2**22),
-         very_large=64 * squares("gradient_reassociated", n, d, 2**22),
-         small=squares("gradient_small_cache", n, d, 2**10) * 32 / d)
+for share in (2**-6, 1 / 8, 3 / 8, 3 / 4, 1, 1.25, 4, 64):
+    s, _, cost = schedules.best(n, d, int(share * d**2), "gradient")
+    ratio = cost.total / bounds.lower_bound("gradient", n, d, int(share * d**2))[0]
+    print(f"M = {share:7.4f} d²: {s.name:24} {cost.total / n**2:7.3f} n², ratio {ratio:.2f}")
+least = schedules.best(n, d, d**2, "gradient").cost.total / n**2
+measured("7.9", percent_less=100 * (1 - least / squares("gradient", n, d, d**2)),
+         ahead_from=border("gradient_stored", "gradient", n, d, 1, 3))
 
 # %% [markdown]
-# 10.11, 8.40 and 9.03. The last is $8$, and $3\sqrt M/d = 0.38$ for the $3n^2$, and the rest because a tile at $M = 1024$ has the side 30 and not 32. Read the rows: `gradient_small_cache` is best up to $d^2/4$, `gradient` from $d^2$ on, and `gradient_reassociated` overtakes when $3d^2$ words for $X$, $Y$ and the result are a small part of $M$. As a picture, over the best lower bound with a constant that the course has, which counts only the forward part:
-# <!-- 0.38 = 3 * math.sqrt(1024) / 256 -->
-
-# %%
-memories = [2**k for k in range(10, 23, 2)]
-
-
-def line(name):
-    return [(M, v * n**2) for M in memories if (v := squares(name, n, d, M))]
-
-
-least = [(M, bounds.lower_bound("gradient", n, d, M)[0]) for M in memories]
-explore.curve(
-    {}, {**{name: line(name) for name in names}, "lower bound": least},
-    title=f"Words moved for dL/dX, n = {n:,}, d = {d}",
-    xlabel="fast memory M (words)", ylabel="words moved",
-)
-
-# %% [markdown]
-# The same two slopes as before, and the same bend near $d^2 = 65{,}536$. The bound lies lower than the best schedule by a factor of 2 to 5.3: it does not count the backward part. How much of that gap is real is open; 6 for the sweep that makes $dQ$ is *not* a lower bound for $dL/dX$, as the second schedule shows.
+# 10.9 percent, and 1.514. `gradient_reassociated` overtakes where $3d^2$ words are a small part of $M$.
+#
+# The last column is over the best lower bound with a constant that the course has, which counts only the forward part. How much of the gap is real is open; 6 for the sweep that makes $dQ$ is *not* a lower bound, as `gradient_reassociated` shows.
 #
 # The paper's theorem (bound `theta_gradient`, *asymptotic only*) is
 #
 # $$ W = \Theta\left( \min\left\{ \frac{n^2d^2 + nd^3}{M},\; \frac{n^2d + nd^2}{\sqrt M} \right\} \right), \tag{7.12} $$
 #
-# to which for $M > nd$ the compulsory words belong, as in (7.8). Where does $nd^3/M$ come from? $X$ has $d^2$ words and is read once for each block of about $M/d$ rows of $A_1$: $d^2 \cdot nd/M$. How much is that, in units of $nd$, the size of $A_1$?
-# <!-- best = lambda M: schedules.best(2**22, 256, M, "gradient").cost.total -->
-# <!-- gaps = [best(4**k) / bounds.lower_bound("gradient", 2**22, 256, 4**k)[0] for k in range(5, 12)] -->
-# <!-- 65{,}536, 2, 5.3 = 256**2, min(gaps), max(gaps) -->
-
-# %%
-for M in (2**10, 2**14, 2**16, 2**18, 2**22):
-    s = schedules.best(n, d, M, "gradient").schedule
-    X_reads = s.cost(n, d, **s.tiles(n, d, M)).reads["X"] / (n * d)
-    print(f"M = {M / d**2:7.4f} d²: {s.name:21} reads X {X_reads:7.4f} nd words")
-
-# %% [markdown]
-# From $M = d^2$ on it is at most about one $nd$, no more than $A_1$ itself. In the small cache it is $d/\sqrt M$ times $nd$, one of the six parts of $6nd^2/\sqrt M$, and still small beside $n^2d/\sqrt M$ as long as $n \gg d$.
+# to which for $M > nd$ the compulsory words belong, as in (7.8). Its $nd^3/M$ is $X$, $d^2$ words, read once for each block of about $M/d$ rows of $A_1$. From $M = d^2$ on that is at most about $nd$, no more than $A_1$ itself.
 
 # %% [markdown]
 # ## 7.10 The proof of Theorem B′ (optional)
@@ -692,21 +691,22 @@ for R in (3, 6, 9, 12):
 #
 # - **"FlashAttention always moves the fewest words."** At $d = 64$ and $M = 1024$ F3 moved 18.34 $N^2$ words, naive attention 12.75, and F5 9.53 (7.1, 7.4).
 # - **"Below $d^2$ the scores have to be written out."** F6 never writes one, and moves 1.105 times the words of F5 (7.5).
-# - **"The regimes change at $M = d^2$."** The orders do. F3 was best from $0.668\,d^2$ on at $d = 4096$, and $\frac23 d^2$ is where the formulas put it (7.6).
+# - **"$M = d^2$ is where columns take over from rows."** It is where storing scores begins to pay. Whole rows, of one array at a time, are best down to $d^2/2$, and for making the scores down to $d^2/4$; F5 and F3 alone would change at $0.69\,d^2$ (7.6).
 # - **"Numerical safety costs traffic."** F5 subtracts the maximum and moved fewer words than F4, which does not; and F4 lost 31 rows of 32 (7.3, 7.4).
 # - **"Computing scores again would save words here too."** Theorem B′ allows it, and at $d = 4096$, $M = 16\,384$ F5, which computes no score twice, is within 3.8 percent of it (7.7).
 #
 # ## Take-away
 #
-# - When $M < d^2$, cut $d$ too: keep a tile of scores, or of output, and stream columns past it. Every loaded word then serves about $\sqrt M$ products.
+# - When $M \ll d^2$, cut $d$ too: keep a tile of scores, or of output, and stream columns past it. Every loaded word then serves about $\sqrt M$ products.
 # - Raw scores in slow memory, statistics in fast memory: $4N^2d/\sqrt M + N^2$ words, safe, on any machine with five words or more. Without writing scores it is $4.90\,N^2d/\sqrt M$.
-# - $4$ is the exact leading constant for $M \ll d^2$ (Theorem B′) and for $M \gg d^2$ (Theorem A). In practice the order changes near $0.7\,d^2$.
-# - $dL/dX$ is attention with $Q = A_1X$, $K = A_2$, $V = A_3Y$, $dO = O - E$, and has the same two regimes.
+# - The least among sweeps, with $x = d/\sqrt M$: $4x^2$ (F3), from $x = 1$ on $2x^2 + 2$ (F7), from $\sqrt2$ on $\frac32x^2 + 3$ (F7d), from $2$ on $4x + 1$ (F5). The first border is the papers' $M = d^2$.
+# - $4$ is the exact leading constant for $M \ll d^2$ (Theorem B′) and for $M \gg d^2$ (Theorem A). Between them up to a factor of 1.89 is open.
+# - $dL/dX$ is attention with $Q = A_1X$, $K = A_2$, $V = A_3Y$, $dO = O - E$, and has such regimes too.
 #
 # ## References
 #
 # - B. Saha, C. Ye: *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). Algorithm 1 is F4; the two regimes and (7.8).
-# - X. Li, Y. Liang, Z. Shi, Z. Song, Y. Zhou: *On Fine-Grained I/O Complexity of Attention Backward Passes*, 2024, [arXiv 2410.09397](https://arxiv.org/abs/2410.09397). The problem of section 7.8, its two regimes and (7.12).
+# - X. Li, Y. Liang, Z. Shi, Z. Song, Y. Zhou: *On Fine-Grained I/O Complexity of Attention Backward Passes*, 2024, [arXiv 2410.09397](https://arxiv.org/abs/2410.09397). The problem of section 7.8, its two regimes and (7.12). Its first title was *Fine-grained Attention I/O Complexity: Comprehensive Analysis for Backward Passes*.
 # - T. Smith, B. Lowery, J. Langou, R. van de Geijn, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). The matrix product, with constants.
 # - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré: *FlashAttention*, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135).
 #

@@ -194,7 +194,7 @@ measured("10.3", depth_16=counted_product(32, 32, 16), depth_32=counted_product(
 #
 # Triton is a language for kernels inside Python. A function under `@triton.jit` is not run by Python: it is compiled for a GPU, or *interpreted*, one program after the other, with NumPy. Interpreted kernels run anywhere triton does, and their loads and stores can be counted; that is what this lesson does, also where there is a GPU. The next cell says so before anything else may import triton. Without triton it stops here and tells you what to do; the sections above are the NumPy version of all that follows.
 
-# %%
+# %% tags=["given"]
 import os
 
 os.environ["TRITON_INTERPRET"] = "1"  # interpret and count, even if there is a GPU

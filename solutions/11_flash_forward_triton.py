@@ -112,7 +112,7 @@ measured("11.2", m=m, ratio_of_sums=l / natural)
 #
 # From here on cells run Triton kernels, in the interpreter. This lesson counts words, and words can be counted in the interpreter only; so the next cell asks for it before it imports Triton, even if you have a GPU. Without Triton the cell says what is missing, and sections 11.1 and 11.2 are what you can run.
 
-# %%
+# %% tags=["given"]
 import os
 
 os.environ["TRITON_INTERPRET"] = "1"

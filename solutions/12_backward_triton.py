@@ -146,7 +146,7 @@ print(f"never further apart than 1e-6: {apart < 1e-6}")
 #
 # From here on we need Triton. The next cell sets `TRITON_INTERPRET`, because bytes can be counted in the interpreter only; and it imports `iocourse.kernels` first, because Triton must know about the interpreter before it is imported. On a machine without Triton (macOS, Windows) the cell says what to do. The passes themselves are those of sections 12.1 and 12.2, and lesson 06 has exercises on them that need NumPy only.
 
-# %%
+# %% tags=["given"]
 import os
 
 os.environ["TRITON_INTERPRET"] = "1"
@@ -562,7 +562,7 @@ for deterministic in (True, False):
 #
 # What is kept stays in memory until the backward pass comes, for each layer of a model. Attention written in PyTorch keeps $P$, $N^2$ words a head. By section 6.3 we need $Q$, $K$, $V$, $O$ and $L$: $4Nd + N$ words. Here is the forward kernel, that of lesson 11 in its plainest form, so that $O$ and $L$ come from a kernel too:
 
-# %%
+# %% tags=["given"]
 @triton.jit
 def forward_kernel(Q, K, V, O, LSE, N, scale, d: tl.constexpr,
                    BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr):

@@ -494,7 +494,7 @@ measured("13.6", share=share["pairs, 1 in 1,000"])
 #
 # From here on cells run Triton kernels. This lesson counts words, and words can be counted in the interpreter only; so the next cell asks for it before it imports Triton, even if you have a GPU. On a machine without Triton (macOS, Windows) the cell says what to do, and sections 13.1 to 13.6 are what you can run.
 
-# %%
+# %% tags=["given"]
 import os
 
 os.environ["TRITON_INTERPRET"] = "1"
@@ -509,7 +509,7 @@ import triton.language as tl
 # %% [markdown]
 # The first half of `sliced_program` as a function for kernels. $d$ is an ordinary number here, not a constant, so one compiled kernel serves every head size; the slice is the constant, and the last slice may be ragged. What stays is the tile of scores: $B_M B_N$ numbers in registers, whatever $d$ is.
 
-# %%
+# %% tags=["given"]
 @triton.jit
 def scores_in_slices(Q, K, i, j, N, d, BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr):
     """Q Kᵀ for the queries i (BM,) and the keys j (BN,), slice by slice of d. (BM, BN)."""
@@ -689,7 +689,7 @@ for which in ("forward", "fused", "split"):
 #
 # Now `listed_program` as a kernel. The loop runs over steps of the list, from one loaded number to another, and the entry says which keys a step is about. In Triton a loop may have borders that are loaded; in the interpreter too. What a step does with its scores you have written in lesson 11, so it is given:
 
-# %%
+# %% tags=["given"]
 @triton.jit
 def take_in(acc, m, l, s, v):
     """Online softmax: scores s (BM, BN) in powers of two, -inf where hidden. New acc, m, l."""

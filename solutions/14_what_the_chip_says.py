@@ -488,7 +488,7 @@ print(f"a share of {words / padded.read:.4f}")
 #
 # From here on cells run Triton kernels, in the interpreter, on CPU tensors. Words can be counted there only, so the next cell asks for it before it imports Triton, even if you have a GPU. Without Triton the cell says what is missing; the sections before it are what you can run.
 
-# %%
+# %% tags=["given"]
 import os
 
 os.environ["TRITON_INTERPRET"] = "1"
@@ -503,7 +503,7 @@ import triton.language as tl
 # %% [markdown]
 # First the parts. `absorb_tile` is one round, as you wrote it in exercise 11.1, for a tile of keys wherever it lies: `at` holds the offsets of its words, `there` says which of its keys exist. In `parts_kernel` the tile of queries has the group's rows. A tensor core multiplies 16 rows at a time, and a tile of fewer would cost as much; so the tile has 16 at least, and a mask for those that exist. The others are multiplied, and no words move for them.
 
-# %%
+# %% tags=["given"]
 @triton.jit
 def absorb_tile(acc, m, l, q, K, V, at, there, scale):
     """One tile of keys: new acc (rows, d), m and l (rows,). at (BN, d), there (BN,)."""

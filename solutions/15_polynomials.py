@@ -535,6 +535,7 @@ explore.words_against_length(12, 3, [4096, 16384])
 # $$ W \ge \frac{2rNd^2}{M} - M - rd \qquad \text{for } \tfrac12 d^2 \le M < N . \tag{15.15} $$
 #
 # So the 2 of (15.14) cannot be improved within the class.
+# <!-- 493 = math.ceil(455 * 13 / 12) -->
 
 # %%
 rank = comb(256 + 2, 2)
@@ -547,7 +548,6 @@ print(f"r = {rank:,}, M = {room:,}: {low:,} words, bound {least:,}, ratio {low /
 # 1.035 times the bound. It speaks of one class with a given rank, not of every approximation. Papp, Sobczyk and Zouzias (2605.23751) ask that larger question: their abstract announces algorithms after Alman and Song whose words grow almost linearly in $N$ in most regimes, and lower bounds for each regime. We know the abstract alone, so we quote no theorem of theirs.
 #
 # Storing the features, as a program does that calls for $\phi(Q)$ and $\psi(K)$ as arrays, would throw this away. Writing and reading both once would move $4Nr$ words, and at $r = 455$ that is 38 times $4Nd$.
-# <!-- 493 = math.ceil(455 * 13 / 12) -->
 # <!-- 38 = 455 / 12 -->
 
 # %% [markdown]

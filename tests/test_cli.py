@@ -59,7 +59,9 @@ def refused(capsys, *arguments):
         (["progress", "--reset", "--import", "x"], "--import"),
         (["progress", "--import", "no-such-file"], "no-such-file"),
         (["release", "now"], "now"),
-        (["grade", "somewhere", "--csv", "x"], "not built yet"),
+        (["grade"], "DIR"),
+        (["grade", "no-such-folder", "--csv", "x"], "no-such-folder is none"),
+        (["grade", ".", "--jobs", "0"], "--jobs must be at least 1, got 0"),
     ],
 )
 def test_a_bad_argument_is_named_in_one_line(capsys, arguments, part):
@@ -76,7 +78,7 @@ def test_help_lists_every_command_of_the_contract(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
     said = capsys.readouterr().out
-    for command in ("count", "bench", "profile", "doctor", "lab", "progress", "release"):
+    for command in ("count", "bench", "profile", "doctor", "lab", "progress", "grade", "release"):
         assert re.search(rf"^    {command} ", said, re.MULTILINE)
 
 

@@ -63,7 +63,7 @@ def _does_not_fit(q: Question, needed: int) -> str:
 
 def _first_overflow(q: Question) -> str:
     try:
-        run(q.schedule, M=q.M, dry=True, **{**q.schedule.shapes(q.N, q.d), **q.told})
+        run(q.schedule, M=q.M, dry=True, max_moves=None, **{**q.schedule.shapes(q.N, q.d), **q.told})
     except FastMemoryFull as error:
         return error.asked
     raise AssertionError(f"the closed form of {q.schedule.name} has a footprint that its run does not need")
@@ -87,7 +87,8 @@ def _run(q: Question, form: Ledger) -> dict[str, Any]:
     drawn = q.schedule.problem.draw(np.random.default_rng(SEED), q.N, q.d, q.seen)
     arrays = {name: drawn[name] for name in q.schedule.operands}
     with meter(f"{q.schedule.name} moves {form.total:,} words on the emulator", form.total) as watch:
-        done = run(q.schedule, M=q.M, trace=False, watch=watch, **{**arrays, **q.told})
+        given = {**arrays, **q.told}
+        done = run(q.schedule, M=q.M, trace=False, watch=watch, max_moves=None, **given)
     difference = done.ledger - form
     if difference:
         raise AssertionError(f"emulator and closed form disagree: {difference}")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import numpy as np
 
 from ..ledger import Ledger
 from .exercise import Property, Trial
 from .judging import each
+from .messages.where import below, line_of
 
 
 def one_temporary_of_each_kind(Br: int, Bc: int) -> int:
@@ -61,7 +65,18 @@ def total_within(name: str = "no more words move than the closed form says") -> 
         got, allowed = trial.ledger.total, budget_of(trial).total
         return None if got <= allowed else f"yours {got:,} words, budget {allowed:,}"
 
-    return each(name, judge)
+    return replace(each(name, judge), general=True)
+
+
+def _all_of_it(trial: Trial) -> str:
+    """A clause where the tile that did not fit is a whole array, and the case has smaller tiles."""
+    asked = re.match(r"loading (\w+)\[0:(\d+)\] ", trial.overflow.asked if trial.overflow else "")
+    inputs = trial.case.inputs
+    if not asked or len(np.atleast_1d(inputs.get(asked[1], 0))) != int(asked[2]):
+        return ""
+    tiles = [size for size in inputs.values() if isinstance(size, int)]
+    smaller = bool(tiles) and max(tiles) < int(asked[2])
+    return f" That is all of {asked[1]}: load it block by block, as the tile sizes say." if smaller else ""
 
 
 def fits() -> Property:
@@ -69,7 +84,7 @@ def fits() -> Property:
 
     def judge(trial: Trial) -> str | None:
         if trial.overflow:
-            return str(trial.overflow)
+            return f"{trial.overflow}{_all_of_it(trial)}{below(line_of(trial.overflow))}"
         room = trial.case.M or 0
         peak = trial.ledger.peak
         return None if peak <= room else f"your peak is {peak:,} words, fast memory has {room:,}"

@@ -12,9 +12,17 @@ import numpy as np
 from ..guard import LibraryAnswer
 from . import progress
 from .exercise import Exercise, Property, Trial, asking_for, find, raised_in, told
+from .messages.mistakes import advice
+from .messages.waiting import Doing, signs_of_life
+from .messages.where import below, line_of
+from .trials.kernel_errors import KernelError
 
 RUNS = "runs without an error"
 OWN = "is your own work"
+UNWRITTEN = "not written yet"
+
+
+Verdict = tuple[str, str | None]
 
 
 class CheckFailed(AssertionError):
@@ -26,16 +34,36 @@ def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = No
 
     Inputs are fresh each time; a failing report names the seed that repeats them. Never raises for a
     student; with IOCOURSE_STRICT=1 a failed check raises CheckFailed. Raises ValueError for an unknown id
-    and for a seed that is no whole number from 0.
+    and for a seed that is no whole number from 0. A check that takes long says which case is running;
+    KeyboardInterrupt names it, and goes on.
     """
     exercise = find(exercise_id)
     chosen = _seed(seed)
-    verdicts = judge(exercise, answer, chosen)
+    verdicts = _judged_aloud(exercise, answer, chosen)
     solved = all(complaint is None for _, complaint in verdicts)
     print(report(exercise, verdicts, chosen))
-    progress.record(exercise.id, "solved" if solved else "tried")
+    if solved or not _is_unwritten(verdicts):
+        progress.record(exercise.id, "solved" if solved else "tried")
     if not solved and os.environ.get("IOCOURSE_STRICT") == "1":
         raise CheckFailed(f"exercise {exercise.id}: {next(name for name, c in verdicts if c is not None)}")
+
+
+def _judged_aloud(exercise: Exercise, answer: Any, seed: int) -> list[Verdict]:
+    """The verdicts, with signs of life. Where IOCOURSE_SEED makes outputs repeat, they must: then none."""
+    with signs_of_life(silent=bool(os.environ.get("IOCOURSE_SEED"))) as doing:
+        try:
+            return judge(exercise, answer, seed, doing)
+        except KeyboardInterrupt as stop:
+            said = f"{exercise.id} {exercise.title}\n  interrupted in {doing.now}{below(line_of(stop))}"
+            print(f"{said}\nCounted as tried. Same inputs again: seed={seed}")
+            progress.record(exercise.id, "tried")
+            raise
+
+
+def _is_unwritten(verdicts: Sequence[Verdict]) -> bool:
+    """Whether nothing was tried yet: a notebook may be run whole before anything in it is solved."""
+    said = [complaint or "" for name, complaint in verdicts if name == RUNS]
+    return any(text == UNWRITTEN or text.startswith("it calls ") for text in said)
 
 
 def _seed(seed: int | None) -> int:
@@ -54,21 +82,27 @@ def _from_0(name: str, came: object, number: int | None) -> int:
     return number
 
 
-Verdict = tuple[str, str | None]
+def judge(exercise: Exercise, answer: Any, seed: int, doing: Doing | None = None) -> list[Verdict]:
+    """(property, None or what was seen) for every property; the first error makes the rest moot.
 
-
-def judge(exercise: Exercise, answer: Any, seed: int) -> list[Verdict]:
-    """(property, None or what was seen) for every property; the first error makes the rest moot."""
+    `doing` is told which case is being tried, and which property judged.
+    """
+    tell = doing or Doing()
     refusal = _not_a_student_function(exercise, answer)
     if refusal:
         return [(OWN, refusal)]
     trials: list[Trial] = []
     for case in exercise.cases(np.random.default_rng(seed)):
+        tell(f"case {case.label}")
         trial = exercise.play(answer, case)
         if trial.error is not None:
             return [_verdict_on(exercise, trial.error, case.label)]
         trials.append(trial)
-    return [(prop.name, _ask(prop, trials)) for prop in exercise.properties]
+    verdicts = []
+    for prop in exercise.properties:
+        tell(f'property "{prop.name}"')
+        verdicts.append((prop.name, _ask(prop, trials)))
+    return verdicts
 
 
 def _not_a_student_function(exercise: Exercise, answer: Any) -> str | None:
@@ -85,11 +119,13 @@ def _verdict_on(exercise: Exercise, error: Exception, label: str) -> Verdict:
     if isinstance(error, NotImplementedError):
         used = raised_in(error)
         if used in ("", exercise.function):
-            return RUNS, "not written yet"
-        return RUNS, f"it calls {used}, which is not written yet: solve {asking_for(used)} first"
+            return RUNS, UNWRITTEN
+        return RUNS, f"it calls {used}, which is {UNWRITTEN}: solve {asking_for(used)} first"
     if isinstance(error, LibraryAnswer):
         return OWN, str(error)
-    return RUNS, f"{told(error)} ({label})"
+    if isinstance(error, KernelError):  # it tells its line, shapes and cause itself
+        return RUNS, f"{told(error)} ({label})"
+    return RUNS, f"{told(error)} ({label}){below(line_of(error))}{below(advice(error))}"
 
 
 def _ask(prop: Property, trials: Sequence[Trial]) -> str | None:
@@ -107,5 +143,15 @@ def report(exercise: Exercise, verdicts: Sequence[Verdict], seed: int) -> str:
     if all(complaint is None for _, complaint in verdicts):
         lines.append("Solved.")
     else:
+        lines += _which_first(exercise, [name for name, complaint in verdicts if complaint is not None])
         lines.append(f'Not solved yet. Same inputs again: seed={seed}. Stuck? hint("{exercise.id}")')
     return "\n".join(lines)
+
+
+def _which_first(exercise: Exercise, failed: Sequence[str]) -> list[str]:
+    """Of several properties that fail, the first that says something in particular: most have one cause."""
+    if len(failed) < 2:
+        return []
+    general = {prop.name for prop in exercise.properties if prop.general}
+    first = next((name for name in failed if name not in general), failed[0])
+    return [f'Read "{first}" first: the others may fail for the same reason.']

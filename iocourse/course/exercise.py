@@ -62,10 +62,14 @@ Play = Callable[[Callable[..., Any], Case], Trial]
 
 @dataclass(frozen=True)
 class Property:
-    """A named property of the student's answer, judged over all trials."""
+    """A named property of the student's answer, judged over all trials.
+
+    A `general` one fails for many reasons; where another fails beside it, that one is read first.
+    """
 
     name: str
     judge: Judge
+    general: bool = False
 
 
 @contextmanager

@@ -8,10 +8,11 @@ from .exercise import find
 _shown: dict[str, int] = {}
 
 
-def hint(exercise_id: str, level: int | None = None) -> None:
+def hint(exercise_id: str, level: int | None = None, *, count: bool = True) -> None:
     """Print the next hint for an exercise, or the one of a level from 1 to 3.
 
-    Raises ValueError for another level or an unknown exercise.
+    `count=False`, for a lesson that shows what a hint is, leaves progress as it was. Raises ValueError for
+    another level or an unknown exercise.
     """
     exercise = find(exercise_id)
     last = len(exercise.hints)
@@ -21,4 +22,5 @@ def hint(exercise_id: str, level: int | None = None) -> None:
     _shown[exercise_id] = shown
     more = f" Call again for hint {shown + 1}." if shown < last else " This was the last hint."
     print(f"Hint {shown} of {last} for {exercise.id}: {exercise.hints[shown - 1]}{more}")
-    progress.record(exercise.id, "seen", hint=shown)
+    if count:
+        progress.record(exercise.id, "seen", hint=shown)

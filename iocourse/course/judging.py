@@ -12,7 +12,9 @@ from typing import Any, Generic, TypeGuard, TypeVar
 
 import numpy as np
 
+from ..exact import real_numbers
 from .exercise import Case, Property, Trial
+from .messages.digits import told_apart
 
 LARGE = "scores of ±10,000"  # in the label of a case, and in the name of the property that asks for it
 TOLERANCE = 1e-9  # float64 against float64: a thousand rounding errors and more, far below any wrong formula
@@ -104,45 +106,58 @@ def difference(got: Any, want: Any, tolerance: float = TOLERANCE, *, wanted: str
 
     `wanted` is the word for `want` in the message.
     """
-    try:
-        g = np.asarray(got, dtype=np.float64)
-    except (TypeError, ValueError):
-        return f"yours is a {type(got).__name__}, {wanted} an array of numbers"
-    w = np.asarray(want, dtype=np.float64)
     if got is None:
         return "your function returned None"
+    try:
+        g = real_numbers(got, "it")
+    except (TypeError, ValueError) as error:
+        return f"yours is a {type(got).__name__}, {wanted} an array of numbers: {error}"
+    w = np.asarray(want, dtype=np.float64)
     if g.shape != w.shape:
         return f"yours has shape {g.shape}, {wanted} {w.shape}"
     finite = np.isfinite(w)
     allowed = tolerance * (1 + np.abs(w[finite]).max(initial=0.0))
     with np.errstate(invalid="ignore"):  # inf - inf, where the two are equal or both wrong
-        wrong = ~((g == w) | (finite & (np.abs(g - w) <= allowed)))
+        off = np.abs(g - w)
+        wrong = ~((g == w) | (finite & (off <= allowed)))
     if not wrong.any():
         return None
     where = tuple(int(i) for i in np.argwhere(wrong)[0])
     place = f"{int(wrong.sum())} of {wrong.size} entries differ, first at {list(where)}: " if where else ""
-    return place + _side_by_side(float(g[where]), float(w[where]), wanted)
+    relative = float(off[wrong].max()) * tolerance / allowed
+    return (
+        place + _side_by_side(float(g[where]), float(w[where]), wanted) + too_short(got, relative, tolerance)
+    )
 
 
 def _side_by_side(got: float, want: float, wanted: str) -> str:
-    """Both numbers in six digits, or in all where six look the same."""
-    digits = 6 if f"{got:.6g}" != f"{want:.6g}" else 17
-    return f"yours {got:.{digits}g}, {wanted} {want:.{digits}g}"
+    """Both numbers, in as many digits as tell them apart."""
+    mine, right = told_apart(got, want)
+    return f"yours {mine}, {wanted} {right}"
+
+
+def too_short(got: Any, off: float, tolerance: float = TOLERANCE) -> str:
+    """A clause for an answer in float32 or float16 whose error is its rounding's; "" for any other."""
+    kind = getattr(got, "dtype", None)
+    if kind not in (np.float32, np.float16) or not tolerance < off <= 100 * np.finfo(kind).eps:
+        return ""
+    return f" (yours is {kind}, good for {np.finfo(kind).precision} digits: compute in float64)"
 
 
 def is_right(trial: Trial, tolerance: float = TOLERANCE) -> str | None:
-    """The returned value equals `case.expected`; a tuple is compared part by part."""
+    """The returned value equals `case.expected`; a tuple or list of several part by part."""
     want = trial.case.expected
     if not isinstance(want, tuple):
         return difference(trial.value, want, tolerance)
-    if not isinstance(trial.value, tuple) or len(trial.value) != len(want):
+    found = several(trial.value, len(want))
+    if found is None:
         return f"expected {len(want)} results, got {_count(trial.value)}"
-    return _first(difference(g, w, tolerance) for g, w in zip(trial.value, want, strict=True))
+    return _first(difference(g, w, tolerance) for g, w in zip(found, want, strict=True))
 
 
 def values(name: str = "values equal exact attention", tolerance: float = TOLERANCE) -> Property:
     """The returned value is right in every case."""
-    return values_in(name, "", tolerance)
+    return replace(values_in(name, "", tolerance), general=True)
 
 
 def values_in(name: str, where: Where, tolerance: float = TOLERANCE) -> Property:
@@ -165,7 +180,7 @@ def part(
 
 
 def _count(value: Any) -> str:
-    return str(len(value)) if isinstance(value, tuple) else f"one {type(value).__name__}"
+    return str(len(value)) if isinstance(value, (tuple, list)) else f"one {type(value).__name__}"
 
 
 def same_answer_for(name: str, key: Callable[[Trial], Any]) -> Property:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from decimal import Decimal
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,8 @@ import numpy as np
 from . import progress
 from .attempts import Unsolved
 
+CLOSE = 0.05  # of the prediction: what counts as right although only one digit was given
+LARGE = 1e5  # from here on a float is written with an exponent
 Number = float | int | bool
 _predicted: dict[str, dict[str, Any]] = {}
 
@@ -19,9 +23,7 @@ def predict(question: str, **numbers: Any) -> None:
 
     Numbers and True/False are kept for `measured`. Anything else is named in a line, and not kept.
     """
-    plain = {
-        name: value.item() if isinstance(value, np.generic) else value for name, value in numbers.items()
-    }
+    plain = {name: _plain(value) for name, value in numbers.items()}
     given = {name: value for name, value in plain.items() if isinstance(value, (int, float))}
     missing = [name for name, value in plain.items() if value is ...]
     for name, value in plain.items():
@@ -56,6 +58,7 @@ def measured(question: str, **numbers: Any) -> None:
     """Print what was measured beside what was predicted for the same question and name."""
     expected = predicted(question)
     for name, value in numbers.items():
+        value = _plain(value)
         if isinstance(value, Unsolved):
             print(f"{name}: {value}")
         else:
@@ -67,13 +70,44 @@ def _against(expected: Any, value: Any) -> str:
         return "no prediction"
     if isinstance(value, bool) or isinstance(expected, bool):
         return f"{_show(expected)} predicted: {'right' if bool(expected) == bool(value) else 'not so'}"
-    if expected == value:
+    if not isinstance(value, (int, float)):
+        return f"{_show(expected)} predicted: what was measured is no number"
+    if equal_in_the_digits_given(expected, value):
         return f"{_show(expected)} predicted: right"
     factor = f", a factor of {value / expected:.2f}" if expected else ""
     return f"{_show(expected)} predicted: off by {_show(abs(value - expected))}{factor}"
 
 
+def equal_in_the_digits_given(expected: float, value: float) -> bool:
+    """Whether the value, rounded to the digits the prediction was given in, is the prediction.
+
+    1.33 is right for 1.329, and 2.7e8 for 268,435,456. A single digit may be off by no more than 5 % either:
+    1 is right for 0.9998 and not for 1.4.
+    """
+    if expected == value:
+        return True
+    if isinstance(expected, int) and isinstance(value, int):
+        return False
+    if not (isfinite(expected) and isfinite(value)):
+        return False
+    off = abs(value - expected)
+    return off < _last_digit(expected) / 2 and off <= CLOSE * (abs(expected) or 1.0)
+
+
+def _last_digit(number: float) -> float:
+    """What one more in the last digit is worth, as Python writes the number: 0.01 for 1.33, 10⁷ for 2.7e8."""
+    written = Decimal(repr(number))
+    if isinstance(number, float) and abs(number) >= LARGE and number == int(number):
+        written = written.normalize()  # nobody writes 270,000,000.0 and means the zeros
+    exponent = written.as_tuple().exponent
+    return float(10 ** Decimal(int(exponent)))
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def _show(value: Any) -> str:
-    if isinstance(value, bool):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"

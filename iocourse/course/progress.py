@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import re
+import shutil
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from iocourse import console
+from iocourse.course.checkout import find_checkout
 from iocourse.refusal import Refused, write_whole
 
 STATUSES = ("seen", "tried", "solved")  # each one includes those before it
@@ -37,8 +42,28 @@ def home() -> Path:
 
 
 def location() -> Path:
-    """The progress file, whether it exists yet or not."""
-    return home() / "progress.json"
+    """The progress file, whether it exists yet or not.
+
+    A notebook or file of `solutions/` that is run has one of its own, which is gone when it ends: what it
+    solves is not the student's.
+    """
+    return (_scratch() if _is_a_solution() else home()) / "progress.json"
+
+
+def _is_a_solution() -> bool:
+    """Whether a file of a checkout's `solutions/` runs here: a kernel works in its folder."""
+    file = getattr(sys.modules.get("__main__"), "__file__", None)
+    folders = [Path(file).resolve().parent] if file else []
+    kernel = sys.modules.get("ipykernel.kernelapp")
+    folders += [Path.cwd()] if kernel and kernel.IPKernelApp.initialized() else []
+    return any(one.name == "solutions" and find_checkout(one) == one.parent for one in folders)
+
+
+@cache
+def _scratch() -> Path:
+    folder = tempfile.mkdtemp(prefix="iocourse-solution-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def load() -> Progress:

@@ -20,6 +20,7 @@ NAMES = (
     "resources",
     "small-cache",
     "sparse",
+    "tune",
     "varlen",
 )
 NONE_YET = "no recorded run yet"

@@ -2,7 +2,7 @@
 (B5): N × N matrices in slow memory, and blocked products with them.
 
 Each tile of S is written once and read once for each slice of O, where `small_cache` reads and writes a slice
-of O for each tile of S. That moves fewer words below M ≈ 0.69 d², and takes N² words of slow memory a head.
+of O for each tile of S. That moves fewer words below M ≈ 0.81 d², and takes N² words of slow memory a head.
 """
 
 import triton

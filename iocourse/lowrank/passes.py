@@ -15,11 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..costs.lowrank_kernels import TOKENS
 from ..guard import library_answer
 from ..monomials import Array, features, pull_back
 from .setting import Setting
 
-TILE, CAUSAL_TILE = 256, 64
+TILE, CAUSAL_TILE = 256, TOKENS
 
 
 class Forward(NamedTuple):

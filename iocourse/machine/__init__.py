@@ -13,17 +13,19 @@ from .errors import (
     NeverWritten,
     SlowArithmetic,
     TileFreed,
+    TooManyMoves,
     WrongShape,
 )
 from .features import Features
 from .machine import FREE_REGISTERS, Machine, TraceFull
 from .row_stats import RowStats, probabilities
-from .run import Run, run
+from .run import MOST_MOVES, Run, run
 from .slow import Slow
 from .tiles import Tile
 
 __all__ = [
     "FREE_REGISTERS",
+    "MOST_MOVES",
     "BareArray",
     "Block",
     "FastMemoryFull",
@@ -37,6 +39,7 @@ __all__ = [
     "SlowArithmetic",
     "Tile",
     "TileFreed",
+    "TooManyMoves",
     "TraceFull",
     "WrongShape",
     "positive_int",

@@ -39,6 +39,10 @@ class NeverWritten(MachineError):
     """Slow memory was read where nothing has been written yet."""
 
 
+class TooManyMoves(MachineError):
+    """A run went past its limit of loads and stores: a schedule whose loop never ends, as a rule."""
+
+
 class WrongShape(MachineError, ValueError):
     """The shapes of a store, a product or an update do not match."""
 

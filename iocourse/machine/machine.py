@@ -11,6 +11,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 
 from ..exact import real_array
+from ..guard import in_exam
 from ..ledger import Ledger, Move, PhaseTotal
 from ..sizes import Shape, positive_int, truth, words_in
 from .arithmetic import Arithmetic, Number
@@ -20,14 +21,17 @@ from .errors import (
     FastMemoryFull,
     MachineError,
     NeverWritten,
+    TooManyMoves,
     WrongShape,
 )
 from .row_stats import RowStats
+from .showing import in_words
 from .slow import Slow, box_of, check_shape, label
 from .tiles import Tile, make_tile
 from .written import Bitmap, Box, Boxes, Written
 
 FREE_REGISTERS = 4
+TRACE_KEPT = 100_000  # moves: some 70 MB, more than any picture shows
 WORD = np.dtype(np.float64)
 
 
@@ -60,8 +64,10 @@ class Machine:
 
     `dry=True` runs the same schedule on shapes alone: tiles have no values, and `blocks` yields one
     block for many equal ones and multiplies the ledger, so counting does not get slower with N.
-    `unroll=True` (dry only) yields every block, for a full trace without values. `trace` keeps the
-    list of moves; `max_moves` ends a run early by raising `TraceFull`. `watch` is told each move's words.
+    `unroll=True` (dry only) yields every block, for a full trace without values. `trace=True` keeps the
+    list of moves, False none; left out, a machine with every block keeps it until it is longer than
+    `TRACE_KEPT`, and then drops it. `max_moves` ends a run early by raising `TraceFull`. `watch` is told each
+    move's words.
     Raises ValueError where M is not at least 1. What a machine shows can be read, not assigned.
     """
 
@@ -82,6 +88,7 @@ class Machine:
         watch: Callable[[int], None] | None = None,
     ) -> None:
         dry, unroll = truth("dry", dry), truth("unroll", unroll)
+        self._droppable = trace is None and max_moves is None
         trace = (not dry or unroll) if trace is None else truth("trace", trace)
         self.__dict__.update(M=positive_int("M", M), dry=dry, unroll=unroll, trace=trace, max_moves=max_moves)
         self._ledger = Ledger(measured=True)
@@ -92,6 +99,9 @@ class Machine:
         self._loops = Loops(collapsed=dry and not unroll)
         self._phase = ""
         self._running = False
+        self._tracing = trace
+        self._moves_left: int | None = None  # None: no limit
+        self._most_moves = 0
         self._cells: dict[Slow, _Cells] = {}
         self._resident: dict[int, tuple[str, int]] = {}  # serial number -> (name, words)
 
@@ -230,6 +240,7 @@ class Machine:
         self._record("store", array.name, box, tile.size, tile._serial)
 
     def _count(self, counts: dict[str, int], name: str, words: int) -> None:
+        self._spend_a_move()
         moved = words * self._loops.times
         counts[name] = counts.get(name, 0) + moved
         if self._watch:
@@ -240,8 +251,23 @@ class Machine:
             total = PhaseTotal(read + moved * is_read, written + moved * (not is_read))
             self._ledger.phases[self._phase] = total
 
+    def _spend_a_move(self) -> None:
+        if self._moves_left is None:
+            return
+        if self._moves_left == 0:
+            most = self._most_moves
+            raise TooManyMoves(
+                f"{most:,} loads and stores, and the schedule goes on: does a loop never end? One that "
+                f"needs more is run with run(..., max_moves={10 * most:_}), or max_moves=None for no limit"
+            )
+        self._moves_left -= 1
+
     def _record(self, kind: str, name: str, box: Box | None, words: int, tile: int) -> None:
-        if not self.trace:
+        if not self._tracing:
+            return
+        if self._droppable and len(self._ledger.moves) >= TRACE_KEPT:
+            self._tracing = False
+            self._ledger.moves.clear()  # part of a trace would pass for the whole
             return
         if self._trace_is_full:
             raise TraceFull
@@ -328,6 +354,17 @@ class Machine:
         for serial in list(self._resident):
             self._forget(serial)
 
+    def show(self, tile: Tile | RowStats) -> None:
+        """Print a tile, or both rows of row statistics: name, shape and rounded values.
+
+        For looking while a schedule is written: returns nothing, takes no room and moves no word. Prints
+        nothing while a check runs. Raises SlowArithmetic, TileFreed and BareArray.
+        """
+        parts = (tile.m, tile.l) if isinstance(tile, RowStats) else (tile,)
+        tiles = [self._arithmetic.tile(part) for part in parts]
+        if not in_exam():  # what is printed, or formatted, can be caught and read
+            print(*map(in_words, tiles), sep="\n")
+
     # ------------------------------------------------------------------ loops and phases
     def blocks(self, n: int | tuple[int, int], b: int, *, alike: bool = True) -> Iterator[Block]:
         """Blocks of b that cover range(n), or n = (start, stop); the last may be ragged.
@@ -363,15 +400,18 @@ class Machine:
             self._phase = outer
 
     @contextmanager
-    def running(self) -> Iterator[None]:
-        """While a schedule runs, slow memory is reached by load and store only; then tiles are freed."""
+    def running(self, max_moves: int | None = None) -> Iterator[None]:
+        """While a schedule runs, slow memory is reached by load and store only; then tiles are freed.
+
+        More than `max_moves` loads and stores raise TooManyMoves.
+        """
         if self._running:
             raise MachineError("a schedule is running on this machine already")
-        self._running = True
+        self._running, self._moves_left, self._most_moves = True, max_moves, max_moves or 0
         try:
             yield
         finally:
-            self._running, self._phase = False, ""
+            self._running, self._phase, self._moves_left = False, "", None
             self._loops.leave()
             self.empty()
 

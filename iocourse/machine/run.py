@@ -9,9 +9,12 @@ import numpy as np
 
 from ..exact import check_products
 from ..ledger import Ledger
+from ..sizes import positive_int
 from .errors import MachineError, NeverWritten
 from .machine import Machine
 from .slow import Slow, box_of
+
+MOST_MOVES = 1_000_000  # loads and stores: ten seconds and more, some ten times what any lesson runs
 
 
 class Run(NamedTuple):
@@ -36,19 +39,22 @@ def run(
     unroll: bool = False,
     trace: bool | None = None,
     watch: Callable[[int], None] | None = None,
+    max_moves: int | None = MOST_MOVES,
     **given: Any,
 ) -> Run:
     """Run `schedule(machine, <arrays by name>, **tiles)` on a fresh machine of M words.
 
     Arrays (on a dry machine also shapes, as tuples) become slow arrays under their own name; numbers
     and options are passed on. `watch` is told the words of each move. `schedule` returns the slow array, or
-    tuple of them, that it filled. Raises what the machine raises, ValueError where products of Q and K
-    overflow, and TypeError where nothing or something else was returned.
+    tuple of them, that it filled. `trace` is as for `Machine`. Raises what the machine raises, TooManyMoves
+    after `max_moves` loads and stores (None: no limit), ValueError where products of Q and K overflow, and
+    TypeError where nothing or something else was returned.
     """
+    most = None if max_moves is None else positive_int("max_moves", max_moves)
     machine = Machine(M, dry=dry, unroll=unroll, trace=trace, watch=watch)
     named = {name: machine.slow(name, value) if _is_words(value) else value for name, value in given.items()}
     _refuse_overflow({name: given[name] for name in ("Q", "K", "X") if isinstance(named.get(name), Slow)})
-    with machine.running():
+    with machine.running(most):
         returned = schedule(machine, **named)
     slow = returned if isinstance(returned, tuple) else (returned,)
     return Run(_outputs(machine, slow), machine.ledger)

@@ -119,7 +119,10 @@ def _tiles(asked: Question, arch: int) -> Tiles:
     if asked.what == "block-sparse":
         BM, BN, *rest = tiles_for(arch, asked.d, itemsize, listed=True).forward
         return {"forward": (*within_blocks((BM, BN), (asked.mask.Br, asked.mask.Bc)), *rest)}
-    row = sliced_tiles_for(arch, itemsize) if asked.sliced else tiles_for(arch, asked.d, itemsize)
+    if asked.sliced:
+        row: Any = sliced_tiles_for(arch, itemsize)
+    else:
+        row = tiles_for(arch, asked.d, itemsize, causal=asked.causal)
     return {name: tuple(getattr(row, name)) for name in LAUNCHES[asked.what].tiles}
 
 

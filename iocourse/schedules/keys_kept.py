@@ -29,7 +29,7 @@ def keys_kept_tiles(N: int, d: int, M: int) -> Tiles:
 @schedule(
     label="F3c",
     pass_="forward",
-    lesson=(9, 8),
+    lesson=(9, 4),
     regime="few row blocks: M near 2Nd and below",
     source="a derivation of this course: flash_optimal, with keys and values in the room it leaves",
     tiles=keys_kept_tiles,

@@ -22,7 +22,7 @@ def small_cache_weights_given_tiles(N: int, d: int, M: int) -> Tiles:
 
 @schedule(
     pass_="backward",
-    lesson=(9, 5, 4),
+    lesson=(9, 2, 5),
     regime="M < d^2/4, P given",
     source="blocked products, as small_cache_backward, for weights that are stored already",
     tiles=small_cache_weights_given_tiles,

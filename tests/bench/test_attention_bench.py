@@ -443,7 +443,7 @@ def test_without_a_gpu_one_line_says_what_can_be_done(monkeypatch, capsys, subje
     monkeypatch.setattr(_place, "no_cuda", lambda: reason)
     assert main(["bench", subject, "--quick"]) == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"iocourse bench: {reason}") and said.count("\n") == 1
+    assert said.startswith(f"iocourse bench: no GPU, {reason}") and said.count("\n") == 1
     assert "iocourse bench resources" in said and "Shipped with the course: " in said
 
 

@@ -1,4 +1,4 @@
-"""`iocourse bench tune` without a GPU: candidates, choice and the row to paste, from made-up times."""
+"""`iocourse bench tune` without a GPU: candidates, choice and the tiles to take, from made-up times."""
 
 import json
 
@@ -11,8 +11,9 @@ from made_up_gpu import CpuPlace
 
 from iocourse.bench import tune
 from iocourse.bench.gpu.problem import Shape
-from iocourse.bench.tune.fitting import CURATED, SIZES, candidates, fits
-from iocourse.kernels.host.tiles import TABLE, Tile, Tiles, _row, tiles_for
+from iocourse.bench.tune.fitting import CURATED, SIZES, candidates
+from iocourse.gpu.measured import KERNELS, fits, tiles_of
+from iocourse.kernels.host.tiles import TABLE, Tile, Tiles
 
 SHIPPED = Tile(64, 64, 4, 2)
 
@@ -70,21 +71,14 @@ def tried(**ms):
     return [{"tile": SHIPPED._replace(BM=int(name[1:])), "ms": times} for name, times in ms.items()]
 
 
-def test_the_fastest_is_taken_where_that_is_worth_it():
-    assert tune.chosen(tried(_64=[4.0, 1.0], _32=[2.0, 1.0], _128=[3.0, 0.9]), SHIPPED).BM == 32
-    assert tune.chosen(tried(_64=[1.0, 1.0], _32=[0.99, 0.99]), SHIPPED) == SHIPPED, "noise"
+def test_the_fastest_is_taken_under_each_mask_where_that_is_worth_it():
+    times = tried(_64=[4.0, 1.0], _32=[2.0, 1.0], _128=[3.0, 0.9])
+    assert [tune.chosen(times, SHIPPED, mask).BM for mask in (0, 1)] == [32, 128]
+    assert tune.chosen(tried(_64=[1.0, 1.0], _32=[0.99, 0.5]), SHIPPED, 0) == SHIPPED, "noise"
     failed = [{"tile": SHIPPED._replace(BM=16), "ms": [], "failed": "OutOfResources"}]
-    assert tune.chosen([*tried(_64=[1.0, 1.0]), *failed], SHIPPED) == SHIPPED
-    assert tune.chosen([failed[0] | {"tile": SHIPPED}, *tried(_32=[9.0, 9.0])], SHIPPED).BM == 32
-    assert tune.chosen(failed, SHIPPED) == SHIPPED
-
-
-def test_the_row_is_a_line_of_the_table():
-    tiles = TABLE[90, 128, 2]
-    line = tune.row_text(90, 128, 2, tiles)
-    assert eval("{" + line + "}", {"_row": _row}) == {(90, 128, 2): tiles}
-    source = __import__("inspect").getsource(__import__("iocourse.kernels.host.tiles", fromlist=["x"]))
-    assert line in source.splitlines()
+    assert tune.chosen([*tried(_64=[1.0, 1.0]), *failed], SHIPPED, 0) == SHIPPED
+    assert tune.chosen([failed[0] | {"tile": SHIPPED}, *tried(_32=[9.0, 9.0])], SHIPPED, 1).BM == 32
+    assert tune.chosen(failed, SHIPPED, 0) == SHIPPED
 
 
 class MadeUpWatch:
@@ -120,26 +114,26 @@ class MadeUpPlace:
         return {"name": "no GPU but a test", "arch": 80}
 
 
-def test_a_made_up_run_ends_in_rows_to_paste():
+def test_a_made_up_run_ends_in_tiles_to_take():
     result = tune.tuned(80, (64, 128), False, Made, MadeUpPlace())
     result = json.loads(json.dumps(result))  # as it comes back from a file
     assert [(one["d"], one["kernel"]) for one in result["kernels"]] == [
         (d, kernel) for d in (64, 128) for kernel in tune.KERNELS
     ]
     for one in result["kernels"]:
-        assert one["chosen"][0] == 32
+        assert [tile[0] for tile in one["chosen"]] == [32, 32]
         reasons = {entry["tile"][3]: entry.get("failed") for entry in one["tried"]}
         assert reasons[3] == "RuntimeError: out of resource: shared memory"
         assert reasons[4] == "RuntimeError: an error when it runs" and reasons[1] is None
     text = tune.show(result)
     print(text)
-    assert "4.000, 2.000" in text and "2.000, 1.000" in text and text.count("_row(") == 2
-    table = eval("{" + "".join(result["rows"]) + "}", {"_row": _row})
-    assert set(table) == {(80, 64, 2), (80, 128, 2)}
-    assert all(tile.BM == 32 for tiles in table.values() for tile in tiles)
+    assert "4.000, 2.000" in text and "2.000" in text and "16 faster than the shipped" in text
+    taken = tiles_of(result)
+    assert {(at.arch, at.itemsize) for at in taken} == {(80, 2)} and len(taken) == 2 * 4 * 2
+    assert all(BM == 32 for BM, *_ in taken.values())
 
 
-def test_nothing_better_leaves_the_row_as_it_is():
+def test_nothing_better_leaves_the_table_as_it_is():
     class Flat(Made):
         def work(self, kernel, tile):
             def work():
@@ -149,7 +143,7 @@ def test_nothing_better_leaves_the_row_as_it_is():
             return work
 
     result = tune.tuned(80, (128,), True, Flat, MadeUpPlace())
-    assert result["rows"] == [tune.row_text(80, 128, 2, tiles_for(80, 128, 2))]
+    assert result["tiles"] == [] and "0 faster than the shipped" in tune.show(result)
 
 
 def test_a_real_problem_runs_with_other_tiles_and_refuses_wrong_values(interpreter):
@@ -157,11 +151,11 @@ def test_a_real_problem_runs_with_other_tiles_and_refuses_wrong_values(interpret
     for kernel in tune.KERNELS:
         results = one.work(kernel, Tile(32, 16))()
         assert len(results) == (2 if kernel == "forward" else 3)
-    one._expected["fused"] = tuple(1.1 * x for x in one._expected["fused"])
+    one._expected["fused"] = tuple(1.1 * x for x in one._expected["fused"])  # which is kept
     with pytest.raises(ValueError, match=r"differ from the shipped tile's by a relative 0\.09"):
         one.work("fused", Tile(32, 16))
 
 
 def test_tiles_are_named_as_in_the_table():
-    assert Tiles._fields == tune.KERNELS
+    assert Tiles._fields == tune.KERNELS == KERNELS
     assert tuple(SIZES) == Tile._fields

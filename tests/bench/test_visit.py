@@ -14,6 +14,7 @@ from iocourse.bench import visit
 from iocourse.bench.visit import install, state, tuned
 from iocourse.bench.visit.plan import Step, limit, part_path, record_path, steps
 from iocourse.cli import main
+from iocourse.gpu import measured
 from iocourse.refusal import Refused
 
 # A measurement of five shapes, whose record grows; it says its process first, and may take its time or fail.
@@ -307,29 +308,38 @@ def test_what_is_no_record_is_not_installed(out, package):
     assert not package.exists()
 
 
-def test_tiles_that_tune_found_are_timed_once_more_and_then_shipped(out, package, monkeypatch):
-    pytest.importorskip("triton")
-    from iocourse.kernels.host import tiles
+FASTER = {"arch": 90, "kernel": "forward", "d": 64, "itemsize": 2, "causal": True, "tile": [64, 32, 4, 2]}
 
-    monkeypatch.setattr(tiles, "TABLE", dict(tiles.TABLE))
-    shipped = tiles.TABLE[90, 64, 2]
-    kernels = [{"d": 64, "kernel": name, "shipped": list(getattr(shipped, name))} for name in shipped._fields]
-    same = [one | {"chosen": one["shipped"]} for one in kernels]
-    better = [same[0] | {"chosen": [64, 32, 4, 2]}, *same[1:]]
-    again = steps(out)[-1]
-    for found, why in (
-        (None, "tune has left no record"),
-        (same, "no tile that is worth a change"),
-        (better, ""),
-    ):
-        if found:
-            record_path(out, "tune").write_text(json.dumps({"arch": 90, "kernels": found, "asked": 4}))
+
+def test_tiles_that_tune_found_are_timed_once_more_and_then_shipped(out, package):
+    again, tune = steps(out)[-1], record_path(out, "tune")
+    for tiles, why in ((None, "tune has left no record"), ([], "no tile that is worth"), ([FASTER], "")):
+        if tiles is not None:
+            put(tune, subject="tune", kernels=[], asked=1, tiles=tiles)
         assert why in visit._needless(out, again) and bool(why) == bool(visit._needless(out, again))
     for name in ("attention", "again"):
         put(record_path(out, name), subject="attention", which=name)
-    for pasted, which in ((False, "attention"), (True, "again")):
-        if pasted:
-            tuned.take(json.loads(record_path(out, "tune").read_text()))
+    tune.rename(tune.with_suffix(".later"))
+    for found, which in ((False, "attention"), (True, "again")):
+        if found:
+            tune.with_suffix(".later").rename(tune)
         install.install(out, steps(out))
         assert json.loads((package / "attention.json").read_text())["which"] == which
-    assert tiles.TABLE[90, 64, 2] == shipped._replace(forward=tiles.Tile(64, 32, 4, 2))
+    assert json.loads((package / "tune.json").read_text())["tiles"] == [FASTER]
+
+
+def test_the_step_again_takes_them_and_nonsense_is_not_shipped(out, package, monkeypatch):
+    mine = {}
+    monkeypatch.setattr(measured, "measured", lambda: mine)
+    tuned.take({"tiles": [FASTER]})
+    assert mine == {(90, "forward", 64, 2, True): (64, 32, 4, 2)}
+    put(record_path(out, "tune"), subject="tune", kernels=[], asked=1, tiles=[FASTER | {"tile": [48] * 4}])
+    with pytest.raises(Refused, match=r"the measured tile \[48, 48, 48, 48\] of forward cannot run on sm_90"):
+        install.install(out, steps(out))
+    assert not package.exists()
+
+
+def test_the_summary_names_the_tiles_that_tune_found(out):
+    put(record_path(out, "tune"), subject="tune", kernels=[], asked=1, tiles=[FASTER])
+    said = visit.show(visit._record(out, steps(out), state.load(out), 45.0))
+    assert "  forward, d = 64, causal: 64×32×4×2" in said

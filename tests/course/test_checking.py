@@ -1,5 +1,7 @@
 """check, hint, predict, measured, attempt: what a student sees, and what an instructor's strict run does."""
 
+import time
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -22,7 +24,8 @@ from iocourse.course import (
     progress,
 )
 from iocourse.course.attempts import Unsolved
-from iocourse.course.exercise import Case, Exercise, Trial
+from iocourse.course.exercise import Case, Exercise, Property, Trial
+from iocourse.course.messages import digits, mistakes, waiting
 from iocourse.ledger import Ledger
 
 HINTS = ("a nudge", "half of it", "nearly all of it")
@@ -181,7 +184,7 @@ class TestCheck:
             in capsys.readouterr().out
         )
         attempt(raises, 1)
-        assert "(Mute, whose message cannot be shown)" in capsys.readouterr().out
+        assert "(Mute, whose message cannot be shown; line " in capsys.readouterr().out
 
     def test_a_value_stays_as_it_was_returned_whatever_a_later_trial_writes(self):
         kept = np.zeros(8)
@@ -287,6 +290,175 @@ class TestSchedules:
         assert failing(FLASH, prying) == [] and found == []
 
 
+class TestWhatIsRecorded:
+    def test_an_unsolved_stub_is_no_attempt(self, capsys):
+        def my_double(x):
+            raise NotImplementedError("solve me")
+
+        check("99.1", my_double)
+        assert "FAILS  runs without an error: not written yet" in capsys.readouterr().out
+        assert progress.load() == {}
+
+    def test_an_answer_that_waits_for_another_exercise_is_none_either(self, capsys):
+        check("99.1", lambda x: my_flash(None, x, x, x, Br=1, Bc=1))
+        assert "it calls my_flash, which is not written yet: solve 99.2 first" in capsys.readouterr().out
+        assert progress.load() == {}
+
+    def test_an_answer_that_only_says_so_is_an_attempt(self):
+        def says_so(x):
+            raise RuntimeError("not written yet")
+
+        check("99.1", says_so)
+        assert progress.load()["99.1"]["attempts"] == 1
+
+    def test_an_interrupted_check_names_the_case_counts_and_is_raised_again(self, capsys):
+        def endless(x):
+            if x.size == 3:
+                raise KeyboardInterrupt
+            return 2 * x
+
+        with pytest.raises(KeyboardInterrupt):
+            check("99.1", endless, seed=4)
+        out = capsys.readouterr().out.splitlines()
+        assert out[:2] == ["99.1 Double", "  interrupted in case n=3"]
+        assert out[2].endswith(": raise KeyboardInterrupt")
+        assert out[3] == "Counted as tried. Same inputs again: seed=4"
+        assert progress.load()["99.1"]["status"] == "tried"
+
+
+class TestSignsOfLife:
+    def test_a_check_that_takes_long_says_which_case_is_running(self, monkeypatch, capsys):
+        monkeypatch.setattr(waiting, "SECONDS", 0.01)
+
+        def slow(x):
+            time.sleep(0.05 if x.size == 3 else 0)
+            return 2 * x
+
+        check("99.1", slow)
+        out = capsys.readouterr().out
+        assert out.startswith("still running: case n=3\n") and out.count("n=3") <= 3
+        monkeypatch.setenv("IOCOURSE_SEED", "1")  # outputs are compared: they must not depend on time
+        check("99.1", slow)
+        assert capsys.readouterr().out.startswith("99.1 Double\n")
+
+    def test_it_names_the_property_and_ends_with_the_check(self, monkeypatch, capsys):
+        monkeypatch.setattr(waiting, "SECONDS", 0.01)
+        slow = Property("takes its time", lambda trials: time.sleep(0.05))
+        monkeypatch.setitem(exercise._exercises, "99.1", replace(DOUBLE, properties=(slow,)))
+        check("99.1", my_double)
+        assert 'still running: property "takes its time"' in capsys.readouterr().out
+        time.sleep(0.03)
+        assert capsys.readouterr().out == ""
+
+    def test_where_there_are_no_threads_there_are_no_signs(self, monkeypatch, capsys):
+        def refuse(self):
+            raise RuntimeError("can't start new thread")
+
+        monkeypatch.setattr("threading.Thread.start", refuse)
+        check("99.1", my_double)
+        assert capsys.readouterr().out.endswith("Solved.\n")
+
+
+def wrong_line(verdicts):
+    """The lines under the error that a check reports."""
+    return [line.strip() for line in dict(verdicts)[checking.RUNS].splitlines()[1:]]
+
+
+class TestErrors:
+    def test_the_innermost_line_of_the_students_own_code_and_its_shapes(self):
+        def helper(a, b):
+            return np.linalg.inv(a @ b)
+
+        def answer(x):
+            y = np.ones((4, 2))
+            return helper(x, y)
+
+        line, advised = wrong_line(checking.judge(DOUBLE, answer, 0))
+        assert line.startswith("line ") and line.endswith(
+            ": return np.linalg.inv(a @ b)   with a (1,), b (4, 2)"
+        )
+        assert advised == mistakes.TRANSPOSED
+
+    def test_on_the_machine_tiles_slow_arrays_and_freed_ones_are_told_apart(self):
+        def answer(m, Q, K, V, *, Br, Bc):
+            with m.load(K, (0, Bc)) as k:
+                pass
+            with m.load(Q, (0, Br)) as q:
+                return q @ k.T * V
+
+        (line,) = wrong_line(checking.judge(FLASH, answer, 0))
+        assert line.endswith(
+            ": return q @ k.T * V   with q (4, 3), freed, k (2, 3), freed, V (11, 3) in slow memory"
+        )
+
+    @pytest.mark.parametrize(
+        ("mistake", "sentence"),
+        [
+            (lambda m, q, k, K: m.load(K), mistakes.NO_ROWS),
+            (lambda m, q, k, K: m.store(k, K), mistakes.NO_ROWS),
+            (lambda m, q, k, K: q @ k, mistakes.TRANSPOSED),
+            (lambda m, q, k, K: q - q.sum(axis=1), mistakes.NO_AXIS),
+            (lambda m, q, k, K: np.ones((4, 3)) - np.ones(4), mistakes.NO_AXIS),
+            (lambda m, q, k, K: np.ones((4, 3)) @ np.ones((4, 3)), mistakes.TRANSPOSED),
+            (lambda m, q, k, K: max(q, q), mistakes.ONE_TRUTH),
+            (lambda m, q, k, K: max(np.ones(2), np.ones(2)), mistakes.ONE_TRUTH),
+            (lambda m, q, k, K: nobody_made_this, mistakes.NOT_RUN),  # noqa: F821
+            (lambda m, q, k, K: m.row_stats(4).update(q).T, mistakes.NONE),
+            (lambda m, q, k, K: np.divide(1, 2.5, out=np.zeros(3, dtype=int)), mistakes.WHOLE),
+        ],
+    )
+    def test_the_commonest_mistakes_are_recognised(self, mistake, sentence):
+        def answer(m, Q, K, V, *, Br, Bc):
+            with m.load(Q, (0, Br)) as q, m.load(K, (0, Bc)) as k:
+                return mistake(m, q, k, K)
+
+        assert wrong_line(checking.judge(FLASH, answer, 0))[-1] == sentence
+
+    def test_an_error_that_says_nothing_of_its_cause_gets_no_sentence(self):
+        (line,) = wrong_line(checking.judge(DOUBLE, lambda x: [][0], 0))
+        assert "[][0]" in line
+
+    def test_code_without_a_source_still_has_its_line_and_tiles(self):
+        names = {}
+        source = "def answer(m, Q, K, V, *, Br, Bc):\n    q = m.load(Q, (0, Br))\n    return q.nothing\n"
+        exec(compile(source, "<nowhere>", "exec"), names)
+        (line,) = wrong_line(checking.judge(FLASH, names["answer"], 0))
+        assert line == "line 3   with q (4, 3), freed"
+
+    def test_a_whole_array_that_does_not_fit_is_called_that(self):
+        def answer(m, Q, K, V, *, Br, Bc):
+            with m.load(Q, (0, Br)), m.load(K, None), m.load(V, None):
+                return flash(m, Q, K, V, Br=Br, Bc=Bc)
+
+        said = dict(checking.judge(FLASH, answer, 0))["fits in fast memory"]
+        assert "That is all of V: load it block by block" in said
+        assert ": with m.load(Q, (0, Br)), m.load(K, None), m.load(V, None):   with Q (11, 3) in slow" in said
+        assert (
+            "That is all of"
+            not in dict(checking.judge(FLASH, variant(keep_all=True), 0))["fits in fast memory"]
+        )
+
+
+class TestWhichFirst:
+    def test_of_several_that_fail_the_particular_one_is_read_first(self, capsys):
+        check("99.2", variant(extra=1))
+        out = capsys.readouterr().out
+        assert 'Read "K is read ⌈N/Br⌉ times" first: the others may fail for the same reason.' in out
+
+        def nothing(m, Q, K, V, *, Br, Bc):
+            O = m.new("O", Q.shape)
+            with m.zeros(*Q.shape) as o:
+                m.store(o, O, (0, 11))
+            return O
+
+        check("99.2", nothing)
+        assert 'Read "every word of the input is loaded" first' in capsys.readouterr().out
+
+    def test_one_that_fails_alone_needs_no_advice(self, capsys):
+        check("99.2", variant(scale=False))
+        assert "first: the others" not in capsys.readouterr().out
+
+
 class Spy(float):
     """A number that keeps what it is multiplied with."""
 
@@ -364,7 +536,25 @@ class TestJudging:
 
     def test_a_single_number_has_no_place_and_close_numbers_are_shown_in_full(self):
         assert judging.difference(2.0, 3.0) == "yours 2, expected 3"
-        assert judging.difference(3.0000001, 3.0) == "yours 3.0000000999999998, expected 3"
+        assert judging.difference(3.0000001, 3.0) == "yours 3.0000001, expected 3"
+        assert judging.difference(268_770_123.0, 268_770_456.0) == "yours 2.687701e+08, expected 2.687705e+08"
+
+    @pytest.mark.parametrize(
+        ("one", "other", "told"),
+        [(0.1, np.nextafter(0.1, 1), ("0.10000000000000001", "0.10000000000000002")), (1, 2, ("1", "2")),
+         (2.6877e8, 2.687701e8, ("2.6877e+08", "2.687701e+08")), (0.99999994, 1.0, ("0.9999999", "1"))],
+    )  # fmt: skip
+    def test_numbers_are_shown_until_they_differ(self, one, other, told):
+        texts = digits.told_apart(one, other)
+        assert texts == told
+
+    def test_an_answer_in_single_precision_is_called_that(self):
+        x = np.random.default_rng(0).standard_normal(50)
+        assert "yours is float32, good for 6 digits: compute in float64" in judging.difference(
+            np.float32(x), x
+        )
+        assert "float32" not in judging.difference(np.float32(x) + 1, x)
+        assert "float" not in judging.difference(x + 1e-6, x)
 
     @pytest.mark.parametrize(
         ("value", "kept"),
@@ -425,6 +615,10 @@ class TestHints:
         assert [line.split(":")[0] for line in lines] == [f"Hint {n} of 3 for 99.1" for n in (1, 2, 3, 3)]
         assert progress.load()["99.1"]["hints"] == 3
 
+    def test_an_example_of_a_hint_is_not_charged(self, capsys):
+        hint("99.1", count=False)
+        assert capsys.readouterr().out.startswith("Hint 1 of 3") and progress.load() == {}
+
     @pytest.mark.parametrize("level", [0, 4, "2", True])
     def test_another_level_is_refused(self, level):
         with pytest.raises(ValueError, match="level must be 1 to 3"):
@@ -440,6 +634,28 @@ class TestPredictions:
             "words: 12 measured, 10 predicted: off by 2, a factor of 1.20",
             "rises: True measured, True predicted: right",
             "other: 1.5 measured, no prediction",
+        ]
+
+    @pytest.mark.parametrize(
+        ("expected", "value", "right"),
+        [(1, 0.9998, True), (1, 1.4, False), (1, 1.04, True), (1, 1.06, False), (1.33, 1.329, True),
+         (1.33, 1.336, False), (0.5, 0.5235, True), (0.5, 0.54, False), (5_050, 5_051, False),
+         (2.7e8, 268_435_456, True), (2.6e8, 268_435_456, False), (2.68e8, 268_435_456.0, True),
+         (100.0, 100.4, False), (100.0, 100.04, True), (3, 3, True), (0, 1e-17, True), (0, 0.3, False),
+         (1e-5, 1.02e-5, True), (1e-5, 1.2e-5, False), (-2, -2.01, True), (-2, 2, False),
+         (float("nan"), 1.0, False), (1.0, float("inf"), False)],
+    )  # fmt: skip
+    def test_a_prediction_is_right_to_the_digits_it_was_given_in(self, expected, value, right, capsys):
+        predict("9.1", it=expected)
+        measured("9.1", it=value)
+        assert capsys.readouterr().out.endswith("predicted: right\n") == right
+
+    def test_what_is_measured_may_be_of_any_kind(self, capsys):
+        predict("9.1", best=1, words=12_345)
+        measured("9.1", best="F3", words=np.int64(12_345))
+        assert capsys.readouterr().out.splitlines()[1:] == [
+            "best: F3 measured, 1 predicted: what was measured is no number",
+            "words: 12,345 measured, 12,345 predicted: right",
         ]
 
     def test_an_empty_prediction_asks_for_one_and_stops_nothing(self, capsys):

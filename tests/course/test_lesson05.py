@@ -2,7 +2,7 @@
 
 import re
 from fractions import Fraction
-from itertools import product
+from itertools import permutations, product
 
 import numpy as np
 import pytest
@@ -59,12 +59,36 @@ def test_what_travels_in_a_softmax_row():
     assert sorted(moves.count(f"load x{j}") for j in range(1, 6)) == [1, 2, 2, 2, 2]
 
 
-def test_the_tiles_of_section_5_5_fill_fast_memory_and_four_vertices_more_are_many_states():
-    for M, bm, bn in ((3, 1, 1), (5, 2, 1), (8, 2, 2)):
-        assert costs.matmul(2, 2, 2, bm=bm, bn=bn).peak == M
+def test_the_smallest_attention_and_what_four_vertices_more_make():
     tiny = pebbling.attention(2, 2, fma=True)
     assert (len(tiny.inputs), len(tiny.outputs), pebbling.compulsory(tiny)) == (6, 2, 8)
     assert len(pebbling.dot(3)) - len(pebbling.dot(2)) == 4
+
+
+# ---------------------------------------------------------------------- whole rows
+@pytest.mark.parametrize(("N", "Br"), [(4, 1), (4, 2), (4, 4), (12, 3)])
+def test_the_rows_counted_in_section_5_6_are_those_of_F3(N, Br):
+    f3_rows, charged = LESSON.define(
+        ("f3_rows", "charged"), {"product": product, "measured": lambda *_, **__: None}
+    )
+    meetings, rows = charged(f3_rows(N, Br))
+    assert meetings == 4 * N * N
+    assert rows * 7 == costs.flash_optimal(N, 7, Br=Br, Bc=1).total
+
+
+@pytest.mark.parametrize("order", [*permutations("qokv")], ids="".join)
+def test_whatever_comes_first_a_pair_pays_four(order):
+    (charged,) = LESSON.define(("charged",), {"product": product, "measured": lambda *_, **__: None})
+    assert charged([("in", (name, 0)) for name in order]) == (4, 4)
+    assert bounds.cheapest_walk(bounds.whole_rows.FORWARD, bounds.whole_rows.ENTRIES).cost == 4
+
+
+def test_the_formula_for_whole_rows_and_the_two_ratios_beside_it():
+    says("5.6", r"4N^2 \le \frac Wd \cdot \frac{M + t}{d}", r"W \ge \frac{4N^2d^2}{M + t}", "distinct arrays")
+    assert bounds.theorem_A_rows(300, 8, 500) == 4 * (300 * 8) ** 2 // (500 + 2 * 8)
+    F5 = schedules.small_cache
+    assert F5.cost(8192, 64, **F5.tiles(8192, 64, 1024)).total < bounds.theorem_A_rows(8192, 64, 1028)
+    assert "rows" not in bounds.lower_bound("forward", 8192, 64, 58368)[1]
 
 
 # ---------------------------------------------------------------------- segments
@@ -180,9 +204,21 @@ def test_four_is_the_exact_constant():
 
 def test_the_picture_of_section_5_10_draws_the_three_bounds():
     picture = explore.memory_map(
-        8192, 64, M=58368, M_range=(2048, 2**22), schedules=("naive", "flash1", "flash2", "flash_optimal")
+        8192, 64, M=58368, M_range=(128, 2**22), schedules=("naive", "flash1", "flash_optimal", "small_cache")
     )
     assert all(name in picture.alt for name in ("compulsory", "Theorem A", "Theorem B'", "flash_optimal"))
+    d2 = 64**2
+    for name, start, stop in (
+        ("blocked products", 128, d2 // 4), ("N × N stored", d2 // 4, d2 // 2),
+        ("N × N stored", d2 // 2, d2), ("row blocks", d2, 8192 * 64),
+    ):  # fmt: skip
+        assert f"{name} from {start:,} to {stop:,}" in picture.alt
+
+
+def test_best_tiles_make_F2_the_curve_of_F3():
+    for M in (4096, 16384, 58368, 262144):
+        f2 = schedules.flash2.cost(8192, 64, **schedules.flash2.tiles(8192, 64, M)).total
+        assert f3(8192, 64, M) <= f2 <= 1.034 * f3(8192, 64, M)
 
 
 def test_the_bounds_are_the_ones_shown():
@@ -193,7 +229,9 @@ def test_the_bounds_are_the_ones_shown():
     says("5.9", r"\frac{4N^2d}{\sqrt M} - 2M - N^2 . \tag{5.14}")
     says("5.9", r"\sqrt M\left(1 + \frac{9\sqrt M}{16d}\right)} - 2M - N^2 . \tag{5.15}")
     says("5.11", r"\frac{N^2d^2}{4(M + d^2)} - M . \tag{5.16}")
-    assert {bounds.BOUNDS[name].status for name in ("A", "B", "B'", "compulsory")} == {"proved here"}
+    assert {bounds.BOUNDS[name].status for name in ("A_rows", "A", "B", "B'", "compulsory")} == {
+        "proved here"
+    }
     assert bounds.BOUNDS["saha_ye"].status == "published argument, constants ours"
 
 
@@ -221,6 +259,14 @@ def test_in_two_cases_of_5_4_one_T_alone_is_best_and_it_is_prime():
         words = {T: T * int(N * N * d / formula_5_6(M + T, d)) for T in range(1, 4 * N * d)}
         assert [T for T in words if words[T] == max(words.values())] == [prime]
         assert f"N={N}, d={d}, M={M}" in {case.label for case in find("5.4").cases(np.random.default_rng(0))}
+
+
+def test_5_4_asks_at_tiny_sizes_and_below_one_row():
+    for seed in range(20):
+        sizes = [tuple(case.inputs.values()) for case in find("5.4").cases(np.random.default_rng(seed))]
+        assert sum(max(size) <= 8 for size in sizes) >= 4
+        N, d, M = sizes[-1]
+        assert N <= 8 and M < d <= 8
 
 
 def test_the_cases_of_5_3_hold_what_their_names_say():

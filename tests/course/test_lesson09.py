@@ -1,26 +1,30 @@
 """Lesson 09: its formulas, what it says of the map in words, and its exercises' own ground."""
 
 import json
-from itertools import pairwise
 from math import ceil, sqrt
 
 import numpy as np
 import pytest
 from lesson_source import ROOT, Lesson
 
-from iocourse import bounds, costs, masks, run, schedules
-from iocourse.bench import ratios
+from iocourse import bounds, costs, run, schedules, sweeps
 from iocourse.course.authoring.source import side
 from iocourse.course.exercise import Trial, find
-from iocourse.course.exercises.lesson09 import envelope, given, whole_backward
-from iocourse.explore.facts.memory_map import crossover
+from iocourse.course.exercises import lesson09
+from iocourse.course.exercises.lesson09 import envelope, given, keys_sweep, whole_backward
 
 SOURCE = Lesson("09")
 says = SOURCE.says
 
 NAMED = {
-    "forward": {"F3": "flash_optimal", "F5": "small_cache", "F6": "small_cache_fused"},
-    "backward": {"B3": "fused_backward", "B4": "split_backward", "B5": "small_cache_backward"},
+    "forward": {"F3": "flash_optimal", "F7": "scores_stored_tiled", "F5": "small_cache"},
+    "backward": {
+        "B3": "fused_backward",
+        "B4": "split_backward",
+        "B6": "score_gradients_stored",
+        "B7": "weights_stored",
+        "B5": "small_cache_backward",
+    },
 }
 MEMORIES = [2**k for k in range(8, 25)]
 LENGTHS = [4**k for k in range(4, 11)]
@@ -46,16 +50,54 @@ def solution(exercise_id):
     return namespace[find(exercise_id).function]
 
 
-my_envelope, my_smallest_memory, my_whole_backward = (solution(f"9.{k}") for k in (1, 2, 3))
+my_cheapest, my_envelope, my_whole_backward, my_keys_sweep = (solution(f"9.{k}") for k in (1, 2, 3, 4))
 
 
 # ---------------------------------------------------------------------- section by section
-def test_inside_the_regimes_of_9_1_the_gap_stays_below_a_half():
-    N, d, gaps = 8192, 64, {}
-    for M in (round(2 ** (k / 2)) for k in range(8, 47)):
-        gaps[M] = counted(N, d, M, "forward")[1] / bounds.lower_bound("forward", N, d, M)[0]
-    assert min(gaps) == 16 and round(max(gaps, key=gaps.get) / d**2, 2) == 0.71
+def test_inside_the_regimes_of_9_1_the_gap_stays_below_a_half_and_is_widest_at_two_borders():
+    N, d = 8192, 64
+    found = schedules.gaps("forward", N, d, [round(2 ** (k / 2)) for k in range(8, 47)])
+    gaps = {gap.M: gap.ratio for gap in found}
+    assert max(gaps, key=gaps.get) == d * d
+    assert max(gaps[M] for M in gaps if 2 * d * d < M) == gaps[N * d]
     assert max(gaps[M] for M in gaps if 32768 <= M <= 92682 or 64 <= M <= 512) < 1.5
+
+
+def test_the_table_of_sweeps_of_9_2_is_the_exercise_s_and_the_library_s():
+    """Every sweep of the forward pass with a use is in the table: the search over uncut ones agrees."""
+    space = {}
+    exec(SOURCE.code("FORWARD = {"), space)
+    assert space["FORWARD"] == lesson09.FORWARD
+    for M in (0.55, 0.8, 0.99, 1.01, 2, 50):  # in d²; below d²/2 slices win
+        words, _ = my_cheapest(lesson09.FORWARD, M**-0.5, "inputs", "outputs")
+        assert words == pytest.approx(sweeps.least("forward", M**-0.5).cost)
+
+
+TABLE = {  # section 9.2: borders in units of d², and a, b, c
+    "forward": ([1, 1 / 2, 1 / 4], [(4, 0, 0), (2, 0, 2), (1.5, 0, 3), (0, 4, 1)]),
+    "backward": ([5 / 2, 4 / 3, 1 / 2, 1 / 4], [(14, 0, 0), (9, 0, 2), (5, 0, 5), (4, 0, 7), (0, 10, 3)]),
+    "given": ([5 / 2, 1 / 2, 1 / 4], [(14, 0, 0), (4, 0, 4), (3, 0, 6), (0, 8, 2)]),
+}
+
+
+@pytest.mark.parametrize("task", TABLE)
+def test_the_table_of_9_2_is_what_the_search_finds(task):
+    pieces = sweeps.envelope(task, 0.25, 4)
+    borders, terms = TABLE[task]
+    assert [1 / piece.x_to**2 for piece in pieces[:-1]] == pytest.approx(borders)
+    assert [(piece.a, piece.b, piece.c) for piece in pieces] == terms
+    for a, b, c in terms:
+        x_squared = f"{a:g}x^2" if a else f"{b:g}x"
+        says_it = f"${x_squared} + {c}$" if c else f"${x_squared}$"
+        assert says_it in SOURCE.section("9.2"), says_it
+
+
+def test_slices_win_6_percent_at_most_over_the_eight_forms():
+    for slices, whole_width, tiles in (((1.5, 3), (2, 2), (4, 1)), ((4, 7), (5, 5), (10, 3))):
+        x = np.linspace(sqrt(2), 2, 10_001)
+        with_slices = slices[0] * x**2 + slices[1]
+        without = np.minimum(whole_width[0] * x**2 + whole_width[1], tiles[0] * x + tiles[1])
+        assert 0.05 < (1 - with_slices / without).max() < 0.06
 
 
 def test_below_16_words_no_tile_of_9_1_is_wider_than_3():
@@ -65,30 +107,36 @@ def test_below_16_words_no_tile_of_9_1_is_wider_than_3():
 
 
 def closed_forms(N, d, M, pass_):
-    """The table of section 9.2 with ceilings, at the block sizes of (9.1) as whole rows."""
+    """The table of section 9.3 with ceilings, at the block sizes of (9.2) as whole rows."""
     n, b = N * d, max(1, int(sqrt(M)))
+    one, two, three, four = (max(1, M // (arrays * d)) for arrays in (1, 2, 3, 4))
     if pass_ == "forward":
-        Br = max(1, M // (2 * d))
         return {
-            "F3": 2 * n + 2 * n * ceil(N / Br),
+            "F3": 2 * n + 2 * n * ceil(N / two),
+            "F7": 2 * n + 2 * n * ceil(N / one) + 2 * N * N,
             "F5": n + 3 * n * ceil(N / b) + N * N * (1 + ceil(d / b)),
         }
-    Br, Bc = max(1, M // (3 * d)), max(1, M // (4 * d))
     return {
-        "B3": 5 * n + 4 * n * ceil(N / Bc),
-        "B4": 8 * n + 2 * n * ceil(N / Br) + 2 * n * ceil(N / Bc),
+        "B3": 5 * n + 4 * n * ceil(N / four),
+        "B4": 8 * n + 2 * n * ceil(N / three) + 2 * n * ceil(N / four),
+        "B6": 6 * n + 2 * n * ceil(N / four) + n * ceil(N / one) + 2 * N * N,
+        "B7": 6 * n + 3 * n * ceil(N / one) + n * ceil(N / two) + 5 * N * N,
         "B5": 5 * n + 7 * n * ceil(N / b) + 3 * N * N * (1 + ceil(d / b)),
     }
 
 
 @pytest.mark.parametrize(("N", "d", "M"), [(90, 8, 400), (37, 5, 1000), (64, 8, 49), (200, 12, 90)])
-def test_the_table_of_section_9_2_is_the_closed_forms_without_statistics(N, d, M):
+def test_the_table_of_section_9_3_is_the_closed_forms_without_statistics(N, d, M):
     b = int(sqrt(M))
+    one, two, three, four = (max(1, M // (arrays * d)) for arrays in (1, 2, 3, 4))
     exactly = {
-        "F3": costs.flash_optimal(N, d, Br=max(1, M // (2 * d)), Bc=1),
+        "F3": costs.flash_optimal(N, d, Br=two, Bc=1),
+        "F7": costs.scores_stored(N, d, Br=one),
         "F5": costs.small_cache(N, d, Br=b, Bc=b, Bd=b),
-        "B3": costs.fused_backward(N, d, Br=1, Bc=max(1, M // (4 * d))),
-        "B4": costs.split_backward(N, d, Br1=max(1, M // (3 * d)), Bc1=1, Br2=1, Bc2=max(1, M // (4 * d))),
+        "B3": costs.fused_backward(N, d, Br=1, Bc=four),
+        "B4": costs.split_backward(N, d, Br1=three, Bc1=1, Br2=1, Bc2=four),
+        "B6": costs.score_gradients_stored(N, d, Br=one, Bc=four),
+        "B7": costs.weights_stored(N, d, Bk=one, Bv=two, Bo=one, Bd=d),
         "B5": costs.small_cache_backward(N, d, Br=b, Bc=b, Bm=b, Bd=b),
     }
     for sign, shown in (closed_forms(N, d, M, "forward") | closed_forms(N, d, M, "backward")).items():
@@ -99,30 +147,46 @@ def test_the_table_of_section_9_2_is_the_closed_forms_without_statistics(N, d, M
         assert ledger.total - statistics == shown, sign
 
 
-def test_the_forms_of_section_9_2_are_the_ones_shown():
-    says("9.2", r"$2Nd + 2Nd\lceil N/B_r\rceil$", r"$Nd + 3Nd\lceil N/b\rceil + N^2(1 + \lceil d/b\rceil)$")
-    says("9.2", r"$5Nd + 4Nd\lceil N/B_c\rceil$", r"$8Nd + 2Nd\lceil N/B_r\rceil + 2Nd\lceil N/B_c\rceil$")
-    says("9.2", r"$5Nd + 7Nd\lceil N/b\rceil + 3N^2(1 + \lceil d/b\rceil)$", r"\max(1, x)")
+def test_the_forms_of_section_9_3_are_the_ones_shown():
+    says("9.3", r"$2Nd + 2Nd\lceil N/B_r\rceil$", r"$Nd + 3Nd\lceil N/b\rceil + N^2(1 + \lceil d/b\rceil)$")
+    says("9.3", r"$5Nd + 4Nd\lceil N/B_c\rceil$", r"$8Nd + 2Nd\lceil N/B_3\rceil + 2Nd\lceil N/B_4\rceil$")
+    says(
+        "9.3",
+        r"$2Nd + 2Nd\lceil N/B_r\rceil + 2N^2$",
+        r"$6Nd + 3Nd\lceil N/B_1\rceil + Nd\lceil N/B_2\rceil + 5N^2$",
+    )
+    says("9.3", r"$6Nd + 2Nd\lceil N/B_4\rceil + Nd\lceil N/B_1\rceil + 2N^2$")
+    says("9.3", r"$5Nd + 7Nd\lceil N/b\rceil + 3N^2(1 + \lceil d/b\rceil)$", r"\max(1, x)")
 
 
-def test_the_envelope_of_9_3_is_wrong_once_and_never_names_too_few_words():
+def test_the_envelope_of_9_3_is_wrong_on_a_border_alone_and_never_names_too_few_words():
     factors, wrong = {}, []
     for pass_ in NAMED:
         for N in LENGTHS:
             for M in MEMORIES:
                 guess, by_guess = my_envelope(N, 64, M, pass_)
                 sign, least = counted(N, 64, M, pass_)
-                wrong += [sign] if guess != sign else []
+                wrong += [(M, guess, sign)] if guess != sign else []
                 factors[pass_, N, M] = least / by_guess
-    assert len(factors) == 238 and wrong == ["F6"] and round(min(factors.values()), 2) == 1.0
+    assert len(factors) == 238 and wrong == [(64**2, "F3", "F7")] * 6
+    assert round(min(factors.values()), 2) == 1.0
     pass_, N, M = max(factors, key=factors.get)
     assert pass_ == "forward" and counted(N, 64, M, pass_)[1] == 6 * N * 64
     assert my_envelope(N, 64, M, pass_)[1] == 4 * N * 64
 
 
-def test_the_borders_of_section_9_3():
-    forward = [my_envelope(N, 64, M, "forward")[0] for N in LENGTHS for M in MEMORIES]
-    assert forward == (["F5"] * 4 + ["F3"] * 13) * len(LENGTHS)
+def test_at_d_squared_two_forms_of_9_3_are_equal_and_the_count_prefers_f7():
+    for N in LENGTHS[1:]:
+        by_name = envelope(N, 64, 64**2, "forward")
+        assert by_name["F3"] == by_name["F7"]
+        f3, f7 = (words(name, N, 64, 64**2) for name in ("flash_optimal", "scores_stored_tiled"))
+        assert 1.025 < f3 / f7 < 1.045
+    assert counted(LENGTHS[0], 64, 64**2, "forward")[0] == "F3"
+    assert schedules.get("flash_optimal").tiles(8192, 64, 64**2)["Br"] == 30
+    assert schedules.get("scores_stored").tiles(8192, 64, 64**2)["Br"] == 60
+
+
+def test_the_slanting_border_of_section_9_3():
     N, d = 2**20, 64
     for share, sign in ((0.65, "B4"), (0.68, "B3")):
         assert my_envelope(N, d, int(share * N * d), "backward")[0] == sign
@@ -139,34 +203,28 @@ def test_one_token_more_than_fits_is_one_more_reading_in_9_4():
     assert all(f3(N) == words("flash_optimal", N, d, M) for N in (300, 446, 8192))
 
 
-def test_the_smallest_memory_of_9_4_is_the_smallest():
-    N, d, shares = 8192, 128, (1, 1.5, 2, 4, 8, 16)
-    M = [my_smallest_memory(N, d, int(times * 4 * N * d)) for times in shares]
-    assert 3.9 < 2 * M[0] / 2**20 < 4.1 and M[1] / M[0] == pytest.approx(0.5, abs=0.01)
-    assert all(0.4 < small / large < 0.5 for large, small in pairwise(M[2:]))
-    for least, times in zip(M, shares, strict=True):
-        assert words("flash_optimal", N, d, least) <= times * 4 * N * d
-        assert words("flash_optimal", N, d, least - 1) > times * 4 * N * d
+def test_the_blocks_and_the_kept_keys_of_9_4():
+    d, M = 64, 58368
+    assert schedules.keys_kept.tiles(600, d, M) == {"Br": 300, "places": 149}
+    for N, size in ((600, M), (2048, 64**3), (8192, M)):
+        tiles = schedules.keys_kept.tiles(N, d, size)
+        k, C = ceil(N / tiles["Br"]), tiles["places"] - 1
+        assert words("keys_kept", N, d, size) == 2 * N * d + 2 * N * d * k - 2 * C * d * (k - 1)
+    assert words("keys_kept", 2048, d, 64**3) == 658_560
+    says("9.4", "W = 2Nd + 2Nd,k - 2Cd,(k - 1)")
 
 
-def test_the_backward_border_of_9_5_is_where_the_counts_cross():
-    x = 1 / sqrt(crossover("backward"))
-    assert 14 * x * x - 10 * x - 3 == pytest.approx(0, abs=1e-9)
-    border = [counted(2**22, 4096, int(share * 4096**2), "backward")[0] for share in (1.11, 1.15)]
-    at_64 = [counted(8192, 64, int(share * 64**2), "backward")[0] for share in (1.18, 1.24)]
-    assert border == at_64 == ["B5", "B4"]
+def test_p_as_a_gift_is_worth_a_fifth_below_the_border_and_nothing_above():
+    for x in (0.7, 1, 1.3):
+        own, gift = (sweeps.least(task, x) for task in ("backward", "given"))
+        assert gift.cost == pytest.approx(min(4 * x * x + 4, 14 * x * x)) and gift.cost < own.cost
+    assert (4 * 2 + 4) / (5 * 2 + 5) == 8 / 10 == 0.8
+    assert sweeps.least("given", 0.6).terms == sweeps.least("backward", 0.6).terms == (14, 0, 0)
 
 
 def test_with_a_billion_words_b3_is_the_best_of_the_library():
     every = {s.name: words(s.name, 8192, 128, 10**9) for s in schedules.of_pass("backward")}
     assert every["fused_backward"] == min(every.values())
-
-
-def test_keeping_the_scores_spares_a_fifth():
-    """10 N²d/√M without P, 8 with it, to leading order."""
-    N, d, M = 2**20, 4096, 1024
-    b0, b5 = (words(name, N, d, M) for name in ("standard_backward", "small_cache_backward"))
-    assert b0 / b5 == pytest.approx(0.8, abs=0.02)
 
 
 def test_the_new_schedule_of_9_3_moves_what_its_text_says():
@@ -181,40 +239,64 @@ def test_the_new_schedule_of_9_3_moves_what_its_text_says():
     says("9.5", "$4Nd + B_r(3d + 2N + 6)$")
 
 
-def test_the_gradient_border_of_9_6_and_a_causal_mask_at_both_ends():
-    x = 1 / sqrt(crossover("gradient"))
-    assert 10 * x * x - 8 * x - 3 == pytest.approx(0, abs=1e-9)
-    N, d, part = 8192, 64, {}
-    for M in (16384, 2_000_000):
-        causal = schedules.against_bound("block_sparse", N, d, M, mask=masks.Causal(N))
-        part[M] = causal.words / words("flash_optimal", N, d, M)
-    assert 0.5 < part[16384] < 0.52 and part[2_000_000] == 1
+def test_b6_of_9_6_moves_what_9_4_says_and_its_second_sweep_is_exact():
+    N, d, M = 64, 8, 100
+    space = {"np": np}
+    exec(SOURCE.code("def dQ_sweep("), space)
+    Q, K, V, dO = np.random.default_rng(6).standard_normal((4, N, d))
+    leaves = schedules.forward_leaves(Q, K, V)
+    D = (dO * leaves["O"]).sum(axis=1)
+    ledger = run(my_keys_sweep, M=M, Q=Q, K=K, V=V, dO=dO, LSE=leaves["LSE"], D=D, Bc=2).ledger
+    blocks = ceil(N / 2)
+    assert ledger.total == 4 * N * d + (2 * N * d + 2 * N) * blocks + N * N == keys_sweep(N, d, Bc=2).total
+    assert ledger.peak == keys_sweep(N, d, Bc=2).peak == 2 * (4 * d + 1) + 2 * d + 2
+    done = run(space["dQ_sweep"], M=M, dS=np.eye(N), K=K, Br=10)
+    assert np.allclose(done.outputs, K / sqrt(d)) and done.ledger.peak == 10 * (d + 1) + d
+    says("9.6", "$B_c(4d + 2) + 2d + 4$", r"W = 4Nd + (2Nd + 2N)\left\lceil \frac N{B_c} \right\rceil + N^2")
 
 
-def test_every_goal_of_9_8_is_met():
-    found = {claim: comparison.ratio for claim, comparison in ratios.comparisons()}
-    assert all(ratio <= claim.goal for claim, ratio in found.items() if claim.goal is not None)
-    assert [claim.recompute for claim in found][:3] == [True, False, True]
-    assert "print(ratios.show(ratios.run(quick=True)))" in SOURCE.source
-
-
-def test_the_issue_asks_for_these_ratios():
-    for name, N, d, M, most, recompute in (
-        ("flash_optimal", 8192, 64, 58368, 1.20, True),
-        ("flash_optimal", 8192, 64, 16384, 1.10, False),
-        ("small_cache", 2**20, 4096, 16384, 1.10, True),
-        ("split_backward", 32768, 64, 64 * 64**2, 1.45, True),
-    ):
-        assert schedules.against_bound(name, N, d, M, recompute=recompute).ratio <= most
+def test_the_room_of_9_4_holds_two_rows_of_scores():
+    for case in find("9.4").cases(np.random.default_rng(0)):
+        N, d = case.inputs["Q"].shape
+        assert min(case.inputs["Bc"], N) * (4 * d + 2) + 2 * d + 4 == case.M
 
 
 def test_the_leading_constants_in_the_table_of_9_8():
     N, d = 2**22, 4096
-    at_border = counted(N, d, int(0.7 * d * d), "forward")[1]
-    assert at_border / N**2 == pytest.approx(6, abs=0.4)
-    assert 1.9 < at_border / bounds.lower_bound("forward", N, d, int(0.7 * d * d))[0] < 2.2
-    backward, least = counted(N, d, d * d, "backward")[1], bounds.lower_bound("backward", N, d, d * d)[0]
-    assert backward / N**2 == pytest.approx(13, abs=0.5) and least < 5 * N**2
+    (forward,) = schedules.gaps("forward", N, d, [d * d])
+    assert forward.words / N**2 == pytest.approx(4, abs=0.02) and round(forward.bound / N**2, 1) == 2.1
+    assert round(forward.ratio, 1) == 1.9
+    at = [int(share * d * d) for share in (0.5, 0.75, 1, 4 / 3, 2, 2.5)]
+    backward = schedules.gaps("backward", N, d, at)
+    assert {gap.bound_id for gap in backward} == {"C"}
+    assert all(2.05 < gap.ratio < 2.25 for gap in backward)
+    assert {gap.schedule for gap in backward} == {"weights_stored", "score_gradients_stored"}
+    N, d = 8192, 64
+    around = schedules.gaps("forward", N, d, [N * d * tenth // 10 for tenth in range(6, 20)])
+    assert round(max(gap.ratio for gap in around), 1) == 1.9 and {gap.schedule for gap in around} == {
+        "keys_kept"
+    }
+
+
+def test_the_small_memory_constants_of_9_8():
+    """B5 against C', and what is handed P against C'', where all that is small is small."""
+    N, d, M = 2**30, 2**20, 2**12
+    unit = N * N * d // int(sqrt(M))
+    assert bounds.BOUNDS["C'"](N, d, M) / unit == pytest.approx(4 + 3 * sqrt(3), rel=0.01)
+    assert bounds.BOUNDS["C''"](N, d, M) / unit == pytest.approx(8, rel=0.01)
+    for name, constant in (("small_cache_backward", 10), ("small_cache_weights_given", 8)):
+        assert words(name, N, d, M) / unit == pytest.approx(constant, rel=0.06)
+
+
+def test_keys_that_are_values_need_half_of_theorem_a_in_9_8():
+    N, d, M = 2**36, 1024, 1024**3
+    unit = (N * d) ** 2 / M
+    assert words("flash_tied", N, d, M) / unit == pytest.approx(2, rel=0.02)
+    assert bounds.theorem_tied(N, d, M) / unit == pytest.approx(2, rel=0.02)
+    assert words("flash_tied", N, d, M) < bounds.theorem_A(N, d, M) / 1.9
+    N, M = 2**20, 64**3
+    assert bounds.theorem_tied(N, 64, M) >= 2 * N**2 * 64**2 // (M + 64**2) - (M + 64**2)
+    says("9.8", r"W \ge \frac{2N^2d^2}{M + d^2} - (M + d^2)", "(5.11) is the line that breaks")
 
 
 def test_the_chips_of_9_9_want_the_orders_that_its_text_names():
@@ -224,10 +306,15 @@ def test_the_chips_of_9_9_want_the_orders_that_its_text_names():
         for chip, M in CHIPS.items():
             sign, least = counted(N, d, M, pass_)
             signs[pass_, chip] = sign
-            assert my_envelope(N, d, M, pass_)[0] == sign
-            assert schedules.best(N, d, M, pass_).cost.total == least
-    assert [signs["forward", chip] for chip in CHIPS] == ["F5", "F3", "F3", "F3"]
-    assert [signs["backward", chip] for chip in CHIPS] == ["B5", "B5", "B4", "B3"]
+            if (pass_, chip) != ("forward", "stm32"):
+                assert my_envelope(N, d, M, pass_)[0] == sign
+            if (pass_, chip) != ("forward", "sm"):
+                assert schedules.best(N, d, M, pass_).cost.total == least
+    tied = envelope(N, d, CHIPS["stm32"], "forward")
+    assert tied["F3"] == tied["F7"] < tied["F5"]
+    assert schedules.best(N, d, CHIPS["sm"]).schedule.name == "keys_kept"
+    assert [signs["forward", chip] for chip in CHIPS] == ["F5", "F7", "F3", "F3"]
+    assert [signs["backward", chip] for chip in CHIPS] == ["B5", "B7", "B4", "B3"]
     assert CHIPS["stm32"] == d * d == 4 * 64**2 and CHIPS["l2"] == 25 * N * d
     assert [counted(N, 64, CHIPS["stm32"], pass_)[0] for pass_ in NAMED] == ["F3", "B4"]
 
@@ -261,38 +348,42 @@ def test_the_reference_envelope_is_the_exercise_s():
             assert least == pytest.approx(min(by_name.values())) and by_name[sign] == min(by_name.values())
 
 
-def test_the_cases_of_9_1_have_every_schedule_as_best_and_no_ties():
+def test_the_cases_of_9_2_have_every_schedule_as_best_and_no_ties():
     for seed in range(20):
-        cases = find("9.1").cases(np.random.default_rng(seed))
-        assert {case.expected[0] for case in cases} == {"F3", "F5", "B3", "B4", "B5"}
+        cases = find("9.2").cases(np.random.default_rng(seed))
+        assert {case.expected[0] for case in cases} == {"F3", "F5", "F7", "B3", "B4", "B5", "B6", "B7"}
         for case in cases:
             by_name = sorted(envelope(**case.inputs).values())
             assert by_name[1] > 1.002 * by_name[0], case.label
 
 
-def test_among_the_cases_of_9_1_f3_is_best_below_its_border_too():
-    """For N well below d the border is not at 0.69 d²."""
+def test_among_the_cases_of_9_2_f3_is_best_below_its_border_too():
+    """For N well below d the border is not at d²."""
     for seed in range(20):
-        cases = find("9.1").cases(np.random.default_rng(seed))
+        cases = find("9.2").cases(np.random.default_rng(seed))
         assert any(c.expected[0] == "F3" and c.inputs["M"] < 0.5 * c.inputs["d"] ** 2 for c in cases)
 
 
-def test_every_property_of_9_1_is_asked_of_some_case():
+def test_every_property_of_9_2_is_asked_of_some_case():
     """A property of some cases that meets none would hold for anybody."""
-    for prop in find("9.1").properties[1:7]:
+    for prop in find("9.2").properties[1:10]:
         for seed in range(5):
-            cases = find("9.1").cases(np.random.default_rng(seed))
+            cases = find("9.2").cases(np.random.default_rng(seed))
             assert prop.judge([Trial(case, value=("none", 1.0)) for case in cases]), prop.name
 
 
-def test_the_memory_of_9_2_is_the_smallest_of_all_blocks():
-    for seed in range(3):
-        for case in find("9.2").cases(np.random.default_rng(seed)):
-            N, d, W = (case.inputs[name] for name in ("N", "d", "W"))
-            if N > 10**4:
-                continue
-            every = (costs.flash_optimal(N, d, Br=Br, Bc=1) for Br in range(1, N + 1))
-            assert case.expected == min(ledger.peak for ledger in every if ledger.total <= W)
+def test_the_cases_of_9_1_mislead_whoever_takes_the_first_the_nearest_or_the_fewest_sweeps():
+    for seed in range(20):
+        for case in find("9.1").cases(np.random.default_rng(seed)):
+            words_, path = my_cheapest(**case.inputs)
+            assert (
+                words_
+                == pytest.approx(case.expected)
+                == sum(lesson09.words_of(sweep, case.inputs["x"]) for sweep in path)
+            )
+    later, longer = (lesson09.LATER, lesson09.LONGER)
+    assert my_cheapest(later, 1, "inputs", "outputs")[0] == 5 < 17
+    assert len(my_cheapest(longer, 1, "inputs", "outputs")[1]) == 3
 
 
 def test_the_room_of_9_3_holds_no_square_of_scores():

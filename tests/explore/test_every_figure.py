@@ -18,7 +18,7 @@ from iocourse.explore.widgets import controls
 from iocourse.explore.widgets.explorer import EXPLORERS, Explorer
 
 SVG = "{http://www.w3.org/2000/svg}"
-KILOBYTES = 60
+KILOBYTES = 68  # a map of all ten backward schedules and their bounds
 
 pictures = pytest.mark.parametrize("draw", [draw for _, draw in CASES], ids=[name for name, _ in CASES])
 

@@ -252,9 +252,9 @@ def test_only_the_ticks_of_the_pass_are_offered(explorer):
             box.description for row in explorer._choices.children for box in row.children if box.description
         }
 
-    assert "flash2" in offered() and "split_backward" not in offered()
+    assert "F2 flash2" in offered() and "B4 split_backward" not in offered()
     explorer.controls["pass"].value = "backward"
-    assert "split_backward" in offered() and "flash2" not in offered()
+    assert "B4 split_backward" in offered() and "F2 flash2" not in offered()
 
 
 def test_without_any_tick_it_says_what_to_do(explorer):

@@ -27,11 +27,10 @@ def judge(
     wide = (x.double() for x in (q, k, v))
     want = oracle.results(lambda *x: oracle.exact(*x, allowed, scale), *wide, do, dlse)
     ordinary = oracle.results(lambda *x: oracle.eager(*x, allowed, scale), q, k, v, do, dlse)
-    floors = oracle.float32_terms(q, k, v, do, dlse, allowed, scale)
+    bounds = oracle.bounds(ordinary, want, q, k, v, do, dlse, allowed, scale)
     nothing_where_nothing_is_seen(got, allowed)
-    for name, one, exactly, pytorch, floor in zip(got._fields, got, want, ordinary, floors, strict=True):
+    for name, one, exactly, bound in zip(got._fields, got, want, bounds, strict=True):
         assert one.dtype == (torch.float32 if name == "lse" else q.dtype)
-        bound = 2 * oracle.error(pytorch, exactly) + oracle.rounding(exactly, one.dtype) + float(floor)
         assert oracle.error(one, exactly) <= bound, name
     return got
 

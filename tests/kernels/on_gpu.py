@@ -71,9 +71,8 @@ def compared(
         lambda *x: oracle.exact(*x, allowed, scale), *(x.double() for x in (q, k, v)), do, None
     )
     eager = oracle.results(lambda *x: oracle.eager(*x, allowed, scale), q, k, v, do, None)
-    floor = oracle.float32_terms(q, k, v, do, None, allowed, scale)
-    for name, one, exactly, pytorch, least in zip(got._fields, got, want, eager, floor, strict=True):
-        bound = 2 * oracle.error(pytorch, exactly) + oracle.rounding(exactly, one.dtype) + float(least)
+    bounds = oracle.bounds(eager, want, q, k, v, do, None, allowed, scale)
+    for name, one, exactly, bound in zip(got._fields, got, want, bounds, strict=True):
         if not oracle.error(one, exactly) <= bound or math.isnan(bound):
             return f"{name} errs by {oracle.error(one, exactly):.3g}, allowed {bound:.3g}"
     return ""

@@ -2,7 +2,7 @@
 type.
 
 The second says how large an error is ordinary: a kernel may have twice as much, and the rounding of its
-result besides.
+result besides (`bounds`).
 """
 
 import math
@@ -98,35 +98,55 @@ def rounding(want: Tensor, dtype: torch.dtype) -> float:
     return 2 * error(there + 0.3 - 0.3, there)
 
 
-def float32_terms(
-    q: Tensor, k: Tensor, v: Tensor, do: Tensor, dlse: Tensor | None, allowed: Tensor, scale: float | None
-) -> Results:
-    """For each result, how much float32 may err: a few roundings of its largest sum of absolute terms.
+def bounds(
+    pytorch: Results, want: Results, q: Tensor, k: Tensor, v: Tensor, do: Tensor, dlse: Tensor | None,
+    allowed: Tensor, scale: float | None,
+) -> list[float]:  # fmt: skip
+    """How much each result may err: twice what PyTorch errs in q's own type, the rounding of the result, and
+    a few roundings of float32.
 
-    PyTorch's own error is no yardstick where it happens to be 0 (one key: P is exactly 1, and dP - D
-    cancels), and scores in units of log 2 are rounded at their own size, so that P errs by |s| · 2⁻²⁴. In 16
-    bits this is nothing beside the rounding of P.
+    PyTorch's own error is no yardstick where it happens to be small: with one key it is 0 (P is exactly 1,
+    and dP - D cancels), with few numbers all roundings may be lucky. So it counts as no less than what comes
+    of rounding every term of a sum once, each its own way: u · √(Σ terms²), u half a unit of the type.
+    """
+    sums, roots = terms(q, k, v, do, dlse, allowed, scale)
+    found = []
+    for name, ordinary, exactly, total, root in zip(Results._fields, pytorch, want, sums, roots, strict=True):
+        dtype = torch.float32 if name == "lse" else q.dtype
+        usual = max(error(ordinary, exactly), torch.finfo(dtype).eps / 2 * float(root))
+        found.append(2 * usual + rounding(exactly, dtype) + 4 * 2.0**-24 * float(total))
+    return found
+
+
+def terms(
+    q: Tensor, k: Tensor, v: Tensor, do: Tensor, dlse: Tensor | None, allowed: Tensor, scale: float | None
+) -> tuple[Results, Results]:
+    """For each result the largest Σ |term| of its sums, times the largest score where that is above 1, and
+    the largest √(Σ term²); for LSE 1 in their place.
+
+    Scores in units of log 2 are rounded at their own size, so that in float32 P errs by |s| · 2⁻²⁴. In 16
+    bits P, dS and O are rounded, and with O the sum D = Σ O ∘ dO that every dS of its row takes off.
     """
     q, k, v, do = (x.double() for x in (q, k, v, do))
     group = q.shape[1] // k.shape[1]
     keys, values = (x.repeat_interleave(group, 1) for x in (k, v))
     factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     s = (q @ keys.transpose(-1, -2) * factor).masked_fill(~allowed, 0.0)
-    _, lse = exact(q, k, v, allowed, scale)
+    o, lse = exact(q, k, v, allowed, scale)
     p = torch.exp(s - lse.masked_fill(lse.isinf(), 0.0)[..., None]).masked_fill(~allowed, 0.0)
-    products = (do.abs() * (p @ values.abs())).sum(-1, keepdim=True)
-    products = products if dlse is None else products + dlse.double().abs()[..., None]
-    ds = p * (do.abs() @ values.abs().transpose(-1, -2) + products) * abs(factor)
-    largest = max(1.0, float(s.abs().max()))
+    given = torch.zeros_like(lse) if dlse is None else dlse.double()
 
-    def per_kv_head(x: Tensor) -> Tensor:
-        return x.unflatten(1, (-1, group)).sum(2)
+    def largest(P: Tensor, dS: Tensor, power: int) -> Results:
+        """The largest Σ |term|^power of each result."""
+        dS, Q, K, V, dO = (x.abs() ** power for x in (dS, q, keys, values, do))
+        dk, dv = (x.transpose(-1, -2) @ y for x, y in ((dS, Q), (P**power, dO)))
+        dk, dv = (x.unflatten(1, (-1, group)).sum(2).max() for x in (dk, dv))
+        return Results((P**power @ V).max(), torch.ones(()), (dS @ K).max(), dk, dv)
 
-    unit = 4 * 2.0**-24 * largest
-    return Results(
-        unit * (p @ values.abs()).max(),
-        torch.tensor(unit),
-        unit * (ds @ keys.abs()).max(),
-        unit * per_kv_head(ds.transpose(-1, -2) @ q.abs()).max(),
-        unit * per_kv_head(p.transpose(-1, -2) @ do.abs()).max(),
-    )
+    products = (do.abs() * (p @ values.abs())).sum(-1) + given.abs()
+    all_of_it = p * (do.abs() @ values.abs().transpose(-1, -2) + products[..., None]) * abs(factor)
+    sums = largest(p, all_of_it, 1)
+    ds = p * (do @ values.transpose(-1, -2) - ((do * o).sum(-1) - given)[..., None])
+    off = (ds**2 + p**2 * ((do * o) ** 2).sum(-1, keepdim=True)).sqrt() * abs(factor)
+    roots = largest(p, off, 2)
+    return Results(*(max(1.0, float(s.abs().max())) * x for x in sums)), Results(*(x.sqrt() for x in roots))

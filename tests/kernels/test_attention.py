@@ -134,12 +134,11 @@ def test_twice_the_error_of_same_precision_pytorch(c: Configuration):
     in_float64 = (x.double() for x in (q, k, v))
     want = oracle.results(lambda *x: oracle.exact(*x, allowed, c.scale), *in_float64, do, dlse)
     ordinary = oracle.results(lambda *x: oracle.eager(*x, allowed, c.scale), q, k, v, do, dlse)
-    terms = oracle.float32_terms(q, k, v, do, dlse, allowed, c.scale)
+    bounds = oracle.bounds(ordinary, want, q, k, v, do, dlse, allowed, c.scale)
 
     check_what_is_exact(got, allowed)
-    for name, one, exactly, pytorch, floor in zip(got._fields, got, want, ordinary, terms, strict=True):
+    for name, one, exactly, bound in zip(got._fields, got, want, bounds, strict=True):
         assert one.dtype == (torch.float32 if name == "lse" else c.dtype)
-        bound = 2 * oracle.error(pytorch, exactly) + oracle.rounding(exactly, one.dtype) + float(floor)
         assert oracle.error(one, exactly) <= bound, name
 
 

@@ -193,18 +193,16 @@ def test_what_is_launched_and_where():
 
 @pytest.fixture(scope="module")
 def on_sm_90():
-    """(d, causal) -> Resources; and at d = 64 with eight warps. d = 256 is in the record."""
+    """(d, causal) -> Resources; and at d = 64 with eight warps. The other pairs and d = 256 are recorded."""
     asked = {
         (d, causal): launches(90, d, torch.bfloat16, causal=causal)
-        for d in (64, 128)
-        for causal in (False, True)
+        for d, causal in ((64, True), (128, False))
     }
     asked["eight warps"] = launches(90, 64, torch.bfloat16, causal=False, specialised=(128, 128, 8, 2))
     return dict(zip(asked, compiled([(90, made["specialised"]) for made in asked.values()]), strict=True))
 
 
-@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
-@pytest.mark.parametrize("d", [64, 128])
+@pytest.mark.parametrize(("d", "causal"), [(64, True), (128, False)], ids=["64, causal", "128, full"])
 def test_warps_specialise_and_nothing_spills(on_sm_90, d, causal):
     """Four warps that are asked for become twelve, each with as many registers as it needs."""
     got = on_sm_90[d, causal]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from iocourse import masks
+from iocourse.guard import exam
 from iocourse.machine import (
     BareArray,
     Block,
@@ -21,6 +22,7 @@ from iocourse.machine import (
     SlowArithmetic,
     Tile,
     TileFreed,
+    TooManyMoves,
     TraceFull,
     WrongShape,
     probabilities,
@@ -744,7 +746,7 @@ def test_public_names_of_a_machine_are_known():
     assert {name for name in dir(m) if not name.startswith("_")} == {
         *("M", "dry", "unroll", "trace", "max_moves", "ledger", "used", "free_words", "resident"),
         *("slow", "new", "take", "load", "store", "zeros", "full", "row_stats", "empty", "blocks"),
-        "hide",
+        *("hide", "show"),  # show prints nothing while a check runs
         *("phase", "running"),
     }
 
@@ -970,6 +972,109 @@ def test_freeing_is_no_reason_to_cut_a_trace_short():
     m, A, _ = machine(max_moves=1)
     m.load(A, 0).free()
     assert m.used == 0 and len(m.ledger.moves) == 1
+
+
+def test_a_trace_that_nobody_asked_for_is_dropped_when_it_is_long(monkeypatch):
+    monkeypatch.setattr("iocourse.machine.machine.TRACE_KEPT", 4)
+    kept = {}
+    for trace in (None, True):
+        m, A, _ = machine(trace=trace)
+        for i in m.blocks(6, 1):
+            m.load(A, i).free()
+        kept[trace] = len(m.ledger.moves)
+        assert m.ledger.reads == {"A": 24}
+    assert kept == {None: 0, True: 12}
+
+
+# ---- a loop that never ends --------------------------------------------------------------------------------
+
+
+def goes_on_for_ever(m, A):
+    while True:
+        m.load(A, 0).free()
+
+
+def copies(m, A):
+    Y = m.new("Y", A.shape)
+    for i in m.blocks(A.shape[0], 1):
+        with m.load(A, i) as a:
+            m.store(a, Y, i)
+    return Y
+
+
+def test_a_runaway_schedule_is_stopped_and_told_how_to_go_on():
+    said = r"^12 loads and stores, and the schedule goes on.*run\(\.\.\., max_moves=120\), or max_moves=None"
+    for dry in (False, True):
+        with pytest.raises(TooManyMoves, match=said):
+            run(goes_on_for_ever, M=4, A=X, max_moves=12, dry=dry)
+    assert run(copies, M=4, A=X, max_moves=12).ledger.total == 48
+    assert run(copies, M=4, A=X, max_moves=None).ledger.total == 48
+    with pytest.raises(TooManyMoves):
+        run(copies, M=4, A=X, max_moves=11)
+    with pytest.raises(ValueError, match=r"^max_moves must be at least 1"):
+        run(copies, M=4, A=X, max_moves=0)
+
+
+def test_the_limit_ends_with_the_run_and_what_is_placed_before_does_not_count():
+    m, A, _ = machine()
+    with pytest.raises(TooManyMoves), m.running(2):
+        goes_on_for_ever(m, A)
+    for _ in range(4):
+        m.load(A, 0).free()
+    assert m.ledger.reads == {"A": 24}
+
+
+# ---- a look at a tile ------------------------------------------------------------------------------------
+
+
+def test_show_prints_and_neither_counts_nor_keeps(capsys):
+    m, A, v = machine(M=8)
+    with m.load(A, (0, 2)) as a:
+        before = (m.used, m.ledger)
+        assert m.show(a) is None and m.show(a[1]) is None
+        assert (m.used, m.ledger) == before
+    assert capsys.readouterr().out == (
+        "A[0:2] (2, 4):\n[[0.  0.1 0.2 0.3]\n [0.4 0.5 0.6 0.7]]\nA[0:2] (4,): [0.4 0.5 0.6 0.7]\n"
+    )
+    with m.row_stats(1) as stats:
+        m.show(stats)
+    with m.load(v, (0, 3)) as short:
+        short /= 0.3
+        m.show(short)
+    assert capsys.readouterr().out.splitlines() == [
+        "row maximum m (1,): [-inf]",
+        "row sum l (1,): [0.]",
+        "v[0:3] (3,): [0.     1.3333 2.6667]",
+    ]
+
+
+def test_show_leaves_out_the_middle_of_a_large_tile(capsys):
+    m = Machine(10_000)
+    m.show(m.zeros(100, 100))
+    assert "..." in (said := capsys.readouterr().out) and len(said) < 400
+
+
+def test_show_has_shapes_on_a_dry_machine_and_refuses_what_is_no_tile(both, capsys):
+    m, A, v = both
+    tile = m.load(A, 0)
+    tile.free()
+    with pytest.raises(SlowArithmetic, match=r"^A is in slow memory.* Load a part of it first"):
+        m.show(A)
+    with pytest.raises(TileFreed):
+        m.show(tile)
+    with pytest.raises(BareArray, match="a bare ndarray"):
+        m.show(X)
+    assert capsys.readouterr().out == ""
+    m.show(m.load(v, 0))
+    assert capsys.readouterr().out == f"v[0:1] (1,): {'no values on a dry machine' if m.dry else '[0.]'}\n"
+
+
+def test_show_tells_nothing_while_a_check_runs(capsys):
+    m, A, _ = machine()
+    seen = []
+    with m.load(A, 0) as a, exam(), np.printoptions(formatter={"float": lambda x: seen.append(x) or "x"}):
+        m.show(a)
+    assert capsys.readouterr().out == "" and not seen
 
 
 def test_a_schedule_says_which_array_is_wrong():

@@ -349,10 +349,217 @@ SMALL = Suite(
 )
 
 
+# ---------------------------------------------------------------------- 7.5
+S_ONCE, Q_ONCE = "S is read once", "Q is read once"
+
+
+def statistics_by_hand_whole_rows(m, Q, K, V, *, Br):
+    """Maximum and sum as plain vectors, a scratch array for each block, and a division at the end."""
+    N, d = Q.shape
+    out = m.new("out", (N, d))
+    for i in m.blocks(N, Br):
+        scores, top, total = m.new("scores", (i.size, N)), m.full(i, value=-1e300), m.zeros(i)
+        q = m.load(Q, i)
+        q /= d**0.5
+        for j in range(N):
+            k = m.load(K, j)
+            with q @ k.T as s:
+                k.free()
+                m.store(s, scores, (0, i.size), j)
+                with np.maximum(top, s[:, 0]) as new:
+                    top -= new
+                    np.exp(top, out=top)
+                    total *= top
+                    top[:] = new
+                s -= top[:, None]
+                np.exp(s, out=s)
+                total += s[:, 0]
+        q.free()
+        o = m.zeros(i, d)
+        for j in reversed(range(N)):
+            with m.load(V, j) as v, m.load(scores, (0, i.size), j) as s:
+                s -= top[:, None]
+                np.exp(s, out=s)
+                o.add_product(s, v)
+        o /= total[:, None]
+        m.store(o, out, i)
+        for tile in (o, top, total):
+            tile.free()
+    return out
+
+
+def footprint_to_the_word(m, Q, K, V, *, Br):
+    """Keys as views turned after they came, and the sums let go of as soon as the log-sum-exp is there."""
+    N, d = Q.shape
+    O, S = m.new("O", (N, d)), m.new("S", (min(Br, N), N))
+    for i in m.blocks(N, Br):
+        stats, rows = m.row_stats(i), (0, i.size)
+        with m.load(Q, i) as q:
+            for j in m.blocks(N, 1):
+                with m.load(K, j) as k:
+                    k *= d**-0.5
+                    with q @ k.T as s:
+                        m.store(s, S, rows, j)
+                        stats.update(s)
+        L = stats.lse()
+        stats.l.free()
+        with m.zeros(i, d) as o:
+            for j in m.blocks(N, 1):
+                with m.load(S, rows, j) as s, m.load(V, j) as v:
+                    o.add_product(probabilities(s, L), v)
+            m.store(o, O, i)
+        L.free()
+    return O
+
+
+def order_of_flash_optimal(m, Q, K, V, *, Br):
+    """F3, right: rows of two arrays at a time, for which there is no room."""
+    N, d = Q.shape
+    O = m.new("O", (N, d))
+    for i in m.blocks(N, Br):
+        with m.load(Q, i) as q, m.zeros(i, d) as o, m.row_stats(i) as stats:
+            q *= d**-0.5
+            for j in m.blocks(N, 1):
+                with m.load(K, j) as k:
+                    s = q @ k.T
+                with s, m.load(V, j) as v:
+                    stats.update(s, o)
+                    o.add_product(s, v)
+            stats.normalise(o)
+            m.store(o, O, i)
+    return O
+
+
+def half_as_many_rows(m, Q, K, V, *, Br):
+    """F3 with the rows that do fit: right, and K and V pass too often."""
+    return order_of_flash_optimal(m, Q, K, V, Br=max(1, Br // 2))
+
+
+def columns_of_small_cache(m, Q, K, V, *, Br):
+    """F5 with tiles of the same rows: right, and Q comes by columns, again for each block of keys."""
+    d = Q.shape[1]
+    return statistics_by_hand(m, Q, K, V, Br=Br, Bc=max(1, d // 2), Bd=max(1, d // 2))
+
+
+def scores_made_twice(m, Q, K, V, *, Br):
+    """Nothing is stored: Q stays for the statistics, and is loaded again with K for each output."""
+    N, d = Q.shape
+    O = m.new("O", (N, d))
+    for i in m.blocks(N, Br):
+        with m.row_stats(i) as stats:
+            for j in m.blocks(N, 1):
+                with my_tile(m, Q, K, i, j) as s:
+                    stats.update(s)
+            L = stats.lse()
+            with m.zeros(i, d) as o:
+                for j in m.blocks(N, 1):
+                    with my_tile(m, Q, K, i, j) as s, m.load(V, j) as v:
+                        o.add_product(probabilities(s, L), v)
+                m.store(o, O, i)
+    return O
+
+
+def library_scores_stored_inside(m, Q, K, V, *, Br):
+    return schedules.scores_stored(m, Q, K, V, Br=Br)
+
+
+def zeros_for_O(m, Q, K, V, *, Br):
+    return zeros(m, Q, K, V, Br=Br, Bc=1, Bd=1)
+
+
+STORED = Suite(
+    id="7.5",
+    mutants=(
+        Mutant("missing-scale", VALUES, ("q *= d**-0.5", "pass")),
+        Mutant(
+            "stored-after-the-update",
+            VALUES,
+            (STORE, "stats.update(s)"),
+            ("stats.update(s)\n            L", f"{STORE}\n            L"),
+        ),
+        Mutant("no-maximum", LARGE, *NO_MAXIMUM),
+        Mutant("exponentials-without-the-sum", VALUES, ("stats.lse()", "stats.m")),
+        Mutant("normalised-again", VALUES, ("m.store(o, O, i)", "stats.normalise(o); m.store(o, O, i)")),
+        Mutant("keys-for-values", VALUES, ("m.load(V, j)", "m.load(K, j)")),
+        Mutant("keys-for-values-loads-no-V", LOADED, ("m.load(V, j)", "m.load(K, j)")),
+        Mutant(
+            "last-key-skipped", VALUES, ("as v:", "as v:  # L\n                        if j.last: continue")
+        ),
+        Mutant(
+            "statistics-of-all-rows-at-once", VALUES, ("L = stats.lse()", "L = stats.lse(); L[:] = L.max()")
+        ),
+        Mutant(
+            "queries-stay-beside-the-output",
+            FITS,
+            ("with m.load(Q, i) as q:", "for q in [m.load(Q, i)]:"),
+        ),
+        Mutant(
+            "output-made-beside-the-queries",
+            FITS,
+            ("with m.load(Q, i) as q:", "with m.load(Q, i) as q, m.zeros(i, d):"),
+        ),
+        Mutant("full-square-of-scores", SCRATCH, ("(min(Br, N), N)", "(N, N)"), ("(0, i.size)", "i")),
+        Mutant("scores-stored-twice", "S is written once", (STORE, f"{STORE}; {STORE}")),
+        Mutant(
+            "scores-read-twice",
+            S_ONCE,
+            ("o.add_product", "s = m.load(S, (0, i.size), j, into=s); o.add_product"),
+        ),
+        Mutant("output-stored-for-each-key", "O is written once", ("L), v)", "L), v); m.store(o, O, i)")),
+        Mutant(
+            "V-loaded-twice",
+            "V is read ⌈N/Br⌉ times",
+            ("o.add_product", "v = m.load(V, j, into=v); o.add_product"),
+        ),
+        Mutant("K-loaded-twice", K_PASSES, ("m.store(s, S", "k = m.load(K, j, into=k); m.store(s, S")),
+        Mutant("one-query-at-a-time", K_PASSES, ("m.blocks(N, Br)", "m.blocks(N, 1)")),
+        Mutant(
+            "queries-for-each-key",
+            Q_ONCE,
+            ("m.store(s, S", "q = m.load(Q, i, into=q); q *= d**-0.5; m.store(s, S"),
+        ),
+        Mutant(
+            "all-values-at-once",
+            FITS,
+            ("as s, m.load(V, j) as v:", "as s, m.load(V, (0, N)), m.load(V, j) as v:"),
+        ),
+    ),
+    right=(statistics_by_hand_whole_rows, footprint_to_the_word),
+    cheats=(
+        (order_of_flash_optimal, FITS),
+        (half_as_many_rows, K_PASSES),
+        (columns_of_small_cache, Q_ONCE),
+        (scores_made_twice, TOTAL),
+        (zeros_for_O, VALUES),
+        (zeros_for_O, LOADED),
+        (library_scores_stored_inside, OWN),
+        (schedules.scores_stored, OWN),
+        (schedules.scores_stored.body, OWN),
+        (
+            called(
+                "the_tiled_one",
+                lambda m, Q, K, V, Br: schedules.scores_stored_tiled.body(
+                    m, Q, K, V, Br=Br, Bo=Br, Bd=Q.shape[1]
+                ),
+            ),
+            OWN,
+        ),
+        (
+            called("taken", lambda m, Q, K, V, Br: m.slow("O", exact.attention(*map(m.take, (Q, K, V))))),
+            RUNS,
+        ),
+    ),
+)
+
+
 # ---------------------------------------------------------------------- 7.3
 IS_PLAN = "returns a schedule's name and its tiles"
 PLAN_FITS = "the plan fits in M words"
 BEST = "no plan that fits moves fewer words"
+
+
+def total_of(plan, N, d):
+    return getattr(costs, plan[0])(N, d, **plan[1]).total
 
 
 def by_best_pair(N, d, M):
@@ -368,29 +575,35 @@ def by_best_pair(N, d, M):
     plans = [["small_cache", {"Br": np.int64(Br), "Bc": Bc, "Bd": widths(Br)[1]}]]
     if 3 * d + 3 <= M:
         plans.append(["flash_optimal", {"Bc": 1, "Br": min(N, (M - d) // (2 * d + 3))}])
-    if M >= 6:
-        Br, Bc = costs.best_pair(
-            lambda Br, Bc: costs.small_cache_fused(N, d, Br=Br, Bc=Bc).total,
-            extent=N,
-            partner=lambda b: min(N, (M - 4 * b) // (b + 1)),
+    if 2 * d + 3 <= M:
+        rows = min(N, (M - d) // (d + 3))
+        Bd, Bo = costs.best_pair(
+            lambda Bd, Bo: costs.scores_stored_tiled(N, d, Br=rows, Bo=Bo, Bd=Bd).total,
+            extent=d,
+            partner=lambda b: min(N, (M - b) // (b + 2)),
         )
-        plans.append(["small_cache_fused", {"Br": Br, "Bc": Bc}])
-    return min(plans, key=lambda plan: getattr(costs, plan[0])(N, d, **plan[1]).total)
+        plans.append(["scores_stored_tiled", {"Bd": Bd, "Bo": Bo, "Br": rows}])
+        plans.append(["scores_stored", {"Br": rows}])
+    return min(plans, key=lambda plan: total_of(plan, N, d))
 
 
-def wider_than_the_arrays(N, d, M):
-    """Widths not cut to N and d: the closed forms cut them."""
-    forms = {"flash_optimal": costs.flash_optimal, "small_cache": costs.small_cache}
-    forms["small_cache_fused"] = costs.small_cache_fused
+def cut_to_the_arrays(N, d, M):
+    """A loop over rows for all, sizes cut to N and d, and the footprint asked of the closed form."""
     plans = []
     for Br in range(1, N + 1):
         free = M - 2 * Br
         plans.append(("flash_optimal", {"Br": Br, "Bc": 1}))
-        plans.append(("small_cache", {"Br": Br, "Bc": (free - Br) // (Br + 1), "Bd": free // (Br + 1)}))
-        plans.append(("small_cache_fused", {"Br": Br, "Bc": (free - 2 * Br) // (Br + 1)}))
+        plans.append(("scores_stored", {"Br": Br}))
+        wide, columns = min(N, (free - Br) // (Br + 1)), min(d, free // (Br + 1))
+        plans.append(("small_cache", {"Br": Br, "Bc": wide, "Bd": columns}))
+    rows = min(N, (M - d) // (d + 3))
+    slices = {-(-d // k) for k in range(1, d + 1)}
+    plans += [
+        ("scores_stored_tiled", {"Br": rows, "Bo": min(N, (M - w) // (w + 2)), "Bd": w}) for w in slices
+    ]
     there = [(name, tiles) for name, tiles in plans if min(tiles.values()) >= 1]
-    ranked = sorted(there, key=lambda plan: forms[plan[0]](N, d, **plan[1]).total)
-    return next(plan for plan in ranked if forms[plan[0]](N, d, **plan[1]).peak <= M)
+    ranked = sorted(there, key=lambda plan: total_of(plan, N, d))
+    return next(plan for plan in ranked if getattr(costs, plan[0])(N, d, **plan[1]).peak <= M)
 
 
 def library_plan(N, d, M):
@@ -399,29 +612,56 @@ def library_plan(N, d, M):
 
 
 def by_the_border_alone(N, d, M):
-    """The formula of 7.6 in place of a search, with square tiles."""
-    if 0.69 * d * d < M:
+    """The borders of 7.6 in place of a search, with square tiles in F5."""
+    if d * d < M:
         return "flash_optimal", {"Br": max(1, min(N, (M - d) // (2 * d + 3))), "Bc": 1}
+    if d * d < 2 * M and d + 3 <= M - d:
+        return "scores_stored", {"Br": (M - d) // (d + 3)}
     b = max(1, int((M + 4) ** 0.5) - 2)
     return "small_cache", {"Br": b, "Bc": b, "Bd": b}
+
+
+F3_ROWS, F7_ROWS, F7D_ROWS = "(M - d) // (2 * d + 3)", "(M - d) // (d + 3)", "(M - Bd) // (Bd + 2)"
+WITHOUT = "plans = [plan for plan in plans if plan[0] != '{}']\n    possible"
+
+
+def without(name):
+    """The reference, which never offers this schedule."""
+    return Mutant(f"never-{name}", BEST, ("    possible", f"    {WITHOUT.format(name)}"))
 
 
 PLAN = Suite(
     id="7.3",
     mutants=(
         Mutant("statistics-forgotten", PLAN_FITS, ("(M - 3 * Br)", "(M - 2 * Br)")),
-        Mutant("column-forgotten-in-F6", PLAN_FITS, ("(M - 4 * Br)", "(M - 2 * Br)")),
-        Mutant("F3-with-room-for-queries-only", PLAN_FITS, ("Br * (2 * d + 3) + d <= M", "Br * d <= M")),
-        Mutant("Bd-as-wide-as-d", PLAN_FITS, ('"Bd": min(d, Bd)', '"Bd": d')),
-        Mutant("Bd-of-one", BEST, ('"Bd": min(d, Bd)', '"Bd": 1')),
-        Mutant("never-F6", BEST, ('plans.append(("small_cache_fused"', '(("small_cache_fused"')),
-        Mutant("never-F3", BEST, ("if Br * (2 * d + 3) + d <= M", "if False")),
+        Mutant("F3-with-room-for-queries-only", PLAN_FITS, (F3_ROWS, "(M - d) // d")),
+        Mutant("F3-without-a-statistic", PLAN_FITS, (F3_ROWS, "(M - d) // (2 * d + 2)")),
+        Mutant("F3-one-word-generous", PLAN_FITS, (F3_ROWS, "(M - d + 1) // (2 * d + 3)")),
+        Mutant("F3-one-word-short", BEST, (F3_ROWS, "(M - d - 1) // (2 * d + 3)")),
+        Mutant("F3-one-word-a-row-too-many", BEST, (F3_ROWS, "(M - d) // (2 * d + 4)")),
+        Mutant("F3-with-two-keys", PLAN_FITS, ('"Bc": 1', '"Bc": 2')),
+        Mutant("F7-without-a-statistic", PLAN_FITS, (F7_ROWS, "(M - d) // (d + 2)")),
+        Mutant("F7-one-word-generous", PLAN_FITS, (F7_ROWS, "(M - d + 1) // (d + 3)")),
+        Mutant("F7-one-word-short", BEST, (F7_ROWS, "(M - d - 1) // (d + 3)")),
+        Mutant("F7d-without-log-sums", PLAN_FITS, (F7D_ROWS, "(M - Bd) // (Bd + 1)")),
+        Mutant("F7d-without-a-value", PLAN_FITS, (F7D_ROWS, "M // (Bd + 2)")),
+        Mutant("F7d-one-word-short", BEST, (F7D_ROWS, "(M - Bd - 1) // (Bd + 2)")),
+        Mutant("F7d-with-as-many-rows-as-F7", BEST, (F7D_ROWS, "one")),
+        Mutant("F7d-in-one-slice", BEST, ("range(1, d + 1)", "[d]")),
+        Mutant("F7d-in-two-slices", BEST, ("range(1, d + 1)", "[-(-d // 2)]")),
+        Mutant("F5-Bd-as-wide-as-d", PLAN_FITS, ('"Bc": Bc, "Bd": Bd', '"Bc": Bc, "Bd": d')),
+        Mutant("F5-Bd-of-one", BEST, ('"Bc": Bc, "Bd": Bd', '"Bc": Bc, "Bd": 1')),
+        Mutant("F5-no-wider-than-high", BEST, ('"Bc": Bc', '"Bc": min(Br, Bc)')),
+        Mutant("F5-never-one-column", RUNS, (">= 1]", "> 1 or plan[0] != 'small_cache']")),
         Mutant("square-tiles", BEST, ("in range(1, N + 1)", "in [max(1, int((M + 4) ** 0.5) - 2)]")),
+        Mutant("F3-rows-up-to-the-root", BEST, (F3_ROWS, "min(int(M**0.5), (M - d) // (2 * d + 3))")),
+        *map(without, ("flash_optimal", "scores_stored", "scores_stored_tiled")),
+        Mutant("never-small_cache", RUNS, ("    possible", f"    {WITHOUT.format('small_cache')}")),
         Mutant("most-words", BEST, ("return min(", "return max(")),
         Mutant("tiles-only", IS_PLAN, (".total)", ".total)[1]")),
         Mutant("not-whole", RUNS, ("//", "/")),
     ),
-    right=(by_best_pair, wider_than_the_arrays),
+    right=(by_best_pair, cut_to_the_arrays),
     cheats=(
         (library_plan, OWN),
         (called("library_tiles", lambda N, d, M: ("small_cache", schedules.small_cache.tiles(N, d, M))), OWN),
@@ -519,4 +759,4 @@ GRADIENT = Suite(
     ),
 )
 
-SUITES = (TILE, SMALL, PLAN, GRADIENT)
+SUITES = (TILE, SMALL, STORED, PLAN, GRADIENT)

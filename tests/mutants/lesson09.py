@@ -1,17 +1,113 @@
 """What is known about the exercises of lesson 09: mistakes, other right answers, cheats."""
 
+from heapq import heappop, heappush
+from itertools import count
 from math import inf, sqrt
 
 import numpy as np
 from harness import Mutant, Suite, called
 
-from iocourse import costs, exact, schedules
+from iocourse import exact, schedules
+from iocourse import sweeps as search
 from iocourse.course.checking import OWN, RUNS
 from iocourse.course.exercises import lesson09
 from iocourse.explore.facts.memory_map import move
 from iocourse.machine import probabilities
 
 # ---------------------------------------------------------------------- 9.1
+SEQUENCE = "returns words and a list of sweeps"
+LEADS = "the sweeps lead from the first state to the goal"
+OWN_WORDS = "the words are those of the sweeps"
+FEWEST = "no sequence moves fewer words"
+
+
+def every_sequence(sweeps, x, state, goal):
+    """All sequences written out one sweep at a time, then the cheapest."""
+    open_ends, whole = [(state, [])], []
+    while open_ends:
+        at, path = open_ends.pop()
+        if at == goal:
+            whole.append(path)
+        else:
+            open_ends += [(sweep[3], [*path, sweep]) for sweep in sweeps[at]]
+    words = [sum(len(r.split()) * len(t.split()) * x * x + n for r, t, n, _ in path) for path in whole]
+    least = int(np.argmin(words))
+    return words[least], tuple(whole[least])
+
+
+def dijkstra(sweeps, x, state, goal):
+    settled, waiting = set(), [(0.0, 0, state, [])]
+    for number in count(1):
+        words, _, at, path = heappop(waiting)
+        if at == goal:
+            return np.float64(words), path
+        if at not in settled:
+            settled.add(at)
+            for k, sweep in enumerate(sweeps[at]):
+                r, t = (1 + names.count(" ") for names in sweep[:2])
+                far = words + r * t * x**2 + sweep[2]
+                heappush(waiting, (far, 100 * number + k, sweep[3], [*path, sweep]))
+
+
+def first_that_leads_there(sweeps, x, state, goal):
+    words, path = 0, []
+    while state != goal:
+        path.append(sweeps[state][0])
+        words += lesson09.words_of(path[-1], x)
+        state = path[-1][3]
+    return words, path
+
+
+def library_search(sweeps, x, state, goal):
+    return search.least("forward", x).cost, []
+
+
+def the_checks_own_search(sweeps, x, state, goal):
+    return lesson09.cheapest(sweeps, x, state, goal), []
+
+
+GREEDY = (
+    ("found.append((words + rest, [sweep, *path]))", "found.append((words, words + rest, [sweep, *path]))"),
+    ("return min(found, key=lambda one: one[0])", "return min(found, key=lambda one: one[0])[1:]"),
+)
+SEARCH = Suite(
+    id="9.1",
+    mutants=(
+        Mutant("sum-for-product", OWN_WORDS, ("len(stays.split()) * len", "len(stays.split()) + len")),
+        Mutant("x-not-squared", OWN_WORDS, ("x**2", "x")),
+        Mutant("matrices-forgotten", OWN_WORDS, (" + matrices", "")),
+        Mutant("matrices-squared-too", OWN_WORDS, ("x**2 + matrices", "(x**2 + matrices)")),
+        Mutant("sums-pass-once", OWN_WORDS, ("len(passes.split())", "len(set(passes.split()))")),
+        Mutant("letters-counted", OWN_WORDS, ("len(stays.split())", "len(stays)")),
+        Mutant("greedy", FEWEST, *GREEDY),
+        Mutant("fewest-sweeps", FEWEST, ("key=lambda one: one[0]", "key=lambda one: len(one[1])")),
+        Mutant("the-dearest", FEWEST, ("return min(", "return max(")),
+        Mutant("first-sweep-lost", LEADS, ("[sweep, *path]", "path")),
+        Mutant("backwards", LEADS, ("[sweep, *path]", "[*path, sweep]")),
+        Mutant("rest-forgotten", OWN_WORDS, ("words + rest", "words")),
+        Mutant(
+            "words-alone",
+            SEQUENCE,
+            ("key=lambda one: one[0])", "key=lambda one: one[0])[0]"),
+            ("return 0, []", "return 0"),
+            ("rest, path =", "rest ="),
+            ("[sweep, *path]", "0"),
+        ),
+    ),
+    right=(every_sequence, dijkstra),
+    cheats=(
+        (first_that_leads_there, FEWEST),
+        (library_search, OWN),
+        (the_checks_own_search, OWN),
+        (called("names_alone", lambda sweeps, x, state, goal: ["F3"]), SEQUENCE),
+        (
+            called("f3_always", lambda sweeps, x, state, goal: (4 * x**2, [lesson09.FORWARD["inputs"][0]])),
+            LEADS,
+        ),
+    ),
+)
+
+# ---------------------------------------------------------------------- 9.2
 PAIR = "returns a sign and a number of words"
 SIGN = "the sign is that of the schedule with the fewest words"
 ONE_PASS = "where all fits, nobody makes less than one pass"
@@ -27,12 +123,18 @@ def in_arrays(N, d, M, pass_):
     x, y, slices = np.sqrt(M), M / (N * d), np.maximum(1, d / np.sqrt(M))
     squares = N / d * (1 + slices)
     if pass_ == "forward":
-        found = [("F5", 1 + 3 * np.maximum(1, N / x) + squares), ("F3", 2 + np.maximum(2, 4 / y))]
+        found = [
+            ("F5", 1 + 3 * np.maximum(1, N / x) + squares),
+            ("F3", 2 + np.maximum(2, 4 / y)),
+            ("F7", 2 + np.maximum(2, 2 / y) + 2 * N / d),
+        ]
     else:
         found = [
             ("B5", 5 + 7 * np.maximum(1, N / x) + 3 * squares),
             ("B4", 8 + np.maximum(2, 6 / y) + np.maximum(2, 8 / y)),
             ("B3", 5 + np.maximum(4, 16 / y)),
+            ("B7", 6 + 3 * np.maximum(1, 1 / y) + np.maximum(1, 2 / y) + 5 * N / d),
+            ("B6", 6 + np.maximum(2, 8 / y) + np.maximum(1, 1 / y) + 2 * N / d),
         ]
     sign, times = min(found, key=lambda one: one[1])
     return [sign, times * N * d]
@@ -41,16 +143,19 @@ def in_arrays(N, d, M, pass_):
 def with_ceilings_written_out(N, d, M, pass_):
     """The largest block that fits, at most the whole array, and plain quotients."""
     side = sqrt(M)
-    tall, wide = min(side, N), min(side, d)
+    tall, wide, single = min(side, N), min(side, d), min(N, M / d)
     n = N * d
     if pass_ == "forward":
         options = {
             "F3": 2 * n + 2 * n * N / min(N, M / d / 2),
+            "F7": 2 * (n + n * N / single + N**2),
             "F5": n + 3 * n * N / tall + N**2 * (1 + d / wide),
         }
     else:
         Bc, Br = min(N, M / d / 4), min(N, M / d / 3)
         options = {
+            "B6": 6 * n + 2 * n * N / Bc + n * N / single + 2 * N**2,
+            "B7": 6 * n + 3 * n * N / single + n * N / min(N, M / d / 2) + 5 * N**2,
             "B5": 5 * n + 7 * n * N / tall + 3 * N**2 * (1 + d / wide),
             "B3": 5 * n + 4 * n * N / Bc,
             "B4": 8 * n + 2 * n * N / Br + 2 * n * N / Bc,
@@ -63,7 +168,8 @@ def with_ceilings_written_out(N, d, M, pass_):
 
 
 SCHEDULES = {"F3": "flash_optimal", "F5": "small_cache", "B3": "fused_backward", "B4": "split_backward"}
-SCHEDULES["B5"] = "small_cache_backward"
+SCHEDULES |= {"F7": "scores_stored", "B5": "small_cache_backward", "B6": "score_gradients_stored"}
+SCHEDULES["B7"] = "weights_stored"
 
 
 def counted_instead(N, d, M, pass_):
@@ -101,16 +207,13 @@ def always_rows(N, d, M, pass_):
 
 
 def by_borders(N, d, M, pass_):
-    """The sign from 0.69 d², 1.13 d² and ⅔ Nd, whatever N is."""
-    n, side, columns = N * d, sqrt(M), max(1, 4 * N * d / M)
-    squares, passes = N * N * (1 + max(1, d / side)), max(1, N / side)
-    if pass_ == "forward":
-        small = 0.69 * d * d > M
-        return ("F5", n + 3 * n * passes + squares) if small else ("F3", 2 * n + n * max(2, columns))
-    if 1.13 * d * d > M:
-        return "B5", 5 * n + 7 * n * passes + 3 * squares
-    rows = max(1, 3 * N * d / M)
-    return ("B4", 2 * n * (4 + rows + columns)) if 2 * n / 3 > M else ("B3", n * (5 + 4 * columns))
+    """Right words, and the sign from the borders in units of d², whatever N is."""
+    words = in_arrays(N, d, M, pass_)[1]
+    borders = (
+        ((0.343, "F5"), (1, "F7")) if pass_ == "forward" else ((0.317, "B5"), (4 / 3, "B7"), (2.5, "B6"))
+    )
+    last = "F3" if pass_ == "forward" else "B4" if 2 * N * d / 3 > M else "B3"
+    return next((sign for share, sign in borders if share * d * d > M), last), words
 
 
 def the_checks_own_envelope(N, d, M, pass_):
@@ -119,20 +222,25 @@ def the_checks_own_envelope(N, d, M, pass_):
 
 
 ENVELOPE = Suite(
-    id="9.1",
+    id="9.2",
     mutants=(
-        Mutant("F3-without-O", best("F3"), ("blocks(N, M / (2 * d))", "blocks(N, M / d)")),
+        Mutant("F3-without-O", best("F3"), ("+ 2 * N * d * two", "+ 2 * N * d * one")),
         Mutant("F3-Q-and-O-forgotten", best("F3"), ('"F3": 2 * N * d + 2', '"F3": 2')),
         Mutant("F5-side-M", best("F5"), ("side = M**0.5", "side = M")),
         Mutant("F5-half-a-side", best("F5"), ("side = M**0.5", "side = M**0.5 / 2")),
         Mutant("F5-scores-written-only", best("F5"), ("+ N * N * (1 + blocks(d, side))", "+ N * N")),
-        Mutant("B3-rows-for-columns", best("B3"), ("+ 4 * N * d * columns", "+ 4 * N * d * rows")),
-        Mutant("B3-as-if-two-stay", best("B3"), ("blocks(N, M / (4 * d))", "blocks(N, M / (2 * d))")),
-        Mutant("B4-one-size-for-both", best("B4"), ("blocks(N, M / (3 * d))", "blocks(N, M / (4 * d))")),
-        Mutant("B4-one-sweep", best("B4"), ("(rows + columns)", "columns")),
+        Mutant("B3-rows-for-columns", best("B3"), ("+ 4 * N * d * four", "+ 4 * N * d * three")),
+        Mutant("B3-as-if-two-stay", best("B3"), ("+ 4 * N * d * four", "+ 4 * N * d * two")),
+        Mutant("B4-one-size-for-both", best("B4"), ("(three + four)", "(four + four)")),
+        Mutant("B4-one-sweep", best("B4"), ("(three + four)", "four")),
         Mutant("B5-as-F5", best("B5"), ("7 * N * d * blocks(N, side)", "3 * N * d * blocks(N, side)")),
+        Mutant("F7-as-F3", best("F7"), ("2 * N * d * one + 2", "2 * N * d * two + 2")),
+        Mutant("F7-written-only", best("F7"), ("one + 2 * N * N", "one + N * N")),
+        Mutant("B6-dQ-as-columns", best("B6"), ("four + N * d * one", "four + N * d * four")),
+        Mutant("B6-dS-read-for-free", best("B6"), ("+ N * d * one + 2 * N * N", "+ N * d * one + N * N")),
+        Mutant("B7-V-alone", best("B7"), ("+ N * d * two + 5", "+ N * d * one + 5")),
+        Mutant("B7-four-matrices", best("B7"), ("5 * N * N", "4 * N * N")),
         Mutant("less-than-a-pass", ONE_PASS, ("return max(1, length / size)", "return length / size")),
-        Mutant("less-than-a-slice", EVERYWHERE, ("blocks(d, side)", "d / side")),
         Mutant("F5-less-than-a-pass", EVERYWHERE, ("3 * N * d * blocks(N, side)", "3 * N * d * N / side")),
         Mutant("B5-less-than-a-pass", EVERYWHERE, ("7 * N * d * blocks(N, side)", "7 * N * d * N / side")),
         Mutant("rounded-up", EVERYWHERE, ("max(1, length / size)", "-(-length // size)")),
@@ -153,76 +261,6 @@ ENVELOPE = Suite(
         (always_rows, SIGN),
         (by_borders, SIGN),
         (the_checks_own_envelope, OWN),
-    ),
-)
-
-# ---------------------------------------------------------------------- 9.2
-WHOLE, ENOUGH, NO_MORE = (
-    "returns a whole number of at least 1",
-    "with so much memory F3 moves at most W words",
-    "and with less it would move more",
-)
-
-
-def halving(N, d, W):
-    """The smallest Br by bisection, and its footprint from the closed form."""
-    low, high = 0, N
-    while high - low > 1:
-        Br = (low + high) // 2
-        low, high = (low, Br) if costs.flash_optimal(N, d, Br=Br, Bc=1).total <= W else (Br, high)
-    return np.int64(costs.flash_optimal(N, d, Br=high, Bc=1).peak)
-
-
-def in_units_of_arrays(N, d, W):
-    whole_passes = min(N, W // (2 * N * d) - 1)
-    rows, rest = divmod(N, whole_passes)
-    return (rows + (rest > 0)) * (2 * d + 3) + d
-
-
-def in_floats(N, d, W):
-    passes = (W - 2 * N * d) // (2 * N * d)
-    return int(np.ceil(N / passes)) * (2 * d + 3) + d
-
-
-def every_Br(N, d, W):
-    if N > 10**6:
-        raise TimeoutError("this would take days")
-    fits = (costs.flash_optimal(N, d, Br=Br, Bc=1) for Br in range(1, N + 1))
-    return min(ledger.peak for ledger in fits if ledger.total <= W)
-
-
-def library_tiles(N, d, W):
-    M = 3 * d + 3
-    while schedules.flash_optimal.cost(N, d, **schedules.flash_optimal.tiles(N, d, M)).total > W:
-        M += 1
-    return M
-
-
-MEMORY = Suite(
-    id="9.2",
-    mutants=(
-        Mutant("statistics-forgotten", ENOUGH, ("2 * d + 3", "2 * d + 1")),
-        Mutant("scores-forgotten", ENOUGH, ("2 * d + 3", "2 * d + 2")),
-        Mutant("key-forgotten", ENOUGH, ("(2 * d + 3) + d", "(2 * d + 3)")),
-        Mutant("rows-rounded-down", ENOUGH, ("-(-N // passes)", "N // passes")),
-        Mutant("passes-rounded-up", ENOUGH, ("(W - 2 * N * d) //", "(W - 1) //")),
-        Mutant("Q-and-O-for-free", ENOUGH, ("(W - 2 * N * d)", "W")),
-        Mutant("Q-and-O-twice", NO_MORE, ("(W - 2 * N * d)", "max(2 * N * d, W - 4 * N * d)")),
-        Mutant("one-row-more", NO_MORE, ("-(-N // passes)", "N // passes + 1")),
-        Mutant("room-for-K-and-V", NO_MORE, ("(2 * d + 3) + d", "(2 * d + 3) + 2 * d")),
-        Mutant("not-whole", WHOLE, ("-(-N // passes)", "N / passes")),
-    ),
-    right=(halving, in_units_of_arrays, in_floats),
-    cheats=(
-        (every_Br, RUNS),
-        (called("leading_term", lambda N, d, W: 4 * N * N * d * d // W), ENOUGH),
-        (called("for_one_pass", lambda N, d, W: N * (2 * d + 3) + d), NO_MORE),
-        (library_tiles, OWN),
-        (
-            called("the_checks_own_rows", lambda N, d, W: lesson09._rows_needed(N, d, W) * (2 * d + 3) + d),
-            OWN,
-        ),
-        (costs.flash_optimal, OWN),
     ),
 )
 
@@ -413,4 +451,142 @@ BACKWARD = Suite(
     ),
 )
 
-SUITES = (ENVELOPE, MEMORY, BACKWARD)
+# ---------------------------------------------------------------------- 9.4
+B6_TOTAL = "no more words move than (9.4) says"
+
+
+def gradients_apart(m, Q, K, V, dO, LSE, D, *, Bc):
+    """Blocks counted by hand, dP in a row of its own, keys scaled in place of queries."""
+    N, d = Q.shape
+    dS, dK, dV = m.new("dS", (N, N)), m.new("dK", (N, d)), m.new("dV", (N, d))
+    for first in range(0, N, Bc):
+        j = (first, min(first + Bc, N))
+        k, v = m.load(K, j), m.load(V, j)
+        dk, dv = m.zeros(j[1] - j[0], d), m.zeros(j[1] - j[0], d)
+        for row in range(N):
+            i = (row, row + 1)
+            q, do = m.load(Q, i), m.load(dO, i)
+            with m.load(LSE, i) as L, m.load(D, i) as D_i:
+                p = q @ k.T
+                p *= d**-0.5
+                probabilities(p, L)
+                dv.add_product(p.T, do)
+                with do @ v.T as dp:
+                    dp -= D_i.reshape(1, 1)
+                    p *= dp
+            m.store(p, dS, i, j)
+            p *= d**-0.5
+            dk.add_product(p.T, q)
+            for tile in (p, q, do):
+                tile.free()
+        m.store(dk, dK, j)
+        m.store(dv, dV, j)
+        for tile in (k, v, dk, dv):
+            tile.free()
+    return dS, dK, dV
+
+
+def tiles_of_two_queries(m, Q, K, V, dO, LSE, D, *, Bc):
+    """Right values, but more than one query at a time."""
+    return keys_with(m, Q, K, V, dO, LSE, D, Bc=Bc, Br=2)
+
+
+def keys_with(m, Q, K, V, dO, LSE, D, *, Bc, Br):
+    N, d = Q.shape
+    dS, dK, dV = m.new("dS", (N, N)), m.new("dK", (N, d)), m.new("dV", (N, d))
+    for j in m.blocks(N, Bc):
+        with m.load(K, j) as k, m.load(V, j) as v, m.zeros(j, d) as dk, m.zeros(j, d) as dv:
+            for i in m.blocks(N, Br):
+                with (
+                    m.load(Q, i) as q,
+                    m.load(dO, i) as do,
+                    m.load(LSE, i) as L,
+                    m.load(D, i) as D_i,
+                ):
+                    q *= d**-0.5
+                    with q @ k.T as s:
+                        dv.add_product(probabilities(s, L).T, do)
+                        s.times_product(do, v.T, less=D_i)
+                        dk.add_product(s.T, q)
+                        m.store(s, dS, i, j)
+            m.store(dk, dK, j)
+            m.store(dv, dV, j)
+    return dS, dK, dV
+
+
+def one_row_later(m, Q, K, V, dO, LSE, D, *, Bc):
+    """The library's own loop, whose rows are one query each."""
+    return keys_with(m, Q, K, V, dO, LSE, D, Bc=Bc, Br=1)
+
+
+def taken_with_scores(m, Q, K, V, dO, LSE, D, *, Bc):
+    arrays = [m.take(array) for array in (Q, K, V, dO)]
+    S = exact.scores(arrays[0], arrays[1])
+    dS = exact.softmax(S) * (arrays[3] @ arrays[2].T - m.take(D)[:, None])
+    _, dK, dV = exact.attention_backward(*arrays)
+    return tuple(m.slow(name, part) for name, part in (("dS", dS), ("dK", dK), ("dV", dV)))
+
+
+KEYS = Suite(
+    id="9.4",
+    mutants=(
+        Mutant("L-for-D", "dS is exact", ("less=D_i", "less=L_i")),
+        Mutant("q-unscaled", "dS is exact", (" q *= d**-0.5", " pass")),
+        Mutant("dS-scaled", "dS is exact", ("m.store(s, dS, i, j)", "s *= d**-0.5; m.store(s, dS, i, j)")),
+        Mutant(
+            "weights-stored",
+            "dS is exact",
+            ("dv.add_product(s.T, do)\n", "dv.add_product(s.T, do); m.store(s, dS, i, j)\n"),
+            ("m.store(s, dS, i, j)\n            m", "pass\n            m"),
+        ),
+        Mutant(
+            "dv-from-score-gradients",
+            "dV is exact",
+            ("dv.add_product(s.T, do)\n", "pass\n"),
+            ("dk.add_product(s.T, q)", "dk.add_product(s.T, q); dv.add_product(s.T, do)"),
+        ),
+        Mutant(
+            "dk-from-weights",
+            "dK is exact",
+            ("dk.add_product(s.T, q)\n", "pass\n"),
+            ("dv.add_product(s.T, do)\n", "dv.add_product(s.T, do); dk.add_product(s.T, q)\n"),
+        ),
+        Mutant("dk-scaled-twice", "dK is exact", ("m.store(dk, dK, j)", "dk *= d**-0.5; m.store(dk, dK, j)")),
+        Mutant("ragged-block-skipped", RUNS, ("m.blocks(N, Bc)", "list(m.blocks(N, Bc))[: N // Bc]")),
+        Mutant(
+            "no-maximum",
+            LARGE,
+            ("probabilities(s, L_i)", "np.exp(s, out=s); stats = s.sum(axis=1); s /= stats.reshape(-1, 1)"),
+        ),
+        Mutant("all-queries-at-once", FITS, ("m.blocks(N, 1)", "m.blocks(N, N)")),
+        Mutant(
+            "dO-read-again",
+            "dO is read ⌈N/Bc⌉ times",
+            ("dk.add_product(s.T, q)", "dk.add_product(s.T, q); m.load(dO, i).free()"),
+        ),
+        Mutant(
+            "dk-stored-after-each-query",
+            "dK is written once",
+            ("m.store(s, dS, i, j)", "m.store(s, dS, i, j); m.store(dk, dK, j)"),
+        ),
+        Mutant(
+            "D-read-twice",
+            B6_TOTAL,
+            ("dk.add_product(s.T, q)", "dk.add_product(s.T, q); m.load(D, i).free()"),
+        ),
+        Mutant(
+            "dS-stored-twice",
+            "dS is written once",
+            ("m.store(s, dS, i, j)", "m.store(s, dS, i, j); m.store(s, dS, i, j)"),
+        ),
+    ),
+    right=(gradients_apart, one_row_later),
+    cheats=(
+        (tiles_of_two_queries, FITS),
+        (schedules.score_gradients_stored, OWN),
+        (lesson09.keys_sweep, OWN),
+        (taken_with_scores, RUNS),
+    ),
+)
+
+SUITES = (SEARCH, ENVELOPE, BACKWARD, KEYS)

@@ -2,7 +2,7 @@
 
     TRITON_INTERPRET=0 PYTHONPATH=. python tests/rehearsal/a_visit.py FOLDER
 
-Launches, options, files and records are real, and so are lengths where they cost nothing; nothing is compiled
+Launches, options, files and records are real; lengths are as short as they can be, nothing is compiled
 (`variants` does that), no rival computes anything, and no number says anything.
 """
 
@@ -18,6 +18,8 @@ import stubbed_gpu
 import torch
 import triton
 
+from iocourse.bench.gpu.problem import Shape
+
 
 class Uncompiled:
     """Stands in for a compiled kernel: a launch is packed as its signature says, descriptors taken apart."""
@@ -32,28 +34,30 @@ class Uncompiled:
 
 
 class Attended(torch.autograd.Function):
-    """Ones for O, and for every gradient: a rival that takes no time."""
+    """Zeros for O, and for every gradient: a rival that takes no time, nor memory until somebody looks."""
 
     @staticmethod
     def forward(ctx, q, k, v):
         ctx.sizes = q.shape, k.shape, v.shape
-        return torch.ones(*q.shape[:-1], v.shape[-1], dtype=q.dtype)
+        return torch.zeros(*q.shape[:-1], v.shape[-1], dtype=q.dtype)
 
     @staticmethod
     def backward(ctx, do):
-        return tuple(torch.ones(size, dtype=do.dtype) for size in ctx.sizes)
+        return tuple(torch.zeros(size, dtype=do.dtype) for size in ctx.sizes)
 
 
 def rival(q, k, v, **options):
     return Attended.apply(q, k, v)
 
 
-def ones(q, k, v, do, seen=None, rows=1024):
-    """In the place of `exact_head`: what the stubbed kernels give."""
-    return {
-        name: torch.ones_like(x).double()
-        for name, x in zip(("O", "dQ", "dK", "dV"), (q, q, k, v), strict=True)
-    }
+def zeros(q, k, v, do, seen=None, rows=1024):
+    """In the place of `exact_head`, which nobody is held against."""
+    return {name: torch.zeros_like(x) for name, x in zip(("O", "dQ", "dK", "dV"), (q, q, k, v), strict=True)}
+
+
+def unseen(q, k, v, allowed, scale):
+    """In the place of what the checks hold values against: O and LSE, zeros."""
+    return rival(q, k, v), q.sum(-1).float()
 
 
 class OneHead(int):
@@ -61,6 +65,11 @@ class OneHead(int):
 
     def __floordiv__(self, d):
         return 1
+
+
+def shorter(dtype, d, N, causal):
+    """In the place of `filled`: one head of one sequence, and an eighth of its length."""
+    return Shape(dtype, d, N // 8, 1, 1, causal)
 
 
 def replace(name, new):
@@ -75,7 +84,7 @@ def in_a_hurry():
     """One lap of everything, and none of what only takes time."""
     import torch.nn.attention.flex_attention as flex
 
-    from iocourse.bench import attention, decode, sparse, subjects
+    from iocourse.bench import attention, decode, sparse, subjects, varlen
     from iocourse.bench.gpu import place
     from iocourse.bench.lowrank import on_gpu
     from iocourse.gpu import timing
@@ -85,13 +94,15 @@ def in_a_hurry():
     timing.WARM_UPS, timing.HEAD_START, place.LEAD_BYTES = 0, 0, 1
     decode.copy_speed.__defaults__ = (2**10,)
     place.Place.device, place.Place.tidy = "cpu", lambda self: None
-    replace("exact_head", ones)
+    replace("exact_head", zeros)
     replace("WIDTH", OneHead(2048))
+    replace("filled", shorter)
     replace("errors", lambda found, reference: (dict.fromkeys(found, 0.0), 0.0))
     attention.LENGTHS = attention.LENGTHS[:1]
     sparse.KINDS = sparse.KINDS[:1]
     masked = sparse._filled
-    sparse._filled = lambda d, N, mask: masked(d, 1024, mask)
+    sparse._filled = lambda d, N, mask: masked(d, 1024, mask)._replace(B=1)
+    varlen.LONGEST = 512
     timing.CudaStopwatch.__init__ = lambda self: setattr(self, "_buffer", torch.zeros(1))
     real = timing.side_by_side
     replace("side_by_side", lambda works, stopwatch: real(works, stopwatch=stopwatch, rounds=1, least=1))
@@ -150,6 +161,8 @@ def called(command):
         return run[command[2]](command[3:])
     import on_gpu
 
+    on_gpu.oracle.exact = on_gpu.oracle.eager = unseen
+    on_gpu.oracle.bounds = lambda *_: [0.0] * 5
     sys.argv, every = command[1:], on_gpu.checks()
     kinds = {getattr(check, "func", check).__name__: name for name, check in reversed(every.items())}
     for name in ("far_apart", "low_rank"):  # 4 GB, and certificates that made-up values break

@@ -80,7 +80,7 @@ def test_the_whole_visit_runs_and_leaves_its_records(cache, tmp_path):
 def ours_are_timed(name, record):
     """Every shape and pass of ours has its time, and every tile that was tried."""
     if name == "tune":
-        assert len(record["kernels"]) == record["asked"] == 8 and len(record["rows"]) == 2
+        assert len(record["kernels"]) == record["asked"] == 8 and record["tiles"] == []
         assert [one for kernel in record["kernels"] for one in kernel["tried"] if "failed" in one] == []
         return
     assert record["shapes"]["done"] == record["shapes"]["asked"] > 0

@@ -54,6 +54,18 @@ class Place:
             self._lead.zero_()
 
 
+def nothing_compiled() -> str:
+    """Why no kernel of ours runs compiled in this process; "" where it does."""
+    reason = no_cuda()
+    if reason:
+        return f"no GPU, {reason}"
+    try:
+        from iocourse.kernels import INTERPRETED
+    except ImportError as error:
+        return f"no kernels, {error}"
+    return "kernels are interpreted in this process; unset TRITON_INTERPRET" if INTERPRETED else ""
+
+
 def cuda_place(subject: str) -> Place:
     """The GPU of this process, where kernels are compiled for it.
 
@@ -64,20 +76,11 @@ def cuda_place(subject: str) -> Place:
         Refused: there is none, triton is missing, or kernels are interpreted here; the line says what can be
             done instead.
     """
-    reason = no_cuda()
+    reason = nothing_compiled()
     if reason:
         raise Refused(
             f"{reason}, and this subject times kernels on an NVIDIA GPU: run it where one is; "
             f"without one, `iocourse bench resources` compiles every kernel for every chip. "
             f"Shipped with the course: {provenance(recorded(subject))}."
-        )
-    try:
-        from iocourse.kernels import INTERPRETED
-    except ImportError as error:
-        raise Refused(str(error)) from None
-    if INTERPRETED:
-        raise Refused(
-            "kernels are interpreted in this process, and times of an interpreter say nothing about a GPU: "
-            "unset TRITON_INTERPRET and start again"
         )
     return Place()

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iocourse.bench import Row, circumstances
-from iocourse.gpu.timing import no_cuda
 from iocourse.refusal import write_whole
 
-from ..gpu.place import Place
+from ..gpu.contenders import ours
+from ..gpu.place import Place, nothing_compiled
 from ..gpu.trial import outcomes
 from .exact_side import sampled_truth, sdpa
 from .published import relative_error
@@ -37,7 +37,7 @@ def section(keep: Callable[[Row], None] | None = None) -> Row:
     """Facts of the device and its rows; where there is none, the reason alone. `keep` takes it after each
     length, so that a run that is cut off leaves those.
     """
-    reason = _absent()
+    reason = nothing_compiled()
     if reason:
         return {"absent": reason}
     place, rows = Place(), list[Row]()
@@ -48,17 +48,6 @@ def section(keep: Callable[[Row], None] | None = None) -> Row:
         if keep:
             keep(found)
     return found
-
-
-def _absent() -> str:
-    reason = no_cuda()
-    if reason:
-        return f"no GPU, {reason}"
-    try:
-        from iocourse.kernels import INTERPRETED
-    except ImportError as error:
-        return f"no kernels, {error}"
-    return "kernels are interpreted in this process" if INTERPRETED else ""
 
 
 def times(n: int, place: Place, d: int = D) -> list[Row]:
@@ -149,9 +138,7 @@ def _statistics(g: int, q: Tensor, k: Tensor, v: Tensor) -> tuple[Any, ...]:
 
 
 def _exact(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    from iocourse.kernels import attention
-
-    return attention(*(x[None, None] for x in (q, k, v)), scale=1.0)[0, 0]
+    return ours(q[None, None], k[None, None], v[None, None], False, scale=1.0)[0, 0]
 
 
 def _work(attend: Callable[..., Tensor], dtype: str, tensors: list[Tensor], pass_: str) -> Any:

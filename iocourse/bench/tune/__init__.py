@@ -1,6 +1,7 @@
-"""Tile sizes tried out on the GPU that is here; prints the rows to paste into `kernels/host/tiles.py`.
+"""Tile sizes tried out on the GPU that is here; the record's `tiles` are those worth taking.
 
-Nothing is tuned unless this is asked for, and no result is used by itself. Forward and fused are timed alone,
+Nothing is tuned unless this is asked for. The record takes effect where the package has it, as
+`iocourse/data/bench/tune.json` (see `iocourse.gpu.measured`). Forward and fused are timed alone,
 each half of the split backward pass together with the other half at its shipped tile. The kernel with
 specialised warps is left out: Triton takes four warps and no other number for it.
 """
@@ -14,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from iocourse.bench import Row, circumstances
 from iocourse.console import steps, table
 from iocourse.data.recorded import provenance
+from iocourse.gpu.measured import Place as TilePlace
 from iocourse.gpu.timing import CudaStopwatch
 
 from ..gpu.contenders import with_warnings
-from ..gpu.judging import geometric_mean
 from ..gpu.place import Place, cuda_place
 from ..gpu.problem import filled
 from ..gpu.runner import Keep
@@ -28,10 +29,10 @@ from .problem import KERNELS, Problem
 from .warming import wanted, warm
 
 if TYPE_CHECKING:
-    from iocourse.kernels import Tile, Tiles
+    from iocourse.kernels import Tile
 
 NAME = "tune"
-HELP = "time tiles for our kernels on a GPU and print the row to paste (needs CUDA, takes long)"
+HELP = "time tiles for our kernels on a GPU, and record the faster ones (needs CUDA, takes long)"
 HEADS = (64, 128)
 N = 4096
 MASKS = (False, True)  # causal
@@ -71,7 +72,7 @@ def tuned(
     arch: int, heads: Sequence[int], quick: bool, problem: Callable[[int, bool], Problem], place: Place,
     keep: Keep | None = None,
 ) -> Row:  # fmt: skip
-    """The record: every candidate's times, the tile to take for each kernel, and the rows to paste.
+    """The record: every candidate's times, the tile to take for each kernel and mask, and the faster ones.
 
     Args:
         arch: a row of the tile table.
@@ -81,13 +82,13 @@ def tuned(
         place: where this runs.
         keep: takes the record after each kernel, so that a run that is cut off leaves what it tried.
     """
-    from iocourse.kernels.host.tiles import tiles_for
+    from iocourse.kernels.host.tiles import padded, tiles_for
 
     kernels: list[Row] = []
-    rows: list[str] = []
+    faster: list[Row] = []
     facts = circumstances("torch", "triton") | {"device": place.facts()}
     record = {"subject": NAME, **facts, "arch": arch, "asked": len(heads) * len(KERNELS)}
-    record |= {"kernels": kernels, "rows": rows}  # which grow
+    record |= {"kernels": kernels, "tiles": faster}  # which grow
 
     for d in steps(heads, "head sizes"):
         tiles = tiles_for(arch, d, BYTES)
@@ -96,12 +97,13 @@ def tuned(
             shipped = getattr(tiles, kernel)
             tiles_to_try = candidates(kernel, shipped, arch, d, quick)
             tried = _tried(kernel, tiles_to_try, problems, place.stopwatch)
-            best = chosen(tried, shipped)
+            best = [chosen(tried, shipped, at) for at in range(len(MASKS))]
             kernels.append({"d": d, "kernel": kernel, "shipped": shipped, "chosen": best, "tried": tried})
-            tiles = tiles._replace(**{kernel: best})
+            for causal, tile in zip(MASKS, best, strict=True):
+                at = TilePlace(arch, kernel, max(64, padded(d)), BYTES, causal)
+                faster += [{**at._asdict(), "tile": tile}] if tile != shipped else []
             if keep:
                 keep(record)
-        rows.append(row_text(arch, d, BYTES, tiles))
     return record
 
 
@@ -121,34 +123,30 @@ def _tried(kernel: str, tiles: list[Tile], problems: list[Problem], watch: CudaS
     return found
 
 
-def chosen(tried: Sequence[Mapping[str, Any]], shipped: Tile) -> Tile:
-    """The fastest tile in the geometric mean of its times, where that is worth the change."""
-    means = {one["tile"]: geometric_mean(one["ms"]) for one in tried if "failed" not in one}
-    if not means:
+def chosen(tried: Sequence[Mapping[str, Any]], shipped: Tile, mask: int) -> Tile:
+    """The fastest tile under one of MASKS, by its number, where that is worth the change."""
+    times = {one["tile"]: one["ms"][mask] for one in tried if "failed" not in one}
+    if not times:
         return shipped
-    best = min(means, key=lambda tile: means[tile])
-    return best if shipped not in means or means[shipped] >= WORTH_IT * means[best] else shipped
-
-
-def row_text(arch: int, d: int, itemsize: int, tiles: Tiles) -> str:
-    """The line of TABLE in `kernels/host/tiles.py`."""
-    four = ", ".join(str(tuple(tile)) for tile in tiles)
-    return f"    ({arch}, {d}, {itemsize}): _row({four}),"
+    best = min(times, key=lambda tile: times[tile])
+    return best if shipped not in times or times[shipped] >= WORTH_IT * times[best] else shipped
 
 
 def show(result: Row) -> str:
-    """The best and the shipped tile of each kernel, and the rows to paste."""
-    lines = [["", "shipped", "ms full, causal", "to take", "ms full, causal", "tried"]]
+    """The shipped tile of each kernel and those to take, with their milliseconds."""
+    lines = [["", "shipped", "ms full, causal", "to take, full", "ms", "to take, causal", "ms", "tried"]]
     for one in result["kernels"]:
-        shipped, best = (_tile(one[name], one["tried"]) for name in ("shipped", "chosen"))
-        lines.append([f"{one['kernel']}, d = {one['d']}", *shipped, *best, str(len(one["tried"]))])
-    paste = ["rows for TABLE in iocourse/kernels/host/tiles.py:", *result["rows"]]
-    parts = [table(lines), "\n".join(paste), cut_off("kernels", result["asked"], len(result["kernels"]))]
+        times = {tuple(entry["tile"]): entry["ms"] for entry in one["tried"] if "failed" not in entry}
+        cells = [f"{one['kernel']}, d = {one['d']}", *_cells(one["shipped"], times, *range(len(MASKS)))]
+        for at, tile in enumerate(one["chosen"]):
+            cells += _cells(tile, times, at)
+        lines.append([*cells, str(len(one["tried"]))])
+    found = f"{len(result['tiles'])} faster than the shipped; `bench visit --install` ships a visit's"
+    parts = [table(lines), found, cut_off("kernels", result["asked"], len(result["kernels"]))]
     return "\n\n".join(part for part in (*parts, provenance(result)) if part)
 
 
-def _tile(tile: Sequence[int], tried: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+def _cells(tile: Sequence[int], times: Mapping[Any, Sequence[float]], *masks: int) -> list[str]:
     """The tile, and '1.234, 0.700' or that it failed."""
-    entry = next(one for one in tried if tuple(one["tile"]) == tuple(tile))
-    times = "failed" if "failed" in entry else ", ".join(f"{ms:.3f}" for ms in entry["ms"])
-    return "×".join(map(str, tile)), times
+    ms = times.get(tuple(tile))
+    return ["×".join(map(str, tile)), "failed" if ms is None else ", ".join(f"{ms[at]:.3f}" for at in masks)]

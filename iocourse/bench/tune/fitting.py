@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import TYPE_CHECKING
 
-from iocourse.gpu.chips import REGISTERS_A_THREAD, chip_of
+from iocourse.gpu.measured import fits
 
 if TYPE_CHECKING:
     from iocourse.kernels import Tile
@@ -20,22 +20,6 @@ CURATED: dict[tuple[int, int, str], tuple[tuple[int, int, int, int], ...]] = {
     (90, 128, "forward"): ((128, 128, 8, 3), (128, 64, 8, 3), (64, 128, 4, 2)),
     (90, 128, "fused"): ((64, 128, 8, 2), (64, 128, 8, 1), (64, 64, 8, 2)),
 }
-ADDRESSES = 32  # registers a thread that sums and scores must leave for everything else, at the very least
-
-
-def fits(kernel: str, tile: Tile, arch: int, d: int) -> bool:
-    """Whether a 16-bit tile could run at all: a lower bound of what it needs, so few that run are left out.
-
-    In registers: the float32 sums that stay and tiles of scores; the fused pass' tile of dQ comes and goes.
-    In shared memory: the two arrays that stream past, `stages` tiles deep.
-    """
-    BM, BN, warps, stages = tile
-    stays, streams = (BM, BN) if kernel in ("forward", "queries") else (BN, BM)
-    sums = stays if kernel in ("forward", "queries") else 2 * stays
-    scores = BM * BN * (1 if kernel == "forward" else 2)
-    registers = (sums * d + scores) / (32 * warps)
-    shared = 2 * streams * d * BYTES * stages
-    return registers + ADDRESSES <= REGISTERS_A_THREAD and shared <= chip_of(arch).shared_bytes
 
 
 def candidates(kernel: str, shipped: Tile, arch: int, d: int, quick: bool) -> list[Tile]:

@@ -39,7 +39,7 @@ class Problem:
         self._seen, self._scale = Seen(Band(None, 0 if shape.causal else None)), shape.d**-0.5
         self._q, self._k, self._v, self._do = _drawn(shape, place)
         self._o, self._lse = self.run("forward")
-        self._expected = {kernel: self.run(kernel) for kernel in KERNELS}
+        self._expected: dict[str, tuple[Tensor, ...]] = {}
 
     def run(self, kernel: str) -> tuple[Tensor, ...]:
         """What a kernel gives: O and LSE, or the three gradients."""
@@ -59,6 +59,8 @@ class Problem:
             with using(**{kernel: tile}):
                 return self.run(kernel)
 
+        if kernel not in self._expected:
+            self._expected[kernel] = self.run(kernel)
         for found, expected in zip(work(), self._expected[kernel], strict=True):
             off = float((found.float() - expected.float()).norm() / expected.float().norm())
             if not off < 0.01:

@@ -21,7 +21,6 @@ from .plan import CHECKS, MINUTES, Step, chosen, limit, log_path, part_path, rec
 from .running import ended_by_term, environment
 from .running import run as run_commands
 from .state import CUT, DONE, FAILED, NEEDLESS, RUNNING, alone, keep_better, load, read_record, save
-from .tuned import faster
 
 NAME = "visit"
 HELP = (
@@ -156,7 +155,7 @@ def _needless(out: Path, step: Step) -> str:
     record = read_record(record_path(out, "tune"))
     if record is None:
         return "tune has left no record"
-    return "" if faster(record) else "tune found no tile that is worth a change"
+    return "" if record.get("tiles") else "tune found no tile that is worth a change"
 
 
 def _how(step: Step, codes: dict[str, int | None], cut: bool) -> str:

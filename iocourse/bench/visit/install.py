@@ -8,6 +8,7 @@ from pathlib import Path
 
 from iocourse.bench import Row
 from iocourse.data import recorded as shipped
+from iocourse.gpu.measured import tiles_of
 from iocourse.refusal import Refused, write_whole
 
 from .plan import Step, record_path
@@ -20,19 +21,21 @@ NEEDED = ("subject", "date", "versions", "device")
 def install(out: Path, known: Sequence[Step]) -> list[str]:
     """Put every record that a lesson can read into the package; a line for each says what became of it.
 
-    What is shipped is not replaced by less: a quick record takes the place of none that is whole.
+    What is shipped is not replaced by less: a quick record takes the place of none that is whole. Tiles come
+    first, for with them the times of the step `again` are attention's.
 
     Raises:
         Refused: a record is no benchmark's, or there is none.
     """
-    found = [line for step in known if step.shipped for line in _installed(out, step)]
+    order = sorted(known, key=lambda step: step.shipped != "tune")
+    found = [line for step in order if step.shipped for line in _installed(out, step)]
     if not found:
         raise Refused(f"--out {out} holds no record; allowed: the folder of a visit")
     return found
 
 
 def _installed(out: Path, step: Step) -> list[str]:
-    file = record_path(out, "again" if step.name == "attention" and _tiles_are_pasted(out) else step.name)
+    file = record_path(out, "again" if step.name == "attention" and _with_measured_tiles(out) else step.name)
     record = read_record(file)
     if record is None:
         return []
@@ -41,6 +44,8 @@ def _installed(out: Path, step: Step) -> list[str]:
         raise Refused(
             f"{file} is no record of bench {step.shipped}: it lacks {', '.join(absent) or 'its subject'}"
         )
+    if step.shipped == "tune":
+        tiles_of(record)  # refuses rows that no launch could take
     target = FOLDER / f"{step.shipped}.json"
     before = read_record(target)
     if step.shipped == "lowrank":  # the rest of that record is about a CPU
@@ -58,16 +63,9 @@ def _fullness(record: Row) -> tuple[bool, float]:
     return not record.get("quick"), how_far(record)
 
 
-def _tiles_are_pasted(out: Path) -> bool:
-    """Whether the table has the tiles that tune chose: then the times with these are those of the package."""
-    tune = read_record(record_path(out, "tune"))
-    if tune is None or not record_path(out, "again").is_file():
+def _with_measured_tiles(out: Path) -> bool:
+    """Whether the package has the tiles that tune found: then the times with these are the package's."""
+    tune, there = read_record(record_path(out, "tune")), read_record(FOLDER / "tune.json")
+    if not tune or not tune.get("tiles") or not record_path(out, "again").is_file():
         return False
-    try:
-        from iocourse.kernels.host.tiles import TABLE
-    except ImportError:
-        return False
-    return all(
-        list(getattr(TABLE[tune["arch"], one["d"], 2], one["kernel"])) == list(one["chosen"])
-        for one in tune["kernels"]
-    )
+    return there is not None and there.get("tiles") == tune["tiles"]

@@ -69,7 +69,9 @@ def steps(out: Path, tutorial: Path | None = None) -> list[Step]:
             [*sixteen, *few],
             "attention",
         ),
-        bench("tune", "few tiles, the shipped ones first", 5, ["tune", "--quick", "--heads", "64,128"]),
+        bench(
+            "tune", "few tiles, the shipped ones first", 5, ["tune", "--quick", "--heads", "64,128"], "tune"
+        ),
     ]
     if tutorial is not None:
         beside = ["--types", "float16", "--lengths", "1024,4096,16384", "--tutorial", str(tutorial)]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from iocourse.bench import Row
 from iocourse.console import table
 from iocourse.data.recorded import provenance
 
+from ..gpu.judging import cell
 from .plan import record_path
 from .state import how_far, read_record
 
@@ -21,8 +22,10 @@ def text(visit: Row) -> str:
         return _plan(visit)
     if "installed" in visit:
         return "\n".join([*visit["installed"], "", *_to_commit()])
-    parts = [visit.get("stopped", ""), _steps(visit), *_goals(visit), _tiles(visit), _records(visit)]
-    return "\n\n".join(part for part in (*parts, _provenance(visit)) if part)
+    records = _read(visit)
+    parts = [visit.get("stopped", ""), _steps(visit, records), *_goals(records), _tiles(records)]
+    parts += [_to_go_on(visit["out"]) if records else "", _provenance(visit, records)]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _plan(visit: Row) -> str:
@@ -33,52 +36,50 @@ def _plan(visit: Row) -> str:
     return table(lines, left=3, gap=3)
 
 
-def _steps(visit: Row) -> str:
+def _read(visit: Row) -> dict[str, Row]:
+    """The records there are, by the names of their steps."""
+    names = [one["name"] for one in visit["steps"] if one["recorded"]]
+    found = {name: read_record(record_path(Path(visit["out"]), name)) for name in names}
+    return {name: record for name, record in found.items() if record is not None}
+
+
+def _steps(visit: Row, records: Mapping[str, Row]) -> str:
     lines = [["", "state", "seconds", "at most", "of its shapes"]]
     for one in visit["steps"]:
-        record = read_record(record_path(Path(visit["out"]), one["name"])) if one["recorded"] else None
-        share = f"{how_far(record):.0%}" if record is not None else ""
+        share = f"{how_far(records[one['name']]):.0%}" if one["name"] in records else ""
         times = [f"{one['seconds']:.0f}", str(one["limit"])] if "limit" in one else ["", ""]
         lines.append([one["name"], one.get("state", "to come"), *times, share])
     spent = f"{visit['seconds'] / 60:.1f} of {visit['minutes']:g} minutes"
     return f"the visit so far, {spent}\n{table(lines, left=2)}"
 
 
-def _goals(visit: Row) -> Iterator[str]:
+def _goals(records: Mapping[str, Row]) -> Iterator[str]:
     """The verdict on each goal that a record speaks of; those without enough shapes are left out."""
     lines = []
-    for one, record in _measured(visit):
+    for name, record in records.items():
         for goal in record.get("goals", []):
             if not goal["verdict"].startswith("not judged"):
                 numbers = f"{goal['reached']:.3f}", f"{goal['goal']:.2f}"
-                lines.append([one["name"], goal["what"], *numbers, goal["verdict"]])
+                lines.append([name, goal["what"], *numbers, goal["verdict"]])
     if lines:
         yield table([["goals", "", "reached", "goal", ""], *lines], left=2)
 
 
-def _measured(visit: Row) -> Iterator[tuple[Row, Row]]:
-    for one in visit["steps"]:
-        record = read_record(record_path(Path(visit["out"]), one["name"])) if one["recorded"] else None
-        if record is not None:
-            yield one, record
-
-
-def _tiles(visit: Row) -> str:
-    """What tune found, and how to use it."""
-    tune = next((record for one, record in _measured(visit) if one["name"] == "tune"), None)
-    if tune is None or not tune["rows"]:
-        return ""
+def _tiles(records: Mapping[str, Row]) -> str:
+    """What tune found, and what becomes of it."""
+    rows = records.get("tune", {}).get("tiles", ())
     said = (
-        "tune's rows for TABLE in iocourse/kernels/host/tiles.py. The step `again` times them; once they are "
-        "pasted, --install takes its record instead of attention's"
+        "faster tiles that tune found. The step `again` times them; --install ships them, and its record in "
+        "the place of attention's"
     )
-    return "\n".join([said, *tune["rows"]])
+    lines = (
+        f"  {row['kernel']}, d = {row['d']}, {cell(row['causal'])}: {'×'.join(map(str, row['tile']))}"
+        for row in rows
+    )
+    return "\n".join([said, *lines]) if rows else ""
 
 
-def _records(visit: Row) -> str:
-    if not any(True for _ in _measured(visit)):
-        return ""
-    out = visit["out"]
+def _to_go_on(out: str) -> str:
     return "\n".join([
         f"records: {out}/records; what was said: {out}/logs; to go on: the same command again",
         f"to put them where lessons read them: iocourse bench visit --install --out {out}",
@@ -92,7 +93,6 @@ def _to_commit() -> list[str]:
     ]
 
 
-def _provenance(visit: Row) -> str:
+def _provenance(visit: Row, records: Mapping[str, Row]) -> str:
     """Device, versions and date: those of a record, for this process looked at no device."""
-    record = next((record for _, record in _measured(visit) if "device" in record), visit)
-    return provenance(record)
+    return provenance(next((record for record in records.values() if "device" in record), visit))

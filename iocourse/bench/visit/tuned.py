@@ -1,4 +1,4 @@
-"""Another command of iocourse, with the tiles that a run of `bench tune` chose in the place of the shipped.
+"""Another command of iocourse, with the tiles that a run of `bench tune` chose, as if they were shipped.
 
 python -m iocourse.bench.visit.tuned tune.json bench attention --json again.json
 """
@@ -14,18 +14,11 @@ from pathlib import Path
 from iocourse.bench import Row
 
 
-def faster(record: Row) -> list[Row]:
-    """What tune found for each kernel for which it chose another tile than the shipped one."""
-    return [one for one in record["kernels"] if list(one["chosen"]) != list(one["shipped"])]
-
-
 def take(record: Row) -> None:
-    """Put the chosen tiles into the table of this process."""
-    from iocourse.kernels.host.tiles import TABLE, Tile
+    """Let the record's faster tiles be the measured ones of this process."""
+    from iocourse.gpu.measured import measured, tiles_of
 
-    for one in faster(record):
-        key = record["arch"], one["d"], 2
-        TABLE[key] = TABLE[key]._replace(**{one["kernel"]: Tile(*one["chosen"])})
+    measured().update(tiles_of(record))
 
 
 def main(arguments: Sequence[str]) -> None:

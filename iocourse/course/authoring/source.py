@@ -26,6 +26,7 @@ from iocourse.course.authoring.declared import is_declaration
 
 TAGS = (
     "setup",
+    "given",
     "exercise",
     "check",
     "predict",

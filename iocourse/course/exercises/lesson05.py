@@ -159,10 +159,15 @@ def _bound_cases(rng: np.random.Generator) -> list[Case]:
     """Fast memories above d², below, near it; few segments, where rounding down shows; less than one.
 
     In two small cases the best T is a prime number, and a grid of every other T or every third misses it.
+    The last ones are tiny, one of them with fewer words than a row has.
     """
     d, N = int(rng.integers(5, 9)), int(rng.integers(150, 230))
     sizes = [(N, d, 4 * d * d + 3), (N, d, 16 * d * d + 1), (N, d, d * d // 3), (N, d, d * d + 1)]
     sizes += [(N, d, N * d // 2), (9, d + 9, 7), (11, 4, 21), (14, 4, 8), (3, 3, 1000)]
+    sizes += [
+        *rng.integers(1, 9, size=(4, 3)).tolist(),
+        (int(rng.integers(1, 9)), d, int(rng.integers(1, d))),
+    ]
     return [Case(f"N={N}, d={d}, M={M}", {"N": N, "d": d, "M": M}, _proved(N, d, M)) for N, d, M in sizes]
 
 

@@ -1,9 +1,9 @@
-"""Exercises of lesson 07: scores by columns, attention in a small cache, a plan for any M, and dL/dX."""
+"""Exercises of lesson 07: scores by columns, a small cache, one array at a time, a plan, and dL/dX."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from ...guard import library_answer
 from ...ledger import Ledger
 from ...machine import Block, Machine, Slow, Tile
 from ..budgets import budget_of, every_input_loaded, fits, reads, total_within, writes
-from ..exercise import Case, Exercise, Trial, run_schedule
+from ..exercise import Case, Exercise, Trial, call, run_schedule
 from ..judging import LARGE, Form, block_size, each, several, values, values_in, whole
 from ..trials.tilings import labelled_large, same_inputs, stretched, tilings
 
@@ -153,6 +153,54 @@ SMALL = Exercise(
 )
 
 
+# ------------------------------------------------------------------ 7.5: rows of one array at a time
+def stored_cases(rng: np.random.Generator) -> list[Case]:
+    """Fast memory is the footprint and four words a row: rows of Q and of O at once do not fit."""
+    sizes = [(*size[:3],) for size in tilings(rng, 9, 13)]
+    found = same_inputs(sizes, lambda N, d: rng.standard_normal((3, N, d)), _stored_case)
+    return [*found, labelled_large(_stored_case(stretched(found[0]), sizes[0][2]))]
+
+
+def _stored_case(QKV: np.ndarray, Br: int) -> Case:
+    Q, K, V = QKV
+    N, d = Q.shape
+    budget = costs.scores_stored(N, d, Br=Br)
+    inputs = {"Q": Q, "K": K, "V": V, "Br": Br}
+    M = budget.peak + 4 * min(Br, N)
+    return Case(f"N={N}, d={d}, Br={Br}", inputs, exact.attention(Q, K, V), M, budget)
+
+
+STORED = Exercise(
+    id="7.5",
+    title="Rows of one array at a time",
+    function="my_scores_stored",
+    difficulty=3,
+    importance=5,
+    minutes=10,
+    hints=(
+        "Your F5 has two loops over the keys for each block of queries. Which array stays in the first, "
+        "which in the second, and what stays through both?",
+        "First: a block of rows of Q stays, and for each key a column of scores is made from whole rows, "
+        "stored, and taken in by the statistics. The rows of Q must go before the output's rows begin.",
+        "A block of Br rows times one row of K, turned, is a column of Br scores. In the second loop that "
+        "column comes back for each key and becomes probabilities in place; it needs a whole row of V.",
+    ),
+    cases=stored_cases,
+    properties=(
+        values(),
+        block_size(),
+        values_in(f"{LARGE} neither overflow nor vanish", LARGE),
+        fits(),
+        each("scratch in slow memory is at most Br rows of scores", _scratch),
+        every_input_loaded("Q", "K", "V"),
+        *reads(Q="once", K="⌈N/Br⌉ times", V="⌈N/Br⌉ times", S="once"),
+        *writes(S="once", O="once"),
+        total_within(),
+    ),
+    play=run_schedule,
+)
+
+
 # ------------------------------------------------------------------ 7.3: a plan for any M
 class Plan(NamedTuple):
     """A schedule's name, its tiles, and its closed form for them."""
@@ -164,8 +212,9 @@ class Plan(NamedTuple):
 
 FORMS: dict[str, tuple[Callable[..., Ledger], tuple[str, ...]]] = {
     "flash_optimal": (costs.flash_optimal, ("Br", "Bc")),
+    "scores_stored": (costs.scores_stored, ("Br",)),
+    "scores_stored_tiled": (costs.scores_stored_tiled, ("Br", "Bo", "Bd")),
     "small_cache": (costs.small_cache, ("Br", "Bc", "Bd")),
-    "small_cache_fused": (costs.small_cache_fused, ("Br", "Bc")),
 }
 
 
@@ -177,15 +226,18 @@ def _plan(name: str, N: int, d: int, *sizes: int) -> Plan:
 
 @library_answer
 def _plans(N: int, d: int, M: int) -> Iterator[Plan]:
-    """For each schedule and number of rows the widest tiles that fit: one of them moves the fewest words."""
+    """The largest tiles that fit, for each number of rows or columns: one of them moves the fewest words."""
+    both, one = (M - d) // (2 * d + 3), (M - d) // (d + 3)
+    if both >= 1:
+        yield _plan("flash_optimal", N, d, min(N, both), 1)
+    if one >= 1:
+        yield _plan("scores_stored", N, d, min(N, one))
+        for Bd in range(1, d + 1):
+            yield _plan("scores_stored_tiled", N, d, min(N, one), min(N, (M - Bd) // (Bd + 2)), Bd)
     for Br in range(1, N + 1):
-        if Br * (2 * d + 3) + d <= M:
-            yield _plan("flash_optimal", N, d, Br, 1)
-        wide, columns, fused = ((M - k * Br) // (Br + 1) for k in (3, 2, 4))
+        wide, columns = ((M - k * Br) // (Br + 1) for k in (3, 2))
         if wide >= 1:
             yield _plan("small_cache", N, d, Br, min(N, wide), min(d, columns))
-        if fused >= 1:
-            yield _plan("small_cache_fused", N, d, Br, min(N, fused))
 
 
 @library_answer
@@ -195,11 +247,22 @@ def best_plan(N: int, d: int, M: int) -> Plan:
 
 
 def plan_cases(rng: np.random.Generator) -> list[Case]:
-    """For each schedule an M at which it is best; the smallest M, one more, room for all, one query."""
+    """For each schedule an M at which it is best; where a row more begins to fit, and one word less; room
+    for all; many rows with much room; one query; and for one small problem every M from the smallest on.
+    """
     d, N = int(rng.integers(14, 21)), int(rng.integers(90, 131))
-    memories = [int(M) for M in rng.permutation(np.linspace(12, 2 * d * d, 25).astype(int))]
+    memories = [int(M) for M in rng.permutation(np.linspace(12, 2 * d * d, 41).astype(int))]
     found = {best_plan(N, d, M).name: M for M in memories}
-    sizes = [*((N, d, M) for M in sorted(found.values())), (N, d, 5), (N, d, 6), (N, d, 10**6), (1, d, 40)]
+    both, one = d * d // (2 * d + 3) + 2, 3 * d * d // (4 * d + 12)
+    edges = [both * (2 * d + 3) + d, one * (d + 3) + d]  # where F3, F7 have room for a row more
+    large = [*sorted(found.values()), d * d // 6, *edges, *(M - 1 for M in edges), 10**6]
+    small_N, small_d = int(rng.integers(12, 15)), int(rng.integers(3, 5))
+    sizes = [
+        *((N, d, M) for M in large),
+        (4 * N, d, 6 * d * d),
+        (1, d, 40),
+        *((small_N, small_d, M) for M in range(5, 61)),
+    ]
     return [_plan_case(*size) for size in sizes]
 
 
@@ -229,7 +292,10 @@ def _plan_fits(trial: Trial, plan: Plan) -> str | None:
 
 def _plan_is_best(trial: Trial, plan: Plan) -> str | None:
     got, least = plan.ledger.total, budget_of(trial).total
-    return None if got <= least else f"yours {plan.name} {plan.tiles}: {got:,} words, possible are {least:,}"
+    if got <= least:
+        return None
+    better = best_plan(**trial.case.inputs).name
+    return f"yours {plan.name} {plan.tiles}: {got:,} words, possible are {least:,} with {better}"
 
 
 PLAN = Exercise(
@@ -240,12 +306,12 @@ PLAN = Exercise(
     importance=4,
     minutes=12,
     hints=(
-        "Once the number of rows is chosen, only one width is worth considering for each of the other tiles. "
-        "Which? That leaves few plans, and the closed forms rank them.",
-        "Solve each footprint for Bc, and in F5 also for Bd: the widest that fits, no wider than N and d. "
-        "For F5 the footprint is the larger of two, and each of them gives one of the widths.",
-        "Collect (name, tiles) for every Br from 1 to N that leaves widths of at least 1, F3 with Bc = 1 "
-        "among them, and keep the pair with the smallest total; min(..., key=...) does the keeping.",
+        "A larger tile never moves more words. So where a footprint leaves one size open, only the largest "
+        "that fits is worth considering; where two share the room, one loop runs over one of them.",
+        "Solve each footprint for its last size. F3 and F7 leave one plan each. F5 leaves one for each Br: "
+        "its footprint is the larger of two, and they give Bc and Bd. F7d leaves one for each Bd.",
+        "Collect (name, tiles) wherever all sizes are at least 1: F3 with Bc = 1, F7, F5 for every Br from "
+        "1 to N, F7d for every Bd from 1 to d. Keep the one with the smallest total by min(..., key=...).",
     ),
     cases=plan_cases,
     properties=(
@@ -297,8 +363,22 @@ class Counted:
         return self.function(*arrays)
 
 
+@dataclass(frozen=True)
+class CallsTrial(Trial):
+    """How often each function that was handed over has been called."""
+
+    calls: Mapping[str, int] = field(default_factory=dict)
+
+
+def call_and_count(student: Callable[..., Any], case: Case) -> Trial:
+    """Call a plain function; tell how often it calls those it is handed."""
+    trial = call(student, case)
+    calls = {name: case.inputs[name].calls for name in ("forward", "backward")}
+    return CallsTrial(case, trial.value, trial.ledger, trial.error, calls=calls)
+
+
 def _called_once(trial: Trial) -> str | None:
-    made = {name: trial.case.inputs[name].calls for name in ("forward", "backward")}
+    made = trial.calls if isinstance(trial, CallsTrial) else {}
     told = ", ".join(f"{name} {calls}" for name, calls in made.items())
     return None if set(made.values()) == {1} else f"calls: {told}"
 
@@ -384,6 +464,7 @@ GRADIENT = Exercise(
         values_in("right with a mask inside forward and backward", MASKED),
         each("calls forward once and backward once", _called_once),
     ),
+    play=call_and_count,
 )
 
-EXERCISES = (TILE, SMALL, PLAN, GRADIENT)
+EXERCISES = (TILE, SMALL, STORED, PLAN, GRADIENT)

@@ -1,9 +1,10 @@
-"""Exercises of lesson 09: the map on an envelope, a memory for a budget, a backward pass when all fits."""
+"""Exercises of lesson 09: sweeps in sequence, the map on an envelope, a backward pass when all fits, B6."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import sqrt
+from collections.abc import Callable, Sequence
+from math import isclose, sqrt
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,28 +14,170 @@ from ...guard import library_answer
 from ...ledger import Ledger
 from ..budgets import every_input_loaded, fits, reads, total_within, writes
 from ..exercise import Case, Exercise, Trial, run_schedule
-from ..judging import LARGE, TOLERANCE, Form, block_size, is_number, part, several, values_in, whole
+from ..judging import LARGE, TOLERANCE, Form, block_size, is_number, part, several, values_in
+from ..messages.digits import told_apart
 from ..trials.tilings import STRETCH, labelled_large
 
 Guess = tuple[str, float]
+Sweep = tuple[str, str, int, str]  # what stays, what passes, N x N matrices moved, what is there afterwards
+Sweeps = dict[str, list[Sweep]]  # by what slow memory holds before
 
 
-# ------------------------------------------------------------------ 9.1: the map on an envelope
+# ------------------------------------------------------------------ 9.1: sweeps in sequence
+BEGIN, END = "inputs", "outputs"
+FORWARD: Sweeps = {
+    "inputs": [
+        ("Q O", "K V", 0, "outputs"),
+        ("K V", "Q O O", 0, "outputs"),
+        ("Q", "K", 1, "S"),
+        ("K", "Q", 1, "S"),
+    ],
+    "S": [("O", "V", 1, "outputs"), ("V", "O O", 1, "outputs"), ("Q O", "K V", 0, "outputs")],
+}
+TRAVELLING: Sweeps = {BEGIN: [("K V dK dV", "Q dO dQ dQ", 0, END)]}  # a sum that passes, and no choice
+LATER: Sweeps = {  # the cheapest first sweep leads to a dear second one
+    BEGIN: [("Q", "K", 0, "a"), ("Q O", "K V", 0, "b")],
+    "a": [("K V dK dV", "Q dO dQ dQ", 0, END)],
+    "b": [("Q", "K", 0, END)],
+}
+LONGER: Sweeps = {  # three sweeps are cheaper than one
+    BEGIN: [("Q O dQ", "K V dK", 2, END), ("Q", "K", 0, "a")],
+    "a": [("Q", "K", 0, "b"), ("Q O dQ", "K V dK", 2, END)],
+    "b": [("O", "V", 0, END)],
+}
+
+
+def words_of(sweep: Sweep, x: float) -> float:
+    """What stays times what passes, and the matrices, in units of N² words; x = d/√M."""
+    stays, passes, matrices, _ = sweep
+    return len(stays.split()) * len(passes.split()) * x * x + matrices
+
+
+@library_answer
+def cheapest(sweeps: Sweeps, x: float, state: str, goal: str) -> float:
+    """The fewest words from one state to another, in units of N²."""
+    if state == goal:
+        return 0.0
+    return min(words_of(sweep, x) + cheapest(sweeps, x, sweep[3], goal) for sweep in sweeps[state])
+
+
+def drawn_sweeps(rng: np.random.Generator) -> Sweeps:
+    """Seven states in a row: from each a sweep to the next, and two to states further on."""
+    states = [BEGIN, *"abcde", END]
+    return {
+        state: [_drawn(rng, states[n + 1]), *(_drawn(rng, str(rng.choice(states[n + 1 :]))) for _ in "12")]
+        for n, state in enumerate(states[:-1])
+    }
+
+
+def _drawn(rng: np.random.Generator, after: str) -> Sweep:
+    stays, passes = (" ".join(rng.choice(["A", "B", "C"], size=rng.integers(1, 4))) for _ in "12")
+    return stays, passes, int(rng.integers(3)), after
+
+
+def search_cases(rng: np.random.Generator) -> list[Case]:
+    """The forward pass on both sides of M = d², three that are made to mislead, and three drawn by chance."""
+    small, large = 0.5 + 0.4 * rng.random(), 1.1 + rng.random()
+    asked = [("forward", FORWARD, small), ("forward", FORWARD, large), ("no choice", TRAVELLING, small)]
+    asked += [("a cheap beginning", LATER, large), ("many sweeps", LONGER, small)]
+    asked += [(f"drawn sweeps {k}", drawn_sweeps(rng), small + k / 4) for k in range(3)]
+    return [_search_case(*one) for one in asked]
+
+
+def _search_case(label: str, sweeps: Sweeps, x: float) -> Case:
+    inputs = {"sweeps": sweeps, "x": x, "state": BEGIN, "goal": END}
+    return Case(f"{label}, x = {x:.3f}", inputs, cheapest(sweeps, x, BEGIN, END))
+
+
+class Sequenced(NamedTuple):
+    """An answer: the words of a sequence of sweeps, and the sweeps."""
+
+    words: float
+    sweeps: list[Sweep]
+
+
+def _sequenced(trial: Trial) -> Sequenced | None:
+    words, path = several(trial.value, 2) or (None, None)
+    if not is_number(words) or not isinstance(path, (list, tuple)):
+        return None
+    four = [several(sweep, 4) for sweep in path]
+    return None if None in four else Sequenced(float(words), [_as_sweep(one) for one in four if one])
+
+
+def _as_sweep(parts: Sequence[object]) -> Sweep:
+    return parts[0], parts[1], parts[2], parts[3]  # type: ignore[return-value]
+
+
+A_SEQUENCE = Form("returns words and a list of sweeps", _sequenced, "a number and a list of sweeps")
+
+
+def _leads_there(trial: Trial, answer: Sequenced) -> str | None:
+    sweeps, state, goal = (trial.case.inputs[name] for name in ("sweeps", "state", "goal"))
+    for number, sweep in enumerate(answer.sweeps, 1):
+        if sweep not in sweeps.get(state, ()):
+            return f"sweep {number} of yours, {sweep}, does not begin at {state!r}"
+        state = sweep[3]
+    return None if state == goal else f"after the last sweep slow memory is at {state!r}, not at {goal!r}"
+
+
+def _own_words(trial: Trial, answer: Sequenced) -> str | None:
+    want = sum(words_of(sweep, trial.case.inputs["x"]) for sweep in answer.sweeps)
+    if isclose(answer.words, want, rel_tol=1e-9):
+        return None
+    return f"yours {answer.words:.6g} N², and by (9.1) your sweeps move {want:.6g} N²"
+
+
+def _fewest(trial: Trial, answer: Sequenced) -> str | None:
+    words, least = answer.words, trial.case.expected
+    return None if isclose(words, least, rel_tol=1e-9) else f"yours {words:.6g} N², the least {least:.6g} N²"
+
+
+SEQUENCE = Exercise(
+    id="9.1",
+    title="Sweeps in sequence",
+    function="my_cheapest",
+    difficulty=3,
+    importance=4,
+    minutes=12,
+    hints=(
+        "Two small questions. What does one sweep cost? And if you knew the cheapest way from each state "
+        "that a sweep can lead to, which first sweep would you take?",
+        "The function may call itself: from a state the cheapest way is some sweep, followed by the cheapest "
+        "way from where it leads. At the goal nothing is left to do, and that costs nothing.",
+        "Split the texts at their blanks and count the names: one product, times x squared, plus the "
+        "matrices. For each sweep of the state collect the sum of its words and the rest's, with the list "
+        "that begins with it; return the pair whose words are fewest.",
+    ),
+    cases=search_cases,
+    properties=(
+        A_SEQUENCE.kept(),
+        A_SEQUENCE.must("the sweeps lead from the first state to the goal", _leads_there),
+        A_SEQUENCE.must("the words are those of the sweeps", _own_words),
+        A_SEQUENCE.must("no sequence moves fewer words", _fewest),
+    ),
+)
+
+
+# ------------------------------------------------------------------ 9.2: the map on an envelope
 @library_answer
 def envelope(N: int, d: int, M: int, pass_: str) -> dict[str, float]:
     """Words of each schedule where what stays fills M and blocks are not rounded, but at least one."""
     array, pairs, side = N * d, N * N, sqrt(M)
     passes, slices = max(1.0, N / side), max(1.0, d / side)  # square tiles along N, along d
+    one = max(1.0, array / M)  # blocks, where a single array stays
     if pass_ == "forward":
         rows = max(1.0, 2 * array / M)  # Q and O stay
         return {
             "F3": 2 * array * (1 + rows),
+            "F7": array * (2 + 2 * one) + 2 * pairs,
             "F5": array * (1 + 3 * passes) + pairs * (1 + slices),
         }
     rows, columns = max(1.0, 3 * array / M), max(1.0, 4 * array / M)  # Q, dO, dQ; K, V, dK, dV
     return {
         "B3": array * (5 + 4 * columns),
         "B4": array * (8 + 2 * rows + 2 * columns),
+        "B6": array * (6 + 2 * columns + one) + 2 * pairs,
+        "B7": array * (6 + 3 * one + max(1.0, 2 * array / M)) + 5 * pairs,
         "B5": array * (5 + 7 * passes) + 3 * pairs * (1 + slices),
     }
 
@@ -45,8 +188,9 @@ def envelope_cases(rng: np.random.Generator) -> list[Case]:
     near = d * d * N // 10**6 + d * d  # some M of the order of d²
     shared = [near // 50, near // 2, 30 * d * d, 9 * N * d, 30 * N * d]
     forward = [(N, d, M, "forward") for M in (*shared, 9 * d * d // 10)]
-    backward = [(N, d, M, "backward") for M in (*shared, 21 * d * d // 20, N * d // 2, N * d)]
-    # a tile shorter than the sequence, then one that is longer; then F3 best far below 0.69 d²
+    more = (21 * d * d // 20, 2 * d * d, N * d // 2, N * d)
+    backward = [(N, d, M, "backward") for M in (*shared, *more)]
+    # a tile shorter than the sequence, then one that is longer; then F3 best far below d²
     short = [(d // share, d, d * d // 100, pass_) for share in (4, 20) for pass_ in ("forward", "backward")]
     early = (d // 4, d, 9 * d * d // 20, "forward")
     return [_envelope_case(*size) for size in (*forward, *backward, *short, early)]
@@ -70,7 +214,10 @@ A_GUESS = Form("returns a sign and a number of words", _guess, "a sign and a num
 
 def _right_words(trial: Trial, guess: Guess) -> str | None:
     got, want = guess[1], trial.case.expected[1]
-    return None if abs(got - want) <= 1e-6 * want else f"yours {got:,.6g} words, expected {want:,.6g}"
+    if abs(got - want) <= 1e-6 * want:
+        return None
+    mine, right = told_apart(got, want, ",")
+    return f"yours {mine} words, expected {right}"
 
 
 def _right_sign(trial: Trial, guess: Guess) -> str | None:
@@ -94,17 +241,18 @@ def _all_fits(case: Case) -> bool:
 
 
 ENVELOPE = Exercise(
-    id="9.1",
+    id="9.2",
     title="The map on an envelope",
     function="my_envelope",
     difficulty=2,
     importance=5,
-    minutes=12,
+    minutes=15,
     hints=(
         "Take one schedule at a time. How many arrays stay, with how many rows of d words each? Set their "
         "sum equal to M and solve for the rows; that goes into the closed form.",
-        "In F3 two arrays stay, in B3 four, in B4 first three and then four. A square tile of side b has b "
-        "times b words. Then each rounded-up quotient becomes the plain quotient, or 1 if that is larger.",
+        "In F3 two arrays stay, in F7 one at a time, in B3 four, in B4 first three and then four; the last "
+        "column of the table says it of the others. A square tile of side b has b times b words. Then each "
+        "rounded-up quotient becomes the plain quotient, or 1 if that is larger.",
         "A small helper that takes a length and a size of block and gives the larger of 1 and their "
         "quotient does the second part of the rule everywhere, for columns of a tile as well. Collect the "
         "words of the pass by sign and return the pair with the smallest.",
@@ -113,80 +261,12 @@ ENVELOPE = Exercise(
     properties=(
         A_GUESS.kept(),
         *(A_GUESS.must(f"words of {sign} where it is best", _right_words, _where(sign))
-          for sign in ("F3", "F5", "B3", "B4", "B5")),
+          for sign in ("F3", "F5", "F7", "B3", "B4", "B5", "B6", "B7")),
         A_GUESS.must("where all fits, nobody makes less than one pass", _right_words, _all_fits),
         A_GUESS.must("words of the best schedule, everywhere", _right_words),
         A_GUESS.must("the sign is that of the schedule with the fewest words", _right_sign),
     ),
 )  # fmt: skip
-
-
-# ------------------------------------------------------------------ 9.2: a memory for a budget
-def memory_cases(rng: np.random.Generator) -> list[Case]:
-    """Budgets just enough for some number of passes, one word less, the smallest, the largest; a long N."""
-    d, Br, passes = int(rng.integers(3, 40)), int(rng.integers(5, 30)), int(rng.integers(3, 9))
-    N = Br * passes - 1  # the last block is ragged
-    exactly = 2 * N * d * (passes + 1)
-    long = 10**12 + int(rng.integers(10**6))
-    sizes = [(N, d, exactly), (N, d, exactly - 1), (N, d, exactly + 2 * N * d - 1), (N, d, 4 * N * d)]
-    sizes += [(N, d, 2 * N * d * (N + 5)), (1, d, 4 * d), (long, d, 2 * long * d * 12_346)]
-    return [_memory_case(*size) for size in sizes]
-
-
-def _memory_case(N: int, d: int, W: int) -> Case:
-    least = _rows_needed(N, d, W) * (2 * d + 3) + d
-    return Case(f"N={N}, d={d}, W={W}", {"N": N, "d": d, "W": W}, expected=least)
-
-
-def _words(N: int, d: int, Br: int) -> int:
-    return 2 * N * d + 2 * N * d * ceil_div(N, Br)
-
-
-@library_answer
-def _rows_needed(N: int, d: int, W: int) -> int:
-    """The smallest Br with which F3 moves at most W words, by halving."""
-    low, high = 0, N  # low rows are too few, high rows are enough
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if _words(N, d, middle) <= W else (middle, high)
-    return high
-
-
-A_MEMORY = Form("returns a whole number of at least 1", lambda trial: whole(trial.value), "a whole number")
-
-
-def _enough(trial: Trial, M: int) -> str | None:
-    least = trial.case.expected
-    return None if least <= M else f"with M = {M:,} F3 moves more than W words; {least - M:,} are missing"
-
-
-def _no_more(trial: Trial, M: int) -> str | None:
-    least = trial.case.expected
-    return None if least >= M else f"yours M = {M:,}; {M - least:,} words fewer would do"
-
-
-MEMORY = Exercise(
-    id="9.2",
-    title="A memory for a budget",
-    function="my_smallest_memory",
-    difficulty=3,
-    importance=4,
-    minutes=8,
-    hints=(
-        "Go backwards through (9.2): from W to the number of passes over K and V, from there to the rows "
-        "of a block, from there to M. At each step, which way do you have to round?",
-        "The passes are the words beyond 2Nd, counted in units of 2Nd: whole ones only, so round down. For "
-        "so many passes the block must be so large that so many blocks cover N.",
-        "So many blocks of Br rows cover N once Br is at least N over their number, so round up. The rows in "
-        "the second half of (9.2) give M. At most one line each.",
-    ),
-    cases=memory_cases,
-    properties=(
-        A_MEMORY.kept(),
-        A_MEMORY.must("with so much memory F3 moves at most W words", _enough),
-        A_MEMORY.must("and with less it would move more", _no_more),
-    ),
-)
 
 
 # ------------------------------------------------------------------ 9.3: a backward pass when all fits
@@ -268,4 +348,77 @@ WHOLE = Exercise(
     play=run_schedule,
 )
 
-EXERCISES = (ENVELOPE, MEMORY, WHOLE)
+
+# ------------------------------------------------------------------ 9.4: the first sweep of B6
+def keys_sweep(N: int, d: int, *, Bc: int) -> Ledger:
+    """K, V, dK, dV stay, Q and dO pass, dS is stored; footprint Bc(4d + 1) + 2d + 2."""
+    c, rows = min(Bc, N), N * d
+    blocks = ceil_div(N, Bc)
+    passing = {**dict.fromkeys(("Q", "dO"), rows * blocks), **dict.fromkeys(("LSE", "D"), N * blocks)}
+    return Ledger(
+        reads={**passing, "K": rows, "V": rows},
+        writes={"dS": N * N, "dK": rows, "dV": rows},
+        peak=c * (4 * d + 1) + 2 * d + 2,
+        sizes={**dict.fromkeys(("Q", "K", "V", "dO", "dK", "dV"), rows), "LSE": N, "D": N, "dS": N * N},
+    )
+
+
+def keys_sweep_cases(rng: np.random.Generator) -> list[Case]:
+    """Ragged blocks, two of them on one input; one key at a time, all at once, one key; large scores."""
+    Bc, d = int(rng.integers(3, 6)), int(rng.integers(8, 13))
+    N = 4 * Bc + 1
+    shapes = [(N, d, Bc), (N, d, Bc + 2), (9, d, 1), (5, d, 8), (1, d, Bc)]
+    inputs = {(n, d): _with_D(_inputs(rng, n, d)) for n in {n for n, _, _ in shapes}}
+    found = [_keys_sweep_case(inputs[n, d], columns) for n, d, columns in shapes]
+    return [*found, labelled_large(_keys_sweep_case(_with_D(_inputs(rng, N, d, large=True)), Bc))]
+
+
+def _with_D(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    P = exact.softmax(exact.scores(arrays["Q"], arrays["K"]))
+    return {**arrays, "D": (P * (arrays["dO"] @ arrays["V"].T)).sum(axis=1)}
+
+
+def _keys_sweep_case(arrays: dict[str, np.ndarray], Bc: int) -> Case:
+    Q, K, V, dO = (arrays[name] for name in ("Q", "K", "V", "dO"))
+    N, d = Q.shape
+    dS = exact.softmax(exact.scores(Q, K)) * (dO @ V.T - arrays["D"][:, None])
+    _, dK, dV = exact.attention_backward(Q, K, V, dO)
+    budget = keys_sweep(N, d, Bc=Bc)
+    room = budget.peak + min(Bc, N) + 2  # a second row of scores, for those who keep dP in one of its own
+    return Case(f"N={N}, d={d}, Bc={Bc}", {**arrays, "Bc": Bc}, (dS, dK, dV), room, budget)
+
+
+LEFT = ("dS", "dK", "dV")
+EACH_BLOCK = "⌈N/Bc⌉ times"
+
+KEYS_SWEEP = Exercise(
+    id="9.4",
+    title="Score gradients kept",
+    function="my_keys_sweep",
+    difficulty=3,
+    importance=3,
+    minutes=12,
+    hints=(
+        "This is the loop of B3 with one change. Which lines of B3 deal with dQ, and what of a pair has to "
+        "be at hand later for somebody else to make dQ?",
+        "A block of keys, of values and of both gradients stays; one query at a time passes with its row of "
+        "dO and its two words. When the row of score gradients is there, it goes to slow memory.",
+        "For a query: scale q, scores against the block, weights from L; dV takes in; weights become score "
+        "gradients; dK takes in; the row is stored at this query and this block of keys. After the last "
+        "query the block of dK and dV is stored.",
+    ),
+    cases=keys_sweep_cases,
+    properties=(
+        *(part(f"{name} is exact", LEFT, k, _ordinary) for k, name in enumerate(LEFT)),
+        block_size(part=0),
+        values_in(f"{LARGE} neither overflow nor vanish", LARGE, TOLERANCE * STRETCH),
+        fits(),
+        every_input_loaded("Q", "K", "V", "dO"),
+        *reads(Q=EACH_BLOCK, dO=EACH_BLOCK, K="once", V="once"),
+        *writes(dS="once", dK="once", dV="once"),
+        total_within("no more words move than (9.4) says"),
+    ),
+    play=run_schedule,
+)
+
+EXERCISES = (SEQUENCE, ENVELOPE, WHOLE, KEYS_SWEEP)

@@ -96,7 +96,7 @@ class MemoryExplorer(Explorer):
 def _ticks(pass_: str, view: View) -> dict[str, dict[str, Any]]:
     """A checkbox for each schedule and bound of a pass; those of `view` are ticked, in its own pass."""
     mine = view if view.pass_ == pass_ else view_of(view.N, view.d, None, pass_)
-    schedules = {s.name: _tick(s.name, s.name in mine.schedules) for s in of_pass(pass_)}
+    schedules = {s.name: _tick(s.title, s.name in mine.schedules) for s in of_pass(pass_)}
     bounds = {name: _tick(bound_label(name), name in mine.bounds) for name in bounds_of(pass_)}
     return {"schedules": schedules, "bounds": bounds}
 

@@ -104,7 +104,7 @@ def forward(
     q (B, H, Nq, d), k and v (B, H_kv, Nk, d), one dtype and device, unit last stride. way: "whole",
     "specialised", "fused", "materialised", or "" for what suits the chip (see `way_for`).
     """
-    table = table_for(q.device, q.shape[3], q.element_size(), listed=bool(seen.lists))
+    table = _table(q, seen)
     if way == "specialised" and (reason := not_specialised(table, q, k, v, seen)):
         came, allowed = reason
         raise ValueError(
@@ -124,7 +124,7 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dQ, dK, dV (like q, k, v) from dO, the gradient of lse (or None) and what `forward` kept."""
     asked = q, k, v
-    table = table_for(q.device, q.shape[3], q.element_size(), listed=bool(seen.lists))
+    table = _table(q, seen)
     do, q, k, v, o = readable(table.arch is None, do, q, k, v, o)
     dlse = None if dlse is None else dlse.to(torch.float32).contiguous()
     which = "split" if deterministic else "fused"
@@ -135,6 +135,12 @@ def backward(
         gradients = run(table, q, k, v, o, do, lse.contiguous(), dlse, seen, scale)
     dq, dk, dv = (as_asked(x, got) for x, got in zip(asked, gradients, strict=True))
     return dq, dk, dv
+
+
+def _table(q: Tensor, seen: Seen) -> Table:
+    """The tiles for q (B, H, Nq, d) and what is seen; a window's upper edge counts as a causal mask's."""
+    causal = seen.band.high is not None
+    return table_for(q.device, q.shape[3], q.element_size(), listed=bool(seen.lists), causal=causal)
 
 
 def way_for(which: str, arch: int | None, q: Tensor, seen: Seen) -> str:

@@ -1,8 +1,8 @@
 """Tile sizes, warps and stages: one small table for each architecture, head size and width of a number.
 
 Nothing is tuned when this is imported and nothing is compiled to decide. Each row was compiled for its
-architecture (`iocourse bench resources`); `iocourse bench tune` measures candidates on a GPU and prints the
-row to paste here.
+architecture (`iocourse bench resources`). What `iocourse bench tune` measured on a GPU goes before them (see
+`gpu.measured`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ...costs.pairs import rows_of_delta
+from ...gpu.measured import measured_for
 from ...sizes import positive_int
 from . import runtime
 
@@ -232,15 +233,20 @@ def has_row(arch: int | None, d: int) -> bool:
     return width <= 256 if arch is None else (arch, width, 2) in TABLE
 
 
-def tiles_for(arch: int | None, d: int, itemsize: int, *, listed: bool = False) -> Tiles:
+def tiles_for(
+    arch: int | None, d: int, itemsize: int, *, listed: bool = False, causal: bool | None = None
+) -> Tiles:  # fmt: skip
     """The tiles for an architecture of the table (None: the interpreter), head size d and bytes a number;
-    `listed`: for a block mask.
+    `listed`: for a block mask. `causal`: those that were measured so go before the table's; None: the table.
     """
     width = max(64, padded(d))
     row = INTERPRETED if arch is None else TABLE[arch, width, itemsize]
     if arch is not None and listed:
         own = {kernel: LISTED.get((arch, width, itemsize, kernel)) for kernel in Tiles._fields}
         row = row._replace(**{kernel: tile for kernel, tile in own.items() if tile})
+    elif arch is not None and causal is not None:
+        measured = measured_for(arch, width, itemsize, causal)
+        row = row._replace(**{kernel: Tile(*tile) for kernel, tile in measured.items()})
     return row._replace(**{name: tile for name, tile in _chosen.items() if name in Tiles._fields})
 
 
@@ -256,11 +262,13 @@ def specialised_tile(width: int) -> Tile:
     return chosen
 
 
-def table_for(device: torch.device, d: int, itemsize: int, *, listed: bool = False) -> Table:
-    """Both of these, and the architecture they are for; `listed`: for a block mask."""
+def table_for(
+    device: torch.device, d: int, itemsize: int, *, listed: bool = False, causal: bool | None = None
+) -> Table:  # fmt: skip
+    """Both of these, and the architecture they are for; `listed` and `causal` as of `tiles_for`."""
     arch = architecture(device)
     known = arch is None or (arch, max(64, padded(d)), itemsize) in TABLE
-    whole = tiles_for(arch, d, itemsize, listed=listed) if known else None
+    whole = tiles_for(arch, d, itemsize, listed=listed, causal=causal) if known else None
     return Table(arch, padded(d), whole, sliced_tiles_for(arch, itemsize))
 
 

@@ -1,0 +1,44 @@
+"""A sign of life from a check that takes long: which case is running."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+SECONDS = 20.0
+
+
+class Doing:
+    """What is being done now, in words; a check says so as it goes on."""
+
+    def __init__(self) -> None:
+        self.now = "the inputs are drawn"
+
+    def __call__(self, words: str) -> None:
+        self.now = words
+
+
+@contextmanager
+def signs_of_life(*, silent: bool = False) -> Iterator[Doing]:
+    """Within this block, "still running: …" after 20 s, then after 40, 80 and so on. `silent`: never."""
+    doing, over = Doing(), threading.Event()
+    teller = threading.Thread(target=_tell, args=(doing, over), daemon=True)
+    if not silent:
+        _start(teller)
+    try:
+        yield doing
+    finally:
+        over.set()
+
+
+def _start(thread: threading.Thread) -> None:
+    with suppress(RuntimeError):  # there are no threads in a browser
+        thread.start()
+
+
+def _tell(doing: Doing, over: threading.Event) -> None:
+    waits = SECONDS
+    while not over.wait(waits):
+        print(f"still running: {doing.now}", flush=True)
+        waits *= 2

@@ -1,0 +1,58 @@
+"""`iocourse grade`: a folder of submissions graded from outside, whatever is written in them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from ..course.checkout import find_checkout
+from ..refusal import Refused, write_whole
+from . import sandbox, submissions
+from .cohort import grade_all
+from .lesson import read_lessons
+from .limits import Limits, cores
+from .results import as_csv, as_table, write_feedback
+
+
+def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
+    """Add `grade` to the subparsers of the command line and set its handler."""
+    meaning = "grade a folder of submissions to one lesson"
+    parser = commands.add_parser("grade", help=meaning, description=meaning, allow_abbrev=False)
+    parser.set_defaults(handler=grade)
+    parser.add_argument("folder", metavar="DIR", type=Path, help="NAME.ipynb or NAME/….ipynb, one a student")
+    parser.add_argument("--csv", metavar="FILE", type=Path, help="also write the points to FILE")
+    parser.add_argument(
+        "--feedback", metavar="FOLDER", type=Path, help="also write each student's notebook with the reports"
+    )
+    parser.add_argument(
+        "--jobs", metavar="N", type=int, default=cores(), help="submissions at once; the cores there are"
+    )
+    parser.add_argument(
+        "--i-trust-these", action="store_true", help="run them without bubblewrap, with your own rights"
+    )
+
+
+def grade(arguments: argparse.Namespace, limits: Limits | None = None) -> int:
+    """Grade what the arguments name, with `limits` or the usual ones; 130 where that was interrupted."""
+    limits = limits or Limits()
+    if arguments.jobs < 1:
+        raise Refused(f"--jobs must be at least 1, got {arguments.jobs}")
+    folder, walls = arguments.folder, not arguments.i_trust_these
+    handed_in = submissions.find(folder)
+    if arguments.feedback and arguments.feedback.resolve().is_relative_to(folder.resolve()):
+        raise Refused(f"--feedback must lie outside {folder}: its notebooks would be taken for submissions")
+    lesson = submissions.the_lesson(handed_in, read_lessons(find_checkout()))
+    if walls:
+        sandbox.refuse_without(limits)
+    grades, complete = grade_all(folder, handed_in, lesson, limits, walls, arguments.jobs)
+    print(as_table(grades, lesson))
+    if arguments.csv:
+        write_whole(arguments.csv, as_csv(grades, lesson))
+    if arguments.feedback:
+        write_feedback(arguments.feedback, grades, handed_in, lesson)
+    if not complete:
+        told = f"{len(grades)} of {len(handed_in)} graded and kept; the same command goes on from there"
+        print(told, file=sys.stderr)
+    return 0 if complete else 130

@@ -1,0 +1,212 @@
+"""One submission: its process does what the student wrote, and the judge here looks at what came of it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..course.checking import RUNS, Verdict, judge, report
+from ..course.exercise import Case, Exercise, Trial
+from ..refusal import Refused
+from .lesson import Lesson
+from .limits import Limits
+from .session import START, Ended, Session
+from .submissions import Submission
+
+_KEPT = "the lesson's own cell"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One exercise of one student.
+
+    Attributes:
+        id: the exercise's.
+        held: properties that hold.
+        asked: properties there are.
+        importance: points for all of them.
+        report: what a check would have printed.
+        why: the first complaint, "" where all is well.
+    """
+
+    id: str
+    held: int
+    asked: int
+    importance: int
+    report: str
+    why: str
+
+    @property
+    def points(self) -> float:
+        """The importance, in proportion to the properties that hold."""
+        return self.importance * self.held / self.asked
+
+
+class _Stopped(Exception):
+    """The student's function raised, or was not tried: these are the verdicts."""
+
+    def __init__(self, verdicts: list[Verdict]) -> None:
+        self.verdicts = verdicts
+
+
+def grade(submission: Submission, lesson: Lesson, seed: int, limits: Limits, walls: bool) -> list[Mark]:
+    """A mark for every exercise of the lesson.
+
+    Args:
+        submission: whose.
+        lesson: which.
+        seed: of the inputs; the same for a whole class.
+        limits: what each exercise may use.
+        walls: whether its process runs in bubblewrap.
+    """
+    texts = {place.cell: submission.texts(place.cell) for place in lesson.places if place.exercise}
+    run = _Run(lesson, texts, limits, walls)
+    try:
+        return [run.mark(at, seed, submission.fault) for at, p in enumerate(lesson.places) if p.exercise]
+    finally:
+        run.drop()
+
+
+def refuse_where_it_cannot_run(lesson: Lesson, limits: Limits, walls: bool) -> None:
+    """Raise Refused where the lesson's own cells fail here: that is no student's fault."""
+    own = Lesson(lesson.stem, tuple(place for place in lesson.places if not place.exercise))
+    run = _Run(own, {}, limits, walls)
+    try:
+        run.reach(len(own.places) - 1)
+    except Ended as ended:
+        needs = "install what it needs (iocourse doctor says what is here)"
+        raise Refused(f"{lesson.stem} cannot be graded here, {ended}: {needs}") from None
+    finally:
+        run.drop()
+
+
+class _Run:
+    """The process of a submission, started anew after an exercise that ended it."""
+
+    def __init__(self, lesson: Lesson, texts: Mapping[str, list[str]], limits: Limits, walls: bool) -> None:
+        self.lesson, self.texts, self.limits, self.walls = lesson, texts, limits, walls
+        self.session: Session | None = None
+        self.ran = 0  # places that the process has behind it
+        self.raised: dict[str, str] = {}  # by cell
+        self.deadly: dict[str, str] = {}  # cells that ended the process, which are not run again
+
+    def mark(self, at: int, seed: int, fault: str) -> Mark:
+        """Grade the exercise at this place."""
+        place = self.lesson.places[at]
+        exercise = place.exercise
+        assert exercise is not None
+        fault = fault or _not_one(self.texts[place.cell], exercise)
+        verdicts = [(RUNS, fault)] if fault else self._verdicts(at, exercise, seed)
+        held = sum(complaint is None for _, complaint in verdicts)
+        asked = max(len(verdicts), len(exercise.properties))
+        text = report(exercise, verdicts, seed)
+        why = next((f"{name}: {complaint}" for name, complaint in verdicts if complaint is not None), "")
+        return Mark(exercise.id, held, asked, exercise.importance, _writable(text), _writable(why))
+
+    def _verdicts(self, at: int, exercise: Exercise, seed: int) -> list[Verdict]:
+        try:
+            session = self.reach(at)
+            session.allow(self.limits.seconds)
+            return _judged(session, exercise, seed, self.raised.get(self.lesson.places[at].cell, ""))
+        except _Stopped as stopped:
+            return stopped.verdicts
+        except Ended as ended:
+            self.drop()
+            return [(RUNS, str(ended))]
+
+    def reach(self, at: int) -> Session:
+        """The process with every cell up to this place behind it."""
+        while True:
+            if self.session is None:
+                self.session, self.ran = Session(self.limits, self.walls), 0
+            try:
+                while self.ran <= at:
+                    self._run_next(self.session)
+                return self.session
+            except Ended as ended:
+                place = self.lesson.places[self.ran]
+                self.drop()
+                if place.exercise is None or place.cell in self.deadly:
+                    raise Ended(f"{_KEPT} {place.cell}: {ended}") from None
+                self.deadly[place.cell] = str(ended)
+                if place is self.lesson.places[at]:
+                    raise
+
+    def _run_next(self, session: Session) -> None:
+        place = self.lesson.places[self.ran]
+        text = place.source if place.exercise is None else self._text(place.cell)
+        session.allow(self.limits.seconds if place.exercise else START)
+        error = session.ask("run", f"<{place.cell}>", text)
+        if error and place.exercise is None:
+            raise Ended(f"raises {error}")
+        if error:
+            self.raised[place.cell] = str(error)
+        self.ran += 1
+
+    def _text(self, cell: str) -> str:
+        """The student's, or nothing in place of what cannot be run."""
+        texts = self.texts[cell]
+        return texts[0] if len(texts) == 1 and cell not in self.deadly else ""
+
+    def drop(self) -> None:
+        """End the process."""
+        if self.session is not None:
+            self.session.close()
+        self.session = None
+
+
+def _not_one(texts: list[str], exercise: Exercise) -> str:
+    if len(texts) == 1:
+        return ""
+    if not texts:
+        return f"the cell of exercise {exercise.id} was deleted: work in the lesson's own cells"
+    return f"{len(texts)} cells have the id of exercise {exercise.id}: keep one"
+
+
+def _judged(session: Session, exercise: Exercise, seed: int, raised: str) -> list[Verdict]:
+    """The judge's verdicts, with the student's function played in the other process."""
+    refusal = _verdict_list(session.ask("own", exercise.id))
+    if refusal:
+        raise _Stopped([(RUNS, f"its cell raises {raised}")] if raised else refusal)
+
+    def play(_: Any, case: Case) -> Trial:
+        told = session.ask("play", exercise.id, replace(case, expected=None, budget=None))
+        return _trial(told, case)
+
+    def submitted() -> None:
+        """Stands for the student's function, which is in the other process."""
+
+    submitted.__module__, submitted.__name__ = "__main__", exercise.function
+    return judge(replace(exercise, play=play), submitted, seed)
+
+
+def _trial(told: Any, case: Case) -> Trial:
+    """The trial that a message tells of; raises _Stopped where an error makes the rest moot."""
+    try:
+        what, first, second = told
+        if what == "stopped":
+            raise _Stopped(_verdict_list(first) or [(RUNS, "stopped")])
+        if what == "trial" and issubclass(first, Trial):
+            return first(case=case, **second)  # type: ignore[no-any-return]
+    except (TypeError, ValueError):
+        pass
+    raise Ended("what its process sent is no answer")
+
+
+def _verdict_list(told: Any) -> list[Verdict]:
+    """Complaints, as the other process words them: it cannot say that anything holds."""
+    if not isinstance(told, list):
+        raise Ended("what its process sent is no answer")
+    return [(str(name)[:200], str(complaint)[:2000]) for name, complaint in told]
+
+
+def _writable(text: str) -> str:
+    """Without halves of characters, which no file takes."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def fresh_seed() -> int:
+    """Inputs that nobody knows beforehand."""
+    return secrets.randbelow(10**6)

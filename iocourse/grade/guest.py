@@ -1,0 +1,135 @@
+"""The process of one submission: it runs cells and calls the student's functions, and judges nothing.
+
+It is told a case without what is expected of it, and answers with what the student's function did: the judge,
+the right values and the verdicts are in another process.
+"""
+
+from __future__ import annotations
+
+import io
+import linecache
+import os
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+from .alone import stay_alone
+from .limits import Limits, obey
+from .wire import portable, read_trusted, write
+
+_MAGIC = re.compile(r"^(\s*)[%!].*$", re.MULTILINE)
+LONGEST = 2_000  # characters of a message
+
+
+class _Printed(io.TextIOBase):
+    """Where prints go: nowhere, and not without end."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.left = most, most
+
+    def write(self, text: str) -> int:
+        self.left -= len(text)
+        if self.left < 0:
+            raise RuntimeError(self.complaint)
+        return len(text)
+
+    @property
+    def complaint(self) -> str:
+        return f"printed more than {self.most:,} characters"
+
+
+class Guest:
+    """The cells run so far, and what they defined."""
+
+    def __init__(self, limits: Limits) -> None:
+        from ..course.checking import RUNS, judge
+        from ..course.exercise import find
+
+        self.judge, self.find, self.runs = judge, find, RUNS
+        self.names: dict[str, Any] = {"__name__": "__main__", "display": lambda *_: None}
+        self.printed = _Printed(limits.printed)
+
+    def answer(self, message: tuple[Any, ...]) -> Any:
+        """What a message asks for."""
+        what, *rest = message
+        self.printed.left = self.printed.most
+        ways: dict[str, Callable[..., Any]] = {"run": self.run, "own": self.own, "play": self.play}
+        return ways[what](*rest)
+
+    def run(self, name: str, source: str) -> str | None:
+        """Run a cell as a file called `name` whose text can be looked up; the error, where it raised one."""
+        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+        try:
+            exec(_compiled(source, name), self.names)
+        except BaseException as error:  # also exit()
+            return _told(error)
+        return self.printed.complaint if self.printed.left < 0 else None
+
+    def own(self, exercise_id: str) -> list[tuple[str, str | None]]:
+        """Why the student's function is not even tried; empty where it is."""
+        exercise = self.find(exercise_id)
+        if exercise.function not in self.names:
+            return [(self.runs, f"the cell does not define {exercise.function}")]
+        nothing = replace(exercise, cases=lambda rng: [], properties=())
+        return self.judge(nothing, self.names[exercise.function], 0)
+
+    def play(self, exercise_id: str, case: Any) -> tuple[str, Any, Any]:
+        """("trial", its type, its fields), or ("stopped", verdicts, None) where there is nothing to judge."""
+        exercise = self.find(exercise_id)
+        student = self.names[exercise.function]
+        try:
+            trial = exercise.play(student, case)
+        except BaseException as error:  # what the play itself does not keep, such as exit()
+            return "stopped", [(self.runs, f"{_told(error)} ({case.label})")], None
+        if self.printed.left < 0:
+            return "stopped", [(self.runs, f"{self.printed.complaint} ({case.label})")], None
+        if trial.error is not None:
+            return "stopped", self._verdicts_on(exercise, student, trial), None
+        seen = {f.name: getattr(trial, f.name) for f in fields(trial) if f.name not in ("case", "error")}
+        if trial.overflow is not None:  # its advice may hold a whole run
+            seen["overflow"] = type(trial.overflow)(str(trial.overflow), trial.overflow.short, "")
+        return "trial", type(trial), portable(seen)
+
+    def _verdicts_on(self, exercise: Any, student: Any, trial: Any) -> Any:
+        once = replace(exercise, cases=lambda rng: [trial.case], play=lambda *_: trial, properties=())
+        verdicts = self.judge(once, student, 0)
+        return [(name, complaint and complaint[:LONGEST]) for name, complaint in verdicts]
+
+
+def _compiled(source: str, name: str) -> Any:
+    try:
+        return compile(source, name, "exec")
+    except SyntaxError:
+        return compile(_MAGIC.sub(r"\1pass", source), name, "exec")  # a notebook's %magic and !shell
+
+
+def _told(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"[:LONGEST]
+    except Exception:
+        return f"{type(error).__name__}, whose message cannot be shown"
+
+
+def serve(limits: Limits) -> None:
+    """Answer messages from standard input on standard output, which cells can neither read nor write."""
+    stay_alone()
+    obey(limits)
+    asked, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    guest = Guest(limits)
+    write(answers, "ready")
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(nowhere, standard)
+    sys.stdout = sys.stderr = guest.printed
+    _answer_all(guest.answer, asked, answers)
+
+
+def _answer_all(answer: Callable[[Any], Any], asked: Any, answers: Any) -> None:
+    while True:
+        try:
+            message = read_trusted(asked)
+        except EOFError:
+            os._exit(0)
+        write(answers, answer(message))

@@ -1,0 +1,84 @@
+"""What of a lesson is run for a grade: its set-up, its given helpers, and the places of the exercises."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..course.exercise import Exercise, find
+from ..refusal import Refused
+
+RUN = {"setup", "given"}
+_INSTALL = re.compile(r"^(\s*)%pip .*$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A cell that is run: the lesson's own, or the place of an exercise, whose text is the student's.
+
+    Attributes:
+        cell: its id.
+        source: the lesson's text.
+        asks: the id of the exercise in it, "" where the lesson's text is run.
+    """
+
+    cell: str
+    source: str
+    asks: str = ""
+
+    @property
+    def exercise(self) -> Exercise | None:
+        """What is asked in it, None where the lesson's text is run."""
+        return find(self.asks) if self.asks else None
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A lesson as it is graded: its name, and what is run, in order."""
+
+    stem: str
+    places: tuple[Place, ...]
+
+    @property
+    def exercises(self) -> tuple[Exercise, ...]:
+        """What is asked, in order."""
+        return tuple(place.exercise for place in self.places if place.exercise)
+
+
+def text_of(cell: Mapping[str, Any]) -> str:
+    """A cell's source, which notebooks keep as a text or as lines."""
+    source = cell.get("source", "")
+    return source if isinstance(source, str) else "".join(map(str, source))
+
+
+def read_lessons(root: Path) -> list[Lesson]:
+    """The lessons of a checkout that have exercises. Raises Refused where there are none."""
+    found = [_lesson(path) for path in sorted((root / "lessons").glob("[0-9]*.ipynb"))]
+    if not found:
+        raise Refused(f"no lessons in {root / 'lessons'}: iocourse release makes them from solutions/")
+    return [lesson for lesson in found if lesson.exercises]
+
+
+def _lesson(path: Path) -> Lesson:
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    places = (_place(cell) for cell in cells if cell["cell_type"] == "code")
+    return Lesson(path.stem, tuple(place for place in places if place))
+
+
+def _place(cell: Mapping[str, Any]) -> Place | None:
+    tags, metadata = set(cell["metadata"].get("tags", ())), cell["metadata"]
+    if "exercise" in tags:
+        return Place(cell["id"], text_of(cell), metadata["name"].removeprefix("ex-"))
+    if tags & RUN:
+        return Place(cell["id"], _INSTALL.sub(r"\1pass", text_of(cell)))
+    return None
+
+
+def lesson_of(ids: Sequence[str], lessons: Sequence[Lesson]) -> Lesson | None:
+    """The lesson that most of these exercise cells belong to; None where none does."""
+    counts = [sum(place.cell in ids for place in one.places if place.exercise) for one in lessons]
+    return lessons[counts.index(max(counts))] if max(counts, default=0) else None

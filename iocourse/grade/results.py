@@ -1,0 +1,130 @@
+"""Grades as a table, as CSV, and as each student's notebook with what was seen in it."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import io
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..console import table
+from ..refusal import write_whole
+from .cohort import Grade
+from .grading import Mark
+from .lesson import Lesson
+from .submissions import Submission, id_of
+
+WIDTH = 70  # characters of a reason in the table
+
+
+def as_table(grades: Sequence[Grade], lesson: Lesson) -> str:
+    """A line a student: points, points of each exercise, and the first reason."""
+    head = [
+        "student",
+        _of("points", lesson),
+        *(_of(one.id, one) for one in lesson.exercises),
+        " why not more",
+    ]
+    rows = [[g.name, _number(g.points), *(_number(m.points) for m in g.marks), _short(g)] for g in grades]
+    return "\n".join(line.rstrip() for line in _reasons_left([head, *rows]))
+
+
+def _reasons_left(rows: list[list[str]]) -> list[str]:
+    numbers = table([row[:-1] for row in rows]).splitlines()
+    widest = max(map(len, numbers))
+    return [f"{line:<{widest}}  {row[-1].strip()}" for line, row in zip(numbers, rows, strict=True)]
+
+
+def _of(name: str, asked: Any) -> str:
+    exercises = asked.exercises if isinstance(asked, Lesson) else [asked]
+    return f"{name}/{sum(one.importance for one in exercises)}"
+
+
+def _number(points: float) -> str:
+    return f"{round(points, 2):g}"
+
+
+def _why(grade: Grade) -> str:
+    return next((f"{mark.id} {mark.why}" for mark in grade.marks if mark.why), "")
+
+
+def _short(grade: Grade) -> str:
+    why = " ".join(_why(grade).split())
+    why = "".join(letter if letter.isprintable() else "?" for letter in why)  # nothing that steers a terminal
+    return why if len(why) <= WIDTH else why[: WIDTH - 1] + "…"
+
+
+def as_csv(grades: Sequence[Grade], lesson: Lesson) -> str:
+    """A line a student: name, points, points there are, points of each exercise, reasons."""
+    written = io.StringIO()
+    rows = csv.writer(written, lineterminator="\n")
+    rows.writerow(["student", "lesson", "points", "of", *(one.id for one in lesson.exercises), "reasons"])
+    most = sum(one.importance for one in lesson.exercises)
+    for grade in grades:
+        reasons = "; ".join(_reasons(grade))
+        each = [_number(mark.points) for mark in grade.marks]
+        row = [grade.name, lesson.stem, _number(grade.points), most, *each, reasons]
+        rows.writerow([_no_formula(cell) if isinstance(cell, str) else cell for cell in row])
+    return written.getvalue()
+
+
+def _reasons(grade: Grade) -> Iterator[str]:
+    """Each reason once, behind the exercises that it is the reason of."""
+    whys = dict.fromkeys(mark.why for mark in grade.marks if mark.why)
+    for why in whys:
+        ids = ", ".join(mark.id for mark in grade.marks if mark.why == why)
+        yield f"{ids} {' '.join(why.split())}"
+
+
+def _no_formula(cell: str) -> str:
+    """A spreadsheet would compute what begins like this, and students choose their names."""
+    return f"'{cell}" if cell[:1] in ("=", "+", "-", "@") else cell
+
+
+def write_feedback(
+    folder: Path, grades: Sequence[Grade], submissions: Sequence[Submission], lesson: Lesson
+) -> None:
+    """`folder`/NAME.ipynb for each student: the submission, with the report below each exercise."""
+    by_name = {one.name: one for one in submissions}
+    for grade in grades:
+        notebook = _feedback(grade, by_name[grade.name], lesson)
+        text = json.dumps(notebook, indent=1, ensure_ascii=True)
+        write_whole(folder / f"{grade.name}.ipynb", text + "\n")
+
+
+def _feedback(grade: Grade, submission: Submission, lesson: Lesson) -> dict[str, Any]:
+    marks = {place.cell: mark for place, mark in zip(_places(lesson), grade.marks, strict=True)}
+    cells: list[dict[str, Any]] = [_note("feedback", _summary(grade, lesson))]
+    for cell in copy.deepcopy(submission.notebook.get("cells", [])):
+        cells.append(cell)
+        mark = marks.pop(id_of(cell), None)
+        if mark:
+            cells.append(_note(f"feedback-{mark.id}", _report(mark)))
+    cells += [_note(f"feedback-{mark.id}", _report(mark)) for mark in marks.values()]  # deleted ones
+    metadata = submission.notebook.get("metadata", {})
+    return {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
+
+
+def _places(lesson: Lesson) -> list[Any]:
+    return [place for place in lesson.places if place.exercise]
+
+
+def _note(name: str, text: str) -> dict[str, Any]:
+    where = {"cell_type": "markdown", "id": name.replace(".", "-"), "metadata": {"tags": ["feedback"]}}
+    return where | {"source": text.splitlines(keepends=True)}
+
+
+def _summary(grade: Grade, lesson: Lesson) -> str:
+    most = sum(mark.importance for mark in grade.marks)
+    rows = [f"| {m.id} | {_number(m.points)} | {m.importance} | {m.held} of {m.asked} |" for m in grade.marks]
+    head = ["| exercise | points | of | properties that hold |", "| --- | ---: | ---: | ---: |"]
+    title = f"**{grade.name}: {_number(grade.points)} of {most} points** for {lesson.stem}"
+    return "\n".join([title, "", *head, *rows])
+
+
+def _report(mark: Mark) -> str:
+    lines = "\n".join(f"    {line}" for line in mark.report.splitlines())
+    return f"**{_number(mark.points)} of {mark.importance} points**\n\n{lines}"

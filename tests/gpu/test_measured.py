@@ -1,0 +1,96 @@
+"""Measured tiles: a row takes effect where it belongs and nowhere else, and nonsense is refused."""
+
+import json
+
+import pytest
+
+from iocourse.gpu import measured
+from iocourse.refusal import Refused
+
+ROW = {"arch": 90, "kernel": "forward", "d": 128, "itemsize": 2, "causal": True, "tile": [64, 64, 4, 3]}
+
+
+@pytest.fixture
+def package(monkeypatch, tmp_path):
+    """A file in the place of the package's record of tune; what was read is forgotten before and after."""
+    file = tmp_path / "tune.json"
+    read = {"tune": lambda: json.loads(file.read_text()) if file.exists() else None}
+    monkeypatch.setattr(measured, "recorded", lambda name: read[name]())
+    measured.measured.cache_clear()
+    yield file
+    measured.measured.cache_clear()
+
+
+def test_without_a_record_nothing_is_measured(package):
+    assert measured.measured() == {} and measured.measured_for(90, 128, 2, True) == {}
+
+
+def test_a_measured_row_takes_effect_where_it_belongs_and_nowhere_else(package):
+    pytest.importorskip("triton")
+    from iocourse.kernels import using
+    from iocourse.kernels.host.tiles import TABLE, Tile, tiles_for
+
+    package.write_text(json.dumps({"tiles": [ROW]}))
+    table = TABLE[90, 128, 2]
+    assert tiles_for(90, 100, 2, causal=True) == table._replace(forward=Tile(64, 64, 4, 3)) != table
+    for elsewhere in ({"causal": False}, {}):
+        assert tiles_for(90, 100, 2, **elsewhere) == table
+    assert tiles_for(90, 64, 2, causal=True) == TABLE[90, 64, 2]
+    assert tiles_for(80, 128, 2, causal=True) == TABLE[80, 128, 2]
+    assert tiles_for(90, 128, 2, listed=True, causal=True).forward == table.forward
+    with using(forward=(32, 32)):
+        assert tiles_for(90, 128, 2, causal=True).forward == (32, 32, 4, 1)
+
+
+def test_a_launch_takes_it(package):
+    pytest.importorskip("triton")
+    from iocourse.kernels import attention
+    from iocourse.kernels.host.launches import written_down
+
+    import torch  # isort: skip  # after the kernels
+
+    package.write_text(json.dumps({"tiles": [ROW]}))
+    q = torch.empty(1, 1, 256, 128, dtype=torch.float16)
+    for causal, BM in ((True, 64), (False, 128)):
+        with written_down(90) as written:
+            attention(q, q, q, causal=causal)
+        assert written[0].constants["TILE"].BM == BM
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"tiles": [', "tune.json is no JSON"),
+        ("[]", "has no list of `tiles`"),
+        ('{"tiles": {}}', "has no list of `tiles`"),
+        ('{"tiles": [7]}', "a measured tile is 7; allowed: a row of arch, causal, d, itemsize, kernel, tile"),
+        ('{"tiles": [{"arch": 90}]}', "allowed: a row of"),
+    ],
+)
+def test_what_is_no_record_is_refused(package, text, said):
+    package.write_text(text)
+    with pytest.raises(Refused) as caught:
+        measured.measured()
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"arch": 86}, "has arch 86; allowed: 75, 80, 89, 90, 100"),
+        ({"kernel": "sideways"}, "has kernel 'sideways'; allowed: forward, fused, queries, keys"),
+        ({"d": 100}, "has d 100; allowed: 64, 128, 256, 512"),
+        ({"itemsize": 8}, "has itemsize 8; allowed: 2, 4"),
+        ({"causal": 1}, "has causal 1; allowed: False, True"),
+        ({"tile": [64, 64, 4]}, "the measured tile [64, 64, 4] of forward cannot run"),
+        ({"tile": [64, 48, 4, 2]}, "cannot run on sm_90 with d = 128"),
+        ({"tile": [64, 64, 4, 0]}, "cannot run"),
+        ({"tile": [64, 64, True, 1]}, "cannot run"),
+        ({"tile": [256, 256, 4, 1]}, "within registers and shared memory"),
+        ({"tile": [64, 128, 8, 4]}, "within registers and shared memory"),
+    ],
+)
+def test_a_row_that_does_not_fit_is_refused(changed, said):
+    with pytest.raises(Refused) as caught:
+        measured.tiles_of({"tiles": [ROW, ROW | changed]})
+    assert said in str(caught.value)

@@ -1,0 +1,27 @@
+"""Every solved notebook gets full marks from outside (two minutes: `pytest tests/grade/every_lesson.py`)."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from test_attacks import WHY_NOT
+
+from iocourse.course.authoring.kernel_lessons import cannot_run
+from iocourse.grade.grading import grade
+from iocourse.grade.lesson import read_lessons
+from iocourse.grade.limits import Limits
+from iocourse.grade.submissions import find
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("lesson", read_lessons(ROOT), ids=lambda lesson: lesson.stem)
+def test_full_marks(lesson, tmp_path):
+    solved = ROOT / "solutions" / f"{lesson.stem}.ipynb"
+    if reason := cannot_run(json.dumps(json.loads(solved.read_text(encoding="utf-8")))):
+        pytest.skip(reason)
+    shutil.copy(solved, tmp_path)
+    marks = grade(*find(tmp_path), lesson, 1, Limits(), not WHY_NOT)
+    assert [mark.why for mark in marks] == [""] * len(lesson.exercises)
+    assert sum(mark.points for mark in marks) == sum(one.importance for one in lesson.exercises)

@@ -1,0 +1,113 @@
+"""Whatever a submission tries costs it that exercise, with a reason, and nobody else anything."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from attacks import BODIES
+
+from iocourse.course.exercise import find
+from iocourse.grade import sandbox
+from iocourse.grade.grading import grade, refuse_where_it_cannot_run
+from iocourse.grade.lesson import Lesson, Place
+from iocourse.grade.limits import Limits
+from iocourse.grade.submissions import Submission
+from iocourse.refusal import Refused
+
+LIMITS = Limits(seconds=2, memory=2 << 30)
+HONEST = "def my_compulsory(Nq, Nk, d):\n    return 2 * (Nq + Nk) * d"
+# Plain functions that are cheap to try: one for each attack.
+ATTACKED = ("16.1", "1.1", "5.1", "5.2", "5.3", "6.7", "9.1", "9.2", "17.1", "17.3", "2.3", "15.3", "4.4")
+
+
+def without_walls() -> str:
+    """Why there are no walls here, "" where there are."""
+    try:
+        sandbox.refuse_without(LIMITS)
+    except Refused as refused:
+        return str(refused)
+    return ""
+
+
+WHY_NOT = without_walls()
+walls = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+
+
+def body_of(exercise_id, body):
+    lines = "\n".join(f"    {line}" for line in body.strip().splitlines())
+    return f"def {find(exercise_id).function}(*args, **kwargs):\n{lines}"
+
+
+def handed_in(texts):
+    """A submission to a made-up lesson of these exercises, and the lesson."""
+    cells = [{"cell_type": "code", "id": one, "metadata": {}, "source": text} for one, text in texts]
+    places = tuple(Place(one, "", one) for one, _ in texts)
+    return Submission("x", Path("x"), b"", {"cells": cells}), Lesson("made up", places)
+
+
+@walls
+def test_every_attack_is_a_zero_with_a_reason_and_the_honest_exercise_beside_them_is_unharmed():
+    tried = dict(zip(ATTACKED, BODIES, strict=True))
+    texts = [(one, body_of(one, BODIES[name][0])) for one, name in tried.items()]
+    marks = grade(*handed_in([*texts, ("0.1", HONEST)]), 7, LIMITS, True)
+    for mark in marks[:-1]:
+        name = tried[mark.id]
+        assert mark.held < mark.asked and mark.why, (name, mark)
+        assert BODIES[name][1] in mark.why, (name, mark.why)
+    zero = {tried[mark.id]: mark.points for mark in marks[:-1]}
+    assert not any(zero.values()), zero
+    assert (marks[-1].points, marks[-1].why) == (find("0.1").importance, "")
+
+
+@walls
+def test_a_cell_that_does_not_end_is_not_run_again_and_what_follows_is_graded():
+    marks = grade(*handed_in([("5.1", "while True: pass"), ("0.1", HONEST)]), 7, Limits(seconds=1), True)
+    assert "took longer than 1 seconds" in marks[0].why and marks[0].points == 0
+    assert marks[1].why == ""
+
+
+@walls
+def test_neither_solutions_nor_other_submissions_can_be_read(tmp_path):
+    (tmp_path / "anna.ipynb").write_text("hers")
+    root = Path(sandbox.__file__).parents[2]
+    look = f"import os; print([os.path.exists(p) for p in {[str(tmp_path), str(root / 'solutions')]}])"
+    inside = subprocess.run(
+        [*sandbox._walls(LIMITS), sys.executable, "-I", "-c", look], capture_output=True, text=True
+    )
+    assert inside.stdout == "[False, False]\n", inside
+
+
+def test_without_walls_what_needs_none_still_ends_with_a_reason():
+    names = ("os._exit", "patched judge", "forged output", "10 MB of output", "walking the stack")
+    tried = dict(zip(ATTACKED[2:], names, strict=False))
+    texts = [(one, body_of(one, BODIES[name][0])) for one, name in tried.items()]
+    marks = grade(*handed_in([*texts, ("0.1", HONEST)]), 7, LIMITS, False)
+    assert [mark.points for mark in marks] == [0] * len(names) + [find("0.1").importance]
+
+
+def test_a_lesson_that_cannot_run_here_is_refused_before_anybody_gets_a_zero():
+    lesson = Lesson("12_of_this", (Place("setup", "import no_such_module"), Place("0.1", "", "0.1")))
+    with pytest.raises(
+        Refused, match=r"12_of_this cannot be graded here, .* named 'no_such_module'.*: install"
+    ):
+        refuse_where_it_cannot_run(lesson, LIMITS, False)
+
+
+def test_bubblewrap_that_is_missing_is_refused_in_a_line_that_names_the_remedy(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(
+        Refused, match=r"^[^\n]*(apt-get install bubblewrap|needs Linux)[^\n]*--i-trust-these"
+    ):
+        sandbox.refuse_without(LIMITS)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="bubblewrap needs Linux")
+def test_bubblewrap_that_does_not_work_is_refused_with_what_it_said(monkeypatch, tmp_path):
+    (tmp_path / "bwrap").write_text("#!/bin/sh\necho 'bwrap: No permissions' >&2\nexit 1\n")
+    (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setattr(sandbox, "environment", lambda home: {"PATH": str(tmp_path)})
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Refused, match=r"does not work here \(bwrap: No permissions\)"):
+        sandbox.refuse_without(LIMITS)

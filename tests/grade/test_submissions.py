@@ -1,0 +1,193 @@
+"""From a folder to points: what is refused, what is kept, and what each student gets back."""
+
+import csv
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from iocourse.cli import main
+from iocourse.grade import cohort
+from iocourse.grade.grading import grade
+from iocourse.grade.lesson import read_lessons
+from iocourse.grade.limits import Limits
+from iocourse.grade.submissions import find, the_lesson
+
+ROOT = Path(__file__).parents[2]
+LESSONS = {lesson.stem: lesson for lesson in read_lessons(ROOT)}
+STEM = "00_start_here"
+EXERCISE = "ex-0-1"
+
+
+def notebook(folder="solutions", stem=STEM):
+    return json.loads((ROOT / folder / f"{stem}.ipynb").read_text(encoding="utf-8"))
+
+
+def exercise_cell(of):
+    return next(cell for cell in of["cells"] if cell["id"] == EXERCISE)
+
+
+def written(of, path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(of), encoding="utf-8")
+
+
+# ------------------------------------------------------------------ refused, in a line with the remedy
+def refused(capsys, *arguments):
+    assert main(["grade", *map(str, arguments)]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1, said
+    return said.err
+
+
+def test_a_folder_without_notebooks(capsys, tmp_path):
+    assert f"no notebook in {tmp_path}: put them there as" in refused(capsys, tmp_path)
+
+
+def test_two_submissions_of_one_name(capsys, tmp_path):
+    written(notebook(), tmp_path / "anna.ipynb")
+    written(notebook(), tmp_path / "anna" / "00.ipynb")
+    said = refused(capsys, tmp_path)
+    assert "two submissions of the name 'anna'" in said and "rename or take away one" in said
+
+
+def test_a_submission_of_another_lesson(capsys, tmp_path):
+    for name in ("anna", "bert"):
+        written(notebook(), tmp_path / f"{name}.ipynb")
+    written(notebook(stem="01_naive_attention"), tmp_path / "carla.ipynb")
+    said = refused(capsys, tmp_path)
+    assert f"2 submissions are of {STEM}, but carla of 01_naive_attention: a folder for each lesson" in said
+
+
+def test_no_submission_of_any_lesson(capsys, tmp_path):
+    written(notebook() | {"cells": []}, tmp_path / "anna.ipynb")
+    assert "students start from lessons/" in refused(capsys, tmp_path)
+
+
+def test_feedback_among_the_submissions(capsys, tmp_path):
+    written(notebook(), tmp_path / "anna.ipynb")
+    assert "--feedback must lie outside" in refused(capsys, tmp_path, "--feedback", tmp_path / "back")
+
+
+# ------------------------------------------------------------------ notebooks that cannot be run
+def without_the_cell(of):
+    of["cells"].remove(exercise_cell(of))
+
+
+def with_the_cell_twice(of):
+    of["cells"].append(exercise_cell(of))
+
+
+def for_another_kernel(of):
+    of["metadata"]["kernelspec"] = {"name": "ir", "display_name": "R", "language": "R"}
+
+
+CHANGED = {
+    "the cell of exercise 0.1 was deleted": without_the_cell,
+    "2 cells have the id of exercise 0.1: keep one": with_the_cell_twice,
+    "its kernel is for 'R': choose Python 3": for_another_kernel,
+}
+FILES = {
+    "its file is no notebook": b'{"cells": [',
+    "its file is not UTF-8 (byte 1)": b'"\xff"',
+    "no notebook of format 4": b'{"worksheets": []}',
+}
+
+
+@pytest.mark.parametrize("reason", [*CHANGED, *FILES])
+def test_what_cannot_be_run_is_a_zero_with_a_reason(reason, tmp_path):
+    if reason in FILES:
+        (tmp_path / "anna.ipynb").write_bytes(FILES[reason])
+    else:
+        made = notebook()
+        CHANGED[reason](made)
+        written(made, tmp_path / "anna.ipynb")
+    (mark,) = grade(*find(tmp_path), LESSONS[STEM], 1, Limits(), True)  # no process is started
+    assert mark.points == 0 and reason in mark.why
+
+
+def test_a_notebook_for_another_kernel_is_still_of_its_lesson(tmp_path):
+    made = notebook()
+    for_another_kernel(made)
+    written(made, tmp_path / "anna.ipynb")
+    assert the_lesson(find(tmp_path), list(LESSONS.values())).stem == STEM
+
+
+# ------------------------------------------------------------------ a class, from the folder to the feedback
+@pytest.fixture(scope="module")
+def graded(tmp_path_factory):
+    """A class of three after its first grading, without walls: these tests do not need them."""
+    top = tmp_path_factory.mktemp("class")
+    written(notebook(), top / "in" / "solved.ipynb")
+    half = notebook()
+    exercise_cell(half)["source"] = "def my_compulsory(Nq, Nk, d):\n    return 4 * Nq * d"
+    written(half, top / "in" / "half" / f"{STEM}.ipynb")
+    (top / "in" / "broken.ipynb").write_text("{", encoding="utf-8")
+    assert main([*command(top), "--feedback", str(top / "back")]) == 0
+    return top
+
+
+def command(top):
+    return ["grade", str(top / "in"), "--i-trust-these", "--jobs", "2", "--csv", str(top / "points.csv")]
+
+
+def points(top):
+    with open(top / "points.csv", encoding="utf-8", newline="") as file:
+        return {row["student"]: row for row in csv.DictReader(file)}
+
+
+def test_the_table_of_points(graded):
+    rows = points(graded)
+    assert rows["solved"]["points"] == rows["solved"]["of"] == rows["solved"]["0.1"]
+    assert rows["solved"]["reasons"] == ""
+    assert 0 < float(rows["half"]["points"]) < float(rows["half"]["of"])  # some properties hold
+    assert rows["broken"]["points"] == "0" and "no notebook" in rows["broken"]["reasons"]
+
+
+def test_feedback_is_the_students_notebook_with_the_reports_below_its_exercises(graded):
+    back = json.loads((graded / "back" / "half.ipynb").read_text(encoding="utf-8"))
+    ids = [cell["id"] for cell in back["cells"]]
+    assert ids[0] == "feedback" and ids[ids.index(EXERCISE) + 1] == "feedback-0-1"
+    text = "".join(back["cells"][ids.index("feedback-0-1")]["source"])
+    assert "  holds  " in text and "  FAILS  " in text and "seed=" in text
+    for name in ("half", "broken"):
+        import nbformat
+
+        nbformat.validate(nbformat.read(graded / "back" / f"{name}.ipynb", as_version=4))
+
+
+def test_a_second_call_grades_only_what_is_new(graded, monkeypatch, capsys):
+    before = points(graded)
+    asked = []
+    monkeypatch.setattr(cohort, "_grade_and_keep", lambda *rest: asked.append(rest))
+    assert main(command(graded)) == 0
+    assert asked == [] and points(graded) == before
+    submission = next(one for one in find(graded / "in") if one.name == "solved")
+    task = cohort.Task(LESSONS[STEM], Limits(), False, cohort._seed(graded / "in"))
+    assert cohort._kept(graded / "in", submission, task)
+    changed = type(submission)(submission.name, submission.path, submission.data + b" ")
+    assert cohort._kept(graded / "in", changed, task) is None
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is another thing there")
+def test_ctrl_c_keeps_what_is_graded(graded, tmp_path):
+    shutil.copytree(graded / "in", tmp_path / "in", ignore=shutil.ignore_patterns(cohort.KEPT))
+    endless = notebook()
+    exercise_cell(endless)["source"] = "while True: pass"
+    written(endless, tmp_path / "in" / "zoe.ipynb")
+    ours = [sys.executable, "-m", "iocourse", *command(tmp_path)]
+    running = subprocess.Popen(ours, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 60
+    while len(list((tmp_path / "in" / cohort.KEPT).glob("*.json"))) < 3 and time.monotonic() < until:
+        time.sleep(0.05)
+    running.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    table, said = running.communicate(timeout=20)
+    assert running.returncode == 130 and time.monotonic() - began < 10
+    assert "3 of 4 graded and kept; the same command goes on from there" in said
+    assert "solved" in table and set(points(tmp_path)) == {"solved", "half", "broken"}
