@@ -182,6 +182,12 @@ def _low(rng: np.random.Generator, n: int) -> Matrix:
     )
 
 
+def _large(rng: np.random.Generator, n: int) -> Matrix:
+    """Three rows of numbers between ±10,000, so far apart that a single weight is 1, whatever is rounded."""
+    steps = np.linspace(-1e4, 1e4, n, dtype=np.float32)
+    return rng.permuted(np.stack([steps] * 3), axis=1)
+
+
 def _softmax_cases(rng: np.random.Generator) -> list[Case]:
     """Many pieces with a ragged last one, whole pieces, less than one, one number, a slice; large scores."""
     n = int(rng.integers(70, 95))
@@ -193,7 +199,7 @@ def _softmax_cases(rng: np.random.Generator) -> list[Case]:
         ("one number", _matrix(rng, 2, 1), 16),
         (RISING, np.tile(np.arange(n, dtype=np.float32), (2, 1)), 16),
         (LOW, _low(rng, n), 32),
-        (LARGE, 1e4 * _matrix(rng, 3, n), 32),
+        (LARGE, _large(rng, n), 32),
         ("longer than any block of Triton's", _matrix(rng, 1, 2**20 + n), 2**16),
     ]
     return [_softmax_case(label, X, BLOCK) for label, X, BLOCK in asked]
