@@ -266,6 +266,7 @@ def plan_cases(rng: np.random.Generator) -> list[Case]:
     sizes = [
         *((N, d, M) for M in large),
         (4 * N, d, 6 * d * d),
+        (11, 14, 108),  # F5 is best with 11 rows of queries, more than √M
         (1, d, 40),
         *((small_N, small_d, M) for M in range(5, 61)),
     ]
