@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 05 How little is possible
 #
-# Lesson 04 brought attention down to 4 times $N^2d^2/M$ words, by the order of the loops and by the tile. Will somebody bring it down to 2? To answer that we need a statement about *every* schedule, those that nobody has thought of included. On graphs of a dozen vertices a search tries everything, and the exact answer holds a surprise: the cheapest way to a row of softmax computes its exponentials twice. For real sizes we count. Where rows travel whole, three lines prove the 4. Where rows may be cut and scores kept it takes Theorem A, which says the same: 4 cannot be improved.
+# Lesson 04 brought attention down to 4 times $N^2d^2/M$ words, by the order of the loops and by the tile. Will somebody bring it down to 2? To answer that we need a statement about *every* schedule, those that nobody has thought of included. On graphs of a dozen vertices a search tries everything, and the exact answer holds a surprise: the cheapest way to a row of softmax computes its exponentials twice. For real sizes we count. Where rows travel whole and no score is kept, three lines prove the 4. Where rows may be cut and scores kept it takes Theorem A, which says the same: 4 cannot be improved.
 #
 # **What you will learn**
 #
@@ -699,7 +699,7 @@ for name in ("compulsory", "A_rows", "A", "B", "B'", "saha_ye", "matmul", "theta
 # ## Take-away
 #
 # - The fewest words of a computation are the answer to a game with red and blue pebbles, exact for about 20 vertices.
-# - Whole rows: each pair meets four times, and a row that comes in meets at most $(M + t)/d$ others. So $W \ge 4N^2d^2/(M + t)$.
+# - Whole rows, no score kept: each pair meets four times, and a row that comes in meets at most $(M + t)/d$ others. So $W \ge 4N^2d^2/(M + t)$.
 # - For every size: cut a run into segments, ask how many products $R = M + T$ words allow, divide, and choose the best $T$.
 # - $W \ge 4N^2d^2/(M + d^2) - (M + d^2)$ for every exact schedule that forms scores and weights, recomputation included. F3 attains the 4.
 # - A bound is worth as much as its class: say what it covers, whether it allows recomputation, and where its constant comes from.

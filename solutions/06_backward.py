@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 06 The backward pass
 #
-# Training asks attention a second question: if the loss changes with $O$ in this way, how does it change with $Q$, $K$ and $V$? Lesson 01 answered it with three $N \times N$ matrices. This lesson gets by without any of them: the weights are computed again from one word a row, and the one row sum that seems to need all of a row does not. Then it is a matter of orders, as in lesson 04: $20\,N^2d^2/M$ words for FlashAttention's, $16$ with one sum made first, and $14$ for an order that computes all scores *twice*. Whoever moves whole rows cannot do better. For rows cut into pieces only 12 is proved; what lies between is open, a challenge with the machine as its referee.
+# Training asks attention a second question: if the loss changes with $O$ in this way, how does it change with $Q$, $K$ and $V$? Lesson 01 answered it with three $N \times N$ matrices. This lesson gets by without any of them: the weights are computed again from one word a row, and the one row sum that seems to need all of a row does not. Then it is a matter of orders, as in lesson 04: $20\,N^2d^2/M$ words for FlashAttention's, $16$ with one sum made first, and $14$ for an order that computes all scores *twice*. Whoever moves whole rows cannot do better, once $M$ is far above $d^2$. For rows cut into pieces only 12 is proved; what lies between is open, a challenge with the machine as its referee.
 #
 # **What you will learn**
 #
@@ -794,7 +794,7 @@ print(f"(6.17) holds in every draw: {(left <= right).all()}")
 #
 # - $P$ comes back from $S$ and one word a row, and $D_i = \sum_c do_{ic}o_{ic}$ makes every tile of $dS$ stand on its own.
 # - A sweep costs what stays times what passes, and a partial result that passes by counts twice. So give each side's gradients a sweep of their own: $6 + 8 = 14$.
-# - No order of the class has a constant below 12, and none that moves whole rows one below 14. For rows that are cut, what lies between is open.
+# - No order of the class has a constant below 12, and far above $d^2$ none that moves whole rows has one below 14. For rows that are cut, what lies between is open.
 #
 # ## References
 #

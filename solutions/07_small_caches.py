@@ -10,7 +10,7 @@
 # - to make a tile of scores from columns of $Q$ and $K$, and why that beats whole rows when $M \ll d^2$;
 # - to write attention with safe softmax in about $4N^2d/\sqrt M + N^2$ words;
 # - to say whether scores must be written to slow memory, and what it costs not to;
-# - to keep whole rows of one array at a time, and why that pays between $d^2/4$ and $d^2$;
+# - to keep whole rows of one array at a time, and why that pays below $d^2$;
 # - to find the schedule for any $M$, and the borders between the regimes, by search and by formula;
 # - what Theorem B′ says: at this end, too, $4$ is the best constant;
 # - to see attention inside another problem, $dL/dX$, and to reuse everything there.
@@ -370,7 +370,7 @@ measured("7.6", f3_from=border("scores_stored", "flash_optimal", 2**22, 4096, 0.
 #
 # $$ W_{7d} = 2Nd + 2N + Nd\left(\left\lceil \frac N{B_r} \right\rceil + \left\lceil \frac N{B_o} \right\rceil\right) + N^2\left(1 + \left\lceil \frac d{B_d} \right\rceil\right), \qquad \text{footprint } \max\bigl(B_r(d + 3) + d,\; B_oB_d + 2B_o + B_d\bigr) . \tag{7.6} $$
 #
-# This is F7d, in code `scores_stored_tiled`. With one slice it is F7, but for the scratch; with two it moves $\frac32x^2 + 3$. So there are four stretches:
+# This is F7d, in code `scores_stored_tiled`. With one slice it is F7, but for the $N^2$ words of scores in slow memory; with two it moves $\frac32x^2 + 3$. So there are four stretches:
 #
 # | $M$ | $x$ | schedule | words, in $N^2$ |
 # | --- | --- | --- | --- |
@@ -486,7 +486,7 @@ measured("7.7", f5_over_bound=ratio)
 # %% [markdown]
 # 1.038 times: whoever finds another schedule of this class saves at most 3.7 percent at this $M$. Both sides tend to 4, so 4 is the exact constant at this end, as it is for $M \gg d^2$. Between the ends up to a factor of 1.89 is open, most at $M = d^2$: there F3 and F7 meet at $4N^2$, and neither a better schedule nor a better bound is known to us.
 #
-# What does the 4 mean? $QK^\top$ and $PV$ are two matrix products of $N^2d$ products each, and either of them alone costs $2N^2d/\sqrt M$ (section 2.6). Below $d^2$ attention is two matrix products, and joining them saves nothing that grows like $N^2d/\sqrt M$. Above $d^2$ joining them is everything.
+# What does the 4 mean? $QK^\top$ and $PV$ are two matrix products of $N^2d$ products each, and either of them alone costs $2N^2d/\sqrt M$ (section 2.6). Far below $d^2$ attention is two matrix products, and joining them saves nothing that grows like $N^2d/\sqrt M$. Far above $d^2$ joining them is everything.
 #
 # The published result is about the order of growth, with matching algorithms and lower bounds (bound `theta_attention`, status *asymptotic only*). With every constant of its argument kept, and that of Smith and others for the matrix product, it gives $2N^2d/\sqrt M - 2M - N^2$ for $M \le d^2$ (`saha_ye_small`): one of the two products. With the compulsory words, which it leaves out and which count beyond $M = Nd$, it reads
 #
@@ -691,7 +691,7 @@ for R in (3, 6, 9, 12):
 #
 # - **"FlashAttention always moves the fewest words."** At $d = 64$ and $M = 1024$ F3 moved 18.34 $N^2$ words, naive attention 12.75, and F5 9.53 (7.1, 7.4).
 # - **"Below $d^2$ the scores have to be written out."** F6 never writes one, and moves 1.105 times the words of F5 (7.5).
-# - **"$M = d^2$ is where columns take over from rows."** It is where storing scores begins to pay. Whole rows are best down to $d^2/4$, of one array at a time; F5 and F3 alone would change at $0.69\,d^2$ (7.6).
+# - **"$M = d^2$ is where columns take over from rows."** It is where storing scores begins to pay. Whole rows, of one array at a time, are best down to $d^2/2$, and for making the scores down to $d^2/4$; F5 and F3 alone would change at $0.69\,d^2$ (7.6).
 # - **"Numerical safety costs traffic."** F5 subtracts the maximum and moved fewer words than F4, which does not; and F4 lost 31 rows of 32 (7.3, 7.4).
 # - **"Computing scores again would save words here too."** Theorem B′ allows it, and at $d = 4096$, $M = 16\,384$ F5, which computes no score twice, is within 3.8 percent of it (7.7).
 #

@@ -136,7 +136,7 @@ for times in (2, 1.05, 0.95, 0.5):  # M in units of d²
     print(f"M = {times:4} d²:", attempt(cheapest_at, times))
 
 # %% [markdown]
-# F3 above $d^2$, F7 below: $4x^2 = 2x^2 + 2$ at $x = 1$. The papers change regime at $M = d^2$. They look at growth alone, so the border could be anywhere near; with the constants it is $d^2$ exactly.
+# F3 above $d^2$, F7 below: $4x^2 = 2x^2 + 2$ at $x = 1$. The papers change regime at $M = d^2$. They look at growth alone, so the border could be anywhere near; with the smallest constants known it is $d^2$ exactly.
 #
 # A sweep with one product can also be cut. In *two slices* half the width of a sum stays, so twice the rows: $x^2/2$ in place of $x^2$, for one more reading of the matrix. In *tiles* of $\sqrt M \times \sqrt M$ it costs $2x$ plus what it writes, as in F5. The library's search, `iocourse.sweeps`, knows these too, and the five products of the backward pass.
 #
@@ -335,7 +335,7 @@ explore.memory_map(8192, 64, M=58368, pass_="backward")
 # %% [markdown]
 # From right to left: B3 (the strip says B2, which with its best tiles moves as few), B4, B6, B7, B5, with the borders that the search found. Matrices are stored in a wider belt than in the forward pass, up to $2.5\,d^2$; between $d^2$ and there the two passes want different ideas.
 #
-# One remark on $P$ as a gift. Lesson 06 found that B4 makes all scores twice and moves fewer words for it. That holds above $2.5\,d^2$, where nobody would use $P$ even as a gift. Below, the gift is worth a fifth of the words: $4x^2 + 4$ against $5x^2 + 5$, later $8x$ against $10x$. Recomputation is a bargain when whole rows are at hand, and none when they come column by column.
+# One remark on $P$ as a gift. Lesson 06 found that B4 makes all scores twice and moves fewer words for it. That holds above $2.5\,d^2$, where nobody would use $P$ even as a gift. Below, it helps, and from $\frac43 d^2$ down it is worth a fifth of the words: $4x^2 + 4$ against $5x^2 + 5$, later $8x$ against $10x$. Recomputation is a bargain when whole rows are at hand, and none when they come column by column.
 #
 # Now look at the right end, where everything fits.
 #
@@ -661,7 +661,7 @@ measured("9.10", times=words[64] / words[1])
 # ## Misconceptions
 #
 # - **"A chip has a regime."** A chip and a head have one: 64 KB in float32 are $d^2$ words at $d = 128$ and $4d^2$ at $d = 64$ (9.9).
-# - **"The border $d^2$ of the papers is only an order of magnitude."** With the best constants $4x^2 = 2x^2 + 2$ at $x = 1$, exactly $d^2$ (9.2). Backward it is $2.5\,d^2$: what is best in one pass need not be in the other.
+# - **"The border $d^2$ of the papers is only an order of magnitude."** With the best constants known $4x^2 = 2x^2 + 2$ at $x = 1$, exactly $d^2$ (9.2). Backward it is $2.5\,d^2$: what is best in one pass need not be in the other.
 # - **"The search found the optimum."** The least among sweeps. F3c is no sweep, and moves less (9.4).
 # - **"With enough memory everything is compulsory."** The library's best backward schedule moves $9Nd$ with a billion words, where $7Nd$ are compulsory; reaching them took a new order (9.5).
 #

@@ -114,6 +114,7 @@ def build_parser(command: str = "") -> Parser:
     release.add_argument(
         "--only", metavar="NAME", action="append", default=[], help="this lesson, such as 02"
     )
+    _add_mutants(commands)
     _add_room(commands, command, "grade", "grade a folder of submissions to one lesson")
     return parser
 
@@ -160,6 +161,26 @@ def _add_visit(bench: Parser) -> None:
         ("anyway", "measure even where values are wrong or cannot be checked"),
     ):
         visit.add_argument(f"--{option}", action="store_const", const=True, help=what)
+
+
+def _add_mutants(commands: Commands[Parser]) -> None:
+    mutants = _add(
+        commands, "mutants", _mutants, "change each reference in one place, and see checks refuse it"
+    )
+    mutants.add_argument(
+        "--only", metavar="EXERCISE", action="append", default=[], help="this exercise or lesson; repeatable"
+    )
+    mutants.add_argument("--operators", metavar="LIST", type=_names, default=[], help="such as starts,ranges")
+    mutants.add_argument(
+        "--seeds", metavar="N", type=int, default=10, help="for what is accepted; 10 by default"
+    )
+    mutants.add_argument("--sample", metavar="K", type=int, default=1, help="one mutant in K, by hash")
+    mutants.add_argument(
+        "--every-seed", action="store_true", help="try what a seed refuses on the others too"
+    )
+    mutants.add_argument("--triton", action="store_true", help="lessons 10 to 14 too, a second a mutant")
+    mutants.add_argument("--jobs", metavar="J", type=int, help="mutants at a time; all processors by default")
+    mutants.add_argument("--json", metavar="FILE", type=Path, help="also write what was found to FILE")
 
 
 def _add_not_built(commands: Commands[Parser], name: str, text: str) -> None:
@@ -282,6 +303,17 @@ def _release(arguments: argparse.Namespace) -> int:
         return 1
     print("\n".join(f"wrote {name}" for name in written) or "everything is up to date")
     return 0
+
+
+def _mutants(arguments: argparse.Namespace) -> int:
+    from iocourse.course.authoring.mutation import command, report
+
+    options = ("only", "operators", "seeds", "sample", "every_seed", "triton", "jobs")
+    found = command.run(**{name: getattr(arguments, name) for name in options})
+    print(report.summary(found))
+    if arguments.json:
+        _write_json(arguments.json, report.as_json(found))
+    return 0 if all(score.holds for score in found) else 1
 
 
 def _release_check(problems: Sequence[str]) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .exercise import asking_for, cause_of, raised_in, told
+from .messages.where import line_of
 
 
 class Unsolved:
@@ -68,7 +69,8 @@ def attempt(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         named = asking_for(raiser) or _exercise_of(function, *args, *kwargs.values())
         unsolved = Unsolved(f"solve {named} first")
         cause = cause_of(error)
-        detail = "" if isinstance(cause, NotImplementedError) else f" ({told(cause)})"
+        where = f"; {line}" if (line := line_of(cause)) else ""
+        detail = "" if isinstance(cause, NotImplementedError) else f" ({told(cause)}{where})"
         print(f"{unsolved}{detail}")
         return unsolved
 

@@ -15,6 +15,7 @@ from .exercise import Exercise, Property, Trial, asking_for, find, raised_in, to
 from .messages.mistakes import advice
 from .messages.waiting import Doing, signs_of_life
 from .messages.where import below, line_of
+from .trials.kernel_errors import KernelError
 
 RUNS = "runs without an error"
 OWN = "is your own work"
@@ -122,6 +123,8 @@ def _verdict_on(exercise: Exercise, error: Exception, label: str) -> Verdict:
         return RUNS, f"it calls {used}, which is {UNWRITTEN}: solve {asking_for(used)} first"
     if isinstance(error, LibraryAnswer):
         return OWN, str(error)
+    if isinstance(error, KernelError):  # it tells its line, shapes and cause itself
+        return RUNS, f"{told(error)} ({label})"
     return RUNS, f"{told(error)} ({label}){below(line_of(error))}{below(advice(error))}"
 
 

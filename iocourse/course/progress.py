@@ -54,7 +54,8 @@ def _is_a_solution() -> bool:
     """Whether a file of a checkout's `solutions/` runs here: a kernel works in its folder."""
     file = getattr(sys.modules.get("__main__"), "__file__", None)
     folders = [Path(file).resolve().parent] if file else []
-    folders += [Path.cwd()] if "ipykernel" in sys.modules else []
+    kernel = sys.modules.get("ipykernel.kernelapp")
+    folders += [Path.cwd()] if kernel and kernel.IPKernelApp.initialized() else []
     return any(one.name == "solutions" and find_checkout(one) == one.parent for one in folders)
 
 

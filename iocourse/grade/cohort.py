@@ -6,7 +6,8 @@ import hashlib
 import json
 import multiprocessing
 import signal
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 from .. import __version__
 from ..console import steps
 from ..refusal import write_whole
-from .grading import Mark, fresh_seed, grade
+from .grading import Mark, fresh_seed, grade, refuse_where_it_cannot_run
 from .lesson import Lesson
 from .limits import Limits, obey
 from .submissions import Submission
@@ -64,11 +65,10 @@ def grade_all(
     missing = [one for one in submissions if known[one.name] is None]
     complete = True
     if missing:
+        refuse_where_it_cannot_run(lesson, limits, walls)
         try:
-            with multiprocessing.Pool(min(jobs, len(missing)), _begin_worker, [limits]) as pool:
-                made = pool.imap_unordered(partial(_grade_and_keep, folder, task), missing)
-                for _ in steps(missing, "submissions graded"):
-                    done: Grade = next(made)
+            with tempfile.TemporaryDirectory(prefix="iocourse-", ignore_cleanup_errors=True) as scratch:
+                for done in _side_by_side(missing, partial(_grade_and_keep, folder, task), jobs, scratch):
                     known[done.name] = done
         except KeyboardInterrupt:
             complete = False
@@ -76,10 +76,22 @@ def grade_all(
     return [known[one.name] for one in submissions if known[one.name]], complete  # type: ignore[misc]
 
 
-def _begin_worker(limits: Limits) -> None:
-    """Interrupts are for the first process; and no answer makes the judge take more than its author may."""
+def _side_by_side(
+    submissions: Sequence[Submission], graded: Callable[[Submission], Grade], jobs: int, scratch: str
+) -> Iterator[Grade]:
+    with multiprocessing.Pool(min(jobs, len(submissions)), _begin_worker, [scratch]) as pool:
+        made = pool.imap_unordered(graded, submissions)
+        for _ in steps(submissions, "submissions graded"):
+            yield next(made)
+
+
+def _begin_worker(scratch: str) -> None:
+    """Interrupts are for the first process, which clears away what is left in `scratch`; and no answer makes
+    the judge take more than a submission may.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    obey(limits)
+    tempfile.tempdir = scratch
+    obey(Limits())
 
 
 def _grade_and_keep(folder: Path, task: Task, submission: Submission) -> Grade:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..course.checking import RUNS, Verdict, judge, report
 from ..course.exercise import Case, Exercise, Trial
+from ..refusal import Refused
 from .lesson import Lesson
 from .limits import Limits
 from .session import START, Ended, Session
@@ -68,6 +69,19 @@ def grade(submission: Submission, lesson: Lesson, seed: int, limits: Limits, wal
         run.drop()
 
 
+def refuse_where_it_cannot_run(lesson: Lesson, limits: Limits, walls: bool) -> None:
+    """Raise Refused where the lesson's own cells fail here: that is no student's fault."""
+    own = Lesson(lesson.stem, tuple(place for place in lesson.places if not place.exercise))
+    run = _Run(own, {}, limits, walls)
+    try:
+        run.reach(len(own.places) - 1)
+    except Ended as ended:
+        needs = "install what it needs (iocourse doctor says what is here)"
+        raise Refused(f"{lesson.stem} cannot be graded here, {ended}: {needs}") from None
+    finally:
+        run.drop()
+
+
 class _Run:
     """The process of a submission, started anew after an exercise that ended it."""
 
@@ -89,11 +103,11 @@ class _Run:
         asked = max(len(verdicts), len(exercise.properties))
         text = report(exercise, verdicts, seed)
         why = next((f"{name}: {complaint}" for name, complaint in verdicts if complaint is not None), "")
-        return Mark(exercise.id, held, asked, exercise.importance, text, why)
+        return Mark(exercise.id, held, asked, exercise.importance, _writable(text), _writable(why))
 
     def _verdicts(self, at: int, exercise: Exercise, seed: int) -> list[Verdict]:
         try:
-            session = self._reach(at)
+            session = self.reach(at)
             session.allow(self.limits.seconds)
             return _judged(session, exercise, seed, self.raised.get(self.lesson.places[at].cell, ""))
         except _Stopped as stopped:
@@ -102,7 +116,7 @@ class _Run:
             self.drop()
             return [(RUNS, str(ended))]
 
-    def _reach(self, at: int) -> Session:
+    def reach(self, at: int) -> Session:
         """The process with every cell up to this place behind it."""
         while True:
             if self.session is None:
@@ -186,6 +200,11 @@ def _verdict_list(told: Any) -> list[Verdict]:
     if not isinstance(told, list):
         raise Ended("what its process sent is no answer")
     return [(str(name)[:200], str(complaint)[:2000]) for name, complaint in told]
+
+
+def _writable(text: str) -> str:
+    """Without halves of characters, which no file takes."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def fresh_seed() -> int:

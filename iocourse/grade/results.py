@@ -6,7 +6,7 @@ import copy
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,7 @@ def _why(grade: Grade) -> str:
 
 def _short(grade: Grade) -> str:
     why = " ".join(_why(grade).split())
+    why = "".join(letter if letter.isprintable() else "?" for letter in why)  # nothing that steers a terminal
     return why if len(why) <= WIDTH else why[: WIDTH - 1] + "…"
 
 
@@ -63,11 +64,19 @@ def as_csv(grades: Sequence[Grade], lesson: Lesson) -> str:
     rows.writerow(["student", "lesson", "points", "of", *(one.id for one in lesson.exercises), "reasons"])
     most = sum(one.importance for one in lesson.exercises)
     for grade in grades:
-        reasons = "; ".join(f"{mark.id} {' '.join(mark.why.split())}" for mark in grade.marks if mark.why)
+        reasons = "; ".join(_reasons(grade))
         each = [_number(mark.points) for mark in grade.marks]
         row = [grade.name, lesson.stem, _number(grade.points), most, *each, reasons]
         rows.writerow([_no_formula(cell) if isinstance(cell, str) else cell for cell in row])
     return written.getvalue()
+
+
+def _reasons(grade: Grade) -> Iterator[str]:
+    """Each reason once, behind the exercises that it is the reason of."""
+    whys = dict.fromkeys(mark.why for mark in grade.marks if mark.why)
+    for why in whys:
+        ids = ", ".join(mark.id for mark in grade.marks if mark.why == why)
+        yield f"{ids} {' '.join(why.split())}"
 
 
 def _no_formula(cell: str) -> str:

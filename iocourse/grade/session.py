@@ -24,8 +24,8 @@ class Session:
     """One process, from its start to its end."""
 
     def __init__(self, limits: Limits, walls: bool) -> None:
-        self.limits, self.due = limits, monotonic() + START
-        self._late = False
+        self.limits, self._late = limits, False
+        self.allow(START)
         self._home = tempfile.TemporaryDirectory(prefix="iocourse-grade-", ignore_cleanup_errors=True)
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the session
         self._process = subprocess.Popen(
@@ -36,12 +36,15 @@ class Session:
             env=sandbox.environment(sandbox.HOME if walls else self._home.name),
             cwd=self._home.name,
         )
-        self._receive()  # "ready"
+        try:
+            self._receive()  # "ready"
+        except Ended:
+            self.close()
+            raise
 
     def allow(self, seconds: float) -> None:
         """From now on there are so many seconds."""
-        self.due = monotonic() + seconds
-        self._allowed = seconds
+        self._allowed, self._due = seconds, monotonic() + seconds
 
     def ask(self, *message: Any) -> Any:
         """The answer to a message. Raises Ended where there is none in time; then the process is gone."""
@@ -52,7 +55,7 @@ class Session:
 
     def _receive(self) -> Any:
         assert self._process.stdout is not None
-        timer = Timer(max(0.0, self.due - monotonic()), self._too_late)
+        timer = Timer(max(0.0, self._due - monotonic()), self._too_late)
         timer.start()
         try:
             return read(self._process.stdout, self.limits.answer)
@@ -69,7 +72,7 @@ class Session:
 
     def _why(self) -> str:
         if self._late:
-            return f"took longer than {self.limits.seconds:g} seconds"
+            return f"took longer than {self._allowed:g} seconds"
         code = self._process.wait()
         self._said.seek(0)
         lines = self._said.read().decode(errors="replace").strip().splitlines()

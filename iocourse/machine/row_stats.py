@@ -91,8 +91,10 @@ class RowStats:
             self.m._machine._arithmetic.tile(part)
         for tile in tiles:
             if tile.ndim != 2 or tile.shape[0] != self.m.shape[0]:
+                rows = self.m.shape[0]
                 raise WrongShape(
-                    f"{tile.name} has shape {tile.shape}, but the row statistics have {self.m.shape[0]} rows"
+                    f"{tile.name} has shape {tile.shape}, but the row statistics have {rows} rows and "
+                    f"work on tiles ({rows}, columns)"
                 )
 
 

@@ -184,7 +184,7 @@ class TestCheck:
             in capsys.readouterr().out
         )
         attempt(raises, 1)
-        assert "(Mute, whose message cannot be shown)" in capsys.readouterr().out
+        assert "(Mute, whose message cannot be shown; line " in capsys.readouterr().out
 
     def test_a_value_stays_as_it_was_returned_whatever_a_later_trial_writes(self):
         kept = np.zeros(8)

@@ -5,6 +5,8 @@ import pytest
 
 from iocourse import costs, exact
 from iocourse.course import attempt, check
+from iocourse.course.checking import judge
+from iocourse.course.exercise import find
 from iocourse.data import real_head
 
 
@@ -82,3 +84,14 @@ def test_one_gradient_alone_is_refused_before_any_property_reads_it(capsys, monk
     said = capsys.readouterr().out
     assert "your function returned one ndarray, expected the three arrays dQ, dK, dV" in said
     assert said.count("FAILS") == 1
+
+
+def test_a_softmax_in_single_precision_is_told_so_and_not_that_its_rows_sum_to_1():
+    def single(S):
+        E = np.exp((S - S.max(axis=1, keepdims=True)).astype(np.float32))
+        return E / E.sum(axis=1, keepdims=True)
+
+    said = dict(judge(find("1.1"), single, 0))
+    sums = said["every row sums to one"]
+    assert "yours is float32, good for 6 digits: compute in float64" in sums and "sums to 1 " not in sums
+    assert "yours is float32" in said["values equal exact softmax"]

@@ -217,3 +217,27 @@ def test_the_best_tile_of_4_4_is_the_best_of_all_tiles():
 
 def test_the_widget_has_a_cell_of_its_own_in_the_students_notebook():
     assert "explore.tile_tuner(N=1024, d=64, M=16896)" in LESSON.student_sources()
+
+
+# ---------------------------------------------------------------------- what a check says about the scale
+@pytest.mark.parametrize(("power", "named"), [(0.0, "1"), (-1.0, "1/{d}"), (0.5, "√{d}")])
+@pytest.mark.parametrize("exercise", ["4.1", "4.3"])
+def test_a_wrong_scale_is_named(exercise, power, named):
+    def unscaled(m, Q, K, V, *, Br, Bc):
+        (N, d), O = Q.shape, m.new("O", Q.shape)
+        for i in m.blocks(N, Br):
+            with m.load(Q, i) as q, m.zeros(i, d) as o, m.row_stats(i) as stats:
+                q *= d**power
+                for j in m.blocks(N, Bc):
+                    with m.load(K, j) as k:
+                        s = q @ k.T
+                    with s, m.load(V, j) as v:
+                        stats.update(s, o)
+                        o.add_product(s, v)
+                stats.normalise(o)
+                m.store(o, O, i)
+        return O
+
+    said = dict(judge(find(exercise), unscaled, 3))["values are right where one block holds all keys"]
+    d = int(said.split("d=")[1].split(",")[0])
+    assert f"; yours multiplies QKᵀ by {named.format(d=d)}, expected 1/√{d} = " in said

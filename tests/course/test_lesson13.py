@@ -469,7 +469,8 @@ def test_the_cases_of_13_2_and_13_4_have_every_kind_of_tile_and_both_ragged_ends
         for case in find("13.4").cases(np.random.default_rng(seed)):
             spans = case.inputs["spans"]
             cut, blind = (spans[:, 2] > spans[:, 1]).any(), np.isneginf(case.expected[1]).any()
-            assert cut == (lesson13.CUT in case.label) or lesson13.EMPTY in case.label
+            if lesson13.EMPTY not in case.label and lesson13.FAR not in case.label:  # whose ends are ragged
+                assert cut == (lesson13.CUT in case.label)
             assert blind or lesson13.EMPTY not in case.label
             if lesson13.CUT in case.label and lesson13.EMPTY in case.label:
                 assert blind_in_a_listed_tile(case), case.label

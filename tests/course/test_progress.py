@@ -3,8 +3,10 @@
 import json
 import multiprocessing
 import os
+import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -115,6 +117,38 @@ def test_a_lock_left_behind_does_not_block_for_ever(home, monkeypatch):
     progress.record("1.1", "seen")
     progress.record("1.2", "seen")
     assert len(progress.load()) == 2 and not (home / "progress.lock").exists()
+
+
+SOLVES = """
+from iocourse.course import predict, progress
+progress.record("4.2", "solved")
+predict("4.1", words=3)
+assert progress.load()["4.2"]["status"] == "solved", "within the run it is known"
+print(progress.location().exists(), progress.location())
+"""
+
+
+@pytest.mark.parametrize("folder", ["solutions", "work"])
+def test_what_lies_in_solutions_records_nothing_of_the_students(tmp_path, folder, home):
+    (tmp_path / folder).mkdir()
+    (tmp_path / "solutions").mkdir(exist_ok=True)
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "iocourse"\n')
+    script = tmp_path / folder / "04_flash_forward.py"
+    script.write_text(SOLVES)
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, cwd=tmp_path)
+    known, where = ran.stdout.splitlines()[-1].split(" ", 1)
+    assert known == "True"
+    assert home.exists() == Path(where).exists() == (folder == "work")
+
+
+def test_a_kernel_in_the_folder_of_solutions_records_nothing_and_a_command_there_does(monkeypatch, home):
+    monkeypatch.chdir(Path(__file__).parents[2] / "solutions")
+    assert progress.location() == home / "progress.json"
+    app = SimpleNamespace(IPKernelApp=SimpleNamespace(initialized=lambda: True))
+    monkeypatch.setitem(sys.modules, "ipykernel.kernelapp", app)
+    assert progress.location() != home / "progress.json"
+    monkeypatch.chdir("../lessons")
+    assert progress.location() == home / "progress.json"
 
 
 def test_export_and_import_merge_with_the_better_status(tmp_path):

@@ -51,5 +51,6 @@ BODIES = {
     "forged output": (FORGED, "is no answer"),
     "10 MB of output": ("print('x' * 10_000_000)", "printed more than"),
     "walking the stack": (WALK, ""),
+    "a message no file takes": ("raise ValueError('\\ud800')", "ValueError: ?"),
     "an answer that is code": (SEND_CODE, ""),
 }  # fmt: skip

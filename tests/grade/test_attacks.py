@@ -10,7 +10,7 @@ from attacks import BODIES
 
 from iocourse.course.exercise import find
 from iocourse.grade import sandbox
-from iocourse.grade.grading import grade
+from iocourse.grade.grading import grade, refuse_where_it_cannot_run
 from iocourse.grade.lesson import Lesson, Place
 from iocourse.grade.limits import Limits
 from iocourse.grade.submissions import Submission
@@ -19,7 +19,7 @@ from iocourse.refusal import Refused
 LIMITS = Limits(seconds=2, memory=2 << 30)
 HONEST = "def my_compulsory(Nq, Nk, d):\n    return 2 * (Nq + Nk) * d"
 # Plain functions that are cheap to try: one for each attack.
-ATTACKED = ("16.1", "1.1", "5.1", "5.2", "5.3", "6.7", "9.1", "9.2", "17.1", "17.3", "2.3", "4.4")
+ATTACKED = ("16.1", "1.1", "5.1", "5.2", "5.3", "6.7", "9.1", "9.2", "17.1", "17.3", "2.3", "15.3", "4.4")
 
 
 def without_walls() -> str:
@@ -85,6 +85,14 @@ def test_without_walls_what_needs_none_still_ends_with_a_reason():
     texts = [(one, body_of(one, BODIES[name][0])) for one, name in tried.items()]
     marks = grade(*handed_in([*texts, ("0.1", HONEST)]), 7, LIMITS, False)
     assert [mark.points for mark in marks] == [0] * len(names) + [find("0.1").importance]
+
+
+def test_a_lesson_that_cannot_run_here_is_refused_before_anybody_gets_a_zero():
+    lesson = Lesson("12_of_this", (Place("setup", "import no_such_module"), Place("0.1", "", "0.1")))
+    with pytest.raises(
+        Refused, match=r"12_of_this cannot be graded here, .* named 'no_such_module'.*: install"
+    ):
+        refuse_where_it_cannot_run(lesson, LIMITS, False)
 
 
 def test_bubblewrap_that_is_missing_is_refused_in_a_line_that_names_the_remedy(monkeypatch):

@@ -7,20 +7,17 @@ import importlib.util
 from pathlib import Path
 
 import pytest
-from harness import (
-    INTERPRETED,
-    SEEDS,
-    SOLUTIONS,
-    Suite,
-    build,
-    exercise_source,
-    failures,
-    lesson_of,
-    mutate,
-)
+from harness import SEEDS, Suite, failures, mutate
 
 from iocourse.course import check
 from iocourse.course.authoring.kernel_lessons import cannot_run
+from iocourse.course.authoring.mutation.references import (
+    INTERPRETED,
+    build,
+    exercise_source,
+    lesson_of,
+    lesson_source,
+)
 from iocourse.course.checking import OWN, RUNS, CheckFailed
 from iocourse.course.exercise import exercises
 from iocourse.exact import attention
@@ -28,8 +25,7 @@ from iocourse.exact import attention
 
 def cannot_run_lesson(number: str) -> str:
     """Why the lesson with this number, such as "10", cannot run here; "" where it can."""
-    (source,) = SOLUTIONS.glob(f"{int(number):02d}_*.py")
-    return cannot_run(source.read_text(encoding="utf-8"))
+    return cannot_run(lesson_source(int(number)).read_text(encoding="utf-8"))
 
 
 def load_suites() -> dict[str, Suite]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from iocourse.course import progress
 from iocourse.course.authoring import release
 from iocourse.course.authoring.execution import execute, lesson_environment
 from iocourse.course.authoring.kernel_lessons import cannot_run
@@ -39,10 +40,17 @@ def some_quick(notebooks):
     return [pytest.param(path, id=path.stem, marks=marks[path.stem in QUICK]) for path in notebooks]
 
 
+def recorded(env):
+    """What a run left in the progress file of its environment."""
+    path = Path(env["IOCOURSE_HOME"]) / "progress.json"
+    return progress.parse(path.read_text(), path.name) if path.exists() else {}
+
+
 @pytest.mark.parametrize("notebook", some_quick(STUDENT))
 def test_a_students_notebook_runs_unsolved_and_every_check_says_so(notebook):
     with lesson_environment(ROOT, strict=False) as env:
         done = execute(json.loads(notebook.read_text()), name=notebook.name, folder=notebook.parent, env=env)
+        assert not recorded(env), "nothing was tried yet, and no hint asked for"
     checks = [cell for cell in done["cells"] if "check" in cell["metadata"].get("tags", [])]
     assert checks
     for cell in checks:

@@ -299,7 +299,10 @@ def _plan_fits(trial: Trial, plan: Plan) -> str | None:
 
 def _plan_is_best(trial: Trial, plan: Plan) -> str | None:
     got, least = plan.ledger.total, budget_of(trial).total
-    return None if got <= least else f"yours {plan.name} {plan.tiles}: {got:,} words, possible are {least:,}"
+    if got <= least:
+        return None
+    better = best_plan(**trial.case.inputs).name
+    return f"yours {plan.name} {plan.tiles}: {got:,} words, possible are {least:,} with {better}"
 
 
 PLAN = Exercise(

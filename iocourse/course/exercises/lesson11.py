@@ -101,12 +101,12 @@ def _loop_cases(rng: np.random.Generator) -> list[Case]:
     """
     n = int(rng.integers(1, 15))
     shapes = [
-        (CAUSAL, 128 + n, 64, 16, 16),
-        (FULL, 112 + n, 64, 32, 16),
-        (CAUSAL, 128, 64, 16, 32),
-        (CAUSAL, 128 + n, 16, 32, 32),
-        (CAUSAL, 96 + n, 64, 32, 16),
-        (FULL, 96, 16, 32, 32),
+        (CAUSAL, 96 + n, 64, 16, 16),
+        (FULL, 64 + n, 64, 32, 16),
+        (CAUSAL, 96, 64, 16, 32),
+        (CAUSAL, 96 + n, 16, 32, 32),
+        (CAUSAL, 64 + n, 64, 32, 16),
+        (FULL, 64, 16, 32, 32),
         (CAUSAL, n, 64, 16, 16),
     ]
     found = [_loop_case(label, normal(rng, 3, N, d), BM, BN) for label, N, d, BM, BN in shapes]

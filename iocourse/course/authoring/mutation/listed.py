@@ -1,0 +1,718 @@
+"""Mutants that their checks accept, by exercise: why, the line of the reference, and what replaces it.
+
+Lines are as `ast.unparse` writes them. An entry may name several changes of one line. What is no longer a
+mutant, or is refused by its check, must go from here: `iocourse mutants` and a test say so.
+"""
+
+from __future__ import annotations
+
+Entry = tuple[str, ...]  # why, the line before, one or more lines after
+
+# No mistakes: the answer is right, or differs only where the exercise does not ask.
+EQUIVALENT: dict[str, tuple[Entry, ...]] = {
+    "0.1": (
+        (
+            "K and V have as many words each",
+            "return words_Q + words_K + words_V + words_O",
+            "return words_Q + words_V + words_V + words_O",
+            "return words_Q + words_K + words_K + words_O",
+        ),
+    ),
+    "1.1": (
+        (
+            "the arrays have two axes, so that axis 1 is the last",
+            "E = np.exp(S - S.max(axis=-1, keepdims=True))",
+            "E = np.exp(S - S.max(axis=1, keepdims=True))",
+        ),
+        (
+            "the arrays have two axes, so that axis 1 is the last",
+            "return E / E.sum(axis=-1, keepdims=True)",
+            "return E / E.sum(axis=1, keepdims=True)",
+        ),
+    ),
+    "1.2": (
+        (
+            "np.where takes the 1.0 and 0.0 of np.tri for true and false",
+            "S = np.where(np.tri(len(S), dtype=bool), S, -np.inf)",
+            "S = np.where(np.tri(len(S)), S, -np.inf)",
+        ),
+    ),
+    "1.3": (
+        (
+            "the arrays have two axes, so that axis 1 is the last",
+            "D = (P * dP).sum(axis=-1, keepdims=True)",
+            "D = (P * dP).sum(axis=1, keepdims=True)",
+        ),
+    ),
+    "1.4": (
+        (
+            "np.where takes the 1.0 and 0.0 of np.tri for true and false",
+            "S = np.where(np.tri(len(S), dtype=bool), S, -np.inf)",
+            "S = np.where(np.tri(len(S)), S, -np.inf)",
+        ),
+    ),
+    "2.2": (
+        (
+            "A has as many columns as B has rows",
+            "for k in m.blocks(depth, 1):",
+            "for k in m.blocks(_, 1):",
+        ),
+    ),
+    "2.3": (
+        (
+            "a tile with more rows or columns than the matrix moves and holds what one of its size does",
+            "tiles = [(bm, min(n, (M - bm) // (bm + 1))) for bm in range(1, m + 1) if 2 * bm + 1 <= M]",
+            "tiles = [(bm, (M - bm) // (bm + 1)) for bm in range(1, m + 1) if 2 * bm + 1 <= M]",
+            "tiles = [(bm, min(M, (M - bm) // (bm + 1))) for bm in range(1, m + 1) if 2 * bm + 1 <= M]",
+        ),
+        (
+            "tiles of more than m rows move no fewer words than one of m rows, which comes first",
+            "tiles = [(bm, min(n, (M - bm) // (bm + 1))) for bm in range(1, m + 1) if 2 * bm + 1 <= M]",
+            "tiles = [(bm, min(n, (M - bm) // (bm + 1))) for bm in range(1, m + 1 + 1) if 2 * bm + 1 <= M]",
+            "tiles = [(bm, min(n, (M - bm) // (bm + 1))) for bm in range(1, m + 2) if 2 * bm + 1 <= M]",
+            "tiles = [(bm, min(n, (M - bm) // (bm + 1))) for bm in range(1, M + 1) if 2 * bm + 1 <= M]",
+        ),
+        (
+            "the depth multiplies what every tile reads, so that the same tile is the least",
+            "return min(tiles, key=lambda tile: costs.matmul(m, n, k, bm=tile[0], bn=tile[1]).total)",
+            "return min(tiles, key=lambda tile: costs.matmul(m, n, m, bm=tile[0], bn=tile[1]).total)",
+            "return min(tiles, key=lambda tile: costs.matmul(m, n, n, bm=tile[0], bn=tile[1]).total)",
+            "return min(tiles, key=lambda tile: costs.matmul(m, n, M, bm=tile[0], bn=tile[1]).total)",
+        ),
+    ),
+    "2.4": (
+        (
+            "every tile on or below the diagonal is made once, in whatever order, and sums only round",
+            "for i in m.blocks(rows, b):",
+            "for i in reversed(list(m.blocks(rows, b))):",
+        ),
+        (
+            "every tile on or below the diagonal is made once, in whatever order, and sums only round",
+            "for i in m.blocks(rows, b):\nfor j in m.blocks(rows, b):",
+            "for j in m.blocks(rows, b):\nfor i in m.blocks(rows, b):",
+        ),
+        (
+            "every tile on or below the diagonal is made once, in whatever order, and sums only round",
+            "for j in m.blocks(rows, b):",
+            "for j in reversed(list(m.blocks(rows, b))):",
+        ),
+    ),
+    "3.2": (
+        (
+            "what l and o hold before the first score is multiplied by exp(-inf - m) = 0",
+            "m, l = (-np.inf, 0.0)",
+            "m, l = (-np.inf, 1.0)",
+            "m, l = (-np.inf, -1.0)",
+        ),
+    ),
+    "3.5": (
+        (
+            "what l and o hold before the first score is multiplied by exp(-inf - m) = 0",
+            "m, l, o = (-np.inf, 0.0, 0.0)",
+            "m, l, o = (-np.inf, 1.0, 0.0)",
+            "m, l, o = (-np.inf, -1.0, 0.0)",
+            "m, l, o = (-np.inf, 0.0, 1.0)",
+            "m, l, o = (-np.inf, 0.0, -1.0)",
+        ),
+        (
+            "minus infinity less any number is minus infinity, whose exponential is 0",
+            "shift = m_new if m_new > -np.inf else 0.0",
+            "shift = m_new if m_new > -np.inf else 1.0",
+            "shift = m_new if m_new > -np.inf else -1.0",
+        ),
+        (
+            "l is 0, or at least 1 by the maximum's own term; where it is 1, o / l is o",
+            "return o / l if l > 0 else o",
+            "return o / l if l > 1 else o",
+        ),
+    ),
+    "3.6": (
+        (
+            "minus infinity less any number is minus infinity, whose exponential is 0",
+            "shift = m if m > -np.inf else 0.0",
+            "shift = m if m > -np.inf else 1.0",
+            "shift = m if m > -np.inf else -1.0",
+        ),
+    ),
+    "3.8": (
+        (
+            "the words are the same, and the check leaves a second tile of scores to spare",
+            "for i in m.blocks(N, Br):",
+            "for i in m.blocks(N, Br + 1):",
+        ),
+        (
+            "the words are the same, and the check leaves a second tile of scores to spare",
+            "for j in m.blocks(n, Bc):",
+            "for j in m.blocks(n, Bc + 1):",
+            "for j in m.blocks(n, Br):",
+        ),
+    ),
+    "4.2": (
+        (
+            "the first sweep moves the same words in any blocks, and holds fewer than the second",
+            "for i in m.blocks(N, Br):  (1 of 2)",
+            "for i in m.blocks(N, Br + 1):",
+        ),
+    ),
+    "5.2": (
+        (
+            "each weight is computed anew from its own score, in whatever order",
+            "for j in range(1, n):",
+            "for j in reversed(list(range(1, n))):",
+        ),
+    ),
+    "5.3": (
+        (
+            "NumPy's whole numbers are whole numbers",
+            "return int((pairs @ v.astype(int) * o).sum())",
+            "return (pairs @ v.astype(int) * o).sum()",
+        ),
+    ),
+    "5.4": (
+        (
+            "at R = 3d² both forms give d³",
+            "return (R + d * d) ** 2 / (16 * d) if 3 * d * d <= R else (R / 3) ** 1.5",
+            "return (R + d * d) ** 2 / (16 * d) if 3 * d * d < R else (R / 3) ** 1.5",
+        ),
+        (
+            "with T = 0 the bound is 0 words",
+            "most, T = (0, 1)",
+            "most, T = (0, 0)",
+        ),
+        (
+            "F grows with R: where F(M + T) is beyond N²d, the T more prove 0 words",
+            "while F(M + T) <= N * N * d:",
+            "while F(T) <= N * N * d:",
+        ),
+        (
+            "the loop ends at another T, after the best one: tried for N, d up to 8 and M up to 40",
+            "while F(M + T) <= N * N * d:",
+            "while F(N + T) <= N * N * d:",
+            "while F(M + T) <= M * N * d:",
+            "while F(M + T) <= N * M * d:",
+        ),
+        (
+            "`//` and int both round down what is positive; a whole float counts as whole",
+            "most = max(most, T * int(N * N * d // F(M + T)))",
+            "most = max(most, T * (N * N * d // F(M + T)))",
+            "most = max(most, T * int(N * N * d / F(M + T)))",
+        ),
+    ),
+    "6.4": (
+        (
+            "q, k, v, do and o have d columns each",
+            "s = q @ k.T / np.sqrt(q.shape[1])",
+            "s = q @ k.T / np.sqrt(k.shape[1])",
+            "s = q @ k.T / np.sqrt(v.shape[1])",
+        ),
+    ),
+    "6.6": (
+        (
+            "the first sweep moves the same words in any blocks, and holds fewer than the second",
+            "for i in m.blocks(N, Br):  (1 of 2)",
+            "for i in m.blocks(N, Br + 1):",
+        ),
+    ),
+    "7.2": (
+        (
+            "slow memory may be larger than what is used of it",
+            "O, S = (m.new('O', (N, d)), m.new('S', (min(Br, N), N)))",
+            "O, S = (m.new('O', (N, d)), m.new('S', (Br, N)))",
+        ),
+    ),
+    "7.3": (
+        (
+            "the fewest words are the same from either end",
+            "for Bd in range(1, d + 1):",
+            "for Bd in reversed(list(range(1, d + 1))):",
+        ),
+        (
+            "blocks of one column never move the fewest words alone: tried for N, d up to 9 and M up to 120",
+            "for Bd in range(1, d + 1):",
+            "for Bd in range(2, d + 1):",
+        ),
+        (
+            "a plan with a tile of 0 is left out two lines below",
+            "for Bd in range(1, d + 1):",
+            "for Bd in range(0, d + 1):",
+        ),
+        (
+            "one row or column more than there are moves no fewer words",
+            "for Bd in range(1, d + 1):",
+            "for Bd in range(1, d + 1 + 1):",
+            "for Bd in range(1, d + 2):",
+        ),
+        (
+            "blocks of more than N columns are never the best alone: tried for N, d up to 9 and M up to 120",
+            "for Bd in range(1, d + 1):",
+            "for Bd in range(1, N + 1):",
+        ),
+        (
+            "the fewest words are the same from either end",
+            "for Br in range(1, N + 1):",
+            "for Br in reversed(list(range(1, N + 1))):",
+        ),
+        (
+            "a plan with a tile of 0 is left out two lines below",
+            "for Br in range(1, N + 1):",
+            "for Br in range(0, N + 1):",
+        ),
+        (
+            "one row or column more than there are moves no fewer words",
+            "for Br in range(1, N + 1):",
+            "for Br in range(1, N + 1 + 1):",
+            "for Br in range(1, N + 2):",
+        ),
+    ),
+    "7.5": (
+        (
+            "slow memory may be larger than what is used of it",
+            "O, S = (m.new('O', (N, d)), m.new('S', (min(Br, N), N)))",
+            "O, S = (m.new('O', (N, d)), m.new('S', (Br, N)))",
+        ),
+    ),
+    "8.1": (
+        (
+            "NumPy's whole numbers are whole numbers",
+            "keys_met = int((tiles @ np.array(widths)).sum())",
+            "keys_met = (tiles @ np.array(widths)).sum()",
+        ),
+        (
+            "NumPy makes an array of a list by itself",
+            "keys_met = int((tiles @ np.array(widths)).sum())",
+            "keys_met = int((tiles @ widths).sum())",
+        ),
+    ),
+    "8.2": (
+        (
+            "blocks are disjoint and each is met once: their order moves no other words",
+            "for i in m.blocks(N, Br, alike=mask.alike):",
+            "for i in reversed(list(m.blocks(N, Br, alike=mask.alike))):",
+        ),
+        (
+            "`alike` only lets a dry count skip equal blocks; the check runs every one",
+            "for i in m.blocks(N, Br, alike=mask.alike):",
+            "for i in m.blocks(N, Br):",
+        ),
+        (
+            "blocks are disjoint and each is met once: their order moves no other words",
+            "for needed in mask.columns(i.start, i.stop):",
+            "for needed in reversed(list(mask.columns(i.start, i.stop))):",
+        ),
+    ),
+    "8.3": (
+        (
+            "tiles may be freed, and keys of a window met, in whatever order",
+            "for tile in ring.popleft():",
+            "for tile in reversed(list(ring.popleft())):",
+        ),
+        (
+            "tiles may be freed, and keys of a window met, in whatever order",
+            "for k, v in ring:",
+            "for k, v in reversed(list(ring)):",
+        ),
+    ),
+    "9.1": (
+        (
+            "the fewest words are the same from either end; of equals any is right",
+            "for sweep in sweeps[state]:",
+            "for sweep in reversed(list(sweeps[state])):",
+        ),
+        (
+            "words come first in each pair; of equals any is right",
+            "return min(found, key=lambda one: one[0])",
+            "return min(found)",
+        ),
+    ),
+    "9.3": (
+        (
+            "either way there is one block, of all keys",
+            "for j in m.blocks(N, N):",
+            "for j in m.blocks(N, N + 1):",
+        ),
+    ),
+    "15.1": (
+        (
+            "scalar products do not depend on the order of the features",
+            "for l in range(g + 1):",
+            "for l in reversed(list(range(g + 1))):",
+        ),
+        (
+            "scalar products do not depend on the order of the features",
+            "for axes in combinations_with_replacement(range(d), l):",
+            "for axes in reversed(list(combinations_with_replacement(range(d), l))):",
+        ),
+        (
+            "within brackets after a colon a tuple picks columns as a list does",
+            "columns.append(X[:, list(axes)].prod(axis=1) / np.sqrt(orders))",
+            "columns.append(X[:, axes].prod(axis=1) / np.sqrt(orders))",
+        ),
+    ),
+    "15.2": (
+        (
+            "a real root comes out with an imaginary part of 0 or of rounding, far within either tolerance",
+            "real = roots.real[abs(roots.imag) < 1e-09 * (1 + abs(roots))]",
+            "real = roots.real[abs(roots.imag) <= 1e-09 * (1 + abs(roots))]",
+            "real = roots.real[roots.imag < 1e-09 * (1 + abs(roots))]",
+            "real = roots.real[abs(roots.imag) < 1e-09 / (1 + abs(roots))]",
+            "real = roots.real[abs(roots.imag) < 1e-09]",
+            "real = roots.real[abs(roots.imag) < 1e-09 * 1]",
+            "real = roots.real[abs(roots.imag) < 1e-09 * abs(roots)]",
+            "real = roots.real[abs(roots.imag) < 1e-09 * (2 + abs(roots))]",
+            "real = roots.real[abs(roots.imag) < 1e-09 * (0 + abs(roots))]",
+        ),
+        (
+            "more points of the interval, where no extremum is, do not change the largest error",
+            "real = roots.real[abs(roots.imag) < 1e-09 * (1 + abs(roots))]",
+            "real = roots.real[abs(roots.imag) < 1e-09 + (1 + abs(roots))]",
+            "real = roots.real[abs(roots.imag) < 1 + abs(roots)]",
+            "real = roots.real[abs(roots.imag) < 1.000000001 * (1 + abs(roots))]",
+        ),
+        (
+            "the ends of the interval are added anyway",
+            "s = np.append(real[abs(real) < R], [-R, R])",
+            "s = np.append(real[abs(real) <= R], [-R, R])",
+        ),
+        (
+            "the largest error, a rounded number, is never exactly the one allowed",
+            "if largest <= error:",
+            "if largest < error:",
+        ),
+    ),
+    "15.3": (
+        (
+            "column 0 of o is not looked at again",
+            "o[:, 1:] /= o[:, :1]",
+            "o[:, 0:] /= o[:, :1]",
+        ),
+    ),
+    "15.4": (
+        (
+            "a real root comes out with an imaginary part of 0 or of rounding, far within either tolerance",
+            "real = roots.real[abs(roots.imag) < 1e-09 * (1 + abs(roots))]",
+            "real = roots.real[abs(roots.imag) <= 1e-09 * (1 + abs(roots))]",
+            "real = roots.real[abs(roots.imag) < 1e-09 / (1 + abs(roots))]",
+            "real = roots.real[abs(roots.imag) < 1e-09]",
+            "real = roots.real[abs(roots.imag) < 1e-09 * 1]",
+            "real = roots.real[abs(roots.imag) < 1e-09 * abs(roots)]",
+            "real = roots.real[abs(roots.imag) < 1e-09 * (2 + abs(roots))]",
+            "real = roots.real[abs(roots.imag) < 1e-09 * (0 + abs(roots))]",
+        ),
+    ),
+    "16.1": (
+        (
+            "the arrays have as many rows, as the docstring says",
+            "Ve = np.hstack([h, np.ones((len(h), 1))])",
+            "Ve = np.hstack([h, np.ones((len(x), 1))])",
+            "Ve = np.hstack([h, np.ones((len(Psi), 1))])",
+        ),
+        (
+            "the arrays have as many rows, as the docstring says",
+            "found = np.zeros((len(G), x.shape[1]))",
+            "found = np.zeros((len(Phi), x.shape[1]))",
+        ),
+        (
+            "Ge and Ve have dv + 1 columns each",
+            "for g, v in zip(Ge.T, Ve.T, strict=True):",
+            "for g, v in reversed(list(zip(Ge.T, Ve.T, strict=True))):",
+            "for g, v in zip(Ge.T, Ve.T):",
+            "for g, v in zip(Ge.T, Ve.T, strict=False):",
+        ),
+    ),
+    "16.3": (
+        (
+            "dividing by -1 is multiplying by -1",
+            "ge *= -1.0",
+            "ge /= -1.0",
+        ),
+        (
+            "the machine forgets what is in fast memory when the schedule ends",
+            "U.free()",
+            "pass",
+        ),
+    ),
+    "16.4": (
+        (
+            "Q, K and V have N rows each",
+            "V1 = np.hstack([V, np.ones((len(V), 1))])",
+            "V1 = np.hstack([V, np.ones((len(Q), 1))])",
+            "V1 = np.hstack([V, np.ones((len(K), 1))])",
+        ),
+        (
+            "a last block without rows, where there is one, adds nothing",
+            "for at in range(0, len(Q), B):",
+            "for at in range(0, len(Q) + 1, B):",
+        ),
+        (
+            "Q, K and V have N rows each",
+            "for at in range(0, len(Q), B):",
+            "for at in range(0, len(V), B):",
+        ),
+    ),
+    "17.1": (
+        (
+            "polyfit takes whole numbers for floats by itself",
+            "for places in (np.log(layers), np.array(layers, dtype=float)):",
+            "for places in (np.log(layers), np.array(layers)):",
+        ),
+        (
+            "two fits never miss by exactly as much",
+            "return (*slopes, 'power' if off[0] <= off[1] else 'exponential')",
+            "return (*slopes, 'power' if off[0] < off[1] else 'exponential')",
+        ),
+    ),
+    "17.2": (
+        (
+            "where the norm is 0 the outer np.where, or a row of zeros, leaves nothing of it",
+            "safe = np.where(norms > 0, norms, 1)",
+            "safe = np.where(norms > 0, norms, 2)",
+        ),
+        (
+            "where the norm is 0 the outer np.where, or a row of zeros, leaves nothing of it",
+            "return (length * U, np.where(norms > 0, length / safe * across, 0))",
+            "return (length * U, np.where(norms > 0, length / norms * across, 0))",
+        ),
+    ),
+    "17.4": (
+        (
+            "where there are no tiles, any default from 1 on passes",
+            "if min(tiles.values(), default=1) < 1:",
+            "if min(tiles.values(), default=2) < 1:",
+        ),
+        (
+            "a tile with more rows or columns than the matrix moves and holds what one of its size does",
+            "rows = {'Br': min(N, (M - d) // (2 * d + 3)), 'Bc': 1}",
+            "rows = {'Br': (M - d) // (2 * d + 3), 'Bc': 1}",
+            "rows = {'Br': min(M, (M - d) // (2 * d + 3)), 'Bc': 1}",
+        ),
+        (
+            "from M = 600 on, a tile smaller by one is within the tenth that is allowed",
+            "rows = {'Br': min(N, (M - d) // (2 * d + 3)), 'Bc': 1}",
+            "rows = {'Br': min(N, (M - d) // (2 * d + 4)), 'Bc': 1}",
+        ),
+        (
+            "from M = 600 on, a tile smaller by one is within the tenth that is allowed",
+            "side = int((M + 4) ** 0.5) - 2",
+            "side = int((M - 4) ** 0.5) - 2",
+            "side = int(M ** 0.5) - 2",
+            "side = int((M + 3) ** 0.5) - 2",
+            "side = int((M + 4) ** 0.5) - 3",
+        ),
+        (
+            "a tile with more rows or columns than the matrix moves and holds what one of its size does",
+            "offer('small_cache', {'Br': min(side, N), 'Bc': min(side, N), 'Bd': min(side, d)})",
+            "offer('small_cache', {'Br': side, 'Bc': min(side, N), 'Bd': min(side, d)})",
+            "offer('small_cache', {'Br': min(side, N), 'Bc': side, 'Bd': min(side, d)})",
+            "offer('small_cache', {'Br': min(side, N), 'Bc': min(side, N), 'Bd': side})",
+        ),
+        (
+            "no floating-point number has a square of exactly 0.8",
+            "if w is None and sigma ** 2 <= 0.8:",
+            "if w is None and sigma ** 2 < 0.8:",
+        ),
+        (
+            "errors that are allowed are below 1, so that the first round always runs",
+            "g, claim = (0, 1.0)",
+            "g, claim = (0, 2.0)",
+        ),
+        (
+            "the claim, a rounded sum, is never exactly the error allowed",
+            "while claim > error:",
+            "while claim >= error:",
+        ),
+        (
+            "terms from the fortieth on are below rounding for sigma below 1",
+            "tail = sum((sigma ** (2 * l) / factorial(l) for l in range(g + 1, g + 40)))",
+            "tail = sum((sigma ** (2 * l) / factorial(l) for l in range(g + 1, g + 40 + 1)))",
+            "tail = sum((sigma ** (2 * l) / factorial(l) for l in range(g + 1, g + 40 - 1)))",
+            "tail = sum((sigma ** (2 * l) / factorial(l) for l in range(g + 1, 40)))",
+            "tail = sum((sigma ** (2 * l) / factorial(l) for l in range(g + 1, g + 41)))",
+            "tail = sum((sigma ** (2 * l) / factorial(l) for l in range(g + 1, g + 39)))",
+        ),
+        (
+            "the state has d + 1 columns: wider blocks of them, or another order, change nothing",
+            "for Bd in range(1, d + 2):",
+            "for Bd in reversed(list(range(1, d + 2))):",
+            "for Bd in range(1, d + 2 + 1):",
+            "for Bd in range(1, d + 3):",
+        ),
+        (
+            "a block of more features than there are moves what one of all features does",
+            "rc = min(comb(d + g, g), (M - d - Bd) // Bd)",
+            "rc = (M - d - Bd) // Bd",
+            "rc = min(comb(N + g, g), (M - d - Bd) // Bd)",
+            "rc = min(comb(M + g, g), (M - d - Bd) // Bd)",
+            "rc = min(comb(d + side, g), (M - d - Bd) // Bd)",
+        ),
+        (
+            "the fewest words decide; of equals any is right",
+            "words, claim, name, tiles = min(found, key=lambda one: one[:2])",
+            "words, claim, name, tiles = min(found, key=lambda one: one[:3])",
+            "words, claim, name, tiles = min(found, key=lambda one: one[:1])",
+        ),
+    ),
+}
+
+# Mistakes that a check accepts, always or by chance. They count against the score.
+OPEN: dict[str, tuple[Entry, ...]] = {
+    "1.2": (
+        (
+            "the default of `causal` is never asked for",
+            "def my_attention(Q, K, V, causal=False):",
+            "def my_attention(Q, K, V, causal=True):",
+        ),
+    ),
+    "1.4": (
+        (
+            "the default of `causal` is never asked for",
+            "def my_attention_backward(Q, K, V, dO, causal=False):",
+            "def my_attention_backward(Q, K, V, dO, causal=True):",
+        ),
+        (
+            "scores near -10,000 below the diagonal come by chance",
+            "S = np.where(np.tri(len(S), dtype=bool), S, -np.inf)",
+            "S = np.where(np.tri(len(S), dtype=bool), S, -10000.0)",
+        ),
+    ),
+    "2.3": (
+        (
+            "a tile without columns is on offer only where M is even and at most 2m: by chance",
+            "tiles = [(bm, min(n, (M - bm) // (bm + 1))) for bm in range(1, m + 1) if 2 * bm + 1 <= M]",
+            "tiles = [(bm, min(n, (M - bm) // (bm + 1))) for bm in range(1, m + 1) if 2 * bm <= M]",
+            "tiles = [(bm, min(n, (M - bm) // (bm + 1))) for bm in range(1, m + 1) if 2 * bm + 0 <= M]",
+        ),
+        (
+            "the least tile of another matrix is often the same: by chance",
+            "return min(tiles, key=lambda tile: costs.matmul(m, n, k, bm=tile[0], bn=tile[1]).total)",
+            "return min(tiles, key=lambda tile: costs.matmul(M, n, k, bm=tile[0], bn=tile[1]).total)",
+            "return min(tiles, key=lambda tile: costs.matmul(m, M, k, bm=tile[0], bn=tile[1]).total)",
+        ),
+    ),
+    "3.2": (
+        (
+            "no row lies below -10,000 from its first piece on",
+            "m, l = (-np.inf, 0.0)",
+            "m, l = (-10000.0, 0.0)",
+        ),
+    ),
+    "3.5": (
+        (
+            "no row lies below -10,000 from its first piece on",
+            "m, l, o = (-np.inf, 0.0, 0.0)",
+            "m, l, o = (-10000.0, 0.0, 0.0)",
+        ),
+    ),
+    "3.6": (
+        (
+            "no two parts both lie below -10,000",
+            "shift = m if m > -np.inf else 0.0",
+            "shift = m if m > -10000.0 else 0.0",
+        ),
+    ),
+    "3.8": (
+        (
+            "Br and Bc are too close for the footprint to tell them apart",
+            "for i in m.blocks(N, Br):",
+            "for i in m.blocks(N, Bc):",
+        ),
+    ),
+    "4.1": (
+        (
+            "Br and Bc are sometimes drawn so that the wrong tile fits: by chance",
+            "for j in m.blocks(N, Bc):",
+            "for j in m.blocks(N, Br):",
+        ),
+    ),
+    "5.4": (
+        (
+            "sizes are never so small, or M below d, that it shows",
+            "return (R + d * d) ** 2 / (16 * d) if 3 * d * d <= R else (R / 3) ** 1.5",
+            "return (R + d * d) ** 2 / (16 * d) if (3 + d) * d <= R else (R / 3) ** 1.5",
+            "return (R + d * d) ** 2 / (16 * d) if 2 * d * d <= R else (R / 3) ** 1.5",
+        ),
+        (
+            "sizes are never so small, or M below d, that it shows",
+            "most, T = (0, 1)",
+            "most, T = (0, 2)",
+        ),
+        (
+            "sizes are never so small, or M below d, that it shows",
+            "while F(M + T) <= N * N * d:",
+            "while F(M + T) < N * N * d:",
+            "while F(d + T) <= N * N * d:",
+            "while F(M + T) <= N * N + d:",
+            "while F(M + T) <= N * N:",
+            "while F(M + T) <= N * N * N:",
+            "while M + T <= N * N * d:",
+            "while F(M + T) <= N * N * M:",
+        ),
+    ),
+    "7.2": (
+        (
+            "a tile one column wider fits into what the check leaves to spare",
+            "for j in m.blocks(N, Bc):",
+            "for j in m.blocks(N, Bc + 1):",
+        ),
+        (
+            "a tile one column wider fits into what the check leaves to spare",
+            "for c in m.blocks(d, Bd):",
+            "for c in m.blocks(d, Bd + 1):",
+        ),
+        (
+            "two columns of scores at once fit by chance",
+            "for j in m.blocks(N, 1):",
+            "for j in m.blocks(N, 2):",
+        ),
+    ),
+    "7.3": (
+        (
+            "Br up to d is enough for every N, d and M that is drawn; it is not for N=5, d=4, M=35",
+            "for Br in range(1, N + 1):",
+            "for Br in range(1, d + 1):",
+        ),
+    ),
+    "15.4": (
+        (
+            "no polynomial without real roots meets rows that reach beyond 10,000",
+            "nearest = abs(real).min(initial=np.inf)",
+            "nearest = abs(real).min(initial=10000.0)",
+        ),
+        (
+            "no row reaches a root exactly",
+            "return reach < nearest",
+            "return reach <= nearest",
+        ),
+    ),
+    "16.4": (
+        (
+            "the caller's V is written over, which no property asks about",
+            "O = np.empty_like(V)",
+            "O = V",
+        ),
+    ),
+    "17.3": (
+        (
+            "a text that spells a number counts as one",
+            "largest = 2 * theirs / (1 - theirs) if theirs < 1 else float('inf')",
+            "largest = 2 * theirs / (1 - theirs) if theirs < 1 else 'inf'",
+        ),
+    ),
+    "17.4": (
+        (
+            "the tile is too large only where M + 5 is a square: by chance",
+            "side = int((M + 4) ** 0.5) - 2",
+            "side = int((M + 5) ** 0.5) - 2",
+        ),
+        (
+            "sigma between 0.894 and 0.928 is drawn by chance",
+            "if w is None and sigma ** 2 <= 0.8:",
+            "if w is None and sigma ** 3 <= 0.8:",
+        ),
+        (
+            "blocks of one column move up to 1.4 times the words (d = 32, g = 2, M = 1024): never asked",
+            "rc = min(comb(d + g, g), (M - d - Bd) // Bd)",
+            "rc = min(comb(d + g, g), (M - d - Bd) * Bd)",
+            "rc = min(comb(d + g, g), M - d - Bd)",
+        ),
+    ),
+}

@@ -1,0 +1,283 @@
+"""What a machine can get wrong in one place: each operator gives the expressions that may stand for a node.
+
+An operator is a function of a node and the names around it; `OPERATORS` has them by the name the command
+takes. None of them knows what an exercise is about.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Around:
+    """The names of the function a node stands in, in groups of equal kind; those of one may be mistaken."""
+
+    parameters: tuple[tuple[str, ...], ...]
+    names: tuple[tuple[str, ...], ...]
+
+
+Operator = Callable[[ast.AST, Around], Iterator[ast.AST]]
+OPERATORS: dict[str, Operator] = {}
+
+
+def _operator(function: Operator) -> Operator:
+    OPERATORS[function.__name__] = function
+    return function
+
+
+def _with(node: ast.AST, **fields: Any) -> Any:
+    """A copy of the node with other fields; its children are shared."""
+    other = copy.copy(node)
+    for name, value in fields.items():
+        setattr(other, name, value)
+    return other
+
+
+def _number(value: float) -> ast.expr:
+    constant = ast.Constant(abs(value))
+    return constant if value >= 0 else ast.UnaryOp(ast.USub(), constant)
+
+
+def _moved(node: ast.expr, by: int) -> ast.expr:
+    """The expression plus 1, or minus 1."""
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return _number(node.value + by)
+    return ast.BinOp(node, ast.Add() if by > 0 else ast.Sub(), ast.Constant(1))
+
+
+def called(node: ast.AST) -> str:
+    """The last name of what a call calls: "max" for np.max(x), x.max() and max(x); "" for no call."""
+    function = node.func if isinstance(node, ast.Call) else None
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+# ------------------------------------------------------------------ signs
+_BORDER: dict[type, tuple[type, ...]] = {
+    ast.Lt: (ast.LtE, ast.GtE),
+    ast.LtE: (ast.Lt, ast.Gt),
+    ast.Gt: (ast.GtE, ast.LtE),
+    ast.GtE: (ast.Gt, ast.Lt),
+    ast.Eq: (ast.NotEq,),
+    ast.NotEq: (ast.Eq,),
+    ast.Is: (ast.IsNot,),
+    ast.IsNot: (ast.Is,),
+    ast.In: (ast.NotIn,),
+    ast.NotIn: (ast.In,),
+}
+_ARITHMETIC: dict[type, tuple[type, ...]] = {
+    ast.Add: (ast.Sub,),
+    ast.Sub: (ast.Add,),
+    ast.Mult: (ast.Div, ast.Add),
+    ast.Div: (ast.Mult,),
+    ast.FloorDiv: (ast.Div, ast.Mult),
+    ast.Mod: (ast.FloorDiv,),
+    ast.Pow: (ast.Mult,),
+    ast.BitAnd: (ast.BitOr,),
+    ast.BitOr: (ast.BitAnd,),
+}
+
+
+@_operator
+def comparisons(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """A comparison with its border on the other side, and its opposite."""
+    if isinstance(node, ast.Compare):
+        for at, sign in enumerate(node.ops):
+            for other in _BORDER.get(type(sign), ()):
+                yield _with(node, ops=[*node.ops[:at], other(), *node.ops[at + 1 :]])
+
+
+@_operator
+def arithmetic(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """Another sign between two numbers, and a minus left out."""
+    if isinstance(node, (ast.BinOp, ast.AugAssign)):
+        for other in _ARITHMETIC.get(type(node.op), ()):
+            yield _with(node, op=other())
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        yield node.operand
+
+
+@_operator
+def operands(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """One side of a sum, a product or an `and` alone."""
+    if isinstance(node, ast.BinOp):
+        yield from (node.left, node.right)
+    elif isinstance(node, ast.BoolOp):
+        yield from node.values
+
+
+# ------------------------------------------------------------------ numbers
+@_operator
+def constants(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """A number one up and one down, a truth value turned round."""
+    if isinstance(node, ast.Constant):
+        if isinstance(node.value, bool):
+            yield ast.Constant(not node.value)
+        elif isinstance(node.value, (int, float)):
+            yield from (_number(node.value + 1), _number(node.value - 1))
+
+
+@_operator
+def starts(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """Numbers that stand in for minus infinity, or for infinity."""
+    text = ast.unparse(node) if isinstance(node, (ast.UnaryOp, ast.Attribute, ast.Call)) else ""
+    if text.replace('"', "'") in ("-np.inf", "-float('inf')", "float('-inf')"):
+        yield from map(_number, (0.0, -100.0, -1e4))
+    elif text.replace('"', "'") in ("np.inf", "float('inf')"):
+        yield _number(1e4)
+
+
+@_operator
+def ranges(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """The borders of a range, of blocks and of a slice, one up and one down."""
+    if called(node) in ("range", "blocks", "arange"):
+        assert isinstance(node, ast.Call)
+        for at, one in enumerate(node.args):
+            for by in (1, -1):
+                yield _with(node, args=[*node.args[:at], _moved(one, by), *node.args[at + 1 :]])
+    elif isinstance(node, ast.Slice):
+        for name in ("lower", "upper"):
+            bound = getattr(node, name)
+            if bound is not None:
+                yield from (_with(node, **{name: _moved(bound, by)}) for by in (1, -1))
+
+
+# ------------------------------------------------------------------ what is called
+_OTHER = {"max": "min", "min": "max", "maximum": "minimum", "minimum": "maximum"}
+
+
+@_operator
+def maxima(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """A maximum or minimum that is not taken: one of two, 0 for that of many, and the other of the two."""
+    name = called(node)
+    if name not in _OTHER or not isinstance(node, ast.Call):
+        return
+    function = node.func
+    if isinstance(function, ast.Attribute):
+        yield _with(node, func=_with(function, attr=_OTHER[name]))
+    else:
+        yield _with(node, func=_with(function, id=_OTHER[name]))
+    of_two = name in ("maximum", "minimum") or (isinstance(function, ast.Name) and len(node.args) > 1)
+    yield from node.args if of_two else [ast.Constant(0.0)]
+    if of_two and name in ("max", "maximum"):
+        yield from (_with(node, args=[ast.Constant(0.0), *node.args[1:]]),)
+
+
+@_operator
+def keywords(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """A call without one of its keyword arguments: a mask, an axis, what stands for a lane without value."""
+    if isinstance(node, ast.Call):
+        for at in range(len(node.keywords)):
+            yield _with(node, keywords=[*node.keywords[:at], *node.keywords[at + 1 :]])
+
+
+@_operator
+def wrappers(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """What is inside a call of one argument, a matrix for its transpose, and a call without arguments."""
+    if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords:
+        yield node.args[0]
+    elif isinstance(node, ast.Attribute) and node.attr == "T":
+        yield node.value
+
+
+# ------------------------------------------------------------------ ways through
+@_operator
+def conditions(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """A question that is always answered one way, `and` for `or`, `not` left out."""
+    if isinstance(node, ast.IfExp):
+        yield from (node.body, node.orelse)
+    elif isinstance(node, (ast.If, ast.While)):
+        answers = (False,) if isinstance(node, ast.While) else (True, False)
+        yield from (_with(node, test=ast.Constant(answer)) for answer in answers)
+    elif isinstance(node, ast.BoolOp):
+        yield _with(node, op=ast.Or() if isinstance(node.op, ast.And) else ast.And())
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        yield node.operand
+    elif isinstance(node, ast.comprehension):
+        for at in range(len(node.ifs)):
+            yield _with(node, ifs=[*node.ifs[:at], *node.ifs[at + 1 :]])
+
+
+@_operator
+def statements(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """A statement that is not there."""
+    if isinstance(node, (ast.Assign, ast.AugAssign, ast.If, ast.For, ast.Continue)) or (
+        isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant)
+    ):
+        yield ast.Pass()
+
+
+@_operator
+def loops(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """A loop that runs backwards, and two loops around the same lines that change places."""
+    if isinstance(node, ast.For):
+        once = ast.Call(ast.Name("list"), [node.iter], [])
+        yield _with(node, iter=ast.Call(ast.Name("reversed"), [once], []))
+        inner = node.body[0]
+        if len(node.body) == 1 and isinstance(inner, ast.For):
+            within = _with(node, body=inner.body)
+            yield _with(inner, body=[within])
+
+
+# ------------------------------------------------------------------ names
+def _mistaken(node: ast.AST, kinds: tuple[tuple[str, ...], ...]) -> Iterator[ast.AST]:
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+        kind: tuple[str, ...] = next((kind for kind in kinds if node.id in kind), ())
+        yield from (ast.Name(other, ast.Load()) for other in kind if other != node.id)
+
+
+@_operator
+def parameters(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """Another parameter of the function: an array for an array, a tile size for a tile size."""
+    yield from _mistaken(node, around.parameters)
+
+
+@_operator
+def names(node: ast.AST, around: Around) -> Iterator[ast.AST]:
+    """Another name that was given a value in the same way: in a loop, by `with`, by `=`."""
+    for other in _mistaken(node, around.names):
+        kind = next(kind for kind in around.names if node.id in kind)  # type: ignore[attr-defined]
+        if abs(kind.index(other.id) - kind.index(node.id)) == 1:  # type: ignore[attr-defined]
+            yield other
+
+
+def around(function: ast.FunctionDef) -> Around:
+    """The names of a function. The machine of a schedule is like no other parameter."""
+    arguments = function.args
+    machine = {
+        node.func.value.id
+        for node in ast.walk(function)
+        if called(node) in ("new", "load", "blocks")
+        and isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id not in ("tl", "np")
+    }
+    positional = tuple(a.arg for a in arguments.args if a.arg not in machine and a.annotation is None)
+    constants = tuple(a.arg for a in arguments.args if a.annotation is not None)
+    keyword = tuple(a.arg for a in arguments.kwonlyargs)
+    return Around((positional, constants, keyword), tuple(_given_values(function, {*positional, *keyword})))
+
+
+def _given_values(function: ast.FunctionDef, known: set[str]) -> Iterator[tuple[str, ...]]:
+    """Names that the function gives values to, in loops, by `with` and by `=`, each once and in order."""
+    kinds: dict[str, list[ast.AST]] = {"for": [], "with": [], "=": []}
+    for node in ast.walk(function):
+        if isinstance(node, (ast.For, ast.comprehension)):
+            kinds["for"].append(node.target)
+        elif isinstance(node, ast.withitem) and node.optional_vars is not None:
+            kinds["with"].append(node.optional_vars)
+        elif isinstance(node, ast.Assign):
+            kinds["="] += node.targets
+    seen = set(known)
+    for targets in kinds.values():
+        found = [n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)]
+        kind = tuple(name for name in dict.fromkeys(found) if name not in seen)
+        seen |= set(kind)
+        yield kind

@@ -1,0 +1,81 @@
+"""An exercise as its lesson has it: the text of its cell, and its function in the notebook's namespace."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ...checkout import find_checkout
+from ...exercise import find
+from ..source import Cell, parse, side
+
+INTERPRETED = range(10, 15)  # lessons whose kernels run in Triton's interpreter, a thousand times slower
+
+
+def lesson_of(exercise_id: str) -> int:
+    """The number of the lesson an exercise belongs to: 4 for 4.2."""
+    return int(exercise_id.split(".")[0])
+
+
+def lesson_source(number: int) -> Path:
+    """The file of a lesson: lesson 4 is the source that starts with 04_."""
+    return next((find_checkout() / "solutions").glob(f"{number:02d}_*.py"))
+
+
+@functools.cache
+def lesson_cells(number: int) -> list[Cell]:
+    """The cells of a lesson."""
+    path = lesson_source(number)
+    return parse(path.read_text(encoding="utf-8"), path)
+
+
+def exercise_source(exercise_id: str, *, solved: bool) -> str:
+    """The text of the exercise's cell, as solved or as the student finds it."""
+    cell = next(c for c in lesson_cells(lesson_of(exercise_id)) if c.name == f"ex-{exercise_id}")
+    return "\n".join(side(cell, solved=solved))
+
+
+def _preamble(exercise_id: str) -> str:
+    """What an exercise's cell may rely on: the lesson's imports, its kernels with what launches them, and the
+    solved exercises before this one.
+    """
+    lines: list[str] = []
+    for cell in lesson_cells(lesson_of(exercise_id)):
+        if cell.name == f"ex-{exercise_id}":
+            break
+        if cell.kind == "code":
+            text = "\n".join(side(cell, solved=True))
+            lines.append(text if "exercise" in cell.tags else _kept(text))
+    return "\n".join(lines)
+
+
+def _kept(text: str) -> str:
+    """The imports of an ordinary cell, and its functions where one of them is a kernel."""
+    kinds = (ast.Import, ast.ImportFrom) + ((ast.FunctionDef,) if "@triton.jit" in text else ())
+    return "\n".join(ast.unparse(node) for node in ast.parse(text).body if isinstance(node, kinds))
+
+
+def _execute(source: str, name: str, namespace: dict[str, Any]) -> None:
+    """Run `source` as a file called `name` whose text can be looked up, as triton.jit does."""
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    exec(compile(source, name, "exec"), namespace)
+
+
+@functools.cache
+def before(exercise_id: str) -> dict[str, Any]:
+    """What the notebook knows when it comes to the exercise: run once, and copied for whoever adds to it."""
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    _execute(_preamble(exercise_id), f"<before {exercise_id}>", namespace)
+    return namespace
+
+
+def build(exercise_id: str, source: str) -> Callable[..., Any]:
+    """The function that `source` defines, in the namespace it has in the notebook."""
+    namespace = dict(before(exercise_id))
+    _execute(source, f"<exercise {exercise_id}>", namespace)
+    function: Callable[..., Any] = namespace[find(exercise_id).function]
+    return function

@@ -1,0 +1,196 @@
+"""Mutation by machine: what operators make of a line, how mutants are judged, and that checks refuse them."""
+
+import ast
+import json
+
+import pytest
+
+from iocourse.cli import main
+from iocourse.course.authoring.mutation import mutants as making
+from iocourse.course.authoring.mutation import report
+from iocourse.course.authoring.mutation.equivalents import changes, why_by_rule, why_equivalent, why_open
+from iocourse.course.authoring.mutation.listed import EQUIVALENT, OPEN
+from iocourse.course.authoring.mutation.mutants import Mutant, mutants_of
+from iocourse.course.authoring.mutation.operators import OPERATORS
+from iocourse.course.authoring.mutation.references import INTERPRETED, exercise_source, lesson_of
+from iocourse.course.authoring.mutation.running import ENDED, OUT_OF_TIME, Verdict, verdicts
+from iocourse.course.checking import RUNS
+from iocourse.course.exercise import exercises
+
+NUMPY = [exercise for exercise in exercises() if lesson_of(exercise) not in INTERPRETED]
+LESSONS = sorted({lesson_of(exercise) for exercise in NUMPY})
+FIND_HOLES = ("starts", "constants", "comparisons", "parameters", "maxima", "ranges")
+ONE_IN = 16  # of the mutants of these operators; `iocourse mutants` runs all, and all that is listed
+
+
+# ------------------------------------------------------------------ operators
+def changed(monkeypatch, operator, source):
+    """The lines that the operator makes out of a function."""
+    monkeypatch.setattr(making, "exercise_source", lambda exercise_id, *, solved: source)
+    return [mutant.after for mutant in mutants_of("made up", [operator])]
+
+
+@pytest.mark.parametrize(
+    ("operator", "line", "after"),
+    [
+        ("comparisons", "return a < b", ["return a <= b", "return a >= b"]),
+        ("arithmetic", "return -a // b", ["return -a / b", "return -a * b", "return a // b"]),
+        ("operands", "return a @ b", ["return a", "return b"]),
+        ("constants", "return 1", ["return 2", "return 0"]),
+        ("constants", "return True", ["return False"]),
+        ("starts", "m = -np.inf", ["m = 0.0", "m = -100.0", "m = -10000.0"]),
+        ("starts", "m = float('-inf')", ["m = 0.0", "m = -100.0", "m = -10000.0"]),
+        (
+            "ranges",
+            "return range(1, a)",
+            ["return range(2, a)", "return range(0, a)", "return range(1, a + 1)", "return range(1, a - 1)"],
+        ),
+        ("ranges", "return a[b:]", ["return a[b + 1:]", "return a[b - 1:]"]),
+        ("maxima", "return max(a, b)", ["return min(a, b)", "return a", "return b", "return max(0.0, b)"]),
+        ("maxima", "return a.max()", ["return a.min()", "return 0.0"]),
+        ("keywords", "return f(a, mask=b)", ["return f(a)"]),
+        ("wrappers", "return f(a.T)", ["return a.T", "return f(a)"]),
+        ("conditions", "return a if b else c", ["return a", "return c"]),
+        ("conditions", "return a and b", ["return a or b"]),
+        ("statements", "a += b", ["pass"]),
+        ("parameters", "return a + x", ["return b + x"]),
+        ("names", "c = d = a", []),
+    ],
+)
+def test_an_operator_makes_these_lines_of_a_line(monkeypatch, operator, line, after):
+    assert changed(monkeypatch, operator, f"def f(a, b, *, x):\n    {line}") == after
+
+
+def test_loops_run_backwards_and_change_places(monkeypatch):
+    source = "def f():\n    for i in a:\n        for j in b:\n            g(i, j)"
+    assert changed(monkeypatch, "loops", source) == [
+        "for i in reversed(list(a)):",
+        "for j in b:\nfor i in a:",
+        "for j in reversed(list(b)):",
+    ]
+
+
+def test_names_given_in_the_same_way_are_mistaken_for_their_neighbours(monkeypatch):
+    source = "def f(a):\n    b = c = d = a\n    for i in c:\n        g(i)"
+    assert changed(monkeypatch, "names", source) == ["for i in b:", "for i in d:"]
+
+
+def test_every_mutant_differs_from_the_reference_and_from_the_others():
+    for exercise in ("1.4", "6.6", "17.4"):
+        made = mutants_of(exercise)
+        texts = {mutant.source for mutant in made}
+        assert len(texts) == len(made) > 50
+        assert ast.unparse(ast.parse(exercise_source(exercise, solved=True))) not in texts
+        assert {mutant.operator for mutant in made} <= set(OPERATORS)
+
+
+# ------------------------------------------------------------------ judging
+def verdict_on(body, seeds=(0,)):
+    """The verdict on a function of lesson 00 with this body."""
+    source = f"def my_compulsory(Nq, Nk, d):\n    {body}"
+    (verdict,) = verdicts([Mutant("0.1", "statements", "", "", source)], seeds, jobs=1)
+    return verdict
+
+
+def test_a_right_answer_is_accepted_by_every_seed():
+    verdict = verdict_on("return 2 * Nq * d + 2 * Nk * d", range(3))
+    assert (verdict.killed_in, verdict.accepted, verdict.killed) == ("", 3, False)
+
+
+@pytest.mark.parametrize(
+    ("body", "ends"),
+    [
+        ("while True: pass", OUT_OF_TIME),
+        ("return bytearray(2**40)", RUNS),
+        ("import os; os._exit(0)", ENDED),
+        ("import os; os.abort()", ENDED),
+        ("return", "cannot be defined: SyntaxError"),
+    ],
+)
+def test_a_mutant_that_runs_wild_harms_nobody(body, ends, capfd):
+    verdict = verdict_on(body if body != "return" else "return return")
+    assert verdict.killed and verdict.killed_in == ends
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_only_some_seeds_refuse_is_judged_by_chance_and_counts_against_the_score():
+    mutant = Mutant("0.1", "constants", "a", "b", "")
+    (score,) = report.scores([Verdict(mutant, "a property", 2), Verdict(mutant, "a property", 0)], ["0.1"])
+    assert (score.killed, len(score.left), score.holds) == (1, 1, False)
+    assert "refused after 2 of its seeds" in report.summary([score])
+
+
+def test_every_seed_is_tried_where_that_is_asked_for():
+    mutant = Mutant("0.1", "statements", "", "", "def my_compulsory(Nq, Nk, d):\n    return 7")
+    (verdict,) = verdicts([mutant], range(4), jobs=2, every_seed=True)
+    assert verdict.killed and verdict.accepted == 0
+
+
+def test_only_all_of_them_are_100_percent():
+    assert (report.percent(9_999, 10_000), report.percent(0, 0)) == ("99.9 %", "100.0 %")
+
+
+# ------------------------------------------------------------------ the course's own checks
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_sampled_mutants_are_refused_or_known(lesson):
+    drawn = [
+        mutant
+        for exercise in NUMPY
+        if lesson_of(exercise) == lesson
+        for mutant in mutants_of(exercise, FIND_HOLES)
+        if mutant.key % ONE_IN == 0 and not why_equivalent(mutant) and not why_open(mutant)
+    ]
+    accepted = [
+        (v.mutant.exercise, v.mutant.line, v.mutant.after, v.killed_in, v.accepted)
+        for v in verdicts(drawn, range(10), jobs=1)
+        if not v.killed
+    ]
+    assert accepted == []
+
+
+@pytest.mark.parametrize("exercise", list(EQUIVALENT))
+def test_what_is_listed_as_no_mistake_is_a_mutant_that_its_check_accepts(exercise):
+    made = {(m.line, m.after): m for m in mutants_of(exercise)}
+    listed = [(before, after) for e, before, after in changes(EQUIVALENT) if e == exercise]
+    assert [pair for pair in listed if pair not in made] == []
+    seed = (1 + sum(map(ord, exercise)) % 5,)  # one that no other test of mutants begins with
+    asked = [made[pair] for pair in listed if made[pair].key % 3 == 0 and exercise in NUMPY]
+    assert [v.mutant.after for v in verdicts(asked, seed, jobs=1) if v.killed_in] == []
+
+
+def test_nothing_is_listed_twice_and_every_entry_says_why():
+    listed = [*changes(EQUIVALENT), *changes(OPEN)]
+    assert len(set(listed)) == len(listed)
+    assert all(
+        len(entry[0]) > 20 for one in (EQUIVALENT, OPEN) for entries in one.values() for entry in entries
+    )
+
+
+def test_rules_know_nothing_of_what_checks_refuse():
+    refused = [m for m in mutants_of("4.1", ["statements", "maxima", "ranges"]) if why_by_rule(m)]
+    assert refused == []
+
+
+# ------------------------------------------------------------------ the command
+def test_the_command_prints_a_score_and_writes_json(tmp_path, capsys):
+    file = tmp_path / "found.json"
+    assert main(["mutants", "--only", "1.3", "--operators", "statements", "--json", str(file)]) == 0
+    assert "100.0 %" in capsys.readouterr().out
+    found = json.loads(file.read_text(encoding="utf-8"))["1.3"]
+    assert found["mutants"] == found["refused"] == 1 and found["left"] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        (["--only", "99.1"], "--only '99.1' is no exercise; allowed: 0.1, "),
+        (["--operators", "magic"], "operator 'magic' is unknown; allowed: comparisons, "),
+        (["--seeds", "0"], "--seeds must be at least 1, got 0"),
+        (["--sample", "0"], "--sample must be at least 1, got 0"),
+        (["--jobs", "-1"], "--jobs must be at least 1, got -1"),
+    ],
+)
+def test_a_bad_option_is_refused_in_one_line(capsys, options, part):
+    assert main(["mutants", *options]) == 2
+    said = capsys.readouterr()
+    assert part in said.err and said.err.count("\n") == 1 and said.out == ""
