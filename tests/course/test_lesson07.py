@@ -369,7 +369,7 @@ def test_rows_of_two_arrays_never_fit_in_the_room_of_7_5():
 
 def test_the_large_scores_of_7_2_would_overflow_without_their_maximum():
     for seed in range(10):
-        case = small_cases(np.random.default_rng(seed))[-1]
+        case = small_cases(np.random.default_rng(seed))[-2]
         S = exact.scores(case.inputs["Q"], case.inputs["K"])
         assert S.max() > 1e4 and S.min() < -1e4 and np.isfinite(case.expected).all()
 

@@ -284,6 +284,8 @@ STORE = "m.store(s, S, (0, i.size), j)"
 SMALL = Suite(
     id="7.2",
     mutants=(
+        Mutant("scratch-as-long-as-a-row-is-wide", RUNS, ("(min(Br, N), N)", "(min(Br, d), N)")),
+        Mutant("two-columns-of-scores", FITS, ("for j in m.blocks(N, 1):", "for j in m.blocks(N, 2):")),
         Mutant(
             "stored-after-the-update",
             VALUES,
@@ -633,6 +635,10 @@ def without(name):
 PLAN = Suite(
     id="7.3",
     mutants=(
+        Mutant("as-many-rows-as-a-square-has", BEST, ("range(1, N + 1)", "range(1, int(M**0.5) + 1)")),
+        Mutant(
+            "a-row-that-just-fits-left-out", BEST, ("(M - d) // (2 * d + 3)", "(M - d - 1) // (2 * d + 3)")
+        ),
         Mutant("statistics-forgotten", PLAN_FITS, ("(M - 3 * Br)", "(M - 2 * Br)")),
         Mutant("F3-with-room-for-queries-only", PLAN_FITS, (F3_ROWS, "(M - d) // d")),
         Mutant("F3-without-a-statistic", PLAN_FITS, (F3_ROWS, "(M - d) // (2 * d + 2)")),

@@ -22,8 +22,7 @@ from ..budgets import (
 from ..exercise import Case, Exercise, Property, Trial, run_schedule
 from ..judging import LARGE, Form, block_size, is_right, only_where, two_whole, values, values_in
 from ..messages.scale import scale_seen
-from ..trials.low_scores import low_queries_and_keys
-from ..trials.tilings import labelled_large, same_inputs, stretched, tilings
+from ..trials.tilings import far_below, labelled_large, same_inputs, stretched, tilings
 
 Cost = Callable[..., Ledger]
 Allowance = Callable[[int, int], int]
@@ -54,16 +53,10 @@ def forward_cases(
     def cases(rng: np.random.Generator) -> list[Case]:
         sizes = tilings(rng, 6, 11)
         found = same_inputs(sizes, lambda N, d: rng.standard_normal((3, N, d)), case)
-        large = [stretched(found[0]), _far_below(rng, found[0])]
+        large = [stretched(found[0]), far_below(rng, found[0])]
         return [*found, *(labelled_large(case(QKV, *sizes[0][2:])) for QKV in large)]
 
     return cases
-
-
-def _far_below(rng: np.random.Generator, case: Case) -> np.ndarray:
-    """Q, K and V (3, N, d) of the sizes of a case, the scores of every row far below zero."""
-    N, d = case.inputs["Q"].shape
-    return np.array([*low_queries_and_keys(rng, N, N, d), case.inputs["V"]])
 
 
 def _one_block_of_keys(case: Case) -> bool:

@@ -159,11 +159,13 @@ def _bound_cases(rng: np.random.Generator) -> list[Case]:
     """Fast memories above d², below, near it; few segments, where rounding down shows; less than one.
 
     In two small cases the best T is a prime number, and a grid of every other T or every third misses it.
-    The last ones are tiny, one of them with fewer words than a row has.
+    The last ones are tiny: one where the last segment just fills, one where T = 1 is one of its limits, two
+    with fewer words than a row has, two where F changes its form within reach.
     """
     d, N = int(rng.integers(5, 9)), int(rng.integers(150, 230))
     sizes = [(N, d, 4 * d * d + 3), (N, d, 16 * d * d + 1), (N, d, d * d // 3), (N, d, d * d + 1)]
     sizes += [(N, d, N * d // 2), (9, d + 9, 7), (11, 4, 21), (14, 4, 8), (3, 3, 1000)]
+    sizes += [(1, 1, 1), (1, 2, 3), (1, 3, 2), (4, 3, 6), (8, 2, 3)]
     sizes += [
         *rng.integers(1, 9, size=(4, 3)).tolist(),
         (int(rng.integers(1, 9)), d, int(rng.integers(1, d))),
@@ -184,10 +186,15 @@ def _proved(N: int, d: int, M: int) -> tuple[tuple[int, int], tuple[int, int]]:
 def best_segment(N: int, d: int, M: int, factor: float) -> tuple[int, int]:
     """(words, T): the largest T·⌊factor·N²d / F(M + T)⌋, by trying every T."""
     best, T = (0, 1), 1
-    while segments := int(factor * N * N * d / _most_products(M + T, d)):
+    while segments := int(_certain(factor, M + T, d) * N * N * d / _most_products(M + T, d)):
         best = max(best, (T * segments, T))
         T += 1
     return best
+
+
+def _certain(factor: float, R: int, d: int) -> float:
+    """The factor, or 1 where every float on the way to the quotient is exact: a quotient by powers of two."""
+    return 1.0 if 3 * d * d <= R and d & (d - 1) == 0 else factor
 
 
 def _most_products(R: int, d: int) -> float:

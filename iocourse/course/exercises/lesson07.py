@@ -16,7 +16,7 @@ from ...machine import Block, Machine, Slow, Tile
 from ..budgets import budget_of, every_input_loaded, fits, reads, total_within, writes
 from ..exercise import Case, Exercise, Trial, call, run_schedule
 from ..judging import LARGE, Form, block_size, each, several, values, values_in, whole
-from ..trials.tilings import labelled_large, same_inputs, stretched, tilings
+from ..trials.tilings import far_below, labelled_large, same_inputs, stretched, tilings
 
 Student = Callable[..., Any]
 
@@ -96,10 +96,15 @@ TILE = Exercise(
 
 # ------------------------------------------------------------------ 7.2: attention in a small cache
 def small_cases(rng: np.random.Generator) -> list[Case]:
-    """Fast memory is the footprint and four words a row. The last case has scores that overflow exp."""
+    """Fast memory is the footprint and four words a row: with few rows and all columns of the output, a
+    second column of scores does not fit. One case has more rows in a block than columns. The last ones have
+    scores that overflow exp, and scores far below zero.
+    """
     sizes = _sizes(rng)
+    sizes += [(9, sizes[0][1], 2, 1, sizes[0][1]), (10, 2, 5, 3, 2)]
     found = same_inputs(sizes, lambda N, d: rng.standard_normal((3, N, d)), _small_case)
-    return [*found, labelled_large(_small_case(stretched(found[0]), *sizes[0][2:]))]
+    large = [stretched(found[0]), far_below(rng, found[0])]
+    return [*found, *(labelled_large(_small_case(QKV, *sizes[0][2:])) for QKV in large)]
 
 
 def _small_case(QKV: np.ndarray, Br: int, Bc: int, Bd: int) -> Case:
@@ -158,7 +163,8 @@ def stored_cases(rng: np.random.Generator) -> list[Case]:
     """Fast memory is the footprint and four words a row: rows of Q and of O at once do not fit."""
     sizes = [(*size[:3],) for size in tilings(rng, 9, 13)]
     found = same_inputs(sizes, lambda N, d: rng.standard_normal((3, N, d)), _stored_case)
-    return [*found, labelled_large(_stored_case(stretched(found[0]), sizes[0][2]))]
+    large = [stretched(found[0]), far_below(rng, found[0])]
+    return [*found, *(labelled_large(_stored_case(QKV, sizes[0][2])) for QKV in large)]
 
 
 def _stored_case(QKV: np.ndarray, Br: int) -> Case:
@@ -260,6 +266,7 @@ def plan_cases(rng: np.random.Generator) -> list[Case]:
     sizes = [
         *((N, d, M) for M in large),
         (4 * N, d, 6 * d * d),
+        (11, 14, 108),  # F5 is best with 11 rows of queries, more than √M
         (1, d, 40),
         *((small_N, small_d, M) for M in range(5, 61)),
     ]
@@ -432,7 +439,7 @@ def _loss(inputs: Mapping[str, Any], X: np.ndarray) -> float:
 def _by_nudging(trial: Trial) -> str | None:
     """The slope of the loss in one direction against the gradient's, to the accuracy of a difference."""
     X = trial.case.inputs["X"]
-    got = np.asarray(trial.value, dtype=np.float64)
+    got = exact.real_numbers(trial.value)
     if got.shape != X.shape or np.abs(X).max() > 100:  # a loss that steep has no reliable difference
         return None if got.shape == X.shape else f"yours has shape {got.shape}, X has {X.shape}"
     way = np.cos(np.arange(X.size, dtype=np.float64)).reshape(X.shape)

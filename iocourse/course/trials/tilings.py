@@ -10,6 +10,7 @@ import numpy as np
 
 from ..exercise import Case
 from ..judging import LARGE
+from .low_scores import low_queries_and_keys
 
 STRETCH = 1e4  # of Q, for scores so large that a softmax without its maximum overflows
 Tiling = tuple[int, int, int, int]  # (N, d, Br, Bc)
@@ -45,6 +46,12 @@ def stretched(case: Case) -> np.ndarray:
     """Q, K and V of a case, (3, N, d), with Q `STRETCH` times as long."""
     Q, K, V = (case.inputs[name] for name in "QKV")
     return np.array([STRETCH * Q, K, V])
+
+
+def far_below(rng: np.random.Generator, case: Case) -> np.ndarray:
+    """Q, K and V (3, N, d) of the sizes of a case, the scores of every row far below zero."""
+    N, d = case.inputs["Q"].shape
+    return np.array([*low_queries_and_keys(rng, N, N, d), case.inputs["V"]])
 
 
 def labelled_large(case: Case) -> Case:
