@@ -6,6 +6,7 @@ student's answer is measured with, so they follow the formulas line by line.
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ __all__ = [
     "loss_x",
     "max_abs_error",
     "real_array",
+    "real_numbers",
     "scores",
     "softmax",
     "softmax_backward",
@@ -94,6 +96,24 @@ def check_qkv(Q: ArrayLike, K: ArrayLike, V: ArrayLike) -> tuple[Array, Array, A
                 f"{name} has leading axes {a.shape[:-2]} but Q has {q.shape[:-2]}; each head needs its own"
             )
     return q, k, v
+
+
+def real_numbers(value: Any, name: str = "the answer") -> Array:
+    """An answer of real numbers as float64, whatever its type: float32, whole numbers, truth values, lists.
+
+    Raises TypeError where it holds complex numbers, text or other objects, even if NumPy could convert
+    them, and ValueError where it has no shape; `name` is its name in the message.
+    """
+    array = np.asarray(value)
+    if array.dtype.kind == "O" and array.size and all(isinstance(x, Real) for x in array.flat):
+        return array.astype(np.float64)  # fractions, and whole numbers beyond int64
+    if array.dtype.kind not in "fiub":
+        came = _NO_NUMBERS.get(array.dtype.kind, "no numbers")
+        raise TypeError(f"{name} holds {came} (dtype {array.dtype}); allowed are real numbers")
+    return np.asarray(array, dtype=np.float64)
+
+
+_NO_NUMBERS = {"c": "complex numbers", "U": "text", "S": "bytes"}
 
 
 @library_answer
@@ -273,8 +293,11 @@ def grad_x(X: ArrayLike, A1: ArrayLike, A2: ArrayLike, A3: ArrayLike, Y: ArrayLi
 
 
 def max_abs_error(got: Any, want: Any) -> float:
-    """max |got - want|, as a float; infinite where shapes differ or `got` is not finite."""
-    g, w = np.asarray(got, dtype=np.float64), np.asarray(want, dtype=np.float64)
+    """max |got - want|, as a float; infinite where shapes differ or `got` is not finite.
+
+    Raises TypeError where one of them is not made of real numbers.
+    """
+    g, w = real_numbers(got, "got"), real_numbers(want, "want")
     if g.shape != w.shape or not np.isfinite(g).all():
         return float("inf")
     return float(np.abs(g - w).max(initial=0.0))

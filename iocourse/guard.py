@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import ParamSpec, TypeVar
+from types import FrameType
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -51,3 +53,41 @@ def library_answer(function: Callable[P, R]) -> Callable[P, R]:
         return function(*args, **kwargs)
 
     return guarded
+
+
+@contextmanager
+def no_calls_into(modules: tuple[str, ...], why: str) -> Iterator[None]:
+    """Within this block any call of a function of these modules, or of one inside them, is refused.
+
+    `why` ends the sentence of the `LibraryAnswer`, which is raised at the call, and again at the end of
+    the block if the caller caught it there. Functions written in C are known by the module or the object
+    they belong to. Watches this thread alone.
+    """
+    caught: list[LibraryAnswer] = []
+
+    def watch(frame: FrameType, event: str, function: Any) -> None:
+        name = _name_of_call(frame, event, function)
+        if any(f"{name}.".startswith(f"{module}.") for module in modules):
+            caught.append(LibraryAnswer(f"{name} {why}"))
+            raise caught[0]
+
+    before = sys.getprofile()
+    sys.setprofile(watch)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+    if caught:
+        raise caught[0]
+
+
+def _name_of_call(frame: FrameType, event: str, function: Any) -> str:
+    """The function that is called, as `module.name`; "" where the event is no call."""
+    if event == "call":
+        return f"{frame.f_globals.get('__name__')}.{frame.f_code.co_name}"
+    if event != "c_call":
+        return ""
+    owner = getattr(function, "__self__", None)
+    homes = (getattr(function, "__module__", None), getattr(owner, "__name__", None), type(owner).__module__)
+    home = next((x for x in homes if isinstance(x, str) and x and x != "builtins"), "builtins")
+    return f"{home}.{getattr(function, '__name__', 'function')}"

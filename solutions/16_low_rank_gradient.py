@@ -302,7 +302,7 @@ for step in small.steps:
 # %% [markdown]
 # Features 1 and 2 are $x$ and $y$ themselves; no step makes them. Features 3 and 4 are $x$ times those two, so $x^2$ and $xy$. Feature 5 is $y$ times feature 2, so $y^2$.
 #
-# <!-- exercise 16.2 --> Go through the steps backwards and collect the gradient of the coordinates. Everything is an array over the tokens, and features come first, $(r, N)$. You may overwrite the gradient you are given. If you are stuck after five minutes, run `hint("16.2")` in a cell of your own.
+# <!-- exercise 16.2 --> Go through the steps backwards and collect the gradient of the coordinates. Everything is an array over the tokens, and features come first, $(r, N)$. You may overwrite the gradient you are given. One pass is enough, however many coordinates there are, and the check counts your operations. If you are stuck after five minutes, run `hint("16.2")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-16.2"
 def my_pull_back(df, f, x, plan):

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeGuard, TypeVar
 
 import numpy as np
 
+from ..exact import real_numbers
 from .exercise import Case, Property, Trial
 from .messages.digits import told_apart
 
@@ -105,13 +106,13 @@ def difference(got: Any, want: Any, tolerance: float = TOLERANCE, *, wanted: str
 
     `wanted` is the word for `want` in the message.
     """
-    try:
-        g = np.asarray(got, dtype=np.float64)
-    except (TypeError, ValueError):
-        return f"yours is a {type(got).__name__}, {wanted} an array of numbers"
-    w = np.asarray(want, dtype=np.float64)
     if got is None:
         return "your function returned None"
+    try:
+        g = real_numbers(got, "it")
+    except (TypeError, ValueError) as error:
+        return f"yours is a {type(got).__name__}, {wanted} an array of numbers: {error}"
+    w = np.asarray(want, dtype=np.float64)
     if g.shape != w.shape:
         return f"yours has shape {g.shape}, {wanted} {w.shape}"
     finite = np.isfinite(w)
@@ -144,13 +145,14 @@ def too_short(got: Any, off: float, tolerance: float = TOLERANCE) -> str:
 
 
 def is_right(trial: Trial, tolerance: float = TOLERANCE) -> str | None:
-    """The returned value equals `case.expected`; a tuple is compared part by part."""
+    """The returned value equals `case.expected`; a tuple or list of several part by part."""
     want = trial.case.expected
     if not isinstance(want, tuple):
         return difference(trial.value, want, tolerance)
-    if not isinstance(trial.value, tuple) or len(trial.value) != len(want):
+    found = several(trial.value, len(want))
+    if found is None:
         return f"expected {len(want)} results, got {_count(trial.value)}"
-    return _first(difference(g, w, tolerance) for g, w in zip(trial.value, want, strict=True))
+    return _first(difference(g, w, tolerance) for g, w in zip(found, want, strict=True))
 
 
 def values(name: str = "values equal exact attention", tolerance: float = TOLERANCE) -> Property:
@@ -178,7 +180,7 @@ def part(
 
 
 def _count(value: Any) -> str:
-    return str(len(value)) if isinstance(value, tuple) else f"one {type(value).__name__}"
+    return str(len(value)) if isinstance(value, (tuple, list)) else f"one {type(value).__name__}"
 
 
 def same_answer_for(name: str, key: Callable[[Trial], Any]) -> Property:

@@ -22,7 +22,7 @@ def by_shapes(Nq, Nk, d):
     total = 0
     for shape in ((Nq, d), (Nk, d), (Nk, d), (Nq, d)):
         total += shape[0] * shape[1]
-    return float(total)
+    return total
 
 
 SUITES = (
@@ -38,6 +38,8 @@ SUITES = (
             Mutant("rows for words", TWICE, ("words_O = Nq * d", "words_O = Nq")),
             Mutant("bytes", UNIT, (RETURN, "return 8 * (words_Q + words_K + words_V + words_O)")),
             Mutant("row statistics kept", LEAST, (RETURN, RETURN + " + Nq")),
+            Mutant("a float", RUNS, (RETURN, "return float(words_Q + words_K + words_V + words_O)")),
+            Mutant("a quotient", RUNS, (RETURN, RETURN + " / 1")),
             Mutant("printed, not returned", RUNS, (RETURN, "print(words_Q + words_K + words_V + words_O)")),
         ),
         right=(by_rows, by_shapes),

@@ -1,5 +1,7 @@
 """Lesson 01: naive attention, forward and backward. Mistakes students make, other right answers, cheats."""
 
+from importlib.util import find_spec
+
 import numpy as np
 from harness import Mutant, Suite, called
 
@@ -21,6 +23,18 @@ SOFTMAX_MUTANTS = (
     Mutant("one sum for all", "every row sums to one", (SUM, "E.sum()")),
     Mutant("forgotten division", "every row sums to one", (f"E / {SUM}", "E")),
     Mutant("a little added to the sum", "every row sums to one", (SUM, f"({SUM} + 1e-6)")),
+    Mutant("maximum of at least 0", FINITE, (SHIFTED, "S - np.maximum(S.max(axis=-1, keepdims=True), 0)")),
+    Mutant(
+        "maximum of at least -10,000",
+        FINITE,
+        (SHIFTED, "S - np.maximum(S.max(axis=-1, keepdims=True), -1e4)"),
+    ),
+    Mutant(
+        "complex numbers",
+        "values equal exact softmax",
+        (f"E / {SUM}", f"E / {SUM} + 1j * np.arange(E.shape[1])"),
+    ),
+    Mutant("text", "values equal exact softmax", (f"E / {SUM}", f"(E / {SUM}).astype('U40')")),
     Mutant("scores clipped", "values equal exact softmax", (SHIFTED, "np.clip(S, -50, 50)")),
     Mutant(
         "divided by the maximum",
@@ -46,6 +60,20 @@ def by_log_sum_exp(S):
     return np.exp(S - lse[:, None])
 
 
+def by_torch(S):
+    import torch
+
+    return torch.softmax(torch.from_numpy(S), dim=1).numpy()
+
+
+def by_torch_in_a_try(S):
+    """What the guard raises is caught here, and the answer computed all the same."""
+    try:
+        return by_torch(S)
+    except RuntimeError:
+        return by_torch(S)
+
+
 def row_by_row(S):
     P = np.empty_like(S)
     for i, row in enumerate(S):
@@ -62,6 +90,7 @@ AHEAD, ONES, SCALE = (
     "the weights of the visible keys sum to one",
     "scores are divided by √d",
 )
+VALUES_OF_ATTENTION = "values equal exact attention"
 FIRST = "with the mask, the first query sees the first key alone"
 ATTENTION_MUTANTS = (
     Mutant("missing scale", SCALE, (" / np.sqrt(Q.shape[1])", "")),
@@ -92,6 +121,13 @@ ATTENTION_MUTANTS = (
     Mutant(
         "argmax for softmax", SCALE, (LAST, "return (S == S.max(axis=1, keepdims=True)).astype(float) @ V")
     ),
+    Mutant("mask unless told otherwise", VALUES_OF_ATTENTION, ("causal=False", "causal=True")),
+    Mutant(
+        "hidden scores -20000 instead of -inf",
+        VALUES_OF_ATTENTION,
+        (MASKED, MASKED.replace("-np.inf", "-2e4")),
+    ),
+    Mutant("complex numbers", VALUES_OF_ATTENTION, (LAST, "return my_softmax(S) @ V + 1j * V")),
     Mutant("Q scaled in place", WATCHED, ("S = Q @ K.T", "Q /= 1.5\n    S = 1.5 * Q @ K.T")),
 )
 
@@ -124,6 +160,13 @@ def library_scores(Q, K, V, causal=False):
     return P @ V / P.sum(axis=1)[:, None]
 
 
+def torchs_attention(Q, K, V, causal=False):
+    import torch
+
+    q, k, v = map(torch.from_numpy, (Q, K, V))
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal).numpy()
+
+
 def mean_of_values(Q, K, V, causal=False):
     return np.tile(V.mean(axis=0), (len(Q), 1))
 
@@ -147,6 +190,14 @@ SOFTMAX_BACKWARD_MUTANTS = (
 
 def by_the_full_matrix(P, dP):
     return np.stack([(np.diag(p) - np.outer(p, p)) @ dp for p, dp in zip(P, dP, strict=True)])
+
+
+def torchs_softmax_backward(P, dP):
+    import torch
+
+    S = torch.from_numpy(np.log(P)).requires_grad_()
+    torch.softmax(S, dim=1).backward(torch.from_numpy(dP))
+    return S.grad.numpy()
 
 
 def by_einsum(P, dP):
@@ -194,6 +245,10 @@ BACKWARD_MUTANTS = (
         "three gradients, with the shapes of Q, K and V",
         ("return dQ, dK, dV", "return dQ, dK, dV.T"),
     ),
+    Mutant("mask unless told otherwise", "dV equals the exact gradient", ("causal=False", "causal=True")),
+    Mutant("hidden scores -10000", "dV equals the exact gradient", ("S, -np.inf)", "S, -1e4)")),
+    Mutant("complex numbers", "dQ equals the exact gradient", ("return dQ,", "return dQ + 1j * dQ,")),
+    Mutant("text", "dV equals the exact gradient", ("return dQ, dK, dV", "return dQ, dK, dV.astype('U40')")),
     Mutant("dO scaled in place", WATCHED, ("dV = P.T @ dO", "dO *= 2\n    dO /= 4\n    dV = P.T @ dO")),
 )
 
@@ -226,6 +281,30 @@ def one_query_at_a_time(Q, K, V, dO, causal=False):
     return dQ, dK, dV
 
 
+def by_differences(Q, K, V, dO, causal=False):
+    """The loss Σ dO∘O at places on both sides of each number, and its slope between them."""
+    found = []
+    for x in (Q, K, V):
+        slopes = np.zeros_like(x)
+        for at in np.ndindex(x.shape):
+            before, sides = x[at], []
+            for step in (2e-5, -2e-5):
+                x[at] = before + step
+                sides.append((dO * with_an_added_mask(Q, K, V, causal)).sum())
+            x[at] = before
+            slopes[at] = (sides[0] - sides[1]) / 4e-5
+        found.append(slopes)
+    return tuple(found)
+
+
+def by_torchs_autograd(Q, K, V, dO, causal=False):
+    import torch
+
+    q, k, v = (torch.tensor(x, requires_grad=True) for x in (Q, K, V))
+    torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal).backward(torch.tensor(dO))
+    return tuple(x.grad.numpy() for x in (q, k, v))
+
+
 def library_backward(Q, K, V, dO, causal=False):
     return tuple(exact.attention_backward(Q, K, V, dO, causal=causal))
 
@@ -235,6 +314,13 @@ def zeros(Q, K, V, dO, causal=False):
 
 
 OWN = "is your own work"
+
+
+def torchs(*answers):
+    """Cheats that hand the work to torch, where it is installed."""
+    return tuple((answer, OWN) for answer in answers) if find_spec("torch") else ()
+
+
 SUITES = (
     Suite(
         "1.1",
@@ -243,6 +329,7 @@ SUITES = (
         (
             (called("library_softmax", lambda S: exact.softmax(S)), OWN),
             (called("library_log_sum_exp", lambda S: np.exp(S - exact.log_sum_exp(S)[:, None])), OWN),
+            *torchs(by_torch, by_torch_in_a_try),
             (called("even_weights", lambda S: np.full_like(S, 1 / S.shape[1])), "values equal exact softmax"),
         ),
     ),
@@ -250,7 +337,12 @@ SUITES = (
         "1.2",
         ATTENTION_MUTANTS,
         (with_an_added_mask, query_by_query),
-        ((library_attention, OWN), (library_scores, OWN), (mean_of_values, "values equal exact attention")),
+        (
+            (library_attention, OWN),
+            (library_scores, OWN),
+            *torchs(torchs_attention),
+            (mean_of_values, VALUES_OF_ATTENTION),
+        ),
     ),
     Suite(
         "1.3",
@@ -258,6 +350,7 @@ SUITES = (
         (by_the_full_matrix, by_einsum),
         (
             (called("library_softmax_backward", lambda P, dP: exact.softmax_backward(P, dP)), OWN),
+            *torchs(torchs_softmax_backward),
             (called("nothing", lambda P, dP: np.zeros_like(P)), "values equal the derivative of softmax"),
         ),
     ),
@@ -265,6 +358,11 @@ SUITES = (
         "1.4",
         BACKWARD_MUTANTS,
         (with_d_from_the_output, one_query_at_a_time),
-        ((library_backward, OWN), (zeros, "dV equals the exact gradient")),
+        (
+            (library_backward, OWN),
+            *torchs(by_torchs_autograd),
+            (by_differences, "dQ equals the exact gradient"),
+            (zeros, "dV equals the exact gradient"),
+        ),
     ),
 )

@@ -64,6 +64,10 @@ RUNNING_MUTANTS = (
         (NEW_TERMS, "0.0"),
         ("return m, l", "return m, sum(np.exp(s - m).sum() for s in pieces)"),
     ),
+    Mutant("maximum starts at -10,000", LARGE, ("m, l = -np.inf", "m, l = -1e4")),
+    Mutant("maximum starts at -100", LARGE, ("m, l = -np.inf", "m, l = -100.0")),
+    Mutant("complex numbers", SUM, ("return m, l", "return m, l + 1j")),
+    Mutant("text", MAXIMUM, ("return m, l", "return str(m), l")),
     Mutant("all pieces kept", KEPT, (LOOP, "for s in list(pieces):")),
 )
 
@@ -99,6 +103,13 @@ def teed(pieces):
     return m, sum(np.exp(s - m).sum() for s in second)
 
 
+def pairs_of_all_pieces(pieces):
+    """Maximum and sum of each piece in a list, and one merge at the end."""
+    pairs = [(s.max(), np.exp(s - s.max()).sum()) for s in pieces]
+    m = max(top for top, _ in pairs)
+    return m, sum(np.exp(top - m) * total for top, total in pairs)
+
+
 def as_floats(pieces):
     s = [float(x) for piece in pieces for x in piece]
     return max(s), sum(np.exp(x - max(s)) for x in s[:50])
@@ -126,6 +137,9 @@ ATTENTION_MUTANTS = (
         ("np.exp(m - shift)", "min(1.0, np.exp(m - shift))"),
     ),
     Mutant("maximum starts at 0", LARGE, ("-np.inf, 0.0, 0.0", "0.0, 0.0, 0.0")),
+    Mutant("maximum starts at -10,000", LARGE, ("-np.inf, 0.0, 0.0", "-1e4, 0.0, 0.0")),
+    Mutant("maximum starts at -100", LARGE, ("-np.inf, 0.0, 0.0", "-100.0, 0.0, 0.0")),
+    Mutant("complex numbers", MEAN, ("o / l if", "o / l + 1j * o if")),
     Mutant("no maximum", LARGE, (f"shift = {SHIFT}", "shift = 0.0"), ("np.exp(m - shift)", "1.0")),
     Mutant("0 carried on as the maximum", MASKED, ("m = m_new\n", "m = shift\n")),
     Mutant("no remedy for masks", MASKED, (SHIFT, "m_new")),
@@ -251,6 +265,10 @@ MERGE_MUTANTS = (
     Mutant("o not rescaled", TWO, (MERGED, "a[2] + b[2]")),
     Mutant("l not rescaled", TWO, ("factor_a * a[1] + factor_b * b[1]", "a[1] + b[1]")),
     Mutant("no maximum", FAR, (FACTORS, "np.exp(a[0]) / np.exp(shift), np.exp(b[0]) / np.exp(shift)")),
+    Mutant("0 for every maximum below 0", FAR, (MERGE_SHIFT, "shift = m if m > 0.0 else 0.0")),
+    Mutant("0 for a maximum below -100", FAR, (MERGE_SHIFT, "shift = m if m > -100.0 else 0.0")),
+    Mutant("0 for a maximum below -10,000", FAR, (MERGE_SHIFT, "shift = m if m > -10000.0 else 0.0")),
+    Mutant("complex numbers", TWO, (MERGED, "(" + MERGED + ") * (1 + 0j)")),
     Mutant("no remedy for two empty parts", IDENTITY, (MERGE_SHIFT, "shift = m")),
     Mutant("mean of outputs", TWO, (MERGED, "(a[2] / max(a[1], 1e-300) + b[2] / max(b[1], 1e-300)) / 2")),
     Mutant(
@@ -282,6 +300,10 @@ def by_weights(a, b):
     return m, np.exp(L - m), np.exp(L - m) * output
 
 
+def as_a_list(a, b):
+    return list(smaller_into_larger(a, b))
+
+
 def first_of_the_two(a, b):
     return a
 
@@ -304,6 +326,7 @@ LSE_MUTANTS = (
     Mutant("square scores assumed", ROWS, (COLUMNS, "m.blocks(N, Bc)")),
     Mutant("square scores assumed, words missing", LOADED, (COLUMNS, "m.blocks(N, Bc)")),
     Mutant("whole rows", FITS, (COLUMNS, "m.blocks(n, n)")),
+    Mutant("rows in blocks of columns", FITS, ("m.blocks(N, Br)", "m.blocks(N, Bc)")),
     Mutant("read twice", READ_ONCE, (UPDATE, UPDATE + "; m.load(S, i, j).free()")),
     Mutant("stored in each step", WRITTEN, (UPDATE, UPDATE + "; m.store(stats.m, L, i)")),
     Mutant(
@@ -415,6 +438,7 @@ SUITES = (
         cheats=(
             (concatenated, KEPT),
             (teed, KEPT),
+            (pairs_of_all_pieces, KEPT),
             (as_floats, KEPT),
             (called("indexed", lambda pieces: (pieces[0].max(), 1.0)), RUNS),
             (called("counted", lambda pieces: (0.0, float(len(pieces)))), RUNS),
@@ -434,7 +458,7 @@ SUITES = (
     Suite(
         "3.6",
         mutants=MERGE_MUTANTS,
-        right=(smaller_into_larger, by_weights),
+        right=(smaller_into_larger, by_weights, as_a_list),
         cheats=(
             (first_of_the_two, TWO),
             (first_of_the_two, ORDER),

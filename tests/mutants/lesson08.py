@@ -43,6 +43,11 @@ COUNT = Suite(
         Mutant("hidden-for-seen", EQUAL, ("tiles @", "~tiles @")),
         Mutant("every-tile", EQUAL, ("tiles @", "np.ones_like(tiles) @")),
         Mutant("tiles-turned", EVERY, ("tiles @ np.array(widths)", "tiles.T @ np.array(heights)")),
+        Mutant("keys-for-queries", UNLIKE, ("sum(heights)", "sum(widths)")),
+        Mutant("complex", EVERY, ("return 2 * N", "return 0j + 2 * N")),
+        Mutant(
+            "text", EVERY, ("return 2 * N * d + 2 * d * keys_met", "return str(2 * N * d + 2 * d * keys_met)")
+        ),
         Mutant("all-as-wide-as-the-first", RAGGED, ("np.array(widths)", "np.full(len(widths), widths[0])")),
         Mutant("N-of-full-blocks", RAGGED, ("sum(heights)", "len(heights) * heights[0]")),
         Mutant(
@@ -398,6 +403,7 @@ WINDOW = Suite(
 
 # ---------------------------------------------------------------------- 8.4
 TOKENS, TOGETHER = "returns every token once", "the tokens of a bucket stand together"
+BELOW = "a causal mask keeps all its pairs below the diagonal"
 FEW = "no more words move than buckets in order need"
 
 
@@ -419,7 +425,7 @@ def by_last_and_position(pairs):
 
 
 def from_the_end(pairs):
-    """Everything turned round: as many tiles, below the diagonal or above."""
+    """Everything turned round: as many tiles, and all of them above the diagonal."""
     return np.argsort(pairs.argmax(axis=1), kind="stable")[::-1]
 
 
@@ -447,10 +453,11 @@ ORDER = Suite(
             ('np.argsort(first, kind="stable")', "np.lexsort((np.arange(len(first)) % 7, first))"),
         ),
     ),
-    right=(bucket_after_bucket, by_last_and_position, from_the_end),
+    right=(bucket_after_bucket, by_last_and_position),
     cheats=(
         (called("as_they_came", lambda pairs: np.arange(len(pairs))), TOGETHER),
         (by_degree, TOGETHER),
+        (from_the_end, BELOW),
         (called("the_pairs", lambda pairs: pairs), TOKENS),
     ),
 )

@@ -73,6 +73,7 @@ def by_the_library(X, g):
 FEATURES = Suite(
     id="15.1",
     mutants=(
+        Mutant("complex", PRODUCTS, (" / np.sqrt(orders)", " / np.sqrt(orders + 0j)")),
         Mutant("weights-left-out", PRODUCTS, (" / np.sqrt(orders)", "")),
         Mutant("whole-weight-on-both-sides", PRODUCTS, ("np.sqrt(orders)", "orders")),
         Mutant("orders-of-a-power", PRODUCTS, ("np.sqrt(orders)", "np.sqrt(factorial(l))")),
@@ -153,6 +154,16 @@ def on_a_grid(make, R, error):
     return None
 
 
+def on_a_fine_grid(make, R, error):
+    s = np.linspace(-R, R, 200_001)
+    over = np.exp(-s)
+    for g in range(1, 60):
+        off = abs(Polynomial(make(g, R))(s) * over - 1).max()
+        if off <= error:
+            return g, off
+    return None
+
+
 def by_halves(make, R, error):
     """Doubles the degree until it does, and then goes by halves."""
 
@@ -221,6 +232,7 @@ DEGREE = Suite(
     right=(by_companion_matrix, a_grid_and_then_newton),
     cheats=(
         (on_a_grid, EIGHT),
+        (on_a_fine_grid, EIGHT),
         (by_halves, ORDER),
         (the_library_finds_it, OWN),
         (the_library_certifies_it, OWN),
@@ -453,6 +465,12 @@ def at_the_ends_alone(Q, K, c):
     return (p(reach) > 0) & (p(-reach) > 0)
 
 
+def at_many_places(Q, K, c):
+    """p on a grid for each row: two roots close to each other lie between its points."""
+    reach = np.linalg.norm(Q, axis=1) * np.linalg.norm(K, axis=1).max()
+    return np.array([(Polynomial(c)(np.linspace(-far, far, 2001)) > 0).all() for far in reach])
+
+
 def by_the_librarys_root(Q, K, c):
     return np.linalg.norm(Q, axis=1) * np.linalg.norm(K, axis=1).max() < positive_to(np.asarray(c))
 
@@ -492,6 +510,7 @@ SAFE = Suite(
             ("roots.real[abs(roots.imag) < 1e-9 * (1 + abs(roots))]", "roots.real"),
         ),
         Mutant("any-root-near-the-axis", NO_ROOT, ("< 1e-9 * (1 + abs(roots))", "< 0.3")),
+        Mutant("zero-is-safe", NEVER, ("reach < nearest", "reach <= nearest")),
         Mutant("turned-round", NEVER, ("reach < nearest", "reach >= nearest")),
         Mutant("interval-of-1", NEVER, ("reach < nearest", "np.linalg.norm(Q, axis=1) < nearest")),
         Mutant(
@@ -505,6 +524,7 @@ SAFE = Suite(
         (by_all_pairs, NEVER),
         (right_and_by_all_pairs, NO_PAIRS),
         (at_the_ends_alone, AGAIN),
+        (at_many_places, AGAIN),
         (by_the_librarys_root, OWN),
         (called("always", lambda Q, K, c: np.ones(len(Q), dtype=bool)), NEVER),
         (called("never", lambda Q, K, c: np.zeros(len(Q), dtype=bool)), ALWAYS),

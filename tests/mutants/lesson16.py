@@ -121,6 +121,7 @@ PRODUCT = Suite(
 # ---------------------------------------------------------------------- 16.2
 ONE, POWERS, DEEP = "a coordinate is a feature too", "powers of one coordinate", "features made of features"
 SLOPES = "the slopes of all features are right"
+ONE_PASS = "many coordinates take no more passes over the features"
 
 
 def factor_by_factor(df, f, x, p):
@@ -147,6 +148,49 @@ def by_tangents(df, f, x, p):
     return np.array(columns).T
 
 
+def block_by_block(df, f, x, p):
+    """A gradient of its own, a row for each feature, and np.einsum for the sums."""
+    total, dx = df.copy(), x * 0.0
+    for step in p.steps[::-1]:
+        up, rows = total[step.first : step.last], range(step.source, step.source + step.last - step.first)
+        dx[:, step.axis] += np.einsum("rn,rn->n", up, f[rows.start : rows.stop])
+        total[rows.start : rows.stop] += np.einsum("rn,n->rn", up, x[:, step.axis])
+    return dx + np.transpose(total[1 : 1 + x.shape[1]])
+
+
+def features_by_steps(x, p, like):
+    """All features of x (r, n), made anew from the steps."""
+    f = np.ones_like(like)
+    f[1 : x.shape[1] + 1] = x.T
+    for step in p.steps:
+        source = slice(step.source, step.source + step.last - step.first)
+        f[step.first : step.last] = x[:, step.axis] * f[source]
+    return f
+
+
+def by_differences(df, f, x, p):
+    """The features a little before and behind, one coordinate after the other."""
+    columns = []
+    for axis in range(x.shape[1]):
+        step = np.zeros_like(x)
+        step[:, axis] = 1e-5
+        before, behind = (features_by_steps(x + side * step, p, f) for side in (-1, 1))
+        columns.append((df * (behind - before) / 2e-5).sum(axis=0))
+    return np.array(columns).T
+
+
+def with_a_jacobian(df, f, x, p):
+    """Slopes of all features in all coordinates (r, n, d), and one product with df."""
+    J = np.zeros((*f.shape, x.shape[1]))
+    for axis in range(x.shape[1]):
+        J[1 + axis, :, axis] = 1.0
+    for step in p.steps:
+        made, source = slice(step.first, step.last), slice(step.source, step.source + step.last - step.first)
+        J[made] = J[source] * x[:, step.axis][:, None]
+        J[made, :, step.axis] += f[source]
+    return np.einsum("rn,rnd->nd", df, J)
+
+
 PULL_BACK = Suite(
     id="16.2",
     mutants=(
@@ -163,9 +207,13 @@ PULL_BACK = Suite(
         ),
         Mutant("one-step-too-few", POWERS, ("reversed(plan.steps)", "reversed(plan.steps[1:])")),
     ),
-    right=(factor_by_factor, by_tangents),
+    right=(factor_by_factor, block_by_block),
     cheats=(
         (called("library_pull_back", lambda df, f, x, p: pull_back(df, f, x, p)), OWN),
+        (by_tangents, ONE_PASS),
+        (by_differences, SLOPES),
+        (by_differences, ONE_PASS),
+        (with_a_jacobian, ONE_PASS),
         (called("coordinates_only", lambda df, f, x, p: df[1 : x.shape[1] + 1].T), POWERS),
         (called("slopes_of_the_check", lambda df, f, x, p: slopes(x, p, df)), OWN),
         (slopes, OWN),
@@ -431,6 +479,26 @@ CAUSAL = Suite(
             ("        T += w * (phi(k) @ v1)\n", ""),
         ),
         Mutant("polynomial-inside", INSIDE, ("np.exp(q @ k.T)", "1 + q @ k.T + (q @ k.T) ** 2 / 2")),
+        Mutant(
+            "maximum-before-the-mask",
+            BLIND,
+            (
+                "near = np.tril(np.exp(q @ k.T))",
+                "top = (q @ k.T).max(axis=1, keepdims=True)\n        near = np.tril(np.exp(q @ k.T - top))",
+            ),
+            ("phi(q).T @ T", "np.exp(-top) * (phi(q).T @ T)"),
+        ),
+        Mutant(
+            "scaled-by-all-lengths",
+            BLIND,
+            (
+                "near = np.tril(np.exp(q @ k.T))",
+                "top = np.linalg.norm(q, axis=1, keepdims=True) * np.linalg.norm(K, axis=1).max()\n"
+                "        near = np.tril(np.exp(q @ k.T - top))",
+            ),
+            ("phi(q).T @ T", "np.exp(-top) * (phi(q).T @ T)"),
+        ),
+        Mutant("complex", CAUSAL_VALUES, ("return O", "return O + 1j * O")),
         Mutant("mean-of-all-keys", BLIND, ("    V1 = np", "    K = K - K.mean(axis=0)\n    V1 = np")),
         Mutant("weights-forgotten", CAUSAL_VALUES, ("T += w * (", "T += (")),
         Mutant("state-overwritten", CAUSAL_VALUES, ("T += w", "T = w")),

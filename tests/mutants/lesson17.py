@@ -58,6 +58,16 @@ GROWTH = Suite(
         Mutant("the-worse-law", LAW, ("off[0] <= off[1]", "off[0] > off[1]")),
         Mutant("always-a-power", LAW, ("off[0] <= off[1]", "True")),
         Mutant("smaller-slope", LAW, ("off[0] <= off[1]", "abs(slopes[0]) <= abs(slopes[1])")),
+        Mutant(
+            "squares-of-the-errors-themselves",
+            LAW,
+            (
+                "(heights - slope * places - start) ** 2",
+                "(np.exp(heights) - np.exp(slope * places + start)) ** 2",
+            ),
+        ),
+        Mutant("complex", EXPONENT, ("slopes.append(slope)", "slopes.append(slope + 1j)")),
+        Mutant("text", RATE, ("slopes.append(slope)", "slopes.append(str(slope))")),
         Mutant("constant-left-in", LAW, ("slope * places - start", "slope * places")),
     ),
     right=(by_normal_equations, by_correlation),
@@ -185,6 +195,7 @@ RANGE = Suite(
         Mutant("too-wide", LARGEST, ("2 * theirs / (1 - theirs)", "3 * theirs / (1 - theirs)")),
         Mutant("an-end-where-there-is-none", NO_END, ('float("inf")', "2 * theirs")),
         Mutant("nine-at-one", NO_END, (' if theirs < 1 else float("inf")', " if theirs != 1 else 9")),
+        Mutant("infinity-in-words", NO_END, ('float("inf")', '"inf"')),
         Mutant("no-end-anywhere", LARGEST, ("if theirs < 1", "if theirs < 0")),
     ),
     right=(by_bisection, from_two_pairs),
@@ -328,6 +339,7 @@ CHOICE = Suite(
         Mutant("rows-of-the-state-only", FEWEST, ("range(1, d + 2)", "[d + 1]")),
         Mutant("one-column-only", FEWEST, ("range(1, d + 2)", "[1]")),
         Mutant("squares-of-one-word", FEWEST, ("side = int((M + 4) ** 0.5) - 2", "side = 1")),
+        Mutant("one-word-too-generous", FEWEST, ("(M + 4)", "(M + 5)")),
         Mutant("ring-forgotten", FEWEST, ('offer("window", {}, w=w)', "pass")),
         Mutant(
             "one-row-at-a-time",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..exercise import Case, Exercise, Property, Trial, call
-from ..judging import each, is_number
+from ..judging import each
 
 Sizes = tuple[int, int, int]  # (Nq, Nk, d)
 Table = dict[Sizes, Any]  # what the student's function returned for these sizes
@@ -31,12 +31,16 @@ def compulsory_cases(rng: np.random.Generator) -> list[Case]:
 
 
 def call_for_a_number(student: Callable[..., Any], case: Case) -> Trial:
-    """Call the student's function; a value that is no number is an error, for want of anything to say."""
+    """Call the student's function; a value that is no whole number is an error: nothing can be said of it."""
     trial = call(student, case)
-    if trial.error is None and not is_number(trial.value):
-        came = "nothing: does it print where it should return?" if trial.value is None else repr(trial.value)
-        return replace(trial, error=TypeError(f"expected a number of words, your function returned {came}"))
-    return trial
+    if trial.error is not None or _is_whole(trial.value):
+        return trial
+    came = "nothing: does it print where it should return?" if trial.value is None else repr(trial.value)
+    return replace(trial, error=TypeError(f"expected a whole number of words, your function returned {came}"))
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def _steps(name: str, judge: Callable[[Table, Sizes], str | None]) -> Property:

@@ -13,6 +13,7 @@ from ...ledger import Ledger
 from ..budgets import every_input_loaded, fits, reads_within, total_within
 from ..exercise import Case, Exercise, Trial, judged, keeps_errors, run_schedule
 from ..judging import difference, each, is_right, same_answer_from, several
+from ..trials.low_scores import LEVELS, low_scores
 from ..trials.pieces import ONE_PASS, SAME_ROW, Array, RowCase, of_kind, play_pieces
 
 Part = tuple[float, float, Array]
@@ -50,8 +51,9 @@ def _rows(rng: np.random.Generator) -> list[tuple[str, Array, list[int]]]:
     found.append(("plain", rng.standard_normal(1), [1]))
     rising = np.sort(2 * rng.standard_normal(n))
     found += [("rising", rising, _sizes(n, b)), ("falling", rising[::-1], _sizes(n, b))]
-    found += [("large", large, _sizes(n, b)) for large in _large_rows(rng, n)]
-    found.append(("long", rng.standard_normal(32_001), _sizes(32_001, 64)))
+    large_rows = [*_large_rows(rng, n), *low_scores(rng, len(LEVELS), n)]
+    found += [("large", large, _sizes(n, b)) for large in large_rows]
+    found += [("long", rng.standard_normal(size), _sizes(size, 64)) for size in (8_001, 32_001)]
     return found
 
 
@@ -120,8 +122,9 @@ def _masked_rows(rng: np.random.Generator) -> list[tuple[str, Array, list[int]]]
     row = rng.standard_normal(n)
     masks = [np.arange(n) // b == k for k in (0, 2, 3)] + [np.arange(n) < 2 * b, np.arange(n) % 3 == 0]
     found = [("masked", np.where(mask, -np.inf, row), _sizes(n, b)) for mask in masks]
-    late = np.where(masks[0], -np.inf, row - 1e4)  # carrying 0 out of the masked piece hides the rest
-    found.append(("masked", late, _sizes(n, b)))
+    for level in LEVELS:
+        late = np.where(masks[0], -np.inf, row + level)  # carrying 0 out of the masked piece hides the rest
+        found.append(("masked", late, _sizes(n, b)))
     return [*found, ("empty", np.full(n, -np.inf), _sizes(n, b)), ("empty", np.full(1, -np.inf), [1])]
 
 
@@ -188,12 +191,13 @@ def _part(s: Array, V: Array) -> Part:
 
 
 def merge_cases(rng: np.random.Generator) -> list[Case]:
-    """Three stretches of a row: ordinary ones, one with all its scores equal, and maxima 20,000 apart."""
+    """Three stretches of a row: ordinary, one with all scores equal, maxima 20,000 apart, all of them low."""
     d = int(rng.integers(2, 6))
     rows = [("plain", list(3 * rng.standard_normal((3, 5)))), ("plain", list(np.full((3, 2), 1.5)))]
     rows.append(("plain", [rng.standard_normal(1), rng.standard_normal(7), rng.standard_normal(3)]))
     far = rng.permutation([-1e4, 0.0, 1e4])
     rows.append(("large", [top + rng.standard_normal(4) for top in far]))
+    rows += [("large", list(level + rng.standard_normal((3, 4)))) for level in LEVELS]
     rows.append(("masked", [rng.standard_normal(4), np.full(3, -np.inf), rng.standard_normal(4)]))
     return [_merge_case(rng, d, kind, parts) for kind, parts in rows]
 
@@ -334,9 +338,10 @@ def lse_cases(rng: np.random.Generator) -> list[Case]:
     Br, Bc = int(rng.integers(2, 5)), int(rng.integers(2, 5))
     N, n = 2 * Br + 1, 40 * Bc + 1
     S = 3 * rng.standard_normal((N, n))
-    tilings = [(Br, Bc), (1, 1), (Br + 1, Bc + 2), (N + 3, n + 3)]
+    tilings = [(Br, Bc), (1, 1), (Br + 1, Bc + 2), (N + 3, n + 3), (Br, 10 * Br)]
     large = 1e4 * rng.choice([-1.0, 1.0], size=(N, n)) + rng.standard_normal((N, n))
     large[0], large[1] = -1e4, 1e4
+    large[2:] = low_scores(rng, N - 2, n)
     found = [_lse_case("plain", S, r, c) for r, c in tilings]
     return [*found, _lse_case("plain", S[:1], Br, Bc), _lse_case("large", large, Br, Bc)]
 

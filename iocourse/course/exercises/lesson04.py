@@ -22,6 +22,7 @@ from ..budgets import (
 from ..exercise import Case, Exercise, Property, Trial, run_schedule
 from ..judging import LARGE, Form, block_size, is_right, only_where, two_whole, values, values_in
 from ..messages.scale import scale_seen
+from ..trials.low_scores import low_queries_and_keys
 from ..trials.tilings import labelled_large, same_inputs, stretched, tilings
 
 Cost = Callable[..., Ledger]
@@ -38,8 +39,8 @@ def forward_cases(
 ) -> Callable[[np.random.Generator], list[Case]]:
     """Cases for a forward schedule with tiles Br and Bc; fast memory is the footprint and the allowance.
 
-    The last case is the first one with Q so large that a softmax without its maximum overflows. From d = 6
-    on the allowance of tiles of 1, five words, never holds another (Br, d), whatever is drawn.
+    The last cases are the first one with scores so large, or so low, that a softmax needs its maximum. From
+    d = 6 on the allowance of tiles of 1, five words, never holds another (Br, d), whatever is drawn.
     """
 
     def case(QKV: np.ndarray, Br: int, Bc: int) -> Case:
@@ -53,9 +54,16 @@ def forward_cases(
     def cases(rng: np.random.Generator) -> list[Case]:
         sizes = tilings(rng, 6, 11)
         found = same_inputs(sizes, lambda N, d: rng.standard_normal((3, N, d)), case)
-        return [*found, labelled_large(case(stretched(found[0]), *sizes[0][2:]))]
+        large = [stretched(found[0]), _far_below(rng, found[0])]
+        return [*found, *(labelled_large(case(QKV, *sizes[0][2:])) for QKV in large)]
 
     return cases
+
+
+def _far_below(rng: np.random.Generator, case: Case) -> np.ndarray:
+    """Q, K and V (3, N, d) of the sizes of a case, the scores of every row far below zero."""
+    N, d = case.inputs["Q"].shape
+    return np.array([*low_queries_and_keys(rng, N, N, d), case.inputs["V"]])
 
 
 def _one_block_of_keys(case: Case) -> bool:

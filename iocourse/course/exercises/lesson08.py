@@ -14,6 +14,7 @@ from ...ledger import Ledger
 from ..budgets import budget_of, every_input_loaded, fits, reads, reads_within, total_within, writes
 from ..exercise import Case, Exercise, Property, Trial, run_schedule
 from ..judging import BLOCK_SIZE, LARGE, Form, same_answer_for, values, values_in
+from ..trials.low_scores import low_queries_and_keys
 from ..trials.tilings import STRETCH, labelled_large
 
 Tiles = NDArray[np.bool_]
@@ -43,6 +44,7 @@ def _count_cases(rng: np.random.Generator) -> list[Case]:
         (EQUAL, square, equal, equal),
         (RAGGED, corner, ragged, ragged),
         (UNLIKE, _grid(rng, 5, 3), heights, [*widths[:2], sum(heights) - sum(widths[:2])]),
+        (f"{UNLIKE}, fewer keys than queries", _grid(rng, 5, 3), heights, widths),
         (HIDDEN, hidden, equal, equal),
         ("every tile seen", np.ones((n, n), dtype=bool), ragged, ragged),
         ("one tile", np.ones((1, 1), dtype=bool), [B], [B]),
@@ -113,7 +115,8 @@ def _sparse_cases(rng: np.random.Generator) -> list[Case]:
     found = [_sparse_case(label, Q, K, V, mask, Br, Bc) for label, mask, Br, Bc in asked]
     large = _sparse_case(CAUSAL, STRETCH * Q, K, V, diagonal, B, B)
     alone = _sparse_case("one query", Q[:1], K[:1], V[:1], masks.causal(1, 2), 2, 2)
-    return [*found, alone, labelled_large(large)]
+    low = _sparse_case(CAUSAL, *low_queries_and_keys(rng, N, N, d), V, diagonal, B, B)
+    return [*found, alone, labelled_large(large), labelled_large(low)]
 
 
 def _sparse_case(
@@ -186,7 +189,8 @@ def _window_cases(rng: np.random.Generator) -> list[Case]:
     ]
     found = [_window_case(label, rng.standard_normal((3, n, e)), v) for label, n, e, v in sizes]
     Q, K, V = rng.standard_normal((3, N, 16))
-    return [*found, _window_case(LARGE, np.array([STRETCH * Q, K, V]), w)]
+    low = np.array([*low_queries_and_keys(rng, N, N, 16), V])
+    return [*found, *(_window_case(LARGE, QKV, w) for QKV in (np.array([STRETCH * Q, K, V]), low))]
 
 
 def _window_case(label: str, QKV: np.ndarray, w: int) -> Case:
@@ -287,6 +291,11 @@ def _together(trial: Trial, order: NDArray[Any]) -> str | None:
     return None if stretches == there_are else f"{there_are} buckets lie in {stretches} pieces"
 
 
+def _below_the_diagonal(trial: Trial, order: NDArray[Any]) -> str | None:
+    above = int(np.triu(trial.case.inputs["pairs"][np.ix_(order, order)], k=1).sum())
+    return f"{above} pairs lie above it: a token comes before one that it sees" if above else None
+
+
 def _few_words(trial: Trial, order: NDArray[Any]) -> str | None:
     got = words_in_order(trial.case.inputs["pairs"], order, trial.case.expected[1]).total
     least = budget_of(trial).total
@@ -296,6 +305,7 @@ def _few_words(trial: Trial, order: NDArray[Any]) -> str | None:
 ORDER_PROPERTIES: Sequence[Property] = (
     AN_ORDER.kept(),
     AN_ORDER.must("the tokens of a bucket stand together", _together),
+    AN_ORDER.must("a causal mask keeps all its pairs below the diagonal", _below_the_diagonal, "causal"),
     AN_ORDER.must("no more words move than buckets in order need", _few_words),
 )
 

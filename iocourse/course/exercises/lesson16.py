@@ -9,6 +9,7 @@ from math import factorial
 import numpy as np
 from numpy.typing import NDArray
 
+from ...exact import real_numbers
 from ...guard import library_answer
 from ...ledger import Ledger
 from ...machine import Features
@@ -93,12 +94,16 @@ PRODUCT = Exercise(
 
 # ------------------------------------------------------------------ 16.2 features, pulled back
 LINEAR, POWERS, DEEP = "degree 1", "one coordinate", "degree 4"
+MANY_COORDINATES = "many coordinates"
+PASSES = 10  # as many numbers as df has may be computed so often; a slope of all features in x needs d times
+DERIVED = 1e-12  # below what differences of the features can reach
 
 
 def _pull_back_cases(rng: np.random.Generator) -> list[Case]:
     """Degree one, powers of one coordinate, and degrees where features are made of features."""
     n = int(rng.integers(4, 8))
     sizes = [(LINEAR, n, 4, 1), (POWERS, n, 1, 5), ("degree 2", n, 3, 2), (DEEP, n, 3, 4), ("", 1, 5, 3)]
+    sizes.append((MANY_COORDINATES, 3 * n, 14, 2))
     return [_pull_back_case(rng, *each_size) for each_size in sizes]
 
 
@@ -122,6 +127,14 @@ def slopes(x: Array, p: Plan, df: Array) -> Array:
     return np.asarray(found[:-1].T)
 
 
+def _one_pass(trial: Trial) -> str | None:
+    df = trial.case.inputs["df"]
+    work = trial.work if isinstance(trial, WorkTrial) else 0
+    if work < df.size:
+        return f"only {work:,} operations were seen for {df.size:,} numbers: compute with arrays as they come"
+    return None if work <= PASSES * df.size else f"{work / df.size:.0f} operations for each number of df"
+
+
 PULL_BACK = Exercise(
     id="16.2",
     title="The features, pulled back",
@@ -138,11 +151,13 @@ PULL_BACK = Exercise(
     ),
     cases=_pull_back_cases,
     properties=(
-        values_in("a coordinate is a feature too", LINEAR),
-        values_in("powers of one coordinate", POWERS),
-        values_in("features made of features", DEEP),
-        values("the slopes of all features are right"),
+        values_in("a coordinate is a feature too", LINEAR, DERIVED),
+        values_in("powers of one coordinate", POWERS, DERIVED),
+        values_in("features made of features", DEEP, DERIVED),
+        values("the slopes of all features are right", DERIVED),
+        only_where("many coordinates take no more passes over the features", MANY_COORDINATES, _one_pass),
     ),
+    play=play_counted,
 )
 
 
@@ -244,6 +259,8 @@ SWEEPS = Exercise(
 # ------------------------------------------------------------------ 16.4 causal, by tiles
 INSIDE, RAGGED, NOW, LATER = "one tile", "ragged last tile", "as it is", "with another future"
 CUT = 17  # rows before it are the same in both
+HIDDEN_HIGH = ", large scores hidden"
+FIRST_TILE, LAST_KEYS = 8, 5  # keys from here to the end of the tile are hidden from the rows before
 
 
 def _causal_cases(rng: np.random.Generator) -> list[Case]:
@@ -262,7 +279,23 @@ def _causal_cases(rng: np.random.Generator) -> list[Case]:
     others = [x.copy() for x in arrays]
     for x, new in zip(others, _small(rng, 27, d), strict=True):
         x[CUT:] = new[CUT:]
-    return [*found, _causal_case(NOW, arrays, p, 5), _causal_case(LATER, others, p, 5)]
+    found += [_causal_case(NOW, arrays, p, 5), _causal_case(LATER, others, p, 5)]
+    return found + [_causal_case(label, QKV, p, FIRST_TILE) for label, QKV in _low_then_high(rng, d)]
+
+
+def _low_then_high(rng: np.random.Generator, d: int) -> list[tuple[str, list[Array]]]:
+    """A first tile with scores near -60, as it is and with scores near 695 for its last keys.
+
+    Weights may be taken from e^695, which is no overflow yet; divided by it, e^-60 vanishes.
+    """
+    N, along = FIRST_TILE + 2, np.eye(d)[0]
+    Q, K, V = _small(rng, N, d)
+    Q[:, 0], K[:, 0] = 0.0, 0.0
+    Q[:FIRST_TILE] += 8.0 * along
+    K[:FIRST_TILE] -= 7.5 * along
+    later = K.copy()
+    later[LAST_KEYS:FIRST_TILE] = 695 / 8.0 * along
+    return [(NOW + HIDDEN_HIGH, [Q, K, V]), (LATER + HIDDEN_HIGH, [Q, later, V])]
 
 
 def _small(rng: np.random.Generator, N: int, d: int) -> list[Array]:
@@ -304,11 +337,18 @@ def causal_by_tiles(Q: Array, K: Array, V: Array, g: int, B: int) -> Array:
 
 
 def _blind_to_the_future(trials: Sequence[Trial]) -> str | None:
-    now, later = (next(t for t in trials if t.case.label.startswith(name)) for name in (NOW, LATER))
-    complaint = difference(
-        np.asarray(now.value)[:CUT], np.asarray(later.value)[:CUT], 1e-12, wanted="with other rows after them"
-    )
-    return f"rows before {CUT} change with the rows after: {complaint}" if complaint else None
+    for more, cut in ((", N=", CUT), (HIDDEN_HIGH, LAST_KEYS)):
+        now, later = (_rows_of(trials, name + more, cut) for name in (NOW, LATER))
+        complaint = difference(later, now, 1e-12, wanted="with other rows after them")
+        if complaint or not np.isfinite(later).all():
+            return f"rows before {cut} change with the rows after: {complaint}"
+    return None
+
+
+def _rows_of(trials: Sequence[Trial], label: str, rows: int) -> Array:
+    """The first rows of the answer to the case with this label."""
+    value = next(t.value for t in trials if t.case.label.startswith(label))
+    return real_numbers(value)[:rows]
 
 
 CAUSAL = Exercise(

@@ -1,0 +1,54 @@
+"""Rows whose scores are all far below zero: what only a softmax with its true maximum survives.
+
+A maximum that starts at 0, or at any finite number above the row, leaves sums that vanish; exponentials of
+scores near -210 still exist in float64 and are wrong by their unit, those below -745 are zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+LEVELS = (-210.0, -800.0, -30_000.0)
+SINGLE_LEVELS = (-210.0, -400.0)  # float32: exponentials end near -103, and scores beyond lose their digits
+
+
+def level_of_rows(rows: int, levels: Sequence[float] = LEVELS) -> NDArray[np.float64]:
+    """The level of each row, one after the other in turn. (rows, 1)"""
+    return np.resize(np.array(levels), (rows, 1))
+
+
+def low_scores(
+    rng: np.random.Generator, rows: int, columns: int, levels: Sequence[float] = LEVELS
+) -> NDArray[np.float64]:
+    """Scores (rows, columns), those of a row within a few units of its level."""
+    return level_of_rows(rows, levels) + rng.standard_normal((rows, columns))
+
+
+def low_queries_and_keys(
+    rng: np.random.Generator,
+    Nq: int,
+    Nk: int,
+    d: int,
+    *,
+    levels: Sequence[float] = LEVELS,
+    dtype: DTypeLike = np.float64,
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Q (Nq, d) and K (Nk, d) whose scores qᵀk/√d are, row by row, within a few units of the row's level.
+
+    Queries lie along a direction that all keys point away from; across it both are normal.
+    """
+    along = np.ones(d) / d**0.5
+    reach = (max(map(abs, levels)) * d**0.5) ** 0.5  # length of a key, and of the queries farthest down
+    Q = -level_of_rows(Nq, levels) * d**0.5 / reach * along + _across(rng, Nq, along)
+    K = -reach * along + _across(rng, Nk, along)
+    return Q.astype(dtype), K.astype(dtype)
+
+
+def _across(rng: np.random.Generator, rows: int, along: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Standard normal rows without their part along a direction of length 1."""
+    x = rng.standard_normal((rows, len(along)))
+    return np.asarray(x - (x @ along)[:, None] * along)
