@@ -171,6 +171,32 @@ def test_rules_know_nothing_of_what_checks_refuse():
     assert refused == []
 
 
+@pytest.mark.parametrize(
+    ("operator", "before", "after", "by_rule"),
+    [
+        ("parameters", "N, d = Q.shape", "N, d = K.shape", True),
+        ("parameters", "n = len(Q)", "n = len(K)", True),
+        ("parameters", "n = len(Q)", "n = len(w)", False),
+        ("names", "S = m.new('S', (min(Br, N), N))", "S = m.new('S', (min(Br, d), N))", False),
+        ("parameters", "s = f(Q)", "s = f(K)", False),
+        ("loops", "for i in m.blocks(N, b):", "for i in reversed(list(m.blocks(N, b))):", True),
+        ("ranges", "for i in m.blocks(N, b):", "for i in m.blocks(N, b + 1):", False),
+        ("loops", "for i in range(N):", "for i in reversed(list(range(N))):", False),
+    ],
+)
+def test_a_rule_knows_only_its_own_kind(operator, before, after, by_rule):
+    docstring = '"""Q, K: slow arrays (N, d). w: a number."""'
+    line = before.replace(":", ": pass")
+    source = f"def f(m, Q, K, w):\n    {docstring}\n    {line}"
+    assert bool(why_by_rule(Mutant("made up", operator, before, after, source))) is by_rule
+
+
+def test_a_loop_that_asks_where_it_is_keeps_its_order():
+    loop = "for i in m.blocks(N, b):"
+    source = f"def f(m):\n    {loop}\n        if i.first:\n            pass"
+    assert why_by_rule(Mutant("made up", "loops", loop, "", source)) == ""
+
+
 # ------------------------------------------------------------------ the command
 def test_the_command_prints_a_score_and_writes_json(tmp_path, capsys):
     file = tmp_path / "found.json"

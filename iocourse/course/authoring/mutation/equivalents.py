@@ -34,7 +34,7 @@ def _asked_for_place(blocks: str, source: str) -> bool:
 
 @_rule("both arrays have the same shape, as the docstring says")
 def _equal_shapes(mutant: Mutant) -> bool:
-    swapped = _one_other_name(mutant.before, mutant.after, r"(?:len\()?(\w+)(?:\.shape\b|\))")
+    swapped = _one_other_name(mutant.before, mutant.after, r"\b(\w+)\.shape\b|\blen\((\w+)\)")
     groups = re.findall(r"\w+(?:, \w+)+(?: and \w+)?", _docstring(mutant.source))
     return any(swapped and swapped <= set(re.findall(r"\w+", group)) for group in groups)
 
@@ -47,7 +47,7 @@ def _one_other_name(before: str, after: str, pattern: str) -> set[str]:
         return set()
     a, b = apart[0]
     same = before[: a.start()] == after[: b.start()] and before[a.end() :] == after[b.end() :]
-    return {a[1], b[1]} if same else set()
+    return {a[1] or a[2], b[1] or b[2]} if same else set()
 
 
 def _docstring(source: str) -> str:

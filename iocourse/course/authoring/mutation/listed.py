@@ -152,6 +152,7 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "the first sweep moves the same words in any blocks, and holds fewer than the second",
             "for i in m.blocks(N, Br):  (1 of 2)",
             "for i in m.blocks(N, Br + 1):",
+            "for i in m.blocks(N, Bc):",
         ),
     ),
     "5.2": (
@@ -211,6 +212,7 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "the first sweep moves the same words in any blocks, and holds fewer than the second",
             "for i in m.blocks(N, Br):  (1 of 2)",
             "for i in m.blocks(N, Br + 1):",
+            "for i in m.blocks(N, Bc):",
         ),
     ),
     "7.2": (
@@ -502,8 +504,18 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "a tile with more rows or columns than the matrix moves and holds what one of its size does",
             "offer('small_cache', {'Br': min(side, N), 'Bc': min(side, N), 'Bd': min(side, d)})",
             "offer('small_cache', {'Br': side, 'Bc': min(side, N), 'Bd': min(side, d)})",
+            "offer('small_cache', {'Br': min(side, M), 'Bc': min(side, N), 'Bd': min(side, d)})",
             "offer('small_cache', {'Br': min(side, N), 'Bc': side, 'Bd': min(side, d)})",
+            "offer('small_cache', {'Br': min(side, N), 'Bc': min(side, M), 'Bd': min(side, d)})",
             "offer('small_cache', {'Br': min(side, N), 'Bc': min(side, N), 'Bd': side})",
+            "offer('small_cache', {'Br': min(side, N), 'Bc': min(side, N), 'Bd': min(side, N)})",
+            "offer('small_cache', {'Br': min(side, N), 'Bc': min(side, N), 'Bd': min(side, M)})",
+        ),
+        (
+            "where the side is beyond d, flash_optimal moves fewer words than either tile",
+            "offer('small_cache', {'Br': min(side, N), 'Bc': min(side, N), 'Bd': min(side, d)})",
+            "offer('small_cache', {'Br': min(side, d), 'Bc': min(side, N), 'Bd': min(side, d)})",
+            "offer('small_cache', {'Br': min(side, N), 'Bc': min(side, d), 'Bd': min(side, d)})",
         ),
         (
             "no floating-point number has a square of exactly 0.8",
@@ -555,25 +567,6 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
 
 # Mistakes that a check accepts, always or by chance. They count against the score.
 OPEN: dict[str, tuple[Entry, ...]] = {
-    "1.2": (
-        (
-            "the default of `causal` is never asked for",
-            "def my_attention(Q, K, V, causal=False):",
-            "def my_attention(Q, K, V, causal=True):",
-        ),
-    ),
-    "1.4": (
-        (
-            "the default of `causal` is never asked for",
-            "def my_attention_backward(Q, K, V, dO, causal=False):",
-            "def my_attention_backward(Q, K, V, dO, causal=True):",
-        ),
-        (
-            "scores near -10,000 below the diagonal come by chance",
-            "S = np.where(np.tri(len(S), dtype=bool), S, -np.inf)",
-            "S = np.where(np.tri(len(S), dtype=bool), S, -10000.0)",
-        ),
-    ),
     "2.3": (
         (
             "a tile without columns is on offer only where M is even and at most 2m: by chance",
@@ -586,34 +579,6 @@ OPEN: dict[str, tuple[Entry, ...]] = {
             "return min(tiles, key=lambda tile: costs.matmul(m, n, k, bm=tile[0], bn=tile[1]).total)",
             "return min(tiles, key=lambda tile: costs.matmul(M, n, k, bm=tile[0], bn=tile[1]).total)",
             "return min(tiles, key=lambda tile: costs.matmul(m, M, k, bm=tile[0], bn=tile[1]).total)",
-        ),
-    ),
-    "3.2": (
-        (
-            "no row lies below -10,000 from its first piece on",
-            "m, l = (-np.inf, 0.0)",
-            "m, l = (-10000.0, 0.0)",
-        ),
-    ),
-    "3.5": (
-        (
-            "no row lies below -10,000 from its first piece on",
-            "m, l, o = (-np.inf, 0.0, 0.0)",
-            "m, l, o = (-10000.0, 0.0, 0.0)",
-        ),
-    ),
-    "3.6": (
-        (
-            "no two parts both lie below -10,000",
-            "shift = m if m > -np.inf else 0.0",
-            "shift = m if m > -10000.0 else 0.0",
-        ),
-    ),
-    "3.8": (
-        (
-            "Br and Bc are too close for the footprint to tell them apart",
-            "for i in m.blocks(N, Br):",
-            "for i in m.blocks(N, Bc):",
         ),
     ),
     "4.1": (
@@ -649,6 +614,11 @@ OPEN: dict[str, tuple[Entry, ...]] = {
     ),
     "7.2": (
         (
+            "no case has fewer columns than rows in a block",
+            "O, S = (m.new('O', (N, d)), m.new('S', (min(Br, N), N)))",
+            "O, S = (m.new('O', (N, d)), m.new('S', (min(Br, d), N)))",
+        ),
+        (
             "a tile one column wider fits into what the check leaves to spare",
             "for j in m.blocks(N, Bc):",
             "for j in m.blocks(N, Bc + 1):",
@@ -671,16 +641,25 @@ OPEN: dict[str, tuple[Entry, ...]] = {
             "for Br in range(1, d + 1):",
         ),
     ),
+    "7.5": (
+        (
+            "no case has fewer columns than rows in a block",
+            "O, S = (m.new('O', (N, d)), m.new('S', (min(Br, N), N)))",
+            "O, S = (m.new('O', (N, d)), m.new('S', (min(Br, d), N)))",
+        ),
+    ),
+    "8.1": (
+        (
+            "every grid that is drawn has as many queries as keys",
+            "N = sum(heights)",
+            "N = sum(widths)",
+        ),
+    ),
     "15.4": (
         (
             "no polynomial without real roots meets rows that reach beyond 10,000",
             "nearest = abs(real).min(initial=np.inf)",
             "nearest = abs(real).min(initial=10000.0)",
-        ),
-        (
-            "no row reaches a root exactly",
-            "return reach < nearest",
-            "return reach <= nearest",
         ),
     ),
     "16.4": (
@@ -690,19 +669,7 @@ OPEN: dict[str, tuple[Entry, ...]] = {
             "O = V",
         ),
     ),
-    "17.3": (
-        (
-            "a text that spells a number counts as one",
-            "largest = 2 * theirs / (1 - theirs) if theirs < 1 else float('inf')",
-            "largest = 2 * theirs / (1 - theirs) if theirs < 1 else 'inf'",
-        ),
-    ),
     "17.4": (
-        (
-            "the tile is too large only where M + 5 is a square: by chance",
-            "side = int((M + 4) ** 0.5) - 2",
-            "side = int((M + 5) ** 0.5) - 2",
-        ),
         (
             "sigma between 0.894 and 0.928 is drawn by chance",
             "if w is None and sigma ** 2 <= 0.8:",
