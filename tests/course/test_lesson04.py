@@ -193,7 +193,7 @@ def test_one_tile_of_outputs_or_queries_more_is_refused_whatever_is_drawn(exerci
 
 def test_the_large_scores_would_overflow_without_their_maximum():
     for seed in range(20):
-        case = forward_cases(costs.flash2)(np.random.default_rng(seed))[-1]
+        case = forward_cases(costs.flash2)(np.random.default_rng(seed))[-2]
         scores = case.inputs["Q"] @ case.inputs["K"].T / case.inputs["Q"].shape[1] ** 0.5
         assert scores.max() > 1e4 and scores.min() < -1e4 and np.isfinite(case.expected).all()
 
