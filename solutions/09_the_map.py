@@ -308,21 +308,32 @@ explore.curve(
 # %% [markdown]
 # 445 tokens, and 446 take half as many words again, for the second block of queries makes a second pass over $K$ and $V$. From then on the words climb in steps of $2Nd$, far to the right like $N^2$: doubling 8192 multiplies them by 3.8. "Linear" and "quadratic" are both true of FlashAttention, on two sides of $N = M/2d$.
 #
-# Must the second block cost a whole pass? With 600 queries F3 makes blocks of 445 and of 155 rows, and much of $M$ lies idle while the second is worked on. Make two blocks of 300 rows: then 19,004 words are free all the time. Let them hold keys and values *for good*, 148 of each, which the second block need not read again. This is F3c, `keys_kept`. With $k$ row blocks of equal size and $C$ keys kept
+# Must the second block cost a whole pass? With 600 queries F3 makes blocks of 445 and of 155 rows, and much of $M$ lies idle while the second is worked on. Make two blocks of 300 rows: then the same room is free all the time. Let it hold keys and values *for good*, which the second block need not read again. This is F3c, `keys_kept`. With $k$ row blocks of equal size and $C$ keys kept, each with its value,
 #
 # $$ W = 2Nd + 2Nd\,k - 2Cd\,(k - 1) . \tag{9.3} $$
-# <!-- kept = schedules.keys_kept.tiles(600, 64, 58368) -->
-# <!-- 155, 300, 148 = 600 - 445, kept["Br"], kept["places"] - 1 -->
-# <!-- 19,004 = 58368 - 300 * (2 * 64 + 3) - 64 -->
+#
+# **Predict** (compute, 3 minutes). F3's footprint with $B_c = 1$ is $B_r(2d + 3) + d$. For the 600 queries, two blocks of 300: how many words are free, how many keys can stay with their values, and how many words does that save?
+# <!-- 155, 300 = 600 - 445, schedules.keys_kept.tiles(600, 64, 58368)["Br"] -->
+
+# %% tags=["predict"]
+predict("9.4b", free=19004, kept=148, saved=18944)  #> predict("9.4b", free=..., kept=..., saved=...)
 
 # %%
+def both(N, d, M):
+    """Words of F3 and of F3c, each with its best tiles."""
+    return (s.count(N, d, M).total for s in (schedules.flash_optimal, schedules.keys_kept))
+
+
 for N, d, M in ((600, 64, 58368), (2048, 64, 64**3), (8192, 64, 58368)):
-    f3, f3c = (s.cost(N, d, **s.tiles(N, d, M)).total
-               for s in (schedules.flash_optimal, schedules.keys_kept))
+    f3, f3c = both(N, d, M)
     print(f"N = {N:5,}, M = {M:7,}: F3 {f3:10,} words, F3c {f3c:10,}, {1 - f3c / f3:.1%} fewer")
+f3, f3c = both(600, 64, 58368)
+free = 58368 - costs.flash_optimal(600, 64, Br=300).peak
+kept = schedules.keys_kept.tiles(600, 64, 58368)["places"] - 1  # one place for all that pass
+measured("9.4b", free=free, kept=kept, saved=f3 - f3c)
 
 # %% [markdown]
-# 658,560 words in place of 786,432 in the second line. With many blocks what is left over is small, and so is the gain. F3c is no sequence of sweeps: some keys stay while others pass.
+# Each key that stays takes $2d = 128$ words, and saves as many in every pass but the first. 658,560 words in place of 786,432 in the second line. With many blocks what is left over is small, and so is the gain. F3c is no sequence of sweeps: some keys stay while others pass.
 
 # %% [markdown]
 # ## 9.5 The backward pass
