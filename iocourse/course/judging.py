@@ -116,18 +116,16 @@ def difference(got: Any, want: Any, tolerance: float = TOLERANCE, *, wanted: str
     if g.shape != w.shape:
         return f"yours has shape {g.shape}, {wanted} {w.shape}"
     finite = np.isfinite(w)
-    allowed = tolerance * (1 + np.abs(w[finite]).max(initial=0.0))
+    scale = 1 + np.abs(w[finite]).max(initial=0.0)
     with np.errstate(invalid="ignore"):  # inf - inf, where the two are equal or both wrong
         off = np.abs(g - w)
-        wrong = ~((g == w) | (finite & (off <= allowed)))
+        wrong = ~((g == w) | (finite & (off <= tolerance * scale)))
     if not wrong.any():
         return None
     where = tuple(int(i) for i in np.argwhere(wrong)[0])
     place = f"{int(wrong.sum())} of {wrong.size} entries differ, first at {list(where)}: " if where else ""
-    relative = float(off[wrong].max()) * tolerance / allowed
-    return (
-        place + _side_by_side(float(g[where]), float(w[where]), wanted) + too_short(got, relative, tolerance)
-    )
+    shown = _side_by_side(float(g[where]), float(w[where]), wanted)
+    return place + shown + too_short(got, float(off[wrong].max() / scale), tolerance)
 
 
 def _side_by_side(got: float, want: float, wanted: str) -> str:
@@ -139,7 +137,7 @@ def _side_by_side(got: float, want: float, wanted: str) -> str:
 def too_short(got: Any, off: float, tolerance: float = TOLERANCE) -> str:
     """A clause for an answer in float32 or float16 whose error is its rounding's; "" for any other."""
     kind = getattr(got, "dtype", None)
-    if kind not in (np.float32, np.float16) or not tolerance < off <= 100 * np.finfo(kind).eps:
+    if kind not in (np.float32, np.float16) or not 0 < tolerance < off <= 100 * np.finfo(kind).eps:
         return ""
     return f" (yours is {kind}, good for {np.finfo(kind).precision} digits: compute in float64)"
 
