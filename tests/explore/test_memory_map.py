@@ -127,6 +127,14 @@ def test_regimes_and_reigns_cover_the_axis_in_order(shape, pass_):
             assert reign.schedule in [m.schedule for m in ranked if m.words == ranked[0].words]
 
 
+def test_where_the_tiles_of_the_best_are_too_many_for_a_line_they_stand_below_alone():
+    picture = memory_map(8192, 128, 16384, "gradient")
+    check_layout(picture)
+    drawn = " ".join(e.text for e in picture.elements if isinstance(e, Text))
+    assert "M = 16,384: gradient_stored_twice moves the fewest words" in drawn
+    assert "gradient_stored_twice (Bm = 126" in picture.alt and "Bm = 126" in picture.numbers
+
+
 def test_a_change_of_schedule_stands_where_it_happens_not_at_the_next_point_that_is_drawn():
     asked = [schedules.get(name) for name in ("small_cache", "flash_optimal")]
     for N, d in ((4096, 64), (8192, 128)):

@@ -253,7 +253,10 @@ def _at_M(frame: Frame, v: View) -> Iterator[Element]:
         return
     x = frame.x(v.M)
     yield Poly(((x, TOP), (x, BOTTOM - 23)), INK, 1.6, (7, 3))
-    for k, line in enumerate(headline(v)):
+    told = headline(v)
+    if max(text_width(line, NORMAL) for line in told) > WIDTH - 36:
+        told = headline(v, sizes=False)  # the table has them
+    for k, line in enumerate(told):
         yield Text(18, 52 + 20 * k, line, NORMAL)
     ranked = moves(v.asked, v.N, v.d, v.M)
     if not ranked:
@@ -280,8 +283,8 @@ def _flag(frame: Frame, x: float, y: float, label: str) -> list[Element]:
 
 
 # ---------------------------------------------------------------------- in words
-def headline(v: View) -> tuple[str, str]:
-    """What holds at M in two lines: the schedule with the fewest words, and the lower bound."""
+def headline(v: View, *, sizes: bool = True) -> tuple[str, str]:
+    """What holds at M in two lines: the schedule with the fewest words and its tiles, and the lower bound."""
     if v.M is None:
         return "", ""
     least, title = best_bound(v.pass_, v.N, v.d, v.M)
@@ -294,9 +297,8 @@ def headline(v: View) -> tuple[str, str]:
     equal = [schedule.title for schedule in rivals if not schedule.given_weights]
     also = f", as many as {equal[0]}" if equal else ""
     also += f" and {len(equal) - 1} more" if len(equal) > 1 else ""
-    first = (
-        f"M = {v.M:,}: {best.schedule.title} ({_sizes(best)}) moves the fewest words, {best.words:,}{also}."
-    )
+    tiles = f" ({_sizes(best)})" if sizes else ""
+    first = f"M = {v.M:,}: {best.schedule.title}{tiles} moves the fewest words, {best.words:,}{also}."
     return first, f"That is {times(best.words / least)} the {bound}."
 
 
