@@ -14,7 +14,9 @@ from .lesson import Lesson
 from .limits import Limits
 from .session import START, Ended, Session
 from .submissions import Submission
+from .wire import record
 
+NO_ANSWER = "what its process sent is no answer"
 _KEPT = "the lesson's own cell"
 
 
@@ -139,10 +141,12 @@ class _Run:
         text = place.source if place.exercise is None else self._text(place.cell)
         session.allow(self.limits.seconds if place.exercise else START)
         error = session.ask("run", f"<{place.cell}>", text)
+        if not isinstance(error, str | None):
+            raise Ended(NO_ANSWER)
         if error and place.exercise is None:
             raise Ended(f"raises {error}")
         if error:
-            self.raised[place.cell] = str(error)
+            self.raised[place.cell] = error
         self.ran += 1
 
     def _text(self, cell: str) -> str:
@@ -188,18 +192,20 @@ def _trial(told: Any, case: Case) -> Trial:
         what, first, second = told
         if what == "stopped":
             raise _Stopped(_verdict_list(first) or [(RUNS, "stopped")])
-        if what == "trial" and issubclass(first, Trial):
-            return first(case=case, **second)  # type: ignore[no-any-return]
-    except (TypeError, ValueError):
+        kind: Any = record(first) if what == "trial" else None
+        if issubclass(kind, Trial):
+            return kind(case=case, **second)  # type: ignore[no-any-return]
+    except (TypeError, ValueError, AttributeError):
         pass
-    raise Ended("what its process sent is no answer")
+    raise Ended(NO_ANSWER)
 
 
 def _verdict_list(told: Any) -> list[Verdict]:
     """Complaints, as the other process words them: it cannot say that anything holds."""
-    if not isinstance(told, list):
-        raise Ended("what its process sent is no answer")
-    return [(str(name)[:200], str(complaint)[:2000]) for name, complaint in told]
+    pairs: list[Any] = told if isinstance(told, list) else [None]
+    if not all(isinstance(pair, tuple) and [*map(type, pair)] == [str, str] for pair in pairs):
+        raise Ended(NO_ANSWER)
+    return [(name[:200], complaint[:2000]) for name, complaint in pairs]
 
 
 def _writable(text: str) -> str:
