@@ -64,12 +64,14 @@ Play = Callable[[Callable[..., Any], Case], Trial]
 class Property:
     """A named property of the student's answer, judged over all trials.
 
-    A `general` one fails for many reasons; where another fails beside it, that one is read first.
+    A `general` one fails for many reasons; where another fails beside it, that one is read first. An `idle`
+    one holds for an answer that does nothing as well: by itself it is worth no points (`credit.points`).
     """
 
     name: str
     judge: Judge
     general: bool = False
+    idle: bool = False
 
 
 @contextmanager

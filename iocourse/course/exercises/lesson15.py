@@ -21,7 +21,7 @@ from ...guard import no_calls_into
 from ...machine import Features
 from ..budgets import every_input_loaded, fits, reads, total_within, writes
 from ..exercise import Case, Exercise, Property, Trial, call, judged, keeps_errors, run_schedule, settled
-from ..judging import difference, each, only_where, values, values_in
+from ..judging import difference, each, idle, only_where, values, values_in
 from ..trials.pieces import memory_watch
 
 Array = NDArray[np.float64]
@@ -105,11 +105,13 @@ FEATURES = Exercise(
         each("there are C(d + g, g) features a row", _count),
         only_where("one coordinate has the powers alone", ONE_COORDINATE, _products),
         only_where("degree 1 is the row with a 1", DEGREE_1, _products),
-        each(
-            "a row's features depend on that row alone",
-            lambda trial: difference(
-                trial.value[2], real_numbers(trial.value[0])[:1], wanted="among all rows"
-            ),
+        idle(
+            each(
+                "a row's features depend on that row alone",
+                lambda trial: difference(
+                    trial.value[2], real_numbers(trial.value[0])[:1], wanted="among all rows"
+                ),
+            )
         ),
     ),
     play=_play_features,
@@ -434,13 +436,13 @@ def _no_pairs(trial: Trial) -> str | None:
 
 
 SAFE_PROPERTIES: tuple[Property, ...] = (
-    each("no row is called safe that is not", _never_wrongly),
+    idle(each("no row is called safe that is not", _never_wrongly)),
     each("every safe row is called safe", _whenever_it_is),
     only_where("a polynomial without real roots is always safe", EVEN, _whenever_it_is),
-    only_where("a root on the right counts as one on the left", RIGHT, _never_wrongly),
-    only_where("between two roots is not safe, and beyond them neither", AGAIN, _never_wrongly),
+    idle(only_where("a root on the right counts as one on the left", RIGHT, _never_wrongly)),
+    idle(only_where("between two roots is not safe, and beyond them neither", AGAIN, _never_wrongly)),
     only_where("each row is judged by its own length", BORDER, _whenever_it_is),
-    only_where("no pairs are formed", MANY, _no_pairs),
+    idle(only_where("no pairs are formed", MANY, _no_pairs)),
 )
 
 SAFE = Exercise(

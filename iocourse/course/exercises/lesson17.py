@@ -14,7 +14,7 @@ from ...exact import real_numbers
 from ...guard import library_answer
 from ...ledger import Ledger
 from ..exercise import Case, Exercise, Trial
-from ..judging import TOLERANCE, Form, difference, each, is_number, part, several
+from ..judging import TOLERANCE, Form, difference, each, idle, is_number, part, several
 
 Array = NDArray[np.float64]
 
@@ -203,9 +203,9 @@ BOUNDED = Exercise(
     properties=(
         Y_AND_DX.kept(),
         Y_AND_DX.must("every row has the length that was asked for", _long_as_asked),
-        Y_AND_DX.must("no logit is beyond the bound", _no_logit_beyond),
+        idle(Y_AND_DX.must("no logit is beyond the bound", _no_logit_beyond)),
         Y_AND_DX.must("rows keep their direction", _same_rows),
-        Y_AND_DX.must("the gradient is orthogonal to its row", _across),
+        idle(Y_AND_DX.must("the gradient is orthogonal to its row", _across)),
         Y_AND_DX.must("the gradient is right, for short and for long rows", _right_gradient),
         Y_AND_DX.must("a row of zeros has zeros in both", _right_gradient, ZERO),
         Y_AND_DX.must("axes in front are carried along", _right_gradient, HEADS),
@@ -523,12 +523,16 @@ CHOICE = Exercise(
     properties=(
         AN_ANSWER.kept(),
         AN_ANSWER.must("it computes the attention that was asked for", _own_attention),
-        AN_ANSWER.must("its tiles fit in fast memory", _tiles_fit),
-        AN_ANSWER.must("the words are those of its ledger", _words_are_those_of_the_ledger),
-        AN_ANSWER.must("the claim is what the rule gives, and 0 for exact attention", _claim_is_the_rule),
-        AN_ANSWER.must("the claim holds for this problem", _claim_holds),
-        AN_ANSWER.must(
-            "an approximation is chosen only where it moves fewer words", _exact_where_it_costs_nothing
+        idle(AN_ANSWER.must("its tiles fit in fast memory", _tiles_fit)),
+        idle(AN_ANSWER.must("the words are those of its ledger", _words_are_those_of_the_ledger)),
+        idle(
+            AN_ANSWER.must("the claim is what the rule gives, and 0 for exact attention", _claim_is_the_rule)
+        ),
+        idle(AN_ANSWER.must("the claim holds for this problem", _claim_holds)),
+        idle(
+            AN_ANSWER.must(
+                "an approximation is chosen only where it moves fewer words", _exact_where_it_costs_nothing
+            )
         ),
         AN_ANSWER.must("within a tenth of the fewest words", _few_words),
     ),
