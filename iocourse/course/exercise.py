@@ -60,6 +60,12 @@ Judge = Callable[[Sequence[Trial]], str | None]
 Play = Callable[[Callable[..., Any], Case], Trial]
 
 
+class WrongForm(str):
+    """A complaint that the answer is no such thing as was asked for: it is told once, for all properties."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True)
 class Property:
     """A named property of the student's answer, judged over all trials.

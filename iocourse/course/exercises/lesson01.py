@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from ... import exact
 from ...guard import no_calls_into
-from ..exercise import Case, Exercise, Property, Trial, judged, keeps_errors, settled
+from ..exercise import Case, Exercise, Property, Trial, WrongForm, judged, keeps_errors, settled
 from ..judging import (
     TOLERANCE,
     difference,
+    difference_or_scale,
     each,
     idle,
     only_where,
@@ -114,7 +115,7 @@ def _score_matrices(rng: np.random.Generator) -> Iterator[tuple[str, Array]]:
 def _row_sums(trial: Trial) -> str | None:
     P = _numbers(trial.value)
     if P.shape != trial.case.inputs["S"].shape:
-        return f"yours has shape {P.shape}, expected {trial.case.inputs['S'].shape}"
+        return WrongForm(f"yours has shape {P.shape}, expected {trial.case.inputs['S'].shape}")
     sums = P.sum(axis=1)
     wrong = ~(np.abs(sums - 1) <= TOLERANCE)
     if not wrong.any():
@@ -289,7 +290,7 @@ def _weights(rng: np.random.Generator) -> Iterator[tuple[str, Array, Array]]:
 def _sums_to_zero(trial: Trial) -> str | None:
     dS = _numbers(trial.value)
     if dS.shape != trial.case.inputs["P"].shape:
-        return f"yours has shape {dS.shape}, expected {trial.case.inputs['P'].shape}"
+        return WrongForm(f"yours has shape {dS.shape}, expected {trial.case.inputs['P'].shape}")
     sums = dS.sum(axis=1)
     worst = int(np.abs(sums).argmax())
     return None if abs(sums[worst]) <= TOLERANCE else f"row {worst} of yours sums to {sums[worst]:.4g}"
@@ -386,7 +387,8 @@ DERIVED = 1e-12
 def _gradient(k: int) -> Property:
     def judge(trial: Trial) -> str | None:
         got, wanted = trial.value[k], trial.case.expected
-        said = difference(got, wanted[k], TOLERANCE if LARGE in trial.case.label else DERIVED)
+        tolerance = TOLERANCE if LARGE in trial.case.label else DERIVED
+        said = difference_or_scale(got, wanted[k], trial.case, tolerance)
         taken = next((NAMES[n] for n in range(3) if said and not difference(got, wanted[n])), None)
         return f"yours is {taken}; return dQ, dK, dV in this order" if taken else said
 

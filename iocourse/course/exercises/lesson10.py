@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from ... import costs, exact
 from ...ledger import Ledger
-from ..exercise import Case, Exercise, Trial
+from ..exercise import Case, Exercise, Trial, WrongForm
 from ..judging import LARGE, each, idle, several, values, values_in
 from ..trials.kernels import launch_in_place, launches_kernels, words_exactly
 from ..trials.precision import full_products
@@ -69,7 +69,7 @@ def _two_arrays(trial: Trial) -> str | None:
     parts = several(trial.value, 2) or ()
     shapes = [np.shape(part) for part in parts]
     if shapes != [shape, shape]:
-        return f"expected two arrays of shape {shape}, got {shapes or 'none'}"
+        return WrongForm(f"expected two arrays of shape {shape}, got {shapes or 'none'}")
     places, mask = (np.asarray(part).dtype for part in parts)
     if places.kind not in "iu" or mask.kind != "b":
         return f"expected whole numbers and True or False, got {places} and {mask}"

@@ -20,7 +20,18 @@ from ...exact import real_numbers
 from ...guard import no_calls_into
 from ...machine import Features
 from ..budgets import every_input_loaded, fits, reads, total_within, writes
-from ..exercise import Case, Exercise, Property, Trial, call, judged, keeps_errors, run_schedule, settled
+from ..exercise import (
+    Case,
+    Exercise,
+    Property,
+    Trial,
+    WrongForm,
+    call,
+    judged,
+    keeps_errors,
+    run_schedule,
+    settled,
+)
 from ..judging import difference, each, idle, only_where, values, values_in
 from ..trials.pieces import memory_watch
 
@@ -73,14 +84,15 @@ def _play_features(student: Callable[..., Any], case: Case) -> Trial:
 def _products(trial: Trial) -> str | None:
     phi, psi, _ = map(real_numbers, trial.value)
     if phi.ndim != 2 or psi.ndim != 2 or phi.shape[1] != psi.shape[1]:
-        return f"features of Q and of K have shapes {phi.shape} and {psi.shape}; a row each, as many columns"
+        shapes = f"{phi.shape} and {psi.shape}"
+        return WrongForm(f"features of Q and of K have shapes {shapes}; a row each, as many columns")
     return difference(phi @ psi.T, trial.case.expected)
 
 
 def _count(trial: Trial) -> str | None:
     d, g = trial.case.inputs["Q"].shape[1], trial.case.inputs["g"]
     got, want = np.shape(trial.value[0]), (len(trial.case.inputs["Q"]), comb(d + g, g))
-    return None if got == want else f"yours has shape {got}, expected {want}"
+    return None if got == want else WrongForm(f"yours has shape {got}, expected {want}")
 
 
 FEATURES = Exercise(

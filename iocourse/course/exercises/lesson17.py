@@ -13,7 +13,7 @@ from ... import costs, masks, schedules
 from ...exact import real_numbers
 from ...guard import library_answer
 from ...ledger import Ledger
-from ..exercise import Case, Exercise, Trial
+from ..exercise import Case, Exercise, Trial, WrongForm
 from ..judging import TOLERANCE, Form, difference, each, idle, is_number, part, several
 
 Array = NDArray[np.float64]
@@ -72,7 +72,7 @@ FIT = ("the exponent", "the rate", "the law")
 def _nearer_law(trial: Trial) -> str | None:
     found, want = several(trial.value, len(FIT)), trial.case.expected[2]
     if found is None:
-        return f"expected 3 results: {', '.join(FIT)}"
+        return WrongForm(f"expected 3 results: {', '.join(FIT)}")
     return None if found[2] == want else f"yours is {found[2]!r}, closer lies {want!r}"
 
 
@@ -247,7 +247,7 @@ def _holds_every_pair(trial: Trial) -> str | None:
     """Pairs x, y with this printed error, in every direction of x - y: their usual error is in the range."""
     theirs, ends = trial.case.inputs["theirs"], several(trial.value, 2)
     if ends is None:
-        return f"expected 2 results: {', '.join(ENDS)}"
+        return WrongForm(f"expected 2 results: {', '.join(ENDS)}")
     least, largest = (float(real_numbers(end)) for end in ends)
     for angle in np.linspace(0, np.pi, 25):
         usual = usual_error_at(theirs, angle)
