@@ -113,7 +113,9 @@ def _place(folder: Path, submission: Submission) -> Path:
 
 def _fingerprint(submission: Submission, task: Task) -> str:
     places = [(place.cell, place.source) for place in task.lesson.places]
-    asked = [(one.id, one.importance, [p.name for p in one.properties]) for one in task.lesson.exercises]
+    asked = [
+        (one.id, one.importance, [(p.name, p.idle) for p in one.properties]) for one in task.lesson.exercises
+    ]
     said = repr((__version__, places, asked, task.limits, task.walls, task.seed))
     return hashlib.sha256(said.encode() + submission.data).hexdigest()
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..course import credit
 from ..course.checking import RUNS, Verdict, judge, report
 from ..course.exercise import Case, Exercise, Trial
 from ..refusal import Refused
@@ -28,7 +29,8 @@ class Mark:
         id: the exercise's.
         held: properties that hold.
         asked: properties there are.
-        importance: points for all of them.
+        points: what they give.
+        of: what all of them give.
         report: what a check would have printed.
         why: the first complaint, "" where all is well.
     """
@@ -36,14 +38,10 @@ class Mark:
     id: str
     held: int
     asked: int
-    importance: int
+    points: float
+    of: int
     report: str
     why: str
-
-    @property
-    def points(self) -> float:
-        """The importance, in proportion to the properties that hold."""
-        return self.importance * self.held / self.asked
 
 
 class _Stopped(Exception):
@@ -105,7 +103,9 @@ class _Run:
         asked = max(len(verdicts), len(exercise.properties))
         text = report(exercise, verdicts, seed)
         why = next((f"{name}: {complaint}" for name, complaint in verdicts if complaint is not None), "")
-        return Mark(exercise.id, held, asked, exercise.importance, _writable(text), _writable(why))
+        points = credit.points(exercise, verdicts)
+        text, why = _writable(text), _writable(why)
+        return Mark(exercise.id, held, asked, points, credit.most(exercise), text, why)
 
     def _verdicts(self, at: int, exercise: Exercise, seed: int) -> list[Verdict]:
         try:
