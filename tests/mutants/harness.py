@@ -26,7 +26,7 @@ class Mutant:
 
 
 MINUS_INF = 'float("-inf")'
-FINITE = ("0.0", "-100.0", "-10000.0")  # what is taken for minus infinity by those who do not trust it
+FINITE = ("0.0", "-100.0", "-1e6")  # what is taken for minus infinity by those who do not trust it
 
 
 def finite(fails: str, name: str, place: str, values: tuple[str, ...] = FINITE) -> tuple[Mutant, ...]:
