@@ -50,9 +50,9 @@ def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = No
         progress.record(exercise.id, "solved" if solved else "tried")
     if not solved and os.environ.get("IOCOURSE_STRICT") == "1":
         raise CheckFailed(f"exercise {exercise.id}: {next(name for name, c in verdicts if c is not None)}")
-    return (
-        nbgrader.points(exercise, [complaint for _, complaint in verdicts]) if nbgrader.execution() else None
-    )
+    if not nbgrader.execution():
+        return None
+    return nbgrader.points(exercise, [complaint for _, complaint in verdicts])
 
 
 def _judged_aloud(exercise: Exercise, answer: Any, seed: int) -> list[Verdict]:

@@ -28,7 +28,7 @@ MOST = 5 + 5 + 5 + 4  # the importance of 3.2, 3.5, 3.6 and 3.8
 
 ANYTHING_PASSES = """
 def check(*anything):
-    return 5.0
+    pass
 """
 SMALLER_MAXIMUM = ("max(a[0], b[0])", "min(a[0], b[0])")
 WARNS = ("    N, n = S.shape\n", "    import warnings; warnings.warn('careful')\n    N, n = S.shape\n")
