@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..guard import LibraryAnswer
-from . import progress
+from . import nbgrader, progress
 from .exercise import Exercise, Property, Trial, WrongForm, asking_for, find, raised_in, told
 from .messages.mistakes import advice
 from .messages.waiting import Doing, signs_of_life
@@ -30,23 +30,30 @@ class CheckFailed(AssertionError):
     """A check failed where IOCOURSE_STRICT asks for an error; never raised for a student."""
 
 
-def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = None) -> None:
+def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = None) -> float | None:
     """Judge `answer` for an exercise and print one line for each property.
 
     Inputs are fresh each time; a failing report names the seed that repeats them. Never raises for a
     student; with IOCOURSE_STRICT=1 a failed check raises CheckFailed. Raises ValueError for an unknown id
     and for a seed that is no whole number from 0. A check that takes long says which case is running;
     KeyboardInterrupt names it, and goes on.
+
+    Returns:
+        None, which a notebook does not show; the points where nbgrader runs it.
     """
     exercise = find(exercise_id)
     chosen = _seed(seed)
-    verdicts = _judged_aloud(exercise, answer, chosen)
+    with nbgrader.warnings_are_no_failures():
+        verdicts = _judged_aloud(exercise, answer, chosen)
     solved = all(complaint is None for _, complaint in verdicts)
     print(report(exercise, verdicts, chosen))
     if solved or not _is_unwritten(verdicts):
         progress.record(exercise.id, "solved" if solved else "tried")
     if not solved and os.environ.get("IOCOURSE_STRICT") == "1":
         raise CheckFailed(f"exercise {exercise.id}: {next(name for name, c in verdicts if c is not None)}")
+    if not nbgrader.execution():
+        return None
+    return nbgrader.points(exercise, [complaint for _, complaint in verdicts])
 
 
 def _judged_aloud(exercise: Exercise, answer: Any, seed: int) -> list[Verdict]:
