@@ -149,9 +149,12 @@ def report(exercise: Exercise, verdicts: Sequence[Verdict], seed: int) -> str:
 
 
 def _which_first(exercise: Exercise, failed: Sequence[str]) -> list[str]:
-    """Of several properties that fail, the first that says something in particular: most have one cause."""
     if len(failed) < 2:
         return []
+    return [f'Read "{read_first(exercise, failed)}" first: the others may fail for the same reason.']
+
+
+def read_first(exercise: Exercise, failed: Sequence[str]) -> str:
+    """Of the properties that fail, the first that says something in particular: most have one cause."""
     general = {prop.name for prop in exercise.properties if prop.general}
-    first = next((name for name in failed if name not in general), failed[0])
-    return [f'Read "{first}" first: the others may fail for the same reason.']
+    return next((name for name in failed if name not in general), failed[0])
