@@ -129,7 +129,7 @@ def _refused(runs: Sequence[Mapping[str, Any]]) -> str:
     mistakes = refused + sum(run["open"] + run["accepted"] for run in runs)
     most = max(run["of"] for run in runs)
     tried = f", 1 in {most} tried" if most > 1 else ""
-    return f"{refused:,} of {mistakes:,} ({percent(refused, mistakes)}{tried})"
+    return f"{refused:,} of {mistakes:,} ({percent(refused, mistakes)}{tried})" if mistakes else "none tried"
 
 
 def _runs(record: Record) -> str:
@@ -154,7 +154,7 @@ def _told(exercise: Exercise, remark: Remark, facts: Mapping[str, Any]) -> str:
         "",
         f"Properties: {'; '.join(prop.name for prop in exercise.properties)}.",
         "",
-        f"Mistakes made by a machine: {_machine(facts['by machine'])}",
+        f"Mistakes that a machine made, and the check refused: {_machine(facts['by machine'])}",
         "",
     ]
     return "\n".join(lines)
@@ -169,4 +169,4 @@ def _machine(run: Mapping[str, Any]) -> str:
     others = run["no mistakes"]
     changes = "1 more change was no mistake" if others == 1 else f"{others} more changes were no mistakes"
     passing = "".join(f" Known to pass: {why}." for why in run.get("known to pass", ()))
-    return f"refused {_refused([run])}" + (f"; {changes}." if others else ".") + passing
+    return _refused([run]) + (f"; {changes}." if others else ".") + passing
