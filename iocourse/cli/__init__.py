@@ -181,6 +181,11 @@ def _add_mutants(commands: Commands[Parser]) -> None:
     mutants.add_argument("--triton", action="store_true", help="lessons 10 to 14 too, a second a mutant")
     mutants.add_argument("--jobs", metavar="J", type=int, help="mutants at a time; all processors by default")
     mutants.add_argument("--json", metavar="FILE", type=Path, help="also write what was found to FILE")
+    kept = mutants.add_mutually_exclusive_group()
+    kept.add_argument("--record", action="store_true", help="also keep the scores for the instructor's guide")
+    kept.add_argument(
+        "--remarks", action="store_true", help="only see what refuses the errors that docs/remarks names"
+    )
 
 
 def _add_not_built(commands: Commands[Parser], name: str, text: str) -> None:
@@ -194,6 +199,19 @@ def _add_progress(commands: Commands[Parser]) -> None:
     one.add_argument("--export", metavar="FILE", type=Path, help="write the progress to FILE")
     one.add_argument("--import", metavar="FILE", type=Path, dest="merge", help="merge FILE into the progress")
     one.add_argument("--reset", action="store_true", help="start afresh; the old file is kept")
+    one.add_argument(
+        "--cohort", metavar="FOLDER", type=Path, help="count a class's predictions, from exported files"
+    )
+    parser.add_argument(
+        "--only",
+        metavar="QUESTION",
+        action="append",
+        default=[],
+        help="with --cohort: this question or lesson, such as 4.5 or 04; repeatable",
+    )
+    parser.add_argument(
+        "--figure", metavar="FILE", type=Path, help="with --cohort: also draw them, FILE.svg or FILE.png"
+    )
 
 
 def _not_built(arguments: argparse.Namespace) -> int:
@@ -266,6 +284,11 @@ def _lab(arguments: argparse.Namespace) -> int:
 def _progress(arguments: argparse.Namespace) -> int:
     from iocourse.course import progress
 
+    if arguments.cohort:
+        return _cohort(arguments)
+    for option in ("only", "figure"):
+        if getattr(arguments, option):
+            raise Refused(f"--{option} goes with --cohort FOLDER")
     if arguments.export:
         print(f"{progress.export_to(arguments.export)} exercises written to {arguments.export}")
     elif arguments.merge:
@@ -278,6 +301,16 @@ def _progress(arguments: argparse.Namespace) -> int:
         print(json.dumps(facts, indent=1, sort_keys=True))
     else:
         print(f"{progress.location()}\n\n{progress.table(progress.load(), _known_exercises())}")
+    return 0
+
+
+def _cohort(arguments: argparse.Namespace) -> int:
+    from iocourse.course import cohort
+
+    found = cohort.class_histograms(arguments.cohort, arguments.only)
+    print(cohort.as_text(found))
+    if arguments.figure:
+        cohort.draw(found, arguments.figure)
     return 0
 
 
@@ -308,12 +341,44 @@ def _release(arguments: argparse.Namespace) -> int:
 def _mutants(arguments: argparse.Namespace) -> int:
     from iocourse.course.authoring.mutation import command, report
 
+    if arguments.remarks:
+        return _remarks(arguments.only)
+    if arguments.record and arguments.operators:
+        raise Refused("--record keeps the score of all operators: leave --operators away")
     options = ("only", "operators", "seeds", "sample", "every_seed", "triton", "jobs")
     found = command.run(**{name: getattr(arguments, name) for name in options})
     print(report.summary(found))
     if arguments.json:
         _write_json(arguments.json, report.as_json(found))
+    if arguments.record:
+        from iocourse.course.authoring.guide.record import record_scores
+
+        record_scores(find_checkout(), found, arguments.sample, _today_with("numpy", "triton"))
     return 0 if all(score.holds for score in found) else 1
+
+
+def _remarks(only: Sequence[str]) -> int:
+    """Record what refuses the errors that the guide's remarks name; those of kernels where they can run."""
+    from iocourse.course.authoring.guide import by_hand, record, remarks
+    from iocourse.course.authoring.mutation import command
+
+    root = find_checkout()
+    said = remarks.read_remarks(root)
+    chosen = [name for name in command.chosen(only, triton=True) if name in said]
+    found = by_hand.refusals(root, said, chosen)
+    record.record_refusals(root, found, _today_with("numpy", "triton"))
+    print(f"{sum(map(len, found.values()))} errors of {len(found)} exercises recorded in {record.FILE}")
+    return 0
+
+
+def _today_with(*packages: str) -> str:
+    """The date and the versions of Python and of these packages, as a record says them."""
+    from iocourse.bench import circumstances
+
+    facts = circumstances(*packages)
+    return f"{facts['date']}, " + ", ".join(
+        f"{name} {version}" for name, version in facts["versions"].items()
+    )
 
 
 def _release_check(problems: Sequence[str]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,7 @@ def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = No
         raise CheckFailed(f"exercise {exercise.id}: {next(name for name, c in verdicts if c is not None)}")
     if not nbgrader.execution():
         return None
-    return nbgrader.points(exercise, [complaint for _, complaint in verdicts])
+    return nbgrader.points(exercise, verdicts)
 
 
 def _judged_aloud(exercise: Exercise, answer: Any, seed: int) -> list[Verdict]:
@@ -173,13 +173,16 @@ def _line(name: str, complaint: str | None) -> str:
 
 
 def _which_first(exercise: Exercise, verdicts: Sequence[Verdict]) -> list[str]:
-    """Of several properties that fail, a wrong form, or the first that says something in particular: most
-    have one cause.
-    """
     failed = {name: said for name, said in verdicts if said is not None and said != NOT_TRIED}
     if len(failed) < 2:
         return []
+    return [f'Read "{read_first(exercise, failed)}" first: the others may fail for the same reason.']
+
+
+def read_first(exercise: Exercise, failed: Mapping[str, str]) -> str:
+    """Of the properties that fail, with what they say: a wrong form, or else the first that says something in
+    particular. Most have one cause.
+    """
     general = {prop.name for prop in exercise.properties if prop.general}
     misshapen = [name for name, said in failed.items() if isinstance(said, WrongForm)]
-    first = next(iter([*misshapen, *(name for name in failed if name not in general), *failed]))
-    return [f'Read "{first}" first: the others may fail for the same reason.']
+    return next(iter([*misshapen, *(name for name in failed if name not in general), *failed]))

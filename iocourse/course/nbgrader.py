@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 
+from . import credit
 from .exercise import Exercise
 
 DIGITS = 4  # behind the point, of points: a feedback page shows them
@@ -32,13 +33,6 @@ def warnings_are_no_failures() -> Iterator[None]:
         yield
 
 
-def points(exercise: Exercise, complaints: Sequence[str | None]) -> float:
-    """The exercise's importance, in proportion to the properties that hold.
-
-    Args:
-        exercise: which.
-        complaints: one for each property judged, None where it holds; fewer than the exercise has where an
-            error made the rest moot.
-    """
-    held = sum(complaint is None for complaint in complaints)
-    return round(exercise.importance * held / max(len(complaints), len(exercise.properties)), DIGITS)
+def points(exercise: Exercise, verdicts: Sequence[tuple[str, str | None]]) -> float:
+    """What `iocourse grade` gives for these verdicts of the judge, to `DIGITS` digits."""
+    return round(credit.points(exercise, verdicts), DIGITS)

@@ -34,7 +34,7 @@ def predict(question: str, **numbers: Any) -> None:
     if given:
         print(
             f"Prediction {question}: "
-            + ", ".join(f"{name} = {_show(value)}" for name, value in given.items())
+            + ", ".join(f"{name} = {shown(value)}" for name, value in given.items())
         )
         progress.record(f"p{question}", "seen", prediction=given)
     if missing:
@@ -62,20 +62,20 @@ def measured(question: str, **numbers: Any) -> None:
         if isinstance(value, Unsolved):
             print(f"{name}: {value}")
         else:
-            print(f"{name}: {_show(value)} measured, {_against(expected.get(name), value)}")
+            print(f"{name}: {shown(value)} measured, {_against(expected.get(name), value)}")
 
 
 def _against(expected: Any, value: Any) -> str:
     if expected is None:
         return "no prediction"
     if isinstance(value, bool) or isinstance(expected, bool):
-        return f"{_show(expected)} predicted: {'right' if bool(expected) == bool(value) else 'not so'}"
+        return f"{shown(expected)} predicted: {'right' if bool(expected) == bool(value) else 'not so'}"
     if not isinstance(value, (int, float)):
-        return f"{_show(expected)} predicted: what was measured is no number"
+        return f"{shown(expected)} predicted: what was measured is no number"
     if equal_in_the_digits_given(expected, value):
-        return f"{_show(expected)} predicted: right"
+        return f"{shown(expected)} predicted: right"
     factor = f", a factor of {value / expected:.2f}" if expected else ""
-    return f"{_show(expected)} predicted: off by {_show(abs(value - expected))}{factor}"
+    return f"{shown(expected)} predicted: off by {shown(abs(value - expected))}{factor}"
 
 
 def equal_in_the_digits_given(expected: float, value: float) -> bool:
@@ -107,7 +107,8 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _show(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A number as `predict` and `measured` print it."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"

@@ -17,6 +17,7 @@ from typing import Any
 from iocourse.console import steps
 from iocourse.course.authoring import assignment, execution, lint, prose
 from iocourse.course.authoring.announcements import announce
+from iocourse.course.authoring.guide.page import PAGE, guide_page, guide_problems
 from iocourse.course.authoring.kernel_lessons import cannot_run
 from iocourse.course.authoring.source import Cell, SourceError, cell_ids, parse, shown, side
 from iocourse.course.checkout import Project, read_project
@@ -204,7 +205,7 @@ def _refuse_faults(notebook: Json, name: str) -> None:
 
 
 def release(root: Path, *, force: bool = False, only: Sequence[str] = ()) -> list[str]:
-    """Write every notebook that changed, and the table of run times in README.md.
+    """Write every notebook that changed, the table of run times in README.md, and the guide to the exercises.
 
     Args:
         root: the checkout.
@@ -225,6 +226,7 @@ def release(root: Path, *, force: bool = False, only: Sequence[str] = ()) -> lis
         texts[path] = to_text(kept or run_solved(lesson, root))
         texts[Path("lessons") / path.name] = to_text(lesson.student)
     texts |= {Path("README.md"): text} if (text := readme_with_table(root)) else {}
+    texts |= {PAGE: page} if (page := guide_page(root)) else {}
     changed = [path for path, text in texts.items() if _read(root / path) != text]
     for path in changed:
         write_whole(root / path, texts[path])
@@ -254,7 +256,7 @@ def check(root: Path, *, only: Sequence[str] = ()) -> list[str]:
     labels = prose.course_labels([lesson.cells for lesson in lessons])
     chosen = read_lessons(root, project, only) if only else lessons
     found = [problem for lesson in chosen for problem in _lesson_problems(lesson, root, labels)]
-    return found if only else [*found, *_strays(root, lessons), *_table_problems(root)]
+    return found if only else [*found, *_strays(root, lessons), *_table_problems(root), *guide_problems(root)]
 
 
 def _lesson_problems(lesson: Lesson, root: Path, labels: Collection[str]) -> Iterator[str]:

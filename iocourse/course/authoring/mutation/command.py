@@ -42,10 +42,10 @@ def run(
         Refused: an exercise or operator that is not there, a number below 1, a system without fork.
     """
     _refuse(operators, seeds=seeds, sample=sample, jobs=1 if jobs is None else jobs)
-    chosen = _chosen(only, triton)
-    _prepare(chosen)
-    drawn = [m for e in chosen for m in mutants_of(e, operators) if m.key % sample == 0]
-    return scores(_told(drawn, range(seeds), jobs or os.cpu_count() or 1, every_seed), chosen)
+    asked = chosen(only, triton)
+    prepare(asked)
+    drawn = [m for e in asked for m in mutants_of(e, operators) if m.key % sample == 0]
+    return scores(_told(drawn, range(seeds), jobs or os.cpu_count() or 1, every_seed), asked)
 
 
 def _refuse(operators: Collection[str], **numbers: int) -> None:
@@ -59,7 +59,12 @@ def _refuse(operators: Collection[str], **numbers: int) -> None:
             raise Refused(f"operator {operator!r} is unknown; allowed: {', '.join(OPERATORS)}")
 
 
-def _chosen(only: Sequence[str], triton: bool) -> list[str]:
+def chosen(only: Sequence[str], triton: bool) -> list[str]:
+    """Ids of the exercises that `only` names, or of all, those of kernels with `triton`.
+
+    Raises:
+        Refused: there is no such exercise.
+    """
     for name in only:
         if not any(_is(name, exercise) for exercise in exercises()):
             raise Refused(
@@ -74,7 +79,7 @@ def _is(name: str, exercise: str) -> bool:
     return name == exercise or name == f"{lesson_of(exercise):02d}"
 
 
-def _prepare(chosen: Sequence[str]) -> None:
+def prepare(chosen: Sequence[str]) -> None:
     """One thread for everybody, as a fork has but one, and the interpreter for kernels, before they load."""
     for library in ("OMP", "OPENBLAS", "MKL"):
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")

@@ -1,0 +1,261 @@
+"""The instructor's guide: its page is what its sources say, its commands are ours, and its record is true."""
+
+import importlib
+import json
+import os
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from iocourse.cli import build_parser, main
+from iocourse.course.authoring import release
+from iocourse.course.authoring.guide import by_hand, page, record, remarks
+from iocourse.course.authoring.mutation.references import INTERPRETED, lesson_of
+from iocourse.course.authoring.mutation.report import Score
+from iocourse.course.checkout import find_checkout
+from iocourse.course.exercise import exercises
+from iocourse.refusal import Refused
+
+ROOT = find_checkout()
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+KNOWN = {"lab", "doctor", "count", "progress", "grade", "mutants", "bench", "profile", "release"}
+
+
+@pytest.mark.quick
+def test_the_page_is_what_its_sources_say():
+    assert list(page.guide_problems(ROOT)) == []
+
+
+def test_every_exercise_has_a_sentence_and_three_errors_or_more():
+    said = remarks.read_remarks(ROOT)
+    assert list(said) == list(exercises())
+    for name, remark in said.items():
+        assert 3 <= len(remark.errors) <= 8, name
+        assert remark.say.endswith((".", "?")) and "\n" not in remark.say
+        assert not any(hint in remark.say for hint in exercises()[name].hints)
+        assert all(what.endswith(".") for _, what in remark.errors)
+    assert len({remark.say for remark in said.values()}) == len(said)
+
+
+@pytest.mark.parametrize("name", ["0.1", "1.3", "4.4", "5.1", "8.1", "17.3"])
+def test_what_is_recorded_of_an_exercise_is_what_its_check_says(name):
+    suite = by_hand.suites(ROOT, lesson_of(name))[name]
+    errors = [error for error, _ in remarks.read_remarks(ROOT)[name].errors]
+    assert by_hand.refused(name, suite, errors) == record.read_record(ROOT)[name]["by hand"]["errors"]
+
+
+def test_every_error_of_a_remark_is_a_mutant_that_its_suite_refuses():
+    """Of lessons without kernels: the suites of the others cannot be read everywhere."""
+    facts = record.read_record(ROOT)
+    for lesson in sorted({lesson_of(name) for name in exercises()} - set(INTERPRETED)):
+        for name, suite in by_hand.suites(ROOT, lesson).items():
+            named = {mutant.name: mutant.fails for mutant in suite.mutants}
+            for error, refusal in facts[name]["by hand"]["errors"].items():
+                assert refusal["named by"] == named[error], (name, error)
+
+
+# ------------------------------------------------------------------ a small checkout
+@pytest.fixture
+def checkout(tmp_path):
+    """The checkout's own guide, in a folder where it may be broken."""
+    for folder in ("docs", "solutions", "tests/mutants"):
+        shutil.copytree(
+            ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("*.ipynb", "__pycache__")
+        )
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def edit(path, old, new):
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+
+
+def test_a_checkout_without_remarks_has_no_page(tmp_path):
+    assert page.guide_page(tmp_path) is None and list(page.guide_problems(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "problem"),
+    [
+        (
+            "exercises.md",
+            "Exercise by exercise",
+            "By hand",
+            "docs/exercises.md is stale: run iocourse release",
+        ),
+        ("remarks/00.toml", "Let them draw", "Draw", "docs/exercises.md is stale: run iocourse release"),
+        ("remarks/00.toml", '["0.1"]', '["0.9"]', "docs/remarks speaks of 0.9, which is no exercise"),
+        ("remarks/00.toml", '["0.1"]', '["0.9"]', "docs/remarks/00.toml says nothing of exercise 0.1"),
+        ("remarks/00.toml", '["bytes"', '["bits"', "the errors of 0.1 are out of date: run iocourse mutants"),
+        ("mutants.json", "each word counts once", "each word", "the errors of 0.1 are out of date"),
+        (
+            "mutants.json",
+            "by machine",
+            "by chance",
+            "no score of 0.1: run iocourse mutants --only 0.1 --record",
+        ),
+    ],
+)
+def test_what_is_out_of_date_is_named_with_its_remedy(checkout, file, old, new, problem):
+    edit(checkout / "docs" / file, old, new)
+    assert any(problem in line for line in page.guide_problems(checkout))
+
+
+def test_a_page_that_is_missing_is_stale_and_release_writes_it(checkout):
+    (checkout / page.PAGE).unlink()
+    assert list(page.guide_problems(checkout)) == ["docs/exercises.md is stale: run iocourse release"]
+    assert page.guide_page(checkout) == (ROOT / page.PAGE).read_text(encoding="utf-8")
+
+
+def test_an_exercise_of_which_nothing_was_tried_has_no_score(checkout):
+    facts = json.loads((checkout / record.FILE).read_text(encoding="utf-8"))
+    facts["0.1"]["by machine"] |= {"refused": 0, "open": 0, "accepted": 0, "of": 32}
+    (checkout / record.FILE).write_text(json.dumps(facts), encoding="utf-8")
+    said = page.guide_page(checkout).split("### 0.1")[1].split("###")[0]
+    assert "the check refused: none tried; 2 more" in said
+
+
+def test_release_writes_and_checks_the_page(monkeypatch):
+    assert list(page.guide_problems(ROOT)) == []
+    monkeypatch.setattr(release, "guide_problems", lambda root: iter(["the guide is asked"]))
+    monkeypatch.setattr(release, "_lesson_problems", lambda *args: iter(()))
+    assert "the guide is asked" in release.check(ROOT)
+
+
+def test_a_page_is_left_alone_while_something_is_missing(checkout):
+    edit(checkout / "docs" / "remarks" / "00.toml", '["0.1"]', '["0.9"]')
+    assert page.guide_page(checkout) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '["0.1"]\nsay = ""\nerrors = [["bytes", "Counts bytes."]]',
+        '["0.1"]\nsay = "So."\nerrors = []',
+        '["0.1"]\nsay = "So."\nerrors = [["bytes"]]',
+        '["0.1"]\nsay = "So."\nerrors = [["bytes", 8]]',
+        '["0.1"]\nsay = "So."\nerrors = [["bytes", "Counts bytes."]]\nmore = 1',
+        "x = 3",
+        "[",
+    ],
+)
+def test_remarks_of_another_form_are_refused_in_a_line(tmp_path, text):
+    (tmp_path / remarks.FOLDER).mkdir(parents=True)
+    (tmp_path / remarks.FOLDER / "00.toml").write_text(text)
+    with pytest.raises(Refused, match=r"^[^\n]*00\.toml[^\n]*$"):
+        remarks.read_remarks(tmp_path)
+
+
+def test_a_broken_record_is_refused(tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / record.FILE).write_text("{")
+    with pytest.raises(Refused, match=r"mutants\.json is not JSON"):
+        record.read_record(tmp_path)
+
+
+def test_records_are_merged_and_stay_in_order(tmp_path):
+    record.record_scores(tmp_path, [Score("10.1", killed=3), Score("9.1", killed=5, by_rule=1)], 16, "today")
+    record.record_refusals(tmp_path, {"9.1": {"e": {"named by": "p", "read first": "q"}}}, "later")
+    record.record_scores(tmp_path, [Score("9.1", killed=7)], 1, "later")
+    found = json.loads((tmp_path / record.FILE).read_text())
+    assert list(found) == ["9.1", "10.1"]
+    assert found["9.1"]["by machine"] | {"run": ""} == {
+        "mutants": 7, "refused": 7, "no mistakes": 0, "open": 0, "accepted": 0, "known to pass": [],
+        "of": 1, "run": "",
+    }  # fmt: skip
+    assert found["9.1"]["by hand"]["run"] == "later" and found["10.1"]["by machine"]["of"] == 16
+
+
+def test_the_command_records_what_refuses_an_error(checkout, monkeypatch, capsys):
+    monkeypatch.chdir(checkout)
+    kept = record.read_record(checkout)
+    edit(checkout / record.FILE, "each word counts once", "each word")
+    assert main(["mutants", "--only", "0.1", "--remarks"]) == 0
+    assert capsys.readouterr().out == "6 errors of 1 exercises recorded in docs/mutants.json\n"
+    assert record.read_record(checkout)["0.1"]["by hand"]["errors"] == kept["0.1"]["by hand"]["errors"]
+    assert record.read_record(checkout)["4.1"] == kept["4.1"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="mutants run in processes that are forked")
+def test_the_command_records_a_score(checkout, monkeypatch, capsys):
+    monkeypatch.chdir(checkout)
+    edit(checkout / record.FILE, '"by machine"', '"by chance"')
+    main(["mutants", "--only", "8.4", "--record", "--seeds", "1", "--jobs", "1"])
+    run = record.read_record(checkout)["8.4"]["by machine"]
+    assert run["of"] == 1 and run["refused"] == run["mutants"] > 0 and run["run"].startswith("20")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('["bytes"', '["bits"', "the remark on 0.1 names 'bits'; its mutants: output forgotten"),
+        ('["0.1"]', '["0.9"]', ""),
+    ],
+)
+def test_a_remark_on_no_mutant_is_refused(checkout, monkeypatch, capsys, old, new, said):
+    monkeypatch.chdir(checkout)
+    edit(checkout / "docs" / "remarks" / "00.toml", old, new)
+    assert main(["mutants", "--only", "0.1", "--remarks"]) == (2 if said else 0)
+    assert said in capsys.readouterr().err
+
+
+def test_a_score_of_some_operators_is_not_recorded(capsys):
+    assert main(["mutants", "--record", "--operators", "starts", "--only", "0.1"]) == 2
+    assert "--record keeps the score of all operators" in capsys.readouterr().err
+
+
+def test_a_mutant_that_its_check_accepts_is_no_common_error():
+    suite = by_hand.suites(ROOT, 0)["0.1"]
+    harness = importlib.import_module("harness")
+    right = harness.Mutant(
+        "right", "nothing moves that is neither input nor output", ("words_Q,", "words_Q, ")
+    )
+    with pytest.raises(Refused, match="does not fail in 'nothing moves"):
+        by_hand.refused("0.1", harness.Suite("0.1", (right,), suite.right), ["right"])
+
+
+# ------------------------------------------------------------------ what the pages say
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_commands_of_the_pages_are_understood(path):
+    text = path.read_text(encoding="utf-8")
+    blocks = "\n".join(re.findall(r"^```bash\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+    commands = [line for line in blocks.splitlines() if line.startswith("iocourse ")]
+    inline = re.findall(r"`(iocourse [^`]+)`", text)
+    commands += [command for command in inline if len(command.split()) > 2]
+    assert {command.split()[1] for command in inline} <= KNOWN
+    assert commands or inline
+    for command in commands:
+        words = shlex.split(command)[1:]
+        parsed, extra = build_parser(words[0]).parse_known_args(words)
+        assert not extra and parsed.handler, command
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_links_of_the_pages_lead_somewhere(path):
+    targets = re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8"))
+    assert all("://" in target or (path.parent / target).exists() for target in targets)
+
+
+def test_exercises_and_sections_that_the_plans_name_exist():
+    text = (
+        (ROOT / "docs" / "teaching.md").read_text(encoding="utf-8").split("## Plans")[1].split("## What a")[0]
+    )
+    sections = {
+        number
+        for source in Path(ROOT / "solutions").glob("[0-9]*.py")
+        for number in re.findall(r"^# ## (\d+\.\d+) ", source.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    named = set(re.findall(r"\b\d{1,2}\.\d{1,2}\b", text))
+    assert len(named) > 40 and named - sections - set(exercises()) == set()
+
+
+def test_the_minutes_of_a_plan_add_up():
+    text = (ROOT / "docs" / "teaching.md").read_text(encoding="utf-8")
+    for heading, minutes in (("### 90 minutes", 90), ("### Half a day", 240)):
+        plan = text.split(heading)[1].split("\n### ")[0]
+        assert sum(int(found) for found in re.findall(r"^\| (\d+) \|", plan, re.MULTILINE)) == minutes
