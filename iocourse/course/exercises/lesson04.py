@@ -38,8 +38,9 @@ def forward_cases(
 ) -> Callable[[np.random.Generator], list[Case]]:
     """Cases for a forward schedule with tiles Br and Bc; fast memory is the footprint and the allowance.
 
-    The last cases are the first one with scores so large, or so low, that a softmax needs its maximum. From
-    d = 6 on the allowance of tiles of 1, five words, never holds another (Br, d), whatever is drawn.
+    Where a block of queries is three blocks of keys long, the allowance holds no block of as many keys. The
+    last cases are the first one with scores so large, or so low, that a softmax needs its maximum. From d = 6
+    on the allowance of tiles of 1, five words, never holds another (Br, d), whatever is drawn.
     """
 
     def case(QKV: np.ndarray, Br: int, Bc: int) -> Case:
@@ -52,6 +53,8 @@ def forward_cases(
 
     def cases(rng: np.random.Generator) -> list[Case]:
         sizes = tilings(rng, 6, 11)
+        _, d, _, Bc = sizes[0]
+        sizes.append((4 * Bc, d, 3 * Bc, Bc))
         found = same_inputs(sizes, lambda N, d: rng.standard_normal((3, N, d)), case)
         large = [stretched(found[0]), far_below(rng, found[0])]
         return [*found, *(labelled_large(case(QKV, *sizes[0][2:])) for QKV in large)]
