@@ -160,12 +160,12 @@ def _bound_cases(rng: np.random.Generator) -> list[Case]:
 
     In two small cases the best T is a prime number, and a grid of every other T or every third misses it.
     The last ones are tiny: one where the last segment just fills, one where T = 1 is one of its limits, two
-    with fewer words than a row has, two where F changes its form within reach.
+    with fewer words than a row has, two where F changes its form within reach, one of two long rows.
     """
     d, N = int(rng.integers(5, 9)), int(rng.integers(150, 230))
     sizes = [(N, d, 4 * d * d + 3), (N, d, 16 * d * d + 1), (N, d, d * d // 3), (N, d, d * d + 1)]
     sizes += [(N, d, N * d // 2), (9, d + 9, 7), (11, 4, 21), (14, 4, 8), (3, 3, 1000)]
-    sizes += [(1, 1, 1), (1, 2, 3), (1, 3, 2), (4, 3, 6), (8, 2, 3)]
+    sizes += [(1, 1, 1), (1, 2, 3), (1, 3, 2), (4, 3, 6), (8, 2, 3), (2, 4, 10)]
     sizes += [
         *rng.integers(1, 9, size=(4, 3)).tolist(),
         (int(rng.integers(1, 9)), d, int(rng.integers(1, d))),
