@@ -22,7 +22,7 @@ from ..budgets import (
 from ..exercise import Case, Exercise, Property, Trial, run_schedule
 from ..judging import LARGE, Form, block_size, idle, is_right, only_where, two_whole, values, values_in
 from ..messages.scale import scale_seen
-from ..trials.tilings import far_below, labelled_large, same_inputs, stretched, tilings
+from ..trials.tilings import far_below, labelled_large, same_inputs, stretched, tilings, with_long_blocks
 
 Cost = Callable[..., Ledger]
 Allowance = Callable[[int, int], int]
@@ -38,9 +38,8 @@ def forward_cases(
 ) -> Callable[[np.random.Generator], list[Case]]:
     """Cases for a forward schedule with tiles Br and Bc; fast memory is the footprint and the allowance.
 
-    Where a block of queries is three blocks of keys long, the allowance holds no block of as many keys. The
-    last cases are the first one with scores so large, or so low, that a softmax needs its maximum. From d = 6
-    on the allowance of tiles of 1, five words, never holds another (Br, d), whatever is drawn.
+    The last cases are the first one with scores so large, or so low, that a softmax needs its maximum. From
+    d = 6 on the allowance of tiles of 1, five words, never holds another (Br, d), whatever is drawn.
     """
 
     def case(QKV: np.ndarray, Br: int, Bc: int) -> Case:
@@ -52,9 +51,7 @@ def forward_cases(
         return Case(f"N={N}, d={d}, Br={Br}, Bc={Bc}", inputs, exact.attention(Q, K, V), M, budget)
 
     def cases(rng: np.random.Generator) -> list[Case]:
-        sizes = tilings(rng, 6, 11)
-        _, d, _, Bc = sizes[0]
-        sizes.append((4 * Bc, d, 3 * Bc, Bc))
+        sizes = with_long_blocks(tilings(rng, 6, 11))
         found = same_inputs(sizes, lambda N, d: rng.standard_normal((3, N, d)), case)
         large = [stretched(found[0]), far_below(rng, found[0])]
         return [*found, *(labelled_large(case(QKV, *sizes[0][2:])) for QKV in large)]
