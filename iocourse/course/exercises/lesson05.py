@@ -103,7 +103,11 @@ def _segment_case(rng: np.random.Generator, kind: str, queries: int, keys: int, 
     v, o = rng.random((keys, d)) < 0.6, rng.random((queries, d)) < 0.6
     s = rng.random((queries, keys)) < (0.5 if kind in (ONLY_OLD, BOTH) else 0.0)
     v[:, 0] = o[:, 0] = True
-    s[0, 0] |= kind == BOTH  # rows 0 are whole there: this pair has a score and could make one
+    if d > 1:  # a value is not there whose accumulator is, and the other way round, both with a score at hand
+        v[0, 1], o[0, 1], v[1, 1], o[1, 1] = False, True, True, False
+    at_hand = kind in (ONLY_OLD, BOTH)
+    s[0, :2] |= at_hand  # in BOTH rows 0 are whole: the first pair has a score and could make one
+    s[1:2, 1:2] |= at_hand
     return _known(kind, q, k, v, o, s)
 
 
