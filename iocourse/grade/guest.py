@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
-from .alone import stay_alone
-from .limits import Limits, obey
+from .walls.alone import stay_alone
+from .walls.limits import Limits, obey
 from .wire import answer, name_of, read_trusted
 
 _MAGIC = re.compile(r"^(\s*)[%!].*$", re.MULTILINE)
