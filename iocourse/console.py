@@ -1,8 +1,10 @@
-"""What is said in a terminal: tables of text, and how far long work has come (not in tests, not in files)."""
+"""What is said in a terminal: tables, names of files, and how far long work has come (not in tests)."""
 
 from __future__ import annotations
 
+import hashlib
 import sys
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic
@@ -12,6 +14,8 @@ PATIENCE = 1.0  # seconds before a word is said
 PACE = 0.5  # seconds between two
 
 T = TypeVar("T")
+
+LONGEST = 120  # bytes of a name: a file's may have 255, and something comes before and after
 
 
 def table(rows: Sequence[Sequence[object]], *, left: int = 1, gap: int = 2, least: Sequence[int] = ()) -> str:
@@ -67,3 +71,28 @@ def meter(doing: str, total: int) -> Iterator[Callable[[int], None]]:
 
 def _silent(piece: int) -> None:
     pass
+
+
+def shown(name: str) -> str:
+    """The name of a file as it can be shown, and as a file can be called: in one form of Unicode, with ? for
+    what would steer a terminal, and cut after 120 bytes.
+    """
+    text = printable(unicodedata.normalize("NFC", _decoded(name)))
+    if len(text.encode()) <= LONGEST:
+        return text
+    start = text.encode()[: LONGEST - 10].decode("utf-8", "ignore")
+    return f"{start}…{hashlib.sha256(text.encode()).hexdigest()[:6]}"  # those with the same start keep apart
+
+
+def printable(text: str) -> str:
+    """The text with ? for what cannot be seen and may steer a terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def _decoded(name: str) -> str:
+    """Bytes that are no UTF-8 are read as Latin-1, which older archives have."""
+    stored = name.encode("utf-8", "surrogateescape")
+    try:
+        return stored.decode("utf-8")
+    except UnicodeDecodeError:
+        return stored.decode("latin-1")

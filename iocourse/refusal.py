@@ -12,7 +12,14 @@ class Refused(Exception):
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write `text` to `path` so that a reader finds the old file or the new one, never a part of either."""
+    """Write `text` to `path` so that a reader finds the old file or the new one, never a part of either.
+
+    A link stays one, and what is no file, such as a terminal, is written to as it is.
+    """
+    path = path.resolve()
+    if path.exists() and not path.is_file() and not path.is_dir():
+        path.write_text(text, encoding="utf-8", newline="\n")
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".new")
     try:

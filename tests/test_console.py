@@ -1,6 +1,7 @@
 """Tables stand in columns; progress bars are seen in a terminal and nowhere else."""
 
 import io
+import os
 import sys
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from iocourse import console, pebbling
 from iocourse.cli import main
 from iocourse.console import meter, steps, table
+from iocourse.refusal import write_whole
 
 
 class Terminal(io.StringIO):
@@ -80,3 +82,35 @@ def test_a_long_search_says_how_far_it_has_come(monkeypatch, at_once):
     found = pebbling.optimum(pebbling.dot(3), 4, max_states=1000)
     said = sys.stderr.getvalue().split("\r")[1:-2]
     assert f"states looked at, of at most 1,000: {found.states // 10} %" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "seen"),
+    [
+        ("anna", "anna"),
+        ("eve\nzoe", "eve?zoe"),
+        ("\x1b[2J", "?[2J"),
+        ("M\udcfcller", "Müller"),
+        ("Mu\u0308", "Mü"),
+    ],
+)
+def test_a_name_is_shown_without_what_steers_a_terminal(name, seen):
+    assert console.shown(name) == seen
+
+
+def test_long_names_are_cut_and_stay_apart():
+    one, other = console.shown("x" * 240), console.shown("x" * 241)
+    assert one != other and len(one.encode()) <= 121 and one.startswith("xxx")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs links and pipes")
+def test_files_are_written_through_links_and_into_what_is_no_file(tmp_path):
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    write_whole(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_text() == "new"
+    os.mkfifo(tmp_path / "pipe")
+    reading = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_whole(tmp_path / "pipe", "new")
+    assert os.read(reading, 9) == b"new" and (tmp_path / "pipe").is_fifo()
+    os.close(reading)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..ledger import Ledger
 from .exercise import Property, Trial
-from .judging import each
+from .judging import each, idle
 from .messages.where import below, line_of
 
 
@@ -40,12 +40,12 @@ def _over_budget(trial: Trial, array: str, direction: str) -> str | None:
 
 def reads_within(array: str, name: str) -> Property:
     """`array` is read no more often than the closed form says."""
-    return each(name, lambda trial: _over_budget(trial, array, "reads"))
+    return idle(each(name, lambda trial: _over_budget(trial, array, "reads")))
 
 
 def writes_within(array: str, name: str) -> Property:
     """`array` is written no more often than the closed form says."""
-    return each(name, lambda trial: _over_budget(trial, array, "writes"))
+    return idle(each(name, lambda trial: _over_budget(trial, array, "writes")))
 
 
 def reads(**how_often: str) -> tuple[Property, ...]:
@@ -65,7 +65,7 @@ def total_within(name: str = "no more words move than the closed form says") -> 
         got, allowed = trial.ledger.total, budget_of(trial).total
         return None if got <= allowed else f"yours {got:,} words, budget {allowed:,}"
 
-    return replace(each(name, judge), general=True)
+    return replace(each(name, judge), general=True, idle=True)
 
 
 def _all_of_it(trial: Trial) -> str:
@@ -89,7 +89,7 @@ def fits() -> Property:
         peak = trial.ledger.peak
         return None if peak <= room else f"your peak is {peak:,} words, fast memory has {room:,}"
 
-    return each("fits in fast memory", judge)
+    return idle(each("fits in fast memory", judge))
 
 
 def every_input_loaded(*arrays: str) -> Property:
@@ -103,4 +103,4 @@ def every_input_loaded(*arrays: str) -> Property:
                 return f"{array} has {size:,} words, yours read {read:,}"
         return None
 
-    return each("every word of the input is loaded", judge)
+    return idle(each("every word of the input is loaded", judge))

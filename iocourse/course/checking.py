@@ -11,7 +11,7 @@ import numpy as np
 
 from ..guard import LibraryAnswer
 from . import progress
-from .exercise import Exercise, Property, Trial, asking_for, find, raised_in, told
+from .exercise import Exercise, Property, Trial, WrongForm, asking_for, find, raised_in, told
 from .messages.mistakes import advice
 from .messages.waiting import Doing, signs_of_life
 from .messages.where import below, line_of
@@ -20,6 +20,7 @@ from .trials.kernel_errors import KernelError
 RUNS = "runs without an error"
 OWN = "is your own work"
 UNWRITTEN = "not written yet"
+NOT_TRIED = "not tried"
 
 
 Verdict = tuple[str, str | None]
@@ -83,7 +84,8 @@ def _from_0(name: str, came: object, number: int | None) -> int:
 
 
 def judge(exercise: Exercise, answer: Any, seed: int, doing: Doing | None = None) -> list[Verdict]:
-    """(property, None or what was seen) for every property; the first error makes the rest moot.
+    """(property, None or what was seen) for every property; the first error makes the rest moot, and what
+    asks for another form than the answer has is not tried.
 
     `doing` is told which case is being tried, and which property judged.
     """
@@ -102,7 +104,16 @@ def judge(exercise: Exercise, answer: Any, seed: int, doing: Doing | None = None
     for prop in exercise.properties:
         tell(f'property "{prop.name}"')
         verdicts.append((prop.name, _ask(prop, trials)))
-    return verdicts
+    return _told_once(verdicts)
+
+
+def _told_once(verdicts: list[Verdict]) -> list[Verdict]:
+    """A wrong form is told at the first property that asks for the right one; the others were not tried."""
+    known = [name for name, complaint in verdicts if isinstance(complaint, WrongForm)][:1]
+    return [
+        (name, NOT_TRIED if isinstance(complaint, WrongForm) and name not in known else complaint)
+        for name, complaint in verdicts
+    ]
 
 
 def _not_a_student_function(exercise: Exercise, answer: Any) -> str | None:
@@ -132,29 +143,43 @@ def _ask(prop: Property, trials: Sequence[Trial]) -> str | None:
     try:
         return prop.judge(trials)
     except Exception as error:  # the answer is of a kind the property cannot even look at
-        return f"cannot be judged: {told(error)}"
+        return WrongForm(f"cannot be judged: {told(error)}")
 
 
 def report(exercise: Exercise, verdicts: Sequence[Verdict], seed: int) -> str:
     """The lines a student reads. Passing lines carry no sizes or times, so that they compare equal."""
     lines = [f"{exercise.id} {exercise.title}"]
     for name, complaint in verdicts:
-        lines.append(f"  holds  {name}" if complaint is None else f"  FAILS  {name}: {complaint}")
+        lines.append(_line(name, complaint))
     if all(complaint is None for _, complaint in verdicts):
         lines.append("Solved.")
     else:
-        lines += _which_first(exercise, [name for name, complaint in verdicts if complaint is not None])
+        lines += _which_first(exercise, verdicts)
         lines.append(f'Not solved yet. Same inputs again: seed={seed}. Stuck? hint("{exercise.id}")')
     return "\n".join(lines)
 
 
-def _which_first(exercise: Exercise, failed: Sequence[str]) -> list[str]:
-    if len(failed) < 2:
+def _line(name: str, complaint: str | None) -> str:
+    if complaint is None:
+        return f"  holds  {name}"
+    return f"  {NOT_TRIED}  {name}" if complaint == NOT_TRIED else f"  FAILS  {name}: {complaint}"
+
+
+def _which_first(exercise: Exercise, verdicts: Sequence[Verdict]) -> list[str]:
+    if len(_failed(verdicts)) < 2:
         return []
-    return [f'Read "{read_first(exercise, failed)}" first: the others may fail for the same reason.']
+    return [f'Read "{read_first(exercise, verdicts)}" first: the others may fail for the same reason.']
 
 
-def read_first(exercise: Exercise, failed: Sequence[str]) -> str:
-    """Of the properties that fail, the first that says something in particular: most have one cause."""
+def _failed(verdicts: Sequence[Verdict]) -> dict[str, str]:
+    return {name: said for name, said in verdicts if said is not None and said != NOT_TRIED}
+
+
+def read_first(exercise: Exercise, verdicts: Sequence[Verdict]) -> str:
+    """Of several properties that fail, a wrong form, or the first that says something in particular: most
+    have one cause.
+    """
+    failed = _failed(verdicts)
     general = {prop.name for prop in exercise.properties if prop.general}
-    return next((name for name in failed if name not in general), failed[0])
+    misshapen = [name for name, said in failed.items() if isinstance(said, WrongForm)]
+    return next(iter([*misshapen, *(name for name in failed if name not in general), *failed]))

@@ -60,16 +60,24 @@ Judge = Callable[[Sequence[Trial]], str | None]
 Play = Callable[[Callable[..., Any], Case], Trial]
 
 
+class WrongForm(str):
+    """A complaint that the answer is no such thing as was asked for: it is told once, for all properties."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True)
 class Property:
     """A named property of the student's answer, judged over all trials.
 
-    A `general` one fails for many reasons; where another fails beside it, that one is read first.
+    A `general` one fails for many reasons; where another fails beside it, that one is read first. An `idle`
+    one holds for an answer that does nothing as well: by itself it is worth no points (`credit.points`).
     """
 
     name: str
     judge: Judge
     general: bool = False
+    idle: bool = False
 
 
 @contextmanager

@@ -13,8 +13,9 @@ from typing import Any, Generic, TypeGuard, TypeVar
 import numpy as np
 
 from ..exact import real_numbers
-from .exercise import Case, Property, Trial
+from .exercise import Case, Property, Trial, WrongForm
 from .messages.digits import told_apart
+from .messages.scale import factor_seen
 
 LARGE = "scores of ±10,000"  # in the label of a case, and in the name of the property that asks for it
 TOLERANCE = 1e-9  # float64 against float64: a thousand rounding errors and more, far below any wrong formula
@@ -31,7 +32,9 @@ def each(name: str, judge: Callable[[Trial], str | None]) -> Property:
     """A property that must hold for every trial; the first that breaks it is reported with its sizes."""
 
     def over_all(trials: Sequence[Trial]) -> str | None:
-        return _first(f"{complaint} ({t.case.label})" for t in trials if (complaint := judge(t)))
+        return _first(
+            type(complaint)(f"{complaint} ({t.case.label})") for t in trials if (complaint := judge(t))
+        )
 
     return Property(name, over_all)
 
@@ -40,6 +43,11 @@ def only_where(name: str, where: Where, judge: Callable[[Trial], str | None]) ->
     """A property that is asked of some of the cases only: its name says where to look."""
     concerned = where if callable(where) else lambda case: where in case.label
     return each(name, lambda trial: judge(trial) if concerned(trial.case) else None)
+
+
+def idle(prop: Property) -> Property:
+    """The property, as one that an answer which does nothing has too."""
+    return replace(prop, idle=True)
 
 
 # ------------------------------------------------------------------ the form of an answer
@@ -79,7 +87,7 @@ class Form(Generic[T]):
 
     def kept(self) -> Property:
         """The answer is of this form."""
-        return each(self.name, lambda trial: self._missing(trial) if self.read(trial) is None else None)
+        return idle(each(self.name, lambda trial: self._missing(trial) if self.read(trial) is None else None))
 
     def must(self, name: str, judge: Callable[[Trial, T], str | None], where: Where = "") -> Property:
         """A property of answers of this form."""
@@ -90,8 +98,8 @@ class Form(Generic[T]):
 
         return only_where(name, where, on_trial)
 
-    def _missing(self, trial: Trial) -> str:
-        return f"expected {self.wanted}; yours is {shortened(trial.value)}"
+    def _missing(self, trial: Trial) -> WrongForm:
+        return WrongForm(f"expected {self.wanted}; yours is {shortened(trial.value)}")
 
 
 def shortened(value: Any) -> str:
@@ -107,14 +115,15 @@ def difference(got: Any, want: Any, tolerance: float = TOLERANCE, *, wanted: str
     `wanted` is the word for `want` in the message.
     """
     if got is None:
-        return "your function returned None"
+        return WrongForm("your function returned None")
     try:
         g = real_numbers(got, "it")
     except (TypeError, ValueError) as error:
-        return f"yours is a {type(got).__name__}, {wanted} an array of numbers: {error}"
+        return WrongForm(f"yours is a {type(got).__name__}, {wanted} an array of numbers: {error}")
     w = np.asarray(want, dtype=np.float64)
     if g.shape != w.shape:
-        return f"yours has shape {g.shape}, {wanted} {w.shape}"
+        other = f"yours has shape {g.shape}, {wanted} {w.shape}"
+        return other if g.shape else WrongForm(other)  # one number in place of an array
     finite = np.isfinite(w)
     scale = 1 + np.abs(w[finite]).max(initial=0.0)
     with np.errstate(invalid="ignore"):  # inf - inf, where the two are equal or both wrong
@@ -146,11 +155,19 @@ def is_right(trial: Trial, tolerance: float = TOLERANCE) -> str | None:
     """The returned value equals `case.expected`; a tuple or list of several part by part."""
     want = trial.case.expected
     if not isinstance(want, tuple):
-        return difference(trial.value, want, tolerance)
+        return difference_or_scale(trial.value, want, trial.case, tolerance)
     found = several(trial.value, len(want))
     if found is None:
-        return f"expected {len(want)} results, got {_count(trial.value)}"
-    return _first(difference(g, w, tolerance) for g, w in zip(found, want, strict=True))
+        return WrongForm(f"expected {len(want)} results, got {_count(trial.value)}")
+    pairs = zip(found, want, strict=True)
+    return _first(difference_or_scale(g, w, trial.case, tolerance) for g, w in pairs)
+
+
+def difference_or_scale(got: Any, want: Any, case: Case, tolerance: float = TOLERANCE) -> str | None:
+    """`difference`; where all of `got` is √d or 1/√d times what is expected, that is said too."""
+    complaint = difference(got, want, tolerance)
+    seen = complaint and factor_seen(got, want, case.inputs, tolerance)
+    return f"{complaint}; {seen}" if seen else complaint
 
 
 def values(name: str = "values equal exact attention", tolerance: float = TOLERANCE) -> Property:
@@ -171,8 +188,8 @@ def part(
     def judge(trial: Trial) -> str | None:
         found = several(trial.value, len(results))
         if found is None:
-            return f"expected {len(results)} results: {', '.join(results)}"
-        return difference(found[k], trial.case.expected[k], tolerance)
+            return WrongForm(f"expected {len(results)} results: {', '.join(results)}")
+        return difference_or_scale(found[k], trial.case.expected[k], trial.case, tolerance)
 
     return only_where(name, where, judge)
 
@@ -190,10 +207,10 @@ def same_answer_for(name: str, key: Callable[[Trial], Any]) -> Property:
             other = first.setdefault(key(trial), trial)
             complaint = None if other is trial else difference(trial.value, other.value, wanted="there")
             if complaint:
-                return f"{trial.case.label} against {other.case.label}: {complaint}"
+                return type(complaint)(f"{trial.case.label} against {other.case.label}: {complaint}")
         return None
 
-    return Property(name, judge)
+    return Property(name, judge, idle=True)
 
 
 BLOCK_SIZE = "block size does not change the answer"
@@ -213,4 +230,4 @@ def block_size(part: int | None = None) -> Property:
     def judge(trials: Sequence[Trial]) -> str | None:
         return same.judge([replace(trial, value=trial.value[part]) for trial in trials])
 
-    return Property(same.name, judge)
+    return replace(same, judge=judge)

@@ -9,11 +9,10 @@ from typing import Any
 
 from ..course.checkout import find_checkout
 from ..refusal import Refused, write_whole
-from . import sandbox, submissions
+from . import results, sandbox, submissions
 from .cohort import grade_all
 from .lesson import read_lessons
 from .limits import Limits, cores
-from .results import as_csv, as_table, write_feedback
 
 
 def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
@@ -43,16 +42,26 @@ def grade(arguments: argparse.Namespace, limits: Limits | None = None) -> int:
     handed_in = submissions.find(folder)
     if arguments.feedback and arguments.feedback.resolve().is_relative_to(folder.resolve()):
         raise Refused(f"--feedback must lie outside {folder}: its notebooks would be taken for submissions")
+    results.refuse_where_it_cannot_be_written(arguments.csv, arguments.feedback, handed_in)
     lesson = submissions.the_lesson(handed_in, read_lessons(find_checkout()))
     if walls:
         sandbox.refuse_without(limits)
+    _tell_what_is_left_out(folder, arguments.csv)
     grades, complete = grade_all(folder, handed_in, lesson, limits, walls, arguments.jobs)
-    print(as_table(grades, lesson))
+    print(results.as_table(grades, lesson))
     if arguments.csv:
-        write_whole(arguments.csv, as_csv(grades, lesson))
+        write_whole(arguments.csv, results.as_csv(grades, lesson))
     if arguments.feedback:
-        write_feedback(arguments.feedback, grades, handed_in, lesson)
+        results.write_feedback(arguments.feedback, grades, handed_in, lesson)
     if not complete:
         told = f"{len(grades)} of {len(handed_in)} graded and kept; the same command goes on from there"
         print(told, file=sys.stderr)
     return 0 if complete else 130
+
+
+def _tell_what_is_left_out(folder: Path, ours: Path | None) -> None:
+    own = ours.name if ours and ours.parent.resolve() == folder.resolve() else ""
+    others = [name for name in submissions.not_handed_in(folder) if name != own]
+    if others:
+        more = ", …" if len(others) > 9 else ""
+        print(f"not graded, being no notebooks: {', '.join(others[:9])}{more}", file=sys.stderr)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
-import signal
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,8 +15,10 @@ from .. import __version__
 from ..console import steps
 from ..refusal import write_whole
 from .grading import Mark, fresh_seed, grade, refuse_where_it_cannot_run
+from .judges import side_by_side
 from .lesson import Lesson
-from .limits import Limits, obey
+from .limits import Limits
+from .session import START
 from .submissions import Submission
 
 KEPT = ".iocourse-grades"  # folder beside the submissions
@@ -68,37 +68,32 @@ def grade_all(
         refuse_where_it_cannot_run(lesson, limits, walls)
         try:
             with tempfile.TemporaryDirectory(prefix="iocourse-", ignore_cleanup_errors=True) as scratch:
-                for done in _side_by_side(missing, partial(_grade_and_keep, folder, task), jobs, scratch):
-                    known[done.name] = done
+                work = partial(_grade_and_keep, folder, task)
+                done = side_by_side(work, missing, jobs, _seconds(task), scratch)
+                for _ in steps(missing, "submissions graded"):
+                    one, fault = next(done)
+                    known[one.name] = _zero(one, task, fault) if fault else _kept(folder, one, task)
         except KeyboardInterrupt:
             complete = False
             known = {one.name: _kept(folder, one, task) for one in submissions}
     return [known[one.name] for one in submissions if known[one.name]], complete  # type: ignore[misc]
 
 
-def _side_by_side(
-    submissions: Sequence[Submission], graded: Callable[[Submission], Grade], jobs: int, scratch: str
-) -> Iterator[Grade]:
-    with multiprocessing.Pool(min(jobs, len(submissions)), _begin_worker, [scratch]) as pool:
-        made = pool.imap_unordered(graded, submissions)
-        for _ in steps(submissions, "submissions graded"):
-            yield next(made)
+def _seconds(task: Task) -> float:
+    """More than any submission takes that ends by itself or by its limits."""
+    return 2 * START + 3 * task.limits.seconds * len(task.lesson.exercises)
 
 
-def _begin_worker(scratch: str) -> None:
-    """Interrupts are for the first process, which clears away what is left in `scratch`; and no answer makes
-    the judge take more than a submission may.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    tempfile.tempdir = scratch
-    obey(Limits())
+def _zero(submission: Submission, task: Task, fault: str) -> Grade:
+    """The grade of one whose judge did not come to an end. It is not kept: the next call tries again."""
+    lost = replace(submission, fault=fault)
+    return Grade(submission.name, tuple(grade(lost, task.lesson, task.seed, task.limits, task.walls)))
 
 
-def _grade_and_keep(folder: Path, task: Task, submission: Submission) -> Grade:
+def _grade_and_keep(folder: Path, task: Task, submission: Submission) -> None:
     marks = grade(submission, task.lesson, task.seed, task.limits, task.walls)
     done = {"of": _fingerprint(submission, task), "marks": [asdict(mark) for mark in marks]}
     write_whole(_place(folder, submission), json.dumps(done, indent=1, ensure_ascii=False) + "\n")
-    return Grade(submission.name, tuple(marks))
 
 
 def _kept(folder: Path, submission: Submission, task: Task) -> Grade | None:
@@ -118,7 +113,9 @@ def _place(folder: Path, submission: Submission) -> Path:
 
 def _fingerprint(submission: Submission, task: Task) -> str:
     places = [(place.cell, place.source) for place in task.lesson.places]
-    asked = [(one.id, one.importance, [p.name for p in one.properties]) for one in task.lesson.exercises]
+    asked = [
+        (one.id, one.importance, [(p.name, p.idle) for p in one.properties]) for one in task.lesson.exercises
+    ]
     said = repr((__version__, places, asked, task.limits, task.walls, task.seed))
     return hashlib.sha256(said.encode() + submission.data).hexdigest()
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..course import credit
 from ..course.checking import RUNS, Verdict, judge, report
 from ..course.exercise import Case, Exercise, Trial
 from ..refusal import Refused
@@ -14,7 +15,9 @@ from .lesson import Lesson
 from .limits import Limits
 from .session import START, Ended, Session
 from .submissions import Submission
+from .wire import record
 
+NO_ANSWER = "what its process sent is no answer"
 _KEPT = "the lesson's own cell"
 
 
@@ -26,7 +29,8 @@ class Mark:
         id: the exercise's.
         held: properties that hold.
         asked: properties there are.
-        importance: points for all of them.
+        points: what they give.
+        of: what all of them give.
         report: what a check would have printed.
         why: the first complaint, "" where all is well.
     """
@@ -34,14 +38,10 @@ class Mark:
     id: str
     held: int
     asked: int
-    importance: int
+    points: float
+    of: int
     report: str
     why: str
-
-    @property
-    def points(self) -> float:
-        """The importance, in proportion to the properties that hold."""
-        return self.importance * self.held / self.asked
 
 
 class _Stopped(Exception):
@@ -103,7 +103,9 @@ class _Run:
         asked = max(len(verdicts), len(exercise.properties))
         text = report(exercise, verdicts, seed)
         why = next((f"{name}: {complaint}" for name, complaint in verdicts if complaint is not None), "")
-        return Mark(exercise.id, held, asked, exercise.importance, _writable(text), _writable(why))
+        points = credit.points(exercise, verdicts)
+        text, why = _writable(text), _writable(why)
+        return Mark(exercise.id, held, asked, points, credit.most(exercise), text, why)
 
     def _verdicts(self, at: int, exercise: Exercise, seed: int) -> list[Verdict]:
         try:
@@ -139,10 +141,12 @@ class _Run:
         text = place.source if place.exercise is None else self._text(place.cell)
         session.allow(self.limits.seconds if place.exercise else START)
         error = session.ask("run", f"<{place.cell}>", text)
+        if not isinstance(error, str | None):
+            raise Ended(NO_ANSWER)
         if error and place.exercise is None:
             raise Ended(f"raises {error}")
         if error:
-            self.raised[place.cell] = str(error)
+            self.raised[place.cell] = error
         self.ran += 1
 
     def _text(self, cell: str) -> str:
@@ -188,18 +192,20 @@ def _trial(told: Any, case: Case) -> Trial:
         what, first, second = told
         if what == "stopped":
             raise _Stopped(_verdict_list(first) or [(RUNS, "stopped")])
-        if what == "trial" and issubclass(first, Trial):
-            return first(case=case, **second)  # type: ignore[no-any-return]
-    except (TypeError, ValueError):
+        kind: Any = record(first) if what == "trial" else None
+        if issubclass(kind, Trial):
+            return kind(case=case, **second)  # type: ignore[no-any-return]
+    except (TypeError, ValueError, AttributeError):
         pass
-    raise Ended("what its process sent is no answer")
+    raise Ended(NO_ANSWER)
 
 
 def _verdict_list(told: Any) -> list[Verdict]:
     """Complaints, as the other process words them: it cannot say that anything holds."""
-    if not isinstance(told, list):
-        raise Ended("what its process sent is no answer")
-    return [(str(name)[:200], str(complaint)[:2000]) for name, complaint in told]
+    pairs: list[Any] = told if isinstance(told, list) else [None]
+    if not all(isinstance(pair, tuple) and [*map(type, pair)] == [str, str] for pair in pairs):
+        raise Ended(NO_ANSWER)
+    return [(name[:200], complaint[:2000]) for name, complaint in pairs]
 
 
 def _writable(text: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 from .alone import stay_alone
 from .limits import Limits, obey
-from .wire import portable, read_trusted, write
+from .wire import answer, name_of, read_trusted
 
 _MAGIC = re.compile(r"^(\s*)[%!].*$", re.MULTILINE)
 LONGEST = 2_000  # characters of a message
@@ -51,8 +51,8 @@ class Guest:
         self.names: dict[str, Any] = {"__name__": "__main__", "display": lambda *_: None}
         self.printed = _Printed(limits.printed)
 
-    def answer(self, message: tuple[Any, ...]) -> Any:
-        """What a message asks for."""
+    def do(self, message: tuple[Any, ...]) -> Any:
+        """What a message asks for, as an answer."""
         what, *rest = message
         self.printed.left = self.printed.most
         ways: dict[str, Callable[..., Any]] = {"run": self.run, "own": self.own, "play": self.play}
@@ -76,7 +76,7 @@ class Guest:
         return self.judge(nothing, self.names[exercise.function], 0)
 
     def play(self, exercise_id: str, case: Any) -> tuple[str, Any, Any]:
-        """("trial", its type, its fields), or ("stopped", verdicts, None) where there is nothing to judge."""
+        """("trial", its type's name, its fields), or ("stopped", verdicts, None) with nothing to judge."""
         exercise = self.find(exercise_id)
         student = self.names[exercise.function]
         try:
@@ -88,9 +88,7 @@ class Guest:
         if trial.error is not None:
             return "stopped", self._verdicts_on(exercise, student, trial), None
         seen = {f.name: getattr(trial, f.name) for f in fields(trial) if f.name not in ("case", "error")}
-        if trial.overflow is not None:  # its advice may hold a whole run
-            seen["overflow"] = type(trial.overflow)(str(trial.overflow), trial.overflow.short, "")
-        return "trial", type(trial), portable(seen)
+        return "trial", name_of(type(trial)), seen
 
     def _verdicts_on(self, exercise: Any, student: Any, trial: Any) -> Any:
         once = replace(exercise, cases=lambda rng: [trial.case], play=lambda *_: trial, properties=())
@@ -118,18 +116,18 @@ def serve(limits: Limits) -> None:
     obey(limits)
     asked, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     guest = Guest(limits)
-    write(answers, "ready")
+    answer(answers, "ready")
     nowhere = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(nowhere, standard)
     sys.stdout = sys.stderr = guest.printed
-    _answer_all(guest.answer, asked, answers)
+    _answer_all(guest.do, asked, answers)
 
 
-def _answer_all(answer: Callable[[Any], Any], asked: Any, answers: Any) -> None:
+def _answer_all(do: Callable[[Any], Any], asked: Any, answers: Any) -> None:
     while True:
         try:
             message = read_trusted(asked)
         except EOFError:
             os._exit(0)
-        write(answers, answer(message))
+        answer(answers, do(message))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+_ADDRESSES = 4  # libraries reserve far more addresses than they use
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -33,6 +35,7 @@ def obey(limits: Limits) -> None:
         return
     for kind, most in (
         ("RLIMIT_DATA", limits.memory),
+        ("RLIMIT_AS", _ADDRESSES * limits.memory),  # also for pages that do not count as data
         ("RLIMIT_FSIZE", limits.file),
         ("RLIMIT_CORE", 0),
         ("RLIMIT_NOFILE", 256),

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-import copy
 import csv
 import io
 import json
+import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..console import table
-from ..refusal import write_whole
+from ..console import printable, table
+from ..course import credit
+from ..refusal import Refused, write_whole
 from .cohort import Grade
 from .grading import Mark
-from .lesson import Lesson
+from .lesson import Lesson, text_of
 from .submissions import Submission, id_of
 
 WIDTH = 70  # characters of a reason in the table
+KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
+IDLE = (
+    "A property that an answer which does nothing has too, such as few words moved or inputs left as they "
+    "were, counts in the share in which the others hold."
+)
 
 
 def as_table(grades: Sequence[Grade], lesson: Lesson) -> str:
@@ -40,7 +47,7 @@ def _reasons_left(rows: list[list[str]]) -> list[str]:
 
 def _of(name: str, asked: Any) -> str:
     exercises = asked.exercises if isinstance(asked, Lesson) else [asked]
-    return f"{name}/{sum(one.importance for one in exercises)}"
+    return f"{name}/{sum(map(credit.most, exercises))}"
 
 
 def _number(points: float) -> str:
@@ -52,8 +59,7 @@ def _why(grade: Grade) -> str:
 
 
 def _short(grade: Grade) -> str:
-    why = " ".join(_why(grade).split())
-    why = "".join(letter if letter.isprintable() else "?" for letter in why)  # nothing that steers a terminal
+    why = printable(" ".join(_why(grade).split()))
     return why if len(why) <= WIDTH else why[: WIDTH - 1] + "…"
 
 
@@ -62,7 +68,7 @@ def as_csv(grades: Sequence[Grade], lesson: Lesson) -> str:
     written = io.StringIO()
     rows = csv.writer(written, lineterminator="\n")
     rows.writerow(["student", "lesson", "points", "of", *(one.id for one in lesson.exercises), "reasons"])
-    most = sum(one.importance for one in lesson.exercises)
+    most = sum(map(credit.most, lesson.exercises))
     for grade in grades:
         reasons = "; ".join(_reasons(grade))
         each = [_number(mark.points) for mark in grade.marks]
@@ -76,12 +82,40 @@ def _reasons(grade: Grade) -> Iterator[str]:
     whys = dict.fromkeys(mark.why for mark in grade.marks if mark.why)
     for why in whys:
         ids = ", ".join(mark.id for mark in grade.marks if mark.why == why)
-        yield f"{ids} {' '.join(why.split())}"
+        yield f"{ids} {printable(' '.join(why.split()))}"
 
 
 def _no_formula(cell: str) -> str:
     """A spreadsheet would compute what begins like this, and students choose their names."""
     return f"'{cell}" if cell[:1] in ("=", "+", "-", "@") else cell
+
+
+def refuse_where_it_cannot_be_written(
+    table: Path | None, feedback: Path | None, submissions: Sequence[Submission]
+) -> None:
+    """Raise Refused where the files asked for have no place, or would take that of others."""
+    if table and (table.is_dir() or table.suffix.lower() == ".ipynb"):
+        raise Refused(f"--csv must name a file for a table, such as points.csv; got {table}")
+    if feedback and feedback.exists() and not feedback.is_dir():
+        raise Refused(f"--feedback must name a folder; {feedback} is a file")
+    for target in (table and table.parent, feedback):
+        if target and not os.access(_nearest(target), os.W_OK):
+            raise Refused(f"nothing can be written to {target}: choose another place")
+    for path in (feedback / f"{one.name}.ipynb" for one in submissions) if feedback else ():
+        if path.exists() and not _is_feedback(path):
+            raise Refused(f"{path} is no feedback, and would be replaced: choose another folder")
+
+
+def _nearest(folder: Path) -> Path:
+    """The folder itself, or the one that it would be made in."""
+    return next(one for one in (folder, *folder.absolute().parents) if one.exists())
+
+
+def _is_feedback(path: Path) -> bool:
+    try:
+        return bool(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["id"] == "feedback")
+    except (OSError, ValueError, KeyError, IndexError, TypeError):
+        return False
 
 
 def write_feedback(
@@ -98,14 +132,27 @@ def write_feedback(
 def _feedback(grade: Grade, submission: Submission, lesson: Lesson) -> dict[str, Any]:
     marks = {place.cell: mark for place, mark in zip(_places(lesson), grade.marks, strict=True)}
     cells: list[dict[str, Any]] = [_note("feedback", _summary(grade, lesson))]
-    for cell in copy.deepcopy(submission.notebook.get("cells", [])):
-        cells.append(cell)
-        mark = marks.pop(id_of(cell), None)
+    for at, cell in enumerate(submission.notebook.get("cells", [])):
+        name = id_of(cell)
+        mark = marks.pop(name, None)
+        if not name.startswith("feedback"):  # none that a student writes
+            cells.append(_copied(cell, name if mark else f"cell-{at}"))
         if mark:
             cells.append(_note(f"feedback-{mark.id}", _report(mark)))
     cells += [_note(f"feedback-{mark.id}", _report(mark)) for mark in marks.values()]  # deleted ones
-    metadata = submission.notebook.get("metadata", {})
-    return {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
+    return {"cells": cells, "metadata": {"kernelspec": KERNEL}, "nbformat": 4, "nbformat_minor": 5}
+
+
+def _copied(cell: dict[str, Any], name: str) -> dict[str, Any]:
+    """The cell's text alone: whatever else a student's notebook holds may be wrong, large or not theirs."""
+    kind = cell.get("cell_type")
+    made: dict[str, Any] = {
+        "cell_type": kind if kind in ("code", "markdown") else "raw",
+        "id": name,
+        "metadata": {},
+    }
+    made |= {"outputs": [], "execution_count": None} if kind == "code" else {}
+    return made | {"source": text_of(cell).splitlines(keepends=True)}
 
 
 def _places(lesson: Lesson) -> list[Any]:
@@ -118,13 +165,20 @@ def _note(name: str, text: str) -> dict[str, Any]:
 
 
 def _summary(grade: Grade, lesson: Lesson) -> str:
-    most = sum(mark.importance for mark in grade.marks)
-    rows = [f"| {m.id} | {_number(m.points)} | {m.importance} | {m.held} of {m.asked} |" for m in grade.marks]
+    most = sum(mark.of for mark in grade.marks)
+    rows = [f"| {m.id} | {_number(m.points)} | {m.of} | {m.held} of {m.asked} |" for m in grade.marks]
     head = ["| exercise | points | of | properties that hold |", "| --- | ---: | ---: | ---: |"]
-    title = f"**{grade.name}: {_number(grade.points)} of {most} points** for {lesson.stem}"
-    return "\n".join([title, "", *head, *rows])
+    name = re.sub(r"([!-/:-@[-`{-~])", r"\\\1", grade.name)  # a letter in Markdown, whatever it is
+    title = f"**{name}: {_number(grade.points)} of {most} points** for {lesson.stem}"
+    return "\n".join([title, "", *head, *rows, *_how_points_come(grade)])
+
+
+def _how_points_come(grade: Grade) -> list[str]:
+    """A sentence below the table, where the points are not those of all properties alike."""
+    alike = all(mark.points * mark.asked == mark.of * mark.held for mark in grade.marks)
+    return [] if alike else ["", IDLE]
 
 
 def _report(mark: Mark) -> str:
     lines = "\n".join(f"    {line}" for line in mark.report.splitlines())
-    return f"**{_number(mark.points)} of {mark.importance} points**\n\n{lines}"
+    return f"**{_number(mark.points)} of {mark.of} points**\n\n{lines}"

@@ -15,6 +15,7 @@ from .limits import Limits, single_threaded
 TRUST = "--i-trust-these grades without walls, in an account that may be broken"
 INSTALL = "install it (sudo apt-get install bubblewrap)"
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/alternatives")
+_DEVICES = ("/dev/null", "/dev/random", "/dev/urandom")  # pages of /dev/zero would be memory without a limit
 HOME = "/tmp"  # the one folder inside that can be written to
 
 
@@ -54,11 +55,13 @@ def refuse_without(limits: Limits) -> None:
 def _walls(limits: Limits) -> list[str]:
     """No network, no other process, Python and this library to read, and one folder to write to."""
     walls = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    walls += ["--as-pid-1"]  # or bwrap's own process were inside, without limits and open to the student's
     walls += ["--size", str(5 * limits.file), "--tmpfs", HOME]
     for path in _readable():
         walls += ["--ro-bind", path, path]
-    walls += ["--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev", "--remount-ro", "/"]
-    return [*walls, "--chdir", HOME]
+    for device in _DEVICES:
+        walls += ["--dev-bind", device, device]
+    return [*walls, "--proc", "/proc", "--remount-ro", "/", "--chdir", HOME]
 
 
 def _readable() -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import tempfile
 from threading import Timer
@@ -13,6 +14,7 @@ from . import sandbox
 from .limits import Limits
 from .wire import Unreadable, read, write
 
+SAID = 10_000  # bytes, the last, of what it wrote to standard error
 START = 120.0  # seconds until Python and the library are there, on a machine with much to do
 
 
@@ -37,7 +39,7 @@ class Session:
             cwd=self._home.name,
         )
         try:
-            self._receive()  # "ready"
+            self._in_time()  # "ready"
         except Ended:
             self.close()
             raise
@@ -48,17 +50,19 @@ class Session:
 
     def ask(self, *message: Any) -> Any:
         """The answer to a message. Raises Ended where there is none in time; then the process is gone."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # it has ended: what is missing below is its answer
-            write(self._process.stdin, message)
-        return self._receive()
+        return self._in_time(message)
 
-    def _receive(self) -> Any:
-        assert self._process.stdout is not None
+    def _in_time(self, *messages: Any) -> Any:
+        """The next answer, after these messages; a process that does not read them is late as well."""
+        asked, answers = self._process.stdin, self._process.stdout
+        assert asked is not None and answers is not None
         timer = Timer(max(0.0, self._due - monotonic()), self._too_late)
         timer.start()
         try:
-            return read(self._process.stdout, self.limits.answer)
+            for message in messages:
+                with contextlib.suppress(OSError):  # it has ended: what is missing below is its answer
+                    write(asked, message)
+            return read(answers, self.limits.answer)
         except EOFError:
             raise Ended(self._why()) from None
         except Unreadable as error:
@@ -74,8 +78,8 @@ class Session:
         if self._late:
             return f"took longer than {self._allowed:g} seconds"
         code = self._process.wait()
-        self._said.seek(0)
-        lines = self._said.read().decode(errors="replace").strip().splitlines()
+        self._said.seek(-min(SAID, self._said.seek(0, os.SEEK_END)), os.SEEK_END)
+        lines = self._said.read(SAID).decode(errors="replace").strip().splitlines()
         return f"its process ended (exit code {code})" + (f": {lines[-1][:200]}" if lines else "")
 
     def close(self) -> None:

@@ -31,6 +31,28 @@ for one in exercise.exercises().values():
 return 0
 """
 STRICT = "import os\nos.environ['IOCOURSE_STRICT'] = '0'\nraise NotImplementedError"
+SHARED = """
+import mmap, os
+ways = lambda: mmap.mmap(-1, 10 << 30), lambda: os.memfd_create("x"), lambda: open("/dev/zero", "r+b")
+for way in ways:
+    try: way()
+    except OSError: continue
+    raise SystemExit("there is memory that nobody counts")
+raise PermissionError("nothing shared")
+"""
+PID_1 = """
+import os
+place = int(open("/proc/1/syscall").read().split()[-1], 16)  # of the code that the first process is in
+with open("/proc/1/mem", "r+b", 0) as memory:
+    memory.seek(place)
+    memory.write(bytes.fromhex("b8390000000f05ebfe"))  # fork, and an endless loop
+os._exit(0)
+"""
+OUTLIVE = """
+import ctypes
+if ctypes.CDLL(None).prctl(1, 0, 0, 0, 0) == 0: raise SystemExit("outlives the grader")
+raise PermissionError("ends with the grader")
+"""
 SEND_CODE = """
 import os
 class Code:
@@ -42,8 +64,11 @@ return Code()
 BODIES = {
     "endless loop": ("while True: pass", "took longer than"),
     "10 GB of memory": ("import numpy\nreturn numpy.ones(10 << 30, 'u1')", "allocate 10.0 GiB"),
+    "memory that is shared": (SHARED, "nothing shared"),
     "fork bomb": (FORK, "Operation not permitted"),
     "write outside": ("open('/usr/forged', 'w')", "Read-only file system"),
+    "code in the first process": (PID_1, "its process ended (exit code 0)"),
+    "outliving the grader": (OUTLIVE, "ends with the grader"),
     "network": ("import socket\nsocket.create_connection(('192.0.2.1', 80), 1)", "unreachable"),
     "os._exit": ("import os\nos._exit(0)", "its process ended (exit code 0)"),
     "patched judge": (PATCHED, ""),

@@ -19,7 +19,10 @@ from iocourse.refusal import Refused
 LIMITS = Limits(seconds=2, memory=2 << 30)
 HONEST = "def my_compulsory(Nq, Nk, d):\n    return 2 * (Nq + Nk) * d"
 # Plain functions that are cheap to try: one for each attack.
-ATTACKED = ("16.1", "1.1", "5.1", "5.2", "5.3", "6.7", "9.1", "9.2", "17.1", "17.3", "2.3", "15.3", "4.4")
+ATTACKED = (
+    *("16.1", "1.1", "5.1", "5.2", "5.3", "6.7", "9.1", "9.2", "17.1", "17.3", "2.3", "15.3", "4.4"),
+    *("6.4", "8.4", "8.1"),
+)
 
 
 def without_walls() -> str:

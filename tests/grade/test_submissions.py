@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -12,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from iocourse.cli import main
-from iocourse.grade import cohort
-from iocourse.grade.grading import grade
+from iocourse.grade import cohort, results
+from iocourse.grade.grading import Mark, grade
 from iocourse.grade.lesson import read_lessons
 from iocourse.grade.limits import Limits
-from iocourse.grade.submissions import find, the_lesson
+from iocourse.grade.submissions import find, not_handed_in, the_lesson
 
 ROOT = Path(__file__).parents[2]
 LESSONS = {lesson.stem: lesson for lesson in read_lessons(ROOT)}
@@ -125,7 +126,7 @@ def graded(tmp_path_factory):
     top = tmp_path_factory.mktemp("class")
     written(notebook(), top / "in" / "solved.ipynb")
     half = notebook()
-    exercise_cell(half)["source"] = "def my_compulsory(Nq, Nk, d):\n    return 4 * Nq * d"
+    exercise_cell(half)["source"] = "def my_compulsory(Nq, Nk, d):\n    return 2 * Nq * d + Nk * d"
     written(half, top / "in" / "half" / f"{STEM}.ipynb")
     (top / "in" / "broken.ipynb").write_text("{", encoding="utf-8")
     assert main([*command(top), "--feedback", str(top / "back")]) == 0
@@ -191,3 +192,95 @@ def test_ctrl_c_keeps_what_is_graded(graded, tmp_path):
     assert running.returncode == 130 and time.monotonic() - began < 10
     assert "3 of 4 graded and kept; the same command goes on from there" in said
     assert "solved" in table and set(points(tmp_path)) == {"solved", "half", "broken"}
+
+
+# ------------------------------------------------------------------ folders as they come
+def named(folder):
+    return [one.name for one in find(folder)]
+
+
+def test_an_export_one_folder_deeper_is_refused_with_that_folder(capsys, tmp_path):
+    for name in ("anna", "bert"):
+        written(notebook(), tmp_path / "export" / name / "00.ipynb")
+    assert f"all notebooks lie in {tmp_path / 'export'}: grade that folder" in refused(capsys, tmp_path)
+
+
+def test_all_doubles_are_told_at_once_and_a_notebook_without_exercises_is_none(capsys, tmp_path):
+    for name in ("anna", "bert"):
+        written(notebook(), tmp_path / name / "00.ipynb")
+        written({"cells": []}, tmp_path / name / "scratch.ipynb")
+    assert named(tmp_path) == ["anna", "bert"]
+    for name in ("anna", "bert"):
+        written(notebook(), tmp_path / name / "again.ipynb")
+    assert "(and so for bert)" in refused(capsys, tmp_path)
+    written(notebook(), tmp_path / "other" / "eve.ipynb")
+    written(notebook(), tmp_path / "other" / "Eve" / "00.ipynb")
+    assert "two submissions of the name 'E" in refused(capsys, tmp_path / "other")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs links and odd names")
+def test_what_is_no_notebook_of_the_students_own_is_a_zero_with_a_reason(tmp_path):
+    written(notebook(), tmp_path / "in" / "anna.ipynb")
+    (tmp_path / "in" / "emil").mkdir()
+    (tmp_path / "in" / "eve.ipynb").symlink_to(tmp_path / "in" / "anna.ipynb")
+    (tmp_path / "in" / "fritz").symlink_to(ROOT / "solutions")
+    os.mkfifo(tmp_path / "in" / "greta.ipynb")
+    deep = {"cells": [], "metadata": {"x": json.loads("[" * 60 + "]" * 60)}}
+    written(deep, tmp_path / "in" / "hans.IPYNB")
+    with open(tmp_path / "in" / "ida.ipynb", "wb") as file:
+        file.truncate(200 << 20)
+    faults = {one.name: one.fault for one in find(tmp_path / "in")}
+    assert faults.pop("anna") == "" and list(faults) == ["emil", "eve", "fritz", "greta", "hans", "ida"]
+    said = ("no notebook (.ipynb)", "is a link", "is a link", "is no file", "more than 50 deep", "200 MB")
+    assert all(part in fault for part, fault in zip(said, faults.values(), strict=True)), faults
+
+
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="file names there are text")
+def test_names_can_be_shown_and_written_whatever_they_are(tmp_path):
+    for name in (b"eve\nzoe", b"M\xfcller", b"x" * 240, b"\xe2\x80\xa8"):
+        (tmp_path / os.fsdecode(name + b".ipynb")).write_text("{")
+    names = named(tmp_path)
+    assert "eve?zoe" in names and "Müller" in names and "?" in names
+    assert all(name.isprintable() and len(name.encode()) <= 121 for name in names)
+
+
+def test_a_notebook_with_a_mark_of_its_byte_order_is_read(tmp_path):
+    (tmp_path / "anna.ipynb").write_text(json.dumps(notebook()), encoding="utf-8-sig")
+    assert find(tmp_path)[0].fault == ""
+
+
+def test_files_that_are_no_notebooks_are_told(tmp_path):
+    written(notebook(), tmp_path / "anna.ipynb")
+    for name in ("dora.zip", "carla.ipynb.txt", ".hidden"):
+        (tmp_path / name).touch()
+    assert not_handed_in(tmp_path) == ["carla.ipynb.txt", "dora.zip"]
+
+
+# ------------------------------------------------------------------ where results go
+def test_targets_are_tried_before_anything_is_graded(capsys, tmp_path):
+    written(notebook(), tmp_path / "in" / "anna.ipynb")
+    written(notebook(), tmp_path / "taken" / "anna.ipynb")
+    for option, target, said in (
+        ("--csv", tmp_path, "must name a file for a table"),
+        ("--csv", tmp_path / "in" / "anna.ipynb", "must name a file for a table"),
+        ("--feedback", tmp_path / "in" / "anna.ipynb", "must lie outside"),
+        ("--feedback", tmp_path / "taken" / "anna.ipynb", "is a file"),
+        ("--feedback", tmp_path / "taken", "is no feedback, and would be replaced"),
+    ):
+        assert said in refused(capsys, tmp_path / "in", option, target)
+    assert not (tmp_path / "in" / cohort.KEPT).exists()
+
+
+def test_feedback_opens_whatever_the_students_notebook_holds(tmp_path):
+    import nbformat
+
+    made = notebook()
+    made["metadata"] = 7
+    made["cells"][0] = {"cell_type": "markdown", "outputs": [float("inf")], "id": [], "source": ["a", 1]}
+    made["cells"] += [made["cells"][1], {"cell_type": "poem", "source": "x"}]
+    made["cells"].append({"cell_type": "markdown", "id": "feedback-0-1", "source": "**4 of 4 points**"})
+    written(made, tmp_path / "anna.ipynb")
+    mark = Mark("0.1", 3, 6, 1.0, 4, "the report", "why")
+    back = results._feedback(cohort.Grade("anna", (mark,)), find(tmp_path)[0], LESSONS[STEM])
+    nbformat.validate(nbformat.reads(json.dumps(back, allow_nan=False), as_version=4))
+    assert sum("points**" in "".join(cell["source"]) for cell in back["cells"]) == 2  # the grader's

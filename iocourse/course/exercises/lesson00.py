@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..exercise import Case, Exercise, Property, Trial, call
-from ..judging import each
+from ..judging import each, idle
 
 Sizes = tuple[int, int, int]  # (Nq, Nk, d)
 Table = dict[Sizes, Any]  # what the student's function returned for these sizes
@@ -129,9 +129,9 @@ EXERCISES = (
         properties=(
             _steps("a query counts in every array that has a row for it", _three_more_queries),
             _steps("a key counts in every array that has a row for it", _three_more_keys),
-            _steps("nothing moves that is neither input nor output", _no_scores),
-            _steps("rows of twice the length are twice the words", _twice_d),
-            Property("each word counts once, and words are counted, not bytes", _in_words),
+            idle(_steps("nothing moves that is neither input nor output", _no_scores)),
+            idle(_steps("rows of twice the length are twice the words", _twice_d)),
+            idle(Property("each word counts once, and words are counted, not bytes", _in_words)),
             each("as many words as must move", _least),
         ),
         play=call_for_a_number,

@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 
 from ... import exact
 from ...guard import no_calls_into
-from ..exercise import Case, Exercise, Property, Trial, judged, keeps_errors, settled
+from ..exercise import Case, Exercise, Property, Trial, WrongForm, judged, keeps_errors, settled
 from ..judging import (
     TOLERANCE,
     difference,
+    difference_or_scale,
     each,
+    idle,
     only_where,
     same_answer_for,
     several,
@@ -67,7 +69,7 @@ def inputs_untouched() -> Property:
         changed = trial.changed if isinstance(trial, Watched) else ()
         return f"{', '.join(changed)} was changed in place" if changed else None
 
-    return each("the inputs are left as they were", judge)
+    return idle(each("the inputs are left as they were", judge))
 
 
 def _numbers(value: Any) -> Array:
@@ -81,7 +83,7 @@ def _finite(trial: Trial) -> str | None:
 
 
 LARGE = "large logits"
-STAYS_FINITE = only_where("large logits stay finite", LARGE, _finite)
+STAYS_FINITE = idle(only_where("large logits stay finite", LARGE, _finite))
 
 
 def _sizes(rng: np.random.Generator) -> tuple[int, int]:
@@ -113,7 +115,7 @@ def _score_matrices(rng: np.random.Generator) -> Iterator[tuple[str, Array]]:
 def _row_sums(trial: Trial) -> str | None:
     P = _numbers(trial.value)
     if P.shape != trial.case.inputs["S"].shape:
-        return f"yours has shape {P.shape}, expected {trial.case.inputs['S'].shape}"
+        return WrongForm(f"yours has shape {P.shape}, expected {trial.case.inputs['S'].shape}")
     sums = P.sum(axis=1)
     wrong = ~(np.abs(sums - 1) <= TOLERANCE)
     if not wrong.any():
@@ -154,7 +156,7 @@ SOFTMAX = Exercise(
             "a number added to a whole row changes nothing",
             lambda trial: "matrix" if "matrix" in trial.case.label else trial.case.label,
         ),
-        only_where("a score of -inf gets the weight 0", "-inf", _hidden_weight),
+        idle(only_where("a score of -inf gets the weight 0", "-inf", _hidden_weight)),
         inputs_untouched(),
     ),
     play=call_and_watch,
@@ -258,9 +260,9 @@ ATTENTION = Exercise(
     properties=(
         values(),
         only_where("scores are divided by √d", SHOWN, _scale_seen),
-        only_where("the weights of the visible keys sum to one", ONES, _ones),
-        Property("no query looks ahead", _looks_ahead),
-        only_where("with the mask, the first query sees the first key alone", EARLY, _first_row),
+        idle(only_where("the weights of the visible keys sum to one", ONES, _ones)),
+        idle(Property("no query looks ahead", _looks_ahead)),
+        idle(only_where("with the mask, the first query sees the first key alone", EARLY, _first_row)),
         STAYS_FINITE,
         inputs_untouched(),
     ),
@@ -288,7 +290,7 @@ def _weights(rng: np.random.Generator) -> Iterator[tuple[str, Array, Array]]:
 def _sums_to_zero(trial: Trial) -> str | None:
     dS = _numbers(trial.value)
     if dS.shape != trial.case.inputs["P"].shape:
-        return f"yours has shape {dS.shape}, expected {trial.case.inputs['P'].shape}"
+        return WrongForm(f"yours has shape {dS.shape}, expected {trial.case.inputs['P'].shape}")
     sums = dS.sum(axis=1)
     worst = int(np.abs(sums).argmax())
     return None if abs(sums[worst]) <= TOLERANCE else f"row {worst} of yours sums to {sums[worst]:.4g}"
@@ -316,12 +318,12 @@ SOFTMAX_BACKWARD = Exercise(
     cases=_softmax_backward_cases,
     properties=(
         values("values equal the derivative of softmax"),
-        each("every row of dS sums to zero", _sums_to_zero),
+        idle(each("every row of dS sums to zero", _sums_to_zero)),
         same_answer_for(
             "a number added to a row of dP changes nothing",
             lambda trial: "dP" if "matrix dP" in trial.case.label else trial.case.label,
         ),
-        only_where("a pair of weight 0 gets the gradient 0", "causal", _weightless),
+        idle(only_where("a pair of weight 0 gets the gradient 0", "causal", _weightless)),
         inputs_untouched(),
     ),
     play=call_and_watch,
@@ -385,7 +387,8 @@ DERIVED = 1e-12
 def _gradient(k: int) -> Property:
     def judge(trial: Trial) -> str | None:
         got, wanted = trial.value[k], trial.case.expected
-        said = difference(got, wanted[k], TOLERANCE if LARGE in trial.case.label else DERIVED)
+        tolerance = TOLERANCE if LARGE in trial.case.label else DERIVED
+        said = difference_or_scale(got, wanted[k], trial.case, tolerance)
         taken = next((NAMES[n] for n in range(3) if said and not difference(got, wanted[n])), None)
         return f"yours is {taken}; return dQ, dK, dV in this order" if taken else said
 
@@ -441,12 +444,12 @@ BACKWARD = Exercise(
     ),
     cases=_backward_cases,
     properties=(
-        each("three gradients, with the shapes of Q, K and V", _three),
+        idle(each("three gradients, with the shapes of Q, K and V", _three)),
         *(_gradient(k) for k in range(3)),
         only_where("dQ and dK are as steep as the loss: the scale is in both", "no mask", _steepness),
-        each("a vector added to every key costs nothing: the rows of dK sum to zero", _shifted_keys),
+        idle(each("a vector added to every key costs nothing: the rows of dK sum to zero", _shifted_keys)),
         each("a vector added to every value shifts every output: dV and dO have equal sums", _shifted_values),
-        only_where("a masked pair passes no gradient back", QUIET, _later_keys),
+        idle(only_where("a masked pair passes no gradient back", QUIET, _later_keys)),
         STAYS_FINITE,
         inputs_untouched(),
     ),

@@ -11,8 +11,8 @@ import numpy as np
 from ... import exact
 from ...ledger import Ledger
 from ..budgets import every_input_loaded, fits, reads_within, total_within
-from ..exercise import Case, Exercise, Trial, judged, keeps_errors, run_schedule
-from ..judging import difference, each, is_right, same_answer_from, several
+from ..exercise import Case, Exercise, Trial, WrongForm, judged, keeps_errors, run_schedule
+from ..judging import difference, each, idle, is_right, same_answer_from, several
 from ..trials.low_scores import LEVELS, low_scores
 from ..trials.pieces import ONE_PASS, SAME_ROW, Array, RowCase, of_kind, play_pieces
 
@@ -79,7 +79,7 @@ def _part_is_right(position: int) -> Callable[[Trial], str | None]:
     def judge(trial: Trial) -> str | None:
         pair = several(trial.value, 2)
         if pair is None:
-            return f"expected a pair (m, l), got {type(trial.value).__name__}"
+            return WrongForm(f"expected a pair (m, l), got {type(trial.value).__name__}")
         return difference(pair[position], trial.case.expected[position])
 
     return judge
@@ -161,7 +161,7 @@ ATTENTION = Exercise(
         SAME_ROW,
         of_kind("scores of ±10,000 neither overflow nor vanish", ("large",), is_right),
         of_kind("a masked piece adds nothing, wherever it comes", ("masked",), is_right),
-        of_kind("a row that is masked throughout gives zeros", ("empty",), is_right),
+        idle(of_kind("a row that is masked throughout gives zeros", ("empty",), is_right)),
         *ONE_PASS,
     ),
     play=play_pieces,
@@ -252,7 +252,7 @@ def _identical(new: Any, old: Any) -> bool:
 def triple_difference(got: Any, want: Part) -> str | None:
     """None where `got` is the triple (m, l, o) `want`, else which of the three differs and how."""
     if not isinstance(got, tuple) or len(got) != 3:
-        return f"expected a triple (m, l, o), got {type(got).__name__}"
+        return WrongForm(f"expected a triple (m, l, o), got {type(got).__name__}")
     for name, g, w in zip(("m", "l", "o"), got, want, strict=True):
         complaint = difference(g, w)
         if complaint:
@@ -316,7 +316,7 @@ MERGE = Exercise(
         of_kind("the grouping does not matter", ("plain", "masked"), _any_grouping),
         each("the part (-inf, 0, 0) changes nothing", _empty_changes_nothing),
         of_kind("maxima 10,000 apart neither overflow nor vanish", ("large",), _any_grouping),
-        each("the parts handed in stay as they were", _inputs_kept),
+        idle(each("the parts handed in stay as they were", _inputs_kept)),
     ),
     play=play_merge,
 )

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ... import pebbling
 from ...guard import library_answer
 from ..exercise import Case, Exercise, Property, Trial
-from ..judging import Form, is_number
+from ..judging import Form, idle, is_number
 
 Bits = NDArray[np.bool_]
 PEBBLES = 3  # red pebbles of both pebbling exercises
@@ -74,9 +74,9 @@ def pebbling_properties(least: str) -> tuple[Property, ...]:
     """What a pebbling by hand must do; `least` says how many words it may move."""
     return (
         MOVES.kept(),
-        MOVES.must(f"every move is legal with M = {PEBBLES} red pebbles", _legal),
+        idle(MOVES.must(f"every move is legal with M = {PEBBLES} red pebbles", _legal)),
         MOVES.must("every result is stored", _finished),
-        MOVES.must(f"no more than {least} words move", _within),
+        idle(MOVES.must(f"no more than {least} words move", _within)),
     )
 
 
@@ -309,7 +309,7 @@ EXERCISES = (
         cases=_bound_cases,
         properties=(
             A_NUMBER.kept(),
-            A_NUMBER.must("never claims more than Theorem A proves", _not_above),
+            idle(A_NUMBER.must("never claims more than Theorem A proves", _not_above)),
             A_NUMBER.must("for M ≥ d² no T gives more", _not_below, _large_memory),
             A_NUMBER.must("for M < d² no T gives more", _not_below, _small_memory),
         ),

@@ -20,8 +20,8 @@ from ..budgets import (
     total_within,
     writes,
 )
-from ..exercise import Case, Exercise, Property, Trial, run_schedule
-from ..judging import LARGE, Where, block_size, difference, only_where, several, values_in
+from ..exercise import Case, Exercise, Property, run_schedule
+from ..judging import LARGE, block_size, idle, part, values_in
 from ..trials.tilings import STRETCH, labelled_large, same_inputs, tilings
 
 Arrays = dict[str, Any]
@@ -34,32 +34,6 @@ def _inputs(rng: np.random.Generator, N: int, d: int, *, large: bool = False) ->
     Q *= STRETCH if large else 1.0
     S = exact.scores(Q, K)
     return {"Q": Q, "K": K, "V": V, "O": exact.softmax(S) @ V, "dO": dO, "LSE": exact.log_sum_exp(S)}
-
-
-def part_is(name: str, k: int, outputs: Sequence[str], where: Where = "") -> Property:
-    """Result number k is the expected one, in the cases concerned; a wrong scale is told."""
-
-    def judge(trial: Trial) -> str | None:
-        found, want = several(trial.value, len(outputs)), trial.case.expected[k]
-        if found is None:
-            return f"expected {len(outputs)} results: {', '.join(outputs)}"
-        complaint = difference(found[k], want)
-        return complaint and complaint + _off_by_the_scale(found[k], want, _columns(trial.case))
-
-    return only_where(name, where, judge)
-
-
-def _columns(case: Case) -> int:
-    inputs = case.inputs
-    return int(np.shape(inputs["Q" if "Q" in inputs else "q"])[1])
-
-
-def _off_by_the_scale(got: Any, want: Any, d: int) -> str:
-    """A forgotten or repeated scale is told from any other mistake: it shows in all words alike."""
-    for factor, called in ((d**0.5, "√d"), (d**-0.5, "1/√d")):
-        if difference(got, factor * want) is None:
-            return f"; all of yours is {called} times what is expected"
-    return ""
 
 
 # ------------------------------------------------------------------ 6.4: one tile
@@ -89,10 +63,10 @@ def _tile_case(a: Arrays, rows: tuple[int, int], keys: tuple[int, int], label: s
 
 TILE = ("p", "ds")
 TILE_PROPERTIES = (
-    part_is("p is right where the tile holds all keys", 0, TILE, ALL_KEYS),
-    part_is("p is the tile's part of P", 0, TILE),
-    part_is("ds is right where the tile holds all keys", 1, TILE, ALL_KEYS),
-    part_is("ds is the tile's part of dS", 1, TILE),
+    part("p is right where the tile holds all keys", TILE, 0, ALL_KEYS),
+    part("p is the tile's part of P", TILE, 0),
+    part("ds is right where the tile holds all keys", TILE, 1, ALL_KEYS),
+    part("ds is the tile's part of dS", TILE, 1),
 )
 
 
@@ -147,8 +121,8 @@ def rows_stay(N: int, d: int, *, Br: int, Bc: int) -> Ledger:
 
 
 def _values(outputs: Sequence[str]) -> tuple[Property, ...]:
-    exact_ones = (part_is(f"{name} is exact", k, outputs) for k, name in enumerate(outputs))
-    overflow = part_is(f"{LARGE} neither overflow nor vanish", 0, outputs, LARGE)
+    exact_ones = (part(f"{name} is exact", outputs, k) for k, name in enumerate(outputs))
+    overflow = idle(part(f"{LARGE} neither overflow nor vanish", outputs, 0, LARGE))
     return (*exact_ones, block_size(part=0), overflow)
 
 

@@ -15,7 +15,7 @@ from ...ledger import Ledger
 from ...machine import Block, Machine, Slow, Tile
 from ..budgets import budget_of, every_input_loaded, fits, reads, total_within, writes
 from ..exercise import Case, Exercise, Trial, call, run_schedule
-from ..judging import LARGE, Form, block_size, each, several, values, values_in, whole
+from ..judging import LARGE, Form, block_size, each, idle, several, values, values_in, whole
 from ..trials.tilings import far_below, labelled_large, same_inputs, stretched, tilings
 
 Student = Callable[..., Any]
@@ -148,7 +148,7 @@ SMALL = Exercise(
         block_size(),
         values_in(f"{LARGE} neither overflow nor vanish", LARGE),
         fits(),
-        each("scratch in slow memory is at most Br rows of scores", _scratch),
+        idle(each("scratch in slow memory is at most Br rows of scores", _scratch)),
         every_input_loaded("Q", "K", "V"),
         *reads(Q="⌈N/Bc⌉ times", K="⌈N/Br⌉ times", V="⌈N/Br⌉ times", S="⌈d/Bd⌉ times"),
         *writes(S="once", O="once"),
@@ -197,7 +197,7 @@ STORED = Exercise(
         block_size(),
         values_in(f"{LARGE} neither overflow nor vanish", LARGE),
         fits(),
-        each("scratch in slow memory is at most Br rows of scores", _scratch),
+        idle(each("scratch in slow memory is at most Br rows of scores", _scratch)),
         every_input_loaded("Q", "K", "V"),
         *reads(Q="once", K="⌈N/Br⌉ times", V="⌈N/Br⌉ times", S="once"),
         *writes(S="once", O="once"),
@@ -323,7 +323,7 @@ PLAN = Exercise(
     cases=plan_cases,
     properties=(
         A_PLAN.kept(),
-        A_PLAN.must("the plan fits in M words", _plan_fits),
+        idle(A_PLAN.must("the plan fits in M words", _plan_fits)),
         A_PLAN.must("no plan that fits moves fewer words", _plan_is_best),
     ),
 )

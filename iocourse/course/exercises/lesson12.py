@@ -14,8 +14,8 @@ from ...costs.plain_kernels import all_at_once, columns_stay, rows_stay
 from ...doctor.needs_triton import require_triton
 from ...ledger import Ledger, PhaseTotal
 from ..budgets import budget_of
-from ..exercise import Case, Exercise, Property, Trial, keeps_errors
-from ..judging import difference, each, only_where
+from ..exercise import Case, Exercise, Property, Trial, WrongForm, keeps_errors
+from ..judging import difference_or_scale, each, idle, only_where
 from ..trials.kernels import kernels_compute, launch, launches_kernels, words_exactly
 from ..trials.precision import full_products
 from ..trials.programs import launch_and_count_programs, nothing_in_vain
@@ -69,11 +69,11 @@ def parts_where(name: str, outputs: Sequence[str], concerned: str = "") -> Prope
     def judge(trial: Trial) -> str | None:
         got = trial.value if isinstance(trial.value, tuple) else (trial.value,)
         if len(got) != len(outputs):
-            return f"expected {len(outputs)} results ({', '.join(outputs)}), got {len(got)}"
+            return WrongForm(f"expected {len(outputs)} results ({', '.join(outputs)}), got {len(got)}")
         wrong = (
             f"{output}: {complaint}"
             for output, value, want in zip(outputs, got, trial.case.expected, strict=True)
-            if (complaint := difference(value, want, TOLERANCE))
+            if (complaint := difference_or_scale(value, want, trial.case, TOLERANCE))
         )
         return next(wrong, None)
 
@@ -269,7 +269,7 @@ def keeps_little() -> Property:
             None if kept <= allowed else f"yours keeps {kept:,} words, 4Nd + N for each head are {allowed:,}"
         )
 
-    return each("keeps Q, K, V, O and LSE alone", judge)
+    return idle(each("keeps Q, K, V, O and LSE alone", judge))
 
 
 def both_passes_launch() -> Property:
@@ -286,7 +286,7 @@ def both_passes_launch() -> Property:
                 )
         return None
 
-    return each("kernels do the work, forward and backward", judge)
+    return idle(each("kernels do the work, forward and backward", judge))
 
 
 GRADIENTS = ("O", "dQ", "dK", "dV")

@@ -16,8 +16,8 @@ from ...costs.parts import ceil_div
 from ...costs.sliced_kernels import sliced_forward
 from ...guard import library_answer
 from ..budgets import budget_of
-from ..exercise import Case, Exercise, Property, Trial
-from ..judging import Form, difference, each, only_where, several
+from ..exercise import Case, Exercise, Property, Trial, WrongForm
+from ..judging import Form, difference, each, idle, only_where, several
 from ..trials.far_scores import FAR, FAR_NAME, far_apart, near
 from ..trials.kernels import launch_in_place, launches_kernels, words_exactly
 from ..trials.precision import full_products
@@ -220,13 +220,13 @@ def _lists_case(label: str, pairs: Array, BM: int, BN: int) -> Case:
 def _shapes(trial: Trial) -> str | None:
     """The complaint about the first part that is not as long as the mask asks for."""
     if not isinstance(trial.value, (tuple, list)) or len(trial.value) != len(PARTS):
-        return f"expected five results: {', '.join(PARTS)}"
+        return WrongForm(f"expected five results: {', '.join(PARTS)}")
     for name, got, want in zip(PARTS, trial.value, trial.case.expected, strict=True):
         shape = np.shape(got)
         if shape != want.shape and not (want.size == 0 and np.size(got) == 0):
-            return f"{name} has shape {shape}, expected {want.shape}"
+            return WrongForm(f"{name} has shape {shape}, expected {want.shape}")
         if np.asarray(got).dtype.kind not in "iub" and np.size(got):
-            return f"{name} holds {np.asarray(got).dtype}, expected whole numbers"
+            return WrongForm(f"{name} holds {np.asarray(got).dtype}, expected whole numbers")
     return None
 
 
@@ -321,7 +321,7 @@ LISTS = Exercise(
     ),
     cases=_lists_cases,
     properties=(
-        each("the five parts have the lengths that the mask asks for", _shapes),
+        idle(each("the five parts have the lengths that the mask asks for", _shapes)),
         _of_the_lists("every pair that is seen is listed, and no other", _same_pairs),
         _of_the_lists("whole tiles come first and need no pattern", _cut_where_needed),
         _of_the_lists("queries past the last make no tile cut", _cut_where_needed, LATE_QUERIES),

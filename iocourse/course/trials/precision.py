@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..exercise import Property, Trial
-from ..judging import each
+from ..judging import each, idle
 
 
 @dataclass(frozen=True)
@@ -58,4 +58,4 @@ def full_products() -> Property:
         times = "once" if rounded == 1 else f"{rounded:,} times"
         return f'tl.dot was called {times} without input_precision="ieee": a GPU rounds to 10 bits there'
 
-    return each("float32 is multiplied as float32", judge)
+    return idle(each("float32 is multiplied as float32", judge))

@@ -85,7 +85,7 @@ def _refusal(name: str, mutant: Any) -> dict[str, str]:
     with redirect_stdout(io.StringIO()):
         function = harness.mutate(name, mutant)
         for seed in harness.SEEDS:
-            failed = [one for one, complaint in judge(exercise, function, seed) if complaint is not None]
-            if mutant.fails in failed:
-                return {"named by": mutant.fails, "read first": read_first(exercise, failed)}
+            verdicts = judge(exercise, function, seed)
+            if any(one == mutant.fails and complaint is not None for one, complaint in verdicts):
+                return {"named by": mutant.fails, "read first": read_first(exercise, verdicts)}
     raise Refused(f"mutant {mutant.name!r} of {name} does not fail in {mutant.fails!r}: mend its suite first")

@@ -1,0 +1,88 @@
+"""What a report says of the commonest mistakes: a wrong form, told once, and the scale 1/√d."""
+
+import numpy as np
+import pytest
+
+from iocourse.course.authoring.mutation.references import build, exercise_source
+from iocourse.course.checking import NOT_TRIED, judge, report
+from iocourse.course.exercise import find
+from iocourse.course.messages.scale import factor_seen
+
+
+# ------------------------------------------------------------------ an answer of the wrong form
+@pytest.mark.parametrize("exercise_id", ["4.4", "7.3", "9.1", "9.2", "17.4", "6.4", "15.2"])
+def test_a_wrong_form_is_told_once_and_the_rest_is_not_tried(exercise_id):
+    exercise = find(exercise_id)
+    first, *others = judge(exercise, lambda *given: 0, 3)
+    assert first[1] not in (None, NOT_TRIED)
+    assert [complaint for _, complaint in others] == [NOT_TRIED] * (len(exercise.properties) - 1)
+
+
+def test_a_report_lists_what_was_not_tried_and_sends_nobody_there():
+    exercise = find("4.4")
+    said = report(exercise, judge(exercise, lambda *given: 0, 3), 3).splitlines()
+    assert said[1].startswith("  FAILS  returns two whole numbers of at least 1: expected a tile (Br, Bc);")
+    assert said[2:4] == [
+        "  not tried  the tile fits in M words",
+        "  not tried  no tile that fits moves fewer words",
+    ]
+    assert not any(line.startswith("Read ") for line in said)
+
+
+def test_what_holds_and_fails_beside_a_wrong_form_is_told():
+    assert dict(judge(find("3.5"), lambda *given: 0, 3))["each piece is visited once"] is None
+    text = report(find("16.1"), judge(find("16.1"), lambda *given: 0, 3), 3)
+    assert "  FAILS  twice the tokens take twice the work: " in text
+    assert 'Read "p x is right" first' in text  # the form, before what follows from it
+
+
+def test_different_forms_in_different_properties_are_told_one_after_the_other():
+    exercise = find("17.1")
+    one, *others = judge(exercise, lambda *given: (None, None, None), 3)
+    assert "returned None" in one[1] and others[0][1] == NOT_TRIED
+
+
+# ------------------------------------------------------------------ the scale, on a whole result
+def complaint_of(exercise_id, name, old, new):
+    source = exercise_source(exercise_id, solved=True)
+    assert old in source
+    return dict(judge(find(exercise_id), build(exercise_id, source.replace(old, new)), 0))[name]
+
+
+@pytest.mark.parametrize(
+    ("exercise_id", "name", "old", "new", "factor"),
+    [
+        ("1.4", "dQ equals the exact gradient", "dS @ K", "dS @ K * Q.shape[1] ** 0.5", "√d"),
+        ("6.4", "ds is the tile's part of dS", "D[:, None])", "D[:, None]) / np.sqrt(q.shape[1])", "1/√d"),
+        ("6.6", "dQ is exact", "s *= d**-0.5", "pass", "√d"),
+        ("7.1", "the tile holds the scores of block i against block j", "q *= d**-0.5", "pass", "√d"),
+        ("9.3", "dQ is exact", "dq *= d**-0.5", "pass", "√d"),
+        ("9.3", "dK is exact", "m.store(dk, dK, j)", "dk *= d**-0.5; m.store(dk, dK, j)", "1/√d"),
+        ("9.4", "dS is exact", "m.store(s, dS, i, j)", "s *= d**-0.5; m.store(s, dS, i, j)", "1/√d"),
+        ("9.4", "dK is exact", "m.store(dk, dK, j)", "dk *= d**-0.5; m.store(dk, dK, j)", "1/√d"),
+    ],
+)
+def test_a_scale_forgotten_or_used_twice_is_named(exercise_id, name, old, new, factor):
+    assert f"; all of yours is {factor} times what is expected (" in complaint_of(exercise_id, name, old, new)
+
+
+def test_another_mistake_is_not_taken_for_the_scale():
+    said = complaint_of("9.3", "dQ is exact", "D_i.add_row_products(do, o)", "pass")
+    assert "entries differ" in said and "times what is expected" not in said
+
+
+@pytest.mark.parametrize(
+    ("factor", "d", "seen"),
+    [(2.0, 4, "√d"), (0.5, 4, "1/√d"), (1.0, 4, None), (2.0, 9, None), (2.0, 1, None), (-2.0, 4, None)],
+)
+def test_the_factor_is_that_of_the_width_of_the_queries(factor, d, seen):
+    want = np.arange(1.0, 7.0).reshape(3, 2)
+    for name in ("Q", "q"):
+        said = factor_seen(factor * want, want, {name: np.ones((3, d))})
+        assert said == (seen and f"all of yours is {seen} times what is expected")
+
+
+@pytest.mark.parametrize("got", [None, "text", np.zeros(2), np.full((2, 2), np.nan), 1j * np.ones((2, 2))])
+def test_what_is_no_such_array_is_not_compared(got):
+    assert factor_seen(got, np.ones((2, 2)), {"Q": np.ones((2, 4))}) is None
+    assert factor_seen(np.ones((2, 2)), np.ones((2, 2)), {}) is None
