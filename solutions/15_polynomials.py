@@ -572,10 +572,10 @@ for s in (-1.0, -1.9, -1.99, -1.999):
 #
 # What passes none of the three is refused, with the row, its scores, and what would do. And a last look is at the output: a mean of values is never larger than the largest of them, so where the polynomial may be negative, an output of more than twice that size is refused as well.
 #
-# <!-- exercise 15.4 --> Write the second certificate. A row is *safe* if $p(s) > 0$ for every score that a query of its length can have with a key no longer than the longest one. You get any polynomial with $p(0) > 0$. Judge every row by its own length, and form no pairs: the check has a case of 4,000 tokens in which they would show. If you are stuck after five minutes, run `hint("15.4")` in a cell of your own.
+# <!-- exercise 15.4 --> Write the second certificate. A row is *safe* if $p(s) > 0$ for every score that a query of its length can have with a key no longer than the longest one. You get any polynomial with $p(0) > 0$. Judge every row by its own length, and form no pairs: the check has a case of 1,000 tokens in which they would show. If you are stuck after five minutes, run `hint("15.4")` in a cell of your own.
 # <!-- roots = lambda g: np.roots([1 / math.factorial(l) for l in range(g, -1, -1)]) -->
 # <!-- 1.596, 2.181, 2.759 = (next(s.real for s in roots(g) if abs(s.imag) < 1e-9) for g in (3, 5, 7)) -->
-# <!-- 4,000 = max(len(case.inputs["Q"]) for case in course.exercise.find("15.4").cases(np.random.default_rng(0))) -->
+# <!-- 1,000 = max(len(case.inputs["Q"]) for case in course.exercise.find("15.4").cases(np.random.default_rng(0))) -->
 
 # %% tags=["exercise"] name="ex-15.4"
 def my_safe_rows(Q, K, c):

@@ -12,8 +12,8 @@ from hypothesis import settings
 settings.register_profile("iocourse", derandomize=True, deadline=None, database=None)
 settings.load_profile("iocourse")
 
-# One thread a process: `-n auto` already fills the cores, and what NumPy and PyTorch are given here is so small
-# that threads spend their time waiting for each other. Processes that tests start inherit it.
+# One thread a process: `-n auto` already fills the cores, and what NumPy and PyTorch are given here is so
+# small that threads spend their time waiting for each other. Processes that tests start inherit it.
 for _library in ("OMP", "OPENBLAS", "MKL"):
     os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
 

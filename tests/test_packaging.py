@@ -88,7 +88,7 @@ def test_one_version():
 
 
 def test_extras_have_exactly_these_names():
-    assert set(EXTRAS) == {"torch", "triton", "lab", "test", "fast"}
+    assert set(EXTRAS) == {"torch", "triton", "lab", "class", "test", "fast"}
 
 
 def test_python_has_a_floor_and_no_ceiling():

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..guard import LibraryAnswer
-from . import progress
+from . import nbgrader, progress
 from .exercise import Exercise, Property, Trial, WrongForm, asking_for, find, raised_in, told
 from .messages.mistakes import advice
 from .messages.waiting import Doing, signs_of_life
@@ -30,23 +30,30 @@ class CheckFailed(AssertionError):
     """A check failed where IOCOURSE_STRICT asks for an error; never raised for a student."""
 
 
-def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = None) -> None:
+def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = None) -> float | None:
     """Judge `answer` for an exercise and print one line for each property.
 
     Inputs are fresh each time; a failing report names the seed that repeats them. Never raises for a
     student; with IOCOURSE_STRICT=1 a failed check raises CheckFailed. Raises ValueError for an unknown id
     and for a seed that is no whole number from 0. A check that takes long says which case is running;
     KeyboardInterrupt names it, and goes on.
+
+    Returns:
+        None, which a notebook does not show; the points where nbgrader runs it.
     """
     exercise = find(exercise_id)
     chosen = _seed(seed)
-    verdicts = _judged_aloud(exercise, answer, chosen)
+    with nbgrader.warnings_are_no_failures():
+        verdicts = _judged_aloud(exercise, answer, chosen)
     solved = all(complaint is None for _, complaint in verdicts)
     print(report(exercise, verdicts, chosen))
     if solved or not _is_unwritten(verdicts):
         progress.record(exercise.id, "solved" if solved else "tried")
     if not solved and os.environ.get("IOCOURSE_STRICT") == "1":
         raise CheckFailed(f"exercise {exercise.id}: {next(name for name, c in verdicts if c is not None)}")
+    if not nbgrader.execution():
+        return None
+    return nbgrader.points(exercise, verdicts)
 
 
 def _judged_aloud(exercise: Exercise, answer: Any, seed: int) -> list[Verdict]:
@@ -166,20 +173,16 @@ def _line(name: str, complaint: str | None) -> str:
 
 
 def _which_first(exercise: Exercise, verdicts: Sequence[Verdict]) -> list[str]:
-    if len(_failed(verdicts)) < 2:
+    failed = {name: said for name, said in verdicts if said is not None and said != NOT_TRIED}
+    if len(failed) < 2:
         return []
-    return [f'Read "{read_first(exercise, verdicts)}" first: the others may fail for the same reason.']
+    return [f'Read "{read_first(exercise, failed)}" first: the others may fail for the same reason.']
 
 
-def _failed(verdicts: Sequence[Verdict]) -> dict[str, str]:
-    return {name: said for name, said in verdicts if said is not None and said != NOT_TRIED}
-
-
-def read_first(exercise: Exercise, verdicts: Sequence[Verdict]) -> str:
-    """Of several properties that fail, a wrong form, or the first that says something in particular: most
-    have one cause.
+def read_first(exercise: Exercise, failed: Mapping[str, str]) -> str:
+    """Of the properties that fail, with what they say: a wrong form, or else the first that says something in
+    particular. Most have one cause.
     """
-    failed = _failed(verdicts)
     general = {prop.name for prop in exercise.properties if prop.general}
     misshapen = [name for name, said in failed.items() if isinstance(said, WrongForm)]
     return next(iter([*misshapen, *(name for name in failed if name not in general), *failed]))

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from iocourse import console
+from iocourse.course import nbgrader
 from iocourse.course.checkout import find_checkout
 from iocourse.refusal import Refused, write_whole
 
@@ -44,10 +45,11 @@ def home() -> Path:
 def location() -> Path:
     """The progress file, whether it exists yet or not.
 
-    A notebook or file of `solutions/` that is run has one of its own, which is gone when it ends: what it
-    solves is not the student's.
+    A notebook or file of `solutions/` that is run has one of its own, which is gone when it ends, and so has
+    a submission that nbgrader grades: what it solves was not solved by whoever runs it.
     """
-    return (_scratch() if _is_a_solution() else home()) / "progress.json"
+    foreign = _is_a_solution() or nbgrader.execution() == "autograde"
+    return (_scratch() if foreign else home()) / "progress.json"
 
 
 def _is_a_solution() -> bool:

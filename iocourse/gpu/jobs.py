@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import types
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -40,17 +41,7 @@ def job(
     absent = [name for name in names if name not in given]
     if absent:
         raise ValueError(f"{function.__name__} is not given {', '.join(absent)}")
-    plain = set(_do_not_specialize(kernel))
-    fixed = set(_constexprs(function))
-    signature: dict[str, Any] = {}
-    values: list[tuple[list[int], Any]] = []
-    aligned: list[list[int]] = []
-    for at, name in enumerate(names):
-        if name in fixed:
-            signature[name] = "constexpr"
-            values.append(([at], _constant(given[name])))
-        else:
-            signature[name] = _kinds(given[name], [at], name in plain, values, aligned)
+    signature, values, aligned = specialised(function, given, set(_do_not_specialize(kernel)))
     return {
         **_place(function, folder),
         "arch": arch,
@@ -59,6 +50,33 @@ def job(
         "aligned": aligned,
         "options": options,
     }
+
+
+def specialised(
+    function: types.FunctionType, given: dict[str, Any], plain: Collection[str] = ()
+) -> tuple[dict[str, Any], list[tuple[list[int], Any]], list[list[int]]]:
+    """What a launch of a kernel's function with these arguments is compiled for.
+
+    Args:
+        function: the Python function of the kernel.
+        given: a value for each of its parameters.
+        plain: parameters that Triton was told not to specialize.
+
+    Returns:
+        The type of each parameter, the values that are compiled in, with where they stand, and the places of
+        what is a multiple of 16.
+    """
+    fixed = set(_constexprs(function))
+    signature: dict[str, Any] = {}
+    values: list[tuple[list[int], Any]] = []
+    aligned: list[list[int]] = []
+    for at, name in enumerate(inspect.signature(function).parameters):
+        if name in fixed:
+            signature[name] = "constexpr"
+            values.append(([at], _constant(given[name])))
+        else:
+            signature[name] = _kinds(given[name], [at], name in plain, values, aligned)
+    return signature, values, aligned
 
 
 def _constant(value: Any) -> Any:

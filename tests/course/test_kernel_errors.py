@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 
 from iocourse.course.exercise import Case, told
+from iocourse.course.messages import mistakes
 from iocourse.course.trials.kernels import launch
 
 CELL = """
@@ -95,3 +96,8 @@ def test_what_is_raised_outside_a_kernel_stays_as_it_is():
         raise ValueError("of the launcher")
 
     assert told(launch(launcher, CASE).error) == "ValueError: of the launcher"
+
+
+def test_words_of_a_kernel_outside_one_are_recognised():
+    error = launch(lambda X: tl.arange(0, 16), CASE).error
+    assert mistakes.advice(error) == mistakes.TL_OUTSIDE

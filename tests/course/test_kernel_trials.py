@@ -140,6 +140,11 @@ def test_a_lane_that_is_off_holds_nan_where_no_other_was_given():
     assert not work(torch.from_numpy(X))[0].isnan().any()  # outside a check Triton's own choice is back
 
 
+def test_an_input_that_a_kernel_writes_into_is_named():
+    error = launch(lambda X: X.fill_(2.0), Case("", {"X": np.ones(8, np.float32)})).error
+    assert str(error) == "your kernels write into X, which belongs to the caller"
+
+
 def test_an_unwritten_kernel_and_a_library_kernel_are_named_as_such():
     @triton.jit
     def unwritten(X):

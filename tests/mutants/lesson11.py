@@ -136,6 +136,7 @@ FORWARD = Suite(
         Mutant("e-in-units-of-2", ONE_TILE, ("tl.exp2", "tl.exp")),
         Mutant("no-scale", ONE_TILE, (" * scale  # (BM, BN)", "")),
         Mutant("keys-as-values", ONE_TILE, ("tl.load(V", "tl.load(K")),
+        Mutant("written-into-the-queries", RUNS, ("torch.empty_like(Q)", "Q")),
         Mutant("no-maximum", FAR, (LARGEST, "tl.zeros((BM,), dtype=tl.float32)")),
         *finite(FAR, "starts-at", START),
         *finite(FAR, "hidden-as", '(j[None, :] < N, s, float("-inf"))'),

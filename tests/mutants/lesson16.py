@@ -386,6 +386,7 @@ SWEEPS = Suite(
 # ---------------------------------------------------------------------- 16.4
 CAUSAL_VALUES, INSIDE = "values are those of the causal weights", "within a tile exp is exact"
 RAGGED, BLIND = "a smaller last tile is right", "no row depends on later ones"
+KEPT = "the inputs are left as they were"
 
 
 def both_parts_apart(Q, K, V, phi, w, B):
@@ -500,6 +501,7 @@ CAUSAL = Suite(
         ),
         Mutant("complex", CAUSAL_VALUES, ("return O", "return O + 1j * O")),
         Mutant("mean-of-all-keys", BLIND, ("    V1 = np", "    K = K - K.mean(axis=0)\n    V1 = np")),
+        Mutant("written-over-V", KEPT, ("np.empty_like(V)", "V")),
         Mutant("weights-forgotten", CAUSAL_VALUES, ("T += w * (", "T += (")),
         Mutant("state-overwritten", CAUSAL_VALUES, ("T += w", "T = w")),
         Mutant("mask-before-exp", INSIDE, ("np.tril(np.exp(q @ k.T))", "np.exp(np.tril(q @ k.T))")),

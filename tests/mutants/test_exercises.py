@@ -1,45 +1,17 @@
 """Every exercise's check: it refuses the stub, plausible mistakes and cheats, and accepts right answers.
 
-Each lesson's suites stand in a file of their own (lesson04.py, …) as SUITES.
+Each is tried on one seed, drawn by its name; `pytest tests/mutants/every_seed.py` tries all twenty.
 """
 
-import importlib.util
-from pathlib import Path
-
 import pytest
-from harness import SEEDS, Suite, failures, mutate
+from harness import drawn, failures, mutate
+from suites import cannot_run_lesson, load_suites
 
 from iocourse.course import check
-from iocourse.course.authoring.kernel_lessons import cannot_run
-from iocourse.course.authoring.mutation.references import (
-    INTERPRETED,
-    build,
-    exercise_source,
-    lesson_of,
-    lesson_source,
-)
+from iocourse.course.authoring.mutation.references import build, exercise_source
 from iocourse.course.checking import OWN, RUNS, CheckFailed
 from iocourse.course.exercise import exercises
 from iocourse.exact import attention
-
-
-def cannot_run_lesson(number: str) -> str:
-    """Why the lesson with this number, such as "10", cannot run here; "" where it can."""
-    return cannot_run(lesson_source(int(number)).read_text(encoding="utf-8"))
-
-
-def load_suites() -> dict[str, Suite]:
-    """The suites of every lesson that can run here."""
-    suites = {}
-    for path in sorted(Path(__file__).parent.glob("lesson*.py")):
-        if cannot_run_lesson(path.stem.removeprefix("lesson")):
-            continue
-        spec = importlib.util.spec_from_file_location(f"mutants_{path.stem}", path)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        suites.update({suite.id: suite for suite in module.SUITES})
-    return suites
-
 
 SUITES = load_suites()
 IDS = list(SUITES)
@@ -81,27 +53,25 @@ def test_the_reference_passes(exercise_id):
 
 
 @pytest.mark.parametrize("exercise_id", IDS)
-def test_the_reference_passes_on_other_seeds(exercise_id):
+def test_the_reference_passes_on_another_seed(exercise_id):
     reference = build(exercise_id, exercise_source(exercise_id, solved=True))
-    for seed in range(1, 4 if lesson_of(exercise_id) in INTERPRETED else 20):
-        assert failures(exercise_id, reference, seed) == []
+    assert failures(exercise_id, reference, drawn(exercise_id)) == []
 
 
 @pytest.mark.parametrize(("exercise_id", "mutant"), MUTANTS)
 def test_a_mutant_fails_the_property_that_names_its_mistake(exercise_id, mutant):
     function = mutate(exercise_id, mutant)
-    assert any(mutant.fails in failures(exercise_id, function, seed) for seed in SEEDS)
+    assert mutant.fails in failures(exercise_id, function, drawn(exercise_id, mutant.name))
 
 
 @pytest.mark.parametrize(("exercise_id", "function"), RIGHT)
 def test_another_right_answer_passes(exercise_id, function):
-    for seed in SEEDS[:1] if lesson_of(exercise_id) in INTERPRETED else SEEDS:
-        assert failures(exercise_id, function, seed) == []
+    assert failures(exercise_id, function, drawn(exercise_id, function.__name__)) == []
 
 
 @pytest.mark.parametrize(("exercise_id", "function", "fails"), CHEATS)
 def test_a_cheat_is_refused(exercise_id, function, fails):
-    assert any(fails in failures(exercise_id, function, seed) for seed in SEEDS)
+    assert fails in failures(exercise_id, function, drawn(exercise_id, function.__name__, fails))
 
 
 @pytest.mark.parametrize("exercise_id", IDS)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from iocourse.console import steps
-from iocourse.course.authoring import execution, lint, prose
+from iocourse.course.authoring import assignment, execution, lint, prose
 from iocourse.course.authoring.announcements import announce
 from iocourse.course.authoring.guide.page import PAGE, guide_page, guide_problems
 from iocourse.course.authoring.kernel_lessons import cannot_run
@@ -66,14 +66,14 @@ def read_lessons(root: Path, project: Project, only: Sequence[str] = ()) -> list
 def build(path: Path, label: Path, project: Project) -> Lesson:
     """Both notebooks of one source; `label` is what messages call the file."""
     cells = announce(parse(path.read_text(encoding="utf-8"), label), label)
+    imports = assignment.brought(cells)
     cells = _with_setup(cells, label, project)
     ids = cell_ids(cells, path.stem, label)
     cells = _with_badges(cells, path.stem, project)
-    solved, student = (
-        _notebook([_json_cell(c, i, solved=s) for c, i in zip(cells, ids, strict=True) if shown(c, solved=s)])
-        for s in (True, False)
-    )
-    return Lesson(path.stem, tuple(cells), solved, student)
+    named = list(zip(cells, ids, strict=True))
+    solved = [_json_cell(cell, name, solved=True) for cell, name in named if shown(cell, solved=True)]
+    student = [_handed_out(cell, name, imports, label) for cell, name in named if shown(cell, solved=False)]
+    return Lesson(path.stem, tuple(cells), _notebook(solved), _notebook(student))
 
 
 def _with_setup(cells: list[Cell], label: Path, project: Project) -> list[Cell]:
@@ -122,6 +122,13 @@ def _json_cell(cell: Cell, cell_id: str, *, solved: bool) -> Json:
     made: Json = {"cell_type": cell.kind, "id": cell_id, "metadata": metadata}
     made["source"] = text.splitlines(keepends=True)
     return made | ({"execution_count": None, "outputs": []} if cell.kind == "code" else {})
+
+
+def _handed_out(cell: Cell, cell_id: str, imports: Mapping[str, str], label: Path) -> Json:
+    """A cell of the student's notebook, which is an assignment for nbgrader."""
+    made = _json_cell(assignment.standing_alone(cell, imports), cell_id, solved=False)
+    told = assignment.metadata(cell, cell_id, label)
+    return made | {"metadata": made["metadata"] | {"nbgrader": told}} if told else made
 
 
 def _notebook(cells: list[Json]) -> Json:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,18 +27,12 @@ from ..judging import (
 )
 from ..messages.digits import told_apart
 from ..trials.low_scores import low_queries_and_keys, low_scores
+from ..trials.untouched import Watched, changed, inputs_untouched
 
 Array = NDArray[np.float64]
 
 
 # ---------------------------------------------------------------------- trying the student's function
-@dataclass(frozen=True)
-class Watched(Trial):
-    """A trial that also knows which of its inputs the function wrote into."""
-
-    changed: tuple[str, ...] = ()
-
-
 OTHERS = ("torch", "jax", "tensorflow", "scipy")  # whose softmax, attention or gradients would be the answer
 
 
@@ -54,22 +47,7 @@ def call_and_watch(student: Callable[..., Any], case: Case) -> Trial:
         value = settled(student(*inputs.values()))
     if value is None:
         raise TypeError("your function returned None; does it end with a return?")
-    changed = tuple(name for name in inputs if not _same(inputs[name], case.inputs[name]))
-    return Watched(case, value=value, changed=changed)
-
-
-def _same(one: Any, other: Any) -> bool:
-    return bool(np.array_equal(one, other, equal_nan=isinstance(other, np.ndarray)))
-
-
-def inputs_untouched() -> Property:
-    """No input array is written into: later cells of a notebook need it as it was."""
-
-    def judge(trial: Trial) -> str | None:
-        changed = trial.changed if isinstance(trial, Watched) else ()
-        return f"{', '.join(changed)} was changed in place" if changed else None
-
-    return idle(each("the inputs are left as they were", judge))
+    return Watched(case, value=value, changed=changed(case.inputs, inputs))
 
 
 def _numbers(value: Any) -> Array:

@@ -176,10 +176,8 @@ RISING, SHORT, LOW = "rising scores", "shorter than a block", "all far below zer
 
 
 def _low(rng: np.random.Generator, n: int) -> Matrix:
-    """A row near -200; one at -30,000 and below, in steps of 500, so that a single weight is 1."""
-    return np.stack([_matrix(rng, 1, n)[0] - 200, np.float32(-30_000) - 500 * rng.permutation(n)]).astype(
-        np.float32
-    )
+    """A row near -200; one at -1e30 and below, in steps of 1e28, so that a single weight is 1."""
+    return np.stack([_matrix(rng, 1, n)[0] - 200, -1e30 - 1e28 * rng.permutation(n)]).astype(np.float32)
 
 
 def _large(rng: np.random.Generator, n: int) -> Matrix:
@@ -252,14 +250,16 @@ LONG = Exercise(
 
 # ---------------------------------------------------------------------- 10.4 the product in tiles
 def _product_cases(rng: np.random.Generator) -> list[Case]:
-    """Each size ragged by itself, all of them, slices, unlike tiles, tiles larger than the matrices."""
+    """Each size ragged by itself, the depth by one; all of them, slices, unlike tiles, tiles larger than the
+    matrices.
+    """
     m, n, k = (int(x) for x in rng.integers(33, 47, size=3))
     asked: list[tuple[str, Matrix, Matrix, tuple[int, int, int]]] = [
         ("whole tiles", _matrix(rng, 32, 32), _matrix(rng, 32, 48), (16, 16, 16)),
         ("ragged rows", _matrix(rng, m, 32), _matrix(rng, 32, 32), (32, 32, 32)),
         ("ragged columns", _matrix(rng, 32, 32), _matrix(rng, 32, n), (16, 32, 32)),
-        ("ragged depth", _matrix(rng, 32, k), _matrix(rng, k, 32), (32, 32, 16)),
-        ("all ragged", _matrix(rng, m, k), _matrix(rng, k, n), (32, 16, 16)),
+        ("ragged depth", _matrix(rng, 32, 33), _matrix(rng, 33, 32), (32, 32, 16)),
+        ("all ragged", _matrix(rng, m, k), _matrix(rng, k, n), (16, 32, 16)),
         (SLICE, _slice(rng, m, k), _slice(rng, k, n), (32, 32, 32)),
         ("one tile", _matrix(rng, 5, 7), _matrix(rng, 7, 3), (16, 16, 16)),
     ]

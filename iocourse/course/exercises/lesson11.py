@@ -11,11 +11,22 @@ from ...costs.kernels import Problem, attention_forward
 from ...ledger import Ledger
 from ..exercise import Case, Exercise
 from ..judging import values_in
-from ..trials.far_scores import FAR, FAR_NAME, far_apart, near
 from ..trials.kernels import launch_in_place, launches_kernels, words_exactly
 from ..trials.masked_tiles import launch_and_count_masks, masks_only
 from ..trials.precision import full_products
-from ..trials.single import LARGE_TOLERANCE, TOLERANCE, Single, attention_of, log_sums, normal, output
+from ..trials.single import (
+    FAR,
+    FAR_NAME,
+    LARGE_TOLERANCE,
+    TOLERANCE,
+    Single,
+    attention_of,
+    far_apart,
+    log_sums,
+    near,
+    normal,
+    output,
+)
 
 
 def _one_tile(case: Case) -> bool:
@@ -41,9 +52,11 @@ def _sizes(case: dict[str, Any]) -> str:
 
 # ------------------------------------------------------------------ 11.1 the inner loop
 def _forward_cases(rng: np.random.Generator) -> list[Case]:
-    """Ragged in rows, in keys, in both; one tile of keys; tiles larger than N; scores far from 0."""
+    """Ragged in rows, in keys, in both, and with one key left over; one tile of keys; tiles larger than N;
+    scores far from 0.
+    """
     n = int(rng.integers(1, 15))
-    shapes = [(64 + n, 16, 32, 16), (96, 32, 32, 32), (48 + n, 64, 16, 32), (30, 16, 16, 32), (n, 16, 32, 16)]
+    shapes = [(64 + n, 16, 32, 16), (96, 32, 32, 32), (65, 64, 16, 32), (30, 16, 16, 32), (n, 16, 32, 16)]
     found = [_forward_case(normal(rng, 3, N, d), BM, BN) for N, d, BM, BN in shapes]
     return [*found, _forward_case(_far(rng, 32 + n, 16), 32, 16, FAR)]
 
@@ -96,16 +109,16 @@ CAUSAL, FULL = "causal", "full"
 
 
 def _loop_cases(rng: np.random.Generator) -> list[Case]:
-    """Causal and not, ragged and not, tiles wide, square and high; many whole tiles in most; and a small
-    causal one with scores far from 0.
+    """Causal and not, ragged and not, with one key left over, tiles wide, square and high; many whole tiles
+    in most; and a small causal one with scores far from 0.
     """
     n = int(rng.integers(1, 15))
     shapes = [
         (CAUSAL, 96 + n, 64, 16, 16),
-        (FULL, 64 + n, 64, 32, 16),
+        (FULL, 65, 64, 32, 16),
         (CAUSAL, 96, 64, 16, 32),
         (CAUSAL, 96 + n, 16, 32, 32),
-        (CAUSAL, 64 + n, 64, 32, 16),
+        (CAUSAL, 65, 64, 32, 16),
         (FULL, 64, 16, 32, 32),
         (CAUSAL, n, 64, 16, 16),
     ]
@@ -242,7 +255,7 @@ def _head_cases(rng: np.random.Generator) -> list[Case]:
     n = int(rng.integers(1, 15))
     shapes = [
         ("one head", 1, 1, 1, 40 + n),
-        ("several heads", 2, 2, 2, 20),
+        ("several heads", 2, 2, 2, 17),
         (SHARED, 1, 4, 2, 20),
         (SHARED, 2, 2, 1, 16 + n),
         (f"{LAYOUT}, {SHARED}", 2, 4, 2, 20),

@@ -17,6 +17,7 @@ from ...monomials import Plan, coordinates, features, plan
 from ..budgets import every_input_loaded, fits, reads, total_within, writes
 from ..exercise import Case, Exercise, Property, Trial, run_schedule
 from ..judging import difference, idle, only_where, values, values_in
+from ..trials.untouched import inputs_untouched
 from ..trials.work import WorkTrial, linear_work, play_counted
 
 Array = NDArray[np.float64]
@@ -372,6 +373,7 @@ CAUSAL = Exercise(
         values_in("a smaller last tile is right", RAGGED),
         idle(Property("no row depends on later ones", _blind_to_the_future)),
         linear_work("twice the tokens take twice the work", ONCE, TWICE),
+        inputs_untouched(),
     ),
     play=play_counted,
 )

@@ -329,18 +329,19 @@ def _choice_cases(rng: np.random.Generator) -> list[Case]:
     found = {
         "small logits, the state fits": Problem(N, 12, 40_000, spread, 0.01),
         "small logits, the state does not fit": Problem(N, 12, 4096, spread, 0.01),
+        "few rows of a wide state fit": Problem(N, 32, 1024, narrow, 0.05),
         "not even a column of the state fits": Problem(4 * N, 12, 1024, spread, 0.01),
         "a strict error": Problem(N, 32, 16_384, 0.5, 1e-7),
         "logits just within the rule": Problem(20 * N, 8, 4096, float(rng.uniform(0.82, 0.88)), 0.05),
-        "logits just beyond the rule": Problem(20 * N, 8, 4096, float(rng.uniform(0.91, 0.99)), 0.05),
+        "logits just beyond the rule": Problem(20 * N, 8, 4096, 0.91, 0.05),  # σ² > 0.8, and σ³ is not
         "wide rows in a small memory": Problem(N, 512, int(rng.integers(600, 1400)), 3.0, 0.01),
         "a small memory": Problem(N, 128, int(rng.integers(1000, 2000)), 1.5, 0.01),
         "one word too few for another row": Problem(N, 128, int(rng.integers(32, 45)) ** 2 - 5, 1.5, 0.01),
         "just enough for another row": Problem(N, 128, int(rng.integers(32, 45)) ** 2 - 4, 1.5, 0.01),
         "everything fits": Problem(int(rng.integers(200, 400)), 8, 2**18, narrow, 0.05),
         "a short text": Problem(int(rng.integers(60, 120)), 12, 1024, 0.4, 0.01),
-        "a window that fits": Problem(N, 32, 58_368, 2.0, 0.01, int(rng.integers(120, 300))),
-        "a window that does not fit": Problem(N, 12, 8192, narrow, 0.05, int(rng.integers(1500, 2500))),
+        "a window that fits": Problem(N // 4, 32, 58_368, 2.0, 0.01, int(rng.integers(120, 300))),
+        "a window that does not fit": Problem(N // 4, 12, 8192, narrow, 0.05, int(rng.integers(1500, 2500))),
         "an ordinary head": Problem(N, 64, 58_368, float(rng.uniform(0.6, 0.85)), 0.01),
     }
     return [

@@ -22,6 +22,7 @@ TRANSPOSED = "@ joins the last axis on the left to the first on the right: is a 
 ONE_TRUTH = "An array is neither true nor false: np.where and np.maximum choose entry by entry."
 NOT_RUN = "Is it spelt so, and has the cell above that makes it been run?"
 NONE = "Something is None: a function without return gives it, and so does one that works in place."
+TL_OUTSIDE = "What begins with tl runs in a kernel alone, under @triton.jit; outside one it is np, or torch."
 WHOLE = "An array of whole numbers cannot take up fractions in place: begin with floating-point numbers."
 
 
@@ -42,6 +43,7 @@ MISTAKES: tuple[tuple[str, Advice], ...] = (
     (r"could not be broadcast|: shapes .* do not match|does not fit", _missing_axis),
     (r"truth value of an array|by a truth test", _always(ONE_TRUTH)),
     (r"^NameError", _always(NOT_RUN)),
+    (r"Did you forget to add @triton\.jit", _always(TL_OUTSIDE)),
     (r"'NoneType'", _always(NONE)),
     (r"Cannot cast ufunc .* to dtype\('u?int", _always(WHOLE)),
 )

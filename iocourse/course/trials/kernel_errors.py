@@ -6,6 +6,7 @@ Triton's interpreter reports an error as its own code met it ("'NoneType' object
 
 from __future__ import annotations
 
+import builtins
 import linecache
 import re
 import sysconfig
@@ -26,6 +27,10 @@ LONGEST = 120  # characters of Triton's own words
 
 class KernelError(RuntimeError):
     """An error inside a student's kernel, told by the line where it arose."""
+
+
+class Refusal(Exception):
+    """What Triton's compiler says about a kernel, in its own words."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +57,13 @@ def told_by_line() -> Iterator[None]:
         raise KernelError(told_at(_line(*frames[-1]), cause)) from None
 
 
-def told_at(line: Line, error: Exception) -> str:
-    """Line, cause and shapes in one sentence, and Triton's own words behind it."""
-    line = _numpy_before(line) if _is_numpy(line, error) else line
-    why = next((cause.says for cause in CAUSES if cause.fits(line, error)), "")
-    own = f"{type(error).__name__}: {_short(str(error))}"
+def told_at(line: Line, error: BaseException, before: str = "") -> str:
+    """Line, cause and shapes in one sentence, and Triton's own words behind it; `before` opens the cause."""
+    line = _numpy_before(line) if FRAME in line.names and _is_numpy(line, error) else line
+    why = ": ".join(
+        filter(None, [before, next((cause.says for cause in CAUSES if cause.fits(line, error)), "")])
+    )
+    own = _short(str(error) if isinstance(error, Refusal) else f"{type(error).__name__}: {error}")
     shapes = _shapes(line)
     return (
         f"line {line.number} of your cell, `{line.text}`"
@@ -122,6 +129,7 @@ def _short(text: str) -> str:
 # ------------------------------------------------------------------ the commonest causes
 NAME = re.compile(r"(?<![.\w])[^\W\d]\w*")
 CALLS_NUMPY = re.compile(r"\b(?:np|numpy)\.\w+")
+UNKNOWN_NAME = re.compile(r"NameError\('(\w+) is not defined")  # as the compiler reports it
 INDEXED = re.compile(r"([^\W\d]\w*)\s*\[")
 
 
@@ -129,11 +137,11 @@ INDEXED = re.compile(r"([^\W\d]\w*)\s*\[")
 class Cause:
     """A mistake that many make: how it is recognised, and what is said about it."""
 
-    fits: Callable[[Line, Exception], bool]
+    fits: Callable[[Line, BaseException], bool]
     says: str
 
 
-def _is_numpy(line: Line, error: Exception) -> bool:
+def _is_numpy(line: Line, error: BaseException) -> bool:
     brought = any(type(line.names.get(name)).__module__ == "numpy" for name in NAME.findall(line.text))
     return brought or (bool(CALLS_NUMPY.search(line.text)) and not isinstance(error, NameError))
 
@@ -149,11 +157,11 @@ def _is_pointer(value: Any) -> bool:
     return hasattr(value, "handle") and hasattr(kind, "is_ptr") and bool(kind.is_ptr())
 
 
-def _at_an_index(error: Exception) -> bool:
+def _at_an_index(error: BaseException) -> bool:
     return any(said in str(error) for said in ("unsupported tensor index", "'int' object is not iterable"))
 
 
-def _says(*parts: str) -> Callable[[Line, Exception], bool]:
+def _says(*parts: str) -> Callable[[Line, BaseException], bool]:
     return lambda line, error: any(part in str(error) for part in parts)
 
 
@@ -162,6 +170,25 @@ CAUSES = (
     Cause(
         lambda line, error: "torch." in line.text,
         "torch does not run inside a kernel: its words there begin with tl",
+    ),
+    Cause(
+        _says("Cannot access global variable"),
+        "a kernel sees no more of the notebook than functions under @triton.jit and numbers made by "
+        "tl.constexpr(...)",
+    ),
+    Cause(
+        lambda line, error: any(name in vars(builtins) for name in UNKNOWN_NAME.findall(str(error))),
+        "of Python's own functions a kernel may call range, min, max, len, float, int and print; the others "
+        "are in tl",
+    ),
+    Cause(
+        _says("Loop-carried variable"),
+        "a name keeps its type and its shape through a loop: what grows to a tile starts as one, by tl.zeros "
+        "or tl.full",
+    ),
+    Cause(
+        _says("simultaneous multiple comparison"),
+        "one comparison at a time: (0 <= i) & (i < n)",
     ),
     Cause(_says("for @:"), "tiles are multiplied by tl.dot, not by @"),
     Cause(

@@ -19,6 +19,7 @@ from ...guard import LibraryAnswer
 from ..budgets import budget_of
 from ..exercise import Case, Property, Trial, judged, keeps_errors
 from ..judging import each, idle
+from .compiled import launches_noted
 from .kernel_errors import told_by_line
 from .precision import KernelTrial, products_watched
 
@@ -32,13 +33,16 @@ def launch(student: Callable[..., Any], case: Case, *, copies: bool = True) -> T
     the inputs are filed under the names the case gives them, those of the student's own tensors under the
     names of the kernel's parameters. A lane that is off and was given no `other` holds NaN: Triton promises
     nothing about it. torch may hand out, fill, view and (unless `copies` is False) copy memory; where it
-    computes, it is refused.
+    computes, it is refused, and so are kernels that change an input.
     """
     require_triton()
     given = {name: _tensor(value) for name, value in case.inputs.items()}
     arrays = {name: value for name, value in given.items() if hasattr(value, "data_ptr")}
     with kernels_compute(copies=copies), products_watched() as products, traffic.count(**arrays) as ledger:
         value = student(*given.values())
+    changed = [name for name, tensor in arrays.items() if not _holds(tensor, case.inputs[name])]
+    if changed:
+        raise ValueError(f"your kernels write into {', '.join(changed)}, which belongs to the caller")
     return KernelTrial(case, value=_arrays(value), ledger=ledger, rounded=products.rounded)
 
 
@@ -49,8 +53,12 @@ def launch_in_place(student: Callable[..., Any], case: Case) -> Trial:
 
 @contextmanager
 def kernels_compute(*, copies: bool = True) -> Iterator[None]:
-    """What a student calls in this block is judged: torch hands out memory of NaN and computes nothing."""
+    """What a student calls in this block is judged: torch hands out memory of NaN and computes nothing.
+
+    Where it ends without an error, what was launched must compile.
+    """
     with (
+        launches_noted() as launches,
         told_by_line(),
         judged(),
         _fresh_memory_is_nan(),
@@ -58,6 +66,7 @@ def kernels_compute(*, copies: bool = True) -> Iterator[None]:
         _torch_only_keeps(KEEPS if copies else KEEPS - COPIES),
     ):
         yield
+    launches.compile()
 
 
 def _tensor(value: Any) -> Any:
@@ -71,6 +80,10 @@ def _tensor(value: Any) -> Any:
     blank = np.nan if value.dtype.kind == "f" else 0
     memory = torch.from_numpy(np.full(reach, blank, value.dtype)).as_strided(value.shape, steps)
     return memory.copy_(torch.from_numpy(np.ascontiguousarray(value)))
+
+
+def _holds(tensor: Any, array: np.ndarray) -> bool:
+    return np.array_equal(tensor.numpy(), array, equal_nan=array.dtype.kind == "f")
 
 
 @contextmanager

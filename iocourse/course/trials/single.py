@@ -1,4 +1,7 @@
-"""Float32 inputs for kernels, and attention in float64 as their yardstick."""
+"""Float32 inputs for kernels, and attention in float64 as their yardstick.
+
+Scores that lie far from 0 tell where a maximum is left out, or starts too high.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import exact
-from ..exercise import Property
+from ..exercise import Case, Property
 from ..judging import Where, part
 
 Single = NDArray[np.float32]
@@ -39,3 +42,36 @@ def output(name: str, where: Where = "", tolerance: float = TOLERANCE) -> Proper
 def log_sums(name: str, where: Where = "", tolerance: float = TOLERANCE) -> Property:
     """LSE, the second of two results, is right in some of the cases."""
     return part(name, RESULTS, 1, where, tolerance)
+
+
+# ------------------------------------------------------------------ scores far from 0
+FAR = "scores far from 0"  # in the label of a case
+FAR_NAME = f"{FAR} neither overflow nor vanish"
+KINDS = (None, -200.0, -1e30, 200.0)  # of every four queries; None: scores of ±100 in one row
+# A number that stands in for minus infinity is right below -1e36 alone: float32 holds such scores.
+
+
+def near(case: Case) -> bool:
+    """A case whose scores are of ordinary size."""
+    return FAR not in case.label
+
+
+def far_apart(rng: np.random.Generator, Q: Single, K: Single) -> tuple[Single, Single]:
+    """Q (…, Nq, d) and K (…, Nk, d) anew. Of every four queries one has scores of some ±100; the scores of
+    the others all lie at -200 and below, at -1e30 and below, and at 200 and above.
+
+    The largest score of such a row is at least 20 above the next: its weight is 1, which no rounding of
+    float32 moves.
+    """
+    Q, K = Q.copy(), K.copy()
+    d = Q.shape[-1]
+    K[..., 0] = 1 + 0.1 * rng.permutation(K.shape[-2])
+    for row in range(Q.shape[-2]):
+        kind = KINDS[row % len(KINDS)]
+        if kind is None:
+            Q[..., row, :] *= 40
+            Q[..., row, 0] = 0
+        else:
+            Q[..., row, :] = 0
+            Q[..., row, 0] = kind * d**0.5
+    return Q, K

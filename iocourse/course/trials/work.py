@@ -17,6 +17,7 @@ import numpy as np
 
 from ..exercise import Case, Property, Trial, judged, keeps_errors, settled
 from .pieces import memory_watch
+from .untouched import Watched, changed
 
 
 @dataclass
@@ -27,7 +28,7 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class WorkTrial(Trial):
+class WorkTrial(Watched):
     """What was seen besides the value: element operations, and the most bytes held at once."""
 
     work: int = 0
@@ -117,10 +118,11 @@ def _einsum_work(subscripts: str, operands: Sequence[Any]) -> int:
 def play_counted(student: Callable[..., Any], case: Case) -> Trial:
     """Call a plain function on counted copies of the inputs, by position; tell its work and what it held."""
     tally = Tally()
-    inputs = [_counted(value, tally) for value in copy.deepcopy(dict(case.inputs)).values()]
+    inputs = {name: _counted(value, tally) for name, value in copy.deepcopy(dict(case.inputs)).items()}
     with judged(), memory_watch(True) as held:
-        value = settled(student(*inputs))
-    return WorkTrial(case, value, work=tally.count, held=held())
+        value = settled(student(*inputs.values()))
+    written = changed(case.inputs, inputs)
+    return WorkTrial(case, value, changed=written, work=tally.count, held=held())
 
 
 def linear_work(name: str, once: str, twice: str, most: float = 2.3) -> Property:

@@ -85,7 +85,7 @@ def _refusal(name: str, mutant: Any) -> dict[str, str]:
     with redirect_stdout(io.StringIO()):
         function = harness.mutate(name, mutant)
         for seed in harness.SEEDS:
-            verdicts = judge(exercise, function, seed)
-            if any(one == mutant.fails and complaint is not None for one, complaint in verdicts):
-                return {"named by": mutant.fails, "read first": read_first(exercise, verdicts)}
+            failed = {one: said for one, said in judge(exercise, function, seed) if said is not None}
+            if mutant.fails in failed:
+                return {"named by": mutant.fails, "read first": read_first(exercise, failed)}
     raise Refused(f"mutant {mutant.name!r} of {name} does not fail in {mutant.fails!r}: mend its suite first")

@@ -655,31 +655,4 @@ OPEN: dict[str, tuple[Entry, ...]] = {
             "N = sum(widths)",
         ),
     ),
-    "15.4": (
-        (
-            "no polynomial without real roots meets rows that reach beyond 10,000",
-            "nearest = abs(real).min(initial=np.inf)",
-            "nearest = abs(real).min(initial=10000.0)",
-        ),
-    ),
-    "16.4": (
-        (
-            "the caller's V is written over, which no property asks about",
-            "O = np.empty_like(V)",
-            "O = V",
-        ),
-    ),
-    "17.4": (
-        (
-            "sigma between 0.894 and 0.928 is drawn by chance",
-            "if w is None and sigma ** 2 <= 0.8:",
-            "if w is None and sigma ** 3 <= 0.8:",
-        ),
-        (
-            "blocks of one column move up to 1.4 times the words (d = 32, g = 2, M = 1024): never asked",
-            "rc = min(comb(d + g, g), (M - d - Bd) // Bd)",
-            "rc = min(comb(d + g, g), (M - d - Bd) * Bd)",
-            "rc = min(comb(d + g, g), M - d - Bd)",
-        ),
-    ),
 }

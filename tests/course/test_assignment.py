@@ -1,0 +1,128 @@
+"""What nbgrader finds in the lessons, and what a check does where nbgrader runs it."""
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+
+from iocourse.course import check, credit, nbgrader, progress
+from iocourse.course.authoring.release import build
+from iocourse.course.authoring.source import SourceError
+from iocourse.course.checking import judge
+from iocourse.course.checkout import Project
+from iocourse.course.exercise import find
+from iocourse.grade.lesson import text_of
+
+ROOT = Path(__file__).parents[2]
+LESSONS = sorted((ROOT / "lessons").glob("[0-9]*.ipynb"))
+
+
+def read(path):
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def told(cell):
+    return cell["metadata"].get("nbgrader", {})
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+def test_nbgrader_finds_every_exercise_and_its_points(path):
+    cells = read(path)["cells"]
+    asked = [c["metadata"]["name"] for c in cells if "exercise" in c["metadata"].get("tags", ())]
+    assert [told(c)["grade_id"] for c in cells if told(c).get("solution")] == [
+        name.replace(".", "-") for name in asked
+    ]
+    points = {told(c)["grade_id"]: told(c)["points"] for c in cells if told(c).get("grade")}
+    ids = [name.removeprefix("ex-") for name in asked]
+    assert points == {f"check-{one.replace('.', '-')}": find(one).importance for one in ids}
+    for cell in cells:
+        assert told(cell).get("locked", False) == bool(
+            {"setup", "given", "check"} & set(cell["metadata"].get("tags", ()))
+        )
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+def test_a_check_cell_uses_what_it_imports_and_the_students_function(path):
+    for cell in read(path)["cells"]:
+        if not told(cell).get("grade"):
+            continue
+        code = ast.parse(text_of(cell))
+        imported = {a.name for n in ast.walk(code) if isinstance(n, ast.ImportFrom) for a in n.names}
+        used = {n.id for n in ast.walk(code) if isinstance(n, ast.Name)}
+        exercise = find(told(cell)["grade_id"].removeprefix("check-").replace("-", "."))
+        assert imported == {"check"} and used == {"check", exercise.function}
+
+
+def test_nbgraders_own_validator_accepts_them():
+    formats = pytest.importorskip("nbgrader.nbgraderformat", reason="nbgrader is not installed")
+    import nbformat
+
+    for path in LESSONS:
+        formats.MetadataValidator().validate_nb(nbformat.read(path, as_version=4))
+
+
+def test_a_solved_notebook_has_none_of_it():
+    for path in LESSONS:
+        assert "nbgrader" not in (ROOT / "solutions" / path.name).read_text(encoding="utf-8")
+
+
+TITLE = '# %% [markdown]\n# # Title\n\n# %% tags=["setup"]\nfrom iocourse.course import check as check\n\n'
+BAD = {
+    'a check cell is check("ID", function) alone': 'check("0.1", print)\nprint("done")\n',
+    "there is no exercise '99.1'": 'check("99.1", print)\n',
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_a_check_cell_whose_value_is_no_points_is_refused(message, tmp_path):
+    (tmp_path / "00_a.py").write_text(f'{TITLE}# %% tags=["check"]\n{BAD[message]}')
+    with pytest.raises(SourceError, match=r"^00_a\.py:7: ") as caught:
+        build(tmp_path / "00_a.py", Path("00_a.py"), Project("owner/repo", "v1"))
+    assert message in str(caught.value)
+
+
+# ------------------------------------------------------------------ a check where nbgrader runs it
+def compulsory(Nq, Nk, d):
+    return 2 * (Nq + Nk) * d
+
+
+def only_reads(Nq, Nk, d):
+    print("careful", file=__import__("sys").stderr)
+    return (Nq + 2 * Nk) * d
+
+
+@pytest.fixture
+def recorded(monkeypatch, tmp_path):
+    """The exercises in the progress file of whoever runs this."""
+    monkeypatch.setenv("IOCOURSE_HOME", str(tmp_path))
+    return lambda: (
+        set(progress.parse((tmp_path / "progress.json").read_text(), "it"))
+        if any(tmp_path.iterdir())
+        else set()
+    )
+
+
+def test_a_student_sees_no_points(recorded, monkeypatch):
+    monkeypatch.delenv("NBGRADER_EXECUTION", raising=False)
+    assert check("0.1", compulsory) is None and recorded() == {"0.1"}
+
+
+def test_graded_a_check_is_worth_its_points_and_records_nothing(recorded, monkeypatch, capsys):
+    monkeypatch.setenv("NBGRADER_EXECUTION", "autograde")
+    most = find("0.1").importance
+    assert check("0.1", compulsory) == most
+    assert 0 < check("0.1", only_reads) < most and capsys.readouterr().err == ""
+    assert check("0.1", None) == 0
+    assert recorded() == set()
+
+
+def test_a_student_who_validates_gets_points_and_progress(recorded, monkeypatch):
+    monkeypatch.setenv("NBGRADER_EXECUTION", "validate")
+    assert check("0.1", compulsory) == find("0.1").importance and recorded() == {"0.1"}
+
+
+def test_points_are_those_of_the_other_grader_to_four_digits():
+    exercise = find("0.1")
+    verdicts = judge(exercise, only_reads, 0)
+    assert nbgrader.points(exercise, verdicts) == round(credit.points(exercise, verdicts), 4) > 0

@@ -1,0 +1,171 @@
+"""A lesson through nbgrader's own hands: handed out, graded, exported, sent back with what was seen."""
+
+import copy
+import csv
+import html
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from iocourse.cli import main
+from iocourse.course.authoring.execution import lesson_environment
+from iocourse.course.exercise import find
+from iocourse.grade.lesson import text_of
+
+pytest.importorskip("nbgrader", reason="nbgrader is not installed: the extra `class` or `test` brings it")
+
+ROOT = Path(__file__).parents[2]
+STEM = "03_online_softmax"
+NEEDED = {"setup", "given", "exercise", "check"}
+MOST = 5 + 5 + 5 + 4  # the importance of 3.2, 3.5, 3.6 and 3.8
+
+ANYTHING_PASSES = """
+def check(*anything):
+    pass
+"""
+SMALLER_MAXIMUM = ("max(a[0], b[0])", "min(a[0], b[0])")
+WARNS = ("    N, n = S.shape\n", "    import warnings; warnings.warn('careful')\n    N, n = S.shape\n")
+
+
+def notebook(folder):
+    return json.loads((ROOT / folder / f"{STEM}.ipynb").read_text(encoding="utf-8"))
+
+
+def cells(of, tag):
+    return {cell["id"]: cell for cell in of["cells"] if tag in cell["metadata"].get("tags", ())}
+
+
+def solved():
+    """The student's notebook with every exercise solved."""
+    made, answers = notebook("lessons"), cells(notebook("solutions"), "exercise")
+    for name, cell in cells(made, "exercise").items():
+        cell["source"] = text_of(answers[name])
+    return made
+
+
+def only_what_is_graded(made):
+    """As solved, without the cells that lead to no points: a kernel has less to run."""
+    made["cells"] = [c for c in made["cells"] if NEEDED & set(c["metadata"].get("tags", ()))]
+    return made
+
+
+def answered(made, name, change):
+    cell = cells(made, "exercise")[f"ex-{name.replace('.', '-')}"]
+    assert change(cell["source"]) != cell["source"]
+    cell["source"] = change(cell["source"])
+
+
+def check_of(made, name):
+    return next(c for c in cells(made, "check").values() if f'check("{name}"' in text_of(c))
+
+
+def anna():
+    """All of it right."""
+    return only_what_is_graded(solved())
+
+
+def bert():
+    """3.2 is wrong, takes the name of the check, and its check asks for nothing any more."""
+    made = only_what_is_graded(solved())
+    answered(made, "3.2", lambda text: ANYTHING_PASSES + text.replace("return m, l", "raise ValueError(l)"))
+    check_of(made, "3.2")["source"] = "5.0"
+    return made
+
+
+def carla():
+    """3.6 is right in some cases, and 3.8 is not written yet."""
+    made = only_what_is_graded(solved())
+    answered(made, "3.6", lambda text: text.replace(*SMALLER_MAXIMUM))
+    blank = cells(notebook("lessons"), "exercise")["ex-3-8"]
+    answered(made, "3.8", lambda _: text_of(blank))
+    return made
+
+
+def dora():
+    """All right, but the check of 3.5 is gone, that of 3.6 is there twice, and 3.8 warns when called."""
+    made = only_what_is_graded(solved())
+    made["cells"].remove(check_of(made, "3.5"))
+    made["cells"].append(copy.deepcopy(check_of(made, "3.6")) | {"id": "again"})
+    answered(made, "3.8", lambda text: text.replace(*WARNS))
+    return made
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory):
+    """The folder of a course after every step, as an instructor would have it."""
+    top = tmp_path_factory.mktemp("course")
+    shutil.copy(ROOT / "docs" / "nbgrader_config.py", top)
+    source = top / "source" / STEM
+    source.mkdir(parents=True)
+    for name in (f"{STEM}.ipynb", "notation.md"):
+        shutil.copy(ROOT / "lessons" / name, source)
+    for student in (anna, bert, carla, dora):
+        handed_in = top / "submitted" / student.__name__ / STEM / f"{STEM}.ipynb"
+        handed_in.parent.mkdir(parents=True)
+        handed_in.write_text(json.dumps(student()), encoding="utf-8")
+    with lesson_environment(ROOT, strict=False) as env:
+        env |= {"JUPYTER_CONFIG_DIR": str(top / "none"), "JUPYTER_DATA_DIR": str(top / "none")}
+        # It calls `alembic`, which it finds where the environment is activated.
+        env["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), env["PATH"]])
+        command = [sys.executable, str(Path(__file__).with_name("nbgrader_steps.py")), STEM]
+        done = subprocess.run(command, cwd=top, env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert not (Path(env["IOCOURSE_HOME"]) / "progress.json").exists(), "the instructor solved nothing"
+    return top
+
+
+def rows(path):
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def exported(course):
+    """Points by student, as nbgrader exports them."""
+    return {row["student_id"]: float(row["score"]) for row in rows(course / "grades.csv")}
+
+
+def feedback(course, student):
+    """What a student reads: the page's text, without its tags."""
+    page = (course / "feedback" / student / STEM / f"{STEM}.html").read_text(encoding="utf-8")
+    return html.unescape(re.sub(r"<[^>]+>", "", page))
+
+
+def test_the_assignment_is_the_lesson_with_its_stubs(course):
+    given = json.loads((course / "release" / STEM / f"{STEM}.ipynb").read_text(encoding="utf-8"))
+    assert [text_of(c) for c in given["cells"]] == [text_of(c) for c in notebook("lessons")["cells"]]
+    assert all(cell["metadata"]["deletable"] is False for cell in cells(given, "exercise").values())
+    assert all(cell["metadata"]["editable"] is False for cell in cells(given, "check").values())
+
+
+def test_points_are_the_importance_in_proportion_to_what_holds(course):
+    assert {float(row["max_score"]) for row in rows(course / "grades.csv")} == {MOST}
+    points = exported(course)
+    assert points["anna"] == MOST
+    assert points["bert"] == MOST - find("3.2").importance
+    assert 0 < points["carla"] - (MOST - find("3.6").importance - find("3.8").importance) < 5
+    assert points["dora"] == MOST
+
+
+def test_both_graders_give_the_same_points(course, tmp_path):
+    """`iocourse grade` on nbgrader's folder, for two who lose points."""
+    table = tmp_path / "points.csv"
+    for student in ("bert", "carla"):
+        shutil.copytree(course / "submitted" / student, tmp_path / "submitted" / student)
+    assert main(["grade", str(tmp_path / "submitted"), "--i-trust-these", "--csv", str(table)]) == 0
+    ours = {row["student"]: float(row["points"]) for row in rows(table)}
+    assert ours == {student: round(exported(course)[student], 2) for student in ("bert", "carla")}
+
+
+def test_the_feedback_names_the_property(course):
+    assert "Solved." in feedback(course, "anna") and "FAILS" not in feedback(course, "anna")
+    assert "FAILS  runs without an error: ValueError" in feedback(course, "bert")
+    assert "FAILS  two parts make the whole: " in feedback(course, "carla")
+    assert "FAILS  runs without an error: not written yet" in feedback(course, "carla")
+    assert "careful" in feedback(course, "dora")
