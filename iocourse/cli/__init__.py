@@ -210,6 +210,9 @@ def _add_progress(commands: Commands[Parser]) -> None:
         help="with --cohort: this question or lesson, such as 4.5 or 04; repeatable",
     )
     parser.add_argument(
+        "--blind", action="store_true", help="with --cohort: do not say what came out, for a class to discuss"
+    )
+    parser.add_argument(
         "--figure", metavar="FILE", type=Path, help="with --cohort: also draw them, FILE.svg or FILE.png"
     )
 
@@ -286,7 +289,7 @@ def _progress(arguments: argparse.Namespace) -> int:
 
     if arguments.cohort:
         return _cohort(arguments)
-    for option in ("only", "figure"):
+    for option in ("only", "blind", "figure"):
         if getattr(arguments, option):
             raise Refused(f"--{option} goes with --cohort FOLDER")
     if arguments.export:
@@ -307,7 +310,7 @@ def _progress(arguments: argparse.Namespace) -> int:
 def _cohort(arguments: argparse.Namespace) -> int:
     from iocourse.course import cohort
 
-    found = cohort.class_histograms(arguments.cohort, arguments.only)
+    found = cohort.class_histograms(arguments.cohort, arguments.only, blind=arguments.blind)
     print(cohort.as_text(found))
     if arguments.figure:
         cohort.draw(found, arguments.figure)

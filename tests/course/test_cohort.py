@@ -48,6 +48,15 @@ def test_answers_are_counted_and_the_right_one_is_marked(klass, capsys):
     )
 
 
+def test_a_class_that_has_not_measured_yet_is_not_told(klass, tmp_path, capsys):
+    file = tmp_path / "answers.svg"
+    arguments = ["--only", "4.5", "--blind", "--figure", str(file)]
+    assert main(["progress", "--cohort", str(klass), *arguments]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("4.5 f1_best: 3 answers\n") and "right" not in said and "4.1" not in said
+    assert "right" not in file.read_text(encoding="utf-8")
+
+
 def test_questions_come_in_the_order_of_the_lessons_and_no_name_is_said(klass, capsys):
     assert main(["progress", "--cohort", str(klass)]) == 0
     said = capsys.readouterr().out
@@ -156,6 +165,7 @@ def test_bad_arguments_are_one_line(klass, tmp_path, capsys):
         (["--cohort", str(klass), "--figure", "answers.gif"], "must end in .svg or .png"),
         (["--figure", "answers.png"], "--figure goes with --cohort FOLDER"),
         (["--only", "04"], "--only goes with --cohort FOLDER"),
+        (["--blind"], "--blind goes with --cohort FOLDER"),
         (["--cohort", str(tmp_path / "other")], "latin.json cannot be read"),
     ):
         assert main(["progress", *arguments]) == 2

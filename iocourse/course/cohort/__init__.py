@@ -14,18 +14,19 @@ from .right import right_answers
 MOST_IN_A_PICTURE = 24
 
 
-def class_histograms(folder: Path, only: Sequence[str] = ()) -> list[Histogram]:
+def class_histograms(folder: Path, only: Sequence[str] = (), *, blind: bool = False) -> list[Histogram]:
     """What a class answered, a histogram for each number that somebody predicted.
 
     Args:
         folder: exported progress, a file a student.
         only: questions ("4.5") or lessons ("04"); all where empty.
+        blind: without what came out, for a class that has not measured yet.
 
     Raises:
         Refused: the folder is none, has no files, a broken one or two of one student; nobody answered what
             `only` names; there is no checkout with the solved lessons.
     """
-    found = histograms(read_cohort(folder), right_answers(find_checkout()))
+    found = histograms(read_cohort(folder), {} if blind else right_answers(find_checkout()))
     chosen = [one for one in found if not only or any(one.is_of(name) for name in only)]
     if not chosen:
         asked = f"a question of {', '.join(only)}" if only else "a question"

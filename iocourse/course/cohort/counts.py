@@ -113,10 +113,8 @@ def _one(histogram: Histogram) -> str:
     ]
     total = sum(histogram.rows.values())
     answers = f"{total} answer{'s' * (total != 1)}"
-    known = (
-        f"{histogram.rows[histogram.right]} right" if histogram.right else "no measurement to compare with"
-    )
-    return f"{histogram.label}: {answers}, {known}\n{table(rows, left=3)}"
+    known = f", {histogram.rows[histogram.right]} right" if histogram.right else ""
+    return f"{histogram.label}: {answers}{known}\n{table(rows, left=3)}"
 
 
 def _mark(text: str, histogram: Histogram) -> str:

@@ -39,7 +39,8 @@ def predictions(answers: Mapping[str, Mapping[str, int]], right: Mapping[str, st
     drawn, width, height = _grid(answers, right)
     title = "What was predicted, and how often"
     told = " ".join(_said(name, counts, right.get(name)) for name, counts in answers.items())
-    alt = f"{title}: a bar for each answer, the right one hatched and marked. {told}"
+    marked = ", the right one hatched and marked" if right else ""
+    alt = f"{title}: a bar for each answer{marked}. {told}"
     rows = [
         [name, text, count, "right" if text == right.get(name) else ""]
         for name, counts in answers.items()
