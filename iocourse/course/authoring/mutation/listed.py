@@ -6,6 +6,8 @@ mutant, or is refused by its check, must go from here: `iocourse mutants` and a 
 
 from __future__ import annotations
 
+from .listed_kernels import OF_KERNELS
+
 Entry = tuple[str, ...]  # why, the line before, one or more lines after
 
 # No mistakes: the answer is right, or differs only where the exercise does not ask.
@@ -564,6 +566,7 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
         ),
     ),
 }
+EQUIVALENT |= OF_KERNELS
 
 # Mistakes that a check accepts, always or by chance. They count against the score.
 OPEN: dict[str, tuple[Entry, ...]] = {}
