@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
 from ..console import steps
-from ..refusal import write_whole
-from .grading import Mark, fresh_seed, grade, refuse_where_it_cannot_run
+from ..refusal import Refused, write_whole
+from .grading import Mark, grade, refuse_where_it_cannot_run
 from .judges import side_by_side
 from .lesson import Lesson
+from .seal import library, sealed
 from .session import START
 from .submissions import Submission
 from .walls.limits import Limits
@@ -45,6 +44,7 @@ class Task:
     limits: Limits
     walls: bool
     seed: int
+    library: str = field(default_factory=library)
 
 
 def grade_all(
@@ -60,6 +60,7 @@ def grade_all(
         walls: whether they run in bubblewrap.
         jobs: how many at once.
     """
+    _make_place(folder)
     task = Task(lesson, limits, walls, _seed(folder))
     known = {one.name: _kept(folder, one, task) for one in submissions}
     missing = [one for one in submissions if known[one.name] is None]
@@ -92,15 +93,16 @@ def _zero(submission: Submission, task: Task, fault: str) -> Grade:
 
 def _grade_and_keep(folder: Path, task: Task, submission: Submission) -> None:
     marks = grade(submission, task.lesson, task.seed, task.limits, task.walls)
-    done = {"of": _fingerprint(submission, task), "marks": [asdict(mark) for mark in marks]}
+    told = [asdict(mark) for mark in marks]
+    done = {"seal": _seal(submission, task, told), "marks": told}
     write_whole(_place(folder, submission), json.dumps(done, indent=1, ensure_ascii=False) + "\n")
 
 
 def _kept(folder: Path, submission: Submission, task: Task) -> Grade | None:
-    """The grade of these very bytes, lesson, limits and inputs, where there is one."""
+    """The grade of these very bytes, lesson, limits and inputs, where the grader has made one."""
     try:
         stored: Any = json.loads(_place(folder, submission).read_text(encoding="utf-8"))
-        if stored["of"] != _fingerprint(submission, task):
+        if stored["seal"] != _seal(submission, task, stored["marks"]):
             return None
         return Grade(submission.name, tuple(Mark(**mark) for mark in stored["marks"]))
     except (OSError, ValueError, KeyError, TypeError):
@@ -111,21 +113,24 @@ def _place(folder: Path, submission: Submission) -> Path:
     return folder / KEPT / f"{submission.name}.json"
 
 
-def _fingerprint(submission: Submission, task: Task) -> str:
+def _seal(submission: Submission, task: Task, marks: Any) -> str:
     places = [(place.cell, place.source) for place in task.lesson.places]
-    asked = [
-        (one.id, one.importance, [(p.name, p.idle) for p in one.properties]) for one in task.lesson.exercises
-    ]
-    said = repr((__version__, places, asked, task.limits, task.walls, task.seed))
-    return hashlib.sha256(said.encode() + submission.data).hexdigest()
+    said = repr((task.library, task.lesson.stem, places, task.limits, task.walls, task.seed))
+    return sealed(said.encode(), submission.data, json.dumps(marks).encode())
 
 
 def _seed(folder: Path) -> int:
-    """The seed of this folder: the same inputs for all, which nobody knew beforehand."""
-    place = folder / KEPT / "seed"
+    """The seed of this folder: the same inputs for all, which nobody else can know beforehand."""
+    return int(sealed(str(folder.resolve()).encode("utf-8", "surrogateescape")), 16) % 10**6
+
+
+def _make_place(folder: Path) -> None:
+    place = folder / KEPT
+    if place.is_symlink():
+        raise Refused(f"{place} is a link, and grades are kept there: take it away")
     try:
-        return int(place.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        seed = fresh_seed()
-        write_whole(place, f"{seed}\n")
-        return seed
+        place.mkdir(exist_ok=True)
+    except OSError as error:
+        raise Refused(f"grades cannot be kept in {place}: {error.strerror}") from None
+    for link in filter(Path.is_symlink, place.iterdir()):
+        link.unlink()  # or what is kept would be written to where it leads

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -211,8 +210,3 @@ def _verdict_list(told: Any) -> list[Verdict]:
 def _writable(text: str) -> str:
     """Without halves of characters, which no file takes."""
     return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def fresh_seed() -> int:
-    """Inputs that nobody knows beforehand."""
-    return secrets.randbelow(10**6)

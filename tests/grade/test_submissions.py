@@ -18,6 +18,7 @@ from iocourse.grade.grading import Mark, grade
 from iocourse.grade.lesson import read_lessons
 from iocourse.grade.submissions import find, not_handed_in, the_lesson
 from iocourse.grade.walls.limits import Limits
+from iocourse.refusal import Refused
 
 ROOT = Path(__file__).parents[2]
 LESSONS = {lesson.stem: lesson for lesson in read_lessons(ROOT)}
@@ -173,6 +174,43 @@ def test_a_second_call_grades_only_what_is_new(graded, monkeypatch, capsys):
     assert cohort._kept(graded / "in", submission, task)
     changed = type(submission)(submission.name, submission.path, submission.data + b" ")
     assert cohort._kept(graded / "in", changed, task) is None
+
+
+def test_kept_grades_that_the_grader_did_not_write_are_made_anew(graded, tmp_path):
+    shutil.copytree(graded / "in", tmp_path / "in")
+    (submission,) = (one for one in find(tmp_path / "in") if one.name == "half")
+    task = cohort.Task(LESSONS[STEM], Limits(), False, cohort._seed(graded / "in"))
+    place = cohort._place(tmp_path / "in", submission)
+    assert cohort._kept(tmp_path / "in", submission, task)
+    honest = json.loads(place.read_text(encoding="utf-8"))
+    better = [mark | {"points": 4} for mark in honest["marks"]]
+    for planted in ({**honest, "marks": better}, {"marks": better}, {**honest, "marks": None}, []):
+        written(planted, place)
+        assert cohort._kept(tmp_path / "in", submission, task) is None
+    written(honest, place)
+    other = cohort.Task(LESSONS[STEM], Limits(), False, task.seed, "another source")
+    assert cohort._kept(tmp_path / "in", submission, other) is None
+
+
+def test_the_seed_is_the_folders_and_cannot_be_known_without_the_key(graded, tmp_path, monkeypatch):
+    assert cohort._seed(graded / "in") == cohort._seed(graded / "in") != cohort._seed(tmp_path)
+    monkeypatch.setenv("IOCOURSE_HOME", str(tmp_path / "home"))
+    seeds = {cohort._seed(graded / "in")}
+    (tmp_path / "home" / "grading-key").unlink()
+    assert len(seeds | {cohort._seed(graded / "in")}) == 2
+    (tmp_path / "home" / "grading-key").write_text("no key")
+    with pytest.raises(Refused, match="is damaged: delete it"):
+        cohort._seed(tmp_path)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs links")
+def test_a_place_for_grades_that_leads_elsewhere_is_refused(capsys, tmp_path):
+    written(notebook(), tmp_path / "in" / "anna.ipynb")
+    (tmp_path / "in" / cohort.KEPT).symlink_to(tmp_path)
+    assert "is a link, and grades are kept there" in refused(capsys, tmp_path / "in", "--i-trust-these")
+    (tmp_path / "in" / cohort.KEPT).unlink()
+    (tmp_path / "in" / cohort.KEPT).write_text("")
+    assert "grades cannot be kept in" in refused(capsys, tmp_path / "in", "--i-trust-these")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is another thing there")
