@@ -658,6 +658,13 @@ OPEN: dict[str, tuple[Entry, ...]] = {
             "N = sum(widths)",
         ),
     ),
+    "13.3": (
+        (
+            "a barrier between threads, and the interpreter has none; the line is given",
+            "tl.debug_barrier()",
+            "pass",
+        ),
+    ),
     "15.4": (
         (
             "no polynomial without real roots meets rows that reach beyond 10,000",
