@@ -373,7 +373,7 @@ measured("10.5", block=triton.next_power_of_2(300), words=ledger.total)
 #
 # $$ W = \underbrace{2mn}_{\text{reads}} + mn = 3mn . \tag{10.4} $$
 #
-# <!-- exercise 10.3 --> Write the kernel of (10.4) for rows of any length: pieces of `BLOCK` numbers, two passes. (One row of the check is longer than the $2^{20}$ numbers that Triton allows in a block.) A loop over pieces is a `for` loop with `range(0, n, BLOCK)`, as in Python. Start with `m = -float("inf")` and `l = 0.0`; `tl.maximum(a, b)` compares two numbers, `tl.max(s, axis=0)` and `tl.sum(e, axis=0)` reduce a piece to one number. Rows of `X` may lie apart; `Y` lies row by row. If you are stuck after seven minutes, run `hint("10.3")` in a cell of your own.
+# <!-- exercise 10.3 --> Write the kernel of (10.4) for rows of any length: pieces of `BLOCK` numbers, two passes. (One row of the check is longer than the $2^{20}$ numbers that Triton allows in a block.) A loop over pieces is a `for` loop with `range(0, n, BLOCK)`, as in Python. Start with `m = -float("inf")` and `l = 0.0`; `tl.maximum(a, b)` compares two numbers, `tl.max(s, axis=0)` and `tl.sum(e, axis=0)` reduce a piece to one number. Rows of `X` may lie apart; `Y` lies row by row. Its numbers may lie anywhere in the range of float32, so that no finite number can stand for minus infinity unless it lies below them all. If you are stuck after seven minutes, run `hint("10.3")` in a cell of your own.
 # <!-- 212, 76{,}800 = 512 - 300, 4 * 64 * 300 -->
 # <!-- 123,648 = CHIPS[90].registers + CHIPS[90].shared_bytes / 4 -->
 
@@ -583,7 +583,7 @@ explore.grid_of_programs(8, 16, 1, 1, order=order, title="The first 128 programs
 # | bfloat16 arithmetic | wrong in the versions we tried (Triton 3.6 to 3.9) | right |
 # | programs that disturb each other | never happens | happens |
 # | time | says nothing | what you came for |
-# | registers, shared memory, legality | says nothing | decided by the compiler |
+# | registers, shared memory, legality | says nothing; a check asks the compiler about the last | decided by the compiler |
 #
 # *Programs that disturb each other.* Here 64 programs add 1 to the same word. One kernel loads, adds and stores; the other uses `tl.atomic_add`, which does all three as one step that nothing can come between.
 
@@ -652,7 +652,7 @@ want = small[0].double() @ small[1].double()
 print("8 x 8 in the interpreter, right:", bool(abs(C.double() - want).max() < 0.01))
 
 # %% [markdown]
-# float16 runs on tensor cores. float32 that is to stay float32 does not: these units would round its inputs to fewer bits. And the tile of side 8 is refused, because an inner size of 8 is too small for `tl.dot`, while the interpreter computes it without a word. So a kernel that passes here is right in values and words, and not yet known to compile, to fit or to be fast. Lesson 11 asks the compiler about registers and shared memory in earnest.
+# float16 runs on tensor cores. float32 that is to stay float32 does not: these units would round its inputs to fewer bits. And the tile of side 8 is refused, because an inner size of 8 is too small for `tl.dot`, while the interpreter computes it without a word. So a kernel that runs here is right in values and words, and not yet known to compile, to fit or to be fast. A check asks a little more: it hands what you launch to the first stage of the compiler too, which needs no GPU. That stage refuses this tile, and whatever is Python and not Triton, as `break`, a function of NumPy, a number of the notebook that is not `tl.constexpr`, or a sum that starts as a number and grows to a tile. Lesson 11 asks the compiler about registers and shared memory in earnest.
 
 # %% [markdown]
 # ## Misconceptions

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..guard import LibraryAnswer
-from . import nbgrader, progress
+from . import progress
+from .credit import nbgrader
 from .exercise import Exercise, Property, Trial, WrongForm, asking_for, find, raised_in, told
 from .messages.mistakes import advice
 from .messages.waiting import Doing, signs_of_life

@@ -120,10 +120,27 @@ def cause_of(error: Exception) -> Exception:
 
 @keeps_errors
 def call(student: Callable[..., Any], case: Case) -> Trial:
-    """Call a plain function on copies of the inputs, by position and in the order of the case."""
+    """Call a plain function on copies of the inputs, by position and in the order of the case. It must leave
+    them as they are.
+    """
     inputs = copy.deepcopy(dict(case.inputs))
     with judged():
-        return Trial(case, value=settled(student(*inputs.values())))
+        value = settled(student(*inputs.values()))
+    changed = [name for name, given in case.inputs.items() if differs(given, inputs[name])]
+    if changed:
+        raise ValueError(f"your function changes {', '.join(changed)}, which belongs to the caller")
+    return Trial(case, value=value)
+
+
+def differs(given: Any, now: Any) -> bool:
+    """Whether an array or a container is no longer as it was given. Of other values nobody can say."""
+    if isinstance(given, np.ndarray):
+        return not np.array_equal(given, now, equal_nan=given.dtype.kind in "fc")
+    if isinstance(given, (list, tuple)):
+        return len(given) != len(now) or any(map(differs, given, now))
+    if isinstance(given, dict):
+        return list(given) != list(now) or differs([*given.values()], [*now.values()])
+    return isinstance(given, set) and given != now
 
 
 def run_schedule(student: Callable[..., Any], case: Case) -> Trial:

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from iocourse import console
-from iocourse.course import nbgrader
 from iocourse.course.checkout import find_checkout
+from iocourse.course.credit import nbgrader
 from iocourse.refusal import Refused, write_whole
 
 STATUSES = ("seen", "tried", "solved")  # each one includes those before it

@@ -9,21 +9,37 @@ from typing import Any
 
 from ..course.checkout import find_checkout
 from ..refusal import Refused, write_whole
-from . import results, sandbox, submissions
+from . import results, submissions
 from .cohort import grade_all
 from .lesson import read_lessons
-from .limits import Limits, cores
+from .walls import sandbox
+from .walls.limits import Limits, cores
+
+DESCRIPTION = """
+Grade a folder of submissions to one lesson: each exercise cell is taken by its id, run in a process of its
+own behind bubblewrap, and judged outside of it. Prints a line a student: points, points of each exercise, and
+why not more. Grades are kept as they are made: the same command goes on after an interrupt (exit code 130),
+and grades only what is new. Exit code 0: all graded; 2: nothing graded, and a line that says why.
+"""
 
 
 def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     """Add `grade` to the subparsers of the command line and set its handler."""
     meaning = "grade a folder of submissions to one lesson"
-    parser = commands.add_parser("grade", help=meaning, description=meaning, allow_abbrev=False)
+    parser = commands.add_parser("grade", help=meaning, description=DESCRIPTION, allow_abbrev=False)
     parser.set_defaults(handler=grade)
     parser.add_argument("folder", metavar="DIR", type=Path, help="NAME.ipynb or NAME/….ipynb, one a student")
-    parser.add_argument("--csv", metavar="FILE", type=Path, help="also write the points to FILE")
     parser.add_argument(
-        "--feedback", metavar="FOLDER", type=Path, help="also write each student's notebook with the reports"
+        "--csv",
+        metavar="FILE",
+        type=Path,
+        help="also write FILE: student, lesson, points, of, each exercise, reasons",
+    )
+    parser.add_argument(
+        "--feedback",
+        metavar="FOLDER",
+        type=Path,
+        help="also write FOLDER/NAME.ipynb: the notebook with a report below each exercise",
     )
     parser.add_argument(
         "--jobs", metavar="N", type=int, default=cores(), help="submissions at once; the cores there are"

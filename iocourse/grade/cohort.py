@@ -17,9 +17,9 @@ from ..refusal import write_whole
 from .grading import Mark, fresh_seed, grade, refuse_where_it_cannot_run
 from .judges import side_by_side
 from .lesson import Lesson
-from .limits import Limits
 from .session import START
 from .submissions import Submission
+from .walls.limits import Limits
 
 KEPT = ".iocourse-grades"  # folder beside the submissions
 

@@ -12,9 +12,9 @@ from ..course.checking import RUNS, Verdict, judge, report
 from ..course.exercise import Case, Exercise, Trial
 from ..refusal import Refused
 from .lesson import Lesson
-from .limits import Limits
 from .session import START, Ended, Session
 from .submissions import Submission
+from .walls.limits import Limits
 from .wire import record
 
 NO_ANSWER = "what its process sent is no answer"

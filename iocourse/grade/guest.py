@@ -9,17 +9,16 @@ from __future__ import annotations
 import io
 import linecache
 import os
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
-from .alone import stay_alone
-from .limits import Limits, obey
+from .cells import execute, notebook_names
+from .walls.alone import stay_alone
+from .walls.limits import Limits, obey
 from .wire import answer, name_of, read_trusted
 
-_MAGIC = re.compile(r"^(\s*)[%!].*$", re.MULTILINE)
 LONGEST = 2_000  # characters of a message
 
 
@@ -48,7 +47,7 @@ class Guest:
         from ..course.exercise import find
 
         self.judge, self.find, self.runs = judge, find, RUNS
-        self.names: dict[str, Any] = {"__name__": "__main__", "display": lambda *_: None}
+        self.names = notebook_names()
         self.printed = _Printed(limits.printed)
 
     def do(self, message: tuple[Any, ...]) -> Any:
@@ -62,7 +61,7 @@ class Guest:
         """Run a cell as a file called `name` whose text can be looked up; the error, where it raised one."""
         linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
         try:
-            exec(_compiled(source, name), self.names)
+            execute(source, name, self.names)
         except BaseException as error:  # also exit()
             return _told(error)
         return self.printed.complaint if self.printed.left < 0 else None
@@ -94,13 +93,6 @@ class Guest:
         once = replace(exercise, cases=lambda rng: [trial.case], play=lambda *_: trial, properties=())
         verdicts = self.judge(once, student, 0)
         return [(name, complaint and complaint[:LONGEST]) for name, complaint in verdicts]
-
-
-def _compiled(source: str, name: str) -> Any:
-    try:
-        return compile(source, name, "exec")
-    except SyntaxError:
-        return compile(_MAGIC.sub(r"\1pass", source), name, "exec")  # a notebook's %magic and !shell
 
 
 def _told(error: BaseException) -> str:

@@ -166,7 +166,10 @@ def _note(name: str, text: str) -> dict[str, Any]:
 
 def _summary(grade: Grade, lesson: Lesson) -> str:
     most = sum(mark.of for mark in grade.marks)
-    rows = [f"| {m.id} | {_number(m.points)} | {m.of} | {m.held} of {m.asked} |" for m in grade.marks]
+    rows = [
+        f"| {m.report.splitlines()[0]} | {_number(m.points)} | {m.of} | {m.held} of {m.asked} |"
+        for m in grade.marks
+    ]
     head = ["| exercise | points | of | properties that hold |", "| --- | ---: | ---: | ---: |"]
     name = re.sub(r"([!-/:-@[-`{-~])", r"\\\1", grade.name)  # a letter in Markdown, whatever it is
     title = f"**{name}: {_number(grade.points)} of {most} points** for {lesson.stem}"

@@ -10,8 +10,8 @@ from threading import Timer
 from time import monotonic
 from typing import Any
 
-from . import sandbox
-from .limits import Limits
+from .walls import sandbox
+from .walls.limits import Limits
 from .wire import Unreadable, read, write
 
 SAID = 10_000  # bytes, the last, of what it wrote to standard error

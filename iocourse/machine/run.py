@@ -56,7 +56,7 @@ def run(
     _refuse_overflow({name: given[name] for name in ("Q", "K", "X") if isinstance(named.get(name), Slow)})
     with machine.running(most):
         returned = schedule(machine, **named)
-    slow = returned if isinstance(returned, tuple) else (returned,)
+    slow = returned if isinstance(returned, tuple) and returned else (returned,)
     return Run(_outputs(machine, slow), machine.ledger)
 
 

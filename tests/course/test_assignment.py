@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from iocourse.course import check, credit, nbgrader, progress
+from iocourse.course import check, credit, progress
 from iocourse.course.authoring.release import build
 from iocourse.course.authoring.source import SourceError
 from iocourse.course.checking import judge
 from iocourse.course.checkout import Project
+from iocourse.course.credit import nbgrader
 from iocourse.course.exercise import find
 from iocourse.grade.lesson import text_of
 

@@ -100,6 +100,7 @@ REFUSED = (
     ),
     ("y = 0.0\nfor t in range(3):\n    y += x", KEEPS),
     ("y = x\nif 3 < n < 90:\n    y = -x", "one comparison at a time"),
+    ("z = tl.zeros((8, 8), tl.float16)\ny = x + tl.sum(tl.sum(tl.dot(z, z), 0), 0)", "K >= 16"),
     ("y = (lambda a: a)(x)", "unsupported AST node type: Lambda"),
 )
 

@@ -6,13 +6,19 @@ import json
 import pytest
 
 from iocourse.cli import main
+from iocourse.course.authoring.kernel_lessons import cannot_run
 from iocourse.course.authoring.mutation import mutants as making
 from iocourse.course.authoring.mutation import report
 from iocourse.course.authoring.mutation.equivalents import changes, why_by_rule, why_equivalent, why_open
 from iocourse.course.authoring.mutation.listed import EQUIVALENT, OPEN
 from iocourse.course.authoring.mutation.mutants import Mutant, mutants_of
 from iocourse.course.authoring.mutation.operators import OPERATORS
-from iocourse.course.authoring.mutation.references import INTERPRETED, exercise_source, lesson_of
+from iocourse.course.authoring.mutation.references import (
+    INTERPRETED,
+    exercise_source,
+    lesson_of,
+    lesson_source,
+)
 from iocourse.course.authoring.mutation.running import ENDED, OUT_OF_TIME, Verdict, verdicts
 from iocourse.course.checking import RUNS
 from iocourse.course.exercise import exercises
@@ -21,6 +27,7 @@ NUMPY = [exercise for exercise in exercises() if lesson_of(exercise) not in INTE
 LESSONS = sorted({lesson_of(exercise) for exercise in NUMPY})
 FIND_HOLES = ("starts", "constants", "comparisons", "parameters", "maxima", "ranges")
 ONE_IN = 16  # of the mutants of these operators; `iocourse mutants` runs all, and all that is listed
+ONE_KERNEL_IN = 128  # the same of kernels, which take a hundred times as long
 
 
 # ------------------------------------------------------------------ operators
@@ -131,15 +138,19 @@ def test_only_all_of_them_are_100_percent():
 
 
 # ------------------------------------------------------------------ the course's own checks
-@pytest.mark.parametrize("lesson", LESSONS)
+@pytest.mark.parametrize("lesson", [*LESSONS, *INTERPRETED])
 def test_sampled_mutants_are_refused_or_known(lesson):
+    if reason := cannot_run(lesson_source(lesson).read_text(encoding="utf-8")):
+        pytest.skip(reason)
+    one_in = ONE_KERNEL_IN if lesson in INTERPRETED else ONE_IN
     drawn = [
         mutant
-        for exercise in NUMPY
+        for exercise in exercises()
         if lesson_of(exercise) == lesson
         for mutant in mutants_of(exercise, FIND_HOLES)
-        if mutant.key % ONE_IN == 0 and not why_equivalent(mutant) and not why_open(mutant)
+        if mutant.key % one_in == 0 and not why_equivalent(mutant) and not why_open(mutant)
     ]
+    assert drawn
     accepted = [
         (v.mutant.exercise, v.mutant.line, v.mutant.after, v.killed_in, v.accepted)
         for v in verdicts(drawn, range(10), jobs=1)

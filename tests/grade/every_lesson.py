@@ -10,8 +10,8 @@ from test_attacks import WHY_NOT
 from iocourse.course.authoring.kernel_lessons import cannot_run
 from iocourse.grade.grading import grade
 from iocourse.grade.lesson import read_lessons
-from iocourse.grade.limits import Limits
 from iocourse.grade.submissions import find
+from iocourse.grade.walls.limits import Limits
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 
 from iocourse.grade.judges import side_by_side
-from iocourse.grade.limits import Limits
 from iocourse.grade.session import Ended, Session
+from iocourse.grade.walls.limits import Limits
 from iocourse.refusal import Refused
 
 

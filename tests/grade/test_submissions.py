@@ -16,8 +16,8 @@ from iocourse.cli import main
 from iocourse.grade import cohort, results
 from iocourse.grade.grading import Mark, grade
 from iocourse.grade.lesson import read_lessons
-from iocourse.grade.limits import Limits
 from iocourse.grade.submissions import find, not_handed_in, the_lesson
+from iocourse.grade.walls.limits import Limits
 
 ROOT = Path(__file__).parents[2]
 LESSONS = {lesson.stem: lesson for lesson in read_lessons(ROOT)}

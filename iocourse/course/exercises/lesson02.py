@@ -124,11 +124,16 @@ PRODUCT = Exercise(
 
 # ---------------------------------------------------------------------- 2.3 the tile
 def _tile_cases(rng: np.random.Generator) -> list[Case]:
-    """Square, low, wide and small products, memory for one word of C, for all of it, and in between."""
+    """Square, low, wide and small products, memory for one word of C, for all of it, and in between.
+
+    In 24 words a 12 x 5 product has another best tile than one of 24 rows or columns, as has a 5 x 12 one;
+    and beside 12 rows of C there is no room for a column.
+    """
     side, low, long = int(rng.integers(60, 90)), int(rng.integers(3, 6)), int(rng.integers(200, 260))
     M = int(rng.integers(120, 400))
     sizes = [(side, side, side, M), (low, long, side, M), (long, low, side, M), (side, long, 30, 3)]
     sizes += [(low, 7, side, 4 * M), (1, 1, 1, 3), (1, long, 2, M), (side + 7, 2 * side, 11, 5 * M)]
+    sizes += [(12, 5, 10, 24), (5, 12, 10, 24)]
     return [_tile_case(*size) for size in sizes]
 
 

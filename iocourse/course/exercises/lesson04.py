@@ -22,7 +22,7 @@ from ..budgets import (
 from ..exercise import Case, Exercise, Property, Trial, run_schedule
 from ..judging import LARGE, Form, block_size, idle, is_right, only_where, two_whole, values, values_in
 from ..messages.scale import scale_seen
-from ..trials.tilings import far_below, labelled_large, same_inputs, stretched, tilings
+from ..trials.tilings import far_below, labelled_large, same_inputs, stretched, tilings, with_long_blocks
 
 Cost = Callable[..., Ledger]
 Allowance = Callable[[int, int], int]
@@ -51,7 +51,7 @@ def forward_cases(
         return Case(f"N={N}, d={d}, Br={Br}, Bc={Bc}", inputs, exact.attention(Q, K, V), M, budget)
 
     def cases(rng: np.random.Generator) -> list[Case]:
-        sizes = tilings(rng, 6, 11)
+        sizes = with_long_blocks(tilings(rng, 6, 11))
         found = same_inputs(sizes, lambda N, d: rng.standard_normal((3, N, d)), case)
         large = [stretched(found[0]), far_below(rng, found[0])]
         return [*found, *(labelled_large(case(QKV, *sizes[0][2:])) for QKV in large)]

@@ -103,7 +103,11 @@ def _segment_case(rng: np.random.Generator, kind: str, queries: int, keys: int, 
     v, o = rng.random((keys, d)) < 0.6, rng.random((queries, d)) < 0.6
     s = rng.random((queries, keys)) < (0.5 if kind in (ONLY_OLD, BOTH) else 0.0)
     v[:, 0] = o[:, 0] = True
-    s[0, 0] |= kind == BOTH  # rows 0 are whole there: this pair has a score and could make one
+    if d > 1:  # a value is not there whose accumulator is, and the other way round, both with a score at hand
+        v[0, 1], o[0, 1], v[1, 1], o[1, 1] = False, True, True, False
+    at_hand = kind in (ONLY_OLD, BOTH)
+    s[0, :2] |= at_hand  # in BOTH rows 0 are whole: the first pair has a score and could make one
+    s[1:2, 1:2] |= at_hand
     return _known(kind, q, k, v, o, s)
 
 
@@ -160,12 +164,12 @@ def _bound_cases(rng: np.random.Generator) -> list[Case]:
 
     In two small cases the best T is a prime number, and a grid of every other T or every third misses it.
     The last ones are tiny: one where the last segment just fills, one where T = 1 is one of its limits, two
-    with fewer words than a row has, two where F changes its form within reach.
+    with fewer words than a row has, two where F changes its form within reach, one of two long rows.
     """
     d, N = int(rng.integers(5, 9)), int(rng.integers(150, 230))
     sizes = [(N, d, 4 * d * d + 3), (N, d, 16 * d * d + 1), (N, d, d * d // 3), (N, d, d * d + 1)]
     sizes += [(N, d, N * d // 2), (9, d + 9, 7), (11, 4, 21), (14, 4, 8), (3, 3, 1000)]
-    sizes += [(1, 1, 1), (1, 2, 3), (1, 3, 2), (4, 3, 6), (8, 2, 3)]
+    sizes += [(1, 1, 1), (1, 2, 3), (1, 3, 2), (4, 3, 6), (8, 2, 3), (2, 4, 10)]
     sizes += [
         *rng.integers(1, 9, size=(4, 3)).tolist(),
         (int(rng.integers(1, 9)), d, int(rng.integers(1, d))),

@@ -22,7 +22,7 @@ from ..budgets import (
 )
 from ..exercise import Case, Exercise, Property, run_schedule
 from ..judging import LARGE, block_size, idle, part, values_in
-from ..trials.tilings import STRETCH, labelled_large, same_inputs, tilings
+from ..trials.tilings import STRETCH, labelled_large, same_inputs, tilings, with_long_blocks
 
 Arrays = dict[str, Any]
 ALL_KEYS = "all keys in one tile"
@@ -89,7 +89,8 @@ def backward_cases(cost: Cost, expected: Expected) -> Callable[[np.random.Genera
         return Case(f"N={N}, d={d}, Br={Br}, Bc={Bc}", inputs, expected(arrays), M, budget)
 
     def cases(rng: np.random.Generator) -> list[Case]:
-        sizes = tilings(rng, 12, 17)  # d exceeds Bc + 4, so that the allowance never holds another (Br, d)
+        # d exceeds Bc + 4, so that the allowance never holds another (Br, d)
+        sizes = with_long_blocks(tilings(rng, 12, 17))
         found = same_inputs(sizes, lambda N, d: _inputs(rng, N, d), case)
         N, d, Br, Bc = sizes[0]
         return [*found, labelled_large(case(_inputs(rng, N, d, large=True), Br, Bc))]

@@ -125,6 +125,20 @@ def _scratch(trial: Trial) -> str | None:
     return None if made <= allowed else f"yours makes {made:,} words in slow memory, allowed are {allowed:,}"
 
 
+def _no_wider(trial: Trial) -> str | None:
+    """A block wider by a column fits into the allowance; it spares Q, or the scratch, one whole pass."""
+    N, d = trial.case.inputs["Q"].shape
+    budget, got = budget_of(trial).reads, trial.ledger.reads
+    scratch = sum(words for name, words in got.items() if name not in "QKV")
+    for name, words, size, least in (
+        ("Q", got.get("Q", 0), N * d, budget["Q"]),
+        ("what is stored", scratch, N * N, budget["S"]),
+    ):
+        if words <= least - size:
+            return f"{name} is read {words / size:g}×; blocks as wide as asked read it {least // size}×"
+    return None
+
+
 SMALL = Exercise(
     id="7.2",
     title="Attention in a small cache",
@@ -152,6 +166,7 @@ SMALL = Exercise(
         every_input_loaded("Q", "K", "V"),
         *reads(Q="⌈N/Bc⌉ times", K="⌈N/Br⌉ times", V="⌈N/Br⌉ times", S="⌈d/Bd⌉ times"),
         *writes(S="once", O="once"),
+        each("no block is wider than Bc keys or Bd columns", _no_wider),
         total_within(),
     ),
     play=run_schedule,
@@ -160,8 +175,10 @@ SMALL = Exercise(
 
 # ------------------------------------------------------------------ 7.5: rows of one array at a time
 def stored_cases(rng: np.random.Generator) -> list[Case]:
-    """Fast memory is the footprint and four words a row: rows of Q and of O at once do not fit."""
-    sizes = [(*size[:3],) for size in tilings(rng, 9, 13)]
+    """Fast memory is the footprint and four words a row: rows of Q and of O at once do not fit. The last
+    tiles have more rows than columns.
+    """
+    sizes = [*((*size[:3],) for size in tilings(rng, 9, 13)), (11, 5, 6)]
     found = same_inputs(sizes, lambda N, d: rng.standard_normal((3, N, d)), _stored_case)
     large = [stretched(found[0]), far_below(rng, found[0])]
     return [*found, *(labelled_large(_stored_case(QKV, sizes[0][2])) for QKV in large)]
@@ -267,6 +284,7 @@ def plan_cases(rng: np.random.Generator) -> list[Case]:
         *((N, d, M) for M in large),
         (4 * N, d, 6 * d * d),
         (11, 14, 108),  # F5 is best with 11 rows of queries, more than √M
+        (5, 4, 35),  # and here with 5, more than d
         (1, d, 40),
         *((small_N, small_d, M) for M in range(5, 61)),
     ]

@@ -183,17 +183,18 @@ NOTHING, LATE = "rows that see nothing", "rows that see their first key late"
 def _band_cases(rng: np.random.Generator) -> list[Case]:
     """Rows that never see a key, rows that see none in their first tile, and bands that hide little. For a
     tile of queries just behind the last key that a band shows, first and last key are the same, within a
-    tile; and one last tile has a single key.
+    tile; and one last tile has a single key. Rows far from 0 see their first key late.
     """
     n, w = int(rng.integers(2, 8)), int(rng.integers(3, 8))
     shapes = [
         (LATE, 48 + n, 48 + n, -w, 0, 32, 16),
-        (LATE, 40, 40, -w, w, 32, 16),
+        (LATE, 40, 40, -w, w, 16, 32),
         (NOTHING, 40 + n, 16 + n, -64, -24, 16, 16),  # causal, keys aligned to the right
         (NOTHING, 40, 16 - w, -w, 2, 16, 16),
+        (NOTHING, 17, 48, -64, -16, 64, 16),  # the last query sees the first key, and that is all
         ("few queries", n, 48, -64, 48 - n, 16, 16),
         ("no mask at all", 33, 33, -64, 64, 16, 32),
-        (FAR, 18, 18, -w, w, 16, 16),
+        (FAR, 34, 34, -w, w, 16, 16),
     ]
     return [_band_case(rng, *shape) for shape in shapes]
 

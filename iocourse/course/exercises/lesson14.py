@@ -105,9 +105,9 @@ def _roof_cases(rng: np.random.Generator) -> list[Case]:
         found.append(_roof_case(pass_, 1, 8, 8, memory_N + extra, 128, peak, bandwidth))
         found.append(_roof_case(pass_, 2, 8, 2, memory_N // 2 + extra, 64, peak, bandwidth))
         if products_N:
-            found.append(_roof_case(pass_, 2, 16, 4, products_N + extra, 64, peak, bandwidth))
+            found.append(_roof_case(pass_, 3, 16, 4, products_N + extra, 64, peak, bandwidth))
         else:  # a chip that is slow at products, and one head of keys for all
-            found.append(_roof_case(pass_, 1, 64, 1, memory_N, 128, peak / 50, bandwidth))
+            found.append(_roof_case(pass_, 3, 64, 1, memory_N, 128, peak / 50, bandwidth))
     return found
 
 
@@ -178,13 +178,13 @@ LARGE_NAME = f"log-sum-exps of {LARGE} neither overflow nor vanish"
 
 
 def _merge_cases(rng: np.random.Generator) -> list[Case]:
-    """One part; several, of a number that is no power of two; groups; parts that saw nothing; large sums, of
-    a number of parts that leaves lanes over.
+    """One part; more parts than a row has words; a number that is no power of two; groups; parts that saw
+    nothing; large sums, of a number of parts that leaves lanes over.
     """
     odd = int(rng.choice([3, 5, 6, 7]))
     return [
         _merge_case(rng, "one head", 2, 1, 1, 16),
-        _merge_case(rng, "one head", 1, odd, 1, 32),
+        _merge_case(rng, "one head", 1, 16 + odd, 1, 16),
         _merge_case(rng, GROUPS, 2, odd, 4, 16),
         _merge_case(rng, GROUPS, 3, 8, 2, 64),
         _merge_case(rng, EMPTY, 2, odd, 2, 16, empty=0.4),
@@ -285,7 +285,7 @@ def _packed_cases(rng: np.random.Generator) -> list[Case]:
         _packed_case(rng, SEVERAL, [40 + n, 3, 16, n], 1, 16, 32, 16),
         _packed_case(rng, SEVERAL, [n, 48, 20], 1, 32, 16, 32),
         _packed_case(rng, NONE, [0, 20 + n, 0, 0, 9, 0], 1, 16, 16, 16),
-        _packed_case(rng, f"{HEADS}, {SEVERAL}", [n, 33, 17], 3, 16, 16, 16),
+        _packed_case(rng, f"{HEADS}, {SEVERAL}", [n, 33, 16], 3, 16, 16, 16),
         _packed_case(rng, FAR, [4, 18], 1, 16, 32, 16),
     ]
 

@@ -39,7 +39,10 @@ def _missing_axis(text: str) -> str:
 
 MISTAKES: tuple[tuple[str, Advice], ...] = (
     (r"(load|store)\(\) missing .*'rows'", _always(NO_ROWS)),
-    (r"matmul: Input operand| @ .*: shapes .* do not match|shapes .* not aligned", _always(TRANSPOSED)),
+    (
+        r"matmul: Input operand .* mismatch| @ .*: shapes .* do not match|shapes .* not aligned",
+        _always(TRANSPOSED),
+    ),
     (r"could not be broadcast|: shapes .* do not match|does not fit", _missing_axis),
     (r"truth value of an array|by a truth test", _always(ONE_TRUTH)),
     (r"^NameError", _always(NOT_RUN)),

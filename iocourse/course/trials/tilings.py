@@ -31,6 +31,12 @@ def tilings(rng: np.random.Generator, least_d: int, below_d: int) -> list[Tiling
     ]
 
 
+def with_long_blocks(sizes: list[Tiling]) -> list[Tiling]:
+    """The tilings and one more, whose blocks of queries are so long that no budget holds as many keys."""
+    _, d, _, Bc = sizes[0]
+    return [*sizes, (4 * Bc, d, 3 * Bc, Bc)]
+
+
 def same_inputs(
     sizes: Sequence[tuple[int, ...]], draw: Callable[[int, int], Any], case: Callable[..., Case]
 ) -> list[Case]:

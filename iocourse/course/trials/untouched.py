@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from ..exercise import Property, Trial
+from ..exercise import Property, Trial, differs
 from ..judging import each, idle
 
 
@@ -20,9 +18,8 @@ class Watched(Trial):
 
 
 def changed(given: Mapping[str, Any], afterwards: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of the arrays that are no longer as they were given."""
-    arrays = {name: array for name, array in given.items() if isinstance(array, np.ndarray)}
-    return tuple(n for n, x in arrays.items() if not np.array_equal(x, afterwards[n], equal_nan=True))
+    """Names of what is no longer as it was given."""
+    return tuple(name for name, one in given.items() if differs(one, afterwards[name]))
 
 
 def inputs_untouched() -> Property:

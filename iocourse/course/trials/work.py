@@ -121,8 +121,8 @@ def play_counted(student: Callable[..., Any], case: Case) -> Trial:
     inputs = {name: _counted(value, tally) for name, value in copy.deepcopy(dict(case.inputs)).items()}
     with judged(), memory_watch(True) as held:
         value = settled(student(*inputs.values()))
-    written = changed(case.inputs, inputs)
-    return WorkTrial(case, value, changed=written, work=tally.count, held=held())
+    work = tally.count  # before the inputs are compared, which counts as well
+    return WorkTrial(case, value, changed=changed(case.inputs, inputs), work=work, held=held())
 
 
 def linear_work(name: str, once: str, twice: str, most: float = 2.3) -> Property:
@@ -143,4 +143,4 @@ def linear_work(name: str, once: str, twice: str, most: float = 2.3) -> Property
         ratio = counted[twice].work / max(1, counted[once].work)
         return None if ratio <= most else f"twice the tokens take {ratio:.1f} times the work"
 
-    return Property(name, judge)
+    return Property(name, judge, idle=True)

@@ -34,9 +34,15 @@ def _asked_for_place(blocks: str, source: str) -> bool:
 
 @_rule("both arrays have the same shape, as the docstring says")
 def _equal_shapes(mutant: Mutant) -> bool:
-    swapped = _one_other_name(mutant.before, mutant.after, r"\b(\w+)\.shape\b|\blen\((\w+)\)")
+    swapped = _one_other_name(mutant.before, mutant.after, r"\b(\w+)\.shape\b|\b(?:len|empty_like)\((\w+)\)")
     groups = re.findall(r"\w+(?:, \w+)+(?: and \w+)?", _docstring(mutant.source))
     return any(swapped and swapped <= set(re.findall(r"\w+", group)) for group in groups)
+
+
+@_rule("float32 is what torch makes where nothing else is said")
+def _torchs_own_type(mutant: Mutant) -> bool:
+    dropped = mutant.before.replace(", dtype=torch.float32", "", 1)
+    return mutant.operator == "keywords" and dropped == mutant.after != mutant.before
 
 
 def _one_other_name(before: str, after: str, pattern: str) -> set[str]:

@@ -6,6 +6,8 @@ mutant, or is refused by its check, must go from here: `iocourse mutants` and a 
 
 from __future__ import annotations
 
+from .listed_kernels import OF_KERNELS
+
 Entry = tuple[str, ...]  # why, the line before, one or more lines after
 
 # No mistakes: the answer is right, or differs only where the exercise does not ask.
@@ -564,95 +566,7 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
         ),
     ),
 }
+EQUIVALENT |= OF_KERNELS
 
 # Mistakes that a check accepts, always or by chance. They count against the score.
-OPEN: dict[str, tuple[Entry, ...]] = {
-    "2.3": (
-        (
-            "a tile without columns is on offer only where M is even and at most 2m: by chance",
-            "tiles = [(bm, min(n, (M - bm) // (bm + 1))) for bm in range(1, m + 1) if 2 * bm + 1 <= M]",
-            "tiles = [(bm, min(n, (M - bm) // (bm + 1))) for bm in range(1, m + 1) if 2 * bm <= M]",
-            "tiles = [(bm, min(n, (M - bm) // (bm + 1))) for bm in range(1, m + 1) if 2 * bm + 0 <= M]",
-        ),
-        (
-            "the least tile of another matrix is often the same: by chance",
-            "return min(tiles, key=lambda tile: costs.matmul(m, n, k, bm=tile[0], bn=tile[1]).total)",
-            "return min(tiles, key=lambda tile: costs.matmul(M, n, k, bm=tile[0], bn=tile[1]).total)",
-            "return min(tiles, key=lambda tile: costs.matmul(m, M, k, bm=tile[0], bn=tile[1]).total)",
-        ),
-    ),
-    "4.1": (
-        (
-            "Br and Bc are sometimes drawn so that the wrong tile fits: by chance",
-            "for j in m.blocks(N, Bc):",
-            "for j in m.blocks(N, Br):",
-        ),
-    ),
-    "5.4": (
-        (
-            "sizes are never so small, or M below d, that it shows",
-            "return (R + d * d) ** 2 / (16 * d) if 3 * d * d <= R else (R / 3) ** 1.5",
-            "return (R + d * d) ** 2 / (16 * d) if (3 + d) * d <= R else (R / 3) ** 1.5",
-            "return (R + d * d) ** 2 / (16 * d) if 2 * d * d <= R else (R / 3) ** 1.5",
-        ),
-        (
-            "sizes are never so small, or M below d, that it shows",
-            "most, T = (0, 1)",
-            "most, T = (0, 2)",
-        ),
-        (
-            "sizes are never so small, or M below d, that it shows",
-            "while F(M + T) <= N * N * d:",
-            "while F(M + T) < N * N * d:",
-            "while F(d + T) <= N * N * d:",
-            "while F(M + T) <= N * N + d:",
-            "while F(M + T) <= N * N:",
-            "while F(M + T) <= N * N * N:",
-            "while M + T <= N * N * d:",
-            "while F(M + T) <= N * N * M:",
-        ),
-    ),
-    "7.2": (
-        (
-            "no case has fewer columns than rows in a block",
-            "O, S = (m.new('O', (N, d)), m.new('S', (min(Br, N), N)))",
-            "O, S = (m.new('O', (N, d)), m.new('S', (min(Br, d), N)))",
-        ),
-        (
-            "a tile one column wider fits into what the check leaves to spare",
-            "for j in m.blocks(N, Bc):",
-            "for j in m.blocks(N, Bc + 1):",
-        ),
-        (
-            "a tile one column wider fits into what the check leaves to spare",
-            "for c in m.blocks(d, Bd):",
-            "for c in m.blocks(d, Bd + 1):",
-        ),
-        (
-            "two columns of scores at once fit by chance",
-            "for j in m.blocks(N, 1):",
-            "for j in m.blocks(N, 2):",
-        ),
-    ),
-    "7.3": (
-        (
-            "Br up to d is enough for every N, d and M that is drawn; it is not for N=5, d=4, M=35",
-            "for Br in range(1, N + 1):",
-            "for Br in range(1, d + 1):",
-        ),
-    ),
-    "7.5": (
-        (
-            "no case has fewer columns than rows in a block",
-            "O, S = (m.new('O', (N, d)), m.new('S', (min(Br, N), N)))",
-            "O, S = (m.new('O', (N, d)), m.new('S', (min(Br, d), N)))",
-        ),
-    ),
-    "8.1": (
-        (
-            "every grid that is drawn has as many queries as keys",
-            "N = sum(heights)",
-            "N = sum(widths)",
-        ),
-    ),
-}
+OPEN: dict[str, tuple[Entry, ...]] = {}

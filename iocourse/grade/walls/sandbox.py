@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..refusal import Refused
+from ...refusal import Refused
 from .limits import Limits, single_threaded
 
 TRUST = "--i-trust-these grades without walls, in an account that may be broken"
@@ -21,8 +21,8 @@ HOME = "/tmp"  # the one folder inside that can be written to
 
 def command(limits: Limits, walls: bool) -> list[str]:
     """What starts the process of a submission, behind walls or not."""
-    start = f"import sys; sys.path[:] = {_paths()!r}; from iocourse.grade import guest, limits; "
-    serve = f"guest.serve(limits.{limits!r})"
+    start = f"import sys; sys.path[:] = {_paths()!r}; from iocourse.grade import guest; "
+    serve = f"guest.serve(guest.{limits!r})"
     own = [sys.executable, "-I", "-c", start + serve]
     return [*_walls(limits), *own] if walls else own
 
@@ -67,7 +67,7 @@ def _walls(limits: Limits) -> list[str]:
 def _readable() -> Iterator[str]:
     """The system's libraries, this Python with its packages, and `iocourse` without lessons and solutions."""
     seen: list[Path] = []
-    library = str(Path(__file__).parents[1])
+    library = str(Path(__file__).parents[2])
     found = [*_SYSTEM, sys.base_prefix, sys.prefix, str(Path(sys.executable).parent), library]
     for name in [*found, *(path for path in _paths() if path.endswith(("site-packages", "dist-packages")))]:
         path = Path(name)

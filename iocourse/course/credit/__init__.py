@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .exercise import Exercise, Property
+from ..exercise import Exercise, Property
 
 
 def most(exercise: Exercise) -> int:

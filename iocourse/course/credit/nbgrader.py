@@ -12,8 +12,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 
-from . import credit
-from .exercise import Exercise
+from ..exercise import Exercise
+from . import points as exact_points
 
 DIGITS = 4  # behind the point, of points: a feedback page shows them
 
@@ -35,4 +35,4 @@ def warnings_are_no_failures() -> Iterator[None]:
 
 def points(exercise: Exercise, verdicts: Sequence[tuple[str, str | None]]) -> float:
     """What `iocourse grade` gives for these verdicts of the judge, to `DIGITS` digits."""
-    return round(credit.points(exercise, verdicts), DIGITS)
+    return round(exact_points(exercise, verdicts), DIGITS)

@@ -1,0 +1,431 @@
+"""Mutants of lessons 10 to 14 that are no mistakes, as `listed` has those of the others."""
+
+from __future__ import annotations
+
+OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "10.3": (
+        (
+            "m starts at minus infinity: what l begins with is multiplied by exp(-inf) = 0",
+            "m, l = (-float('inf'), 0.0)",
+            "m, l = (-float('inf'), 1.0)",
+            "m, l = (-float('inf'), -1.0)",
+        ),
+        (
+            "one round more, in which every lane is off: no word moves, and nothing is added",
+            "for start in range(0, n, BLOCK):  (1 of 2)",
+            "for start in range(0, n + 1, BLOCK):",
+        ),
+        (
+            "the rows of X lie n words apart or more: rounds beyond n have every lane off",
+            "for start in range(0, n, BLOCK):  (1 of 2)",
+            "for start in range(0, s_x, BLOCK):",
+        ),
+        (
+            "a row has one axis: it is the last one, and also all of them",
+            "m_new = tl.maximum(m, tl.max(s, axis=0))",
+            "m_new = tl.maximum(m, tl.max(s))",
+            "m_new = tl.maximum(m, tl.max(s, axis=-1))",
+        ),
+        (
+            "a row has one axis: it is the last one, and also all of them",
+            "l = l * tl.exp(m - m_new) + tl.sum(tl.exp(s - m_new), axis=0)",
+            "l = l * tl.exp(m - m_new) + tl.sum(tl.exp(s - m_new))",
+            "l = l * tl.exp(m - m_new) + tl.sum(tl.exp(s - m_new), axis=-1)",
+        ),
+        (
+            "one round more, in which every lane is off: no word moves, and nothing is added",
+            "for start in range(0, n, BLOCK):  (2 of 2)",
+            "for start in range(0, n + 1, BLOCK):",
+        ),
+        (
+            "the rows of X lie n words apart or more: rounds beyond n have every lane off",
+            "for start in range(0, n, BLOCK):  (2 of 2)",
+            "for start in range(0, s_x, BLOCK):",
+        ),
+        (
+            "lanes that are off are not stored, whatever they hold",
+            "s = tl.load(X + row * s_x + j, mask=j < n, other=-float('inf'))  (2 of 2)",
+            "s = tl.load(X + row * s_x + j, mask=j < n)",
+            "s = tl.load(X + row * s_x + j, mask=j < n, other=float('inf'))",
+            "s = tl.load(X + row * s_x + j, mask=j < n, other=0.0)",
+            "s = tl.load(X + row * s_x + j, mask=j < n, other=-100.0)",
+            "s = tl.load(X + row * s_x + j, mask=j < n, other=-10000.0)",
+        ),
+    ),
+    "10.4": (
+        (
+            "one round more, in which every lane is off: no word moves, and nothing is added",
+            "for start in range(0, k, BK):",
+            "for start in range(0, k + 1, BK):",
+        ),
+        (
+            "the rows of A lie k words apart or more: rounds beyond k have every lane off",
+            "for start in range(0, k, BK):",
+            "for start in range(0, s_a, BK):",
+        ),
+        (
+            "x is (BK,), which broadcasts as its row (1, BK) does",
+            "a = tl.load(A + i * s_a + along, mask=(i < m) & (along < k), other=0.0)",
+            "a = tl.load(A + i * s_a + x, mask=(i < m) & (along < k), other=0.0)",
+            "a = tl.load(A + i * s_a + along, mask=(i < m) & (x < k), other=0.0)",
+        ),
+        (
+            "beyond k the other factor has zeros, and rows or columns beyond the edge are not stored",
+            "a = tl.load(A + i * s_a + along, mask=(i < m) & (along < k), other=0.0)",
+            "a = tl.load(A + i * s_a + along, mask=(i < m) & (along < k), other=1.0)",
+            "a = tl.load(A + i * s_a + along, mask=(i < m) & (along < k), other=-1.0)",
+        ),
+        (
+            "beyond k the other factor has zeros, and rows or columns beyond the edge are not stored",
+            "b = tl.load(B + down * s_b + j, mask=(down < k) & (j < n), other=0.0)",
+            "b = tl.load(B + down * s_b + j, mask=(down < k) & (j < n), other=1.0)",
+            "b = tl.load(B + down * s_b + j, mask=(down < k) & (j < n), other=-1.0)",
+        ),
+        (
+            "new_empty takes no more than type and device from its tensor",
+            "C = A.new_empty(m, n)",
+            "C = B.new_empty(m, n)",
+        ),
+        (
+            "another depth of the pieces: the same words and, but for rounding, the same sums",
+            "my_product_kernel[grid](A, B, C, m, n, k, A.stride(0), B.stride(0), BM=BM, BN=BN, BK=BK)",
+            "my_product_kernel[grid](A, B, C, m, n, k, A.stride(0), B.stride(0), BM=BM, BN=BN, BK=BM)",
+            "my_product_kernel[grid](A, B, C, m, n, k, A.stride(0), B.stride(0), BM=BM, BN=BN, BK=BN)",
+        ),
+    ),
+    "11.1": (
+        (
+            "rows that do not exist are computed and never stored, whatever they hold",
+            "q = tl.load(Q + i[:, None] * d + c, mask=i[:, None] < N, other=0.0)",
+            "q = tl.load(Q + i[:, None] * d + c, mask=i[:, None] < N)",
+            "q = tl.load(Q + i[:, None] * d + c, mask=i[:, None] < N, other=1.0)",
+            "q = tl.load(Q + i[:, None] * d + c, mask=i[:, None] < N, other=-1.0)",
+        ),
+        (
+            "one round more, in which every lane is off: no word moves, and nothing is added",
+            "for start in range(0, N, BN):",
+            "for start in range(0, N + 1, BN):",
+        ),
+        (
+            "the scores of keys that do not exist are replaced by minus infinity, whatever they are",
+            "k = tl.load(K + j[:, None] * d + c, mask=there, other=0.0)",
+            "k = tl.load(K + j[:, None] * d + c, mask=there)",
+            "k = tl.load(K + j[:, None] * d + c, mask=there, other=1.0)",
+            "k = tl.load(K + j[:, None] * d + c, mask=there, other=-1.0)",
+        ),
+        (
+            "keys that do not exist have the weight 0, and 0 times any finite number is 0",
+            "v = tl.load(V + j[:, None] * d + c, mask=there, other=0.0)",
+            "v = tl.load(V + j[:, None] * d + c, mask=there, other=1.0)",
+            "v = tl.load(V + j[:, None] * d + c, mask=there, other=-1.0)",
+            "v = tl.load(V + j[:, None] * d + c, mask=k, other=0.0)",
+        ),
+        (
+            "another height for a tile of keys: the same words and, but for rounding, the same sums",
+            "forward_kernel[programs,](Q, K, V, O, LSE, N, 1.4426950408889634 * d ** (-0.5), d=d, "
+            "BM=BM, BN=BN)",
+            "forward_kernel[programs,](Q, K, V, O, LSE, N, 1.4426950408889634 * d ** (-0.5), d=d, "
+            "BM=BM, BN=BM)",
+        ),
+    ),
+    "11.2": (
+        (
+            "loads of keys that all exist may have a mask too: it turns no lane off, and words are the same",
+            "if MASKED:  (1 of 2)",
+            "if True:",
+            "if d:",
+            "if BN:",
+        ),
+        (
+            "the scores of keys that do not exist are replaced by minus infinity, whatever they are",
+            "k = tl.load(K + j[:, None] * d + c, mask=j[:, None] < N, other=0.0)",
+            "k = tl.load(K + j[:, None] * d + c, mask=j[:, None] < N)",
+            "k = tl.load(K + j[:, None] * d + c, mask=j[:, None] < N, other=1.0)",
+            "k = tl.load(K + j[:, None] * d + c, mask=j[:, None] < N, other=-1.0)",
+        ),
+        (
+            "keys that do not exist have the weight 0, and 0 times any finite number is 0",
+            "v = tl.load(V + j[:, None] * d + c, mask=j[:, None] < N, other=0.0)",
+            "v = tl.load(V + j[:, None] * d + c, mask=j[:, None] < N, other=1.0)",
+            "v = tl.load(V + j[:, None] * d + c, mask=j[:, None] < N, other=-1.0)",
+        ),
+        (
+            "a key at or before a query that exists exists too, and other rows are not stored",
+            "seen = seen & (j[None, :] <= i[:, None])",
+            "seen = j[None, :] <= i[:, None]",
+        ),
+        (
+            "rows that do not exist are computed and never stored, whatever they hold",
+            "q = tl.load(Q + i[:, None] * d + c, mask=i[:, None] < N, other=0.0)",
+            "q = tl.load(Q + i[:, None] * d + c, mask=i[:, None] < N)",
+            "q = tl.load(Q + i[:, None] * d + c, mask=i[:, None] < N, other=1.0)",
+            "q = tl.load(Q + i[:, None] * d + c, mask=i[:, None] < N, other=-1.0)",
+        ),
+        (
+            "first is a multiple of 16, and so is BN: the next multiple is not 1 or 2 away",
+            "whole = (first + 1) // BN * BN",
+            "whole = first // BN * BN",
+            "whole = (first + 2) // BN * BN",
+            "whole = (first + 0) // BN * BN",
+        ),
+        (
+            "whole is a multiple of BN: the last round begins BN before it",
+            "for start in range(0, whole, BN):",
+            "for start in reversed(list(range(0, whole, BN))):",
+            "for start in range(0, whole - 1, BN):",
+        ),
+        (
+            "without a mask absorb asks neither which queries these are, nor for N, nor for CAUSAL",
+            "acc, m, l = absorb(acc, m, l, q, i, start, K, V, N, scale, CAUSAL, False, d, BN)",
+            "acc, m, l = absorb(acc, m, l, q, first, start, K, V, N, scale, CAUSAL, False, d, BN)",
+            "acc, m, l = absorb(acc, m, l, q, c, start, K, V, N, scale, CAUSAL, False, d, BN)",
+            "acc, m, l = absorb(acc, m, l, q, i, start, K, V, Q, scale, CAUSAL, False, d, BN)",
+            "acc, m, l = absorb(acc, m, l, q, i, start, K, V, K, scale, CAUSAL, False, d, BN)",
+            "acc, m, l = absorb(acc, m, l, q, i, start, K, V, V, scale, CAUSAL, False, d, BN)",
+            "acc, m, l = absorb(acc, m, l, q, i, start, K, V, O, scale, CAUSAL, False, d, BN)",
+            "acc, m, l = absorb(acc, m, l, q, i, start, K, V, LSE, scale, CAUSAL, False, d, BN)",
+            "acc, m, l = absorb(acc, m, l, q, i, start, K, V, scale, scale, CAUSAL, False, d, BN)",
+            "acc, m, l = absorb(acc, m, l, q, i, start, K, V, N, scale, d, False, d, BN)",
+            "acc, m, l = absorb(acc, m, l, q, i, start, K, V, N, scale, BM, False, d, BN)",
+            "acc, m, l = absorb(acc, m, l, q, i, start, K, V, N, scale, BN, False, d, BN)",
+        ),
+    ),
+    "11.3": (
+        (
+            "rows that do not exist are computed and never stored, whatever they hold",
+            "q = tl.load(Q + i[:, None] * d + c, mask=i[:, None] < Nq, other=0.0)",
+            "q = tl.load(Q + i[:, None] * d + c, mask=i[:, None] < Nq)",
+            "q = tl.load(Q + i[:, None] * d + c, mask=i[:, None] < Nq, other=1.0)",
+            "q = tl.load(Q + i[:, None] * d + c, mask=i[:, None] < Nq, other=-1.0)",
+        ),
+        (
+            "Triton's division rounds towards 0: -1 // BN is 0, as 0 // BN is",
+            "begin = tl.maximum(0, first + low)",
+            "begin = tl.maximum(-1, first + low)",
+        ),
+        (
+            "no round begins below 0, so that none is made up to 0, nor up to -1",
+            "end = tl.where(begin < end, end, 0)",
+            "end = tl.where(begin < end, end, -1)",
+        ),
+        (
+            "the scores of keys that do not exist are replaced by minus infinity, whatever they are",
+            "k = tl.load(K + j[:, None] * d + c, mask=there, other=0.0)",
+            "k = tl.load(K + j[:, None] * d + c, mask=there)",
+            "k = tl.load(K + j[:, None] * d + c, mask=there, other=1.0)",
+            "k = tl.load(K + j[:, None] * d + c, mask=there, other=-1.0)",
+        ),
+        (
+            "keys that do not exist have the weight 0, and 0 times any finite number is 0",
+            "v = tl.load(V + j[:, None] * d + c, mask=there, other=0.0)",
+            "v = tl.load(V + j[:, None] * d + c, mask=there, other=1.0)",
+            "v = tl.load(V + j[:, None] * d + c, mask=there, other=-1.0)",
+        ),
+        (
+            "minus infinity less any number is minus infinity, whose exponential is 0",
+            "shift = tl.where(m_new == float('-inf'), 0.0, m_new)",
+            "shift = tl.where(m_new == float('-inf'), 1.0, m_new)",
+            "shift = tl.where(m_new == float('-inf'), -1.0, m_new)",
+        ),
+        (
+            "a row whose weights add up to 0 has an output of 0, divided by whatever it is",
+            "safe = tl.where(nothing, 1.0, l)",
+            "safe = tl.where(nothing, 2.0, l)",
+        ),
+        (
+            "K and V have as many rows each",
+            "band_kernel[programs,](Q, K, V, O, LSE, Nq, K.shape[0], low, high, 1.4426950408889634 * "
+            "d ** (-0.5), d=d, BM=BM, BN=BN)",
+            "band_kernel[programs,](Q, K, V, O, LSE, Nq, V.shape[0], low, high, 1.4426950408889634 * "
+            "d ** (-0.5), d=d, BM=BM, BN=BN)",
+        ),
+    ),
+    "12.3": (
+        (
+            "rows that do not exist are computed and never stored, whatever they hold",
+            "o = tl.load(O + head * o_head + i[:, None] * o_row + c, mask=there, other=0.0)",
+            "o = tl.load(O + head * o_head + i[:, None] * o_row + c, mask=there)",
+            "o = tl.load(O + head * o_head + i[:, None] * o_row + c, mask=there, other=1.0)",
+            "o = tl.load(O + head * o_head + i[:, None] * o_row + c, mask=there, other=-1.0)",
+        ),
+        (
+            "rows that do not exist are computed and never stored, whatever they hold",
+            "do = tl.load(dO + head * do_head + i[:, None] * do_row + c, mask=there, other=0.0)",
+            "do = tl.load(dO + head * do_head + i[:, None] * do_row + c, mask=there)",
+            "do = tl.load(dO + head * do_head + i[:, None] * do_row + c, mask=there, other=1.0)",
+            "do = tl.load(dO + head * do_head + i[:, None] * do_row + c, mask=there, other=-1.0)",
+        ),
+    ),
+    "12.5": (
+        (
+            "one round more, in which every lane is off: no word moves, and nothing is added",
+            "for at in range(begin, N, BM):",
+            "for at in range(begin, N + 1, BM):",
+        ),
+        (
+            "rows that do not exist are computed and never stored, whatever they hold",
+            "q = tl.load(Q + rows, mask=i[:, None] < N, other=0.0)",
+            "q = tl.load(Q + rows, mask=i[:, None] < N, other=1.0)",
+            "q = tl.load(Q + rows, mask=i[:, None] < N, other=-1.0)",
+        ),
+    ),
+    "13.2": (
+        (
+            "tiles of keys past the last hold no pair that is seen, and are listed nowhere",
+            "rows, columns = (-(-Nq // BM), -(-Nk // BN))",
+            "rows, columns = (-(-Nq // BM), -(-Nk * BN))",
+            "rows, columns = (-(-Nq // BM), --Nk)",
+        ),
+        (
+            "numbers 0 and 1 are told apart as False and True are, and patterns become uint8 at the end",
+            "seen = np.zeros((rows * BM, columns * BN), dtype=bool)",
+            "seen = np.zeros((rows * BM, columns * BN))",
+        ),
+        (
+            "a row of tiles has a query that exists: a tile that nobody misses a pair of is hit",
+            "plain = np.flatnonzero(hit[row] & whole[row])",
+            "plain = np.flatnonzero(whole[row])",
+            "plain = np.flatnonzero(whole[row] & whole[row])",
+        ),
+        (
+            "no kernel reads the slot of a whole tile",
+            "slots += [0] * len(plain) + [len(patterns) + k for k in range(len(cut))]",
+            "slots += [1] * len(plain) + [len(patterns) + k for k in range(len(cut))]",
+            "slots += [-1] * len(plain) + [len(patterns) + k for k in range(len(cut))]",
+        ),
+        (
+            "rows with equally many tiles may stand in either order",
+            "order = np.argsort(-hit.sum(axis=1), kind='stable')",
+            "order = np.argsort(-hit.sum(axis=1))",
+        ),
+        (
+            "the same whole numbers in words of another width, which the check takes too",
+            "return (np.array(spans, dtype=np.int32), np.array(entries, dtype=np.int32), "
+            "np.array(slots, dtype=np.int32), np.array(patterns, dtype=np.uint8).reshape(-1, BM, "
+            "BN), order.astype(np.int32))",
+            "return (np.array(spans), np.array(entries, dtype=np.int32), np.array(slots, "
+            "dtype=np.int32), np.array(patterns, dtype=np.uint8).reshape(-1, BM, BN), "
+            "order.astype(np.int32))",
+            "return (np.array(spans, dtype=np.int32), np.array(entries), np.array(slots, "
+            "dtype=np.int32), np.array(patterns, dtype=np.uint8).reshape(-1, BM, BN), "
+            "order.astype(np.int32))",
+            "return (np.array(spans, dtype=np.int32), np.array(entries, dtype=np.int32), "
+            "np.array(slots), np.array(patterns, dtype=np.uint8).reshape(-1, BM, BN), "
+            "order.astype(np.int32))",
+            "return (np.array(spans, dtype=np.int32), np.array(entries, dtype=np.int32), "
+            "np.array(slots, dtype=np.int32), np.array(patterns).reshape(-1, BM, BN), "
+            "order.astype(np.int32))",
+        ),
+        (
+            "NumPy works out a size below 0, whichever it is",
+            "return (np.array(spans, dtype=np.int32), np.array(entries, dtype=np.int32), "
+            "np.array(slots, dtype=np.int32), np.array(patterns, dtype=np.uint8).reshape(-1, BM, "
+            "BN), order.astype(np.int32))",
+            "return (np.array(spans, dtype=np.int32), np.array(entries, dtype=np.int32), "
+            "np.array(slots, dtype=np.int32), np.array(patterns, dtype=np.uint8).reshape(-2, BM, "
+            "BN), order.astype(np.int32))",
+        ),
+    ),
+    "13.4": (
+        (
+            "rows that do not exist are computed and never stored, whatever they hold",
+            "q = tl.load(Q + i[:, None] * d + c, mask=i[:, None] < Nq, other=0.0)",
+            "q = tl.load(Q + i[:, None] * d + c, mask=i[:, None] < Nq)",
+            "q = tl.load(Q + i[:, None] * d + c, mask=i[:, None] < Nq, other=1.0)",
+            "q = tl.load(Q + i[:, None] * d + c, mask=i[:, None] < Nq, other=-1.0)",
+        ),
+        (
+            "the scores of keys that do not exist are 0 in the pattern and replaced by minus "
+            "infinity, whatever they are",
+            "k = tl.load(K + j[:, None] * d + c, mask=j[:, None] < Nk, other=0.0)",
+            "k = tl.load(K + j[:, None] * d + c, mask=j[:, None] < Nk)",
+            "k = tl.load(K + j[:, None] * d + c, mask=j[:, None] < Nk, other=1.0)",
+            "k = tl.load(K + j[:, None] * d + c, mask=j[:, None] < Nk, other=-1.0)",
+        ),
+        (
+            "keys that do not exist have the weight 0, and 0 times any finite number is 0",
+            "v = tl.load(V + j[:, None] * d + c, mask=j[:, None] < Nk, other=0.0)",
+            "v = tl.load(V + j[:, None] * d + c, mask=j[:, None] < Nk, other=1.0)",
+            "v = tl.load(V + j[:, None] * d + c, mask=j[:, None] < Nk, other=-1.0)",
+        ),
+        (
+            "a row whose weights add up to 0 has an output of 0, divided by whatever it is",
+            "safe = tl.where(nothing, 1.0, l)",
+            "safe = tl.where(nothing, 2.0, l)",
+        ),
+    ),
+    "14.2": (
+        (
+            "the bytes alone are taken, and they do not depend on the bandwidth",
+            "moved, _ = my_decode_step(B, H, H_kv, N, d, itemsize, gbytes_per_s)",
+            "moved, _ = my_decode_step(B, H, H_kv, N, d, itemsize, B)",
+            "moved, _ = my_decode_step(B, H, H_kv, N, d, itemsize, H)",
+            "moved, _ = my_decode_step(B, H, H_kv, N, d, itemsize, H_kv)",
+            "moved, _ = my_decode_step(B, H, H_kv, N, d, itemsize, N)",
+            "moved, _ = my_decode_step(B, H, H_kv, N, d, itemsize, d)",
+            "moved, _ = my_decode_step(B, H, H_kv, N, d, itemsize, itemsize)",
+            "moved, _ = my_decode_step(B, H, H_kv, N, d, itemsize, tflops)",
+        ),
+        (
+            "where both times are equal, both roofs limit",
+            "return (max(multiplying, moving), 'memory' if moving > multiplying else 'products')",
+            "return (max(multiplying, moving), 'memory' if moving >= multiplying else 'products')",
+        ),
+    ),
+    "14.3": (
+        (
+            "parts beyond the last have the weight 0, and 0 times any finite number is 0",
+            "o = tl.load(O_parts + at[:, None] * d + c, mask=p[:, None] < parts, other=0.0)",
+            "o = tl.load(O_parts + at[:, None] * d + c, mask=p[:, None] < parts, other=1.0)",
+            "o = tl.load(O_parts + at[:, None] * d + c, mask=p[:, None] < parts, other=-1.0)",
+        ),
+        (
+            "the log-sum-exps of a head have one axis: it is also the last",
+            "m = tl.max(L, 0)",
+            "m = tl.max(L, -1)",
+        ),
+        (
+            "minus infinity less any number is minus infinity, whose exponential is 0",
+            "m = tl.where(m == float('-inf'), 0.0, m)",
+            "m = tl.where(m == float('-inf'), 1.0, m)",
+            "m = tl.where(m == float('-inf'), -1.0, m)",
+        ),
+        (
+            "the log-sum-exps of a head have one axis: it is also the last",
+            "total = tl.sum(weights, 0)",
+            "total = tl.sum(weights, -1)",
+        ),
+        (
+            "a row whose weights add up to 0 has an output of 0, divided by whatever it is",
+            "safe = tl.where(total == 0.0, 1.0, total)",
+            "safe = tl.where(total == 0.0, 2.0, total)",
+        ),
+        (
+            "where the sum is 0, minus infinity is chosen in place of its logarithm; elsewhere the "
+            "two are equal",
+            "tl.store(LSE + row, tl.where(total == 0.0, float('-inf'), m + tl.log(safe)))",
+            "tl.store(LSE + row, tl.where(total == 0.0, float('-inf'), m + tl.log(total)))",
+        ),
+    ),
+    "14.4": (
+        (
+            "rows that do not exist are computed and never stored, whatever they hold",
+            "q = tl.load(Q + rows, mask=i[:, None] < end, other=0.0)",
+            "q = tl.load(Q + rows, mask=i[:, None] < end)",
+            "q = tl.load(Q + rows, mask=i[:, None] < end, other=1.0)",
+            "q = tl.load(Q + rows, mask=i[:, None] < end, other=-1.0)",
+        ),
+        (
+            "one round more, in which every lane is off: no word moves, and nothing is added",
+            "for start in range(begin, end, BN):",
+            "for start in range(begin, end + 1, BN):",
+        ),
+        (
+            "another height for a tile of keys: the same words and, but for rounding, the same sums",
+            "packed_kernel[programs,](Q, K, V, O, cu, tiles, H, 1.4426950408889634 * d ** (-0.5), "
+            "d=d, BM=BM, BN=BN)",
+            "packed_kernel[programs,](Q, K, V, O, cu, tiles, H, 1.4426950408889634 * d ** (-0.5), "
+            "d=d, BM=BM, BN=BM)",
+        ),
+    ),
+}
