@@ -137,8 +137,8 @@ def matmul_of_zeros(m, A, B, *, bm, bn):
     return C
 
 
-def matmul_fifty_times(m, A, B, *, bm, bn):
-    for _ in range(50):
+def matmul_four_times(m, A, B, *, bm, bn):
+    for _ in range(4):
         C = matmul_columns_first(m, A, B, bm=bm, bn=bn)
     return C
 
@@ -189,7 +189,7 @@ PRODUCT = Suite(
     cheats=(
         (matmul_of_the_library, OWN),
         (matmul_of_zeros, "every word of the input is loaded"),
-        (matmul_fifty_times, "A is read ⌈n/bn⌉ times"),
+        (matmul_four_times, "A is read ⌈n/bn⌉ times"),
         (matmul_on_its_own_machine, RUNS),
         (called("matmul_on_slow_arrays", lambda m, A, B, *, bm, bn: A @ B), RUNS),
     ),

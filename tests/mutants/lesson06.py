@@ -378,7 +378,7 @@ def by_names(stays, gradients):
 
 
 def using_up_the_set(stays, gradients):
-    """Takes the names out one by one: it gets a set of its own."""
+    """Takes the names out one by one: the notebook asks for rows and for columns with one set."""
     sides = {"rows": 2, "columns": 1 + (gradients != {"dV"})}
     while gradients:
         side = "rows" if gradients.pop() == "dQ" else "columns"
@@ -417,8 +417,9 @@ SWEEPS = Suite(
         Mutant("sum-instead-of-product", ROWS_DQ, (") * (", ") + (")),
         Mutant("D-counts-as-an-array", COLUMNS_DK, ("rows = 2 ", "rows = 3 ")),
     ),
-    right=(by_names, by_cases, using_up_the_set),
+    right=(by_names, by_cases),
     cheats=(
+        (using_up_the_set, RUNS),
         (called("always_fourteen", lambda stays, gradients: 14), ROWS_DQ),
         (passing_once, PASSES),
         (called("from_the_library", lambda stays, gradients: lesson06.constant(stays, gradients)), OWN),

@@ -334,7 +334,7 @@ def _choice_cases(rng: np.random.Generator) -> list[Case]:
         "a strict error": Problem(N, 32, 16_384, 0.5, 1e-7),
         "logits just within the rule": Problem(20 * N, 8, 4096, float(rng.uniform(0.82, 0.88)), 0.05),
         "logits just beyond the rule": Problem(20 * N, 8, 4096, 0.91, 0.05),  # σ² > 0.8, and σ³ is not
-        "wide rows in a small memory": Problem(N, 512, int(rng.integers(600, 1400)), 3.0, 0.01),
+        "wide rows in a small memory": Problem(N, 512, int(rng.integers(25, 38)) ** 2 + 7, 3.0, 0.01),
         "a small memory": Problem(N, 128, int(rng.integers(1000, 2000)), 1.5, 0.01),
         "one word too few for another row": Problem(N, 128, int(rng.integers(32, 45)) ** 2 - 5, 1.5, 0.01),
         "just enough for another row": Problem(N, 128, int(rng.integers(32, 45)) ** 2 - 4, 1.5, 0.01),
