@@ -19,6 +19,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from ..console import printable
 from ..machine.errors import FastMemoryFull
 
 _HEAD = 8  # bytes that say how many follow
@@ -33,7 +34,7 @@ class Unreadable(Exception):
     """What came is no answer."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Foreign:
     """Stands for a part of an answer that is no data: its type's name."""
 
@@ -41,6 +42,18 @@ class Foreign:
 
     def __repr__(self) -> str:
         return f"a {self.kind}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Foreign) and self.kind == other.kind
+
+    def __hash__(self) -> int:
+        return hash(self.kind)
+
+
+def foreign(kind: str) -> Foreign:
+    """A stand-in whose type has the name of what it stands for: complaints about an answer tell its type."""
+    stand_in: Foreign = type(kind, (Foreign,), {})(kind)
+    return stand_in
 
 
 # ------------------------------------------------------------------ from the grader
@@ -215,7 +228,7 @@ _MADE: dict[str, Callable[..., Any]] = {
     "dict": lambda *parts: dict(zip(parts[::2], parts[1::2], strict=True)),
     "complex": lambda real, imag: complex(float(real), float(imag)),
     "Fraction": lambda over, under: Fraction(int(over), int(under)),
-    "Foreign": lambda kind: Foreign(str(kind)),
+    "Foreign": lambda kind: foreign(printable(str(kind))[:60]),
     "FastMemoryFull": lambda said, short, asked: FastMemoryFull(str(said), int(short), str(asked)),
 }
 

@@ -14,6 +14,7 @@ from hypothesis.extra import numpy as arrays
 
 from iocourse.course import exercises  # noqa: F401 - whose records are told by name
 from iocourse.course.exercise import Trial
+from iocourse.course.judging import difference
 from iocourse.grade import wire
 from iocourse.grade.wire import Foreign, Unreadable, answer, name_of, read, record
 from iocourse.ledger import Ledger, Move
@@ -85,7 +86,8 @@ WHOLE = [
 @pytest.mark.parametrize("message", WHOLE, ids=repr)
 def test_answers_arrive_as_they_are(message):
     got = sent(message)
-    assert got == message and type(got) is type(message)
+    assert got == message
+    assert type(got) is type(message) or isinstance(message, Foreign)  # which has the name of its kind
 
 
 SIMPLE = (
@@ -151,3 +153,9 @@ def test_what_stops_in_the_middle_is_an_end():
     for text in (b"", b"\0\0", len(data).to_bytes(8, "big") + data[:-1]):
         with pytest.raises(EOFError):
             read(io.BytesIO(text), MOST)
+
+
+def test_a_complaint_about_what_is_no_data_tells_its_type():
+    complaint = difference(sent(iter([1])), np.zeros(2))
+    assert complaint.startswith("yours is a list_iterator, expected an array of numbers")
+    assert sent(type("Solved.\n  holds", (), {})()).kind == "Solved.?  holds"
