@@ -27,7 +27,7 @@ from ..judging import (
 )
 from ..messages.digits import told_apart
 from ..trials.low_scores import low_queries_and_keys, low_scores
-from ..trials.untouched import Watched, changed, inputs_untouched
+from ..untouched import Watched, changed, inputs_untouched
 
 Array = NDArray[np.float64]
 

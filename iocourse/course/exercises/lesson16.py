@@ -17,8 +17,8 @@ from ...monomials import Plan, coordinates, features, plan
 from ..budgets import every_input_loaded, fits, reads, total_within, writes
 from ..exercise import Case, Exercise, Property, Trial, run_schedule
 from ..judging import difference, idle, only_where, values, values_in
-from ..trials.untouched import inputs_untouched
 from ..trials.work import WorkTrial, linear_work, play_counted
+from ..untouched import inputs_untouched
 
 Array = NDArray[np.float64]
 ONCE, TWICE = "N tokens", "2N tokens"

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from ..exercise import Case, Property, Trial, judged, keeps_errors, settled
+from ..untouched import Watched, changed
 from .pieces import memory_watch
-from .untouched import Watched, changed
 
 
 @dataclass

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..exercise import Property, Trial, differs
-from ..judging import each, idle
+from .exercise import Property, Trial, differs
+from .judging import each, idle
 
 
 @dataclass(frozen=True)
