@@ -342,6 +342,8 @@ CHOICE = Suite(
         Mutant("one-column-only", FEWEST, ("range(1, d + 2)", "[1]")),
         Mutant("squares-of-one-word", FEWEST, ("side = int((M + 4) ** 0.5) - 2", "side = 1")),
         Mutant("one-word-too-generous", FEWEST, ("(M + 4)", "(M + 5)")),
+        Mutant("one-word-too-few", FEWEST, ("(M + 4)", "(M + 3)")),
+        Mutant("one-row-too-few", FEWEST, ("** 0.5) - 2", "** 0.5) - 3")),
         Mutant("ring-forgotten", FEWEST, ('offer("window", {}, w=w)', "pass")),
         Mutant(
             "one-row-at-a-time",

@@ -337,7 +337,7 @@ def _choice_cases(rng: np.random.Generator) -> list[Case]:
         "wide rows in a small memory": Problem(N, 512, int(rng.integers(25, 38)) ** 2 + 7, 3.0, 0.01),
         "a small memory": Problem(N, 128, int(rng.integers(1000, 2000)), 1.5, 0.01),
         "one word too few for another row": Problem(N, 128, int(rng.integers(32, 45)) ** 2 - 5, 1.5, 0.01),
-        "just enough for another row": Problem(N, 128, int(rng.integers(32, 45)) ** 2 - 4, 1.5, 0.01),
+        "just enough for another row": Problem(N, 128, 66**2 - 4, 1.5, 0.01),
         "everything fits": Problem(int(rng.integers(200, 400)), 8, 2**18, narrow, 0.05),
         "a short text": Problem(int(rng.integers(60, 120)), 12, 1024, 0.4, 0.01),
         "a window that fits": Problem(N // 4, 32, 58_368, 2.0, 0.01, int(rng.integers(120, 300))),

@@ -495,14 +495,6 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "rows = {'Br': min(N, (M - d) // (2 * d + 4)), 'Bc': 1}",
         ),
         (
-            "from M = 600 on, a tile smaller by one is within the tenth that is allowed",
-            "side = int((M + 4) ** 0.5) - 2",
-            "side = int((M - 4) ** 0.5) - 2",
-            "side = int(M ** 0.5) - 2",
-            "side = int((M + 3) ** 0.5) - 2",
-            "side = int((M + 4) ** 0.5) - 3",
-        ),
-        (
             "a tile with more rows or columns than the matrix moves and holds what one of its size does",
             "offer('small_cache', {'Br': min(side, N), 'Bc': min(side, N), 'Bd': min(side, d)})",
             "offer('small_cache', {'Br': side, 'Bc': min(side, N), 'Bd': min(side, d)})",
