@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeGuard, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..exact import real_numbers
 from .exercise import Case, Property, Trial, WrongForm
@@ -60,6 +61,23 @@ def whole(value: Any, least: int = 1) -> int | None:
     """The value, where it is a whole number of at least `least`."""
     is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     return int(value) if is_whole and value >= least else None
+
+
+def one_array(value: Any) -> NDArray[np.float64] | None:
+    """The value as one array of real numbers, where it is one."""
+    try:
+        return None if value is None else real_numbers(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def came(value: Any) -> str:
+    """What came in place of one array, in a few words."""
+    if isinstance(value, (tuple, list)):
+        return f"a {type(value).__name__} of {len(value)} results"
+    shape = getattr(value, "shape", None)
+    text = f"an array of {value.dtype}, shape {shape}" if shape else shortened(value)
+    return f"{text}: does your function end with a return?" if value is None else text
 
 
 def several(value: Any, count: int) -> Sequence[Any] | None:
