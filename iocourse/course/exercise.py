@@ -22,7 +22,6 @@ from ..guard import exam
 from ..ledger import Ledger
 from ..machine import FastMemoryFull, run
 
-NOT_YOURS = "your function changes {}, which belongs to the caller"
 NO_LIMIT = 10**12  # words: more than any input of a check could fill
 
 
@@ -129,7 +128,7 @@ def call(student: Callable[..., Any], case: Case) -> Trial:
         value = settled(student(*inputs.values()))
     changed = [name for name, given in case.inputs.items() if differs(given, inputs[name])]
     if changed:
-        raise ValueError(NOT_YOURS.format(", ".join(changed)))
+        raise ValueError(f"your function changes {', '.join(changed)}, which belongs to the caller")
     return Trial(case, value=value)
 
 

@@ -63,23 +63,6 @@ def whole(value: Any, least: int = 1) -> int | None:
     return int(value) if is_whole and value >= least else None
 
 
-def one_array(value: Any) -> NDArray[np.float64] | None:
-    """The value as one array of real numbers, where it is one."""
-    try:
-        return None if value is None else real_numbers(value)
-    except (TypeError, ValueError):
-        return None
-
-
-def came(value: Any) -> str:
-    """What came in place of one array, in a few words."""
-    if isinstance(value, (tuple, list)):
-        return f"a {type(value).__name__} of {len(value)} results"
-    shape = getattr(value, "shape", None)
-    text = f"an array of {value.dtype}, shape {shape}" if shape else shortened(value)
-    return f"{text}: does your function end with a return?" if value is None else text
-
-
 def several(value: Any, count: int) -> Sequence[Any] | None:
     """The value, where it is a tuple or list of so many."""
     return value if isinstance(value, (tuple, list)) and len(value) == count else None
@@ -124,6 +107,23 @@ def shortened(value: Any) -> str:
     """The value as code, cut after 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def one_array(value: Any) -> NDArray[np.float64] | None:
+    """The value as one array of real numbers, where it is one."""
+    try:
+        return None if value is None else real_numbers(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def came(value: Any) -> str:
+    """What came in place of one array, in a few words."""
+    if isinstance(value, (tuple, list)):
+        return f"a {type(value).__name__} of {len(value)} results"
+    shape = getattr(value, "shape", None)
+    text = f"an array of {value.dtype}, shape {shape}" if shape else shortened(value)
+    return f"{text}: does your function end with a return?" if value is None else text
 
 
 # ------------------------------------------------------------------ values

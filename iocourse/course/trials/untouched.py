@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..exercise import (
-    NOT_YOURS,
     Case,
     Play,
     Property,
@@ -25,6 +24,7 @@ from ..exercise import (
 )
 from ..judging import each, idle
 
+NOT_YOURS = "your function changes {}, which belongs to the caller"  # as `call` says it
 OVERWRITTEN = "your function writes into what an earlier call of it returned; make a new array in each call"
 
 
