@@ -544,6 +544,8 @@ CAUSAL = Suite(
         Mutant("complex", CAUSAL_VALUES, ("return O", "return O + 1j * O")),
         Mutant("mean-of-all-keys", BLIND, ("    V1 = np", "    K = K - K.mean(axis=0)\n    V1 = np")),
         Mutant("written-over-V", KEPT, ("np.empty_like(V)", "V")),
+        Mutant("scores-cut-off", CAUSAL_VALUES, ("np.exp(q @ k.T)", "np.exp(np.minimum(q @ k.T, 30))")),
+        Mutant("a-column-more-than-K", RUNS, ("np.empty_like(V)", "np.empty((len(Q), Q.shape[1] + 1))")),
         Mutant("queries-emptied", KEPT, ("return O", "Q[:] = 0; return O")),
         Mutant("weights-forgotten", CAUSAL_VALUES, ("T += w * (", "T += (")),
         Mutant("state-overwritten", CAUSAL_VALUES, ("T += w", "T = w")),

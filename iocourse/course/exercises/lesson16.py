@@ -283,36 +283,39 @@ def _causal_cases(rng: np.random.Generator) -> list[Case]:
         (INSIDE, B, 2 * B, p),
         ("tiles of one token", 9, 1, plan(d, 4)),
     ]
-    found = [_causal_case(label, _small(rng, N, q.d), q, B) for label, N, B, q in sizes]
-    arrays = _small(rng, 27, d)
+    found = [
+        _causal_case(label, _small(rng, N, q.d, d if label == RAGGED else d + 1), q, B)
+        for label, N, B, q in sizes
+    ]
+    arrays = _small(rng, 27, d, d + 1)
     others = [x.copy() for x in arrays]
-    for x, new in zip(others, _small(rng, 27, d), strict=True):
+    for x, new in zip(others, _small(rng, 27, d, d + 1), strict=True):
         x[CUT:] = new[CUT:]
     found += [_causal_case(NOW, arrays, p, 5), _causal_case(LATER, others, p, 5)]
     return found + [_causal_case(label, QKV, p, FIRST_TILE) for label, QKV in _low_then_high(rng, d)]
 
 
 def _low_then_high(rng: np.random.Generator, d: int) -> list[tuple[str, list[Array]]]:
-    """A first tile with scores near -60, as it is and with scores near 695 for its last keys.
+    """A first tile with scores near -60, as it is and with scores of 693 to 695 for its last keys.
 
     Weights may be taken from e^695, which is no overflow yet; divided by it, e^-60 vanishes.
     """
     N, along = FIRST_TILE + 2, np.eye(d)[0]
-    Q, K, V = _small(rng, N, d)
+    Q, K, V = _small(rng, N, d, d + 1)
     Q[:, 0], K[:, 0] = 0.0, 0.0
     Q[:FIRST_TILE] += 8.0 * along
     K[:FIRST_TILE] -= 7.5 * along
     later = K.copy()
-    later[LAST_KEYS:FIRST_TILE] = 695 / 8.0 * along
+    later[LAST_KEYS:FIRST_TILE] = np.array([[693], [695], [694]]) / 8.0 * along
     return [(NOW + HIDDEN_HIGH, [Q, K, V]), (LATER + HIDDEN_HIGH, [Q, later, V])]
 
 
-def _small(rng: np.random.Generator, N: int, d: int) -> list[Array]:
-    """Q and K with small scores, V with one column more."""
+def _small(rng: np.random.Generator, N: int, d: int, dv: int) -> list[Array]:
+    """Q and K with small scores and d columns, V with dv."""
     return [
         0.5 * rng.standard_normal((N, d)),
         0.5 * rng.standard_normal((N, d)),
-        rng.standard_normal((N, d + 1)),
+        rng.standard_normal((N, dv)),
     ]
 
 
