@@ -188,7 +188,7 @@ def _sweep_cases(rng: np.random.Generator) -> list[Case]:
     N = int(rng.integers(30, 40))
     sizes = [(EVEN, N, 3, 2), (ODD, N + 20, 2, 3), (EVEN, N + 30, 2, 4), ("one token", 1, 2, 2)]
     found = [_sweep_case(rng, *each_size) for each_size in sizes]
-    return [*found, _sweep_case(rng, "negative weights", 12, 2, 2, sign=-1.0)]
+    return [*found, _sweep_case(rng, "negative weights", N, 2, 2, sign=-1.0)]
 
 
 def _sweep_case(rng: np.random.Generator, label: str, N: int, d: int, g: int, sign: float = 1.0) -> Case:
