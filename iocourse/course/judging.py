@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeGuard, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..exact import real_numbers
 from .exercise import Case, Property, Trial, WrongForm
@@ -106,6 +107,23 @@ def shortened(value: Any) -> str:
     """The value as code, cut after 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def one_array(value: Any) -> NDArray[np.float64] | None:
+    """The value as one array of real numbers, where it is one."""
+    try:
+        return None if value is None else real_numbers(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def came(value: Any) -> str:
+    """What came in place of one array, in a few words."""
+    if isinstance(value, (tuple, list)):
+        return f"a {type(value).__name__} of {len(value)} results"
+    shape = getattr(value, "shape", None)
+    text = f"an array of {value.dtype}, shape {shape}" if shape else shortened(value)
+    return f"{text}: does your function end with a return?" if value is None else text
 
 
 # ------------------------------------------------------------------ values

@@ -1,13 +1,22 @@
-"""Whether a function leaves the arrays it is given as they were: later cells of a notebook need them."""
+"""Whether a function leaves alone what is not its own: the arrays it is given, and what it returned before.
+
+Later cells of a notebook need the first. And in a model a function meets the same shapes layer after layer,
+where earlier results wait for the backward pass: each call makes a result of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import copy
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from .exercise import Property, Trial, differs
+from .exercise import Case, Play, Property, Trial, differs, judged, keeps_errors, settled
 from .judging import each, idle
+
+NOT_YOURS = "your function changes {}, which belongs to the caller"  # as `call` says it
+OVERWRITTEN = "your function writes into what an earlier call of it returned; make a new array in each call"
 
 
 @dataclass(frozen=True)
@@ -22,6 +31,21 @@ def changed(given: Mapping[str, Any], afterwards: Mapping[str, Any]) -> tuple[st
     return tuple(name for name, one in given.items() if differs(one, afterwards[name]))
 
 
+def leaving_alone(play: Play, *free: str) -> Play:
+    """`play`, which tells its trials what was changed, with an error where that is not among the `free`."""
+
+    @functools.wraps(play)
+    @keeps_errors
+    def watched(student: Callable[..., Any], case: Case) -> Trial:
+        trial = play(student, case)
+        names = [name for name in (trial.changed if isinstance(trial, Watched) else ()) if name not in free]
+        if names:
+            raise ValueError(NOT_YOURS.format(", ".join(names)))
+        return trial
+
+    return watched
+
+
 def inputs_untouched() -> Property:
     """No input array is written into."""
 
@@ -30,3 +54,37 @@ def inputs_untouched() -> Property:
         return f"{', '.join(written)} was changed in place" if written else None
 
     return idle(each("the inputs are left as they were", judge))
+
+
+@dataclass(frozen=True)
+class AfterAnother(Case):
+    """A case of which the function has seen all shapes before, with the numbers in `before`."""
+
+    before: Mapping[str, Any] = field(default_factory=dict)
+
+
+def after(one: Case, other: Case) -> AfterAnother:
+    """The case `other`, tried after a call on the inputs of `one`."""
+    return AfterAnother(f"{other.label}, again", other.inputs, other.expected, before=one.inputs)
+
+
+def results_stay(play: Play) -> Play:
+    """`play`, where a case that is an `AfterAnother` is tried after its first numbers.
+
+    What the first call returned must stay as it was; what the second returns is judged.
+    """
+
+    @functools.wraps(play)
+    @keeps_errors
+    def tried(student: Callable[..., Any], case: Case) -> Trial:
+        if not isinstance(case, AfterAnother):
+            return play(student, case)
+        with judged():
+            first = student(*copy.deepcopy(dict(case.before)).values())
+        as_it_was = settled(first)
+        trial = play(student, case)
+        if trial.error is None and differs(as_it_was, first):
+            raise ValueError(OVERWRITTEN)
+        return trial
+
+    return tried

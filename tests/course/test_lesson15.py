@@ -385,7 +385,7 @@ def test_the_exponent_of_15_10():
 
 
 # ---------------------------------------------------------------------- the exercises' own ground
-def test_the_scores_of_15_3_keep_every_polynomial_positive():
+def test_the_scores_of_15_3_keep_every_polynomial_positive_or_its_negative():
     for seed in range(20):
         for case in find("15.3").cases(np.random.default_rng(seed)):
             assert np.isfinite(case.expected).all()

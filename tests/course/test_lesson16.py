@@ -362,7 +362,7 @@ def test_the_budget_of_16_3_is_what_the_reference_moves(lesson):
 
 def test_the_machines_features_are_the_plans():
     p = plan(3, 3)
-    assert len(machine_features(p)) == p.rank == len(machine_features(p, weighted=True))
+    assert len(machine_features(p)) == p.rank == len(machine_features(p, taylor_weights(p)))
 
 
 def test_the_cases_of_16_4_hide_the_future_and_have_ragged_tiles():

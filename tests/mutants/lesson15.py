@@ -100,6 +100,35 @@ FEATURES = Suite(
         ),
         Mutant("sum-for-product", PRODUCTS, (".prod(axis=1)", ".sum(axis=1)")),
         Mutant("rows-centred", ALONE, ("    columns = []", "    columns, X = [], X - X.mean(axis=0)")),
+        Mutant(
+            "a-table-up-to-five", RUNS, ("factorial(axes.count(i))", "[1, 1, 2, 6, 24, 120][axes.count(i)]")
+        ),
+        Mutant("X-emptied", RUNS, ("return np.stack", "X[:], X = 0, X.copy(); return np.stack")),
+        Mutant(
+            "kept-by-shape",
+            PRODUCTS,
+            ("(X, g)", "(X, g, kept={})"),
+            (
+                "return np.stack(columns, axis=1)",
+                "return kept.setdefault((X.shape, g), np.stack(columns, 1))",
+            ),
+        ),
+        Mutant(
+            "one-buffer-a-shape",
+            RUNS,
+            ("(X, g)", "(X, g, kept={})"),
+            (
+                "return np.stack(columns, axis=1)",
+                "found = np.stack(columns, axis=1)\n"
+                "    return np.copyto(kept.setdefault((X.shape, g), found), found) or kept[X.shape, g]",
+            ),
+        ),
+        Mutant(
+            "beside-the-degree",
+            PRODUCTS,
+            ("return np.stack(columns, axis=1)", "return np.stack(columns, 1), g"),
+        ),
+        Mutant("without-a-return", PRODUCTS, ("return np.stack", "np.stack")),
     ),
     right=(nested, highest_degree_first),
     cheats=(
@@ -228,6 +257,12 @@ DEGREE = Suite(
         Mutant("relative-to-p", EIGHT, ("p(s) * np.exp(-s) - 1", "np.exp(s) / p(s) - 1")),
         Mutant("one-degree-too-many", SMALLEST, ("return g, largest", "return g + 1, largest")),
         Mutant("even-degrees-alone", SMALLEST, ("g += 1", "g += 2")),
+        Mutant("a-fraction-of-a-degree", SMALLEST, ("return g, largest", "return g + 0.4, largest")),
+        Mutant("degree-in-floats", SMALLEST, ("return g, largest", "return float(g), largest")),
+        Mutant("both-as-text", SMALLEST, ("return g, largest", "return str(g), repr(float(largest))")),
+        Mutant("error-as-text", EIGHT, ("return g, largest", "return g, repr(float(largest))")),
+        Mutant("degree-alone", SMALLEST, ("return g, largest", "return g")),
+        Mutant("polynomial-too", SMALLEST, ("return g, largest", "return g, largest, p")),
     ),
     right=(by_companion_matrix, a_grid_and_then_newton),
     cheats=(
@@ -389,6 +424,9 @@ TWO_PASSES = Suite(
         ),
         Mutant("no-row-sums", SAME, ("psi.add_outer(state[:, :1], k)", "pass")),
         Mutant("features-of-the-value", SAME, ("state[:, 1:], k, v", "state[:, 1:], v, k")),
+        Mutant(
+            "row-sums-without-their-sign", WEIGHTS, (DIVIDED, f"np.abs(o[:, :1], out=o[:, :1]); {DIVIDED}")
+        ),
         Mutant("phi-on-both-sides", WEIGHTS, ("psi.add_outer", "phi.add_outer")),
         Mutant("weights-twice", SAME, ("phi.add_mean", "psi.add_mean")),
         Mutant(
@@ -447,6 +485,11 @@ def row_by_row(Q, K, c):
         places = np.append(turns[abs(turns) <= reach], [-reach, reach, 0.0])
         found.append(bool(p(places).min() > 0))
     return found
+
+
+def ones_and_zeros(Q, K, c):
+    """1 for a row that is safe, 0 for one that is not."""
+    return squared_lengths(Q, K, c).astype(int)
 
 
 def by_all_pairs(Q, K, c):
@@ -510,6 +553,16 @@ SAFE = Suite(
             ("roots.real[abs(roots.imag) < 1e-9 * (1 + abs(roots))]", "roots.real"),
         ),
         Mutant("any-root-near-the-axis", NO_ROOT, ("< 1e-9 * (1 + abs(roots))", "< 0.3")),
+        Mutant("Q-squared-in-place", RUNS, ("reach = ", "Q *= Q; reach = ")),
+        Mutant(
+            "a-fraction-for-true",
+            NEVER,
+            ("return reach < nearest", "return np.where(reach < nearest, 0.3, 0)"),
+        ),
+        Mutant(
+            "nan-for-true", NEVER, ("return reach < nearest", "return np.where(reach < nearest, np.nan, 0)")
+        ),
+        Mutant("without-a-return", NEVER, ("return reach", "reach")),
         Mutant("zero-is-safe", NEVER, ("reach < nearest", "reach <= nearest")),
         Mutant("turned-round", NEVER, ("reach < nearest", "reach >= nearest")),
         Mutant("interval-of-1", NEVER, ("reach < nearest", "np.linalg.norm(Q, axis=1) < nearest")),
@@ -519,7 +572,7 @@ SAFE = Suite(
             ("min(initial=np.inf)", "min(initial=np.inf) % np.inf if len(real) else 0.0"),
         ),
     ),
-    right=(squared_lengths, row_by_row),
+    right=(squared_lengths, row_by_row, ones_and_zeros),
     cheats=(
         (by_all_pairs, NEVER),
         (right_and_by_all_pairs, NO_PAIRS),

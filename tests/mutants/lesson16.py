@@ -103,6 +103,23 @@ PRODUCT = Suite(
         Mutant(
             "f-built", SMALL, ("(Phi @ (Psi.T @ (v[:, None] * x)))", "((Phi @ Psi.T) @ (v[:, None] * x))")
         ),
+        Mutant("x-emptied", RUNS, ("return found", "x[:] = 0; G[:] = 0\n    return found")),
+        Mutant(
+            "kept-by-shape",
+            PRODUCT_VALUES,
+            ("G, h, x)", "G, h, x, kept={})"),
+            ("return found", "return kept.setdefault((Phi.shape, Psi.shape, x.shape), found)"),
+        ),
+        Mutant(
+            "one-buffer-a-shape",
+            RUNS,
+            ("G, h, x)", "G, h, x, kept={})"),
+            (
+                "found = np.zeros((len(G), x.shape[1]))",
+                "kept.setdefault((len(G), x.shape), np.zeros((len(G), x.shape[1])))\n"
+                "    found = kept[len(G), x.shape]\n    found[:] = 0",
+            ),
+        ),
         Mutant("f-built-is-slow", LINEAR, ("O = Phi @ (Psi.T @ h)", "O = (Phi @ Psi.T) @ h")),
     ),
     right=(by_states, column_of_x_by_column, columns_of_x_at_once),
@@ -191,6 +208,8 @@ def with_a_jacobian(df, f, x, p):
     return np.einsum("rn,rnd->nd", df, J)
 
 
+TOTAL_SLOPE = "dx + df[1 : x.shape[1] + 1].T"
+
 PULL_BACK = Suite(
     id="16.2",
     mutants=(
@@ -204,6 +223,24 @@ PULL_BACK = Suite(
             "sources-overwritten",
             DEEP,
             ("df[source] += up * x[:, step.axis]", "df[source] = up * x[:, step.axis]"),
+        ),
+        Mutant("x-emptied", RUNS, ("return dx + df[1", "x[:], x = 0, x.copy(); return dx + df[1")),
+        Mutant("f-overwritten", RUNS, ("        df[source] +=", "        f[source] *= 1.5; df[source] +=")),
+        Mutant(
+            "kept-by-shape",
+            DEEP,
+            ("(df, f, x, plan)", "(df, f, x, plan, kept={})"),
+            ("return dx + df[1 : x.shape[1] + 1].T", f"return kept.setdefault(f.shape, {TOTAL_SLOPE})"),
+        ),
+        Mutant(
+            "one-buffer-a-shape",
+            RUNS,
+            ("(df, f, x, plan)", "(df, f, x, plan, kept={})"),
+            (
+                "return dx + df[1 : x.shape[1] + 1].T",
+                f"found = {TOTAL_SLOPE}\n"
+                "    return np.copyto(kept.setdefault(f.shape, found), found) or kept[f.shape]",
+            ),
         ),
         Mutant("one-step-too-few", POWERS, ("reversed(plan.steps)", "reversed(plan.steps[1:])")),
     ),
@@ -337,6 +374,11 @@ SWEEPS = Suite(
         Mutant("delta-with-plus", SWEEP_VALUES, ("ge *= -1.0", "pass")),
         Mutant("den-forgotten", SWEEP_VALUES, ("ge /= o[:, d:]", "pass")),
         Mutant("outputs-not-divided", SWEEP_VALUES, ("o[:, :d] /= o[:, d:]", "pass")),
+        Mutant(
+            "den-without-its-sign",
+            SWEEP_VALUES,
+            ("o[:, :d] /= o[:, d:]", "np.abs(o[:, d:], out=o[:, d:]); o[:, :d] /= o[:, d:]"),
+        ),
         Mutant("phi-for-keys", SWEEP_VALUES, ("psi.add_gradient(dk", "phi.add_gradient(dk")),
         Mutant("psi-for-queries", SWEEP_VALUES, ("phi.add_outer(U", "psi.add_outer(U")),
         Mutant("weights-forgotten-in-dV", SWEEP_VALUES, ("psi.add_mean(dv", "phi.add_mean(dv")),
@@ -502,6 +544,9 @@ CAUSAL = Suite(
         Mutant("complex", CAUSAL_VALUES, ("return O", "return O + 1j * O")),
         Mutant("mean-of-all-keys", BLIND, ("    V1 = np", "    K = K - K.mean(axis=0)\n    V1 = np")),
         Mutant("written-over-V", KEPT, ("np.empty_like(V)", "V")),
+        Mutant("scores-cut-off", CAUSAL_VALUES, ("np.exp(q @ k.T)", "np.exp(np.minimum(q @ k.T, 30))")),
+        Mutant("a-column-more-than-K", RUNS, ("np.empty_like(V)", "np.empty((len(Q), Q.shape[1] + 1))")),
+        Mutant("queries-emptied", KEPT, ("return O", "Q[:] = 0; return O")),
         Mutant("weights-forgotten", CAUSAL_VALUES, ("T += w * (", "T += (")),
         Mutant("state-overwritten", CAUSAL_VALUES, ("T += w", "T = w")),
         Mutant("mask-before-exp", INSIDE, ("np.tril(np.exp(q @ k.T))", "np.exp(np.tril(q @ k.T))")),

@@ -6,7 +6,7 @@ import numpy as np
 from harness import Mutant, Suite, called
 
 from iocourse import costs, masks, schedules
-from iocourse.course.checking import OWN
+from iocourse.course.checking import OWN, RUNS
 from iocourse.course.exercises import lesson17
 
 # ---------------------------------------------------------------------- 17.1
@@ -42,6 +42,8 @@ def first_and_last(layers, errors):
     return a, a, "power"
 
 
+SQUARES = "((heights - slope * places - start) ** 2).sum()"
+
 GROWTH = Suite(
     id="17.1",
     mutants=(
@@ -56,6 +58,17 @@ GROWTH = Suite(
             ("np.polyfit(places, heights, 1)", "(places @ heights / (places @ places), 0.0)"),
         ),
         Mutant("the-worse-law", LAW, ("off[0] <= off[1]", "off[0] > off[1]")),
+        Mutant("sizes-for-squares", LAW, (SQUARES, "np.abs(heights - slope * places - start).sum()")),
+        Mutant("largest-for-squares", LAW, (SQUARES, "np.abs(heights - slope * places - start).max()")),
+        Mutant(
+            "a-mean-for-each-number-of-layers",
+            EXPONENT,
+            (
+                "heights = np.log(errors)",
+                "there, logs = np.array(layers), np.log(errors)\n    layers = sorted(set(layers))\n"
+                "    heights = np.array([logs[there == m].mean() for m in layers])",
+            ),
+        ),
         Mutant("always-a-power", LAW, ("off[0] <= off[1]", "True")),
         Mutant("smaller-slope", LAW, ("off[0] <= off[1]", "abs(slopes[0]) <= abs(slopes[1])")),
         Mutant(
@@ -120,6 +133,8 @@ def through_torch(X, length, dY):
     return Y.detach().numpy(), x.grad.numpy()
 
 
+SAFE = "np.where(norms > 0, norms, 1)"
+
 BOUNDED = Suite(
     id="17.2",
     mutants=(
@@ -153,6 +168,27 @@ BOUNDED = Suite(
         ),
         Mutant("a-small-number-added", LENGTH, ("np.where(norms > 0, norms, 1)", "norms + 1e-6")),
         Mutant("turned-round", DIRECTION, ("U = X / safe", "U = -X / safe")),
+        Mutant("the-usual-epsilon", LENGTH, (SAFE, "np.maximum(norms, 1e-12)")),
+        Mutant("a-small-epsilon-added", LENGTH, (SAFE, "norms + 1e-30")),
+        Mutant(
+            "a-zero-makes-a-row-of-zeros",
+            GRADIENT,
+            ("np.where(norms > 0, length", "np.where((X != 0).all(axis=-1, keepdims=True), length"),
+        ),
+        Mutant("X-divided-in-place", RUNS, ("U = X / safe", "X /= safe; U = X")),
+        Mutant("dY-projected-in-place", RUNS, ("across = dY -", "dY -="), (" * U\n", " * U; across = dY\n")),
+        Mutant(
+            "kept-by-shape",
+            DIRECTION,
+            ("(X, length, dY)", "(X, length, dY, kept={})"),
+            ("return length * U, ", "return kept.setdefault((X.shape, length), length * U), "),
+        ),
+        Mutant(
+            "one-buffer-a-shape",
+            RUNS,
+            ("(X, length, dY)", "(X, length, dY, kept={})"),
+            ("return length * U, ", "return np.multiply(length, U, out=kept.setdefault(X.shape, U)), "),
+        ),
     ),
     right=(row_by_row, with_a_jacobian),
     cheats=((clipped, LENGTH), (through_torch, ZEROS), (lesson17.bounded, OWN)),
@@ -196,6 +232,7 @@ RANGE = Suite(
         Mutant("an-end-where-there-is-none", NO_END, ('float("inf")', "2 * theirs")),
         Mutant("nine-at-one", NO_END, (' if theirs < 1 else float("inf")', " if theirs != 1 else 9")),
         Mutant("infinity-in-words", NO_END, ('float("inf")', '"inf"')),
+        Mutant("no-end-too-early", LARGEST, ("theirs < 1", "theirs <= 0.99")),
         Mutant("no-end-anywhere", LARGEST, ("if theirs < 1", "if theirs < 0")),
     ),
     right=(by_bisection, from_two_pairs),

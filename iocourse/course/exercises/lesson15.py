@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import combinations_with_replacement
 from math import comb, factorial, prod
 from typing import Any
@@ -17,7 +17,6 @@ from numpy.polynomial.chebyshev import cheb2poly
 from numpy.typing import NDArray
 
 from ... import costs
-from ...exact import real_numbers
 from ...guard import no_calls_into
 from ...machine import Features
 from ..budgets import every_input_loaded, fits, reads, total_within, writes
@@ -28,13 +27,27 @@ from ..exercise import (
     Trial,
     WrongForm,
     call,
-    judged,
+    differs,
     keeps_errors,
     run_schedule,
-    settled,
 )
-from ..judging import difference, each, idle, only_where, values, values_in
+from ..judging import (
+    Form,
+    came,
+    difference,
+    each,
+    idle,
+    is_number,
+    one_array,
+    only_where,
+    several,
+    shortened,
+    values,
+    values_in,
+    whole,
+)
 from ..trials.pieces import memory_watch
+from ..untouched import OVERWRITTEN
 
 Array = NDArray[np.float64]
 Make = Callable[[int, float], Array]
@@ -55,8 +68,8 @@ ONE_COORDINATE, DEGREE_1 = "d=1", "g=1"
 
 
 def _feature_cases(rng: np.random.Generator) -> list[Case]:
-    """Several sizes, one coordinate and degree 1 among them; queries and keys unlike in number."""
-    sizes = [(7, 9, 3, 2), (5, 6, 4, 3), (6, 4, 2, 5), (4, 5, 1, 4), (5, 3, 6, 1), (1, 2, 5, 4)]
+    """Several sizes, one coordinate and degree 1 among them; as many keys as queries, more, and fewer."""
+    sizes = [(7, 9, 3, 2), (5, 6, 4, 3), (6, 6, 2, 5), (4, 5, 1, 7), (5, 3, 6, 1), (1, 2, 5, 4)]
     return [_feature_case(rng, *size) for size in sizes]
 
 
@@ -76,14 +89,44 @@ def _no_call_into_the_library() -> AbstractContextManager[None]:
 
 @keeps_errors
 def _play_features(student: Callable[..., Any], case: Case) -> Trial:
-    """The student's features of all queries, of all keys, and of the first query alone."""
+    """The student's features of all queries, of all keys, and of the first query alone.
+
+    What comes first has to wait for what comes later, as it was.
+    """
     Q, K, g = (case.inputs[name] for name in "QKg")
-    with judged(), _no_call_into_the_library():
-        return Trial(case, value=tuple(settled(student(X.copy(), g)) for X in (Q, K, Q[:1])))
+    found: list[Any] = []
+
+    def kept(X: Array, g: int) -> Any:
+        found.append(student(X, g))
+        return found[-1]
+
+    with _no_call_into_the_library():
+        trials = [call(kept, Case(case.label, {"X": X, "g": g})) for X in (Q, K, Q[:1])]
+    failed = next((trial for trial in trials if trial.error is not None), None)
+    if failed is not None:
+        return replace(failed, case=case)
+    values = [trial.value for trial in trials]
+    if differs(values, found):
+        raise ValueError(OVERWRITTEN)
+    return Trial(case, value=tuple(values))
+
+
+def _three(trial: Trial) -> tuple[Array, Array, Array] | None:
+    """Features of queries, of keys and of one query, where each is one array of numbers."""
+    found = [one_array(value) for value in trial.value]
+    return None if any(x is None for x in found) else tuple(found)  # type: ignore[return-value]
+
+
+def _not_features(trial: Trial) -> WrongForm:
+    wrong = next(value for value in trial.value if one_array(value) is None)
+    return WrongForm(f"expected one array of real numbers, a row for each row of X; yours is {came(wrong)}")
 
 
 def _products(trial: Trial) -> str | None:
-    phi, psi, _ = map(real_numbers, trial.value)
+    three = _three(trial)
+    if three is None:
+        return _not_features(trial)
+    phi, psi, _ = three
     if phi.ndim != 2 or psi.ndim != 2 or phi.shape[1] != psi.shape[1]:
         shapes = f"{phi.shape} and {psi.shape}"
         return WrongForm(f"features of Q and of K have shapes {shapes}; a row each, as many columns")
@@ -91,9 +134,19 @@ def _products(trial: Trial) -> str | None:
 
 
 def _count(trial: Trial) -> str | None:
+    three = _three(trial)
+    if three is None:
+        return _not_features(trial)
     d, g = trial.case.inputs["Q"].shape[1], trial.case.inputs["g"]
-    got, want = np.shape(trial.value[0]), (len(trial.case.inputs["Q"]), comb(d + g, g))
+    got, want = three[0].shape, (len(trial.case.inputs["Q"]), comb(d + g, g))
     return None if got == want else WrongForm(f"yours has shape {got}, expected {want}")
+
+
+def _row_alone(trial: Trial) -> str | None:
+    three = _three(trial)
+    if three is None:
+        return _not_features(trial)
+    return difference(three[2], three[0][:1], wanted="among all rows")
 
 
 FEATURES = Exercise(
@@ -118,14 +171,7 @@ FEATURES = Exercise(
         each("there are C(d + g, g) features a row", _count),
         only_where("one coordinate has the powers alone", ONE_COORDINATE, _products),
         only_where("degree 1 is the row with a 1", DEGREE_1, _products),
-        idle(
-            each(
-                "a row's features depend on that row alone",
-                lambda trial: difference(
-                    trial.value[2], real_numbers(trial.value[0])[:1], wanted="among all rows"
-                ),
-            )
-        ),
+        idle(each("a row's features depend on that row alone", _row_alone)),
     ),
     play=_play_features,
 )
@@ -188,19 +234,15 @@ def _waves(g: int) -> Array:
     return np.asarray(cheb2poly(np.eye(g + 1)[g]), dtype=np.float64)
 
 
-def rippled(thirds: int) -> Make:
+def rippled(thirds: int, g: int, R: float) -> Array:
     """Taylor's with a Chebyshev ripple of g waves, whose highest lies narrow and just inside the left end.
 
     A grid of 200,001 points is off there in the eighth digit where the top lies between two of its points;
-    `thirds` moves the top by so many thirds of their distance.
+    `thirds` moves the top by so many thirds of their distance. (g + 1,).
     """
-
-    def make(g: int, R: float) -> Array:
-        stretch = np.cos(np.pi / (2 * g)) * (1 + thirds * 1e-5 / 3)  # the ripple is 0 at -R and R
-        waves = _waves(g) * (stretch / R) ** np.arange(g + 1)
-        return np.asarray(taylor(g) + 0.05 / g * waves, dtype=np.float64)
-
-    return make
+    stretch = np.cos(np.pi / (2 * g)) * (1 + thirds * 1e-5 / 3)  # the ripple is 0 at -R and R
+    waves = _waves(g) * (stretch / R) ** np.arange(g + 1)
+    return np.asarray(taylor(g) + 0.05 / g * waves, dtype=np.float64)
 
 
 def _degree_cases(rng: np.random.Generator) -> list[Case]:
@@ -218,8 +260,10 @@ def _degree_cases(rng: np.random.Generator) -> list[Case]:
         ("Chebyshev of a longer interval", wide, R, 1e-3),
         (UNEVEN, uneven, 1.0, 1e-2),  # degree 5; 8 and 7 will do, 6 will not
         (UNEVEN, uneven, 2.0, 1e-4),
-        *((f"{INSIDE}, narrow", rippled(thirds), R, 0.05 * np.exp(0.9845 * R) / 15.5) for thirds in range(3)),
     ]
+    narrow = 0.05 * np.exp(0.9845 * R) / 15.5
+    for thirds in range(3):  # each a function by name, for a grader sends it to another process
+        asked.append((f"{INSIDE}, narrow", partial(rippled, thirds), R, narrow))
     return [_degree_case(*case) for case in asked]
 
 
@@ -235,19 +279,28 @@ def _play_degree(student: Callable[..., Any], case: Case) -> Trial:
         return call(student, case)
 
 
-def _pair(trial: Trial) -> tuple[int, float]:
-    g, error = trial.value
-    return int(g), float(error)
+Found = tuple[int, float]
 
 
-def _right_degree(trial: Trial) -> str | None:
-    got, want = _pair(trial)[0], trial.case.expected[0]
+def _pair(trial: Trial) -> Found | None:
+    g, error = several(trial.value, 2) or (None, None)
+    degree = whole(g)
+    return None if degree is None or not is_number(error) else (degree, float(error))
+
+
+DEGREE_AND_ERROR = Form(
+    "returns a degree and an error", _pair, "a pair (g, error), g a whole number from 1 and error a number"
+)
+
+
+def _right_degree(trial: Trial, found: Found) -> str | None:
+    got, want = found[0], trial.case.expected[0]
     return None if got == want else f"yours {got}, expected {want}"
 
 
-def _right_error(trial: Trial) -> str | None:
+def _right_error(trial: Trial, found: Found) -> str | None:
     """Eight digits, and what rounding leaves of 1 - 1."""
-    (_, got), want = _pair(trial), trial.case.expected[1]
+    got, want = found[1], trial.case.expected[1]
     return None if abs(got - want) <= 1e-8 * want + 1e-13 else f"yours {got:.12g}, expected {want:.12g}"
 
 
@@ -269,11 +322,11 @@ DEGREE = Exercise(
     ),
     cases=_degree_cases,
     properties=(
-        each("it is the smallest degree", _right_degree),
-        each("the largest error is right to eight digits", _right_error),
-        only_where("an error inside the interval is seen", INSIDE, _right_error),
-        only_where(
-            "degrees are tried in order, for one may be worse than the one before", UNEVEN, _right_degree
+        DEGREE_AND_ERROR.must("it is the smallest degree", _right_degree),
+        DEGREE_AND_ERROR.must("the largest error is right to eight digits", _right_error),
+        DEGREE_AND_ERROR.must("an error inside the interval is seen", _right_error, INSIDE),
+        DEGREE_AND_ERROR.must(
+            "degrees are tried in order, for one may be worse than the one before", _right_degree, UNEVEN
         ),
     ),
     play=_play_degree,
@@ -299,7 +352,8 @@ def features_of(d: int, c: Sequence[float] | Array, reverse: bool = False) -> di
 def _pass_cases(rng: np.random.Generator) -> list[Case]:
     """Taylor of degrees 1 to 3, other coefficients, more tokens than features and fewer, one token.
 
-    Scores are at most 1, where all these polynomials are positive.
+    Scores are at most 1, where each of these polynomials has one sign: with weights that are negative, row
+    sums are too, and in the quotient that cancels.
     """
     other = [1.0, 0.9, 0.6, 0.1]
     sizes: list[tuple[str, int, int, Sequence[float] | Array]] = [
@@ -308,6 +362,7 @@ def _pass_cases(rng: np.random.Generator) -> list[Case]:
         ("Taylor", 12, 6, taylor(2)),
         ("Taylor", 11, 5, taylor(1)),
         (OTHER, 13, 3, other),
+        (f"{OTHER}, negative", 8, 3, [-c for c in other]),
         ("one token", 1, 4, taylor(2)),
     ]
     found = [_pass_case(rng, *size) for size in sizes]
@@ -426,21 +481,27 @@ def _answer(trial: Trial) -> Any:
 
 def _never_wrongly(trial: Trial) -> str | None:
     said, want = _truths(trial), trial.case.expected
+    if isinstance(said, WrongForm):
+        return said
     wrong = np.flatnonzero(said & ~want)
     return f"row {wrong[0]} is called safe, and is not" if len(wrong) else None
 
 
 def _whenever_it_is(trial: Trial) -> str | None:
     said, want = _truths(trial), trial.case.expected
+    if isinstance(said, WrongForm):
+        return said
     missed = np.flatnonzero(want & ~said)
     return f"row {missed[0]} is safe, and is not called so" if len(missed) else None
 
 
-def _truths(trial: Trial) -> NDArray[np.bool_]:
-    said, want = np.asarray(_answer(trial)), trial.case.expected
-    if said.shape != want.shape or said.dtype.kind not in "bif":
-        raise TypeError(f"yours has shape {said.shape}, expected True or False for each of {len(want)} rows")
-    return said.astype(bool)
+def _truths(trial: Trial) -> NDArray[np.bool_] | WrongForm:
+    said, rows = _answer(trial), len(trial.case.expected)
+    found = one_array(said)
+    if found is None or found.shape != (rows,) or not np.isin(found, (0, 1)).all():
+        yours = came(said) if found is None or found.shape != (rows,) else shortened(said)
+        return WrongForm(f"expected True or False for each of {rows} rows; yours is {yours}")
+    return found.astype(bool)
 
 
 def _no_pairs(trial: Trial) -> str | None:

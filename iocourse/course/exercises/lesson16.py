@@ -18,7 +18,7 @@ from ..budgets import every_input_loaded, fits, reads, total_within, writes
 from ..exercise import Case, Exercise, Property, Trial, run_schedule
 from ..judging import difference, idle, only_where, values, values_in
 from ..trials.work import WorkTrial, linear_work, play_counted
-from ..untouched import inputs_untouched
+from ..untouched import after, inputs_untouched, leaving_alone, results_stay
 
 Array = NDArray[np.float64]
 ONCE, TWICE = "N tokens", "2N tokens"
@@ -30,7 +30,9 @@ WIDE, UNLIKE = "more columns of h than features", "other keys than queries"
 
 
 def _product_cases(rng: np.random.Generator) -> list[Case]:
-    """Tokens, twice as many and eight times as many, x of ones, unlike sizes. Rows of f sum to 1."""
+    """Tokens, twice as many and eight times as many, x of ones, unlike sizes, one of them a second time. Rows
+    of f sum to 1.
+    """
     N, r, d = int(rng.integers(140, 170)), int(rng.integers(10, 12)), int(rng.integers(6, 8))
     sizes = [
         (ONCE, N, N, r, d, 3),
@@ -41,7 +43,8 @@ def _product_cases(rng: np.random.Generator) -> list[Case]:
         ("one token", 1, 1, 3, 2, 2),
     ]
     found = [_product_case(rng, *each_size) for each_size in sizes]
-    return [*found, _product_case(rng, ONES, 12, 10, 3, 2, 1, ones=True)]
+    unlike = (_product_case(rng, *sizes[4]) for _ in range(2))
+    return [*found, _product_case(rng, ONES, 12, 10, 3, 2, 1, ones=True), after(*unlike)]
 
 
 def _product_case(
@@ -89,7 +92,7 @@ PRODUCT = Exercise(
         idle(only_where("nothing larger than the inputs is built", MANY, _no_wider_than_the_inputs)),
         linear_work("twice the tokens take twice the work", ONCE, TWICE),
     ),
-    play=play_counted,
+    play=results_stay(leaving_alone(play_counted)),
 )
 
 
@@ -101,11 +104,12 @@ DERIVED = 1e-12  # below what differences of the features can reach
 
 
 def _pull_back_cases(rng: np.random.Generator) -> list[Case]:
-    """Degree one, powers of one coordinate, and degrees where features are made of features."""
+    """Degree one, powers of one coordinate, degrees where features are made of features; one again."""
     n = int(rng.integers(4, 8))
     sizes = [(LINEAR, n, 4, 1), (POWERS, n, 1, 5), ("degree 2", n, 3, 2), (DEEP, n, 3, 4), ("", 1, 5, 3)]
     sizes.append((MANY_COORDINATES, 3 * n, 14, 2))
-    return [_pull_back_case(rng, *each_size) for each_size in sizes]
+    deep = (_pull_back_case(rng, *sizes[3]) for _ in range(2))
+    return [*(_pull_back_case(rng, *each_size) for each_size in sizes), after(*deep)]
 
 
 def _pull_back_case(rng: np.random.Generator, label: str, n: int, d: int, g: int) -> Case:
@@ -158,7 +162,7 @@ PULL_BACK = Exercise(
         values("the slopes of all features are right", DERIVED),
         only_where("many coordinates take no more passes over the features", MANY_COORDINATES, _one_pass),
     ),
-    play=play_counted,
+    play=results_stay(leaving_alone(play_counted, "df")),
 )
 
 
@@ -171,26 +175,30 @@ def taylor_weights(p: Plan) -> Array:
     return np.asarray(p.multiplicities / np.array([factorial(int(l)) for l in p.degrees]))
 
 
-def machine_features(p: Plan, *, weighted: bool = False) -> Features:
-    """The plan's features for the machine, in the plan's order."""
+def machine_features(p: Plan, weights: Array | None = None) -> Features:
+    """The plan's features for the machine, in the plan's order; `weights` (rank,) where they have any."""
     factors = [[int(axis) for axis in column if axis < p.d] for column in coordinates(p).T]
-    return Features(factors, taylor_weights(p).tolist() if weighted else None)
+    return Features(factors, None if weights is None else weights.tolist())
 
 
 def _sweep_cases(rng: np.random.Generator) -> list[Case]:
-    """States smaller than K and V together, in even and odd degrees; one token."""
+    """States smaller than K and V together, in even and odd degrees; one token; negative weights, whose row
+    sums are negative too: in the quotient that cancels.
+    """
     N = int(rng.integers(30, 40))
     sizes = [(EVEN, N, 3, 2), (ODD, N + 20, 2, 3), (EVEN, N + 30, 2, 4), ("one token", 1, 2, 2)]
-    return [_sweep_case(rng, *each_size) for each_size in sizes]
+    found = [_sweep_case(rng, *each_size) for each_size in sizes]
+    return [*found, _sweep_case(rng, "negative weights", N, 2, 2, sign=-1.0)]
 
 
-def _sweep_case(rng: np.random.Generator, label: str, N: int, d: int, g: int) -> Case:
+def _sweep_case(rng: np.random.Generator, label: str, N: int, d: int, g: int, sign: float = 1.0) -> Case:
     Q, K = 0.5 * rng.standard_normal((2, N, d))
     V, dO = rng.standard_normal((2, N, d))
     p = plan(d, g)
-    T = taylor_weights(p)[:, None] * (features(K, p) @ _beside_ones(V))  # (r, d + 1)
+    weights = sign * taylor_weights(p)
+    T = weights[:, None] * (features(K, p) @ _beside_ones(V))  # (r, d + 1)
     inputs = {"Q": Q, "K": K, "V": V, "dO": dO, "T": T}
-    options = {"phi": machine_features(p), "psi": machine_features(p, weighted=True)}
+    options = {"phi": machine_features(p), "psi": machine_features(p, weights)}
     budget = two_sweeps(N, d, p.rank)
     want = dense_gradients(Q, K, V, dO, g)
     name = f"{label}, N={N}, d={d}, g={g}"
@@ -275,36 +283,39 @@ def _causal_cases(rng: np.random.Generator) -> list[Case]:
         (INSIDE, B, 2 * B, p),
         ("tiles of one token", 9, 1, plan(d, 4)),
     ]
-    found = [_causal_case(label, _small(rng, N, q.d), q, B) for label, N, B, q in sizes]
-    arrays = _small(rng, 27, d)
+    found = [
+        _causal_case(label, _small(rng, N, q.d, d if label == RAGGED else d + 1), q, B)
+        for label, N, B, q in sizes
+    ]
+    arrays = _small(rng, 27, d, d + 1)
     others = [x.copy() for x in arrays]
-    for x, new in zip(others, _small(rng, 27, d), strict=True):
+    for x, new in zip(others, _small(rng, 27, d, d + 1), strict=True):
         x[CUT:] = new[CUT:]
     found += [_causal_case(NOW, arrays, p, 5), _causal_case(LATER, others, p, 5)]
     return found + [_causal_case(label, QKV, p, FIRST_TILE) for label, QKV in _low_then_high(rng, d)]
 
 
 def _low_then_high(rng: np.random.Generator, d: int) -> list[tuple[str, list[Array]]]:
-    """A first tile with scores near -60, as it is and with scores near 695 for its last keys.
+    """A first tile with scores near -60, as it is and with scores of 693 to 695 for its last keys.
 
     Weights may be taken from e^695, which is no overflow yet; divided by it, e^-60 vanishes.
     """
     N, along = FIRST_TILE + 2, np.eye(d)[0]
-    Q, K, V = _small(rng, N, d)
+    Q, K, V = _small(rng, N, d, d + 1)
     Q[:, 0], K[:, 0] = 0.0, 0.0
     Q[:FIRST_TILE] += 8.0 * along
     K[:FIRST_TILE] -= 7.5 * along
     later = K.copy()
-    later[LAST_KEYS:FIRST_TILE] = 695 / 8.0 * along
+    later[LAST_KEYS:FIRST_TILE] = np.array([[693], [695], [694]]) / 8.0 * along
     return [(NOW + HIDDEN_HIGH, [Q, K, V]), (LATER + HIDDEN_HIGH, [Q, later, V])]
 
 
-def _small(rng: np.random.Generator, N: int, d: int) -> list[Array]:
-    """Q and K with small scores, V with one column more."""
+def _small(rng: np.random.Generator, N: int, d: int, dv: int) -> list[Array]:
+    """Q and K with small scores and d columns, V with dv."""
     return [
         0.5 * rng.standard_normal((N, d)),
         0.5 * rng.standard_normal((N, d)),
-        rng.standard_normal((N, d + 1)),
+        rng.standard_normal((N, dv)),
     ]
 
 

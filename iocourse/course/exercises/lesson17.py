@@ -10,11 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import costs, masks, schedules
-from ...exact import real_numbers
 from ...guard import library_answer
 from ...ledger import Ledger
-from ..exercise import Case, Exercise, Trial, WrongForm
-from ..judging import TOLERANCE, Form, difference, each, idle, is_number, part, several
+from ..exercise import Case, Exercise, Trial, WrongForm, call
+from ..judging import (
+    TOLERANCE,
+    Form,
+    difference,
+    each,
+    idle,
+    is_number,
+    one_array,
+    part,
+    several,
+    shortened,
+)
+from ..untouched import after, results_stay
 
 Array = NDArray[np.float64]
 
@@ -27,12 +38,23 @@ POWER, EXPONENTIAL = "power", "exponential"
 # other one to the errors themselves, where the largest alone decides.
 SCATTERED_POWER = np.array([-0.6, 1.4, 3.1, 4.5, 4.7, 4.9, 7.6])
 SCATTERED_EXPONENTIAL = np.array([-0.2, -0.5, 0.0, 1.7, 3.6, 5.1, 6.0])
+# And four more at which squares name another law than what is left without its sign, summed up or at most.
+UNLIKE_SUMS = {
+    POWER: np.array([-0.8, 1.8, 3.4, 2.4, 3.3, 4.0, 5.8]),
+    EXPONENTIAL: np.array([0.0, 0.9, 2.4, 1.9, 4.7, 5.9, 6.9]),
+}
+UNLIKE_LARGEST = {
+    POWER: np.array([-1.0, 0.0, -0.4, 1.4, 2.0, 2.4, 2.8]),
+    EXPONENTIAL: np.array([0.9, 0.9, 1.5, 2.9, 5.8, 4.8, 7.3]),
+}
 
 
 def _growth_cases(rng: np.random.Generator) -> list[Case]:
-    """Each law with a little noise, tiny errors, several measurements a number of layers, out of order."""
+    """Each law with a little noise, tiny errors, scattered ones, several measurements of some layers and out
+    of order.
+    """
     deep = np.array([1, 2, 4, 8, 12, 16, 24])
-    repeated = rng.permutation(np.repeat([1, 2, 4, 8, 12], 3))
+    repeated = rng.permutation(np.repeat([1, 2, 4, 8, 12], [5, 1, 2, 1, 4]))
     a, b = rng.uniform(0.3, 1.2), rng.uniform(0.15, 0.4)
     laws = [
         (POWER, deep, 1e-5 * deep**a),
@@ -44,6 +66,8 @@ def _growth_cases(rng: np.random.Generator) -> list[Case]:
         ("shrinking power", deep, 0.1 * deep**-a),
         ("shrinking exponential", deep, 0.1 * np.exp(-b * deep)),
     ]
+    for name, logs in ((name, kind[name]) for kind in (UNLIKE_SUMS, UNLIKE_LARGEST) for name in kind):
+        laws.append((f"{name}, scattered", deep, 1e-3 * np.exp(logs)))
     return [_growth_case(rng, *law) for law in laws]
 
 
@@ -106,23 +130,30 @@ ZERO, TINY, HEADS = "a row of zeros", "rows of every size", "heads in front"
 
 
 def _bounded_cases(rng: np.random.Generator) -> list[Case]:
-    """Ordinary rows, rows from 1e-12 to 1e12, axes in front, rows of zeros, one column."""
+    """Ordinary rows, rows from 1e-12 to 1e12 and a shorter one, axes in front, rows of zeros, one column. A
+    single zero makes no row of zeros; and the first shapes come again.
+    """
     n, d = int(rng.integers(5, 9)), int(rng.integers(3, 7))
     sizes = 10.0 ** rng.uniform(-12, 12, (n, 1))
+    sizes[0] = 1e-100
+    ordinary = rng.standard_normal((n, d))
+    ordinary[1, 2] = 0
     with_zero = rng.standard_normal((n, d))
     with_zero[int(rng.integers(n))] = 0
     given = [
-        ("ordinary rows", rng.standard_normal((n, d))),
+        ("ordinary rows", ordinary),
         (TINY, sizes * rng.standard_normal((n, d))),
         (HEADS, rng.standard_normal((2, 3, n, d))),
         (ZERO, with_zero),
         ("one column", rng.standard_normal((n, 1))),
     ]
-    return [_bounded_case(rng, label, X) for label, X in given]
+    found = [_bounded_case(rng, label, X, float(rng.uniform(0.5, 3))) for label, X in given]
+    other = _bounded_case(rng, "ordinary rows", rng.standard_normal((n, d)), found[0].inputs["length"])
+    return [*found, after(found[0], other)]
 
 
-def _bounded_case(rng: np.random.Generator, label: str, X: Array) -> Case:
-    length, dY = float(rng.uniform(0.5, 3)), rng.standard_normal(X.shape)
+def _bounded_case(rng: np.random.Generator, label: str, X: Array, length: float) -> Case:
+    dY = rng.standard_normal(X.shape)
     inputs = {"X": X, "length": length, "dY": dY}
     return Case(f"{label}, shape {X.shape}, length {length:.2f}", inputs, bounded(X, length, dY))
 
@@ -142,9 +173,9 @@ Pair = tuple[Array, Array]
 
 
 def _two(trial: Trial) -> Pair | None:
-    parts = [real_numbers(part) for part in several(trial.value, 2) or ()]
-    fit = parts and all(x.shape == trial.case.inputs["X"].shape for x in parts)
-    return (parts[0], parts[1]) if fit else None
+    parts = [one_array(part) for part in several(trial.value, 2) or ()]
+    fit = [x for x in parts if x is not None and x.shape == trial.case.inputs["X"].shape]
+    return (fit[0], fit[1]) if len(fit) == 2 else None
 
 
 Y_AND_DX = Form("returns two arrays of the shape of X", _two, "two arrays of the shape of X: Y and dX")
@@ -210,19 +241,20 @@ BOUNDED = Exercise(
         Y_AND_DX.must("a row of zeros has zeros in both", _right_gradient, ZERO),
         Y_AND_DX.must("axes in front are carried along", _right_gradient, HEADS),
     ),
+    play=results_stay(call),
 )
 
 
 # ------------------------------------------------------------------ 17.3 what a printed error says
 def _range_cases(rng: np.random.Generator) -> list[Case]:
-    """Printed errors from zero to beyond 1, from where there is no upper end."""
+    """Printed errors from zero to just below 1 and beyond, from where there is no upper end."""
     printed = [
         0.0,
         float(rng.uniform(1e-4, 0.02)),
         float(rng.uniform(0.1, 0.4)),
         float(rng.uniform(0.5, 0.9)),
     ]
-    printed += [1.0, float(rng.uniform(1.1, 3.0)), 0.04673]
+    printed += [0.999, 1.0, float(rng.uniform(1.1, 3.0)), 0.04673]
     return [Case(f"theirs={e:.5g}", {"theirs": e}, usual_range(e)) for e in printed]
 
 
@@ -245,10 +277,11 @@ def _unlimited(case: Case) -> bool:
 
 def _holds_every_pair(trial: Trial) -> str | None:
     """Pairs x, y with this printed error, in every direction of x - y: their usual error is in the range."""
-    theirs, ends = trial.case.inputs["theirs"], several(trial.value, 2)
-    if ends is None:
-        return WrongForm(f"expected 2 results: {', '.join(ENDS)}")
-    least, largest = (float(real_numbers(end)) for end in ends)
+    theirs = trial.case.inputs["theirs"]
+    ends = [one_array(end) for end in several(trial.value, 2) or ()]
+    if not ends or any(end is None or end.size != 1 for end in ends):
+        return WrongForm(f"expected 2 numbers, {' and '.join(ENDS)}; yours is {shortened(trial.value)}")
+    least, largest = (float(end.item()) for end in ends if end is not None)
     for angle in np.linspace(0, np.pi, 25):
         usual = usual_error_at(theirs, angle)
         slack = TOLERANCE * (1 + (usual or 0))
@@ -478,7 +511,8 @@ def _claim_is_the_rule(trial: Trial, a: Answer) -> str | None:
     if not 1 <= a.tiles.get("g", 0) <= MOST_DEGREE:
         return f"the degree is to be from 1 to {MOST_DEGREE}, yours is {a.tiles.get('g', 'not given')}"
     want = poisson_rule(p.sigma, a.tiles["g"])
-    return difference(a.claim / want, 1.0, 1e-3, wanted="in units of what the rule gives")
+    right = difference(a.claim / want, 1.0, 1e-3) is None
+    return None if right else f"yours claims {a.claim:.4g}, the rule gives {want:.4g}"
 
 
 def _claim_holds(trial: Trial, a: Answer) -> str | None:
