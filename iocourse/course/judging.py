@@ -53,18 +53,18 @@ def idle(prop: Property) -> Property:
 # ------------------------------------------------------------------ the form of an answer
 def is_number(value: Any) -> TypeGuard[float]:
     """Whether it is one number, of Python or NumPy or in an array without axes, and no truth value."""
-    one = _single(value)
+    one = single(value)
     return isinstance(one, (int, float, np.integer, np.floating)) and not isinstance(one, bool)
 
 
 def whole(value: Any, least: int = 1) -> int | None:
     """The value, where it is a whole number of at least `least`."""
-    one = _single(value)
+    one = single(value)
     is_whole = isinstance(one, (int, np.integer)) and not isinstance(one, bool)
     return int(one) if is_whole and one >= least else None
 
 
-def _single(value: Any) -> Any:
+def single(value: Any) -> Any:
     """The number in an array without axes; anything else as it is."""
     return value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value
 
@@ -123,12 +123,13 @@ def difference(got: Any, want: Any, tolerance: float = TOLERANCE, *, wanted: str
     """
     if got is None:
         return WrongForm("your function returned None")
-    w = np.asarray(want, dtype=np.float64)
-    one = "an array of numbers" if w.ndim else "a number"
+    one = "an array of numbers" if np.ndim(want) else "a number"
     try:
         g = real_numbers(got, "it")
     except (TypeError, ValueError) as error:
-        return WrongForm(f"yours is a {type(got).__name__}, {wanted} {one}: {error}")
+        kind = f"tuple of {len(got)} results" if isinstance(got, tuple) else type(got).__name__
+        return WrongForm(f"yours is a {kind}, {wanted} {one}: {error}")
+    w = np.asarray(want, dtype=np.float64)
     if g.shape != w.shape:
         if isinstance(got, tuple):
             return WrongForm(f"yours is a tuple of {len(got)} results, {wanted} {one}")

@@ -213,6 +213,14 @@ def products_one_by_one(q, k, v, o, s):
     return count
 
 
+def remembered_by_shape(q, k, v, o, s):
+    """The first count for these sizes, for ever."""
+    return REMEMBERED.setdefault((q.shape, k.shape), products_by_einsum(q, k, v, o, s))
+
+
+REMEMBERED = {}
+
+
 def products_by_einsum(q, k, v, o, s):
     weights = np.maximum(s, np.outer(q.min(axis=1), k.min(axis=1)))
     return np.einsum("ij,jc,ic->", 1.0 * weights, v, o)
@@ -244,6 +252,7 @@ PRODUCTS = Suite(
     right=(products_one_by_one, products_by_einsum),
     cheats=(
         (lambda q, k, v, o, s: q.size * len(k), NEW),
+        (remembered_by_shape, ONCE),
         (lambda q, k, v, o, s: bounds.products_per_segment(q.size, q.shape[1]), OWN),
         (lambda q, k, v, o, s: lesson05._products(q, k, v, o, s), OWN),
     ),

@@ -294,6 +294,9 @@ def _empty_changes_nothing(trial: Trial) -> str | None:
 def _as_part(value: Any) -> Part:
     if not isinstance(value, tuple) or len(value) != 3:
         raise TypeError(f"a merge returns a triple (m, l, o), yours returned {_kind(value)}")
+    if np.ndim(value[0]) or np.ndim(value[1]):
+        shapes = ", ".join(str(np.shape(one)) for one in value)
+        raise TypeError(f"in the triple (m, l, o) of a merge m and l are numbers; yours has shapes {shapes}")
     return value
 
 

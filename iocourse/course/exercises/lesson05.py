@@ -97,6 +97,7 @@ def _segment_cases(rng: np.random.Generator) -> list[Case]:
     for kind in (ONLY_OLD, ONLY_NEW, NEARLY, BOTH, BOTH):
         queries, keys = (int(n) for n in rng.choice(np.arange(3, 9), size=2, replace=False))
         cases.append(_segment_case(rng, kind, queries, keys, int(rng.integers(2, 5))))
+    cases += [_segment_case(rng, BOTH, 5, 4, 3) for _ in "12"]  # the same sizes, other words at hand
     return [*cases, _segment_case(rng, BOTH, 1, 1, 1), _everything(4, 3, 2), _everything(7, 301, 3)]
 
 
