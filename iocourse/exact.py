@@ -104,7 +104,14 @@ def real_numbers(value: Any, name: str = "the answer") -> Array:
     Raises TypeError where it holds complex numbers, text or other objects, even if NumPy could convert
     them, and ValueError where it has no shape; `name` is its name in the message.
     """
-    array = np.asarray(value)
+    if value is None:
+        raise TypeError(f"{name} is None; does the function end with a return?")
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        if not isinstance(value, (tuple, list)):
+            raise
+        raise ValueError(f"{name} is {len(value)} results of unlike shapes, expected one array") from error
     if array.dtype.kind == "O" and array.size and all(isinstance(x, Real) for x in array.flat):
         return array.astype(np.float64)  # fractions, and whole numbers beyond int64
     if array.dtype.kind not in "fiub":

@@ -22,6 +22,7 @@ RUNS = "runs without an error"
 OWN = "is your own work"
 UNWRITTEN = "not written yet"
 NOT_TRIED = "not tried"
+REUSED = "a later call of your function writes into what this one returned; make a new array in each call"
 
 
 Verdict = tuple[str, str | None]
@@ -108,6 +109,9 @@ def judge(exercise: Exercise, answer: Any, seed: int, doing: Doing | None = None
         if trial.error is not None:
             return [_verdict_on(exercise, trial.error, case.label)]
         trials.append(trial)
+    reused = next((trial.case.label for trial in trials if trial.overwritten), None)
+    if reused is not None:
+        return [(RUNS, f"{REUSED} ({reused})")]
     verdicts = []
     for prop in exercise.properties:
         tell(f'property "{prop.name}"')

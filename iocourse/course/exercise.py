@@ -45,7 +45,8 @@ class Trial:
     """What the student's function did with a case: a value and, for a schedule, a ledger; or an error.
 
     A schedule that needs more than `case.M` words is judged on a larger machine, so that all its properties
-    are reported; `overflow` then holds what the small machine said.
+    are reported; `overflow` then holds what the small machine said. `returned` is a copy of
+    what a plain function returned, and the object itself.
     """
 
     case: Case
@@ -53,6 +54,12 @@ class Trial:
     ledger: Ledger = field(default_factory=Ledger)
     error: Exception | None = None
     overflow: FastMemoryFull | None = None
+    returned: tuple[Any, Any] | None = None
+
+    @property
+    def overwritten(self) -> bool:
+        """Whether what the function returned is no longer what its copy still is."""
+        return self.returned is not None and differs(*self.returned)
 
 
 P = ParamSpec("P")
@@ -125,11 +132,12 @@ def call(student: Callable[..., Any], case: Case) -> Trial:
     """
     inputs = copy.deepcopy(dict(case.inputs))
     with judged():
-        value = settled(student(*inputs.values()))
+        returned = student(*inputs.values())
+    value = settled(returned)
     changed = [name for name, given in case.inputs.items() if differs(given, inputs[name])]
     if changed:
         raise ValueError(f"your function changes {', '.join(changed)}, which belongs to the caller")
-    return Trial(case, value=value)
+    return Trial(case, value=value, returned=(value, returned))
 
 
 def differs(given: Any, now: Any) -> bool:

@@ -53,14 +53,21 @@ def idle(prop: Property) -> Property:
 
 # ------------------------------------------------------------------ the form of an answer
 def is_number(value: Any) -> TypeGuard[float]:
-    """Whether it is one number, of Python or NumPy, and no truth value."""
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    """Whether it is one number, of Python or NumPy or in an array without axes, and no truth value."""
+    one = single(value)
+    return isinstance(one, (int, float, np.integer, np.floating)) and not isinstance(one, bool)
 
 
 def whole(value: Any, least: int = 1) -> int | None:
     """The value, where it is a whole number of at least `least`."""
-    is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    return int(value) if is_whole and value >= least else None
+    one = single(value)
+    is_whole = isinstance(one, (int, np.integer)) and not isinstance(one, bool)
+    return int(one) if is_whole and one >= least else None
+
+
+def single(value: Any) -> Any:
+    """The number in an array without axes; anything else as it is."""
+    return value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value
 
 
 def several(value: Any, count: int) -> Sequence[Any] | None:
@@ -134,12 +141,16 @@ def difference(got: Any, want: Any, tolerance: float = TOLERANCE, *, wanted: str
     """
     if got is None:
         return WrongForm("your function returned None")
+    one = "an array of numbers" if np.ndim(want) else "a number"
     try:
         g = real_numbers(got, "it")
     except (TypeError, ValueError) as error:
-        return WrongForm(f"yours is a {type(got).__name__}, {wanted} an array of numbers: {error}")
+        kind = f"tuple of {len(got)} results" if isinstance(got, tuple) else type(got).__name__
+        return WrongForm(f"yours is a {kind}, {wanted} {one}: {error}")
     w = np.asarray(want, dtype=np.float64)
     if g.shape != w.shape:
+        if isinstance(got, tuple):
+            return WrongForm(f"yours is a tuple of {len(got)} results, {wanted} {one}")
         other = f"yours has shape {g.shape}, {wanted} {w.shape}"
         return other if g.shape else WrongForm(other)  # one number in place of an array
     finite = np.isfinite(w)
@@ -207,9 +218,19 @@ def part(
         found = several(trial.value, len(results))
         if found is None:
             return WrongForm(f"expected {len(results)} results: {', '.join(results)}")
-        return difference_or_scale(found[k], trial.case.expected[k], trial.case, tolerance)
+        said = difference_or_scale(found[k], trial.case.expected[k], trial.case, tolerance)
+        return said and (exchanged(found[k], trial.case.expected, results, k, tolerance) or said)
 
     return only_where(name, where, judge)
+
+
+def exchanged(
+    got: Any, wanted: Sequence[Any], results: Sequence[str], k: int, tolerance: float = TOLERANCE
+) -> str | None:
+    """Where a wrong result number k is another of the results that were asked for: which, and their order."""
+    others = (n for n in range(len(results)) if n != k and np.any(wanted[n]))
+    taken = next((n for n in others if not difference(got, wanted[n], tolerance)), None)
+    return None if taken is None else f"yours is {results[taken]}; return {', '.join(results)} in this order"
 
 
 def _count(value: Any) -> str:

@@ -67,12 +67,17 @@ def _refuse_overflow(given: Mapping[str, Any]) -> None:
         check_products(Q, K)
 
 
+def _kinds(parts: tuple[Any, ...]) -> str:
+    """What was returned, in words: "int", or "a tuple of Slow, int"."""
+    names = ", ".join(type(part).__name__ for part in parts)
+    return names if len(parts) == 1 else f"a tuple of {names}"
+
+
 def _outputs(machine: Machine, slow: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
     for array in slow:
         if not isinstance(array, Slow):
             raise TypeError(
-                f"the schedule returned {type(array).__name__}; it must return the slow array that holds "
-                "its result"
+                f"the schedule returned {_kinds(slow)}; it must return the slow array that holds its result"
             )
         _require_complete(machine, array)
     return () if machine.dry else tuple(machine.take(array) for array in slow)

@@ -6,6 +6,7 @@ import numpy as np
 from harness import Mutant, Suite, called
 
 from iocourse import exact
+from iocourse.course.checking import RUNS
 
 WATCHED = "the inputs are left as they were"
 FINITE = "large logits stay finite"
@@ -29,6 +30,8 @@ SOFTMAX_MUTANTS = (
         FINITE,
         (SHIFTED, "S - np.maximum(S.max(axis=-1, keepdims=True), -1e4)"),
     ),
+    Mutant("maximum of at least -100,000", FINITE, (SHIFTED, "S - S.max(1, keepdims=True, initial=-1e5)")),
+    Mutant("maximum of at least -10⁹", FINITE, (SHIFTED, "S - S.max(1, keepdims=True, initial=-1e9)")),
     Mutant(
         "complex numbers",
         "values equal exact softmax",
@@ -58,6 +61,28 @@ def by_log_sum_exp(S):
     top = np.max(S, axis=1)
     lse = top + np.log(np.exp((S.T - top).T).sum(axis=1))
     return np.exp(S - lse[:, None])
+
+
+BUFFERS = {}
+
+
+def into_one_buffer(S):
+    """The array of the first call is written over by the next one of its shape."""
+    P = BUFFERS.setdefault(S.shape, np.empty(S.shape))
+    P[:] = by_log_sum_exp(S)
+    return P
+
+
+def with_a_loop_from_a_number(S):
+    """Each row's maximum in a loop that begins with a number thought to be low."""
+    tops = []
+    for row in S:
+        top = -99999
+        for s in row:
+            top = s if s > top else top
+        tops.append([top])
+    E = np.exp(S - tops)
+    return E / E.sum(axis=1, keepdims=True)
 
 
 def by_torch(S):
@@ -127,6 +152,9 @@ ATTENTION_MUTANTS = (
         VALUES_OF_ATTENTION,
         (MASKED, MASKED.replace("-np.inf", "-2e4")),
     ),
+    Mutant("hidden scores -100,000", FIRST, (MASKED, MASKED.replace("-np.inf", "-1e5"))),
+    Mutant("hidden scores -10⁹", FIRST, (MASKED, MASKED.replace("-np.inf", "-1e9"))),
+    Mutant("scale of one d", VALUES_OF_ATTENTION, ("np.sqrt(Q.shape[1])", "2.0")),
     Mutant("complex numbers", VALUES_OF_ATTENTION, (LAST, "return my_softmax(S) @ V + 1j * V")),
     Mutant("Q scaled in place", WATCHED, ("S = Q @ K.T", "Q /= 1.5\n    S = 1.5 * Q @ K.T")),
 )
@@ -247,6 +275,9 @@ BACKWARD_MUTANTS = (
     ),
     Mutant("mask unless told otherwise", "dV equals the exact gradient", ("causal=False", "causal=True")),
     Mutant("hidden scores -10000", "dV equals the exact gradient", ("S, -np.inf)", "S, -1e4)")),
+    Mutant("hidden scores -100,000", "dV equals the exact gradient", ("S, -np.inf)", "S, -1e5)")),
+    Mutant("hidden scores -10⁹", "dV equals the exact gradient", ("S, -np.inf)", "S, -1e9)")),
+    Mutant("scale of one d", "dV equals the exact gradient", ("1 / np.sqrt(Q.shape[1])", "0.5")),
     Mutant("complex numbers", "dQ equals the exact gradient", ("return dQ,", "return dQ + 1j * dQ,")),
     Mutant("text", "dV equals the exact gradient", ("return dQ, dK, dV", "return dQ, dK, dV.astype('U40')")),
     Mutant("dO scaled in place", WATCHED, ("dV = P.T @ dO", "dO *= 2\n    dO /= 4\n    dV = P.T @ dO")),
@@ -330,6 +361,8 @@ SUITES = (
             (called("library_softmax", lambda S: exact.softmax(S)), OWN),
             (called("library_log_sum_exp", lambda S: np.exp(S - exact.log_sum_exp(S)[:, None])), OWN),
             *torchs(by_torch, by_torch_in_a_try),
+            (into_one_buffer, RUNS),
+            (with_a_loop_from_a_number, FINITE),
             (called("even_weights", lambda S: np.full_like(S, 1 / S.shape[1])), "values equal exact softmax"),
         ),
     ),

@@ -66,6 +66,8 @@ RUNNING_MUTANTS = (
     ),
     Mutant("maximum starts at -10,000", LARGE, ("m, l = -np.inf", "m, l = -1e4")),
     Mutant("maximum starts at -100", LARGE, ("m, l = -np.inf", "m, l = -100.0")),
+    Mutant("maximum starts at -100,000", LARGE, ("m, l = -np.inf", "m, l = -1e5")),
+    Mutant("maximum starts at -10⁹", LARGE, ("m, l = -np.inf", "m, l = -1e9")),
     Mutant("complex numbers", SUM, ("return m, l", "return m, l + 1j")),
     Mutant("text", MAXIMUM, ("return m, l", "return str(m), l")),
     Mutant("all pieces kept", KEPT, (LOOP, "for s in list(pieces):")),
@@ -90,6 +92,10 @@ def by_log_sum_exp(pieces):
     for s in pieces:
         m, L = np.maximum(m, s.max()), np.logaddexp(L, np.logaddexp.reduce(s))
     return m, np.exp(L - m)
+
+
+def as_an_array(pieces):
+    return np.array(scores_one_by_one(pieces))
 
 
 def concatenated(pieces):
@@ -139,6 +145,12 @@ ATTENTION_MUTANTS = (
     Mutant("maximum starts at 0", LARGE, ("-np.inf, 0.0, 0.0", "0.0, 0.0, 0.0")),
     Mutant("maximum starts at -10,000", LARGE, ("-np.inf, 0.0, 0.0", "-1e4, 0.0, 0.0")),
     Mutant("maximum starts at -100", LARGE, ("-np.inf, 0.0, 0.0", "-100.0, 0.0, 0.0")),
+    Mutant("maximum starts at -100,000", LARGE, ("-np.inf, 0.0, 0.0", "-1e5, 0.0, 0.0")),
+    Mutant(
+        "piece skipped whose ends are masked",
+        MASKED,
+        (PAIRS, PAIRS + "\n        if s[0] == s[-1] == -np.inf: continue"),
+    ),
     Mutant("complex numbers", MEAN, ("o / l if", "o / l + 1j * o if")),
     Mutant("no maximum", LARGE, (f"shift = {SHIFT}", "shift = 0.0"), ("np.exp(m - shift)", "1.0")),
     Mutant("0 carried on as the maximum", MASKED, ("m = m_new\n", "m = shift\n")),
@@ -277,6 +289,13 @@ MERGE_MUTANTS = (
         (MERGED, "(factor_a * a[2] + factor_b * b[2]) / (factor_a * a[1] + factor_b * b[1] or 1.0)"),
     ),
     Mutant("empty part wins", IDENTITY, (BOTH, BOTH + "\n    if min(a[0], b[0]) == -np.inf: return a")),
+    Mutant("a part 10 below dropped", TWO, (BOTH, "if a[0] - b[0] > 10: return a\n    " + BOTH)),
+    Mutant(
+        "a part 15 below dropped",
+        GROUPING,
+        (BOTH, "if abs(a[0] - b[0]) > 15: return max(a, b, key=max_of)\n    " + BOTH),
+        ("def my_merge", "def max_of(part):\n    return part[0]\n\n\ndef my_merge"),
+    ),
     Mutant("in place", INPUTS, (MERGED, "a[2].__imul__(factor_a).__iadd__(factor_b * b[2])")),
 )
 
@@ -350,11 +369,11 @@ LSE_MUTANTS = (
 )
 
 
-def own_tiles(m, S, *, Br, Bc):
+def own_tiles(m, S, *, Br, Bc, start=-np.inf):
     """Formula (3.2) on tiles, with its temporaries."""
     L = m.new("rows", (S.shape[0],))
     for i in m.blocks(S.shape[0], Br):
-        top, total = m.full(i, value=-np.inf), m.zeros(i)
+        top, total = m.full(i, value=start), m.zeros(i)
         for j in m.blocks(S.shape[1], Bc):
             s = m.load(S, i, j)
             new = np.maximum(top, s.max(axis=1))
@@ -367,6 +386,10 @@ def own_tiles(m, S, *, Br, Bc):
         total += top
         m.store(total, L, i)
     return L
+
+
+def maximum_from_minus_100_000(m, S, *, Br, Bc):
+    return own_tiles(m, S, Br=Br, Bc=Bc, start=-1e5)
 
 
 def columns_from_the_right(m, S, *, Br, Bc):
@@ -434,7 +457,7 @@ SUITES = (
     Suite(
         "3.2",
         mutants=RUNNING_MUTANTS,
-        right=(scores_one_by_one, by_log_sum_exp),
+        right=(scores_one_by_one, by_log_sum_exp, as_an_array),
         cheats=(
             (concatenated, KEPT),
             (teed, KEPT),
@@ -473,6 +496,7 @@ SUITES = (
             (two_passes, READ_ONCE),
             (columns_outside, WRITTEN),
             (nothing_loaded, LOADED),
+            (maximum_from_minus_100_000, LARGE),
             (called("on_the_slow_array", lambda m, S, *, Br, Bc: exact.log_sum_exp(S)), OWN),
             (called("bare_array", lambda m, S, *, Br, Bc: np.zeros(S.shape[0])), RUNS),
             (called("scores_handed_back", lambda m, S, *, Br, Bc: S), ROWS),

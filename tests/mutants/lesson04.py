@@ -226,6 +226,7 @@ FORWARD_MUTANTS = (
     Mutant("missing-scale-in-one-block", ONE_BLOCK, *NO_SCALE),
     Mutant("no-maximum", LARGE, *NO_MAXIMUM),
     Mutant("scale-by-d", VALUES, ("d**-0.5", "d**-1")),
+    Mutant("scale-of-one-d", VALUES, ("d**-0.5", "8**-0.5")),
     Mutant("scaled-in-the-inner-loop", BLOCK_SIZE, ("stats.update", "q *= d**-0.5; stats.update")),
     Mutant(
         "normalised-in-the-inner-loop",
@@ -325,6 +326,7 @@ FLASH1 = Suite(
         Mutant("dropped-rescale", VALUES, *NO_RESCALE),
         Mutant("dropped-rescale-depends-on-tiles", BLOCK_SIZE, *NO_RESCALE),
         Mutant("missing-scale", VALUES, *NO_SCALE),
+        Mutant("scale-of-one-d", VALUES, ("d**-0.5", "8**-0.5")),
         Mutant("missing-scale-in-one-block", ONE_BLOCK, *NO_SCALE),
         Mutant("no-maximum", LARGE, *NO_MAXIMUM),
         Mutant("divided-at-every-visit", VALUES, ("if j.last", "if True")),

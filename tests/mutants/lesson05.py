@@ -4,7 +4,7 @@ import numpy as np
 from harness import Mutant, Suite, called
 
 from iocourse import bounds, costs, pebbling, schedules
-from iocourse.course.checking import OWN
+from iocourse.course.checking import OWN, RUNS
 from iocourse.course.exercises import lesson05
 
 LIST = "returns a list of moves"
@@ -213,6 +213,14 @@ def products_one_by_one(q, k, v, o, s):
     return count
 
 
+def remembered_by_shape(q, k, v, o, s):
+    """The first count for these sizes, for ever."""
+    return REMEMBERED.setdefault((q.shape, k.shape), products_by_einsum(q, k, v, o, s))
+
+
+REMEMBERED = {}
+
+
 def products_by_einsum(q, k, v, o, s):
     weights = np.maximum(s, np.outer(q.min(axis=1), k.min(axis=1)))
     return np.einsum("ij,jc,ic->", 1.0 * weights, v, o)
@@ -236,10 +244,15 @@ PRODUCTS = Suite(
         Mutant("no-accumulators", OLD, (" * o", "")),
         Mutant("all-values-there", OLD, ("v.astype(int)", "np.ones(v.shape, dtype=int)")),
         Mutant("booleans-multiplied", OLD, (".astype(int)", "")),
+        Mutant("counted-to-127", ONCE, (".astype(int)", ".astype(np.int8)")),
+        Mutant("counted-to-255", ONCE, (".astype(int)", ".astype(np.uint8)")),
+        Mutant("counted-in-half-precision", ONCE, (".astype(int)", ".astype(np.float16)")),
+        Mutant("scores-written-over", RUNS, ("(s | made)", "np.logical_or(s, made, out=s)")),
     ),
     right=(products_one_by_one, products_by_einsum),
     cheats=(
         (lambda q, k, v, o, s: q.size * len(k), NEW),
+        (remembered_by_shape, ONCE),
         (lambda q, k, v, o, s: bounds.products_per_segment(q.size, q.shape[1]), OWN),
         (lambda q, k, v, o, s: lesson05._products(q, k, v, o, s), OWN),
     ),
@@ -295,6 +308,15 @@ def until_it_falls(N, d, M):
             break
         words = more
     return words
+
+
+def until_a_hundred_fall(N, d, M):
+    most, T, last = 0, 1, 0
+    while T - last <= 100:
+        words = T * full_segments(N, d, M + T)
+        most, last = (words, T) if words > most else (most, last)
+        T += 1
+    return most
 
 
 def one_T(N, d, M):
@@ -353,6 +375,7 @@ BOUND = Suite(
         (every_other_T, LARGE),
         (every_other_T, SMALL),
         (until_it_falls, LARGE),
+        (until_a_hundred_fall, LARGE),
         (one_T, LARGE),
         (remembered_line, LARGE),
         (remembered_line, SMALL),

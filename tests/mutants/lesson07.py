@@ -77,6 +77,7 @@ TILE = Suite(
     mutants=(
         Mutant("missing-scale", SCORES, ("q *= d**-0.5", "pass")),
         Mutant("scale-by-d", SCORES, ("d**-0.5", "d**-1")),
+        Mutant("scale-of-one-d", SCORES, ("d**-0.5", "10**-0.5")),
         Mutant("first-column-only", SCORES, ("m.blocks(d, 1)", "[(0, 1)]")),
         Mutant("first-column-only-loads-too-little", LOADED, ("m.blocks(d, 1)", "[(0, 1)]")),
         Mutant("last-column-skipped", SCORES, ("m.blocks(d, 1)", "list(m.blocks(d, 1))[:-1]")),
@@ -473,6 +474,7 @@ STORED = Suite(
     id="7.5",
     mutants=(
         Mutant("missing-scale", VALUES, ("q *= d**-0.5", "pass")),
+        Mutant("scale-of-one-d", VALUES, ("d**-0.5", "10**-0.5")),
         Mutant(
             "stored-after-the-update",
             VALUES,
@@ -654,6 +656,7 @@ PLAN = Suite(
         Mutant("F7d-one-word-short", BEST, (F7D_ROWS, "(M - Bd - 1) // (Bd + 2)")),
         Mutant("F7d-with-as-many-rows-as-F7", BEST, (F7D_ROWS, "one")),
         Mutant("F7d-in-one-slice", BEST, ("range(1, d + 1)", "[d]")),
+        Mutant("F7d-in-powers-of-two", BEST, ("range(1, d + 1)", "{1, 2, 4, 8, 16, max(1, d // 2), d}")),
         Mutant("F7d-in-two-slices", BEST, ("range(1, d + 1)", "[-(-d // 2)]")),
         Mutant("F5-Bd-as-wide-as-d", PLAN_FITS, ('"Bc": Bc, "Bd": Bd', '"Bc": Bc, "Bd": d')),
         Mutant("F5-Bd-of-one", BEST, ('"Bc": Bc, "Bd": Bd', '"Bc": Bc, "Bd": 1')),
@@ -709,6 +712,11 @@ def with_X_on_the_other_side(X, A1, A2, A3, Y, E, forward, backward):
     return np.einsum("ja,jb->ab", dK, A2)
 
 
+def arrays_by_name(X, A1, A2, A3, Y, E, forward, backward):
+    Q, V = A1 @ X, A3 @ Y
+    return A1.T @ backward(Q=Q, K=A2, V=V, dO=forward(Q=Q, K=A2, V=V) - E)[0]
+
+
 def gradient_word_by_word(X, A1, A2, A3, Y, E, forward, backward):
     """The last product as a sum over rows, and V turned twice."""
     Q, V = np.dot(A1, X), (Y.T @ A3.T).T
@@ -750,10 +758,11 @@ GRADIENT = Suite(
         Mutant("turned", NUDGED, ("A1.T @ dQ", "dQ.T @ A1")),
         Mutant("stops-at-dQ", NUDGED, ("return A1.T @ dQ", "return dQ")),
         Mutant("scaled", NUDGED, ("backward(Q, A2", "backward(Q / X.shape[0] ** 0.5, A2")),
+        Mutant("E-written-over", RUNS, ("dO = forward(Q, A2, V) - E", "E -= forward(Q, A2, V); dO = -E")),
         Mutant("twice", PAPER, ("return A1.T", "return 2 * A1.T")),
         Mutant("forward-twice", ONCE, ("dQ, _, _", "O = forward(Q, A2, V); dQ, _, _")),
     ),
-    right=(with_X_on_the_other_side, gradient_word_by_word),
+    right=(with_X_on_the_other_side, gradient_word_by_word, arrays_by_name),
     cheats=(
         (handed_back, OWN),
         (exact.grad_x, OWN),

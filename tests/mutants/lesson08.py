@@ -44,6 +44,10 @@ COUNT = Suite(
         Mutant("every-tile", EQUAL, ("tiles @", "np.ones_like(tiles) @")),
         Mutant("tiles-turned", EVERY, ("tiles @ np.array(widths)", "tiles.T @ np.array(heights)")),
         Mutant("keys-for-queries", UNLIKE, ("sum(heights)", "sum(widths)")),
+        Mutant("counted-to-127", EVERY, ("np.array(widths)", "np.array(widths).astype(np.int8)")),
+        Mutant("counted-to-255", EVERY, ("np.array(widths)", "np.array(widths).astype(np.uint8)")),
+        Mutant("single-precision", EVERY, ("np.array(widths)", "np.array(widths, dtype=np.float32)")),
+        Mutant("the-caller's-lists-emptied", RUNS, ("    return", "    heights.clear()\n    return")),
         Mutant("complex", EVERY, ("return 2 * N", "return 0j + 2 * N")),
         Mutant(
             "text", EVERY, ("return 2 * N * d + 2 * d * keys_met", "return str(2 * N * d + 2 * d * keys_met)")
@@ -198,6 +202,7 @@ SPARSE = Suite(
         ),
         Mutant("divided-without-a-guard", EMPTY, ("stats.normalise(o)", "o /= stats.l[:, None]")),
         Mutant("missing-scale", VALUES, ("q *= d**-0.5", "pass")),
+        Mutant("scale-of-one-d", VALUES, ("d**-0.5", "8**-0.5")),
         Mutant("Q-in-the-inner-loop", Q_ONCE, ("stats.update", "q = m.load(Q, i, into=q); stats.update")),
         Mutant("O-in-the-inner-loop", O_ONCE, ("add_product(s, v)", "add_product(s, v); m.store(o, O, i)")),
         Mutant("all-keys-at-once", FITS, ("with m.load(K, j)", "with m.load(K, (0, N)), m.load(K, j)")),
@@ -446,6 +451,12 @@ ORDER = Suite(
         ),
         Mutant("sorted-names", TOKENS, ('np.argsort(first, kind="stable")', "np.sort(first)")),
         Mutant("first-tokens-only", TOKENS, ('np.argsort(first, kind="stable")', "np.unique(first)")),
+        Mutant(
+            "sum-of-places-as-a-name",
+            TOGETHER,
+            ("pairs.argmax(axis=1)", "(pairs | pairs.T) @ np.arange(len(pairs))"),
+        ),
+        Mutant("pairs-emptied", RUNS, ("    return", "    pairs[:] = False\n    return")),
         Mutant("by-number-of-keys", TOGETHER, ("pairs.argmax(axis=1)", "pairs.sum(axis=1)")),
         Mutant(
             "any-order-inside",

@@ -58,6 +58,10 @@ def first_that_leads_there(sweeps, x, state, goal):
     return words, path
 
 
+def from_the_inputs(sweeps, x, state, goal):
+    return every_sequence(sweeps, x, "inputs", goal)
+
+
 def library_search(sweeps, x, state, goal):
     return search.least("forward", x).cost, []
 
@@ -80,6 +84,14 @@ SEARCH = Suite(
         Mutant("sums-pass-once", OWN_WORDS, ("len(passes.split())", "len(set(passes.split()))")),
         Mutant("letters-counted", OWN_WORDS, ("len(stays.split())", "len(stays)")),
         Mutant("greedy", FEWEST, *GREEDY),
+        Mutant("goal-by-heart", RUNS, ("state == goal", 'state == "outputs"')),
+        Mutant(
+            "goal-only-after-a-sweep",
+            RUNS,
+            ("    if state == goal:\n        return 0, []\n", ""),
+            ("my_cheapest(sweeps, x, after, goal)", "(0, []) if after == goal else {}"),
+            ("{}", "my_cheapest(sweeps, x, after, goal)"),
+        ),
         Mutant("fewest-sweeps", FEWEST, ("key=lambda one: one[0]", "key=lambda one: len(one[1])")),
         Mutant("the-dearest", FEWEST, ("return min(", "return max(")),
         Mutant("first-sweep-lost", LEADS, ("[sweep, *path]", "path")),
@@ -97,6 +109,7 @@ SEARCH = Suite(
     right=(every_sequence, dijkstra),
     cheats=(
         (first_that_leads_there, FEWEST),
+        (from_the_inputs, RUNS),
         (library_search, OWN),
         (the_checks_own_search, OWN),
         (called("names_alone", lambda sweeps, x, state, goal: ["F3"]), SEQUENCE),
@@ -227,6 +240,13 @@ ENVELOPE = Suite(
         Mutant("F3-without-O", best("F3"), ("+ 2 * N * d * two", "+ 2 * N * d * one")),
         Mutant("F3-Q-and-O-forgotten", best("F3"), ('"F3": 2 * N * d + 2', '"F3": 2')),
         Mutant("F5-side-M", best("F5"), ("side = M**0.5", "side = M")),
+        Mutant("F5-whole-side", best("F5"), ("side = M**0.5", "side = int(M**0.5)")),
+        Mutant("B5-whole-side", best("B5"), ("side = M**0.5", "side = int(M**0.5)")),
+        Mutant(
+            "whole-words",
+            best("F5"),
+            ("return min(words.items()", "return min(((sign, round(n)) for sign, n in words.items())"),
+        ),
         Mutant("F5-half-a-side", best("F5"), ("side = M**0.5", "side = M**0.5 / 2")),
         Mutant("F5-scores-written-only", best("F5"), ("+ N * N * (1 + blocks(d, side))", "+ N * N")),
         Mutant("B3-rows-for-columns", best("B3"), ("+ 4 * N * d * four", "+ 4 * N * d * three")),
@@ -394,6 +414,7 @@ BACKWARD = Suite(
         Mutant("D-from-o-alone", "dQ is exact", ("add_row_products(do, o)", "add_row_products(o, o)")),
         Mutant("o-from-keys", "dQ is exact", ("with s @ v as o", "with s @ k as o")),
         Mutant("q-unscaled", "dV is exact", (" q *= d**-0.5", " pass")),
+        Mutant("scale-of-one-d", "dV is exact", ("d**-0.5", "10**-0.5")),
         Mutant("dq-unscaled", "dQ is exact", ("dq *= d**-0.5", "pass")),
         Mutant("dk-scaled-twice", "dK is exact", ("m.store(dk, dK, j)", "dk *= d**-0.5; m.store(dk, dK, j)")),
         Mutant(
@@ -532,6 +553,7 @@ KEYS = Suite(
     mutants=(
         Mutant("L-for-D", "dS is exact", ("less=D_i", "less=L_i")),
         Mutant("q-unscaled", "dS is exact", (" q *= d**-0.5", " pass")),
+        Mutant("scale-of-one-d", "dS is exact", ("d**-0.5", "10**-0.5")),
         Mutant("dS-scaled", "dS is exact", ("m.store(s, dS, i, j)", "s *= d**-0.5; m.store(s, dS, i, j)")),
         Mutant(
             "weights-stored",

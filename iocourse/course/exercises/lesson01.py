@@ -17,6 +17,7 @@ from ..judging import (
     difference,
     difference_or_scale,
     each,
+    exchanged,
     idle,
     only_where,
     same_answer_for,
@@ -26,7 +27,12 @@ from ..judging import (
     values_in,
 )
 from ..messages.digits import told_apart
-from ..trials.low_scores import low_queries_and_keys, low_scores
+from ..trials.low_scores import (
+    bottomless_queries_and_keys,
+    bottomless_scores,
+    low_queries_and_keys,
+    low_scores,
+)
 from ..untouched import Watched, changed, inputs_untouched
 
 Array = NDArray[np.float64]
@@ -44,10 +50,12 @@ def call_and_watch(student: Callable[..., Any], case: Case) -> Trial:
     """
     inputs = copy.deepcopy(dict(case.inputs))
     with judged(), no_calls_into(OTHERS, "has this formula ready; yours is written with NumPy"):
-        value = settled(student(*inputs.values()))
-    if value is None:
+        returned = student(*inputs.values())
+    if returned is None:
         raise TypeError("your function returned None; does it end with a return?")
-    return Watched(case, value=value, changed=changed(case.inputs, inputs))
+    seen = changed(case.inputs, inputs)
+    value = settled(returned)
+    return Watched(case, value=value, returned=(value, returned), changed=seen)
 
 
 def _numbers(value: Any) -> Array:
@@ -60,7 +68,7 @@ def _finite(trial: Trial) -> str | None:
     return f"{bad} entries are NaN or infinite" if bad else None
 
 
-LARGE = "large logits"
+LARGE, BELOW = "large logits", "all below -10¹²"
 STAYS_FINITE = idle(only_where("large logits stay finite", LARGE, _finite))
 
 
@@ -88,6 +96,7 @@ def _score_matrices(rng: np.random.Generator) -> Iterator[tuple[str, Array]]:
     yield "one row near 10000, the next near -10000", S + np.where(np.arange(rows) % 2, -1e4, 1e4)[:, None]
     yield "some scores are -inf", hidden
     yield f"{LARGE}, all of a row near -210, -800 or -30,000", low_scores(rng, rows, cols)
+    yield f"{LARGE}, {BELOW}", bottomless_scores(rng, rows, cols)
 
 
 def _row_sums(trial: Trial) -> str | None:
@@ -159,7 +168,6 @@ def _attention_inputs(rng: np.random.Generator) -> Iterator[tuple[str, Mapping[s
     yield f"{size}, {EARLY}", {"Q": Q, "K": K, "V": V, "causal": True}
     yield f"{size}, {EARLY}, {LATER}", {"Q": Q, "K": K3, "V": V3, "causal": True}
     yield f"{size}, {SHOWN}, no mask", {"Q": Q, "K": K, "V": np.eye(N), "causal": False}
-    yield f"{size}, {UNSAID}", {"Q": Q, "K": K, "V": V}
     low_Q, low_K = low_queries_and_keys(rng, N, N, d)
     for causal in (False, True):
         mask = EARLY if causal else "no mask"
@@ -167,6 +175,10 @@ def _attention_inputs(rng: np.random.Generator) -> Iterator[tuple[str, Mapping[s
         yield f"N=1, d={d}, {mask}", {"Q": Q[:1], "K": K[:1], "V": V[:1], "causal": causal}
         yield f"{size}, {LARGE}, {mask}", {"Q": 1e2 * Q, "K": 1e2 * _opposed(K, Q), "V": V, "causal": causal}
         yield f"{size}, {LARGE}, {LOW}, {mask}", {"Q": low_Q, "K": low_K, "V": V, "causal": causal}
+    Q, K = bottomless_queries_and_keys(rng, N)
+    yield f"N={N}, d=4, {LARGE}, {BELOW}, {EARLY}", {"Q": Q, "K": K, "V": V, "causal": True}
+    Q, K, V = rng.standard_normal((3, N, d + 1))
+    yield f"N={N}, d={d + 1}, {UNSAID}", {"Q": Q, "K": K, "V": V}
 
 
 def _opposed(K: Array, Q: Array) -> Array:
@@ -325,7 +337,6 @@ def _backward_inputs(rng: np.random.Generator) -> Iterator[tuple[str, dict[str, 
     Q, K, V, dO = (rng.standard_normal((N, d)) for _ in range(4))
     early = np.where(np.arange(N)[:, None] < N // 2, dO, 0.0)
     low_Q, low_K = low_queries_and_keys(rng, N, N, d)
-    yield f"N={N}, d={d}, {UNSAID}", {"Q": Q, "K": K, "V": V, "dO": dO}
     for causal in (False, True):
         mask = EARLY if causal else "no mask"
         yield f"N={N}, d={d}, {mask}", {"Q": Q, "K": K, "V": V, "dO": dO, "causal": causal}
@@ -336,6 +347,17 @@ def _backward_inputs(rng: np.random.Generator) -> Iterator[tuple[str, dict[str, 
         low = {"Q": low_Q, "K": low_K, "V": V, "dO": dO, "causal": causal}
         yield f"N={N}, d={d}, {LARGE}, {LOW}, {mask}", low
     yield f"N={N}, d={d}, {EARLY}, {QUIET}", {"Q": Q, "K": K, "V": V, "dO": early, "causal": True}
+    below = _whole_words(rng, N)
+    yield f"N={N}, d=4, {LARGE}, {BELOW}, {EARLY}", {**below, "causal": True}
+    Q, K, V, dO = rng.standard_normal((4, N, d + 1))
+    yield f"N={N}, d={d + 1}, {UNSAID}", {"Q": Q, "K": K, "V": V, "dO": dO}
+
+
+def _whole_words(rng: np.random.Generator, N: int) -> dict[str, Any]:
+    """Scores below every number, V and dO of whole numbers: no gradient is rounded, and dQ and dK are 0."""
+    Q, K = bottomless_queries_and_keys(rng, N)
+    V, dO = rng.integers(-9, 10, (2, N, 4)).astype(np.float64)
+    return {"Q": Q, "K": K, "V": V, "dO": dO}
 
 
 NAMES = ("dQ", "dK", "dV")
@@ -367,8 +389,9 @@ def _gradient(k: int) -> Property:
         got, wanted = trial.value[k], trial.case.expected
         tolerance = TOLERANCE if LARGE in trial.case.label else DERIVED
         said = difference_or_scale(got, wanted[k], trial.case, tolerance)
-        taken = next((NAMES[n] for n in range(3) if said and not difference(got, wanted[n])), None)
-        return f"yours is {taken}; return dQ, dK, dV in this order" if taken else said
+        if said and not difference(got, wanted[k]):
+            return f"{said}; right to 9 digits, as differences of the loss are: a formula is right to 12"
+        return said and (exchanged(got, wanted, NAMES, k) or said)
 
     return each(f"{NAMES[k]} equals the exact gradient", judge)
 

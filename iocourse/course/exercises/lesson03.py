@@ -13,7 +13,7 @@ from ...ledger import Ledger
 from ..budgets import every_input_loaded, fits, reads_within, total_within
 from ..exercise import Case, Exercise, Trial, WrongForm, judged, keeps_errors, run_schedule
 from ..judging import difference, each, idle, is_right, same_answer_from, several
-from ..trials.low_scores import LEVELS, low_scores
+from ..trials.low_scores import LEVELS, bottomless_scores, low_scores
 from ..trials.pieces import ONE_PASS, SAME_ROW, Array, RowCase, of_kind, play_pieces
 
 Part = tuple[float, float, Array]
@@ -51,7 +51,7 @@ def _rows(rng: np.random.Generator) -> list[tuple[str, Array, list[int]]]:
     found.append(("plain", rng.standard_normal(1), [1]))
     rising = np.sort(2 * rng.standard_normal(n))
     found += [("rising", rising, _sizes(n, b)), ("falling", rising[::-1], _sizes(n, b))]
-    large_rows = [*_large_rows(rng, n), *low_scores(rng, len(LEVELS), n)]
+    large_rows = [*_large_rows(rng, n), *low_scores(rng, len(LEVELS), n), *bottomless_scores(rng, 1, n)]
     found += [("large", large, _sizes(n, b)) for large in large_rows]
     found += [("long", rng.standard_normal(size), _sizes(size, 64)) for size in (8_001, 32_001)]
     return found
@@ -77,9 +77,10 @@ def _statistics(row: Array) -> tuple[float, float]:
 
 def _part_is_right(position: int) -> Callable[[Trial], str | None]:
     def judge(trial: Trial) -> str | None:
-        pair = several(trial.value, 2)
+        value = trial.value
+        pair = several(list(value) if isinstance(value, np.ndarray) and value.ndim else value, 2)
         if pair is None:
-            return WrongForm(f"expected a pair (m, l), got {type(trial.value).__name__}")
+            return WrongForm(f"expected a pair (m, l), got {type(value).__name__}")
         return difference(pair[position], trial.case.expected[position])
 
     return judge
@@ -116,7 +117,7 @@ RUNNING = Exercise(
 
 # ---------------------------------------------------------------------- 3.5
 def _masked_rows(rng: np.random.Generator) -> list[tuple[str, Array, list[int]]]:
-    """The first, a middle, the last piece masked, single scores masked; nothing left."""
+    """The first, a middle, the last piece masked, single scores masked, the ends of each; nothing left."""
     b = int(rng.integers(2, 5))
     n = 4 * b
     row = rng.standard_normal(n)
@@ -125,6 +126,8 @@ def _masked_rows(rng: np.random.Generator) -> list[tuple[str, Array, list[int]]]
     for level in LEVELS:
         late = np.where(masks[0], -np.inf, row + level)  # carrying 0 out of the masked piece hides the rest
         found.append(("masked", late, _sizes(n, b)))
+    ends = np.where(np.arange(9) % 3 == 1, rng.standard_normal(9), -np.inf)
+    found.append(("masked", ends, [3, 3, 3]))  # each piece begins and ends with a masked score
     return [*found, ("empty", np.full(n, -np.inf), _sizes(n, b)), ("empty", np.full(1, -np.inf), [1])]
 
 
@@ -191,7 +194,7 @@ def _part(s: Array, V: Array) -> Part:
 
 
 def merge_cases(rng: np.random.Generator) -> list[Case]:
-    """Three stretches of a row: ordinary, one with all scores equal, maxima 20,000 apart, all of them low."""
+    """Three stretches of a row: ordinary, one with all scores equal, maxima 12 to 20,000 apart, all low."""
     d = int(rng.integers(2, 6))
     rows = [("plain", list(3 * rng.standard_normal((3, 5)))), ("plain", list(np.full((3, 2), 1.5)))]
     rows.append(("plain", [rng.standard_normal(1), rng.standard_normal(7), rng.standard_normal(3)]))
@@ -199,6 +202,8 @@ def merge_cases(rng: np.random.Generator) -> list[Case]:
     rows.append(("large", [top + rng.standard_normal(4) for top in far]))
     rows += [("large", list(level + rng.standard_normal((3, 4)))) for level in LEVELS]
     rows.append(("masked", [rng.standard_normal(4), np.full(3, -np.inf), rng.standard_normal(4)]))
+    for tops in ((0.0, -12.0, -16.0), (-16.0, 0.0, -12.0)):  # weights of 10⁻⁵ and 10⁻⁷ still count
+        rows.append(("plain", [top - rng.exponential(size=4) for top in tops]))
     return [_merge_case(rng, d, kind, parts) for kind, parts in rows]
 
 
@@ -222,7 +227,7 @@ def play_merge(student: Callable[..., Any], case: Case) -> Trial:
         before = _copy(x), _copy(y)
         made = student(x, y)
         changed |= not all(_identical(new, old) for new, old in zip((x, y), before, strict=True))
-        return _copy(made)
+        return _as_part(_copy(made))
 
     a, b, c = case.inputs["parts"]
     e = (-np.inf, 0.0, np.zeros_like(a[2]))
@@ -288,8 +293,17 @@ def _empty_changes_nothing(trial: Trial) -> str | None:
 
 def _as_part(value: Any) -> Part:
     if not isinstance(value, tuple) or len(value) != 3:
-        raise TypeError(f"expected a triple (m, l, o), got {type(value).__name__}")
+        raise TypeError(f"a merge returns a triple (m, l, o), yours returned {_kind(value)}")
+    if np.ndim(value[0]) or np.ndim(value[1]):
+        shapes = ", ".join(str(np.shape(one)) for one in value)
+        raise TypeError(f"in the triple (m, l, o) of a merge m and l are numbers; yours has shapes {shapes}")
     return value
+
+
+def _kind(value: Any) -> str:
+    """What came in place of a triple."""
+    name = type(value).__name__
+    return f"{len(value)} results" if isinstance(value, tuple) else name
 
 
 def _inputs_kept(trial: Trial) -> str | None:
@@ -342,8 +356,13 @@ def lse_cases(rng: np.random.Generator) -> list[Case]:
     large = 1e4 * rng.choice([-1.0, 1.0], size=(N, n)) + rng.standard_normal((N, n))
     large[0], large[1] = -1e4, 1e4
     large[2:] = low_scores(rng, N - 2, n)
+    below = bottomless_scores(rng, Br, n)  # apart: beside such numbers no other row would be judged strictly
     found = [_lse_case("plain", S, r, c) for r, c in tilings]
-    return [*found, _lse_case("plain", S[:1], Br, Bc), _lse_case("large", large, Br, Bc)]
+    return [
+        *found,
+        _lse_case("plain", S[:1], Br, Bc),
+        *(_lse_case("large", scores, Br, Bc) for scores in (large, below)),
+    ]
 
 
 def _lse_case(kind: str, S: Array, Br: int, Bc: int) -> Case:

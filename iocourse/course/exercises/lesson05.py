@@ -39,7 +39,7 @@ def _moves(trial: Trial) -> Sequence[Any] | None:
     return value if all(known) else None
 
 
-MOVES = Form("returns a list of moves", _moves, 'moves such as the text "load a1"')
+MOVES = Form("returns a list of moves", _moves, 'a list of moves such as the text "load a1"')
 
 
 def _legal(trial: Trial, moves: Sequence[Any]) -> str | None:
@@ -90,12 +90,15 @@ EVERYTHING = "all words at hand"
 
 
 def _segment_cases(rng: np.random.Generator) -> list[Case]:
-    """Scores but no whole row; whole rows but no score; rows that lack one word; everything together."""
+    """Scores but no whole row; whole rows but no score; rows that lack one word; everything together, at
+    last with more keys and products than the smallest types of NumPy can count.
+    """
     cases = []
     for kind in (ONLY_OLD, ONLY_NEW, NEARLY, BOTH, BOTH):
         queries, keys = (int(n) for n in rng.choice(np.arange(3, 9), size=2, replace=False))
         cases.append(_segment_case(rng, kind, queries, keys, int(rng.integers(2, 5))))
-    return [*cases, _segment_case(rng, BOTH, 1, 1, 1), _everything(4, 3, 2)]
+    cases += [_segment_case(rng, BOTH, 5, 4, 3) for _ in "12"]  # the same sizes, other words at hand
+    return [*cases, _segment_case(rng, BOTH, 1, 1, 1), _everything(4, 3, 2), _everything(7, 301, 3)]
 
 
 def _segment_case(rng: np.random.Generator, kind: str, queries: int, keys: int, d: int) -> Case:
@@ -163,13 +166,14 @@ def _bound_cases(rng: np.random.Generator) -> list[Case]:
     """Fast memories above d², below, near it; few segments, where rounding down shows; less than one.
 
     In two small cases the best T is a prime number, and a grid of every other T or every third misses it.
-    The last ones are tiny: one where the last segment just fills, one where T = 1 is one of its limits, two
-    with fewer words than a row has, two where F changes its form within reach, one of two long rows.
+    In one the words fall for hundreds of T before the best. The last ones are tiny: one where the last
+    segment just fills, one where T = 1 is one of its limits, two with fewer words than a row has, two where
+    F changes its form within reach, one of two long rows.
     """
     d, N = int(rng.integers(5, 9)), int(rng.integers(150, 230))
     sizes = [(N, d, 4 * d * d + 3), (N, d, 16 * d * d + 1), (N, d, d * d // 3), (N, d, d * d + 1)]
     sizes += [(N, d, N * d // 2), (9, d + 9, 7), (11, 4, 21), (14, 4, 8), (3, 3, 1000)]
-    sizes += [(1, 1, 1), (1, 2, 3), (1, 3, 2), (4, 3, 6), (8, 2, 3), (2, 4, 10)]
+    sizes += [(60, 8, 1025), (1, 1, 1), (1, 2, 3), (1, 3, 2), (4, 3, 6), (8, 2, 3), (2, 4, 10)]
     sizes += [
         *rng.integers(1, 9, size=(4, 3)).tolist(),
         (int(rng.integers(1, 9)), d, int(rng.integers(1, d))),

@@ -38,9 +38,12 @@ def _inputs(rng: np.random.Generator, N: int, d: int, *, large: bool = False) ->
 
 # ------------------------------------------------------------------ 6.4: one tile
 def tile_cases(rng: np.random.Generator) -> list[Case]:
-    """Tiles of a larger attention: all of it, a few keys, a few rows, one pair, and scores of ±10,000."""
+    """Tiles of a larger attention: all of it, a few keys, a few rows, one pair; some rows a second time with
+    other numbers, and longer rows; and scores of ±10,000.
+    """
     N, d = int(rng.integers(9, 14)), int(rng.integers(3, 8))
     arrays, large = _inputs(rng, N, d), _inputs(rng, N, d, large=True)
+    others, longer = _inputs(rng, N, d), _inputs(rng, N, d + 1)
     start, stop = 2, N - 3
     return [
         _tile_case(arrays, (0, N), (0, N), f"N={N}, d={d}, {ALL_KEYS}"),
@@ -48,6 +51,8 @@ def tile_cases(rng: np.random.Generator) -> list[Case]:
         _tile_case(arrays, (0, N), (start, stop), f"N={N}, d={d}, keys {start} to {stop - 1}"),
         _tile_case(arrays, (1, stop), (start, N), f"N={N}, d={d}, some rows, keys {start} to {N - 1}"),
         _tile_case(arrays, (3, 4), (1, 2), f"N={N}, d={d}, one row and one key"),
+        _tile_case(others, (start, stop), (0, N), f"N={N}, d={d}, other numbers, some rows, {ALL_KEYS}"),
+        _tile_case(longer, (0, N), (0, N), f"N={N}, d={d + 1}, {ALL_KEYS}"),
         _tile_case(large, (0, N), (0, stop), f"N={N}, d={d}, {LARGE}"),
     ]
 

@@ -101,7 +101,8 @@ def small_cases(rng: np.random.Generator) -> list[Case]:
     scores that overflow exp, and scores far below zero.
     """
     sizes = _sizes(rng)
-    sizes += [(9, sizes[0][1], 2, 1, sizes[0][1]), (10, 2, 5, 3, 2)]
+    d = sizes[4][1]
+    sizes += [(9, d, 2, 1, d), (10, 2, 5, 3, 2)]
     found = same_inputs(sizes, lambda N, d: rng.standard_normal((3, N, d)), _small_case)
     large = [stretched(found[0]), far_below(rng, found[0])]
     return [*found, *(labelled_large(_small_case(QKV, *sizes[0][2:])) for QKV in large)]
@@ -285,6 +286,8 @@ def plan_cases(rng: np.random.Generator) -> list[Case]:
         (4 * N, d, 6 * d * d),
         (11, 14, 108),  # F5 is best with 11 rows of queries, more than √M
         (5, 4, 35),  # and here with 5, more than d
+        (67, 5, 24),  # F7d is best with Bd = 3
+        (103, 27, 279),  # and here with 14, neither a power of two nor half of d
         (1, d, 40),
         *((small_N, small_d, M) for M in range(5, 61)),
     ]
@@ -383,9 +386,9 @@ class Counted:
     def __deepcopy__(self, memo: dict[int, Any]) -> Counted:
         return self
 
-    def __call__(self, *arrays: np.ndarray) -> Any:
+    def __call__(self, *arrays: np.ndarray, **named: np.ndarray) -> Any:
         self.calls += 1
-        return self.function(*arrays)
+        return self.function(*arrays, **named)
 
 
 @dataclass(frozen=True)

@@ -61,9 +61,8 @@ def cheapest(sweeps: Sweeps, x: float, state: str, goal: str) -> float:
     return min(words_of(sweep, x) + cheapest(sweeps, x, sweep[3], goal) for sweep in sweeps[state])
 
 
-def drawn_sweeps(rng: np.random.Generator) -> Sweeps:
-    """Seven states in a row: from each a sweep to the next, and two to states further on."""
-    states = [BEGIN, *"abcde", END]
+def drawn_sweeps(rng: np.random.Generator, states: Sequence[str] = (BEGIN, *"abcde", END)) -> Sweeps:
+    """States in a row: from each a sweep to the next, and two to states further on."""
     return {
         state: [_drawn(rng, states[n + 1]), *(_drawn(rng, str(rng.choice(states[n + 1 :]))) for _ in "12")]
         for n, state in enumerate(states[:-1])
@@ -76,17 +75,23 @@ def _drawn(rng: np.random.Generator, after: str) -> Sweep:
 
 
 def search_cases(rng: np.random.Generator) -> list[Case]:
-    """The forward pass on both sides of M = d², three that are made to mislead, and three drawn by chance."""
+    """The forward pass on both sides of M = d², three that are made to mislead, and three drawn by chance.
+
+    Then other ways: from stored scores on, between states of other names, and from the goal to itself.
+    """
     small, large = 0.5 + 0.4 * rng.random(), 1.1 + rng.random()
     asked = [("forward", FORWARD, small), ("forward", FORWARD, large), ("no choice", TRAVELLING, small)]
     asked += [("a cheap beginning", LATER, large), ("many sweeps", LONGER, small)]
     asked += [(f"drawn sweeps {k}", drawn_sweeps(rng), small + k / 4) for k in range(3)]
-    return [_search_case(*one) for one in asked]
+    found = [_search_case(*one) for one in asked]
+    between = _search_case("from p to t", drawn_sweeps(rng, [*"pqrst"]), small, "p", "t")
+    later = _search_case("from S", FORWARD, small, "S")
+    return [*found, between, later, _search_case("nothing left to do", FORWARD, small, END)]
 
 
-def _search_case(label: str, sweeps: Sweeps, x: float) -> Case:
-    inputs = {"sweeps": sweeps, "x": x, "state": BEGIN, "goal": END}
-    return Case(f"{label}, x = {x:.3f}", inputs, cheapest(sweeps, x, BEGIN, END))
+def _search_case(label: str, sweeps: Sweeps, x: float, state: str = BEGIN, goal: str = END) -> Case:
+    inputs = {"sweeps": sweeps, "x": x, "state": state, "goal": goal}
+    return Case(f"{label}, x = {x:.3f}", inputs, cheapest(sweeps, x, state, goal))
 
 
 class Sequenced(NamedTuple):
@@ -115,7 +120,7 @@ def _leads_there(trial: Trial, answer: Sequenced) -> str | None:
     sweeps, state, goal = (trial.case.inputs[name] for name in ("sweeps", "state", "goal"))
     for number, sweep in enumerate(answer.sweeps, 1):
         if sweep not in sweeps.get(state, ()):
-            return f"sweep {number} of yours, {sweep}, does not begin at {state!r}"
+            return f"sweep {number} of yours, {sweep}, does not begin at {state!r} in this table"
         state = sweep[3]
     return None if state == goal else f"after the last sweep slow memory is at {state!r}, not at {goal!r}"
 
@@ -193,7 +198,8 @@ def envelope_cases(rng: np.random.Generator) -> list[Case]:
     # a tile shorter than the sequence, then one that is longer; then F3 best far below d²
     short = [(d // share, d, d * d // 100, pass_) for share in (4, 20) for pass_ in ("forward", "backward")]
     early = (d // 4, d, 9 * d * d // 20, "forward")
-    return [_envelope_case(*size) for size in (*forward, *backward, *short, early)]
+    few = [(41, 37, 90, pass_) for pass_ in ("forward", "backward")]  # no square; a rounded word would show
+    return [_envelope_case(*size) for size in (*forward, *backward, *short, early, *few)]
 
 
 def _envelope_case(N: int, d: int, M: int, pass_: str) -> Case:
@@ -291,9 +297,9 @@ def whole_cases(rng: np.random.Generator) -> list[Case]:
     """Ragged blocks, two of them on one input; one query at a time, all at once, one query; large scores."""
     Br, d = int(rng.integers(3, 6)), int(rng.integers(8, 13))
     N = 8 * Br + 1
-    shapes = [(N, d, Br), (N, d, Br + 2), (9, d, 1), (5, d, 8), (1, d, Br)]
-    inputs = {(n, d): _inputs(rng, n, d) for n in {n for n, _, _ in shapes}}
-    found = [_whole_case(inputs[n, d], rows) for n, d, rows in shapes]
+    shapes = [(N, d, Br), (N, d, Br + 2), (9, d + 1, 1), (5, d, 8), (1, d, Br)]
+    inputs = {size: _inputs(rng, *size) for size in dict.fromkeys((n, e) for n, e, _ in shapes)}
+    found = [_whole_case(inputs[n, e], rows) for n, e, rows in shapes]
     return [*found, labelled_large(_whole_case(_inputs(rng, N, d, large=True), Br))]
 
 
@@ -367,9 +373,9 @@ def keys_sweep_cases(rng: np.random.Generator) -> list[Case]:
     """Ragged blocks, two of them on one input; one key at a time, all at once, one key; large scores."""
     Bc, d = int(rng.integers(3, 6)), int(rng.integers(8, 13))
     N = 4 * Bc + 1
-    shapes = [(N, d, Bc), (N, d, Bc + 2), (9, d, 1), (5, d, 8), (1, d, Bc)]
-    inputs = {(n, d): _with_D(_inputs(rng, n, d)) for n in {n for n, _, _ in shapes}}
-    found = [_keys_sweep_case(inputs[n, d], columns) for n, d, columns in shapes]
+    shapes = [(N, d, Bc), (N, d, Bc + 2), (9, d + 1, 1), (5, d, 8), (1, d, Bc)]
+    inputs = {size: _with_D(_inputs(rng, *size)) for size in dict.fromkeys((n, e) for n, e, _ in shapes)}
+    found = [_keys_sweep_case(inputs[n, e], columns) for n, e, columns in shapes]
     return [*found, labelled_large(_keys_sweep_case(_with_D(_inputs(rng, N, d, large=True)), Bc))]
 
 

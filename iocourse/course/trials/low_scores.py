@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 LEVELS = (-210.0, -800.0, -30_000.0)
+BOTTOM = -(2.0**40)  # below -10¹²: lower than the finite numbers that are taken for minus infinity
 SINGLE_LEVELS = (-210.0, -400.0)  # float32: exponentials end near -103, and scores beyond lose their digits
 
 
@@ -46,6 +47,27 @@ def low_queries_and_keys(
     Q = -level_of_rows(Nq, levels) * d**0.5 / reach * along + _across(rng, Nq, along)
     K = -reach * along + _across(rng, Nk, along)
     return Q.astype(dtype), K.astype(dtype)
+
+
+def bottomless_scores(rng: np.random.Generator, rows: int, columns: int) -> NDArray[np.float64]:
+    """Scores (rows, columns): those of a row are `BOTTOM` times 1, 2, 3, …, in an order of its own.
+
+    All the weight is on one of them, and no sum or difference is rounded.
+    """
+    steps = np.tile(np.arange(1.0, columns + 1), (rows, 1))
+    return BOTTOM * rng.permuted(steps, axis=1)
+
+
+def bottomless_queries_and_keys(
+    rng: np.random.Generator, N: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Q and K (N, 4) whose scores qᵀk/√d are `BOTTOM` times 1, 2, …, N, in one order for all queries.
+
+    Their words are products of powers of two and small whole numbers, and so is √d: nothing is rounded.
+    """
+    Q, K = np.zeros((2, N, 4))
+    Q[:, 0], K[:, 0] = 2.0**20, BOTTOM / 2.0**19 * (1 + rng.permutation(N))
+    return Q, K
 
 
 def _across(rng: np.random.Generator, rows: int, along: NDArray[np.float64]) -> NDArray[np.float64]:

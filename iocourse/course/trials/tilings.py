@@ -17,7 +17,10 @@ Tiling = tuple[int, int, int, int]  # (N, d, Br, Bc)
 
 
 def tilings(rng: np.random.Generator, least_d: int, below_d: int) -> list[Tiling]:
-    """(N, d, Br, Bc): ragged in both; exchanged; ragged in columns; larger than N; tiles of 1; one query."""
+    """(N, d, Br, Bc): ragged in both; exchanged; ragged in columns; larger than N; tiles of 1; one query.
+
+    Tiles of 1 have rows longer by a word, so that a scale which is right for one d is wrong for the other.
+    """
     Br, Bc = (int(rows) for rows in rng.choice(np.arange(3, 7), size=2, replace=False))  # never the same cut
     d = int(rng.integers(least_d, below_d))
     N = Br * Bc + 1  # ragged for both tiles
@@ -26,7 +29,7 @@ def tilings(rng: np.random.Generator, least_d: int, below_d: int) -> list[Tiling
         (N, d, Bc + 2, Br),
         (4 * Br, d, Br, 3 * Br),
         (5, d, 8, 8),
-        (9, d, 1, 1),
+        (9, d + 1, 1, 1),
         (1, d, Br, Bc),
     ]
 
