@@ -359,7 +359,7 @@ def _sliced_cases(rng: np.random.Generator) -> list[Case]:
         (RAGGED_D, normal(rng, 3, 40, 17 + n), 16, 16, 64),
         (LARGE, rising, 32, 16, 16),
         ("", normal(rng, 3, n, 16), 16, 16, 16),
-        (FAR, np.stack([*far_apart(rng, *normal(rng, 2, 18, 16)), normal(rng, 18, 16)]), 16, 16, 16),
+        (FAR, np.stack([*far_apart(*normal(rng, 2, 18, 16)), normal(rng, 18, 16)]), 16, 16, 16),
     ]
     return [_sliced_case(*one) for one in asked]
 
@@ -445,7 +445,7 @@ def _listed_cases(rng: np.random.Generator) -> list[Case]:
 def _listed_case(rng: np.random.Generator, label: str, pairs: Array, BM: int, BN: int) -> Case:
     Nq, Nk, d = *pairs.shape, 16
     Q, K, V = normal(rng, Nq, d), normal(rng, Nk, d), normal(rng, Nk, d)
-    Q, K = far_apart(rng, Q, K) if label == FAR else (Q, K)
+    Q, K = far_apart(Q, K) if label == FAR else (Q, K)
     lists = dict(zip(PARTS, _shuffled(rng, lists_of(pairs, BM, BN)), strict=True))
     inputs = {"Q": Q, "K": K, "V": V, **lists, "BM": BM, "BN": BN}
     budget = attention_forward(Listed(Nq, Nk, d, pairs=pairs[None, None]), BM=BM, BN=BN)

@@ -296,7 +296,7 @@ def _packed_case(
     tokens = sum(lengths)
     Q, K, V = normal(rng, 3, tokens, H, d)
     if label == FAR:
-        Q, K = (x.swapaxes(0, 1) for x in far_apart(rng, Q.swapaxes(0, 1), K.swapaxes(0, 1)))
+        Q, K = (x.swapaxes(0, 1) for x in far_apart(Q.swapaxes(0, 1), K.swapaxes(0, 1)))
     cu = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     O = np.zeros((tokens, H, d))
     for a, b in pairwise(cu):

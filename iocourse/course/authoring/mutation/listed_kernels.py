@@ -171,8 +171,8 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
         (
             "whole is a multiple of BN: the last round begins BN before it",
             "for start in range(0, whole, BN):",
-            "for start in reversed(list(range(0, whole, BN))):",
             "for start in range(0, whole - 1, BN):",
+            "for start in reversed(list(range(0, whole, BN))):",
         ),
         (
             "without a mask absorb asks neither which queries these are, nor for N, nor for CAUSAL",
@@ -240,6 +240,53 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "d ** (-0.5), d=d, BM=BM, BN=BN)",
         ),
     ),
+    "11.4": (
+        (
+            "rows that do not exist are computed and never stored, whatever they hold",
+            "q = tl.load(Q + i[:, None] * q_strides[2] + c, mask=i[:, None] < N, other=0.0)",
+            "q = tl.load(Q + i[:, None] * q_strides[2] + c, mask=i[:, None] < N)",
+            "q = tl.load(Q + i[:, None] * q_strides[2] + c, mask=i[:, None] < N, other=1.0)",
+            "q = tl.load(Q + i[:, None] * q_strides[2] + c, mask=i[:, None] < N, other=-1.0)",
+        ),
+        (
+            "one round more, in which every lane is off: no word moves, and nothing is added",
+            "for start in range(0, N, BN):",
+            "for start in range(0, N + 1, BN):",
+        ),
+        (
+            "the scores of keys that do not exist are replaced by minus infinity, whatever they are",
+            "k = tl.load(K + j[:, None] * k_strides[2] + c, mask=there, other=0.0)",
+            "k = tl.load(K + j[:, None] * k_strides[2] + c, mask=there)",
+            "k = tl.load(K + j[:, None] * k_strides[2] + c, mask=there, other=1.0)",
+            "k = tl.load(K + j[:, None] * k_strides[2] + c, mask=there, other=-1.0)",
+        ),
+        (
+            "keys that do not exist have the weight 0, and 0 times any finite number is 0",
+            "v = tl.load(V + j[:, None] * v_strides[2] + c, mask=there, other=0.0)",
+            "v = tl.load(V + j[:, None] * v_strides[2] + c, mask=there, other=1.0)",
+            "v = tl.load(V + j[:, None] * v_strides[2] + c, mask=there, other=-1.0)",
+        ),
+        (
+            "the kernel asks for the first three strides alone",
+            "heads_kernel[programs,](Q, Q.stride()[:3], K, K.stride()[:3], V, V.stride()[:3], O, "
+            "O.stride()[:3], H, H // K.shape[1], N, 1.4426950408889634 * d ** (-0.5), d=d, BM=BM, BN=BN)",
+            "heads_kernel[programs,](Q, Q.stride()[:4], K, K.stride()[:3], V, V.stride()[:3], O, "
+            "O.stride()[:3], H, H // K.shape[1], N, 1.4426950408889634 * d ** (-0.5), d=d, BM=BM, BN=BN)",
+            "heads_kernel[programs,](Q, Q.stride()[:3], K, K.stride()[:4], V, V.stride()[:3], O, "
+            "O.stride()[:3], H, H // K.shape[1], N, 1.4426950408889634 * d ** (-0.5), d=d, BM=BM, BN=BN)",
+            "heads_kernel[programs,](Q, Q.stride()[:3], K, K.stride()[:3], V, V.stride()[:4], O, "
+            "O.stride()[:3], H, H // K.shape[1], N, 1.4426950408889634 * d ** (-0.5), d=d, BM=BM, BN=BN)",
+            "heads_kernel[programs,](Q, Q.stride()[:3], K, K.stride()[:3], V, V.stride()[:3], O, "
+            "O.stride()[:4], H, H // K.shape[1], N, 1.4426950408889634 * d ** (-0.5), d=d, BM=BM, BN=BN)",
+        ),
+        (
+            "K and V have as many heads each",
+            "heads_kernel[programs,](Q, Q.stride()[:3], K, K.stride()[:3], V, V.stride()[:3], O, "
+            "O.stride()[:3], H, H // K.shape[1], N, 1.4426950408889634 * d ** (-0.5), d=d, BM=BM, BN=BN)",
+            "heads_kernel[programs,](Q, Q.stride()[:3], K, K.stride()[:3], V, V.stride()[:3], O, "
+            "O.stride()[:3], H, H // V.shape[1], N, 1.4426950408889634 * d ** (-0.5), d=d, BM=BM, BN=BN)",
+        ),
+    ),
     "12.3": (
         (
             "rows that do not exist are computed and never stored, whatever they hold",
@@ -256,7 +303,82 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "do = tl.load(dO + head * do_head + i[:, None] * do_row + c, mask=there, other=-1.0)",
         ),
     ),
+    "12.4": (
+        (
+            "rows that do not exist are computed and never stored, whatever they hold",
+            "q = tl.load(Q + rows, mask=there, other=0.0)",
+            "q = tl.load(Q + rows, mask=there)",
+            "q = tl.load(Q + rows, mask=there, other=1.0)",
+            "q = tl.load(Q + rows, mask=there, other=-1.0)",
+        ),
+        (
+            "rows that do not exist are computed and never stored, whatever they hold",
+            "do = tl.load(dO + rows, mask=there, other=0.0)",
+            "do = tl.load(dO + rows, mask=there)",
+            "do = tl.load(dO + rows, mask=there, other=1.0)",
+            "do = tl.load(dO + rows, mask=there, other=-1.0)",
+        ),
+        (
+            "rows that do not exist are computed and never stored, whatever they hold",
+            "o = tl.load(O + rows, mask=there, other=0.0)",
+            "o = tl.load(O + rows, mask=there)",
+            "o = tl.load(O + rows, mask=there, other=1.0)",
+            "o = tl.load(O + rows, mask=there, other=-1.0)",
+        ),
+        (
+            "rows that do not exist are computed and never stored, whatever they hold",
+            "L_i = tl.load(LSE + first + i, mask=i < N, other=float('inf'))",
+            "L_i = tl.load(LSE + first + i, mask=i < N)",
+            "L_i = tl.load(LSE + first + i, mask=i < N, other=10000.0)",
+        ),
+        (
+            "beyond the last key every lane is off: no word moves, and nothing is added",
+            "end = tl.minimum(start + BM, N) if CAUSAL else N",
+            "end = start + BM if CAUSAL else N",
+        ),
+        (
+            "weights of keys that do not exist are replaced by 0, and 0 times any finite number is 0",
+            "k = tl.load(K + columns, mask=j[:, None] < N, other=0.0)",
+            "k = tl.load(K + columns, mask=j[:, None] < N, other=1.0)",
+            "k = tl.load(K + columns, mask=j[:, None] < N, other=-1.0)",
+        ),
+        (
+            "weights of keys that do not exist are replaced by 0, and 0 times any finite number is 0",
+            "v = tl.load(V + columns, mask=j[:, None] < N, other=0.0)",
+            "v = tl.load(V + columns, mask=j[:, None] < N, other=1.0)",
+            "v = tl.load(V + columns, mask=j[:, None] < N, other=-1.0)",
+        ),
+        (
+            "a key at or before a query that exists exists too, and other rows are not stored",
+            "seen = (j[None, :] < N) & (j[None, :] <= i[:, None]) if CAUSAL else j[None, :] < N",
+            "seen = j[None, :] <= i[:, None] if CAUSAL else j[None, :] < N",
+            "seen = (j[None, :] <= N) & (j[None, :] <= i[:, None]) if CAUSAL else j[None, :] < N",
+        ),
+        (
+            "the line is given with the exercise, and the check names all three",
+            "def my_dq(Q, K, V, O, dO, LSE, BM=32, BN=32, causal=False):",
+            "def my_dq(Q, K, V, O, dO, LSE, BM=33, BN=32, causal=False):",
+            "def my_dq(Q, K, V, O, dO, LSE, BM=31, BN=32, causal=False):",
+            "def my_dq(Q, K, V, O, dO, LSE, BM=32, BN=33, causal=False):",
+            "def my_dq(Q, K, V, O, dO, LSE, BM=32, BN=31, causal=False):",
+            "def my_dq(Q, K, V, O, dO, LSE, BM=32, BN=32, causal=True):",
+        ),
+    ),
     "12.5": (
+        (
+            "rows of keys that do not exist are computed and never stored, whatever they hold",
+            "k = tl.load(K + columns, mask=there, other=0.0)",
+            "k = tl.load(K + columns, mask=there)",
+            "k = tl.load(K + columns, mask=there, other=1.0)",
+            "k = tl.load(K + columns, mask=there, other=-1.0)",
+        ),
+        (
+            "rows of keys that do not exist are computed and never stored, whatever they hold",
+            "v = tl.load(V + columns, mask=there, other=0.0)",
+            "v = tl.load(V + columns, mask=there)",
+            "v = tl.load(V + columns, mask=there, other=1.0)",
+            "v = tl.load(V + columns, mask=there, other=-1.0)",
+        ),
         (
             "one round more, in which every lane is off: no word moves, and nothing is added",
             "for at in range(begin, N, BM):",
@@ -267,6 +389,96 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "q = tl.load(Q + rows, mask=i[:, None] < N, other=0.0)",
             "q = tl.load(Q + rows, mask=i[:, None] < N, other=1.0)",
             "q = tl.load(Q + rows, mask=i[:, None] < N, other=-1.0)",
+        ),
+        (
+            "a query that does not exist has the weight exp(-inf) = 0, and 0 times any finite number is 0",
+            "do = tl.load(dO + rows, mask=i[:, None] < N, other=0.0)",
+            "do = tl.load(dO + rows, mask=i[:, None] < N, other=1.0)",
+            "do = tl.load(dO + rows, mask=i[:, None] < N, other=-1.0)",
+        ),
+        (
+            "a query that does not exist has scores of 0, and exp(0 - 10,000) is 0 in float32",
+            "L_i = tl.load(LSE + first + i, mask=i < N, other=float('inf'))",
+            "L_i = tl.load(LSE + first + i, mask=i < N, other=10000.0)",
+        ),
+        (
+            "a query that does not exist has the weight exp(-inf) = 0, and 0 times any finite number is 0",
+            "D_i = tl.load(D + first + i, mask=i < N, other=0.0)",
+            "D_i = tl.load(D + first + i, mask=i < N, other=1.0)",
+            "D_i = tl.load(D + first + i, mask=i < N, other=-1.0)",
+        ),
+        (
+            "the line is given with the exercise, and the check names all three",
+            "def my_dk_dv(Q, K, V, dO, LSE, D, BM=32, BN=32, causal=False):",
+            "def my_dk_dv(Q, K, V, dO, LSE, D, BM=33, BN=32, causal=False):",
+            "def my_dk_dv(Q, K, V, dO, LSE, D, BM=31, BN=32, causal=False):",
+            "def my_dk_dv(Q, K, V, dO, LSE, D, BM=32, BN=33, causal=False):",
+            "def my_dk_dv(Q, K, V, dO, LSE, D, BM=32, BN=31, causal=False):",
+            "def my_dk_dv(Q, K, V, dO, LSE, D, BM=32, BN=32, causal=True):",
+        ),
+    ),
+    "12.6": (
+        (
+            "keys that do not exist have the weight 0, and 0 times any finite number is 0",
+            "k = tl.load(K + columns, mask=there, other=0.0)",
+            "k = tl.load(K + columns, mask=there, other=1.0)",
+            "k = tl.load(K + columns, mask=there, other=-1.0)",
+        ),
+        (
+            "keys that do not exist have the weight 0, and 0 times any finite number is 0",
+            "v = tl.load(V + columns, mask=there, other=0.0)",
+            "v = tl.load(V + columns, mask=there, other=1.0)",
+            "v = tl.load(V + columns, mask=there, other=-1.0)",
+        ),
+        (
+            "one round more, in which every lane is off: no word moves, and nothing is added",
+            "for at in range(begin, N, BM):",
+            "for at in range(begin, N + 1, BM):",
+        ),
+        (
+            "rows that do not exist are computed and never stored, whatever they hold",
+            "q = tl.load(Q + rows, mask=i[:, None] < N, other=0.0)",
+            "q = tl.load(Q + rows, mask=i[:, None] < N, other=1.0)",
+            "q = tl.load(Q + rows, mask=i[:, None] < N, other=-1.0)",
+        ),
+        (
+            "a query that does not exist has the weight exp(-inf) = 0, and 0 times any finite number is 0",
+            "do = tl.load(dO + rows, mask=i[:, None] < N, other=0.0)",
+            "do = tl.load(dO + rows, mask=i[:, None] < N, other=1.0)",
+            "do = tl.load(dO + rows, mask=i[:, None] < N, other=-1.0)",
+        ),
+        (
+            "a query that does not exist has scores of 0, and exp(0 - 10,000) is 0 in float32",
+            "L_i = tl.load(LSE + first + i, mask=i < N, other=float('inf'))",
+            "L_i = tl.load(LSE + first + i, mask=i < N, other=10000.0)",
+        ),
+        (
+            "a query that does not exist has the weight exp(-inf) = 0, and 0 times any finite number is 0",
+            "D_i = tl.load(D + first + i, mask=i < N, other=0.0)",
+            "D_i = tl.load(D + first + i, mask=i < N, other=1.0)",
+            "D_i = tl.load(D + first + i, mask=i < N, other=-1.0)",
+        ),
+        (
+            "a query at or behind a key that does not exist does not exist either: its weight is "
+            "exp(-inf) = 0",
+            "seen = there & (j[:, None] <= i[None, :]) if CAUSAL else there",
+            "seen = j[:, None] <= i[None, :] if CAUSAL else there",
+        ),
+        (
+            "the line is given with the exercise, and the check names all three",
+            "def my_fused(Q, K, V, O, dO, LSE, BM=32, BN=32, causal=False):",
+            "def my_fused(Q, K, V, O, dO, LSE, BM=33, BN=32, causal=False):",
+            "def my_fused(Q, K, V, O, dO, LSE, BM=31, BN=32, causal=False):",
+            "def my_fused(Q, K, V, O, dO, LSE, BM=32, BN=33, causal=False):",
+            "def my_fused(Q, K, V, O, dO, LSE, BM=32, BN=31, causal=False):",
+            "def my_fused(Q, K, V, O, dO, LSE, BM=32, BN=32, causal=True):",
+        ),
+    ),
+    "12.9": (
+        (
+            "the line is given with the exercise, and the check names causal",
+            "def my_kernel_attention(Q, K, V, causal=False):",
+            "def my_kernel_attention(Q, K, V, causal=True):",
         ),
     ),
     "13.2": (
@@ -324,6 +536,35 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "return (np.array(spans, dtype=np.int32), np.array(entries, dtype=np.int32), "
             "np.array(slots, dtype=np.int32), np.array(patterns, dtype=np.uint8).reshape(-2, BM, "
             "BN), order.astype(np.int32))",
+        ),
+    ),
+    "13.3": (
+        (
+            "start is 0, or BN at least",
+            "come = tl.where(start > 0, N, 0)",
+            "come = tl.where(start > 1, N, 0)",
+        ),
+        (
+            "no row lies before 0, and none before -1",
+            "come = tl.where(start > 0, N, 0)",
+            "come = tl.where(start > 0, N, -1)",
+        ),
+        (
+            "one round more, in which every lane is off: no word moves, and nothing is added",
+            "for column in range(0, d, BD):",
+            "for column in range(0, d + 1, BD):",
+        ),
+        (
+            "keys that do not exist have the weight 0, and columns beyond d are not stored",
+            "v = tl.load(V + j[:, None] * d + c, mask=(j[:, None] < N) & there, other=0.0)",
+            "v = tl.load(V + j[:, None] * d + c, mask=(j[:, None] < N) & there, other=1.0)",
+            "v = tl.load(V + j[:, None] * d + c, mask=(j[:, None] < N) & there, other=-1.0)",
+        ),
+        (
+            "in the first round what was there is multiplied by exp(-inf) = 0; other lanes are not stored",
+            "so_far = tl.load(O_sum + rows, mask=(i[:, None] < come) & there, other=0.0)",
+            "so_far = tl.load(O_sum + rows, mask=(i[:, None] < come) & there, other=1.0)",
+            "so_far = tl.load(O_sum + rows, mask=(i[:, None] < come) & there, other=-1.0)",
         ),
     ),
     "13.4": (
