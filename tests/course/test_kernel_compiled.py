@@ -26,7 +26,7 @@ def twice(x):
 
 
 @triton.jit
-def kernel(X, Y, n, D: tl.constexpr, BLOCK: tl.constexpr):
+def kernel(X, Y, n, D: tl.constexpr, BLOCK: tl.constexpr, KIND: tl.constexpr, APPLY: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(X + i, mask=i < n, other=0.0)
     {lines}
@@ -35,7 +35,7 @@ def kernel(X, Y, n, D: tl.constexpr, BLOCK: tl.constexpr):
 
 def launched(X):
     Y = torch.empty_like(X)
-    kernel[(3,)](X, Y, len(X), D=64, BLOCK=16)
+    kernel[(3,)](X, Y, len(X), D=64, BLOCK=16, KIND=tl.float32, APPLY=twice)
     return Y
 """
 LINE = 1 + CELL[: CELL.index("{lines}")].count("\n")
@@ -52,7 +52,7 @@ def error_of(lines):
     name = f"<a cell of test_kernel_compiled {lines}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     space = {"__name__": "__main__", "np": np, "math": math, "torch": torch, "triton": triton, "tl": tl}
-    space |= {"plain": plain, "LOG2E": 1.44, "FIXED": tl.constexpr(1.44)}
+    space |= {"plain": plain, "LOG2E": 1.44, "FIXED": tl.constexpr(1.44), "HALF": tl.float16}
     exec(compile(text, name, "exec"), space)
     return launch(space["launched"], CASE).error
 
@@ -68,6 +68,7 @@ COMPILES = (
     "y = max(x, 0.0)",
     "y = x * FIXED",
     "y = twice(x)",
+    "y = APPLY(x).to(KIND) + tl.zeros((BLOCK,), HALF)",
     "y = x * tl.cdiv(n, BLOCK)",
     "y = x * triton.next_power_of_2(D)",
     "y = x + tl.max(x, 0) + x.sum()",
@@ -101,6 +102,7 @@ REFUSED = (
     ("y = 0.0\nfor t in range(3):\n    y += x", KEEPS),
     ("y = x\nif 3 < n < 90:\n    y = -x", "one comparison at a time"),
     ("z = tl.zeros((8, 8), tl.float16)\ny = x + tl.sum(tl.sum(tl.dot(z, z), 0), 0)", "K >= 16"),
+    ("y = x * x.handle.data.max()", "cannot convert"),
     ("y = (lambda a: a)(x)", "unsupported AST node type: Lambda"),
 )
 

@@ -197,8 +197,8 @@ RISING, SHORT, LOW = "rising scores", "shorter than a block", "all far below zer
 
 
 def _low(rng: np.random.Generator, n: int) -> Matrix:
-    """A row near -200; one at -1e30 and below, in steps of 1e28 down, so that a single weight is 1."""
-    return np.stack([_matrix(rng, 1, n)[0] - 200, -1e30 - 1e28 * np.arange(n)]).astype(np.float32)
+    """A row near -200; one at -1e25 and below, in steps of 1e23 down, so that a single weight is 1."""
+    return np.stack([_matrix(rng, 1, n)[0] - 200, -1e25 - 1e23 * np.arange(n)]).astype(np.float32)
 
 
 def _large(rng: np.random.Generator, n: int) -> Matrix:

@@ -124,7 +124,8 @@ def _compile(function: types.FunctionType, signature: dict[str, Any], constants:
     kernels: dict[int, Any] = {}
     try:
         with compiler().in_place():
-            _to_triton_ir(_kernel(function, kernels), signature, constants)
+            known = {at: _for_compiler(value, kernels) for at, value in constants.items()}
+            _to_triton_ir(_kernel(function, kernels), signature, known)
     except Exception as error:
         raise KernelError(_told(error, kernels)) from None
 

@@ -54,6 +54,13 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "10.4": (
         (
+            "another depth of the pieces: the same words and, but for rounding, the same sums",
+            "my_product_kernel[grid](A, B, C, m, n, k, A.stride(0), B.stride(0), BM=BM, BN=BN, BK=BK)",
+            "my_product_kernel[grid](A, B, C, m, n, k, A.stride(0), B.stride(0), BM=BN, BN=BN, BK=BK)",
+            "my_product_kernel[grid](A, B, C, m, n, k, A.stride(0), B.stride(0), BM=BM, BN=BN, BK=BM)",
+            "my_product_kernel[grid](A, B, C, m, n, k, A.stride(0), B.stride(0), BM=BM, BN=BN, BK=BN)",
+        ),
+        (
             "one round more, in which every lane is off: no word moves, and nothing is added",
             "for start in range(0, k, BK):",
             "for start in range(0, k + 1, BK):",
@@ -85,12 +92,6 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "new_empty takes no more than type and device from its tensor",
             "C = A.new_empty(m, n)",
             "C = B.new_empty(m, n)",
-        ),
-        (
-            "another depth of the pieces: the same words and, but for rounding, the same sums",
-            "my_product_kernel[grid](A, B, C, m, n, k, A.stride(0), B.stride(0), BM=BM, BN=BN, BK=BK)",
-            "my_product_kernel[grid](A, B, C, m, n, k, A.stride(0), B.stride(0), BM=BM, BN=BN, BK=BM)",
-            "my_product_kernel[grid](A, B, C, m, n, k, A.stride(0), B.stride(0), BM=BM, BN=BN, BK=BN)",
         ),
     ),
     "11.1": (
@@ -565,6 +566,13 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "so_far = tl.load(O_sum + rows, mask=(i[:, None] < come) & there, other=0.0)",
             "so_far = tl.load(O_sum + rows, mask=(i[:, None] < come) & there, other=1.0)",
             "so_far = tl.load(O_sum + rows, mask=(i[:, None] < come) & there, other=-1.0)",
+        ),
+        (
+            "another width of the slices: the same words and the same sums",
+            "sliced_kernel[programs,](Q, K, V, O_sum, O, LSE, N, d, 1.4426950408889634 * d ** "
+            "(-0.5), BM=BM, BN=BN, BD=BD)",
+            "sliced_kernel[programs,](Q, K, V, O_sum, O, LSE, N, d, 1.4426950408889634 * d ** "
+            "(-0.5), BM=BM, BN=BN, BD=BN)",
         ),
     ),
     "13.4": (
