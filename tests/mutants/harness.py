@@ -76,3 +76,24 @@ def mutate(exercise_id: str, mutant: Mutant) -> Callable[..., Any]:
 def failures(exercise_id: str, function: Any, seed: int) -> list[str]:
     """Names of the properties that fail, in the report's order."""
     return [name for name, complaint in judge(find(exercise_id), function, seed) if complaint is not None]
+
+
+KEPT = """def kept_by_shape(function):
+    kept = {}
+
+    def first_of_this_shape(*given):
+        key = tuple(getattr(one, "shape", one) for one in given)
+        if key not in kept:
+            kept[key] = function(*given)
+        return kept[key]
+
+    return first_of_this_shape
+
+
+@kept_by_shape
+"""
+
+
+def kept_by_shape(fails: str, function: str) -> Mutant:
+    """The reference, whose first answer to inputs of some shapes is its answer to all inputs of them."""
+    return Mutant("kept-by-shape", fails, (f"def {function}(", f"{KEPT}def {function}("))

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
-from harness import FINITE, Mutant, Suite, called
+from harness import FINITE, Mutant, Suite, called, kept_by_shape
 
 from iocourse.course.checking import OWN, RUNS
 
@@ -57,6 +57,12 @@ def only_the_places(p, q, rows, columns, s0, s1, BM, BN):
 TILE = Suite(
     id="10.1",
     mutants=(
+        Mutant("mask-for-wide-matrices", MASK, ("i < rows", "i < min(rows, columns)")),
+        Mutant("rows-by-the-lesser-side", PLACES, ("p * BM", "p * min(BM, BN)")),
+        Mutant("columns-by-the-larger-side", PLACES, ("q * BN", "q * max(BM, BN)")),
+        Mutant("no-stride-of-0", PLACES, ("j * s1", "j * max(1, s1)")),
+        Mutant("no-stride-below-0", PLACES, ("i * s0", "i * abs(s0)")),
+        Mutant("places-of-16-bits", PLACES, ("i * s0 + j * s1", "(i * s0 + j * s1).astype(np.int16)")),
         Mutant("mask-of-rows-only", MASK, (" & (j < columns)", " & (j >= 0)")),
         Mutant("mask-of-columns-only", MASK, ("(i < rows) & ", "(i >= 0) & ")),
         Mutant("one-too-many", MASK, ("i < rows", "i <= rows")),
@@ -133,6 +139,13 @@ def a_plain_copy_viewed(X, BM, BN):
 TRANSPOSE = Suite(
     id="10.2",
     mutants=(
+        kept_by_shape(TURNED, "my_transpose"),
+        Mutant(
+            "one-output-for-each-shape",
+            RUNS,
+            ("def my_transpose(", "KEPT = {}\n\n\ndef my_transpose("),
+            ("Y = X.new_empty(columns, rows)", "Y = KEPT.setdefault(X.shape, X.new_empty(columns, rows))"),
+        ),
         Mutant(
             "not-turned",
             TURNED,
@@ -300,6 +313,7 @@ def words_by_kernels_values_by_torch(X, BLOCK):
 LONG = Suite(
     id="10.3",
     mutants=(
+        kept_by_shape(ROW, "my_long_softmax"),
         Mutant("not-rescaled", RISING, ("l * tl.exp(m - m_new) +", "l +")),
         Mutant("rescaled-the-wrong-way", RISING, ("tl.exp(m - m_new)", "tl.exp(m_new - m_new)")),
         Mutant(
@@ -412,6 +426,7 @@ def by_the_library(A, B, BM, BN, BK):
 PRODUCT = Suite(
     id="10.4",
     mutants=(
+        kept_by_shape(EQUAL, "my_product"),
         Mutant("depth-not-masked", RUNS, (" & (along < k)", ""), ("(down < k) & ", "")),
         Mutant("other-forgotten", DEPTH, (", other=0.0", "")),
         Mutant("ones-for-what-hangs-over", DEPTH, ("other=0.0", "other=1.0")),

@@ -3,7 +3,7 @@
 Some right answers are kernels of their own; so this file needs torch and triton.
 """
 
-from harness import FINITE, Mutant, Suite, called, finite
+from harness import FINITE, Mutant, Suite, called, finite, kept_by_shape
 
 from iocourse import kernels
 from iocourse.course.checking import OWN, RUNS
@@ -130,6 +130,16 @@ def library_launch(Q, K, V, BM, BN):
 FORWARD = Suite(
     id="11.1",
     mutants=(
+        kept_by_shape(O, "my_flash_forward"),
+        Mutant(
+            "one-output-for-each-shape",
+            RUNS,
+            ("def my_flash_forward(", "KEPT = {}\n\n\ndef my_flash_forward("),
+            (
+                "O, LSE = torch.empty_like(Q), torch.empty(N, dtype=torch.float32)",
+                "O, LSE = KEPT.setdefault(N, (torch.empty_like(Q), torch.empty(N, dtype=torch.float32)))",
+            ),
+        ),
         Mutant("output-not-rescaled", O, ("acc * old[:, None]", "acc")),
         Mutant("sum-not-rescaled", LSE, ("l * old + tl.sum(p, 1)", "l + tl.sum(p, 1)")),
         Mutant("zeros-take-weight", O, ('s = tl.where(j[None, :] < N, s, float("-inf"))', "s = s * 1.0")),
@@ -257,6 +267,7 @@ def causal_torch(Q, K, V, causal, BM, BN):
 LOOPS = Suite(
     id="11.2",
     mutants=(
+        kept_by_shape(CAUSAL, "my_two_loops"),
         Mutant(
             "all-masked",
             MASKS,
@@ -405,6 +416,8 @@ def banded_library_call(Q, K, V, low, high, BM, BN):
 BAND = Suite(
     id="11.3",
     mutants=(
+        kept_by_shape(O, "my_band_attention"),
+        Mutant("rows-of-16-words", NO_MASK, ("j[:, None] * d + c", "j[:, None] * 16 + c")),
         Mutant("minus-inf-subtracted", LATE, ('tl.where(m_new == float("-inf"), 0.0, m_new)', "m_new")),
         Mutant("divided-by-zero", NOTHING, ("safe = tl.where(nothing, 1.0, l)", "safe = l")),
         Mutant("lse-of-nothing-is-0", NOTHING_LSE, ('float("-inf"), (m', "0.0, (m")),
@@ -505,6 +518,9 @@ KEYS_STRIDES = "K.stride()[:3]"
 HEADS = Suite(
     id="11.4",
     mutants=(
+        kept_by_shape(FAR, "my_heads"),
+        Mutant("scale-of-16-columns", OWN_KEYS, ("* d**-0.5", "* 16**-0.5")),
+        Mutant("tiles-of-32-rows", RUNS, ("tile * BM + tl.arange(0, BM)", "tile * 32 + tl.arange(0, 32)")),
         Mutant("keys-taken-for-contiguous", LAYOUT, (KEYS_STRIDES, "torch.empty(K.shape).stride()[:3]")),
         Mutant("rows-of-keys-taken-for-contiguous", LAYOUT, ("k_strides[2]", "d")),
         Mutant("keys-by-strides-of-queries", RUNS, (KEYS_STRIDES, "Q.stride()[:3]")),

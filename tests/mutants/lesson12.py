@@ -3,7 +3,7 @@
 import torch
 import triton
 import triton.language as tl
-from harness import Mutant, Suite, called
+from harness import Mutant, Suite, called, kept_by_shape
 
 from iocourse import kernels
 from iocourse.course.checking import OWN, RUNS
@@ -100,6 +100,8 @@ def of_copies(O, dO, BM=32):
 ROWS = Suite(
     id="12.3",
     mutants=(
+        kept_by_shape(WORK, "my_row_products"),
+        Mutant("heads-of-O-in-order", RUNS, ("head * o_head", "head * o_row * N")),
         Mutant("mask-forgotten", RUNS, (", mask=there, other=0.0)  # (BM, d)", ")")),
         Mutant("mask-of-the-store-forgotten", RUNS, (", mask=i < N)", ")")),
         Mutant(
@@ -253,6 +255,20 @@ SEEN = "seen = (j[None, :] < N) & (j[None, :] <= i[:, None]) if CAUSAL else j[No
 DQ = Suite(
     id="12.4",
     mutants=(
+        *(
+            Mutant(
+                f"hidden-as{low}",
+                DQ_EXACT,
+                (
+                    "p = tl.where(seen, tl.exp(s - L_i[:, None]), 0.0)",
+                    f"p = tl.exp(tl.where(seen, s, {low}) - L_i[:, None])",
+                ),
+            )
+            for low in ("-300.0", "-1e4", "-1e5")
+        ),
+        kept_by_shape(WORK, "my_dq"),
+        Mutant("rows-of-16-words", DQ_EXACT, ("[:, None] * d + c", "[:, None] * 16 + c")),
+        Mutant("scale-of-16-columns", DQ_EXACT, ("* scale", "* 0.25")),
         Mutant("causal-forgotten", CAUSAL, (SEEN, "seen = j[None, :] < N")),
         Mutant("causal-one-short", CAUSAL, ("j[None, :] <= i[:, None]", "j[None, :] < i[:, None]")),
         Mutant("causal-upside-down", CAUSAL, ("j[None, :] <= i[:, None]", "j[None, :] >= i[:, None]")),
@@ -394,6 +410,9 @@ SHOWN = "p = tl.where(j[:, None] <= i[None, :], p, 0.0)"
 KEYS = Suite(
     id="12.5",
     mutants=(
+        kept_by_shape(WORK, "my_dk_dv"),
+        Mutant("rows-of-16-words", KV_EXACT, ("[:, None] * d + c", "[:, None] * 16 + c")),
+        Mutant("scale-of-16-columns", KV_EXACT, ("* scale", "* 0.25")),
         Mutant("causal-forgotten", CAUSAL, (SHOWN, "p = p")),
         Mutant("causal-upside-down", CAUSAL, ("j[:, None] <= i[None, :]", "j[:, None] >= i[None, :]")),
         Mutant(
@@ -502,6 +521,9 @@ ADD = "tl.atomic_add(dQ + rows, share, mask=i[:, None] < N)"
 FUSED = Suite(
     id="12.6",
     mutants=(
+        kept_by_shape(WORK, "my_fused"),
+        Mutant("rows-of-16-words", ALL_EXACT, ("[:, None] * d + c", "[:, None] * 16 + c")),
+        Mutant("scale-of-16-columns", ALL_EXACT, ("* scale", "* 0.25")),
         Mutant("stored-not-added", ATOMIC, (ADD, "tl.store(dQ + rows, share, mask=i[:, None] < N)")),
         Mutant("stored-over", ALL_EXACT, (ADD, "tl.store(dQ + rows, share, mask=i[:, None] < N)")),
         Mutant(
@@ -681,6 +703,22 @@ KEEP_P = "P = Q.new_zeros(Q.shape[0], Q.shape[1], Q.shape[1]); "
 AUTOGRAD = Suite(
     id="12.9",
     mutants=(
+        kept_by_shape(RUNS, "my_kernel_attention"),
+        Mutant(
+            "kept-in-a-global",
+            BOTH_EXACT,
+            (SAVE, "global KEPT\n        KEPT = Q, K, V, O, LSE"),
+            ("ctx.saved_tensors", "KEPT"),
+        ),
+        Mutant(
+            "kept-by-shape-and-mask",
+            BOTH_EXACT,
+            ("class MyAttention", "KEPT = {}\n\n\nclass MyAttention"),
+            (SAVE, "KEPT[Q.shape, causal] = Q, K, V, O, LSE\n        ctx.shape = Q.shape"),
+            ("ctx.saved_tensors", "KEPT[ctx.shape, ctx.causal]"),
+        ),
+        Mutant("causal-of-the-class", BOTH_EXACT, ("ctx.causal", "MyAttention.causal")),
+        Mutant("causal-unless-told", BOTH_EXACT, ("causal=False):", "causal=True):")),
         Mutant("dO-as-it-comes", RUNS, ("dO = dO.contiguous()", "dO = dO")),
         Mutant("dO-of-ones", ANY_STRIDES, ("dO = dO.contiguous()", "dO = torch.ones(dO.shape)")),
         Mutant(

@@ -4,7 +4,7 @@ Some right answers are kernels of their own; so this file needs torch and triton
 """
 
 import numpy as np
-from harness import FINITE, Mutant, Suite, called, finite
+from harness import FINITE, Mutant, Suite, called, finite, kept_by_shape
 
 from iocourse import kernels
 from iocourse.costs.kernels import Problem, attention_forward
@@ -90,6 +90,21 @@ def a_tile_of_its_own(tiles, room, N, d, itemsize):
 CHOICE = Suite(
     id="13.1",
     mutants=(
+        Mutant(
+            "tiles-of-any-fraction",
+            LEAST,
+            (
+                "best = min(good, key=bytes_moved)",
+                "def smooth(tile):\n"
+                '        rows, keys = N / tile["BM"], N / tile["BN"]\n'
+                '        if tile["BD"] is None:\n'
+                "            return itemsize * (2 * N * d + 2 * N * d * rows) + 4 * N\n"
+                "        inputs = itemsize * (N * d + N * d * keys + 2 * N * d * rows)\n"
+                "        return inputs + 8 * N * d * (keys - 1) + 4 * N\n\n"
+                "    best = min(good, key=smooth)",
+            ),
+        ),
+        Mutant("tiles-thrown-away", RUNS, ("best = min(", "tiles[:] = good\n    best = min(")),
         Mutant("spills-taken", FITS, ('tile["spill_bytes"] == 0 and ', "")),
         Mutant("too-large-taken", FITS, (' and tile["shared_bytes"] <= room', "")),
         Mutant("room-not-reached", LEAST, ('["shared_bytes"] <= room', '["shared_bytes"] < room')),
@@ -215,6 +230,9 @@ def every_tile_cut(pairs, BM, BN):
 LISTS = Suite(
     id="13.2",
     mutants=(
+        Mutant(
+            "mask-used-up", RUNS, ("return (np.array(spans", "pairs[:] = False\n    return (np.array(spans")
+        ),
         Mutant(
             "unseen-listed",
             LENGTHS,
@@ -385,6 +403,7 @@ def zeros_of_both(Q, *rest):
 SLICED = Suite(
     id="13.3",
     mutants=(
+        kept_by_shape(O, "my_sliced_attention"),
         *finite(FAR, "starts-at", START),
         *finite(FAR, "hidden-as", '(j[None, :] < N, s, float("-inf"))', FINITE[1:]),
         Mutant("factors-rounded", FULL, (', input_precision="ieee"', "")),
@@ -579,6 +598,13 @@ SEEN = "seen = tl.load(patterns + tl.load(slots + step) * BM * BN + inside) != 0
 LISTED = Suite(
     id="13.4",
     mutants=(
+        kept_by_shape(FAR, "my_listed_attention"),
+        Mutant(
+            "rows-of-16-words",
+            PLAIN,
+            ("i[:, None] * d + c", "i[:, None] * 16 + c"),
+            ("j[:, None] * d + c", "j[:, None] * 16 + c"),
+        ),
         *finite(FAR, "starts-at", START),
         *finite(FAR, "hidden-as", 'tl.where(seen, s, float("-inf"))', FINITE[1:]),
         Mutant("factors-rounded", FULL, (', input_precision="ieee"', "")),

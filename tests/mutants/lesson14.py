@@ -5,7 +5,7 @@ Some right answers are kernels of their own; so this file needs torch and triton
 
 from itertools import pairwise
 
-from harness import Mutant, Suite, called, finite
+from harness import Mutant, Suite, called, finite, kept_by_shape
 
 from iocourse import kernels
 from iocourse.costs.kernels import Problem, attention_decode
@@ -52,6 +52,8 @@ def zeros(*args):
 STEP = Suite(
     id="14.1",
     mutants=(
+        Mutant("2-bytes-a-word", ONE, ("itemsize * words", "2 * words")),
+        Mutant("bytes-of-32-bits", BATCH, ("return moved,", "return np.int64(moved).astype(np.int32),")),
         Mutant("keys-of-every-head", SHARED, ("2 * B * H_kv * N * d", "2 * B * H * N * d")),
         Mutant("keys-only", ONE, ("2 * B * H_kv * N * d", "B * H_kv * N * d")),
         Mutant("one-text", BATCH, ("2 * B * H_kv * N * d", "2 * H_kv * N * d")),
@@ -99,6 +101,8 @@ def names_of_arrays(pass_, B, H, H_kv, N, d, itemsize, tflops, gbytes_per_s):
 ROOF = Suite(
     id="14.2",
     mutants=(
+        Mutant("2-bytes-a-word", FORWARD[0], ("itemsize * arrays", "2 * arrays")),
+        Mutant("2-bytes-a-word-for-decode", DECODE, ("N, d, itemsize, gbytes", "N, d, 2, gbytes")),
         Mutant("times-added", FORWARD[0], ("max(multiplying, moving),", "multiplying + moving,")),
         Mutant("the-shorter", FORWARD[1], ("max(multiplying, moving),", "min(multiplying, moving),")),
         Mutant("limits-exchanged", LIMIT, ("moving > multiplying", "moving < multiplying")),
@@ -368,6 +372,8 @@ STORED = "acc / l[:, None], mask=i[:, None] < end"
 PACKED = Suite(
     id="14.4",
     mutants=(
+        kept_by_shape(FAR, "my_packed"),
+        Mutant("a-tile-past-the-end", ROWS, ("if begin + tile * BM < end:", "if tile * BM <= end - begin:")),
         Mutant("keys-of-all-before", SEVERAL, ("range(begin, end, BN)", "range(0, end, BN)")),
         Mutant("keys-of-the-next-text", SEVERAL, ("j < end, scale", f"j < {ALL_TOKENS}, scale")),
         Mutant("keys-not-masked", RUNS, ("j < end, scale", "j >= 0, scale")),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,7 +34,9 @@ INNER, EDGE = "a whole tile", "a tile at the edge"
 
 
 def _tile_cases(rng: np.random.Generator) -> list[Case]:
-    """Tiles within a matrix and over each of its edges, with the strides of rows, columns and a slice."""
+    """Tiles within a matrix and over each of its edges, with the strides of rows, columns and a slice; a high
+    tile of a high matrix; one column shown everywhere; rows from the last to the first, and far apart.
+    """
     BM, BN = int(rng.integers(3, 6)), int(rng.integers(6, 9))
     rows, columns = 2 * BM + 2, 2 * BN + 3
     asked: list[tuple[str, int, int, int, int]] = [
@@ -47,10 +51,21 @@ def _tile_cases(rng: np.random.Generator) -> list[Case]:
         (f"{EDGE} of every second row and third column", 2, 2, 2 * 3 * columns, 3),
     ]
     sizes = {"rows": rows, "columns": columns}
-    return [
+    wide = [
         _tile_case(label, {"p": p, "q": q, **sizes, "s0": s0, "s1": s1, "BM": BM, "BN": BN})
         for label, p, q, s0, s1 in asked
     ]
+    sizes = {"rows": columns, "columns": rows}
+    high = [
+        _tile_case(label, {"p": p, "q": q, **sizes, "s0": s0, "s1": s1, "BM": BN, "BN": BM})
+        for label, p, q, s0, s1 in (
+            (f"{EDGE} of a high matrix", 2, 2, rows, 1),
+            (f"{INNER} of one column shown everywhere", 1, 1, 1, 0),
+            (f"{EDGE} of rows from the last to the first", 2, 1, -rows, 1),
+            (f"{INNER} of rows far apart", 1, 1, 70_001, 1),
+        )
+    ]
+    return wide + high
 
 
 def _tile_case(label: str, at: dict[str, int]) -> Case:
@@ -71,9 +86,14 @@ def _two_arrays(trial: Trial) -> str | None:
     if shapes != [shape, shape]:
         return WrongForm(f"expected two arrays of shape {shape}, got {shapes or 'none'}")
     places, mask = (np.asarray(part).dtype for part in parts)
-    if places.kind not in "iu" or mask.kind != "b":
+    if places.kind not in "iu" or not _tells_on_from_off(np.asarray(parts[1])):
         return f"expected whole numbers and True or False, got {places} and {mask}"
     return None
+
+
+def _tells_on_from_off(mask: NDArray[Any]) -> bool:
+    """True and False, or 1 and 0, as a mask may be for NumPy's products and for Triton."""
+    return mask.dtype.kind == "b" or (mask.dtype.kind in "iu" and bool(np.isin(mask, (0, 1)).all()))
 
 
 def _right_mask(trial: Trial) -> str | None:
@@ -124,8 +144,9 @@ def _transpose_cases(rng: np.random.Generator) -> list[Case]:
         (SLICE, _slice(rng, rows, columns), 16, 8),
         (TURNED, _matrix(rng, columns, rows).T, 16, 16),
         ("whole tiles", _matrix(rng, 32, 16), 16, 16),
-        ("one tile", _matrix(rng, 5, 3), 8, 4),
         ("one row", _matrix(rng, 1, columns), 16, 16),
+        ("one tile", _matrix(rng, 5, 3), 8, 4),
+        ("one tile, other numbers", _matrix(rng, 5, 3), 8, 4),
     ]
     return [_transpose_case(label, X, BM, BN) for label, X, BM, BN in asked]
 
@@ -195,6 +216,7 @@ def _softmax_cases(rng: np.random.Generator) -> list[Case]:
         (SLICE, _slice(rng, 4, n), 32),
         (SHORT, 3 * _matrix(rng, 3, 21), 64),
         ("one number", _matrix(rng, 2, 1), 16),
+        (SHORT, 3 * _matrix(rng, 3, 21), 64),
         (RISING, np.tile(np.arange(n, dtype=np.float32), (2, 1)), 16),
         (LOW, _low(rng, n), 32),
         (LARGE, _large(rng, n), 32),
@@ -262,6 +284,7 @@ def _product_cases(rng: np.random.Generator) -> list[Case]:
         ("all ragged", _matrix(rng, m, k), _matrix(rng, k, n), (16, 32, 16)),
         (SLICE, _slice(rng, m, k), _slice(rng, k, n), (32, 32, 32)),
         ("one tile", _matrix(rng, 5, 7), _matrix(rng, 7, 3), (16, 16, 16)),
+        ("one tile, other numbers", _matrix(rng, 5, 7), _matrix(rng, 7, 3), (16, 16, 16)),
     ]
     return [_product_case(label, A, B, tiles) for label, A, B, tiles in asked]
 

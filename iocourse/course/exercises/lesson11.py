@@ -53,10 +53,11 @@ def _sizes(case: dict[str, Any]) -> str:
 # ------------------------------------------------------------------ 11.1 the inner loop
 def _forward_cases(rng: np.random.Generator) -> list[Case]:
     """Ragged in rows, in keys, in both, and with one key left over; one tile of keys; tiles larger than N;
-    scores far from 0.
+    scores far from 0; other numbers of the same sizes.
     """
     n = int(rng.integers(1, 15))
-    shapes = [(64 + n, 16, 32, 16), (96, 32, 32, 32), (65, 64, 16, 32), (30, 16, 16, 32), (n, 16, 32, 16)]
+    small = (n, 16, 32, 16)
+    shapes = [(64 + n, 16, 32, 16), (96, 32, 32, 32), (65, 64, 16, 32), (30, 16, 16, 32), small, small]
     found = [_forward_case(normal(rng, 3, N, d), BM, BN) for N, d, BM, BN in shapes]
     return [*found, _forward_case(_far(rng, 32 + n, 16), 32, 16, FAR)]
 
@@ -120,7 +121,7 @@ def _loop_cases(rng: np.random.Generator) -> list[Case]:
         (CAUSAL, 96 + n, 16, 32, 32),
         (CAUSAL, 65, 64, 32, 16),
         (FULL, 64, 16, 32, 32),
-        (CAUSAL, n, 64, 16, 16),
+        *[(CAUSAL, n, 64, 16, 16)] * 2,  # the same sizes, other numbers
     ]
     found = [_loop_case(label, normal(rng, 3, N, d), BM, BN) for label, N, d, BM, BN in shapes]
     return [*found, _loop_case(FAR, _far(rng, 20, 64), 16, 16)]
@@ -192,7 +193,7 @@ def _band_cases(rng: np.random.Generator) -> list[Case]:
         (NOTHING, 40 + n, 16 + n, -64, -24, 16, 16),  # causal, keys aligned to the right
         (NOTHING, 40, 16 - w, -w, 2, 16, 16),
         (NOTHING, 17, 48, -64, -16, 64, 16),  # the last query sees the first key, and that is all
-        ("few queries", n, 48, -64, 48 - n, 16, 16),
+        *[("few queries", n, 48, -64, 48 - n, 16, 16)] * 2,  # the same sizes, other numbers
         ("no mask at all", 33, 33, -64, 64, 16, 32),
         (FAR, 34, 34, -w, w, 16, 16),
     ]
@@ -202,7 +203,8 @@ def _band_cases(rng: np.random.Generator) -> list[Case]:
 def _band_case(
     rng: np.random.Generator, label: str, Nq: int, Nk: int, low: int, high: int, BM: int, BN: int
 ) -> Case:
-    Q, K, V = normal(rng, Nq, 16), normal(rng, Nk, 16), normal(rng, Nk, 16)
+    d = 32 if label == "no mask at all" else 16
+    Q, K, V = normal(rng, Nq, d), normal(rng, Nk, d), normal(rng, Nk, d)
     Q, K = far_apart(Q, K) if label == FAR else (Q, K)
     inputs = {"Q": Q, "K": K, "V": V, "low": low, "high": high, "BM": BM, "BN": BN}
     name = f"{label}, Nq={Nq}, Nk={Nk}, low={low}, high={high}, BM={BM}, BN={BN}"
@@ -261,12 +263,13 @@ def _head_cases(rng: np.random.Generator) -> list[Case]:
         (SHARED, 2, 2, 1, 16 + n),
         (f"{LAYOUT}, {SHARED}", 2, 4, 2, 20),
         (FAR, 1, 1, 1, 18),
+        (FAR, 1, 1, 1, 18),  # other numbers of the same sizes
     ]
     return [_head_case(rng, *shape) for shape in shapes]
 
 
 def _head_case(rng: np.random.Generator, label: str, B: int, H: int, H_kv: int, N: int) -> Case:
-    d, BM, BN = 32 if label == "several heads" else 16, 32, 16
+    d, BM, BN = (32, 16, 32) if label == "several heads" else (16, 32, 16)
     layouts = (CUT_OUT, APART, BEHIND) if LAYOUT in label else (PLAIN, PLAIN, PLAIN)
     Q, K, V = (
         _heads(rng, layout, B, heads, N, d) for layout, heads in zip(layouts, (H, H_kv, H_kv), strict=True)

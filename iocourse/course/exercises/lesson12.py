@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,18 +25,40 @@ Arrays = dict[str, Any]
 TOLERANCE = 2e-4  # of float32 kernels, with scores near -100 too: 20 times what the reference is off by
 RAGGED, CAUSAL, LOW, STRIDED = "a ragged last tile", "causal", "scores near -100", "dO with strides"
 HEADS = "two heads"
+FAR = "scores at -100,000 and below"
 
 
 # ------------------------------------------------------------------ inputs and right answers
 def _inputs(
-    rng: np.random.Generator, H: int, N: int, d: int, *, causal: bool = False, low: bool = False
+    rng: np.random.Generator,
+    H: int,
+    N: int,
+    d: int,
+    *,
+    causal: bool = False,
+    low: bool = False,
+    far: bool = False,
 ) -> Arrays:
     """Q, K, V, O, dO (H, N, d), LSE and D (H, N), float32, and what a backward pass makes of them."""
     Q, K, V, dO = rng.standard_normal((4, H, N, d)).astype(np.float32)
     if low:
         Q[:] = Q / 4 + 5
         K[:] = K / 4 - 80 / d  # 5 · 80 / √d is 100 at d = 16
+    if far:
+        _every_second_row_far_below_0(Q, K)
     return {"Q": Q, "K": K, "V": V, "dO": dO} | _right(Q, K, V, dO, causal)
+
+
+def _every_second_row_far_below_0(Q: Array, K: Array) -> None:
+    """Q and K (H, N, d), whose even rows of scores stay ordinary. The odd ones begin at -2^19 / √d, and every
+    further key is far below: a single weight is 1, which no rounding of float32 moves.
+
+    What stands there for a hidden score, and is no minus infinity, is the largest of all.
+    """
+    K[:, :, 0] = 1024 * (1 + np.arange(K.shape[1]) / 8)
+    Q[:, :, 0] = 0
+    Q[:, 1::2] = 0
+    Q[:, 1::2, 0] = -512
 
 
 def _right(Q: Array, K: Array, V: Array, dO: Array, causal: bool) -> Arrays:
@@ -68,6 +90,8 @@ def parts_where(name: str, outputs: Sequence[str], concerned: str = "") -> Prope
 
     def judge(trial: Trial) -> str | None:
         got = trial.value if isinstance(trial.value, tuple) else (trial.value,)
+        if trial.value is None:
+            return WrongForm("your function returned None; does it end with a return?")
         if len(got) != len(outputs):
             return WrongForm(f"expected {len(outputs)} results ({', '.join(outputs)}), got {len(got)}")
         wrong = (
@@ -93,7 +117,7 @@ def added_atomically() -> Property:
 # ------------------------------------------------------------------ 12.3: D
 def row_cases(rng: np.random.Generator) -> list[Case]:
     """Whole and ragged blocks, two heads, one row, O and dO that lie in memory in other orders, and a call
-    that leaves BM as it is given.
+    that leaves BM as it is given, twice with other numbers.
     """
     d, BM = 16, 32
     N = int(rng.integers(33, 63))
@@ -101,7 +125,7 @@ def row_cases(rng: np.random.Generator) -> list[Case]:
         _row_case(rng, 1, 2 * BM, d, BM, plain=True),
         _row_case(rng, 2, N, d, BM, RAGGED, plain=True),
         _row_case(rng, 2, N + 1, d, 16, RAGGED, STRIDED),
-        _row_case(rng, 1, 1, 2 * d, None, RAGGED),
+        *(_row_case(rng, 1, 1, 2 * d, None, RAGGED) for _ in range(2)),
     ]
 
 
@@ -110,8 +134,9 @@ def _row_case(
 ) -> Case:
     O, dO = rng.standard_normal((2, H, N, d)).astype(np.float32)
     if not plain:
-        O = np.pad(O, ((0, 0), (0, 0), (0, 5)))[:, :, :d]  # rows with room behind them
         dO = np.ascontiguousarray(dO.transpose(1, 0, 2)).transpose(1, 0, 2)  # heads within a row
+        O = np.pad(O.transpose(1, 0, 2), ((0, 0), (0, 0), (0, 5))).transpose(1, 0, 2)  # and room behind them
+        O = O[:, :, :d]
     want = (O.astype(np.float64) * dO).sum(axis=2)
     budget = Ledger(reads={"O": H * N * d, "dO": H * N * d}, writes={"D": H * N})
     tile = {} if BM is None else {"BM": BM}
@@ -131,9 +156,9 @@ def tiled_cases(
         budget: its closed form.
     """
 
-    def case(rng: np.random.Generator, H: int, N: int, BM: int, BN: int, *facts: str) -> Case:
-        causal, d = CAUSAL in facts, 16
-        arrays = _inputs(rng, H, N, d, causal=causal, low=LOW in facts)
+    def case(rng: np.random.Generator, H: int, N: int, BM: int, BN: int, *facts: str, d: int = 16) -> Case:
+        causal = CAUSAL in facts
+        arrays = _inputs(rng, H, N, d, causal=causal, low=LOW in facts, far=FAR in facts)
         given = {name: arrays[name] for name in names} | {"BM": BM, "BN": BN, "causal": causal}
         problem = Problem(N, N, d, high=0 if causal else None, H=H, H_kv=H)
         return Case(
@@ -146,12 +171,14 @@ def tiled_cases(
     def cases(rng: np.random.Generator) -> list[Case]:
         N = int(rng.integers(33, 47))
         return [
-            case(rng, 1, 64, 32, 32),
-            case(rng, 2, N, 16, 32, RAGGED),
+            case(rng, 1, 64, 32, 32, d=32),
+            case(rng, 2, N, 16, 32, RAGGED, FAR),
             case(rng, 1, N + 16, 32, 16, RAGGED, CAUSAL),
             case(rng, 2, N, 16, 32, RAGGED, CAUSAL),
             case(rng, 1, 33, 16, 16, RAGGED, LOW),  # one row, and one key, left over
             case(rng, 1, 1, 16, 16, RAGGED),
+            case(rng, 1, 3, 16, 16, RAGGED),
+            case(rng, 1, 3, 16, 16, RAGGED),  # other numbers of the same sizes
         ]
 
     return cases
@@ -173,35 +200,51 @@ def _kernel_properties(outputs: Sequence[str], *inputs: str) -> tuple[Property, 
 
 # ------------------------------------------------------------------ 12.9: under autograd
 def autograd_cases(rng: np.random.Generator) -> list[Case]:
-    """A stored dO; one that is transposed in memory; one word shown everywhere, as the gradient of a sum."""
-    N = int(rng.integers(33, 60))
+    """A stored dO; one that is transposed in memory; one word shown everywhere, as the gradient of a sum.
+
+    The first leaves `causal` as it is given. A second layer of the same sizes, alike or not in what it hides,
+    comes before the backward pass in some; the last two have the sizes of others, and other numbers.
+    """
+    N = int(rng.integers(33, 48))
     return [
-        _autograd_case(rng, 2, 32, False),
-        _autograd_case(rng, 1, N, True, RAGGED),
-        _autograd_case(rng, 2, N, True, RAGGED, STRIDED),
+        _autograd_case(rng, 2, 32, None),
+        _autograd_case(rng, 1, N, True, RAGGED, layer=False),
+        _autograd_case(rng, 2, 32, True, STRIDED, layer=True),
         _autograd_case(rng, 1, N, False, RAGGED, STRIDED, everywhere=True),
+        _autograd_case(rng, 1, N, True, RAGGED),
     ]
 
 
 def _autograd_case(
-    rng: np.random.Generator, H: int, N: int, causal: bool, *facts: str, everywhere: bool = False
+    rng: np.random.Generator,
+    H: int,
+    N: int,
+    causal: bool | None,
+    *facts: str,
+    everywhere: bool = False,
+    layer: bool | None = None,
 ) -> Case:
+    """With `layer`, another layer of other numbers, causal or not, comes between the two passes."""
     d = 16
     Q, K, V, dO = rng.standard_normal((4, H, N, d)).astype(np.float32)
     dO = np.broadcast_to(np.float32(1), dO.shape) if everywhere else dO
-    right = _right(Q, K, V, dO, causal)
+    right = _right(Q, K, V, dO, bool(causal))
     if STRIDED in facts and not everywhere:
         dO = np.ascontiguousarray(dO.transpose(2, 1, 0)).transpose(2, 1, 0)
-    label = _label(H, N, d, *facts, CAUSAL if causal else "")
+    given = {} if causal is None else {"causal": causal}
+    second = {} if layer is None else {"layer": (rng.standard_normal((3, H, N, d)).astype(np.float32), layer)}
+    between = "" if layer is None else f"before its backward pass a second layer, causal={layer}"
+    label = _label(H, N, d, *facts, CAUSAL if causal else "", between)
     wanted = tuple(right[name] for name in ("O", "dQ", "dK", "dV"))
-    return Case(label, {"Q": Q, "K": K, "V": V, "causal": causal, "dO": dO}, wanted)
+    return Case(label, {"Q": Q, "K": K, "V": V, "dO": dO, **given, **second}, wanted)
 
 
 @keeps_errors
 def differentiate(student: Callable[..., Any], case: Case) -> Trial:
     """O and the gradients by autograd, every launch counted; where torch computes, it is refused.
 
-    The trial's ledger has the phases forward and backward, and as `peak` the words kept in between.
+    Where the case has a `layer`, the function is applied to that too before the backward pass. The trial's
+    ledger has the phases forward and backward, and as `peak` the words kept in between.
     """
     require_triton()
     import torch
@@ -217,15 +260,23 @@ def differentiate(student: Callable[..., Any], case: Case) -> Trial:
 
     with kernels_compute(), traffic.count(dO=gradient) as ledger:
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            O = _one_tensor(student(*leaves, inputs["causal"]))
+            O = _one_tensor(student(*leaves, *_given(inputs, "causal")))
         forward = PhaseTotal(ledger.read, ledger.written)
         _keep_attributes(O, keep)
+        for arrays, causal in _given(inputs, "layer"):
+            student(*(torch.from_numpy(x.copy()).requires_grad_() for x in arrays), causal)
+        before = PhaseTotal(ledger.read, ledger.written)
         gradients = torch.autograd.grad(O, leaves, gradient)
-    backward = PhaseTotal(ledger.read - forward.read, ledger.written - forward.written)
+    backward = PhaseTotal(ledger.read - before.read, ledger.written - before.written)
     ledger.phases.update(forward=forward, backward=backward)
     ledger.peak = sum(kept.values())
     value = tuple(x.detach().double().numpy() for x in (O, *gradients))
     return Trial(case, value=value, ledger=ledger)
+
+
+def _given(inputs: Mapping[str, Any], name: str) -> tuple[Any, ...]:
+    """The input of this name alone, or nothing."""
+    return (inputs[name],) if name in inputs else ()
 
 
 def _as_autograd_has_it(dO: Array) -> Any:

@@ -17,7 +17,7 @@ from ...costs.sliced_kernels import sliced_forward
 from ...guard import library_answer
 from ..budgets import budget_of
 from ..exercise import Case, Exercise, Property, Trial, WrongForm
-from ..judging import Form, difference, each, idle, only_where, several
+from ..judging import Form, difference, each, idle, is_number, only_where, several
 from ..trials.kernels import launch_in_place, launches_kernels, words_exactly
 from ..trials.precision import full_products
 from ..trials.single import (
@@ -39,6 +39,7 @@ WIDE = {"LSE", "O_sum"}  # float32 whatever the inputs are
 
 # ------------------------------------------------------------------ 13.1 a tile for a chip
 WHOLE, SLICES, UNFIT = "whole rows are best", "slices are best", "the best does not fit"
+ROUNDED = f"{WHOLE}, as tiles that hang over count whole"
 Tile = dict[str, Any]
 
 
@@ -61,7 +62,9 @@ def _tile(BM: int, BN: int, BD: int | None = None, spilled: int = 0, shared: int
 
 
 def _choice_cases(rng: np.random.Generator) -> list[Case]:
-    """Whole rows best, slices best, in 16 and 32 bits; the fewest bytes spilled or too large; ragged N."""
+    """Whole rows best, slices best, in 16 and 32 bits; the fewest bytes spilled or too large; ragged N; and
+    where tiles that hang over decide: by fractions of them another tile would be best.
+    """
     room = int(rng.integers(50, 200)) * 1024
     n, d = int(rng.integers(1, 60)), int(rng.choice([40, 96, 200]))
     slices = [_tile(64, 64, 16), _tile(32, 128, 32), _tile(128, 128, 64, spilled=8)]
@@ -77,6 +80,8 @@ def _choice_cases(rng: np.random.Generator) -> list[Case]:
         (f"{UNFIT}, {SLICES}", [*lost, *small, *slices], 500 + n, d + 1, 2),
         (f"{UNFIT}, {WHOLE}", [*lost, *exactly], 900 + n, d, 2),
         (f"keys within one tile, {SLICES}", [_tile(32, 16), _tile(64, 64, 16)], 32 + n // 2, d, 2),
+        (ROUNDED, [_tile(32, 32), _tile(64, 128, 32), _tile(64, 64, 32)], 575, 40, 2),
+        (ROUNDED, [_tile(128, 64, 16), _tile(32, 32)], 130, 200, 2),
         ("one tile of queries", [_tile(64, 64, 16), _tile(16, 16), _tile(64, 32, spilled=16)], 1 + n, d, 2),
     ]
     return [_choice_case(label, tiles, room, N, width, size) for label, tiles, N, width, size in asked]
@@ -109,8 +114,11 @@ def _bytes_at(trial: Trial, tile: Tile) -> int:
 def _right_bytes(slices: bool) -> Callable[[Trial, tuple[Tile, float]], str | None]:
     def judge(trial: Trial, choice: tuple[Tile, float]) -> str | None:
         tile, moved = choice
-        asked = (tile["BD"] is not None) == slices
-        return difference(moved, _bytes_at(trial, tile), 0.0) if asked else None
+        if (tile["BD"] is not None) != slices:
+            return None
+        right = _bytes_at(trial, tile)
+        complaint = difference(moved, right, 0.0)
+        return f"yours {moved:,}, expected {right:,}" if complaint and is_number(moved) else complaint
 
     return judge
 
@@ -358,7 +366,7 @@ def _sliced_cases(rng: np.random.Generator) -> list[Case]:
         (RAGGED_D, normal(rng, 3, 48 + n, 33), 32, 32, 16),
         (RAGGED_D, normal(rng, 3, 40, 17 + n), 16, 16, 64),
         (LARGE, rising, 32, 16, 16),
-        ("", normal(rng, 3, n, 16), 16, 16, 16),
+        *[("", x, 16, 16, 16) for x in normal(rng, 2, 3, n, 16)],  # the same sizes, other numbers
         (FAR, np.stack([*far_apart(*normal(rng, 2, 18, 16)), normal(rng, 18, 16)]), 16, 16, 16),
     ]
     return [_sliced_case(*one) for one in asked]
@@ -437,13 +445,13 @@ def _listed_cases(rng: np.random.Generator) -> list[Case]:
         (f"{CUT}, {EMPTY}", blind, 16, 32),
         (f"{CUT}, late keys", late, 16, 16),
         (EMPTY, _some_blocks(rng, 96, 64, 32), 32, 32),
-        (FAR, np.ones((12, 18), bool), 16, 16),
+        *[(FAR, np.ones((12, 18), bool), 16, 16)] * 2,  # the same sizes, other numbers
     ]
     return [_listed_case(rng, *one) for one in asked]
 
 
 def _listed_case(rng: np.random.Generator, label: str, pairs: Array, BM: int, BN: int) -> Case:
-    Nq, Nk, d = *pairs.shape, 16
+    Nq, Nk, d = *pairs.shape, 32 if label == PLAIN else 16
     Q, K, V = normal(rng, Nq, d), normal(rng, Nk, d), normal(rng, Nk, d)
     Q, K = far_apart(Q, K) if label == FAR else (Q, K)
     lists = dict(zip(PARTS, _shuffled(rng, lists_of(pairs, BM, BN)), strict=True))

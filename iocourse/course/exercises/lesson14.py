@@ -39,11 +39,13 @@ ONE, BATCH, SHARED = "one head", "texts and heads", "keys shared"
 
 
 def _step_cases(rng: np.random.Generator) -> list[Case]:
-    """One head; several texts and heads, each with its own keys; heads that share keys; a short cache."""
+    """One head, of 4 bytes a word; several texts and heads, each with its own keys, beyond 2^31 bytes;
+    heads that share keys; a short cache.
+    """
     N, B = int(rng.integers(1000, 9000)), int(rng.integers(2, 6))
     shapes = [
-        (ONE, 1, 1, 1, N, 64, 2),
-        (BATCH, B, 16, 16, N, 128, 2),
+        (ONE, 1, 1, 1, N, 64, 4),
+        (BATCH, B, 16, 16, 2**17 + N, 128, 2),
         (SHARED, 1, 32, 8, N, 128, 2),
         (f"{SHARED}, a short cache", B, 32, 1, int(rng.integers(1, 30)), 80, 4),
     ]
@@ -96,14 +98,16 @@ FLOP = {"forward": lambda n: 4 * n**2, "backward": lambda n: 10 * n**2, "decode"
 
 
 def _roof_cases(rng: np.random.Generator) -> list[Case]:
-    """Each pass on either side of the bend, the bend in various places, keys shared or not."""
+    """Each pass on either side of the bend, the bend in various places, keys shared or not, words of 2 bytes
+    and of 4.
+    """
     found = []
     for pass_, memory_N, products_N in (("forward", 60, 6000), ("backward", 40, 5000), ("decode", 4000, 0)):
         peak = float(rng.integers(200, 1000))
         bandwidth = peak * float(rng.uniform(4, 7))  # the roof bends at 140 to 250 FLOP a byte
         extra = int(rng.integers(0, 40))
         found.append(_roof_case(pass_, 1, 8, 8, memory_N + extra, 128, peak, bandwidth))
-        found.append(_roof_case(pass_, 2, 8, 2, memory_N // 2 + extra, 64, peak, bandwidth))
+        found.append(_roof_case(pass_, 2, 8, 2, memory_N // 2 + extra, 64, peak, bandwidth, itemsize=4))
         if products_N:
             found.append(_roof_case(pass_, 3, 16, 4, products_N + extra, 64, peak, bandwidth))
         else:  # a chip that is slow at products, and one head of keys for all
@@ -111,8 +115,10 @@ def _roof_cases(rng: np.random.Generator) -> list[Case]:
     return found
 
 
-def _roof_case(pass_: str, B: int, H: int, H_kv: int, N: int, d: int, peak: float, bandwidth: float) -> Case:
-    sizes = {"B": B, "H": H, "H_kv": H_kv, "N": N, "d": d, "itemsize": 2}
+def _roof_case(
+    pass_: str, B: int, H: int, H_kv: int, N: int, d: int, peak: float, bandwidth: float, *, itemsize: int = 2
+) -> Case:
+    sizes = {"B": B, "H": H, "H_kv": H_kv, "N": N, "d": d, "itemsize": itemsize}
     inputs = {"pass_": pass_, **sizes, "tflops": peak, "gbytes_per_s": bandwidth}
     multiplying = FLOP[pass_](N) * B * H * d / (peak * 1e6)
     moving = _least_bytes(pass_, sizes) / (bandwidth * 1e3)
@@ -282,11 +288,11 @@ def _packed_cases(rng: np.random.Generator) -> list[Case]:
     n = int(rng.integers(1, 15))
     return [
         _packed_case(rng, ALONE, [33], 1, 16, 16, 32),  # one key left over
-        _packed_case(rng, SEVERAL, [40 + n, 3, 16, n], 1, 16, 32, 16),
+        _packed_case(rng, SEVERAL, [40 + n, 3, 32, n], 1, 16, 32, 16),  # one text is a tile of queries
         _packed_case(rng, SEVERAL, [n, 48, 20], 1, 32, 16, 32),
         _packed_case(rng, NONE, [0, 20 + n, 0, 0, 9, 0], 1, 16, 16, 16),
         _packed_case(rng, f"{HEADS}, {SEVERAL}", [n, 33, 16], 3, 16, 16, 16),
-        _packed_case(rng, FAR, [4, 18], 1, 16, 32, 16),
+        *(_packed_case(rng, FAR, [4, 18], 1, 16, 32, 16) for _ in range(2)),  # the same sizes, other numbers
     ]
 
 

@@ -20,6 +20,7 @@ from ..budgets import budget_of
 from ..exercise import Case, Property, Trial, judged, keeps_errors
 from ..judging import each, idle
 from .compiled import launches_noted
+from .earlier import earlier_holds
 from .kernel_errors import told_by_line
 from .precision import KernelTrial, products_watched
 
@@ -33,7 +34,7 @@ def launch(student: Callable[..., Any], case: Case, *, copies: bool = True) -> T
     the inputs are filed under the names the case gives them, those of the student's own tensors under the
     names of the kernel's parameters. A lane that is off and was given no `other` holds NaN: Triton promises
     nothing about it. torch may hand out, fill, view and (unless `copies` is False) copy memory; where it
-    computes, it is refused, and so are kernels that change an input.
+    computes, it is refused, and so are kernels that change an input, or what an earlier call returned.
     """
     require_triton()
     given = {name: _tensor(value) for name, value in case.inputs.items()}
@@ -43,7 +44,9 @@ def launch(student: Callable[..., Any], case: Case, *, copies: bool = True) -> T
     changed = [name for name, tensor in arrays.items() if not _holds(tensor, case.inputs[name])]
     if changed:
         raise ValueError(f"your kernels write into {', '.join(changed)}, which belongs to the caller")
-    return KernelTrial(case, value=_arrays(value), ledger=ledger, rounded=products.rounded)
+    numbers = _arrays(value)
+    earlier_holds(student, value, numbers, _arrays)
+    return KernelTrial(case, value=numbers, ledger=ledger, rounded=products.rounded)
 
 
 def launch_in_place(student: Callable[..., Any], case: Case) -> Trial:
