@@ -16,7 +16,7 @@ from .exercise import Exercise, Property, Trial, WrongForm, asking_for, find, ra
 from .messages.mistakes import advice
 from .messages.waiting import Doing, signs_of_life
 from .messages.where import below, line_of
-from .trials.kernel_errors import KernelError
+from .trials.kernels.errors import KernelError
 
 RUNS = "runs without an error"
 OWN = "is your own work"

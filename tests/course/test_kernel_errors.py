@@ -17,7 +17,7 @@ import triton.language as tl
 
 from iocourse.course.exercise import Case, told
 from iocourse.course.messages import mistakes
-from iocourse.course.trials.kernels import launch
+from iocourse.course.trials.kernels.launching import launch
 
 CELL = """
 @triton.jit

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from iocourse.course.exercise import Case
-from iocourse.course.trials.kernels import launch, launch_in_place, launches_kernels, words_exactly
+from iocourse.course.trials.kernels.launching import launch, launch_in_place, launches_kernels, words_exactly
 from iocourse.guard import LibraryAnswer
 from iocourse.ledger import Ledger
 

@@ -25,8 +25,8 @@ import torch  # noqa: E402
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
-from iocourse.course.trials import kernels as kernel_trials  # noqa: E402
-from iocourse.course.trials import masked_tiles  # noqa: E402
+from iocourse.course.trials.kernels import launching as kernel_trials  # noqa: E402
+from iocourse.course.trials.kernels import masked_tiles  # noqa: E402
 from iocourse.gpu import CHIPS  # noqa: E402
 
 SHAPES = [(200, 32, 64, 32), (33, 16, 16, 32), (64, 64, 32, 32), (1, 16, 16, 16), (47, 16, 32, 16)]

@@ -11,8 +11,8 @@ from ... import costs, exact
 from ...ledger import Ledger
 from ..exercise import Case, Exercise, Trial, WrongForm
 from ..judging import LARGE, each, idle, several, values, values_in
-from ..trials.kernels import launch_in_place, launches_kernels, words_exactly
-from ..trials.precision import full_products
+from ..trials.kernels.launching import launch_in_place, launches_kernels, words_exactly
+from ..trials.kernels.precision import full_products
 
 SINGLE = 1e-5  # float32 against float64, for sums of up to a hundred products
 SLICE, TURNED = "a slice of a larger matrix", "a transpose"

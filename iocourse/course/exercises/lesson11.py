@@ -11,9 +11,9 @@ from ...costs.kernels import Problem, attention_forward
 from ...ledger import Ledger
 from ..exercise import Case, Exercise
 from ..judging import values_in
-from ..trials.kernels import launch_in_place, launches_kernels, words_exactly
-from ..trials.masked_tiles import launch_and_count_masks, masks_only
-from ..trials.precision import full_products
+from ..trials.kernels.launching import launch_in_place, launches_kernels, words_exactly
+from ..trials.kernels.masked_tiles import launch_and_count_masks, masks_only
+from ..trials.kernels.precision import full_products
 from ..trials.single import (
     FAR,
     FAR_NAME,

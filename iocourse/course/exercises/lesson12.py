@@ -16,9 +16,9 @@ from ...ledger import Ledger, PhaseTotal
 from ..budgets import budget_of
 from ..exercise import Case, Exercise, Property, Trial, WrongForm, keeps_errors
 from ..judging import difference_or_scale, each, idle, only_where
-from ..trials.kernels import kernels_compute, launch, launches_kernels, words_exactly
-from ..trials.precision import full_products
-from ..trials.programs import launch_and_count_programs, nothing_in_vain
+from ..trials.kernels.launching import kernels_compute, launch, launches_kernels, words_exactly
+from ..trials.kernels.precision import full_products
+from ..trials.kernels.programs import launch_and_count_programs, nothing_in_vain
 
 Array = NDArray[Any]
 Arrays = dict[str, Any]

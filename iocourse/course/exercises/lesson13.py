@@ -18,8 +18,8 @@ from ...guard import library_answer
 from ..budgets import budget_of
 from ..exercise import Case, Exercise, Property, Trial, WrongForm
 from ..judging import Form, difference, each, idle, is_number, only_where, several
-from ..trials.kernels import launch_in_place, launches_kernels, words_exactly
-from ..trials.precision import full_products
+from ..trials.kernels.launching import launch_in_place, launches_kernels, words_exactly
+from ..trials.kernels.precision import full_products
 from ..trials.single import (
     FAR,
     FAR_NAME,

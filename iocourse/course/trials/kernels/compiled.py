@@ -22,8 +22,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...gpu.jobs import specialised
-from .kernel_errors import KernelError, Line, Refusal, told_at
+from ....gpu.jobs import specialised
+from .errors import KernelError, Line, Refusal, told_at
 
 ARCH = 90  # an H100; what the first stage refuses hardly depends on it
 REFUSES = "the interpreter runs this line, and Triton's compiler refuses it"

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ..exercise import Property, Trial
-from ..judging import each, idle
+from ...exercise import Property, Trial
+from ...judging import each, idle
 
 
 @dataclass(frozen=True)

@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from ... import traffic
-from ...doctor.needs_triton import require_triton
-from ...guard import LibraryAnswer
-from ..budgets import budget_of
-from ..exercise import Case, Property, Trial, judged, keeps_errors
-from ..judging import each, idle
+from .... import traffic
+from ....doctor.needs_triton import require_triton
+from ....guard import LibraryAnswer
+from ...budgets import budget_of
+from ...exercise import Case, Property, Trial, judged, keeps_errors
+from ...judging import each, idle
+from ..earlier import earlier_holds
 from .compiled import launches_noted
-from .earlier import earlier_holds
-from .kernel_errors import told_by_line
+from .errors import told_by_line
 from .precision import KernelTrial, products_watched
 
 

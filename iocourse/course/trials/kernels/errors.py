@@ -17,10 +17,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ...guard import LibraryAnswer
-from ..exercise import cause_of
+from ....guard import LibraryAnswer
+from ...exercise import cause_of
 
-HERE = str(Path(__file__).parents[2])  # the library
+HERE = str(Path(__file__).parents[3])  # the library
 LIBRARIES = (HERE, *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")))
 LONGEST = 120  # characters of Triton's own words
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ...doctor.needs_triton import require_triton
-from ..exercise import Case, Property, Trial, keeps_errors
-from ..judging import each, idle
-from .kernels import launch_in_place
+from ....doctor.needs_triton import require_triton
+from ...exercise import Case, Property, Trial, keeps_errors
+from ...judging import each, idle
+from .launching import launch_in_place
 
 
 @dataclass

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from ... import traffic
-from ...doctor.needs_triton import require_triton
-from ..exercise import Case, Property, Trial, keeps_errors
-from ..judging import each, idle
-from .kernels import launch_in_place
+from .... import traffic
+from ....doctor.needs_triton import require_triton
+from ...exercise import Case, Property, Trial, keeps_errors
+from ...judging import each, idle
+from .launching import launch_in_place
 from .precision import KernelTrial
 
 PRODUCTS = 2  # uses of tl.dot on one tile: scores, and what its values add to the output
