@@ -86,3 +86,57 @@ def test_the_factor_is_that_of_the_width_of_the_queries(factor, d, seen):
 def test_what_is_no_such_array_is_not_compared(got):
     assert factor_seen(got, np.ones((2, 2)), {"Q": np.ones((2, 4))}) is None
     assert factor_seen(np.ones((2, 2)), np.ones((2, 2)), {}) is None
+
+
+# ---------------------------------------------------------------------- results: too many, exchanged, none
+def first_complaint(exercise_id, answer):
+    """What the first property that fails says."""
+    return next(said for _, said in judge(find(exercise_id), answer, 0) if said)
+
+
+def reference(exercise_id, *edit):
+    """The solved function, with one replacement."""
+    source = exercise_source(exercise_id, solved=True)
+    return build(exercise_id, source.replace(*edit) if edit else source)
+
+
+def test_a_gradient_right_to_nine_digits_is_not_called_by_its_own_name():
+    nearly = reference("1.4", "return dQ, dK, dV", "return dQ + 1e-11, dK, dV")
+    said = first_complaint("1.4", nearly)
+    assert "right to 9 digits, as differences of the loss are" in said and "yours is dQ" not in said
+
+
+@pytest.mark.parametrize(
+    ("exercise_id", "expected"), [("1.1", "an array of numbers"), ("7.4", "one array"), ("8.1", "a number")]
+)
+def test_a_result_too_many_is_counted_and_not_called_inhomogeneous(exercise_id, expected):
+    right = reference(exercise_id)
+    said = first_complaint(exercise_id, lambda *given: (right(*given), 0))
+    assert "2 results" in said and f"expected {expected}" in said and "inhomogeneous" not in said
+
+
+def test_results_in_another_order_are_named():
+    right = reference("6.4")
+    said = first_complaint("6.4", lambda *given: right(*given)[::-1])
+    assert said.startswith("yours is ds; return p, ds in this order")
+
+
+def test_nothing_returned_is_asked_for():
+    assert "does the function end with a return?" in first_complaint("7.4", lambda *given: None)
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda a, b: a[1] + b[1], "yours returned float"),
+        (lambda a, b: (a[2] + b[2], 0.0, 0.0), "m and l are numbers"),
+    ],
+)
+def test_a_merge_of_another_form_is_refused_before_it_is_merged_on(made, said):
+    assert said in first_complaint("3.6", made)
+
+
+def test_a_schedule_that_returns_too_much_is_told_what_came():
+    right = reference("4.1")
+    said = first_complaint("4.1", lambda m, Q, K, V, **tiles: (right(m, Q, K, V, **tiles), 0))
+    assert "the schedule returned a tuple of Slow, int" in said
