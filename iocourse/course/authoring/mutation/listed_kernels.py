@@ -119,7 +119,6 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "v = tl.load(V + j[:, None] * d + c, mask=there, other=0.0)",
             "v = tl.load(V + j[:, None] * d + c, mask=there, other=1.0)",
             "v = tl.load(V + j[:, None] * d + c, mask=there, other=-1.0)",
-            "v = tl.load(V + j[:, None] * d + c, mask=k, other=0.0)",
         ),
         (
             "another height for a tile of keys: the same words and, but for rounding, the same sums",
@@ -173,7 +172,6 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "whole is a multiple of BN: the last round begins BN before it",
             "for start in range(0, whole, BN):",
             "for start in range(0, whole - 1, BN):",
-            "for start in reversed(list(range(0, whole, BN))):",
         ),
         (
             "without a mask absorb asks neither which queries these are, nor for N, nor for CAUSAL",
