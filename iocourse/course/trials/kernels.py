@@ -20,9 +20,9 @@ from ..budgets import budget_of
 from ..exercise import Case, Property, Trial, judged, keeps_errors
 from ..judging import each, idle
 from .compiled import launches_noted
-from .earlier import earlier_holds
 from .kernel_errors import told_by_line
 from .precision import KernelTrial, products_watched
+from .untouched import earlier_holds
 
 
 @keeps_errors
