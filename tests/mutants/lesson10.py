@@ -77,12 +77,11 @@ TILE = Suite(
         Mutant("a-row-of-rows", RUNS, ("np.arange(BM)[:, None]", "np.arange(BM)[None, :]")),
         Mutant("rows-alone", PARTS, ("return i * s0 + j * s1", "return i * s0")),
     ),
-    right=(element_by_element, by_grids),
+    right=(element_by_element, by_grids, mask_of_zeros_and_ones),
     cheats=(
         (row_by_row, PLACES),
         (only_the_places, PARTS),
         (places_in_floats, PARTS),
-        (mask_of_zeros_and_ones, PARTS),
     ),
 )
 

@@ -264,7 +264,7 @@ DQ = Suite(
                     f"p = tl.exp(tl.where(seen, s, {low}) - L_i[:, None])",
                 ),
             )
-            for low in ("-300.0", "-1e4", "-1e5")
+            for low in ("-300.0", "-1e5", "-1e9")
         ),
         kept_by_shape(WORK, "my_dq"),
         Mutant("rows-of-16-words", DQ_EXACT, ("[:, None] * d + c", "[:, None] * 16 + c")),
@@ -598,7 +598,7 @@ def plain_forward_kernel(Q, K, V, O, LSE, N, scale, d: tl.constexpr, ALL: tl.con
     tl.store(LSE + head * N + rows, m + tl.log(l), mask=rows < N)
 
 
-def plain_forward(Q, K, V, causal):
+def plain_forward(Q, K, V, causal=False):
     H, N, d = Q.shape
     O, LSE = torch.empty_like(Q), torch.empty((H, N))
     size = max(16, triton.next_power_of_2(N))
@@ -645,15 +645,15 @@ class Split(torch.autograd.Function):
         return dQ, *from_the_last_query(Q, K, V, dO, LSE, D, 16, 32, ctx.causal), None
 
 
-def fused_under_autograd(Q, K, V, causal):
+def fused_under_autograd(Q, K, V, causal=False):
     return Fused.apply(Q, K, V, causal)
 
 
-def split_under_autograd(Q, K, V, causal):
+def split_under_autograd(Q, K, V, causal=False):
     return Split.apply(Q, K, V, causal)[0]
 
 
-def plain_torch(Q, K, V, causal):
+def plain_torch(Q, K, V, causal=False):
     S = Q @ K.transpose(1, 2) * Q.shape[2] ** -0.5
     hidden = torch.full(S.shape, float("-inf")).triu(1)
     return ((S + hidden) if causal else S).softmax(2) @ V
@@ -688,11 +688,11 @@ class Zeros(torch.autograd.Function):
         return torch.zeros_like(dO), torch.zeros_like(dO), torch.zeros_like(dO), None
 
 
-def library_attention(Q, K, V, causal):
+def library_attention(Q, K, V, causal=False):
     return kernels.attention(Q[None], K[None], V[None], causal=causal)[0]
 
 
-def library_below_the_face(Q, K, V, causal):
+def library_below_the_face(Q, K, V, causal=False):
     seen = Seen(Band(None, 0 if causal else None))
     return forward(Q[None], K[None], V[None], seen, Q.shape[2] ** -0.5)[0][0]
 
@@ -756,10 +756,10 @@ AUTOGRAD = Suite(
     right=(fused_under_autograd, split_under_autograd),
     cheats=(
         (plain_torch, OWN),
-        (called("kernels_in_vain", lambda Q, K, V, causal: InVain.apply(Q, K, V, causal)), OWN),
+        (called("kernels_in_vain", lambda Q, K, V, causal=False: InVain.apply(Q, K, V, causal)), OWN),
         (library_attention, OWN),
         (library_below_the_face, OWN),
-        (called("zeros_of_O", lambda Q, K, V, causal: Zeros.apply(Q, K, V, causal)), BOTH_WORK),
+        (called("zeros_of_O", lambda Q, K, V, causal=False: Zeros.apply(Q, K, V, causal)), BOTH_WORK),
     ),
 )
 

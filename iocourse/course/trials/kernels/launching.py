@@ -19,8 +19,8 @@ from ....guard import LibraryAnswer
 from ...budgets import budget_of
 from ...exercise import Case, Property, Trial, judged, keeps_errors
 from ...judging import each, idle
-from ..earlier import earlier_holds
 from .compiled import launches_noted
+from .earlier import earlier_holds
 from .errors import told_by_line
 from .precision import KernelTrial, products_watched
 

@@ -1,7 +1,4 @@
-"""Whether what a function returned stays as it was while the function is called again.
-
-A launcher that keeps one output for each shape, and fills it anew, is right as long as nobody looks back.
-"""
+"""Whether a launcher leaves alone what it returned before: results need memory of their own."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ from typing import Any
 import numpy as np
 
 
+# A launcher that keeps one output for each shape, and fills it anew, is right as long as nobody looks back.
 @dataclass(frozen=True)
 class _Returned:
     """A function, what it returned, and the numbers that were in it then."""
