@@ -20,6 +20,7 @@ from .walls.limits import Limits, obey
 from .wire import answer, name_of, read_trusted
 
 LONGEST = 2_000  # characters of a message
+_KEPT_HERE = ("case", "error", "returned")  # of a trial: no part of what is told
 
 
 class _Printed(io.TextIOBase):
@@ -49,6 +50,7 @@ class Guest:
         self.judge, self.find, self.runs = judge, find, RUNS
         self.names = notebook_names()
         self.printed = _Printed(limits.printed)
+        self.played, self.trials = "", list[Any]()  # of the exercise that is being played
 
     def do(self, message: tuple[Any, ...]) -> Any:
         """What a message asks for, as an answer."""
@@ -84,13 +86,19 @@ class Guest:
             return "stopped", [(self.runs, f"{_told(error)} ({case.label})")], None
         if self.printed.left < 0:
             return "stopped", [(self.runs, f"{self.printed.complaint} ({case.label})")], None
+        if exercise_id != self.played:
+            self.played, self.trials = exercise_id, []
+        self.trials.append(trial)
         if trial.error is not None:
-            return "stopped", self._verdicts_on(exercise, student, trial), None
-        seen = {f.name: getattr(trial, f.name) for f in fields(trial) if f.name not in ("case", "error")}
+            return "stopped", self._verdicts_on(exercise, student, [trial]), None
+        if any(one.overwritten for one in self.trials):  # seen here alone: what is sent is a copy
+            return "stopped", self._verdicts_on(exercise, student, self.trials), None
+        seen = {f.name: getattr(trial, f.name) for f in fields(trial) if f.name not in _KEPT_HERE}
         return "trial", name_of(type(trial)), seen
 
-    def _verdicts_on(self, exercise: Any, student: Any, trial: Any) -> Any:
-        once = replace(exercise, cases=lambda rng: [trial.case], play=lambda *_: trial, properties=())
+    def _verdicts_on(self, exercise: Any, student: Any, trials: list[Any]) -> Any:
+        cases, played = [trial.case for trial in trials], iter(trials)
+        once = replace(exercise, cases=lambda rng: cases, play=lambda *_: next(played), properties=())
         verdicts = self.judge(once, student, 0)
         return [(name, complaint and complaint[:LONGEST]) for name, complaint in verdicts]
 

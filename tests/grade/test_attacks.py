@@ -82,6 +82,20 @@ def test_neither_solutions_nor_other_submissions_can_be_read(tmp_path):
     assert inside.stdout == "[False, False]\n", inside
 
 
+def test_a_result_that_a_later_call_writes_over_is_seen_where_it_lies():
+    kept = """
+import numpy as np
+_kept = {}
+def my_softmax(S):
+    E = np.exp(S - S.max(axis=-1, keepdims=True))
+    into = _kept.setdefault(S.shape, np.empty(S.shape))
+    into[...] = E / E.sum(axis=-1, keepdims=True)
+    return into
+"""
+    (mark,) = grade(*handed_in([("1.1", kept)]), 7, LIMITS, False)
+    assert mark.points == 0 and "writes into what this one returned" in mark.why, mark
+
+
 def test_without_walls_what_needs_none_still_ends_with_a_reason():
     names = ("os._exit", "patched judge", "forged output", "10 MB of output", "walking the stack")
     tried = dict(zip(ATTACKED[2:], names, strict=False))
