@@ -258,7 +258,7 @@ def _head_cases(rng: np.random.Generator) -> list[Case]:
     n = int(rng.integers(1, 15))
     shapes = [
         ("one head", 1, 1, 1, 40 + n),
-        ("several heads", 2, 2, 2, 17),
+        ("several heads", 2, 2, 2, 17),  # a key more than a tile has, and d of another size than it
         (SHARED, 1, 4, 2, 20),
         (SHARED, 2, 2, 1, 16 + n),
         (f"{LAYOUT}, {SHARED}", 2, 4, 2, 20),
@@ -269,7 +269,7 @@ def _head_cases(rng: np.random.Generator) -> list[Case]:
 
 
 def _head_case(rng: np.random.Generator, label: str, B: int, H: int, H_kv: int, N: int) -> Case:
-    d, BM, BN = (32, 16, 32) if label == "several heads" else (16, 32, 16)
+    d, BM, BN = {"one head": (16, 32, 32), "several heads": (32, 16, 16)}.get(label, (16, 32, 16))
     layouts = (CUT_OUT, APART, BEHIND) if LAYOUT in label else (PLAIN, PLAIN, PLAIN)
     Q, K, V = (
         _heads(rng, layout, B, heads, N, d) for layout, heads in zip(layouts, (H, H_kv, H_kv), strict=True)

@@ -473,13 +473,6 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "def my_fused(Q, K, V, O, dO, LSE, BM=32, BN=32, causal=True):",
         ),
     ),
-    "12.9": (
-        (
-            "the line is given with the exercise, and the check names causal",
-            "def my_kernel_attention(Q, K, V, causal=False):",
-            "def my_kernel_attention(Q, K, V, causal=True):",
-        ),
-    ),
     "13.2": (
         (
             "tiles of keys past the last hold no pair that is seen, and are listed nowhere",
