@@ -83,7 +83,7 @@ WHOLE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("message", WHOLE, ids=repr)
+@pytest.mark.parametrize("message", WHOLE, ids=lambda one: type(one).__name__)
 def test_answers_arrive_as_they_are(message):
     got = sent(message)
     assert got == message
