@@ -94,10 +94,10 @@ for cell in build(path, path, Project("owner/course", "v1")).student["cells"]:
     print("".join(cell["source"]))
 """
     lesson = said("-c", code)
-    assert "| 0.2 | The words of the scores | 1 of 5 | 2 of 5 | 2 |" in lesson
-    assert "**Exercise 0.2** The words of the scores · difficulty 1 of 5" in lesson
+    assert "| 0B | The words of the scores | 1 of 5 | 2 of 5 | 2 |" in lesson
+    assert "**Exercise 0B** The words of the scores · difficulty 1 of 5" in lesson
     assert "return N * N" not in lesson
-    assert passed(said, "tests/mutants/test_exercises.py", "0.2") >= 8
+    assert passed(said, "tests/mutants/test_exercises.py", "0B") >= 8
 
 
 def test_the_examples_are_in_the_style_of_the_house(said, examples):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -188,11 +189,24 @@ class Exercise:
     play: Play = call
 
     @property
+    def lesson(self) -> int:
+        """The number of its lesson: 4 for exercise 4B."""
+        return lesson_of(self.id)
+
+    @property
     def box(self) -> str:
         """The line under an exercise's title: difficulty, importance, minutes."""
         return (
             f"difficulty {self.difficulty} of 5 · importance {self.importance} of 5 · {self.minutes} minutes"
         )
+
+
+def lesson_of(exercise_id: str) -> int:
+    """The number that an exercise's id begins with, as in 4B. Raises ValueError where there is none."""
+    number = re.match(r"\d+", exercise_id)
+    if number is None:
+        raise ValueError(f"an exercise's id begins with the number of its lesson, as 4B; got {exercise_id!r}")
+    return int(number[0])
 
 
 _exercises: dict[str, Exercise] = {}
@@ -232,5 +246,5 @@ def raised_in(error: BaseException) -> str:
 
 
 def asking_for(function: str) -> str:
-    """The ids of the exercises that ask for a function of this name: "4.2", or "2.3 or 10.1"; "" for none."""
+    """The ids of the exercises that ask for a function of this name: "4B", or "2C or 10A"; "" for none."""
     return " or ".join(exercise.id for exercise in exercises().values() if exercise.function == function)

@@ -259,5 +259,6 @@ def table(progress: Progress, known: tuple[str, ...] = ()) -> str:
 
 
 def _by_number(key: str) -> tuple[tuple[int, int | str], ...]:
-    """Sort 2.10 after 2.9, and names after numbers."""
-    return tuple((0, int(part)) if re.fullmatch("[0-9]{1,9}", part) else (1, part) for part in key.split("."))
+    """Sort 10A after 2B, and names after numbers."""
+    parts = re.findall("[0-9]{1,9}|[^0-9]+", key)
+    return tuple((0, int(part)) if re.fullmatch("[0-9]{1,9}", part) else (1, part) for part in parts)

@@ -9,8 +9,8 @@ from iocourse.course import credit
 from iocourse.course.checking import RUNS, judge
 from iocourse.course.exercise import Case, Exercise, Property, exercises, run_schedule
 
-TRITON = ("10", "11", "12", "13", "14")
-NUMPY = [one for one in exercises().values() if one.id.split(".")[0] not in TRITON]
+TRITON = range(10, 15)
+NUMPY = [one for one in exercises().values() if one.lesson not in TRITON]
 
 
 OUTPUTS = ("Y", "C", "G", "L", "O", "dS", "dQ", "dK", "dV", "D")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from iocourse.bounds import BOUNDS
+from iocourse.course.authoring.mutation.references import sources_of
 from iocourse.course.authoring.source import parse
 from iocourse.course.exercise import exercises
 
@@ -14,10 +15,11 @@ EXERCISES = list(exercises().values())
 
 
 def lesson_of(exercise):
-    return next(SOLUTIONS.glob(f"{int(exercise.id.split('.')[0]):02d}_*.py")).read_text(encoding="utf-8")
+    """The source of its lesson, with that of its second evening."""
+    return "\n".join(path.read_text(encoding="utf-8") for path in sources_of(exercise.lesson))
 
 
-LESSONS = sorted({e.id.split(".")[0] for e in EXERCISES}, key=int)
+LESSONS = sorted({e.lesson for e in EXERCISES})
 
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda e: e.id)
@@ -35,7 +37,7 @@ def test_hints_are_three_and_none_is_code(exercise):
 
 
 def test_ids_are_those_of_the_lessons_and_functions_are_the_students():
-    assert [str(int(path.name[:2])) for path in sorted(SOLUTIONS.glob("[0-9]*.py"))] == LESSONS
+    assert sorted({int(path.name[:2]) for path in SOLUTIONS.glob("[0-9]*.py")}) == LESSONS
     assert all(e.function.startswith("my_") for e in EXERCISES)
 
 

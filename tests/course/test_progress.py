@@ -32,30 +32,30 @@ def test_without_a_file_nothing_is_known_and_nothing_is_written(home):
 
 
 def test_a_record_is_read_back(home):
-    progress.record("4.2", "tried")
-    assert progress.load() == {"4.2": {"status": "tried", "attempts": 1, "hints": 0}}
+    progress.record("4B", "tried")
+    assert progress.load() == {"4B": {"status": "tried", "attempts": 1, "hints": 0}}
     assert [path.name for path in home.iterdir()] == ["progress.json"]
 
 
 def test_a_status_never_gets_worse_and_attempts_end_with_the_solution():
     for status in ("seen", "tried", "tried", "solved", "tried", "seen"):
-        entry = progress.record("4.2", status)
+        entry = progress.record("4B", status)
     assert entry == {"status": "solved", "attempts": 3, "hints": 0}
 
 
 def test_hints_keep_the_highest_level_and_the_first_prediction_stays():
-    progress.record("4.2", "seen", hint=2, prediction=8)
-    entry = progress.record("4.2", "seen", hint=1, prediction=4)
+    progress.record("4B", "seen", hint=2, prediction=8)
+    entry = progress.record("4B", "seen", hint=1, prediction=4)
     assert entry == {"status": "seen", "attempts": 0, "hints": 2, "prediction": 8}
 
 
 def test_an_unknown_status_is_refused(home):
     with pytest.raises(ValueError, match="'done' is unknown; allowed: seen, tried, solved"):
-        progress.record("4.2", "done")
+        progress.record("4B", "done")
     assert not home.exists()
 
 
-DONE = '{"format": 1, "exercises": {"4.2": {"status": "done"}}}'
+DONE = '{"format": 1, "exercises": {"4B": {"status": "done"}}}'
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_a_broken_file_is_set_aside_not_lost(home, broken):
     home.mkdir()
     progress.location().write_text(broken)
     with pytest.warns(UserWarning, match="kept at .*unreadable"):
-        progress.record("1.1", "solved")
-    assert list(progress.load()) == ["1.1"]
+        progress.record("1A", "solved")
+    assert list(progress.load()) == ["1A"]
     assert [path.read_text() for path in home.glob("progress.unreadable-*.json")] == [broken]
 
 
@@ -80,23 +80,23 @@ def test_a_broken_file_on_a_read_only_disk_is_one_line(home, monkeypatch, capsys
     assert said.err.count("\n") == 1 and not said.out
     assert "is not JSON" in said.err and "and it cannot be set aside: read-only" in said.err
     with pytest.warns(UserWarning, match="could not be written: .* is not JSON"):
-        progress.record("1.1", "solved")
+        progress.record("1A", "solved")
     assert progress.location().read_text() == "{"
 
 
 def test_a_write_that_fails_leaves_the_old_file(home, monkeypatch):
-    progress.record("1.1", "solved")
+    progress.record("1A", "solved")
     before = progress.location().read_bytes()
     monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.warns(UserWarning, match="could not be written: disk full"):
-        assert progress.record("1.2", "solved")["status"] == "solved"
+        assert progress.record("1B", "solved")["status"] == "solved"
     assert progress.location().read_bytes() == before
     assert [path.name for path in home.iterdir()] == ["progress.json"]
 
 
 def _record_many(numbers):
     for n in numbers:
-        progress.record(f"1.{n}", "solved")
+        progress.record(f"1{n}", "solved")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
@@ -114,16 +114,16 @@ def test_a_lock_left_behind_does_not_block_for_ever(home, monkeypatch):
     monkeypatch.setattr(progress.time, "sleep", lambda _: None)
     home.mkdir()
     (home / "progress.lock").touch()
-    progress.record("1.1", "seen")
-    progress.record("1.2", "seen")
+    progress.record("1A", "seen")
+    progress.record("1B", "seen")
     assert len(progress.load()) == 2 and not (home / "progress.lock").exists()
 
 
 SOLVES = """
 from iocourse.course import predict, progress
-progress.record("4.2", "solved")
+progress.record("4B", "solved")
 predict("4.1", words=3)
-assert progress.load()["4.2"]["status"] == "solved", "within the run it is known"
+assert progress.load()["4B"]["status"] == "solved", "within the run it is known"
 print(progress.location().exists(), progress.location())
 """
 
@@ -152,21 +152,21 @@ def test_a_kernel_in_the_folder_of_solutions_records_nothing_and_a_command_there
 
 
 def test_export_and_import_merge_with_the_better_status(tmp_path):
-    progress.record("1.1", "solved", prediction=3)
-    progress.record("1.2", "tried", prediction=7)
+    progress.record("1A", "solved", prediction=3)
+    progress.record("1B", "tried", prediction=7)
     assert progress.export_to(tmp_path / "mine.json") == 2
     progress.reset()
-    progress.record("1.1", "tried", hint=3)
-    progress.record("1.2", "seen", prediction=5)
-    progress.record("1.3", "seen")
+    progress.record("1A", "tried", hint=3)
+    progress.record("1B", "seen", prediction=5)
+    progress.record("1C", "seen")
     assert progress.import_from(tmp_path / "mine.json") == 3
     merged = progress.load()
-    assert merged["1.1"] == {"status": "solved", "attempts": 1, "hints": 3, "prediction": 3}
-    assert merged["1.2"]["prediction"] == 5  # the one made here stays
+    assert merged["1A"] == {"status": "solved", "attempts": 1, "hints": 3, "prediction": 3}
+    assert merged["1B"]["prediction"] == 5  # the one made here stays
     assert {key: entry["status"] for key, entry in merged.items()} == {
-        "1.1": "solved",
-        "1.2": "tried",
-        "1.3": "seen",
+        "1A": "solved",
+        "1B": "tried",
+        "1C": "seen",
     }
     progress.import_from(tmp_path / "mine.json")  # twice is once
     assert progress.load() == merged
@@ -177,20 +177,20 @@ def test_export_and_import_merge_with_the_better_status(tmp_path):
     [
         ("nonsense", "is not JSON"),
         ('{"cells": []}', "is no progress file"),
-        ('{"format": 1, "exercises": {"4.2": 3}}', "'4.2' has status 3; allowed: seen, tried, solved"),
-        ('{"format": 1, "exercises": {"4.2": {"status": "seen", "attempts": -1}}}', "attempts -1; allowed"),
+        ('{"format": 1, "exercises": {"4B": 3}}', "'4B' has status 3; allowed: seen, tried, solved"),
+        ('{"format": 1, "exercises": {"4B": {"status": "seen", "attempts": -1}}}', "attempts -1; allowed"),
         (
-            '{"format": 1, "exercises": {"4.2": {"status": "seen", "attempts": 1, "hints": "2"}}}',
+            '{"format": 1, "exercises": {"4B": {"status": "seen", "attempts": 1, "hints": "2"}}}',
             "hints '2'; allowed",
         ),
-        (entry_text("4.2", prediction="F3"), "'4.2' has prediction 'F3'; allowed: numbers by name"),
-        (entry_text("4.2", prediction={"rows": "8"}), "has prediction {'rows': '8'}; allowed: numbers"),
+        (entry_text("4B", prediction="F3"), "'4B' has prediction 'F3'; allowed: numbers by name"),
+        (entry_text("4B", prediction={"rows": "8"}), "has prediction {'rows': '8'}; allowed: numbers"),
         (entry_text("4.\n2"), r"exercise '4.\\n2' is no name that can be printed"),
         (entry_text("\ud800"), r"exercise '\\ud800' is no name that can be printed"),
     ],
 )
 def test_an_import_is_validated_first(tmp_path, text, message):
-    progress.record("1.1", "solved")
+    progress.record("1A", "solved")
     before = progress.location().read_bytes()
     (tmp_path / "other.json").write_text(text)
     with pytest.raises(Refused, match=message):
@@ -201,33 +201,33 @@ def test_an_import_is_validated_first(tmp_path, text, message):
 def test_reset_keeps_a_backup_each_time():
     assert progress.reset() is None
     kept = []
-    for n in (1, 2):
-        progress.record(f"1.{n}", "solved")
+    for letter in "AB":
+        progress.record(f"1{letter}", "solved")
         kept.append(progress.reset())
         assert progress.load() == {}
-    assert [list(json.loads(path.read_text())["exercises"]) for path in kept] == [["1.1"], ["1.2"]]
+    assert [list(json.loads(path.read_text())["exercises"]) for path in kept] == [["1A"], ["1B"]]
 
 
 def test_the_table_sorts_by_number_and_lists_what_was_not_begun():
-    progress.record("2.10", "solved")
-    progress.record("2.9", "tried")
+    progress.record("10A", "solved")
+    progress.record("2B", "tried")
     progress.record("p2.1", "seen", prediction={"rows": 4})
-    lines = progress.table(progress.load(), ("2.1", "2.9")).splitlines()
-    assert [line.split()[:2] for line in lines[1:-1]] == [["2.1", "-"], ["2.9", "tried"], ["2.10", "solved"]]
+    lines = progress.table(progress.load(), ("2A", "2B")).splitlines()
+    assert [line.split()[:2] for line in lines[1:-1]] == [["2A", "-"], ["2B", "tried"], ["10A", "solved"]]
     assert lines[-1] == "exercises solved: 1 of 3; predictions written down: 1"
 
 
 @pytest.mark.parametrize("key", ["²", "4.²", "9" * 5000, "", "ž", "..", "4.2.1", "-1"])
 def test_any_name_of_an_exercise_has_its_place_in_the_table(tmp_path, key):
     (tmp_path / "other.json").write_text(entry_text(key))
-    progress.record("4.2", "solved")
+    progress.record("4B", "solved")
     progress.import_from(tmp_path / "other.json")
     lines = progress.table(progress.load()).splitlines()
     assert len(lines) == 4 and lines[-1].startswith("exercises solved: 1 of 2")
 
 
 def test_the_table_is_as_wide_as_its_longest_name():
-    progress.record("4.2", "solved")
+    progress.record("4B", "solved")
     assert progress.table(progress.load()).splitlines()[:2] == [
         "exercise   status   attempts  hints",
         "4.2        solved          1      0",

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iocourse.course.authoring import declared, release
-from iocourse.course.authoring.numerals import labels_of, numerals
-from iocourse.course.authoring.prose import NOWHERE, course_labels, problems
+from iocourse.course.authoring import release
+from iocourse.course.authoring.rules import declared
+from iocourse.course.authoring.rules.numerals import labels_of, numerals
+from iocourse.course.authoring.rules.prose import NOWHERE, course_labels, problems
 from iocourse.course.authoring.source import parse, side
 from iocourse.refusal import Refused
 
@@ -91,7 +92,7 @@ def test_an_item_that_nobody_carries_is_a_claim():
 
 
 def test_labels_are_those_of_headings_equations_and_exercises():
-    assert labels_of("## 4.1 Keys\n$$ x \\tag{4.2} $$\n**Exercise 4.3** Title, see 4.4") == {
+    assert labels_of("## 4.1 Keys\n$$ x \\tag{4.2} $$\n**Exercise 4C** Title, see 4.4") == {
         "4.1",
         "4.2",
         "4.3",

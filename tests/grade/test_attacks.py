@@ -20,8 +20,8 @@ LIMITS = Limits(seconds=2, memory=2 << 30)
 HONEST = "def my_compulsory(Nq, Nk, d):\n    return 2 * (Nq + Nk) * d"
 # Plain functions that are cheap to try: one for each attack.
 ATTACKED = (
-    *("16.1", "1.1", "5.1", "5.2", "5.3", "6.7", "9.1", "9.2", "17.1", "17.3", "2.3", "15.3", "4.4"),
-    *("6.4", "8.4", "8.1"),
+    *("16A", "1A", "5A", "5B", "5C", "6C", "9A", "9B", "17A", "17C", "2C", "15C", "4D"),
+    *("6A", "8D", "8A"),
 )
 
 
@@ -54,19 +54,19 @@ def handed_in(texts):
 def test_every_attack_is_a_zero_with_a_reason_and_the_honest_exercise_beside_them_is_unharmed():
     tried = dict(zip(ATTACKED, BODIES, strict=True))
     texts = [(one, body_of(one, BODIES[name][0])) for one, name in tried.items()]
-    marks = grade(*handed_in([*texts, ("0.1", HONEST)]), 7, LIMITS, True)
+    marks = grade(*handed_in([*texts, ("0A", HONEST)]), 7, LIMITS, True)
     for mark in marks[:-1]:
         name = tried[mark.id]
         assert mark.held < mark.asked and mark.why, (name, mark)
         assert BODIES[name][1] in mark.why, (name, mark.why)
     zero = {tried[mark.id]: mark.points for mark in marks[:-1]}
     assert not any(zero.values()), zero
-    assert (marks[-1].points, marks[-1].why) == (find("0.1").importance, "")
+    assert (marks[-1].points, marks[-1].why) == (find("0A").importance, "")
 
 
 @walls
 def test_a_cell_that_does_not_end_is_not_run_again_and_what_follows_is_graded():
-    marks = grade(*handed_in([("5.1", "while True: pass"), ("0.1", HONEST)]), 7, Limits(seconds=1), True)
+    marks = grade(*handed_in([("5A", "while True: pass"), ("0A", HONEST)]), 7, Limits(seconds=1), True)
     assert "took longer than 1 seconds" in marks[0].why and marks[0].points == 0
     assert marks[1].why == ""
 
@@ -92,7 +92,7 @@ def my_softmax(S):
     into[...] = E / E.sum(axis=-1, keepdims=True)
     return into
 """
-    (mark,) = grade(*handed_in([("1.1", kept)]), 7, LIMITS, False)
+    (mark,) = grade(*handed_in([("1A", kept)]), 7, LIMITS, False)
     assert mark.points == 0 and "writes into what this one returned" in mark.why, mark
 
 
@@ -100,12 +100,12 @@ def test_without_walls_what_needs_none_still_ends_with_a_reason():
     names = ("os._exit", "patched judge", "forged output", "10 MB of output", "walking the stack")
     tried = dict(zip(ATTACKED[2:], names, strict=False))
     texts = [(one, body_of(one, BODIES[name][0])) for one, name in tried.items()]
-    marks = grade(*handed_in([*texts, ("0.1", HONEST)]), 7, LIMITS, False)
-    assert [mark.points for mark in marks] == [0] * len(names) + [find("0.1").importance]
+    marks = grade(*handed_in([*texts, ("0A", HONEST)]), 7, LIMITS, False)
+    assert [mark.points for mark in marks] == [0] * len(names) + [find("0A").importance]
 
 
 def test_a_lesson_that_cannot_run_here_is_refused_before_anybody_gets_a_zero():
-    lesson = Lesson("12_of_this", (Place("setup", "import no_such_module"), Place("0.1", "", "0.1")))
+    lesson = Lesson("12_of_this", (Place("setup", "import no_such_module"), Place("0A", "", "0A")))
     with pytest.raises(
         Refused, match=r"12_of_this cannot be graded here, .* named 'no_such_module'.*: install"
     ):

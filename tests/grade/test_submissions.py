@@ -90,8 +90,8 @@ def for_another_kernel(of):
 
 
 CHANGED = {
-    "the cell of exercise 0.1 was deleted": without_the_cell,
-    "2 cells have the id of exercise 0.1: keep one": with_the_cell_twice,
+    "the cell of exercise 0A was deleted": without_the_cell,
+    "2 cells have the id of exercise 0A: keep one": with_the_cell_twice,
     "its kernel is for 'R': choose Python 3": for_another_kernel,
 }
 FILES = {
@@ -145,7 +145,7 @@ def points(top):
 
 def test_the_table_of_points(graded):
     rows = points(graded)
-    assert rows["solved"]["points"] == rows["solved"]["of"] == rows["solved"]["0.1"]
+    assert rows["solved"]["points"] == rows["solved"]["of"] == rows["solved"]["0A"]
     assert rows["solved"]["reasons"] == ""
     assert 0 < float(rows["half"]["points"]) < float(rows["half"]["of"])  # some properties hold
     assert rows["broken"]["points"] == "0" and "no notebook" in rows["broken"]["reasons"]
@@ -318,7 +318,7 @@ def test_feedback_opens_whatever_the_students_notebook_holds(tmp_path):
     made["cells"] += [made["cells"][1], {"cell_type": "poem", "source": "x"}]
     made["cells"].append({"cell_type": "markdown", "id": "feedback-0-1", "source": "**4 of 4 points**"})
     written(made, tmp_path / "anna.ipynb")
-    mark = Mark("0.1", 3, 6, 1.0, 4, "the report", "why")
+    mark = Mark("0A", 3, 6, 1.0, 4, "the report", "why")
     back = results._feedback(cohort.Grade("anna", (mark,)), find(tmp_path)[0], LESSONS[STEM])
     nbformat.validate(nbformat.reads(json.dumps(back, allow_nan=False), as_version=4))
     assert sum("points**" in "".join(cell["source"]) for cell in back["cells"]) == 2  # the grader's

@@ -7,7 +7,8 @@ import pytest
 from harness import SEEDS, failures, mutate
 from suites import load_suites
 
-from iocourse.course.authoring.mutation.references import build, exercise_source, lesson_of
+from iocourse.course.authoring.mutation.references import build, exercise_source
+from iocourse.course.exercise import find
 
 SUITES = load_suites()
 
@@ -15,7 +16,7 @@ SUITES = load_suites()
 def listed(of):
     """Parameters with ids such as lesson04-4.2-name: `of` gives pairs of a name and what is tried."""
     return [
-        pytest.param(suite.id, *tried, id=f"lesson{lesson_of(suite.id):02d}-{suite.id}-{name}")
+        pytest.param(suite.id, *tried, id=f"lesson{find(suite.id).lesson:02d}-{suite.id}-{name}")
         for suite in SUITES.values()
         for name, *tried in of(suite)
     ]

@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from iocourse.console import steps
-from iocourse.course.authoring import assignment, execution, lint, prose
-from iocourse.course.authoring.announcements import announce
+from iocourse.course.authoring import assignment, execution
+from iocourse.course.authoring.announcements import announce, minutes_of
 from iocourse.course.authoring.guide.page import PAGE, guide_page, guide_problems
 from iocourse.course.authoring.kernel_lessons import cannot_run
+from iocourse.course.authoring.rules import evening, lint, prose, surprises
+from iocourse.course.authoring.rules.evening import Evening, evening_of
 from iocourse.course.authoring.source import Cell, SourceError, cell_ids, parse, shown, side
 from iocourse.course.checkout import Project, read_project
 from iocourse.refusal import Refused, write_whole
@@ -42,6 +44,8 @@ class Lesson:
     cells: tuple[Cell, ...]
     solved: Json
     student: Json
+    evening: Evening
+    exercises: int  # minutes
 
 
 def read_lessons(root: Path, project: Project, only: Sequence[str] = ()) -> list[Lesson]:
@@ -65,7 +69,8 @@ def read_lessons(root: Path, project: Project, only: Sequence[str] = ()) -> list
 
 def build(path: Path, label: Path, project: Project) -> Lesson:
     """Both notebooks of one source; `label` is what messages call the file."""
-    cells = announce(parse(path.read_text(encoding="utf-8"), label), label)
+    written = parse(path.read_text(encoding="utf-8"), label)
+    cells = announce(written, label)
     imports = assignment.brought(cells)
     cells = _with_setup(cells, label, project)
     ids = cell_ids(cells, path.stem, label)
@@ -73,7 +78,8 @@ def build(path: Path, label: Path, project: Project) -> Lesson:
     named = list(zip(cells, ids, strict=True))
     solved = [_json_cell(cell, name, solved=True) for cell, name in named if shown(cell, solved=True)]
     student = [_handed_out(cell, name, imports, label) for cell, name in named if shown(cell, solved=False)]
-    return Lesson(path.stem, tuple(cells), _notebook(solved), _notebook(student))
+    size = evening_of(written), minutes_of(written, label)
+    return Lesson(path.stem, tuple(cells), _notebook(solved), _notebook(student), *size)
 
 
 def _with_setup(cells: list[Cell], label: Path, project: Project) -> list[Cell]:
@@ -273,6 +279,8 @@ def _lesson_problems(lesson: Lesson, root: Path, labels: Collection[str]) -> Ite
     yield from lint.problems(lesson.cells, source)
     if kept is not None:  # else its outputs are of other code
         yield from prose.problems(lesson.cells, kept, source, labels)
+        yield from surprises.problems(lesson.cells, kept, source, labels)
+        yield from evening.problems(lesson.evening, lesson.exercises, kept, source)
     yield from _dead_links(lesson.solved, root / "solutions", lesson.stem)
     yield from _dead_links(lesson.student, root / "lessons", lesson.stem)
 

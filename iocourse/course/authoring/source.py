@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from iocourse.course.authoring.declared import is_declaration
+from iocourse.course.authoring.rules.declared import is_declaration
 
 TAGS = (
     "setup",

@@ -15,7 +15,6 @@ from ....refusal import Refused
 from ...checking import judge, read_first
 from ...exercise import find
 from ..mutation.command import prepare
-from ..mutation.references import lesson_of
 from .remarks import Remark
 
 Refusals = dict[str, dict[str, str]]  # by error: the property that names it, and the one to read first
@@ -64,7 +63,7 @@ def refusals(root: Path, remarks: Mapping[str, Remark], chosen: Sequence[str]) -
     found: dict[str, Refusals] = {}
     known: dict[int, dict[str, Any]] = {}
     for name in steps(chosen, "exercises"):
-        lesson = lesson_of(name)
+        lesson = find(name).lesson
         if lesson not in known:
             known[lesson] = suites(root, lesson)
         found[name] = refused(name, known[lesson][name], [error for error, _ in remarks[name].errors])

@@ -10,7 +10,6 @@ from typing import Any
 
 from ...checking import OWN, RUNS
 from ...exercise import Exercise, exercises
-from ..mutation.references import lesson_of
 from ..mutation.report import percent
 from .record import FILE, Record, read_record
 from .remarks import FOLDER, Remark, read_remarks
@@ -83,7 +82,7 @@ def _lacking(remarks: Mapping[str, Remark], record: Record) -> Iterator[str]:
         yield f"{FOLDER.as_posix()} speaks of {name}, which is no exercise"
     for name, exercise in known.items():
         if name not in remarks:
-            yield f"{FOLDER.as_posix()}/{lesson_of(name):02d}.toml says nothing of exercise {name}"
+            yield f"{FOLDER.as_posix()}/{exercise.lesson:02d}.toml says nothing of exercise {name}"
         elif fault := _not_of(exercise, remarks[name], record.get(name, {})):
             yield f"{FILE.as_posix()}: {fault}"
 
@@ -105,7 +104,7 @@ def _lessons(root: Path) -> Iterator[_Lesson]:
     for path in sorted((root / "solutions").glob("[0-9]*.py")):
         text = path.read_text(encoding="utf-8")
         title, minutes = _TITLE.search(text), _MINUTES.search(text)
-        own = tuple(one for name, one in exercises().items() if lesson_of(name) == int(path.name[:2]))
+        own = tuple(one for name, one in exercises().items() if f'name="ex-{name}"' in text)
         if title and minutes and own:
             yield _Lesson(title[1], int(minutes[1]), own)
 

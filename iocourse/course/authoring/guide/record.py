@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ....refusal import Refused, write_whole
+from ...exercise import lesson_of
 from ..mutation.equivalents import why_open
 from ..mutation.report import Score
 
@@ -65,9 +66,9 @@ def _merge(root: Path, new: Mapping[str, Mapping[str, Any]]) -> None:
     record = read_record(root)
     for name, facts in new.items():
         record[name] = record.get(name, {}) | dict(facts)
-    ordered = {name: record[name] for name in sorted(record, key=_by_number)}
+    ordered = {name: record[name] for name in sorted(record, key=_in_order)}
     write_whole(root / FILE, json.dumps(ordered, indent=1, ensure_ascii=False) + "\n")
 
 
-def _by_number(name: str) -> list[int]:
-    return [int(part) for part in name.split(".")]
+def _in_order(exercise_id: str) -> tuple[int, str]:
+    return lesson_of(exercise_id), exercise_id

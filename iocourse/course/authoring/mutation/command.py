@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterator, Sequence
 
 from ....console import meter
 from ....refusal import Refused
-from ...exercise import exercises
+from ...exercise import exercises, find
 from ..kernel_lessons import cannot_run
 from .mutants import Mutant, mutants_of
 from .operators import OPERATORS
-from .references import INTERPRETED, lesson_of, lesson_source
+from .references import INTERPRETED, sources_of
 from .report import Score, scores
 from .running import Verdict, verdicts
 
@@ -72,22 +72,23 @@ def chosen(only: Sequence[str], triton: bool) -> list[str]:
             )
     if only:
         return [exercise for exercise in exercises() if any(_is(name, exercise) for name in only)]
-    return [exercise for exercise in exercises() if triton or lesson_of(exercise) not in INTERPRETED]
+    return [one.id for one in exercises().values() if triton or one.lesson not in INTERPRETED]
 
 
 def _is(name: str, exercise: str) -> bool:
-    return name == exercise or name == f"{lesson_of(exercise):02d}"
+    return name == exercise or name == f"{find(exercise).lesson:02d}"
 
 
 def prepare(chosen: Sequence[str]) -> None:
     """One thread for everybody, as a fork has but one, and the interpreter for kernels, before they load."""
     for library in ("OMP", "OPENBLAS", "MKL"):
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
-    if any(lesson_of(exercise) in INTERPRETED for exercise in chosen):
+    lessons = {find(exercise).lesson for exercise in chosen}
+    if lessons & set(INTERPRETED):
         os.environ["TRITON_INTERPRET"] = "1"
-        for lesson in sorted({lesson_of(exercise) for exercise in chosen}):
-            if reason := cannot_run(lesson_source(lesson).read_text(encoding="utf-8")):
-                raise Refused(f"lesson {lesson:02d} {reason}")
+        for path in (path for lesson in sorted(lessons) for path in sources_of(lesson)):
+            if reason := cannot_run(path.read_text(encoding="utf-8")):
+                raise Refused(f"lesson {path.stem} {reason}")
 
 
 def _told(drawn: Sequence[Mutant], seeds: Sequence[int], jobs: int, every_seed: bool) -> Iterator[Verdict]:

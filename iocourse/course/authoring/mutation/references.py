@@ -16,26 +16,26 @@ from ..source import Cell, parse, side
 INTERPRETED = range(10, 15)  # lessons whose kernels run in Triton's interpreter, a thousand times slower
 
 
-def lesson_of(exercise_id: str) -> int:
-    """The number of the lesson an exercise belongs to: 4 for 4.2."""
-    return int(exercise_id.split(".")[0])
-
-
-def lesson_source(number: int) -> Path:
-    """The file of a lesson: lesson 4 is the source that starts with 04_."""
-    return next((find_checkout() / "solutions").glob(f"{number:02d}_*.py"))
+def sources_of(lesson: int) -> list[Path]:
+    """The files of a lesson: of lesson 5 those that start with 05_ and, for its second evening, 05b_."""
+    return sorted((find_checkout() / "solutions").glob(f"{lesson:02d}*_*.py"))
 
 
 @functools.cache
-def lesson_cells(number: int) -> list[Cell]:
-    """The cells of a lesson."""
-    path = lesson_source(number)
+def _cells(path: Path) -> list[Cell]:
     return parse(path.read_text(encoding="utf-8"), path)
+
+
+def _cells_around(exercise_id: str) -> list[Cell]:
+    """The cells of the notebook that has the exercise."""
+    name = f"ex-{exercise_id}"
+    notebooks = map(_cells, sources_of(find(exercise_id).lesson))
+    return next(cells for cells in notebooks if any(cell.name == name for cell in cells))
 
 
 def exercise_source(exercise_id: str, *, solved: bool) -> str:
     """The text of the exercise's cell, as solved or as the student finds it."""
-    cell = next(c for c in lesson_cells(lesson_of(exercise_id)) if c.name == f"ex-{exercise_id}")
+    cell = next(c for c in _cells_around(exercise_id) if c.name == f"ex-{exercise_id}")
     return "\n".join(side(cell, solved=solved))
 
 
@@ -44,7 +44,7 @@ def _preamble(exercise_id: str) -> str:
     solved exercises before this one.
     """
     lines: list[str] = []
-    for cell in lesson_cells(lesson_of(exercise_id)):
+    for cell in _cells_around(exercise_id):
         if cell.name == f"ex-{exercise_id}":
             break
         if cell.kind == "code":

@@ -18,7 +18,7 @@ from typing import NoReturn
 from ...checking import judge
 from ...exercise import Exercise, find
 from .mutants import Mutant
-from .references import INTERPRETED, before, build, exercise_source, lesson_of
+from .references import INTERPRETED, before, build, exercise_source
 
 LEAST = 1.0  # seconds of processor time that every mutant has
 TIMES = 5  # as much time as the reference takes, so many times over
@@ -134,7 +134,7 @@ def _refusal(mutant: Mutant, seed: int) -> str:
     except Exception as error:
         return f"cannot be defined: {type(error).__name__}"
     exercise = find(mutant.exercise)
-    tried = [_first_case(exercise), exercise] if lesson_of(mutant.exercise) in INTERPRETED else [exercise]
+    tried = [_first_case(exercise), exercise] if exercise.lesson in INTERPRETED else [exercise]
     complaints = (pair for one in tried for pair in judge(one, function, seed))
     return next((name for name, seen in complaints if seen is not None), "")
 

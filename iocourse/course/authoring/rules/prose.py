@@ -14,9 +14,9 @@ from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import Any
 
-from iocourse.course.authoring import declared
-from iocourse.course.authoring.declared import DeclarationError, is_declaration
-from iocourse.course.authoring.numerals import Numeral, labels_of, numerals, values
+from iocourse.course.authoring.rules import declared
+from iocourse.course.authoring.rules.declared import DeclarationError, is_declaration
+from iocourse.course.authoring.rules.numerals import Numeral, labels_of, numerals, values
 from iocourse.course.authoring.source import Cell
 
 Json = dict[str, Any]

@@ -4,7 +4,7 @@ A number is a claim where it has three digits or more, or reports a measurement:
 unit of `UNITS` behind it, or "factor (of)" before it. No claims are, whatever their size:
 
 * references: what stands behind a word of `WORDS` (section 4.5), an item in brackets or quotes, such as
-  (4.1), that a heading, a `\tag` or an exercise of the course carries, the numbers of headings and lists;
+  (4.1), that a heading or a `\tag` of the course carries, the numbers of headings and lists;
 * places in the literature: links, arXiv ids, dois, years from 1900 to 2030 (but 2000; not in a formula);
 * names: digits that hang on a letter (float32, sm_90, H100), versions of what `PRODUCTS` names;
 * what only sets a formula (`\tag`, the columns of an array), powers of small numbers (2^{20}, 10^{-6});
@@ -107,10 +107,10 @@ def values(text: str) -> Iterator[tuple[Decimal, Decimal]]:
 
 
 def labels_of(text: str) -> set[str]:
-    """The items that a text carries: of headings, equations and exercises."""
+    """The items that a text carries: of headings and equations."""
     return {
         label
-        for pattern in (rf"^#+ ({_LABEL})", rf"\\tag\{{({_LABEL})", rf"\bExercise ({_LABEL})")
+        for pattern in (rf"^#+ ({_LABEL})", rf"\\tag\{{({_LABEL})")
         for label in re.findall(pattern, text, re.MULTILINE)
     }
 

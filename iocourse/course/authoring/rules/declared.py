@@ -28,7 +28,7 @@ from fractions import Fraction
 from typing import Any
 
 import iocourse
-from iocourse.course.authoring.numerals import DIGITS, Numeral, numerals
+from iocourse.course.authoring.rules.numerals import DIGITS, Numeral, numerals
 
 PLACES = {
     "np": "numpy",
