@@ -8,7 +8,13 @@ import pytest
 from figure_layout import check_layout
 
 from iocourse import costs, schedules
-from iocourse.explore import causal_tiles, polynomial_errors, rank_growth, words_against_length
+from iocourse.explore import (
+    causal_tiles,
+    low_rank_sweeps,
+    polynomial_errors,
+    rank_growth,
+    words_against_length,
+)
 from iocourse.explore.draw.palette import BLACK, BLUE, STROKES, VERMILION
 from iocourse.explore.draw.picture import Poly, Rect
 from iocourse.explore.facts.lowrank_explorer import percent
@@ -244,3 +250,20 @@ def test_what_a_tile_takes_from_the_state_is_shown_and_said(at):
 def test_bad_tiles_are_named(arguments, text):
     with pytest.raises(ValueError, match=re.escape(text)):
         causal_tiles(**arguments)
+
+
+@pytest.mark.parametrize(("pass_", "tokens", "states"), [("forward", 4, 1), ("backward", 7, 2)])
+def test_sweeps_are_drawn_in_one_scale(pass_, tokens, states):
+    """Areas are in proportion to words, but for strips that would be too thin to see."""
+    N, d, r = 90, 9, 220
+    picture = low_rank_sweeps(N, d, 3, pass_=pass_)
+    boxes = [one for one in picture.elements if isinstance(one, Rect) and one.y < 320]  # not the key
+    drawn = [box.width * box.height for box in boxes]
+    words = [N * N, *[N * d] * tokens, *[r * (d + 1)] * states]
+    assert sorted(area / drawn[0] for area in drawn) == pytest.approx(sorted(w / words[0] for w in words))
+    assert all(f"{count:,}" in picture.numbers for count in words)
+
+
+def test_another_pass_than_two_is_refused():
+    with pytest.raises(ValueError, match="pass_ is 'both'; it must be 'forward' or 'backward'"):
+        low_rank_sweeps(8, 2, 2, pass_="both")
