@@ -487,7 +487,7 @@ measured("16.7", times=flash.total / two)
 # %% [markdown]
 # 67.43 times fewer, 3,446,555 words, of which the state is 5,915. The comparison is between different things, one exact and the other not; lesson 15 says when that is a good exchange.
 #
-# <!-- exercise 16C --> Write the two sweeps for the machine, one token at a time. As in lesson 15, `phi` and `psi` make the features of a query and of a key in a free register. Beside `add_outer(state, x, y)` and `add_mean(o, x, state)` there is `add_gradient(dx, x, state, y)`: it adds to $dx$ the gradient of $\phi(x)^\top\,\mathrm{state}\,y^\top$ with respect to $x$, which is your pull-back for one row. All rows are tiles of one row, $(1, d)$ or $(1, d + 1)$; slices of a tile are views, and can be assigned to. Room is the footprint of (16.17) and two more rows of $d + 1$ words. If you are stuck after ten minutes, run `hint("16C")` in a cell of your own.
+# <!-- exercise 16C --> Write the two sweeps for the machine, one token at a time. As in lesson 15, `phi` and `psi` make the features of a query and of a key in a free register. Beside `add_outer(state, x, y)` and `add_product(o, x, state)` there is `add_gradient(dx, x, state, y)`: it adds to $dx$ the gradient of $\phi(x)^\top\,\mathrm{state}\,y^\top$ with respect to $x$, which is your pull-back for one row. All rows are tiles of one row, $(1, d)$ or $(1, d + 1)$; slices of a tile are views, and can be assigned to. Room is the footprint of (16.17) and two more rows of $d + 1$ words. If you are stuck after ten minutes, run `hint("16C")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-16C"
 def my_two_sweeps(m, Q, K, V, dO, T, *, phi, psi):
@@ -505,7 +505,7 @@ def my_two_sweeps(m, Q, K, V, dO, T, *, phi, psi):
     with m.load(T, (0, r)) as t:
         for i in m.blocks(N, 1):
             with m.load(Q, i) as q, m.load(dO, i) as do, m.zeros(1, d + 1) as o:
-                phi.add_mean(o, q, t)                        # [N_i, den_i]
+                phi.add_product(o, q, t)                        # [N_i, den_i]
                 o[:, :d] /= o[:, d:]                         # O_i
                 with m.zeros(1, d + 1) as ge, m.zeros(1, d) as dq:
                     ge[:, d].add_row_products(do, o[:, :d])  # delta_i
@@ -520,7 +520,7 @@ def my_two_sweeps(m, Q, K, V, dO, T, *, phi, psi):
             ve[:, :d] = v                                    # [v_j, 1]
             with m.zeros(1, d) as dk, m.zeros(1, d) as dv:
                 psi.add_gradient(dk, k, U, ve)
-                psi.add_mean(dv, k, U[:, :d])
+                psi.add_product(dv, k, U[:, :d])
                 m.store(dk, dK, j)
                 m.store(dv, dV, j)
     U.free()

@@ -52,7 +52,7 @@ class Features:
             with np.errstate(all="ignore"):
                 state._data += self._of(x._data[0])[:, None] * (1.0 if v is None else v._data)
 
-    def add_mean(self, o: Tile, x: Tile, state: Tile) -> None:
+    def add_product(self, o: Tile, x: Tile, state: Tile) -> None:
         """o += φ(x) state: o (1, columns), x (1, d), state (features, columns). Raises WrongShape."""
         self._require(state, x, o)
         _require_other(o, x, state)

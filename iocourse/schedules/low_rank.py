@@ -52,7 +52,7 @@ def low_rank_note(N: int, d: int, M: int, g: int) -> str:
 
 @schedule(
     pass_="forward",
-    lesson=(15, 6),
+    lesson=(15, 4),
     regime="bounded scores, N above the rank",
     source="a schedule of this course, after Alman and Song, 2302.13214; Taylor features",
     tiles=low_rank_tiles,
@@ -117,10 +117,10 @@ def _answer_queries(
             q *= Q.shape[1] ** -0.5
             if c.first:
                 total = m.zeros(i) if p.first else m.load(l, i)  # (1,)
-                features.add_mean(total[:, None], q, state[:, :1])
+                features.add_product(total[:, None], q, state[:, :1])
             if _averages(c):
                 o = m.zeros(i, _columns(c)) if p.first else m.load(O, i, _columns(c))  # (1, Bd)
-                features.add_mean(o, q, state[:, int(c.first) :])
+                features.add_product(o, q, state[:, int(c.first) :])
         if c.first and not (c.last and p.last):
             m.store(total, l, i)
         if _averages(c):

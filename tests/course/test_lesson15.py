@@ -1,4 +1,4 @@
-"""Lesson 15: its formulas, what it says in words, and its exercises' own ground."""
+"""Lessons 15 and 15b: their formulas, what they say in words, and their exercises' own ground."""
 
 import ast
 from collections import Counter
@@ -15,6 +15,7 @@ from numpy.polynomial import Polynomial
 from numpy.polynomial.hermite_e import hermegauss, hermeval
 
 from iocourse import bounds, costs, exact, lowrank, run, schedules
+from iocourse.course.authoring.mutation.references import build, exercise_source
 from iocourse.course.exercise import find
 from iocourse.course.exercises import lesson15 as exercises
 from iocourse.data import real_head, real_heads
@@ -22,15 +23,20 @@ from iocourse.lowrank import polynomials
 from iocourse.lowrank.advice import predicted_error
 from iocourse.monomials import coordinates, features, plan, rank_of
 
-SOURCE = Lesson("15")
-says = SOURCE.says
+SOURCES = Lesson("15_"), Lesson("15b_")
+SECOND = 6  # the section with which the second evening begins
+
+
+def says(number, *formulas):
+    """The section shows the formulas or words, in the one or the other evening."""
+    SOURCES[int(number.split(".")[1]) >= SECOND].says(number, *formulas)
 
 
 def _functions():
-    """What the lesson's cells define: its imports, its functions, its solved exercises."""
+    """What the cells of both define: imports, functions, solved exercises."""
     kinds = (ast.Import, ast.ImportFrom, ast.FunctionDef)
     found = {}
-    for _, source in SOURCE.solved_cells():
+    for _, source in (cell for evening in SOURCES for cell in evening.solved_cells()):
         lines = [ast.unparse(node) for node in ast.parse(source).body if isinstance(node, kinds)]
         exec("\n".join(lines), found)
     return found
@@ -137,7 +143,7 @@ def test_formula_15_7(g, R):
     says("15.10", "at most $R^{g+1}e^R/(g + 1)!$")
 
 
-# ---------------------------------------------------------------------- 15.4
+# ---------------------------------------------------------------------- 15.7 the best polynomial
 @pytest.mark.parametrize(("g", "R"), [(1, 0.5), (3, 1.0), (5, 2.0), (7, 4.0)])
 def test_remez_as_shown_is_the_librarys_minimax(g, R):
     assert LESSON["remez"](g, R) == pytest.approx(lowrank.polynomial("minimax", g, R).coefficients, rel=1e-5)
@@ -162,17 +168,17 @@ def test_chebyshev_goes_through_exp_at_the_nodes_of_the_text():
     for g, R in ((2, 1.0), (5, 3.0)):
         nodes = R * np.cos(np.pi * (np.arange(g + 1) + 0.5) / (g + 1))
         assert Polynomial(polynomials.chebyshev(g, R))(nodes) == pytest.approx(np.exp(nodes))
-    says("15.4", r"s = R\cos\bigl(\pi(j + \tfrac12)/(g + 1)\bigr)")
+    says("15.7", r"s = R\cos\bigl(\pi(j + \tfrac12)/(g + 1)\bigr)")
 
 
-# ---------------------------------------------------------------------- 15.5
+# ---------------------------------------------------------------------- 15.6 a row's own
 X, W = hermegauss(80)
 W = W / W.sum()
 
 
 @pytest.mark.parametrize("sigma", [0.25, 0.5, 0.85])
 @pytest.mark.parametrize("g", [2, 3, 4, 5])
-def test_formulas_15_9_to_15_11(sigma, g):
+def test_formulas_15_10_and_15_11_and_their_series(sigma, g):
     """The projection in the mean square under N(0, σ²), by quadrature, and what it leaves."""
     s = sigma * X
     terms = [sigma**l / factorial(l) * hermeval(X, np.eye(g + 1)[l]) for l in range(g + 1)]
@@ -191,18 +197,18 @@ def test_formulas_15_9_to_15_11(sigma, g):
     left = (W * (np.exp(s) - best) ** 2).sum() / (W * np.exp(2 * s)).sum()
     assert left**0.5 == pytest.approx(LESSON["poisson_rule"](sigma, g))
     assert predicted_error(np.array([sigma**2]), g) == pytest.approx(left**0.5)
-    says("15.5", r"\frac{\sigma^l}{l!},\mathrm{He}_l", r"\sqrt{\Pr[\mathrm{Poisson}(\sigma^2) > g]}")
-    says("15.5", r"\sum_{m=0}^{\lfloor (g-l)/2 \rfloor} \frac{(-\sigma_i^2/2)^m}{m!}")
+    says("15.6", r"\frac{\sigma^l}{l!},\mathrm{He}_l", r"\sqrt{\Pr[\mathrm{Poisson}(\sigma^2) > g]}")
+    says("15.6", r"\sum_{m=0}^{\lfloor (g-l)/2 \rfloor} \frac{(-\sigma_i^2/2)^m}{m!}")
 
 
-def test_formula_15_8_and_that_softmax_does_not_see_the_mean_key():
+def test_the_variance_of_15_6_and_that_softmax_does_not_see_the_mean_key():
     rng = np.random.default_rng(3)
     q, K = rng.standard_normal((6, 5)), rng.standard_normal((70, 5)) + 2
     C = np.cov(K.T, bias=True)
     assert np.einsum("ia,ab,ib->i", q, C, q) == pytest.approx((q @ K.T).var(axis=1))
     shifted = exact.softmax(q @ (K - K.mean(axis=0)).T)
     assert shifted == pytest.approx(exact.softmax(q @ K.T))
-    says("15.5", r"\sigma_i^2 = q_i^\top C, q_i")
+    says("15.6", r"\sigma_i^2 = q_i^\top C, q_i")
 
 
 def test_own_coefficients_as_shown_are_the_librarys():
@@ -210,7 +216,7 @@ def test_own_coefficients_as_shown_are_the_librarys():
     for g in (1, 2, 3, 4, 7):
         assert (LESSON["own_coefficients"](g, variances) == polynomials.hermite(g, variances)).all()
     assert polynomials.CLIP == 0.8
-    says("15.5", r"\min(\sigma_i^2, 0.8)")
+    says("15.6", r"\min(\sigma_i^2, 0.8)")
 
 
 def unclipped(g, variance):
@@ -239,8 +245,8 @@ def test_even_degrees_are_positive_up_to_a_variance():
     assert all(limits[g] > limits[g - 2] for g in range(8, 25, 2))  # "from there on they rise"
 
 
-# ---------------------------------------------------------------------- 15.6
-def test_formula_15_12_is_attention_with_the_polynomial():
+# ---------------------------------------------------------------------- 15.4 two passes
+def test_formula_15_8_is_attention_with_the_polynomial():
     rng = np.random.default_rng(4)
     Q, K, V = 0.5 * rng.standard_normal((3, 30, 3))
     for g in (2, 4):
@@ -251,10 +257,10 @@ def test_formula_15_12_is_attention_with_the_polynomial():
             Q, K - K.mean(axis=0), V, degree=g, polynomial="taylor", engine="numpy"
         )  # the library subtracts the mean key
         assert LESSON["two_passes"](Q, K - K.mean(axis=0), V, g) == pytest.approx(plain)
-    says("15.6", r"\phi(q_i), T", r"T = \sum_j \psi(k_j)^\top,[1, v_j]", "2Nr(d+1)")
+    says("15.4", r"\phi(q_i), T", r"T = \sum_j \psi(k_j)^\top,[1, v_j]", "2Nr(d+1)")
 
 
-def test_the_schedule_of_15_6_moves_its_closed_form():
+def test_the_schedule_of_15_4_moves_its_closed_form():
     Q, K, V = np.random.default_rng(17).uniform(-1, 1, (3, 512, 4))
     given = LESSON["features_for"](4, 3)
     done = run(LESSON["my_low_rank"], M=188, Q=Q, K=K, V=V, **given)
@@ -265,9 +271,9 @@ def test_the_schedule_of_15_6_moves_its_closed_form():
     assert LESSON["taylor_weight"]((0, 0)) == 0.5 and LESSON["taylor_weight"]((0, 1)) == 1
 
 
-# ---------------------------------------------------------------------- 15.7
+# ---------------------------------------------------------------------- 15.5 tiles of the state
 @pytest.mark.parametrize(("d", "g", "N"), [(3, 2, 7), (12, 3, 40), (5, 3, 11)])
-def test_formulas_15_13_and_15_14(d, g, N):
+def test_both_lines_of_15_9(d, g, N):
     r = comb(d + g, g)
     for pieces in (2, 3, 5):
         rc = -(-r // pieces)
@@ -278,10 +284,10 @@ def test_formulas_15_13_and_15_14(d, g, N):
         c = -(-(d + 1) // Bd)
         if c > 1:
             assert costs.low_rank(N, d, g=g, rc=r, Bd=Bd).total == 2 * N * d * (c + 1) + N * c
-    says("15.7", "W = 3Ndk + Nd,(2k - 1) + 2N(k - 1)", "W = 2Nd,(c + 1) + Nc")
+    says("15.5", "3Ndk + Nd,(2k - 1) + 2N(k - 1)", "2Nd,(c + 1) + Nc")
 
 
-def test_the_leading_terms_of_15_13_and_15_14():
+def test_the_leading_terms_of_15_9():
     """Large d and a state of many times M: 5 and 2 times rNd²/M."""
     d, g, N = 512, 2, 10**6
     r = rank_of(d, g)
@@ -293,7 +299,7 @@ def test_the_leading_terms_of_15_13_and_15_14():
 
 
 @given(*[st.integers(1, 10**6)] * 2, st.integers(1, 10**4), st.integers(1, 10**6))
-def test_formula_15_15(N, r, d, M):
+def test_the_bound_of_15_5(N, r, d, M):
     if d * d <= 2 * M and M < N:
         assert bounds.theorem_low_rank(N, d, r, M) == max(
             0, floor(Fraction(2 * r * N * d * d, M) - M - r * d)
@@ -301,14 +307,17 @@ def test_formula_15_15(N, r, d, M):
     else:
         with pytest.raises(bounds.OutsideRegime):
             bounds.theorem_low_rank(N, d, r, M)
-    says("15.7", r"W \ge \frac{2rNd^2}{M} - M - rd", "M < N")
+    says("15.5", r"W \ge \frac{2rNd^2}{M} - M - rd", "M < N")
 
 
-def test_crossings_stay_between_the_ranks_of_15_7():
+def test_crossings_stay_between_the_ranks_of_15_5():
     asked = ((12, 3, 4096), (12, 4, 4096), (12, 4, 16384), (64, 2, 65536), (64, 3, 65536))
     for whole, least, most in ((False, 0.555, 0.705), (True, 0.995, 1.405)):
         ranks = [schedules.crossing(*at, whole_rows=whole).ranks for at in asked]
         assert least < min(ranks) and max(ranks) < most
+    assert schedules.crossing(64, 3, 65536).tiles == {"rc": 16367, "Bd": 4}  # "a third of the rows"
+    assert rank_of(64, 3) + 64 + 1 <= 65536  # "a whole column would fit"
+    assert "tiles of 4 columns and a third of the rows are cheaper" in SOURCES[0].section("15.5")
     fits = schedules.crossing(12, 3, 16384)  # ahead as soon as F3 reads its keys a second time
     assert schedules.flash_optimal.tiles(10**6, 12, 16384)["Br"] + 1 == fits.N
     assert fits.tiles == {"rc": 455, "Bd": 13}
@@ -372,6 +381,8 @@ def test_real_heads_in_15_9():
     others = np.delete(head.Q, S.max(axis=1).argmax(), axis=0)
     rule = next(g for g, error in enumerate(kind.predicted, 1) if error <= 0.01)
     assert rule == lowrank.advise(others, head.K).degree == 5  # "that one row carries the error"
+    assert LESSON["degree_for"](kind.logit_std, 0.01) == 4
+    says("15.9", "says 4 for this $\\sigma$, and 5 averaged over the rows")
     assert all(advice.exact_is_better for advice in found.values())
 
 
@@ -385,7 +396,7 @@ def test_the_exponent_of_15_10():
 
 
 # ---------------------------------------------------------------------- the exercises' own ground
-def test_the_scores_of_15_3_keep_every_polynomial_positive_or_its_negative():
+def test_the_scores_of_15C_keep_every_polynomial_positive_or_its_negative():
     for seed in range(20):
         for case in find("15C").cases(np.random.default_rng(seed)):
             assert np.isfinite(case.expected).all()
@@ -395,7 +406,7 @@ def test_the_scores_of_15_3_keep_every_polynomial_positive_or_its_negative():
         assert Polynomial(c)(np.linspace(-0.9, 0.9, 200)).min() > 0.05
 
 
-def test_the_cases_of_15_2_have_errors_inside_outside_and_out_of_order():
+def test_the_cases_of_15B_have_errors_inside_outside_and_out_of_order():
     for seed in range(10):
         for case in find("15B").cases(np.random.default_rng(seed)):
             make, R, error = (case.inputs[name] for name in ("make", "R", "error"))
@@ -416,7 +427,7 @@ def test_the_cases_of_15_2_have_errors_inside_outside_and_out_of_order():
                 assert exercises.largest_error(np.asarray(make(g, R)), 2 * R) > 2 * largest
 
 
-def test_every_case_of_15_4_has_safe_rows_and_most_have_others():
+def test_every_case_of_15D_has_safe_rows_and_most_have_others():
     for seed in range(10):
         cases = find("15D").cases(np.random.default_rng(seed))
         assert all(case.expected.any() for case in cases)
@@ -428,3 +439,41 @@ def test_every_case_of_15_4_has_safe_rows_and_most_have_others():
         reach = np.linalg.norm(Q, axis=1) * np.linalg.norm(K, axis=1).max()
         positive_there = (Polynomial(c)(reach) > 0) & (Polynomial(c)(-reach) > 0)
         assert (positive_there & ~again.expected).any()
+
+
+# ---------------------------------------------------------------------- 15E
+def _run(function, case):
+    """The ledger of a schedule on a case, with its moves, and its values."""
+    done = run(function, M=10**6, **case.inputs)
+    return done.ledger, done.O
+
+
+def test_what_is_handed_out_to_repair_is_what_the_lesson_measured():
+    handed_out = build("15E", exercise_source("15E", solved=False))
+    for case in find("15E").cases(np.random.default_rng(0)):
+        ours, shown = _run(exercises.columns_gone_wrong, case), _run(handed_out, case)
+        assert ours[0] == shown[0] and ours[0].moves == shown[0].moves and (ours[1] == shown[1]).all()
+        assert ours[1] == pytest.approx(case.expected)  # its values are right
+
+
+def test_the_budget_of_15E_is_what_the_reference_moves_and_the_faults_are_two():
+    for seed in range(3):
+        for case in find("15E").cases(np.random.default_rng(seed)):
+            (N, d), r = case.inputs["Q"].shape, len(case.inputs["phi"])
+            turns, columns = -(-d // case.inputs["Bd"]), min(case.inputs["Bd"], d)
+            repaired, _ = _run(LESSON["my_columns"], case)
+            wrong, _ = _run(exercises.columns_gone_wrong, case)
+            assert repaired == case.budget and repaired.peak == case.M
+            assert wrong.total - repaired.total == wrong.reads["V"] - N * d == (turns - 1) * N * d
+            following = 0 if turns == 1 else d - columns if turns == 2 else columns
+            in_a_turn = r * (1 + columns) + max(2 * d, d + columns + 1)  # k and v, or q, o and l
+            assert wrong.peak == max(in_a_turn, r * (1 + columns + following))
+
+
+def test_the_run_of_15_12_has_the_faults_that_the_text_tells():
+    Q, K, V = np.random.default_rng(20).uniform(-1, 1, (3, 24, 6))
+    given = exercises.features_of(6, exercises.taylor(2))
+    wrong = run(exercises.columns_gone_wrong, M=200, Q=Q, K=K, V=V, Bd=2, **given).ledger
+    right = exercises.columns_in_turn(24, 6, 28, 2)
+    assert (wrong.total - right.total, wrong.peak, right.peak) == (288, 140, 93)
+    says("15.12", "288 words too many", "140 words with the row sums", "93 words. Its values are right")

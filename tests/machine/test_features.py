@@ -31,7 +31,7 @@ def test_the_features_are_products_of_coordinates_and_take_no_room():
         used = m.used
         Features(FACTORS).add_outer(state, x, v)
         assert (value(m, state) == VALUES[:, None] * V).all()
-        Features(FACTORS, [1, 0.5, 2, 0]).add_mean(o, x, state)
+        Features(FACTORS, [1, 0.5, 2, 0]).add_product(o, x, state)
         wanted = 1 + np.array([1, 0.5, 2, 0]) * VALUES @ (VALUES[:, None] * V)
         assert value(m, o)[0] == pytest.approx(wanted, rel=1e-15)
         Features(FACTORS).add_outer(state[:, :1], x)
@@ -43,7 +43,7 @@ def test_a_dry_run_moves_and_holds_as_much():
     m, A, B = machine(dry=True)
     with m.load(A, 0) as x, m.load(B, 0) as v, m.zeros(4, 2) as state:
         Features(FACTORS).add_outer(state, x, v)
-        Features(FACTORS).add_mean(v, x, state)
+        Features(FACTORS).add_product(v, x, state)
         assert m.used == 3 + 2 + 8 == m.ledger.peak
 
 
@@ -59,7 +59,7 @@ def test_shapes_that_do_not_match_are_named(dry):
     ):
         features.add_outer(m.zeros(3, 2), x, v)
     with pytest.raises(WrongShape, match=r"has shape \(1, 3\); with zeros \(4, 2\) .* it must be \(1, 2\)"):
-        features.add_mean(m.zeros(1, 3), x, state)
+        features.add_product(m.zeros(1, 3), x, state)
     with pytest.raises(WrongShape, match="these are features of one row"):
         features.add_outer(state, m.zeros(2, 3), v)
 
@@ -72,7 +72,7 @@ def test_words_enter_as_tiles_only():
         with pytest.raises((BareArray, TypeError)):
             features.add_outer(*arguments)
     with pytest.raises(BareArray):
-        features.add_mean(np.zeros((1, 2)), x, state)
+        features.add_product(np.zeros((1, 2)), x, state)
     with pytest.raises(MachineError, match="belongs to another machine"):
         features.add_outer(state, machine()[0].zeros(1, 3), v)
     v.free()
@@ -87,9 +87,9 @@ def test_what_is_filled_is_not_read_for_another_feature():
     with pytest.raises(MachineError, match="cannot take up features times itself"):
         one.add_outer(state, x, state)
     with pytest.raises(MachineError, match="cannot take up features times itself"):
-        one.add_mean(x, x, state)
+        one.add_product(x, x, state)
     with pytest.raises(MachineError, match="cannot take up features times itself"):
-        one.add_mean(state, x, state[:, :])
+        one.add_product(state, x, state[:, :])
 
 
 @pytest.mark.parametrize(

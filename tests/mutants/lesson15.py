@@ -9,6 +9,7 @@ from numpy.polynomial import Polynomial
 
 from iocourse import lowrank, monomials, schedules
 from iocourse.course.checking import OWN, RUNS
+from iocourse.course.exercises.lesson15 import columns_gone_wrong
 from iocourse.lowrank.polynomials import largest_error, positive_to, relative_error_at
 
 # ---------------------------------------------------------------------- 15A
@@ -299,8 +300,8 @@ def values_in_one_tile(m, Q, K, V, *, phi, psi):
         v.free()
     for i in range(N):
         q, o, l = m.load(Q, i), m.zeros(1, d), m.zeros(1, 1)
-        phi.add_mean(o, q, T)
-        phi.add_mean(l, q, sums)
+        phi.add_product(o, q, T)
+        phi.add_product(l, q, sums)
         o /= l
         m.store(o, O, i)
         for tile in (q, o, l):
@@ -320,7 +321,7 @@ def sums_in_the_last_column(m, Q, K, V, *, phi, psi):
         for i in m.blocks(N, 1):
             with m.load(Q, i) as q, m.zeros(1, d + 1) as row:
                 q *= d**-0.5
-                phi.add_mean(row, q, state)
+                phi.add_product(row, q, state)
                 o, l = row[:, :d], row[:, d:]
                 o /= l
                 m.store(o, O, i)
@@ -339,7 +340,7 @@ def state_a_query(m, Q, K, V, *, phi, psi):
                     psi.add_outer(state[:, 1:], k, v)
             with m.load(Q, i) as q, m.zeros(1, d + 1) as o:
                 q *= d**-0.5
-                phi.add_mean(o, q, state)
+                phi.add_product(o, q, state)
                 o[:, 1:] /= o[:, :1]
                 m.store(o[:, 1:], O, i)
     return O
@@ -359,7 +360,7 @@ def sums_first(m, Q, K, V, *, phi, psi):
         for i in m.blocks(N, 1):
             with m.load(Q, i) as q, m.zeros(1, d + 1) as o:
                 q *= d**-0.5
-                phi.add_mean(o, q, state)
+                phi.add_product(o, q, state)
                 o[:, 1:] /= o[:, :1]
                 m.store(o[:, 1:], O, i)
     return O
@@ -377,7 +378,7 @@ def keys_all_at_once(m, Q, K, V, *, phi, psi):
         for i in m.blocks(N, 1):
             with m.load(Q, i) as q, m.zeros(1, d + 1) as o:
                 q *= d**-0.5
-                phi.add_mean(o, q, state)
+                phi.add_product(o, q, state)
                 o[:, 1:] /= o[:, :1]
                 m.store(o[:, 1:], O, i)
     return O
@@ -428,7 +429,7 @@ TWO_PASSES = Suite(
             "row-sums-without-their-sign", WEIGHTS, (DIVIDED, f"np.abs(o[:, :1], out=o[:, :1]); {DIVIDED}")
         ),
         Mutant("phi-on-both-sides", WEIGHTS, ("psi.add_outer", "phi.add_outer")),
-        Mutant("weights-twice", SAME, ("phi.add_mean", "psi.add_mean")),
+        Mutant("weights-twice", SAME, ("phi.add_product", "psi.add_product")),
         Mutant(
             "K-again-for-V",
             K_ONCE,
@@ -584,4 +585,126 @@ SAFE = Suite(
     ),
 )
 
-SUITES = (FEATURES, DEGREE, TWO_PASSES, SAFE)
+# ---------------------------------------------------------------------- 15E
+V_RIGHT, FITS_RIGHT = (
+    "V is read once, and the values are right",
+    "fits in fast memory, and the values are right",
+)
+Q_TURN, K_TURN = "Q is read once a turn", "K is read once a turn"
+TURNS = "no more words move than 2Nd a turn and 2Nd"
+
+
+def a_pass_for_the_row_sums(state, sums, psi, k, v, first):
+    """What a key and its value do to the state."""
+    if first:
+        psi.add_outer(sums, k)
+    psi.add_outer(state, k, v)
+
+
+def in_two_functions(m, Q, K, V, *, phi, psi, Bd):
+    """The state in a `with`, keys taken in by a function, numbers for blocks."""
+    N, d = Q.shape
+    O, sums = m.new("O", (N, d)), m.zeros(len(psi), 1)
+    for start in range(0, d, Bd):
+        c = (start, min(start + Bd, d))
+        with m.zeros(len(psi), c[1] - c[0]) as state:
+            for j in range(N):
+                with m.load(V, (j, j + 1), c) as v, m.load(K, (j, j + 1)) as k:
+                    a_pass_for_the_row_sums(state, sums, psi, k, v, start == 0)
+            for i in range(N):
+                q, o, l = m.load(Q, (i, i + 1)), m.zeros(1, c[1] - c[0]), m.zeros(1, 1)
+                q *= d**-0.5
+                phi.add_product(l, q, sums)
+                phi.add_product(o, q, state)
+                o /= l
+                m.store(o, O, (i, i + 1), c)
+                for tile in (q, o, l):
+                    tile.free()
+    return O
+
+
+def one_state_for_sums_and_columns(m, Q, K, V, *, phi, psi, Bd):
+    """The first column of one tile are the row sums, the others are set to 0 when a turn begins."""
+    N, d = Q.shape
+    O, width = m.new("O", (N, d)), min(Bd, d)
+    with m.zeros(len(psi), 1 + width) as both:
+        for c in m.blocks(d, Bd):
+            state = both[:, 1 : 1 + c.stop - c.start]
+            state *= 0.0
+            for j in m.blocks(N, 1):
+                with m.load(K, j) as k:
+                    if c.first:
+                        psi.add_outer(both[:, :1], k)
+                    with m.load(V, j, c) as v:
+                        psi.add_outer(state, k, v)
+            for i in m.blocks(N, 1):
+                with m.load(Q, i) as q, m.zeros(1, c) as o, m.zeros(1, 1) as l:
+                    q *= d**-0.5
+                    phi.add_product(o, q, state)
+                    phi.add_product(l, q, both[:, :1])
+                    o /= l
+                    m.store(o, O, i, c)
+    return O
+
+
+def all_columns_at_once(m, Q, K, V, *, phi, psi, Bd):
+    """The schedule of 15C: fewer words, and no room for it."""
+    return sums_in_the_last_column(m, Q, K, V, phi=phi, psi=psi)
+
+
+def as_it_was(m, Q, K, V, *, phi, psi, Bd):
+    return columns_gone_wrong(m, Q, K, V, phi=phi, psi=psi, Bd=Bd)
+
+
+def nothing_moves(m, Q, K, V, *, phi, psi, Bd):
+    """Zeros, which fit and read V not once."""
+    O = m.new("O", Q.shape)
+    for i in m.blocks(Q.shape[0], 1):
+        with m.zeros(i, Q.shape[1]) as o:
+            m.store(o, O, i)
+    return O
+
+
+LOADS = "with m.load(K, j) as k, m.load(V, j, c) as v:"
+REPAIR = Suite(
+    id="15E",
+    mutants=(
+        Mutant(
+            "whole-rows-of-V",
+            V_RIGHT,
+            (LOADS, LOADS.replace("j, c", "j")),
+            ("psi.add_outer(state, k, v)", "psi.add_outer(state, k, v[:, c.start : c.stop])"),
+        ),
+        Mutant("old-state-kept", FITS_RIGHT, ("state.free()", "pass")),
+        Mutant(
+            "freed-too-early",
+            RUNS,
+            ("for i in m.blocks(N, 1):", "state.free()\n            for i in m.blocks(N, 1):"),
+        ),
+        Mutant("sums-every-turn", SAME, ("if c.first:", "if True:")),
+        Mutant("sums-in-the-last-turn", SAME, ("if c.first:", "if c.last:")),
+        Mutant("missing-scale", SAME, ("q *= d**-0.5", "pass")),
+        Mutant("phi-on-both-sides", WEIGHTS, ("psi.add_outer", "phi.add_outer")),
+        Mutant("never-divided", SAME, ("o /= l", "pass")),
+        Mutant("first-columns-every-turn", SAME, (LOADS, LOADS.replace("j, c", "j, (0, c.stop - c.start)"))),
+        Mutant(
+            "K-again-for-V", K_TURN, ("psi.add_outer(state", "k = m.load(K, j, into=k); psi.add_outer(state")
+        ),
+        Mutant("Q-loaded-twice", Q_TURN, ("q *= d**-0.5", "q = m.load(Q, i, into=q); q *= d**-0.5")),
+        Mutant("O-before-the-division", O_ONCE, ("o /= l", "m.store(o, O, i, c); o /= l")),
+        Mutant(
+            "state-is-stored",
+            TURNS,
+            ("state.free()", "m.store(state, m.new('T', state.shape), (0, len(psi))); state.free()"),
+        ),
+    ),
+    right=(in_two_functions, one_state_for_sums_and_columns),
+    cheats=(
+        (as_it_was, V_RIGHT),
+        (as_it_was, FITS_RIGHT),
+        (all_columns_at_once, FITS_RIGHT),
+        (nothing_moves, SAME),
+    ),
+)
+
+SUITES = (FEATURES, DEGREE, TWO_PASSES, SAFE, REPAIR)

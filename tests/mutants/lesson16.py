@@ -271,7 +271,7 @@ def by_hand(m, Q, K, V, dO, T, *, phi, psi):
     dQ, dK, dV = (m.new(name, (N, d)) for name in ("dQ", "dK", "dV"))
     for i in range(N):
         q, do, both = m.load(Q, (i, i + 1)), m.load(dO, (i, i + 1)), m.zeros(1, d + 1)
-        phi.add_mean(both, q, t)
+        phi.add_product(both, q, t)
         do /= both[:, d:]
         ge = m.zeros(1, d + 1)
         ge[:, :d] = do
@@ -289,7 +289,7 @@ def by_hand(m, Q, K, V, dO, T, *, phi, psi):
     for j in range(N):
         k, one = m.load(K, (j, j + 1)), m.full(1, d + 1, 1.0)
         with m.zeros(1, d) as dv:
-            psi.add_mean(dv, k, U[:, :d])
+            psi.add_product(dv, k, U[:, :d])
             m.store(dv, dV, (j, j + 1))
         with m.load(V, (j, j + 1)) as v:
             one[:, :d] = v
@@ -309,7 +309,7 @@ def tokens_from_the_end(m, Q, K, V, dO, T, *, phi, psi):
     with m.load(T, (0, len(phi))) as t:
         for i in reversed(range(N)):
             with m.load(Q, (i, i + 1)) as q, m.zeros(1, d + 1) as o, m.zeros(1, d + 1) as ge:
-                phi.add_mean(o, q, t)
+                phi.add_product(o, q, t)
                 with m.load(dO, (i, i + 1)) as do:
                     ge[:, :d] = do
                     with (do * o[:, :d]).sum(axis=1, keepdims=True) as products:
@@ -328,7 +328,7 @@ def tokens_from_the_end(m, Q, K, V, dO, T, *, phi, psi):
                 ve[:, :d] = v
                 with m.zeros(1, d) as dk, m.zeros(1, d + 1) as dv:
                     psi.add_gradient(dk, k, U, ve)
-                    psi.add_mean(dv, k, U)
+                    psi.add_product(dv, k, U)
                     m.store(dk, dK, (j, j + 1))
                     m.store(dv[:, :d], dV, (j, j + 1))
     return dQ, dK, dV
@@ -343,7 +343,7 @@ def state_for_each_query(m, Q, K, V, dO, T, *, phi, psi):
             q, do = m.load(Q, (i, i + 1)), m.load(dO, (i, i + 1))
             o, ge, dq = m.zeros(1, d + 1), m.zeros(1, d + 1), m.zeros(1, d)
             with m.load(T, (0, len(phi))) as t, q, do, o, ge, dq:
-                phi.add_mean(o, q, t)
+                phi.add_product(o, q, t)
                 ge[:, :d] = do
                 ge[:, d:].add_product(do, o[:, :d].T)
                 ge[:, d:] /= o[:, d:]
@@ -357,7 +357,7 @@ def state_for_each_query(m, Q, K, V, dO, T, *, phi, psi):
                 ve[:, :d] = v
                 with m.zeros(1, d) as dk, m.zeros(1, d) as dv:
                     psi.add_gradient(dk, k, U, ve)
-                    psi.add_mean(dv, k, U[:, :d])
+                    psi.add_product(dv, k, U[:, :d])
                     m.store(dk, dK, (j, j + 1))
                     m.store(dv, dV, (j, j + 1))
     return dQ, dK, dV
@@ -381,7 +381,7 @@ SWEEPS = Suite(
         ),
         Mutant("phi-for-keys", SWEEP_VALUES, ("psi.add_gradient(dk", "phi.add_gradient(dk")),
         Mutant("psi-for-queries", SWEEP_VALUES, ("phi.add_outer(U", "psi.add_outer(U")),
-        Mutant("weights-forgotten-in-dV", SWEEP_VALUES, ("psi.add_mean(dv", "phi.add_mean(dv")),
+        Mutant("weights-forgotten-in-dV", SWEEP_VALUES, ("psi.add_product(dv", "phi.add_product(dv")),
         Mutant("zero-beside-v", SWEEP_VALUES, ("m.full(1, d + 1, 1.0)", "m.zeros(1, d + 1)")),
         Mutant(
             "dK-for-dV",

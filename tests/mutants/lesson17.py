@@ -264,7 +264,7 @@ def even_degree(sigma, error):
 
 
 def by_own_formulas(N, d, M, sigma, error, w):
-    """Words and footprints without the library, by (4.5), 4Nd, (15.13) and their like."""
+    """Words and footprints without the library, by (4.5), 4Nd, (15.9) and their like."""
     Br = min(N, (M - d) // (2 * d + 3))
     if w is not None:
         if 2 * d * min(2 * w + 1, N) + 2 * d + 3 <= M:

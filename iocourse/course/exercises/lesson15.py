@@ -1,4 +1,4 @@
-"""Exercises of lesson 15: features, the smallest degree, attention in two passes, rows that are safe."""
+"""Exercises of lesson 15: features, smallest degree, two passes, rows that are safe, a schedule to repair."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from ... import costs
 from ...guard import no_calls_into
-from ...machine import Features
-from ..budgets import every_input_loaded, fits, reads, total_within, writes
+from ...ledger import Ledger
+from ...machine import Features, Machine, Slow
+from ..budgets import every_input_loaded, fits, reads, reads_within, total_within, writes
 from ..exercise import (
     Case,
     Exercise,
@@ -395,7 +396,7 @@ TWO_PASSES = Exercise(
         "the three inputs come?",
         "Make the state of len(psi) rows and d + 1 columns. First loop: a key and its value go into the "
         "state, the key alone into one of the columns. Second loop: a query takes d + 1 words from it.",
-        "One add_mean on a row of d + 1 words gives output and row sum together. Divide the view of the "
+        "One add_product on a row of d + 1 words gives output and row sum together. Divide the view of the "
         "output in place by the view of the sum, which has shape (1, 1), and store that view.",
     ),
     cases=_pass_cases,
@@ -546,4 +547,112 @@ SAFE = Exercise(
     play=_play_safe,
 )
 
-EXERCISES = (FEATURES, DEGREE, TWO_PASSES, SAFE)
+
+# ---------------------------------------------------------------------- 15E a schedule to repair
+RAGGED, ALL = "a last turn of fewer columns", "one turn"
+
+
+def columns_gone_wrong(
+    m: Machine, Q: Slow, K: Slow, V: Slow, *, phi: Features, psi: Features, Bd: int
+) -> Slow:
+    """Low rank by columns of the state, with the two faults that exercise 15E asks to find and to repair."""
+    N, d = Q.shape
+    O = m.new("O", (N, d))
+    with m.zeros(len(psi), 1) as sums:
+        for c in m.blocks(d, Bd):
+            state = m.zeros(len(psi), c)  # (r, Bd)
+            for j in m.blocks(N, 1):
+                with m.load(K, j) as k, m.load(V, j) as v:
+                    if c.first:
+                        psi.add_outer(sums, k)
+                    psi.add_outer(state, k, v[:, c.start : c.stop])
+            for i in m.blocks(N, 1):
+                with m.load(Q, i) as q, m.zeros(1, c) as o, m.zeros(1, 1) as l:
+                    q *= d**-0.5
+                    phi.add_product(o, q, state)
+                    phi.add_product(l, q, sums)
+                    o /= l
+                    m.store(o, O, i, c)
+    return O
+
+
+def columns_in_turn(N: int, d: int, r: int, Bd: int) -> Ledger:
+    """Words where the row sums' column stays and those of V take turns: Q and K for each turn, V and O once.
+
+    Footprint r(Bd + 1) for the state, and d + Bd + 1 for a query, its part of O and its row sum.
+    """
+    turns, columns = -(-d // Bd), min(Bd, d)
+    words = N * d
+    return Ledger(
+        reads={"Q": turns * words, "K": turns * words, "V": words},
+        writes={"O": words},
+        peak=r * (columns + 1) + d + columns + 1,
+        sizes=dict.fromkeys("QKVO", words),
+    )
+
+
+def _turn_cases(rng: np.random.Generator) -> list[Case]:
+    """Turns of equal width, a ragged last one, one column a turn, all at once, other weights, one token."""
+    other = [1.0, 0.9, 0.6, 0.1]
+    asked: list[tuple[str, int, int, Sequence[float] | Array, int]] = [
+        ("equal turns", 9, 6, taylor(2), 2),
+        (RAGGED, 12, 5, taylor(2), 2),
+        ("one column a turn", 8, 3, taylor(3), 1),
+        (ALL, 11, 4, taylor(2), 4),
+        (f"{ALL}, room for more", 7, 3, taylor(1), 5),
+        (OTHER, 13, 4, other, 2),
+        (f"{OTHER}, negative", 8, 3, [-c for c in other], 2),
+        ("one token", 1, 4, taylor(2), 2),
+    ]
+    return [_turn_case(_pass_case(rng, label, N, d, c), N, d, Bd) for label, N, d, c, Bd in asked]
+
+
+def _turn_case(case: Case, N: int, d: int, Bd: int) -> Case:
+    """The same problem, with Bd columns a turn and no word of room to spare."""
+    budget = columns_in_turn(N, d, len(case.inputs["phi"]), Bd)
+    label = f"{case.label}, Bd={Bd}"
+    return Case(label, {**case.inputs, "Bd": Bd}, case.expected, budget.peak, budget)
+
+
+TURN_VALUES = values("values equal attention with the same polynomial")
+
+
+def _beside_right_values(asked: Property) -> Property:
+    """The property with right values: what is handed out has those, and zeros move few words."""
+
+    def judge(trials: Sequence[Trial]) -> str | None:
+        return "the values are not right" if TURN_VALUES.judge(trials) else asked.judge(trials)
+
+    return Property(f"{asked.name}, and the values are right", judge)
+
+
+REPAIR = Exercise(
+    id="15E",
+    title="A schedule to repair",
+    function="my_columns",
+    difficulty=2,
+    importance=2,
+    minutes=10,
+    hints=(
+        "Two faults, one for words and one for room. Which array is read more often than a turn's share of "
+        "it, and what stands above the limit between two turns?",
+        "A turn needs Bd columns of V. What does it load? And when its columns of O are finished, who still "
+        "needs its columns of the state?",
+        "A load takes a second range, of columns; the row that comes is then as wide as the state. A tile "
+        "whose name is given to a new one is there until the new one has been made: free it before that.",
+    ),
+    cases=_turn_cases,
+    properties=(
+        idle(TURN_VALUES),
+        idle(values_in("the weights that psi carries are used", OTHER)),
+        _beside_right_values(reads_within("V", "V is read once")),
+        _beside_right_values(fits()),
+        every_input_loaded("Q", "K", "V"),
+        *reads(Q="once a turn", K="once a turn"),
+        *writes(O="once"),
+        total_within("no more words move than 2Nd a turn and 2Nd"),
+    ),
+    play=run_schedule,
+)
+
+EXERCISES = (FEATURES, DEGREE, TWO_PASSES, SAFE, REPAIR)

@@ -246,8 +246,8 @@ SWEEPS = Exercise(
     minutes=20,
     hints=(
         "Which of T and U does the sweep over the queries need, and which does it make? And the other sweep?",
-        "A query's numerators and denominator come from T with add_mean; with them G = [dO, -dO·O]/den. Its "
-        "gradient is add_gradient with T and G; U takes up its features times G. A key has [v, 1] for G.",
+        "A query's numerators and denominator come from T with add_product; with them G = [dO, -dO·O]/den. "
+        "Its gradient is add_gradient with T and G; U takes up its features times G. A key has [v, 1] for G.",
         "Queries use phi and keys psi, in both sweeps: phi with T for the output and dQ, phi to make U, psi "
         "with U for dV (its first d columns) and dK. G is [dO, -δ] over den: divide by den once.",
     ),
