@@ -1,12 +1,12 @@
 # %% [markdown]
 # # 16 The gradient in almost linear time
 #
-# Lesson 15 put a polynomial in the place of the exponential, and attention became two products with a small state that does not grow with $N$. Training needs the gradient as well. The paper that this lesson follows, 2408.13233, shows that where the entries are bounded it too can be approximated in almost linear time, for any loss and any number of layers. We go through its decomposition step by step and come to a product that is too wide to be built. There is a way not to build it, and a better one, which differentiates the features instead of the matrices. In the end a backward pass reads its inputs once, writes its results once, and moves one small state besides.
+# Lesson 15 put a polynomial in the place of the exponential, and attention became two products with a small state that does not grow with $N$. Training needs the gradient as well. The paper that this lesson follows, 2408.13233, shows that where the entries are bounded it too can be approximated in almost linear time, for any loss and any number of layers. We read its decomposition on a page and come to a product that is too wide to be built. There is a way not to build it, and a better one, which differentiates the features instead of the matrices. In the end a backward pass reads its inputs once, writes its results once, and moves one small state besides.
 #
 # **What you will learn**
 #
 # - to write the gradient in the paper's letters, for any loss, and to say which of its matrices matter;
-# - to multiply two matrices of low rank entry by entry, and to use the result without forming it;
+# - what the product of two matrices of low rank, entry by entry, costs, and how it is used without being formed;
 # - to pull a gradient back through monomials, one multiplication after the other;
 # - to say why a gradient loses one degree, and what the lost degree costs;
 # - to compute $dQ$, $dK$ and $dV$ in two sweeps, for $7Nd$ words and a state;
@@ -14,11 +14,11 @@
 #
 # **Prerequisites**: lesson 06 (the gradients and the D trick) and lesson 15 (monomials, the state $T$). Signs and terms are on the [notation](notation.md) page.
 #
-# **Minutes**: <!-- minutes -->.
+# **Minutes**: <!-- minutes without 16A -->.
 #
 # <!-- exercises -->
 #
-# Sections 16.8 and 16.9 stand by themselves: if time runs short, read them another day. Section 16.9 needs torch and is passed over without it; everything else is NumPy.
+# Sections 16.5 and 16.6 stand by themselves: if time runs short, read them another day. Section 16.6 needs torch and is passed over without it; everything else is NumPy. First a picture of where the lesson ends:
 
 # %% tags=["setup"]
 import importlib.util
@@ -33,31 +33,29 @@ from iocourse.lowrank import paper_gradient
 from iocourse.machine import Features
 from iocourse.monomials import coordinates, features, plan, pull_back
 
+# %%
+explore.low_rank_sweeps(512, 8, 2, pass_="backward")
+
 # %% [markdown]
+# In one scale, as in lesson 15. $T$ brings the queries what the keys have to say; a second state of the same 405 words, $U$, brings the keys the answer. Nothing of size $N \times N$ is formed, forward or back.
+#
 # Throughout the lesson a score is $s_{ij} = q_i \cdot k_j$, without a scale: where there is one, it is multiplied into $Q$ beforehand, and $dQ$ is multiplied by it afterwards.
 #
-# ## 16.1 The paper's letters
+# ## 16.1 The paper's gradient, on a page
 #
-# We want the gradient of a loss with respect to everything that attention depends on. The paper writes attention of the tokens $X$, one a row, with a matrix $W$ for $W_QW_K^\top$:
+# The paper writes attention of the tokens $X$, one a row, with a matrix $W$ for $W_QW_K^\top$:
 #
 # $$ f = \mathrm{softmax}(XWX^\top), \qquad h = XW_V, \qquad O = fh . \tag{16.1} $$
 #
-# The loss comes after $O$, and behind it may be anything: an activation, ten more layers, a sum over words. All that attention has to know of it is $G = dL/dO$, an array of $N$ rows like $O$. This is what "for any loss" means, and it is how many layers work too: $G$ is what the layer above hands down. From there it goes back
+# The loss comes after $O$, and behind it may be anything: an activation, ten more layers, a sum over words. All that attention has to know of it is $G = dL/dO$, an array of $N$ rows like $O$. This is what "for any loss" means, and it is how many layers work too: $G$ is what the layer above hands down. From there the paper goes back by $q = Gh^\top$, $p_1 = f \circ q$, $p_2 = \mathrm{diag}(p_1\mathbf 1)\,f$ and $p = p_1 - p_2$. Nothing here is new to you: $f$ is $P$, $h$ is $V$, $G$ is $dO$, $q$ is $dP$ and $p$ is $dS$ of lesson 06. The row sums of $p_1$ are the $D_i$ of section 6.4, which the forward pass has already made, and with them $p$ is one product:
 #
-# $$ q = Gh^\top, \qquad p_1 = f \circ q, \qquad p_2 = \mathrm{diag}(p_1\mathbf 1)\,f, \qquad p = p_1 - p_2 , \tag{16.2} $$
+# $$ \delta_i = (p_1\mathbf 1)_i = \sum_c G_{ic}\,O_{ic}, \qquad p = f \circ (Gh^\top - \delta\mathbf 1^\top) = f \circ \bigl([G, -\delta]\,[h, \mathbf 1]^\top\bigr) . \tag{16.2} $$
 #
-# $$ dW = X^\top p X, \qquad dX = pXW^\top + p^\top XW + f^\top G\,W_V^\top, \qquad dW_V = X^\top f^\top G . \tag{16.3} $$
+# With $Q = XW$, $K = X$ and $V = h$ we have $dQ = pK$, $dK = p^\top Q$, $dV = f^\top G$, and everything else follows. $X$ stands in three places of (16.1), so $dX$ has three terms:
 #
-# $X$ stands in three places of (16.1), so $dX$ has three terms; with $p = p_1 - p_2$ written out they are the paper's five. Nothing here is new to you: $f$ is $P$, $h$ is $V$, $G$ is $dO$, $q$ is $dP$ and $p$ is $dS$ of lesson 06. With $Q = XW$, $K = X$ and $V = h$ we have $dQ = pK$, $dK = p^\top Q$, $dV = f^\top G$, and (16.3) is
+# $$ dW = X^\top dQ, \qquad dX = dQ\,W^\top + dK + dV\,W_V^\top, \qquad dW_V = X^\top dV . \tag{16.3} $$
 #
-# $$ dW = X^\top dQ, \qquad dX = dQ\,W^\top + dK + dV\,W_V^\top, \qquad dW_V = X^\top dV . \tag{16.4} $$
-#
-# So three products are to be had: $pK$, $p^\top Q$ and $f^\top G$.
-#
-# **Predict.** $N = 512$, eight columns. The next cell computes (16.1) to (16.3) as they stand. How many times $N^2$ words does it hold at once?
-
-# %% tags=["predict"]
-predict("16.1", squares=5)  #> predict("16.1", squares=...)
+# Is it right for any loss? Take $L = \frac13\sum O^3$, with slope $O^2$, move all inputs a little in random directions, and look at how $L$ changes:
 
 # %%
 def as_the_paper_writes_it(X, W, W_V, slope):
@@ -65,39 +63,21 @@ def as_the_paper_writes_it(X, W, W_V, slope):
     f = exact.softmax(X @ W @ X.T)                 # (N, N)
     h = X @ W_V                                    # (N, d)
     G = slope(f @ h)                               # (N, d)
-    q = G @ h.T                                    # (N, N)
-    p1 = f * q                                     # (N, N)
-    p2 = p1.sum(axis=1, keepdims=True) * f         # (N, N)
-    p = p1 - p2                                    # (N, N)
+    p1 = f * (G @ h.T)                             # (N, N)
+    p = p1 - p1.sum(axis=1, keepdims=True) * f     # (N, N)
     dX = p @ X @ W.T + p.T @ X @ W + f.T @ G @ W_V.T
     return dX, X.T @ p @ X, X.T @ f.T @ G
 
 
-def held(function, *arguments):
-    """The most words that NumPy holds at once during a call."""
-    tracemalloc.start()
-    try:
-        function(*arguments)
-        return tracemalloc.get_traced_memory()[1] / 8
-    finally:
-        tracemalloc.stop()
+def loss(X, W, W_V):
+    O = exact.softmax(X @ W @ X.T) @ X @ W_V
+    return (O**3).sum() / 3
 
 
 rng = np.random.default_rng(16)
 N, d = 512, 8
 X = rng.standard_normal((N, d))
 W, W_V = rng.standard_normal((2, d, d)) / d
-measured("16.1", squares=round(held(as_the_paper_writes_it, X, W, W_V, np.square) / N**2, 1))
-
-# %% [markdown]
-# 5.1: the five matrices of $N \times N$ and a few arrays of $N$ rows. Is it right for any loss? Take $L = \frac13\sum O^3$, with slope $O^2$, move all inputs a little in random directions, and look at how $L$ changes:
-
-# %%
-def loss(X, W, W_V):
-    O = exact.softmax(X @ W @ X.T) @ X @ W_V
-    return (O**3).sum() / 3
-
-
 found = as_the_paper_writes_it(X, W, W_V, np.square)
 moves = [rng.standard_normal(given.shape) for given in (X, W, W_V)]
 ahead, behind = ([x + t * move for x, move in zip((X, W, W_V), moves, strict=True)]
@@ -107,66 +87,20 @@ promised = sum((got * move).sum() for got, move in zip(found, moves, strict=True
 print(f"the loss changes by {change:.6f} a unit, the gradient says {promised:.6f}")
 
 # %% [markdown]
-# The same number twice. The formulas are exact, and quadratic in $N$.
-
-# %% [markdown]
-# ## 16.2 A row sum that is already there
+# The same number twice. The formulas are exact, and quadratic in $N$. Now put an $f$ of low rank into (16.2). With the Taylor polynomial $e_g(s) = \sum_{l \le g} s^l/l!$ a query has the $r = \binom{d+g}{g}$ monomials up to degree $g$ for features, $\phi_a(q) = q^a$, and a key has the same with the weights $w_a = 1/a!$, $\psi_a(k) = w_a k^a$. Then
 #
-# We want $p$ as one product instead of a difference. The obstacle is $p_2$, with its sums over rows of $p_1$. You have met them: they are the $D_i$ of section 6.4, and the way out is the same.
+# $$ e_g(q_i\cdot k_j) = \phi(q_i)\cdot\psi(k_j), \qquad \tilde f = \Phi\Psi^\top \quad\text{with}\quad \Phi = \mathrm{diag}(1/\mathrm{den})\,\phi(Q), \quad \Psi = \psi(K) , \tag{16.4} $$
 #
-# $$ (p_1\mathbf 1)_i = \sum_j f_{ij} \sum_c G_{ic} h_{jc} = \sum_c G_{ic}\,O_{ic} = \delta_i . \tag{16.5} $$
+# where $\mathrm{den}_i = \sum_j e_g(q_i \cdot k_j)$, and the state of the forward pass is $T = \Psi^\top[V, \mathbf 1]$, with $r$ rows and $d + 1$ columns. (The polynomials of lesson 15b have other weights, and the row-adaptive one multiplies $\phi(Q)$ by factors of its own, which count as constants here. Nothing else in this lesson changes.) With $G_e = [G, -\delta]$ and $V_e = [V, \mathbf 1]$ an entry of $\tilde p = \tilde f \circ (G_eV_e^\top)$ is a sum over $a$ times a sum over $c$. Multiplied out it is a sum over pairs $(a, c)$, and so $\tilde p$ is again a product:
 #
-# The forward pass has done the sum over $j$. With $\delta$ the two parts of $p$ join, because both are $f$ times something, entry by entry:
+# $$ \tilde p_{ij} = \sum_{a,c} \bigl(\Phi_{ia}G_{ic}\bigr)\bigl(\Psi_{ja}V_{jc}\bigr), \qquad \tilde p = (\Phi \oslash G_e)\,(\Psi \oslash V_e)^\top, \qquad \text{rank at most } r\,(d+1) . \tag{16.5} $$
 #
-# $$ p = f \circ (Gh^\top - \delta\mathbf 1^\top) = f \circ \bigl([G, -\delta]\,[h, \mathbf 1]^\top\bigr) . \tag{16.6} $$
+# Row $i$ of $\Phi \oslash G_e$ is the Kronecker product of rows $i$ of $\Phi$ and $G_e$; the whole is called the *row-wise Kronecker product*, also Khatri-Rao product. This is the heart of the paper: $\tilde p$ has low rank, so $\tilde pK$ is two thin products, and for a given $r$ the gradient takes time in proportion to $N$. Thin, but not very: at $d = 12$, $g = 3$ each factor has 5,915 columns, and with $N = 40\,960$ and four bytes a number takes 924 MB. Summed in another order, over $a$ first and over $c$ last, it need not be built:
 #
-# On the right stands a matrix of rank $d + 1$: one more column of each factor, $-\delta$ on one side and ones on the other. The ones are those of lesson 15, where a column of ones beside $V$ made the denominators. (There it came first; here it comes last.)
-
-# %%
-f, h = exact.softmax(X @ W @ X.T), X @ W_V
-O, G = f @ h, np.square(f @ h)
-p1 = f * (G @ h.T)
-p = p1 - p1.sum(axis=1, keepdims=True) * f
-delta = (G * O).sum(axis=1, keepdims=True)                            # (N, 1)
-second = np.hstack([G, -delta]) @ np.hstack([h, np.ones((N, 1))]).T   # (N, N)
-row_sums = p1.sum(axis=1, keepdims=True)
-print("delta is the row sum of p1:", np.allclose(row_sums, delta, atol=1e-12))
-print("p is f times the second factor:", np.allclose(p, f * second, atol=1e-12))
-print("rank of the second factor:", np.linalg.matrix_rank(second))
-
-# %% [markdown]
-# Rank 9, with eight columns. What is left of the difficulty is $f$.
-
-# %% [markdown]
-# ## 16.3 Low rank times low rank
+# $$ \tilde p\,x = \sum_{c} \mathrm{diag}(G_{\cdot c})\;\Phi\,\bigl(\Psi^\top\,\mathrm{diag}(V_{\cdot c})\,x\bigr) , \tag{16.6} $$
 #
-# We want (16.6) with an $f$ of low rank. Lesson 15 made one. Let $e_g(s) = \sum_{l \le g} s^l/l!$ be the Taylor polynomial of degree $g$. A query has the $r = \binom{d+g}{g}$ monomials up to that degree for features, $\phi_a(q) = q^a$, and a key has the same with the weights $w_a = 1/a!$, $\psi_a(k) = w_a k^a$. Then
-#
-# $$ e_g(q_i\cdot k_j) = \phi(q_i)\cdot\psi(k_j), \qquad \tilde f = \Phi\Psi^\top \quad\text{with}\quad \Phi = \mathrm{diag}(1/\mathrm{den})\,\phi(Q), \quad \Psi = \psi(K) , \tag{16.7} $$
-#
-# where $\mathrm{den}_i = \sum_j e_g(q_i \cdot k_j)$, and the state of the forward pass is $T = \Psi^\top[V, \mathbf 1]$, with $r$ rows and $d + 1$ columns. (Other polynomials of lesson 15 have other weights, and the row-adaptive one multiplies $\phi(Q)$ by factors of its own, which count as constants here. Nothing else in this lesson changes.)
-#
-# Now $\tilde p = \tilde f \circ (G_eV_e^\top)$ with $G_e = [G, -\delta]$ and $V_e = [V, \mathbf 1]$ is an entry-by-entry product of two products. Write out one entry:
-#
-# $$ \Bigl(\sum_a \Phi_{ia}\Psi_{ja}\Bigr)\Bigl(\sum_c G_{ic}V_{jc}\Bigr) = \sum_{a,c} \bigl(\Phi_{ia}G_{ic}\bigr)\bigl(\Psi_{ja}V_{jc}\bigr) . \tag{16.8} $$
-#
-# It is a product again, and its inner index is the pair $(a, c)$. The matrix with the entries $\Phi_{ia}G_{ic}$ has in its row $i$ the Kronecker product of row $i$ of $\Phi$ and row $i$ of $G_e$. It is called the *row-wise Kronecker product*, also Khatri-Rao product, and written $\Phi \oslash G_e$:
-#
-# $$ \tilde p = (\Phi \oslash G_e)\,(\Psi \oslash V_e)^\top, \qquad \text{rank at most } r\,(d+1) . \tag{16.9} $$
-#
-# This is the heart of the paper: $\tilde p$ has low rank, so $\tilde pK$ is two thin products, and for a given $r$ the gradient takes time in proportion to $N$.
-#
-# **Predict.** $d = 12$, $g = 3$, so $r = 455$. How many columns has $\Phi \oslash G_e$? For $N = 40\,960$ and four bytes a number, how many MB does it take?
-
-# %% tags=["predict"]
-predict("16.3", columns=6000, MB=900)  #> predict("16.3", columns=..., MB=...)
-
-# %%
-columns = comb(12 + 3, 3) * (12 + 1)
-measured("16.3", columns=columns, MB=columns * 40960 * 4 / 2**20)
-
-# %% [markdown]
-# In code: `plan(d, g)` of the library lists the monomials up to degree $g$ and how one is made from another, and `features` makes them for all rows. Features come first, $(r, N)$, so that one feature of all tokens is one row.
+# $d + 1$ terms, none wider than $\Phi$ and $\Psi$. This is called *associativity*. In code: `plan(d, g)` of the library lists the monomials up to degree $g$ and how one is made from another, and `features` makes them for all rows. Features come first, $(r, N)$, so that one feature of all tokens is one row.
+# <!-- 5,915, 924 = 13 * math.comb(12 + 3, 3), 40_960 * 5_915 * 4 / 2**20 -->
 
 # %%
 def taylor_weights(plan_g):
@@ -187,7 +121,7 @@ def forward(Q, K, V, plan_g):
 
 
 def factors(Q, K, V, G, plan_g):
-    """Phi (N, r), Psi (N, r), Ge (N, d + 1), Ve (N, d + 1) of (16.9)."""
+    """Phi (N, r), Psi (N, r), Ge (N, d + 1), Ve (N, d + 1) of (16.5)."""
     O, den, _ = forward(Q, K, V, plan_g)
     Phi = features(Q, plan_g).T / den[:, None]
     Psi = (taylor_weights(plan_g) * features(K, plan_g)).T
@@ -199,18 +133,14 @@ def row_wise_kronecker(A, B):
     return (A[:, :, None] * B[:, None, :]).reshape(len(A), -1)
 
 
-# %% [markdown]
-# Queries and keys with entries of standard deviation $1/\sqrt d$, so that scores have about 0.35:
-# <!-- 0.35 = 8**-0.5 -->
-
-# %%
+# entries with standard deviation 1/√d: scores have about 0.35
 Q, K, V, G = rng.standard_normal((4, N, d))
 Q, K = Q / np.sqrt(d), K / np.sqrt(d)
 plan2 = plan(d, 2)  # all monomials of degree up to 2
 Phi, Psi, Ge, Ve = factors(Q, K, V, G, plan2)
 left, right = row_wise_kronecker(Phi, Ge), row_wise_kronecker(Psi, Ve)
 print(f"{plan2.rank} features, {left.shape[1]} columns")
-print("(16.9) is right:", np.allclose((Phi @ Psi.T) * (Ge @ Ve.T), left @ right.T, atol=1e-15))
+print("(16.5) is right:", np.allclose((Phi @ Psi.T) * (Ge @ Ve.T), left @ right.T, atol=1e-15))
 by_kronecker = left @ (right.T @ K), right @ (left.T @ Q), Psi @ (Phi.T @ G)
 want = exact.attention_backward(Q, K, V, G, scale=1.0)
 
@@ -225,19 +155,10 @@ off = errors(by_kronecker, want)
 print("relative errors of dQ, dK, dV:", *[f"{error:.2%}" for error in off])
 
 # %% [markdown]
-# 405 columns, and the gradient of softmax attention is met to 4.09, 4.28 and 2.83 percent with a polynomial of degree 2. No $N \times N$ matrix was needed for that. But $\Phi \oslash G_e$ and $\Psi \oslash V_e$ together have $810\,N$ words: at $N = 512$ that is more than one $N \times N$ matrix. And at $d = 12$, $g = 3$ and $N = 40\,960$ each of them has 5,915 columns and takes 924 MB.
-# <!-- 810, 924 = 2 * 405, 40_960 * 5_915 * 4 / 2**20 -->
-
-# %% [markdown]
-# ## 16.4 The product that is not built
+# 405 columns, and the gradient of softmax attention is met to 4.09, 4.28 and 2.83 percent with a polynomial of degree 2. No $N \times N$ matrix was needed for that. But $\Phi \oslash G_e$ and $\Psi \oslash V_e$ together have $810\,N$ words: at $N = 512$ that is more than one $N \times N$ matrix.
+# <!-- 810 = 2 * 405 -->
 #
-# What we want is not $\tilde p$ but $\tilde pK$ and $\tilde p^\top Q$. Sum (16.8) over $a$ last and over $c$ outside: for a fixed column $c$, $G_{ic}$ scales the rows of $\tilde f$ and $V_{jc}$ its columns.
-#
-# $$ \tilde p\,x = \sum_{c} \mathrm{diag}(G_{\cdot c})\;\Phi\,\bigl(\Psi^\top\,\mathrm{diag}(V_{\cdot c})\,x\bigr) , \tag{16.10} $$
-#
-# $d + 1$ terms, each of them thin. These are the same numbers in another order of summation, so it is called *associativity*. The widest arrays are $\Phi$ and $\Psi$.
-#
-# <!-- exercise 16A --> You get $\Phi$ and $\Psi$ of some $f = \Phi\Psi^\top$ whose rows sum to 1, and $G$ and $h$. Multiply $p$ of (16.6) by a matrix $x$. Neither an $N \times N$ matrix nor a row-wise Kronecker product may be built: the check measures how much memory is held, and counts the arithmetic for $N$ and for $2N$ tokens. Compute with the arrays as they come, for what `np.asarray` makes of them is not counted. If you are stuck after six minutes, run `hint("16A")` in a cell of your own.
+# <!-- exercise 16A --> Optional: section 16.2 has a better way. You get $\Phi$ and $\Psi$ of some $f = \Phi\Psi^\top$ whose rows sum to 1, and $G$ and $h$. Multiply $p$ of (16.2) by a matrix $x$, as (16.6) does. Neither an $N \times N$ matrix nor a row-wise Kronecker product may be built: the check measures how much memory is held, and counts the arithmetic for $N$ and for $2N$ tokens. Compute with the arrays as they come, for what `np.asarray` makes of them is not counted. If you are stuck after six minutes, run `hint("16A")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-16A"
 def my_p_times(Phi, Psi, G, h, x):
@@ -245,7 +166,7 @@ def my_p_times(Phi, Psi, G, h, x):
 
     Phi: (N, r). Psi: (Nk, r). G: (N, dv). h: (Nk, dv). x: (Nk, m).
     """
-    ### BEGIN SOLUTION delta from O, then (16.10)
+    ### BEGIN SOLUTION delta from O, then (16.6)
     O = Phi @ (Psi.T @ h)                                          # (N, dv)
     Ge = np.hstack([G, -(G * O).sum(axis=1, keepdims=True)])       # (N, dv + 1)
     Ve = np.hstack([h, np.ones((len(h), 1))])                      # (Nk, dv + 1)
@@ -255,11 +176,20 @@ def my_p_times(Phi, Psi, G, h, x):
     return found
     ### END SOLUTION
 
-
 # %% tags=["check"] name="check-16A"
 check("16A", my_p_times)
 
 # %% tags=["nbval-ignore-output"]
+def held(function, *arguments):
+    """The most words that NumPy holds at once during a call."""
+    tracemalloc.start()
+    try:
+        function(*arguments)
+        return tracemalloc.get_traced_memory()[1] / 8
+    finally:
+        tracemalloc.stop()
+
+
 mine = attempt(my_p_times, Phi, Psi, G, V, K)
 same = attempt(np.allclose, mine, by_kronecker[0], atol=1e-12)
 print("as with the Kronecker products:", same)
@@ -270,25 +200,24 @@ print(f"words held: {wide / N:,.0f} a token with the products, {narrow / N:,.0f}
 # %% [markdown]
 # 1,215 words a token with the products, and with the reference solution 59 without. The arithmetic has stayed: leaving the scalings aside, both take $2rd(d+1)$ multiply-adds a token for $\tilde pK$ and as many for $\tilde p^\top Q$. At $d = 12$ and $g = 3$ both together are 283,920 a token. It can be done with less.
 # <!-- 283,920 = 2 * 2 * 455 * 12 * (12 + 1) -->
-
-# %% [markdown]
-# ## 16.5 Differentiate the features
+#
+# ## 16.2 Differentiate the features
 #
 # So far we took the gradient of softmax attention and put a polynomial into it. Now the other way round: put the polynomial into the *forward pass* and take the gradient of that. A query's output is
 #
-# $$ [N_i, \mathrm{den}_i] = \phi(q_i)^\top T, \qquad O_i = N_i/\mathrm{den}_i , \tag{16.11} $$
+# $$ [N_i, \mathrm{den}_i] = \phi(q_i)^\top T, \qquad O_i = N_i/\mathrm{den}_i , \tag{16.7} $$
 #
 # $N_i$ a row of $d$ numerators. When they change, $O_i$ changes by $(dN_i - O_i\,d\mathrm{den}_i)/\mathrm{den}_i$, and the loss by $G_i \cdot dO_i$, so
 #
-# $$ \frac{\partial L}{\partial [N_i, \mathrm{den}_i]} = \frac{1}{\mathrm{den}_i}\,[\,G_i,\; -G_i\cdot O_i\,] = \frac{1}{\mathrm{den}_i}[\,G_i, -\delta_i\,] . \tag{16.12} $$
+# $$ \frac{\partial L}{\partial [N_i, \mathrm{den}_i]} = \frac{1}{\mathrm{den}_i}\,[\,G_i,\; -G_i\cdot O_i\,] = \frac{1}{\mathrm{den}_i}[\,G_i, -\delta_i\,] . \tag{16.8} $$
 #
 # There is $\delta$ again, without having been looked for. From here on let $G_e$ have the $1/\mathrm{den}_i$ in it. The rest is the rule for products. A query meets $T$; $T$ is a sum over keys; so there is a second state, which the keys meet:
 #
-# $$ d\phi_i = T\,G_{e,i}, \qquad U = \sum_i \phi(q_i)\,G_{e,i}^\top, \qquad d\psi_j = U\,V_{e,j}, \qquad [dV_j, \cdot\,] = \psi(k_j)^\top U . \tag{16.13} $$
+# $$ d\phi_i = T\,G_{e,i}, \qquad U = \sum_i \phi(q_i)\,G_{e,i}^\top, \qquad d\psi_j = U\,V_{e,j}, \qquad [dV_j, \cdot\,] = \psi(k_j)^\top U . \tag{16.9} $$
 #
 # $U$ has the shape of $T$, and the same making: features of one side times what is to be handed to the other. (The dot stands for a last column that nobody asks for.) Last, $d\phi$ and $d\psi$ are to be *pulled back* to the row that the features were made of: multiplied by the transposed Jacobian $J_\phi$, a matrix of $r \times d$ slopes. That would be $rd$ multiplications a token, but few of the slopes are not zero: a feature has at most $g$ of them. For $d = 2$ and $g = 2$ the features are $1, x, y, x^2, xy, y^2$, and
 #
-# $$ dx = d\phi_x + 2x\,d\phi_{xx} + y\,d\phi_{xy}, \qquad dy = d\phi_y + x\,d\phi_{xy} + 2y\,d\phi_{yy} . \tag{16.14} $$
+# $$ dx = d\phi_x + 2x\,d\phi_{xx} + y\,d\phi_{xy}, \qquad dy = d\phi_y + x\,d\phi_{xy} + 2y\,d\phi_{yy} . \tag{16.10} $$
 #
 # Lesson 15 made each feature with a single multiplication, a coordinate times a feature that is there already. These are the steps of a plan, and they can be gone through backwards, with two multiplications each. Here are those of this small case:
 
@@ -323,17 +252,15 @@ def my_pull_back(df, f, x, plan):
     return dx + df[1 : x.shape[1] + 1].T
     ### END SOLUTION
 
-
 # %% tags=["check"] name="check-16B"
 check("16B", my_pull_back)
-
 
 # %% [markdown]
 # The whole gradient is now a dozen lines. `pull_back` is the library's twin of your function:
 
 # %%
 def jacobian_form(Q, K, V, G, plan_g, found, pull_back=pull_back):
-    """dQ, dK, dV of Σ G∘O from found = (O, den, T): (16.12), (16.13) and two pull-backs."""
+    """dQ, dK, dV of Σ G∘O from found = (O, den, T): (16.8), (16.9) and two pull-backs."""
     O, den, T = found
     Ge = np.hstack([G, -(G * O).sum(axis=1, keepdims=True)]) / den[:, None]   # (N, d + 1)
     w, phi, monomials = taylor_weights(plan_g), features(Q, plan_g), features(K, plan_g)
@@ -355,32 +282,53 @@ print(f"the sum of G∘O changes by {change:.5f} a unit, the gradient says "
 print("relative errors against softmax:", *[f"{error:.2%}" for error in errors(found, want)])
 
 # %% [markdown]
-# It is the exact gradient of what the forward pass computes, and it is less close to the gradient of softmax attention than what we had: 12.36 percent for $dQ$ where there were 4.09. Only $dV$ is the same. Before we ask why, the costs of the three forms, in multiply-adds a token for $dQ$, $dK$ and $dV$ together, without the making of the features, which all three need:
+# It is the exact gradient of what the forward pass computes, and it is less close to the gradient of softmax attention than what we had: 12.36 percent for $dQ$ where there were 4.09. Only $dV$ is the same. Before we ask why, what do the forms cost?
 #
-# | form | multiply-adds a token | $d = 12$, $r = 455$ | widest array |
-# | --- | --- | --- | --- |
-# | row-wise Kronecker (16.9) | $2r(d+1)(2d + 1) + 2rd$ | 306,670 | $N \times r(d+1)$, twice |
-# | associative (16.10) | $4rd(d+1) + 2rd$ | 294,840 | $N \times r$, twice |
-# | Jacobian (16.13) | $3r(d+1) + rd + 4r$ | 25,025 | $N \times r$, or a tile of it |
-#
-# The first line has $r(d+1)$ multiplications for each of the two products to be built. In the third, $U$, $d\phi$ and $d\psi$ take $r(d+1)$ each, $dV$ takes $rd$, and each of the two pull-backs two multiplications for each feature. It is nearly twelve times cheaper at the same rank. And the features in the third need to exist for a tile of tokens only, since the states are sums over tokens.
-# <!-- 306,670 = 2 * 455 * 13 * (2 * 12 + 1) + 2 * 455 * 12 -->
-# <!-- 294,840 = 4 * 455 * 12 * 13 + 2 * 455 * 12 -->
-# <!-- 25,025 = 3 * 455 * 13 + 455 * 12 + 4 * 455 -->
+# **Predict** (guess). $d = 12$ and $g = 3$, so $r = 455$. The associative form (16.6) takes 294,840 multiply-adds a token for $dQ$, $dK$ and $dV$ together, without the making of the features. How many does the form that differentiates the features take?
+# <!-- 294,840 = 4 * 455 * 12 * (12 + 1) + 2 * 455 * 12 -->
+
+# %% tags=["predict"]
+predict("16.2", multiply_adds=100_000)  #> predict("16.2", multiply_adds=...)
+
+# %%
+def multiply_adds(d, r):
+    """A token's, of (16.5), (16.6) and (16.9)."""
+    return {"row-wise Kronecker": 2 * r * (d + 1) * (2 * d + 1) + 2 * r * d,
+            "associative": 4 * r * d * (d + 1) + 2 * r * d,
+            "Jacobian": 3 * r * (d + 1) + r * d + 4 * r}
+
+
+for form, count in multiply_adds(12, 455).items():
+    print(f"{form:18} {count:9,} multiply-adds a token")
+measured("16.2", multiply_adds=multiply_adds(12, 455)["Jacobian"])
 
 # %% [markdown]
-# ## 16.6 Why a gradient loses one degree
+# <details><summary>Multiply-adds of three forms</summary>
+#
+# 25,025: nearly twelve times fewer at the same rank.
+#
+# </details>
+#
+# | form | multiply-adds a token | widest array |
+# | --- | --- | --- |
+# | row-wise Kronecker (16.5) | $2r(d+1)(2d + 1) + 2rd$ | $N \times r(d+1)$, twice |
+# | associative (16.6) | $4rd(d+1) + 2rd$ | $N \times r$, twice |
+# | Jacobian (16.9) | $3r(d+1) + rd + 4r$ | $N \times r$, or a tile of it |
+#
+# The first line has $r(d+1)$ multiplications for each of the two products to be built. In the third, $U$, $d\phi$ and $d\psi$ take $r(d+1)$ each, $dV$ takes $rd$, and each of the two pull-backs two multiplications for each feature. And the features in the third need to exist for a tile of tokens only, since the states are sums over tokens.
+#
+# ## 16.3 Why a gradient loses one degree
 #
 # Why was it less close? A derivative of a polynomial of degree $g$ has degree $g - 1$. For Taylor's polynomial, $e_g' = e_{g-1}$ exactly. In the softmax gradient $dS = P \circ (dP - D)$ the weight in front comes from the derivative of $\exp$, which is $\exp$ again. The paper's form puts $e_g$ in its place. The Jacobian form has $e_g' = e_{g-1}$ there:
 #
-# $$ d s_{ij} = \frac{e_{g-1}(s_{ij})}{\mathrm{den}_i}\;(G_i \cdot V_j - \delta_i) . \tag{16.15} $$
+# $$ d s_{ij} = \frac{e_{g-1}(s_{ij})}{\mathrm{den}_i}\;(G_i \cdot V_j - \delta_i) . \tag{16.11} $$
 #
 # The output keeps $e_g$, and so does $dV$, whose formula has no derivative in it.
 #
-# **Predict.** Which degree of the Jacobian form gives the errors for $dQ$ and $dK$ that the paper's form has at degree 2?
+# **Predict** (guess). Which degree of the Jacobian form gives the errors for $dQ$ and $dK$ that the paper's form has at degree 2?
 
 # %% tags=["predict"]
-predict("16.6", degree=3)  #> predict("16.6", degree=...)
+predict("16.3", degree=3)  #> predict("16.3", degree=...)
 
 # %%
 exact_O = exact.attention(Q, K, V, scale=1.0)
@@ -398,9 +346,9 @@ for g, (o, q, k, v, paper_q, paper_k) in table.items():
     print(f"{g:2} {plan(d, g).rank:8} {o:.2e}       {q:.2e} {k:.2e} {v:.2e}    "
           f"{paper_q:.2e} {paper_k:.2e}")
 same = min(table, key=lambda g: abs(table[g][1] / table[2][4] - 1))
-measured("16.6", degree=same)
+measured("16.3", degree=same)
 
-# %%
+
 columns = {"O": 0, "dQ, Jacobian form": 1, "dQ, paper's form": 4}
 lines = {name: [(g, row[at]) for g, row in table.items()] for name, at in columns.items()}
 explore.curve(lines, title="Errors by degree, N = 512, d = 8",
@@ -408,7 +356,11 @@ explore.curve(lines, title="Errors by degree, N = 512, d = 8",
               log=(False, True))
 
 # %% [markdown]
+# <details><summary>Which degree has the same errors</summary>
+#
 # Degree 3: 4.13e-02 and 4.30e-02 against 4.09e-02 and 4.28e-02. With each degree an error is divided by about three, and so a gradient that is one degree behind has about three times the error: in the picture the squares are the triangles, moved by one degree to the right. $dV$ stays with $O$.
+#
+# </details>
 #
 # That the errors nearly agree is no accident. Look at one term of $\tilde p K$: a feature of key $j$ times a coordinate of the same key, $\phi_a(k_j)\,k_{jb}$. This is again a monomial, of one degree more. So $\tilde pK$ needs no $r(d+1)$ columns: all that it sums over keys are monomials of degree up to $g + 1$ times $[V, \mathbf 1]$, and these sums are the state $T$ of degree $g+1$. What the monomials are multiplied with is right too, since $e_{g+1}' = e_g$. The two forms are one:
 #
@@ -427,7 +379,7 @@ pairs = zip(found[:2], library[:2], strict=True)
 difference = max(abs(a - b).max() / abs(b).max() for a, b in pairs)
 print("the same to 14 digits:", difference < 1e-14)
 
-# %%
+
 for d_, g in ((12, 2), (12, 3), (64, 2)):
     columns, rank = (d_ + 1) * comb(d_ + g, g), comb(d_ + g + 1, g + 1)
     print(f"d = {d_}, g = {g}: {columns:7,} columns of the row-wise Kronecker product, "
@@ -436,11 +388,11 @@ for d_, g in ((12, 2), (12, 3), (64, 2)):
 # %% [markdown]
 # The monomials of degree $g+1$ are the columns of the row-wise Kronecker product with everything that stands there twice left out. They are fewer by a factor of
 #
-# $$ \frac{(d+1)\binom{d+g}{g}}{\binom{d+g+1}{g+1}} = \frac{(d+1)(g+1)}{d+g+1} , \tag{16.16} $$
+# $$ \frac{(d+1)\binom{d+g}{g}}{\binom{d+g+1}{g+1}} = \frac{(d+1)(g+1)}{d+g+1} , \tag{16.12} $$
 #
 # 2.60 and 3.25 at $d = 12$, and towards $g + 1$ when $d$ grows. For the same $dQ$ and $dK$ at $g = 3$ the associative form took 294,840 multiply-adds a token; the Jacobian form with 1,820 features takes $55 \cdot 1{,}820 = 100{,}100$. (The identity is a derivation of this course.)
 #
-# A choice remains. With the same degree in both passes the gradient is that of the function that is computed, which is what an optimiser expects. With one degree more in the backward pass it is closer to that of softmax. The library lets you choose, here with each row's own polynomial of lesson 15:
+# A choice remains. With the same degree in both passes the gradient is that of the function that is computed, which is what an optimiser expects. With one degree more in the backward pass it is closer to that of softmax. The library lets you choose, here with each row's own polynomial of lesson 15b:
 # <!-- 100{,}100 = 55 * 1_820 -->
 
 # %%
@@ -453,9 +405,8 @@ for wanted in (3, 4):
 
 # %% [markdown]
 # With the gradient of degree 4 the error of $dQ$ falls from 2.69e-02 to 5.69e-03, below that of $O$, 6.32e-03.
-
-# %% [markdown]
-# ## 16.7 Two sweeps
+#
+# ## 16.4 Two sweeps
 #
 # We want to know what the gradient moves. Suppose the forward pass leaves $T$ in slow memory, $r(d+1)$ words. Then two sweeps over tokens do everything:
 #
@@ -464,14 +415,14 @@ for wanted in (3, 4):
 #
 # $O$ is not read: it is computed again, as the weights were in lesson 06. So
 #
-# $$ W = 7Nd + r(d+1), \qquad \text{footprint } 2r(d+1) + 5d + 2 . \tag{16.17} $$
+# $$ W = 7Nd + r(d+1), \qquad \text{footprint } 2r(d+1) + 5d + 2 . \tag{16.13} $$
 #
-# $7Nd$ is the compulsory traffic of a backward pass. (Where the two states do not fit, they are made in parts, as in lesson 15, and the tokens pass once for each part. Where a state is small enough for one block, the library's Triton kernels make these two sweeps, a tile of tokens at a time; they read $O$ and $\mathrm{den}$ instead of making them again.)
+# $7Nd$ is the compulsory traffic of a backward pass. (Where the two states do not fit, they are made in parts, as in lesson 15, and the tokens pass once for each part.)
 #
-# **Predict.** $N = 40\,960$, $d = 12$, $g = 3$, $M = 16\,384$. How many times fewer words than the cheapest backward pass of lesson 06 is that?
+# **Predict** (guess). $N = 40\,960$, $d = 12$, $g = 3$, $M = 16\,384$. How many times fewer words than the cheapest backward pass of lesson 06 is that?
 
 # %% tags=["predict"]
-predict("16.7", times=50)  #> predict("16.7", times=...)
+predict("16.4", times=50)  #> predict("16.4", times=...)
 
 # %%
 N_long, d_long, M = 40960, 12, 16384
@@ -482,12 +433,16 @@ two = 7 * N_long * d_long + r * (d_long + 1)
 print(f"split_backward {flash.total:,} words, two sweeps {two:,}, "
       f"compulsory {7 * N_long * d_long:,}; "
       f"footprint {2 * r * (d_long + 1) + 5 * d_long + 2:,}")
-measured("16.7", times=flash.total / two)
+measured("16.4", times=flash.total / two)
 
 # %% [markdown]
-# 67.43 times fewer, 3,446,555 words, of which the state is 5,915. The comparison is between different things, one exact and the other not; lesson 15 says when that is a good exchange.
+# <details><summary>How many times fewer</summary>
 #
-# <!-- exercise 16C --> Write the two sweeps for the machine, one token at a time. As in lesson 15, `phi` and `psi` make the features of a query and of a key in a free register. Beside `add_outer(state, x, y)` and `add_product(o, x, state)` there is `add_gradient(dx, x, state, y)`: it adds to $dx$ the gradient of $\phi(x)^\top\,\mathrm{state}\,y^\top$ with respect to $x$, which is your pull-back for one row. All rows are tiles of one row, $(1, d)$ or $(1, d + 1)$; slices of a tile are views, and can be assigned to. Room is the footprint of (16.17) and two more rows of $d + 1$ words. If you are stuck after ten minutes, run `hint("16C")` in a cell of your own.
+# 67.43 times fewer, 3,446,555 words, of which the state is 5,915. The comparison is between different things, one exact and the other not; lesson 15b says when that is a good exchange.
+#
+# </details>
+#
+# <!-- exercise 16C --> Write the two sweeps for the machine, one token at a time. As in lesson 15, `phi` and `psi` make the features of a query and of a key in a free register. Beside `add_outer(state, x, y)` and `add_product(o, x, state)` there is `add_gradient(dx, x, state, y)`: it adds to $dx$ the gradient of $\phi(x)^\top\,\mathrm{state}\,y^\top$ with respect to $x$, which is your pull-back for one row. All rows are tiles of one row, $(1, d)$ or $(1, d + 1)$; slices of a tile are views, and can be assigned to. Room is the footprint of (16.13) and two more rows of $d + 1$ words. If you are stuck after ten minutes, run `hint("16C")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-16C"
 def my_two_sweeps(m, Q, K, V, dO, T, *, phi, psi):
@@ -505,7 +460,7 @@ def my_two_sweeps(m, Q, K, V, dO, T, *, phi, psi):
     with m.load(T, (0, r)) as t:
         for i in m.blocks(N, 1):
             with m.load(Q, i) as q, m.load(dO, i) as do, m.zeros(1, d + 1) as o:
-                phi.add_product(o, q, t)                        # [N_i, den_i]
+                phi.add_product(o, q, t)                     # [N_i, den_i]
                 o[:, :d] /= o[:, d:]                         # O_i
                 with m.zeros(1, d + 1) as ge, m.zeros(1, d) as dq:
                     ge[:, d].add_row_products(do, o[:, :d])  # delta_i
@@ -527,12 +482,11 @@ def my_two_sweeps(m, Q, K, V, dO, T, *, phi, psi):
     return dQ, dK, dV
     ### END SOLUTION
 
-
 # %% tags=["check"] name="check-16C"
 check("16C", my_two_sweeps)
 
 # %% [markdown]
-# On the first 256 rows of the input of section 16.3, in degree 2:
+# On the first 256 rows of the input of section 16.1, in degree 2:
 
 # %%
 def machine_features(plan_g, weights=None):
@@ -549,18 +503,17 @@ print(mine.ledger)
 want_few = jacobian_form(few["Q"], few["K"], few["V"], few["dO"], plan2, (O, den, T))
 same = [attempt(np.allclose, mine.outputs[n], want_few[n], atol=1e-12) for n in range(3)]
 print("dQ, dK, dV as in the Jacobian form:", *same)
-print(f"(16.17): {7 * 256 * 8 + 45 * 9:,} words, footprint {2 * 45 * 9 + 5 * 8 + 2:,}")
+print(f"(16.13): {7 * 256 * 8 + 45 * 9:,} words, footprint {2 * 45 * 9 + 5 * 8 + 2:,}")
 
 # %% [markdown]
-# 14,741 words, as (16.17) says, in a fast memory of 900. Keys and values alone are 4,096 words, so no schedule could have kept them there: what is kept of them is the state.
+# 14,741 words, as (16.13) says, in a fast memory of 900. Keys and values alone are 4,096 words, so no schedule could have kept them there: what is kept of them is the state.
 # <!-- 4,096 = 2 * 256 * 8 -->
-
-# %% [markdown]
-# ## 16.8 Causal, tile by tile
+#
+# ## 16.5 Causal, tile by tile
 #
 # We want the same under a causal mask: query $i$ sees the keys up to $i$. Then the state must be a *prefix sum*. Query $i$ needs $T$ of the keys up to $i$, the next query one key more. Token by token this is a chain of $N$ small steps, one after the other. So tokens are taken in tiles of $B$: the queries of a tile meet the keys of all tiles before by the state, and the keys of their own tile directly, with the exponential itself, under a triangle:
 #
-# $$ [N_i, \mathrm{den}_i] = \phi(q_i)^\top\,T_{<\text{tile}} + \sum_{j \le i,\; j \text{ in the tile}} e^{q_i\cdot k_j}\,[v_j, 1] . \tag{16.18} $$
+# $$ [N_i, \mathrm{den}_i] = \phi(q_i)^\top\,T_{<\text{tile}} + \sum_{j \le i,\; j \text{ in the tile}} e^{q_i\cdot k_j}\,[v_j, 1] . \tag{16.14} $$
 #
 # Near pairs are exact, far ones polynomial. The cost is up to $B$ pairs a token. Here are the scores of 512 tokens in tiles of 64; outlined is what the queries of one tile need (the picture writes $n$ and $C$ for $N$ and $B$):
 
@@ -570,9 +523,9 @@ explore.causal_tiles(512, 64, at=4)
 # %% [markdown]
 # 16,640 pairs are exact, and 114,688 are in the state.
 #
-# One thing must match: the two parts are added, so both must stand for the exponential itself. A factor that is common to a row and cancels in softmax, such as the $e^{\sigma^2/2}$ that lesson 15 left out of the row-adaptive polynomial, has to be put back in.
+# One thing must match: the two parts are added, so both must stand for the exponential itself. A factor that is common to a row and cancels in softmax, such as the $e^{\sigma^2/2}$ that lesson 15b left out of the row-adaptive polynomial, has to be put back in.
 #
-# <!-- exercise 16D --> Compute the output by (16.18), in NumPy, with the arrays as they come. Tiles begin at $0, B, 2B, \dots$, the last one may be smaller. No $N \times N$ matrix: the check counts the work for $N$ and for $2N$ tokens. And no row may depend on what comes after it. If you are stuck after seven minutes, run `hint("16D")` in a cell of your own.
+# <!-- exercise 16D --> Compute the output by (16.14), in NumPy, with the arrays as they come. Tiles begin at $0, B, 2B, \dots$, the last one may be smaller. No $N \times N$ matrix: the check counts the work for $N$ and for $2N$ tokens. And no row may depend on what comes after it. If you are stuck after seven minutes, run `hint("16D")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-16D"
 def my_causal(Q, K, V, phi, w, B):
@@ -595,7 +548,6 @@ def my_causal(Q, K, V, phi, w, B):
     return O
     ### END SOLUTION
 
-
 # %% tags=["check"] name="check-16D"
 check("16D", my_causal)
 
@@ -616,7 +568,7 @@ print("one tile of 512 is exact:", attempt(np.allclose, one_tile, exact_causal, 
 # %% [markdown]
 # 3.05e-02 with tiles of one token, 1.71e-02 with tiles of 64, and none where one tile holds everything. A wide tile costs more pairs and takes fewer steps; exactness nearby comes with it.
 #
-# **The future leaks through statistics.** Lesson 15 subtracts the mean of the keys, which softmax does not see and which makes scores smaller. The mean of *all* keys knows the last one. Change the last key, and watch the rows before it:
+# **The future leaks through statistics.** Lesson 15b subtracts the mean of the keys, which softmax does not see and which makes scores smaller. The mean of *all* keys knows the last one. Change the last key, and watch the rows before it:
 
 # %%
 K_new = K.copy()
@@ -636,7 +588,6 @@ for name, shift in (("nothing subtracted", lambda K: 0.0),
 
 # %%
 explore.causal_tiles(512, 64, at=4, pass_="backward")
-
 
 # %%
 def queries_in_order(Q, K, V, G, plan_g, w, B):
@@ -670,7 +621,6 @@ def keys_from_the_end(Q, K, V, Ge, plan_g, w, B):
     return dK, dV
 
 
-# %%
 want_causal = exact.attention_backward(Q, K, V, G, causal=True, scale=1.0)
 for g in (2, 3, 4):
     plan_g = plan(d, g)
@@ -680,20 +630,19 @@ for g in (2, 3, 4):
           *[f"{error:.2e}" for error in errors((dQ, dK, dV), want_causal)])
 
 # %% [markdown]
-# 6.95e-02 for $dQ$ at degree 2, where section 16.6 had 1.24e-01 without a mask: near pairs are exact. The triangle needed nothing new: $\delta$ and the division by $\mathrm{den}$ are in $G_e$, which both parts share.
-
-# %% [markdown]
-# ## 16.9 Any loss, any depth
+# 6.95e-02 for $dQ$ at degree 2, where section 16.3 had 1.24e-01 without a mask: near pairs are exact. The triangle needed nothing new: $\delta$ and the division by $\mathrm{den}$ are in $G_e$, which both parts share.
+#
+# ## 16.6 Any loss, any depth
 #
 # We want whole networks. Nothing more has to be derived for them: a framework with automatic differentiation asks each operation for two things, its result, and the gradient of its inputs given that of its result. $G$ is what it hands in. So attention becomes *one* operation of torch's `autograd`, with the gradient of this lesson, and projections, heads, residual connections and the loss remain ordinary code.
 #
 # What such an operation keeps between its forward and its backward pass is memory that a deep network pays for in each layer and each head. Exact attention, written with a product, a softmax and a product, keeps the weights, $N^2$ words. Ours keeps $Q$, $K$, $V$, $O$, $\mathrm{den}$ and $T$.
 #
-# **Predict.** Three layers of two heads, $d = 8$, $N = 512$, degree 3. How many times fewer words does the whole network keep? (One head with $N^2 = 262{,}144$ words of weights has $4Nd = 16{,}384$ words of $Q$, $K$, $V$ and $O$.)
+# **Predict** (guess). Three layers of two heads, $d = 8$, $N = 512$, degree 3. How many times fewer words does the whole network keep? (One head with $N^2 = 262{,}144$ words of weights has $4Nd = 16{,}384$ words of $Q$, $K$, $V$ and $O$.)
 # <!-- 262{,}144, 16{,}384 = 512**2, 4 * 512 * 8 -->
 
 # %% tags=["predict"]
-predict("16.9", times=10)  #> predict("16.9", times=...)
+predict("16.6", times=10)  #> predict("16.6", times=...)
 
 # %%
 if importlib.util.find_spec("torch") is None:
@@ -749,25 +698,28 @@ def kept_and_gradients(attend):
     return kept_words, np.concatenate(grads)
 
 
-# %%
 if importlib.util.find_spec("torch") is not None:
     softmax_words, right = kept_and_gradients(lambda Q, K, V: torch.softmax(Q @ K.T, -1) @ V)
     words, ours = kept_and_gradients(LowRank.apply)
     print(f"kept by exact attention {softmax_words:,} words, by low rank {words:,}")
     print(f"gradient of all parameters: relative error {errors([ours], [right])[0]:.1e}")
-    measured("16.9", times=softmax_words / words)
+    measured("16.6", times=softmax_words / words)
 
 # %% [markdown]
-# 10.04 times fewer words, and the gradient of all parameters, through three layers, has a relative error of 6.5e-03. `lowrank.attention` does the same for tensors of any leading axes, all heads at once, on the CPU or a GPU, and keeps the same arrays. What becomes of the error in twelve layers, and in training, is the subject of lesson 17; so are times. No GPU run has been recorded yet.
-
-# %% [markdown]
+# <details><summary>What a network keeps</summary>
+#
+# 10.04 times fewer words, and the gradient of all parameters, through three layers, has a relative error of 6.5e-03.
+#
+# </details>
+#
+# `lowrank.attention` does the same for tensors of any leading axes, all heads at once, on the CPU or a GPU, and keeps the same arrays. What becomes of the error in twelve layers, and in training, is the subject of lesson 17; so are times. No GPU run has been recorded yet.
+#
 # ## Misconceptions
 #
 # - **"The paper needs the loss to be a particular one."** The loss comes in through $G$ alone (16.1).
-# - **"$p_2$ is a second matrix to be approximated."** It is $\delta$, one word a row, and a column of ones (16.2).
-# - **"A product of low-rank matrices entry by entry has low rank, so build its factors."** Its rank is the product of the two; the factors had 5,915 columns where 1,820 monomials say the same (16.6).
-# - **"The gradient is as accurate as the output."** At the same degree its error was about three times that of $O$ (16.6).
-# - **"The mean of the keys is harmless, softmax does not see it."** The polynomial does, and in causal mode it carries the last key to rows before it (16.8).
+# - **"A product of low-rank matrices entry by entry has low rank, so build its factors."** Its rank is the product of the two; the factors had 5,915 columns where 1,820 monomials say the same (16.3).
+# - **"The gradient is as accurate as the output."** At the same degree its error was about three times that of $O$ (16.3).
+# - **"The mean of the keys is harmless, softmax does not see it."** The polynomial does, and in causal mode it carries the last key to rows before it (16.5).
 #
 # ## Take-away
 #
@@ -778,7 +730,7 @@ if importlib.util.find_spec("torch") is not None:
 #
 # ## References
 #
-# - Y. Liang, Z. Sha, Z. Shi, Z. Song, Y. Zhou: *Multi-layer transformers gradient can be approximated in almost linear time*, 2024, [arXiv 2408.13233](https://arxiv.org/abs/2408.13233). The decomposition of sections 16.1 to 16.3, any loss, many layers.
+# - Y. Liang, Z. Sha, Z. Shi, Z. Song, Y. Zhou: *Multi-layer transformers gradient can be approximated in almost linear time*, 2024, [arXiv 2408.13233](https://arxiv.org/abs/2408.13233). The decomposition of section 16.1, any loss, many layers.
 # - J. Alman, Z. Song: *The fine-grained complexity of gradient computation for training large language models*, 2024, [arXiv 2402.04497](https://arxiv.org/abs/2402.04497). When such a gradient is possible at all.
 # - J. Alman, Z. Song: *Fast attention requires bounded entries*, 2023, [arXiv 2302.13214](https://arxiv.org/abs/2302.13214). The forward pass.
 # - J. Gu, Y. Liang, H. Liu, Z. Shi, Z. Song, J. Yin: *Conv-basis*, 2024, [arXiv 2405.05219](https://arxiv.org/abs/2405.05219). Another structure for attention under a causal mask.
