@@ -27,7 +27,6 @@ from ..exercise import (
     Trial,
     WrongForm,
     call,
-    differs,
     keeps_errors,
     run_schedule,
 )
@@ -47,7 +46,6 @@ from ..judging import (
     whole,
 )
 from ..trials.pieces import memory_watch
-from ..untouched import OVERWRITTEN
 
 Array = NDArray[np.float64]
 Make = Callable[[int, float], Array]
@@ -106,9 +104,7 @@ def _play_features(student: Callable[..., Any], case: Case) -> Trial:
     if failed is not None:
         return replace(failed, case=case)
     values = [trial.value for trial in trials]
-    if differs(values, found):
-        raise ValueError(OVERWRITTEN)
-    return Trial(case, value=tuple(values))
+    return Trial(case, value=tuple(values), returned=(values, found))
 
 
 def _three(trial: Trial) -> tuple[Array, Array, Array] | None:

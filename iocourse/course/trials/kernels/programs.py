@@ -13,6 +13,7 @@ from ....doctor.needs_triton import require_triton
 from ...exercise import Case, Property, Trial, keeps_errors
 from ...judging import each, idle
 from .launching import launch_in_place
+from .precision import KernelTrial
 
 
 @dataclass
@@ -24,7 +25,7 @@ class Programs:
 
 
 @dataclass(frozen=True)
-class ProgramsTrial(Trial):
+class ProgramsTrial(KernelTrial):
     """A trial of a kernel, and how many programs were launched and stored nothing."""
 
     idle: int = 0
@@ -37,9 +38,7 @@ def launch_and_count_programs(student: Callable[..., Any], case: Case) -> Trial:
     require_triton()
     with _programs() as seen:
         trial = launch_in_place(student, case)
-    return ProgramsTrial(
-        case, trial.value, trial.ledger, trial.error, idle=seen.begun - len(seen.busy), begun=seen.begun
-    )
+    return ProgramsTrial(**vars(trial), idle=seen.begun - len(seen.busy), begun=seen.begun)
 
 
 @contextmanager
