@@ -12,10 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .exercise import Case, Play, Property, Trial, differs, judged, keeps_errors, settled
+from .exercise import Case, Play, Property, Trial, differs, judged, keeps_errors, not_yours, settled
 from .judging import each, idle
-
-NOT_YOURS = "your function changes {}, which belongs to the caller"  # as `call` says it
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ def leaving_alone(play: Play, *free: str) -> Play:
         trial = play(student, case)
         names = [name for name in (trial.changed if isinstance(trial, Watched) else ()) if name not in free]
         if names:
-            raise ValueError(NOT_YOURS.format(", ".join(names)))
+            raise not_yours(names)
         return trial
 
     return watched

@@ -17,7 +17,7 @@ from .... import traffic
 from ....doctor.needs_triton import require_triton
 from ....guard import LibraryAnswer
 from ...budgets import budget_of
-from ...exercise import Case, Property, Trial, judged, keeps_errors, settled
+from ...exercise import Case, Property, Trial, judged, keeps_errors, not_yours, settled
 from ...judging import each, idle
 from .compiled import launches_noted
 from .errors import told_by_line
@@ -42,7 +42,7 @@ def launch(student: Callable[..., Any], case: Case, *, copies: bool = True) -> T
         value = student(*given.values())
     changed = [name for name, tensor in arrays.items() if not _holds(tensor, case.inputs[name])]
     if changed:
-        raise ValueError(f"your kernels write into {', '.join(changed)}, which belongs to the caller")
+        raise not_yours(changed, "your kernels write into")
     shared = where_they_lie(value)
     kept = (settled(shared), shared)
     return KernelTrial(case, _arrays(value), ledger, returned=kept, rounded=products.rounded)
