@@ -38,7 +38,7 @@ Lists = tuple[Array, Array, Array, Array, Array]
 WIDE = {"LSE", "O_sum"}  # float32 whatever the inputs are
 
 
-# ------------------------------------------------------------------ 13.1 a tile for a chip
+# ------------------------------------------------------------------ 13A a tile for a chip
 WHOLE, SLICES, UNFIT = "whole rows are best", "slices are best", "the best does not fit"
 ROUNDED = f"{WHOLE}, as tiles that hang over count whole"
 Tile = dict[str, Any]
@@ -130,7 +130,7 @@ def _least(trial: Trial, choice: tuple[Tile, float]) -> str | None:
 
 
 CHOICE = Exercise(
-    id="13.1",
+    id="13A",
     title="A tile for a chip",
     function="my_choice",
     difficulty=2,
@@ -153,7 +153,7 @@ CHOICE = Exercise(
 )
 
 
-# ------------------------------------------------------------------ 13.2 a mask as lists
+# ------------------------------------------------------------------ 13B a mask as lists
 LATE_QUERIES, LATE_KEYS = "queries end within a tile", "keys end within a tile"
 PARTS = ("spans", "entries", "slots", "patterns", "order")
 
@@ -320,7 +320,7 @@ def _heavy_first(trial: Trial) -> str | None:
 
 
 LISTS = Exercise(
-    id="13.2",
+    id="13B",
     title="A mask as lists",
     function="my_lists",
     difficulty=3,
@@ -349,7 +349,7 @@ LISTS = Exercise(
 )
 
 
-# ------------------------------------------------------------------ 13.3 outputs in slices
+# ------------------------------------------------------------------ 13C outputs in slices
 ONE, RAGGED_D, LARGE = "one tile of keys", "d ends within a slice", "scores that grow"
 
 
@@ -392,7 +392,7 @@ def _sums_travel() -> Property:
 
 
 SLICED = Exercise(
-    id="13.3",
+    id="13C",
     title="Outputs that travel",
     function="my_sliced_attention",
     difficulty=3,
@@ -424,7 +424,7 @@ SLICED = Exercise(
 )
 
 
-# ------------------------------------------------------------------ 13.4 a loop over a list
+# ------------------------------------------------------------------ 13D a loop over a list
 PLAIN, CUT, EMPTY = "whole tiles alone", "tiles that are cut", "rows that see nothing"
 
 
@@ -476,7 +476,7 @@ def _shuffled(rng: np.random.Generator, lists: Lists) -> Lists:
 
 
 LISTED = Exercise(
-    id="13.4",
+    id="13D",
     title="A loop over a list",
     function="my_listed_attention",
     difficulty=4,
