@@ -46,7 +46,7 @@ def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = No
         None, which a notebook does not show; the points where nbgrader runs it.
     """
     exercise = find(exercise_id)
-    chosen = _seed(seed)
+    chosen = fresh_seed(seed)
     with nbgrader.warnings_are_no_failures():
         verdicts = _judged_aloud(exercise, answer, chosen)
     solved = all(complaint is None for _, complaint in verdicts)
@@ -84,7 +84,8 @@ def _is_unwritten(verdicts: Sequence[Verdict]) -> bool:
     return any(text == UNWRITTEN or text.startswith("it calls ") for text in said)
 
 
-def _seed(seed: int | None) -> int:
+def fresh_seed(seed: int | None = None) -> int:
+    """`seed`, else IOCOURSE_SEED, else one drawn. Raises ValueError where it is no whole number from 0."""
     if seed is not None:
         whole = isinstance(seed, (int, np.integer)) and not isinstance(seed, bool)
         return _from_0("seed", seed, int(seed) if whole else None)
