@@ -77,7 +77,7 @@ print("and", explore.memory_map(256, 16).to_svg())
     assert "one_row" in chart and "one_row" in memory_map
 
 
-def test_the_challenge_is_found_and_its_best_known_is_counted(said):
+def test_the_challenge_is_found_and_its_librarys_best_is_counted(said):
     assert passed(said, "tests/course/test_challenges.py", "causal") >= 3
 
 

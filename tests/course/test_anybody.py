@@ -54,7 +54,7 @@ def numbers(line):
     """The ratio, words, bound and fast memory of a line."""
     found = re.fullmatch(
         r"Your schedule moves (.*) × what anybody must, by bound (.*):\n"
-        r"  (.*) words against (.*), in (.*) of fast memory, N?A? = .*\.",
+        r"  (.*) words against ([0-9,]*), at .* = .*, in (.*) of fast memory\.",
         line,
     )
     ratio, bound, *words = found.groups()

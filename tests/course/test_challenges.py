@@ -1,4 +1,4 @@
-"""Open challenges: the machine as referee, what it refuses, and whether the best known is the best here."""
+"""Open challenges: the machine as referee, what it refuses, and whether no tiles do better than the best."""
 
 import inspect
 from contextlib import nullcontext
@@ -11,7 +11,7 @@ from iocourse import bounds, costs, schedules
 from iocourse.course import challenge, exercise, progress
 from iocourse.course.authoring.mutation.references import build, exercise_source
 from iocourse.course.challenges import referee, setting
-from iocourse.course.challenges.best import best_known, contenders, problem_of
+from iocourse.course.challenges.best import contenders, library_best, problem_of
 from iocourse.course.challenges.referee import judged
 from iocourse.course.exercise import exercises
 
@@ -49,7 +49,7 @@ def f3(m, Q, K, V, *, Br=30, Bc=1):
     return O
 
 
-# ------------------------------------------------------------------ the best known
+# ------------------------------------------------------------------ the library's best
 def test_a_file_each_and_each_is_found_by_id_and_by_title():
     files = {path.stem for path in Path(setting.__file__).parent.glob("*.py")}
     assert files == {*ALL, "__init__", *setting.NOT_CHALLENGES}
@@ -59,7 +59,7 @@ def test_a_file_each_and_each_is_found_by_id_and_by_title():
 
 @each_challenge
 def test_no_schedule_of_the_library_does_better_with_any_tiles_tried(asked):
-    best, rng = best_known(asked).cost.total, np.random.default_rng(0)
+    best, rng = library_best(asked).cost.total, np.random.default_rng(0)
     for choice in contenders(asked):
         told = problem_of(choice.schedule, asked)
         for _ in range(300 if asked.mask(asked.N) is None else 60):
@@ -71,9 +71,9 @@ def test_no_schedule_of_the_library_does_better_with_any_tiles_tried(asked):
 
 
 @each_challenge
-def test_what_is_proved_stands_below_the_best_known(asked):
+def test_what_is_proved_stands_below_the_librarys_best(asked):
     least, _ = asked.floor()
-    assert 0 < least < best_known(asked).cost.total
+    assert 0 < least < library_best(asked).cost.total
 
 
 def test_the_rival_schedules_are_in_the_field():
@@ -86,9 +86,9 @@ def test_the_rival_schedules_are_in_the_field():
 
 
 @each_challenge
-def test_the_referee_counts_the_best_known_as_its_closed_form_does(asked, monkeypatch):
+def test_the_referee_counts_the_librarys_best_as_its_closed_form_does(asked, monkeypatch):
     monkeypatch.setattr(exercise, "exam", nullcontext)  # let the library's own answer in
-    best = best_known(asked)
+    best = library_best(asked)
     found = judged(asked, lambda *given, **told: best.schedule(*given, **told), best.tiles, seed=1)
     assert (found.words, found.refused) == (best.cost.total, "")
 
@@ -151,6 +151,12 @@ def test_f3_itself_is_not_refused():
 )  # fmt: skip
 def test_a_spoilt_schedule_is_told_why_in_one_line(old, new, said):
     assert said in refusal(spoilt(old, new))
+
+
+def test_an_exercise_that_is_not_written_yet_is_asked_for_first():
+    unsolved = {one.function: one.id for one in exercises().values()}["my_flash_optimal"]
+    waiting = build(unsolved, exercise_source(unsolved, solved=False))
+    assert refusal(waiting, Br=30, Bc=1).endswith(f"solve {unsolved} first")
 
 
 def test_half_of_the_gradients_is_refused():
@@ -256,10 +262,10 @@ def test_the_librarys_own_schedule_is_refused():
 
 
 # ------------------------------------------------------------------ what is printed and kept
-def test_the_report_has_yours_the_best_known_and_what_is_proved(capsys):
+def test_the_report_has_yours_the_librarys_best_and_what_is_proved(capsys):
     challenge("forward at M = d²", f3, Br=20, Bc=1)
     first = capsys.readouterr().out
-    words, best = costs.flash_optimal(2**16, 64, Br=20, Bc=1).total, best_known(FORWARD)
+    words, best = costs.flash_optimal(2**16, 64, Br=20, Bc=1).total, library_best(FORWARD)
     least, bound = bounds.lower_bound("forward", 2**16, 64, 64**2)
     assert first.splitlines()[0] == "forward at M = d²: N = 65,536, d = 64, M = 4,096"
     assert (
@@ -267,19 +273,19 @@ def test_the_report_has_yours_the_best_known_and_what_is_proved(capsys):
     )
     assert f"{best.schedule.title}(" in first and f"{best.cost.total:,} words" in first
     assert f"bound {bound}" in first and f"{least:,} words" in first
-    assert first.endswith(f"Yours moves {words / best.cost.total:.4f} × the words of the best known.\n")
+    assert first.endswith(f"Yours moves {words / best.cost.total:.4f} × the words of the library's best.\n")
     challenge("forward", f3)
     assert f"Your best before: {words:,} words" in capsys.readouterr().out
 
 
-def test_fewer_words_than_the_best_known_want_a_reader():
-    said = referee.told(FORWARD, referee.Verdict(best_known(FORWARD).cost.total - 5, "f()"), None)
-    assert "5 words fewer than the best known here. Have somebody read the schedule." in said
+def test_fewer_words_than_the_librarys_best_want_a_reader():
+    said = referee.told(FORWARD, referee.Verdict(library_best(FORWARD).cost.total - 5, "f()"), None)
+    assert "5 words fewer than the library's best. Have somebody read the schedule." in said
 
 
 def test_whole_rows_have_a_line_of_their_own_in_the_backward_challenge():
     said = referee.told(ALL["backward"], referee.Verdict(10**12, "f()"), None)
-    assert "proved where rows travel whole  bound E " in said
+    assert "proved for whole rows, no score kept  bound E " in said
 
 
 def test_the_fewest_words_are_kept_and_nothing_is_tried(capsys):

@@ -1,4 +1,4 @@
-"""The best known: every schedule of the library that solves a challenge, each with its best tiles."""
+"""The best that the library can do: every schedule that solves a challenge, each with its best tiles."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .setting import Challenge
 
 @library_answer
 @cache
-def best_known(challenge: Challenge) -> Choice:
+def library_best(challenge: Challenge) -> Choice:
     """The schedule with the fewest words at the challenge's size, its tiles and its closed form."""
     return min(contenders(challenge), key=lambda choice: choice.cost.total)
 

@@ -10,6 +10,7 @@ know: a winner wants to be read.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -28,7 +29,7 @@ from ..messages.waiting import Doing, signs_of_life
 from ..messages.where import below, line_of
 from ..trials.low_scores import low_queries_and_keys
 from ..trials.tilings import STRETCH, labelled_large
-from .best import best_known
+from .best import library_best
 from .setting import Challenge, find
 
 DRY = ", dry"  # at the end of a label
@@ -38,7 +39,7 @@ Arrays = dict[str, Array]
 
 
 def challenge(which: str, schedule: Callable[..., Any], /, **tiles: int) -> None:
-    """Try a schedule and print its words beside the best known and what is proved; the best of yours is kept.
+    """Try a schedule, print its words beside the library's best and what is proved, and keep the fewest.
 
     Args:
         which: a challenge's id or title, such as "forward" or "forward at M = d²".
@@ -52,7 +53,7 @@ def challenge(which: str, schedule: Callable[..., Any], /, **tiles: int) -> None
     """
     asked = find(which)
     _refuse_other_tiles(asked, tiles)
-    with signs_of_life() as doing:
+    with signs_of_life(silent=bool(os.environ.get("IOCOURSE_SEED"))) as doing:
         try:
             verdict = judged(asked, schedule, tiles, fresh_seed(), doing)
         except KeyboardInterrupt as stop:
@@ -216,11 +217,11 @@ def _head(asked: Challenge) -> str:
 
 def told(asked: Challenge, verdict: Verdict, before: int | None) -> str:
     """The report on a schedule that is not refused; `before` are the fewest words until now."""
-    best = best_known(asked)
+    best = library_best(asked)
     known = _called(best.schedule.title, best.tiles)
-    rows = [("yours", verdict.called, verdict.words), ("best known", known, best.cost.total)]
+    rows = [("yours", verdict.called, verdict.words), ("library's best", known, best.cost.total)]
     if asked.whole_rows:
-        rows.append(_proved("proved where rows travel whole", asked.floor(whole_rows=True)))
+        rows.append(_proved("proved for whole rows, no score kept", asked.floor(whole_rows=True)))
     rows.append(_proved("proved", asked.floor()))
     shown = [(f"  {what}", how, f"{asked.score(n):.4f} {asked.per}", f"{n:,} words") for what, how, n in rows]
     lines = [_head(asked), table(shown, left=2), _beside(verdict.words, best.cost.total)]
@@ -239,5 +240,5 @@ def _proved(what: str, found: tuple[int, str]) -> tuple[str, str, int]:
 
 def _beside(words: int, best: int) -> str:
     if words < best:
-        return f"{best - words:,} words fewer than the best known here. Have somebody read the schedule."
-    return f"Yours moves {words / best:.4f} × the words of the best known."
+        return f"{best - words:,} words fewer than the library's best. Have somebody read the schedule."
+    return f"Yours moves {words / best:.4f} × the words of the library's best."

@@ -71,7 +71,7 @@ def _counts_right(play: Play, schedule: Callable[..., Any], small: Case, machine
 
 def _told(counted: Trial, least: int, bound: str) -> str:
     words, M = counted.ledger.total, counted.ledger.peak
-    where = f"in {M:,} of fast memory, {counted.case.label}"
+    where = f"at {counted.case.label}, in {M:,} of fast memory"
     if words < least:
         return f"Your schedule is in another class than bound {bound}, {least:,}: {words:,} words {where}."
     return (
