@@ -20,7 +20,7 @@ def _matrix(rng: np.random.Generator, rows: int, cols: int) -> np.ndarray:
     return rng.standard_normal((rows, cols)) + 1.0
 
 
-# ---------------------------------------------------------------------- 2.1 centred rows
+# ---------------------------------------------------------------------- 2A centred rows
 def _centre_cases(rng: np.random.Generator) -> list[Case]:
     """One matrix in blocks of several sizes (ragged, a single row, larger than N), then a matrix of one row.
 
@@ -41,7 +41,7 @@ def _centre_case(A: np.ndarray, b: int) -> Case:
 
 
 CENTRE = Exercise(
-    id="2.1",
+    id="2A",
     title="Centre the rows",
     function="my_centre",
     difficulty=2,
@@ -70,7 +70,7 @@ CENTRE = Exercise(
 )
 
 
-# ---------------------------------------------------------------------- 2.2 the blocked product
+# ---------------------------------------------------------------------- 2B the blocked product
 def _product_cases(rng: np.random.Generator) -> list[Case]:
     """One product in tiles of several shapes, ragged both ways; then other sizes, down to a single word.
 
@@ -96,7 +96,7 @@ SIDE = 128 * 255  # of the matrices whose product is counted
 
 
 PRODUCT = Exercise(
-    id="2.2",
+    id="2B",
     title="The matrix product in tiles of the result",
     function="my_matmul",
     difficulty=3,
@@ -127,7 +127,7 @@ PRODUCT = Exercise(
 )
 
 
-# ---------------------------------------------------------------------- 2.3 the tile
+# ---------------------------------------------------------------------- 2C the tile
 def _tile_cases(rng: np.random.Generator) -> list[Case]:
     """Square, low, wide and small products, memory for one word of C, for all of it, and in between.
 
@@ -172,7 +172,7 @@ def _tile_is_best(trial: Trial, tile: tuple[int, int]) -> str | None:
 
 A_TILE = Form("returns two whole numbers of at least 1", two_whole, "a tile (bm, bn)")
 TILE = Exercise(
-    id="2.3",
+    id="2C",
     title="Choose the tile",
     function="my_tile",
     difficulty=3,
@@ -194,7 +194,7 @@ TILE = Exercise(
 )
 
 
-# ---------------------------------------------------------------------- 2.4 a matrix times its own transpose
+# ---------------------------------------------------------------------- 2D a matrix times its own transpose
 def _gram_cases(rng: np.random.Generator) -> list[Case]:
     """One matrix in blocks of several sizes, ragged first; then a row and a single word."""
     b, k = int(rng.integers(3, 6)), int(rng.integers(4, 8))
@@ -216,7 +216,7 @@ def _gram_case(A: np.ndarray, b: int) -> Case:
 
 
 GRAM = Exercise(
-    id="2.4",
+    id="2D",
     title="A matrix times its own transpose",
     function="my_gram",
     difficulty=3,
