@@ -13,6 +13,7 @@ from ..guard import LibraryAnswer
 from . import progress
 from .credit import nbgrader
 from .exercise import Exercise, Property, Trial, WrongForm, asking_for, find, raised_in, told
+from .messages.anybody import beside_anybody
 from .messages.mistakes import advice
 from .messages.waiting import Doing, signs_of_life
 from .messages.where import below, line_of
@@ -35,6 +36,7 @@ class CheckFailed(AssertionError):
 def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = None) -> float | None:
     """Judge `answer` for an exercise and print one line for each property.
 
+    Beside a solved schedule stands how near it comes to what anybody must move, where a bound is known.
     Inputs are fresh each time; a failing report names the seed that repeats them. Never raises for a
     student; with IOCOURSE_STRICT=1 a failed check raises CheckFailed. Raises ValueError for an unknown id
     and for a seed that is no whole number from 0. A check that takes long says which case is running;
@@ -44,11 +46,17 @@ def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = No
         None, which a notebook does not show; the points where nbgrader runs it.
     """
     exercise = find(exercise_id)
-    chosen = _seed(seed)
+    chosen = fresh_seed(seed)
     with nbgrader.warnings_are_no_failures():
         verdicts = _judged_aloud(exercise, answer, chosen)
     solved = all(complaint is None for _, complaint in verdicts)
     print(report(exercise, verdicts, chosen))
+    if solved and exercise.anybody:
+        print(
+            beside_anybody(
+                exercise.anybody, exercise.play, answer, exercise.cases(np.random.default_rng(chosen))[0]
+            )
+        )
     if solved or not _is_unwritten(verdicts):
         progress.record(exercise.id, "solved" if solved else "tried")
     if not solved and os.environ.get("IOCOURSE_STRICT") == "1":
@@ -76,7 +84,8 @@ def _is_unwritten(verdicts: Sequence[Verdict]) -> bool:
     return any(text == UNWRITTEN or text.startswith("it calls ") for text in said)
 
 
-def _seed(seed: int | None) -> int:
+def fresh_seed(seed: int | None = None) -> int:
+    """`seed`, else IOCOURSE_SEED, else one drawn. Raises ValueError where it is no whole number from 0."""
     if seed is not None:
         whole = isinstance(seed, (int, np.integer)) and not isinstance(seed, bool)
         return _from_0("seed", seed, int(seed) if whole else None)

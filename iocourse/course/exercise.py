@@ -31,7 +31,8 @@ class Case:
     """One input for the student's function, with what is known of the right answer before it is called.
 
     `inputs` are the arguments by name, `expected` the values it must return, `M` the words of fast memory
-    for a schedule (None for a plain function), `budget` the closed form not to exceed, `label` the sizes.
+    for a schedule (None for a plain function), `budget` the closed form not to exceed, `label` the sizes,
+    `machine` what else `run` is told: that a schedule runs dry, say.
     """
 
     label: str
@@ -39,6 +40,7 @@ class Case:
     expected: Any = None
     M: int | None = None
     budget: Ledger | None = None
+    machine: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -169,9 +171,22 @@ def run_schedule(student: Callable[..., Any], case: Case) -> Trial:
 @keeps_errors
 def _run_with(student: Callable[..., Any], case: Case, M: int) -> Trial:
     with judged():
-        done = run(student, M=M, trace=False, **copy.deepcopy(dict(case.inputs)))
+        done = run(student, M=M, trace=False, **case.machine, **copy.deepcopy(dict(case.inputs)))
     value = done.O if len(done.outputs) == 1 else done.outputs
     return Trial(case, value=value, ledger=done.ledger)
+
+
+@dataclass(frozen=True)
+class Anybody:
+    """Where a schedule is set beside what anybody must move (see `messages.anybody`).
+
+    `inputs` are shapes, tiles and a mask; `bound` gives words and the bound's id for M words of fast memory,
+    and holds for every schedule that solves the exercise. `every_block`: the count takes no block for many.
+    """
+
+    inputs: Mapping[str, Any]
+    bound: Callable[[int], tuple[int, str]]
+    every_block: bool = False
 
 
 @dataclass(frozen=True)
@@ -179,7 +194,8 @@ class Exercise:
     """One exercise of a lesson.
 
     `function` is the name the student's function has in the notebook. `cases` draws fresh inputs from a
-    generator. `hints` go from a nudge to nearly the whole idea, never the code of the answer.
+    generator. `hints` go from a nudge to nearly the whole idea, never the code of the answer. `anybody`
+    says where a solved schedule is set beside a lower bound.
     """
 
     id: str
@@ -192,6 +208,7 @@ class Exercise:
     cases: Callable[[np.random.Generator], list[Case]]
     properties: tuple[Property, ...]
     play: Play = call
+    anybody: Anybody | None = None
 
     @property
     def lesson(self) -> int:
