@@ -1,8 +1,10 @@
 """What makes it a course: checks that judge the student's own work, hints, predictions, progress."""
 
+from ..doctor.needs_triton import NeedsTriton
 from .attempts import attempt
 from .checking import CheckFailed, check
 from .hinting import hint
+from .lacking import stand_in
 from .predictions import measured, predict
 
-__all__ = ["CheckFailed", "attempt", "check", "hint", "measured", "predict"]
+__all__ = ["CheckFailed", "NeedsTriton", "attempt", "check", "hint", "measured", "predict", "stand_in"]
