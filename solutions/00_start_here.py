@@ -78,23 +78,23 @@ measured("0.1", words=words_A + words_x + words_y)
 #   holds  each word counts once, and words are counted, not bytes
 #   FAILS  as many words as must move: yours says 78320, which is fewer (Nq=378, Nk=251, d=89)
 # Read "a query counts in every array that has a row for it" first: the others may fail for the same reason.
-# Not solved yet. Same inputs again: seed=7. Stuck? hint("0.1")
+# Not solved yet. Same inputs again: seed=7. Stuck? hint("0A")
 # ```
 #
-# In the failing lines, the part after the colon is what your function did. The seed repeats the same sizes: `check("0.1", my_compulsory, seed=7)`. Checks look at your function and never at your notebook, so rename, print and try out as much as you like.
+# In the failing lines, the part after the colon is what your function did. The seed repeats the same sizes: `check("0A", my_compulsory, seed=7)`. Checks look at your function and never at your notebook, so rename, print and try out as much as you like.
 #
-# ### Exercise 0.1
+# ### Exercise 0A
 #
-# <!-- exercise 0.1 -->
+# <!-- exercise 0A -->
 # Attention takes queries $Q$, keys $K$ and values $V$, and returns one row of output $O$ for each query. A row has $d$ words in all four. Usually there are as many queries as keys. When a model writes its answer piece by piece there is one new query and a long row of keys, so let the two numbers differ: $N_q$ queries, and $N_k$ keys with a value each. Return the compulsory traffic of one attention.
 #
 # Your lines go in place of `raise NotImplementedError`, which says "not written yet".
-# <!-- given = course.exercise.find("0.1").cases(np.random.default_rng(7))[0].inputs -->
+# <!-- given = course.exercise.find("0A").cases(np.random.default_rng(7))[0].inputs -->
 # <!-- 378, 251, 267 = given["Nq"], given["Nk"], 3 * given["d"] -->
 # <!-- 78320 = (given["Nq"] + 2 * given["Nk"]) * given["d"] -->
 
 
-# %% tags=["exercise"] name="ex-0.1"
+# %% tags=["exercise"] name="ex-0A"
 def my_compulsory(Nq, Nk, d):
     """Words that attention must move at the least, by formula (0.1).
 
@@ -108,14 +108,14 @@ def my_compulsory(Nq, Nk, d):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-0.1"
-check("0.1", my_compulsory)
+# %% tags=["check"] name="check-0A"
+check("0A", my_compulsory)
 
 # %% [markdown]
 # If five minutes have passed and you are still stuck, there is `hint`. It has three levels, from a nudge to nearly the whole idea, and gives one more each time you call it. Hints cost nothing. This is the first level, shown as an example and not counted:
 
 # %% tags=["hint"]
-hint("0.1", count=False)
+hint("0A", count=False)
 
 # %% [markdown]
 # Later cells use your function through `attempt(my_compulsory, …)`. As long as it is not written, or raises an error, they say so and go on, so you may run a whole notebook before you have solved anything in it.

@@ -51,7 +51,7 @@ def test_the_failing_report_in_the_text_is_what_check_prints(capsys, monkeypatch
     def output_forgotten(Nq, Nk, d):
         return Nq * d + 2 * Nk * d
 
-    check("0.1", output_forgotten, seed=7)
+    check("0A", output_forgotten, seed=7)
     assert capsys.readouterr().out.rstrip() in LESSON.text
 
 
