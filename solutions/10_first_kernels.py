@@ -192,18 +192,24 @@ measured("10.3", depth_16=counted_product(32, 32, 16), depth_32=counted_product(
 # %% [markdown]
 # ## 10.4 The same in Triton
 #
-# Triton is a language for kernels inside Python. A function under `@triton.jit` is not run by Python: it is compiled for a GPU, or *interpreted*, one program after the other, with NumPy. Interpreted kernels run anywhere triton does, and their loads and stores can be counted; that is what this lesson does, also where there is a GPU. The next cell says so before anything else may import triton. Without triton it stops here and tells you what to do; the sections above are the NumPy version of all that follows.
+# Triton is a language for kernels inside Python. A function under `@triton.jit` is not run by Python: it is compiled for a GPU, or *interpreted*, one program after the other, with NumPy. Interpreted kernels run anywhere triton does, and their loads and stores can be counted; that is what this lesson does, also where there is a GPU. The next cell says so before anything else may import triton. Where triton is missing, that cell and each later one that needs it say in a line what to install; the sections above are the NumPy version of all that follows.
 
 # %% tags=["given"]
 import os
 
 os.environ["TRITON_INTERPRET"] = "1"  # interpret and count, even if there is a GPU
-from iocourse import gpu, kernels, traffic
+from iocourse import gpu, traffic
+from iocourse.course import NeedsTriton, stand_in
 
-assert kernels.INTERPRETED, "triton was imported earlier: restart the notebook"
-import torch
-import triton
-import triton.language as tl
+try:
+    from iocourse import kernels
+
+    assert kernels.INTERPRETED, "triton was imported earlier: restart the notebook"
+    import torch
+    import triton
+    import triton.language as tl
+except NeedsTriton as missing:
+    kernels = torch = triton = tl = stand_in(missing)
 
 # %% [markdown]
 # Here is the copy of a matrix. It reads like its NumPy version, with five new words:
