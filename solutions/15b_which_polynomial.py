@@ -394,7 +394,7 @@ measured("15.12", **{name: wrong.ledger.reads[name] - words for name, words in s
 # </details>
 # <!-- 140 = math.comb(6 + 2, 2) * (1 + 2 + 2) -->
 #
-# <!-- exercise 15E --> Optional. Repair it. This is the schedule as it was run; both faults are in the lines that you see. The check holds words and footprint to the word: fast memory has $r(B_d + 1) + d + B_d + 1$ words. If you are stuck after five minutes, run `hint("15E")` in a cell of your own.
+# <!-- exercise 15E --> Optional. Repair it. Below the line that stops it is the schedule as it was run, with both faults. The check holds words and footprint to the word: fast memory has $r(B_d + 1) + d + B_d + 1$ words. If you are stuck after five minutes, run `hint("15E")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-15E"
 def my_columns(m, Q, K, V, *, phi, psi, Bd):
@@ -403,6 +403,8 @@ def my_columns(m, Q, K, V, *, phi, psi, Bd):
     m: the machine. Q, K, V: slow arrays (N, d). phi, psi: Features of a query and of a key.
     Returns the slow array O (N, d).
     """
+    ### BEGIN SOLUTION repair what stands below, and take the next line away
+    ### END SOLUTION
     N, d = Q.shape
     O = m.new("O", (N, d))
     with m.zeros(len(psi), 1) as sums:

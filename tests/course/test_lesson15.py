@@ -16,6 +16,8 @@ from numpy.polynomial.hermite_e import hermegauss, hermeval
 
 from iocourse import bounds, costs, exact, lowrank, run, schedules
 from iocourse.course.authoring.mutation.references import build, exercise_source
+from iocourse.course.checking import judge
+from iocourse.course.credit import points
 from iocourse.course.exercise import find
 from iocourse.course.exercises import lesson15 as exercises
 from iocourse.data import real_head, real_heads
@@ -449,11 +451,14 @@ def _run(function, case):
 
 
 def test_what_is_handed_out_to_repair_is_what_the_lesson_measured():
-    handed_out = build("15E", exercise_source("15E", solved=False))
+    stopped = exercise_source("15E", solved=False)
+    handed_out = build("15E", stopped.replace("    raise NotImplementedError\n", ""))
     for case in find("15E").cases(np.random.default_rng(0)):
         ours, shown = _run(exercises.columns_gone_wrong, case), _run(handed_out, case)
         assert ours[0] == shown[0] and ours[0].moves == shown[0].moves and (ours[1] == shown[1]).all()
         assert ours[1] == pytest.approx(case.expected)  # its values are right
+    verdicts = judge(find("15E"), handed_out, 0)
+    assert points(find("15E"), verdicts) == 0 and sum(complaint is None for _, complaint in verdicts) > 4
 
 
 def test_the_budget_of_15E_is_what_the_reference_moves_and_the_faults_are_two():
