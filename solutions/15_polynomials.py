@@ -418,8 +418,8 @@ print(f"r = {rank:,}, M = {room:,}: {low:,} words, bound {least:,}, ratio {low /
 #
 # ## Misconceptions
 #
-# - **"Attention is quadratic, and Theorem A proves it."** It proves it for schedules that form the products $p_{ij}v_{jc}$. At $N = 40\,960$ low rank moved 75 times fewer words than Theorem A asks of those (15.5).
-# - **"Linear time, so it is the better choice for long texts."** Linear with a factor of $r$. At $d = 64$ a polynomial of degree 4 has 814,385 features (15.2).
+# - **"Attention is quadratic, and Theorem A proves it."** It proves it for schedules that form the products $p_{ij}v_{jc}$. At $N = 40\,960$ low rank moved 75 times fewer words than Theorem A asks of those (section 15.5).
+# - **"Linear time, so it is the better choice for long texts."** Linear with a factor of $r$. At $d = 64$ a polynomial of degree 4 has 814,385 features (section 15.2).
 #
 # ## Take-away
 #

@@ -42,7 +42,7 @@ explore.polynomial_errors(2.0, [("taylor", 4), ("hermite", 4), ("minimax", 4)],
 # %% [markdown]
 # ## 15.6 Each row its own polynomial
 #
-# A certificate (15.5) guards against the worst score. But the worst is rare: most scores of a row lie near its mean, a few standard deviations either way. In the picture that is the middle, where Taylor's and Hermite's errors are small; at the left end Taylor's is above 1. Two observations turn the spread of the scores into a better polynomial of the same rank.
+# A certificate (15.5) guards against the worst score. But the worst is rare: most scores of a row lie near its mean, a few standard deviations either way. In the picture that is the middle, where Taylor's and Hermite's errors are small; at the left end Taylor's is above 1; minimax (section 15.7) trades the one for the other. Two observations turn the spread of the scores into a better polynomial of the same rank.
 #
 # *First*, softmax does not change when a number is added to all scores of a row. Subtracting the mean key from every key does just that, $q \cdot (k_j - \bar k) = s_j - q \cdot \bar k$, and now each row of scores has mean 0 and variance
 #
@@ -437,9 +437,9 @@ print(f"{mine.ledger.total:,} words, at most {mine.ledger.peak:,} in fast memory
 #
 # ## Misconceptions
 #
-# - **"A higher degree is safer."** Degree 3 can have a row sum of zero where degree 2 cannot (15.8). Safe is what is certified.
+# - **"A higher degree is safer."** Degree 3 can have a row sum of zero where degree 2 cannot (section 15.8). Safe is what is certified.
 # - **"The error grows with $N$."** Neither the certificate (15.6) nor the Poisson rule (15.10) contains $N$. What grows with $N$ is the gain.
-# - **"The best polynomial is the one with the smallest certified error."** For scores that are spread like a normal law most of a row lies where a certificate does not look (section 15.6).
+# - **"The best polynomial is the one with the smallest certified error."** A certificate weighs the ends of the interval like its middle, where most scores of a row lie (section 15.6).
 # - **"Almost linear is nearly linear."** At a million tokens the exponent says otherwise (section 15.10).
 #
 # ## Take-away

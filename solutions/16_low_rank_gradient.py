@@ -646,7 +646,7 @@ predict("16.6", times=10)  #> predict("16.6", times=...)
 
 # %%
 if importlib.util.find_spec("torch") is None:
-    print('torch is not installed here: python -m pip install "torch>=2.6"')
+    print("torch is not installed: read on, the text has the numbers of this section")
 else:
     import torch
 
@@ -716,10 +716,10 @@ if importlib.util.find_spec("torch") is not None:
 #
 # ## Misconceptions
 #
-# - **"The paper needs the loss to be a particular one."** The loss comes in through $G$ alone (16.1).
-# - **"A product of low-rank matrices entry by entry has low rank, so build its factors."** Its rank is the product of the two; the factors had 5,915 columns where 1,820 monomials say the same (16.3).
-# - **"The gradient is as accurate as the output."** At the same degree its error was about three times that of $O$ (16.3).
-# - **"The mean of the keys is harmless, softmax does not see it."** The polynomial does, and in causal mode it carries the last key to rows before it (16.5).
+# - **"The paper needs the loss to be a particular one."** The loss comes in through $G$ alone (section 16.1).
+# - **"A product of low-rank matrices entry by entry has low rank, so build its factors."** Its rank is the product of the two; the factors had 5,915 columns where 1,820 monomials say the same (section 16.3).
+# - **"The gradient is as accurate as the output."** At the same degree its error was about three times that of $O$ (section 16.3).
+# - **"The mean of the keys is harmless, softmax does not see it."** The polynomial does, and in causal mode it carries the last key to rows before it (section 16.5).
 #
 # ## Take-away
 #
