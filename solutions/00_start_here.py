@@ -98,7 +98,7 @@ def my_compulsory(Nq, Nk, d):
 check("0.1", my_compulsory)
 
 # %% [markdown]
-# If you are stuck after five minutes, there is `hint`: three levels, one more at each call. They cost nothing. This is the first, as an example and not counted:
+# If you are stuck after five minutes, there is `hint`: three levels, one more at each call, at no cost. This is the first:
 
 # %% tags=["hint"]
 hint("0.1", count=False)
@@ -108,7 +108,7 @@ hint("0.1", count=False)
 #
 # Before each measurement stands a **prediction**. `predict` writes your guess down, `measured` sets it beside what came out. Nothing depends on being right; a number you have committed to makes you look twice.
 #
-# **Predict** (guess). A model that writes has one new query at a time. It meets 4,096 keys, $d = 64$. How many percent is that of the words that 4,096 queries cost together, at the least? Write a number in place of the dots, which stand for "not yet". (1 minute)
+# **Predict** (guess). A model that writes has one new query at a time. It meets 4,096 keys, $d = 64$. At the least, how many percent of the words of 4,096 queries does it cost? Write a number in place of the dots. (1 minute)
 
 # %% tags=["predict"]
 predict("0.1", percent=1)  #> predict("0.1", percent=...)
@@ -223,10 +223,7 @@ print("same result:", np.array_equal(better.O, done.O))
 print(f"{better.ledger.total:,} words moved; the least there is:", better.ledger == least)
 
 # %% [markdown]
-# Both computed the same $y$, and this one moved the compulsory traffic to the word. Most of this course is that step, taken with attention, where not everything that is needed again can stay. Here is what this run held in fast memory, and then the same run with 500 words of it.
-
-# %%
-memory_timeline(better.ledger, 600, title="y = Ax, x stays: fast memory, move by move")
+# Both computed the same $y$, and this one moved the compulsory traffic to the word. Most of this course is that step, taken with attention, where not everything that is needed again can stay. Fast memory is small; this is the same run with 500 words of it:
 
 # %%
 try:
@@ -235,9 +232,15 @@ except FastMemoryFull as error:
     print(error)
 
 # %% [markdown]
-# $x$ lies at the bottom all the way; ten times a block of $A$ comes upon it and goes. The message names what was wanted, what was free and what stood in the way.
-#
-# Last, `flash2`, the FlashAttention of the first picture. There it had 192 words of fast memory and read $K$ and $V$ twice. Here it gets one block that holds everything:
+# Last, the FlashAttention of the first picture, and what its 192 words of fast memory held:
+
+# %%
+Q, K, V = rng.standard_normal((3, 32, 4))
+small = run(flash2, M=192, Q=Q, K=K, V=V, Br=16, Bc=1)
+memory_timeline(small.ledger, 192, title="F2 flash2: fast memory, move by move")
+
+# %% [markdown]
+# A block of $Q$, its output and its row statistics (lesson 03) stay, while all rows of $K$ and $V$ pass; then the second block, and all rows again. With one block that holds everything:
 
 # %%
 Q, K, V = rng.standard_normal((3, 64, 16))
@@ -247,7 +250,7 @@ print(f"attention moved {whole.ledger.total:,} words; your function says {words:
 whole.ledger
 
 # %% [markdown]
-# It moved 4,096 words, the least there is, and took 8,320 words of fast memory for 64 rows. With less, something has to be read again: the subject of lessons 02 to 04.
+# It moved 4,096 words, the least there is, and took 8,320 words of fast memory for 64 rows. With less, how much must be read again? Lessons 02 to 04 find out.
 
 # %% [markdown]
 # ## 0.4 What a word costs
@@ -301,8 +304,7 @@ measured("0.4", one_query=one)
 # ## References
 #
 # - Tri Dao and others: *FlashAttention: Fast and Memory-Efficient Exact Attention with IO-Awareness*, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135).
-# - NVIDIA: *A100 Tensor Core GPU*, data sheet, and its [white paper](https://images.nvidia.com/aem-dam/en-zz/Solutions/data-center/nvidia-ampere-architecture-whitepaper.pdf). 312 TFLOPS in FP16, 1,555 GB/s.
-# - Samuel Williams, Andrew Waterman, David Patterson: *Roofline: an insightful visual performance model for multicore architectures*, Communications of the ACM 52 (4), 2009. The comparison of section 0.4.
+# - NVIDIA: *A100 Tensor Core GPU*, data sheet, and its [white paper](https://images.nvidia.com/aem-dam/en-zz/Solutions/data-center/nvidia-ampere-architecture-whitepaper.pdf).
+# - Samuel Williams, Andrew Waterman, David Patterson: *Roofline: an insightful visual performance model for multicore architectures*, Communications of the ACM 52 (4), 2009.
 #
 # **Next**: [01 Naive attention](01_naive_attention.ipynb) writes out everything that FlashAttention avoids; then come [a machine with two memories](02_two_memories.ipynb), [online softmax](03_online_softmax.ipynb) and [FlashAttention's forward pass](04_flash_forward.ipynb), with an answer to the three claims. Your own copies of the lessons are in the folder `work/`, the solved ones in `solutions/`.
-# <!-- 312, 1,555 from https://images.nvidia.com/aem-dam/en-zz/Solutions/data-center/nvidia-ampere-architecture-whitepaper.pdf -->

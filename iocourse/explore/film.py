@@ -7,8 +7,8 @@ Run as a program it draws the film that opens the course, `iocourse/data/two_mem
 from __future__ import annotations
 
 import struct
-import sys
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .draw.picture import Picture, chunk
+from .draw.picture import Picture, Raster, chunk
 from .figures.two_memories import FILM, sides, steps_of, two_memories_picture
 
 SCALE = 1.25  # pixels in one of a picture
@@ -58,7 +58,7 @@ def film(frames: Sequence[Frame], plays: int = PLAYS) -> bytes:
     """
     if not frames or len({(frame.picture.width, frame.picture.height) for frame in frames}) != 1:
         raise ValueError(f"a film needs one frame or more, all of one size; these are {len(frames)}")
-    indices, palette = _few_colours([_packed(frame.picture) for frame in frames])
+    indices, palette = _few_colours(frames)
     height, width = indices[0].shape
     head = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
     return b"".join(
@@ -74,26 +74,39 @@ def film(frames: Sequence[Frame], plays: int = PLAYS) -> bytes:
     )
 
 
-def _packed(picture: Picture) -> np.ndarray:
-    """Its pixels, each a whole number of 24 bits."""
-    red, green, blue = np.moveaxis(picture.to_pixels(SCALE).astype(np.int32), -1, 0)
+def _packed(pixels: np.ndarray) -> np.ndarray:
+    """Pixels of 3 bytes, each as a whole number of 24 bits."""
+    red, green, blue = np.moveaxis(pixels.astype(np.int32), -1, 0)
     packed: np.ndarray = red << 16 | green << 8 | blue
     return packed
 
 
-def _few_colours(pictures: Sequence[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
-    """Each picture as places in one palette of the most frequent colours, and the palette, (COLOURS + 1, 3)."""
-    found, counts = np.unique(np.concatenate([np.unique(one) for one in pictures]), return_counts=True)
-    for one in pictures[:1]:
-        seen, often = np.unique(one, return_counts=True)
-        counts[np.searchsorted(found, seen)] += often
-    channels = np.stack([found >> 16, found >> 8 & 255, found & 255], axis=1)
-    kept = channels[np.argsort(-counts, kind="stable")][:COLOURS]
-    apart = ((channels[:, None] - kept[None]) ** 2).sum(axis=2)
+def _words(picture: Picture) -> set[int]:
+    """The colours of its rasters, however few pixels have them: there each pixel says something."""
+    rasters = (element.pixels for element in picture.elements if isinstance(element, Raster))
+    found = [np.unique(_packed(np.frombuffer(pixels, np.uint8).reshape(-1, 3))) for pixels in rasters]
+    return {int(colour) for one in found for colour in one}
+
+
+def _few_colours(frames: Sequence[Frame]) -> tuple[list[np.ndarray], np.ndarray]:
+    """Each picture as places in one palette, and the palette, (COLOURS + 1, 3); rasters keep their colours."""
+    pictures = [_packed(frame.picture.to_pixels(SCALE)) for frame in frames]
+    often = Counter[int]()
+    for one in pictures:
+        often.update(dict(zip(*(part.tolist() for part in np.unique(one, return_counts=True)), strict=True)))
+    exact = set[int]().union(*(_words(frame.picture) for frame in frames))
+    ranked = sorted(often, key=lambda colour: (colour not in exact, -often[colour], colour))
+    kept, found = _channels(ranked[:COLOURS]), sorted(often)
+    apart = ((_channels(found)[:, None] - kept[None]) ** 2).sum(axis=2)
     nearest = apart.argmin(axis=1).astype(np.uint8)
     palette = np.zeros((COLOURS + 1, 3), np.uint8)
     palette[: len(kept)] = kept
     return [nearest[np.searchsorted(found, one)] for one in pictures], palette
+
+
+def _channels(colours: Sequence[int]) -> np.ndarray:
+    found = np.array(colours)
+    return np.stack([found >> 16, found >> 8 & 255, found & 255], axis=1)
 
 
 def _chunks(pictures: Sequence[np.ndarray], times: Sequence[int]) -> Iterator[bytes]:
@@ -123,4 +136,4 @@ def _changed(before: np.ndarray, picture: np.ndarray) -> tuple[np.ndarray, tuple
 
 if __name__ == "__main__":
     target = Path(str(resources.files("iocourse").joinpath("data", FILM)))
-    print(f"{target}: {target.write_bytes(film(opening())):,} bytes", file=sys.stdout)
+    print(f"{target}: {target.write_bytes(film(opening())):,} bytes")

@@ -175,7 +175,7 @@ def _with_run(cell: Json, run: Json) -> Json:
 
 
 def with_shown_outputs(student: Json, solved: Json) -> Json:
-    """The student's notebook with the saved outputs of cells tagged `shown`, which are seen before any runs."""
+    """The student's notebook with the saved outputs of its cells tagged `shown`: seen before any has run."""
     outputs = {cell["id"]: cell["outputs"] for cell in _code(solved)}
     cells = [
         cell | {"outputs": outputs[cell["id"]]} if "shown" in cell["metadata"].get("tags", []) else cell

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import cache
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from .trace import resident
 
 
 class Word(NamedTuple):
-    """A word that was moved: its place in a slow array, its cell of fast memory, and whether it was loaded."""
+    """A word that moved: its place in a slow array, its cell of fast memory, and whether it was loaded."""
 
     array: str
     row: int
@@ -74,7 +74,8 @@ def journey(name: str, N: int, d: int, M: int) -> Journey:
     schedule = schedules.get(name)
     Q, K, V = np.random.default_rng(0).standard_normal((3, N, d))
     tiles = schedule.tiles(N, d, M)
-    done = run(schedule, M=M, Q=Q, K=K, V=V, **tiles)
+    arguments: dict[str, Any] = {"Q": Q, "K": K, "V": V, **tiles}
+    done = run(schedule, M=M, **arguments)
     words, changes = _word_by_word(done.ledger.moves, M)
     return Journey(schedule, tiles, done.ledger, done.O, tuple(words), tuple(changes))
 

@@ -15,9 +15,21 @@ from ...console import table
 from ...costs import ceil_div
 from ...machine import positive_int
 from ..draw.figure import example, figure
-from ..draw.palette import GRID, INK, PAPER, QUIET, fill_of
-from ..draw.picture import LARGE, NORMAL, SMALL, Element, Picture, Poly, Raster, Rect, Text, centred
-from ..draw.picture import text_width, titled
+from ..draw.palette import GRID, INK, QUIET, fill_of
+from ..draw.picture import (
+    LARGE,
+    NORMAL,
+    SMALL,
+    Element,
+    Picture,
+    Poly,
+    Raster,
+    Rect,
+    Text,
+    centred,
+    text_width,
+    titled,
+)
 from ..facts.travel import Journey, Word, journey
 
 N, D, M = 32, 4, 192  # small enough that every word is seen
@@ -247,8 +259,8 @@ def _in_words(step: int) -> tuple[str, str]:
     counts = [side.run.moved(arrived(side, step)) for side in sides()]
     names = [side.run.schedule.title for side in sides()]
     totals = [sum(count.values()) for count in counts]
-    alt = f"Two runs of one attention side by side, N = {N}, d = {D}, each with a fast memory of {M} words above "
-    alt += "a slow one. " + " ".join(
+    alt = f"Two runs of one attention side by side, N = {N}, d = {D}, each with a fast memory of {M} words "
+    alt += "above a slow one. " + " ".join(
         f"{side.called} ({name}) has moved {_split(count)}{', and is done' if total == side.words else ''}."
         for side, name, count, total in zip(sides(), names, counts, totals, strict=True)
     )
