@@ -89,7 +89,7 @@ def _words(picture: Picture) -> set[int]:
 
 
 def _few_colours(frames: Sequence[Frame]) -> tuple[list[np.ndarray], np.ndarray]:
-    """Each picture as places in one palette, and the palette, (COLOURS + 1, 3); rasters keep their colours."""
+    """Each picture as places in one palette, and that, (COLOURS + 1, 3); rasters keep their colours."""
     pictures = [_packed(frame.picture.to_pixels(SCALE)) for frame in frames]
     often = Counter[int]()
     for one in pictures:
