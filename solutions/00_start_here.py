@@ -204,7 +204,7 @@ least = Ledger(reads={"A": 5_000, "x": 50}, writes={"y": 100}, peak=560)
 done.ledger - least
 
 # %% [markdown]
-# Now let $x$ stay. The arithmetic is the same, one line has moved:
+# Now let $x$ stay. The arithmetic is the same:
 
 
 # %%
