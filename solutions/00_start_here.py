@@ -64,23 +64,23 @@ doctor.examine()
 #   ...
 #   FAILS  as many words as must move: yours says 78320, which is fewer (Nq=378, Nk=251, d=89)
 # Read "a query counts in every array that has a row for it" first: the others may fail for the same reason.
-# Not solved yet. Same inputs again: seed=7. Stuck? hint("0.1")
+# Not solved yet. Same inputs again: seed=7. Stuck? hint("0A")
 # ```
 #
-# After the colon stands what your function did. The seed repeats the same sizes: `check("0.1", my_compulsory, seed=7)`.
+# After the colon stands what your function did. The seed repeats the same sizes: `check("0A", my_compulsory, seed=7)`.
 #
-# ### Exercise 0.1
+# ### Exercise 0A
 #
-# <!-- exercise 0.1 -->
+# <!-- exercise 0A -->
 # Attention takes queries $Q$, keys $K$ and values $V$, and returns one row of output $O$ for each query. A row has $d$ words in all four. There are $N_q$ queries, and $N_k$ keys with a value each. Return the compulsory traffic of one attention.
 #
 # Your lines go in place of `raise NotImplementedError`.
-# <!-- given = course.exercise.find("0.1").cases(np.random.default_rng(7))[0].inputs -->
+# <!-- given = course.exercise.find("0A").cases(np.random.default_rng(7))[0].inputs -->
 # <!-- 378, 251, 267 = given["Nq"], given["Nk"], 3 * given["d"] -->
 # <!-- 78320 = (given["Nq"] + 2 * given["Nk"]) * given["d"] -->
 
 
-# %% tags=["exercise"] name="ex-0.1"
+# %% tags=["exercise"] name="ex-0A"
 def my_compulsory(Nq, Nk, d):
     """Words that attention must move at the least, by formula (0.1).
 
@@ -94,14 +94,14 @@ def my_compulsory(Nq, Nk, d):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-0.1"
-check("0.1", my_compulsory)
+# %% tags=["check"] name="check-0A"
+check("0A", my_compulsory)
 
 # %% [markdown]
 # If you are stuck after five minutes, there is `hint`: three levels, one more at each call, at no cost. This is the first:
 
 # %% tags=["hint"]
-hint("0.1", count=False)
+hint("0A", count=False)
 
 # %% [markdown]
 # Later cells use your function through `attempt(my_compulsory, …)`. As long as it is not written, they say so and go on.

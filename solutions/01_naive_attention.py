@@ -111,10 +111,10 @@ for factor in (1.0, 1.1, np.sqrt(32)):
 #
 # Every exponential now lies between 0 and 1 and one of them is 1, so the sum lies between 1 and $N$. Nothing can overflow while the format can hold $N$, and the sum cannot vanish. A score far below the maximum still underflows to 0, which is its weight to all the digits there are. The same goes for a score of $-\infty$, and we will use that soon.
 #
-# <!-- exercise 1.1 --> Write (1.2) for a matrix of scores, each row for itself. Leave `S` as it is: make new arrays instead of updating it in place. If you are stuck after five minutes, run `hint("1.1")` in a cell of your own.
+# <!-- exercise 1A --> Write (1.2) for a matrix of scores, each row for itself. Leave `S` as it is: make new arrays instead of updating it in place. If you are stuck after five minutes, run `hint("1A")` in a cell of your own.
 # <!-- 5.65 = math.log(np.finfo(np.float32).max) - head.stats["logit_max"] -->
 
-# %% tags=["exercise"] name="ex-1.1"
+# %% tags=["exercise"] name="ex-1A"
 def my_softmax(S):
     """Softmax of each row of S by (1.2).
 
@@ -127,8 +127,8 @@ def my_softmax(S):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-1.1"
-check("1.1", my_softmax)
+# %% tags=["check"] name="check-1A"
+check("1A", my_softmax)
 
 
 # %% [markdown]
@@ -213,9 +213,9 @@ measured("1.2b", row_sum=float(late.sum(axis=1).mean()))
 # %% [markdown]
 # Only 0.1545 is left in an average row, and the rest of the weight is lost: the output shrinks, and by another factor in every row. With the mask in the scores the visible keys share the whole weight, because the hidden ones never enter the sum.
 #
-# <!-- exercise 1.2 --> Write the forward pass: (1.1), with `causal=True` also (1.4), then your softmax, then (1.3). `np.tri(N, dtype=bool)` is True on and below the diagonal. Stuck after seven minutes: `hint("1.2")`.
+# <!-- exercise 1B --> Write the forward pass: (1.1), with `causal=True` also (1.4), then your softmax, then (1.3). `np.tri(N, dtype=bool)` is True on and below the diagonal. Stuck after seven minutes: `hint("1B")`.
 
-# %% tags=["exercise"] name="ex-1.2"
+# %% tags=["exercise"] name="ex-1B"
 def my_attention(Q, K, V, causal=False):
     """O = softmax(QKᵀ/√d)V, with `causal` only over the keys j ≤ i.
 
@@ -229,8 +229,8 @@ def my_attention(Q, K, V, causal=False):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-1.2"
-check("1.2", my_attention)
+# %% tags=["check"] name="check-1B"
+check("1B", my_attention)
 
 # %% [markdown]
 # Now your attention can show its own weights. With $V$ the identity matrix, $O = PI = P$. We put a causal mask on the sharp head, which its own model never does, and see what the early rows do when the keys ahead are hidden.
@@ -286,10 +286,10 @@ measured("1.3", row_sum=abs(round(float(ds.sum()), 12)))
 #
 # The matrix in (1.5) has $N^2$ entries for each row, $N^3$ for all rows: 104,487,111 for one of our heads. Formula (1.6) gets by without any of them.
 #
-# <!-- exercise 1.3 --> Write (1.6). Stuck after five minutes: `hint("1.3")`.
+# <!-- exercise 1C --> Write (1.6). Stuck after five minutes: `hint("1C")`.
 # <!-- 104,487,111 = 471**3 -->
 
-# %% tags=["exercise"] name="ex-1.3"
+# %% tags=["exercise"] name="ex-1C"
 def my_softmax_backward(P, dP):
     """dS by (1.6), for the weights P and their gradient dP.
 
@@ -301,8 +301,8 @@ def my_softmax_backward(P, dP):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-1.3"
-check("1.3", my_softmax_backward)
+# %% tags=["check"] name="check-1C"
+check("1C", my_softmax_backward)
 
 
 # %%
@@ -349,9 +349,9 @@ measured("1.4a", factor=(P_sharp.size + dP.size) / (dO.size + O.size))
 #
 # The mask needs no step of its own on the way back: a hidden pair has the weight 0, and (1.6) makes its $dS$ 0 as well.
 #
-# <!-- exercise 1.4 --> Compute the weights once more as in exercise 1.2, then walk back through (1.7), (1.6) and (1.8). For $D$ take either formula. Stuck after eight minutes: `hint("1.4")`.
+# <!-- exercise 1D --> Compute the weights once more as in exercise 1B, then walk back through (1.7), (1.6) and (1.8). For $D$ take either formula. Stuck after eight minutes: `hint("1D")`.
 
-# %% tags=["exercise"] name="ex-1.4"
+# %% tags=["exercise"] name="ex-1D"
 def my_attention_backward(Q, K, V, dO, causal=False):
     """The gradients (dQ, dK, dV), a tuple, for the gradient dO of the loss with respect to O.
 
@@ -372,8 +372,8 @@ def my_attention_backward(Q, K, V, dO, causal=False):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-1.4"
-check("1.4", my_attention_backward)
+# %% tags=["check"] name="check-1D"
+check("1D", my_attention_backward)
 
 # %% [markdown]
 # The check compared you with the library. You need not trust either: a gradient can be tested with nothing but the forward pass. Move one entry $x$ of an input a little to both sides and see what the loss does:

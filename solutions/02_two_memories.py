@@ -12,7 +12,7 @@
 #
 # **Prerequisites**: lesson 01; slices and `@` in NumPy; `with` in Python. Signs and terms are on the [notation](notation.md) page.
 #
-# **Minutes**: 60, of which <!-- minutes without 2.4 --> are for the first three exercises. The fourth takes 12 minutes more; later lessons do not need it.
+# **Minutes**: 60, of which <!-- minutes without 2D --> are for the first three exercises. The fourth takes 12 minutes more; later lessons do not need it.
 #
 # <!-- exercises -->
 
@@ -134,14 +134,14 @@ print(m)
 # From here on we put a schedule into a function and let `run` do the rest. A schedule takes the machine first, then the slow arrays, then its tile sizes, and returns the slow array it filled. `run(schedule, M=…, A=…, b=…)` makes a machine of $M$ words, places the NumPy arrays in slow memory, calls the schedule, and returns the values as `.O` and the ledger as `.ledger`.
 
 # %% [markdown]
-# <!-- exercise 2.1 --> Subtract from each row of $A$, shape $(N, d)$, its mean:
+# <!-- exercise 2A --> Subtract from each row of $A$, shape $(N, d)$, its mean:
 #
 # $$ Y_{ij} = A_{ij} - \frac1d \sum_{l} A_{il}. \tag{2.2} $$
 #
-# Work on $b$ rows at a time. Read each word of $A$ once and write each word of $Y$ once. Fast memory has room for $b$ rows and two more words for each of them: $M = bd + 2b$. A second copy of the block does not fit. If you are stuck after eight minutes, `hint("2.1")`.
+# Work on $b$ rows at a time. Read each word of $A$ once and write each word of $Y$ once. Fast memory has room for $b$ rows and two more words for each of them: $M = bd + 2b$. A second copy of the block does not fit. If you are stuck after eight minutes, `hint("2A")`.
 
 
-# %% tags=["exercise"] name="ex-2.1"
+# %% tags=["exercise"] name="ex-2A"
 def my_centre(m, A, *, b):
     """Y = A with each row's mean subtracted, b rows at a time.
 
@@ -158,8 +158,8 @@ def my_centre(m, A, *, b):
     return Y
 
 
-# %% tags=["check"] name="check-2.1"
-check("2.1", my_centre)
+# %% tags=["check"] name="check-2A"
+check("2A", my_centre)
 
 # %% [markdown]
 # Your schedule on a matrix of five rows, two at a time, with $M = 2\cdot6 + 2\cdot2 = 16$:
@@ -236,10 +236,10 @@ by_dots.ledger - once
 predict("2.4", words=2304, footprint=32)  #> predict("2.4", words=..., footprint=...)
 
 # %% [markdown]
-# <!-- exercise 2.2 --> Write the schedule of (2.4). Fast memory is exactly the footprint, so the product of two pieces must not become a tile of its own: `add_product` adds it in place. `m.zeros(i, j)` makes a tile of zeros with the rows of block `i` and the columns of block `j`; `m.load(A, i, k)` loads rows `i` and columns `k`; `m.store(c, C, i, j)` stores to rows `i` and columns `j`. Sizes need not be multiples of the tile. If you are stuck after fifteen minutes, `hint("2.2")`.
+# <!-- exercise 2B --> Write the schedule of (2.4). Fast memory is exactly the footprint, so the product of two pieces must not become a tile of its own: `add_product` adds it in place. `m.zeros(i, j)` makes a tile of zeros with the rows of block `i` and the columns of block `j`; `m.load(A, i, k)` loads rows `i` and columns `k`; `m.store(c, C, i, j)` stores to rows `i` and columns `j`. Sizes need not be multiples of the tile. If you are stuck after fifteen minutes, `hint("2B")`.
 
 
-# %% tags=["exercise"] name="ex-2.2"
+# %% tags=["exercise"] name="ex-2B"
 def my_matmul(m, A, B, *, bm, bn):
     """C = AB, in tiles of bm x bn.
 
@@ -259,8 +259,8 @@ def my_matmul(m, A, B, *, bm, bn):
     return C
 
 
-# %% tags=["check"] name="check-2.2"
-check("2.2", my_matmul)
+# %% tags=["check"] name="check-2B"
+check("2B", my_matmul)
 
 # %%
 tiled = attempt(run, my_matmul, M=24, A=A, B=B, bm=4, bn=4)
@@ -315,10 +315,10 @@ measured(
 # <!-- 1.73, 72 = math.sqrt(3), 120 - costs.matmul(120, 120, 120, bm=6, bn=6).peak -->
 
 # %% [markdown]
-# <!-- exercise 2.3 --> A square tile is right when the matrices are large in both directions. If $A$ has only a few rows, part of a square tile hangs over the edge, and the room is better spent elsewhere. Write the function that picks the best tile: among all $b_m \times b_n$ whose footprint is at most $M$, one that moves the fewest words by (2.4). `costs.matmul(m, n, k, bm=bm, bn=bn).total` evaluates the formula. $M$ is at least 3, so a tile of one word always fits. There is no need to be clever: the sizes here are small enough to try every $b_m$. If you are stuck after ten minutes, `hint("2.3")`.
+# <!-- exercise 2C --> A square tile is right when the matrices are large in both directions. If $A$ has only a few rows, part of a square tile hangs over the edge, and the room is better spent elsewhere. Write the function that picks the best tile: among all $b_m \times b_n$ whose footprint is at most $M$, one that moves the fewest words by (2.4). `costs.matmul(m, n, k, bm=bm, bn=bn).total` evaluates the formula. $M$ is at least 3, so a tile of one word always fits. There is no need to be clever: the sizes here are small enough to try every $b_m$. If you are stuck after ten minutes, `hint("2C")`.
 
 
-# %% tags=["exercise"] name="ex-2.3"
+# %% tags=["exercise"] name="ex-2C"
 def my_tile(m, n, k, M):
     """(bm, bn) with bm·bn + bm + bn <= M that moves the fewest words.
 
@@ -330,8 +330,8 @@ def my_tile(m, n, k, M):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-2.3"
-check("2.3", my_tile)
+# %% tags=["check"] name="check-2C"
+check("2C", my_tile)
 
 
 # %%
@@ -372,7 +372,7 @@ n = 1024
 
 
 def tile_of_C_stays(M):
-    tiles = schedules.matmul_tiles(n, n, n, M)  # the library's answer to exercise 2.3
+    tiles = schedules.matmul_tiles(n, n, n, M)  # the library's answer to exercise 2C
     return run(schedules.matmul, M=M, dry=True, A=(n, n), B=(n, n), **tiles).ledger.total
 
 
@@ -406,14 +406,14 @@ curve(machine, formulas, title=title, xlabel="fast memory M (words)", ylabel="wo
 # <!-- 1.7 = math.sqrt(3) -->
 
 # %% [markdown]
-# <!-- exercise 2.4 --> The bound (2.6) is for a product of two *different* matrices. For $G = AA^\top$ with $A$ of shape $(m, k)$, your `my_matmul` would read $A$ twice $\lceil m/b \rceil$ times. But $G_{ij} = G_{ji}$, so half of the tiles need not be computed, and on the diagonal the two pieces are the same one. Write the schedule that moves
+# <!-- exercise 2D --> The bound (2.6) is for a product of two *different* matrices. For $G = AA^\top$ with $A$ of shape $(m, k)$, your `my_matmul` would read $A$ twice $\lceil m/b \rceil$ times. But $G_{ij} = G_{ji}$, so half of the tiles need not be computed, and on the diagonal the two pieces are the same one. Write the schedule that moves
 #
 # $$ W = mk \left\lceil \frac mb \right\rceil + m^2 \quad \text{words, at the footprint } b^2 + 2b. \tag{2.7} $$
 #
-# $G$ is stored in full, both halves. Blocks compare by their position: `i == j`, `j > i`. If you are stuck after twelve minutes, `hint("2.4")`.
+# $G$ is stored in full, both halves. Blocks compare by their position: `i == j`, `j > i`. If you are stuck after twelve minutes, `hint("2D")`.
 
 
-# %% tags=["exercise"] name="ex-2.4"
+# %% tags=["exercise"] name="ex-2D"
 def my_gram(m, A, *, b):
     """G = A Aᵀ. A: slow, (rows, depth). Returns G: slow, (rows, rows), in tiles of b x b."""
     rows, depth = A.shape
@@ -438,8 +438,8 @@ def my_gram(m, A, *, b):
     return G
 
 
-# %% tags=["check"] name="check-2.4"
-check("2.4", my_gram)
+# %% tags=["check"] name="check-2D"
+check("2D", my_gram)
 
 # %%
 symmetric = attempt(run, my_gram, M=24, A=A, b=4)

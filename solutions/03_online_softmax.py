@@ -108,12 +108,12 @@ measured("3.2", factor=round(float(factor), 9), l=round(float(l), 9))
 # %% [markdown]
 # The unit grew from 2 to 8, a factor of 0.25: the old 1.5 became 0.375, and the second piece added $1 + \tfrac12 + \tfrac12$. The sixth score brought no larger one, so its factor is 1 and it adds $\tfrac18$. In the end 2.5 units of 8 are 20, the sum of all $e^s$.
 #
-# <!-- exercise 3.2 --> Write the update as a loop. `pieces` is an iterator: it has no length and no index, a piece may hold any number of scores from 1 up, and a second loop over it finds nothing. The check also hands over a row of 32,001 scores and watches how much your function keeps: a list of all pieces is too much. If you are stuck after five minutes, run `hint("3.2")` in a cell of your own.
+# <!-- exercise 3A --> Write the update as a loop. `pieces` is an iterator: it has no length and no index, a piece may hold any number of scores from 1 up, and a second loop over it finds nothing. The check also hands over a row of 32,001 scores and watches how much your function keeps: a list of all pieces is too much. If you are stuck after five minutes, run `hint("3A")` in a cell of your own.
 # <!-- 0.375 = 1.5 * 2 / 8 -->
-# <!-- 32,001 = max(case.inputs["row"].size for case in course.exercise.find("3.2").cases(np.random.default_rng(0))) -->
+# <!-- 32,001 = max(case.inputs["row"].size for case in course.exercise.find("3A").cases(np.random.default_rng(0))) -->
 
 
-# %% tags=["exercise"] name="ex-3.2"
+# %% tags=["exercise"] name="ex-3A"
 def my_running(pieces):
     """Maximum and sum of one row of scores.
 
@@ -131,7 +131,7 @@ def my_running(pieces):
 
 
 # %% tags=["check"]
-check("3.2", my_running)
+check("3A", my_running)
 
 # %% [markdown]
 # ## 3.3 How often does the maximum change?
@@ -282,10 +282,10 @@ measured("3.5", **good)
 #
 # With $\hat m = 0$ a masked score weighs $e^{-\infty} = 0$, as it should. What we carry to the next piece is still $m'$, not $\hat m$: a maximum of 0 that no score has would let scores around -10,000 vanish. If all of the row is masked, $\ell$ stays 0, and dividing by it would make `nan` once more; this course gives zeros then, the empty sum.
 #
-# <!-- exercise 3.5 --> Each piece is now a pair: `b` scores and their `b` values. Carry all three of (3.2) and (3.4) along, with the remedy of (3.5), and return the output of the query, for finite scores, large ones and masked ones. The pieces come by once, as in exercise 3.2. If you are stuck after eight minutes, run `hint("3.5")` in a cell of your own.
+# <!-- exercise 3B --> Each piece is now a pair: `b` scores and their `b` values. Carry all three of (3.2) and (3.4) along, with the remedy of (3.5), and return the output of the query, for finite scores, large ones and masked ones. The pieces come by once, as in exercise 3A. If you are stuck after eight minutes, run `hint("3B")` in a cell of your own.
 
 
-# %% tags=["exercise"] name="ex-3.5"
+# %% tags=["exercise"] name="ex-3B"
 def my_online_attention(pieces):
     """The softmax-weighted mean of the values of one row, each piece seen once.
 
@@ -306,7 +306,7 @@ def my_online_attention(pieces):
 
 
 # %% tags=["check"]
-check("3.5", my_online_attention)
+check("3B", my_online_attention)
 
 # %% [markdown]
 # All 471 queries of two real heads, one after the other, against exact attention in float64:
@@ -356,11 +356,11 @@ measured("3.6", output=(weight_a * 10 + weight_b * 4) / (weight_a + weight_b))
 # %% [markdown]
 # It is 6, not the average 7: part b holds two thirds of the weight, 12 of 18. In the unit of b, part a counts $\tfrac16 \cdot 3 = 0.5$ beside b's 1.
 #
-# <!-- exercise 3.6 --> Write (3.6), with the remedy of (3.5) where two empty parts meet. The check merges in both orders and both groupings, merges with the identity on either side and with itself, merges parts whose maxima are 10,000 apart, and looks whether the parts it handed in are still what they were. If you are stuck after six minutes, run `hint("3.6")` in a cell of your own.
+# <!-- exercise 3C --> Write (3.6), with the remedy of (3.5) where two empty parts meet. The check merges in both orders and both groupings, merges with the identity on either side and with itself, merges parts whose maxima are 10,000 apart, and looks whether the parts it handed in are still what they were. If you are stuck after six minutes, run `hint("3C")` in a cell of your own.
 # <!-- 0.5 = 1 / 6 * 3 -->
 
 
-# %% tags=["exercise"] name="ex-3.6"
+# %% tags=["exercise"] name="ex-3C"
 def my_merge(a, b):
     """Two parts of one row as one.
 
@@ -376,7 +376,7 @@ def my_merge(a, b):
 
 
 # %% tags=["check"]
-check("3.6", my_merge)
+check("3C", my_merge)
 
 # %% [markdown]
 # A row of head (0, 2) in 15 parts, merged from the left, as a tree, and in a shuffled order:
@@ -522,10 +522,10 @@ measured("3.8", two_loops=two.ledger.total)
 # %% [markdown]
 # $W = 3N^2 = 49{,}152$: one read of $S$ less. The second read stays, because weights are asked for. Ask for something that is one word a row, and it goes too.
 #
-# <!-- exercise 3.8 --> Write a schedule. `S`, of shape $(N, n)$, is in slow memory and comes to fast memory in tiles of `Br` rows and `Bc` columns, each score once. Rows may be longer than fast memory. The closed form is $W = Nn + N$ and the footprint $B_r B_c + 2 B_r$; the check allows another $B_r B_c + 4 B_r$ words for temporaries. You may use `row_stats`, or your own tiles for $m$ and $\ell$; then save room with updates in place, such as `np.exp(s, out=s)`. If you are stuck after six minutes, run `hint("3.8")` in a cell of your own.
+# <!-- exercise 3D --> Write a schedule. `S`, of shape $(N, n)$, is in slow memory and comes to fast memory in tiles of `Br` rows and `Bc` columns, each score once. Rows may be longer than fast memory. The closed form is $W = Nn + N$ and the footprint $B_r B_c + 2 B_r$; the check allows another $B_r B_c + 4 B_r$ words for temporaries. You may use `row_stats`, or your own tiles for $m$ and $\ell$; then save room with updates in place, such as `np.exp(s, out=s)`. If you are stuck after six minutes, run `hint("3D")` in a cell of your own.
 
 
-# %% tags=["exercise"] name="ex-3.8"
+# %% tags=["exercise"] name="ex-3D"
 def my_lse(m, S, *, Br, Bc):
     """The log-sum-exp of every row of S, each score read once.
 
@@ -545,7 +545,7 @@ def my_lse(m, S, *, Br, Bc):
 
 
 # %% tags=["check"]
-check("3.8", my_lse)
+check("3D", my_lse)
 
 # %%
 one = attempt(run, my_lse, M=80, S=S, Br=2, Bc=16)

@@ -59,9 +59,9 @@ measured("4.1", k_reads=first.reads["K"] // (N * d), o_writes=first.writes["O"] 
 #
 # The footprint counts $Q_i$, $O_i$, two statistics a row and the scores, then $K_j$ and $V_j$. Look for $B_c$ in $W_2$: it is not there.
 #
-# <!-- exercise 4.1 --> Write the forward pass with blocks of queries outside and blocks of keys inside. All parts are known: `m.row_stats(i)`, `stats.update(s, o)` and `stats.normalise(o)` from section 3.8, and `o.add_product(s, v)`, which adds $sv$ to `o` without a temporary. Loop with `m.blocks`, which deals with ragged last blocks and makes dry runs fast. The check allows the words of (4.1). As fast memory it gives the footprint and a little for temporaries: one more tile of scores, and four words a row. If you are stuck after nine minutes, run `hint("4.1")` in a cell of your own.
+# <!-- exercise 4A --> Write the forward pass with blocks of queries outside and blocks of keys inside. All parts are known: `m.row_stats(i)`, `stats.update(s, o)` and `stats.normalise(o)` from section 3.8, and `o.add_product(s, v)`, which adds $sv$ to `o` without a temporary. Loop with `m.blocks`, which deals with ragged last blocks and makes dry runs fast. The check allows the words of (4.1). As fast memory it gives the footprint and a little for temporaries: one more tile of scores, and four words a row. If you are stuck after nine minutes, run `hint("4A")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-4.1"
+# %% tags=["exercise"] name="ex-4A"
 def my_flash2(m, Q, K, V, *, Br, Bc):
     """softmax(QKᵀ/√d) V with blocks of queries outside.
 
@@ -84,8 +84,8 @@ def my_flash2(m, Q, K, V, *, Br, Bc):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-4.1"
-check("4.1", my_flash2)
+# %% tags=["check"] name="check-4A"
+check("4A", my_flash2)
 
 # %% [markdown]
 # A ledger minus a closed form says where they differ. Yours, on the input from above with the tiles of the picture (a higher peak means temporaries, which the check allows):
@@ -152,9 +152,9 @@ run(row_sums, M=16, S=rng.standard_normal((4, 6))).ledger
 #
 # A tile of outputs can travel along: `stats.update(s, o)` changes its unit as before. It is divided when its last keys have been seen, and a block `j` of `m.blocks` knows whether it is the last: `j.last`. (FlashAttention-1 divides at every visit and begins the next one with `stats.unnormalise(o)`, which multiplies by $\ell_i$ again. FlashAttention-2 leaves both out. It saves arithmetic and no word.)
 #
-# <!-- exercise 4.2 --> Write the forward pass with blocks of keys outside. Keep $O$, `m` and `l` in the slow arrays that the first lines make. The check allows the words of (4.2), and fast memory as before. If you are stuck after nine minutes, run `hint("4.2")` in a cell of your own.
+# <!-- exercise 4B --> Write the forward pass with blocks of keys outside. Keep $O$, `m` and `l` in the slow arrays that the first lines make. The check allows the words of (4.2), and fast memory as before. If you are stuck after nine minutes, run `hint("4B")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-4.2"
+# %% tags=["exercise"] name="ex-4B"
 def my_flash1(m, Q, K, V, *, Br, Bc):
     """softmax(QKᵀ/√d) V with blocks of keys outside.
 
@@ -187,8 +187,8 @@ def my_flash1(m, Q, K, V, *, Br, Bc):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-4.2"
-check("4.2", my_flash1)
+# %% tags=["check"] name="check-4B"
+check("4B", my_flash1)
 
 # %%
 budget = costs.flash1(N, d, Br=16, Bc=16)
@@ -230,9 +230,9 @@ explore.memory_timeline(f3, M=800, title="F3: V in K's place")
 # %% [markdown]
 # In F2 the peak is reached while `K`, `V` and the scores are all there. In F3 `K` and `V` take turns and the peak is 672. The 128 words that are now free can hold more queries, and more queries in a block mean fewer passes over $K$ and $V$. The next section spends them.
 #
-# <!-- exercise 4.3 --> Change your F2 so that it runs in the footprint of (4.3). This time the check gives you that many words and not one more. Besides leaving a `with`, two things give room back: `tile.free()`, at once, and `m.load(A, rows, into=tile)`, which frees `tile` just before it loads. And a name keeps its tile into the next round of the loop, as section 2.2 said. If you are stuck after four minutes, run `hint("4.3")` in a cell of your own.
+# <!-- exercise 4C --> Change your F2 so that it runs in the footprint of (4.3). This time the check gives you that many words and not one more. Besides leaving a `with`, two things give room back: `tile.free()`, at once, and `m.load(A, rows, into=tile)`, which frees `tile` just before it loads. And a name keeps its tile into the next round of the loop, as section 2.2 said. If you are stuck after four minutes, run `hint("4C")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-4.3"
+# %% tags=["exercise"] name="ex-4C"
 def my_flash_optimal(m, Q, K, V, *, Br, Bc):
     """softmax(QKᵀ/√d) V with blocks of queries outside, and V_j where K_j was.
 
@@ -241,7 +241,7 @@ def my_flash_optimal(m, Q, K, V, *, Br, Bc):
     """
     N, d = Q.shape
     O = m.new("O", (N, d))
-    ### BEGIN SOLUTION as in 4.1, but k has gone when v comes
+    ### BEGIN SOLUTION as in 4A, but k has gone when v comes
     for i in m.blocks(N, Br):  # stays: q (Br, d), o (Br, d), stats 2·Br
         with m.load(Q, i) as q, m.zeros(i, d) as o, m.row_stats(i) as stats:
             q *= d**-0.5
@@ -257,8 +257,8 @@ def my_flash_optimal(m, Q, K, V, *, Br, Bc):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-4.3"
-check("4.3", my_flash_optimal)
+# %% tags=["check"] name="check-4C"
+check("4C", my_flash_optimal)
 
 # %% [markdown]
 # ## 4.4 The tile for a given M
@@ -323,9 +323,9 @@ for Bc in (64, 16, 4, 1):
 #
 # Why then do GPU kernels take 32 to 128 keys at a time? Because their matrix units multiply whole tiles at once, and there the place of $V$ counts. The model counts words and no arithmetic; a later lesson puts the two together.
 #
-# <!-- exercise 4.4 --> Give the tile with which F3 moves the fewest words in a fast memory of $M$ words, for any sizes. The cells above tried every tile; solve (4.4) instead. (A tile with more rows than there are queries is cut to $N$, so you need not mind.) You may assume that at least $B_r = B_c = 1$ fits, that is $M \ge 3d + 3$. If you are stuck after six minutes, run `hint("4.4")` in a cell of your own.
+# <!-- exercise 4D --> Give the tile with which F3 moves the fewest words in a fast memory of $M$ words, for any sizes. The cells above tried every tile; solve (4.4) instead. (A tile with more rows than there are queries is cut to $N$, so you need not mind.) You may assume that at least $B_r = B_c = 1$ fits, that is $M \ge 3d + 3$. If you are stuck after six minutes, run `hint("4D")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-4.4"
+# %% tags=["exercise"] name="ex-4D"
 def my_best_tiles(N, d, M):
     """The tile (Br, Bc) with which F3 moves the fewest words.
 
@@ -336,8 +336,8 @@ def my_best_tiles(N, d, M):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-4.4"
-check("4.4", my_best_tiles)
+# %% tags=["check"] name="check-4D"
+check("4D", my_best_tiles)
 
 # %% [markdown]
 # Your F3 with your tile, on the sizes of the table. The run is dry: it moves shapes instead of numbers and counts the same words.

@@ -86,9 +86,9 @@ except pebbling.IllegalMove as error:
 #
 # For longer vectors, `pebbling.dot(d)` has inputs `a1`, …, `ad` and `b1`, …, `bd`, products `p1`, …, `pd`, and sums from left to right: `s_2` from `p1` and `p2`, then `s_3` from `s_2` and `p3`, and so on; the last sum is called `s`. For $d = 2$ there is only `s`.
 #
-# <!-- exercise 5.1 --> Write a function that returns the moves for $M = 3$ and any $d \ge 2$, as a list of texts such as `"load a1"`. They may move $4d - 1$ words. Begin with $d = 2$ on paper. If you are stuck after six minutes, run `hint("5.1")` in a cell of your own.
+# <!-- exercise 5A --> Write a function that returns the moves for $M = 3$ and any $d \ge 2$, as a list of texts such as `"load a1"`. They may move $4d - 1$ words. Begin with $d = 2$ on paper. If you are stuck after six minutes, run `hint("5A")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-5.1"
+# %% tags=["exercise"] name="ex-5A"
 def my_dot_moves(d):
     """The moves of a scalar product of d words with three red pebbles.
 
@@ -108,8 +108,8 @@ def my_dot_moves(d):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-5.1"
-check("5.1", my_dot_moves)
+# %% tags=["check"] name="check-5A"
+check("5A", my_dot_moves)
 
 # %% [markdown]
 # The words of your pebblings beside the compulsory ones:
@@ -179,9 +179,9 @@ print("; ".join(str(move) for move in once.moves if move.kind != "delete"))
 # %% [markdown]
 # Two exponentials are stored once they have gone into the sum, and loaded again at the end: four words. That is naive attention's way with its matrix $P$. With recomputation each of the two costs one word, its score once more.
 #
-# <!-- exercise 5.2 --> Write a function that returns the moves for $M = 3$ and any $n \ge 2$. Vertices may be computed again. Your moves may move $3n - 1$ words, which is 8 for $n = 3$. If you are stuck after seven minutes, run `hint("5.2")` in a cell of your own.
+# <!-- exercise 5B --> Write a function that returns the moves for $M = 3$ and any $n \ge 2$. Vertices may be computed again. Your moves may move $3n - 1$ words, which is 8 for $n = 3$. If you are stuck after seven minutes, run `hint("5B")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-5.2"
+# %% tags=["exercise"] name="ex-5B"
 def my_softmax_moves(n):
     """The moves of a softmax row of n scores with three red pebbles; recomputing is allowed.
 
@@ -205,8 +205,8 @@ def my_softmax_moves(n):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-5.2"
-check("5.2", my_softmax_moves)
+# %% tags=["check"] name="check-5B"
+check("5B", my_softmax_moves)
 
 # %% [markdown]
 # Yours beside both optima, as far as the search is quick:
@@ -391,9 +391,9 @@ explore.shadows({"a corner": [corner, corner, corner],
 #
 # The second way is what makes attention different. Whole rows are dear, $d$ words each, but $x$ whole rows of $Q$ and $y$ of $K$ give $xy$ scores that count as no word at all.
 #
-# <!-- exercise 5.3 --> Five boolean arrays say which words a segment has. Count the products $p_{ij}v_{jc}$ that it can form. Queries and keys may differ in number. If you are stuck after six minutes, run `hint("5.3")` in a cell of your own.
+# <!-- exercise 5C --> Five boolean arrays say which words a segment has. Count the products $p_{ij}v_{jc}$ that it can form. Queries and keys may differ in number. If you are stuck after six minutes, run `hint("5C")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-5.3"
+# %% tags=["exercise"] name="ex-5C"
 def my_products(q, k, v, o, s):
     """The number of products p_ij v_jc that can be formed.
 
@@ -408,8 +408,8 @@ def my_products(q, k, v, o, s):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-5.3"
-check("5.3", my_products)
+# %% tags=["check"] name="check-5C"
+check("5C", my_products)
 
 # %% [markdown]
 # The most that $R$ words allow is a short calculation (section 5.9):
@@ -463,9 +463,9 @@ measured("5.7", enough=attempt(fewest_words, my_products))
 #
 # The last is needed: with $K = V$ a row that comes in does the work of two, and half the words are enough. (Lesson 09 asks which line of the proof breaks.) Order, tiles, partial sums and scores that are kept are free, and *anything may be computed again*. Outside are fast matrix multiplication, such as Strassen's, and attention that never forms a $p_{ij}$, as in low-rank approximations.
 #
-# <!-- exercise 5.4 --> Evaluate (5.7) for the best $T$. You may try every $T$, as long as you know when to stop. If you are stuck after five minutes, run `hint("5.4")` in a cell of your own.
+# <!-- exercise 5D --> Evaluate (5.7) for the best $T$. You may try every $T$, as long as you know when to stop. If you are stuck after five minutes, run `hint("5D")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-5.4"
+# %% tags=["exercise"] name="ex-5D"
 def my_bound(N, d, M):
     """The largest number of words that (5.7) proves, over all T.
 
@@ -483,8 +483,8 @@ def my_bound(N, d, M):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-5.4"
-check("5.4", my_bound)
+# %% tags=["check"] name="check-5D"
+check("5D", my_bound)
 
 # %% [markdown]
 # **Predict.** Which $T$ is best? Look at (5.7) without the rounding, $T/F(M + T)$ with $F$ of the first case, and find the $T$ where it is largest, for $M = 58\,368$ and $d = 64$.

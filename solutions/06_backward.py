@@ -150,9 +150,9 @@ print(f"all {N} agree: {np.allclose(over_keys, over_columns, rtol=0, atol=1e-12)
 # %% [markdown]
 # The sum over columns is right, and it takes $2Nd$ words instead of $2N^2$: fewer by a factor of $N/d = 32$. The sum over a tile's own keys is another number. With (6.5) and (6.6) every tile of $dS$ stands on its own.
 #
-# <!-- exercise 6.4 --> Compute the tile of $P$ and the tile of $dS$ for some queries and some keys. The other keys are not there, and the check looks at tiles with all keys and with a few. This is plain NumPy, without a machine. If you are stuck after five minutes, run `hint("6.4")` in a cell of your own.
+# <!-- exercise 6A --> Compute the tile of $P$ and the tile of $dS$ for some queries and some keys. The other keys are not there, and the check looks at tiles with all keys and with a few. This is plain NumPy, without a machine. If you are stuck after five minutes, run `hint("6A")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-6.4"
+# %% tags=["exercise"] name="ex-6A"
 def my_scores_gradient(q, k, v, do, o, L):
     """The tile of P and the tile of dS for some queries and some keys.
 
@@ -167,8 +167,8 @@ def my_scores_gradient(q, k, v, do, o, L):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-6.4"
-check("6.4", my_scores_gradient)
+# %% tags=["check"] name="check-6A"
+check("6A", my_scores_gradient)
 
 # %% [markdown]
 # ## 6.5 Keys outside: FlashAttention-1's backward pass
@@ -254,9 +254,9 @@ measured("6.6", b1_over_b3=b1.total / b3.total, written=b3.written / b3.total)
 #
 # On the machine two more operations help, and neither takes room: `probabilities(s, L_i)` turns scores into weights by (6.5), and `s.times_product(do, v.T, less=D_i)` multiplies `s` by $dO_iV_j^\top - D_i$, entry by entry. So one tile is $S_{ij}$, then $P_{ij}$, then $dS_{ij}$. Transposes are views: `dv.add_product(s.T, do)`.
 #
-# <!-- exercise 6.6 --> Write B3: blocks of keys outside, blocks of queries inside. The first lines, with the pass for $D$, are there. Mind the factor $1/\sqrt d$, which belongs to $S$, to $dQ$ and to $dK$. The check allows the words of (6.8). As fast memory it gives the footprint, one more tile of scores and four words a row; that is no room for $dO_i$ and $dQ_i$ side by side. If you are stuck after twelve minutes, run `hint("6.6")` in a cell of your own.
+# <!-- exercise 6B --> Write B3: blocks of keys outside, blocks of queries inside. The first lines, with the pass for $D$, are there. Mind the factor $1/\sqrt d$, which belongs to $S$, to $dQ$ and to $dK$. The check allows the words of (6.8). As fast memory it gives the footprint, one more tile of scores and four words a row; that is no room for $dO_i$ and $dQ_i$ side by side. If you are stuck after twelve minutes, run `hint("6B")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-6.6"
+# %% tags=["exercise"] name="ex-6B"
 def my_fused_backward(m, Q, K, V, O, dO, LSE, *, Br, Bc):
     """dQ, dK, dV with blocks of keys outside, and dQ_i in dO_i's place.
 
@@ -293,8 +293,8 @@ def my_fused_backward(m, Q, K, V, O, dO, LSE, *, Br, Bc):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-6.6"
-check("6.6", my_fused_backward)
+# %% tags=["check"] name="check-6B"
+check("6B", my_fused_backward)
 
 # %% [markdown]
 # Now your pass on a head of all-MiniLM-L6-v2, the one that looks sharply at the token before: 471 tokens, $d = 32$. The gradient $dO$ is drawn at random, since the file holds none.
@@ -350,9 +350,9 @@ explore.sweep("columns", rows=("Q", "dO", "dQ"), columns=("K", "V", "dK", "dV"),
 # %% [markdown]
 # Now nothing forces us to compute three gradients in one sweep. Two sweeps can share them, or three; each computes the scores again. What does a gradient need? $dV$ needs $P$ and $dO$, hence $Q$, $K$, $dO$. The other two need $dS$, hence $V$ as well. $D$ and $L$ are words a row.
 #
-# <!-- exercise 6.7 --> Give the constant $r\,t$ of one sweep. `stays` says which side stays, `gradients` which gradients the sweep computes, such as `{"dK", "dV"}`. Take $D$ and $L$ as given. If you are stuck after five minutes, run `hint("6.7")` in a cell of your own.
+# <!-- exercise 6C --> Give the constant $r\,t$ of one sweep. `stays` says which side stays, `gradients` which gradients the sweep computes, such as `{"dK", "dV"}`. Take $D$ and $L$ as given. If you are stuck after five minutes, run `hint("6C")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-6.7"
+# %% tags=["exercise"] name="ex-6C"
 def my_constant(stays, gradients):
     """The constant of one sweep: arrays that stay times arrays that pass by.
 
@@ -369,8 +369,8 @@ def my_constant(stays, gradients):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-6.7"
-check("6.7", my_constant)
+# %% tags=["check"] name="check-6C"
+check("6C", my_constant)
 
 # %% [markdown]
 # There are five ways to divide three gradients among sweeps: all in one, three ways to take one of them out, and each for itself. For every sweep we may choose the side that stays.
@@ -418,9 +418,9 @@ explore.memory_timeline(b4.ledger, M=1100, title="B4: rows stay, then columns st
 # %% [markdown]
 # First two blocks of queries stay, one after the other, then two blocks of keys. *accumulator* is what a schedule makes for itself: $dQ$ at first, then $dK$ and $dV$. What passes by is so thin, one row at a time, that it hardly shows.
 #
-# <!-- exercise 6.8 --> Write the first sweep: blocks of queries outside, blocks of keys inside. It returns $dQ$ and $D$. The check allows the words of the first bracket in (6.10), and as fast memory the footprint with the allowance of exercise 6.6. So $O_i$ has to leave early. Loop with `m.blocks`: the dry run after the check is fast only then. If you are stuck after six minutes, run `hint("6.8")` in a cell of your own.
+# <!-- exercise 6D --> Write the first sweep: blocks of queries outside, blocks of keys inside. It returns $dQ$ and $D$. The check allows the words of the first bracket in (6.10), and as fast memory the footprint with the allowance of exercise 6B. So $O_i$ has to leave early. Loop with `m.blocks`: the dry run after the check is fast only then. If you are stuck after six minutes, run `hint("6D")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-6.8"
+# %% tags=["exercise"] name="ex-6D"
 def my_queries_gradient(m, Q, K, V, O, dO, LSE, *, Br, Bc):
     """dQ and D, with blocks of queries outside.
 
@@ -448,8 +448,8 @@ def my_queries_gradient(m, Q, K, V, O, dO, LSE, *, Br, Bc):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-6.8"
-check("6.8", my_queries_gradient)
+# %% tags=["check"] name="check-6D"
+check("6D", my_queries_gradient)
 
 # %% [markdown]
 # Now the constants, measured. Beside the leading number each has corrections of order $1/d$, for statistics and for the tile of scores:

@@ -17,7 +17,7 @@
 #
 # **Prerequisites**: lesson 02 (the matrix product in tiles), lesson 03 (log-sum-exp), lesson 04 (F3). Section 7.7 quotes lesson 05, sections 7.8 and 7.9 use the gradients of lesson 06, and the proof in section 7.10 builds on that of section 5.9. Signs and terms are on the [notation](notation.md) page.
 #
-# **Minutes**: 80 for sections 7.1 to 7.7, of which <!-- minutes without 7.4 --> are for the exercises. Sections 7.8 and 7.9 take 25 minutes with exercise 7.4, and the proof in section 7.10 takes 15: for another evening.
+# **Minutes**: 80 for sections 7.1 to 7.7, of which <!-- minutes without 7E --> are for the exercises. Sections 7.8 and 7.9 take 25 minutes with exercise 7E, and the proof in section 7.10 takes 15: for another evening.
 #
 # <!-- exercises -->
 
@@ -90,10 +90,10 @@ measured("7.2", squares=by_columns.total / N**2)
 # %% [markdown]
 # 5.141 times $N^2$, and $N^2$ of it is the store: less than a third of what F3 moves in all. (F3 makes scores *and* output, so compare it with twice this number.)
 #
-# <!-- exercise 7.1 --> Make one tile of $S$: the scores of the queries in block `i` against the keys in block `j`, divided by $\sqrt d$. The tile is what the function returns, so it must still be in fast memory at the end, and nothing else may be. Beside it there is room for one column of $B_r$ words and one of $B_c$. The check calls your function for every tile of $S$ and stores what it gets. If you are stuck after five minutes, run `hint("7.1")` in a cell of your own.
+# <!-- exercise 7A --> Make one tile of $S$: the scores of the queries in block `i` against the keys in block `j`, divided by $\sqrt d$. The tile is what the function returns, so it must still be in fast memory at the end, and nothing else may be. Beside it there is room for one column of $B_r$ words and one of $B_c$. The check calls your function for every tile of $S$ and stores what it gets. If you are stuck after five minutes, run `hint("7A")` in a cell of your own.
 
 
-# %% tags=["exercise"] name="ex-7.1"
+# %% tags=["exercise"] name="ex-7A"
 def my_scores_tile(m, Q, K, i, j):
     """The tile (Br, Bc) of QKᵀ/√d for queries i and keys j, made column by column.
 
@@ -111,8 +111,8 @@ def my_scores_tile(m, Q, K, i, j):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-7.1"
-check("7.1", my_scores_tile)
+# %% tags=["check"] name="check-7A"
+check("7A", my_scores_tile)
 
 
 # %%
@@ -212,10 +212,10 @@ measured("7.4", score_reads=reads,
 # %% [markdown]
 # Three times, because $\lceil 64/30 \rceil = 3$: thirty columns of $O$, thirty more, and four that are left over. 1.757 times fewer words than F3. With $B_r = 29$, $B_c = 31$, $B_d = 32$, which fits too, each score is read twice, and $W_5 = 9.53\,N^2$: whole numbers matter here.
 #
-# <!-- exercise 7.2 --> Write F5, with your `my_scores_tile`. Put the raw scores into a slow array `S` of $B_r$ rows and $N$ columns, made once: block `i` goes to its rows `(0, i.size)`. `m.row_stats(i)` makes fresh statistics, `stats.update(s)` takes a tile of scores in and spoils it, `L = stats.lse()` turns them into $L_i$, in place and once; `probabilities(s, L)` turns scores $s$ into $e^{s-L}$, in place, row by row. `m.zeros(i, c)` takes a block of columns `c` as well. The check allows the words of (7.3), and its footprint and four words a row of fast memory. If you are stuck after twelve minutes, run `hint("7.2")` in a cell of your own.
+# <!-- exercise 7B --> Write F5, with your `my_scores_tile`. Put the raw scores into a slow array `S` of $B_r$ rows and $N$ columns, made once: block `i` goes to its rows `(0, i.size)`. `m.row_stats(i)` makes fresh statistics, `stats.update(s)` takes a tile of scores in and spoils it, `L = stats.lse()` turns them into $L_i$, in place and once; `probabilities(s, L)` turns scores $s$ into $e^{s-L}$, in place, row by row. `m.zeros(i, c)` takes a block of columns `c` as well. The check allows the words of (7.3), and its footprint and four words a row of fast memory. If you are stuck after twelve minutes, run `hint("7B")` in a cell of your own.
 
 
-# %% tags=["exercise"] name="ex-7.2"
+# %% tags=["exercise"] name="ex-7B"
 def my_small_cache(m, Q, K, V, *, Br, Bc, Bd):
     """softmax(QKᵀ/√d) V, with tiles that do not depend on d.
 
@@ -242,8 +242,8 @@ def my_small_cache(m, Q, K, V, *, Br, Bc, Bd):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-7.2"
-check("7.2", my_small_cache)
+# %% tags=["check"] name="check-7B"
+check("7B", my_small_cache)
 
 # %% [markdown]
 # Yours on the input that broke F4:
@@ -309,10 +309,10 @@ measured("7.5", f6_over_f5=f6 / f5)
 predict("7.6", f3_from=1)  #> predict("7.6", f3_from=...)
 
 # %% [markdown]
-# <!-- exercise 7.5 --> Write F7. Everything is as in your F5, except that a column of scores is a product of whole rows; `S` again has $B_r$ rows, made once. The check allows the words of (7.5), and its footprint and four words a row of fast memory: rows of $Q$ and of $O$ do not fit side by side. If you are stuck after eight minutes, run `hint("7.5")` in a cell of your own.
+# <!-- exercise 7C --> Write F7. Everything is as in your F5, except that a column of scores is a product of whole rows; `S` again has $B_r$ rows, made once. The check allows the words of (7.5), and its footprint and four words a row of fast memory: rows of $Q$ and of $O$ do not fit side by side. If you are stuck after eight minutes, run `hint("7C")` in a cell of your own.
 
 
-# %% tags=["exercise"] name="ex-7.5"
+# %% tags=["exercise"] name="ex-7C"
 def my_scores_stored(m, Q, K, V, *, Br):
     """softmax(QKᵀ/√d) V, with rows of one array at a time in fast memory.
 
@@ -340,8 +340,8 @@ def my_scores_stored(m, Q, K, V, *, Br):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-7.5"
-check("7.5", my_scores_stored)
+# %% tags=["check"] name="check-7C"
+check("7C", my_scores_stored)
 
 
 # %%
@@ -390,10 +390,10 @@ for piece in sweeps.envelope("forward", 0.5, 4):
 # %% [markdown]
 # The same four, at the same borders. They are the *least among sweeps*. That is no lower bound: what a schedule of another kind could do is the question of section 7.7.
 #
-# <!-- exercise 7.3 --> Now in whole numbers. Return the name of a schedule and its tiles: the pair that moves the fewest words among all tiles of `flash_optimal` ($B_r$, $B_c$), `scores_stored` ($B_r$), `scores_stored_tiled` ($B_r$, $B_o$, $B_d$) and `small_cache` ($B_r$, $B_c$, $B_d$) whose footprint is at most $M$. The closed forms (4.3), (7.5), (7.6) and (7.3) are `costs.flash_optimal` and so on; `.total` is the words, `.peak` the footprint, and sizes above $N$ or $d$ count as $N$ or $d$. $M$ is at least 5, so some tile of F5 always fits. Two of the four need a loop; for the other sizes think first. If you are stuck after eight minutes, run `hint("7.3")` in a cell of your own.
+# <!-- exercise 7D --> Now in whole numbers. Return the name of a schedule and its tiles: the pair that moves the fewest words among all tiles of `flash_optimal` ($B_r$, $B_c$), `scores_stored` ($B_r$), `scores_stored_tiled` ($B_r$, $B_o$, $B_d$) and `small_cache` ($B_r$, $B_c$, $B_d$) whose footprint is at most $M$. The closed forms (4.3), (7.5), (7.6) and (7.3) are `costs.flash_optimal` and so on; `.total` is the words, `.peak` the footprint, and sizes above $N$ or $d$ count as $N$ or $d$. $M$ is at least 5, so some tile of F5 always fits. Two of the four need a loop; for the other sizes think first. If you are stuck after eight minutes, run `hint("7D")` in a cell of your own.
 
 
-# %% tags=["exercise"] name="ex-7.3"
+# %% tags=["exercise"] name="ex-7D"
 def my_plan(N, d, M):
     """The schedule and the tiles with the fewest words.
 
@@ -414,8 +414,8 @@ def my_plan(N, d, M):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-7.3"
-check("7.3", my_plan)
+# %% tags=["check"] name="check-7D"
+check("7D", my_plan)
 
 
 # %%
@@ -538,10 +538,10 @@ measured("7.8", row_sum=round(abs(p.sum(axis=1)).max(), 9))
 # %% [markdown]
 # 0, like the rows of $dS$ in lesson 06. The next exercise makes the rest of the resemblance precise.
 #
-# <!-- exercise 7.4 --> Write $dL/dX$ in a few lines of NumPy, with one call of `forward` and one of `backward`, which the check hands to you: `forward(Q, K, V)` returns $O = \mathrm{softmax}(QK^\top)V$, and `backward(Q, K, V, dO)` returns $(dQ, dK, dV)$, both without the factor $1/\sqrt d$. What plays the part of $Q$, $K$, $V$? What is $dO$, the gradient of this loss with respect to $O$? And how does the gradient get from $Q$ to $X$? The check counts the calls, and compares with the paper's formula and with what the loss does when $X$ is nudged. In one of its cases `forward` and `backward` leave out the keys after the query, as a causal mask does; a function that goes by what they return need not know. If you are stuck after six minutes, run `hint("7.4")` in a cell of your own.
+# <!-- exercise 7E --> Write $dL/dX$ in a few lines of NumPy, with one call of `forward` and one of `backward`, which the check hands to you: `forward(Q, K, V)` returns $O = \mathrm{softmax}(QK^\top)V$, and `backward(Q, K, V, dO)` returns $(dQ, dK, dV)$, both without the factor $1/\sqrt d$. What plays the part of $Q$, $K$, $V$? What is $dO$, the gradient of this loss with respect to $O$? And how does the gradient get from $Q$ to $X$? The check counts the calls, and compares with the paper's formula and with what the loss does when $X$ is nudged. In one of its cases `forward` and `backward` leave out the keys after the query, as a causal mask does; a function that goes by what they return need not know. If you are stuck after six minutes, run `hint("7E")` in a cell of your own.
 
 
-# %% tags=["exercise"] name="ex-7.4"
+# %% tags=["exercise"] name="ex-7E"
 def my_grad_x(X, A1, A2, A3, Y, E, forward, backward):
     """dL/dX for L(X) = ½‖softmax(A1 X A2ᵀ) A3 Y - E‖².
 
@@ -557,8 +557,8 @@ def my_grad_x(X, A1, A2, A3, Y, E, forward, backward):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-7.4"
-check("7.4", my_grad_x)
+# %% tags=["check"] name="check-7E"
+check("7E", my_grad_x)
 
 
 # %%

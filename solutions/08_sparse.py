@@ -137,10 +137,10 @@ measured("8.2", causal=part["causal"], window=part["window 1"])
 #
 # Blocks need not be equal. The last one may be ragged, and where several texts are packed into one sequence it is natural to cut at their ends. Then $c_j$ differs from block to block.
 #
-# <!-- exercise 8.1 --> Count the words of (8.1) for any grid. Queries are cut into blocks of the given heights, keys into blocks of the given widths. A row of tiles may be hidden altogether; its queries are loaded and its outputs stored all the same. If you are stuck after five minutes, run `hint("8.1")` in a cell of your own.
+# <!-- exercise 8A --> Count the words of (8.1) for any grid. Queries are cut into blocks of the given heights, keys into blocks of the given widths. A row of tiles may be hidden altogether; its queries are loaded and its outputs stored all the same. If you are stuck after five minutes, run `hint("8A")` in a cell of your own.
 # <!-- 524{,}288, 467 = 2 * 4096 * 64, 64 + 0.1 * 64 * 63 -->
 
-# %% tags=["exercise"] name="ex-8.1"
+# %% tags=["exercise"] name="ex-8A"
 def my_block_words(tiles, heights, widths, d):
     """Words that F3 moves under a mask of tiles.
 
@@ -155,8 +155,8 @@ def my_block_words(tiles, heights, widths, d):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-8.1"
-check("8.1", my_block_words)
+# %% tags=["check"] name="check-8A"
+check("8A", my_block_words)
 
 # %%
 blocks = [B] * (N // B)
@@ -212,9 +212,9 @@ print(masks.BlockMask(16, tiles, 4, allow_empty=True))
 # %% [markdown]
 # With `allow_empty=True` the row of $O$ is zero, the sum over no keys. `stats.normalise(o)` does that by itself: a row whose $\ell_i$ is 0 becomes zeros.
 #
-# <!-- exercise 8.2 --> Write F3 under a mask. A block `i` from `m.blocks` knows its first row, `i.start`, and the row after its last, `i.stop`; and `m.blocks` takes a range such as `(8, 24)` where it took $N$. `m.hide` takes blocks only. (For dry runs give the blocks of queries `alike=mask.alike`, for under a mask one no longer stands for all. The check does not run dry.) $B_r$ and $B_c$ need not be those of the tiles: `mask.columns` gives what some query of the block needs. The check allows the words of this schedule, and as fast memory the footprint of (4.3) for the largest block of keys that occurs, one more tile of scores and four words a row. If you are stuck after seven minutes, run `hint("8.2")` in a cell of your own.
+# <!-- exercise 8B --> Write F3 under a mask. A block `i` from `m.blocks` knows its first row, `i.start`, and the row after its last, `i.stop`; and `m.blocks` takes a range such as `(8, 24)` where it took $N$. `m.hide` takes blocks only. (For dry runs give the blocks of queries `alike=mask.alike`, for under a mask one no longer stands for all. The check does not run dry.) $B_r$ and $B_c$ need not be those of the tiles: `mask.columns` gives what some query of the block needs. The check allows the words of this schedule, and as fast memory the footprint of (4.3) for the largest block of keys that occurs, one more tile of scores and four words a row. If you are stuck after seven minutes, run `hint("8B")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-8.2"
+# %% tags=["exercise"] name="ex-8B"
 def my_block_sparse(m, Q, K, V, *, mask, Br, Bc):
     """softmax(QKᵀ/√d) V over the pairs that the mask lets through.
 
@@ -241,11 +241,11 @@ def my_block_sparse(m, Q, K, V, *, mask, Br, Bc):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-8.2"
-check("8.2", my_block_sparse)
+# %% tags=["check"] name="check-8B"
+check("8B", my_block_sparse)
 
 # %% [markdown]
-# Your schedule under four masks of 256 tokens, its words beside your count of exercise 8.1:
+# Your schedule under four masks of 256 tokens, its words beside your count of exercise 8A:
 
 # %%
 rng = np.random.default_rng(8)
@@ -317,9 +317,9 @@ print(done.O[:, 0], done.ledger)
 # %% [markdown]
 # The first two sums are short, for there is nothing before the first row. Each row of $A$ was read once; the peak of 16 words is three rows of $A$ and one of $Y$. At the end of a run the machine frees what is left in the ring.
 #
-# <!-- exercise 8.3 --> Write the window for $4Nd$ words. It looks both ways, so keys must come *before* their own query does. Near the ends it is cut off, and $w$ may be 0 or larger than $N$. Free what leaves the ring, for a name may still hold it. The check gives the footprint of (8.3), with $\min(2w+1, N)$ keys, and room for one more row of $d$ words, one score for each key in the window and four words. If you are stuck after nine minutes, run `hint("8.3")` in a cell of your own.
+# <!-- exercise 8C --> Write the window for $4Nd$ words. It looks both ways, so keys must come *before* their own query does. Near the ends it is cut off, and $w$ may be 0 or larger than $N$. Free what leaves the ring, for a name may still hold it. The check gives the footprint of (8.3), with $\min(2w+1, N)$ keys, and room for one more row of $d$ words, one score for each key in the window and four words. If you are stuck after nine minutes, run `hint("8C")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-8.3"
+# %% tags=["exercise"] name="ex-8C"
 def my_window(m, Q, K, V, *, w):
     """softmax(QKᵀ/√d) V where query i sees keys i - w … i + w.
 
@@ -349,8 +349,8 @@ def my_window(m, Q, K, V, *, w):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-8.3"
-check("8.3", my_window)
+# %% tags=["check"] name="check-8C"
+check("8C", my_window)
 
 # %%
 for w in (2, 8, 32):
@@ -493,9 +493,9 @@ print(f"{pairs.mean():.3f} of the pairs are seen, "
 predict("8.7", tiles_hit=8)  #> predict("8.7", tiles_hit=...)
 
 # %% [markdown]
-# <!-- exercise 8.4 --> You get the pairs and not the buckets. Give an order in which buckets stand together: `order[0]` is the token that comes first, `order[1]` the next. In some cases the mask is also causal, as in Reformer: a token sees those of its bucket that do not come after it. Then tokens of one bucket should keep their order, so that tiles above the diagonal stay empty. The check builds the mask of your order and counts its words. If you are stuck after six minutes, run `hint("8.4")` in a cell of your own.
+# <!-- exercise 8D --> You get the pairs and not the buckets. Give an order in which buckets stand together: `order[0]` is the token that comes first, `order[1]` the next. In some cases the mask is also causal, as in Reformer: a token sees those of its bucket that do not come after it. Then tokens of one bucket should keep their order, so that tiles above the diagonal stay empty. The check builds the mask of your order and counts its words. If you are stuck after six minutes, run `hint("8D")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-8.4"
+# %% tags=["exercise"] name="ex-8D"
 def my_order(pairs):
     """An order of the tokens in which those of one bucket stand together.
 
@@ -508,8 +508,8 @@ def my_order(pairs):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-8.4"
-check("8.4", my_order)
+# %% tags=["check"] name="check-8D"
+check("8D", my_order)
 
 # %%
 def in_my_order():

@@ -13,7 +13,7 @@
 #
 # **Prerequisites**: lessons 04, 06 and 07 (the schedules F3, F7, F5, B3, B4) and 05 (the bounds). Signs and terms are on the [notation](notation.md) page.
 #
-# **Minutes**: 90, of which <!-- minutes without 9.4 --> are for the first three exercises. The fourth, all of section 9.6, takes 20 minutes more; nothing later needs it.
+# **Minutes**: 90, of which <!-- minutes without 9D --> are for the first three exercises. The fourth, all of section 9.6, takes 20 minutes more; nothing later needs it.
 #
 # <!-- exercises -->
 
@@ -99,9 +99,9 @@ FORWARD = {  # before: (what stays, what passes, matrices that travel, what is t
 }
 
 # %% [markdown]
-# <!-- exercise 9.1 --> Find the cheapest sequence of sweeps by (9.1) that leads from one state of slow memory to another. The check brings other tables of the same form as well, also with more states. No sweep leads back to an earlier state, and from every state there is a way to the goal. If you are stuck after six minutes, run `hint("9.1")` in a cell of your own.
+# <!-- exercise 9A --> Find the cheapest sequence of sweeps by (9.1) that leads from one state of slow memory to another. The check brings other tables of the same form as well, also with more states. No sweep leads back to an earlier state, and from every state there is a way to the goal. If you are stuck after six minutes, run `hint("9A")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-9.1"
+# %% tags=["exercise"] name="ex-9A"
 def my_cheapest(sweeps, x, state, goal):
     """The words of the cheapest sequence of sweeps, in units of N², and the sequence.
 
@@ -121,8 +121,8 @@ def my_cheapest(sweeps, x, state, goal):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-9.1"
-check("9.1", my_cheapest)
+# %% tags=["check"] name="check-9A"
+check("9A", my_cheapest)
 
 
 # %%
@@ -192,9 +192,9 @@ measured("9.2", backward=found.cost)
 #
 # The first part gives the size of a block: in F3 two arrays of $B_r$ rows of $d$ words fill $M$. The second drops the rounding. (Slices are left out; they win 6 percent at most.)
 #
-# <!-- exercise 9.2 --> For given $N$, $d$, $M$ and a pass, return the sign of the schedule with the fewest words by (9.2), and these words. No search, no rounding: a line of arithmetic for each. If you are stuck after seven minutes, run `hint("9.2")` in a cell of your own.
+# <!-- exercise 9B --> For given $N$, $d$, $M$ and a pass, return the sign of the schedule with the fewest words by (9.2), and these words. No search, no rounding: a line of arithmetic for each. If you are stuck after seven minutes, run `hint("9B")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-9.2"
+# %% tags=["exercise"] name="ex-9B"
 def my_envelope(N, d, M, pass_):
     """The schedule with the fewest words by (9.2), and these words, as ("F3", 123.4).
 
@@ -224,8 +224,8 @@ def my_envelope(N, d, M, pass_):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-9.2"
-check("9.2", my_envelope)
+# %% tags=["check"] name="check-9B"
+check("9B", my_envelope)
 
 # %% [markdown]
 # Now the whole plane: a row for each $N$, a column for each $M$. First as your envelope sees it, with $d = 64$:
@@ -370,9 +370,9 @@ measured("9.5", nd_words=counted(N, d, M, "backward")[1] / (N * d))
 #
 # Theorem C says nothing here, the compulsory bound says 7. Either there is a better schedule or a better proof. It is a schedule, and it is yours to write.
 #
-# <!-- exercise 9.3 --> Write a backward pass that moves $7Nd + N$ words, the $N$ for the log-sum-exp. All of $K$, $V$, $dK$ and $dV$ may stay in fast memory, $4Nd$ words; blocks of $B_r$ queries pass by, once. You are not given $O$, and you do not need it. $D_i$ can be made in fast memory, as in (6.3) or as in (6.6); either way, what you need for it is already there. The check gives $4Nd + B_r(3d + 2N + 6)$ words: beside what stays, for each query of a block three rows of $d$ words, two rows of $N$ scores, and six words. `D_i.add_row_products(A, B)` adds to each row's word the products of two tiles summed over their columns, `s.times_product(A, B, less=D_i)` turns weights into score gradients, both without a temporary. If you are stuck after twelve minutes, run `hint("9.3")` in a cell of your own.
+# <!-- exercise 9C --> Write a backward pass that moves $7Nd + N$ words, the $N$ for the log-sum-exp. All of $K$, $V$, $dK$ and $dV$ may stay in fast memory, $4Nd$ words; blocks of $B_r$ queries pass by, once. You are not given $O$, and you do not need it. $D_i$ can be made in fast memory, as in (6.3) or as in (6.6); either way, what you need for it is already there. The check gives $4Nd + B_r(3d + 2N + 6)$ words: beside what stays, for each query of a block three rows of $d$ words, two rows of $N$ scores, and six words. `D_i.add_row_products(A, B)` adds to each row's word the products of two tiles summed over their columns, `s.times_product(A, B, less=D_i)` turns weights into score gradients, both without a temporary. If you are stuck after twelve minutes, run `hint("9C")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-9.3"
+# %% tags=["exercise"] name="ex-9C"
 def my_whole_backward(m, Q, K, V, dO, LSE, *, Br):
     """dQ, dK, dV with all keys in fast memory, each input read once.
 
@@ -403,8 +403,8 @@ def my_whole_backward(m, Q, K, V, dO, LSE, *, Br):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-9.3"
-check("9.3", my_whole_backward)
+# %% tags=["check"] name="check-9C"
+check("9C", my_whole_backward)
 
 # %%
 N, d = 256, 16
@@ -445,13 +445,13 @@ def dQ_sweep(m, dS, K, *, Br):
 
 
 # %% [markdown]
-# <!-- exercise 9.4 --> Write the first. $D$ is given, as LSE is. $dS$ is the gradient of the scores, so `s.times_product(do, v.T, less=D_i)` makes a row of it from weights. The words are
+# <!-- exercise 9D --> Write the first. $D$ is given, as LSE is. $dS$ is the gradient of the scores, so `s.times_product(do, v.T, less=D_i)` makes a row of it from weights. The words are
 #
 # $$ W = 4Nd + (2Nd + 2N)\left\lceil \frac N{B_c} \right\rceil + N^2 , \tag{9.4} $$
 #
-# and the check gives $B_c(4d + 2) + 2d + 4$ words: what stays, a row each of $Q$ and $dO$, two rows of scores, and four words. `m.store(s, dS, i, j)` stores a tile at the rows of `i` and the columns of `j`. If you are stuck after six minutes, run `hint("9.4")` in a cell of your own.
+# and the check gives $B_c(4d + 2) + 2d + 4$ words: what stays, a row each of $Q$ and $dO$, two rows of scores, and four words. `m.store(s, dS, i, j)` stores a tile at the rows of `i` and the columns of `j`. If you are stuck after six minutes, run `hint("9D")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-9.4"
+# %% tags=["exercise"] name="ex-9D"
 def my_keys_sweep(m, Q, K, V, dO, LSE, D, *, Bc):
     """dS, dK and dV with Bc keys at a time in fast memory and one query at a time passing.
 
@@ -479,8 +479,8 @@ def my_keys_sweep(m, Q, K, V, dO, LSE, D, *, Bc):
     return dS, dK, dV
 
 
-# %% tags=["check"] name="check-9.4"
-check("9.4", my_keys_sweep)
+# %% tags=["check"] name="check-9D"
+check("9D", my_keys_sweep)
 
 
 # %%

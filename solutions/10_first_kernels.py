@@ -104,9 +104,9 @@ measured("10.2", **{name: int(view[3, 4]) for name, view in views.items()})
 #
 # Blocks of a matrix are tiles, and programs get two numbers: program $(p, q)$ owns the tile of $b_m$ rows and $b_n$ columns that starts at row $p\,b_m$ and column $q\,b_n$. All places of a tile come from one sum. The rows as a column of shape $(b_m, 1)$ plus the columns as a row of shape $(1, b_n)$ broadcast to $(b_m, b_n)$.
 #
-# <!-- exercise 10.1 --> Give the places of all elements of a tile, counted from the start of the matrix, and the mask. At the edges a tile hangs over, in rows, in columns or in both. Places of lanes that are off do not matter. If you are stuck after five minutes, run `hint("10.1")` in a cell of your own.
+# <!-- exercise 10A --> Give the places of all elements of a tile, counted from the start of the matrix, and the mask. At the edges a tile hangs over, in rows, in columns or in both. Places of lanes that are off do not matter. If you are stuck after five minutes, run `hint("10A")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-10.1"
+# %% tags=["exercise"] name="ex-10A"
 def my_tile(p, q, rows, columns, s0, s1, BM, BN):
     """Places and mask of the tile that program (p, q) owns.
 
@@ -120,8 +120,8 @@ def my_tile(p, q, rows, columns, s0, s1, BM, BN):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-10.1"
-check("10.1", my_tile)
+# %% tags=["check"] name="check-10A"
+check("10A", my_tile)
 
 # %%
 tile = attempt(my_tile, 1, 1, 5, 12, 12, 1, 4, 8)
@@ -291,10 +291,10 @@ for length in (128, 100):
 # %% [markdown]
 # With 128 words, two whole blocks, there is nothing to mask and all is well. With 100 words the second program reaches for 28 words that are not there: `OutsideEveryArray`. This is a help and no proof. Where the overhang lies inside the array, as the columns beside `X` in `room` do, nobody complains, whatever becomes of the values.
 #
-# <!-- exercise 10.2 --> Write the kernel; the launcher stands there. `X` may be any view, so both of its strides count. `Y` is new and lies row by row, so its strides are known. The tile is loaded as it lies in `X`: where does its element $(i, j)$ go? The check gives sizes that are no multiples of the tile, slices and transposes, and compares the words with $2 \cdot \text{rows} \cdot \text{columns}$. While a check runs, torch may make tensors and views, but neither copy nor compute. If you are stuck after six minutes, run `hint("10.2")` in a cell of your own.
+# <!-- exercise 10B --> Write the kernel; the launcher stands there. `X` may be any view, so both of its strides count. `Y` is new and lies row by row, so its strides are known. The tile is loaded as it lies in `X`: where does its element $(i, j)$ go? The check gives sizes that are no multiples of the tile, slices and transposes, and compares the words with $2 \cdot \text{rows} \cdot \text{columns}$. While a check runs, torch may make tensors and views, but neither copy nor compute. If you are stuck after six minutes, run `hint("10B")` in a cell of your own.
 # <!-- 28 = 128 - 100 -->
 
-# %% tags=["exercise"] name="ex-10.2"
+# %% tags=["exercise"] name="ex-10B"
 @triton.jit
 def my_transpose_kernel(X, Y, rows, columns, s0, s1, BM: tl.constexpr, BN: tl.constexpr):
     """Program (p, q) copies one tile (BM, BN) of X, transposed, to Y.
@@ -319,8 +319,8 @@ def my_transpose(X, BM, BN):
     return Y
 
 
-# %% tags=["check"] name="check-10.2"
-check("10.2", my_transpose)
+# %% tags=["check"] name="check-10B"
+check("10B", my_transpose)
 
 # %%
 with traffic.count() as ledger:
@@ -373,11 +373,11 @@ measured("10.5", block=triton.next_power_of_2(300), words=ledger.total)
 #
 # $$ W = \underbrace{2mn}_{\text{reads}} + mn = 3mn . \tag{10.4} $$
 #
-# <!-- exercise 10.3 --> Write the kernel of (10.4) for rows of any length: pieces of `BLOCK` numbers, two passes. (One row of the check is longer than the $2^{20}$ numbers that Triton allows in a block.) A loop over pieces is a `for` loop with `range(0, n, BLOCK)`, as in Python. Start with `m = -float("inf")` and `l = 0.0`; `tl.maximum(a, b)` compares two numbers, `tl.max(s, axis=0)` and `tl.sum(e, axis=0)` reduce a piece to one number. Rows of `X` may lie apart; `Y` lies row by row. Its numbers may lie astronomically far below zero: what stands for minus infinity must lie below them all. If you are stuck after seven minutes, run `hint("10.3")` in a cell of your own.
+# <!-- exercise 10C --> Write the kernel of (10.4) for rows of any length: pieces of `BLOCK` numbers, two passes. (One row of the check is longer than the $2^{20}$ numbers that Triton allows in a block.) A loop over pieces is a `for` loop with `range(0, n, BLOCK)`, as in Python. Start with `m = -float("inf")` and `l = 0.0`; `tl.maximum(a, b)` compares two numbers, `tl.max(s, axis=0)` and `tl.sum(e, axis=0)` reduce a piece to one number. Rows of `X` may lie apart; `Y` lies row by row. Its numbers may lie astronomically far below zero: what stands for minus infinity must lie below them all. If you are stuck after seven minutes, run `hint("10C")` in a cell of your own.
 # <!-- 212, 76{,}800 = 512 - 300, 4 * 64 * 300 -->
 # <!-- 123,648 = CHIPS[90].registers + CHIPS[90].shared_bytes / 4 -->
 
-# %% tags=["exercise"] name="ex-10.3"
+# %% tags=["exercise"] name="ex-10C"
 @triton.jit
 def my_long_softmax_kernel(X, Y, n, s_x, BLOCK: tl.constexpr):
     """Program p writes the softmax of row p of X to row p of Y.
@@ -408,8 +408,8 @@ def my_long_softmax(X, BLOCK):
     return Y
 
 
-# %% tags=["check"] name="check-10.3"
-check("10.3", my_long_softmax)
+# %% tags=["check"] name="check-10C"
+check("10C", my_long_softmax)
 
 # %%
 for BLOCK in (32, 128, 512):
@@ -426,9 +426,9 @@ for BLOCK in (32, 128, 512):
 #
 # The third kernel is yours. You have it in NumPy already (10.3), and it needs one more word of Triton: `tl.dot(a, b)` multiplies a tile $(b_m, b_k)$ by a tile $(b_k, b_n)$. We add `input_precision="ieee"`: float32 is multiplied as float32. (Without it Triton may round the inputs to 10 bits after the point, for the sake of the tensor cores of section 10.8.) Sums are kept in float32 whatever the inputs: `tl.zeros((BM, BN), dtype=tl.float32)`.
 #
-# <!-- exercise 10.4 --> Write kernel *and* grid. Rows of `A` and `B` may lie further apart than they are long; `C` is new and lies row by row. Think about each mask: what may a lane that hangs over in $k$ bring into a sum? (While the check runs, a lane that is off holds NaN if it was given no `other`.) The words must be those of (10.3). If you are stuck after ten minutes, run `hint("10.4")` in a cell of your own.
+# <!-- exercise 10D --> Write kernel *and* grid. Rows of `A` and `B` may lie further apart than they are long; `C` is new and lies row by row. Think about each mask: what may a lane that hangs over in $k$ bring into a sum? (While the check runs, a lane that is off holds NaN if it was given no `other`.) The words must be those of (10.3). If you are stuck after ten minutes, run `hint("10D")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-10.4"
+# %% tags=["exercise"] name="ex-10D"
 @triton.jit
 def my_product_kernel(A, B, C, m, n, k, s_a, s_b,
                       BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
@@ -462,8 +462,8 @@ def my_product(A, B, BM, BN, BK):
     return C
 
 
-# %% tags=["check"] name="check-10.4"
-check("10.4", my_product)
+# %% tags=["check"] name="check-10D"
+check("10D", my_product)
 
 # %%
 A32, B32 = torch.from_numpy(A).float(), torch.from_numpy(B).float()

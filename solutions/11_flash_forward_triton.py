@@ -140,9 +140,9 @@ import triton.language as tl
 #
 # We keep to one head, rows of $d$ words one behind the other, and a $d$ that is a power of two, at least 16. `input_precision="ieee"` asks for a product in full float32, where tensor cores would round the inputs to mantissas of 10 bits.
 #
-# <!-- exercise 11.1 --> Fill the inner loop: one tile of keys and values, in powers of two. `scale` already holds the $\lambda$ of (11.2); multiply the scores by it. `acc`, `m` and `l` are what the rounds hand on. Every $N$, `BM` and `BN` must come out right, scores astronomically far below zero too, and the words of (11.1) are allowed. If you are stuck after nine minutes, run `hint("11.1")` in a cell of your own.
+# <!-- exercise 11A --> Fill the inner loop: one tile of keys and values, in powers of two. `scale` already holds the $\lambda$ of (11.2); multiply the scores by it. `acc`, `m` and `l` are what the rounds hand on. Every $N$, `BM` and `BN` must come out right, scores astronomically far below zero too, and the words of (11.1) are allowed. If you are stuck after nine minutes, run `hint("11A")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-11.1"
+# %% tags=["exercise"] name="ex-11A"
 @triton.jit
 def forward_kernel(Q, K, V, O, LSE, N, scale,
                    d: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
@@ -182,8 +182,8 @@ def my_flash_forward(Q, K, V, BM, BN):
     return O, LSE
 
 
-# %% tags=["check"] name="check-11.1"
-check("11.1", my_flash_forward)
+# %% tags=["check"] name="check-11A"
+check("11A", my_flash_forward)
 
 # %% [markdown]
 # ## 11.4 Its ledger
@@ -253,17 +253,17 @@ measured("11.5", visited=visited, masked=masked)
 #
 # In Triton a loop is compiled with or without the mask by a parameter of type `tl.constexpr`: `if MASKED:` is decided when the kernel is compiled, and leaves no branch behind. A function under `@triton.jit` can be called from a kernel, and is laid out anew for each value of its constants.
 #
-# <!-- exercise 11.2 --> Put your inner loop into `absorb`, with masks only where `MASKED`, and let the kernel call it in two loops. `causal` may be True or False, $N$ anything. Loads count: no tile above the diagonal, and nothing behind the last key. The check also counts on how many tiles `tl.where` chooses between scores, and allows those that hold a hidden pair. (It would not see a mask made by arithmetic. A GPU would.) If you are stuck after nine minutes, run `hint("11.2")` in a cell of your own.
+# <!-- exercise 11B --> Put your inner loop into `absorb`, with masks only where `MASKED`, and let the kernel call it in two loops. `causal` may be True or False, $N$ anything. Loads count: no tile above the diagonal, and nothing behind the last key. The check also counts on how many tiles `tl.where` chooses between scores, and allows those that hold a hidden pair. (It would not see a mask made by arithmetic. A GPU would.) If you are stuck after nine minutes, run `hint("11B")` in a cell of your own.
 # <!-- 128 = 8 * 16 -->
 
-# %% tags=["exercise"] name="ex-11.2"
+# %% tags=["exercise"] name="ex-11B"
 @triton.jit
 def absorb(acc, m, l, q, i, start, K, V, N, scale, CAUSAL: tl.constexpr,
            MASKED: tl.constexpr, d: tl.constexpr, BN: tl.constexpr):
     """One tile of keys, from row `start` on. Returns the new acc (BM, d), m and l (BM,)."""
     c = tl.arange(0, d)
     j = start + tl.arange(0, BN)
-    ### BEGIN SOLUTION as in 11.1; loads and scores have a mask only if MASKED
+    ### BEGIN SOLUTION as in 11A; loads and scores have a mask only if MASKED
     if MASKED:
         k = tl.load(K + j[:, None] * d + c, mask=j[:, None] < N, other=0.0)
         v = tl.load(V + j[:, None] * d + c, mask=j[:, None] < N, other=0.0)
@@ -321,8 +321,8 @@ def my_two_loops(Q, K, V, causal, BM, BN):
     return O, LSE
 
 
-# %% tags=["check"] name="check-11.2"
-check("11.2", my_two_loops)
+# %% tags=["check"] name="check-11B"
+check("11B", my_two_loops)
 
 # %%
 q, k, v = torch.from_numpy(rng.standard_normal((3, N, d)).astype(np.float32))
@@ -376,9 +376,9 @@ measured("11.6", not_a_number=int(np.isnan(sums).sum()))
 # %% [markdown]
 # Six, in the second and the third program. The second has the queries 4 to 7, and its first tile the keys 0 and 1. Query 4 sees key 1; queries 5 to 7 see neither, their running maximum is still $-\infty$, and $-\infty - (-\infty)$ is not a number. Once it is in $\ell$ it stays there, whatever keys come later.
 #
-# <!-- exercise 11.3 --> Write the forward pass under a band, for $N_q$ queries and $N_k$ keys. The borders of the loop are given, and one loop with a mask in every tile is enough. A row that has seen nothing yet must not spoil what comes, and a row that never sees anything has $O = 0$ and $L = -\infty$. If you are stuck after six minutes, run `hint("11.3")` in a cell of your own.
+# <!-- exercise 11C --> Write the forward pass under a band, for $N_q$ queries and $N_k$ keys. The borders of the loop are given, and one loop with a mask in every tile is enough. A row that has seen nothing yet must not spoil what comes, and a row that never sees anything has $O = 0$ and $L = -\infty$. If you are stuck after six minutes, run `hint("11C")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-11.3"
+# %% tags=["exercise"] name="ex-11C"
 @triton.jit
 def band_kernel(Q, K, V, O, LSE, Nq, Nk, low, high, scale,
                 d: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
@@ -395,7 +395,7 @@ def band_kernel(Q, K, V, O, LSE, Nq, Nk, low, high, scale,
     end = tl.where(begin < end, end, 0)                       # no key at all: no round
     for start in range(begin // BN * BN, end, BN):
         j = start + tl.arange(0, BN)
-        ### BEGIN SOLUTION as in 11.1, with the band as mask and a maximum that may be -inf
+        ### BEGIN SOLUTION as in 11A, with the band as mask and a maximum that may be -inf
         there, apart = j[:, None] < Nk, j[None, :] - i[:, None]
         k = tl.load(K + j[:, None] * d + c, mask=there, other=0.0)
         v = tl.load(V + j[:, None] * d + c, mask=there, other=0.0)
@@ -430,8 +430,8 @@ def my_band_attention(Q, K, V, low, high, BM, BN):
     return O, LSE
 
 
-# %% tags=["check"] name="check-11.3"
-check("11.3", my_band_attention)
+# %% tags=["check"] name="check-11C"
+check("11C", my_band_attention)
 
 # %% [markdown]
 # A window of $w$ keys makes the traffic of $K$ and $V$ proportional to $N$ (section 8.4 kept them in a ring; a kernel loads whole tiles anew for each tile of queries). Yours, with a window of 64 keys:
@@ -471,9 +471,9 @@ measured("11.7", factor=reads[1] / reads[0])
 # %% [markdown]
 # They do not fall: 8,192 words either way, since each program reads the keys for itself. What falls is the *size* of what is read, from 4,096 words to 1,024, and with it the room of the cache of keys and values, and what a second level of cache must hold. To read shared keys less often, a program would have to hold the queries of several heads, as rows of one tile.
 #
-# <!-- exercise 11.4 --> Write the kernel for all heads, on a grid of one axis, without a mask other than for what does not exist. Strides come as tuples of three, over batch, head and row, so that `q_strides[2]` leads from one row of $Q$ to the next; the last axis has stride 1. The kernel reads the tensors where they lie: torch makes no copies of them. If you are stuck after seven minutes, run `hint("11.4")` in a cell of your own.
+# <!-- exercise 11D --> Write the kernel for all heads, on a grid of one axis, without a mask other than for what does not exist. Strides come as tuples of three, over batch, head and row, so that `q_strides[2]` leads from one row of $Q$ to the next; the last axis has stride 1. The kernel reads the tensors where they lie: torch makes no copies of them. If you are stuck after seven minutes, run `hint("11D")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-11.4"
+# %% tags=["exercise"] name="ex-11D"
 @triton.jit
 def heads_kernel(Q, q_strides, K, k_strides, V, v_strides, O, o_strides, H, group, N, scale,
                  d: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
@@ -523,8 +523,8 @@ def my_heads(Q, K, V, BM, BN):
     return O
 
 
-# %% tags=["check"] name="check-11.4"
-check("11.4", my_heads)
+# %% tags=["check"] name="check-11D"
+check("11D", my_heads)
 
 # %% [markdown]
 # The order of the numbers is for the chip. If the tile runs fastest, programs that start together belong to one head and read the same keys at nearly the same time: the first brings them into the cache that all share, and the others can find them there.
@@ -681,7 +681,7 @@ explore.kernel_resources(rows, d=128, chips=[75, 80, 90])
 # %% [markdown]
 # ## 11.12 What a round costs a thread
 #
-# Registers say whether a tile fits. How long a round takes is said by what each thread has to do in it, and that too stands in the machine code: the *hot loop*, of your two loops the one without a mask. `gpu.resources` finds it and counts its instructions, among them *multiply-adds* in float32, *wgmma*, which is an H200's tensor-core instruction, and *special* ones: powers of two and reciprocals. We look at three kernels with $d = 64$: yours from exercise 11.2 and the library's, both in float32 with a tile of $64 \times 32$ and 256 threads, and the library's in 16 bits, whose tile $128 \times 64$ is shared by 128 threads, as it was recorded.
+# Registers say whether a tile fits. How long a round takes is said by what each thread has to do in it, and that too stands in the machine code: the *hot loop*, of your two loops the one without a mask. `gpu.resources` finds it and counts its instructions, among them *multiply-adds* in float32, *wgmma*, which is an H200's tensor-core instruction, and *special* ones: powers of two and reciprocals. We look at three kernels with $d = 64$: yours from exercise 11B and the library's, both in float32 with a tile of $64 \times 32$ and 256 threads, and the library's in 16 bits, whose tile $128 \times 64$ is shared by 128 threads, as it was recorded.
 #
 # **Predict.** Without tensor cores, how many multiply-adds does one thread issue in a round for the two products of a $64 \times 32$ tile? And how many wgmma for those of the $128 \times 64$ tile, if with one of them 128 threads together multiply $64 \times 16$ by $16 \times 64$ numbers?
 

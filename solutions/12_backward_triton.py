@@ -188,10 +188,10 @@ measured("12.3", step=seen[0].stride(1))
 # %% [markdown]
 # Strides of 0: the tensor is one word, shown 1,280 times. A kernel that takes $16$ for granted reads far past its end. (`contiguous()` makes a stored copy, and costs its words. The library asks for a last stride of 1 only, and copies where it is something else.)
 #
-# <!-- exercise 12.3 --> Write the kernel; what launches it stands below. Each of the two arrays has a stride from head to head and a stride from row to row of its own (`o_head`, `o_row`, `do_head`, `do_row`); within a row, elements lie side by side. The check has ragged $N$ and a $dO$ that was transposed, counts (12.1), and refuses copies. If you are stuck after five minutes, run `hint("12.3")` in a cell of your own.
+# <!-- exercise 12A --> Write the kernel; what launches it stands below. Each of the two arrays has a stride from head to head and a stride from row to row of its own (`o_head`, `o_row`, `do_head`, `do_row`); within a row, elements lie side by side. The check has ragged $N$ and a $dO$ that was transposed, counts (12.1), and refuses copies. If you are stuck after five minutes, run `hint("12A")` in a cell of your own.
 # <!-- 1,280 = 2 * 40 * 16 -->
 
-# %% tags=["exercise"] name="ex-12.3"
+# %% tags=["exercise"] name="ex-12A"
 @triton.jit
 def my_row_products_kernel(O, o_head, o_row, dO, do_head, do_row, D, N,
                            d: tl.constexpr, BM: tl.constexpr):
@@ -217,8 +217,8 @@ def my_row_products(O, dO, BM=32):
     return D
 
 
-# %% tags=["check"] name="check-12.3"
-check("12.3", my_row_products)
+# %% tags=["check"] name="check-12A"
+check("12A", my_row_products)
 
 # %% [markdown]
 # ## 12.4 Rows stay
@@ -248,9 +248,9 @@ O, LSE = forward_by_torch(Q, K, V, causal=False)
 #
 # With a causal mask query $i$ sees keys up to $i$, and the loop ends with the last tile that one of the rows sees.
 #
-# <!-- exercise 12.4 --> Write the loop over the keys. What comes before and after it is there, $D$ included. The check counts every load and store: $4Nd + 2N + 2Nd\lceil N/B_M \rceil$ words a head without a mask, the first bracket of (6.10). If you are stuck after eight minutes, run `hint("12.4")` in a cell of your own.
+# <!-- exercise 12B --> Write the loop over the keys. What comes before and after it is there, $D$ included. The check counts every load and store: $4Nd + 2N + 2Nd\lceil N/B_M \rceil$ words a head without a mask, the first bracket of (6.10). If you are stuck after eight minutes, run `hint("12B")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-12.4"
+# %% tags=["exercise"] name="ex-12B"
 @triton.jit
 def my_dq_kernel(Q, K, V, O, dO, LSE, D, dQ, N, scale, d: tl.constexpr,
                  BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr):
@@ -293,8 +293,8 @@ def my_dq(Q, K, V, O, dO, LSE, BM=32, BN=32, causal=False):
     return dQ, D
 
 
-# %% tags=["check"] name="check-12.4"
-check("12.4", my_dq)
+# %% tags=["check"] name="check-12B"
+check("12B", my_dq)
 
 # %% [markdown]
 # ## 12.5 Columns stay
@@ -303,9 +303,9 @@ check("12.4", my_dq)
 #
 # With a causal mask the first query that sees key $j$ is query $j$. So the loop begins with the tile of queries that holds the block's first key: the largest multiple of $B_M$ that is not above it.
 #
-# <!-- exercise 12.5 --> Write the loop over the queries. Words: $4Nd + \lceil N/B_N \rceil(2Nd + 2N)$ a head without a mask, the second bracket of (6.10). If you are stuck after eight minutes, run `hint("12.5")` in a cell of your own.
+# <!-- exercise 12C --> Write the loop over the queries. Words: $4Nd + \lceil N/B_N \rceil(2Nd + 2N)$ a head without a mask, the second bracket of (6.10). If you are stuck after eight minutes, run `hint("12C")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-12.5"
+# %% tags=["exercise"] name="ex-12C"
 @triton.jit
 def my_dk_dv_kernel(Q, K, V, dO, LSE, D, dK, dV, N, scale, d: tl.constexpr,
                     BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr):
@@ -350,8 +350,8 @@ def my_dk_dv(Q, K, V, dO, LSE, D, BM=32, BN=32, causal=False):
     return dK, dV
 
 
-# %% tags=["check"] name="check-12.5"
-check("12.5", my_dk_dv)
+# %% tags=["check"] name="check-12C"
+check("12C", my_dk_dv)
 
 # %% [markdown]
 # Together the two kernels are the split backward pass. What does it move? `traffic.count` sees every load and store of both launches; the closed form is (6.10) for two heads.
@@ -390,9 +390,9 @@ print(f"causal: {causal.total:,} words, {causal.total / budget.total:.3f} of the
 #
 # $dQ$ is the one array here that must be float32, even where inputs and outputs are float16: there would be $\lceil N/B_N \rceil$ additions, each rounded to 11 bits, and the errors add up. So a real launch also has a pass that turns the sum into float16 in the end (not counted either).
 #
-# <!-- exercise 12.6 --> Write the loop: that of 12.5, and one share of $dQ$ added atomically, with its mask and its scale. Now the keys that do not exist are back: they must give $dQ$ nothing, not even $\infty \cdot 0$. The check counts (12.2) and looks at the atomic additions. If you are stuck after five minutes, run `hint("12.6")` in a cell of your own.
+# <!-- exercise 12D --> Write the loop: that of 12.5, and one share of $dQ$ added atomically, with its mask and its scale. Now the keys that do not exist are back: they must give $dQ$ nothing, not even $\infty \cdot 0$. The check counts (12.2) and looks at the atomic additions. If you are stuck after five minutes, run `hint("12D")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-12.6"
+# %% tags=["exercise"] name="ex-12D"
 @triton.jit
 def my_fused_kernel(Q, K, V, dO, LSE, D, dQ, dK, dV, N, scale, d: tl.constexpr,
                     BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr):
@@ -408,7 +408,7 @@ def my_fused_kernel(Q, K, V, dO, LSE, D, dQ, dK, dV, N, scale, d: tl.constexpr,
     dv = tl.zeros((BN, d), dtype=tl.float32)
     begin = start // BM * BM if CAUSAL else 0
     for at in range(begin, N, BM):
-        ### BEGIN SOLUTION as in 12.5; then ds transposed times k is what these keys add to dQ
+        ### BEGIN SOLUTION as in 12C; then ds transposed times k is what these keys add to dQ
         i = at + tl.arange(0, BM)
         rows = (first + i)[:, None] * d + c
         q = tl.load(Q + rows, mask=i[:, None] < N, other=0.0)
@@ -440,8 +440,8 @@ def my_fused(Q, K, V, O, dO, LSE, BM=32, BN=32, causal=False):
     return dQ, dK, dV
 
 
-# %% tags=["check"] name="check-12.6"
-check("12.6", my_fused)
+# %% tags=["check"] name="check-12D"
+check("12D", my_fused)
 
 # %% [markdown]
 # Both passes on the same input:
@@ -600,9 +600,9 @@ def forward_pass(Q, K, V, causal, BM=32, BN=32):
 
 
 # %% [markdown]
-# <!-- exercise 12.9 --> Write both methods. The kernels are `forward_pass`, and yours: `my_dq` and `my_dk_dv`, or `my_fused`. Options such as `causal` are kept as attributes of `ctx`. The check looks at what is kept, refuses what torch computes (copies are allowed), and hands over a $dO$ that lies in memory as in section 12.3, for which your kernels of 12.4 to 12.6 were not made. If you are stuck after seven minutes, run `hint("12.9")` in a cell of your own.
+# <!-- exercise 12E --> Write both methods. The kernels are `forward_pass`, and yours: `my_dq` and `my_dk_dv`, or `my_fused`. Options such as `causal` are kept as attributes of `ctx`. The check looks at what is kept, refuses what torch computes (copies are allowed), and hands over a $dO$ that lies in memory as in section 12.3, for which your kernels of 12.4 to 12.6 were not made. If you are stuck after seven minutes, run `hint("12E")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-12.9"
+# %% tags=["exercise"] name="ex-12E"
 class MyAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, Q, K, V, causal):
@@ -631,8 +631,8 @@ def my_kernel_attention(Q, K, V, causal=False):
     return MyAttention.apply(Q, K, V, causal)
 
 
-# %% tags=["check"] name="check-12.9"
-check("12.9", my_kernel_attention)
+# %% tags=["check"] name="check-12E"
+check("12E", my_kernel_attention)
 
 # %% [markdown]
 # How good are such gradients? Float32 kernels cannot be compared with finite differences to more than three or four digits. So we let PyTorch differentiate the same attention in float64, with every matrix written out, and look at the largest error.

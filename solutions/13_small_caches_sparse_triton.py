@@ -155,9 +155,9 @@ measured("13.2", q_reads=moved["Q"] / (N * d), k_reads=moved["K"] / (N * d))
 #
 # A tile of scores of $128 \times 128$ fits into registers whatever $d$ is. Then whole rows win down to 37 rows, and lose with 32.
 #
-# <!-- exercise 13.1 --> You get tiles as a compiler reported them. Return the one that moves the fewest bytes of those that may be used, and its bytes for one head. If you are stuck after six minutes, run `hint("13.1")` in a cell of your own.
+# <!-- exercise 13A --> You get tiles as a compiler reported them. Return the one that moves the fewest bytes of those that may be used, and its bytes for one head. If you are stuck after six minutes, run `hint("13A")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-13.1"
+# %% tags=["exercise"] name="ex-13A"
 def my_choice(tiles, room, N, d, itemsize):
     """The tile of the forward pass that moves the fewest bytes, and how many.
 
@@ -179,8 +179,8 @@ def my_choice(tiles, room, N, d, itemsize):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-13.1"
-check("13.1", my_choice)
+# %% tags=["check"] name="check-13A"
+check("13A", my_choice)
 
 # %% [markdown]
 # Now to the chips. For each of them there are two candidates: the recorded tile of whole rows, and the recorded tile of `sliced_forward`, the library's F6, which serves any $d$.
@@ -269,9 +269,9 @@ measured("13.3", whole=(causal == "#").sum(), cut=(causal == "+").sum())
 #
 # Whole tiles come first for the reason of section 11.5: two loops, one of which has no mask. At the ragged ends the two sides differ. A *query* past the last one has no weight anywhere, whatever the mask says, so it must not make a tile cut. A *key* past the last one would take weight. So a tile that reaches past the last key is never whole, and its pattern is 0 there.
 #
-# <!-- exercise 13.2 --> Make the five arrays of any mask. If you are stuck after nine minutes, run `hint("13.2")` in a cell of your own.
+# <!-- exercise 13B --> Make the five arrays of any mask. If you are stuck after nine minutes, run `hint("13B")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-13.2"
+# %% tags=["exercise"] name="ex-13B"
 def my_lists(pairs, BM, BN):
     """spans, entries, slots, patterns, order of a mask, for tiles of BM queries by BN keys.
 
@@ -304,8 +304,8 @@ def my_lists(pairs, BM, BN):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-13.2"
-check("13.2", my_lists)
+# %% tags=["check"] name="check-13B"
+check("13B", my_lists)
 
 # %%
 def show_lists(make_lists, pairs, BM, BN):
@@ -533,9 +533,9 @@ def scores_in_slices(Q, K, i, j, N, d, BM: tl.constexpr, BN: tl.constexpr, BD: t
 predict("13.7", o_sum_written=7680)  #> predict("13.7", o_sum_written=...)
 
 # %% [markdown]
-# <!-- exercise 13.3 --> Write the loop over the slices of $V$ and $O$. `scale` holds the $\lambda$ of (11.2), `p` (BM, BN) are the weights of this round, `old` (BM,) is the factor for what is there already, and `l` holds the row sums, this round included. Any $d$ must come out right, and the words of F6 are allowed: those of (13.2), counted as words. If you are stuck after nine minutes, run `hint("13.3")` in a cell of your own.
+# <!-- exercise 13C --> Write the loop over the slices of $V$ and $O$. `scale` holds the $\lambda$ of (11.2), `p` (BM, BN) are the weights of this round, `old` (BM,) is the factor for what is there already, and `l` holds the row sums, this round included. Any $d$ must come out right, and the words of F6 are allowed: those of (13.2), counted as words. If you are stuck after nine minutes, run `hint("13C")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-13.3"
+# %% tags=["exercise"] name="ex-13C"
 @triton.jit
 def sliced_kernel(Q, K, V, O_sum, O, LSE, N, d, scale,
                   BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr):
@@ -578,8 +578,8 @@ def my_sliced_attention(Q, K, V, BM, BN, BD):
     return O, LSE
 
 
-# %% tags=["check"] name="check-13.3"
-check("13.3", my_sliced_attention)
+# %% tags=["check"] name="check-13C"
+check("13C", my_sliced_attention)
 
 # %% [markdown]
 # Its ledger:
@@ -668,7 +668,7 @@ for name, form in {
 print(f"scores of one head: {4 * 4096**2 / 2**20:.0f} MB")
 
 # %% [markdown]
-# Whole rows are ahead, with 0.51 GB. Of the two that cut $d$, F5 moves fewer bytes here, 0.69 GB against 0.86 for F6. But it wants 64 MB of slow memory for the scores of each head, 2 GB for 32 heads, and four times as much for twice the $N$: the very thing that FlashAttention was made to avoid. So the library's `attention` keeps F5 for those who ask for it, `tile_d="materialised"`, and on a GPU chooses by itself between whole rows and F6 (`tile_d="fused"`). It does so as you did in exercise 13.1, with the recorded table and the closed forms at $N = 4096$. It neither guesses nor tries to compile. For the forward pass, and for the two backward passes of lesson 12:
+# Whole rows are ahead, with 0.51 GB. Of the two that cut $d$, F5 moves fewer bytes here, 0.69 GB against 0.86 for F6. But it wants 64 MB of slow memory for the scores of each head, 2 GB for 32 heads, and four times as much for twice the $N$: the very thing that FlashAttention was made to avoid. So the library's `attention` keeps F5 for those who ask for it, `tile_d="materialised"`, and on a GPU chooses by itself between whole rows and F6 (`tile_d="fused"`). It does so as you did in exercise 13A, with the recorded table and the closed forms at $N = 4096$. It neither guesses nor tries to compile. For the forward pass, and for the two backward passes of lesson 12:
 # <!-- 64, 2 = 4 * 4096**2 / 2**20, 32 * 64 / 2**10 -->
 
 # %%
@@ -706,9 +706,9 @@ def take_in(acc, m, l, s, v):
 #
 # $$ \underbrace{4 \left\lceil \tfrac{N}{B_M} \right\rceil}_{\texttt{order},\ \texttt{spans}} + \underbrace{\text{tiles seen}}_{\texttt{entries}} + \underbrace{(1 + B_M B_N) \cdot \text{tiles cut}}_{\texttt{slots},\ \texttt{patterns}} \quad\text{words.} \tag{13.9} $$
 #
-# <!-- exercise 13.4 --> Write the kernel: which tile of queries it is, its span, two loops over the list, and a finish in which rows that see nothing get $O = 0$ and $L = -\infty$. The lists are those of exercise 13.2, from the check: within a row whole tiles may come in any order, cut ones too, and patterns may be numbered anyhow. A whole tile needs no mask of any kind. $d$ is a power of two, and `scale` holds the $\lambda$ of (11.2), so that `LSE` ends as in (11.3). The words are those of $Q$, $K$, $V$, $O$ and $L$ and those of (13.9), no more and no fewer: a pattern is loaded whole, at the ragged ends too. If you are stuck after eleven minutes, run `hint("13.4")` in a cell of your own.
+# <!-- exercise 13D --> Write the kernel: which tile of queries it is, its span, two loops over the list, and a finish in which rows that see nothing get $O = 0$ and $L = -\infty$. The lists are those of exercise 13B, from the check: within a row whole tiles may come in any order, cut ones too, and patterns may be numbered anyhow. A whole tile needs no mask of any kind. $d$ is a power of two, and `scale` holds the $\lambda$ of (11.2), so that `LSE` ends as in (11.3). The words are those of $Q$, $K$, $V$, $O$ and $L$ and those of (13.9), no more and no fewer: a pattern is loaded whole, at the ragged ends too. If you are stuck after eleven minutes, run `hint("13D")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-13.4"
+# %% tags=["exercise"] name="ex-13D"
 @triton.jit
 def listed_kernel(Q, K, V, O, LSE, spans, entries, slots, patterns, order, Nq, Nk, scale,
                   d: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
@@ -756,8 +756,8 @@ def my_listed_attention(Q, K, V, spans, entries, slots, patterns, order, BM, BN)
     return O, LSE
 
 
-# %% tags=["check"] name="check-13.4"
-check("13.4", my_listed_attention)
+# %% tags=["check"] name="check-13D"
+check("13D", my_listed_attention)
 
 # %% [markdown]
 # Your lists and your kernel together, beside the library's `attention(…, block_mask=)`, which takes booleans for blocks (of 16, 32, 64, 128 or 256), one of `iocourse.masks`, or a BlockMask of FlexAttention, and makes the lists by itself:

@@ -203,9 +203,9 @@ print(f"program to L2: {at_l2 / 2**20:.0f} MB read, L2 to DRAM: {at_dram / 2**20
 #
 # in 16 bits one FLOP a byte for each head of queries that shares a head of keys. Neither $N$ nor $d$ nor $B$ is left: no length and no batch takes decode away from the slope of the roof.
 #
-# <!-- exercise 14.1 --> Compute (14.2): the bytes of a decode step and the least time they take, in microseconds. A bandwidth of 1 GB/s is $10^9$ bytes a second, as on data sheets. If you are stuck after five minutes, run `hint("14.1")` in a cell of your own.
+# <!-- exercise 14A --> Compute (14.2): the bytes of a decode step and the least time they take, in microseconds. A bandwidth of 1 GB/s is $10^9$ bytes a second, as on data sheets. If you are stuck after five minutes, run `hint("14A")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-14.1"
+# %% tags=["exercise"] name="ex-14A"
 def my_decode_step(B, H, H_kv, N, d, itemsize, gbytes_per_s):
     """(bytes moved, least microseconds) of one query a head against N keys.
 
@@ -218,8 +218,8 @@ def my_decode_step(B, H, H_kv, N, d, itemsize, gbytes_per_s):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-14.1"
-check("14.1", my_decode_step)
+# %% tags=["check"] name="check-14A"
+check("14A", my_decode_step)
 
 # %% [markdown]
 # One layer of Llama 3 8B has $H = 32$, $H_{kv} = 8$ and $d = 128$. With 32,768 tokens in the cache, in 16 bits:
@@ -292,9 +292,9 @@ measured("14.5", heads=heads)
 #
 # and whichever is longer names the limit. This is the roofline (11.7), read as a time.
 #
-# <!-- exercise 14.2 --> Compute (14.5) for the three passes, without a mask. Arrays of queries ($Q$, $O$, $dO$, $dQ$) have $H$ heads, arrays of keys ($K$, $V$, $dK$, $dV$) have $H_{kv}$; FLOP count every head of queries. Row sums are left out. If you are stuck after six minutes, run `hint("14.2")` in a cell of your own.
+# <!-- exercise 14B --> Compute (14.5) for the three passes, without a mask. Arrays of queries ($Q$, $O$, $dO$, $dQ$) have $H$ heads, arrays of keys ($K$, $V$, $dK$, $dV$) have $H_{kv}$; FLOP count every head of queries. Row sums are left out. If you are stuck after six minutes, run `hint("14B")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-14.2"
+# %% tags=["exercise"] name="ex-14B"
 def my_least_time(pass_, B, H, H_kv, N, d, itemsize, tflops, gbytes_per_s):
     """(least microseconds, limit) of one pass: "forward", "backward" or "decode".
 
@@ -314,8 +314,8 @@ def my_least_time(pass_, B, H, H_kv, N, d, itemsize, tflops, gbytes_per_s):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-14.2"
-check("14.2", my_least_time)
+# %% tags=["check"] name="check-14B"
+check("14B", my_least_time)
 
 # %% [markdown]
 # **Predict.** $H = H_{kv}$, 16 bits, an H200. From which $N$ on are the forward pass and the backward pass limited by products? (Divide the FLOP by the bytes first: what is left of $d$?)
@@ -501,7 +501,7 @@ import triton
 import triton.language as tl
 
 # %% [markdown]
-# First the parts. `absorb_tile` is one round, as you wrote it in exercise 11.1, for a tile of keys wherever it lies: `at` holds the offsets of its words, `there` says which of its keys exist. In `parts_kernel` the tile of queries has the group's rows. A tensor core multiplies 16 rows at a time, and a tile of fewer would cost as much; so the tile has 16 at least, and a mask for those that exist. The others are multiplied, and no words move for them.
+# First the parts. `absorb_tile` is one round, as you wrote it in exercise 11A, for a tile of keys wherever it lies: `at` holds the offsets of its words, `there` says which of its keys exist. In `parts_kernel` the tile of queries has the group's rows. A tensor core multiplies 16 rows at a time, and a tile of fewer would cost as much; so the tile has 16 at least, and a mask for those that exist. The others are multiplied, and no words move for them.
 
 # %% tags=["given"]
 @triton.jit
@@ -544,9 +544,9 @@ def parts_kernel(Q, K, V, O_parts, LSE_parts, parts, length, group, N, scale,
 #
 # Mind three things. The parts of one head do not lie side by side: between two of them lie the other heads of the group. The number of parts is any number, and a tile has a power of two; a part that does not exist must have no weight. And a part may have seen no key, as where a caller hides some: then its $L_p$ is $-\infty$ and its $O_p$ is 0. If all parts of a head are so, $O = 0$ and $L = -\infty$.
 #
-# <!-- exercise 14.3 --> Write the kernel. Each word of the parts is read once: with $R$ = pairs · group heads, $R \cdot \text{parts} \cdot (d + 1)$ words read and $R(d+1)$ written. The logarithms are natural ones. If you are stuck after eight minutes, run `hint("14.3")` in a cell of your own.
+# <!-- exercise 14C --> Write the kernel. Each word of the parts is read once: with $R$ = pairs · group heads, $R \cdot \text{parts} \cdot (d + 1)$ words read and $R(d+1)$ written. The logarithms are natural ones. If you are stuck after eight minutes, run `hint("14C")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-14.3"
+# %% tags=["exercise"] name="ex-14C"
 @triton.jit
 def merge_kernel(O_parts, LSE_parts, O, LSE, parts, group,
                  d: tl.constexpr, PARTS: tl.constexpr):
@@ -577,8 +577,8 @@ def my_merge(O_parts, LSE_parts):
     return O, LSE
 
 
-# %% tags=["check"] name="check-14.3"
-check("14.3", my_merge)
+# %% tags=["check"] name="check-14C"
+check("14C", my_merge)
 
 # %% [markdown]
 # Both kernels together are a decode step. The ledger of yours, of the library's (`kernels.decode`, with any strides, any $d$ up to 256, float16 and bfloat16), and the closed form:
@@ -627,9 +627,9 @@ for H_kv in (8, 2, 1):
 #
 # Now `packed_program`, with heads. A packed tensor is $(\sum_s N_s, H, d)$: the heads of one token lie side by side, so from one token of a head to the next there are $Hd$ words. The grid has three parts in one number: the tile runs fastest, then the head, then the text.
 #
-# <!-- exercise 14.4 --> Write the kernel. `absorb_tile` does a round; yours is to find the text's rows, the program's rows among them, and the tiles of keys. Lanes beyond the end of the text move nothing, also where another text follows. A program without a row of its own reads no word of $K$ or $V$, and texts may be empty. (A kernel may say `if` about a number that it has loaded.) Words: $Q$, $K$, $V$ and $O$ as by (11.1), text by text, and up to two words of `cu` a program. If you are stuck after eight minutes, run `hint("14.4")` in a cell of your own.
+# <!-- exercise 14D --> Write the kernel. `absorb_tile` does a round; yours is to find the text's rows, the program's rows among them, and the tiles of keys. Lanes beyond the end of the text move nothing, also where another text follows. A program without a row of its own reads no word of $K$ or $V$, and texts may be empty. (A kernel may say `if` about a number that it has loaded.) Words: $Q$, $K$, $V$ and $O$ as by (11.1), text by text, and up to two words of `cu` a program. If you are stuck after eight minutes, run `hint("14D")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-14.4"
+# %% tags=["exercise"] name="ex-14D"
 @triton.jit
 def packed_kernel(Q, K, V, O, cu, tiles, H, scale,
                   d: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
@@ -664,8 +664,8 @@ def my_packed(Q, K, V, cu, longest, BM, BN):
     return O
 
 
-# %% tags=["check"] name="check-14.4"
-check("14.4", my_packed)
+# %% tags=["check"] name="check-14D"
+check("14D", my_packed)
 
 # %% [markdown]
 # Its ledger, beside the library's `kernels.attention_varlen` (which has separate `cu_q` and `cu_k`, masks, windows, a backward pass, and keeps the log-sum-exp), and beside the padded batch:
@@ -716,7 +716,7 @@ for subject in ("decode", "attention", "varlen", "sparse", "small-cache"):
 # %% [markdown]
 # Where it says *no recorded run yet*, there is no number to quote, and the roofs of the data sheets are all we have: they say what cannot be exceeded, and nothing about what is reached. What may one expect? A copy of a large array does nothing but move bytes, and reaches less than the data sheet says. So `bench decode` measures a copy in the same run and reports a decode step as a share of it.
 #
-# **Predict.** The decode step of section 14.4, on an H200 or on the GPU that you have: how many microseconds? Your function of exercise 14.1 gives the least; say by how much you expect to miss it.
+# **Predict.** The decode step of section 14.4, on an H200 or on the GPU that you have: how many microseconds? Your function of exercise 14A gives the least; say by how much you expect to miss it.
 
 # %% tags=["predict"]
 predict("14.11", microseconds=32)  #> predict("14.11", microseconds=...)

@@ -114,9 +114,9 @@ measured("15.2", collected=comb(15, 3), kronecker=kronecker(12, 3))
 #
 # The monomials of degree 2 that begin with $x_2$ are $x_2$ times those of degree 1 that begin with $x_2$ or later, which stand at the end of their list. So each feature is one of lower degree times one coordinate: one multiplication a feature, whatever the degree.
 #
-# <!-- exercise 15.1 --> Take the *Taylor polynomial* $p(s) = \sum_{l \le g} s^l/l!$. Its $c_l\,l!/a!$ is $1/a!$, with $a! = a_1!\cdots a_d!$. Give its square root to either side, so that both have the same features, $\phi(x)_a = x^a/\sqrt{a!}$. Write a function that makes them for every row. The check multiplies your features of $Q$ with those of $K$; their order is up to you. If you are stuck after seven minutes, run `hint("15.1")` in a cell of your own.
+# <!-- exercise 15A --> Take the *Taylor polynomial* $p(s) = \sum_{l \le g} s^l/l!$. Its $c_l\,l!/a!$ is $1/a!$, with $a! = a_1!\cdots a_d!$. Give its square root to either side, so that both have the same features, $\phi(x)_a = x^a/\sqrt{a!}$. Write a function that makes them for every row. The check multiplies your features of $Q$ with those of $K$; their order is up to you. If you are stuck after seven minutes, run `hint("15A")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-15.1"
+# %% tags=["exercise"] name="ex-15A"
 def my_features(X, g):
     """Features whose scalar products are the Taylor polynomial of degree g of x·y.
 
@@ -134,8 +134,8 @@ def my_features(X, g):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-15.1"
-check("15.1", my_features)
+# %% tags=["check"] name="check-15A"
+check("15A", my_features)
 
 # %% [markdown]
 # Your features on the data of section 15.1, $B = 1$: the rows of $\phi(Q)\phi(K)^\top$ divided by their sums, beside the softmax weights.
@@ -195,11 +195,11 @@ measured("15.3", left=abs(off[-2]), right=abs(off[2]))
 #
 # $$ \varepsilon_{\text{Taylor}}(g, R) = \frac{1}{g!}\int_0^R t^g e^{t}\,dt . \tag{15.7} $$
 #
-# <!-- exercise 15.2 --> `make(g, R)` gives the coefficients $c_0, \dots, c_g$ of some polynomial of degree $g$ meant for $[-R, R]$: Taylor's, or one that you have never seen, whose largest error may be anywhere. Return the smallest degree, counted from 1, whose largest relative error is at most `error`, and that largest error. A larger degree need not be better, so go through them in order. NumPy finds all roots of a polynomial, also complex ones: `Polynomial(c).roots()`; `.deriv()` and `-` do the rest. The error must be right to eight digits. If you are stuck after six minutes, run `hint("15.2")` in a cell of your own.
+# <!-- exercise 15B --> `make(g, R)` gives the coefficients $c_0, \dots, c_g$ of some polynomial of degree $g$ meant for $[-R, R]$: Taylor's, or one that you have never seen, whose largest error may be anywhere. Return the smallest degree, counted from 1, whose largest relative error is at most `error`, and that largest error. A larger degree need not be better, so go through them in order. NumPy finds all roots of a polynomial, also complex ones: `Polynomial(c).roots()`; `.deriv()` and `-` do the rest. The error must be right to eight digits. If you are stuck after six minutes, run `hint("15B")` in a cell of your own.
 # <!-- p = lambda s: sum(s**l / math.factorial(l) for l in range(5)) -->
 # <!-- 0.198, 0.389 = (abs(p(s) - math.exp(s)) for s in (-2, 2)) -->
 
-# %% tags=["exercise"] name="ex-15.2"
+# %% tags=["exercise"] name="ex-15B"
 def my_degree(make, R, error):
     """The smallest degree whose polynomial is within `error` of exp on [-R, R], relatively.
 
@@ -220,8 +220,8 @@ def my_degree(make, R, error):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-15.2"
-check("15.2", my_degree)
+# %% tags=["check"] name="check-15B"
+check("15B", my_degree)
 
 # %% [markdown]
 # Taylor's degree for a certified error of 1 percent, and the features it takes at $d = 12$:
@@ -441,9 +441,9 @@ print(m.take(T).T)
 predict("15.6", low_rank=8192, flash=140000)  #> predict("15.6", low_rank=..., flash=...)
 
 # %% [markdown]
-# <!-- exercise 15.3 --> Write both passes on the machine. The features are given, `phi` for queries and `psi` for keys; `psi` carries the weights, which need not be Taylor's. `len(psi)` is $r$. Rows come one at a time, and the scale $1/\sqrt d$ goes to the query, in place. Allowed are $4Nd$ words and, as fast memory, the state, a row of $K$ with one of $V$ (or of $Q$ with one of $O$ and its row sum), and four words more. If you are stuck after seven minutes, run `hint("15.3")` in a cell of your own.
+# <!-- exercise 15C --> Write both passes on the machine. The features are given, `phi` for queries and `psi` for keys; `psi` carries the weights, which need not be Taylor's. `len(psi)` is $r$. Rows come one at a time, and the scale $1/\sqrt d$ goes to the query, in place. Allowed are $4Nd$ words and, as fast memory, the state, a row of $K$ with one of $V$ (or of $Q$ with one of $O$ and its row sum), and four words more. If you are stuck after seven minutes, run `hint("15C")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-15.3"
+# %% tags=["exercise"] name="ex-15C"
 def my_low_rank(m, Q, K, V, *, phi, psi):
     """p(QKᵀ/√d) V over its row sums, for the polynomial p with p(q·k) = φ(q)·ψ(k).
 
@@ -468,8 +468,8 @@ def my_low_rank(m, Q, K, V, *, phi, psi):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-15.3"
-check("15.3", my_low_rank)
+# %% tags=["check"] name="check-15C"
+check("15C", my_low_rank)
 
 # %%
 def features_for(d, g):
@@ -572,12 +572,12 @@ for s in (-1.0, -1.9, -1.99, -1.999):
 #
 # What passes none of the three is refused, with the row, its scores, and what would do. And a last look is at the output: a mean of values is never larger than the largest of them, so where the polynomial may be negative, an output of more than twice that size is refused as well.
 #
-# <!-- exercise 15.4 --> Write the second certificate. A row is *safe* if $p(s) > 0$ for every score that a query of its length can have with a key no longer than the longest one. You get any polynomial with $p(0) > 0$. Judge every row by its own length, and form no pairs: the check has a case of 1,000 tokens in which they would show. If you are stuck after five minutes, run `hint("15.4")` in a cell of your own.
+# <!-- exercise 15D --> Write the second certificate. A row is *safe* if $p(s) > 0$ for every score that a query of its length can have with a key no longer than the longest one. You get any polynomial with $p(0) > 0$. Judge every row by its own length, and form no pairs: the check has a case of 1,000 tokens in which they would show. If you are stuck after five minutes, run `hint("15D")` in a cell of your own.
 # <!-- roots = lambda g: np.roots([1 / math.factorial(l) for l in range(g, -1, -1)]) -->
 # <!-- 1.596, 2.181, 2.759 = (next(s.real for s in roots(g) if abs(s.imag) < 1e-9) for g in (3, 5, 7)) -->
-# <!-- 1,000 = max(len(case.inputs["Q"]) for case in course.exercise.find("15.4").cases(np.random.default_rng(0))) -->
+# <!-- 1,000 = max(len(case.inputs["Q"]) for case in course.exercise.find("15D").cases(np.random.default_rng(0))) -->
 
-# %% tags=["exercise"] name="ex-15.4"
+# %% tags=["exercise"] name="ex-15D"
 def my_safe_rows(Q, K, c):
     """Which rows of Q cannot meet a score at which the polynomial is 0 or negative.
 
@@ -593,8 +593,8 @@ def my_safe_rows(Q, K, c):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-15.4"
-check("15.4", my_safe_rows)
+# %% tags=["check"] name="check-15D"
+check("15D", my_safe_rows)
 
 # %%
 rng = np.random.default_rng(18)

@@ -237,9 +237,9 @@ print("relative errors of dQ, dK, dV:", *[f"{error:.2%}" for error in off])
 #
 # $d + 1$ terms, each of them thin. These are the same numbers in another order of summation, so it is called *associativity*. The widest arrays are $\Phi$ and $\Psi$.
 #
-# <!-- exercise 16.1 --> You get $\Phi$ and $\Psi$ of some $f = \Phi\Psi^\top$ whose rows sum to 1, and $G$ and $h$. Multiply $p$ of (16.6) by a matrix $x$. Neither an $N \times N$ matrix nor a row-wise Kronecker product may be built: the check measures how much memory is held, and counts the arithmetic for $N$ and for $2N$ tokens. Compute with the arrays as they come, for what `np.asarray` makes of them is not counted. If you are stuck after six minutes, run `hint("16.1")` in a cell of your own.
+# <!-- exercise 16A --> You get $\Phi$ and $\Psi$ of some $f = \Phi\Psi^\top$ whose rows sum to 1, and $G$ and $h$. Multiply $p$ of (16.6) by a matrix $x$. Neither an $N \times N$ matrix nor a row-wise Kronecker product may be built: the check measures how much memory is held, and counts the arithmetic for $N$ and for $2N$ tokens. Compute with the arrays as they come, for what `np.asarray` makes of them is not counted. If you are stuck after six minutes, run `hint("16A")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-16.1"
+# %% tags=["exercise"] name="ex-16A"
 def my_p_times(Phi, Psi, G, h, x):
     """p x (N, m), for p = f∘(G hᵀ) - diag(rowsum(f∘(G hᵀ))) f with f = Phi Psiᵀ.
 
@@ -256,8 +256,8 @@ def my_p_times(Phi, Psi, G, h, x):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-16.1"
-check("16.1", my_p_times)
+# %% tags=["check"] name="check-16A"
+check("16A", my_p_times)
 
 # %% tags=["nbval-ignore-output"]
 mine = attempt(my_p_times, Phi, Psi, G, V, K)
@@ -302,9 +302,9 @@ for step in small.steps:
 # %% [markdown]
 # Features 1 and 2 are $x$ and $y$ themselves; no step makes them. Features 3 and 4 are $x$ times those two, so $x^2$ and $xy$. Feature 5 is $y$ times feature 2, so $y^2$.
 #
-# <!-- exercise 16.2 --> Go through the steps backwards and collect the gradient of the coordinates. Everything is an array over the tokens, and features come first, $(r, N)$. You may overwrite the gradient you are given. One pass is enough, however many coordinates there are, and the check counts your operations. If you are stuck after five minutes, run `hint("16.2")` in a cell of your own.
+# <!-- exercise 16B --> Go through the steps backwards and collect the gradient of the coordinates. Everything is an array over the tokens, and features come first, $(r, N)$. You may overwrite the gradient you are given. One pass is enough, however many coordinates there are, and the check counts your operations. If you are stuck after five minutes, run `hint("16B")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-16.2"
+# %% tags=["exercise"] name="ex-16B"
 def my_pull_back(df, f, x, plan):
     """The gradient of x (N, d) from that of its features.
 
@@ -324,8 +324,8 @@ def my_pull_back(df, f, x, plan):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-16.2"
-check("16.2", my_pull_back)
+# %% tags=["check"] name="check-16B"
+check("16B", my_pull_back)
 
 
 # %% [markdown]
@@ -487,9 +487,9 @@ measured("16.7", times=flash.total / two)
 # %% [markdown]
 # 67.43 times fewer, 3,446,555 words, of which the state is 5,915. The comparison is between different things, one exact and the other not; lesson 15 says when that is a good exchange.
 #
-# <!-- exercise 16.3 --> Write the two sweeps for the machine, one token at a time. As in lesson 15, `phi` and `psi` make the features of a query and of a key in a free register. Beside `add_outer(state, x, y)` and `add_mean(o, x, state)` there is `add_gradient(dx, x, state, y)`: it adds to $dx$ the gradient of $\phi(x)^\top\,\mathrm{state}\,y^\top$ with respect to $x$, which is your pull-back for one row. All rows are tiles of one row, $(1, d)$ or $(1, d + 1)$; slices of a tile are views, and can be assigned to. Room is the footprint of (16.17) and two more rows of $d + 1$ words. If you are stuck after ten minutes, run `hint("16.3")` in a cell of your own.
+# <!-- exercise 16C --> Write the two sweeps for the machine, one token at a time. As in lesson 15, `phi` and `psi` make the features of a query and of a key in a free register. Beside `add_outer(state, x, y)` and `add_mean(o, x, state)` there is `add_gradient(dx, x, state, y)`: it adds to $dx$ the gradient of $\phi(x)^\top\,\mathrm{state}\,y^\top$ with respect to $x$, which is your pull-back for one row. All rows are tiles of one row, $(1, d)$ or $(1, d + 1)$; slices of a tile are views, and can be assigned to. Room is the footprint of (16.17) and two more rows of $d + 1$ words. If you are stuck after ten minutes, run `hint("16C")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-16.3"
+# %% tags=["exercise"] name="ex-16C"
 def my_two_sweeps(m, Q, K, V, dO, T, *, phi, psi):
     """dQ, dK, dV of attention with weights φ(q)·ψ(k) over row sums.
 
@@ -528,8 +528,8 @@ def my_two_sweeps(m, Q, K, V, dO, T, *, phi, psi):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-16.3"
-check("16.3", my_two_sweeps)
+# %% tags=["check"] name="check-16C"
+check("16C", my_two_sweeps)
 
 # %% [markdown]
 # On the first 256 rows of the input of section 16.3, in degree 2:
@@ -572,9 +572,9 @@ explore.causal_tiles(512, 64, at=4)
 #
 # One thing must match: the two parts are added, so both must stand for the exponential itself. A factor that is common to a row and cancels in softmax, such as the $e^{\sigma^2/2}$ that lesson 15 left out of the row-adaptive polynomial, has to be put back in.
 #
-# <!-- exercise 16.4 --> Compute the output by (16.18), in NumPy, with the arrays as they come. Tiles begin at $0, B, 2B, \dots$, the last one may be smaller. No $N \times N$ matrix: the check counts the work for $N$ and for $2N$ tokens. And no row may depend on what comes after it. If you are stuck after seven minutes, run `hint("16.4")` in a cell of your own.
+# <!-- exercise 16D --> Compute the output by (16.18), in NumPy, with the arrays as they come. Tiles begin at $0, B, 2B, \dots$, the last one may be smaller. No $N \times N$ matrix: the check counts the work for $N$ and for $2N$ tokens. And no row may depend on what comes after it. If you are stuck after seven minutes, run `hint("16D")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-16.4"
+# %% tags=["exercise"] name="ex-16D"
 def my_causal(Q, K, V, phi, w, B):
     """Causal attention: exp within a tile of B tokens, the polynomial for the tiles before.
 
@@ -596,8 +596,8 @@ def my_causal(Q, K, V, phi, w, B):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-16.4"
-check("16.4", my_causal)
+# %% tags=["check"] name="check-16D"
+check("16D", my_causal)
 
 # %%
 def of_degree_2(x):

@@ -101,9 +101,9 @@ measured("17.1", times=stream[7] / stream[0])
 #
 # $$ \log \text{error} = \log C + a \log m , \qquad \log \text{error} = \log C + b\,m . \tag{17.2} $$
 #
-# <!-- exercise 17.1 --> Fit both by least squares in the logarithm of the error. Return $a$, $b$, and the name of the law that leaves the smaller sum of squares. A number of layers may occur several times, in any order. If you are stuck after five minutes, run `hint("17.1")` in a cell of your own.
+# <!-- exercise 17A --> Fit both by least squares in the logarithm of the error. Return $a$, $b$, and the name of the law that leaves the smaller sum of squares. A number of layers may occur several times, in any order. If you are stuck after five minutes, run `hint("17A")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-17.1"
+# %% tags=["exercise"] name="ex-17A"
 def my_growth(layers, errors):
     """How errors grow with the number of layers.
 
@@ -123,8 +123,8 @@ def my_growth(layers, errors):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-17.1"
-check("17.1", my_growth)
+# %% tags=["check"] name="check-17A"
+check("17A", my_growth)
 
 # %%
 def print_growth(name, layers, errors):
@@ -259,9 +259,9 @@ explore.curve(curves, title="One parameter: the loss of softmax and of degree 4"
 #
 # $$ dx = \frac{\lambda}{|x|}\,\bigl(d\hat x - (u \cdot d\hat x)\,u\bigr) . \tag{17.4} $$
 #
-# <!-- exercise 17.2 --> Stretch all rows to a given length, and carry the gradient back by (17.4). There may be axes in front of the rows, for heads and texts. A row of zeros has no direction: it stays zero, and its gradient is zero. If you are stuck after six minutes, run `hint("17.2")` in a cell of your own.
+# <!-- exercise 17B --> Stretch all rows to a given length, and carry the gradient back by (17.4). There may be axes in front of the rows, for heads and texts. A row of zeros has no direction: it stays zero, and its gradient is zero. If you are stuck after six minutes, run `hint("17B")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-17.2"
+# %% tags=["exercise"] name="ex-17B"
 def my_bounded(X, length, dY):
     """Rows stretched to one length, and the gradient through that.
 
@@ -278,8 +278,8 @@ def my_bounded(X, length, dY):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-17.2"
-check("17.2", my_bounded)
+# %% tags=["check"] name="check-17B"
+check("17B", my_bounded)
 
 # %% [markdown]
 # A look at what that does to an optimiser. A row is pulled in its own direction and one across, with equal force, at three lengths:
@@ -446,11 +446,11 @@ print(f"degree 3: {comb(32 + 3, 3):,} features at d = 32, {comb(8 + 3, 3)} at d 
 #
 # If $x$ is close to $y$, then $x + y$ is close to $2y$, so $e$ is about half of $u$. How close to half, if only $e$ is known?
 #
-# <!-- exercise 17.3 --> Give the least and the largest usual error that go with a printed one. Both as fractions, not in percent; `float("inf")` where there is no limit. The triangle inequality is enough, and the range has to be as narrow as possible. If you are stuck after four minutes, run `hint("17.3")` in a cell of your own.
+# <!-- exercise 17C --> Give the least and the largest usual error that go with a printed one. Both as fractions, not in percent; `float("inf")` where there is no limit. The triangle inequality is enough, and the range has to be as narrow as possible. If you are stuck after four minutes, run `hint("17C")` in a cell of your own.
 # <!-- 4.673, 2.505, 2.846, 1.838, 2.005, 1.620, 1.286, 1.558, 0.773 from https://arxiv.org/abs/2408.13233 -->
 # <!-- 1.42, 1.73, 2.58, 3.90, 9.43, 26.4, 26.7, 40.3, 79.0 from https://arxiv.org/abs/2408.13233 -->
 
-# %% tags=["exercise"] name="ex-17.3"
+# %% tags=["exercise"] name="ex-17C"
 def my_usual_range(theirs):
     """The least and the largest |x - y| / |y| for a given |x - y| / |x + y|.
 
@@ -463,8 +463,8 @@ def my_usual_range(theirs):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-17.3"
-check("17.3", my_usual_range)
+# %% tags=["check"] name="check-17C"
+check("17C", my_usual_range)
 
 # %%
 def print_ranges():
@@ -712,10 +712,10 @@ explore.lowrank_contenders(lowrank_run)
 # 4. The footprint, `peak` of the closed form, is at most $M$.
 # 5. Fewest words win. At equal words exact attention wins: an approximation has to pay for its error.
 #
-# <!-- exercise 17.4 --> Write the choice. `costs.<name>(N, d, …)` gives a ledger for given tiles, with `total` and `peak`; the library's own choosers are not available here. The check has problems of every kind, some of which are traps for a chooser that looks at words alone. It recomputes your words from your tiles, your claim from your degree, and allows a tenth more words than the library's best tiles need. If you are stuck after fifteen minutes, run `hint("17.4")` in a cell of your own.
+# <!-- exercise 17D --> Write the choice. `costs.<name>(N, d, …)` gives a ledger for given tiles, with `total` and `peak`; the library's own choosers are not available here. The check has problems of every kind, some of which are traps for a chooser that looks at words alone. It recomputes your words from your tiles, your claim from your degree, and allows a tenth more words than the library's best tiles need. If you are stuck after fifteen minutes, run `hint("17D")` in a cell of your own.
 # <!-- 2048 = recorded("lowrank")["panels"][0]["n"] -->
 
-# %% tags=["exercise"] name="ex-17.4"
+# %% tags=["exercise"] name="ex-17D"
 def my_choice(N, d, M, sigma, error, w):
     """A schedule for this problem, and its defence.
 
@@ -757,8 +757,8 @@ def my_choice(N, d, M, sigma, error, w):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-17.4"
-check("17.4", my_choice)
+# %% tags=["check"] name="check-17D"
+check("17D", my_choice)
 
 # %% [markdown]
 # Your choice for seven problems. The first four have the head of the published table's last row, and differ in the memory, in the error, and in the logits. The fifth is a head of a large language model, with logits kept small, on one multiprocessor of an H100, as in section 9.9; the sixth has a window; the seventh is the smallest chip of that section.

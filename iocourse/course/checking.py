@@ -1,4 +1,4 @@
-"""check("4.2", my_function): try the student's own object on fresh inputs, report properties by name."""
+"""check("4B", my_function): try the student's own object on fresh inputs, report properties by name."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def read_project(root: Path) -> Project:
 
 
 def exercise_ids(root: Path) -> tuple[str, ...]:
-    """The ids of all exercises in the student's notebooks: a cell named ``ex-4.2`` is exercise ``4.2``."""
+    """The ids of all exercises in the student's notebooks: a cell named ``ex-4B`` is exercise ``4.2``."""
     notebooks = (
         json.loads(path.read_text(encoding="utf-8")) for path in sorted(root.glob("lessons/*.ipynb"))
     )

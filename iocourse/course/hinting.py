@@ -1,4 +1,4 @@
-"""hint("4.2"): three levels, one more each time it is called."""
+"""hint("4B"): three levels, one more each time it is called."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_a_solved_notebook_has_none_of_it():
 
 TITLE = '# %% [markdown]\n# # Title\n\n# %% tags=["setup"]\nfrom iocourse.course import check as check\n\n'
 BAD = {
-    'a check cell is check("ID", function) alone': 'check("0.1", print)\nprint("done")\n',
+    'a check cell is check("ID", function) alone': 'check("0A", print)\nprint("done")\n',
     "there is no exercise '99.1'": 'check("99.1", print)\n',
 }
 
@@ -106,24 +106,24 @@ def recorded(monkeypatch, tmp_path):
 
 def test_a_student_sees_no_points(recorded, monkeypatch):
     monkeypatch.delenv("NBGRADER_EXECUTION", raising=False)
-    assert check("0.1", compulsory) is None and recorded() == {"0.1"}
+    assert check("0A", compulsory) is None and recorded() == {"0.1"}
 
 
 def test_graded_a_check_is_worth_its_points_and_records_nothing(recorded, monkeypatch, capsys):
     monkeypatch.setenv("NBGRADER_EXECUTION", "autograde")
-    most = find("0.1").importance
-    assert check("0.1", compulsory) == most
-    assert 0 < check("0.1", only_reads) < most and capsys.readouterr().err == ""
-    assert check("0.1", None) == 0
+    most = find("0A").importance
+    assert check("0A", compulsory) == most
+    assert 0 < check("0A", only_reads) < most and capsys.readouterr().err == ""
+    assert check("0A", None) == 0
     assert recorded() == set()
 
 
 def test_a_student_who_validates_gets_points_and_progress(recorded, monkeypatch):
     monkeypatch.setenv("NBGRADER_EXECUTION", "validate")
-    assert check("0.1", compulsory) == find("0.1").importance and recorded() == {"0.1"}
+    assert check("0A", compulsory) == find("0A").importance and recorded() == {"0.1"}
 
 
 def test_points_are_those_of_the_other_grader_to_four_digits():
-    exercise = find("0.1")
+    exercise = find("0A")
     verdicts = judge(exercise, only_reads, 0)
     assert nbgrader.points(exercise, verdicts) == round(credit.points(exercise, verdicts), 4) > 0

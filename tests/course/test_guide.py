@@ -90,7 +90,7 @@ def test_a_checkout_without_remarks_has_no_page(tmp_path):
         ),
         ("remarks/00.toml", "Let them draw", "Draw", "docs/exercises.md is stale: run iocourse release"),
         ("remarks/00.toml", '["0.1"]', '["0.9"]', "docs/remarks speaks of 0.9, which is no exercise"),
-        ("remarks/00.toml", '["0.1"]', '["0.9"]', "docs/remarks/00.toml says nothing of exercise 0.1"),
+        ("remarks/00.toml", '["0.1"]', '["0.9"]', "docs/remarks/00.toml says nothing of exercise 0A"),
         ("remarks/00.toml", '["bytes"', '["bits"', "the errors of 0.1 are out of date: run iocourse mutants"),
         ("mutants.json", "each word counts once", "each word", "the errors of 0.1 are out of date"),
         (

@@ -54,7 +54,7 @@ def test_the_failing_report_in_the_text_is_what_check_prints(capsys, monkeypatch
     def output_forgotten(Nq, Nk, d):
         return Nq * d + 2 * Nk * d
 
-    check("0.1", output_forgotten, seed=7)
+    check("0A", output_forgotten, seed=7)
     said = capsys.readouterr().out.splitlines()
     quoted = LESSON.text.split("```text\n")[1].split("\n```")[0].splitlines()
     assert quoted[0] == said[0] and quoted[-1] == said[-1]

@@ -45,9 +45,9 @@ def my_attention(Q, K, V, causal=False):
 
 def test_a_check_names_the_unsolved_exercise_that_was_called(capsys, monkeypatch):
     monkeypatch.delenv("IOCOURSE_STRICT", raising=False)
-    check("1.2", my_attention, seed=0)
+    check("1B", my_attention, seed=0)
     assert "it calls my_softmax, which is not written yet: solve 1.1 first" in capsys.readouterr().out
-    check("1.1", my_softmax, seed=0)
+    check("1A", my_softmax, seed=0)
     assert "not written yet\n" in capsys.readouterr().out
 
 
@@ -72,7 +72,7 @@ def my_backward_in_another_order(Q, K, V, dO, causal=False):
 
 def test_a_swapped_gradient_is_named(capsys, monkeypatch):
     monkeypatch.delenv("IOCOURSE_STRICT", raising=False)
-    check("1.4", my_backward_in_another_order, seed=0)
+    check("1D", my_backward_in_another_order, seed=0)
     said = capsys.readouterr().out
     assert "dQ equals the exact gradient: yours is dV; return dQ, dK, dV in this order" in said
     assert "dV equals the exact gradient: yours is dQ" in said and "holds  dK equals" in said
@@ -80,7 +80,7 @@ def test_a_swapped_gradient_is_named(capsys, monkeypatch):
 
 def test_one_gradient_alone_is_refused_before_any_property_reads_it(capsys, monkeypatch):
     monkeypatch.delenv("IOCOURSE_STRICT", raising=False)
-    check("1.4", lambda *inputs: my_backward_in_another_order(*inputs)[2], seed=0)
+    check("1D", lambda *inputs: my_backward_in_another_order(*inputs)[2], seed=0)
     said = capsys.readouterr().out
     assert "your function returned one ndarray, expected the three arrays dQ, dK, dV" in said
     assert said.count("FAILS") == 1
@@ -91,7 +91,7 @@ def test_a_softmax_in_single_precision_is_told_so_and_not_that_its_rows_sum_to_1
         E = np.exp((S - S.max(axis=1, keepdims=True)).astype(np.float32))
         return E / E.sum(axis=1, keepdims=True)
 
-    said = dict(judge(find("1.1"), single, 0))
+    said = dict(judge(find("1A"), single, 0))
     sums = said["every row sums to one"]
     assert "yours is float32, good for 6 digits: compute in float64" in sums and "sums to 1 " not in sums
     assert "yours is float32" in said["values equal exact softmax"]

@@ -171,7 +171,7 @@ def rescale_dropped(m, Q, K, V, *, Br, Bc):
 
 
 def test_a_mistake_between_blocks_leaves_the_values_of_one_block_right():
-    verdicts = dict(judge(find("4.1"), rescale_dropped, 0))
+    verdicts = dict(judge(find("4A"), rescale_dropped, 0))
     assert verdicts["values equal exact attention"]
     assert verdicts["values are right where one block holds all keys"] is None
 
@@ -199,7 +199,7 @@ def test_the_large_scores_would_overflow_without_their_maximum():
 
 
 def test_the_room_of_4_3_is_the_footprint_and_K_beside_V_never_fits_it():
-    find_cases = find("4.3").cases
+    find_cases = find("4C").cases
     for seed in range(20):
         for case in find_cases(np.random.default_rng(seed)):
             N, d = case.inputs["Q"].shape
@@ -209,7 +209,7 @@ def test_the_room_of_4_3_is_the_footprint_and_K_beside_V_never_fits_it():
 
 def test_the_best_tile_of_4_4_is_the_best_of_all_tiles():
     for seed in range(3):
-        for case in find("4.4").cases(np.random.default_rng(seed)):
+        for case in find("4D").cases(np.random.default_rng(seed)):
             N, d, M = (case.inputs[name] for name in ("N", "d", "M"))
             every = (costs.flash_optimal(N, d, Br=Br, Bc=Bc) for Br in range(1, N + 1) for Bc in (1, 2, 3, N))
             assert case.budget.total == min(ledger.total for ledger in every if ledger.peak <= M)

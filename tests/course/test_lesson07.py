@@ -376,7 +376,7 @@ def test_the_large_scores_of_7_2_would_overflow_without_their_maximum():
 
 def test_whole_rows_never_fit_in_the_room_of_7_1():
     for seed in range(20):
-        for case in find("7.1").cases(np.random.default_rng(seed)):
+        for case in find("7A").cases(np.random.default_rng(seed)):
             N, d = case.inputs["Q"].shape
             Br, Bc = (min(case.inputs[name], N) for name in ("Br", "Bc"))
             assert case.M == Br * Bc + Br + Bc < Br * Bc + (Br + Bc) * d

@@ -19,7 +19,7 @@ def test_a_wrong_form_is_told_once_and_the_rest_is_not_tried(exercise_id):
 
 
 def test_a_report_lists_what_was_not_tried_and_sends_nobody_there():
-    exercise = find("4.4")
+    exercise = find("4D")
     said = report(exercise, judge(exercise, lambda *given: 0, 3), 3).splitlines()
     assert said[1].startswith("  FAILS  returns two whole numbers of at least 1: expected a tile (Br, Bc);")
     assert said[2:4] == [
@@ -30,14 +30,14 @@ def test_a_report_lists_what_was_not_tried_and_sends_nobody_there():
 
 
 def test_what_holds_and_fails_beside_a_wrong_form_is_told():
-    assert dict(judge(find("3.5"), lambda *given: 0, 3))["each piece is visited once"] is None
-    text = report(find("16.1"), judge(find("16.1"), lambda *given: 0, 3), 3)
+    assert dict(judge(find("3B"), lambda *given: 0, 3))["each piece is visited once"] is None
+    text = report(find("16A"), judge(find("16A"), lambda *given: 0, 3), 3)
     assert "  FAILS  twice the tokens take twice the work: " in text
     assert 'Read "p x is right" first' in text  # the form, before what follows from it
 
 
 def test_different_forms_in_different_properties_are_told_one_after_the_other():
-    exercise = find("17.1")
+    exercise = find("17A")
     one, *others = judge(exercise, lambda *given: (None, None, None), 3)
     assert "returned None" in one[1] and others[0][1] == NOT_TRIED
 

@@ -91,7 +91,7 @@ def test_an_item_that_nobody_carries_is_a_claim():
 
 
 def test_labels_are_those_of_headings_equations_and_exercises():
-    assert labels_of("## 4.1 Keys\n$$ x \\tag{4.2} $$\n**Exercise 4.3** Title, see 4.4") == {
+    assert labels_of("## 4.1 Keys\n$$ x \\tag{4.2} $$\n**Exercise 4C** Title, see 4.4") == {
         "4.1",
         "4.2",
         "4.3",

@@ -86,7 +86,7 @@ def test_a_formatter_does_not_hand_out_replaced_lines(tmp_path, mark):
 def test_named_cells_keep_their_name(tmp_path):
     lesson = build(tmp_path, FIXTURE.read_text())
     for side in (lesson.solved, lesson.student):
-        assert cell(side, "ex-0-1")["metadata"]["name"] == "ex-0.1"
+        assert cell(side, "ex-0-1")["metadata"]["name"] == "ex-0A"
         assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", c["id"]) for c in side["cells"])
 
 
@@ -121,7 +121,7 @@ def test_one_changed_line_is_one_changed_line_in_each_notebook(tmp_path, old, ne
 
 def test_a_new_cell_moves_no_id_beyond_the_next_named_cell(tmp_path):
     more = FIXTURE.read_text().replace(
-        "# %% [markdown]\n# ## Exercise 0.1", "# %%\n7\n\n# %% [markdown]\n# ## Exercise 0.1"
+        "# %% [markdown]\n# ## Exercise 0A", "# %%\n7\n\n# %% [markdown]\n# ## Exercise 0A"
     )
     before, after = (build(tmp_path, t).solved["cells"] for t in (FIXTURE.read_text(), more))
     assert len(after) == len(before) + 1
@@ -144,7 +144,7 @@ def test_the_parser_agrees_with_jupytext(path):
 TABLE = """| Exercise | Title | Difficulty | Importance | Minutes |
 | --- | --- | --- | --- | --- |
 | 0.1 | The words attention must move | 1 of 5 | 4 of 5 | 5 |"""
-BOX = "**Exercise 0.1** The words attention must move · difficulty 1 of 5 · importance 4 of 5 · 5 minutes."
+BOX = "**Exercise 0A** The words attention must move · difficulty 1 of 5 · importance 4 of 5 · 5 minutes."
 
 
 def test_table_box_and_minutes_are_written_from_the_exercise_on_both_sides(tmp_path):
@@ -158,15 +158,15 @@ def test_table_box_and_minutes_are_written_from_the_exercise_on_both_sides(tmp_p
 
 
 def test_an_exercise_with_other_facts_makes_another_lesson(tmp_path, monkeypatch):
-    harder = replace(find("0.1"), difficulty=5, title="Words")
+    harder = replace(find("0A"), difficulty=5, title="Words")
     monkeypatch.setattr(exercise, "_exercises", {"0.1": harder})
     said = text(build(tmp_path, FIXTURE.read_text()).student)
     assert "| 0.1 | Words | 5 of 5 | 4 of 5 | 5 |" in said and "Words · difficulty 5 of 5" in said
 
 
 def test_a_new_exercise_needs_its_entry_and_its_cell_alone(tmp_path, monkeypatch):
-    second = replace(find("0.1"), id="0.2", title="Once more", function="again", minutes=7)
-    monkeypatch.setattr(exercise, "_exercises", {"0.1": find("0.1"), "0.2": second})
+    second = replace(find("0A"), id="0.2", title="Once more", function="again", minutes=7)
+    monkeypatch.setattr(exercise, "_exercises", {"0.1": find("0A"), "0.2": second})
     cells = """
 # %% [markdown]
 # <!-- exercise 0.2 --> Now again; all take <!-- minutes --> minutes.
@@ -186,21 +186,21 @@ def again(a, b):
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ("# <!-- exercises -->", "#", "42: the text before ex-0.1 has no <!-- exercises -->"),
-        ("<!-- exercise 0.1 -->", "", "42: the text before ex-0.1 has no <!-- exercise 0.1 -->"),
-        ("Here it is", "<!-- exercise 4.2 -->", "39: <!-- exercise 4.2 --> is none of this lesson's markers"),
+        ("# <!-- exercises -->", "#", "42: the text before ex-0A has no <!-- exercises -->"),
+        ("<!-- exercise 0A -->", "", "42: the text before ex-0A has no <!-- exercise 0A -->"),
+        ("Here it is", "<!-- exercise 4B -->", "39: <!-- exercise 4B --> is none of this lesson's markers"),
         (
             "Here it is",
             "<!-- minuts -->",
             "39: <!-- minuts --> is none of this lesson's markers: exercises, ",
         ),
-        ('name="ex-0.1"', 'name="ex-0.9"', "42: there is no exercise '0.9'; there are 0.1, 1.1, "),
+        ('name="ex-0A"', 'name="ex-0.9"', "42: there is no exercise '0.9'; there are 0.1, 1.1, "),
         (
             "Here it is",
             "| Exercise | Title |",
             "39: '| Exercise |' is typed by hand; write <!-- exercises -->",
         ),
-        ("Here it is", "**Exercise 0.1** It is", "39: '**Exercise 0.1**' is typed by hand; write <!-- exerc"),
+        ("Here it is", "**Exercise 0A** It is", "39: '**Exercise 0A**' is typed by hand; write <!-- exerc"),
         (
             "Here it is",
             "Difficulty 1 of 5, it is",
@@ -350,7 +350,7 @@ def test_a_failing_cell_stops_release_and_leaves_every_file_alone(course, capsys
     before = files(course)
     assert main(["release"]) == 1
     said = capsys.readouterr().err
-    assert 'solutions/00_sum.ipynb: cell 5 (id check-0-1): check("0.1"' in said
+    assert 'solutions/00_sum.ipynb: cell 5 (id check-0-1): check("0A"' in said
     assert "AssertionError: 0.1" in said and "\x1b" not in said
     assert files(course) == before
 

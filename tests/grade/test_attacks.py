@@ -61,7 +61,7 @@ def test_every_attack_is_a_zero_with_a_reason_and_the_honest_exercise_beside_the
         assert BODIES[name][1] in mark.why, (name, mark.why)
     zero = {tried[mark.id]: mark.points for mark in marks[:-1]}
     assert not any(zero.values()), zero
-    assert (marks[-1].points, marks[-1].why) == (find("0.1").importance, "")
+    assert (marks[-1].points, marks[-1].why) == (find("0A").importance, "")
 
 
 @walls
@@ -101,7 +101,7 @@ def test_without_walls_what_needs_none_still_ends_with_a_reason():
     tried = dict(zip(ATTACKED[2:], names, strict=False))
     texts = [(one, body_of(one, BODIES[name][0])) for one, name in tried.items()]
     marks = grade(*handed_in([*texts, ("0.1", HONEST)]), 7, LIMITS, False)
-    assert [mark.points for mark in marks] == [0] * len(names) + [find("0.1").importance]
+    assert [mark.points for mark in marks] == [0] * len(names) + [find("0A").importance]
 
 
 def test_a_lesson_that_cannot_run_here_is_refused_before_anybody_gets_a_zero():

@@ -90,8 +90,8 @@ def for_another_kernel(of):
 
 
 CHANGED = {
-    "the cell of exercise 0.1 was deleted": without_the_cell,
-    "2 cells have the id of exercise 0.1: keep one": with_the_cell_twice,
+    "the cell of exercise 0A was deleted": without_the_cell,
+    "2 cells have the id of exercise 0A: keep one": with_the_cell_twice,
     "its kernel is for 'R': choose Python 3": for_another_kernel,
 }
 FILES = {

@@ -1,4 +1,4 @@
-"""What exercise 0.1 must refuse and accept."""
+"""What exercise 0A must refuse and accept."""
 
 from harness import Mutant, Suite, called
 
@@ -27,7 +27,7 @@ def by_shapes(Nq, Nk, d):
 
 SUITES = (
     Suite(
-        "0.1",
+        "0A",
         mutants=(
             Mutant("output forgotten", QUERIES, (RETURN, "return words_Q + words_K + words_V")),
             Mutant("values forgotten", KEYS, (RETURN, "return words_Q + words_K + words_O")),

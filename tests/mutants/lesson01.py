@@ -11,7 +11,7 @@ from iocourse.course.checking import RUNS
 WATCHED = "the inputs are left as they were"
 FINITE = "large logits stay finite"
 
-# ---------------------------------------------------------------------- 1.1 softmax
+# ---------------------------------------------------------------------- 1A softmax
 SHIFTED = "S - S.max(axis=-1, keepdims=True)"
 SUM = "E.sum(axis=-1, keepdims=True)"
 SOFTMAX_MUTANTS = (
@@ -107,7 +107,7 @@ def row_by_row(S):
     return P
 
 
-# ---------------------------------------------------------------------- 1.2 attention
+# ---------------------------------------------------------------------- 1B attention
 MASKED = "np.where(np.tri(len(S), dtype=bool), S, -np.inf)"
 LAST = "return my_softmax(S) @ V"
 AHEAD, ONES, SCALE = (
@@ -199,7 +199,7 @@ def mean_of_values(Q, K, V, causal=False):
     return np.tile(V.mean(axis=0), (len(Q), 1))
 
 
-# ---------------------------------------------------------------------- 1.3 back through softmax
+# ---------------------------------------------------------------------- 1C back through softmax
 ZERO_SUM = "every row of dS sums to zero"
 D = "(P * dP).sum(axis=-1, keepdims=True)"
 SOFTMAX_BACKWARD_MUTANTS = (
@@ -233,7 +233,7 @@ def by_einsum(P, dP):
     return P * dP - P * D[:, None]
 
 
-# ---------------------------------------------------------------------- 1.4 the whole backward pass
+# ---------------------------------------------------------------------- 1D the whole backward pass
 STEEP = "dQ and dK are as steep as the loss: the scale is in both"
 KEYS = "a vector added to every key costs nothing: the rows of dK sum to zero"
 VALUES = "a vector added to every value shifts every output: dV and dO have equal sums"
@@ -354,7 +354,7 @@ def torchs(*answers):
 
 SUITES = (
     Suite(
-        "1.1",
+        "1A",
         SOFTMAX_MUTANTS,
         (by_log_sum_exp, row_by_row),
         (
@@ -367,7 +367,7 @@ SUITES = (
         ),
     ),
     Suite(
-        "1.2",
+        "1B",
         ATTENTION_MUTANTS,
         (with_an_added_mask, query_by_query),
         (
@@ -378,7 +378,7 @@ SUITES = (
         ),
     ),
     Suite(
-        "1.3",
+        "1C",
         SOFTMAX_BACKWARD_MUTANTS,
         (by_the_full_matrix, by_einsum),
         (
@@ -388,7 +388,7 @@ SUITES = (
         ),
     ),
     Suite(
-        "1.4",
+        "1D",
         BACKWARD_MUTANTS,
         (with_d_from_the_output, one_query_at_a_time),
         (

@@ -14,7 +14,7 @@ BEST = "no tile that fits moves fewer words"
 WHOLE = "returns two whole numbers of at least 1"
 
 
-# ---------------------------------------------------------------------- 2.1
+# ---------------------------------------------------------------------- 2A
 def centre_with_free(m, A, *, b):
     Y = m.new("Y", A.shape)
     for start in range(0, A.shape[0], b):
@@ -61,7 +61,7 @@ def centre_on_a_larger_machine(m, A, *, b):
 
 
 CENTRE = Suite(
-    id="2.1",
+    id="2A",
     mutants=(
         Mutant("whole-matrix-at-once", FITS, ("m.blocks(N, b)", "m.blocks(N, N)")),
         Mutant("not-in-place", FITS, ("a -= a.mean", "a = a - a.mean")),
@@ -92,7 +92,7 @@ CENTRE = Suite(
 )
 
 
-# ---------------------------------------------------------------------- 2.2
+# ---------------------------------------------------------------------- 2B
 def matmul_columns_first(m, A, B, *, bm, bn):
     C = m.new("C", (A.shape[0], B.shape[1]))
     for j in m.blocks(B.shape[1], bn):
@@ -149,7 +149,7 @@ def matmul_on_its_own_machine(m, A, B, *, bm, bn):
 
 
 PRODUCT = Suite(
-    id="2.2",
+    id="2B",
     mutants=(
         Mutant("whole-matrices", FITS, ("m.blocks(rows, bm)", "m.blocks(rows, rows)")),
         Mutant("temporary-product", FITS, ("c.add_product(a, b)", "c += a @ b")),
@@ -196,7 +196,7 @@ PRODUCT = Suite(
 )
 
 
-# ---------------------------------------------------------------------- 2.3
+# ---------------------------------------------------------------------- 2C
 def tile_from_the_columns(m, n, k, M):
     best = None
     for bn in range(n, 0, -1):
@@ -221,7 +221,7 @@ def tile_of_the_library(m, n, k, M):
 
 
 TILE = Suite(
-    id="2.3",
+    id="2C",
     mutants=(
         Mutant("pieces-not-counted", ROOM, ("(M - bm) // (bm + 1)", "M // bm"), ("2 * bm + 1", "bm")),
         Mutant("one-piece-not-counted", ROOM, ("(M - bm) // (bm + 1)", "M // (bm + 1)")),
@@ -244,7 +244,7 @@ TILE = Suite(
 )
 
 
-# ---------------------------------------------------------------------- 2.4
+# ---------------------------------------------------------------------- 2D
 def gram_above_the_diagonal(m, A, *, b):
     rows, depth = A.shape
     G = m.new("G", (rows, rows))
@@ -294,7 +294,7 @@ def gram_of_zeros(m, A, *, b):
 
 
 GRAM = Suite(
-    id="2.4",
+    id="2D",
     mutants=(
         Mutant(
             "symmetry-not-used",

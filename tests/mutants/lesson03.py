@@ -13,7 +13,7 @@ CUT = "the cut into pieces does not change the answer"
 ONCE = "each piece is visited once"
 KEPT = "what is kept does not grow with the row"
 
-# ---------------------------------------------------------------------- 3.2 maximum and sum
+# ---------------------------------------------------------------------- 3A maximum and sum
 MAXIMUM = "m is the largest score of the whole row"
 SUM = "l is the sum of e^(s - m) over the whole row"
 OLD_SUM = "np.exp(m - m_new) * l"
@@ -121,7 +121,7 @@ def as_floats(pieces):
     return max(s), sum(np.exp(x - max(s)) for x in s[:50])
 
 
-# ---------------------------------------------------------------------- 3.5 the output
+# ---------------------------------------------------------------------- 3B the output
 MEAN = "o is the softmax-weighted mean of the values"
 RESCALED = "a new maximum rescales the sum and the output"
 FALLING = "a piece without a new maximum keeps the old unit"
@@ -253,7 +253,7 @@ def library_softmax(pieces):
     return exact.softmax(s) @ v
 
 
-# ---------------------------------------------------------------------- 3.6 merging
+# ---------------------------------------------------------------------- 3C merging
 TWO = "two parts make the whole"
 ORDER = "the order does not matter"
 GROUPING = "the grouping does not matter"
@@ -327,7 +327,7 @@ def first_of_the_two(a, b):
     return a
 
 
-# ---------------------------------------------------------------------- 3.8 on the machine
+# ---------------------------------------------------------------------- 3D on the machine
 ROWS = "L is m + log l of every whole row"
 TILES = "tile size does not change the answer"
 FITS = "fits in fast memory"
@@ -455,7 +455,7 @@ def nothing_loaded(m, S, *, Br, Bc):
 
 SUITES = (
     Suite(
-        "3.2",
+        "3A",
         mutants=RUNNING_MUTANTS,
         right=(scores_one_by_one, by_log_sum_exp, as_an_array),
         cheats=(
@@ -468,7 +468,7 @@ SUITES = (
         ),
     ),
     Suite(
-        "3.5",
+        "3B",
         mutants=ATTENTION_MUTANTS,
         right=(finite_start, divided_all_along),
         cheats=(
@@ -479,7 +479,7 @@ SUITES = (
         ),
     ),
     Suite(
-        "3.6",
+        "3C",
         mutants=MERGE_MUTANTS,
         right=(smaller_into_larger, by_weights, as_a_list),
         cheats=(
@@ -489,7 +489,7 @@ SUITES = (
         ),
     ),
     Suite(
-        "3.8",
+        "3D",
         mutants=LSE_MUTANTS,
         right=(own_tiles, columns_from_the_right),
         cheats=(

@@ -192,7 +192,7 @@ def one_visit(m, Q, O, top, total, k, v, rows):
     m.store(l, total, rows)
 
 
-# ---------------------------------------------------------------------- 4.1
+# ---------------------------------------------------------------------- 4A
 def queries_outside_written_out(m, Q, K, V, *, Br, Bc):
     """Online softmax by hand, with the temporaries that the allowance is for."""
     N, d = Q.shape
@@ -247,7 +247,7 @@ FORWARD_MUTANTS = (
 )
 
 FLASH2 = Suite(
-    id="4.1",
+    id="4A",
     mutants=(
         *FORWARD_MUTANTS,
         *HELD_TOO,
@@ -262,7 +262,7 @@ FLASH2 = Suite(
 )
 
 
-# ---------------------------------------------------------------------- 4.2
+# ---------------------------------------------------------------------- 4B
 def keys_outside_first_block_by_itself(m, Q, K, V, *, Br, Bc):
     """No first pass that stores zeros, and O undivided until the last block of keys: fewer words."""
     N, d = Q.shape
@@ -321,7 +321,7 @@ def division_never_undone(m, Q, K, V, *, Br, Bc):
 
 
 FLASH1 = Suite(
-    id="4.2",
+    id="4B",
     mutants=(
         Mutant("dropped-rescale", VALUES, *NO_RESCALE),
         Mutant("dropped-rescale-depends-on-tiles", BLOCK_SIZE, *NO_RESCALE),
@@ -357,7 +357,7 @@ FLASH1 = Suite(
 )
 
 
-# ---------------------------------------------------------------------- 4.3
+# ---------------------------------------------------------------------- 4C
 def value_into_the_keys_place(m, Q, K, V, *, Br, Bc):
     N, d = Q.shape
     O = m.new("O", (N, d))
@@ -430,7 +430,7 @@ TOGETHER = (
 )
 
 FLASH_OPTIMAL = Suite(
-    id="4.3",
+    id="4C",
     mutants=(
         *FORWARD_MUTANTS,
         Mutant("K-and-V-together", TIGHT, *TOGETHER[1:]),
@@ -448,7 +448,7 @@ FLASH_OPTIMAL = Suite(
 )
 
 
-# ---------------------------------------------------------------------- 4.4
+# ---------------------------------------------------------------------- 4D
 def by_search(N, d, M):
     """Try every Br, and the closed form on each."""
     fitting = [Br for Br in range(1, N + 1) if costs.flash_optimal(N, d, Br=Br, Bc=1).peak <= M]
@@ -483,7 +483,7 @@ BEST, TILE_FITS, WHOLE = (
 )
 
 TILES = Suite(
-    id="4.4",
+    id="4D",
     mutants=(
         Mutant("statistics-forgotten", TILE_FITS, ("2 * d + 3", "2 * d + 1")),
         Mutant("scores-forgotten", TILE_FITS, ("2 * d + 3", "2 * d + 2")),

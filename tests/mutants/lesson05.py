@@ -14,7 +14,7 @@ DOT_WORDS = "no more than 4d − 1 words move"
 ROW_WORDS = "no more than 3n − 1 words move"
 
 
-# ---------------------------------------------------------------------- 5.1
+# ---------------------------------------------------------------------- 5A
 def dot_second_first(d):
     """The second product before the first, and a helper; ends with deletes that change nothing."""
 
@@ -76,7 +76,7 @@ def nothing(n):
 
 
 DOT = Suite(
-    id="5.1",
+    id="5A",
     mutants=(
         Mutant("factor-not-deleted", LEGAL, (', f"delete a{l}", f"delete b{l}"', ', f"delete a{l}"')),
         Mutant("sum-does-not-wait", LEGAL, ('f"store {so_far}", f"delete {so_far}"', "")),
@@ -104,7 +104,7 @@ DOT = Suite(
 )
 
 
-# ---------------------------------------------------------------------- 5.2
+# ---------------------------------------------------------------------- 5B
 def row_backwards(n):
     """The second score first, the second pass from the back."""
     moves, so_far = ["load x2", "compute e2", "delete x2"], "e2"
@@ -178,7 +178,7 @@ DELETE = 'moves.append(f"delete e{j}")'
 AGAIN = '[f"load x{j}", f"compute e{j}", f"delete x{j}"'
 
 ROW = Suite(
-    id="5.2",
+    id="5B",
     mutants=(
         Mutant(
             "every-score-twice", ROW_WORDS, (LAST, 'moves.append(f"delete e{n}")'), ("(1, n)", "(1, n + 1)")
@@ -203,7 +203,7 @@ ROW = Suite(
 )
 
 
-# ---------------------------------------------------------------------- 5.3
+# ---------------------------------------------------------------------- 5C
 def products_one_by_one(q, k, v, o, s):
     count = 0
     for i in range(len(q)):
@@ -232,7 +232,7 @@ GAP = "a row that lacks a word makes no score"
 ONCE = "a pair with a score that could also be made counts once"
 
 PRODUCTS = Suite(
-    id="5.3",
+    id="5C",
     mutants=(
         Mutant("any-word-of-a-row", GAP, ("q.all", "q.any"), ("k.all", "k.any")),
         Mutant("one-whole-row-is-enough", GAP, ("[:, None] & k", "[:, None] | k")),
@@ -259,7 +259,7 @@ PRODUCTS = Suite(
 )
 
 
-# ---------------------------------------------------------------------- 5.4
+# ---------------------------------------------------------------------- 5D
 def bound_at_once(N, d, M):
     """All T in one array."""
     R = M + np.arange(1.0, 4 * N * d + 1)
@@ -342,7 +342,7 @@ LARGE, SMALL = "for M ≥ d² no T gives more", "for M < d² no T gives more"
 WHOLE = "int(N * N * d // F(M + T))"
 
 BOUND = Suite(
-    id="5.4",
+    id="5D",
     mutants=(
         Mutant("part-of-a-segment", ABOVE, (WHOLE, "(N * N * d / F(M + T))")),
         Mutant("rounded-up", ABOVE, (WHOLE, "-int(-N * N * d // F(M + T))")),

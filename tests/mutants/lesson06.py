@@ -14,7 +14,7 @@ FITS = "fits in fast memory"
 LOADED = "every word of the input is loaded"
 TOTAL = "no more words move than the closed form says"
 
-# ---------------------------------------------------------------------- 6.4
+# ---------------------------------------------------------------------- 6A
 P_ALL, P_PART = "p is right where the tile holds all keys", "p is the tile's part of P"
 DS_ALL, DS_PART = "ds is right where the tile holds all keys", "ds is the tile's part of dS"
 
@@ -77,7 +77,7 @@ SOFTMAX_OF_THE_TILE = (
 )
 
 TILE = Suite(
-    id="6.4",
+    id="6A",
     mutants=(
         Mutant("D-over-the-tile", DS_PART, *OVER_THE_TILE),
         Mutant("softmax-of-the-tile", P_PART, *SOFTMAX_OF_THE_TILE),
@@ -107,7 +107,7 @@ TILE = Suite(
 )
 
 
-# ---------------------------------------------------------------------- 6.6
+# ---------------------------------------------------------------------- 6B
 def fused_by_range(m, Q, K, V, O, dO, LSE, *, Br, Bc):
     """Plain ranges, free() everywhere, one temporary for dP; D of each block on the first visit."""
     N, d = Q.shape
@@ -281,7 +281,7 @@ ALWAYS_READ = (
 )
 
 FUSED = Suite(
-    id="6.6",
+    id="6B",
     mutants=(
         Mutant("no-scale", "dQ is exact", ("q *= d**-0.5", "pass")),
         Mutant("scale-of-one-d", "dQ is exact", ("d**-0.5", "14**-0.5")),
@@ -382,7 +382,7 @@ FUSED = Suite(
 )
 
 
-# ---------------------------------------------------------------------- 6.7
+# ---------------------------------------------------------------------- 6C
 ROWS_DQ, COLUMNS_DK = "rows stay for dQ", "columns stay for dK, or for dK and dV"
 DV_ALONE, PASSES = "V stays away where dV alone is asked for", "a gradient that passes by counts twice"
 
@@ -423,7 +423,7 @@ def passing_once(stays, gradients):
 
 
 SWEEPS = Suite(
-    id="6.7",
+    id="6C",
     mutants=(
         Mutant("the-caller's-set-emptied", RUNS, ("    return", "    gradients.discard('dQ')\n    return")),
         Mutant("V-always", DV_ALONE, ('1 if gradients == {"dV"} else 2', "2")),
@@ -451,7 +451,7 @@ SWEEPS = Suite(
 )
 
 
-# ---------------------------------------------------------------------- 6.8
+# ---------------------------------------------------------------------- 6D
 def rows_by_range(m, Q, K, V, O, dO, LSE, *, Br, Bc):
     """Plain ranges, free() everywhere, the scale on the keys, one temporary for dP."""
     N, d = Q.shape
@@ -552,7 +552,7 @@ O_STAYS = (
 )
 
 QUERIES = Suite(
-    id="6.8",
+    id="6D",
     mutants=(
         Mutant("no-scale", "dQ is exact", (" q *= d**-0.5", " pass")),
         Mutant("scale-of-one-d", "dQ is exact", ("d**-0.5", "14**-0.5")),

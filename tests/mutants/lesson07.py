@@ -16,7 +16,7 @@ TOTAL = "no more words move than the closed form says"
 BLOCK_SIZE = "block size does not change the answer"
 Q_PASSES, K_PASSES = "Q is read ⌈N/Bc⌉ times", "K is read ⌈N/Br⌉ times"
 
-# ---------------------------------------------------------------------- 7.1
+# ---------------------------------------------------------------------- 7A
 SCORES = "the tile holds the scores of block i against block j"
 TIGHT = "fits in Br·Bc + Br + Bc words"
 
@@ -73,7 +73,7 @@ def library_product(m, Q, K, i, j):
 
 
 TILE = Suite(
-    id="7.1",
+    id="7A",
     mutants=(
         Mutant("missing-scale", SCORES, ("q *= d**-0.5", "pass")),
         Mutant("scale-by-d", SCORES, ("d**-0.5", "d**-1")),
@@ -107,7 +107,7 @@ TILE = Suite(
 )
 
 
-# ---------------------------------------------------------------------- 7.2
+# ---------------------------------------------------------------------- 7B
 VALUES = "values equal exact attention"
 LARGE = "scores of ±10,000 neither overflow nor vanish"
 SCRATCH = "scratch in slow memory is at most Br rows of scores"
@@ -283,7 +283,7 @@ NO_MAXIMUM = (
 STORE = "m.store(s, S, (0, i.size), j)"
 
 SMALL = Suite(
-    id="7.2",
+    id="7B",
     mutants=(
         Mutant("scratch-as-long-as-a-row-is-wide", RUNS, ("(min(Br, N), N)", "(min(Br, d), N)")),
         Mutant("two-columns-of-scores", FITS, ("for j in m.blocks(N, 1):", "for j in m.blocks(N, 2):")),
@@ -352,7 +352,7 @@ SMALL = Suite(
 )
 
 
-# ---------------------------------------------------------------------- 7.5
+# ---------------------------------------------------------------------- 7C
 S_ONCE, Q_ONCE = "S is read once", "Q is read once"
 
 
@@ -471,7 +471,7 @@ def zeros_for_O(m, Q, K, V, *, Br):
 
 
 STORED = Suite(
-    id="7.5",
+    id="7C",
     mutants=(
         Mutant("missing-scale", VALUES, ("q *= d**-0.5", "pass")),
         Mutant("scale-of-one-d", VALUES, ("d**-0.5", "10**-0.5")),
@@ -556,7 +556,7 @@ STORED = Suite(
 )
 
 
-# ---------------------------------------------------------------------- 7.3
+# ---------------------------------------------------------------------- 7D
 IS_PLAN = "returns a schedule's name and its tiles"
 PLAN_FITS = "the plan fits in M words"
 BEST = "no plan that fits moves fewer words"
@@ -635,7 +635,7 @@ def without(name):
 
 
 PLAN = Suite(
-    id="7.3",
+    id="7D",
     mutants=(
         Mutant("as-many-rows-as-a-square-has", BEST, ("range(1, N + 1)", "range(1, int(M**0.5) + 1)")),
         Mutant(
@@ -688,7 +688,7 @@ PLAN = Suite(
 )
 
 
-# ---------------------------------------------------------------------- 7.4
+# ---------------------------------------------------------------------- 7E
 PAPER = "values equal the paper's formula A1ᵀ p A2"
 NUDGED = "agrees with nudging X"
 MASK = "right with a mask inside forward and backward"
@@ -746,7 +746,7 @@ def by_differences(X, A1, A2, A3, Y, E, forward, backward):
 
 
 GRADIENT = Suite(
-    id="7.4",
+    id="7E",
     mutants=(
         Mutant("E-forgotten", NUDGED, (" - E ", " ")),
         Mutant("E-forgotten-values", PAPER, (" - E ", " ")),

@@ -6,7 +6,7 @@ from harness import Mutant, Suite, called
 from iocourse import costs, exact, masks, schedules
 from iocourse.course.checking import OWN, RUNS
 
-# ---------------------------------------------------------------------- 8.1
+# ---------------------------------------------------------------------- 8A
 EQUAL, EVERY = "equal blocks are counted right", "the words are exact for every grid"
 RAGGED, UNLIKE = "a smaller last block counts with its own size", "queries and keys may be cut differently"
 HIDDEN = "a row of hidden tiles still moves its queries and outputs"
@@ -36,7 +36,7 @@ def by_equal_tiles(tiles, heights, widths, d):
 
 
 COUNT = Suite(
-    id="8.1",
+    id="8A",
     mutants=(
         Mutant("only-keys", EQUAL, ("2 * d * keys_met", "d * keys_met")),
         Mutant("outputs-forgotten", EQUAL, ("2 * N * d +", "N * d +")),
@@ -63,7 +63,7 @@ COUNT = Suite(
     cheats=((dense_words, EQUAL), (by_equal_tiles, RUNS), (costs.block_sparse, OWN)),
 )
 
-# ---------------------------------------------------------------------- 8.2
+# ---------------------------------------------------------------------- 8B
 VALUES = "values equal exact attention"
 DIAGONAL, EMPTY = "a key after the query has no weight", "a row that sees no key becomes zeros"
 LARGE = "scores of ±10,000 neither overflow nor vanish"
@@ -178,7 +178,7 @@ HIDE = "m.hide(s, i, j, mask)"
 RANGES = "mask.columns(i.start, i.stop)"
 
 SPARSE = Suite(
-    id="8.2",
+    id="8B",
     mutants=(
         Mutant("nothing-hidden", DIAGONAL, (HIDE, "pass")),
         Mutant(
@@ -220,7 +220,7 @@ SPARSE = Suite(
     ),
 )
 
-# ---------------------------------------------------------------------- 8.3
+# ---------------------------------------------------------------------- 8C
 WIDE, ALONE = "a window over everything is plain attention", "a window of one key gives its value"
 K_ONCE, V_ONCE, LOADED = (
     "each key is read once",
@@ -353,7 +353,7 @@ def load_first_free_later(m, Q, K, V, *, w):
 
 
 WINDOW = Suite(
-    id="8.3",
+    id="8C",
     mutants=(
         Mutant("looks-back-only", VALUES, ("min(i + w + 1, N)", "i + 1")),
         Mutant("one-key-ahead-missing", VALUES, ("min(i + w + 1, N)", "min(max(i + w, i + 1), N)")),
@@ -406,7 +406,7 @@ WINDOW = Suite(
     ),
 )
 
-# ---------------------------------------------------------------------- 8.4
+# ---------------------------------------------------------------------- 8D
 TOKENS, TOGETHER = "returns every token once", "the tokens of a bucket stand together"
 BELOW = "a causal mask keeps all its pairs below the diagonal"
 FEW = "no more words move than buckets in order need"
@@ -439,7 +439,7 @@ def by_degree(pairs):
 
 
 ORDER = Suite(
-    id="8.4",
+    id="8D",
     mutants=(
         Mutant("tokens-as-they-came", TOGETHER, ("np.argsort(first", "np.argsort(0 * first")),
         Mutant("columns-for-rows", TOGETHER, ("argmax(axis=1)", "argmax(axis=0)[::-1]")),

@@ -14,7 +14,7 @@ from iocourse.course.exercises import lesson09
 from iocourse.explore.facts.memory_map import move
 from iocourse.machine import probabilities
 
-# ---------------------------------------------------------------------- 9.1
+# ---------------------------------------------------------------------- 9A
 SEQUENCE = "returns words and a list of sweeps"
 LEADS = "the sweeps lead from the first state to the goal"
 OWN_WORDS = "the words are those of the sweeps"
@@ -75,7 +75,7 @@ GREEDY = (
     ("return min(found, key=lambda one: one[0])", "return min(found, key=lambda one: one[0])[1:]"),
 )
 SEARCH = Suite(
-    id="9.1",
+    id="9A",
     mutants=(
         Mutant("sum-for-product", OWN_WORDS, ("len(stays.split()) * len", "len(stays.split()) + len")),
         Mutant("x-not-squared", OWN_WORDS, ("x**2", "x")),
@@ -120,7 +120,7 @@ SEARCH = Suite(
     ),
 )
 
-# ---------------------------------------------------------------------- 9.2
+# ---------------------------------------------------------------------- 9B
 PAIR = "returns a sign and a number of words"
 SIGN = "the sign is that of the schedule with the fewest words"
 ONE_PASS = "where all fits, nobody makes less than one pass"
@@ -235,7 +235,7 @@ def the_checks_own_envelope(N, d, M, pass_):
 
 
 ENVELOPE = Suite(
-    id="9.2",
+    id="9B",
     mutants=(
         Mutant("F3-without-O", best("F3"), ("+ 2 * N * d * two", "+ 2 * N * d * one")),
         Mutant("F3-Q-and-O-forgotten", best("F3"), ('"F3": 2 * N * d + 2', '"F3": 2')),
@@ -284,7 +284,7 @@ ENVELOPE = Suite(
     ),
 )
 
-# ---------------------------------------------------------------------- 9.3
+# ---------------------------------------------------------------------- 9C
 LARGE = "scores of ±10,000 neither overflow nor vanish"
 BLOCK_SIZE = "block size does not change the answer"
 FITS = "fits in fast memory"
@@ -408,7 +408,7 @@ def taken_from_the_machine(m, Q, K, V, dO, LSE, *, Br):
 SKIP_LAST = (("m.blocks(N, Br)", "list(m.blocks(N, Br))[: N // Br]"),)
 
 BACKWARD = Suite(
-    id="9.3",
+    id="9C",
     mutants=(
         Mutant("D-forgotten", "dQ is exact", ("D_i.add_row_products(do, o)", "pass")),
         Mutant("D-from-o-alone", "dQ is exact", ("add_row_products(do, o)", "add_row_products(o, o)")),
@@ -472,7 +472,7 @@ BACKWARD = Suite(
     ),
 )
 
-# ---------------------------------------------------------------------- 9.4
+# ---------------------------------------------------------------------- 9D
 B6_TOTAL = "no more words move than (9.4) says"
 
 
@@ -549,7 +549,7 @@ def taken_with_scores(m, Q, K, V, dO, LSE, D, *, Bc):
 
 
 KEYS = Suite(
-    id="9.4",
+    id="9D",
     mutants=(
         Mutant("L-for-D", "dS is exact", ("less=D_i", "less=L_i")),
         Mutant("q-unscaled", "dS is exact", (" q *= d**-0.5", " pass")),

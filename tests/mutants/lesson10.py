@@ -15,7 +15,7 @@ from iocourse.course.checking import OWN, RUNS
 WORK = "a kernel does the work"
 SLICE = "a slice is read where it lies"
 
-# ---------------------------------------------------------------------- 10.1
+# ---------------------------------------------------------------------- 10A
 PARTS = "returns places and mask, a word a lane"
 MASK, PLACES = "a lane is on where its element exists", "every element is looked for where it lies"
 
@@ -55,7 +55,7 @@ def only_the_places(p, q, rows, columns, s0, s1, BM, BN):
 
 
 TILE = Suite(
-    id="10.1",
+    id="10A",
     mutants=(
         Mutant("mask-for-wide-matrices", MASK, ("i < rows", "i < min(rows, columns)")),
         Mutant("rows-by-the-lesser-side", PLACES, ("p * BM", "p * min(BM, BN)")),
@@ -85,7 +85,7 @@ TILE = Suite(
     ),
 )
 
-# ---------------------------------------------------------------------- 10.2
+# ---------------------------------------------------------------------- 10B
 TURNED, BOTH = "Y is the transpose of X", "both strides count"
 ONCE, LIES = "each word is read once and written once", "Y lies row by row"
 
@@ -136,7 +136,7 @@ def a_plain_copy_viewed(X, BM, BN):
 
 
 TRANSPOSE = Suite(
-    id="10.2",
+    id="10B",
     mutants=(
         kept_by_shape(TURNED, "my_transpose"),
         Mutant(
@@ -200,7 +200,7 @@ TRANSPOSE = Suite(
     ),
 )
 
-# ---------------------------------------------------------------------- 10.3
+# ---------------------------------------------------------------------- 10C
 ROW, UNIT = "each row is the softmax of that row", "each row adds up to 1"
 RISING, SHORT = "the sum is rescaled when the maximum rises", "lanes that hang over count for nothing"
 LARGE = "scores of ±10,000 neither overflow nor vanish"
@@ -310,7 +310,7 @@ def words_by_kernels_values_by_torch(X, BLOCK):
 
 
 LONG = Suite(
-    id="10.3",
+    id="10C",
     mutants=(
         kept_by_shape(ROW, "my_long_softmax"),
         Mutant("not-rescaled", RISING, ("l * tl.exp(m - m_new) +", "l +")),
@@ -358,7 +358,7 @@ LONG = Suite(
     ),
 )
 
-# ---------------------------------------------------------------------- 10.4
+# ---------------------------------------------------------------------- 10D
 EQUAL, DEPTH = "C equals the product", "what hangs over in k adds nothing"
 FORMULA = "the words are those of (10.3)"
 FULL = "float32 is multiplied as float32"
@@ -423,7 +423,7 @@ def by_the_library(A, B, BM, BN, BK):
 
 
 PRODUCT = Suite(
-    id="10.4",
+    id="10D",
     mutants=(
         kept_by_shape(EQUAL, "my_product"),
         Mutant("depth-not-masked", RUNS, (" & (along < k)", ""), ("(down < k) & ", "")),

@@ -33,7 +33,7 @@ def results(Q):
     return torch.empty_like(Q), torch.empty(Q.shape[0], dtype=torch.float32)
 
 
-# ---------------------------------------------------------------------- 11.1
+# ---------------------------------------------------------------------- 11A
 @triton.jit
 def folded_kernel(Q, K, V, O, LSE, N, scale, d: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
     """Scale folded into Q, keys loaded transposed, a finite start for the maximum, weights by e."""
@@ -128,7 +128,7 @@ def library_launch(Q, K, V, BM, BN):
 
 
 FORWARD = Suite(
-    id="11.1",
+    id="11A",
     mutants=(
         kept_by_shape(O, "my_flash_forward"),
         Mutant(
@@ -185,7 +185,7 @@ FORWARD = Suite(
     ),
 )
 
-# ---------------------------------------------------------------------- 11.2
+# ---------------------------------------------------------------------- 11B
 CAUSAL, FULL = "O is right under a causal mask", "O is right without a causal mask"
 VISITS, MASKS = "tiles that no query sees are not loaded", "tiles without a hidden pair pay for no mask"
 
@@ -265,7 +265,7 @@ def causal_torch(Q, K, V, causal, BM, BN):
 
 
 LOOPS = Suite(
-    id="11.2",
+    id="11B",
     mutants=(
         kept_by_shape(CAUSAL, "my_two_loops"),
         Mutant(
@@ -312,7 +312,7 @@ LOOPS = Suite(
     ),
 )
 
-# ---------------------------------------------------------------------- 11.3
+# ---------------------------------------------------------------------- 11C
 NO_MASK = "O is right where every row sees a key in every tile"
 LATE = "a row that sees its first key late is right"
 NOTHING, NOTHING_LSE = "a row that sees nothing has O = 0", "a row that sees nothing has LSE = -∞"
@@ -414,7 +414,7 @@ def banded_library_call(Q, K, V, low, high, BM, BN):
 
 
 BAND = Suite(
-    id="11.3",
+    id="11C",
     mutants=(
         kept_by_shape(O, "my_band_attention"),
         Mutant("rows-of-16-words", NO_MASK, ("j[:, None] * d + c", "j[:, None] * 16 + c")),
@@ -448,7 +448,7 @@ BAND = Suite(
     ),
 )
 
-# ---------------------------------------------------------------------- 11.4
+# ---------------------------------------------------------------------- 11D
 ONE_HEAD, OWN_KEYS = "one head is right", "each head meets its own keys"
 SHARED, LAYOUT = "heads that share keys are right", "strides are taken from the tensors"
 
@@ -516,7 +516,7 @@ def heads_by_torch(Q, K, V, BM, BN):
 
 KEYS_STRIDES = "K.stride()[:3]"
 HEADS = Suite(
-    id="11.4",
+    id="11D",
     mutants=(
         kept_by_shape(FAR, "my_heads"),
         Mutant("scale-of-16-columns", OWN_KEYS, ("* d**-0.5", "* 16**-0.5")),

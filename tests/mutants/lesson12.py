@@ -44,7 +44,7 @@ def words_of(x, head, at, N, other, ROWS: tl.constexpr):
     return tl.load(x + head * N + rows, mask=rows < N, other=other)
 
 
-# ---------------------------------------------------------------------- 12.3
+# ---------------------------------------------------------------------- 12A
 D_EXACT = "D is exact"
 D_STRIDES = "O and dO may lie in memory in any order of rows and heads"
 IN_VAIN = "every program has rows of its own"
@@ -98,7 +98,7 @@ def of_copies(O, dO, BM=32):
 
 
 ROWS = Suite(
-    id="12.3",
+    id="12A",
     mutants=(
         kept_by_shape(WORK, "my_row_products"),
         Mutant("heads-of-O-in-order", RUNS, ("head * o_head", "head * o_row * N")),
@@ -142,7 +142,7 @@ ROWS = Suite(
 )
 
 
-# ---------------------------------------------------------------------- 12.4
+# ---------------------------------------------------------------------- 12B
 DQ_EXACT = "dQ and D are exact"
 
 
@@ -253,7 +253,7 @@ def zeros_of_dq(Q, K, V, O, dO, LSE, BM, BN, causal):
 SEEN = "seen = (j[None, :] < N) & (j[None, :] <= i[:, None]) if CAUSAL else j[None, :] < N"
 
 DQ = Suite(
-    id="12.4",
+    id="12B",
     mutants=(
         *(
             Mutant(
@@ -321,7 +321,7 @@ DQ = Suite(
 )
 
 
-# ---------------------------------------------------------------------- 12.5
+# ---------------------------------------------------------------------- 12C
 KV_EXACT = "dK and dV are exact"
 
 
@@ -408,7 +408,7 @@ def zeros_of_keys(Q, K, V, dO, LSE, D, BM, BN, causal):
 SHOWN = "p = tl.where(j[:, None] <= i[None, :], p, 0.0)"
 
 KEYS = Suite(
-    id="12.5",
+    id="12C",
     mutants=(
         kept_by_shape(WORK, "my_dk_dv"),
         Mutant("rows-of-16-words", KV_EXACT, ("[:, None] * d + c", "[:, None] * 16 + c")),
@@ -472,7 +472,7 @@ KEYS = Suite(
 )
 
 
-# ---------------------------------------------------------------------- 12.6
+# ---------------------------------------------------------------------- 12D
 ALL_EXACT = "dQ, dK and dV are exact"
 ATOMIC = "dQ is added to atomically"
 
@@ -519,7 +519,7 @@ def zeros_of_all(Q, K, V, O, dO, LSE, BM, BN, causal):
 ADD = "tl.atomic_add(dQ + rows, share, mask=i[:, None] < N)"
 
 FUSED = Suite(
-    id="12.6",
+    id="12D",
     mutants=(
         kept_by_shape(WORK, "my_fused"),
         Mutant("rows-of-16-words", ALL_EXACT, ("[:, None] * d + c", "[:, None] * 16 + c")),
@@ -574,7 +574,7 @@ FUSED = Suite(
 )
 
 
-# ---------------------------------------------------------------------- 12.9
+# ---------------------------------------------------------------------- 12E
 BOTH_EXACT = "O and the three gradients are exact"
 BOTH_WORK = "kernels do the work, forward and backward"
 BOTH_CAUSAL = "a causal mask hides what it must, in both passes"
@@ -701,7 +701,7 @@ SAVE = "ctx.save_for_backward(Q, K, V, O, LSE)"
 KEEP_P = "P = Q.new_zeros(Q.shape[0], Q.shape[1], Q.shape[1]); "
 
 AUTOGRAD = Suite(
-    id="12.9",
+    id="12E",
     mutants=(
         kept_by_shape(RUNS, "my_kernel_attention"),
         Mutant(

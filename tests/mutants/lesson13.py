@@ -29,7 +29,7 @@ FAR, FULL = "scores far from 0 neither overflow nor vanish", "float32 is multipl
 START = 'm = tl.full((BM,), float("-inf")'
 
 
-# ---------------------------------------------------------------------- 13.1
+# ---------------------------------------------------------------------- 13A
 FITS = "a tile that spills or does not fit is not taken"
 ROWS, SLICES = "the bytes of whole rows are exact", "the bytes of slices are exact"
 LEAST = "the tile that moves the fewest bytes is taken"
@@ -88,7 +88,7 @@ def a_tile_of_its_own(tiles, room, N, d, itemsize):
 
 
 CHOICE = Suite(
-    id="13.1",
+    id="13A",
     mutants=(
         Mutant(
             "tiles-of-any-fraction",
@@ -134,7 +134,7 @@ CHOICE = Suite(
 )
 
 
-# ---------------------------------------------------------------------- 13.2
+# ---------------------------------------------------------------------- 13B
 LENGTHS = "the five parts have the lengths that the mask asks for"
 PAIRS = "every pair that is seen is listed, and no other"
 FIRST = "whole tiles come first and need no pattern"
@@ -228,7 +228,7 @@ def every_tile_cut(pairs, BM, BN):
 
 
 LISTS = Suite(
-    id="13.2",
+    id="13B",
     mutants=(
         Mutant(
             "mask-used-up", RUNS, ("return (np.array(spans", "pairs[:] = False\n    return (np.array(spans")
@@ -277,7 +277,7 @@ LISTS = Suite(
 )
 
 
-# ---------------------------------------------------------------------- 13.3
+# ---------------------------------------------------------------------- 13C
 ONE, RAGGED_D = "O is right where one tile holds all keys", "O is right where slices do not divide d"
 RESCALED = "a sum that is there already is rescaled"
 TRAVEL = "sums go to slow memory between two tiles of keys, and only there"
@@ -401,7 +401,7 @@ def zeros_of_both(Q, *rest):
 
 
 SLICED = Suite(
-    id="13.3",
+    id="13C",
     mutants=(
         kept_by_shape(O, "my_sliced_attention"),
         *finite(FAR, "starts-at", START),
@@ -461,7 +461,7 @@ SLICED = Suite(
 )
 
 
-# ---------------------------------------------------------------------- 13.4
+# ---------------------------------------------------------------------- 13D
 PLAIN, CUT = "O is right where tiles are seen whole", "a pattern hides what it must"
 EMPTY_O, EMPTY_LSE = "a row that sees nothing has O = 0", "a row that sees nothing has LSE = -∞"
 LISTED_WORDS = "loads and stores move exactly what the formula says, lists included"
@@ -596,7 +596,7 @@ LOOPS = "for step in range(begin, cut):"
 SEEN = "seen = tl.load(patterns + tl.load(slots + step) * BM * BN + inside) != 0"
 
 LISTED = Suite(
-    id="13.4",
+    id="13D",
     mutants=(
         kept_by_shape(FAR, "my_listed_attention"),
         Mutant(

@@ -23,7 +23,7 @@ from iocourse.kernels.pieces import Rows
 LOG2_E = 1.4426950408889634
 WORK, WORDS = "a kernel does the work", "loads and stores move exactly what the formula says"
 
-# ---------------------------------------------------------------------- 14.1
+# ---------------------------------------------------------------------- 14A
 ONE, BATCH = "the bytes of one head are right", "every text and every head has a cache of its own"
 SHARED, SHORT = (
     "keys that heads share are read once",
@@ -50,7 +50,7 @@ def zeros(*args):
 
 
 STEP = Suite(
-    id="14.1",
+    id="14A",
     mutants=(
         Mutant("2-bytes-a-word", ONE, ("itemsize * words", "2 * words")),
         Mutant("bytes-of-32-bits", BATCH, ("return moved,", "return np.int64(moved).astype(np.int32),")),
@@ -68,7 +68,7 @@ STEP = Suite(
     cheats=((zeros, ONE), (kernels.decode, OWN)),
 )
 
-# ---------------------------------------------------------------------- 14.2
+# ---------------------------------------------------------------------- 14B
 FORWARD = ["forward, limited by memory", "forward, limited by products"]
 BACKWARD = ["backward, limited by memory", "backward, limited by products"]
 DECODE, LIMIT = "a decode step", "the limit is named"
@@ -99,7 +99,7 @@ def names_of_arrays(pass_, B, H, H_kv, N, d, itemsize, tflops, gbytes_per_s):
 
 
 ROOF = Suite(
-    id="14.2",
+    id="14B",
     mutants=(
         Mutant("2-bytes-a-word", FORWARD[0], ("itemsize * arrays", "2 * arrays")),
         Mutant("2-bytes-a-word-for-decode", DECODE, ("N, d, itemsize, gbytes", "N, d, 2, gbytes")),
@@ -126,7 +126,7 @@ ROOF = Suite(
     ),
 )
 
-# ---------------------------------------------------------------------- 14.3
+# ---------------------------------------------------------------------- 14C
 HEAD, BETWEEN = "O of one head is right", "parts of one head are found between those of others"
 LSE, NO_KEY = "LSE is the log-sum-exp of all parts", "a part without a key has no weight"
 ZERO, MINUS_INF = "no part with a key: O = 0", "no part with a key: LSE = -∞"
@@ -222,7 +222,7 @@ OUTPUTS = "o = tl.load(O_parts + at[:, None] * d + c, mask=p[:, None] < parts, o
 MAXIMUM = "m = tl.max(L, 0)\n"
 NO_KEYS_WEIGH = 'L = tl.where((L == float("-inf")) & (p < parts), 0.0, L)'
 MERGE = Suite(
-    id="14.3",
+    id="14C",
     mutants=(
         Mutant("parts-side-by-side", BETWEEN, (AT, "(pair * group + member) * parts + p")),
         Mutant("other-head-of-the-group", BETWEEN, (AT, AT.replace("member", "group - 1 - member"))),
@@ -258,7 +258,7 @@ MERGE = Suite(
     ),
 )
 
-# ---------------------------------------------------------------------- 14.4
+# ---------------------------------------------------------------------- 14D
 ALONE, SEVERAL, NONE = "one text is right", "texts of several lengths are right", "empty texts change nothing"
 FAR = "scores far from 0 neither overflow nor vanish"
 HEADS, ROWS = "heads that lie side by side are told apart", "no word of padding or of a neighbour is read"
@@ -370,7 +370,7 @@ ALL_TOKENS = "tl.load(cu + tl.num_programs(0) // (tiles * H))"  # the last numbe
 QUERIES = "tl.load(Q + rows, mask=i[:, None] < end"
 STORED = "acc / l[:, None], mask=i[:, None] < end"
 PACKED = Suite(
-    id="14.4",
+    id="14D",
     mutants=(
         kept_by_shape(FAR, "my_packed"),
         Mutant("a-tile-past-the-end", ROWS, ("if begin + tile * BM < end:", "if tile * BM <= end - begin:")),

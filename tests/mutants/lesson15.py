@@ -11,7 +11,7 @@ from iocourse import lowrank, monomials, schedules
 from iocourse.course.checking import OWN, RUNS
 from iocourse.lowrank.polynomials import largest_error, positive_to, relative_error_at
 
-# ---------------------------------------------------------------------- 15.1
+# ---------------------------------------------------------------------- 15A
 PRODUCTS = "scalar products of features are Taylor's polynomial"
 COUNT = "there are C(d + g, g) features a row"
 POWERS, LINEAR = "one coordinate has the powers alone", "degree 1 is the row with a 1"
@@ -71,7 +71,7 @@ def by_the_library(X, g):
 
 
 FEATURES = Suite(
-    id="15.1",
+    id="15A",
     mutants=(
         Mutant("complex", PRODUCTS, (" / np.sqrt(orders)", " / np.sqrt(orders + 0j)")),
         Mutant("weights-left-out", PRODUCTS, (" / np.sqrt(orders)", "")),
@@ -139,7 +139,7 @@ FEATURES = Suite(
     ),
 )
 
-# ---------------------------------------------------------------------- 15.2
+# ---------------------------------------------------------------------- 15B
 SMALLEST, EIGHT = "it is the smallest degree", "the largest error is right to eight digits"
 INSIDE, ORDER = (
     "an error inside the interval is seen",
@@ -238,7 +238,7 @@ def the_library_evaluates_it(make, R, error):
 KEPT = "abs(real) < R"
 
 DEGREE = Suite(
-    id="15.2",
+    id="15B",
     mutants=(
         Mutant("ends-alone", INSIDE, ("np.append(real[abs(real) < R], [-R, R])", "np.array([-R, R])")),
         Mutant(
@@ -276,7 +276,7 @@ DEGREE = Suite(
     ),
 )
 
-# ---------------------------------------------------------------------- 15.3
+# ---------------------------------------------------------------------- 15C
 SAME = "values equal attention with the same polynomial"
 WEIGHTS, FITS = "the weights that psi carries are used", "fits in fast memory"
 LOADED, TOTAL = "every word of the input is loaded", "4Nd words, whatever the rank is"
@@ -411,7 +411,7 @@ def taken_from_slow_memory(m, Q, K, V, *, phi, psi):
 DIVIDED = "o[:, 1:] /= o[:, :1]"
 
 TWO_PASSES = Suite(
-    id="15.3",
+    id="15C",
     mutants=(
         Mutant("missing-scale", SAME, ("q *= d**-0.5", "pass")),
         Mutant(
@@ -458,7 +458,7 @@ TWO_PASSES = Suite(
     ),
 )
 
-# ---------------------------------------------------------------------- 15.4
+# ---------------------------------------------------------------------- 15D
 NEVER, ALWAYS = "no row is called safe that is not", "every safe row is called safe"
 NO_ROOT = "a polynomial without real roots is always safe"
 ON_THE_RIGHT = "a root on the right counts as one on the left"
@@ -519,7 +519,7 @@ def by_the_librarys_root(Q, K, c):
 
 
 SAFE = Suite(
-    id="15.4",
+    id="15D",
     mutants=(
         Mutant("mean-key", NEVER, ("np.linalg.norm(K, axis=1).max()", "np.linalg.norm(K, axis=1).mean()")),
         Mutant(

@@ -11,7 +11,7 @@ from iocourse.lowrank.passes import causal_forward
 from iocourse.lowrank.setting import Setting
 from iocourse.monomials import coordinates, plan, pull_back
 
-# ---------------------------------------------------------------------- 16.1
+# ---------------------------------------------------------------------- 16A
 PRODUCT_VALUES, ZERO = "p x is right", "rows of p sum to zero"
 SMALL, LINEAR = "nothing larger than the inputs is built", "twice the tokens take twice the work"
 
@@ -90,7 +90,7 @@ def library_product(Phi, Psi, G, h, x):
 
 
 PRODUCT = Suite(
-    id="16.1",
+    id="16A",
     mutants=(
         Mutant("delta-left-out", ZERO, ("Ge = np.hstack([G, -(G * O)", "Ge = np.hstack([G, -0 * (G * O)")),
         Mutant("delta-with-plus", ZERO, ("-(G * O).sum", "+(G * O).sum")),
@@ -135,7 +135,7 @@ PRODUCT = Suite(
     ),
 )
 
-# ---------------------------------------------------------------------- 16.2
+# ---------------------------------------------------------------------- 16B
 ONE, POWERS, DEEP = "a coordinate is a feature too", "powers of one coordinate", "features made of features"
 SLOPES = "the slopes of all features are right"
 ONE_PASS = "many coordinates take no more passes over the features"
@@ -211,7 +211,7 @@ def with_a_jacobian(df, f, x, p):
 TOTAL_SLOPE = "dx + df[1 : x.shape[1] + 1].T"
 
 PULL_BACK = Suite(
-    id="16.2",
+    id="16B",
     mutants=(
         Mutant("steps-forwards", DEEP, ("reversed(plan.steps)", "plan.steps")),
         Mutant("sources-forgotten", POWERS, ("        df[source] += up * x[:, step.axis]\n", "")),
@@ -257,7 +257,7 @@ PULL_BACK = Suite(
     ),
 )
 
-# ---------------------------------------------------------------------- 16.3
+# ---------------------------------------------------------------------- 16C
 SWEEP_VALUES, FITS = "dQ, dK and dV are right", "fits in fast memory"
 LOADED, TOTAL = "every word of the input is loaded", "no more than 7Nd words and the state move"
 Q_ONCE, K_ONCE, T_ONCE = "Q is read once", "K is read once", "T is read once"
@@ -368,7 +368,7 @@ def library_gradient(m, Q, K, V, dO, T, *, phi, psi):
 
 
 SWEEPS = Suite(
-    id="16.3",
+    id="16C",
     mutants=(
         Mutant("delta-forgotten", SWEEP_VALUES, ("ge[:, d].add_row_products(do, o[:, :d])", "pass")),
         Mutant("delta-with-plus", SWEEP_VALUES, ("ge *= -1.0", "pass")),
@@ -425,7 +425,7 @@ SWEEPS = Suite(
     cheats=((state_for_each_query, T_ONCE), (library_gradient, OWN), (lowrank.gradient, OWN)),
 )
 
-# ---------------------------------------------------------------------- 16.4
+# ---------------------------------------------------------------------- 16D
 CAUSAL_VALUES, INSIDE = "values are those of the causal weights", "within a tile exp is exact"
 RAGGED, BLIND = "a smaller last tile is right", "no row depends on later ones"
 KEPT = "the inputs are left as they were"
@@ -512,7 +512,7 @@ def exact_causal(Q, K, V, phi, w, B):
 
 
 CAUSAL = Suite(
-    id="16.4",
+    id="16D",
     mutants=(
         Mutant("no-triangle", BLIND, ("np.tril(np.exp(q @ k.T))", "np.exp(q @ k.T)")),
         Mutant(

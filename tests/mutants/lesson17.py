@@ -9,7 +9,7 @@ from iocourse import costs, masks, schedules
 from iocourse.course.checking import OWN, RUNS
 from iocourse.course.exercises import lesson17
 
-# ---------------------------------------------------------------------- 17.1
+# ---------------------------------------------------------------------- 17A
 EXPONENT, RATE = "the exponent of the power is fitted", "the rate of the exponential is fitted"
 SHRINK, LAW = "errors that shrink are fitted too", "the law is the one that lies closer"
 
@@ -45,7 +45,7 @@ def first_and_last(layers, errors):
 SQUARES = "((heights - slope * places - start) ** 2).sum()"
 
 GROWTH = Suite(
-    id="17.1",
+    id="17A",
     mutants=(
         Mutant("errors-themselves", EXPONENT, ("np.log(errors)", "np.array(errors)")),
         Mutant("logarithms-to-base-ten", RATE, ("np.log(errors)", "np.log10(errors)")),
@@ -87,7 +87,7 @@ GROWTH = Suite(
     cheats=((first_and_last, EXPONENT), (lesson17.growth, OWN)),
 )
 
-# ---------------------------------------------------------------------- 17.2
+# ---------------------------------------------------------------------- 17B
 LENGTH = "every row has the length that was asked for"
 ACROSS = "the gradient is orthogonal to its row"
 GRADIENT = "the gradient is right, for short and for long rows"
@@ -136,7 +136,7 @@ def through_torch(X, length, dY):
 SAFE = "np.where(norms > 0, norms, 1)"
 
 BOUNDED = Suite(
-    id="17.2",
+    id="17B",
     mutants=(
         Mutant("length-forgotten", LENGTH, ("return length * U", "return U")),
         Mutant("length-forgotten-in-dX", GRADIENT, ("length / safe * across", "across / safe")),
@@ -194,7 +194,7 @@ BOUNDED = Suite(
     cheats=((clipped, LENGTH), (through_torch, ZEROS), (lesson17.bounded, OWN)),
 )
 
-# ---------------------------------------------------------------------- 17.3
+# ---------------------------------------------------------------------- 17C
 PAIRS, LEAST = "every pair of vectors lies in the range", "the least is reached"
 LARGEST, NO_END = "the largest is reached", "from 1 on there is no upper end"
 
@@ -222,7 +222,7 @@ def from_two_pairs(theirs):
 
 
 RANGE = Suite(
-    id="17.3",
+    id="17C",
     mutants=(
         Mutant("ends-exchanged", PAIRS, ("return least, largest", "return largest, least")),
         Mutant("half-of-it", LEAST, ("least = 2 * theirs", "least = theirs")),
@@ -243,7 +243,7 @@ RANGE = Suite(
     ),
 )
 
-# ---------------------------------------------------------------------- 17.4
+# ---------------------------------------------------------------------- 17D
 OWN_KIND = "it computes the attention that was asked for"
 FIT, LEDGER = "its tiles fit in fast memory", "the words are those of its ledger"
 RULE = "the claim is what the rule gives, and 0 for exact attention"
@@ -350,7 +350,7 @@ def no_degree(N, d, M, sigma, error, w):
 
 
 CHOICE = Suite(
-    id="17.4",
+    id="17D",
     mutants=(
         Mutant(
             "window-ignored",

@@ -34,12 +34,12 @@ def predict(question, answer=None):
 predict("2 + 3 =", 5)  # > predict("2 + 3 =")
 
 # %% [markdown]
-# ## Exercise 0.1
+# ## Exercise 0A
 #
-# <!-- exercise 0.1 --> Here it is a sum of two.
+# <!-- exercise 0A --> Here it is a sum of two.
 
 
-# %% tags=["exercise"] name="ex-0.1"
+# %% tags=["exercise"] name="ex-0A"
 def add(a, b):
     """The sum of two numbers."""
     ### BEGIN SOLUTION one line is enough
@@ -48,8 +48,8 @@ def add(a, b):
     ### END SOLUTION
 
 
-# %% tags=["check"] name="check-0.1"
-check("0.1", add, 2, 3, answer=5)
+# %% tags=["check"] name="check-0A"
+check("0A", add, 2, 3, answer=5)
 
 # %% [markdown]
 # A picture, and a value.

@@ -114,7 +114,7 @@ def _least(trial: Trial) -> str | None:
 
 EXERCISES = (
     Exercise(
-        id="0.1",
+        id="0A",
         title="The words attention must move",
         function="my_compulsory",
         difficulty=1,

@@ -77,7 +77,7 @@ def _sizes(rng: np.random.Generator) -> tuple[int, int]:
     return int(rng.integers(3, 6)) * 2 + 1, int(rng.integers(2, 6))
 
 
-# ---------------------------------------------------------------------- 1.1 softmax
+# ---------------------------------------------------------------------- 1A softmax
 def _softmax_cases(rng: np.random.Generator) -> list[Case]:
     return [Case(label, {"S": S}, exact.softmax(S)) for label, S in _score_matrices(rng)]
 
@@ -120,7 +120,7 @@ def _hidden_weight(trial: Trial) -> str | None:
 
 
 SOFTMAX = Exercise(
-    id="1.1",
+    id="1A",
     title="A softmax that survives",
     function="my_softmax",
     difficulty=1,
@@ -150,7 +150,7 @@ SOFTMAX = Exercise(
 )
 
 
-# ---------------------------------------------------------------------- 1.2 attention
+# ---------------------------------------------------------------------- 1B attention
 def _attention_cases(rng: np.random.Generator) -> list[Case]:
     return [Case(label, inputs, exact.attention(**inputs)) for label, inputs in _attention_inputs(rng)]
 
@@ -233,7 +233,7 @@ def _ones(trial: Trial) -> str | None:
 
 
 ATTENTION = Exercise(
-    id="1.2",
+    id="1B",
     title="Attention, with a mask",
     function="my_attention",
     difficulty=2,
@@ -260,7 +260,7 @@ ATTENTION = Exercise(
 )
 
 
-# ---------------------------------------------------------------------- 1.3 back through softmax
+# ---------------------------------------------------------------------- 1C back through softmax
 def _softmax_backward_cases(rng: np.random.Generator) -> list[Case]:
     return [Case(label, {"P": P, "dP": dP}, exact.softmax_backward(P, dP)) for label, P, dP in _weights(rng)]
 
@@ -292,7 +292,7 @@ def _weightless(trial: Trial) -> str | None:
 
 
 SOFTMAX_BACKWARD = Exercise(
-    id="1.3",
+    id="1C",
     title="Back through softmax",
     function="my_softmax_backward",
     difficulty=2,
@@ -320,7 +320,7 @@ SOFTMAX_BACKWARD = Exercise(
 )
 
 
-# ---------------------------------------------------------------------- 1.4 the whole backward pass
+# ---------------------------------------------------------------------- 1D the whole backward pass
 QUIET = "dO is zero from the middle on"
 
 
@@ -429,14 +429,14 @@ def _later_keys(trial: Trial) -> str | None:
 
 
 BACKWARD = Exercise(
-    id="1.4",
+    id="1D",
     title="The whole backward pass",
     function="my_attention_backward",
     difficulty=3,
     importance=5,
     minutes=12,
     hints=(
-        "First the weights P once more, as in exercise 1.2, mask and scale included. Then walk back: O = PV "
+        "First the weights P once more, as in exercise 1B, mask and scale included. Then walk back: O = PV "
         "came last, so dV and dP come first.",
         "The shapes decide most of it: dV is (N, d) and uses P, dP is (N, N). my_softmax_backward turns dP "
         "into dS.",

@@ -19,7 +19,7 @@ def _matrix(rng: np.random.Generator, rows: int, cols: int) -> np.ndarray:
     return rng.standard_normal((rows, cols)) + 1.0
 
 
-# ---------------------------------------------------------------------- 2.1 centred rows
+# ---------------------------------------------------------------------- 2A centred rows
 def _centre_cases(rng: np.random.Generator) -> list[Case]:
     """One matrix in blocks of several sizes (ragged, a single row, larger than N), then a matrix of one row.
 
@@ -40,7 +40,7 @@ def _centre_case(A: np.ndarray, b: int) -> Case:
 
 
 CENTRE = Exercise(
-    id="2.1",
+    id="2A",
     title="Centre the rows",
     function="my_centre",
     difficulty=2,
@@ -69,7 +69,7 @@ CENTRE = Exercise(
 )
 
 
-# ---------------------------------------------------------------------- 2.2 the blocked product
+# ---------------------------------------------------------------------- 2B the blocked product
 def _product_cases(rng: np.random.Generator) -> list[Case]:
     """One product in tiles of several shapes, ragged both ways; then other sizes, down to a single word.
 
@@ -92,7 +92,7 @@ def _product_case(A: np.ndarray, B: np.ndarray, bm: int, bn: int) -> Case:
 
 
 PRODUCT = Exercise(
-    id="2.2",
+    id="2B",
     title="The matrix product in tiles of the result",
     function="my_matmul",
     difficulty=3,
@@ -122,7 +122,7 @@ PRODUCT = Exercise(
 )
 
 
-# ---------------------------------------------------------------------- 2.3 the tile
+# ---------------------------------------------------------------------- 2C the tile
 def _tile_cases(rng: np.random.Generator) -> list[Case]:
     """Square, low, wide and small products, memory for one word of C, for all of it, and in between.
 
@@ -167,7 +167,7 @@ def _tile_is_best(trial: Trial, tile: tuple[int, int]) -> str | None:
 
 A_TILE = Form("returns two whole numbers of at least 1", two_whole, "a tile (bm, bn)")
 TILE = Exercise(
-    id="2.3",
+    id="2C",
     title="Choose the tile",
     function="my_tile",
     difficulty=3,
@@ -189,7 +189,7 @@ TILE = Exercise(
 )
 
 
-# ---------------------------------------------------------------------- 2.4 a matrix times its own transpose
+# ---------------------------------------------------------------------- 2D a matrix times its own transpose
 def _gram_cases(rng: np.random.Generator) -> list[Case]:
     """One matrix in blocks of several sizes, ragged first; then a row and a single word."""
     b, k = int(rng.integers(3, 6)), int(rng.integers(4, 8))
@@ -211,7 +211,7 @@ def _gram_case(A: np.ndarray, b: int) -> Case:
 
 
 GRAM = Exercise(
-    id="2.4",
+    id="2D",
     title="A matrix times its own transpose",
     function="my_gram",
     difficulty=3,

@@ -62,7 +62,7 @@ def _label(kind: str, row: Array, sizes: Sequence[int]) -> str:
     return f"{kind} row of {row.size} scores in pieces of {shown}"
 
 
-# ---------------------------------------------------------------------- 3.2
+# ---------------------------------------------------------------------- 3A
 def running_cases(rng: np.random.Generator) -> list[Case]:
     """Finite rows in many cuts, with their maximum and sum."""
     return [
@@ -91,7 +91,7 @@ def _pair_is_right(trial: Trial) -> str | None:
 
 
 RUNNING = Exercise(
-    id="3.2",
+    id="3A",
     title="Maximum and sum in one pass",
     function="my_running",
     difficulty=2,
@@ -115,7 +115,7 @@ RUNNING = Exercise(
 )
 
 
-# ---------------------------------------------------------------------- 3.5
+# ---------------------------------------------------------------------- 3B
 def _masked_rows(rng: np.random.Generator) -> list[tuple[str, Array, list[int]]]:
     """The first, a middle, the last piece masked, single scores masked, the ends of each; nothing left."""
     b = int(rng.integers(2, 5))
@@ -144,14 +144,14 @@ def _attention_case(kind: str, row: Array, sizes: list[int], V: Array) -> Case:
 
 
 ATTENTION = Exercise(
-    id="3.5",
+    id="3B",
     title="One query's output in one pass",
     function="my_online_attention",
     difficulty=3,
     importance=5,
     minutes=12,
     hints=(
-        "You have m and l from exercise 3.2. What else must change its unit when the maximum rises?",
+        "You have m and l from exercise 3A. What else must change its unit when the maximum rises?",
         "o is a sum like l, with a value beside each term; dividing by l waits until after the last piece.",
         "While the new maximum is still -inf, subtract 0 in its place: a masked score then weighs "
         "e^(-inf) = 0. After the last piece, l = 0 means that nothing was seen.",
@@ -171,7 +171,7 @@ ATTENTION = Exercise(
 )
 
 
-# ---------------------------------------------------------------------- 3.6
+# ---------------------------------------------------------------------- 3C
 @dataclass(frozen=True)
 class Merges:
     """What a merge made of parts a, b, c and the empty part e; `changed`: it wrote into what it was given."""
@@ -311,7 +311,7 @@ def _inputs_kept(trial: Trial) -> str | None:
 
 
 MERGE = Exercise(
-    id="3.6",
+    id="3C",
     title="Merging two parts of a row",
     function="my_merge",
     difficulty=2,
@@ -336,7 +336,7 @@ MERGE = Exercise(
 )
 
 
-# ---------------------------------------------------------------------- 3.8
+# ---------------------------------------------------------------------- 3D
 def row_lse_cost(N: int, n: int, *, Br: int, Bc: int) -> Ledger:
     """Each score read once, one word written for each row; footprint a score tile and two words a row."""
     r, c = min(Br, N), min(Bc, n)
@@ -374,7 +374,7 @@ def _lse_case(kind: str, S: Array, Br: int, Bc: int) -> Case:
 
 
 LSE = Exercise(
-    id="3.8",
+    id="3D",
     title="Log-sum-exp of every row on the machine",
     function="my_lse",
     difficulty=3,

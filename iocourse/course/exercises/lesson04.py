@@ -79,7 +79,7 @@ VALUES = (
 )
 
 
-# ------------------------------------------------------------------ 4.4: choosing the tile
+# ------------------------------------------------------------------ 4D: choosing the tile
 def tile_cases(rng: np.random.Generator) -> list[Case]:
     """(N, d, M) where one word more or less changes the best tile; the smallest M; room for everything."""
     d, Br, blocks = int(rng.integers(3, 33)), int(rng.integers(5, 40)), int(rng.integers(3, 9))
@@ -146,7 +146,7 @@ def row_block_properties(room: Property) -> Sequence[Property]:
 
 EXERCISES = (
     Exercise(
-        id="4.1",
+        id="4A",
         title="Queries stay: FlashAttention-2's loop order",
         function="my_flash2",
         difficulty=2,
@@ -164,7 +164,7 @@ EXERCISES = (
         play=run_schedule,
     ),
     Exercise(
-        id="4.2",
+        id="4B",
         title="Keys stay: FlashAttention-1's loop order",
         function="my_flash1",
         difficulty=3,
@@ -191,7 +191,7 @@ EXERCISES = (
         play=run_schedule,
     ),
     Exercise(
-        id="4.3",
+        id="4C",
         title="V in K's place",
         function="my_flash_optimal",
         difficulty=2,
@@ -211,7 +211,7 @@ EXERCISES = (
         play=run_schedule,
     ),
     Exercise(
-        id="4.4",
+        id="4D",
         title="The tile for a given M",
         function="my_best_tiles",
         difficulty=2,

@@ -19,7 +19,7 @@ Bits = NDArray[np.bool_]
 PEBBLES = 3  # red pebbles of both pebbling exercises
 
 
-# ---------------------------------------------------------------------- 5.1 and 5.2: pebblings by hand
+# ---------------------------------------------------------------------- 5A and 5B: pebblings by hand
 def _pebbling_cases(
     name: str, graph: Callable[[int], pebbling.Graph], words: Callable[[int], int]
 ) -> Callable[[np.random.Generator], list[Case]]:
@@ -84,7 +84,7 @@ def _number(trial: Trial) -> float | None:
     return float(trial.value) if is_number(trial.value) and np.isfinite(trial.value) else None
 
 
-# ---------------------------------------------------------------------- 5.3: the products of one segment
+# ---------------------------------------------------------------------- 5C: the products of one segment
 ONLY_OLD, ONLY_NEW, NEARLY, BOTH = "only scores at hand", "only whole rows", "rows with a gap", "all kinds"
 EVERYTHING = "all words at hand"
 
@@ -161,7 +161,7 @@ def _right_count(trial: Trial, count: float) -> str | None:
     return None if count == want else f"yours counts {count:g}, there are {want}"
 
 
-# ---------------------------------------------------------------------- 5.4: Theorem A
+# ---------------------------------------------------------------------- 5D: Theorem A
 def _bound_cases(rng: np.random.Generator) -> list[Case]:
     """Fast memories above d², below, near it; few segments, where rounding down shows; less than one.
 
@@ -231,7 +231,7 @@ def _small_memory(case: Case) -> bool:
 
 EXERCISES = (
     Exercise(
-        id="5.1",
+        id="5A",
         title="A scalar product with three pebbles",
         function="my_dot_moves",
         difficulty=2,
@@ -251,7 +251,7 @@ EXERCISES = (
         properties=pebbling_properties("4d − 1"),
     ),
     Exercise(
-        id="5.2",
+        id="5B",
         title="A softmax row with three pebbles",
         function="my_softmax_moves",
         difficulty=3,
@@ -271,7 +271,7 @@ EXERCISES = (
         properties=pebbling_properties("3n − 1"),
     ),
     Exercise(
-        id="5.3",
+        id="5C",
         title="The products of one segment",
         function="my_products",
         difficulty=3,
@@ -300,7 +300,7 @@ EXERCISES = (
         ),
     ),
     Exercise(
-        id="5.4",
+        id="5D",
         title="The best segment",
         function="my_bound",
         difficulty=2,

@@ -36,7 +36,7 @@ def _inputs(rng: np.random.Generator, N: int, d: int, *, large: bool = False) ->
     return {"Q": Q, "K": K, "V": V, "O": exact.softmax(S) @ V, "dO": dO, "LSE": exact.log_sum_exp(S)}
 
 
-# ------------------------------------------------------------------ 6.4: one tile
+# ------------------------------------------------------------------ 6A: one tile
 def tile_cases(rng: np.random.Generator) -> list[Case]:
     """Tiles of a larger attention: all of it, a few keys, a few rows, one pair; some rows a second time with
     other numbers, and longer rows; and scores of ±10,000.
@@ -75,7 +75,7 @@ TILE_PROPERTIES = (
 )
 
 
-# ------------------------------------------------------------------ 6.6 and 6.8: schedules
+# ------------------------------------------------------------------ 6B and 6D: schedules
 Cost = Callable[..., Ledger]
 Expected = Callable[[Arrays], tuple[Any, ...]]
 
@@ -135,7 +135,7 @@ def _values(outputs: Sequence[str]) -> tuple[Property, ...]:
 INPUTS = ("Q", "K", "V", "O", "dO", "LSE")
 
 
-# ------------------------------------------------------------------ 6.7: what stays times what passes
+# ------------------------------------------------------------------ 6C: what stays times what passes
 def sweep_cases(rng: np.random.Generator) -> list[Case]:
     """Both sides with every set of gradients, in an order of the day."""
     names = ("dQ", "dK", "dV")
@@ -183,7 +183,7 @@ SWEEP_PROPERTIES = (
 
 EXERCISES = (
     Exercise(
-        id="6.4",
+        id="6A",
         title="One tile of score gradients",
         function="my_scores_gradient",
         difficulty=2,
@@ -201,7 +201,7 @@ EXERCISES = (
         properties=TILE_PROPERTIES,
     ),
     Exercise(
-        id="6.6",
+        id="6B",
         title="The fused backward pass",
         function="my_fused_backward",
         difficulty=4,
@@ -231,7 +231,7 @@ EXERCISES = (
         play=run_schedule,
     ),
     Exercise(
-        id="6.7",
+        id="6C",
         title="What stays times what passes",
         function="my_constant",
         difficulty=2,
@@ -249,7 +249,7 @@ EXERCISES = (
         properties=SWEEP_PROPERTIES,
     ),
     Exercise(
-        id="6.8",
+        id="6D",
         title="The sweep for dQ",
         function="my_queries_gradient",
         difficulty=3,

@@ -28,7 +28,7 @@ def _sizes(rng: np.random.Generator) -> list[tuple[int, ...]]:
     return [(*size, Bd) for size, Bd in zip(sizes, (2, 4, d + 3, d, 1, 2), strict=True)]
 
 
-# ------------------------------------------------------------------ 7.1: a tile of scores by columns
+# ------------------------------------------------------------------ 7A: a tile of scores by columns
 def _tile_cases(rng: np.random.Generator) -> list[Case]:
     return same_inputs(_sizes(rng), lambda N, d: rng.standard_normal((2, N, d)), _tile_case)
 
@@ -67,7 +67,7 @@ def _keep(m: Machine, made: Any, S: Slow, i: Block, j: Block) -> None:
 
 
 TILE = Exercise(
-    id="7.1",
+    id="7A",
     title="A tile of scores, column by column",
     function="my_scores_tile",
     difficulty=2,
@@ -94,7 +94,7 @@ TILE = Exercise(
 )
 
 
-# ------------------------------------------------------------------ 7.2: attention in a small cache
+# ------------------------------------------------------------------ 7B: attention in a small cache
 def small_cases(rng: np.random.Generator) -> list[Case]:
     """Fast memory is the footprint and four words a row: with few rows and all columns of the output, a
     second column of scores does not fit. One case has more rows in a block than columns. The last ones have
@@ -141,7 +141,7 @@ def _no_wider(trial: Trial) -> str | None:
 
 
 SMALL = Exercise(
-    id="7.2",
+    id="7B",
     title="Attention in a small cache",
     function="my_small_cache",
     difficulty=4,
@@ -174,7 +174,7 @@ SMALL = Exercise(
 )
 
 
-# ------------------------------------------------------------------ 7.5: rows of one array at a time
+# ------------------------------------------------------------------ 7C: rows of one array at a time
 def stored_cases(rng: np.random.Generator) -> list[Case]:
     """Fast memory is the footprint and four words a row: rows of Q and of O at once do not fit. The last
     tiles have more rows than columns.
@@ -195,7 +195,7 @@ def _stored_case(QKV: np.ndarray, Br: int) -> Case:
 
 
 STORED = Exercise(
-    id="7.5",
+    id="7C",
     title="Rows of one array at a time",
     function="my_scores_stored",
     difficulty=3,
@@ -225,7 +225,7 @@ STORED = Exercise(
 )
 
 
-# ------------------------------------------------------------------ 7.3: a plan for any M
+# ------------------------------------------------------------------ 7D: a plan for any M
 class Plan(NamedTuple):
     """A schedule's name, its tiles, and its closed form for them."""
 
@@ -327,7 +327,7 @@ def _plan_is_best(trial: Trial, plan: Plan) -> str | None:
 
 
 PLAN = Exercise(
-    id="7.3",
+    id="7D",
     title="A plan for any memory",
     function="my_plan",
     difficulty=3,
@@ -350,7 +350,7 @@ PLAN = Exercise(
 )
 
 
-# ------------------------------------------------------------------ 7.4: dL/dX
+# ------------------------------------------------------------------ 7E: dL/dX
 MASKED = "keys after the query left out"
 
 
@@ -471,7 +471,7 @@ def _by_nudging(trial: Trial) -> str | None:
 
 
 GRADIENT = Exercise(
-    id="7.4",
+    id="7E",
     title="The gradient with respect to X",
     function="my_grad_x",
     difficulty=3,

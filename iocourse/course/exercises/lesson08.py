@@ -20,7 +20,7 @@ from ..trials.tilings import STRETCH, labelled_large
 Tiles = NDArray[np.bool_]
 
 
-# ------------------------------------------------------------------ 8.1 the words of a grid of tiles
+# ------------------------------------------------------------------ 8A the words of a grid of tiles
 EQUAL, RAGGED, UNLIKE, HIDDEN = "equal blocks", "ragged last block", "cut differently", "hidden row"
 
 
@@ -66,7 +66,7 @@ def _count_case(label: str, tiles: Tiles, heights: list[int], widths: list[int],
 
 
 COUNT = Exercise(
-    id="8.1",
+    id="8A",
     title="The words of a grid",
     function="my_block_words",
     difficulty=2,
@@ -90,7 +90,7 @@ COUNT = Exercise(
 )
 
 
-# ------------------------------------------------------------------ 8.2 only the tiles that are seen
+# ------------------------------------------------------------------ 8B only the tiles that are seen
 CAUSAL, EMPTY, TOKENS = "causal", "rows that see nothing", "window of tokens"
 NEEDED = "only where a block of queries needs it"
 
@@ -144,7 +144,7 @@ def _same_problem(trial: Trial) -> tuple[bytes, bytes]:
 
 
 SPARSE = Exercise(
-    id="8.2",
+    id="8B",
     title="Only the tiles that are seen",
     function="my_block_sparse",
     difficulty=3,
@@ -175,7 +175,7 @@ SPARSE = Exercise(
 )
 
 
-# ------------------------------------------------------------------ 8.3 a window
+# ------------------------------------------------------------------ 8C a window
 WIDE, ALONE = "the window holds every key", "w = 0"
 
 
@@ -212,7 +212,7 @@ def _window_case(label: str, QKV: np.ndarray, w: int) -> Case:
 
 
 WINDOW = Exercise(
-    id="8.3",
+    id="8C",
     title="A window that rolls along",
     function="my_window",
     difficulty=3,
@@ -244,7 +244,7 @@ WINDOW = Exercise(
 )
 
 
-# ------------------------------------------------------------------ 8.4 an order of the tokens
+# ------------------------------------------------------------------ 8D an order of the tokens
 D_OF_ORDER = 8  # head dimension at which orders are compared; it scales all of them alike
 
 
@@ -330,7 +330,7 @@ ORDER_PROPERTIES: Sequence[Property] = (
 )
 
 ORDER = Exercise(
-    id="8.4",
+    id="8D",
     title="An order for the tokens",
     function="my_order",
     difficulty=3,

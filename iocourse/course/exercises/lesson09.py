@@ -23,7 +23,7 @@ Sweep = tuple[str, str, int, str]  # what stays, what passes, N x N matrices mov
 Sweeps = dict[str, list[Sweep]]  # by what slow memory holds before
 
 
-# ------------------------------------------------------------------ 9.1: sweeps in sequence
+# ------------------------------------------------------------------ 9A: sweeps in sequence
 BEGIN, END = "inputs", "outputs"
 FORWARD: Sweeps = {
     "inputs": [
@@ -138,7 +138,7 @@ def _fewest(trial: Trial, answer: Sequenced) -> str | None:
 
 
 SEQUENCE = Exercise(
-    id="9.1",
+    id="9A",
     title="Sweeps in sequence",
     function="my_cheapest",
     difficulty=3,
@@ -163,7 +163,7 @@ SEQUENCE = Exercise(
 )
 
 
-# ------------------------------------------------------------------ 9.2: the map on an envelope
+# ------------------------------------------------------------------ 9B: the map on an envelope
 @library_answer
 def envelope(N: int, d: int, M: int, pass_: str) -> dict[str, float]:
     """Words of each schedule where what stays fills M and blocks are not rounded, but at least one."""
@@ -247,7 +247,7 @@ def _all_fits(case: Case) -> bool:
 
 
 ENVELOPE = Exercise(
-    id="9.2",
+    id="9B",
     title="The map on an envelope",
     function="my_envelope",
     difficulty=2,
@@ -275,7 +275,7 @@ ENVELOPE = Exercise(
 )  # fmt: skip
 
 
-# ------------------------------------------------------------------ 9.3: a backward pass when all fits
+# ------------------------------------------------------------------ 9C: a backward pass when all fits
 def whole_backward(N: int, d: int, *, Br: int) -> Ledger:
     """All keys stay, each input is read once: 7Nd + N words; footprint 4Nd + Br(3d + 2 + N)."""
     r, rows = min(Br, N), N * d
@@ -324,14 +324,14 @@ def _ordinary(case: Case) -> bool:
 
 
 WHOLE = Exercise(
-    id="9.3",
+    id="9C",
     title="A backward pass when all fits",
     function="my_whole_backward",
     difficulty=4,
     importance=4,
     minutes=20,
     hints=(
-        "Begin with your B3 of exercise 6.6 and one block of all keys. Which of its reads are left over? "
+        "Begin with your B3 of exercise 6B and one block of all keys. Which of its reads are left over? "
         "They all serve D. What is D a sum of, and which of these numbers does a block of queries have?",
         "Once the weights of a block of queries against all keys are there, its rows of O are one product "
         "away, and so are its rows of dP. Either of them gives D in fast memory, and can go again.",
@@ -355,7 +355,7 @@ WHOLE = Exercise(
 )
 
 
-# ------------------------------------------------------------------ 9.4: the first sweep of B6
+# ------------------------------------------------------------------ 9D: the first sweep of B6
 def keys_sweep(N: int, d: int, *, Bc: int) -> Ledger:
     """K, V, dK, dV stay, Q and dO pass, dS is stored; footprint Bc(4d + 1) + 2d + 2."""
     c, rows = min(Bc, N), N * d
@@ -398,7 +398,7 @@ LEFT = ("dS", "dK", "dV")
 EACH_BLOCK = "⌈N/Bc⌉ times"
 
 KEYS_SWEEP = Exercise(
-    id="9.4",
+    id="9D",
     title="Score gradients kept",
     function="my_keys_sweep",
     difficulty=3,

@@ -29,7 +29,7 @@ def _slice(rng: np.random.Generator, rows: int, columns: int) -> Matrix:
     return _matrix(rng, rows, columns + 9)[:, 4 : 4 + columns]
 
 
-# ---------------------------------------------------------------------- 10.1 places and mask of a tile
+# ---------------------------------------------------------------------- 10A places and mask of a tile
 INNER, EDGE = "a whole tile", "a tile at the edge"
 
 
@@ -112,7 +112,7 @@ def _right_places(trial: Trial) -> str | None:
 
 
 TILE = Exercise(
-    id="10.1",
+    id="10A",
     title="Where a tile lies",
     function="my_tile",
     difficulty=2,
@@ -134,7 +134,7 @@ TILE = Exercise(
 )
 
 
-# ---------------------------------------------------------------------- 10.2 a transposed copy
+# ---------------------------------------------------------------------- 10B a transposed copy
 def _transpose_cases(rng: np.random.Generator) -> list[Case]:
     """Ragged in both ways, slices, a transpose, tiles larger than the matrix, one row."""
     rows, columns = int(rng.integers(35, 47)), int(rng.integers(18, 31))
@@ -165,7 +165,7 @@ def _row_by_row(trial: Trial) -> str | None:
 
 
 TRANSPOSE = Exercise(
-    id="10.2",
+    id="10B",
     title="A transposed copy",
     function="my_transpose",
     difficulty=2,
@@ -192,7 +192,7 @@ TRANSPOSE = Exercise(
 )
 
 
-# ---------------------------------------------------------------------- 10.3 softmax of long rows
+# ---------------------------------------------------------------------- 10C softmax of long rows
 RISING, SHORT, LOW = "rising scores", "shorter than a block", "all far below zero"
 
 
@@ -239,7 +239,7 @@ def _adds_up(trial: Trial) -> str | None:
 
 
 LONG = Exercise(
-    id="10.3",
+    id="10C",
     title="Softmax of long rows",
     function="my_long_softmax",
     difficulty=3,
@@ -270,7 +270,7 @@ LONG = Exercise(
 )
 
 
-# ---------------------------------------------------------------------- 10.4 the product in tiles
+# ---------------------------------------------------------------------- 10D the product in tiles
 def _product_cases(rng: np.random.Generator) -> list[Case]:
     """Each size ragged by itself, the depth by one; all of them, slices, unlike tiles, tiles larger than the
     matrices.
@@ -300,7 +300,7 @@ def _product_case(label: str, A: Matrix, B: Matrix, tiles: tuple[int, int, int])
 
 
 PRODUCT = Exercise(
-    id="10.4",
+    id="10D",
     title="The product in tiles",
     function="my_product",
     difficulty=3,

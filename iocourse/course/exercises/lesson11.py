@@ -50,7 +50,7 @@ def _sizes(case: dict[str, Any]) -> str:
     return f"N={len(case['Q'])}, d={case['Q'].shape[1]}, BM={case['BM']}, BN={case['BN']}"
 
 
-# ------------------------------------------------------------------ 11.1 the inner loop
+# ------------------------------------------------------------------ 11A the inner loop
 def _forward_cases(rng: np.random.Generator) -> list[Case]:
     """Ragged in rows, in keys, in both, and with one key left over; one tile of keys; tiles larger than N;
     scores far from 0; other numbers of the same sizes.
@@ -75,7 +75,7 @@ def _forward_case(QKV: Single, BM: int, BN: int, label: str = "") -> Case:
 
 
 FORWARD = Exercise(
-    id="11.1",
+    id="11A",
     title="The inner loop",
     function="my_flash_forward",
     difficulty=3,
@@ -105,7 +105,7 @@ FORWARD = Exercise(
 )
 
 
-# ------------------------------------------------------------------ 11.2 two loops
+# ------------------------------------------------------------------ 11B two loops
 CAUSAL, FULL = "causal", "full"
 
 
@@ -147,7 +147,7 @@ def cut_tiles(case: Case) -> int:
 
 
 LOOPS = Exercise(
-    id="11.2",
+    id="11B",
     title="Two loops",
     function="my_two_loops",
     difficulty=4,
@@ -177,7 +177,7 @@ LOOPS = Exercise(
 )
 
 
-# ------------------------------------------------------------------ 11.3 rows that see nothing
+# ------------------------------------------------------------------ 11C rows that see nothing
 NOTHING, LATE = "rows that see nothing", "rows that see their first key late"
 
 
@@ -212,7 +212,7 @@ def _band_case(
 
 
 BAND = Exercise(
-    id="11.3",
+    id="11C",
     title="Rows that see nothing",
     function="my_band_attention",
     difficulty=3,
@@ -241,7 +241,7 @@ BAND = Exercise(
 )
 
 
-# ------------------------------------------------------------------ 11.4 many heads
+# ------------------------------------------------------------------ 11D many heads
 SHARED, LAYOUT = "keys shared", "other layouts"
 PLAIN, BEHIND, CUT_OUT, APART = (
     "contiguous",
@@ -294,7 +294,7 @@ def _heads(rng: np.random.Generator, layout: str, B: int, H: int, N: int, d: int
 
 
 HEADS = Exercise(
-    id="11.4",
+    id="11D",
     title="Many heads",
     function="my_heads",
     difficulty=3,

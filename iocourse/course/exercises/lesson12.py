@@ -115,7 +115,7 @@ def added_atomically() -> Property:
     return each("dQ is added to atomically", judge)
 
 
-# ------------------------------------------------------------------ 12.3: D
+# ------------------------------------------------------------------ 12A: D
 def row_cases(rng: np.random.Generator) -> list[Case]:
     """Whole and ragged blocks, two heads, one row, O and dO that lie in memory in other orders, and a call
     that leaves BM as it is given, twice with other numbers.
@@ -145,7 +145,7 @@ def _row_case(
     return Case(label, {"O": O, "dO": dO, **tile}, (want,), budget=budget)
 
 
-# ------------------------------------------------------------------ 12.4 to 12.6: the kernels
+# ------------------------------------------------------------------ 12B to 12D: the kernels
 def tiled_cases(
     names: Sequence[str], outputs: Sequence[str], budget: Callable[[Problem, int, int], Ledger]
 ) -> Callable[[np.random.Generator], list[Case]]:
@@ -199,7 +199,7 @@ def _kernel_properties(outputs: Sequence[str], *inputs: str) -> tuple[Property, 
     )
 
 
-# ------------------------------------------------------------------ 12.9: under autograd
+# ------------------------------------------------------------------ 12E: under autograd
 def autograd_cases(rng: np.random.Generator) -> list[Case]:
     """A stored dO; one that is transposed in memory; one word shown everywhere, as the gradient of a sum.
 
@@ -346,7 +346,7 @@ GRADIENTS = ("O", "dQ", "dK", "dV")
 
 EXERCISES = (
     Exercise(
-        id="12.3",
+        id="12A",
         title="A kernel for D",
         function="my_row_products",
         difficulty=2,
@@ -374,7 +374,7 @@ EXERCISES = (
         play=launch_and_count_programs,
     ),
     Exercise(
-        id="12.4",
+        id="12B",
         title="Rows stay: dQ",
         function="my_dq",
         difficulty=3,
@@ -395,7 +395,7 @@ EXERCISES = (
         play=launch,
     ),
     Exercise(
-        id="12.5",
+        id="12C",
         title="Columns stay: dK and dV",
         function="my_dk_dv",
         difficulty=3,
@@ -415,7 +415,7 @@ EXERCISES = (
         play=launch,
     ),
     Exercise(
-        id="12.6",
+        id="12D",
         title="All at once",
         function="my_fused",
         difficulty=3,
@@ -438,7 +438,7 @@ EXERCISES = (
         play=launch,
     ),
     Exercise(
-        id="12.9",
+        id="12E",
         title="Attention that autograd can differentiate",
         function="my_kernel_attention",
         difficulty=3,

@@ -37,7 +37,7 @@ Lists = tuple[Array, Array, Array, Array, Array]
 WIDE = {"LSE", "O_sum"}  # float32 whatever the inputs are
 
 
-# ------------------------------------------------------------------ 13.1 a tile for a chip
+# ------------------------------------------------------------------ 13A a tile for a chip
 WHOLE, SLICES, UNFIT = "whole rows are best", "slices are best", "the best does not fit"
 ROUNDED = f"{WHOLE}, as tiles that hang over count whole"
 Tile = dict[str, Any]
@@ -129,7 +129,7 @@ def _least(trial: Trial, choice: tuple[Tile, float]) -> str | None:
 
 
 CHOICE = Exercise(
-    id="13.1",
+    id="13A",
     title="A tile for a chip",
     function="my_choice",
     difficulty=2,
@@ -152,7 +152,7 @@ CHOICE = Exercise(
 )
 
 
-# ------------------------------------------------------------------ 13.2 a mask as lists
+# ------------------------------------------------------------------ 13B a mask as lists
 LATE_QUERIES, LATE_KEYS = "queries end within a tile", "keys end within a tile"
 PARTS = ("spans", "entries", "slots", "patterns", "order")
 
@@ -319,7 +319,7 @@ def _heavy_first(trial: Trial) -> str | None:
 
 
 LISTS = Exercise(
-    id="13.2",
+    id="13B",
     title="A mask as lists",
     function="my_lists",
     difficulty=3,
@@ -348,7 +348,7 @@ LISTS = Exercise(
 )
 
 
-# ------------------------------------------------------------------ 13.3 outputs in slices
+# ------------------------------------------------------------------ 13C outputs in slices
 ONE, RAGGED_D, LARGE = "one tile of keys", "d ends within a slice", "scores that grow"
 
 
@@ -391,7 +391,7 @@ def _sums_travel() -> Property:
 
 
 SLICED = Exercise(
-    id="13.3",
+    id="13C",
     title="Outputs that travel",
     function="my_sliced_attention",
     difficulty=3,
@@ -423,7 +423,7 @@ SLICED = Exercise(
 )
 
 
-# ------------------------------------------------------------------ 13.4 a loop over a list
+# ------------------------------------------------------------------ 13D a loop over a list
 PLAIN, CUT, EMPTY = "whole tiles alone", "tiles that are cut", "rows that see nothing"
 
 
@@ -475,7 +475,7 @@ def _shuffled(rng: np.random.Generator, lists: Lists) -> Lists:
 
 
 LISTED = Exercise(
-    id="13.4",
+    id="13D",
     title="A loop over a list",
     function="my_listed_attention",
     difficulty=4,

@@ -34,7 +34,7 @@ def _label(sizes: dict[str, Any], *more: str) -> str:
     return ", ".join([*more, *(f"{name}={value}" for name, value in sizes.items())])
 
 
-# ------------------------------------------------------------------ 14.1 one token
+# ------------------------------------------------------------------ 14A one token
 ONE, BATCH, SHARED = "one head", "texts and heads", "keys shared"
 
 
@@ -67,7 +67,7 @@ def _decode_bytes(B: int, H: int, H_kv: int, N: int, d: int, itemsize: int) -> i
 
 STEP_PARTS = ("bytes", "microseconds")
 STEP = Exercise(
-    id="14.1",
+    id="14A",
     title="One token",
     function="my_decode_step",
     difficulty=2,
@@ -92,7 +92,7 @@ STEP = Exercise(
 )
 
 
-# ------------------------------------------------------------------ 14.2 which roof
+# ------------------------------------------------------------------ 14B which roof
 MEMORY, PRODUCTS = "memory", "products"
 FLOP = {"forward": lambda n: 4 * n**2, "backward": lambda n: 10 * n**2, "decode": lambda n: 4 * n}
 
@@ -146,7 +146,7 @@ def _limit(trial: Trial) -> str | None:
 
 ROOF_PARTS = ("a time", "a limit")
 ROOF = Exercise(
-    id="14.2",
+    id="14B",
     title="Which roof",
     function="my_least_time",
     difficulty=2,
@@ -156,7 +156,7 @@ ROOF = Exercise(
         "Two times for each pass: as if only products took time, and as if only moving did. Which of the two "
         "can be hidden behind the other?",
         "Sort the arrays of the table into those with H heads and those with H_kv. Forward there are two of "
-        "each kind, backward four; decode has its own count, that of exercise 14.1.",
+        "each kind, backward four; decode has its own count, that of exercise 14A.",
         "A microsecond is 10^6 FLOP for each TFLOP/s of the peak, and 1,000 bytes for each GB/s. The least "
         "time is the longer of the two, and the longer one is the limit.",
     ),
@@ -172,7 +172,7 @@ ROOF = Exercise(
 )
 
 
-# ------------------------------------------------------------------ 14.3 a kernel that merges
+# ------------------------------------------------------------------ 14C a kernel that merges
 GROUPS, EMPTY, NOTHING, LARGE, LOW = (
     "heads that share keys",
     "some parts without a key",
@@ -243,7 +243,7 @@ def _ordinary(case: Case) -> bool:
 
 
 MERGE = Exercise(
-    id="14.3",
+    id="14C",
     title="A kernel that merges",
     function="my_merge",
     difficulty=3,
@@ -277,7 +277,7 @@ MERGE = Exercise(
 )
 
 
-# ------------------------------------------------------------------ 14.4 packed texts
+# ------------------------------------------------------------------ 14D packed texts
 ALONE, SEVERAL, NONE, HEADS = "one text", "texts of several lengths", "empty texts", "several heads"
 
 
@@ -343,7 +343,7 @@ def _rows_exactly(trial: Trial) -> str | None:
 
 
 PACKED = Exercise(
-    id="14.4",
+    id="14D",
     title="Packed texts",
     function="my_packed",
     difficulty=4,

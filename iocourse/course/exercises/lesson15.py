@@ -63,7 +63,7 @@ def polynomial_of(S: Array, c: Sequence[float] | Array) -> Array:
     return np.asarray(Polynomial(c)(S), dtype=np.float64)
 
 
-# ---------------------------------------------------------------------- 15.1 features of a row
+# ---------------------------------------------------------------------- 15A features of a row
 ONE_COORDINATE, DEGREE_1 = "d=1", "g=1"
 
 
@@ -150,7 +150,7 @@ def _row_alone(trial: Trial) -> str | None:
 
 
 FEATURES = Exercise(
-    id="15.1",
+    id="15A",
     title="Features of a row",
     function="my_features",
     difficulty=2,
@@ -177,7 +177,7 @@ FEATURES = Exercise(
 )
 
 
-# ---------------------------------------------------------------------- 15.2 the smallest degree
+# ---------------------------------------------------------------------- 15B the smallest degree
 INSIDE, RIGHT_END, UNEVEN = "largest inside", "largest at the right end", "a larger degree that is worse"
 
 
@@ -305,7 +305,7 @@ def _right_error(trial: Trial, found: Found) -> str | None:
 
 
 DEGREE = Exercise(
-    id="15.2",
+    id="15B",
     title="The smallest degree",
     function="my_degree",
     difficulty=3,
@@ -333,7 +333,7 @@ DEGREE = Exercise(
 )
 
 
-# ---------------------------------------------------------------------- 15.3 two passes
+# ---------------------------------------------------------------------- 15C two passes
 OTHER, LONG = "other weights", "more tokens than features"
 
 
@@ -384,7 +384,7 @@ def _pass_case(
 
 
 TWO_PASSES = Exercise(
-    id="15.3",
+    id="15C",
     title="Two passes",
     function="my_low_rank",
     difficulty=3,
@@ -412,7 +412,7 @@ TWO_PASSES = Exercise(
 )
 
 
-# ---------------------------------------------------------------------- 15.4 rows that are safe
+# ---------------------------------------------------------------------- 15D rows that are safe
 EVEN, RIGHT, AGAIN, BORDER, MANY = (
     "no real root",
     "a root on the right alone",
@@ -527,7 +527,7 @@ SAFE_PROPERTIES: tuple[Property, ...] = (
 )
 
 SAFE = Exercise(
-    id="15.4",
+    id="15D",
     title="Rows that are safe",
     function="my_safe_rows",
     difficulty=2,

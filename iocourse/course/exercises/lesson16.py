@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 ONCE, TWICE = "N tokens", "2N tokens"
 
 
-# ------------------------------------------------------------------ 16.1 p times a matrix
+# ------------------------------------------------------------------ 16A p times a matrix
 MANY, ONES = "many tokens", "x of ones"
 WIDE, UNLIKE = "more columns of h than features", "other keys than queries"
 
@@ -70,7 +70,7 @@ def _no_wider_than_the_inputs(trial: Trial) -> str | None:
 
 
 PRODUCT = Exercise(
-    id="16.1",
+    id="16A",
     title="p times a matrix",
     function="my_p_times",
     difficulty=3,
@@ -96,7 +96,7 @@ PRODUCT = Exercise(
 )
 
 
-# ------------------------------------------------------------------ 16.2 features, pulled back
+# ------------------------------------------------------------------ 16B features, pulled back
 LINEAR, POWERS, DEEP = "degree 1", "one coordinate", "degree 4"
 MANY_COORDINATES = "many coordinates"
 PASSES = 10  # as many numbers as df has may be computed so often; a slope of all features in x needs d times
@@ -141,7 +141,7 @@ def _one_pass(trial: Trial) -> str | None:
 
 
 PULL_BACK = Exercise(
-    id="16.2",
+    id="16B",
     title="The features, pulled back",
     function="my_pull_back",
     difficulty=3,
@@ -166,7 +166,7 @@ PULL_BACK = Exercise(
 )
 
 
-# ------------------------------------------------------------------ 16.3 two sweeps
+# ------------------------------------------------------------------ 16C two sweeps
 EVEN, ODD = "even degree", "odd degree"
 
 
@@ -238,7 +238,7 @@ def dense_gradients(Q: Array, K: Array, V: Array, dO: Array, g: int) -> tuple[Ar
 
 
 SWEEPS = Exercise(
-    id="16.3",
+    id="16C",
     title="The gradient in two sweeps",
     function="my_two_sweeps",
     difficulty=4,
@@ -265,7 +265,7 @@ SWEEPS = Exercise(
 )
 
 
-# ------------------------------------------------------------------ 16.4 causal, by tiles
+# ------------------------------------------------------------------ 16D causal, by tiles
 INSIDE, RAGGED, NOW, LATER = "one tile", "ragged last tile", "as it is", "with another future"
 CUT = 17  # rows before it are the same in both
 HIDDEN_HIGH = ", large scores hidden"
@@ -364,7 +364,7 @@ def _rows_of(trials: Sequence[Trial], label: str, rows: int) -> Array:
 
 
 CAUSAL = Exercise(
-    id="16.4",
+    id="16D",
     title="Causal, tile by tile",
     function="my_causal",
     difficulty=3,

@@ -30,7 +30,7 @@ from ..untouched import after, results_stay
 Array = NDArray[np.float64]
 
 
-# ------------------------------------------------------------------ 17.1 two laws of growth
+# ------------------------------------------------------------------ 17A two laws of growth
 POWER, EXPONENTIAL = "power", "exponential"
 
 
@@ -101,7 +101,7 @@ def _nearer_law(trial: Trial) -> str | None:
 
 
 GROWTH = Exercise(
-    id="17.1",
+    id="17A",
     title="Which law?",
     function="my_growth",
     difficulty=2,
@@ -125,7 +125,7 @@ GROWTH = Exercise(
 )
 
 
-# ------------------------------------------------------------------ 17.2 logits that cannot grow
+# ------------------------------------------------------------------ 17B logits that cannot grow
 ZERO, TINY, HEADS = "a row of zeros", "rows of every size", "heads in front"
 
 
@@ -216,7 +216,7 @@ def _across(trial: Trial, found: Pair) -> str | None:
 
 
 BOUNDED = Exercise(
-    id="17.2",
+    id="17B",
     title="Logits that cannot grow",
     function="my_bounded",
     difficulty=3,
@@ -245,7 +245,7 @@ BOUNDED = Exercise(
 )
 
 
-# ------------------------------------------------------------------ 17.3 what a printed error says
+# ------------------------------------------------------------------ 17C what a printed error says
 def _range_cases(rng: np.random.Generator) -> list[Case]:
     """Printed errors from zero to just below 1 and beyond, from where there is no upper end."""
     printed = [
@@ -300,7 +300,7 @@ def usual_error_at(theirs: float, angle: float) -> float | None:
 
 
 RANGE = Exercise(
-    id="17.3",
+    id="17C",
     title="What a printed error says",
     function="my_usual_range",
     difficulty=2,
@@ -324,7 +324,7 @@ RANGE = Exercise(
 )
 
 
-# ------------------------------------------------------------------ 17.4 the final project
+# ------------------------------------------------------------------ 17D the final project
 EXACT = ("flash_optimal", "small_cache")
 SPARSE = ("window", "block_sparse")
 LOW_RANK = "low_rank"
@@ -538,7 +538,7 @@ def _exact_where_it_costs_nothing(trial: Trial, a: Answer) -> str | None:
 
 
 CHOICE = Exercise(
-    id="17.4",
+    id="17D",
     title="Choose and defend",
     function="my_choice",
     difficulty=4,

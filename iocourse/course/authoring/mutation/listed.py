@@ -12,7 +12,7 @@ Entry = tuple[str, ...]  # why, the line before, one or more lines after
 
 # No mistakes: the answer is right, or differs only where the exercise does not ask.
 EQUIVALENT: dict[str, tuple[Entry, ...]] = {
-    "0.1": (
+    "0A": (
         (
             "K and V have as many words each",
             "return words_Q + words_K + words_V + words_O",
@@ -20,7 +20,7 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "return words_Q + words_K + words_K + words_O",
         ),
     ),
-    "1.1": (
+    "1A": (
         (
             "the arrays have two axes, so that axis 1 is the last",
             "E = np.exp(S - S.max(axis=-1, keepdims=True))",
@@ -32,35 +32,35 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "return E / E.sum(axis=1, keepdims=True)",
         ),
     ),
-    "1.2": (
+    "1B": (
         (
             "np.where takes the 1.0 and 0.0 of np.tri for true and false",
             "S = np.where(np.tri(len(S), dtype=bool), S, -np.inf)",
             "S = np.where(np.tri(len(S)), S, -np.inf)",
         ),
     ),
-    "1.3": (
+    "1C": (
         (
             "the arrays have two axes, so that axis 1 is the last",
             "D = (P * dP).sum(axis=-1, keepdims=True)",
             "D = (P * dP).sum(axis=1, keepdims=True)",
         ),
     ),
-    "1.4": (
+    "1D": (
         (
             "np.where takes the 1.0 and 0.0 of np.tri for true and false",
             "S = np.where(np.tri(len(S), dtype=bool), S, -np.inf)",
             "S = np.where(np.tri(len(S)), S, -np.inf)",
         ),
     ),
-    "2.2": (
+    "2B": (
         (
             "A has as many columns as B has rows",
             "for k in m.blocks(depth, 1):",
             "for k in m.blocks(_, 1):",
         ),
     ),
-    "2.3": (
+    "2C": (
         (
             "a tile with more rows or columns than the matrix moves and holds what one of its size does",
             "tiles = [(bm, min(n, (M - bm) // (bm + 1))) for bm in range(1, m + 1) if 2 * bm + 1 <= M]",
@@ -82,7 +82,7 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "return min(tiles, key=lambda tile: costs.matmul(m, n, M, bm=tile[0], bn=tile[1]).total)",
         ),
     ),
-    "2.4": (
+    "2D": (
         (
             "every tile on or below the diagonal is made once, in whatever order, and sums only round",
             "for i in m.blocks(rows, b):",
@@ -99,7 +99,7 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "for j in reversed(list(m.blocks(rows, b))):",
         ),
     ),
-    "3.2": (
+    "3A": (
         (
             "what l and o hold before the first score is multiplied by exp(-inf - m) = 0",
             "m, l = (-np.inf, 0.0)",
@@ -107,7 +107,7 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "m, l = (-np.inf, -1.0)",
         ),
     ),
-    "3.5": (
+    "3B": (
         (
             "what l and o hold before the first score is multiplied by exp(-inf - m) = 0",
             "m, l, o = (-np.inf, 0.0, 0.0)",
@@ -128,7 +128,7 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "return o / l if l > 1 else o",
         ),
     ),
-    "3.6": (
+    "3C": (
         (
             "minus infinity less any number is minus infinity, whose exponential is 0",
             "shift = m if m > -np.inf else 0.0",
@@ -136,7 +136,7 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "shift = m if m > -np.inf else -1.0",
         ),
     ),
-    "3.8": (
+    "3D": (
         (
             "the words are the same, and the check leaves a second tile of scores to spare",
             "for i in m.blocks(N, Br):",
@@ -149,7 +149,7 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "for j in m.blocks(n, Br):",
         ),
     ),
-    "4.2": (
+    "4B": (
         (
             "the first sweep moves the same words in any blocks, and holds fewer than the second",
             "for i in m.blocks(N, Br):  (1 of 2)",
@@ -157,21 +157,21 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "for i in m.blocks(N, Bc):",
         ),
     ),
-    "5.2": (
+    "5B": (
         (
             "each weight is computed anew from its own score, in whatever order",
             "for j in range(1, n):",
             "for j in reversed(list(range(1, n))):",
         ),
     ),
-    "5.3": (
+    "5C": (
         (
             "NumPy's whole numbers are whole numbers",
             "return int((pairs @ v.astype(int) * o).sum())",
             "return (pairs @ v.astype(int) * o).sum()",
         ),
     ),
-    "5.4": (
+    "5D": (
         (
             "at R = 3d² both forms give d³",
             "return (R + d * d) ** 2 / (16 * d) if 3 * d * d <= R else (R / 3) ** 1.5",
@@ -201,7 +201,7 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "most = max(most, T * int(N * N * d / F(M + T)))",
         ),
     ),
-    "6.4": (
+    "6A": (
         (
             "q, k, v, do and o have d columns each",
             "s = q @ k.T / np.sqrt(q.shape[1])",
@@ -209,7 +209,7 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "s = q @ k.T / np.sqrt(v.shape[1])",
         ),
     ),
-    "6.6": (
+    "6B": (
         (
             "the first sweep moves the same words in any blocks, and holds fewer than the second",
             "for i in m.blocks(N, Br):  (1 of 2)",
@@ -217,14 +217,14 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "for i in m.blocks(N, Bc):",
         ),
     ),
-    "7.2": (
+    "7B": (
         (
             "slow memory may be larger than what is used of it",
             "O, S = (m.new('O', (N, d)), m.new('S', (min(Br, N), N)))",
             "O, S = (m.new('O', (N, d)), m.new('S', (Br, N)))",
         ),
     ),
-    "7.3": (
+    "7D": (
         (
             "the fewest words are the same from either end",
             "for Bd in range(1, d + 1):",
@@ -268,14 +268,14 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "for Br in range(1, N + 2):",
         ),
     ),
-    "7.5": (
+    "7C": (
         (
             "slow memory may be larger than what is used of it",
             "O, S = (m.new('O', (N, d)), m.new('S', (min(Br, N), N)))",
             "O, S = (m.new('O', (N, d)), m.new('S', (Br, N)))",
         ),
     ),
-    "8.1": (
+    "8A": (
         (
             "NumPy's whole numbers are whole numbers",
             "keys_met = int((tiles @ np.array(widths)).sum())",
@@ -287,7 +287,7 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "keys_met = int((tiles @ widths).sum())",
         ),
     ),
-    "8.2": (
+    "8B": (
         (
             "blocks are disjoint and each is met once: their order moves no other words",
             "for i in m.blocks(N, Br, alike=mask.alike):",
@@ -304,7 +304,7 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "for needed in reversed(list(mask.columns(i.start, i.stop))):",
         ),
     ),
-    "8.3": (
+    "8C": (
         (
             "tiles may be freed, and keys of a window met, in whatever order",
             "for tile in ring.popleft():",
@@ -316,7 +316,7 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "for k, v in reversed(list(ring)):",
         ),
     ),
-    "9.1": (
+    "9A": (
         (
             "the fewest words are the same from either end; of equals any is right",
             "for sweep in sweeps[state]:",
@@ -328,14 +328,14 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "return min(found)",
         ),
     ),
-    "9.3": (
+    "9C": (
         (
             "either way there is one block, of all keys",
             "for j in m.blocks(N, N):",
             "for j in m.blocks(N, N + 1):",
         ),
     ),
-    "15.1": (
+    "15A": (
         (
             "scalar products do not depend on the order of the features",
             "for l in range(g + 1):",
@@ -352,7 +352,7 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "columns.append(X[:, axes].prod(axis=1) / np.sqrt(orders))",
         ),
     ),
-    "15.2": (
+    "15B": (
         (
             "a real root comes out with an imaginary part of 0 or of rounding, far within either tolerance",
             "real = roots.real[abs(roots.imag) < 1e-09 * (1 + abs(roots))]",
@@ -383,14 +383,14 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "if largest < error:",
         ),
     ),
-    "15.3": (
+    "15C": (
         (
             "column 0 of o is not looked at again",
             "o[:, 1:] /= o[:, :1]",
             "o[:, 0:] /= o[:, :1]",
         ),
     ),
-    "15.4": (
+    "15D": (
         (
             "a real root comes out with an imaginary part of 0 or of rounding, far within either tolerance",
             "real = roots.real[abs(roots.imag) < 1e-09 * (1 + abs(roots))]",
@@ -403,7 +403,7 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "real = roots.real[abs(roots.imag) < 1e-09 * (0 + abs(roots))]",
         ),
     ),
-    "16.1": (
+    "16A": (
         (
             "the arrays have as many rows, as the docstring says",
             "Ve = np.hstack([h, np.ones((len(h), 1))])",
@@ -423,7 +423,7 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "for g, v in zip(Ge.T, Ve.T, strict=False):",
         ),
     ),
-    "16.3": (
+    "16C": (
         (
             "dividing by -1 is multiplying by -1",
             "ge *= -1.0",
@@ -435,7 +435,7 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "pass",
         ),
     ),
-    "16.4": (
+    "16D": (
         (
             "Q, K and V have N rows each",
             "V1 = np.hstack([V, np.ones((len(V), 1))])",
@@ -453,7 +453,7 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "for at in range(0, len(V), B):",
         ),
     ),
-    "17.1": (
+    "17A": (
         (
             "polyfit takes whole numbers for floats by itself",
             "for places in (np.log(layers), np.array(layers, dtype=float)):",
@@ -465,7 +465,7 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "return (*slopes, 'power' if off[0] < off[1] else 'exponential')",
         ),
     ),
-    "17.2": (
+    "17B": (
         (
             "where the norm is 0 the outer np.where, or a row of zeros, leaves nothing of it",
             "safe = np.where(norms > 0, norms, 1)",
@@ -477,7 +477,7 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "return (length * U, np.where(norms > 0, length / norms * across, 0))",
         ),
     ),
-    "17.4": (
+    "17D": (
         (
             "where there are no tiles, any default from 1 on passes",
             "if min(tiles.values(), default=1) < 1:",
@@ -562,7 +562,7 @@ EQUIVALENT |= OF_KERNELS
 
 # Mistakes that a check accepts, always or by chance. They count against the score.
 OPEN: dict[str, tuple[Entry, ...]] = {
-    "13.3": (
+    "13C": (
         (
             "a barrier between threads, and the interpreter has none; the line is given",
             "tl.debug_barrier()",

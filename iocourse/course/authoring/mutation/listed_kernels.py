@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
-    "10.3": (
+    "10C": (
         (
             "m starts at minus infinity: what l begins with is multiplied by exp(-inf) = 0",
             "m, l = (-float('inf'), 0.0)",
@@ -52,7 +52,7 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "s = tl.load(X + row * s_x + j, mask=j < n, other=-10000.0)",
         ),
     ),
-    "10.4": (
+    "10D": (
         (
             "another depth of the pieces: the same words and, but for rounding, the same sums",
             "my_product_kernel[grid](A, B, C, m, n, k, A.stride(0), B.stride(0), BM=BM, BN=BN, BK=BK)",
@@ -94,7 +94,7 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "C = B.new_empty(m, n)",
         ),
     ),
-    "11.1": (
+    "11A": (
         (
             "rows that do not exist are computed and never stored, whatever they hold",
             "q = tl.load(Q + i[:, None] * d + c, mask=i[:, None] < N, other=0.0)",
@@ -128,7 +128,7 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "BM=BM, BN=BM)",
         ),
     ),
-    "11.2": (
+    "11B": (
         (
             "loads of keys that all exist may have a mask too: it turns no lane off, and words are the same",
             "if MASKED:  (1 of 2)",
@@ -189,7 +189,7 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "acc, m, l = absorb(acc, m, l, q, i, start, K, V, N, scale, BN, False, d, BN)",
         ),
     ),
-    "11.3": (
+    "11C": (
         (
             "rows that do not exist are computed and never stored, whatever they hold",
             "q = tl.load(Q + i[:, None] * d + c, mask=i[:, None] < Nq, other=0.0)",
@@ -239,7 +239,7 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "d ** (-0.5), d=d, BM=BM, BN=BN)",
         ),
     ),
-    "11.4": (
+    "11D": (
         (
             "rows that do not exist are computed and never stored, whatever they hold",
             "q = tl.load(Q + i[:, None] * q_strides[2] + c, mask=i[:, None] < N, other=0.0)",
@@ -286,7 +286,7 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "O.stride()[:3], H, H // V.shape[1], N, 1.4426950408889634 * d ** (-0.5), d=d, BM=BM, BN=BN)",
         ),
     ),
-    "12.3": (
+    "12A": (
         (
             "rows that do not exist are computed and never stored, whatever they hold",
             "o = tl.load(O + head * o_head + i[:, None] * o_row + c, mask=there, other=0.0)",
@@ -302,7 +302,7 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "do = tl.load(dO + head * do_head + i[:, None] * do_row + c, mask=there, other=-1.0)",
         ),
     ),
-    "12.4": (
+    "12B": (
         (
             "rows that do not exist are computed and never stored, whatever they hold",
             "q = tl.load(Q + rows, mask=there, other=0.0)",
@@ -363,7 +363,7 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "def my_dq(Q, K, V, O, dO, LSE, BM=32, BN=32, causal=True):",
         ),
     ),
-    "12.5": (
+    "12C": (
         (
             "rows of keys that do not exist are computed and never stored, whatever they hold",
             "k = tl.load(K + columns, mask=there, other=0.0)",
@@ -416,7 +416,7 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "def my_dk_dv(Q, K, V, dO, LSE, D, BM=32, BN=32, causal=True):",
         ),
     ),
-    "12.6": (
+    "12D": (
         (
             "keys that do not exist have the weight 0, and 0 times any finite number is 0",
             "k = tl.load(K + columns, mask=there, other=0.0)",
@@ -473,7 +473,7 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "def my_fused(Q, K, V, O, dO, LSE, BM=32, BN=32, causal=True):",
         ),
     ),
-    "13.2": (
+    "13B": (
         (
             "tiles of keys past the last hold no pair that is seen, and are listed nowhere",
             "rows, columns = (-(-Nq // BM), -(-Nk // BN))",
@@ -530,7 +530,7 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "BN), order.astype(np.int32))",
         ),
     ),
-    "13.3": (
+    "13C": (
         (
             "start is 0, or BN at least",
             "come = tl.where(start > 0, N, 0)",
@@ -566,7 +566,7 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "(-0.5), BM=BM, BN=BN, BD=BN)",
         ),
     ),
-    "13.4": (
+    "13D": (
         (
             "rows that do not exist are computed and never stored, whatever they hold",
             "q = tl.load(Q + i[:, None] * d + c, mask=i[:, None] < Nq, other=0.0)",
@@ -594,7 +594,7 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "safe = tl.where(nothing, 2.0, l)",
         ),
     ),
-    "14.2": (
+    "14B": (
         (
             "the bytes alone are taken, and they do not depend on the bandwidth",
             "moved, _ = my_decode_step(B, H, H_kv, N, d, itemsize, gbytes_per_s)",
@@ -612,7 +612,7 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "return (max(multiplying, moving), 'memory' if moving >= multiplying else 'products')",
         ),
     ),
-    "14.3": (
+    "14C": (
         (
             "parts beyond the last have the weight 0, and 0 times any finite number is 0",
             "o = tl.load(O_parts + at[:, None] * d + c, mask=p[:, None] < parts, other=0.0)",
@@ -647,7 +647,7 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "tl.store(LSE + row, tl.where(total == 0.0, float('-inf'), m + tl.log(total)))",
         ),
     ),
-    "14.4": (
+    "14D": (
         (
             "rows that do not exist are computed and never stored, whatever they hold",
             "q = tl.load(Q + rows, mask=i[:, None] < end, other=0.0)",
