@@ -180,6 +180,16 @@ def _with_run(cell: Json, run: Json) -> Json:
     return cell | {"outputs": run["outputs"], "execution_count": run["execution_count"]}
 
 
+def with_shown_outputs(student: Json, solved: Json) -> Json:
+    """The student's notebook with the saved outputs of its cells tagged `shown`: seen before any has run."""
+    outputs = {cell["id"]: cell["outputs"] for cell in _code(solved)}
+    cells = [
+        cell | {"outputs": outputs[cell["id"]]} if "shown" in cell["metadata"].get("tags", []) else cell
+        for cell in student["cells"]
+    ]
+    return student | {"cells": cells}
+
+
 def run_solved(lesson: Lesson, root: Path) -> Json:
     """The lesson's solved notebook with fresh outputs, normalised.
 
@@ -229,8 +239,9 @@ def release(root: Path, *, force: bool = False, only: Sequence[str] = ()) -> lis
     for lesson in steps(read_lessons(root, read_project(root), only), "lessons built"):
         path = Path("solutions") / f"{lesson.stem}.ipynb"
         kept = None if force else with_saved_outputs(lesson.solved, root / path)
-        texts[path] = to_text(kept or run_solved(lesson, root))
-        texts[Path("lessons") / path.name] = to_text(lesson.student)
+        ran = kept or run_solved(lesson, root)
+        texts[path] = to_text(ran)
+        texts[Path("lessons") / path.name] = to_text(with_shown_outputs(lesson.student, ran))
     texts |= {Path("README.md"): text} if (text := readme_with_table(root)) else {}
     texts |= {PAGE: page} if (page := guide_page(root)) else {}
     changed = [path for path, text in texts.items() if _read(root / path) != text]
@@ -270,7 +281,8 @@ def _lesson_problems(lesson: Lesson, root: Path, labels: Collection[str]) -> Ite
     kept = with_saved_outputs(lesson.solved, path)
     if kept is None or to_text(kept) != _read(path):
         yield f"solutions/{lesson.stem}.ipynb is stale: run iocourse release"
-    if to_text(lesson.student) != _read(root / "lessons" / path.name):
+    student = with_shown_outputs(lesson.student, kept or lesson.solved)
+    if to_text(student) != _read(root / "lessons" / path.name):
         yield f"lessons/{lesson.stem}.ipynb is stale: run iocourse release"
     for n, cell in enumerate((kept or lesson.solved)["cells"]):
         for fault in execution.faults(cell, cell.get("outputs", [])):
