@@ -108,7 +108,7 @@ hint("0A", count=False)
 #
 # Before each measurement stands a **prediction**. `predict` writes your guess down, `measured` sets it beside what came out. Nothing depends on being right; a number you have committed to makes you look twice.
 #
-# **Predict** (guess). A model that writes has one new query at a time. It meets 4,096 keys, $d = 64$. At the least, how many percent of the words of 4,096 queries does it cost? Write a number in place of the dots. (1 minute)
+# **Predict** (guess). A model that writes has one new query at a time. It meets 4,096 keys, $d = 64$. At the least, how many percent of the words of 4,096 queries does it cost? Write a number in place of the dots.
 
 # %% tags=["predict"]
 predict("0.1", percent=1)  #> predict("0.1", percent=...)
@@ -145,7 +145,7 @@ print(progress.table(progress.load()))
 #
 # ($O(\cdot)$ with brackets is an order of growth, and has nothing to do with the output $O$. HBM is the slow memory of a GPU.)
 #
-# **Predict** (guess). Write `True` or `False` for each. In lesson 04 you count the words yourself, and the answers you give here come back beside your counts. (2 minutes)
+# **Predict** (guess). Write `True` or `False` for each. In lesson 04 you count the words yourself, and the answers you give here come back beside your counts.
 
 # %% tags=["predict", "quiz"]
 predict("0.2", constant_traffic=False, linear_traffic=True, smaller_tiles_move_less=True)  #> predict("0.2", constant_traffic=..., linear_traffic=..., smaller_tiles_move_less=...)
@@ -173,7 +173,7 @@ def x_comes_anew(m, A, x, *, b):
 
 
 # %% [markdown]
-# **Predict** (compute). With $A$ of 100 rows and 50 columns as before, and blocks of 10 rows: how many words does the machine count? (2 minutes)
+# **Predict** (compute). With $A$ of 100 rows and 50 columns as before, and blocks of 10 rows: how many words does the machine count?
 
 # %% tags=["predict"]
 predict("0.3", words=5_150)  #> predict("0.3", words=...)
@@ -261,7 +261,7 @@ whole.ledger
 #
 # An algorithm with $I$ below the chip's figure waits for memory. Attention needs $2 N_q N_k d$ multiply-adds: $d$ for each score, and again $d$ to weight the values by it.
 #
-# **Predict** (guess). One query meets 4,096 keys, $d = 64$. How many multiply-adds does it do for each word moved, if it moves as few words as possible? (1 minute)
+# **Predict** (guess). One query meets 4,096 keys, $d = 64$. How many multiply-adds does it do for each word moved, if it moves as few words as possible?
 # <!-- 40 from https://images.nvidia.com/aem-dam/en-zz/Solutions/data-center/nvidia-ampere-architecture-whitepaper.pdf -->
 
 # %% tags=["predict"]
