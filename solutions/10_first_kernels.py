@@ -291,7 +291,7 @@ for length in (128, 100):
 # %% [markdown]
 # With 128 words, two whole blocks, there is nothing to mask and all is well. With 100 words the second program reaches for 28 words that are not there: `OutsideEveryArray`. This is a help and no proof. Where the overhang lies inside the array, as the columns beside `X` in `room` do, nobody complains, whatever becomes of the values.
 #
-# <!-- exercise 10B --> Write the kernel; the launcher stands there. `X` may be any view, so both of its strides count. `Y` is new and lies row by row, so its strides are known. The tile is loaded as it lies in `X`: where does its element $(i, j)$ go? The check gives sizes that are no multiples of the tile, slices and transposes, and compares the words with $2 \cdot \text{rows} \cdot \text{columns}$. While a check runs, torch may make tensors and views, but neither copy nor compute. If you are stuck after six minutes, run `hint("10B")` in a cell of your own.
+# <!-- exercise 10B --> Write the kernel; the launcher stands there. `X` may be any view, so both of its strides count. `Y` is new and lies row by row, so its strides are known. The tile is loaded as it lies in `X`: where does its element $(i, j)$ go? The check gives sizes that are no multiples of the tile, slices and transposes, compares the words with $2 \cdot \text{rows} \cdot \text{columns}$, and asks that each program write some of them. While a check runs, torch may make tensors and views, but neither copy nor compute. If you are stuck after six minutes, run `hint("10B")` in a cell of your own.
 # <!-- 28 = 128 - 100 -->
 
 # %% tags=["exercise"] name="ex-10B"

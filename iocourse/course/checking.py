@@ -22,7 +22,7 @@ RUNS = "runs without an error"
 OWN = "is your own work"
 UNWRITTEN = "not written yet"
 NOT_TRIED = "not tried"
-REUSED = "a later call of your function writes into what this one returned; make a new array in each call"
+REUSED = "a later call writes into what your function returned before; make a new array in each call"
 
 
 Verdict = tuple[str, str | None]

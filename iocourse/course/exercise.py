@@ -137,8 +137,13 @@ def call(student: Callable[..., Any], case: Case) -> Trial:
     value = settled(returned)
     changed = [name for name, given in case.inputs.items() if differs(given, inputs[name])]
     if changed:
-        raise ValueError(f"your function changes {', '.join(changed)}, which belongs to the caller")
+        raise not_yours(changed)
     return Trial(case, value=value, returned=(value, returned))
+
+
+def not_yours(names: Sequence[str], wrote: str = "your function changes") -> ValueError:
+    """What is raised where inputs of these names were written into, and what did it."""
+    return ValueError(f"{wrote} {', '.join(names)}, which belongs to the caller")
 
 
 def differs(given: Any, now: Any) -> bool:

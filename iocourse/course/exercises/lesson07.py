@@ -402,7 +402,7 @@ def call_and_count(student: Callable[..., Any], case: Case) -> Trial:
     """Call a plain function; tell how often it calls those it is handed."""
     trial = call(student, case)
     calls = {name: case.inputs[name].calls for name in ("forward", "backward")}
-    return CallsTrial(case, trial.value, trial.ledger, trial.error, calls=calls)
+    return CallsTrial(**vars(trial), calls=calls)
 
 
 def _called_once(trial: Trial) -> str | None:
