@@ -226,6 +226,7 @@ def test_the_segments_of_F3_in_section_5_9():
     for N, d, Br in ((8, 2, 4), (9, 3, 3), (12, 1, 6)):
         run, M = list(f3_words(N, d, Br)), 2 * Br * d + d
         assert sum(event == "in" for event, _ in run) == costs.flash_optimal(N, d, Br=Br, Bc=1).total
+        assert allowed({word for _, word in run}, N, d) == N * N * d
         for T in range(1, 3 * M):
             for words in solved("5E")(run, T):
                 assert len(words) <= M + T
