@@ -247,7 +247,7 @@ explore.pebble_player(pebbling.softmax_row(3))
 # %% [markdown]
 # ## 5.5 Where searching ends
 #
-# The smallest attention of interest has three queries, three keys and $d = 1$:
+# Three queries, three keys and $d = 1$ make a graph of 42 vertices:
 
 # %%
 try:

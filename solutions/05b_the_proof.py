@@ -244,7 +244,7 @@ for _ in range(14):  # events
         if (n, away) == (1, 0):
             fewest[entries] = min(reads, fewest.get(entries, reads))
 for entries, reads in sorted(fewest.items()):
-    print(f"{entries} entries: at least {reads} reads")
+    print(f"entries {entries}: reads at least {reads}")
 measured("5.9", reads=fewest[4])
 
 # %% [markdown]
