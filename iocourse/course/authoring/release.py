@@ -107,15 +107,24 @@ def _install_lines(project: Project) -> tuple[str, ...]:
 
 
 def _with_badges(cells: list[Cell], stem: str, project: Project) -> list[Cell]:
+    """Under the title links to both notebooks in Colab, and to all that the lesson links to beside itself:
+    a notebook that is opened alone has no neighbours.
+    """
     title = cells[0]
-    links = " · ".join(
-        f"[{name}]({project.colab(f'{folder}/{stem}.ipynb')})"  # words, not a badge from another server
-        for name, folder in (("exercises", "lessons"), ("solutions", "solutions"))
-    )
-    return [
-        replace(title, lines=(title.lines[0], "", f"Open in Colab: {links}", *title.lines[1:])),
-        *cells[1:],
+    text = "\n".join(line for cell in cells if cell.kind == "markdown" for line in cell.lines)
+    targets = [target for target in dict.fromkeys(LINK.findall(text)) if target.endswith((".ipynb", ".md"))]
+    links = [  # words, not a badge from another server
+        ("exercises", project.colab(f"lessons/{stem}.ipynb")),
+        ("solutions", project.colab(f"solutions/{stem}.ipynb")),
+        *((Path(target).stem, _online(target, project)) for target in targets),
     ]
+    line = "Open in Colab: " + " · ".join(f"[{name}]({address})" for name, address in links)
+    return [replace(title, lines=(title.lines[0], "", line, *title.lines[1:])), *cells[1:]]
+
+
+def _online(target: str, project: Project) -> str:
+    path = f"lessons/{target.removeprefix('./')}"
+    return project.colab(path) if target.endswith(".ipynb") else project.page(path)
 
 
 def _json_cell(cell: Cell, cell_id: str, *, solved: bool) -> Json:
