@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ...bounds.whole_rows import BACKWARD, FORWARD, PairOfPass
 from ...console import table
+from ...guard import library_answer
 from ..draw.figure import example, figure
 from ..draw.palette import GRID, INK, ORANGE, QUIET, SKY, Fill
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, titled
@@ -32,6 +33,7 @@ class Step(NamedTuple):
 @example(["load k", "load v", "load q", "o enters", "o leaves", "drop q"], pair=FORWARD)
 @example(["load q", "load do", "dq enters", "load k", "load v", "dq leaves"], title="The first sweep")
 @figure
+@library_answer
 def pair_walk(walk: Sequence[str], *, pair: PairOfPass = BACKWARD, title: str | None = None) -> Picture:
     """A bar for each row of the pair while it is in fast memory; below it what each event is charged.
 
