@@ -1,5 +1,6 @@
-"""Exercises of lesson 06: a tile of score gradients, the fused backward pass, sweeps, the sweep for dQ; and of
-its second evening: what a pair is charged.
+"""Exercises of lesson 06: a tile of score gradients, the fused backward pass, sweeps, the sweep for dQ.
+
+Of its second evening: what a pair is charged.
 """
 
 from __future__ import annotations
