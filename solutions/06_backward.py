@@ -34,7 +34,7 @@ explore.backward_tile("columns", d=8, Br=4, Bc=16, title="One tile")
 # %% [markdown]
 # Blue is what stays in fast memory, for a block of keys; hatched is what a block of queries brings as it passes by, and $dQ$ it takes away again. Inside, four matrices are made for these pairs alone, and none of them ever leaves. Where $L$ and $D$ come from, one word a row, is the subject of sections 6.3 and 6.4; what should stay and what should pass, that of the others.
 #
-# First the formulas. Lesson 01 went back from there step by step. Here are its formulas for single words, since words are what we are going to count. The forward pass,
+# First the formulas. Lesson 01 went back from $O$ step by step. Here are its formulas for single words, since words are what we are going to count. The forward pass,
 #
 # $$ s_{ij} = \frac{1}{\sqrt d}\sum_c q_{ic} k_{jc}, \qquad p_{ij} = \frac{e^{s_{ij}}}{\sum_{j'} e^{s_{ij'}}}, \qquad o_{ic} = \sum_j p_{ij} v_{jc} , \tag{6.1} $$
 #

@@ -37,7 +37,7 @@ B4 = ["load q", "load do", "dq enters", "load k", "load v", "drop k", "drop v", 
 explore.pair_walk(B4, title="One pair in B4")
 
 # %% [markdown]
-# First the query's rows stay and the pair's key comes by, for $dq$; later the key's rows stay and the query comes by, for $dk$ and $dv$. Below stands what each event pays, one for each row of the other side that it finds. Together that is 14, the constant of B4, and section 6.11 shows that no order of whole rows lets a pair off with less. First what is proved, and for whom.
+# First the query's rows stay and the pair's key comes by, for $dq$; later the key's rows stay and the query comes by, for $dk$ and $dv$. Below stands what each event pays, one for each row of the other side that it finds. Together that is 14, the constant of B4. Section 6.11 asks whether a pair can get by with less, and what that would cost the others. First what is proved, and for whom.
 #
 # The compulsory traffic gives $W \ge 7Nd$: $Q$, $K$, $V$, $dO$ in, $dQ$, $dK$, $dV$ out, with the row statistics as a gift (bound `compulsory_backward`). Beyond that there are two theorems, both derivations of this course.
 #

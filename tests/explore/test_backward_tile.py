@@ -1,5 +1,7 @@
 """The picture of a tile has the words of the schedules it stands for, and refuses what it cannot draw."""
 
+import re
+
 import pytest
 
 from iocourse import costs, explore
@@ -10,9 +12,8 @@ TILES = (N // Br) * (N // Bc)
 
 def words(picture, does=""):
     """The arrays listed beside the picture, with their words, of those that do this."""
-    lines = [line.replace("made here", " made here").split("  ") for line in picture.numbers.splitlines()[1:]]
-    cells = [[cell.strip() for cell in line if cell.strip()] for line in lines]
-    return {name: int(count.replace(",", "")) for name, count, fate in cells if fate.startswith(does)}
+    cells = [re.split(r"\s{2,}", line) for line in picture.numbers.splitlines()[1:]]
+    return {name: int(count.replace(",", "")) for name, fate, count in cells if fate.startswith(does)}
 
 
 def test_the_tile_of_B3_has_its_footprint_and_what_it_moves():

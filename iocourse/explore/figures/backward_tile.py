@@ -157,9 +157,9 @@ def _in_words(
     alt += "those of its keys above. " + " ".join(_fate(fill, does, arrays) for fill, does in FATES.items())
     alt = f"{alt.strip()} In the tile {'; '.join(makes)} are made and never leave. "
     alt += f"Then {'; '.join(ADDS[name] for name in wanted)}."
-    lines = [[array.name, f"{array.words:,}", f"{FATES[array.fill]}"] for array in arrays]
-    lines += [[", ".join(_made(makes)), f"{pairs:,}", "made here, never leave"]]
-    return alt, table([["rows of", "words", "what they do"], *lines], left=0)
+    lines = [[array.name, FATES[array.fill], f"{array.words:,}"] for array in arrays]
+    lines += [[", ".join(_made(makes)), "made here, never leave", f"{pairs:,}"]]
+    return alt, table([["", "", "words"], *lines], left=2)
 
 
 def _fate(fill: Fill, does: str, arrays: Sequence[Array]) -> str:

@@ -128,9 +128,12 @@ def _key(y: float) -> Iterator[Element]:
 
 # ---------------------------------------------------------------------- and in words
 def _in_words(heading: str, steps: Sequence[Step]) -> tuple[str, str]:
-    lines = [[step.event, str(step.charge), " ".join(step.done)] for step in steps]
+    lines = [
+        [step.event, " ".join(step.done), str(step.charge)] for step in steps if step.charge or step.done
+    ]
+    paid = sum(step.charge for step in steps)
     tasks = [f"{listed(step.done)} at {step.event!r}" for step in steps if step.done]
     alt = f"{heading} in {len(steps)} events. A bar for each of its rows while it is in fast memory: "
     alt += f"{'; '.join(f'{step.event} pays {step.charge}' for step in steps)}. "
     alt += f"Where all rows of a task are there together: {'; '.join(tasks) or 'nowhere'}."
-    return alt, table([["event", "pays", "task done"], *lines], left=0)
+    return alt, table([["event", "done", "pays"], *lines, ["all", "", paid]], left=2)
