@@ -318,7 +318,7 @@ for schedule in (schedules.fused_backward, schedules.split_backward):
 # ## Take-away
 #
 # - No order of the class has a constant below 12, and far above $d^2$ none that moves whole rows has one below 14. For rows that are cut, what lies between is open.
-# - What one pair must pay, found by a search over 128 sets, becomes a bound for all schedules at once.
+# - What one pair must pay, found by a search over 128 sets, becomes a bound for all schedules of whole rows at once.
 # - With a mask, count the tiles that are seen, and what comes anyway.
 #
 # ## References
