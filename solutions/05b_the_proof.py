@@ -21,7 +21,7 @@ from itertools import product
 import numpy as np
 
 from iocourse import bounds, explore, pebbling, schedules
-from iocourse.course import attempt, check, hint, measured, predict
+from iocourse.course import attempt, challenge, check, hint, measured, predict
 
 # %% [markdown]
 # ## 5.8 Segments
@@ -497,6 +497,34 @@ for N, d in ((8192, 64), (2**22, 4096)):
 
 # %% [markdown]
 # For large $d$ the schedule tends to 4 $N^2$ words and B′ to 2.12, and we know of nothing in between. Can you do with fewer words, or prove that more are needed? The rules are those of the machine: three distinct arrays in slow memory, $M = d^2$ words of fast memory, exact attention, and a ledger that counts every word. Two places to look: schedules that store some of the scores and make the others again, and the count of products in step 4.
+#
+# The machine is the referee. `challenge` tries a schedule as a check does, on fresh numbers and ragged shapes; then it counts its words at $N = 65{,}536$ and $d = 64$, and says how they stand to the best schedule of the library and to the theorem. There is no budget, and there are no hints. Begin with yours of exercise 4C, so that you see what there is to beat:
+
+# %%
+def my_flash_optimal(m, Q, K, V, *, Br, Bc):
+    """softmax(QKᵀ/√d) V: your schedule of exercise 4C, copied here."""
+    N, d = Q.shape
+    O = m.new("O", (N, d))
+    ### BEGIN SOLUTION the body of yours, as in exercise 4C
+    for i in m.blocks(N, Br):  # stays: q (Br, d), o (Br, d), stats 2·Br
+        with m.load(Q, i) as q, m.zeros(i, d) as o, m.row_stats(i) as stats:
+            q *= d**-0.5
+            for j in m.blocks(N, Bc):
+                with m.load(K, j) as k:     # (Bc, d)
+                    s = q @ k.T             # (Br, Bc)
+                with s, m.load(V, j) as v:  # (Bc, d), in the room K_j has left
+                    stats.update(s, o)
+                    o.add_product(s, v)
+            stats.normalise(o)
+            m.store(o, O, i)
+    return O
+    ### END SOLUTION
+
+
+challenge("forward", my_flash_optimal, Br=30, Bc=1)
+
+# %% [markdown]
+# The least that is known here is 4.1192 $N^2$, by F7d of lesson 07. Your fewest words are kept with your progress.
 #
 # ## Misconceptions
 #

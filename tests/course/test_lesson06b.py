@@ -1,4 +1,4 @@
-"""The second evening of lesson 06: two theorems and their proofs, charges of a pair, a mask, the referee."""
+"""The second evening of lesson 06: two theorems and their proofs, charges of a pair, a mask."""
 
 from itertools import product
 
@@ -126,13 +126,13 @@ def test_B4_is_in_the_class_of_theorem_E_with_t_2d():
         assert at("split_backward", N, d, M).total >= bounds.theorem_E(N, d, M, t=2 * d)
 
 
-# ---------------------------------------------------------------------- charges of whole rows, the referee
+# ---------------------------------------------------------------------- charges of whole rows
 @pytest.fixture(scope="module")
 def defined():
     space = {"np": np, "run": run, "exact": exact, "schedules": schedules, "bounds": bounds}
     space["measured"] = lambda *_, **__: None
     space["explore"] = explore
-    LESSON.define(("verdict", "my_charges"), space)
+    LESSON.define(("my_charges",), space)
     exec(LESSON.code("B3 = ["), space)
     return space
 
@@ -175,19 +175,3 @@ def test_the_walks_shown_are_charged_what_the_text_says(defined):
 def test_the_cheapest_walks(pair, charged, least):
     whole = bounds.whole_rows
     assert whole.cheapest_walk(getattr(whole, pair), getattr(whole, charged)).cost == least
-
-
-def test_the_referee_tells_wrong_gradients_and_every_range_of_words(defined):
-    referee, verdict = defined["referee"], defined["verdict"]
-    fused = schedules.fused_backward
-
-    def exchanged(m, Q, K, V, O, dO, LSE, *, Br, Bc):
-        dQ, dK, dV = fused.body(m, Q, K, V, O, dO, LSE, Br=Br, Bc=Bc)
-        return dQ, dV, dK
-
-    assert referee(exchanged, fused.tiles) == "the gradients are wrong"
-    assert referee(fused, fused.tiles).endswith("of B4: not below B4")
-    told = [verdict(words, 14.3, 14, 12) for words in (14.3, 14.2, 13.9, 11.9)]
-    assert [text.split(":")[0].split(",")[0] for text in told] == [
-        *("not below B4", "below B4", "below what whole rows must pay", "below Theorem C")
-    ]
