@@ -132,6 +132,9 @@ class Window(Mask):
         super().__init__(N)
         self.w = zero_or_more("w", w)
 
+    def __repr__(self) -> str:
+        return super().__repr__().replace("):", f", w={self.w}):")
+
     def columns(self, start: int, stop: int) -> list[Range]:
         """From w before the first row to w after the last."""
         return [(max(0, start - self.w), min(self.N, stop + self.w))]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .doctor.needs_triton import explanation
+from .doctor.needs_triton import require_triton
 from .guard import refuse_in_exam
 from .ledger import Ledger
 
@@ -52,7 +52,8 @@ def count(**tensors: Any) -> Iterator[Ledger]:
         is 0: what a program holds is the compiler's business (see `iocourse.gpu.resources`).
 
     Raises:
-        CannotCount: triton is missing, kernels are compiled here, or this Triton keeps its loads elsewhere.
+        NeedsTriton: torch or triton is missing.
+        CannotCount: kernels are compiled here, or this Triton keeps its loads elsewhere.
         OutsideEveryArray: a kernel's load, store or atomic passes the end of its arrays, as where a mask is
             missing (inside the kernel, so that Triton reports it as an InterpreterError).
         TypeError: a name is given to something that is no tensor.
@@ -83,11 +84,12 @@ def count(**tensors: Any) -> Iterator[Ledger]:
 
 def _interpreter() -> tuple[Any, Any]:
     """Triton's interpreter and the compiling half of its front end, or `CannotCount`."""
+    require_triton()
     try:
         from triton import knobs
         from triton.runtime import interpreter, jit
     except ImportError as error:
-        raise CannotCount(explanation() or str(error)) from None
+        raise CannotCount(str(error)) from None
     native = getattr(interpreter, "_interpreter", None)
     absent = [name for name in HOOKS if not hasattr(native, name)]
     if absent:

@@ -192,18 +192,24 @@ measured("10.3", depth_16=counted_product(32, 32, 16), depth_32=counted_product(
 # %% [markdown]
 # ## 10.4 The same in Triton
 #
-# Triton is a language for kernels inside Python. A function under `@triton.jit` is not run by Python: it is compiled for a GPU, or *interpreted*, one program after the other, with NumPy. Interpreted kernels run anywhere triton does, and their loads and stores can be counted; that is what this lesson does, also where there is a GPU. The next cell says so before anything else may import triton. Without triton it stops here and tells you what to do; the sections above are the NumPy version of all that follows.
+# Triton is a language for kernels inside Python. A function under `@triton.jit` is not run by Python: it is compiled for a GPU, or *interpreted*, one program after the other, with NumPy. Interpreted kernels run anywhere triton does, and their loads and stores can be counted; that is what this lesson does, also where there is a GPU. The next cell says so before anything else may import triton. Where triton is missing, that cell and each later one that needs it say in a line what to install; the sections above are the NumPy version of all that follows.
 
 # %% tags=["given"]
 import os
 
 os.environ["TRITON_INTERPRET"] = "1"  # interpret and count, even if there is a GPU
-from iocourse import gpu, kernels, traffic
+from iocourse import gpu, traffic
+from iocourse.course import NeedsTriton, stand_in
 
-assert kernels.INTERPRETED, "triton was imported earlier: restart the notebook"
-import torch
-import triton
-import triton.language as tl
+try:
+    from iocourse import kernels
+
+    assert kernels.INTERPRETED, "triton was imported earlier: restart the notebook"
+    import torch
+    import triton
+    import triton.language as tl
+except NeedsTriton as missing:
+    kernels = torch = triton = tl = stand_in(missing)
 
 # %% [markdown]
 # Here is the copy of a matrix. It reads like its NumPy version, with five new words:
@@ -291,7 +297,7 @@ for length in (128, 100):
 # %% [markdown]
 # With 128 words, two whole blocks, there is nothing to mask and all is well. With 100 words the second program reaches for 28 words that are not there: `OutsideEveryArray`. This is a help and no proof. Where the overhang lies inside the array, as the columns beside `X` in `room` do, nobody complains, whatever becomes of the values.
 #
-# <!-- exercise 10B --> Write the kernel; the launcher stands there. `X` may be any view, so both of its strides count. `Y` is new and lies row by row, so its strides are known. The tile is loaded as it lies in `X`: where does its element $(i, j)$ go? The check gives sizes that are no multiples of the tile, slices and transposes, and compares the words with $2 \cdot \text{rows} \cdot \text{columns}$. While a check runs, torch may make tensors and views, but neither copy nor compute. If you are stuck after six minutes, run `hint("10B")` in a cell of your own.
+# <!-- exercise 10B --> Write the kernel; the launcher stands there. `X` may be any view, so both of its strides count. `Y` is new and lies row by row, so its strides are known. The tile is loaded as it lies in `X`: where does its element $(i, j)$ go? The check gives sizes that are no multiples of the tile, slices and transposes, compares the words with $2 \cdot \text{rows} \cdot \text{columns}$, and asks that each program write some of them. While a check runs, torch may make tensors and views, but neither copy nor compute. If you are stuck after six minutes, run `hint("10B")` in a cell of your own.
 # <!-- 28 = 128 - 100 -->
 
 # %% tags=["exercise"] name="ex-10B"

@@ -110,19 +110,25 @@ measured("11.2", m=m, ratio_of_sums=l / natural)
 # %% [markdown]
 # ## 11.3 The kernel
 #
-# From here on cells run Triton kernels, in the interpreter. This lesson counts words, and words can be counted in the interpreter only; so the next cell asks for it before it imports Triton, even if you have a GPU. Without Triton the cell says what is missing, and sections 11.1 and 11.2 are what you can run.
+# From here on cells run Triton kernels, in the interpreter. This lesson counts words, and words can be counted in the interpreter only; so the next cell asks for it before it imports Triton, even if you have a GPU. Where Triton is missing, that cell and each later one that needs it say in a line what to install; the others run.
 
 # %% tags=["given"]
 import os
 
 os.environ["TRITON_INTERPRET"] = "1"
 
-from iocourse import kernels, traffic
+from iocourse import traffic
+from iocourse.course import NeedsTriton, stand_in
 
-assert kernels.INTERPRETED, "triton was imported earlier: restart the notebook"
-import torch
-import triton
-import triton.language as tl
+try:
+    from iocourse import kernels
+
+    assert kernels.INTERPRETED, "triton was imported earlier: restart the notebook"
+    import torch
+    import triton
+    import triton.language as tl
+except NeedsTriton as missing:
+    kernels = torch = triton = tl = stand_in(missing)
 
 # %% [markdown]
 # Line by line, the NumPy program turns into this:

@@ -144,23 +144,28 @@ print(f"never further apart than 1e-6: {apart < 1e-6}")
 # %% [markdown]
 # ## 12.3 A kernel for D
 #
-# From here on we need Triton. The next cell sets `TRITON_INTERPRET`, because bytes can be counted in the interpreter only; and it imports `iocourse.kernels` first, because Triton must know about the interpreter before it is imported. On a machine without Triton (macOS, Windows) the cell says what to do. The passes themselves are those of sections 12.1 and 12.2, and lesson 06 has exercises on them that need NumPy only.
+# From here on we need Triton. The next cell sets `TRITON_INTERPRET`, because bytes can be counted in the interpreter only; and it imports `iocourse.kernels` first, because Triton must know about the interpreter before it is imported. Where Triton is missing, that cell and each later one that needs it say in a line what to install; the others run. The passes themselves are those of sections 12.1 and 12.2, and lesson 06 has exercises on them that need NumPy only.
 
 # %% tags=["given"]
 import os
 
 os.environ["TRITON_INTERPRET"] = "1"
 
-from iocourse import kernels, traffic
+from iocourse import traffic
 from iocourse.costs.each_kernel import added
 from iocourse.costs.kernels import Problem, attention_fused_backward, attention_split_backward
 from iocourse.costs.plain_kernels import all_at_once, columns_stay, rows_stay
+from iocourse.course import NeedsTriton, stand_in
 
-print("kernels are interpreted:", kernels.INTERPRETED)
+try:
+    from iocourse import kernels
 
-import torch
-import triton
-import triton.language as tl
+    assert kernels.INTERPRETED, "triton was imported earlier: restart the notebook"
+    import torch
+    import triton
+    import triton.language as tl
+except NeedsTriton as missing:
+    kernels = torch = triton = tl = stand_in(missing)
 
 # %% [markdown]
 # In this lesson a tensor is $(H, N, d)$, float32: $H$ heads, each an attention of its own. A launch has two axes, blocks and heads. $d$ is a power of two (`tl.arange` asks for one; lesson 11 shows how the library pads), and every product says `input_precision="ieee"`: without it a GPU may round float32 factors to TF32, which keeps 11 bits of their digits.
@@ -362,10 +367,10 @@ def split(Q, K, V, O, dO, LSE, causal=False):
     return dQ, *my_dk_dv(Q, K, V, dO, LSE, D, causal=causal)
 
 
-with traffic.count(Q=Q, K=K, V=V, O=O, dO=dO, LSE=LSE) as ledger:
-    mine = attempt(split, Q, K, V, O, dO, LSE)
 problem = Problem(N, N, d, H=2, H_kv=2)
 budget = added(rows_stay(problem, 32, 32), columns_stay(problem, 32, 32))
+with traffic.count(Q=Q, K=K, V=V, O=O, dO=dO, LSE=LSE) as ledger:
+    mine = attempt(split, Q, K, V, O, dO, LSE)
 print(ledger)
 print("kernels against the closed form:", ledger - budget)
 

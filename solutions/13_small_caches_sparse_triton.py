@@ -276,7 +276,7 @@ def my_lists(pairs, BM, BN):
     """spans, entries, slots, patterns, order of a mask, for tiles of BM queries by BN keys.
 
     pairs: boolean (Nq, Nk), True where query i sees key j.
-    Whole numbers: int32, and uint8 for the patterns.
+    Whole numbers, such as int32; in the patterns 0 and 1, or False and True.
     """
     Nq, Nk = pairs.shape
     rows, columns = -(-Nq // BM), -(-Nk // BN)
@@ -492,19 +492,25 @@ measured("13.6", share=share["pairs, 1 in 1,000"])
 # %% [markdown]
 # ## 13.7 Outputs that travel
 #
-# From here on cells run Triton kernels. This lesson counts words, and words can be counted in the interpreter only; so the next cell asks for it before it imports Triton, even if you have a GPU. On a machine without Triton (macOS, Windows) the cell says what to do, and sections 13.1 to 13.6 are what you can run.
+# From here on cells run Triton kernels. This lesson counts words, and words can be counted in the interpreter only; so the next cell asks for it before it imports Triton, even if you have a GPU. Where Triton is missing, that cell and each later one that needs it say in a line what to install; the others run.
 
 # %% tags=["given"]
 import os
 
 os.environ["TRITON_INTERPRET"] = "1"
 
-from iocourse import kernels, traffic
+from iocourse import traffic
+from iocourse.course import NeedsTriton, stand_in
 
-assert kernels.INTERPRETED, "triton was imported earlier: restart the notebook"
-import torch
-import triton
-import triton.language as tl
+try:
+    from iocourse import kernels
+
+    assert kernels.INTERPRETED, "triton was imported earlier: restart the notebook"
+    import torch
+    import triton
+    import triton.language as tl
+except NeedsTriton as missing:
+    kernels = torch = triton = tl = stand_in(missing)
 
 # %% [markdown]
 # The first half of `sliced_program` as a function for kernels. $d$ is an ordinary number here, not a constant, so one compiled kernel serves every head size; the slice is the constant, and the last slice may be ragged. What stays is the tile of scores: $B_M B_N$ numbers in registers, whatever $d$ is.
@@ -706,7 +712,7 @@ def take_in(acc, m, l, s, v):
 #
 # $$ \underbrace{4 \left\lceil \tfrac{N}{B_M} \right\rceil}_{\texttt{order},\ \texttt{spans}} + \underbrace{\text{tiles seen}}_{\texttt{entries}} + \underbrace{(1 + B_M B_N) \cdot \text{tiles cut}}_{\texttt{slots},\ \texttt{patterns}} \quad\text{words.} \tag{13.9} $$
 #
-# <!-- exercise 13D --> Write the kernel: which tile of queries it is, its span, two loops over the list, and a finish in which rows that see nothing get $O = 0$ and $L = -\infty$. The lists are those of exercise 13B, from the check: within a row whole tiles may come in any order, cut ones too, and patterns may be numbered anyhow. A whole tile needs no mask of any kind. $d$ is a power of two, and `scale` holds the $\lambda$ of (11.2), so that `LSE` ends as in (11.3). The words are those of $Q$, $K$, $V$, $O$ and $L$ and those of (13.9), no more and no fewer: a pattern is loaded whole, at the ragged ends too. If you are stuck after eleven minutes, run `hint("13D")` in a cell of your own.
+# <!-- exercise 13D --> Write the kernel: which tile of queries it is (the programs begin with those that `order` names first), its span, two loops over the list, and a finish in which rows that see nothing get $O = 0$ and $L = -\infty$. The lists are those of exercise 13B, from the check: within a row whole tiles may come in any order, cut ones too, and patterns may be numbered anyhow. A whole tile needs no mask of any kind. $d$ is a power of two, and `scale` holds the $\lambda$ of (11.2), so that `LSE` ends as in (11.3). The words are those of $Q$, $K$, $V$, $O$ and $L$ and those of (13.9), no more and no fewer: a pattern is loaded whole, at the ragged ends too. If you are stuck after eleven minutes, run `hint("13D")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-13D"
 @triton.jit

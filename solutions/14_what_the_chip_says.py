@@ -486,19 +486,25 @@ print(f"a share of {words / padded.read:.4f}")
 # %% [markdown]
 # ## 14.9 The merge as a kernel
 #
-# From here on cells run Triton kernels, in the interpreter, on CPU tensors. Words can be counted there only, so the next cell asks for it before it imports Triton, even if you have a GPU. Without Triton the cell says what is missing; the sections before it are what you can run.
+# From here on cells run Triton kernels, in the interpreter, on CPU tensors. Words can be counted there only, so the next cell asks for it before it imports Triton, even if you have a GPU. Where Triton is missing, that cell and each later one that needs it say in a line what to install; the others run.
 
 # %% tags=["given"]
 import os
 
 os.environ["TRITON_INTERPRET"] = "1"
 
-from iocourse import kernels, traffic
+from iocourse import traffic
+from iocourse.course import NeedsTriton, stand_in
 
-assert kernels.INTERPRETED, "triton was imported earlier: restart the notebook"
-import torch
-import triton
-import triton.language as tl
+try:
+    from iocourse import kernels
+
+    assert kernels.INTERPRETED, "triton was imported earlier: restart the notebook"
+    import torch
+    import triton
+    import triton.language as tl
+except NeedsTriton as missing:
+    kernels = torch = triton = tl = stand_in(missing)
 
 # %% [markdown]
 # First the parts. `absorb_tile` is one round, as you wrote it in exercise 11A, for a tile of keys wherever it lies: `at` holds the offsets of its words, `there` says which of its keys exist. In `parts_kernel` the tile of queries has the group's rows. A tensor core multiplies 16 rows at a time, and a tile of fewer would cost as much; so the tile has 16 at least, and a mask for those that exist. The others are multiplied, and no words move for them.

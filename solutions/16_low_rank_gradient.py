@@ -697,7 +697,7 @@ predict("16.9", times=10)  #> predict("16.9", times=...)
 
 # %%
 if importlib.util.find_spec("torch") is None:
-    print("torch is not installed: read on, the text has the numbers of this section")
+    print('torch is not installed here: python -m pip install "torch>=2.6"')
 else:
     import torch
 

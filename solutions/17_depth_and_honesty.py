@@ -18,7 +18,7 @@
 #
 # <!-- exercises -->
 #
-# Exercises need NumPy only. Three cells train or differentiate a model, or draw the published data, and need PyTorch (`pip install "iocourse[torch]"`); without it they say so, and the rest goes on. If Numba is installed (`pip install "iocourse[fast]"`) they are several times faster, after some seconds of compiling the first time.
+# Exercises need NumPy only. Three cells train or differentiate a model, or draw the published data, and need PyTorch (`python -m pip install "torch>=2.6"`); without it they say so, and the rest goes on. If Numba is installed (`python -m pip install "numba>=0.61"`) they are several times faster, after some seconds of compiling the first time.
 
 # %% tags=["setup"]
 import time
@@ -36,7 +36,7 @@ from iocourse.data.recorded import provenance, recorded
 def with_torch(work, *arguments):
     """work(*arguments); where PyTorch is not installed, None and a sentence."""
     if not find_spec("torch"):
-        print('this cell needs PyTorch: pip install "iocourse[torch]"')
+        print('torch is not installed here: python -m pip install "torch>=2.6"')
         return None
     import torch
 

@@ -3,6 +3,7 @@ interpreter.
 """
 
 import os
+import runpy
 import tempfile
 from pathlib import Path
 
@@ -14,8 +15,10 @@ settings.load_profile("iocourse")
 
 # One thread a process: `-n auto` already fills the cores, and what NumPy and PyTorch are given here is so
 # small that threads spend their time waiting for each other. Processes that tests start inherit it.
-for _library in ("OMP", "OPENBLAS", "MKL"):
-    os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
+# The file is run by its path, as to import it would load NumPy.
+_threads = runpy.run_path(str(Path(__file__).parents[1] / "iocourse" / "doctor" / "threads.py"))
+for _name, _one in _threads["environment"](1).items():
+    os.environ.setdefault(_name, _one)
 
 # Triton reads it when it is imported, and any test module may be first to do that. Tests of kernels run in
 # the interpreter even where there is a GPU.

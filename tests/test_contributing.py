@@ -13,13 +13,13 @@ ROOT = Path(__file__).parents[1]
 EXAMPLE = re.compile(
     r"^`(?P<file>[\w/.]+\.py)`(?:, at its end)?\n\n```python\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE
 )
-COPIED = ("iocourse", "solutions", "tests/schedules", "tests/explore", "tests/mutants")
+COPIED = ("iocourse", "solutions", "tests/schedules", "tests/explore", "tests/mutants", "tests/course")
 
 
 @pytest.fixture(scope="module")
 def examples():
     found = EXAMPLE.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
-    assert len(found) == 6
+    assert len(found) == 7
     return found
 
 
@@ -75,6 +75,10 @@ print("and", explore.memory_map(256, 16).to_svg())
 """
     chart, memory_map = said("-c", code).split("\nand", 1)
     assert "one_row" in chart and "one_row" in memory_map
+
+
+def test_the_challenge_is_found_and_its_librarys_best_is_counted(said):
+    assert passed(said, "tests/course/test_challenges.py", "causal") >= 3
 
 
 def test_the_figure_is_found_and_held_to_account(said):

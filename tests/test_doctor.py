@@ -88,7 +88,7 @@ def test_where_triton_has_no_wheels_nobody_is_told_to_install_it(monkeypatch: py
     report = doctor.examine()
     assert "Linux only" in str(report)
     assert '"triton' not in str(report)
-    assert f"trains a small model, which needs torch: {doctor._install('torch')}" in str(report)
+    assert f"trains a small model, which needs torch: {doctor.install_command('torch')}" in str(report)
 
 
 def test_numba_is_offered_where_it_is_missing(monkeypatch: pytest.MonkeyPatch):
@@ -96,7 +96,7 @@ def test_numba_is_offered_where_it_is_missing(monkeypatch: pytest.MonkeyPatch):
     prints(monkeypatch)
     assert "faster with Numba" not in str(doctor.examine())
     with_packages(monkeypatch, numba=None)
-    assert f"is much faster with Numba: {doctor._install('numba')}" in str(doctor.examine())
+    assert f"is much faster with Numba: {doctor.install_command('numba')}" in str(doctor.examine())
 
 
 @pytest.mark.parametrize("name", ["numpy", "matplotlib", "ipywidgets", "jupyterlab"])
@@ -125,7 +125,7 @@ def test_the_command_names_the_python_that_runs(
     monkeypatch.setattr(
         doctor, "__file__", "/elsewhere/iocourse/doctor/__init__.py"
     )  # no checkout, no constraints
-    assert doctor._install("torch") == f'{said} -m pip install "torch>=2.6"'
+    assert doctor.install_command("torch") == f'{said} -m pip install "torch>=2.6"'
 
 
 def test_a_wrong_answer_fails_the_self_test(monkeypatch: pytest.MonkeyPatch):

@@ -113,6 +113,7 @@ def test_a_mask_knows_whether_all_blocks_are_alike():
 
 
 def test_what_a_mask_shows():
+    assert repr(masks.Window(100, 3)) == "Window(N=100, w=3): 688 of 10,000 pairs seen"
     assert repr(masks.Causal(1000)) == "Causal(N=1000): 500,500 of 1,000,000 pairs seen"
     assert repr(masks.causal(10, 4)) == "BlockMask(N=10, 3 x 3 tiles of 4 x 4): 6 of 9 tiles seen"
 

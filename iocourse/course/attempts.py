@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .exercise import asking_for, cause_of, raised_in, told
+from .lacking.stand_ins import lack_behind
 from .messages.where import line_of
 
 
@@ -55,15 +56,16 @@ class Unsolved:
 
 
 def attempt(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """`function(*args, **kwargs)`, or a stand-in that says "solve 4.2 first" while it raises.
+    """`function(*args, **kwargs)`, or a stand-in that says "solve 4B first" while it raises.
 
     The exercise named is the one whose function raised, else that of `function` or of the first function
-    among the arguments. With IOCOURSE_STRICT=1 the error is raised instead.
+    among the arguments. With IOCOURSE_STRICT=1 the error is raised instead, and so is
+    NeedsTriton, with which the whole cell ends (`lacking`).
     """
     try:
         return function(*args, **kwargs)
     except Exception as error:
-        if os.environ.get("IOCOURSE_STRICT") == "1":
+        if os.environ.get("IOCOURSE_STRICT") == "1" or lack_behind(error):
             raise
         raiser = raised_in(error)
         named = asking_for(raiser) or _exercise_of(function, *args, *kwargs.values())

@@ -9,10 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from ..doctor.needs_triton import NeedsTriton
 from ..guard import LibraryAnswer
 from . import progress
 from .credit import nbgrader
 from .exercise import Exercise, Property, Trial, WrongForm, asking_for, find, raised_in, told
+from .lacking.stand_ins import StandIn, lack_behind, refuse, what_to_do
+from .messages.anybody import beside_anybody
 from .messages.mistakes import advice
 from .messages.waiting import Doing, signs_of_life
 from .messages.where import below, line_of
@@ -22,7 +25,7 @@ RUNS = "runs without an error"
 OWN = "is your own work"
 UNWRITTEN = "not written yet"
 NOT_TRIED = "not tried"
-REUSED = "a later call of your function writes into what this one returned; make a new array in each call"
+REUSED = "a later call writes into what your function returned before; make a new array in each call"
 
 
 Verdict = tuple[str, str | None]
@@ -35,20 +38,34 @@ class CheckFailed(AssertionError):
 def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = None) -> float | None:
     """Judge `answer` for an exercise and print one line for each property.
 
+    Beside a solved schedule stands how near it comes to what anybody must move, where a bound is known.
     Inputs are fresh each time; a failing report names the seed that repeats them. Never raises for a
     student; with IOCOURSE_STRICT=1 a failed check raises CheckFailed. Raises ValueError for an unknown id
-    and for a seed that is no whole number from 0. A check that takes long says which case is running;
+    and for a seed that is no whole number from 0. Where what it needs is not installed, it says so and
+    tries nothing. A check that takes long says which case is running;
     KeyboardInterrupt names it, and goes on.
 
     Returns:
         None, which a notebook does not show; the points where nbgrader runs it.
     """
     exercise = find(exercise_id)
-    chosen = _seed(seed)
-    with nbgrader.warnings_are_no_failures():
-        verdicts = _judged_aloud(exercise, answer, chosen)
+    chosen = fresh_seed(seed)
+    try:
+        with nbgrader.warnings_are_no_failures():
+            verdicts = _judged_aloud(exercise, answer, chosen)
+    except NeedsTriton:
+        if nbgrader.execution() or os.environ.get("IOCOURSE_STRICT") == "1":
+            raise  # or nobody would see that nothing was tried
+        print(f"{exercise.id} {exercise.title}\n  {NOT_TRIED}: {what_to_do()}")
+        return None
     solved = all(complaint is None for _, complaint in verdicts)
     print(report(exercise, verdicts, chosen))
+    if solved and exercise.anybody:
+        print(
+            beside_anybody(
+                exercise.anybody, exercise.play, answer, exercise.cases(np.random.default_rng(chosen))[0]
+            )
+        )
     if solved or not _is_unwritten(verdicts):
         progress.record(exercise.id, "solved" if solved else "tried")
     if not solved and os.environ.get("IOCOURSE_STRICT") == "1":
@@ -76,7 +93,8 @@ def _is_unwritten(verdicts: Sequence[Verdict]) -> bool:
     return any(text == UNWRITTEN or text.startswith("it calls ") for text in said)
 
 
-def _seed(seed: int | None) -> int:
+def fresh_seed(seed: int | None = None) -> int:
+    """`seed`, else IOCOURSE_SEED, else one drawn. Raises ValueError where it is no whole number from 0."""
     if seed is not None:
         whole = isinstance(seed, (int, np.integer)) and not isinstance(seed, bool)
         return _from_0("seed", seed, int(seed) if whole else None)
@@ -96,8 +114,11 @@ def judge(exercise: Exercise, answer: Any, seed: int, doing: Doing | None = None
     """(property, None or what was seen) for every property; the first error makes the rest moot, and what
     asks for another form than the answer has is not tried.
 
-    `doing` is told which case is being tried, and which property judged.
+    `doing` is told which case is being tried, and which property judged. Raises NeedsTriton where a case
+    cannot be tried here.
     """
+    if isinstance(answer, StandIn):
+        refuse()
     tell = doing or Doing()
     refusal = _not_a_student_function(exercise, answer)
     if refusal:
@@ -106,6 +127,8 @@ def judge(exercise: Exercise, answer: Any, seed: int, doing: Doing | None = None
     for case in exercise.cases(np.random.default_rng(seed)):
         tell(f"case {case.label}")
         trial = exercise.play(answer, case)
+        if lack_behind(trial.error):
+            refuse()
         if trial.error is not None:
             return [_verdict_on(exercise, trial.error, case.label)]
         trials.append(trial)

@@ -31,7 +31,8 @@ class Case:
     """One input for the student's function, with what is known of the right answer before it is called.
 
     `inputs` are the arguments by name, `expected` the values it must return, `M` the words of fast memory
-    for a schedule (None for a plain function), `budget` the closed form not to exceed, `label` the sizes.
+    for a schedule (None for a plain function), `budget` the closed form not to exceed, `label` the sizes,
+    `machine` what else `run` is told: that a schedule runs dry, say.
     """
 
     label: str
@@ -39,6 +40,7 @@ class Case:
     expected: Any = None
     M: int | None = None
     budget: Ledger | None = None
+    machine: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -137,8 +139,13 @@ def call(student: Callable[..., Any], case: Case) -> Trial:
     value = settled(returned)
     changed = [name for name, given in case.inputs.items() if differs(given, inputs[name])]
     if changed:
-        raise ValueError(f"your function changes {', '.join(changed)}, which belongs to the caller")
+        raise not_yours(changed)
     return Trial(case, value=value, returned=(value, returned))
+
+
+def not_yours(names: Sequence[str], wrote: str = "your function changes") -> ValueError:
+    """What is raised where inputs of these names were written into, and what did it."""
+    return ValueError(f"{wrote} {', '.join(names)}, which belongs to the caller")
 
 
 def differs(given: Any, now: Any) -> bool:
@@ -164,9 +171,22 @@ def run_schedule(student: Callable[..., Any], case: Case) -> Trial:
 @keeps_errors
 def _run_with(student: Callable[..., Any], case: Case, M: int) -> Trial:
     with judged():
-        done = run(student, M=M, trace=False, **copy.deepcopy(dict(case.inputs)))
+        done = run(student, M=M, trace=False, **case.machine, **copy.deepcopy(dict(case.inputs)))
     value = done.O if len(done.outputs) == 1 else done.outputs
     return Trial(case, value=value, ledger=done.ledger)
+
+
+@dataclass(frozen=True)
+class Anybody:
+    """Where a schedule is set beside what anybody must move (see `messages.anybody`).
+
+    `inputs` are shapes, tiles and a mask; `bound` gives words and the bound's id for M words of fast memory,
+    and holds for every schedule that solves the exercise. `every_block`: the count takes no block for many.
+    """
+
+    inputs: Mapping[str, Any]
+    bound: Callable[[int], tuple[int, str]]
+    every_block: bool = False
 
 
 @dataclass(frozen=True)
@@ -174,7 +194,8 @@ class Exercise:
     """One exercise of a lesson.
 
     `function` is the name the student's function has in the notebook. `cases` draws fresh inputs from a
-    generator. `hints` go from a nudge to nearly the whole idea, never the code of the answer.
+    generator. `hints` go from a nudge to nearly the whole idea, never the code of the answer. `anybody`
+    says where a solved schedule is set beside a lower bound.
     """
 
     id: str
@@ -187,6 +208,7 @@ class Exercise:
     cases: Callable[[np.random.Generator], list[Case]]
     properties: tuple[Property, ...]
     play: Play = call
+    anybody: Anybody | None = None
 
     @property
     def lesson(self) -> int:

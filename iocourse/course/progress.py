@@ -25,6 +25,7 @@ from iocourse.refusal import Refused, write_whole
 
 STATUSES = ("seen", "tried", "solved")  # each one includes those before it
 FORMAT = 1
+_CHALLENGE = "challenge "  # before a challenge's id: its entry is no exercise
 Entry = dict[str, Any]
 Progress = dict[str, Entry]
 
@@ -132,6 +133,11 @@ def _refuse_faults(key: str, entry: Any, name: str) -> None:
         count = entry.get(field)
         if not isinstance(count, int) or isinstance(count, bool) or count < 0:
             raise Refused(f"{name}: exercise {key!r} has {field} {count!r}; allowed: a whole number from 0")
+    words = entry.get("words", 1)
+    if not isinstance(words, int) or isinstance(words, bool) or words < 1:
+        raise Refused(f"{name}: {key!r} has words {words!r}; allowed: a whole number from 1")
+    if key.startswith(_CHALLENGE) != ("words" in entry):
+        raise Refused(f"{name}: {key!r} has {'no ' if 'words' not in entry else ''}words")
     predicted = entry.get("prediction", 0)
     numbers = list(predicted.values()) if isinstance(predicted, dict) else [predicted]
     if not all(isinstance(number, (int, float)) for number in numbers):
@@ -167,6 +173,30 @@ def record(exercise_id: str, status: str, *, hint: int = 0, prediction: Any = No
         warnings.warn(f"progress could not be written: {error}", stacklevel=2)
         return _advanced(None, status, hint, prediction)
     return entry
+
+
+def record_words(challenge_id: str, words: int) -> None:
+    """Keep the fewest words of the student's schedules for a challenge, and how many were counted."""
+    key = _CHALLENGE + challenge_id
+    try:
+        with _alone():
+            progress = load()
+            entry = progress.get(key) or {"status": "seen", "attempts": 0, "hints": 0, "words": words}
+            fewest = min(words, entry["words"])
+            progress[key] = entry | {"attempts": entry["attempts"] + 1, "words": fewest}
+            write_whole(location(), dump(progress))
+    except OSError as error:
+        warnings.warn(f"progress could not be written: {error}", stacklevel=2)
+
+
+def best_words(challenge_id: str) -> int | None:
+    """The fewest words recorded for a challenge; None where there are none, or none can be read."""
+    try:
+        words = load().get(_CHALLENGE + challenge_id, {}).get("words")
+    except OSError as error:
+        warnings.warn(f"what you reached before cannot be read: {error}", stacklevel=2)
+        return None
+    return None if words is None else int(words)
 
 
 def _advanced(entry: Entry | None, status: str, hint: int, prediction: Any) -> Entry:
@@ -209,6 +239,8 @@ def _merged(mine: Entry | None, other: Entry | None) -> Entry:
     if mine is None or other is None:
         return dict(mine or other or {})
     new = other | mine | {"status": _better(mine["status"], other["status"])}
+    if "words" in mine and "words" in other:
+        new["words"] = min(mine["words"], other["words"])
     return new | {field: max(mine[field], other[field]) for field in ("attempts", "hints")}
 
 
@@ -248,14 +280,16 @@ def reset() -> Path | None:
 def table(progress: Progress, known: tuple[str, ...] = ()) -> str:
     """The exercises as plain text, one a line, with those of `known` that were not begun."""
     predictions = {key for key in progress if re.match(r"p\d", key)}
-    ids = sorted({*progress, *known} - predictions, key=_by_number)
+    challenges = {key for key in progress if key.startswith(_CHALLENGE)}
+    ids = sorted({*progress, *known} - predictions - challenges, key=_by_number)
     blank: Entry = {"status": "-", "attempts": 0, "hints": 0}
     entries = [progress.get(key, blank) for key in ids]
     rows = [(key, e["status"], e["attempts"], e["hints"]) for key, e in zip(ids, entries, strict=True)]
     head = ("exercise", "status", "attempts", "hints")
     solved = sum(entry["status"] == "solved" for entry in entries)
     last = f"exercises solved: {solved} of {len(ids)}; predictions written down: {len(predictions)}"
-    return f"{console.table([head, *rows], left=2, gap=1, least=(10, 8, 8, 6))}\n{last}"
+    lines = [console.table([head, *rows], left=2, gap=1, least=(10, 8, 8, 6)), last]
+    return "\n".join([*lines, *(f"{key}: {progress[key]['words']:,} words" for key in sorted(challenges))])
 
 
 def _by_number(key: str) -> tuple[tuple[int, int | str], ...]:

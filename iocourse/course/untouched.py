@@ -9,14 +9,11 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .exercise import Case, Play, Property, Trial, differs, judged, keeps_errors, settled
+from .exercise import Case, Play, Property, Trial, differs, judged, keeps_errors, not_yours, settled
 from .judging import each, idle
-
-NOT_YOURS = "your function changes {}, which belongs to the caller"  # as `call` says it
-OVERWRITTEN = "your function writes into what an earlier call of it returned; make a new array in each call"
 
 
 @dataclass(frozen=True)
@@ -40,7 +37,7 @@ def leaving_alone(play: Play, *free: str) -> Play:
         trial = play(student, case)
         names = [name for name in (trial.changed if isinstance(trial, Watched) else ()) if name not in free]
         if names:
-            raise ValueError(NOT_YOURS.format(", ".join(names)))
+            raise not_yours(names)
         return trial
 
     return watched
@@ -71,7 +68,7 @@ def after(one: Case, other: Case) -> AfterAnother:
 def results_stay(play: Play) -> Play:
     """`play`, where a case that is an `AfterAnother` is tried after its first numbers.
 
-    What the first call returned must stay as it was; what the second returns is judged.
+    What both calls returned must stay as it was; what the second returned is judged.
     """
 
     @functools.wraps(play)
@@ -83,8 +80,9 @@ def results_stay(play: Play) -> Play:
             first = student(*copy.deepcopy(dict(case.before)).values())
         as_it_was = settled(first)
         trial = play(student, case)
-        if trial.error is None and differs(as_it_was, first):
-            raise ValueError(OVERWRITTEN)
-        return trial
+        if trial.returned is None:
+            return trial
+        copied, returned = trial.returned
+        return replace(trial, returned=((as_it_was, copied), (first, returned)))
 
     return tried

@@ -163,7 +163,7 @@ def _self_test(packages: dict[str, str | None]) -> str:
     return f"passed: the kernel said {value:g}, as it should"
 
 
-def _install(*names: str) -> str:
+def install_command(*names: str) -> str:
     """The command that installs these packages into the Python that runs now."""
     return _pip(*(REQUIREMENTS[name] for name in names))
 
@@ -186,11 +186,11 @@ def _advice(
 ) -> Iterator[str]:  # fmt: skip
     base = [name for name in ("numpy", "matplotlib", "ipywidgets") if packages[name] is None]
     if base:
-        yield f"Every lesson needs {' and '.join(base)}: {_install(*base)}"
+        yield f"Every lesson needs {' and '.join(base)}: {install_command(*base)}"
     else:
         yield "Lessons 00-09, 15 and 16 need NumPy, matplotlib and ipywidgets, and all three are here."
     if packages["jupyterlab"] is None:
-        yield f"`iocourse lab` needs JupyterLab: {_install('jupyterlab')}"
+        yield f"`iocourse lab` needs JupyterLab: {install_command('jupyterlab')}"
     yield from _advice_on_low_rank(packages)
     yield from _advice_on_kernels(packages, interpreter)
     if gpu and ncu is None:
@@ -207,17 +207,21 @@ def _advice(
 
 def _advice_on_low_rank(packages: dict[str, str | None]) -> Iterator[str]:
     if packages["torch"] is None:
-        yield f"Lesson 17 trains a small model, which needs torch: {_install('torch')}"
+        yield f"Lesson 17 trains a small model, which needs torch: {install_command('torch')}"
     if packages["numba"] is None:
-        yield f"Low-rank attention (lessons 15-17) is much faster with Numba: {_install('numba')}"
+        yield f"Low-rank attention (lessons 15-17) is much faster with Numba: {install_command('numba')}"
 
 
 def _advice_on_kernels(packages: dict[str, str | None], interpreter: str) -> Iterator[str]:
     missing = [name for name in ("torch", "triton") if packages[name] is None]
     if missing and sys.platform == "linux":
-        yield f"Only lessons 10-14, with Triton kernels, need {' and '.join(missing)}: {_install(*missing)}"
+        lacks, command = " and ".join(missing), install_command(*missing)
+        yield f"Only lessons 10-14, with Triton kernels, need {lacks}: {command}"
     elif "triton" in missing:
-        yield "Triton is published for Linux only: of lessons 10-14 the NumPy version runs here."
+        yield (
+            "Triton is published for Linux only: of lessons 10-14 the parts in NumPy run here, and Colab "
+            "runs the rest."
+        )
     problem = cannot_interpret(packages["triton"], packages["numpy"])
     if problem:
         # Not a newer triton: torch asks for exactly the one it was built for.

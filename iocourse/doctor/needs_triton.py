@@ -29,17 +29,22 @@ def require_triton() -> None:
 
 def explanation() -> str:
     """Which package is missing, how to get it, and what runs instead; "" where nothing is missing."""
+    if not missing():
+        return ""
+    return (
+        f"{what_to_install()}. The schedules of attention's kernels run in NumPy: iocourse.schedules.flash2, "
+        "split_backward and fused_backward, counted by the same Ledger."
+    )
+
+
+def what_to_install() -> str:
+    """Which package is missing and how to get it, as a line without its full stop; "" where none is."""
     names = missing()
     if not names:
         return ""
     lacks = f"{' and '.join(names)} {'are' if len(names) > 1 else 'is'} not installed here"
-    instead = (
-        "In a lesson, what stands above runs in NumPy; the schedules of attention's kernels are "
-        "iocourse.schedules.flash2, split_backward and fused_backward, counted by the same Ledger."
-    )
     if "triton" in names and sys.platform != "linux":
-        return f"{lacks}, and triton is published for Linux only (Colab runs Linux). {instead}"
-    from . import REQUIREMENTS
+        return f"{lacks}, and triton is published for Linux only (Colab runs Linux)"
+    from . import install_command
 
-    wanted = " ".join(f'"{REQUIREMENTS[name]}"' for name in names)
-    return f"{lacks}: python -m pip install {wanted}. {instead}"
+    return f"{lacks}: {install_command(*names)}"

@@ -6,12 +6,14 @@ import hashlib
 import hmac
 import os
 import secrets
-from contextlib import suppress
+import tempfile
 from functools import cache
 from pathlib import Path
 
 from ..course.progress import home
 from ..refusal import Refused
+
+BYTES = 32  # of a key
 
 
 def sealed(*parts: bytes) -> str:
@@ -32,11 +34,32 @@ def library() -> str:
 
 def _key() -> bytes:
     place = home() / "grading-key"
-    with suppress(FileExistsError):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(secrets.token_hex(32))
+    if not place.exists():
+        _make(place)
     try:
-        return bytes.fromhex(place.read_text(encoding="ascii"))
+        key = bytes.fromhex(place.read_text(encoding="ascii"))
     except ValueError:
-        raise Refused(f"{place} is damaged: delete it, and grades are made anew") from None
+        key = b""
+    if len(key) != BYTES:
+        raise Refused(f"{place} is damaged: delete it, and grades are made anew")
+    return key
+
+
+def _make(place: Path) -> None:
+    """Write a key, unless another run was first: a reader finds a whole one, and all runs find the same."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")  # for its owner alone
+    try:
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            file.write(secrets.token_hex(BYTES))
+        _appear(name, place)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def _appear(name: str, place: Path) -> None:
+    try:
+        os.link(name, place)
+    except OSError:  # another run was first, or this file system has no links
+        if not place.exists():
+            os.replace(name, place)

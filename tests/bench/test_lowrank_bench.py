@@ -23,6 +23,7 @@ from iocourse.bench.lowrank.exact_side import (  # noqa: E402
 from iocourse.bench.lowrank.measuring import QUICK, WHOLE, Plan  # noqa: E402
 from iocourse.bench.lowrank.our_side import Ours  # noqa: E402
 from iocourse.cli import main  # noqa: E402
+from iocourse.doctor.threads import VARIABLES  # noqa: E402
 from iocourse.lowrank import compiled  # noqa: E402
 from iocourse.refusal import Refused  # noqa: E402
 
@@ -299,7 +300,7 @@ def test_the_process_is_told_its_threads_before_it_starts(monkeypatch):
     monkeypatch.setattr(lowrank.subprocess, "run", started)
     with pytest.raises(Refused, match="ended early"):
         lowrank.run(True, threads=2)
-    assert all(seen["env"][name] == "2" for name in lowrank.COUNTED)
+    assert all(seen["env"][name] == "2" for name in VARIABLES)
     assert Plan.from_json(seen["command"][3]).threads == 2 and set(os.environ) <= set(seen["env"])
 
 

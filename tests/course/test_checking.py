@@ -157,7 +157,9 @@ class TestCheck:
 
     def test_the_environment_fixes_the_seed(self, monkeypatch):
         monkeypatch.setenv("IOCOURSE_SEED", "5")
-        assert checking._seed(None) == 5 and checking._seed(9) == checking._seed(np.int64(9)) == 9
+        assert (
+            checking.fresh_seed(None) == 5 and checking.fresh_seed(9) == checking.fresh_seed(np.int64(9)) == 9
+        )
 
     @pytest.mark.parametrize("seed", ["x", "5", -1, 1.5, True])
     def test_a_seed_that_is_none_is_named(self, seed, monkeypatch):

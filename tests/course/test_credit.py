@@ -32,6 +32,13 @@ def zeros(case, *given):
     return found if isinstance(case.expected, tuple) else found[0]
 
 
+def ones(case, *given):
+    """Ones of the shapes that are expected: True for each of several rows."""
+    want = case.expected if isinstance(case.expected, tuple) else (case.expected,)
+    found = tuple(np.ones(np.shape(part)) if np.ndim(part) else 1 for part in want)
+    return found if isinstance(case.expected, tuple) else found[0]
+
+
 def first_input(case, *given):
     return next((one for one in given if isinstance(one, np.ndarray)), given[0])
 
@@ -66,6 +73,7 @@ FUNCTIONS = {
     "return []": always([]),
     "return ()": always(()),
     "zeros": zeros,
+    "ones": ones,
     "the first input": first_input,
 }
 SCHEDULES = {"zeros": stored_zeros, "all loaded, zeros": loaded_and_stored_zeros}

@@ -13,10 +13,10 @@ import pytest
 from iocourse.cli import build_parser, main
 from iocourse.course.authoring import release
 from iocourse.course.authoring.guide import by_hand, page, record, remarks
-from iocourse.course.authoring.mutation.references import INTERPRETED, lesson_of
+from iocourse.course.authoring.mutation.references import INTERPRETED
 from iocourse.course.authoring.mutation.report import Score
 from iocourse.course.checkout import find_checkout
-from iocourse.course.exercise import exercises
+from iocourse.course.exercise import exercises, find
 from iocourse.refusal import Refused
 
 ROOT = find_checkout()
@@ -42,7 +42,7 @@ def test_every_exercise_has_a_sentence_and_three_errors_or_more():
 
 @pytest.mark.parametrize("name", ["0A", "1C", "4D", "5A", "8A", "17C"])
 def test_what_is_recorded_of_an_exercise_is_what_its_check_says(name):
-    suite = by_hand.suites(ROOT, lesson_of(name))[name]
+    suite = by_hand.suites(ROOT, find(name).lesson)[name]
     errors = [error for error, _ in remarks.read_remarks(ROOT)[name].errors]
     assert by_hand.refused(name, suite, errors) == record.read_record(ROOT)[name]["by hand"]["errors"]
 
@@ -50,7 +50,7 @@ def test_what_is_recorded_of_an_exercise_is_what_its_check_says(name):
 def test_every_error_of_a_remark_is_a_mutant_that_its_suite_refuses():
     """Of lessons without kernels: the suites of the others cannot be read everywhere."""
     facts = record.read_record(ROOT)
-    for lesson in sorted({lesson_of(name) for name in exercises()} - set(INTERPRETED)):
+    for lesson in sorted({find(name).lesson for name in exercises()} - set(INTERPRETED)):
         for name, suite in by_hand.suites(ROOT, lesson).items():
             named = {mutant.name: mutant.fails for mutant in suite.mutants}
             for error, refusal in facts[name]["by hand"]["errors"].items():
@@ -91,13 +91,13 @@ def test_a_checkout_without_remarks_has_no_page(tmp_path):
         ("remarks/00.toml", "Let them draw", "Draw", "docs/exercises.md is stale: run iocourse release"),
         ("remarks/00.toml", '["0A"]', '["0.9"]', "docs/remarks speaks of 0.9, which is no exercise"),
         ("remarks/00.toml", '["0A"]', '["0.9"]', "docs/remarks/00.toml says nothing of exercise 0A"),
-        ("remarks/00.toml", '["bytes"', '["bits"', "the errors of 0.1 are out of date: run iocourse mutants"),
-        ("mutants.json", "each word counts once", "each word", "the errors of 0.1 are out of date"),
+        ("remarks/00.toml", '["bytes"', '["bits"', "the errors of 0A are out of date: run iocourse mutants"),
+        ("mutants.json", "each word counts once", "each word", "the errors of 0A are out of date"),
         (
             "mutants.json",
             "by machine",
             "by chance",
-            "no score of 0.1: run iocourse mutants --only 0.1 --record",
+            "no score of 0A: run iocourse mutants --only 0A --record",
         ),
     ],
 )
@@ -116,7 +116,7 @@ def test_an_exercise_of_which_nothing_was_tried_has_no_score(checkout):
     facts = json.loads((checkout / record.FILE).read_text(encoding="utf-8"))
     facts["0A"]["by machine"] |= {"refused": 0, "open": 0, "accepted": 0, "of": 32}
     (checkout / record.FILE).write_text(json.dumps(facts), encoding="utf-8")
-    said = page.guide_page(checkout).split("### 0.1")[1].split("###")[0]
+    said = page.guide_page(checkout).split("### 0A")[1].split("###")[0]
     assert "the check refused: none tried; 2 more" in said
 
 
@@ -193,7 +193,7 @@ def test_the_command_records_a_score(checkout, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('["bytes"', '["bits"', "the remark on 0.1 names 'bits'; its mutants: output forgotten"),
+        ('["bytes"', '["bits"', "the remark on 0A names 'bits'; its mutants: output forgotten"),
         ('["0A"]', '["0.9"]', ""),
     ],
 )
@@ -250,7 +250,7 @@ def test_exercises_and_sections_that_the_plans_name_exist():
         for source in Path(ROOT / "solutions").glob("[0-9]*.py")
         for number in re.findall(r"^# ## (\d+\.\d+) ", source.read_text(encoding="utf-8"), re.MULTILINE)
     }
-    named = set(re.findall(r"\b\d{1,2}\.\d{1,2}\b", text))
+    named = set(re.findall(r"\b\d{1,2}(?:\.\d{1,2}|[A-Z])\b", text))
     assert len(named) > 40 and named - sections - set(exercises()) == set()
 
 

@@ -13,8 +13,11 @@ import torch
 import triton
 import triton.language as tl
 
-from iocourse.course.exercise import Case
+from iocourse.course.checking import REUSED, RUNS, judge
+from iocourse.course.exercise import Case, Exercise
 from iocourse.course.trials.kernels.launching import launch, launch_in_place, launches_kernels, words_exactly
+from iocourse.course.trials.kernels.masked_tiles import launch_and_count_masks
+from iocourse.course.trials.kernels.programs import launch_and_count_programs
 from iocourse.guard import LibraryAnswer
 from iocourse.ledger import Ledger
 
@@ -143,6 +146,31 @@ def test_a_lane_that_is_off_holds_nan_where_no_other_was_given():
 def test_an_input_that_a_kernel_writes_into_is_named():
     error = launch(lambda X: X.fill_(2.0), Case("", {"X": np.ones(8, np.float32)})).error
     assert str(error) == "your kernels write into X, which belongs to the caller"
+
+
+@pytest.mark.parametrize("play", [launch, launch_and_count_masks, launch_and_count_programs])
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16])
+def test_what_was_returned_is_not_written_over_by_a_later_launch(play, kind):
+    def copied_to(X, BM, BN):
+        Y = torch.empty(X.shape, dtype=kind)
+        copy_kernel[(5,)](X, Y, X.stride(0), 7, BLOCK=8)
+        return Y
+
+    def buffered(X, BM, BN):
+        Y = copied_to(X, BM, BN)
+        kept.append(Y)
+        copy_kernel[(5,)](X, kept[0], X.stride(0), 7, BLOCK=8)
+        return kept[0]
+
+    def cases(rng):
+        drawn = rng.standard_normal((2, 5, 7)).astype(np.float32)
+        return [Case(f"{at}", {"X": X, "BM": 16, "BN": 16}) for at, X in enumerate(drawn)]
+
+    kept = []
+    about = {"difficulty": 1, "importance": 1, "minutes": 1, "hints": ("", "", ""), "properties": ()}
+    made_up = Exercise("99.1", "Copies", "copied_to", cases=cases, play=play, **about)
+    assert judge(made_up, copied_to, 0) == []
+    assert judge(made_up, buffered, 0) == [(RUNS, f"{REUSED} (0)")]
 
 
 def test_an_unwritten_kernel_and_a_library_kernel_are_named_as_such():

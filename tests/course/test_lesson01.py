@@ -46,7 +46,7 @@ def my_attention(Q, K, V, causal=False):
 def test_a_check_names_the_unsolved_exercise_that_was_called(capsys, monkeypatch):
     monkeypatch.delenv("IOCOURSE_STRICT", raising=False)
     check("1B", my_attention, seed=0)
-    assert "it calls my_softmax, which is not written yet: solve 1.1 first" in capsys.readouterr().out
+    assert "it calls my_softmax, which is not written yet: solve 1A first" in capsys.readouterr().out
     check("1A", my_softmax, seed=0)
     assert "not written yet\n" in capsys.readouterr().out
 
@@ -54,8 +54,8 @@ def test_a_check_names_the_unsolved_exercise_that_was_called(capsys, monkeypatch
 def test_an_attempt_names_it_too(capsys, monkeypatch):
     monkeypatch.delenv("IOCOURSE_STRICT", raising=False)
     Q = np.eye(2)
-    assert str(attempt(my_attention, Q, Q, Q)) == "solve 1.1 first"
-    assert str(attempt(lambda f: f(Q), my_softmax)) == "solve 1.1 first"
+    assert str(attempt(my_attention, Q, Q, Q)) == "solve 1A first"
+    assert str(attempt(lambda f: f(Q), my_softmax)) == "solve 1A first"
     capsys.readouterr()
 
 

@@ -446,7 +446,7 @@ def test_without_torch_a_cell_says_what_it_needs(capsys):
         assert with_torch(lambda: 1) is None
     finally:
         seen["find_spec"] = kept
-    assert 'pip install "iocourse[torch]"' in capsys.readouterr().out
+    assert 'python -m pip install "torch>=2.6"' in capsys.readouterr().out
 
 
 def test_torch_is_imported_inside_functions_only():

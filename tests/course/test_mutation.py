@@ -221,7 +221,7 @@ def test_the_command_prints_a_score_and_writes_json(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        (["--only", "99.1"], "--only '99.1' is no exercise; allowed: 0.1, "),
+        (["--only", "99.1"], "--only '99.1' is no exercise; allowed: 0A, "),
         (["--operators", "magic"], "operator 'magic' is unknown; allowed: comparisons, "),
         (["--seeds", "0"], "--seeds must be at least 1, got 0"),
         (["--sample", "0"], "--sample must be at least 1, got 0"),

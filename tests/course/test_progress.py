@@ -230,7 +230,7 @@ def test_the_table_is_as_wide_as_its_longest_name():
     progress.record("4B", "solved")
     assert progress.table(progress.load()).splitlines()[:2] == [
         "exercise   status   attempts  hints",
-        "4.2        solved          1      0",
+        "4B         solved          1      0",
     ]
 
 

@@ -29,15 +29,15 @@ def course(tmp_path, monkeypatch):
     (tmp_path / "pyproject.toml").write_text(PYPROJECT + URLS)
     (tmp_path / "lessons").mkdir()
     (tmp_path / "solutions").mkdir()
-    (tmp_path / "solutions" / "00_sum.py").write_text(FIXTURE.read_text())
+    (tmp_path / "solutions" / "01_sum.py").write_text(FIXTURE.read_text())
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def build(tmp_path, text):
-    path = tmp_path / "00_sum.py"
+    path = tmp_path / "01_sum.py"
     path.write_text(text)
-    return release.build(path, Path("00_sum.py"), PROJECT)
+    return release.build(path, Path("01_sum.py"), PROJECT)
 
 
 def cell(notebook, cell_id):
@@ -65,7 +65,7 @@ def test_the_solved_side_has_the_answer_and_no_marker(tmp_path):
 def test_the_student_side_has_a_stub_and_no_answer(tmp_path):
     student = build(tmp_path, FIXTURE.read_text()).student
     stub = "    # YOUR CODE HERE - one line is enough\n    raise NotImplementedError"
-    assert "".join(cell(student, "ex-0-1")["source"]).endswith(stub)
+    assert "".join(cell(student, "ex-0A")["source"]).endswith(stub)
     assert (
         "c = a + b" not in text(student)
         and ", 5)" not in text(student)
@@ -87,7 +87,7 @@ def test_a_formatter_does_not_hand_out_replaced_lines(tmp_path, mark):
 def test_named_cells_keep_their_name(tmp_path):
     lesson = build(tmp_path, FIXTURE.read_text())
     for side in (lesson.solved, lesson.student):
-        assert cell(side, "ex-0-1")["metadata"]["name"] == "ex-0A"
+        assert cell(side, "ex-0A")["metadata"]["name"] == "ex-0A"
         assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", c["id"]) for c in side["cells"])
 
 
@@ -126,7 +126,7 @@ def test_a_new_cell_moves_no_id_beyond_the_next_named_cell(tmp_path):
     )
     before, after = (build(tmp_path, t).solved["cells"] for t in (FIXTURE.read_text(), more))
     assert len(after) == len(before) + 1
-    at = [c["id"] for c in before].index("ex-0-1")
+    at = [c["id"] for c in before].index("ex-0A")
     assert [c["id"] for c in before[at:]] == [c["id"] for c in after[at + 1 :]]
 
 
@@ -144,17 +144,18 @@ def test_the_parser_agrees_with_jupytext(path):
 
 TABLE = """| Exercise | Title | Difficulty | Importance | Minutes |
 | --- | --- | --- | --- | --- |
-| 0.1 | The words attention must move | 1 of 5 | 4 of 5 | 5 |"""
+| 0A | The words attention must move | 1 of 5 | 4 of 5 | 5 |"""
 BOX = "**Exercise 0A** The words attention must move · difficulty 1 of 5 · importance 4 of 5 · 5 minutes."
+
+TAKES = "7: 2 to read and predict, 5 for exercise 0A"
+WITHOUT = "2: 2 to read and predict. Optional and not counted: exercise 0A, 5 minutes"
 
 
 def test_table_box_and_minutes_are_written_from_the_exercise_on_both_sides(tmp_path):
-    told = FIXTURE.read_text().replace(
-        "Here it is", "<!-- minutes --> or <!-- minutes without 0.1 -->: it is"
-    )
+    told = FIXTURE.read_text().replace("Here it is", "<!-- minutes --> or <!-- minutes without 0A -->: it is")
     lesson = build(tmp_path, told)
     for side in (lesson.solved, lesson.student):
-        assert TABLE in text(side) and f"{BOX} 5 or 0: it is a sum of two." in text(side)
+        assert TABLE in text(side) and f"{BOX} {TAKES} or {WITHOUT}: it is a sum of two." in text(side)
         assert "<!--" not in text(side)
 
 
@@ -162,50 +163,50 @@ def test_an_exercise_with_other_facts_makes_another_lesson(tmp_path, monkeypatch
     harder = replace(find("0A"), difficulty=5, title="Words")
     monkeypatch.setattr(exercise, "_exercises", {"0A": harder})
     said = text(build(tmp_path, FIXTURE.read_text()).student)
-    assert "| 0.1 | Words | 5 of 5 | 4 of 5 | 5 |" in said and "Words · difficulty 5 of 5" in said
+    assert "| 0A | Words | 5 of 5 | 4 of 5 | 5 |" in said and "Words · difficulty 5 of 5" in said
 
 
 def test_a_new_exercise_needs_its_entry_and_its_cell_alone(tmp_path, monkeypatch):
-    second = replace(find("0A"), id="0.2", title="Once more", function="again", minutes=7)
-    monkeypatch.setattr(exercise, "_exercises", {"0A": find("0A"), "0.2": second})
+    second = replace(find("0A"), id="0B", title="Once more", function="again", minutes=7)
+    monkeypatch.setattr(exercise, "_exercises", {"0A": find("0A"), "0B": second})
     cells = """
 # %% [markdown]
-# <!-- exercise 0.2 --> Now again; all take <!-- minutes --> minutes.
+# <!-- exercise 0B --> Now again; it takes <!-- minutes -->.
 
-# %% tags=["exercise"] name="ex-0.2"
+# %% tags=["exercise"] name="ex-0B"
 def again(a, b):
     ### BEGIN SOLUTION
     return b + a
     ### END SOLUTION
 """
     said = text(build(tmp_path, FIXTURE.read_text() + cells).student)
-    assert f"{TABLE}\n| 0.2 | Once more | 1 of 5 | 4 of 5 | 7 |" in said
-    assert "**Exercise 0.2** Once more · difficulty 1 of 5 · importance 4 of 5 · 7 minutes. Now again" in said
-    assert "all take 12 minutes." in said
+    assert f"{TABLE}\n| 0B | Once more | 1 of 5 | 4 of 5 | 7 |" in said
+    assert "**Exercise 0B** Once more · difficulty 1 of 5 · importance 4 of 5 · 7 minutes. Now again" in said
+    assert "it takes 14: 2 to read and predict, 12 for exercises 0A and 0B." in said
 
 
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ("# <!-- exercises -->", "#", "42: the text before ex-0A has no <!-- exercises -->"),
-        ("<!-- exercise 0A -->", "", "42: the text before ex-0A has no <!-- exercise 0A -->"),
-        ("Here it is", "<!-- exercise 4B -->", "39: <!-- exercise 4B --> is none of this lesson's markers"),
+        ("# <!-- exercises -->", "#", "59: the text before ex-0A has no <!-- exercises -->"),
+        ("<!-- exercise 0A -->", "", "59: the text before ex-0A has no <!-- exercise 0A -->"),
+        ("Here it is", "<!-- exercise 4B -->", "56: <!-- exercise 4B --> is none of this lesson's markers"),
         (
             "Here it is",
             "<!-- minuts -->",
-            "39: <!-- minuts --> is none of this lesson's markers: exercises, ",
+            "56: <!-- minuts --> is none of this lesson's markers: exercises, ",
         ),
-        ('name="ex-0A"', 'name="ex-0.9"', "42: there is no exercise '0.9'; there are 0.1, 1.1, "),
+        ('name="ex-0A"', 'name="ex-0Z"', "59: there is no exercise '0Z'; there are 0A, 1A, "),
         (
             "Here it is",
             "| Exercise | Title |",
-            "39: '| Exercise |' is typed by hand; write <!-- exercises -->",
+            "56: '| Exercise |' is typed by hand; write <!-- exercises -->",
         ),
-        ("Here it is", "**Exercise 0A** It is", "39: '**Exercise 0A**' is typed by hand; write <!-- exerc"),
+        ("Here it is", "**Exercise 0A** It is", "56: '**Exercise 0A**' is typed by hand; write <!-- exerc"),
         (
             "Here it is",
             "Difficulty 1 of 5, it is",
-            "39: 'Difficulty 1' is typed by hand; write <!-- exercises",
+            "56: 'Difficulty 1' is typed by hand; write <!-- exercises",
         ),
     ],
 )
@@ -213,7 +214,7 @@ def again(a, b):
 def test_facts_of_exercises_are_refused_wherever_else_they_stand(course, capsys, old, new, complaint, option):
     write(course, old, new)
     assert main(["release", *option]) == 1
-    assert f"solutions/00_sum.py:{complaint}" in capsys.readouterr().err
+    assert f"solutions/01_sum.py:{complaint}" in capsys.readouterr().err
     assert not list(course.rglob("*.ipynb"))
 
 
@@ -235,7 +236,7 @@ def test_the_title_links_to_both_notebooks_in_colab(tmp_path):
     title = "".join(build(tmp_path, FIXTURE.read_text()).student["cells"][0]["source"])
     for folder in ("lessons", "solutions"):
         assert (
-            f"https://colab.research.google.com/github/owner/repo/blob/v1.2.3/{folder}/00_sum.ipynb" in title
+            f"https://colab.research.google.com/github/owner/repo/blob/v1.2.3/{folder}/01_sum.ipynb" in title
         )
 
 
@@ -281,7 +282,7 @@ BAD = {
 
 @pytest.mark.parametrize("message", BAD)
 def test_a_faulty_source_is_refused_with_its_line(tmp_path, message):
-    with pytest.raises(source.SourceError, match=r"^00_sum\.py:\d+: ") as caught:
+    with pytest.raises(source.SourceError, match=r"^01_sum\.py:\d+: ") as caught:
         build(tmp_path, BAD[message])
     assert message in str(caught.value)
 
@@ -290,13 +291,13 @@ def test_a_faulty_source_is_refused_with_its_line(tmp_path, message):
 
 
 def write(course, old, new):
-    path = course / "solutions" / "00_sum.py"
+    path = course / "solutions" / "01_sum.py"
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
 
 
 def solved(course):
-    return json.loads((course / "solutions" / "00_sum.ipynb").read_text())
+    return json.loads((course / "solutions" / "01_sum.ipynb").read_text())
 
 
 def files(course):
@@ -306,7 +307,7 @@ def files(course):
 def test_release_runs_once_and_repeats_byte_for_byte(course, capsys, monkeypatch):
     assert main(["release"]) == 0
     before = files(course)
-    assert cell(solved(course), "check-0-1")["outputs"][0]["text"] == ["0.1: every property holds\n"]
+    assert cell(solved(course), "check-0A")["outputs"][0]["text"] == ["0A: every property holds\n"]
     ramp = next(c for c in solved(course)["cells"] if any("grey" in line for line in c["source"]))["outputs"]
     assert set(ramp[0]["data"]) == {"image/png", "text/plain"}
 
@@ -339,8 +340,8 @@ def test_a_failing_cell_stops_release_and_leaves_every_file_alone(course, capsys
     before = files(course)
     assert main(["release"]) == 1
     said = capsys.readouterr().err
-    assert 'solutions/00_sum.ipynb: cell 5 (id check-0-1): check("0A"' in said
-    assert "AssertionError: 0.1" in said and "\x1b" not in said
+    assert 'solutions/01_sum.ipynb: cell 8 (id check-0A): check("0A"' in said
+    assert "AssertionError: 0A" in said and "\x1b" not in said
     assert files(course) == before
 
 
@@ -416,7 +417,7 @@ def test_an_expected_exception_is_kept_without_its_paths():
 # --- release --check -------------------------------------------------------------------------------------
 
 RECORD = {"date": "2026-01-01", "cores": 2, "repeats": 3, "versions": {"Python": "3.11.2"},
-          "notebooks": {"00_sum": {"seconds": [1.0], "median_s": 1.04}}}  # fmt: skip
+          "notebooks": {"01_sum": {"seconds": [1.0], "median_s": 1.04}}}  # fmt: skip
 
 
 @pytest.fixture
@@ -439,7 +440,7 @@ def checked(capsys):
 def test_check_is_content_with_what_release_wrote(released, capsys):
     code, said = checked(capsys)
     assert code == 0, said
-    assert "| 00_sum | 1.0 |" in (released / "README.md").read_text()
+    assert "| 01_sum | 1.0 |" in (released / "README.md").read_text()
     assert (released / "README.md").read_text().endswith(f"{release.TABLE_END}\nend\n")
 
 
@@ -447,15 +448,15 @@ def test_check_names_a_stale_notebook_and_changes_nothing(released, capsys):
     write(released, "# A picture, and", "# One picture, and")
     before = files(released)
     code, said = checked(capsys)
-    assert code == 1 and "solutions/00_sum.ipynb is stale" in said and "lessons/00_sum.ipynb is stale" in said
+    assert code == 1 and "solutions/01_sum.ipynb is stale" in said and "lessons/01_sum.ipynb is stale" in said
     assert files(released) == before
 
 
 def test_check_finds_each_kind_of_staleness(released, capsys):
-    lesson = released / "lessons" / "00_sum.ipynb"
+    lesson = released / "lessons" / "01_sum.ipynb"
     kept = lesson.read_text()
     lesson.write_text(kept.replace("YOUR CODE", "MY CODE"))
-    assert "lessons/00_sum.ipynb is stale" in checked(capsys)[1]
+    assert "lessons/01_sum.ipynb is stale" in checked(capsys)[1]
     lesson.write_text(kept)
     (released / "lessons" / "07_old.ipynb").write_text("{}")
     assert "lessons/07_old.ipynb has no source" in checked(capsys)[1]
@@ -474,8 +475,8 @@ def test_check_follows_relative_links(released, capsys):
     main(["release"])
     said = checked(capsys)[1]
     assert said.count("does not exist") == 2
-    assert "lessons/00_sum.ipynb links to ../nowhere.md" in said
-    assert "solutions/00_sum.ipynb links to ../nowhere.md" in said
+    assert "lessons/01_sum.ipynb links to ../nowhere.md" in said
+    assert "solutions/01_sum.ipynb links to ../nowhere.md" in said
 
 
 def test_check_wants_every_notebook_timed(released, capsys):
@@ -485,14 +486,14 @@ def test_check_wants_every_notebook_timed(released, capsys):
 
 def test_release_of_one_lesson_and_of_none(course, capsys):
     assert main(["release", "--only", "07"]) == 2
-    assert "there are: 00_sum" in capsys.readouterr().err
+    assert "there are: 01_sum" in capsys.readouterr().err
 
 
 # --- the linter ------------------------------------------------------------------------------------------
 
 
 def linted(text):
-    return "\n".join(lint.problems(source.parse(text, FIXTURE), Path("00_sum.py")))
+    return "\n".join(lint.problems(source.parse(text, FIXTURE), Path("01_sum.py")))
 
 
 def test_the_fixture_lesson_has_all_parts():
@@ -520,7 +521,7 @@ def test_the_linter_names_what_is_missing(old, new, complaint):
     text = FIXTURE.read_text()
     assert old in text
     assert re.search(
-        rf"^00_sum\.py:\d+: .*{re.escape(complaint)}", linted(text.replace(old, new)), re.MULTILINE
+        rf"^01_sum\.py:\d+: .*{re.escape(complaint)}", linted(text.replace(old, new)), re.MULTILINE
     )
 
 
@@ -538,4 +539,4 @@ def test_check_reports_what_the_linter_finds(released, capsys):
     write(released, "# ## Misconceptions", "# ## Errors")
     main(["release"])
     code, said = checked(capsys)
-    assert code == 1 and 'solutions/00_sum.py:1: no "misconceptions"' in said
+    assert code == 1 and 'solutions/01_sum.py:1: no "misconceptions"' in said

@@ -26,6 +26,8 @@ def names(source):
             made.add(node.arg)
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             made |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            made.add(node.name)
     return made, used
 
 

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from iocourse.cli import main
-from iocourse.grade import cohort, results
+from iocourse.grade import cohort, results, seal
 from iocourse.grade.grading import Mark, grade
 from iocourse.grade.lesson import read_lessons
 from iocourse.grade.submissions import find, not_handed_in, the_lesson
@@ -198,9 +199,34 @@ def test_the_seed_is_the_folders_and_cannot_be_known_without_the_key(graded, tmp
     seeds = {cohort._seed(graded / "in")}
     (tmp_path / "home" / "grading-key").unlink()
     assert len(seeds | {cohort._seed(graded / "in")}) == 2
-    (tmp_path / "home" / "grading-key").write_text("no key")
-    with pytest.raises(Refused, match="is damaged: delete it"):
-        cohort._seed(tmp_path)
+    for damaged in ("no key", "", "00"):
+        (tmp_path / "home" / "grading-key").write_text(damaged)
+        with pytest.raises(Refused, match="is damaged: delete it"):
+            cohort._seed(tmp_path)
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_two_first_runs_at_once_agree_on_a_whole_key(links, tmp_path, monkeypatch):
+    """The second begins and ends while the first is about to write."""
+    monkeypatch.setenv("IOCOURSE_HOME", str(tmp_path))
+    draw, second = secrets.token_hex, []
+
+    def meanwhile(size):
+        monkeypatch.setattr(secrets, "token_hex", draw)
+        second.append(seal.sealed(b"a grade"))
+        return draw(size)
+
+    def no_links(*_):
+        raise OSError("no links here")
+
+    monkeypatch.setattr(secrets, "token_hex", meanwhile)
+    if not links:
+        monkeypatch.setattr(os, "link", no_links)
+    assert [seal.sealed(b"a grade")] == second
+    assert [path.name for path in tmp_path.iterdir()] == ["grading-key"]
+    assert len(bytes.fromhex((tmp_path / "grading-key").read_text())) == seal.BYTES
+    if sys.platform != "win32":
+        assert (tmp_path / "grading-key").stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs links")

@@ -6,6 +6,7 @@ These run without torch and triton too, but for those that need them.
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -47,13 +48,13 @@ def test_kernels_without_one_of_them(absent):
     said = python(f"import sys; sys.modules['{absent}'] = None; import iocourse.kernels")
     assert said.startswith("iocourse.doctor.needs_triton.NeedsTriton: ")
     assert f"{absent} is not installed here" in said
-    assert f'pip install "{absent}>=' in said
+    assert re.search(rf' -m pip install .*"{absent}>=', said)
     assert "iocourse.schedules.flash2, split_backward and fused_backward" in said
 
 
 def test_kernels_without_both():
     said = python("import sys; sys.modules['torch'] = sys.modules['triton'] = None; import iocourse.kernels")
-    assert 'torch and triton are not installed here: python -m pip install "torch>=2.6" "triton>=3.6"' in said
+    assert re.search(r'torch and triton are not installed here: .* "torch>=2\.6" "triton>=3\.6"\.', said)
 
 
 @pytest.mark.parametrize("platform", ["darwin", "win32"])
@@ -81,7 +82,7 @@ def test_counting_without_triton():
     said = python(
         "import sys; sys.modules['triton'] = None; from iocourse import traffic\nwith traffic.count(): 0"
     )
-    assert said.startswith("iocourse.traffic.CannotCount: triton is not installed here")
+    assert said.startswith("iocourse.doctor.needs_triton.NeedsTriton: triton is not installed here")
 
 
 @needs_both

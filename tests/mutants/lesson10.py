@@ -88,6 +88,7 @@ TILE = Suite(
 # ---------------------------------------------------------------------- 10B
 TURNED, BOTH = "Y is the transpose of X", "both strides count"
 ONCE, LIES = "each word is read once and written once", "Y lies row by row"
+IN_VAIN = "every program has words of its own"
 
 
 @triton.jit
@@ -178,6 +179,12 @@ TRANSPOSE = Suite(
             ),
         ),
         Mutant("one-row-of-programs", TURNED, ("triton.cdiv(rows, BM)", "1")),
+        Mutant("a-row-of-programs-too-many", IN_VAIN, ("triton.cdiv(rows, BM)", "triton.cdiv(rows, BM) + 1")),
+        Mutant(
+            "columns-of-programs-for-halves",
+            IN_VAIN,
+            ("triton.cdiv(columns, BN)", "triton.cdiv(2 * columns, BN)"),
+        ),
         Mutant("grid-rounded-down", TURNED, ("triton.cdiv(columns, BN)", "max(1, columns // BN)")),
         Mutant(
             "loaded-twice",

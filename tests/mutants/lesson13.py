@@ -464,6 +464,7 @@ SLICED = Suite(
 # ---------------------------------------------------------------------- 13D
 PLAIN, CUT = "O is right where tiles are seen whole", "a pattern hides what it must"
 EMPTY_O, EMPTY_LSE = "a row that sees nothing has O = 0", "a row that sees nothing has LSE = -∞"
+HEAVY_FIRST = "the programs with the most tiles begin first"
 LISTED_WORDS = "loads and stores move exactly what the formula says, lists included"
 
 
@@ -632,6 +633,14 @@ LISTED = Suite(
             "order-ignored",
             LISTED_WORDS,
             ("tile = tl.load(order + tl.program_id(0))", "tile = tl.program_id(0)"),
+        ),
+        Mutant(
+            "order-loaded-and-ignored",
+            HEAVY_FIRST,
+            (
+                "tile = tl.load(order + tl.program_id(0))",
+                "tile = tl.load(order + tl.program_id(0)) * 0 + tl.program_id(0)",
+            ),
         ),
         Mutant("whole-tiles-left-out", PLAIN, (LOOPS, "for step in range(cut, cut):")),
         Mutant("cut-tiles-left-out", CUT, ("for step in range(cut, end):", "for step in range(end, end):")),

@@ -30,6 +30,23 @@ def predict(question, answer=None):
     print(question, answer)
 
 
+# %% [markdown]
+# A picture, and a value.
+
+
+# %%
+def chunk(kind, data):
+    check_sum = struct.pack(">I", zlib.crc32(kind + data))
+    return struct.pack(">I", len(data)) + kind + data + check_sum
+
+
+header = chunk(b"IHDR", struct.pack(">2I5B", 8, 8, 8, 0, 0, 0, 0))
+pixels = chunk(b"IDAT", zlib.compress((b"\0" + bytes(range(0, 256, 32))) * 8))
+Image(b"\x89PNG\r\n\x1a\n" + header + pixels + chunk(b"IEND", b""), alt="a grey ramp")
+
+# %% [markdown]
+# **Predict** (guess). How much is it?
+
 # %% tags=["predict"]
 predict("2 + 3 =", 5)  # > predict("2 + 3 =")
 
@@ -50,20 +67,6 @@ def add(a, b):
 
 # %% tags=["check"] name="check-0A"
 check("0A", add, 2, 3, answer=5)
-
-# %% [markdown]
-# A picture, and a value.
-
-
-# %%
-def chunk(kind, data):
-    check_sum = struct.pack(">I", zlib.crc32(kind + data))
-    return struct.pack(">I", len(data)) + kind + data + check_sum
-
-
-header = chunk(b"IHDR", struct.pack(">2I5B", 8, 8, 8, 0, 0, 0, 0))
-pixels = chunk(b"IDAT", zlib.compress((b"\0" + bytes(range(0, 256, 32))) * 8))
-Image(b"\x89PNG\r\n\x1a\n" + header + pixels + chunk(b"IEND", b""), alt="a grey ramp")
 
 # %% tags=["solution-only"]
 add(20, 22)

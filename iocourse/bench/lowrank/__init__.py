@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from iocourse.bench import Row as Record
 from iocourse.bench import circumstances
 from iocourse.console import steps
+from iocourse.doctor.threads import environment
 from iocourse.refusal import Refused
 
 from .goals import JUDGED, goals
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 NAME = "lowrank"
 HELP = "low rank beside exact attention on the CPU: the published rows, gradients, scaling (needs torch)"
-COUNTED = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 # glibc keeps what is freed, for everyone, so that no lap but the first pays for fresh pages.
 WARM_HEAP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
 # Sections to which every job adds rows.
@@ -63,7 +63,7 @@ def in_own_process(plan: Plan) -> Record:
     """The record of a plan, measured in a process whose libraries take as many threads as it says."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "record.json")
-        wanted = {name: str(plan.threads) for name in COUNTED} | WARM_HEAP
+        wanted = environment(plan.threads) | WARM_HEAP
         asked = [sys.executable, "-c", f"from {__name__} import main; main()", plan.to_json(), str(file)]
         if subprocess.run(asked, env=os.environ | wanted, check=False).returncode or not file.is_file():
             raise Refused("the process that measures ended early; its last words are above")

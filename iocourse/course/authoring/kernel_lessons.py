@@ -7,7 +7,9 @@ import re
 from ...doctor import cannot_interpret, installed
 from ...doctor.needs_triton import explanation
 
-_IMPORT = re.compile(r"^\s*\"?(from iocourse import .*\bkernels\b|import (torch, )?triton\b)", re.MULTILINE)
+_IMPORT = re.compile(
+    r"^\s*\"?\s*(from iocourse import .*\bkernels\b|import (torch, )?triton\b)", re.MULTILINE
+)
 
 
 def runs_kernels(code: str) -> bool:

@@ -12,6 +12,7 @@ from ...ledger import Ledger
 from ..budgets import every_input_loaded, fits, reads, reads_within, total_within, writes
 from ..exercise import Case, Exercise, Trial, run_schedule
 from ..judging import Form, idle, same_answer_from, two_whole, values
+from ..messages.anybody import product
 
 
 def _matrix(rng: np.random.Generator, rows: int, cols: int) -> np.ndarray:
@@ -91,6 +92,9 @@ def _product_case(A: np.ndarray, B: np.ndarray, bm: int, bn: int) -> Case:
     return Case(f"m={m}, n={n}, k={k}, bm={bm}, bn={bn}", inputs, A @ B, budget.peak, budget)
 
 
+SIDE = 128 * 255  # of the matrices whose product is counted
+
+
 PRODUCT = Exercise(
     id="2B",
     title="The matrix product in tiles of the result",
@@ -119,6 +123,7 @@ PRODUCT = Exercise(
         total_within(),
     ),
     play=run_schedule,
+    anybody=product({"A": (SIDE, SIDE), "B": (SIDE, SIDE)}, SIDE, SIDE, SIDE, bm=255, bn=255),
 )
 
 

@@ -21,6 +21,7 @@ from ..budgets import (
 )
 from ..exercise import Case, Exercise, Property, Trial, run_schedule
 from ..judging import LARGE, Form, block_size, idle, is_right, only_where, two_whole, values, values_in
+from ..messages.anybody import attention
 from ..messages.scale import scale_seen
 from ..trials.tilings import far_below, labelled_large, same_inputs, stretched, tilings, with_long_blocks
 
@@ -162,6 +163,7 @@ EXERCISES = (
         cases=forward_cases(costs.flash2),
         properties=tuple(row_block_properties(fits())),
         play=run_schedule,
+        anybody=attention("forward", N=2**20, d=64, Br=2016, Bc=1),
     ),
     Exercise(
         id="4B",
@@ -189,6 +191,7 @@ EXERCISES = (
             total_within(),
         ),
         play=run_schedule,
+        anybody=attention("forward", N=2**20, d=64, Br=1, Bc=2016),
     ),
     Exercise(
         id="4C",
@@ -209,6 +212,7 @@ EXERCISES = (
             row_block_properties(replace(fits(), name="fits in Br(2d + 2 + Bc) + Bc·d words, to the word"))
         ),
         play=run_schedule,
+        anybody=attention("forward", N=2**20, d=64, Br=2016, Bc=1),
     ),
     Exercise(
         id="4D",

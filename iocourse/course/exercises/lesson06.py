@@ -22,6 +22,7 @@ from ..budgets import (
 )
 from ..exercise import Case, Exercise, Property, run_schedule
 from ..judging import LARGE, block_size, idle, part, values_in
+from ..messages.anybody import attention
 from ..trials.tilings import STRETCH, labelled_large, same_inputs, tilings, with_long_blocks
 
 Arrays = dict[str, Any]
@@ -229,6 +230,7 @@ EXERCISES = (
             total_within(),
         ),
         play=run_schedule,
+        anybody=attention("backward", INPUTS, N=2**20, d=64, Br=1, Bc=1008),
     ),
     Exercise(
         id="6C",

@@ -16,6 +16,7 @@ from ...machine import Block, Machine, Slow, Tile
 from ..budgets import budget_of, every_input_loaded, fits, reads, total_within, writes
 from ..exercise import Case, Exercise, Trial, call, run_schedule
 from ..judging import LARGE, Form, block_size, each, idle, several, values, values_in, whole
+from ..messages.anybody import attention, product
 from ..trials.tilings import far_below, labelled_large, same_inputs, stretched, tilings
 
 Student = Callable[..., Any]
@@ -66,6 +67,9 @@ def _keep(m: Machine, made: Any, S: Slow, i: Block, j: Block) -> None:
         m.store(made, S, i, j)
 
 
+COUNTED = (31 * 1024, 512)  # Q and K, whose scores are counted in tiles that room for 32² words allows
+
+
 TILE = Exercise(
     id="7A",
     title="A tile of scores, column by column",
@@ -91,6 +95,7 @@ TILE = Exercise(
         total_within(),
     ),
     play=lambda student, case: run_schedule(tile_by_tile(student), case),
+    anybody=product({"Q": COUNTED, "K": COUNTED}, COUNTED[0], *COUNTED, Br=31, Bc=31),
 )
 
 
@@ -171,6 +176,7 @@ SMALL = Exercise(
         total_within(),
     ),
     play=run_schedule,
+    anybody=attention("forward", N=2**16, d=1024, Br=64, Bc=64, Bd=64),
 )
 
 
@@ -222,6 +228,7 @@ STORED = Exercise(
         total_within(),
     ),
     play=run_schedule,
+    anybody=attention("forward", N=2**20, d=256, Br=252),
 )
 
 
@@ -402,7 +409,7 @@ def call_and_count(student: Callable[..., Any], case: Case) -> Trial:
     """Call a plain function; tell how often it calls those it is handed."""
     trial = call(student, case)
     calls = {name: case.inputs[name].calls for name in ("forward", "backward")}
-    return CallsTrial(case, trial.value, trial.ledger, trial.error, calls=calls)
+    return CallsTrial(**vars(trial), calls=calls)
 
 
 def _called_once(trial: Trial) -> str | None:

@@ -14,6 +14,7 @@ from ...ledger import Ledger
 from ..budgets import budget_of, every_input_loaded, fits, reads, reads_within, total_within, writes
 from ..exercise import Case, Exercise, Property, Trial, run_schedule
 from ..judging import BLOCK_SIZE, LARGE, Form, idle, same_answer_for, values, values_in
+from ..messages.anybody import attention
 from ..trials.low_scores import low_queries_and_keys
 from ..trials.tilings import STRETCH, labelled_large
 
@@ -172,6 +173,7 @@ SPARSE = Exercise(
         total_within(),
     ),
     play=run_schedule,
+    anybody=attention("forward", N=8192, d=64, every_block=True, mask=masks.causal(8192, 512), Br=512, Bc=32),
 )
 
 
@@ -241,6 +243,7 @@ WINDOW = Exercise(
         total_within("4Nd words, whatever w is"),
     ),
     play=run_schedule,
+    anybody=attention("forward", N=256, d=64, every_block=True, w=8),
 )
 
 

@@ -15,6 +15,7 @@ from ...ledger import Ledger
 from ..budgets import every_input_loaded, fits, reads, total_within, writes
 from ..exercise import Case, Exercise, Trial, run_schedule
 from ..judging import LARGE, TOLERANCE, Form, block_size, idle, is_number, part, several, values_in
+from ..messages.anybody import attention
 from ..messages.digits import told_apart
 from ..trials.tilings import STRETCH, labelled_large
 
@@ -352,6 +353,7 @@ WHOLE = Exercise(
         total_within("no more than 7Nd + N words move"),
     ),
     play=run_schedule,
+    anybody=attention("backward", ("Q", "K", "V", "dO", "LSE"), N=1024, d=64, every_block=True, Br=16),
 )
 
 

@@ -13,6 +13,7 @@ from ..exercise import Case, Exercise, Trial, WrongForm
 from ..judging import LARGE, each, idle, several, values, values_in
 from ..trials.kernels.launching import launch_in_place, launches_kernels, words_exactly
 from ..trials.kernels.precision import full_products
+from ..trials.kernels.programs import launch_and_count_programs, nothing_in_vain
 
 SINGLE = 1e-5  # float32 against float64, for sums of up to a hundred products
 SLICE, TURNED = "a slice of a larger matrix", "a transpose"
@@ -187,8 +188,9 @@ TRANSPOSE = Exercise(
         values_in("both strides count", TURNED),
         launches_kernels("X"),
         words_exactly("each word is read once and written once"),
+        nothing_in_vain("every program has words of its own"),
     ),
-    play=launch_in_place,
+    play=launch_and_count_programs,
 )
 
 

@@ -14,9 +14,15 @@ from ...costs.plain_kernels import all_at_once, columns_stay, rows_stay
 from ...doctor.needs_triton import require_triton
 from ...ledger import Ledger, PhaseTotal
 from ..budgets import budget_of
-from ..exercise import Case, Exercise, Property, Trial, WrongForm, keeps_errors
+from ..exercise import Case, Exercise, Property, Trial, WrongForm, keeps_errors, settled
 from ..judging import difference_or_scale, each, idle, only_where
-from ..trials.kernels.launching import kernels_compute, launch, launches_kernels, words_exactly
+from ..trials.kernels.launching import (
+    kernels_compute,
+    launch,
+    launches_kernels,
+    where_they_lie,
+    words_exactly,
+)
 from ..trials.kernels.precision import full_products
 from ..trials.kernels.programs import launch_and_count_programs, nothing_in_vain
 
@@ -271,8 +277,9 @@ def differentiate(student: Callable[..., Any], case: Case) -> Trial:
     backward = PhaseTotal(ledger.read - before.read, ledger.written - before.written)
     ledger.phases.update(forward=forward, backward=backward)
     ledger.peak = sum(kept.values())
+    shared = where_they_lie((O, *gradients))
     value = tuple(x.detach().double().numpy() for x in (O, *gradients))
-    return Trial(case, value=value, ledger=ledger)
+    return Trial(case, value=value, ledger=ledger, returned=(settled(shared), shared))
 
 
 def _given(inputs: Mapping[str, Any], name: str) -> tuple[Any, ...]:

@@ -20,6 +20,7 @@ from ..exercise import Case, Exercise, Property, Trial, WrongForm
 from ..judging import Form, difference, each, idle, is_number, only_where, several
 from ..trials.kernels.launching import launch_in_place, launches_kernels, words_exactly
 from ..trials.kernels.precision import full_products
+from ..trials.kernels.programs import heavy_first, launch_and_count_programs
 from ..trials.single import (
     FAR,
     FAR_NAME,
@@ -503,9 +504,10 @@ LISTED = Exercise(
         log_sums("LSE is the natural logarithm of the row sums", near),
         output(FAR_NAME, FAR, LARGE_TOLERANCE),
         words_exactly("loads and stores move exactly what the formula says, lists included"),
+        heavy_first(),
         full_products(),
     ),
-    play=launch_in_place,
+    play=launch_and_count_programs,
 )
 
 EXERCISES = (CHOICE, LISTS, SLICED, LISTED)

@@ -27,7 +27,6 @@ from ..exercise import (
     Trial,
     WrongForm,
     call,
-    differs,
     keeps_errors,
     run_schedule,
 )
@@ -47,7 +46,6 @@ from ..judging import (
     whole,
 )
 from ..trials.pieces import memory_watch
-from ..untouched import OVERWRITTEN
 
 Array = NDArray[np.float64]
 Make = Callable[[int, float], Array]
@@ -106,9 +104,7 @@ def _play_features(student: Callable[..., Any], case: Case) -> Trial:
     if failed is not None:
         return replace(failed, case=case)
     values = [trial.value for trial in trials]
-    if differs(values, found):
-        raise ValueError(OVERWRITTEN)
-    return Trial(case, value=tuple(values))
+    return Trial(case, value=tuple(values), returned=(values, found))
 
 
 def _three(trial: Trial) -> tuple[Array, Array, Array] | None:
@@ -495,6 +491,18 @@ def _whenever_it_is(trial: Trial) -> str | None:
     return f"row {missed[0]} is safe, and is not called so" if len(missed) else None
 
 
+def _told_apart(trial: Trial) -> str | None:
+    """No row is wrongly called safe, and not for want of an answer: of these cases each has rows that are."""
+    said = _truths(trial)
+    if isinstance(said, WrongForm) or said.any():
+        return _never_wrongly(trial)
+    return f"{int(trial.case.expected.sum())} rows are safe, and none is called so"
+
+
+def _each_row(trial: Trial) -> str | None:
+    return _never_wrongly(trial) or _whenever_it_is(trial)
+
+
 def _truths(trial: Trial) -> NDArray[np.bool_] | WrongForm:
     said, rows = _answer(trial), len(trial.case.expected)
     found = one_array(said)
@@ -518,11 +526,11 @@ def _no_pairs(trial: Trial) -> str | None:
 
 SAFE_PROPERTIES: tuple[Property, ...] = (
     idle(each("no row is called safe that is not", _never_wrongly)),
-    each("every safe row is called safe", _whenever_it_is),
-    only_where("a polynomial without real roots is always safe", EVEN, _whenever_it_is),
-    idle(only_where("a root on the right counts as one on the left", RIGHT, _never_wrongly)),
-    idle(only_where("between two roots is not safe, and beyond them neither", AGAIN, _never_wrongly)),
-    only_where("each row is judged by its own length", BORDER, _whenever_it_is),
+    idle(each("every safe row is called safe", _whenever_it_is)),  # so does an answer that is always True
+    idle(only_where("a polynomial without real roots is always safe", EVEN, _whenever_it_is)),
+    only_where("a root on the right counts as one on the left", RIGHT, _told_apart),
+    only_where("between two roots is not safe, and beyond them neither", AGAIN, _told_apart),
+    only_where("each row is judged by its own length", BORDER, _each_row),
     idle(only_where("no pairs are formed", MANY, _no_pairs)),
 )
 

@@ -120,9 +120,11 @@ def play_counted(student: Callable[..., Any], case: Case) -> Trial:
     tally = Tally()
     inputs = {name: _counted(value, tally) for name, value in copy.deepcopy(dict(case.inputs)).items()}
     with judged(), memory_watch(True) as held:
-        value = settled(student(*inputs.values()))
+        returned = student(*inputs.values())
+        value = settled(returned)
     work = tally.count  # before the inputs are compared, which counts as well
-    return WorkTrial(case, value, changed=changed(case.inputs, inputs), work=work, held=held())
+    seen = changed(case.inputs, inputs)
+    return WorkTrial(case, value, returned=(value, returned), changed=seen, work=work, held=held())
 
 
 def linear_work(name: str, once: str, twice: str, most: float = 2.3) -> Property:

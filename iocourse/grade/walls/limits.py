@@ -52,11 +52,6 @@ def _lower(kind: int, most: int) -> None:
     resource.setrlimit(kind, (least, least))
 
 
-def single_threaded() -> dict[str, str]:
-    """Environment in which one submission takes one core: several are graded at once."""
-    return {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
-
-
 def cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

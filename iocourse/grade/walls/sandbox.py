@@ -9,8 +9,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from ...doctor import threads
 from ...refusal import Refused
-from .limits import Limits, single_threaded
+from .limits import Limits
 
 TRUST = "--i-trust-these grades without walls, in an account that may be broken"
 INSTALL = "install it (sudo apt-get install bubblewrap)"
@@ -32,7 +33,8 @@ def environment(home: str) -> dict[str, str]:
     own = {"PATH": "/usr/bin:/bin", "HOME": home, "TMPDIR": home, "IOCOURSE_HOME": home, "LC_ALL": "C.UTF-8"}
     own |= {name: os.environ[name] for name in ("SYSTEMROOT",) if name in os.environ}  # Windows needs it
     caches = {name: f"{home}/{name}" for name in ("MPLCONFIGDIR", "TRITON_CACHE_DIR", "NUMBA_CACHE_DIR")}
-    return own | caches | single_threaded() | {"MPLBACKEND": "Agg", "TRITON_INTERPRET": "1"}
+    one_core = threads.environment(1)  # several are graded at once
+    return own | caches | one_core | {"MPLBACKEND": "Agg", "TRITON_INTERPRET": "1"}
 
 
 def refuse_without(limits: Limits) -> None:

@@ -10,7 +10,10 @@ from typing import Any
 
 from ...checking import OWN, RUNS
 from ...exercise import Exercise, exercises
+from ..announcements import minutes_of
 from ..mutation.report import percent
+from ..rules.evening import evening_of
+from ..source import parse
 from .record import FILE, Record, read_record
 from .remarks import FOLDER, Remark, read_remarks
 
@@ -26,8 +29,9 @@ about it, and the one that the check tells the student to read first, where that
 read the failing lines out to you. "runs without an error" means that the check printed Python's error, with
 the student's own line.
 
-Minutes are the lessons' own estimates, for somebody who has read the lesson up to there; no class has been
-timed yet. From lesson 04 on, allow half as much again. Importance is the weight of an exercise in a grade.
+Minutes of a lesson are computed from its words, formulas, predictions and exercises; those of an exercise are
+estimates, for somebody who has read the lesson up to there. No class has been timed yet. Importance is the
+weight of an exercise in a grade.
 
 A machine has changed each solution in one place at a time, and the check was asked about each change that is
 a mistake. One that it accepts would be a wrong answer with full marks. Where only some changes were tried,
@@ -36,7 +40,6 @@ drawn by hash, the line says so.
 *Written by `iocourse release` from the exercises, `docs/remarks/` and `docs/mutants.json`: edit those.*
 """
 _TITLE = re.compile(r"\A# %% \[markdown\]\n# # (.+)")
-_MINUTES = re.compile(r"\*\*Minutes\*\*: (\d+)")
 
 
 @dataclass(frozen=True)
@@ -103,10 +106,10 @@ def _not_of(exercise: Exercise, remark: Remark, facts: Mapping[str, Any]) -> str
 def _lessons(root: Path) -> Iterator[_Lesson]:
     for path in sorted((root / "solutions").glob("[0-9]*.py")):
         text = path.read_text(encoding="utf-8")
-        title, minutes = _TITLE.search(text), _MINUTES.search(text)
+        title, cells = _TITLE.search(text), parse(text, path)
         own = tuple(one for name, one in exercises().items() if f'name="ex-{name}"' in text)
-        if title and minutes and own:
-            yield _Lesson(title[1], int(minutes[1]), own)
+        if title and own:
+            yield _Lesson(title[1], evening_of(cells).reading + minutes_of(cells, path), own)
 
 
 def _overview(lessons: Iterable[_Lesson], record: Record) -> str:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 
 from ....console import meter
+from ....doctor import threads
 from ....refusal import Refused
 from ...exercise import exercises, find
 from ..kernel_lessons import cannot_run
@@ -81,8 +82,8 @@ def _is(name: str, exercise: str) -> bool:
 
 def prepare(chosen: Sequence[str]) -> None:
     """One thread for everybody, as a fork has but one, and the interpreter for kernels, before they load."""
-    for library in ("OMP", "OPENBLAS", "MKL"):
-        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+    for name, one in threads.environment(1).items():
+        os.environ.setdefault(name, one)
     lessons = {find(exercise).lesson for exercise in chosen}
     if lessons & set(INTERPRETED):
         os.environ["TRITON_INTERPRET"] = "1"

@@ -54,9 +54,14 @@ def _preamble(exercise_id: str) -> str:
 
 
 def _kept(text: str) -> str:
-    """The imports of an ordinary cell, and its functions where one of them is a kernel."""
+    """The imports of an ordinary cell, also tried ones, and its functions where one of them is a kernel."""
     kinds = (ast.Import, ast.ImportFrom) + ((ast.FunctionDef,) if "@triton.jit" in text else ())
-    return "\n".join(ast.unparse(node) for node in ast.parse(text).body if isinstance(node, kinds))
+    kept = (node for node in ast.parse(text).body if isinstance(node, kinds) or _tries_an_import(node))
+    return "\n".join(map(ast.unparse, kept))
+
+
+def _tries_an_import(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Try) and isinstance(node.body[0], ast.ImportFrom)
 
 
 def _execute(source: str, name: str, namespace: dict[str, Any]) -> None:

@@ -17,10 +17,9 @@ from .... import traffic
 from ....doctor.needs_triton import require_triton
 from ....guard import LibraryAnswer
 from ...budgets import budget_of
-from ...exercise import Case, Property, Trial, judged, keeps_errors
+from ...exercise import Case, Property, Trial, judged, keeps_errors, not_yours, settled
 from ...judging import each, idle
 from .compiled import launches_noted
-from .earlier import earlier_holds
 from .errors import told_by_line
 from .precision import KernelTrial, products_watched
 
@@ -34,7 +33,7 @@ def launch(student: Callable[..., Any], case: Case, *, copies: bool = True) -> T
     the inputs are filed under the names the case gives them, those of the student's own tensors under the
     names of the kernel's parameters. A lane that is off and was given no `other` holds NaN: Triton promises
     nothing about it. torch may hand out, fill, view and (unless `copies` is False) copy memory; where it
-    computes, it is refused, and so are kernels that change an input, or what an earlier call returned.
+    computes, it is refused, and so are kernels that change an input.
     """
     require_triton()
     given = {name: _tensor(value) for name, value in case.inputs.items()}
@@ -43,10 +42,10 @@ def launch(student: Callable[..., Any], case: Case, *, copies: bool = True) -> T
         value = student(*given.values())
     changed = [name for name, tensor in arrays.items() if not _holds(tensor, case.inputs[name])]
     if changed:
-        raise ValueError(f"your kernels write into {', '.join(changed)}, which belongs to the caller")
-    numbers = _arrays(value)
-    earlier_holds(student, value, numbers, _arrays)
-    return KernelTrial(case, value=numbers, ledger=ledger, rounded=products.rounded)
+        raise not_yours(changed, "your kernels write into")
+    shared = where_they_lie(value)
+    kept = (settled(shared), shared)
+    return KernelTrial(case, _arrays(value), ledger, returned=kept, rounded=products.rounded)
 
 
 def launch_in_place(student: Callable[..., Any], case: Case) -> Trial:
@@ -166,6 +165,18 @@ def _arrays(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return tuple(_arrays(part) for part in value)
     return value.detach().double().numpy() if hasattr(value, "data_ptr") else value
+
+
+def where_they_lie(value: Any) -> Any:
+    """Tensors as arrays in the same memory, bfloat16 by its bits; a tuple stays a tuple."""
+    if isinstance(value, (tuple, list)):
+        return tuple(map(where_they_lie, value))
+    if not hasattr(value, "data_ptr"):
+        return value
+    import torch
+
+    tensor = value.detach()
+    return (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
 def words_exactly(name: str = "loads and stores move exactly what the formula says") -> Property:

@@ -42,8 +42,7 @@ def launch_and_count_masks(student: Callable[..., Any], case: Case) -> Trial:
     require_triton()
     with _masked_tiles(scores) as tiles:
         trial = launch_in_place(student, case)
-    rounded = trial.rounded if isinstance(trial, KernelTrial) else 0
-    return MaskedTrial(case, trial.value, trial.ledger, trial.error, rounded=rounded, masked=len(tiles))
+    return MaskedTrial(**vars(trial), masked=len(tiles))
 
 
 @contextmanager

@@ -1,0 +1,43 @@
+"""The best that the library can do: every schedule that solves a challenge, each with its best tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from ...guard import library_answer
+from ...masks import Window
+from ...schedules import REGISTRY, Choice, Schedule
+from .setting import Challenge
+
+
+@library_answer
+@cache
+def library_best(challenge: Challenge) -> Choice:
+    """The schedule with the fewest words at the challenge's size, its tiles and its closed form."""
+    return min(contenders(challenge), key=lambda choice: choice.cost.total)
+
+
+def contenders(challenge: Challenge) -> Iterator[Choice]:
+    """The schedules that solve the problem, take what is handed over and fit, with the tiles they pick."""
+    N, d, M = challenge.N, challenge.d, challenge.M
+    for schedule in REGISTRY.values():
+        told = problem_of(schedule, challenge)
+        if told is not None and schedule.smallest_M(N, d, **told) <= M:
+            tiles = schedule.tiles(N, d, M, **told)
+            yield Choice(schedule, tiles, schedule.cost(N, d, **tiles, **told))
+
+
+def problem_of(schedule: Schedule, challenge: Challenge) -> dict[str, Any] | None:
+    """What makes this schedule solve the challenge, to the last digit; None where nothing does."""
+    exact = schedule.safe and schedule.stands_for is None
+    if schedule.pass_ != challenge.pass_ or not exact or not {*schedule.operands} <= {*challenge.arrays}:
+        return None
+    mask = challenge.mask(challenge.N)
+    if mask is None:
+        return None if schedule.needs else {}
+    if isinstance(mask, Window) and schedule.needs == ("w",):
+        return {"w": mask.w}
+    takes_it = "mask" in (*schedule.needs, *schedule.options)
+    return {"mask": mask} if takes_it and set(schedule.needs) <= {"mask"} else None

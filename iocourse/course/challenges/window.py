@@ -1,0 +1,24 @@
+"""A sliding window whose ring of keys and values is twice as large as fast memory."""
+
+from ... import masks
+from .setting import Challenge
+
+WIDTH = 256  # keys to either side
+
+
+def _window(N: int) -> masks.Window:
+    return masks.Window(N, WIDTH)
+
+
+CHALLENGE = Challenge(
+    id="window",
+    title="a window that does not fit",
+    pass_="forward",
+    N=2048,
+    d=32,
+    M=16 * 32**2,
+    shapes=((1, 32), (300, 32), (777, 32), (400, 21)),
+    unit=lambda N, d, M: N * d,
+    per="Nd",
+    mask=_window,
+)

@@ -1,0 +1,166 @@
+"""Lessons that fit an evening, and predictions that nothing spoils."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iocourse.course.authoring import announcements, release
+from iocourse.course.authoring.rules import evening, surprises
+from iocourse.course.authoring.source import parse
+from iocourse.course.checkout import read_project
+
+ROOT = Path(__file__).parents[2]
+PATH = Path("solutions/04_flash_forward.py")
+LESSONS = release.read_lessons(ROOT, read_project(ROOT))
+
+
+def cells(text):
+    return parse(text, PATH)
+
+
+def markdown(text):
+    return "# %% [markdown]\n" + "".join(f"# {line}\n" if line else "#\n" for line in text.split("\n"))
+
+
+# ---- words, formulas, minutes, cells ---------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.sampled_from(["tile", "$N^2 d$", "64", "[paper](https://arxiv.org/abs/1)", "`m.load(K)`"]))
+)
+def test_a_word_is_a_word_and_so_is_a_formula_a_link_or_a_name(words):
+    assert evening.words_of(" ".join(words)) == len(words)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "$$ W = 2Nd \\tag{4.1} $$",
+        "<details><summary></summary>",
+        "<!-- exercises -->",
+        "| --- | ---: |",
+        "- ",
+    ],
+)
+def test_what_nobody_reads_as_words_is_none(text):
+    assert evening.words_of(text) == 0
+
+
+def test_minutes_are_words_formulas_and_predictions():
+    text = (
+        markdown("word " * 260)
+        + markdown("$$ x $$\n\n$$ y $$")
+        + markdown("**Predict** (guess). **Predict** (compute).")
+    )
+    found = evening.evening_of(cells(text))
+    assert (found.words, found.formulas, found.predictions, found.cells) == (264, 2, 3, 4)  # with a set-up
+    assert found.reading == 6  # 264/130 + 2/4 + 1 + 2 = 5.53
+
+
+def test_cells_that_only_the_solved_side_has_take_no_time():
+    only = '# %% [markdown] tags=["solution-only"]\n# word word\n'
+    assert evening.evening_of(cells(markdown("# Title") + only)) == evening.evening_of(
+        cells(markdown("# Title"))
+    )
+
+
+PICTURE = {"cell_type": "code", "source": "", "outputs": [{"data": {"image/png": ""}}]}
+TEXT = {"cell_type": "markdown", "source": ["some words"]}
+
+
+def faults(*notebook, words=10, count=10, minutes=10, name=PATH):
+    size = evening.Evening(words, 0, 0, count)
+    return [one.split(":1: ")[1] for one in evening.problems(size, minutes, {"cells": notebook}, name)]
+
+
+def test_a_lesson_that_fits_has_no_fault():
+    assert faults(TEXT, PICTURE) == []
+    assert faults(TEXT, TEXT, TEXT, TEXT, PICTURE, words=3500, count=60, minutes=63) == []
+
+
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [
+        ({"words": 3501}, "3,501 words, at most 3,500 in an evening"),
+        ({"count": 61}, "61 cells, at most 60 in an evening"),
+        ({"minutes": 90}, "91 minutes, at most 90 in an evening"),
+    ],
+)
+def test_a_longer_one_is_refused_with_its_size(size, said):
+    (fault,) = faults(TEXT, PICTURE, **size)
+    assert fault.startswith(said)
+
+
+def test_pictures_come_first_and_lesson_00_has_two():
+    assert faults(TEXT, TEXT, TEXT, TEXT, TEXT, PICTURE) == ["no picture in its first 5 cells"]
+    assert faults(TEXT) == ["0 pictures, at least 1", "no picture in its first 5 cells"]
+    first = Path("solutions/00_start_here.py")
+    assert faults(TEXT, PICTURE, name=first) == ["1 pictures, at least 2"]
+    assert faults(PICTURE, PICTURE, words=1801, name=first)[0].startswith("1,801 words, at most 1,800")
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
+def test_every_notebook_says_its_minutes_at_its_head(lesson):
+    minutes = f"{lesson.evening.reading + lesson.exercises}: {lesson.evening.reading} to read and predict"
+    assert f"**Minutes**: {minutes}" in "\n".join(lesson.cells[0].lines)
+
+
+def test_optional_exercises_do_not_count():
+    exercise = '# %% tags=["exercise"] name="ex-{0}"\ndef f():\n    ### BEGIN SOLUTION\n    return 1\n'
+    exercise += "    ### END SOLUTION\n"
+    marker = "<!-- exercises --><!-- exercise 4A --><!-- exercise 4B --><!-- minutes without 4B -->"
+    source = cells(markdown(marker) + exercise.format("4A") + exercise.format("4B"))
+    assert announcements.minutes_of(source, PATH) == announcements.find("4A").minutes
+
+
+# ---- predictions -----------------------------------------------------------------------------------------
+
+ASKED = '# %% tags=["predict"]\npredict("4.1", words=5_120)  #> predict("4.1", words=...)\n'
+MEASURED = '# %%\nmeasured("4.1", words=5120)\n'
+SOLVED = {
+    "cells": [
+        {
+            "cell_type": "code",
+            "source": ['measured("4.1", words=5120)'],
+            "outputs": [{"text": ["words: 5,121 measured, 5,120 predicted: off by 1\n"]}],
+        }
+    ]
+}
+READING = "<details><summary>What came out</summary>\n\n5,120 words.\n\n</details>"
+
+
+def spoiled(*, before="**Predict** (guess). How many words?", reading=READING, after="## 4.2 Next\n5,120"):
+    text = markdown(before) + ASKED + MEASURED + markdown(reading) + markdown(after)
+    return [one.split(": ", 1)[1] for one in surprises.problems(cells(text), SOLVED, PATH, {"4.1"})]
+
+
+def test_a_folded_reading_spoils_nothing_and_the_next_section_may_tell():
+    assert spoiled() == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"before": "How many words?"}, 'prediction 4.1: the text above it has no "**Predict** (guess)"'),
+        (
+            {"before": "**Predict** (think). How many?"},
+            'prediction 4.1: the text above it has no "**Predict** (guess)"',
+        ),
+        (
+            {"reading": "Look at it."},
+            "prediction 4.1: the text that reads it must begin with <details><summary>",
+        ),
+        ({"reading": READING + "\n\nSo 5,120."}, "prediction 4.1: 5,120 stands in open text below it"),
+        ({"after": "It was 5,121."}, "prediction 4.1: 5,121 stands in open text below it"),
+        ({"after": "So $5\\,120$."}, "prediction 4.1: 5\\,120 stands in open text below it"),
+        ({"reading": READING.replace("</details>", "")}, "a <details> and its </details> stand in one cell"),
+    ],
+)
+def test_what_spoils_a_prediction_is_named(change, said):
+    assert any(one.startswith(said) for one in spoiled(**change)), spoiled(**change)
+
+
+def test_what_was_told_before_may_be_told_again_and_an_item_is_no_number():
+    assert spoiled(before="**Predict** (compute). More than 5,120?", after="5,120 as before, by (4.1)") == []
