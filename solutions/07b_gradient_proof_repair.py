@@ -27,7 +27,7 @@ from iocourse.machine import probabilities
 explore.sweep("rows", rows=("Q", "dO", "dQ"), columns=("K", "V"), sums=("dQ",), title="dQ")
 
 # %% [markdown]
-# The sweep of lesson 06 that makes $dQ$: rows of three arrays stay, keys and values pass, and it moves 6 times $N^2d^2/M$ words. It is half of this evening's gradient, and the half that is taken apart where memory is small.
+# The sweep of lesson 06 that makes $dQ$: rows of three arrays stay, keys and values pass, and it moves 6 times $N^2d^2/M$ words. It is the larger part of this evening's gradient, and the part that is taken apart where memory is small.
 #
 # ## 7.8 Attention inside another problem
 #
@@ -189,12 +189,6 @@ measured("7.9", percent_less=100 * (1 - least / plain))
 #
 # $F_b(R)$ is the right side for the $n_s$ between 0 and $R$ where it is largest. (It is the function of Theorem C: (6.12) has the same left side.)
 #
-# **Step 5: how many segments.** The last segment, with fewer than $T$ events, forms fewer than $F_b(M + T)$ products. So there are at least $\lfloor 2N^2d/F_b(M + T) \rfloor$ full ones, and with (7.13)
-#
-# $$ W \ge T\left\lfloor \frac{2N^2d}{F_b(M + T)} \right\rfloor - N^2 \qquad \text{for every whole } T \ge 1 . \tag{7.15} $$
-#
-# This is Theorem B′, bound `B'`. For (7.7) take $T = 2M$, so $R = 3M$. In (7.14) the first term is largest at $n_s = M$, where it is $M^{3/2}$, and the second at $n_s = 0$, where it is $9M^2/16d$. Hence $F_b(3M) \le M^{3/2} + 9M^2/16d$, and rounding down costs at most $T = 2M$ words. $\square$
-#
 # As in lesson 05, let us not take step 4 on trust. Two queries, two keys and $d = 1$ have 8 words of $Q$, $K$, $V$, $O$ and 4 pairs: we try all 4096 choices of words and pairs. (`s` says which pairs are among the $n_s$.)
 #
 # **Predict** (guess). Each pair has one product of either kind, 8 in all. The 8 words alone are enough to make every score. What is the fewest of words and pairs together with which step 4 counts all 8 products?
@@ -226,6 +220,22 @@ measured("7.10", fewest=min(R for R in most if most[R] == 8))
 # No choice is above $F_b(R)$. All 8 products take all 12: the products $q_{ic}k_{jc}$ count only where a chosen sum is there, one word for each of the four pairs. Whoever makes scores anew from whole rows has the products of the second kind, and not the first.
 #
 # </details>
+#
+# **Step 5: how many segments.** The last segment, with fewer than $T$ events, forms fewer than $F_b(M + T)$ products. So there are at least $\lfloor 2N^2d/F_b(M + T) \rfloor$ full ones, and with (7.13)
+#
+# $$ W \ge T\left\lfloor \frac{2N^2d}{F_b(M + T)} \right\rfloor - N^2 \qquad \text{for every whole } T \ge 1 . \tag{7.15} $$
+#
+# This is Theorem B′, bound `B'`. For (7.7) take $T = 2M$, so $R = 3M$. In (7.14) the first term is largest at $n_s = M$, where it is $M^{3/2}$, and the second at $n_s = 0$, where it is $9M^2/16d$. Hence $F_b(3M) \le M^{3/2} + 9M^2/16d$, and rounding down costs at most $T = 2M$ words. $\square$
+
+# %%
+N, d, M = 2**20, 4096, 16384
+for times in (1, 2, 3, 4):
+    products = bounds.all_products_per_segment(M + times * M, d)
+    words = times * M * (2 * N**2 * d // products) - N**2
+    print(f"T = {times} M: W ≥ {words * M**0.5 / (N**2 * d):.3f} N²d/√M")
+
+# %% [markdown]
+# $T = 2M$ is the best of these: by the first term of (7.14) the bound grows like $T/(M + T)^{3/2}$, and that is largest there.
 #
 # ## 7.11 A schedule to repair
 #
@@ -263,7 +273,7 @@ print(f"equal to exact attention: {np.allclose(found.O, exact.attention(Q, K, V)
 print(found.ledger)
 
 # %% [markdown]
-# A diagnosis first. Do not read the code yet: hold the ledger against (7.6). There $Q$ and the log-sum-exps are read once, $K$ $\lceil N/B_r \rceil$ times, $V$ $\lceil N/B_o \rceil$ times and $S$ $\lceil d/B_d \rceil$ times; $S$, the log-sum-exps and $O$ are written once. The footprint is the larger of $B_r(d + 3) + d$ and $B_oB_d + 2B_o + B_d$.
+# A diagnosis first. Do not search the code yet: hold the ledger against (7.6). There $Q$ and the log-sum-exps are read once, $K$ $\lceil N/B_r \rceil$ times, $V$ $\lceil N/B_o \rceil$ times and $S$ $\lceil d/B_d \rceil$ times; $S$, the log-sum-exps and $O$ are written once. The footprint is the larger of $B_r(d + 3) + d$ and $B_oB_d + 2B_o + B_d$.
 #
 # **Predict** (compute). One array is read too often: which, and how many words too many? And how many words is the peak above the footprint?
 

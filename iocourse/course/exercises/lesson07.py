@@ -551,6 +551,7 @@ REPAIR = Exercise(
         total_within(),
     ),
     play=run_schedule,
+    anybody=attention("forward", N=2**20, d=256, Br=83, Bo=167, Bd=128),
 )
 
 EXERCISES = (TILE, SMALL, STORED, PLAN, GRADIENT, REPAIR)
