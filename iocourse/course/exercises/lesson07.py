@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from ...guard import library_answer
 from ...ledger import Ledger
 from ...machine import Block, Machine, Slow, Tile
 from ..budgets import budget_of, every_input_loaded, fits, reads, total_within, writes
-from ..exercise import Case, Exercise, Trial, call, run_schedule
+from ..exercise import Case, Exercise, Property, Trial, call, run_schedule
 from ..judging import LARGE, Form, block_size, each, idle, several, values, values_in, whole
 from ..messages.anybody import attention, product
 from ..trials.tilings import far_below, labelled_large, same_inputs, stretched, tilings
@@ -524,6 +524,18 @@ def _repair_case(QKV: np.ndarray, Br: int, Bo: int, Bd: int) -> Case:
     return Case(label, inputs, exact.attention(Q, K, V), budget.peak, budget)
 
 
+def _mended(prop: Property) -> Property:
+    """The property, asked of right values alone, and worth points: the schedule as found has right values, an
+    empty one few words, and neither is worth any.
+    """
+    right = values().judge
+
+    def judge(trials: Sequence[Trial]) -> str | None:
+        return "asked where the values are right" if right(trials) else prop.judge(trials)
+
+    return replace(prop, judge=judge, idle=False)
+
+
 REPAIR = Exercise(
     id="7F",
     title="A schedule to repair",
@@ -541,12 +553,13 @@ REPAIR = Exercise(
     ),
     cases=repair_cases,
     properties=(
-        values(),
+        idle(values_in("values equal exact attention", "")),
         block_size(),
-        values_in(f"{LARGE} neither overflow nor vanish", LARGE),
-        replace(fits(), name="fits in the footprint of (7.6), to the word"),
+        idle(values_in(f"{LARGE} neither overflow nor vanish", LARGE)),
+        _mended(replace(fits(), name="fits in the footprint of (7.6), to the word")),
         every_input_loaded("Q", "K", "V"),
-        *reads(Q="once", K="⌈N/Br⌉ times", V="⌈N/Bo⌉ times", S="⌈d/Bd⌉ times", LSE="once"),
+        *reads(Q="once", K="⌈N/Br⌉ times", V="⌈N/Bo⌉ times", S="⌈d/Bd⌉ times"),
+        *map(_mended, reads(LSE="once")),
         *writes(S="once", LSE="once", O="once"),
         total_within(),
     ),
