@@ -35,6 +35,10 @@ class Project:
         """The link that opens the notebook at `path` (relative to the repository) in Colab."""
         return f"https://colab.research.google.com/github/{self.slug}/blob/{self.tag}/{path}"
 
+    def page(self, path: str) -> str:
+        """The link to the file at `path` as GitHub shows it."""
+        return f"https://github.com/{self.slug}/blob/{self.tag}/{path}"
+
 
 def find_checkout(start: Path | None = None) -> Path:
     """The root of the checkout that holds `start` (default: the current folder), else of this very module.

@@ -1,5 +1,6 @@
 """Lessons that fit an evening, and predictions that nothing spoils."""
 
+from itertools import chain, takewhile
 from pathlib import Path
 
 import pytest
@@ -104,7 +105,10 @@ def test_pictures_come_first_and_lesson_00_has_two():
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
 def test_every_notebook_says_its_minutes_at_its_head(lesson):
     minutes = f"{lesson.evening.reading + lesson.exercises}: {lesson.evening.reading} to read and predict"
-    assert f"**Minutes**: {minutes}" in "\n".join(lesson.cells[0].lines)
+    opening = takewhile(
+        lambda line: not line.startswith("## "), chain(*(cell.lines for cell in lesson.cells))
+    )
+    assert f"**Minutes**: {minutes}" in "\n".join(opening)
 
 
 def test_optional_exercises_do_not_count():

@@ -126,7 +126,7 @@ def test_an_attempt_ends_with_the_lack():
 def test_a_check_says_what_to_install_and_tries_nothing(answer, monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("IOCOURSE_HOME", str(tmp_path))
     assert check("10B", answer) is None
-    assert capsys.readouterr().out == f"10.2 A transposed copy\n  not tried: {LINE}"
+    assert capsys.readouterr().out == f"10B A transposed copy\n  not tried: {LINE}"
     assert not progress.load()
     monkeypatch.setenv("IOCOURSE_STRICT", "1")
     with pytest.raises(NeedsTriton):

@@ -1,7 +1,10 @@
 """Lesson 00: the formulas it shows, what it says in words, and what it asks."""
 
+import base64
+import json
 import math
 import re
+from importlib import resources
 
 import numpy as np
 import pytest
@@ -52,7 +55,10 @@ def test_the_failing_report_in_the_text_is_what_check_prints(capsys, monkeypatch
         return Nq * d + 2 * Nk * d
 
     check("0A", output_forgotten, seed=7)
-    assert capsys.readouterr().out.rstrip() in LESSON.text
+    said = capsys.readouterr().out.splitlines()
+    quoted = LESSON.text.split("```text\n")[1].split("\n```")[0].splitlines()
+    assert quoted[0] == said[0] and quoted[-1] == said[-1]
+    assert [line for line in said if line in quoted] == [line for line in quoted if line != "  ..."]
 
 
 def test_the_quiz_asks_and_does_not_tell():
@@ -61,3 +67,27 @@ def test_the_quiz_asks_and_does_not_tell():
     assert asked[1] == f'predict("0.2", {", ".join(f"{name}=..." for name in names)})'
     assert 'measured("0.2"' not in SOURCE
     assert len(set(re.findall(r"=(True|False)", asked[0]))) == 2  # the solved notebook's guess tells nothing
+
+
+def test_the_opening_picture_is_seen_before_anything_has_run():
+    """Both notebooks bring the film, and the readings of measurements are folded."""
+    for folder in ("solutions", "lessons"):
+        notebook = json.loads((ROOT / folder / "00_start_here.ipynb").read_text(encoding="utf-8"))
+        first = next(n for n, cell in enumerate(notebook["cells"]) if "two_memories()" in cell["source"])
+        (output,) = notebook["cells"][first]["outputs"]
+        film = resources.files("iocourse").joinpath("data", "two_memories.png").read_bytes()
+        assert first < 5 and base64.b64decode(output["data"]["image/png"]) == film
+        assert "4,608" in output["metadata"]["image/png"]["alt"]
+
+
+def test_what_is_measured_is_read_in_a_fold():
+    cells = LESSON.cells
+    after = [cells[n + 1].lines for n, cell in enumerate(cells) if "\nmeasured(" in "\n".join(cell.lines)]
+    assert len(after) == 3
+    for lines in after:
+        assert lines[0] == "<details><summary>What came out, and why</summary>" and lines[-1] == "</details>"
+
+
+def test_one_query_costs_half_of_what_all_cost_together():
+    least = LESSON.solved("0A")
+    assert 100 * least(1, 4096, 64) / least(4096, 4096, 64) == pytest.approx(50, abs=0.02)

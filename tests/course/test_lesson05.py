@@ -15,8 +15,17 @@ from iocourse.course.checking import OWN, judge
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson05 import best_segment
 
-LESSON = Lesson("05_how_little")
-says, solved = LESSON.says, LESSON.solved
+LESSON, PROOF = Lesson("05_how_little"), Lesson("05b_the_proof")
+
+
+def says(number, *formulas):
+    """The section shows the formulas or words, on the evening that has it."""
+    (LESSON if f"## {number} " in LESSON.text else PROOF).says(number, *formulas)
+
+
+def solved(exercise_id):
+    """The reference, from the evening that has it."""
+    return (LESSON if exercise_id in ("5A", "5B") else PROOF).solved(exercise_id)
 
 
 def f3(N, d, M):
@@ -33,7 +42,7 @@ def test_the_board_after_the_eighth_move_is_full():
         pebbling.replay(graph, names["moves"], 3)
 
 
-@pytest.mark.parametrize("d", [2, 3, 4, 5])
+@pytest.mark.parametrize("d", [2, 3, 4, 5, 6])
 def test_formula_5_1_is_the_optimum_with_three_pebbles(d):
     graph = pebbling.dot(d)
     assert pebbling.optimum(graph, 3).cost == 4 * d - 1 == pebbling.compulsory(graph) + 2 * (d - 1)
@@ -41,7 +50,7 @@ def test_formula_5_1_is_the_optimum_with_three_pebbles(d):
     says("5.2", r"2(d - 1)", r"4d - 1 . \tag{5.1}")
 
 
-@pytest.mark.parametrize("n", [2, 3, 4, 5, 6])
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 6, 7])
 def test_formula_5_2_is_what_the_search_finds(n):
     row = pebbling.softmax_row(n)
     assert pebbling.optimum(row, 3).cost == 3 * n - 1
@@ -72,14 +81,15 @@ def test_the_rows_counted_in_section_5_6_are_those_of_F3(N, Br):
         ("f3_rows", "charged"), {"product": product, "measured": lambda *_, **__: None}
     )
     meetings, rows = charged(f3_rows(N, Br))
-    assert meetings == 4 * N * N
+    assert meetings == {"q": 0, "o": 0, "k": 2 * N * N, "v": 2 * N * N}
     assert rows * 7 == costs.flash_optimal(N, 7, Br=Br, Bc=1).total
 
 
 @pytest.mark.parametrize("order", [*permutations("qokv")], ids="".join)
 def test_whatever_comes_first_a_pair_pays_four(order):
     (charged,) = LESSON.define(("charged",), {"product": product, "measured": lambda *_, **__: None})
-    assert charged([("in", (name, 0)) for name in order]) == (4, 4)
+    meetings, rows = charged([("in", (name, 0)) for name in order])
+    assert (sum(meetings.values()), rows) == (4, 4)
     assert bounds.cheapest_walk(bounds.whole_rows.FORWARD, bounds.whole_rows.ENTRIES).cost == 4
 
 
@@ -92,7 +102,7 @@ def test_the_formula_for_whole_rows_and_the_two_ratios_beside_it():
 
 
 # ---------------------------------------------------------------------- segments
-def test_the_picture_of_section_5_6():
+def test_the_picture_of_section_5_8():
     corner, apart = np.zeros((3, 3), int), np.eye(3, dtype=int)
     corner[:2, :2] = apart[0, 2] = 1
     drawn = [3 * [corner], [apart[::-1], apart, apart.T[::-1]]]
@@ -100,7 +110,7 @@ def test_the_picture_of_section_5_6():
     assert [int(np.einsum("il,lj,ij->", *choice)) for choice in drawn] == [8, 3]
 
 
-def test_formula_5_4_by_trying_everything():
+def test_formula_5_5_by_trying_everything():
     most = dict.fromkeys(range(13), 0)
     for choice in product((0, 1), repeat=12):
         a, b, c = np.array(choice).reshape(3, 2, 2)
@@ -109,17 +119,17 @@ def test_formula_5_4_by_trying_everything():
     assert (most[3], most[12]) == (1, 8)  # where the limit is reached
 
 
-def formula_5_6(R, d):
+def formula_5_7(R, d):
     return (R + d * d) ** 2 / (16 * d) if 3 * d * d <= R else (R / 3) ** 1.5
 
 
 @given(st.integers(1, 10**6), st.integers(1, 512))
-def test_formula_5_6_is_that_of_the_library(R, d):
-    assert bounds.products_per_segment(R, d) == pytest.approx(formula_5_6(R, d), rel=1e-12)
+def test_formula_5_7_is_that_of_the_library(R, d):
+    assert bounds.products_per_segment(R, d) == pytest.approx(formula_5_7(R, d), rel=1e-12)
 
 
 @pytest.mark.parametrize(("queries", "keys", "d"), [(2, 2, 1), (3, 2, 1), (2, 3, 1), (2, 2, 2)])
-def test_no_choice_of_words_allows_more_products_than_formula_5_6(queries, keys, d):
+def test_no_choice_of_words_allows_more_products_than_formula_5_7(queries, keys, d):
     """Every choice of words of Q, K, V, O and scores, 2^20 of them in the largest case."""
     sizes = [queries * d, keys * d, keys * d, queries * d, queries * keys]
     bits = np.arange(2 ** sum(sizes), dtype=np.uint32)
@@ -133,11 +143,11 @@ def test_no_choice_of_words_allows_more_products_than_formula_5_6(queries, keys,
             products += (s[i * keys + j] | made) & v[j * d + c] & o[i * d + c]
     words = np.bitwise_count(bits) if hasattr(np, "bitwise_count") else sum(h.astype(np.uint8) for h in has)
     most = [int(products[words == R].max()) for R in range(sum(sizes) + 1)]
-    assert all(count <= formula_5_6(R, d) for R, count in enumerate(most))
+    assert all(count <= formula_5_7(R, d) for R, count in enumerate(most))
     assert most[-1] == queries * keys * d
 
 
-def test_whole_rows_alone_form_the_products_of_section_5_7():
+def test_whole_rows_alone_form_the_products_of_section_5_8():
     whole, none = np.ones((64, 4), dtype=bool), np.zeros((64, 64), dtype=bool)
     assert solved("5C")(whole, whole, whole, whole, none) == (4 * 4 * 64) ** 2 / (16 * 4)
 
@@ -156,9 +166,79 @@ def test_the_best_segment_is_exact_up_to_rounding(N, d, M):
 def test_the_best_T_is_M_plus_d_squared():
     d, M = 64, 58368
     best = max(range(1, 4 * M), key=lambda t: Fraction(t, (M + t + d * d) ** 2))
-    assert best == M + d * d and formula_5_6(M + best, d) / best == pytest.approx((M + d * d) / (4 * d))
+    assert best == M + d * d and formula_5_7(M + best, d) / best == pytest.approx((M + d * d) / (4 * d))
     four_million = f3(2**22, d, 64 * d * d) / bounds.theorem_A(2**22, d, 64 * d * d + 4)
     assert 1 < four_million < 1.05
+
+
+def test_formula_5_12_for_random_columns():
+    """a_c accumulators and b_c words of V in each of d columns, of x and y rows."""
+    rng = np.random.default_rng(12)
+    for _ in range(500):
+        d, x, y = rng.integers(1, 9, size=3)
+        a, b = rng.integers(0, x + 1, size=d), rng.integers(0, y + 1, size=d)
+        n_o, n_v = a.sum() + rng.integers(0, 5), b.sum() + rng.integers(0, 5)
+        assert a @ b <= min(x * n_v, y * n_o) <= np.sqrt(x * y * n_v * n_o) * (1 + 1e-12)
+    says("5.9", r"\sum_c a_c b_c \le \min(x, n_v,\; y, n_o) \le \sqrt{xy, n_v n_o} . \tag{5.12}")
+
+
+def split(rng, R, parts):
+    """Whole numbers from 0 on, as many as `parts`, with a sum of at most R."""
+    ends = np.sort(rng.integers(0, R + 1, size=parts))
+    return np.diff(ends, prepend=0)
+
+
+def test_each_step_to_formula_5_13_for_random_words():
+    """From both sorts of products to F(R), inequality by inequality."""
+    rng, room = np.random.default_rng(13), 1 + 1e-12
+    for _ in range(3000):
+        d, R = int(rng.integers(1, 9)), int(rng.integers(1, 400))
+        of_rows, n_v, n_o, n_s = split(rng, R, 4)
+        x = int(rng.integers(0, of_rows // d + 1))
+        y = of_rows // d - x
+        z = (n_v + n_o) / 2
+        products = np.sqrt(n_v * n_o) * (np.sqrt(x * y) + np.sqrt(n_s))
+        left = z * ((R - 2 * z) / (2 * d) + np.sqrt(n_s) - n_s / (2 * d))
+        middle = z * (R - 2 * z + d * d) / (2 * d)
+        assert products <= left * room and left <= middle * room
+        assert middle <= (R + d * d) ** 2 / (16 * d) * room
+        assert left <= formula_5_7(R, d) * room
+        if 3 * d * d > R and 2 * z >= R - d * d:  # no room for d² scores: all that is left
+            assert left <= z * np.sqrt(max(R - 2 * z, 0)) * room <= (R / 3) ** 1.5 * room**2
+
+
+def test_the_products_of_theorem_B_for_random_words():
+    rng = np.random.default_rng(14)
+    for _ in range(1000):
+        R = int(rng.integers(1, 400))
+        n_q, n_k, n_v, n_o, n_s = split(rng, R, 5)
+        products = np.sqrt(n_s * n_q * n_k) + np.sqrt(n_s * n_v * n_o)
+        least = np.sqrt(n_s) * (R - n_s) / 2
+        assert products <= least * (1 + 1e-12) and least <= (R / 3) ** 1.5 * (1 + 1e-12)
+    says("5.10", r"\le \sqrt{n_s},(R - n_s)/2 \le (R/3)^{3/2}")
+
+
+def test_the_segments_of_F3_in_section_5_9():
+    """Words and products of every segment, for more sizes than the cell shows; and what comes in is W."""
+    names = {"product": product, "np": np, "bounds": bounds, "my_products": solved("5C")}
+    names |= {"my_segments": solved("5E"), "attempt": lambda function, *given: function(*given)}
+    f3_words, allowed = PROOF.define(("f3_words", "allowed"), names)
+    for N, d, Br in ((8, 2, 4), (9, 3, 3), (12, 1, 6)):
+        run, M = list(f3_words(N, d, Br)), 2 * Br * d + d
+        assert sum(event == "in" for event, _ in run) == costs.flash_optimal(N, d, Br=Br, Bc=1).total
+        assert allowed({word for _, word in run}, N, d) == N * N * d
+        for T in range(1, 3 * M):
+            for words in solved("5E")(run, T):
+                assert len(words) <= M + T
+                assert allowed(words, N, d) <= bounds.products_per_segment(M + T, d)
+
+
+def test_the_lives_tried_in_section_5_9_pay_as_5_9_says():
+    cell = PROOF.code("def after(n, away, entries, reads)")
+    names = {"measured": lambda *_, **__: None, "print": lambda *_: None}
+    exec(cell, names)
+    assert names["fewest"] == {entries: entries - 1 for entries in range(1, 8)}
+    says("5.9", "of up to 14 events there is at most one entry more than there are reads")
 
 
 def test_the_lemma_of_step_2_on_random_histories():
@@ -202,7 +282,7 @@ def test_four_is_the_exact_constant():
         assert below == pytest.approx(4 * M / (M + d * d), rel=1e-3)
 
 
-def test_the_picture_of_section_5_10_draws_the_three_bounds():
+def test_the_map_of_section_5_7_draws_the_three_bounds():
     picture = explore.memory_map(
         8192, 64, M=58368, M_range=(128, 2**22), schedules=("naive", "flash1", "flash_optimal", "small_cache")
     )
@@ -223,11 +303,12 @@ def test_best_tiles_make_F2_the_curve_of_F3():
 
 def test_the_bounds_are_the_ones_shown():
     """Their formulas, and the maxima of (5.13), are evaluated in tests/bounds."""
-    says("5.6", r"2M\left\lfloor \frac{mnk}{M^{3/2}} \right\rfloor \ge \frac{2mnk}{\sqrt M} - 2M")
-    says("5.8", r"\frac{4N^2d^2}{M + d^2} - (M + d^2) \quad (M \ge d^2)", r"\frac{2N^2d}{\sqrt M} - 2M \quad")
+    says("5.8", r"2M\left\lfloor \frac{mnk}{M^{3/2}} \right\rfloor \ge \frac{2mnk}{\sqrt M} - 2M")
+    says("5.7", r"\frac{4N^2d^2}{M + d^2} - (M + d^2) \quad (M \ge d^2)", r"\frac{2N^2d}{\sqrt M} - 2M \quad")
+    says("5.8", r"T \left\lfloor \frac{N^2d}{F(M + T)} \right\rfloor")
     says("5.9", r"\frac{(R + d^2)^2}{16d} . \tag{5.13}", r"$z\sqrt{R - 2z}$", r"largest at $z = R/3$")
-    says("5.9", r"\frac{4N^2d}{\sqrt M} - 2M - N^2 . \tag{5.14}")
-    says("5.9", r"\sqrt M\left(1 + \frac{9\sqrt M}{16d}\right)} - 2M - N^2 . \tag{5.15}")
+    says("5.10", r"\frac{4N^2d}{\sqrt M} - 2M - N^2 . \tag{5.14}")
+    says("5.10", r"\sqrt M\left(1 + \frac{9\sqrt M}{16d}\right)} - 2M - N^2 . \tag{5.15}")
     says("5.11", r"\frac{N^2d^2}{4(M + d^2)} - M . \tag{5.16}")
     assert {bounds.BOUNDS[name].status for name in ("A_rows", "A", "B", "B'", "compulsory")} == {
         "proved here"
@@ -236,9 +317,17 @@ def test_the_bounds_are_the_ones_shown():
 
 
 def test_formulas_are_numbered_in_order_and_every_reference_leads_to_one():
-    tags = [int(number) for number in re.findall(r"\\tag\{5\.(\d+)\}", LESSON.text)]
+    both = LESSON.text + PROOF.text
+    tags = [int(number) for number in re.findall(r"\\tag\{5\.(\d+)\}", both)]
     assert tags == list(range(1, len(tags) + 1))
-    assert {int(n) for n in re.findall(r"\(5\.(\d+)\)", LESSON.text)} <= {*tags}
+    assert {int(n) for n in re.findall(r"\(5\.(\d+)\)", both)} <= {*tags}
+
+
+def test_sections_are_numbered_in_order_over_both_evenings_and_every_reference_leads_to_one():
+    both = LESSON.text + "\n" + PROOF.text
+    numbers = [int(number) for number in re.findall(r"^## 5\.(\d+) ", both, re.MULTILINE)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert {int(n) for n in re.findall(r"[Ss]ections? 5\.(\d+)", both)} <= {*numbers}
 
 
 # ---------------------------------------------------------------------- the exercises' own ground
@@ -254,14 +343,14 @@ def test_handing_back_a_bound_is_no_answer():
     assert judge(find("5D"), bounds.theorem_A, 0)[0][0] == OWN
 
 
-def test_in_two_cases_of_5_4_one_T_alone_is_best_and_it_is_prime():
+def test_in_two_cases_of_5D_one_T_alone_is_best_and_it_is_prime():
     for N, d, M, prime in ((11, 4, 21, 41), (14, 4, 8, 19)):
-        words = {T: T * int(N * N * d / formula_5_6(M + T, d)) for T in range(1, 4 * N * d)}
+        words = {T: T * int(N * N * d / formula_5_7(M + T, d)) for T in range(1, 4 * N * d)}
         assert [T for T in words if words[T] == max(words.values())] == [prime]
         assert f"N={N}, d={d}, M={M}" in {case.label for case in find("5D").cases(np.random.default_rng(0))}
 
 
-def test_5_4_asks_at_tiny_sizes_and_below_one_row():
+def test_5D_asks_at_tiny_sizes_and_below_one_row():
     for seed in range(20):
         sizes = [tuple(case.inputs.values()) for case in find("5D").cases(np.random.default_rng(seed))]
         assert sum(max(size) <= 8 for size in sizes) >= 4
@@ -269,7 +358,7 @@ def test_5_4_asks_at_tiny_sizes_and_below_one_row():
         assert N <= 8 and M < d <= 8
 
 
-def test_the_cases_of_5_3_hold_what_their_names_say():
+def test_the_cases_of_5C_hold_what_their_names_say():
     for seed in range(50):
         for case in find("5C").cases(np.random.default_rng(seed)):
             q, k, s = (case.inputs[name] for name in "qks")
@@ -281,6 +370,17 @@ def test_the_cases_of_5_3_hold_what_their_names_say():
                 assert not q.all() and not k.all() and (q.sum(axis=1) >= q.shape[1] - 1).all()
             if kind in ("all kinds", "all words at hand"):
                 assert (whole & s).any()
+
+
+def test_5E_cuts_where_a_word_leaves_and_comes_back_and_where_a_run_just_fills_a_segment():
+    for seed in range(20):
+        cases = find("5E").cases(np.random.default_rng(seed))
+        events = [[event for event, _ in case.inputs["run"]] for case in cases]
+        full = [one.count("in") % case.inputs["T"] == 0 for one, case in zip(events, cases, strict=True)]
+        assert any(full) and not all(full)
+        assert any(case.expected == [] for case in cases)
+        starts = [start for case in cases for start, _ in case.expected]
+        assert sum(bool(start) for start in starts) > 10
 
 
 def test_the_widget_has_a_cell_of_its_own_in_the_students_notebook():

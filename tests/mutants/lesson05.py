@@ -386,4 +386,63 @@ BOUND = Suite(
     ),
 )
 
-SUITES = (DOT, ROW, PRODUCTS, BOUND)
+
+# ---------------------------------------------------------------------- 5E
+def segments_by_slices(run, T):
+    """Where each full segment ends, then what each piece of the run sees."""
+    ends = [n + 1 for n, (event, _) in enumerate(run) if event == "in"][T - 1 :: T]
+    there, cut, start = frozenset(), [], 0
+    for end in ends:
+        piece = run[start:end]
+        cut.append(there | {word for _, word in piece})
+        for event, word in piece:
+            there = there | {word} if event == "in" else there - {word}
+        start = end
+    return tuple(cut)
+
+
+def segments_from_stays(run, T):
+    """For each word its stays, in segments: from the one in which it came to the one in which it left."""
+    came, since, stays = 0, {}, []
+    for event, word in run:
+        if event == "in":
+            since[word] = came // T
+            came += 1
+        else:
+            stays.append((word, since.pop(word), came // T))
+    stays += [(word, first, came // T) for word, first in since.items()]
+    return [{word for word, first, last in stays if first <= n <= last} for n in range(came // T)]
+
+
+SETS = "returns a list of sets"
+FULL = "a segment ends with its T-th word, and full ones alone count"
+COMES = "what comes in during a segment belongs to it"
+START = "what is there when a segment begins belongs to it"
+LEFT = "what left before it began does not belong to it"
+RETURN = "return segments"
+
+CUT = Suite(
+    id="5E",
+    mutants=(
+        Mutant("start-forgotten", START, ("words, came = set(there), 0", "words, came = set(), 0")),
+        Mutant("what-is-left-at-the-end", COMES, ("segments.append(words)", "segments.append(set(there))")),
+        Mutant("never-emptied", LEFT, ("words, came = set(there), 0", "words, came = set(words), 0")),
+        Mutant("nothing-ever-leaves", LEFT, ("there.remove(word)", "pass")),
+        Mutant("the-rest-too", FULL, (RETURN, "return [*segments, words]")),
+        Mutant("leaving-counts", FULL, ("there.remove(word)", "there.remove(word); came += 1")),
+        Mutant("not-counted-anew", FULL, ("words, came = set(there), 0", "words = set(there)")),
+        Mutant("one-word-too-late", FULL, ("came == T", "came == T + 1")),
+        Mutant("different-words-counted", FULL, ("came == T", "len(words) == T")),
+        Mutant("fast-memory-handed-on", COMES, ("words, came = set(there), 0", "words, came = there, 0")),
+        Mutant("sizes", SETS, ("segments.append(words)", "segments.append(len(words))")),
+        Mutant("generator", SETS, (RETURN, "return (one for one in segments)")),
+    ),
+    right=(segments_by_slices, segments_from_stays),
+    cheats=(
+        (called("nothing_at_all", lambda run, T: []), FULL),
+        (called("sets_of_nothing", lambda run, T: [set()] * (sum(e == "in" for e, _ in run) // T)), COMES),
+        (called("the_check_s_own", lambda run, T: [a | b for a, b in lesson05._segments(run, T)]), OWN),
+    ),
+)
+
+SUITES = (DOT, ROW, PRODUCTS, BOUND, CUT)

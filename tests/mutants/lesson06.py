@@ -6,6 +6,7 @@ from harness import Mutant, Suite, called
 from iocourse import costs, exact, schedules
 from iocourse.course.checking import OWN, RUNS
 from iocourse.course.exercises import lesson06
+from iocourse.explore import pair_walk
 from iocourse.machine import probabilities
 
 LARGE = "scores of ±10,000 neither overflow nor vanish"
@@ -633,4 +634,62 @@ QUERIES = Suite(
     ),
 )
 
-SUITES = (TILE, FUSED, SWEEPS, QUERIES)
+# ---------------------------------------------------------------------- 6E
+OWN_SIDE, INPUTS_PAY = (
+    "nobody pays for rows of its own side",
+    "a load pays for the rows of the other side, a drop nothing",
+)
+EXITS_PAY, ANY_WALK = "an exit pays as an entry does", "any walk is charged what its events find"
+
+
+def by_counting_visits(walk):
+    """A row is there after an odd number of its events."""
+    sides = ("q", "do", "dq"), ("k", "v", "dk", "dv")
+    own = [next(word for word in event.split() if word in sides[0] + sides[1]) for event in walk]
+    paid = 0
+    for n, event in enumerate(walk):
+        other = sides[own[n] in sides[0]]
+        paid += 0 if "drop" in event else sum(own[:n].count(row) % 2 for row in other)
+    return paid
+
+
+def by_number_on_each_side(walk):
+    """How many rows of each side are there, and no more."""
+    there, paid = [0, 0], 0
+    for event in walk:
+        first, second = event.split()
+        comes = first == "load" or second == "enters"
+        row = second if first in ("load", "drop") else first
+        side = 0 if row in ("q", "do", "dq") else 1
+        paid += there[1 - side] * (first != "drop")
+        there[side] += 1 if comes else -1
+    return float(paid)
+
+
+WALKS = Suite(
+    id="6E",
+    mutants=(
+        Mutant("drops-pay", INPUTS_PAY, ('if not event.startswith("drop"):', "if True:")),
+        Mutant(
+            "exits-pay-nothing",
+            EXITS_PAY,
+            ('if not event.startswith("drop"):', 'if "drop" not in event and "leaves" not in event:'),
+        ),
+        Mutant("own-side", OWN_SIDE, ("keys if row in queries", "queries if row in queries")),
+        Mutant("both-sides", OWN_SIDE, ("len(other & there)", "len(there)")),
+        Mutant("all-rows-of-the-other-side", OWN_SIDE, ("len(other & there)", "len(other)")),
+        Mutant("nothing-goes", EXITS_PAY, ("there ^= {row}", "there |= {row}")),
+        Mutant("drops-change-nothing", INPUTS_PAY, ("        there ^=", "            there ^=")),
+        Mutant("one-for-each-event", OWN_SIDE, ("paid += len(other & there)", "paid += 1")),
+        Mutant("one-at-most", INPUTS_PAY, ("len(other & there)", "bool(other & there)")),
+    ),
+    right=(by_counting_visits, by_number_on_each_side),
+    cheats=(
+        (called("always_fourteen", lambda walk: 14), OWN_SIDE),
+        (called("nothing", lambda walk: 0), ANY_WALK),
+        (called("from_the_library", lambda walk: lesson06.charges(walk)), OWN),
+        (called("read_off_the_picture", lambda walk: int(pair_walk(walk).title.split()[-1])), OWN),
+    ),
+)
+
+SUITES = (TILE, FUSED, SWEEPS, QUERIES, WALKS)

@@ -20,6 +20,7 @@ from iocourse.refusal import Refused
 Json = dict[str, Any]
 KEPT = ("image/png", "text/plain", "text/markdown", "text/latex")
 LARGEST_PNG = 60 * 1024  # bytes: larger pictures make a repository of notebooks slow to clone
+LARGEST_FILM = 300_000  # of an animated one, which is rare
 CELL_TIMEOUT = 120  # seconds
 SEED = "0"
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -180,8 +181,9 @@ def _data_faults(data: Json) -> Iterator[str]:
         if "javascript" in kind or "plotly" in kind or "bokeh" in kind or "<script" in text.lower():
             yield f"shows JavaScript ({kind}); saved outputs are PNG and plain text"
     if "image/png" in data:
-        size = len(base64.b64decode(_joined(data["image/png"])))
-        if size > LARGEST_PNG:
-            yield f"shows a PNG of {size} bytes; allowed are {LARGEST_PNG}: draw it smaller or at a lower dpi"
+        png = base64.b64decode(_joined(data["image/png"]))
+        size, allowed = len(png), LARGEST_FILM if b"acTL" in png[:100] else LARGEST_PNG
+        if size > allowed:
+            yield f"shows a PNG of {size} bytes; allowed are {allowed}: draw it smaller or at a lower dpi"
     elif not any(kind in data and not _NO_VIEW.match(_joined(data[kind])) for kind in KEPT):
         yield f"shows only {', '.join(sorted(data))}; a saved output needs PNG or plain text beside it"

@@ -107,15 +107,24 @@ def _install_lines(project: Project) -> tuple[str, ...]:
 
 
 def _with_badges(cells: list[Cell], stem: str, project: Project) -> list[Cell]:
+    """Under the title links to both notebooks in Colab, and to all that the lesson links to beside itself:
+    a notebook that is opened alone has no neighbours.
+    """
     title = cells[0]
-    links = " · ".join(
-        f"[{name}]({project.colab(f'{folder}/{stem}.ipynb')})"  # words, not a badge from another server
-        for name, folder in (("exercises", "lessons"), ("solutions", "solutions"))
-    )
-    return [
-        replace(title, lines=(title.lines[0], "", f"Open in Colab: {links}", *title.lines[1:])),
-        *cells[1:],
+    text = "\n".join(line for cell in cells if cell.kind == "markdown" for line in cell.lines)
+    targets = [target for target in dict.fromkeys(LINK.findall(text)) if target.endswith((".ipynb", ".md"))]
+    links = [  # words, not a badge from another server
+        ("exercises", project.colab(f"lessons/{stem}.ipynb")),
+        ("solutions", project.colab(f"solutions/{stem}.ipynb")),
+        *((Path(target).stem, _online(target, project)) for target in targets),
     ]
+    line = "Open in Colab: " + " · ".join(f"[{name}]({address})" for name, address in links)
+    return [replace(title, lines=(title.lines[0], "", line, *title.lines[1:])), *cells[1:]]
+
+
+def _online(target: str, project: Project) -> str:
+    path = f"lessons/{target.removeprefix('./')}"
+    return project.colab(path) if target.endswith(".ipynb") else project.page(path)
 
 
 def _json_cell(cell: Cell, cell_id: str, *, solved: bool) -> Json:
@@ -180,6 +189,16 @@ def _with_run(cell: Json, run: Json) -> Json:
     return cell | {"outputs": run["outputs"], "execution_count": run["execution_count"]}
 
 
+def with_shown_outputs(student: Json, solved: Json) -> Json:
+    """The student's notebook with the saved outputs of its cells tagged `shown`: seen before any has run."""
+    outputs = {cell["id"]: cell["outputs"] for cell in _code(solved)}
+    cells = [
+        cell | {"outputs": outputs[cell["id"]]} if "shown" in cell["metadata"].get("tags", []) else cell
+        for cell in student["cells"]
+    ]
+    return student | {"cells": cells}
+
+
 def run_solved(lesson: Lesson, root: Path) -> Json:
     """The lesson's solved notebook with fresh outputs, normalised.
 
@@ -229,8 +248,9 @@ def release(root: Path, *, force: bool = False, only: Sequence[str] = ()) -> lis
     for lesson in steps(read_lessons(root, read_project(root), only), "lessons built"):
         path = Path("solutions") / f"{lesson.stem}.ipynb"
         kept = None if force else with_saved_outputs(lesson.solved, root / path)
-        texts[path] = to_text(kept or run_solved(lesson, root))
-        texts[Path("lessons") / path.name] = to_text(lesson.student)
+        ran = kept or run_solved(lesson, root)
+        texts[path] = to_text(ran)
+        texts[Path("lessons") / path.name] = to_text(with_shown_outputs(lesson.student, ran))
     texts |= {Path("README.md"): text} if (text := readme_with_table(root)) else {}
     texts |= {PAGE: page} if (page := guide_page(root)) else {}
     changed = [path for path, text in texts.items() if _read(root / path) != text]
@@ -270,7 +290,8 @@ def _lesson_problems(lesson: Lesson, root: Path, labels: Collection[str]) -> Ite
     kept = with_saved_outputs(lesson.solved, path)
     if kept is None or to_text(kept) != _read(path):
         yield f"solutions/{lesson.stem}.ipynb is stale: run iocourse release"
-    if to_text(lesson.student) != _read(root / "lessons" / path.name):
+    student = with_shown_outputs(lesson.student, kept or lesson.solved)
+    if to_text(student) != _read(root / "lessons" / path.name):
         yield f"lessons/{lesson.stem}.ipynb is stale: run iocourse release"
     for n, cell in enumerate((kept or lesson.solved)["cells"]):
         for fault in execution.faults(cell, cell.get("outputs", [])):

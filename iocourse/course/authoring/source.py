@@ -7,6 +7,8 @@ One `.py` file holds both. A cell starts with ``# %%`` (code) or ``# %% [markdow
   finds ``# YOUR CODE HERE - hint`` and ``raise NotImplementedError`` in their place;
 * of a line that ends in ``  #> replacement`` the student sees the replacement, the solved side the code.
 
+The student's notebook brings no outputs, but for those of cells tagged ``shown``, which are the solved one's.
+
 The markers are nbgrader's. Magics do not occur in sources, so that a linter reads them as plain Python;
 the one magic the notebooks need, the install line, is put in by the builder. Neither side shows what a
 markdown cell declares for its numbers (see `declared`).
@@ -32,6 +34,7 @@ TAGS = (
     "predict",
     "quiz",
     "hint",
+    "shown",
     "solution-only",
     "student-only",
     "nbval-ignore-output",

@@ -1,4 +1,4 @@
-"""Exercises of lesson 05: two pebblings by hand, the products of one segment, and Theorem A evaluated."""
+"""Exercises of lesson 05: two pebblings by hand, the products of a segment, Theorem A, a run cut."""
 
 from __future__ import annotations
 
@@ -229,6 +229,93 @@ def _small_memory(case: Case) -> bool:
     return not _large_memory(case)
 
 
+# ---------------------------------------------------------------------- 5E: a run cut into segments
+Run = list[tuple[str, str]]
+CUT_RUNS = ((1, 12), (3, 40), (4, 60), (7, 90), (30, 25))  # T, and events: in the last no segment is full
+
+
+def _run_cases(rng: np.random.Generator) -> list[Case]:
+    """Random runs, one that ends with a full segment, and one with words that leave and come back in it."""
+    runs = [(T, _random_run(rng, room=int(rng.integers(3, 8)), events=events)) for T, events in CUT_RUNS]
+    runs.append((2, [("in", "a"), ("in", "b"), ("out", "a"), ("in", "a"), ("out", "b"), ("in", "c")]))
+    runs.append((3, [*_there_and_back("a"), *_there_and_back("a"), ("in", "b"), ("in", "c"), ("out", "b")]))
+    return [Case(f"T={T}, {len(run)} events", {"run": run, "T": T}, _segments(run, T)) for T, run in runs]
+
+
+def _there_and_back(word: str) -> Run:
+    return [("in", word), ("out", word)]
+
+
+def _random_run(rng: np.random.Generator, room: int, events: int) -> Run:
+    """Words come while there is room, and leave by chance; there are twice as many as fit."""
+    names = [f"w{n}" for n in range(2 * room)]
+    there: list[str] = []
+    run: Run = []
+    for _ in range(events):
+        away = [name for name in names if name not in there]
+        if there and (len(there) == room or rng.random() < 0.4):
+            run.append(("out", there.pop(int(rng.integers(len(there))))))
+        else:
+            there.append(str(rng.choice(away)))
+            run.append(("in", there[-1]))
+    return run
+
+
+@library_answer
+def _segments(run: Run, T: int) -> list[tuple[set[str], set[str]]]:
+    """For each full segment the words there at its start, and those that come in during it."""
+    ends = [n for n, (event, _) in enumerate(run, 1) if event == "in"][T - 1 :: T]
+    starts = [0, *ends]
+    return [
+        (_there(run[:start]), {word for event, word in run[start:end] if event == "in"})
+        for start, end in zip(starts, ends, strict=False)
+    ]
+
+
+def _there(run: Run) -> set[str]:
+    last = {word: event for event, word in run}
+    return {word for word, event in last.items() if event == "in"}
+
+
+def _sets(trial: Trial) -> Sequence[frozenset[str]] | None:
+    value = trial.value
+    if not isinstance(value, (list, tuple)) or not all(isinstance(one, (set, frozenset)) for one in value):
+        return None
+    return [frozenset(one) for one in value]
+
+
+SETS = Form("returns a list of sets", _sets, "a list of sets of words")
+
+
+def _as_many(trial: Trial, got: Sequence[frozenset[str]]) -> str | None:
+    want = len(trial.case.expected)
+    return None if len(got) == want else f"yours has {len(got)} sets, there are {want} full segments"
+
+
+def _has(part: int) -> Callable[[Trial, Sequence[frozenset[str]]], str | None]:
+    """Whether each set has the words there at the start (0), or those that come in (1)."""
+
+    def judge(trial: Trial, got: Sequence[frozenset[str]]) -> str | None:
+        for number, (want, one) in enumerate(zip(trial.case.expected, _filled(trial, got), strict=True), 1):
+            if missing := want[part] - one:
+                return f"segment {number} lacks {min(missing)}"
+        return None
+
+    return judge
+
+
+def _nothing_else(trial: Trial, got: Sequence[frozenset[str]]) -> str | None:
+    for number, (want, one) in enumerate(zip(trial.case.expected, _filled(trial, got), strict=True), 1):
+        if more := one - (want[0] | want[1]):
+            return f"segment {number} has {min(more, key=str)}, which is not there in it"
+    return None
+
+
+def _filled(trial: Trial, got: Sequence[frozenset[str]]) -> list[frozenset[str]]:
+    """As many sets as there are full segments: empty ones in place of those that lack."""
+    return [*got, *[frozenset()] * len(trial.case.expected)][: len(trial.case.expected)]
+
+
 EXERCISES = (
     Exercise(
         id="5A",
@@ -320,6 +407,29 @@ EXERCISES = (
             idle(A_NUMBER.must("never claims more than Theorem A proves", _not_above)),
             A_NUMBER.must("for M ≥ d² no T gives more", _not_below, _large_memory),
             A_NUMBER.must("for M < d² no T gives more", _not_below, _small_memory),
+        ),
+    ),
+    Exercise(
+        id="5E",
+        title="A run cut into segments",
+        function="my_segments",
+        difficulty=2,
+        importance=2,
+        minutes=10,
+        hints=(
+            "What do you have to know when a segment ends, so that the next one can begin?",
+            "Keep two collections apart: what is in fast memory now, which shrinks when a word leaves, and "
+            "what the segment has worked with, which only grows.",
+            "When the T-th word has come in, hand over what the segment has worked with. The next segment "
+            "begins with what is in fast memory now: with a copy, for the two go different ways from here.",
+        ),
+        cases=_run_cases,
+        properties=(
+            SETS.kept(),
+            SETS.must("a segment ends with its T-th word, and full ones alone count", _as_many),
+            SETS.must("what comes in during a segment belongs to it", _has(1)),
+            SETS.must("what is there when a segment begins belongs to it", _has(0)),
+            idle(SETS.must("what left before it began does not belong to it", _nothing_else)),
         ),
     ),
 )

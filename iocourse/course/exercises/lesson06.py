@@ -1,4 +1,7 @@
-"""Exercises of lesson 06: a tile of score gradients, the fused backward pass, sweeps, the sweep for dQ."""
+"""Exercises of lesson 06: a tile of score gradients, the fused backward pass, sweeps, the sweep for dQ.
+
+Of its second evening: what a pair is charged.
+"""
 
 from __future__ import annotations
 
@@ -182,6 +185,52 @@ SWEEP_PROPERTIES = (
 )
 
 
+# ------------------------------------------------------------------ 6E: what a pair is charged
+QUERIES, KEYS = ("q", "do", "dq"), ("k", "v", "dk", "dv")
+SUMS = ("dq", "dk", "dv")
+KINDS = {
+    "inputs alone": ("q", "do", "k", "v"),
+    "one side alone": QUERIES,
+    "the other side alone": KEYS,
+    "sums alone": SUMS,
+    "all rows": (*QUERIES, *KEYS),
+}
+COLUMNS_STAY = (
+    *("load k", "load v", "dk enters", "dv enters", "load q", "load do", "dq enters", "dq leaves"),
+    *("drop q", "drop do", "dk leaves", "dv leaves", "drop k", "drop v"),
+)
+
+
+def walk_cases(rng: np.random.Generator) -> list[Case]:
+    """No event; a pair's walk in B3; and walks of rows that come and go by chance, some of them long."""
+    walks = [(kind, _walk(rng, rows, 40)) for kind, rows in KINDS.items() for _ in "12"]
+    walks += [("all rows", _walk(rng, KINDS["all rows"], 300)), ("nothing", []), ("B3", list(COLUMNS_STAY))]
+    return [Case(f"{kind}, {len(walk)} events", {"walk": walk}, charges(walk)) for kind, walk in walks]
+
+
+def _walk(rng: np.random.Generator, rows: Sequence[str], events: int) -> list[str]:
+    """So many events: each row of a side is loaded or enters before it goes, and may come again."""
+    there: set[str] = set()
+    walk = []
+    for row in map(str, rng.choice(rows, size=events)):
+        come, go = (f"{row} enters", f"{row} leaves") if row in SUMS else (f"load {row}", f"drop {row}")
+        walk.append(go if row in there else come)
+        there ^= {row}
+    return walk
+
+
+@library_answer
+def charges(walk: Sequence[str]) -> int:
+    """Rows of the other side that each load, entry and exit finds, together."""
+    found = 0
+    there = dict.fromkeys((*QUERIES, *KEYS), False)
+    for event in walk:
+        row = next(word for word in event.split() if word in there)
+        found += sum(there[one] for one in (KEYS if row in QUERIES else QUERIES)) * ("drop" not in event)
+        there[row] = not there[row]
+    return found
+
+
 EXERCISES = (
     Exercise(
         id="6A",
@@ -276,5 +325,27 @@ EXERCISES = (
             total_within(),
         ),
         play=run_schedule,
+    ),
+    Exercise(
+        id="6E",
+        title="What a pair is charged",
+        function="my_charges",
+        difficulty=2,
+        importance=2,
+        minutes=8,
+        hints=(
+            "Keep a set of the rows that are there. What does an event do to it, and when do you look at it?",
+            "An event of a query's row looks at the key's rows, and the other way round. One kind of event "
+            "looks at nothing.",
+            "For each event but a drop, add how many rows of the other side are in the set. Then its own row "
+            "is put in if it was not there, and taken out if it was.",
+        ),
+        cases=walk_cases,
+        properties=(
+            idle(values_in("nobody pays for rows of its own side", "side alone")),
+            values_in("a load pays for the rows of the other side, a drop nothing", "inputs alone"),
+            values_in("an exit pays as an entry does", "sums alone"),
+            values_in("any walk is charged what its events find", ""),
+        ),
     ),
 )

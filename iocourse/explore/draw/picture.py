@@ -18,7 +18,6 @@ from .palette import INK, PAPER, Dash
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 Point = tuple[float, float]
 Segment = tuple[Point, Point]
@@ -128,7 +127,11 @@ class Picture:
 
     def to_png(self) -> bytes:
         """The picture as a PNG, the same bytes on every call (matplotlib, without a window)."""
-        return _png(self)
+        return _few_colours(self.to_pixels())
+
+    def to_pixels(self, scale: float = PIXELS_PER_UNIT) -> Any:
+        """It painted, `scale` pixels in each of its own: an array of rows, columns and 3 bytes."""
+        return _pixels(self, scale)
 
     def _repr_mimebundle_(
         self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
@@ -260,10 +263,11 @@ def _raster_png(raster: Raster) -> bytes:
     rows = (raster.pixels[k * stride : (k + 1) * stride] for k in range(raster.rows))
     body = zlib.compress(b"".join(b"\0" + row for row in rows), 9)
     head = struct.pack(">IIBBBBB", raster.columns, raster.rows, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", head) + _chunk(b"IDAT", body) + _chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
 
 
-def _chunk(kind: bytes, body: bytes) -> bytes:
+def chunk(kind: bytes, body: bytes) -> bytes:
+    """A chunk of a PNG: its length, kind, body and check sum."""
     return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
 
@@ -274,8 +278,9 @@ _SVG: dict[type, Any] = {Rect: _svg_rect, Poly: _svg_poly, Text: _svg_text, Rast
 _POINTS = 0.72  # 1 pixel of the display list is 1/100 inch
 
 
-def _png(picture: Picture) -> bytes:
+def _pixels(picture: Picture, scale: float) -> Any:
     import matplotlib
+    import numpy as np
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -285,7 +290,7 @@ def _png(picture: Picture) -> bytes:
         matplotlib.rcParams["lines.scale_dashes"] = False
         matplotlib.rcParams["font.family"] = ["DejaVu Sans"]
         size = (picture.width / 100, picture.height / 100)
-        figure = Figure(figsize=size, dpi=100 * PIXELS_PER_UNIT, facecolor=PAPER)
+        figure = Figure(figsize=size, dpi=100 * scale, facecolor=PAPER)
         canvas = FigureCanvasAgg(figure)
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set_xlim(0, picture.width)
@@ -294,17 +299,16 @@ def _png(picture: Picture) -> bytes:
         for order, element in enumerate(picture.elements):
             _PNG[type(element)](axes, element, order)
         canvas.draw()  # type: ignore[no-untyped-call]
-    return _few_colours(canvas)
+    return np.asarray(canvas.buffer_rgba())[..., :3]  # type: ignore[no-untyped-call]
 
 
-def _few_colours(canvas: FigureCanvasAgg) -> bytes:
+def _few_colours(seen: Any) -> bytes:
     """A PNG with a palette: a third of the bytes, and no date or version in them.
 
     The most frequent colours are the areas and lines and stay exact; the rest are the edges of letters.
     """
     import numpy as np
 
-    seen = np.asarray(canvas.buffer_rgba())[..., :3]  # type: ignore[no-untyped-call]
     red, green, blue = np.moveaxis(seen.astype(np.int32), -1, 0)
     packed = red << 16 | green << 8 | blue
     found, place, counts = np.unique(packed, return_inverse=True, return_counts=True)

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from math import cos, pi, sin
 from typing import NamedTuple
 
-from .palette import INK, PAPER, QUIET, VERMILION, Fill
+from .palette import BLUE, INK, ORANGE, PAPER, QUIET, SKY, VERMILION, Fill
 from .picture import NORMAL, SMALL, Element, Point, Poly, Rect, Text, centred
 
 Range = tuple[int, int]
 Tile = tuple[Range, Range]
 WRITTEN = "\\"  # the hatch of words that are written
+STAYS, READ, READ_AND_WRITTEN = Fill(BLUE, ""), Fill(SKY, "/"), Fill(ORANGE, WRITTEN)  # an array in a sweep
 
 
 # ---------------------------------------------------------------------- marks
@@ -28,6 +29,13 @@ def outline(box: Rect, line: float = 3.5) -> Rect:
     grow = max(0.0, 4 - min(box.width, box.height)) / 2
     x, y, width, height = box.x - grow, box.y - grow, box.width + 2 * grow, box.height + 2 * grow
     return Rect(x, y, width, height, "", "", VERMILION, line)
+
+
+def arrow(start: Point, *, down: bool) -> Poly:
+    """The way in which arrays pass by: from `start` downwards, or to the right."""
+    tip, neck, (x, y) = 44.0, 34.0, start
+    along = ((0.0, 0.0), (neck, 0.0), (neck, -5.0), (tip, 0.0), (neck, 5.0), (neck, 0.0))
+    return Poly(tuple((x + aside, y + far) if down else (x + far, y + aside) for far, aside in along))
 
 
 def circle(at: Point, radius: float, fill: str, line: float, corners: int = 36) -> Poly:

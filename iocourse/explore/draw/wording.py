@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import floor, log10
 
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -36,3 +37,8 @@ def big(count: int) -> str:
 def counted(number: int, thing: str) -> str:
     """1 word, 2 words, 4,096 words."""
     return f"{number:,} {thing}{'s' * (number != 1)}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in a sentence: Q, or Q and K, or Q, K and V."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))

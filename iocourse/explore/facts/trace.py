@@ -66,7 +66,7 @@ def states(moves: Iterable[Move]) -> list[State]:
         if move.kind == "free":
             _take_out(tiles, move)
         elif move.kind != "store":
-            tiles.append(_resident(move))
+            tiles.append(resident(move))
         if move.kind in ("load", "store"):
             rows, columns = _at_work(move, rows, columns)
         if not tiles:
@@ -85,7 +85,8 @@ def _at_work(move: Move, rows: Range | None, columns: Range | None) -> tuple[Ran
     return rows, columns
 
 
-def _resident(move: Move) -> Resident:
+def resident(move: Move) -> Resident:
+    """The tile that a load, or a tile made in fast memory, leaves there."""
     if move.kind == "load":
         return Resident(move.array, _place(move), move.words)
     if move.array in ("row maximum m", "row sum l"):

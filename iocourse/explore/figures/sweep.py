@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterator, Sequence
 
 from ...console import table
 from ..draw.figure import example, figure
-from ..draw.palette import BLUE, GRID, INK, ORANGE, PAPER, QUIET, SKY, Fill
+from ..draw.palette import GRID, INK, PAPER, QUIET, Fill
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, titled
-from ..draw.shapes import WRITTEN, outline, swatch
+from ..draw.shapes import READ, READ_AND_WRITTEN, STAYS, arrow, outline, swatch
+from ..draw.wording import listed
 
 X, Y, SIDE = 176.0, 190.0, 250.0
 STRIP, STEP = 20.0, 30.0  # an array's width, and from one array to the next
 BLOCK, PASSING = (SIDE / 3, 2 * SIDE / 3), (0.5 * SIDE, 0.56 * SIDE)  # what stays, and what passes just now
-STAYS, READ, READ_AND_WRITTEN = Fill(BLUE, ""), Fill(SKY, "/"), Fill(ORANGE, WRITTEN)
 BAND = "#E3F1FA"
 MOST = 4
 Span = tuple[float, float]
@@ -77,10 +77,12 @@ def _square(stays: str) -> Iterator[Element]:
 
 def _arrow(stays: str) -> Poly:
     """From the tile at work on, the way in which the other side passes."""
-    tip, neck, start = 44.0, 34.0, PASSING[1] + 8
-    along = ((0.0, 0.0), (neck, 0.0), (neck, -5.0), (tip, 0.0), (neck, 5.0), (neck, 0.0))
-    points = [(start + far, SIDE / 2 + aside) for far, aside in along]
-    return Poly(tuple((X + a, Y + b) if stays == "rows" else (X + b, Y + a) for a, b in points))
+    far, middle = PASSING[1] + 8, SIDE / 2
+    return (
+        arrow((X + far, Y + middle), down=False)
+        if stays == "rows"
+        else arrow((X + middle, Y + far), down=True)
+    )
 
 
 def _arrays(
@@ -108,9 +110,9 @@ def _fill(stays: bool, added: bool) -> Fill:
 
 def _key(here: Sequence[str], there: Sequence[str], back: Sequence[str]) -> Iterator[Element]:
     only = [name for name in there if name not in back]
-    lines = [(STAYS, f"stays: {_listed(here)}")]
-    lines += [(READ, f"passes, read: {_listed(only)}")] if only else []
-    lines += [(READ_AND_WRITTEN, f"passes, read and written: {_listed(back)}")] if back else []
+    lines = [(STAYS, f"stays: {listed(here)}")]
+    lines += [(READ, f"passes, read: {listed(only)}")] if only else []
+    lines += [(READ_AND_WRITTEN, f"passes, read and written: {listed(back)}")] if back else []
     for k, (fill, said) in enumerate(lines):
         yield from swatch(490, 224 + 30 * k, fill, said)
     moved = len(there) + len(back)
@@ -124,14 +126,10 @@ def _in_words(
 ) -> tuple[str, str]:
     side, other = ("rows", "columns") if stays == "rows" else ("columns", "rows")
     alt = f"{heading}. A square of pairs, the arrays of its rows to the left and those of its columns above: "
-    alt += f"a block of {side} stays with {_listed(here)}, while the {other} pass one by one with "
-    alt += f"{_listed(there)}; the tile at work is outlined."
+    alt += f"a block of {side} stays with {listed(here)}, while the {other} pass one by one with "
+    alt += f"{listed(there)}; the tile at work is outlined."
     if back:
-        alt += f" Read and written each time: {_listed(back)}."
+        alt += f" Read and written each time: {listed(back)}."
     moved = len(there) + len(back)
     counts = [["stay, r", str(len(here))], ["move past, t", str(moved)], ["r · t", str(len(here) * moved)]]
     return alt, table([["arrays", "number"], *counts], left=0)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))

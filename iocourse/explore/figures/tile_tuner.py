@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from html import escape
 
+from ... import schedules
 from ...console import table
 from ...costs import ceil_div
 from ...ledger import Ledger
@@ -49,7 +50,7 @@ def tile_tuner_picture(N: int, d: int, M: int, Br: int, Bc: int, schedule: str, 
 
 def _title(s: Setting) -> str:
     sizes = ", ".join(f"{name} = {value:,}" for name, value in tiles_of(s).items())
-    return f"{s.schedule}: N = {s.N:,}, d = {s.d:,}, M = {s.M:,}, {sizes}"
+    return f"{schedules.get(s.schedule).title}: N = {s.N:,}, d = {s.d:,}, M = {s.M:,}, {sizes}"
 
 
 # ---------------------------------------------------------------------- the N x N scores

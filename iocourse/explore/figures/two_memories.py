@@ -1,0 +1,288 @@
+"""Words on their way between two memories: naive attention beside FlashAttention, and a ledger that ticks.
+
+Both runs are real ones (`facts.travel`). They move their words at the same rate, so that time is words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from ...console import table
+from ...costs import ceil_div
+from ...machine import positive_int
+from ..draw.figure import example, figure
+from ..draw.palette import GRID, INK, QUIET, fill_of
+from ..draw.picture import (
+    LARGE,
+    NORMAL,
+    SMALL,
+    Element,
+    Picture,
+    Poly,
+    Raster,
+    Rect,
+    Text,
+    centred,
+    text_width,
+    titled,
+)
+from ..facts.travel import Journey, Word, journey
+
+N, D, M = 32, 4, 192  # small enough that every word is seen
+NAIVE, FLASH = "naive", "flash2"
+FILM = "two_memories.png"  # in iocourse/data, made by `explore.film`
+ARRAYS = ("Q", "K", "V", "S", "P", "O")  # from left to right
+STEP = 32  # words that leave from one picture to the next
+FLIGHT = 96  # words that are on their way at one time
+
+WIDTH, HEIGHT = 872.0, 462.0
+PANEL, GAP, EDGE = 408.0, 20.0, 18.0
+CELL, FINE = 4, 2  # a word in pixels of the picture; pixels of the raster in one of them
+FAST_COLUMNS, FAST_TOP, SLOW_TOP, BOTTOM = 24, 88, 206, 346
+EMPTY = "#EBEBEB"  # a cell of fast memory that holds nothing
+SPACE = 12  # between arrays, and left and right of them
+BAR_TOP, BAR_LEFT, BAR_RIGHT = 398.0, 92.0, 742.0
+
+
+class Side(NamedTuple):
+    """One half of the picture: a run, how it is called, and what is said of S and P when it is done."""
+
+    run: Journey
+    called: str
+    lesson: str
+
+    @property
+    def words(self) -> int:
+        """Words it moves in all."""
+        return len(self.run.words)
+
+
+@cache
+def sides() -> tuple[Side, Side]:
+    """The two runs of the picture."""
+    naive, flash = journey(NAIVE, N, D, M), journey(FLASH, N, D, M)
+    carried = naive.moved(len(naive.words))
+    both = carried["S"] + carried["P"]
+    return (
+        Side(naive, "Naive attention", f"done: {both:,} of these words are S and P"),
+        Side(flash, "FlashAttention", "done: no word of S or P ever left fast memory"),
+    )
+
+
+def steps_of(side: Side) -> int:
+    """The step in which the last word of a run has arrived."""
+    return ceil_div(side.words + FLIGHT, STEP)
+
+
+def last_step() -> int:
+    """The step in which both runs are done."""
+    return max(steps_of(side) for side in sides())
+
+
+@example(5)
+@example(0)
+@example()
+@figure
+def two_memories_picture(step: int | None = None) -> Picture:
+    """Naive attention and FlashAttention after `step` times 32 words have left; None: when both are done.
+
+    N = 32 rows, d = 4 columns, M = 192 words, each run with its own tiles. Raises ValueError and TypeError
+    for a step that is no whole number from 0 to `last_step()`.
+    """
+    last = last_step()
+    step = last if step is None else positive_int("step", step) if step else 0
+    if step > last:
+        raise ValueError(f"step = {step}: there are the steps 0 to {last}")
+    drawn: list[Element] = []
+    for at, side in enumerate(sides()):
+        drawn += _half(side, step, EDGE + at * (PANEL + GAP))
+    naive, flash = (side.words for side in sides())
+    title = f"The same attention, the same result: {naive:,} words moved, or {flash:,}"
+    return titled(title, (WIDTH, HEIGHT), *_in_words(step), [*drawn, *_ledgers(step)])
+
+
+def arrived(side: Side, step: int) -> int:
+    """Words of a run that have arrived at a step."""
+    return min(max(step * STEP - FLIGHT, 0), side.words)
+
+
+def _left(side: Side, step: int) -> int:
+    return min(step * STEP, side.words)
+
+
+# ---------------------------------------------------------------------- two memories
+def _half(side: Side, step: int, x: float) -> Iterator[Element]:
+    words = arrived(side, step)
+    fast_left, fast_width = _fast_corner()[0], FAST_COLUMNS * CELL
+    fast_height = ceil_div(M, FAST_COLUMNS) * CELL
+    yield Text(x, 58, side.called, NORMAL, bold=True)
+    yield Text(x + 1.25 * text_width(side.called, NORMAL), 58, side.run.schedule.title, SMALL, colour=QUIET)
+    yield Text(x + PANEL, 60, f"{words:,} words", LARGE, "end", bold=True)
+    yield _cells(side, step, x)
+    yield Rect(x + fast_left - 4, FAST_TOP - 4, fast_width + 8, fast_height + 8, "", "", INK, 1.6)
+    yield Text(x + fast_left - 12, FAST_TOP + 14, "fast memory", SMALL, "end")
+    yield Text(x + fast_left - 12, FAST_TOP + 30, f"{M} words", SMALL, "end", QUIET)
+    yield Rect(x, SLOW_TOP - 34, PANEL, BOTTOM - SLOW_TOP + 34, "", "", INK, 1.6)
+    yield Text(x + 4, SLOW_TOP - 40, "slow memory", SMALL)
+    for name, left in _array_corners().items():
+        yield from _array_frame(side, name, x + left)
+    if words == side.words:
+        yield Text(x + PANEL / 2, FAST_TOP + fast_height + 26, side.lesson, SMALL, "middle", bold=True)
+
+
+def _array_frame(side: Side, name: str, x: float) -> Iterator[Element]:
+    """The outline of an array and its name; dashed where this run has no such array in slow memory."""
+    width, height = _columns(name) * CELL, N * CELL
+    yield Text(x + width / 2, SLOW_TOP - 12, name, NORMAL, "middle", bold=True)
+    if name in side.run.ledger.sizes:
+        yield Rect(x - 1, SLOW_TOP - 1, width + 2, height + 2, "", "", QUIET, 0.8)
+    else:
+        right, bottom = x + width, float(SLOW_TOP + height)
+        around = ((x, float(SLOW_TOP)), (right, float(SLOW_TOP)), (right, bottom), (x, bottom))
+        yield Poly((*around, around[0]), GRID, 1.5, (4, 4))
+        middle = SLOW_TOP + height / 2
+        yield Text(x + width / 2, centred(middle, SMALL), "never here", SMALL, "middle", QUIET)
+
+
+def _columns(name: str) -> int:
+    return N if name in "SP" else D
+
+
+@cache
+def _array_corners() -> dict[str, int]:
+    """The left edge of each array, from that of the half."""
+    taken = sum(_columns(name) for name in ARRAYS) * CELL + SPACE * (len(ARRAYS) - 1)
+    x, found = (int(PANEL) - taken) // 2, dict[str, int]()
+    for name in ARRAYS:
+        found[name] = x
+        x += _columns(name) * CELL + SPACE
+    return found
+
+
+def _fast_corner() -> tuple[int, int]:
+    return (int(PANEL) - FAST_COLUMNS * CELL) // 2, FAST_TOP
+
+
+# ---------------------------------------------------------------------- every word is a cell
+Place = tuple[float, float]
+
+
+def _cells(side: Side, step: int, x: float) -> Raster:
+    """Both memories and what is between them, as pixels: each word a small square in its array's colour."""
+    width, height = int(PANEL) * FINE, (BOTTOM - FAST_TOP) * FINE
+    pixels = np.full((height, width, 3), 255, np.uint8)
+    here, left = arrived(side, step), _left(side, step)
+    _stamp(pixels, [*_resting(side, here), *_flying(side.run.words[here:left], here, step)])
+    return Raster(x, FAST_TOP, PANEL, BOTTOM - FAST_TOP, width, height, pixels.tobytes())
+
+
+def _resting(side: Side, words: int) -> Iterator[tuple[Place, str]]:
+    """The words in slow memory, inputs first, and the cells of fast memory, those without a word pale."""
+    written, held = side.run.stored(words), side.run.held(words)
+    for name in "QKV":
+        yield from (_slow(name, row, column) for row in range(N) for column in range(D))
+    yield from (_slow(*place) for place in sorted(written))
+    for cell in range(M):
+        yield _fast(cell), fill_of(held[cell], 0).colour if cell in held else EMPTY
+
+
+def _flying(words: Iterable[Word], first: int, step: int) -> Iterator[tuple[Place, str]]:
+    """Words on their way, the first of them nearest to its end; where they came from is marked."""
+    for number, word in enumerate(words, first):
+        slow, colour = _slow(word.array, word.row, word.column)
+        ends = (slow, _fast(word.cell)) if word.loaded else (_fast(word.cell), slow)
+        if word.loaded:
+            yield slow, INK
+        share = (step * STEP - number) / FLIGHT
+        (x0, y0), (x1, y1) = ends
+        yield (x0 + (x1 - x0) * share, y0 + (y1 - y0) * share), colour
+
+
+def _slow(name: str, row: int, column: int) -> tuple[Place, str]:
+    """Where a word of slow memory stands in the half, from the upper edge of fast memory, and its colour."""
+    x = _array_corners()[name] + column * CELL
+    return (x, SLOW_TOP - FAST_TOP + row * CELL), fill_of(name, 0).colour
+
+
+def _fast(cell: int) -> Place:
+    row, column = divmod(cell, FAST_COLUMNS)
+    return _fast_corner()[0] + column * CELL, row * CELL
+
+
+def _stamp(pixels: np.ndarray, squares: Iterable[tuple[Place, str]]) -> None:
+    """Paint a square for each word, with a thin gap to the next."""
+    side = np.arange(CELL * FINE - FINE)
+    places, colours = zip(*squares, strict=True)
+    corners = np.rint(np.array(places) * FINE).astype(int)  # (words, 2)
+    xs = corners[:, 0, None, None] + side[None, None, :]
+    ys = corners[:, 1, None, None] + side[None, :, None]
+    pixels[ys, xs] = np.array([_rgb(colour) for colour in colours], np.uint8)[:, None, None]
+
+
+@cache
+def _rgb(colour: str) -> tuple[int, int, int]:
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+
+
+# ---------------------------------------------------------------------- the ledgers
+def _ledgers(step: int) -> Iterator[Element]:
+    """Words moved so far, array by array, in one scale for both runs."""
+    scale = (BAR_RIGHT - BAR_LEFT) / max(side.words for side in sides())
+    yield Text(EDGE, BAR_TOP - 16, "Words moved, read and written", NORMAL, bold=True)
+    scaled = f"each square is a word: N = {N} rows, d = {D} columns"
+    yield Text(WIDTH - EDGE, BAR_TOP - 16, scaled, SMALL, "end", QUIET)
+    for at, side in enumerate(sides()):
+        y, x, words = BAR_TOP + 30 * at, BAR_LEFT, arrived(side, step)
+        yield Text(x - 8, centred(y + 11, SMALL), side.run.schedule.title, SMALL, "end")
+        moved, done = side.run.moved(words), words == side.words
+        for name in (name for name in ARRAYS if name in moved):
+            width = moved[name] * scale
+            yield Rect(x, y, width, 22, fill_of(name, 0).colour, "", INK, 0.6)
+            yield from _inside([f"{name} {moved[name]:,}"] * done + [name], x, y, width)
+            x += width
+        if done:  # until then the number beside the name ticks
+            yield Text(x + 8, centred(y + 11, NORMAL), f"{words:,}", NORMAL, bold=True)
+
+
+def _inside(labels: Iterable[str], x: float, y: float, width: float) -> list[Element]:
+    """The first of the labels that a piece of a bar has room for."""
+    fitting = [label for label in labels if 1.15 * text_width(label, SMALL) < width - 4]
+    return [Text(x + 5, centred(y + 11, SMALL), label, SMALL) for label in fitting[:1]]
+
+
+# ---------------------------------------------------------------------- in words
+def _in_words(step: int) -> tuple[str, str]:
+    counts = [side.run.moved(arrived(side, step)) for side in sides()]
+    names = [side.run.schedule.title for side in sides()]
+    totals = [sum(count.values()) for count in counts]
+    alt = f"Two runs of one attention side by side, N = {N}, d = {D}, each with a fast memory of {M} words "
+    alt += "above a slow one. " + " ".join(
+        f"{side.called} ({name}) has moved {_split(count)}{', and is done' if total == side.words else ''}."
+        for side, name, count, total in zip(sides(), names, counts, totals, strict=True)
+    )
+    rows = [["words moved", *names]]
+    rows += [[name, *(f"{count.get(name, 0):,}" for count in counts)] for name in ARRAYS]
+    return alt, table([*rows, ["total", *(f"{total:,}" for total in totals)]], left=0)
+
+
+def _split(count: dict[str, int]) -> str:
+    parts = ", ".join(f"{name} {count[name]:,}" for name in ARRAYS if name in count)
+    return f"{sum(count.values()):,} words ({parts})" if parts else "nothing yet"
+
+
+def two_memories_words(step: int) -> list[str]:
+    """What is said beside the picture at a step, line by line."""
+    naive, flash = sides()
+    here = [arrived(side, step) for side in (naive, flash)]
+    first = f"{naive.called} {here[0]:,} words, {flash.called} {here[1]:,}"
+    if not step:
+        return [f"{first}.", "Q, K and V stand in slow memory, and nothing has moved yet. Press play."]
+    if here[1] < flash.words:
+        return [f"{first}.", "Words move at one rate on both sides; those that have just left are black."]
+    if here[0] < naive.words:
+        return [f"{first}.", f"{flash.called} is done; the other goes on at the same rate."]
+    return [f"{first}: {here[0] / here[1]:.1f} times as many.", "Both are done, with the same O."]

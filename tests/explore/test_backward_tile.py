@@ -1,0 +1,55 @@
+"""The picture of a tile has the words of the schedules it stands for, and refuses what it cannot draw."""
+
+import re
+
+import pytest
+
+from iocourse import costs, explore
+
+N, d, Br, Bc = 96, 8, 4, 16
+TILES = (N // Br) * (N // Bc)
+
+
+def words(picture, does=""):
+    """The arrays listed beside the picture, with their words, of those that do this."""
+    cells = [re.split(r"\s{2,}", line) for line in picture.numbers.splitlines()[1:]]
+    return {name: int(count.replace(",", "")) for name, fate, count in cells if fate.startswith(does)}
+
+
+def test_the_tile_of_B3_has_its_footprint_and_what_it_moves():
+    picture = explore.backward_tile("columns", d=d, Br=Br, Bc=Bc, title="B3")
+    b3, room = costs.fused_backward(N, d, Br=Br, Bc=Bc), words(picture)
+    assert sum(room.values()) - room["dQ"] == b3.peak  # dQ comes where dO was
+    assert sum(words(picture, "stay").values()) == 4 * Bc * d
+    moved = {name: TILES * count for name, count in words(picture, "pass").items()}
+    assert [moved["Q"], moved["L"], moved["D"]] == [b3.reads["Q"], b3.reads["LSE"], b3.reads["D"]]
+    assert moved["dO"] == b3.reads["dO"] - N * d  # D is taken as given
+    assert set(words(picture, "pass, read and written")) == {"dQ"} and moved["dQ"] == b3.writes["dQ"]
+
+
+def test_the_tile_of_the_first_sweep_of_B4_has_its_footprint_and_what_it_moves():
+    picture = explore.backward_tile("rows", gradients={"dQ"}, d=d, Br=Br, Bc=Bc)
+    b4 = costs.split_backward(N, d, Br1=Br, Bc1=Bc, Br2=1, Bc2=1)
+    assert sum(words(picture).values()) == b4.peak
+    rows = {name: TILES * count for name, count in words(picture, "pass, read").items()}
+    assert rows == {name: b4.reads[name] - N * d for name in ("K", "V")}  # its second sweep reads them once
+
+
+def test_dV_alone_needs_neither_V_nor_D_nor_a_slope():
+    picture = explore.backward_tile("columns", gradients={"dV"}, d=d, Br=Br, Bc=Bc)
+    assert set(words(picture)) == {"Q", "dO", "L", "K", "dV", "S, P"}
+    assert "dP" not in picture.alt and "dV += PᵀdO" in picture.alt
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"stays": "keys"}, "stays is 'keys'; it must be 'rows' or 'columns'"),
+        ({"gradients": ()}, r"gradients is \(\); it must name one or more of dQ, dK and dV"),
+        ({"gradients": ["dS"]}, r"gradients is \['dS'\]; it must name"),
+        ({"Br": 0}, "Br"),
+    ],
+)
+def test_what_is_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        explore.backward_tile(**({"stays": "rows", "d": d, "Br": Br, "Bc": Bc} | given))
