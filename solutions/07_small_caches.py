@@ -13,7 +13,7 @@
 # - to keep whole rows of one array at a time, and why that pays below $d^2$;
 # - to find the schedule for any $M$, by search and by formula, and what Theorem B′ says of it.
 #
-# **Prerequisites**: lesson 02 (the matrix product in tiles), lesson 03 (log-sum-exp), lesson 04 (F3). Section 7.7 quotes lesson 05. Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: lesson 02 (the matrix product in tiles), lesson 03 (log-sum-exp), lesson 04 (F3). Section 7.7 quotes lessons 05 and 05b. Signs and terms are on the [notation](notation.md) page.
 #
 # **Minutes**: <!-- minutes -->. Lesson 07b, a second evening, has a gradient made of the same parts, the proof of Theorem B′, and a schedule to repair.
 #
@@ -489,7 +489,7 @@ explore.curve(
 #
 # ## 7.7 How little is possible
 #
-# The best schedule for $M \ll d^2$ moves $4N^2d/\sqrt M$ words. In lesson 05, Theorem A gives half of that: for $M \le d^2$ it reads $W \ge 2N^2d/\sqrt M - 2M$. It counts only the products $p_{ij}v_{jc}$, as if all scores came for free. For large $M$ they nearly do: rows of $Q$ and $K$ that are in fast memory make scores without a further word. For $M \ll d^2$ hardly a row fits. So count the products $q_{ic}k_{jc}$ too. This is Theorem B′ of section 5.9, (5.15):
+# The best schedule for $M \ll d^2$ moves $4N^2d/\sqrt M$ words. In lesson 05, Theorem A gives half of that: for $M \le d^2$ it reads $W \ge 2N^2d/\sqrt M - 2M$. It counts only the products $p_{ij}v_{jc}$, as if all scores came for free. For large $M$ they nearly do: rows of $Q$ and $K$ that are in fast memory make scores without a further word. For $M \ll d^2$ hardly a row fits. So count the products $q_{ic}k_{jc}$ too. This is Theorem B′, (5.15) of section 5.10:
 #
 # $$ W \ge \frac{4N^2d}{\sqrt M\left(1 + \frac{9\sqrt M}{16d}\right)} - 2M - N^2 . \tag{7.7} $$
 #

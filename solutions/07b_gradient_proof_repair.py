@@ -10,7 +10,7 @@
 # - why $4$ is the best constant for $M \ll d^2$ even if scores may be computed twice;
 # - to find two faults of a schedule by its ledger and its timeline, before reading its code.
 #
-# **Prerequisites**: lesson 07. Sections 7.8 and 7.9 use the gradients of lesson 06, the proof builds on that of section 5.9, and section 7.11 rests on section 7.6 alone. Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: lesson 07. Sections 7.8 and 7.9 use the gradients of lesson 06, the proof builds on that of section 5.9 in lesson 05b, and section 7.11 rests on section 7.6 alone. Signs and terms are on the [notation](notation.md) page.
 #
 # **Minutes**: <!-- minutes without 7F -->.
 #
@@ -165,7 +165,7 @@ measured("7.9", percent_less=100 * (1 - least / plain))
 #
 # ## 7.10 The proof of Theorem B′
 #
-# Section 5.9 proves Theorem A in five steps and says in a few lines how B′ follows. Here are all steps, with what changes in each.
+# Section 5.9 proves Theorem A in five steps, and section 5.10 says in a few lines how B′ follows. Here are all steps, with what changes in each.
 #
 # **Step 1: which products count.** For a pair $(i, j)$ a schedule may form the sum of $q_{ic}k_{jc}$ over $c$ several times. Choose the one that is completed first. Its $d$ products are the *chosen* ones. A sum that is begun and never finished, and every later sum, is not chosen. To these we add the useful products $p_{ij}v_{jc}$ of section 5.9. Together there are $N^2d + N^2d = 2N^2d$ products to count.
 #
@@ -189,7 +189,7 @@ measured("7.9", percent_less=100 * (1 - least / plain))
 #
 # $F_b(R)$ is the right side for the $n_s$ between 0 and $R$ where it is largest. (It is the function of Theorem C: (6.12) has the same left side.)
 #
-# As in lesson 05, let us not take step 4 on trust. Two queries, two keys and $d = 1$ have 8 words of $Q$, $K$, $V$, $O$ and 4 pairs: we try all 4096 choices of words and pairs. (`s` says which pairs are among the $n_s$.)
+# As in lesson 05b, let us not take step 4 on trust. Two queries, two keys and $d = 1$ have 8 words of $Q$, $K$, $V$, $O$ and 4 pairs: we try all 4096 choices of words and pairs. (`s` says which pairs are among the $n_s$.)
 #
 # **Predict** (guess). Each pair has one product of either kind, 8 in all. The 8 words alone are enough to make every score. What is the fewest of words and pairs together with which step 4 counts all 8 products?
 # <!-- 4096 = 2**12 -->
