@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 07 Small caches
 #
-# Look once more at the left end of the picture in lesson 04. Where fast memory is small, even naive attention moves fewer words than FlashAttention in any of its orders. This lesson is about that end: $M < d^2$, where a handful of rows fills fast memory, or not even one fits. One way out is to cut $d$ as well. You will write an attention that runs in five words of fast memory, and find out whether it has to write its scores to slow memory. Another is to keep whole rows of one array at a time, and with that the old order takes over again exactly where the papers say, at $M = d^2$. At the end such regimes return in another problem, the gradient with respect to $X$ that a recent paper studies.
+# Look once more at the left end of the picture in lesson 04. Where fast memory is small, even naive attention moves fewer words than FlashAttention in any of its orders. This lesson is about that end, $M < d^2$, where a handful of rows fills fast memory, or not even one fits. One way out is to cut $d$ as well: you will write an attention that runs in five words of fast memory. Another is to keep whole rows of one array at a time, and with that the old order takes over again exactly where the papers say, at $M = d^2$.
 #
 # Who has so little memory? At $d = 64$ the line is $d^2 = 4096$ words. The fast memory of a GPU is larger, but one level further in it is not: the 32 vector registers of a processor core with AVX-512, 16 float32 numbers each, are 512 words.
 #
@@ -11,13 +11,11 @@
 # - to write attention with safe softmax in about $4N^2d/\sqrt M + N^2$ words;
 # - to say whether scores must be written to slow memory, and what it costs not to;
 # - to keep whole rows of one array at a time, and why that pays below $d^2$;
-# - to find the schedule for any $M$, and the borders between the regimes, by search and by formula;
-# - what Theorem B′ says: at this end, too, $4$ is the best constant;
-# - to see attention inside another problem, $dL/dX$, and to reuse everything there.
+# - to find the schedule for any $M$, by search and by formula, and what Theorem B′ says of it.
 #
-# **Prerequisites**: lesson 02 (the matrix product in tiles), lesson 03 (log-sum-exp), lesson 04 (F3). Section 7.7 quotes lesson 05, sections 7.8 and 7.9 use the gradients of lesson 06, and the proof in section 7.10 builds on that of section 5.9. Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: lesson 02 (the matrix product in tiles), lesson 03 (log-sum-exp), lesson 04 (F3). Section 7.7 quotes lessons 05 and 05b. Signs and terms are on the [notation](notation.md) page.
 #
-# **Minutes**: <!-- minutes without 7E -->. Sections 7.8 and 7.9 take 25 minutes with exercise 7E, and the proof in section 7.10 takes 15: for another evening.
+# **Minutes**: <!-- minutes -->. Lesson 07b, a second evening, has a gradient made of the same parts, the proof of Theorem B′, and a schedule to repair.
 #
 # <!-- exercises -->
 
@@ -30,14 +28,19 @@ from iocourse import bounds, costs, exact, explore, run, schedules, sweeps
 from iocourse.course import attempt, check, hint, measured, predict
 from iocourse.machine import probabilities
 
+# %%
+explore.columns_past_tile(24, 18, Br=6, Bc=8, Bd=6)
+
 # %% [markdown]
+# Attention in a small cache, in two halves. Left: a tile of scores stays in fast memory, and columns of $Q$ and $K$ pass it, one pair after the other, each cut to the tile. Right: a tile of the output stays, and columns of $S$ and rows of $V$ pass. Nothing in fast memory is as long as a row. How one gets there, and what it is worth, is this evening's subject.
+#
 # ## 7.1 When a row is too long
 #
 # F3, the best order of lesson 04, keeps $B_r$ rows of $Q$ and of $O$ in fast memory, $d$ words each. It moves $2Nd + 2Nd\lceil N/B_r\rceil$ words, with $B_r = \lfloor (M-d)/(2d+3) \rfloor$. What happens as $M$ shrinks?
 #
 # Think of a single word of $K$ that is loaded. It meets one word of each of the $B_r$ rows that are there, so it serves $B_r$ products, about $M/2d$. For $M = d^2/4$ that is $d/8$.
 #
-# **Predict.** $N = 4096$, $d = 64$, $M = 1024 = d^2/4$. How many times $N^2$ words does F3 move? (For comparison: writing all scores to slow memory and reading them back is $2N^2$.)
+# **Predict** (guess). $N = 4096$, $d = 64$, $M = 1024 = d^2/4$. How many times $N^2$ words does F3 move? (For comparison: writing all scores to slow memory and reading them back is $2N^2$.)
 
 # %% tags=["predict"]
 predict("7.1", f3_squares=9)  #> predict("7.1", f3_squares=...)
@@ -61,21 +64,24 @@ for M in (4096, 2048, 1024, 512, 256, 195, 194):
 measured("7.1", f3_squares=squares("flash_optimal", N, d, 1024))
 
 # %% [markdown]
+# <details><summary>What seven rows are worth</summary>
+#
 # 18.34 times $N^2$: there is room for seven rows, and a loaded word of $K$ or $V$ serves seven products. At 1024 words and below, naive attention moves less: it holds whole rows as well, but of one array at a time. From 256 words down a single row of $Q$ is left to F3, and below $3d + 3 = 195$ words it does not run at all.
 #
-# In lesson 02 a loaded word did much better. With a square tile of the result of side $b$ it served $b$ products, and $b \approx \sqrt M$: 31 at $M = 1024$, where F3 gets 7. That schedule never held a row.
+# </details>
+#
+# In lesson 02 a loaded word did much better. With a square tile of the result of side $b$ it served $b$ products, and $b \approx \sqrt M$: 31 at $M = 1024$. That schedule never held a row.
 # <!-- 31 = bounds.square_side(1024) -->
-
-# %% [markdown]
+#
 # ## 7.2 A tile of scores, made from columns
 #
-# $S = QK^\top/\sqrt d$ is a matrix product, with $d$ as its depth. So take lesson 02 at its word: a tile of scores with $B_r$ rows and $B_c$ columns stays in fast memory, and $Q$ and $K$ stream past it *by columns*. A step loads one column of $Q$, cut to the tile's rows, and the same column of $K$, cut to the tile's keys: $B_r + B_c$ words for $B_r B_c$ products. After $d$ steps the tile is complete. We call this *tiling over $d$*. If every tile is stored, all scores cost
+# $S = QK^\top/\sqrt d$ is a matrix product, with $d$ as its depth. So take lesson 02 at its word, as in the left half of the picture: a tile of scores with $B_r$ rows and $B_c$ columns stays in fast memory, and $Q$ and $K$ stream past it *by columns*. A step loads one column of $Q$, cut to the tile's rows, and the same column of $K$, cut to the tile's keys: $B_r + B_c$ words for $B_r B_c$ products. After $d$ steps the tile is complete. We call this *tiling over $d$*. If every tile is stored, all scores cost
 #
 # $$ W_S = Nd\left\lceil \frac{N}{B_c} \right\rceil + Nd\left\lceil \frac{N}{B_r} \right\rceil + N^2, \qquad \text{footprint } B_rB_c + B_r + B_c , \tag{7.1} $$
 #
 # which is (2.4). With square tiles it is $2N^2d/\sqrt M + N^2$. Notice that $d$ has left the footprint: the tile fits however long a row is.
 #
-# **Predict.** The same $N$, $d$ and $M = 1024$. A tile of $30 \times 32$ fits. How many times $N^2$ words do all scores cost, made by columns and stored?
+# **Predict** (compute). The same $N$, $d$ and $M = 1024$. A tile of $30 \times 32$ fits. How many times $N^2$ words do all scores cost, made by columns and stored?
 
 # %% tags=["predict"]
 predict("7.2", squares=5)  #> predict("7.2", squares=...)
@@ -88,7 +94,11 @@ print(f"{by_columns.total:,} words, footprint {by_columns.peak:,}")
 measured("7.2", squares=by_columns.total / N**2)
 
 # %% [markdown]
+# <details><summary>Beside F3</summary>
+#
 # 5.141 times $N^2$, and $N^2$ of it is the store: less than a third of what F3 moves in all. (F3 makes scores *and* output, so compare it with twice this number.)
+#
+# </details>
 #
 # <!-- exercise 7A --> Make one tile of $S$: the scores of the queries in block `i` against the keys in block `j`, divided by $\sqrt d$. The tile is what the function returns, so it must still be in fast memory at the end, and nothing else may be. Beside it there is room for one column of $B_r$ words and one of $B_c$. The check calls your function for every tile of $S$ and stores what it gets. If you are stuck after five minutes, run `hint("7A")` in a cell of your own.
 
@@ -132,8 +142,7 @@ print(mine.ledger)
 
 # %% [markdown]
 # 80 words of fast memory, and the rows are 256 words long. One row of $Q$ would not have fitted.
-
-# %% [markdown]
+#
 # ## 7.3 The published algorithm
 #
 # Saha and Ye give an algorithm for $M < d^2$, SquareTilingAttention. Here it is F4, in code `square_tiling`. It is two matrix products, one after the other, with square blocks of side $B = \lfloor\sqrt{M/4}\rfloor$ throughout:
@@ -145,23 +154,23 @@ print(mine.ledger)
 #
 # $$ W_4 = 2Nd\left\lceil \frac NB \right\rceil + N^2 + 2N + N^2\left\lceil \frac dB \right\rceil + Nd\left\lceil \frac NB \right\rceil + Nd \;\approx\; \frac{8N^2d}{\sqrt M} + N^2 . \tag{7.2} $$
 #
-# Three full blocks and a vector take $3B^2 + B$ words, so $B = \sqrt M/2$ is safe, and the paper, which is after the order of growth, asks for no more. (The largest square that fits, $B \approx \sqrt{M/3}$, has $4\sqrt3 = 6.93$; the library takes it unless it is asked for the `published` size.) There is something else to see. No maximum is subtracted: $A$ is the bare exponential.
+# Three full blocks and a vector take $3B^2 + B$ words, so $B = \sqrt M/2$ is safe, and the paper, which is after the order of growth, asks for no more. (The largest square that fits has $4\sqrt3 = 6.93$ in place of 8.) Notice that no maximum is subtracted: $A$ is the bare exponential.
 #
-# **Predict.** $N = 2^{20}$, $d = 4096$, $M = 16\,384$. What is the constant $W\sqrt M/(N^2d)$ with the published size? And: 32 queries have scores that reach to $\pm 3000$, with a standard deviation of 900. In how many of the 32 rows is the output usable, that is, not NaN?
+# **Predict** (guess). 32 queries meet 32 keys. Their scores reach to $\pm 3000$, with a standard deviation of 900. In how many of the 32 rows is the output of F4 usable, that is, not NaN?
 # <!-- Q, K = np.random.default_rng(7).standard_normal((3, 32, 8))[:2] -->
 # <!-- S = exact.scores(1000 * Q, K) -->
 # <!-- 3000, 900 = round(abs(S).max(), -3), round(S.std(), -2) -->
 # <!-- 6.93 = 4 * math.sqrt(3) -->
 
 # %% tags=["predict"]
-predict("7.3", constant=8, usable=0)  #> predict("7.3", constant=..., usable=...)
+predict("7.3", usable=16)  #> predict("7.3", usable=...)
 
 # %%
 N, d, M = 2**20, 4096, 16384
 f4 = schedules.square_tiling
 published = f4.tiles(N, d, M, published=True)
 dry = run(f4, M=M, dry=True, **f4.shapes(N, d), **published).ledger
-print(f"{published}: {dry.total:,} words")
+print(f"{published}: {dry.total:,} words, {dry.total * sqrt(M) / (N**2 * d):.2f} N²d/√M")
 
 Q, K, V = np.random.default_rng(7).standard_normal((3, 32, 8))
 Q *= 1000
@@ -169,25 +178,28 @@ O = run(f4, M=64, Q=Q, K=K, V=V, B=4).O  # silent: the machine raises no flag on
 largest = exact.scores(Q, K).max(axis=1)
 usable = int(np.isfinite(O).all(axis=1).sum())
 print(f"largest score of a row: from {largest.min():.0f} to {largest.max():.0f}")
-measured("7.3", constant=dry.total * sqrt(M) / (N**2 * d), usable=usable)
+measured("7.3", usable=usable)
 
 # %% [markdown]
-# 8.03, and one row of 32. In float64 $e^s$ overflows at $s = 709.8$, in float32 at 88.7; the sharp head of lesson 04 had a logit of 83.1. A row is lost when its largest score exceeds the limit: its sum is infinite, and infinity over infinity is not a number. (It would be lost as well if all of its scores lay below $-745$: then $D_i = 0$.)
+# <details><summary>Which rows are lost</summary>
 #
-# This is no mistake of the paper, which proves statements about words that move. But an algorithm that is to run needs a maximum, and the question is whether that costs words.
+# One row of 32 is left, while the words are as (7.2) says. In float64 $e^s$ overflows at $s = 709.8$, in float32 at 88.7; the sharp head of lesson 04 had a logit of 83.1. A row is lost when its largest score exceeds the limit: its sum is infinite, and infinity over infinity is not a number. (It would be lost as well if all of its scores lay below $-745$: then $D_i = 0$.)
+#
+# </details>
+#
+# The paper proves statements about words that move, and for those it makes no mistake. But an algorithm that is to run needs a maximum. Does that cost words?
 # <!-- 709.8, 88.7 = (math.log(np.finfo(kind).max) for kind in (np.float64, np.float32)) -->
 # <!-- 745 = math.log(2) - math.log(np.finfo(np.float64).smallest_subnormal) -->
 # <!-- 83.1 = real_head(0, 2).stats["logit_max"] -->
-
-# %% [markdown]
+#
 # ## 7.4 The same idea, safe and with thin slices
 #
 # The maximum of a row is known only when the row is complete, and then the exponentials have been stored. So store the *raw* scores, and take the exponential later:
 #
 # For each block of queries $i$:
 #
-# 1. For each block of keys $j$: make the tile of scores, store it as it is, then let the row statistics take it in (they turn it into exponentials, which nobody needs). The statistics $m_i, \ell_i$ stay in fast memory from the first tile to the last. They cost no words.
-# 2. Now $L_i = m_i + \log \ell_i$ is known, one word a row. For each block of $B_d$ columns of $O$: keep a tile of $O$, $B_r \times B_d$, and stream past it, for one key after the other, a column of $S$ and a row of $V$ cut to $B_d$ words. The column becomes $p = e^{s - L}$ on arrival.
+# 1. For each block of keys $j$: make the tile of scores, store it as it is, then let the row statistics take it in (they turn it into exponentials, which nobody needs). The statistics $m_i, \ell_i$ stay in fast memory and cost no words.
+# 2. Now $L_i = m_i + \log \ell_i$ is known, one word a row. For each block of $B_d$ columns of $O$: keep a tile of $O$, $B_r \times B_d$, and stream past it, key by key, a column of $S$ and a row of $V$ cut to $B_d$ words: the right half of the picture. The column becomes $p = e^{s - L}$ on arrival.
 #
 # This is F5, in code `small_cache`. There is a saving beside the safety. As in lesson 02, slices of depth 1 leave the room to the tile that stays, and its side grows from $\sqrt M/2$ to nearly $\sqrt M$. And since a block of queries is finished before the next one begins, the scores need $B_r \times N$ words of slow memory, not $N \times N$. Counted:
 #
@@ -195,7 +207,7 @@ measured("7.3", constant=dry.total * sqrt(M) / (N**2 * d), usable=usable)
 #
 # With all sides near $\sqrt M$ the four streams $Q$, $K$, $V$ and $S$ cost $N^2d/\sqrt M$ each: $W_5 \approx 4N^2d/\sqrt M + N^2$.
 #
-# **Predict.** $N = 4096$, $d = 64$, $M = 1024$, and $B_r = B_c = B_d = 30$. How many times is each score *read*? And how many times fewer words than F3's 18.34 $N^2$ are moved in all?
+# **Predict** (compute). $N = 4096$, $d = 64$, $M = 1024$, and $B_r = B_c = B_d = 30$. How many times is each score *read*? And how many times fewer words than with F3 are moved in all?
 
 # %% tags=["predict"]
 predict("7.4", score_reads=3, times_fewer=2)  #> predict("7.4", score_reads=..., times_fewer=...)
@@ -210,7 +222,11 @@ measured("7.4", score_reads=reads,
          times_fewer=squares("flash_optimal", N, d, M) / (f5.ledger.total / N**2))
 
 # %% [markdown]
+# <details><summary>How often a score is read</summary>
+#
 # Three times, because $\lceil 64/30 \rceil = 3$: thirty columns of $O$, thirty more, and four that are left over. 1.757 times fewer words than F3. With $B_r = 29$, $B_c = 31$, $B_d = 32$, which fits too, each score is read twice, and $W_5 = 9.53\,N^2$: whole numbers matter here.
+#
+# </details>
 #
 # <!-- exercise 7B --> Write F5, with your `my_scores_tile`. Put the raw scores into a slow array `S` of $B_r$ rows and $N$ columns, made once: block `i` goes to its rows `(0, i.size)`. `m.row_stats(i)` makes fresh statistics, `stats.update(s)` takes a tile of scores in and spoils it, `L = stats.lse()` turns them into $L_i$, in place and once; `probabilities(s, L)` turns scores $s$ into $e^{s-L}$, in place, row by row. `m.zeros(i, c)` takes a block of columns `c` as well. The check allows the words of (7.3), and its footprint and four words a row of fast memory. If you are stuck after twelve minutes, run `hint("7B")` in a cell of your own.
 
@@ -245,10 +261,9 @@ def my_small_cache(m, Q, K, V, *, Br, Bc, Bd):
 # %% tags=["check"] name="check-7B"
 check("7B", my_small_cache)
 
-# %% [markdown]
-# Yours on the input that broke F4:
 
 # %%
+# Yours on the input that broke F4.
 mine = attempt(run, my_small_cache, M=64, Q=Q, K=K, V=V, Br=4, Bc=6, Bd=6)
 f4_words = costs.square_tiling(32, 8, B=4).total
 right = attempt(np.allclose, mine.O, exact.attention(Q, K, V))
@@ -259,24 +274,23 @@ right = np.allclose(least.O, exact.attention(Q, K, V))
 print(f"on five words: {least.ledger.total:,} words; equal to exact attention: {right}")
 
 # %% [markdown]
-# Every row is right, with scores of ±3000, and the words are no more than F4's. A safe softmax costs nothing: the statistics stay where they are. And with tiles of one word the footprint of (7.3) is 5. On such a machine the library's F5 moves 34,048 words and is right, whatever $N$ and $d$.
-
-# %% [markdown]
+# Every row is right, with scores of ±3000, and the words are no more than F4's: a safe softmax costs nothing. And with tiles of one word the footprint of (7.3) is 5. On such a machine the library's F5 moves 34,048 words and is right, whatever $N$ and $d$.
+#
 # ## 7.5 Must the scores be written?
 #
-# F4 and F5 write scores to slow memory, and FlashAttention's whole point was not to. Is that the price of a small cache?
+# F4 and F5 write scores to slow memory, and FlashAttention's whole point was not to. Is that the price of a small cache? It is not. F6, in code `small_cache_fused`, a schedule of this course, writes none.
 #
-# It is not. Take a tile of scores made by columns, as before, and use it at once. It has $B_r$ rows, and it concerns $B_r$ rows of $O$, of which not even one need fit. So bring them by columns too: for each column $c$ load $O_{ic}$ and $V_{jc}$, rescale, add $P_{ij}V_{jc}$, store $O_{ic}$ again. The statistics stay in fast memory. This is F6, in code `small_cache_fused`, a schedule of this course: the order of FlashAttention-2, with $d$ cut. For one tile of scores there pass a column of $Q$ and one of $K$, then $O$ in, $O$ out, and $V$ in, all $d$ times:
+# **Predict** (guess). $N = 4096$, $d = 64$, $M = 1024$, each with its best tiles. Does F6 move fewer words than F5?
+
+# %% tags=["predict"]
+predict("7.5", fewer_words=True)  #> predict("7.5", fewer_words=...)
+
+# %% [markdown]
+# Take a tile of scores made by columns, as before, and use it at once. It has $B_r$ rows, and it concerns $B_r$ rows of $O$, of which not even one need fit. So bring them by columns too: for each column $c$ load $O_{ic}$ and $V_{jc}$, rescale, add $P_{ij}V_{jc}$, store $O_{ic}$ again. The statistics stay in fast memory. It is the order of FlashAttention-2, with $d$ cut. For one tile of scores there pass a column of $Q$ and one of $K$, then $O$ in, $O$ out, and $V$ in, all $d$ times:
 #
 # $$ W_6 = Nd\left(3\left\lceil \frac N{B_c} \right\rceil - 1 + 2\left\lceil \frac N{B_r} \right\rceil\right), \qquad \text{footprint } B_rB_c + 4B_r + B_c . \tag{7.4} $$
 #
-# There is no $N^2$ in it. (The $-1$: nothing is there to be read at the first block of keys.) With $B_rB_c = M$ the sum $3/B_c + 2/B_r$ is least at $B_r : B_c = 2 : 3$, and then $W_6 \approx 2\sqrt6\,N^2d/\sqrt M = 4.90\,N^2d/\sqrt M$.
-#
-# **Predict.** $N = 4096$, $d = 64$, $M = 1024$, each with its best tiles. How many times the words of F5 does F6 move?
-# <!-- 4.90 = 2 * math.sqrt(6) -->
-
-# %% tags=["predict"]
-predict("7.5", f6_over_f5=1.2)  #> predict("7.5", f6_over_f5=...)
+# There is no $N^2$ in it. (The $-1$: nothing is there to be read at the first block of keys.)
 
 # %%
 N, d, M = 4096, 64, 1024
@@ -284,31 +298,38 @@ for name in ("small_cache", "small_cache_fused"):
     s = schedules.get(name)
     print(f"{name:17} {s.tiles(N, d, M)}: {squares(name, N, d, M):.2f} N²")
 f5, f6 = (squares(name, N, d, M) for name in ("small_cache", "small_cache_fused"))
-measured("7.5", f6_over_f5=f6 / f5)
+print(f"F6 moves {f6 / f5:.3f} times the words of F5")
+measured("7.5", fewer_words=f6 < f5)
 
 # %% [markdown]
-# 1.105 times. F5 pays $N^2$ words for writing its scores, and that makes each further product cheaper: a stored score is read for $B_d$ products at a time. F6 writes none, and pays for partial outputs that travel. So whether to write $S$ is a matter of constants. F6 has one advantage that no count of words shows: in slow memory it needs nothing but inputs and output.
-
-# %% [markdown]
+# <details><summary>What each of the two pays for</summary>
+#
+# 1.105 times as many. F5 pays $N^2$ words for writing its scores, and that makes each further product cheaper: a stored score is read for $B_d$ products at a time. F6 writes none, and pays for partial outputs that travel. With $B_rB_c = M$ the sum $3/B_c + 2/B_r$ in (7.4) is least at $B_r : B_c = 2 : 3$, and then $W_6 \approx 2\sqrt6\,N^2d/\sqrt M = 4.90\,N^2d/\sqrt M$. So whether to write $S$ is a matter of constants. F6 has one advantage that no count of words shows: in slow memory it needs nothing but inputs and output.
+#
+# </details>
+# <!-- 4.90 = 2 * math.sqrt(6) -->
+#
 # ## 7.6 One array at a time, and which schedule for which memory
 #
-# F3 keeps rows of two arrays, $Q$ and $O$, since it uses a score where it makes it. F5 cuts every row. There is a way between: store the scores, as F5 does, but leave the rows whole. Then making scores and using them are two sweeps, and in each of them one array is enough. For each block of queries $i$:
+# F3 keeps rows of two arrays, $Q$ and $O$, since it uses a score where it makes it. F5 cuts every row. In units of $N^2$ words, with $x = d/\sqrt M$, they move $4x^2$ and $4x + 1$, and they meet near $M = 0.7\,d^2$. Each is at home on one side of it.
+#
+# **Predict** (guess). $N = 2^{13}$, $d = 64$, $M = 2896 = 0.707\,d^2$. A third kind lies between them. How many percent of their words, of whichever moves fewer, does it save there?
+
+# %% tags=["predict"]
+predict("7.6", percent_less=5)  #> predict("7.6", percent_less=...)
+
+# %% [markdown]
+# Store the scores, as F5 does, but leave the rows whole. Making scores and using them are then two sweeps, and in each of them one array is enough. For each block of queries $i$:
 #
 # 1. $Q_i$ stays, and one key after the other passes. Each makes a column of raw scores, which is stored; the statistics take it in.
-# 2. $Q_i$ leaves, and $O_i$ takes its room. The columns of $S$ come back, one after the other, each with a row of $V$.
+# 2. $Q_i$ leaves, and $O_i$ takes its room. The columns of $S$ come back, each with a row of $V$.
 #
-# This is F7, in code `scores_stored`, a schedule of this course:
+# This is F7, in code `scores_stored`:
 #
 # $$ W_7 = \underbrace{2Nd}_{Q,\,O} + \underbrace{2Nd\left\lceil \frac N{B_r} \right\rceil}_{K,\,V} + \underbrace{2N^2}_{S}, \qquad \text{footprint } B_r(d + 3) + d . \tag{7.5} $$
 #
 # There is room for nearly twice as many rows as in F3, whose footprint is $B_r(2d + 3) + d$. So $K$ and $V$ pass half as often, and each score costs two words.
 #
-# **Predict.** F3 moves about $4N^2d^2/M$ words. Work out the same for F7, for large $N$ and $d$. From which $M$ on, as a multiple of $d^2$, is F3 ahead?
-
-# %% tags=["predict"]
-predict("7.6", f3_from=1)  #> predict("7.6", f3_from=...)
-
-# %% [markdown]
 # <!-- exercise 7C --> Write F7. Everything is as in your F5, except that a column of scores is a product of whole rows; `S` again has $B_r$ rows, made once. The check allows the words of (7.5), and its footprint and four words a row of fast memory: rows of $Q$ and of $O$ do not fit side by side. If you are stuck after eight minutes, run `hint("7C")` in a cell of your own.
 
 
@@ -359,12 +380,13 @@ Q, K, V = np.random.default_rng(7).standard_normal((3, 512, 64))
 mine = attempt(run, my_scores_stored, M=2896, Q=Q, K=K, V=V, Br=42)
 print(f"yours, M = 2896 = {2896 / 64**2:.3f} d²: {mine.ledger.total / 512**2:.3f} N², "
       f"F3 {squares('flash_optimal', 512, 64, 2896):.3f} N²")
-measured("7.6", f3_from=border("scores_stored", "flash_optimal", 2**22, 4096, 0.5, 2))
+ahead = border("scores_stored", "flash_optimal", 2**22, 4096, 0.5, 2)
+print(f"N = 2²², d = 4096: F3 moves fewer words than F7 from M = {ahead:.3f} d² on")
 
 # %% [markdown]
-# 1.002. In units of $N^2$ words, with $x = d/\sqrt M$, F3 moves $4x^2$ and F7 $2x^2 + 2$, and the two meet at $x = 1$, that is at $M = d^2$. Reckon it by the score. F3 spends $4x^2$ words a score on keys and values that pass. F7 spends half of that, and two words on the score itself, out and in. At $M = d^2$ both are four; with less memory it is cheaper to store a score, with more to use it where it is made.
+# F7 moves $2x^2 + 2$, F3 $4x^2$, and the two meet at $x = 1$, that is at $M = d^2$. Reckon it by the score. F3 spends $4x^2$ words a score on keys and values that pass. F7 spends half of that, and two words on the score itself, out and in. At $M = d^2$ both are four; with less memory it is cheaper to store a score, with more to use it where it is made.
 #
-# And that is the line of the papers, who have it from the growth alone: there $N^2d^2/M$ and $N^2d/\sqrt M$ are the same, and the constants before them are left open. F3 and F5, with $4x^2$ and $4x + 1$, would meet elsewhere, at $x = (1 + \sqrt2)/2$, which is $0.69\,d^2$. With the smallest constants that we know, $d^2$ comes back as the border of real schedules.
+# And that is the line of the papers, who have it from the growth alone: there $N^2d^2/M$ and $N^2d/\sqrt M$ are the same. F3 and F5 alone would meet at $x = (1 + \sqrt2)/2$, which is $0.69\,d^2$. With the smallest constants that we know, $d^2$ comes back as the border of real schedules.
 #
 # **Further down** the second sweep can cut its rows, as F5 does, while the first keeps them whole. A tile of $O$ with $B_d = d/k$ columns has room for $k$ times as many rows $B_o$, so $V$ passes less often, and each score is read $k$ times. All scores are stored before the first is read, and $L_i$ with them:
 #
@@ -379,7 +401,7 @@ measured("7.6", f3_from=border("scores_stored", "flash_optimal", 2**22, 4096, 0.
 # | $d^2/4$ to $d^2/2$ | $\sqrt2$ to $2$ | F7d, two slices | $\frac32x^2 + 3$ |
 # | below $d^2/4$ | above $2$ | F5 | $4x + 1$ |
 #
-# At each border two neighbours cost the same: $4$, $6$ and $9\,N^2$. (F5 reads a score a whole number $k$ of times and moves $2x^2/k + 2k + 1$, which touches $4x + 1$ where $x = k$.) F6, with $2\sqrt6\,x$, is nowhere the least. Is there a fifth? All of these are made of *sweeps*: a sweep goes through all pairs once, some arrays stay, others pass, scores are read or stored. The library searches through all their sequences (lesson 09 shows how):
+# At each border two neighbours cost the same: $4$, $6$ and $9\,N^2$. (F5 reads a score a whole number $k$ of times and moves $2x^2/k + 2k + 1$, which touches $4x + 1$ where $x = k$.) F6, with $2\sqrt6\,x$, is nowhere the least. Is there a fifth? All are made of *sweeps*: a sweep goes through all pairs once, some arrays stay, others pass, scores are read or stored. The library searches through all their sequences (lesson 09 shows how):
 # <!-- 0.69 = 4 / (1 + math.sqrt(2)) ** 2 -->
 
 # %%
@@ -388,7 +410,7 @@ for piece in sweeps.envelope("forward", 0.5, 4):
           f"{piece.a:.3g} x² + {piece.b:.3g} x + {piece.c:.3g}")
 
 # %% [markdown]
-# The same four, at the same borders. They are the *least among sweeps*. That is no lower bound: what a schedule of another kind could do is the question of section 7.7.
+# The same four, at the same borders: the *least among sweeps*. That is no lower bound: what a schedule of another kind could do is the question of section 7.7.
 #
 # <!-- exercise 7D --> Now in whole numbers. Return the name of a schedule and its tiles: the pair that moves the fewest words among all tiles of `flash_optimal` ($B_r$, $B_c$), `scores_stored` ($B_r$), `scores_stored_tiled` ($B_r$, $B_o$, $B_d$) and `small_cache` ($B_r$, $B_c$, $B_d$) whose footprint is at most $M$. The closed forms (4.3), (7.5), (7.6) and (7.3) are `costs.flash_optimal` and so on; `.total` is the words, `.peak` the footprint, and sizes above $N$ or $d$ count as $N$ or $d$. $M$ is at least 5, so some tile of F5 always fits. Two of the four need a loop; for the other sizes think first. If you are stuck after eight minutes, run `hint("7D")` in a cell of your own.
 
@@ -432,9 +454,18 @@ memories = (512, 1024, 1448, 1800, 2048, 2896, 4096, 4300, 5793)
 print("the best plan, and how many words it saves beside F3 and F5 alone:")
 for line in attempt(lambda: list(plans(my_plan, 2**13, 64, memories))):
     print(line)
+f3_f5, f7 = (min(squares(name, 2**13, 64, 2896) for name in names) for names in (
+    ("flash_optimal", "small_cache"), ("scores_stored", "scores_stored_tiled")))
+measured("7.6", percent_less=100 * (1 - f7 / f3_f5))
 
 # %% [markdown]
-# F5, F7d, F7, F3. Between $d^2/2$ and $d^2$ F7 and F7d with one slice take turns, as remainders will have it: they are one family. The gain is largest near the place where F5 and F3 would have met, 16.3 percent at $0.707\,d^2$. At this small $d$ F3 takes over a little late, near $1.05\,d^2$. At $d = 256$, as a picture:
+# <details><summary>Where the gain is largest</summary>
+#
+# 16.3 percent at $0.707\,d^2$, near the place where F5 and F3 would have met. From little memory to much the best plans are F5, F7d, F7, F3. Between $d^2/2$ and $d^2$ F7 and F7d with one slice, one family, take turns. At this small $d$ F3 takes over a little late, near $1.05\,d^2$.
+#
+# </details>
+#
+# At $d = 256$, as a picture:
 
 # %%
 N, d = 2**16, 256
@@ -455,17 +486,16 @@ explore.curve(
 
 # %% [markdown]
 # From left to right F5, F7d, F7 and F3 are lowest in turn. From $d^2/2$ on the lines of F7d and F7 lie on each other, and all but F5 meet near $d^2$.
-
-# %% [markdown]
+#
 # ## 7.7 How little is possible
 #
-# The best schedule for $M \ll d^2$ moves $4N^2d/\sqrt M$ words. In lesson 05, Theorem A gives half of that: for $M \le d^2$ it reads $W \ge 2N^2d/\sqrt M - 2M$. It counts only the products $p_{ij}v_{jc}$, as if all scores came for free. For large $M$ they nearly do: rows of $Q$ and $K$ that are in fast memory make scores without a further word. For $M \ll d^2$ hardly a row fits. So count the products $q_{ic}k_{jc}$ too. This is Theorem B′, which stands as (5.15) at the end of section 5.9:
+# The best schedule for $M \ll d^2$ moves $4N^2d/\sqrt M$ words. In lesson 05, Theorem A gives half of that: for $M \le d^2$ it reads $W \ge 2N^2d/\sqrt M - 2M$. It counts only the products $p_{ij}v_{jc}$, as if all scores came for free. For large $M$ they nearly do: rows of $Q$ and $K$ that are in fast memory make scores without a further word. For $M \ll d^2$ hardly a row fits. So count the products $q_{ic}k_{jc}$ too. This is Theorem B′, (5.15) of section 5.10:
 #
 # $$ W \ge \frac{4N^2d}{\sqrt M\left(1 + \frac{9\sqrt M}{16d}\right)} - 2M - N^2 . \tag{7.7} $$
 #
-# The class is that of Theorem A: scores from $d$ products, outputs from products $p_{ij}v_{jc}$, any order, any tiles, and scores may be computed again at will. Products whose pair $(i,j)$ has a score at hand, finished or growing, are limited as in two matrix products. The others have a $p_{ij}$ made from nothing, and that takes a whole row of $Q$ and of $K$. For $M \ll d^2$ they are a trifle, and *that* is why computing again does not help here. Section 7.10 has the proof. Like Theorem A it is a derivation of this course, not a theorem of the papers. (7.7) is the bound `B'_line` of the library's list; `bounds.BOUNDS["B'"]` is a little sharper, and `bounds.lower_bound` takes it into account.
+# The class is that of Theorem A: scores from $d$ products, outputs from products $p_{ij}v_{jc}$, any order, any tiles, and scores may be computed again at will. Products whose pair $(i,j)$ has a score at hand, finished or growing, are limited as in two matrix products. The others have a $p_{ij}$ made from nothing, and that takes a whole row of $Q$ and of $K$. For $M \ll d^2$ they are a trifle, and *that* is why computing again does not help here. Section 7.10, in lesson 07b, has the proof. Like Theorem A it is a derivation of this course. (7.7) is the bound `B'_line`; `bounds.lower_bound` takes the sharper `B'` into account.
 #
-# **Predict.** $N = 2^{20}$, $d = 4096$, $M = 16\,384$. How many times the lower bound does F5 move?
+# **Predict** (guess). $N = 2^{20}$, $d = 4096$, $M = 16\,384$. How many times the lower bound does F5 move?
 
 # %% tags=["predict"]
 predict("7.7", f5_over_bound=1.1)  #> predict("7.7", f5_over_bound=...)
@@ -484,11 +514,15 @@ ratio = squares("small_cache", N, d, 16384) * N**2 / least
 measured("7.7", f5_over_bound=ratio)
 
 # %% [markdown]
+# <details><summary>How much is left to find</summary>
+#
 # 1.038 times: whoever finds another schedule of this class saves at most 3.7 percent at this $M$. Both sides tend to 4, so 4 is the exact constant at this end, as it is for $M \gg d^2$. Between the ends up to a factor of 1.89 is open, most at $M = d^2$: there F3 and F7 meet at $4N^2$, and neither a better schedule nor a better bound is known to us.
 #
-# What does the 4 mean? $QK^\top$ and $PV$ are two matrix products of $N^2d$ products each, and either of them alone costs $2N^2d/\sqrt M$ (section 2.6). Far below $d^2$ attention is two matrix products, and joining them saves nothing that grows like $N^2d/\sqrt M$. Far above $d^2$ joining them is everything.
+# </details>
 #
-# The published result is about the order of growth, with matching algorithms and lower bounds (bound `theta_attention`, status *asymptotic only*). With every constant of its argument kept, and that of Smith and others for the matrix product, it gives $2N^2d/\sqrt M - 2M - N^2$ for $M \le d^2$ (`saha_ye_small`): one of the two products. With the compulsory words, which it leaves out and which count beyond $M = Nd$, it reads
+# What does the 4 mean? $QK^\top$ and $PV$ are two matrix products, and either of them alone costs $2N^2d/\sqrt M$ (section 2.6). Far below $d^2$ joining them saves nothing that grows like $N^2d/\sqrt M$. Far above $d^2$ joining them is everything.
+#
+# The published result is about the order of growth, with matching algorithms and lower bounds (bound `theta_attention`, status *asymptotic only*). With every constant of its argument kept it gives $2N^2d/\sqrt M - 2M - N^2$ for $M \le d^2$ (`saha_ye_small`): one of the two products. With the compulsory words, which count beyond $M = Nd$, it reads
 #
 # $$ W = \Theta\left( Nd + \min\left\{ \frac{N^2d^2}{M},\; \frac{N^2d}{\sqrt M} \right\} \right) . \tag{7.8} $$
 #
@@ -508,183 +542,8 @@ shown = ["square_tiling", "small_cache", "small_cache_fused", "scores_stored", "
 explore.words_against_memory(2**16, 1024, shown, (2**8, 2**22))
 
 # %% [markdown]
-# On the left the three small-cache schedules fall like $1/\sqrt M$, and F5 runs just above the bound. F7 and F3 begin at $2d + 3$ and $3d + 3 = 3{,}075$ words, far above, and fall like $1/M$, twice as steep. F7 dips below the others before $d^2 = 1{,}048{,}576$, where F3 takes over. Beyond it only F3 falls on with the bound; the words for scores stay.
+# On the left the three small-cache schedules fall like $1/\sqrt M$, F5 just above the bound. F7 and F3 begin at $2d + 3$ and $3d + 3 = 3{,}075$ words, far above, and fall like $1/M$, twice as steep. F7 dips below the others before $d^2 = 1{,}048{,}576$, where F3 takes over and falls on with the bound.
 # <!-- 3{,}075, 1{,}048{,}576 = schedules.flash_optimal.smallest_M(2**16, 1024), 1024**2 -->
-
-# %% [markdown]
-# ## 7.8 Attention inside another problem
-#
-# The paper *On Fine-Grained I/O Complexity of Attention Backward Passes* studies the backward pass in this form. Given are $A_1, A_2, A_3, E$ of shape $(n, d)$ and $X, Y$ of shape $(d, d)$. The loss and what is wanted are
-#
-# $$ L(X) = \tfrac12 \bigl\| \mathrm{softmax}\bigl(A_1 X A_2^\top\bigr)\, A_3 Y - E \bigr\|^2, \qquad \frac{dL}{dX} . \tag{7.9} $$
-#
-# $\|\cdot\|^2$ is the sum of the squares of all words, and there is no factor $1/\sqrt d$. $X$ stands for the product $W_Q W_K^\top$ of two weight matrices, $Y$ for $W_V$; $E$ is the output one would like to have. The paper computes the gradient from the matrices $f = \mathrm{softmax}(A_1XA_2^\top)$, $h = A_3Y$, $q = (fh - E)h^\top$ and $p = f\circ q - \mathrm{diag}\bigl((f\circ q)\mathbf 1\bigr) f$, as $A_1^\top p\, A_2$. That is a page of new letters. But you know this problem.
-#
-# **Predict.** What does each row of $p$ sum to?
-
-# %% tags=["predict"]
-predict("7.8", row_sum=0)  #> predict("7.8", row_sum=...)
-
-# %%
-n, d = 12, 3
-rng = np.random.default_rng(8)
-A1, A2, A3, E = rng.standard_normal((4, n, d))
-X, Y = rng.standard_normal((2, d, d))
-f, h = exact.softmax(A1 @ X @ A2.T), A3 @ Y      # (n, n), (n, d)
-q = (f @ h - E) @ h.T                            # (n, n)
-p = f * q - (f * q).sum(axis=1, keepdims=True) * f  # (n, n)
-measured("7.8", row_sum=round(abs(p.sum(axis=1)).max(), 9))
-
-# %% [markdown]
-# 0, like the rows of $dS$ in lesson 06. The next exercise makes the rest of the resemblance precise.
-#
-# <!-- exercise 7E --> Write $dL/dX$ in a few lines of NumPy, with one call of `forward` and one of `backward`, which the check hands to you: `forward(Q, K, V)` returns $O = \mathrm{softmax}(QK^\top)V$, and `backward(Q, K, V, dO)` returns $(dQ, dK, dV)$, both without the factor $1/\sqrt d$. What plays the part of $Q$, $K$, $V$? What is $dO$, the gradient of this loss with respect to $O$? And how does the gradient get from $Q$ to $X$? The check counts the calls, and compares with the paper's formula and with what the loss does when $X$ is nudged. In one of its cases `forward` and `backward` leave out the keys after the query, as a causal mask does; a function that goes by what they return need not know. If you are stuck after six minutes, run `hint("7E")` in a cell of your own.
-
-
-# %% tags=["exercise"] name="ex-7E"
-def my_grad_x(X, A1, A2, A3, Y, E, forward, backward):
-    """dL/dX for L(X) = ½‖softmax(A1 X A2ᵀ) A3 Y - E‖².
-
-    A1, A2, A3, E: (n, d). X, Y: (d, d).
-    forward(Q, K, V) -> O; backward(Q, K, V, dO) -> dQ, dK, dV.
-    Returns an array (d, d).
-    """
-    ### BEGIN SOLUTION attention forward, attention backward, one product
-    Q, V = A1 @ X, A3 @ Y  # (n, d), (n, d)
-    dO = forward(Q, A2, V) - E  # (n, d)
-    dQ, _, _ = backward(Q, A2, V, dO)  # (n, d)
-    return A1.T @ dQ
-    ### END SOLUTION
-
-
-# %% tags=["check"] name="check-7E"
-check("7E", my_grad_x)
-
-
-# %%
-def forward(Q, K, V):
-    return exact.attention(Q, K, V, scale=1.0)
-
-
-def backward(Q, K, V, dO):
-    return exact.attention_backward(Q, K, V, dO, scale=1.0)
-
-
-mine = attempt(my_grad_x, X, A1, A2, A3, Y, E, forward, backward)
-nudge = np.zeros((d, d))
-nudge[1, 2] = 1e-5
-up, down = (exact.loss_x(X + way * nudge, A1, A2, A3, Y, E) for way in (1, -1))
-print(f"yours [1, 2]: {mine[1, 2]:.6f}")
-print(f"by nudging:   {(up - down) / 2e-5:.6f}")
-print(f"paper's p A2 equals dQ: {np.allclose(p @ A2, backward(A1 @ X, A2, h, f @ h - E)[0])}")
-
-# %% [markdown]
-# Six digits agree. So it is ordinary attention with
-#
-# $$ Q = A_1X, \quad K = A_2, \quad V = A_3Y, \quad dO = O - E, \qquad\text{and}\quad \frac{dL}{dX} = A_1^\top dQ . \tag{7.10} $$
-#
-# The paper's $p$ is $dS$, its $pA_2$ is $dQ$. $dK$ and $dV$ are not needed. Whatever we know about moving words in attention applies.
-
-# %% [markdown]
-# ## 7.9 The gradient, from small caches to large
-#
-# Blocked products make $Q = A_1X$ and $H = A_3Y$, and at the end $A_1^\top dQ$. Between lie the sweeps of a forward pass, which leaves $dO = O - E$, and those of $dQ$. With whole rows these are F3 and lesson 06's sweep for $dQ$, where $Q$, $dO$ and $dQ$ stay: $4x^2 + 6x^2$ in units of $n^2$, with $x = d/\sqrt M$ as in section 7.6. With less memory the trade is the one made there: store an $n \times n$ matrix, and fewer arrays stay at a time.
-#
-# | $M$ | schedule | what it stores | words, in $n^2$ |
-# | --- | --- | --- | --- |
-# | above $\frac32d^2$ | `gradient` | nothing | $10x^2$ |
-# | $d^2$ to $\frac32d^2$ | `gradient_stored` | $dP$ | $7x^2 + 2$ |
-# | $d^2/2$ to $d^2$ | `gradient_stored_twice` | $S$, then $dS$ in its place | $4x^2 + 5$ |
-# | $d^2/4$ to $d^2/2$ | the same, in two slices | the same | $3x^2 + 7$ |
-# | below $d^2/4$ | `gradient_small_cache` | the same, all in tiles | $8x + 3$ |
-#
-# Again these are the least among sweeps. For the second row we had stored $S$ by hand, $6x^2 + 3$; the search stores $dP$, and is nowhere above that. At $M = d^2$ all three move $9\,n^2$.
-#
-# In a small cache the products with a $d \times d$ matrix count as well, $2nd^2/\sqrt M$ for each of the three:
-#
-# $$ W \approx \frac{8n^2d}{\sqrt M} + \frac{6nd^2}{\sqrt M} + 3n^2 . \tag{7.11} $$
-#
-# In a very large one a product may be bracketed in another way: $s_{ij} = a_{1i}\,(X a_{2j}^\top)$. If $X$, $Y$ and the growing $dL/dX$, $3d^2$ words, stay, then $Q$, $V$ and $dQ$ need not exist, and the second sweep costs another $4$ in place of the $6$. This is `gradient_reassociated`, $8\,n^2d^2/M$.
-#
-# **Predict.** $n = 2^{22}$, $d = 256$, $M = d^2$. By how many percent is the best of these below `gradient`? And from which multiple of $d^2$ on is `gradient` ahead of `gradient_stored`?
-
-# %% tags=["predict"]
-predict("7.9", percent_less=10, ahead_from=1.5)  #> predict("7.9", percent_less=..., ahead_from=...)
-
-# %%
-n, d = 2**22, 256
-for share in (2**-6, 1 / 8, 3 / 8, 3 / 4, 1, 1.25, 4, 64):
-    s, _, cost = schedules.best(n, d, int(share * d**2), "gradient")
-    ratio = cost.total / bounds.lower_bound("gradient", n, d, int(share * d**2))[0]
-    print(f"M = {share:7.4f} d²: {s.name:24} {cost.total / n**2:7.3f} n², ratio {ratio:.2f}")
-least = schedules.best(n, d, d**2, "gradient").cost.total / n**2
-measured("7.9", percent_less=100 * (1 - least / squares("gradient", n, d, d**2)),
-         ahead_from=border("gradient_stored", "gradient", n, d, 1, 3))
-
-# %% [markdown]
-# 10.9 percent, and 1.514. `gradient_reassociated` overtakes where $3d^2$ words are a small part of $M$.
-#
-# The last column is over the best lower bound with a constant that the course has, which counts only the forward part. How much of the gap is real is open; 6 for the sweep that makes $dQ$ is *not* a lower bound, as `gradient_reassociated` shows.
-#
-# The paper's theorem (bound `theta_gradient`, *asymptotic only*) is
-#
-# $$ W = \Theta\left( \min\left\{ \frac{n^2d^2 + nd^3}{M},\; \frac{n^2d + nd^2}{\sqrt M} \right\} \right), \tag{7.12} $$
-#
-# to which for $M > nd$ the compulsory words belong, as in (7.8). Its $nd^3/M$ is $X$, $d^2$ words, read once for each block of about $M/d$ rows of $A_1$. From $M = d^2$ on that is at most about $nd$, no more than $A_1$ itself.
-
-# %% [markdown]
-# ## 7.10 The proof of Theorem B′ (optional)
-#
-# Section 5.9 proves Theorem A in five steps and says in a few lines how B′ follows. Here are all steps, with what changes in each.
-#
-# **Step 1: which products count.** For a pair $(i, j)$ a schedule may form the sum of $q_{ic}k_{jc}$ over $c$ several times. Choose the one that is completed first. Its $d$ products are the *chosen* ones. A sum that is begun and never finished, and every later sum, is not chosen. To these we add the useful products $p_{ij}v_{jc}$ of section 5.9. Together there are $N^2d + N^2d = 2N^2d$ products to count.
-#
-# **Step 2: accumulators.** The outputs $o_{ic}$ are accumulators, as before. The chosen sum of a pair is one too, from its first product until it is completed; after that a score is an ordinary word. Several partial sums of one chosen sum are no problem: (5.9) holds for every accumulator, so its entries are at most its reads and one more.
-#
-# **Step 3: segments.** Let $E$ count the reads of everything that is no accumulator, and the entries of accumulators. The one more in (5.9) is now added up over $Nd$ outputs and $N^2$ scores, so the run reads at least $E - Nd - N^2$ words. Storing the outputs pays for $Nd$. Nothing need ever be stored for a score, and so
-#
-# $$ W \ge E - N^2 . \tag{7.13} $$
-#
-# Cut the run into segments of $T$ events. A segment works with at most $R = M + T$ different words.
-#
-# **Step 4: at most $F_b(R)$ products in a segment.** Of the $R$ words let $n_q, n_k, n_v$ be words of $Q$, $K$ and $V$, and $n_o$ accumulators of the output. Let $n_s$ be the number of pairs of which a word was there at the start or was read (of a sum, chosen or not, of the score, or of the weight), or whose chosen sum entered. Then $n_q + n_k + n_v + n_o + n_s \le R$. There are three sorts of products to count:
-#
-# - *Chosen products $q_{ic}k_{jc}$.* Each needs its chosen sum, so its pair is one of the $n_s$. By Loomis and Whitney there are at most $\sqrt{n_s n_q n_k}$.
-# - *Products $p_{ij}v_{jc}$ of these $n_s$ pairs.* Loomis and Whitney again: at most $\sqrt{n_s n_v n_o}$.
-# - *Products $p_{ij}v_{jc}$ of all other pairs.* No word of such a pair came from outside and its chosen sum was not there, so $p_{ij}$ comes from another sum, made from nothing within the segment. For that $q_i$ and $k_j$ must be whole. At most $n_q/d$ rows of $Q$ and $n_k/d$ of $K$ are, and (5.12) gives at most $\sqrt{n_q n_k n_v n_o}/d$ products.
-#
-# Write $a = \sqrt{n_q n_k}$ and $b = \sqrt{n_v n_o}$. A geometric mean is at most the arithmetic one, so $a + b \le (R - n_s)/2$, and $ab \le (a + b)^2/4$. The three sorts together are
-#
-# $$ \sqrt{n_s}\,(a + b) + \frac{ab}{d} \;\le\; \frac{\sqrt{n_s}\,(R - n_s)}{2} + \frac{(R - n_s)^2}{16d} . \tag{7.14} $$
-#
-# $F_b(R)$ is the right side for the $n_s$ between 0 and $R$ where it is largest. (It is the function of Theorem C: (6.12) has the same left side.)
-#
-# **Step 5: how many segments.** The last segment, with fewer than $T$ events, forms fewer than $F_b(M + T)$ products. So there are at least $\lfloor 2N^2d/F_b(M + T) \rfloor$ full ones, and with (7.13)
-#
-# $$ W \ge T\left\lfloor \frac{2N^2d}{F_b(M + T)} \right\rfloor - N^2 \qquad \text{for every whole } T \ge 1 . \tag{7.15} $$
-#
-# This is Theorem B′, bound `B'`. For (7.7) take $T = 2M$, so $R = 3M$. In (7.14) the first term is largest at $n_s = M$, where it is $M^{3/2}$, and the second at $n_s = 0$, where it is $9M^2/16d$. Hence $F_b(3M) \le M^{3/2} + 9M^2/16d$, and rounding down costs at most $T = 2M$ words. $\square$
-#
-# As in lesson 05, let us not take step 4 on trust. Two queries, two keys and $d = 1$ have 8 words of $Q$, $K$, $V$, $O$ and 4 pairs: we try all 4096 choices. (`s` says which pairs are among the $n_s$.)
-
-# %%
-def both_kinds(q, k, v, o, s):
-    """Products q·k and p·v for d = 1: q, k, v, o are 0 or 1, each (2,); s is (2, 2)."""
-    rows, outputs = np.outer(q, k), np.outer(o, v)  # (2, 2), (2, 2): queries by keys
-    return int((s * rows + np.maximum(s, rows) * outputs).sum())
-
-
-most = dict.fromkeys(range(13), 0)
-for bits in np.ndindex(*[2] * 12):
-    q, k, v, o = np.reshape(bits[:8], (4, 2))
-    s = np.reshape(bits[8:], (2, 2))
-    most[sum(bits)] = max(most[sum(bits)], both_kinds(q, k, v, o, s))
-for R in (3, 6, 9, 12):
-    print(f"{R:2} words: at most {most[R]} products, "
-          f"F_b(R) = {bounds.all_products_per_segment(R, d=1):.2f}")
-
-# %% [markdown]
-# No choice is above $F_b(R)$. All $2N^2d = 8$ products take all 12 words: the products $q_{ic}k_{jc}$ count only where a chosen sum is there, one word for each of the four pairs.
 
 # %% [markdown]
 # ## Misconceptions
@@ -693,22 +552,20 @@ for R in (3, 6, 9, 12):
 # - **"Below $d^2$ the scores have to be written out."** F6 never writes one, and moves 1.105 times the words of F5 (7.5).
 # - **"$M = d^2$ is where columns take over from rows."** It is where storing scores begins to pay. Whole rows, of one array at a time, are best down to $d^2/2$, and for making the scores down to $d^2/4$; F5 and F3 alone would change at $0.69\,d^2$ (7.6).
 # - **"Numerical safety costs traffic."** F5 subtracts the maximum and moved fewer words than F4, which does not; and F4 lost 31 rows of 32 (7.3, 7.4).
-# - **"Computing scores again would save words here too."** Theorem B′ allows it, and at $d = 4096$, $M = 16\,384$ F5, which computes no score twice, is within 3.8 percent of it (7.7).
+# - **"Computing scores again would save words here too."** Theorem B′ allows it, and at $d = 4096$, $M = 16\,384$ F5, which does not, is within 3.8 percent of it (7.7).
 #
 # ## Take-away
 #
 # - When $M \ll d^2$, cut $d$ too: keep a tile of scores, or of output, and stream columns past it. Every loaded word then serves about $\sqrt M$ products.
 # - Raw scores in slow memory, statistics in fast memory: $4N^2d/\sqrt M + N^2$ words, safe, on any machine with five words or more. Without writing scores it is $4.90\,N^2d/\sqrt M$.
-# - The least among sweeps, with $x = d/\sqrt M$: $4x^2$ (F3), from $x = 1$ on $2x^2 + 2$ (F7), from $\sqrt2$ on $\frac32x^2 + 3$ (F7d), from $2$ on $4x + 1$ (F5). The first border is the papers' $M = d^2$.
+# - The least among sweeps: F3, from $M = d^2$ down F7, from $d^2/2$ F7d, from $d^2/4$ F5. The first border is that of the papers.
 # - $4$ is the exact leading constant for $M \ll d^2$ (Theorem B′) and for $M \gg d^2$ (Theorem A). Between them up to a factor of 1.89 is open.
-# - $dL/dX$ is attention with $Q = A_1X$, $K = A_2$, $V = A_3Y$, $dO = O - E$, and has such regimes too.
 #
 # ## References
 #
 # - B. Saha, C. Ye: *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). Algorithm 1 is F4; the two regimes and (7.8).
-# - X. Li, Y. Liang, Z. Shi, Z. Song, Y. Zhou: *On Fine-Grained I/O Complexity of Attention Backward Passes*, 2024, [arXiv 2410.09397](https://arxiv.org/abs/2410.09397). The problem of section 7.8, its two regimes and (7.12). Its first title was *Fine-grained Attention I/O Complexity: Comprehensive Analysis for Backward Passes*.
-# - T. Smith, B. Lowery, J. Langou, R. van de Geijn, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). The matrix product, with constants.
+# - T. Smith, B. Lowery, J. Langou, R. van de Geijn, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). The matrix product, with constants; `saha_ye_small` rests on it.
 # - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré: *FlashAttention*, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135).
 #
-# **What comes next.** Lesson 08 leaves out pairs: masks, and what a schedule saves when most scores are never asked for.
+# **What comes next.** Lesson 07b is a second evening on this subject. Lesson 08 leaves out pairs: masks, and what a schedule saves when most scores are never asked for.
 # <!-- 3.8 = 10**2 * (over - 1) -->

@@ -27,6 +27,11 @@ KNOWN = {
     "my_scores_tile": (costs.matmul(31744, 31744, 512, bm=31, bn=31), "product", (31744, 31744, 512)),
     "my_small_cache": (costs.small_cache(2**16, 1024, Br=64, Bc=64, Bd=64), "forward", (2**16, 1024)),
     "my_scores_stored": (costs.scores_stored(N, 256, Br=252), "forward", (N, 256)),
+    "my_scores_stored_tiled": (
+        costs.scores_stored_tiled(N, 256, Br=83, Bo=167, Bd=128),
+        "forward",
+        (N, 256),
+    ),
     "my_block_sparse": (
         costs.block_sparse(8192, 64, mask=causal, Br=512, Bc=32),
         "forward",

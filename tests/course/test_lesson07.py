@@ -9,6 +9,9 @@ import pytest
 from lesson_source import Lesson
 
 from iocourse import bounds, costs, exact, explore, run, schedules, sweeps
+from iocourse.course import credit
+from iocourse.course.authoring.mutation.references import build, exercise_source
+from iocourse.course.checking import judge
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson07 import (
     FORMS,
@@ -16,12 +19,15 @@ from iocourse.course.exercises.lesson07 import (
     best_plan,
     gradient_cases,
     plan_cases,
+    repair_cases,
     small_cases,
     stored_cases,
 )
+from iocourse.explore.facts.trace import states, totals
+from iocourse.machine import probabilities
 
-LESSON = Lesson("07_small_caches")
-says = LESSON.says
+LESSON, SECOND = Lesson("07_small_caches"), Lesson("07b_gradient_proof_repair")
+says, says_second = LESSON.says, SECOND.says
 
 
 def at(name, N, d, M):
@@ -236,7 +242,9 @@ def test_the_bounds_are_the_ones_shown():
     """They are evaluated in tests/bounds."""
     says("7.7", r"\frac{4N^2d}{\sqrt M\left(1 + \frac{9\sqrt M}{16d}\right)} - 2M - N^2")
     says("7.7", r"2N^2d/\sqrt M - 2M - N^2", "saha_ye_small", "theta_attention")
-    says("7.10", r"\frac{2N^2d}{F_b(M + T)}", r"\frac{\sqrt{n_s},(R - n_s)}{2} + \frac{(R - n_s)^2}{16d}")
+    says_second(
+        "7.10", r"\frac{2N^2d}{F_b(M + T)}", r"\frac{\sqrt{n_s},(R - n_s)}{2} + \frac{(R - n_s)^2}{16d}"
+    )
     assert bounds.BOUNDS["theta_attention"].status == "asymptotic only"
     assert bounds.BOUNDS["B'"].status == "proved here"
 
@@ -288,14 +296,15 @@ def test_the_table_of_section_7_9_is_what_the_search_finds():
     assert found == [
         pytest.approx(terms) for terms in ((10, 0, 0), (7, 0, 2), (4, 0, 5), (3, 0, 7), (0, 8, 3))
     ]
-    says("7.9", "$10x^2$", "$7x^2 + 2$", "$4x^2 + 5$", "$3x^2 + 7$", "$8x + 3$", r"\frac32d^2")
+    says_second("7.9", "second and the third row of the table both give $9,n^2$")
+    says_second("7.9", "$10x^2$", "$7x^2 + 2$", "$4x^2 + 5$", "$3x^2 + 7$", "$8x + 3$", r"\frac32d^2")
 
 
 def test_storing_S_alone_is_nowhere_below_the_least():
     for x in np.linspace(0.2, 4, 50):
         assert 6 * x * x + 3 >= sweeps.least("gradient", x).cost - 1e-9
     assert sweeps.least("gradient", 1).cost == pytest.approx(9)
-    says("7.9", "6x^2 + 3")
+    says_second("7.9", "6x^2 + 3")
 
 
 @pytest.mark.parametrize("M", [2**10, 2**12])
@@ -303,14 +312,14 @@ def test_formula_7_11(M):
     for n, d in ((2**26, 2**12), (2**16, 2**12)):
         shown = 8 * n**2 * d / sqrt(M) + 6 * n * d**2 / sqrt(M) + 3 * n**2
         assert at("gradient_small_cache", n, d, M).total == pytest.approx(shown, rel=8 / sqrt(M))
-    says("7.9", r"\frac{8n^2d}{\sqrt M} + \frac{6nd^2}{\sqrt M} + 3n^2")
+    says_second("7.9", r"\frac{8n^2d}{\sqrt M} + \frac{6nd^2}{\sqrt M} + 3n^2")
 
 
 def test_the_constants_of_the_large_gradients_are_10_and_8():
     n, d, M = 2**40, 4096, 2**36
     for name, leading in (("gradient", 10), ("gradient_reassociated", 8)):
         assert at(name, n, d, M).total * M / (n * d) ** 2 == pytest.approx(leading, rel=0.01)
-    says("7.9", "8,n^2d^2/M")
+    says_second("7.9", "8,n^2d^2/M")
 
 
 def test_X_is_read_about_nd_words_or_less_from_d_squared_on():
@@ -326,22 +335,22 @@ def test_formula_7_7_follows_from_7_15(d, M):
 
 
 def test_all_products_of_section_7_10_take_all_12_words():
-    names = {"np": np, "bounds": bounds}
-    exec(LESSON.code("def both_kinds"), names)
+    names = {"np": np, "bounds": bounds, "measured": lambda question, **numbers: None}
+    exec(SECOND.code("def both_kinds"), names)
     most = names["most"]
     assert most[12] == 8 > most[11]
     assert all(most[R] <= bounds.all_products_per_segment(R, 1) for R in range(1, 13))
 
 
 # ---------------------------------------------------------------------- the exercises' own ground
-def test_the_masked_case_of_7_4_has_a_gradient_of_its_own():
+def test_the_masked_case_of_7E_has_a_gradient_of_its_own():
     for seed in range(5):
         case = gradient_cases(np.random.default_rng(seed))[-1]
         arrays = {name: value for name, value in case.inputs.items() if name not in ("forward", "backward")}
         assert MASKED in case.label and not np.allclose(case.expected, exact.grad_x(**arrays), rtol=0.01)
 
 
-def test_every_schedule_of_7_3_is_somewhere_the_best():
+def test_every_schedule_of_7D_is_somewhere_the_best():
     for seed in range(10):
         cases = plan_cases(np.random.default_rng(seed))
         names = {best_plan(*(case.inputs[key] for key in "NdM")).name for case in cases}
@@ -360,23 +369,99 @@ def test_the_best_plan_is_the_best_of_all_tiles():
         assert best_plan(N, d, M).ledger.total == min(ledger.total for ledger in every if ledger.peak <= M)
 
 
-def test_rows_of_two_arrays_never_fit_in_the_room_of_7_5():
+def test_rows_of_two_arrays_never_fit_in_the_room_of_7C():
     for seed in range(20):
         for case in stored_cases(np.random.default_rng(seed)):
             (N, d), Br = case.inputs["Q"].shape, case.inputs["Br"]
             assert costs.flash_optimal(N, d, Br=Br).peak > case.M
 
 
-def test_the_large_scores_of_7_2_would_overflow_without_their_maximum():
+def test_the_large_scores_of_7B_would_overflow_without_their_maximum():
     for seed in range(10):
         case = small_cases(np.random.default_rng(seed))[-2]
         S = exact.scores(case.inputs["Q"], case.inputs["K"])
         assert S.max() > 1e4 and S.min() < -1e4 and np.isfinite(case.expected).all()
 
 
-def test_whole_rows_never_fit_in_the_room_of_7_1():
+def test_whole_rows_never_fit_in_the_room_of_7A():
     for seed in range(20):
         for case in find("7A").cases(np.random.default_rng(seed)):
             N, d = case.inputs["Q"].shape
             Br, Bc = (min(case.inputs[name], N) for name in ("Br", "Bc"))
             assert case.M == Br * Bc + Br + Bc < Br * Bc + (Br + Bc) * d
+
+
+# ---------------------------------------------------------------------- 7.11, a schedule to repair
+def body(source):
+    """The lines of a function below its docstring."""
+    return source.split('"""\n', 2)[-1].split("\n\n\n")[0].splitlines()
+
+
+def test_the_student_repairs_the_schedule_that_the_evidence_is_of():
+    """Below the line that raises, the exercise's cell holds the code as found, letter for letter."""
+    stub = body(exercise_source("7F", solved=False))
+    assert stub[1].strip() == "raise NotImplementedError"
+    assert stub[2:] == body(SECOND.code("def as_found"))
+
+
+def as_found():
+    space = {"np": np, "run": run, "exact": exact, "probabilities": probabilities}
+    exec(SECOND.code("def as_found"), space)
+    return space["found"], costs.scores_stored_tiled(space["N"], space["d"], **space["tiles"])
+
+
+def test_the_schedule_as_found_has_two_faults_and_right_values():
+    found, closed_form = as_found()
+    assert (found.ledger - closed_form).lines() == [
+        "LSE read 96×, closed form says 1×",
+        "peak of fast memory 512 words, closed form says 320",
+    ]
+    assert found.ledger.reads["LSE"] == found.ledger.reads["S"] == 4608
+
+
+def test_the_timeline_shows_the_tile_that_never_leaves():
+    found, closed_form = as_found()
+    held = [totals(state) for state in states(found.ledger.moves)]
+    second_half = next(n for n, kinds in enumerate(held) if "S" in kinds)
+    assert {kinds.get("Q") for kinds in held[second_half:-1]} == {16 * 16}
+    assert max(kinds.get("Q", 0) for kinds in held) == closed_form.peak + 192 == 512
+    mended = run(schedules.scores_stored_tiled, M=closed_form.peak, **drawn(), Br=16, Bo=24, Bd=8)
+    held = [totals(state) for state in states(mended.ledger.moves)]
+    second_half = next(n for n, kinds in enumerate(held) if "S" in kinds)
+    assert not any("Q" in kinds for kinds in held[second_half:])
+
+
+def drawn():
+    return dict(zip("QKV", np.random.default_rng(7).standard_normal((3, 48, 16)), strict=True))
+
+
+def test_what_the_text_says_of_7_6_is_the_closed_form():
+    for N, d, Br, Bo, Bd in ((48, 16, 16, 24, 8), (9, 4, 5, 2, 3)):
+        form = costs.scores_stored_tiled(N, d, Br=Br, Bo=Bo, Bd=Bd)
+        rows, tiles, slices = -(-N // Br), -(-N // Bo), -(-d // Bd)
+        often = {"Q": N * d, "LSE": N, "K": rows * N * d, "V": tiles * N * d, "S": slices * N * N}
+        assert form.reads == often and form.writes == {"S": N * N, "LSE": N, "O": N * d}
+        assert form.peak == max(Br * (d + 3) + d, Bo * Bd + 2 * Bo + Bd)
+    says_second("7.11", "$B_r(d + 3) + d$ and $B_oB_d + 2B_o + B_d$")
+
+
+def test_each_fault_alone_is_refused_in_the_room_of_7F():
+    """The last queries do not fit beside the output in some case, nor two blocks of queries in another."""
+    found = [(*(case.inputs[b] for b in ("Br", "Bo", "Bd")), *case.inputs["Q"].shape, case.M)
+             for case in repair_cases(np.random.default_rng(0))]  # fmt: skip
+    assert any(Br * d + Bo * Bd + 2 * Bo + Bd > M for Br, Bo, Bd, N, d, M in found if max(Br, Bo) <= N)
+    assert any(2 * Br * d > M for Br, Bo, Bd, N, d, M in found if 2 * Br <= N)
+    assert any(d > Bd for Br, Bo, Bd, N, d, M in found)
+
+
+def test_the_schedule_as_found_is_worth_nothing_and_half_repaired_half():
+    """Nor is an empty one, which test_credit.py tries."""
+    exercise, most = find("7F"), find("7F").importance
+    reference = exercise_source("7F", solved=True)
+    stub = exercise_source("7F", solved=False).replace("    raise NotImplementedError\n", "")
+    half = stub.replace("LSE, i)\n    for i", "LSE, i)\n        q.free()\n    for i")
+    assert half != stub
+    points = [
+        credit.points(exercise, judge(exercise, build("7F", one), 0)) for one in (stub, half, reference)
+    ]
+    assert points[0] == 0 and 0.4 * most < points[1] < 0.6 * most and points[2] == most

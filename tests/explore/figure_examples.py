@@ -140,6 +140,7 @@ EXAMPLES = {
         lambda: explore.memory_timeline(ledger("flash_optimal", N=200, M=900, Br=40, Bc=1), 900),
         lambda: explore.memory_timeline(ledger("naive", Br=16, Bc=8, Bm=16, Bn=8), 100, title="Too small"),
         lambda: explore.memory_timeline(ledger("flash1", N=1, d=1, Br=1, Bc=1), 7),
+        lambda: explore.memory_timeline(ledger("scores_stored_tiled", d=16, Br=16, Bo=24, Bd=8), 160),
     ],
     "footprint_bar": [
         lambda: explore.footprint_bar({"Q": 4096, "O": 4096, "K": 4096, "V": 4096, "scores": 4096}, 16_384),

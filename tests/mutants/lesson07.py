@@ -774,4 +774,168 @@ GRADIENT = Suite(
     ),
 )
 
-SUITES = (TILE, SMALL, STORED, PLAN, GRADIENT)
+# ---------------------------------------------------------------------- 7F
+TO_THE_WORD = "fits in the footprint of (7.6), to the word"
+L_ONCE = "LSE is read once"
+
+
+def all_in_with_blocks(m, Q, K, V, *, Br, Bo, Bd):
+    """Every tile ends with its block; the scores are scaled by their keys."""
+    N, d = Q.shape
+    S, L, O = m.new("S", (N, N)), m.new("LSE", (N,)), m.new("O", (N, d))
+    for i in m.blocks(N, Br):
+        with m.load(Q, i) as q, m.row_stats(i) as stats:
+            for j in m.blocks(N, 1):
+                with m.load(K, j) as k:
+                    k *= d**-0.5
+                    with q @ k.T as s:
+                        m.store(s, S, i, j)
+                        stats.update(s)
+            m.store(stats.lse(), L, i)
+    for i in m.blocks(N, Bo):
+        with m.load(L, i) as log_sums:
+            for c in m.blocks(d, Bd):
+                with m.zeros(i, c) as o:
+                    for j in m.blocks(N, 1):
+                        with m.load(V, j, c) as v, m.load(S, i, j) as s:
+                            o.add_product(probabilities(s, log_sums), v)
+                    m.store(o, O, i, c)
+    return O
+
+
+def names_taken_over(m, Q, K, V, *, Br, Bo, Bd):
+    """Keys backwards, by whole numbers; each new block takes the place of the last."""
+    N, d = Q.shape
+    O, S, LSE = m.new("O", (N, d)), m.new("S", (N, N)), m.new("LSE", (N,))
+    q = L = None
+    for i in m.blocks(N, Br):
+        q = m.load(Q, i, into=q)
+        q /= d**0.5
+        stats = m.row_stats(i)
+        for j in reversed(range(N)):
+            with m.load(K, j) as k, q @ k.T as s:
+                m.store(s, S, i, (j, j + 1))
+                stats.update(s)
+        m.store(stats.lse(), LSE, i)
+        stats.free()
+    q.free()
+    for i in m.blocks(N, Bo):
+        L = m.load(LSE, i, into=L)
+        for c in m.blocks(d, Bd):
+            o = m.zeros(i, c)
+            for j in reversed(range(N)):
+                with m.load(S, i, (j, j + 1)) as s, m.load(V, j, c) as v:
+                    s -= L[:, None]
+                    np.exp(s, out=s)
+                    o.add_product(s, v)
+            m.store(o, O, i, c)
+            o.free()
+    return O
+
+
+def as_found(m, Q, K, V, *, Br, Bo, Bd):
+    """The schedule before it is repaired."""
+    N, d = Q.shape
+    O, S, LSE = m.new("O", (N, d)), m.new("S", (N, N)), m.new("LSE", (N,))
+    for i in m.blocks(N, Br):
+        q = m.load(Q, i)
+        q *= d**-0.5
+        with m.row_stats(i) as stats:
+            for j in m.blocks(N, 1):
+                with m.load(K, j) as k, q @ k.T as s:
+                    m.store(s, S, i, j)
+                    stats.update(s)
+            m.store(stats.lse(), LSE, i)
+    for i in m.blocks(N, Bo):
+        for c in m.blocks(d, Bd):
+            with m.zeros(i, c) as o:
+                for j in m.blocks(N, 1):
+                    with m.load(LSE, i) as L, m.load(S, i, j) as s, m.load(V, j, c) as v:
+                        o.add_product(probabilities(s, L), v)
+                m.store(o, O, i, c)
+    return O
+
+
+def cut_into_small_tiles(m, Q, K, V, *, Br, Bo, Bd):
+    """A remedy for the peak alone: tiles so small that a block too many fits."""
+    return as_found(m, Q, K, V, Br=max(1, Br // 2), Bo=max(1, Bo // 2), Bd=Bd)
+
+
+def rows_stay_in_F5(m, Q, K, V, *, Br, Bo, Bd):
+    """Another schedule of lesson 07, right: columns of Q and K pass."""
+    return statistics_by_hand(m, Q, K, V, Br=Br, Bc=1, Bd=Bd)
+
+
+FREED, LOADED_ONCE = "        q.free()", "        L = m.load(LSE, i)"
+USED = "with m.load(S, i, j) as s, m.load(V, j, c) as v:"
+
+REPAIR = Suite(
+    id="7F",
+    mutants=(
+        Mutant("the-last-queries-stay", TO_THE_WORD, (FREED, "        pass")),
+        Mutant(
+            "queries-freed-by-the-next-ones",
+            TO_THE_WORD,
+            (f"{FREED}\n", ""),
+            ("    for i in m.blocks(N, Bo)", "    q.free()\n    for i in m.blocks(N, Bo)"),
+        ),
+        Mutant(
+            "log-sums-for-every-key",
+            L_ONCE,
+            (LOADED_ONCE, "        pass"),
+            (USED, USED.replace("with ", "with m.load(LSE, i) as L, ")),
+            ("        L.free()", "        pass"),
+        ),
+        Mutant(
+            "log-sums-for-every-slice",
+            L_ONCE,
+            (LOADED_ONCE, "        pass"),
+            ("with m.zeros(i, c) as o:", "with m.load(LSE, i) as L, m.zeros(i, c) as o:"),
+            ("        L.free()", "        pass"),
+        ),
+        Mutant(
+            "all-log-sums-stay",
+            TO_THE_WORD,
+            (LOADED_ONCE, "        every = m.load(LSE, (0, N)); L = every[i.start : i.stop]"),
+            ("        L.free()", "        every.free()"),
+        ),
+        Mutant("log-sums-of-the-first-block", RUNS, (LOADED_ONCE, "        L = m.load(LSE, (0, 1))")),
+        Mutant(
+            "queries-freed-too-early",
+            RUNS,
+            (FREED, "        pass"),
+            ("with m.row_stats(i)", "q.free()\n        with m.row_stats(i)"),
+        ),
+        Mutant(
+            "scores-read-for-every-column", "S is read ⌈d/Bd⌉ times", ("m.blocks(d, Bd)", "m.blocks(d, 1)")
+        ),
+        Mutant("smaller-tiles-of-output", "V is read ⌈N/Bo⌉ times", ("m.blocks(N, Bo)", "m.blocks(N, 1)")),
+        Mutant("smaller-blocks-of-queries", K_PASSES, ("m.blocks(N, Br)", "m.blocks(N, 1)")),
+        Mutant("output-stored-for-each-key", "O is written once", ("L), v)", "L), v); m.store(o, O, i, c)")),
+        Mutant(
+            "log-sums-stored-after-each-key",
+            "LSE is written once",
+            ("stats.update(s)", "stats.update(s)\n            m.store(stats.m, LSE, i)"),
+        ),
+        Mutant("missing-scale", VALUES, ("q *= d**-0.5", "pass")),
+        Mutant("exponentials-without-the-sum", VALUES, ("stats.lse()", "stats.m")),
+    ),
+    right=(all_in_with_blocks, names_taken_over),
+    cheats=(
+        (as_found, TO_THE_WORD),
+        (as_found, L_ONCE),
+        (cut_into_small_tiles, L_ONCE),
+        (cut_into_small_tiles, K_PASSES),
+        (rows_stay_in_F5, Q_ONCE),
+        (schedules.scores_stored_tiled, OWN),
+        (
+            called(
+                "library_inside",
+                lambda m, Q, K, V, Br, Bo, Bd: schedules.scores_stored_tiled(m, Q, K, V, Br=Br, Bo=Bo, Bd=Bd),
+            ),
+            OWN,
+        ),
+    ),
+)
+
+SUITES = (TILE, SMALL, STORED, PLAN, GRADIENT, REPAIR)

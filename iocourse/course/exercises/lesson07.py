@@ -1,8 +1,8 @@
-"""Exercises of lesson 07: scores by columns, a small cache, one array at a time, a plan, and dL/dX."""
+"""Exercises of lesson 07: scores by columns, a small cache, one array at a time, a plan; dL/dX, a repair."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from ...guard import library_answer
 from ...ledger import Ledger
 from ...machine import Block, Machine, Slow, Tile
 from ..budgets import budget_of, every_input_loaded, fits, reads, total_within, writes
-from ..exercise import Case, Exercise, Trial, call, run_schedule
+from ..exercise import Case, Exercise, Property, Trial, call, run_schedule
 from ..judging import LARGE, Form, block_size, each, idle, several, values, values_in, whole
 from ..messages.anybody import attention, product
 from ..trials.tilings import far_below, labelled_large, same_inputs, stretched, tilings
@@ -502,4 +502,69 @@ GRADIENT = Exercise(
     play=call_and_count,
 )
 
-EXERCISES = (TILE, SMALL, STORED, PLAN, GRADIENT)
+
+# ------------------------------------------------------------------ 7F: a schedule to repair
+def repair_cases(rng: np.random.Generator) -> list[Case]:
+    """Fast memory is the footprint to the word. In one case the rows of Q take most of it, in one the tile of
+    O, and in one the log-sum-exps beside a tile of one column; the last ones have large scores.
+    """
+    sizes = [*_sizes(rng), (12, 9, 4, 3, 3), (12, 3, 2, 12, 3), (11, 2, 1, 11, 1)]
+    found = same_inputs(sizes, lambda N, d: rng.standard_normal((3, N, d)), _repair_case)
+    large = [stretched(found[0]), far_below(rng, found[0])]
+    return [*found, *(labelled_large(_repair_case(QKV, *sizes[0][2:])) for QKV in large)]
+
+
+def _repair_case(QKV: np.ndarray, Br: int, Bo: int, Bd: int) -> Case:
+    Q, K, V = QKV
+    N, d = Q.shape
+    tiles: dict[str, Any] = {"Br": Br, "Bo": Bo, "Bd": Bd}
+    budget = costs.scores_stored_tiled(N, d, **tiles)
+    label = ", ".join(f"{name}={size}" for name, size in {"N": N, "d": d, **tiles}.items())
+    inputs = {"Q": Q, "K": K, "V": V, **tiles}
+    return Case(label, inputs, exact.attention(Q, K, V), budget.peak, budget)
+
+
+def _mended(prop: Property) -> Property:
+    """The property, asked of right values alone, and worth points: the schedule as found has right values, an
+    empty one few words, and neither is worth any.
+    """
+    right = values().judge
+
+    def judge(trials: Sequence[Trial]) -> str | None:
+        return "asked where the values are right" if right(trials) else prop.judge(trials)
+
+    return replace(prop, judge=judge, idle=False)
+
+
+REPAIR = Exercise(
+    id="7F",
+    title="A schedule to repair",
+    function="my_scores_stored_tiled",
+    difficulty=2,
+    importance=3,
+    minutes=8,
+    hints=(
+        "The ledger names an array and how often it came. Inside which loops does it come now, and of which "
+        "loop alone does what it holds depend?",
+        "In the timeline one tile has no end. A name keeps its tile until it is given another one, or until "
+        "the tile is freed: when was it needed for the last time?",
+        "The log-sum-exps belong to a block of rows of O: they are loaded once, before its columns are gone "
+        "through, and stay for all of them. The rows of Q are freed when their scores have been stored.",
+    ),
+    cases=repair_cases,
+    properties=(
+        idle(values_in("values equal exact attention", "")),
+        block_size(),
+        idle(values_in(f"{LARGE} neither overflow nor vanish", LARGE)),
+        _mended(replace(fits(), name="fits in the footprint of (7.6), to the word")),
+        every_input_loaded("Q", "K", "V"),
+        *reads(Q="once", K="⌈N/Br⌉ times", V="⌈N/Bo⌉ times", S="⌈d/Bd⌉ times"),
+        *map(_mended, reads(LSE="once")),
+        *writes(S="once", LSE="once", O="once"),
+        total_within(),
+    ),
+    play=run_schedule,
+    anybody=attention("forward", N=2**20, d=256, Br=83, Bo=167, Bd=128),
+)
+
+EXERCISES = (TILE, SMALL, STORED, PLAN, GRADIENT, REPAIR)

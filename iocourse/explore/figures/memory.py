@@ -45,7 +45,7 @@ def memory_timeline(ledger: Ledger, M: int, *, title: str = "Fast memory, move b
         *stacked(frame, columns, kinds, per_column),
         *limit_line(frame, M),
         *_peak(frame, peak_at, peak, len(amounts)),
-        *_kind_labels(frame, kinds, columns),
+        *_kind_labels(frame, kinds, M),
     ]
     alt, numbers = _timeline_words(ledger, M, amounts, kinds, peak_at, per_column)
     return titled(title, (WIDTH, HEIGHT), alt, numbers, drawn)
@@ -114,9 +114,10 @@ def _peak(frame: Frame, move: int, peak: int, moves: int) -> list[Element]:
     return [Poly(((x, y), (x, top + 5)), INK, 1), Text(at, top, label, NORMAL, "middle", bold=True)]
 
 
-def _kind_labels(frame: Frame, kinds: Sequence[str], columns: Sequence[Amounts]) -> Iterator[Element]:
-    """A swatch and a name for each kind, from the top of the stack down."""
-    wanted = [frame.y.start - 12 - 24 * k for k in range(len(kinds))]
+def _kind_labels(frame: Frame, kinds: Sequence[str], M: int) -> Iterator[Element]:
+    """A swatch and a name for each kind, from the top of the stack down, on both sides of the label of M."""
+    places = (frame.y.start - 12 - 24 * k for k in range(len(kinds) + 2))
+    wanted = [y for y in places if abs(y - frame.y(M)) >= 20][: len(kinds)]
     heights = spread(wanted, 24, frame.y.stop + 30, frame.y.start - 10)
     x = frame.x.stop + 8
     for position, (kind, y) in enumerate(zip(kinds, heights, strict=True)):

@@ -275,6 +275,13 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "O, S = (m.new('O', (N, d)), m.new('S', (Br, N)))",
         ),
     ),
+    "7F": (
+        (
+            "the next L takes the name when only these two are there, 2·Bo words; the last harms nobody",
+            "L.free()",
+            "pass",
+        ),
+    ),
     "8A": (
         (
             "NumPy's whole numbers are whole numbers",
