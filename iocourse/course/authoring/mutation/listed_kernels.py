@@ -279,6 +279,13 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "O.stride()[:4], H, H // K.shape[1], N, 1.4426950408889634 * d ** (-0.5), d=d, BM=BM, BN=BN)",
         ),
         (
+            "another height for a tile of keys: the same words and, but for rounding, the same sums",
+            "heads_kernel[programs,](Q, Q.stride()[:3], K, K.stride()[:3], V, V.stride()[:3], O, "
+            "O.stride()[:3], H, H // K.shape[1], N, 1.4426950408889634 * d ** (-0.5), d=d, BM=BM, BN=BN)",
+            "heads_kernel[programs,](Q, Q.stride()[:3], K, K.stride()[:3], V, V.stride()[:3], O, "
+            "O.stride()[:3], H, H // K.shape[1], N, 1.4426950408889634 * d ** (-0.5), d=d, BM=BM, BN=BM)",
+        ),
+        (
             "K and V have as many heads each",
             "heads_kernel[programs,](Q, Q.stride()[:3], K, K.stride()[:3], V, V.stride()[:3], O, "
             "O.stride()[:3], H, H // K.shape[1], N, 1.4426950408889634 * d ** (-0.5), d=d, BM=BM, BN=BN)",
