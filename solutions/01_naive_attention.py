@@ -57,8 +57,8 @@ bars(
     dict(zip(labels, largest, strict=True)),
     dict.fromkeys(labels, 11.09),
     title="The largest score of three real heads",
-    unit="",
-    mark="where float16 ends",
+    unit="score",
+    mark="e^s lost above",
 )
 
 # %% [markdown]

@@ -10,7 +10,7 @@ from figure_layout import texts
 
 from iocourse import bounds, costs, explore, schedules
 from iocourse.explore.draw.frame import Scale, spread
-from iocourse.explore.draw.picture import Poly, Rect
+from iocourse.explore.draw.picture import Poly, Rect, Text
 from iocourse.explore.draw.shapes import read_and_written
 from iocourse.explore.draw.wording import big, counted, figures, words
 from iocourse.explore.facts.chosen import ROW_TILED
@@ -174,6 +174,16 @@ def test_the_numbers_under_a_curve_are_few_and_say_what_is_left_out():
     assert many[-1] == f"{len(many) - 3} of 40 values of N"
 
 
+def test_a_note_stands_below_its_line_and_in_the_words():
+    points = [(2**k, 2.0 ** (20 - k)) for k in range(9)]
+    picture = explore.curve({}, {"falls": points}, title="T", xlabel="x", ylabel="y", notes={"falls": "−1"})
+    line = next(e for e in picture.elements if isinstance(e, Poly) and e.line == 2.2)
+    note = next(e for e in picture.elements if isinstance(e, Text) and e.text == "−1")
+    x, y = line.points[4]
+    assert note.anchor == "end" and x - 30 < note.x < x and y < note.y < y + 40
+    assert picture.alt.endswith(" Along falls is written: −1.")
+
+
 def test_bars_are_as_long_as_their_numbers():
     picture = explore.bars({"one": 100, "two": 50, "none": 0}, title="T")
     lengths = [e.width for e in picture.elements if isinstance(e, Rect)]
@@ -232,6 +242,7 @@ REFUSED = [
     (lambda: explore.attention_map(np.eye(3), ["a"]), "1 tokens for N = 3"),
     (lambda: explore.curve({}, **AXES), "at least one point"),
     (lambda: explore.curve({"a": [(0, 1)]}, **AXES), "x = 0"),
+    (lambda: explore.curve({"a": [(1, 1)]}, notes={"b": "steep"}, **AXES), "notes has 'b'; the lines are a"),
     (lambda: explore.bars({}, title="T"), "at least one value"),
     (lambda: explore.bars({"a": float("inf")}, title="T"), "a = inf"),
 ]
