@@ -196,7 +196,7 @@ def test_a_bar_keeps_its_length_when_its_unit_changes():
 
 
 def test_a_tree_of_merges_ends_in_the_sum_and_changes_the_smaller_unit_alone():
-    parts = [(2, 1.5), (8, 2), (1, 2), (4, 1.5), (0.5, 3)]
+    parts = [(2, 1.5), (8, 2), (1, 2), (4, 1.5), (0.5, 4)]
     picture = explore.merge_tree(parts)
     *_, unit, count = picture.numbers.splitlines()[-1].split()
     assert float(unit) * float(count) == sum(u * c for u, c in parts)
