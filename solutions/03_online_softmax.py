@@ -184,6 +184,7 @@ def expected_new_maxima(n, b):
     return (sizes / np.cumsum(sizes)).sum()
 
 
+# %%
 places = {"token_before": (0, 2), "everywhere": (0, 11), "first_token": (4, 5)}
 heads = {name: real_head(*place) for name, place in places.items()}
 scores = {name: exact.scores(h.Q.astype(float), h.K.astype(float)) for name, h in heads.items()}
@@ -554,6 +555,7 @@ def two_loops(m, S, *, Bc):
     return P
 
 
+# %%
 two = run(two_loops, M=80, S=S, Bc=16)
 print(two.ledger)
 print("the same weights up to 1e-12:", exact.max_abs_error(two.O, three.O) < 1e-12)
