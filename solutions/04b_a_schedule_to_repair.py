@@ -154,7 +154,7 @@ explore.memory_timeline(leaked.ledger, allowed.peak, title=title)
 #
 # </details>
 #
-# <!-- exercise 4E --> The next cell has the same schedule. Repair it, with as few changes as you can. The check asks for right values, for the words of (4.3), array by array, and for its footprint, to the word. (Your answer to 4C would pass as well; the sport is to find the lines.) If you are stuck after five minutes, run `hint("4E")` in a cell of your own.
+# <!-- exercise 4E --> The next cell has the same schedule, behind a line that says *not written yet*. Repair it, with as few changes as you can. The check asks for right values, for the words of (4.3), array by array, and for its footprint, to the word. (Your answer to 4C would pass as well; the sport is to find the lines.) If you are stuck after five minutes, run `hint("4E")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-4E"
 def my_repaired(m, Q, K, V, *, Br, Bc):
@@ -163,6 +163,8 @@ def my_repaired(m, Q, K, V, *, Br, Bc):
     m: the machine. Q, K, V: slow arrays (N, d). Br, Bc: rows in a block of queries, of keys.
     Returns the slow array O (N, d).
     """
+    ### BEGIN SOLUTION delete the next line, and repair what follows
+    ### END SOLUTION
     N, d = Q.shape
     O = m.new("O", (N, d))
     for i in m.blocks(N, Br):

@@ -226,7 +226,7 @@ def test_the_widget_has_a_cell_of_its_own_in_the_students_notebook():
 def repaired(*edits):
     """The schedule of 4E as it is handed out, with some of its lines changed."""
     text = exercise_source("4E", solved=False)
-    for old, new in edits:
+    for old, new in (("    raise NotImplementedError\n", ""), *edits):
         assert text.count(old) == 1
         text = text.replace(old, new)
     return build("4E", text)
