@@ -276,7 +276,7 @@ def causal_map(attention):
 attempt(causal_map, my_attention)
 
 # %% [markdown]
-# From 375 rows to 468 of 471: what had distracted the early queries lay ahead of them.
+# Now 468 of 471 rows: what had distracted the early queries lay ahead of them.
 #
 # ## 1.3 Back through softmax
 #
