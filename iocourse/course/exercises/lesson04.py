@@ -219,7 +219,7 @@ EXERCISES = (
         importance=4,
         minutes=5,
         hints=(
-            "Start from your answer to 4.1. What is the last line that needs k, and the first that needs v?",
+            "Start from your answer to 4A. What is the last line that needs k, and the first that needs v?",
             "Make the scores, then give k's room back, and only then bring v in. The scores outlive k, so "
             "they cannot be made in the same with line as k and v.",
             "The option into= of load does it: v arrives in the room of the tile it names. Mind the scores: "
