@@ -22,7 +22,7 @@ import numpy as np
 from iocourse import costs, exact
 from iocourse.course import attempt, check, hint, measured, predict
 from iocourse.data import real_head, real_heads
-from iocourse.explore import attention_map, curve
+from iocourse.explore import attention_map, bars, curve
 
 # %% [markdown]
 # ## 1.1 Scores, and a softmax that survives
@@ -51,17 +51,26 @@ for name, head in {"sharp": sharp, "ahead": ahead, "broad": broad}.items():
     print(f"{name} ({head.layer}, {head.head}):", end=" ")
     print(f"scores from {S.min():.2f} to {S.max():.2f}, a row's largest", end=" ")
     print(f"from {top.min():.2f} to {top.max():.2f}, median {np.median(top):.2f}")
+labels = ["broad (0, 11)", "ahead (1, 8)", "sharp (0, 2)"]
+largest = [round(float(scores(head).max()), 2) for head in (broad, ahead, sharp)]
+bars(
+    dict(zip(labels, largest, strict=True)),
+    dict.fromkeys(labels, 11.09),
+    title="The largest score of three real heads",
+    unit="score",
+    mark="e^s lost above",
+)
 
 # %% [markdown]
-# The broad head's scores stay between −3.88 and 4.55. The sharp head's run from −63.81 to 83.07, and no input was made up for that: a trained head computes them for an ordinary page of text. The page is longer than what the model was tuned on, at most 128 tokens, and this has a part in it; the first 128 tokens alone reach 41.08.
+# The broad head's scores stay between −3.88 and 4.55. The sharp head's bar is eighteen times as long: its scores run from −63.81 to 83.07, and no input was made up for that: a trained head computes them for an ordinary page of text. The page is longer than what the model was tuned on, at most 128 tokens, and this has a part in it; the first 128 tokens alone reach 41.08.
 #
 # Softmax turns each row of scores into weights. The exponential makes them positive, the division makes them sum to 1:
 #
 # $$ P_{ij} = \frac{e^{s_{ij}}}{\sum_k e^{s_{ik}}} $$
 #
-# On paper this is complete. In a computer, numbers end: float16 at 65,504, so that $e^s$ is lost for $s > 11.09$, and float32 at $3.4 \cdot 10^{38}$, so that it is lost for $s > 88.72$.
+# On paper this is complete. In a computer, numbers end: float16 at 65,504, so that $e^s$ is lost for $s > 11.09$, the black mark in the picture, and float32 at $3.4 \cdot 10^{38}$, so that it is lost for $s > 88.72$.
 #
-# **Predict.** We compute the formula as it stands, in float16. In how many of the 471 rows do the weights come out wrong, for each of the three heads? The scores printed above are enough for an estimate. Write your numbers in place of `...`, then run the cells.
+# **Predict** (guess). We compute the formula as it stands, in float16. In how many of the 471 rows do the weights come out wrong, for each of the three heads? The scores printed above are enough for an estimate. Write your numbers in place of `...`, then run the cells.
 # <!-- head = real_head(0, 2) -->
 # <!-- 41.08 = exact.scores(head.Q[:128], head.K[:128]).max() -->
 # <!-- 65,504, 11.09 = np.finfo(np.float16).max, math.log(np.finfo(np.float16).max) -->
@@ -92,7 +101,11 @@ for name, head in {"sharp": sharp, "ahead": ahead, "broad": broad}.items():
     measured("1.1", **{name: nan + zero})
 
 # %% [markdown]
+# <details><summary>How many rows broke, and in which two ways</summary>
+#
 # All 471 rows of the sharp head break, and none of the broad one. In the middle stands head (1, 8) with 249 rows, a few more than the rows whose largest score lies above 11.09, for they break in two ways. In 228 rows an exponential became infinite, and infinity over infinity is NaN, which nobody overlooks. In 21 more rows every exponential still fitted, but their *sum* did not: each weight is a number divided by infinity, which is 0. Such a row looks healthy and attends to nothing.
+#
+# </details>
 #
 # Is float32 enough, then? Here is the sharp head as it is, then with scores a tenth larger, then with the division by $\sqrt d$ forgotten.
 
@@ -154,7 +167,7 @@ attempt(broken_in_half_precision, my_softmax)
 #
 # That is the whole forward pass. What a head *does* can be seen in its $P$. The sharp head is said to look at the token before.
 #
-# **Predict.** In how many of its 471 rows does the largest weight lie on the token just before? Row 0 has none. Remember that the tuning never went beyond 128 tokens: which rows would you trust least?
+# **Predict** (guess). In how many of its 471 rows does the largest weight lie on the token just before? Row 0 has none. Remember that the tuning never went beyond 128 tokens: which rows would you trust least?
 
 # %% tags=["predict"]
 predict("1.2a", previous=450)  #> predict("1.2a", previous=...)
@@ -173,7 +186,13 @@ measured("1.2a", previous=int(hit.sum()))
 attention_map(P_sharp, sharp.tokens, title="Head (0, 2): the token before")
 
 # %% [markdown]
-# 375 rows, and the map shows where the other 96 are: from row 128 on, 341 of 343 rows lie on the line below the diagonal, but in the first 128 rows only 34 do. So it is the early rows, whose places the tuning knew, that fail. Have they lost their habit, or does something distract them? We can cut the text after 128 tokens and look again. In layer 0 a query or a key depends on its own token and place alone, so the first rows and columns of $S$ are what the shorter text would give.
+# <details><summary>Which rows miss it</summary>
+#
+# 375 rows, and the map shows where the other 96 are: from row 128 on, 341 of 343 rows lie on the line below the diagonal, but in the first 128 rows only 34 do. So it is the early rows, whose places the tuning knew, that fail.
+#
+# </details>
+#
+# Have some rows lost their habit, or does something distract them? We can cut the text after 128 tokens and look again. In layer 0 a query or a key depends on its own token and place alone, so the first rows and columns of $S$ are what the shorter text would give.
 # <!-- 96 = 471 - 375 -->
 
 # %%
@@ -192,7 +211,11 @@ attention_map(first, broad.tokens[:32], title="Head (0, 11), the text cut after 
 # %% [markdown]
 # In the short text 126 of the 128 rows look at the token before. In the long one the same queries meet keys far ahead, which tuning never taught them to tell from their neighbour: the short lines to the right of the diagonal.
 #
-# In at least half of the sharp head's rows a single key holds 90 % of the weight. The broad head needs 368 keys for it. Its whole map would be one pale field, so the second picture shows the text cut after 32 tokens. Only [CLS] stands out, a token every text begins with: it puts 0.79 of its weight on itself. The other rows are nearly even.
+# In at least half of the sharp head's rows a single key holds 90 % of the weight. The broad head needs 368 keys for it. Its whole map would be one pale field, so the second picture shows the text cut after 32 tokens. What stands out is the *column* of [CLS], a token every text begins with: 21 of the other 31 rows give it more than twice an even share of 1/32, up to 0.25, and [CLS] itself keeps 0.79. The rest of a row is spread over nearly all keys.
+# <!-- head = real_head(0, 11) -->
+# <!-- P = exact.softmax(exact.scores(head.Q[:32], head.K[:32])) -->
+# <!-- 21, 31 = (P[1:, 0] > 2 / 32).sum(), len(P) - 1 -->
+# <!-- 0.25, 0.79 = P[1:, 0].max(), P[0, 0] -->
 #
 # A model that writes text token by token must not look ahead at all: while it learns, the tokens after $i$ are the ones it is asked to guess. A **causal mask** hides key $j$ from query $i$ where $j > i$:
 #
@@ -200,7 +223,7 @@ attention_map(first, broad.tokens[:32], title="Head (0, 11), the text cut after 
 #
 # A token may look at itself, so the diagonal stays, and no row is empty. The mask belongs *before* softmax. It is tempting to set weights to 0 afterwards instead.
 #
-# **Predict.** Head (1, 8) looks at the token after. We set its weights above the diagonal to 0 *after* softmax. What is then the sum of a row, averaged over the rows?
+# **Predict** (guess). Head (1, 8) looks at the token after. We set its weights above the diagonal to 0 *after* softmax. What is then the sum of a row, averaged over the rows?
 
 # %% tags=["predict"]
 predict("1.2b", row_sum=0.4)  #> predict("1.2b", row_sum=...)
@@ -211,7 +234,13 @@ late = np.tril(P_ahead)  # keeps the diagonal and what lies below it
 measured("1.2b", row_sum=float(late.sum(axis=1).mean()))
 
 # %% [markdown]
-# Only 0.1545 is left in an average row, and the rest of the weight is lost: the output shrinks, and by another factor in every row. With the mask in the scores the visible keys share the whole weight, because the hidden ones never enter the sum.
+# <details><summary>How much is left</summary>
+#
+# Only 0.1545 is left in an average row, and the rest of the weight is lost: the output shrinks, and by another factor in every row.
+#
+# </details>
+#
+# With the mask in the scores the visible keys share the whole weight, because the hidden ones never enter the sum.
 #
 # <!-- exercise 1B --> Write the forward pass: (1.1), with `causal=True` also (1.4), then your softmax, then (1.3). `np.tri(N, dtype=bool)` is True on and below the diagonal. Stuck after seven minutes: `hint("1B")`.
 
@@ -247,7 +276,7 @@ def causal_map(attention):
 attempt(causal_map, my_attention)
 
 # %% [markdown]
-# From 375 rows to 468 of 471: what had distracted the early queries lay ahead of them.
+# Now 468 of 471 rows: what had distracted the early queries lay ahead of them.
 #
 # ## 1.3 Back through softmax
 #
@@ -267,7 +296,7 @@ attempt(causal_map, my_attention)
 #
 # where $D_i$ is subtracted from all of row $i$. $D_i$ is the average of $dP$ over the row, weighted by $P$: a score has a positive slope if its $dP$ lies above the average of its row, and a negative one if it lies below.
 #
-# **Predict.** What do the numbers in one row of $dS$ sum to? You can find out without computing anything.
+# **Predict** (guess). What do the numbers in one row of $dS$ sum to? You can find out without computing anything.
 
 # %% tags=["predict"]
 predict("1.3", row_sum=1)  #> predict("1.3", row_sum=...)
@@ -282,7 +311,11 @@ print("ds", ds.round(3))
 measured("1.3", row_sum=abs(round(float(ds.sum()), 12)))
 
 # %% [markdown]
+# <details><summary>What they sum to, and two reasons</summary>
+#
 # Zero, for any $dP$. The weights sum to 1 whatever the scores are, so what one score gains the others of its row lose. There is another way to see it: a number added to a whole row of scores changes no weight, as we used in (1.2), so the loss has no slope in that direction.
+#
+# </details>
 #
 # The matrix in (1.5) has $N^2$ entries for each row, $N^3$ for all rows: 104,487,111 for one of our heads. Formula (1.6) gets by without any of them.
 #
@@ -329,7 +362,7 @@ print("same as the matrix of (1.5):", attempt(agrees_with_the_matrix, my_softmax
 #
 # $$ D_i = \sum_j P_{ij} \sum_c dO_{ic} V_{jc} = \sum_c dO_{ic} \sum_j P_{ij} V_{jc} = \sum_c dO_{ic} \, O_{ic} \tag{1.9} $$
 #
-# **Predict.** To compute $D$ by (1.6) one reads all words of $P$ and $dP$. To compute it by (1.9) one reads all words of $dO$ and $O$. By what factor do the two differ on our head, with $N = 471$ and $d = 32$?
+# **Predict** (compute). To compute $D$ by (1.6) one reads all words of $P$ and $dP$. To compute it by (1.9) one reads all words of $dO$ and $O$. By what factor do the two differ on our head, with $N = 471$ and $d = 32$?
 
 # %% tags=["predict"]
 predict("1.4a", factor=15)  #> predict("1.4a", factor=...)
@@ -345,7 +378,11 @@ print(f"words read: {P_sharp.size + dP.size:,} for (1.6), {dO.size + O.size:,} f
 measured("1.4a", factor=(P_sharp.size + dP.size) / (dO.size + O.size))
 
 # %% [markdown]
+# <details><summary>The factor, and what it grows with</summary>
+#
 # The same $D$ from 30,144 words instead of 443,682, a factor of $N/d = 14.72$. It grows with the length of the text.
+#
+# </details>
 #
 # The mask needs no step of its own on the way back: a hidden pair has the weight 0, and (1.6) makes its $dS$ 0 as well.
 #
@@ -382,7 +419,7 @@ check("1D", my_attention_backward)
 #
 # The simplest loss whose gradient with respect to $O$ is $dO$ is $\mathcal L = \sum_{ic} dO_{ic} O_{ic}$. It costs two forward passes for each entry, so we do it on a small head.
 #
-# **Predict.** How many forward passes would (1.10) take for all of $dQ$, $dK$ and $dV$ on our real head, $N = 471$ and $d = 32$?
+# **Predict** (compute). How many forward passes would (1.10) take for all of $dQ$, $dK$ and $dV$ on our real head, $N = 471$ and $d = 32$?
 
 # %% tags=["predict"]
 predict("1.4b", passes=90_000)  #> predict("1.4b", passes=...)
@@ -420,13 +457,17 @@ print("agrees with finite differences:", agrees)
 measured("1.4b", passes=2 * (sharp.Q.size + sharp.K.size + sharp.V.size))
 
 # %% [markdown]
+# <details><summary>The price of not deriving</summary>
+#
 # 90,432 forward passes by (1.10), against a single backward pass of five matrix products: $QK^\top$ once more, $P^\top dO$, $dO\,V^\top$, $dS\,K$, $dS^\top Q$. This is why we derive gradients, and why we test the derivation on something small.
+#
+# </details>
 #
 # ## 1.5 Counting words
 #
 # Everything above was correct, and nothing was economical. Look at the shapes: $Q$, $K$, $V$ and $O$ have $Nd$ words each, $S$ and $P$ have $N^2$ each. One word is one number; how many bytes it has is a matter of its format.
 #
-# **Predict.** How many times the words of $Q, K, V, O$ together does $S$ take at $N = 4096$ and $d = 64$? And from which $N$ on is $S$ at least as large, still at $d = 64$?
+# **Predict** (guess). How many times the words of $Q, K, V, O$ together does $S$ take at $N = 4096$ and $d = 64$? And from which $N$ on is $S$ at least as large, still at $d = 64$?
 
 # %% tags=["predict"]
 predict("1.5", ratio=64, crossover=64)  #> predict("1.5", ratio=..., crossover=...)
@@ -440,11 +481,17 @@ for length in [*lengths[::2], 131_072]:
 measured("1.5", ratio=4096 // (4 * d), crossover=min(n for n in lengths if n**2 >= 4 * n * d))
 
 # %% [markdown]
-# At $N = 4096$, $S$ alone takes 16 times the words of $Q, K, V$ and $O$ together. In general,
+# <details><summary>The ratio, and where it is 1</summary>
+#
+# At $N = 4096$, $S$ alone takes 16 times the words of $Q, K, V$ and $O$ together. A guess of $N/d = 64$ compares $S$ with one of the four. The two are equal at $N = 4d = 256$ tokens, a short page of text.
+#
+# </details>
+#
+# In general,
 #
 # $$ \frac{\text{words of } S}{\text{words of } Q, K, V, O} = \frac{N^2}{4Nd} = \frac{N}{4d} \tag{1.11} $$
 #
-# so that they are equal at $N = 4d = 256$ tokens, a short page of text. A guess of $N/d = 64$ compares $S$ with one of the four. At $N = 131{,}072$ the ratio is 512, and $S$ has 17,179,869,184 words; with two bytes for each word this is 34.4 GB, for one head.
+# At $N = 131{,}072$ the ratio is 512, and $S$ has 17,179,869,184 words; with two bytes for each word this is 34.4 GB, for one head.
 # <!-- 34.4 = 2 * 131072**2 / 10**9 -->
 
 # %%

@@ -36,6 +36,24 @@ from iocourse.explore import bars, curve, memory_timeline
 #
 # Arithmetic is free here. That is a choice: multiplications have become cheap on real chips, and the way to slow memory has not.
 #
+# You have met the machine in lesson 00. Here is its last schedule for $y = Ax$ once more, on 6 rows of 4 numbers, two rows at a time, with a picture of fast memory after every move.
+
+# %%
+def x_stays(m, A, x):
+    y = m.new("y", (6,))
+    with m.load(x, slice(None)) as v:  # (4,)
+        for i in m.blocks(6, 2):
+            with m.load(A, i) as a, a @ v as part:  # (2, 4), (2,)
+                m.store(part, y, i)
+    return y
+
+
+done = run(x_stays, M=20, A=np.ones((6, 4)), x=np.ones(4))
+memory_timeline(done.ledger, 20, title="y = Ax, move by move: x stays, A and y pass by")
+
+# %% [markdown]
+# Read it from left to right. The 4 words of $x$ come first and lie at the bottom all the time. Three times two rows of $A$ arrive, 8 words, then their product with $x$, 2 words, which the picture calls scores as it does every product; then both make room. The dashed line is $M$, and the peak is what the schedule needs of it.
+#
 # An array in slow memory shows its name, its shape and the type of its words. It has no values to compute with, and it says so:
 
 # %%
@@ -57,7 +75,7 @@ except MachineError as error:
 #
 # Instead of a block you can give a slice, a pair such as `(0, 4)`, or one row's number. And where you want to see what a tile holds, `m.show(a)` prints its name, its shape and its values, rounded. It moves nothing and takes no room; use it while you write, and take it out when you are done.
 #
-# **Predict.** How many words move, and how many are in fast memory at most?
+# **Predict** (compute). How many words move, and how many are in fast memory at most?
 
 # %% tags=["predict"]
 predict("2.1", words=24, peak=8)  #> predict("2.1", words=..., peak=...)
@@ -72,7 +90,11 @@ print(m.ledger)
 measured("2.1", words=m.ledger.total, peak=m.ledger.peak)
 
 # %% [markdown]
+# <details><summary>Words and peak</summary>
+#
 # 24 words moved: each of the 12 words was read once and written once. The peak is 4 words and not 8, because `a *= 2` changed the row where it was, and the end of the `with` gave its room back before the next row came.
+#
+# </details>
 #
 # This record is the **ledger**. Everything the course runs writes one. After a run, `m.take(Y)` shows what stands in slow memory:
 
@@ -93,7 +115,7 @@ m.take(Y)
 #
 # A *register* holds a single word beside the arithmetic. Four of them are free.
 #
-# **Predict.** A tile `a` of shape $(4, 8)$ is in fast memory. How many *more* words does each of these take: `a.T`, `a -= 1.0`, `a.sum(axis=1)`, `a - 1.0`?
+# **Predict** (guess). A tile `a` of shape $(4, 8)$ is in fast memory. How many *more* words does each of these take: `a.T`, `a -= 1.0`, `a.sum(axis=1)`, `a - 1.0`?
 
 # %% tags=["predict"]
 predict("2.2", view=32, in_place=0, sums=4, difference=32)  #> predict("2.2", view=..., in_place=..., sums=..., difference=...)
@@ -114,7 +136,11 @@ view, in_place, new_sums, new_difference = np.diff(used).tolist()
 measured("2.2", view=view, in_place=in_place, sums=new_sums, difference=new_difference)
 
 # %% [markdown]
+# <details><summary>What the four took</summary>
+#
 # A view took 0 words, an update in place 0, the sums 4, and the difference 32: as much as `a` itself. A view that cost 32 words would have been a copy.
+#
+# </details>
 #
 # A tile lives until its `with` ends or until `free()` is called. A result that no name holds is given back by itself. A name keeps its tile, also into the next round of a loop: after `mean = a.mean(axis=1)` the old means are still there when the next block arrives. `with a.mean(axis=1) as mean:` gives them back. The same holds for `a = m.load(...)`.
 #
@@ -129,11 +155,10 @@ except FastMemoryFull as error:
 print(m)
 
 # %% [markdown]
-# Read the message as a packing list. It says what was being done, what that needs and what is free; then everything that is resident, with sizes; then what would help. A temporary is named after the expression it came from. Here `a.max()` took one word, 31 were left, and the difference (NumPy calls it `subtract`) needs 32. After the error fast memory is empty, what was stored stays in slow memory, and the machine can be used again.
+# Read the message as a packing list. It says what was being done, what that needs and what is free; then everything that is resident, with sizes; then what would help. A temporary is named after the expression it came from. Here `a.max()` took one word, 31 were left, and the difference (NumPy calls it `subtract`) needs one more than that. After the error fast memory is empty, what was stored stays in slow memory, and the machine can be used again.
 #
 # From here on we put a schedule into a function and let `run` do the rest. A schedule takes the machine first, then the slow arrays, then its tile sizes, and returns the slow array it filled. `run(schedule, M=…, A=…, b=…)` makes a machine of $M$ words, places the NumPy arrays in slow memory, calls the schedule, and returns the values as `.O` and the ledger as `.ledger`.
-
-# %% [markdown]
+#
 # <!-- exercise 2A --> Subtract from each row of $A$, shape $(N, d)$, its mean:
 #
 # $$ Y_{ij} = A_{ij} - \frac1d \sum_{l} A_{il}. \tag{2.2} $$
@@ -170,19 +195,16 @@ print(centred.ledger)
 
 # %% [markdown]
 # 60 words for 30 numbers, with never more than half of the matrix in fast memory. No schedule can do with fewer: every input word must be read and every output word written. We call this the *compulsory* traffic.
-
-# %% [markdown]
+#
 # ## 2.3 The matrix product, one dot product at a time
 #
 # Centring uses each word once, so there was nothing to gain. The matrix product $C = AB$ is different: with $A$ of shape $(m, k)$ and $B$ of shape $(k, n)$, each word of $A$ takes part in $n$ products, and each word of $B$ in $m$. The compulsory traffic is $mk + kn + mn$ words for $mnk$ products. Whether a loaded word serves many products or only one depends on the schedule.
 #
 # (In formulas $m$, $n$, $k$ are sizes. In code `m` is the machine, and the sizes are called `rows`, `cols` and `depth`.)
 #
-# Begin with the definition: every entry of $C$ is a dot product of a row of $A$ and a column of $B$. Load both, multiply, store one word. Each of the $mn$ entries costs $2k$ words loaded and one stored:
+# Begin with the definition: every entry of $C$ is a dot product of a row of $A$ and a column of $B$. Load both, multiply, store one word.
 #
-# $$ W = 2mnk + mn. \tag{2.3} $$
-#
-# **Predict.** Three matrices of $16 \times 16$ have 768 words together. How many words does this schedule move? And how often is each word of $A$ read?
+# **Predict** (compute). Three matrices of $16 \times 16$ have 768 words together. How many words does this schedule move? And how often is each word of $A$ read?
 # <!-- 768 = 3 * 16 * 16 -->
 
 # %% tags=["predict"]
@@ -208,7 +230,15 @@ print("equal to A @ B:", np.allclose(by_dots.O, A @ B))
 measured("2.3", words=by_dots.ledger.total, reads_of_A=by_dots.ledger.reads["A"] // A.size)
 
 # %% [markdown]
+# <details><summary>Words, and reads of A</summary>
+#
 # 8,448 words, eleven times the compulsory 768, and every word of $A$ was read 16 times: once for each column of $B$.
+#
+# </details>
+#
+# Each of the $mn$ entries costs $2k$ words loaded and one stored:
+#
+# $$ W = 2mnk + mn. \tag{2.3} $$
 #
 # A ledger can be compared with a formula. `costs` holds the *closed forms*: functions that give, without running anything, the ledger a schedule must have. Two ledgers can be subtracted, and the difference says in words where they part. Here we compare with a ledger in which everything moves once (what `bm` and `bn` mean comes in section 2.4):
 
@@ -217,25 +247,24 @@ once = costs.matmul(16, 16, 16, bm=16, bn=16)
 by_dots.ledger - once
 
 # %% [markdown]
-# $A$ and $B$ are both read 16 times instead of once. The last line shows the price of the other extreme: to move everything only once, this closed form wants 288 words of fast memory, and our schedule needs 33.
-
-# %% [markdown]
+# The first lines name the arrays that are read too often. The last one shows the price of the other extreme: to move everything only once, this closed form wants 288 words of fast memory, and our schedule needs 33.
+#
 # ## 2.4 Keep a tile of the result
 #
 # Each pair of loaded words served for one product and was thrown away. To get more out of a word, we must have several partners for it at hand. So we keep a tile of $C$ with $b_m$ rows and $b_n$ columns, and go through $k$ one step at a time: load the piece of a column of $A$ that belongs to the tile's rows ($b_m$ words) and the piece of a row of $B$ that belongs to its columns ($b_n$ words). Every word of the one meets every word of the other: $b_m b_n$ products for $b_m + b_n$ words. They are added to the tile, and after $k$ steps the tile is finished and stored, once.
 #
+# **Predict** (compute). The same $16 \times 16$ matrices, now with tiles of $4 \times 4$. How many words move, and how many must be in fast memory at once?
+
+# %% tags=["predict"]
+predict("2.4", words=2304, footprint=32)  #> predict("2.4", words=..., footprint=...)
+
+# %% [markdown]
 # Count the traffic by array. For the tiles in one column of tiles, all rows of $A$ pass by, so $A$ is read once for each of the $\lceil n/b_n \rceil$ columns of tiles; $B$ likewise once for each of the $\lceil m/b_m \rceil$ rows of tiles; $C$ is written once:
 #
 # $$ W = mk \left\lceil \frac n{b_n} \right\rceil + kn \left\lceil \frac m{b_m} \right\rceil + mn, \qquad \text{footprint } b_m b_n + b_m + b_n. \tag{2.4} $$
 #
 # The *footprint* is the room a schedule needs: here the tile and the two pieces. With $b_m = b_n = b$ it is $b^2 + 2b$.
 #
-# **Predict.** The same $16 \times 16$ matrices, now with tiles of $4 \times 4$. How many words move, and what is the footprint?
-
-# %% tags=["predict"]
-predict("2.4", words=2304, footprint=32)  #> predict("2.4", words=..., footprint=...)
-
-# %% [markdown]
 # <!-- exercise 2B --> Write the schedule of (2.4). Fast memory is exactly the footprint, so the product of two pieces must not become a tile of its own: `add_product` adds it in place. `m.zeros(i, j)` makes a tile of zeros with the rows of block `i` and the columns of block `j`; `m.load(A, i, k)` loads rows `i` and columns `k`; `m.store(c, C, i, j)` stores to rows `i` and columns `j`. Sizes need not be multiples of the tile. If you are stuck after fifteen minutes, `hint("2B")`.
 
 
@@ -269,7 +298,11 @@ print("against the closed form:", tiled.ledger - costs.matmul(16, 16, 16, bm=4, 
 measured("2.4", words=tiled.ledger.total, footprint=tiled.ledger.peak)
 
 # %% [markdown]
+# <details><summary>Words and room beside the dot products</summary>
+#
 # 2,304 words where the dot products moved 8,448, and the schedule needs 24 words of room where they needed 33: 16 for the tile, and 4 for each piece. A larger piece of the problem fits in less room, because we no longer keep whole rows.
+#
+# </details>
 #
 # The picture shows fast memory while the four tiles of a smaller product are made. It is drawn from the trace, the list of single moves that a ledger keeps. `schedules.matmul` is the library's version of your schedule.
 
@@ -279,8 +312,7 @@ memory_timeline(small.ledger, 24)
 
 # %% [markdown]
 # The tile of $C$, called accumulator in the picture, lies at the bottom with its 16 words. The two pieces come and go on top of it, 4 words each, six times for each tile. Two thirds of the room hold sums that stay until they are finished. That is what fast memory is for.
-
-# %% [markdown]
+#
 # ## 2.5 Which tile for which memory
 #
 # Given $M$, the tile should be as large as fits. From $b_m b_n + b_m + b_n \le M$, adding 1 on both sides:
@@ -291,7 +323,7 @@ memory_timeline(small.ledger, 24)
 #
 # There is a popular rule that the tile should have side $\sqrt{M/3}$, so that a square tile of $A$, one of $B$ and one of $C$ fit together. Formula (2.4) does not ask how deep the loaded pieces are. Pieces of depth $b$ move the same words as pieces of depth 1, but they take $2b^2$ words of room that a larger tile of $C$ could have used.
 #
-# **Predict.** All matrices are $120 \times 120$. How much *smaller* does the traffic become, as a factor, when $M$ grows from 120 to 480? And how much *larger* is it, as a factor, with the tile $\sqrt{M/3}$ at $M = 120$?
+# **Predict** (guess). All matrices are $120 \times 120$. How much *smaller* does the traffic become, as a factor, when $M$ grows from 120 to 480? And how much *larger* is it, as a factor, with the tile $\sqrt{M/3}$ at $M = 120$?
 
 # %% tags=["predict"]
 predict("2.5", four_times_M=2.0, three_squares=1.73)  #> predict("2.5", four_times_M=..., three_squares=...)
@@ -309,13 +341,16 @@ measured(
 )
 
 # %% [markdown]
-# (`dry=True` runs the same schedule on shapes alone: it counts, and computes no values.)
+# <details><summary>Both factors, and why neither is quite the formula's</summary>
 #
 # Four times the memory made the traffic 1.92 times smaller, from 360,000 to 187,200 words. It is not quite 2, because the $mn$ words of $C$ are written whatever $M$ is. Tiles of side 6 move 590,400 words, 1.64 times as many as tiles of side 10; the limit for large $M$ is $\sqrt 3 \approx 1.73$. With depth 1 the smaller tile leaves 72 of the 120 words idle: there is no reason to choose it.
-# <!-- 1.73, 72 = math.sqrt(3), 120 - costs.matmul(120, 120, 120, bm=6, bn=6).peak -->
-
-# %% [markdown]
+#
+# </details>
+#
+# (`dry=True` runs the same schedule on shapes alone: it counts, and computes no values.)
+#
 # <!-- exercise 2C --> A square tile is right when the matrices are large in both directions. If $A$ has only a few rows, part of a square tile hangs over the edge, and the room is better spent elsewhere. Write the function that picks the best tile: among all $b_m \times b_n$ whose footprint is at most $M$, one that moves the fewest words by (2.4). `costs.matmul(m, n, k, bm=bm, bn=bn).total` evaluates the formula. $M$ is at least 3, so a tile of one word always fits. There is no need to be clever: the sizes here are small enough to try every $b_m$. If you are stuck after ten minutes, `hint("2C")`.
+# <!-- 1.73, 72 = math.sqrt(3), 120 - costs.matmul(120, 120, 120, bm=6, bn=6).peak -->
 
 
 # %% tags=["exercise"] name="ex-2C"
@@ -350,8 +385,7 @@ print(f"words with a square tile: {words_with(square_tile, 8, 1024, 256, 1024):,
 
 # %% [markdown]
 # For a product with $m = 8$ rows, the best tile takes all 8 rows, so that $B$ is read once, and moves 290,816 words. The square tile of side 31 reads $B$ once as well, but has room for only 31 columns where a low tile has room for 112: it moves 339,968.
-
-# %% [markdown]
+#
 # ## 2.6 How little is possible
 #
 # Could an altogether different schedule do better? A **lower bound** answers for all schedules at once, including those nobody has thought of.
@@ -362,7 +396,7 @@ print(f"words with a square tile: {words_with(square_tile, 8, 1024, 256, 1024):,
 #
 # The first term was proved by Smith, Lowery, Langou and van de Geijn; the second is the compulsory traffic. `bounds.matmul(m, n, k, M)`, the bound `matmul` of the library's list, evaluates both. Our machine also gives away four single words as registers, so the bound that holds on it is the one at $M + 4$.
 #
-# **Predict.** For $m = n = k = 1024$ and $M = 1024$: by how many percent does our schedule, with the best tile, exceed the bound?
+# **Predict** (guess). For $m = n = k = 1024$ and $M = 1024$: by how many percent does our schedule, with the best tile, exceed the bound?
 
 # %% tags=["predict"]
 predict("2.6", percent_above=10.0)  #> predict("2.6", percent_above=...)
@@ -382,9 +416,15 @@ for M in (64, 1024, 4096, 65_536, 262_144, 4_194_304):
 measured("2.6", percent_above=100 * (tile_of_C_stays(1024) / bounds.matmul(n, n, n, 1028) - 1))
 
 # %% [markdown]
-# At $M = 1024$ the schedule is 6.5 percent above the bound; whatever anybody may still invent, it can save no more than that. At $M = 4096$ the ratio is 1.06 as well. Towards $M = n^2/4$ the ratio grows to 1.71. There the term $-2M$ weakens the bound, and the table cannot say whether a better schedule or a better bound is missing. At $M = 4{,}194{,}304$ everything fits, the ratio is 1.00, and still 3,145,728 words move: the compulsory ones.
+# <details><summary>How near the bound</summary>
 #
-# The same as a picture, with both axes logarithmic, so that $1/\sqrt M$ is a straight line that falls by half a decade for each decade of $M$:
+# At $M = 1024$ the schedule is 6.5 percent above the bound; whatever anybody may still invent, it can save no more than that. At $M = 4096$ the ratio is 1.06 as well.
+#
+# </details>
+#
+# Towards $M = n^2/4$ the ratio grows to 1.71. There the term $-2M$ weakens the bound, and the table cannot say whether a better schedule or a better bound is missing. At $M = 4{,}194{,}304$ everything fits, the ratio is 1.00, and still 3,145,728 words move: the compulsory ones.
+#
+# The same as a picture, with both axes logarithmic, so that $1/\sqrt M$ is a straight line of slope $-1/2$: it falls by half a decade for each decade of $M$:
 
 # %%
 def three_square_tiles(M):
@@ -399,13 +439,14 @@ formulas = {
     "three square tiles": [(M, three_square_tiles(M)) for M in memories],
 }
 title = "Words moved by a matrix product, m = n = k = 1024"
-curve(machine, formulas, title=title, xlabel="fast memory M (words)", ylabel="words moved")
+on_the_bound = {"lower bound": "slope −1/2"}
+axes = {"xlabel": "fast memory M (words)", "ylabel": "words moved"}
+curve(machine, formulas, title=title, notes=on_the_bound, **axes)
 
 # %% [markdown]
 # The points lie just above the bound where $M$ is large enough for a good tile and small beside $n^2$. The rule of three square tiles runs parallel to them, higher by a factor of about 1.7. At the right end all three arrive at the compulsory traffic, and no amount of memory brings them below it.
 # <!-- 1.7 = math.sqrt(3) -->
-
-# %% [markdown]
+#
 # <!-- exercise 2D --> The bound (2.6) is for a product of two *different* matrices. For $G = AA^\top$ with $A$ of shape $(m, k)$, your `my_matmul` would read $A$ twice $\lceil m/b \rceil$ times. But $G_{ij} = G_{ji}$, so half of the tiles need not be computed, and on the diagonal the two pieces are the same one. Write the schedule that moves
 #
 # $$ W = mk \left\lceil \frac mb \right\rceil + m^2 \quad \text{words, at the footprint } b^2 + 2b. \tag{2.7} $$
@@ -449,8 +490,7 @@ print("without symmetry:", f"{general.ledger.total:,} words")
 
 # %% [markdown]
 # 1,280 words instead of 2,304. Transposing cost nothing: `g.T` and `a.T` are views. A lower bound speaks about a class of problems, and a problem with more structure can lie below it.
-
-# %% [markdown]
+#
 # ## 2.7 Naive attention on the machine
 #
 # Attention is two matrix products with a softmax between them. Lesson 01 wrote it as the formula stands: $S = QK^\top/\sqrt d$, then $P = \mathrm{softmax}(S)$, then $O = PV$. The library's `naive` does that on the machine, one after the other, with tiles chosen for $M$. Each of the three parts runs inside `with m.phase("scores"):` and so on, and the ledger keeps a total for each phase.
@@ -461,7 +501,7 @@ print("without symmetry:", f"{general.ledger.total:,} words")
 #
 # $S$ is written and read, $P$ is written and read: $4N^2$ words.
 #
-# **Predict.** For $N = 256$, $d = 32$, $M = 4096$ the tiles have $B_r = B_m = 123$ rows. What percentage of all words belongs to $S$ and $P$? And how many times the compulsory $4Nd$ words is the total?
+# **Predict** (guess). For $N = 256$, $d = 32$, $M = 4096$ the tiles have $B_r = B_m = 123$ rows. What percentage of all words belongs to $S$ and $P$? And how many times the compulsory $4Nd$ words is the total?
 # <!-- 123 = schedules.get("naive").tiles(256, 32, 4096)["Br"] -->
 
 # %% tags=["predict"]
@@ -492,11 +532,16 @@ moved = {x: ledger.reads.get(x, 0) + ledger.writes.get(x, 0) for x in ledger.arr
 bars(moved, title="Naive attention, N = 256, d = 32, M = 4096: words by array")
 
 # %% [markdown]
-# 80 percent of the 327,680 words belong to $S$ and $P$, two arrays that are neither input nor output, and the total is ten times the compulsory traffic. The products themselves are not to blame: each moves 98,304 words, and 81,920 is the least that a product of these sizes can move. It is the way they are joined that costs. The softmax phase moves another 131,072 words only to fetch $S$ and put $P$ back.
+# <details><summary>Whose words they are</summary>
+#
+# 80 percent of the 327,680 words belong to $S$ and $P$, two arrays that are neither input nor output, and the total is ten times the compulsory traffic.
+#
+# </details>
+#
+# The products themselves are not to blame: each moves 98,304 words, and 81,920 is the least that a product of these sizes can move. It is the way they are joined that costs. The softmax phase moves another 131,072 words only to fetch $S$ and put $P$ back.
 #
 # More fast memory does not help much as long as $S$ is written out: the $4N^2$ words stay. They would go away if a tile of scores could be turned into weights and used while it is still in fast memory. What stands in the way is softmax, which seems to need a whole row of scores before it can give the first weight. Lesson 03 removes that obstacle.
-
-# %% [markdown]
+#
 # ## Misconceptions
 #
 # - **"Smaller tiles move fewer words."** In section 2.5 the tile of side 6 moved 590,400 words, side 10 moved 360,000 and side 20 moved 187,200. A smaller tile needs less *room*; it moves more.

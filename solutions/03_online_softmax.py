@@ -24,9 +24,19 @@ import numpy as np
 from iocourse import exact, run
 from iocourse.course import attempt, check, hint, measured, predict
 from iocourse.data import real_head
-from iocourse.explore import bars
+from iocourse.explore import bars, change_of_unit, merge_tree
 
 # %% [markdown]
+# ## The idea in one picture
+#
+# This lesson is an exchange of currency. A sum is counted in a *unit*, the largest number so far. When a larger one comes, what has been counted is exchanged into the new unit, and nothing is counted again. Here 1 and 1 arrive, then 4 and 2, then 1.
+
+# %%
+change_of_unit([[1, 1], [4, 2], [1]])
+
+# %% [markdown]
+# A bar is the sum so far, 2, then 8, then 9; the ruler below it is the unit. When 4 arrives, the 2 old units are worth half a new one: the blue bar is as long as before, and only the ruler has changed. In section 3.2 the numbers are $e^{s}$ for the scores of a row.
+#
 # ## 3.1 What softmax waits for
 #
 # We want to know how often a score has to come to fast memory before its weight can leave it.
@@ -37,9 +47,9 @@ from iocourse.explore import bars
 #
 # Subtracting $m$ changes no weight, because $e^{-m}$ cancels, and it keeps every exponent at or below 0. Read as a recipe, the formula is three loops over the row: one finds $m$, one adds up the sum, one forms the weights. Where the row does not fit in fast memory, each loop loads it again.
 #
-# The next cell follows the recipe for $N = 128$ rows of 128 scores, 16 at a time, in a fast memory of $M = 80$ words, too small for a row. In its code `m` is the machine and the maximum is called `top`: `m.full(1, 1, -np.inf)` is a tile of one word with that value.
+# The next cell follows the recipe for $N = 128$ rows of 128 scores, 16 at a time, in a fast memory of $M = 80$ words, too small for a row.
 #
-# **Predict.** $S$ has $128 \cdot 128 = 16{,}384$ words, and so has $P$. How many words move altogether?
+# **Predict** (compute). $S$ has $128 \cdot 128 = 16{,}384$ words, and so has $P$. How many words move altogether?
 
 # %% tags=["predict"]
 predict("3.1", words=49152)  #> predict("3.1", words=...)
@@ -47,6 +57,7 @@ predict("3.1", words=49152)  #> predict("3.1", words=...)
 
 # %%
 def three_loops(m, S, *, Bc):
+    """m: the machine. A row's maximum and sum are tiles of one word, `top` and `total`."""
     N, n = S.shape
     P = m.new("P", (N, n))
     for i in m.blocks(N, 1):
@@ -70,16 +81,19 @@ print(three.ledger)
 measured("3.1", words=three.ledger.total)
 
 # %% [markdown]
+# <details><summary>How many words moved, and in which direction</summary>
+#
 # $S$ was read 49,152 words, three times its size, and $P$ was written once: together $W = 4N^2 = 65{,}536$. (Whoever says 49,152 has counted the reads alone.)
 #
+# </details>
+#
 # The last loop is there for a reason: no weight $p_j$ can be given away before the last score has been seen. But attention does not want the weights. It wants $o = \sum_j p_j v_j$, a sum over the row, and a sum can be kept up to date while the row goes past. Sections 3.2 and 3.4 do that, first for $\ell$, then for $o$.
-
-# %% [markdown]
+#
 # ## 3.2 A running maximum and a running sum
 #
 # We want $m$ and $\ell = \sum_j e^{s_j - m}$ of a row in one loop over its pieces, without ever going back to one.
 #
-# The sum is counted in a *unit*: $e^{m}$, the weight of the largest score. After a few pieces we know the largest score so far, and the sum in that unit. A larger score makes the unit larger, and what has been counted is then worth less of it, by the factor $e^{m-m'}$. This is an exchange of currency: nothing has to be counted again.
+# The sum is counted in a *unit*: $e^{m}$, the weight of the largest score. After a few pieces we know the largest score so far, and the sum in that unit. A larger score makes the unit larger, and what has been counted is then worth less of it, by the factor $e^{m-m'}$.
 #
 # $$ m' = \max\bigl(m, \max_j s_j\bigr), \qquad \ell' = e^{\,m-m'}\,\ell + \sum_j e^{\,s_j-m'} \tag{3.2} $$
 #
@@ -87,7 +101,7 @@ measured("3.1", words=three.ledger.total)
 #
 # Plain numbers show it best. Take scores that are logarithms, with $e^{s} = 2, 1$ in the first piece $8, 4, 4$ in the second, $1$ in the third. After the first piece $e^m = 2$ and $\ell = 1 + \tfrac12 = 1.5$.
 #
-# **Predict.** By hand, with (3.2): what is the factor when the second piece arrives, and what is $\ell$ after it?
+# **Predict** (compute). By hand, with (3.2): what is the factor when the second piece arrives, and what is $\ell$ after it?
 
 # %% tags=["predict"]
 predict("3.2", factor=0.25, l=2.375)  #> predict("3.2", factor=..., l=...)
@@ -106,7 +120,11 @@ factor, l = np.exp(before - after), np.exp(row[:5] - after).sum()
 measured("3.2", factor=round(float(factor), 9), l=round(float(l), 9))
 
 # %% [markdown]
+# <details><summary>The factor and the count</summary>
+#
 # The unit grew from 2 to 8, a factor of 0.25: the old 1.5 became 0.375, and the second piece added $1 + \tfrac12 + \tfrac12$. The sixth score brought no larger one, so its factor is 1 and it adds $\tfrac18$. In the end 2.5 units of 8 are 20, the sum of all $e^s$.
+#
+# </details>
 #
 # <!-- exercise 3A --> Write the update as a loop. `pieces` is an iterator: it has no length and no index, a piece may hold any number of scores from 1 up, and a second loop over it finds nothing. The check also hands over a row of 32,001 scores and watches how much your function keeps: a list of all pieces is too much. If you are stuck after five minutes, run `hint("3A")` in a cell of your own.
 # <!-- 0.375 = 1.5 * 2 / 8 -->
@@ -146,7 +164,7 @@ check("3A", my_running)
 #
 # The rows of a real head are in no random order, because many heads prefer certain places in the text. We take three heads of the model all-MiniLM-L6-v2 on a text of 471 tokens, named (layer, head). Nothing is masked: each query has scores with all 471 keys. Head (0, 2) looks at the token before, and its scores reach 83; (0, 11) looks everywhere; (4, 5) rests on the first token.
 #
-# **Predict.** For each of the three: how many new maxima does an average row have, counted score by score?
+# **Predict** (guess). For each of the three: how many new maxima does an average row have, counted score by score?
 # <!-- 0.577, 6.73, 83 = np.euler_gamma, sum(1 / k for k in range(1, 471 + 1)), real_head(0, 2).stats["logit_max"] -->
 
 # %% tags=["predict"]
@@ -193,7 +211,11 @@ bars(
 )
 
 # %% [markdown]
+# <details><summary>Which head climbs longest, and why</summary>
+#
 # The black marks in the picture are (3.3). Shuffled, eight times over, all three heads come close to 6.73. In their own order they differ. The head that looks at the token before has 9.21 new maxima a row: in 80 % of its rows the largest score stands at that token, so new maxima go on until there, and neighbouring scores are alike, so a climb passes several of them. The head that rests on the first token has 1.00, since nothing after the first score is larger. Cut into 15 pieces of 32, as a kernel would do it, 75 % of the 14 rescalings in the first head multiply by 1, 81 % in the second, all in the third.
+#
+# </details>
 #
 # Your own function on one row of the first two heads:
 # <!-- heads = [real_head(0, 2), real_head(0, 11)] -->
@@ -219,9 +241,8 @@ for name in ("token_before", "everywhere"):
     print(f"{name}: {attempt(describe, my_running, scores[name][200])}")
 
 # %% [markdown]
-# In units of its largest score, the whole row of the sharp head weighs 1.00: one key gets everything. The row of the broad head weighs 110.69. For finite scores $\ell$ always lies between 1 and $n$: it counts, softly, how many scores are near the largest.
-
-# %% [markdown]
+# In units of its largest score, the whole row of the sharp head weighs 1: one key gets everything. The row of the broad head weighs 110.69. For finite scores $\ell$ always lies between 1 and $n$: it counts, softly, how many scores are near the largest.
+#
 # ## 3.4 The output comes along
 #
 # We want the output of a query, $o = \sum_j p_j v_j$, without a second loop for the weights.
@@ -234,7 +255,7 @@ for name in ("token_before", "everywhere"):
 #
 # Take two scores with $e^{s} = 1$ and $e^s = 3$, and values 8 and 4, one score at a time.
 #
-# **Predict.** What is the output? And what comes out if $\ell$ is rescaled, but rescaling $o$ is forgotten?
+# **Predict** (compute). What is the output? And what comes out if $\ell$ is rescaled, but rescaling $o$ is forgotten?
 
 # %% tags=["predict"]
 predict("3.4", output=5, forgotten=9)  #> predict("3.4", output=..., forgotten=...)
@@ -246,16 +267,21 @@ o = factor * 8 + 4
 measured("3.4", output=round(float(o / l), 9), forgotten=round(float((8 + 4) / l), 9))
 
 # %% [markdown]
-# The output is 5: one quarter of the weight on 8, three quarters on 4. With the old $o$ left in its old unit it is 9, larger than both values. A weighted mean lies between the values it is made of, so a result outside their range is a sign that two sums were counted in different units.
-
-# %% [markdown]
+# <details><summary>Both results</summary>
+#
+# The output is 5: one quarter of the weight on 8, three quarters on 4. With the old $o$ left in its old unit it is 9, larger than both values.
+#
+# </details>
+#
+# A weighted mean lies between the values it is made of, so a result outside their range is a sign that two sums were counted in different units.
+#
 # ## 3.5 Inputs that break formulas
 #
 # We want (3.2) and (3.4) to hold for every row that can occur: scores of ±10,000 happen when a model goes wrong in training, and masks put $-\infty$ where a query must not look.
 #
 # We take four rows of eight scores: all around +10,000; all around -10,000; all equal to 3; all $-\infty$. And two ways to add them up: $\sum_j e^{s_j}$, and $\sum_j e^{s_j - m}$ with the maximum subtracted.
 #
-# **Predict.** For how many of the four is the sum a positive, finite number: plain, and with the maximum subtracted?
+# **Predict** (guess). For how many of the four is the sum a positive, finite number: plain, and with the maximum subtracted?
 
 # %% tags=["predict"]
 predict("3.5", plain=1, subtracted=4)  #> predict("3.5", plain=..., subtracted=...)
@@ -274,7 +300,11 @@ for name, s in rows.items():
 measured("3.5", **good)
 
 # %% [markdown]
+# <details><summary>Which sums survive</summary>
+#
 # Plain sums overflow to `inf` or vanish to 0 for scores that are large in either direction; only one of the four is usable. Subtracting the maximum saves two more. The last row it does not save: there $m = -\infty$, and $-\infty - (-\infty)$ is no number (`nan`).
+#
+# </details>
 #
 # A row that is masked throughout is rare, a *piece* that is masked throughout is not: under a causal mask most pieces to the right of the diagonal are. If it comes first, $m' = -\infty$ at that moment and the `nan` stays in $\ell$ and $o$ for ever. The remedy is to subtract something finite while nothing has been seen:
 #
@@ -330,8 +360,7 @@ for name in ("token_before", "everywhere"):
 
 # %% [markdown]
 # Both are equal up to rounding: online softmax computes the same thing in another order.
-
-# %% [markdown]
+#
 # ## 3.6 Merging two parts of a row
 #
 # We want to cut a row in two, have each part worked through by somebody else, and put the results together.
@@ -344,7 +373,7 @@ for name in ("token_before", "everywhere"):
 #
 # Part a has $(\log 2,\; 3,\; 30)$: its own output would be 10. Part b has $(\log 12,\; 1,\; 4)$: its own output would be 4.
 #
-# **Predict.** What is the output of the whole row?
+# **Predict** (guess). What is the output of the whole row?
 
 # %% tags=["predict"]
 predict("3.6", output=7)  #> predict("3.6", output=...)
@@ -354,10 +383,23 @@ weight_a, weight_b = 2 * 3, 12 * 1  # e^m times l: the sum of e^s over each part
 measured("3.6", output=(weight_a * 10 + weight_b * 4) / (weight_a + weight_b))
 
 # %% [markdown]
+# <details><summary>The output, and whose weight it is</summary>
+#
 # It is 6, not the average 7: part b holds two thirds of the weight, 12 of 18. In the unit of b, part a counts $\tfrac16 \cdot 3 = 0.5$ beside b's 1.
 #
-# <!-- exercise 3C --> Write (3.6), with the remedy of (3.5) where two empty parts meet. The check merges in both orders and both groupings, merges with the identity on either side and with itself, merges parts whose maxima are 10,000 apart, and looks whether the parts it handed in are still what they were. If you are stuck after six minutes, run `hint("3C")` in a cell of your own.
+# </details>
+#
+# Here are four parts and their merges, from the top down, with the unit $e^{m}$ and the count $\ell$ of each. On a way with a thick line the unit changes.
 # <!-- 0.5 = 1 / 6 * 3 -->
+
+# %%
+merge_tree([(2, 1.5), (8, 2), (1, 2), (4, 1.5)])
+
+# %% [markdown]
+# In each merge one side alone is exchanged, the one with the smaller unit. The last box holds 3.375 units of 8, which are 27, the sum of all $e^s$ of the four parts.
+#
+# <!-- exercise 3C --> Write (3.6), with the remedy of (3.5) where two empty parts meet. The check merges in both orders and both groupings, merges with the identity on either side and with itself, merges parts whose maxima are 10,000 apart, and looks whether the parts it handed in are still what they were. If you are stuck after six minutes, run `hint("3C")` in a cell of your own.
+# <!-- 27 = 2 * 1.5 + 8 * 2 + 1 * 2 + 4 * 1.5 -->
 
 
 # %% tags=["exercise"] name="ex-3C"
@@ -407,15 +449,14 @@ print(f"left to right, as a tree, shuffled: equal up to 1e-12: {attempt(three_wa
 
 # %% [markdown]
 # The three outputs agree up to rounding. Later in the course a single query is shared among many processors in this way (split-K decoding): each takes a stretch of the keys, and a merge at the end is all they need to say to each other.
-
-# %% [markdown]
+#
 # ## 3.7 What one pass costs in accuracy
 #
 # We want to know whether rescaling loses digits. Kernels compute in float32, about 7 decimal digits, or hold some things in float16, about 3.
 #
 # We count right digits as $\lfloor -\log_{10}(\text{root mean square error}) \rfloor$ against float64 (no entry of these outputs is larger than 1.8): once with the three loops of (3.1), once with your function. NumPy works in the precision of the pieces as long as $m$, $\ell$ and $o$ start as plain numbers; from `np.zeros(d)` on it would work in float64.
 #
-# **Predict.** In float32, how many digits of the sharp head (0, 2) are right: in three loops, and in one?
+# **Predict** (guess). In float32, how many digits of the sharp head (0, 2) are right: in three loops, and in one?
 # <!-- 1.8 = max(abs(exact.attention(head.Q, head.K, head.V)).max() for head in heads) -->
 
 # %% tags=["predict"]
@@ -441,19 +482,20 @@ def right_digits(online, name, dtype):
     return tuple(digits(O, exactly) for O in ways)
 
 
-# %%
 print("right digits: (three loops, one pass, only the scores rounded)")
 for name in ("token_before", "everywhere"):
     for dtype in (np.float32, np.float16):
         answer = attempt(right_digits, my_online_attention, name, dtype)
         print(f"{name:<13}{np.dtype(dtype)}: {answer}")
-
-# %%
 answer = attempt(right_digits, my_online_attention, "token_before", np.float32)
 measured("3.7", three_loops=answer[0], one_pass=answer[1])
 
 # %% [markdown]
+# <details><summary>Digits of one pass and of three loops</summary>
+#
 # In float32 one pass keeps 7 digits, as many as three loops. For the sharp head even the scores alone, rounded to float32 with everything else in float64, leave 7: a score of 83 is known only to a few millionths there, and an error $\delta$ in a score is a relative error $\delta$ in its weight. What limits this head is the size of its scores, not the order of the sums.
+#
+# </details>
 #
 # In float16 the broad head loses a digit in one pass, 3 instead of 4. Its many weights of similar size are added one piece after the other in a format with 11 binary digits. A row of 4,096 equal scores, added one at a time, shows how bad this can get: every $e^{s-m}$ is 1.
 
@@ -466,35 +508,35 @@ print(f"sum of 4096 ones in float16: {l:.0f}")
 # %% [markdown]
 # The sum stops at 2048: from there on the next number float16 knows is 2050, and $2048 + 1$ is rounded back. For this reason kernels keep $m$, $\ell$ and $o$ in float32 even where $Q$, $K$ and $V$ are float16.
 # <!-- 2050 = np.nextafter(np.float16(2048), np.float16(np.inf)) -->
-
-# %% [markdown]
+#
 # ## 3.8 On the machine
 #
-# We want the words, not only the numbers. The machine has the running statistics built in, for a block of rows at a time:
-#
-# | In code | What it does | Room in fast memory |
-# | --- | --- | --- |
-# | `stats = m.row_stats(i)` | $m = -\infty$ and $\ell = 0$ for the rows of block `i` | 2 words a row |
-# | `stats.update(s)` | takes in a tile of scores (rows, columns); `s` becomes $e^{s-m'}$ | none |
-# | `stats.update(s, o)` | the same, and `o` changes its unit; adding $e^{s-m'} v$ to it is left to you | none |
-# | `stats.m`, `stats.l` | the tiles $m$ and $\ell$ themselves, one word a row each | counted above |
-# | `stats.normalise(o)` | a tile of these rows divided by $\ell$, row by row | none |
-# | `stats.lse()` | a tile with $L = m + \log \ell$, one word a row; takes the place of $m$, so call it last | none |
-#
-# They work row by row in the four words that the machine gives away as registers. `with m.row_stats(i) as stats:` frees its words at the end, as with a tile.
-#
-# The last line of the table is worth a formula. The *log-sum-exp* of a row,
+# We want the words, not only the numbers. First, one word can stand for both statistics of a row: its *log-sum-exp*,
 #
 # $$ L_i = m_i + \log \ell_i, \qquad p_{ij} = e^{\,s_{ij} - L_i} \tag{3.8} $$
 #
-# is one word that stands for both statistics: with it, any weight can be made again from its score alone. The backward pass will live on that, and keep $N$ words instead of $N^2$.
+# With it, any weight can be made again from its score alone. The backward pass will live on that, and keep $N$ words instead of $N^2$.
 #
-# First the weights once more, with maximum and sum in one loop instead of two.
+# Now the weights once more, with maximum and sum in one loop instead of two.
 #
-# **Predict.** Three loops moved 65,536 words. How many do two loops move? And how many does it take to write only $L$, with each score read once?
+# **Predict** (compute). Three loops moved 65,536 words. How many do two loops move? And how many does it take to write only $L$, with each score read once?
 
 # %% tags=["predict"]
 predict("3.8", two_loops=49152, lse=16512)  #> predict("3.8", two_loops=..., lse=...)
+
+# %% [markdown]
+# The machine has the running statistics built in, for a block of rows at a time:
+#
+# | In code | What it does | Room in fast memory |
+# | --- | --- | --- |
+# | `stats = m.row_stats(i)` | maxima $-\infty$ and sums 0 for the rows of block `i` | 2 words a row |
+# | `stats.update(s)` | takes in a tile of scores (rows, columns); `s` becomes $e^{s}$ in the new unit of its row | none |
+# | `stats.update(s, o)` | the same, and `o` changes its unit; adding $sv$ to it is left to you | none |
+# | `stats.m`, `stats.l` | the tiles of maxima and of sums, one word a row each | counted above |
+# | `stats.normalise(o)` | a tile of these rows divided by its sums, row by row | none |
+# | `stats.lse()` | a tile with $L$ by (3.8), one word a row; takes the place of the maxima, so call it last | none |
+#
+# They work row by row in the four words that the machine gives away as registers. `with m.row_stats(i) as stats:` frees its words at the end, as with a tile. With them the two loops are:
 
 
 # %%
@@ -520,9 +562,15 @@ print("the same weights up to 1e-12:", exact.max_abs_error(two.O, three.O) < 1e-
 measured("3.8", two_loops=two.ledger.total)
 
 # %% [markdown]
-# $W = 3N^2 = 49{,}152$: one read of $S$ less. The second read stays, because weights are asked for. Ask for something that is one word a row, and it goes too.
+# <details><summary>Two loops</summary>
 #
-# <!-- exercise 3D --> Write a schedule. `S`, of shape $(N, n)$, is in slow memory and comes to fast memory in tiles of `Br` rows and `Bc` columns, each score once. Rows may be longer than fast memory. The closed form is $W = Nn + N$ and the footprint $B_r B_c + 2 B_r$; the check allows another $B_r B_c + 4 B_r$ words for temporaries. You may use `row_stats`, or your own tiles for $m$ and $\ell$; then save room with updates in place, such as `np.exp(s, out=s)`. If you are stuck after six minutes, run `hint("3D")` in a cell of your own.
+# $W = 3N^2 = 49{,}152$: one read of $S$ less. The second read stays, because weights are asked for.
+#
+# </details>
+#
+# Ask for something that is one word a row, and it goes too.
+#
+# <!-- exercise 3D --> Write a schedule. `S`, of shape $(N, n)$, is in slow memory and comes to fast memory in tiles of `Br` rows and `Bc` columns, each score once. Rows may be longer than fast memory. The closed form is $W = Nn + N$ and the footprint $B_r B_c + 2 B_r$; the check allows another $B_r B_c + 4 B_r$ words for temporaries. You may use `row_stats`, or your own tiles for maxima and sums; then save room with updates in place, such as `np.exp(s, out=s)`. If you are stuck after six minutes, run `hint("3D")` in a cell of your own.
 
 
 # %% tags=["exercise"] name="ex-3D"
@@ -553,9 +601,14 @@ print(one.ledger)
 measured("3.8", lse=one.ledger.total)
 
 # %% [markdown]
-# $W = N^2 + N = 16{,}512$ words, in a fast memory that could not hold a single row of 128. That is almost four times fewer than with three loops, and each score was read once. In attention the scores need not even be stored before that: they can be made in fast memory from $Q$ and $K$, go into $m$, $\ell$ and $o$, and be forgotten. That is FlashAttention, the subject of lesson 04.
-
-# %% [markdown]
+# <details><summary>One loop</summary>
+#
+# $W = N^2 + N = 16{,}512$ words, in a fast memory that could not hold a single row of 128. That is almost four times fewer than with three loops, and each score was read once.
+#
+# </details>
+#
+# In attention the scores need not even be stored before that: they can be made in fast memory from $Q$ and $K$, go into $m$, $\ell$ and $o$, and be forgotten. That is FlashAttention, the subject of lesson 04.
+#
 # ## Misconceptions
 #
 # - **"Online softmax is an approximation."** In float64 it equals exact attention up to 1e-12 on two real heads (3.5), and in float32 it keeps as many digits as three loops do (3.7).

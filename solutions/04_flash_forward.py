@@ -8,7 +8,6 @@
 # - to write the forward pass of FlashAttention in both orders of its loops, and to read off the loops how often each array moves;
 # - to choose the tile for given $N$, $d$ and $M$, with a footprint that is right to the word;
 # - to measure four leading constants, two orders times two tiles, and to say where each comes from;
-# - to say when the published block sizes do not fit, and why;
 # - to compare a schedule with what no schedule can beat.
 #
 # **Prerequisites**: lessons 01 (attention), 02 (the machine: load, store, footprint) and 03 (online softmax). Signs and terms are on the [notation](notation.md) page.
@@ -17,21 +16,20 @@
 #
 # <!-- exercises -->
 #
-# Sections 4.6 and 4.9 stand by themselves: if time runs short, read them another day.
+# A second evening, [04b](04b_a_schedule_to_repair.ipynb), takes the schedules to a real head and into memories that are too small, and hands you one to repair. Lesson 05 does not need it.
 
 # %% tags=["setup"]
 import numpy as np
 
-from iocourse import FastMemoryFull, RowStats, bounds, costs, exact, explore, run, schedules
+from iocourse import RowStats, bounds, costs, exact, explore, run, schedules
 from iocourse.course import attempt, check, hint, measured, predict
-from iocourse.data import real_head
 
 # %% [markdown]
 # ## 4.1 Queries stay
 #
 # We want $O = \mathrm{softmax}(QK^\top/\sqrt d)\,V$ without ever storing a score. So we cut $Q$ and $O$ into blocks of $B_r$ rows, $K$ and $V$ into blocks of $B_c$ rows. One block $Q_i$ and one block $K_j$ make a tile of scores, $B_r \times B_c$ words, which is gone before the next one is made.
 #
-# There are $T_r T_c$ such tiles, and every one of them must be made. In which order? We begin with the simpler one, that of FlashAttention-2, in code `flash2`: the *queries* are outside. $Q_i$ stays, and with it $O_i$ and the row statistics, while all blocks of keys and values pass by. The picture numbers the tiles of scores in that order.
+# There are $T_r T_c$ such tiles, and every one of them must be made. In which order? We begin with the simpler one, that of FlashAttention-2, in code `flash2`: the *queries* are outside. (It is called F2 although it comes first here: the names follow the papers.) $Q_i$ stays, and with it $O_i$ and the row statistics, while all blocks of keys and values pass by. The picture numbers the tiles of scores in that order.
 
 # %%
 explore.tile_order("flash2", 64, 8, {"Br": 16, "Bc": 16})
@@ -39,7 +37,7 @@ explore.tile_order("flash2", 64, 8, {"Br": 16, "Bc": 16})
 # %% [markdown]
 # The numbers run along the rows: a row is a block of queries, which comes once. For each of its queries lesson 03 is at work: $m$, $\ell$ and $o$ take in the scores of one block of keys after the other. At the end of the row $O_i$ is divided by $\ell$ and stored; the statistics never leave fast memory.
 #
-# **Predict.** $N = 64$ and $B_r = 16$, so there are four blocks of queries. How many times is all of $K$ read, and how many times is all of $O$ written?
+# **Predict** (compute). $N = 64$ and $B_r = 16$, so there are four blocks of queries. How many times is all of $K$ read, and how many times is all of $O$ written?
 
 # %% tags=["predict"]
 predict("4.1", k_reads=4, o_writes=1)  #> predict("4.1", k_reads=..., o_writes=...)
@@ -53,13 +51,44 @@ print(first)
 measured("4.1", k_reads=first.reads["K"] // (N * d), o_writes=first.writes["O"] // (N * d))
 
 # %% [markdown]
-# $K$ and $V$ are read 4 times, once for each block of queries; $Q$ and $O$ move once. Counted for any sizes,
+# <details><summary>Who moves how often</summary>
+#
+# $K$ and $V$ are read 4 times, once for each block of queries; $Q$ and $O$ move once.
+#
+# </details>
+#
+# Counted for any sizes,
 #
 # $$ W_2 = 2Nd + 2Nd\left\lceil \frac{N}{B_r} \right\rceil, \qquad \text{footprint } B_r(2d + 2 + B_c) + 2B_c d . \tag{4.1} $$
 #
 # The footprint counts $Q_i$, $O_i$, two statistics a row and the scores, then $K_j$ and $V_j$. Look for $B_c$ in $W_2$: it is not there.
 #
-# <!-- exercise 4A --> Write the forward pass with blocks of queries outside and blocks of keys inside. All parts are known: `m.row_stats(i)`, `stats.update(s, o)` and `stats.normalise(o)` from section 3.8, and `o.add_product(s, v)`, which adds $sv$ to `o` without a temporary. Loop with `m.blocks`, which deals with ragged last blocks and makes dry runs fast. The check allows the words of (4.1). As fast memory it gives the footprint and a little for temporaries: one more tile of scores, and four words a row. If you are stuck after nine minutes, run `hint("4A")` in a cell of your own.
+# You will write it in two steps. The first takes one block of queries, and its scores still lie in slow memory. What stays is `o` and the row statistics of section 3.8; what passes by is a tile of scores and the values that belong to it. `o.add_product(s, v)` adds $sv$ to `o` without a temporary.
+
+# %%
+def one_block(m, S, V, *, Bc):
+    """softmax(S) V for one block of queries, whose scores S (Br, n) are in slow memory."""
+    (rows, n), d = S.shape, V.shape[1]
+    O = m.new("O", (rows, d))
+    with m.zeros(rows, d) as o, m.row_stats(rows) as stats:  # stay: (Br, d), 2·Br
+        for j in m.blocks(n, Bc):
+            with m.load(S, (0, rows), j) as s, m.load(V, j) as v:  # pass by: (Br, Bc), (Bc, d)
+                stats.update(s, o)  # s becomes weights, o changes its unit
+                o.add_product(s, v)
+        stats.normalise(o)
+        m.store(o, O, (0, rows))
+    return O
+
+
+stored = run(one_block, M=800, S=exact.scores(Q[:16], K), V=V, Bc=16)
+print("as exact attention:", np.allclose(stored.O, exact.attention(Q[:16], K, V)))
+print(stored.ledger)
+
+# %% [markdown]
+# $V$ came once and $O$ left once, for all 16 queries; the statistics never moved. Only the scores, 1,024 words of them, should not have come from slow memory at all. That is the second step.
+# <!-- 1,024 = 16 * 64 -->
+#
+# <!-- exercise 4A --> Write the forward pass with blocks of queries outside and blocks of keys inside: the step above for every block of queries, with scores made in fast memory from $Q_i$ and $K_j$. Loop with `m.blocks`, which deals with ragged last blocks and makes dry runs fast. The check allows the words of (4.1). As fast memory it gives the footprint and a little for temporaries: one more tile of scores, and four words a row. If you are stuck after nine minutes, run `hint("4A")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-4A"
 def my_flash2(m, Q, K, V, *, Br, Bc):
@@ -98,8 +127,7 @@ print(f"{budget.total:,} words by (4.1), footprint {budget.peak:,}; yours differ
 
 # %% [markdown]
 # 5,120 words on 800 words of fast memory. For comparison: the scores alone are $64 \times 64 = 4{,}096$ words, and naive attention moves four times as many or more, for it writes and reads $S$ and $P$. On so small an input there is little to gain; the gain grows with $N$ and $M$.
-
-# %% [markdown]
+#
 # ## 4.2 Keys stay
 #
 # Exchange the loops. This is the order of FlashAttention-1, in code `flash1`: $K_j$ and $V_j$ stay, and all blocks of queries pass by.
@@ -110,7 +138,7 @@ explore.tile_order("flash1", 64, 8, {"Br": 16, "Bc": 16})
 # %% [markdown]
 # The same sixteen tiles, now column by column. A row is visited four times, once in each column. When $Q_i$ leaves, its output is not finished, for it has seen only the keys up to block $K_j$. What has been gathered must wait in slow memory until the next visit: the rows $O_i$, and for each row $m_i$ and $\ell_i$.
 #
-# **Predict.** $N = 64$ and $B_c = 16$, four blocks of keys. How many times is all of $Q$ read, and how many times is all of $O$ written?
+# **Predict** (guess). $N = 64$ and $B_c = 16$, four blocks of keys. How many times is all of $Q$ read, and how many times is all of $O$ written?
 
 # %% tags=["predict"]
 predict("4.2", q_reads=4, o_writes=4)  #> predict("4.2", q_reads=..., o_writes=...)
@@ -121,13 +149,19 @@ print(first)
 measured("4.2", q_reads=first.reads["Q"] // (N * d), o_writes=first.writes["O"] // (N * d))
 
 # %% [markdown]
-# $Q$ is read 4 times and $O$ is written 5 times: once for each block of keys, and once before the first, because the first visit must find something to read. The same holds for $m$ and $\ell$. Counted for any sizes,
+# <details><summary>How often Q comes and O leaves</summary>
+#
+# $Q$ is read 4 times and $O$ is written 5 times: once for each block of keys, and once before the first, because the first visit must find something to read. The same holds for $m$ and $\ell$.
+#
+# </details>
+#
+# Counted for any sizes,
 #
 # $$ W_1 = 3Nd + 2N + \left\lceil \frac{N}{B_c} \right\rceil (3Nd + 4N), \qquad \text{footprint } 2B_c d + B_r(2d + 2 + B_c) . \tag{4.2} $$
 #
 # A round of the outer loop moves $Q$ in, $O$ in and $O$ out: the 3 in $3Nd$, where a round of F2 has 2, $K$ in and $V$ in. The footprint is that of F2, tile for tile, but now it is $B_r$ that is missing from the words.
 #
-# One thing is new for the machine: statistics that wait in slow memory. They are two slow arrays with one word for each row. Here they wait while the rows of a $4 \times 6$ matrix of scores come by, two columns at a time. `RowStats` makes statistics of two loaded tiles, and its `with` frees both:
+# This one too is written in two steps. The first is what is new for the machine, statistics that wait in slow memory. They are two slow arrays with one word for each row. Here they wait while the rows of a $4 \times 6$ matrix of scores come by, two columns at a time. `RowStats` makes statistics of two loaded tiles, and its `with` frees both:
 
 # %%
 def row_sums(m, S):
@@ -148,11 +182,11 @@ def row_sums(m, S):
 run(row_sums, M=16, S=rng.standard_normal((4, 6))).ledger
 
 # %% [markdown]
-# Three visits: `m` and `l`, 4 words each, were read 3 times and written 4 times, which makes 12 and 16.
+# Three visits: maxima and sums, 4 words each, were read 3 times and written 4 times, which makes 12 and 16.
 #
-# A tile of outputs can travel along: `stats.update(s, o)` changes its unit as before. It is divided when its last keys have been seen, and a block `j` of `m.blocks` knows whether it is the last: `j.last`. (FlashAttention-1 divides at every visit and begins the next one with `stats.unnormalise(o)`, which multiplies by $\ell_i$ again. FlashAttention-2 leaves both out. It saves arithmetic and no word.)
+# In the second step the outputs travel along: `stats.update(s, o)` changes their unit as before. They are divided when their last keys have been seen, and a block `j` of the loop knows whether it is the last: `j.last`. (The paper divides at every visit and multiplies back at the next: more arithmetic, and not one word more or less.)
 #
-# <!-- exercise 4B --> Write the forward pass with blocks of keys outside. Keep $O$, `m` and `l` in the slow arrays that the first lines make. The check allows the words of (4.2), and fast memory as before. If you are stuck after nine minutes, run `hint("4B")` in a cell of your own.
+# <!-- exercise 4B --> Write the forward pass with blocks of keys outside. Keep outputs, maxima and sums in the slow arrays that the first lines make. The check allows the words of (4.2), and fast memory as before. If you are stuck after nine minutes, run `hint("4B")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-4B"
 def my_flash1(m, Q, K, V, *, Br, Bc):
@@ -198,8 +232,7 @@ print(f"{budget.total:,} words by (4.2), footprint {budget.peak:,}; yours differ
 
 # %% [markdown]
 # 8,832 words on the input that cost F2 5,120, in the same 800 words of fast memory. Most of them are partial outputs that come and go.
-
-# %% [markdown]
+#
 # ## 4.3 V in K's place
 #
 # Look at the inner loop of F2. $K_j$ is needed for the scores, $V_j$ only after them. Yet both are in fast memory at once, from the first line to the last. If $K_j$ goes before $V_j$ comes, one room serves both:
@@ -208,7 +241,7 @@ print(f"{budget.total:,} words by (4.2), footprint {budget.peak:,}; yours differ
 #
 # This is F3, in code `flash_optimal`: the order of F2, with less room for the same tile.
 #
-# **Predict.** $N = 64$, $d = 8$, $B_r = B_c = 16$, as before. How many words fewer than F2 does F3 move, and how many words of fast memory does it save?
+# **Predict** (guess). $N = 64$, $d = 8$, $B_r = B_c = 16$, as before. How many words fewer than F2 does F3 move, and how many words of fast memory does it save?
 
 # %% tags=["predict"]
 predict("4.3", words_saved=512, room_saved=128)  #> predict("4.3", words_saved=..., room_saved=...)
@@ -219,16 +252,22 @@ f3 = run(schedules.flash_optimal, M=1024, Q=Q, K=K, V=V, Br=16, Bc=16).ledger
 measured("4.3", words_saved=f2.total - f3.total, room_saved=f2.peak - f3.peak)
 
 # %% [markdown]
-# Not one word of traffic is saved: with the same tiles both read $K$ and $V$ four times. What is saved is room, $B_c d = 128$ words of 800. The two pictures show one fast memory over time, first for F2, then for F3.
+# <details><summary>What is saved, and what is not</summary>
+#
+# Not one word of traffic is saved: with the same tiles both read $K$ and $V$ four times. What is saved is room, $B_c d = 128$ words of 800.
+#
+# </details>
+#
+# The two pictures show one fast memory over time, first for F2, then for F3.
 
 # %%
-explore.memory_timeline(f2, M=800, title="F2: K and V at the same time")
+explore.memory_timeline(f2, M=800, title="F2 flash2: K and V at the same time")
 
 # %%
-explore.memory_timeline(f3, M=800, title="F3: V in K's place")
+explore.memory_timeline(f3, M=800, title="F3 flash_optimal: V in K's place")
 
 # %% [markdown]
-# In F2 the peak is reached while `K`, `V` and the scores are all there. In F3 `K` and `V` take turns and the peak is 672. The 128 words that are now free can hold more queries, and more queries in a block mean fewer passes over $K$ and $V$. The next section spends them.
+# In F2 the peak is reached while `K`, `V` and the scores are all there. In F3 `K` and `V` take turns and the peak is 672. The words that are now free can hold more queries, and more queries in a block mean fewer passes over $K$ and $V$. The next section spends them.
 #
 # <!-- exercise 4C --> Change your F2 so that it runs in the footprint of (4.3). This time the check gives you that many words and not one more. Besides leaving a `with`, two things give room back: `tile.free()`, at once, and `m.load(A, rows, into=tile)`, which frees `tile` just before it loads. And a name keeps its tile into the next round of the loop, as section 2.2 said. If you are stuck after four minutes, run `hint("4C")` in a cell of your own.
 
@@ -275,7 +314,7 @@ check("4C", my_flash_optimal)
 explore.tile_tuner(N=1024, d=64, M=16896)
 
 # %% [markdown]
-# **Predict.** Write down what your hand has found for $M = 16\,896$: the $B_r$ and the $B_c$ of F2, and the $B_r$ of F1.
+# **Predict** (guess). Write down what your hand has found for $M = 16\,896$: the $B_r$ and the $B_c$ of F2, and the $B_r$ of F1.
 
 # %% tags=["predict"]
 predict("4.4", f2_Br=128, f2_Bc=1, f1_Br=1)  #> predict("4.4", f2_Br=..., f2_Bc=..., f1_Br=...)
@@ -297,7 +336,13 @@ print(f"F1 moves {f1[0] / f2[0]:.2f} times the words of F2")
 measured("4.4", f2_Br=f2[1], f2_Bc=f2[2], f1_Br=f1[1])
 
 # %% [markdown]
-# Both orders want the same: what stays fills fast memory, and what passes comes one row at a time. For F2 and F3 the reason stands in (4.1) and (4.3). $B_r$ rows of queries share one pass over $K$ and $V$, so the traffic depends on $B_r$ alone, but both sizes take room: every word given to $B_c$ is a word taken from $B_r$. So F3 takes the largest $B_r$ with
+# <details><summary>What the hand should have found</summary>
+#
+# Both orders want the same: what stays fills fast memory, 128 rows of it, and what passes comes one row at a time.
+#
+# </details>
+#
+# For F2 and F3 the reason stands in (4.1) and (4.3). $B_r$ rows of queries share one pass over $K$ and $V$, so the traffic depends on $B_r$ alone, but both sizes take room: every word given to $B_c$ is a word taken from $B_r$. So F3 takes the largest $B_r$ with
 #
 # $$ B_r(2d + 2 + B_c) + B_c d \le M \quad \text{where } B_c = 1 . \tag{4.4} $$
 #
@@ -321,7 +366,7 @@ for Bc in (64, 16, 4, 1):
 # <!-- f2, f3 = (cost(1024, 64, Br=2, Bc=1).peak for cost in (costs.flash2, costs.flash_optimal)) -->
 # <!-- 326, 389 = f3, f2 - 1 -->
 #
-# Why then do GPU kernels take 32 to 128 keys at a time? Because their matrix units multiply whole tiles at once, and there the place of $V$ counts. The model counts words and no arithmetic; a later lesson puts the two together.
+# Why then do GPU kernels take many keys at a time, 32, 64 or more? Because their matrix units multiply whole tiles at once, and there the place of $V$ counts. The model counts words and no arithmetic; a later lesson puts the two together.
 #
 # <!-- exercise 4D --> Give the tile with which F3 moves the fewest words in a fast memory of $M$ words, for any sizes. The cells above tried every tile; solve (4.4) instead. (A tile with more rows than there are queries is cut to $N$, so you need not mind.) You may assume that at least $B_r = B_c = 1$ fits, that is $M \ge 3d + 3$. If you are stuck after six minutes, run `hint("4D")` in a cell of your own.
 
@@ -353,8 +398,7 @@ print(f"{ledger.total:,} words, {ledger.peak:,} of {M:,} words of fast memory us
 
 # %% [markdown]
 # 1,179,648 words, as in the last line of the table, and 16,832 of the 16,896 words are in use. The 64 that are left are the $d$ words that $V$ saves in $K$'s place: here too few for another query.
-
-# %% [markdown]
+#
 # ## 4.5 Order times tile
 #
 # A paper gives an order and a tile together. FlashAttention-1's takes $B_c = \lceil M/4d \rceil$ and $B_r = \min(\lceil M/4d \rceil, d)$: a quarter of $M$ at most for each of $Q_i$, $K_j$, $V_j$, $O_i$. FlashAttention-2's names no sizes for a given $M$; we take the same quarters, with queries and keys exchanged. The library picks the best tile of an order, and these if asked: `schedules.flash1.tiles(N, d, M, published=True)`, or `iocourse count flash1 … --published`.
@@ -373,9 +417,11 @@ for order, mine in (("flash1", my_flash1), ("flash2", my_flash2)):
               dry - schedule.cost(N, d, **tiles))
 
 # %% [markdown]
-# What you have measured is what (4.1) and (4.2) say, to the word. So they may speak for larger sizes.
+# What you have measured is what (4.1) and (4.2) say, to the word. So they may speak for larger sizes. To compare schedules whatever the size, divide the words by what they all share:
 #
-# **Predict.** Four million tokens, $N = 2^{22}$, with $d = 64$ and $M = 64d^2 = 262\,144$. What are the four constants $WM/(N^2d^2)$: F1 and F2, each with a quarter of $M$ for what stays, and each with its best tile?
+# $$ c = \frac{W M}{N^2 d^2} . \tag{4.5} $$
+#
+# **Predict** (compute). Four million tokens, $N = 2^{22}$, with $d = 64$ and $M = 64d^2 = 262\,144$. What are the four constants $c$: F1 and F2, each with a quarter of $M$ for what stays, and each with its best tile?
 
 # %% tags=["predict"]
 predict("4.5", f1_quarter=12, f1_best=6, f2_quarter=8, f2_best=4)  #> predict("4.5", f1_quarter=..., f1_best=..., f2_quarter=..., f2_best=...)
@@ -394,6 +440,8 @@ for N in (2**16, 2**19, 2**22):
 measured("4.5", f1_quarter=f1_quarter, f1_best=f1_best, f2_quarter=f2_quarter, f2_best=f2_best)
 
 # %% [markdown]
+# <details><summary>The four, as order times tile</summary>
+#
 # The last line as a table:
 #
 # | | a quarter of $M$ stays | best tile |
@@ -401,42 +449,22 @@ measured("4.5", f1_quarter=f1_quarter, f1_best=f1_best, f2_quarter=f2_quarter, f
 # | F1, keys outside | 12.25 | 6.18 |
 # | F2, queries outside | 8.00 | 4.10 |
 #
-# Across, the tile is worth a factor of 2. Down, the order is worth $3/2$. F3 with its best tile has 4.10 as well. Formulas say where the four come from; of each count they keep the term that grows with $N^2$:
+# Across, the tile is worth a factor of 2. Down, the order is worth $3/2$. F3 with its best tile has 4.10 as well.
 #
-# $$ \frac{W_1 M}{N^2d^2} \to 12\left(1 + \frac{4}{3d}\right) \text{ or } 6\left(1 + \frac{11}{6d}\right), \qquad \frac{W_2 M}{N^2d^2} \to 8 \text{ or } 4\left(1 + \frac{3}{2d}\right) . \tag{4.5} $$
+# </details>
 #
-# The 12 is $4Nd/M$ blocks of keys times $3Nd$ words, and $4N$ words of statistics beside $3Nd$ make the correction. With its best tile F1 keeps $M/(2d + 1)$ keys instead of $M/4d$: half as many rounds, but for the score that a key takes beside its $2d$ words. The 8 is $4Nd/M$ blocks of queries times $2Nd$; with its best tile F2 keeps $M/(2d + 3)$ queries. For $d = 64$ these are 12.25, 6.17, 8 and 4.09. The last hundredths are whole rows: 2,000 queries where (4.5) has 2001.10.
+# ## 4.6 Where the four come from
+#
+# The closed forms say it, if of each count one keeps the term that grows with $N^2$:
+#
+# $$ \frac{W_1 M}{N^2d^2} \to 12\left(1 + \frac{4}{3d}\right) \text{ or } 6\left(1 + \frac{11}{6d}\right), \qquad \frac{W_2 M}{N^2d^2} \to 8 \text{ or } 4\left(1 + \frac{3}{2d}\right) . \tag{4.6} $$
+#
+# The 12 is $4Nd/M$ blocks of keys times $3Nd$ words, and $4N$ words of statistics beside $3Nd$ make the correction. With its best tile F1 keeps $M/(2d + 1)$ keys instead of $M/4d$: half as many rounds, but for the score that a key takes beside its $2d$ words. The 8 is $4Nd/M$ blocks of queries times $2Nd$; with its best tile F2 keeps $M/(2d + 3)$ queries. For $d = 64$ these are 12.25, 6.17, 8 and 4.09. The last hundredths are whole rows: 2,000 queries where (4.6) has 2001.10.
 # <!-- 6.17, 4.09 = 6 * (1 + 11 / (6 * 64)), 4 * (1 + 3 / (2 * 64)) -->
 # <!-- 2,000, 2001.10 = schedules.flash2.tiles(2**22, 64, 64 * 64**2)["Br"], 64 * 64**2 / (2 * 64 + 3) -->
-
-# %% [markdown]
-# ## 4.6 Block sizes that do not fit
 #
-# Four quarters fill fast memory, and then the scores and the statistics need room as well. The paper argues up to constant factors, and there it is right. To the word, its sizes fit exactly when
+# Four quarters fill $M$, and the scores need room as well: in a small fast memory the published sizes do not fit. The second evening counts when.
 #
-# $$ 2B_c d + B_r(2d + 2 + B_c) \le M . \tag{4.6} $$
-#
-# **Predict.** $d = 8$, $M = 512$: the published sizes are $B_r = 8$ and $B_c = 16$. How many words does the schedule need?
-
-# %% tags=["predict"]
-predict("4.6", footprint=512)  #> predict("4.6", footprint=...)
-
-# %%
-try:
-    schedules.flash1.tiles(64, 8, 512, published=True)
-except ValueError as refused:
-    print(refused)
-try:
-    run(schedules.flash1, M=512, Q=Q, K=K, V=V, Br=8, Bc=16)
-except FastMemoryFull as full:
-    print(full)
-measured("4.6", footprint=costs.flash1(64, 8, Br=8, Bc=16).peak)
-
-# %% [markdown]
-# 528 words: 16 more than there are. Up to the scores everything fits, $Q_i$ and $O_i$ with room to spare; the tile of scores does not. With $B_r = d$ and $B_c = M/4d$ the left side of (4.6) is $M/2 + 2d^2 + 2d + M/4$, so the sizes fit from $M = 8d^2 + 8d$ on: 576 words for $d = 8$, and 33,280 for $d = 64$. (Where $4d$ does not divide $M$, rounding up makes one more key, and (4.6) itself decides.)
-# <!-- 576, 33,280 = 8 * 8**2 + 8 * 8, 8 * 64**2 + 8 * 64 -->
-
-# %% [markdown]
 # ## 4.7 How little is possible
 #
 # We went from 12 to 4. Could another idea bring 2? A lower bound answers for all ideas at once. One is short: every input word is read and every output word is written, so $W \ge 4Nd$, the *compulsory* traffic. The other one counts how many products $p_{ij}v_{jc}$ can be formed with the words that are in fast memory during a stretch of the run. We call it Theorem A:
@@ -445,7 +473,7 @@ measured("4.6", footprint=costs.flash1(64, 8, Br=8, Bc=16).peak)
 #
 # It holds for every $M$ and for every schedule that computes attention exactly from three distinct arrays, with scores from $d$ products $q_{ic}k_{jc}$ and outputs from products $p_{ij}v_{jc}$; in any order, with any tiles, also if scores are computed twice. It is a derivation of this course, with segments and the Loomis-Whitney inequality as in the papers below; lesson 05 proves it. `bounds.BOUNDS` lists source and class of each; these two are the bounds `compulsory` and `A_large`. `bounds.lower_bound` takes the largest of what is proved, at $M + 4$ words, since four registers are free.
 #
-# **Predict.** $N = 8192$, $d = 64$, $M = 58\,368$ (228 KiB of float32, the size of a fast memory on a large GPU). How many times the lower bound does F3 move?
+# **Predict** (guess). $N = 8192$, $d = 64$, $M = 58\,368$ (228 KiB of float32, the size of a fast memory on a large GPU). How many times the lower bound does F3 move?
 # <!-- 228 = 58368 * 4 / 1024 -->
 
 # %% tags=["predict"]
@@ -461,7 +489,11 @@ print(f"F3 with {tiles}: {f3.total:,} words")
 measured("4.7", f3_over_bound=f3.total / least)
 
 # %% [markdown]
-# 1.195 times the bound. No schedule of that kind, whatever its order, saves more than a sixth of F3's words here. The 20 percent have names: $M + d^2$ in (4.7) where F3 has $M$ (a factor 1.07), $3/(2d)$ (1.02), rounding up to 19 blocks (1.03), and $2Nd$ for $Q$ and $O$ (1.05). The first goes away as $M/d^2$ grows, the second as $d$ grows, the others as $N$ grows: 4 is the best constant there is.
+# <details><summary>How far F3 is from the least</summary>
+#
+# 1.195 times the bound. No schedule of that kind, whatever its order, saves more than a sixth of F3's words here. What is above 1 has names: $M + d^2$ in (4.7) where F3 has $M$ (a factor 1.07), $3/(2d)$ (1.02), rounding up to 19 blocks (1.03), and $2Nd$ for $Q$ and $O$ (1.05). The first goes away as $M/d^2$ grows, the second as $d$ grows, the others as $N$ grows: 4 is the best constant there is.
+#
+# </details>
 #
 # The picture shows all schedules for fast memories of many sizes.
 # <!-- N, d, M = 8192, 64, 58368 -->
@@ -474,13 +506,12 @@ explore.words_against_memory(8192, 64)
 
 # %% [markdown]
 # Read it from left to right. At the left end even naive attention moves less than the three, for only a few rows of queries fit; what to do with so little memory is a question for lesson 07. Then naive attention is nearly flat, for more memory does not help an algorithm that writes its scores out, while the others fall in proportion to $1/M$. F2 and F3 are one line, closest to the bound, but for the left end, where $d$ words can be a row; F1 runs above them by the factor $3/2$ of its order. At the right end all of $Q$ fits, and F2 and F3 meet the compulsory $4Nd = 2{,}097{,}152$ words.
-
-# %% [markdown]
+#
 # ## 4.8 The quiz of lesson 00
 #
 # In lesson 00 you judged three sentences that are often said of FlashAttention: its traffic is $O(1)$, it is $O(N)$, and smaller tiles move fewer words. Now each can be measured. The first two need $N$ and $2N$ at the same $M$: constant traffic would stay the same, linear traffic would double.
 #
-# **Predict.** By what factor do F3's words grow when $N$ goes from 4096 to 8192, with $d = 64$ and $M = 16\,384$ fixed?
+# **Predict** (guess). By what factor do F3's words grow when $N$ goes from 4096 to 8192, with $d = 64$ and $M = 16\,384$ fixed?
 
 # %% tags=["predict"]
 predict("4.8", growth=4)  #> predict("4.8", growth=...)
@@ -501,52 +532,19 @@ measured("0.2", constant_traffic=long == short, linear_traffic=long <= 2 * short
          smaller_tiles_move_less=small < large)
 
 # %% [markdown]
-# All three are false. The words grow by 3.886, nearly the factor 4 of $N^2$; what is missing is the part $2Nd$, which only doubles. And the smaller tile moves 3.82 times *more*. (If you answered the quiz in lesson 00, your answers stand beside the results.) There is a grain of truth in "$O(N)$": the *room* FlashAttention needs in slow memory is $4Nd$ words, for it stores no scores. Room and traffic are two numbers.
-
-# %% [markdown]
-# ## 4.9 A real head
+# <details><summary>What became of the three sentences</summary>
 #
-# So far the inputs were random. Now two heads of all-MiniLM-L6-v2, a small sentence encoder, on one text of 471 tokens, with $d = 32$: head 2 of layer 0 looks sharply at the token before, head 11 looks everywhere. Their logits, the scores before the softmax:
-
-# %%
-sharp, flat = real_head(0, 2), real_head(0, 11)
-for name, head in (("sharp", sharp), ("flat", flat)):
-    low, high, spread = (head.stats[f"logit_{key}"] for key in ("min", "max", "std"))
-    weight = head.stats["largest_weight_mean"]
-    print(f"{name:6} logits from {low:.1f} to {high:.1f}, deviation {spread:.1f}; "
-          f"largest weight of a row {weight:.2f}")
-
-# %% [markdown]
-# The logits of the sharp head run from −63.8 to 83.1. $e^{83.1}$ is about $10^{36}$, within a factor of a few hundred of the largest float32; the running maximum of lesson 03 is what keeps such a head safe. The logits of the flat head stay between −3.9 and 4.6.
+# All three are false. The words grow by 3.886, nearly the factor 4 of $N^2$; what is missing is the part $2Nd$, which only doubles. And the smaller tile moves 3.82 times *more*.
 #
-# **Predict.** Both heads go through F3 with $M = 4096$. How many words more does the sharp head move than the flat one?
-
-# %% tags=["predict"]
-predict("4.9", words_more=0)  #> predict("4.9", words_more=...)
-
-# %%
-M, tiles = 4096, schedules.flash_optimal.tiles(471, 32, 4096)
-on_sharp = attempt(run, my_flash_optimal, M=M, Q=sharp.Q, K=sharp.K, V=sharp.V, **tiles)
-on_flat = attempt(run, my_flash_optimal, M=M, Q=flat.Q, K=flat.K, V=flat.V, **tiles)
-error = abs(on_sharp.O - exact.attention(sharp.Q, sharp.K, sharp.V)).max()
-print(f"{tiles}, largest error below 1e-12: {error < 1e-12}")
-print(on_sharp.ledger)
-measured("4.9", words_more=on_sharp.ledger.total - on_flat.ledger.total)
-least, which = bounds.lower_bound("forward", 471, 32, M)
-naive = schedules.naive.count(471, 32, M).total
-print(f"naive {naive:,} words; bound {which} {least:,} words")
-
-# %% [markdown]
-# The values agree with exact attention, and both heads move 271,296 words: to the word the same, for the loops never look at a value. Naive attention on this head and this memory moves 1,038,084 words, nearly four times as many. The bound is 1.56 times less: with $N = 471$ and $M = 4d^2$, the rounding, the $2Nd$ and the $d^2$ of section 4.7 weigh more than at $N = 8192$.
-# <!-- 1.56 = schedules.flash_optimal.count(471, 32, 4096).total / bounds.lower_bound("forward", 471, 32, 4096)[0] -->
-
-# %% [markdown]
+# </details>
+#
+# If you answered the quiz in lesson 00, your answers stand beside the results. There is a grain of truth in "$O(N)$": the *room* FlashAttention needs in slow memory is $4Nd$ words, for it stores no scores. Room and traffic are two numbers.
+#
 # ## Misconceptions
 #
 # - **"FlashAttention's traffic is linear in $N$."** At fixed $M$, doubling $N$ multiplied the words by 3.886 (4.8). Linear is the room in slow memory.
 # - **"FlashAttention-2 moves fewer words because of its block sizes."** With the same tiles it moves about two thirds as many, and with best tiles too: that is its order. The tile is another factor of 2, for either order (4.5).
 # - **"Smaller tiles fit better, so they move less."** They fit better and move more: tile 64 moved 3.82 times the words of tile 256 (4.8). Small pays for what passes, because it leaves room for what stays (4.4).
-# - **"A quarter of $M$ for each of four tiles, and it fits."** The scores are a tile too: 528 words where there were 512 (4.6).
 # - **"Freeing K before V comes saves traffic."** By itself it saved 0 words and 128 words of room (4.3). Room becomes traffic saved when $B_r$ grows into it, and with one key at a time it is $d$ words (4.4).
 #
 # ## Take-away
@@ -557,9 +555,9 @@ print(f"naive {naive:,} words; bound {which} {least:,} words")
 #
 # ## References
 #
-# - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré: *FlashAttention*, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135). Algorithm 1 is F1, with the block sizes of section 4.6.
+# - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré: *FlashAttention*, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135). Algorithm 1 is F1, with the block sizes of section 4.5.
 # - T. Dao: *FlashAttention-2*, 2023, [arXiv 2307.08691](https://arxiv.org/abs/2307.08691). Algorithm 1 is F2.
 # - B. Saha, C. Ye: *The I/O complexity of attention, or how optimal is FlashAttention?*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). $N^2d^2/M$ is optimal up to a constant for $M \ge d^2$.
 # - T. Smith, B. Lowery, J. Langou, R. van de Geijn, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). Tight constants for the matrix product; Theorem A borrows from its technique.
 #
-# **What comes next.** Lesson 05 proves Theorem A, and asks what happens when $M$ is smaller than $d^2$.
+# **What comes next.** Lesson 05 proves Theorem A, and asks what happens when $M$ is smaller than $d^2$. Before it, or never: [04b](04b_a_schedule_to_repair.ipynb), the second evening.

@@ -31,7 +31,7 @@ def klass(tmp_path):
     folder = tmp_path / "class"
     export(folder / "ada.json", q4_5={"f1_best": 6.18, "f2_best": 8}, q0_2={"constant_traffic": False})
     export(folder / "bo.json", q4_5={"f1_best": 12}, q0_2={"constant_traffic": True})
-    export(folder / "cy" / "progress.json", q4_5={"f1_best": 6.182}, q4_6={"footprint": 528})
+    export(folder / "cy" / "progress.json", q4_5={"f1_best": 6.182}, q4_10={"footprint": 528})
     return folder
 
 
@@ -64,18 +64,18 @@ def test_questions_come_in_the_order_of_the_lessons_and_no_name_is_said(klass, c
         "0.2 constant_traffic",
         "4.5 f1_best",
         "4.5 f2_best",
-        "4.6 footprint",
+        "4.10 footprint",
     ]
     assert not re.search("ada|bo|cy", said)
 
 
 def test_a_lesson_may_be_asked_for(klass):
-    assert {one.question for one in cohort.class_histograms(klass, ["04"])} == {"4.5", "4.6"}
+    assert {one.question for one in cohort.class_histograms(klass, ["04"])} == {"4.5", "4.10"}
 
 
 def test_what_a_lesson_recorded_is_counted(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("IOCOURSE_HOME", str(tmp_path / "home"))
-    predictions.predict("4.6", footprint=512)
+    predictions.predict("4.10", footprint=512)
     (tmp_path / "class").mkdir()
     progress.export_to(tmp_path / "class" / "ada.json")
     capsys.readouterr()
@@ -85,8 +85,8 @@ def test_what_a_lesson_recorded_is_counted(tmp_path, monkeypatch, capsys):
 
 def test_rare_answers_share_a_row_and_the_right_one_keeps_its_own(klass):
     for n in range(20):
-        export(klass / f"s{n}.json", q4_6={"footprint": 1000 + n // 2})
-    (found,) = cohort.class_histograms(klass, ["4.6"])
+        export(klass / f"s{n}.json", q4_10={"footprint": 1000 + n // 2})
+    (found,) = cohort.class_histograms(klass, ["4.10"])
     assert len(found.rows) == counts.MOST and found.rows["528"] == 1
     assert sum(found.rows.values()) == 21 and list(found.rows)[-1] == "4 others"
 
@@ -128,7 +128,7 @@ def test_the_picture_has_the_numbers_in_words(klass, tmp_path, capsys):
     told = ET.fromstring(file.read_text(encoding="utf-8")).find("{http://www.w3.org/2000/svg}desc").text
     assert "4.5 f1_best: 6.182 2 times, 12 1 time; right is 6.182." in told
     png = tmp_path / "answers.png"
-    assert main(["progress", "--cohort", str(klass), "--only", "4.6", "--figure", str(png)]) == 0
+    assert main(["progress", "--cohort", str(klass), "--only", "4.10", "--figure", str(png)]) == 0
     assert png.read_bytes().startswith(b"\x89PNG")
 
 
@@ -184,8 +184,8 @@ def test_a_prediction_of_another_form_is_passed_over(tmp_path):
     entry = {"status": "seen", "attempts": 0, "hints": 0}
     entries = {
         "p4.5": entry | {"prediction": 3},
-        "p4.6": entry | {"prediction": {"footprint": 3}},
+        "p4.10": entry | {"prediction": {"footprint": 3}},
         "px": entry,
     }
     (tmp_path / "ada.json").write_text(json.dumps({"format": 1, "exercises": entries}))
-    assert [one.label for one in cohort.class_histograms(tmp_path)] == ["4.6 footprint"]
+    assert [one.label for one in cohort.class_histograms(tmp_path)] == ["4.10 footprint"]

@@ -7,13 +7,15 @@ import pytest
 from lesson_source import Lesson
 
 from iocourse import RowStats, bounds, costs, schedules
+from iocourse.course import credit
+from iocourse.course.authoring.mutation.references import build, exercise_source
 from iocourse.course.checking import judge
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson04 import forward_cases
 from iocourse.data import real_head
 from iocourse.explore.widgets.controls import slider_values
 
-LESSON = Lesson("04_flash_forward")
+LESSON, SECOND = Lesson("04_flash_forward"), Lesson("04b_a_schedule_to_repair")
 says = LESSON.says
 SIZES = [(64, 8, 16, 16), (7, 3, 2, 5), (1, 1, 1, 1), (9, 4, 20, 30), (10, 2, 3, 4)]
 
@@ -34,13 +36,14 @@ def test_formulas_4_1_to_4_3(N, d, Br, Bc):
 
 
 def test_the_formulas_are_the_ones_shown():
-    """(4.5) and (4.7) are evaluated in tests/test_costs.py and tests/bounds."""
+    """(4.6) and (4.7) are evaluated in tests/test_costs.py and tests/bounds."""
     says("4.1", r"2Nd + 2Nd\left\lceil \frac{N}{B_r} \right\rceil", "B_r(2d + 2 + B_c) + 2B_c d .")
     says("4.2", r"3Nd + 2N + \left\lceil \frac{N}{B_c} \right\rceil (3Nd + 4N)", "2B_c d + B_r(2d + 2 + B_c)")
     says("4.3", r"2Nd + 2Nd\left\lceil \frac{N}{B_r} \right\rceil", "B_r(2d + 2 + B_c) + B_c d .")
-    says("4.5", r"\to 12\left(1 + \frac{4}{3d}\right)", r"6\left(1 + \frac{11}{6d}\right)", r"\to 8 ")
-    says("4.5", r"4\left(1 + \frac{3}{2d}\right)")
-    says("4.6", "2B_c d + B_r(2d + 2 + B_c) \\le M")
+    says("4.5", r"c = \frac{W M}{N^2 d^2}")
+    says("4.6", r"\to 12\left(1 + \frac{4}{3d}\right)", r"6\left(1 + \frac{11}{6d}\right)", r"\to 8 ")
+    says("4.6", r"4\left(1 + \frac{3}{2d}\right)")
+    SECOND.says("4.10", "2B_c d + B_r(2d + 2 + B_c) \\le M")
     says("4.7", r"\frac{4N^2d^2}{M + d^2} - (M + d^2)")
 
 
@@ -217,6 +220,41 @@ def test_the_best_tile_of_4_4_is_the_best_of_all_tiles():
 
 def test_the_widget_has_a_cell_of_its_own_in_the_students_notebook():
     assert "explore.tile_tuner(N=1024, d=64, M=16896)" in LESSON.student_sources()
+
+
+# ---------------------------------------------------------------------- 4E: a schedule to repair
+def repaired(*edits):
+    """The schedule of 4E as it is handed out, with some of its lines changed."""
+    text = exercise_source("4E", solved=False)
+    for old, new in (("    raise NotImplementedError\n", ""), *edits):
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    return build("4E", text)
+
+
+FREED = ("                o.add_product(s, v)\n", "                o.add_product(s, v); s.free(); v.free()\n")
+LOADED_ONCE = (
+    ("as stats:", "as stats, m.load(Q, i) as q:"),
+    ("with m.load(Q, i) as q, m.load(K", "with m.load(K"),
+)
+
+
+@pytest.mark.parametrize(
+    ("edits", "share"), [((), 0), ((FREED,), 1), (LOADED_ONCE, 1), ((*LOADED_ONCE, FREED), 2)]
+)
+def test_what_is_handed_out_is_worth_nothing_and_each_repair_something(edits, share):
+    exercise = find("4E")
+    verdicts = judge(exercise, repaired(*edits), 2)
+    assert (credit.points(exercise, verdicts) > 0) == (share > 0)
+    assert (credit.points(exercise, verdicts) == credit.most(exercise)) == (share == 2)
+    failed = {name for name, complaint in verdicts if complaint}
+    assert sum(name.startswith("right values") for name in failed) == 2 - share
+
+
+def test_both_copies_of_the_leaking_schedule_are_one():
+    shown = SECOND.code("def leaking(").split("def leaking")[1].split("return O")[0]
+    to_repair = exercise_source("4E", solved=False).split("def my_repaired")[1].split("return O")[0]
+    assert shown.split("O = m.new")[1] == to_repair.split("O = m.new")[1]
 
 
 # ---------------------------------------------------------------------- what a check says about the scale

@@ -120,6 +120,10 @@ EXAMPLES = {
             {"flat": [(-1, 0.5), (0, 0.5), (2, 0.5)]},
             title="Flat", xlabel="x", ylabel="y", log=(False, False),
         ),
+        lambda: explore.curve(
+            {}, {"falls": [(n, 1e6 / n) for n in SIZES]},
+            title="With a note", xlabel="n", ylabel="y", notes={"falls": "slope −1"},
+        ),
     ],
     "bars": [
         lambda: explore.bars({"Q": 65_536, "K": 1_048_576, "a long name": 0}, {"K": 524_288}, title="Words"),

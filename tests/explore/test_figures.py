@@ -10,7 +10,7 @@ from figure_layout import texts
 
 from iocourse import bounds, costs, explore, schedules
 from iocourse.explore.draw.frame import Scale, spread
-from iocourse.explore.draw.picture import Poly, Rect
+from iocourse.explore.draw.picture import Poly, Rect, Text
 from iocourse.explore.draw.shapes import read_and_written
 from iocourse.explore.draw.wording import big, counted, figures, words
 from iocourse.explore.facts.chosen import ROW_TILED
@@ -174,6 +174,36 @@ def test_the_numbers_under_a_curve_are_few_and_say_what_is_left_out():
     assert many[-1] == f"{len(many) - 3} of 40 values of N"
 
 
+def test_a_note_stands_below_its_line_and_in_the_words():
+    points = [(2**k, 2.0 ** (20 - k)) for k in range(9)]
+    picture = explore.curve({}, {"falls": points}, title="T", xlabel="x", ylabel="y", notes={"falls": "−1"})
+    line = next(e for e in picture.elements if isinstance(e, Poly) and e.line == 2.2)
+    note = next(e for e in picture.elements if isinstance(e, Text) and e.text == "−1")
+    x, y = line.points[4]
+    assert note.anchor == "end" and x - 30 < note.x < x and y < note.y < y + 40
+    assert picture.alt.endswith(" Along falls is written: −1.")
+
+
+def test_a_bar_keeps_its_length_when_its_unit_changes():
+    picture = explore.change_of_unit([[1, 1], [4, 2], [1]])
+    bars = [e for e in picture.elements if isinstance(e, Rect)][2:]  # after the two of the key
+    one = bars[0].width / 2
+    assert [round(e.width / one, 9) for e in bars] == [2, 2, 6, 8, 1]
+    assert [line.split()[-3:] for line in picture.numbers.splitlines()[2:]] == [
+        ["0.25", "4", "2"],
+        ["1", "4", "2.25"],
+    ]
+
+
+def test_a_tree_of_merges_ends_in_the_sum_and_changes_the_smaller_unit_alone():
+    parts = [(2, 1.5), (8, 2), (1, 2), (4, 1.5), (0.5, 4)]
+    picture = explore.merge_tree(parts)
+    *_, unit, count = picture.numbers.splitlines()[-1].split()
+    assert float(unit) * float(count) == sum(u * c for u, c in parts)
+    changed = [e for e in picture.elements if isinstance(e, Poly) and e.line == 3]
+    assert len(changed) == 4 == len(picture.numbers.splitlines()) - 1  # of each of four merges, one side
+
+
 def test_bars_are_as_long_as_their_numbers():
     picture = explore.bars({"one": 100, "two": 50, "none": 0}, title="T")
     lengths = [e.width for e in picture.elements if isinstance(e, Rect)]
@@ -232,6 +262,12 @@ REFUSED = [
     (lambda: explore.attention_map(np.eye(3), ["a"]), "1 tokens for N = 3"),
     (lambda: explore.curve({}, **AXES), "at least one point"),
     (lambda: explore.curve({"a": [(0, 1)]}, **AXES), "x = 0"),
+    (lambda: explore.curve({"a": [(1, 1)]}, notes={"b": "steep"}, **AXES), "notes has 'b'; the lines are a"),
+    (lambda: explore.change_of_unit([]), "at least one piece"),
+    (lambda: explore.change_of_unit([[1], []]), "none of them empty"),
+    (lambda: explore.change_of_unit([[1, 0]]), "pieces has 0; a number must be positive"),
+    (lambda: explore.merge_tree([]), "parts has 0 entries; allowed are 1 to 8"),
+    (lambda: explore.merge_tree([(1, float("inf"))]), "parts has inf"),
     (lambda: explore.bars({}, title="T"), "at least one value"),
     (lambda: explore.bars({"a": float("inf")}, title="T"), "a = inf"),
 ]

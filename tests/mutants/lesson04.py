@@ -510,4 +510,50 @@ TILES = Suite(
     ),
 )
 
-SUITES = (FLASH1, FLASH2, FLASH_OPTIMAL, TILES)
+
+# ---------------------------------------------------------------------- 4E
+def as_it_was_handed_out(m, Q, K, V, *, Br, Bc):
+    """Q in the inner loop, scores and values kept into the next round."""
+    N, d = Q.shape
+    O = m.new("O", (N, d))
+    for i in m.blocks(N, Br):
+        with m.zeros(i, d) as o, m.row_stats(i) as stats:
+            for j in m.blocks(N, Bc):
+                with m.load(Q, i) as q, m.load(K, j) as k:
+                    s = q @ k.T
+                s *= d**-0.5
+                v = m.load(V, j)
+                stats.update(s, o)
+                o.add_product(s, v)
+            stats.normalise(o)
+            m.store(o, O, i)
+    return O
+
+
+RIGHT_ROOM, RIGHT_WORDS = "right values, in the footprint of (4.3)", "right values, with the words of (4.3)"
+QUERIES_AGAIN = (", m.load(Q, i) as q:", ":"), ("with m.load(K", "with m.load(Q, i) as q, m.load(K")
+
+REPAIRED = Suite(
+    id="4E",
+    mutants=(
+        Mutant("Q-still-in-the-inner-loop", Q_ONCE, *QUERIES_AGAIN),
+        Mutant("Q-still-in-the-inner-loop-moves-too-much", RIGHT_WORDS, *QUERIES_AGAIN),
+        Mutant("scores-still-kept", TIGHT, ("s.free()", "pass")),
+        Mutant("values-still-kept", RIGHT_ROOM, ("v.free()", "pass")),
+        Mutant("values-freed-too-early", RUNS, ("o.add_product(s, v)", "v.free(); o.add_product(s, v)")),
+        Mutant("V-beside-K", TIGHT, ("with m.load(K", "with m.load(V, j) as early, m.load(K")),
+        Mutant("rescaling-lost", VALUES, *NO_RESCALE),
+        Mutant("last-keys-skipped", VALUES, *SKIPS_LAST_KEYS),
+    ),
+    right=(value_into_the_keys_place, keys_freed_by_hand),
+    cheats=(
+        *named(cheats(K_PASSES, value_into_the_keys_place), TIGHT),
+        (as_it_was_handed_out, TIGHT),
+        (as_it_was_handed_out, Q_ONCE),
+        (as_it_was_handed_out, RIGHT_ROOM),
+        (as_it_was_handed_out, RIGHT_WORDS),
+        (schedules.flash_optimal, OWN),
+    ),
+)
+
+SUITES = (FLASH1, FLASH2, FLASH_OPTIMAL, TILES, REPAIRED)

@@ -1,4 +1,4 @@
-"""Exercises of lesson 04: FlashAttention's forward pass in two loop orders, and the choice of a tile."""
+"""Exercises of lesson 04: the forward pass in two loop orders, the choice of a tile, a schedule to repair."""
 
 from __future__ import annotations
 
@@ -145,6 +145,27 @@ def row_block_properties(room: Property) -> Sequence[Property]:
     )
 
 
+TIGHT = replace(fits(), name="fits in Br(2d + 2 + Bc) + Bc·d words, to the word")
+
+
+# ------------------------------------------------------------------ 4E: right values, too many words
+def with_right_values(name: str, *asked: Property) -> Property:
+    """One property out of several, for an answer that must stay right while it is repaired."""
+
+    def judge(trials: Sequence[Trial]) -> str | None:
+        complaints = (one.judge(trials) for one in (values(), *asked))
+        return next((complaint for complaint in complaints if complaint), None)
+
+    return Property(name, judge, general=True)
+
+
+REPAIRED = (
+    with_right_values("right values, in the footprint of (4.3)", TIGHT),
+    with_right_values("right values, with the words of (4.3)", reads(Q="once")[0], total_within()),
+    *map(idle, row_block_properties(TIGHT)),  # what is handed out has the values, and is worth nothing
+)
+
+
 EXERCISES = (
     Exercise(
         id="4A",
@@ -201,16 +222,14 @@ EXERCISES = (
         importance=4,
         minutes=5,
         hints=(
-            "Start from your answer to 4.1. What is the last line that needs k, and the first that needs v?",
+            "Start from your answer to 4A. What is the last line that needs k, and the first that needs v?",
             "Make the scores, then give k's room back, and only then bring v in. The scores outlive k, so "
             "they cannot be made in the same with line as k and v.",
             "The option into= of load does it: v arrives in the room of the tile it names. Mind the scores: "
             "if they are still there when the next ones are made, both count.",
         ),
         cases=forward_cases(costs.flash_optimal, none_at_all),
-        properties=tuple(
-            row_block_properties(replace(fits(), name="fits in Br(2d + 2 + Bc) + Bc·d words, to the word"))
-        ),
+        properties=tuple(row_block_properties(TIGHT)),
         play=run_schedule,
         anybody=attention("forward", N=2**20, d=64, Br=2016, Bc=1),
     ),
@@ -229,5 +248,24 @@ EXERCISES = (
         ),
         cases=tile_cases,
         properties=TILE_PROPERTIES,
+    ),
+    Exercise(
+        id="4E",
+        title="A schedule to repair",
+        function="my_repaired",
+        difficulty=2,
+        importance=2,
+        minutes=10,
+        hints=(
+            "Two things are wrong, and neither hides the other. For the words: which tile is loaded in a "
+            "loop whose block it does not depend on?",
+            "For the room: go through the inner loop a second time with a finger. Which names still hold a "
+            "tile of the round before when k arrives?",
+            "What belongs to a block of queries arrives where o and the statistics are made. And what a "
+            "round has made or loaded gives its room back before the round is over.",
+        ),
+        cases=forward_cases(costs.flash_optimal, none_at_all),
+        properties=REPAIRED,
+        play=run_schedule,
     ),
 )

@@ -12,9 +12,21 @@ from ...machine import positive_int
 from ...schedules import Schedule
 from ..draw.chart import Axis, Line, chart, frame_around, label_room
 from ..draw.figure import figure
-from ..draw.frame import Scale
+from ..draw.frame import Frame, Scale
 from ..draw.palette import BLUE, BOUND, FLOOR, INK, PAPER, QUIET, SKY, stroke_of
-from ..draw.picture import NORMAL, SMALL, Element, Picture, Point, Rect, Text, centred, text_width, titled
+from ..draw.picture import (
+    NORMAL,
+    SMALL,
+    Element,
+    Picture,
+    Point,
+    Poly,
+    Rect,
+    Text,
+    centred,
+    text_width,
+    titled,
+)
 from ..draw.wording import words
 from ..facts.chosen import ROW_TILED, chosen, range_of
 from ..facts.memory_map import memories
@@ -102,19 +114,23 @@ def curve(
     xlabel: str,
     ylabel: str,
     log: tuple[bool, bool] = (True, True),
+    notes: Mapping[str, str] | None = None,
 ) -> Picture:
     """Points that were measured and lines that were predicted, each under its label: label -> [(x, y), ...].
 
-    `log` says which axes are logarithmic: (x, y). Raises ValueError where there is no point, where a value is
-    not finite, or where it is not positive on a logarithmic axis.
+    `log` says which axes are logarithmic: (x, y). `notes` are a few words to write below the lines of these
+    labels: label -> words. Raises ValueError where there is no point, where a value is not finite, where it
+    is not positive on a logarithmic axis, or where a note belongs to no line.
     """
     dots, lines = _points(measured, log), _points(predicted or {}, log)
     if not dots and not lines:
         raise ValueError("curve needs at least one point in measured or predicted")
     drawn = [Line(label, at, stroke_of(k), False, 1) for k, (label, at) in enumerate(dots)]
     drawn += [_predicted(label, at, list(measured), k) for k, (label, at) in enumerate(lines)]
-    shown = _chart(drawn, xlabel, ylabel, (2 if log[0] else None, 10 if log[1] else None))
+    noted = _noted(drawn, notes or {})
+    shown = _chart(drawn, xlabel, ylabel, (2 if log[0] else None, 10 if log[1] else None), noted)
     alt = f"{title}: {ylabel} against {xlabel}. " + " ".join(_way(line) for line in drawn)
+    alt += "".join(f" Along {line.label} is written: {said}." for line, said in noted)
     return titled(title, (WIDTH, HEIGHT), alt, _curve_table(drawn, xlabel, ylabel), shown)
 
 
@@ -157,12 +173,36 @@ def _points(
     return found
 
 
+def _noted(lines: Sequence[Line], notes: Mapping[str, str]) -> list[tuple[Line, str]]:
+    labelled = {line.label: line for line in lines}
+    for label in notes:
+        if label not in labelled:
+            raise ValueError(f"notes has {label!r}; the lines are {', '.join(labelled)}")
+    return [(labelled[label], said) for label, said in notes.items()]
+
+
 def _chart(
-    lines: Sequence[Line], xlabel: str, ylabel: str, bases: tuple[int | None, int | None]
+    lines: Sequence[Line],
+    xlabel: str,
+    ylabel: str,
+    bases: tuple[int | None, int | None],
+    noted: Sequence[tuple[Line, str]] = (),
 ) -> Iterator[Element]:
     dotted = any(not line.joined for line in lines)
     x = Axis(78.0, WIDTH - label_room(lines), bases[0], 1.08 if dotted else 1.0)
-    return chart(frame_around(lines, x, Axis(HEIGHT - 58.0, 74.0, bases[1], 1.25)), lines, xlabel, ylabel)
+    frame = frame_around(lines, x, Axis(HEIGHT - 58.0, 74.0, bases[1], 1.25))
+    yield from chart(frame, lines, xlabel, ylabel)
+    for line, said in noted:
+        yield from _note(frame, line, said)
+
+
+def _note(frame: Frame, line: Line, said: str) -> Iterator[Element]:
+    """Words to the lower left of the middle of a line, tied to it."""
+    x, y = frame.at(line.points[len(line.points) // 2])
+    width = text_width(said, NORMAL)
+    yield Poly(((x - 3, y + 3), (x - 17, y + 17)), line.stroke.colour, 1)
+    yield Rect(x - 20 - width, y + 18, width, 16, PAPER)  # no line of the grid runs through the words
+    yield Text(x - 20, y + 30, said, NORMAL, "end")
 
 
 # ---------------------------------------------------------------------- bars

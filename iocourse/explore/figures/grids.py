@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ... import costs, schedules
+from ... import costs
 from ...machine import positive_int
+from ...schedules import get
 from ..draw.figure import figure
 from ..draw.palette import GRID, INK, QUIET, VERMILION, ink_on, ramp
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Raster, Rect, Text, centred, text_width, titled
@@ -36,7 +37,7 @@ def tile_order(
         raise ValueError(f"step = {step}: {schedule_name} has the tiles 0 to {len(order) - 1} here")
     rows, columns = (costs.ceil_div(N, min(tiles.get(name, N), N)) for name in ("Br", "Bc"))
     sizes = ", ".join(f"{name} = {value:,}" for name, value in tiles.items())
-    title = f"{schedules.get(schedule_name).title}: the order of tiles, N = {N:,}, {sizes}"
+    title = f"{get(schedule_name).title}: the order of tiles, N = {N:,}, {sizes}"
     drawn = [
         *_grid(Square(70, 78, 400, N), order, None if step is None else order[step]),
         *_order_key(500, 96, order, step),
