@@ -159,6 +159,7 @@ def test_a_folded_reading_spoils_nothing_and_the_next_section_may_tell():
         ({"reading": READING + "\n\nSo 5,120."}, "prediction 4.1: 5,120 stands in open text below it"),
         ({"after": "It was 5,121."}, "prediction 4.1: 5,121 stands in open text below it"),
         ({"after": "So $5\\,120$."}, "prediction 4.1: 5\\,120 stands in open text below it"),
+        ({"reading": READING + "\n\nSo 5,120.\n\n## 4.2 Next"}, "prediction 4.1: 5,120 stands in open text"),
         ({"reading": READING.replace("</details>", "")}, "a <details> and its </details> stand in one cell"),
     ],
 )

@@ -11,8 +11,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from decimal import Decimal
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ def problems(cells: Sequence[Cell], solved: dict[str, Any], path: Path, labels: 
         labels: items, such as 4.1, that are no numbers.
     """
     found = [*_unbalanced(cells)]
+    cells = [part for cell in cells for part in _at_headings(cell)]
     for n, cell in enumerate(cells):
         if "predict" in cell.tags:
             found += _spoiled(cells, n, solved, labels)
@@ -83,8 +85,15 @@ def _open_numbers(cell: Cell, labels: Collection[str]) -> list[Numeral]:
     return list(numerals([open_text(cell)], labels)) if cell.kind == "markdown" else []
 
 
+def _at_headings(cell: Cell) -> Iterator[Cell]:
+    """A markdown cell cut before each heading of a section, so that a section ends where its text does."""
+    starts = [n for n, line in enumerate(cell.lines) if cell.kind == "markdown" and line.startswith("## ")]
+    for a, b in pairwise([0, *(n for n in starts if n), len(cell.lines)]):
+        yield replace(cell, lines=cell.lines[a:b], line=cell.line + a)
+
+
 def _opens_section(cell: Cell) -> bool:
-    return cell.kind == "markdown" and any(text.startswith("## ") for text in cell.lines)
+    return cell.kind == "markdown" and cell.lines[:1] != () and cell.lines[0].startswith("## ")
 
 
 def _first_text_after(call: str, cells: Sequence[Cell]) -> Cell | None:
