@@ -45,11 +45,15 @@ def show(which: str | int) -> None:
     print(said_of(which if isinstance(which, int) else culprit(which)))
 
 
-@cache
 def said_of(suspect: int) -> str:
     """The report on the kernel whose only fault is this suspect. Raises as `show` does."""
     if isinstance(suspect, bool) or not 1 <= suspect <= len(SUSPECTS):
         raise ValueError(f"suspect must be a number from 1 to {len(SUSPECTS)}, got {suspect!r}")
+    return _tried(suspect)
+
+
+@cache
+def _tried(suspect: int) -> str:
     from .wrong_kernels import launcher
 
     exercise = find(EXERCISE)
