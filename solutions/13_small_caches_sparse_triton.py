@@ -25,7 +25,7 @@ import numpy as np
 from iocourse import exact, explore, masks
 from iocourse.costs.kernels import Problem, attention_forward
 from iocourse.costs.pairs import Listed
-from iocourse.costs.sliced_kernels import scores_forward, sliced_forward
+from iocourse.costs.sliced_kernels import sliced_forward
 from iocourse.course import attempt, check, hint, measured, predict
 from iocourse.data.recorded import provenance, recorded
 from iocourse.gpu import CHIPS
@@ -86,6 +86,7 @@ for kernel in ("forward", "fused"):
 measured("13.1", h200_512=compiled("forward", 90, 512)["BM"],
          t4_256=compiled("forward", 75, 256)["BM"])
 
+
 # %% [markdown]
 # <details><summary>How many rows are left</summary>
 #
@@ -123,6 +124,7 @@ def sliced_program(number, Q, K, V, O, BM, BN, BD):
                 moved.update({"O_sum written": O_sum[:, c].size})
     O[i] = O_sum / l[:, None]
     return moved + Counter(O=O[i].size)
+
 
 # %% [markdown]
 # The last time the sum does not go back to `O_sum`: it is divided by $\ell$ and becomes $O$. The first time there is nothing to bring. So between $\lceil N/B_N \rceil$ tiles of keys the sums travel $\lceil N/B_N \rceil - 1$ times. The tile of queries, on the other hand, does not stay: its slices come once for each tile of keys. The width $B_D$ of a slice does not matter for any of this.
@@ -186,6 +188,7 @@ def my_choice(tiles, room, N, d, itemsize):
     best = min(good, key=bytes_moved)
     return best, bytes_moved(best)
     ### END SOLUTION
+
 
 # %% tags=["check"] name="check-13A"
 check("13A", my_choice)
@@ -313,6 +316,7 @@ def my_lists(pairs, BM, BN):
             np.array(patterns, dtype=np.uint8).reshape(-1, BM, BN), order.astype(np.int32))
     ### END SOLUTION
 
+
 # %% tags=["check"] name="check-13B"
 check("13B", my_lists)
 
@@ -374,6 +378,7 @@ def by_lists(make_lists, pairs, BM, BN):
 for name, pairs in given.items():
     done = attempt(by_lists, my_lists, pairs, 32, 64)
     print(f"{name:8} {done[0]:5,} rows of K, largest error below 1e-12: {done[1] < 1e-12}")
+
 
 # %% [markdown]
 # 1,280 rows of $K$ under the causal mask: 20 tiles of 64 keys, where a dense mask has 32 tiles and 2,048 rows. 1,664 under BigBird, 26 tiles. The values are exact attention under the mask.
@@ -464,6 +469,7 @@ try:
 except NeedsTriton as missing:
     kernels = torch = triton = tl = stand_in(missing)
 
+
 # %% [markdown]
 # We write `listed_program` as a kernel. The loop runs over steps of the list, from one loaded number to another, and the entry says which keys a step is about. In Triton a loop may have borders that are loaded; in the interpreter too. What a step does with its scores you have written in lesson 11, so it is given:
 
@@ -477,6 +483,7 @@ def take_in(acc, m, l, s, v):
     old = tl.exp2(m - shift)
     acc = tl.dot(p, v, acc * old[:, None], input_precision="ieee")
     return acc, m_new, l * old + tl.sum(p, 1)
+
 
 # %% [markdown]
 # What is not given is all that has to do with lists. What do they cost? Each program reads its place in the order and the three numbers of its span; each step reads an entry, and if its tile is cut, a slot and a pattern:
@@ -532,6 +539,7 @@ def my_listed_attention(Q, K, V, spans, entries, slots, patterns, order, BM, BN)
                                Nq, K.shape[0], 1.4426950408889634 * d**-0.5, d=d, BM=BM, BN=BN)
     return O, LSE
 
+
 # %% tags=["check"] name="check-13C"
 check("13C", my_listed_attention)
 
@@ -565,6 +573,7 @@ for mask in (masks.Causal(N), masks.bigbird(N, 16, 1, 1, 1), masks.Window(N, 20)
     form = attention_forward(Listed(N, N, d, pairs=pairs[None, None]), BM=BM, BN=BN)
     print(f"{type(mask).__name__:10} yours {mine[0].total:8,}, library {theirs[0].total:8,}, "
           f"closed form {form.total:8,} words; same values to 1e-6: {apart < 1e-6}")
+
 
 # %% [markdown]
 # 89,339, 137,488 and 85,758 words, list for list. A mask given as a rule, as blocks of 16, as a window of tokens: for the kernel they are the same thing. The library takes no tile larger than a block of the mask (down to 64), for a larger one would be cut by many blocks. It cuts a mask into tiles once and remembers it; a model with many layers makes it a `kernels.tiled_mask(mask, q, k)` and hands that to each of them. Masks may differ from head to head, and then there are lists for each head.
@@ -605,6 +614,7 @@ from iocourse.bench import small_cache, sparse
 for subject in (small_cache, sparse):
     timed = recorded(subject.NAME)
     print(subject.show(timed) if timed else f"bench {subject.NAME}: {provenance(timed)}")
+
 
 # %% [markdown]
 # ## Misconceptions

@@ -58,6 +58,7 @@ for order in (range(8), np.argsort(-work)):
     print("order", *order)
     print("\n".join(timelines(work, order, 3)))
 
+
 # %% [markdown]
 # Eight rows of a causal mask on three processors, 36 tiles. With the light ones first, the heaviest starts when nothing is left to put beside it: 15 steps. With the heavy ones first the light ones fill the gaps: 13 steps, where an even division would take 12.
 #
@@ -99,6 +100,7 @@ for heads in (1, 8):
     for name, order in orders.items():
         print(f"   {name:25} {steps(work, order):4} steps")
 
+
 # %% [markdown]
 # One head on 16 processors takes 82 steps as the rows come, and 64 with the heavy row first. 64 is the heavy row itself: no order can do better, only a row cut in two could (lesson 14 cuts rows in the decode step). With eight heads there is other work to put beside the heavy rows: 274 steps as they come, 250 if each head begins with its heavy row, 221 if all heavy rows come before all others, and an even division would take 220. The array `order` sorts the rows of one head. To sort all heads together would tear apart programs that read the same keys (section 11.7).
 #
@@ -124,6 +126,7 @@ try:
 except NeedsTriton as missing:
     kernels = torch = triton = tl = stand_in(missing)
 
+
 # %% [markdown]
 # Section 13.2 had `sliced_program` in NumPy. Here is its first half as a function for kernels. $d$ is an ordinary number, not a constant, so one compiled kernel serves every head size; the slice is the constant, and the last slice may be ragged. What stays is the tile of scores: $B_M B_N$ numbers in registers, whatever $d$ is.
 
@@ -140,6 +143,7 @@ def scores_in_slices(Q, K, i, j, N, d, BM: tl.constexpr, BN: tl.constexpr, BD: t
         k = tl.load(K + j[:, None] * d + c, mask=(j[:, None] < N) & there, other=0.0)
         s = tl.dot(q, tl.trans(k), s, input_precision="ieee")
     return s
+
 
 # %% [markdown]
 # The second half is yours. For each tile of keys the sums come and go, slice by slice. Two things are different from NumPy. In slow memory `O_sum` holds nothing that one may read before the first round has written it, and after the last round nobody reads it again: so in the first round nothing is loaded from it, and in the last nothing is stored to it. A mask that is off for all lanes does that: the numbers `come` and `go` are $N$ or 0, and stand where a mask has $N$ elsewhere. And one round stores what the next one loads, perhaps by another thread of the program: `tl.debug_barrier()` makes all threads wait for each other. (The interpreter has one thread and no need of it. On a GPU a sum could be read before it is there.)
@@ -193,6 +197,7 @@ def my_sliced_attention(Q, K, V, BM, BN, BD):
     sliced_kernel[(programs,)](Q, K, V, O_sum, O, LSE, N, d, 1.4426950408889634 * d**-0.5,
                                BM=BM, BN=BN, BD=BD)
     return O, LSE
+
 
 # %% tags=["check"] name="check-13D"
 check("13D", my_sliced_attention)
@@ -306,6 +311,7 @@ for which in ("forward", "fused", "split"):
         ways = [said[automatic(which, arch, d, 2)] for d in (64, 128, 256, 512, 1024)]
         print(f"{which:7} {chip.name:15}" + "".join(f"{way:10}" for way in ways))
 
+
 # %% [markdown]
 # The first five lines are those of exercise 13A. (At 1024 no tile of whole rows is in the table.) The fused backward pass keeps more arrays in a tile of whole rows, and on three chips turns to slices earlier: on a T4 at 128, on an H200 at 256, on a B200 at 512. The split pass of an A100 keeps whole rows even at 512, where its forward pass does not: it reads $K$, $V$ and $Q$, $dO$ once for each tile, and slices read some of them twice.
 #
@@ -318,6 +324,7 @@ mask = masks.bigbird(256, 32, 1, 1, 1)
 for name, tiles in (("rows of queries", mask.tiles), ("columns of keys", mask.tiles.T)):
     work = tiles.sum(axis=1)
     print(f"tiles in {name}: {work}, order {np.argsort(-work, kind='stable')}")
+
 
 # %% [markdown]
 # The rows have 41 tiles together, and so have the columns. For $dQ$ rows stay, and the first lists will do.

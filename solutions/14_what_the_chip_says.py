@@ -79,6 +79,7 @@ together = [(head, tile) for head in range(H) for tile in range(TILES)]
 explore.grid_of_programs(H, TILES, 1, 1, order=together,
                          title="64 programs: a head a row, a tile of queries a column")
 
+
 # %% [markdown]
 # In the picture the programs of a head come one after the other, as lesson 11 launches them. $n_p$ programs are at work, one for each multiprocessor, say; when they are done the next $n_p$ start. Is this what the ledger counts?
 
@@ -114,6 +115,7 @@ def readings(programs, at_once, room, late=0):
     """How many times DRAM is read for K and V; Q is read once whatever happens."""
     return (fetched(side_by_side(programs, at_once, late), room) / (H * N) - 1) / 2
 
+
 # %% [markdown]
 # The same 64 programs can be numbered in two ways. *Together*: all tiles of one head, then the next head; that is the order of section 11.7. *Scattered*: the first tile of every head, then the second of every head. Neither changes a load of any program, so both have the same ledger.
 #
@@ -143,6 +145,7 @@ explore.curve({name: [(room, readings(order, 4, room)) for room in rooms]
               title="How often DRAM delivers K and V: one ledger, two orders",
               xlabel="room of the cache (rows)", ylabel="readings of K and V")
 
+
 # %% [markdown]
 # (Where the two orders agree, the square hides the dot.) Together there are three steps. With room for 64 rows the cache is of no use: 8 readings. From 128 rows on, one tile of $K$ and one of $V$, it serves the programs that run at the same time: 2 readings. With room for $K$ and $V$ of one head (1,024 rows, and some for what passes by) it also serves the programs that come later: 1. The scattered order has no use for less than all heads, 8,192 rows and some more.
 #
@@ -155,6 +158,7 @@ for at_once in (1, 2, 4, 8):
     r = readings(together, at_once, room=256)
     print(f"{at_once} at once, room for 256 rows: K and V read {r:g} times")
 
+
 # %% [markdown]
 # 8, 4, 2 and 1: $\lceil 8/n_p \rceil$. But programs on a chip do not keep step. Let each begin one round after the one before it:
 
@@ -162,6 +166,7 @@ for at_once in (1, 2, 4, 8):
 for room in (256, 512, 1280):
     print(f"room for {room:5,} rows: in step {readings(together, 4, room):g}, "
           f"a round apart {readings(together, 4, room, late=1):g}")
+
 
 # %% [markdown]
 # With 256 rows nearly everything is lost, 7.75 readings instead of 2, and with 512 still 5.75: the cache must now span the distance between the first program and the last. With $K$ and $V$ of a whole head in it, 1,280 rows here, it makes no difference how the programs drift. That is the case to aim for, and by size it is the usual one on an H200. $K$ and $V$ of one head with $N = 8192$ and $d = 64$ are 2 MB in 16 bits, $B_M = 128$ makes 64 programs of it, and 132 multiprocessors with a program each are at work on three heads: 6 MB of the 50. Scattered over 32 heads it would be 64 MB. One head fills L2 at 204,800 tokens.
@@ -196,6 +201,7 @@ def my_decode_step(B, H, H_kv, N, d, itemsize, gbytes_per_s):
     return moved, moved / (1000 * gbytes_per_s)
     ### END SOLUTION
 
+
 # %% tags=["check"] name="check-14A"
 check("14A", my_decode_step)
 
@@ -209,6 +215,7 @@ for chip in CHIPS.values():
     step = attempt(my_decode_step, **LAYER, gbytes_per_s=chip.gbytes_per_s)
     print(f"{chip.name:15} {step[0]:,} bytes, {step[1]:6.1f} µs to move them, "
           f"{work / chip.tensor_tflops / 1e6:5.2f} µs to multiply")
+
 
 # %% [markdown]
 # On an H200 moving takes 28.0 µs and multiplying 0.54: for 98 percent of the time the tensor cores wait. The order of the chips is that of their bandwidths. An L4 multiplies at almost twice the rate of a T4, 121 TFLOP/s to 65, and is the slower of the two here, 447.4 µs against 419.5.
@@ -231,6 +238,7 @@ for name, heads in (("MHA", 32), ("GQA", 8), ("MQA", 1)):
     print(f"{name}, H_kv = {heads:2}: {words:9,} words a head of queries, "
           f"{step[0] / 2**20:5.0f} MB, {step[1]:5.1f} µs on an H200, "
           f"{32 // heads:2} FLOP a byte")
+
 
 # %% [markdown]
 # From 111.9 to 28.0 to 3.5 µs: the least time of a decode step shrinks by the factor by which its cache does, because the cache is nearly all it moves. This is what grouped-query attention is for. The intensity rises by the same factor, so it could also reach the bend of the roof some day.
@@ -294,6 +302,7 @@ def my_least_time(pass_, B, H, H_kv, N, d, itemsize, tflops, gbytes_per_s):
     return max(multiplying, moving), "memory" if moving > multiplying else "products"
     ### END SOLUTION
 
+
 # %% tags=["check"] name="check-14B"
 check("14B", my_least_time)
 
@@ -315,6 +324,7 @@ def first_limited_by_products(least_time, pass_):
 
 measured("14.5", **{pass_: attempt(first_limited_by_products, my_least_time, pass_)
                     for pass_ in ("forward", "backward")})
+
 
 # %% [markdown]
 # <details><summary>From which length on</summary>
@@ -354,6 +364,7 @@ from iocourse.data.recorded import provenance, recorded
 
 for subject in ("decode", "attention", "varlen", "sparse", "small-cache"):
     print(f"{subject:12} {provenance(recorded(subject))}")
+
 
 # %% [markdown]
 # Where it says *no recorded run yet*, there is no number to quote, and the roofs of the data sheets are all we have: they say what cannot be exceeded, and nothing about what is reached. What may one expect? A copy of a large array does nothing but move bytes, and reaches less than the data sheet says. So `bench decode` measures a copy in the same run and reports a decode step as a share of it.
@@ -406,6 +417,7 @@ def recorded_step():
             return row["us"] if "us" in row else row["refused"]
     return "the record has no such step" if record else provenance(record)
 
+
 # %% [markdown]
 # The script runs in a process of its own, where kernels are compiled. `time_of` takes the median of many laps and empties L2 before each.
 
@@ -416,6 +428,7 @@ for place, found in (("recorded", recorded_step()), ("here", timed_here(1, 32, 8
     else:
         print(f"{place}: {found:.1f} µs, {134_234_112 / found / 1000:,.0f} GB/s")
         measured("14.6", microseconds=found)
+
 
 # %% [markdown]
 # <details><summary>What a time would say, and what none says</summary>

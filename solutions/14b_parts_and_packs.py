@@ -39,6 +39,7 @@ from iocourse.course import attempt, check, hint, measured, predict
 explore.grid_of_programs(8, 32768, 1, 2048,
                          title="8 heads of keys, 32,768 keys each in 16 parts: 128 programs")
 
+
 # %% [markdown]
 # What a program then has is attention over some of the keys: outputs $O_p$ and log-sum-exps $L_p$. Lesson 03 merged such results. For any number of parts,
 #
@@ -91,6 +92,7 @@ def part(number, q, K, V, length, BN):
         acc, m, l = absorb(acc, m, l, q, K[j], V[j])
     return acc / l[:, None], m + np.log(l)
 
+
 # %%
 rng = np.random.default_rng(14)
 q, K, V = rng.standard_normal((4, 64)), *rng.standard_normal((2, 1000, 64))
@@ -101,6 +103,7 @@ for parts in (1, 4, 16):
     error = abs(O - exact.attention(q, K, V)).max()
     print(f"parts: {len(found):2}, largest error below 1e-12: {error < 1e-12}")
 
+
 # %% [markdown]
 # What does the split cost in words? Each part writes $O_p$ and $L_p$, and the merge reads them again; and each part reads the queries for itself. With 16 parts, 128 programs, for the layer of section 14.3:
 
@@ -110,6 +113,7 @@ between = many.reads["O_parts"] + many.reads["LSE_parts"]
 share = 2 * 4 * between / (2 * 2 * many.reads["K"])
 print(f"K and V: {many.reads['K'] + many.reads['V']:,} words; between the kernels: {between:,} "
       f"words written and read again, {share:.1%} in bytes")
+
 
 # %% [markdown]
 # The parts are kept in float32, and still they are 0.4 percent of the bytes: a price well worth paying. It grows with the number of parts and not with $N$, so a short cache deserves fewer parts. The library takes as many as give each multiprocessor two programs.
@@ -132,6 +136,7 @@ predict("14.8", rows=0.3, pairs=0.2)  #> predict("14.8", rows=..., pairs=...)
 # %%
 measured("14.8", rows=tokens / (len(lengths) * longest),
          pairs=sum(n * n for n in lengths) / (len(lengths) * longest**2))
+
 
 # %% [markdown]
 # <details><summary>What padding wastes</summary>
@@ -164,6 +169,7 @@ def packed_program(text, tile, Q, K, V, O, cu, BM, BN):
         words += K[j].size + V[j].size
     O[i] = acc / l[:, None]
     return words
+
 
 # %%
 Q, K, V = rng.standard_normal((3, tokens, 64))
@@ -200,6 +206,7 @@ try:
     import triton.language as tl
 except NeedsTriton as missing:
     kernels = torch = triton = tl = stand_in(missing)
+
 
 # %% [markdown]
 # First the parts. `absorb_tile` is one round, as you wrote it in exercise 11A, for a tile of keys wherever it lies: `at` holds the offsets of its words, `there` says which of its keys exist. In `parts_kernel` the tile of queries has the group's rows. A tensor core multiplies 16 rows at a time, and a tile of fewer would cost as much; so the tile has 16 at least, and a mask for those that exist. The others are multiplied, and no words move for them.
@@ -239,6 +246,7 @@ def parts_kernel(Q, K, V, O_parts, LSE_parts, parts, length, group, N, scale,
     tl.store(O_parts + to[:, None] * d + c, acc / l[:, None], mask=there)
     tl.store(LSE_parts + to, (m + tl.log2(l)) * 0.6931471805599453, mask=i < group)
 
+
 # %% [markdown]
 # A `pair` is a text and one of its heads of keys. The parts come out as `O_parts` (pairs, parts, group, $d$) and `LSE_parts` (pairs, parts, group), both float32. The merge is yours. It is a small kernel without `tl.dot`: one program for each head of queries takes all parts of that head as one tile, (PARTS, $d$), and (14.6) needs two sums over its first axis, `tl.sum(…, 0)`, and a `tl.max(…, 0)`.
 #
@@ -276,6 +284,7 @@ def my_merge(O_parts, LSE_parts):
                                    d=d, PARTS=triton.next_power_of_2(parts))
     return O, LSE
 
+
 # %% tags=["check"] name="check-14C"
 check("14C", my_merge)
 
@@ -303,6 +312,7 @@ def counted(launcher, *arguments, **keywords):
         value = launcher(*arguments, **keywords)
     return ledger, value
 
+
 # %%
 H, N, d = 8, 500, 64
 for H_kv in (8, 2, 1):
@@ -314,6 +324,7 @@ for H_kv in (8, 2, 1):
     apart = abs(mine[1][0] - theirs[1][0]).max()
     print(f"H_kv = {H_kv}: yours {mine[0].total:7,} words, library {theirs[0].total:7,}, "
           f"closed form {formula.total:7,}; same values to 1e-6: {apart < 1e-6}")
+
 
 # %% [markdown]
 # 518,728 words, then 134,728, then 70,728. $K$ and $V$ have 64,000 words for each head of keys, read once however many heads of queries ask; the 6,728 that remain are queries, parts and results, the same in all three lines. (At $N = 500$ they weigh; at 32,768, with 16 parts, what lay between the kernels was 0.4 percent of the bytes.)
@@ -360,6 +371,7 @@ def my_packed(Q, K, V, cu, longest, BM, BN):
                                d=d, BM=BM, BN=BN)
     return O
 
+
 # %% tags=["check"] name="check-14D"
 check("14D", my_packed)
 
@@ -385,6 +397,7 @@ same = abs(mine[1] - theirs[1]).max() < 1e-6
 print(f"yours {of_rows(mine[0]):,} words, library {of_rows(theirs[0]):,}, "
       f"padded {of_rows(padded):,}; same values to 1e-6: {same}")
 
+
 # %% [markdown]
 # 180,992 words from either kernel and 576,000 for the padded batch, for the same outputs. Where padding would have been, there is nothing: no rows, no tiles, no masks for them. A last word on order: programs of one text and one head stand together again, so that their keys meet in L2.
 #
@@ -406,6 +419,7 @@ forward = attention_forward(Problem(8192, 8192, 64), BM=128, BN=128)
 at_l2, at_dram = 2 * forward.read, 2 * 3 * 8192 * 64
 print(f"program to L2: {at_l2 / 2**20:.0f} MB read, L2 to DRAM: {at_dram / 2**20:.0f} MB read, "
       f"a ratio of {at_l2 / at_dram:.0f}")
+
 
 # %% [markdown]
 # 129 MB at the upper line, 3 MB at the lower: of 43 bytes that programs ask for, L2 answers 42.
