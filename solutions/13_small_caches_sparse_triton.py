@@ -278,7 +278,7 @@ measured("13.3", whole=(causal == "#").sum(), cut=(causal == "+").sum())
 # | `spans` | (rows of tiles, 3) | for each row: where its entries begin, where the whole ones end and the cut ones begin, where it ends |
 # | `patterns` | (cut tiles, $B_M$, $B_N$) | for each cut tile the pairs that are seen: 1, or 0 |
 # | `slots` | (tiles that are seen) | for a cut entry, the number of its pattern; for a whole one anything, such as 0 |
-# | `order` | (rows of tiles) | the rows, that with the most entries first (section 13.9 says why) |
+# | `order` | (rows of tiles) | the rows, that with the most entries first (lesson 13b says why) |
 #
 # Whole tiles come first for the reason of section 11.5: two loops, one of which has no mask. At the ragged ends the two sides differ. A *query* past the last one has no weight anywhere, whatever the mask says, so it must not make a tile cut. A *key* past the last one would take weight. So a tile that reaches past the last key is never whole, and its pattern is 0 there.
 #
