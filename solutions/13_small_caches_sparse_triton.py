@@ -1,15 +1,13 @@
 # %% [markdown]
 # # 13 Small caches and sparse masks on a GPU
 #
-# Lesson 07 cut $d$ into slices, because a row was too long for fast memory. Lesson 08 passed over tiles that nobody sees. Both were schedules for a machine that counts words. This lesson asks what becomes of them on a GPU. When is a row too long there, on which chip, and what does it cost not to keep it? And how does a kernel, whose programs all run the same code, get to know which tiles it may leave out? The answers are two kernels, a table of compiled tiles, and five lists. Every byte of them is counted.
+# Lesson 07 cut $d$ into slices, because a row was too long for fast memory. Lesson 08 passed over tiles that nobody sees. Both were schedules for a machine that counts words. What becomes of them on a GPU? When is a row too long there, on which chip, and what does it cost not to keep it? And how does a kernel, whose programs all run the same code, get to know which tiles it may leave out? The answers are a table of compiled tiles, five lists, and a kernel, with every byte counted.
 #
 # **What you will learn**
 #
 # - to say from a table of compiled kernels on which chips whole rows fit, and to decide between whole rows and slices by counting bytes;
-# - to write a kernel whose outputs travel: $d$ in slices, and no $N \times N$ matrix anywhere;
 # - to turn a boolean mask into lists, and to write a kernel that loops over a list;
-# - to say why heavy rows should start first, and how much it can matter;
-# - to say which masks save bytes and which do not, and why the backward pass needs the same lists turned over.
+# - to say which masks save bytes and which do not.
 #
 # **Prerequisites**: lesson 07 (F5 and F6), sections 8.1 to 8.6 of lesson 08, lesson 11 (the forward kernel), and section 12.7 of lesson 12 (words and bytes). Signs and terms are on the [notation](notation.md) page.
 #
@@ -17,7 +15,7 @@
 #
 # <!-- exercises -->
 #
-# Sections 13.1 to 13.6 need NumPy only, and hold the ideas and two of the exercises. From section 13.7 on cells run Triton kernels. Sections 13.5 and 13.11 stand by themselves: if time runs short, read them another day.
+# Sections 13.1 to 13.5 need NumPy only, and hold the ideas and two of the exercises. From section 13.6 on cells run Triton kernels. A second evening, [13b](13b_outputs_that_travel.ipynb), has the kernel whose outputs travel, the order of programs, the lists of the backward pass, and three wrong kernels to diagnose.
 
 # %% tags=["setup"]
 from collections import Counter
@@ -27,7 +25,7 @@ import numpy as np
 from iocourse import exact, explore, masks
 from iocourse.costs.kernels import Problem, attention_forward
 from iocourse.costs.pairs import Listed
-from iocourse.costs.sliced_kernels import scores_forward, sliced_forward
+from iocourse.costs.sliced_kernels import sliced_forward
 from iocourse.course import attempt, check, hint, measured, predict
 from iocourse.data.recorded import provenance, recorded
 from iocourse.gpu import CHIPS
@@ -35,11 +33,17 @@ from iocourse.gpu import CHIPS
 # %% [markdown]
 # ## 13.1 How many rows fit
 #
-# A program of the forward kernel keeps a tile of $B_M$ queries, the sum for as many rows of $O$, and a tile or two of keys and values, all of them $d$ columns wide. When $d$ doubles, all of this doubles. So for a larger $d$ there are fewer rows, and fewer rows mean more words: $K$ and $V$ are read $\lceil N/B_M \rceil$ times.
+# A program of the forward kernel keeps a tile of $B_M$ queries, the sum for as many rows of $O$, and a tile or two of keys and values, all of them $d$ columns wide. Here is such a program on an A100 at $d = 512$: its tiles, what the compiler took for them, and the words that one head of 4,096 tokens moves under a causal mask. (Arrow keys move the sliders, best after the prediction below. Without a running kernel you see a still picture.)
+
+# %%
+explore.kernel_tuner(arch=80, d=512, kernel="forward")
+
+# %% [markdown]
+# 32 rows of queries and as many keys take 164 KB of the 419 KB that a multiprocessor has. When $d$ doubles, all of this doubles. So for a larger $d$ there are fewer rows, and fewer rows mean more words: $K$ and $V$ are read $\lceil N/B_M \rceil$ times, and here they are nearly all of the 274,731,008 words.
 #
 # In the model of lesson 07 the line is near $M = d^2$. With less, a schedule that cuts $d$ too moves fewer words. A program on a T4 has 64 KB of shared memory, 32,768 numbers of 16 bits: less than $d^2$ from $d = 182$ on. One on an H200 has 227 KB, 116,224 numbers: less than $d^2$ from $d = 341$ on. But the model knows no registers, and a multiprocessor has 256 KB of those beside its shared memory. We need not guess. `iocourse bench resources` has compiled the library's kernels for each chip, and for each head size its table has the first tile, from large to small, that fits and spills no register in its hot loop, or the smallest where none does. (The hot loop: section 11.12. What is spilled outside it is stored and loaded once a program.)
 #
-# **Predict.** Tiles of whole rows for the forward pass, 16 bits. At $d = 64$ there are 128 rows of queries on an H200 and 64 on a T4. How many are left on an H200 at $d = 512$, and on a T4 at $d = 256$?
+# **Predict** (guess). Tiles of whole rows for the forward pass, 16 bits. At $d = 64$ there are 128 rows of queries on an H200 and 64 on a T4. How many are left on an H200 at $d = 512$, and on a T4 at $d = 256$?
 # <!-- 32,768, 64 = CHIPS[75].shared_bytes / 2, CHIPS[75].shared_bytes / 2**10 -->
 # <!-- 116,224, 227, 256 = CHIPS[90].shared_bytes / 2, CHIPS[90].shared_bytes / 2**10, CHIPS[90].registers * 4 / 2**10 -->
 # <!-- 182, 341 = (math.isqrt(CHIPS[arch].shared_bytes // 2) + 1 for arch in (75, 90)) -->
@@ -73,7 +77,6 @@ def shown(row):
     return f"{row['BM']} × {row['BN']}" + ("" if fits(row) else " !")
 
 
-# %%
 print(f"compiled with {provenance(record)}; a tile with ! does not fit")
 for kernel in ("forward", "fused"):
     print(f"{kernel:15}" + "".join(f"d = {d:<8}" for d in (64, 128, 256, 512)))
@@ -83,12 +86,16 @@ for kernel in ("forward", "fused"):
 measured("13.1", h200_512=compiled("forward", 90, 512)["BM"],
          t4_256=compiled("forward", 75, 256)["BM"])
 
-# %% [markdown]
-# (`fused` is the backward pass of section 12.6.) 64 rows and 16. In the forward pass no chip in the table is *forced* to cut $d$: even at 512 some tile of whole rows keeps its registers on every one of them. But look at its size. `tl.dot` takes no tile below 16, and the T4 is there at $d = 256$ already. In the backward pass, which keeps more arrays, it is forced: the $16 \times 16$ tile spills on a T4 at $d = 256$, and at 512 it needs more shared memory than there is.
-#
-# So on a GPU "does it fit?" is rarely the question. With tiles of 16 or 32 rows the kernel fits, and reads $K$ and $V$ so often that something else may be better. That something has to be counted.
 
 # %% [markdown]
+# <details><summary>How many rows are left</summary>
+#
+# 64 rows and 16. In the forward pass no chip in the table is *forced* to cut $d$: even at 512 some tile of whole rows keeps its registers on every one of them. But look at its size. `tl.dot` takes no tile below 16, and the T4 is there at $d = 256$ already. In the backward pass (`fused`, section 12.6), which keeps more arrays, it is forced: the $16 \times 16$ tile spills on a T4 at $d = 256$, and at 512 it needs more shared memory than there is.
+#
+# </details>
+#
+# So on a GPU "does it fit?" is rarely the question. A kernel with few rows fits, and reads $K$ and $V$ so often that something else may be better. That something has to be counted.
+#
 # ## 13.2 Whole rows or slices, by the byte
 #
 # What would we keep instead? F6 of lesson 07 keeps a tile of scores, and nothing that grows with $d$. Scores are summed up over slices of $d$; then each slice of $O$ is brought from slow memory, rescaled, added to, and sent back. One program of it in NumPy, with the words that it moves:
@@ -122,7 +129,7 @@ def sliced_program(number, Q, K, V, O, BM, BN, BD):
 # %% [markdown]
 # The last time the sum does not go back to `O_sum`: it is divided by $\ell$ and becomes $O$. The first time there is nothing to bring. So between $\lceil N/B_N \rceil$ tiles of keys the sums travel $\lceil N/B_N \rceil - 1$ times. The tile of queries, on the other hand, does not stay: its slices come once for each tile of keys. The width $B_D$ of a slice does not matter for any of this.
 #
-# **Predict.** $N = 100$, $d = 24$, $B_M = 32$, $B_N = 16$. How many times is all of $Q$ read, and how many times all of $K$?
+# **Predict** (compute). $N = 100$, $d = 24$, $B_M = 32$, $B_N = 16$. How many times is all of $Q$ read, and how many times all of $K$?
 
 # %% tags=["predict"]
 predict("13.2", q_reads=7, k_reads=4)  #> predict("13.2", q_reads=..., k_reads=...)
@@ -141,7 +148,11 @@ print(f"{sum(moved.values()):,} words, closed form {formula.total - N:,} and N f
 measured("13.2", q_reads=moved["Q"] / (N * d), k_reads=moved["K"] / (N * d))
 
 # %% [markdown]
+# <details><summary>How often each array is read</summary>
+#
 # Seven times $Q$, for there are seven tiles of keys, and four times $K$ and $V$. 67,200 words.
+#
+# </details>
 #
 # On a chip we pay for bytes. Let an input have $\beta$ bytes a word, 2 for float16. The log-sum-exp is float32, and so are sums on their way, as $dQ$ was in section 12.6: rounding them to 16 bits after each tile of keys would add up. For whole rows, and for slices,
 #
@@ -185,7 +196,7 @@ check("13A", my_choice)
 # %% [markdown]
 # Now to the chips. For each of them there are two candidates: the recorded tile of whole rows, and the recorded tile of `sliced_forward`, the library's F6, which serves any $d$.
 #
-# **Predict.** At which of the head sizes 64, 128, 256, 512 does each chip begin to prefer slices? (Where it never does, say 1024.)
+# **Predict** (compute). At which of the head sizes 64, 128, 256, 512 does each chip begin to prefer slices? (Where it never does, say 1024.)
 
 # %% tags=["predict"]
 predict("13.2b", t4=256, a100=512, h200=1024)  #> predict("13.2b", t4=..., a100=..., h200=...)
@@ -211,26 +222,29 @@ begin = attempt(where_slices_begin, my_choice)
 measured("13.2b", t4=begin[75], a100=begin[80], h200=begin[90])
 
 # %% [markdown]
+# <details><summary>Where slices begin to pay</summary>
+#
 # The T4 from 256 on, A100 and L4 at 512, H200 and B200 not at all: they have 64 rows left. Each time it is (13.3). On a T4 slices have $b = 64$, and 16 rows are fewer than $\tfrac27 \cdot 64 = 18.3$; elsewhere 32 are fewer than 36.6. The gain at 512 is modest, 884 MB instead of 1,032 on an A100. But it grows. Slices cost in proportion to $d$; whole rows cost in proportion to $d$ and to the number of tiles of queries, which doubles when the rows halve, so to $d^2$.
 #
-# The next cell shows the trade for a tile of your choice: what a program keeps, what the compiler made of it where that was recorded, and the words it moves. Arrow keys move the sliders. (Without a running kernel you see a still picture.) Try $d = 512$ with the kernel `forward`, then `sliced_forward`.
+# Go back to the picture of section 13.1 and choose the kernel `sliced_forward`. Under its causal mask $128 \times 128$ with 64 columns each move 170,921,984 words: $Q$ comes as often as $K$ and $V$ do, and the sums go and come nearly as often. In words slices are further ahead than in bytes, for the sums are 4 bytes wide.
+#
+# </details>
+#
 # <!-- 18.3, 36.6 = 2 / 7 * 64, 2 / 7 * 2 * 64 -->
 # <!-- compiled = lambda kernel: next(row for row in recorded("resources")["shipped"] if [row[key] for key in ("kernel", "arch", "d", "bytes")] == [kernel, 80, 512, 2]) -->
 # <!-- n, rows, side = 4096 * 512, 4096 / compiled("forward")["BM"], 4096 / compiled("sliced_forward")["BM"] -->
 # <!-- 884, 1,032 = (2 * n * (1 + 3 * side) + 8 * n * (side - 1) + 4 * 4096) / 2**20, (4 * n * (1 + rows) + 4 * 4096) / 2**20 -->
-
-# %%
-explore.kernel_tuner(arch=80, d=512, kernel="forward")
-
-# %% [markdown]
-# The picture has a causal mask, for one head of 4,096. Whole rows in $32 \times 32$ move 274,731,008 words, nearly all of them $K$ and $V$. In slices, $128 \times 128$ with 64 columns each, it would be 170,921,984: $Q$ comes as often as $K$ and $V$ do, and the sums go and come nearly as often. In words slices are further ahead than in bytes, for the sums are 4 bytes wide.
 # <!-- causal = kernel_costs.Problem(4096, 4096, 512, high=0) -->
 # <!-- 170,921,984 = sliced_costs.sliced_forward(causal, BM=128, BN=128).total -->
-
-# %% [markdown]
+#
 # ## 13.3 From a mask to lists
 #
 # Now the other way to save: not to load what nobody sees. Take a mask, a boolean for each pair of query and key, and lay a kernel's tiles over it, $B_M$ queries by $B_N$ keys. There are three kinds of tiles. *Whole*: every pair is seen. *Unseen*: none is. *Cut*: some are.
+#
+# **Predict** (compute). A causal mask, 256 queries and keys, tiles of 32 queries by 64 keys. How many tiles are whole, and how many are cut?
+
+# %% tags=["predict"]
+predict("13.3", whole=12, cut=8)  #> predict("13.3", whole=..., cut=...)
 
 # %%
 def kinds(pairs, BM, BN):
@@ -240,13 +254,6 @@ def kinds(pairs, BM, BN):
     return np.where(tiles.all(axis=(1, 3)), "#", some)     # (rows, columns)
 
 
-# %% [markdown]
-# **Predict.** A causal mask, 256 queries and keys, tiles of 32 queries by 64 keys. How many tiles are whole, and how many are cut?
-
-# %% tags=["predict"]
-predict("13.3", whole=12, cut=8)  #> predict("13.3", whole=..., cut=...)
-
-# %%
 given = {"causal": masks.Causal(256).pairs(),
          "BigBird": masks.bigbird(256, 32, 1, 1, 1).pairs()}  # blocks of 32 × 32
 for signs in zip(*(kinds(pairs, 32, 64) for pairs in given.values()), strict=True):
@@ -255,7 +262,13 @@ causal = kinds(given["causal"], 32, 64)
 measured("13.3", whole=(causal == "#").sum(), cut=(causal == "+").sum())
 
 # %% [markdown]
-# 12 whole and 8 cut, of 32: each tile of queries has one tile on the diagonal. On the right the mask comes in blocks of $32 \times 32$, and tiles are cut where their two halves differ. It does not matter how a mask was described: blocks of any size, a rule on positions, single pairs. Once it is laid under the tiles there are three kinds.
+# <details><summary>How many are whole and how many cut</summary>
+#
+# 12 whole and 8 cut, of 32: each tile of queries has one tile on the diagonal.
+#
+# </details>
+#
+# On the right the mask comes in blocks of $32 \times 32$, and tiles are cut where their two halves differ. It does not matter how a mask was described: blocks of any size, a rule on positions, single pairs. Once it is laid under the tiles there are three kinds.
 #
 # A kernel could look at the kind of every tile and pass over the unseen ones. But then a row of tiles costs $\lceil N/B_N\rceil$ looks, however few of its tiles are seen. Better to write down beforehand, for each row of tiles, which ones there are to do. This is the *compressed* form of a sparse matrix, with tiles for its numbers. Five arrays:
 #
@@ -265,7 +278,7 @@ measured("13.3", whole=(causal == "#").sum(), cut=(causal == "+").sum())
 # | `spans` | (rows of tiles, 3) | for each row: where its entries begin, where the whole ones end and the cut ones begin, where it ends |
 # | `patterns` | (cut tiles, $B_M$, $B_N$) | for each cut tile the pairs that are seen: 1, or 0 |
 # | `slots` | (tiles that are seen) | for a cut entry, the number of its pattern; for a whole one anything, such as 0 |
-# | `order` | (rows of tiles) | the rows, that with the most entries first (section 13.5 says why) |
+# | `order` | (rows of tiles) | the rows, that with the most entries first (lesson 13b says why) |
 #
 # Whole tiles come first for the reason of section 11.5: two loops, one of which has no mask. At the ragged ends the two sides differ. A *query* past the last one has no weight anywhere, whatever the mask says, so it must not make a tile cut. A *key* past the last one would take weight. So a tile that reaches past the last key is never whole, and its pattern is 0 there.
 #
@@ -323,8 +336,7 @@ attempt(show_lists, my_lists, given["BigBird"], 32, 64)
 #
 # The library does the same in `iocourse/kernels/host/block_masks.py`, with one difference: it asks the mask for one row of tiles at a time, so that the $N \times N$ booleans never exist. For $N = 65{,}536$ they would be 4 GB.
 # <!-- 4 = 65_536**2 / 2**30 -->
-
-# %% [markdown]
+#
 # ## 13.4 A program that loops over a list
 #
 # With the lists a program knows what to do. Here it is in NumPy: the program of section 11.1, with a list where it had `range(0, N, BN)`.
@@ -353,7 +365,6 @@ def listed_program(place, Q, K, V, O, lists, BM, BN):
     return keys
 
 
-# %%
 def by_lists(make_lists, pairs, BM, BN):
     """The keys that all programs read together, and the largest error."""
     Q, K, V = np.random.default_rng(4).standard_normal((3, len(pairs), 16))
@@ -368,88 +379,30 @@ for name, pairs in given.items():
     done = attempt(by_lists, my_lists, pairs, 32, 64)
     print(f"{name:8} {done[0]:5,} rows of K, largest error below 1e-12: {done[1] < 1e-12}")
 
+
 # %% [markdown]
 # 1,280 rows of $K$ under the causal mask: 20 tiles of 64 keys, where a dense mask has 32 tiles and 2,048 rows. 1,664 under BigBird, 26 tiles. The values are exact attention under the mask.
 #
-# A tile that is cut is loaded whole, keys that no row of it sees included, and so is its pattern. What the lists themselves cost comes in section 13.6.
+# A tile that is cut is loaded whole, keys that no row of it sees included, and so is its pattern. What the lists themselves cost comes next.
 # <!-- 2,048 = 32 * 64 -->
-
-# %% [markdown]
-# ## 13.5 Heavy rows first
 #
-# All programs are given to the chip at once, and it has a limited number of multiprocessors. In dense attention all programs are alike. Under a mask one row of tiles may have 64 tiles and another two, and then it matters which starts when. A model: $n$ processors, each takes the next program in line as soon as it is free, and a program takes one step for each of its tiles. (A multiprocessor may have several programs at work, and starts them only roughly in the order of their numbers.)
-
-# %%
-def timelines(work, order, n):
-    """What each of n processors does: a program's last digit, once for each of its tiles."""
-    lines = [""] * n
-    for program in order:
-        free = min(range(n), key=lambda p: len(lines[p]))  # the one that is done first takes it
-        lines[free] += str(program % 10) * int(work[program])
-    return lines
-
-
-work = masks.causal(512, 64).tiles.sum(axis=1)  # 1, 2, …, 8
-for order in (range(8), np.argsort(-work)):
-    print("order", *order)
-    print("\n".join(timelines(work, order, 3)))
-
-# %% [markdown]
-# Eight rows of a causal mask on three processors, 36 tiles. With the light ones first, the heaviest starts when nothing is left to put beside it: 15 steps. With the heavy ones first the light ones fill the gaps: 13 steps, where an even division would take 12.
-#
-# **Predict.** Now 64 rows, program $t$ with $t + 1$ tiles, 2,080 together, on 16 processors. If the work could be divided at will it would take 130 steps. How many in the order $0, 1, 2, \dots$, and how many with the heavy ones first?
-# <!-- 2,080 = sum(range(65)) -->
-
-# %% tags=["predict"]
-predict("13.5", in_order=160, heavy_first=130)  #> predict("13.5", in_order=..., heavy_first=...)
-
-# %%
-def steps(work, order, n=16):
-    return max(map(len, timelines(work, order, n)))
-
-
-work = masks.causal(4096, 64).tiles.sum(axis=1)  # 1, 2, …, 64
-measured("13.5", in_order=steps(work, range(64)), heavy_first=steps(work, np.argsort(-work)))
-
-# %% [markdown]
-# 160 and 130. How bad can it be? A program starts as soon as some processor is free. When the one that *ends last* starts, no processor has been idle yet, so they have done at most $w_{\text{all}} - w_{\text{last}}$ of all $w_{\text{all}}$ tiles, and it starts after at most $(w_{\text{all}} - w_{\text{last}})/n$ steps. So the whole takes
-#
-# $$ t_{\text{end}} \le \frac{w_{\text{all}}}{n} + \left(1 - \frac1n\right) w_{\text{last}} . \tag{13.4} $$
-#
-# The first term is what an even division would take. What comes on top is as long as the program that ends last: little, if it is a light one. That is why the heavy ones go first. (Graham showed in 1969 that this order never takes more than $\frac43 - \frac1{3n}$ times the least possible.) Under a causal mask it is the order of section 11.5, last rows first. For any other mask it has to be found, and that is the array `order`. A mask with one row that sees everything, as a token that sums up the text at its end:
-
-# %%
-summary = masks.bigbird(4096, 64, 1, 1, 2).tiles[::-1].sum(axis=1)  # the global row is the last
-for heads in (1, 8):
-    work, heavy_first = np.tile(summary, heads), np.argsort(-summary, kind="stable")
-    in_each = [64 * head + row for head in range(heads) for row in heavy_first]
-    orders = {"as they come": range(len(work)), "heavy first in each head": in_each,
-              "heavy first of all": np.argsort(-work, kind="stable")}
-    print(f"heads: {heads}, {work.sum():,} tiles, {work.sum() / 16:.1f} for each processor")
-    for name, order in orders.items():
-        print(f"   {name:25} {steps(work, order):4} steps")
-
-# %% [markdown]
-# One head on 16 processors takes 82 steps as the rows come, and 64 with the heavy row first. 64 is the heavy row itself: no order can do better, only a row cut in two could (lesson 14 cuts rows in the decode step). With eight heads there is other work to put beside the heavy rows: 274 steps as they come, 250 if each head begins with its heavy row, 221 if all heavy rows come before all others, and an even division would take 220. The array `order` sorts the rows of one head. To sort all heads together would tear apart programs that read the same keys (section 11.7).
-
-# %% [markdown]
-# ## 13.6 Structure against density
+# ## 13.5 Structure against density
 #
 # What does a tile cost, and which masks save anything? A tile that is seen brings $B_N$ keys and as many values. Its list entry is a number of 4 bytes. If it is cut, there is a slot of 4 bytes, and a pattern with a byte for each pair. In 16 bits,
 #
-# $$ 4 B_N d + 4 \quad\text{bytes for a whole tile}, \qquad 4 + B_M B_N \quad\text{bytes more for one that is cut.} \tag{13.5} $$
+# $$ 4 B_N d + 4 \quad\text{bytes for a whole tile}, \qquad 4 + B_M B_N \quad\text{bytes more for one that is cut.} \tag{13.4} $$
 #
 # With $d = 64$ and tiles of $64 \times 64$ that makes 16,388 and 20,488 bytes: a cut tile costs a quarter more than a whole one. Under a mask of single pairs, each seen with probability $\rho$ by itself, a tile is hit with the probability (8.5),
 #
-# $$ 1 - (1 - \rho)^{B_M B_N} , \tag{13.6} $$
+# $$ 1 - (1 - \rho)^{B_M B_N} , \tag{13.5} $$
 #
 # and every tile that is hit is cut.
 #
-# **Predict.** $N = 2048$, these tiles, and one pair in a thousand is seen. How many times the bytes of dense attention does the kernel move?
+# **Predict** (guess). $N = 2048$, these tiles, and one pair in a thousand is seen. How many times the bytes of dense attention does the kernel move?
 # <!-- 16,388, 20,488 = 4 * 64 * 64 + 4, 4 * 64 * 64 + 4 + 4 + 64 * 64 -->
 
 # %% tags=["predict"]
-predict("13.6", share=1.2)  #> predict("13.6", share=...)
+predict("13.5", share=1.2)  #> predict("13.5", share=...)
 
 # %%
 def megabytes(pairs, B=64, d=64):
@@ -461,7 +414,6 @@ def megabytes(pairs, B=64, d=64):
     return ledger.bytes / 2**20
 
 
-# %%
 N, draw = 2048, np.random.default_rng(6).random((2048, 2048), dtype=np.float32)
 tiles = np.zeros((32, 32), dtype=bool)
 tiles.flat[np.random.default_rng(6).choice(1024, 94, replace=False)] = True
@@ -480,17 +432,22 @@ for name, pairs in compared.items():
     share[name] = megabytes(pairs) / megabytes(compared["dense"])
     print(f"{name:19} {pairs.mean():8.4%} of pairs: {hit.sum():5,} tiles, {cut.sum():5,} cut, "
           f"{megabytes(pairs):5.2f} MB, {share[name]:.3f} of dense")
-measured("13.6", share=share["pairs, 1 in 1,000"])
+measured("13.5", share=share["pairs, 1 in 1,000"])
 
 # %% [markdown]
-# 1.226 times: *more* than without any mask, for a thousandth of the pairs. Nearly every tile is hit, 1,010 of 1,024, and brings its pattern along. Nearly a tenth of the pairs in whole tiles costs 0.120 of dense, whether the tiles form a window or lie anywhere: for what programs ask for, the number of tiles is all that counts (section 8.5 had larger blocks of queries, and there it was not). As many single pairs cost 1.242. Tiles of random pairs begin to save where (13.6) comes down to 0.8, to make up for the quarter: at $\rho = 0.0004$, about $1.6/(B_M B_N)$. Even one pair in 10,000, where 337 tiles are hit, costs 0.430.
+# <details><summary>What a thousandth of the pairs costs</summary>
+#
+# 1.226 times: *more* than without any mask, for a thousandth of the pairs. Nearly every tile is hit, 1,010 of 1,024, and brings its pattern along.
+#
+# </details>
+#
+# Nearly a tenth of the pairs in whole tiles costs 0.120 of dense, whether the tiles form a window or lie anywhere: for what programs ask for, the number of tiles is all that counts (section 8.5 had larger blocks of queries, and there it was not). As many single pairs cost 1.242. Tiles of random pairs begin to save where (13.5) comes down to 0.8, to make up for the quarter: at $\rho = 0.0004$, about $1.6/(B_M B_N)$. Even one pair in 10,000, where 337 tiles are hit, costs 0.430.
 #
 # The window of tokens lies between: as many pairs as the window of tiles, but its two edges cut 122 tiles of 154. (A window needs no lists at all. Its borders can be computed, as in section 11.6, and `attention(…, window=)` does that.) So for a kernel the rule of lesson 08 becomes sharper. What it saves is *tiles nobody sees*, and what it likes are tiles that are seen whole.
 # <!-- 0.8 = 16_388 / 20_488 -->
 # <!-- 0.0004, 1.6 = 1 - (1 - 0.8) ** (1 / 64**2), -math.log(1 - 0.8) -->
-
-# %% [markdown]
-# ## 13.7 Outputs that travel
+#
+# ## 13.6 A kernel that loops over a list
 #
 # From here on cells run Triton kernels. This lesson counts words, and words can be counted in the interpreter only; so the next cell asks for it before it imports Triton, even if you have a GPU. Where Triton is missing, that cell and each later one that needs it say in a line what to install; the others run.
 
@@ -512,188 +469,9 @@ try:
 except NeedsTriton as missing:
     kernels = torch = triton = tl = stand_in(missing)
 
-# %% [markdown]
-# The first half of `sliced_program` as a function for kernels. $d$ is an ordinary number here, not a constant, so one compiled kernel serves every head size; the slice is the constant, and the last slice may be ragged. What stays is the tile of scores: $B_M B_N$ numbers in registers, whatever $d$ is.
-
-# %% tags=["given"]
-@triton.jit
-def scores_in_slices(Q, K, i, j, N, d, BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr):
-    """Q Kᵀ for the queries i (BM,) and the keys j (BN,), slice by slice of d. (BM, BN)."""
-    s = tl.zeros((BM, BN), dtype=tl.float32)
-    for column in range(0, d, BD):
-        c = column + tl.arange(0, BD)
-        there = c[None, :] < d
-        # (BM, BD) and (BN, BD)
-        q = tl.load(Q + i[:, None] * d + c, mask=(i[:, None] < N) & there, other=0.0)
-        k = tl.load(K + j[:, None] * d + c, mask=(j[:, None] < N) & there, other=0.0)
-        s = tl.dot(q, tl.trans(k), s, input_precision="ieee")
-    return s
-
 
 # %% [markdown]
-# The second half is yours. For each tile of keys the sums come and go, slice by slice. Two things are different from NumPy. In slow memory `O_sum` holds nothing that one may read before the first round has written it, and after the last round nobody reads it again: so in the first round nothing is loaded from it, and in the last nothing is stored to it. A mask that is off for all lanes does that: the numbers `come` and `go` are $N$ or 0, and stand where a mask has $N$ elsewhere. And one round stores what the next one loads, perhaps by another thread of the program: `tl.debug_barrier()` makes all threads wait for each other. (The interpreter has one thread and no need of it. On a GPU a sum could be read before it is there.)
-#
-# **Predict.** $N = 96$, $d = 40$, $B_N = 32$: how many words are written to `O_sum`?
-
-# %% tags=["predict"]
-predict("13.7", o_sum_written=7680)  #> predict("13.7", o_sum_written=...)
-
-# %% [markdown]
-# <!-- exercise 13C --> Write the loop over the slices of $V$ and $O$. `scale` holds the $\lambda$ of (11.2), `p` (BM, BN) are the weights of this round, `old` (BM,) is the factor for what is there already, and `l` holds the row sums, this round included. Any $d$ must come out right, and the words of F6 are allowed: those of (13.2), counted as words. If you are stuck after nine minutes, run `hint("13C")` in a cell of your own.
-
-# %% tags=["exercise"] name="ex-13C"
-@triton.jit
-def sliced_kernel(Q, K, V, O_sum, O, LSE, N, d, scale,
-                  BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr):
-    """BM rows of O and LSE; the rows of O_sum hold O on its way. All (N, d), contiguous."""
-    i = tl.program_id(0) * BM + tl.arange(0, BM)
-    m = tl.full((BM,), float("-inf"), dtype=tl.float32)
-    l = tl.zeros((BM,), dtype=tl.float32)
-    for start in range(0, N, BN):
-        j = start + tl.arange(0, BN)
-        s = scores_in_slices(Q, K, i, j, N, d, BM, BN, BD) * scale
-        s = tl.where(j[None, :] < N, s, float("-inf"))
-        m_new = tl.maximum(m, tl.max(s, 1))
-        p = tl.exp2(s - m_new[:, None])
-        old = tl.exp2(m - m_new)
-        l = l * old + tl.sum(p, 1)
-        m = m_new
-        come = tl.where(start > 0, N, 0)      # rows of O_sum end here: none in the first round
-        go = tl.where(start + BN < N, N, 0)   # and here where they are stored: none in the last
-        for column in range(0, d, BD):
-            c = column + tl.arange(0, BD)
-            ### BEGIN SOLUTION a slice of V; the sums so far, rescaled and added to; and out
-            there, rows = c[None, :] < d, i[:, None] * d + c
-            v = tl.load(V + j[:, None] * d + c, mask=(j[:, None] < N) & there, other=0.0)
-            so_far = tl.load(O_sum + rows, mask=(i[:, None] < come) & there, other=0.0)
-            new = tl.dot(p, v, so_far * old[:, None], input_precision="ieee")      # (BM, BD)
-            tl.store(O_sum + rows, new, mask=(i[:, None] < go) & there)
-            tl.store(O + rows, new / l[:, None], mask=(i[:, None] < N - go) & there)
-            ### END SOLUTION
-        tl.debug_barrier()
-    tl.store(LSE + i, (m + tl.log2(l)) * 0.6931471805599453, mask=i < N)
-
-
-def my_sliced_attention(Q, K, V, BM, BN, BD):
-    """O (N, d) and LSE (N,). Q, K, V: contiguous float32 tensors (N, d), any d."""
-    N, d = Q.shape
-    O, O_sum, LSE = torch.empty_like(Q), torch.empty_like(Q), torch.empty(N)
-    programs = triton.cdiv(N, BM)
-    sliced_kernel[(programs,)](Q, K, V, O_sum, O, LSE, N, d, 1.4426950408889634 * d**-0.5,
-                               BM=BM, BN=BN, BD=BD)
-    return O, LSE
-
-
-# %% tags=["check"] name="check-13C"
-check("13C", my_sliced_attention)
-
-# %% [markdown]
-# Its ledger:
-
-# %%
-def counted(launcher, *arguments, **keywords):
-    """The ledger of a launch, and what it returned."""
-    with traffic.count() as ledger:
-        value = launcher(*arguments, **keywords)
-    return ledger, value
-
-
-N, d, BM, BN = 96, 40, 32, 32
-q, k, v = torch.randn(3, N, d, generator=torch.Generator().manual_seed(13))
-mine = attempt(counted, my_sliced_attention, q, k, v, BM, BN, 16)
-print(mine[0])
-print(f"closed form: {sliced_forward(Problem(N, N, d), BM=BM, BN=BN).total:,} words")
-measured("13.7", o_sum_written=mine[0].writes["O_sum"])
-
-# %% [markdown]
-# 7,680 words, two times $Nd$: three tiles of keys have two gaps between them. The total, 53,856, is the closed form. No array of the ledger is larger than $N \times d$, and nothing in the kernel is $d$ wide. The library's kernel is `sliced_forward_kernel` in `iocourse/kernels/small_cache.py`: yours, with heads, masks and strides. Its backward pass is made the same way, from products in slices and sums that travel, $dQ$ along the rows and $dK$, $dV$ along the columns.
-
-# %% [markdown]
-# ## 13.8 F5 or F6, and what `attention` decides
-#
-# Lesson 07 had a second schedule for small caches, F5, which writes the scores to slow memory. As kernels it is two launches: `scores` makes $S$ tile by tile, in slices of $d$, writes it and keeps the row sums; `averages` takes a tile of rows and one slice of $V$, reads the scores back, and adds up $PV$, in registers all the time. No sum travels. Instead $S$ is written once, and read once for each slice of $B_D$ columns.
-#
-# $$ W_5 = \underbrace{Nd\left\lceil \tfrac N{B_N} \right\rceil + Nd\left\lceil \tfrac N{B_M} \right\rceil + N^2 + N}_{\texttt{scores}} + \underbrace{(N^2 + N)\left\lceil \tfrac d{B_D} \right\rceil + Nd\left\lceil \tfrac N{B_M'} \right\rceil + Nd}_{\texttt{averages}} , \tag{13.7} $$
-#
-# where $B_M'$ is the rows of `averages`. With square tiles of side $b$ everywhere the leading terms, in units of $N^2d$ words, are
-#
-# $$ \text{F6: } \frac5b, \qquad \text{F5: } \frac4b + \frac1d, \qquad \text{whole rows: } \frac2{B_M} , \tag{13.8} $$
-#
-# so F5 moves fewer words than F6 as long as $b < d$: the same $4 + \sqrt M/d$ against 5 as in lesson 07, with $b = \sqrt M$. (F6 has $2\sqrt6 = 4.90$ there, with tiles of $2:3$.)
-#
-# **Predict.** $N = 4096$, $d = 96$, $b = 32$. How many times the words of F5 does F6 move?
-# <!-- 4.90 = 2 * 6**0.5 -->
-
-# %% tags=["predict"]
-predict("13.8", f6_over_f5=1.15)  #> predict("13.8", f6_over_f5=...)
-
-# %%
-d, b = 96, 32
-
-
-def both(N):
-    """Closed forms of F6 and F5, square tiles, by the names that `attention` has for them."""
-    problem = Problem(N, N, d)
-    return {"fused": sliced_forward(problem, BM=b, BN=b),
-            "materialised": scores_forward(problem, scores=(b, b), averages=(b, b, b))}
-
-
-q, k, v = torch.randn(3, 1, 1, 128, d, generator=torch.Generator().manual_seed(13))
-for way, form in both(128).items():
-    with kernels.using(sliced_forward=(b, b, b), scores=(b, b, b), averages=(b, b, b)):
-        ledger, _ = counted(kernels.attention, q, k, v, tile_d=way)
-    print(f"{way:12} {ledger.total:7,} words, closed form {form.total:7,}; "
-          f"S: {ledger.writes.get('S', 0):,} written, {ledger.reads.get('S', 0):,} read")
-f6, f5 = both(4096).values()
-measured("13.8", f6_over_f5=f6.total / f5.total)
-
-# %% [markdown]
-# 1.15 times for $N = 4096$; at $N = 128$, where the kernels ran, 233,600 words against 225,792. There $S$ is written once and read three times, for the three slices of $O$. Now in bytes, with the tiles of an H200 at $d = 512$:
-
-# %%
-def gigabytes(ledger):
-    """16-bit inputs; scores, log-sum-exps and sums are float32."""
-    ledger.itemsizes = dict.fromkeys("QKVO", 2) | dict.fromkeys(("S", "LSE", "O_sum"), 4)
-    return ledger.bytes / 2**30
-
-
-def recorded_tile(kernel):
-    row = compiled(kernel, 90, 512)
-    return tuple(row[name] for name in ("BM", "BN", "BD") if row[name])
-
-
-problem, names = Problem(4096, 4096, 512), ("forward", "sliced_forward", "scores", "averages")
-rows, f6, scores, averages = (recorded_tile(name) for name in names)
-f5 = scores_forward(problem, scores=scores[:2], averages=averages)
-for name, form in {
-    f"whole rows, {rows}": attention_forward(problem, BM=rows[0], BN=rows[1]),
-    f"F6, {f6}": sliced_forward(problem, BM=f6[0], BN=f6[1]),
-    f"F5, {scores} and {averages}": f5,
-}.items():
-    print(f"{name:42} {gigabytes(form):.2f} GB")
-print(f"scores of one head: {4 * 4096**2 / 2**20:.0f} MB")
-
-# %% [markdown]
-# Whole rows are ahead, with 0.51 GB. Of the two that cut $d$, F5 moves fewer bytes here, 0.69 GB against 0.86 for F6. But it wants 64 MB of slow memory for the scores of each head, 2 GB for 32 heads, and four times as much for twice the $N$: the very thing that FlashAttention was made to avoid. So the library's `attention` keeps F5 for those who ask for it, `tile_d="materialised"`, and on a GPU chooses by itself between whole rows and F6 (`tile_d="fused"`). It does so as you did in exercise 13A, with the recorded table and the closed forms at $N = 4096$. It neither guesses nor tries to compile. For the forward pass, and for the two backward passes of lesson 12:
-# <!-- 64, 2 = 4 * 4096**2 / 2**20, 32 * 64 / 2**10 -->
-
-# %%
-from iocourse.kernels.host.dispatch import automatic
-
-said = {"whole": "rows", "fused": "slices"}
-print(" " * 23 + "".join(f"d = {d:<6}" for d in (64, 128, 256, 512, 1024)))
-for which in ("forward", "fused", "split"):
-    for arch, chip in CHIPS.items():
-        ways = [said[automatic(which, arch, d, 2)] for d in (64, 128, 256, 512, 1024)]
-        print(f"{which:7} {chip.name:15}" + "".join(f"{way:10}" for way in ways))
-
-# %% [markdown]
-# The first five lines are yours. (At 1024 no tile of whole rows is in the table.) The fused backward pass keeps more arrays in a tile of whole rows, and on three chips turns to slices earlier: on a T4 at 128, on an H200 at 256, on a B200 at 512. The split pass of an A100 keeps whole rows even at 512, where its forward pass does not: it reads $K$, $V$ and $Q$, $dO$ once for each tile, and slices read some of them twice.
-
-# %% [markdown]
-# ## 13.9 A kernel that loops over a list
-#
-# Now `listed_program` as a kernel. The loop runs over steps of the list, from one loaded number to another, and the entry says which keys a step is about. In Triton a loop may have borders that are loaded; in the interpreter too. What a step does with its scores you have written in lesson 11, so it is given:
+# We write `listed_program` as a kernel. The loop runs over steps of the list, from one loaded number to another, and the entry says which keys a step is about. In Triton a loop may have borders that are loaded; in the interpreter too. What a step does with its scores you have written in lesson 11, so it is given:
 
 # %% tags=["given"]
 @triton.jit
@@ -710,11 +488,11 @@ def take_in(acc, m, l, s, v):
 # %% [markdown]
 # What is not given is all that has to do with lists. What do they cost? Each program reads its place in the order and the three numbers of its span; each step reads an entry, and if its tile is cut, a slot and a pattern:
 #
-# $$ \underbrace{4 \left\lceil \tfrac{N}{B_M} \right\rceil}_{\texttt{order},\ \texttt{spans}} + \underbrace{\text{tiles seen}}_{\texttt{entries}} + \underbrace{(1 + B_M B_N) \cdot \text{tiles cut}}_{\texttt{slots},\ \texttt{patterns}} \quad\text{words.} \tag{13.9} $$
+# $$ \underbrace{4 \left\lceil \tfrac{N}{B_M} \right\rceil}_{\texttt{order},\ \texttt{spans}} + \underbrace{\text{tiles seen}}_{\texttt{entries}} + \underbrace{(1 + B_M B_N) \cdot \text{tiles cut}}_{\texttt{slots},\ \texttt{patterns}} \quad\text{words.} \tag{13.6} $$
 #
-# <!-- exercise 13D --> Write the kernel: which tile of queries it is (the programs begin with those that `order` names first), its span, two loops over the list, and a finish in which rows that see nothing get $O = 0$ and $L = -\infty$. The lists are those of exercise 13B, from the check: within a row whole tiles may come in any order, cut ones too, and patterns may be numbered anyhow. A whole tile needs no mask of any kind. $d$ is a power of two, and `scale` holds the $\lambda$ of (11.2), so that `LSE` ends as in (11.3). The words are those of $Q$, $K$, $V$, $O$ and $L$ and those of (13.9), no more and no fewer: a pattern is loaded whole, at the ragged ends too. If you are stuck after eleven minutes, run `hint("13D")` in a cell of your own.
+# <!-- exercise 13C --> Write the kernel: which tile of queries it is (the programs begin with those that `order` names first), its span, two loops over the list, and a finish in which rows that see nothing get $O = 0$ and $L = -\infty$. The lists are those of exercise 13B, from the check: within a row whole tiles may come in any order, cut ones too, and patterns may be numbered anyhow. A whole tile needs no mask of any kind. $d$ is a power of two, and `scale` holds the $\lambda$ of (11.2), so that `LSE` ends as in (11.3). The words are those of $Q$, $K$, $V$, $O$ and $L$ and those of (13.6), no more and no fewer: a pattern is loaded whole, at the ragged ends too. If you are stuck after eleven minutes, run `hint("13C")` in a cell of your own.
 
-# %% tags=["exercise"] name="ex-13D"
+# %% tags=["exercise"] name="ex-13C"
 @triton.jit
 def listed_kernel(Q, K, V, O, LSE, spans, entries, slots, patterns, order, Nq, Nk, scale,
                   d: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
@@ -762,13 +540,20 @@ def my_listed_attention(Q, K, V, spans, entries, slots, patterns, order, BM, BN)
     return O, LSE
 
 
-# %% tags=["check"] name="check-13D"
-check("13D", my_listed_attention)
+# %% tags=["check"] name="check-13C"
+check("13C", my_listed_attention)
 
 # %% [markdown]
 # Your lists and your kernel together, beside the library's `attention(…, block_mask=)`, which takes booleans for blocks (of 16, 32, 64, 128 or 256), one of `iocourse.masks`, or a BlockMask of FlexAttention, and makes the lists by itself:
 
 # %%
+def counted(launcher, *arguments, **keywords):
+    """The ledger of a launch, and what it returned."""
+    with traffic.count() as ledger:
+        value = launcher(*arguments, **keywords)
+    return ledger, value
+
+
 def with_lists(make_lists, launcher, q, k, v, pairs, BM, BN):
     """The ledger of a launch with these lists, and O."""
     lists = [torch.from_numpy(np.asarray(part)) for part in make_lists(pairs, BM, BN)]
@@ -789,22 +574,17 @@ for mask in (masks.Causal(N), masks.bigbird(N, 16, 1, 1, 1), masks.Window(N, 20)
     print(f"{type(mask).__name__:10} yours {mine[0].total:8,}, library {theirs[0].total:8,}, "
           f"closed form {form.total:8,} words; same values to 1e-6: {apart < 1e-6}")
 
+
 # %% [markdown]
 # 89,339, 137,488 and 85,758 words, list for list. A mask given as a rule, as blocks of 16, as a window of tokens: for the kernel they are the same thing. The library takes no tile larger than a block of the mask (down to 64), for a larger one would be cut by many blocks. It cuts a mask into tiles once and remembers it; a model with many layers makes it a `kernels.tiled_mask(mask, q, k)` and hands that to each of them. Masks may differ from head to head, and then there are lists for each head.
-
-# %% [markdown]
-# ## 13.10 Work in proportion to tiles
 #
-# We want the cost of a mask to be the cost of its tiles and nothing else. By (13.5) and (13.9) a launch on blocks of the tile's size moves, in 16 bits,
+# ## 13.7 Work in proportion to tiles
 #
-# $$ \underbrace{4Nd + 4N + 16\left\lceil \tfrac N{B_M} \right\rceil}_{\text{whatever is seen}} + \left(4 B_N d + 4\right) \cdot \text{tiles} \quad\text{bytes,} \tag{13.10} $$
+# We want the cost of a mask to be the cost of its tiles and nothing else. By (13.4) and (13.6) a launch on blocks of the tile's size moves, in 16 bits,
 #
-# a straight line.
+# $$ \underbrace{4Nd + 4N + 16\left\lceil \tfrac N{B_M} \right\rceil}_{\text{whatever is seen}} + \left(4 B_N d + 4\right) \cdot \text{tiles} \quad\text{bytes,} \tag{13.7} $$
 #
-# **Predict.** $d = 64$, $B_M = B_N = 64$. How many bytes does one more tile cost?
-
-# %% tags=["predict"]
-predict("13.10", bytes_a_tile=16388)  #> predict("13.10", bytes_a_tile=...)
+# a straight line. Four masks, and the line through them:
 
 # %%
 N, B, d = 512, 64, 64
@@ -819,54 +599,14 @@ for keep in (0.1, 0.4, 0.7, 1.0):
     print(f"{blocks.sum():2} of 64 tiles: {ledger.bytes:9,} bytes")
 slope = (line[-1][1] - line[0][1]) // (line[-1][0] - line[0][0])
 print(f"{slope:,} bytes a tile, {line[-1][1] - slope * line[-1][0]:,} bytes without any")
-measured("13.10", bytes_a_tile=slope)
 
 # %% [markdown]
-# 16,388 bytes a tile, of which 4 are the list, and 133,248 bytes without any tile. With all 64 tiles seen, the lists are 384 bytes of 1,182,080. (A kernel that asks for every tile whether it is seen would pay for the unseen ones too.) Programs without a tile still start, read their span and store zeros. On a GPU the time should follow the same line; whether it does is a question to a clock (13.12).
+# 16,388 bytes a tile, of which 4 are the list, and 133,248 bytes without any tile. With all 64 tiles seen, the lists are 384 bytes of 1,182,080. (A kernel that asks for every tile whether it is seen would pay for the unseen ones too.) Programs without a tile still start, read their span and store zeros. On a GPU the time should follow the same line; whether it does is a question to a clock (13.8).
 # <!-- 384 = 4 * (4 * 8 + 64) -->
-
-# %% [markdown]
-# ## 13.11 The lists, turned over
 #
-# In the backward pass columns stay for $dK$ and $dV$ (section 12.5): a program owns a tile of *keys* and needs to know which tiles of queries see it. These are the same tiles, listed by column. So the mask is compressed twice, once as it is and once transposed. Kinds and patterns are not made twice: a pattern is read with its two strides exchanged. At the edges everything stays as it was, for a query past the last one has the log-sum-exp $+\infty$, and no weight. What changes is the order, for a column may be heavy where no row is:
-
-# %%
-mask = masks.bigbird(256, 32, 1, 1, 1)
-pairs = mask.pairs()
-rows, columns = (attempt(my_lists, x, 32, 32) for x in (pairs, pairs.T))
-for name, lists in (("rows of queries", rows), ("columns of keys", columns)):
-    print(f"tiles in {name}: {np.ptp(lists[0], axis=1)}, order {lists[4]}")
-
-# %% [markdown]
-# The rows have 41 tiles together, and so have the columns. For $dQ$ rows stay, and the first lists will do.
+# ## 13.8 Measured
 #
-# **Predict.** How many entries do the kernels of the split pass read together, and how many those of the fused pass, in which everything is made from the columns?
-
-# %% tags=["predict"]
-predict("13.11", split=82, fused=41)  #> predict("13.11", split=..., fused=...)
-
-# %%
-from iocourse.costs.kernels import attention_fused_backward, attention_split_backward
-
-q, k, v = (torch.randn(1, 1, 256, 32, requires_grad=True) for _ in range(3))
-problem, tile, read = Listed(256, 256, 32, pairs=pairs[None, None]), (32, 32), {}
-forms = {"split": attention_split_backward(problem, queries=tile, keys=tile),
-         "fused": attention_fused_backward(problem, BM=32, BN=32)}
-for name, form in forms.items():
-    with kernels.using(forward=tile, fused=tile, queries=tile, keys=tile):
-        o = kernels.attention(q, k, v, block_mask=mask, deterministic=name == "split")
-        ledger, _ = counted(torch.autograd.grad, o, (q, k, v), torch.ones_like(o))
-    read[name] = ledger.reads["entries"]
-    print(f"{name}: {ledger.total:,} words, closed form {form.total:,}")
-measured("13.11", **read)
-
-# %% [markdown]
-# 82 and 41. The closed forms are those of (12.5) with the tiles that are seen in the place of all tiles: 237,010 and 228,745 words.
-
-# %% [markdown]
-# ## 13.12 Measured
-#
-# Bytes say what a kernel asks for, a clock says how long it takes. `iocourse bench small-cache` times whole rows, F6 and F5 beside PyTorch's attention at large $d$; `iocourse bench sparse` times masks beside FlexAttention, and asks whether time follows the line of section 13.10. A run on a named chip is kept with the package. Where none has been recorded yet, this cell says so, and there is no number to quote:
+# Bytes say what a kernel asks for, a clock says how long it takes. `iocourse bench small-cache` times whole rows, F6 and F5 beside PyTorch's attention at large $d$; `iocourse bench sparse` times masks beside FlexAttention, and asks whether time follows the line of section 13.7. A run on a named chip is kept with the package. Where none has been recorded yet, this cell says so, and there is no number to quote:
 
 # %% tags=["nbval-ignore-output"]
 from iocourse.bench import small_cache, sparse
@@ -875,27 +615,24 @@ for subject in (small_cache, sparse):
     timed = recorded(subject.NAME)
     print(subject.show(timed) if timed else f"bench {subject.NAME}: {provenance(timed)}")
 
+
 # %% [markdown]
 # ## Misconceptions
 #
 # - **"A large head size does not fit a GPU."** In the forward pass some tile of whole rows fits every chip of the table, up to $d = 512$. What is lost are rows: 64 are left on an H200, 16 on a T4 (13.1).
 # - **"What fits is best."** At $d = 512$ whole rows move 1,032 MB on an A100 and slices 884 MB (13.2).
-# - **"The schedule with the fewest bytes is the one to take."** F5 moves fewer than F6 and wants 64 MB of scratch for each head (13.8).
-# - **"A sparse mask saves what it hides."** A mask with one pair in a thousand moved 1.226 times the bytes of none. Only tiles that nobody sees are saved (13.6).
-# - **"The order of programs does not matter, they run at once."** More programs than processors stand in line: 82 steps in one order, 64 in another (13.5).
+# - **"A sparse mask saves what it hides."** A mask with one pair in a thousand moved 1.226 times the bytes of none. Only tiles that nobody sees are saved (13.5).
 #
 # ## Take-away
 #
 # - Whole rows lose rows as $d$ grows, slices do not. In 16 bits whole rows win while $B_M > \frac27 b$; the table of compiled tiles says what $B_M$ is.
-# - A sum that does not fit can travel: $Nd$ words each way for each further tile of keys, in float32, and nothing is $N \times N$.
-# - A mask becomes lists once: entries, spans, patterns of cut tiles, and an order with the heavy rows first. The kernel loops over a list; the backward pass over the same list turned over. Bytes are a straight line in the number of tiles.
+# - A mask becomes lists once: entries, spans, patterns of cut tiles, and an order. The kernel loops over a list, and bytes are a straight line in the number of tiles.
 #
 # ## References
 #
 # - B. Saha, C. Ye: *The I/O complexity of attention*, 2024, [arXiv 2402.07443](https://arxiv.org/abs/2402.07443). The small cache, $M < d^2$. F5 and F6 are schedules of this course (lesson 07).
 # - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré: *FlashAttention*, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135). Section 3.3 is block-sparse FlashAttention.
 # - J. Dong, B. Feng, D. Guessous, Y. Liang, H. He: *Flex Attention*, 2024, [arXiv 2412.05496](https://arxiv.org/abs/2412.05496). Masks as functions, and block masks with full and partial blocks.
-# - R. L. Graham: *Bounds on multiprocessing timing anomalies*, SIAM Journal on Applied Mathematics 17(2), 1969. The heaviest first.
 # - NVIDIA: data sheets of T4, A100, L4, H200 and B200 (`iocourse.gpu.CHIPS` names the source of each); *CUDA C++ Programming Guide*, for shared memory and registers.
 #
 # **What comes next.** Everything so far was counted between a program and what lies below it. Lesson 14 asks what lies below: which of these bytes the L2 cache answers, which ones HBM sees, and what that means for a step in which there is a single query and nothing to hide behind.

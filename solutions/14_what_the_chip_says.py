@@ -1,34 +1,30 @@
 # %% [markdown]
 # # 14 What the chip says
 #
-# For four lessons a ledger has said, to the word, what the programs of a kernel ask for. Each time a caution stood beside it: what is asked for need not come from slow memory. Here we follow the words further down. Some are answered by the L2 cache, the others come from DRAM, and DRAM has a rate; so bytes turn into microseconds, and a count into a prediction that a clock can refute. On the way we write two kernels whose I/O is nearly their whole cost, or nearly their whole point: one that merges what was found in parts of a long cache of keys, and one that runs over texts of different lengths without reading a word of padding.
+# For four lessons a ledger has said, to the word, what the programs of a kernel ask for. Each time a caution stood beside it: what is asked for need not come from slow memory. Here we follow the words further down. Some are answered by the L2 cache, the others come from DRAM, and DRAM has a rate; so bytes turn into microseconds, and a count into a prediction that a clock can refute.
 #
 # **What you will learn**
 #
 # - to follow a ledger through L2 to DRAM, with an emulated cache of ten lines, and to say when DRAM sees each word once and when it sees the whole ledger;
 # - to compute the bytes, the intensity and the least time of a forward pass, a backward pass and a decode step, and to name the roof that limits each;
 # - to read grouped-query attention as I/O: the words of $K$ and $V$ for each head of queries;
-# - to split the keys of one query over many programs, and to merge the parts in a kernel;
-# - to pack texts of different lengths, so that no program reads padding or a neighbour;
 # - to predict a time before you read one.
 #
-# **Prerequisites**: lesson 03 (merging partial results), lesson 11 (the forward kernel, its words, the roofline). Section 14.6 mentions the backward pass of lesson 12. Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: lesson 11 (the forward kernel, its words, the roofline). Section 14.5 mentions the backward pass of lesson 12. Signs and terms are on the [notation](notation.md) page.
 #
 # **Minutes**: <!-- minutes -->.
 #
 # <!-- exercises -->
 #
-# Sections 14.1 to 14.8 run on any machine, in NumPy. From section 14.9 on cells need Triton, which is published for Linux only (Colab runs Linux); no GPU is needed. Where a GPU would add a measurement, the text says what has been recorded and what has not.
+# All of it runs on any machine, in NumPy. A GPU adds one measurement at the end, and the text says what has been recorded and what has not. A second evening, [14b](14b_parts_and_packs.ipynb), has two kernels, for a decode step and for texts of different lengths, and the counters.
 
 # %% tags=["setup"]
 from collections import OrderedDict
-from itertools import chain, pairwise, repeat, zip_longest
+from itertools import chain, repeat, zip_longest
 
 import numpy as np
 
-from iocourse import costs, exact, explore
-from iocourse.costs.kernels import Problem, attention_decode, attention_forward
-from iocourse.costs.pairs import PackedSequences
+from iocourse import costs, explore
 from iocourse.course import attempt, check, hint, measured, predict
 from iocourse.gpu import CHIPS
 
@@ -79,11 +75,15 @@ def side_by_side(programs, at_once, late=0):
             yield from chain(*turn)
 
 
+together = [(head, tile) for head in range(H) for tile in range(TILES)]
+explore.grid_of_programs(H, TILES, 1, 1, order=together,
+                         title="64 programs: a head a row, a tile of queries a column")
+
+
 # %% [markdown]
-# So $n_p$ programs are at work, one for each multiprocessor, say; when they are done the next $n_p$ start. Is this what the ledger counts?
+# In the picture the programs of a head come one after the other, as lesson 11 launches them. $n_p$ programs are at work, one for each multiprocessor, say; when they are done the next $n_p$ start. Is this what the ledger counts?
 
 # %%
-together = [(head, tile) for head in range(H) for tile in range(TILES)]
 asked = sum(1 for _ in side_by_side(together, at_once=4))
 ledger = costs.flash2(N, d, Br=BM, Bc=BM)
 print(f"{len(together)} programs ask for {asked:,} rows, {asked * d:,} words")
@@ -91,8 +91,7 @@ print(f"F2 reads {H * ledger.read:,} words in {H} heads, at least {H * 3 * N * d
 
 # %% [markdown]
 # 64 programs ask for 69,632 rows, which are the 4,456,448 words of (11.1). The inputs have 786,432. Stores we leave out: $O$ is written once, at either line.
-
-# %% [markdown]
+#
 # ## 14.2 A cache between
 #
 # The cache is a set of rows with room for so many. A row that is there is answered. One that is not is *fetched* from DRAM and stays; if there is no room, the row that was asked for the longest time ago leaves (*least recently used*, LRU). An `OrderedDict` keeps its entries in the order of use, so the whole emulator is this:
@@ -120,7 +119,7 @@ def readings(programs, at_once, room, late=0):
 # %% [markdown]
 # The same 64 programs can be numbered in two ways. *Together*: all tiles of one head, then the next head; that is the order of section 11.7. *Scattered*: the first tile of every head, then the second of every head. Neither changes a load of any program, so both have the same ledger.
 #
-# **Predict.** Four programs run at once, and the cache has room for 2,048 rows, which is all of $K$ and $V$ of two heads. The programs ask for each word of $K$ and $V$ 8 times. How many times does DRAM deliver it, in either order?
+# **Predict** (guess). Four programs run at once, and the cache has room for 2,048 rows, which is all of $K$ and $V$ of two heads. The programs ask for each word of $K$ and $V$ 8 times. How many times does DRAM deliver it, in either order?
 
 # %% tags=["predict"]
 predict("14.2", together=1, scattered=4)  #> predict("14.2", together=..., scattered=...)
@@ -131,7 +130,13 @@ orders = {"together": together, "scattered": scattered}
 measured("14.2", **{name: readings(order, 4, room=2048) for name, order in orders.items()})
 
 # %% [markdown]
-# Once and 8 times. Together, four programs of one head ask for the same rows in the same round; the first one brings them, and when the other four programs of the head come, $K$ and $V$ are still there. Scattered, a head comes back only after all the others have passed, and by then its rows have left: LRU answers nothing at all. The compulsory traffic and the whole ledger, from the same kernel, by the order of its programs. Now for every size of cache:
+# <details><summary>Once, or all the times</summary>
+#
+# Once and 8 times. Together, four programs of one head ask for the same rows in the same round; the first one brings them, and when the other four programs of the head come, $K$ and $V$ are still there. Scattered, a head comes back only after all the others have passed, and by then its rows have left: LRU answers nothing at all. The compulsory traffic and the whole ledger, from the same kernel, by the order of its programs.
+#
+# </details>
+#
+# Now for every size of cache:
 
 # %%
 rooms = [2**k for k in range(5, 15)]
@@ -139,6 +144,7 @@ explore.curve({name: [(room, readings(order, 4, room)) for room in rooms]
                for name, order in orders.items()},
               title="How often DRAM delivers K and V: one ledger, two orders",
               xlabel="room of the cache (rows)", ylabel="readings of K and V")
+
 
 # %% [markdown]
 # (Where the two orders agree, the square hides the dot.) Together there are three steps. With room for 64 rows the cache is of no use: 8 readings. From 128 rows on, one tile of $K$ and one of $V$, it serves the programs that run at the same time: 2 readings. With room for $K$ and $V$ of one head (1,024 rows, and some for what passes by) it also serves the programs that come later: 1. The scattered order has no use for less than all heads, 8,192 rows and some more.
@@ -152,6 +158,7 @@ for at_once in (1, 2, 4, 8):
     r = readings(together, at_once, room=256)
     print(f"{at_once} at once, room for 256 rows: K and V read {r:g} times")
 
+
 # %% [markdown]
 # 8, 4, 2 and 1: $\lceil 8/n_p \rceil$. But programs on a chip do not keep step. Let each begin one round after the one before it:
 
@@ -160,38 +167,15 @@ for room in (256, 512, 1280):
     print(f"room for {room:5,} rows: in step {readings(together, 4, room):g}, "
           f"a round apart {readings(together, 4, room, late=1):g}")
 
+
 # %% [markdown]
 # With 256 rows nearly everything is lost, 7.75 readings instead of 2, and with 512 still 5.75: the cache must now span the distance between the first program and the last. With $K$ and $V$ of a whole head in it, 1,280 rows here, it makes no difference how the programs drift. That is the case to aim for, and by size it is the usual one on an H200. $K$ and $V$ of one head with $N = 8192$ and $d = 64$ are 2 MB in 16 bits, $B_M = 128$ makes 64 programs of it, and 132 multiprocessors with a program each are at work on three heads: 6 MB of the 50. Scattered over 32 heads it would be 64 MB. One head fills L2 at 204,800 tokens.
 #
-# This cache is a model, and simpler than the chip's. How an H200 chooses the line that leaves is, as far as we know, not published; a line can lie in certain places only; it fetches sectors of 32 bytes, not whole lines; and it holds what is written as well. What it shows is what can happen, and why the order of programs is part of a kernel. What did happen, counters say.
+# This cache is a model, and simpler than the chip's. How an H200 chooses the line that leaves is, as far as we know, not published; a line can lie in certain places only; it fetches sectors of 32 bytes, not whole lines; and it holds what is written as well. What it shows is what can happen, and why the order of programs is part of a kernel. What did happen, counters say (lesson 14b).
 # <!-- 2, 6, 64 = (heads * 2 * 8192 * 64 * 2 / 2**20 for heads in (1, 3, 32)) -->
 # <!-- 204,800 = 50 * 2**20 / (2 * 64 * 2) -->
-
-# %% [markdown]
-# ## 14.3 Counters
 #
-# A GPU counts while it works, and NVIDIA's profiler, Nsight Compute (`ncu`), reads the counters. Two lines, two pairs of counters:
-#
-# | line | counter | compare it with |
-# | --- | --- | --- |
-# | program to L2 | `lts__t_sectors_srcunit_tex_op_read.sum` and `…_op_write.sum`, in sectors of 32 bytes | the ledger, the closed form |
-# | L2 to DRAM | `dram__bytes_read.sum`, `dram__bytes_write.sum` | the compulsory bytes, (14.1) |
-#
-# On a machine with a GPU and `ncu`, `iocourse profile forward` launches one kernel and prints these beside the closed form. (Each multiprocessor also has an L1 cache, in the same silicon as its shared memory: what it answers does not reach the first counter.) Two traps: caches must be emptied before the launch, or the inputs are found where the last launch left them; and what was written may still lie in L2 when the kernel ends, so DRAM's counter can show *fewer* bytes written than there are results.
-#
-# What would it have to show if the model is right? For one head with $N = 8192$, $d = 64$, $B_M = 128$ in 16 bits:
-
-# %%
-forward = attention_forward(Problem(8192, 8192, 64), BM=128, BN=128)
-at_l2, at_dram = 2 * forward.read, 2 * 3 * 8192 * 64
-print(f"program to L2: {at_l2 / 2**20:.0f} MB read, L2 to DRAM: {at_dram / 2**20:.0f} MB read, "
-      f"a ratio of {at_l2 / at_dram:.0f}")
-
-# %% [markdown]
-# 129 MB at the upper line, 3 MB at the lower: of 43 bytes that programs ask for, L2 answers 42.
-
-# %% [markdown]
-# ## 14.4 One new token
+# ## 14.3 One new token
 #
 # There is one kind of attention for which no cache helps. A model that writes text makes one token at a time: a *decode step* has one query a head, against the keys and values of all tokens before it, which are kept in the *KV cache*. (That is an array in DRAM, and no cache in the sense of section 14.2.) With one query there is one tile of queries, so every word of $K$ and $V$ is asked for once. Both lines see the same words, and these are the compulsory ones. For $B$ texts, $H$ heads of queries and $H_{kv}$ heads of keys,
 #
@@ -232,14 +216,14 @@ for chip in CHIPS.values():
     print(f"{chip.name:15} {step[0]:,} bytes, {step[1]:6.1f} µs to move them, "
           f"{work / chip.tensor_tflops / 1e6:5.2f} µs to multiply")
 
+
 # %% [markdown]
 # On an H200 moving takes 28.0 µs and multiplying 0.54: for 98 percent of the time the tensor cores wait. The order of the chips is that of their bandwidths. An L4 multiplies at almost twice the rate of a T4, 121 TFLOP/s to 65, and is the slower of the two here, 447.4 µs against 419.5.
 # <!-- multiplying, moving = 4 * 32 * 32768 * 128 / h200.tensor_tflops / 1e6, 134_234_112 / h200.gbytes_per_s / 1e3 -->
 # <!-- 98 = 100 * (1 - multiplying / moving) -->
 # <!-- 121, 65 = CHIPS[89].tensor_tflops, CHIPS[75].tensor_tflops -->
-
-# %% [markdown]
-# ## 14.5 Heads that share keys
+#
+# ## 14.4 Heads that share keys
 #
 # Section 11.7 found that shared heads of keys do not reduce what the programs of a *forward pass* read: each program reads the keys for itself. Decode is different. Where a group of $H/H_{kv}$ heads shares its keys, their queries become the rows of one tile, as 64 queries of one head were before. A program reads a tile of keys once for the whole group. The words of $K$ and $V$ *for each head of queries* are
 #
@@ -255,13 +239,14 @@ for name, heads in (("MHA", 32), ("GQA", 8), ("MQA", 1)):
           f"{step[0] / 2**20:5.0f} MB, {step[1]:5.1f} µs on an H200, "
           f"{32 // heads:2} FLOP a byte")
 
+
 # %% [markdown]
 # From 111.9 to 28.0 to 3.5 µs: the least time of a decode step shrinks by the factor by which its cache does, because the cache is nearly all it moves. This is what grouped-query attention is for. The intensity rises by the same factor, so it could also reach the bend of the roof some day.
 #
-# **Predict.** How many heads of queries would have to share one head of keys, in 16 bits, before an H200 (989 TFLOP/s, 4,800 GB/s) is limited by its tensor cores in decode?
+# **Predict** (compute). How many heads of queries would have to share one head of keys, in 16 bits, before an H200 (989 TFLOP/s, 4,800 GB/s) is limited by its tensor cores in decode?
 
 # %% tags=["predict"]
-predict("14.5", heads=206)  #> predict("14.5", heads=...)
+predict("14.4", heads=206)  #> predict("14.4", heads=...)
 
 # %%
 for arch in (80, 90, 100):
@@ -269,14 +254,18 @@ for arch in (80, 90, 100):
     bend = 1000 * chip.tensor_tflops / chip.gbytes_per_s
     print(f"{chip.name:15} bends at {bend:.0f} FLOP a byte")
 heads = int(1000 * CHIPS[90].tensor_tflops / CHIPS[90].gbytes_per_s) + 1
-measured("14.5", heads=heads)
+measured("14.4", heads=heads)
 
 # %% [markdown]
+# <details><summary>How many heads it takes</summary>
+#
 # It takes 207. In Llama 3 8B four heads share one, and in the multi-query form of our layer 32 do: decode is pure bandwidth. (Several new tokens at once, as in *speculative decoding*, are more rows of the tile: 26 tokens in groups of 8 would do.)
+#
+# </details>
+#
 # <!-- 26 = math.ceil(207 / 8) -->
-
-# %% [markdown]
-# ## 14.6 Which roof
+#
+# ## 14.5 Which roof
 #
 # We want the same prediction for every pass. Count FLOP by the field's convention: the forward pass has two products of $2N^2d$ each, the backward pass five (whatever a kernel makes twice), and exponentials are not counted. Count bytes at the lower line and at best, each array once:
 #
@@ -318,10 +307,10 @@ def my_least_time(pass_, B, H, H_kv, N, d, itemsize, tflops, gbytes_per_s):
 check("14B", my_least_time)
 
 # %% [markdown]
-# **Predict.** $H = H_{kv}$, 16 bits, an H200. From which $N$ on are the forward pass and the backward pass limited by products? (Divide the FLOP by the bytes first: what is left of $d$?)
+# **Predict** (compute). $H = H_{kv}$, 16 bits, an H200. From which $N$ on are the forward pass and the backward pass limited by products? (Divide the FLOP by the bytes first: what is left of $d$?)
 
 # %% tags=["predict"]
-predict("14.6", forward=413, backward=330)  #> predict("14.6", forward=..., backward=...)
+predict("14.5", forward=413, backward=330)  #> predict("14.5", forward=..., backward=...)
 
 # %%
 H200 = {"itemsize": 2, "tflops": 989, "gbytes_per_s": 4800}
@@ -333,11 +322,18 @@ def first_limited_by_products(least_time, pass_):
                 if least_time(pass_, 1, 1, 1, N, 128, **H200)[1] == "products")
 
 
-measured("14.6", **{pass_: attempt(first_limited_by_products, my_least_time, pass_)
+measured("14.5", **{pass_: attempt(first_limited_by_products, my_least_time, pass_)
                     for pass_ in ("forward", "backward")})
 
+
 # %% [markdown]
-# 413 and 330. $4N^2d$ FLOP for $4Nd$ words of 2 bytes are $N/2$ FLOP a byte, and $d$ is gone; backward it is $10/16 \cdot N$. Training and reading a prompt thus lie on the flat part of the roof from a few hundred tokens on, if L2 answers as in section 14.2, and the kernels of lessons 11 and 12 live from their products. Decode never gets there.
+# <details><summary>From which length on</summary>
+#
+# 413 and 330. $4N^2d$ FLOP for $4Nd$ words of 2 bytes are $N/2$ FLOP a byte, and $d$ is gone; backward it is $10/16 \cdot N$.
+#
+# </details>
+#
+# Training and reading a prompt lie on the flat part of the roof from a few hundred tokens on, if L2 answers as in section 14.2, and the kernels of lessons 11 and 12 live from their products. Decode never gets there.
 #
 # The next cell draws all of this for sizes that you choose. Each pass has two points: the coloured one for the compulsory bytes, the grey one for those that the library's kernels ask for. Move $N$, $d$ and the heads, and watch which points cross the bend. (Tab goes from control to control, the arrow keys move a slider. Without a running kernel you see a still picture.)
 
@@ -347,371 +343,21 @@ explore.roofline_explorer(90, N=4096, d=128, H=32, H_kv=8, causal=False)
 # %% [markdown]
 # Read the two points of the forward pass. By what its programs ask for it does 124 FLOP a byte, to the left of the bend at 206 (*ridge* in the picture); by what DRAM must deliver, 3,256. Between the two lies L2: the line from one point to the other is section 14.2. Decode has no such line. Its two points all but coincide, 3.71 and 4 FLOP a byte, and no $N$ moves them over the bend; what moves them far is $H/H_{kv}$. (*Block-sparse* is the forward pass of lesson 13 under a mask that sees a share of the tiles, the *density*.)
 #
-# A roof is a promise that nothing can be faster, and none that anything is as fast. A kernel stays below its roof where tiles are ragged, where programs are too few, or where exponentials take longer than products. The next section is about the second of these.
-
-# %% [markdown]
-# ## 14.7 Too few programs
+# A roof is a promise that nothing can be faster, and none that anything is as fast. A kernel stays below its roof where tiles are ragged, where programs are too few (lesson 14b), or where exponentials take longer than products.
 #
-# Decode as section 14.5 has it makes one program for each text and head of keys: for one text and $H_{kv} = 8$, eight programs. An H200 has 132 multiprocessors. 124 of them would be idle, and (14.2) could be reached only if each of the other eight took in 600 GB/s. So the keys are cut into *parts*, and each program takes one part. What a program then has is attention over some of the keys: outputs $O_p$ and log-sum-exps $L_p$. Lesson 03 merged such results. For any number of parts,
-#
-# $$ L = \log \sum_p e^{L_p}, \qquad O = \sum_p e^{L_p - L}\, O_p . \tag{14.6} $$
-#
-# Each part's output counts by its share of the row sum. Since $e^{L_p}$ would overflow, the largest $L_p$ is subtracted first, as for any softmax.
-#
-# **Predict.** One part has $L_1 = 5$ and $O_1 = 0$, another $L_2 = 5 + \log 3$ and $O_2 = 4$ ($d = 1$). What is $O$?
-# <!-- 124, 600 = 132 - 8, h200.gbytes_per_s / 8 -->
-
-# %% tags=["predict"]
-predict("14.7", O=3)  #> predict("14.7", O=...)
-
-# %%
-def merge(O_parts, L_parts):
-    """O (group, d) and L (group,) from O_parts (parts, group, d), L_parts (parts, group)."""
-    m = L_parts.max(axis=0)
-    weights = np.exp(L_parts - m)                   # (parts, group)
-    total = weights.sum(axis=0)
-    return (weights[:, :, None] * O_parts).sum(axis=0) / total[:, None], m + np.log(total)
-
-
-O, L = merge(np.array([[[0.0]], [[4.0]]]), np.array([[5.0], [5 + np.log(3)]]))
-measured("14.7", O=float(O[0, 0]))
-
-# %% [markdown]
-# 3: the second part has three times the weight, $\frac14 \cdot 0 + \frac34 \cdot 4$. Now a decode step as programs. `part` is the loop of lesson 11 over some of the keys, for the queries of a group at once; `absorb` is one round of it.
-
-# %%
-def absorb(acc, m, l, q, k, v):
-    """One tile of keys, as in section 11.1: new acc (rows, d), m and l (rows,)."""
-    s = q @ k.T                                     # (rows, keys)
-    m_new = np.maximum(m, s.max(axis=1))
-    p, old = np.exp(s - m_new[:, None]), np.exp(m - m_new)
-    return acc * old[:, None] + p @ v, m_new, l * old + p.sum(axis=1)
-
-
-def part(number, q, K, V, length, BN):
-    """O and L of keys number · length on, `length` of them, for the group q (group, d)."""
-    q = q / np.sqrt(q.shape[1])
-    acc, m, l = np.zeros_like(q), np.full(len(q), -np.inf), np.zeros(len(q))
-    stop = min((number + 1) * length, len(K))
-    for start in range(number * length, stop, BN):
-        j = slice(start, min(start + BN, stop))
-        acc, m, l = absorb(acc, m, l, q, K[j], V[j])
-    return acc / l[:, None], m + np.log(l)
-
-
-# %%
-rng = np.random.default_rng(14)
-q, K, V = rng.standard_normal((4, 64)), *rng.standard_normal((2, 1000, 64))
-for parts in (1, 4, 16):
-    length = -(-len(K) // (parts * 16)) * 16        # whole tiles of 16 keys
-    found = [part(number, q, K, V, length, BN=16) for number in range(-(-len(K) // length))]
-    O, L = merge(*(np.array(x) for x in zip(*found, strict=True)))
-    error = abs(O - exact.attention(q, K, V)).max()
-    print(f"parts: {len(found):2}, largest error below 1e-12: {error < 1e-12}")
-
-# %% [markdown]
-# What does the split cost in words? Each part writes $O_p$ and $L_p$, and the merge reads them again; and each part reads the queries for itself. With 16 parts, 128 programs, for the layer of section 14.4:
-
-# %%
-one, many = (attention_decode(Problem(1, 32768, 128, H=32, H_kv=8), parts=n) for n in (1, 16))
-between = many.reads["O_parts"] + many.reads["LSE_parts"]
-share = 2 * 4 * between / (2 * 2 * many.reads["K"])
-print(f"K and V: {many.reads['K'] + many.reads['V']:,} words; between the kernels: {between:,} "
-      f"words written and read again, {share:.1%} in bytes")
-
-# %% [markdown]
-# The parts are kept in float32, and still they are 0.4 percent of the bytes: a price well worth paying. It grows with the number of parts and not with $N$, so a short cache deserves fewer parts. The library takes as many as give each multiprocessor two programs.
-
-# %% [markdown]
-# ## 14.8 Texts of different length
-#
-# A batch holds texts, and texts have lengths of their own. To make a tensor $(B, H, N, d)$ of them, the short ones are *padded* to the length of the longest. The padding is stored, loaded, multiplied, and thrown away. Take eight texts:
-
-# %%
-lengths = [1000, 600, 350, 200, 120, 64, 30, 0]
-longest, tokens = max(lengths), sum(lengths)
-print(f"{len(lengths)} texts, {tokens:,} tokens; padded {len(lengths) * longest:,} rows")
-
-# %% [markdown]
-# **Predict.** Which share of the rows of the padded tensors holds tokens? Which share of the pairs (query, key) is wanted?
-
-# %% tags=["predict"]
-predict("14.8", rows=0.3, pairs=0.2)  #> predict("14.8", rows=..., pairs=...)
-
-# %%
-measured("14.8", rows=tokens / (len(lengths) * longest),
-         pairs=sum(n * n for n in lengths) / (len(lengths) * longest**2))
-
-# %% [markdown]
-# 0.2955 of the rows and 0.1927 of the pairs: where lengths differ, most of what padding moves and multiplies is nothing. The other way is to *pack* the texts: one behind the other, without a gap, in tensors of $\sum_s N_s$ rows, $(\sum_s N_s, H, d)$. Where each begins and ends is said by the cumulated lengths, known in the field as `cu_seqlens`:
-
-# %%
-cu = np.concatenate([[0], np.cumsum(lengths)])
-print("cu_seqlens", cu)
-
-# %% [markdown]
-# Text $s$ has the rows $cu_s$ to $cu_{s+1} - 1$; the last one here is empty, and two equal numbers say so. A program belongs to one text: it reads two of these numbers and keeps between them, for its queries and for its keys. In NumPy, with the words it reads:
-
-# %%
-def packed_program(text, tile, Q, K, V, O, cu, BM, BN):
-    """BM rows of O of one text, one head. Returns the words of Q, K and V read."""
-    begin, end = cu[text], cu[text + 1]
-    i = slice(begin + tile * BM, min(begin + (tile + 1) * BM, end))
-    if i.start >= end:
-        return 0                                    # this text has fewer tiles
-    q = Q[i] / np.sqrt(Q.shape[1])
-    acc, m, l, words = np.zeros_like(q), np.full(len(q), -np.inf), np.zeros(len(q)), q.size
-    for start in range(begin, end, BN):
-        j = slice(start, min(start + BN, end))
-        acc, m, l = absorb(acc, m, l, q, K[j], V[j])
-        words += K[j].size + V[j].size
-    O[i] = acc / l[:, None]
-    return words
-
-
-# %%
-Q, K, V = rng.standard_normal((3, tokens, 64))
-O = np.full_like(Q, np.nan)
-words = sum(packed_program(text, tile, Q, K, V, O, cu, 64, 64)
-            for text in range(len(lengths)) for tile in range(-(-longest // 64)))
-right = all(abs(O[a:b] - exact.attention(Q[a:b], K[a:b], V[a:b])).max() < 1e-12
-            for a, b in pairwise(cu) if a < b)
-padded = attention_forward(Problem(longest, longest, 64, B=len(lengths)), BM=64, BN=64)
-print(f"every text right: {right}; {words:,} words read, padded {padded.read:,}")
-print(f"a share of {words / padded.read:.4f}")
-
-# %% [markdown]
-# 3,381,248 words instead of 16,896,000, a share of 0.2001: a little more than that of the pairs, since $Q$ goes with the rows and the last tile of a text is ragged. By (11.1) a text costs $N_sd + 2N_sd\lceil N_s/B_M\rceil$, and the sum over the texts is what the programs read: no row of padding, and none of a neighbour. The grid has as many tiles for every text as the longest one needs, and programs that have none of their own leave at once.
-
-# %% [markdown]
-# ## 14.9 The merge as a kernel
-#
-# From here on cells run Triton kernels, in the interpreter, on CPU tensors. Words can be counted there only, so the next cell asks for it before it imports Triton, even if you have a GPU. Where Triton is missing, that cell and each later one that needs it say in a line what to install; the others run.
-
-# %% tags=["given"]
-import os
-
-os.environ["TRITON_INTERPRET"] = "1"
-
-from iocourse import traffic
-from iocourse.course import NeedsTriton, stand_in
-
-try:
-    from iocourse import kernels
-
-    assert kernels.INTERPRETED, "triton was imported earlier: restart the notebook"
-    import torch
-    import triton
-    import triton.language as tl
-except NeedsTriton as missing:
-    kernels = torch = triton = tl = stand_in(missing)
-
-# %% [markdown]
-# First the parts. `absorb_tile` is one round, as you wrote it in exercise 11A, for a tile of keys wherever it lies: `at` holds the offsets of its words, `there` says which of its keys exist. In `parts_kernel` the tile of queries has the group's rows. A tensor core multiplies 16 rows at a time, and a tile of fewer would cost as much; so the tile has 16 at least, and a mask for those that exist. The others are multiplied, and no words move for them.
-
-# %% tags=["given"]
-@triton.jit
-def absorb_tile(acc, m, l, q, K, V, at, there, scale):
-    """One tile of keys: new acc (rows, d), m and l (rows,). at (BN, d), there (BN,)."""
-    k = tl.load(K + at, mask=there[:, None], other=0.0)
-    v = tl.load(V + at, mask=there[:, None], other=0.0)
-    s = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
-    s = tl.where(there[None, :], s, float("-inf"))
-    m_new = tl.maximum(m, tl.max(s, 1))             # no tile is without a key: never -inf
-    p = tl.exp2(s - m_new[:, None])
-    old = tl.exp2(m - m_new)
-    acc = tl.dot(p, v, acc * old[:, None], input_precision="ieee")
-    return acc, m_new, l * old + tl.sum(p, 1)
-
-
-@triton.jit
-def parts_kernel(Q, K, V, O_parts, LSE_parts, parts, length, group, N, scale,
-                 d: tl.constexpr, ROWS: tl.constexpr, BN: tl.constexpr):
-    """O and LSE of one part of the keys of one head, for the queries that share them."""
-    part, pair = tl.program_id(0) % parts, tl.program_id(0) // parts
-    i, c = tl.arange(0, ROWS), tl.arange(0, d)
-    there = i[:, None] < group
-    q = tl.load(Q + (pair * group + i[:, None]) * d + c, mask=there, other=0.0)
-    acc = tl.zeros((ROWS, d), dtype=tl.float32)
-    m = tl.full((ROWS,), float("-inf"), dtype=tl.float32)
-    l = tl.zeros((ROWS,), dtype=tl.float32)
-    stop = tl.minimum((part + 1) * length, N)
-    for start in range(part * length, stop, BN):
-        j = start + tl.arange(0, BN)
-        at = (pair * N + j[:, None]) * d + c
-        acc, m, l = absorb_tile(acc, m, l, q, K, V, at, j < stop, scale)
-    to = (pair * parts + part) * group + i          # (ROWS,) rows of O_parts
-    tl.store(O_parts + to[:, None] * d + c, acc / l[:, None], mask=there)
-    tl.store(LSE_parts + to, (m + tl.log2(l)) * 0.6931471805599453, mask=i < group)
-
-
-# %% [markdown]
-# A `pair` is a text and one of its heads of keys. The parts come out as `O_parts` (pairs, parts, group, $d$) and `LSE_parts` (pairs, parts, group), both float32. The merge is yours. It is a small kernel without `tl.dot`: one program for each head of queries takes all parts of that head as one tile, (PARTS, $d$), and (14.6) needs two sums over its first axis, `tl.sum(…, 0)`, and a `tl.max(…, 0)`.
-#
-# Mind three things. The parts of one head do not lie side by side: between two of them lie the other heads of the group. The number of parts is any number, and a tile has a power of two; a part that does not exist must have no weight. And a part may have seen no key, as where a caller hides some: then its $L_p$ is $-\infty$ and its $O_p$ is 0. If all parts of a head are so, $O = 0$ and $L = -\infty$.
-#
-# <!-- exercise 14C --> Write the kernel. Each word of the parts is read once: with $R$ = pairs · group heads, $R \cdot \text{parts} \cdot (d + 1)$ words read and $R(d+1)$ written. The logarithms are natural ones. If you are stuck after eight minutes, run `hint("14C")` in a cell of your own.
-
-# %% tags=["exercise"] name="ex-14C"
-@triton.jit
-def merge_kernel(O_parts, LSE_parts, O, LSE, parts, group,
-                 d: tl.constexpr, PARTS: tl.constexpr):
-    """One row of O and one number of LSE. PARTS: a power of two, parts at least."""
-    pair, member = tl.program_id(0) // group, tl.program_id(0) % group
-    p, c = tl.arange(0, PARTS), tl.arange(0, d)
-    ### BEGIN SOLUTION where each part lies, its weight, two sums, two stores
-    at = (pair * parts + p) * group + member        # (PARTS,) rows of O_parts
-    L = tl.load(LSE_parts + at, mask=p < parts, other=float("-inf"))
-    o = tl.load(O_parts + at[:, None] * d + c, mask=p[:, None] < parts, other=0.0)
-    m = tl.max(L, 0)
-    m = tl.where(m == float("-inf"), 0.0, m)
-    weights = tl.exp(L - m)                         # (PARTS,)
-    total = tl.sum(weights, 0)
-    safe = tl.where(total == 0.0, 1.0, total)
-    row = pair * group + member
-    tl.store(O + row * d + c, tl.sum(weights[:, None] * o, 0) / safe)
-    tl.store(LSE + row, tl.where(total == 0.0, float("-inf"), m + tl.log(safe)))
-    ### END SOLUTION
-
-
-def my_merge(O_parts, LSE_parts):
-    """O (pairs, group, d) and LSE (pairs, group), from contiguous float32 parts."""
-    pairs, parts, group, d = O_parts.shape
-    O, LSE = torch.empty((pairs, group, d)), torch.empty((pairs, group))
-    merge_kernel[(pairs * group,)](O_parts, LSE_parts, O, LSE, parts, group,
-                                   d=d, PARTS=triton.next_power_of_2(parts))
-    return O, LSE
-
-
-# %% tags=["check"] name="check-14C"
-check("14C", my_merge)
-
-# %% [markdown]
-# Both kernels together are a decode step. The ledger of yours, of the library's (`kernels.decode`, with any strides, any $d$ up to 256, float16 and bfloat16), and the closed form:
-
-# %%
-def my_decode(q, k, v, parts, BN=64):
-    """O (B, H, 1, d) and LSE (B, H, 1) of q (B, H, 1, d) against k, v (B, H_kv, N, d)."""
-    (B, H, _, d), (_, H_kv, N, _) = q.shape, k.shape
-    pairs, group = B * H_kv, H // H_kv
-    length = triton.cdiv(triton.cdiv(N, BN), parts) * BN
-    parts = triton.cdiv(N, length)
-    O_parts, LSE_parts = torch.empty(pairs, parts, group, d), torch.empty(pairs, parts, group)
-    parts_kernel[(pairs * parts,)](q, k, v, O_parts, LSE_parts, parts, length, group, N,
-                                   1.4426950408889634 * d**-0.5, d=d, BN=BN,
-                                   ROWS=max(16, triton.next_power_of_2(group)))
-    O, LSE = my_merge(O_parts, LSE_parts)
-    return O.view(q.shape), LSE.view(B, H, 1)
-
-
-def counted(launcher, *arguments, **keywords):
-    """The ledger of a launch, and what it returned."""
-    with traffic.count() as ledger:
-        value = launcher(*arguments, **keywords)
-    return ledger, value
-
-
-# %%
-H, N, d = 8, 500, 64
-for H_kv in (8, 2, 1):
-    q, k, v = (torch.from_numpy(rng.standard_normal((1, h, n, d)).astype(np.float32))
-               for h, n in ((H, 1), (H_kv, N), (H_kv, N)))
-    mine = attempt(counted, my_decode, q, k, v, 4)
-    theirs = counted(kernels.decode, q, k, v, parts=4)
-    formula = attention_decode(Problem(1, N, d, H=H, H_kv=H_kv), parts=4)
-    apart = abs(mine[1][0] - theirs[1][0]).max()
-    print(f"H_kv = {H_kv}: yours {mine[0].total:7,} words, library {theirs[0].total:7,}, "
-          f"closed form {formula.total:7,}; same values to 1e-6: {apart < 1e-6}")
-
-# %% [markdown]
-# 518,728 words, then 134,728, then 70,728. $K$ and $V$ have 64,000 words for each head of keys, read once however many heads of queries ask; the 6,728 that remain are queries, parts and results, the same in all three lines. (At $N = 500$ they weigh; at 32,768, with 16 parts, what lay between the kernels was 0.4 percent of the bytes.)
-# <!-- 64,000 = 2 * 500 * 64 -->
-# <!-- 6,728 = 70728 - 2 * 500 * 64 -->
-
-# %% [markdown]
-# ## 14.10 Packed, as a kernel
-#
-# Now `packed_program`, with heads. A packed tensor is $(\sum_s N_s, H, d)$: the heads of one token lie side by side, so from one token of a head to the next there are $Hd$ words. The grid has three parts in one number: the tile runs fastest, then the head, then the text.
-#
-# <!-- exercise 14D --> Write the kernel. `absorb_tile` does a round; yours is to find the text's rows, the program's rows among them, and the tiles of keys. Lanes beyond the end of the text move nothing, also where another text follows. A program without a row of its own reads no word of $K$ or $V$, and texts may be empty. (A kernel may say `if` about a number that it has loaded.) Words: $Q$, $K$, $V$ and $O$ as by (11.1), text by text, and up to two words of `cu` a program. If you are stuck after eight minutes, run `hint("14D")` in a cell of your own.
-
-# %% tags=["exercise"] name="ex-14D"
-@triton.jit
-def packed_kernel(Q, K, V, O, cu, tiles, H, scale,
-                  d: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
-    """BM rows of one head of one text; `tiles` programs for each head of each text."""
-    tile, pair = tl.program_id(0) % tiles, tl.program_id(0) // tiles
-    head, text = pair % H, pair // H
-    c = tl.arange(0, d)
-    ### BEGIN SOLUTION where the text begins and ends, this tile's rows, a loop over its keys
-    begin, end = tl.load(cu + text), tl.load(cu + text + 1)
-    i = begin + tile * BM + tl.arange(0, BM)        # (BM,) rows, counted over all texts
-    if begin + tile * BM < end:
-        rows = (i[:, None] * H + head) * d + c      # (BM, d), as offsets
-        q = tl.load(Q + rows, mask=i[:, None] < end, other=0.0)
-        acc = tl.zeros((BM, d), dtype=tl.float32)
-        m = tl.full((BM,), float("-inf"), dtype=tl.float32)
-        l = tl.zeros((BM,), dtype=tl.float32)
-        for start in range(begin, end, BN):
-            j = start + tl.arange(0, BN)
-            at = (j[:, None] * H + head) * d + c
-            acc, m, l = absorb_tile(acc, m, l, q, K, V, at, j < end, scale)
-        tl.store(O + rows, acc / l[:, None], mask=i[:, None] < end)
-    ### END SOLUTION
-
-
-def my_packed(Q, K, V, cu, longest, BM, BN):
-    """O (tokens, H, d). Q, K, V alike, contiguous, float32; cu (texts + 1,), int32."""
-    H, d = Q.shape[1:]
-    O, tiles = torch.empty_like(Q), triton.cdiv(longest, BM)
-    programs = (len(cu) - 1) * H * tiles
-    packed_kernel[(programs,)](Q, K, V, O, cu, tiles, H, 1.4426950408889634 * d**-0.5,
-                               d=d, BM=BM, BN=BN)
-    return O
-
-
-# %% tags=["check"] name="check-14D"
-check("14D", my_packed)
-
-# %% [markdown]
-# Its ledger, beside the library's `kernels.attention_varlen` (which has separate `cu_q` and `cu_k`, masks, windows, a backward pass, and keeps the log-sum-exp), and beside the padded batch:
-
-# %%
-lengths, H, d, BM = [150, 90, 40, 0, 17], 2, 32, 32
-cu = torch.tensor(np.concatenate([[0], np.cumsum(lengths)]), dtype=torch.int32)
-q, k, v = torch.from_numpy(rng.standard_normal((3, sum(lengths), H, d)).astype(np.float32))
-mine = attempt(counted, my_packed, q, k, v, cu, max(lengths), BM, BM)
-with kernels.using(forward=(BM, BM)):
-    theirs = counted(kernels.attention_varlen, q, k, v, cu, cu)
-padded = attention_forward(Problem(150, 150, d, B=5, H=H, H_kv=H), BM=BM, BN=BM)
-
-
-def of_rows(ledger):
-    """Words of Q, K, V and O: row sums and cu_seqlens are left out."""
-    return ledger.reads["Q"] + ledger.reads["K"] + ledger.reads["V"] + ledger.writes["O"]
-
-
-same = abs(mine[1] - theirs[1]).max() < 1e-6
-print(f"yours {of_rows(mine[0]):,} words, library {of_rows(theirs[0]):,}, "
-      f"padded {of_rows(padded):,}; same values to 1e-6: {same}")
-
-# %% [markdown]
-# 180,992 words from either kernel and 576,000 for the padded batch, for the same outputs. Where padding would have been, there is nothing: no rows, no tiles, no masks for them. A last word on order: programs of one text and one head stand together again, so that their keys meet in L2.
-
-# %% [markdown]
-# ## 14.11 Predict, then read
+# ## 14.6 Predict, then read
 #
 # Everything so far was computed. A prediction is worth something if it can fail, so here are five, each with the run that can refute it:
 #
 # | prediction | from | `iocourse bench …` |
 # | --- | --- | --- |
 # | a decode step takes the time of its bytes, whatever $H_{kv}$ is, where that is long beside the time of a launch | (14.2), (14.3) | `decode` |
-# | forward and backward are limited by products from some hundred tokens on | 14.6 | `attention` |
-# | packing gains what padding wastes, the share of the pairs | 14.8 | `varlen` |
+# | forward and backward are limited by products from some hundred tokens on | 14.5 | `attention` |
+# | packing gains what padding wastes, the share of the pairs | lesson 14b | `varlen` |
 # | with a block mask, time goes with the number of tiles | lesson 13 | `sparse` |
 # | $d$ in slices pays where whole rows do not fit | lesson 13 | `small-cache` |
 #
-# Runs on a named chip are kept with the package. Which of them have been recorded, and where?
+# Runs on a named chip are kept with the package, and each carries its device and date. Which of them have been recorded, and where?
 
 # %% tags=["nbval-ignore-output"]
 from iocourse.data.recorded import provenance, recorded
@@ -719,15 +365,17 @@ from iocourse.data.recorded import provenance, recorded
 for subject in ("decode", "attention", "varlen", "sparse", "small-cache"):
     print(f"{subject:12} {provenance(recorded(subject))}")
 
+
 # %% [markdown]
 # Where it says *no recorded run yet*, there is no number to quote, and the roofs of the data sheets are all we have: they say what cannot be exceeded, and nothing about what is reached. What may one expect? A copy of a large array does nothing but move bytes, and reaches less than the data sheet says. So `bench decode` measures a copy in the same run and reports a decode step as a share of it.
 #
-# **Predict.** The decode step of section 14.4, on an H200 or on the GPU that you have: how many microseconds? Your function of exercise 14A gives the least; say by how much you expect to miss it.
+# **Predict** (guess). The decode step of section 14.3, on an H200 or on the GPU that you have: how many microseconds? Your function of exercise 14A gives the least; say by how much you expect to miss it.
 
 # %% tags=["predict"]
-predict("14.11", microseconds=32)  #> predict("14.11", microseconds=...)
+predict("14.6", microseconds=32)  #> predict("14.6", microseconds=...)
 
 # %%
+import os
 import subprocess
 import sys
 
@@ -750,6 +398,8 @@ def timed_here(*sizes):
     """Microseconds of a decode step on this machine's GPU; where there are none, why."""
     if no_cuda():
         return f"{no_cuda()}; needed: an NVIDIA GPU and a torch built for it"
+    import torch
+
     if torch.cuda.get_device_capability() < (8, 0):
         return "Triton uses no tensor cores on this GPU, and compiles for minutes"
     done = subprocess.run([sys.executable, "-c", STEP, *map(str, sizes)], check=False,
@@ -758,10 +408,6 @@ def timed_here(*sizes):
     return float(done.stdout) if done.returncode == 0 else done.stderr.strip()[-200:]
 
 
-# %% [markdown]
-# The kernels of this notebook are interpreted, and interpreted ones cannot be timed. So the script runs in a process of its own, where they are compiled. `time_of` takes the median of many laps and empties L2 before each.
-
-# %%
 def recorded_step():
     """Microseconds of that step in the recorded run; where there are none, why."""
     record = recorded("decode")
@@ -772,43 +418,38 @@ def recorded_step():
     return "the record has no such step" if record else provenance(record)
 
 
+# %% [markdown]
+# The script runs in a process of its own, where kernels are compiled. `time_of` takes the median of many laps and empties L2 before each.
+
 # %% tags=["nbval-ignore-output"]
 for place, found in (("recorded", recorded_step()), ("here", timed_here(1, 32, 8, 32768, 128))):
     if isinstance(found, str):
         print(f"{place}: not measured: {found}")
     else:
         print(f"{place}: {found:.1f} µs, {134_234_112 / found / 1000:,.0f} GB/s")
-        measured("14.11", microseconds=found)
+        measured("14.6", microseconds=found)
+
 
 # %% [markdown]
-# If there is a time, divide: bytes over microseconds are a bandwidth, and its share of the data sheet's is how well the kernel asks for words. If there is none, keep your number. The cell stays, and so does the question.
+# <details><summary>What a time would say, and what none says</summary>
 #
-# The counters of section 14.3 have the same standing. Here is their table for one head; leave `--closed-form` out on a machine with a GPU and `ncu`, and the columns that say *not measured* are filled in:
-
-# %%
-from iocourse.cli import main
-
-done = main(["profile", "forward", "--N", "8192", "--d", "64", "--heads", "1", "--closed-form"])
-
-# %% [markdown]
-# The closed form has 135,266,304 bytes read, the 129 MB of section 14.3, and the compulsory column 3,145,728, its 3 MB. The prediction is that *SMs ↔ L2* (SMs are multiprocessors) will show the first and *L2 ↔ DRAM* something near the second. If the second comes out as large as the first, the programs were scattered, or the cache is not what we took it for; and then the chip has said something that no ledger could.
-
-# %% [markdown]
+# If there is a time, divide: bytes over microseconds are a bandwidth, and its share of the data sheet's is how well the kernel asks for words. If there is none, no number stands here in its place: keep yours. The cell stays, and so does the question.
+#
+# </details>
+#
 # ## Misconceptions
 #
 # - **"FlashAttention reads $K$ and $V$ from HBM $\lceil N/B_M \rceil$ times."** Its programs ask for them so often. Behind the emulated cache DRAM delivered them 1, 2 or 8 times for one and the same ledger, by the room of the cache and the order of the programs (14.2).
-# - **"A larger L2 makes every kernel faster."** A decode step asks for each word once; there is nothing for a cache to answer (14.4).
-# - **"Grouped-query attention saves arithmetic."** In attention it has the same FLOP, for each head of queries meets every key. It saves words of $K$ and $V$, and in decode these are the time (14.5).
-# - **"Decode needs a faster chip."** It needs faster memory: an L4 multiplies at almost twice the rate of a T4, and the least time of the step is longer (14.4).
-# - **"Padding costs nothing where it is masked."** It is loaded and multiplied all the same; of the pairs of the padded batch 19 percent were wanted (14.8).
-# - **"On the roof means fast enough."** The roof is a limit on what can be; only a clock says what is (14.11).
+# - **"A larger L2 makes every kernel faster."** A decode step asks for each word once; there is nothing for a cache to answer (14.3).
+# - **"Grouped-query attention saves arithmetic."** In attention it has the same FLOP, for each head of queries meets every key. It saves words of $K$ and $V$, and in decode these are the time (14.4).
+# - **"Decode needs a faster chip."** It needs faster memory: an L4 multiplies at almost twice the rate of a T4, and the least time of the step is longer (14.3).
+# - **"On the roof means fast enough."** The roof is a limit on what can be; only a clock says what is (14.6).
 #
 # ## Take-away
 #
 # - A ledger is the traffic between programs and L2. DRAM sees what L2 misses: each word once, if the programs that share keys run together and the keys of a head fit.
 # - $n_p$ programs side by side are one program with $n_pB_M$ rows; the two-level model holds again one level down.
 # - Decode is pure bandwidth: $2/\beta$ FLOP a byte for each head that shares keys, and a time that is bytes over bandwidth. Heads that share keys are the way to fewer bytes.
-# - Split what has too few programs and merge $(O_p, L_p)$; pack what has different lengths. Both cost words that a closed form knows.
 # - Predict, then measure, and say so where nothing has been measured.
 #
 # ## References
@@ -816,10 +457,8 @@ done = main(["profile", "forward", "--N", "8192", "--d", "64", "--heads", "1", "
 # - S. Williams, A. Waterman, D. Patterson: *Roofline*, Communications of the ACM 52(4), 2009.
 # - N. Shazeer: *Fast transformer decoding: one write-head is all you need*, 2019, [arXiv 1911.02150](https://arxiv.org/abs/1911.02150). MQA, argued by memory traffic.
 # - J. Ainslie et al.: *GQA*, 2023, [arXiv 2305.13245](https://arxiv.org/abs/2305.13245).
-# - T. Dao, D. Haziza, F. Massa, G. Sizov: *Flash-Decoding for long-context inference*, 2023. Keys split over programs, and the merge.
 # - A. Grattafiori et al.: *The Llama 3 herd of models*, 2024, [arXiv 2407.21783](https://arxiv.org/abs/2407.21783). The sizes of the 8B model.
 # - Y. Leviathan, M. Kalman, Y. Matias: *Fast inference from transformers via speculative decoding*, 2023, [arXiv 2211.17192](https://arxiv.org/abs/2211.17192).
-# - NVIDIA: data sheets of the chips (`iocourse.gpu.CHIPS` names the source of each), for the DRAM that of the [H200](https://www.nvidia.com/en-us/data-center/h200/); [*NVIDIA Hopper architecture in-depth*](https://developer.nvidia.com/blog/nvidia-hopper-architecture-in-depth/), for the number of multiprocessors, the registers and the L2, which the H200 shares with the H100; *Nsight Compute*, for the counters.
+# - NVIDIA: data sheets of the chips (`iocourse.gpu.CHIPS` names the source of each), for the DRAM that of the [H200](https://www.nvidia.com/en-us/data-center/h200/); [*NVIDIA Hopper architecture in-depth*](https://developer.nvidia.com/blog/nvidia-hopper-architecture-in-depth/), for the number of multiprocessors, the registers and the L2, which the H200 shares with the H100.
 #
-# **What comes next.** The GPU act ends here. From lesson 01 to this one every schedule met every pair that its mask lets through, and the lower bounds of lesson 05 say how little such a schedule can move. What if pairs need not be met one by one? If the entries are small, $e^{QK^\top}$ is nearly a product of two thin matrices, and attention nearly a product of three, computed from either end. The next act is about *almost-linear time*: what such an answer costs in words, and what it costs in accuracy.
-# <!-- 19 = 100 * 0.1927 -->
+# **What comes next.** The GPU act ends here; [14b](14b_parts_and_packs.ipynb) adds two kernels to it. From lesson 01 on every schedule met every pair that its mask lets through, and the lower bounds of lesson 05 say how little such a schedule can move. What if pairs need not be met one by one? If the entries are small, $e^{QK^\top}$ is nearly a product of two thin matrices, and attention nearly a product of three, computed from either end. The next act is about *almost-linear time*: what such an answer costs in words, and what it costs in accuracy.

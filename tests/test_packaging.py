@@ -66,7 +66,7 @@ def test_every_numpy_room_imports_where_torch_and_triton_cannot():
 import importlib, pkgutil, sys
 sys.modules["torch"] = sys.modules["triton"] = sys.modules["numba"] = None
 import iocourse
-kernels = {"selftest_kernel", "kernels", "gpu", "traffic", "profile", "__main__"}
+kernels = {"selftest_kernel", "kernels", "wrong_kernels", "gpu", "traffic", "profile", "__main__"}
 with_torch = {"iocourse.lowrank." + name for name in ("layers", "training")}
 with_torch |= {"iocourse.lowrank.tensors." + name for name in ("autograd", "passes")}
 with_torch |= {"iocourse.lowrank.tensors." + name for name in ("launched", "launched_causal", "written")}

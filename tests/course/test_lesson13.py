@@ -1,4 +1,6 @@
-"""Lesson 13: its kernels beside the library's, its formulas, the recorded table, its exercises' ground."""
+"""Lesson 13 and its second evening: their kernels beside the library's, their formulas, the recorded table,
+their exercises' ground, the wrong kernels.
+"""
 
 import itertools
 
@@ -15,15 +17,16 @@ from iocourse.costs.kernels import (
 )
 from iocourse.costs.pairs import Listed
 from iocourse.costs.sliced_kernels import scores_forward, sliced_forward
+from iocourse.course import check, diagnosis
 from iocourse.course.authoring.kernel_lessons import cannot_run
+from iocourse.course.checking import judge
 from iocourse.course.exercise import Case, find
 from iocourse.course.exercises import lesson13
 from iocourse.data.recorded import recorded
 from iocourse.gpu import Resources
 from iocourse.gpu.chips import CHIPS
 
-SOURCE = Lesson("13")
-says = SOURCE.says
+SOURCE, SECOND = Lesson("13_small"), Lesson("13b")
 if reason := cannot_run(SOURCE.source):
     pytest.skip(reason, allow_module_level=True)
 
@@ -44,7 +47,7 @@ def defined(*names, **given):
     space = {"__name__": "__main__", "np": np, "torch": torch, "triton": triton, "tl": tl, "exact": exact}
     space |= {"Listed": Listed, "attention_forward": attention_forward, "masks": masks, **given}
     wanted = {*names, "scores_in_slices", "take_in"}
-    for n, (_, source) in enumerate(SOURCE.solved_cells()):
+    for n, (_, source) in enumerate([*SOURCE.solved_cells(), *SECOND.solved_cells()]):
         text = "\n\n\n".join(
             part for part in source.split("\n\n\n") if part.startswith(("def ", "@triton.jit"))
         )
@@ -233,8 +236,8 @@ def test_formulas_13_1_and_13_2(N, d, BM, BN, itemsize):
     slices = beta * (N * d + N * d * T_c + 2 * N * d * T_r) + 8 * N * d * (T_c - 1) + 4 * N
     assert rows == lesson13.bytes_of({"BM": BM, "BN": BN, "BD": None}, N, d, beta)
     assert slices == lesson13.bytes_of({"BM": BM, "BN": BN, "BD": 16}, N, d, beta)
-    says("13.2", r"2Nd\left\lceil \tfrac N{B_M} \right\rceil\right) + 4N , \tag{13.1}")
-    says(
+    SOURCE.says("13.2", r"2Nd\left\lceil \tfrac N{B_M} \right\rceil\right) + 4N , \tag{13.1}")
+    SOURCE.says(
         "13.2",
         r"8Nd\left(\left\lceil \tfrac N{B_N} \right\rceil - 1\right) + 4N , \tag{13.2}".replace(" ,", " ."),
     )
@@ -249,7 +252,7 @@ def test_formula_13_3(b):
     for BM, wins in ((2 / 7 * b * 1.05, True), (2 / 7 * b * 0.95, False)):
         rows = lesson13.bytes_of({"BM": 2**10, "BN": 16, "BD": None}, N, d, 2) / (N * N * d) * 2**10 / BM
         assert rows == pytest.approx(4 / BM, rel=1e-3) and (rows < slices) == wins
-    says("13.2", r"B_M > \tfrac27, b . \tag{13.3}")
+    SOURCE.says("13.2", r"B_M > \tfrac27, b . \tag{13.3}")
 
 
 # ---------------------------------------------------------------------- masks
@@ -266,7 +269,7 @@ def test_keys_met_are_those_of_the_tiles_seen():
         assert problem.tiles(32, 64)[0].sum() == tiles and problem.keys_met(32, 64) == tiles * 64
 
 
-def test_the_orders_of_13_5_take_the_steps_that_its_text_compares():
+def test_the_orders_of_13_9_take_the_steps_that_its_text_compares():
     timelines, steps = defined("timelines", "steps")
     small, large = (masks.causal(N, 64).tiles.sum(1) for N in (512, 4096))
     assert [max(map(len, timelines(small, order, 3))) for order in (range(8), np.argsort(-small))] == [15, 13]
@@ -288,7 +291,7 @@ def test_the_librarys_order_is_that_of_each_head():
     assert order[0].tolist() == [[0, 1, 2, 3], [2, 3, 0, 1]]
 
 
-def test_formula_13_4_and_grahams_bound():
+def test_formula_13_8_and_grahams_bound():
     """Whole work over P, and what the program that ends last takes; heaviest first against the optimum."""
     (timelines,) = defined("timelines")
     rng = np.random.default_rng(0)
@@ -312,7 +315,7 @@ def test_formula_13_4_and_grahams_bound():
         )
         heavy = max(map(len, timelines(work, np.argsort(-work), P)))
         assert heavy <= (4 / 3 - 1 / (3 * P)) * least + 1e-9
-    says("13.5", r"\left(1 - \frac1n\right) w_{\text{last}} . \tag{13.4}", r"\frac43 - \frac1{3n}")
+    SECOND.says("13.9", r"\left(1 - \frac1n\right) w_{\text{last}} . \tag{13.8}", r"\frac43 - \frac1{3n}")
 
 
 def test_the_window_of_tokens_lies_between_and_the_place_of_whole_tiles_does_not_matter():
@@ -327,7 +330,7 @@ def test_the_window_of_tokens_lies_between_and_the_place_of_whole_tiles_does_not
 
 
 @pytest.mark.parametrize(("BM", "BN", "d"), [(64, 64, 64), (32, 16, 40)])
-def test_formulas_13_5_and_13_6_and_13_9_and_13_10(BM, BN, d):
+def test_formulas_13_4_to_13_7(BM, BN, d):
     """What one more tile costs, whole and cut; how many tiles random pairs hit; the words of the lists."""
     N = 128
 
@@ -351,13 +354,13 @@ def test_formulas_13_5_and_13_6_and_13_9_and_13_10(BM, BN, d):
     rho, rng = 0.002, np.random.default_rng(0)
     hits = [(rng.random((BM, BN)) < rho).any() for _ in range(4000)]
     assert np.mean(hits) == pytest.approx(1 - (1 - rho) ** (BM * BN), abs=0.03)
-    says("13.6", r"4 B_N d + 4 \quad", r"4 + B_M B_N \quad", r"1 - (1 - \rho)^{B_M B_N} , \tag{13.6}")
-    says("13.9", r"(1 + B_M B_N) \cdot \text{tiles cut}")
-    says("13.10", r"4Nd + 4N + 16\left\lceil \tfrac N{B_M} \right\rceil", r"\left(4 B_N d + 4\right)")
+    SOURCE.says("13.5", r"4 B_N d + 4 \quad", r"4 + B_M B_N \quad", r"1 - (1 - \rho)^{B_M B_N} , \tag{13.5}")
+    SOURCE.says("13.6", r"(1 + B_M B_N) \cdot \text{tiles cut}")
+    SOURCE.says("13.7", r"4Nd + 4N + 16\left\lceil \tfrac N{B_M} \right\rceil", r"\left(4 B_N d + 4\right)")
 
 
 # ---------------------------------------------------------------------- kernels
-def test_f5_reads_its_scores_three_times_and_every_tile_of_13_8_fits(shipped):
+def test_f5_reads_its_scores_three_times_and_every_tile_of_13_11_fits(shipped):
     scores = scores_forward(Problem(128, 128, 96), scores=(32, 32), averages=(32, 32, 32))
     assert scores.reads["S"] == 3 * scores.writes["S"]
     assert all(
@@ -365,7 +368,7 @@ def test_f5_reads_its_scores_three_times_and_every_tile_of_13_8_fits(shipped):
     )
 
 
-def test_the_decisions_of_13_8_are_those_of_the_exercise(shipped):
+def test_the_decisions_of_13_11_are_those_of_the_exercise(shipped):
     choose, hot = defined("my_choice", "hot")
     for arch, d in itertools.product(CHIPS, HEADS):
         two = [max(map(hot, of(shipped, "forward", arch, d)), key=lambda row: row["spill_bytes"])]
@@ -390,19 +393,19 @@ def test_the_decisions_of_13_8_are_those_of_the_exercise(shipped):
 @pytest.mark.parametrize(
     ("N", "d", "first", "second"), [(128, 96, (32, 32), (32, 32, 32)), (70, 50, (16, 32), (32, 16, 64))]
 )
-def test_formula_13_7(N, d, first, second):
+def test_formula_13_9(N, d, first, second):
     (BM, BN), (BM2, _, BD) = first, second
     scores = N * d * -(-N // BN) + N * d * -(-N // BM) + N * N + N
     averages = (N * N + N) * -(-d // BD) + N * d * -(-N // BM2) + N * d
     assert scores + averages == scores_forward(Problem(N, N, d), scores=first, averages=second).total
-    says(
-        "13.8",
+    SECOND.says(
+        "13.11",
         r"(N^2 + N)\left\lceil \tfrac d{B_D} \right\rceil + Nd\left\lceil \tfrac N{B_M'} \right\rceil + Nd",
     )
 
 
 @pytest.mark.parametrize(("b", "d"), [(32, 96), (64, 64), (128, 512), (64, 32)])
-def test_formula_13_8(b, d):
+def test_formula_13_10(b, d):
     """Leading terms, for slices that divide d; F5 is below F6 exactly where b < d."""
     N = 2**19
     if d % b:
@@ -412,7 +415,9 @@ def test_formula_13_8(b, d):
     rows = attention_forward(Problem(N, N, d), BM=b, BN=b).total / N**2 / d
     assert (six, five, rows) == pytest.approx((5 / b, 4 / b + 1 / d, 2 / b), rel=1e-3)
     assert (4 / b + 1 / d < 5 / b) == (b < d)
-    says("13.8", r"\text{F6: } \frac5b", r"\text{F5: } \frac4b + \frac1d", r"\frac2{B_M} , \tag{13.8}")
+    SECOND.says(
+        "13.11", r"\text{F6: } \frac5b", r"\text{F5: } \frac4b + \frac1d", r"\frac2{B_M} , \tag{13.10}"
+    )
     best = min(2 / BM + 3 * BM / 4096 for BM in np.linspace(8, 512, 20001))  # BM · BN = 4096
     assert best * 64 == pytest.approx(2 * 6**0.5, abs=1e-3) and round(2 * 6**0.5, 2) == 4.90
 
@@ -440,7 +445,7 @@ def test_the_numpy_sections_come_before_the_cell_that_needs_triton():
     assert "triton" not in before and "torch" not in before
 
 
-def test_the_cases_of_13_1_are_what_their_labels_say():
+def test_the_cases_of_13A_are_what_their_labels_say():
     for seed in range(20):
         for case in find("13A").cases(np.random.default_rng(seed)):
             tiles, room, N, d, itemsize = case.inputs.values()
@@ -458,7 +463,7 @@ def blind_in_a_listed_tile(case):
     return bool(np.ptp(case.inputs["spans"], axis=1)[rows].any())
 
 
-def test_the_cases_of_13_2_and_13_4_have_every_kind_of_tile_and_both_ragged_ends():
+def test_the_cases_of_13B_and_13C_have_every_kind_of_tile_and_both_ragged_ends():
     for seed in range(5):
         cases = find("13B").cases(np.random.default_rng(seed))
         ends = [
@@ -466,7 +471,7 @@ def test_the_cases_of_13_2_and_13_4_have_every_kind_of_tile_and_both_ragged_ends
             for c in cases
         ]
         assert any(q and not k for q, k in ends) and any(k and not q for q, k in ends)
-        for case in find("13D").cases(np.random.default_rng(seed)):
+        for case in find("13C").cases(np.random.default_rng(seed)):
             spans = case.inputs["spans"]
             cut, blind = (spans[:, 2] > spans[:, 1]).any(), np.isneginf(case.expected[1]).any()
             if lesson13.EMPTY not in case.label and lesson13.FAR not in case.label:  # whose ends are ragged
@@ -507,3 +512,60 @@ def test_the_lessons_kernels_compile_for_a_gpu(name):
     arguments, constants = given[name]
     found = resources(kernel, 80, *arguments, BM=64, BN=32, num_warps=4, num_stages=2, **constants)
     assert found.registers > 0 and found.shared_bytes > 0
+
+
+# ---------------------------------------------------------------------- three wrong kernels
+def lines(suspect):
+    """What a report says of each property, without the numbers."""
+    told = diagnosis.said_of(suspect).splitlines()[1:]
+    return {line.split(":")[0].strip() for line in told if line.startswith("  ")}
+
+
+@pytest.mark.parametrize("suspect", range(1, 9))
+def test_a_report_on_a_suspect_is_what_check_prints(suspect, capsys, monkeypatch):
+    from iocourse.course.diagnosis.wrong_kernels import launcher
+
+    monkeypatch.delenv("IOCOURSE_STRICT", raising=False)
+    check("13C", launcher(suspect), seed=diagnosis.SEED)
+    printed = capsys.readouterr().out.strip()
+    assert printed == diagnosis.said_of(suspect)
+    assert "FAILS" in printed and "error" not in printed and "Not solved yet" in printed
+
+
+def test_no_two_suspects_have_the_same_report_and_the_culprits_are_three_of_them():
+    reports = {frozenset(lines(suspect)) for suspect in range(1, 9) if suspect not in (3, 4)}
+    assert len(reports) == 6
+    first = [diagnosis.said_of(n).split("FAILS")[1] for n in (3, 4)]  # told apart by how many entries differ
+    assert "[0, 0]" in first[0] and "[0, 0]" not in first[1]
+    assert {diagnosis.culprit(kernel) for kernel in "ABC"} == {3, 5, 7}
+
+
+def test_what_the_readings_of_13_13_rest_on():
+    words = "holds  loads and stores move exactly what the formula says, lists included"
+    clear = {suspect for suspect in range(1, 9) if words in lines(suspect)}
+    assert clear == {3, 4, 5, 6, 7}
+    assert "holds  O is right where tiles are seen whole" in lines(3) & lines(4) & lines(7)
+    log_sums = "holds  LSE is the natural logarithm of the row sums"
+    assert {suspect for suspect in clear if log_sums in lines(suspect)} == {5, 7}
+    assert [line for line in lines(7) if "FAILS" in line] == [
+        "FAILS  scores far from 0 neither overflow nor vanish"
+    ]
+    assert "672 of 1024" in diagnosis.said_of(5)  # 21 of 32 rows, d = 32
+    case = find("13C").cases(np.random.default_rng(diagnosis.SEED))[0].inputs
+    met_first = case["entries"][case["spans"][:, 0]].repeat(case["BM"])
+    best = (case["Q"] @ case["K"].T).argmax(axis=1) // case["BN"]
+    assert case["Q"].shape == (32, 32) and (best == met_first).sum() == 11
+
+
+def test_among_the_wrong_kernels_there_is_no_right_one():
+    from iocourse.course.diagnosis.wrong_kernels import launcher
+
+    for fault in (0, 9):
+        verdicts = judge(find("13C"), launcher(fault), 0)
+        assert any(complaint for _, complaint in verdicts), fault
+
+
+@pytest.mark.parametrize("which", ["D", "a", "", 0, 9, True])
+def test_who_is_not_in_the_lineup_is_refused(which):
+    with pytest.raises(ValueError, match=r"A, B or C|1 to 8"):
+        diagnosis.show(which)

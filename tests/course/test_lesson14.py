@@ -1,11 +1,11 @@
-"""Lesson 14: its kernels against the library, its formulas, records and its exercises' own ground."""
+"""Lesson 14 and its second evening: kernels against the library, formulas, records, the exercises' ground."""
 
 import subprocess
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from lesson_source import Lesson
+from lesson_source import Lesson, execute
 
 from iocourse import bounds, costs, exact
 from iocourse.costs.kernels import Problem, attention_decode, attention_forward
@@ -14,9 +14,8 @@ from iocourse.course.authoring.kernel_lessons import cannot_run
 from iocourse.course.exercise import find
 from iocourse.course.exercises import lesson14
 
-SOURCE = Lesson("14")
-section, says = SOURCE.section, SOURCE.says
-if reason := cannot_run(SOURCE.source):
+SOURCE, SECOND = Lesson("14_what"), Lesson("14b")
+if reason := cannot_run(SECOND.source):
     pytest.skip(reason, allow_module_level=True)
 
 from iocourse import kernels, traffic  # noqa: E402
@@ -35,9 +34,13 @@ H200 = CHIPS[90]
 def defined(*names):
     """What the code cells that define these names leave behind, run in order without the others."""
     space = {"__name__": "__main__", "np": np, "torch": torch, "triton": triton, "tl": tl, "exact": exact}
-    imports = "\n".join(next(c for c in SOURCE.cells if "setup" in c.tags).lines)
-    exec(compile(imports, "<setup>", "exec"), space)
-    return SOURCE.define(names, space)
+    for lesson in (SOURCE, SECOND):
+        imports = "\n".join(next(c for c in lesson.cells if "setup" in c.tags).lines)
+        exec(compile(imports, "<setup>", "exec"), space)
+        for n, (_, source) in enumerate(lesson.solved_cells()):
+            if any(f"def {name}(" in source for name in names):
+                execute(source, f"<{lesson.name}, cell {n} of {id(space)}>", space)
+    return [space[name] for name in names]
 
 
 def normal(*shape, seed=0):
@@ -180,15 +183,15 @@ def test_formula_14_1(cache, at_once, room):
     assert fetched(side_by_side(programs, at_once), room) == 512 + 2 * 512 * r
     if room == 256:  # at_once programs are one with as many rows
         assert 64 * (512 + 2 * 512 * r) == costs.flash2(512, 64, Br=64 * at_once, Bc=64).read
-    says("14.2", r"W_{\text{DRAM}} = Nd + 2Nd \cdot r", r"\lceil T_r/n_p \rceil")
+    SOURCE.says("14.2", r"W_{\text{DRAM}} = Nd + 2Nd \cdot r", r"\lceil T_r/n_p \rceil")
 
 
 def test_the_counters_are_those_that_the_profile_reads():
     from iocourse.gpu import ncu
 
     names = {ncu.L2.format("read"), ncu.DRAM.format("read"), ncu.DRAM.format("write")}
-    assert all(f"`{name}`" in section("14.3") for name in names)
-    assert ncu.L2.format("write").endswith("_op_write.sum") and "…_op_write.sum" in section("14.3")
+    assert all(f"`{name}`" in SECOND.section("14.11") for name in names)
+    assert ncu.L2.format("write").endswith("_op_write.sum") and "…_op_write.sum" in SECOND.section("14.11")
 
 
 # ---------------------------------------------------------------------- decode, and the roofs
@@ -204,18 +207,18 @@ def test_formulas_14_2_to_14_4():
     ledger = attention_decode(Problem(1, 32768, 128, H=32, H_kv=8), parts=1)
     assert 2 * (sum(ledger.reads[x] for x in "QKV") + ledger.writes["O"]) == moved
     assert 4 * 32 * 32768 * 128 / (2 * 2 * 8 * 32768 * 128) == 2 / 2 * 32 / 8
-    says("14.4", r"\underbrace{2BH_{kv}Nd}_{K,\ V} + \underbrace{2BHd}_{q,\ O}")
-    says("14.4", r"\frac{2}{\beta} \cdot \frac{H}{H_{kv}}")
-    says("14.5", r"\frac{2BH_{kv}Nd}{BH} = 2Nd \cdot \frac{H_{kv}}{H}")
+    SOURCE.says("14.3", r"\underbrace{2BH_{kv}Nd}_{K,\ V} + \underbrace{2BHd}_{q,\ O}")
+    SOURCE.says("14.3", r"\frac{2}{\beta} \cdot \frac{H}{H_{kv}}")
+    SOURCE.says("14.4", r"\frac{2BH_{kv}Nd}{BH} = 2Nd \cdot \frac{H_{kv}}{H}")
 
 
-def test_the_chips_of_14_4_are_in_the_order_of_their_bandwidths():
+def test_the_chips_of_14_3_are_in_the_order_of_their_bandwidths():
     least = {arch: step_bytes() / chip.gbytes_per_s for arch, chip in CHIPS.items()}
     assert sorted(least, key=least.get) == sorted(CHIPS, key=lambda arch: -CHIPS[arch].gbytes_per_s)
     assert 1.8 < CHIPS[89].tensor_tflops / CHIPS[75].tensor_tflops < 2
 
 
-def test_the_borders_of_14_6_are_where_the_two_times_are_equal():
+def test_the_borders_of_14_5_are_where_the_two_times_are_equal():
     (mine,) = defined("my_least_time", "my_decode_step")[:1]
     bend = 1000 * H200.tensor_tflops / H200.gbytes_per_s
 
@@ -226,10 +229,10 @@ def test_the_borders_of_14_6_are_where_the_two_times_are_equal():
         for d in (64, 128):
             assert (limit(pass_, first - 1, d), limit(pass_, first, d)) == ("memory", "products")
     assert limit("decode", 10**6, 64) == "memory"
-    says("14.6", r"\frac{\text{FLOP}}{\text{peak}},\ \frac{\text{bytes}}{\text{bandwidth}}")
+    SOURCE.says("14.5", r"\frac{\text{FLOP}}{\text{peak}},\ \frac{\text{bytes}}{\text{bandwidth}}")
 
 
-def test_the_table_of_14_6_counts_as_the_field_does():
+def test_the_table_of_14_5_counts_as_the_field_does():
     from iocourse.gpu.roofline import compulsory_bytes, flops
 
     (mine,) = defined("my_least_time", "my_decode_step")[:1]
@@ -239,7 +242,7 @@ def test_the_table_of_14_6_counts_as_the_field_does():
         moved = compulsory_bytes(pass_, problem, 2) - 4 * problem.queries  # without row sums
         assert mine(pass_, 2, 6, 2, 96, 32, 2, 1, 1e12) == (pytest.approx(flop / 1e6), "products")
         assert mine(pass_, 2, 6, 2, 96, 32, 2, 1e12, 1) == (pytest.approx(moved / 1e3), "memory")
-    says("14.6", "| forward | $4N^2d$ |", "| backward | $10N^2d$ |")
+    SOURCE.says("14.5", "| forward | $4N^2d$ |", "| backward | $10N^2d$ |")
 
 
 # ---------------------------------------------------------------------- parts and packs
@@ -253,7 +256,7 @@ def test_formula_14_6(parts, N, BN):
     O, L = merge(*(np.array(x) for x in zip(*found, strict=True)))
     assert np.allclose(O, exact.attention(q, K, V), rtol=0, atol=1e-13)
     assert np.allclose(L, exact.log_sum_exp(exact.scores(q, K)), rtol=0, atol=1e-13)
-    says("14.7", r"L = \log \sum_p e^{L_p}, \qquad O = \sum_p e^{L_p - L}\, O_p".replace("\\,", ","))
+    SECOND.says("14.7", r"L = \log \sum_p e^{L_p}, \qquad O = \sum_p e^{L_p - L}\, O_p".replace("\\,", ","))
 
 
 def test_the_words_between_the_kernels_of_14_7_are_read_as_often_as_written():
@@ -360,22 +363,22 @@ def test_with_a_gpu_the_script_is_run_compiled(monkeypatch):
     assert "no tensor cores" in timed_here(1, 4, 2, 64, 32) and len(seen) == 2
 
 
-def test_every_subject_of_the_table_in_14_11_is_a_benchmark_with_a_record():
+def test_every_subject_of_the_table_in_14_6_is_a_benchmark_with_a_record():
     from iocourse.data.recorded import recorded
 
     cell = next(c for c in SOURCE.cells if any("for subject in" in line for line in c.lines))
     line = next(line for line in cell.lines if "for subject in" in line)
     for subject in ("decode", "attention", "varlen", "sparse", "small-cache"):
-        assert f'"{subject}"' in line and f"`{subject}`" in section("14.11")
+        assert f'"{subject}"' in line and f"`{subject}`" in SOURCE.section("14.6")
         recorded(subject)
 
 
 # ---------------------------------------------------------------------- the form of the lesson
 def test_the_numpy_sections_come_before_the_cell_that_needs_triton():
-    before = SOURCE.above("iocourse import kernels")
-    assert all(f"def {name}(" in before for name in ("part", "merge", "packed_program", "fetched"))
+    before = SECOND.above("iocourse import kernels")
+    assert all(f"def {name}(" in before for name in ("part", "merge", "packed_program"))
     assert "triton" not in before and "torch" not in before
-    assert SOURCE.text.index("Sections 14.1 to 14.8 run on any machine") < SOURCE.text.index("## 14.1 ")
+    assert SECOND.text.index("Sections 14.7 and 14.8 run on any machine") < SECOND.text.index("## 14.7 ")
 
 
 # ---------------------------------------------------------------------- the exercises' own ground
@@ -388,7 +391,7 @@ def test_the_large_log_sum_exps_overflow_float32_without_their_maximum(seed):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_parts_of_14_3_are_empty_as_their_labels_say(seed):
+def test_parts_of_14C_are_empty_as_their_labels_say(seed):
     for case in find("14C").cases(np.random.default_rng(seed)):
         blind = np.isneginf(case.inputs["LSE_parts"])
         assert blind.all() == (lesson14.NOTHING in case.label)
@@ -410,7 +413,7 @@ def test_some_parts_are_empty_in_most_draws():
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_texts_of_14_4_are_ragged_and_some_are_empty(seed):
+def test_texts_of_14D_are_ragged_and_some_are_empty(seed):
     cases = find("14D").cases(np.random.default_rng(seed))
     lengths = [np.diff(case.inputs["cu"]) for case in cases]
     assert any((n % case.inputs["BM"]).any() for n, case in zip(lengths, cases, strict=True))
@@ -420,7 +423,7 @@ def test_texts_of_14_4_are_ragged_and_some_are_empty(seed):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_in_14_2_no_two_times_are_close_and_every_limit_occurs(seed):
+def test_in_14B_no_two_times_are_close_and_every_limit_occurs(seed):
     limits = set()
     for case in find("14B").cases(np.random.default_rng(seed)):
         pass_, *sizes, peak, bandwidth = case.inputs.values()

@@ -277,191 +277,11 @@ LISTS = Suite(
 )
 
 
-# ---------------------------------------------------------------------- 13C
-ONE, RAGGED_D = "O is right where one tile holds all keys", "O is right where slices do not divide d"
-RESCALED = "a sum that is there already is rescaled"
-TRAVEL = "sums go to slow memory between two tiles of keys, and only there"
-WORDS = "loads and stores move exactly what the formula says"
-
-
-@triton.jit
-def slice_of(x, rows, column, N, d, BD: tl.constexpr):
-    c = column + tl.arange(0, BD)
-    there = (rows[:, None] < N) & (c[None, :] < d)
-    return tl.load(x + rows[:, None] * d + c[None, :], mask=there, other=0.0)
-
-
-@triton.jit
-def keep_slice(tile, x, rows, column, N, d, BD: tl.constexpr):
-    c = column + tl.arange(0, BD)
-    tl.store(x + rows[:, None] * d + c[None, :], tile, mask=(rows[:, None] < N) & (c[None, :] < d))
-
-
-@triton.jit
-def branching_kernel(
-    Q, K, V, Sums, O, LSE, N, d, scale, BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr
-):  # fmt: skip
-    """Branches for the first and the last round, weights by e, O's slices from right to left."""
-    i = tl.program_id(0) * BM + tl.arange(0, BM)
-    m = tl.full((BM,), float("-inf"), dtype=tl.float32)
-    l = tl.zeros((BM,), dtype=tl.float32)
-    for tile in range(0, tl.cdiv(N, BN)):
-        j = tile * BN + tl.arange(0, BN)
-        s = tl.zeros((BM, BN), dtype=tl.float32)
-        for column in range(0, d, BD):
-            q, k = slice_of(Q, i, column, N, d, BD), slice_of(K, j, column, N, d, BD)
-            s += tl.dot(q, tl.trans(k), input_precision="ieee")
-        s = tl.where(j[None, :] < N, s * scale, float("-inf"))
-        m_new = tl.maximum(m, tl.max(s, 1))
-        p, old = tl.exp(s - m_new[:, None]), tl.exp(m - m_new)
-        l = l * old + tl.sum(p, 1)
-        m = m_new
-        last = (tl.cdiv(d, BD) - 1) * BD
-        for back in range(0, last + 1, BD):
-            column = last - back
-            new = tl.dot(p, slice_of(V, j, column, N, d, BD), input_precision="ieee")
-            if tile > 0:
-                new += slice_of(Sums, i, column, N, d, BD) * old[:, None]
-            if (tile + 1) * BN < N:
-                keep_slice(new, Sums, i, column, N, d, BD)
-            else:
-                keep_slice(new / l[:, None], O, i, column, N, d, BD)
-    tl.store(LSE + i, m + tl.log(l), mask=i < N)
-
-
-def with_branches(Q, K, V, BM, BN, BD):
-    N, d = Q.shape
-    o, sums, lse = torch.empty_like(Q), torch.empty_like(Q), torch.empty(N)
-    branching_kernel[(triton.cdiv(N, BM),)](Q, K, V, sums, o, lse, N, d, d**-0.5, BM=BM, BN=BN, BD=BD)
-    return o, lse
-
-
-def sums_in_another_layout(Q, K, V, BM, BN, BD):
-    """The sums in memory of (d, N), which no rule forbids."""
-    N, d = Q.shape
-    o, sums, lse = torch.empty_like(Q), torch.empty(d, N), torch.empty(N)
-    turned_kernel[(triton.cdiv(N, BM),)](Q, K, V, sums, o, lse, N, d, LOG2_E * d**-0.5, BM=BM, BN=BN, BD=BD)
-    return o, lse
-
-
-@triton.jit
-def turned_kernel(
-    Q, K, V, Sums, O, LSE, N, d, scale, BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr
-):  # fmt: skip
-    i = tl.program_id(0) * BM + tl.arange(0, BM)
-    m = tl.full((BM,), float("-inf"), dtype=tl.float32)
-    l = tl.zeros((BM,), dtype=tl.float32)
-    for start in range(0, N, BN):
-        j = start + tl.arange(0, BN)
-        s = tl.zeros((BM, BN), dtype=tl.float32)
-        for column in range(0, d, BD):
-            q, k = slice_of(Q, i, column, N, d, BD), slice_of(K, j, column, N, d, BD)
-            s = tl.dot(q, tl.trans(k), s, input_precision="ieee")
-        s = tl.where(j[None, :] < N, s * scale, float("-inf"))
-        m_new = tl.maximum(m, tl.max(s, 1))
-        p, old = tl.exp2(s - m_new[:, None]), tl.exp2(m - m_new)
-        l = l * old + tl.sum(p, 1)
-        m = m_new
-        for column in range(0, d, BD):
-            c = column + tl.arange(0, BD)
-            there = (i[:, None] < N) & (c[None, :] < d)
-            at = Sums + c[None, :] * N + i[:, None]
-            share = tl.dot(p, slice_of(V, j, column, N, d, BD), input_precision="ieee")
-            n = tl.where(start == 0, 0, N)
-            new = share + tl.load(at, mask=there & (i < n)[:, None], other=0.0) * old[:, None]
-            n = tl.where(start + BN >= N, 0, N)
-            tl.store(at, new, mask=there & (i < n)[:, None])
-            tl.store(O + i[:, None] * d + c[None, :], new / l[:, None], mask=there & (i >= n)[:, None])
-    tl.store(LSE + i, (m + tl.log2(l)) * 0.6931471805599453, mask=i < N)
-
-
-def library_sliced(Q, K, V, BM, BN, BD):
-    """The library's kernel, launched by hand."""
-    N, d = Q.shape
-    o, sums, lse = torch.empty_like(Q), torch.empty_like(Q), torch.empty(N)
-    given = (Rows(x, N * d, N * d, d) for x in (Q, K, V, sums, o))
-    sliced_forward_kernel[(triton.cdiv(N, BM),)](
-        *given, lse, Shape(triton.cdiv(N, BM), 1, 1, d), d**-0.5, N, N, 0, 0,
-        TILE=Slicing(BM, BN, BD, "ieee"), SEEN=Seeing(False, False),
-    )  # fmt: skip
-    return o, lse
-
-
-def sliced_attention_of_the_library(Q, K, V, BM, BN, BD):
-    return kernels.attention_with_lse(*(x[None, None] for x in (Q, K, V)), tile_d="fused")
-
-
-def sliced_by_torch(Q, K, V, BM, BN, BD):
-    S = Q @ K.T * Q.shape[1] ** -0.5
-    return S.softmax(1) @ V, S.logsumexp(1)
-
-
 def zeros_of_both(Q, *rest):
     return torch.zeros_like(Q), torch.zeros(len(Q))
 
 
-SLICED = Suite(
-    id="13C",
-    mutants=(
-        kept_by_shape(O, "my_sliced_attention"),
-        *finite(FAR, "starts-at", START),
-        *finite(FAR, "hidden-as", '(j[None, :] < N, s, float("-inf"))', FINITE[1:]),
-        Mutant("factors-rounded", FULL, (', input_precision="ieee"', "")),
-        Mutant("not-rescaled", RESCALED, ("so_far * old[:, None]", "so_far")),
-        Mutant("starts-again", O, ("tl.dot(p, v, so_far * old[:, None], ", "tl.dot(p, v, ")),
-        Mutant("not-divided", ONE, ("new / l[:, None]", "new")),
-        Mutant("sums-read-in-the-first-round", ONE, ("< come) & there", "< N) & there")),
-        Mutant(
-            "sums-kept-after-the-last-round",
-            TRAVEL,
-            ("new, mask=(i[:, None] < go)", "new, mask=(i[:, None] < N)"),
-        ),
-        Mutant("O-in-every-round", TRAVEL, ("< N - go) & there", "< N) & there")),
-        Mutant("O-never", O, ("< N - go) & there", "< go) & there")),
-        Mutant("columns-past-d-read", RUNS, ("mask=(j[:, None] < N) & there", "mask=j[:, None] < N")),
-        Mutant(
-            "columns-past-d-written", RUNS, ("mask=(i[:, None] < N - go) & there", "mask=i[:, None] < N - go")
-        ),
-        Mutant("keys-past-the-last", RUNS, ("mask=(j[:, None] < N) & there", "mask=there")),
-        Mutant(
-            "columns-of-the-first-slice",
-            O,
-            ("V + j[:, None] * d + c,", "V + j[:, None] * d + tl.arange(0, BD),"),
-        ),
-        Mutant(
-            "V-twice",
-            WORDS,
-            (
-                "            so_far = ",
-                (
-                    "            mask = (j[:, None] < N) & there\n"
-                    "            v = tl.load(V + j[:, None] * d + c, mask=mask, other=0.0)\n"
-                    "            so_far = "
-                ),
-            ),
-        ),
-        Mutant(
-            "sums-in-O",
-            WORDS,
-            (
-                "tl.store(O_sum + rows, new, mask=(i[:, None] < go)",
-                "tl.store(O + rows, new, mask=(i[:, None] < N)",
-            ),
-            ("tl.load(O_sum + rows", "tl.load(O + rows"),
-        ),
-    ),
-    right=(with_branches, sums_in_another_layout),
-    cheats=(
-        (library_sliced, OWN),
-        (sliced_attention_of_the_library, OWN),
-        (sliced_by_torch, OWN),
-        (zeros_of_both, WORK),
-        (kernels.attention, OWN),
-    ),
-)
-
-
-# ---------------------------------------------------------------------- 13D
+# ---------------------------------------------------------------------- 13C
 PLAIN, CUT = "O is right where tiles are seen whole", "a pattern hides what it must"
 EMPTY_O, EMPTY_LSE = "a row that sees nothing has O = 0", "a row that sees nothing has LSE = -∞"
 HEAVY_FIRST = "the programs with the most tiles begin first"
@@ -597,7 +417,7 @@ LOOPS = "for step in range(begin, cut):"
 SEEN = "seen = tl.load(patterns + tl.load(slots + step) * BM * BN + inside) != 0"
 
 LISTED = Suite(
-    id="13D",
+    id="13C",
     mutants=(
         kept_by_shape(FAR, "my_listed_attention"),
         Mutant(
@@ -677,4 +497,184 @@ LISTED = Suite(
     ),
 )
 
-SUITES = (CHOICE, LISTS, SLICED, LISTED)
+# ---------------------------------------------------------------------- 13D
+ONE, RAGGED_D = "O is right where one tile holds all keys", "O is right where slices do not divide d"
+RESCALED = "a sum that is there already is rescaled"
+TRAVEL = "sums go to slow memory between two tiles of keys, and only there"
+WORDS = "loads and stores move exactly what the formula says"
+
+
+@triton.jit
+def slice_of(x, rows, column, N, d, BD: tl.constexpr):
+    c = column + tl.arange(0, BD)
+    there = (rows[:, None] < N) & (c[None, :] < d)
+    return tl.load(x + rows[:, None] * d + c[None, :], mask=there, other=0.0)
+
+
+@triton.jit
+def keep_slice(tile, x, rows, column, N, d, BD: tl.constexpr):
+    c = column + tl.arange(0, BD)
+    tl.store(x + rows[:, None] * d + c[None, :], tile, mask=(rows[:, None] < N) & (c[None, :] < d))
+
+
+@triton.jit
+def branching_kernel(
+    Q, K, V, Sums, O, LSE, N, d, scale, BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr
+):  # fmt: skip
+    """Branches for the first and the last round, weights by e, O's slices from right to left."""
+    i = tl.program_id(0) * BM + tl.arange(0, BM)
+    m = tl.full((BM,), float("-inf"), dtype=tl.float32)
+    l = tl.zeros((BM,), dtype=tl.float32)
+    for tile in range(0, tl.cdiv(N, BN)):
+        j = tile * BN + tl.arange(0, BN)
+        s = tl.zeros((BM, BN), dtype=tl.float32)
+        for column in range(0, d, BD):
+            q, k = slice_of(Q, i, column, N, d, BD), slice_of(K, j, column, N, d, BD)
+            s += tl.dot(q, tl.trans(k), input_precision="ieee")
+        s = tl.where(j[None, :] < N, s * scale, float("-inf"))
+        m_new = tl.maximum(m, tl.max(s, 1))
+        p, old = tl.exp(s - m_new[:, None]), tl.exp(m - m_new)
+        l = l * old + tl.sum(p, 1)
+        m = m_new
+        last = (tl.cdiv(d, BD) - 1) * BD
+        for back in range(0, last + 1, BD):
+            column = last - back
+            new = tl.dot(p, slice_of(V, j, column, N, d, BD), input_precision="ieee")
+            if tile > 0:
+                new += slice_of(Sums, i, column, N, d, BD) * old[:, None]
+            if (tile + 1) * BN < N:
+                keep_slice(new, Sums, i, column, N, d, BD)
+            else:
+                keep_slice(new / l[:, None], O, i, column, N, d, BD)
+    tl.store(LSE + i, m + tl.log(l), mask=i < N)
+
+
+def with_branches(Q, K, V, BM, BN, BD):
+    N, d = Q.shape
+    o, sums, lse = torch.empty_like(Q), torch.empty_like(Q), torch.empty(N)
+    branching_kernel[(triton.cdiv(N, BM),)](Q, K, V, sums, o, lse, N, d, d**-0.5, BM=BM, BN=BN, BD=BD)
+    return o, lse
+
+
+def sums_in_another_layout(Q, K, V, BM, BN, BD):
+    """The sums in memory of (d, N), which no rule forbids."""
+    N, d = Q.shape
+    o, sums, lse = torch.empty_like(Q), torch.empty(d, N), torch.empty(N)
+    turned_kernel[(triton.cdiv(N, BM),)](Q, K, V, sums, o, lse, N, d, LOG2_E * d**-0.5, BM=BM, BN=BN, BD=BD)
+    return o, lse
+
+
+@triton.jit
+def turned_kernel(
+    Q, K, V, Sums, O, LSE, N, d, scale, BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr
+):  # fmt: skip
+    i = tl.program_id(0) * BM + tl.arange(0, BM)
+    m = tl.full((BM,), float("-inf"), dtype=tl.float32)
+    l = tl.zeros((BM,), dtype=tl.float32)
+    for start in range(0, N, BN):
+        j = start + tl.arange(0, BN)
+        s = tl.zeros((BM, BN), dtype=tl.float32)
+        for column in range(0, d, BD):
+            q, k = slice_of(Q, i, column, N, d, BD), slice_of(K, j, column, N, d, BD)
+            s = tl.dot(q, tl.trans(k), s, input_precision="ieee")
+        s = tl.where(j[None, :] < N, s * scale, float("-inf"))
+        m_new = tl.maximum(m, tl.max(s, 1))
+        p, old = tl.exp2(s - m_new[:, None]), tl.exp2(m - m_new)
+        l = l * old + tl.sum(p, 1)
+        m = m_new
+        for column in range(0, d, BD):
+            c = column + tl.arange(0, BD)
+            there = (i[:, None] < N) & (c[None, :] < d)
+            at = Sums + c[None, :] * N + i[:, None]
+            share = tl.dot(p, slice_of(V, j, column, N, d, BD), input_precision="ieee")
+            n = tl.where(start == 0, 0, N)
+            new = share + tl.load(at, mask=there & (i < n)[:, None], other=0.0) * old[:, None]
+            n = tl.where(start + BN >= N, 0, N)
+            tl.store(at, new, mask=there & (i < n)[:, None])
+            tl.store(O + i[:, None] * d + c[None, :], new / l[:, None], mask=there & (i >= n)[:, None])
+    tl.store(LSE + i, (m + tl.log2(l)) * 0.6931471805599453, mask=i < N)
+
+
+def library_sliced(Q, K, V, BM, BN, BD):
+    """The library's kernel, launched by hand."""
+    N, d = Q.shape
+    o, sums, lse = torch.empty_like(Q), torch.empty_like(Q), torch.empty(N)
+    given = (Rows(x, N * d, N * d, d) for x in (Q, K, V, sums, o))
+    sliced_forward_kernel[(triton.cdiv(N, BM),)](
+        *given, lse, Shape(triton.cdiv(N, BM), 1, 1, d), d**-0.5, N, N, 0, 0,
+        TILE=Slicing(BM, BN, BD, "ieee"), SEEN=Seeing(False, False),
+    )  # fmt: skip
+    return o, lse
+
+
+def sliced_attention_of_the_library(Q, K, V, BM, BN, BD):
+    return kernels.attention_with_lse(*(x[None, None] for x in (Q, K, V)), tile_d="fused")
+
+
+def sliced_by_torch(Q, K, V, BM, BN, BD):
+    S = Q @ K.T * Q.shape[1] ** -0.5
+    return S.softmax(1) @ V, S.logsumexp(1)
+
+
+SLICED = Suite(
+    id="13D",
+    mutants=(
+        kept_by_shape(O, "my_sliced_attention"),
+        *finite(FAR, "starts-at", START),
+        *finite(FAR, "hidden-as", '(j[None, :] < N, s, float("-inf"))', FINITE[1:]),
+        Mutant("factors-rounded", FULL, (', input_precision="ieee"', "")),
+        Mutant("not-rescaled", RESCALED, ("so_far * old[:, None]", "so_far")),
+        Mutant("starts-again", O, ("tl.dot(p, v, so_far * old[:, None], ", "tl.dot(p, v, ")),
+        Mutant("not-divided", ONE, ("new / l[:, None]", "new")),
+        Mutant("sums-read-in-the-first-round", ONE, ("< come) & there", "< N) & there")),
+        Mutant(
+            "sums-kept-after-the-last-round",
+            TRAVEL,
+            ("new, mask=(i[:, None] < go)", "new, mask=(i[:, None] < N)"),
+        ),
+        Mutant("O-in-every-round", TRAVEL, ("< N - go) & there", "< N) & there")),
+        Mutant("O-never", O, ("< N - go) & there", "< go) & there")),
+        Mutant("columns-past-d-read", RUNS, ("mask=(j[:, None] < N) & there", "mask=j[:, None] < N")),
+        Mutant(
+            "columns-past-d-written", RUNS, ("mask=(i[:, None] < N - go) & there", "mask=i[:, None] < N - go")
+        ),
+        Mutant("keys-past-the-last", RUNS, ("mask=(j[:, None] < N) & there", "mask=there")),
+        Mutant(
+            "columns-of-the-first-slice",
+            O,
+            ("V + j[:, None] * d + c,", "V + j[:, None] * d + tl.arange(0, BD),"),
+        ),
+        Mutant(
+            "V-twice",
+            WORDS,
+            (
+                "            so_far = ",
+                (
+                    "            mask = (j[:, None] < N) & there\n"
+                    "            v = tl.load(V + j[:, None] * d + c, mask=mask, other=0.0)\n"
+                    "            so_far = "
+                ),
+            ),
+        ),
+        Mutant(
+            "sums-in-O",
+            WORDS,
+            (
+                "tl.store(O_sum + rows, new, mask=(i[:, None] < go)",
+                "tl.store(O + rows, new, mask=(i[:, None] < N)",
+            ),
+            ("tl.load(O_sum + rows", "tl.load(O + rows"),
+        ),
+    ),
+    right=(with_branches, sums_in_another_layout),
+    cheats=(
+        (library_sliced, OWN),
+        (sliced_attention_of_the_library, OWN),
+        (sliced_by_torch, OWN),
+        (zeros_of_both, WORK),
+        (kernels.attention, OWN),
+    ),
+)
+
+
+SUITES = (CHOICE, LISTS, LISTED, SLICED)

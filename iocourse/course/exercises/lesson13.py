@@ -1,5 +1,5 @@
-"""Exercises of lesson 13: a tile for a chip, a mask as lists, outputs in slices, a kernel that loops over
-a list.
+"""Exercises of lesson 13: a tile for a chip, a mask as lists, a kernel that loops over a list, outputs in
+slices.
 """
 
 from __future__ import annotations
@@ -349,82 +349,7 @@ LISTS = Exercise(
 )
 
 
-# ------------------------------------------------------------------ 13C outputs in slices
-ONE, RAGGED_D, LARGE = "one tile of keys", "d ends within a slice", "scores that grow"
-
-
-def _sliced_cases(rng: np.random.Generator) -> list[Case]:
-    """One tile of keys and several; d that slices divide and not; rising scores; N below a tile; scores far
-    from 0.
-    """
-    n = int(rng.integers(1, 15))
-    rising = normal(rng, 3, 64, 32)
-    rising[0, :, 0], rising[1, :, 0] = 4.0, np.arange(64)  # the maximum grows with every tile of keys
-    asked = [
-        (ONE, normal(rng, 3, 16, 32), 16, 32, 16),
-        ("", normal(rng, 3, 64, 64), 32, 16, 32),
-        ("", normal(rng, 3, 33, 32), 16, 32, 32),  # one key left over
-        (RAGGED_D, normal(rng, 3, 48 + n, 33), 32, 32, 16),
-        (RAGGED_D, normal(rng, 3, 40, 17 + n), 16, 16, 64),
-        (LARGE, rising, 32, 16, 16),
-        *[("", x, 16, 16, 16) for x in normal(rng, 2, 3, n, 16)],  # the same sizes, other numbers
-        (FAR, np.stack([*far_apart(*normal(rng, 2, 18, 16)), normal(rng, 18, 16)]), 16, 16, 16),
-    ]
-    return [_sliced_case(*one) for one in asked]
-
-
-def _sliced_case(label: str, QKV: Array, BM: int, BN: int, BD: int) -> Case:
-    inputs = {**dict(zip("QKV", QKV, strict=True)), "BM": BM, "BN": BN, "BD": BD}
-    N, d = QKV[0].shape
-    size = f"N={N}, d={d}, BM={BM}, BN={BN}, BD={BD}"
-    budget = sliced_forward(Problem(N, N, d), BM=BM, BN=BN)
-    return Case(", ".join(filter(None, (label, size))), inputs, attention_of(*QKV), budget=budget)
-
-
-def _sums_travel() -> Property:
-    """As many words are written as O, LSE and the sums between two tiles of keys have."""
-
-    def judge(trial: Trial) -> str | None:
-        got, want = trial.ledger.written, budget_of(trial).written
-        return None if got == want else f"yours writes {got:,} words, the formula says {want:,}"
-
-    return each("sums go to slow memory between two tiles of keys, and only there", judge)
-
-
-SLICED = Exercise(
-    id="13C",
-    title="Outputs that travel",
-    function="my_sliced_attention",
-    difficulty=3,
-    importance=4,
-    minutes=15,
-    hints=(
-        "What does this tile of keys add to one slice of O, and what must happen to what was there before? "
-        "Where does the result belong: to slow memory for the next tile of keys, or into O for good?",
-        "One round: a slice of V for these keys; the slice of O_sum, where there is one already; rescaled "
-        "and added to; then out again. Rows past N and columns past d exist in neither array.",
-        "Rows of O_sum are loaded up to come and stored up to go. The store into O is on where go is off: up "
-        "to N - go, and what it stores is divided by l as a column. tl.dot takes the rescaled slice as its "
-        "third argument.",
-    ),
-    cases=_sliced_cases,
-    properties=(
-        launches_kernels("Q", "K", "V"),
-        output("O is right where one tile holds all keys", ONE),
-        output("O is right where slices do not divide d", RAGGED_D),
-        output("a sum that is there already is rescaled", LARGE),
-        output("O equals exact attention", near),
-        log_sums("LSE is the natural logarithm of the row sums", near),
-        output(FAR_NAME, FAR, LARGE_TOLERANCE),
-        _sums_travel(),
-        words_exactly(),
-        full_products(),
-    ),
-    play=launch_in_place,
-)
-
-
-# ------------------------------------------------------------------ 13D a loop over a list
+# ------------------------------------------------------------------ 13C a loop over a list
 PLAIN, CUT, EMPTY = "whole tiles alone", "tiles that are cut", "rows that see nothing"
 
 
@@ -476,7 +401,7 @@ def _shuffled(rng: np.random.Generator, lists: Lists) -> Lists:
 
 
 LISTED = Exercise(
-    id="13D",
+    id="13C",
     title="A loop over a list",
     function="my_listed_attention",
     difficulty=4,
@@ -510,4 +435,79 @@ LISTED = Exercise(
     play=launch_and_count_programs,
 )
 
-EXERCISES = (CHOICE, LISTS, SLICED, LISTED)
+# ------------------------------------------------------------------ 13D outputs in slices
+ONE, RAGGED_D, LARGE = "one tile of keys", "d ends within a slice", "scores that grow"
+
+
+def _sliced_cases(rng: np.random.Generator) -> list[Case]:
+    """One tile of keys and several; d that slices divide and not; rising scores; N below a tile; scores far
+    from 0.
+    """
+    n = int(rng.integers(1, 15))
+    rising = normal(rng, 3, 64, 32)
+    rising[0, :, 0], rising[1, :, 0] = 4.0, np.arange(64)  # the maximum grows with every tile of keys
+    asked = [
+        (ONE, normal(rng, 3, 16, 32), 16, 32, 16),
+        ("", normal(rng, 3, 64, 64), 32, 16, 32),
+        ("", normal(rng, 3, 33, 32), 16, 32, 32),  # one key left over
+        (RAGGED_D, normal(rng, 3, 48 + n, 33), 32, 32, 16),
+        (RAGGED_D, normal(rng, 3, 40, 17 + n), 16, 16, 64),
+        (LARGE, rising, 32, 16, 16),
+        *[("", x, 16, 16, 16) for x in normal(rng, 2, 3, n, 16)],  # the same sizes, other numbers
+        (FAR, np.stack([*far_apart(*normal(rng, 2, 18, 16)), normal(rng, 18, 16)]), 16, 16, 16),
+    ]
+    return [_sliced_case(*one) for one in asked]
+
+
+def _sliced_case(label: str, QKV: Array, BM: int, BN: int, BD: int) -> Case:
+    inputs = {**dict(zip("QKV", QKV, strict=True)), "BM": BM, "BN": BN, "BD": BD}
+    N, d = QKV[0].shape
+    size = f"N={N}, d={d}, BM={BM}, BN={BN}, BD={BD}"
+    budget = sliced_forward(Problem(N, N, d), BM=BM, BN=BN)
+    return Case(", ".join(filter(None, (label, size))), inputs, attention_of(*QKV), budget=budget)
+
+
+def _sums_travel() -> Property:
+    """As many words are written as O, LSE and the sums between two tiles of keys have."""
+
+    def judge(trial: Trial) -> str | None:
+        got, want = trial.ledger.written, budget_of(trial).written
+        return None if got == want else f"yours writes {got:,} words, the formula says {want:,}"
+
+    return each("sums go to slow memory between two tiles of keys, and only there", judge)
+
+
+SLICED = Exercise(
+    id="13D",
+    title="Outputs that travel",
+    function="my_sliced_attention",
+    difficulty=3,
+    importance=4,
+    minutes=15,
+    hints=(
+        "What does this tile of keys add to one slice of O, and what must happen to what was there before? "
+        "Where does the result belong: to slow memory for the next tile of keys, or into O for good?",
+        "One round: a slice of V for these keys; the slice of O_sum, where there is one already; rescaled "
+        "and added to; then out again. Rows past N and columns past d exist in neither array.",
+        "Rows of O_sum are loaded up to come and stored up to go. The store into O is on where go is off: up "
+        "to N - go, and what it stores is divided by l as a column. tl.dot takes the rescaled slice as its "
+        "third argument.",
+    ),
+    cases=_sliced_cases,
+    properties=(
+        launches_kernels("Q", "K", "V"),
+        output("O is right where one tile holds all keys", ONE),
+        output("O is right where slices do not divide d", RAGGED_D),
+        output("a sum that is there already is rescaled", LARGE),
+        output("O equals exact attention", near),
+        log_sums("LSE is the natural logarithm of the row sums", near),
+        output(FAR_NAME, FAR, LARGE_TOLERANCE),
+        _sums_travel(),
+        words_exactly(),
+        full_products(),
+    ),
+    play=launch_in_place,
+)
+
+
+EXERCISES = (CHOICE, LISTS, LISTED, SLICED)

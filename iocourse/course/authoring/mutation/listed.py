@@ -569,7 +569,7 @@ EQUIVALENT |= OF_KERNELS
 
 # Mistakes that a check accepts, always or by chance. They count against the score.
 OPEN: dict[str, tuple[Entry, ...]] = {
-    "13C": (
+    "13D": (
         (
             "a barrier between threads, and the interpreter has none; the line is given",
             "tl.debug_barrier()",

@@ -537,7 +537,7 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "BN), order.astype(np.int32))",
         ),
     ),
-    "13C": (
+    "13D": (
         (
             "start is 0, or BN at least",
             "come = tl.where(start > 0, N, 0)",
@@ -573,7 +573,7 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "(-0.5), BM=BM, BN=BN, BD=BN)",
         ),
     ),
-    "13D": (
+    "13C": (
         (
             "rows that do not exist are computed and never stored, whatever they hold",
             "q = tl.load(Q + i[:, None] * d + c, mask=i[:, None] < Nq, other=0.0)",
