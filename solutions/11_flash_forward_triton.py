@@ -229,7 +229,7 @@ print(f"the closed form of F2: {formula.read:,} read, {formula.written:,} writte
 #
 # $$ \text{whole} = B_N\left\lfloor \frac{tB_M + 1}{B_N} \right\rfloor, \qquad \text{end} = \min\bigl((t+1)B_M,\ N\bigr) . \tag{11.4} $$
 #
-# The first row sees the keys $0$ to $tB_M$, which are $tB_M + 1$; whole tiles among them are seen by every row of the program. (Between powers of two the 1 matters only where $B_N = 1$: a kernel may leave it out.) The last row decides where the keys stop. Without a causal mask the borders are $B_N\lfloor N/B_N\rfloor$ and $N$. The tiles behind `end` are never loaded. Summed over the programs, the words of $K$ and $V$ under a causal mask are
+# The first row sees the keys $0$ to $tB_M$, which are $tB_M + 1$; whole tiles among them are seen by every row of the program. (Where both are powers of two above 1, the 1 never completes a tile, and a kernel may leave it out.) The last row decides where the keys stop. Without a causal mask the borders are $B_N\lfloor N/B_N\rfloor$ and $N$. The tiles behind `end` are never loaded. Summed over the programs, the words of $K$ and $V$ under a causal mask are
 #
 # $$ 2d \sum_{t} \min\left(N,\ B_N\left\lceil \frac{\text{end}_t}{B_N} \right\rceil\right) . \tag{11.5} $$
 #

@@ -1,4 +1,4 @@
-"""Exercises of lesson 11: the forward pass as a kernel, its two loops, rows without keys, many heads; and a repair."""
+"""Exercises of lessons 11 and 11b: the forward pass, its two loops, bands, many heads, and a repair."""
 
 from __future__ import annotations
 
@@ -360,7 +360,8 @@ REPAIR = Exercise(
     hints=(
         "Three lines of the report, three places in the kernel. Which loads stand inside the loop, and of "
         "which of them does the address change from round to round?",
-        "The loop ends where the program's last row ends, or where the keys do. Formula (11.5) has the border.",
+        "Where does the last row of a program stop to see keys, and where do the keys themselves stop? The "
+        "loop ends at the lesser of the two; formula (11.5) has it as the end of program t.",
         "Two things are handed on from round to round in the unit of the old maximum: the sum and the "
         "accumulator. Compare how each of them changes to the unit of the new one.",
     ),
