@@ -257,7 +257,7 @@ explore.block_mask(cut, d, title="A causal mask in tiles")
 # %% [markdown]
 # <details><summary>Which tiles are whole, cut and never loaded</summary>
 #
-# 72 of the 128 tiles are visited and 16 of those need a mask, two for each program. As $N$ grows the visited part tends to one half and the masked part to nothing. $K$ moves 147,456 words instead of 262,144: the diagonal costs whole tiles, so causal attention moves a little more than half. In the picture the dark tiles are whole, the light ones cut by the diagonal, and what is white is never loaded.
+# 72 of the 128 tiles are visited and 16 of those need a mask, two for each program. As $N$ grows the visited part tends to one half and the masked part to nothing. $K$ moves 147,456 words instead of 262,144: the diagonal costs whole tiles, so causal attention moves a little more than half. In the picture the dark tiles are whole, the light ones cut by the diagonal, and what is white is never loaded. (Its bars leave out the log-sum-exps.)
 #
 # </details>
 #

@@ -101,11 +101,11 @@ explore.roofline([75, 80, 90], {"naive, d = 64": naive[64], "BM = 64": tiles[64]
 # %% [markdown]
 # <details><summary>Which side of the roof the kernel is on</summary>
 #
-# On all three. By its own count, the kernel with 128 rows does 124.1 operations a byte (128 less what $Q$ and $O$ cost), to the left of where any of the three roofs bends (203, 153 and 206): if every word came from HBM, it would be limited by memory on all three chips. (In the picture an operation is a FLOP.) With 64 rows it is 63.0, and naive attention at $d = 128$ has 62.1. By this count the two are equals.
-#
-# </details>
+# All three. By its own count, the kernel with 128 rows does 124.1 operations a byte (128 less what $Q$ and $O$ cost), to the left of where any of the three roofs bends (203, 153 and 206): if every word came from HBM, it would be limited by memory on all three chips. (In the picture an operation is a FLOP.) With 64 rows it is 63.0, and naive attention at $d = 128$ has 62.1. By this count the two are equals.
 #
 # What separates them is not how many words move, but which. $K$ and $V$ of one head, at $d = 64$, are 1 MB, read again and again while they lie in L2. HBM sees them once, and the point that belongs to HBM's roof is the last one: 2,048 operations a byte, far out on the flat part, limited by tensor cores. The scores of naive attention are 32 MB for one head, and the weights as many, times all heads: more than L2 holds, and each word is used once for each time it moves. For FlashAttention the slope that matters is that of L2, which lies higher; the data sheets of these chips do not give it. So a kernel may get by with 64 or 128 rows, where (11.8) and HBM would ask for more than 200 on a T4 or an H200.
+#
+# </details>
 #
 # The asterisk: a T4 has tensor cores, but Triton makes no use of them (11.11), so its kernels cannot come near this roof.
 #
