@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 10 First kernels
 #
-# The machine of lesson 02 had one worker: it loaded, computed and stored, one move after the other. A GPU has many thousand workers, and no single list of moves. What we write for it is a *kernel*: one function that each of many *programs* runs on its own block of the data. This lesson turns three loops you know into kernels, a copy, a row softmax and a matrix product, first in NumPy and then in Triton, and counts the bytes each of them moves. The counts are the closed forms of the earlier lessons, to the word.
+# The machine of lesson 02 had one worker, which made one move after the other. A GPU has many thousand workers, and no single list of moves. What we write for it is a *kernel*: one function that each of many *programs* runs on its own block of the data. This lesson turns a copy, a row softmax and a matrix product into kernels, first in NumPy and then in Triton, and counts what they move: the closed forms of the earlier lessons, to the word.
 #
 # **What you will learn**
 #
@@ -17,7 +17,7 @@
 #
 # <!-- exercises -->
 #
-# Sections 10.1 to 10.3 need NumPy only. From 10.4 on the lesson needs triton, which is published for Linux (Colab runs Linux). No GPU is needed anywhere.
+# Sections 10.1 to 10.3 need NumPy only, the others triton, which is published for Linux (Colab runs Linux). No GPU is needed.
 
 # %% tags=["setup"]
 import numpy as np
@@ -32,9 +32,19 @@ from iocourse.course import attempt, check, hint, measured, predict
 #
 # $$ \text{program } p \text{ owns the words } pB, \; pB + 1, \; \dots, \; pB + B - 1, \qquad p = 0, \dots, \lceil n/B \rceil - 1 . \tag{10.1} $$
 #
-# All programs run the same function. What tells them apart is their number. They run in any order, many at once, and none waits for another: a program must not need what another one writes.
+# All programs run the same function. What tells them apart is their number. They run in any order, many at once: a program must not need what another one writes. A matrix is cut into tiles, and a program has two numbers, its row and its column of tiles:
+
+# %%
+explore.grid_of_programs(100, 70, 32, 32, title="A matrix in tiles of 32 x 32, a program each")
+
+# %% [markdown]
+# $4 \times 3 = 12$ programs for 7,000 words. The last row and the last column of tiles hang over the edge: 5,288 places, hatched, belong to a program and not to the matrix.
 #
-# A program handles its block as a whole, `BLOCK` numbers at a time. Each place in the block is called a *lane*. The last block hangs over the edge, and there some lanes must do nothing. A *mask* says which lanes are on: True where the word exists. (The masks of lesson 08 hid pairs of tokens; these hide lanes.) `load` and `store` below are the only two ways to memory, and they count the words of lanes that are on.
+# A program handles its block as a whole, `BLOCK` numbers at a time. Each place in the block is called a *lane*. Where a block hangs over the edge, some lanes must do nothing. A *mask* says which lanes are on: True where the word exists. (The masks of lesson 08 hid pairs of tokens; these hide lanes.) `load` and `store` below are the only two ways to memory, and they count the words of lanes that are on.
+#
+# **Predict** (guess). $n = 1000$ and $B = 128$: how many programs are there, and how many lanes are off, in all of them together?
+#
+# <!-- 7,000 = 100 * 70 -->
 
 # %%
 words = {"read": 0, "written": 0}
@@ -51,15 +61,11 @@ def store(x, at, value, mask):
     x[at[mask]] = value[mask]
 
 
-# %%
 def copy_program(program, X, Y, n, BLOCK):
     at = program * BLOCK + np.arange(BLOCK)  # (BLOCK,)
     mask = at < n                            # (BLOCK,)
     store(Y, at, load(X, at, mask), mask)
 
-
-# %% [markdown]
-# **Predict.** $n = 1000$ and $B = 128$: how many programs are there, and how many lanes are off, in all of them together?
 
 # %% tags=["predict"]
 predict("10.1", programs=8, lanes_off=24)  #> predict("10.1", programs=..., lanes_off=...)
@@ -74,9 +80,12 @@ print(f"copied: {(X == Y).all()}, {words['read']:,} words read, {words['written'
 measured("10.1", programs=programs, lanes_off=programs * BLOCK - words["read"])
 
 # %% [markdown]
+# <details><summary>How many lanes are off, and what that costs</summary>
+#
 # 8 programs with 1,024 lanes, 24 of them off. 1,000 words read and 1,000 written: $W = 2n$, whatever the block. A lane that is off moves nothing.
-
-# %% [markdown]
+#
+# </details>
+#
 # ## 10.2 Memory is one row of words
 #
 # A kernel is not given a matrix. It is given a *pointer*: the place in memory where the matrix starts. Memory itself is one long row of words, so a program must work out where element $(i, j)$ lies. The rule needs two numbers, the *strides*: how many words lie between one row and the next, and between one column and the next,
@@ -85,7 +94,7 @@ measured("10.1", programs=programs, lanes_off=programs * BLOCK - words["read"])
 #
 # A $5 \times 12$ matrix stored row by row has the strides $(12, 1)$. Views of the same memory differ in start and strides only: the columns 2 to 8 of that matrix start at word 2 and keep the strides $(12, 1)$; its transpose has the strides $(1, 12)$. Nothing is copied to make a view.
 #
-# **Predict.** The matrix lies at the words 0 to 59, row by row. At which word lies element $(3, 4)$ of the matrix, of its columns 2 to 8, and of its transpose?
+# **Predict** (compute). The matrix lies at the words 0 to 59, row by row. At which word lies element $(3, 4)$ of the matrix, of its columns 2 to 8, and of its transpose?
 
 # %% tags=["predict"]
 predict("10.2", matrix=40, columns=42, transpose=51)  #> predict("10.2", matrix=..., columns=..., transpose=...)
@@ -100,11 +109,17 @@ for name, view in views.items():
 measured("10.2", **{name: int(view[3, 4]) for name, view in views.items()})
 
 # %% [markdown]
+# <details><summary>Where the three views find it</summary>
+#
 # $3 \cdot 12 + 4 = 40$, two words later in the slice, and $3 + 4 \cdot 12 = 51$ in the transpose. A kernel that takes strides works on all three; one that assumes $s_0$ = number of columns is wrong on the second and the third.
+#
+# </details>
 #
 # Blocks of a matrix are tiles, and programs get two numbers: program $(p, q)$ owns the tile of $b_m$ rows and $b_n$ columns that starts at row $p\,b_m$ and column $q\,b_n$. All places of a tile come from one sum. The rows as a column of shape $(b_m, 1)$ plus the columns as a row of shape $(1, b_n)$ broadcast to $(b_m, b_n)$.
 #
-# <!-- exercise 10A --> Give the places of all elements of a tile, counted from the start of the matrix, and the mask. At the edges a tile hangs over, in rows, in columns or in both. Places of lanes that are off do not matter. If you are stuck after five minutes, run `hint("10A")` in a cell of your own.
+# <!-- exercise 10A --> Give the places of all elements of a tile, counted from the start of the matrix, and the mask. At the edges a tile hangs over, in rows, in columns or in both. Places of lanes that are off do not matter. (Of the $5 \times 12$ matrix in tiles of $4 \times 8$, program $(1, 1)$ has the words 56 to 59.) If you are stuck after five minutes, run `hint("10A")` in a cell of your own.
+#
+# <!-- 56, 59 = 4 * 12 + 8, 4 * 12 + 11 -->
 
 # %% tags=["exercise"] name="ex-10A"
 def my_tile(p, q, rows, columns, s0, s1, BM, BN):
@@ -123,17 +138,12 @@ def my_tile(p, q, rows, columns, s0, s1, BM, BN):
 # %% tags=["check"] name="check-10A"
 check("10A", my_tile)
 
-# %%
-tile = attempt(my_tile, 1, 1, 5, 12, 12, 1, 4, 8)
-print(tile[0], tile[1], sep="\n")
-
-# %% [markdown]
-# The tile of program $(1, 1)$, with four rows and eight columns, has one row and four columns left of the $5 \times 12$ matrix: the words 56 to 59.
-
 # %% [markdown]
 # ## 10.3 Softmax and product, program by program
 #
 # Two more programs complete the set. *Row softmax*: a program owns a row. The block is the row, rounded up. The lanes that hang over must change neither the maximum nor the sum, so they get the value $-\infty$, and $e^{-\infty} = 0$.
+#
+# *Matrix product*: program $(p, q)$ owns a tile of $C$, as in section 2.4. It keeps $b_m \times b_n$ sums and goes along $k$ in pieces of depth $b_k$. Lanes that hang over get 0, which adds nothing to a sum of products.
 
 # %%
 def softmax_program(row, X, Y, n, BLOCK):
@@ -143,10 +153,6 @@ def softmax_program(row, X, Y, n, BLOCK):
     store(Y, row * n + j, e / e.sum(), j < n)
 
 
-# %% [markdown]
-# *Matrix product*: program $(p, q)$ owns a tile of $C$, as in section 2.4. It keeps $b_m \times b_n$ sums and goes along $k$ in pieces of depth $b_k$. Lanes that hang over get 0, which adds nothing to a sum of products.
-
-# %%
 def product_program(p, q, A, B, C, m, n, k, BM, BN, BK):
     i, j = p * BM + np.arange(BM)[:, None], q * BN + np.arange(BN)[None, :]
     c = np.zeros((BM, BN))
@@ -163,7 +169,7 @@ def product_program(p, q, A, B, C, m, n, k, BM, BN, BK):
 #
 # $$ W = mk\lceil n/b_n\rceil + kn\lceil m/b_m\rceil + mn . \tag{10.3} $$
 #
-# **Predict.** $m = 100$, $n = 90$, $k = 70$, tiles of $32 \times 32$. How many words move with pieces of depth 16? With pieces of depth 32?
+# **Predict** (guess). $m = 100$, $n = 90$, $k = 70$, tiles of $32 \times 32$. How many words move with pieces of depth 16? With pieces of depth 32?
 
 # %% tags=["predict"]
 predict("10.3", depth_16=55200, depth_32=55200)  #> predict("10.3", depth_16=..., depth_32=...)
@@ -187,12 +193,15 @@ def counted_product(BM, BN, BK):
 measured("10.3", depth_16=counted_product(32, 32, 16), depth_32=counted_product(32, 32, 32))
 
 # %% [markdown]
-# 55,200 both times: $b_k$ does not occur in (10.3). There are 4 rows of tiles and 3 columns of tiles, so $A$ is read three times and $B$ four times. All three sizes are ragged here, and the count is exact, because lanes that are off move nothing.
-
-# %% [markdown]
+# <details><summary>What the depth does to the words</summary>
+#
+# 55,200 both times: $b_k$ does not occur in (10.3). There are 4 rows of tiles and 3 columns of tiles, so $A$ is read three times and $B$ four times.
+#
+# </details>
+#
 # ## 10.4 The same in Triton
 #
-# Triton is a language for kernels inside Python. A function under `@triton.jit` is not run by Python: it is compiled for a GPU, or *interpreted*, one program after the other, with NumPy. Interpreted kernels run anywhere triton does, and their loads and stores can be counted; that is what this lesson does, also where there is a GPU. The next cell says so before anything else may import triton. Where triton is missing, that cell and each later one that needs it say in a line what to install; the sections above are the NumPy version of all that follows.
+# Triton is a language for kernels inside Python. A function under `@triton.jit` is not run by Python: it is compiled for a GPU, or *interpreted*, one program after the other, with NumPy. Interpreted kernels run anywhere triton does, and their loads and stores can be counted; that is what this lesson does, also where there is a GPU. The next cell says so before anything may import triton. Where it is missing, that cell and each later one that needs it say in a line what to install.
 
 # %% tags=["given"]
 import os
@@ -222,7 +231,7 @@ except NeedsTriton as missing:
 # | `store(Y, at, value, mask)` | `tl.store(Y + at, value, mask=mask)` | the tile goes where its pointers say |
 # | a plain number | `BM: tl.constexpr` | a number the compiler knows: sizes of tiles must be such |
 #
-# One thing differs. Our `load` put 0 into a lane that is off if it was not told otherwise. Without `other`, Triton promises nothing about such a lane. The copy needs no `other`, because what these lanes hold is never stored.
+# One thing differs. Without `other`, Triton promises nothing about what a lane that is off holds. The copy needs no `other`, because these lanes are never stored.
 #
 # The second function below, the *launcher*, runs on the host. It makes room for the result, chooses the *grid*, how many programs there are along each axis, and launches them: `kernel[grid](X, Y, ...)`. A tensor given to a kernel arrives as its pointer; sizes and strides are given beside it. (`stride(0)` of a torch tensor is in words, and `triton.cdiv` is $\lceil a/b \rceil$.)
 
@@ -245,12 +254,7 @@ def copied(X, BM=32, BN=32):
 
 
 # %% [markdown]
-# `traffic.count()` counts what the kernels of a `with` block load and store, lane by lane, and gives the ledger you know. Arrays appear under the names of the kernel's parameters. Words have sizes now, so the ledger has bytes too: 4 a word in float32, 2 in float16.
-#
-# **Predict.** We copy the columns 10 to 79 of a matrix of 100 rows, 7,000 words, in float32. How many words move, and how many bytes? And how many bytes in float16?
-
-# %% tags=["predict"]
-predict("10.4", words=14000, bytes=56000, half=28000)  #> predict("10.4", words=..., bytes=..., half=...)
+# `traffic.count()` counts what the kernels of a `with` block load and store, lane by lane, and gives the ledger you know. Arrays appear under the names of the kernel's parameters. Words have sizes now, so the ledger has bytes too: 4 a word in float32, 2 in float16. We copy the columns 10 to 79 of a matrix of 100 rows, 7,000 words.
 
 # %%
 room = torch.from_numpy(rng.standard_normal((100, 96), dtype=np.float32))
@@ -261,18 +265,14 @@ print(ledger)
 print("right:", bool((Y == X).all()))
 with traffic.count() as half:
     copied(X.half())
-measured("10.4", words=ledger.total, bytes=ledger.bytes, half=half.bytes)
+print(f"in float16: {half.total:,} words, {half.bytes:,} bytes")
 
 # %% [markdown]
-# 14,000 words, 56,000 bytes, and half of that in float16. The picture shows the programs, each with its two numbers, and hatched the lanes that are off:
-
-# %%
-explore.grid_of_programs(100, 70, 32, 32, title="copy_kernel, tiles of 32 x 32")
-
-# %% [markdown]
-# $4 \times 3 = 12$ programs have 12,288 lanes, and the 5,288 that hang over moved nothing.
+# 14,000 words, 56,000 bytes, and half of that in float16. The programs are those of the first picture: 12,288 lanes, and the 5,288 that hang over moved nothing.
 #
 # What happens without a mask? On a GPU the answer is: something. The program reads what happens to lie behind the array, or stops with an illegal address, or writes into an array of somebody else. While bytes are counted you are told:
+#
+# <!-- 12,288 = 12 * 32 * 32 -->
 
 # %%
 @triton.jit
@@ -294,8 +294,9 @@ def copied_carelessly(X):
 for length in (128, 100):
     print(length, "words:", copied_carelessly(torch.ones(length)))
 
+
 # %% [markdown]
-# With 128 words, two whole blocks, there is nothing to mask and all is well. With 100 words the second program reaches for 28 words that are not there: `OutsideEveryArray`. This is a help and no proof. Where the overhang lies inside the array, as the columns beside `X` in `room` do, nobody complains, whatever becomes of the values.
+# With 128 words, two whole blocks, there is nothing to mask and all is well. With 100 words the second program reaches for 28 words that are not there: `OutsideEveryArray`. This is a help and no proof: where the overhang lies inside the array, as the columns beside `X` in `room` do, nobody complains.
 #
 # <!-- exercise 10B --> Write the kernel; the launcher stands there. `X` may be any view, so both of its strides count. `Y` is new and lies row by row, so its strides are known. The tile is loaded as it lies in `X`: where does its element $(i, j)$ go? The check gives sizes that are no multiples of the tile, slices and transposes, compares the words with $2 \cdot \text{rows} \cdot \text{columns}$, and asks that each program write some of them. While a check runs, torch may make tensors and views, but neither copy nor compute. If you are stuck after six minutes, run `hint("10B")` in a cell of your own.
 # <!-- 28 = 128 - 100 -->
@@ -328,15 +329,9 @@ def my_transpose(X, BM, BN):
 # %% tags=["check"] name="check-10B"
 check("10B", my_transpose)
 
-# %%
-with traffic.count() as ledger:
-    Y = attempt(my_transpose, X, 32, 32)
-print(f"{ledger.total:,} words, and the plain copy moved 14,000")
-
 # %% [markdown]
-# The ledger says the same as for the plain copy, 14,000 words. A GPU would see a difference. It does not fetch single words but *sectors* of 32 bytes. In the plain copy the lanes of a row lie side by side, and all bytes of a sector are used. Here either the loads or the stores jump from row to row and touch one word of each sector, unless the hardware still has the sector at hand when the next row of the tile comes. Our counts are words that programs ask for.
-
-# %% [markdown]
+# The check has counted: a transpose moves as many words as a copy. A GPU would see a difference. It does not fetch single words but *sectors* of 32 bytes. In the plain copy the lanes of a row lie side by side, and all bytes of a sector are used. Here either the loads or the stores jump from row to row and touch one word of each sector, unless the hardware still has the sector at hand when the next row of the tile comes. Our counts are words that programs ask for.
+#
 # ## 10.5 Softmax: a program, a row
 #
 # The second kernel. A power of two at least as long as the row is the block; the mask takes care of the rest.
@@ -359,21 +354,15 @@ def row_softmax(X):
     return Y
 
 
-# %% [markdown]
-# **Predict.** 64 rows of 300 numbers. What is `BLOCK`, and how many words move?
-
-# %% tags=["predict"]
-predict("10.5", block=512, words=38400)  #> predict("10.5", block=..., words=...)
-
 # %%
 S = torch.from_numpy(3 * rng.standard_normal((64, 300), dtype=np.float32))
 with traffic.count() as ledger:
     P = row_softmax(S)
 print("right:", np.allclose(P, exact.softmax(S.double().numpy()), atol=1e-6))
-measured("10.5", block=triton.next_power_of_2(300), words=ledger.total)
+print(f"{triton.next_power_of_2(300)} lanes a row, {ledger.total:,} words")
 
 # %% [markdown]
-# A block of 512 lanes, 212 of them off, and 38,400 words: each number read once and written once, the compulsory traffic of a softmax. The three loops of section 3.1 would move $4mn = 76{,}800$, twice as much. Nothing clever was needed for this, only that the row *fits*: the block is the program's fast memory.
+# 64 rows of 300 numbers: a block has 512 lanes, 212 of them off, and 38,400 words move, each number read once and written once. That is the compulsory traffic of a softmax. The three loops of section 3.1 would move $4mn = 76{,}800$, twice as much. All it takes is that the row *fits*: the block is the program's fast memory.
 #
 # A row of $2^{18}$ numbers does not fit: all the fast memory that a program can have on an H200 holds 123,648 words (10.7 says where). Then the row must come in pieces, more than once, because no weight can be given before the last score was seen (section 3.1). How often? Lesson 03 has the answer: maximum and sum can be had in *one* pass, if the old sum is rescaled when the maximum rises. The second pass gives the weights:
 #
@@ -424,10 +413,9 @@ for BLOCK in (32, 128, 512):
     print(f"BLOCK = {BLOCK:3}: {ledger.read:,} words read, {ledger.written:,} written")
 
 # %% [markdown]
-# 38,400 read and 19,200 written for every block, 57,600 together. Between a row that fits, $2mn$, and three passes, $4mn$, the online softmax stands at $3mn$. With `BLOCK = 512` the row would fit, and the kernel still reads it twice: it does not know. In attention the weights themselves are not wanted, so there the second pass goes away too; that is lesson 11.
+# 38,400 read and 19,200 written for every block, 57,600 together. Between a row that fits, $2mn$, and three passes, $4mn$, the online softmax stands at $3mn$. (With `BLOCK = 512` the row would fit, and the kernel, which does not know, still reads it twice.) In attention the weights themselves are not wanted, so there the second pass goes away too; that is lesson 11.
 # <!-- 57,600 = 3 * 64 * 300 -->
-
-# %% [markdown]
+#
 # ## 10.6 The product
 #
 # The third kernel is yours. You have it in NumPy already (10.3), and it needs one more word of Triton: `tl.dot(a, b)` multiplies a tile $(b_m, b_k)$ by a tile $(b_k, b_n)$. We add `input_precision="ieee"`: float32 is multiplied as float32. (Without it Triton may round the inputs to 10 bits after the point, for the sake of the tensor cores of section 10.8.) Sums are kept in float32 whatever the inputs: `tl.zeros((BM, BN), dtype=tl.float32)`.
@@ -478,9 +466,8 @@ with traffic.count() as ledger:
 print(ledger)
 
 # %% [markdown]
-# 21,000 words of $A$, 25,200 of $B$, 9,000 of $C$, together 55,200: the ledger of (10.3), and the one `costs.matmul` gives. What was a schedule for one worker in lesson 02 is now done by 12 programs, and not one word has changed, because the schedule had cut the work into tiles of $C$ that need nothing from each other.
-
-# %% [markdown]
+# 21,000 words of $A$, 25,200 of $B$, 9,000 of $C$, together 55,200: the ledger of (10.3), and the one `costs.matmul` gives. A schedule for one worker is now done by 12 programs, and not one word has changed, because its tiles of $C$ need nothing from each other.
+#
 # ## 10.7 Against the bound
 #
 # No schedule moves fewer than $2mnk/\sqrt M - 2M$ words (2.6). What is $M$ for a kernel? It is what one program holds: a tile of sums and two pieces,
@@ -499,7 +486,7 @@ for arch in (75, 80, 90):
 # %% [markdown]
 # A register holds one word of float32. On the H200 registers and shared memory make $65{,}536 + 227 \cdot 1024 / 4 = 123{,}648$ words. A tile of $128 \times 128$ sums takes 16,384 registers, a quarter of them.
 #
-# **Predict.** All matrices are $1024 \times 1024$. With square tiles of side 128 and pieces of depth 32: how many times the bound does the kernel move? And with pieces of depth 1, as in lesson 02?
+# **Predict** (guess). All matrices are $1024 \times 1024$. With square tiles of side 128 and pieces of depth 32: how many times the bound does the kernel move? And with pieces of depth 1, as in lesson 02?
 
 # %% tags=["predict"]
 predict("10.7", depth_32=1.3, depth_1=1.1)  #> predict("10.7", depth_32=..., depth_1=...)
@@ -519,15 +506,10 @@ def moved(side):
 for BK in (32, 16, 1):
     M = footprint(128, BK)
     print(f"depth {BK:2}: M = {M:,}, {moved(128):,} words, bound {bounds.matmul(n, n, n, M):,}")
+sides = [16, 32, 64, 128, 256]
 ratios = {f"depth_{BK}": moved(128) / bounds.matmul(n, n, n, footprint(128, BK))
           for BK in (32, 1)}
 measured("10.7", **ratios)
-
-# %% [markdown]
-# 1.306 and 1.073. The words are the same, but deep pieces take room, and in that room a larger tile would move fewer words. A kernel pays for depth with good reason: `tl.dot` wants an inner size of at least 16 (10.8), and at depth 1 the lanes that load $A$ touch one word of each sector (10.4). The picture shows five tiles, from side 16 to side 256.
-
-# %%
-sides = [16, 32, 64, 128, 256]
 explore.curve(
     {f"pieces of depth {BK}": [(footprint(side, BK), moved(side)) for side in sides]
      for BK in (16, 64)},
@@ -538,10 +520,17 @@ explore.curve(
 )
 
 # %% [markdown]
-# Doubling the side halves the words of $A$ and $B$. Where the tile of sums is most of the room this takes nearly four times the room, and the points run along the bound with its slope of $1/\sqrt M$. Small tiles with deep pieces lie far from it: at side 16 and depth 64 the pieces are 2,048 of 2,304 words.
+# <details><summary>What deep pieces cost</summary>
 #
-# One thing the ledger does not see is the order of the programs. Between memory and all multiprocessors lies one more fast memory, the *L2 cache*, which they share. Programs that run at the same time and need the same rows of $A$ can get them from there. Suppose 32 programs run together, on a grid of $16 \times 16$ tiles, and let a *strip* be all rows of $A$, or all columns of $B$, that one tile needs. Which 32 tiles should run together? The rule of lesson 02 holds one level up: those that come close to a square.
-# <!-- 2,048, 2,304 = 2 * 64 * 16, 2 * 64 * 16 + 16 * 16 -->
+# 1.306 and 1.073. The words are the same, but deep pieces take room, and in that room a larger tile would move fewer words. A kernel pays for depth with good reason: `tl.dot` wants an inner size of at least 16 (10.8), and at depth 1 the lanes that load $A$ touch one word of each sector (10.4).
+#
+# </details>
+#
+# The picture shows five tiles, from side 16 to side 256. Doubling the side halves the words of $A$ and $B$. Where the tile of sums is most of the room this takes nearly four times the room, and the points run along the bound with its slope of $1/\sqrt M$.
+#
+# One thing the ledger does not see is the order of the programs. Between memory and all multiprocessors lies one more fast memory, the *L2 cache*, which they share. Programs that run at the same time and need the same rows of $A$ can get them from there. Suppose 32 programs run together, on a grid of $16 \times 16$ tiles, and let a *strip* be all rows of $A$, or all columns of $B$, that one tile needs. Which 32 tiles should run together?
+#
+# **Predict** (guess). A wave that runs row by row covers two rows of tiles: $2 + 16 = 18$ strips, 144 in all eight waves. How many are needed when waves cover 4 rows and 8 columns?
 
 # %%
 def by_rows(pid):
@@ -559,24 +548,24 @@ def strips(order):
     return sum(len({i for i, _ in wave}) + len({j for _, j in wave}) for wave in waves)
 
 
-# %% [markdown]
-# **Predict.** A wave that runs row by row covers two rows of tiles: $2 + 16 = 18$ strips, 144 in all eight waves. How many are needed when waves cover 4 rows and 8 columns?
-
 # %% tags=["predict"]
 predict("10.7b", grouped=96)  #> predict("10.7b", grouped=...)
 
 # %%
 print(f"row by row: {strips(by_rows)} strips")
 measured("10.7b", grouped=strips(in_groups))
-
-# %%
 order = [in_groups(pid) for pid in range(128)]
 explore.grid_of_programs(8, 16, 1, 1, order=order, title="The first 128 programs, in groups")
 
 # %% [markdown]
-# 96 instead of 144, a third less from the large memory if each wave reads its strips once, and all by renumbering the programs. In the picture a square is a tile of $C$: the programs 0 to 31 fill the block of 4 rows and 8 columns at the top left, the next wave the block beside it. A kernel does this in two lines of whole-number arithmetic on `tl.program_id`. Its own ledger stays the same. Real programs start roughly in the order of their numbers, and nothing promises it: an order may make a kernel faster, it must never make it right.
-
-# %% [markdown]
+# <details><summary>What the order of programs is worth</summary>
+#
+# 96 instead of 144: the rule of lesson 02 holds one level up, and waves that come close to a square need a third less from the large memory if each wave reads its strips once, and all by renumbering the programs. In the picture a square is a tile of $C$: the programs 0 to 31 fill the block of 4 rows and 8 columns at the top left, the next wave the block beside it. A kernel does this in two lines of whole-number arithmetic on `tl.program_id`.
+#
+# </details>
+#
+# The ledger of the kernel stays the same. Real programs start roughly in the order of their numbers, and nothing promises it: an order may make a kernel faster, it must never make it right.
+#
 # ## 10.8 What the interpreter is, and is not
 #
 # The interpreter runs the programs one after the other, in the order of their numbers, each line with NumPy. What it shows, and what it does not:
@@ -592,6 +581,8 @@ explore.grid_of_programs(8, 16, 1, 1, order=order, title="The first 128 programs
 # | registers, shared memory, legality | says nothing; a check asks the compiler about the last | decided by the compiler |
 #
 # *Programs that disturb each other.* Here 64 programs add 1 to the same word. One kernel loads, adds and stores; the other uses `tl.atomic_add`, which does all three as one step that nothing can come between.
+#
+# **Predict** (guess). What do the two words hold afterwards, in the interpreter?
 
 # %%
 @triton.jit
@@ -599,9 +590,6 @@ def tally_kernel(plain, atomic):
     tl.store(plain, tl.load(plain) + 1.0)
     tl.atomic_add(atomic, 1.0)
 
-
-# %% [markdown]
-# **Predict.** What do the two words hold afterwards, in the interpreter?
 
 # %% tags=["predict"]
 predict("10.8", plain=64, atomic=64)  #> predict("10.8", plain=..., atomic=...)
@@ -615,9 +603,15 @@ print("atomic:", ledger.atomics)
 measured("10.8", plain=int(plain[0]), atomic=int(atomic[0]))
 
 # %% [markdown]
-# 64 and 64. On a GPU only the second is sure. Two programs may load the same 5, and both store 6, so `plain` may end at any number from 1 to 64. The interpreter cannot show this mistake: the rule of section 10.1, no program needs what another one writes, is yours to keep. In the ledger an atomic word counts as one read and one write, 64 of each, and `ledger.atomics` tells how many of them there were. Lesson 12 needs them.
+# <details><summary>What the two words hold</summary>
 #
-# *What the compiler says.* `gpu.resources` compiles a kernel for a chip that need not be here, and reads the machine code. We ask about one tile product of side $S$. *Tensor cores* are the units of a GPU that multiply small tiles, many times faster than its ordinary arithmetic.
+# 64 and 64. On a GPU only the second is sure. Two programs may load the same 5, and both store 6, so `plain` may end at any number from 1 to 64. The interpreter cannot show this mistake: the rule of section 10.1 is yours to keep. In the ledger an atomic word counts as one read and one write, 64 of each, and `ledger.atomics` tells how many of them there were. Lesson 12 needs them.
+#
+# </details>
+#
+# *What the compiler says.* `gpu.resources` compiles a kernel for a chip that need not be here, and reads the machine code; sm_90 is the name of an H200's *architecture*, as sm_75 is of a T4's and sm_80 of an A100's. We ask about one tile product of side $S$. *Tensor cores* are the units of a GPU that multiply small tiles, many times faster than its ordinary arithmetic.
+#
+# **Predict** (guess). For which of float16 and float32 does a product of two $64 \times 64$ tiles run on the tensor cores of an H200?
 
 # %%
 @triton.jit
@@ -637,9 +631,6 @@ def on_a_chip(S, dtype, arch=90):
     return "on tensor cores" if found.tensor_core else "without tensor cores"
 
 
-# %% [markdown]
-# **Predict.** For which of float16 and float32 does a product of two $64 \times 64$ tiles run on the tensor cores of an H200 (sm_90)?
-
 # %% tags=["predict"]
 predict("10.8b", float16=True, float32=False)  #> predict("10.8b", float16=..., float32=...)
 
@@ -649,8 +640,6 @@ for name, answer in answers.items():
     print(f"64 x 64, {name}: {answer}")
 print("8 x 8, float16:", on_a_chip(8, torch.float16))
 measured("10.8b", **{name: answer == "on tensor cores" for name, answer in answers.items()})
-
-# %%
 small = torch.from_numpy(rng.standard_normal((2, 8, 8))).half()
 C = torch.empty(8, 8, dtype=torch.float16)
 one_tile_kernel[(1,)](*small, C, S=8)
@@ -658,28 +647,31 @@ want = small[0].double() @ small[1].double()
 print("8 x 8 in the interpreter, right:", bool(abs(C.double() - want).max() < 0.01))
 
 # %% [markdown]
-# float16 runs on tensor cores. float32 that is to stay float32 does not: these units would round its inputs to fewer bits. And the tile of side 8 is refused, because an inner size of 8 is too small for `tl.dot`, while the interpreter computes it without a word. So a kernel that runs here is right in values and words, and not yet known to compile, to fit or to be fast. A check asks a little more: it hands what you launch to the first stage of the compiler too, which needs no GPU. That stage refuses this tile, and whatever is Python and not Triton, as `break`, a function of NumPy, a number of the notebook that is not `tl.constexpr`, or a sum that starts as a number and grows to a tile. Lesson 11 asks the compiler about registers and shared memory in earnest.
-
-# %% [markdown]
+# <details><summary>Who is served by the tensor cores</summary>
+#
+# float16 runs on tensor cores. float32 that is to stay float32 does not: these units would round its inputs to fewer bits.
+#
+# </details>
+#
+# The tile of side 8 is refused, because an inner size of 8 is too small for `tl.dot`, while the interpreter computes it without a word. So a kernel that runs here is right in values and words, and not yet known to compile, to fit or to be fast. A check asks a little more: it hands what you launch to the first stage of the compiler too. That stage refuses this tile, and whatever is Python and not Triton, as `break`, a function of NumPy, or a number of the notebook that is not `tl.constexpr`. Lesson 11b asks the compiler about registers and shared memory.
+#
 # ## Misconceptions
 #
 # - **"A masked lane costs a word."** It moves nothing: 12,288 lanes, 14,000 words for reading and writing 7,000 (10.4).
 # - **"Deeper pieces mean fewer words."** $b_k$ is not in (10.3): 55,200 words at depth 16 and at depth 32. It takes room instead (10.7).
-# - **"A larger block lets a softmax read less."** Only if the kernel uses it: with `BLOCK = 512` the two-pass kernel still read each row of 300 twice (10.5).
 # - **"It ran in the interpreter, so it runs on a GPU."** A race gave 64 (10.8), and a tile of side 8 was computed that the compiler refuses.
 #
 # ## Take-away
 #
 # - A kernel is one function for many programs. The program's number gives it a block, strides give it places, a mask switches off what does not exist.
-# - Words are a property of the cut into blocks, not of the worker: copy $2mn$, softmax $2mn$ where a row fits and $3mn$ where it does not, product (10.3). NumPy loops, the machine of lesson 02 and Triton agree to the word.
-# - Interpreter for values and words, compiler for what fits, GPU for time. Each answers its own question.
+# - Words are a property of the cut into blocks, not of the worker: copy $2mn$, softmax $2mn$ where a row fits and $3mn$ where it does not, product (10.3).
+# - Interpreter for values and words, compiler for what fits, GPU for time.
 #
 # ## References
 #
 # - P. Tillet, H. T. Kung, D. Cox: *Triton: an intermediate language and compiler for tiled neural network computations*, MAPL 2019, [doi 10.1145/3315508.3329973](https://doi.org/10.1145/3315508.3329973).
 # - The [Triton documentation](https://triton-lang.org), with tutorials on softmax and on the matrix product; the order in groups is from the latter.
-# - M. Milakov, N. Gimelshein: *Online normalizer calculation for softmax*, 2018, [arXiv 1805.02867](https://arxiv.org/abs/1805.02867).
-# - NVIDIA: [CUDA C++ best practices guide](https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/), on coalesced access to global memory: the 32 bytes of 10.4.
+# - NVIDIA: [CUDA C++ best practices guide](https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/), on coalesced access to global memory: the 32 bytes of section 10.4.
 # - T. Smith, B. Lowery, J. Langou, R. van de Geijn: *A tight I/O lower bound for matrix multiplication*, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). The bound of 10.7.
 #
 # **What comes next.** Lesson 11 puts the product and the online softmax into one kernel: FlashAttention.

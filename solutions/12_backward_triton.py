@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 12 The backward pass in Triton
 #
-# On the machine of lesson 06 one block came after the other, and a gradient that passed by was read, added to and written back. On a GPU hundreds of programs run at the same time. Let two of them read the same word of $dQ$, add to it and write it back: one of the two sums is lost. So the question of lesson 06, which gradients stay and which travel, becomes a sharper one: *who may write here?* One answer is two sweeps, in which every program writes what nobody else writes. The other is one sweep with atomic additions. This lesson writes both as Triton kernels, counts their words against the formulas of lesson 06, finds out why the second answer is not the same from run to run, and in the end trains a small language model with them.
+# On a GPU hundreds of programs run at the same time. Let two of them read the same word of $dQ$, add to it and write it back: one of the two sums is lost. So the question of lesson 06, which gradients stay and which travel, becomes a sharper one: *who may write here?* One answer is two sweeps, in which every program writes what nobody else writes. The other is one sweep with atomic additions. This lesson writes both as Triton kernels, counts their words against lesson 06, finds out why the second answer is not the same from run to run, and in the end trains a small language model with them.
 #
 # **What you will learn**
 #
@@ -29,7 +29,14 @@ from iocourse.course import attempt, check, hint, measured, predict
 # %% [markdown]
 # ## 12.1 Two sweeps, program by program
 #
-# We want the backward pass as a set of programs. A program owns one block of rows or of columns and cannot know what the others are doing at the moment. Lesson 06 divided the work into two sweeps, (6.10): rows stay for $dQ$, columns stay for $dK$ and $dV$. Here is the first, for one program, without any `for` over the blocks of queries: that loop has become the number of the program. A kernel's tile has $B_M$ queries and $B_N$ keys, lesson 06's $B_r$ and $B_c$.
+# We want the backward pass as a set of programs. A program owns one block of rows or of columns and cannot know what the others are doing at the moment. Here is what one of them does if columns stay, as in B3 of lesson 06:
+
+# %%
+explore.sweep("columns", rows=["Q", "dO", "dQ"], columns=["K", "V", "dK", "dV"],
+              sums=["dQ", "dK", "dV"], title="One sweep for all gradients")
+
+# %% [markdown]
+# Its rows of $dK$ and $dV$ are its own. But $dQ$ passes by, is read and written, and this is not the only program. Lesson 06 had a way without: two sweeps, (6.10), rows stay for $dQ$, and columns stay for $dK$ and $dV$. Here is the first, for one program, without any `for` over the blocks of queries: that loop has become the number of the program. A kernel's tile has $B_M$ queries and $B_N$ keys, lesson 06's $B_r$ and $B_c$. The second sweep takes $D$ from the first. Its tiles of scores stand on their side, keys down and queries across: then $P^\top$ and $dS^\top$ are the left factors of $dV = P^\top dO$ and $dK = dS^\top Q/\sqrt d$ as they are, and nothing has to be transposed after the exponential.
 
 # %%
 rng = np.random.default_rng(12)
@@ -50,10 +57,6 @@ def dq_program(program, dQ, D):
         dQ[i] += scale * ds @ k
 
 
-# %% [markdown]
-# The second sweep takes $D$ from the first. Its tiles of scores stand on their side, keys down and queries across: then $P^\top$ and $dS^\top$ are the left factors of $dV = P^\top dO$ and $dK = dS^\top Q/\sqrt d$ as they are, and nothing has to be transposed after the exponential.
-
-# %%
 def dk_dv_program(program, D, dK, dV):
     """Columns stay: BN rows of dK and of dV."""
     j = slice(program * BN, (program + 1) * BN)
@@ -90,7 +93,7 @@ for name, one, other, want in zip(right._fields, forwards, backwards, right, str
 #
 # The price is arithmetic. The first sweep takes three products of matrices a tile ($S$, $dP$, $dQ$), the second four ($S$, $dP$, $dV$, $dK$): seven in all, since $S$ and $dP$ are made twice.
 #
-# **Predict.** Suppose the second sweep added up $dQ$ too, so that $S$ and $dP$ are made once. How many programs would then add to the same row of $dQ$, with $N = 100$ and blocks of 32 keys?
+# **Predict** (guess). Suppose the second sweep added up $dQ$ too, so that $S$ and $dP$ are made once. How many programs would then add to the same row of $dQ$, with $N = 100$ and blocks of 32 keys?
 
 # %% tags=["predict"]
 predict("12.1", programs=4)  #> predict("12.1", programs=...)
@@ -107,14 +110,17 @@ def share(program):
 measured("12.1", programs=sum(bool(share(program)[0].all()) for program in range(4)))
 
 # %% [markdown]
+# <details><summary>Who has something to say about a row</summary>
+#
 # All four, $\lceil N/B_N \rceil$: each block of keys has something to say about every row. So $dQ$ is shared.
-
-# %% [markdown]
+#
+# </details>
+#
 # ## 12.2 One sweep, and a shared sum
 #
 # We want to know what sharing does to the answer, before we write it as a kernel. A GPU has *atomic* additions: read, add and write in one step that no other program can come between. No share gets lost. But the shares arrive in the order in which the programs happen to get there, and that order is not ours. For numbers on paper the order of a sum is nothing to worry about. For floating-point numbers?
 #
-# **Predict.** $a = 2^{24}$, $b = 1$, $c = -2^{24}$, all float32, which has 24 bits for the digits of a number. What are $(a + b) + c$ and $a + (b + c)$?
+# **Predict** (guess). $a = 2^{24}$, $b = 1$, $c = -2^{24}$, all float32, which has 24 bits for the digits of a number. What are $(a + b) + c$ and $a + (b + c)$?
 
 # %% tags=["predict"]
 predict("12.2", left=0, right=1)  #> predict("12.2", left=..., right=...)
@@ -124,7 +130,14 @@ a, b, c = np.float32(2**24), np.float32(1), np.float32(-(2**24))
 measured("12.2", left=float((a + b) + c), right=float(a + (b + c)))
 
 # %% [markdown]
-# 0 and 1. $2^{24} + 1$ needs 25 bits, and is rounded to $2^{24}$ before $c$ comes; $1 - 2^{24}$ needs 24 bits and is exact. Floating-point addition is *commutative*, $a + b = b + a$ to the bit, and it is not *associative*. Now for $dQ$, in float32: the shares of four blocks of keys, in all $4! = 24$ orders in which four programs can finish.
+# <details><summary>What the order does to three numbers</summary>
+#
+# 0 and 1. $2^{24} + 1$ needs 25 bits, and is rounded to $2^{24}$ before $c$ comes; $1 - 2^{24}$ needs 24 bits and is exact. Floating-point addition is *commutative*, $a + b = b + a$ to the bit, and it is not *associative*.
+#
+# </details>
+#
+# Now for $dQ$, in float32: the shares of four blocks of keys, in all $4! = 24$ orders in which four programs can finish.
+#
 # <!-- 25, 24 = (2**24 + 1).bit_length(), (2**24 - 1).bit_length() -->
 
 # %%
@@ -140,11 +153,10 @@ print(f"never further apart than 1e-6: {apart < 1e-6}")
 
 # %% [markdown]
 # 12 different answers, not 24: the first two shares may change places, since addition is commutative. Every other change of order shows in some bit. None of the twelve is wrong, they are never further apart than $10^{-6}$; but on a GPU you do not choose which one you get. In training, two runs with the same seed then part ways, bit by bit, and an error that came up once may not come up again. So it is worth having both: a fast pass, and one whose sums have a fixed order.
-
-# %% [markdown]
+#
 # ## 12.3 A kernel for D
 #
-# From here on we need Triton. The next cell sets `TRITON_INTERPRET`, because bytes can be counted in the interpreter only; and it imports `iocourse.kernels` first, because Triton must know about the interpreter before it is imported. Where Triton is missing, that cell and each later one that needs it say in a line what to install; the others run. The passes themselves are those of sections 12.1 and 12.2, and lesson 06 has exercises on them that need NumPy only.
+# From here on we need Triton. The next cell sets `TRITON_INTERPRET`, because bytes can be counted in the interpreter only; and it imports `iocourse.kernels` first, because Triton must know about the interpreter before it is imported. Where Triton is missing, that cell and each later one that needs it say in a line what to install; lesson 06 has exercises on the same passes that need NumPy only.
 
 # %% tags=["given"]
 import os
@@ -176,7 +188,7 @@ except NeedsTriton as missing:
 #
 # and there is one difficulty in it. $O$ is ours, we know how it lies in memory. $dO$ comes from autograd, and lies as autograd pleases. Take the simplest loss there is, the sum of all outputs: its gradient is 1 everywhere.
 #
-# **Predict.** Autograd hands over this $dO$, of shape $(2, 40, 16)$. What is its stride from one row to the next, in elements? (A tensor that is stored whole has 16.)
+# **Predict** (guess). Autograd hands over this $dO$, of shape $(2, 40, 16)$. What is its stride from one row to the next, in elements? (A tensor that is stored whole has 16.)
 
 # %% tags=["predict"]
 predict("12.3", step=0)  #> predict("12.3", step=...)
@@ -191,7 +203,11 @@ print("shape", tuple(seen[0].shape), "strides", seen[0].stride())
 measured("12.3", step=seen[0].stride(1))
 
 # %% [markdown]
+# <details><summary>How one word fills an array</summary>
+#
 # Strides of 0: the tensor is one word, shown 1,280 times. A kernel that takes $16$ for granted reads far past its end. (`contiguous()` makes a stored copy, and costs its words. The library asks for a last stride of 1 only, and copies where it is something else.)
+#
+# </details>
 #
 # <!-- exercise 12A --> Write the kernel; what launches it stands below. Each of the two arrays has a stride from head to head and a stride from row to row of its own (`o_head`, `o_row`, `do_head`, `do_row`); within a row, elements lie side by side. The check has ragged $N$ and a $dO$ that was transposed, counts (12.1), and refuses copies. If you are stuck after five minutes, run `hint("12A")` in a cell of your own.
 # <!-- 1,280 = 2 * 40 * 16 -->
@@ -247,7 +263,7 @@ def forward_by_torch(Q, K, V, causal):
 O, LSE = forward_by_torch(Q, K, V, causal=False)
 
 # %% [markdown]
-# What is new against NumPy are the edges. NumPy cuts a slice off at the end of an array. In a kernel a tile always has its full size, and we say what stands in the rows that do not exist: zeros in $q$, $dO$, $k$ and $v$, and $+\infty$ in $L$, so that a query that does not exist has the weights $e^{s - \infty} = 0$.
+# What is new against NumPy are the edges. In a kernel a tile always has its full size, and we say what stands in the rows that do not exist: zeros in $q$, $dO$, $k$ and $v$, and $+\infty$ in $L$, so that a query that does not exist has the weights $e^{s - \infty} = 0$.
 #
 # A key that does not exist is a trap of its own. Its $k$ is zero, so its score is 0 and its weight $e^{0 - L_i}$. Most of the time that does no harm, for in the end the weight is multiplied by the same $k = 0$. But if all real scores of a row are near $-100$, then $L_i \approx -100$ as well, and $e^{100}$ is more than float32 can hold: $\infty \cdot 0$ is not a number. So weights of such keys are set to 0, as those behind a causal mask are.
 #
@@ -383,8 +399,7 @@ print(f"causal: {causal.total:,} words, {causal.total / budget.total:.3f} of the
 
 # %% [markdown]
 # 39,400 words a head by (6.10), 78,800 by two kernels for two heads, and the difference, array by array, is none. The model of lesson 06 is what the kernels do. A causal mask leaves 0.747 of them: four blocks a side are few, and tiles on the diagonal are loaded whole (section 6.9).
-
-# %% [markdown]
+#
 # ## 12.6 One sweep, five products
 #
 # We want the other answer: the second sweep with $dQ$ in it, so that each tile of scores is made once. That is `fused_backward`, B3 of lesson 06, with one change. There $dQ_i$ was loaded, added to and stored. Here $dQ$ is filled with zeros before the launch, and each program adds its share by `tl.atomic_add(pointers, share, mask=...)`, which has a mask as `tl.store` has, and costs one read and one write a word:
@@ -448,9 +463,6 @@ def my_fused(Q, K, V, O, dO, LSE, BM=32, BN=32, causal=False):
 # %% tags=["check"] name="check-12D"
 check("12D", my_fused)
 
-# %% [markdown]
-# Both passes on the same input:
-
 # %%
 with traffic.count(Q=Q, K=K, V=V, O=O, dO=dO, LSE=LSE) as ledger:
     fused = attempt(my_fused, Q, K, V, O, dO, LSE)
@@ -461,9 +473,8 @@ for name, one, other in zip(("dQ", "dK", "dV"), fused, mine, strict=False):
     print(f"{name}: fused and split differ by less than 1e-5: {abs(one - other).max() < 1e-5}")
 
 # %% [markdown]
-# 72,200 words where the split pass moved 78,800, and 12,800 of them arrive at $dQ$ by atomic additions (12,800 read and as many written). The three gradients are those of the split pass but for rounding. The interpreter runs one program after the other, so here the order of the shares is always the same. On a GPU it is not, and you would have one of the answers of section 12.2.
-
-# %% [markdown]
+# Both passes on the same input: 72,200 words where the split pass moved 78,800, and 12,800 of them arrive at $dQ$ by atomic additions (12,800 read and as many written). The gradients are those of the split pass but for rounding. On a GPU, where the order is open, you would have one of the answers of section 12.2.
+#
 # ## 12.7 Which one moves less?
 #
 # We want to compare (12.2) with (6.10). With the same square tiles of $B$ rows for all kernels, and $T = \lceil N/B \rceil$:
@@ -476,7 +487,7 @@ for name, one, other in zip(("dQ", "dK", "dV"), fused, mine, strict=False):
 #
 # $$ 16Nd + 8N + T(8Nd + 8N) \text{ for the split pass}, \qquad 12Nd + 4N + T(12Nd + 8N) \text{ for the fused one.} \tag{12.4} $$
 #
-# **Predict.** $N = 4096$, $d = 64$, $B = 128$, float16. How many times as many bytes as the split pass does the fused one move?
+# **Predict** (guess). $N = 4096$, $d = 64$, $B = 128$, float16. How many times as many bytes as the split pass does the fused one move?
 
 # %% tags=["predict"]
 predict("12.7", bytes_ratio=1.5)  #> predict("12.7", bytes_ratio=...)
@@ -501,21 +512,26 @@ s, f = both(4096, 64, 128, width=2)
 measured("12.7", bytes_ratio=f.bytes / s.bytes)
 
 # %% [markdown]
+# <details><summary>Fewer words, and how many bytes</summary>
+#
 # 1.449 times the bytes, and the ratio goes to 1.5 as $N$ grows, 12 against 8. Only where one tile holds the whole sequence ($T = 1$) does the fused pass move fewer bytes in float16; from two tiles on the split pass does.
 #
-# Then why is the fused pass the library's default, and the way of FlashAttention-2? Bytes are one of two bills. The other one is arithmetic: five products against seven, so the split pass does 1.4 times the multiply-adds, and even the fused one does 53 of them for each byte that its loop moves. And what we count is what programs ask for. How much of it a cache answers, and not the memory, no count of ours tells: one head's $Q$, $dO$ and $dQ$ at $N = 4096$, $d = 64$ are 2 MB. Which bill is the larger one, a clock has to say, on the chip that you have. This lesson counts, and makes no claim about time.
-# <!-- 1.4, 53, 2 = 7 / 5, 5 * 128**2 * 64 / (128 * (12 * 64 + 8)), 4096 * 64 * (2 + 2 + 4) / 2**20 -->
-
-# %% [markdown]
+# </details>
+#
+# Then why is the fused pass the library's default, and the way of FlashAttention-2? Bytes are one of two bills. The other one is arithmetic: five products against seven, so the split pass does two fifths more multiply-adds, and even the fused one does 53 of them for each byte that its loop moves. And what we count is what programs ask for. How much of it a cache answers, and not the memory, no count of ours tells: one head's $Q$, $dO$ and $dQ$ at $N = 4096$, $d = 64$ are 2 MB. Which bill is the larger one, a clock has to say; this lesson counts, and makes no claim about time.
+#
 # ## 12.8 The library's kernels, and `deterministic=True`
 #
-# `iocourse.kernels.attention` holds both passes. Its kernels are yours with what a library needs: any strides, any $d$ up to 256, heads that share keys, windows, float16 and bfloat16. They stand in `iocourse/kernels`, and the sweep with columns that stay is one kernel for both passes: `backward_keys.py`, with a `dQ_sum` or without. `kernels.using` chooses tiles by hand.
+# `iocourse.kernels.attention` holds both passes. Its kernels are yours with what a library needs: any strides, any $d$ up to 1,024, heads that share keys, windows, float16 and bfloat16. They stand in `iocourse/kernels`, and the sweep with columns that stay is one kernel for both passes: `backward_keys.py`, with a `dQ_sum` or without. `kernels.using` chooses tiles by hand.
 #
-# One thing is done elsewhere. In your loop each tile of queries loads $L$ and $D$ under a mask, and a library that computes $2^x$, as the hardware does, has to multiply $L$ by $\log_2 e$ and to look for rows that see no key besides. None of that depends on the tile of keys, and yet it is done again for each. So the kernel that comes first does it once: it leaves $L \log_2 e$ and $D$ for $N' = B_M \lceil N/B_M \rceil$ rows, those after the last with $+\infty$ and $0$. What the loop loads needs no mask, no comparison and no product then. The first kernel of the fused pass also writes the zeros of $dQ$. It costs words, few of them:
+# One thing is done elsewhere. In your loop each tile of queries loads $L$ and $D$ under a mask, again for each tile of keys. In the library the kernel that comes first prepares both once: it leaves $L \log_2 e$ and $D$ for $N' = B_M \lceil N/B_M \rceil$ rows, those after the last with $+\infty$ and $0$. What the loop loads needs no mask and no product then. The first kernel of the fused pass also writes the zeros of $dQ$. It costs words, few of them:
 #
 # $$ W'_{\text{split}} = 8Nd + N + 2N' + T(4Nd + 2N'), \qquad W'_{\text{fused}} = 7Nd + N + 2N' + T(4Nd + 2N') . \tag{12.5} $$
 #
 # Against (12.3) that is $2T(N' - N)$ for rows that do not exist, and $2N'$ for what is left behind, $N$ of which the split pass wrote before. The fused pass has $Nd$ zeros more; yours are written by PyTorch, and not counted.
+#
+# <!-- 53, 2 = 5 * 128**2 * 64 / (128 * (12 * 64 + 8)), 4096 * 64 * (2 + 2 + 4) / 2**20 -->
+# <!-- 1,024 = 2**10 -->
 
 # %%
 def library(deterministic, dtype=torch.float32):
@@ -546,18 +562,15 @@ for deterministic, own in ((True, mine), (False, fused)):
           f"gradients as yours: {all(close) if close else own}, "
           f"bit-equal twice: {same}")
 
-# %% [markdown]
-# 79,560 words where yours were 78,800, and 76,360 where yours were 72,200, 3,200 of the difference being zeros. Be careful with the last column. Both passes repeat their bits *here*, because the interpreter has one order. On a GPU only `deterministic=True` promises it: every sum has a fixed order there, whatever the programs do. In float16 the same launch shows what (12.4) said, $N = 100$ in four tiles:
-
-# %%
 for deterministic in (True, False):
     _, ledger = library(deterministic, torch.float16)
-    print(f"deterministic={deterministic}: {ledger.total:,} words, {ledger.bytes:,} bytes")
+    print(f"float16, deterministic={deterministic}: {ledger.total:,} words, "
+          f"{ledger.bytes:,} bytes")
+
 
 # %% [markdown]
-# 164,640 bytes for the split pass, 215,840 for the fused one: fewer words, more bytes.
-
-# %% [markdown]
+# 79,560 words where yours were 78,800, and 76,360 where yours were 72,200, 3,200 of the difference being zeros. Be careful with the last column. Both passes repeat their bits *here*, because the interpreter has one order. On a GPU only `deterministic=True` promises it: every sum has a fixed order there, whatever the programs do. In float16 the same launch shows what (12.4) said: 164,640 bytes for the split pass, 215,840 for the fused one, fewer words and more bytes.
+#
 # ## 12.9 Under autograd
 #
 # We want to call our kernels from a model and have PyTorch find the gradients. Autograd does not look into a kernel. It has to be told two things: what the forward pass keeps, and what the backward pass does with it. That is a `torch.autograd.Function` with two static methods:
@@ -605,7 +618,7 @@ def forward_pass(Q, K, V, causal, BM=32, BN=32):
 
 
 # %% [markdown]
-# <!-- exercise 12E --> Write both methods. The kernels are `forward_pass`, and yours: `my_dq` and `my_dk_dv`, or `my_fused`. Options such as `causal` are kept as attributes of `ctx`. The check looks at what is kept, refuses what torch computes (copies are allowed), and hands over a $dO$ that lies in memory as in section 12.3, for which your kernels of 12.4 to 12.6 were not made. If you are stuck after seven minutes, run `hint("12E")` in a cell of your own.
+# <!-- exercise 12E --> Write both methods. The kernels are `forward_pass`, and yours: `my_dq` and `my_dk_dv`, or `my_fused`. Options such as `causal` are kept as attributes of `ctx`. The check looks at what is kept, refuses what torch computes (copies are allowed), and hands over a $dO$ that lies in memory as in section 12.3, for which your kernels of sections 12.4 to 12.6 were not made. If you are stuck after seven minutes, run `hint("12E")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-12E"
 class MyAttention(torch.autograd.Function):
@@ -653,13 +666,15 @@ found = attempt(gradients_of, my_kernel_attention, torch.float32)
 for name, got, want in zip(("dQ", "dK", "dV"), found, exact_ones, strict=False):
     print(f"{name}: largest error below 1e-5: {abs(got - want).max() < 1e-5}")
 
-# %% [markdown]
-# All three are below $10^{-5}$. Float32 rounds a number by up to $6 \cdot 10^{-8}$ of it, and an entry of a gradient is a sum of up to 100 rounded products: such errors are rounding, and a forgotten factor or mask is far above them.
 
 # %% [markdown]
+# All three are below $10^{-5}$. Float32 rounds a number by up to $6 \cdot 10^{-8}$ of it, and an entry of a gradient is a sum of up to 100 rounded products: such errors are rounding, and a forgotten factor or mask is far above them.
+#
 # ## 12.10 A language model on your own machine
 #
-# We want to see a loss go down. The text is one that lies on your machine: the source of two modules of Python's standard library, `textwrap` and `statistics`. The model reads 64 characters and guesses, at each of them, which one comes next. It has one layer: two heads of causal attention, $d = 16$ each.
+# We want to see a loss go down. The text lies on your machine: the source of two modules of Python's standard library, `textwrap` and `statistics`. The model reads 64 characters and guesses, at each of them, which one comes next. It has one layer: two heads of causal attention, $d = 16$ each.
+#
+# In `train` everything but the attention is the same from run to run: first weights, pieces of text, optimiser.
 
 # %%
 import inspect
@@ -687,10 +702,6 @@ class Layer(torch.nn.Module):
         return self.guess(x + o.transpose(1, 2).reshape(B, N, 32))
 
 
-# %% [markdown]
-# Everything in `train` is the same for every attention: the first weights, the pieces of text, the optimiser. So two runs differ by nothing but the rounding of the attention.
-
-# %%
 STEPS = 20
 
 
@@ -728,7 +739,7 @@ def by_mine(q, k, v):
 # %% [markdown]
 # Three runs: PyTorch's attention, the library's kernels, your kernels. (The modules of the standard library differ from one Python to the next, so the losses do too, and the cell prints what holds everywhere.)
 #
-# **Predict.** The first loss of the run with PyTorch's attention and that of the library's kernels differ by rounding alone. After 20 steps, each of which builds on the step before: do the two losses still agree to three digits after the point?
+# **Predict** (guess). The first loss of the run with PyTorch's attention and that of the library's kernels differ by rounding alone. After 20 steps, each of which builds on the step before: do the two losses still agree to three digits after the point?
 
 # %% tags=["predict"]
 predict("12.10", agree=True)  #> predict("12.10", agree=...)
@@ -748,7 +759,11 @@ explore.curve({"library": list(enumerate(ours, 1))}, {"PyTorch": list(enumerate(
               xlabel="step", ylabel="loss, nats a character", log=(False, False))
 
 # %% [markdown]
-# The loss fell by more than 1, and the points lie on the line. (They jump, because a step sees two pieces of text and no more.) Differences of rounding are there from the first step on, and in 20 steps they have not grown to a thousandth. What such a run tests is the whole way: forward, what is kept, backward, strides as a real layer makes them (the view in `Layer` leaves $q$, $k$ and $v$ interleaved in memory).
+# <details><summary>Where twenty steps of rounding lead</summary>
+#
+# The loss fell by more than 1, and the points lie on the line. Differences of rounding are there from the first step on, and in 20 steps they have not grown to a thousandth. What such a run tests is the whole way: forward, what is kept, backward, strides as a real layer makes them (the view in `Layer` leaves $q$, $k$ and $v$ interleaved in memory).
+#
+# </details>
 #
 # What it does not show is that attention helps. In so few steps the model learns which letters are frequent, and which come after which; for that it needs no other positions. A control says so: the same layer with the attention's output set to zero.
 
@@ -758,9 +773,8 @@ apart = abs(np.mean(without[-5:]) - np.mean(reference[-5:]))
 print(f"the means of the last five losses differ by less than 0.3: {apart < 0.3}")
 
 # %% [markdown]
-# Without attention, the mean of the last five losses is within 0.3 of that with it. When attention begins to pay is a question for many more steps than the interpreter has time for. The cells would be the same.
-
-# %% [markdown]
+# Without attention, the mean of the last five losses is within 0.3 of that with it. When attention begins to pay is a question for many more steps than the interpreter has time for.
+#
 # ## Misconceptions
 #
 # - **"Atomic additions make a sum wrong."** No share is lost. The order is open, and with it the last bits: 12 answers from 24 orders, never further apart than $10^{-6}$ (12.2).
@@ -778,8 +792,7 @@ print(f"the means of the last five losses differ by less than 0.3: {apart < 0.3}
 # ## References
 #
 # - T. Dao: *FlashAttention-2*, 2023, [arXiv 2307.08691](https://arxiv.org/abs/2307.08691). Section 3.2: programs for blocks of keys in the backward pass, and atomic additions for dQ.
-# - P. Tillet, H. T. Kung, D. Cox: *Triton: an intermediate language and compiler for tiled neural network computations*, MAPL 2019.
 # - D. Goldberg: *What every computer scientist should know about floating-point arithmetic*, ACM Computing Surveys 23, 1991. Why addition is not associative.
 # - PyTorch: [Extending PyTorch](https://docs.pytorch.org/docs/stable/notes/extending.html). `torch.autograd.Function`.
 #
-# **What comes next.** Both halves of attention are kernels now, and the words they move are known to the last one. What the interpreter cannot tell is time. On a machine with a GPU, `iocourse bench attention` puts the library's kernels and PyTorch's side by side.
+# **What comes next.** Both halves of attention are kernels now. Lesson 13 writes two more kinds: for small caches, and for masks of tiles. What the interpreter cannot tell, time, is for lesson 14.

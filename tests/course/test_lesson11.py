@@ -1,8 +1,10 @@
-"""Lesson 11: its kernels beside the library's, its formulas, the record, and its exercises' own ground."""
+"""Lessons 11 and 11b: kernels beside the library's, formulas, records, and the exercises' own ground."""
+
+import itertools
 
 import numpy as np
 import pytest
-from lesson_source import ROOT, Lesson
+from lesson_source import Lesson
 
 from iocourse import costs, exact, explore
 from iocourse.costs.kernels import Problem, attention_forward
@@ -13,7 +15,7 @@ from iocourse.course.exercises import lesson11
 from iocourse.course.trials.single import FAR
 from iocourse.data.recorded import recorded
 
-SOURCE = Lesson("11")
+SOURCE, SECOND = Lesson("11_"), Lesson("11b")
 says = SOURCE.says
 if reason := cannot_run(SOURCE.source):
     pytest.skip(reason, allow_module_level=True)
@@ -102,10 +104,16 @@ def test_the_heads_of_11_7_and_the_librarys_have_the_same_values_and_words(B, H,
     assert ledger == theirs and torch.allclose(o, want, rtol=0, atol=2e-6)
 
 
-def test_the_library_is_as_short_as_the_lesson_says():
-    source = (ROOT / "iocourse" / "kernels" / "forward.py").read_text(encoding="utf-8")
-    cell = next(c for c in SOURCE.cells if c.name == "ex-11B")
-    assert source.count("\n") < 130 and len(side(cell, solved=True)) < 100
+def test_what_11_8_says_of_the_librarys_kernel():
+    from iocourse.kernels.host.arguments import LARGEST_HEAD
+
+    says("11.8", f"any $d$ up to {LARGEST_HEAD:,}")
+    theirs = len(kernels.forward.forward_kernel.arg_names)
+    (mine,) = defined("two_loops_kernel")
+    assert theirs > len(mine.arg_names)
+
+
+def test_the_kernel_has_some_thirty_lines():
     kernel = "\n".join(side(next(c for c in SOURCE.cells if c.name == "ex-11A"), solved=True)).split("\n\n")[
         0
     ]
@@ -166,7 +174,7 @@ def test_formula_11_8(N, d, BM, bytes_a_word):
     shown = 2 / bytes_a_word * N / (1 + N / BM)
     assert 4 * N**2 * d / (bytes_a_word * words) == pytest.approx(shown)
     assert shown == pytest.approx(2 / bytes_a_word * BM, rel=0.05)
-    says("11.10", r"\frac{2}{\beta} \cdot \frac{N}{1 + N/B_M} \approx \frac{2}{\beta} B_M")
+    SECOND.says("11.10", r"\frac{2}{\beta} \cdot \frac{N}{1 + N/B_M} \approx \frac{2}{\beta} B_M")
 
 
 # ---------------------------------------------------------------------- numbers, section by section
@@ -222,7 +230,7 @@ def spilling(rows, arch, d):
 @pytest.fixture
 def rows():
     record = recorded("resources")
-    assert record is not None, "iocourse/data/bench/resources.json is part of lesson 11"
+    assert record is not None, "iocourse/data/bench/resources.json is part of lesson 11b"
     return record["forward_by_tile"]
 
 
@@ -271,14 +279,48 @@ def test_the_pictures_show_what_the_text_reads_off_them(rows):
     assert "0 of 8 use tensor cores" in picture.alt
     roof = explore.roofline([75, 80, 90], {"BM = 128": 124.1, "each word once": 2048.0})
     assert "Triton uses no tensor cores on a T4" in roof.alt and "989" in roof.numbers
-    says("11.10", r"\min\bigl(\text{peak}, I \cdot \text{bandwidth}\bigr)".replace(", I", ",\\ I"))
+    SECOND.says("11.10", r"\min\bigl(\text{peak}, I \cdot \text{bandwidth}\bigr)".replace(", I", ",\\ I"))
     reached = min(CHIPS[80].tensor_tflops, 124.1 * CHIPS[80].gbytes_per_s / 1000)
     assert f"{reached:.0f} on A100" in roof.alt
 
 
-def test_the_numpy_sections_come_before_the_cell_that_needs_triton():
-    before = SOURCE.above("iocourse import kernels")
-    assert "def program(" in before and "triton" not in before and "torch" not in before
+@pytest.mark.parametrize(("lesson", "has"), [(SOURCE, "def program("), (SECOND, "explore.kernel_resources(")])
+def test_the_numpy_sections_come_before_the_cell_that_needs_triton(lesson, has):
+    before = lesson.above("iocourse import kernels")
+    assert has in before and "import triton" not in before and "torch" not in before
+
+
+def test_the_border_of_11_4_is_the_same_without_its_1_for_powers_of_two():
+    for BM, BN in itertools.product((2, 4, 16, 64, 128), repeat=2):
+        assert all((t * BM + 1) // BN == t * BM // BN for t in range(20))
+    says("11.5", "powers of two above 1, the 1 never completes a tile")
+
+
+# ---------------------------------------------------------------------- 11b: the kernel to repair
+def test_the_kernel_as_found_has_three_faults_and_the_report_tells_them():
+    space = {"__name__": "__main__", "np": np, "torch": torch, "triton": triton, "tl": tl}
+    (found,) = SECOND.define(("found_kernel",), space)
+    (repaired,) = SECOND.define(("my_repaired",), space)
+    N, d, BM, BN = 128, 16, 32, 16
+    q, k, v = tensors(N, d)
+    due = attention_forward(Problem(N, N, d, high=0), BM=BM, BN=BN)
+    ledger, (o, lse) = counted(space["launched"], found, q, k, v, BM, BN)
+    good, (right, sums) = counted(repaired, q, k, v, BM, BN)
+    assert not good - due and torch.equal(lse, sums)
+    rounds = [-(-(t + 1) * BM // BN) for t in range(N // BM)]
+    assert ledger.reads == {"Q": 8 * N * d, "K": 4 * N * d, "V": 4 * N * d} and ledger.writes == good.writes
+    assert sum(rounds) == 20 and sum(rounds) * BM * d - N * d == 8192
+    wrong = (o - right).abs().amax(1) > 1e-5
+    scores = (q @ k.T).masked_fill(~torch.ones(N, N, dtype=torch.bool).tril(), -torch.inf)
+    assert not wrong[:BN].any() and torch.equal(~wrong, scores.argmax(1) < BN)
+
+
+def test_the_student_finds_the_kernel_as_it_is_shown():
+    """The lines of the exercise are those of the report's kernel, up to names and what it asks for."""
+    cell = next(c for c in SECOND.cells if c.name == "ex-11E")
+    body = "\n".join(side(cell, solved=False)).split("raise NotImplementedError\n")[1].split("\n\n")[0]
+    shown = SECOND.code("def found_kernel(").split('are wrong."""\n')[1].split("\n\n")[0]
+    assert body == shown
 
 
 # ---------------------------------------------------------------------- the exercises' own ground
@@ -292,7 +334,7 @@ def test_the_large_scores_would_overflow_float32_without_their_maximum():
             assert np.isinf(np.exp(np.float32(scores.max())))
 
 
-@pytest.mark.parametrize("id", ["11A", "11B", "11C", "11D"])
+@pytest.mark.parametrize("id", ["11A", "11B", "11C", "11D", "11E"])
 def test_every_check_has_ragged_and_whole_tiles(id):
     for seed in range(10):
         ends = [
@@ -304,7 +346,7 @@ def test_every_check_has_ragged_and_whole_tiles(id):
         assert all(n <= 512 for n in ends)
 
 
-@pytest.mark.parametrize("exercise_id", ["11A", "11B", "11C", "13C", "13D"])
+@pytest.mark.parametrize("exercise_id", ["11A", "11B", "11C", "11E", "13C", "13D"])
 def test_scores_far_from_0_lie_below_and_above_what_float32_can_hold_of_e(exercise_id):
     """A row below -200 leaves no weight to a maximum of -100, one below -1e25 none to one of -1e6."""
     for seed in range(20):
@@ -421,7 +463,7 @@ def compiled(name, arguments, **constants):
     return resources(kernel, 80, *arguments, d=64, BM=64, BN=32, num_warps=4, num_stages=2, **constants)
 
 
-def test_what_11_12_says_of_a_round():
+def test_what_a_round_takes_in_the_kernel_of_11_5_and_in_16_bits():
     """Products as the text counts them; the loop without a mask is the shorter of the two."""
     from iocourse.gpu import resources
 
@@ -435,6 +477,9 @@ def test_what_11_12_says_of_a_round():
     half = next(r for r in shipped if (r["kernel"], r["d"], r["causal"]) == ("forward", 64, True))
     assert (half["BM"], half["BN"], half["warps"]) == (128, 64, 4)
     in_half = half["hot_loop"]
+    theirs = kernels.resources_of("forward", 90, d=64, dtype=torch.float32, tile=(64, 32, 8, 1)).hot_loop
+    assert 1024 <= theirs.fma <= 1024 + 20 and abs(loop.fma - theirs.fma) <= 8
+    SECOND.says("11.12", "make 1,024 multiply-adds", "the dozen beyond them")
     assert in_half["wgmma"] == 2 * (128 // 64) * (64 // 64) * (64 // 16) < in_half["instructions"] / 20
     assert in_half["special"] >= 128 * 64 // 128  # a power of two for each score of a thread
 

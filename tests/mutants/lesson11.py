@@ -564,4 +564,51 @@ HEADS = Suite(
     ),
 )
 
-SUITES = (FORWARD, LOOPS, BAND, HEADS)
+# ---------------------------------------------------------------------- 11E
+IN_LOOP = "tl.load(Q + rows, mask=here, other=0.0), k, input"
+Q_STAYS, TO_THE_DIAGONAL = "tl.dot(q, k, input", "range(0, tl.minimum(first + BM, N), BN)"
+RESCALED = "acc * old[:, None]"
+AS_FOUND = ((Q_STAYS, f"tl.dot({IN_LOOP}"), (TO_THE_DIAGONAL, "range(0, N, BN)"), (RESCALED, "acc"))
+
+
+def one_loop_to_the_diagonal(Q, K, V, BM, BN):
+    """Scores masked and weights masked, one loop laid out by static_range."""
+    return parts(Q, K, V, True, BM, BN, MASK_ALL=True)
+
+
+def whole_tiles_apart(Q, K, V, BM, BN):
+    return parts(Q, K, V, True, BM, BN)
+
+
+def all_tiles_of_keys(Q, K, V, BM, BN):
+    return parts(Q, K, V, True, BM, BN, VISIT_ALL=True)
+
+
+def library_for_a_repair(Q, K, V, BM, BN):
+    return causal_library_call(Q, K, V, True, BM, BN)
+
+
+REPAIR = Suite(
+    id="11E",
+    mutants=(
+        Mutant("as-found", WORDS, *AS_FOUND),
+        Mutant("as-found-in-values", O, *AS_FOUND),
+        Mutant("queries-in-every-round", WORDS, AS_FOUND[0]),
+        Mutant("past-the-diagonal", WORDS, AS_FOUND[1]),
+        Mutant("output-not-rescaled", O, AS_FOUND[2]),
+        Mutant("output-rescaled-twice", O, (RESCALED, f"{RESCALED} * old[:, None]")),
+        Mutant("ends-at-its-first-row", O, ("tl.minimum(first + BM, N)", "tl.minimum(first + 1, N)")),
+        Mutant("a-tile-too-far", WORDS, ("tl.minimum(first + BM, N)", "tl.minimum(first + 2 * BM, N)")),
+        Mutant("own-key-hidden", O, ("<= i[:, None], s", "< i[:, None], s")),
+        Mutant("no-maximum", FAR, (START, START.replace('float("-inf")', "0.0")), (LARGEST, "m")),
+        Mutant("factors-rounded", FULL_PRODUCTS, (f'{Q_STAYS}_precision="ieee"', "tl.dot(q, k")),
+    ),
+    right=(one_loop_to_the_diagonal, whole_tiles_apart),
+    cheats=(
+        (all_tiles_of_keys, WORDS),
+        (library_for_a_repair, OWN),
+        (called("torch_for_a_repair", lambda Q, K, V, BM, BN: causal_torch(Q, K, V, True, BM, BN)), OWN),
+    ),
+)
+
+SUITES = (FORWARD, LOOPS, BAND, HEADS, REPAIR)

@@ -1,4 +1,4 @@
-"""Exercises of lesson 11: the forward pass as a kernel, its two loops, rows without keys, many heads."""
+"""Exercises of lessons 11 and 11b: the forward pass, its two loops, bands, many heads, and a repair."""
 
 from __future__ import annotations
 
@@ -323,4 +323,59 @@ HEADS = Exercise(
     play=launch_in_place,
 )
 
-EXERCISES = (FORWARD, LOOPS, BAND, HEADS)
+# ------------------------------------------------------------------ 11E a kernel to repair
+ALONE = "one tile of keys"
+
+
+def _repair_cases(rng: np.random.Generator) -> list[Case]:
+    """All causal: one tile of keys; tiles wide, square and high, ragged and whole, with one key left over;
+    other numbers of the same sizes; scores far from 0.
+    """
+    n = int(rng.integers(1, 15))
+    shapes = [
+        (n, 16, 32, 16, ALONE),
+        (96 + n, 16, 32, 16, ""),
+        (65, 32, 16, 32, ""),
+        (64, 16, 32, 32, ""),
+        *[(32 + n, 16, 16, 16, "")] * 2,
+    ]
+    found = [_repair_case(normal(rng, 3, N, d), BM, BN, label) for N, d, BM, BN, label in shapes]
+    return [*found, _repair_case(_far(rng, 20, 16), 16, 16, FAR)]
+
+
+def _repair_case(QKV: Single, BM: int, BN: int, label: str) -> Case:
+    Q, K, V = QKV
+    inputs = {"Q": Q, "K": K, "V": V, "BM": BM, "BN": BN}
+    name = ", ".join(part for part in (_sizes(inputs), label) if part)
+    return Case(name, inputs, _expected(Q, K, V, high=0), budget=_words(Q, K, BM, BN, high=0))
+
+
+REPAIR = Exercise(
+    id="11E",
+    title="A kernel to repair",
+    function="my_repaired",
+    difficulty=2,
+    importance=3,
+    minutes=10,
+    hints=(
+        "Three lines of the report, three places in the kernel. Which loads stand inside the loop, and of "
+        "which of them does the address change from round to round?",
+        "Where does the last row of a program stop to see keys, and where do the keys themselves stop? The "
+        "loop ends at the lesser of the two; formula (11.5) has it as the end of program t.",
+        "Two things are handed on from round to round in the unit of the old maximum: the sum and the "
+        "accumulator. Compare how each of them changes to the unit of the new one.",
+    ),
+    cases=_repair_cases,
+    properties=(
+        output("O is right where one tile holds all keys", ALONE),
+        output("O equals exact attention", near),
+        log_sums("LSE is the natural logarithm of the row sums", near),
+        output(FAR_NAME, FAR, LARGE_TOLERANCE),
+        launches_kernels("Q", "K", "V"),
+        words_exactly(),
+        full_products(),
+    ),
+    play=launch_in_place,
+)
+
+EXERCISES = (FORWARD, LOOPS, BAND, HEADS, REPAIR)

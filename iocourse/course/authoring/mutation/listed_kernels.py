@@ -293,6 +293,33 @@ OF_KERNELS: dict[str, tuple[tuple[str, ...], ...]] = {
             "O.stride()[:3], H, H // V.shape[1], N, 1.4426950408889634 * d ** (-0.5), d=d, BM=BM, BN=BN)",
         ),
     ),
+    "11E": (
+        (
+            "rows that do not exist are computed and never stored, whatever they hold",
+            "q = tl.load(Q + rows, mask=here, other=0.0)",
+            "q = tl.load(Q + rows, mask=here)",
+            "q = tl.load(Q + rows, mask=here, other=1.0)",
+            "q = tl.load(Q + rows, mask=here, other=-1.0)",
+        ),
+        (
+            "rounds behind the last key: no lane is on, and every score of a row that exists is hidden",
+            "for start in range(0, tl.minimum(first + BM, N), BN):",
+            "for start in range(0, first + BM, BN):",
+        ),
+        (
+            "keys that do not exist come after every query that does, so their scores are hidden",
+            "k = tl.trans(tl.load(K + columns, mask=there, other=0.0))",
+            "k = tl.trans(tl.load(K + columns, mask=there))",
+            "k = tl.trans(tl.load(K + columns, mask=there, other=1.0))",
+            "k = tl.trans(tl.load(K + columns, mask=there, other=-1.0))",
+        ),
+        (
+            "keys that do not exist have the weight 0, and 0 times any finite number is 0",
+            "v = tl.load(V + columns, mask=there, other=0.0)",
+            "v = tl.load(V + columns, mask=there, other=1.0)",
+            "v = tl.load(V + columns, mask=there, other=-1.0)",
+        ),
+    ),
     "12A": (
         (
             "rows that do not exist are computed and never stored, whatever they hold",
