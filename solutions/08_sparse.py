@@ -416,9 +416,9 @@ for name, row in moved.items():
     print(f"{name:10} {same_density[name].tiles.sum()} tiles:", *(f"{x:10,}" for x in row))
 measured("8.5", window=moved["window"][0] / moved["window"][-1],
          scattered=moved["scattered"][0] / moved["scattered"][-1])
-shown = {"window, columns": moved["window"], "scattered": moved["scattered"]}
-explore.curve({name: list(zip(heights, row, strict=True)) for name, row in shown.items()},
-              {"4Nd": [(Br, 4 * N * d) for Br in heights]},
+shown = {"window, columns": moved["window"], "scattered": moved["scattered"],
+         "4Nd": [4 * N * d] * len(heights)}
+explore.curve({}, {name: list(zip(heights, row, strict=True)) for name, row in shown.items()},
               title="Three masks of 190 tiles", xlabel="Br", ylabel="words moved",
               log=(True, False))
 
