@@ -574,7 +574,7 @@ challenge("sparsity", my_block_sparse, Br=32, Bc=1)
 # ## Take-away
 #
 # - $W = 2Nd + 2d\sum_I |\mathrm{cols}(I)|$: queries once, and for each block of queries the union of the keys it sees. Everything else in this lesson follows from it.
-# - Words are saved by what queries in fast memory *share*. Windows, columns and buckets share much, random pairs next to nothing. An order that puts sharing tokens together is worth as much as a better mask.
+# - Structure beats density: words are saved by what queries in fast memory *share*. Windows, columns and buckets share much, random pairs next to nothing. An order that puts sharing tokens together is worth as much as a better mask.
 # - A window whose keys fit costs $4Nd$, the compulsory traffic, whatever its width: more room, and no more words.
 #
 # ## References

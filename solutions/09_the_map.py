@@ -458,9 +458,11 @@ backward = schedules.gaps("backward", 8192, 64, [4**k for k in range(2, 12)])
 print(schedules.gap_table(backward, 64))
 
 # %% [markdown]
+# Largest near two borders again: 2.20 at $d^2$, and 2.44 at twice $Nd$. Yours of section 9.5 is not in the table; on its last line it would say 1.00.
+#
 # ## 9.8 What is open
 #
-# And for long sequences, where what grows with $N^2$ is all there is:
+# For long sequences, where what grows with $N^2$ is all there is:
 #
 # | where | best schedule | bound | open |
 # | --- | --- | --- | --- |
