@@ -253,7 +253,9 @@ def test_b6_of_9_10_moves_what_its_formula_says_and_its_second_sweep_is_exact():
     assert ledger.peak == keys_sweep(N, d, Bc=2).peak == 2 * (4 * d + 1) + 2 * d + 2
     done = run(space["dQ_sweep"], M=M, dS=np.eye(N), K=K, Br=10)
     assert np.allclose(done.outputs, K / sqrt(d)) and done.ledger.peak == 10 * (d + 1) + d
-    SECOND.says("9.10", "$B_c(4d + 2) + 2d + 4$", r"W = 4Nd + (2Nd + 2N)\left\lceil \frac N{B_c} \right\rceil + N^2")
+    SECOND.says(
+        "9.10", "$B_c(4d + 2) + 2d + 4$", r"W = 4Nd + (2Nd + 2N)\left\lceil \frac N{B_c} \right\rceil + N^2"
+    )
 
 
 def test_the_room_of_9_4_holds_two_rows_of_scores():

@@ -24,6 +24,6 @@ CHALLENGE = Challenge(
     unit=lambda N, d, M: N * d,
     per="Nd",
     mask=_window,
-    known=partial(rolling_rows, B=32, rows=6, kept=56),
+    known=partial(rolling_rows, B=26, rows=7, kept=66),
     idea="queries come and go in small blocks, one at a time",
 )

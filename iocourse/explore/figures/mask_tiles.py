@@ -39,7 +39,7 @@ def mask_tiles(mask: Mask, Br: int, Bc: int | None = None, *, title: str | None 
     """The N x N pairs of a mask under tiles of Br queries and Bc keys (by default Br): what each tile is.
 
     Whole: every pair is seen. Cut: some are, and the tile is computed whole. Never loaded: none is.
-    Raises TypeError where `mask` is no mask, ValueError for sizes below 1, N above 1024, over 64 tiles a side.
+    Raises TypeError where `mask` is no mask, ValueError for sizes below 1, N above 1024, over 64 tiles.
     """
     if not isinstance(mask, Mask):
         raise TypeError(f"mask must be one of iocourse.masks, got {type(mask).__name__}")
