@@ -358,7 +358,7 @@ PAIRS_DECIDE, WORDS_DECIDE, UNASKED = "pairs decide", "compulsory words decide",
 
 
 def _least_cases(rng: np.random.Generator) -> list[Case]:
-    """M from d² up to all inputs; queries that see nothing, keys that nobody sees, and a mask without pairs."""
+    """M from d² up to all inputs; queries that see nothing, keys that nobody sees, a mask without a pair."""
     N, d = int(rng.integers(60, 80)), int(rng.integers(3, 7))
     half, few = rng.random((N, N)) < 0.5, np.eye(N, dtype=bool)
     no_queries, no_keys = half.copy(), half.copy()
