@@ -11,7 +11,7 @@
 #
 # **Prerequisites**: lesson 08, Theorem A of lesson 05, and for section 8.9 the schedules B3 and B4 of lesson 06. Signs and terms are on the [notation](notation.md) page.
 #
-# **Minutes**: <!-- minutes without 8E -->. Exercise 8E is for those who like to have a bound of their own; nothing needs it.
+# **Minutes**: <!-- minutes without 8E -->. It is for those who like to have a bound of their own; nothing needs it.
 #
 # <!-- exercises -->
 

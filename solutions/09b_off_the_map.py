@@ -11,7 +11,7 @@
 #
 # **Prerequisites**: lesson 09; section 9.11 uses the proof of section 5.9. Signs and terms are on the [notation](notation.md) page.
 #
-# **Minutes**: <!-- minutes without 9D -->. Exercise 9D, the larger part of section 9.10, takes 12 more.
+# **Minutes**: <!-- minutes without 9D -->. It is the larger part of section 9.10.
 #
 # <!-- exercises -->
 
