@@ -13,7 +13,7 @@
 #
 # **Prerequisites**: lessons 04, 06 and 07 (the schedules F3, F7, F5, B3, B4) and 05 (the bounds). Signs and terms are on the [notation](notation.md) page.
 #
-# **Minutes**: <!-- minutes without 9D -->. The fourth, all of section 9.6, takes 20 minutes more; nothing later needs it.
+# **Minutes**: <!-- minutes -->.
 #
 # <!-- exercises -->
 
@@ -24,38 +24,14 @@ from iocourse import bounds, costs, exact, explore, run, schedules, sweeps
 from iocourse.course import attempt, check, hint, measured, predict
 from iocourse.machine import probabilities
 
-# %% [markdown]
-# ## 9.1 One picture
-#
-# For the numbers of this lesson these schedules are enough, under their signs. (B5, B6 and B7 are new; section 9.2 finds them.) Each takes the tiles that the library picks for $M$.
-
-# %%
-NAMED = {
-    "forward": {"F3": "flash_optimal", "F7": "scores_stored_tiled", "F5": "small_cache"},
-    "backward": {"B3": "fused_backward", "B4": "split_backward", "B6": "score_gradients_stored",
-                 "B7": "weights_stored", "B5": "small_cache_backward"},
-}
-
-
-def counted(N, d, M, pass_):
-    """The sign of the schedule that moves the fewest words, and its words."""
-    words = {}
-    for sign, name in NAMED[pass_].items():
-        s = schedules.get(name)
-        if s.smallest_M(N, d) <= M:
-            words[sign] = s.cost(N, d, **s.tiles(N, d, M)).total
-    return min(words.items(), key=lambda item: item[1])
-
-
-print(counted(8192, 64, 58368, "forward"), counted(8192, 64, 58368, "backward"))
-
-# %% [markdown]
-# Here is the forward pass: a line for each schedule, grey for what is proved impossible, a strip at the foot that says who moves the fewest words, and a shaded area for each regime. The vertical line stands at $M = 58\,368$, the size of section 4.7. (F3c, at the right of the strip, comes in section 9.4.)
-
 # %%
 explore.memory_map(8192, 64, M=58368)
 
 # %% [markdown]
+# ## 9.1 One picture
+#
+# The forward pass over fast memory: a line for each schedule, grey for what is proved impossible, a strip at the foot that says who moves the fewest words, and a shaded area for each regime. The vertical line stands at $M = 58\,368$, the size of section 4.7. (F3c, at the right of the strip, comes in section 9.4.)
+#
 # Each area is a regime, and each takes one sentence:
 #
 # - **Blocked products**, up to $d^2/4$: not even a few rows fit, so cut $d$ too, let scores travel, and move $4N^2d/\sqrt M + N^2$ words.
@@ -65,7 +41,7 @@ explore.memory_map(8192, 64, M=58368)
 #
 # $M$ by itself says little. What counts is $M/d^2$, how many times a square of side $d$ fits, and $M/Nd$, how many times one of the arrays fits.
 #
-# **Predict.** How many times the bound does the best schedule move where that is most, and at what $M/d^2$ is it? Look from $M = 16$ on, for below that no block has more than three rows. (Read it off; from mark to mark is a factor of 10.)
+# **Predict** (guess). How many times the bound does the best schedule move where that is most, and at what $M/d^2$ is it? Look from $M = 16$ on, for below that no block has more than three rows. (Read it off; from mark to mark is a factor of 10.)
 
 # %% tags=["predict"]
 predict("9.1", gap=2, at=1)  #> predict("9.1", gap=..., at=...)
@@ -80,9 +56,12 @@ widest = max(gaps, key=gaps.get)
 measured("9.1", gap=gaps[widest], at=widest / d**2)
 
 # %% [markdown]
+# <details><summary>Where the gap is widest</summary>
+#
 # The gap is widest at two borders: 1.95 at $d^2$, and 1.84 at $M = Nd$. Deep inside a regime one bound is close to one schedule; at a border two ideas meet, and the proofs do not combine them. (The 1.85 at 16 words has another reason: blocks of two and three rows.)
-
-# %% [markdown]
+#
+# </details>
+#
 # ## 9.2 All sequences of sweeps
 #
 # In lesson 06 a sweep goes once through all pairs and costs what stays times what passes, (6.9). As F7 showed, it can also write an $N \times N$ matrix for a later sweep to read. In units of $N^2$ words, with $x = d/\sqrt M$ as in lesson 07, a sweep costs
@@ -140,7 +119,7 @@ for times in (2, 1.05, 0.95, 0.5):  # M in units of d²
 #
 # A sweep with one product can also be cut. In *two slices* half the width of a sum stays, so twice the rows: $x^2/2$ in place of $x^2$, for one more reading of the matrix. In *tiles* of $\sqrt M \times \sqrt M$ it costs $2x$ plus what it writes, as in F5. The library's search, `iocourse.sweeps`, knows these too, and the five products of the backward pass.
 #
-# **Predict.** B4 moves $14x^2$. At $M = d^2$ that is $14N^2$ words. How many has the best of all sequences of the backward pass?
+# **Predict** (guess). B4 moves $14x^2$. At $M = d^2$ that is $14N^2$ words. How many has the best of all sequences of the backward pass?
 
 # %% tags=["predict"]
 predict("9.2", backward=10)  #> predict("9.2", backward=...)
@@ -155,7 +134,13 @@ for pass_ in ("forward", "backward", "given"):
 measured("9.2", backward=found.cost)
 
 # %% [markdown]
-# Ten: $5x^2 + 5$. $P$ is stored, $dS$ is written over it, and never do more than two arrays stay. With names (and as far as $x = 4$ was asked):
+# <details><summary>What storing two matrices saves</summary>
+#
+# Ten: $5x^2 + 5$. $P$ is stored, $dS$ is written over it, and never do more than two arrays stay.
+#
+# </details>
+#
+# With names (and as far as $x = 4$ was asked):
 #
 # | $M$ | forward | $M$ | backward | backward, $P$ given |
 # | --- | --- | --- | --- | --- |
@@ -169,8 +154,7 @@ measured("9.2", backward=found.cost)
 #
 # They are least *among sweeps*. That is no lower bound: a schedule of another kind may move less, and section 9.4 meets one.
 # <!-- 2.5 = (14 - 9) / 2 -->
-
-# %% [markdown]
+#
 # ## 9.3 The map on an envelope
 #
 # (9.1) forgets two things: the words that move once in any case, and that nobody makes less than one pass. Eight closed forms have them, without the terms of $N$ words for statistics:
@@ -249,10 +233,27 @@ print(attempt(plane, "backward", my_envelope))
 # %% [markdown]
 # Borders that hang on $d^2$ stand upright: $N$ has no say in them, as long as it is well above $d$. The one between B4 and B3 slants: four times the $N$, four times the $M$. B4 moves $14N^2d^2/M + 8Nd$ words and B3 $16N^2d^2/M + 5Nd$; they are equal where $2N^2d^2/M = 3Nd$, at $M = \frac23 Nd$.
 #
-# Now we count instead. In how many of the 238 places does the envelope name the schedule that really moves the fewest words, and how far are its words off?
+# Now we count instead, each schedule with the tiles that the library picks for $M$. In how many of the 238 places does the envelope name the one that really moves the fewest words, and how far are its words off?
 # <!-- 238 = 2 * 7 * 17 -->
 
 # %%
+NAMED = {
+    "forward": {"F3": "flash_optimal", "F7": "scores_stored_tiled", "F5": "small_cache"},
+    "backward": {"B3": "fused_backward", "B4": "split_backward", "B6": "score_gradients_stored",
+                 "B7": "weights_stored", "B5": "small_cache_backward"},
+}
+
+
+def counted(N, d, M, pass_):
+    """The sign of the schedule that moves the fewest words, and its words."""
+    words = {}
+    for sign, name in NAMED[pass_].items():
+        s = schedules.get(name)
+        if s.smallest_M(N, d) <= M:
+            words[sign] = s.cost(N, d, **s.tiles(N, d, M)).total
+    return min(words.items(), key=lambda item: item[1])
+
+
 def compare(choose, d=64):
     """How many names agree with the count, and words counted over words by `choose`."""
     agree, factors = 0, []
@@ -273,16 +274,15 @@ print(attempt(compare, my_envelope))
 # 232 of 238 names, and the words within a factor of 1.5. The six that differ stand in one column, $M = 2^{12}$ in the forward pass. That is $d^2$, where F3 and F7 move equally many words by (9.2), and the count prefers F7 by 3 or 4 percent, for 60 rows of one array waste less of $M$ than 30 rows of two. (If your envelope breaks the tie the other way, only one of the column differs.) The factor 1.5 is the rounding: a little more than one block is two blocks, and F3 then moves $6Nd$ words where the envelope says $4Nd$.
 #
 # So the choice is robust, and the number is not. Where you need the number, count.
-
-# %% [markdown]
+#
 # ## 9.4 Along N
 #
-# Now fix the chip, $M = 58\,368$ and $d = 64$, and let the sequence grow. As long as one block of queries holds all of $Q$ and $O$, F3 makes a single pass, and the words are compulsory.
+# Now fix the chip, $M = 58\,368$ and $d = 64$, and let the sequence grow. Up to $N = 445$ one block of queries holds all of $Q$ and $O$: F3 makes a single pass, and the words are compulsory.
 #
-# **Predict.** Up to which $N$ does F3 move $4Nd$ words? And by what factor do its words grow from $N = 8192$ to $16\,384$?
+# **Predict** (guess). By what factor do its words grow with one token more, from 445 to 446? And from $N = 8192$ to $16\,384$?
 
 # %% tags=["predict"]
-predict("9.4", compulsory_up_to=445, growth=4)  #> predict("9.4", compulsory_up_to=..., growth=...)
+predict("9.4", one_more=1, doubled=4)  #> predict("9.4", one_more=..., doubled=...)
 
 # %%
 d, M = 64, 58368
@@ -295,24 +295,32 @@ def f3_words(N):
 whole = max(N for N in range(1, 2000) if f3_words(N) == 4 * N * d)
 for N in (whole, whole + 1, 8192, 16384):
     print(f"N = {N:6,}: {f3_words(N):10,} words, {f3_words(N) / (4 * N * d):5.2f} times 4Nd")
-measured("9.4", compulsory_up_to=whole, growth=f3_words(16384) / f3_words(8192))
+measured("9.4", one_more=f3_words(whole + 1) / f3_words(whole),
+         doubled=f3_words(16384) / f3_words(8192))
 
 # %%
 grid = [round(2 ** (k / 4)) for k in range(24, 67)]
 bound = [(N, bounds.lower_bound("forward", N, d, M)[0] / (4 * N * d)) for N in grid]
 explore.curve(
-    {"F3": [(N, f3_words(N) / (4 * N * d)) for N in grid]}, {"lower bound": bound},
+    {"F3 flash_optimal": [(N, f3_words(N) / (4 * N * d)) for N in grid]},
+    {"lower bound": bound},
     title="Words as multiples of 4Nd, d = 64, M = 58,368", xlabel="N", ylabel="words / 4Nd",
 )
 
 # %% [markdown]
-# 445 tokens, and 446 take half as many words again, for the second block of queries makes a second pass over $K$ and $V$. From then on the words climb in steps of $2Nd$, far to the right like $N^2$: doubling 8192 multiplies them by 3.8. "Linear" and "quadratic" are both true of FlashAttention, on two sides of $N = M/2d$.
+# <details><summary>One token more</summary>
+#
+# 446 tokens take half as many words again, for the second block of queries makes a second pass over $K$ and $V$. From then on the words climb in steps of $2Nd$, far to the right like $N^2$: doubling 8192 multiplies them by 3.8.
+#
+# </details>
+#
+# "Linear" and "quadratic" are both true of FlashAttention, on two sides of $N = M/2d$.
 #
 # Must the second block cost a whole pass? With 600 queries F3 makes blocks of 445 and of 155 rows, and much of $M$ lies idle while the second is worked on. Make two blocks of 300 rows: then the same room is free all the time. Let it hold keys and values *for good*, which the second block need not read again. This is F3c, `keys_kept`. With $k$ row blocks of equal size and $C$ keys kept, each with its value,
 #
 # $$ W = 2Nd + 2Nd\,k - 2Cd\,(k - 1) . \tag{9.3} $$
 #
-# **Predict** (compute, 3 minutes). F3's footprint with $B_c = 1$ is $B_r(2d + 3) + d$. For the 600 queries, two blocks of 300: how many words are free, how many keys can stay with their values, and how many words does that save?
+# **Predict** (compute). F3's footprint with $B_c = 1$ is $B_r(2d + 3) + d$. For the 600 queries, two blocks of 300: how many words are free, how many keys can stay with their values, and how many words does that save?
 # <!-- 155, 300 = 600 - 445, schedules.keys_kept.tiles(600, 64, 58368)["Br"] -->
 
 # %% tags=["predict"]
@@ -333,9 +341,14 @@ kept = schedules.keys_kept.tiles(600, 64, 58368)["places"] - 1  # one place for 
 measured("9.4b", free=free, kept=kept, saved=f3 - f3c)
 
 # %% [markdown]
-# Each key that stays takes $2d = 128$ words, and saves as many in every pass but the first. 658,560 words in place of 786,432 in the second line. With many blocks what is left over is small, and so is the gain. F3c is no sequence of sweeps: some keys stay while others pass.
-
-# %% [markdown]
+# <details><summary>What the idle words are good for</summary>
+#
+# Each key that stays takes $2d = 128$ words, and saves as many in every pass but the first. 658,560 words in place of 786,432 in the second line.
+#
+# </details>
+#
+# With many blocks what is left over is small, and so is the gain. F3c is no sequence of sweeps: some keys stay while others pass.
+#
 # ## 9.5 The backward pass
 #
 # The same picture for training. The schedules that are given $P$, which a forward pass had to make and store for them, are drawn and not ranked.
@@ -350,7 +363,7 @@ explore.memory_map(8192, 64, M=58368, pass_="backward")
 #
 # Now look at the right end, where everything fits.
 #
-# **Predict.** In units of $Nd$: the compulsory words of the backward pass are $7$. How many does the best of the library's backward schedules move when $M$ is as large as you like?
+# **Predict** (guess). In units of $Nd$: the compulsory words of the backward pass are $7$. How many does the best of the library's backward schedules move when $M$ is as large as you like?
 
 # %% tags=["predict"]
 predict("9.5", nd_words=7)  #> predict("9.5", nd_words=...)
@@ -366,9 +379,13 @@ for sign, name in NAMED["backward"].items():
 measured("9.5", nd_words=counted(N, d, M, "backward")[1] / (N * d))
 
 # %% [markdown]
-# 9.023, and not 7, with all the memory in the world. The reads say why. B3 reads $O$, which is no input of the bound, and it reads $dO$ a second time; both only for $D_i = \sum_c do_{ic}\,o_{ic}$, in a sweep of its own. That was right as long as a block of queries never met all keys at once. When all of $K$ and $V$ stay, it does.
+# <details><summary>With all the memory in the world</summary>
 #
-# Theorem C says nothing here, the compulsory bound says 7. Either there is a better schedule or a better proof. It is a schedule, and it is yours to write.
+# 9.023, and not 7. The reads say why. B3 reads $O$, which is no input of the bound, and it reads $dO$ a second time; both only for $D_i = \sum_c do_{ic}\,o_{ic}$, in a sweep of its own. That was right as long as a block of queries never met all keys at once. When all of $K$ and $V$ stay, it does.
+#
+# </details>
+#
+# Theorem C says nothing here, and the compulsory bound is not met. Either there is a better schedule or a better proof. It is a schedule, and it is yours to write.
 #
 # <!-- exercise 9C --> Write a backward pass that moves $7Nd + N$ words, the $N$ for the log-sum-exp. All of $K$, $V$, $dK$ and $dV$ may stay in fast memory, $4Nd$ words; blocks of $B_r$ queries pass by, once. You are not given $O$, and you do not need it. $D_i$ can be made in fast memory, as in (6.3) or as in (6.6); either way, what you need for it is already there. The check gives $4Nd + B_r(3d + 2N + 6)$ words: beside what stays, for each query of a block three rows of $d$ words, two rows of $N$ scores, and six words. `D_i.add_row_products(A, B)` adds to each row's word the products of two tiles summed over their columns, `s.times_product(A, B, less=D_i)` turns weights into score gradients, both without a temporary. If you are stuck after twelve minutes, run `hint("9C")` in a cell of your own.
 
@@ -423,89 +440,8 @@ print(f"largest error below 1e-12: {error < 1e-12}; B3 {b3.total:,} words, "
 
 # %% [markdown]
 # 28,928 words where B3 moves 37,632 and 28,672 are compulsory. That is what a map with bounds is for: a table of schedules alone would never have said that 9 is too much.
-
-# %% [markdown]
-# ## 9.6 B6 on the machine
 #
-# The search said what stays, what passes and what travels; that is nearly a program. B6 has two sweeps. In the first $B_c$ rows of $K$, $V$, $dK$, $dV$ stay and queries pass one at a time, as in B3; but $dQ$ does not travel, and $dS$ goes to slow memory instead. In the second $B_r$ rows of $dQ$ stay, and rows of $K$ and pieces of $dS$ pass. The second is here:
-
-# %%
-def dQ_sweep(m, dS, K, *, Br):
-    """dQ = dS K/√d: a block of dQ stays, rows of K and of dS pass. Footprint Br(d + 1) + d."""
-    N, d = K.shape
-    dQ = m.new("dQ", (N, d))
-    for i in m.blocks(N, Br):
-        with m.zeros(i, d) as dq:
-            for j in m.blocks(N, 1):
-                with m.load(dS, i, j) as ds, m.load(K, j) as k:  # (Br, 1), (1, d)
-                    dq.add_product(ds, k)
-            dq *= d**-0.5
-            m.store(dq, dQ, i)
-    return dQ
-
-
-# %% [markdown]
-# <!-- exercise 9D --> Write the first. $D$ is given, as LSE is. $dS$ is the gradient of the scores, so `s.times_product(do, v.T, less=D_i)` makes a row of it from weights. The words are
-#
-# $$ W = 4Nd + (2Nd + 2N)\left\lceil \frac N{B_c} \right\rceil + N^2 , \tag{9.4} $$
-#
-# and the check gives $B_c(4d + 2) + 2d + 4$ words: what stays, a row each of $Q$ and $dO$, two rows of scores, and four words. `m.store(s, dS, i, j)` stores a tile at the rows of `i` and the columns of `j`. If you are stuck after six minutes, run `hint("9D")` in a cell of your own.
-
-# %% tags=["exercise"] name="ex-9D"
-def my_keys_sweep(m, Q, K, V, dO, LSE, D, *, Bc):
-    """dS, dK and dV with Bc keys at a time in fast memory and one query at a time passing.
-
-    m: the machine. Q, K, V, dO: slow arrays (N, d). LSE, D: slow arrays (N,).
-    Bc: keys in a block. Returns the slow arrays dS (N, N), dK and dV (N, d).
-    """
-    N, d = Q.shape
-    dS, dK, dV = m.new("dS", (N, N)), m.new("dK", (N, d)), m.new("dV", (N, d))
-    ### BEGIN SOLUTION B3's loop with one query at a time; dS is stored, and dQ left to others
-    for j in m.blocks(N, Bc):
-        with m.load(K, j) as k, m.load(V, j) as v, m.zeros(j, d) as dk, m.zeros(j, d) as dv:
-            for i in m.blocks(N, 1):  # q, do (1, d), L_i and D_i (1,), s (1, Bc)
-                with (m.load(Q, i) as q, m.load(dO, i) as do,
-                      m.load(LSE, i) as L_i, m.load(D, i) as D_i):
-                    q *= d**-0.5
-                    with q @ k.T as s:
-                        probabilities(s, L_i)
-                        dv.add_product(s.T, do)
-                        s.times_product(do, v.T, less=D_i)
-                        dk.add_product(s.T, q)
-                        m.store(s, dS, i, j)
-            m.store(dk, dK, j)
-            m.store(dv, dV, j)
-    ### END SOLUTION
-    return dS, dK, dV
-
-
-# %% tags=["check"] name="check-9D"
-check("9D", my_keys_sweep)
-
-
-# %%
-def b6(m, Q, K, V, dO, LSE, D, *, Bc, Br):
-    dS, dK, dV = my_keys_sweep(m, Q, K, V, dO, LSE, D, Bc=Bc)
-    return dQ_sweep(m, dS, K, Br=Br), dK, dV
-
-
-N, d, M = 256, 16, 400
-Q, K, V, dO = np.random.default_rng(6).standard_normal((4, N, d))
-leaves = schedules.forward_leaves(Q, K, V)
-D = (dO * leaves["O"]).sum(axis=1)
-two_sweeps = attempt(run, b6, M=M, Q=Q, K=K, V=V, dO=dO, LSE=leaves["LSE"], D=D,
-                     Bc=(M - 2 * d - 4) // (4 * d + 2), Br=(M - d) // (d + 1))
-want = exact.attention_backward(Q, K, V, dO)
-error = max(abs(two_sweeps.outputs[k] - want[k]).max() for k in range(3))
-b4 = schedules.split_backward
-print(f"M = {M / d**2:.2f} d²: largest error below 1e-12: {error < 1e-12}; B6 "
-      f"{two_sweeps.ledger.total:,} words, B4 {b4.cost(N, d, **b4.tiles(N, d, M)).total:,}")
-
-# %% [markdown]
-# 653,312 words against 788,992, although every word of $dS$ makes two trips. ($D$ was a gift here. The library's `score_gradients_stored` makes it on the way, in the first block of keys, for the $Nd$ words of $O$.)
-
-# %% [markdown]
-# ## 9.7 Your hand on the map
+# ## 9.6 Your hand on the map
 #
 # (Without a running kernel you see a still picture.) Move `N`, then `d`: which borders go along, and how far? And in the pass `backward`, up to which `M` do the schedules with $P$ as a gift move fewer words than the rest?
 
@@ -513,7 +449,7 @@ print(f"M = {M / d**2:.2f} d²: largest error below 1e-12: {error < 1e-12}; B6 "
 explore.memory_explorer()
 
 # %% [markdown]
-# ## 9.8 How near, and what is open
+# ## 9.7 How near
 #
 # How far are the best schedules from what is proved? For the backward pass:
 
@@ -522,7 +458,11 @@ backward = schedules.gaps("backward", 8192, 64, [4**k for k in range(2, 12)])
 print(schedules.gap_table(backward, 64))
 
 # %% [markdown]
-# And for long sequences, where what grows with $N^2$ is all there is:
+# Largest near two borders again: 2.20 at $d^2$, and 2.44 at twice $Nd$. Yours of section 9.5 is not in the table; on its last line it would say 1.00.
+#
+# ## 9.8 What is open
+#
+# For long sequences, where what grows with $N^2$ is all there is:
 #
 # | where | best schedule | bound | open |
 # | --- | --- | --- | --- |
@@ -541,34 +481,13 @@ print(schedules.gap_table(backward, 64))
 #
 # And all are about attention that forms its pairs. Approximations need not. Papp, Sobczyk and Zouzias study their I/O; the abstract, all that we have read, announces I/O almost linear in $n$ in most regimes, and lower bounds near it. Gupta and others ask for *arithmetic*: by their abstract $\tilde O(n^{2 - 1/d})$ steps for constant $d$, times a power of the logarithm of the largest entry. Lessons 15 and 17 come back to both.
 #
-# One hypothesis is easily overlooked: in Theorem A $K$ and $V$ are distinct arrays. Let one array be both, $K = V = X$. The schedule is F3 with each row of $X$ read once: `flash_tied`.
-#
-# **Predict.** What is its constant $WM/(N^2d^2)$ for a large $M$? And before you run the cell: if that is below Theorem A's 4, which line of the proof in section 5.9 must break?
+# One hypothesis is easily overlooked: in Theorem A $K$ and $V$ are distinct arrays. Section 9.11 of the second evening makes one array of them.
 # <!-- 9.196 = 4 + 3 * math.sqrt(3) -->
 # <!-- large = lambda pass_, share: schedules.gaps(pass_, 2**22, 4096, [int(share * 4096**2)])[0] -->
 # <!-- 2.1 = large("forward", 1).bound / (2**22) ** 2 -->
 # <!-- 2.2 = large("backward", 4 / 3).ratio -->
 # <!-- 2.4 = max(gap.ratio for gap in schedules.gaps("backward", 8192, 64, [8192 * 64 * tenth // 10 for tenth in range(10, 41)])) -->
-
-# %% tags=["predict"]
-predict("9.8", tied=2)  #> predict("9.8", tied=...)
-
-# %%
-N, d, M = 2**22, 256, 64 * 256**2
-unit = (N * d) ** 2 / M
-tied = schedules.flash_tied.cost(N, d, **schedules.flash_tied.tiles(N, d, M)).total
-print(f"tied F3 {tied / unit:.3f}; Theorem A {bounds.theorem_A(N, d, M + 4) / unit:.3f}, "
-      f"its tied relative {bounds.theorem_tied(N, d, M + 4) / unit:.3f}")
-measured("9.8", tied=tied / unit)
-
-# %% [markdown]
-# Two: $r\,t = 2 \cdot 1$, half of what Theorem A forbids to go below. (5.11) is the line that breaks. It adds $d$ words for each whole row of $K$ *and* the $n_v$ words of $V$ as if they were different words; now a whole row of $X$ is both. With the words counted once, step 4 allows $(R + d^2)^2/8d$ products in a segment, twice as many, and the bound becomes
 #
-# $$ W \ge \frac{2N^2d^2}{M + d^2} - (M + d^2) , \tag{9.5} $$
-#
-# so 2 is exact here. When a theorem seems to be beaten, look at its hypotheses.
-
-# %% [markdown]
 # ## 9.9 Four memories of three chips
 #
 # Three real chips, all with the attention head of a large language model: $N = 8192$ tokens, $d = 128$. Data sheets speak of bytes, with 1 KB = 1024 bytes:
@@ -589,7 +508,7 @@ for chip, M in MEMORY.items():
     print(f"{chip:6} {M:10,} words = {M / d**2:9.3f} d² = {M / (N * d):8.4f} Nd")
 
 # %% [markdown]
-# **Predict.** Which schedule moves the fewest words? Write 3, 5 or 7 for F3, F5, F7 in the first line, and 3 to 7 for B3 to B7 in the second. The borders are at $d^2/4$ and $d^2$ forward, and at $d^2/4$, $\frac43 d^2$, $2.5\,d^2$ and $\frac23 Nd$ backward.
+# **Predict** (compute). Which schedule moves the fewest words? Write 3, 5 or 7 for F3, F5, F7 in the first line, and 3 to 7 for B3 to B7 in the second. The borders are at $d^2/4$ and $d^2$ forward, and at $d^2/4$, $\frac43 d^2$, $2.5\,d^2$ and $\frac23 Nd$ backward.
 
 # %% tags=["predict"]
 predict("9.9a", uno=5, stm32=7, sm=3, l2=3)  #> predict("9.9a", uno=..., stm32=..., sm=..., l2=...)
@@ -616,7 +535,11 @@ for pass_, question in (("forward", "9.9a"), ("backward", "9.9b")):
     measured(question, **best)
 
 # %% [markdown]
+# <details><summary>A chip on a border</summary>
+#
 # Look at the stm32. Its 64 KB are 16,384 words, exactly $d^2$: forward it sits *on* the border, the envelope sees a tie, and the count gives it to F7, by 2 percent. The other seven names of the envelope stand. (`schedules.best`, which looks at every schedule, finds 0.2 percent on `sm` with F3c, and nothing elsewhere.) With $d = 64$ the same chip would be at $4d^2$ and want whole rows in both passes. A regime is never a property of a chip; it belongs to the chip *and* the head.
+#
+# </details>
 # <!-- moved = lambda name, M: schedules.get(name).cost(8192, 128, **schedules.get(name).tiles(8192, 128, M)).total -->
 # <!-- 2 = 10**2 * (moved("flash_optimal", 2**14) / moved("scores_stored_tiled", 2**14) - 1) -->
 # <!-- 0.2 = 10**2 * (1 - moved("keys_kept", 227 * 512) / moved("flash_optimal", 227 * 512)) -->
@@ -637,36 +560,6 @@ print(f"yours {yours.ledger.total:,} words, {yours.ledger.total / least:.3f} × 
 # <!-- 51,200 = l2 / uno -->
 # <!-- small, rows = schedules.small_cache, schedules.flash_optimal -->
 # <!-- 415 = small.cost(8192, 128, **small.tiles(8192, 128, uno)).total / rows.cost(8192, 128, **rows.tiles(8192, 128, l2)).total -->
-
-# %% [markdown]
-# ## 9.10 Where the map ends
-#
-# The model has one fast memory, one slow one, and counts words. A GPU differs in ways that later lessons measure:
-#
-# - **Whose traffic?** A program runs on one multiprocessor, and below it lies L2, which all share. $K$ and $V$ of one head are 4 MB here and stay in L2 while many programs read them. So our words for `sm` are words from L2, and HBM sees rather those for `l2`: two places on the map, at the same time.
-# - **Which fast memory?** Beside its shared memory a multiprocessor has 256 KB of registers, and real kernels keep $O$ and the scores there. Several programs may share one, and a program that loads the next block while it works on this one needs room for two.
-# - **How large is a word?** In real kernels inputs are bf16, sums float32.
-# - **Which tiles?** Matrix units multiply a tile by a tile. $B_c = 1$ is best in words, and leaves them almost idle.
-#
-# The last one we can count. Let a block have 64 keys, and take queries in multiples of 16.
-#
-# **Predict.** How many times the words of F3's best tile does that move, on `sm`?
-# <!-- 4 = 2 * 8192 * 128 * 2 / 2**20 -->
-
-# %% tags=["predict"]
-predict("9.10", times=1.3)  #> predict("9.10", times=...)
-
-# %%
-M, words = MEMORY["sm"], {}
-for Bc in (1, 16, 64, 128):
-    Br = (M - Bc * d) // (2 * d + 2 + Bc)  # (4.3), solved for Br
-    Br = Br if Bc == 1 else Br // 16 * 16
-    words[Bc] = costs.flash_optimal(N, d, Br=Br, Bc=Bc).total
-    print(f"Br = {Br:3}, Bc = {Bc:3}: {words[Bc]:11,} words, {words[Bc] / words[1]:.2f} times")
-measured("9.10", times=words[64] / words[1])
-
-# %% [markdown]
-# 1.35 for tiles that matrix units can use. The map says which order to begin with, and what a step away from it costs.
 
 # %% [markdown]
 # ## Misconceptions
@@ -691,7 +584,7 @@ measured("9.10", times=words[64] / words[1])
 # - P. A. Papp, A. Sobczyk, A. Zouzias: *Approaching I/O-optimality for Approximate Attention*, 2026, [arXiv 2605.23751](https://arxiv.org/abs/2605.23751). Abstract only.
 # - S. Gupta, B. Huang, B. Saha, Y. Xu, C. Ye: *Subquadratic Algorithms and Hardness for Attention with Any Temperature*, 2025, [arXiv 2505.14840](https://arxiv.org/abs/2505.14840). Abstract only.
 # - *ATmega328P*, data sheet, [docs.arduino.cc](https://docs.arduino.cc/resources/datasheets/ATmega328P-datasheet.pdf): 2 KB of SRAM. That an UNO R3 carries this chip is in its product reference manual, SKU A000066.
-# - STMicroelectronics: *STM32F745xx, STM32F746xx*, data sheet DS10916: 320 KB of SRAM, 64 KB of it data TCM. Zephyr's [description of the chip](https://github.com/zephyrproject-rtos/zephyr/blob/main/dts/arm/st/f7/stm32f746.dtsi) has the same number.
+# - STMicroelectronics: *STM32F745xx, STM32F746xx*, data sheet DS10916: 64 KB of its SRAM are data TCM. Zephyr's [description of the chip](https://github.com/zephyrproject-rtos/zephyr/blob/main/dts/arm/st/f7/stm32f746.dtsi) has the same number.
 # - NVIDIA: *Tuning CUDA Applications for Hopper GPU Architecture*, [docs.nvidia.com](https://docs.nvidia.com/cuda/hopper-tuning-guide/index.html), sections 1.4.1.1 and 1.4.2.2. H100: for each multiprocessor 228 KB of shared memory, 227 for one block of threads, and 64K registers of 32 bits; 50 MB of L2.
 #
-# **What comes next.** The later lessons leave the emulator: the same schedules as kernels of a GPU, counted, and then timed.
+# **What comes next.** In a second evening, [09b](09b_off_the_map.ipynb), B6 runs on the machine, a theorem seems to be beaten, and the map ends. The later lessons leave the emulator: the same schedules as kernels of a GPU, counted, and then timed.

@@ -7,12 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from iocourse import bounds, costs, schedules
+from iocourse import bounds, costs, exact, masks, run, schedules
 from iocourse.course import challenge, exercise, progress
 from iocourse.course.authoring.mutation.references import build, exercise_source
 from iocourse.course.challenges import referee, setting
-from iocourse.course.challenges.best import contenders, library_best, problem_of
+from iocourse.course.challenges.best import contenders, known_words, library_best, problem_of
 from iocourse.course.challenges.referee import judged
+from iocourse.course.challenges.rolling_rows import rolling_rows
+from iocourse.course.challenges.sparsity import ORDER
 from iocourse.course.exercise import exercises
 
 ALL = setting.challenges()
@@ -91,6 +93,46 @@ def test_the_referee_counts_the_librarys_best_as_its_closed_form_does(asked, mon
     best = library_best(asked)
     found = judged(asked, lambda *given, **told: best.schedule(*given, **told), best.tiles, seed=1)
     assert (found.words, found.refused) == (best.cost.total, "")
+
+
+# ------------------------------------------------------------------ what is known beside the library
+beside_the_library = pytest.mark.parametrize("which", ["window", "sparsity"])
+
+
+def test_where_a_schedule_is_known_beside_the_library():
+    assert {asked.id for asked in ALL.values() if asked.known} == {"window", "sparsity"}
+    assert all(bool(asked.known) == bool(asked.idea) for asked in ALL.values())
+
+
+@beside_the_library
+def test_the_referee_counts_what_is_printed_as_best_known_and_refuses_nothing(which, monkeypatch):
+    monkeypatch.setattr(exercise, "exam", nullcontext)
+    asked = ALL[which]
+    found = judged(asked, asked.known, {}, seed=1)
+    assert (found.words, found.refused) == (known_words(asked), "")
+    assert asked.floor()[0] < found.words < 0.92 * library_best(asked).cost.total
+
+
+@beside_the_library
+def test_what_is_known_refuses_to_be_called_by_a_student(which):
+    said = judged(ALL[which], ALL[which].known, {}, seed=1).refused
+    assert "rolling_rows is the library's own answer and refuses to be called" in said
+
+
+def test_every_row_that_comes_in_an_order_comes_once():
+    assert sorted(ORDER) == list(range(64))
+
+
+@pytest.mark.parametrize(("rows", "kept"), [(1, 0), (2, 5), (3, 40), (9, 3)])
+def test_known_rows_that_roll_have_the_values_of_attention_and_the_footprint_they_say(rows, kept):
+    N, d, B = 50, 6, 6
+    Q, K, V = np.random.default_rng(rows).standard_normal((3, N, d))
+    tiles = np.array(masks.random(N, 5, 0.4, seed=3).tiles)
+    tiles[4] = False
+    for mask in (masks.BlockMask(N, tiles, 5, allow_empty=True), masks.Window(N, 7), masks.Causal(N)):
+        M = rows * B * (2 * d + 2) + B + 2 * d * (kept + 1)
+        done = run(rolling_rows, M=M, Q=Q, K=K, V=V, mask=mask, B=B, rows=rows, kept=kept)
+        assert abs(done.O - exact.attention(Q, K, V, mask=mask.additive())).max() < 1e-12
 
 
 # ------------------------------------------------------------------ schedules of students
@@ -281,6 +323,15 @@ def test_the_report_has_yours_the_librarys_best_and_what_is_proved(capsys):
 def test_fewer_words_than_the_librarys_best_want_a_reader():
     said = referee.told(FORWARD, referee.Verdict(library_best(FORWARD).cost.total - 5, "f()"), None)
     assert "5 words fewer than the library's best. Have somebody read the schedule." in said
+
+
+def test_where_more_is_known_than_the_library_has_yours_is_set_beside_that():
+    known, best = known_words(WINDOW), library_best(WINDOW).cost.total
+    said = referee.told(WINDOW, referee.Verdict(2 * known, "f()"), None)
+    assert f"  best known      {WINDOW.idea} " in said and f"{known:,} words" in said
+    assert f"{best:,} words" in said and said.endswith("Yours moves 2.0000 × the words of the best known.")
+    fewer = referee.told(WINDOW, referee.Verdict(known - 5, "f()"), None)
+    assert "\n5 words fewer than the best known. Have somebody read the schedule." in fewer
 
 
 def test_whole_rows_have_a_line_of_their_own_in_the_backward_challenge():

@@ -1,4 +1,4 @@
-"""Lesson 08: the formulas it shows, what it says in words, and its exercises' own ground."""
+"""Lessons 08 and 08b: the formulas they show, what they say in words, and their exercises' own ground."""
 
 from itertools import pairwise
 
@@ -7,11 +7,12 @@ import pytest
 from lesson_source import Lesson
 
 from iocourse import bounds, costs, exact, masks
+from iocourse.course.challenges import setting
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson08 import bucket_pairs, words_in_order
 from iocourse.data import real_head
 
-LESSON = Lesson("08_sparse")
+LESSON, SECOND = Lesson("08_sparse"), Lesson("08b_")
 says = LESSON.says
 N, D, B = 4096, 64, 64
 NB = N // B
@@ -57,7 +58,7 @@ def test_the_formulas_are_the_ones_shown():
     says("8.2", "g(2n_b - g) + n'(2w+1) - w(w+1) + rn'", "n_b + p,n_b(n_b-1)")
     says("8.2", r"W = 2Nd + 2d \sum_{(i,j)\ \text{seen}} c_j", r"W = 2Nd + 2dB \cdot")
     says("8.4", r"W = 4Nd , \qquad \text{footprint } 2d(2w+1) + 2d + 3")
-    says("8.8", "5Nd + N + (4d+2)", r"8Nd + 2N + ", r"2d,c_j + (2d+2),r_i")
+    SECOND.says("8.9", "5Nd + N + (4d+2)", r"8Nd + 2N + ", r"2d,c_j + (2d+2),r_i")
 
 
 def test_under_the_window_queries_and_outputs_are_a_quarter_of_everything():
@@ -110,21 +111,33 @@ def test_random_pairs_share_less_than_three_percent():
     assert 0.02 < 1 - together / alone < 0.03
 
 
-# ---------------------------------------------------------------------- 8.7, 8.8
+# ---------------------------------------------------------------------- 8.8, 8.9
+def test_half_of_the_ring_of_the_challenge_does_not_fit():
+    window = setting.find("window")
+    w = window.mask(window.N).w
+    assert w == 256 and 2 <= costs.window(window.N, window.d, w=w).peak / window.M < 2.1
+    says("8.8", "$w = 256$ keys to either side", "441 are seen")
+    says("8.8", "would take twice the memory there is", "$N = 2048$, $d = 32$ and $M = 16,384$")
+    for asked in (window, setting.find("sparsity")):
+        assert (asked.N, asked.d, asked.M) == (2048, 32, 16_384) and asked.score(2048 * 32) == 1
+        assert asked.floor()[0] == 4 * 2048 * 32
+    assert setting.find("sparsity").mask(2048).tiles.sum() == 441
+
+
 def test_at_the_same_block_size_B3_moves_fewer_words_than_B4():
     window = masks.sliding_window(N, B, 1)
     split = costs.split_backward(N, D, Br1=B, Bc1=1, Br2=1, Bc2=B, mask=window)
     assert costs.fused_backward(N, D, Br=1, Bc=B, mask=window).total < split.total
 
 
-# ---------------------------------------------------------------------- 8.9, 8.10
+# ---------------------------------------------------------------------- 8.10, 8.11
 @pytest.mark.parametrize("M", [4096, 16384, 65536])
 def test_formula_8_7_follows_from_theorem_D(M):
     for mask in (masks.Causal(N), masks.Window(N, 1000), masks.random(N, B, 0.1)):
         shown = 4 * mask.nnz * D**2 / (M + D**2) - (M + D**2)
         assert bounds.theorem_D(mask.nnz, D, M) >= shown
     assert bounds.theorem_D.status == "proved here"
-    says("8.9", r"\frac{4\,\mathrm{nnz}\,d^2}{M + d^2} - (M + d^2)".replace("\\,", ","))
+    SECOND.says("8.10", r"\frac{4\,\mathrm{nnz}\,d^2}{M + d^2} - (M + d^2)".replace("\\,", ","))
 
 
 def test_window_and_scattered_mask_have_one_bound_and_other_words():
@@ -147,14 +160,14 @@ def test_a_wide_window_comes_near_theorem_D():
         for mask in (masks.Window(n, w) for w in (1024, 4096, 16384, 65536))
     ]
     limit = (1 + D**2 / M) * (1 + 3 / (2 * D))
-    says("8.9", "(1 + d^2/M)(1 + 3/(2d))")
+    SECOND.says("8.10", "(1 + d^2/M)(1 + 3/(2d))")
     assert all(one > other for one, other in pairwise(ratios)) and limit < ratios[-1] < limit + 0.02
     between = masks.Window(n, Br)
     least, _ = bounds.lower_bound("forward", n, D, M, mask=between)
     assert 1.7 < blocked(between, Br).total / least < 2.1  # "up to about two"
 
 
-def test_section_8_10():
+def test_the_misread_bound_of_8_11_doubles_each_time():
     bound = bounds.omega_sparse
     assert bound.status == "asymptotic only"
     M = costs.window(N, D, w=64).peak
@@ -175,6 +188,22 @@ def test_formula_8_9_the_sparse_form_is_the_dense_form_of_a_block(M):
 
 
 # ---------------------------------------------------------------------- the exercises' own ground
+def test_in_the_cases_of_8E_each_half_of_the_bound_decides_where_its_label_says():
+    for seed in range(20):
+        for case in find("8E").cases(np.random.default_rng(seed)):
+            pairs, d, M = case.inputs.values()
+            shown = 4 * pairs.sum() * d * d / (M + d * d) - (M + d * d)
+            assert d * d <= M and (case.expected == pytest.approx(shown)) == ("pairs decide" in case.label)
+
+
+def test_the_bound_of_8E_is_nowhere_above_what_the_library_proves():
+    my_least = SECOND.solved("8E")
+    for mask in (masks.Window(300, 5), masks.Causal(300), masks.random(300, 10, 0.2)):
+        for M in (64, 500, 5000):
+            least, _ = bounds.lower_bound("forward", 300, 8, M, mask=mask)
+            assert my_least(mask.pairs(), 8, M + 4) <= least  # the library counts registers in
+
+
 def test_one_key_too_many_does_not_fit_in_some_case_of_8_3():
     for seed in range(20):
         cases = find("8C").cases(np.random.default_rng(seed))

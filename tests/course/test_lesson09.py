@@ -1,4 +1,4 @@
-"""Lesson 09: its formulas, what it says of the map in words, and its exercises' own ground."""
+"""Lessons 09 and 09b: their formulas, what they say in words, and their exercises' own ground."""
 
 import json
 from math import ceil, sqrt
@@ -13,7 +13,7 @@ from iocourse.course.exercise import Trial, find
 from iocourse.course.exercises import lesson09
 from iocourse.course.exercises.lesson09 import envelope, given, keys_sweep, whole_backward
 
-SOURCE = Lesson("09")
+SOURCE, SECOND = Lesson("09_the_map"), Lesson("09b_")
 says = SOURCE.says
 
 NAMED = {
@@ -41,16 +41,17 @@ def counted(N, d, M, pass_):
     return min(found.items(), key=lambda item: item[1])
 
 
-def solution(exercise_id):
+def solution(exercise_id, lesson=SOURCE):
     """The reference of an exercise, as it stands in the solved notebook."""
     namespace = {}
-    for cell in SOURCE.cells:
+    for cell in lesson.cells:
         if "setup" in cell.tags or cell.name == f"ex-{exercise_id}":
             exec("\n".join(side(cell, solved=True)), namespace)
     return namespace[find(exercise_id).function]
 
 
-my_cheapest, my_envelope, my_whole_backward, my_keys_sweep = (solution(f"9.{k}") for k in (1, 2, 3, 4))
+my_cheapest, my_envelope, my_whole_backward = map(solution, ("9A", "9B", "9C"))
+my_keys_sweep = solution("9D", SECOND)
 
 
 # ---------------------------------------------------------------------- section by section
@@ -239,10 +240,10 @@ def test_the_new_schedule_of_9_3_moves_what_its_text_says():
     says("9.5", "$4Nd + B_r(3d + 2N + 6)$")
 
 
-def test_b6_of_9_6_moves_what_9_4_says_and_its_second_sweep_is_exact():
+def test_b6_of_9_10_moves_what_its_formula_says_and_its_second_sweep_is_exact():
     N, d, M = 64, 8, 100
     space = {"np": np}
-    exec(SOURCE.code("def dQ_sweep("), space)
+    exec(SECOND.code("def dQ_sweep("), space)
     Q, K, V, dO = np.random.default_rng(6).standard_normal((4, N, d))
     leaves = schedules.forward_leaves(Q, K, V)
     D = (dO * leaves["O"]).sum(axis=1)
@@ -252,7 +253,9 @@ def test_b6_of_9_6_moves_what_9_4_says_and_its_second_sweep_is_exact():
     assert ledger.peak == keys_sweep(N, d, Bc=2).peak == 2 * (4 * d + 1) + 2 * d + 2
     done = run(space["dQ_sweep"], M=M, dS=np.eye(N), K=K, Br=10)
     assert np.allclose(done.outputs, K / sqrt(d)) and done.ledger.peak == 10 * (d + 1) + d
-    says("9.6", "$B_c(4d + 2) + 2d + 4$", r"W = 4Nd + (2Nd + 2N)\left\lceil \frac N{B_c} \right\rceil + N^2")
+    SECOND.says(
+        "9.10", "$B_c(4d + 2) + 2d + 4$", r"W = 4Nd + (2Nd + 2N)\left\lceil \frac N{B_c} \right\rceil + N^2"
+    )
 
 
 def test_the_room_of_9_4_holds_two_rows_of_scores():
@@ -288,7 +291,7 @@ def test_the_small_memory_constants_of_9_8():
         assert words(name, N, d, M) / unit == pytest.approx(constant, rel=0.06)
 
 
-def test_keys_that_are_values_need_half_of_theorem_a_in_9_8():
+def test_keys_that_are_values_need_half_of_theorem_a_in_9_11():
     N, d, M = 2**36, 1024, 1024**3
     unit = (N * d) ** 2 / M
     assert words("flash_tied", N, d, M) / unit == pytest.approx(2, rel=0.02)
@@ -296,7 +299,7 @@ def test_keys_that_are_values_need_half_of_theorem_a_in_9_8():
     assert words("flash_tied", N, d, M) < bounds.theorem_A(N, d, M) / 1.9
     N, M = 2**20, 64**3
     assert bounds.theorem_tied(N, 64, M) >= 2 * N**2 * 64**2 // (M + 64**2) - (M + 64**2)
-    says("9.8", r"W \ge \frac{2N^2d^2}{M + d^2} - (M + d^2)", "(5.11) is the line that breaks")
+    SECOND.says("9.11", r"W \ge \frac{2N^2d^2}{M + d^2} - (M + d^2)", "(5.11) is the line that breaks")
 
 
 def test_the_chips_of_9_9_want_the_orders_that_its_text_names():
@@ -326,7 +329,7 @@ def test_your_schedule_on_the_l2_cache_stays_at_the_bound():
     assert ledger.total < 1.002 * bounds.lower_bound("backward", N, d, CHIPS["l2"])[0]
 
 
-def test_the_tiles_of_9_10_fit_a_multiprocessor():
+def test_the_tiles_of_9_12_fit_a_multiprocessor():
     N, d, M = 8192, 128, CHIPS["sm"]
     best = costs.flash_optimal(N, d, Br=(M - d) // (2 * d + 3), Bc=1)
     Br = (M - 64 * d) // (2 * d + 2 + 64) // 16 * 16

@@ -263,6 +263,12 @@ EXAMPLES = {
         lambda: explore.words_against_length(1, 1, [2**30]),
         lambda: explore.words_against_length(12, 3, [100, 16_384], Ns=(5, 6)),
     ],
+    "mask_tiles": [
+        lambda: explore.mask_tiles(masks.Causal(200), 64, 32, title="T" * 80),
+        lambda: explore.mask_tiles(masks.Causal(1), 9),
+        lambda: explore.mask_tiles(masks.Full(1024), 16),
+        lambda: explore.mask_tiles(masks.BlockMask(9, np.zeros((5, 1), bool), 2, 99, allow_empty=True), 1),
+    ],
     "causal_tiles": [
         lambda: explore.causal_tiles(512, 64),
         lambda: explore.causal_tiles(500, 64, at=4),

@@ -3,7 +3,7 @@
 import numpy as np
 from harness import Mutant, Suite, called
 
-from iocourse import costs, exact, masks, schedules
+from iocourse import bounds, costs, exact, masks, schedules
 from iocourse.course.checking import OWN, RUNS
 
 # ---------------------------------------------------------------------- 8A
@@ -473,4 +473,54 @@ ORDER = Suite(
     ),
 )
 
-SUITES = (COUNT, SPARSE, WINDOW, ORDER)
+
+# ---------------------------------------------------------------------- 8E
+PAIRS_DECIDE = "in a small memory the seen pairs decide"
+WORDS_DECIDE = "where pairs say little the compulsory words decide"
+UNASKED = "who sees nothing and who is never seen costs nothing"
+ANY_MASK = "the bound is right for every mask"
+
+
+def least_by_places(pairs, d, M):
+    """The places of the pairs, one by one."""
+    places = np.argwhere(pairs)
+    touched = {("query", int(i)) for i, _ in places} | {("key", int(j)) for _, j in places}
+    by_pairs = 4 * len(places) * d * d / (M + d * d) - M - d * d
+    return by_pairs if by_pairs > 2 * d * len(touched) else 2 * d * len(touched)
+
+
+def least_by_counts(pairs, d, M):
+    of_query, of_key = np.count_nonzero(pairs, axis=1), np.count_nonzero(pairs, axis=0)
+    room = M + d**2
+    once = 2 * d * (np.count_nonzero(of_query) + np.count_nonzero(of_key))
+    return np.maximum(once, (2 * d) ** 2 * of_query.sum() / room - room)
+
+
+def least_of_the_library(pairs, d, M):
+    mask = masks.BlockMask(len(pairs), pairs, 1, allow_empty=True)
+    return bounds.lower_bound("forward", len(pairs), d, M, mask=mask)[0]
+
+
+LEAST = Suite(
+    id="8E",
+    mutants=(
+        Mutant("pairs-alone", WORDS_DECIDE, ("max(compulsory, 4", "max(0, 4")),
+        Mutant("compulsory-alone", PAIRS_DECIDE, ("return max(", "return min(compulsory, ")),
+        Mutant("both-together", PAIRS_DECIDE, ("max(compulsory, 4 *", "(compulsory + 4 *")),
+        Mutant("every-query-and-key", UNASKED, ("2 * d * (queries + keys)", "4 * d * len(pairs)")),
+        Mutant("every-query", UNASKED, ("(queries + keys)", "(len(pairs) + keys)")),
+        Mutant("keys-for-queries", UNASKED, ("(queries + keys)", "(2 * keys)")),
+        Mutant("queries-for-keys", UNASKED, ("(queries + keys)", "(2 * queries)")),
+        Mutant("values-forgotten", WORDS_DECIDE, ("(queries + keys)", "(queries + keys / 2)")),
+        Mutant("outputs-forgotten", WORDS_DECIDE, ("(queries + keys)", "(queries / 2 + keys)")),
+        Mutant("all-pairs", PAIRS_DECIDE, ("pairs.sum()", "pairs.size")),
+        Mutant("hidden-for-seen", PAIRS_DECIDE, ("pairs.sum()", "(~pairs).sum()")),
+        Mutant("start-forgotten", PAIRS_DECIDE, (" - (M + d**2)", "")),
+        Mutant("M-alone", PAIRS_DECIDE, ("/ (M + d**2)", "/ M")),
+        Mutant("d-for-its-square", PAIRS_DECIDE, ("* d**2 /", "* d /")),
+    ),
+    right=(least_by_places, least_by_counts),
+    cheats=((least_of_the_library, OWN), (called("nothing", lambda pairs, d, M: None), ANY_MASK)),
+)
+
+SUITES = (COUNT, SPARSE, WINDOW, ORDER, LEAST)

@@ -1,4 +1,7 @@
-"""The best that the library can do: every schedule that solves a challenge, each with its best tiles."""
+"""The best that the library can do: every schedule that solves a challenge, each with its best tiles.
+
+Where a better one is known beside it, that one is counted too, on the machine.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from functools import cache
 from typing import Any
 
 from ...guard import library_answer
+from ...machine import run
 from ...masks import Window
-from ...schedules import REGISTRY, Choice, Schedule
+from ...schedules import PASSES, REGISTRY, Choice, Schedule
 from .setting import Challenge
 
 
@@ -17,6 +21,18 @@ from .setting import Challenge
 def library_best(challenge: Challenge) -> Choice:
     """The schedule with the fewest words at the challenge's size, its tiles and its closed form."""
     return min(contenders(challenge), key=lambda choice: choice.cost.total)
+
+
+@library_answer
+@cache
+def known_words(challenge: Challenge) -> int | None:
+    """The words of the schedule that is known beside the library, counted dry; None where there is none."""
+    if challenge.known is None:
+        return None
+    N, d = challenge.N, challenge.d
+    shapes: dict[str, Any] = {name: PASSES[challenge.pass_].shapes(N, d)[name] for name in challenge.arrays}
+    given = shapes | challenge.told(N)
+    return run(challenge.known, M=challenge.M, dry=True, unroll=True, trace=False, **given).ledger.total
 
 
 def contenders(challenge: Challenge) -> Iterator[Choice]:

@@ -29,7 +29,7 @@ from ..messages.waiting import Doing, signs_of_life
 from ..messages.where import below, line_of
 from ..trials.low_scores import low_queries_and_keys
 from ..trials.tilings import STRETCH, labelled_large
-from .best import library_best
+from .best import known_words, library_best
 from .setting import Challenge, find
 
 DRY = ", dry"  # at the end of a label
@@ -39,7 +39,7 @@ Arrays = dict[str, Array]
 
 
 def challenge(which: str, schedule: Callable[..., Any], /, **tiles: int) -> None:
-    """Try a schedule, print its words beside the library's best and what is proved, and keep the fewest.
+    """Try a schedule, print its words beside the best known and what is proved, and keep the fewest.
 
     Args:
         which: a challenge's id or title, such as "forward" or "forward at M = d²".
@@ -217,14 +217,17 @@ def _head(asked: Challenge) -> str:
 
 def told(asked: Challenge, verdict: Verdict, before: int | None) -> str:
     """The report on a schedule that is not refused; `before` are the fewest words until now."""
-    best = library_best(asked)
-    known = _called(best.schedule.title, best.tiles)
-    rows = [("yours", verdict.called, verdict.words), ("library's best", known, best.cost.total)]
+    best, known = library_best(asked), known_words(asked)
+    rows = [("yours", verdict.called, verdict.words)]
+    if known is not None:
+        rows.append(("best known", asked.idea, known))
+    rows.append(("library's best", _called(best.schedule.title, best.tiles), best.cost.total))
     if asked.whole_rows:
         rows.append(_proved("proved for whole rows, no score kept", asked.floor(whole_rows=True)))
     rows.append(_proved("proved", asked.floor()))
     shown = [(f"  {what}", how, f"{asked.score(n):.4f} {asked.per}", f"{n:,} words") for what, how, n in rows]
-    lines = [_head(asked), table(shown, left=2), _beside(verdict.words, best.cost.total)]
+    beside = ("the best known", known) if known is not None else ("the library's best", best.cost.total)
+    lines = [_head(asked), table(shown, left=2), _beside(verdict.words, *beside)]
     if before is not None:
         lines.append(f"Your best before: {before:,} words, {asked.score(before):.4f} {asked.per}.")
     return "\n".join(lines)
@@ -238,7 +241,7 @@ def _proved(what: str, found: tuple[int, str]) -> tuple[str, str, int]:
     return what, f"bound {found[1]}", found[0]
 
 
-def _beside(words: int, best: int) -> str:
+def _beside(words: int, whose: str, best: int) -> str:
     if words < best:
-        return f"{best - words:,} words fewer than the library's best. Have somebody read the schedule."
-    return f"Yours moves {words / best:.4f} × the words of the library's best."
+        return f"{best - words:,} words fewer than {whose}. Have somebody read the schedule."
+    return f"Yours moves {words / best:.4f} × the words of {whose}."

@@ -8,9 +8,10 @@ from typing import Any
 
 from ... import bounds
 from ...discovery import files_of
+from ...machine import Slow
 from ...masks import Mask
 
-NOT_CHALLENGES = ("setting", "best", "referee")  # the other files here
+NOT_CHALLENGES = ("setting", "best", "referee", "rolling_rows")  # the other files here
 
 
 def no_mask(N: int) -> None:
@@ -25,6 +26,8 @@ class Challenge:
     Words are those at (N, d, M); `shapes` are the (N, d) at which values are tried, with the same M. Where
     `dry`, nobody can run (N, d) on numbers: words are counted on shapes. `unit` are the words of a score of
     1, which `per` says in letters. `whole_rows`: what is proved for whole rows alone is told as well.
+    `known` is a schedule with its tiles that moves fewer words than any of the library, `idea` says it in a
+    few words; students are shown its words and its idea.
     """
 
     id: str
@@ -41,6 +44,8 @@ class Challenge:
     mask: Callable[[int], Mask | None] = no_mask
     dry: bool = False
     whole_rows: bool = False
+    known: Callable[..., Slow] | None = None
+    idea: str = ""
 
     def score(self, words: int) -> float:
         """Words in the challenge's unit."""

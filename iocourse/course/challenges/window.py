@@ -1,6 +1,9 @@
 """A sliding window whose ring of keys and values is twice as large as fast memory."""
 
+from functools import partial
+
 from ... import masks
+from .rolling_rows import rolling_rows
 from .setting import Challenge
 
 WIDTH = 256  # keys to either side
@@ -21,4 +24,6 @@ CHALLENGE = Challenge(
     unit=lambda N, d, M: N * d,
     per="Nd",
     mask=_window,
+    known=partial(rolling_rows, B=26, rows=7, kept=66),
+    idea="queries come and go in small blocks, one at a time",
 )

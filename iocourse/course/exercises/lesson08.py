@@ -1,4 +1,6 @@
-"""Exercises of lesson 08: words of a mask, a schedule that passes hidden tiles over, a window, an order."""
+"""Exercises of lesson 08: words of a mask, a schedule that passes hidden tiles over, a window, an order;
+in the second evening a bound from the pairs.
+"""
 
 from __future__ import annotations
 
@@ -350,4 +352,60 @@ ORDER = Exercise(
     properties=tuple(ORDER_PROPERTIES),
 )
 
-EXERCISES = (COUNT, SPARSE, WINDOW, ORDER)
+
+# ------------------------------------------------------------------ 8E a bound from the pairs
+PAIRS_DECIDE, WORDS_DECIDE, UNASKED = "pairs decide", "compulsory words decide", "some see nothing"
+
+
+def _least_cases(rng: np.random.Generator) -> list[Case]:
+    """M from d² up to all inputs; queries that see nothing, keys that nobody sees, a mask without a pair."""
+    N, d = int(rng.integers(60, 80)), int(rng.integers(3, 7))
+    half, few = rng.random((N, N)) < 0.5, np.eye(N, dtype=bool)
+    no_queries, no_keys = half.copy(), half.copy()
+    no_queries[: int(rng.integers(5, 15))] = False
+    no_keys[:, : int(rng.integers(20, 30))] = False
+    asked: list[tuple[str, Tiles, int]] = [
+        (PAIRS_DECIDE, half, d**2),
+        (PAIRS_DECIDE, masks.Causal(N).pairs(), 2 * d**2),
+        (WORDS_DECIDE, few, d**2),
+        (WORDS_DECIDE, half, 2 * N * d),
+        (WORDS_DECIDE, half, 40 * N * d),
+        (UNASKED, no_queries, 2 * N * d),
+        (UNASKED, no_keys, 2 * N * d),
+        (f"{UNASKED}, {PAIRS_DECIDE}", no_keys & no_queries, d**2),
+        (f"{UNASKED}, no pair", np.zeros((N, N), dtype=bool), d**2),
+    ]
+    return [_least_case(label, pairs, d, M) for label, pairs, M in asked]
+
+
+def _least_case(label: str, pairs: Tiles, d: int, M: int) -> Case:
+    once = 2 * d * int(pairs.any(axis=0).sum() + pairs.any(axis=1).sum())
+    by_pairs = 4 * int(pairs.sum()) * d * d / (M + d * d) - (M + d * d)
+    name = f"{label}: {int(pairs.sum()):,} pairs of N={len(pairs)}, d={d}, M={M}"
+    return Case(name, {"pairs": pairs, "d": d, "M": M}, max(once, by_pairs))
+
+
+LEAST = Exercise(
+    id="8E",
+    title="A bound from the pairs",
+    function="my_least",
+    difficulty=2,
+    importance=2,
+    minutes=8,
+    hints=(
+        "Two statements hold at once, so the stronger one holds. What is each of them about?",
+        "For the compulsory words: how many rows of the table hold a True, and how many columns? Each such "
+        "row stands for a query and an output, each such column for a key and a value.",
+        "any along an axis tells of each row, or of each column, whether it holds a True; the sum of those "
+        "counts them. The sum of the whole table is nnz. Then two lines of arithmetic, and the larger one.",
+    ),
+    cases=_least_cases,
+    properties=(
+        values_in("in a small memory the seen pairs decide", PAIRS_DECIDE),
+        values_in("where pairs say little the compulsory words decide", WORDS_DECIDE),
+        values_in("who sees nothing and who is never seen costs nothing", UNASKED),
+        values("the bound is right for every mask"),
+    ),
+)
+
+EXERCISES = (COUNT, SPARSE, WINDOW, ORDER, LEAST)

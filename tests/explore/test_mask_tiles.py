@@ -1,0 +1,70 @@
+"""The picture of whole, cut and never-loaded tiles: counts and colours, against the pairs themselves."""
+
+import re
+
+import numpy as np
+import pytest
+
+from iocourse import explore, masks
+from iocourse.explore.draw.picture import Raster
+from iocourse.explore.figures.mask_tiles import CUT, FILLS, HIDDEN_IN_CUT, NEVER, WHOLE, kinds_of
+
+CASES = [
+    (masks.Window(100, 20), 16, 16),
+    (masks.Causal(100), 32, 8),
+    (masks.random(90, 8, 0.2), 12, 7),
+    (masks.Full(40), 9, 40),
+]
+
+
+def numbers(picture):
+    """The table under the picture: for each kind of tile its number, its pairs, and those seen."""
+    found = re.findall(
+        r"^(whole|cut|never loaded) +([\d,]+) +([\d,]+) +([\d,]+)$", picture.numbers, re.MULTILINE
+    )
+    return {kind: tuple(int(n.replace(",", "")) for n in counts) for kind, *counts in found}
+
+
+@pytest.mark.parametrize(("mask", "Br", "Bc"), CASES)
+def test_tiles_and_pairs_are_counted_one_by_one(mask, Br, Bc):
+    counts = {"whole": [0, 0, 0], "cut": [0, 0, 0], "never loaded": [0, 0, 0]}
+    pairs = mask.pairs()
+    for i in range(0, mask.N, Br):
+        for j in range(0, mask.N, Bc):
+            tile = pairs[i : i + Br, j : j + Bc]
+            kind = "whole" if tile.all() else "cut" if tile.any() else "never loaded"
+            counts[kind] = [a + b for a, b in zip(counts[kind], (1, tile.size, int(tile.sum())), strict=True)]
+    picture = explore.mask_tiles(mask, Br, Bc)
+    assert numbers(picture) == {kind: tuple(row) for kind, row in counts.items()}
+    hidden = counts["cut"][1] - counts["cut"][2]
+    assert picture.numbers.endswith(f"computed and hidden: {hidden:,} pairs")
+
+
+@pytest.mark.parametrize(("mask", "Br", "Bc"), CASES)
+def test_a_pixel_for_each_pair_in_the_colour_of_its_tile(mask, Br, Bc):
+    (raster,) = (e for e in explore.mask_tiles(mask, Br, Bc).elements if isinstance(e, Raster))
+    N, pairs = mask.N, mask.pairs()
+    pixels = np.frombuffer(raster.pixels, np.uint8).reshape(N, N, 3)
+    kinds = kinds_of(pairs, Br, Bc)
+    for i, j in np.ndindex(N, N):
+        kind = kinds[i // Br, j // Bc]
+        want = HIDDEN_IN_CUT if kind == CUT and not pairs[i, j] else FILLS[kind].colour
+        assert bytes(pixels[i, j]) == bytes.fromhex(want[1:])
+
+
+def test_whole_cut_and_never():
+    assert kinds_of(masks.Causal(4).pairs(), 2, 2).tolist() == [[CUT, NEVER], [WHOLE, CUT]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "said"),
+    [
+        ((64, 8), TypeError, "mask must be one of iocourse.masks, got int"),
+        ((masks.Causal(1025), 32), ValueError, r"mask is for N = 1,025 tokens; at most 1,024"),
+        ((masks.Causal(1000), 32, 15), ValueError, "Br = 32, Bc = 15 make 32 x 67 tiles; at most 64 a side"),
+        ((masks.Causal(10), 0), ValueError, "Br must be"),
+    ],
+)
+def test_what_cannot_be_drawn_is_named(arguments, error, said):
+    with pytest.raises(error, match=said):
+        explore.mask_tiles(*arguments)
