@@ -388,6 +388,8 @@ if depth_run:
 explore.training_curves(depth_run, bound=None)
 
 # %% [markdown]
+# In the picture the logits are free. For some sixty steps even uniform weights keep up; then they hardly learn any more, and the polynomials leave the exact curve, downwards.
+#
 # Where putting softmax in costs something, the model has learned *polynomial attention*. That may be a good model: with free logits each polynomial reads the kept text better than exact attention does. But it is no longer an approximation of anything. Whoever wants to train with one attention and serve with another has to bound the logits, and to take a degree that suits the bound: within $\pm 4$ degree 2 is not enough.
 #
 # The other side is the distance from exact attention to uniform weights. The tighter the bound, the smaller it is, and within $\pm 2$ most of what attention was worth is gone. That is the price from section 17.3, in a model with more than one parameter. And keep in mind what kind of evidence this is: one seed, one small text, 400 steps. It is a demonstration of what can go well and what can go wrong; it is no benchmark.

@@ -61,7 +61,7 @@ PRINTED = {4: (4.673, 1.42), 5: (2.505, 1.73), 6: (2.846, 2.58), 7: (1.838, 3.90
            12: (0.773, 79.0)}
 explore.curve({"relative error, percent": [(d, error) for d, (error, _) in PRINTED.items()],
                "speed-up, times": [(d, factor) for d, (_, factor) in PRINTED.items()]},
-              title="The table as it is printed", xlabel="d, with n = 10 · 2^d",
+              title="The table as it is printed", xlabel="d (n = 10 · 2ᵈ)",
               ylabel="number printed", log=(False, True))
 
 # %% [markdown]
@@ -240,7 +240,7 @@ print(f"first run {first:.1f} ms; then median {np.median(later):.1f}, "
 #
 # ## 17.9 The table, redone
 #
-# So let us do it again with care: the same data; the published metric, beside it the usual error; one run, one thread for all, warm, interleaved, medians, in milliseconds. There is *one baseline*, exact softmax attention, the faster of two (PyTorch's, and the best one that writes its weights in place). All quotients are over its time: those of the library's compiled passes with every check they make, and that of the published algorithm itself, "the script", written anew and timed in the same run. That is `iocourse bench lowrank`, and its record is kept with the package.
+# So let us do it again with care: the same data and metric; one run, one thread for all, warm, interleaved, medians, in milliseconds. There is *one baseline*, exact softmax attention, the faster of two (PyTorch's, and the best one that writes its weights in place). All quotients are over its time: those of the library's compiled passes with every check they make, and that of the published algorithm itself, "the script", written anew and timed in the same run. (`iocourse bench lowrank` does it; its record is kept with the package.)
 #
 # Degree 4 has the smallest errors of those shown, and in every row 3.3 to 11.6 times as many features as the script.
 #
@@ -286,27 +286,29 @@ if lowrank_run:
 explore.lowrank_rows(lowrank_run)
 
 # %% [markdown]
-# <details><summary>In how many rows, and why in the narrow ones</summary>
+# <details><summary>In how many rows, and where not</summary>
 #
 # In 6; from $d = 10$ on its features are too many, 38.2 ms against 24.9 in the last row. Degrees 2 and 3 are more accurate and faster in all nine: in the last row 5.4 and 11.6 ms. Over the one baseline of 1,790 ms these are 329 and 155 times, degree 4 has 47, and the script 72.
 #
 # </details>
 #
-# The *published* speed-ups, which the picture shows too, were measured on another machine against another exact attention. They can stand beside these and not be divided by them. And the script's error is that of its own operator, ours that of softmax; each beside its own time.
+# The *published* speed-ups, which the picture shows too, were measured on another machine against another exact attention. They stand beside these and cannot be divided by them. And the script's error is that of its own operator, ours that of softmax; each beside its own time.
 #
 # So the idea is better than its table, with each monomial once in place of all products, each row's own polynomial, and features that are made in a small tile and never stored. The first of these is not ours: Heinsen and Kozachkov (2602.00294) build Taylor's features on that symmetry, and others did so in code. Two things to keep in mind: the factors are against exact attention on the *same* CPU, one thread, and they grow with $n$ because exact attention is quadratic, so a large factor can be had by choosing $n$.
 #
-# The gradient, which the paper is about and did not measure, and lengths up to a million tokens are in the same record:
+# The paper is about the gradient and did not measure it. Its time, and lengths up to a million tokens, from the same record:
 
 # %%
 explore.lowrank_scaling(lowrank_run)
 
 # %% [markdown]
-# **On a GPU** there is no recorded run yet. The library has Triton kernels for both passes, for all keys and under the causal mask; `traffic` counts their words, and the closed forms stand in `costs.lowrank_kernels`. What they take in time, on which chip, beside FlashAttention, is not known to this course, and no number stands here in its place.
+# Ours grows like $n$, exact attention like $n^2$, in both passes. Where exact attention was no longer run, its line is extrapolated, and the legend says so.
+#
+# **On a GPU** there is no recorded run yet. The library has Triton kernels for both passes, for all keys and under the causal mask; `traffic` counts their words, and the closed forms stand in `costs.lowrank_kernels`. What they take in time, beside FlashAttention, is not known to this course, and no number stands here in its place.
 #
 # ### A table that lies
 #
-# Another table from the same record. Every number in it was computed from runs that took place, and most rows say what is not so. Its heading: "low-rank attention against exact attention; one thread; errors in percent".
+# Another table from the same record. Every number in it was computed from runs that took place, and most rows say what is not so. It is headed "low-rank attention against exact attention; one thread; errors in percent".
 
 # %%
 runs = told.runs_of(lowrank_run) if lowrank_run else []
@@ -532,8 +534,8 @@ attempt(print_choices);
 # - The backward pass has 14, no schedule that moves whole rows has less, and none at all less than 12 (lesson 06); where everything fits, $7Nd + N$ (lesson 09).
 # - A mask saves words where neighbours agree on their keys, down to $4Nd$ for any window whose keys fit, and next to nothing where pairs are drawn at random (lesson 08).
 # - Kernels move what the closed forms say, to the word (lessons 10 to 13), and how much of that reaches DRAM is a matter of the order of programs (lesson 14).
-# - With bounded logits and small $d$ attention and its gradient take a time that is linear in $N$, and the forward pass $4Nd$ words if the state fits; otherwise fewer words than exact attention from about half a rank to $1.4$ ranks on (lessons 15 and 16). The error can be certified or predicted beforehand, and at initial weights it grew no faster than about the square root of the depth (this lesson).
-# - For the heads of the trained model that we have it is of no use, for none of the eight (this lesson).
+# - With bounded logits and small $d$ attention and its gradient take a time that is linear in $N$, and the forward pass $4Nd$ words if the state fits; otherwise fewer words than exact attention from about half a rank to $1.4$ ranks on (lessons 15 and 16). The error can be certified or predicted beforehand, and at initial weights it grew no faster than about the square root of the depth (lesson 17).
+# - For the heads of the trained model that we have it is of no use, for none of the eight (lesson 17).
 #
 # **Open**, as far as we know:
 #
