@@ -1,13 +1,13 @@
 # %% [markdown]
 # # 17b A table, and a choice
 #
-# What has been published about attention by polynomials: what was measured, and how? This evening reads one table, reproduces its digits before it says a word against them, redoes it with one baseline, and then looks at a table that lies although each of its numbers was measured. It ends, as the course does, with problems of every kind, for which you choose a schedule and defend it with its ledger.
+# What has been published about attention by polynomials: what was measured, and how? This evening reads one table, reproduces its digits before it says a word against them, and redoes it with one baseline. Then come problems of every kind, for which you choose a schedule and defend it with its ledger; and somebody else's defence, a table that lies although each of its numbers was measured.
 #
 # **What you will learn**
 #
 # - to read a table of results: its metric, its operator, its data, its clock, its baseline;
-# - to see what a table of measured numbers can hide, and to compute it anew;
-# - to choose between exact, sparse, small-cache and low-rank schedules, with a ledger and a claim.
+# - to choose between exact, sparse, small-cache and low-rank schedules, with a ledger and a claim;
+# - to see what a table of measured numbers can hide, and to compute it anew.
 #
 # **Prerequisites**: lessons 04, 07 and 08 (the schedules to choose from), lesson 15 (degrees, ranks, the Poisson rule), and of [lesson 17](17_depth_and_honesty.ipynb) the idea of a control. Signs and terms are on the [notation](notation.md) page.
 #
@@ -248,7 +248,7 @@ print(f"first run {first:.1f} ms; then median {np.median(later):.1f}, "
 # <!-- 3.3, 11.6 = math.comb(8, 4) / (1 + 4 + 4**2), math.comb(16, 4) / (1 + 12 + 12**2) -->
 
 # %% tags=["predict"]
-predict("17.9a", rows=2)  #> predict("17.9a", rows=...)
+predict("17.9", rows=2)  #> predict("17.9", rows=...)
 
 # %%
 def of_degree(row, g):
@@ -280,7 +280,7 @@ if lowrank_run:
     for g in (2, 3, 4):
         fine, faster = better_than_script(lowrank_run["forward"], g)
         print(f"degree {g}: a smaller error in {fine} rows, and a smaller time too in {faster}")
-    measured("17.9a", rows=faster)
+    measured("17.9", rows=faster)
 
 # %%
 explore.lowrank_rows(lowrank_run)
@@ -305,93 +305,6 @@ explore.lowrank_scaling(lowrank_run)
 # Ours grows like $n$, exact attention like $n^2$, in both passes. Where exact attention was no longer run, its line is extrapolated, and the legend says so.
 #
 # **On a GPU** there is no recorded run yet. The library has Triton kernels for both passes, for all keys and under the causal mask; `traffic` counts their words, and the closed forms stand in `costs.lowrank_kernels`. What they take in time, beside FlashAttention, is not known to this course, and no number stands here in its place.
-#
-# ### A table that lies
-#
-# Another table from the same record. Every number in it was computed from runs that took place, and most rows say what is not so. It is headed "low-rank attention against exact attention; one thread; errors in percent".
-
-# %%
-runs = told.runs_of(lowrank_run) if lowrank_run else []
-claims = told.table(runs) if runs else []
-for number, row in enumerate(claims, 1):
-    print(f"row {number}: {row['method']}, d = {row['d']:2}, n = {row['n']:9,}, "
-          f"{row['passes']:7} {row['speedup']:6,.4g}×  error {row['error']:.3g} %")
-print(f"beside it {len(runs)} runs, such as", *runs[:1])
-
-# %% [markdown]
-# "passes" says whether the forward pass alone was timed or both. A run has its threads, the median of its times in milliseconds (and quartiles, where they were kept), whether it is exact, and the error of each output that was compared. Nothing needs to be invented for such a table. One chooses, row by row, what to put beside what.
-#
-# **Predict** (guess). How many of the eight rows stand?
-
-# %% tags=["predict"]
-predict("17.9b", stand=5)  #> predict("17.9b", stand=...)
-
-# %% [markdown]
-# <!-- exercise 17E --> Find out. Compute every claim anew, by four rules.
-#
-# 1. Like against like: both runs with the claim's $d$, $n$ and passes, and with one thread.
-# 2. One baseline: the fastest of all exact runs of that kind. Where there is none, the speed-up is `None`.
-# 3. Medians on both sides.
-# 4. The error is that of the worst output of the method's run.
-#
-# A claim stands if its speed-up is at most 1.05 times yours, and its error at least yours divided by 1.05; without a speed-up it does not. The check has fresh tables, with more exact attentions and more threads. If you are stuck after six minutes, run `hint("17E")` in a cell of your own.
-
-# %% tags=["exercise"] name="ex-17E"
-def my_honest_table(claims, runs):
-    """Every claim computed anew.
-
-    claims: dictionaries with "method", "d", "n", "passes", "speedup" and "error".
-    runs: dictionaries with "method", "d", "n", "passes", "threads", "exact" (True or False),
-    "median" (milliseconds) and "errors", a dictionary of percentages, empty if exact.
-    Returns a list with (speedup or None, error, stands) for each claim, in their order.
-    """
-    ### BEGIN SOLUTION the runs of a claim's kind; one of them is the method's, some are exact
-    table = []
-    for claim in claims:
-        alike = [run for run in runs if run["threads"] == 1
-                 and all(run[key] == claim[key] for key in ("d", "n", "passes"))]
-        own = next(run for run in alike if run["method"] == claim["method"])
-        error = max(own["errors"].values())
-        exact_ones = [run["median"] for run in alike if run["exact"]]
-        speedup, stands = None, False
-        if exact_ones:
-            speedup = min(exact_ones) / own["median"]
-            stands = claim["speedup"] <= 1.05 * speedup and claim["error"] >= error / 1.05
-        table.append((speedup, error, stands))
-    return table
-    ### END SOLUTION
-
-
-# %% tags=["check"] name="check-17E"
-check("17E", my_honest_table)
-
-# %%
-def exposed():
-    table = my_honest_table(claims, runs)
-    told_as, anew = {}, {}
-    for number, claim in enumerate(claims):
-        (factor, error, stands), (trick, *_) = table[number], told.TABLE[number]
-        name = f"row {number + 1}"
-        told_as[name] = claim["speedup"]
-        anew |= {name: factor} if factor else {}
-        honest = f"{factor:.1f}×" if factor else "nobody ran it"
-        print(f"{name}: {honest:>13}, error {error:.3g} %: "
-              + ("stands" if stands else f"falls, by {trick}"))
-    measured("17.9b", stand=sum(stands for *_, stands in table))
-    return explore.bars(
-        told_as, anew,
-        title="Speed-ups as told, and as computed anew",
-        unit="times", mark="computed anew", log=True)
-
-
-attempt(exposed) if claims else print(provenance(lowrank_run))
-
-# %% [markdown]
-# <details><summary>Which rows fall, and by what</summary>
-#
-# Two stand, the first and the last. The dearest trick is the plainest: a forward pass held against two of them makes 753 times of 297. A slower baseline makes 576 of 329, a second thread 919 of 595. Row 6 looks harmless, one's own lower quartile under the other's upper one, and gains 7 percent. Row 3 has an honest speed-up, and an error of 0.839 percent where a gradient is off by 1.48. And row 7 may even be true: exact attention *is* quadratic, and was timed up to 40,960 tokens. But then it is a calculation, and has to be called one.
-#
-# </details>
 #
 # ## 17.10 Choose and defend
 #
@@ -466,7 +379,7 @@ check("17D", my_choice)
 # **Predict** (guess). For how many of the seven will low rank be the choice?
 
 # %% tags=["predict"]
-predict("17.10", low_rank=4)  #> predict("17.10", low_rank=...)
+predict("17.10a", low_rank=4)  #> predict("17.10a", low_rank=...)
 
 # %%
 PROBLEMS = {
@@ -487,7 +400,7 @@ def print_choices():
         chosen.append(name)
         print(f"{label:21} {name:14} {words:13,} words = {words / (4 * N * d):6.2f} × 4Nd, "
               f"error {claim:.1e}, {tiles}")
-    measured("17.10", low_rank=chosen.count("low_rank"))
+    measured("17.10a", low_rank=chosen.count("low_rank"))
 
 
 attempt(print_choices);
@@ -500,10 +413,100 @@ attempt(print_choices);
 # </details>
 #
 # One more look at the first line: it claims 0.95 percent of an allowed 1, for normal logits. Would you sign it?
+# <!-- 0.95 = 100 * math.sqrt(1 - math.exp(-1 / 12) * (1 + 1 / 12 + 1 / 12**2 / 2)) -->
+# <!-- 1183, 125,970, 7,177,979,809 = math.comb(14, 2) * 13, math.comb(20, 8), math.comb(128 + 6, 6) -->
+# <!-- 801, 205,315 = 2 * 400 + 1, costs.window(32_768, 128, w=400).peak -->
+#
+# ### A table that lies
+#
+# Somebody else defends low rank with a table, made from the record of section 17.9. Every number in it was computed from runs that took place, and most rows say what is not so. It is headed "low-rank attention against exact attention; one thread; errors in percent".
+
+# %%
+runs = told.runs_of(lowrank_run) if lowrank_run else []
+claims = told.table(runs) if runs else []
+for number, row in enumerate(claims, 1):
+    print(f"row {number}: {row['method']}, d = {row['d']:2}, n = {row['n']:9,}, "
+          f"{row['passes']:7} {row['speedup']:6,.4g}×  error {row['error']:.3g} %")
+print(f"beside it {len(runs)} runs, such as", *runs[:1])
+
+# %% [markdown]
+# "passes" says whether the forward pass alone was timed or both. A run has its threads, the median of its times in milliseconds (and quartiles, where they were kept), whether it is exact, and the error of each output that was compared. Nothing needs to be invented for such a table. One chooses, row by row, what to put beside what.
+#
+# **Predict** (guess). How many of the eight rows stand?
+
+# %% tags=["predict"]
+predict("17.10b", stand=5)  #> predict("17.10b", stand=...)
+
+# %% [markdown]
+# <!-- exercise 17E --> Find out. Compute every claim anew, by four rules.
+#
+# 1. Like against like: both runs with the claim's $d$, $n$ and passes, and with one thread.
+# 2. One baseline: the fastest of all exact runs of that kind. Where there is none, the speed-up is `None`.
+# 3. Medians on both sides.
+# 4. The error is that of the worst output of the method's run.
+#
+# A claim stands if its speed-up is at most 1.05 times yours, and its error at least yours divided by 1.05; without a speed-up it does not. The check has fresh tables, with more exact attentions and more threads. If you are stuck after six minutes, run `hint("17E")` in a cell of your own.
+
+# %% tags=["exercise"] name="ex-17E"
+def my_honest_table(claims, runs):
+    """Every claim computed anew.
+
+    claims: dictionaries with "method", "d", "n", "passes", "speedup" and "error".
+    runs: dictionaries with "method", "d", "n", "passes", "threads", "exact" (True or False),
+    "median" (milliseconds) and "errors", a dictionary of percentages, empty if exact.
+    Returns a list with (speedup or None, error, stands) for each claim, in their order.
+    """
+    ### BEGIN SOLUTION the runs of a claim's kind; one of them is the method's, some are exact
+    table = []
+    for claim in claims:
+        alike = [run for run in runs if run["threads"] == 1
+                 and all(run[key] == claim[key] for key in ("d", "n", "passes"))]
+        own = next(run for run in alike if run["method"] == claim["method"])
+        error = max(own["errors"].values())
+        exact_ones = [run["median"] for run in alike if run["exact"]]
+        speedup, stands = None, False
+        if exact_ones:
+            speedup = min(exact_ones) / own["median"]
+            stands = claim["speedup"] <= 1.05 * speedup and claim["error"] >= error / 1.05
+        table.append((speedup, error, stands))
+    return table
+    ### END SOLUTION
+
+
+# %% tags=["check"] name="check-17E"
+check("17E", my_honest_table)
+
+# %%
+def exposed():
+    table = my_honest_table(claims, runs)
+    told_as, anew = {}, {}
+    for number, claim in enumerate(claims):
+        (factor, error, stands), (trick, *_) = table[number], told.TABLE[number]
+        name = f"row {number + 1}"
+        told_as[name] = claim["speedup"]
+        anew |= {name: factor} if factor else {}
+        honest = f"{factor:.1f}×" if factor else "nobody ran it"
+        print(f"{name}: {honest:>13}, error {error:.3g} %: "
+              + ("stands" if stands else f"falls, by {trick}"))
+    measured("17.10b", stand=sum(stands for *_, stands in table))
+    return explore.bars(
+        told_as, anew,
+        title="Speed-ups as told, and as computed anew",
+        unit="times", mark="computed anew", log=True)
+
+
+attempt(exposed) if claims else print(provenance(lowrank_run))
+
+# %% [markdown]
+# <details><summary>Which rows fall, and by what</summary>
+#
+# Two stand, the first and the last. The dearest trick is the plainest: a forward pass held against two of them makes 753 times of 297. A slower baseline makes 576 of 329, a second thread 919 of 595. Row 6 looks harmless, one's own lower quartile under the other's upper one, and gains 7 percent. Row 3 has an honest speed-up, and an error of 0.839 percent where a gradient is off by 1.48. And row 7 may even be true: exact attention *is* quadratic, and was timed up to 40,960 tokens. But then it is a calculation, and has to be called one.
+#
+# </details>
 #
 # ## 17.11 In your own words
 #
-# The check has judged a choice. It cannot judge an argument, and nothing in this section is checked by a machine: it is for you, or for whoever you show it to.
+# The checks have judged a choice and a table. They cannot judge an argument, and nothing in this section is checked by a machine: it is for you, or for whoever you show it to.
 #
 # Take one problem that you care about: a model you use, a chip you have, a text of the length you need. Write one page: what you would run, and why not the others. Then go through it with this list, and give a point for each line that your page passes.
 #
@@ -521,9 +524,6 @@ attempt(print_choices);
 # | **Honesty** | What is not known is said to be not known. |
 #
 # Eight points are a defence. The one before the last is the hardest, and the most useful to a reader.
-# <!-- 0.95 = 100 * math.sqrt(1 - math.exp(-1 / 12) * (1 + 1 / 12 + 1 / 12**2 / 2)) -->
-# <!-- 1183, 125,970, 7,177,979,809 = math.comb(14, 2) * 13, math.comb(20, 8), math.comb(128 + 6, 6) -->
-# <!-- 801, 205,315 = 2 * 400 + 1, costs.window(32_768, 128, w=400).peak -->
 #
 # ## 17.12 What the course has shown, and what stays open
 #
@@ -554,7 +554,7 @@ attempt(print_choices);
 #
 # - **"A relative error is a relative error."** The printed 4.673 percent are 9.211 in the usual metric, and the same degree has 6.954 on softmax (17.8).
 # - **"The error falls with the number of tokens."** With $d$ fixed it stands still; the table's falls because $1/\sqrt d$ does (17.8).
-# - **"Each number was measured, so the table is true."** Ask what stands beside what (17.9).
+# - **"Each number was measured, so the table is true."** Ask what stands beside what (17.10).
 # - **"Fewest words is best."** Of what computes the right thing, within its error, in the memory there is (17.10).
 #
 # ## Take-away

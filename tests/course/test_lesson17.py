@@ -299,7 +299,7 @@ def test_section_17_8_reproduces_the_printed_digits(capsys):
     assert [float(row[2]) for row in rows] == [_published.TABLE[d][0] for d in (4, 5, 6, 7)]
 
 
-# ---------------------------------------------------------------------- 17.9: redone, told, and others
+# ---------------------------------------------------------------------- 17.9: redone; 17.6: others
 def made_up_rows():
     """Over a baseline of 12 ms: the script in 4 ms; degree 2 in 2 and in 5 ms; degree 3 no better."""
     for d, ms in ((4, 2.0), (5, 5.0)):
@@ -342,7 +342,7 @@ def test_the_text_of_17_9_says_what_the_record_has():
     assert slower == [10, 11, 12] and "from $d = 10$ on" in section("17.9")
 
 
-def test_the_table_of_17_9_has_two_rows_that_stand():
+def test_the_table_of_17_10_has_two_rows_that_stand():
     runs = told.runs_of(recorded("lowrank"))
     claims = told.table(runs)
     stands = [row[2] for row in of("my_honest_table")(claims, runs)]
