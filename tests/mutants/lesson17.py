@@ -409,4 +409,101 @@ CHOICE = Suite(
     ),
 )
 
-SUITES = (GROWTH, BOUNDED, RANGE, CHOICE)
+# ---------------------------------------------------------------------- 17E
+HONEST, BASELINE = "honest claims keep their numbers", "one baseline: the fastest exact attention"
+MEDIANS, LIKE = "medians on both sides", "as many passes and one thread on both sides"
+NOBODY, WORST = "what nobody ran is no baseline", "the error is that of the worst output"
+STANDS = "a claim stands where both of its numbers do"
+
+
+def from_one_baseline_a_place(claims, runs):
+    """The baselines first, in a dictionary, then every claim in turn."""
+    baseline, measured = {}, {}
+    for run in runs:
+        place = run["d"], run["n"], run["passes"]
+        if run["threads"] != 1:
+            continue
+        if run["exact"]:
+            baseline[place] = min(run["median"], baseline.get(place, inf))
+        else:
+            measured[place, run["method"]] = run["median"], sorted(run["errors"].values())[-1]
+    rows = []
+    for claim in claims:
+        place = claim["d"], claim["n"], claim["passes"]
+        ms, error = measured[place, claim["method"]]
+        speedup = baseline[place] / ms if place in baseline else None
+        fast = speedup is not None and claim["speedup"] / speedup <= 1.05
+        rows.append([speedup, error, fast and error / claim["error"] <= 1.05])
+    return rows
+
+
+def by_sorting(claims, runs):
+    """Of the single-threaded runs in order of their times the first that fits."""
+    in_order = sorted((run for run in runs if run["threads"] < 2), key=lambda run: run["median"])
+
+    def first(claim, key, value):
+        return next(
+            (
+                run
+                for run in in_order
+                if run[key] == value
+                and (run["passes"], run["n"], run["d"]) == (claim["passes"], claim["n"], claim["d"])
+            ),
+            None,
+        )
+
+    def row(claim):
+        own, rival = first(claim, "method", claim["method"]), first(claim, "exact", True)
+        error = float(np.max(list(own["errors"].values())))
+        if rival is None:
+            return None, error, False
+        speedup = rival["median"] / own["median"]
+        return speedup, error, max(claim["speedup"] / speedup, error / claim["error"]) <= 1.05
+
+    return tuple(map(row, claims))
+
+
+def believed(claims, runs):
+    return [(claim["speedup"], claim["error"], True) for claim in claims]
+
+
+def nothing_stands(claims, runs):
+    return [(*row[:2], False) for row in by_sorting(claims, runs)]
+
+
+MEDIAN, WITHIN = 'min(exact_ones) / own["median"]', 'claim["speedup"] <= 1.05 * speedup'
+ENOUGH = 'claim["error"] >= error / 1.05'
+
+EXPOSED = Suite(
+    id="17E",
+    mutants=(
+        Mutant("slower-baseline", BASELINE, ("min(exact_ones)", "max(exact_ones)")),
+        Mutant("first-exact-one", BASELINE, ("min(exact_ones)", "exact_ones[0]")),
+        Mutant("mean-baseline", BASELINE, ("min(exact_ones)", "np.mean(exact_ones)")),
+        Mutant("upside-down", HONEST, (MEDIAN, 'own["median"] / min(exact_ones)')),
+        Mutant("own-best", MEDIANS, (MEDIAN, 'min(exact_ones) / own["lower"]')),
+        Mutant("threads-ignored", LIKE, ('run["threads"] == 1', "True")),
+        Mutant("two-threads", LIKE, ('run["threads"] == 1', 'run["threads"] == 2')),
+        Mutant("passes-ignored", LIKE, ('("d", "n", "passes")', '("d", "n")')),
+        Mutant("lengths-ignored", NOBODY, ('("d", "n", "passes")', '("d", "passes")')),
+        Mutant("dimensions-ignored", HONEST, ('("d", "n", "passes")', '("n", "passes")')),
+        Mutant("infinitely-faster", NOBODY, ("speedup, stands = None", 'speedup, stands = float("inf")')),
+        Mutant("claim-repeated", NOBODY, ("speedup, stands = None", 'speedup, stands = claim["speedup"]')),
+        Mutant(
+            "mean-of-the-errors", WORST, ('max(own["errors"].values())', 'np.mean([*own["errors"].values()])')
+        ),
+        Mutant("error-of-the-output", WORST, ('max(own["errors"].values())', 'own["errors"]["O"]')),
+        Mutant("sum-of-the-errors", WORST, ('max(own["errors"].values())', 'sum(own["errors"].values())')),
+        Mutant("speed-alone", STANDS, (f"{WITHIN} and {ENOUGH}", WITHIN)),
+        Mutant("error-alone", STANDS, (f"{WITHIN} and {ENOUGH}", ENOUGH)),
+        Mutant("either-is-enough", STANDS, (f"{WITHIN} and {ENOUGH}", f"{WITHIN} or {ENOUGH}")),
+        Mutant("no-leeway", STANDS, ("1.05 * speedup", "speedup"), ("error / 1.05", "error")),
+        Mutant("a-tenth", STANDS, ("1.05 * speedup", "1.11 * speedup"), ("error / 1.05", "error / 1.11")),
+        Mutant("either-way", STANDS, (WITHIN, 'abs(claim["speedup"] / speedup - 1) < 0.05')),
+        Mutant("stands-unmeasured", STANDS, ("stands = None, False", "stands = None, True")),
+    ),
+    right=(from_one_baseline_a_place, by_sorting),
+    cheats=((believed, NOBODY), (believed, STANDS), (nothing_stands, STANDS), (lesson17.honest_row, OWN)),
+)
+
+SUITES = (GROWTH, BOUNDED, RANGE, CHOICE, EXPOSED)

@@ -1,4 +1,4 @@
-"""Exercises of lesson 17: a law of growth, bounded logits, what a printed error says, the final project."""
+"""Exercises of lesson 17: a law of growth, bounded logits, a printed error, a choice, a table that lies."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import costs, masks, schedules
+from ...data import told
 from ...guard import library_answer
 from ...ledger import Ledger
 from ..exercise import Case, Exercise, Trial, WrongForm, call
@@ -573,4 +574,189 @@ CHOICE = Exercise(
     ),
 )
 
-EXERCISES = (GROWTH, BOUNDED, RANGE, CHOICE)
+
+# ------------------------------------------------------------------ 17E a table that lies
+BIT = 1.05  # a claim may be so many times too good
+EXACT_ONES = ("SDPA", "in place", "by blocks")
+DEGREES = ("degree 2", "degree 3", "degree 4")
+NOBODY = "a baseline that nobody ran"
+BETTER, WORSE = "a little better than measured", "worse than measured"  # in one number; both stand
+TOO_GOOD = "a tenth better than measured"
+
+
+def _table_cases(rng: np.random.Generator) -> list[Case]:
+    """Tables of runs at six places, and of claims by every trick, in any order."""
+    return [_table_case(rng, f"table {number}") for number in (1, 2, 3)]
+
+
+def _table_case(rng: np.random.Generator, label: str) -> Case:
+    places = [(d, n, passes) for d in (8, 12) for n in (1024, 8192) for passes in ("forward", "both")]
+    places += [(d, 65536, passes) for d in (8, 12) for passes in ("forward", "both")]  # never run exactly
+    runs = [run for place in places for run in _runs_at(rng, *place)]
+    rng.shuffle(runs)
+    claims = [_claim(rng, runs, trick) for trick in (*told.TRICKS, BETTER, WORSE, TOO_GOOD) for _ in range(2)]
+    rng.shuffle(claims)
+    rows = [row for row, _ in claims]
+    expected = [(honest_row(row, runs), trick) for row, trick in claims]
+    return Case(f"{label}, {len(rows)} claims", {"claims": rows, "runs": runs}, expected)
+
+
+def _runs_at(rng: np.random.Generator, d: int, n: int, passes: str) -> list[told.Run]:
+    """Each degree and, up to n = 8192, two exact attentions, on one thread and, faster, on two."""
+    first = 1e-6 * n * n * rng.uniform(0.8, 1.2) * (4 if passes == "both" else 1)  # milliseconds
+    exact = dict(
+        zip(rng.permutation(EXACT_ONES)[:2], first * np.array([1, rng.uniform(1.3, 1.8)]), strict=True)
+    )
+    took = {str(name): (True, ms, 0.0) for name, ms in exact.items() if n < 65536}
+    for name in DEGREES:
+        took[name] = (False, first / rng.uniform(5, 200), rng.uniform(0.1, 5))
+    found = []
+    for name, (is_exact, ms, error) in took.items():
+        errors = {} if is_exact else _errors(rng, error, passes)
+        for threads, share in ((1, 1.0), (2, rng.uniform(0.5, 0.7))):
+            median, width = float(ms * share), rng.uniform(1.1, 1.2)
+            found.append({
+                "method": name, "exact": is_exact, "d": d, "n": n, "passes": passes, "threads": threads,
+                "median": median, "lower": median / width, "upper": median * width, "errors": errors,
+            })  # fmt: skip
+    return found
+
+
+def _errors(rng: np.random.Generator, worst: float, passes: str) -> dict[str, float]:
+    """Of every output, in percent; one of them is the worst, and not always the same."""
+    names = ["O"] if passes == "forward" else list(rng.permutation(["O", "dQ", "dK", "dV"]))
+    return {str(name): float(worst * (0.3 if k else 1)) for k, name in enumerate(names)}
+
+
+def _claim(rng: np.random.Generator, runs: Sequence[told.Run], trick: str) -> tuple[told.Claim, str]:
+    method, d, n = str(rng.choice(DEGREES)), int(rng.choice([8, 12])), int(rng.choice([1024, 8192]))
+    both = trick in ("one pass against two", "the mean of the errors") or bool(rng.integers(2))
+    place = (method, d, 65536 if trick == NOBODY else n, "both" if both else "forward")
+    factor = {BETTER: 1.03, WORSE: 0.7, TOO_GOOD: 1.1}.get(trick)
+    row = told.told(runs, trick if factor is None else "none", *place)
+    if factor is not None:
+        side = str(rng.choice(["speedup", "error"]))
+        row[side] *= factor if side == "speedup" else 1 / factor
+    return row, trick
+
+
+class Row(NamedTuple):
+    """A claim recomputed: how many times as fast as exact attention (or None), percent, whether it stands."""
+
+    speedup: float | None
+    error: float
+    stands: bool
+
+
+@library_answer
+def honest_row(claim: told.Claim, runs: Sequence[told.Run]) -> Row:
+    """The claim by one baseline, the fastest exact attention of its kind, and by its worst output."""
+    kind = {key: claim[key] for key in told.PLACE} | {"threads": 1}
+    alike = [run for run in runs if kind.items() <= run.items()]
+    own = next(run for run in alike if run["method"] == claim["method"])
+    error = max(own["errors"].values())
+    baseline = min((run["median"] for run in alike if run["exact"]), default=None)
+    if baseline is None:
+        return Row(None, error, False)
+    speedup = baseline / own["median"]
+    return Row(speedup, error, claim["speedup"] <= BIT * speedup and claim["error"] >= error / BIT)
+
+
+def _rows(trial: Trial) -> list[Row] | None:
+    rows = several(trial.value, len(trial.case.inputs["claims"]))
+    parts = [several(row, 3) for row in rows or ()]
+    if not parts or any(row is None for row in parts):
+        return None
+    found = [Row(*row) for row in parts if row is not None]
+    fine = all(
+        (row.speedup is None or is_number(row.speedup))
+        and is_number(row.error)
+        and isinstance(row.stands, (bool, np.bool_))
+        for row in found
+    )
+    return found if fine else None
+
+
+A_TABLE = Form(
+    "a row for each claim", _rows, "a list of (speed-up or None, error, True or False), one a claim"
+)
+
+
+def _told_by(*tricks: str) -> Callable[[Trial, list[Row]], str | None]:
+    """Judges the speed-ups of the claims made by these tricks."""
+
+    def judge(trial: Trial, rows: list[Row]) -> str | None:
+        for claim, row, (want, trick) in _side_by_side(trial, rows):
+            if trick in tricks and (problem := _off(row.speedup, want.speedup)):
+                return f"{_named(claim)}: {problem}"
+        return None
+
+    return judge
+
+
+def _off(got: float | None, want: float | None) -> str | None:
+    if got is None or want is None:
+        return None if got is want else f"the speed-up is {_times(got)}, expected {_times(want)}"
+    return difference(got, want)
+
+
+def _times(speedup: float | None) -> str:
+    return "None" if speedup is None else f"{speedup:.5g}"
+
+
+def _side_by_side(trial: Trial, rows: list[Row]) -> Sequence[tuple[told.Claim, Row, tuple[Row, str]]]:
+    return list(zip(trial.case.inputs["claims"], rows, trial.case.expected, strict=True))
+
+
+def _named(claim: told.Claim) -> str:
+    return f"{claim['method']}, d = {claim['d']}, n = {claim['n']}, {claim['passes']}"
+
+
+def _worst_output(trial: Trial, rows: list[Row]) -> str | None:
+    for claim, row, (want, _) in _side_by_side(trial, rows):
+        if problem := difference(row.error, want.error):
+            return f"{_named(claim)}: of the error, {problem}"
+    return None
+
+
+def _stands_or_falls(trial: Trial, rows: list[Row]) -> str | None:
+    for claim, row, (want, _) in _side_by_side(trial, rows):
+        if bool(row.stands) != want.stands:
+            told_ = f"{claim['speedup']:.4g} times and {claim['error']:.3g} percent"
+            return f"{_named(claim)}: claimed are {told_}; it {'stands' if want.stands else 'does not stand'}"
+    return None
+
+
+EXPOSED = Exercise(
+    id="17E",
+    title="A table that lies",
+    function="my_honest_table",
+    difficulty=2,
+    importance=2,
+    minutes=12,
+    hints=(
+        "Two runs may stand in one quotient if they did the same work in the same way. Which entries of a "
+        "run say what was done, and how?",
+        "For a claim, keep the runs with its d, n and passes that used one thread. One of them is the "
+        "method's own. Those that are exact it may be held against; which of them would its rival choose?",
+        "The speed-up is the smallest median among the exact runs kept, over the method's own median; None "
+        "where no exact run was kept. The error is the largest of its own errors. Then compare, number by "
+        "number, with a twentieth of leeway.",
+    ),
+    cases=_table_cases,
+    properties=(
+        A_TABLE.kept(),
+        A_TABLE.must("honest claims keep their numbers", _told_by("none", BETTER, WORSE, TOO_GOOD)),
+        A_TABLE.must("one baseline: the fastest exact attention", _told_by("the slower of two baselines")),
+        A_TABLE.must("medians on both sides", _told_by("own lower quartile, their upper one")),
+        A_TABLE.must(
+            "as many passes and one thread on both sides",
+            _told_by("two threads against one", "one pass against two"),
+        ),
+        A_TABLE.must("what nobody ran is no baseline", _told_by(NOBODY)),
+        A_TABLE.must("the error is that of the worst output", _worst_output),
+        A_TABLE.must("a claim stands where both of its numbers do", _stands_or_falls),
+    ),
+)
+
+EXERCISES = (GROWTH, BOUNDED, RANGE, CHOICE, EXPOSED)

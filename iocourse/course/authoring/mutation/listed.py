@@ -564,6 +564,14 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "words, claim, name, tiles = min(found, key=lambda one: one[:1])",
         ),
     ),
+    "17E": (
+        (
+            "times are drawn, and no claim is exactly 1.05 times too good",
+            "stands = claim['speedup'] <= 1.05 * speedup and claim['error'] >= error / 1.05",
+            "stands = claim['speedup'] < 1.05 * speedup and claim['error'] >= error / 1.05",
+            "stands = claim['speedup'] <= 1.05 * speedup and claim['error'] > error / 1.05",
+        ),
+    ),
 }
 EQUIVALENT |= OF_KERNELS
 
