@@ -329,11 +329,11 @@ def test_release_runs_once_and_repeats_byte_for_byte(course, capsys, monkeypatch
 def test_what_is_tagged_shown_is_seen_in_the_students_notebook_before_anything_runs(course):
     write(course, '# %% tags=["solution-only"]\n', '# %% tags=["shown"]\n40 + 2\n\n# %%\n')
     main(["release"])
-    path = course / "lessons" / "00_sum.ipynb"
+    path = course / "lessons" / "01_sum.ipynb"
     (seen,) = [c for c in json.loads(path.read_text())["cells"] if c.get("outputs")]
     assert seen["source"] == ["40 + 2"] and seen["execution_count"] is None
     assert seen["outputs"] == cell(solved(course), seen["id"])["outputs"]
-    assert not [said for said in release.check(course) if "stale" in said and "00_sum" in said]
+    assert not [said for said in release.check(course) if "stale" in said and "01_sum" in said]
     path.write_text(path.read_text().replace('"42"', '"43"'))
     assert f"lessons/{path.name} is stale: run iocourse release" in release.check(course)
 
