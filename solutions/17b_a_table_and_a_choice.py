@@ -540,7 +540,7 @@ attempt(exposed) if claims else print(provenance(lowrank_run))
 # **Open**, as far as we know:
 #
 # - The two borders of the map, around $d^2$ and around $Nd$, where the best schedule and the best bound are a factor of 2 apart; and whether cutting rows can bring the backward pass below 14, down to 12 (section 9.8).
-# - For approximate attention: the constants, and a bound at a fixed error and our rank. The orders are another matter. The abstract of Papp, Sobczyk and Zouzias (2605.23751) announces lower bounds for each regime, with algorithms after Alman and Song whose words are almost linear in $N$; and for arithmetic Gupta and others (2505.14840) have about $N^{2 - 1/d}$ steps at fixed $d$, however large the entries. What a given error at a given $N$ and $d$ must cost, to the word, (15.15) says for one class and a given rank alone.
+# - For approximate attention: the constants, and a bound at a fixed error and our rank. The orders are another matter. The abstract of Papp, Sobczyk and Zouzias (2605.23751) announces lower bounds for each regime, with algorithms after Alman and Song whose words are almost linear in $N$; and for arithmetic Gupta and others (2505.14840) have about $N^{2 - 1/d}$ steps at fixed $d$, however large the entries. What a given error at a given $N$ and $d$ must cost, to the word, the bound of section 15.5 says for one class and a given rank alone.
 # - Depth with trained weights. Section 17.2 measured initial ones.
 # - Training at scale with bounded logits: how much does a bound cost, and which bound costs nothing? Sections 17.3 and 17.5 show two small cases, one of which pays dearly.
 # - The clock. A number of this course about a GPU is a count, unless a record with a name and a date stands beside it.
