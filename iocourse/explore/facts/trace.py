@@ -92,8 +92,15 @@ def resident(move: Move) -> Resident:
     if move.array in ("row maximum m", "row sum l"):
         return Resident("row statistics", move.array, move.words)
     if move.array.startswith("(temporary"):
-        return Resident("scores" if " @ " in move.array else "temporary", move.array, move.words)
+        return Resident(_made_by(move.array), move.array, move.words)
     return Resident("accumulator", move.array, move.words)
+
+
+def _made_by(temporary: str) -> str:
+    """The kind of a temporary: rows times rows are scores, as in "q @ k.T"; any other product is one."""
+    if " @ " not in temporary:
+        return "temporary"
+    return "scores" if ".T" in temporary else "product"
 
 
 def _take_out(tiles: list[Resident], move: Move) -> None:
