@@ -184,8 +184,8 @@ def tiled_cases(
             case(rng, 2, N, 16, 32, RAGGED, CAUSAL),
             case(rng, 1, 33, 16, 16, RAGGED, LOW),  # one row, and one key, left over
             case(rng, 1, 1, 16, 16, RAGGED),
-            case(rng, 1, 3, 16, 16, RAGGED),
-            case(rng, 1, 3, 16, 16, RAGGED),  # other numbers of the same sizes
+            case(rng, 1, 3, 32, 16, RAGGED),  # all keys, and more queries in a tile than columns
+            case(rng, 1, 3, 32, 16, RAGGED),  # other numbers of the same sizes
         ]
 
     return cases
