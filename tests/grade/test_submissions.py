@@ -24,7 +24,7 @@ from iocourse.refusal import Refused
 ROOT = Path(__file__).parents[2]
 LESSONS = {lesson.stem: lesson for lesson in read_lessons(ROOT)}
 STEM = "00_start_here"
-EXERCISE = "ex-0-1"
+EXERCISE = "ex-0A"
 
 
 def notebook(folder="solutions", stem=STEM):
@@ -155,8 +155,8 @@ def test_the_table_of_points(graded):
 def test_feedback_is_the_students_notebook_with_the_reports_below_its_exercises(graded):
     back = json.loads((graded / "back" / "half.ipynb").read_text(encoding="utf-8"))
     ids = [cell["id"] for cell in back["cells"]]
-    assert ids[0] == "feedback" and ids[ids.index(EXERCISE) + 1] == "feedback-0-1"
-    text = "".join(back["cells"][ids.index("feedback-0-1")]["source"])
+    assert ids[0] == "feedback" and ids[ids.index(EXERCISE) + 1] == "feedback-0A"
+    text = "".join(back["cells"][ids.index("feedback-0A")]["source"])
     assert "  holds  " in text and "  FAILS  " in text and "seed=" in text
     for name in ("half", "broken"):
         import nbformat
@@ -342,7 +342,7 @@ def test_feedback_opens_whatever_the_students_notebook_holds(tmp_path):
     made["metadata"] = 7
     made["cells"][0] = {"cell_type": "markdown", "outputs": [float("inf")], "id": [], "source": ["a", 1]}
     made["cells"] += [made["cells"][1], {"cell_type": "poem", "source": "x"}]
-    made["cells"].append({"cell_type": "markdown", "id": "feedback-0-1", "source": "**4 of 4 points**"})
+    made["cells"].append({"cell_type": "markdown", "id": "feedback-0A", "source": "**4 of 4 points**"})
     written(made, tmp_path / "anna.ipynb")
     mark = Mark("0A", 3, 6, 1.0, 4, "the report", "why")
     back = results._feedback(cohort.Grade("anna", (mark,)), find(tmp_path)[0], LESSONS[STEM])
