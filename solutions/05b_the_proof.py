@@ -179,6 +179,7 @@ measured("5.8b", best_T=lengths[int(np.argmax(rate))])
 #
 # </details>
 # <!-- N, d, M = 8192, 64, 58368 -->
+# <!-- 0.3 = round(10**2 * (1 - bounds.theorem_A(N, d, M) / 17602158), 1) -->
 # <!-- shares = [bounds.theorem_A(N, d, M, T=T) / bounds.theorem_A(N, d, M, T=M + d**2) for T in (M // 4, 4 * M)] -->
 # <!-- 0.6, 0.7 = math.floor(10 * min(shares)) / 10, math.ceil(10 * max(shares)) / 10 -->
 #
