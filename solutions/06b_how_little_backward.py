@@ -152,11 +152,13 @@ explore.pair_walk(walk, title="One pair, as cheap as can be")
 #
 # An input may also pay half of its charge as it comes and half as it goes, which (6.14) allows too. Either way, rows of a pair may wait for one another. For one pair that is cheap, but not all pairs can wait at once: who waits takes room.
 #
-# Therefore, when $dk_j$ enters for the first time since $dq_i$ left, and $q_i$, $do_i$ and one of $k_j$, $v_j$ have stayed in between, an *edge* is drawn from that exit to this entry. The same for $dv_j$. Who pays for edges? Charges count rows of the other side. With the rows on an event's *own* side they are still at most $(M + t)/d$. Each edge has one number at its entry, $a$, and one at its exit, $b$, both from 0:
+# Therefore, when $dk_j$ enters for the first time since $dq_i$ left, and $q_i$, $do_i$ and one of $k_j$, $v_j$ have stayed in between, an *edge* is drawn from that exit to this entry. The same for $dv_j$. Who pays for edges? Charges count rows of the other side. With the rows on an event's *own* side they are still at most $(M + t)/d$. Each edge has one number at its entry, $a$, and one at its exit, $b$, both counted from 1:
 #
 # - Number the edges to one entry by the time of their exits; that is $a$. At exit number $a$, as many queries wait with $q$ and $do$: its own side has at least $2a + 1$ rows.
 # - Number the edges from one exit backwards by the time of their entries; that is $b$. At the entry that is number $b$ from the end, as many keys wait: its own side has at least $b + 1$ rows.
 # - An edge with $b \le a$ is put down to its exit. The exit gets at most half as many of these as it has own rows, for $dk$, and as many for $dv$. Any other edge is put down to its entry, which gets fewer than it has own rows.
+#
+# For example, two queries and two keys: $dq_1$ and then $dq_2$ leave, $dk_1$ and then $dk_2$ enter, and all inputs stay. There are four edges for $dk$. The one from $dq_1$ to $dk_1$ has $a = 1$, $b = 2$, and is put down to the entry of $dk_1$. The one from $dq_1$ to $dk_2$ has $a = b = 1$, so it goes to the exit of $dq_1$. Both edges from $dq_2$ have $a = 2$ and go to its exit, where $q_1, do_1, q_2, do_2, dq_2$ are there: 2 edges, 5 own rows.
 #
 # So there are no more edges than own rows, and an edge may be charged one, like a row. The search again, with half charges and with edges:
 

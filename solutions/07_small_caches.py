@@ -543,7 +543,7 @@ shown = ["square_tiling", "small_cache", "small_cache_fused", "scores_stored",
 explore.words_against_memory(2**16, 1024, shown, (2**8, 2**22))
 
 # %% [markdown]
-# On the left the three small-cache schedules fall like $1/\sqrt M$, F5 just above the bound. F7 and F3 begin at $2d + 3$ and $3d + 3 = 3{,}075$ words, far above, and fall like $1/M$, twice as steep. F7 dips below the others before $d^2 = 1{,}048{,}576$, where F3 takes over and falls on with the bound.
+# On the left the three small-cache schedules fall like $1/\sqrt M$, F5 just above the bound. F7 and F7d begin at $2d + 3$ and F3 at $3d + 3 = 3{,}075$ words, far above, and fall like $1/M$, twice as steep. F7d and F7 dip below the others before $d^2 = 1{,}048{,}576$, where F3 takes over and falls on with the bound.
 # <!-- 3{,}075, 1{,}048{,}576 = schedules.flash_optimal.smallest_M(2**16, 1024), 1024**2 -->
 
 # %% [markdown]
