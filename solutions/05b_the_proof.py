@@ -52,13 +52,13 @@ explore.shadows({"a corner": [corner, corner, corner],
 # %% [markdown]
 # Both times 4 words of each array are there. A full cube of side 2 has them as its shadows; words that do not fit together allow 3 points. Loomis and Whitney showed in 1949 that a set of points is at most the square root of the product of the sizes of its shadows: on the left it is, $\sqrt{4 \cdot 4 \cdot 4} = 8$. With $n_A$, $n_B$, $n_C$ words of the three,
 #
-# $$ \text{multiply-adds} \le \sqrt{n_A\, n_B\, n_C} \le \left(\frac{R}{3}\right)^{3/2} = F(R) , \tag{5.5} $$
+# $$ \text{multiply-adds} \le \sqrt{n_A\, n_B\, n_C} \le \left(\frac{R}{3}\right)^{3/2} = F_\times(R) , \tag{5.5} $$
 #
-# because a product of three numbers with sum $R$ is largest when they are equal. Now choose $T$. The best balance is $T = 2M$, where $T/F(M + T)$ is largest: then $R = 3M$, $F(R) = M^{3/2}$, and (5.4) becomes the bound of lesson 02, for rounding down costs at most one segment:
+# because a product of three numbers with sum $R$ is largest when they are equal. Now choose $T$. The best balance is $T = 2M$, where $T/F_\times(M + T)$ is largest: then $R = 3M$, $F_\times(R) = M^{3/2}$, and (5.4), with $F_\times$ for $F$, becomes the bound of lesson 02, for rounding down costs at most one segment:
 #
 # $$ W \ge 2M\left\lfloor \frac{mnk}{M^{3/2}} \right\rfloor \ge \frac{2mnk}{\sqrt M} - 2M . \tag{5.6} $$
 #
-# As with whole rows, a word of $C$ may begin as a zero, which is not moved, and its store at the end pays for that.
+# A word of $C$ may begin as a zero, which is not moved; as with whole rows, its one store pays for that.
 #
 # ### How many products do R words allow?
 #
@@ -175,10 +175,11 @@ measured("5.8b", best_T=lengths[int(np.argmax(rate))])
 # %% [markdown]
 # <details><summary>The best length of a segment</summary>
 #
-# The best $T$ is $M + d^2 = 62{,}464$; a quarter of $M$ or four times $M$ proves between 0.6 and 0.7 of that. Trying every $T$ wins a little more, 17,602,158 against 17,552,384 words, where the rounding takes next to nothing away. With $T = M + d^2$ where $M$ is at least $d^2$, and $T = 2M$ below, (5.8) turns into the two lines of section 5.7.
+# The best $T$ is $M + d^2 = 62{,}464$; a quarter of $M$ or four times $M$ proves between 0.6 and 0.7 of that. Trying every $T$ wins a little more, 17,602,158 against 17,552,384 words, where the rounding takes next to nothing away. (The library takes $T = M + d^2$ there, and is 0.3 percent below your best.) With $T = M + d^2$ where $M$ is at least $d^2$, and $T = 2M$ below, (5.8) turns into the two lines of section 5.7.
 #
 # </details>
 # <!-- N, d, M = 8192, 64, 58368 -->
+# <!-- 0.3 = round(10**2 * (1 - bounds.theorem_A(N, d, M) / 17602158), 1) -->
 # <!-- shares = [bounds.theorem_A(N, d, M, T=T) / bounds.theorem_A(N, d, M, T=M + d**2) for T in (M // 4, 4 * M)] -->
 # <!-- 0.6, 0.7 = math.floor(10 * min(shares)) / 10, math.ceil(10 * max(shares)) / 10 -->
 #
@@ -260,7 +261,7 @@ measured("5.9", reads=fewest[4])
 #
 # The left side counts the entries.
 #
-# **Step 3: segments.** Let $E$ count the entries of accumulators, and the reads of all words that are no living partial sum of an output. By (5.9), added up over the $Nd$ outputs, the run reads at least $E - Nd$ words. It stores at least $Nd$, the outputs. So
+# **Step 3: segments.** Let $E$ count the entries of accumulators, and the reads of all words that are no living partial sum of an output. For one output (5.9) says: entries are at most reads of its partial sums, and one more. Added up over the $Nd$ outputs, the run reads at least $E - Nd$ words. It stores at least $Nd$, the outputs. So
 #
 # $$ W \ge (E - Nd) + Nd = E . \tag{5.10} $$
 #
@@ -383,7 +384,7 @@ for T in (4, 11, 22):
 #
 # $$ W \ge \frac{4N^2d}{\sqrt M} - 2M - N^2 . \tag{5.14} $$
 #
-# *Theorem B′, computing again allowed* (bound `B'_line`). A weight may also come from a second sum, made from two whole rows as in (5.12). This raises the number of products from $M^{3/2}$ to $M^{3/2} + 9M^2/16d$ at most; section 7.10 proves it step by step.
+# *Theorem B′, computing again allowed* (bound `B'_line`). A weight may also come from a second sum, made from two whole rows as in (5.12). This raises the number of products from $M^{3/2}$ to $M^{3/2} + 9M^2/16d$ at most; section 7.10 ([07b](07b_gradient_proof_repair.ipynb)) proves it step by step.
 #
 # $$ W \ge \frac{4N^2d}{\sqrt M\left(1 + \frac{9\sqrt M}{16d}\right)} - 2M - N^2 . \tag{5.15} $$
 #
@@ -425,7 +426,7 @@ measured("5.10", all_schedules=f3_over_bound(16384)[0],
 #
 # $$ W \ge \frac{N^2d^2}{4(M + d^2)} - M . \tag{5.16} $$
 #
-# **Predict** (guess). By what factor is Theorem A larger, for $N = 8192$, $d = 64$ and $M = 58\,368$?
+# **Predict** (compute). By what factor is Theorem A larger, for $N = 8192$, $d = 64$ and $M = 58\,368$?
 
 # %% tags=["predict"]
 predict("5.11", factor=16)  #> predict("5.11", factor=...)
@@ -461,7 +462,7 @@ for name in ("compulsory", "A_rows", "A", "B", "B'", "saha_ye", "matmul", "theta
 #
 # On the smallest graphs there is an exact answer to compare with. One thing the game still lacks: on our machine `o.add_product(s, v)` adds a product to a tile *in place*. In the game this is a fifth move, `slide a to c`: `c` is computed and takes over the red pebble of its parent `a`. Product and sum are then one vertex, $c \leftarrow c + ab$ (`fma=True`, a fused multiply-add).
 #
-# **Predict** (guess). Attention with two queries, two keys and $d = 1$ has 6 inputs and 2 outputs. With how few red pebbles do 8 words suffice?
+# **Predict** (guess). Attention with two queries, two keys and $d = 1$ has 6 inputs and 2 outputs. With how few red pebbles, one of 4, 5, 6 and 7, do 8 words suffice?
 
 # %% tags=["predict"]
 predict("5.12", pebbles=7)  #> predict("5.12", pebbles=...)

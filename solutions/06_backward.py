@@ -252,7 +252,7 @@ run(row_products, M=200, O=small["O"], dO=small["dO"], Br=10).ledger
 #
 # $$ W_{\mathrm{B3}} = 5Nd + N + \left\lceil \frac{N}{B_c} \right\rceil (4Nd + 2N), \qquad \text{footprint } 4B_c d + B_r(2d + 2 + B_c) . \tag{6.8} $$
 #
-# (B2, `flash2_backward`, is the same order with $dO_i$ and $dQ_i$ side by side, so $3d$ instead of $2d$. Sharing the place is worth $d$ words of room; one more key takes four times as many.) With $B_r = 1$ and $B_c \approx M/(4d+1)$ the four arrays make $4 \cdot 4 = 16$ for both.
+# (B2, `flash2_backward`, is the same order with $dO_i$ and $dQ_i$ side by side, so $3d$ instead of $2d$. Sharing the place is worth $d$ words of room, and one more key takes $4d$ words of it.) With $B_r = 1$ and $B_c \approx M/(4d+1)$ the four arrays make $4 \cdot 4 = 16$ for both.
 #
 # **Predict** (compute). $N = 65\,536$, $d = 64$, $M = 64d^2$. How many times as many words as B3 does B1 move? And which part of B3's words is written, the rest being read?
 
@@ -272,7 +272,7 @@ measured("6.6", b1_over_b3=b1.total / b3.total, written=b3.written / b3.total)
 #
 # </details>
 #
-# On the machine two more operations help, and neither takes room: `probabilities(s, L_i)` turns scores into weights by (6.5), and `s.times_product(do, v.T, less=D_i)` multiplies `s` by $dO_iV_j^\top - D_i$, entry by entry. So one tile is $S_{ij}$, then $P_{ij}$, then $dS_{ij}$. Transposes are views: `dv.add_product(s.T, do)`.
+# On the machine two more operations help, and neither takes room: `probabilities(s, L_i)` turns scores into weights by (6.5), and `s.times_product(do, v.T, less=D_i)` multiplies `s` by $dO_iV_j^\top - D_i$, entry by entry. So one tile is $S_{ij}$, then $P_{ij}$, then $dS_{ij}$. Transposes are views: `dv.add_product(s.T, do)`. Zeros for a gradient are `m.zeros(j, d)`.
 #
 # <!-- exercise 6B --> Write B3: blocks of keys outside, blocks of queries inside. The first lines, with the pass for $D$, are there. Mind the factor $1/\sqrt d$, which belongs to $S$, to $dQ$ and to $dK$. The check allows the words of (6.8). As fast memory it gives the footprint, one more tile of scores and four words a row; that is no room for $dO_i$ and $dQ_i$ side by side. If you are stuck after twelve minutes, run `hint("6B")` in a cell of your own.
 
@@ -515,7 +515,7 @@ for name in ("flash1_backward", "flash2_backward", "fused_backward", "split_back
 # %% [markdown]
 # 20.24, 16.21 twice and 14.28 at $M = 64d^2$. The table above says 20.20, 16.19 and 14.25; what is left over is mostly rounding to whole rows and blocks. The $d$ words of room between B2 and B3 decide nothing here. The tile does: with $B_c = M/8d$, half the block, B2 would be at 32.25.
 #
-# **Predict** (guess). $N = 4096$, $d = 64$ and $M = 64d^2$, so four or five blocks. How many times as many words as B3 does B4 move?
+# **Predict** (compute). $N = 4096$, $d = 64$ and $M = 64d^2$, so four or five blocks. How many times as many words as B3 does B4 move?
 # <!-- d = 64 -->
 # <!-- 20.20 = 20 * (1 + 2 / (5 * d)) * (1 + 1 / (4 * d)) -->
 # <!-- 32.25 = costs.flash2_backward(2**22, 64, Br=1, Bc=64**3 // (8 * 64)).total * 64**3 / (2**22 * 64) ** 2 -->

@@ -9,7 +9,7 @@
 # - to turn what one pair must pay into a bound on words, and to let a search find what it pays;
 # - to count what a causal mask saves, and where it saves nothing.
 #
-# **Prerequisites**: lesson 06, and of lesson 05 Theorem A with its proof in section 5.9. Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: [lesson 06](06_backward.ipynb), and Theorem A (lesson 05) with its proof in section 5.9 ([05b](05b_the_proof.ipynb)). Signs and terms are on the [notation](notation.md) page.
 #
 # **Minutes**: <!-- minutes without 6E -->.
 #
@@ -48,7 +48,7 @@ explore.pair_walk(B4, title="One pair in B4")
 #
 # It holds for every $M$, order and tile, and everything may be computed again. The class: $Q$, $K$, $V$ and $dO$ are distinct arrays, no word of one serves as a word of another; $s_{ij}$ and $dp_{ij}$ are made from $d$ products each; $p_{ij}$ is any function of $s_{ij}$ and words of row $i$, or is handed over; $dv_{jc}$ sums the products $p_{ij}do_{ic}$; $dq_{ic}$ and $dk_{jc}$ sum products of $k_{jc}$ or $q_{ic}$ with a number that depends on the finished $s_{ij}$ and $dp_{ij}$. Not covered are orders that avoid the pairs, such as $(dO\,V^\top)K = dO\,(V^\top K)$ with the softmax left out, and fast matrix multiplication.
 #
-# The idea is that of Theorem A. Cut the run into segments in which $T$ words are read; at most $R = M + T$ words are at hand in one. A column that is complete, with $K$ and $V$ and room for $dK$ and $dV$, takes $4d$ words; a complete row takes $3d$, and the two form $3d$ products. So $R_r$ words of rows and $R_c$ of columns form at most $R_rR_c/4d$ of all $3N^2d$, and $n_s$ stored words of single pairs add at most $\sqrt{n_s}\,(R - n_s)/2$, by the Loomis-Whitney inequality of lesson 05. Since $R_r + R_c \le R - n_s$, together at most
+# The idea is that of Theorem A. Cut the run into segments in which $T$ words are read; at most $R = M + T$ words are at hand in one. A column that is complete, with $K$ and $V$ and room for $dK$ and $dV$, takes $4d$ words; a complete row takes $3d$, and the two form $3d$ products. So $R_r$ words of rows and $R_c$ of columns form at most $R_rR_c/4d$ of all $3N^2d$, and $n_s$ stored words of single pairs add at most $\sqrt{n_s}\,(R - n_s)/2$, by the Loomis-Whitney inequality of section 5.8 (05b). Since $R_r + R_c \le R - n_s$, together at most
 #
 # $$ \frac{(R-n_s)^2}{16d} + \frac{\sqrt{n_s}\,(R-n_s)}{2} \le \frac{(R + 4d^2)^2}{16d} . \tag{6.12} $$
 #
@@ -60,7 +60,7 @@ explore.pair_walk(B4, title="One pair in B4")
 #
 # The class: rows of $Q$, $dO$, $dQ$, $K$, $V$, $dK$, $dV$, distinct arrays, are read, begun, merged, stored and dropped as wholes. The run can be cut into steps in which at most $t$ words of rows come in (another $t$ than that of (6.9)); between steps no score, weight or part of one is in fast memory, and none is ever moved. Any order, several partial sums of a row, and everything computed again at will. B4 lets one row pass at a time, so $t = 2d$: 14 is exact. Section 6.11 has the idea, and lets you run its heart. (Theorem E′, `bounds.theorem_E_prime`, lets scores be kept and moved. It tends to 14 too, slowly: 10.2 where $M = 10^4d^2$.)
 #
-# **Predict** (guess). $N = 32\,768$, $d = 64$, $M = 64d^2$. How many times each of the two bounds does B4 move?
+# **Predict** (compute). $N = 32\,768$, $d = 64$, $M = 64d^2$. How many times each of the two bounds does B4 move?
 # <!-- 10.2 = bounds.theorem_E_prime(2**40, 64, 10**4 * 64**2) * 10**4 / 2**80 -->
 
 # %% tags=["predict"]
@@ -152,11 +152,13 @@ explore.pair_walk(walk, title="One pair, as cheap as can be")
 #
 # An input may also pay half of its charge as it comes and half as it goes, which (6.14) allows too. Either way, rows of a pair may wait for one another. For one pair that is cheap, but not all pairs can wait at once: who waits takes room.
 #
-# Therefore, when $dk_j$ enters for the first time since $dq_i$ left, and $q_i$, $do_i$ and one of $k_j$, $v_j$ have stayed in between, an *edge* is drawn from that exit to this entry. The same for $dv_j$. Who pays for edges? Charges count rows of the other side. With the rows on an event's *own* side they are still at most $(M + t)/d$.
+# Therefore, when $dk_j$ enters for the first time since $dq_i$ left, and $q_i$, $do_i$ and one of $k_j$, $v_j$ have stayed in between, an *edge* is drawn from that exit to this entry. The same for $dv_j$. Who pays for edges? Charges count rows of the other side. With the rows on an event's *own* side they are still at most $(M + t)/d$. Each edge has one number at its entry, $a$, and one at its exit, $b$, both counted from 1:
 #
-# - Number the edges to one entry by the time of their exits. At exit number $a$, as many queries wait with $q$ and $do$: its own side has at least $2a + 1$ rows.
-# - Number the edges from one exit backwards by the time of their entries. At the entry that is number $b$ from the end, as many keys wait: its own side has at least $b + 1$ rows.
+# - Number the edges to one entry by the time of their exits; that is $a$. At exit number $a$, as many queries wait with $q$ and $do$: its own side has at least $2a + 1$ rows.
+# - Number the edges from one exit backwards by the time of their entries; that is $b$. At the entry that is number $b$ from the end, as many keys wait: its own side has at least $b + 1$ rows.
 # - An edge with $b \le a$ is put down to its exit. The exit gets at most half as many of these as it has own rows, for $dk$, and as many for $dv$. Any other edge is put down to its entry, which gets fewer than it has own rows.
+#
+# For example, two queries and two keys: $dq_1$ and then $dq_2$ leave, $dk_1$ and then $dk_2$ enter, and all inputs stay. There are four edges for $dk$. The one from $dq_1$ to $dk_1$ has $a = 1$, $b = 2$, and is put down to the entry of $dk_1$. The one from $dq_1$ to $dk_2$ has $a = b = 1$, so it goes to the exit of $dq_1$. Both edges from $dq_2$ have $a = 2$ and go to its exit, where $q_1, do_1, q_2, do_2, dq_2$ are there: 2 edges, 5 own rows.
 #
 # So there are no more edges than own rows, and an edge may be charged one, like a row. The search again, with half charges and with edges:
 
@@ -172,7 +174,7 @@ print(f"forward, loads and entries: {cost:g}")
 # %% [markdown]
 # ## 6.12 The whole proof of Theorem C
 #
-# It stands on section 5.9, whose steps it follows.
+# It stands on section 5.9 (05b), whose steps it follows.
 #
 # **Products and segments.** We count the products $p_{ij}do_{ic}$ for $dV$, $g_{ij}k_{jc}$ for $dQ$ and $g_{ij}q_{ic}$ for $dK$, where $g_{ij}$ is made from the finished $s_{ij}$ and $dp_{ij}$. There are $3N^2d$. Steps 1 to 3 of section 5.9 hold word for word with $3Nd$ accumulators in place of $Nd$. So $W \ge E$, where $E$ counts reads and entries of accumulators, and a segment of $T$ of these events works with $R = M + T$ different words. Let $n_s$ be the number of pairs of which a word ($s$, $p$, $dp$, $ds$, or a part of one) was there at the segment's start or was read.
 #

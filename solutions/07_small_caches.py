@@ -15,7 +15,7 @@
 #
 # **Prerequisites**: lesson 02 (the matrix product in tiles), lesson 03 (log-sum-exp), lesson 04 (F3). Section 7.7 quotes lessons 05 and 05b. Signs and terms are on the [notation](notation.md) page.
 #
-# **Minutes**: <!-- minutes -->. Lesson 07b, a second evening, has a gradient made of the same parts, the proof of Theorem B′, and a schedule to repair.
+# **Minutes**: <!-- minutes -->. [Lesson 07b](07b_gradient_proof_repair.ipynb), a second evening, has a gradient made of the same parts, the proof of Theorem B′, and a schedule to repair.
 #
 # <!-- exercises -->
 
@@ -40,7 +40,7 @@ explore.columns_past_tile(24, 18, Br=6, Bc=8, Bd=6)
 #
 # Think of a single word of $K$ that is loaded. It meets one word of each of the $B_r$ rows that are there, so it serves $B_r$ products, about $M/2d$. For $M = d^2/4$ that is $d/8$.
 #
-# **Predict** (guess). $N = 4096$, $d = 64$, $M = 1024 = d^2/4$. How many times $N^2$ words does F3 move? (For comparison: writing all scores to slow memory and reading them back is $2N^2$.)
+# **Predict** (compute). $N = 4096$, $d = 64$, $M = 1024 = d^2/4$. How many times $N^2$ words does F3 move? (For comparison: writing all scores to slow memory and reading them back is $2N^2$.)
 
 # %% tags=["predict"]
 predict("7.1", f3_squares=9)  #> predict("7.1", f3_squares=...)
@@ -280,17 +280,16 @@ print(f"on five words: {least.ledger.total:,} words; equal to exact attention: {
 #
 # F4 and F5 write scores to slow memory, and FlashAttention's whole point was not to. Is that the price of a small cache? It is not. F6, in code `small_cache_fused`, a schedule of this course, writes none.
 #
-# **Predict** (guess). $N = 4096$, $d = 64$, $M = 1024$, each with its best tiles. Does F6 move fewer words than F5?
-
-# %% tags=["predict"]
-predict("7.5", fewer_words=True)  #> predict("7.5", fewer_words=...)
-
-# %% [markdown]
 # Take a tile of scores made by columns, as before, and use it at once. It has $B_r$ rows, and it concerns $B_r$ rows of $O$, of which not even one need fit. So bring them by columns too: for each column $c$ load $O_{ic}$ and $V_{jc}$, rescale, add $P_{ij}V_{jc}$, store $O_{ic}$ again. The statistics stay in fast memory. It is the order of FlashAttention-2, with $d$ cut. For one tile of scores there pass a column of $Q$ and one of $K$, then $O$ in, $O$ out, and $V$ in, all $d$ times:
 #
 # $$ W_6 = Nd\left(3\left\lceil \frac N{B_c} \right\rceil - 1 + 2\left\lceil \frac N{B_r} \right\rceil\right), \qquad \text{footprint } B_rB_c + 4B_r + B_c . \tag{7.4} $$
 #
 # There is no $N^2$ in it. (The $-1$: nothing is there to be read at the first block of keys.)
+#
+# **Predict** (guess). $N = 4096$, $d = 64$, $M = 1024$, each with its best tiles. Does F6 move fewer words than F5?
+
+# %% tags=["predict"]
+predict("7.5", fewer_words=True)  #> predict("7.5", fewer_words=...)
 
 # %%
 N, d, M = 4096, 64, 1024
@@ -451,6 +450,7 @@ def plans(choose, N, d, memories):
 
 
 memories = (512, 1024, 1448, 1800, 2048, 2896, 4096, 4300, 5793)
+# Prediction 7.6 asked: how many percent at M = 2896 = 0.707 d²?
 print("the best plan, and how many words it saves beside F3 and F5 alone:")
 for line in attempt(lambda: list(plans(my_plan, 2**13, 64, memories))):
     print(line)
@@ -538,11 +538,12 @@ measured("7.7", f5_over_bound=ratio)
 # <!-- 3.7 = 10**2 * (1 - 1 / over) -->
 
 # %%
-shown = ["square_tiling", "small_cache", "small_cache_fused", "scores_stored", "flash_optimal"]
+shown = ["square_tiling", "small_cache", "small_cache_fused", "scores_stored",
+         "scores_stored_tiled", "flash_optimal"]
 explore.words_against_memory(2**16, 1024, shown, (2**8, 2**22))
 
 # %% [markdown]
-# On the left the three small-cache schedules fall like $1/\sqrt M$, F5 just above the bound. F7 and F3 begin at $2d + 3$ and $3d + 3 = 3{,}075$ words, far above, and fall like $1/M$, twice as steep. F7 dips below the others before $d^2 = 1{,}048{,}576$, where F3 takes over and falls on with the bound.
+# On the left the three small-cache schedules fall like $1/\sqrt M$, F5 just above the bound. F7 and F7d begin at $2d + 3$ and F3 at $3d + 3 = 3{,}075$ words, far above, and fall like $1/M$, twice as steep. F7d and F7 dip below the others before $d^2 = 1{,}048{,}576$, where F3 takes over and falls on with the bound.
 # <!-- 3{,}075, 1{,}048{,}576 = schedules.flash_optimal.smallest_M(2**16, 1024), 1024**2 -->
 
 # %% [markdown]
@@ -567,5 +568,5 @@ explore.words_against_memory(2**16, 1024, shown, (2**8, 2**22))
 # - T. Smith, B. Lowery, J. Langou, R. van de Geijn, 2017, [arXiv 1702.02017](https://arxiv.org/abs/1702.02017). The matrix product, with constants; `saha_ye_small` rests on it.
 # - T. Dao, D. Fu, S. Ermon, A. Rudra, C. Ré: *FlashAttention*, 2022, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135).
 #
-# **What comes next.** Lesson 07b is a second evening on this subject. Lesson 08 leaves out pairs: masks, and what a schedule saves when most scores are never asked for.
+# **What comes next.** [07b](07b_gradient_proof_repair.ipynb) is a second evening on this subject. Lesson 08 leaves out pairs: masks, and what a schedule saves when most scores are never asked for.
 # <!-- 3.8 = 10**2 * (over - 1) -->

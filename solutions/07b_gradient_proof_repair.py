@@ -10,7 +10,7 @@
 # - why $4$ is the best constant for $M \ll d^2$ even if scores may be computed twice;
 # - to find two faults of a schedule by its ledger and its timeline, before reading its code.
 #
-# **Prerequisites**: lesson 07. Sections 7.8 and 7.9 use the gradients of lesson 06, the proof builds on that of section 5.9 in lesson 05b, and section 7.11 rests on section 7.6 alone. Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: [lesson 07](07_small_caches.ipynb). Sections 7.8 and 7.9 use the gradients of lesson 06, the proof builds on that of section 5.9 in lesson [05b](05b_the_proof.ipynb), and section 7.11 rests on section 7.6 alone. Signs and terms are on the [notation](notation.md) page.
 #
 # **Minutes**: <!-- minutes without 7F -->.
 #
@@ -59,7 +59,7 @@ measured("7.8", row_sum=round(abs(p.sum(axis=1)).max(), 9))
 #
 # </details>
 #
-# <!-- exercise 7E --> Write $dL/dX$ in a few lines of NumPy, with one call of `forward` and one of `backward`, which the check hands to you: `forward(Q, K, V)` returns $O = \mathrm{softmax}(QK^\top)V$, and `backward(Q, K, V, dO)` returns $(dQ, dK, dV)$, both without the factor $1/\sqrt d$. What plays the part of $Q$, $K$, $V$? What is $dO$, the gradient of this loss with respect to $O$? And how does the gradient get from $Q$ to $X$? The check counts the calls, and compares with the paper's formula and with what the loss does when $X$ is nudged. In one of its cases `forward` and `backward` leave out the keys after the query, as a causal mask does; a function that goes by what they return need not know. If you are stuck after six minutes, run `hint("7E")` in a cell of your own.
+# <!-- exercise 7E --> Write $dL/dX$ in a few lines of NumPy, with one call of `forward` and one of `backward`, which the check hands to you: `forward(Q, K, V)` returns $O = \mathrm{softmax}(QK^\top)V$, and `backward(Q, K, V, dO)` returns $(dQ, dK, dV)$, both without the factor $1/\sqrt d$. What plays the part of $Q$, $K$, $V$? What is $dO$, the gradient of this loss with respect to $O$? And how does the gradient get from $Q$ to $X$? The check counts the calls, and compares with the paper's formula and with what the loss does when $X$ is nudged. In one of its cases `forward` and `backward` leave out the keys after the query, as a causal mask does: use only what `forward` and `backward` return, and the mask takes care of itself. If you are stuck after six minutes, run `hint("7E")` in a cell of your own.
 
 
 # %% tags=["exercise"] name="ex-7E"
@@ -290,7 +290,7 @@ explore.memory_timeline(found.ledger, closed_form.peak, title="F7d as found, M a
 # %% [markdown]
 # <details><summary>What the two pieces of evidence say</summary>
 #
-# The ledger names the array: `LSE` comes in 96 times, for every key and every slice, where once would do. It is a vector of 48 words, and it costs as much as the matrix $S$, which is read twice: 4,608 words. Of the other fault the ledger says only that the peak is 512 in place of 320. The timeline shows the tile: $Q$ lies at the bottom and never leaves. Twice a new block comes while the old one is still there, which is the peak; and the last block lies below every tile of $O$, where nobody uses it.
+# The array is `LSE`, a vector of 48 words, and 4,608 of its words come in. The peak is 512 in place of 320: of that fault the ledger says no more, and the timeline shows which tile it is.
 #
 # </details>
 #
@@ -340,6 +340,12 @@ mine = attempt(run, my_scores_stored_tiled, M=closed_form.peak, Q=Q, K=K, V=V, *
 print(f"yours minus (7.6): {mine.ledger - closed_form}")
 
 # %% [markdown]
+# <details><summary>Both faults, and the evidence</summary>
+#
+# `LSE` came in 96 times, for every key and every slice, where once would do: as many words as the matrix $S$, which is read twice. In the timeline $Q$ lies at the bottom and never leaves. Twice a new block comes while the old one is still there, which is the peak; and the last block lies below every tile of $O$, where nobody uses it.
+#
+# </details>
+#
 # ## Misconceptions
 #
 # - **"The values are right, so the schedule is."** The one of section 7.11 had right values, one array read too often and one tile kept too long.

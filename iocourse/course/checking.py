@@ -13,7 +13,7 @@ from ..doctor.needs_triton import NeedsTriton
 from ..guard import LibraryAnswer
 from . import progress
 from .credit import nbgrader
-from .exercise import Exercise, Property, Trial, WrongForm, asking_for, find, raised_in, told
+from .exercise import Exercise, Property, Trial, WrongEverywhere, WrongForm, asking_for, find, raised_in, told
 from .lacking.stand_ins import StandIn, lack_behind, refuse, what_to_do
 from .messages.anybody import beside_anybody
 from .messages.mistakes import advice
@@ -209,8 +209,9 @@ def _which_first(exercise: Exercise, verdicts: Sequence[Verdict]) -> list[str]:
 
 def read_first(exercise: Exercise, failed: Mapping[str, str]) -> str:
     """Of the properties that fail, with what they say: a wrong form, or else the first that says something in
-    particular. Most have one cause.
+    particular. Most have one cause. Where values are wrong everywhere, their echoes say nothing more.
     """
-    general = {prop.name for prop in exercise.properties if prop.general}
+    everywhere = any(isinstance(said, WrongEverywhere) for said in failed.values())
+    vague = {one.name for one in exercise.properties if one.general or (one.echo and everywhere)}
     misshapen = [name for name, said in failed.items() if isinstance(said, WrongForm)]
-    return next(iter([*misshapen, *(name for name in failed if name not in general), *failed]))
+    return next(iter([*misshapen, *(name for name in failed if name not in vague), *failed]))

@@ -76,18 +76,26 @@ class WrongForm(str):
     __slots__ = ()
 
 
+class WrongEverywhere(str):
+    """A complaint about values that are wrong in every case: it is read before what only follows from it."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True)
 class Property:
     """A named property of the student's answer, judged over all trials.
 
     A `general` one fails for many reasons; where another fails beside it, that one is read first. An `idle`
-    one holds for an answer that does nothing as well: by itself it is worth no points (`credit.points`).
+    one holds for an answer that does nothing as well: by itself it is worth no points (`credit.points`). An
+    `echo` is bound to fail, as a rule, where the values are wrong everywhere, and tells nothing then.
     """
 
     name: str
     judge: Judge
     general: bool = False
     idle: bool = False
+    echo: bool = False
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..exact import real_numbers
-from .exercise import Case, Property, Trial, WrongForm
+from .exercise import Case, Property, Trial, WrongEverywhere, WrongForm
 from .messages.digits import told_apart
 from .messages.scale import factor_seen
 
@@ -200,13 +200,23 @@ def difference_or_scale(got: Any, want: Any, case: Case, tolerance: float = TOLE
 
 
 def values(name: str = "values equal exact attention", tolerance: float = TOLERANCE) -> Property:
-    """The returned value is right in every case."""
-    return replace(values_in(name, "", tolerance), general=True)
+    """The returned value is right in every case; where it is right in no ordinary one, it says so."""
+    asked = values_in(name, "", tolerance)
+
+    def judge(trials: Sequence[Trial]) -> str | None:
+        said = asked.judge(trials)
+        ordinary = [trial for trial in trials if LARGE not in trial.case.label]
+        if said is None or isinstance(said, WrongForm) or not all(asked.judge([one]) for one in ordinary):
+            return said
+        return WrongEverywhere(said)
+
+    return Property(name, judge, general=True)
 
 
 def values_in(name: str, where: Where, tolerance: float = TOLERANCE) -> Property:
     """The returned value is right in some of the cases."""
-    return only_where(name, where, lambda trial: is_right(trial, tolerance))
+    asked = only_where(name, where, lambda trial: is_right(trial, tolerance))
+    return replace(asked, echo=True)
 
 
 def part(
@@ -249,7 +259,7 @@ def same_answer_for(name: str, key: Callable[[Trial], Any]) -> Property:
                 return type(complaint)(f"{trial.case.label} against {other.case.label}: {complaint}")
         return None
 
-    return Property(name, judge, idle=True)
+    return Property(name, judge, idle=True, echo=True)
 
 
 BLOCK_SIZE = "block size does not change the answer"

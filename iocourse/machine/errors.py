@@ -32,7 +32,9 @@ class FastMemoryFull(MachineError):
 
 
 class TileFreed(MachineError):
-    """A tile was used, or freed again, after its room was given back."""
+    """A tile was used, or freed again, after its room was given back: the one made as number `serial`."""
+
+    serial: int | None = None
 
 
 class NeverWritten(MachineError):

@@ -134,10 +134,12 @@ class Tile(NDArrayOperatorsMixin):
 
     def _require_alive(self, what: str = "used") -> None:
         if not self.alive:
-            raise TileFreed(
+            gone = TileFreed(
                 f"tile {self.name} was {what} after it had been freed: its with block ended, free() was "
                 "called, another tile took its place, or fast memory was emptied. Load it again"
             )
+            gone.serial = self._serial
+            raise gone
 
     # ------------------------------------------------------------------ what NumPy does with it
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:

@@ -390,7 +390,7 @@ class TestErrors:
 
         (line,) = wrong_line(checking.judge(FLASH, answer, 0))
         assert line.endswith(
-            ": return q @ k.T * V   with q (4, 3), freed, k (2, 3), freed, V (11, 3) in slow memory"
+            ": return q @ k.T * V   with q (4, 3), k (2, 3), freed, V (11, 3) in slow memory"
         )
 
     @pytest.mark.parametrize(
@@ -425,7 +425,18 @@ class TestErrors:
         source = "def answer(m, Q, K, V, *, Br, Bc):\n    q = m.load(Q, (0, Br))\n    return q.nothing\n"
         exec(compile(source, "<nowhere>", "exec"), names)
         (line,) = wrong_line(checking.judge(FLASH, names["answer"], 0))
-        assert line == "line 3   with q (4, 3), freed"
+        assert line == "line 3   with q (4, 3)"
+
+    def test_where_fast_memory_overflows_no_tile_of_the_line_is_called_freed(self):
+        def answer(m, Q, K, V, *, Br, Bc):
+            with m.load(Q, (0, Br)) as q, m.load(K, (0, Bc)) as k:
+                held = [q @ k.T for _ in range(9)]
+            del held
+            return flash(m, Q, K, V, Br=Br, Bc=Bc)
+
+        said = dict(checking.judge(FLASH, answer, 0))["fits in fast memory"]
+        assert "are free of M" in said
+        assert ": held = [q @ k.T for _ in range(9)]   with q (4, 3), k (2, 3) (N=11)" in said
 
     def test_a_whole_array_that_does_not_fit_is_called_that(self):
         def answer(m, Q, K, V, *, Br, Bc):

@@ -104,7 +104,9 @@ def test_pictures_come_first_and_lesson_00_has_two():
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
 def test_every_notebook_says_its_minutes_at_its_head(lesson):
-    minutes = f"{lesson.evening.reading + lesson.exercises}: {lesson.evening.reading} to read and predict"
+    reading, exercises = lesson.evening.reading, lesson.exercises
+    told = f"{reading + exercises}: {reading} to" if exercises else f"{reading}, all to"
+    minutes = f"{told} read and predict"
     opening = takewhile(
         lambda line: not line.startswith("## "), chain(*(cell.lines for cell in lesson.cells))
     )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from iocourse.course.authoring.mutation.references import build, exercise_source
-from iocourse.course.checking import NOT_TRIED, judge, report
+from iocourse.course.checking import NOT_TRIED, judge, read_first, report
 from iocourse.course.exercise import find
 from iocourse.course.messages.scale import factor_seen
 
@@ -86,6 +86,30 @@ def test_the_factor_is_that_of_the_width_of_the_queries(factor, d, seen):
 def test_what_is_no_such_array_is_not_compared(got):
     assert factor_seen(got, np.ones((2, 2)), {"Q": np.ones((2, 4))}) is None
     assert factor_seen(np.ones((2, 2)), np.ones((2, 2)), {}) is None
+
+
+# ---------------------------------------------------------------------- which to read first
+def advice_on(exercise_id, *edit):
+    """The property that the report sends to first, for the solved function with one replacement."""
+    exercise = find(exercise_id)
+    return read_first(
+        exercise, {name: said for name, said in judge(exercise, reference(exercise_id, *edit), 0) if said}
+    )
+
+
+@pytest.mark.parametrize(
+    ("exercise_id", "old", "new"),
+    [
+        ("7B", "m.store(s, S, (0, i.size), j)", "stats.update(s); m.store(s, S, (0, i.size), j); continue"),
+        ("7C", "m.store(s, S, (0, i.size), j)", "stats.update(s); m.store(s, S, (0, i.size), j); continue"),
+    ],
+)
+def test_values_wrong_in_every_case_are_read_before_their_echoes(exercise_id, old, new):
+    assert advice_on(exercise_id, old, new) == "values equal exact attention"
+
+
+def test_values_wrong_in_some_cases_leave_it_to_the_property_that_says_which():
+    assert advice_on("4A", "stats.update(s, o)", "stats.update(s)") == "block size does not change the answer"
 
 
 # ---------------------------------------------------------------------- results: too many, exchanged, none

@@ -148,7 +148,7 @@ TABLE = """| Exercise | Title | Difficulty | Importance | Minutes |
 BOX = "**Exercise 0A** The words attention must move · difficulty 1 of 5 · importance 4 of 5 · 5 minutes."
 
 TAKES = "7: 2 to read and predict, 5 for exercise 0A"
-WITHOUT = "2: 2 to read and predict. Optional and not counted: exercise 0A, 5 minutes"
+WITHOUT = "2, all to read and predict. Optional and not counted: exercise 0A, 5 minutes"
 
 
 def test_table_box_and_minutes_are_written_from_the_exercise_on_both_sides(tmp_path):

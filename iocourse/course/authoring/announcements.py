@@ -114,9 +114,12 @@ def _said(words: Sequence[str], lesson: _Announced) -> str:
 
 def _minutes(lesson: _Announced, optional: Sequence[str]) -> str:
     kept = [one for one in lesson.exercises.values() if one.id not in optional]
-    exercises = sum(one.minutes for one in kept)
-    told = f"{lesson.reading + exercises}: {lesson.reading} to read and predict"
-    told += f", {exercises} for {_named([one.id for one in kept])}" if kept else ""
+    if kept:
+        exercises = sum(one.minutes for one in kept)
+        told = f"{lesson.reading + exercises}: {lesson.reading} to read and predict"
+        told += f", {exercises} for {_named([one.id for one in kept])}"
+    else:
+        told = f"{lesson.reading}, all to read and predict"
     if not optional:
         return told
     more = sum(lesson.exercises[name].minutes for name in optional)

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ...machine import Slow, Tile
+from ...machine import Slow, Tile, TileFreed
 
 MOST_SHAPES = 6
 INDENT = "\n         "  # under the name of a property in a report
@@ -26,7 +26,8 @@ def line_of(error: BaseException) -> str:
         return ""
     frame, number = found[-1]
     text = linecache.getline(frame.f_code.co_filename, number, frame.f_globals).strip()
-    shapes = ", ".join(_shapes(frame.f_locals, text))
+    gone = error.serial if isinstance(error, TileFreed) else None
+    shapes = ", ".join(_shapes(frame.f_locals, text, gone))
     return f"line {number}{f': {text}' if text else ''}{f'   with {shapes}' if shapes else ''}"
 
 
@@ -50,18 +51,22 @@ def _is_students(file: str) -> bool:
     return not installed and not file.startswith((_OURS, _PYTHON))
 
 
-def _shapes(known: dict[str, Any], text: str) -> list[str]:
-    """The shapes of what is named on a line; where the line is not to be had, of every tile there is."""
+def _shapes(known: dict[str, Any], text: str, gone: int | None) -> list[str]:
+    """The shapes of what is named on a line; where the line is not to be had, of every tile there is.
+
+    `gone` is the serial number of the tile that had been freed before the error. By now its with blocks have
+    ended and freed the others as well, so nothing is said of those.
+    """
     names = dict.fromkeys(_NAME.findall(text)) if text else [n for n in known if isinstance(known[n], Tile)]
-    told = [f"{name} {_shape(known[name])}" for name in names if name in known and _shape(known[name])]
-    return told[:MOST_SHAPES]
+    shapes = {name: _shape(known[name], gone) for name in names if name in known}
+    return [f"{name} {shape}" for name, shape in shapes.items() if shape][:MOST_SHAPES]
 
 
-def _shape(value: Any) -> str:
+def _shape(value: Any, gone: int | None) -> str:
     try:
         shape = tuple(int(n) for n in value.shape)
     except Exception:  # no array, or one of a kind that cannot even be asked
         return ""
-    if isinstance(value, Tile) and not value.alive:
+    if isinstance(value, Tile) and gone is not None and value._serial == gone:
         return f"{shape}, freed"
     return f"{shape} in slow memory" if isinstance(value, Slow) else str(shape)
