@@ -57,7 +57,7 @@ def only_what_is_graded(made):
 
 
 def answered(made, name, change):
-    cell = cells(made, "exercise")[f"ex-{name.replace('.', '-')}"]
+    cell = cells(made, "exercise")[f"ex-{name}"]
     assert change(cell["source"]) != cell["source"]
     cell["source"] = change(cell["source"])
 
@@ -72,7 +72,7 @@ def anna():
 
 
 def bert():
-    """3.2 is wrong, takes the name of the check, and its check asks for nothing any more."""
+    """3A is wrong, takes the name of the check, and its check asks for nothing any more."""
     made = only_what_is_graded(solved())
     answered(made, "3A", lambda text: ANYTHING_PASSES + text.replace("return m, l", "raise ValueError(l)"))
     check_of(made, "3A")["source"] = "5.0"
@@ -80,16 +80,16 @@ def bert():
 
 
 def carla():
-    """3.6 is right in some cases, and 3.8 is not written yet."""
+    """3C is right in some cases, and 3D is not written yet."""
     made = only_what_is_graded(solved())
     answered(made, "3C", lambda text: text.replace(*SMALLER_MAXIMUM))
-    blank = cells(notebook("lessons"), "exercise")["ex-3-8"]
+    blank = cells(notebook("lessons"), "exercise")["ex-3D"]
     answered(made, "3D", lambda _: text_of(blank))
     return made
 
 
 def dora():
-    """All right, but the check of 3.5 is gone, that of 3.6 is there twice, and 3.8 warns when called."""
+    """All right, but the check of 3B is gone, that of 3C is there twice, and 3D warns when called."""
     made = only_what_is_graded(solved())
     made["cells"].remove(check_of(made, "3B"))
     made["cells"].append(copy.deepcopy(check_of(made, "3C")) | {"id": "again"})
