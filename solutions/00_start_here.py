@@ -58,7 +58,7 @@ doctor.examine()
 # In an **exercise** you write a function. `check` tries it on fresh random sizes and reports *properties*, each a sentence that holds or fails. This is what it says about a function that forgot something:
 #
 # ```text
-# 0.1 The words attention must move
+# 0A The words attention must move
 #   FAILS  a query counts in every array that has a row for it: 3 more queries with d=89 add 267 words to yours: 1 × d for each
 #   holds  a key counts in every array that has a row for it
 #   ...
@@ -106,7 +106,7 @@ hint("0A", count=False)
 # %% [markdown]
 # Later cells use your function through `attempt(my_compulsory, …)`. As long as it is not written, they say so and go on.
 #
-# Before each measurement stands a **prediction**. `predict` writes your guess down, `measured` sets it beside what came out. Nothing depends on being right; a number you have committed to makes you look twice.
+# Before each measurement stands a **prediction**. `predict` writes your guess down, `measured` sets it beside what came out. A prediction is *right* if what was measured, rounded to the digits you gave, is your number; a single digit may be 5 % off. Nothing depends on it; a number you have committed to makes you look twice.
 #
 # **Predict** (guess). A model that writes has one new query at a time. It meets 4,096 keys, $d = 64$. At the least, how many percent of the words of 4,096 queries does it cost? Write a number in place of the dots.
 
@@ -197,7 +197,7 @@ done.ledger
 # </details>
 
 # %% [markdown]
-# This is a **ledger**: the words read and written of each array, and the most that were in fast memory at once. What must move is a ledger too, so the two can be subtracted:
+# This is a **ledger**: the words read and written of each array, and the most that were in fast memory at once. What must move is a ledger too, and one ledger minus another is a difference told in words, array by array. (It calls the one on the right the *closed form*: later that is a formula.)
 
 # %%
 least = Ledger(reads={"A": 5_000, "x": 50}, writes={"y": 100}, peak=560)
@@ -261,7 +261,7 @@ whole.ledger
 #
 # An algorithm with $I$ below the chip's figure waits for memory. Attention needs $2 N_q N_k d$ multiply-adds: $d$ for each score, and again $d$ to weight the values by it.
 #
-# **Predict** (guess). One query meets 4,096 keys, $d = 64$. How many multiply-adds does it do for each word moved, if it moves as few words as possible?
+# **Predict** (compute). One query meets 4,096 keys, $d = 64$. How many multiply-adds does it do for each word moved, if it moves as few words as possible?
 # <!-- 40 from https://images.nvidia.com/aem-dam/en-zz/Solutions/data-center/nvidia-ampere-architecture-whitepaper.pdf -->
 
 # %% tags=["predict"]

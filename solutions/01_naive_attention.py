@@ -31,7 +31,7 @@ from iocourse.explore import attention_map, bars, curve
 #
 # $$ S = \frac{QK^\top}{\sqrt d} \tag{1.1} $$
 #
-# Without the division the scores would grow with $d$: a sum of $d$ independent products, each of size about 1, has size about $\sqrt d$.
+# An entry of $S$, one *score*, is written $s_{ij}$, in lower case. Without the division the scores would grow with $d$: a sum of $d$ independent products, each of size about 1, has size about $\sqrt d$.
 #
 # Our heads are real. They come from the sentence encoder all-MiniLM-L6-v2, where $d = 32$, reading a text of $N = 471$ tokens that was written for this course. `real_head(layer, head)` gives one of them. We take three that behave very differently, and look at their scores, which are also called logits: all of them, and the largest one of each row.
 

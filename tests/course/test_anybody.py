@@ -58,7 +58,7 @@ def line_for(exercise, schedule):
 def numbers(line):
     """The ratio, words, bound and fast memory of a line."""
     found = re.fullmatch(
-        r"Your schedule moves (.*) × what anybody must, by bound (.*):\n"
+        r"Your schedule moves (.*) × what anybody must, by bound ([^ ]*)(?: \(section .*\))?:\n"
         r"  (.*) words against ([0-9,]*), at .* = .*, in (.*) of fast memory\.",
         line,
     )
@@ -104,7 +104,7 @@ def test_a_check_says_it_when_solved_and_only_then(capsys, tmp_path, monkeypatch
     source = exercise_source(exercise.id, solved=True)
     check(exercise.id, build(exercise.id, source), seed=1)
     said = capsys.readouterr().out
-    assert "Solved.\nYour schedule moves 1.04 × what anybody must, by bound A:\n" in said
+    assert "Solved.\nYour schedule moves 1.04 × what anybody must, by bound A (section 4.7):\n" in said
     assert "m.store(o, O, i)" in source
     check(exercise.id, build(exercise.id, source.replace("m.store(o, O, i)", "o *= 2; m.store(o, O, i)")))
     assert "anybody" not in capsys.readouterr().out
