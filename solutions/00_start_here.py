@@ -114,10 +114,14 @@ hint("0A", count=False)
 predict("0.1", percent=1)  #> predict("0.1", percent=...)
 
 # %%
-one_query, all_queries = (attempt(my_compulsory, Nq, 4096, 64) for Nq in (1, 4096))
-print(f"   1 query,   4096 keys: words at the least {one_query:>10,}")
-print(f"4096 queries, 4096 keys: words at the least {all_queries:>10,}")
-measured("0.1", percent=100 * one_query / all_queries)
+def one_beside_all(compulsory):
+    one_query, all_queries = compulsory(1, 4096, 64), compulsory(4096, 4096, 64)
+    print(f"   1 query,   4096 keys: words at the least {one_query:>10,}")
+    print(f"4096 queries, 4096 keys: words at the least {all_queries:>10,}")
+    measured("0.1", percent=100 * one_query / all_queries)
+
+
+attempt(one_beside_all, my_compulsory)
 
 # %% [markdown]
 # <details><summary>What came out, and why</summary>
@@ -240,13 +244,12 @@ small = run(flash2, M=192, Q=Q, K=K, V=V, Br=16, Bc=1)
 memory_timeline(small.ledger, 192, title="F2 flash2: fast memory, move by move")
 
 # %% [markdown]
-# A block of $Q$, its output and its row statistics (lesson 03) stay, while all rows of $K$ and $V$ pass; then the second block, and all rows again. With one block that holds everything:
+# A block of $Q$, its output and its row statistics (lesson 03) stay (the output is called *accumulator* while it is summed), while all rows of $K$ and $V$ pass; then the second block, and all rows again. With one block that holds everything:
 
 # %%
 Q, K, V = rng.standard_normal((3, 64, 16))
 whole = run(flash2, M=10_000, Q=Q, K=K, V=V, Br=64, Bc=64)
-words = attempt(my_compulsory, 64, 64, 16)
-print(f"attention moved {whole.ledger.total:,} words; your function says {words:,}")
+attempt(lambda least: print(f"your function says {least(64, 64, 16):,} words"), my_compulsory)
 whole.ledger
 
 # %% [markdown]
@@ -269,14 +272,21 @@ predict("0.4", one_query=64)  #> predict("0.4", one_query=...)
 
 # %%
 chip = (312e12 / 2) / (1555e9 / 2)  # multiply-adds a second / words a second
-one = 2 * 1 * 4096 * 64 / one_query
-many = 2 * 4096 * 4096 * 64 / all_queries
-naive = 2 * 4096 * 4096 * 64 / (all_queries + 4 * 4096 * 4096)
-print(f"the chip, while one word arrives      {chip:8.1f}")
-print(f"one query, 4096 keys                  {one:8.1f}")
-print(f"4096 queries, 4096 keys               {many:8.1f}")
-print(f"the same, S and P in slow memory      {naive:8.1f}")
-measured("0.4", one_query=one)
+
+
+def for_each_word(compulsory):
+    one_query, all_queries = compulsory(1, 4096, 64), compulsory(4096, 4096, 64)
+    one = 2 * 1 * 4096 * 64 / one_query
+    many = 2 * 4096 * 4096 * 64 / all_queries
+    naive = 2 * 4096 * 4096 * 64 / (all_queries + 4 * 4096 * 4096)
+    print(f"the chip, while one word arrives      {chip:8.1f}")
+    print(f"one query, 4096 keys                  {one:8.1f}")
+    print(f"4096 queries, 4096 keys               {many:8.1f}")
+    print(f"the same, S and P in slow memory      {naive:8.1f}")
+    measured("0.4", one_query=one)
+
+
+attempt(for_each_word, my_compulsory)
 
 # %% [markdown]
 # <details><summary>What came out, and why</summary>

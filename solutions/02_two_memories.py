@@ -193,7 +193,7 @@ check("2A", my_centre)
 
 # %%
 centred = attempt(run, my_centre, M=16, A=np.arange(30.0).reshape(5, 6) ** 2, b=2)
-print(centred.ledger)
+centred.ledger
 
 # %% [markdown]
 # 60 words for 30 numbers, with never more than half of the matrix in fast memory. No schedule can do with fewer: every input word must be read and every output word written. We call this the *compulsory* traffic.
@@ -387,9 +387,13 @@ def words_with(choose, m, n, k, M):
     return costs.matmul(m, n, k, bm=bm, bn=bn).total
 
 
-print("your tile:", attempt(my_tile, 8, 1024, 256, 1024))
-print(f"words with your tile:     {attempt(words_with, my_tile, 8, 1024, 256, 1024):,}")
-print(f"words with a square tile: {words_with(square_tile, 8, 1024, 256, 1024):,}")
+def yours_beside_a_square(tile):
+    print("your tile:", tile(8, 1024, 256, 1024))
+    print(f"words with your tile:     {words_with(tile, 8, 1024, 256, 1024):,}")
+    print(f"words with a square tile: {words_with(square_tile, 8, 1024, 256, 1024):,}")
+
+
+attempt(yours_beside_a_square, my_tile)
 
 # %% [markdown]
 # For a product with $m = 8$ rows, the best tile takes all 8 rows, so that $B$ is read once, and moves 290,816 words. The square tile of side 31 reads $B$ once as well, but has room for only 31 columns where a low tile has room for 112: it moves 339,968.
@@ -491,10 +495,14 @@ def my_gram(m, A, *, b):
 check("2D", my_gram)
 
 # %%
-symmetric = attempt(run, my_gram, M=24, A=A, b=4)
-general = run(schedules.matmul, M=24, A=A, B=A.T, bm=4, bn=4)
-print("with symmetry:   ", f"{symmetric.ledger.total:,} words")
-print("without symmetry:", f"{general.ledger.total:,} words")
+def with_and_without_symmetry(gram):
+    symmetric = run(gram, M=24, A=A, b=4)
+    general = run(schedules.matmul, M=24, A=A, B=A.T, bm=4, bn=4)
+    print(f"with symmetry:    {symmetric.ledger.total:,} words")
+    print(f"without symmetry: {general.ledger.total:,} words")
+
+
+attempt(with_and_without_symmetry, my_gram)
 
 # %% [markdown]
 # 1,280 words instead of 2,304. Transposing cost nothing: `g.T` and `a.T` are views. A lower bound speaks about a class of problems, and a problem with more structure can lie below it.

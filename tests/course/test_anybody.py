@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from lesson_source import ROOT, Lesson
 
 from iocourse import bounds, costs, masks
 from iocourse.course import check
@@ -89,6 +90,13 @@ def test_the_number_is_the_words_over_the_bound(name):
         mask = sizes[2] if len(sizes) > 2 else None
         assert (least, bound) == bounds.lower_bound(kind, *sizes[:2], M, mask=mask, given_weights=False)
     assert ratio == round(words / least, 2) >= 1
+
+
+@pytest.mark.parametrize(("bound", "section"), anybody.EXPLAINED.items())
+def test_the_section_named_beside_a_bound_explains_it(bound, section):
+    lessons = map(Lesson, sorted(path.stem for path in (ROOT / "solutions").glob("*.py")))
+    (text,) = (lesson.section(section) for lesson in lessons if f"## {section} " in lesson.text)
+    assert f"Theorem {bound.replace(chr(39), '′')}" in text or f"bound `{bound}`" in text
 
 
 def test_a_backward_pass_where_all_fits_moves_nothing_twice():
