@@ -236,12 +236,12 @@ except FastMemoryFull as error:
     print(error)
 
 # %% [markdown]
-# Last, the FlashAttention of the first picture, and what its 192 words of fast memory held:
+# Last, the FlashAttention of the first picture, now with two keys at a time, and what its 208 words of fast memory held:
 
 # %%
 Q, K, V = rng.standard_normal((3, 32, 4))
-small = run(flash2, M=192, Q=Q, K=K, V=V, Br=16, Bc=1)
-memory_timeline(small.ledger, 192, title="F2 flash2: fast memory, move by move")
+small = run(flash2, M=208, Q=Q, K=K, V=V, Br=16, Bc=2)
+memory_timeline(small.ledger, 208, title="F2 flash2: fast memory, move by move")
 
 # %% [markdown]
 # A block of $Q$, its output and its row statistics (lesson 03) stay (the output is called *accumulator* while it is summed), while all rows of $K$ and $V$ pass; then the second block, and all rows again. With one block that holds everything:

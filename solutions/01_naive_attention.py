@@ -345,10 +345,11 @@ check("1C", my_softmax_backward)
 
 # %%
 def agrees_with_the_matrix(backward):
-    return np.allclose(backward(p[None], dp[None]), (J @ dp)[None])
+    same = np.allclose(backward(p[None], dp[None]), (J @ dp)[None])
+    print("same as the matrix of (1.5):", same)
 
 
-print("same as the matrix of (1.5):", attempt(agrees_with_the_matrix, my_softmax_backward))
+attempt(agrees_with_the_matrix, my_softmax_backward)
 
 # %% [markdown]
 # ## 1.4 The way back to Q, K and V
@@ -450,15 +451,15 @@ def agrees_with_slopes(attention, backward):
         return (dO * attention(Q, K, V, True)).sum()
 
     dQ, dK, dV = backward(Q, K, V, dO, True)
-    return {
+    agrees = {
         "dQ": np.allclose(dQ, slopes(lambda X: loss(X, K, V), Q), atol=1e-7),
         "dK": np.allclose(dK, slopes(lambda X: loss(Q, X, V), K), atol=1e-7),
         "dV": np.allclose(dV, slopes(lambda X: loss(Q, K, X), V), atol=1e-7),
     }
+    print("agrees with finite differences:", agrees)
 
 
-agrees = attempt(agrees_with_slopes, my_attention, my_attention_backward)
-print("agrees with finite differences:", agrees)
+attempt(agrees_with_slopes, my_attention, my_attention_backward)
 measured("1.4b", passes=2 * (sharp.Q.size + sharp.K.size + sharp.V.size))
 
 # %% [markdown]

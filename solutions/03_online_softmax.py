@@ -232,13 +232,13 @@ def pieces_of(b, *arrays):
         yield parts if len(parts) > 1 else parts[0]
 
 
-def describe(running, s):
-    m, l = running(pieces_of(32, s))
-    return f"m = {m:.2f}, l = {l:.2f}"
+def describe(running):
+    for name in ("token_before", "everywhere"):
+        m, l = running(pieces_of(32, scores[name][200]))
+        print(f"{name}: m = {m:.2f}, l = {l:.2f}")
 
 
-for name in ("token_before", "everywhere"):
-    print(f"{name}: {attempt(describe, my_running, scores[name][200])}")
+attempt(describe, my_running)
 
 # %% [markdown]
 # In units of its largest score, the whole row of the sharp head weighs 1: one key gets everything. The row of the broad head weighs 110.69. For finite scores $\ell$ always lies between 1 and $n$: it counts, softly, how many scores are near the largest.
@@ -348,15 +348,15 @@ def all_rows(online, S, V, dtype):
     return np.array([online(pieces_of(32, s, V)) for s in S])  # (N, d)
 
 
-def agrees(online, name):
-    h = heads[name]
-    O = all_rows(online, scores[name], h.V, np.float64)
-    return exact.max_abs_error(O, exact.attention(h.Q, h.K, h.V)) < 1e-12
+def agrees(online):
+    for name in ("token_before", "everywhere"):
+        h = heads[name]
+        O = all_rows(online, scores[name], h.V, np.float64)
+        same = exact.max_abs_error(O, exact.attention(h.Q, h.K, h.V)) < 1e-12
+        print(f"{name}: equal to exact attention up to 1e-12: {same}")
 
 
-for name in ("token_before", "everywhere"):
-    same = attempt(agrees, my_online_attention, name)
-    print(f"{name}: equal to exact attention up to 1e-12: {same}")
+attempt(agrees, my_online_attention)
 
 # %% [markdown]
 # Both are equal up to rounding: online softmax computes the same thing in another order.
@@ -442,10 +442,11 @@ def three_ways(merge):
     shuffled = [parts[k] for k in np.random.default_rng(6).permutation(len(parts))]
     ways = reduce(merge, parts), as_tree(merge, parts), reduce(merge, shuffled)
     outputs = [o / l for m, l, o in ways]
-    return float(np.ptp(outputs, axis=0).max()) < 1e-12
+    equal = float(np.ptp(outputs, axis=0).max()) < 1e-12
+    print(f"left to right, as a tree, shuffled: equal up to 1e-12: {equal}")
 
 
-print(f"left to right, as a tree, shuffled: equal up to 1e-12: {attempt(three_ways, my_merge)}")
+attempt(three_ways, my_merge)
 
 # %% [markdown]
 # The three outputs agree up to rounding. Later in the course a single query is shared among many processors in this way (split-K decoding): each takes a stretch of the keys, and a merge at the end is all they need to say to each other.
@@ -483,19 +484,18 @@ def right_digits(online, name, dtype):
 
 
 def digits_lost(online):
-    """By type, for the broad head: digits of three loops minus digits of one pass."""
-    print("right digits: (three loops, one pass, only the scores rounded)")
+    """For the broad head, which comes last: digits of three loops minus digits of one pass."""
     lost = {}
     for name in ("token_before", "everywhere"):
         for dtype in (np.float32, np.float16):
             answer = right_digits(online, name, dtype)
-            print(f"{name:<13}{np.dtype(dtype)}: {answer}")
+            print(f"{name} in {dtype.__name__}: three loops {answer[0]}, one pass {answer[1]}, "
+                  f"only the scores rounded {answer[2]}")
             lost[dtype.__name__] = answer[0] - answer[1]
-    return lost
+    measured("3.7", float32=lost["float32"], float16=lost["float16"])
 
 
-lost = attempt(digits_lost, my_online_attention)
-measured("3.7", float32=lost["float32"], float16=lost["float16"])
+attempt(digits_lost, my_online_attention)
 
 # %% [markdown]
 # <details><summary>Digits of one pass and of three loops</summary>
@@ -603,9 +603,13 @@ def my_lse(m, S, *, Br, Bc):
 check("3D", my_lse)
 
 # %%
-one = attempt(run, my_lse, M=80, S=S, Br=2, Bc=16)
-print(one.ledger)
-measured("3.8", lse=one.ledger.total)
+def with_one_loop(lse):
+    one = run(lse, M=80, S=S, Br=2, Bc=16)
+    print(one.ledger)
+    measured("3.8", lse=one.ledger.total)
+
+
+attempt(with_one_loop, my_lse)
 
 # %% [markdown]
 # <details><summary>One loop</summary>

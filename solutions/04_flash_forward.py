@@ -120,10 +120,13 @@ check("4A", my_flash2)
 # A ledger minus a closed form says where they differ. Yours, on the input from above with the tiles of the picture (a higher peak means temporaries, which the check allows):
 
 # %%
-budget = costs.flash2(N, d, Br=16, Bc=16)
-mine = attempt(run, my_flash2, M=1200, Q=Q, K=K, V=V, Br=16, Bc=16)
-print(f"{budget.total:,} words by (4.1), footprint {budget.peak:,}; yours differs by:",
-      mine.ledger - budget)
+def beside(budget, mine):
+    ledger = run(mine, M=1200, Q=Q, K=K, V=V, Br=16, Bc=16).ledger
+    print(f"{budget.total:,} words by the closed form, footprint {budget.peak:,};",
+          "yours differs by:", ledger - budget)
+
+
+attempt(beside, costs.flash2(N, d, Br=16, Bc=16), my_flash2)
 
 # %% [markdown]
 # 5,120 words on 800 words of fast memory. For comparison: the scores alone are $64 \times 64 = 4{,}096$ words, and naive attention moves at least 16,384, for it writes and reads $S$ and $P$. On so small an input there is little to gain; the gain grows with $N$ and $M$.
@@ -225,10 +228,7 @@ def my_flash1(m, Q, K, V, *, Br, Bc):
 check("4B", my_flash1)
 
 # %%
-budget = costs.flash1(N, d, Br=16, Bc=16)
-mine = attempt(run, my_flash1, M=1200, Q=Q, K=K, V=V, Br=16, Bc=16)
-print(f"{budget.total:,} words by (4.2), footprint {budget.peak:,}; yours differs by:",
-      mine.ledger - budget)
+attempt(beside, costs.flash1(N, d, Br=16, Bc=16), my_flash1)
 
 # %% [markdown]
 # 8,832 words on the input that cost F2 5,120, in the same 800 words of fast memory. Most of them are partial outputs that come and go.
@@ -392,11 +392,12 @@ check("4D", my_best_tiles)
 # %%
 def with_my_tiles():
     Br, Bc = my_best_tiles(N, d, M)
-    return run(my_flash_optimal, M=M, dry=True, Q=(N, d), K=(N, d), V=(N, d), Br=Br, Bc=Bc)
+    Q = K = V = (N, d)
+    ledger = run(my_flash_optimal, M=M, dry=True, Q=Q, K=K, V=V, Br=Br, Bc=Bc).ledger
+    print(f"{ledger.total:,} words, {ledger.peak:,} of {M:,} words of fast memory used")
 
 
-ledger = attempt(with_my_tiles).ledger
-print(f"{ledger.total:,} words, {ledger.peak:,} of {M:,} words of fast memory used")
+attempt(with_my_tiles)
 
 # %% [markdown]
 # 1,179,648 words, as in the last line of the table, and 16,832 of the 16,896 words are in use. The 64 that are left are the $d$ words that $V$ saves in $K$'s place: here too few for another query.
@@ -409,14 +410,20 @@ print(f"{ledger.total:,} words, {ledger.peak:,} of {M:,} words of fast memory us
 
 # %%
 N, d, M = 8192, 64, 64 * 64**2
-for order, mine in (("flash1", my_flash1), ("flash2", my_flash2)):
+
+
+def with_both_tiles(order, mine):
     schedule = schedules.get(order)
     for published in (True, False):
         tiles = schedule.tiles(N, d, M, published=published)
         room = 2 * M  # for temporaries, if you have any
-        dry = attempt(run, mine, M=room, dry=True, Q=(N, d), K=(N, d), V=(N, d), **tiles).ledger
+        dry = run(mine, M=room, dry=True, Q=(N, d), K=(N, d), V=(N, d), **tiles).ledger
         print(f"{order} {tiles}: {dry.total:,} words, differs from the closed form by:",
               dry - schedule.cost(N, d, **tiles))
+
+
+attempt(with_both_tiles, "flash1", my_flash1)
+attempt(with_both_tiles, "flash2", my_flash2)
 
 # %% [markdown]
 # What you have measured is what (4.1) and (4.2) say, to the word. So they may speak for larger sizes. To compare schedules whatever the size, divide the words by what they all share:

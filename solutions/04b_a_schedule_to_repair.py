@@ -188,7 +188,7 @@ check("4E", my_repaired)
 
 # %%
 mended = attempt(run, my_repaired, M=2000, Q=Q, K=K, V=V, Br=16, Bc=16)
-print(mended.ledger - allowed)
+mended.ledger - allowed
 
 # %% [markdown]
 # A difference without a line is what a repaired schedule looks like. A test of values could not have told the two apart, and on a machine with room to spare neither could its speed, until $M$ is full: then the leak costs a smaller block of queries, and more passes over $K$ and $V$.
