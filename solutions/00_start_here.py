@@ -58,7 +58,7 @@ doctor.examine()
 # In an **exercise** you write a function. `check` tries it on fresh random sizes and reports *properties*, each a sentence that holds or fails. This is what it says about a function that forgot something:
 #
 # ```text
-# 0.1 The words attention must move
+# 0A The words attention must move
 #   FAILS  a query counts in every array that has a row for it: 3 more queries with d=89 add 267 words to yours: 1 × d for each
 #   holds  a key counts in every array that has a row for it
 #   ...
@@ -106,7 +106,7 @@ hint("0A", count=False)
 # %% [markdown]
 # Later cells use your function through `attempt(my_compulsory, …)`. As long as it is not written, they say so and go on.
 #
-# Before each measurement stands a **prediction**. `predict` writes your guess down, `measured` sets it beside what came out. Nothing depends on being right; a number you have committed to makes you look twice.
+# Before each measurement stands a **prediction**. `predict` writes your guess down, `measured` sets it beside what came out. A prediction is *right* if what was measured, rounded to the digits you gave, is your number; a single digit may be 5 % off. Nothing depends on it; a number you have committed to makes you look twice.
 #
 # **Predict** (guess). A model that writes has one new query at a time. It meets 4,096 keys, $d = 64$. At the least, how many percent of the words of 4,096 queries does it cost? Write a number in place of the dots.
 
@@ -114,10 +114,14 @@ hint("0A", count=False)
 predict("0.1", percent=1)  #> predict("0.1", percent=...)
 
 # %%
-one_query, all_queries = (attempt(my_compulsory, Nq, 4096, 64) for Nq in (1, 4096))
-print(f"   1 query,   4096 keys: words at the least {one_query:>10,}")
-print(f"4096 queries, 4096 keys: words at the least {all_queries:>10,}")
-measured("0.1", percent=100 * one_query / all_queries)
+def one_beside_all(compulsory):
+    one_query, all_queries = compulsory(1, 4096, 64), compulsory(4096, 4096, 64)
+    print(f"   1 query,   4096 keys: words at the least {one_query:>10,}")
+    print(f"4096 queries, 4096 keys: words at the least {all_queries:>10,}")
+    measured("0.1", percent=100 * one_query / all_queries)
+
+
+attempt(one_beside_all, my_compulsory)
 
 # %% [markdown]
 # <details><summary>What came out, and why</summary>
@@ -197,7 +201,7 @@ done.ledger
 # </details>
 
 # %% [markdown]
-# This is a **ledger**: the words read and written of each array, and the most that were in fast memory at once. What must move is a ledger too, so the two can be subtracted:
+# This is a **ledger**: the words read and written of each array, and the most that were in fast memory at once. What must move is a ledger too, and one ledger minus another is a difference told in words, array by array. (It calls the one on the right the *closed form*: later that is a formula.)
 
 # %%
 least = Ledger(reads={"A": 5_000, "x": 50}, writes={"y": 100}, peak=560)
@@ -232,21 +236,20 @@ except FastMemoryFull as error:
     print(error)
 
 # %% [markdown]
-# Last, the FlashAttention of the first picture, and what its 192 words of fast memory held:
+# Last, the FlashAttention of the first picture, now with two keys at a time, and what its 208 words of fast memory held:
 
 # %%
 Q, K, V = rng.standard_normal((3, 32, 4))
-small = run(flash2, M=192, Q=Q, K=K, V=V, Br=16, Bc=1)
-memory_timeline(small.ledger, 192, title="F2 flash2: fast memory, move by move")
+small = run(flash2, M=208, Q=Q, K=K, V=V, Br=16, Bc=2)
+memory_timeline(small.ledger, 208, title="F2 flash2: fast memory, move by move")
 
 # %% [markdown]
-# A block of $Q$, its output and its row statistics (lesson 03) stay, while all rows of $K$ and $V$ pass; then the second block, and all rows again. With one block that holds everything:
+# A block of $Q$, its output and its row statistics (lesson 03) stay (the output is called *accumulator* while it is summed), while all rows of $K$ and $V$ pass; then the second block, and all rows again. With one block that holds everything:
 
 # %%
 Q, K, V = rng.standard_normal((3, 64, 16))
 whole = run(flash2, M=10_000, Q=Q, K=K, V=V, Br=64, Bc=64)
-words = attempt(my_compulsory, 64, 64, 16)
-print(f"attention moved {whole.ledger.total:,} words; your function says {words:,}")
+attempt(lambda least: print(f"your function says {least(64, 64, 16):,} words"), my_compulsory)
 whole.ledger
 
 # %% [markdown]
@@ -261,7 +264,7 @@ whole.ledger
 #
 # An algorithm with $I$ below the chip's figure waits for memory. Attention needs $2 N_q N_k d$ multiply-adds: $d$ for each score, and again $d$ to weight the values by it.
 #
-# **Predict** (guess). One query meets 4,096 keys, $d = 64$. How many multiply-adds does it do for each word moved, if it moves as few words as possible?
+# **Predict** (compute). One query meets 4,096 keys, $d = 64$. How many multiply-adds does it do for each word moved, if it moves as few words as possible?
 # <!-- 40 from https://images.nvidia.com/aem-dam/en-zz/Solutions/data-center/nvidia-ampere-architecture-whitepaper.pdf -->
 
 # %% tags=["predict"]
@@ -269,14 +272,21 @@ predict("0.4", one_query=64)  #> predict("0.4", one_query=...)
 
 # %%
 chip = (312e12 / 2) / (1555e9 / 2)  # multiply-adds a second / words a second
-one = 2 * 1 * 4096 * 64 / one_query
-many = 2 * 4096 * 4096 * 64 / all_queries
-naive = 2 * 4096 * 4096 * 64 / (all_queries + 4 * 4096 * 4096)
-print(f"the chip, while one word arrives      {chip:8.1f}")
-print(f"one query, 4096 keys                  {one:8.1f}")
-print(f"4096 queries, 4096 keys               {many:8.1f}")
-print(f"the same, S and P in slow memory      {naive:8.1f}")
-measured("0.4", one_query=one)
+
+
+def for_each_word(compulsory):
+    one_query, all_queries = compulsory(1, 4096, 64), compulsory(4096, 4096, 64)
+    one = 2 * 1 * 4096 * 64 / one_query
+    many = 2 * 4096 * 4096 * 64 / all_queries
+    naive = 2 * 4096 * 4096 * 64 / (all_queries + 4 * 4096 * 4096)
+    print(f"the chip, while one word arrives      {chip:8.1f}")
+    print(f"one query, 4096 keys                  {one:8.1f}")
+    print(f"4096 queries, 4096 keys               {many:8.1f}")
+    print(f"the same, S and P in slow memory      {naive:8.1f}")
+    measured("0.4", one_query=one)
+
+
+attempt(for_each_word, my_compulsory)
 
 # %% [markdown]
 # <details><summary>What came out, and why</summary>

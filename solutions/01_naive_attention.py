@@ -31,7 +31,7 @@ from iocourse.explore import attention_map, bars, curve
 #
 # $$ S = \frac{QK^\top}{\sqrt d} \tag{1.1} $$
 #
-# Without the division the scores would grow with $d$: a sum of $d$ independent products, each of size about 1, has size about $\sqrt d$.
+# An entry of $S$, one *score*, is written $s_{ij}$, in lower case. Without the division the scores would grow with $d$: a sum of $d$ independent products, each of size about 1, has size about $\sqrt d$.
 #
 # Our heads are real. They come from the sentence encoder all-MiniLM-L6-v2, where $d = 32$, reading a text of $N = 471$ tokens that was written for this course. `real_head(layer, head)` gives one of them. We take three that behave very differently, and look at their scores, which are also called logits: all of them, and the largest one of each row.
 
@@ -196,22 +196,27 @@ attention_map(P_sharp, sharp.tokens, title="Head (0, 2): the token before")
 # <!-- 96 = 471 - 375 -->
 
 # %%
+cut = exact.softmax(scores(sharp)[:128, :128])
+print("text cut after 128 tokens:", on_previous(cut).sum(), "of 128")
+
+# %% [markdown]
+# In the short text 126 of the 128 rows look at the token before. In the long one the same queries meet keys far ahead, which tuning never taught them to tell from their neighbour: the short lines to the right of the diagonal.
+#
+# The broad head is another matter. Its whole map would be one pale field, so the picture shows the text cut after 32 tokens.
+
+# %%
 def keys_needed(P):
     """The median over the rows: how many keys hold 90 % of a row's weight."""
     held = np.sort(P, axis=1)[:, ::-1].cumsum(axis=1)  # (N, N), largest weights first
     return int(np.median((held < 0.9).sum(axis=1) + 1))
 
 
-cut = exact.softmax(scores(sharp)[:128, :128])
-print("text cut after 128 tokens:", on_previous(cut).sum(), "of 128")
 print("keys for 90 %: sharp", keys_needed(P_sharp), "broad", keys_needed(P_broad))
 first = exact.softmax(scores(broad)[:32, :32])
 attention_map(first, broad.tokens[:32], title="Head (0, 11), the text cut after 32 tokens")
 
 # %% [markdown]
-# In the short text 126 of the 128 rows look at the token before. In the long one the same queries meet keys far ahead, which tuning never taught them to tell from their neighbour: the short lines to the right of the diagonal.
-#
-# In at least half of the sharp head's rows a single key holds 90 % of the weight. The broad head needs 368 keys for it. Its whole map would be one pale field, so the second picture shows the text cut after 32 tokens. What stands out is the *column* of [CLS], a token every text begins with: 21 of the other 31 rows give it more than twice an even share of 1/32, up to 0.25, and [CLS] itself keeps 0.79. The rest of a row is spread over nearly all keys.
+# In at least half of the sharp head's rows a single key holds 90 % of the weight. The broad head needs 368 keys for it. What stands out in its map is the *column* of [CLS], a token every text begins with: 21 of the other 31 rows give it more than twice an even share of 1/32, up to 0.25, and [CLS] itself keeps 0.79. The rest of a row is spread over nearly all keys.
 # <!-- head = real_head(0, 11) -->
 # <!-- P = exact.softmax(exact.scores(head.Q[:32], head.K[:32])) -->
 # <!-- 21, 31 = (P[1:, 0] > 2 / 32).sum(), len(P) - 1 -->
@@ -340,10 +345,11 @@ check("1C", my_softmax_backward)
 
 # %%
 def agrees_with_the_matrix(backward):
-    return np.allclose(backward(p[None], dp[None]), (J @ dp)[None])
+    same = np.allclose(backward(p[None], dp[None]), (J @ dp)[None])
+    print("same as the matrix of (1.5):", same)
 
 
-print("same as the matrix of (1.5):", attempt(agrees_with_the_matrix, my_softmax_backward))
+attempt(agrees_with_the_matrix, my_softmax_backward)
 
 # %% [markdown]
 # ## 1.4 The way back to Q, K and V
@@ -445,15 +451,15 @@ def agrees_with_slopes(attention, backward):
         return (dO * attention(Q, K, V, True)).sum()
 
     dQ, dK, dV = backward(Q, K, V, dO, True)
-    return {
+    agrees = {
         "dQ": np.allclose(dQ, slopes(lambda X: loss(X, K, V), Q), atol=1e-7),
         "dK": np.allclose(dK, slopes(lambda X: loss(Q, X, V), K), atol=1e-7),
         "dV": np.allclose(dV, slopes(lambda X: loss(Q, K, X), V), atol=1e-7),
     }
+    print("agrees with finite differences:", agrees)
 
 
-agrees = attempt(agrees_with_slopes, my_attention, my_attention_backward)
-print("agrees with finite differences:", agrees)
+attempt(agrees_with_slopes, my_attention, my_attention_backward)
 measured("1.4b", passes=2 * (sharp.Q.size + sharp.K.size + sharp.V.size))
 
 # %% [markdown]
@@ -534,7 +540,7 @@ attempt(all_heads, my_attention)
 #
 # $$ W = 4N^2 + 4Nd \tag{1.12} $$
 #
-# The library's closed form for this schedule says the same, with tiles so large that nothing else is read twice. (What the four tile sizes do is a matter for lesson 02.)
+# The library's closed form for this schedule says the same, with tiles so large that nothing else is read twice, in 266,304 words of fast memory: all of $Q$ or of $O$, and a row or a column of scores at a time. (What the four tile sizes do is a matter for lesson 02.)
 # <!-- 3.68 = 471 / (4 * 32) -->
 
 # %%

@@ -12,7 +12,7 @@
 #
 # **Prerequisites**: lesson 01; slices and `@` in NumPy; `with` in Python. Signs and terms are on the [notation](notation.md) page.
 #
-# **Minutes**: <!-- minutes without 2D -->. The fourth takes 12 minutes more; later lessons do not need it.
+# **Minutes**: <!-- minutes without 2D -->. Later lessons do not need 2D.
 #
 # <!-- exercises -->
 
@@ -52,7 +52,7 @@ done = run(x_stays, M=20, A=np.ones((6, 4)), x=np.ones(4))
 memory_timeline(done.ledger, 20, title="y = Ax, move by move: x stays, A and y pass by")
 
 # %% [markdown]
-# Read it from left to right. The 4 words of $x$ come first and lie at the bottom all the time. Three times two rows of $A$ arrive, 8 words, then their product with $x$, 2 words, which the picture calls scores as it does every product; then both make room. The dashed line is $M$, and the peak is what the schedule needs of it.
+# Read it from left to right. The 4 words of $x$ come first and lie at the bottom all the time. Three times two rows of $A$ arrive, 8 words, then their product with $x$, 2 words; then both make room. The dashed line is $M$, and the peak is what the schedule needs of it.
 #
 # An array in slow memory shows its name, its shape and the type of its words. It has no values to compute with, and it says so:
 
@@ -75,7 +75,7 @@ except MachineError as error:
 #
 # Instead of a block you can give a slice, a pair such as `(0, 4)`, or one row's number. And where you want to see what a tile holds, `m.show(a)` prints its name, its shape and its values, rounded. It moves nothing and takes no room; use it while you write, and take it out when you are done.
 #
-# **Predict** (compute). How many words move, and how many are in fast memory at most?
+# **Predict** (compute). For each row we load it, double it where it is (`a *= 2`), and store it. How many words move, and how many are in fast memory at most?
 
 # %% tags=["predict"]
 predict("2.1", words=24, peak=8)  #> predict("2.1", words=..., peak=...)
@@ -106,16 +106,7 @@ m.take(Y)
 #
 # Words that move are one cost. The other limit is room: fast memory has $M$ words, and every tile counts, scratch included. The rule is the one you know from NumPy's own memory:
 #
-# | what you write | room it takes |
-# | --- | --- |
-# | `a - b`, `np.exp(a)`, `a @ b`, `a.sum(axis=1)` | as many words as the result has |
-# | `a -= b`, `np.exp(a, out=a)` | none: in place |
-# | `a.T`, `a[2:4]`, `a[:, None]` | none: a *view*, the same words seen differently |
-# | `c.add_product(a, b)` | none: adds $ab$ to $c$ in place, each entry formed in a register |
-#
-# A *register* holds a single word beside the arithmetic. Four of them are free.
-#
-# **Predict** (guess). A tile `a` of shape $(4, 8)$ is in fast memory. How many *more* words does each of these take: `a.T`, `a -= 1.0`, `a.sum(axis=1)`, `a - 1.0`?
+# **Predict** (compute). A tile `a` of shape $(4, 8)$ is in fast memory. How many *more* words does each of these take: `a.T`, `a -= 1.0`, `a.sum(axis=1)`, `a - 1.0`?
 
 # %% tags=["predict"]
 predict("2.2", view=32, in_place=0, sums=4, difference=32)  #> predict("2.2", view=..., in_place=..., sums=..., difference=...)
@@ -141,6 +132,17 @@ measured("2.2", view=view, in_place=in_place, sums=new_sums, difference=new_diff
 # A view took 0 words, an update in place 0, the sums 4, and the difference 32: as much as `a` itself. A view that cost 32 words would have been a copy.
 #
 # </details>
+#
+# What may be written, and what it takes:
+#
+# | what you write | room it takes |
+# | --- | --- |
+# | `a - b`, `np.exp(a)`, `a @ b`, `a.sum(axis=1)` | as many words as the result has |
+# | `a -= b`, `np.exp(a, out=a)` | none: in place |
+# | `a.T`, `a[2:4]`, `a[:, None]` | none: a *view*, the same words seen differently |
+# | `c.add_product(a, b)` | none: adds $ab$ to $c$ in place, each entry formed in a register |
+#
+# A *register* holds a single word beside the arithmetic. Four of them are free.
 #
 # A tile lives until its `with` ends or until `free()` is called. A result that no name holds is given back by itself. A name keeps its tile, also into the next round of a loop: after `mean = a.mean(axis=1)` the old means are still there when the next block arrives. `with a.mean(axis=1) as mean:` gives them back. The same holds for `a = m.load(...)`.
 #
@@ -191,7 +193,7 @@ check("2A", my_centre)
 
 # %%
 centred = attempt(run, my_centre, M=16, A=np.arange(30.0).reshape(5, 6) ** 2, b=2)
-print(centred.ledger)
+centred.ledger
 
 # %% [markdown]
 # 60 words for 30 numbers, with never more than half of the matrix in fast memory. No schedule can do with fewer: every input word must be read and every output word written. We call this the *compulsory* traffic.
@@ -259,6 +261,20 @@ by_dots.ledger - once
 predict("2.4", words=2304, footprint=32)  #> predict("2.4", words=..., footprint=...)
 
 # %% [markdown]
+# `schedules.matmul` is the library's schedule for it:
+
+# %%
+tiled = run(schedules.matmul, M=100, A=A, B=B, bm=4, bn=4)
+print(tiled.ledger)
+measured("2.4", words=tiled.ledger.total, footprint=tiled.ledger.peak)
+
+# %% [markdown]
+# <details><summary>Words and room beside the dot products</summary>
+#
+# 2,304 words where the dot products moved 8,448, and the schedule needs 24 words of room where they needed 33: 16 for the tile, and 4 for each piece. A larger piece of the problem fits in less room, because we no longer keep whole rows.
+#
+# </details>
+#
 # Count the traffic by array. For the tiles in one column of tiles, all rows of $A$ pass by, so $A$ is read once for each of the $\lceil n/b_n \rceil$ columns of tiles; $B$ likewise once for each of the $\lceil m/b_m \rceil$ rows of tiles; $C$ is written once:
 #
 # $$ W = mk \left\lceil \frac n{b_n} \right\rceil + kn \left\lceil \frac m{b_m} \right\rceil + mn, \qquad \text{footprint } b_m b_n + b_m + b_n. \tag{2.4} $$
@@ -292,19 +308,15 @@ def my_matmul(m, A, B, *, bm, bn):
 check("2B", my_matmul)
 
 # %%
-tiled = attempt(run, my_matmul, M=24, A=A, B=B, bm=4, bn=4)
-print(tiled.ledger)
-print("against the closed form:", tiled.ledger - costs.matmul(16, 16, 16, bm=4, bn=4))
-measured("2.4", words=tiled.ledger.total, footprint=tiled.ledger.peak)
+def against_the_closed_form(matmul):
+    yours = run(matmul, M=24, A=A, B=B, bm=4, bn=4).ledger
+    print("yours against (2.4):", yours - costs.matmul(16, 16, 16, bm=4, bn=4))
+
+
+attempt(against_the_closed_form, my_matmul)
 
 # %% [markdown]
-# <details><summary>Words and room beside the dot products</summary>
-#
-# 2,304 words where the dot products moved 8,448, and the schedule needs 24 words of room where they needed 33: 16 for the tile, and 4 for each piece. A larger piece of the problem fits in less room, because we no longer keep whole rows.
-#
-# </details>
-#
-# The picture shows fast memory while the four tiles of a smaller product are made. It is drawn from the trace, the list of single moves that a ledger keeps. `schedules.matmul` is the library's version of your schedule.
+# The picture shows fast memory while the four tiles of a smaller product are made. It is drawn from the trace, the list of single moves that a ledger keeps.
 
 # %%
 small = run(schedules.matmul, M=24, A=A[:8, :6], B=B[:6, :8], bm=4, bn=4)
@@ -379,9 +391,13 @@ def words_with(choose, m, n, k, M):
     return costs.matmul(m, n, k, bm=bm, bn=bn).total
 
 
-print("your tile:", attempt(my_tile, 8, 1024, 256, 1024))
-print(f"words with your tile:     {attempt(words_with, my_tile, 8, 1024, 256, 1024):,}")
-print(f"words with a square tile: {words_with(square_tile, 8, 1024, 256, 1024):,}")
+def yours_beside_a_square(tile):
+    print("your tile:", tile(8, 1024, 256, 1024))
+    print(f"words with your tile:     {words_with(tile, 8, 1024, 256, 1024):,}")
+    print(f"words with a square tile: {words_with(square_tile, 8, 1024, 256, 1024):,}")
+
+
+attempt(yours_beside_a_square, my_tile)
 
 # %% [markdown]
 # For a product with $m = 8$ rows, the best tile takes all 8 rows, so that $B$ is read once, and moves 290,816 words. The square tile of side 31 reads $B$ once as well, but has room for only 31 columns where a low tile has room for 112: it moves 339,968.
@@ -483,10 +499,14 @@ def my_gram(m, A, *, b):
 check("2D", my_gram)
 
 # %%
-symmetric = attempt(run, my_gram, M=24, A=A, b=4)
-general = run(schedules.matmul, M=24, A=A, B=A.T, bm=4, bn=4)
-print("with symmetry:   ", f"{symmetric.ledger.total:,} words")
-print("without symmetry:", f"{general.ledger.total:,} words")
+def with_and_without_symmetry(gram):
+    symmetric = run(gram, M=24, A=A, b=4)
+    general = run(schedules.matmul, M=24, A=A, B=A.T, bm=4, bn=4)
+    print(f"with symmetry:    {symmetric.ledger.total:,} words")
+    print(f"without symmetry: {general.ledger.total:,} words")
+
+
+attempt(with_and_without_symmetry, my_gram)
 
 # %% [markdown]
 # 1,280 words instead of 2,304. Transposing cost nothing: `g.T` and `a.T` are views. A lower bound speaks about a class of problems, and a problem with more structure can lie below it.
@@ -501,7 +521,7 @@ print("without symmetry:", f"{general.ledger.total:,} words")
 #
 # $S$ is written and read, $P$ is written and read: $4N^2$ words.
 #
-# **Predict** (guess). For $N = 256$, $d = 32$, $M = 4096$ the tiles have $B_r = B_m = 123$ rows. What percentage of all words belongs to $S$ and $P$? And how many times the compulsory $4Nd$ words is the total?
+# **Predict** (compute). For $N = 256$, $d = 32$, $M = 4096$ the tiles have $B_r = B_m = 123$ rows. What percentage of all words belongs to $S$ and $P$? And how many times the compulsory $4Nd$ words is the total?
 # <!-- 123 = schedules.get("naive").tiles(256, 32, 4096)["Br"] -->
 
 # %% tags=["predict"]
@@ -546,7 +566,7 @@ bars(moved, title="Naive attention, N = 256, d = 32, M = 4096: words by array")
 #
 # - **"Smaller tiles move fewer words."** In section 2.5 the tile of side 6 moved 590,400 words, side 10 moved 360,000 and side 20 moved 187,200. A smaller tile needs less *room*; it moves more.
 # - **"The tile should be $\sqrt{M/3}$, so that three tiles fit."** In section 2.5 that rule moved 1.64 times as many words as the largest tile of $C$ with thin pieces of $A$ and $B$.
-# - **"A transpose or a slice is a copy."** In section 2.2 a view took 0 words, and in section 2.4 every transpose was a view.
+# - **"A transpose or a slice is a copy."** In section 2.2 a view took 0 words, and so does every transpose in exercise 2D.
 # - **"If it fits in fast memory, there is no traffic."** In section 2.6 everything fits at $M = 4{,}194{,}304$, and 3,145,728 words move all the same: inputs have to come in, and results have to go out.
 #
 # ## Take-away

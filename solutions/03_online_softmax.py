@@ -87,7 +87,7 @@ measured("3.1", words=three.ledger.total)
 #
 # </details>
 #
-# The last loop is there for a reason: no weight $p_j$ can be given away before the last score has been seen. But attention does not want the weights. It wants $o = \sum_j p_j v_j$, a sum over the row, and a sum can be kept up to date while the row goes past. Sections 3.2 and 3.4 do that, first for $\ell$, then for $o$.
+# The last loop is there for a reason: no weight $p_j$ can be given away before the last score has been seen. But attention does not want the weights. It wants $o = \sum_j p_j v_j$, a sum over the row, and a sum can be kept up to date while the row goes past. Section 3.2 does that for the sum below the fraction, section 3.4 for $o$.
 #
 # ## 3.2 A running maximum and a running sum
 #
@@ -232,13 +232,13 @@ def pieces_of(b, *arrays):
         yield parts if len(parts) > 1 else parts[0]
 
 
-def describe(running, s):
-    m, l = running(pieces_of(32, s))
-    return f"m = {m:.2f}, l = {l:.2f}"
+def describe(running):
+    for name in ("token_before", "everywhere"):
+        m, l = running(pieces_of(32, scores[name][200]))
+        print(f"{name}: m = {m:.2f}, l = {l:.2f}")
 
 
-for name in ("token_before", "everywhere"):
-    print(f"{name}: {attempt(describe, my_running, scores[name][200])}")
+attempt(describe, my_running)
 
 # %% [markdown]
 # In units of its largest score, the whole row of the sharp head weighs 1: one key gets everything. The row of the broad head weighs 110.69. For finite scores $\ell$ always lies between 1 and $n$: it counts, softly, how many scores are near the largest.
@@ -306,7 +306,7 @@ measured("3.5", **good)
 #
 # </details>
 #
-# A row that is masked throughout is rare, a *piece* that is masked throughout is not: under a causal mask most pieces to the right of the diagonal are. If it comes first, $m' = -\infty$ at that moment and the `nan` stays in $\ell$ and $o$ for ever. The remedy is to subtract something finite while nothing has been seen:
+# A row that is masked throughout is rare, a *piece* that is masked throughout is not: under a causal mask every piece to the right of the diagonal is. From left to right a query never meets one first. It does under a sliding window, which hides the oldest keys, and wherever pieces come in another order: then $m' = -\infty$ at that moment and the `nan` stays in $\ell$ and $o$ for ever. The remedy is to subtract something finite while nothing has been seen:
 #
 # $$ \hat m = \begin{cases} m' & \text{if } m' > -\infty \\ 0 & \text{otherwise} \end{cases} \qquad \text{factor } e^{\,m-\hat m}, \quad \text{weights } e^{\,s_j-\hat m} \tag{3.5} $$
 #
@@ -348,15 +348,15 @@ def all_rows(online, S, V, dtype):
     return np.array([online(pieces_of(32, s, V)) for s in S])  # (N, d)
 
 
-def agrees(online, name):
-    h = heads[name]
-    O = all_rows(online, scores[name], h.V, np.float64)
-    return exact.max_abs_error(O, exact.attention(h.Q, h.K, h.V)) < 1e-12
+def agrees(online):
+    for name in ("token_before", "everywhere"):
+        h = heads[name]
+        O = all_rows(online, scores[name], h.V, np.float64)
+        same = exact.max_abs_error(O, exact.attention(h.Q, h.K, h.V)) < 1e-12
+        print(f"{name}: equal to exact attention up to 1e-12: {same}")
 
 
-for name in ("token_before", "everywhere"):
-    same = attempt(agrees, my_online_attention, name)
-    print(f"{name}: equal to exact attention up to 1e-12: {same}")
+attempt(agrees, my_online_attention)
 
 # %% [markdown]
 # Both are equal up to rounding: online softmax computes the same thing in another order.
@@ -373,7 +373,7 @@ for name in ("token_before", "everywhere"):
 #
 # Part a has $(\log 2,\; 3,\; 30)$: its own output would be 10. Part b has $(\log 12,\; 1,\; 4)$: its own output would be 4.
 #
-# **Predict** (guess). What is the output of the whole row?
+# **Predict** (compute). What is the output of the whole row?
 
 # %% tags=["predict"]
 predict("3.6", output=7)  #> predict("3.6", output=...)
@@ -442,10 +442,11 @@ def three_ways(merge):
     shuffled = [parts[k] for k in np.random.default_rng(6).permutation(len(parts))]
     ways = reduce(merge, parts), as_tree(merge, parts), reduce(merge, shuffled)
     outputs = [o / l for m, l, o in ways]
-    return float(np.ptp(outputs, axis=0).max()) < 1e-12
+    equal = float(np.ptp(outputs, axis=0).max()) < 1e-12
+    print(f"left to right, as a tree, shuffled: equal up to 1e-12: {equal}")
 
 
-print(f"left to right, as a tree, shuffled: equal up to 1e-12: {attempt(three_ways, my_merge)}")
+attempt(three_ways, my_merge)
 
 # %% [markdown]
 # The three outputs agree up to rounding. Later in the course a single query is shared among many processors in this way (split-K decoding): each takes a stretch of the keys, and a merge at the end is all they need to say to each other.
@@ -456,11 +457,11 @@ print(f"left to right, as a tree, shuffled: equal up to 1e-12: {attempt(three_wa
 #
 # We count right digits as $\lfloor -\log_{10}(\text{root mean square error}) \rfloor$ against float64 (no entry of these outputs is larger than 1.8): once with the three loops of (3.1), once with your function. NumPy works in the precision of the pieces as long as $m$, $\ell$ and $o$ start as plain numbers; from `np.zeros(d)` on it would work in float64.
 #
-# **Predict** (guess). In float32, how many digits of the sharp head (0, 2) are right: in three loops, and in one?
+# **Predict** (guess). On the broad head (0, 11), how many digits fewer does one pass keep than three loops: in float32, and in float16?
 # <!-- 1.8 = max(abs(exact.attention(head.Q, head.K, head.V)).max() for head in heads) -->
 
 # %% tags=["predict"]
-predict("3.7", three_loops=7, one_pass=6)  #> predict("3.7", three_loops=..., one_pass=...)
+predict("3.7", float32=1, float16=1)  #> predict("3.7", float32=..., float16=...)
 
 
 # %%
@@ -482,22 +483,28 @@ def right_digits(online, name, dtype):
     return tuple(digits(O, exactly) for O in ways)
 
 
-print("right digits: (three loops, one pass, only the scores rounded)")
-for name in ("token_before", "everywhere"):
-    for dtype in (np.float32, np.float16):
-        answer = attempt(right_digits, my_online_attention, name, dtype)
-        print(f"{name:<13}{np.dtype(dtype)}: {answer}")
-answer = attempt(right_digits, my_online_attention, "token_before", np.float32)
-measured("3.7", three_loops=answer[0], one_pass=answer[1])
+def digits_lost(online):
+    """For the broad head, which comes last: digits of three loops minus digits of one pass."""
+    lost = {}
+    for name in ("token_before", "everywhere"):
+        for dtype in (np.float32, np.float16):
+            answer = right_digits(online, name, dtype)
+            print(f"{name} in {dtype.__name__}: three loops {answer[0]}, one pass {answer[1]}, "
+                  f"only the scores rounded {answer[2]}")
+            lost[dtype.__name__] = answer[0] - answer[1]
+    measured("3.7", float32=lost["float32"], float16=lost["float16"])
+
+
+attempt(digits_lost, my_online_attention)
 
 # %% [markdown]
 # <details><summary>Digits of one pass and of three loops</summary>
 #
-# In float32 one pass keeps 7 digits, as many as three loops. For the sharp head even the scores alone, rounded to float32 with everything else in float64, leave 7: a score of 83 is known only to a few millionths there, and an error $\delta$ in a score is a relative error $\delta$ in its weight. What limits this head is the size of its scores, not the order of the sums.
+# None in float32, where one pass keeps 7 digits as three loops do, and one in float16, 3 instead of 4. For the sharp head even the scores alone, rounded to float32 with everything else in float64, leave 7. A score of 83 is known only to a few millionths there, and an error $\delta$ in a score is a relative error $\delta$ in $e^{s-m}$. But in most rows of this head one key has nearly all the weight: its error stands above and below the fraction, and cancels in the division.
 #
 # </details>
 #
-# In float16 the broad head loses a digit in one pass, 3 instead of 4. Its many weights of similar size are added one piece after the other in a format with 11 binary digits. A row of 4,096 equal scores, added one at a time, shows how bad this can get: every $e^{s-m}$ is 1.
+# The broad head has many weights of similar size, and in one pass they are added one piece after the other; float16 has 11 binary digits for the sum. A row of 4,096 equal scores, added one at a time, shows how bad this can get: every $e^{s-m}$ is 1.
 
 # %%
 l = np.float16(0)
@@ -596,9 +603,13 @@ def my_lse(m, S, *, Br, Bc):
 check("3D", my_lse)
 
 # %%
-one = attempt(run, my_lse, M=80, S=S, Br=2, Bc=16)
-print(one.ledger)
-measured("3.8", lse=one.ledger.total)
+def with_one_loop(lse):
+    one = run(lse, M=80, S=S, Br=2, Bc=16)
+    print(one.ledger)
+    measured("3.8", lse=one.ledger.total)
+
+
+attempt(with_one_loop, my_lse)
 
 # %% [markdown]
 # <details><summary>One loop</summary>
@@ -611,10 +622,10 @@ measured("3.8", lse=one.ledger.total)
 #
 # ## Misconceptions
 #
-# - **"Online softmax is an approximation."** In float64 it equals exact attention up to 1e-12 on two real heads (3.5), and in float32 it keeps as many digits as three loops do (3.7).
-# - **"Online softmax gives the weights in one pass."** It gives sums over the row: $\ell$, $L$, $o$. Whoever wants the weights themselves reads the scores a second time: 49,152 words instead of 16,512 (3.8).
-# - **"Every score costs a rescaling."** Of 471 scores in a row, 9.21 brought a new maximum in the head with the most, 1.00 in the head with the fewest of our three (3.3).
-# - **"Two partial outputs can be averaged."** Each has to be weighted with $e^{m}\ell$, the part of the sum it stands for: the answer was 6 where the average is 7 (3.6).
+# - **"Online softmax is an approximation."** In float64 it equals exact attention up to 1e-12 on two real heads (section 3.5), and in float32 it keeps as many digits as three loops do (section 3.7).
+# - **"Online softmax gives the weights in one pass."** It gives sums over the row: $\ell$, $L$, $o$. Whoever wants the weights themselves reads the scores a second time: 49,152 words instead of 16,512 (section 3.8).
+# - **"Every score costs a rescaling."** Of 471 scores in a row, 9.21 brought a new maximum in the head with the most, 1.00 in the head with the fewest of our three (section 3.3).
+# - **"Two partial outputs can be averaged."** Each has to be weighted with $e^{m}\ell$, the part of the sum it stands for: the answer was 6 where the average is 7 (section 3.6).
 #
 # ## Take-away
 #

@@ -29,7 +29,7 @@ from iocourse.course import attempt, check, hint, measured, predict
 #
 # We want $O = \mathrm{softmax}(QK^\top/\sqrt d)\,V$ without ever storing a score. So we cut $Q$ and $O$ into blocks of $B_r$ rows, $K$ and $V$ into blocks of $B_c$ rows. One block $Q_i$ and one block $K_j$ make a tile of scores, $B_r \times B_c$ words, which is gone before the next one is made.
 #
-# There are $T_r T_c$ such tiles, and every one of them must be made. In which order? We begin with the simpler one, that of FlashAttention-2, in code `flash2`: the *queries* are outside. (It is called F2 although it comes first here: the names follow the papers.) $Q_i$ stays, and with it $O_i$ and the row statistics, while all blocks of keys and values pass by. The picture numbers the tiles of scores in that order.
+# With $T_r = \lceil N/B_r \rceil$ blocks of queries and $T_c = \lceil N/B_c \rceil$ blocks of keys there are $T_r T_c$ such tiles, and every one of them must be made. In which order? We begin with the simpler one, that of FlashAttention-2, in code `flash2`: the *queries* are outside. (It is called F2 although it comes first here: the names follow the papers.) $Q_i$ stays, and with it $O_i$ and the row statistics, while all blocks of keys and values pass by. The picture numbers the tiles of scores in that order.
 
 # %%
 explore.tile_order("flash2", 64, 8, {"Br": 16, "Bc": 16})
@@ -120,13 +120,16 @@ check("4A", my_flash2)
 # A ledger minus a closed form says where they differ. Yours, on the input from above with the tiles of the picture (a higher peak means temporaries, which the check allows):
 
 # %%
-budget = costs.flash2(N, d, Br=16, Bc=16)
-mine = attempt(run, my_flash2, M=1200, Q=Q, K=K, V=V, Br=16, Bc=16)
-print(f"{budget.total:,} words by (4.1), footprint {budget.peak:,}; yours differs by:",
-      mine.ledger - budget)
+def beside(budget, mine):
+    ledger = run(mine, M=1200, Q=Q, K=K, V=V, Br=16, Bc=16).ledger
+    print(f"{budget.total:,} words by the closed form, footprint {budget.peak:,};",
+          "yours differs by:", ledger - budget)
+
+
+attempt(beside, costs.flash2(N, d, Br=16, Bc=16), my_flash2)
 
 # %% [markdown]
-# 5,120 words on 800 words of fast memory. For comparison: the scores alone are $64 \times 64 = 4{,}096$ words, and naive attention moves four times as many or more, for it writes and reads $S$ and $P$. On so small an input there is little to gain; the gain grows with $N$ and $M$.
+# 5,120 words on 800 words of fast memory. For comparison: the scores alone are $64 \times 64 = 4{,}096$ words, and naive attention moves at least 16,384, for it writes and reads $S$ and $P$. On so small an input there is little to gain; the gain grows with $N$ and $M$.
 #
 # ## 4.2 Keys stay
 #
@@ -159,7 +162,7 @@ measured("4.2", q_reads=first.reads["Q"] // (N * d), o_writes=first.writes["O"] 
 #
 # $$ W_1 = 3Nd + 2N + \left\lceil \frac{N}{B_c} \right\rceil (3Nd + 4N), \qquad \text{footprint } 2B_c d + B_r(2d + 2 + B_c) . \tag{4.2} $$
 #
-# A round of the outer loop moves $Q$ in, $O$ in and $O$ out: the 3 in $3Nd$, where a round of F2 has 2, $K$ in and $V$ in. The footprint is that of F2, tile for tile, but now it is $B_r$ that is missing from the words.
+# Before the first round $O$, $m$ and $\ell$ are written, $Nd + 2N$ words; $K$ and $V$ come once, $2Nd$: together $3Nd + 2N$. A round of the outer loop moves $Q$ in, $O$ in and $O$ out: the 3 in $3Nd$, where a round of F2 has 2, $K$ in and $V$ in. The footprint is that of F2, tile for tile, but now it is $B_r$ that is missing from the words.
 #
 # This one too is written in two steps. The first is what is new for the machine, statistics that wait in slow memory. They are two slow arrays with one word for each row. Here they wait while the rows of a $4 \times 6$ matrix of scores come by, two columns at a time. `RowStats` makes statistics of two loaded tiles, and its `with` frees both:
 
@@ -225,23 +228,16 @@ def my_flash1(m, Q, K, V, *, Br, Bc):
 check("4B", my_flash1)
 
 # %%
-budget = costs.flash1(N, d, Br=16, Bc=16)
-mine = attempt(run, my_flash1, M=1200, Q=Q, K=K, V=V, Br=16, Bc=16)
-print(f"{budget.total:,} words by (4.2), footprint {budget.peak:,}; yours differs by:",
-      mine.ledger - budget)
+attempt(beside, costs.flash1(N, d, Br=16, Bc=16), my_flash1)
 
 # %% [markdown]
 # 8,832 words on the input that cost F2 5,120, in the same 800 words of fast memory. Most of them are partial outputs that come and go.
 #
 # ## 4.3 V in K's place
 #
-# Look at the inner loop of F2. $K_j$ is needed for the scores, $V_j$ only after them. Yet both are in fast memory at once, from the first line to the last. If $K_j$ goes before $V_j$ comes, one room serves both:
+# Look at the inner loop of F2. $K_j$ is needed for the scores, $V_j$ only after them. Yet both are in fast memory at once, from the first line to the last. If $K_j$ goes before $V_j$ comes, one room serves both. This is F3, in code `flash_optimal`.
 #
-# $$ W_3 = 2Nd + 2Nd\left\lceil \frac{N}{B_r} \right\rceil, \qquad \text{footprint } B_r(2d + 2 + B_c) + B_c d . \tag{4.3} $$
-#
-# This is F3, in code `flash_optimal`: the order of F2, with less room for the same tile.
-#
-# **Predict** (guess). $N = 64$, $d = 8$, $B_r = B_c = 16$, as before. How many words fewer than F2 does F3 move, and how many words of fast memory does it save?
+# **Predict** (compute). $N = 64$, $d = 8$, $B_r = B_c = 16$, as before. How many words fewer than F2 does F3 move, and how many words of fast memory does it save?
 
 # %% tags=["predict"]
 predict("4.3", words_saved=512, room_saved=128)  #> predict("4.3", words_saved=..., room_saved=...)
@@ -257,6 +253,10 @@ measured("4.3", words_saved=f2.total - f3.total, room_saved=f2.peak - f3.peak)
 # Not one word of traffic is saved: with the same tiles both read $K$ and $V$ four times. What is saved is room, $B_c d = 128$ words of 800.
 #
 # </details>
+#
+# In the closed form of F3 one $B_c d$ of (4.1) is gone:
+#
+# $$ W_3 = 2Nd + 2Nd\left\lceil \frac{N}{B_r} \right\rceil, \qquad \text{footprint } B_r(2d + 2 + B_c) + B_c d . \tag{4.3} $$
 #
 # The two pictures show one fast memory over time, first for F2, then for F3.
 
@@ -361,7 +361,9 @@ for Bc in (64, 16, 4, 1):
     print(f"{Bc:4}  {of_f2}  {of_f3}")
 
 # %% [markdown]
-# Across: with $B_c = 64$, $V$ in $K$'s place saves 4,096 words of room and brings 3,276,800 words down to 2,228,224. With $B_c = 1$ it saves $d = 64$ words, not half of the $2d + 3 = 131$ that a row of queries takes. So F3's block is at most one row larger than F2's, and for about half of all $M$ it is no larger. Where F3 has two rows and F2 one, for $M$ from 326 to 389, that halves the words; from $M = d^2$ on it takes a thirtieth off the constant at most. Down: the smaller tile of keys takes nearly all of the gain.
+# Read down: the smaller tile of keys takes nearly all of the gain. Read across: with $B_c = 64$, $V$ in $K$'s place saves 4,096 words of room, and 3,276,800 words become 2,228,224.
+#
+# With $B_c = 1$ it saves $d = 64$ words, not half of the $2d + 3 = 131$ that a row of queries takes: F3's block is at most one row larger than F2's, and for about half of all $M$ no larger. One row more can matter. Where F3 has two and F2 one, for $M$ from 326 to 389, it halves the words; from $M = d^2$ on it takes a thirtieth off the constant at most.
 # <!-- 4,096, 131 = 64 * 64, 2 * 64 + 3 -->
 # <!-- f2, f3 = (cost(1024, 64, Br=2, Bc=1).peak for cost in (costs.flash2, costs.flash_optimal)) -->
 # <!-- 326, 389 = f3, f2 - 1 -->
@@ -390,11 +392,12 @@ check("4D", my_best_tiles)
 # %%
 def with_my_tiles():
     Br, Bc = my_best_tiles(N, d, M)
-    return run(my_flash_optimal, M=M, dry=True, Q=(N, d), K=(N, d), V=(N, d), Br=Br, Bc=Bc)
+    Q = K = V = (N, d)
+    ledger = run(my_flash_optimal, M=M, dry=True, Q=Q, K=K, V=V, Br=Br, Bc=Bc).ledger
+    print(f"{ledger.total:,} words, {ledger.peak:,} of {M:,} words of fast memory used")
 
 
-ledger = attempt(with_my_tiles).ledger
-print(f"{ledger.total:,} words, {ledger.peak:,} of {M:,} words of fast memory used")
+attempt(with_my_tiles)
 
 # %% [markdown]
 # 1,179,648 words, as in the last line of the table, and 16,832 of the 16,896 words are in use. The 64 that are left are the $d$ words that $V$ saves in $K$'s place: here too few for another query.
@@ -407,14 +410,20 @@ print(f"{ledger.total:,} words, {ledger.peak:,} of {M:,} words of fast memory us
 
 # %%
 N, d, M = 8192, 64, 64 * 64**2
-for order, mine in (("flash1", my_flash1), ("flash2", my_flash2)):
+
+
+def with_both_tiles(order, mine):
     schedule = schedules.get(order)
     for published in (True, False):
         tiles = schedule.tiles(N, d, M, published=published)
         room = 2 * M  # for temporaries, if you have any
-        dry = attempt(run, mine, M=room, dry=True, Q=(N, d), K=(N, d), V=(N, d), **tiles).ledger
+        dry = run(mine, M=room, dry=True, Q=(N, d), K=(N, d), V=(N, d), **tiles).ledger
         print(f"{order} {tiles}: {dry.total:,} words, differs from the closed form by:",
               dry - schedule.cost(N, d, **tiles))
+
+
+attempt(with_both_tiles, "flash1", my_flash1)
+attempt(with_both_tiles, "flash2", my_flash2)
 
 # %% [markdown]
 # What you have measured is what (4.1) and (4.2) say, to the word. So they may speak for larger sizes. To compare schedules whatever the size, divide the words by what they all share:
@@ -505,13 +514,13 @@ measured("4.7", f3_over_bound=f3.total / least)
 explore.words_against_memory(8192, 64)
 
 # %% [markdown]
-# Read it from left to right. At the left end even naive attention moves less than the three, for only a few rows of queries fit; what to do with so little memory is a question for lesson 07. Then naive attention is nearly flat, for more memory does not help an algorithm that writes its scores out, while the others fall in proportion to $1/M$. F2 and F3 are one line, closest to the bound, but for the left end, where $d$ words can be a row; F1 runs above them by the factor $3/2$ of its order. At the right end all of $Q$ fits, and F2 and F3 meet the compulsory $4Nd = 2{,}097{,}152$ words.
+# Read it from left to right. At the left end even naive attention moves less than the three, for only a few rows of queries fit; what to do with so little memory is a question for lesson 07. Then naive attention is nearly flat, for more memory does not help an algorithm that writes its scores out, while the others fall in proportion to $1/M$. F2 and F3 are one line, closest to the bound, but for the left end, where the $d$ words that F3 saves can make room for one more row; F1 runs above them by the factor $3/2$ of its order. At the right end all of $Q$ fits, and F2 and F3 meet the compulsory $4Nd = 2{,}097{,}152$ words.
 #
 # ## 4.8 The quiz of lesson 00
 #
 # In lesson 00 you judged three sentences that are often said of FlashAttention: its traffic is $O(1)$, it is $O(N)$, and smaller tiles move fewer words. Now each can be measured. The first two need $N$ and $2N$ at the same $M$: constant traffic would stay the same, linear traffic would double.
 #
-# **Predict** (guess). By what factor do F3's words grow when $N$ goes from 4096 to 8192, with $d = 64$ and $M = 16\,384$ fixed?
+# **Predict** (compute). By what factor do F3's words grow when $N$ goes from 4096 to 8192, with $d = 64$ and $M = 16\,384$ fixed?
 
 # %% tags=["predict"]
 predict("4.8", growth=4)  #> predict("4.8", growth=...)
@@ -542,10 +551,10 @@ measured("0.2", constant_traffic=long == short, linear_traffic=long <= 2 * short
 #
 # ## Misconceptions
 #
-# - **"FlashAttention's traffic is linear in $N$."** At fixed $M$, doubling $N$ multiplied the words by 3.886 (4.8). Linear is the room in slow memory.
-# - **"FlashAttention-2 moves fewer words because of its block sizes."** With the same tiles it moves about two thirds as many, and with best tiles too: that is its order. The tile is another factor of 2, for either order (4.5).
-# - **"Smaller tiles fit better, so they move less."** They fit better and move more: tile 64 moved 3.82 times the words of tile 256 (4.8). Small pays for what passes, because it leaves room for what stays (4.4).
-# - **"Freeing K before V comes saves traffic."** By itself it saved 0 words and 128 words of room (4.3). Room becomes traffic saved when $B_r$ grows into it, and with one key at a time it is $d$ words (4.4).
+# - **"FlashAttention's traffic is linear in $N$."** At fixed $M$, doubling $N$ multiplied the words by 3.886 (section 4.8). Linear is the room in slow memory.
+# - **"FlashAttention-2 moves fewer words because of its block sizes."** With the same tiles it moves about two thirds as many, and with best tiles too: that is its order. The tile is another factor of 2, for either order (section 4.5).
+# - **"Smaller tiles fit better, so they move less."** They fit better and move more: tile 64 moved 3.82 times the words of tile 256 (section 4.8). Small pays for what passes, because it leaves room for what stays (section 4.4).
+# - **"Freeing K before V comes saves traffic."** By itself it saved 0 words and 128 words of room (section 4.3). Room becomes traffic saved when $B_r$ grows into it, and with one key at a time it is $d$ words (section 4.4).
 #
 # ## Take-away
 #

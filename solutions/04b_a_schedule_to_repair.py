@@ -154,7 +154,7 @@ explore.memory_timeline(leaked.ledger, allowed.peak, title=title)
 #
 # </details>
 #
-# <!-- exercise 4E --> The next cell has the same schedule, behind a line that says *not written yet*. Repair it, with as few changes as you can. The check asks for right values, for the words of (4.3), array by array, and for its footprint, to the word. (Your answer to 4C would pass as well; the sport is to find the lines.) If you are stuck after five minutes, run `hint("4E")` in a cell of your own.
+# <!-- exercise 4E --> The next cell has the same schedule, behind a line that says *not written yet*. Two things are wrong, and neither hides the other. Repair them, with as few changes as you can. The check asks for right values, for the words of (4.3), array by array, and for its footprint, to the word. (Your answer to 4C would pass as well; the sport is to find the lines.) If you are stuck after five minutes, run `hint("4E")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-4E"
 def my_repaired(m, Q, K, V, *, Br, Bc):
@@ -188,15 +188,15 @@ check("4E", my_repaired)
 
 # %%
 mended = attempt(run, my_repaired, M=2000, Q=Q, K=K, V=V, Br=16, Bc=16)
-print(mended.ledger - allowed)
+mended.ledger - allowed
 
 # %% [markdown]
 # A difference without a line is what a repaired schedule looks like. A test of values could not have told the two apart, and on a machine with room to spare neither could its speed, until $M$ is full: then the leak costs a smaller block of queries, and more passes over $K$ and $V$.
 #
 # ## Misconceptions
 #
-# - **"Sharp attention is cheaper, for most weights are zero."** Not for a schedule that visits every tile: both heads moved 271,296 words (4.9).
-# - **"A quarter of $M$ for each of four tiles, and it fits."** The scores are a tile too: 528 words where there were 512 (4.10).
+# - **"Sharp attention is cheaper, for most weights are zero."** Not for a schedule that visits every tile: both heads moved 271,296 words (section 4.9).
+# - **"A quarter of $M$ for each of four tiles, and it fits."** The scores are a tile too: 528 words where there were 512 (section 4.10).
 # - **"The values are right, so the schedule is."** The one of section 4.11 had right values, read $Q$ three times and held 384 words too many.
 #
 # ## Take-away

@@ -22,6 +22,9 @@ class Unsolved:
 
     __str__ = __repr__
 
+    def _ipython_display_(self) -> None:
+        """Nothing below a cell: `attempt` has said it above."""
+
     def __format__(self, spec: str) -> str:
         return self._reason
 

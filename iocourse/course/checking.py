@@ -13,7 +13,18 @@ from ..doctor.needs_triton import NeedsTriton
 from ..guard import LibraryAnswer
 from . import progress
 from .credit import nbgrader
-from .exercise import Exercise, Property, Trial, WrongEverywhere, WrongForm, asking_for, find, raised_in, told
+from .exercise import (
+    Exercise,
+    Property,
+    Trial,
+    WrongEverywhere,
+    WrongForm,
+    asking_for,
+    find,
+    now_checking,
+    raised_in,
+    told,
+)
 from .lacking.stand_ins import StandIn, lack_behind, refuse, what_to_do
 from .messages.anybody import beside_anybody
 from .messages.mistakes import advice
@@ -49,6 +60,7 @@ def check(exercise_id: str, answer: Callable[..., Any], *, seed: int | None = No
         None, which a notebook does not show; the points where nbgrader runs it.
     """
     exercise = find(exercise_id)
+    now_checking(exercise)
     chosen = fresh_seed(seed)
     try:
         with nbgrader.warnings_are_no_failures():

@@ -275,6 +275,21 @@ def raised_in(error: BaseException) -> str:
     return next((name for name in reversed(names) if name in known), "")
 
 
+_checked_last: list[Exercise] = []
+
+
+def now_checking(exercise: Exercise) -> None:
+    """Remember the exercise that was checked last: its lesson is the one a student is in."""
+    _checked_last[:] = [exercise]
+
+
 def asking_for(function: str) -> str:
-    """The ids of the exercises that ask for a function of this name: "4B", or "2C or 10A"; "" for none."""
-    return " or ".join(exercise.id for exercise in exercises().values() if exercise.function == function)
+    """The exercise that asks for a function of this name, such as "4B"; "" for none.
+
+    Where several lessons ask for it, the one of the lesson that was checked last, and all of them, as "2C or
+    10A", where that lesson has none or nothing was checked yet.
+    """
+    asking = [exercise for exercise in exercises().values() if exercise.function == function]
+    lessons = {exercise.lesson for exercise in _checked_last}
+    here = [exercise for exercise in asking if exercise.lesson in lessons]
+    return " or ".join(exercise.id for exercise in here or asking)

@@ -287,7 +287,8 @@ def table(progress: Progress, known: tuple[str, ...] = ()) -> str:
     rows = [(key, e["status"], e["attempts"], e["hints"]) for key, e in zip(ids, entries, strict=True)]
     head = ("exercise", "status", "attempts", "hints")
     solved = sum(entry["status"] == "solved" for entry in entries)
-    last = f"exercises solved: {solved} of {len(ids)}; predictions written down: {len(predictions)}"
+    last = f"exercises solved: {solved} of {len(ids)}{'' if known else ' begun'}; "
+    last += f"predictions written down: {len(predictions)}"
     lines = [console.table([head, *rows], left=2, gap=1, least=(10, 8, 8, 6)), last]
     return "\n".join([*lines, *(f"{key}: {progress[key]['words']:,} words" for key in sorted(challenges))])
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from lesson_source import ROOT, Lesson
 
 from iocourse import bounds, costs, masks
 from iocourse.course import check
@@ -58,7 +59,7 @@ def line_for(exercise, schedule):
 def numbers(line):
     """The ratio, words, bound and fast memory of a line."""
     found = re.fullmatch(
-        r"Your schedule moves (.*) × what anybody must, by bound (.*):\n"
+        r"Your schedule moves (.*) × what anybody must, by bound ([^ ]*)(?: \(section .*\))?:\n"
         r"  (.*) words against ([0-9,]*), at .* = .*, in (.*) of fast memory\.",
         line,
     )
@@ -91,6 +92,13 @@ def test_the_number_is_the_words_over_the_bound(name):
     assert ratio == round(words / least, 2) >= 1
 
 
+@pytest.mark.parametrize(("bound", "section"), anybody.EXPLAINED.items())
+def test_the_section_named_beside_a_bound_explains_it(bound, section):
+    lessons = map(Lesson, sorted(path.stem for path in (ROOT / "solutions").glob("*.py")))
+    (text,) = (lesson.section(section) for lesson in lessons if f"## {section} " in lesson.text)
+    assert f"Theorem {bound.replace(chr(39), '′')}" in text or f"bound `{bound}`" in text
+
+
 def test_a_backward_pass_where_all_fits_moves_nothing_twice():
     exercise = BY_FUNCTION["my_whole_backward"]
     ratio, bound, words, least, _ = numbers(line_for(exercise, solved(exercise)))
@@ -104,7 +112,7 @@ def test_a_check_says_it_when_solved_and_only_then(capsys, tmp_path, monkeypatch
     source = exercise_source(exercise.id, solved=True)
     check(exercise.id, build(exercise.id, source), seed=1)
     said = capsys.readouterr().out
-    assert "Solved.\nYour schedule moves 1.04 × what anybody must, by bound A:\n" in said
+    assert "Solved.\nYour schedule moves 1.04 × what anybody must, by bound A (section 4.7):\n" in said
     assert "m.store(o, O, i)" in source
     check(exercise.id, build(exercise.id, source.replace("m.store(o, O, i)", "o *= 2; m.store(o, O, i)")))
     assert "anybody" not in capsys.readouterr().out

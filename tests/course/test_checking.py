@@ -724,6 +724,10 @@ class TestAttempt:
         assert str(result.O[0] * 3 - 1) == "solve 99.2 first" and list(result) == []
         assert str(np.abs(result.O - x).max()) == str(np.sum(result)) == "solve 99.2 first"
 
+    def test_a_cell_that_ends_in_an_unsolved_result_says_it_once(self, capsys):
+        attempt(my_double, None)._ipython_display_()
+        assert capsys.readouterr().out.count("solve 99.1 first") == 1
+
     def test_another_error_is_named_too(self, capsys):
         attempt(my_double, None)
         assert "solve 99.1 first (TypeError" in capsys.readouterr().out

@@ -215,6 +215,8 @@ def test_the_table_sorts_by_number_and_lists_what_was_not_begun():
     lines = progress.table(progress.load(), ("2A", "2B")).splitlines()
     assert [line.split()[:2] for line in lines[1:-1]] == [["2A", "-"], ["2B", "tried"], ["10A", "solved"]]
     assert lines[-1] == "exercises solved: 1 of 3; predictions written down: 1"
+    last = progress.table(progress.load()).splitlines()[-1]
+    assert last == "exercises solved: 1 of 2 begun; predictions written down: 1"
 
 
 @pytest.mark.parametrize("key", ["²", "4.²", "9" * 5000, "", "ž", "..", "4.2.1", "-1"])

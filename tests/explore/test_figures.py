@@ -292,6 +292,14 @@ def test_bars_say_what_their_marks_are():
     assert "black mark: by (3.3)" in picture.to_svg()
 
 
+def test_a_mark_that_all_bars_share_is_told_once():
+    picture = explore.bars({"a": 3.0, "b": 4.0}, {"a": 2.0, "b": 2.0}, title="t", mark="by (3.3)")
+    assert picture.alt.count("by (3.3)") == picture.numbers.count("by (3.3)") == 1
+    assert "Black marks: by (3.3) 2." in picture.alt and "by (3.3) 2" in picture.numbers
+    apart = explore.bars({"a": 3.0, "b": 4.0}, {"a": 2.0, "b": 1.0}, title="t", mark="by (3.3)")
+    assert "by (3.3) 1" in apart.alt and "Black marks: by (3.3)." in apart.alt
+
+
 # ---------------------------------------------------------------------- numbers in words
 @pytest.mark.parametrize(
     ("said", "expected"),

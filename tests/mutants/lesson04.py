@@ -125,8 +125,10 @@ def cheats(loads_once, right):
     )
 
 
-def named(pairs, fits):
-    return tuple((function, fits if fails == "fits" else fails) for function, fails in pairs)
+def named(pairs, fits, total=TOTAL):
+    """The cheats of an exercise whose properties about room and about all words have these names."""
+    names = {"fits": fits, TOTAL: total}
+    return tuple((function, names.get(fails, fails)) for function, fails in pairs)
 
 
 # ---------------------------------------------------------------------- right in one of the two orders
@@ -538,17 +540,16 @@ REPAIRED = Suite(
     mutants=(
         Mutant("Q-still-in-the-inner-loop", Q_ONCE, *QUERIES_AGAIN),
         Mutant("Q-still-in-the-inner-loop-moves-too-much", RIGHT_WORDS, *QUERIES_AGAIN),
-        Mutant("scores-still-kept", TIGHT, ("s.free()", "pass")),
+        Mutant("scores-still-kept", RIGHT_ROOM, ("s.free()", "pass")),
         Mutant("values-still-kept", RIGHT_ROOM, ("v.free()", "pass")),
         Mutant("values-freed-too-early", RUNS, ("o.add_product(s, v)", "v.free(); o.add_product(s, v)")),
-        Mutant("V-beside-K", TIGHT, ("with m.load(K", "with m.load(V, j) as early, m.load(K")),
+        Mutant("V-beside-K", RIGHT_ROOM, ("with m.load(K", "with m.load(V, j) as early, m.load(K")),
         Mutant("rescaling-lost", VALUES, *NO_RESCALE),
         Mutant("last-keys-skipped", VALUES, *SKIPS_LAST_KEYS),
     ),
     right=(value_into_the_keys_place, keys_freed_by_hand),
     cheats=(
-        *named(cheats(K_PASSES, value_into_the_keys_place), TIGHT),
-        (as_it_was_handed_out, TIGHT),
+        *named(cheats(K_PASSES, value_into_the_keys_place), RIGHT_ROOM, RIGHT_WORDS),
         (as_it_was_handed_out, Q_ONCE),
         (as_it_was_handed_out, RIGHT_ROOM),
         (as_it_was_handed_out, RIGHT_WORDS),

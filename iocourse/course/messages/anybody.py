@@ -15,6 +15,8 @@ from ...masks import Mask
 from ...schedules import PASSES, mask_of
 from ..exercise import NO_LIMIT, Anybody, Case, Play, Trial
 
+# The section that explains a bound, by its id. Others are named alone: `bounds.BOUNDS` describes them.
+EXPLAINED = {"matmul": "2.6", "A": "4.7", "B'": "7.7", "C": "6.10", "D": "8.10", "compulsory_sparse": "8.10"}
 MOST_MOVES = 12_000  # loads and stores: two tenths of a second
 
 
@@ -71,11 +73,12 @@ def _counts_right(play: Play, schedule: Callable[..., Any], small: Case, machine
 
 def _told(counted: Trial, least: int, bound: str) -> str:
     words, M = counted.ledger.total, counted.ledger.peak
+    named = f"{bound} (section {EXPLAINED[bound]})" if bound in EXPLAINED else bound
     where = f"at {counted.case.label}, in {M:,} of fast memory"
     if words < least:
-        return f"Your schedule is in another class than bound {bound}, {least:,}: {words:,} words {where}."
+        return f"Your schedule is in another class than bound {named}, {least:,}: {words:,} words {where}."
     return (
-        f"Your schedule moves {words / least:.2f} × what anybody must, by bound {bound}:\n"
+        f"Your schedule moves {words / least:.2f} × what anybody must, by bound {named}:\n"
         f"  {words:,} words against {least:,}, {where}."
     )
 

@@ -225,17 +225,27 @@ def bars(
     _check_bars(measured, expected, log)
     labels = list(dict.fromkeys([*measured, *expected]))
     left = 28 + max(text_width(label, NORMAL) for label in labels)
-    notes = {label: _bar_note(label, measured, expected, unit, mark) for label in labels}
+    once = _one_for_all(expected, labels)
+    shown_at = {} if once else expected
+    notes = {label: _bar_note(label, measured, shown_at, unit, mark) for label in labels}
+    marks = f"{mark} {once}".strip()
     right = WIDTH - 24 - max(text_width(note, NORMAL) for note in notes.values())
     scale = _bar_scale([*measured.values(), *expected.values()], left, max(right, left + 120), log)
     drawn = list[Element]()
     for row, label in enumerate(labels):
         drawn += _bar(scale, 50 + 34.0 * row, label, notes[label], measured.get(label), expected.get(label))
     if expected:
-        drawn.append(Text(WIDTH - 18, 28, f"black mark: {mark}", SMALL, "end", QUIET))
+        drawn.append(Text(WIDTH - 18, 28, f"black mark: {marks}", SMALL, "end", QUIET))
     alt = f"{title}. Bars in {unit}: " + "; ".join(f"{k}: {notes[k]}" for k in labels) + "."
-    alt += f" Black marks: {mark}." if expected else ""
-    return titled(title, (WIDTH, 66 + 34.0 * len(labels)), alt, table(list(notes.items()), left=0), drawn)
+    alt += f" Black marks: {marks}." if expected else ""
+    numbers = table([*notes.items(), *([("black mark", marks)] if once else [])], left=0)
+    return titled(title, (WIDTH, 66 + 34.0 * len(labels)), alt, numbers, drawn)
+
+
+def _one_for_all(expected: Mapping[str, float], labels: Sequence[str]) -> str:
+    """The number of the black marks where each of several bars has the same, which is told once; else ""."""
+    same = len(labels) > 1 and len(expected) == len(labels) and len(set(expected.values())) == 1
+    return words(next(iter(expected.values()))) if same else ""
 
 
 def _check_bars(measured: Mapping[str, float], expected: Mapping[str, float], log: bool) -> None:
