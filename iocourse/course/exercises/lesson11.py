@@ -265,7 +265,7 @@ def _head_cases(rng: np.random.Generator) -> list[Case]:
 
 def _head_case(rng: np.random.Generator, label: str, B: int, H: int, H_kv: int, N: int) -> Case:
     d, BM, BN = {"one head": (16, 16, 32), "several heads": (32, 16, 16)}.get(label, (16, 32, 16))
-    layouts = (3, APART, 5) if LAYOUT in label else (PLAIN, PLAIN, PLAIN)
+    layouts: tuple[str | int, ...] = (3, APART, 5) if LAYOUT in label else (PLAIN, PLAIN, PLAIN)
     Q, K, V = (
         _heads(rng, layout, B, heads, N, d) for layout, heads in zip(layouts, (H, H_kv, H_kv), strict=True)
     )
