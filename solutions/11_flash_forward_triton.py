@@ -151,7 +151,7 @@ except NeedsTriton as missing:
 # We keep to one head, rows of $d$ words one behind the other, and a $d$ that is a power of two, at least 16. `input_precision="ieee"` asks for a product in full float32, where tensor cores would round the inputs to 11 significant bits.
 #
 # <!-- exercise 11A --> Fill the inner loop: one tile of keys and values, in powers of two. `scale` already holds the $\lambda$ of (11.2); multiply the scores by it. `acc`, `m` and `l` are what the rounds hand on. Every $N$, `BM` and `BN` must come out right, scores astronomically far below zero too, and the words of (11.1) are allowed. If you are stuck after nine minutes, run `hint("11A")` in a cell of your own.
-# <!-- 10 = np.finfo(np.float16).nmant -->
+# <!-- 11 = np.finfo(np.float16).nmant + 1 -->
 
 # %% tags=["exercise"] name="ex-11A"
 @triton.jit

@@ -209,6 +209,7 @@ check("14A", my_decode_step)
 
 # %% [markdown]
 # One layer of Llama 3.1 8B has $H = 32$, $H_{kv} = 8$ and $d = 128$. With 32,768 tokens in the cache, in 16 bits:
+# <!-- 3.1 from https://arxiv.org/abs/2407.21783 -->
 
 # %%
 LAYER = {"B": 1, "H": 32, "H_kv": 8, "N": 32768, "d": 128, "itemsize": 2}
@@ -266,6 +267,7 @@ measured("14.4", heads=heads)
 # </details>
 #
 # <!-- 52 = math.ceil(207 / 4) -->
+# <!-- 3.1 from https://arxiv.org/abs/2407.21783 -->
 #
 # ## 14.5 Which roof
 #
