@@ -165,11 +165,9 @@ def product_program(p, q, A, B, C, m, n, k, BM, BN, BK):
 
 
 # %% [markdown]
-# What do they move? Softmax reads each word once and writes each once, $W = 2mn$ for $m$ rows of $n$ words. For the product nothing has changed since (2.4), except that the columns of $A$ and the rows of $B$ now come $b_k$ at a time:
+# What do they move? Softmax reads each word once and writes each once, $W = 2mn$ for $m$ rows of $n$ words. For the product, (2.4) took one column of $A$ and one row of $B$ at a time; now they come $b_k$ at a time.
 #
-# $$ W = mk\lceil n/b_n\rceil + kn\lceil m/b_m\rceil + mn . \tag{10.3} $$
-#
-# **Predict** (guess). $m = 100$, $n = 90$, $k = 70$, tiles of $32 \times 32$. How many words move with pieces of depth 16? With pieces of depth 32?
+# **Predict** (compute). $m = 100$, $n = 90$, $k = 70$, tiles of $32 \times 32$. How many words move with pieces of depth 16? With pieces of depth 32?
 
 # %% tags=["predict"]
 predict("10.3", depth_16=55200, depth_32=55200)  #> predict("10.3", depth_16=..., depth_32=...)
@@ -195,7 +193,9 @@ measured("10.3", depth_16=counted_product(32, 32, 16), depth_32=counted_product(
 # %% [markdown]
 # <details><summary>What the depth does to the words</summary>
 #
-# 55,200 both times: $b_k$ does not occur in (10.3). There are 4 rows of tiles and 3 columns of tiles, so $A$ is read three times and $B$ four times.
+# 55,200 both times. There are 4 rows of tiles and 3 columns of tiles, so $A$ is read three times and $B$ four times, in pieces of any depth: nothing has changed since (2.4), and $b_k$ does not occur in
+#
+# $$ W = mk\lceil n/b_n\rceil + kn\lceil m/b_m\rceil + mn . \tag{10.3} $$
 #
 # </details>
 #
@@ -368,7 +368,7 @@ print(f"{triton.next_power_of_2(300)} lanes a row, {ledger.total:,} words")
 #
 # $$ W = \underbrace{2mn}_{\text{reads}} + mn = 3mn . \tag{10.4} $$
 #
-# <!-- exercise 10C --> Write the kernel of (10.4) for rows of any length: pieces of `BLOCK` numbers, two passes. (One row of the check is longer than the $2^{20}$ numbers that Triton allows in a block.) A loop over pieces is a `for` loop with `range(0, n, BLOCK)`, as in Python. Start with `m = -float("inf")` and `l = 0.0`; `tl.maximum(a, b)` compares two numbers, `tl.max(s, axis=0)` and `tl.sum(e, axis=0)` reduce a piece to one number. Rows of `X` may lie apart; `Y` lies row by row. Its numbers may lie astronomically far below zero: what stands for minus infinity must lie below them all. If you are stuck after seven minutes, run `hint("10C")` in a cell of your own.
+# <!-- exercise 10C --> Write the kernel of (10.4) for rows of any length: pieces of `BLOCK` numbers, two passes. (One row of the check is longer than the $2^{20}$ numbers that Triton allows in a block.) A loop over pieces is a `for` loop with `range(0, n, BLOCK)`, as in Python. Start with `m = -float("inf")` and `l = 0.0`; `tl.maximum(a, b)` compares two numbers, `tl.max(s, axis=0)` and `tl.sum(e, axis=0)` reduce a piece to one number. Rows of `X` may lie apart; `Y` lies row by row. The numbers of `X` may lie astronomically far below zero: what stands for minus infinity should lie far below them. If you are stuck after seven minutes, run `hint("10C")` in a cell of your own.
 # <!-- 212, 76{,}800 = 512 - 300, 4 * 64 * 300 -->
 # <!-- 123,648 = CHIPS[90].registers + CHIPS[90].shared_bytes / 4 -->
 
@@ -418,7 +418,7 @@ for BLOCK in (32, 128, 512):
 #
 # ## 10.6 The product
 #
-# The third kernel is yours. You have it in NumPy already (10.3), and it needs one more word of Triton: `tl.dot(a, b)` multiplies a tile $(b_m, b_k)$ by a tile $(b_k, b_n)$. We add `input_precision="ieee"`: float32 is multiplied as float32. (Without it Triton may round the inputs to 10 bits after the point, for the sake of the tensor cores of section 10.8.) Sums are kept in float32 whatever the inputs: `tl.zeros((BM, BN), dtype=tl.float32)`.
+# The third kernel is yours. You have it in NumPy already (10.3), and it needs one more word of Triton: `tl.dot(a, b)` multiplies a tile $(b_m, b_k)$ by a tile $(b_k, b_n)$. We add `input_precision="ieee"`: float32 is multiplied as float32. (Without it Triton may round the inputs to 11 significant bits, for the sake of the tensor cores of section 10.8.) Sums are kept in float32 whatever the inputs: `tl.zeros((BM, BN), dtype=tl.float32)`.
 #
 # <!-- exercise 10D --> Write kernel *and* grid. Rows of `A` and `B` may lie further apart than they are long; `C` is new and lies row by row. Think about each mask: what may a lane that hangs over in $k$ bring into a sum? (While the check runs, a lane that is off holds NaN if it was given no `other`.) The words must be those of (10.3). If you are stuck after ten minutes, run `hint("10D")` in a cell of your own.
 
@@ -486,7 +486,7 @@ for arch in (75, 80, 90):
 # %% [markdown]
 # A register holds one word of float32. On the H200 registers and shared memory make $65{,}536 + 227 \cdot 1024 / 4 = 123{,}648$ words. A tile of $128 \times 128$ sums takes 16,384 registers, a quarter of them.
 #
-# **Predict** (guess). All matrices are $1024 \times 1024$. With square tiles of side 128 and pieces of depth 32: how many times the bound does the kernel move? And with pieces of depth 1, as in lesson 02?
+# **Predict** (compute). All matrices are $1024 \times 1024$. With square tiles of side 128 and pieces of depth 32: how many times the bound does the kernel move? And with pieces of depth 1, as in lesson 02?
 
 # %% tags=["predict"]
 predict("10.7", depth_32=1.3, depth_1=1.1)  #> predict("10.7", depth_32=..., depth_1=...)
@@ -576,7 +576,6 @@ explore.grid_of_programs(8, 16, 1, 1, order=order, title="The first 128 programs
 # | values in float32 | right to rounding | right to rounding, sums in another order |
 # | lanes that are off, without `other` | 0, or NaN while a check runs | anything: no promise |
 # | bfloat16 arithmetic | wrong in the versions we tried (Triton 3.6 to 3.9) | right |
-# | programs that disturb each other | never happens | happens |
 # | time | says nothing | what you came for |
 # | registers, shared memory, legality | says nothing; a check asks the compiler about the last | decided by the compiler |
 #
@@ -611,7 +610,7 @@ measured("10.8", plain=int(plain[0]), atomic=int(atomic[0]))
 #
 # *What the compiler says.* `gpu.resources` compiles a kernel for a chip that need not be here, and reads the machine code; sm_90 is the name of an H200's *architecture*, as sm_75 is of a T4's and sm_80 of an A100's. We ask about one tile product of side $S$. *Tensor cores* are the units of a GPU that multiply small tiles, many times faster than its ordinary arithmetic.
 #
-# **Predict** (guess). For which of float16 and float32 does a product of two $64 \times 64$ tiles run on the tensor cores of an H200?
+# **Predict** (guess). True or False, for float16 and for float32: a product of two $64 \times 64$ tiles runs on the tensor cores of an H200.
 
 # %%
 @triton.jit

@@ -148,10 +148,10 @@ except NeedsTriton as missing:
 #
 # The third line of the table is the one to think about. The last tile of keys may be ragged. In NumPy a slice gets shorter; in a kernel a tile has one size, known to the compiler, and a masked load fills the rest with what `other` says, here 0. (Without `other` nothing is promised about the rest; the check fills it with NaN.) A key of zeros has the score 0, not no score, and would take weight. So its scores must be hidden. Rows of *queries* that do not exist need no such care: they compute something from zeros, and the masked store forgets it.
 #
-# We keep to one head, rows of $d$ words one behind the other, and a $d$ that is a power of two, at least 16. `input_precision="ieee"` asks for a product in full float32, where tensor cores would round the inputs to mantissas of 10 bits.
+# We keep to one head, rows of $d$ words one behind the other, and a $d$ that is a power of two, at least 16. `input_precision="ieee"` asks for a product in full float32, where tensor cores would round the inputs to 11 significant bits.
 #
 # <!-- exercise 11A --> Fill the inner loop: one tile of keys and values, in powers of two. `scale` already holds the $\lambda$ of (11.2); multiply the scores by it. `acc`, `m` and `l` are what the rounds hand on. Every $N$, `BM` and `BN` must come out right, scores astronomically far below zero too, and the words of (11.1) are allowed. If you are stuck after nine minutes, run `hint("11A")` in a cell of your own.
-# <!-- 10 = np.finfo(np.float16).nmant -->
+# <!-- 11 = np.finfo(np.float16).nmant + 1 -->
 
 # %% tags=["exercise"] name="ex-11A"
 @triton.jit
@@ -542,7 +542,7 @@ def my_heads(Q, K, V, BM, BN):
 check("11D", my_heads)
 
 # %% [markdown]
-# The order of the numbers is for the chip. If the tile runs fastest, programs that start together belong to one head and read the same keys at nearly the same time: the first brings them into the cache that all share, and the others can find them there.
+# In which order program numbers run through tiles, heads and batches is free; it matters to the chip only. If the tile runs fastest, programs that start together belong to one head and read the same keys at nearly the same time: the first brings them into the cache that all share, and the others can find them there.
 #
 # One trap is left that no small test shows. A program's number is an integer of 32 bits, and so is its product with a stride. A tensor of 65 heads with $2^{25}$ words each has elements beyond $2^{31}$, where such a product overflows, and reads from somewhere else without an error. The library therefore widens the numbers of batch, head and row to 64 bits before it multiplies.
 #

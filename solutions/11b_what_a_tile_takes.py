@@ -66,7 +66,7 @@ explore.bars({name: size / 2**20 for name, size in sizes.items()}, unit="MB", lo
 #
 # Where do the three roofs bend? For 16-bit products, a T4's at 203 operations a byte, an A100's at 153, an H200's at 206.
 #
-# **Predict** (guess). $N = 4096$, $d = 64$ in 16 bits. By its own count, the kernel with 128 rows is limited by memory on how many of these three chips?
+# **Predict** (compute). $N = 4096$, $d = 64$ in 16 bits. By its own count, the kernel with 128 rows is limited by memory on how many of these three chips?
 #
 # <!-- 2, 227, 256 = 2 * 8192 * 64 * 2 / 2**20, CHIPS[90].shared_bytes / 2**10, CHIPS[90].registers * 4 / 2**10 -->
 
@@ -233,7 +233,7 @@ a_round("float32", vars(theirs.hot_loop), theirs.warps, 64, 32)
 #
 # ## 11.13 A kernel to repair
 #
-# Somebody hands in a causal forward pass in one loop. It runs, and it is wrong in three places. Here it is, and what it does with 128 queries in tiles of $32 \times 16$. Do not read the code yet: read the report below it.
+# Somebody hands in a causal forward pass in one loop. It runs, and it is wrong in three places. Here it is, and what it does with 128 queries in tiles of $32 \times 16$. The next cell only has to be run. Pass over it: the code comes again in exercise 11E. Read the report below it first.
 #
 # <!-- 8, 1,024 = (64 * 32 // 256, 2 * 64 * 8) -->
 
@@ -314,9 +314,9 @@ print(f"rows whose largest score lies in the first tile of keys: {first.sum()}")
 # %% [markdown]
 # <details><summary>What the three lines of the report accuse</summary>
 #
-# $Q$ is read 8 times, 16,384 words for 2,048: its tile comes in anew in every round, and a program makes 8 rounds, as many as there are tiles of keys. So the loop runs to the last key, and $K$ and $V$ are read beyond the diagonal: 8,192 words each, where 5,120 are due. These are two faults. If the loop ended at the diagonal, the programs would make 20 rounds together in place of 32, and $Q$ would still be read once in each, 8,192 words too many.
+# $Q$ is read 8 times, 16,384 words for 2,048: its tile comes in anew in every round, and a program makes 8 rounds, as many as there are tiles of keys. So the loop runs to the last key, and $K$ and $V$ are read beyond the diagonal: 8,192 words each, where 5,120 are due. If the loop ended at the diagonal, the programs would make 20 rounds together in place of 32, and $Q$ would still be read once in each, 8,192 words too many.
 #
-# The third fault moves no word. The rows 0 to 15 see keys of the first tile only, and they are right: what is handed on from one round to the next goes wrong on its way. The maximum and the sum are handed on well, since every log-sum-exp is right. That leaves the accumulator. And 53 rows of $O$ are right, as many as have their largest score in the first tile: where the maximum does not rise any more, nothing has to be rescaled.
+# These are two faults. The third moves no word, and it is for you to name. The rows 0 to 15 see keys of the first tile only, and they are right; so is every log-sum-exp, which is made of the maximum and the sum. And 53 rows of $O$ are right, as many as have their largest score in the first tile. What has a round to do where the maximum rises?
 #
 # </details>
 #

@@ -29,14 +29,14 @@ from iocourse.course import attempt, check, hint, measured, predict
 # %% [markdown]
 # ## 12.1 Two sweeps, program by program
 #
-# We want the backward pass as a set of programs. A program owns one block of rows or of columns and cannot know what the others are doing at the moment. Here is what one of them does if columns stay, as in B3 of lesson 06:
+# We want the backward pass as a set of programs. A program owns one block of rows or of columns and cannot know what the others are doing. Here is what one of them does if columns stay, as in B3 of lesson 06:
 
 # %%
 explore.sweep("columns", rows=["Q", "dO", "dQ"], columns=["K", "V", "dK", "dV"],
               sums=["dQ", "dK", "dV"], title="One sweep for all gradients")
 
 # %% [markdown]
-# Its rows of $dK$ and $dV$ are its own. But $dQ$ passes by, is read and written, and this is not the only program. Lesson 06 had a way without: two sweeps, (6.10), rows stay for $dQ$, and columns stay for $dK$ and $dV$. Here is the first, for one program, without any `for` over the blocks of queries: that loop has become the number of the program. A kernel's tile has $B_M$ queries and $B_N$ keys, lesson 06's $B_r$ and $B_c$. The second sweep takes $D$ from the first. Its tiles of scores stand on their side, keys down and queries across: then $P^\top$ and $dS^\top$ are the left factors of $dV = P^\top dO$ and $dK = dS^\top Q/\sqrt d$ as they are, and nothing has to be transposed after the exponential.
+# Its rows of $dK$ and $dV$ are its own. But $dQ$ passes by, is read and written (two of the title's four, as in lesson 06), and this is not the only program. Lesson 06 had a way without: two sweeps, (6.10), rows stay for $dQ$, and columns stay for $dK$ and $dV$. Here is the first, for one program, without any `for` over the blocks of queries: that loop has become the number of the program. A kernel's tile has $B_M$ queries and $B_N$ keys, lesson 06's $B_r$ and $B_c$. The second sweep takes $D$ from the first. Its tiles of scores stand on their side, keys down and queries across: then $P^\top$ and $dS^\top$ are the left factors of $dV = P^\top dO$ and $dK = dS^\top Q/\sqrt d$ as they are, and nothing has to be transposed after the exponential.
 
 # %%
 rng = np.random.default_rng(12)
@@ -180,7 +180,7 @@ except NeedsTriton as missing:
     kernels = torch = triton = tl = stand_in(missing)
 
 # %% [markdown]
-# In this lesson a tensor is $(H, N, d)$, float32: $H$ heads, each an attention of its own. A launch has two axes, blocks and heads. $d$ is a power of two (`tl.arange` asks for one; lesson 11 shows how the library pads), and every product says `input_precision="ieee"`: without it a GPU may round float32 factors to TF32, which keeps 11 bits of their digits.
+# In this lesson a tensor is $(H, N, d)$, float32: $H$ heads, each an attention of its own. A launch has two axes, blocks and heads. $d$ is a power of two (`tl.arange` asks for one; lesson 11 shows how the library pads), and every product says `input_precision="ieee"`: without it a GPU may round float32 factors to TF32, which keeps 11 significant bits.
 #
 # We want $D_i = \sum_c dO_{ic}\,O_{ic}$, one word a row. It streams two arrays once,
 #
@@ -398,7 +398,7 @@ causal = added(rows_stay(seen, 32, 32), columns_stay(seen, 32, 32))
 print(f"causal: {causal.total:,} words, {causal.total / budget.total:.3f} of them")
 
 # %% [markdown]
-# 39,400 words a head by (6.10), 78,800 by two kernels for two heads, and the difference, array by array, is none. The model of lesson 06 is what the kernels do. A causal mask leaves 0.747 of them: four blocks a side are few, and tiles on the diagonal are loaded whole (section 6.9).
+# 39,400 words a head by (6.10), 78,800 by two kernels for two heads, and the difference, array by array, is none. A causal mask leaves 0.747 of them: four blocks a side are few, and tiles on the diagonal are loaded whole (section 6.9).
 #
 # ## 12.6 One sweep, five products
 #
@@ -408,7 +408,7 @@ print(f"causal: {causal.total:,} words, {causal.total / budget.total:.3f} of the
 #
 # Against (6.8) this is $Nd$ more: the first program to come reads zeros too, since nobody knows which one is first. $D$ has to be there before any program can start, so it is a launch of its own, your kernel of 12.3. The zeros are written by PyTorch, and are not counted.
 #
-# $dQ$ is the one array here that must be float32, even where inputs and outputs are float16: there would be $\lceil N/B_N \rceil$ additions, each rounded to 11 bits, and the errors add up. So a real launch also has a pass that turns the sum into float16 in the end (not counted either).
+# $dQ$ is the one array here that must be float32, even where inputs and outputs are float16: there would be $\lceil N/B_N \rceil$ additions, each rounded to 11 significant bits, and the errors add up. So a real launch also has a pass that turns the sum into float16 in the end.
 #
 # <!-- exercise 12D --> Write the loop: that of 12.5, and one share of $dQ$ added atomically, with its mask and its scale. Now the keys that do not exist are back: they must give $dQ$ nothing, not even $\infty \cdot 0$. The check counts (12.2) and looks at the atomic additions. If you are stuck after five minutes, run `hint("12D")` in a cell of your own.
 
@@ -483,9 +483,7 @@ for name, one, other in zip(("dQ", "dK", "dV"), fused, mine, strict=False):
 #
 # The part that grows with $T$ is the same. One pass reads $K$, $V$ once more for every block of queries; the other reads and writes $dQ$ once more for every block of keys. In *words* the fused pass is $2Nd + N$ ahead, for any $N$. (Lesson 06 found $14$ against $16$ the other way round: there each sweep had the tile that is best for it.)
 #
-# On a GPU words have widths. With float16 inputs $K$ and $V$ are 2 bytes a word and the float32 $dQ$ is 4; $L$ and $D$ are 4 as well. In bytes:
-#
-# $$ 16Nd + 8N + T(8Nd + 8N) \text{ for the split pass}, \qquad 12Nd + 4N + T(12Nd + 8N) \text{ for the fused one.} \tag{12.4} $$
+# On a GPU words have widths. With float16 inputs $K$ and $V$ are 2 bytes a word and the float32 $dQ$ is 4; $L$ and $D$ are 4 as well.
 #
 # **Predict** (guess). $N = 4096$, $d = 64$, $B = 128$, float16. How many times as many bytes as the split pass does the fused one move?
 
@@ -513,6 +511,10 @@ measured("12.7", bytes_ratio=f.bytes / s.bytes)
 
 # %% [markdown]
 # <details><summary>Fewer words, and how many bytes</summary>
+#
+# In bytes:
+#
+# $$ 16Nd + 8N + T(8Nd + 8N) \text{ for the split pass}, \qquad 12Nd + 4N + T(12Nd + 8N) \text{ for the fused one.} \tag{12.4} $$
 #
 # 1.449 times the bytes, and the ratio goes to 1.5 as $N$ grows, 12 against 8. Only where one tile holds the whole sequence ($T = 1$) does the fused pass move fewer bytes in float16; from two tiles on the split pass does.
 #
@@ -569,7 +571,7 @@ for deterministic in (True, False):
 
 
 # %% [markdown]
-# 79,560 words where yours were 78,800, and 76,360 where yours were 72,200, 3,200 of the difference being zeros. Be careful with the last column. Both passes repeat their bits *here*, because the interpreter has one order. On a GPU only `deterministic=True` promises it: every sum has a fixed order there, whatever the programs do. In float16 the same launch shows what (12.4) said: 164,640 bytes for the split pass, 215,840 for the fused one, fewer words and more bytes.
+# 79,560 words where yours were 78,800, and 76,360 where yours were 72,200, 3,200 of the difference being zeros. Be careful with the last column. Both passes repeat their bits *here*, because the interpreter has one order. On a GPU only `deterministic=True` promises it: every sum has a fixed order there, whatever the programs do. In float16 the same launch goes the way of (12.4), with what (12.5) adds: 164,640 bytes for the split pass, 215,840 for the fused one, fewer words and more bytes.
 #
 # ## 12.9 Under autograd
 #
@@ -737,9 +739,9 @@ def by_mine(q, k, v):
 
 
 # %% [markdown]
-# Three runs: PyTorch's attention, the library's kernels, your kernels. (The modules of the standard library differ from one Python to the next, so the losses do too, and the cell prints what holds everywhere.)
+# Three runs: PyTorch's attention, the library's kernels, your kernels. (The modules differ from one Python to the next, so the losses do too, and the cell prints what holds everywhere.)
 #
-# **Predict** (guess). The first loss of the run with PyTorch's attention and that of the library's kernels differ by rounding alone. After 20 steps, each of which builds on the step before: do the two losses still agree to three digits after the point?
+# **Predict** (guess). The first loss of the run with PyTorch's attention and that of the library's kernels differ by rounding alone. After 20 steps, each of which builds on the step before: True or False: the two losses still agree to three digits after the point.
 
 # %% tags=["predict"]
 predict("12.10", agree=True)  #> predict("12.10", agree=...)
@@ -761,7 +763,7 @@ explore.curve({"library": list(enumerate(ours, 1))}, {"PyTorch": list(enumerate(
 # %% [markdown]
 # <details><summary>Where twenty steps of rounding lead</summary>
 #
-# The loss fell by more than 1, and the points lie on the line. Differences of rounding are there from the first step on, and in 20 steps they have not grown to a thousandth. What such a run tests is the whole way: forward, what is kept, backward, strides as a real layer makes them (the view in `Layer` leaves $q$, $k$ and $v$ interleaved in memory).
+# The loss fell by more than 1 (it jumps: each is of another 128 characters), and the points lie on the line. Differences of rounding are there from the first step on, and in 20 steps they have not grown to a thousandth. What such a run tests is the whole way: forward, what is kept, backward, strides as a real layer makes them (the view in `Layer` leaves $q$, $k$ and $v$ interleaved in memory).
 #
 # </details>
 #

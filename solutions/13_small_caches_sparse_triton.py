@@ -39,13 +39,14 @@ from iocourse.gpu import CHIPS
 explore.kernel_tuner(arch=80, d=512, kernel="forward")
 
 # %% [markdown]
-# 32 rows of queries and as many keys take 164 KB of the 419 KB that a multiprocessor has. When $d$ doubles, all of this doubles. So for a larger $d$ there are fewer rows, and fewer rows mean more words: $K$ and $V$ are read $\lceil N/B_M \rceil$ times, and here they are nearly all of the 274,731,008 words.
+# 32 rows of queries and as many keys take 164 KB of the 419 KB that a multiprocessor has. What is full are the registers: 219 for each of 256 threads, 56,064 of 65,536. When $d$ doubles, all of this doubles. So for a larger $d$ there are fewer rows, and fewer rows mean more words: $K$ and $V$ are read $\lceil N/B_M \rceil$ times, and here they are nearly all of the 274,731,008 words.
 #
-# In the model of lesson 07 the line is near $M = d^2$. With less, a schedule that cuts $d$ too moves fewer words. A program on a T4 has 64 KB of shared memory, 32,768 numbers of 16 bits: less than $d^2$ from $d = 182$ on. One on an H200 has 227 KB, 116,224 numbers: less than $d^2$ from $d = 341$ on. But the model knows no registers, and a multiprocessor has 256 KB of those beside its shared memory. We need not guess. `iocourse bench resources` has compiled the library's kernels for each chip, and for each head size its table has the first tile, from large to small, that fits and spills no register in its hot loop, or the smallest where none does. (The hot loop: section 11.12. What is spilled outside it is stored and loaded once a program.)
+# In the model of lesson 07 the line is near $M = d^2$. With less, a schedule that cuts $d$ too moves fewer words. A program on a T4 has 64 KB of shared memory, 32,768 numbers of 16 bits: less than $d^2$ from $d = 182$ on. One on an H200 has 227 KB, 116,224 numbers: less than $d^2$ from $d = 341$ on. But the model knows no registers, and a multiprocessor has 256 KB of those beside its shared memory. We need not guess. `iocourse bench resources` has compiled the library's kernels for each chip, and for each head size its table has the first tile, from large to small, that fits and spills no register in its hot loop, or the smallest where none does. (*Spilled*: a value that found no register and is kept in slow memory. *Hot loop*: the loop without a mask. What is spilled outside it is stored and loaded once a program.)
 #
 # **Predict** (guess). Tiles of whole rows for the forward pass, 16 bits. At $d = 64$ there are 128 rows of queries on an H200 and 64 on a T4. How many are left on an H200 at $d = 512$, and on a T4 at $d = 256$?
 # <!-- 32,768, 64 = CHIPS[75].shared_bytes / 2, CHIPS[75].shared_bytes / 2**10 -->
 # <!-- 116,224, 227, 256 = CHIPS[90].shared_bytes / 2, CHIPS[90].shared_bytes / 2**10, CHIPS[90].registers * 4 / 2**10 -->
+# <!-- 219, 256, 56,064, 65,536 = (row := next(row for row in recorded("resources")["shipped"] if [row[key] for key in ("kernel", "arch", "d", "bytes", "causal")] == ["forward", 80, 512, 2, True]))["registers"], 32 * row["warps"], 32 * row["warps"] * row["registers"], CHIPS[80].registers -->
 # <!-- 182, 341 = (math.isqrt(CHIPS[arch].shared_bytes // 2) + 1 for arch in (75, 90)) -->
 
 # %% tags=["predict"]
@@ -194,7 +195,7 @@ def my_choice(tiles, room, N, d, itemsize):
 check("13A", my_choice)
 
 # %% [markdown]
-# Now to the chips. For each of them there are two candidates: the recorded tile of whole rows, and the recorded tile of `sliced_forward`, the library's F6, which serves any $d$.
+# Now to the chips. For each of them there are two candidates: the recorded tile of whole rows, and the recorded tile of `sliced_forward`, the library's F6, which serves any $d$: $128 \times 128$, on a T4 $64 \times 64$.
 #
 # **Predict** (compute). At which of the head sizes 64, 128, 256, 512 does each chip begin to prefer slices? (Where it never does, say 1024.)
 
@@ -282,7 +283,7 @@ measured("13.3", whole=(causal == "#").sum(), cut=(causal == "+").sum())
 #
 # Whole tiles come first for the reason of section 11.5: two loops, one of which has no mask. At the ragged ends the two sides differ. A *query* past the last one has no weight anywhere, whatever the mask says, so it must not make a tile cut. A *key* past the last one would take weight. So a tile that reaches past the last key is never whole, and its pattern is 0 there.
 #
-# <!-- exercise 13B --> Make the five arrays of any mask. If you are stuck after nine minutes, run `hint("13B")` in a cell of your own.
+# <!-- exercise 13B --> Make the five arrays of any mask. Patterns may be numbered anyhow; in their rows past the last query 0 and 1 are both right; rows with as many entries come in any order. If you are stuck after nine minutes, run `hint("13B")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-13B"
 def my_lists(pairs, BM, BN):
@@ -422,7 +423,7 @@ compared = {
     "window of tiles": masks.sliding_window(N, 64, 1).pairs(),
     "94 tiles at random": np.repeat(np.repeat(tiles, 64, 0), 64, 1),
     "window of tokens": masks.Window(N, 96).pairs(),
-    "pairs, 1 in 10": draw < 0.092,
+    "pairs, as many": draw < 0.092,
     "pairs, 1 in 1,000": draw < 0.001,
     "pairs, 1 in 10,000": draw < 0.0001,
 }
@@ -576,7 +577,7 @@ for mask in (masks.Causal(N), masks.bigbird(N, 16, 1, 1, 1), masks.Window(N, 20)
 
 
 # %% [markdown]
-# 89,339, 137,488 and 85,758 words, list for list. A mask given as a rule, as blocks of 16, as a window of tokens: for the kernel they are the same thing. The library takes no tile larger than a block of the mask (down to 64), for a larger one would be cut by many blocks. It cuts a mask into tiles once and remembers it; a model with many layers makes it a `kernels.tiled_mask(mask, q, k)` and hands that to each of them. Masks may differ from head to head, and then there are lists for each head.
+# 89,339, 137,488 and 85,758 words, list for list. A mask given as a rule, as blocks of 16, as a window of tokens: for the kernel they are the same thing. If you set no tile, the library takes none larger than a block of the mask, for that would be cut by many blocks, but none below 64 for its sake. It cuts a mask into tiles once and remembers it; a model with many layers makes it a `kernels.tiled_mask(mask, q, k)` and hands that to each of them. Masks may differ from head to head, and then there are lists for each head.
 #
 # ## 13.7 Work in proportion to tiles
 #

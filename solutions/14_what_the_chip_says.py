@@ -8,9 +8,9 @@
 # - to follow a ledger through L2 to DRAM, with an emulated cache of ten lines, and to say when DRAM sees each word once and when it sees the whole ledger;
 # - to compute the bytes, the intensity and the least time of a forward pass, a backward pass and a decode step, and to name the roof that limits each;
 # - to read grouped-query attention as I/O: the words of $K$ and $V$ for each head of queries;
-# - to predict a time before you read one.
+# - to predict a time before you read one (where a run has been recorded or you have a GPU: as the course stands, no chip has spoken yet).
 #
-# **Prerequisites**: lesson 11 (the forward kernel, its words, the roofline). Section 14.5 mentions the backward pass of lesson 12. Signs and terms are on the [notation](notation.md) page.
+# **Prerequisites**: lesson 11 (the forward kernel and its words), section 11.10 of lesson 11b (the roofline). Section 14.5 mentions the backward pass of lesson 12. Signs and terms are on the [notation](notation.md) page.
 #
 # **Minutes**: <!-- minutes -->.
 #
@@ -187,6 +187,8 @@ for room in (256, 512, 1280):
 #
 # in 16 bits one FLOP a byte for each head of queries that shares a head of keys. Neither $N$ nor $d$ nor $B$ is left: no length and no batch takes decode away from the slope of the roof.
 #
+# In these terms the roof of section 11.10 (lesson 11b) is $\min(\text{peak},\ I \cdot \text{bandwidth})$, the FLOP a second that a chip can attain: a slope up to the bend at $I = \text{peak}/\text{bandwidth}$, and flat from there on.
+#
 # <!-- exercise 14A --> Compute (14.2): the bytes of a decode step and the least time they take, in microseconds. A bandwidth of 1 GB/s is $10^9$ bytes a second, as on data sheets. If you are stuck after five minutes, run `hint("14A")` in a cell of your own.
 
 # %% tags=["exercise"] name="ex-14A"
@@ -206,7 +208,8 @@ def my_decode_step(B, H, H_kv, N, d, itemsize, gbytes_per_s):
 check("14A", my_decode_step)
 
 # %% [markdown]
-# One layer of Llama 3 8B has $H = 32$, $H_{kv} = 8$ and $d = 128$. With 32,768 tokens in the cache, in 16 bits:
+# One layer of Llama 3.1 8B has $H = 32$, $H_{kv} = 8$ and $d = 128$. With 32,768 tokens in the cache, in 16 bits:
+# <!-- 3.1 from https://arxiv.org/abs/2407.21783 -->
 
 # %%
 LAYER = {"B": 1, "H": 32, "H_kv": 8, "N": 32768, "d": 128, "itemsize": 2}
@@ -259,11 +262,12 @@ measured("14.4", heads=heads)
 # %% [markdown]
 # <details><summary>How many heads it takes</summary>
 #
-# It takes 207. In Llama 3 8B four heads share one, and in the multi-query form of our layer 32 do: decode is pure bandwidth. (Several new tokens at once, as in *speculative decoding*, are more rows of the tile: 26 tokens in groups of 8 would do.)
+# It takes 207. In Llama 3.1 8B four heads share one, and in the multi-query form of our layer 32 do: decode is pure bandwidth. (Several new tokens at once, as in *speculative decoding*, are more rows of the tile: 52 tokens in groups of 4 would do.)
 #
 # </details>
 #
-# <!-- 26 = math.ceil(207 / 8) -->
+# <!-- 52 = math.ceil(207 / 4) -->
+# <!-- 3.1 from https://arxiv.org/abs/2407.21783 -->
 #
 # ## 14.5 Which roof
 #
@@ -279,7 +283,7 @@ measured("14.4", heads=heads)
 #
 # $$ t \ge \max\left( \frac{\text{FLOP}}{\text{peak}},\ \frac{\text{bytes}}{\text{bandwidth}} \right) , \tag{14.5} $$
 #
-# and whichever is longer names the limit. This is the roofline (11.7), read as a time.
+# and whichever is longer names the limit. This is the roofline, (11.7) of lesson 11b, read as a time.
 #
 # <!-- exercise 14B --> Compute (14.5) for the three passes, without a mask. Arrays of queries ($Q$, $O$, $dO$, $dQ$) have $H$ heads, arrays of keys ($K$, $V$, $dK$, $dV$) have $H_{kv}$; FLOP count every head of queries. Row sums are left out. If you are stuck after six minutes, run `hint("14B")` in a cell of your own.
 
@@ -355,7 +359,7 @@ explore.roofline_explorer(90, N=4096, d=128, H=32, H_kv=8, causal=False)
 # | forward and backward are limited by products from some hundred tokens on | 14.5 | `attention` |
 # | packing gains what padding wastes, the share of the pairs | lesson 14b | `varlen` |
 # | with a block mask, time goes with the number of tiles | lesson 13 | `sparse` |
-# | $d$ in slices pays where whole rows do not fit | lesson 13 | `small-cache` |
+# | $d$ in slices pays where few whole rows are left | (13.3) | `small-cache` |
 #
 # Runs on a named chip are kept with the package, and each carries its device and date. Which of them have been recorded, and where?
 

@@ -74,8 +74,13 @@ def _against(expected: Any, value: Any) -> str:
         return f"{shown(expected)} predicted: what was measured is no number"
     if equal_in_the_digits_given(expected, value):
         return f"{shown(expected)} predicted: right"
-    factor = f", a factor of {value / expected:.2f}" if expected else ""
-    return f"{shown(expected)} predicted: off by {shown(abs(value - expected))}{factor}"
+    return f"{shown(expected)} predicted: off by {shown(abs(value - expected))}{_factor(expected, value)}"
+
+
+def _factor(expected: float, value: float) -> str:
+    """The factor between the two in words; nothing where there is none, or where it would read 1.00."""
+    factor = f"{value / expected:.2f}" if expected else "1.00"
+    return "" if factor == "1.00" else f", a factor of {factor}"
 
 
 def equal_in_the_digits_given(expected: float, value: float) -> bool:

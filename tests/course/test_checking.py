@@ -649,6 +649,14 @@ class TestPredictions:
             "other: 1.5 measured, no prediction",
         ]
 
+    @pytest.mark.parametrize("expected, value, factor", [(1.329, 1.335, False), (1.329, 1.336, True)])
+    def test_a_factor_that_would_read_1_00_is_not_printed(self, expected, value, factor, capsys):
+        predict("9.1", ratio=expected)
+        measured("9.1", ratio=value)
+        out = capsys.readouterr().out.splitlines()[-1]
+        assert "off by 0.00" in out and out.endswith(", a factor of 1.01") == factor
+        assert "1.00" not in out
+
     @pytest.mark.parametrize(
         ("expected", "value", "right"),
         [(1, 0.9998, True), (1, 1.4, False), (1, 1.04, True), (1, 1.06, False), (1.33, 1.329, True),

@@ -569,3 +569,15 @@ def test_among_the_wrong_kernels_there_is_no_right_one():
 def test_who_is_not_in_the_lineup_is_refused(which):
     with pytest.raises(ValueError, match=r"A, B or C|1 to 8"):
         diagnosis.show(which)
+
+
+def test_the_tile_of_slices_is_said_before_13_2b_asks_for_it():
+    from iocourse.data.recorded import recorded
+
+    tiles = {
+        row["arch"]: (row["BM"], row["BN"])
+        for row in recorded("resources")["shipped"]
+        if row["kernel"] == "sliced_forward" and row["bytes"] == 2 and row["pairs"] == "band"
+    }
+    assert {arch: tile for arch, tile in tiles.items() if tile != (128, 128)} == {75: (64, 64)}
+    SOURCE.says("13.2", r"which serves any $d$: $128 \times 128$, on a T4 $64 \times 64$.")

@@ -467,3 +467,11 @@ def test_the_lessons_kernels_compile_for_a_gpu(name):
     }[name]
     found = resources(kernel, 80, *arguments, num_warps=4, num_stages=2, **constants)
     assert found.registers > 0
+
+
+def test_the_head_says_that_no_chip_has_spoken_for_as_long_as_none_has():
+    from iocourse.data.recorded import recorded
+
+    spoken = any(recorded(name) for name in ("decode", "attention", "varlen", "sparse", "small-cache"))
+    head = "\n".join(SOURCE.cells[0].lines)
+    assert ("no chip has spoken yet" in head) != spoken

@@ -21,7 +21,7 @@ SUSPECTS = (
     "the maximum of a row starts at 0",
     "a slot is loaded for whole tiles too",
 )
-_CULPRITS = {"A": 3, "B": 5, "C": 7}
+_CULPRITS = {"A": 5, "B": 7, "C": 3}
 
 
 def lineup() -> None:
