@@ -524,7 +524,7 @@ HEADS = Suite(
         Mutant("keys-taken-for-contiguous", LAYOUT, (KEYS_STRIDES, "torch.empty(K.shape).stride()[:3]")),
         Mutant("rows-of-keys-taken-for-contiguous", LAYOUT, ("k_strides[2]", "d")),
         Mutant("keys-by-strides-of-queries", RUNS, (KEYS_STRIDES, "Q.stride()[:3]")),
-        Mutant("keys-by-strides-of-values", LAYOUT, (KEYS_STRIDES, "V.stride()[:3]")),
+        Mutant("keys-by-strides-of-values", RUNS, (KEYS_STRIDES, "V.stride()[:3]")),
         Mutant("no-maximum", FAR, (START, START.replace('float("-inf")', "0.0")), (LARGEST, "m")),
         *finite(FAR, "starts-at", START),
         *finite(FAR, "hidden-as", '(j[None, :] < N, s, float("-inf"))', FINITE[1:]),
