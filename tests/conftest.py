@@ -4,6 +4,7 @@ interpreter.
 
 import os
 import runpy
+import signal
 import tempfile
 from pathlib import Path
 
@@ -23,6 +24,11 @@ for _name, _one in _threads["environment"](1).items():
 # Triton reads it when it is imported, and any test module may be first to do that. Tests of kernels run in
 # the interpreter even where there is a GPU.
 os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# Processes that tests start must end on Ctrl-C. A shell that runs pytest in the background has it ignore
+# SIGINT, and children inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _home = tempfile.TemporaryDirectory(prefix="iocourse-home-", ignore_cleanup_errors=True)
 
