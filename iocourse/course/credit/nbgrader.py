@@ -23,6 +23,11 @@ def execution() -> str:
     return os.environ.get("NBGRADER_EXECUTION", "")
 
 
+def counts() -> bool:
+    """Whether somebody counts on the outcome of a cell: nbgrader, or a run with IOCOURSE_STRICT=1."""
+    return bool(execution()) or os.environ.get("IOCOURSE_STRICT") == "1"
+
+
 @contextmanager
 def warnings_are_no_failures() -> Iterator[None]:
     """Within this block, under nbgrader, what goes to standard error goes to standard output."""

@@ -50,6 +50,16 @@ def _sizes(case: dict[str, Any]) -> str:
     return f"N={len(case['Q'])}, d={case['Q'].shape[1]}, BM={case['BM']}, BN={case['BN']}"
 
 
+FORWARD_PASS = (
+    output("O equals exact attention", near),
+    log_sums("LSE is the natural logarithm of the row sums", near),
+    output(FAR_NAME, FAR, LARGE_TOLERANCE),
+    launches_kernels("Q", "K", "V"),
+    words_exactly(),
+    full_products(),
+)
+
+
 # ------------------------------------------------------------------ 11A the inner loop
 def _forward_cases(rng: np.random.Generator) -> list[Case]:
     """Ragged in rows, in keys, in both, and with one key left over; one tile of keys; tiles larger than N;
@@ -94,12 +104,7 @@ FORWARD = Exercise(
     cases=_forward_cases,
     properties=(
         output("O is right where one tile holds all keys", _one_tile),
-        output("O equals exact attention", near),
-        log_sums("LSE is the natural logarithm of the row sums", near),
-        output(FAR_NAME, FAR, LARGE_TOLERANCE),
-        launches_kernels("Q", "K", "V"),
-        words_exactly(),
-        full_products(),
+        *FORWARD_PASS,
     ),
     play=launch_in_place,
 )
@@ -362,12 +367,7 @@ REPAIR = Exercise(
     cases=_repair_cases,
     properties=(
         output("O is right where one tile holds all keys", ALONE),
-        output("O equals exact attention", near),
-        log_sums("LSE is the natural logarithm of the row sums", near),
-        output(FAR_NAME, FAR, LARGE_TOLERANCE),
-        launches_kernels("Q", "K", "V"),
-        words_exactly(),
-        full_products(),
+        *FORWARD_PASS,
     ),
     play=launch_in_place,
 )

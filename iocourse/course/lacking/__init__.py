@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from ...doctor.needs_triton import NeedsTriton
 from ..credit import nbgrader
 from .cells import Cells
@@ -18,7 +16,7 @@ def stand_in(missing: NeedsTriton) -> StandIn:
     raised.
     """
     shell = Cells.notebook()
-    if shell is None or nbgrader.execution() or os.environ.get("IOCOURSE_STRICT") == "1":
+    if shell is None or nbgrader.counts():
         raise missing
     print(what_to_do())
     Cells.watched(shell)

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from iocourse.course.authoring.rules.declared import is_declaration
-from iocourse.course.authoring.source import Cell, shown
+from iocourse.course.authoring.source import Cell, shown, side
 
 WORDS, CELLS, MINUTES, PICTURES = 3500, 60, 90, 1  # a lesson at most; pictures at least
 FIRST = {"words": 1800, "pictures": 2}  # for lesson 00, which somebody opens who has not decided yet
@@ -55,7 +54,7 @@ class Evening:
 def evening_of(cells: Sequence[Cell]) -> Evening:
     """What is in a source. Facts of exercises that `release` writes into it are not counted."""
     read = [cell for cell in cells if shown(cell, solved=False)]
-    texts = [_visible(cell) for cell in read if cell.kind == "markdown"]
+    texts = ["\n".join(side(cell, solved=False)) for cell in read if cell.kind == "markdown"]
     predictions = sum(PREDICTION.get(kind, 0) for text in texts for kind in KIND.findall(text))
     formulas = sum(len(_DISPLAYED.findall(text)) for text in texts)
     setup = not any("setup" in cell.tags for cell in read)  # then release puts one in
@@ -66,10 +65,6 @@ def words_of(text: str) -> int:
     """The words of a text in Markdown; a formula in a line is one, a displayed one is none."""
     plain = _HIDDEN.sub(" ", _INLINE.sub(" formula ", _DISPLAYED.sub(" ", text)))
     return sum(any(map(str.isalnum, word)) for word in plain.split())
-
-
-def _visible(cell: Cell) -> str:
-    return "\n".join(line for line in cell.lines if not is_declaration(line))
 
 
 def problems(evening: Evening, exercises: int, solved: dict[str, Any], path: Path) -> Iterator[str]:

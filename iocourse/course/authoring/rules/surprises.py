@@ -17,7 +17,6 @@ from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
-from iocourse.course.authoring.rules.declared import is_declaration
 from iocourse.course.authoring.rules.evening import KIND, PREDICTION
 from iocourse.course.authoring.rules.numerals import Numeral, numerals
 from iocourse.course.authoring.source import Cell, side
@@ -39,15 +38,16 @@ def problems(cells: Sequence[Cell], solved: dict[str, Any], path: Path, labels: 
     """
     found = [*_unbalanced(cells)]
     cells = [part for cell in cells for part in _at_headings(cell)]
+    told = [_open_numbers(cell, labels) for cell in cells]
     for n, cell in enumerate(cells):
         if "predict" in cell.tags:
-            found += _spoiled(cells, n, solved, labels)
+            found += _spoiled(cells, n, solved, told)
     return [f"{path}:{line}: {message}" for line, message in found]
 
 
 def open_text(cell: Cell) -> str:
     """What a reader of a markdown cell sees before unfolding anything."""
-    return _FOLDED.sub("", "\n".join(line for line in cell.lines if not is_declaration(line)))
+    return _FOLDED.sub("", "\n".join(side(cell, solved=False)))
 
 
 def _unbalanced(cells: Sequence[Cell]) -> Iterator[tuple[int, str]]:
@@ -58,8 +58,9 @@ def _unbalanced(cells: Sequence[Cell]) -> Iterator[tuple[int, str]]:
 
 
 def _spoiled(
-    cells: Sequence[Cell], n: int, solved: dict[str, Any], labels: Collection[str]
+    cells: Sequence[Cell], n: int, solved: dict[str, Any], told: Sequence[Sequence[Numeral]]
 ) -> Iterator[tuple[int, str]]:
+    """What is wrong with the prediction in cell `n`; `told` are the numbers in the open text of each cell."""
     line = cells[n].line
     question = _QUESTION.search("\n".join(cells[n].lines))
     if question is None:
@@ -73,10 +74,10 @@ def _spoiled(
     reading = _first_text_after(f'measured("{question[1]}"', below)
     if reading is not None and not "\n".join(reading.lines).startswith(FOLD):
         yield reading.line, f"prediction {question[1]}: the text that reads it must begin with {FOLD}"
-    known = [one for cell in cells[: n + 1] for one in _open_numbers(cell, labels)]
+    known = [one for numbers in told[: n + 1] for one in numbers]
     answers = _answers(cells[n], question[1], solved)
-    for cell in below:
-        for one in _open_numbers(cell, labels):
+    for cell, numbers in zip(below, told[n + 1 :], strict=False):
+        for one in numbers:
             if _is_one_of(answers, one) and not any(one.same(other) for other in known):
                 yield cell.line, f"prediction {question[1]}: {one.text} stands in open text below it"
 
@@ -103,10 +104,8 @@ def _first_text_after(call: str, cells: Sequence[Cell]) -> Cell | None:
 
 def _answers(cell: Cell, question: str, solved: dict[str, Any]) -> list[Decimal]:
     """The numbers asked for: those the solved notebook predicts and those it measured."""
-    calls = [
-        node for node in ast.walk(ast.parse("\n".join(side(cell, solved=True)))) if isinstance(node, ast.Call)
-    ]
-    given = [keyword.value for call in calls for keyword in call.keywords]
+    tree = ast.parse("\n".join(side(cell, solved=True)))
+    given = [node.value for node in ast.walk(tree) if isinstance(node, ast.keyword)]
     numbers = [ast.literal_eval(value) for value in given if isinstance(value, (ast.Constant, ast.UnaryOp))]
     said = [
         "".join(output.get("text", ""))
