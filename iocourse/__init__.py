@@ -9,7 +9,7 @@ from types import ModuleType
 from .ledger import Ledger
 from .machine import FastMemoryFull, Machine, MachineError, RowStats, Run, run
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = ["FastMemoryFull", "Ledger", "Machine", "MachineError", "RowStats", "Run", "run"]
 

@@ -11,20 +11,20 @@ class Refused(Exception):
     """What was asked cannot be done with these arguments or from this place (exit code 2)."""
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write `text` to `path` so that a reader finds the old file or the new one, never a part of either.
+def write_whole(path: Path, text: str | bytes) -> None:
+    """Write a text, as UTF-8, or bytes to `path`: a reader finds the old file or the new one, never a part.
 
     A link stays one, and what is no file, such as a terminal, is written to as it is.
     """
-    path = path.resolve()
+    path, data = path.resolve(), text if isinstance(text, bytes) else text.encode("utf-8")
     if path.exists() and not path.is_file() and not path.is_dir():
-        path.write_text(text, encoding="utf-8", newline="\n")
+        path.write_bytes(data)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".new")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
         os.chmod(name, path.stat().st_mode & 0o777 if path.exists() else 0o644)
         os.replace(name, path)
     except BaseException:

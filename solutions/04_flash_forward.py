@@ -302,12 +302,12 @@ check("4C", my_flash_optimal)
 # %% [markdown]
 # ## 4.4 The tile for a given M
 #
-# Fast memory has $M$ words. Which tile should we take? Let your hand find out before a formula says it. Run the next cell, then press Tab until the control you want has the focus; the arrow keys move a slider. (Without a running kernel it is a still picture.) It starts with F2 on $N = 1024$, $d = 64$, $M = 16\,896$, and a square tile of 32. Find the tile that fits and moves the fewest words:
+# Fast memory has $M$ words. Which tile should we take? Let your hand find out before a formula says it. Run the next cell, then drag the tile by its dark corner: the dashed line is where it fits no longer. Or press Tab until the slider of `Br` or `Bc` has the focus, and use the arrow keys. (Without a running kernel it is a still picture.) It starts with F2 on $N = 1024$, $d = 64$, $M = 16\,896$, and a square tile of 32. Find the tile that fits and moves the fewest words:
 #
 # - `Br` up: the words fall, the footprint bar grows, until it says *does not fit* and by how many words.
 # - `Bc` up: the footprint grows and the words stay as they are. So which way should `Bc` go, and what can `Br` do then?
 # - Choose `flash1` as schedule. The two change roles: find its tile too.
-# - `M` up, then *best tiles for M* with the space bar: the words fall in proportion to $1/M$, until they reach the floor $4Nd$.
+# - `M` up, then the button *best tiles for M*: the words fall in proportion to $1/M$, until they reach the floor $4Nd$.
 # - `move` under `flash2`, then under `flash_optimal`: in the strip at the bottom, V comes to K, or in K's place.
 
 # %%

@@ -237,7 +237,7 @@ for n in (3, 4, 5, 6):
 #
 # This is FlashAttention's backward pass in miniature: it needs the weights of the forward pass once more, and instead of reading them it computes them again from $Q$ and $K$ (lesson 06). So a bound for all schedules must allow recomputing.
 #
-# The next cell is a board. It plays the cheapest pebbling, or, under *try yourself*, yours. (Without a running kernel you see how the cheapest one ends.)
+# The next cell is a board. It plays the cheapest pebbling; or click a vertex, and it is your game: what is legal there is done, or offered where there is a choice, and your words stand beside the fewest. (By keyboard, take *try yourself* and choose the vertex from its list. Without a running kernel you see how the cheapest one ends.)
 
 # %%
 explore.pebble_player(pebbling.softmax_row(3))
@@ -352,7 +352,7 @@ for M, schedule in ((58368, schedules.flash_optimal), (1024, schedules.small_cac
 # - has $Q$, $K$ and $V$ as distinct arrays: no word of one serves as a word of another.
 #
 #
-# How the products are counted, and the whole proof, is the [second evening](05b_the_proof.ipynb); nothing below depends on it. In the map grey is what no schedule of the class can do: below $4Nd$, Theorem A, or, in a small fast memory, its relative Theorem B′ (section 5.10, 05b), each taken at $M + 4$ for the four registers. The shades say what moves the fewest words for large $N$, with three schedules of lesson 07. *Row blocks*, from $d^2$ on, are F3. Below $d^2$ it pays to store scores: F7, and from $d^2/2$ down F7d. Below $d^2/4$ it is blocked products, as in lesson 02: F5.
+# How the products are counted, and the whole proof, is the [second evening](05b_the_proof.ipynb); nothing below depends on it. In the map grey is what no schedule of the class can do: below $4Nd$, Theorem A, or, in a small fast memory, its relative Theorem B′ (section 5.10, 05b), each taken at $M + 4$ for the four registers. The shades say what moves the fewest words for large $N$, with three schedules of lesson 07. *Row blocks*, from $d^2$ on, are F3; from $Nd$ on the *compulsory* words suffice. Below $d^2$ it pays to store scores (*N × N stored*): F7, and from $d^2/2$ down F7d. Below $d^2/4$ it is *blocked products*, as in lesson 02: F5. The strip at the foot has the marker of the schedule that wins at this $N$.
 
 # %%
 explore.memory_map(8192, 64, M=58368, M_range=(128, 2**22),

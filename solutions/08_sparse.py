@@ -179,7 +179,7 @@ for name in ("causal", "bigbird 1,1,2"):
 # %% [markdown]
 # Words as in the table.
 #
-# The next cell lets you paint masks of your own. Start from a preset, and click tiles to see or hide them; or choose a tile with the two sliders for its row and its column and press the button *show or hide this tile* (Tab moves from control to control, the arrow keys move a slider). Words, density and a lower bound follow. (Without a running kernel you see a still picture.) Try to find two masks with equally many tiles and different words. You will not: at this block size (8.1) counts tiles and nothing else. Section 8.5 changes that.
+# The next cell lets you paint masks of your own. Start from a preset and drag over the tiles: the first one decides whether the stroke shows or hides. A click is one tile, and *undo* takes a whole stroke back. (By keyboard: Tab goes from control to control; on the box that names a tile the arrow keys go to another tile, and Space shows or hides it.) Words, density and a lower bound follow. (Without a running kernel you see a still picture.) Try to find two masks with equally many tiles and different words. You will not: at this block size (8.1) counts tiles and nothing else. Section 8.5 changes that.
 
 # %%
 explore.mask_painter()

@@ -35,7 +35,7 @@ explore.memory_map(8192, 64, M=58368)
 # Each area is a regime, and each takes one sentence:
 #
 # - **Blocked products**, up to $d^2/4$: not even a few rows fit, so cut $d$ too, let scores travel, and move $4N^2d/\sqrt M + N^2$ words.
-# - **$N \times N$ stored**, $d^2/4$ to $d^2$ (the narrow area without a name): rows fit, but of one array at a time, so scores go out after the first product and come back for the second.
+# - **$N \times N$ stored**, $d^2/4$ to $d^2$: rows fit, but of one array at a time, so scores go out after the first product and come back for the second.
 # - **Row blocks**, $d^2$ to about $Nd$: rows of $Q$ and $O$ stay, $K$ and $V$ pass by, no score travels, and $4N^2d^2/M$ words move.
 # - **Compulsory**, from there on: one pass is enough, and $4Nd$ words move, whatever $M$ is.
 #

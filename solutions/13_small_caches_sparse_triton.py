@@ -33,7 +33,7 @@ from iocourse.gpu import CHIPS
 # %% [markdown]
 # ## 13.1 How many rows fit
 #
-# A program of the forward kernel keeps a tile of $B_M$ queries, the sum for as many rows of $O$, and a tile or two of keys and values, all of them $d$ columns wide. Here is such a program on an A100 at $d = 512$: its tiles, what the compiler took for them, and the words that one head of 4,096 tokens moves under a causal mask. (Arrow keys move the sliders, best after the prediction below. Without a running kernel you see a still picture.)
+# A program of the forward kernel keeps a tile of $B_M$ queries, the sum for as many rows of $O$, and a tile or two of keys and values, all of them $d$ columns wide. Here is such a program on an A100 at $d = 512$: its tiles, what the compiler took for them, and the words that one head of 4,096 tokens moves under a causal mask. (Click a tile in the map, or move the sliders with the arrow keys, best after the prediction below. Without a running kernel you see a still picture.)
 
 # %%
 explore.kernel_tuner(arch=80, d=512, kernel="forward")

@@ -5,6 +5,7 @@ interpreter.
 import os
 import runpy
 import signal
+import sys
 import tempfile
 from pathlib import Path
 
@@ -25,6 +26,10 @@ for _name, _one in _threads["environment"](1).items():
 # the interpreter even where there is a GPU.
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
+# JupyterLab brings a checker of web addresses, which whoever imports nbformat waits two seconds for. Nothing
+# here has addresses to check, and jsonschema does without it.
+sys.modules.setdefault("rfc3987_syntax", None)
+
 # Processes that tests start must end on Ctrl-C. A shell that runs pytest in the background has it ignore
 # SIGINT, and children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -43,6 +48,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.option.markexpr == "quick" and collection_path.suffix == ".py":
         return "mark.quick" not in collection_path.read_text(encoding="utf-8") or None
     return None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests with a limit of their own take long, and go first: one begun last would be waited for."""
+    items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -62,6 +62,8 @@ def refused(capsys, *arguments):
         (["grade"], "DIR"),
         (["grade", "no-such-folder", "--csv", "x"], "no-such-folder is none"),
         (["grade", ".", "--jobs", "0"], "--jobs must be at least 1, got 0"),
+        (["site", "README.md"], "README.md is no folder"),
+        (["site", "no-such-folder", "--only", "99"], "--only 99: no solved lesson begins so"),
     ],
 )
 def test_a_bad_argument_is_named_in_one_line(capsys, arguments, part):
@@ -78,7 +80,7 @@ def test_help_lists_every_command_of_the_contract(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
     said = capsys.readouterr().out
-    for command in ("count", "bench", "profile", "doctor", "lab", "progress", "grade", "release"):
+    for command in ("count", "bench", "profile", "doctor", "lab", "progress", "grade", "release", "site"):
         assert re.search(rf"^    {command} ", said, re.MULTILINE)
 
 
@@ -253,10 +255,11 @@ def test_lab_copies_the_lessons_and_never_overwrites(tmp_path, monkeypatch, star
     (root / "work" / "01_next.ipynb").write_text("my work")
     assert main(["lab"]) == 0
     said = capsys.readouterr().out
-    assert "copied to work/: 00_start_here.ipynb, notation.md" in said
-    assert "kept in work/ as you left it: 01_next.ipynb" in said
+    assert f"copied to {root / 'work'}: 00_start_here.ipynb, notation.md" in said
+    assert f"as you left them in {root / 'work'}: 01_next.ipynb" in said
+    assert "01_next.ipynb does not open: it is no notebook" in said
     assert (root / "work" / "01_next.ipynb").read_text() == "my work"
-    assert (root / "work" / "notation.md").read_text() == "# Notation\n"
+    assert (root / "work" / "notation.md").read_text().startswith("# Notation\n\n<!-- iocourse ")
     assert main(["lab"]) == 0 and "copied" not in capsys.readouterr().out
 
 
@@ -267,11 +270,11 @@ def test_an_interrupted_copy_of_a_lesson_is_made_again(tmp_path, monkeypatch, st
     monkeypatch.undo()
     monkeypatch.chdir(root)
     (root / "work" / "00_start_here.ipynb").touch()  # what an earlier version left behind
-    copied, _ = lab.copy_lessons(root)
-    assert "00_start_here.ipynb" in copied
-    assert (root / "work" / "00_start_here.ipynb").read_text() == (
-        root / "lessons" / "00_start_here.ipynb"
-    ).read_text()
+    assert main(["lab", "--update", "00"]) == 0
+    copy, lesson = (
+        json.loads((root / place / "00_start_here.ipynb").read_text()) for place in ("work", "lessons")
+    )
+    assert copy["cells"] == lesson["cells"] and copy["cells"]
 
 
 def test_a_reader_that_has_seen_enough_ends_a_command_in_silence():
@@ -311,7 +314,7 @@ def test_lab_outside_a_checkout_says_so(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(
         "iocourse.course.checkout.__file__", str(tmp_path / "site" / "iocourse" / "course" / "x.py")
     )
-    assert "no checkout of the course" in refused(capsys, "lab")
+    assert "needs a checkout of the course" in refused(capsys, "lab")
 
 
 def test_lab_without_lessons_says_what_makes_them(tmp_path, monkeypatch, capsys, started):

@@ -19,7 +19,7 @@ COPIED = ("iocourse", "solutions", "tests/schedules", "tests/explore", "tests/mu
 @pytest.fixture(scope="module")
 def examples():
     found = EXAMPLE.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
-    assert len(found) == 7
+    assert len(found) == 8
     return found
 
 
@@ -86,6 +86,20 @@ def test_the_figure_is_found_and_held_to_account(said):
     alt, names = said("-c", code).split(" [", 1)
     assert alt.endswith("each of the four arrays 32,768.") and "'score_square'" in names
     assert passed(said, "tests/explore/test_every_figure.py", "score_square") >= 4
+
+
+def test_the_explorer_is_found_and_held_to_account(said):
+    code = """
+from iocourse import explore
+square = explore.square_explorer()
+square.set("d", 32)
+x, y, width, height, _ = square.grabs()[0]
+square.touched("down", x + width / 2, y)
+square.touched("move", x + width / 2 + 20, y)
+print(square, square.words)
+"""
+    assert re.search(r"SquareExplorer\(N=512, d=64\).*<b>The scores are 8 times as large", said("-c", code))
+    assert passed(said, "tests/explore/test_every_explorer.py", "square_explorer") >= 8
 
 
 def test_the_exercise_is_in_its_lesson_and_its_suite_holds(said):

@@ -14,7 +14,7 @@ HOUSE = ROOT / "iocourse"
 ROOMS = (
     "refusal", "sizes", "guard", "console", "discovery", "ledger", "exact", "masks", "monomials", "machine",
     "costs", "bounds", "sweeps", "pebbling", "schedules", "data", "gpu", "doctor", "kernels", "traffic",
-    "lowrank", "explore", "course", "grade", "count", "bench", "profile", "cli", "__main__",
+    "lowrank", "explore", "course", "grade", "count", "bench", "site", "profile", "cli", "__main__",
 )  # fmt: skip
 # Within a room of several folders: each imports only those before it.
 FLOORS = {

@@ -16,12 +16,15 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import iocourse
-from iocourse.course.authoring import release
+from iocourse.course.checkout import read_project
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+GUIDE = {
+    path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs" / "guide").glob("*.md"))
+}
 REPOSITORY = PROJECT["urls"]["Repository"]
 
 
@@ -88,7 +91,7 @@ def test_one_version():
 
 
 def test_extras_have_exactly_these_names():
-    assert set(EXTRAS) == {"torch", "triton", "lab", "class", "test", "fast"}
+    assert set(EXTRAS) == {"torch", "triton", "lab", "test", "fast"}
 
 
 def test_python_has_a_floor_and_no_ceiling():
@@ -129,8 +132,9 @@ def test_ranges_are_wide_enough_for(versions: dict[str, str]):
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of this tree, built from a copy so that nothing is left behind in the checkout."""
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
-    for name in ("pyproject.toml", "README.md", "LICENSE", "LICENSE-text"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "LICENSE-text"):
         shutil.copy(ROOT / name, source)
+    shutil.copytree(ROOT / "lessons", source / "lessons")
     shutil.copytree(ROOT / "iocourse", source / "iocourse", ignore=shutil.ignore_patterns("__pycache__"))
     build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
     done = subprocess.run([sys.executable, "-c", build, str(out)], cwd=source, capture_output=True, text=True)
@@ -191,14 +195,15 @@ def test_on_colab_pip_installs_iocourse_and_nothing_else(colab: Path, wheel: Pat
 
 
 def commands() -> dict[str, str]:
-    """Marker -> the one-line code block that follows it in README.md."""
+    """Marker -> the one-line code block that follows it in README.md or on the page of installing."""
     block = r"^<!-- command: ([\w-]+) -->\n```\w*\n(.*)\n```$"
-    return dict(re.findall(block, README, flags=re.MULTILINE))
+    return dict(re.findall(block, README + GUIDE["install.md"], flags=re.MULTILINE))
 
 
 def test_readme_has_exactly_the_marked_commands_each_one_line():
     assert set(commands()) == {"course", "course-windows", "test"}
-    assert README.count("<!-- command:") == 3
+    assert (README.count("<!-- command:"), GUIDE["install.md"].count("<!-- command:")) == (2, 1)
+    assert commands()["course"] in GUIDE["install.md"]
 
 
 def test_the_course_needs_only_the_light_extra():
@@ -229,7 +234,7 @@ def test_ci_has_no_install_step_besides_the_browser():
 
 
 def test_the_workflow_runs_ci_on_linux_and_the_numpy_tests_elsewhere():
-    (path,) = (ROOT / ".github" / "workflows").glob("*.yml")
+    path = ROOT / ".github" / "workflows" / "tests.yml"
     jobs = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"]
     everything, numpy = jobs["everything"], jobs["numpy"]
     assert everything["env"]["PIP_EXTRA_INDEX_URL"].endswith("/whl/cpu")
@@ -274,25 +279,100 @@ def test_binder_has_triton_with_the_cpu_build_of_torch_and_keeps_the_pins():
     ]
 
 
-# ---- README's links --------------------------------------------------------------------------------------
+# ---- README and the guide --------------------------------------------------------------------------------
 
 
-def test_links_to_files_lead_somewhere():
-    targets = [t.split("#")[0] for t in re.findall(r"\]\(([^)]+)\)", README) if "://" not in t]
-    assert targets
-    assert [target for target in targets if target and not (ROOT / target).exists()] == []
+def alone(text: str) -> str:
+    """A page without the text of its picture."""
+    return re.sub(r"!\[[^\]]*\]", "![]", text)
 
 
-def test_colab_and_binder_links_name_the_published_place():
-    owner_and_name = REPOSITORY.removeprefix("https://github.com/")
-    colab = re.findall(
-        r"https://colab\.research\.google\.com/github/(\S+?)/blob/(\S+?)/(lessons/\S+?)\)", README
+def test_readme_is_a_page():
+    assert len(README.splitlines()) <= 130
+    assert max(map(len, alone(README).splitlines())) < 280  # a lesson's row has two links
+
+
+@pytest.mark.parametrize("name", ["README.md", *GUIDE])
+def test_links_to_files_lead_somewhere(name: str):
+    folder, text = (ROOT, README) if name == "README.md" else (ROOT / "docs" / "guide", GUIDE[name])
+    targets = [t.split("#")[0] for t in re.findall(r"\]\(([^)]+)\)", text) if "://" not in t]
+    assert [target for target in targets if target and not (folder / target).exists()] == []
+
+
+def test_every_page_of_the_guide_is_reached_from_readme():
+    assert [name for name in GUIDE if name != "lessons.md" and f"(docs/guide/{name})" not in README] == []
+    assert "(docs/guide/lessons.md)" in README
+
+
+def test_colab_and_binder_links_name_the_published_place_and_this_version():
+    project = read_project(ROOT)
+    prefix = "https://colab.research.google.com/github/"
+    lessons = {path.name for path in (ROOT / "lessons").glob("*.ipynb")}
+    assert set(re.findall(rf"{prefix}[^)]+", README)) == {
+        project.colab(f"lessons/{name}") for name in lessons
+    }
+    binder = re.findall(r"https://mybinder\.org/v2/gh/([\w.-]+/[\w.-]+)/(v[\w.]+)\?", GUIDE["install.md"])
+    assert binder == [(REPOSITORY.removeprefix("https://github.com/"), f"v{iocourse.__version__}")]
+
+
+def test_readme_says_that_name_and_address_are_to_be_claimed_while_they_are_not():
+    text = " ".join(README.split())
+    told = "claim the repository's address and the name `iocourse` on the package index" in text
+    assert told != read_project(ROOT).claimed
+
+
+def test_the_support_matrix_names_the_versions_that_are_pinned_and_the_legs_of_the_workflow():
+    matrix = README.split("## What it runs on")[1].split("\n## ")[0]
+    pinned = pins(ROOT / "constraints.txt")
+    for name, label in (("numpy", "NumPy"), ("torch", "torch"), ("triton", "triton")):
+        assert f"{label} {pinned[name]}" in matrix
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text(encoding="utf-8"))["jobs"]
+    for job in jobs.values():
+        assert all(version in matrix for version in job["strategy"]["matrix"]["python"])
+    recorded = json.loads(
+        (ROOT / "iocourse" / "data" / "bench" / "resources.json").read_text(encoding="utf-8")
     )
-    assert {place for place, _, _ in colab} == {owner_and_name}
-    assert {tag for _, tag, _ in colab} == {f"v{iocourse.__version__}"}
-    assert [lesson for _, _, lesson in colab if not (ROOT / lesson).exists()] == []
-    assert set(re.findall(r"https://mybinder\.org/v2/gh/([\w.-]+/[\w.-]+)/", README)) == {owner_and_name}
+    compiled = {str(row["arch"]) for row in recorded["shipped"]}
+    assert set(re.findall(r"sm_(\d+)", matrix)) == compiled
 
 
-def test_the_run_times_table_has_its_markers():
-    assert README.index(release.TABLE_START) < README.index(release.TABLE_END)
+# ---- what stands beside the course -----------------------------------------------------------------------
+
+
+def test_changelog_and_citation_have_this_version_and_the_same_day():
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    newest = re.search(r"^## \[?([\d.]+)\]? - (\d{4}-\d\d-\d\d)$", changelog, re.MULTILINE)
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert newest is not None
+    assert newest.groups() == (citation["version"], citation["date-released"])
+    assert citation["version"] == iocourse.__version__ and citation["cff-version"] == "1.2.0"
+    assert {"message", "title", "authors"} <= set(citation)
+
+
+def test_what_runs_before_a_commit_is_local_and_runs():
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    (repo,) = config["repos"]
+    assert repo["repo"] == "local" and {hook["language"] for hook in repo["hooks"]} == {"system"}
+    entries = {hook["id"]: hook["entry"].split() for hook in repo["hooks"]}
+    assert entries["release"] == ["python", "-m", "iocourse", "release", "--check"]
+    bad = "import os,sys\n"  # both of Ruff's complain
+    for name in ("ruff-check", "ruff-format"):
+        command = [sys.executable, *entries[name][1:], "--stdin-filename", "iocourse/x.py", "-"]
+        done = subprocess.run(command, input=bad, cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 1, done.stderr
+
+
+FORMS = [ROOT / ".github" / "ISSUE_TEMPLATE" / f"{name}.yml" for name in ("lesson", "check", "question")]
+
+
+@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
+def test_a_form_asks_what_it_needs(path: Path):
+    form = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert {"name", "description", "body"} <= set(form)
+    ids = [field["id"] for field in form["body"]]
+    assert len(ids) == len(set(ids))
+    for field in form["body"]:
+        assert field["type"] in {"input", "textarea", "dropdown"}
+        assert field["attributes"]["label"]
+        assert (field["type"] == "dropdown") == ("options" in field["attributes"])
+    assert any(field.get("validations", {}).get("required") for field in form["body"])

@@ -54,7 +54,7 @@ PAINTER = {
 }
 PLAYER = {"step": (1, 2, 14, 15), "mode": (OWN, OPTIMUM), "preset": tuple(PRESETS)}  # bench pebbling: search
 KERNEL = {
-    "arch": ("T4 (sm_75)", "L4 (sm_89)", "B200 (sm_100)", "H200 SXM (sm_90)"),
+    "arch": (75, 89, 100, 90),
     "kernel": ("fused", "sliced_forward", "sliced_keys", "key_gradients", "forward"),
     "d": (64, 256, 512, 1024),
     "BM": (16, 32, 64, 128),
@@ -114,14 +114,17 @@ def run(quick: bool) -> dict[str, Any]:
 def _widget(widget: Any, values: dict[str, tuple[Any, ...]], repeats: int) -> Times:
     return {
         name: {
-            "new": _timed(widget.controls[name], given, repeats, forget=True),
-            "seen": _timed(widget.controls[name], given, repeats, forget=False),
+            "new": _timed(widget, name, given, repeats, forget=True),
+            "seen": _timed(widget, name, given, repeats, forget=False),
         }
         for name, given in values.items()
     }
 
 
-def _timed(control: Any, values: tuple[Any, ...], repeats: int, *, forget: bool) -> dict[str, float]:
+def _timed(
+    widget: Any, name: str, values: tuple[Any, ...], repeats: int, *, forget: bool
+) -> dict[str, float]:
+    control = widget.controls[name]
     before, took = control.value, []
     for value in islice(cycle(values), repeats + len(values)):
         if forget:
@@ -130,9 +133,9 @@ def _timed(control: Any, values: tuple[Any, ...], repeats: int, *, forget: bool)
         if value == control.value:
             continue
         start = time.perf_counter()
-        control.value = value
+        widget.set(name, value)
         took.append(1000 * (time.perf_counter() - start))
-    control.value = before
+    widget.set(name, before)
     return {"median_ms": round(median(took), 2), "p90_ms": round(quantiles(took, n=10)[8], 2)}
 
 

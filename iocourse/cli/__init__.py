@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from iocourse import __version__
-from iocourse.course.checkout import exercise_ids, find_checkout
+from iocourse.course.checkout import exercise_ids, find_checkout, find_course
 from iocourse.refusal import Refused, write_whole
 
 Handler = Callable[[argparse.Namespace], int]
@@ -107,6 +107,13 @@ def build_parser(command: str = "") -> Parser:
     doctor.add_argument("--json", action="store_true", help="print JSON")
     lab = _add(commands, "lab", _lab, "open the course in JupyterLab; further options go to JupyterLab")
     lab.add_argument("--no-browser", action="store_true", help="print the address and open no browser")
+    lab.add_argument(
+        "--update",
+        metavar="LESSON",
+        nargs="?",
+        const="",
+        help="open nothing: bring your copies of the lessons, or of this one, up to date, with your answers",
+    )
     _add_progress(commands)
     release = _add(commands, "release", _release, "make the notebooks from their sources")
     release.add_argument("--check", action="store_true", help="only say what is out of date")
@@ -114,8 +121,12 @@ def build_parser(command: str = "") -> Parser:
     release.add_argument(
         "--only", metavar="NAME", action="append", default=[], help="this lesson, such as 02"
     )
+    release.add_argument(
+        "--colab", metavar="FOLDER", type=Path, help="write the notebooks that Colab opens, and nothing else"
+    )
     _add_mutants(commands)
     _add_room(commands, command, "grade", "grade a folder of submissions to one lesson")
+    _add_room(commands, command, "site", "build the site of the course")
     return parser
 
 
@@ -279,8 +290,12 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 
 def _lab(arguments: argparse.Namespace) -> int:
-    from iocourse.course.lab import open_lab
+    from iocourse.course.lab import open_lab, update_copies
 
+    if arguments.update is not None:
+        if arguments.extra:
+            raise Refused(f"--update takes one LESSON or none; got also {' '.join(arguments.extra)}")
+        return update_copies(arguments.update)
     return open_lab(browser=not arguments.no_browser, options=arguments.extra)
 
 
@@ -319,7 +334,7 @@ def _cohort(arguments: argparse.Namespace) -> int:
 
 def _known_exercises() -> tuple[str, ...]:
     try:
-        return exercise_ids(find_checkout())
+        return exercise_ids(find_course())
     except Refused:  # installed without the lessons
         return ()
     except (ValueError, LookupError, TypeError):  # one of them is no notebook
@@ -330,6 +345,8 @@ def _release(arguments: argparse.Namespace) -> int:
     from iocourse.course.authoring import release
 
     root = find_checkout()
+    if arguments.colab:
+        return _release_for_colab(root, arguments)
     try:
         if arguments.check:
             return _release_check(release.check(root, only=arguments.only))
@@ -338,6 +355,16 @@ def _release(arguments: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         return 1
     print("\n".join(f"wrote {name}" for name in written) or "everything is up to date")
+    return 0
+
+
+def _release_for_colab(root: Path, arguments: argparse.Namespace) -> int:
+    from iocourse.course.authoring.links import write_for_colab
+
+    if arguments.check or arguments.execute or arguments.only:
+        raise Refused("--colab takes the notebooks as they stand: leave --check, --execute and --only away")
+    written = write_for_colab(root, arguments.colab)
+    print(f"wrote {len(written)} notebooks, {written[0]} the first")
     return 0
 
 

@@ -13,11 +13,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from iocourse.course.checkout import find_checkout
+from iocourse.course.checkout import FIRST, Course, find_course
+from iocourse.course.copies import updating
+from iocourse.course.copies.finding import find_copies
 from iocourse.course.progress import home
 from iocourse.refusal import Refused, write_whole
 
-FIRST = "00_start_here.ipynb"
 LAB_DEFAULTS = {
     # A click on the notation page shows it rendered, and no dialogue about news covers the first lesson.
     "@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {"markdown": "Markdown Preview"}},
@@ -26,35 +27,19 @@ LAB_DEFAULTS = {
 INSTALL = 'python -m pip install "jupyterlab>=4.2"'
 
 
-def copy_lessons(root: Path) -> tuple[list[str], list[str]]:
-    """Copy the lessons and the notation page to `root`/work, where the student writes.
-
-    A file that is already there is the student's and stays as it is.
-
-    Returns:
-        The names copied, and the names kept.
+def update_copies(name: str = "") -> int:
+    """Bring the student's copies up to date, those of one lesson where it has a name, and say what was done.
 
     Raises:
-        Refused: there are no lessons at `root`.
+        Refused: no lessons, none of this name, or a file that cannot be written.
     """
-    lessons = sorted((root / "lessons").glob("*.ipynb"))
-    if not lessons:
-        raise Refused(f"no lessons in {root / 'lessons'}: iocourse release makes them from solutions/")
-    work = root / "work"
-    work.mkdir(exist_ok=True)
-    copied: list[str] = []
-    kept: list[str] = []
-    for source in [*lessons, *(root / "lessons").glob("notation.md")]:
-        (copied if _copy_new(source, work / source.name) else kept).append(source.name)
-    return copied, kept
-
-
-def _copy_new(source: Path, target: Path) -> bool:
-    """Copy unless there is something at `target`; an empty file is what an interrupted copy left there."""
-    if target.exists() and target.stat().st_size:
-        return False
-    write_whole(target, source.read_text(encoding="utf-8"))
-    return True
+    course, lines = find_course(), 0
+    for line in updating.update(course, name):
+        print(line, flush=True)
+        lines += 1
+    if not lines:
+        print(f"nothing to do: {course.work} has the newest texts")
+    return 0
 
 
 def open_lab(*, browser: bool, options: Sequence[str] = ()) -> int:
@@ -68,19 +53,34 @@ def open_lab(*, browser: bool, options: Sequence[str] = ()) -> int:
         JupyterLab's exit code.
 
     Raises:
-        Refused: no checkout, no lessons, or JupyterLab is not installed.
+        Refused: no lessons, a copy cannot be written, or JupyterLab is not installed.
     """
-    root = find_checkout()
+    course = find_course()
     if importlib.util.find_spec("jupyterlab") is None:
         raise Refused(f"JupyterLab is not installed here: {INSTALL}")
-    copied, kept = copy_lessons(root)
-    for what, names in (("copied to work/", copied), ("kept in work/ as you left it", kept)):
-        if names:
-            print(f"{what}: {', '.join(names)}", flush=True)
+    _prepare(course)
     token = os.environ.get("JUPYTER_TOKEN") or secrets.token_hex(24)
     env = os.environ | {"JUPYTER_TOKEN": token, "JUPYTER_CONFIG_PATH": _config_path()}
-    server = subprocess.Popen(_command(root, browser, options), cwd=root, env=env)
+    server = subprocess.Popen(_command(course.root, browser, options), cwd=course.root, env=env)
     return _attend(server, token)
+
+
+def _prepare(course: Course) -> None:
+    """Copy what is missing, and say what was there."""
+    lessons = updating.read_lessons(course)
+    copies = find_copies(course, lessons)
+    copied = updating.copy_missing(course, lessons)
+    if copied:
+        print(f"copied to {course.work}: {_few(copied)}")
+    if copies:
+        print(f"as you left them in {course.work}: {_few([copy.path.name for copy in copies])}")
+    for line in updating.remarks(course, lessons, copies, copied):
+        print(line)
+    sys.stdout.flush()
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) < 4 else f"{len(names)} files, {names[0]} to {names[-1]}"
 
 
 def _config_path() -> str:
@@ -92,7 +92,6 @@ def _config_path() -> str:
 
 
 def _command(root: Path, browser: bool, options: Sequence[str]) -> list[str]:
-    # The root is the checkout, so that links from work/ to ../solutions open too.
     command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={root}"]
     command.append(f"--LabApp.default_url=/lab/tree/work/{FIRST}")
     command.append("--Application.log_level=WARN")  # so that the address below stays in sight

@@ -19,21 +19,30 @@ from pathlib import Path
 from typing import Any
 
 from iocourse import console
-from iocourse.course.checkout import find_checkout
+from iocourse.course.checkout import is_checkout
 from iocourse.course.credit import nbgrader
 from iocourse.refusal import Refused, write_whole
 
 STATUSES = ("seen", "tried", "solved")  # each one includes those before it
 FORMAT = 1
+DRIVE = Path(
+    "/content/drive/MyDrive"
+)  # where Colab mounts a student's Google Drive; its machines are forgotten
 _CHALLENGE = "challenge "  # before a challenge's id: its entry is no exercise
 Entry = dict[str, Any]
 Progress = dict[str, Entry]
 
 
 def home() -> Path:
-    """The folder of the course's own files: IOCOURSE_HOME, else the user's data folder on this system."""
+    """The folder of the course's own files: IOCOURSE_HOME, else a mounted Drive's folder `iocourse`, else the
+    user's data folder on this system.
+    """
     if os.environ.get("IOCOURSE_HOME"):
         return Path(os.environ["IOCOURSE_HOME"]).expanduser()
+    return DRIVE / "iocourse" if DRIVE.is_dir() else _on_this_machine()
+
+
+def _on_this_machine() -> Path:
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
     elif sys.platform == "darwin":
@@ -59,7 +68,7 @@ def _is_a_solution() -> bool:
     folders = [Path(file).resolve().parent] if file else []
     kernel = sys.modules.get("ipykernel.kernelapp")
     folders += [Path.cwd()] if kernel and kernel.IPKernelApp.initialized() else []
-    return any(one.name == "solutions" and find_checkout(one) == one.parent for one in folders)
+    return any(one.name == "solutions" and is_checkout(one.parent) for one in folders)
 
 
 @cache
@@ -75,7 +84,29 @@ def load() -> Progress:
     Raises:
         OSError: the file can neither be read nor set aside, as on a read-only disk.
     """
-    path = location()
+    _settle_on_drive()
+    return _read(location())
+
+
+def _settle_on_drive(*, writing: bool = False) -> None:
+    """Where a Drive is mounted: take along what this machine has recorded, and say once where it is kept."""
+    path, mine = location(), _on_this_machine() / "progress.json"
+    if path.parent != DRIVE / "iocourse" or (path.exists() and not mine.exists()):
+        return
+    try:
+        if mine.exists():
+            with _locked():
+                write_whole(path, dump(merge(_read(path), _read(mine))))
+                mine.replace(_free_name(mine, "on-drive"))
+        elif not writing:
+            return
+    except OSError as error:  # such as a full Drive: this machine's file stays, and is tried again
+        warnings.warn(f"progress could not be written to Drive: {error}", stacklevel=3)
+        return
+    print(f"Your progress is kept on your Drive from now on: {path}")
+
+
+def _read(path: Path) -> Progress:
     try:
         return parse(path.read_text(encoding="utf-8"), str(path))
     except FileNotFoundError:
@@ -166,7 +197,7 @@ def record(exercise_id: str, status: str, *, hint: int = 0, prediction: Any = No
         raise ValueError(f"status {status!r} is unknown; allowed: {', '.join(STATUSES)}")
     try:
         with _alone():
-            progress = load()
+            progress = _read(location())
             entry = progress[exercise_id] = _advanced(progress.get(exercise_id), status, hint, prediction)
             write_whole(location(), dump(progress))
     except OSError as error:  # a read-only disk must not stop a lesson
@@ -180,7 +211,7 @@ def record_words(challenge_id: str, words: int) -> None:
     key = _CHALLENGE + challenge_id
     try:
         with _alone():
-            progress = load()
+            progress = _read(location())
             entry = progress.get(key) or {"status": "seen", "attempts": 0, "hints": 0, "words": words}
             fewest = min(words, entry["words"])
             progress[key] = entry | {"attempts": entry["attempts"] + 1, "words": fewest}
@@ -215,6 +246,13 @@ def _better(a: str, b: str) -> str:
 @contextmanager
 def _alone() -> Iterator[None]:
     """Keep a second notebook from writing between our reading and our writing."""
+    _settle_on_drive(writing=True)
+    with _locked():
+        yield
+
+
+@contextmanager
+def _locked() -> Iterator[None]:
     lock = location().with_suffix(".lock")
     lock.parent.mkdir(parents=True, exist_ok=True)
     for _ in range(100):
@@ -262,13 +300,14 @@ def import_from(path: Path) -> int:
     except (OSError, UnicodeDecodeError) as error:
         raise Refused(f"{path} cannot be read: {error}") from None
     with _alone():
-        merged = merge(load(), other)
+        merged = merge(_read(location()), other)
         write_whole(location(), dump(merged))
     return len(merged)
 
 
 def reset() -> Path | None:
     """Start afresh; returns where the old file is kept, None where there was none."""
+    _settle_on_drive()
     path = location()
     if not path.exists():
         return None

@@ -17,8 +17,9 @@ from iocourse import __version__
 from iocourse.console import table
 from iocourse.gpu.ncu import find as find_ncu
 
-PACKAGES = ("numpy", "matplotlib", "ipywidgets", "jupyterlab", "torch", "triton", "numba")
+PACKAGES = ("anywidget", "numpy", "matplotlib", "ipywidgets", "jupyterlab", "torch", "triton", "numba")
 REQUIREMENTS = {
+    "anywidget": "anywidget>=0.9.18",
     "numpy": "numpy>=2.0",
     "matplotlib": "matplotlib>=3.9",
     "ipywidgets": "ipywidgets>=7.7.1,<9",

@@ -1,7 +1,7 @@
-"""Pictures and sliders: pure figure functions, and thin widgets around them.
+"""Pictures that can be touched: pure figure functions, and explorers around them.
 
 A figure is a `Picture`: it has `alt` (what it shows, in sentences) and `numbers` (the values behind it).
-matplotlib is imported when a PNG is made, ipywidgets when a widget is made.
+matplotlib is imported when a PNG is made, anywidget when an explorer is shown.
 
 Each file of `figures/` and `widgets/` is found by itself: what it registers with `@figure` or `@explorer` is
 a name of this package, `from iocourse.explore import bars`, without another line anywhere.

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..course.checkout import find_checkout
+from ..course.checkout import find_course
 from ..refusal import Refused, write_whole
 from . import results, submissions
 from .cohort import grade_all
@@ -59,7 +59,7 @@ def grade(arguments: argparse.Namespace, limits: Limits | None = None) -> int:
     if arguments.feedback and arguments.feedback.resolve().is_relative_to(folder.resolve()):
         raise Refused(f"--feedback must lie outside {folder}: its notebooks would be taken for submissions")
     results.refuse_where_it_cannot_be_written(arguments.csv, arguments.feedback, handed_in)
-    lesson = submissions.the_lesson(handed_in, read_lessons(find_checkout()))
+    lesson = submissions.the_lesson(handed_in, read_lessons(find_course()))
     if walls:
         sandbox.refuse_without(limits)
     _tell_what_is_left_out(folder, arguments.csv)

@@ -42,7 +42,7 @@ RUN = 120_000  # milliseconds for all cells of a lesson
 
 # From the key press to the first frame after the new picture is in the page.
 TITLE_STOPWATCH = """() => {
-    const title = () => document.querySelector('.widget-html-content svg title')?.textContent;
+    const title = () => document.querySelector('.jp-OutputArea-output svg[role=img] title')?.textContent;
     window.latencies = [];
     let pressed = null, shown = title();
     document.addEventListener('keydown', () => { pressed = performance.now(); }, true);
@@ -209,7 +209,7 @@ def shown(lab_server, lab_page, run_all):
         (lab_server.folder / f"{name}.ipynb").write_text(json.dumps(notebook), encoding="utf-8")
         page = lab_page(f"{name}.ipynb")
         run_all(page)
-        page.locator(".widget-html-content svg[role=img]").first.wait_for(timeout=START)
+        page.locator(".jp-OutputArea-output svg[role=img]").first.wait_for(timeout=START)
         return page
 
     return show

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from iocourse.course.copies.notebook import prints, read_notebook, recorded
+
 ROOT = Path(__file__).parents[2]
 ADDRESS = re.compile(r"http://\S+/lab/tree/work/00_start_here\.ipynb\?token=\w+")
 
@@ -53,13 +55,18 @@ def test_lab_copies_the_lessons_and_opens_the_first(checkout, student_lab, open_
     process, said = student_lab
     names = sorted(path.name for path in (checkout / "lessons").iterdir())
     assert sorted(path.name for path in (checkout / "work").iterdir()) == names
-    assert f"copied to work/: {names[0]}" in said
+    assert f"copied to {checkout / 'work'}: {len(names)} files, {names[0]} to notation.md" in said
 
     page = open_page(ADDRESS.search(said)[0])
     assert page.evaluate("jupyterapp.shell.currentWidget.context.path") == "work/00_start_here.ipynb"
     page.locator("h1", has_text="00 Start here").wait_for(timeout=20_000)  # the title, rendered
     run_all(page)
     assert page.locator(".jp-OutputArea-output").count() > 0
+
+    page.evaluate("jupyterapp.commands.execute('docmanager:save')")
+    saved = read_notebook(checkout / "work" / "00_start_here.ipynb")
+    assert any(cell.get("execution_count") for cell in saved["cells"])
+    assert prints(saved) == recorded(saved)  # run and saved, and still untouched
 
     page.evaluate("void jupyterapp.commands.execute('docmanager:open', {path: 'work/notation.md'})")
     page.locator(".jp-MarkdownViewer h1").wait_for(timeout=20_000)  # rendered, not its text in an editor

@@ -1,71 +1,101 @@
-"""The pebble player in JupyterLab and a real Chromium, by keyboard alone."""
-
-import re
-from statistics import median
+"""The pebble player in JupyterLab and a real Chromium: by keyboard alone, and by clicks on the graph."""
 
 import pytest
+from explorer_page import WAIT, ExplorerPage
+from playwright.sync_api import expect
 
-from iocourse.pebbling import Game, dot, optimum, softmax_row
+from iocourse.pebbling import dot, optimum, softmax_row
 
-WAIT = 20_000  # milliseconds
 DOT = optimum(dot(2), 3)
-GAME = Game(dot(2), 3)
+
+
+class Player(ExplorerPage):
+    """The explorer, which says the move in the title of its picture."""
+
+    def until(self, end):
+        """Wait until the title of the picture ends so."""
+        self.page.wait_for_function(
+            "end => document.querySelector('.iocourse-explorer svg title').textContent.endsWith(end)",
+            arg=end,
+            timeout=WAIT,
+        )
+
+    def vertex(self, name):
+        """Choose a vertex in the list of their names."""
+        self.root.get_by_role("combobox", name="vertex", exact=True).select_option(name)
+
+    def click(self, name):
+        """The mouse on a vertex of the picture."""
+        self.root.locator(".grab").nth(dot(2).vertices.index(name)).click()
 
 
 @pytest.fixture
-def page(shown):
-    """The page of a notebook that shows the player."""
-    return shown("pebbles", "explore.pebble_player()")
+def player(shown):
+    """The player in a notebook."""
+    return Player(shown("pebbles", "explore.pebble_player()"), "pebble player")
 
 
-def until(page, title):
-    """Wait until the picture's title ends so."""
-    page.wait_for_function(
-        "end => document.querySelector('.widget-html-content svg title').textContent.endsWith(end)",
-        arg=title,
-        timeout=WAIT,
-    )
-
-
-def test_the_optimum_is_played_and_a_game_is_won_by_keyboard(page, title_stopwatch, capsys):
-    page.evaluate(title_stopwatch)
-    handle = page.locator(".widget-hslider", has_text=re.compile(r"^\s*move")).locator(".noUi-handle")
-    for number, move in enumerate(DOT.moves, start=1):
-        if number % 3:
-            handle.press("ArrowRight")
-        else:
-            page.get_by_role("button", name="forward").press("Enter")
-        until(page, f"move {number} of {len(DOT.moves)}, {move}")
-    page.get_by_role("button", name="back", exact=True).press("Space")
-    until(page, f", {DOT.moves[-2]}")
-
-    page.get_by_role("button", name="try yourself").press("Enter")
-    until(page, ": the start")
-    for number, (move, state) in enumerate(zip(DOT.moves, DOT.replay(), strict=False), start=1):
-        legal = GAME.legal(state)
-        for _ in range(legal.index(move)):
-            page.get_by_role("button", name="next legal move").press("Enter")
-        page.get_by_role("button", name=f": {move}").press("Enter")
-        until(page, f"move {number} of {number}, {move}")
-    page.get_by_text("Finished: 7 words moved, and no pebbling moves fewer.").wait_for(timeout=WAIT)
-    page.get_by_role("button", name="undo").press("Enter")
-    page.get_by_text("Taken back: store s.").wait_for(timeout=WAIT)
-    page.get_by_role("button", name="restart", exact=True).press("Enter")
-    until(page, ": the start")
-    page.get_by_title("load b2", exact=True).click()
-    until(page, "move 1 of 1, load b2")
-
-    page.get_by_role("button", name="play the optimum").press("Enter")
-    page.get_by_role("button", name="softmax row").press("Enter")
+def test_the_optimum_is_played_and_a_game_is_won_by_keyboard_and_by_clicks(player, capsys):
+    _played(player)
+    _won_by_keyboard(player)
+    _clicked(player)
+    player.choose("play the optimum")
+    player.choose("softmax row, n = 3")
     longer = optimum(softmax_row(3), 3)
-    until(page, f"the start, before {len(longer.moves)} moves")
-    for number, move in enumerate(longer.moves[: len(DOT.moves) + 1], start=1):  # further than before
-        handle.press("ArrowRight")
-        until(page, f"move {number} of {len(longer.moves)}, {move}")
-    page.wait_for_timeout(300)
-    took = sorted(page.evaluate("window.latencies"))
-    assert len(took) > 20
-    with capsys.disabled():
-        print(
-            f"\nkey press to pixels: {took[0]:.0f} / {median(took):.0f} / {took[-1]:.0f} ms (min/median/max)"
-        )
+    player.until(f"the start, before {len(longer.moves)} moves")
+    player.slider("move").press("End")  # further than before
+    player.until(f"move {len(longer.moves)} of {len(longer.moves)}, {longer.moves[-1]}")
+    player.measure_keys("move", capsys)
+    player.choose("attention 2 x 2, FMA")
+    player.measure_keys("move", capsys)
+
+
+def _played(player):
+    for number, move in enumerate(DOT.moves[:6], start=1):
+        if number % 3:
+            player.slider("move").press("ArrowRight")
+        else:
+            player.button("one move forward").press("Enter")
+        player.until(f"move {number} of {len(DOT.moves)}, {move}")
+    player.button("one move back").press("Space")
+    player.until(f", {DOT.moves[4]}")
+    player.root.get_by_role("status").get_by_text("b1 leaves fast memory.").wait_for(
+        timeout=WAIT, state="attached"
+    )
+    play = player.button("play the moves")
+    play.press("Enter")
+    assert play.get_attribute("aria-pressed") == "true"
+    player.until(f", {DOT.moves[-1]}")
+
+
+def _won_by_keyboard(player):
+    """Every move by a button that is legal at the vertex; when it goes, the focus is not lost."""
+    player.choose("try yourself")
+    for number, move in enumerate(DOT.moves, start=1):
+        player.vertex(str(move.vertex))
+        player.button(str(move)).press("Enter")
+        player.until(f"move {number} of {number}, {move}")
+        expect(player.root.get_by_role("combobox", name="vertex", exact=True)).to_be_focused(timeout=WAIT)
+    player.words.get_by_text("Finished: 7 words moved, and no pebbling moves fewer.").wait_for(timeout=WAIT)
+    player.button("undo").press("Enter")
+    player.words.get_by_text("Taken back: store s.").wait_for(timeout=WAIT)
+    player.button("restart").press("Enter")
+    player.until(": the start")
+
+
+def _clicked(player):
+    """One legal move is made; of two, the buttons stand at the vertex; where none is legal, it is said."""
+    for number, (vertex, move) in enumerate((("a1", "load a1"), ("b1", "load b1"), ("p1", "compute p1"))):
+        player.click(vertex)
+        player.until(f"move {number + 1} of {number + 1}, {move}")
+    player.click("p2")
+    player.words.get_by_text("Nothing is legal at p2: its parent a2 has no red pebble.").wait_for(
+        timeout=WAIT
+    )
+    player.click("p1")
+    menu = player.root.locator(".picture fieldset")
+    expect(menu.get_by_role("button")).to_have_text(["store p1", "delete p1"], timeout=WAIT)
+    menu.get_by_role("button", name="store p1").click()
+    player.until("move 4 of 4, store p1")
+    expect(menu).to_have_count(0, timeout=WAIT)
+    expect(player.button("delete p1")).to_be_visible(timeout=WAIT)

@@ -56,7 +56,7 @@ def test_minutes_are_words_formulas_and_predictions():
         + markdown("**Predict** (guess). **Predict** (compute).")
     )
     found = evening.evening_of(cells(text))
-    assert (found.words, found.formulas, found.predictions, found.cells) == (264, 2, 3, 4)  # with a set-up
+    assert (found.words, found.formulas, found.predictions, found.cells) == (264, 2, 3, 3)
     assert found.reading == 6  # 264/130 + 2/4 + 1 + 2 = 5.53
 
 

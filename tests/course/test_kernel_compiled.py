@@ -17,6 +17,7 @@ import triton
 import triton.language as tl
 
 from iocourse.course.exercise import Case, told
+from iocourse.course.trials.kernels import compiled
 from iocourse.course.trials.kernels.launching import launch
 
 CELL = """
@@ -46,15 +47,20 @@ def plain(x):
     return 2.0 * x
 
 
-def error_of(lines):
-    """What becomes of a cell with these lines in its kernel: the error, or None."""
+def cell(lines):
+    """The names of a cell with these lines in its kernel."""
     text = CELL.replace("{lines}", lines.replace("\n", "\n    "))
     name = f"<a cell of test_kernel_compiled {lines}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     space = {"__name__": "__main__", "np": np, "math": math, "torch": torch, "triton": triton, "tl": tl}
     space |= {"plain": plain, "LOG2E": 1.44, "FIXED": tl.constexpr(1.44), "HALF": tl.float16}
     exec(compile(text, name, "exec"), space)
-    return launch(space["launched"], CASE).error
+    return space
+
+
+def error_of(lines):
+    """What becomes of such a cell: the error, or None."""
+    return launch(cell(lines)["launched"], CASE).error
 
 
 COMPILES = (
@@ -118,3 +124,14 @@ def test_what_only_the_interpreter_runs_is_refused_with_its_line_and_cause(lines
     assert said.startswith("KernelError: line ") and why in said
     number = int(said.removeprefix("KernelError: line ").split()[0])
     assert LINE <= number <= LINE + lines.count("\n")
+
+
+@pytest.mark.parametrize(("name", "then"), [("FIXED", 1.44), ("twice", triton.jit(plain))])
+def test_what_compiled_once_is_compiled_again_where_it_sees_something_else(name, then, monkeypatch):
+    monkeypatch.setattr(compiled, "_taken", set())
+    space, tried = cell("y = twice(x) * FIXED"), []
+    assert launch(space["launched"], CASE).error is None
+    monkeypatch.setattr(compiled, "_put_to_compiler", lambda *asked: tried.append(asked))
+    assert launch(space["launched"], CASE).error is None and not tried
+    space[name] = then
+    assert launch(space["launched"], CASE).error is None and len(tried) == 1

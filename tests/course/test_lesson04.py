@@ -13,7 +13,7 @@ from iocourse.course.checking import judge
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson04 import forward_cases
 from iocourse.data import real_head
-from iocourse.explore.widgets.controls import slider_values
+from iocourse.explore.widgets.panel import slider_values
 
 LESSON, SECOND = Lesson("04_flash_forward"), Lesson("04b_a_schedule_to_repair")
 says = LESSON.says

@@ -43,17 +43,6 @@ def test_every_relative_link_leads_to_a_file(path):
     assert not missing
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: f"{p.parent.name}/{p.name}")
-def test_what_a_notebook_links_to_beside_itself_has_an_address_at_its_head(path):
-    """Colab opens a notebook alone: there a relative link leads nowhere."""
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
-    head = next(line for line in texts[0].splitlines() if line.startswith("Open in Colab: "))
-    absolute = re.findall(r"\]\((https://[^)]+)\)", head)
-    for target in LINK.findall("\n".join(texts)):
-        assert any(one.endswith(f"/lessons/{Path(target).name}") for one in absolute), target
-
-
 def test_the_architectures_are_those_of_the_table_of_chips():
     text = PAGE.read_text(encoding="utf-8").split("## Architectures")[1].split("\n## ")[0]
     rows = next(tables(text))[2:]

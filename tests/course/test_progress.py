@@ -245,3 +245,79 @@ def test_the_file_lies_in_the_users_data_folder(monkeypatch, platform, variable,
     monkeypatch.setattr(sys, "platform", platform)
     monkeypatch.setenv(variable, "there")
     assert progress.location() == Path(expected, "progress.json")
+
+
+# ---- Colab with a mounted Drive --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def colab(tmp_path, monkeypatch):
+    """A machine with progress of its own and no Drive yet; the call mounts one."""
+    drive = tmp_path / "drive" / "MyDrive"
+    monkeypatch.delenv("IOCOURSE_HOME")
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "local"))
+    monkeypatch.setattr(progress, "DRIVE", drive)
+    return lambda: drive.mkdir(parents=True) or drive / "iocourse" / "progress.json"
+
+
+def test_on_drive_is_kept_what_was_solved_before_it_was_mounted_and_it_is_said_once(colab, capsys, tmp_path):
+    progress.record("4A", "solved")
+    progress.record("4B", "tried", prediction=3)
+    path = colab()
+    assert progress.load()["4A"]["status"] == "solved"
+    assert capsys.readouterr().out == f"Your progress is kept on your Drive from now on: {path}\n"
+    progress.record("4B", "solved")
+    assert progress.parse(path.read_text(), "it")["4B"] == {
+        "status": "solved", "attempts": 2, "hints": 0, "prediction": 3}  # fmt: skip
+    (kept,) = (tmp_path / "local" / "iocourse").iterdir()
+    assert progress.parse(kept.read_text(), "it")["4B"]["status"] == "tried"
+    assert progress.reset() is not None and progress.load() == {}  # what was brought along does not come back
+    assert capsys.readouterr().out == ""
+
+
+def test_the_next_machine_goes_on_with_what_is_on_drive(colab, capsys, tmp_path):
+    path = colab()
+    path.parent.mkdir()
+    path.write_text(entry_text("4A", status="solved", hints=2))
+    assert progress.load()["4A"]["hints"] == 2 and capsys.readouterr().out == ""
+    mine = tmp_path / "local" / "iocourse" / "progress.json"  # as it is solved before Drive is mounted
+    mine.parent.mkdir(parents=True)
+    mine.write_text(entry_text("4B", status="tried", attempts=1))
+    progress.record("4B", "solved")
+    known = progress.load()
+    assert (known["4A"]["hints"], known["4B"]["attempts"]) == (2, 2)
+    assert capsys.readouterr().out.count("\n") == 1
+
+
+def test_nothing_is_written_on_drive_before_there_is_something_to_keep(colab, capsys):
+    path = colab()
+    assert progress.load() == {} and not path.parent.exists() and capsys.readouterr().out == ""
+    progress.record("4A", "seen")
+    assert path.exists() and "kept on your Drive" in capsys.readouterr().out
+
+
+def test_the_variable_goes_before_drive(colab, monkeypatch, tmp_path, capsys):
+    path = colab()
+    monkeypatch.setenv("IOCOURSE_HOME", str(tmp_path / "mine"))
+    progress.record("4A", "solved")
+    assert (tmp_path / "mine" / "progress.json").exists()
+    assert not path.exists() and capsys.readouterr().out == ""
+
+
+def test_a_drive_that_takes_nothing_costs_a_warning_and_the_machine_keeps_its_own(
+    colab, monkeypatch, tmp_path
+):
+    progress.record("4A", "solved")
+    colab()
+
+    def full(path, text):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(progress, "write_whole", full)
+    with pytest.warns(UserWarning, match="could not be written to Drive: .*No space left"):
+        assert progress.load() == {}
+    with pytest.warns(UserWarning, match="could not be written: .*No space left"):
+        progress.record("4B", "solved")
+    mine = tmp_path / "local" / "iocourse" / "progress.json"
+    assert set(progress.parse(mine.read_text(), "it")) == {"4A"}

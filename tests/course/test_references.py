@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "solutions").glob("[0-9]*.py"))
 PAGES = [*SOURCES, ROOT / "README.md", ROOT / "lessons" / "notation.md", ROOT / "docs" / "teaching.md"]
+PAGES += sorted((ROOT / "docs" / "guide").glob("*.md"))
 ONE = r"\d{1,2}\.[1-9]\d?"
 NAMED = re.compile(rf"\b[Ss]ections? ({ONE}(?:(?:, and|,| and| to| or) {ONE})*)\b")
 BRACKETS = re.compile(rf"\(({ONE})\)")

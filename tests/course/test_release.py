@@ -9,7 +9,7 @@ import pytest
 
 from iocourse.cli import main
 from iocourse.course import exercise
-from iocourse.course.authoring import execution, release, source
+from iocourse.course.authoring import execution, pages, release, source
 from iocourse.course.authoring.rules import lint
 from iocourse.course.checkout import Project, read_project
 from iocourse.course.exercise import find
@@ -221,22 +221,32 @@ def test_facts_of_exercises_are_refused_wherever_else_they_stand(course, capsys,
 # --- setup cell and links --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("given", ['# %% tags=["setup"]\nimport os\n', ""])
-def test_the_first_code_cell_installs_the_tagged_version(tmp_path, given):
-    lesson = build(tmp_path, f"{TITLE}{given}# %%\nx = 1\n")
-    first = next(c for c in lesson.student["cells"] if c["cell_type"] == "code")
-    lines = "".join(first["source"]).splitlines()
-    assert first["id"] == "setup"
-    assert 'if importlib.util.find_spec("iocourse") is None:' in lines
-    assert '    %pip install -q "iocourse @ git+https://github.com/owner/repo@v1.2.3"' in lines
-    assert ("import os" in lines) == bool(given)
+def test_what_is_written_has_the_first_cell_before_all_other_code_and_what_is_run_has_not(course):
+    main(["release"])
+    for folder in ("solutions", "lessons"):
+        cells = json.loads((course / folder / "01_sum.ipynb").read_text())["cells"]
+        assert [c["id"] for c in cells if c["cell_type"] == "code"][:2] == ["install", "setup"]
+    first = next(c for c in solved(course)["cells"] if c["id"] == "install")
+    assert "find_spec(" in "".join(first["source"]) and first["execution_count"] is None
+    assert [c["execution_count"] for c in solved(course)["cells"] if c["id"] == "setup"] == [1]
+
+
+def test_a_new_version_runs_no_lesson_again(course, monkeypatch):
+    main(["release"])
+    before = solved(course)
+    monkeypatch.setattr(release, "run_solved", None)
+    (course / "pyproject.toml").write_text(PYPROJECT.replace("1.2.3", "1.3.0") + URLS)
+    assert main(["release"]) == 0
+    assert "iocourse~=1.3.0" in text(solved(course)) and "1.2.3" not in text(solved(course))
+    assert cell(solved(course), "check-0A") == cell(before, "check-0A")
 
 
 def test_the_title_links_to_both_notebooks_in_colab(tmp_path):
     title = "".join(build(tmp_path, FIXTURE.read_text()).student["cells"][0]["source"])
     for folder in ("lessons", "solutions"):
         assert (
-            f"https://colab.research.google.com/github/owner/repo/blob/v1.2.3/{folder}/01_sum.ipynb" in title
+            f"https://colab.research.google.com/github/owner/repo/blob/colab/v1.2.3/{folder}/01_sum.ipynb"
+            in title
         )
 
 
@@ -250,6 +260,13 @@ def test_without_a_repository_release_names_the_line_to_add(course, capsys, urls
     said = capsys.readouterr().err
     assert 'Repository = "https://github.com/OWNER/REPO"' in said and "[project.urls]" in said
     assert said.count("\n") == 1 and not list(course.rglob("*.ipynb"))
+
+
+@pytest.mark.parametrize("claimed", ["1", '"no"'])
+def test_whether_the_address_is_claimed_is_true_or_false(course, claimed):
+    (course / "pyproject.toml").write_text(PYPROJECT + URLS + f"[tool.iocourse]\nclaimed = {claimed}\n")
+    with pytest.raises(Refused, match=r"claimed is .*; allowed: true or false"):
+        read_project(course)
 
 
 def test_without_a_version_release_says_so(course):
@@ -436,10 +453,12 @@ RECORD = {"date": "2026-01-01", "cores": 2, "repeats": 3, "versions": {"Python":
 @pytest.fixture
 def released(course):
     """The same, released, with run times recorded."""
-    (course / release.TIMES).parent.mkdir(parents=True)
-    (course / release.TIMES).write_text(json.dumps(RECORD))
+    for path in (pages.TIMES, pages.RUN_TIMES):
+        (course / path).parent.mkdir(parents=True)
+    (course / pages.TIMES).write_text(json.dumps(RECORD))
     (course / "lessons" / "notation.md").write_text("# Notation\n")
-    (course / "README.md").write_text(f"# x\n{release.TABLE_START}\n{release.TABLE_END}\nend\n")
+    (course / "README.md").write_text("# x\n<!-- lessons -->\n<!-- /lessons -->\nend\n")
+    (course / pages.RUN_TIMES).write_text("# y\n<!-- run-times -->\n<!-- /run-times -->\nend\n")
     assert main(["release"]) == 0
     return course
 
@@ -453,8 +472,10 @@ def checked(capsys):
 def test_check_is_content_with_what_release_wrote(released, capsys):
     code, said = checked(capsys)
     assert code == 0, said
-    assert "| 01_sum | 1.0 |" in (released / "README.md").read_text()
-    assert (released / "README.md").read_text().endswith(f"{release.TABLE_END}\nend\n")
+    times, readme = ((released / page).read_text() for page in (pages.RUN_TIMES, "README.md"))
+    assert "| 01_sum | 1.0 |" in times and times.endswith("<!-- /run-times -->\nend\n")
+    row = "| [Adding two numbers](solutions/01_sum.ipynb) | 7 |  | NumPy | [Colab]("
+    assert row in readme and readme.endswith("<!-- /lessons -->\nend\n")
 
 
 def test_check_names_a_stale_notebook_and_changes_nothing(released, capsys):
@@ -474,11 +495,14 @@ def test_check_finds_each_kind_of_staleness(released, capsys):
     (released / "lessons" / "07_old.ipynb").write_text("{}")
     assert "lessons/07_old.ipynb has no source" in checked(capsys)[1]
     (released / "lessons" / "07_old.ipynb").unlink()
-    (released / "README.md").write_text((released / "README.md").read_text().replace("1.0", "0.5"))
-    assert "table of run times is stale" in checked(capsys)[1]
-    (released / "README.md").write_text("no markers")
-    assert "README.md has no lines" in checked(capsys)[1]
-    (released / release.TIMES).unlink()
+    for page, name, old in ((pages.RUN_TIMES, "run-times", "1.0"), (Path("README.md"), "lessons", "| 7 |")):
+        kept = (released / page).read_text()
+        (released / page).write_text(kept.replace(old, "0.5"))
+        assert f"{page}: what stands below <!-- {name} --> is stale" in checked(capsys)[1]
+        (released / page).write_text("no markers")
+        assert f"{page} has no lines <!-- {name} --> and <!-- /{name} -->" in checked(capsys)[1]
+        (released / page).write_text(kept)
+    (released / pages.TIMES).unlink()
     assert "does not exist; run: iocourse bench notebooks" in checked(capsys)[1]
 
 
@@ -493,7 +517,7 @@ def test_check_follows_relative_links(released, capsys):
 
 
 def test_check_wants_every_notebook_timed(released, capsys):
-    (released / release.TIMES).write_text(json.dumps(RECORD | {"notebooks": {}}))
+    (released / pages.TIMES).write_text(json.dumps(RECORD | {"notebooks": {}}))
     assert "times other notebooks than there are" in checked(capsys)[1]
 
 

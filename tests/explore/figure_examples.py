@@ -171,6 +171,7 @@ EXAMPLES = {
         lambda: explore.memory_map(1, 1, 1),
         lambda: explore.memory_map(3, 200, 700, "gradient"),
         lambda: explore.memory_map(7, 1, 10**9, "backward"),
+        lambda: explore.memory_map(256, 4, 5, "backward"),
     ],
     "block_mask": [
         lambda: explore.block_mask(masks.causal(4096, 256), 64, title="Causal", cursor=(3, 2)),

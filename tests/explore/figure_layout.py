@@ -1,4 +1,4 @@
-"""What stands in a picture; does anything leave it, or lie on another text?"""
+"""What stands in a picture; does anything leave it, or lie on a text?"""
 
 from itertools import combinations
 
@@ -11,20 +11,25 @@ def texts(picture):
 
 
 def check_layout(picture):
-    """Every text and rectangle is inside the picture, and no two texts overlap, as far as letters tell."""
-    boxes = [(_box(text), text.text) for text in picture.elements if isinstance(text, Text)]
+    """Every text and rectangle is inside the picture, and nothing lies on a text, as far as letters tell."""
+    boxes = [(box_of(text), text.text) for text in picture.elements if isinstance(text, Text)]
     for (left, top, right, bottom), text in boxes:
         inside = left >= 0 and top >= 0 and right <= picture.width and bottom <= picture.height
         assert inside, f"{text!r} leaves the picture"
     for (one, text), (other, other_text) in combinations(boxes, 2):
         assert not _overlap(one, other), f"{text!r} lies on {other_text!r}"
-    for rect in picture.elements:
+    for at, rect in enumerate(picture.elements):
         if isinstance(rect, Rect):
+            if rect.fill:
+                box = rect.x, rect.y, rect.x + rect.width, rect.y + rect.height
+                for text in picture.elements[:at]:
+                    covered = isinstance(text, Text) and _overlap(box, box_of(text))
+                    assert not covered, f"a rectangle covers {text.text!r}"
             assert rect.x >= -2 and rect.x + rect.width <= picture.width + 2
             assert rect.y >= -2 and rect.y + rect.height <= picture.height + 2
 
 
-def _box(text):
+def box_of(text):
     width = 0.9 * text_width(text.text, text.size) * (1.08 if text.bold else 1)
     start = {"start": 0.0, "middle": -width / 2, "end": -width}[text.anchor]
     if text.turned:

@@ -7,7 +7,7 @@ from figure_layout import texts
 from made_up_depth import depth_record, training_record
 
 from iocourse import explore
-from iocourse.explore.draw.palette import GREEN, VERMILION
+from iocourse.explore.draw.palette import FOREST, RUST
 from iocourse.explore.draw.picture import Poly
 
 
@@ -35,7 +35,7 @@ def test_the_laws_start_at_the_first_error_and_rise_as_they_say():
     picture = explore.depth_errors(depth_record((1, 4, 16), (4,), (0,)))
     (root,) = dashed(picture, (5, 4))
     (steep,) = dashed(picture, (2, 3))
-    assert root.stroke == steep.stroke == VERMILION and root.points[0] == steep.points[0]
+    assert root.stroke == steep.stroke == RUST and root.points[0] == steep.points[0]
     per_factor = (root.points[0][1] - root.points[-1][1]) / log(4)  # √16
     (x0, y0), (x, y) = steep.points[0], steep.points[-1]
     across = (root.points[-1][0] - x0) / log(16)
@@ -80,4 +80,4 @@ def test_what_is_not_there_is_refused_with_what_is():
 
 def test_a_label_of_degree_four_has_the_colour_of_its_line():
     picture = explore.depth_errors(depth_record((1, 2), (2, 3, 4), (0,)))
-    assert dashed(picture, (2, 3))[0].stroke == GREEN  # the third degree's own
+    assert dashed(picture, (2, 3))[0].stroke == FOREST  # the third degree's own

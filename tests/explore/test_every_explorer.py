@@ -1,65 +1,138 @@
-"""What holds for every widget: it draws once for each change, into HTML, and is seen without a kernel too."""
+"""What holds for every explorer: one drawing for each change, controls with names, a page that gets all."""
 
-import ipywidgets
+import re
+import sys
+from fractions import Fraction
+from importlib import resources
+
 import pytest
 
 from iocourse.explore import Picture
 from iocourse.explore.widgets.explorer import EXPLORERS, VIEW, Explorer
+from iocourse.explore.widgets.panel import NotOffered
 
-explorers = pytest.mark.parametrize("make", EXPLORERS.values(), ids=EXPLORERS)
-BESIDE = {"play"}  # moves the slider of the step, in the page
-
-
-def inside(widget):
-    """A widget and all that stand in it."""
-    yield widget
-    for child in getattr(widget, "children", ()):
-        yield from inside(child)
+MADE = {name: make for name, make in EXPLORERS.items() if isinstance(make(), Explorer)}
+explorers = pytest.mark.parametrize("make", MADE.values(), ids=MADE)
 
 
 def other_value(control):
     """A value that the control does not stand on."""
-    if hasattr(control, "options"):
-        values = [option[1] if isinstance(option, tuple) else option for option in control.options]
-        return next(value for value in reversed(values) if value != control.value)
-    if isinstance(control.value, bool):
-        return not control.value
-    return control.max if control.value != control.max else control.min
+    return next(value for value in reversed(control.options.values()) if value != control.value)
+
+
+def moved(explorer):
+    """The controls in view that take a value, by name."""
+    return {
+        name: control
+        for name, control in explorer.controls.items()
+        if control.kind != "button" and not control.hidden and len(control.options) > 1
+    }
 
 
 @explorers
 def test_each_change_is_drawn_once_and_goes_all_the_way(make, monkeypatch):
     explorer = make()
-    assert isinstance(explorer, Explorer)
     drawn, draw = [], explorer._draw
     monkeypatch.setattr(explorer, "_draw", lambda: drawn.append(draw()))
-    for name, control in explorer.controls.items():
-        if name in explorer.actions() or name in BESIDE or control.layout.display == "none":
-            continue
+    for name, control in moved(explorer).items():
         drawn.clear()
-        control.value = other_value(control)
+        value = other_value(control)
+        explorer.set(name, value)
         assert len(drawn) == 1, name
-        assert explorer.view.value == explorer.picture.to_svg(), name
+        assert explorer.value(name) == value
+        assert explorer.svg == explorer.picture.to_svg(), name
 
 
 @explorers
 def test_every_button_has_something_to_do_and_every_control_a_name(make):
     explorer = make()
-    buttons = {name for name, control in explorer.controls.items() if isinstance(control, ipywidgets.Button)}
+    buttons = {name for name, control in explorer.controls.items() if control.kind == "button"}
     assert buttons == set(explorer.actions())
-    shown = list(inside(explorer.box))
     for name, control in explorer.controls.items():
-        assert control.description or len(control.options) > 1, name
-        assert control in shown, name
+        assert control.label.strip(), name
+        assert all(text.strip() for text in control.options), name
+        assert control.kind == "button" or control.text in control.options
+    for name in buttons:
+        explorer.press(name)
+        assert explorer.svg == explorer.picture.to_svg(), name
 
 
 @explorers
-def test_it_draws_into_html_and_never_into_output(make):
+def test_a_value_is_called_by_what_it_is_and_never_by_its_place(make):
+    for control in moved(make()).values():
+        if control.kind in ("slider", "player"):
+            for text, value in control.options.items():
+                said = float(Fraction(text.replace(",", "")))
+                assert said == pytest.approx(value, rel=0.01) or control.kind == "player"
+
+
+@explorers
+def test_words_follow_the_controls_and_one_sentence_of_them_is_spoken(make):
     explorer = make()
-    shown = list(inside(explorer.box))
-    assert explorer.view in shown and explorer.words in shown
-    assert type(explorer.view) is type(explorer.words) is ipywidgets.HTML
-    assert ipywidgets.Output not in {type(widget) for widget in shown}
+    said = {explorer.page()["spoken"]}
+    for name, control in moved(explorer).items():
+        explorer.set(name, other_value(control))
+        page = explorer.page()
+        assert page["words"] == explorer.words and page["svg"] == explorer.svg
+        assert page["spoken"].strip() and not re.search("<[^>]+>|&[a-z]+;", page["spoken"])
+        said.add(page["spoken"])
+    assert len(said) > 1
+
+
+@explorers
+def test_what_can_be_grabbed_lies_in_the_picture_and_changes_it(make):
+    explorer = make()
+    for x, y, width, height, cursor in list(explorer.grabs()):
+        middle = x + width / 2, y + height / 2
+        assert 0 <= middle[0] <= explorer.picture.width and 0 <= middle[1] <= explorer.picture.height
+        assert min(width, height) >= 20 and cursor, "too small for a finger"
+
+
+@explorers
+def test_what_a_script_asks_wrongly_is_refused_in_a_sentence(make):
+    explorer = make()
+    before = explorer.page()
+    with pytest.raises(ValueError, match="there is no control 'size'; there are "):
+        explorer.set("size", 3)
+    with pytest.raises(ValueError, match="there is no button 'size'"):
+        explorer.press("size")
+    with pytest.raises(ValueError, match="there is no touch 'hover'; there are down, move, up"):
+        explorer.touched("hover", 0, 0)
+    for name in moved(explorer):
+        with pytest.raises(ValueError, match=f"{name} = 'no such': it (offers|takes)"):
+            explorer.set(name, "no such")
+    assert explorer.page() == before
+
+
+@explorers
+def test_a_message_of_the_page_is_answered_also_where_it_is_behind(make):
+    explorer = make()
+    shell = explorer.shell
+    name, control = next(iter(moved(explorer).items()))
+    text = next(text for text, value in control.options.items() if value == other_value(control))
+    explorer._heard(shell, {"turn": "me 1", "do": "set", "name": name, "text": text}, [])
+    assert shell.page["turn"] == "me 1" and control.text == text
+    assert shell.page["svg"] == explorer.picture.to_svg()
+    explorer._heard(shell, {"turn": "me 2", "do": "set", "name": name, "text": "no longer there"}, [])
+    assert shell.page["turn"] == "me 2" and control.text == text
+    explorer.close()
+
+
+def test_two_explorers_in_one_page_do_not_hear_each_other():
+    one, other = (EXPLORERS["tile_tuner"]() for _ in range(2))
+    assert one.shell.model_id != other.shell.model_id
+    one._heard(one.shell, {"turn": "me 1", "do": "set", "name": "M", "text": "8,192"}, [])
+    assert one.value("M") == 8192 and other.value("M") == 16384
+    assert other.shell.page["turn"] == ""
+
+
+def test_a_closed_explorer_has_no_widget_and_still_answers():
+    tuner = EXPLORERS["tile_tuner"]()
+    comm = tuner.shell.comm
+    tuner.close()
+    assert comm._closed and tuner._shell is None
+    tuner.set("M", 8192)
+    assert "8,192" in tuner.words
 
 
 @explorers
@@ -69,7 +142,8 @@ def test_a_notebook_gets_the_widget_a_picture_and_text(make, monkeypatch):
     explorer._ipython_display_()
     ((data, named),) = shown
     assert named["raw"] is True and set(data) == {VIEW, "image/png", "text/plain"}
-    assert data[VIEW]["model_id"] == explorer.box.model_id
+    assert data[VIEW]["model_id"] == explorer.shell.model_id
+    assert explorer.shell.page == explorer.page()
     monkeypatch.setenv("IOCOURSE_WIDGETS", "0")
     alone = make()  # without widgets it is the picture that a page without a kernel shows
     assert isinstance(alone, Picture) and alone.numbers in data["text/plain"]
@@ -77,6 +151,30 @@ def test_a_notebook_gets_the_widget_a_picture_and_text(make, monkeypatch):
 
 
 @explorers
+def test_where_anywidget_is_missing_there_is_the_picture(make, monkeypatch):
+    monkeypatch.setitem(sys.modules, "anywidget", None)
+    assert isinstance(make(), Picture)
+
+
+@explorers
 def test_its_name_says_where_its_controls_stand(make):
     explorer = make()
     assert repr(explorer).startswith(f"{type(explorer).__name__}({explorer.setting._fields[0]}=")
+
+
+def test_the_shell_knows_nothing_of_any_explorer():
+    code = resources.files("iocourse.explore.widgets").joinpath("shell.js").read_text(encoding="utf-8")
+    theirs = ("tile", "mask", "pebble", "schedule", "kernel", "roofline", "memory", *EXPLORERS)
+    assert not [name for name in theirs if re.search(rf"\b{name}\b", code)]
+
+
+def test_a_free_slider_takes_what_stands_between_its_positions():
+    tuner = EXPLORERS["tile_tuner"]()
+    tuner.set("Br", 37)
+    texts = list(tuner.controls["Br"].options)
+    assert texts[texts.index("32") :][:3] == ["32", "37", "40"]
+    tuner.set("Br", 40)
+    assert "37" not in tuner.controls["Br"].options
+    for value in (0, 2**14, 1.5):
+        with pytest.raises(NotOffered, match="it takes whole numbers from 1 to 8,192"):
+            tuner.set("Br", value)

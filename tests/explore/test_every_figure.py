@@ -14,7 +14,7 @@ from iocourse import explore
 from iocourse.explore import FIGURES, Picture, figures, widgets
 from iocourse.explore.draw import palette
 from iocourse.explore.draw.picture import Poly, Raster, Rect, Text, hatch_lines
-from iocourse.explore.widgets import controls
+from iocourse.explore.widgets import panel
 from iocourse.explore.widgets.explorer import EXPLORERS, Explorer
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -31,7 +31,7 @@ def test_figures_and_explorers_are_found_in_their_files():
     explorers = {kind.__module__ for kind in Explorer.__subclasses__()}
     assert {draw.__module__ for draw in FIGURES.values()} == _modules(figures)
     assert explorers == {make.__module__ for make in EXPLORERS.values()}
-    assert explorers == _modules(widgets) - {controls.__name__, Explorer.__module__}
+    assert explorers == _modules(widgets) - {panel.__name__, Explorer.__module__}
     faces = {*FIGURES, *EXPLORERS, *(kind.__name__ for kind in Explorer.__subclasses__())}
     assert set(explore.__all__) == faces | {"FIGURES", "Picture"} == set(dir(explore))
     assert all(getattr(explore, name) for name in faces)
@@ -96,6 +96,18 @@ def test_in_a_notebook_a_figure_is_a_png_with_alternative_text():
     assert base64.b64decode(data["image/png"]) == picture.to_png()
     assert data["text/plain"] == picture.text
     assert metadata["image/png"]["alt"] == picture.alt
+
+
+def test_live_a_figure_is_an_svg_image_with_its_words(monkeypatch):
+    picture, shown = EXAMPLES["bars"][0](), []
+    monkeypatch.setattr("IPython.display.display", lambda data, **_: shown.append(data))
+    picture._ipython_display_()
+    saved, _ = picture._repr_mimebundle_()
+    assert shown[0] == saved | {"text/html": picture.to_html()} and "text/html" not in saved
+    image = ET.fromstring(f"{picture.to_html().removesuffix('>')}/>")
+    assert (image.tag, image.get("alt"), image.get("title")) == ("img", picture.alt, picture.title)
+    kind, data = image.get("src").split(";base64,")
+    assert kind == "data:image/svg+xml" and base64.b64decode(data).decode() == picture.to_svg()
 
 
 def test_the_users_matplotlib_settings_change_nothing():

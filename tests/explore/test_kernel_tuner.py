@@ -222,10 +222,10 @@ def tuner():
 @pytest.mark.parametrize(
     ("name", "value", "part"),
     [
-        ("arch", "T4 (sm_75)", ("arch", 75)),
+        ("arch", 75, ("arch", 75)),
         ("kernel", "fused", ("kernel", "fused")),
-        ("bits", "32 bit", ("itemsize", 4)),
-        ("mask", "no mask", ("causal", False)),
+        ("itemsize", 4, ("itemsize", 4)),
+        ("causal", False, ("causal", False)),
         ("d", 256, ("d", 256)),
         ("BM", 32, ("BM", 32)),
         ("BN", 16, ("BN", 16)),
@@ -234,19 +234,19 @@ def tuner():
     ],
 )
 def test_every_control_changes_picture_and_words(tuner, name, value, part):
-    before = tuner.view.value, tuner.words.value
-    tuner.controls[name].value = value
+    before = tuner.svg, tuner.words
+    tuner.set(name, value)
     assert getattr(tuner.setting, part[0]) == part[1]
-    assert tuner.view.value == picture(tuner.setting).to_svg() != before[0]
-    assert f"<b>{words_of(tuner.setting).total:,} words moved</b>" in tuner.words.value != before[1]
+    assert tuner.svg == picture(tuner.setting).to_svg() != before[0]
+    assert f"<b>{words_of(tuner.setting).total:,} words moved</b>" in tuner.words != before[1]
 
 
 def test_slices_have_a_width_only_where_d_is_cut(tuner):
     assert tuner.controls["BD"].disabled and tuner.setting.BD is None
-    tuner.controls["kernel"].value = "sliced_forward"
+    tuner.set("kernel", "sliced_forward")
     assert not tuner.controls["BD"].disabled
-    tuner.controls["BD"].value = 16
-    assert tuner.setting.BD == 16 and "slices of 16" in tuner.view.value
+    tuner.set("BD", 16)
+    assert tuner.setting.BD == 16 and "slices of 16" in tuner.svg
 
 
 def test_it_starts_from_the_tile_the_kernels_ship_with():
@@ -264,29 +264,42 @@ def test_it_starts_from_the_tile_the_kernels_ship_with():
 
 def test_the_buttons_find_the_shipped_tile_and_the_best(tuner):
     start = tuner.setting
-    tuner.controls["BM"].value = 16
-    tuner.controls["shipped"].click()
+    tuner.set("BM", 16)
+    tuner.press("shipped")
     assert tuner.setting == start
-    assert f"The tile that the kernels ship with: {start.BM} × {start.BN}" in tuner.words.value
-    tuner.controls["best"].click()
+    assert f"The tile that the kernels ship with: {start.BM} × {start.BN}" in tuner.words
+    tuner.press("best")
     rows = rows_of(recorded("resources"))
     assert tuner.setting == best(rows, start)
-    assert "Fewest words of the recorded tiles that fit" in tuner.words.value
-    assert tuner.view.value == tuner.picture.to_svg()
-    tuner.controls["N"].value = 512
-    assert "Fewest words" not in tuner.words.value
+    assert "Fewest words of the recorded tiles that fit" in tuner.words
+    assert tuner.svg == tuner.picture.to_svg()
+    tuner.set("N", 512)
+    assert "Fewest words" not in tuner.words
+
+
+def test_a_tile_is_chosen_in_the_map(tuner):
+    (map_,) = tuner.grabs()
+    rows, columns = sorted({16, 32, 64, 128}), sorted({16, 32, 64, 128})
+    cell = map_.width / len(columns), map_.height / len(rows)
+    tuner.touched("down", map_.x + 0.5 * cell[0], map_.y + 1.5 * cell[1])
+    assert (tuner.value("BM"), tuner.value("BN")) == (32, 16)
+    tuner.touched("move", map_.x + 2.5 * cell[0], map_.y + 1.5 * cell[1])
+    assert (tuner.value("BM"), tuner.value("BN")) == (32, 64)
+    assert "32 × 64" in tuner.svg and f"{words_of(tuner.setting).total:,} words moved" in tuner.words
+    tuner.touched("move", 1e6, -1e6)
+    assert (tuner.value("BM"), tuner.value("BN")) == (16, 128)
 
 
 def test_without_a_record_it_works_and_says_so(monkeypatch):
     monkeypatch.setattr("iocourse.explore.facts.compiled_tiles._shipped_record", lambda: {})
     tuner = kernel_tuner(kernel="sliced_keys")
     assert tuner.setting == Setting(90, 128, 2, "sliced_keys", 64, 64, 32, 8)
-    assert "Resources: no recorded run yet." in tuner.words.value
+    assert "Resources: no recorded run yet." in tuner.svg
     for button in ("shipped", "best"):
-        tuner.controls[button].click()
-        assert "No such tile is recorded" in tuner.words.value
-    tuner.controls["arch"].value = "B200 (sm_100)"
-    assert tuner.setting.arch == 100 and "no recorded run yet" in tuner.view.value
+        tuner.press(button)
+        assert "No such tile is recorded" in tuner.words
+    tuner.set("arch", 100)
+    assert tuner.setting.arch == 100 and "no recorded run yet" in tuner.svg
 
 
 def test_without_widgets_it_is_the_picture(monkeypatch):

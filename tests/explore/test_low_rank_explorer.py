@@ -25,8 +25,8 @@ from iocourse.explore.facts.lowrank_explorer import (
     percent,
     rows_of,
 )
-from iocourse.explore.figures.lowrank_explorer import BINS, SHARES, facts_of, picture_of
-from iocourse.explore.widgets.lowrank_explorer import ERRORS, FRACTIONS
+from iocourse.explore.figures.lowrank_explorer import BINS, SHARES, B_at, facts_of, picture_of
+from iocourse.explore.widgets.lowrank_explorer import ERRORS, SLIDERS
 from iocourse.lowrank.polynomials import CLIP, NAMES, hermite, largest_error
 from iocourse.monomials import rank_of
 
@@ -343,43 +343,59 @@ def explorer():
         ("n", 1024, {"n": 1024}),
         ("M", 1024, {"M": 1024}),
         ("B", 2.0, {"B": 2.0}),
-        ("error", "0.1 %", {"error": 0.001}),
+        ("error", 0.001, {"error": 0.001}),
         ("d", 64, {"d": 64}),
         ("sigma", 1.0, {"sigma": 1.0}),
         ("data", "head 4.5", {"head": (4, 5)}),
     ],
 )
 def test_every_control_changes_picture_and_words(explorer, name, value, given):
-    B, before = explorer.setting.B, explorer.view.value
-    explorer.controls[name].value = value
+    B, before = explorer.setting.B, explorer.svg
+    explorer.set(name, value)
     expected = facts(**{"n": 40_960, "B": B} | given)
     assert explorer.setting == expected.s and explorer.data.name == expected.data.name
-    assert explorer.view.value == picture_of(expected).to_svg() != before
-    said = explorer.words.value.replace("&#x27;", "'").replace("&gt;", ">")
-    assert all(sentence in said for sentence in expected.verdict)
+    assert explorer.svg == picture_of(expected).to_svg() != before
+    said = explorer.words.replace("&#x27;", "'").replace("&gt;", ">")
+    assert all(sentence in said for sentence in expected.verdict[1:])
+    assert explorer.page()["spoken"] == expected.verdict[0]  # which stands in the picture
 
 
 def test_cover_moves_the_bound_to_the_data(explorer):
-    explorer.controls["data"].value = "head 0.2"
+    explorer.set("data", "head 0.2")
     assert explorer.controls["d"].disabled and explorer.controls["sigma"].disabled
     assert Facts(explorer.setting, explorer.data).beyond > 0
-    explorer.controls["cover"].click()
+    explorer.press("cover")
     assert covering(head_logits(0, 2)) == explorer.setting.B
     assert Facts(explorer.setting, explorer.data).beyond == 0
-    assert explorer.view.value == explorer.picture.to_svg()
-    explorer.controls["data"].value = "Gaussian"
+    assert explorer.svg == explorer.picture.to_svg()
+    explorer.set("data", "Gaussian")
     assert not explorer.controls["d"].disabled and explorer.data.d == 12
+
+
+def test_the_line_at_R_is_dragged(explorer):
+    (strip,) = explorer.grabs()
+    x, y = strip.x + strip.width / 2, strip.y + 40
+    before = explorer.setting.B
+    assert B_at(Facts(explorer.setting, explorer.data), x) == pytest.approx(before, rel=0.01)
+    explorer.touched("down", x, y)
+    explorer.touched("move", x - 60, y)
+    assert before > explorer.setting.B and explorer.svg == explorer.picture.to_svg()
+    smaller = explorer.setting.B
+    explorer.touched("move", x + 500, y)
+    assert smaller < explorer.setting.B
+    explorer.touched("move", -1e6, y)
+    assert explorer.setting.B == 0.125
 
 
 def test_given_queries_and_keys_are_a_source_beside_the_others():
     Q, K = arrays()
     explorer = low_rank_explorer(2, Q=Q, K=K)
-    assert explorer.controls["data"].value == "Q and K"
+    assert explorer.value("data") == "Q and K"
     assert (explorer.data.n, explorer.data.d, explorer.setting.n) == (50, 5, 50)
-    explorer.controls["data"].value = "Gaussian"
+    explorer.set("data", "Gaussian")
     assert explorer.data.drawn and explorer.data.d == 5
-    explorer.controls["data"].value = "Q and K"
-    assert explorer.view.value == low_rank_explorer_picture(2, Q=Q, K=K).to_svg()
+    explorer.set("data", "Q and K")
+    assert explorer.svg == low_rank_explorer_picture(2, Q=Q, K=K).to_svg()
     assert "Q and K" not in low_rank_explorer().controls["data"].options
 
 
@@ -387,17 +403,17 @@ def test_the_benchmark_times_every_control_that_changes_the_picture(explorer):
     assert set(bench.LOW_RANK) == set(explorer.controls) - {"error", "cover"}
     for name, values in bench.LOW_RANK.items():
         for value in values:
-            explorer.controls[name].value = value
+            explorer.set(name, value)
 
 
 def test_it_starts_where_it_is_told_to():
     explorer = low_rank_explorer(5, 1000, 3000, d=7, polynomial="taylor", B=0.77, error=0.025, sigma=0.35)
     assert explorer.setting == Setting(5, 1000, 3000, "taylor", 0.77, 0.025)
-    assert (explorer.controls["d"].value, explorer.controls["sigma"].value) == (7, 0.35)
+    assert (explorer.value("d"), explorer.value("sigma")) == (7, 0.35)
     assert list(explorer.controls["error"].options) == ["2.5 %", *ERRORS]
-    assert low_rank_explorer(head=(2, 9)).controls["data"].value == "head 2.9"
-    labels = [label for label, _ in low_rank_explorer().controls["sigma"].options]
-    assert labels == [f"{value:g}" for value in FRACTIONS["sigma"][1]]
+    assert low_rank_explorer(head=(2, 9)).value("data") == "head 2.9"
+    labels = list(low_rank_explorer().controls["sigma"].options)
+    assert labels == [f"{value:g}" for value in SLIDERS["sigma"][1]]
 
 
 def test_without_widgets_it_is_the_picture(monkeypatch):

@@ -1,16 +1,18 @@
 """The mask painter: words and tiles are those of the masks and closed forms, and no row is left empty."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
-from figure_layout import check_layout
+from figure_layout import check_layout, texts
 from hypothesis import given
 from hypothesis import strategies as st
 
 from iocourse import bounds, costs, masks
 from iocourse.explore import MaskPainter, Picture, block_mask, mask_painter
 from iocourse.explore.draw.picture import Poly, Rect
-from iocourse.explore.figures.block_mask import SEEN, is_half, sparse
-from iocourse.explore.widgets.mask_painter import PRESETS, SYMBOLS
+from iocourse.explore.figures.block_mask import GRID_AT, SEEN, is_half, sparse
+from iocourse.explore.widgets.mask_painter import LABELS, PRESETS, between
 
 
 @st.composite
@@ -99,73 +101,147 @@ def test_bad_input_is_named(call, error, text):
         call()
 
 
-# ---------------------------------------------------------------------- the widget
+# ---------------------------------------------------------------------- the explorer
 @pytest.fixture
 def painter():
-    """A fresh widget of 6 x 6 tiles, the last row and column thinner."""
+    """A fresh explorer of 6 x 6 tiles, the last row and column thinner."""
     return mask_painter(N=90, B=16, d=8)
 
 
+def place(painter, tile):
+    """A place of the picture in this tile, given as (row, column); beyond the last, beside the grid."""
+    left, top, side, _ = GRID_AT
+    N, B, _ = painter.setting
+    row, column = (min((at + 0.5) * B, N - 1 if at * B < N else N + B) * side / N for at in tile)
+    return left + column, top + row
+
+
+def stroke(painter, *tiles):
+    """The pointer goes down on the first of these tiles, over the others, and up on the last."""
+    for kind, tile in zip(["down", *["move"] * (len(tiles) - 1)], tiles, strict=True):
+        painter.touched(kind, *place(painter, tile))
+    painter.touched("up", *place(painter, tiles[-1]))
+
+
 def check_shown(painter):
-    """Buttons, words and picture all show the mask."""
-    for (row, column), cell in painter.cells.items():
-        half = is_half(painter.mask, row, column)
-        state = ("seen up to the query" if half else "seen") if painter.mask.tiles[row, column] else "hidden"
-        assert cell.description == SYMBOLS[state]
-        assert cell.style is painter._looks[bool(painter.mask.tiles[row, column])]
-    assert painter.view.value == painter.picture.to_svg()
-    total = costs.block_sparse(
-        painter.setting.N, painter.setting.d, mask=painter.mask, Br=painter.setting.B, Bc=1
-    ).total
-    assert f"<b>{total:,} words moved" in painter.words.value
-    assert painter.controls["causal"].value == painter.mask.causal
+    """Picture, controls and words all show the mask, and the words are those of the closed form."""
+    row, column = painter.cursor
+    half, seen = is_half(painter.mask, row, column), bool(painter.mask.tiles[row, column])
+    state = ("seen up to the query" if half else "seen") if seen else "hidden"
+    assert f"<b>Tile {row}, {column}: {state}." in painter.words
+    assert painter.value("seen") == seen and painter.value("causal") == painter.mask.causal
+    assert painter.controls["seen"].label == f"tile {row}, {column} is seen"
+    assert painter.svg == painter.picture.to_svg()
+    N, B, d = painter.setting
+    total = costs.block_sparse(N, d, mask=painter.mask, Br=B, Bc=1).total
+    assert f"{total:,} words moved" in painter.page()["spoken"] and f">{total:,}<" in painter.svg
 
 
-def test_a_click_and_the_button_toggle_a_tile(painter):
-    painter.cells[4, 1].click()
+def test_a_click_and_the_keys_toggle_a_tile(painter):
+    stroke(painter, (4, 1))
     assert not painter.mask.tiles[4, 1] and painter.cursor == (4, 1)
-    assert "Tile 4, 1: hidden." in painter.words.value
     check_shown(painter)
-    painter.controls["row"].value, painter.controls["column"].value = 5, 2
-    assert "Tile 5, 2: seen." in painter.words.value
-    painter.controls["toggle"].click()
+    stroke(painter, (4, 1))
+    assert painter.mask.tiles[4, 1]
+    painter.set("row", 5)
+    painter.set("column", 2)
+    assert painter.page()["spoken"].startswith("Tile 5, 2: seen. ")
+    painter.set("seen", False)
     assert not painter.mask.tiles[5, 2]
-    painter.controls["toggle"].click()
+    assert painter.page()["spoken"].startswith("Tile 5, 2: hidden. ")
+    painter.set("seen", True)
     assert painter.mask.tiles[5, 2]
     check_shown(painter)
 
 
+def test_the_arrow_keys_on_the_box_move_the_sliders_that_choose_the_tile(painter):
+    assert painter.controls["seen"].steers == ("column", "row")  # across, and down
+    assert [painter.controls[name].kind for name in ("column", "row")] == ["slider", "slider"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=5), st.booleans())
+def test_a_stroke_paints_the_lines_between_its_places_and_is_one_step_of_undo(tiles, clear):
+    painter = mask_painter(N=90, B=16, d=8, preset="dense")
+    if clear:
+        painter.press("clear")
+    before, shows = painter.mask, not painter.mask.tiles[tiles[0]]
+    stroke(painter, *tiles)
+    lines = {tile for ends in zip(tiles, [*tiles[1:], tiles[-1]], strict=True) for tile in between(*ends)}
+    changed = {tuple(at) for at in np.argwhere(painter.mask.tiles != before.tiles).tolist()}
+    assert set(tiles) <= lines and changed <= lines
+    kept = {tile for tile in lines if painter.mask.tiles[tile] != shows}
+    assert all(not shows and painter.mask.tiles[row].sum() == 1 for row, _ in kept), "the last of its row"
+    check_shown(painter)
+    painter.press("undo")
+    assert painter.mask == (
+        before if changed or not clear else masks.BlockMask(90, np.ones((6, 6), bool), 16)
+    )
+
+
+def test_what_the_pointer_passed_meanwhile_is_painted_and_drawn_once(painter, monkeypatch):
+    shell, places = painter.shell, [place(painter, tile) for tile in ((3, 0), (5, 0), (5, 2))]
+    drawn, draw = [], painter._draw
+    monkeypatch.setattr(painter, "_draw", lambda: drawn.append(draw()))
+    painter._heard(shell, {"turn": "me 1", "do": "down", "x": places[0][0], "y": places[0][1]}, [])
+    x, y = places[-1]
+    move = {"turn": "me 2", "do": "move", "x": x, "y": y, "passed": [list(places[1])]}
+    painter._heard(shell, move, [])
+    assert len(drawn) == 2
+    hidden = np.argwhere(~painter.mask.tiles[:, :3]).tolist()
+    assert hidden == [[0, 1], [0, 2], [1, 2], [3, 0], [4, 0], [5, 0], [5, 1], [5, 2]]
+
+
+@given(*[st.tuples(st.integers(-9, 20), st.integers(-9, 20))] * 2)
+def test_a_line_goes_from_neighbour_to_neighbour(start, end):
+    line = list(between(start, end))
+    assert line[0] == start and line[-1] == end and len(set(line)) == len(line)
+    for one, following in pairwise(line):
+        assert max(abs(a - b) for a, b in zip(one, following, strict=True)) == 1
+
+
+def test_a_stroke_may_leave_the_grid_and_one_beside_it_paints_nothing(painter):
+    stroke(painter, (4, 2), (9, 2), (9, 0), (5, 0))
+    assert np.argwhere(~masks.BlockMask(90, painter.mask.tiles, 16).tiles[4:, :4]).tolist() == [
+        [0, 2], [1, 0], [1, 2],
+    ]  # fmt: skip
+    before = painter.page()
+    stroke(painter, (7, 7), (3, 1))
+    painter.touched("move", *place(painter, (3, 1)))
+    assert painter.page() == before
+
+
 def test_the_last_tile_of_a_row_stays(painter):
     before = painter.mask
-    painter.cells[0, 0].click()
+    stroke(painter, (0, 0))
     assert painter.mask == before
-    assert "Row 0 must keep a tile: queries 0 to 15 would see no key." in painter.words.value
-    painter.cells[0, 3].click()
-    assert "holds later keys only" in painter.words.value and painter.mask == before
-    painter.controls["causal"].value = False
-    painter.cells[5, 0].click()
-    for column in range(1, 5):
-        painter.toggle(5, column)
-    painter.toggle(5, 5)
-    assert painter.mask.tiles[5].sum() == 1
-    assert "Row 5 must keep a tile: queries 80 to 89 would see no key." in painter.words.value
+    assert "Row 0 must keep a tile: queries 0 to 15 would see no key." in painter.words
+    stroke(painter, (0, 3))
+    assert "Tile 0, 3 holds later keys only" in painter.words and painter.mask == before
+    painter.press("undo")
+    assert "There is nothing to undo." in painter.words, "a refused stroke is no step"
+    painter.set("causal", False)
+    stroke(painter, (5, 0), (5, 5))
+    assert painter.mask.tiles[5].tolist() == [False] * 5 + [True]
+    assert "Row 5 must keep a tile: queries 80 to 89 would see no key." in painter.words
+    painter.set("seen", False)
+    assert painter.value("seen") is True
     check_shown(painter)
 
 
 def test_hiding_later_keys_may_not_empty_a_row(painter):
-    painter.controls["causal"].value = False
-    painter.cells[0, 3].click()
-    painter.cells[0, 0].click()
+    painter.set("causal", False)
+    stroke(painter, (0, 3))
+    stroke(painter, (0, 0))
     assert painter.mask.tiles[0].tolist() == [False, False, False, True, False, False]
-    painter.controls["causal"].value = True
-    assert "Row 0 must keep a tile" in painter.words.value and not painter.mask.causal
+    painter.set("causal", True)
+    assert "Row 0 must keep a tile" in painter.words and not painter.mask.causal
     check_shown(painter)
 
 
 @pytest.mark.parametrize("name", list(PRESETS))
 def test_presets_are_the_masks_of_the_library(painter, name):
-    painter.controls["preset"].value = "dense" if name == "causal" else "causal"
-    painter.controls["preset"].value = name
+    painter.set("preset", "dense" if name == "causal" else "causal")
+    painter.set("preset", name)
     assert (
         painter.mask
         == {
@@ -178,48 +254,58 @@ def test_presets_are_the_masks_of_the_library(painter, name):
         }[name]
     )
     check_shown(painter)
-    used = {
-        key
-        for key in ("w", "g", "r", "s", "percent", "seed")
-        if painter.controls[key].layout.display != "none"
-    }
-    assert used == set(PRESETS[name].parameters)
+    in_view = {key for key in LABELS if not painter.controls[key].hidden}
+    assert in_view == set(PRESETS[name].parameters)
 
 
 @pytest.mark.parametrize(("name", "parameter", "expected"), [
     ("window", {"w": 3}, masks.sliding_window(90, 16, 3)),
+    ("window", {"w": 15}, masks.sliding_window(90, 16, 15)),
     ("bigbird", {"g": 2, "seed": 5}, masks.bigbird(90, 16, 2, 1, 2, seed=5)),
     ("strided", {"s": 1}, masks.strided(90, 16, 1)),
     ("random", {"percent": 60, "seed": 1}, masks.random(90, 16, 0.6, seed=1)),
 ])  # fmt: skip
 def test_parameters_change_the_mask(painter, name, parameter, expected):
-    painter.controls["preset"].value = name
+    painter.set("preset", name)
     for key, value in parameter.items():
-        painter.controls[key].value = value
+        painter.set(key, value)
     assert painter.mask == expected
     check_shown(painter)
 
 
+def test_a_parameter_offers_what_its_preset_takes(painter):
+    painter.set("preset", "bigbird")
+    with pytest.raises(ValueError, match="w = 5: it offers 0, 1, 2, 3, 4"):
+        painter.set("w", 5)
+
+
 def test_undo_goes_back_and_clear_keeps_the_diagonal(painter):
     start = painter.mask
-    painter.toggle(3, 1)
+    stroke(painter, (3, 1), (5, 1))
     second = painter.mask
-    painter.controls["preset"].value = "dense"
-    painter.controls["clear"].click()
+    painter.set("preset", "dense")
+    painter.press("clear")
     assert painter.mask == masks.BlockMask(90, np.eye(6, dtype=bool), 16)
-    painter.controls["undo"].click()
-    painter.controls["undo"].click()
+    painter.press("undo")
+    painter.press("undo")
     assert painter.mask == second
-    painter.controls["undo"].click()
-    assert painter.mask == start and "Undone." in painter.words.value
-    painter.controls["undo"].click()
-    assert "There is nothing to undo." in painter.words.value
+    painter.press("undo")
+    assert painter.mask == start and "Undone." in painter.words
+    painter.press("undo")
+    assert "There is nothing to undo." in painter.words
     check_shown(painter)
 
 
 def test_it_starts_as_documented():
     assert isinstance(mask_painter(), MaskPainter)
     assert repr(mask_painter()) == "MaskPainter(N=1024, B=64, d=64): 136 tiles seen"
+    assert "Drag over tiles" in mask_painter().words
+
+
+def test_a_fact_is_drawn_once(painter):
+    said = [text for text in texts(painter.picture) if "21 of 36 tiles seen" in text]
+    assert len(said) == 1
+    assert any(text == "21 of 36 tiles seen" for text in texts(block_mask(painter.mask, 8, title="Yours")))
 
 
 def test_without_widgets_it_is_the_picture(monkeypatch):

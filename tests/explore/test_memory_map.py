@@ -26,7 +26,7 @@ from iocourse.explore.facts.memory_map import (
     reigns,
     usual_bounds,
 )
-from iocourse.explore.figures.memory_map import View, _stroke, map_of, rows_at_M, view_of
+from iocourse.explore.figures.memory_map import M_at, View, _stroke, map_of, rows_at_M, view_of
 
 PASSES = list(COMPULSORY_WORDS)
 sizes = st.tuples(st.integers(1, 300), st.integers(1, 40), st.integers(1, 20_000))
@@ -231,48 +231,64 @@ def test_it_starts_as_documented(explorer):
 
 @pytest.mark.parametrize(("name", "value"), [("N", 65_536), ("d", 96), ("M", 64), ("pass", "gradient")])
 def test_every_control_changes_picture_and_numbers(explorer, name, value):
-    before = explorer.view.value, explorer.words.value
-    explorer.controls[name].value = value
+    before = explorer.svg, explorer.words
+    explorer.set(name, value)
     view = explorer.setting
     assert isinstance(view, View) and getattr(view, "pass_" if name == "pass" else name) == value
-    assert explorer.view.value == map_of(view).to_svg() != before[0]
-    assert explorer.words.value != before[1]
+    assert explorer.svg == map_of(view).to_svg() != before[0]
+    assert explorer.words != before[1]
     for row in rows_at_M(view)[1:]:
-        assert f"<td>{row[0]}</td><td>{row[1]}</td>" in explorer.words.value.replace("&#x27;", "'")
+        assert f"<td>{row[0]}</td><td>{row[1]}</td>" in explorer.words.replace("&#x27;", "'")
 
 
 @pytest.mark.parametrize("pass_", PASSES)
 def test_every_tick_takes_a_line_away_and_brings_it_back(explorer, pass_):
-    explorer.controls["pass"].value = pass_
-    for kind, ticks in explorer.ticks[pass_].items():
-        for name, tick in ticks.items():
-            assert tick.description
-            tick.value = not tick.value
-            assert (name in getattr(explorer.setting, kind)) == tick.value
-            assert explorer.view.value == explorer.picture.to_svg()
-            tick.value = not tick.value
+    explorer.set("pass", pass_)
+    ticks = [one for one in explorer.controls.values() if one.kind == "tick" and not one.hidden]
+    assert {tick.group for tick in ticks} == {"schedules", "bounds"}
+    for tick in ticks:
+        explorer.set(tick.name, not tick.value)
+        name = tick.name.removeprefix(f"{pass_} ")
+        assert (name in getattr(explorer.setting, tick.group)) == tick.value
+        assert explorer.svg == explorer.picture.to_svg()
+        explorer.set(tick.name, not tick.value)
     assert explorer.setting == view_of(4096, 64, 16_384, pass_)
 
 
 def test_only_the_ticks_of_the_pass_are_offered(explorer):
     def offered():
-        return {
-            box.description for row in explorer._choices.children for box in row.children if box.description
-        }
+        return {one.label for one in explorer.controls.values() if not one.hidden}
 
     assert "F2 flash2" in offered() and "B4 split_backward" not in offered()
-    explorer.controls["pass"].value = "backward"
+    explorer.set("pass", "backward")
     assert "B4 split_backward" in offered() and "F2 flash2" not in offered()
 
 
 def test_without_any_tick_it_says_what_to_do(explorer):
-    for ticks in explorer.ticks["forward"].values():
-        for tick in ticks.values():
-            tick.value = False
-    assert explorer.view.value == ""
-    assert "Nothing to draw: name at least one schedule" in explorer.words.value
-    explorer.ticks["forward"]["schedules"]["naive"].value = True
-    assert explorer.view.value == explorer.picture.to_svg()
+    for one in list(explorer.controls.values()):
+        if one.kind == "tick" and one.value:
+            explorer.set(one.name, False)
+    assert explorer.svg == ""
+    assert "Nothing to draw: name at least one schedule" in explorer.words
+    assert "Nothing to draw" in explorer.page()["spoken"] and explorer.page()["grabs"] == []
+    explorer.set("forward naive", True)
+    assert explorer.svg == explorer.picture.to_svg()
+
+
+def test_the_line_at_M_is_dragged(explorer):
+    (strip,) = explorer.grabs()
+    x, y = strip.x + strip.width / 2, strip.y + 40
+    assert M_at(explorer.setting, x) == pytest.approx(16_384, rel=0.01)
+    explorer.touched("down", x, y)
+    assert explorer.value("M") == 16_384
+    explorer.touched("move", x + 50, y)
+    M = explorer.value("M")
+    assert 16_384 < M == M_at(explorer.setting, x + 50)
+    assert f"M = {M:,}: " in explorer.svg and f"M = {M:,}: " in explorer.page()["spoken"]
+    (moved,) = explorer.grabs()
+    assert moved.x == pytest.approx(strip.x + 50, abs=1)
+    explorer.touched("move", -1e6, y)
+    assert explorer.value("M") == explorer.setting.low == 4
 
 
 def test_without_widgets_it_is_the_picture(monkeypatch):

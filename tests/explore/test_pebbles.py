@@ -3,7 +3,6 @@
 from importlib import import_module
 from itertools import pairwise
 
-import ipywidgets
 import pytest
 from figure_layout import check_layout, texts
 from hypothesis import given, settings
@@ -14,7 +13,7 @@ from iocourse.explore import PebblePlayer, Picture, pebble_player, pebbles
 from iocourse.explore.draw.graph_layout import layout
 from iocourse.explore.draw.palette import BLUE, PAPER, VERMILION
 from iocourse.explore.draw.picture import Poly, Rect
-from iocourse.explore.figures.pebbles import Play, picture_of, slots
+from iocourse.explore.figures.pebbles import RADIUS, Play, picture_of, places_of, slots
 from iocourse.explore.widgets.pebble_player import OPTIMUM, OWN, OWN_GRAPH, PRESETS, lost, solve
 from iocourse.guard import LibraryAnswer, exam
 from iocourse.pebbling import Game, Graph, IllegalMove, NoPebbling, attention, dot, matmul, optimum
@@ -205,170 +204,237 @@ def test_red_pebbles_differ_from_none_without_colour():
     assert grey(PAPER) - grey(VERMILION) > 100
 
 
-# ---------------------------------------------------------------------- the widget
+def test_a_chosen_vertex_is_ringed_and_said():
+    play = Play(Game(dot(2), 3), DOT.replay(), 3)
+    plain, chosen = picture_of(play), picture_of(play, "p2")
+    assert chosen.alt == f"{plain.alt} Chosen: p2." and chosen.numbers == plain.numbers
+    ring, in_legend = (e for e in chosen.elements if isinstance(e, Poly) and e.stroke == BLUE and e.line == 3)
+    x, y = places_of(dot(2))["p2"]
+    assert ring.points[0] == (x + RADIUS + 6, y) and in_legend.points[0][0] > ring.points[0][0]
+    assert "the vertex you have chosen" in texts(chosen) and "the vertex you have chosen" not in texts(plain)
+    check_layout(chosen)
+
+
+# ---------------------------------------------------------------------- the explorer
 @pytest.fixture
 def player():
-    """A fresh widget."""
+    """A fresh explorer."""
     return pebble_player()
+
+
+def click(player, vertex):
+    """The pointer on a vertex of the picture, somewhat beside its middle."""
+    x, y = places_of(player.game.graph)[vertex]
+    player.touched("down", x + 9, y - 9)
+    player.touched("up", x + 9, y - 9)
+
+
+def buttons(player):
+    """The moves that are offered for the chosen vertex."""
+    controls = player.controls.items()
+    return {name for name, one in controls if one.kind == "button" and not one.hidden} - {"undo", "restart"}
 
 
 def test_it_plays_the_optimum(player):
     assert repr(player) == "PebblePlayer(preset='dot, d = 2', M=3, recompute=True, slide=False)"
     assert player.moves == [str(move) for move in DOT.moves]
-    assert "<b>7 words moved with M = 3: no pebbling moves fewer.</b>" in player.words.value
+    assert "<b>7 words moved with M = 3: no pebbling moves fewer.</b>" in player.words
+    assert list(player.controls["step"].options.values()) == list(range(16))
     for step in (1, 6, 15):
-        player.controls["step"].value = step
-        assert player.view.value == pebbles(DOT, step).to_svg()
-    player.controls["back"].click()
-    assert player.state == DOT.replay()[14]
-    for _ in range(3):
-        player.controls["forward"].click()
-    assert player.controls["step"].value == player.controls["step"].max == 15
+        player.set("step", step)
+        assert player.svg == pebbles(DOT, step).to_svg()
+    player.set("step", 1)
+    assert player.page()["spoken"] == "a1 goes from slow to fast memory: 1 word. 1 word moved so far."
 
 
 @pytest.mark.parametrize("name", list(PRESETS))
 def test_every_preset_is_played_to_the_end(player, name):
-    player.controls["preset"].value = name
+    player.set("preset", name)
     game = player.game
     assert game.graph == PRESETS[name].graph and game.slide == PRESETS[name].slide
     rules = {"recompute": True, "slide": game.slide, "max_states": MODULE.STATES}
     best = MODULE.optimum(game.graph, game.M, **rules)
-    assert f"{best.cost} words moved with M = {game.M}" in player.words.value
-    assert player.controls["step"].max == player.controls["play"].max == len(best.moves)
+    assert f"{best.cost} words moved with M = {game.M}" in player.words
+    assert list(player.controls["step"].options.values()) == list(range(len(best.moves) + 1))
+    assert list(player.controls["vertex"].options.values()) == list(game.graph.vertices)
 
 
 def test_the_rules_change_the_optimum(player):
     for name, value, cost in (("preset", "softmax row, n = 3", 8), ("recompute", False, 10), ("M", 4, 8)):
-        player.controls["step"].value = 3
-        player.controls[name].value = value
-        assert f"<b>{cost} words moved" in player.words.value
-        assert player.controls["step"].value == 0
-    player.controls["slide"].value = True
-    assert player.controls["M"].min == player.game.smallest_M == 2 and player.controls["M"].value == 4
-    player.controls["M"].value = 2
-    player.controls["slide"].value = False
-    assert player.controls["M"].min == player.controls["M"].value == 3
+        player.set("step", 3)
+        player.set(name, value)
+        assert f"<b>{cost} words moved" in player.words
+        assert player.value("step") == 0
+    player.set("slide", True)
+    assert min(player.controls["M"].options.values()) == player.game.smallest_M == 2
+    assert player.value("M") == 4
+    player.set("M", 2)
+    player.set("slide", False)
+    assert min(player.controls["M"].options.values()) == player.value("M") == 3
 
 
 def test_a_pebbling_is_looked_for_once(player, monkeypatch):
-    player.controls["M"].value = 4
+    player.set("M", 4)
     monkeypatch.setattr(MODULE, "optimum", lambda *_, **__: pytest.fail("looked again"))
-    player.controls["M"].value = 3
-    player.controls["M"].value = 4
-    assert "5 words moved with M = 4" in player.words.value
+    player.set("M", 3)
+    player.set("M", 4)
+    assert "5 words moved with M = 4" in player.words
 
 
 def test_it_says_when_it_is_looking(player, monkeypatch):
-    said = []
-    monkeypatch.setattr(MODULE, "solve", lambda game: said.append(player.words.value) or solve(game))
-    player.controls["M"].value = 5
-    assert len(said) == 1 and "Looking for a cheapest pebbling" in said[0]
-    assert "Looking" not in player.words.value
-
-
-def buttons(player):
-    """What can be clicked, by the moves it stands for."""
-    rows = [row for row in player.rows.values() if row.layout.display != "none"]
-    return {button.tooltip: button for row in rows for button in row.children[1:]}
-
-
-def named_in_turn(player):
-    """The moves that the keyboard can make, once around; the one named at first is named again."""
-    described = []
-    for name in [*["next"] * len(buttons(player)), *["previous"] * len(buttons(player))]:
-        described.append(player.controls["do"].description)
-        player.controls[name].click()
-    assert described[0] == player.controls["do"].description and len(set(described)) * 2 == len(described)
-    return [text.partition(": ")[2] for text in described]
+    said, shell = [], player.shell
+    monkeypatch.setattr(MODULE, "solve", lambda game: said.append(dict(shell.page)) or solve(game))
+    before = shell.page
+    player.set("M", 5)
+    ((page),) = said
+    assert "Looking for a cheapest pebbling" in page["words"]
+    assert page == before | {"words": page["words"]}, "what is seen stays, and the question unanswered"
+    assert "Looking" not in player.words and "Looking" not in shell.page["words"]
 
 
 @given(st.data())
 @settings(max_examples=15)
-def test_only_legal_moves_are_offered(data):
+def test_each_vertex_offers_what_is_legal_there_or_says_why_nothing_is(data):
     name = data.draw(st.sampled_from(list(PRESETS)))
     player = pebble_player(PRESETS[name].graph, 4, data.draw(st.booleans()), data.draw(st.booleans()))
-    player.controls["mode"].value = OWN
+    player.set("mode", OWN)
     for _ in range(8):
-        legal = {str(move) for move in player.game.legal(player.state)}
-        assert set(buttons(player)) == legal == set(named_in_turn(player))
-        chosen = data.draw(st.sampled_from(sorted(legal)))
-        buttons(player)[chosen].click()
-        assert player.moves[-1] == chosen
+        legal = player.game.legal(player.state)
+        for vertex in player.game.graph.vertices:
+            player.set("vertex", vertex)
+            here = {str(move) for move in legal if move.vertex == vertex}
+            assert buttons(player) == here == set(player.actions()) - {"undo", "restart"}
+            spoken = player.page()["spoken"]
+            assert all(move in spoken for move in here) and (bool(here) or f"legal at {vertex}: " in spoken)
+        chosen = data.draw(st.sampled_from(sorted(legal, key=str)))
+        player.set("vertex", chosen.vertex)
+        player.press(str(chosen))
+        assert player.moves[-1] == str(chosen)
         assert (
             pebbling.replay(player.game.graph, player.moves, 4, slide=player.game.slide)[-1] == player.state
         )
-        assert player.view.value == player.picture.to_svg()
+        assert player.svg == player.picture.to_svg()
+
+
+@given(st.data())
+@settings(max_examples=15)
+def test_a_click_makes_the_one_legal_move_and_of_several_none(data):
+    player = pebble_player(dot(2), 3, data.draw(st.booleans()), data.draw(st.booleans()))
+    for vertex in data.draw(st.lists(st.sampled_from(dot(2).vertices), min_size=1, max_size=9)):
+        before, own = player._own[-1], list(player._own)
+        legal = [move for move in player.game.legal(before) if move.vertex == vertex]
+        click(player, vertex)
+        assert player.value("mode") == OWN and player.value("vertex") == vertex
+        made = [player.game.after(before, legal[0])] if len(legal) == 1 else []
+        assert player._own == [*own, *made]
+        if len(legal) > 1:
+            assert buttons(player) == set(map(str, legal))
+            player.press(str(data.draw(st.sampled_from(legal))))
+
+
+def test_a_click_beside_the_vertices_does_nothing_and_each_vertex_can_be_grabbed(player):
+    before = player.page()
+    player.touched("down", 1, 1)
+    assert player.page() == before
+    grabs, places = list(player.grabs()), places_of(player.game.graph).values()
+    assert [(grab.x + RADIUS, grab.y + RADIUS) for grab in grabs] == list(places)
+
+
+def test_the_buttons_hang_from_the_vertex_while_a_click_waits_for_a_choice(player):
+    for vertex in ("a1", "b1", "p1", "p2"):
+        click(player, vertex)
+        assert player.frames() == {}
+    click(player, "p1")
+    x, y = places_of(player.game.graph)["p1"]
+    ((group, (left, top)),) = player.frames().items()
+    assert left == x and y + RADIUS < top < y + 2 * RADIUS
+    assert {name for name, one in player.controls.items() if one.group == group} == {"store p1", "delete p1"}
+    assert list(player.controls).index("store p1") == list(player.controls).index("vertex") + 1
+    player.press("store p1")
+    assert player.frames() == {} and buttons(player) == {"delete p1"}
 
 
 def test_a_game_of_ones_own_is_finished_and_compared(player):
-    player.controls["mode"].value = OWN
-    assert "Your game: 0 words moved." in player.words.value and "To be stored: s." in player.words.value
+    player.set("mode", OWN)
+    assert "Your game: 0 words moved, the optimum moves 7." in player.words
+    assert "To be stored: s." in player.words
     for move in ("load a1", "delete a1", *DOT.moves):
         player.choose(move)
-    assert "<b>Finished: 8 words moved, 1 more than the fewest, 7.</b>" in player.words.value
-    assert not buttons(player) and player.controls["do"].disabled
-    player.restart()
+    assert "<b>Finished: 8 words moved, the optimum moves 7.</b>" in player.words
+    assert not buttons(player)
+    player.press("restart")
     for move in DOT.moves:
-        while not player.controls["do"].description.endswith(f": {move}"):
-            player.controls["next"].click()
-        player.controls["do"].click()
-    assert "<b>Finished: 7 words moved, and no pebbling moves fewer.</b>" in player.words.value
-    player.controls["undo"].click()
-    assert "Taken back: store s." in player.words.value and len(player.moves) == 14
+        player.set("vertex", move.vertex)
+        player.press(str(move))
+    assert "<b>Finished: 7 words moved, and no pebbling moves fewer.</b>" in player.words
+    player.press("undo")
+    assert "Taken back: store s." in player.words and len(player.moves) == 14
 
 
 def test_undo_and_restart(player):
-    player.controls["mode"].value = OWN
-    player.controls["undo"].click()
-    assert "There is nothing to undo." in player.words.value and player.moves == []
-    player.choose("load a1")
-    player.choose("load b1")
-    player.controls["undo"].click()
+    player.set("mode", OWN)
+    player.press("undo")
+    assert "There is nothing to undo." in player.words and player.moves == []
+    click(player, "a1")
+    click(player, "b1")
+    player.press("undo")
     assert player.moves == ["load a1"]
-    player.controls["restart"].click()
+    player.press("restart")
     assert player.moves == [] and player.state == player.game.start()
 
 
-def test_an_illegal_move_changes_nothing(player, monkeypatch):
-    player.controls["mode"].value = OWN
-    button = buttons(player)["load a1"]
-    button.click()
-    monkeypatch.setattr(player, "choose", lambda move: pytest.fail(f"chose {move}"))
-    player._chosen(pebbling.Move("load", "a1"))  # a second click, before the page has taken the button away
-    monkeypatch.undo()
-    assert player.moves == ["load a1"]
+def test_an_illegal_move_changes_nothing_and_says_why(player):
+    player.set("mode", OWN)
+    message = {"do": "press", "name": "load a1"}
+    player._heard(player.shell, {"turn": "me 1", **message}, [])
+    player._heard(player.shell, {"turn": "me 2", **message}, [])  # before the page has taken the button away
+    assert player.moves == ["load a1"] and player.shell.page["turn"] == "me 2"
     with pytest.raises(IllegalMove, match="compute p1: its parent b1 has no red pebble"):
         player.choose("compute p1")
-    assert player.moves == ["load a1"]
+    with pytest.raises(ValueError, match="there is no button 'compute p1'; there are delete a1"):
+        player.press("compute p1")
+    click(player, "p1")
+    assert "Nothing is legal at p1: its parent b1 has no red pebble." in player.words
+    for vertex in ("b1", "a2", "b2"):
+        click(player, vertex)
+    assert "Nothing is legal at b2: all M = 3 red pebbles are in use: a1, a2, b1." in player.words
+    assert player.moves == ["load a1", "load b1", "load a2"]
 
 
 def test_each_mode_keeps_its_place(player):
-    player.controls["step"].value = 5
-    player.controls["mode"].value = OWN
+    player.set("step", 5)
+    player.set("mode", OWN)
     player.choose("load b2")
-    player.controls["mode"].value = OPTIMUM
+    player.set("mode", OPTIMUM)
     assert player.state == DOT.replay()[5]
-    player.controls["mode"].value = OWN
+    player.set("mode", OWN)
     assert player.moves == ["load b2"]
+
+
+def test_what_is_not_of_the_mode_is_out_of_view(player):
+    mine = {"vertex", "undo", "restart"}
+    for mode, hidden in ((OPTIMUM, mine), (OWN, {"step"})):
+        player.set("mode", mode)
+        assert {name for name, control in player.controls.items() if control.hidden} == hidden
 
 
 def test_what_is_lost_in_the_one_shot_game_is_said():
     player = pebble_player(dot(2), recompute=False)
-    player.controls["mode"].value = OWN
+    player.set("mode", OWN)
     for move in ("load a1", "load b1", "compute p1"):
         player.choose(move)
     assert lost(player.game, player.state) == []
     player.choose("delete p1")
     assert lost(player.game, player.state) == ["p1"]
-    assert "p1: deleted, not stored, and computed once only. Take moves back." in player.words.value
+    assert "p1: deleted, not stored, and computed once only. Take moves back." in player.words
     assert lost(Game(dot(2), 3), player.state) == []
 
 
 def test_a_graph_or_a_pebbling_of_ones_own():
     player = pebble_player({"a": [], "b": [], "c": ["a", "b"]})
-    assert player.controls["preset"].value == OWN_GRAPH and player.moves[-1] == "store c"
+    assert player.value("preset") == OWN_GRAPH and player.moves[-1] == "store c"
     played = pebble_player(optimum(LARGE, 9, slide=True))
-    assert played.game == Game(LARGE, 9, slide=True) and "10 words moved" in played.words.value
+    assert played.game == Game(LARGE, 9, slide=True) and "10 words moved" in played.words
     with pytest.raises(NoPebbling, match="M must be at least 3"):
         pebble_player(M=2)
 
@@ -376,11 +442,11 @@ def test_a_graph_or_a_pebbling_of_ones_own():
 def test_where_the_search_is_given_up_one_can_still_play(monkeypatch):
     monkeypatch.setattr(MODULE, "STATES", 3)
     player = pebble_player(PRESETS["attention 2 x 2, FMA"].graph, slide=True)
-    assert "no optimum to play" in player.words.value and "3 states were looked at" in player.words.value
+    assert "no optimum to play" in player.words and "3 states were looked at" in player.words
     assert player.picture == pebbles(player.game.graph, M=3, slide=True)
-    player.controls["mode"].value = OWN
-    player.choose("load q1")
+    click(player, "q1")
     assert player.moves == ["load q1"]
+    assert f"no pebbling moves fewer than {pebbling.compulsory(player.game.graph)}" in player.words
     monkeypatch.setenv("IOCOURSE_WIDGETS", "0")
     assert "the start" in pebble_player(LARGE, slide=True).title
 
@@ -392,6 +458,5 @@ def test_without_widgets_it_is_the_last_picture(monkeypatch):
 
 def test_a_notebook_keeps_the_last_picture(player):
     data, metadata = player._repr_mimebundle_()
-    assert data["text/plain"] == pebbles(DOT).text
+    assert isinstance(player, PebblePlayer) and data["text/plain"] == pebbles(DOT).text
     assert metadata["image/png"]["alt"] == pebbles(DOT).alt
-    assert isinstance(player, PebblePlayer) and isinstance(player.view, ipywidgets.HTML)

@@ -6,7 +6,7 @@ from figure_layout import check_layout
 
 from iocourse import explore
 from iocourse.data.recorded import recorded
-from iocourse.explore.draw.palette import SKY, VERMILION
+from iocourse.explore.draw.palette import SKY, VERMILION, WRONG
 from iocourse.explore.draw.picture import Rect, Text
 
 
@@ -16,7 +16,7 @@ def outlined(picture):
 
 
 def marked(picture):
-    return [e.text for e in picture.elements if isinstance(e, Text) and e.colour == VERMILION]
+    return [e.text for e in picture.elements if isinstance(e, Text) and e.colour == WRONG]
 
 
 def cells(picture):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from iocourse import bounds, schedules
 from iocourse.bench import explore as bench
-from iocourse.explore import Picture, TileTuner, tile_tuner, tile_tuner_picture
+from iocourse.explore import TileTuner, tile_tuner, tile_tuner_picture
 from iocourse.explore.draw.palette import TOO_MUCH, ramp
 from iocourse.explore.draw.picture import Rect
 from iocourse.explore.facts.chosen import ROW_TILED
@@ -22,11 +22,13 @@ from iocourse.explore.facts.tile_tuner import (
     bound_of,
     cost_of,
     first_tiles,
+    frontier,
     parts_of,
     play,
 )  # fmt: skip
 from iocourse.explore.facts.trace import totals
-from iocourse.explore.widgets.controls import slider_values
+from iocourse.explore.figures.tile_tuner import GRID_X, GRID_Y, SIDE, plane_of
+from iocourse.explore.widgets.panel import slider_values
 
 FORWARD = list(ROW_TILED)
 sizes = st.integers(1, 40)
@@ -154,13 +156,13 @@ def tuner():
     [("N", 2048), ("d", 96), ("M", 8192), ("Br", 64), ("Bc", 16), ("schedule", "flash1"), ("step", 7)],
 )
 def test_every_control_changes_picture_and_words(tuner, name, value):
-    before = tuner.view.value, tuner.words.value
-    tuner.controls[name].value = value
+    before = tuner.svg, tuner.words
+    tuner.set(name, value)
     setting = tuner.setting
     assert getattr(setting, name) == value
-    assert tuner.view.value == tile_tuner_picture(*setting).to_svg() != before[0]
-    assert f"<b>{cost_of(setting).total:,} words moved</b>" in tuner.words.value
-    assert name == "step" or tuner.words.value != before[1]
+    assert tuner.svg == tile_tuner_picture(*setting).to_svg() != before[0]
+    assert f"<b>{cost_of(setting).total:,} words moved</b>" in tuner.words
+    assert name == "step" or tuner.words != before[1]
 
 
 def test_it_offers_the_schedules_it_can_draw(tuner):
@@ -170,53 +172,109 @@ def test_it_offers_the_schedules_it_can_draw(tuner):
 
 
 def test_it_starts_as_documented(tuner):
-    assert repr(tuner) == "TileTuner(N=1024, d=64, M=16384, Br=32, Bc=32, schedule='flash2', step=0)"
+    assert repr(tuner) == "TileTuner(N=1024, d=64, M=16384, Br=32, Bc=32, schedule='flash2', step=4)"
     assert repr(tile_tuner(16, 4, 100, "naive", Br=3, Bc=5)).startswith(
         "TileTuner(N=16, d=4, M=100, Br=3, Bc=5"
     )
 
 
-def test_every_slider_has_a_description_and_sensible_values(tuner):
-    for name in ("N", "d", "M", "Br", "Bc", "step", "schedule"):
-        assert tuner.controls[name].description
+def test_it_starts_where_a_tile_of_scores_is_at_work(tuner):
+    state = play(tuner.setting).states[tuner.value("step")]
+    assert state.rows == (0, 32) and state.columns == (0, 32)
+    before = play(tuner.setting).states[: tuner.value("step")]
+    assert not [one for one in before if one.rows and one.columns]
+
+
+def test_sliders_have_sensible_values():
     assert slider_values(1, 16, 2) == [1, 2, 3, 4, 6, 8, 12, 16]
     assert slider_values(16, 40, 4) == [16, 20, 24, 28, 32, 40]
 
 
 def test_the_button_finds_the_best_tiles(tuner):
-    tuner.controls["best"].click()
+    tuner.press("best")
     best = best_tiles("flash2", 1024, 64, 16_384)
     assert (tuner.setting.Br, tuner.setting.Bc) == best
-    assert f"Fewest words for M = 16,384: Br = {best[0]}, Bc = {best[1]}." in tuner.words.value
-    assert tuner.view.value == tuner.picture.to_svg()
-    tuner.controls["M"].value = 8192
-    assert "Fewest words" not in tuner.words.value
+    assert f"Fewest words for M = 16,384: Br = {best[0]}, Bc = {best[1]}." in tuner.words
+    assert tuner.svg == tuner.picture.to_svg()
+    tuner.set("M", 8192)
+    assert "Fewest words" not in tuner.words
 
 
 def test_the_button_names_the_smallest_memory_where_nothing_fits(tuner):
-    tuner.controls["M"].value = 64
-    tuner.controls["best"].click()
+    tuner.set("M", 64)
+    tuner.press("best")
     assert tuner.setting.Br == 32
     least = schedules.get("flash2").smallest_M(1024, 64)
-    assert (
-        f"No tile of flash2 fits M = 64: the smallest M that works is {least:,} words." in tuner.words.value
-    )
+    assert f"No tile of flash2 fits M = 64: the smallest M that works is {least:,} words." in tuner.words
 
 
 def test_the_player_ends_where_the_moves_end(tuner):
-    tuner.controls["step"].value = 399
-    tuner.controls["N"].value = 1
-    last = len(play(tuner.setting._replace(step=0)).moves) - 1
-    assert tuner.setting.step == tuner.controls["step"].max == tuner.controls["play"].max == last < 20
-    tuner.controls["N"].value = 1024
-    assert tuner.controls["step"].max == MOVES - 1
+    tuner.set("step", 399)
+    tuner.set("N", 1)
+    last = len(play(tuner.setting).moves) - 1
+    assert tuner.value("step") == max(tuner.controls["step"].options.values()) == last < 20
+    tuner.set("N", 1024)
+    assert max(tuner.controls["step"].options.values()) == MOVES - 1
 
 
-def test_without_widgets_it_is_the_picture(monkeypatch):
-    monkeypatch.setenv("IOCOURSE_WIDGETS", "0")
-    picture = tile_tuner()
-    assert isinstance(picture, Picture)
-    assert picture == tile_tuner_picture(1024, 64, 16_384, 32, 32, "flash2")
+def test_a_step_is_called_as_the_picture_calls_its_move():
+    tuner = tile_tuner(1024, 64, 16_384, "flash1", 8, 32)  # begins late
+    assert f"Move {tuner.controls['step'].text}: " in tuner.svg
+    assert int(tuner.controls["step"].text.replace(",", "")) > MOVES
+
+
+# ---------------------------------------------------------------------- the tile under the pointer
+def test_the_corner_is_dragged_from_where_it_is_taken(tuner):
+    plane = plane_of(tuner.setting)
+    x, y = plane.corner(tuner.setting)
+    rows = plane.rows / plane.side  # of a pixel
+    tuner.touched("down", x + 5, y - 3)
+    assert (tuner.value("Br"), tuner.value("Bc")) == (32, 32)
+    tuner.touched("move", x + 25, y + 7)
+    assert (tuner.value("Br"), tuner.value("Bc")) == (round(32 + 10 * rows), round(32 + 20 * rows))
+    assert f"{cost_of(tuner.setting).total:,} words moved" in tuner.words
+    tuner.touched("up", x + 25, y + 7)
+    tuner.touched("move", x + 90, y + 90)  # nobody holds it any longer
+    assert tuner.value("Br") == round(32 + 10 * rows)
+
+
+def test_the_tile_stays_within_the_scores(tuner):
+    tuner.set("M", 2**18)  # too large for a lens
+    tuner.touched("down", *plane_of(tuner.setting).corner(tuner.setting))
+    tuner.touched("move", -500, 5000)
+    assert (tuner.value("Br"), tuner.value("Bc")) == (1024, 1)
+
+
+def test_tiles_that_fit_are_small_under_a_lens_and_large_without(tuner):
+    small = plane_of(tuner.setting)
+    assert f"the first {small.rows} × {small.rows}" in tuner.svg
+    assert 2 * max(max(tile) for tile in frontier("flash2", 1024, 64, 16_384)) <= small.rows < 1024
+    tuner.set("M", 2**18)
+    assert "the first" not in tuner.svg and plane_of(tuner.setting).rows == 1024
+
+
+@given(any_setting)
+def test_the_line_of_what_fits_is_where_it_fits_no_longer(setting):
+    N, d, M, _, _, name, _ = setting
+
+    def fits(Br, Bc):
+        return cost_of(setting._replace(Br=Br, Bc=Bc)).peak <= M
+
+    line = frontier(name, N, d, M)
+    assert bool(line) == fits(1, 1)
+    for Br, Bc in line:
+        assert fits(Br, Bc) and (Br == N or not fits(Br + 1, Bc))
+    if line:
+        assert line[0][1] == 1 and (line[-1][1] == N or not fits(1, line[-1][1] + 1))
+
+
+@given(any_setting)
+def test_the_place_of_a_corner_names_its_tile(setting):
+    plane = plane_of(setting)
+    in_view = min(setting.Br, plane.rows), min(setting.Bc, plane.rows)
+    assert plane.tile_at(plane.corner(setting)) == in_view
+    x, y = plane.corner(setting)
+    assert GRID_X < x <= GRID_X + SIDE and GRID_Y < y <= GRID_Y + SIDE
 
 
 # ---------------------------------------------------------------------- imports and speed

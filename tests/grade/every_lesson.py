@@ -8,6 +8,7 @@ import pytest
 from test_attacks import WHY_NOT
 
 from iocourse.course.authoring.kernel_lessons import cannot_run
+from iocourse.course.checkout import find_course
 from iocourse.grade.grading import grade
 from iocourse.grade.lesson import read_lessons
 from iocourse.grade.submissions import find
@@ -16,7 +17,7 @@ from iocourse.grade.walls.limits import Limits
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("lesson", read_lessons(ROOT), ids=lambda lesson: lesson.stem)
+@pytest.mark.parametrize("lesson", read_lessons(find_course(ROOT)), ids=lambda lesson: lesson.stem)
 def test_full_marks(lesson, tmp_path):
     solved = ROOT / "solutions" / f"{lesson.stem}.ipynb"
     if reason := cannot_run(json.dumps(json.loads(solved.read_text(encoding="utf-8")))):

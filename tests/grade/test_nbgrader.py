@@ -19,7 +19,7 @@ from iocourse.course.authoring.execution import lesson_environment
 from iocourse.course.exercise import find
 from iocourse.grade.lesson import text_of
 
-pytest.importorskip("nbgrader", reason="nbgrader is not installed: the extra `class` or `test` brings it")
+pytest.importorskip("nbgrader", reason="nbgrader is not installed: the extra `test` brings it")
 
 ROOT = Path(__file__).parents[2]
 STEM = "03_online_softmax"

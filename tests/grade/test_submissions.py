@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from iocourse.cli import main
+from iocourse.course.checkout import find_course
 from iocourse.grade import cohort, results, seal
 from iocourse.grade.grading import Mark, grade
 from iocourse.grade.lesson import read_lessons
@@ -22,7 +23,7 @@ from iocourse.grade.walls.limits import Limits
 from iocourse.refusal import Refused
 
 ROOT = Path(__file__).parents[2]
-LESSONS = {lesson.stem: lesson for lesson in read_lessons(ROOT)}
+LESSONS = {lesson.stem: lesson for lesson in read_lessons(find_course(ROOT))}
 STEM = "00_start_here"
 EXERCISE = "ex-0A"
 

@@ -16,6 +16,7 @@ from iocourse.schedules import REGISTRY
 EXAMPLES = 300
 LARGEST_MASKED = 96  # the closed form of a masked schedule visits every block
 WITH_WORDS = [bound for bound in BOUNDS.values() if bound.in_words]
+SIZES = {bound.id: set(inspect.signature(bound.evaluate).parameters) for bound in WITH_WORDS}
 
 # Schedules of whole rows that keep no score from step to step, and the most words that come in while a score
 # is in fast memory: t. Rows may be loaded in steps of their own.
@@ -89,7 +90,7 @@ def bounds_at(pass_, N, d, M, mask, T, *, t=None, whole_rows=False, own_weights=
         known = {"d": d, "M": M, "nnz": mask.nnz}
         known |= {"rows": mask.nonempty_rows, "columns": mask.nonempty_columns}
     for bound in WITH_WORDS:
-        names = set(inspect.signature(bound.evaluate).parameters)
+        names = SIZES[bound.id]
         if pass_ not in bound.passes or not names - {"T"} <= set(known):
             continue
         if (bound.id == "E'" and not whole_rows) or (bound.id in OWN_WEIGHTS and not own_weights):

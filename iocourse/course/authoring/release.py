@@ -15,21 +15,21 @@ from pathlib import Path
 from typing import Any
 
 from iocourse.console import steps
-from iocourse.course.authoring import assignment, execution
+from iocourse.course.authoring import assignment, execution, pages
 from iocourse.course.authoring.announcements import announce, minutes_of
+from iocourse.course.authoring.first_cell import with_first_cell, without_first_cell
 from iocourse.course.authoring.guide.page import PAGE, guide_page, guide_problems
 from iocourse.course.authoring.kernel_lessons import cannot_run
+from iocourse.course.authoring.links import LINK
 from iocourse.course.authoring.rules import evening, lint, prose, surprises
 from iocourse.course.authoring.rules.evening import Evening, evening_of
 from iocourse.course.authoring.source import Cell, SourceError, cell_ids, parse, shown, side
 from iocourse.course.checkout import Project, read_project
+from iocourse.course.copies.notebook import to_text
 from iocourse.refusal import Refused, write_whole
 
 Json = dict[str, Any]
-TIMES = Path("iocourse") / "data" / "bench" / "notebooks.json"
-TABLE_START, TABLE_END = "<!-- run-times -->", "<!-- /run-times -->"
 NOTATION = re.compile(r"\]\((?:\./)?notation\.md")
-LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?\)")  # relative ones: no scheme, not a place on the same page
 
 
 class ReleaseFailed(Exception):
@@ -38,9 +38,10 @@ class ReleaseFailed(Exception):
 
 @dataclass(frozen=True)
 class Lesson:
-    """One source with its two notebooks, not yet executed."""
+    """One source with its two notebooks, not yet executed and without their first cell."""
 
     stem: str
+    project: Project
     cells: tuple[Cell, ...]
     solved: Json
     student: Json
@@ -72,59 +73,37 @@ def build(path: Path, label: Path, project: Project) -> Lesson:
     written = parse(path.read_text(encoding="utf-8"), label)
     cells = announce(written, label)
     imports = assignment.brought(cells)
-    cells = _with_setup(cells, label, project)
+    cells = _with_named_setup(cells, label)
     ids = cell_ids(cells, path.stem, label)
     cells = _with_badges(cells, path.stem, project)
     named = list(zip(cells, ids, strict=True))
     solved = [_json_cell(cell, name, solved=True) for cell, name in named if shown(cell, solved=True)]
     student = [_handed_out(cell, name, imports, label) for cell, name in named if shown(cell, solved=False)]
     size = evening_of(written), minutes_of(written, label)
-    return Lesson(path.stem, tuple(cells), _notebook(solved), _notebook(student), *size)
+    return Lesson(path.stem, project, tuple(cells), _notebook(solved), _notebook(student), *size)
 
 
-def _with_setup(cells: list[Cell], label: Path, project: Project) -> list[Cell]:
-    """The install line at the head of the setup cell, which follows the title where the source has none."""
+def _with_named_setup(cells: list[Cell], label: Path) -> list[Cell]:
+    """The cells, of which the one tagged setup is named so. It is the first one of code, or there is none."""
     if not cells or cells[0].kind != "markdown" or not cells[0].lines[0].startswith("# "):
         raise SourceError(label, 1, "the first cell must be the title: markdown that starts with '# # Title'")
     first = next((n for n, cell in enumerate(cells) if cell.kind == "code"), len(cells))
     if any("setup" in cell.tags for cell in cells[first + 1 :]):
         raise SourceError(label, 1, "the cell tagged setup must be the first code cell, and the only one")
     if first == len(cells) or "setup" not in cells[first].tags:
-        return [cells[0], Cell("code", _install_lines(project), ("setup",), "setup", 1), *cells[1:]]
-    own = cells[first]
-    lines = (*_install_lines(project), *(("", *own.lines) if own.lines else ()))
-    return [*cells[:first], replace(own, lines=lines, name="setup"), *cells[first + 1 :]]
-
-
-def _install_lines(project: Project) -> tuple[str, ...]:
-    return (
-        "# Installs iocourse on Colab and other hosted notebooks; does nothing where it is installed.",
-        "import importlib.util",
-        "",
-        'if importlib.util.find_spec("iocourse") is None:',
-        f'    %pip install -q "{project.requirement}"',
-    )
+        return cells
+    return [*cells[:first], replace(cells[first], name="setup"), *cells[first + 1 :]]
 
 
 def _with_badges(cells: list[Cell], stem: str, project: Project) -> list[Cell]:
-    """Under the title links to both notebooks in Colab, and to all that the lesson links to beside itself:
-    a notebook that is opened alone has no neighbours.
-    """
+    """Under the title a link to both notebooks in Colab, which opens those that `links.py` makes."""
     title = cells[0]
-    text = "\n".join(line for cell in cells if cell.kind == "markdown" for line in cell.lines)
-    targets = [target for target in dict.fromkeys(LINK.findall(text)) if target.endswith((".ipynb", ".md"))]
     links = [  # words, not a badge from another server
         ("exercises", project.colab(f"lessons/{stem}.ipynb")),
         ("solutions", project.colab(f"solutions/{stem}.ipynb")),
-        *((Path(target).stem, _online(target, project)) for target in targets),
     ]
     line = "Open in Colab: " + " · ".join(f"[{name}]({address})" for name, address in links)
     return [replace(title, lines=(title.lines[0], "", line, *title.lines[1:])), *cells[1:]]
-
-
-def _online(target: str, project: Project) -> str:
-    path = f"lessons/{target.removeprefix('./')}"
-    return project.colab(path) if target.endswith(".ipynb") else project.page(path)
 
 
 def _json_cell(cell: Cell, cell_id: str, *, solved: bool) -> Json:
@@ -152,9 +131,9 @@ def _notebook(cells: list[Json]) -> Json:
     return {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
 
 
-def to_text(notebook: Json) -> str:
-    """The notebook as it stands on disk."""
-    return json.dumps(notebook, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+def finished(lesson: Lesson, notebook: Json) -> str:
+    """One of the lesson's notebooks as it is written: with its first cell."""
+    return to_text(with_first_cell(notebook, lesson.project))
 
 
 def _code(notebook: Json) -> list[Json]:
@@ -169,7 +148,7 @@ def _what_runs(notebook: Json) -> list[tuple[str, bool]]:
 def with_saved_outputs(built: Json, path: Path) -> Json | None:
     """`built` with the outputs stored at `path`, or None where its code was never run as it is now."""
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
+        stored = without_first_cell(json.loads(path.read_text(encoding="utf-8")))
         unrun = any(cell["execution_count"] is None and cell["source"] for cell in _code(stored))
         if unrun or _what_runs(stored) != _what_runs(built):
             return None
@@ -230,7 +209,7 @@ def _refuse_faults(notebook: Json, name: str) -> None:
 
 
 def release(root: Path, *, force: bool = False, only: Sequence[str] = ()) -> list[str]:
-    """Write every notebook that changed, the table of run times in README.md, and the guide to the exercises.
+    """Write what changed: notebooks, the parts of pages that `pages.py` says, the guide to the exercises.
 
     Args:
         root: the checkout.
@@ -245,18 +224,27 @@ def release(root: Path, *, force: bool = False, only: Sequence[str] = ()) -> lis
         ReleaseFailed: a source, a cell or an output is at fault; then no file was touched.
     """
     texts: dict[Path, str] = {}
-    for lesson in steps(read_lessons(root, read_project(root), only), "lessons built"):
+    lessons = read_lessons(root, read_project(root), only)
+    for lesson in steps(lessons, "lessons built"):
         path = Path("solutions") / f"{lesson.stem}.ipynb"
         kept = None if force else with_saved_outputs(lesson.solved, root / path)
         ran = kept or run_solved(lesson, root)
-        texts[path] = to_text(ran)
-        texts[Path("lessons") / path.name] = to_text(with_shown_outputs(lesson.student, ran))
-    texts |= {Path("README.md"): text} if (text := readme_with_table(root)) else {}
+        texts[path] = finished(lesson, ran)
+        texts[Path("lessons") / path.name] = finished(lesson, with_shown_outputs(lesson.student, ran))
+    texts |= pages.pages(root, [] if only else rows(lessons))
     texts |= {PAGE: page} if (page := guide_page(root)) else {}
     changed = [path for path, text in texts.items() if _read(root / path) != text]
     for path in changed:
         write_whole(root / path, texts[path])
-    return [path.as_posix() for path in changed]
+    return [*(path.as_posix() for path in changed), *pages.write_map(root)]
+
+
+def rows(lessons: Sequence[Lesson]) -> list[str]:
+    """The lessons as rows of README's table."""
+    return [
+        pages.lesson_row(one.stem, one.cells, one.evening.reading + one.exercises, one.project)
+        for one in lessons
+    ]
 
 
 def _read(path: Path) -> str | None:
@@ -271,7 +259,7 @@ def check(root: Path, *, only: Sequence[str] = ()) -> list[str]:
 
     Args:
         root: the checkout.
-        only: names (or their beginnings) of the lessons to look at; all, and README.md, where empty.
+        only: names (or their beginnings) of the lessons to look at; all, and the pages, where empty.
 
     Raises:
         Refused: the repository's URL is unset, or there is no such lesson.
@@ -282,16 +270,18 @@ def check(root: Path, *, only: Sequence[str] = ()) -> list[str]:
     labels = prose.course_labels([lesson.cells for lesson in lessons])
     chosen = read_lessons(root, project, only) if only else lessons
     found = [problem for lesson in chosen for problem in _lesson_problems(lesson, root, labels)]
-    return found if only else [*found, *_strays(root, lessons), *_table_problems(root), *guide_problems(root)]
+    if only:
+        return found
+    return [*found, *_strays(root, lessons), *pages.problems(root, rows(lessons)), *guide_problems(root)]
 
 
 def _lesson_problems(lesson: Lesson, root: Path, labels: Collection[str]) -> Iterator[str]:
     path = root / "solutions" / f"{lesson.stem}.ipynb"
     kept = with_saved_outputs(lesson.solved, path)
-    if kept is None or to_text(kept) != _read(path):
+    if kept is None or finished(lesson, kept) != _read(path):
         yield f"solutions/{lesson.stem}.ipynb is stale: run iocourse release"
     student = with_shown_outputs(lesson.student, kept or lesson.solved)
-    if to_text(student) != _read(root / "lessons" / path.name):
+    if finished(lesson, student) != _read(root / "lessons" / path.name):
         yield f"lessons/{lesson.stem}.ipynb is stale: run iocourse release"
     for n, cell in enumerate((kept or lesson.solved)["cells"]):
         for fault in execution.faults(cell, cell.get("outputs", [])):
@@ -308,7 +298,7 @@ def _lesson_problems(lesson: Lesson, root: Path, labels: Collection[str]) -> Ite
 
 def _dead_links(notebook: Json, folder: Path, stem: str) -> Iterator[str]:
     text = "\n".join("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "markdown")
-    for target in dict.fromkeys(LINK.findall(text)):
+    for target in dict.fromkeys(found[1] for found in LINK.finditer(text)):
         if not (folder / target).exists():
             yield f"{folder.name}/{stem}.ipynb links to {target}, which does not exist"
 
@@ -319,40 +309,3 @@ def _strays(root: Path, lessons: Sequence[Lesson]) -> Iterator[str]:
         for path in sorted((root / folder).glob("*.ipynb")):
             if path.stem not in stems:
                 yield f"{folder}/{path.name} has no source solutions/{path.stem}.py"
-
-
-def times_table(record: Json) -> str:
-    """The run times recorded by `iocourse bench notebooks` as a markdown table."""
-    rows = [f"| {name} | {one['median_s']:.1f} |" for name, one in sorted(record["notebooks"].items())]
-    versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
-    total = sum(one["median_s"] for one in record["notebooks"].values())
-    head = ["| solved notebook | seconds |", "| --- | ---: |"]
-    how = (
-        f"Measured {record['date']} on {record['cores']} cores with {versions}: `iocourse bench notebooks`, "
-        f"each notebook in a fresh kernel, median of {record['repeats']}."
-    )
-    return "\n".join([*head, *rows, f"| all | {total:.1f} |", "", how])
-
-
-def readme_with_table(root: Path) -> str | None:
-    """README.md with the recorded run times between its markers; None where either is missing."""
-    readme, record = _read(root / "README.md"), _read(root / TIMES)
-    if readme is None or record is None or TABLE_START not in readme or TABLE_END not in readme:
-        return None
-    head, rest = readme.split(TABLE_START, 1)
-    tail = rest.split(TABLE_END, 1)[1]
-    return f"{head}{TABLE_START}\n{times_table(json.loads(record))}\n{TABLE_END}{tail}"
-
-
-def _table_problems(root: Path) -> Iterator[str]:
-    record, how = _read(root / TIMES), f"run: iocourse bench notebooks --json {TIMES.as_posix()}"
-    if record is None:
-        yield f"{TIMES.as_posix()} does not exist; {how}"
-        return
-    timed = set(json.loads(record)["notebooks"])
-    if timed != {path.stem for path in (root / "solutions").glob("[0-9]*.py")}:
-        yield f"{TIMES.as_posix()} times other notebooks than there are; {how}"
-    if readme_with_table(root) is None:
-        yield f"README.md has no lines {TABLE_START} and {TABLE_END} for the table of run times"
-    elif readme_with_table(root) != _read(root / "README.md"):
-        yield "README.md: the table of run times is stale: run iocourse release"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...refusal import Refused
@@ -26,12 +26,19 @@ def class_histograms(folder: Path, only: Sequence[str] = (), *, blind: bool = Fa
         Refused: the folder is none, has no files, a broken one or two of one student; nobody answered what
             `only` names; there is no checkout with the solved lessons.
     """
-    found = histograms(read_cohort(folder), {} if blind else right_answers(find_checkout()))
+    found = histograms(read_cohort(folder), {} if blind else _came_out())
     chosen = [one for one in found if not only or any(one.is_of(name) for name in only)]
     if not chosen:
         asked = f"a question of {', '.join(only)}" if only else "a question"
         raise Refused(f"nobody in {folder} has written a prediction to {asked}")
     return chosen
+
+
+def _came_out() -> Mapping[tuple[str, str], str]:
+    try:
+        return right_answers(find_checkout())
+    except Refused as error:
+        raise Refused(f"what came out stands in solutions/; {error}, or ask with --blind") from None
 
 
 def draw(found: Sequence[Histogram], file: Path) -> None:

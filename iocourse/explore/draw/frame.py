@@ -31,6 +31,13 @@ class Scale:
             return (value - self.low) / (self.high - self.low)
         return log(value / self.low) / log(self.high / self.low)
 
+    def at(self, pixel: float) -> float:
+        """The value whose place this is; the nearest end where it is beyond the scale."""
+        share = min(max((pixel - self.start) / (self.stop - self.start), 0.0), 1.0)
+        if self.base is None:
+            return self.low + (self.high - self.low) * share
+        return float(self.low * (self.high / self.low) ** share)
+
     def ticks(self) -> list[float]:
         """Between about three and eight round values within the range."""
         if self.marks:

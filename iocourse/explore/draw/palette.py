@@ -15,7 +15,15 @@ YELLOW = "#F0E442"
 BLUE = "#0072B2"
 VERMILION = "#D55E00"
 PURPLE = "#CC79A7"
-BROWN = "#7A4B1E"  # not of the eight; darker than vermilion, and never without its marker
+
+# Lines are thin, and the bright five above are too faint for them: what is drawn as a line has a contrast of
+# 3 to 1 or more to every ground below (WCAG 2.2), as BLUE and these have.
+RUST = "#D54F00"
+FOREST = "#005A4A"
+ROSE = "#BF4F80"
+OLIVE = "#665300"
+INDIGO = "#3A2BB0"
+MAROON = "#5A1E00"
 
 INK = "#1A1A1A"
 QUIET = "#595959"  # 7:1 on white
@@ -41,13 +49,13 @@ class Stroke(NamedTuple):
 
 
 STROKES = (
-    Stroke(VERMILION, (), "circle"),
+    Stroke(RUST, (), "circle"),
     Stroke(BLUE, (9, 4), "square"),
-    Stroke(GREEN, (3, 3), "triangle"),
-    Stroke(PURPLE, (12, 3, 3, 3), "diamond"),
-    Stroke(ORANGE, (6, 2), "cross"),
-    Stroke(SKY, (2, 4), "plus"),
-    Stroke(BROWN, (14, 5), "star"),
+    Stroke(FOREST, (3, 3), "triangle"),
+    Stroke(ROSE, (12, 3, 3, 3), "diamond"),
+    Stroke(OLIVE, (6, 2), "cross"),
+    Stroke(INDIGO, (2, 4), "plus"),
+    Stroke(MAROON, (14, 5), "star"),
 )
 BOUND = Stroke(BLACK, (), "")
 FLOOR = Stroke(QUIET, (2, 3), "")
@@ -137,6 +145,20 @@ def ramp(share: float) -> str:
 
 
 def ink_on(colour: str) -> str:
-    """Black or white, whichever is easier to read on `colour`."""
-    red, green, blue = _channels(colour)
-    return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else PAPER
+    """Black or white, whichever has the higher contrast to `colour`: 4.58 or more on any (WCAG 2.2)."""
+    return BLACK if contrast(BLACK, colour) > contrast(PAPER, colour) else PAPER
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast of two colours, from 1 to 21 (WCAG 2.2)."""
+    dark, light = sorted((_luminance(one), _luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    red, green, blue = (_linear(channel / 255) for channel in _channels(colour))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _linear(share: float) -> float:
+    return share / 12.92 if share <= 0.04045 else float(((share + 0.055) / 1.055) ** 2.4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import cos, pi, sin
 from typing import NamedTuple
 
@@ -24,11 +25,16 @@ def swatch(x: float, y: float, fill: Fill, label: str) -> list[Element]:
     ]
 
 
-def outline(box: Rect, line: float = 3.5) -> Rect:
-    """The frame around the tile at work, never so thin that it is lost."""
+def outline(box: Rect, line: float = 3.5) -> list[Rect]:
+    """The frame around the tile at work, never so thin that it is lost, on any ground."""
     grow = max(0.0, 4 - min(box.width, box.height)) / 2
     x, y, width, height = box.x - grow, box.y - grow, box.width + 2 * grow, box.height + 2 * grow
-    return Rect(x, y, width, height, "", "", VERMILION, line)
+    return framed(Rect(x, y, width, height, "", "", VERMILION, line))
+
+
+def framed(frame: Rect) -> list[Rect]:
+    """A frame, and the wider white one beneath it."""
+    return [replace(frame, stroke=PAPER, line=frame.line + 2.5), frame]
 
 
 def arrow(start: Point, *, down: bool) -> Poly:

@@ -186,16 +186,11 @@ def numbers_of(shown: Shown) -> str:
 
 
 def kernel_tuner_words(s: Setting, record: Mapping[str, Any], note: str = "") -> str:
-    """The headline of a setting as HTML: what the record says, words and bytes, and a remark."""
+    """The headline of a setting as HTML: words and bytes, and a remark; the rest is said in the picture."""
     shown = shown_of(s, record)
-    ledger = shown.ledger
-    says = escape(" ".join(standing(shown)))
-    bad = not shown.found or verdict(shown.found[0]) != "fits"
     return paragraph(
         [
-            f"{bold(f'{ledger.total:,} words moved')}, {_mb(shown)}, for one head of N = {s.N:,}.",
-            f"Tiles: {filling(shown)} of shared memory and registers.",
-            bold(says, bad),
+            f"{bold(f'{shown.ledger.total:,} words moved')}, {_mb(shown)}, for one head of N = {s.N:,}.",
             *(f"{one}." for one in _at_once(shown)),
             escape(note),
         ]

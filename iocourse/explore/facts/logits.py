@@ -51,17 +51,32 @@ class Logits:
 
     def quantiles(self, shares: tuple[float, ...]) -> tuple[Array, Array]:
         """Logits below which these shares lie: of the sampled logits, and of their attention weight."""
-        order = np.argsort(self.S, axis=None)
-        ordered, weight = self.S.ravel()[order], np.cumsum(self.weights.ravel()[order])
+        ordered, weight = self._by_size
         last = len(ordered) - 1
         places = np.array(shares)
         of_logits = ordered[np.ceil(places * last).astype(int)]
         return of_logits, ordered[np.minimum(np.searchsorted(weight, places * weight[-1]), last)]
 
+    @cached_property
+    def _by_size(self) -> tuple[Array, Array]:
+        """The sampled logits from the smallest on, and the attention weight up to each."""
+        order = np.argsort(self.S, axis=None)
+        return self.S.ravel()[order], np.cumsum(self.weights.ravel()[order])
+
+    @cached_property
+    def size(self) -> float:
+        """Root of the sum of squares of the weights."""
+        return size_of(self.weights)
+
     @property
     def std(self) -> float:
         """Standard deviation of a row's logits, root mean square over the sampled rows."""
         return float(np.sqrt(self.variances.mean()))
+
+
+def size_of(X: Array) -> float:
+    """Root of the sum of squares. Not by BLAS, whose threads take longer to wake than this takes."""
+    return float(np.sqrt(np.square(X).sum()))
 
 
 def logits_of(Q: Any, K: Any, name: str = "Q and K as given") -> Logits:

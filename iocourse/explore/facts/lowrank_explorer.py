@@ -18,7 +18,7 @@ from ...monomials import Array, rank_of
 from ...schedules import Crossing
 from ...sizes import positive_int
 from ..draw.wording import big, tick_label
-from .logits import Logits
+from .logits import Logits, size_of
 
 DEGREES = range(1, 13)
 VARIANCES = 33  # of rows, for which the largest error of a row's own polynomial is looked for
@@ -124,8 +124,9 @@ class Facts:
         sums = values.sum(axis=1, keepdims=True)
         if not (sums > 0).all():
             return inf
-        weights = self.data.weights
-        return float(np.linalg.norm(values / sums - weights) / np.linalg.norm(weights))
+        values /= sums
+        values -= self.data.weights
+        return size_of(values) / self.data.size
 
     @cached_property
     def enough(self) -> int | None:

@@ -16,7 +16,11 @@ from .chosen import row_tiled
 from .trace import Range, State, dry_trace, frozen, states, totals, visits
 
 MOVES = 400  # what the step player plays
+FRONTIER = 24  # points of the line of what fits
 SEARCHED = 8 * MOVES  # moves in which the first tile of scores is looked for
+
+
+Frontier = tuple[tuple[int, int], ...]
 
 
 class Setting(NamedTuple):
@@ -102,6 +106,12 @@ def play(setting: Setting) -> Playback:
     return playback(setting.schedule, setting.N, setting.d, frozen(tiles_of(setting)))
 
 
+def first_at_work(setting: Setting) -> int:
+    """The first step with a tile of scores at work: there a reader begins."""
+    visited = play(setting).visited
+    return visited[0][0] if visited else 0
+
+
 @lru_cache(maxsize=256)
 def footprint_parts(name: str, N: int, d: int, tiles: tuple[tuple[str, int], ...]) -> dict[str, int]:
     """What is in fast memory at the fullest moment, by kind of tile: together the footprint."""
@@ -135,6 +145,21 @@ def best_tiles(name: str, N: int, d: int, M: int) -> tuple[int, int] | None:
     fitting = [Br for Br in distinct_sizes(N) if ledger(Br, 1).peak <= M]
     pairs = [(Br, _largest(lambda Bc, Br=Br: ledger(Br, Bc).peak <= M, N)) for Br in fitting]
     return min(pairs, key=rank, default=None)
+
+
+@lru_cache(maxsize=64)
+def frontier(name: str, N: int, d: int, M: int) -> Frontier:
+    """(Br, Bc) of the largest tiles that fit M: for some Bc the largest Br; empty where none fits."""
+    schedule = schedules.get(name)
+
+    def fits(Br: int, Bc: int) -> bool:
+        return schedule.cost(N, d, **all_tiles(schedule, N, d, M, Br, Bc)).peak <= M
+
+    if not fits(1, 1):
+        return ()
+    widest = _largest(lambda Bc: fits(1, Bc), N)
+    columns = {round(widest ** (k / FRONTIER)) for k in range(FRONTIER + 1)}
+    return tuple((_largest(lambda Br, Bc=Bc: fits(Br, Bc), N), Bc) for Bc in sorted(columns))
 
 
 def _largest(fits: Any, limit: int) -> int:

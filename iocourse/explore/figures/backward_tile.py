@@ -124,7 +124,7 @@ def _passing(stays: str, rows: Sequence[Array], columns: Sequence[Array]) -> Pol
 def _tile(makes: Sequence[str]) -> Iterator[Element]:
     box = Rect(X, Y, ACROSS, DOWN, MADE.colour)
     yield box
-    yield outline(box, 2.5)
+    yield from outline(box, 2.5)
     step = DOWN / (len(makes) + 1)
     for k, made in enumerate(makes, 1):
         yield Text(X + ACROSS / 2, centred(Y + k * step, SMALL), made, SMALL, "middle")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ...console import table
 from ...data.recorded import NONE_YET, provenance
 from ..draw.figure import figure
-from ..draw.palette import BLUE, INK, PAPER, QUIET, SKY, VERMILION, Fill
+from ..draw.palette import BLUE, INK, PAPER, QUIET, SKY, WRONG, Fill
 from ..draw.picture import SMALL, Element, Picture, Poly, Rect, Text, centred, text_width, titled
 from ..draw.record import source_of
 from ..draw.wording import figures
@@ -192,7 +192,7 @@ def _bar(x: float, middle: float, fastest: float, contender: str, entry: _Entry)
     if length:
         yield Rect(x, middle - BAR / 2, length, BAR, fill.colour, fill.hatch, INK, 0.8)
     yield Rect(x + length + 2, middle - BAR / 2, text_width(entry.short, SMALL), BAR, PAPER)  # hides the line
-    colour = INK if entry.tflops is not None else VERMILION
+    colour = INK if entry.tflops is not None else WRONG
     yield Text(x + length + 5, centred(middle, SMALL), entry.short, SMALL, "start", colour)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import floor
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +34,7 @@ from ..draw.shapes import Square, outline
 
 WIDTH, HEIGHT = 900.0, 440.0
 X, Y, SIDE = 78.0, 84.0, 320.0
+GRID_AT = X, Y, SIDE, SIDE  # left, top, width, height of the tiles
 RIGHT, BAR = 470.0, 210.0
 DRAWN = 32  # tiles a side that are drawn one by one; more become an image
 SEEN, HALF, HIDDEN = SKY, "#BBDFF6", PAPER
@@ -98,9 +100,9 @@ def block_mask(
     drawn = [
         *_tiles(mask),
         *_edges(mask),
-        *([] if cursor is None else [outline(_box(mask, *cursor))]),
+        *([] if cursor is None else outline(_box(mask, *cursor))),
         *_words(s),
-        *(Text(RIGHT, Y + 140 + 21 * k, line, NORMAL) for k, line in enumerate(facts(s))),
+        *(Text(RIGHT, Y + 140 + 21 * k, line, NORMAL) for k, line in enumerate(facts(s)[title is None :])),
         *_key(mask),
     ]
     return titled(heading, (WIDTH, HEIGHT), *_in_words(s, cursor), drawn)
@@ -114,14 +116,22 @@ def _box(mask: BlockMask, row: int, column: int) -> Rect:
     return Square(X, Y, SIDE, mask.N).box(rows, columns)
 
 
+def tile_at(mask: BlockMask, x: float, y: float) -> tuple[int, int]:
+    """(row, column) of the tile at a place of the picture; beyond the grid, of one that would lie there."""
+    scale = mask.N / SIDE
+    return floor((y - Y) * scale / mask.Br), floor((x - X) * scale / mask.Bc)
+
+
 def _tiles(mask: BlockMask) -> Iterator[Element]:
     yield Rect(X, Y, SIDE, SIDE, HIDDEN, "", QUIET)
     if max(mask.tiles.shape) > DRAWN:
         yield _raster(mask)
         yield Rect(X, Y, SIDE, SIDE, "", "", QUIET)
         return
-    for at in np.ndindex(mask.tiles.shape):
-        yield replace(_box(mask, *at), fill=HIDDEN, stroke=GRID, line=0.8)
+    for y in (_box(mask, row, 0).y for row in range(1, len(mask.tiles))):
+        yield Poly(((X, y), (X + SIDE, y)), GRID, 0.8)
+    for x in (_box(mask, 0, column).x for column in range(1, mask.tiles.shape[1])):
+        yield Poly(((x, Y), (x, Y + SIDE)), GRID, 0.8)
     for row, column in np.argwhere(mask.tiles):
         yield _tile(mask, int(row), int(column))
 

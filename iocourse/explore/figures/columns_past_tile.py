@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ...console import table
 from ...sizes import check_sizes
 from ..draw.figure import example, figure
-from ..draw.palette import GRID, INK, PAPER, QUIET, fill_of
+from ..draw.palette import INK, PAPER, QUIET, fill_of
 from ..draw.picture import NORMAL, Element, Picture, Poly, Rect, Text, centred, titled
 from ..draw.shapes import outline, swatch
 from ..draw.wording import counted
@@ -112,12 +112,12 @@ def _at_work(p: Product, left: float, corner: tuple[float, float], scale: float)
     x, y = corner[0] + p.tile[1][0] * scale, corner[1] + p.tile[0][0] * scale
     width, height, depth = p.width * scale, p.height * scale, p.depth * scale
     at = p.depth // 2 * scale
-    yield Rect(left, y, depth, height, BAND, "", GRID)
-    yield Rect(x, TOP, width, depth, BAND, "", GRID)
+    yield Rect(left, y, depth, height, BAND, "", QUIET, 0.8)
+    yield Rect(x, TOP, width, depth, BAND, "", QUIET, 0.8)
     yield Rect(left + at, y, scale, height, *fill_of(p.left, 0), INK, 0.7)
     yield Rect(x, TOP + at, width, scale, *fill_of(p.above[0], 0), INK, 0.7)
     tile = Rect(x, y, width, height, *fill_of(_stays(p), 0))
-    yield from (tile, outline(tile))
+    yield from (tile, *outline(tile))
     yield _arrow(left + at, y - 8, across=True)
     yield _arrow(x - 8, TOP + at, across=False)
 

@@ -54,7 +54,7 @@ def _grid(square: Square, order: Sequence[Tile], outlined: Tile | None) -> Itera
     for k, tile in enumerate(order):
         yield from _numbered(square.box(*tile), k, 0.08 + 0.85 * k / last)
     if outlined is not None:
-        yield outline(square.box(*outlined))
+        yield from outline(square.box(*outlined))
     yield from square.names("rows of K and V", "rows of Q and O")
 
 

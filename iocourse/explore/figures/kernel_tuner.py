@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...gpu import Chip, Resources
@@ -187,7 +187,7 @@ def _words(shown: Shown) -> Iterator[Element]:
     for k, (name, read, written) in enumerate(ledger.rows()):
         colour, said = fill_of(name.removesuffix("_sum"), k).colour, read_and_written(read, written)
         bars.append(Moved(name, colour, read, written, said))
-    total = f"{ledger.total:,} = {ledger.total / with_one_tile(s).total:,.2f} × one tile of N × N"
+    total = f"{ledger.total:,} = {ledger.total / with_one_tile(s).total:,.2f} × what one tile of N × N moves"
     bars.append(Moved("total", SUM, ledger.read, ledger.written, total))
     scale = min(map(_room_for, bars))
     for k, bar in enumerate(bars):
@@ -201,14 +201,44 @@ def _room_for(bar: Moved) -> float:
 
 
 # ---------------------------------------------------------------------- the map of recorded tiles
+class TileMap(NamedTuple):
+    """The sides of the tiles that are on the map, BM down and BN across, and the pixels of one of them."""
+
+    BMs: list[int]
+    BNs: list[int]
+    width: float
+    height: float
+
+    @property
+    def box(self) -> tuple[float, float, float, float]:
+        """Where it lies in the picture: x, y, width, height."""
+        return RIGHT + 40, LOWER + 34, self.width * len(self.BNs), self.height * len(self.BMs)
+
+    def tile_at(self, x: float, y: float) -> tuple[int, int]:
+        """(BM, BN) of the tile at a place of the picture, or of the nearest one."""
+        left, top, *_ = self.box
+        row, column = int((y - top) // self.height), int((x - left) // self.width)
+        return (
+            self.BMs[min(max(row, 0), len(self.BMs) - 1)],
+            self.BNs[min(max(column, 0), len(self.BNs) - 1)],
+        )
+
+
+def map_of(rows: Sequence[Row], s: Setting) -> TileMap:
+    """The map of a setting: the usual tiles, those that were recorded, and the one at hand."""
+    tiles = recorded_tiles(rows, s)
+    BMs = sorted({*SIDES, s.BM, *(BM for BM, _ in tiles)})
+    BNs = sorted({*SIDES, s.BN, *(BN for _, BN in tiles)})
+    return TileMap(BMs, BNs, (RIGHT_WIDTH - 40) / len(BNs), min(34.0, 230 / len(BMs)))
+
+
 def _map(shown: Shown) -> Iterator[Element]:
     """BM down, BN across: what the best recorded number of warps gives; the tile at hand is outlined."""
     s, tiles = shown.setting, recorded_tiles(shown.rows, shown.setting)
-    BMs = sorted({*SIDES, s.BM, *(BM for BM, _ in tiles)})
-    BNs = sorted({*SIDES, s.BN, *(BN for _, BN in tiles)})
+    found = map_of(shown.rows, s)
+    BMs, BNs, width, height = found
+    left, top, *_ = found.box
     yield Text(RIGHT, LOWER, "Recorded tiles", NORMAL, bold=True)
-    left, top = RIGHT + 40, LOWER + 34
-    width, height = (RIGHT_WIDTH - 40) / len(BNs), min(34.0, 230 / len(BMs))
     yield Text(left - 6, top - 8, "BM, BN", SMALL, "end", QUIET)
     for k, BN in enumerate(BNs):
         yield Text(left + width * (k + 0.5), top - 8, str(BN), SMALL, "middle", QUIET)

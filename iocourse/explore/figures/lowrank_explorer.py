@@ -13,7 +13,7 @@ from ...lowrank.polynomials import LARGEST_RADIUS, relative_error_at
 from ...monomials import Array
 from ..draw.figure import figure
 from ..draw.frame import Frame, Scale
-from ..draw.palette import BLACK, BLUE, INK, PAPER, QUIET, SKY, SUM, VERMILION, Fill
+from ..draw.palette import BLACK, BLUE, INK, MAROON, PAPER, QUIET, SKY, SUM, VERMILION, Fill
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, text_width, titled
 from ..draw.shapes import swatch
 from ..draw.wording import big, figures
@@ -27,6 +27,7 @@ SHARES = (358.0, 470.0)  # of the histogram
 RIGHT, RIGHT_WIDTH = 600.0, 356.0  # the column of numbers
 NAMES, BAR = 64.0, 130.0  # room for the names of the bars, and for the longest bar
 ERROR_RANGE = (1e-8, 10.0)
+REACH = 12.0  # to either side of the line at R
 POINTS, BINS = 481, 48
 WIDEST = 2.5  # the axis goes to R, but not to more than so many times the largest logit
 NEGATIVE = Fill(PAPER, "x")
@@ -133,6 +134,19 @@ def _axis(f: Facts) -> Scale:
     return Scale(-reach, reach, LEFT, STOP)
 
 
+def bound_line(f: Facts) -> tuple[float, float, float, float]:
+    """Where the line at R can be taken hold of: x, y, width and height in pixels of the picture."""
+    x = min(_axis(f)(f.R), STOP)
+    return x - REACH, ERRORS[0] - 20, 2 * REACH, SHARES[1] - ERRORS[0] + 20
+
+
+def B_at(f: Facts, x: float) -> float:
+    """The B whose line at R = B²√d is at x, to three figures; beyond the axis as far as x is."""
+    axis = _axis(f)
+    R = max(axis.high * (x - (LEFT + STOP) / 2) / (STOP - (LEFT + STOP) / 2), 1e-6)
+    return float(f"{(R / f.data.d**0.5) ** 0.5:.3g}")
+
+
 def _lines(text: str) -> Iterator[Element]:
     """A sentence in as many lines as it needs."""
     line, y = "", 52.0
@@ -217,13 +231,13 @@ def _steps(frame: Frame, weights: Array) -> Iterator[Element]:
     for k, share in enumerate(weights):
         y = frame.y(float(share))
         corners += [(LEFT + k * width, y), (LEFT + (k + 1) * width, y)]
-    yield Poly((*corners, (STOP, SHARES[1])), VERMILION, 1.8)
+    yield Poly((*corners, (STOP, SHARES[1])), MAROON, 1.8)
 
 
 def _key() -> Iterator[Element]:
     y = 528.0
     yield from swatch(LEFT, y, Fill(SKY, ""), "share of the logits")
-    yield Poly(((LEFT + 166, y + 7), (LEFT + 190, y + 7)), VERMILION, 2.2)
+    yield Poly(((LEFT + 166, y + 7), (LEFT + 190, y + 7)), MAROON, 1.8)
     yield Text(LEFT + 198, y + 12, "of attention weight", NORMAL)
     yield from swatch(LEFT + 350, y, NEGATIVE, "p is not positive")
 

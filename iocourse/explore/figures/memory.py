@@ -91,7 +91,7 @@ def runs(spans: Sequence[tuple[int, int]]) -> Iterable[tuple[int, int, tuple[int
 def _area(frame: Frame, fill: Fill, first: float, last: float, low: float, high: float) -> Rect:
     x, y = frame.at((first, high))
     right, bottom = frame.at((last, low))
-    edge = INK if bottom - y >= 3 and right - x >= 5 else ""
+    edge = INK if bottom - y >= 2 and right - x >= 2 else ""
     return Rect(x, y, right - x, bottom - y, fill.colour, fill.hatch, edge, 0.5)
 
 

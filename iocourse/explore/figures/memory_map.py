@@ -39,6 +39,7 @@ from ..facts.memory_map import (
 WIDTH, HEIGHT = 930.0, 560.0
 LEFT, TOP, BOTTOM = 86.0, 130.0, 502.0
 NAMES = 84.0  # where the names of the regimes begin, above the chart
+REACH = 12.0  # to either side of the line at M
 HEAD, FOOT = 24.0, 30.0  # of the chart: for the names of borders, and for who moves the fewest words
 
 
@@ -84,8 +85,6 @@ def memory_map(
 def map_of(view: View) -> Picture:
     """The map of a view. Raises ValueError where nothing is left to draw."""
     lines, bound_lines = _schedule_lines(view), _bound_lines(view)
-    if not lines and not bound_lines:
-        raise ValueError("nothing to draw: name at least one schedule that fits, or a bound")
     frame = _frame(view, [*lines, *bound_lines])
     least = min((s.smallest_M(view.N, view.d) for s in view.asked), default=view.low)
     found = regimes(view.pass_, view.N, view.d, least, view.low, view.high)
@@ -161,6 +160,8 @@ def _bound_stroke(pass_: str, name: str) -> Stroke:
 
 def _frame(v: View, lines: Sequence[Line]) -> Frame:
     """The axes around all points, with room above and below them for the names in the chart."""
+    if not lines:
+        raise ValueError("nothing to draw: name at least one schedule that fits, or a bound")
     ys = [y for line in lines for _, y in line.points]
     ys += [] if v.M is None else [best_bound(v.pass_, v.N, v.d, v.M)[0]]
     low, high = min(ys) / 1.25, max(ys) * 1.25
@@ -168,6 +169,19 @@ def _frame(v: View, lines: Sequence[Line]) -> Frame:
     right = WIDTH - label_room(lines)
     y = Scale(low / 10 ** (FOOT * decades), high * 10 ** (HEAD * decades), BOTTOM, TOP, 10)
     return Frame(Scale(v.low, v.high, LEFT, right, 2), y)
+
+
+# ---------------------------------------------------------------------- the line at M
+def line_of(v: View) -> tuple[float, float, float, float]:
+    """Where the line at M can be taken hold of: x, y, width and height in pixels of the picture."""
+    x = _frame(v, [*_schedule_lines(v), *_bound_lines(v)]).x(v.M or v.low)
+    return x - REACH, TOP, 2 * REACH, BOTTOM - TOP
+
+
+def M_at(v: View, x: float) -> int:
+    """The M whose line is at x, to three figures."""
+    M = _frame(v, [*_schedule_lines(v), *_bound_lines(v)]).x.at(x)
+    return round(float(f"{M:.3g}"))
 
 
 # ---------------------------------------------------------------------- behind the lines
@@ -178,15 +192,18 @@ def _bands(frame: Frame, found: Sequence[Regime]) -> Iterator[Element]:
         colour, hatch = REGIMES[regime.name], "/" if regime.name == "nothing fits" else ""
         yield Rect(left, TOP, right - left, BOTTOM - TOP, colour, hatch, "", ink=GRID)
         yield Rect(left + 1, NAMES, right - left - 2, TOP - NAMES - 4, colour, "", "")
-        lines = [line for line in (regime.name, regime.words) if line]
-        if text_width(regime.name, SMALL) < right - left:
-            heights = (NAMES + 17, NAMES + 34) if len(lines) == 2 else (NAMES + 26,)
-            middle = (left + right) / 2
-            yield from (
-                Text(middle, y, line, SMALL, "middle", bold=line == regime.name)
-                for y, line in zip(heights, lines, strict=True)
-                if text_width(line, SMALL) < right - left
-            )
+        lines = _fitting(regime, right - left)
+        heights = (NAMES + 17, NAMES + 34) if len(lines) == 2 else (NAMES + 26,)
+        for y, line in zip(heights, lines, strict=False):
+            yield Text((left + right) / 2, y, line, SMALL, "middle", bold=line in regime.name)
+
+
+def _fitting(regime: Regime, width: float) -> list[str]:
+    """Two lines that a strip of this width has room for: name and terms, the name alone, or that in two."""
+    last = regime.name.rpartition(" ")
+    choices = ([regime.name, regime.words], [regime.name], [last[0], last[2]])
+    kept = ([line for line in lines if line] for lines in choices)
+    return next((lines for lines in kept if all(text_width(line, SMALL) < width for line in lines)), [])
 
 
 def _areas(found: Sequence[Regime]) -> Iterator[Regime]:
@@ -275,11 +292,12 @@ def times(ratio: float) -> str:
 
 
 def _flag(frame: Frame, x: float, y: float, label: str) -> list[Element]:
-    """A label on paper above a point, to its right where there is room."""
+    """A label on paper above a point, or below the names of the borders; to its right where there is room."""
     width = 1.08 * text_width(label, NORMAL) + 8
     left = x + 11 if x + 11 + width < frame.x.stop else x - 11 - width
-    box = Rect(left, y - 30, width, 19, PAPER, "", INK, 1)
-    return [box, Text(left + 4, centred(y - 20.5, NORMAL), label, NORMAL, bold=True)]
+    top = max(y - 30, TOP + 24)
+    box = Rect(left, top, width, 19, PAPER, "", INK, 1)
+    return [box, Text(left + 4, centred(top + 9.5, NORMAL), label, NORMAL, bold=True)]
 
 
 # ---------------------------------------------------------------------- in words

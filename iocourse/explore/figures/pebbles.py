@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from math import hypot
 from typing import Any, NamedTuple
@@ -111,13 +112,16 @@ def _checked(step: int | None, last: int) -> int:
     return step
 
 
-def picture_of(play: Play) -> Picture:
-    """The picture of a game at one of its states. Raises ValueError for more than 100 vertices."""
+def picture_of(play: Play, chosen: Vertex | None = None) -> Picture:
+    """The picture of a game at one of its states, a vertex ringed where one is `chosen`.
+
+    Raises ValueError for more than 100 vertices.
+    """
     graph, game = play.game.graph, play.game
     if len(graph) > MOST:
         raise ValueError(f"the graph has {len(graph)} vertices; a picture holds {MOST}: take a smaller one")
     board = _Board(graph)
-    panel = list(_panel(play, board.right + 26))
+    panel = list(_panel(play, board.right + 26, chosen))
     height = max(board.bottom + 44, max(e.y for e in panel if isinstance(e, Text)) + 24)
     width = board.right + 26 + PANEL + 18
     title = f"Red-blue pebbling with M = {game.M}: {_where(play)}"
@@ -128,7 +132,17 @@ def picture_of(play: Play) -> Picture:
     ]
     for vertex in graph.vertices:
         drawn += _vertex(board.at(vertex), vertex, play)
-    return Picture(width, height, title, *_in_words(play), (*drawn, *panel))
+    if chosen is not None:
+        drawn.append(_ring(board.at(chosen), RADIUS + 6))
+    alt, numbers = _in_words(play)
+    alt += "" if chosen is None else f" Chosen: {chosen}."
+    return Picture(width, height, title, alt, numbers, (*drawn, *panel))
+
+
+def places_of(graph: Graph) -> dict[Vertex, Point]:
+    """The centre of each vertex in the picture, in pixels."""
+    board = _Board(graph)
+    return {v: board.at(v) for v in graph.vertices}
 
 
 def _where(play: Play) -> str:
@@ -211,6 +225,11 @@ def _vertex(at: Point, vertex: Vertex, play: Play) -> Iterator[Element]:
         yield from _wanted(corner)
 
 
+def _ring(at: Point, radius: float) -> Poly:
+    """Around the vertex that is chosen."""
+    return replace(circle(at, radius, "", 3), stroke=BLUE, dash=(5, 4))
+
+
 def _blue(at: Point) -> list[Element]:
     box = Rect(at[0] - 7.5, at[1] - 7.5, 15, 15, BLUE, "", PAPER, 1.5)
     return [box, Text(at[0], centred(at[1], 11), "B", 11, "middle", PAPER, True)]
@@ -239,7 +258,7 @@ def _cut(text: str, size: float, room: float) -> str:
 
 
 # ---------------------------------------------------------------------- beside the graph
-def _panel(play: Play, left: float) -> Iterator[Element]:
+def _panel(play: Play, left: float, chosen: Vertex | None) -> Iterator[Element]:
     """Fast memory, the moves around this one, and what the marks mean."""
     used = len(play.state.red)
     y = 92.0
@@ -252,7 +271,7 @@ def _panel(play: Play, left: float) -> Iterator[Element]:
             yield _name(vertex, x + SLOT[0] / 2, top + SLOT[1] / 2, SLOT[0] - 4, True)
     y += 10 + -(-len(places) // across) * SLOT[1] + 30
     yield from _strip(play, left, y)
-    yield from _legend(left, y + (min(SHOWN, len(play.states)) + 1.6) * ROW)
+    yield from _legend(left, y + (min(SHOWN, len(play.states)) + 1.6) * ROW, chosen is not None)
 
 
 def slots(play: Play) -> list[Vertex | None]:
@@ -289,15 +308,16 @@ def _strip(play: Play, left: float, y: float) -> Iterator[Element]:
             yield Text(left + x, line, text, SMALL, anchor, colour, here)
 
 
-def _legend(left: float, y: float) -> Iterator[Element]:
+def _legend(left: float, y: float, chosen: bool) -> Iterator[Element]:
     x = left + 12
     rows: list[tuple[list[Element], str]] = [
         ([circle((x, y), 8, VERMILION, 1.4)], "red pebble: in fast memory"),
         (_blue((x, y + 21)), "blue pebble: in slow memory"),
         (_wanted((x, y + 42)), "output, to be stored"),
         ([circle((x, y + 63), 8, PAPER, 3)], "the vertex of this move"),
+        ([_ring((x, y + 84), 8)], "the vertex you have chosen"),
     ]
-    for k, (marks, label) in enumerate(rows):
+    for k, (marks, label) in enumerate(rows if chosen else rows[:-1]):
         yield from marks
         yield Text(left + 30, centred(y + 21 * k, SMALL), label, SMALL)
 

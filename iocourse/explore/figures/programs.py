@@ -12,7 +12,7 @@ from ...machine import positive_int
 from ..draw.figure import figure
 from ..draw.palette import FORBIDDEN, INK, PAPER, QUIET, ink_on, ramp
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, centred, text_width, titled
-from ..draw.shapes import outline, place, span
+from ..draw.shapes import framed, outline, place, span
 from ..draw.wording import counted
 
 X, Y, SIDE, FOOT = 134.0, 96.0, 420.0, 66.0  # the matrix's corner, the longer edge of the grid, what is below
@@ -109,7 +109,7 @@ def grid_of_programs(
     drawn = [
         *_lanes(grid),
         *_programs(grid),
-        *([] if outlined is None else [outline(_box(grid, outlined))]),
+        *([] if outlined is None else outline(_box(grid, outlined))),
         *_labels(grid, height),
     ]
     return titled(name, (max(width, 560.0), height), _alt(name, grid, outlined), _numbers(grid), drawn)
@@ -145,7 +145,7 @@ def _programs(grid: _Grid) -> list[Element]:
     tiles = grid.order or [(i, j) for i in range(grid.shape[0]) for j in range(grid.shape[1])]
     drawn, names = list[Element](), list[Element]()
     for k, tile in enumerate(tiles):
-        shade = ramp(0.08 + 0.8 * k / max(len(tiles) - 1, 1)) if grid.order else ramp(0.12)
+        shade = ramp(0.08 + 0.66 * k / max(len(tiles) - 1, 1)) if grid.order else ramp(0.12)
         inside, whole = _box(grid, tile, cut=True), _box(grid, tile)
         drawn.append(replace(inside, fill=shade))
         edge = INK if min(whole.width, whole.height) >= 8 else ""
@@ -153,7 +153,8 @@ def _programs(grid: _Grid) -> list[Element]:
         if grid.named:
             names += _name(inside, whole, str(k) if grid.order else f"{tile[0]}, {tile[1]}", shade)
     across, down = grid.lane_sizes()
-    return [*drawn, Rect(X, Y, grid.columns * across, grid.rows * down, "", "", INK, 2.5), *names]
+    matrix = Rect(X, Y, grid.columns * across, grid.rows * down, "", "", INK, 2.5)
+    return [*drawn, *framed(matrix), *names]
 
 
 def _box(grid: _Grid, tile: Tile, *, cut: bool = False) -> Rect:

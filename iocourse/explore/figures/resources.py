@@ -10,7 +10,7 @@ from ...console import table
 from ...gpu import chip_of
 from ...gpu.chips import REGISTERS_A_THREAD
 from ..draw.figure import figure
-from ..draw.palette import FILLS, FORBIDDEN, INK, PAPER, QUIET, VERMILION, Fill
+from ..draw.palette import FILLS, FORBIDDEN, INK, PAPER, QUIET, VERMILION, WRONG, Fill
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, text_width, titled
 from ..draw.wording import words
 
@@ -225,7 +225,7 @@ def _bar(
     if height:
         edge, line = (VERMILION, 2.5) if bad else (INK, 0.8)
         yield Rect(left + 1.5, floor - height, BAR - 3, height, fill.colour, fill.hatch, edge, line)
-    colour = VERMILION if bad else INK
+    colour = WRONG if bad else INK
     yield Rect(left + 2, floor - height - 12, BAR - 4, 9, PAPER)  # the limit's line must not cross the number
     yield Text(left + BAR / 2, floor - height - 4, label, TINY, "middle", colour, bad)
 
@@ -252,7 +252,7 @@ def _tensor_cores(sizes: _Sizes, top: float, tiles: Mapping[tuple[int, int], _Ti
 def _instructions(x: float, y: float, tile: _Tile) -> Element:
     if tile.tensor_core:
         return Text(x, y, words(tile.tensor_core), TINY, "middle")
-    return Text(x, y, "refused" if tile.refused else "none", TINY, "middle", VERMILION, True)
+    return Text(x, y, "refused" if tile.refused else "none", TINY, "middle", WRONG, True)
 
 
 # ---------------------------------------------------------------------- the key
@@ -260,7 +260,7 @@ def _key(shown: _Chips, sizes: _Sizes) -> Iterator[Element]:
     """What colours, outlines and hatches mean, in two lines."""
     tiles = [tile for of_chip in shown.values() for tile in of_chip.values()]
     entries = [(Rect(0, 0, 14, 14, *_fill(sizes, BM), INK, 0.8), f"BM = {BM}") for BM in sizes.BMs]
-    entries.append((Rect(0, 0, 14, 14, FORBIDDEN), "BN = 1: tl.dot takes 16 at least"))
+    entries.append((Rect(0, 0, 14, 14, FORBIDDEN, "", QUIET), "BN = 1: tl.dot takes 16 at least"))
     entries.append((Rect(0, 0, 14, 14, PAPER, "", VERMILION, 2.5), "spilled, or more than the chip has"))
     if any(tile.refused for tile in tiles):
         entries.append((Rect(0, 0, 14, 14, PAPER, "x", QUIET), "refused by the compiler"))

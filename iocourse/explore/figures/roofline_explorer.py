@@ -217,10 +217,10 @@ def _numbers(shown: _Shown) -> str:
     return "\n".join([table(rows_of(shown.sizes, shown.points), left=0), *rates, shown.remark])
 
 
-def roofline_explorer_words(s: Sizes, records: Mapping[str, Record]) -> list[str]:
-    """The headline of some sizes: what limits each pass, and where measured rates come from."""
+def roofline_explorer_words(s: Sizes, records: Mapping[str, Record]) -> str:
+    """The headline of some sizes: what limits each pass."""
     found = points(s, records["resources"])
     limits = "; ".join(
         f"{one.name} by {one.limit(s.chip)}, {words(one.microseconds(s.chip))} µs" for one in found
     )
-    return [f"At the roof of {s.chip.name}: {limits}.", remark(s, records)]
+    return f"At the roof of {s.chip.name}: {limits}."

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from ...console import table
 from ..draw.figure import example, figure
-from ..draw.palette import GRID, INK, PAPER, QUIET, Fill
+from ..draw.palette import INK, PAPER, QUIET, Fill
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, titled
 from ..draw.shapes import READ, READ_AND_WRITTEN, STAYS, arrow, outline, swatch
 from ..draw.wording import listed
@@ -70,7 +70,7 @@ def _square(stays: str) -> Iterator[Element]:
         yield Rect(X, Y + down[0], SIDE, down[1] - down[0], BAND)
     else:
         yield Rect(X + across[0], Y, across[1] - across[0], SIDE, BAND)
-    yield outline(Rect(X + across[0], Y + down[0], across[1] - across[0], down[1] - down[0]))
+    yield from outline(Rect(X + across[0], Y + down[0], across[1] - across[0], down[1] - down[0]))
     yield _arrow(stays)
     yield Text(X + SIDE, Y + SIDE + 20, "N x N pairs", SMALL, "end", QUIET)
 
@@ -93,13 +93,13 @@ def _arrays(
     for k, name in enumerate(rows):
         left = X - 14 - STEP * (len(rows) - k) + STEP - STRIP
         fill = _fill(stays == "rows", name in sums)
-        yield Rect(left, Y, STRIP, SIDE, PAPER, "", GRID)
+        yield Rect(left, Y, STRIP, SIDE, PAPER, "", QUIET, 0.8)
         yield Rect(left, Y + down[0], STRIP, down[1] - down[0], fill.colour, fill.hatch, INK, 0.7)
         yield Text(left + STRIP / 2, Y + SIDE + 20, name, NORMAL, "middle")
     for k, name in enumerate(columns):
         top = Y - 14 - STEP * (len(columns) - k) + STEP - STRIP
         fill = _fill(stays == "columns", name in sums)
-        yield Rect(X, top, SIDE, STRIP, PAPER, "", GRID)
+        yield Rect(X, top, SIDE, STRIP, PAPER, "", QUIET, 0.8)
         yield Rect(X + across[0], top, across[1] - across[0], STRIP, fill.colour, fill.hatch, INK, 0.7)
         yield Text(X + SIDE + 8, centred(top + STRIP / 2, NORMAL), name, NORMAL)
 

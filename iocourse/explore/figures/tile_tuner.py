@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from html import escape
+from typing import NamedTuple
 
 from ... import schedules
 from ...console import table
@@ -12,16 +13,50 @@ from ...ledger import Ledger
 from ..draw.figure import figure
 from ..draw.frame import Frame, Scale
 from ..draw.html import bold, paragraph
-from ..draw.palette import BLACK, GRID, INK, PAPER, QUIET, SUM, VERMILION, fill_of, ramp
-from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, text_width, titled
-from ..draw.shapes import Moved, Square, key_of_moved, outline, place, read_and_written, span, swatch
+from ..draw.palette import BLACK, GRID, INDIGO, INK, PAPER, QUIET, SUM, TOO_MUCH, VERMILION, fill_of, ramp
+from ..draw.picture import (
+    NORMAL,
+    SMALL,
+    Element,
+    Picture,
+    Point,
+    Poly,
+    Rect,
+    Text,
+    centred,
+    text_width,
+    titled,
+)  # fmt: skip
+from ..draw.shapes import (
+    Moved,
+    Square,
+    circle,
+    framed,
+    key_of_moved,
+    outline,
+    place,
+    read_and_written,
+    span,
+    swatch,
+)
 from ..draw.wording import counted
-from ..facts.tile_tuner import Playback, Setting, bound_of, cost_of, parts_of, play, tiles_of
+from ..facts.tile_tuner import (
+    Frontier,
+    Playback,
+    Setting,
+    bound_of,
+    cost_of,
+    frontier,
+    parts_of,
+    play,
+    tiles_of,
+)  # fmt: skip
 from ..facts.trace import in_words, moved_rows, totals
 from .memory import by_presence, footprint, limit_line, stacked, verdict
 
 WIDTH, HEIGHT = 940.0, 640.0
 GRID_X, GRID_Y, SIDE = 62.0, 110.0, 268.0
+LENS, TINY = 156.0, 10.5  # the side of the lens over the scores, and the size of its words
 RIGHT, RIGHT_WIDTH = 392.0, 530.0
 SHOWN = 48  # moves of the timeline around the current one
 
@@ -65,8 +100,74 @@ def _scores(s: Setting, played: Playback) -> Iterator[Element]:
     yield from _strips(s, played)
     state, everything = played.states[s.step], (0, s.N)
     if state.rows or state.columns:
-        yield outline(square.box(state.rows or everything, state.columns or everything), 3)
+        yield from outline(square.box(state.rows or everything, state.columns or everything), 3)
+    yield from _first_tile(s)
     yield Text(GRID_X, GRID_Y + SIDE + 20, _where(s, played), SMALL)
+
+
+class Plane(NamedTuple):
+    """Where tiles are drawn from their upper left corner on: so many rows and columns, in so many pixels."""
+
+    x: float
+    y: float
+    side: float
+    rows: int
+
+    def corner(self, s: Setting) -> Point:
+        """The lower right corner of the first tile, as far as it is in view."""
+        return self.at(s.Br, s.Bc)
+
+    def at(self, Br: int, Bc: int) -> Point:
+        """Where a tile of these sides ends."""
+        scale = self.side / self.rows
+        return self.x + min(Bc, self.rows) * scale, self.y + min(Br, self.rows) * scale
+
+    def tile_at(self, corner: Point) -> tuple[int, int]:
+        """(Br, Bc) of the tile that ends nearest to a place of the picture."""
+        rows, columns = ((corner[1] - self.y) / self.side, (corner[0] - self.x) / self.side)
+        Br, Bc = (min(max(round(share * self.rows), 1), self.rows) for share in (rows, columns))
+        return Br, Bc
+
+
+def plane_of(s: Setting) -> Plane:
+    """Where the tile is dragged: on all scores, or enlarged in a lens where those that fit are small."""
+    line = frontier(s.schedule, s.N, s.d, s.M)
+    rows, most = s.N, max((max(tile) for tile in line), default=s.N)
+    while 3 * most <= rows:
+        rows = ceil_div(rows, 2)
+    whole = Plane(GRID_X, GRID_Y, SIDE, s.N)
+    return whole if rows == s.N else Plane(GRID_X + SIDE - LENS, GRID_Y + SIDE - LENS, LENS, rows)
+
+
+def _first_tile(s: Setting) -> Iterator[Element]:
+    """The tile to be dragged, with its handle, and the line beyond which it does not fit."""
+    whole, held = Plane(GRID_X, GRID_Y, SIDE, s.N), plane_of(s)
+    over = cost_of(s).peak > s.M
+    line = frontier(s.schedule, s.N, s.d, s.M)
+    if held != whole:
+        yield from _tile_in(whole, s, over, line)
+        yield Rect(held.x, held.y, held.side, held.side, PAPER, "", INK, 1.2)
+        said = f"the first {held.rows:,} × {held.rows:,}"
+        yield Text(held.x + held.side - 6, held.y + held.side - 7, said, TINY, "end", QUIET)
+    yield from _tile_in(held, s, over, line)
+    yield circle(held.corner(s), 5, VERMILION if over else INK, 1, 16)
+    yield Text(GRID_X, GRID_Y + SIDE + 37, _what_fits(s, line), SMALL, colour=QUIET)
+
+
+def _tile_in(plane: Plane, s: Setting, over: bool, line: Frontier) -> Iterator[Element]:
+    x, y = plane.corner(s)
+    hatch = TOO_MUCH.hatch if over else ""
+    yield Rect(plane.x, plane.y, x - plane.x, y - plane.y, "", hatch, INK, 1.5, TOO_MUCH.colour)
+    if line and line[-1] != (s.N, s.N):
+        yield Poly(tuple(plane.at(*tile) for tile in line), INDIGO, 2, (6, 3))
+
+
+def _what_fits(s: Setting, line: Frontier) -> str:
+    if not line:
+        return f"no tile fits M = {s.M:,}"
+    if line[-1] == (s.N, s.N):
+        return f"every tile fits M = {s.M:,}"
+    return f"dashed: the largest tiles that fit M = {s.M:,}"
 
 
 def _tile_lines(s: Setting) -> Iterator[Element]:
@@ -150,7 +251,7 @@ def _timeline(s: Setting, played: Playback, peak: int) -> Iterator[Element]:
     yield from _axis(frame, played.first + start + 1)
     yield Rect(x, 458, frame.x(1) - frame.x(0), 124, "#E6E6E6")
     yield from stacked(frame, window, kinds)
-    yield Rect(x, 458, frame.x(1) - frame.x(0), 124, "", "", VERMILION, 2)
+    yield from framed(Rect(x, 458, frame.x(1) - frame.x(0), 124, "", "", VERMILION, 2))
     yield from limit_line(frame, s.M)
     yield from _held(totals(played.states[s.step]), kinds)
 

@@ -15,7 +15,7 @@ from ...console import table
 from ...costs import ceil_div
 from ...machine import positive_int
 from ..draw.figure import example, figure
-from ..draw.palette import GRID, INK, QUIET, fill_of
+from ..draw.palette import INK, QUIET, fill_of
 from ..draw.picture import (
     LARGE,
     NORMAL,
@@ -143,7 +143,7 @@ def _array_frame(side: Side, name: str, x: float) -> Iterator[Element]:
     else:
         right, bottom = x + width, float(SLOW_TOP + height)
         around = ((x, float(SLOW_TOP)), (right, float(SLOW_TOP)), (right, bottom), (x, bottom))
-        yield Poly((*around, around[0]), GRID, 1.5, (4, 4))
+        yield Poly((*around, around[0]), QUIET, 1, (4, 4))
         middle = SLOW_TOP + height / 2
         yield Text(x + width / 2, centred(middle, SMALL), "never here", SMALL, "middle", QUIET)
 

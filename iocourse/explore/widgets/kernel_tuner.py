@@ -1,17 +1,16 @@
-"""The kernel tuner as a widget: a thin shell of controls around `kernel_tuner_picture`."""
+"""The kernel tuner as an explorer: controls around its picture, whose map of tiles can be touched."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from ...costs.each_kernel import KERNELS, SLICED
 from ..draw.picture import Picture
 from ..facts.compiled_tiles import START, START_SLICE, Setting, best, record_of, rows_of, shipped, start
 from ..facts.kernel_tuner import kernel_tuner_words, sides
-from ..figures.kernel_tuner import picture_of
-from . import controls as ui
-from .explorer import Explorer, explorer, without_widgets
+from ..figures.kernel_tuner import map_of, picture_of
+from .explorer import Explorer, Grab, explorer, without_widgets
+from .panel import Control, button, choice, slider
 from .roofline_explorer import CHIP_NAMES, MASKS
 
 SLIDERS = {
@@ -41,8 +40,8 @@ def kernel_tuner(
 ) -> KernelTuner | Picture:
     """Controls for chip, kernel, d, tile and warps; live footprint, recorded resources and words moved.
 
-    Where BM, BN, BD or warps is None it starts from the tile that the kernels ship with. Where the
-    environment variable IOCOURSE_WIDGETS is 0: the picture alone. Raises as `kernel_tuner_picture`.
+    Where BM, BN, BD or warps is None it starts from the tile that the kernels ship with. Where there are no
+    widgets: the picture alone. Raises as `kernel_tuner_picture`.
     """
     rows = rows_of(record_of(None))
     plain = Setting(arch, d, itemsize, kernel, START, START, START_SLICE if kernel in SLICED else None)
@@ -58,7 +57,10 @@ def kernel_tuner(
 
 
 class KernelTuner(Explorer):
-    """The widget; its controls: arch, kernel, bits, mask, d, BM, BN, BD, warps, N, shipped, best."""
+    """The explorer; its controls: arch, kernel, itemsize, causal, d, BM, BN, BD, warps, N, shipped, best.
+
+    A tile can be chosen in the map of recorded ones.
+    """
 
     def __init__(self, setting: Setting) -> None:
         self._record = record_of(None)
@@ -68,13 +70,8 @@ class KernelTuner(Explorer):
     @property
     def setting(self) -> Setting:
         """Where the controls stand."""
-        choices = dict(zip(SLIDERS, self._values(*SLIDERS), strict=True))
-        chip, kernel, bits, mask = self._values("arch", "kernel", "bits", "mask")
-        if kernel not in SLICED:
-            choices["BD"] = None
-        return Setting(
-            arch=CHIP_NAMES[chip], kernel=kernel, itemsize=BITS[bits], causal=MASKS[mask], **choices
-        )
+        setting = Setting(*self._values(*Setting._fields))
+        return setting if setting.kernel in SLICED else setting._replace(BD=None)
 
     @property
     def picture(self) -> Picture:
@@ -82,6 +79,15 @@ class KernelTuner(Explorer):
 
     def actions(self) -> dict[str, Callable[[], None]]:
         return {"shipped": self._shipped, "best": self._best}
+
+    def grabs(self) -> Iterable[Grab]:
+        return [Grab(*map_of(self._rows, self.setting).box, "pointer")]
+
+    def _pointed(self, kind: str, x: float, y: float) -> None:
+        if kind != "up":
+            BM, BN = map_of(self._rows, self.setting).tile_at(x, y)
+            self._place(self.setting._replace(BM=BM, BN=BN))
+            self.note = ""
 
     def _after(self, name: str) -> None:
         self.note = ""
@@ -94,18 +100,11 @@ class KernelTuner(Explorer):
     def _said(self) -> str:
         return kernel_tuner_words(self.setting, self._record, self.note)
 
-    def _arranged(self) -> list[Any]:
-        rows = [SLIDERS, ("shipped", "best")]
-        choices = [*self._named("arch", "kernel"), ui.wrapped(self._named("bits", "mask"))]
-        return [*choices, *(ui.wrapped(self._named(*names)) for names in rows), self.words, self.view]
-
     def _place(self, setting: Setting) -> None:
-        """Move the tile's controls, without drawing."""
-        with self._together():
-            for name in ("BM", "BN", "BD", "warps"):
-                value = getattr(setting, name)
-                if value is not None:
-                    ui.move_to(self.controls[name], value)
+        """Move the tile's controls."""
+        for name in ("BM", "BN", "BD", "warps"):
+            if getattr(setting, name) is not None:
+                self.controls[name].value = getattr(setting, name)
 
     def _shipped(self) -> None:
         self._take(shipped(self._rows, self.setting), "The tile that the kernels ship with")
@@ -119,19 +118,15 @@ class KernelTuner(Explorer):
         else:
             self.note = f"{said}: {sides(found)}."
             self._place(found)
-        self._draw()
 
 
-def _controls(s: Setting) -> dict[str, Any]:
-    return {
-        "arch": ui.choice(CHIP_NAMES, ui.key_of(CHIP_NAMES, s.arch), "chip"),
-        "kernel": ui.choice(KERNELS, s.kernel, "kernel"),
-        "bits": ui.choice(BITS, ui.key_of(BITS, s.itemsize), "numbers"),
-        "mask": ui.choice(MASKS, ui.key_of(MASKS, s.causal), "mask"),
-        **{
-            name: ui.steps_slider(label, values, getattr(s, name) or START_SLICE)
-            for name, (label, values) in SLIDERS.items()
-        },
-        "shipped": ui.button("shipped tile", "the tile that the kernels ship with here"),
-        "best": ui.button("fewest words", "the recorded tile that fits the chip and moves the fewest words"),
-    }
+def _controls(s: Setting) -> list[Control]:
+    return [
+        choice("kernel", "kernel", KERNELS, s.kernel),
+        choice("arch", "chip", CHIP_NAMES, s.arch),
+        *(slider(name, *SLIDERS[name], getattr(s, name) or START_SLICE) for name in SLIDERS),
+        choice("itemsize", "numbers", BITS, s.itemsize),
+        choice("causal", "mask", MASKS, s.causal),
+        button("shipped", "shipped tile", "the tile that the kernels ship with here"),
+        button("best", "fewest words", "the recorded tile that fits the chip and moves the fewest words"),
+    ]

@@ -1,10 +1,10 @@
-"""The mask painter: tiles to be seen or hidden by click or key, and the words that the mask moves."""
+"""The mask painter: tiles to be seen or hidden by stroke or key, and the words that the mask moves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,20 +15,22 @@ from ...masks import BlockMask
 from ..draw.html import in_html
 from ..draw.picture import Picture
 from ..facts.chosen import among
-from ..figures.block_mask import HIDDEN, SEEN, block_mask, headline, sparse, state_of
-from . import controls as ui
-from .explorer import Explorer, explorer, without_widgets
+from ..figures.block_mask import GRID_AT, block_mask, headline, sparse, state_of, tile_at
+from .explorer import Explorer, Grab, explorer, without_widgets
+from .panel import Control, button, by_name, choice, slider, tick
 
-MOST = 16  # tiles a side: each is a button
-SYMBOLS = {"seen": "■", "seen up to the query": "◣", "hidden": "\u00a0"}  # "" would not be drawn again
+MOST = 16  # tiles a side: as many as a hand can paint
 KEPT = 200  # masks that undo goes back to
+BY_KEY = "one tile: arrow keys and Space"
+
+Tile = tuple[int, int]
 
 
 class Preset(NamedTuple):
-    """A mask from `iocourse.masks`: how it is made, and its parameters with (start, last)."""
+    """A mask from `iocourse.masks`: how it is made, and its parameters with (least, start, last)."""
 
     make: Callable[..., BlockMask]
-    parameters: dict[str, tuple[int, int]]
+    parameters: dict[str, tuple[int, int, int]]
 
 
 def _dense(N: int, B: int) -> BlockMask:
@@ -39,18 +41,14 @@ def _random(N: int, B: int, percent: int, seed: int) -> BlockMask:
     return masks.random(N, B, percent / 100, seed=seed)
 
 
+SEED = (0, 0, 20)
 PRESETS = {
     "causal": Preset(masks.causal, {}),
-    "window": Preset(masks.sliding_window, {"w": (1, MOST - 1)}),
-    "bigbird": Preset(masks.bigbird, {"g": (1, 4), "w": (1, 4), "r": (2, 8), "seed": (0, 20)}),
-    "strided": Preset(masks.strided, {"s": (4, MOST)}),
-    "random": Preset(_random, {"percent": (20, 100), "seed": (0, 20)}),
+    "window": Preset(masks.sliding_window, {"w": (0, 1, MOST - 1)}),
+    "bigbird": Preset(masks.bigbird, {"g": (0, 1, 4), "w": (0, 1, 4), "r": (0, 2, 8), "seed": SEED}),
+    "strided": Preset(masks.strided, {"s": (1, 4, MOST)}),
+    "random": Preset(_random, {"percent": (0, 20, 100), "seed": SEED}),
     "dense": Preset(_dense, {}),
-}
-BUTTONS = {
-    "toggle": ("show or hide this tile", "the tile of the two sliders"),
-    "undo": ("undo", "back to the mask before"),
-    "clear": ("diagonal only", "hide every tile but the diagonal"),
 }
 LABELS = {
     "w": "w (window ±w tiles)",
@@ -64,11 +62,10 @@ LABELS = {
 
 @explorer
 def mask_painter(N: int = 1024, B: int = 64, d: int = 64, preset: str = "causal") -> MaskPainter | Picture:
-    """Paint a mask of square tiles of side B: click a tile, or choose it with two sliders and press a button.
+    """Paint a mask of square tiles of side B: drag over tiles, click one, or choose it with the arrow keys.
 
-    Starts from a preset: causal, window, bigbird, strided, random or dense. Where the environment variable
-    IOCOURSE_WIDGETS is 0: the picture alone. Raises ValueError for sizes below 1, more than 16 x 16 tiles, an
-    unknown preset.
+    Starts from a preset: causal, window, bigbird, strided, random or dense. Where there are no widgets: the
+    picture alone. Raises ValueError for sizes below 1, more than 16 x 16 tiles, an unknown preset.
     """
     N, B, d = positive_int("N", N), positive_int("B", B), positive_int("d", d)
     count = -(-N // B)
@@ -78,10 +75,8 @@ def mask_painter(N: int = 1024, B: int = 64, d: int = 64, preset: str = "causal"
             f"so B must be at least {-(-N // MOST)}"
         )
     (name,) = among("preset", PRESETS, [preset])
-    start = {key: first for key, (first, _) in PRESETS[name].parameters.items()}
-    if without_widgets():
-        return block_mask(PRESETS[name].make(N, B, **start), d)
-    return MaskPainter(N, B, d, name)
+    painter = MaskPainter(N, B, d, name)
+    return block_mask(painter.mask, d) if without_widgets() else painter
 
 
 class Sizes(NamedTuple):
@@ -92,153 +87,173 @@ class Sizes(NamedTuple):
     d: int
 
 
-class MaskPainter(Explorer):
-    """The widget. `mask` is what has been painted; `cells` holds the button of each tile by (row, column).
+class Stroke(NamedTuple):
+    """A stroke of the pointer: whether it shows tiles, the mask it began with, and where it is by now."""
 
-    Its controls: preset, a slider for each parameter, causal, row, column, toggle, undo, clear.
+    shows: bool
+    since: BlockMask
+    at: Tile
+
+
+class MaskPainter(Explorer):
+    """The explorer. `mask` is what has been painted; the pointer paints the tiles that it passes.
+
+    Its controls: preset, a slider for each parameter, causal, row, column, seen, undo, clear.
     """
 
-    def __init__(self, N: int, B: int, d: int, preset: str) -> None:
-        import ipywidgets as widgets
+    note = "Drag over tiles: the first decides whether they are shown or hidden."
+    paints = True
+    _stroke: Stroke | None = None
 
-        self._sizes, count = Sizes(N, B, d), -(-N // B)
-        self.cells = _cells(count)
-        self._looks = {
-            seen: widgets.ButtonStyle(button_color=SEEN if seen else HIDDEN) for seen in (True, False)
-        }
+    def __init__(self, N: int, B: int, d: int, preset: str) -> None:
+        self._sizes = Sizes(N, B, d)
         self._history: list[BlockMask] = []
-        controls = _controls(count, preset)
-        self.mask = _made(self._sizes, controls)
-        for (row, column), cell in self.cells.items():
-            cell.on_click(partial(self._pressed, partial(self.toggle, row, column)))
-        super().__init__(controls)
+        self.controls = {one.name: one for one in _controls(-(-N // B), preset)}
+        self._start_parameters()
+        self.mask = self._preset_mask()
+        super().__init__(self.controls.values())
 
     @property
     def setting(self) -> Sizes:
         return self._sizes
 
     @property
-    def cursor(self) -> tuple[int, int]:
-        """The tile that the two sliders stand on: (row, column)."""
-        return self.controls["row"].value, self.controls["column"].value
+    def cursor(self) -> Tile:
+        """The tile that the keyboard shows or hides: (row, column)."""
+        return self.value("row"), self.value("column")
 
     @property
     def picture(self) -> Picture:
         return block_mask(self.mask, self._sizes.d, cursor=self.cursor)
 
     def actions(self) -> dict[str, Callable[[], None]]:
-        return {"toggle": lambda: self.toggle(*self.cursor), "undo": self.undo, "clear": self.clear}
+        return {"undo": self._undo, "clear": self._clear}
 
     def __repr__(self) -> str:
         return f"{super().__repr__()}: {self.mask.tiles.sum()} tiles seen"
 
-    # ------------------------------------------------------------------ what can be done
-    def toggle(self, row: int, column: int) -> None:
-        """Show a hidden tile or hide one that is seen; a row keeps at least one. The sliders go there."""
-        with self._together():
-            self.controls["row"].value, self.controls["column"].value = row, column
+    # ------------------------------------------------------------------ by pointer
+    def grabs(self) -> Iterable[Grab]:
+        return [Grab(*GRID_AT, "crosshair")]
+
+    def _pointed(self, kind: str, x: float, y: float) -> None:
+        tile = tile_at(self.mask, x, y)
+        if kind == "down" and self._has(tile):
+            self._stroke = Stroke(not self.mask.tiles[tile], self.mask, tile)
+        if self._stroke is not None:
+            passed = filter(self._has, between(self._stroke.at, tile))
+            self._paint(passed, self._stroke.shows, self._stroke.since)
+            self._stroke = None if kind == "up" else self._stroke._replace(at=tile)
+
+    def _has(self, tile: Tile) -> bool:
+        return all(0 <= at < len(self.mask.tiles) for at in tile)
+
+    # ------------------------------------------------------------------ what is painted
+    def _paint(self, passed: Iterable[Tile], shows: bool, since: BlockMask) -> None:
+        """Show or hide tiles, but for those that must stay; the cursor goes with them."""
         tiles = self.mask.tiles.copy()
-        tiles[row, column] = not tiles[row, column]
-        if self.mask.causal and column > row:
-            self.note = "It holds later keys only, which a causal mask hides."
-        else:
-            self._paint(tiles, self.mask.causal)
-        self._draw()
+        for tile in passed:
+            self.controls["row"].value, self.controls["column"].value = tile
+            self.note = self._objection(tiles, tile, shows)
+            if not self.note:
+                tiles[tile] = shows
+        self._take(self._masked(tiles, self.mask.causal), since)
 
-    def undo(self) -> None:
-        """Back to the mask before the last change."""
-        if self._history:
-            self.mask, self.note = self._history.pop(), "Undone."
-        else:
-            self.note = "There is nothing to undo."
-        self._draw()
+    def _objection(self, tiles: NDArray[np.bool_], tile: Tile, shows: bool) -> str:
+        """Why a tile may not be shown or hidden; empty where it may."""
+        row, column = tile
+        if shows:
+            later = self.mask.causal and column > row
+            return f"Tile {row}, {column} holds later keys only, which a causal mask hides." if later else ""
+        return self._must_keep(row) if tiles[tile] and tiles[row].sum() == 1 else ""
 
-    def clear(self) -> None:
-        """Hide every tile but those on the diagonal."""
-        self._paint(np.eye(len(self.mask.tiles), dtype=bool), self.mask.causal)
-        self._draw()
-
-    def _paint(self, tiles: NDArray[np.bool_], causal: bool) -> None:
-        """Take a mask, or say which row of tiles it would leave without any."""
+    def _must_keep(self, row: int) -> str:
         N, B, _ = self._sizes
-        mask = BlockMask(N, tiles, B, causal=causal, allow_empty=True)
-        empty = np.flatnonzero(~mask.tiles.any(axis=1))
-        if empty.size:
-            row = int(empty[0])
-            first, last = row * B, min((row + 1) * B, N) - 1
-            self.note = f"Row {row} must keep a tile: queries {first:,} to {last:,} would see no key."
-        else:
-            self._take(mask)
-            self.note = ""
+        first, last = row * B, min((row + 1) * B, N) - 1
+        return f"Row {row} must keep a tile: queries {first:,} to {last:,} would see no key."
 
-    def _take(self, mask: BlockMask) -> None:
-        self._history = [*self._history, self.mask][-KEPT:]
+    def _masked(self, tiles: NDArray[np.bool_], causal: bool) -> BlockMask:
+        return BlockMask(self._sizes.N, tiles, self._sizes.B, causal=causal, allow_empty=True)
+
+    def _take(self, mask: BlockMask, since: BlockMask) -> None:
+        """Go on with another mask. What is taken since the same mask is one step of undo."""
+        if mask != self.mask and self._history[-1:] != [since]:
+            self._history = [*self._history, since][-KEPT:]
         self.mask = mask
 
-    # ------------------------------------------------------------------ from controls to picture
+    def _undo(self) -> None:
+        self.note = "Undone." if self._history else "There is nothing to undo."
+        self.mask = self._history.pop() if self._history else self.mask
+
+    def _clear(self) -> None:
+        self.note = ""
+        self._take(self._masked(np.eye(len(self.mask.tiles), dtype=bool), self.mask.causal), self.mask)
+
+    # ------------------------------------------------------------------ by controls
     def _after(self, name: str) -> None:
         self.note = ""
-        if name == "causal":
-            self._paint(self.mask.tiles, self.controls["causal"].value)
+        if name == "seen":
+            self._paint([self.cursor], self.value("seen"), self.mask)
+        elif name == "causal":
+            self._hide_later(self.value("causal"))
         elif name not in ("row", "column"):
-            self._take(_made(self._sizes, self.controls))
+            if name == "preset":
+                self._start_parameters()
+            self._take(self._preset_mask(), self.mask)
 
-    def _fit(self) -> None:
-        used = PRESETS[self.controls["preset"].value].parameters
+    def _hide_later(self, causal: bool) -> None:
+        mask = self._masked(self.mask.tiles, causal)
+        empty = np.flatnonzero(~mask.tiles.any(axis=1))
+        if empty.size:
+            self.note = self._must_keep(int(empty[0]))
+        else:
+            self._take(mask, self.mask)
+
+    def _start_parameters(self) -> None:
+        """Offer the parameters of the preset, and no others."""
+        used = PRESETS[self.value("preset")].parameters
         for name in LABELS:
-            self.controls[name].layout.display = None if name in used else "none"
+            control = self.controls[name]
+            control.hidden = name not in used
+            if name in used:
+                least, control.value, last = used[name]
+                control.offered = by_name(range(least, last + 1))
+
+    def _preset_mask(self) -> BlockMask:
+        made = PRESETS[self.value("preset")]
+        return made.make(self._sizes.N, self._sizes.B, **{name: self.value(name) for name in made.parameters})
+
+    # ------------------------------------------------------------------ what is shown
+    def _fit(self) -> None:
+        row, column = self.cursor
         self.controls["causal"].value = self.mask.causal
-        for at, cell in self.cells.items():
-            self._paint_cell(cell, *at)
+        self.controls["seen"].value = bool(self.mask.tiles[row, column])
+        self.controls["seen"].label = f"tile {row}, {column} is seen"
 
     def _said(self) -> str:
-        here = f"Tile {self.cursor[0]}, {self.cursor[1]}: {state_of(self.mask, *self.cursor)}."
-        return in_html([*headline(sparse(self.mask, self._sizes.d)), f"{here} {self.note}"])
+        row, column = self.cursor
+        return in_html([f"Tile {row}, {column}: {state_of(self.mask, row, column)}. {self.note}".strip()])
 
-    def _arranged(self) -> list[Any]:
-        import ipywidgets as widgets
-
-        columns = len(self.mask.tiles)
-        look = {"grid_template_columns": f"repeat({columns}, 24px)", "margin": "4px 24px 8px 4px"}
-        grid = widgets.GridBox(list(self.cells.values()), layout=widgets.Layout(grid_gap="0", **look))
-        buttons = ui.wrapped(self._named("toggle", "undo", "clear"))
-        sliders = self._named(*LABELS, "causal", "row", "column")
-        beside = ui.column([*sliders, buttons, self.words], width="430px")
-        return [self.controls["preset"], ui.wrapped([grid, beside]), self.view]
-
-    def _paint_cell(self, cell: Any, row: int, column: int) -> None:
-        seen = bool(self.mask.tiles[row, column])
-        symbol = SYMBOLS[state_of(self.mask, row, column)]
-        if cell.description != symbol:
-            with cell.hold_sync():
-                cell.description, cell.style = symbol, self._looks[seen]
+    def _spoken(self) -> str:
+        return f"{super()._spoken()} {headline(sparse(self.mask, self._sizes.d))[0]}"
 
 
-def _made(sizes: Sizes, controls: Mapping[str, Any]) -> BlockMask:
-    """The mask of the preset that the controls stand on."""
-    made = PRESETS[controls["preset"].value]
-    return made.make(sizes.N, sizes.B, **{name: controls[name].value for name in made.parameters})
+def between(start: Tile, end: Tile) -> Iterator[Tile]:
+    """The tiles on the line from one to another, both included, each a neighbour of the one before."""
+    steps = max(abs(end[0] - start[0]), abs(end[1] - start[1]))
+    rows, columns = (
+        np.rint(np.linspace(*ends, steps + 1)).astype(int) for ends in zip(start, end, strict=True)
+    )
+    return zip(rows.tolist(), columns.tolist(), strict=True)
 
 
-def _cells(count: int) -> dict[tuple[int, int], Any]:
-    """A button for each tile. The keyboard has two sliders instead of up to 256 stops."""
-    import ipywidgets as widgets
-
-    layout = widgets.Layout(width="24px", height="24px", padding="0", margin="0", border="1px solid #8C8C8C")
-    places = np.ndindex(count, count)
-    return {at: ui.mouse_button(" ", f"tile {at[0]}, {at[1]}", layout) for at in places}
-
-
-def _controls(count: int, preset: str) -> dict[str, Any]:
-    found = {"preset": ui.choice(PRESETS, preset, "preset")}
-    ranges = {name: ends for made in PRESETS.values() for name, ends in made.parameters.items()}
-    for name, (first, last) in ranges.items():
-        found[name] = ui.int_slider(LABELS[name], 1 if name == "s" else 0, last, first, **_wide())
-    found["causal"] = ui.checkbox("causal: hide later keys", False, **_wide())
+def _controls(count: int, preset: str) -> Iterator[Control]:
+    yield choice("preset", "preset", list(PRESETS), preset)
+    for name, label in LABELS.items():
+        yield slider(name, label, [0], 0)
+    yield tick("causal", "causal: hide later keys", False)
+    yield button("undo", "undo", "back to the mask before the last stroke")
+    yield button("clear", "diagonal only", "hide every tile but the diagonal")
     for name in ("row", "column"):
-        found[name] = ui.int_slider(f"{name} of the tile", 0, count - 1, 0, **_wide())
-    return found | {name: ui.button(*texts, width="auto") for name, texts in BUTTONS.items()}
-
-
-def _wide() -> dict[str, Any]:
-    return ui.wide("400px", "160px")
+        yield replace(slider(name, name, range(count), 0), group=BY_KEY)
+    yield replace(tick("seen", "tile 0, 0 is seen", True), group=BY_KEY, steers=("column", "row"))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,15 +25,16 @@ from ...pebbling import (
 from ..draw.html import in_html
 from ..draw.picture import Picture
 from ..draw.wording import counted
-from ..figures.pebbles import Play, picture_of
-from . import controls as ui
-from .explorer import Explorer, explorer, without_widgets
+from ..figures.pebbles import RADIUS, Play, meaning, picture_of, places_of
+from .explorer import Explorer, Grab, explorer, without_widgets
+from .panel import Control, button, by_name, choice, moves, player, slider, tick
 
 STATES = 400_000  # that a search may look at: some two seconds
 MEMORIES = 8  # values of M that are offered above the smallest
 OPTIMUM, OWN = "play the optimum", "try yourself"
 OWN_GRAPH = "your graph"
-KINDS = ("load", "compute", "slide", "store", "delete")  # in the order of the rows of buttons
+MENU = "your move"
+BUTTONS = {"undo": "take the last move back", "restart": "begin again"}
 
 
 class Preset(NamedTuple):
@@ -56,12 +58,12 @@ Solved = Sequence[State] | str  # the states of a cheapest pebbling, or why ther
 def pebble_player(
     graph: Any = None, M: int = 3, recompute: bool = True, slide: bool = False
 ) -> PebblePlayer | Picture:
-    """Play the cheapest pebbling with M red pebbles, or look for one yourself among the legal moves.
+    """Play the cheapest pebbling with M red pebbles, or look for one yourself: click a vertex of the graph.
 
     `graph` is a graph as `pebbling.Graph.of` takes it, or a Pebbling, which is played with its own M and
     rules; without one it begins with the first of `PRESETS`. The rules are those of `pebbling.Game`. Where
-    the environment variable IOCOURSE_WIDGETS is 0: the last picture alone. Raises NoPebbling, naming the
-    smallest M, where M is too small.
+    there are no widgets: the last picture alone. Raises NoPebbling, naming the smallest M, where M is too
+    small.
     """
     presets, name = PRESETS, next(iter(PRESETS))
     if isinstance(graph, Pebbling):
@@ -108,43 +110,21 @@ class Rules(NamedTuple):
 
 
 class PebblePlayer(Explorer):
-    """The widget. `game` is what is played, `states` the states so far; `rows` hold buttons of legal moves.
+    """The explorer. `game` is what is played, `states` the states so far.
 
-    Its controls: preset, M, recompute, slide, mode; step, play, back, forward for the optimum; previous, do,
-    next, undo, restart for a game of one's own.
+    A click on a vertex makes the one move that is legal there, or offers those that are, each a button called
+    by its move. Its controls: mode; step for the optimum; vertex, those buttons, undo and restart for a game
+    of one's own; preset, M, recompute, slide.
     """
+
+    _asked = False  # whether a click waits for the choice of a move
 
     def __init__(self, presets: dict[str, Preset], name: str, game: Game, solved: Solved) -> None:
         self.presets = presets
-        self.rows = {kind: ui.wrapped([]) for kind in KINDS}
-        for row in self.rows.values():
-            row.layout.min_height = "34px"  # an empty row stays, so that the picture does not jump
         rules = Rules(name, game.M, game.recompute, game.slide)
         self._solved: dict[Rules, Solved] = {rules: solved}
-        self._buttons: dict[Move, Any] = {}
         self._own = [game.start()]
-        self._legal: tuple[Move, ...] = ()
-        self._at = 0  # the legal move that the keyboard makes
         super().__init__(_controls(presets, rules))
-
-    def actions(self) -> dict[str, Callable[[], None]]:
-        return {
-            "back": partial(self._by, -1),
-            "forward": partial(self._by, 1),
-            "previous": partial(self._turn, -1),
-            "next": partial(self._turn, 1),
-            "do": lambda: self._chosen(*self._legal[self._at : self._at + 1]),
-            "undo": self.undo,
-            "restart": self.restart,
-        }
-
-    def _arranged(self) -> list[Any]:
-        self._playing = ui.wrapped(self._named("play", "back", "forward", "step"))
-        chosen = ui.wrapped(self._named("previous", "do", "next", "undo", "restart"))
-        self._trying = ui.column([chosen, *self.rows.values()])
-        rules = ui.wrapped(self._named("M", "recompute", "slide"))
-        above = [self.controls["preset"], rules, self.controls["mode"]]
-        return [*above, self._playing, self._trying, self.words, self.view]
 
     # ------------------------------------------------------------------ what is played
     @property
@@ -159,7 +139,7 @@ class PebblePlayer(Explorer):
 
     @property
     def _trying_oneself(self) -> bool:
-        return bool(self.controls["mode"].value == OWN)
+        return bool(self.value("mode") == OWN)
 
     @property
     def states(self) -> Sequence[State]:
@@ -180,8 +160,17 @@ class PebblePlayer(Explorer):
         return [str(state.move) for state in self.states[1:]]
 
     @property
+    def legal(self) -> tuple[Move, ...]:
+        """The moves that are legal at the chosen vertex of one's own game."""
+        state, game = self._own[-1], self.game
+        over = not self._trying_oneself or game.finished(state)
+        return (
+            () if over else tuple(move for move in game.legal(state) if move.vertex == self.value("vertex"))
+        )
+
+    @property
     def picture(self) -> Picture:
-        return picture_of(self._play())
+        return picture_of(self._play(), self.value("vertex") if self._trying_oneself else None)
 
     def _still(self) -> Picture:
         """The last picture, with all moves behind it."""
@@ -190,182 +179,160 @@ class PebblePlayer(Explorer):
 
     def _play(self) -> Play:
         last = len(self.states) - 1
-        step = last if self._trying_oneself else min(self.controls["step"].value, last)
-        return Play(self.game, self.states, step)
+        return Play(self.game, self.states, last if self._trying_oneself else min(self.value("step"), last))
 
     def _optimum(self) -> Solved:
         """The cheapest pebbling of these rules; looked for once."""
         rules = self.setting
         if rules not in self._solved:
-            self.words.value = in_html(["Looking for a cheapest pebbling …"])
+            self._meanwhile(in_html(["Looking for a cheapest pebbling …"]))
             self._solved[rules] = solve(self.game)
         return self._solved[rules]
 
     # ------------------------------------------------------------------ what can be done
+    def actions(self) -> dict[str, Callable[[], None]]:
+        offered = {str(move): partial(self._make, move) for move in self.legal}
+        return {**offered, "undo": self._undo, "restart": self._restart}
+
     def choose(self, move: Move | str) -> None:
         """Make a move in one's own game. Raises IllegalMove, and then nothing has changed."""
+        self._make(move)
+        self._draw()
+
+    def _make(self, move: Move | str) -> None:
+        move = self.game.move(move)
         self._own.append(self.game.after(self._own[-1], move))
-        self.note = ""
-        self._draw()
+        self.controls["vertex"].value = move.vertex
+        self._remark()
 
-    def undo(self) -> None:
-        """Take the last move of one's own game back."""
-        self.note = (
-            f"Taken back: {self._own[-1].move}." if len(self._own) > 1 else "There is nothing to undo."
-        )
-        del self._own[max(len(self._own) - 1, 1) :]
-        self._draw()
+    def _undo(self) -> None:
+        taken = self._own.pop() if len(self._own) > 1 else None
+        self._remark(f"Taken back: {taken.move}." if taken else "There is nothing to undo.")
 
-    def restart(self) -> None:
-        """Begin one's own game again."""
-        self._own, self.note = [self.game.start()], ""
-        self._draw()
+    def _restart(self) -> None:
+        self._own = [self.game.start()]
+        self._remark()
+
+    def _remark(self, note: str = "") -> None:
+        self.note, self._asked = note, False
+
+    def grabs(self) -> Iterable[Grab]:
+        for x, y in places_of(self.game.graph).values():
+            yield Grab(x - RADIUS, y - RADIUS, 2 * RADIUS, 2 * RADIUS)
+
+    def _pointed(self, kind: str, x: float, y: float) -> None:
+        """A click on a vertex makes its one legal move; of several, the buttons are offered."""
+        near = [
+            v for v, at in places_of(self.game.graph).items() if max(abs(at[0] - x), abs(at[1] - y)) <= RADIUS
+        ]
+        if kind == "down" and near:
+            self.controls["mode"].value, self.controls["vertex"].value = OWN, near[0]
+            self._remark()
+            self._asked = len(self.legal) > 1
+            if len(self.legal) == 1:
+                self._make(self.legal[0])
+
+    def frames(self) -> dict[str, tuple[float, float]]:
+        """Where a click left a choice, its buttons hang from the vertex."""
+        if not self._asked:
+            return {}
+        x, y = places_of(self.game.graph)[self.value("vertex")]
+        return {MENU: (x, y + RADIUS + 10)}
 
     # ------------------------------------------------------------------ what the controls report
     def _after(self, name: str) -> None:
-        self.note = ""
-        if name in ("mode", "step"):
-            return
-        with self._together():
-            if name == "preset":
-                self.controls["slide"].value = self.presets[self.controls["preset"].value].slide
-            self._fit_M()
+        self._remark()
+        if name == "preset":
+            self.controls["slide"].value = self.presets[self.value("preset")].slide
+        if name in Rules._fields:
             self.controls["step"].value = 0
-        self._own = [self.game.start()]
-
-    def _by(self, steps: int) -> None:
-        step = self.controls["step"]
-        step.value = min(max(step.value + steps, 0), step.max)
-
-    def _turn(self, by: int) -> None:
-        if self._legal:
-            self._at = (self._at + by) % len(self._legal)
-            self._name()
-
-    def _chosen(self, move: Move | None = None) -> None:
-        # A second click may arrive before the first has taken the button away.
-        if move is not None and not self.game.objection(self._own[-1], move):
-            self.choose(move)
-
-    # ------------------------------------------------------------------ what is shown
-    def _fit_M(self) -> None:
-        """M begins where every output can be computed."""
-        slider, least = self.controls["M"], self.game.smallest_M
-        slider.max = max(slider.max, least + MEMORIES)
-        slider.min = least
-        slider.max = max(slider.value, least + MEMORIES)
+            self._fit_M()
+            self._restart()
 
     def _fit(self) -> None:
-        own = self._trying_oneself
+        own, vertices = self._trying_oneself, self.game.graph.vertices
         self._fit_M()
-        self._playing.layout.display = "none" if own else None
-        self._trying.layout.display = None if own else "none"
-        if own:
-            self._offer()
-        else:  # the player ends where the moves end
-            self.controls["step"].max = self.controls["play"].max = len(self.states) - 1
+        vertex, step = self.controls["vertex"], self.controls["step"]
+        vertex.offered = {str(v): v for v in vertices}
+        vertex.value = vertex.value if vertex.value in vertices else vertices[0]
+        if not own:  # the player ends where the moves end
+            step.offered = moves(len(self.states) - 1)
+            step.value = min(step.value, len(self.states) - 1)
+        step.hidden = own
+        for name in ("vertex", *BUTTONS):
+            self.controls[name].hidden = not own
+        self._fit_menu()
 
-    def _offer(self) -> None:
-        """The legal moves, and no others, as buttons, and one by one for the keyboard."""
-        state, game = self._own[-1], self.game
-        legal = () if game.finished(state) else game.legal(state)
-        self._legal, self._at = legal, 0
-        self._name()
-        for kind, row in self.rows.items():
-            self._fill(row, kind, [move for move in legal if move.kind == kind])
+    def _fit_M(self) -> None:
+        """M begins where every output can be computed."""
+        M, least = self.controls["M"], self.game.smallest_M
+        M.value = max(M.value, least)
+        M.offered = by_name(range(least, max(M.value, least + MEMORIES) + 1))
 
-    def _name(self) -> None:
-        """Say on its button which move it makes."""
-        do, found = self.controls["do"], len(self._legal)
-        for name in ("do", "previous", "next"):
-            self.controls[name].disabled = not found
-        do.description = (
-            f"make move {self._at + 1} of {found}: {self._legal[self._at]}" if found else "finished"
-        )
+    def _fit_menu(self) -> None:
+        """A button for each legal move of the chosen vertex, and for no other."""
+        made = [replace(button(str(move), str(move), "make this move"), group=MENU) for move in self.legal]
+        kept = [one for one in self.controls.values() if one.group != MENU]
+        behind = kept.index(self.controls["vertex"]) + 1
+        self.controls = {one.name: one for one in (*kept[:behind], *made, *kept[behind:])}
 
-    def _fill(self, row: Any, kind: str, moves: Sequence[Move]) -> None:
-        import ipywidgets as widgets
-
-        row.layout.display = None if kind != "slide" or self.controls["slide"].value else "none"
-        row.children = [
-            widgets.HTML(f"<b>{kind}</b>", layout=widgets.Layout(width="70px")),
-            *(self._button(move) for move in moves),
-        ]
-
-    def _button(self, move: Move) -> Any:
-        """The button of a move, made once: the page keeps those that stay."""
-        if move not in self._buttons:
-            self._buttons[move] = _move_button(move)
-            self._buttons[move].on_click(partial(self._pressed, partial(self._chosen, move)))
-        return self._buttons[move]
-
+    # ------------------------------------------------------------------ what is said
     def _said(self) -> str:
-        return in_html([self._score(), self._advice()] if self._trying_oneself else self._fewest())
+        return in_html(self._lines())
 
-    def _fewest(self) -> list[str]:
+    def _spoken(self) -> str:
+        play, lines = self._play(), self._lines()
+        return meaning(play) if play.step and not self._trying_oneself else " ".join(lines)
+
+    def _lines(self) -> tuple[str, str]:
+        if self._trying_oneself:
+            return self._score(), " ".join(filter(None, (self.note, self._chosen(), self._advice())))
         solved, M = self._optimum(), self.game.M
         if isinstance(solved, str):
-            return ["There is no optimum to play; you can try yourself.", f"{solved}."]
+            return "There is no optimum to play; you can try yourself.", f"{solved}."
         fewest = f"{solved[-1].cost} words moved with M = {M}: no pebbling moves fewer."
-        return [fewest, f"Inputs and outputs alone make {compulsory(self.game.graph)} words."]
+        least = compulsory(self.game.graph)
+        return fewest, f"Inputs and outputs alone make {least} words. Click a vertex to try yourself."
 
     def _score(self) -> str:
-        state = self._own[-1]
+        """One's own words beside those of the optimum."""
+        state, solved = self._own[-1], self._optimum()
         moved = f"{counted(state.cost, 'word')} moved"
-        if not self.game.finished(state):
-            return f"Your game: {moved}."
-        solved = self._optimum()
         if isinstance(solved, str):
-            return f"Finished: {moved}. No pebbling moves fewer than {compulsory(self.game.graph)}."
-        fewest = solved[-1].cost
-        if state.cost == fewest:
-            return f"Finished: {moved}, and no pebbling moves fewer."
-        return f"Finished: {moved}, {state.cost - fewest} more than the fewest, {fewest}."
+            fewest = f"no pebbling moves fewer than {compulsory(self.game.graph)}"
+        elif self.game.finished(state) and state.cost == solved[-1].cost:
+            fewest = "and no pebbling moves fewer"
+        else:
+            fewest = f"the optimum moves {solved[-1].cost}"
+        return f"{'Finished' if self.game.finished(state) else 'Your game'}: {moved}, {fewest}."
+
+    def _chosen(self) -> str:
+        """What is legal at the chosen vertex, or why nothing is."""
+        game, state, v = self.game, self._own[-1], self.value("vertex")
+        if game.finished(state):
+            return ""
+        if self.legal:
+            return f"Legal at {v}: {', '.join(map(str, self.legal))}."
+        kind = "load" if v in state.blue else "compute"
+        return f"Nothing is legal at {v}: {game.objection(state, Move(kind, v))}."
 
     def _advice(self) -> str:
         game, state = self.game, self._own[-1]
-        gone = lost(game, state)
+        gone = ", ".join(map(str, lost(game, state)))
         if gone:
-            names = ", ".join(str(v) for v in gone)
-            return (
-                f"{self.note} {names}: deleted, not stored, and computed once only. Take moves back.".strip()
-            )
+            return f"{gone}: deleted, not stored, and computed once only. Take moves back."
         missing = ", ".join(str(v) for v in game.graph.outputs if v not in state.blue)
-        return f"{self.note} {f'To be stored: {missing}.' if missing else ''}".strip()
+        return f"To be stored: {missing}." if missing else ""
 
 
-def _controls(presets: dict[str, Preset], rules: Rules) -> dict[str, Any]:
-    # No dropdown: JupyterLab takes letters and arrow keys on it for commands of the notebook.
-    found = {
-        "preset": ui.choice(presets, rules.preset),
-        "M": ui.int_slider("M (red pebbles)", 1, rules.M + MEMORIES, rules.M, **ui.wide("400px")),
-        "mode": ui.choice([OPTIMUM, OWN], OPTIMUM, button_width=""),
-        **ui.player(700, **ui.wide("560px", "60px")),
-    }
-    for rule, meaning in _RULES.items():
-        label, value = f"{rule}: {meaning}", getattr(rules, rule)
-        found[rule] = ui.checkbox(label, value, indent=False, **ui.wide("auto"))
-    return found | {name: ui.button(*texts, width="auto") for name, texts in _BUTTONS.items()}
-
-
-_RULES = {
-    "recompute": "a vertex may be computed again",
-    "slide": "a result may take the red pebble of a parent",
-}
-_BUTTONS = {
-    "back": ("back", "one move back"),
-    "forward": ("forward", "one move on"),
-    "previous": ("previous legal move", "name the legal move before this one"),
-    "do": ("make this move", "the legal move that is named"),
-    "next": ("next legal move", "name the legal move after this one"),
-    "undo": ("undo", "take the last move back"),
-    "restart": ("restart", "begin again"),
-}
-
-
-def _move_button(move: Move) -> Any:
-    """A button for the mouse; the keyboard has four that stay where they are."""
-    import ipywidgets as widgets
-
-    label = str(move).removeprefix(f"{move.kind} ")
-    return ui.mouse_button(label, str(move), widgets.Layout(width="auto", min_width="44px"))
+def _controls(presets: dict[str, Preset], rules: Rules) -> Iterator[Control]:
+    first = presets[rules.preset].graph.vertices[0]
+    yield choice("mode", "mode", [OPTIMUM, OWN], OPTIMUM)
+    yield player(700, 0)
+    yield Control("list", "vertex", "vertex", {str(first): first}, first)
+    for name, hint in BUTTONS.items():
+        yield button(name, name, hint)
+    yield choice("preset", "graph", list(presets), rules.preset)
+    yield slider("M", "M (red pebbles)", [], rules.M)
+    yield tick("recompute", "recompute: a vertex may be computed again", rules.recompute)
+    yield tick("slide", "slide: a result may take the red pebble of a parent", rules.slide)

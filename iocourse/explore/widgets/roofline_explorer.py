@@ -1,16 +1,14 @@
-"""The roofline explorer as a widget: a thin shell of sliders around `roofline_explorer_picture`."""
+"""The roofline explorer as an explorer: controls around `roofline_explorer_picture`."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from ...gpu import CHIPS
 from ..draw.html import in_html
 from ..draw.picture import Picture
 from ..facts.roofline_explorer import Sizes, records_of
 from ..figures.roofline_explorer import picture_of, roofline_explorer_words
-from . import controls as ui
 from .explorer import Explorer, explorer, without_widgets
+from .panel import Control, by_name, choice, slider
 
 SLIDERS = {
     "N": ("N (rows)", tuple(2**k for k in range(7, 18))),
@@ -18,7 +16,15 @@ SLIDERS = {
     "H": ("H (of queries)", (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128)),
     "B": ("B (batches)", (1, 2, 4, 8, 16, 32, 64, 128)),
 }
-SHARES = {"1/64": 1 / 64, "1/32": 1 / 32, "1/16": 1 / 16, "1/8": 1 / 8, "1/4": 1 / 4, "1/2": 1 / 2, "1": 1.0}
+SHARES: dict[str, float] = {
+    "1/64": 1 / 64,
+    "1/32": 1 / 32,
+    "1/16": 1 / 16,
+    "1/8": 1 / 8,
+    "1/4": 1 / 4,
+    "1/2": 1 / 2,
+    "1": 1.0,
+}
 MASKS = {"causal": True, "no mask": False}
 CHIP_NAMES = {f"{chip.name} (sm_{arch})": arch for arch, chip in CHIPS.items()}
 
@@ -37,8 +43,7 @@ def roofline_explorer(
 ) -> RooflineExplorer | Picture:
     """Sliders for N, d, heads, batches and the density of a block mask, under the roof of a chip.
 
-    Where the environment variable IOCOURSE_WIDGETS is 0: the picture alone. Raises as
-    `roofline_explorer_picture`.
+    Where there are no widgets: the picture alone. Raises as `roofline_explorer_picture`.
     """
     sizes = Sizes(arch, N, d, H, H_kv, B, causal, density).checked()
     if without_widgets():
@@ -47,7 +52,7 @@ def roofline_explorer(
 
 
 class RooflineExplorer(Explorer):
-    """The widget; its controls: arch, mask, N, d, H, H_kv, B, density. H_kv offers the divisors of H."""
+    """The explorer; its controls: arch, causal, N, d, H, H_kv, B, density. H_kv offers the divisors of H."""
 
     def __init__(self, sizes: Sizes) -> None:
         self._records = records_of(None)
@@ -56,8 +61,7 @@ class RooflineExplorer(Explorer):
     @property
     def setting(self) -> Sizes:
         """Where the controls stand."""
-        at = {name: control.value for name, control in self.controls.items()}
-        return Sizes(arch=CHIP_NAMES[at.pop("arch")], causal=MASKS[at.pop("mask")], **at)
+        return Sizes(*self._values(*Sizes._fields))
 
     @property
     def picture(self) -> Picture:
@@ -68,19 +72,13 @@ class RooflineExplorer(Explorer):
             self._offer_divisors()
 
     def _said(self) -> str:
-        return in_html(roofline_explorer_words(self.setting, self._records))
-
-    def _arranged(self) -> list[Any]:
-        sliders = ui.wrapped(self._named("N", "d", "H", "H_kv", "B", "density"))
-        return [*self._named("arch", "mask"), sliders, self.words, self.view]
+        return in_html([roofline_explorer_words(self.setting, self._records)])
 
     def _offer_divisors(self) -> None:
         """H_kv stays where it divides H, else goes to the next smaller number that does."""
-        control, found = self.controls["H_kv"], divisors(self.controls["H"].value)
-        value = max(one for one in found if one <= control.value)
-        with self._together():
-            control.options = ui.options_of(found)
-            control.value = value
+        control, found = self.controls["H_kv"], divisors(self.value("H"))
+        control.offered = by_name(found)
+        control.value = max(one for one in found if one <= control.value)
 
 
 def divisors(H: int) -> list[int]:
@@ -88,15 +86,14 @@ def divisors(H: int) -> list[int]:
     return [one for one in range(1, H + 1) if H % one == 0]
 
 
-def _controls(s: Sizes) -> dict[str, Any]:
+def _controls(s: Sizes) -> list[Control]:
+    sliders = {name: slider(name, *SLIDERS[name], getattr(s, name)) for name in SLIDERS}
+    sliders["H_kv"] = slider("H_kv", "H_kv (of keys)", divisors(s.H), s.H_kv)
     shares = SHARES if s.density in SHARES.values() else SHARES | {f"{s.density:g}": s.density}
-    return {
-        "arch": ui.choice(CHIP_NAMES, ui.key_of(CHIP_NAMES, s.arch), "chip"),
-        "mask": ui.choice(MASKS, ui.key_of(MASKS, s.causal), "mask"),
-        **{
-            name: ui.steps_slider(label, values, getattr(s, name))
-            for name, (label, values) in SLIDERS.items()
-        },
-        "H_kv": ui.steps_slider("H_kv (of keys)", divisors(s.H), s.H_kv),
-        "density": ui.options_slider("density", sorted(shares.items(), key=lambda one: one[1]), s.density),
-    }
+    shares = dict(sorted(shares.items(), key=lambda one: one[1]))
+    return [
+        choice("arch", "chip", CHIP_NAMES, s.arch),
+        *(sliders[name] for name in ("N", "d", "H", "H_kv", "B")),
+        Control("slider", "density", "density", shares, s.density),
+        choice("causal", "mask", MASKS, s.causal),
+    ]

@@ -1,17 +1,16 @@
-"""The tile tuner as a widget: a thin shell of sliders around `tile_tuner_picture`."""
+"""The tile tuner as an explorer: controls around `tile_tuner_picture`, whose tile can be dragged."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from ... import schedules
 from ..draw.picture import Picture
 from ..facts.chosen import ROW_TILED
-from ..facts.tile_tuner import Setting, best_tiles, first_tiles, play, tiles_of
-from ..figures.tile_tuner import tile_tuner_picture, tile_tuner_words
-from . import controls as ui
-from .explorer import Explorer, explorer, without_widgets
+from ..facts.tile_tuner import Setting, best_tiles, first_at_work, first_tiles, play, tiles_of
+from ..figures.tile_tuner import plane_of, tile_tuner_picture, tile_tuner_words
+from .explorer import Explorer, Grab, explorer, without_widgets
+from .panel import button, choice, moves, player, size_slider
 
 SIZES = {
     "N": ("N (rows)", 1, 2**16, 2),
@@ -20,6 +19,7 @@ SIZES = {
     "Br": ("Br (rows of Q)", 1, 2**13, 4),
     "Bc": ("Bc (rows of K)", 1, 2**13, 4),
 }
+REACH = 14  # pixels around the corner where it can be taken hold of
 
 
 @explorer
@@ -31,25 +31,28 @@ def tile_tuner(
     Br: int | None = None,
     Bc: int | None = None,
 ) -> TileTuner | Picture:
-    """Sliders for N, d, M, Br and Bc; live words, footprint against M, and a step player of the first moves.
+    """Drag a tile, or move N, d, M, Br, Bc; live words, footprint against M, and a player of the moves.
 
-    Without Br and Bc it starts from the largest square tile of a power of two that fits. Where the
-    environment variable IOCOURSE_WIDGETS is 0: the picture alone. Raises as `tile_tuner_picture`.
+    Without Br and Bc it starts from the largest square tile of a power of two that fits. Where there are no
+    widgets: the picture alone. Raises as `tile_tuner_picture`.
     """
     setting = Setting(N, d, M, 1 if Br is None else Br, 1 if Bc is None else Bc, schedule).checked()
     start = first_tiles(schedule, N, d, M)
     setting = setting._replace(Br=Br or start[0], Bc=Bc or start[1])
-    if without_widgets():
-        return tile_tuner_picture(*setting)
-    return TileTuner(setting)
+    setting = setting._replace(step=first_at_work(setting))
+    return tile_tuner_picture(*setting) if without_widgets() else TileTuner(setting)
 
 
 class TileTuner(Explorer):
-    """The widget; its controls: N, d, M, Br, Bc, schedule, best, step, play."""
+    """The explorer; its controls: schedule, N, d, M, Br, Bc, best, step. The tile's corner can be dragged."""
+
+    _held: tuple[float, float] | None = None  # from the pointer to the corner that it took hold of
 
     def __init__(self, setting: Setting) -> None:
-        sizes = {name: ui.size_slider(*SIZES[name], getattr(setting, name)) for name in SIZES}
-        super().__init__(sizes | _other_controls(setting))
+        sizes = [size_slider(name, *SIZES[name], getattr(setting, name)) for name in SIZES]
+        best = button("best", "best tiles for M", "Br and Bc that move the fewest words")
+        schedule = choice("schedule", "schedule", ROW_TILED, setting.schedule)
+        super().__init__([player(300, setting.step, setting.step), *sizes, schedule, best])
 
     @property
     def setting(self) -> Setting:
@@ -63,31 +66,36 @@ class TileTuner(Explorer):
     def actions(self) -> dict[str, Callable[[], None]]:
         return {"best": self._best}
 
+    def grabs(self) -> Iterable[Grab]:
+        x, y = plane_of(self.setting).corner(self.setting)
+        return [Grab(x - REACH, y - REACH, 2 * REACH, 2 * REACH, "nwse-resize")]
+
+    def _pointed(self, kind: str, x: float, y: float) -> None:
+        if kind == "down":
+            corner = plane_of(self.setting).corner(self.setting)
+            self._held = corner[0] - x, corner[1] - y
+        elif self._held and kind == "move":
+            self._place(plane_of(self.setting).tile_at((x + self._held[0], y + self._held[1])))
+            self.note = ""
+        elif kind == "up":
+            self._held = None
+
+    def _place(self, tile: tuple[int, int]) -> None:
+        for name, value in zip(("Br", "Bc"), tile, strict=True):
+            self.controls[name].move_to(min(value, SIZES[name][2]))
+
     def _after(self, name: str) -> None:
         if name != "step":
             self.note = ""
 
     def _fit(self) -> None:
-        self._fit_step()
-        names = schedules.get(self.setting.schedule).tile_names
-        for name in ("Br", "Bc"):
-            self.controls[name].disabled = name not in names
+        """The player ends where the moves end."""
+        step, played = self.controls["step"], play(self.setting)
+        step.offered = moves(len(played.moves) - 1, played.first + 1)
+        step.value = min(step.value, len(played.moves) - 1)
 
     def _said(self) -> str:
         return tile_tuner_words(self.setting, self.note)
-
-    def _arranged(self) -> list[Any]:
-        left, right = (
-            ui.column(self._named("schedule", "N", "d", "M")),
-            ui.column(self._named("best", "Br", "Bc")),
-        )
-        return [ui.wrapped([left, right]), ui.wrapped(self._named("play", "step")), self.words, self.view]
-
-    def _fit_step(self) -> None:
-        """The player ends where the moves end."""
-        last = len(play(self.setting._replace(step=0)).moves) - 1
-        step, player = self.controls["step"], self.controls["play"]
-        step.max = player.max = last  # a value beyond it moves there
 
     def _best(self) -> None:
         N, d, M, _, _, name, _ = self.setting
@@ -96,19 +104,6 @@ class TileTuner(Explorer):
             least = schedules.get(name).smallest_M(N, d)
             self.note = f"No tile of {name} fits M = {M:,}: the smallest M that works is {least:,} words."
         else:
-            with self._together():
-                for slider, value in zip(("Br", "Bc"), best, strict=True):
-                    ui.move_to(self.controls[slider], value)
+            self._place(best)
             sizes = ", ".join(f"{tile} = {size:,}" for tile, size in tiles_of(self.setting).items())
             self.note = f"Fewest words for M = {M:,}: {sizes}."
-        self._draw()
-
-
-def _other_controls(setting: Setting) -> dict[str, Any]:
-    import ipywidgets as widgets
-
-    schedule = widgets.Dropdown(
-        options=ROW_TILED, value=setting.schedule, description="schedule", **ui.wide("300px")
-    )
-    best = ui.button("best tiles for M", "Br and Bc that move the fewest words")
-    return {"schedule": schedule, "best": best, **ui.player(300, readout=False, **ui.wide("600px", "60px"))}

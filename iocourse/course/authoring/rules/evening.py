@@ -37,7 +37,7 @@ class Evening:
         words: of the text, a formula in a line counting as one.
         formulas: displayed ones.
         predictions: minutes of the predictions.
-        cells: of the student's notebook.
+        cells: of the student's notebook, without the folded one that finds iocourse.
     """
 
     words: int
@@ -57,8 +57,7 @@ def evening_of(cells: Sequence[Cell]) -> Evening:
     texts = ["\n".join(side(cell, solved=False)) for cell in read if cell.kind == "markdown"]
     predictions = sum(PREDICTION.get(kind, 0) for text in texts for kind in KIND.findall(text))
     formulas = sum(len(_DISPLAYED.findall(text)) for text in texts)
-    setup = not any("setup" in cell.tags for cell in read)  # then release puts one in
-    return Evening(sum(map(words_of, texts)), formulas, predictions, len(read) + setup)
+    return Evening(sum(map(words_of, texts)), formulas, predictions, len(read))
 
 
 def words_of(text: str) -> int:

@@ -17,7 +17,7 @@ import inspect
 import os
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -119,8 +119,24 @@ def compiler() -> Compiler:
     return Compiler()
 
 
+MOST_TAKEN = 1000
+_taken: set[Hashable] = set()  # what the compiler took before: most cases of an exercise compile alike
+
+
 def _compile(function: types.FunctionType, signature: dict[str, Any], constants: dict[Any, Any]) -> None:
     """Raises KernelError where the compiler refuses a kernel with these types and constants."""
+    asked = (made_of(function), str(signature), tuple((at, made_of(one)) for at, one in constants.items()))
+    if asked in _taken:
+        return
+    _put_to_compiler(function, signature, constants)
+    if len(_taken) >= MOST_TAKEN:
+        _taken.clear()
+    _taken.add(asked)
+
+
+def _put_to_compiler(
+    function: types.FunctionType, signature: dict[str, Any], constants: dict[Any, Any]
+) -> None:
     kernels: dict[int, Any] = {}
     try:
         with compiler().in_place():
@@ -180,6 +196,19 @@ def _for_compiler(value: Any, made: dict[int, Any]) -> Any:
     if tritons and kind == "dtype":
         return language.dtype(value.name)
     return value
+
+
+def made_of(value: Any, around: tuple[Any, ...] = ()) -> Hashable:
+    """What a kernel is made of, with all that it sees: equal for two that the compiler cannot tell apart."""
+    own: Any = value.fn if type(value).__name__ == "InterpretedFunction" else value
+    if not isinstance(own, types.FunctionType) or own.__module__.startswith("triton."):
+        return type(own), getattr(own, "__module__", ""), getattr(own, "__name__", repr(own))
+    if own in around:
+        return "itself"
+    names, cells = _names(own.__code__), [cell.cell_contents for cell in own.__closure__ or ()]
+    seen = [(name, one) for name, one in own.__globals__.items() if name in names]
+    parts = (*seen, *enumerate(cells), ("defaults", own.__defaults__), ("types", own.__annotations__))
+    return own.__code__, tuple((name, made_of(one, (*around, own))) for name, one in parts)
 
 
 # ------------------------------------------------------------------ what it says

@@ -1,0 +1,75 @@
+"""Notebooks that are opened alone, with their links written in full.
+
+In `lessons/` and `solutions/` links are relative: a student's copies lead to each other, also without a
+network. Colab opens a notebook without its neighbours, so it gets a set of its own, made from these for each
+release and kept on a branch (`.github/workflows/colab.yml`).
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from iocourse.course.checkout import Project, read_project
+from iocourse.course.copies.notebook import to_text
+from iocourse.refusal import Refused, write_whole
+
+LINK = re.compile(r"\]\(([^)#:\s]+)(#[^)\s]*)?\)")  # relative ones: no scheme, not a place on the same page
+FOLDERS = ("lessons", "solutions")
+
+
+def with_full_links(
+    notebook: dict[str, Any], folder: str, project: Project, beside: Collection[str] = ()
+) -> str:
+    """The text of a notebook whose relative links are written in full.
+
+    Args:
+        notebook: nbformat 4 JSON.
+        folder: where it stands in the checkout, ``lessons`` or ``solutions``.
+        project: whose addresses the links get.
+        beside: names of files that stay beside the notebook; links to them remain as they are.
+    """
+
+    def full(found: re.Match[str]) -> str:
+        if found[1] in beside:
+            return found[0]
+        path = posixpath.normpath(posixpath.join(folder, found[1]))
+        return (
+            f"]({project.colab(path) if path.endswith('.ipynb') else project.page(path) + (found[2] or '')})"
+        )
+
+    cells = [
+        cell | {"source": LINK.sub(full, "".join(cell["source"])).splitlines(keepends=True)}
+        if cell["cell_type"] == "markdown"
+        else cell
+        for cell in notebook["cells"]
+    ]
+    return to_text(notebook | {"cells": cells})
+
+
+def write_for_colab(root: Path, folder: Path) -> list[str]:
+    """Write the notebooks that Colab opens below `folder`/TAG, and return their names.
+
+    Args:
+        root: the checkout, whose notebooks are taken as they stand.
+        folder: the branch they are kept on; what other releases have there stays.
+
+    Raises:
+        Refused: there is no notebook, or the repository's URL is unset.
+    """
+    project = read_project(root)
+    paths = [path for name in FOLDERS for path in sorted((root / name).glob("[0-9]*.ipynb"))]
+    if not paths:
+        raise Refused(
+            f"no notebook in {root / FOLDERS[0]} or {root / FOLDERS[1]}: run iocourse release first"
+        )
+    targets = [folder / project.tag / path.parent.name / path.name for path in paths]
+    for path, target in zip(paths, targets, strict=True):
+        notebook = json.loads(path.read_text(encoding="utf-8"))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(target, with_full_links(notebook, path.parent.name, project))
+    return [target.as_posix() for target in targets]

@@ -1,0 +1,75 @@
+"""The recorded runs of `iocourse bench`, drawn; a subject without a record says so and shows no number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ...bench import subjects
+from ...bench.attention import pictures as attention
+from ...bench.lowrank import pictures as lowrank
+from ...data.recorded import NAMES, NONE_YET, provenance, recorded
+from ...explore import depth_errors, kernel_resources, training_curves
+from ...explore.draw.picture import Picture
+
+Pictures = dict[str, Picture]
+HEAD = """# Measured
+
+What `iocourse bench` measured, and what was recorded with the package. Each picture is drawn from its record
+in `iocourse/data/bench/` when this site is built; `iocourse bench NAME` measures the same on your machine.
+Where there is no record, no number stands here in its place.
+"""
+
+
+def _depth(record: dict[str, Any]) -> Pictures:
+    return {"errors": depth_errors(record), "training": training_curves(record)}
+
+
+def _resources(record: dict[str, Any]) -> Pictures:
+    rows = record["forward_by_tile"]
+    return {"forward": kernel_resources(rows, d=128, chips=[75, 80, 90])}
+
+
+DRAWN: dict[str, Callable[[dict[str, Any]], Pictures]] = {
+    "attention": attention,
+    "depth": _depth,
+    "lowrank": lowrank,
+    "resources": _resources,
+}
+
+
+def bench_page() -> tuple[str, Pictures]:
+    """The page, in Markdown, and the pictures it shows by file name."""
+    shown: Pictures = {}
+    parts = [HEAD]
+    for name in NAMES:
+        record = recorded(name)
+        if record is None:
+            continue
+        parts.append(f"## {name}\n\nMeasured with {provenance(record)}: `iocourse bench {name}`.")
+        drawn = DRAWN[name](record) if name in DRAWN else {}
+        parts += _figures(name, drawn) if drawn else [folded("The numbers", subjects()[name].show(record))]
+        shown |= {f"{name}-{part}.png": picture for part, picture in drawn.items()}
+    without = [name for name in NAMES if recorded(name) is None]
+    if without:
+        parts.append(f"## Not measured yet\n\nOf these there is {NONE_YET}: {', '.join(without)}.")
+    return "\n\n".join(parts) + "\n", shown
+
+
+def _figures(name: str, drawn: Pictures) -> Iterator[str]:
+    for part, picture in drawn.items():
+        yield shown_as(f"pictures/{name}-{part}.png", picture)
+
+
+def shown_as(file: str, picture: Picture) -> str:
+    """The picture in `file` with its alternative text, and its numbers folded below."""
+    alt = " ".join(picture.alt.split())
+    return (
+        f":::{{image}} {file}\n:alt: {alt}\n:width: {round(picture.width)}px\n:::\n\n"
+        f"{folded('The numbers', picture.numbers)}"
+    )
+
+
+def folded(summary: str, text: str) -> str:
+    """Text that a reader opens by a click."""
+    return f"<details><summary>{summary}</summary>\n\n```text\n{text}\n```\n\n</details>"

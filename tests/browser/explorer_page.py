@@ -1,0 +1,130 @@
+"""An explorer in a page as its user has it: controls by their names, a picture that can be dragged, words."""
+
+import time
+from statistics import median
+
+from playwright.sync_api import expect
+
+WAIT = 20_000  # milliseconds
+SLOW = 1000  # milliseconds that a median may take where other tests run beside; alone it is a twentieth
+
+# From a key or the pointer to the first frame after the new picture is in the page.
+STOPWATCH = """root => {
+    const watched = {latencies: [], frames: []};
+    let started = null;
+    const start = () => { started ??= performance.now(); };
+    for (const kind of ['keydown', 'pointerdown', 'pointermove']) root.addEventListener(kind, start, true);
+    new MutationObserver(() => {
+        const began = started;
+        started = null;
+        requestAnimationFrame(() => setTimeout(() => {
+            watched.frames.push(performance.now());
+            if (began !== null) watched.latencies.push(performance.now() - began);
+        }));
+    }).observe(root.querySelector('.picture svg').parentElement, {childList: true});
+    root.watched = watched;
+}"""
+
+
+class ExplorerPage:
+    """One explorer of a page, found by its name in the accessibility tree."""
+
+    def __init__(self, page, name):
+        self.page, self.name = page, name
+        self.root = page.get_by_role("group", name=name, exact=True)
+        self.picture = self.root.get_by_role("img")
+        self.words = self.root.locator(".words")
+        self.picture.wait_for(timeout=WAIT)
+
+    def slider(self, name):
+        """A slider."""
+        return self.root.get_by_role("slider", name=name, exact=True)
+
+    def button(self, name):
+        """A button."""
+        return self.root.get_by_role("button", name=name, exact=True)
+
+    def spoken(self, name):
+        """What a slider's value is called."""
+        return self.slider(name).get_attribute("aria-valuetext")
+
+    def title(self):
+        """The title of the picture."""
+        return self.picture.locator("title").text_content()
+
+    def description(self):
+        """The description of the picture."""
+        return self.picture.locator("desc").text_content()
+
+    def after(self, act):
+        """The description of the picture that follows `act`, once pictures have come to rest."""
+        before = self.description()
+        act()
+        expect(self.picture.locator("desc")).not_to_have_text(before, timeout=WAIT)
+        self.rest()
+        return self.description()
+
+    def rest(self):
+        """Wait until nothing is drawn any longer."""
+        self.page.wait_for_timeout(150)
+
+    def press(self, name, key):
+        """A key on a slider; the description that follows."""
+        return self.after(lambda: self.slider(name).press(key))
+
+    def choose(self, name):
+        """One of several names that are all in view, by the space bar; the description that follows."""
+        return self.after(lambda: self.root.get_by_role("radio", name=name, exact=True).press("Space"))
+
+    def drag(self, by, grab=0):
+        """The mouse takes hold of the picture and goes `by` pixels to the right and down."""
+        box = self._grab(grab)
+        mouse = self.page.mouse
+        mouse.move(*box)
+        mouse.down()
+        said = self.after(lambda: mouse.move(box[0] + by[0], box[1] + by[1], steps=5))
+        mouse.up()
+        return said
+
+    def _grab(self, number):
+        grab = self.root.locator(".grab").nth(number)
+        grab.scroll_into_view_if_needed()
+        box = grab.bounding_box()
+        return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+    # ------------------------------------------------------------------ how long it takes
+    def measure_keys(self, slider, capsys, count=16):
+        """Print milliseconds from a key on a slider to pixels; the median is not absurd."""
+        self.root.evaluate(STOPWATCH)
+        for key in ("ArrowRight", "ArrowLeft") * (count // 2):
+            self.slider(slider).press(key)
+            self.page.wait_for_timeout(120)
+        took = sorted(self.root.evaluate("root => root.watched.latencies"))
+        assert len(took) > 3 and median(took) < SLOW
+        with capsys.disabled():
+            print(f"\n{self.name}, key to pixels: {_three(took)}", end="")
+
+    def measure_drag(self, by, capsys, seconds=1.0):
+        """Print frames a second, and milliseconds from pointer to pixels, as the mouse goes to and fro."""
+        x, y = self._grab(0)
+        mouse = self.page.mouse
+        mouse.move(x, y)
+        mouse.down()
+        self.root.evaluate(STOPWATCH)
+        end, moves = time.monotonic() + seconds, 0
+        while time.monotonic() < end:
+            moves += 1
+            share = abs(moves % 24 - 12) / 12  # to and fro
+            mouse.move(x + by[0] * share, y + by[1] * share)
+        self.rest()
+        mouse.up()
+        watched = self.root.evaluate("root => root.watched")
+        took, frames = sorted(watched["latencies"]), watched["frames"]
+        assert len(frames) > 3 and median(took) < SLOW
+        rate = 1000 * (len(frames) - 1) / (frames[-1] - frames[0])
+        with capsys.disabled():
+            print(f"\n{self.name}, drag: {rate:.0f} frames a second, {_three(took)}", end="")
+
+
+def _three(took):
+    return f"{took[0]:.0f} / {median(took):.0f} / {took[-1]:.0f} ms (min/median/max)"

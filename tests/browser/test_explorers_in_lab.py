@@ -1,0 +1,183 @@
+"""All explorers in one notebook of JupyterLab and a real Chromium: heard as by a screen reader, and moved."""
+
+import re
+
+from explorer_page import WAIT, ExplorerPage
+
+from iocourse import explore, schedules
+from iocourse.costs.each_kernel import kernel_words
+from iocourse.costs.kernels import Problem
+from iocourse.explore.figures.two_memories import arrived, sides
+from iocourse.explore.widgets.explorer import EXPLORERS, Explorer
+
+MOVED = {"slider", "button", "checkbox", "radio", "combobox"}
+SHELLS = {name: made for name, make in EXPLORERS.items() if isinstance(made := make(), Explorer)}
+
+
+def called(name):
+    """How an explorer is called in its page."""
+    return SHELLS[name].page()["name"]
+
+
+def heard(page):
+    """The accessibility tree below every explorer: role, name, properties."""
+    client = page.context.new_cdp_session(page)
+    nodes = {node["nodeId"]: node for node in client.send("Accessibility.getFullAXTree")["nodes"]}
+    names = {called(name) for name in SHELLS}
+
+    def below(node):
+        for key in node.get("childIds", []):
+            if key in nodes:
+                yield nodes[key]
+                yield from below(nodes[key])
+
+    return {
+        _name(node): [one for one in below(node) if not one.get("ignored")]
+        for node in nodes.values()
+        if _role(node) == "group" and _name(node) in names
+    }
+
+
+def _role(node):
+    return node.get("role", {}).get("value")
+
+
+def _name(node):
+    return node.get("name", {}).get("value", "").strip()
+
+
+def _value(node):
+    found = {one["name"]: one["value"].get("value") for one in node.get("properties", [])}
+    return found.get("valuetext")
+
+
+def test_every_control_and_picture_has_a_name_and_all_explorers_move(shown, capsys):
+    page = shown("all", f"display({', '.join(f'explore.{name}()' for name in SHELLS)})")
+    page.locator(".iocourse-explorer").nth(len(SHELLS) - 1).wait_for(timeout=WAIT)
+    _has_names(heard(page))
+    _memory_explorer(ExplorerPage(page, "memory explorer"), capsys)
+    _two_memories(ExplorerPage(page, "two memories"), capsys)
+    _kernel_tuner(ExplorerPage(page, "kernel tuner"), capsys)
+    _roofline_explorer(ExplorerPage(page, "roofline explorer"), capsys)
+    _low_rank_explorer(ExplorerPage(page, "low rank explorer"), capsys)
+    assert (
+        ExplorerPage(page, "tile tuner").title() == explore.tile_tuner().picture.title
+    )  # not moved by others
+
+
+def _has_names(trees):
+    """Names for all of them, and values that are numbers in words."""
+    assert set(trees) == {called(name) for name in SHELLS}
+    for explorer, nodes in trees.items():
+        roles = [_role(node) for node in nodes]
+        assert "status" in roles, explorer
+        assert [role for role in roles if role in ("image", "img", "graphics-document")], explorer
+        for node in nodes:
+            if _role(node) in MOVED | {"image", "img", "radiogroup"}:
+                assert _name(node), (explorer, node)
+    for name, made in SHELLS.items():
+        said = {_name(node): _value(node) for node in trees[called(name)] if _role(node) == "slider"}
+        for control in made.controls.values():
+            if control.kind in ("slider", "player") and not control.hidden:
+                assert said[control.label] == control.text, (name, control.label)
+
+
+def _memory_explorer(map_, capsys):
+    best = schedules.best(4096, 64, 14336)
+    said = map_.press("M (words)", "ArrowLeft")
+    assert f"M = 14,336: {best.schedule.title} (" in said and f"{best.cost.total:,}" in said
+    assert map_.spoken("M (words)") == "14,336"
+    assert f"{best.cost.total:,}" in map_.words.inner_text()
+    tick = map_.root.get_by_role("checkbox", name=best.schedule.title, exact=True)
+    assert best.schedule.title not in map_.after(lambda: tick.press("Space")).partition("M = 14,336")[2]
+    map_.after(lambda: tick.press("Space"))
+
+    map_.drag((60, 0))
+    M = int(map_.spoken("M (words)").replace(",", ""))
+    assert M > 16_384 and explore.memory_map(4096, 64, M).alt == map_.description()
+    assert "backward" in map_.choose("backward")
+    assert map_.root.get_by_role("checkbox", name="B4 split_backward", exact=True).is_visible()
+    assert not map_.root.get_by_role("checkbox", name="F2 flash2", exact=True).is_visible()
+    map_.measure_keys("M (words)", capsys)
+    map_.measure_drag((120, 0), capsys)
+
+
+def _two_memories(film, capsys):
+    def line(step):
+        naive, flash = sides()
+        return f"{naive.called} {arrived(naive, step):,} words, {flash.called} {arrived(flash, step):,}"
+
+    film.root.get_by_text("nothing has moved yet. Press play.").wait_for(timeout=WAIT)
+    for _ in range(5):
+        film.slider("move").press("ArrowRight")
+    film.words.get_by_text(line(5)).wait_for(timeout=WAIT)
+    film.button("one move forward").press("Enter")
+    film.words.get_by_text(line(6)).wait_for(timeout=WAIT)
+    film.button("one move back").press("Space")
+    film.words.get_by_text(line(5)).wait_for(timeout=WAIT)
+    film.root.get_by_role("status").get_by_text(line(5)).wait_for(timeout=WAIT, state="attached")
+    play = film.button("play the moves")
+    play.press("Enter")
+    film.words.get_by_text("FlashAttention is done; the other goes on").wait_for(timeout=WAIT)
+    assert play.get_attribute("aria-pressed") == "true"
+    play.press("Enter")
+    film.page.wait_for_timeout(300)
+    stands = film.words.inner_text()
+    film.page.wait_for_timeout(300)
+    assert film.words.inner_text() == stands and play.get_attribute("aria-pressed") == "false"
+    film.slider("move").press("End")
+    film.words.get_by_text("Both are done, with the same O.").wait_for(timeout=WAIT)
+    film.measure_keys("move", capsys)
+
+
+def _kernel_tuner(tuner, capsys):
+    tuner.press("BM (queries)", "Home")
+    assert "16 × 128" in tuner.title()
+    total = kernel_words("forward", Problem(4096, 4096, 128, high=0), BM=16, BN=128).total
+    assert f"{total:,} words moved" in tuner.words.inner_text()
+    tuner.after(lambda: tuner.root.get_by_role("combobox", name="chip").select_option("T4 (sm_75)"))
+    assert "forward on T4" in tuner.title()
+    tuner.after(lambda: tuner.root.get_by_role("combobox", name="kernel").select_option("sliced_forward"))
+    assert tuner.slider("BD (slice of d)").is_enabled()
+    tuner.choose("32 bit")
+    tuner.choose("no mask")
+    tuner.press("BM (queries)", "End")
+    tuner.after(lambda: tuner.button("shipped tile").press("Enter"))
+    assert "The tile that the kernels ship with" in tuner.words.inner_text()
+    before = tuner.spoken("BM (queries)"), tuner.spoken("BN (keys)")
+    tuner.drag((-100, 10))
+    sides = re.search(r"(\d+) × (\d+)", tuner.title()).groups()
+    assert sides == (tuner.spoken("BM (queries)"), tuner.spoken("BN (keys)")) != before
+    tuner.measure_keys("BN (keys)", capsys)
+
+
+def _roofline_explorer(roof, capsys):
+    assert "decode by memory" in roof.words.inner_text()
+    roof.press("N (rows)", "ArrowRight")
+    roof.press("H (of queries)", "Home")
+    assert roof.spoken("H_kv (of keys)") == "1"
+    roof.press("density", "ArrowRight")
+    assert roof.spoken("density") == "1/2"
+    roof.choose("no mask")
+    roof.after(lambda: roof.root.get_by_role("combobox", name="chip").select_option("L4 (sm_89)"))
+    expected = explore.roofline_explorer_picture(89, 8192, 128, 1, 1, causal=False, density=0.5)
+    assert (roof.title(), roof.description()) == (expected.title, expected.alt)
+    roof.measure_keys("N (rows)", capsys)
+
+
+def _low_rank_explorer(low, capsys):
+    low.press("degree g", "ArrowRight")
+    low.press("n (tokens)", "ArrowRight")
+    low.choose("minimax")
+    assert low.title().startswith("Minimax of degree 4: ") and "n = 65,536" in low.title()
+    before = float(low.spoken("B (of entries)"))
+    low.drag((-80, 0))
+    B = float(low.spoken("B (of entries)"))
+    expected = explore.low_rank_explorer_picture(4, 65_536, 16_384, polynomial="minimax", B=B)
+    assert before > B and low.description() == expected.alt
+    low.after(lambda: low.root.get_by_role("combobox", name="data").select_option("head 0.2"))
+    assert low.slider("σ (of logits)").is_disabled()
+    low.after(lambda: low.button("cover the data").press("Enter"))
+    assert "The sampled logits are within R" in low.words.inner_text()
+    low.measure_keys("n (tokens)", capsys)
+    low.measure_drag((-80, 0), capsys)

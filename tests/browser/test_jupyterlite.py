@@ -1,0 +1,96 @@
+"""The lessons as JupyterLite: what is put into it, and a page of it in a real browser.
+
+The pages are those of the folder that IOCOURSE_LITE names, as the workflow builds them. Python does not run
+here: it comes from Pyodide's server.
+"""
+
+import functools
+import hashlib
+import http.server
+import json
+import os
+import re
+import runpy
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import yaml
+
+import iocourse
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "docs" / "lite" / "build.py"
+WORKFLOW = ROOT / ".github" / "workflows" / "jupyterlite.yml"
+NAMES = sorted(path.name for path in (ROOT / "lessons").glob("0[0-9]*.ipynb"))
+
+
+def test_what_is_put_in_links_to_its_neighbours_there_and_to_the_web_for_the_rest(tmp_path):
+    runpy.run_path(str(SCRIPT))["copy_lessons"](ROOT, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [*NAMES, "notation.md"]
+    assert [name[:2] for name in NAMES if "b_" not in name] == [f"0{n}" for n in range(10)]
+    for path in tmp_path.glob("*.ipynb"):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+        assert "](notation.md" in text  # the page beside it, not the one on the web
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?\)", text):
+            assert (tmp_path / target).exists(), target
+
+
+def test_without_the_courses_wheel_nothing_is_built(tmp_path):
+    command = [sys.executable, str(SCRIPT), str(tmp_path / "out"), "other-1.0-py3-none-any.whl"]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "no wheel of iocourse among other-1.0" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_workflow_builds_the_pages_and_looks_at_them():
+    steps = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))["jobs"]["build"]["steps"]
+    lines = "\n".join(step.get("run", "") for step in steps)
+    assert "docs/lite/build.py build/lite build/wheels/*.whl" in lines
+    assert (
+        f"IOCOURSE_LITE=build/lite python -m pytest -n 0 {Path(__file__).relative_to(ROOT).as_posix()}"
+        in lines
+    )
+    assert steps[-1]["with"]["path"] == "build/lite"
+
+
+@pytest.fixture(scope="module")
+def pages():
+    """The built pages."""
+    if "IOCOURSE_LITE" not in os.environ:
+        pytest.skip("IOCOURSE_LITE names no folder of pages built by docs/lite/build.py")
+    return Path(os.environ["IOCOURSE_LITE"]).resolve()
+
+
+def test_the_index_of_the_pages_has_the_wheel_that_the_first_cell_asks_for(pages):
+    index = json.loads((pages / "pypi" / "all.json").read_text())
+    assert {"anywidget", "ipywidgets", "psygnal"} <= set(index)
+    (wheel,) = index["iocourse"]["releases"][iocourse.__version__]
+    content = (pages / "pypi" / wheel["url"].rpartition("/")[2]).read_bytes()
+    assert hashlib.sha256(content).hexdigest() == wheel["digests"]["sha256"]
+    cells = json.loads((pages / "files" / NAMES[4]).read_text(encoding="utf-8"))["cells"]
+    first = "".join(next(cell for cell in cells if cell["id"] == "install")["source"])
+    assert f'"piplite").install("iocourse~={iocourse.__version__}")' in first
+
+
+def test_a_lesson_is_shown(pages, chromium):
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(pages))
+    handler.log_message = lambda *_: None
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    page = chromium.new_page(viewport={"width": 1400, "height": 900})
+    try:
+        page.goto(f"http://127.0.0.1:{server.server_port}/lab/index.html?path=04_flash_forward.ipynb")
+        page.get_by_role("heading", name="04 FlashAttention's forward pass").first.wait_for(timeout=60_000)
+        page.get_by_text("import numpy as np").first.wait_for(timeout=60_000)
+        for name in NAMES:
+            assert page.locator(".jp-DirListing-itemText", has_text=name).count() == 1
+        assert page.get_by_text("def _iocourse_is_here").count() == 0  # folded
+    finally:
+        page.close()
+        server.shutdown()
+        server.server_close()

@@ -1,0 +1,655 @@
+"""The explorers of the site, which have no kernel: their numbers against the library, and how they are used.
+
+They are served here without the site, by a small server: a page is the raw HTML that stands in its source.
+"""
+
+import random
+import re
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from iocourse import bounds, costs, schedules
+from iocourse.explore.facts import memory_map as map_facts
+from iocourse.explore.facts import tile_tuner as tuner_facts
+from iocourse.explore.facts.chosen import ROW_TILED, chosen
+from iocourse.explore.figures.memory_map import times
+
+FOLDER = Path(__file__).parents[2] / "docs" / "explore"
+KINDS = {".js": "text/javascript", ".css": "text/css", ".html": "text/html"}
+PASSES = ("forward", "backward")
+WAIT = 10_000  # milliseconds
+
+
+# ---------------------------------------------------------------------- pages without a site
+def page_of(name):
+    """A page with what the source docs/explore/NAME.md embeds, and nothing of a theme around it."""
+    source = (FOLDER / f"{name}.md").read_text(encoding="utf-8")
+    (embedded,) = re.findall(r"^```\{raw\} html\n(.*?)^```$", source, re.MULTILINE | re.DOTALL)
+    head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+    head += "<style>body { margin: 12px; font-family: sans-serif } :root { color-scheme: light dark }</style>"
+    head = f"<head><title>{name}</title>{head}</head>"
+    return f'<!doctype html><html lang="en">{head}<body>{embedded}</body></html>'
+
+
+class Pages(BaseHTTPRequestHandler):
+    """`/explore/NAME.html` and `/_static/FILE`, as on the site."""
+
+    def do_GET(self):
+        folder, _, name = self.path.partition("?")[0].strip("/").rpartition("/")
+        file = FOLDER / "static" / name
+        if folder == "explore" and (FOLDER / name).with_suffix(".md").is_file():
+            self.answer(page_of(Path(name).stem).encode(), KINDS[".html"])
+        elif folder == "_static" and file.is_file():
+            self.answer(file.read_bytes(), KINDS[file.suffix])
+        else:
+            self.send_error(404)
+
+    def answer(self, body, kind):
+        self.send_response(200)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="module")
+def address():
+    """Where the pages are served."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Pages) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def opened(chromium, address):
+    """A function: "map.html#N=64" -> page, drawn. What a page complained of fails the test at its end."""
+    contexts, complaints = [], []
+
+    def open_page(place, width=900, **looks):
+        contexts.append(chromium.new_context(viewport={"width": width, "height": 900}, **looks))
+        page = contexts[-1].new_page()
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(f"{address}/explore/{place}")
+        page.locator("[role=status]").filter(has_text="words").wait_for(timeout=WAIT)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+# ---------------------------------------------------------------------- the numbers
+NUMBERS = """async ({points, cut, tuned}) => {
+    const from = name => import(`/_static/${name}.js`);
+    const [{PASSES, move, moves, schedule, tuned: tune, bestTiles}, {BOUNDS, boundAt, bestBound}] =
+        await Promise.all([from('schedules'), from('bounds')]);
+    const all = Object.values(PASSES).flatMap(Object.keys);
+    const bounds = Object.keys(BOUNDS).flatMap(pass => BOUNDS[pass].map(({id}) => [pass, id]));
+    return {
+        moves: points.map(at => all.map(name => move(name, ...at))),
+        bounds: points.map(at => bounds.map(([pass, id]) => boundAt(pass, id, ...at))),
+        best: points.map(at => Object.keys(BOUNDS).map(pass => bestBound(pass, ...at))),
+        ranked: points.map(at => Object.values(PASSES).map(pass =>
+            moves(Object.keys(pass), ...at).map(({name}) => name))),
+        cut: cut.map(([name, N, d, tiles]) => schedule(name).cost(N, d, tiles)),
+        tuned: tuned.map(([name, N, d, M, Br, Bc]) =>
+            [tune(name, N, d, M, Br, Bc), bestTiles(name, N, d, M)]),
+    };
+}"""
+SIZES = (1, 2, 3, 7, 16, 61, 100, 255, 256, 257, 1000)
+DEPTHS = (1, 2, 3, 5, 16, 21, 64, 77, 128, 256)
+
+
+def grid_of(rng):
+    """(N, d, M): ragged and even sizes, memories from 1 word, where nothing fits, to more than all arrays."""
+    some = [(rng.choice(SIZES), rng.choice(DEPTHS), round(2 ** rng.uniform(0, 20))) for _ in range(90)]
+    some += [
+        (1000, d, k * d * d - 4 + off) for d, k, off in ((16, 1, 0), (16, 1, 1), (77, 1, -1), (16, 3, 0))
+    ]
+    even = [(1024, 64, 2**k) for k in range(2, 21, 3)] + [(4096, 64, 64**2 * k) for k in (1, 4)]
+    return [*some, *even, (2**16, 256, 4), (2**16, 256, 2**27)]
+
+
+def dense():
+    """All schedules of the two passes, in the order of the course."""
+    return [schedule for pass_ in PASSES for schedule in schedules.of_pass(pass_)]
+
+
+def cut_of(rng):
+    """(schedule, N, d, tiles): any tiles, also such as are larger than the arrays."""
+    for schedule in dense():
+        for _ in range(40):
+            N, d = rng.choice(SIZES), rng.choice(DEPTHS)
+            yield schedule.name, N, d, {tile: rng.randint(1, 2 * max(N, d)) for tile in schedule.tile_names}
+
+
+def tuned_of(rng):
+    """(schedule, N, d, M, Br, Bc) of the tile tuner, whether it fits or not."""
+    for name in ROW_TILED:
+        for _ in range(20):
+            N, d, M = rng.choice(SIZES), rng.choice(DEPTHS), round(2 ** rng.uniform(3, 19))
+            yield name, N, d, M, rng.randint(1, N), rng.randint(1, N)
+
+
+def ledger_of(found):
+    """The words by array, without those that are 0, and the footprint, of either side."""
+    reads, writes, peak = (
+        (found["reads"], found["writes"], found["footprint"])
+        if isinstance(found, dict)
+        else (found.reads, found.writes, found.peak)
+    )
+    return {k: n for k, n in reads.items() if n}, {k: n for k, n in writes.items() if n}, peak
+
+
+@pytest.fixture(scope="module")
+def grid():
+    rng = random.Random(18)
+    return {"points": grid_of(rng), "cut": list(cut_of(rng)), "tuned": list(tuned_of(rng))}
+
+
+@pytest.fixture(scope="module")
+def page_numbers(chromium, address, grid):
+    """What the page computes on the grid."""
+    page = chromium.new_page()
+    page.goto(f"{address}/explore/map.html")
+    yield page.evaluate(NUMBERS, grid)
+    page.close()
+
+
+def test_a_schedule_moves_the_words_of_the_library_in_the_tiles_it_picks(grid, page_numbers):
+    for at, row in zip(grid["points"], page_numbers["moves"], strict=True):
+        for schedule, found in zip(dense(), row, strict=True):
+            expected = map_facts.move(schedule.name, *at)
+            said = found and (found["name"], found["tiles"], found["total"], found["footprint"])
+            assert said == (expected and (schedule.name, dict(expected.tiles), *expected[2:])), (schedule, at)
+    for at, row in zip(grid["points"], page_numbers["ranked"], strict=True):
+        for pass_, ranked in zip(PASSES, row, strict=True):
+            expected = map_facts.moves(schedules.of_pass(pass_), *at)
+            assert ranked == [found.schedule.name for found in expected], (pass_, at)
+
+
+def test_closed_forms_are_those_of_costs_array_for_array(grid, page_numbers):
+    for (name, N, d, tiles), found in zip(grid["cut"], page_numbers["cut"], strict=True):
+        expected = costs.form_of(name)(N, d, **tiles)
+        assert ledger_of(found) == ledger_of(expected), (name, N, d, tiles)
+        assert found["total"] == expected.total, (name, N, d, tiles)
+
+
+def test_bounds_are_those_of_bounds(grid, page_numbers):
+    ids = [name for pass_ in PASSES for name in map_facts.bounds_of(pass_)]
+    for at, row in zip(grid["points"], page_numbers["bounds"], strict=True):
+        expected = {name: map_facts.bound_at(name, *at) for name in ids}
+        assert dict(zip(ids, row, strict=True)) == expected, at
+    for at, row in zip(grid["points"], page_numbers["best"], strict=True):
+        for pass_, best in zip(PASSES, row, strict=True):
+            words, name = bounds.lower_bound(pass_, *at)
+            assert best == {"words": words, "title": bounds.BOUNDS[name].title}, (pass_, at)
+
+
+def test_tiles_a_reader_picks_and_the_best_ones_are_the_tuner_s(grid, page_numbers):
+    for (name, N, d, M, Br, Bc), (found, best) in zip(grid["tuned"], page_numbers["tuned"], strict=True):
+        setting = tuner_facts.Setting(N, d, M, Br, Bc, name)
+        assert ledger_of(found) == ledger_of(tuner_facts.cost_of(setting)), setting
+        expected = tuner_facts.best_tiles(name, N, d, M)
+        assert best == (expected and list(expected)), setting
+
+
+def test_every_number_is_exact(page_numbers):
+    """Below 2^53, where a JavaScript number is a whole number's own; sizes end where the controls end."""
+    totals = [move["total"] for row in page_numbers["moves"] for move in row if move]
+    assert 2**42 < max(totals) < 2**47
+    assert max(n for row in page_numbers["bounds"] for n in row) < 2**47
+
+
+OFFERED = """async () => {
+    const {PASSES, ROW_TILED} = await import('/_static/schedules.js');
+    const {BOUNDS, USUAL} = await import('/_static/bounds.js');
+    const {REGIMES, memories} = await import('/_static/map_facts.js');
+    const rows = each => Object.entries(each).map(([name, {title, givenWeights, tileNames}]) =>
+        [name, title, Boolean(givenWeights), tileNames]);
+    const named = each => each.map(({id, label, title}) => [id, label, title]);
+    return {
+        schedules: Object.keys(PASSES).map(pass => rows(PASSES[pass])),
+        bounds: Object.keys(PASSES).map(pass => named(BOUNDS[pass])),
+        usual: Object.keys(PASSES).map(pass => USUAL[pass]),
+        regimes: Object.keys(PASSES).map(pass => REGIMES[pass]),
+        rowTiled: ROW_TILED,
+        memories: memories(4, 8 * 4096 * 64 + 1),
+    };
+}"""
+AREAS = """async views => {
+    const {regimesOf, reignsOf} = await import('/_static/map_facts.js');
+    return views.map(({range, ...view}) =>
+        [regimesOf, reignsOf].map(known => known(view, range).map(Object.values)));
+}"""
+VIEWS = (
+    (
+        "forward",
+        4096,
+        64,
+        (4, 8 * 4096 * 64),
+        ["naive", "flash2", "flash_optimal", "small_cache", "keys_kept"],
+    ),
+    ("forward", 100, 16, (4, 700), ["scores_stored", "flash1"]),
+    ("backward", 1000, 32, (4, 10**6), [s.name for s in schedules.of_pass("backward")]),
+    ("backward", 64, 64, (4, 9), []),
+)
+
+
+def test_it_offers_what_the_library_has_under_the_same_names(opened):
+    """A new dense schedule, or a bound with constants, belongs into docs/explore/static as well."""
+    offered = opened("map.html").evaluate(OFFERED)
+    for at, pass_ in enumerate(PASSES):
+        known = schedules.of_pass(pass_)
+        assert offered["schedules"][at] == [
+            [s.name, s.title, s.given_weights, list(s.tile_names)] for s in known
+        ]
+        assert offered["bounds"][at] == [
+            [name, map_facts.bound_label(name), bounds.BOUNDS[name].title]
+            for name in map_facts.bounds_of(pass_)
+        ]
+        assert offered["usual"][at] == list(map_facts.usual_bounds(pass_))
+        regimes, pieces = offered["regimes"][at], map_facts.pieces(pass_)
+        assert regimes["borders"] == pytest.approx(map_facts.borders(pass_))
+        assert regimes["words"] == [map_facts.leading_words(piece) for piece in pieces]
+        assert regimes["least"] == map_facts.COMPULSORY_WORDS[pass_]
+    assert offered["rowTiled"] == list(ROW_TILED)
+    assert offered["memories"] == map_facts.memories(4, 8 * 4096 * 64 + 1)
+
+
+def test_regimes_and_reigns_are_those_of_the_library_s_map(opened):
+    views = [
+        {"pass": pass_, "N": N, "d": d, "range": ends, "schedules": names}
+        for pass_, N, d, ends, names in VIEWS
+    ]
+    found = opened("map.html").evaluate(AREAS, views)
+    for (pass_, N, d, ends, names), (areas, reigns) in zip(VIEWS, found, strict=True):
+        asked = chosen(pass_, names)
+        least = min((s.smallest_M(N, d) for s in asked), default=ends[0])
+        regimes = merged(map_facts.regimes(pass_, N, d, least, *ends))
+        assert [area[:2] for area in areas] == [list(regime[:2]) for regime in regimes]
+        assert [area[2:] for area in areas] == [pytest.approx(regime[2:]) for regime in regimes]
+        expected = map_facts.reigns(asked, N, d, map_facts.memories(*ends))
+        assert reigns == [[reign.schedule.name, reign.start, reign.stop] for reign in expected]
+
+
+def merged(regimes):
+    """Neighbours of one name as one, without words: as the library's map draws them."""
+    areas = []
+    for regime in regimes:
+        if areas and areas[-1].name == regime.name:
+            areas[-1] = areas[-1]._replace(words="", stop=regime.stop)
+        else:
+            areas.append(regime)
+    return areas
+
+
+# ---------------------------------------------------------------------- how it is used
+def said(page):
+    """What the status line says."""
+    return page.locator("[role=status]").text_content()
+
+
+def handle_of(page):
+    return page.get_by_role("slider", name=re.compile("fast memory M in words|corner of the tile"))
+
+
+def map_says(N, d, M, pass_="forward", ticked=None):
+    """What the status line of the map must say with these schedules ticked, else with all."""
+    ranked = map_facts.moves(chosen(pass_, ticked), N, d, M)
+    least, name = bounds.lower_bound(pass_, N, d, M)
+    bound = f"the lower bound of {least:,} words ({bounds.BOUNDS[name].title})"
+    if not ranked:
+        return f"M = {M:,}: no schedule that is ticked fits; {bound} stands alone."
+    best = ranked[0].words
+    names = [m.schedule.title for m in ranked if m.words == best and not m.schedule.given_weights]
+    listed = f"{', '.join(names[:-1])}, and {names[-1]}" if len(names) > 2 else " and ".join(names)
+    moved = f"{listed} {'move' if names[1:] else 'moves'} the fewest words, {best:,}"
+    return f"M = {M:,}: {moved}, {times(best / least)} {bound}."
+
+
+def tuner_says(*setting):
+    """What the status line of the tuner must say at (N, d, M, Br, Bc, schedule)."""
+    s = tuner_facts.Setting(*setting)
+    ledger, (least, title) = tuner_facts.cost_of(s), tuner_facts.bound_of(s)
+    spare = s.M - ledger.peak
+    fits = f"fits, with {spare:,} to spare" if spare >= 0 else f"does not fit, {-spare:,} too many"
+    return (
+        f"Br = {s.Br:,}, Bc = {s.Bc:,}: {ledger.total:,} words moved, {times(ledger.total / least)} "
+        f"the lower bound of {least:,} words ({title}). "
+        f"Footprint {ledger.peak:,} of M = {s.M:,} words: {fits}."
+    )
+
+
+def test_the_map_is_worked_by_keyboard_alone(opened):
+    page = opened("map.html")
+    assert said(page) == map_says(4096, 64, 16384)
+    page.keyboard.press("Tab")  # the pass
+    page.keyboard.press("ArrowRight")
+    assert said(page) == map_says(4096, 64, 16384, "backward")
+    for name, key, setting in (
+        ("N (rows)", "ArrowRight", (6144, 64, 16384)),
+        ("d (columns)", "ArrowLeft", (6144, 48, 16384)),
+        ("M (words)", "ArrowRight", (6144, 48, 18432)),
+    ):
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.parentElement.firstChild.textContent") == name
+        page.keyboard.press(key)
+        assert said(page) == map_says(*setting, "backward")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.getAttribute('aria-valuetext')") == "18,432 words"
+    page.keyboard.press("PageUp")
+    page.keyboard.press("ArrowDown")
+    assert said(page) == map_says(6144, 48, 32768, "backward")
+    page.wait_for_function("location.hash === '#N=6144&d=48&M=32768&pass=backward'", timeout=WAIT)
+    page.keyboard.press("Home")
+    assert said(page) == map_says(6144, 48, 4, "backward")
+
+
+def test_a_tick_takes_a_schedule_off_the_map_and_brings_a_bound(opened):
+    page = opened("map.html#N=4096&d=64&M=16384&schedules=flash2,flash_optimal,keys_kept")
+    lines = page.locator("[data-line]")
+    names = ["flash2", "flash_optimal", "keys_kept", "compulsory", "A", "B'"]
+    assert lines.evaluate_all("all => all.map(line => line.dataset.line)") == names
+    page.get_by_role("checkbox", name="F3c keys_kept").press("Space")
+    assert said(page) == map_says(4096, 64, 16384, ticked=["flash2", "flash_optimal"])
+    assert "F3 flash_optimal and F2 flash2 move the fewest words, " in said(page)
+    page.get_by_role("checkbox", name="Theorem A, whole").press("Space")
+    assert lines.evaluate_all("all => all.map(line => line.dataset.line)") == [
+        "flash2", "flash_optimal", "compulsory", "A", "B'", "A_rows",
+    ]  # fmt: skip
+    row = page.get_by_role("row", name="Theorem A, whole").get_by_role("cell")
+    assert row.all_text_contents()[0] == f"{bounds.theorem_A_rows(4096, 64, 16388):,}"
+    row = page.get_by_role("row", name="F2 flash2").get_by_role("cell").all_text_contents()
+    cost = schedules.flash2.count(4096, 64, 16384)
+    ratio = cost.total / bounds.lower_bound("forward", 4096, 64, 16384)[0]
+    assert row == [f"{cost.total:,}", f"{ratio:.2f}", "Br\xa0=\xa0124, Bc\xa0=\xa01"]
+    for name in ("F2 flash2", "F3 flash_optimal"):
+        page.get_by_role("checkbox", name=name, exact=True).press("Space")
+    assert said(page) == map_says(4096, 64, 16384, ticked=[])
+
+
+def test_the_tuner_is_worked_by_keyboard_alone(opened):
+    page = opened("tiles.html#schedule=flash_optimal&N=1000")
+    assert said(page) == tuner_says(1000, 64, 16384, 32, 32, "flash_optimal")
+    handle = handle_of(page)
+    handle.focus()
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight", "Shift+ArrowDown", "Shift+ArrowLeft"):
+        page.keyboard.press(key)
+    assert said(page) == tuner_says(1000, 64, 16384, 50, 17, "flash_optimal")
+    assert handle.get_attribute("aria-valuetext") == "Br 50, Bc 17"
+    best = tuner_facts.best_tiles("flash_optimal", 1000, 64, 16384)
+    page.keyboard.press("Home")
+    assert said(page) == tuner_says(1000, 64, 16384, 1, 1, "flash_optimal")
+    page.keyboard.press("End")
+    assert said(page) == tuner_says(1000, 64, 16384, *best, "flash_optimal")
+    page.get_by_role("slider", name="Br (rows of Q)").press("End")
+    assert "does not fit" in said(page)
+    page.get_by_role("button", name="best tiles for M").press("Enter")
+    assert said(page) == tuner_says(1000, 64, 16384, *best, "flash_optimal")
+    page.get_by_role("radio", name="flash_optimal").press("ArrowLeft")
+    assert said(page) == tuner_says(1000, 64, 16384, *best, "flash1")
+    page.get_by_role("slider", name="M (words)").press("Home")
+    page.get_by_role("button", name="best tiles for M").press("Enter")
+    least = schedules.flash1.smallest_M(1000, 64)
+    assert said(page).startswith(f"No tile of F1 flash1 fits M = 4: the smallest M that works is {least:,}. ")
+
+
+def dragged(page, *ways, step=20):
+    """Drag the handle by (x, y) pixels, in steps of about so many."""
+    handle_of(page).scroll_into_view_if_needed()
+    box = handle_of(page).bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    for to_x, to_y in ways:
+        page.mouse.move(x + to_x, y + to_y, steps=max(abs(to_x), abs(to_y)) // step)
+    page.mouse.up()
+
+
+def shown_setting(page):
+    """What the address says, once it has been written."""
+    page.wait_for_function("location.hash !== ''", timeout=WAIT)
+    return dict(pair.split("=") for pair in page.evaluate("location.hash.slice(1)").split("&"))
+
+
+def test_m_is_dragged_along_the_map(opened):
+    page = opened("map.html")
+    dragged(page, (-90, 10))
+    M = int(shown_setting(page)["M"])
+    assert 1000 < M < 9000
+    assert said(page) == map_says(4096, 64, M)
+    box = handle_of(page).bounding_box()
+    page.mouse.click(box["x"] + box["width"] / 2 + 150, box["y"] + 30)  # a click leads there, too
+    page.wait_for_function("old => !location.hash.includes(`M=${old}&`)", arg=M, timeout=WAIT)
+    assert int(shown_setting(page)["M"]) > 8 * M
+
+
+def test_the_corner_of_the_tile_is_dragged_past_what_fits(opened):
+    page = opened("tiles.html")
+    assert page.locator("rect.tile.fits").count() == 1
+    dragged(page, (20, 40))
+    setting = shown_setting(page)
+    Br, Bc = int(setting["Br"]), int(setting["Bc"])
+    assert 48 < Br < 80 and 40 < Bc < 60
+    assert said(page) == tuner_says(1024, 64, 16384, Br, Bc, "flash2")
+    dragged(page, (150, 150))
+    assert page.locator("rect.tile.over").count() == 1 and "does not fit" in said(page)
+
+
+def test_nonsense_in_the_address_is_put_right_and_said(opened):
+    page = opened("map.html#N=abc&d=1e9&M=-7&pass=sideways&schedules=flash2,<b>&bounds=A")
+    remarks = said(page)
+    for part in (
+        "N = abc is not a whole number from 1 to 65,536: 4,096 is shown.",
+        "d = 1e9 is not a whole number from 1 to 256: 64 is shown.",
+        "M = -7 is not a whole number from 4 to 134,217,728: 4 is shown.",
+        "There is no pass sideways: forward is shown.",
+        "There is no schedule <b>.",
+    ):
+        assert part in remarks
+    assert page.locator("[data-line]").count() == 2  # flash2, A
+    page.evaluate("location.hash = 'N=999999999&d=64&M=4096'")  # a link within the page
+    page.get_by_text("N = 999999999 is not a whole number from 1 to 65,536: 65,536 is shown.").wait_for()
+    page.evaluate("location.hash = 'a-heading'")  # an anchor says nothing of a setting
+    handle_of(page).press("ArrowRight")
+    assert said(page) == map_says(65536, 64, 4608)
+
+    page = opened("tiles.html#N=8&Br=9&Bc=&M=9e9&schedule=small_cache")
+    for part in (
+        "M = 9e9 is not a whole number from 4 to 4,194,304: 16,384 is shown.",
+        "There is no schedule small_cache: flash2 is shown.",
+        "Br = 9 is not a whole number from 1 to 8: 8 is shown.",
+        "Bc =  is not a whole number from 1 to 8: 8 is shown.",
+    ):
+        assert part in said(page)
+    assert said(page).endswith(tuner_says(8, 64, 16384, 8, 8, "flash2"))
+
+
+EXTREMES = {
+    "map": (
+        "N=1&d=1&M=4",
+        "N=65536&d=256&M=134217728&pass=backward",
+        "N=1&d=256&M=134217728&schedules=&bounds=",
+        "N=7&d=256&M=5&pass=backward&bounds=C,E'",
+    ),
+    "tiles": (
+        "N=1&d=1&M=4&Br=1&Bc=1",
+        "N=65536&d=256&M=4194304&Br=65536&Bc=65536&schedule=naive",
+        "N=65536&d=1&M=4",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXTREMES)
+def test_extremes_are_drawn_without_a_complaint(opened, name):
+    page = opened(f"{name}.html", width=390)
+    for setting in EXTREMES[name]:
+        before = said(page)
+        page.evaluate("setting => { location.hash = setting }", setting)
+        page.wait_for_function(
+            "old => document.querySelector('[role=status]').textContent !== old", arg=before
+        )
+        drawn = page.locator("svg[role=img]").inner_html()
+        assert not re.search("NaN|Infinity|undefined|null", drawn)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+# ---------------------------------------------------------------------- who does not see it, or sees it small
+def tree_of(page):
+    """The accessibility tree as the browser has it: [(role, name, value as it is spoken), ...]."""
+    session = page.context.new_cdp_session(page)
+    nodes = session.send("Accessibility.getFullAXTree")["nodes"]
+    session.detach()
+    return [spoken(node) for node in nodes if not node["ignored"]]
+
+
+def spoken(node):
+    told = {each["name"]: each["value"].get("value", "") for each in node.get("properties", [])}
+    role, name = (node.get(part, {}).get("value", "") for part in ("role", "name"))
+    return role, name, told.get("valuetext", "")
+
+
+CONTROLS = {"slider", "checkbox", "radio", "button", "image", "img"}
+
+
+@pytest.mark.parametrize("name, sliders, ticks", [("map", 4, 21), ("tiles", 6, 0)])
+def test_every_control_and_picture_has_a_name_and_numbers_are_spoken(opened, name, sliders, ticks):
+    page = opened(f"{name}.html")
+    tree = tree_of(page)
+    nameless = [node for node in tree if node[0] in CONTROLS and not node[1].strip()]
+    assert nameless == []
+    assert len([node for node in tree if node[0] == "slider"]) == sliders
+    assert len([node for node in tree if node[0] == "checkbox"]) == ticks
+    assert len([node for node in tree if node[0] in ("image", "img")]) == 1
+    values = [node[2] for node in tree if node[0] == "slider"]
+    assert "16,384" in values and all(re.search(r"\d", value) for value in values)
+    picture = page.get_by_role("img")
+    assert re.search(r"N = \d,\d{3}, d = 64", picture.locator("title").text_content())
+    assert said(page) in picture.locator("desc").text_content()
+    assert page.get_by_role("table").count() == 1
+
+
+CONTRASTS = """scheme => {
+    document.body.dataset.theme = scheme;
+    const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+    const light = colour => {
+        canvas.fillStyle = colour;
+        canvas.fillRect(0, 0, 1, 1);
+        const parts = [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3).map(each => each / 255)
+            .map(each => each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4);
+        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
+    };
+    const against = (one, other) => {
+        const [low, high] = [light(one), light(other)].sort((a, b) => a - b);
+        return (high + 0.05) / (low + 0.05);
+    };
+    const style = (element, part) => getComputedStyle(element)[part];
+    const section = document.querySelector('.explorer');
+    const probe = section.appendChild(document.createElement('span'));
+    const colour = name => {
+        probe.style.color = `var(--${name})`;
+        return style(probe, 'color');
+    };
+    const grounds = ['paper', 'nothing', 'blocked', 'stored', 'rows', 'least'].map(colour);
+    const all = what => [...section.querySelectorAll(what)];
+    const lines = all('[data-line] polyline, .rim, .at, .gap, .tile, .scores, .axis');
+    const texts = all('.picture text').map(each => style(each, 'fill'));
+    texts.push(...all('p, td, th, label, legend, button').map(each => style(each, 'color')));
+    const worst = (colours) => Math.min(...colours.flatMap(one => grounds.map(other => against(one, other))));
+    const found = [worst(lines.map(each => style(each, 'stroke'))), worst(texts)];
+    probe.remove();
+    return [...found, light(grounds[0]), lines.length, texts.length];
+}"""
+
+
+@pytest.mark.parametrize("place", ["map.html#pass=backward", "tiles.html"])
+def test_lines_and_texts_stand_out_in_light_and_dark(opened, place):
+    page = opened(place)
+    for scheme in ("light", "dark"):
+        line, text, paper, lines, texts = page.evaluate(CONTRASTS, scheme)
+        assert (paper > 0.9) == (scheme == "light")
+        assert lines >= 3 and texts >= 20
+        assert line >= 3 and text >= 4.5, (scheme, line, text)
+
+
+def test_a_dark_system_is_followed_where_the_theme_does_not_say(opened):
+    page = opened("map.html", color_scheme="dark")
+    assert page.evaluate(CONTRASTS, "auto")[2] < 0.1
+    assert page.evaluate(CONTRASTS, "light")[2] > 0.9
+
+
+@pytest.mark.parametrize("name", ["map", "tiles"])
+def test_a_telephone_shows_all_of_it_without_scrolling_sideways(opened, name):
+    page = opened(f"{name}.html", width=390, has_touch=True)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    outside = """all => all.filter(each => {
+        const {left, right} = each.getBoundingClientRect();
+        const page = each.closest('.explorer').getBoundingClientRect();
+        return left < page.left || right > page.right;
+    }).map(each => each.textContent)"""
+    for other in ("N=16384&pass=backward&schedule=naive&Bc=3000", "N=65536&d=256&M=4194304"):
+        assert page.locator(".picture text, td, th, label").evaluate_all(outside) == []
+        before = said(page)
+        page.evaluate("other => { location.hash = other }", other)
+        page.wait_for_function(
+            "old => document.querySelector('[role=status]').textContent !== old", arg=before
+        )
+    assert page.locator(".picture text, td, th, label").evaluate_all(outside) == []
+    before = said(page)
+    box = page.locator(".picture").bounding_box()
+    page.touchscreen.tap(box["x"] + 0.6 * box["width"], box["y"] + 200)
+    assert said(page) != before  # a tap leads there
+
+
+# ---------------------------------------------------------------------- how fast it is
+STOPWATCH = """handle => {
+    window.latencies = [];
+    window.frames = [];
+    let before = '';
+    const look = () => document.querySelector('[role=status]').textContent;
+    const frame = () => {
+        const now = look();
+        if (now !== before) window.frames.push(performance.now());
+        before = now;
+        requestAnimationFrame(frame);
+    };
+    requestAnimationFrame(frame);
+    for (const kind of ['keydown', 'pointermove', 'input'])
+        document.addEventListener(kind, event => {
+            const start = performance.now();
+            requestAnimationFrame(() => setTimeout(() => window.latencies.push(performance.now() - start)));
+        }, true);
+}"""
+
+
+@pytest.mark.parametrize("place", ["map.html#pass=backward", "tiles.html#schedule=naive&N=16384"])
+def test_pixels_follow_keys_and_pointers_at_once(opened, place, capsys):
+    page = opened(place)
+    page.evaluate(STOPWATCH)
+    for key in ("ArrowRight", "ArrowLeft") * 4:
+        handle_of(page).press(key)
+        page.get_by_role("slider", name="N (rows)").press(key)
+    keys = sorted(page.evaluate("latencies.splice(0)"))
+    page.evaluate("void frames.splice(0)")
+    dragged(page, (60, 60), (-10, 0), step=2)
+    pointer, frames = sorted(page.evaluate("latencies")), page.evaluate("frames")
+    rate = 1000 * (len(frames) - 1) / (frames[-1] - frames[0])
+    with capsys.disabled():
+        for what, took in (("key", keys), ("pointer", pointer)):
+            print(f"\n{place}, {what} to pixels: {median(took):.0f} ms median, {took[-1]:.0f} ms worst")
+        print(f"{place}: {rate:.0f} frames a second while dragging")
+    assert len(keys) >= 16 and len(pointer) >= 30
+    # The goals are 60 ms, 150 ms and 15 frames a second; other tests run beside this one.
+    assert median(keys) <= 200 and median(pointer) <= 200 and keys[-1] <= 1000 and rate >= 6

@@ -1,0 +1,94 @@
+"""The mask painter in JupyterLab and a real Chromium: by keyboard alone, by click, and by strokes."""
+
+import pytest
+from explorer_page import WAIT, ExplorerPage
+
+from iocourse import masks
+from iocourse.explore.figures.block_mask import headline, sparse
+
+SIDE = 16  # tiles
+
+
+class Painter(ExplorerPage):
+    """The painter of 16 x 16 tiles, and what should be seen."""
+
+    def __init__(self, page):
+        super().__init__(page, "mask painter")
+        self.tiles = masks.causal(1024, 64).tiles.copy()
+        self.root.locator(".grab").scroll_into_view_if_needed()
+        self.box = self.root.locator(".grab").bounding_box()
+
+    def place(self, row, column):
+        """The middle of a tile on the page."""
+        across, down = ((at + 0.5) / SIDE for at in (column, row))
+        return self.box["x"] + across * self.box["width"], self.box["y"] + down * self.box["height"]
+
+    def until(self, text):
+        """Wait until the words say this, and the live region what the mask of `tiles` moves."""
+        self.words.get_by_text(text).wait_for(timeout=WAIT)
+        mask = masks.BlockMask(1024, self.tiles, 64, causal=True)
+        live = self.root.get_by_role("status").get_by_text(headline(sparse(mask, 64))[0])
+        live.wait_for(timeout=WAIT, state="attached")
+        assert self.title().startswith(f"{mask.tiles.sum()} of 256 tiles seen")
+
+    def tile(self, row, column):
+        """The box of a tile, as it is called while the cursor is there."""
+        return self.root.get_by_role("checkbox", name=f"tile {row}, {column} is seen", exact=True)
+
+
+@pytest.fixture
+def painter(shown):
+    """The painter in a notebook."""
+    return Painter(shown("painter", "explore.mask_painter(N=1024, B=64, d=64)"))
+
+
+def test_a_mask_is_painted_by_keyboard_by_click_and_by_strokes(painter, capsys):
+    _by_keyboard(painter)
+    _by_mouse(painter)
+    painter.measure_drag((250, 120), capsys)
+    _from_a_preset(painter)
+    painter.measure_keys("row", capsys)
+
+
+def _by_keyboard(painter):
+    """Sliders choose the tile, or the arrow keys on its box; Space shows and hides."""
+    for _ in range(3):
+        painter.slider("row").press("ArrowRight")
+    painter.slider("column").press("ArrowRight")
+    painter.until("Tile 3, 1: seen.")
+    painter.tile(3, 1).press("Space")
+    painter.tiles[3, 1] = False
+    painter.until("Tile 3, 1: hidden.")
+    assert not painter.tile(3, 1).is_checked()
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
+        painter.page.keyboard.press(key)
+    painter.until("Tile 5, 2: seen.")
+    assert painter.tile(5, 2).is_checked() and painter.spoken("row") == "5"
+
+
+def _by_mouse(painter):
+    mouse = painter.page.mouse
+    mouse.click(*painter.place(5, 2))
+    painter.tiles[5, 2] = False
+    painter.until("Tile 5, 2: hidden.")
+    mouse.click(*painter.place(0, 0))
+    painter.until("Row 0 must keep a tile: queries 0 to 63 would see no key.")
+    mouse.move(*painter.place(8, 1))
+    mouse.down()
+    mouse.move(*painter.place(8, 6))  # one step of the mouse over five tiles
+    mouse.move(*painter.place(12, 6), steps=3)
+    mouse.up()
+    painter.tiles[8, 1:7] = painter.tiles[8:13, 6] = False
+    painter.until("Tile 12, 6: hidden.")
+    painter.button("undo").press("Enter")
+    painter.tiles[8, 1:7] = painter.tiles[8:13, 6] = True
+    painter.until("Undone.")
+
+
+def _from_a_preset(painter):
+    """Its parameters, and no others, are controls."""
+    preset = painter.root.get_by_role("combobox", name="preset", exact=True)
+    painter.after(lambda: preset.select_option("bigbird"))
+    painter.press("r (random tiles a row)", "ArrowRight")
+    assert painter.title().startswith(f"{masks.bigbird(1024, 64, 1, 1, 3).tiles.sum()} of 256 tiles seen")
+    assert not painter.slider("s (every s-th column)").is_visible()

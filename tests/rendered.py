@@ -1,0 +1,150 @@
+"""What a page says to a screen reader, and how well its text stands out, as Chromium renders it.
+
+    spoken(page, ".jp-OutputArea")   what has a role that a reader stops at, with its name
+    unnamed(page)                    those of them without a name
+    contrast(page)                   the text of the page that is hardest to read
+
+Each looks at the first element that a CSS selector finds, at the whole page without one.
+"""
+
+from typing import NamedTuple
+
+SPEAKS = {
+    "button", "checkbox", "combobox", "comboboxgrouping", "comboboxmenubutton", "comboboxselect", "image",
+    "img", "link", "listbox", "menuitem", "option", "popupbutton", "radio", "searchbox", "slider",
+    "spinbutton", "switch", "tab", "textbox", "textfield", "togglebutton",
+}  # fmt: skip
+
+
+class Spoken(NamedTuple):
+    """What the accessibility tree has of one element: its value is aria-valuetext where there is one."""
+
+    role: str
+    name: str
+    description: str
+    value: str
+    tag: str
+
+
+class Reading(NamedTuple):
+    """A piece of text, the contrast of its colour to what is beneath it, both as red, green and blue."""
+
+    ratio: float
+    text: str
+    colour: tuple[int, int, int]
+    ground: tuple[int, int, int]
+
+
+def unnamed(page, within="body"):
+    """Images, buttons, links and controls that a screen reader can only call by their kind."""
+    return [one for one in spoken(page, within) if not one.name]
+
+
+def spoken(page, within="body"):
+    """Images, buttons, links and controls in their order, as a screen reader is told of them."""
+    session = page.context.new_cdp_session(page)
+    try:
+        look = {"expression": f"document.querySelector({within!r})"}
+        root = session.send("Runtime.evaluate", look)["result"]
+        assert "objectId" in root, f"nothing on the page is {within!r}"
+        nodes = session.send("Accessibility.queryAXTree", {"objectId": root["objectId"]})["nodes"]
+        return [_spoken(session, node) for node in nodes if not node["ignored"] and _role(node) in SPEAKS]
+    finally:
+        session.detach()
+
+
+def _role(node):
+    return _value(node, "role").lower()
+
+
+def _value(node, key):
+    return str(node.get(key, {}).get("value", ""))
+
+
+def _spoken(session, node):
+    texts = [each["value"].get("value") for each in node.get("properties", ()) if each["name"] == "valuetext"]
+    value = next(filter(None, texts), _value(node, "value"))
+    said = _role(node), _value(node, "name").strip(), _value(node, "description"), value
+    element = session.send("DOM.describeNode", {"backendNodeId": node["backendDOMNodeId"]})["node"]
+    pairs = element.get("attributes", [])
+    attributes = [f'{name}="{text[:40]}"' for name, text in zip(pairs[::2], pairs[1::2], strict=True)]
+    return Spoken(*said, f"<{' '.join([element['nodeName'].lower(), *attributes])}>")
+
+
+def contrast(page, within="body"):
+    """The text with the least contrast to what lies under it; None where there is no text.
+
+    Text in pictures and over background images is not looked at, nor what is disabled or hidden.
+    """
+    found = page.evaluate(TEXTS, within)
+    readings = (Reading(ratio(one["colour"], one["ground"]), **one) for one in found)
+    return min(readings, default=None, key=lambda one: one.ratio)
+
+
+def ratio(one, other):
+    """The contrast of two colours, each red, green and blue from 0 to 255: from 1 to 21 (WCAG 2.2)."""
+    dark, light = sorted(map(luminance, (one, other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(colour):
+    """The relative luminance of red, green and blue from 0 to 255: from 0 to 1 (WCAG 2.2)."""
+    red, green, blue = (_linear(channel / 255) for channel in colour)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _linear(share):
+    return share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4
+
+
+# A colour of any notation becomes pixels on a canvas; grounds are laid over each other from the page upwards.
+TEXTS = """within => {
+    const root = document.querySelector(within);
+    const brush = new OffscreenCanvas(1, 1).getContext('2d', {willReadFrequently: true});
+    const pixel = paints => {
+        brush.globalAlpha = 1;
+        brush.fillStyle = '#fff';
+        brush.fillRect(0, 0, 1, 1);
+        for (const [colour, alpha] of paints) {
+            brush.globalAlpha = alpha;
+            brush.fillStyle = colour;
+            brush.fillRect(0, 0, 1, 1);
+        }
+        return Array.from(brush.getImageData(0, 0, 1, 1).data.slice(0, 3));
+    };
+    const known = new Map();
+    const look = element => {
+        if (known.has(element)) return known.get(element);
+        const style = getComputedStyle(element);
+        const above = element.parentElement ? look(element.parentElement)
+            : {grounds: [], alpha: 1, skip: false};
+        const alpha = above.alpha * style.opacity;
+        const here = {
+            alpha,
+            colour: style.color,
+            grounds: [...above.grounds, [style.backgroundColor, alpha]],
+            skip: above.skip || style.backgroundImage !== 'none' || alpha < 0.01
+                || element.matches('svg, :disabled, [aria-disabled=true], script, style, noscript, template'),
+            hidden: style.visibility !== 'visible',
+        };
+        known.set(element, here);
+        return here;
+    };
+    const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT), range = document.createRange();
+    const found = [];
+    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+        const text = node.data.trim();
+        if (!text) continue;
+        const seen = look(node.parentElement);
+        if (seen.skip || seen.hidden) continue;
+        range.selectNodeContents(node);
+        const box = range.getBoundingClientRect();
+        if (box.width < 2 || box.height < 2) continue;
+        found.push({
+            text: text.slice(0, 80),
+            colour: pixel([...seen.grounds, [seen.colour, seen.alpha]]),
+            ground: pixel(seen.grounds),
+        });
+    }
+    return found;
+}"""

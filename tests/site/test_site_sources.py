@@ -1,0 +1,199 @@
+"""What Sphinx is given: lessons with links to pages, pictures with words, pages made from the library."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from iocourse.bounds import BOUNDS, STATUSES
+from iocourse.course.checkout import find_checkout, read_project
+from iocourse.data.recorded import NAMES, recorded
+from iocourse.refusal import Refused
+from iocourse.schedules import REGISTRY
+from iocourse.site.layout import Layout
+from iocourse.site.lessons import minutes_of, page_of_lesson, sections_of, title_of
+from iocourse.site.pages import bounds as bounds_pages
+from iocourse.site.pages.api import ROOMS, api_pages
+from iocourse.site.pages.bench import bench_page
+from iocourse.site.pages.lessons import lessons_table
+from iocourse.site.pages.schedules import schedules_page
+from iocourse.site.sources import write_sources
+
+ROOT = find_checkout()
+PROJECT = read_project(ROOT)
+NOTEBOOKS = {
+    path.stem: json.loads(path.read_text(encoding="utf-8"))
+    for path in sorted(ROOT.glob("solutions/[0-9]*.ipynb"))
+}
+SECTIONS = {
+    section: f"[section {section}](#there)"
+    for notebook in NOTEBOOKS.values()
+    for section in sections_of(notebook)
+}
+ALL = Layout(ROOT, PROJECT, tuple(NOTEBOOKS))
+TWO = Layout(ROOT, PROJECT, ("04_flash_forward", "05b_the_proof"))
+
+
+@pytest.mark.parametrize(
+    ("layout", "path", "text", "led"),
+    [
+        (ALL, "solutions/04_flash_forward.ipynb", "[b](05b_the_proof.ipynb)", "[b](05b_the_proof.ipynb)"),
+        (ALL, "solutions/09_the_map.ipynb", "[n](../lessons/notation.md#sizes)", "[n](notation.md#sizes)"),
+        (ALL, "lessons/notation.md", "[0](00_start_here.ipynb)", "[0](00_start_here.ipynb)"),
+        (ALL, "docs/teaching.md", "[e](exercises.md)", "[e](exercises.md)"),
+        (ALL, "docs/teaching.md", "[9](../lessons/09_the_map.ipynb)", "[9](lessons/09_the_map.ipynb)"),
+        (ALL, "docs/guide/x.md", "[e](../exercises.md)", "[e](../exercises.md)"),
+        (ALL, "docs/teaching.md", "[a](https://arxiv.org/abs/1)", "[a](https://arxiv.org/abs/1)"),
+        (ALL, "docs/teaching.md", "[here](#plans)", "[here](#plans)"),
+        (ALL, "docs/teaching.md", "[no](nowhere.md)", "[no](nowhere.md)"),
+        (ALL, "docs/teaching.md", "[m](../LICENSE)", f"[m]({PROJECT.page('LICENSE')})"),
+        (
+            TWO, "solutions/04_flash_forward.ipynb", "[s](06_backward.ipynb)",
+            f"[s]({PROJECT.page('solutions/06_backward.ipynb')})",
+        ),
+    ],
+)  # fmt: skip
+def test_a_link_leads_to_a_page_or_to_the_repository(layout, path, text, led):
+    assert layout.linked(text, path) == led
+
+
+def test_a_lesson_keeps_its_cells_and_has_words_for_each_picture():
+    for stem, notebook in NOTEBOOKS.items():
+        before = json.dumps(notebook)
+        made = page_of_lesson(notebook, stem, ALL)
+        assert json.dumps(notebook) == before
+        assert len(made["cells"]) == len(notebook["cells"])
+        drawn = [c for c in made["cells"] for o in c.get("outputs", []) if "image/png" in o.get("data", {})]
+        assert all(len(cell["metadata"]["mystnb"]["image"]["alt"]) > 40 for cell in drawn)
+        text = "\n".join("".join(cell["source"]) for cell in made["cells"] if cell["cell_type"] == "markdown")
+        assert text.count("Open in Colab: ") == 1 and f"lessons/{stem}.ipynb) · [solutions]" in text
+        assert text.count("(section-") == len(sections_of(notebook)) > 2
+
+
+def test_a_picture_without_words_is_no_page():
+    picture = {
+        "data": {"image/png": "", "text/plain": "words"},
+        "metadata": {},
+        "output_type": "display_data",
+    }
+    cell = {"cell_type": "code", "id": "x", "metadata": {}, "source": "", "outputs": [picture]}
+    with pytest.raises(
+        Refused, match=r"00_start_here\.ipynb, cell x must show one picture with alternative text"
+    ):
+        page_of_lesson({"cells": [cell]}, "00_start_here", ALL)
+
+
+def test_a_formula_in_a_summary_is_one_on_the_page_too():
+    cell = {"cell_type": "markdown", "source": "<details><summary>At $d^2$</summary>\n\n$x$"}
+    (made,) = page_of_lesson({"cells": [cell]}, "00_start_here", ALL)["cells"]
+    assert made["source"].startswith(
+        r'<details><summary>At <span class="math notranslate nohighlight">\(d^2\)</span>'
+    )
+    assert made["source"].endswith("$x$")
+
+
+def test_the_table_of_lessons_has_a_row_for_each():
+    rows = lessons_table(NOTEBOOKS).splitlines()[2:]
+    assert len(rows) == len(NOTEBOOKS)
+    for row, (stem, notebook) in zip(rows, NOTEBOOKS.items(), strict=True):
+        assert f"(lessons/{stem}.ipynb)" in row and title_of(notebook).split(" ", 1)[1] in row
+        assert int(minutes_of(notebook)) >= 10 and f" {minutes_of(notebook)} " in row
+
+
+def test_the_page_of_bounds_has_all_there_is_to_say_of_each():
+    page = bounds_pages.bounds_page(ROOT, SECTIONS)
+    split = re.split(r"^\((bound-.*)\)=\n", page, flags=re.MULTILINE)[1:]
+    parts = dict(zip(split[::2], split[1::2], strict=True))
+    assert len(parts) == len(BOUNDS)
+    for id, bound in BOUNDS.items():
+        part = parts[bounds_pages.anchor(id)]
+        assert part.startswith(f"### {id}: {bound.title}\n\n$$ {bound.formula} $$")
+        for said in (
+            bound.holds_for,
+            bound.not_about,
+            bound.regime,
+            bound.source,
+            f"**Status.** {bound.status}",
+        ):
+            assert said in part
+        assert len(part.split("**Proof.** ")[1]) > 30
+    assert set(bounds_pages.MEANING) == set(STATUSES)
+
+
+def test_what_this_course_proves_stands_in_a_lesson_or_is_said_in_full():
+    proofs = bounds_pages.read_proofs(ROOT)
+    for id, bound in BOUNDS.items():
+        if bound.status == "proved here" and "at" not in proofs[id]:
+            assert id.startswith("compulsory") and len(proofs[id]["text"]) > 60
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda t: t.replace("[A]\n", "[A_new]\n"), "disagree about A:"),
+        (lambda t: t + '\n[Z]\ntext = "new"\n', "disagree about Z:"),
+        (lambda t: t.replace('at = "5.9"', 'at = "5.99"', 1), "A is proved at '5.99', which is no section"),
+    ],
+)
+def test_a_proof_of_nothing_and_a_bound_without_proof_are_refused(tmp_path, change, said):
+    (tmp_path / "docs").mkdir()
+    text = (ROOT / bounds_pages.PROOFS).read_text(encoding="utf-8")
+    (tmp_path / bounds_pages.PROOFS).write_text(change(text), encoding="utf-8")
+    with pytest.raises(Refused, match=said):
+        bounds_pages.bounds_page(tmp_path, SECTIONS)
+
+
+def test_the_page_of_schedules_has_each_with_its_closed_form():
+    page = schedules_page(SECTIONS)
+    for name, schedule in REGISTRY.items():
+        assert f"### {schedule.title}\n" in page and f"[{name}](#schedule-{name.replace('_', '-')})" in page
+    assert page.count("**Closed form.** ") == len(REGISTRY)
+    assert "2Nd + 2Nd⌈N/Br⌉ words (+ N for LSE); footprint Br(2d + 2 + Bc) + Bc·d." in page  # of F3
+    assert not re.findall(r"\*\*Closed form\.\*\* \n", page)
+
+
+def test_every_room_has_a_page_with_its_public_names():
+    pages = api_pages()
+    assert set(pages) == {"api/index.rst", *(f"api/{room}.rst" for room in ROOMS)}
+    assert all(f"   {room}\n" in pages["api/index.rst"] for room in ROOMS)
+    assert ".. autofunction:: iocourse.bounds.lower_bound\n" in pages["api/bounds.rst"]
+    assert "``theorem_A``" in pages[
+        "api/bounds.rst"
+    ] and "autofunction:: iocourse.bounds.theorem_A\n" not in "".join(pages.values())
+    assert ".. autoexception:: iocourse.machine.FastMemoryFull\n   :members:\n" in pages["api/machine.rst"]
+    assert ".. autofunction:: iocourse.explore.memory_map\n" in pages["api/explore.rst"]
+
+
+def test_measured_is_what_is_recorded_and_nothing_else():
+    text, pictures = bench_page()
+    for name in NAMES:
+        record = recorded(name)
+        assert (f"## {name}\n" in text) == (record is not None)
+        if record is None:
+            assert name in text.split("## Not measured yet")[1]
+    assert len(pictures) > 5
+    for file, picture in pictures.items():
+        assert f"pictures/{file}" in text and " ".join(picture.alt.split()) in text
+
+
+def test_pages_that_are_not_there_yet_leave_no_empty_place(tmp_path):
+    write_sources(ROOT, tmp_path, ["04_"])
+    index = (tmp_path / "index.md").read_text(encoding="utf-8")
+    for folder in ("explore", "guide"):
+        assert (f"\n{folder}/*\n" in index) == any((ROOT / "docs" / folder).glob("*.md"))
+    assert "\nlessons/[0-9]*\n" in index
+    assert {path.name for path in tmp_path.glob("*.py")} == {"conf.py"}
+    assert (tmp_path / "_static" / "mathjax" / "tex-chtml.js").stat().st_size > 10**5
+    assert not (tmp_path / "remarks").exists()
+
+
+def test_without_the_sources_of_the_site_it_is_refused(tmp_path):
+    with pytest.raises(Refused, match=r"no docs/conf\.py in .*: the site is built in a checkout"):
+        write_sources(tmp_path, tmp_path / "sources")
+
+
+def test_only_names_lessons_that_are_there(tmp_path):
+    with pytest.raises(Refused, match=r"--only 99: no solved lesson begins so; there are: 00_start_here, "):
+        write_sources(ROOT, tmp_path, ["99"])
+    assert list(Path(tmp_path).iterdir()) == []

@@ -1,0 +1,180 @@
+"""What is published: the sdist is the whole checkout, and the wheel opens the lessons with no checkout."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import threading
+import urllib.request
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PASSING = (".git", ".venv", "build", "dist", "work", "*.egg-info", "__pycache__", ".*_cache", ".hypothesis")
+LESSONS = {path.name: path.read_bytes() for path in (ROOT / "lessons").iterdir() if path.is_file()}
+ADDRESS = re.compile(r"http://\S+/lab/tree/work/00_start_here\.ipynb\?token=(\w+)")
+
+
+def built(source, out, *kinds):
+    """What `python -m build` makes of a folder, without the network; by suffix."""
+    pytest.importorskip("build", reason="build is not installed")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), *kinds, str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return {path.suffix: path for path in out.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """The sdist, the wheel built from it, and the wheel of a copy of this tree."""
+    tree, out = tmp_path_factory.mktemp("tree") / "tree", tmp_path_factory.mktemp("out")
+    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*PASSING))
+    (tree / "build" / "lib" / "iocourse" / "lessons").mkdir(parents=True)
+    (tree / "build" / "lib" / "iocourse" / "lessons" / "00_long_gone.ipynb").write_text("{}")
+    both = built(tree, out / "sdist")
+    return both[".gz"], both[".whl"], built(tree, out / "wheel", "--wheel")[".whl"]
+
+
+def members(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_the_wheel_has_the_lessons_and_the_pages_they_link_to(published):
+    _, wheel, _ = published
+    inside = "iocourse/lessons/"
+    found = {name.removeprefix(inside): data for name, data in members(wheel).items() if inside in name}
+    assert found == LESSONS
+    for name, data in found.items():
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?\)", _prose(name, data)):
+            assert target.removeprefix("./") in found, f"{name} links to {target}"
+
+
+def _prose(name, data):
+    if not name.endswith(".ipynb"):
+        return data.decode("utf-8")
+    cells = json.loads(data)["cells"]
+    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+
+
+def test_the_sdist_builds_the_same_wheel_as_the_tree(published):
+    one, other = members(published[1]), members(published[2])
+    assert {name for name in one | other if one.get(name) != other.get(name)} == set()
+
+
+def test_the_wheel_is_a_few_megabytes(published):
+    assert published[1].stat().st_size < 4e6
+
+
+def test_the_sdist_is_the_whole_checkout(published):
+    if not (ROOT / ".git").exists() or shutil.which("git") is None:
+        pytest.skip("no git checkout to compare with")
+    asked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    tracked = {name for name in asked.stdout.split("\0") if name and (ROOT / name).exists()}
+    with tarfile.open(published[0]) as archive:
+        packed = {name.partition("/")[2] for name in archive.getnames()}
+    assert tracked - packed == set(), "add them to MANIFEST.in"
+
+
+@pytest.fixture(scope="module")
+def installed(published, tmp_path_factory):
+    """A Python that has the wheel installed, and sees the packages of this one, but not this checkout."""
+    home = tmp_path_factory.mktemp("venv")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
+    python = home / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    site = Path(
+        subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True).stdout.strip()
+    )
+    packages = {str(Path(module.__file__).parents[1]) for module in (pytest, __import__("numpy"))}
+    (site / "of_the_tests.pth").write_text("\n".join(packages), encoding="utf-8")
+    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-compile"]
+    subprocess.run([*command, "--no-deps", "--no-index", str(published[1])], check=True)
+    return python
+
+
+@pytest.fixture
+def environment(tmp_path):
+    """That of somebody who has just arrived: an empty home, and no checkout on the path."""
+    bare = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "JUPYTER_TOKEN")}
+    shared = Path(sys.prefix) / "share" / "jupyter"  # where pip would have put JupyterLab's pages
+    return bare | {
+        "HOME": str(tmp_path / "home"),
+        "IOCOURSE_HOME": str(tmp_path / "home" / "iocourse"),
+        "JUPYTER_PATH": str(shared),
+        "JUPYTERLAB_DIR": str(shared / "lab"),
+        "JUPYTER_CONFIG_DIR": str(tmp_path / "home" / "jupyter"),
+        "JUPYTER_DATA_DIR": str(tmp_path / "home" / "data"),
+        "JUPYTER_RUNTIME_DIR": str(tmp_path / "home" / "runtime"),
+    }
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """An empty folder to work in."""
+    (tmp_path / "empty").mkdir()
+    return tmp_path / "empty"
+
+
+def test_lab_opens_the_course_from_an_empty_folder(installed, environment, folder):
+    pytest.importorskip("jupyterlab", reason="jupyterlab is not installed")
+    command = [str(installed), "-m", "iocourse", "lab", "--no-browser", "--ServerApp.port=0"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "encoding": "utf-8"}
+    with subprocess.Popen(command, cwd=folder, env=environment, **pipes) as process:
+        stop = threading.Timer(90, process.kill)  # reading below waits for ever otherwise
+        stop.start()
+        try:
+            address = _address(process)
+            assert _contents(address)["cells"][0]["source"].startswith("# 00 ")
+        finally:
+            stop.cancel()
+            process.terminate()
+    assert sorted(path.name for path in (folder / "work").iterdir()) == sorted(LESSONS)
+
+
+def _address(process):
+    said = ""
+    for line in process.stdout:
+        said += line
+        if found := ADDRESS.search(said):
+            assert re.search(r"^copied to .*work: \d+ files", said, re.MULTILINE)
+            return found
+    pytest.fail(f"iocourse lab printed no address:\n{said}")
+
+
+def _contents(address):
+    url = address[0].replace("/lab/tree/", "/api/contents/")
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        return json.load(answer)["content"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["release"], "needs a checkout of the course"),
+        (["mutants"], "needs a checkout of the course"),
+        (["bench", "notebooks"], "needs a checkout of the course"),
+        (["progress", "--cohort", "class", "--only", "04"], "needs a checkout of the course"),
+        (["grade", "class"], "no submission has an exercise cell"),
+    ],
+)
+def test_what_needs_a_checkout_says_so_in_a_sentence(installed, environment, folder, arguments, says):
+    (folder / "class").mkdir()
+    (folder / "class" / "anna.json").write_text('{"format": 1, "exercises": {}}')
+    (folder / "class" / "bo.ipynb").write_text('{"cells": [], "metadata": {}}')
+    command = [str(installed), "-m", "iocourse", *arguments]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert says in done.stderr
+
+
+def test_progress_lists_the_exercises_of_the_lessons_in_the_wheel(installed, environment, folder):
+    command = [str(installed), "-m", "iocourse", "progress"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    asked = sum(data.count(b'"exercise"') for data in LESSONS.values())
+    assert re.search(rf"exercises solved: 0 of {asked}\b", done.stdout)
