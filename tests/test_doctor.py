@@ -99,7 +99,7 @@ def test_numba_is_offered_where_it_is_missing(monkeypatch: pytest.MonkeyPatch):
     assert f"is much faster with Numba: {doctor.install_command('numba')}" in str(doctor.examine())
 
 
-@pytest.mark.parametrize("name", ["numpy", "matplotlib", "ipywidgets", "jupyterlab"])
+@pytest.mark.parametrize("name", ["anywidget", "numpy", "matplotlib", "ipywidgets", "jupyterlab"])
 def test_advice_names_the_command_for_what_is_missing(monkeypatch: pytest.MonkeyPatch, name: str):
     with_packages(monkeypatch, **{name: None})
     prints(monkeypatch)

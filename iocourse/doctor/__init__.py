@@ -192,6 +192,8 @@ def _advice(
         yield "Lessons 00-09, 15 and 16 need NumPy, matplotlib and ipywidgets, and all three are here."
     if packages["jupyterlab"] is None:
         yield f"`iocourse lab` needs JupyterLab: {install_command('jupyterlab')}"
+    if packages["anywidget"] is None:
+        yield f"The explorers are still pictures without anywidget: {install_command('anywidget')}"
     yield from _advice_on_low_rank(packages)
     yield from _advice_on_kernels(packages, interpreter)
     if gpu and ncu is None:
