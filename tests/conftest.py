@@ -58,3 +58,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Remove what the session left behind."""
     _home.cleanup()
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], Path, str]]:
+    """What `iocourse lab` would start: command, folder and token of each server, which ends at once."""
+    from iocourse.course import lab
+
+    commands = []
+
+    class Server:
+        def __init__(self, command, cwd, env):
+            commands.append((command, cwd, env["JUPYTER_TOKEN"]))
+
+        def poll(self):
+            return 0
+
+        def wait(self):
+            return 0
+
+    monkeypatch.setattr(lab.subprocess, "Popen", Server)
+    monkeypatch.setattr(lab.importlib.util, "find_spec", lambda name: name)
+    return commands

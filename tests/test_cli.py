@@ -229,26 +229,6 @@ def checkout(folder, monkeypatch):
     return folder
 
 
-@pytest.fixture
-def started(monkeypatch):
-    """The commands that would have started a server."""
-    commands = []
-
-    class Server:
-        def __init__(self, command, cwd, env):
-            commands.append((command, cwd, env["JUPYTER_TOKEN"]))
-
-        def poll(self):
-            return 0
-
-        def wait(self):
-            return 0
-
-    monkeypatch.setattr(lab.subprocess, "Popen", Server)
-    monkeypatch.setattr(lab.importlib.util, "find_spec", lambda name: name)
-    return commands
-
-
 def test_lab_copies_the_lessons_and_never_overwrites(tmp_path, monkeypatch, started, capsys):
     root = checkout(tmp_path, monkeypatch)
     (root / "work").mkdir()

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from iocourse.cli import main
-from iocourse.course import lab
 from iocourse.course.checkout import find_course
 from iocourse.course.copies import updating
 from iocourse.course.copies.finding import find_copies
@@ -34,21 +33,8 @@ def course(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def opened(monkeypatch, capsys):
+def opened(started, capsys):
     """A function: what `iocourse lab` says, with a JupyterLab that ends at once."""
-
-    class Server:
-        def __init__(self, command, cwd, env):
-            pass
-
-        def poll(self):
-            return 0
-
-        def wait(self):
-            return 0
-
-    monkeypatch.setattr(lab.subprocess, "Popen", Server)
-    monkeypatch.setattr(lab.importlib.util, "find_spec", lambda name: name)
 
     def run():
         capsys.readouterr()
