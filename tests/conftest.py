@@ -26,6 +26,11 @@ for _name, _one in _threads["environment"](1).items():
 # the interpreter even where there is a GPU.
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
+# Compiled once, not anew by every worker and by each of the many processes that tests start, also where the
+# environment (container images do) tells Python to keep no compiled files.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # JupyterLab brings a checker of web addresses, which whoever imports nbformat waits two seconds for. Nothing
 # here has addresses to check, and jsonschema does without it.
 sys.modules.setdefault("rfc3987_syntax", None)
