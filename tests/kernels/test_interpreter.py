@@ -42,6 +42,26 @@ def test_values_are_those_of_tritons_own(dtype, monkeypatch):
     assert all(torch.equal(sums(x), y) for y in quick) and quick[0].any()
 
 
+@pytest.mark.parametrize(("size", "error"), [(16.0, TypeError), (15, ValueError)])
+def test_what_is_no_size_is_refused_at_any_time_also_where_it_equals_one(size, error):
+    assert list(tl.block_type(tl.float32, [16]).shape) == [16]
+    for _ in range(2):
+        with pytest.raises(error):
+            tl.block_type(tl.float32, [size])
+
+
+def test_types_and_tensors_of_one_shape_differ_in_all_else():
+    handle, wide = object(), tl.block_type(tl.float64, [16, 2])
+    made = [tl.block_type(kind, [16, tl.constexpr(2)]) for kind in (tl.float32, tl.float64, tl.float32)]
+    assert made[0] == made[2] != made[1] == wide and [one.numel for one in made] == [32, 32, 32]
+    assert [str(one) for one in made] == [str(made[0]), str(wide), str(made[0])] and str(wide) != str(made[0])
+    tensors = [tl.tensor(handle, one) for one in (*made, tl.int32)]
+    assert [one.dtype for one in tensors] == [tl.float32, tl.float64, tl.float32, tl.int32]
+    assert [one.type for one in tensors] == [*made, tl.int32] and tensors[0].handle is handle
+    assert [[int(size) for size in one.shape] for one in tensors] == [[16, 2]] * 3 + [[]]
+    assert [one.numel.value for one in tensors] == [32, 32, 32, 1]
+
+
 def test_the_language_is_restored_as_tritons_own_restores_it():
     sums(torch.arange(9.0))
     assert tl.core.is_builtin(tl.load) and tl.core.is_builtin(tl.tensor.to)
