@@ -38,12 +38,22 @@ LOOKED_AT = (
 )
 
 
+def dummy_lite(folder):
+    """What docs/lite/build.py would make of lesson 04, as far as the site asks."""
+    for name in ("lab/index.html", "files/04_flash_forward.ipynb"):
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text("<title>JupyterLite</title>")
+    return folder
+
+
 def built(folder):
-    """A site of lessons 04 and 05b, made by the command with neither torch nor triton; what was printed."""
+    """A site of lessons 04 and 05b with a folder of JupyterLite, made by the command with neither torch nor triton; what was printed."""
     hook = folder.parent / "hook"
     hook.mkdir()
     (hook / "sitecustomize.py").write_text(HIDDEN)
+    lite = dummy_lite(folder.parent / "made-lite")
     command = [sys.executable, "-m", "iocourse", "site", str(folder), "--only", "04_", "--only", "05b"]
+    command += ["--lite", str(lite)]
     env = os.environ | {"PYTHONPATH": os.pathsep.join([str(hook), str(ROOT)])}
     done = subprocess.run(
         command, capture_output=True, text=True, env=env, cwd=ROOT, timeout=280, check=False
@@ -71,6 +81,7 @@ def test_a_site_of_two_lessons_as_a_reader_meets_it(tmp_path, chromium):
         wrong |= {name: found} if (found := what_is_wrong(page)) else {}
     assert wrong == {}
     the_words_of_pictures_are_spoken(page, site)
+    a_lesson_leads_to_jupyterlite(page, site)
     search_finds(page, site)
     page.close()
 
@@ -82,6 +93,21 @@ def the_words_of_pictures_are_spoken(page, site):
     nodes = session.send("Accessibility.getFullAXTree")["nodes"]
     said = [n["name"]["value"] for n in nodes if n["role"]["value"] == "image" and not n["ignored"]]
     assert any(text.startswith("A staircase over 9 events: the number n of partial sums") for text in said)
+
+
+def a_lesson_leads_to_jupyterlite(page, site):
+    """From the lesson that is there, and from the landing page; another lesson does not."""
+    for name, link in (
+        ("index", "run in this browser"),
+        ("lessons/04_flash_forward", "exercises in this browser"),
+    ):
+        page.goto((site / f"{name}.html").as_uri())
+        page.get_by_role("link", name=link).click()
+        page.wait_for_url("**/lite/lab/index.html?path=04_flash_forward.ipynb")
+        assert page.title() == "JupyterLite"
+    page.goto((site / "lessons" / "05b_the_proof.html").as_uri())
+    assert page.get_by_role("link", name="exercises", exact=True).count() == 1
+    assert page.get_by_role("link", name="in this browser").count() == 0
 
 
 def search_finds(page, site):
