@@ -63,7 +63,7 @@ class Layout:
         return LINK.sub(lead, text)
 
     def in_colab(self, stem: str) -> str:
-        """The line below a lesson's title: both of its notebooks in Colab, the one to work in also in the browser."""
+        """The line below a lesson's title: where its notebooks open."""
         exercises, solved = (
             self.project.colab(f"{folder}/{stem}.ipynb") for folder in ("lessons", "solutions")
         )
@@ -73,7 +73,7 @@ class Layout:
 
 def _in_browser(stem: str) -> str:
     """A link in HTML, for Sphinx knows no pages of JupyterLite."""
-    return f'<a href="../{LITE}/lab/index.html?path={stem}.ipynb">exercises in this browser, nothing to install</a>'
+    return f'<a href="../{LITE}/lab/index.html?path={stem}.ipynb">exercises in this browser</a>'
 
 
 def _page_of_text(path: str) -> str | None:

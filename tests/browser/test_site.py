@@ -47,7 +47,7 @@ def dummy_lite(folder):
 
 
 def built(folder):
-    """A site of lessons 04 and 05b with a folder of JupyterLite, made by the command with neither torch nor triton; what was printed."""
+    """Lessons 04 and 05b with a folder of JupyterLite, made with neither torch nor triton; what was printed."""
     hook = folder.parent / "hook"
     hook.mkdir()
     (hook / "sitecustomize.py").write_text(HIDDEN)

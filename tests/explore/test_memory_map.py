@@ -146,29 +146,27 @@ def test_a_change_of_schedule_stands_where_it_happens_not_at_the_next_point_that
         assert first.stop == border - 1 and border not in memories(16, 16 * d * d)
 
 
-@pytest.mark.parametrize(
-    ("pass_", "N", "d"),
-    [("forward", 200, 16), ("forward", 100, 16), ("backward", 256, 16), ("gradient", 200, 16)],
-)
+TURNS = [("forward", 200, 16), ("forward", 100, 16), ("backward", 256, 16), ("gradient", 200, 16)]
+
+
+@pytest.mark.parametrize(("pass_", "N", "d"), TURNS)
 def test_where_two_take_turns_the_later_reigns_from_where_it_is_overtaken_no_more(pass_, N, d):
-    """Every M tried by hand between the values that are asked, where a blind bisection errs."""
+    """Every M is tried between the values that are asked; a bisection of who moves fewer would err here."""
     at = memories(4, 8 * N * d)
     found = reigns(schedules.of_pass(pass_), N, d, at)
     turns = 0
     for earlier, later in pairwise(found):
-        asked = next(M for M in at if M >= later.start)
-        before = max(M for M in at if M < later.start)
-        ahead = {
-            M: _ahead_by(earlier.schedule, later.schedule, N, d, M) for M in range(before + 1, asked + 1)
-        }
-        assert ahead[later.start] > 0 and all(ahead[M] >= 0 for M in range(later.start, asked + 1))
-        since = [M for M in range(before + 1, later.start) if ahead[M] < 0][-1:] or [before]
-        assert all(ahead[M] == 0 for M in range(since[0] + 1, later.start))
-        turns += any(ahead[M] > 0 for M in range(before + 1, later.start))
+        start = later.start
+        before, asked = max(M for M in at if start > M), min(M for M in at if start <= M)
+        fewer = {M: _fewer(earlier.schedule, later.schedule, N, d, M) for M in range(before + 1, asked + 1)}
+        assert fewer[start] > 0 and all(fewer[M] >= 0 for M in range(start, asked + 1))
+        since = max([M for M in range(before + 1, start) if fewer[M] < 0], default=before)
+        assert all(fewer[M] == 0 for M in range(since + 1, start))
+        turns += any(fewer[M] > 0 for M in range(before + 1, start))
     assert len(found) > 3 and turns > 0
 
 
-def _ahead_by(earlier, later, N, d, M):
+def _fewer(earlier, later, N, d, M):
     """How many words fewer the later moves."""
     first, second = move(earlier.name, N, d, M), move(later.name, N, d, M)
     return (first.words if first else math.inf) - (second.words if second else math.inf)

@@ -148,7 +148,7 @@ def reigns(asked: Sequence[Schedule], N: int, d: int, at: Sequence[int]) -> list
 
 
 def _overtakes(later: Schedule, earlier: Schedule, N: int, d: int, low: int, high: int) -> int:
-    """The M from low + 1 to `high` at which `later` moves fewer words, and after which `earlier` never does."""
+    """The M in (low, high] at which `later` moves fewer words, and after which `earlier` never does."""
     turns = _ahead(earlier, later, N, d, range(low + 1, high), at=-1)
     first = _ahead(later, earlier, N, d, range((turns or low) + 1, high), at=0)
     return first or high

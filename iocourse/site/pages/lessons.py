@@ -21,14 +21,14 @@ def lessons_table(notebooks: Mapping[str, Json]) -> str:
 
 
 def in_the_browser(stems: Sequence[str]) -> str:
-    """The sentence of the landing page that leads to JupyterLite; nothing where the site has no such pages."""
+    """The sentence of the landing page that leads to JupyterLite; empty where the site has none."""
     if not stems:
         return ""
     first, last = (stem.partition("_")[0] for stem in (min(stems), max(stems)))
     return (
         f'Lessons {first} to {last} also <a href="{LITE}/lab/index.html?path={min(stems)}.ipynb">run in this '
-        "browser</a>, with nothing to install: Python is loaded from Pyodide's server, and what you write stays "
-        "in this browser's own storage.\n"
+        "browser</a>, with nothing to install: Python is loaded from Pyodide's server, and what you write "
+        "stays in this browser's own storage.\n"
     )
 
 
