@@ -47,7 +47,7 @@ def dummy_lite(folder):
 
 
 def built(folder):
-    """Lessons 04 and 05b with a folder of JupyterLite, made with neither torch nor triton; what was printed."""
+    """Lessons 04 and 05b with a folder of JupyterLite, made without torch and triton; what was printed."""
     hook = folder.parent / "hook"
     hook.mkdir()
     (hook / "sitecustomize.py").write_text(HIDDEN)
