@@ -127,7 +127,7 @@ def backward_C_small(w):
 
 
 def four_kinds(w):
-    """The products of S, of dP, of dV, and of dQ and dK; a pair may have words of S or P, of dP, and of dS."""
+    """The products of S, dP, dV, and dQ with dK; a pair may have words of S or P, of dP, and of dS."""
     p = w["S"] | fresh((w["Q"], w["K"]))
     dP = w["dP"] | fresh((w["dO"], w["V"]))
     dS = w["dS"] | (p & dP)

@@ -155,6 +155,49 @@ def test_a_page_that_is_too_wide_for_a_phone_is_seen(chromium):
     assert wide >= 500 - 390
 
 
+PICTURE = "data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg' width='900' height='300'></svg>"
+STATIC = ROOT / "docs" / "_static"
+
+
+@pytest.fixture
+def with_a_picture(tmp_path, chromium):
+    """A page with a picture 900 pixels wide, and what the site brings along to enlarge it."""
+    (tmp_path / "page.html").write_text(
+        f'<meta charset="utf-8"><link rel="stylesheet" href="{(STATIC / "site.css").as_uri()}">'
+        f'<script src="{(STATIC / "enlarge.js").as_uri()}"></script>'
+        f'<article><p><img alt="A map." src="{PICTURE}" style="width: 900px"></p></article>'
+    )
+    page = chromium.new_page(viewport={"width": 390, "height": 800})
+    page.goto((tmp_path / "page.html").as_uri())
+    yield page
+    page.close()
+
+
+def test_on_a_phone_a_picture_is_whole_and_can_be_enlarged_by_keyboard(with_a_picture):
+    page, picture = with_a_picture, with_a_picture.get_by_role("img", name="A map.")
+    assert picture.bounding_box()["width"] <= 390 and too_wide(page) == 0
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert picture.bounding_box()["width"] == 900 and too_wide(page) == 0
+    button = page.get_by_role("button", name="show the whole picture", pressed=True)
+    assert button.bounding_box()["height"] >= 44
+    page.keyboard.press("Shift+Tab")  # to the picture, which arrow keys move
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("document.activeElement.scrollLeft > 0", timeout=5000)
+    button.click()
+    assert picture.bounding_box()["width"] <= 390
+    assert page.get_by_role("button", name="enlarge the picture", pressed=False).count() == 1
+
+
+def test_where_a_picture_has_room_there_is_no_button(with_a_picture):
+    page = with_a_picture
+    page.get_by_role("button", name="enlarge the picture").click()
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.get_by_role("button").wait_for(state="hidden", timeout=5000)
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.get_by_role("button", name="enlarge the picture", pressed=False).wait_for(timeout=5000)
+
+
 def test_all_looks_at_once_say_only_what_is_wrong(chromium):
     page = chromium.new_page()
     page.set_content(f"<main><h1>Title</h1><h3>Too deep</h3>{'<p>words</p>' * 9}</main>")
