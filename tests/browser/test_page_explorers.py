@@ -609,6 +609,9 @@ def test_a_telephone_shows_all_of_it_without_scrolling_sideways(opened, name):
             "old => document.querySelector('[role=status]').textContent !== old", arg=before
         )
     assert page.locator(".picture text, td, th, label").evaluate_all(outside) == []
+    targets = page.locator("input[type=checkbox], input[type=radio]").locator("xpath=ancestor::label")
+    heights = targets.evaluate_all("all => all.map(each => each.getBoundingClientRect().height)")
+    assert len(heights) >= 3 and min(heights) >= 24  # a finger hits no smaller ones
     before = said(page)
     box = page.locator(".picture").bounding_box()
     page.touchscreen.tap(box["x"] + 0.6 * box["width"], box["y"] + 200)

@@ -81,6 +81,7 @@ def test_a_site_of_two_lessons_as_a_reader_meets_it(tmp_path, chromium):
         wrong |= {name: found} if (found := what_is_wrong(page)) else {}
     assert wrong == {}
     the_words_of_pictures_are_spoken(page, site)
+    the_keyboard_is_seen(page, site)
     a_lesson_leads_to_jupyterlite(page, site)
     search_finds(page, site)
     page.close()
@@ -93,6 +94,20 @@ def the_words_of_pictures_are_spoken(page, site):
     nodes = session.send("Accessibility.getFullAXTree")["nodes"]
     said = [n["name"]["value"] for n in nodes if n["role"]["value"] == "image" and not n["ignored"]]
     assert any(text.startswith("A staircase over 9 events: the number n of partial sums") for text in said)
+
+
+def the_keyboard_is_seen(page, site):
+    """What has the focus is framed: the first stops of a page, among them its search field."""
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.goto((site / "index.html").as_uri())
+    frames = {}
+    for _ in range(8):
+        page.keyboard.press("Tab")
+        tag, frame = page.evaluate(
+            "[document.activeElement.tagName, getComputedStyle(document.activeElement).outlineStyle]"
+        )
+        frames.setdefault(tag, set()).add(frame)
+    assert {"A", "INPUT"} <= set(frames) and "none" not in set.union(*frames.values()), frames
 
 
 def a_lesson_leads_to_jupyterlite(page, site):
