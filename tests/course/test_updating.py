@@ -271,6 +271,16 @@ def test_what_is_no_notebook_is_left_alone_and_told_in_a_line(course, updated, o
     assert f"{path.name} does not open: {why}" in opened()
 
 
+def test_where_nothing_has_a_new_text_nobody_is_asked_to_reload(course, updated, opened):
+    path = course.work / f"{FOUR}.ipynb"
+    path.write_text("{ broken")
+    (line,) = updated()
+    assert line.endswith("Once it is moved away, iocourse lab makes a fresh copy")
+    path.rename(path.with_suffix(".broken"))
+    opened()
+    assert newest(course, path, FOUR)
+
+
 def test_a_changed_page_is_kept_beside_the_new_one(course, updated):
     path = course.work / "notation.md"
     path.write_text(path.read_text(encoding="utf-8").replace("# ", "# My ", 1), encoding="utf-8")
