@@ -83,10 +83,10 @@ def test_what_can_be_grabbed_lies_in_the_picture_and_changes_it(make):
     explorer = make()
     wide, high = explorer.picture.width, explorer.picture.height
     for grab, told in zip(explorer.grabs(), explorer.page()["grabs"], strict=True):
-        (x, y), (left, top, width, height) = grab.middle, told["place"]
+        (x, y), (left, top, width, height, cursor) = grab.middle, told
         assert 0 <= x <= wide and 0 <= y <= high
         assert ((left + width / 2) * wide, (top + height / 2) * high) == pytest.approx((x, y))
-        assert min(grab.width, grab.height) >= 20 and told["cursor"], "too small for a finger"
+        assert min(grab.width, grab.height) >= 20 and cursor, "too small for a finger"
 
 
 @explorers

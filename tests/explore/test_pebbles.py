@@ -299,7 +299,7 @@ def test_each_vertex_offers_what_is_legal_there_or_says_why_nothing_is(data):
     player = pebble_player(PRESETS[name][0], 4, data.draw(st.booleans()), data.draw(st.booleans()))
     player.set("mode", OWN)
     for _ in range(8):
-        legal = player.game.legal(player.state)
+        legal = player.game.legal(player._play().state)
         for vertex in player.game.graph.vertices:
             player.set("vertex", vertex)
             here = {str(move) for move in legal if move.vertex == vertex}
@@ -311,7 +311,8 @@ def test_each_vertex_offers_what_is_legal_there_or_says_why_nothing_is(data):
         player.press(str(chosen))
         assert player.moves[-1] == str(chosen)
         assert (
-            pebbling.replay(player.game.graph, player.moves, 4, slide=player.game.slide)[-1] == player.state
+            pebbling.replay(player.game.graph, player.moves, 4, slide=player.game.slide)[-1]
+            == player._play().state
         )
         assert player.svg == player.picture.to_svg()
 
@@ -386,7 +387,7 @@ def test_undo_and_restart(player):
     player.press("undo")
     assert player.moves == ["load a1"]
     player.press("restart")
-    assert player.moves == [] and player.state == player.game.start()
+    assert player.moves == [] and player._play().state == player.game.start()
 
 
 def test_an_illegal_move_changes_nothing_and_says_why(player):
@@ -412,7 +413,7 @@ def test_each_mode_keeps_its_place(player):
     player.set("mode", OWN)
     player.choose("load b2")
     player.set("mode", OPTIMUM)
-    assert player.state == DOT.replay()[5]
+    assert player._play().state == DOT.replay()[5]
     player.set("mode", OWN)
     assert player.moves == ["load b2"]
 
@@ -429,11 +430,11 @@ def test_what_is_lost_in_the_one_shot_game_is_said():
     player.set("mode", OWN)
     for move in ("load a1", "load b1", "compute p1"):
         player.choose(move)
-    assert lost(player.game, player.state) == []
+    assert lost(player.game, player._play().state) == []
     player.choose("delete p1")
-    assert lost(player.game, player.state) == ["p1"]
+    assert lost(player.game, player._play().state) == ["p1"]
     assert "p1: deleted, not stored, and computed once only. Take moves back." in player.words
-    assert lost(Game(dot(2), 3), player.state) == []
+    assert lost(Game(dot(2), 3), player._play().state) == []
 
 
 def test_a_graph_or_a_pebbling_of_ones_own():

@@ -75,10 +75,9 @@ class Grab(NamedTuple):
         """What is dragged."""
         return self.x + self.width / 2, self.y + self.height / 2
 
-    def on_page(self, width: float, height: float) -> dict[str, Any]:
-        """What the page is told of it, on a picture of this size."""
-        place = self.x / width, self.y / height, self.width / width, self.height / height
-        return {"place": place, "cursor": self.cursor, "small": min(self.width, self.height) < 40}
+    def on_page(self, width: float, height: float) -> tuple[float, float, float, float, str]:
+        """What the page is told of it: shares of a picture of this size, and the pointer."""
+        return self.x / width, self.y / height, self.width / width, self.height / height, self.cursor
 
     def holds(self, x: float, y: float) -> bool:
         """Whether a place of the picture lies in it."""
@@ -98,7 +97,6 @@ class Explorer(ABC):
 
     note = ""
     words_below = False  # a table of words stands below the picture, a headline above it
-    paints = False  # it wants the places too that the pointer passed between two messages
     _held: tuple[float, float] | None = None  # from the pointer to the middle of what it took hold of
     _turn = ""  # the message of the page that was answered last
     _shell: Any = None
@@ -248,7 +246,7 @@ class Explorer(ABC):
         """What is no longer there was asked for by a page that is behind."""
         if do in POINTER:
             *before, last = ((x * self._size[0], y * self._size[1]) for x, y in passed)
-            for place in before if self.paints else ():
+            for place in before:
                 self._pointed(do, *place)
             self.touched(do, *last)
         elif do == "press" and name in self.buttons:

@@ -6,17 +6,8 @@ from typing import Any
 
 from ...costs.each_kernel import KERNELS, SLICED
 from ..draw.picture import Picture
-from ..facts.compiled_tiles import (
-    START,
-    START_SLICE,
-    Row,
-    Setting,
-    best,
-    record_of,
-    rows_of,
-    shipped,
-    start,
-)
+from ..facts import compiled_tiles as tiles
+from ..facts.compiled_tiles import START, START_SLICE, Row, Setting, record_of, rows_of
 from ..facts.kernel_tuner import kernel_tuner_words, sides
 from ..figures.kernel_tuner import map_of, picture_of
 from .explorer import Explorer, Grab, explorer
@@ -63,7 +54,7 @@ class KernelTuner(Explorer):
         causal: bool = True,
     ) -> None:
         plain = Setting(arch, d, itemsize, kernel, START, START, START_SLICE if kernel in SLICED else None)
-        ships = start(plain._replace(N=N, causal=causal).checked(), self._rows)
+        ships = tiles.start(plain._replace(N=N, causal=causal).checked(), self._rows)
         given: dict[str, Any] = {"BM": BM, "BN": BN, "BD": BD, "warps": warps}
         setting = ships._replace(**{name: one for name, one in given.items() if one is not None})
         super().__init__(setting.checked(), CONTROLS)
@@ -87,7 +78,7 @@ class KernelTuner(Explorer):
 
     def _after(self, name: str) -> None:
         if name == "kernel":
-            self._place(start(self.setting, self._rows))
+            self._place(tiles.start(self.setting, self._rows))
 
     def _fit(self) -> None:
         self.controls["BD"].disabled = self.value("kernel") not in SLICED
@@ -96,10 +87,10 @@ class KernelTuner(Explorer):
         return kernel_tuner_words(self.setting, record_of(None), self.note)
 
     def _shipped(self) -> None:
-        self._take(shipped(self._rows, self.setting), "The tile that the kernels ship with")
+        self._take(tiles.shipped(self._rows, self.setting), "The tile that the kernels ship with")
 
     def _best(self) -> None:
-        self._take(best(self._rows, self.setting), "Fewest words of the recorded tiles that fit")
+        self._take(tiles.best(self._rows, self.setting), "Fewest words of the recorded tiles that fit")
 
     def _take(self, found: Setting | None, said: str) -> None:
         if found is None:

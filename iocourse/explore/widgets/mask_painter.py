@@ -54,14 +54,6 @@ class Sizes(NamedTuple):
     d: int
 
 
-class Stroke(NamedTuple):
-    """A stroke of the pointer: whether it shows tiles, the mask it began with, and where it is by now."""
-
-    shows: bool
-    since: BlockMask
-    at: Tile
-
-
 @explorer
 class MaskPainter(Explorer):
     """Paint a mask of square tiles of side B: drag over tiles, click one, or choose it with the arrow keys.
@@ -72,8 +64,7 @@ class MaskPainter(Explorer):
     """
 
     note = "Drag over tiles: the first decides whether they are shown or hidden."
-    paints = True
-    _stroke: Stroke | None = None
+    _stroke: tuple[bool, BlockMask, Tile] | None = None  # what it shows, the mask before it, where it is
     _history: tuple[BlockMask, ...] = ()
 
     def __init__(self, N: int = 1024, B: int = 64, d: int = 64, preset: str = "causal") -> None:
@@ -111,11 +102,11 @@ class MaskPainter(Explorer):
     def _pointed(self, kind: str, x: float, y: float) -> None:
         tile = tile_at(self.mask, x, y)
         if kind == "down" and self._has(tile):
-            self._stroke = Stroke(not self.mask.tiles[tile], self.mask, tile)
+            self._stroke = not self.mask.tiles[tile], self.mask, tile
         if self._stroke is not None:
-            passed = filter(self._has, between(self._stroke.at, tile))
-            self._paint(passed, self._stroke.shows, self._stroke.since)
-            self._stroke = None if kind == "up" else self._stroke._replace(at=tile)
+            shows, since, at = self._stroke
+            self._paint(filter(self._has, between(at, tile)), shows, since)
+            self._stroke = None if kind == "up" else (shows, since, tile)
 
     def _has(self, tile: Tile) -> bool:
         return all(0 <= at < len(self.mask.tiles) for at in tile)

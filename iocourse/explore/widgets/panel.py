@@ -68,10 +68,9 @@ class Control:
     def _allowed(self) -> str:
         texts = list(self.offered)
         if self.free:
-            kind = "whole numbers" if isinstance(next(iter(self.offered.values())), int) else "numbers"
+            kind = "whole numbers" if isinstance(self.offered[texts[0]], int) else "numbers"
             return f"it takes {kind} from {texts[0]} to {texts[-1]}"
-        some = texts if len(texts) <= 12 else [*texts[:3], "…", texts[-1]]
-        return f"it offers {', '.join(some)}"
+        return f"it offers {', '.join(texts if len(texts) <= 12 else [*texts[:3], '…', texts[-1]])}"
 
     def on_page(self, width: float, height: float) -> dict[str, Any]:
         """What the page is told of it, beside a picture of this size."""

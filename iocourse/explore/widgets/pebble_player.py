@@ -44,14 +44,9 @@ def solve(game: Game) -> Solved:
 
 def lost(game: Game, state: State) -> list[Vertex]:
     """What is needed, in neither memory, and may not be computed again: then no pebbling can be finished."""
-    if game.recompute:
-        return []
-    gone = state.computed - state.red - state.blue
-    ahead = set(game.graph.needed) - state.computed
-    children = game.graph.children
-    return [
-        v for v in game.graph.vertices if v in gone and (v in game.graph.outputs or ahead & set(children[v]))
-    ]
+    gone = set() if game.recompute else state.computed - state.red - state.blue
+    ahead = {parent for v in set(game.graph.needed) - state.computed for parent in game.graph.parents[v]}
+    return [v for v in game.graph.vertices if v in gone & ahead.union(game.graph.outputs)]
 
 
 class Rules(NamedTuple):
@@ -109,11 +104,6 @@ class PebblePlayer(Explorer):
             return self._own
         solved = self._optimum()
         return [self.game.start()] if isinstance(solved, str) else solved
-
-    @property
-    def state(self) -> State:
-        """The state that is shown."""
-        return self._play().state
 
     @property
     def moves(self) -> list[str]:
@@ -224,8 +214,8 @@ class PebblePlayer(Explorer):
         return in_html(self._lines())
 
     def _spoken(self) -> str:
-        play, lines = self._play(), self._lines()
-        return meaning(play) if play.step and not self._trying_oneself else " ".join(lines)
+        play = self._play()
+        return meaning(play) if play.step and not self._trying_oneself else " ".join(self._lines())
 
     def _lines(self) -> tuple[str, str]:
         if self._trying_oneself:

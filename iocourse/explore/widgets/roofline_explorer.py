@@ -52,12 +52,8 @@ class RooflineExplorer(Explorer):
         return picture_of(self.setting, records_of(None))
 
     def _fit(self) -> None:
-        self.controls["H_kv"].offer(by_name(divisors(self.value("H"))))
+        H = self.value("H")
+        self.controls["H_kv"].offer(by_name(one for one in range(1, H + 1) if H % one == 0))
 
     def _said(self) -> str:
         return in_html([roofline_explorer_words(self.setting, records_of(None))])
-
-
-def divisors(H: int) -> list[int]:
-    """The numbers that divide H, from 1 to H."""
-    return [one for one in range(1, H + 1) if H % one == 0]

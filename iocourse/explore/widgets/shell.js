@@ -42,19 +42,19 @@ const KINDS = {
   button: ({ label, hint, disabled }) => h("button", { title: hint, disabled }, label),
 };
 
+const percent = share => `${100 * share}%`;
+
 /* Controls in the order of the page, those of a group in a frame, which may hang in the picture. */
 function panelOf(controls, picture) {
-  const panel = h("div", { class: "panel" }), groups = new Map([["", panel]]);
+  const panel = h("div", { class: "panel" }), groups = { "": panel };
   const frame = ({ group, hangs }) => {
-    const [x, y] = hangs?.map(share => `${100 * share}%`) ?? [];
-    const style = hangs && `left:${x};top:${y};transform:translateX(-${x})`;
+    const [x, y] = (hangs ?? []).map(percent), style = hangs && `left:${x};top:${y};transform:translateX(-${x})`;
     const made = h("fieldset", { "data-key": group, style, hidden: "" }, h("legend", {}, group));
     (hangs ? picture : panel).append(made);
     return made;
   };
   for (const one of controls) {
-    if (!groups.has(one.group)) groups.set(one.group, frame(one));
-    const made = KINDS[one.kind](one), group = groups.get(one.group);
+    const made = KINDS[one.kind](one), group = (groups[one.group] ??= frame(one));
     made.dataset.key = one.name;
     made.hidden = one.hidden;
     group.hidden &&= one.hidden;
@@ -63,10 +63,9 @@ function panelOf(controls, picture) {
   return panel;
 }
 
-function grab({ place, cursor, small }) {
-  const [left, top, width, height] = place.map(share => `${100 * share}%`);
-  const style = `left:${left};top:${top};width:${width};height:${height};cursor:${cursor}`;
-  return h("div", { class: small ? "grab handle" : "grab", style }); // what is small is shown
+function grab([...place]) {
+  const cursor = place.pop(), [left, top, width, height] = place.map(percent);
+  return h("div", { class: "grab", style: `left:${left};top:${top};width:${width};height:${height};cursor:${cursor}` });
 }
 
 /* An element whose inside is HTML. */
@@ -76,15 +75,14 @@ const raw = (html, attributes) => Object.assign(h("div", attributes), { html });
 function morph(old, fresh) {
   for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
   for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
-  if (fresh.html !== undefined) {
-    if (old.html !== fresh.html) old.innerHTML = old.html = fresh.html;
-    return;
-  }
+  if (fresh.html !== undefined && fresh.html === old.html) return;
+  if (fresh.html !== undefined) fresh.innerHTML = old.html = fresh.html;
+  const drop = node => [node.nextSibling, node.remove()][0];
   let next = old.firstChild;
   for (const child of fresh.childNodes) {
     let one = next;
     while (one && (one.nodeName !== child.nodeName || one.dataset?.key !== child.dataset?.key)) one = one.nextSibling;
-    while (one && next !== one) next = drop(next);
+    while (one && one !== next) next = drop(next);
     one ??= old.insertBefore(child.cloneNode(false), next);
     if (child.nodeType === Node.ELEMENT_NODE) morph(one, child);
     else if (one.data !== child.data) one.data = child.data;
@@ -95,36 +93,22 @@ function morph(old, fresh) {
   if ("value" in old && old.value !== fresh.value) old.value = fresh.value;
 }
 
-function drop(node) {
-  const next = node.nextSibling;
-  node.remove();
-  return next;
-}
-
-/* One message on its way at a time; of several that wait for the same control, the newest;
+/* Events on their way to Python, the first of them sent; of several that wait for the same control, the newest;
    of moves too, with the places that the pointer has passed. */
 function wire(model, widget) {
   const queue = [];
-  let sent = null, count = 0;
-  const next = () => {
-    if (sent || !queue.length) return;
-    sent = { turn: `${widget} ${++count}`, ...queue.shift() };
-    model.send(sent);
-  };
-  const takes = (old, event) =>
-    old && old.do === event.do && old.name === event.name && (event.do === "set" || event.do === "move");
+  let count = 0;
+  const send = () => queue.length && model.send({ ...queue[0], turn: `${widget} ${++count}` });
+  const replaces = (event, old) => old.do === event.do && old.name === event.name && ["set", "move"].includes(event.do);
   return {
     tell(event) {
-      const old = takes(queue.at(-1), event) ? queue.pop() : null;
-      queue.push(event.passed && old ? { ...event, passed: [...old.passed, ...event.passed] } : event);
-      next();
+      const old = queue.length > 1 && replaces(event, queue.at(-1)) ? queue.pop() : null;
+      queue.push(old?.passed ? { ...event, passed: [...old.passed, ...event.passed] } : event);
+      if (queue.length === 1) send();
     },
-    answered(turn) {
-      if (sent?.turn === turn) sent = null;
-      next();
-    },
-    idle: () => sent === null && queue.length === 0,
-    asked: name => [sent, ...queue].findLast(event => event?.do === "set" && event.name === name)?.text,
+    answered: turn => turn === `${widget} ${count}` && queue.shift() && send(),
+    idle: () => queue.length === 0,
+    asked: name => queue.findLast(event => event.do === "set" && event.name === name)?.text,
   };
 }
 
@@ -151,8 +135,9 @@ function render({ model, el }) {
     const named = { class: "iocourse-explorer", role: "group", "aria-label": page.name, "data-lm-suppress-shortcuts": "true" };
     const stops = [...root.querySelectorAll("button, select, input")], at = stops.indexOf(document.activeElement);
     morph(root, h("div", { ...named, style: held && `cursor:${held}` }, ...parts, live));
-    if (at >= 0 && !stops[at].offsetParent) // what had the focus is gone: back to what is before it
-      [...stops.slice(0, at).reverse(), ...stops].find(one => one.offsetParent)?.focus({ preventScroll: true });
+    const seen = one => one.isConnected && !one.closest("[hidden]");
+    if (at >= 0 && !seen(stops[at])) // what had the focus is gone: back to what is before it
+      [...stops.slice(0, at).reverse(), ...stops].find(seen)?.focus({ preventScroll: true });
   };
 
   const go = (one, at) => {
