@@ -62,8 +62,9 @@ def _does_not_fit(q: Question, needed: int) -> str:
 
 
 def _first_overflow(q: Question) -> str:
+    given: dict[str, Any] = {**q.schedule.shapes(q.N, q.d, **q.told), **q.told}
     try:
-        run(q.schedule, M=q.M, dry=True, max_moves=None, **q.schedule.shapes(q.N, q.d, **q.told), **q.told)
+        run(q.schedule, M=q.M, dry=True, max_moves=None, **given)
     except FastMemoryFull as error:
         return error.asked
     raise AssertionError(f"the closed form of {q.schedule.name} has a footprint that its run does not need")
