@@ -26,7 +26,6 @@ from iocourse.console import steps
 from iocourse.doctor.threads import environment
 from iocourse.refusal import Refused
 
-from .goals import JUDGED, goals
 from .measuring import QUICK, WHOLE, Plan
 from .text import text
 
@@ -88,13 +87,11 @@ def measured(plan: Plan) -> Record:
             found[section] += made if isinstance(made, list) else [made]
         else:
             found[section] = made
-    record = {
+    return {
         "subject": NAME, **circumstances("torch", "numpy", "numba"), "device": {"name": processor()},
         "load": load, "threads": plan.threads, "engine": "Numba" if compiled.installed() else "NumPy",
-        **found, "fits": fits(found["scaling"]),
+        **found, "fits": fits(found["scaling"]), "seconds": round(time.perf_counter() - started),
     }  # fmt: skip
-    made = {"goals": goals(record), "judged": list(JUDGED)}
-    return record | made | {"seconds": round(time.perf_counter() - started)}
 
 
 def jobs(plan: Plan) -> Iterator[Job]:
