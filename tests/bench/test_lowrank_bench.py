@@ -26,10 +26,13 @@ from iocourse.doctor.threads import VARIABLES  # noqa: E402
 from iocourse.lowrank import compiled  # noqa: E402
 from iocourse.refusal import Refused  # noqa: E402
 
-EVERYBODY = {"Taylor", "Hermite (ours)", "FAVOR+", "Nyström (float64)", "elu + 1"}
+EVERYBODY = {
+    *("exact (SDPA)", "Taylor (our passes)", "Hermite (ours)", "SATA"),
+    *("WildCat", "Nyström", "FAVOR+", "elu + 1"),
+}
 TINY = Plan(
     rows=(4,), lengths=(64, 128), sdpa_to=64, shapes=((3, (1, 2)),), memory=1024, spreads=(0.5, 2.0),
-    panel=48, seeds=2, most_features=50, seconds=0.0,
+    panel=48, seeds=2, most_features=50, heads=1, most_head_features=40, seconds=0.0,
 )  # fmt: skip
 
 
@@ -255,7 +258,8 @@ def test_panels_hold_everybody_and_ours_is_better_than_taylor_at_equal_rank(tiny
         (r["spread"], r["contender"], r["features"]): r["error"] for r in tiny["panels"] if "error" in r
     }
     assert {name for _, name, _ in errors} == {r["contender"] for r in tiny["panels"]} == EVERYBODY
-    assert errors[0.5, "Hermite (ours)", 45] < errors[0.5, "Taylor", 45]
+    assert errors[0.5, "Hermite (ours)", 45] < errors[0.5, "Taylor (our passes)", 45]
+    assert {row["layer"] for row in tiny["heads"]} == {0} and {r["d"] for r in tiny["heads"]} == {32}
 
 
 def test_without_a_gpu_the_record_says_so(tiny):
@@ -267,7 +271,14 @@ def test_without_a_gpu_the_record_says_so(tiny):
 
 def test_the_text_shows_the_record(tiny):
     shown = lowrank.show(tiny)
-    for part in ("4, 160", "4.673, 1.42×", "peak memory of a gradient", "Nyström", "on a GPU: not measured"):
+    for part in (
+        "4, 160",
+        "4.673, 1.42×",
+        "peak memory of a gradient",
+        "Nyström",
+        "fastest at an error of at most",
+        "on a GPU: not measured",
+    ):
         assert part in shown
     assert "a quick run, 1 thread for everyone" in shown and shown.count("not measured") >= 5
 

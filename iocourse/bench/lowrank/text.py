@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from iocourse.bench import Row, grouped
 from iocourse.console import table
 from iocourse.data.recorded import provenance
+from iocourse.explore.facts.records.lowrank import LIMITS, fastest, panels_of
 
 from .goals import JUDGED, goals, script_speedup
 
@@ -18,7 +20,8 @@ def text(record: Row) -> str:
     """All tables, the goals, and where it was measured."""
     parts = [
         _forward(record["forward"]), _gradient(record["gradient"]), _causal(record["causal"]),
-        _scaling(record), _panels(record["panels"]), _gpu(record["gpu"]), _goals(record),
+        _scaling(record), _panels([*record["panels"], *record.get("heads", ())]), _gpu(record["gpu"]),
+        _goals(record),
         "\n".join(_said(record)),
     ]  # fmt: skip
     return "\n\n".join(part for part in parts if part)
@@ -174,22 +177,31 @@ def _memory(found: Row) -> str:
 
 
 def _panels(rows: Sequence[Row]) -> str:
-    names = list(dict.fromkeys(row["contender"] for row in rows))
-    blocks = []
-    for (spread,), panel in grouped(rows, ("spread",)).items():
+    """A table of every problem, and who is fastest below some errors."""
+    blocks, best = [], [["fastest at an error of at most", *(f"{limit:g} %" for limit in LIMITS)]]
+    for problem, panel in panels_of(rows).items():
         some = {(row["contender"], row["features"]): row for row in panel}
-        counts = sorted({m for _, m in some})
-        lines = [[f"logits spread by {spread:g}: features", *map(str, counts)]]
-        lines += [[name, *(_cell(some.get((name, m))) for m in counts)] for name in names]
+        counts = sorted({m for _, m in some if m is not None})
+        names = dict.fromkeys(row["contender"] for row in panel)
+        lines = [[f"{problem}: features", "none", *map(str, counts)]]
+        lines += [[name, *(_cell(some.get((name, m))) for m in (None, *counts))] for name in names]
         blocks.append(table(lines))
+        best.append([problem, *(_fastest(fastest(panel, limit)) for limit in LIMITS)])
     notes = (
         "relative error of O in per cent, values of mean 0, the median over draws (milliseconds)\n"
-        "Nyström computes in float64 and with a pseudo-inverse: its milliseconds are not those of float32"
+        "Nyström and WildCat compute in float64: their milliseconds are not those of float32"
     )
-    return "\n\n".join([*blocks, notes])
+    return "\n\n".join([*blocks, table(best), notes])
 
 
-def _cell(row: Row | None) -> str:
+def _fastest(row: Mapping[str, Any] | None) -> str:
+    if row is None:
+        return DASH
+    features = "" if row["features"] is None else f", {row['features']:,}"
+    return f"{row['contender']}{features}: {_ms(row['ms'])} ms"
+
+
+def _cell(row: Mapping[str, Any] | None) -> str:
     if row is None:
         return ""
     return "refused" if "refused" in row else f"{row['error']:.3g} ({row['ms']:.2g})"
