@@ -417,7 +417,7 @@ for wanted in (3, 4):
 #
 # $$ W = 7Nd + r(d+1), \qquad \text{footprint } 2r(d+1) + 5d + 2 . \tag{16.13} $$
 #
-# $7Nd$ is the compulsory traffic of a backward pass. (Where the two states do not fit, they are made in parts, as in lesson 15, and the tokens pass once for each part.)
+# $7Nd$ is the compulsory traffic of a backward pass. (Where the two states do not fit, they are made in parts, as in lesson 15, and the tokens pass for each part. `schedules.low_rank_backward` does both, with $2d$ words less of room.)
 #
 # **Predict** (guess). $N = 40\,960$, $d = 12$, $g = 3$, $M = 16\,384$. How many times fewer words than the cheapest backward pass of lesson 06 is that?
 

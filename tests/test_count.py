@@ -194,7 +194,7 @@ def test_names(capsys):
         ((*SIZES, "--mask", "causal"), "flash2 takes no --mask; these do: standard_backward, flash1_"),
         ((*SIZES, "--w", "3"), "flash2 takes no --w; these do: window"),
         ((*SIZES, "--w", "0"), "flash2 takes no --w; these do: window"),
-        ((*SIZES, "--g", "0"), "flash2 takes no --g; these do: low_rank"),
+        ((*SIZES, "--g", "0"), "flash2 takes no --g; these do: low_rank, low_rank_backward"),
         ((*SIZES, "--block", "8"), "--block is the side of the tiles of --mask, which is not given"),
         ((*SIZES, "--speed"), "unrecognized arguments: --speed"),
     ],
@@ -365,7 +365,12 @@ def test_no_recompute_adds_bound_B(capsys):
 def test_the_smallest_M_works_and_one_word_less_does_not(capsys, name):
     schedule = schedules.get(name)
     mask, more = masks.causal(30, 4), PROBLEM.get(name, ())
-    problem = {"block_sparse": {"mask": mask}, "window": {"w": 3}, "low_rank": {"g": 2}}.get(name, {})
+    problem = {
+        "block_sparse": {"mask": mask},
+        "window": {"w": 3},
+        "low_rank": {"g": 2},
+        "low_rank_backward": {"g": 2},
+    }.get(name, {})
     least = schedule.smallest_M(30, 4, **problem)
     size = ("--N", "30", "--d", "4", *more, "--M")
     assert as_json(capsys, name, *size, str(least), "--run")["footprint"] <= least

@@ -74,7 +74,9 @@ def test_a_run_is_that_of_pythons_integers(schedule):
     told = {"mask": {"mask": masks.Causal(6)}, "w": {"w": np.int8(2)}, "g": {"g": np.uint8(2)}}
     told = told.get("".join(schedule.needs), {})
     tiles = dict.fromkeys(schedule.tile_names, np.int8(3))
-    shapes = {name: tuple(np.int16(n) for n in shape) for name, shape in schedule.shapes(6, 4).items()}
+    shapes = {
+        name: tuple(np.int16(n) for n in shape) for name, shape in schedule.shapes(6, 4, **told).items()
+    }
     done = run(schedule, M=np.int16(9999), dry=True, **shapes, **tiles, **told)
     assert done.ledger == schedule.cost(6, 4, **tiles, **told) and plain(done.ledger)
 

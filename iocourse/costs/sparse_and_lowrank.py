@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..ledger import Ledger
 from ..masks import Mask
 from ..monomials import rank_of
-from ..sizes import check_sizes, truth, zero_or_more
+from ..sizes import Shape, check_sizes, truth, zero_or_more
 from .parts import ceil_div, closed_form, form, row_sweep
 
 
@@ -66,4 +66,50 @@ def low_rank(N: int, d: int, *, g: int, rc: int, Bd: int) -> Ledger:
         writes={"O": N * d * down, "l": N * (down - 1 + (across > 1))},
         peak=rows * columns + d + columns,
         shapes={**dict.fromkeys("QKVO", (N, d)), "l": (N,)},
+    )
+
+
+@form
+def low_rank_backward(N: int, d: int, *, g: int, rc: int, Bd: int) -> Ledger:
+    """The gradient of low rank, by two states r x (d + 1): T = ψ(K)ᵀ[1, V], which is given, and U.
+
+    One tile is the whole state: T, and Nd each for Q, dO, K, V, dQ, dK and dV, 7Nd + r(d + 1). Footprint
+    2r(d + 1) + 3d + 2. Else k = ⌈r/rc⌉ tiles down and c = ⌈(d + 1)/Bd⌉ across, of T and then of U: T twice,
+    Nd of Q 3kc times, of dO 3k, of K kc, of V k, dQ and dK 2kc - 1 each, dV 2k - 1; row sums l and D are made
+    first, N(2k + 2kc) words of l and N(2k + 2kc - 1) of D. Footprint rc·Bd + Bd + 2d with the tile cut to the
+    state. Columns first, k = 1: about 8Ndc, 8rNd²/M.
+    """
+    N, d, g, rc, Bd = check_sizes(N=N, d=d, g=g, rc=rc, Bd=Bd)
+    r, Nd = rank_of(d, g), N * d
+    shapes: dict[str, Shape] = dict.fromkeys(("Q", "K", "V", "dO", "dQ", "dK", "dV"), (N, d))
+    if rc >= r and Bd > d:
+        return closed_form(
+            reads=dict.fromkeys(("Q", "K", "V", "dO"), Nd) | {"T": r * (d + 1)},
+            writes=dict.fromkeys(("dQ", "dK", "dV"), Nd),
+            peak=2 * r * (d + 1) + 3 * d + 2,
+            shapes=shapes | {"T": (r, d + 1)},
+        )
+    down, across = ceil_div(r, rc), ceil_div(d + 1, Bd)
+    tiles, columns = down * across, min(Bd, d + 1)
+    return closed_form(
+        reads={
+            "T": 2 * r * (d + 1),
+            "Q": 3 * Nd * tiles,
+            "dO": 3 * Nd * down,
+            "K": Nd * tiles,
+            "V": Nd * down,
+            "dQ": Nd * (tiles - 1),
+            "dK": Nd * (tiles - 1),
+            "dV": Nd * (down - 1),
+            "l": N * (down + 2 * tiles),
+            "D": N * (tiles - 1 + 2 * down),
+        },
+        writes={
+            **dict.fromkeys(("dQ", "dK"), Nd * tiles),
+            "dV": Nd * down,
+            "l": N * down,
+            "D": N * tiles,
+        },
+        peak=min(rc, r) * columns + 2 * d + columns,
+        shapes=shapes | {"T": (r, d + 1), "l": (N,), "D": (N,)},
     )

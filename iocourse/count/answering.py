@@ -62,8 +62,9 @@ def _does_not_fit(q: Question, needed: int) -> str:
 
 
 def _first_overflow(q: Question) -> str:
+    given: dict[str, Any] = {**q.schedule.shapes(q.N, q.d, **q.told), **q.told}
     try:
-        run(q.schedule, M=q.M, dry=True, max_moves=None, **{**q.schedule.shapes(q.N, q.d), **q.told})
+        run(q.schedule, M=q.M, dry=True, max_moves=None, **given)
     except FastMemoryFull as error:
         return error.asked
     raise AssertionError(f"the closed form of {q.schedule.name} has a footprint that its run does not need")
@@ -84,7 +85,7 @@ def _words(form: Ledger) -> dict[str, Any]:
 
 def _run(q: Question, form: Ledger) -> dict[str, Any]:
     """Run the schedule on the emulator; what it moved must be what the closed form says."""
-    drawn = q.schedule.problem.draw(np.random.default_rng(SEED), q.N, q.d, q.seen)
+    drawn = q.schedule.drawn(np.random.default_rng(SEED), q.N, q.d, q.seen, q.settings)
     arrays = {name: drawn[name] for name in q.schedule.operands}
     with meter(f"{q.schedule.name} moves {form.total:,} words on the emulator", form.total) as watch:
         given = {**arrays, **q.told}

@@ -66,17 +66,17 @@ def low_rank(m: Machine, Q: Slow, K: Slow, V: Slow, *, g: int, rc: int, Bd: int)
     is for small scores: its polynomial can be negative, and a row of negative weights has no mean.
     """
     N, d = Q.shape
-    _require_features_that_can_be_listed(d, g, rc)
+    require_features_that_can_be_listed(d, g, rc)
     O, l = m.new("O", (N, d)), m.new("l", (N,))
     for c in m.blocks(d + 1, Bd):
         for p in m.blocks(rank_of(d, g), rc):
             with m.zeros(p, c) as state:  # (rc, Bd)
-                _take_in_keys(m, K, V, state, _features(d, g, p, weighted=True), c)
-                _answer_queries(m, Q, O, l, state, _features(d, g, p), c, p)
+                _take_in_keys(m, K, V, state, listed_features(d, g, p, weighted=True), c)
+                _answer_queries(m, Q, O, l, state, listed_features(d, g, p), c, p)
     return O
 
 
-def _require_features_that_can_be_listed(d: int, g: int, rc: int) -> None:
+def require_features_that_can_be_listed(d: int, g: int, rc: int) -> None:
     """Words of fast memory are one thing, the list of features that a run keeps in Python another."""
     rank = rank_of(d, g)
     listed = min(rc, rank)
@@ -87,7 +87,7 @@ def _require_features_that_can_be_listed(d: int, g: int, rc: int) -> None:
         )
 
 
-def _features(d: int, g: int, p: Block, *, weighted: bool = False) -> Features:
+def listed_features(d: int, g: int, p: Block, *, weighted: bool = False) -> Features:
     """Monomials p.start … p.stop - 1, by degree and then by coordinates; the weight of xᵃ is 1/a!."""
     all_of_them = chain.from_iterable(combinations_with_replacement(range(d), k) for k in range(g + 1))
     factors = list(islice(all_of_them, p.start, p.stop))
@@ -103,8 +103,8 @@ def _take_in_keys(m: Machine, K: Slow, V: Slow, state: Tile, features: Features,
         with m.load(K, j) as k:  # (1, d)
             if c.first:
                 features.add_outer(state[:, :1], k)
-            if _averages(c):
-                with m.load(V, j, _columns(c)) as v:  # (1, Bd), one less beside the row sums
+            if averages(c):
+                with m.load(V, j, columns_of_values(c)) as v:  # (1, Bd), one less beside the row sums
                     features.add_outer(state[:, int(c.first) :], k, v)
 
 
@@ -118,27 +118,29 @@ def _answer_queries(
             if c.first:
                 total = m.zeros(i) if p.first else m.load(l, i)  # (1,)
                 features.add_product(total[:, None], q, state[:, :1])
-            if _averages(c):
-                o = m.zeros(i, _columns(c)) if p.first else m.load(O, i, _columns(c))  # (1, Bd)
+            if averages(c):
+                o = (
+                    m.zeros(i, columns_of_values(c)) if p.first else m.load(O, i, columns_of_values(c))
+                )  # (1, Bd)
                 features.add_product(o, q, state[:, int(c.first) :])
         if c.first and not (c.last and p.last):
             m.store(total, l, i)
-        if _averages(c):
+        if averages(c):
             if p.last and not c.first:
                 total = m.load(l, i)
             if p.last:
                 o /= total[:, None]
-            m.store(o, O, i, _columns(c))
+            m.store(o, O, i, columns_of_values(c))
             o.free()
         if c.first or p.last:
             total.free()
 
 
-def _averages(c: Block) -> bool:
+def averages(c: Block) -> bool:
     """Whether columns c of [1, V] hold some of V."""
     return c.stop > 1
 
 
-def _columns(c: Block) -> tuple[int, int]:
+def columns_of_values(c: Block) -> tuple[int, int]:
     """The columns of V among columns c of [1, V]."""
     return max(0, c.start - 1), c.stop - 1

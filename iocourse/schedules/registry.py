@@ -13,6 +13,8 @@ from functools import partial
 from types import FunctionType, ModuleType
 from typing import Any
 
+import numpy as np
+
 from .. import costs
 from ..exact import Array
 from ..guard import library_answer, refuse_in_exam
@@ -20,7 +22,7 @@ from ..ledger import Ledger
 from ..machine import FastMemoryFull, Machine, Slow
 from ..masks import Mask
 from ..monomials import rank_of
-from ..sizes import check_sizes, positive_int, truth, zero_or_more
+from ..sizes import Shape, check_sizes, positive_int, truth, zero_or_more
 from .passes import PASSES, Exact, Pass
 
 Tiles = dict[str, int]
@@ -40,6 +42,17 @@ class Stand:
 
 
 @dataclass(frozen=True)
+class Left:
+    """Arrays that its own forward pass leaves to a backward pass, beside those every backward pass may have.
+
+    `shapes(N, d, **needs)` by name; `made(arrays, **needs)` from the arrays of the pass.
+    """
+
+    shapes: Callable[..., dict[str, Shape]]
+    made: Callable[..., dict[str, Array]]
+
+
+@dataclass(frozen=True)
 class Schedule:
     """One way to move the words of one pass.
 
@@ -48,7 +61,8 @@ class Schedule:
     are the arrays it takes, `tile_names` the sizes it must be given, `needs` and `options` what else it
     must and may be told (`mask`, `w`, `g`, `lse`). `choose` picks the best tiles of its loop order, `publish`
     those that a paper gives with it, or is None. `safe` is False where large scores overflow. `stands_for`
-    is None where the values are the pass's own; an approximation says what its values are instead.
+    is None where the values are the pass's own; an approximation says what its values are instead. `left` is
+    None where it takes arrays of its pass alone.
     `lesson` is the lesson that teaches it, the section, and its place among several there; `label` is what
     the lessons' formulas call it, such as F3.
     """
@@ -70,6 +84,7 @@ class Schedule:
     note: Callable[..., str]
     safe: bool
     stands_for: Stand | None
+    left: Left | None
 
     @property
     def __name__(self) -> str:
@@ -121,15 +136,16 @@ class Schedule:
     @property
     def given_weights(self) -> bool:
         """True where P (N, N) is an input: words that the pass before had to store for it."""
-        return (2, 2) in self.shapes(2, 1).values()
+        return any(self.problem.shapes(2, 1).get(name) == (2, 2) for name in self.operands)
 
     def __call__(self, m: Machine, *arrays: Slow, **named: Any) -> Outputs:
         refuse_in_exam(f"iocourse.schedules.{self.name}")
         self._refuse_other_arrays(arrays, named)
         operands = arrays or tuple(named[name] for name in self.operands if name in named)
         settings = {name: value for name, value in named.items() if name not in self.operands}
-        N, d = self._check_operands(operands)
+        N, d = self._sizes_of(operands)
         settings = self._checked(N, settings)
+        self._require_shapes(operands, self.shapes(N, d, **settings))
         try:
             return self.body(m, *operands, **settings)
         except FastMemoryFull as error:
@@ -181,25 +197,35 @@ class Schedule:
         if len(arrays) > len(self.operands):
             raise TypeError(f"{self.name} takes {self._listed}; it was given {len(arrays)} array(s){advice}")
 
-    def _check_operands(self, arrays: tuple[Slow, ...]) -> tuple[int, int]:
-        """N and d, after every array has been found in its place, in slow memory and of its shape."""
+    def _sizes_of(self, arrays: tuple[Slow, ...]) -> tuple[int, int]:
+        """N and d, after every array has been found in its place and in slow memory."""
         if len(arrays) != len(self.operands):
             raise TypeError(f"{self.name} takes {self._listed}; it was given {len(arrays)} array(s)")
         given = dict(zip(self.operands, arrays, strict=True))
         for name, array in given.items():
             if not isinstance(array, Slow):
                 raise TypeError(f"{name} must be in slow memory (machine.slow), not a {type(array).__name__}")
-        first = next(name for name in self.operands if self.problem.shapes(2, 3)[name] == (2, 3))
+        first = self._first_of_rows
         if len(given[first].shape) != 2:
             raise ValueError(f"{first} has shape {given[first].shape}; the schedules take one head, (N, d)")
         N, d = given[first].shape
-        wanted = self.problem.shapes(N, d)
+        return int(N), int(d)
+
+    @property
+    def _first_of_rows(self) -> str:
+        """The first operand that is N x d, which says what N and d are."""
+        shapes = self.problem.shapes(2, 3)
+        return next(name for name in self.operands if shapes.get(name) == (2, 3))
+
+    def _require_shapes(self, arrays: tuple[Slow, ...], wanted: Mapping[str, Shape]) -> None:
+        given = dict(zip(self.operands, arrays, strict=True))
+        first = self._first_of_rows
         for name, array in given.items():
             if array.shape != wanted[name]:
                 raise ValueError(
-                    f"{name} has shape {array.shape}; with {first} {(N, d)} it must be {wanted[name]}"
+                    f"{name} has shape {array.shape}; with {first} {given[first].shape} "
+                    f"it must be {wanted[name]}"
                 )
-        return int(N), int(d)
 
     def cost(self, N: int, d: int, **settings: Any) -> Ledger:
         """The closed form for these tiles and options: words per array, and the footprint as `peak`."""
@@ -289,9 +315,19 @@ class Schedule:
         found += [f"no {name} fits" for name, size in largest.items() if not size]
         return f"with the other tiles as given, {', '.join(found)}"
 
-    def shapes(self, N: int, d: int) -> dict[str, tuple[int, ...]]:
-        """The shape of each array it takes, for a dry run."""
-        return {name: self.problem.shapes(N, d)[name] for name in self.operands}
+    def shapes(self, N: int, d: int, **settings: Any) -> dict[str, Shape]:
+        """The shape of each array it takes, for a dry run; of `settings` the degree matters."""
+        known = self.problem.shapes(N, d)
+        if self.left:
+            known |= self.left.shapes(N, d, **self.needed(settings))
+        return {name: known[name] for name in self.operands}
+
+    def drawn(
+        self, rng: np.random.Generator, N: int, d: int, mask: Mask | None, settings: Mapping[str, Any]
+    ) -> dict[str, Array]:
+        """Random inputs of its pass, with what its own forward pass makes of them."""
+        arrays = self.problem.draw(rng, N, d, mask)
+        return arrays | (self.left.made(arrays, **self.needed(settings)) if self.left else {})
 
 
 def _problem(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -327,11 +363,12 @@ def schedule(
     note: Callable[..., str] = _no_note,
     safe: bool = True,
     stands_for: Stand | None = None,
+    left: Left | None = None,
 ) -> Callable[[Body], Schedule]:
     """Register the decorated function under its own name; its closed form is `costs.<name>`.
 
     `tiles` and `note` take N, d, M and what the schedule needs, `published` takes N, d, M. `stands_for`
-    belongs to an approximation.
+    belongs to an approximation, `left` to a backward pass whose own forward pass leaves it arrays.
     `lesson` is (lesson, section), or (lesson, section, place) where a section teaches several.
     Raises LookupError where there is no closed form, TypeError where it takes other arguments.
     """
@@ -359,6 +396,7 @@ def schedule(
             note=note,
             safe=safe,
             stands_for=stands_for and replace(stands_for, exact=library_answer(stands_for.exact)),
+            left=left and replace(left, made=library_answer(left.made)),
         )
         REGISTRY[name] = made
         return made

@@ -1,7 +1,8 @@
-"""Other linear attentions, each against what defines it; and the clock they are timed with."""
+"""Who takes part in the panels, and what a row keeps of them; and the clock they are timed with."""
 
 import math
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -9,15 +10,24 @@ torch = pytest.importorskip("torch")
 from iocourse.bench.lowrank import contenders, measuring  # noqa: E402
 from iocourse.bench.lowrank import on_gpu as gpu  # noqa: E402
 from iocourse.bench.lowrank.exact_side import truth  # noqa: E402
-from iocourse.bench.lowrank.measuring import QUICK, WHOLE  # noqa: E402
+from iocourse.bench.lowrank.measuring import QUICK, WHOLE, Plan  # noqa: E402
 from iocourse.bench.lowrank.published import relative_error  # noqa: E402
+from iocourse.data.heads import real_heads  # noqa: E402
+from iocourse.lowrank import NotCertified  # noqa: E402
 
-EVERYBODY = {"Taylor", "Hermite (ours)", "FAVOR+", "Nyström (float64)", "elu + 1"}
+EVERYBODY = {
+    *("exact (SDPA)", "Taylor (our passes)", "Hermite (ours)", "SATA"),
+    *("WildCat", "Nyström", "FAVOR+", "elu + 1"),
+}
 
 
-def drawn(n=200, spread=0.25, seed=0):
-    q, k, v = contenders.draw(n, spread, seed)
-    return (q, k, v), truth(q, k, v)[0]
+def of(spread=0.25, seed=0, n=200):
+    inputs = contenders.draw(n, spread, seed)
+    return inputs, truth(*(torch.from_numpy(x) for x in inputs))[0]
+
+
+def off(attend, inputs, o):
+    return relative_error(torch.from_numpy(attend(*inputs, 0)), o)
 
 
 @pytest.mark.parametrize("spread", [0.25, 2.0])
@@ -26,50 +36,50 @@ def test_logits_spread_as_the_panel_says(spread):
     assert float((q @ k.T).std()) == pytest.approx(spread, rel=0.05)
 
 
-def test_directions_are_orthogonal_in_blocks_and_as_long_as_normal_vectors():
-    W = contenders.orthogonal_directions(20, 8, 3)
-    assert W.shape == (20, 8)
-    for block in (W[:8], W[8:16], W[16:]):
-        gram = block @ block.T
-        assert torch.allclose(gram, torch.diag(gram.diag()), atol=1e-4)
-    lengths = contenders.orthogonal_directions(8000, 8, 0).square().sum(1)
-    assert float(lengths.mean()) == pytest.approx(8, rel=0.02)
-
-
-def test_favor_is_an_unbiased_estimate_of_the_exponential():
-    q, k = torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(5)) / 3
-    W = contenders.orthogonal_directions(400_000, 8, 1)
-    left, right = (torch.exp(x @ W.T - (x * x).sum(1, keepdim=True) / 2) for x in (q, k))
-    assert torch.allclose(left @ right.T / len(W), (q @ k.T).exp(), rtol=0.05)
-
-
-def test_random_features_come_near_slowly_and_nystrom_fast():
-    inputs, o = drawn()
-    few, many = (relative_error(contenders.favor(*inputs, m, 0), o) for m in (45, 20_000))
-    assert many < few / 4
-    whole = relative_error(contenders.nystrom(*inputs, 200, 0), o)  # every key is a landmark
-    assert whole < 1e-3 < relative_error(contenders.nystrom(*inputs, 20, 0), o)
-
-
-def test_elu_is_the_sum_written_out():
-    (q, k, v), _ = drawn(30)
-    left, right = (torch.where(x > 0, x, x.exp() - 1) + 1 for x in (q, k))
-    A = left @ right.T
-    assert torch.allclose(contenders.elu(q, k, v, 8, 0), A / A.sum(1, keepdim=True) @ v, atol=1e-5)
-
-
 @pytest.mark.parametrize("name", ["taylor", "hermite"])
 def test_ours_is_the_face_at_that_degree(name):
-    inputs, o = drawn()
-    errors = [relative_error(contenders.polynomial(name, g)(*inputs, 0, 0), o) for g in (1, 2, 3, 4)]
+    inputs, o = of()
+    errors = [off(contenders.polynomial(name, g), inputs, o) for g in (1, 2, 3, 4)]
     assert sorted(errors, reverse=True) == errors and errors[-1] < 0.5
 
 
-def test_nobody_has_more_features_than_are_asked_for():
+def test_exact_attention_is_off_by_rounding_alone():
+    inputs, o = of()
+    assert 0 < off(contenders.exact, inputs, o) < 1e-4
+
+
+def test_nobody_has_more_features_than_are_asked_for_nor_landmarks_than_keys():
     for plan in (QUICK, WHOLE):
-        found = list(contenders.field(plan.most_features))
-        assert max(m for _, m, _ in found) <= plan.most_features
-        assert {name for name, _, _ in found} == EVERYBODY
+        found = list(contenders.field(plan.most_features, plan.panel))
+        assert max(one.features or 0 for one in found) <= plan.most_features
+        assert {one.name for one in found} == EVERYBODY
+    few = [one for one in contenders.field(1300, 100) if one.name in contenders.ANY_NUMBER]
+    assert {one.features for one in few} == {16, 45}
+
+
+def test_who_is_not_finite_or_not_certified_keeps_the_reason():
+    inputs, o = of()
+
+    def endless(q, k, v, seed):
+        return np.full_like(v, np.inf)
+
+    def uncertain(q, k, v, seed):
+        raise NotCertified("made up: a row sum of 0")
+
+    kept = [contenders.errors(contenders.Contender("x", 1, attend), [inputs], [o])
+            for attend in (endless, uncertain)]  # fmt: skip
+    assert kept == [{"refused": "what it returns is not finite"}, {"refused": "made up: a row sum of 0"}]
+
+
+def test_a_real_head_has_a_panel_of_its_own():
+    plan = Plan(seeds=1, most_head_features=600, seconds=0.0)
+    rows = contenders.head_panel(0, plan)
+    layer, head = real_heads()[0]
+    assert {(row["layer"], row["head"], row["n"], row["d"]) for row in rows} == {(layer, head, 471, 32)}
+    exact = next(row for row in rows if row["contender"] == contenders.EXACT)
+    assert exact["features"] is None and exact["error"] < 1e-3 and exact["ms"] > 0
+    assert {row["features"] for row in rows if row["contender"] == "SATA"} == {33, 561}
+    assert all(("ms" in row) != ("refused" in row) for row in rows)
 
 
 # --- the clock ---------------------------------------------------------------------------------------------

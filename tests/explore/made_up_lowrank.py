@@ -11,26 +11,20 @@ def degree(g, error, speedup, **facts):
     usual = {name: 2 * value for name, value in each.items()}
     row = {"g": g, "rank": 10 * g, "ms": 1.5, "quartiles_ms": [1.4, 1.6], "repeats": 3, "speedup": speedup}
     row |= {"torch_ms": 2.0, "torch_speedup": 0.75 * speedup, "judged_error": error, "error": 2 * error}
-    row |= {
-        "their_error": 1.5 * error,
-        "their_operator_ms": 3.0,
-        "their_operator_speedup": speedup / 2,
-        "worst": error,
-    }
+    row |= {"their_error": 1.5 * error, "their_operator_ms": 3.0, "worst": error}
     row |= {"their_errors": each, "errors": usual}
     return row | {"forward_ms": 0.5, "forward_speedup": 1.1 * speedup} | facts
 
 
 def row(d, *degrees, **facts):
-    """One of the published rows."""
+    """One of the published rows: exact softmax in 20 ms, the script 0.9 times as many times faster as
+    published.
+    """
     error, speedup = PUBLISHED[d]
     found = {"d": d, "n": 10 * 2**d, "published_error": error, "published_speedup": speedup}
     found |= {
         "their_error": error,
-        "their_ms": 9.0,
-        "their_speedup": 0.9,
-        "their_operator_in_place_ms": 40.0,
-        "their_operator_note": "the whole matrix",
+        "their_ms": 20.0 / (0.9 * speedup),
         "in_place_ms": 30.0,
         "sdpa_ms": 20.0,
     }
@@ -73,8 +67,6 @@ def record(rows=None, lengths=(2**13, 2**15, 2**20), **facts):
         "gpu": {"absent": "no GPU, this is a test"},
         "seconds": 0,
         "load": 0.0,
-        "goals": [],
-        "judged": ["made up: nothing is judged"],
     }
     return found | facts
 

@@ -92,8 +92,7 @@ def weight(example):
 
 def inputs(schedule, N, d, mask, seed=0, factor=1.0, settings=None):
     """(arrays the schedule takes, what it must put out); `factor` makes queries large or small."""
-    problem = schedule.problem
-    drawn = problem.draw(np.random.default_rng(seed), N, d, mask)
+    drawn = schedule.drawn(np.random.default_rng(seed), N, d, mask, settings or {})
     drawn = drawn if factor == 1.0 else scaled(schedule, drawn, mask, factor)
     return {name: drawn[name] for name in schedule.operands}, schedule.expected(drawn, mask, settings)
 
@@ -111,11 +110,11 @@ def dry_law(schedule):
 
     def law(N, d, settings, mask):
         form = schedule.cost(N, d, **settings)
-        ledger = run(schedule, M=form.peak, dry=True, **schedule.shapes(N, d), **settings).ledger
+        ledger = run(schedule, M=form.peak, dry=True, **schedule.shapes(N, d, **settings), **settings).ledger
         assert ledger == form, ledger - form
         if (N + d) % 3 == 0:  # the next law tries it too
             with pytest.raises(FastMemoryFull):
-                run(schedule, M=form.peak - 1, dry=True, **schedule.shapes(N, d), **settings)
+                run(schedule, M=form.peak - 1, dry=True, **schedule.shapes(N, d, **settings), **settings)
 
     return law
 
@@ -137,7 +136,7 @@ def test_a_run_has_exact_values_and_the_same_ledger_as_every_dry_run(schedule):
         arrays, expected = inputs(schedule, N, d, mask, seed, factor if schedule.safe else 1.0, settings)
         form = schedule.cost(N, d, **settings)
         done = run(schedule, M=form.peak, **arrays, **settings)
-        shapes = schedule.shapes(N, d)
+        shapes = schedule.shapes(N, d, **settings)
         dry = run(schedule, M=form.peak, dry=True, **shapes, **settings)
         unrolled = run(schedule, M=form.peak, dry=True, unroll=True, **shapes, **settings)
         assert done.ledger == form, done.ledger - form
@@ -215,7 +214,7 @@ def test_counting_does_not_get_slower_with_N(schedule, problem):
     tiles, moves = dict.fromkeys(schedule.tile_names, 3), []
     for N in (1000, 10**6):
         pieces, form = [], schedule.cost(N, 4, **tiles, **problem)
-        shapes = schedule.shapes(N, 4)
+        shapes = schedule.shapes(N, 4, **problem)
         done = run(schedule, M=form.peak, dry=True, watch=pieces.append, **shapes, **tiles, **problem)
         assert done.ledger == form and sum(pieces) == form.total
         moves.append(len(pieces))

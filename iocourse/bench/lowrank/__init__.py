@@ -26,7 +26,6 @@ from iocourse.console import steps
 from iocourse.doctor.threads import environment
 from iocourse.refusal import Refused
 
-from .goals import JUDGED, goals
 from .measuring import QUICK, WHOLE, Plan
 from .text import text
 
@@ -38,7 +37,7 @@ HELP = "low rank beside exact attention on the CPU: the published rows, gradient
 # glibc keeps what is freed, for everyone, so that no lap but the first pays for fresh pages.
 WARM_HEAP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
 # Sections to which every job adds rows.
-LISTS = ("forward", "gradient", "causal", "scaling", "scaling_errors", "panels")
+LISTS = ("forward", "gradient", "causal", "scaling", "scaling_errors", "panels", "heads")
 Job = tuple[str, Callable[[], Any]]  # the section it belongs to, and the work
 
 
@@ -88,13 +87,11 @@ def measured(plan: Plan) -> Record:
             found[section] += made if isinstance(made, list) else [made]
         else:
             found[section] = made
-    record = {
+    return {
         "subject": NAME, **circumstances("torch", "numpy", "numba"), "device": {"name": processor()},
         "load": load, "threads": plan.threads, "engine": "Numba" if compiled.installed() else "NumPy",
-        **found, "fits": fits(found["scaling"]),
+        **found, "fits": fits(found["scaling"]), "seconds": round(time.perf_counter() - started),
     }  # fmt: skip
-    made = {"goals": goals(record), "judged": list(JUDGED)}
-    return record | made | {"seconds": round(time.perf_counter() - started)}
 
 
 def jobs(plan: Plan) -> Iterator[Job]:
@@ -112,6 +109,8 @@ def jobs(plan: Plan) -> Iterator[Job]:
     yield "memory", partial(scaling.memory, plan.memory, 12, 3, plan.threads)
     for spread in plan.spreads:
         yield "panels", partial(contenders.panel, spread, plan)
+    for at in range(plan.heads):
+        yield "heads", partial(contenders.head_panel, at, plan)
     yield "gpu", on_gpu.section
 
 

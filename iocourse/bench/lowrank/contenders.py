@@ -1,134 +1,146 @@
-"""Attention in linear time, several ways, and their error against the number of features, a panel a spread.
+"""Attention in linear time, several ways, in one run: error against features and time, a panel a problem.
 
-A contender is a few lines: O (n, d_v) of softmax(QKᵀ) V from m features. It takes q, k (n, d), v (n, d_v), a
-number of features m and a seed; scores are not scaled again.
+The problems are normal queries and keys, a panel for each spread of logits, and the stored heads of a real
+model. The neighbours are those of `iocourse.lowrank.neighbours`; ours are the face at one degree, with every
+check it makes. Exact attention takes part: it has no features and an error of rounding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from math import isfinite
 from statistics import median
+from typing import NamedTuple
 
+import numpy as np
 import torch
-from torch import Tensor
 
 import iocourse.lowrank as lowrank
 from iocourse.bench import Row
+from iocourse.data.heads import real_head, real_heads
 from iocourse.lowrank.guards import NotCertified
+from iocourse.lowrank.neighbours import FIELD
+from iocourse.lowrank.neighbours.products import Rows
 from iocourse.monomials import rank_of
 
 from .exact_side import sdpa
 from .measuring import Plan, interleaved
 from .published import relative_error
 
-Contender = Callable[[Tensor, Tensor, Tensor, int, int], Tensor]
+Inputs = tuple[Rows, Rows, Rows]  # q, k (n, d), v (n, d_v), float32, scores not scaled again
+Work = Callable[[Rows, Rows, Rows, int], Rows]  # the last is a seed
 D = 8
 DEGREES = range(1, 7)
 COUNTS = (16, 45, 165, 495, 1287)  # features of those who may have any number
-HERMITE, TAYLOR = "Hermite (ours)", "Taylor"
-FAVOR, NYSTROM, ELU = "FAVOR+", "Nyström (float64)", "elu + 1"
+HERMITE, TAYLOR, EXACT = "Hermite (ours)", "Taylor (our passes)", "exact (SDPA)"
+POLYNOMIALS = {TAYLOR: "taylor", HERMITE: "hermite"}
+ANY_NUMBER = ("WildCat", "Nyström", "FAVOR+")
 
 
-def linear(left: Tensor, right: Tensor, v: Tensor) -> Tensor:
-    """(left rightᵀ) V over the sums of its rows, the n × n product never formed; features (n, m)."""
-    found: Tensor = left @ (right.T @ v)
-    return found / (left @ right.sum(0))[:, None]
+class Contender(NamedTuple):
+    """Who, with how many features (None: exact), and how."""
+
+    name: str
+    features: int | None
+    attend: Work
 
 
-def favor(q: Tensor, k: Tensor, v: Tensor, m: int, seed: int) -> Tensor:
-    """Performer's FAVOR+: φ(x) = exp(w·x - |x|²/2) / √m with orthogonal blocks of directions w.
-
-    Source: 2009.14794, positive orthogonal random features.
-    """
-    W = orthogonal_directions(m, q.shape[1], seed).to(q)
-    left, right = (torch.exp(x @ W.T - (x * x).sum(1, keepdim=True) / 2) for x in (q, k))
-    return linear(left, right, v)
+def exact(q: Rows, k: Rows, v: Rows, seed: int) -> Rows:
+    """PyTorch's attention."""
+    found: Rows = sdpa(*(torch.from_numpy(x) for x in (q, k, v))).numpy()
+    return found
 
 
-def orthogonal_directions(m: int, d: int, seed: int) -> Tensor:
-    """(m, d): blocks of d orthogonal rows, each as long as a normal vector would be."""
-    source = torch.Generator().manual_seed(seed)
-    Q, R = torch.linalg.qr(torch.randn(-(-m // d), d, d, generator=source))
-    blocks = Q * R.diagonal(dim1=1, dim2=2).sign()[:, None]  # else no direction is as likely as its opposite
-    lengths = torch.randn(m, d, generator=source).norm(dim=1)
-    return blocks.mT.reshape(-1, d)[:m] * lengths[:, None]
-
-
-def nystrom(q: Tensor, k: Tensor, v: Tensor, m: int, seed: int) -> Tensor:
-    """Landmarks and a pseudo-inverse: exp(Q Lᵀ) exp(L Lᵀ)⁺ exp(L Kᵀ), the landmarks L being m keys by lot.
-
-    Source: Nyströmformer, 2102.03902, whose landmarks are means of neighbouring tokens. Means of independent
-    tokens are all alike, so that here they are tokens; and the exponential is approximated before its rows
-    are divided, as everybody else's is here. In float64: in float32 the inverse would be the error.
-    """
-    q, k, v = (x.double() for x in (q, k, v))
-    L = k[torch.randperm(len(k), generator=torch.Generator().manual_seed(seed))[:m]]
-    middle = torch.linalg.pinv(torch.exp(L @ L.T), hermitian=True, rtol=1e-10)
-    return linear(torch.exp(q @ L.T) @ middle, torch.exp(k @ L.T), v)
-
-
-def elu(q: Tensor, k: Tensor, v: Tensor, m: int, seed: int) -> Tensor:
-    """Linear attention: elu + 1 of every entry, d features whatever m is; it is not meant to be softmax.
-
-    Source: Katharopoulos et al., 2006.16236.
-    """
-    return linear(torch.nn.functional.elu(q) + 1, torch.nn.functional.elu(k) + 1, v)
-
-
-def polynomial(name: str, degree: int) -> Contender:
+def polynomial(name: str, degree: int) -> Work:
     """Ours at one degree: each row's own Hermite polynomial, or Taylor's."""
 
-    def attend(q: Tensor, k: Tensor, v: Tensor, m: int, seed: int) -> Tensor:
-        found: Tensor = lowrank.attention(q, k, v, degree=degree, polynomial=name, scale=1.0)
+    def attend(q: Rows, k: Rows, v: Rows, seed: int) -> Rows:
+        found: Rows = lowrank.attention(q, k, v, degree=degree, polynomial=name, scale=1.0)
         return found
 
     return attend
 
 
-def draw(n: int, spread: float, seed: int) -> list[Tensor]:
-    """q, k, v (n, 8) float32, normal; the logits q·k have this standard deviation, the values have mean 0."""
-    source = torch.Generator().manual_seed(seed)
-    q, k, v = (torch.randn(n, D, generator=source) for _ in range(3))
-    scale = spread**0.5 / D**0.25
-    return [q * scale, k * scale, v]
+def neighbour(name: str, m: int) -> Work:
+    """One of `FIELD` with m features."""
+
+    def attend(q: Rows, k: Rows, v: Rows, seed: int) -> Rows:
+        return FIELD[name](q, k, v, m, np.random.default_rng(seed))
+
+    return attend
 
 
-def field(most: int) -> Iterator[tuple[str, int, Contender]]:
-    """Who takes part, with how many features, up to `most`."""
-    for name, kind in ((TAYLOR, "taylor"), (HERMITE, "hermite")):
-        for g in DEGREES:
-            if rank_of(D, g) <= most:
-                yield name, rank_of(D, g), polynomial(kind, g)
+def field(most: int, n: int, d: int = D) -> Iterator[Contender]:
+    """Who takes part, with up to `most` features; landmarks and the like are at most the n keys."""
+    yield Contender(EXACT, None, exact)
+    for g in DEGREES:
+        if (rank := rank_of(d, g)) <= most:
+            for name, kind in POLYNOMIALS.items():
+                yield Contender(name, rank, polynomial(kind, g))
+            yield Contender("SATA", rank, neighbour("SATA", rank))
     for m in COUNTS:
-        if m <= most:
-            yield FAVOR, m, favor
-            yield NYSTROM, m, nystrom
-    yield ELU, D, elu
+        if m <= min(most, n):
+            yield from (Contender(name, m, neighbour(name, m)) for name in ANY_NUMBER)
+    yield Contender("elu + 1", d, neighbour("elu + 1", d))
+
+
+def draw(n: int, spread: float, seed: int) -> Inputs:
+    """q, k, v (n, 8), normal; the logits q·k have this standard deviation, the values have mean 0."""
+    q, k, v = np.random.default_rng(seed).standard_normal((3, n, D)).astype(np.float32)
+    scale = np.float32(spread**0.5 / D**0.25)
+    return q * scale, k * scale, v
 
 
 def panel(spread: float, plan: Plan) -> list[Row]:
-    """Every contender at one spread of logits; who is refused keeps the reason.
+    """Every contender at one spread of logits."""
+    drawn = [draw(plan.panel, spread, seed) for seed in range(plan.seeds)]
+    about: Row = {"spread": spread, "n": plan.panel, "d": D}
+    return rows(about, drawn, field(plan.most_features, plan.panel), plan.seconds / 10)
+
+
+def head_panel(at: int, plan: Plan) -> list[Row]:
+    """Every contender on one stored head of all-MiniLM-L6-v2, the scale 1/√d in its queries."""
+    layer, head = real_heads()[at]
+    stored = real_head(layer, head)
+    n, d = stored.Q.shape
+    q = stored.Q / np.float32(d**0.5)
+    spread = float((q @ (stored.K - stored.K.mean(axis=0)).T).std())
+    about: Row = {"layer": layer, "head": head, "spread": spread, "n": n, "d": d}
+    drawn = [(q, stored.K, stored.V)] * plan.seeds
+    return rows(about, drawn, field(plan.most_head_features, n, d), plan.seconds / 10)
+
+
+def rows(about: Row, drawn: Sequence[Inputs], taking_part: Iterator[Contender], seconds: float) -> list[Row]:
+    """A row for each contender; who is refused keeps the reason.
 
     Errors are usual relative ones of O, in per cent: their median over seeds, the least and the largest; a
     mean would be that of the worst draw, FAVOR+ having heavy tails. Milliseconds are those of one forward
     pass.
     """
-    drawn = [draw(plan.panel, spread, seed) for seed in range(plan.seeds)]
-    exact = [sdpa(q.double(), k.double(), v.double()) for q, k, v in drawn]
-    rows: list[Row] = []
+    right = [sdpa(*(torch.from_numpy(x).double() for x in inputs)) for inputs in drawn]
+    found: list[Row] = []
     works: dict[int, Callable[[], object]] = {}
-    for name, m, attend in field(plan.most_features):
-        row: Row = {"spread": spread, "contender": name, "features": m, "n": plan.panel, "d": D}
-        try:
-            found = [attend(q, k, v, m, seed) for seed, (q, k, v) in enumerate(drawn)]
-        except NotCertified as error:
-            rows.append(row | {"refused": str(error)})
-            continue
-        errors = [relative_error(x, o) for x, o in zip(found, exact, strict=True)]
-        q, k, v = drawn[0]
-        works[len(rows)] = partial(attend, q, k, v, m, 0)
-        rows.append(row | {"error": median(errors), "least": min(errors), "largest": max(errors)})
-    for at, took in interleaved(works, plan.seconds / 10).items():
-        rows[at] |= {"ms": took.ms, "repeats": took.repeats}
-    return rows
+    for one in taking_part:
+        row = {**about, "contender": one.name, "features": one.features}
+        outcome = errors(one, drawn, right)
+        if "refused" not in outcome:
+            works[len(found)] = partial(one.attend, *drawn[0], 0)
+        found.append(row | outcome)
+    for at, took in interleaved(works, seconds).items():
+        found[at] |= {"ms": took.ms, "repeats": took.repeats}
+    return found
+
+
+def errors(one: Contender, drawn: Sequence[Inputs], right: Sequence[torch.Tensor]) -> Row:
+    """The median, the least and the largest error over the draws, or why there is none."""
+    each = []
+    for seed, (inputs, o) in enumerate(zip(drawn, right, strict=True)):
+        with np.errstate(all="ignore"):
+            try:
+                each.append(relative_error(torch.from_numpy(one.attend(*inputs, seed)), o))
+            except NotCertified as error:
+                return {"refused": str(error)}
+    if not all(map(isfinite, each)):
+        return {"refused": "what it returns is not finite"}
+    return {"error": median(each), "least": min(each), "largest": max(each)}

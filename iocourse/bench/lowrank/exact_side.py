@@ -60,33 +60,6 @@ def _blocks(n: int, step: int) -> list[slice]:
     return [slice(at, min(at + step, n)) for at in range(0, n, step)]
 
 
-class InPlaceTheirs(InPlace):
-    """exp(QKᵀ) D⁻¹ V, the published operator, in buffers that are made once.
-
-    The sums of all rows come first. Where a block holds all rows, their exponentials are kept for the product
-    with V; else they are made twice.
-    """
-
-    def __init__(self, q: Tensor, k: Tensor, v: Tensor, block: int) -> None:
-        """`block` is the number of rows of scores that exist at a time."""
-        super().__init__(q, k, v, block)
-        self._divided = v.clone()
-
-    def __call__(self, rows: int | None = None) -> Tensor:
-        """(n, d); only the first `rows` rows are summed and multiplied where they are given."""
-        import torch
-
-        blocks = _blocks(rows or len(self._q), len(self._scores))
-        for some in blocks:
-            torch.sum(self._exponentials(some), 1, keepdim=True, out=self._sums[some])
-        torch.div(self._v, self._sums, out=self._divided)
-        for some in blocks:
-            kept = len(blocks) == 1
-            scores = self._scores[: some.stop] if kept else self._exponentials(some)
-            torch.mm(scores, self._divided, out=self._o[some])
-        return self._o
-
-
 class InPlaceGradient:
     """dQ, dK, dV of softmax attention in buffers that are made once; no score is computed twice.
 
@@ -144,23 +117,16 @@ def best_in_place(q: Tensor, k: Tensor, v: Tensor, memory: int | None = None) ->
     return _best(partial(InPlace, q, k, v), len(q), len(k), memory)
 
 
-def best_of_theirs(q: Tensor, k: Tensor, v: Tensor, memory: int | None = None) -> Best:
-    """The published operator in place, likewise; the whole matrix, exponentiated once, up to n = 40,960."""
-    return _best(partial(InPlaceTheirs, q, k, v), len(q), len(k), memory, whole_to=LARGE)
-
-
 def best_gradient(q: Tensor, k: Tensor, v: Tensor, do: Tensor, memory: int | None = None) -> Best:
     """The gradient of softmax attention in place, likewise."""
     return _best(partial(InPlaceGradient, q, k, v, do), len(q), len(k), memory)
 
 
-def _best(
-    make: Callable[[int], InPlaceWork], n: int, n_k: int, memory: int | None, whole_to: int = WHOLE_TO
-) -> Best:
+def _best(make: Callable[[int], InPlaceWork], n: int, n_k: int, memory: int | None) -> Best:
     memory = machine_memory() if memory is None else memory
     if n >= LARGE and memory < LARGE_MEMORY:
         return Best(None, f"skipped at n = {n:,}, which wants 12 GB of memory; here are {memory / 1e9:.1f}")
-    blocks = {max(1, min(n, words // n_k)) for words in BLOCK_WORDS} | ({n} if n <= whole_to else set())
+    blocks = {max(1, min(n, words // n_k)) for words in BLOCK_WORDS} | ({n} if n <= WHOLE_TO else set())
     tried = {block: make(block) for block in sorted(blocks)}
     took = {block: _seconds_a_row(one, n, block) for block, one in tried.items()}
     block = min(took, key=lambda one: took[one])

@@ -72,6 +72,8 @@ class Plan:
         panel: keys and queries of the panels.
         seeds: draws that a panel's errors are the medians of.
         most_features: of a contender of the panels.
+        heads: stored heads of a real model, the first so many.
+        most_head_features: of a contender there.
         seconds: about how long the laps of one piece of work take, slow ones aside.
         threads: of both sides.
     """
@@ -85,6 +87,8 @@ class Plan:
     panel: int = 2048
     seeds: int = 5
     most_features: int = 1300
+    heads: int = 8
+    most_head_features: int = 7000
     seconds: float = 0.3
     threads: int = 1
 
@@ -105,5 +109,5 @@ def _tuples(value: Any) -> Any:
 WHOLE = Plan()
 QUICK = replace(
     WHOLE, rows=(4, 5, 6, 7, 8), lengths=tuple(2**p for p in (10, 12, 13, 14, 15, 16)), sdpa_to=2**12,
-    memory=2**17, panel=1024, seeds=3, most_features=500, seconds=0.06,
+    memory=2**17, panel=1024, seeds=3, most_features=500, heads=2, most_head_features=600, seconds=0.06,
 )  # fmt: skip

@@ -48,7 +48,7 @@ def dry_trace(name: str, N: int, d: int, tiles: tuple[tuple[str, int], ...], lim
     schedule = schedules.get(name)
     sizes: dict[str, Any] = dict(tiles)
     machine = Machine(schedule.cost(N, d, **sizes).peak, dry=True, unroll=True, max_moves=limit)
-    arrays = [machine.slow(array, shape) for array, shape in schedule.shapes(N, d).items()]
+    arrays = [machine.slow(array, shape) for array, shape in schedule.shapes(N, d, **sizes).items()]
     try:
         with machine.running():
             schedule(machine, *arrays, **sizes)

@@ -177,7 +177,7 @@ def lowrank_contenders(
     name = title or f"Error of linear attentions against {'features' if against == 'features' else 'time'}"
     if record is None:
         return none_yet(name, "lowrank")
-    rows = [row for row in record["panels"] if "refused" not in row]
+    rows = [row for row in record["panels"] if "refused" not in row and row[against] is not None]
     names = list(dict.fromkeys(row["contender"] for row in rows))
     panels = []
     for spread in dict.fromkeys(row["spread"] for row in rows):
@@ -195,8 +195,8 @@ def _contender(rows: Sequence[Row], who: str, against: str, position: int) -> Li
 
 
 def _contenders_table(rows: Sequence[Row]) -> str:
-    counts = sorted({row["features"] for row in rows})
-    lines = [["logits", "features", *map(str, counts)]]
+    counts = sorted({row["features"] for row in rows}, key=lambda m: m or 0)
+    lines = [["logits", "features", *("none" if m is None else str(m) for m in counts)]]
     for spread, who in dict.fromkeys((row["spread"], row["contender"]) for row in rows):
         cells = {
             row["features"]: "refused" if "refused" in row else f"{row['error']:.3g} ({row['ms']:.2g})"

@@ -1,0 +1,1 @@
+"""What records say: facts computed from a recorded run, nothing measured here."""
