@@ -8,14 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import needs
 import pytest
 from site_looks import formulas, headings, pale_text, too_wide, what_is_wrong, without_a_name
 
-pytest.importorskip("sphinx", reason="sphinx is not installed")
-pytest.importorskip("myst_nb", reason="myst-nb is not installed")
-pytest.importorskip("furo", reason="furo is not installed")
-
 from iocourse.site.checking import problems_of
+
+needs.installed("sphinx", "myst_nb", "furo")
 
 ROOT = Path(__file__).parents[2]
 HIDDEN = """
