@@ -84,7 +84,7 @@ def _with_known_shape(make: Callable[..., None]) -> Callable[..., None]:
     return init
 
 
-def _of_known_shape(make: Callable[..., None], constexpr: type) -> Callable[..., None]:
+def _of_known_shape(make: Callable[..., None], constexpr: Any) -> Callable[..., None]:
     """`block_type.__init__`, which checks and names a shape once for each type of elements."""
     known: dict[tuple[Any, ...], dict[str, Any]] = {}
 
