@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from iocourse import kernels  # noqa: F401  # which changes the interpreter
+from iocourse import kernels, traffic  # noqa: F401  # which change the interpreter
 
 # isort: split
 from triton.runtime import interpreter
@@ -65,6 +65,17 @@ def test_types_and_tensors_of_one_shape_differ_in_all_else():
 def test_the_language_is_restored_as_tritons_own_restores_it():
     sums(torch.arange(9.0))
     assert tl.core.is_builtin(tl.load) and tl.core.is_builtin(tl.tensor.to)
+
+
+def test_who_counts_what_kernels_move_needs_nothing_else_for_it(monkeypatch):
+    changed = [(interpreter, "_patch_lang"), (interpreter, "_get_np_dtype")]
+    made = [(tl.tensor, "__init__"), (tl.block_type, "__init__")]
+    for place, name in changed:
+        monkeypatch.setattr(place, name, getattr(place, name).instead_of)
+    for place, name in made:
+        monkeypatch.setattr(place, name, getattr(place, name))  # for it to be put back
+    with traffic.count():
+        assert all(hasattr(getattr(place, name), "instead_of") for place, name in changed)
 
 
 def test_overflow_is_asserted_by_a_debug_build_alone():

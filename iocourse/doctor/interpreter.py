@@ -28,10 +28,15 @@ def repeat_nothing() -> None:
         return
     interpreter._patch_lang = _remembered(interpreter._patch_lang)
     interpreter._get_np_dtype = _looked_up(interpreter._get_np_dtype)
-    tl.tensor.__init__ = _with_known_shape(tl.tensor.__init__)
-    tl.core.block_type.__init__ = _of_known_shape(tl.core.block_type.__init__)
+    remember_shapes(tl)
     builder = interpreter.interpreter_builder
     builder.options = replace(builder.options, sanitize_overflow=builder.options.debug)
+
+
+def remember_shapes(language: Any) -> None:
+    """Change what this copy of `triton.language` makes, once: each shape is checked and named but once."""
+    language.tensor.__init__ = _with_known_shape(language.tensor.__init__)
+    language.block_type.__init__ = _of_known_shape(language.block_type.__init__, language.constexpr)
 
 
 def _remembered(patch: Callable[..., Any]) -> Callable[..., Any]:
@@ -79,12 +84,12 @@ def _with_known_shape(make: Callable[..., None]) -> Callable[..., None]:
     return init
 
 
-def _of_known_shape(make: Callable[..., None]) -> Callable[..., None]:
+def _of_known_shape(make: Callable[..., None], constexpr: Any) -> Callable[..., None]:
     """`block_type.__init__`, which checks and names a shape once for each type of elements."""
     known: dict[tuple[Any, ...], dict[str, Any]] = {}
 
     def init(self: Any, element_ty: Any, shape: Any) -> None:
-        sizes = [size.value if isinstance(size, tl.constexpr) else size for size in shape]
+        sizes = [size.value if isinstance(size, constexpr) else size for size in shape]
         key = element_ty.name, type(shape), *map(type, sizes), *sizes
         if key not in known:
             make(self, element_ty, shape)
