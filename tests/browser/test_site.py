@@ -55,13 +55,13 @@ def built(folder):
     command += ["--lite", str(lite)]
     env = os.environ | {"PYTHONPATH": os.pathsep.join([str(hook), str(ROOT)])}
     done = subprocess.run(
-        command, capture_output=True, text=True, env=env, cwd=ROOT, timeout=280, check=False
+        command, capture_output=True, text=True, env=env, cwd=ROOT, timeout=560, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_a_site_of_two_lessons_as_a_reader_meets_it(tmp_path, chromium):
     site = tmp_path / "site"
     assert built(site).startswith("2 lessons, ")
