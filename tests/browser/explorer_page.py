@@ -21,7 +21,9 @@ STOPWATCH = """root => {
             watched.frames.push(performance.now());
             if (began !== null) watched.latencies.push(performance.now() - began);
         }));
-    }).observe(root.querySelector('.picture'), {subtree: true, childList: true, attributes: true, characterData: true});
+    }).observe(root.querySelector('.picture'), {
+        subtree: true, childList: true, attributes: true, characterData: true,
+    });
     root.watched = watched;
 }"""
 
