@@ -93,8 +93,7 @@ class KernelTuner(Explorer):
         self._take(tiles.best(self._rows, self.setting), "Fewest words of the recorded tiles that fit")
 
     def _take(self, found: Setting | None, said: str) -> None:
-        if found is None:
-            self.note = "No such tile is recorded for this kernel, chip, d, type and mask."
-        else:
+        self.note = "No such tile is recorded for this kernel, chip, d, type and mask."
+        if found is not None:
             self.note = f"{said}: {sides(found)}."
             self._place(found)

@@ -197,7 +197,7 @@ function render({ model, el }) {
     const { turn, spoken } = model.get("page");
     answered(turn);
     clearTimeout(speaking);
-    speaking = setTimeout(() => ((said = spoken), draw()), PAUSE);
+    speaking = setTimeout(() => (root.lastChild.textContent = said = spoken), PAUSE);
     draw();
   };
   model.on("change:page", change);
