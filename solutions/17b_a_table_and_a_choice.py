@@ -15,7 +15,7 @@
 #
 # <!-- exercises -->
 #
-# Exercises need NumPy only. One cell draws the published data and needs PyTorch (`python -m pip install "torch>=2.6"`); without it, it says so, and the rest goes on. If Numba is installed (`python -m pip install "numba>=0.61"`) our passes are several times faster, after some seconds of compiling the first time.
+# Exercises need NumPy only. One cell draws the published data and needs PyTorch (`python -m pip install "torch>=2.6"`); without it, it says so. If Numba is installed (`python -m pip install "numba>=0.61"`) our passes are several times faster, after some seconds of compiling the first time.
 
 # %% tags=["setup"]
 import time
@@ -294,7 +294,7 @@ explore.lowrank_rows(lowrank_run)
 #
 # The *published* speed-ups in the picture were measured on another machine against another exact attention, and cannot be divided by these. And the script's error is that of its own operator, ours that of softmax.
 #
-# So the idea is better than its table, with each monomial once in place of all products, each row's own polynomial, and features that are made in a small tile and never stored. The first of these is not ours: Heinsen and Kozachkov (2602.00294) build Taylor's features on that symmetry, and others did so in code. Two things to keep in mind: the factors are against exact attention on the *same* CPU, one thread, and they grow with $n$ because exact attention is quadratic, so a large factor can be had by choosing $n$.
+# So the idea is better than its table, with each monomial once in place of all products, each row's own polynomial, and features that are made in a small tile and never stored. The first of these is not ours: Heinsen and Kozachkov (2602.00294) build Taylor's features on that symmetry, and others did so in code. The factors are against exact attention on the *same* CPU, one thread, and they grow with $n$ because exact attention is quadratic, so a large factor can be had by choosing $n$.
 #
 # The paper is about the gradient and did not measure it. Here it is, from the same record, with all keys and under the causal mask, over the faster exact attention of both passes. An error is the worst of $dQ$, $dK$ and $dV$ in the published metric. The script has no gradient.
 
@@ -317,6 +317,12 @@ if lowrank_run:
 # %% [markdown]
 # In the last row degree 3 takes 32.7 ms where exact attention takes 6,557, 201 times as long, and its worst gradient is off by 0.740 percent, less than the script's *output*. Under the causal mask, where exact attention has half of the pairs, 42.2 times are left, and 1.1 in the first row.
 #
+# Any row and degree, under your hand:
+
+# %%
+explore.lowrank_table()
+
+# %% [markdown]
 # And lengths up to a million tokens:
 
 # %%
@@ -329,7 +335,7 @@ explore.lowrank_scaling(lowrank_run)
 #
 # ## 17.10 Choose and defend
 #
-# Somebody comes with a head and a chip: $N$ tokens, $d$ columns, $M$ words of fast memory; the standard deviation $\sigma$ of a row's logits, which are about normal; the largest relative error of $O$ that the model bears; and perhaps a window, if the model was trained to look $w$ tokens to either side and no farther. You answer with a schedule, its tiles, the words it moves, and what you claim about its error. Five schedules of the forward pass are on offer:
+# Somebody comes with a head and a chip: $N$ tokens, $d$ columns, $M$ words of fast memory; the standard deviation $\sigma$ of a row's logits, which are about normal; the largest relative error of $O$ that the model bears; and perhaps a window, if the model was trained to look $w$ tokens to either side. You answer with a schedule, its tiles, the words it moves, and what you claim about its error. Five schedules of the forward pass are on offer:
 #
 # | name in `costs` | computes | tile |
 # | --- | --- | --- |
