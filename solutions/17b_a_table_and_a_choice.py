@@ -15,7 +15,7 @@
 #
 # <!-- exercises -->
 #
-# Exercises need NumPy only. One cell draws the published data and needs PyTorch (`python -m pip install "torch>=2.6"`); without it, it says so, and the rest goes on. If Numba is installed (`python -m pip install "numba>=0.61"`) our passes are several times faster, after some seconds of compiling the first time.
+# Exercises need NumPy only. One cell draws the published data and needs PyTorch (`python -m pip install "torch>=2.6"`); without it, it says so. If Numba is installed (`python -m pip install "numba>=0.61"`) our passes are several times faster, after some seconds of compiling the first time.
 
 # %% tags=["setup"]
 import time
@@ -212,7 +212,7 @@ def reproduce(last=7):
 with_torch(reproduce);
 
 # %% [markdown]
-# 4.673, 2.505, 2.846, 1.838: digit for digit. (The other five rows come out as well; they take longer, and `iocourse bench lowrank` makes them.) Beside them the same approximation in the usual metric, 9.211 percent in the first row; then on softmax, with the same degree, 6.954 percent; then what each row's own polynomial of section 15.6 makes of degree 2 and of degree 3, 5.13 and 1.19. These two have 15 and 35 features in the first row, where the script has 21.
+# 4.673, 2.505, 2.846, 1.838: digit for digit. (The other five come out as well, in `iocourse bench lowrank`.) Beside them the same approximation in the usual metric, 9.211 percent in the first row; then on softmax, with the same degree, 6.954 percent; then what each row's own polynomial of section 15.6 makes of degree 2 and of degree 3, 5.13 and 1.19. These two have 15 and 35 features in the first row, where the script has 21.
 #
 # **The clock.** The speed-ups are quotients of single runs, timed with `time.time()`, without a run before to warm up. What does that do? Time the same exact attention first once, then again:
 # <!-- 15, 35, 21 = math.comb(6, 2), math.comb(7, 3), 1 + 4 + 4**2 -->
@@ -234,7 +234,7 @@ print(f"first run {first:.1f} ms; then median {np.median(later):.1f}, "
       f"from {min(later):.1f} to {max(later):.1f} ms")
 
 # %% [markdown]
-# What you see depends on your machine and on what else it does, so no number is quoted. A first run may pay for what later ones do not: pages handed out for the first time, threads started, code loaded. In a quotient that may fall on one side only. So a comparison warms up both sides, interleaves them, repeats, gives a median with the range, and says how many threads both had.
+# What you see depends on your machine, so no number is quoted. A first run may pay for what later ones do not: fresh pages, threads, code to be loaded. In a quotient that may fall on one side only. So a comparison warms up both sides, interleaves them, repeats, gives a median with the range, and says how many threads both had.
 #
 # None of this shows that the idea is bad. It shows what the table is: a measurement of the forward pass of one operator, in one metric, on data whose scores shrink with $d$, timed once.
 #
@@ -292,20 +292,21 @@ explore.lowrank_rows(lowrank_run)
 #
 # </details>
 #
-# The *published* speed-ups, which the picture shows too, were measured on another machine against another exact attention. They stand beside these and cannot be divided by them. And the script's error is that of its own operator, ours that of softmax; each beside its own time.
+# The *published* speed-ups in the picture were measured on another machine against another exact attention, and cannot be divided by these. And the script's error is that of its own operator, ours that of softmax.
 #
-# So the idea is better than its table, with each monomial once in place of all products, each row's own polynomial, and features that are made in a small tile and never stored. The first of these is not ours: Heinsen and Kozachkov (2602.00294) build Taylor's features on that symmetry, and others did so in code. Two things to keep in mind: the factors are against exact attention on the *same* CPU, one thread, and they grow with $n$ because exact attention is quadratic, so a large factor can be had by choosing $n$.
+# So the idea is better than its table, with each monomial once in place of all products, each row's own polynomial, and features that are made in a small tile and never stored. The first of these is not ours: Heinsen and Kozachkov (2602.00294) build Taylor's features on that symmetry, and others did so in code. The factors are against exact attention on the *same* CPU, one thread, and they grow with $n$ because exact attention is quadratic, so a large factor can be had by choosing $n$.
 #
-# The paper is about the gradient and did not measure it. Here it is, from the same record: both passes, first with all keys and then under the causal mask. The baseline is again the faster exact one, now of both passes, and an error is the worst of $dQ$, $dK$ and $dV$ in the published metric. The script has no gradient, so it has no column.
+# The paper is about the gradient and did not measure it. Here it is, from the same record, with all keys and under the causal mask, over the faster exact attention of both passes. An error is the worst of $dQ$, $dK$ and $dV$ in the published metric. The script has no gradient.
 
 # %%
 def print_both_passes(rows, degrees=(3, 4)):
     print("                      exact ", *(f"{f'degree {g}':>30}" for g in degrees))
     for row in rows:
         ours = [of_degree(row, g) for g in degrees]
-        cells = (f"{one['ms']:9.3f} ms {row['baseline_ms'] / one['ms']:6.1f}× {one['worst']:7.3f} %"
+        exact_ms = row["baseline_ms"]
+        cells = (f"{one['ms']:9.3f} ms {exact_ms / one['ms']:6.1f}× {one['worst']:7.3f} %"
                  for one in ours)
-        print(f"d = {row['d']:2}, n = {row['n']:6,} {row['baseline_ms']:8.2f} ms", *cells)
+        print(f"d = {row['d']:2}, n = {row['n']:6,} {exact_ms:8.2f} ms", *cells)
 
 
 if lowrank_run:
@@ -314,8 +315,14 @@ if lowrank_run:
         print_both_passes(lowrank_run[section])
 
 # %% [markdown]
-# In the last row degree 3 takes 32.7 ms for both passes where exact attention takes 6,557: 201 times, and its worst gradient is off by 0.740 percent, less than the script's *output*, 0.773. Under the causal mask exact attention has half of the pairs to do, and ours does its diagonal tiles pair by pair: 42.2 times are left there, and 1.1 in the first row. In a row as short as that nobody needs a polynomial.
+# In the last row degree 3 takes 32.7 ms where exact attention takes 6,557, 201 times as long, and its worst gradient is off by 0.740 percent, less than the script's *output*. Under the causal mask, where exact attention has half of the pairs, 42.2 times are left, and 1.1 in the first row.
 #
+# Any row and degree, under your hand:
+
+# %%
+explore.lowrank_table()
+
+# %% [markdown]
 # And lengths up to a million tokens:
 
 # %%
@@ -324,11 +331,11 @@ explore.lowrank_scaling(lowrank_run)
 # %% [markdown]
 # Ours grows like $n$, exact attention like $n^2$, in both passes. Where exact attention was no longer run, its line is extrapolated, and the legend says so.
 #
-# **On a GPU** there is no recorded run yet. The library has Triton kernels for both passes, for all keys and under the causal mask; `traffic` counts their words, and the closed forms stand in `costs.lowrank_kernels`. What they take in time, beside FlashAttention, is not known to this course, and no number stands here in its place.
+# **On a GPU** there is no recorded run yet. The library has Triton kernels for both passes, whose words stand in `costs.lowrank_kernels`. What they take in time is not known to this course, and no number stands here in its place.
 #
 # ## 17.10 Choose and defend
 #
-# This exercise takes the whole course. Somebody comes with a head and a chip: $N$ tokens, $d$ columns, $M$ words of fast memory; the standard deviation $\sigma$ of a row's logits, which are about normal; the largest relative error of $O$ that the model bears; and perhaps a window, if the model was trained to look $w$ tokens to either side and no farther. You answer with a schedule, its tiles, the words it moves, and what you claim about its error. Five schedules of the forward pass are on offer:
+# Somebody comes with a head and a chip: $N$ tokens, $d$ columns, $M$ words of fast memory; the standard deviation $\sigma$ of a row's logits, which are about normal; the largest relative error of $O$ that the model bears; and perhaps a window, if the model was trained to look $w$ tokens to either side. You answer with a schedule, its tiles, the words it moves, and what you claim about its error. Five schedules of the forward pass are on offer:
 #
 # | name in `costs` | computes | tile |
 # | --- | --- | --- |
@@ -526,9 +533,9 @@ attempt(exposed) if claims else print(provenance(lowrank_run))
 #
 # ## 17.11 In your own words
 #
-# The checks have judged a choice and a table. They cannot judge an argument, and nothing in this section is checked by a machine: it is for you, or for whoever you show it to.
+# The checks have judged a choice and a table. They cannot judge an argument: this section is for you, or for whoever you show it to.
 #
-# Take one problem that you care about: a model you use, a chip you have, a text of the length you need. Write one page: what you would run, and why not the others. Then go through it with this list, and give a point for each line that your page passes.
+# Take one problem that you care about, and write one page: what you would run, and why not the others. Then give a point for each line of this list that your page passes.
 #
 # | | point |
 # | --- | --- |
@@ -554,18 +561,18 @@ attempt(exposed) if claims else print(provenance(lowrank_run))
 # - The backward pass has 14, no schedule that moves whole rows has less, and none at all less than 12 (lesson 06); where everything fits, $7Nd + N$ (lesson 09).
 # - A mask saves words where neighbours agree on their keys, down to $4Nd$ for any window whose keys fit, and next to nothing where pairs are drawn at random (lesson 08).
 # - Kernels move what the closed forms say, to the word (lessons 10 to 13), and how much of that reaches DRAM is a matter of the order of programs (lesson 14).
-# - With bounded logits and small $d$ attention and its gradient take a time that is linear in $N$, and the forward pass $4Nd$ words if the state fits; otherwise fewer words than exact attention from about half a rank to $1.4$ ranks on (lessons 15 and 16). The error can be certified or predicted beforehand, and at initial weights it grew no faster than about the square root of the depth (lesson 17).
+# - With bounded logits and small $d$ attention and its gradient take a time that is linear in $N$, and $4Nd$ and $7Nd$ words if their states fit; otherwise forward fewer words than exact attention from about half a rank to $1.4$ ranks on (lessons 15 and 16). The error can be certified or predicted beforehand, and at initial weights it grew no faster than about the square root of the depth (lesson 17).
 # - For the heads of the trained model that we have it is of no use, for none of the eight (lesson 17).
 #
 # **Open**, as far as we know:
 #
 # - The two borders of the map, around $d^2$ and around $Nd$, where the best schedule and the best bound are a factor of 2 apart; and whether cutting rows can bring the backward pass below 14, down to 12 (section 9.8).
-# - For approximate attention: the constants, and a bound at a fixed error and our rank. The orders are another matter. The abstract of Papp, Sobczyk and Zouzias (2605.23751) announces lower bounds for each regime, with algorithms after Alman and Song whose words are almost linear in $N$; and for arithmetic Gupta and others (2505.14840) have about $N^{2 - 1/d}$ steps at fixed $d$, however large the entries. What a given error at a given $N$ and $d$ must cost, to the word, the bound of section 15.5 says for one class and a given rank alone.
+# - For approximate attention: the constants, and a bound at a fixed error and our rank. The orders are another matter. The abstract of Papp, Sobczyk and Zouzias (2605.23751) announces lower bounds for each regime, with algorithms after Alman and Song whose words are almost linear in $N$; and for arithmetic Gupta and others (2505.14840) have about $N^{2 - 1/d}$ steps at fixed $d$, however large the entries. Ours are upper bounds at a fixed error, which fixes the rank $r$: about $\max(4Nd, 2rNd^2/M)$ words forward and $\max(7Nd, 8rNd^2/M)$ back. From below, section 15.5 speaks for one class and a given rank alone.
 # - Depth with trained weights. Section 17.2 measured initial ones.
 # - Training at scale with bounded logits: how much does a bound cost, and which bound costs nothing? Sections 17.3 and 17.5 show two small cases, one of which pays dearly.
 # - The clock. A number of this course about a GPU is a count, unless a record with a name and a date stands beside it.
 #
-# You began with a claim that could not be checked, "FlashAttention uses memory efficiently", and a habit: to make it one that can. The habit is what the course would like to leave with you. The closed forms are in the library.
+# You began with a claim that could not be checked, "FlashAttention uses memory efficiently", and a habit: to make it one that can. The habit is what the course would like to leave with you.
 # <!-- unit = (2**22 * 64)**2 / 2**18 -->
 # <!-- 12.25, 6.18 = (schedules.flash1.count(2**22, 64, 2**18, published=p).total / unit for p in (True, False)) -->
 # <!-- 8.00, 4.10 = (schedules.flash2.count(2**22, 64, 2**18, published=p).total / unit for p in (True, False)) -->

@@ -4,7 +4,7 @@
 order: `monomials` (features of a row, one room up), `polynomials` (which polynomial stands for exp, and how
 far off it is), `setting`, `passes` (forward and gradient, of all keys or causal), `paper_gradient` (the
 paper's own form of the gradient), `guards`; then `compiled` (the same passes for Numba) and `tensors` (for
-torch, with autograd).
+torch, with autograd). `neighbours` are other ways to linear time, for comparison.
 """
 
 from .advice import Advice, advise

@@ -303,6 +303,12 @@ EXAMPLES = {
         lambda: explore.lowrank_rows(lowrank_record([lowrank_row(4, lowrank_degree(3, 0.7, 2.0))])),
         lambda: explore.lowrank_rows(None),
     ],
+    "lowrank_row": [
+        lambda: explore.lowrank_row(lowrank_record()),
+        lambda: explore.lowrank_row(lowrank_record(), 4, 2),
+        lambda: explore.lowrank_row(lowrank_record([lowrank_row(4, lowrank_degree(3, 0.7, 2.0))]), 4),
+        lambda: explore.lowrank_row(None),
+    ],
     "lowrank_scaling": [
         lambda: explore.lowrank_scaling(lowrank_record()),
         lambda: explore.lowrank_scaling(lowrank_record(lengths=(64,), fits=[])),

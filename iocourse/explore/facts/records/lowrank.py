@@ -22,7 +22,7 @@ class Measured(NamedTuple):
 
 class Compared(NamedTuple):
     """One row in one section: the baseline first, then the published script where it has such a pass, then
-    ours. Errors are in the published metric, of O; where there is a gradient the worst of dQ, dK, dV.
+    ours. Errors are in the published metric: forward of O, else the worst of dQ, dK, dV.
     """
 
     what: str
@@ -35,21 +35,21 @@ def sizes(record: Row) -> list[int]:
 
 
 def degrees(record: Row, d: int) -> list[int]:
-    """Those that were measured in every section at this d. Raises ValueError where there is no such row."""
+    """Those of the forward pass at this d. Raises ValueError where there is no such row."""
     if d not in sizes(record):
         raise ValueError(f"d is {d}; the record has {', '.join(map(str, sizes(record)))}")
-    each = [{one["g"] for one in _row(record, section, d)["degrees"]} for section in WHAT]
-    return sorted(set.intersection(*each))
+    return [one["g"] for one in _row(record, "forward", d)["degrees"]]
 
 
 def compared(record: Row, d: int, g: int) -> list[Compared]:
-    """Every section at one d and degree, each over its one baseline. Raises ValueError for what was not
-    measured, naming what was.
+    """Every section that has this d and degree, each over its one baseline. Raises ValueError for what was
+    not measured, naming what was.
     """
     known = degrees(record, d)
     if g not in known:
         raise ValueError(f"g is {g}; at d = {d} the record has {', '.join(map(str, known))}")
-    return [_compared(section, _row(record, section, d), g) for section in WHAT]
+    rows = ((section, _row(record, section, d)) for section in WHAT)
+    return [_compared(section, row, g) for section, row in rows if g in (one["g"] for one in row["degrees"])]
 
 
 def _row(record: Row, section: str, d: int) -> Row:
