@@ -115,6 +115,20 @@ def check_entries(Q: Array, K: Array, V: Array, options: Options) -> None:
             guards.check_bound(name, X, options.bound)
 
 
+def looks_at_data(options: Options) -> bool:
+    """Whether the polynomial is made for the interval of the data."""
+    return options.polynomial in ("chebyshev", "minimax") and options.radius is None
+
+
+def asked_for(d: int, options: Options, g: int) -> Setting:
+    """The setting of one head as far as the options say, where no interval of the data is asked for."""
+    made = options.made(g, None)
+    given = options.key_variance is not None and made.per_row
+    return Setting(
+        plan(d, g), made, options.factor(d), None, options.key_variance * np.eye(d) if given else None
+    )
+
+
 def for_head(Q: Array, K: Array, options: Options, g: int, compiled: bool) -> tuple[Setting, Polynomial]:
     """The setting of one head, from its keys' mean and covariance where these may be looked at."""
     d = Q.shape[1]

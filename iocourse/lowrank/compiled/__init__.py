@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
@@ -15,9 +12,7 @@ from ...guard import library_answer
 from ...monomials import Array
 from ..passes import Forward, Gradients
 from ..setting import Setting
-
-SPAN = 8192  # tokens: a thread's share is not shorter
-
+from .spans import each
 
 @cache
 def problem() -> str:
@@ -40,22 +35,15 @@ def _kernels(name: str) -> Any:
     return importlib.import_module(f".{name}", __package__)
 
 
-@cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, thread_name_prefix="lowrank")
+def in_registers(Q: Array, V: Array, g: int) -> bool:
+    """Whether the passes in `registers` are made for such arrays, of degree g, and for this processor."""
+    found: bool = register_calls().suits(Q, V, g)
+    return found
 
 
-if hasattr(os, "register_at_fork"):  # a child process has none of its parent's threads
-    os.register_at_fork(after_in_child=_pool.cache_clear)
-
-
-def _each(work: Callable[[int, int], Any], n: int, threads: int) -> list[Any]:
-    """work(start, stop) of equal shares of n tokens, and what each returned, in order."""
-    count = min(threads, n // SPAN)
-    if count < 2:
-        return [work(0, n)]
-    edges = [n * part // count for part in range(count + 1)]
-    return list(_pool(threads).map(work, edges[:-1], edges[1:]))
+def register_calls() -> Any:
+    """The module that calls them."""
+    return _kernels("registers.calls")
 
 
 def _sum(parts: list[Array], weights: Array) -> Array:
@@ -117,13 +105,13 @@ def forward(Q: Array, K: Array, V: Array, s: Setting, threads: int = 1) -> Forwa
         dense.keys_forward(T, K, V, start, stop, shift, s.plan.table)
         return T
 
-    T = _sum(_each(state, len(K), threads), weights)
+    T = _sum(each(state, len(K), threads), weights)
     O, den = np.empty((len(Q), V.shape[1]), Q.dtype), np.empty(len(Q), Q.dtype)
 
     def rows(start: int, stop: int) -> None:
         dense.queries_forward(O, den, T, Q, start, stop, factor, covariance, s.plan.table, s.plan.starts)
 
-    _each(rows, len(Q), threads)
+    each(rows, len(Q), threads)
     return Forward(O, den, T)
 
 
@@ -142,12 +130,12 @@ def backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Setting, th
         )
         return U
 
-    U = _sum(_each(state, len(Q), threads), weights)
+    U = _sum(each(state, len(Q), threads), weights)
 
     def rows(start: int, stop: int) -> None:
         dense.keys_backward(dK, dV, U, K, V, start, stop, shift, s.plan.table)
 
-    _each(rows, len(K), threads)
+    each(rows, len(K), threads)
     return Gradients(dQ, dK, dV)
 
 
