@@ -140,6 +140,13 @@ def address(X: Array) -> int:
     return int(X.__array_interface__["data"][0])
 
 
+def together(*like: Array) -> list[Array]:
+    """Arrays of these shapes in one piece of memory, which the system takes back and clears less eagerly."""
+    ends = np.cumsum([X.size for X in like])
+    memory = np.empty(int(ends[-1]), FLOAT32)
+    return [memory[end - X.size : end].reshape(X.shape) for X, end in zip(like, ends.tolist(), strict=True)]
+
+
 def _least(guards: Sequence[Array]) -> list[float]:
     """Number by number the least of the spans'."""
     if len(guards) == 1:
@@ -226,7 +233,7 @@ def backward(
     t = tables(plan, m, shape.tokens)
     words, parts, weights = address(t.words), address(t.parts), address(s.weights(Q))
     covariance, shift, factor = _known(s.covariance, (d, d)), _known(s.shift, (d,)), s.factor
-    dQ, dK, dV = np.empty_like(Q), np.empty_like(K), np.empty_like(V)
+    dQ, dK, dV = together(Q, K, V)
     T, O, den = rows(f.T, f.O, f.den)
     inputs = [address(X) for X in (T, Q, O, den, dO)]
     outputs, spread = [address(X) for X in (dQ, dK, dV)], address(covariance)
@@ -304,7 +311,7 @@ def causal_backward(
     Q, K, V, dO = rows(Q, K, V, dO)
     O, den = rows(f.O, f.den)
     c = _causal("causal backward", Q, V, s)
-    dQ, dK, dV = np.empty_like(Q), np.empty_like(K), np.empty_like(V)
+    dQ, dK, dV = together(Q, K, V)
     of_queries, of_keys = np.empty(2, FLOAT32), np.empty(2, FLOAT32)
     T, U = (np.zeros((s.plan.rank, c.wide), FLOAT32) for _ in range(2))
     inputs = [address(X) for X in (O, den, dO, Q, K, V)]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from .dense import panel_of, put_outputs, take_gradient, take_queries, take_values
 from .guarding import Extents, Watch
 from .room import Room
-from .rows import columns_of, pieces, put_columns, put_turned
+from .rows import columns_of, fetch, pieces, put_columns, put_turned
 from .steps import Features, Shape, Steps
 from .writer import LANES, Numbers, Vector, Word
 

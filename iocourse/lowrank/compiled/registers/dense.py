@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from .guarding import Extents, Watch
 from .room import Room
-from .rows import column_of, columns_of, put_column, put_columns
+from .rows import column_of, columns_of, fetch, put_column, put_columns
 from .steps import Features, Shape, Steps
 from .writer import LANES, Numbers, Vector, Word, Words
 
@@ -64,6 +64,8 @@ def keys(s: Shape) -> None:
     with p.loop(start, stop, C) as at:
         tokens = ((stop - at).least(C) + (LANES - 1)) // LANES * LANES
         with p.loop(0, tokens, LANES) as t:
+            for A, columns in ((K, d), (V, m - 1)):
+                fetch(A, columns, at + t + 2 * LANES, LANES)
             for i, k in enumerate(columns_of(p, K, d, at + t, stop - 1)):
                 F.at(i + 1, t).put(0, k - shift.spread(i))
             values = columns_of(p, V, m - 1, at + t, stop - 1)
@@ -119,6 +121,8 @@ def queries(s: Shape) -> None:
     watch = Watch(p, room.take(LANES))
     s.ones(F, s.tokens)
     with p.loop(start, stop, s.tokens) as at:
+        fetch(Q, d, at + s.tokens, s.tokens)
+        fetch(O, m - 1, at + s.tokens, s.tokens, write=True)
         for i in range(u):
             take_queries(s, F.after(1), i * LANES, Q, at + i * LANES, stop - 1, scale)
         s.fill(F, 0, steps)
@@ -180,11 +184,14 @@ def queries_back(s: Shape) -> None:
         tokens = ((stop - at).least(C) + (s.tokens - 1)) // s.tokens * s.tokens
         s.ones(F, tokens)
         with p.loop(0, tokens, LANES) as t:
+            for A, columns in ((Q, d), (O, m - 1), (dO, m - 1)):
+                fetch(A, columns, at + t + 2 * LANES, LANES)
             take_queries(s, kept, t, Q, at + t, stop - 1, scale)
             for i in range(d):
                 F.at(i + 1, t).put(0, kept.at(i, t).vector())
             take_gradient(s, G + t * m, O, den, dO, at + t, stop, size, spare)
         with p.loop(0, tokens, s.tokens) as t:
+            fetch(dQ, d, at + t + s.tokens, s.tokens, write=True)
             s.fill(F, t, steps)
             s.series(E, t, s.half_variances(F, t, covariance), steps, parts)
             s.pull(T, m, panel_of(s, G + t * m), F, t, D, X, E, t, steps)
@@ -209,6 +216,8 @@ def keys_back(s: Shape) -> None:
     watch, size = Watch(p, room.take(LANES)), Watch(p, room.take(LANES))
     s.ones(F, s.tokens)
     with p.loop(start, stop, s.tokens) as at:
+        for A, columns, write in ((K, d, False), (V, m - 1, False), (dK, d, True), (dV, m - 1, True)):
+            fetch(A, columns, at + s.tokens, s.tokens, write)
         for i in range(u):
             first = at + i * LANES
             for c, k in enumerate(columns_of(p, K, d, first, stop - 1)):

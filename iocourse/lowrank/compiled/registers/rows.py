@@ -41,6 +41,13 @@ def columns_of(p: Program, A: Numbers, d: int, first: Word, last: Word) -> list[
     return found
 
 
+def fetch(A: Numbers, d: int, first: Word, many: int, write: bool = False) -> None:
+    """Ask for rows first … first + many - 1 of A (…, d), which come next."""
+    rows = A + first * d
+    for at in range(0, many * d, LANES):
+        (rows + at).fetch(write)
+
+
 def _four(p: Program, A: Numbers, width: int) -> Vector:
     """The first `width` numbers of A in four lanes."""
     if width == 4:
