@@ -122,11 +122,9 @@ def looks_at_data(options: Options) -> bool:
 
 def asked_for(d: int, options: Options, g: int) -> Setting:
     """The setting of one head as far as the options say, where no interval of the data is asked for."""
-    made = options.made(g, None)
-    given = options.key_variance is not None and made.per_row
-    return Setting(
-        plan(d, g), made, options.factor(d), None, options.key_variance * np.eye(d) if given else None
-    )
+    made, variance = options.made(g, None), options.key_variance
+    covariance = variance * np.eye(d) if variance is not None and made.per_row else None
+    return Setting(plan(d, g), made, options.factor(d), None, covariance)
 
 
 def for_head(Q: Array, K: Array, options: Options, g: int, compiled: bool) -> tuple[Setting, Polynomial]:

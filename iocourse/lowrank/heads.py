@@ -32,7 +32,7 @@ def head_forward(Q: Array, K: Array, V: Array, options: Options, g: int) -> Atte
     if in_registers(Q, V, options, g):
         return _in_registers(Q, K, V, options, g)
     compiled = is_compiled(options)
-    s, p = for_head(Q, K, options, g, compiled)
+    s, _ = for_head(Q, K, options, g, compiled)
     threads = options.threads or 1
     if options.causal:
         found = (fast.causal_forward if compiled else plain.causal_forward)(Q, K, V, s)
@@ -87,9 +87,7 @@ def head_backward(Q: Array, K: Array, V: Array, was: Attended, dO: Array, option
     return found
 
 
-def _back_in_registers(
-    Q: Array, K: Array, V: Array, was: Attended, dO: Array, options: Options
-) -> Gradients:
+def _back_in_registers(Q: Array, K: Array, V: Array, was: Attended, dO: Array, options: Options) -> Gradients:
     f, s = was
     calls = fast.register_calls()
     if options.causal:
@@ -104,7 +102,9 @@ def _back_in_registers(
 
 def in_registers(Q: Array, V: Array, options: Options, g: int) -> bool:
     """Whether the passes whose numbers stay in vector registers do the work."""
-    return is_compiled(options) and fast.in_registers(Q, V, g)
+    if options.engine is not None and not is_compiled(options):
+        return False
+    return fast.in_registers(Q, V, g)
 
 
 def is_compiled(options: Options) -> bool:

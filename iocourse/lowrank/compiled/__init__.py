@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from ...monomials import Array
 from ..passes import Forward, Gradients
 from ..setting import Setting
 from .spans import each
+
 
 @cache
 def problem() -> str:
@@ -35,10 +38,16 @@ def _kernels(name: str) -> Any:
     return importlib.import_module(f".{name}", __package__)
 
 
+@cache
+def _found() -> bool:
+    """Whether Numba and what it brings are there, without importing Numba, which takes half a second."""
+    names = ("numba", "llvmlite")
+    return all(sys.modules.get(name, name) is not None and find_spec(name) is not None for name in names)
+
+
 def in_registers(Q: Array, V: Array, g: int) -> bool:
     """Whether the passes in `registers` are made for such arrays, of degree g, and for this processor."""
-    found: bool = register_calls().suits(Q, V, g)
-    return found
+    return _found() and bool(register_calls().suits(Q, V, g))
 
 
 def register_calls() -> Any:

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from ....guard import library_answer
 from ....monomials import Array, Plan
 from ...passes import Forward, Gradients
-from ...setting import Setting
+from ...polynomials import Polynomial
+from ...setting import Setting, weights_of
 from ..spans import each
 from . import causal, dense, writer
 from .steps import REGISTERS, Shape
 
-FLOAT32 = np.dtype(np.float32)
+FLOAT32: Any = np.dtype(np.float32)
 MOST_COLUMNS, MOST_COORDINATES = REGISTERS - 1, 32
 TILE, TILE_NUMBERS = 480, 1 << 17  # tokens of a tile of keys, and numbers in it, at the most
 
@@ -40,7 +41,7 @@ class Limits(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What a forward pass saw: the limits of V, of O with the denominators last; 0.0 where all of O is finite."""
+    """What a forward pass saw: limits of V, and of O with the denominators last; 0.0 where O is finite."""
 
     values: Limits
     outputs: Limits
@@ -50,7 +51,7 @@ class Seen(NamedTuple):
         """Whether no denominator is below `least`, and all of O is finite and `guards.within` V."""
         if self.spoilt != 0 or not (self.outputs.low[-1] >= least and self.outputs.high[-1] < inf):
             return False
-        for low, high, v_low, v_high in zip(*(side[: len(self.values.low)] for side in self.outputs), *self.values):
+        for low, high, v_low, v_high in zip(*self.outputs, *self.values, strict=False):  # den has no values
             room = (v_high - v_low) / 2 + 1e-3 * (abs(v_low) + abs(v_high))
             if not (low >= v_low - room and high <= v_high + room):
                 return False
@@ -66,24 +67,35 @@ class SeenBack(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """A plan for compiled code: its steps in words, parts 1, 1, 1/2, 1/3 …, tokens of a tile, room to work in."""
+    """What compiled code knows of a plan and a polynomial: addresses, tokens of a tile, numbers to work in.
 
-    words: NDArray[np.int64]
-    parts: Array
+    words: the steps. parts: 1, 1, 1/2, 1/3 … weights: of the monomials. held: keeps them in memory.
+    """
+
+    words: int
+    parts: int
+    weights: int
     tile: int
     room: int
+    held: tuple[NDArray[Any], ...]
 
 
 @lru_cache(maxsize=64)
-def tables(plan: Plan, m: int, panel: int) -> Tables:
+def tables(plan: Plan, polynomial: Polynomial, m: int, panel: int) -> Tables:
     """For m columns and panels of so many tokens."""
     base = int(plan.starts[plan.g])
     head = [plan.g, base, len(plan.steps) - plan.d, len(plan.steps)]
     words = np.concatenate([head, plan.starts, plan.table.ravel()]).astype(np.int64)
     parts = np.array([1, 1] + [1 / k for k in range(2, plan.g + 1)], FLOAT32)
+    held: tuple[NDArray[Any], ...] = (words, parts, weights_of(plan, polynomial, FLOAT32))
     tile = max(panel, min(TILE, TILE_NUMBERS // base) // panel * panel)
-    room = base * (tile + 2 * panel) + (plan.g + 2 * m + 2 * plan.d) * (tile + 2 * panel) + 128 * (plan.d + m + 4)
-    return Tables(words, parts, tile, room)
+    room = (
+        base * (tile + 2 * panel)
+        + (plan.g + 2 * m + 2 * plan.d) * (tile + 2 * panel)
+        + 128 * (plan.d + m + 4)
+    )
+    places = [address(X) for X in held]
+    return Tables(places[0], places[1], places[2], tile, room, held)
 
 
 class Compiled(NamedTuple):
@@ -101,7 +113,8 @@ PARTS: dict[str, dict[str, Written]] = {
         "finish": (dense.finish, dense.FINISH), "queries": (dense.queries, dense.QUERIES),
     },
     "backward": {
-        "queries_back": (dense.queries_back, dense.QUERIES_BACK), "keys_back": (dense.keys_back, dense.KEYS_BACK),
+        "queries_back": (dense.queries_back, dense.QUERIES_BACK),
+        "keys_back": (dense.keys_back, dense.KEYS_BACK),
     },
     "causal": {"causal_forward": (causal.forward, causal.FORWARD)},
     "causal backward": {
@@ -128,30 +141,36 @@ _own = threading.local()
 
 
 def room(numbers: int) -> int:
-    """The address of room for so many float32 numbers, at the start of a cache line; each thread has its own."""
+    """The address of room for so many float32 numbers, at a cache line's start; each thread has its own."""
     if getattr(_own, "numbers", 0) < numbers:
         _own.numbers, _own.memory = numbers, np.empty(numbers + 16, FLOAT32)
-    found = address(_own.memory)
-    return found + -found % 64
+        _own.start = address(_own.memory) + -address(_own.memory) % 64
+    return int(_own.start)
 
 
-def address(X: Array) -> int:
+def address(X: NDArray[Any]) -> int:
     """Of the first entry."""
     return int(X.__array_interface__["data"][0])
 
 
-def together(*like: Array) -> list[Array]:
-    """Arrays of these shapes in one piece of memory, which the system takes back and clears less eagerly."""
-    ends = np.cumsum([X.size for X in like])
-    memory = np.empty(int(ends[-1]), FLOAT32)
-    return [memory[end - X.size : end].reshape(X.shape) for X, end in zip(like, ends.tolist(), strict=True)]
+def together(*like: Array) -> tuple[list[Array], list[int]]:
+    """Arrays of these shapes, and their addresses, in one piece of memory, which the system takes back and
+    clears less eagerly.
+    """
+    memory = np.empty(sum(X.size for X in like), FLOAT32)
+    found, places, at = [], [], 0
+    for X in like:
+        found.append(memory[at : at + X.size].reshape(X.shape))
+        places.append(4 * at)
+        at += X.size
+    first = address(memory)
+    return found, [first + place for place in places]
 
 
 def _least(guards: Sequence[Array]) -> list[float]:
     """Number by number the least of the spans'."""
-    if len(guards) == 1:
-        return guards[0].tolist()
-    return np.min(guards, axis=0).tolist()
+    found: list[float] = (guards[0] if len(guards) == 1 else np.min(guards, axis=0)).tolist()
+    return found
 
 
 def limits(guard: Sequence[float], many: int) -> Limits:
@@ -170,44 +189,47 @@ def forward(Q: Array, K: Array, V: Array, s: Setting, threads: int = 1) -> tuple
     seen on the way. Where s has a covariance, it is taken.
     """
     Q, K, V = rows(Q, K, V)
-    d, m, plan = Q.shape[1], V.shape[1] + 1, s.plan
+    n, d, m = len(K), Q.shape[1], V.shape[1] + 1
     run, shape, _ = compiled("forward", d, m)
-    t = tables(plan, m, shape.tokens)
-    words, parts, weights = address(t.words), address(t.parts), address(s.weights(Q))
-    q, k, v = address(Q), address(K), address(V)
+    t = tables(s.plan, s.polynomial, m, shape.tokens)
+    k, v, states = address(K), address(V), s.plan.rank * m
 
     def mean(start: int, stop: int) -> Array:
         found = np.empty(d, FLOAT32)
         run["mean"](k, start, stop, address(found), room(t.room))
-        return found if stop - start == len(K) else found * FLOAT32.type((stop - start) / len(K))
+        return found if stop - start == n else found * FLOAT32.type((stop - start) / n)
 
-    shift = _total(each(mean, len(K), threads))
+    shift = _total(each(mean, n, threads))
+    middle = address(shift)
 
-    def state(start: int, stop: int) -> tuple[Array, Array]:
-        T, guard = np.zeros((plan.rank, m), FLOAT32), np.empty(2 * m - 2, FLOAT32)
-        run["keys"](address(T), address(guard), k, v, start, stop, t.tile, address(shift), words, room(t.room))
-        return T, guard
+    def state(start: int, stop: int) -> Array:
+        found = np.zeros(states + 2 * m - 2, FLOAT32)  # T, and what the guard sees
+        T = address(found)
+        run["keys"](T, T + 4 * states, k, v, start, stop, t.tile, middle, t.words, room(t.room))
+        return found
 
-    states = each(state, len(K), threads)
-    T = _total([T for T, _ in states])
-    read = s.polynomial.per_row and s.covariance is None
+    parts = each(state, n, threads)
+    values = limits(_least([part[states:] for part in parts]), m - 1)
+    T = _total(parts)[:states]
     covariance = _known(s.covariance, (d, d))
-    run["finish"](address(T), address(covariance), weights, 1 / len(K) if read else 0.0, words)
+    read = s.polynomial.per_row and s.covariance is None
+    weighted, spread = address(T), address(covariance)
+    run["finish"](weighted, spread, t.weights, 1 / n if read else 0.0, t.words)
     O, den = np.empty((len(Q), m - 1), FLOAT32), np.empty(len(Q), FLOAT32)
-    o, below, factor, spread = address(O), address(den), s.factor, address(covariance)
+    o, below, q = address(O), address(den), address(Q)
 
     def outputs(start: int, stop: int) -> Array:
         guard = np.empty(2 * m + 1, FLOAT32)
         run["queries"](
-            o, below, address(guard), address(T), q, start, stop, factor, spread, parts, words, room(t.room)
+            o, below, address(guard), weighted, q, start, stop, s.factor, spread, t.parts, t.words,
+            room(t.room),
         )  # fmt: skip
         return guard
 
     guards = each(outputs, len(Q), threads)
-    low = _least(guards)
-    seen = Seen(limits(_least([g for _, g in states]), m - 1), limits(low, m), sum(g[-1] for g in guards))
-    was = Setting(plan, s.polynomial, factor, shift, covariance if s.polynomial.per_row else None)
-    return Forward(O, den, T), was, seen
+    seen = Seen(values, limits(_least(guards), m), sum(float(g[-1]) for g in guards))
+    was = Setting(s.plan, s.polynomial, s.factor, shift, covariance if s.polynomial.per_row else None)
+    return Forward(O, den, T.reshape(-1, m)), was, seen
 
 
 def _known(X: Array | None, shape: tuple[int, ...]) -> Array:
@@ -228,39 +250,35 @@ def backward(
 ) -> tuple[Gradients, SeenBack]:
     """As `passes.backward`, and what was seen on the way."""
     Q, K, V, dO = rows(Q, K, V, dO)
-    d, m, plan = Q.shape[1], V.shape[1] + 1, s.plan
+    d, m, states = Q.shape[1], V.shape[1] + 1, f.T.size
     run, shape, _ = compiled("backward", d, m)
-    t = tables(plan, m, shape.tokens)
-    words, parts, weights = address(t.words), address(t.parts), address(s.weights(Q))
-    covariance, shift, factor = _known(s.covariance, (d, d)), _known(s.shift, (d,)), s.factor
-    dQ, dK, dV = together(Q, K, V)
+    t = tables(s.plan, s.polynomial, m, shape.tokens)
+    covariance, shift = _known(s.covariance, (d, d)), _known(s.shift, (d,))
     T, O, den = rows(f.T, f.O, f.den)
-    inputs = [address(X) for X in (T, Q, O, den, dO)]
-    outputs, spread = [address(X) for X in (dQ, dK, dV)], address(covariance)
+    inputs, spread, middle = [address(X) for X in (T, Q, O, den, dO)], address(covariance), address(shift)
+    found, (dq, dk, dv) = together(Q, K, V)
 
-    def state(start: int, stop: int) -> tuple[Array, Array]:
-        U, guard = np.zeros((plan.rank, m), FLOAT32), np.empty(2, FLOAT32)
+    def state(start: int, stop: int) -> Array:
+        found = np.zeros(states + 2, FLOAT32)  # U, and what the guard sees
+        U = address(found)
         run["queries_back"](
-            outputs[0], address(guard), address(U), *inputs, start, stop, t.tile, factor, spread, parts, words,
+            dq, U + 4 * states, U, *inputs, start, stop, t.tile, s.factor, spread, t.parts, t.words,
             room(t.room),
         )  # fmt: skip
-        return U, guard
+        return found
 
-    states = each(state, len(Q), threads)
-    U = _total([U for U, _ in states])
-    compiled("forward", d, m).functions["finish"](address(U), spread, weights, 0.0, words)
+    parts = each(state, len(Q), threads)
+    of_queries = np.sum([part[states:] for part in parts], 0).tolist()
+    U, k, v = address(_total(parts)), address(K), address(V)
+    compiled("forward", d, m).functions["finish"](U, spread, t.weights, 0.0, t.words)
 
     def gradients(start: int, stop: int) -> Array:
         guard = np.empty(2, FLOAT32)
-        run["keys_back"](
-            *outputs[1:], address(guard), address(U), address(K), address(V), start, stop, address(shift), words,
-            room(t.room),
-        )  # fmt: skip
+        run["keys_back"](dk, dv, address(guard), U, k, v, start, stop, middle, t.words, room(t.room))
         return guard
 
-    of_keys, of_queries = np.sum(each(gradients, len(K), threads), 0), np.sum([g for _, g in states], 0)
-    sizes = (float(of_keys[1]), float(of_queries[1]))
-    return Gradients(dQ, dK, dV), SeenBack(float(of_keys[0] + of_queries[0]), sizes)
+    of_keys = np.sum(each(gradients, len(K), threads), 0).tolist()
+    return Gradients(*found), SeenBack(of_keys[0] + of_queries[0], (of_keys[1], of_queries[1]))
 
 
 @dataclass(frozen=True)
@@ -270,23 +288,24 @@ class _Causal:
     run: dict[str, Callable[..., int]]
     wide: int
     room: int
-    held: tuple[Array, ...]
+    covariance: Array
+    tables: Tables
 
     @property
     def last(self) -> tuple[int, ...]:
         """Addresses of covariance, parts, weights, words, and room."""
-        return (*(address(X) for X in self.held), room(self.room))
+        t = self.tables
+        return (address(self.covariance), t.parts, t.weights, t.words, room(self.room))
 
 
 def _causal(part: str, Q: Array, V: Array, s: Setting) -> _Causal:
     d, m, plan = Q.shape[1], V.shape[1] + 1, s.plan
     run, shape, _ = compiled(part, d, m)
-    t = tables(plan, m, shape.tokens)
+    t = tables(plan, s.polynomial, m, shape.tokens)
     across, base = causal.wide(shape), int(plan.starts[plan.g])
     numbers = (base + plan.g + 4 * d + 6 * m + 3 * across) * causal.TILE + base * 2 * shape.tokens
     numbers += (d + plan.g) * shape.tokens + 128 * (d + m + 4)
-    held = (_known(s.covariance, (d, d)), t.parts, s.weights(Q), t.words)
-    return _Causal(run, across, numbers, held)
+    return _Causal(run, across, numbers, _known(s.covariance, (d, d)), t)
 
 
 @library_answer
@@ -311,12 +330,12 @@ def causal_backward(
     Q, K, V, dO = rows(Q, K, V, dO)
     O, den = rows(f.O, f.den)
     c = _causal("causal backward", Q, V, s)
-    dQ, dK, dV = together(Q, K, V)
+    found, (dq, dk, dv) = together(Q, K, V)
     of_queries, of_keys = np.empty(2, FLOAT32), np.empty(2, FLOAT32)
     T, U = (np.zeros((s.plan.rank, c.wide), FLOAT32) for _ in range(2))
     inputs = [address(X) for X in (O, den, dO, Q, K, V)]
-    first, second = [address(X) for X in (dQ, of_queries, T)], [address(X) for X in (dK, dV, of_keys, U)]
-    c.run["causal_queries_back"](*first, *inputs, len(Q), s.factor, *c.last)
-    c.run["causal_keys_back"](*second, *inputs, len(Q), s.factor, *c.last)
+    last = (*inputs, len(Q), s.factor, *c.last)
+    c.run["causal_queries_back"](dq, address(of_queries), address(T), *last)
+    c.run["causal_keys_back"](dk, dv, address(of_keys), address(U), *last)
     sizes = (float(of_keys[1]), float(of_queries[1]))
-    return Gradients(dQ, dK, dV), SeenBack(float(of_keys[0] + of_queries[0]), sizes)
+    return Gradients(*found), SeenBack(float(of_keys[0] + of_queries[0]), sizes)

@@ -9,11 +9,12 @@ the others of the tile pass by.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from .dense import panel_of, put_outputs, take_gradient, take_queries, take_values
 from .guarding import Extents, Watch
 from .room import Room
-from .rows import columns_of, fetch, pieces, put_columns, put_turned
+from .rows import columns_of, pieces, put_columns, put_turned
 from .steps import Features, Shape, Steps
 from .writer import LANES, Numbers, Vector, Word
 
@@ -80,7 +81,14 @@ def value_rows(s: Shape, rows: Numbers, V: Numbers, at: Word, tokens: Word) -> N
 
 
 def add_tile(
-    s: Shape, T: Numbers, weights: Numbers, F: Features, X: Features, rows: Numbers, scratch: Numbers, steps: Steps
+    s: Shape,
+    T: Numbers,
+    weights: Numbers,
+    F: Features,
+    X: Features,
+    rows: Numbers,
+    scratch: Numbers,
+    steps: Steps,
 ) -> None:
     """T (rank, wide) += weights ∘ (all features of the tile times its rows (TILE, wide))."""
     p, across = s.p, wide(s)
@@ -100,7 +108,7 @@ def _add_features(s: Shape, T: Numbers, weights: Numbers, F: Features, many: Wor
     vectors, size = across // LANES, AT_ONCE * LANES // across
     whole = many // size * size
 
-    def turn(a: Word, t: Word, sums: list[Vector], features: int, tokens: int) -> list[Vector]:
+    def turn(a: Word, features: int, tokens: int, t: Word, sums: list[Vector]) -> list[Vector]:
         found = list(sums)
         for j in range(tokens):
             row = [rows.vector((t + j) * across + c * LANES) for c in range(vectors)]
@@ -113,10 +121,8 @@ def _add_features(s: Shape, T: Numbers, weights: Numbers, F: Features, many: Wor
 
     for features, tokens, start, stop in ((size, 1, p.word(0), whole), (1, 4, whole, many)):
         with p.loop(start, stop, features) as a:
-            sums = p.fold(
-                0, TILE, tokens, lambda t, x, f=features, n=tokens, a=a: turn(a, t, x, f, n),
-                p.zeros(features * tokens * vectors),
-            )  # fmt: skip
+            each = partial(turn, a, features, tokens)
+            sums = p.fold(0, TILE, tokens, each, p.zeros(features * tokens * vectors))
             for i in range(features * vectors):
                 parts = sums[i :: features * vectors]
                 total = (parts[0] + parts[1]) + (parts[2] + parts[3]) if tokens == 4 else parts[0]
@@ -124,7 +130,9 @@ def _add_features(s: Shape, T: Numbers, weights: Numbers, F: Features, many: Wor
                 at.put(0, at.vector().plus(total, weights.spread(a + i // vectors)))
 
 
-def take_keys(s: Shape, X: Features, t: Word | int, K: Numbers, first: Word, last: Word, watch: Watch) -> None:
+def take_keys(
+    s: Shape, X: Features, t: Word | int, K: Numbers, first: Word, last: Word, watch: Watch
+) -> None:
     """The coordinates of 16 keys to X (d rows); a clipped exponent would not show that one is infinite."""
     found = columns_of(s.p, K, s.d, first, last)
     watch.see(found)
@@ -148,7 +156,7 @@ def forward(s: Shape) -> None:
     X, N = Features(room.take(d * TILE), TILE), Features(room.take(m * TILE), TILE)
     rows, scratch = room.take(TILE * across), room.take(TILE * across)
     extents, values = Extents(p, room.take(2 * m * LANES), m), Extents(p, room.take(2 * m * LANES), m - 1)
-    watch, spare = Watch(p, room.take(LANES)), room.take(LANES * max(d, m))
+    watch = Watch(p, room.take(LANES))
     s.ones(F, s.tokens)
     s.ones(A, TILE)
     clear(s, rows, TILE * across)
@@ -169,7 +177,7 @@ def forward(s: Shape) -> None:
                 s.put_several(N.at(c, t), [x * y for x, y in zip(far[c * u : c * u + u], sizes, strict=True)])
         with p.loop(0, tokens, LANES) as t:
             near = _near_outputs(s, K + at * d, X, rows, tokens, t, column_vectors(N, m, t))
-            put_outputs(s, O, den, at + t, n, near, extents, watch, spare)
+            put_outputs(s, O, den, at + t, n, near, extents, watch)
         with p.loop(0, TILE, s.tokens) as t:
             s.fill(A, t, steps)
         add_tile(s, T, weights, A, A.after(1), rows, scratch, steps)
@@ -209,7 +217,7 @@ def queries_back(s: Shape) -> None:
     E = Features(room.take((steps.g // 2 + 1) * s.tokens), s.tokens)
     D, P = (Features(room.take(many * s.tokens), s.tokens) for many in (steps.base, p.word(d)))
     X, DX, G = Features(room.take(d * TILE), TILE), Features(room.take(d * TILE), TILE), room.take(m * TILE)
-    rows, scratch, spare = room.take(TILE * across), room.take(TILE * across), room.take(LANES * max(d, m))
+    rows, scratch = room.take(TILE * across), room.take(TILE * across)
     watch, size = Watch(p, room.take(LANES)), Watch(p, room.take(LANES))
     s.ones(F, s.tokens)
     s.ones(A, TILE)
@@ -219,7 +227,7 @@ def queries_back(s: Shape) -> None:
         with p.loop(0, TILE, LANES) as t:
             take_keys(s, A.after(1), t, K, at + t, n - 1, watch)
             take_queries(s, X, t, Q, at + t, n - 1, scale)
-            take_gradient(s, G + t * m, O, den, dO, at + t, n, size, spare)
+            take_gradient(s, G + t * m, O, den, dO, at + t, n, size)
         value_rows(s, rows, V, at, tokens)
         with p.loop(0, tokens, s.tokens) as t:
             copied(s, F, X, t)
@@ -235,7 +243,7 @@ def queries_back(s: Shape) -> None:
             near = _near_queries(s, K + at * d, X, G + t * m, rows, tokens, t, column_vectors(DX, d, t))
             near = [x * scale for x in near]
             watch.see(near)
-            put_columns(p, dQ, at + t, n, near, spare)
+            put_columns(p, dQ, at + t, n, near)
         with p.loop(0, TILE, s.tokens) as t:
             s.fill(A, t, steps)
         add_tile(s, T, weights, A, A.after(1), rows, scratch, steps)
@@ -267,7 +275,7 @@ def _near_queries(
 
 
 def keys_back(s: Shape) -> None:
-    """dK and dV of one head, from its last tile on, with the state U of queries after; guard: spoilt, Σ |dV|."""
+    """dK and dV of one head, from its last tile on; U: the queries after a tile; guard: spoilt, Σ |dV|."""
     p, d, m, u = s.p, s.d, s.m, s.u
     found = p.begin("causal_keys_back", KEYS_BACK)
     dK, dV, guard, U, O, den, dO, Q, K, V, n, factor, covariance, parts, weights, plan, work = found
@@ -279,7 +287,7 @@ def keys_back(s: Shape) -> None:
     W, G, N = room.take(m * TILE), room.take(m * TILE), Features(room.take(m * TILE), TILE)
     rows, scaled, scratch = (room.take(TILE * across) for _ in range(3))
     watch, size, unused = (Watch(p, room.take(LANES)) for _ in range(3))
-    spare, tiles = room.take(LANES * max(d, m)), (n + (TILE - 1)) // TILE
+    tiles = (n + (TILE - 1)) // TILE
     s.ones(F, s.tokens)
     clear(s, rows, TILE * across)
     clear(s, scaled, TILE * across)
@@ -290,7 +298,7 @@ def keys_back(s: Shape) -> None:
             take_keys(s, X, t, K, at + t, n - 1, watch)
             take_values(s, W + t * m, columns_of(p, V, m - 1, at + t, n - 1), p.first_lanes(n - at - t))
             take_queries(s, XQ, t, Q, at + t, n - 1, scale)
-            take_gradient(s, G + t * m, O, den, dO, at + t, n, unused, spare)
+            take_gradient(s, G + t * m, O, den, dO, at + t, n, unused)
             put_turned(p, rows + t * across, across, [(G + t * m).vector(c * LANES) for c in range(m)])
         with p.loop(0, tokens, s.tokens) as t:
             copied(s, F, X, t)
@@ -305,8 +313,8 @@ def keys_back(s: Shape) -> None:
             near = _near_keys(s, Q + at * d, X, W + t * m, rows, tokens, t, scale, far)
             watch.see(near)
             size.add([x.size() * p.first_lanes(n - at - t) for x in near[d:]])
-            put_columns(p, dK, at + t, n, near[:d], spare)
-            put_columns(p, dV, at + t, n, near[d:], spare)
+            put_columns(p, dK, at + t, n, near[:d])
+            put_columns(p, dV, at + t, n, near[d:])
         s.ones(A, TILE)
         with p.loop(0, TILE, s.tokens) as t:
             for i in range(d):
@@ -329,7 +337,7 @@ def _near_keys(
     s: Shape, Q: Numbers, X: Features, W: Numbers, rows: Numbers, tokens: Word, t: Word, scale: Vector,
     far: list[Vector],
 ) -> list[Vector]:  # fmt: skip
-    """far + the gradient of 16 keys from t on and of their values by the queries of the tile that see them."""
+    """far + the gradient of 16 keys from t on and of their values, by what the tile's queries see."""
     p, across, d = s.p, wide(s), s.d
     w = [W.vector(c * LANES) for c in range(s.m)]
     k = [x * scale for x in column_vectors(X, d, t)]

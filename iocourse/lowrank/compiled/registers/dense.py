@@ -10,7 +10,7 @@ from .guarding import Extents, Watch
 from .room import Room
 from .rows import column_of, columns_of, fetch, put_column, put_columns
 from .steps import Features, Shape, Steps
-from .writer import LANES, Numbers, Vector, Word, Words
+from .writer import LANES, Numbers, Vector, Word
 
 MEAN = ("numbers", "word", "word", "numbers", "numbers")
 KEYS = ("numbers", "numbers", "numbers", "numbers", "word", "word", "word", "numbers", "words", "numbers")
@@ -39,7 +39,10 @@ def mean(s: Shape) -> None:
     share = p.builder.fdiv(p.number(1.0), p.as_number(stop - start))
     for i in range(d):
         shift.put_number(i, p.number(0.0))
-    for A, first, after in ((work, p.word(0), p.word(d * LANES)), (rows, whole * d * LANES, (stop - start) * d)):
+    for A, first, after in (
+        (work, p.word(0), p.word(d * LANES)),
+        (rows, whole * d * LANES, (stop - start) * d),
+    ):
         with p.loop(first, after) as at:
             scaled = p.builder.fmul(A.number(at), share)
             shift.put_number(at % d, p.builder.fadd(shift.number(at % d), scaled))
@@ -104,7 +107,9 @@ def finish(s: Shape) -> None:
     p.end()
 
 
-def take_queries(s: Shape, X: Features, t: Word | int, Q: Numbers, first: Word, last: Word, factor: Vector) -> None:
+def take_queries(
+    s: Shape, X: Features, t: Word | int, Q: Numbers, first: Word, last: Word, factor: Vector
+) -> None:
     """The coordinates of 16 queries, times the scale of the scores, to X (d rows)."""
     for i, q in enumerate(columns_of(s.p, Q, s.d, first, last)):
         X.at(i, t).put(0, q * factor)
@@ -117,8 +122,7 @@ def queries(s: Shape) -> None:
     steps, room, scale = Steps(plan), Room(work), p.spread(factor)
     F = Features(room.take(steps.base * s.tokens), s.tokens)
     E = Features(room.take((steps.g // 2 + 1) * s.tokens), s.tokens)
-    extents, spare = Extents(p, room.take(2 * m * LANES), m), room.take(LANES * max(d, m))
-    watch = Watch(p, room.take(LANES))
+    extents, watch = Extents(p, room.take(2 * m * LANES), m), Watch(p, room.take(LANES))
     s.ones(F, s.tokens)
     with p.loop(start, stop, s.tokens) as at:
         fetch(Q, d, at + s.tokens, s.tokens)
@@ -129,7 +133,7 @@ def queries(s: Shape) -> None:
         s.series(E, 0, s.half_variances(F, 0, covariance), steps, parts)
         N = s.sums(T, m, F, 0, E, 0, steps)
         for i in range(u):
-            put_outputs(s, O, den, at + i * LANES, stop, N[i::u], extents, watch, spare)
+            put_outputs(s, O, den, at + i * LANES, stop, N[i::u], extents, watch)
     extents.say(guard)
     watch.say(guard + 2 * m)
     p.end()
@@ -137,25 +141,24 @@ def queries(s: Shape) -> None:
 
 def put_outputs(
     s: Shape, O: Numbers, den: Numbers, first: Word, stop: Word, N: list[Vector], extents: Extents,
-    watch: Watch, spare: Numbers,
+    watch: Watch,
 ) -> None:  # fmt: skip
     """16 rows of O = N / den, and den, the last of N."""
     over = s.p.vector(1.0) / N[-1]
     rows = [x * over for x in N[:-1]]
     extents.see([*rows, N[-1]])
     watch.see(rows)
-    put_column(s.p, den, first, stop, N[-1], spare)
-    put_columns(s.p, O, first, stop, rows, spare)
+    put_column(s.p, den, first, stop, N[-1])
+    put_columns(s.p, O, first, stop, rows)
 
 
 def take_gradient(
     s: Shape, G: Numbers, O: Numbers, den: Numbers, dO: Numbers, first: Word, stop: Word, size: Watch,
-    spare: Numbers,
 ) -> None:  # fmt: skip
     """G (m, 16) = [dO, -Σ dO ∘ O] / den, 0 beyond the span."""
     p = s.p
     inside = p.first_lanes(stop - first)
-    over = inside / column_of(p, den, first, stop - 1, spare)
+    over = inside / column_of(p, den, first, stop - 1)
     values, below = columns_of(p, dO, s.m - 1, first, stop - 1), p.vector(0.0)
     size.add([x.size() * inside for x in values])
     for c, (g, o) in enumerate(zip(values, columns_of(p, O, s.m - 1, first, stop - 1), strict=True)):
@@ -177,8 +180,10 @@ def queries_back(s: Shape) -> None:
     steps, room, scale = Steps(plan), Room(work), p.spread(factor)
     F, E = Features(room.take(steps.base * C), C), Features(room.take((steps.g // 2 + 1) * C), C)
     D, X = (Features(room.take(many * s.tokens), s.tokens) for many in (steps.base, p.word(d)))
-    G, scratch, spare = room.take(C * m), room.take(C * m), room.take(LANES * max(d, m))
-    kept = Features(room.take(C * d), C)  # the coordinates, where the features are multiplied with their factors
+    G, scratch = room.take(C * m), room.take(C * m)
+    kept = Features(
+        room.take(C * d), C
+    )  # the coordinates, where the features are multiplied with their factors
     watch, size = Watch(p, room.take(LANES)), Watch(p, room.take(LANES))
     with p.loop(start, stop, C) as at:
         tokens = ((stop - at).least(C) + (s.tokens - 1)) // s.tokens * s.tokens
@@ -189,7 +194,7 @@ def queries_back(s: Shape) -> None:
             take_queries(s, kept, t, Q, at + t, stop - 1, scale)
             for i in range(d):
                 F.at(i + 1, t).put(0, kept.at(i, t).vector())
-            take_gradient(s, G + t * m, O, den, dO, at + t, stop, size, spare)
+            take_gradient(s, G + t * m, O, den, dO, at + t, stop, size)
         with p.loop(0, tokens, s.tokens) as t:
             fetch(dQ, d, at + t + s.tokens, s.tokens, write=True)
             s.fill(F, t, steps)
@@ -199,7 +204,7 @@ def queries_back(s: Shape) -> None:
             for i in range(s.u):
                 rows = [X.at(c, i * LANES).vector() * scale for c in range(d)]
                 watch.see(rows)
-                put_columns(p, dQ, at + t + i * LANES, stop, rows, spare)
+                put_columns(p, dQ, at + t + i * LANES, stop, rows)
         s.add_products(U, F, kept, G, scratch, tokens, steps)
     watch.say(guard)
     size.say(guard + 1)
@@ -212,7 +217,7 @@ def keys_back(s: Shape) -> None:
     dK, dV, guard, U, K, V, start, stop, shift, plan, work = p.begin("keys_back", KEYS_BACK)
     steps, room = Steps(plan), Room(work)
     F, D = (Features(room.take(steps.base * s.tokens), s.tokens) for _ in range(2))
-    X, W, spare = Features(room.take(d * s.tokens), s.tokens), room.take(m * s.tokens), room.take(LANES * max(d, m))
+    X, W = Features(room.take(d * s.tokens), s.tokens), room.take(m * s.tokens)
     watch, size = Watch(p, room.take(LANES)), Watch(p, room.take(LANES))
     s.ones(F, s.tokens)
     with p.loop(start, stop, s.tokens) as at:
@@ -222,19 +227,21 @@ def keys_back(s: Shape) -> None:
             first = at + i * LANES
             for c, k in enumerate(columns_of(p, K, d, first, stop - 1)):
                 F.at(c + 1, i * LANES).put(0, k - shift.spread(c))
-            take_values(s, W + i * m * LANES, columns_of(p, V, m - 1, first, stop - 1), p.first_lanes(stop - first))
+            take_values(
+                s, W + i * m * LANES, columns_of(p, V, m - 1, first, stop - 1), p.first_lanes(stop - first)
+            )
         s.fill(F, 0, steps)
         N = s.sums(U, m, F, 0, None, 0, steps)
         for i in range(u):
             first, rows = at + i * LANES, N[i::u][:-1]
             watch.see(rows)
             size.add([x.size() * p.first_lanes(stop - first) for x in rows])
-            put_columns(p, dV, first, stop, rows, spare)
+            put_columns(p, dV, first, stop, rows)
         s.pull(U, m, panel_of(s, W), F, 0, D, X, None, 0, steps)
         for i in range(u):
             rows = [X.at(c, i * LANES).vector() for c in range(d)]
             watch.see(rows)
-            put_columns(p, dK, at + i * LANES, stop, rows, spare)
+            put_columns(p, dK, at + i * LANES, stop, rows)
     watch.say(guard)
     size.say(guard + 1)
     p.end()

@@ -34,7 +34,7 @@ class Extents:
 
 
 class Watch:
-    """A sum, lane by lane, in room for a vector: of numbers, or of 0 times them, which is 0 if all are finite."""
+    """A sum, lane by lane, in room for a vector: of numbers, or of 0 times them, 0 if all are finite."""
 
     def __init__(self, p: Program, room: Numbers) -> None:
         self.p, self.room = p, room

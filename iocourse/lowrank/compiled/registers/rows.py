@@ -6,7 +6,24 @@ from collections.abc import Sequence
 
 from .writer import LANES, Numbers, Program, Vector, Word
 
-LOW = [0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29]  # pairs of the first halves of four lanes each
+LOW = [
+    0,
+    16,
+    1,
+    17,
+    4,
+    20,
+    5,
+    21,
+    8,
+    24,
+    9,
+    25,
+    12,
+    28,
+    13,
+    29,
+]  # pairs of the first halves of four lanes each
 HIGH = [lane + 2 for lane in LOW]
 EVEN = [0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29]
 ODD = [lane + 2 for lane in EVEN]
@@ -30,15 +47,20 @@ def turned(rows: Sequence[Vector]) -> list[Vector]:
 
 
 def columns_of(p: Program, A: Numbers, d: int, first: Word, last: Word) -> list[Vector]:
-    """The d columns of rows first … first + 15 of A (…, d), a row a lane; beyond row `last` that row again."""
-    end = last * d
-    starts = [(first * d + row * d).least(end) for row in range(LANES)]
-    found: list[Vector] = []
-    for column in range(0, d, 4):
-        width = min(4, d - column)
-        quarters = [_four(p, A + (start + column), width) for start in starts]
-        found += turned([_joined(quarters[i::4]) for i in range(4)])[:width]
-    return found
+    """The d columns of rows first … first + 15 of A (…, d), a row a lane; beyond `last` that row again."""
+
+    def write(A: Numbers, first: Word, last: Word, found: Numbers) -> None:
+        starts = [(first + row * d).least(last) for row in range(LANES)]
+        for column in range(0, d, 4):
+            width = min(4, d - column)
+            quarters = [_four(p, A + (start + column), width) for start in starts]
+            for i, x in enumerate(turned([_joined(quarters[i::4]) for i in range(4)])[:width]):
+                found.put((column + i) * LANES, x)
+
+    p.routine(
+        f"columns of {d}", ("numbers", "word", "word", "numbers"), write, A, first * d, last * d, p.spare
+    )
+    return [p.spare.vector(i * LANES) for i in range(d)]
 
 
 def fetch(A: Numbers, d: int, first: Word, many: int, write: bool = False) -> None:
@@ -64,18 +86,21 @@ def _joined(parts: Sequence[Vector]) -> Vector:
     return first.shuffled(second, range(16))
 
 
-def put_columns(
-    p: Program, A: Numbers, first: Word, stop: Word, columns: Sequence[Vector], spare: Numbers
-) -> None:
-    """Rows first … first + 15 of A (…, d) from their d columns; only those before `stop`.
-
-    spare: room for 16 rows, where a group that reaches beyond `stop` is written first.
-    """
+def put_columns(p: Program, A: Numbers, first: Word, stop: Word, columns: Sequence[Vector]) -> None:
+    """Rows first … first + 15 of A (…, d) from their d columns; only those before `stop`."""
     d = len(columns)
-    beyond = stop - first < LANES
-    put_turned(p, p.either(beyond, spare, A + first * d), d, columns)
-    with p.when(beyond), p.loop(0, (stop - first) * d) as i:
-        A.put_number(first * d + i, spare.number(i))
+
+    def write(A: Numbers, many: Word, given: Numbers) -> None:
+        beyond = many < LANES * d
+        target = p.either(beyond, p.spare, A)
+        put_turned(p, target, d, [given.vector(i * LANES) for i in range(d)])
+        with p.when(beyond), p.loop(0, many) as i:
+            A.put_number(i, p.spare.number(i))
+
+    for i, x in enumerate(columns):
+        p.spare.put(i * LANES, x)
+    kinds = ("numbers", "word", "numbers")
+    p.routine(f"put columns of {d}", kinds, write, A + first * d, (stop - first) * d, p.spare)
 
 
 def put_turned(p: Program, A: Numbers, stride: int, columns: Sequence[Vector]) -> None:
@@ -117,17 +142,18 @@ def add_sums(A: Numbers, vectors: Sequence[Vector], zero: Vector) -> None:
             A.put(at * LANES + first, A.vector(at * LANES + first, width) + part)
 
 
-def column_of(p: Program, A: Numbers, first: Word, last: Word, spare: Numbers) -> Vector:
-    """A[first … first + 15]; beyond `last` that number again. spare: room for 16 numbers."""
+def column_of(p: Program, A: Numbers, first: Word, last: Word) -> Vector:
+    """A[first … first + 15]; beyond `last` that number again."""
     beyond = last - first < LANES - 1
     with p.when(beyond), p.loop(0, LANES) as lane:
-        spare.put_number(lane, A.number((first + lane).least(last)))
-    return p.either(beyond, spare, A + first).vector()
+        p.spare.put_number(lane, A.number((first + lane).least(last)))
+    source: Numbers = p.either(beyond, p.spare, A + first)
+    return source.vector()
 
 
-def put_column(p: Program, A: Numbers, first: Word, stop: Word, column: Vector, spare: Numbers) -> None:
-    """A[first … first + 15], only those before `stop`. spare: room for 16 numbers."""
+def put_column(p: Program, A: Numbers, first: Word, stop: Word, column: Vector) -> None:
+    """A[first … first + 15], only those before `stop`."""
     beyond = stop - first < LANES
-    p.either(beyond, spare, A + first).put(0, column)
+    p.either(beyond, p.spare, A + first).put(0, column)
     with p.when(beyond), p.loop(0, stop - first) as lane:
-        A.put_number(first + lane, spare.number(lane))
+        A.put_number(first + lane, p.spare.number(lane))

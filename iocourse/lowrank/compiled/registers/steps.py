@@ -7,7 +7,7 @@ g - 1, so that a product with W = [V, 1] is one of those features with W times t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...polynomials import CLIP
@@ -67,7 +67,7 @@ class Features:
     numbers: Numbers
     stride: Word | int
 
-    def after(self, a: int) -> Features:
+    def after(self, a: Word | int) -> Features:
         """Those from feature a on."""
         return Features(self.at(a, 0), self.stride)
 
@@ -117,19 +117,28 @@ class Shape:
 
     def half_variances(self, F: Features, t: Word | int, covariance: Numbers) -> list[Vector]:
         """-σ²/2 of each row's logits, clipped; σ² = xᵀ covariance x."""
+        p = self.p
+        given = (F.at(1, t), p.word(F.stride), covariance, p.spare)
+        p.routine("half variances", ("numbers", "word", "numbers", "numbers"), self._half_variances, *given)
+        return self.several(p.spare)
+
+    def _half_variances(self, x: Numbers, stride: Word, covariance: Numbers, found: Numbers) -> None:
         p, u = self.p, self.u
         twice, half, floor = p.zeros(u), p.vector(-0.5), p.vector(-CLIP / 2)
-        for j in range(self.d):
-            inner, x = p.zeros(u), self.several(F.at(j + 1, t))
+        columns = [self.several(x + stride * i) for i in range(self.d)]
+        for j, x_j in enumerate(columns):
+            inner = p.zeros(u)
             for i in range(j):
                 c = covariance.spread(i * self.d + j)
-                inner = [s.plus(y, c) for s, y in zip(inner, self.several(F.at(i + 1, t)), strict=True)]
+                inner = [s.plus(y, c) for s, y in zip(inner, columns[i], strict=True)]
             c = covariance.spread(j * (self.d + 1))
-            both = [(s + s).plus(y, c) for s, y in zip(inner, x, strict=True)]
-            twice = [s.plus(y, z) for s, y, z in zip(twice, x, both, strict=True)]
-        return [(s * half).largest(floor) for s in twice]
+            both = [(s + s).plus(y, c) for s, y in zip(inner, x_j, strict=True)]
+            twice = [s.plus(y, z) for s, y, z in zip(twice, x_j, both, strict=True)]
+        self.put_several(found, [(s * half).largest(floor) for s in twice])
 
-    def series(self, E: Features, t: Word | int, halves: Sequence[Vector], steps: Steps, parts: Numbers) -> None:
+    def series(
+        self, E: Features, t: Word | int, halves: Sequence[Vector], steps: Steps, parts: Numbers
+    ) -> None:
         """Row k of E: the exponential series of the halves, cut after k terms. parts: 1, 1, 1/2, 1/3 …"""
         one = [self.p.vector(1.0)] * self.u
         self.put_several(E.at(0, t), one)
@@ -155,7 +164,14 @@ class Shape:
     # ---- queries: N = Tᵀ features
 
     def sums(
-        self, T: Numbers, width: int, F: Features, t: Word | int, E: Features | None, e: Word | int, steps: Steps
+        self,
+        T: Numbers,
+        width: int,
+        F: Features,
+        t: Word | int,
+        E: Features | None,
+        e: Word | int,
+        steps: Steps,
     ) -> list[Vector]:
         """Column by column u vectors: Σ T[a, column] · feature a of the panel from t on.
 
@@ -219,7 +235,7 @@ class Shape:
     def add_products(
         self, T: Numbers, F: Features, X: Features, W: Numbers, scratch: Numbers, tokens: Word, steps: Steps
     ) -> None:
-        """T (rank, m) += all features of a tile times Wᵀ; X (d rows): its coordinates; scratch has W's room."""
+        """T (rank, m) += all features of a tile times Wᵀ; X (d rows): its coordinates; scratch: as W."""
         self.add_rows(T, F, 0, steps.base, W, tokens)
         with self.p.loop(steps.low, steps.all) as s:
             first, many, axis, source = steps.step(s)
@@ -259,7 +275,7 @@ class Shape:
             with p.loop(0, steps.base) as a:
                 self.put_several(D.at(a, 0), up(a))
 
-        def back(s: Word, gradient, begun: bool) -> None:  # type: ignore
+        def back(s: Word, gradient: Callable[[Word], list[Vector]], begun: bool) -> None:
             first, many, axis, source = steps.step(s)
             x = self.several(F.at(axis + 1, t))
 
@@ -278,5 +294,6 @@ class Shape:
             back(steps.low - 1 - s, lambda a: self.several(D.at(a, 0)), True)
         for i in range(self.d):
             self.put_several(
-                X.at(i, 0), [x + y for x, y in zip(self.several(X.at(i, 0)), self.several(D.at(i + 1, 0)), strict=True)]
+                X.at(i, 0),
+                [x + y for x, y in zip(self.several(X.at(i, 0)), self.several(D.at(i + 1, 0)), strict=True)],
             )

@@ -1,9 +1,9 @@
-"""Programs whose numbers stay in vector registers, written from Python and compiled in a fraction of a second.
+"""Programs whose numbers stay in vector registers, written from Python and compiled in part of a second.
 
 `Word`, `Vector` and `Numbers` stand for a whole number, 16 float32 numbers in a register, and float32 numbers
 in memory of a program that is being written: adding two of them writes an addition. `Program.loop` writes a
-loop, `Program.fold` one that carries vectors from turn to turn in registers. llvmlite, which comes with Numba,
-turns what is written into machine code; nothing is inferred, so that this takes little time.
+loop, `Program.fold` one that carries vectors from turn to turn in registers. llvmlite, which comes with
+Numba, turns what is written into machine code; nothing is inferred, so that this takes little time.
 """
 
 from __future__ import annotations
@@ -19,9 +19,15 @@ import numpy as np
 from llvmlite import binding, ir
 
 LANES = 16  # float32 numbers in a register
+SPARE = 64  # vectors a function has room for besides what it is given
 WORD, FLOAT, LANE = ir.IntType(64), ir.FloatType(), ir.IntType(32)
 VECTOR = ir.VectorType(FLOAT, LANES)
-C_KINDS = {"words": ctypes.c_void_p, "numbers": ctypes.c_void_p, "word": ctypes.c_int64, "number": ctypes.c_float}
+C_KINDS = {
+    "words": ctypes.c_void_p,
+    "numbers": ctypes.c_void_p,
+    "word": ctypes.c_int64,
+    "number": ctypes.c_float,
+}
 KINDS = {"words": WORD.as_pointer(), "numbers": FLOAT.as_pointer(), "word": WORD, "number": FLOAT}
 names = count()
 
@@ -56,11 +62,13 @@ class Word:
 
     def least(self, other: Word | int) -> Word:
         """The smaller of the two."""
-        return self.program.either(self < other, self, self.program.word(other))
+        smaller: Word = self.program.either(self < other, self, self.program.word(other))
+        return smaller
 
     def largest(self, other: Word | int) -> Word:
         """The larger of the two."""
-        return self.program.either(self < other, self.program.word(other), self)
+        larger: Word = self.program.either(self < other, self.program.word(other), self)
+        return larger
 
 
 class Vector:
@@ -149,12 +157,14 @@ class Numbers:
         self.program.builder.store(number, (self + offset).pointer)
 
     def fetch(self, write: bool) -> None:
-        """Ask for the cache line of the first, to read or to write it soon; what lies beyond an array may be asked for."""
+        """Ask for the cache line of the first, to read or write it soon; it may lie beyond an array."""
         p = self.program
         at = p.builder.bitcast(self.pointer, ir.IntType(8).as_pointer())
         kinds = [at.type, LANE, LANE, LANE]
         name = "llvm.prefetch.p0"
-        asked = p.module.globals.get(name) or ir.Function(p.module, ir.FunctionType(ir.VoidType(), kinds), name)
+        asked = p.module.globals.get(name) or ir.Function(
+            p.module, ir.FunctionType(ir.VoidType(), kinds), name
+        )
         p.builder.call(asked, [at, ir.Constant(LANE, int(write)), ir.Constant(LANE, 3), ir.Constant(LANE, 1)])
 
     def spread(self, offset: Word | int = 0) -> Vector:
@@ -184,17 +194,33 @@ class Program:
     def __init__(self) -> None:
         self.module = ir.Module(name=f"registers{next(names)}")
         self.builder: Any = None
+        self.spare: Any = None  # room for a few vectors, of the function that is being written
+        self._routines: dict[str, Any] = {}
 
     def begin(self, name: str, kinds: Sequence[str]) -> list[Any]:
         """Begin a function of arguments of these kinds, keys of KINDS; what follows is written into it."""
         function = ir.Function(self.module, ir.FunctionType(WORD, [KINDS[kind] for kind in kinds]), name)
         function.attributes.add("nounwind")
         self.builder = ir.IRBuilder(function.append_basic_block())
+        room = self.builder.alloca(ir.ArrayType(FLOAT, SPARE * LANES))
+        room.align = 4 * LANES
+        self.spare = Numbers(self, self.builder.bitcast(room, FLOAT.as_pointer()))
         return [WRAPPED[kind](self, value) for kind, value in zip(kinds, function.args, strict=True)]
 
     def end(self, value: Word | int = 0) -> None:
         """End it; it hands back this whole number."""
         self.builder.ret(self.word(value).value)
+
+    def routine(self, name: str, kinds: Sequence[str], write: Callable[..., None], *values: Any) -> None:
+        """Call the function of that name; write(*arguments) writes it when it is first called."""
+        if name not in self._routines:
+            outer = self.builder, self.spare
+            write(*self.begin(name, kinds))
+            self.end()
+            self._routines[name] = self.builder.function
+            self.builder, self.spare = outer
+        given = [x.pointer if isinstance(x, (Numbers, Words)) else x.value for x in values]
+        self.builder.call(self._routines[name], given)
 
     # ---- values
 
@@ -278,7 +304,7 @@ class Program:
         self, start: Word | int, stop: Word | int, step: Word | int,
         turn: Callable[[Word, list[Vector]], Sequence[Vector]], carried: Sequence[Vector],
     ) -> list[Vector]:  # fmt: skip
-        """As `loop`; turn(i, vectors) gives the vectors of the next turn, and those after the last come back."""
+        """As `loop`; turn(i, vectors) gives the vectors of the next turn; those after the last come back."""
         i, vectors, leave = self._head(start, stop, carried)
         leave(i + step, turn(i, vectors))
         return vectors
@@ -293,13 +319,13 @@ class Program:
         b.position_at_end(head)
         i, phis = b.phi(WORD), [b.phi(VECTOR) for _ in carried]
         b.cbranch(b.icmp_signed("<", i, limit.value), inside, after)
-        for phi, value in zip([i, *phis], [first, *carried], strict=True):
-            phi.add_incoming(value.value, before)
+        for phi, value in zip([i, *phis], [first.value, *(x.value for x in carried)], strict=True):
+            phi.add_incoming(value, before)
         b.position_at_end(inside)
 
         def leave(following: Word, vectors: Sequence[Vector]) -> None:
-            for phi, value in zip([i, *phis], [following, *vectors], strict=True):
-                phi.add_incoming(value.value, b.block)
+            for phi, value in zip([i, *phis], [following.value, *(x.value for x in vectors)], strict=True):
+                phi.add_incoming(value, b.block)
             b.branch(head)
             b.position_at_end(after)
 
@@ -328,20 +354,20 @@ def _machine() -> Any:
         initialize()
     target = binding.Target.from_triple(binding.get_process_triple())
     features = binding.get_host_cpu_features().flatten() + ",-prefer-256-bit"
-    return target.create_target_machine(cpu=binding.get_host_cpu_name(), features=features, opt=3)
+    return target.create_target_machine(cpu=binding.get_host_cpu_name(), features=features, opt=2)
 
 
 class Compiled:
-    """The machine code of a program; functions by name, which hold no lock of Python's while they run."""
+    """The machine code of a program; functions by name, which hold no lock of Python's while they run.
+
+    None of LLVM's passes over a whole program are run: what is written has nothing left for them to find, and
+    they would take more time than all the rest.
+    """
 
     def __init__(self, program: Program, kinds: dict[str, Sequence[str]]) -> None:
         module = binding.parse_assembly(str(program.module))
         module.verify()
-        machine, tuning = _machine(), binding.create_pipeline_tuning_options(speed_level=2)
-        tuning.loop_unrolling = tuning.loop_vectorization = tuning.slp_vectorization = False
-        builder = binding.create_pass_builder(machine, tuning)
-        builder.getModulePassManager().run(module, builder)
-        self._engine = binding.create_mcjit_compiler(module, machine)
+        self._engine = binding.create_mcjit_compiler(module, _machine())
         self._engine.finalize_object()
         self.functions = {name: self._function(name, each) for name, each in kinds.items()}
 
