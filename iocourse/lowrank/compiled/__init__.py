@@ -1,4 +1,8 @@
-"""The passes of `passes`, compiled by Numba where it is installed, on one or more threads."""
+"""The passes of `passes`, compiled where Numba is installed, on one or more threads.
+
+Two kinds: `dense` and `causal` are loops that Numba compiles, for every type and size; `registers` are the same
+passes for float32 on processors with AVX-512, about twice as fast and compiled in less time.
+"""
 
 from __future__ import annotations
 
