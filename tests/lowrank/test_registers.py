@@ -130,6 +130,12 @@ def test_what_they_are_not_made_for_is_left_to_numba(kind, d, d_v, degree):
     assert not calls.suits(np.empty((3, d), kind), np.empty((3, d_v), kind), degree)
 
 
+def test_where_an_array_lies():
+    X = np.arange(12, dtype=np.float32).reshape(3, 4)
+    for some in (X, X[1:], X[::-1], X[:, 2:], np.empty(0, np.float32)):
+        assert calls.address(some) == some.ctypes.data
+
+
 # ---- guards ----------------------------------------------------------------------------------------------
 
 

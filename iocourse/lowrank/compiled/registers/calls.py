@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -148,9 +150,25 @@ def room(numbers: int) -> int:
     return int(_own.start)
 
 
-def address(X: NDArray[Any]) -> int:
-    """Of the first entry."""
-    return int(X.__array_interface__["data"][0])
+HEAD = object.__basicsize__  # bytes of an object before the first field of its own: of an array, its address
+
+
+def _field(X: NDArray[Any]) -> int:
+    return ctypes.c_size_t.from_address(id(X) + HEAD).value
+
+
+def _asked(X: NDArray[Any]) -> int:
+    return int(X.ctypes.data)
+
+
+def _fastest() -> Callable[[NDArray[Any]], int]:
+    """How to find where an array's first entry lies: its field is read in a fifth of the time of asking."""
+    X = np.ones(2)[1:]
+    is_cpython = sys.implementation.name == "cpython"
+    return _field if is_cpython and _field(X) == _asked(X) else _asked
+
+
+address = _fastest()
 
 
 def together(*like: Array) -> tuple[list[Array], list[int]]:
