@@ -389,7 +389,7 @@ def test_the_contenders_of_17_6_stand_in_the_order_that_the_text_says():
 def test_on_the_real_heads_of_17_6_chosen_keys_are_ahead_on_six(capsys):
     of("on_heads")()
     lines = dict(re.findall(r"head (\S+) .*?: (.*)", capsys.readouterr().out))
-    off = {head: {name: float(error) for name, error in re.findall(r"(\S[^,]*?) (\S+) %", said)}
+    off = {head: {name.strip(): float(error) for name, error in re.findall(r"([^,]+) (\S+) %", said)}
            for head, said in lines.items()}  # fmt: skip
     least = {head: min(errors, key=lambda name: (np.isnan(errors[name]), errors[name]))
              for head, errors in off.items()}  # fmt: skip
