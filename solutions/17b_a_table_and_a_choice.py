@@ -533,7 +533,7 @@ attempt(exposed) if claims else print(provenance(lowrank_run))
 #
 # ## 17.11 In your own words
 #
-# The checks have judged a choice and a table. They cannot judge an argument: this section is for you, or for whoever you show it to.
+# The checks have judged a choice and a table. They cannot judge an argument: no machine checks this section.
 #
 # Take one problem that you care about, and write one page: what you would run, and why not the others. Then give a point for each line of this list that your page passes.
 #
