@@ -55,6 +55,7 @@ html_theme = "furo"
 html_title = "iocourse"
 html_static_path = ["_static", "explore/static"]
 html_css_files = ["site.css"]
+html_js_files = ["enlarge.js"]
 html_copy_source = False
 html_show_sourcelink = False
 html_theme_options: dict[str, Any] = {"navigation_with_keys": False}

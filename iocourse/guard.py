@@ -49,7 +49,8 @@ def library_answer(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
-        refuse_in_exam(f"{function.__module__}.{function.__qualname__}")
+        if in_exam():
+            refuse_in_exam(f"{function.__module__}.{function.__qualname__}")
         return function(*args, **kwargs)
 
     return guarded

@@ -6,6 +6,7 @@ columns a block of rows needs, and for the rows a block of columns needs; `sees`
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -245,7 +246,7 @@ class BlockMask(Mask):
         seen = self.tiles[i // self.Br, j // self.Bc]
         return np.asarray(seen & (j <= i)) if self.causal else np.asarray(seen)
 
-    @property
+    @cached_property
     def nnz(self) -> int:
         """Number of pairs in the tiles that are seen, less those a causal mask hides."""
         widths = np.minimum(self.Bc, self.N - np.arange(self.tiles.shape[1]) * self.Bc)

@@ -5,6 +5,7 @@ NumPy's integers are welcome and leave as Python's, which do not overflow.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,4 @@ def plain_ints(record: object) -> None:
 
 def words_in(shape: Shape) -> int:
     """Number of words an array of this shape takes: the product of its axes."""
-    count = 1
-    for axis in shape:
-        count *= axis
-    return count
+    return prod(shape)

@@ -88,6 +88,8 @@ def _interpreter() -> tuple[Any, Any]:
     try:
         from triton import knobs
         from triton.runtime import interpreter, jit
+
+        from .doctor.interpreter import repeat_nothing
     except ImportError as error:
         raise CannotCount(str(error)) from None
     native = getattr(interpreter, "_interpreter", None)
@@ -96,6 +98,7 @@ def _interpreter() -> tuple[Any, Any]:
         raise CannotCount(f"this triton keeps its {', '.join(absent)} elsewhere: nothing can be counted")
     if not knobs.runtime.interpret:
         raise CannotCount(_HOW)
+    repeat_nothing()
     return interpreter, jit
 
 

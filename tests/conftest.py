@@ -26,6 +26,11 @@ for _name, _one in _threads["environment"](1).items():
 # the interpreter even where there is a GPU.
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
+# Compiled once, not anew by every worker and by each of the many processes that tests start, also where the
+# environment (container images do) tells Python to keep no compiled files.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # JupyterLab brings a checker of web addresses, which whoever imports nbformat waits two seconds for. Nothing
 # here has addresses to check, and jsonschema does without it.
 sys.modules.setdefault("rfc3987_syntax", None)
@@ -58,3 +63,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Remove what the session left behind."""
     _home.cleanup()
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], Path, str]]:
+    """What `iocourse lab` would start: command, folder and token of each server, which ends at once."""
+    from iocourse.course import lab
+
+    commands = []
+
+    class Server:
+        def __init__(self, command, cwd, env):
+            commands.append((command, cwd, env["JUPYTER_TOKEN"]))
+
+        def poll(self):
+            return 0
+
+        def wait(self):
+            return 0
+
+    monkeypatch.setattr(lab.subprocess, "Popen", Server)
+    monkeypatch.setattr(lab.importlib.util, "find_spec", lambda name: name)
+    return commands

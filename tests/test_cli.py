@@ -12,8 +12,8 @@ import pytest
 
 import iocourse
 from iocourse import bench, cli
-from iocourse.bench import notebooks
-from iocourse.cli import main
+from iocourse.bench import notebooks, subjects
+from iocourse.cli import build_parser, main
 from iocourse.course import lab, progress
 
 ROOT = Path(iocourse.__file__).parents[1]
@@ -68,6 +68,17 @@ def refused(capsys, *arguments):
 )
 def test_a_bad_argument_is_named_in_one_line(capsys, arguments, part):
     assert part in refused(capsys, *arguments)
+
+
+def test_the_help_of_bench_says_what_each_subject_measures(capsys):
+    with pytest.raises(SystemExit) as leave:
+        main(["bench", "--help"])
+    lines = capsys.readouterr().out.split("\nsubjects:\n")[1].splitlines()
+    assert leave.value.code == 0 and max(map(len, lines)) <= 100
+    said = " ".join(" ".join(lines).split())
+    for name, subject in subjects().items():
+        assert f"{name} {' '.join(subject.HELP.split())}" in said
+    assert "subjects" not in build_parser().format_help()
 
 
 def test_python_m_iocourse_gives_the_same_exit_code():
@@ -227,26 +238,6 @@ def checkout(folder, monkeypatch):
     (folder / "pyproject.toml").write_text('[project]\nname = "iocourse"\n')
     monkeypatch.chdir(folder)
     return folder
-
-
-@pytest.fixture
-def started(monkeypatch):
-    """The commands that would have started a server."""
-    commands = []
-
-    class Server:
-        def __init__(self, command, cwd, env):
-            commands.append((command, cwd, env["JUPYTER_TOKEN"]))
-
-        def poll(self):
-            return 0
-
-        def wait(self):
-            return 0
-
-    monkeypatch.setattr(lab.subprocess, "Popen", Server)
-    monkeypatch.setattr(lab.importlib.util, "find_spec", lambda name: name)
-    return commands
 
 
 def test_lab_copies_the_lessons_and_never_overwrites(tmp_path, monkeypatch, started, capsys):

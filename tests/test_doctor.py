@@ -128,6 +128,15 @@ def test_the_command_names_the_python_that_runs(
     assert doctor.install_command("torch") == f'{said} -m pip install "torch>=2.6"'
 
 
+def test_lessons_with_kernels_are_named_where_they_can_run(monkeypatch: pytest.MonkeyPatch):
+    with_packages(monkeypatch)
+    prints(monkeypatch)
+    assert doctor.examine().advice[-1] == "Lessons 10-14, with Triton kernels, have what they need."
+    for name in ("torch", "triton"):
+        with_packages(monkeypatch, **{name: None})
+        assert "have what they need" not in str(doctor.examine())
+
+
 def test_a_wrong_answer_fails_the_self_test(monkeypatch: pytest.MonkeyPatch):
     with_packages(monkeypatch)
     prints(monkeypatch, kernel="328349.0")

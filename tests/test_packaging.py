@@ -67,7 +67,8 @@ print(sorted({"torch", "triton"} & set(sys.modules)))
 def test_every_numpy_room_imports_where_torch_and_triton_cannot():
     code = """
 import importlib, pkgutil, sys
-sys.modules["torch"] = sys.modules["triton"] = sys.modules["numba"] = None
+for name in ("torch", "triton", "numba", "llvmlite"):
+    sys.modules[name] = None
 import iocourse
 kernels = {"selftest_kernel", "kernels", "wrong_kernels", "gpu", "traffic", "profile", "__main__"}
 with_torch = {"iocourse.lowrank." + name for name in ("layers", "training")}
@@ -75,6 +76,8 @@ with_torch |= {"iocourse.lowrank.tensors." + name for name in ("autograd", "pass
 with_torch |= {"iocourse.lowrank.tensors." + name for name in ("launched", "launched_causal", "written")}
 with_torch |= {"iocourse.bench.lowrank." + name for name in ("contenders", "on_gpu", "rows", "scaling")}
 with_numba = {"iocourse.lowrank.compiled." + name for name in ("dense", "causal", "checks")}
+registers = ("calls", "causal", "dense", "guarding", "room", "rows", "steps", "writer")
+with_numba |= {"iocourse.lowrank.compiled.registers." + name for name in registers}
 for module in pkgutil.walk_packages(iocourse.__path__, "iocourse."):
     if not kernels & set(module.name.split(".")) and module.name not in with_torch | with_numba:
         importlib.import_module(module.name)

@@ -19,6 +19,7 @@ from ..guard import library_answer
 from ..sizes import check_sizes, positive_int
 
 SCALE = 2**32  # steps a word is divided into where a square root is needed
+UNIT = 16 * SCALE**4  # what products are counted in where F_b is rounded up
 PARTS = 16  # segment lengths are tried in sixteenths of the best one for large sizes
 
 
@@ -62,10 +63,9 @@ def segments_C(products: int, R: int, d: int | Fraction, square: int = 0) -> int
 
     Bounds whose first term has another constant than 1/16d say so by a `d` of their own, a fraction.
     """
-    depth = Fraction(d)
-    unit = 16 * depth.numerator * SCALE**4
-    most = _most_products(R, depth.numerator, depth.denominator)
-    return (products * unit + isqrt(square * unit**2)) // most
+    unit = d.numerator * UNIT
+    most = _most_products(R, d.numerator, d.denominator)
+    return (products * unit + (isqrt(square * unit**2) if square else 0)) // most
 
 
 @lru_cache(maxsize=4096)

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from textwrap import fill
 from typing import Any, NoReturn
 
 from iocourse import __version__
@@ -69,7 +70,11 @@ def build_parser(command: str = "") -> Parser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_room(commands, command, "count", "count the words one schedule moves")
     bench = _add(commands, "bench", _bench, "measure one subject and print a table")
-    bench.add_argument("what", metavar="WHAT", nargs="?", default="", help="the subject")
+    bench.add_argument(
+        "what", metavar="WHAT", nargs="?", default="", help="the subject: one of those listed below"
+    )
+    if command == "bench":  # for no other command the subjects are loaded
+        bench.formatter_class, bench.epilog = argparse.RawDescriptionHelpFormatter, _each_subject()
     bench.add_argument("--quick", action="store_true", help="as few repeats as possible")
     bench.add_argument("--json", metavar="FILE", type=Path, help="also write the numbers to FILE")
     bench.add_argument(
@@ -239,7 +244,7 @@ def _bench(arguments: argparse.Namespace) -> int:
     known = subjects()
     if arguments.what not in known:
         came = f"WHAT {arguments.what!r} is unknown" if arguments.what else "WHAT is missing"
-        raise Refused(f"{came}; allowed: " + ", ".join(f"{name} ({one.HELP})" for name, one in known.items()))
+        raise Refused(f"{came}; allowed: {', '.join(known)}. iocourse bench --help says what each measures")
     if arguments.pictures:
         _only_for("--pictures", arguments.what, [n for n, one in known.items() if hasattr(one, "pictures")])
     try:
@@ -255,6 +260,14 @@ def _bench(arguments: argparse.Namespace) -> int:
         for name, picture in known[arguments.what].pictures(result).items():  # type: ignore[attr-defined]
             (arguments.pictures / f"{name}.png").write_bytes(picture.to_png())
     return int(result.get("exit", 0))
+
+
+def _each_subject() -> str:
+    """What each subject measures, a line each as wide as a terminal is."""
+    from iocourse.bench import subjects
+
+    lines = (f"  {name:12} {one.HELP}" for name, one in subjects().items())
+    return "\n".join(["subjects:", *(fill(line, 100, subsequent_indent=" " * 15) for line in lines)])
 
 
 def _bench_options(arguments: argparse.Namespace, known: Mapping[str, Any]) -> dict[str, Any]:

@@ -189,7 +189,7 @@ def _advice(
     if base:
         yield f"Every lesson needs {' and '.join(base)}: {install_command(*base)}"
     else:
-        yield "Lessons 00-09, 15 and 16 need NumPy, matplotlib and ipywidgets, and all three are here."
+        yield "Lessons 00-09 and 15-17 need NumPy, matplotlib and ipywidgets, and all three are here."
     if packages["jupyterlab"] is None:
         yield f"`iocourse lab` needs JupyterLab: {install_command('jupyterlab')}"
     if packages["anywidget"] is None:
@@ -232,3 +232,5 @@ def _advice_on_kernels(packages: dict[str, str | None], interpreter: str) -> Ite
         yield f"{problem}. For lessons 10-14, with Triton kernels: {cure}"
     elif interpreter.startswith("failed"):
         yield "Lessons 10-14, with Triton kernels, will not run until the interpreter passes its test."
+    elif not missing:
+        yield "Lessons 10-14, with Triton kernels, have what they need."

@@ -16,7 +16,7 @@ require_triton()
 from .host.runtime import INTERPRETED  # noqa: E402  # before anything that imports triton
 
 if INTERPRETED:
-    from .host.interpreter import repeat_nothing
+    from ..doctor.interpreter import repeat_nothing
 
     repeat_nothing()
 

@@ -115,6 +115,18 @@ def check_entries(Q: Array, K: Array, V: Array, options: Options) -> None:
             guards.check_bound(name, X, options.bound)
 
 
+def looks_at_data(options: Options) -> bool:
+    """Whether the polynomial is made for the interval of the data."""
+    return options.polynomial in ("chebyshev", "minimax") and options.radius is None
+
+
+def asked_for(d: int, options: Options, g: int) -> Setting:
+    """The setting of one head as far as the options say, where no interval of the data is asked for."""
+    made, variance = options.made(g, None), options.key_variance
+    covariance = variance * np.eye(d) if variance is not None and made.per_row else None
+    return Setting(plan(d, g), made, options.factor(d), None, covariance)
+
+
 def for_head(Q: Array, K: Array, options: Options, g: int, compiled: bool) -> tuple[Setting, Polynomial]:
     """The setting of one head, from its keys' mean and covariance where these may be looked at."""
     d = Q.shape[1]

@@ -12,7 +12,7 @@ from ..monomials import Array
 from . import compiled as fast
 from . import guards
 from . import passes as plain
-from .arguments import Options, check_entries, check_shapes, for_head
+from .arguments import Options, asked_for, check_entries, check_shapes, for_head, looks_at_data
 from .passes import Forward, Gradients
 from .polynomials import Polynomial
 from .setting import Setting
@@ -29,19 +29,44 @@ class Attended(NamedTuple):
 
 def head_forward(Q: Array, K: Array, V: Array, options: Options, g: int) -> Attended:
     """Attention of one head at degree g, its denominators certified; inputs are checked already."""
+    if in_registers(Q, V, options, g):
+        return _in_registers(Q, K, V, options, g)
     compiled = is_compiled(options)
-    s, p = for_head(Q, K, options, g, compiled)
+    s, _ = for_head(Q, K, options, g, compiled)
     threads = options.threads or 1
     if options.causal:
         found = (fast.causal_forward if compiled else plain.causal_forward)(Q, K, V, s)
     else:
         found = fast.forward(Q, K, V, s, threads) if compiled else plain.forward(Q, K, V, s)
-    fine = compiled and _plainly_fine(found, V, len(K), s)
+    return _certified(Q, K, V, Attended(found, s), compiled and _plainly_fine(found, V, len(K), s), options)
+
+
+def _in_registers(Q: Array, K: Array, V: Array, options: Options, g: int) -> Attended:
+    """`head_forward` by passes that look at inputs and outputs on their way."""
+    if looks_at_data(options):
+        s = for_head(Q, K, options, g, compiled=False)[0]
+    else:
+        s = asked_for(Q.shape[1], options, g)
+    calls = fast.register_calls()
+    if options.causal:
+        found, s, seen = calls.causal_forward(Q, K, V, s)
+    else:
+        found, s, seen = calls.forward(Q, K, V, s, options.threads or 1)
+    fine = seen.fine(guards.POSITIVE if options.causal else len(K) / 2)
+    if not fine:
+        check_entries(Q, K, V, options)
+    return _certified(Q, K, V, Attended(found, s), fine, options)
+
+
+def _certified(Q: Array, K: Array, V: Array, was: Attended, fine: bool, options: Options) -> Attended:
+    """What was found, or the error that says what is wrong with it; fine: whether nothing showed so far."""
+    found, s = was
+    p = s.polynomial
     if not fine or (s.shift is None and p.positive_to < np.inf):  # what den must be is each row's own affair
         _certify(p, Q, K, found, s, options.causal)
     if not fine:
         _certify_output(p, V, found.O)
-    return Attended(found, s)
+    return was
 
 
 def head_backward(Q: Array, K: Array, V: Array, was: Attended, dO: Array, options: Options) -> Gradients:
@@ -49,6 +74,8 @@ def head_backward(Q: Array, K: Array, V: Array, was: Attended, dO: Array, option
     if options.gradient_degree not in (None, was.setting.plan.g):
         was = head_forward(Q, K, V, options, options.gradient_degree or 0)
     f, s = was
+    if in_registers(Q, V, options, s.plan.g):
+        return _back_in_registers(Q, K, V, was, dO, options)
     compiled = is_compiled(options)
     if options.causal:
         found = (fast.causal_backward if compiled else plain.causal_backward)(Q, K, V, f, dO, s)
@@ -58,6 +85,26 @@ def head_backward(Q: Array, K: Array, V: Array, was: Attended, dO: Array, option
         found = plain.backward(Q, K, V, f, dO, s)
     _certify_gradients(s.polynomial, found, dO)
     return found
+
+
+def _back_in_registers(Q: Array, K: Array, V: Array, was: Attended, dO: Array, options: Options) -> Gradients:
+    f, s = was
+    calls = fast.register_calls()
+    if options.causal:
+        found, seen = calls.causal_backward(Q, K, V, f, dO, s)
+    else:
+        found, seen = calls.backward(Q, K, V, f, dO, s, options.threads or 1)
+    if seen.spoilt != 0 or (s.polynomial.positive_to < np.inf and not seen.sizes[0] <= 2 * seen.sizes[1]):
+        _certify_gradients(s.polynomial, found, dO)
+    gradients: Gradients = found
+    return gradients
+
+
+def in_registers(Q: Array, V: Array, options: Options, g: int) -> bool:
+    """Whether the passes whose numbers stay in vector registers do the work."""
+    if options.engine is not None and not is_compiled(options):
+        return False
+    return fast.in_registers(Q, V, g)
 
 
 def is_compiled(options: Options) -> bool:
@@ -103,11 +150,18 @@ def checked(Q: Array, K: Array, V: Array, options: Options) -> tuple[Array, Arra
     heads = (as_heads(Q), as_heads(K), as_heads(V))
     for g in {options.degree, options.gradient_degree or options.degree}:
         guards.check_rank(Q.shape[-1], g, V.shape[-1], len(heads[0]), Q.dtype.itemsize)
-    compiled = is_compiled(options)
-    for head in zip(*heads, strict=True):
-        if options.bound is not None or not (compiled and fast.finite(*head)):
-            check_entries(*head, options)
+    if not _looked_at_later(Q, V, options):
+        compiled = is_compiled(options)
+        for head in zip(*heads, strict=True):
+            if options.bound is not None or not (compiled and fast.finite(*head)):
+                check_entries(*head, options)
     return heads
+
+
+def _looked_at_later(Q: Array, V: Array, options: Options) -> bool:
+    """Whether the pass itself sees all that is to be checked of the entries."""
+    plain = options.bound is None and not looks_at_data(options)
+    return plain and in_registers(Q, V, options, options.degree)
 
 
 def check_type(name: str, X: Array, Q: Array) -> None:

@@ -210,6 +210,8 @@ def _quietly(compute: Callable[[], Any]) -> Any:
 
 
 def _broadcast(doing: str, *shapes: Shape) -> Shape:
+    if len(set(shapes)) == 1:
+        return shapes[0]
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:

@@ -79,6 +79,8 @@ class Loops:
         A range worked out by hand in such a loop may go anywhere. For a store (not `certain`) it counts as
         the whole axis, for a load it is taken as it stands: a dry run may not refuse what a real one accepts.
         """
+        if not self.collapsed:
+            return box
         sides = zip(box, asked, shape, strict=False)  # a vector has no columns
         return tuple(self._reach(side, part, extent, certain) for side, part, extent in sides)
 

@@ -28,7 +28,7 @@ from .row_stats import RowStats
 from .showing import in_words
 from .slow import Slow, box_of, check_shape, label
 from .tiles import Tile, make_tile
-from .written import Bitmap, Box, Boxes, Written
+from .written import Bitmap, Box, Boxes, Written, slices
 
 FREE_REGISTERS = 4
 TRACE_KEPT = 100_000  # moves: some 70 MB, more than any picture shows
@@ -195,11 +195,7 @@ class Machine:
             raise MachineError(f"{array.name} belongs to another machine") from None
 
     def _require_written(self, array: Slow, box: Box) -> None:
-        written = self._find(array).written
-        if written is not None and not written.holds(box):
-            raise NeverWritten(
-                f"{label(array, box)} was read, but not all of it has been written; store there first"
-            )
+        _require_written(array, self._find(array), box)
 
     # ------------------------------------------------------------------ moves
     def load(self, array: Slow, rows: Any, cols: Any = None, *, into: Tile | None = None) -> Tile:
@@ -209,13 +205,14 @@ class Machine:
         takes its place. Raises FastMemoryFull, NeverWritten, IndexError.
         """
         cells, box = self._find(array), box_of(array, rows, cols)
-        self._require_written(array, self._loops.reach(box, (rows, cols), array.shape, certain=True))
+        reach = self._loops.reach(box, (rows, cols), array.shape, certain=True)
+        _require_written(array, cells, reach)
         if into is not None:
             self._arithmetic.tile(into).free()
         name = label(array, box)
-        tile = self._allocate(name, tuple(stop - start for start, stop in box), f"loading {name}")
+        tile = self._allocate(name, _shape_of(box), f"loading {name}")
         if cells.data is not None:
-            tile._data = cells.data[tuple(slice(*side) for side in box)].copy()
+            tile._data = cells.data[slices(box)].copy()
         self._count(self._ledger.reads, array.name, tile.size)
         self._record("load", array.name, box, tile.size, tile._serial)
         return tile
@@ -227,13 +224,13 @@ class Machine:
         """
         self._arithmetic.tile(tile)
         cells, box = self._find(array), box_of(array, rows, cols)
-        shape = tuple(stop - start for start, stop in box)
+        shape = _shape_of(box)
         if tile.shape != shape:
             raise WrongShape(
                 f"tile {tile.name} has shape {tile.shape}, but {label(array, box)} has shape {shape}"
             )
         if cells.data is not None:
-            cells.data[tuple(slice(*side) for side in box)] = tile._data
+            cells.data[slices(box)] = tile._data
         if cells.written is not None:
             cells.written.add(self._loops.reach(box, (rows, cols), array.shape, certain=False))
         self._count(self._ledger.writes, array.name, tile.size)
@@ -346,7 +343,8 @@ class Machine:
     def _forget(self, serial: int) -> None:
         name, words = self._resident.pop(serial)
         self._used -= words
-        if not self._trace_is_full:  # freeing happens while a run is cut short, and must not cut it again
+        # Freeing happens while a run is cut short, and must not cut it again.
+        if self._tracing and not self._trace_is_full:
             self._record("free", name, None, words, serial)
 
     def empty(self) -> None:
@@ -414,6 +412,17 @@ class Machine:
             self._running, self._phase, self._moves_left = False, "", None
             self._loops.leave()
             self.empty()
+
+
+def _require_written(array: Slow, cells: _Cells, box: Box) -> None:
+    if cells.written is not None and not cells.written.holds(box):
+        raise NeverWritten(
+            f"{label(array, box)} was read, but not all of it has been written; store there first"
+        )
+
+
+def _shape_of(box: Box) -> Shape:
+    return tuple([stop - start for start, stop in box])
 
 
 def _positions(name: str, part: Range) -> range:

@@ -75,10 +75,8 @@ def box_of(array: Slow, rows: Any, cols: Any) -> Box:
     """The rows and columns asked for, as half-open ranges. IndexError and TypeError name the array."""
     if cols is not None and len(array.shape) == 1:
         raise IndexError(f"{array.name} has one axis, but columns {cols} were asked for")
-    asked = (("rows", rows), ("columns", cols))[: len(array.shape)]
-    return tuple(
-        _side(array, which, part, extent) for (which, part), extent in zip(asked, array.shape, strict=True)
-    )
+    side = _side(array, "rows", rows, array.shape[0])
+    return (side,) if len(array.shape) == 1 else (side, _side(array, "columns", cols, array.shape[1]))
 
 
 def _side(array: Slow, which: str, part: Any, extent: int) -> tuple[int, int]:
@@ -92,10 +90,10 @@ def _side(array: Slow, which: str, part: Any, extent: int) -> tuple[int, int]:
 
 def _ends(array: Slow, which: str, part: Any, extent: int) -> tuple[int, int]:
     try:
-        if isinstance(part, slice) and part.step in (None, 1):
-            return index(part.start or 0), index(extent if part.stop is None else part.stop)
         if isinstance(part, tuple) and (isinstance(part, Block) or len(part) == 2):
             return index(part[0]), index(part[1])
+        if isinstance(part, slice) and part.step in (None, 1):
+            return index(part.start or 0), index(extent if part.stop is None else part.stop)
         if not isinstance(part, (bool, slice, tuple)):
             return index(part), index(part) + 1
     except TypeError:
@@ -105,6 +103,7 @@ def _ends(array: Slow, which: str, part: Any, extent: int) -> tuple[int, int]:
 
 def label(array: Slow, box: Box) -> str:
     """K[0:64], or C[0:4, 8:16] where not all columns are meant."""
-    whole = all(side == (0, extent) for side, extent in zip(box[1:], array.shape[1:], strict=True))
-    shown = box[:1] if whole else box
-    return f"{array.name}[{', '.join(f'{start}:{stop}' for start, stop in shown)}]"
+    rows = f"{box[0][0]}:{box[0][1]}"
+    if len(box) == 1 or box[1] == (0, array.shape[1]):
+        return f"{array.name}[{rows}]"
+    return f"{array.name}[{rows}, {box[1][0]}:{box[1][1]}]"

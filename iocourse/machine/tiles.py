@@ -133,7 +133,7 @@ class Tile(NDArrayOperatorsMixin):
             self._machine._release(self)
 
     def _require_alive(self, what: str = "used") -> None:
-        if not self.alive:
+        if not self._machine._holds(self._serial):
             gone = TileFreed(
                 f"tile {self.name} was {what} after it had been freed: its with block ended, free() was "
                 "called, another tile took its place, or fast memory was emptied. Load it again"

@@ -30,11 +30,11 @@ class Bitmap:
 
     def add(self, box: Box) -> None:
         """The words of `box` have been written."""
-        self._flags[_slices(box)] = True
+        self._flags[slices(box)] = True
 
     def holds(self, box: Box) -> bool:
         """True where every word of `box` has been written."""
-        return bool(self._flags[_slices(box)].all())
+        return bool(self._flags[slices(box)].all())
 
 
 class Boxes:
@@ -60,8 +60,9 @@ class Boxes:
         return not missing
 
 
-def _slices(box: Box) -> tuple[slice, ...]:
-    return tuple(slice(*side) for side in box)
+def slices(box: Box) -> tuple[slice, ...]:
+    """The words of `box`, as an index."""
+    return tuple([slice(*side) for side in box])
 
 
 def _join(a: Box, b: Box) -> Box | None:

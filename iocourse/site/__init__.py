@@ -37,6 +37,12 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument(
         "--only", metavar="NAME", action="append", default=[], help="this lesson, such as 02; repeatable"
     )
+    parser.add_argument(
+        "--lite",
+        metavar="PAGES",
+        type=Path,
+        help="carry these pages of docs/lite/build.py too, and link to them",
+    )
 
 
 def site(arguments: argparse.Namespace) -> int:
@@ -45,9 +51,10 @@ def site(arguments: argparse.Namespace) -> int:
     _require_sphinx()
     from .building import SiteFailed, build_site
 
+    folder = (arguments.folder or root / "site").absolute()
     start = monotonic()
     try:
-        made = build_site(root, (arguments.folder or root / "site").absolute(), arguments.only)
+        made = build_site(root, folder, arguments.only, arguments.lite)
     except SiteFailed as error:
         print(error, file=sys.stderr)
         return 1

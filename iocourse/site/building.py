@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..refusal import Refused
-from .checking import problems_of
+from .checking import LITE, pages_of, problems_of
 from .sources import write_sources
 
 MARK = ".iocourse-site"  # a folder with this file is a site of ours, and may be replaced
@@ -32,28 +32,32 @@ class Site:
     pages: int
 
 
-def build_site(root: Path, folder: Path, only: Sequence[str] = ()) -> Site:
+def build_site(root: Path, folder: Path, only: Sequence[str] = (), lite: Path | None = None) -> Site:
     """Build the site of the checkout at `root` into `folder`, in place of the one that is there.
 
     Args:
         root: of the checkout.
         folder: new, empty, or a site built before.
         only: beginnings of names of lessons, for a site with these alone.
+        lite: the pages that docs/lite/build.py has made; they go along below `lite/`, and lessons lead there.
 
     Raises:
         Refused: `folder` holds something else, or something is missing; nothing is changed.
         SiteFailed: Sphinx warned, or a page has a broken link or a picture without words; nothing is changed.
     """
     check_folder(folder)
+    in_lite = notebooks_of(lite) if lite else []
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="iocourse-site-") as kept:
         sources = Path(kept) / "sources"
         sources.mkdir()
-        stems = write_sources(root, sources, only)
+        stems = write_sources(root, sources, only, in_lite)
         # Beside its place, so that to put it there is one step.
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as beside:
             made = Path(beside) / "new"
             _run_sphinx(root, sources, made, Path(kept) / "doctrees")
+            if lite:
+                shutil.copytree(lite, made / LITE)
             if found := problems_of(made):
                 raise SiteFailed(_listed("the pages are not right", found))
             (made / MARK).write_text(
@@ -61,7 +65,7 @@ def build_site(root: Path, folder: Path, only: Sequence[str] = ()) -> Site:
             )
             (made / ".nojekyll").touch()  # GitHub Pages would leave out folders that begin with _
             _put(made, folder, Path(beside) / "old")
-    return Site(folder, len(stems), sum(1 for _ in folder.rglob("*.html")))
+    return Site(folder, len(stems), len(pages_of(folder)))
 
 
 def check_folder(folder: Path) -> None:
@@ -74,6 +78,20 @@ def check_folder(folder: Path) -> None:
         raise Refused(
             f"FOLDER {folder} holds other files; allowed: a new one, an empty one, or a site built before"
         )
+
+
+def notebooks_of(lite: Path) -> list[str]:
+    """The names of the notebooks that pages of JupyterLite have, without `.ipynb`.
+
+    Raises Refused where `lite` is not a folder of such pages.
+    """
+    found = sorted(path.stem for path in (lite / "files").glob("*.ipynb"))
+    if not found or not (lite / "lab" / "index.html").is_file():
+        raise Refused(
+            f"--lite {lite} has no lab/index.html with notebooks in files/; "
+            "allowed: a folder that docs/lite/build.py has made"
+        )
+    return found
 
 
 def _run_sphinx(root: Path, sources: Path, made: Path, doctrees: Path) -> None:

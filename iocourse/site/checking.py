@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+LITE = "lite"  # the folder of a site that is JupyterLite's own, not checked here
 FILE_NAME = re.compile(r"[\w./-]*\.(png|svg|jpe?g|gif|webp)")
 
 
@@ -35,9 +36,14 @@ def _speaks(alt: str) -> bool:
     return bool(alt.strip()) and not FILE_NAME.fullmatch(alt.strip())
 
 
+def pages_of(site: Path) -> list[Path]:
+    """The pages of a site, in order of their names; those of JupyterLite are left out."""
+    return sorted(p for p in site.rglob("*.html") if p.relative_to(site).parts[0] != LITE)
+
+
 def problems_of(site: Path) -> list[str]:
     """A line for each broken link within the site, places on pages included, and for each mute picture."""
-    pages = {path: Page(path.read_text(encoding="utf-8")) for path in sorted(site.rglob("*.html"))}
+    pages = {path: Page(path.read_text(encoding="utf-8")) for path in pages_of(site)}
     return [line for path, page in pages.items() for line in _problems(site, path, page, pages)]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from ..course.authoring.links import LINK
 from ..course.checkout import Project
+from .checking import LITE
 
 COLAB = "Open in Colab: "
 PAGES = {"lessons/notation.md": "lessons/notation.md", "CHANGELOG.md": "changelog.md"}
@@ -30,11 +31,13 @@ class Layout:
         root: of the checkout.
         project: the repository that links lead to where a file is no page.
         stems: of the lessons that are on this site.
+        in_lite: stems of the lessons that run in the browser, on pages of JupyterLite beside this site's.
     """
 
     root: Path
     project: Project
     stems: Collection[str]
+    in_lite: Collection[str] = ()
 
     def page_of(self, path: str) -> str | None:
         """The page on which the file at `path` of the repository stands, or None where it has none."""
@@ -60,11 +63,17 @@ class Layout:
         return LINK.sub(lead, text)
 
     def in_colab(self, stem: str) -> str:
-        """The line below a lesson's title: both of its notebooks in Colab."""
+        """The line below a lesson's title: where its notebooks open."""
         exercises, solved = (
             self.project.colab(f"{folder}/{stem}.ipynb") for folder in ("lessons", "solutions")
         )
-        return f"{COLAB}[exercises]({exercises}) · [solutions]({solved})"
+        opened = f"{COLAB}[exercises]({exercises}) · [solutions]({solved})"
+        return f"{opened} · {_in_browser(stem)}" if stem in self.in_lite else opened
+
+
+def _in_browser(stem: str) -> str:
+    """A link in HTML, for Sphinx knows no pages of JupyterLite."""
+    return f'<a href="../{LITE}/lab/index.html?path={stem}.ipynb">exercises in this browser</a>'
 
 
 def _page_of_text(path: str) -> str | None:

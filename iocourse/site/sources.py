@@ -19,7 +19,7 @@ from .lessons import Json, page_of_lesson, sections_of
 from .pages.api import api_pages
 from .pages.bench import bench_page, shown_as
 from .pages.bounds import bounds_page
-from .pages.lessons import lessons_table
+from .pages.lessons import in_the_browser, lessons_table
 from .pages.schedules import schedules_page
 
 MATHJAX = "sphinx-mathjax-offline"  # the package that brings it; it has no name that Python could import
@@ -28,13 +28,16 @@ EVERY = re.compile(r"^([a-z]+)/\*\n", re.MULTILINE)  # all pages of a folder, in
 FORMULAS = ("tex-chtml.js", "output", "input/tex", "a11y", "sre")
 
 
-def write_sources(root: Path, folder: Path, only: Sequence[str] = ()) -> list[str]:
+def write_sources(
+    root: Path, folder: Path, only: Sequence[str] = (), in_lite: Sequence[str] = ()
+) -> list[str]:
     """Write to `folder` all that Sphinx needs, and return the stems of the lessons.
 
     Args:
         root: of the checkout.
         folder: an empty folder.
         only: beginnings of names of lessons, such as "04"; all, where it is empty.
+        in_lite: stems of the lessons that the pages of JupyterLite have, if this site carries such pages.
 
     Raises:
         Refused: this is no checkout, there is no such lesson, no MathJax, or a page cannot be made.
@@ -43,12 +46,13 @@ def write_sources(root: Path, folder: Path, only: Sequence[str] = ()) -> list[st
         raise Refused(f"no docs/conf.py in {root}: the site is built in a checkout of the repository")
     every = _solved(root)
     notebooks = _chosen(every, only)
-    layout = Layout(root, read_project(root), tuple(notebooks))
+    layout = Layout(root, read_project(root), tuple(notebooks), tuple(in_lite))
     _copy_docs(folder, layout)
     for stem, notebook in notebooks.items():
         made = page_of_lesson(notebook, stem, layout)
         _write(folder / "lessons" / f"{stem}.ipynb", json.dumps(made, ensure_ascii=False))
     _write(folder / "made" / "lessons.md", lessons_table(notebooks))
+    _write(folder / "made" / "lite.md", in_the_browser(in_lite))
     _write_made(folder, root, _sections(every, layout))
     _copy_mathjax(folder / "_static" / "mathjax")
     return list(notebooks)

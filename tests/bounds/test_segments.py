@@ -127,7 +127,7 @@ def backward_C_small(w):
 
 
 def four_kinds(w):
-    """The products of S, dP and dV, and of dQ and dK; a pair may have words of S or P, of dP, and of dS."""
+    """The products of S, dP, dV, and dQ with dK; a pair may have words of S or P, of dP, and of dS."""
     p = w["S"] | fresh((w["Q"], w["K"]))
     dP = w["dP"] | fresh((w["dO"], w["V"]))
     dS = w["dS"] | (p & dP)
@@ -136,8 +136,8 @@ def four_kinds(w):
 
 
 def backward_C_prime(w):
-    *light, full = four_kinds(w)
-    return sqrt(3) / 2 * sum(light) + full
+    S, dP, dV, others = four_kinds(w)
+    return dP + dV + sqrt(3) / 2 * (S + others)
 
 
 def backward_C_second(w):
@@ -185,8 +185,8 @@ ATTACKS = {
     "B'": (forward_B_prime, FORWARD, all_products_per_segment),
     "C": (backward_C, ("pairs", *ARRAYS), all_products_per_segment),
     "C_small": (backward_C_small, ("pairs", *ARRAYS), all_products_per_segment),
-    "C'": (backward_C_prime, ("S", "dP", "dS", *ARRAYS), lambda R, d: most(9 / (64 * d), R)),
-    "C''": (backward_C_second, ("S", "dP", "dS", *ARRAYS), lambda R, d: most(3 * sqrt(3) / (32 * d), R)),
+    "C'": (backward_C_prime, ("S", "dP", "dS", *ARRAYS), lambda R, d: most(1 / (8 * d), R)),
+    "C''": (backward_C_second, ("S", "dP", "dS", *ARRAYS), lambda R, d: most(1 / (8 * d), R)),
     "tied": (tied, ("pairs", "Q", "X", "O"), lambda R, d: most(1 / (8 * d), R)),
     "latent": (latent, ("pairs", "Q", "X", "O"), most_latent),
     "low_rank": (low_rank, ("features", "K", "V", "T"), lambda R, d: max(R * R, R * d * d) / (4 * d)),
@@ -229,6 +229,28 @@ def climb(rng, products, names, most, steps):
         if value >= best:
             best, words = value, tried
     return best
+
+
+# ---------------------------------------------------------------------- the steps of the proof of C' and C''
+def path(alpha, beta):
+    """The largest eigenvalue of a path of four with these weights on its edges: alpha, beta, alpha."""
+    edges = np.diag([alpha, beta, alpha], 1)
+    return float(np.linalg.eigvalsh(edges + edges.T)[-1])
+
+
+def test_with_the_weights_of_C_prime_a_path_allows_no_more_than_a_star():
+    """λ ≤ √c where a + e ≤ c; with 1 for dQ and dK in place of √3/2 it would not be."""
+    shares = [(a, 1 - a) for a in np.linspace(0, 1, 301)]
+    assert max(path(sqrt(0.75 * e), sqrt(0.75 * a)) for a, e in shares) == pytest.approx(1, abs=1e-12)
+    assert max(path(sqrt(e), sqrt(0.75 * a)) for a, e in shares) > 1.1
+
+
+def test_a_pair_made_from_nothing_has_half_the_product_of_its_words():
+    """Both cases of the proof of C', on a grid with its corners, where the first is met with equality."""
+    y, z, nu, tau, sigma, x, kappa = np.meshgrid(*[np.linspace(0, 1, 5)] * 7)
+    whole_q = (1 + y + z) * (1 + nu + tau + sigma) - 2 * (np.minimum(y, sigma) + z + tau)
+    whole_do = (x + 1 + z) * (kappa + 1 + tau + sigma) - 2 * (np.minimum(z, kappa) + np.minimum(x, tau))
+    assert whole_q.min() == 0 and whole_do.min() >= 0
 
 
 @pytest.mark.parametrize("id", ATTACKS)

@@ -58,6 +58,23 @@ def test_the_workflow_builds_the_pages_and_looks_at_them():
     assert steps[-1]["with"]["path"] == "build/lite"
 
 
+def test_the_site_is_deployed_with_these_pages_below_lite():
+    called = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))
+    site = yaml.safe_load(WORKFLOW.with_name("site.yml").read_text(encoding="utf-8"))
+    assert "workflow_call" in called[True]  # YAML reads "on" as true
+    assert site["jobs"]["lite"]["uses"] == f"./{WORKFLOW.relative_to(ROOT).as_posix()}"
+    assert site["jobs"]["build"]["needs"] == "lite"
+    steps = site["jobs"]["build"]["steps"]
+    fetched, built = (
+        next(k for k, step in enumerate(steps) if what in f"{step.get('uses')} {step.get('run')}")
+        for what in ("actions/download-artifact@", "iocourse site site ")
+    )
+    kept = called["jobs"]["build"]["steps"][-1]["with"]
+    assert fetched < built and steps[fetched]["with"]["name"] == kept["name"]
+    assert steps[built]["run"] == f"iocourse site site --lite {steps[fetched]['with']['path']}"
+    assert steps[-1]["with"]["path"] == "site"
+
+
 @pytest.fixture(scope="module")
 def pages():
     """The built pages."""

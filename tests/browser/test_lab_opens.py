@@ -13,6 +13,7 @@ import pytest
 from iocourse.course.copies.notebook import prints, read_notebook, recorded
 
 ROOT = Path(__file__).parents[2]
+START = 120  # seconds until the address stands there, on a machine that is busy
 ADDRESS = re.compile(r"http://\S+/lab/tree/work/00_start_here\.ipynb\?token=\w+")
 
 
@@ -35,19 +36,21 @@ def student_lab(checkout, jupyter_environment, tmp_path):
     command = [sys.executable, "-m", "iocourse", "lab", "--no-browser", *options]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     with subprocess.Popen(command, cwd=checkout, env=environment, **pipes) as process:
-        stop = threading.Timer(90, process.terminate)  # reading below waits for ever otherwise
-        stop.start()
         yield process, _read_until_address(process)
-        stop.cancel()
         process.terminate()
 
 
 def _read_until_address(process):
-    said = ""
-    for line in process.stdout:
-        said += line
-        if ADDRESS.search(said):
-            return said
+    """What was printed up to the address; a server that prints none is ended, for reading waits for ever."""
+    said, stop = "", threading.Timer(START, process.terminate)
+    stop.start()
+    try:
+        for line in process.stdout:
+            said += line
+            if ADDRESS.search(said):
+                return said
+    finally:
+        stop.cancel()  # from here on the test's own time limit holds
     pytest.fail(f"iocourse lab printed no address:\n{said}")
 
 

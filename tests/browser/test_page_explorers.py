@@ -20,7 +20,7 @@ from iocourse.explore.figures.memory_map import times
 
 FOLDER = Path(__file__).parents[2] / "docs" / "explore"
 KINDS = {".js": "text/javascript", ".css": "text/css", ".html": "text/html"}
-PASSES = ("forward", "backward")
+PASSES = ("forward", "backward", "gradient")
 WAIT = 10_000  # milliseconds
 
 
@@ -122,7 +122,7 @@ def grid_of(rng):
 
 
 def dense():
-    """All schedules of the two passes, in the order of the course."""
+    """All schedules of the passes, in the order of the course."""
     return [schedule for pass_ in PASSES for schedule in schedules.of_pass(pass_)]
 
 
@@ -244,6 +244,8 @@ VIEWS = (
     ("forward", 100, 16, (4, 700), ["scores_stored", "flash1"]),
     ("backward", 1000, 32, (4, 10**6), [s.name for s in schedules.of_pass("backward")]),
     ("backward", 64, 64, (4, 9), []),
+    ("gradient", 1000, 32, (4, 8 * 1000 * 32), [s.name for s in schedules.of_pass("gradient")]),
+    ("forward", 256, 16, (4, 2000), [s.name for s in schedules.of_pass("forward")]),
 )
 
 
@@ -607,6 +609,9 @@ def test_a_telephone_shows_all_of_it_without_scrolling_sideways(opened, name):
             "old => document.querySelector('[role=status]').textContent !== old", arg=before
         )
     assert page.locator(".picture text, td, th, label").evaluate_all(outside) == []
+    targets = page.locator("input[type=checkbox], input[type=radio]").locator("xpath=ancestor::label")
+    heights = targets.evaluate_all("all => all.map(each => each.getBoundingClientRect().height)")
+    assert len(heights) >= 3 and min(heights) >= 24  # a finger hits no smaller ones
     before = said(page)
     box = page.locator(".picture").bounding_box()
     page.touchscreen.tap(box["x"] + 0.6 * box["width"], box["y"] + 200)

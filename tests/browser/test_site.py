@@ -8,14 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import needs
 import pytest
 from site_looks import formulas, headings, pale_text, too_wide, what_is_wrong, without_a_name
 
-pytest.importorskip("sphinx", reason="sphinx is not installed")
-pytest.importorskip("myst_nb", reason="myst-nb is not installed")
-pytest.importorskip("furo", reason="furo is not installed")
-
 from iocourse.site.checking import problems_of
+
+needs.installed("sphinx", "myst_nb", "furo")
 
 ROOT = Path(__file__).parents[2]
 HIDDEN = """
@@ -38,21 +37,31 @@ LOOKED_AT = (
 )
 
 
+def dummy_lite(folder):
+    """What docs/lite/build.py would make of lesson 04, as far as the site asks."""
+    for name in ("lab/index.html", "files/04_flash_forward.ipynb"):
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text("<title>JupyterLite</title>")
+    return folder
+
+
 def built(folder):
-    """A site of lessons 04 and 05b, made by the command with neither torch nor triton; what was printed."""
+    """Lessons 04 and 05b with a folder of JupyterLite, made without torch and triton; what was printed."""
     hook = folder.parent / "hook"
     hook.mkdir()
     (hook / "sitecustomize.py").write_text(HIDDEN)
+    lite = dummy_lite(folder.parent / "made-lite")
     command = [sys.executable, "-m", "iocourse", "site", str(folder), "--only", "04_", "--only", "05b"]
+    command += ["--lite", str(lite)]
     env = os.environ | {"PYTHONPATH": os.pathsep.join([str(hook), str(ROOT)])}
     done = subprocess.run(
-        command, capture_output=True, text=True, env=env, cwd=ROOT, timeout=280, check=False
+        command, capture_output=True, text=True, env=env, cwd=ROOT, timeout=560, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_a_site_of_two_lessons_as_a_reader_meets_it(tmp_path, chromium):
     site = tmp_path / "site"
     assert built(site).startswith("2 lessons, ")
@@ -71,6 +80,8 @@ def test_a_site_of_two_lessons_as_a_reader_meets_it(tmp_path, chromium):
         wrong |= {name: found} if (found := what_is_wrong(page)) else {}
     assert wrong == {}
     the_words_of_pictures_are_spoken(page, site)
+    the_keyboard_is_seen(page, site)
+    a_lesson_leads_to_jupyterlite(page, site)
     search_finds(page, site)
     page.close()
 
@@ -82,6 +93,35 @@ def the_words_of_pictures_are_spoken(page, site):
     nodes = session.send("Accessibility.getFullAXTree")["nodes"]
     said = [n["name"]["value"] for n in nodes if n["role"]["value"] == "image" and not n["ignored"]]
     assert any(text.startswith("A staircase over 9 events: the number n of partial sums") for text in said)
+
+
+def the_keyboard_is_seen(page, site):
+    """What has the focus is framed: the first stops of a page, among them its search field."""
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.goto((site / "index.html").as_uri())
+    frames = {}
+    for _ in range(8):
+        page.keyboard.press("Tab")
+        tag, frame = page.evaluate(
+            "[document.activeElement.tagName, getComputedStyle(document.activeElement).outlineStyle]"
+        )
+        frames.setdefault(tag, set()).add(frame)
+    assert {"A", "INPUT"} <= set(frames) and "none" not in set.union(*frames.values()), frames
+
+
+def a_lesson_leads_to_jupyterlite(page, site):
+    """From the lesson that is there, and from the landing page; another lesson does not."""
+    for name, link in (
+        ("index", "run in this browser"),
+        ("lessons/04_flash_forward", "exercises in this browser"),
+    ):
+        page.goto((site / f"{name}.html").as_uri())
+        page.get_by_role("link", name=link).click()
+        page.wait_for_url("**/lite/lab/index.html?path=04_flash_forward.ipynb")
+        assert page.title() == "JupyterLite"
+    page.goto((site / "lessons" / "05b_the_proof.html").as_uri())
+    assert page.get_by_role("link", name="exercises", exact=True).count() == 1
+    assert page.get_by_role("link", name="in this browser").count() == 0
 
 
 def search_finds(page, site):
@@ -127,6 +167,49 @@ def test_a_page_that_is_too_wide_for_a_phone_is_seen(chromium):
     wide = too_wide(page)
     page.close()
     assert wide >= 500 - 390
+
+
+PICTURE = "data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg' width='900' height='300'></svg>"
+STATIC = ROOT / "docs" / "_static"
+
+
+@pytest.fixture
+def with_a_picture(tmp_path, chromium):
+    """A page with a picture 900 pixels wide, and what the site brings along to enlarge it."""
+    (tmp_path / "page.html").write_text(
+        f'<meta charset="utf-8"><link rel="stylesheet" href="{(STATIC / "site.css").as_uri()}">'
+        f'<script src="{(STATIC / "enlarge.js").as_uri()}"></script>'
+        f'<article><p><img alt="A map." src="{PICTURE}" style="width: 900px"></p></article>'
+    )
+    page = chromium.new_page(viewport={"width": 390, "height": 800})
+    page.goto((tmp_path / "page.html").as_uri())
+    yield page
+    page.close()
+
+
+def test_on_a_phone_a_picture_is_whole_and_can_be_enlarged_by_keyboard(with_a_picture):
+    page, picture = with_a_picture, with_a_picture.get_by_role("img", name="A map.")
+    assert picture.bounding_box()["width"] <= 390 and too_wide(page) == 0
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert picture.bounding_box()["width"] == 900 and too_wide(page) == 0
+    button = page.get_by_role("button", name="show the whole picture", pressed=True)
+    assert button.bounding_box()["height"] >= 44
+    page.keyboard.press("Shift+Tab")  # to the picture, which arrow keys move
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("document.activeElement.scrollLeft > 0", timeout=5000)
+    button.click()
+    assert picture.bounding_box()["width"] <= 390
+    assert page.get_by_role("button", name="enlarge the picture", pressed=False).count() == 1
+
+
+def test_where_a_picture_has_room_there_is_no_button(with_a_picture):
+    page = with_a_picture
+    page.get_by_role("button", name="enlarge the picture").click()
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.get_by_role("button").wait_for(state="hidden", timeout=5000)
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.get_by_role("button", name="enlarge the picture", pressed=False).wait_for(timeout=5000)
 
 
 def test_all_looks_at_once_say_only_what_is_wrong(chromium):

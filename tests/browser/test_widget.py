@@ -99,9 +99,9 @@ def _played(tuner):
 
 def _print_latency(tuner, stopwatch, capsys):
     tuner.page.evaluate(stopwatch)
-    for key in ("ArrowRight", "ArrowLeft") * 10:
-        tuner.press("M (words)", key)
-    tuner.page.wait_for_function("() => window.latencies.length >= 19", timeout=WAIT)
+    for count, key in enumerate(("ArrowRight", "ArrowLeft") * 10, start=1):
+        tuner.slider("M (words)").press(key)
+        tuner.page.wait_for_function("count => window.latencies.length >= count", arg=count, timeout=WAIT)
     took = sorted(tuner.page.evaluate("window.latencies"))
     with capsys.disabled():
         print(

@@ -13,7 +13,7 @@ from site_looks import what_is_wrong
 
 from iocourse.course.checkout import find_checkout
 from iocourse.site.building import build_site
-from iocourse.site.checking import problems_of
+from iocourse.site.checking import pages_of, problems_of
 
 ROOT = find_checkout()
 WITHOUT_A_TITLE = {"search.html"}  # Sphinx writes it when somebody has searched
@@ -37,7 +37,7 @@ def test_every_lesson_is_there_and_every_link_leads_somewhere(site):
 
 
 def test_nothing_is_fetched_from_elsewhere(site):
-    pages = [path.read_text(encoding="utf-8") for path in site.rglob("*.html")]
+    pages = [path.read_text(encoding="utf-8") for path in pages_of(site)]
     asked = [tag for text in pages for tag in re.findall(r"<(?:script|img|link|iframe)\b[^>]*>", text)]
     assert len(asked) > len(pages)
     assert [tag for tag in asked if re.search(r"(?:src|href)=\"(?:https?:)?//", tag)] == []
@@ -45,7 +45,7 @@ def test_nothing_is_fetched_from_elsewhere(site):
 
 def test_every_page_is_right_in_a_browser(site, chromium):
     wrong = {}
-    for path in sorted(site.rglob("*.html")):
+    for path in pages_of(site):
         page = chromium.new_page()  # a fresh one: dozens of pages with formulas are too much for one
         page.goto(path.as_uri())
         found = what_is_wrong(page)

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from iocourse.cli import main
-from iocourse.course import lab
 from iocourse.course.checkout import find_course
 from iocourse.course.copies import updating
 from iocourse.course.copies.finding import find_copies
@@ -34,21 +33,8 @@ def course(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def opened(monkeypatch, capsys):
+def opened(started, capsys):
     """A function: what `iocourse lab` says, with a JupyterLab that ends at once."""
-
-    class Server:
-        def __init__(self, command, cwd, env):
-            pass
-
-        def poll(self):
-            return 0
-
-        def wait(self):
-            return 0
-
-    monkeypatch.setattr(lab.subprocess, "Popen", Server)
-    monkeypatch.setattr(lab.importlib.util, "find_spec", lambda name: name)
 
     def run():
         capsys.readouterr()
@@ -283,6 +269,16 @@ def test_what_is_no_notebook_is_left_alone_and_told_in_a_line(course, updated, o
     assert lines[0].startswith(f"{path.name} is left as it is: ")
     assert path.read_bytes() == text and newest(course, course.work / f"{FIVE}.ipynb", FIVE)
     assert f"{path.name} does not open: {why}" in opened()
+
+
+def test_where_nothing_has_a_new_text_nobody_is_asked_to_reload(course, updated, opened):
+    path = course.work / f"{FOUR}.ipynb"
+    path.write_text("{ broken")
+    (line,) = updated()
+    assert line.endswith("Once it is moved away, iocourse lab makes a fresh copy")
+    path.rename(path.with_suffix(".broken"))
+    opened()
+    assert newest(course, path, FOUR)
 
 
 def test_a_changed_page_is_kept_beside_the_new_one(course, updated):

@@ -9,7 +9,6 @@ import pytest
 
 from iocourse.explore import Picture
 from iocourse.explore.widgets.explorer import EXPLORERS, VIEW, Explorer
-from iocourse.explore.widgets.panel import NotOffered
 
 MADE = {name: make for name, make in EXPLORERS.items() if isinstance(make(), Explorer)}
 explorers = pytest.mark.parametrize("make", MADE.values(), ids=MADE)
@@ -47,11 +46,11 @@ def test_each_change_is_drawn_once_and_goes_all_the_way(make, monkeypatch):
 def test_every_button_has_something_to_do_and_every_control_a_name(make):
     explorer = make()
     buttons = {name for name, control in explorer.controls.items() if control.kind == "button"}
-    assert buttons == set(explorer.actions())
+    assert buttons == set(explorer.buttons)
     for name, control in explorer.controls.items():
         assert control.label.strip(), name
         assert all(text.strip() for text in control.options), name
-        assert control.kind == "button" or control.text in control.options
+        assert control.kind == "button" or control.value in control.options.values()
     for name in buttons:
         explorer.press(name)
         assert explorer.svg == explorer.picture.to_svg(), name
@@ -82,10 +81,12 @@ def test_words_follow_the_controls_and_one_sentence_of_them_is_spoken(make):
 @explorers
 def test_what_can_be_grabbed_lies_in_the_picture_and_changes_it(make):
     explorer = make()
-    for x, y, width, height, cursor in list(explorer.grabs()):
-        middle = x + width / 2, y + height / 2
-        assert 0 <= middle[0] <= explorer.picture.width and 0 <= middle[1] <= explorer.picture.height
-        assert min(width, height) >= 20 and cursor, "too small for a finger"
+    wide, high = explorer.picture.width, explorer.picture.height
+    for grab, told in zip(explorer.grabs(), explorer.page()["grabs"], strict=True):
+        (x, y), (left, top, width, height, cursor) = grab.middle, told
+        assert 0 <= x <= wide and 0 <= y <= high
+        assert ((left + width / 2) * wide, (top + height / 2) * high) == pytest.approx((x, y))
+        assert min(grab.width, grab.height) >= 20 and cursor, "too small for a finger"
 
 
 @explorers
@@ -111,10 +112,10 @@ def test_a_message_of_the_page_is_answered_also_where_it_is_behind(make):
     name, control = next(iter(moved(explorer).items()))
     text = next(text for text, value in control.options.items() if value == other_value(control))
     explorer._heard(shell, {"turn": "me 1", "do": "set", "name": name, "text": text}, [])
-    assert shell.page["turn"] == "me 1" and control.text == text
+    assert shell.page["turn"] == "me 1" and control.options[text] == control.value
     assert shell.page["svg"] == explorer.picture.to_svg()
     explorer._heard(shell, {"turn": "me 2", "do": "set", "name": name, "text": "no longer there"}, [])
-    assert shell.page["turn"] == "me 2" and control.text == text
+    assert shell.page["turn"] == "me 2" and control.options[text] == control.value
     explorer.close()
 
 
@@ -176,5 +177,5 @@ def test_a_free_slider_takes_what_stands_between_its_positions():
     tuner.set("Br", 40)
     assert "37" not in tuner.controls["Br"].options
     for value in (0, 2**14, 1.5):
-        with pytest.raises(NotOffered, match="it takes whole numbers from 1 to 8,192"):
+        with pytest.raises(ValueError, match="it takes whole numbers from 1 to 8,192"):
             tuner.set("Br", value)

@@ -26,7 +26,7 @@ from iocourse.explore.facts.lowrank_explorer import (
     rows_of,
 )
 from iocourse.explore.figures.lowrank_explorer import BINS, SHARES, B_at, facts_of, picture_of
-from iocourse.explore.widgets.lowrank_explorer import ERRORS, SLIDERS
+from iocourse.explore.widgets.lowrank_explorer import ERRORS, SIGMAS
 from iocourse.lowrank.polynomials import CLIP, NAMES, hermite, largest_error
 from iocourse.monomials import rank_of
 
@@ -410,10 +410,10 @@ def test_it_starts_where_it_is_told_to():
     explorer = low_rank_explorer(5, 1000, 3000, d=7, polynomial="taylor", B=0.77, error=0.025, sigma=0.35)
     assert explorer.setting == Setting(5, 1000, 3000, "taylor", 0.77, 0.025)
     assert (explorer.value("d"), explorer.value("sigma")) == (7, 0.35)
-    assert list(explorer.controls["error"].options) == ["2.5 %", *ERRORS]
+    assert list(explorer.controls["error"].options) == [*ERRORS, "2.5 %"]
     assert low_rank_explorer(head=(2, 9)).value("data") == "head 2.9"
     labels = list(low_rank_explorer().controls["sigma"].options)
-    assert labels == [f"{value:g}" for value in SLIDERS["sigma"][1]]
+    assert labels == [f"{value:g}" for value in SIGMAS]
 
 
 def test_without_widgets_it_is_the_picture(monkeypatch):

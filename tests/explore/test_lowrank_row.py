@@ -99,4 +99,6 @@ def test_without_a_record_or_widgets_there_is_a_picture(monkeypatch):
     assert explore.lowrank_table() == explore.lowrank_row(recorded("lowrank"))
     monkeypatch.delenv("IOCOURSE_WIDGETS")
     monkeypatch.setattr(module, "recorded", lambda name: None)
-    assert "no recorded run yet" in explore.lowrank_table().alt
+    empty = explore.lowrank_table()
+    assert "no recorded run yet" in empty.picture.alt and "no recorded run yet" in empty.words
+    assert not empty.controls

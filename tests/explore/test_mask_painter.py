@@ -12,7 +12,7 @@ from iocourse import bounds, costs, masks
 from iocourse.explore import MaskPainter, Picture, block_mask, mask_painter
 from iocourse.explore.draw.picture import Poly, Rect
 from iocourse.explore.figures.block_mask import GRID_AT, SEEN, is_half, sparse
-from iocourse.explore.widgets.mask_painter import LABELS, PRESETS, between
+from iocourse.explore.widgets.mask_painter import PARAMETERS, PRESETS, between
 
 
 @st.composite
@@ -182,10 +182,10 @@ def test_what_the_pointer_passed_meanwhile_is_painted_and_drawn_once(painter, mo
     shell, places = painter.shell, [place(painter, tile) for tile in ((3, 0), (5, 0), (5, 2))]
     drawn, draw = [], painter._draw
     monkeypatch.setattr(painter, "_draw", lambda: drawn.append(draw()))
-    painter._heard(shell, {"turn": "me 1", "do": "down", "x": places[0][0], "y": places[0][1]}, [])
-    x, y = places[-1]
-    move = {"turn": "me 2", "do": "move", "x": x, "y": y, "passed": [list(places[1])]}
-    painter._heard(shell, move, [])
+    wide, high = painter.picture.width, painter.picture.height
+    shares = [[x / wide, y / high] for x, y in places]
+    painter._heard(shell, {"turn": "me 1", "do": "down", "passed": shares[:1]}, [])
+    painter._heard(shell, {"turn": "me 2", "do": "move", "passed": shares[1:]}, [])
     assert len(drawn) == 2
     hidden = np.argwhere(~painter.mask.tiles[:, :3]).tolist()
     assert hidden == [[0, 1], [0, 2], [1, 2], [3, 0], [4, 0], [5, 0], [5, 1], [5, 2]]
@@ -254,8 +254,8 @@ def test_presets_are_the_masks_of_the_library(painter, name):
         }[name]
     )
     check_shown(painter)
-    in_view = {key for key in LABELS if not painter.controls[key].hidden}
-    assert in_view == set(PRESETS[name].parameters)
+    in_view = {one.name for one in PARAMETERS if not painter.controls[one.name].hidden}
+    assert in_view == set(PRESETS[name][1])
 
 
 @pytest.mark.parametrize(("name", "parameter", "expected"), [
@@ -263,7 +263,7 @@ def test_presets_are_the_masks_of_the_library(painter, name):
     ("window", {"w": 15}, masks.sliding_window(90, 16, 15)),
     ("bigbird", {"g": 2, "seed": 5}, masks.bigbird(90, 16, 2, 1, 2, seed=5)),
     ("strided", {"s": 1}, masks.strided(90, 16, 1)),
-    ("random", {"percent": 60, "seed": 1}, masks.random(90, 16, 0.6, seed=1)),
+    ("random", {"p": 0.6, "seed": 1}, masks.random(90, 16, 0.6, seed=1)),
 ])  # fmt: skip
 def test_parameters_change_the_mask(painter, name, parameter, expected):
     painter.set("preset", name)
@@ -311,4 +311,5 @@ def test_a_fact_is_drawn_once(painter):
 def test_without_widgets_it_is_the_picture(monkeypatch):
     monkeypatch.setenv("IOCOURSE_WIDGETS", "0")
     assert isinstance(mask_painter(), Picture)
-    assert mask_painter(512, 32, 16, "bigbird") == block_mask(masks.bigbird(512, 32, 1, 1, 2), 16)
+    mask = masks.bigbird(512, 32, 1, 1, 2)
+    assert mask_painter(512, 32, 16, "bigbird") == block_mask(mask, 16, cursor=(0, 0))

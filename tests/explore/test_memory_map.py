@@ -1,5 +1,6 @@
 """The map of words against memory: its numbers are those of costs, bounds and schedules, at every control."""
 
+import math
 import re
 from itertools import pairwise
 
@@ -143,6 +144,41 @@ def test_a_change_of_schedule_stands_where_it_happens_not_at_the_next_point_that
         words = {M: [s.count(N, d, M).total for s in asked] for M in (border - 1, border)}
         assert words[border - 1][0] <= words[border - 1][1] and words[border][0] > words[border][1]
         assert first.stop == border - 1 and border not in memories(16, 16 * d * d)
+
+
+TURNS = [("forward", 200, 16), ("forward", 100, 16), ("backward", 256, 16), ("gradient", 200, 16)]
+
+
+@pytest.mark.parametrize(("pass_", "N", "d"), TURNS)
+def test_where_two_take_turns_the_later_reigns_from_where_it_is_overtaken_no_more(pass_, N, d):
+    """Every M is tried between the values that are asked; a bisection of who moves fewer would err here."""
+    at = memories(4, 8 * N * d)
+    found = reigns(schedules.of_pass(pass_), N, d, at)
+    turns = 0
+    for earlier, later in pairwise(found):
+        start = later.start
+        before, asked = max(M for M in at if start > M), min(M for M in at if start <= M)
+        fewer = {M: _fewer(earlier.schedule, later.schedule, N, d, M) for M in range(before + 1, asked + 1)}
+        assert fewer[start] > 0 and all(fewer[M] >= 0 for M in range(start, asked + 1))
+        since = max([M for M in range(before + 1, start) if fewer[M] < 0], default=before)
+        assert all(fewer[M] == 0 for M in range(since + 1, start))
+        turns += any(fewer[M] > 0 for M in range(before + 1, start))
+    assert len(found) > 3 and turns > 0
+
+
+def _fewer(earlier, later, N, d, M):
+    """How many words fewer the later moves."""
+    first, second = move(earlier.name, N, d, M), move(later.name, N, d, M)
+    return (first.words if first else math.inf) - (second.words if second else math.inf)
+
+
+@given(sizes, st.sampled_from(PASSES), st.integers(1, 200))
+def test_no_schedule_moves_more_words_in_more_memory(shape, pass_, more):
+    """By which a stretch of the map is skipped where two schedules are compared."""
+    N, d, M = shape
+    for schedule in schedules.of_pass(pass_):
+        small, large = move(schedule.name, N, d, M), move(schedule.name, N, d, M + more)
+        assert small is None or large.words <= small.words
 
 
 def test_the_table_lists_schedules_that_fit_those_that_do_not_and_bounds():

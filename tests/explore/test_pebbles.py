@@ -51,7 +51,7 @@ def any_graph(draw):
 @st.composite
 def any_play(draw):
     """Some legal moves in a random game."""
-    graph = draw(st.one_of(any_graph(), st.sampled_from([preset.graph for preset in PRESETS.values()])))
+    graph = draw(st.one_of(any_graph(), st.sampled_from([graph for graph, _ in PRESETS.values()])))
     slide, recompute = draw(st.booleans()), draw(st.booleans())
     least = Game(graph, 1, recompute, slide).smallest_M
     game = Game(graph, draw(st.integers(least, least + 3)), recompute, slide)
@@ -251,7 +251,7 @@ def test_it_plays_the_optimum(player):
 def test_every_preset_is_played_to_the_end(player, name):
     player.set("preset", name)
     game = player.game
-    assert game.graph == PRESETS[name].graph and game.slide == PRESETS[name].slide
+    assert game.graph == PRESETS[name][0] and game.slide == PRESETS[name][1]
     rules = {"recompute": True, "slide": game.slide, "max_states": MODULE.STATES}
     best = MODULE.optimum(game.graph, game.M, **rules)
     assert f"{best.cost} words moved with M = {game.M}" in player.words
@@ -296,23 +296,22 @@ def test_it_says_when_it_is_looking(player, monkeypatch):
 @settings(max_examples=15)
 def test_each_vertex_offers_what_is_legal_there_or_says_why_nothing_is(data):
     name = data.draw(st.sampled_from(list(PRESETS)))
-    player = pebble_player(PRESETS[name].graph, 4, data.draw(st.booleans()), data.draw(st.booleans()))
+    player = pebble_player(PRESETS[name][0], 4, data.draw(st.booleans()), data.draw(st.booleans()))
     player.set("mode", OWN)
     for _ in range(8):
-        legal = player.game.legal(player.state)
+        legal = player.game.legal(player._play().state)
         for vertex in player.game.graph.vertices:
             player.set("vertex", vertex)
             here = {str(move) for move in legal if move.vertex == vertex}
-            assert buttons(player) == here == set(player.actions()) - {"undo", "restart"}
+            assert buttons(player) == here == set(player.buttons) - {"undo", "restart"}
             spoken = player.page()["spoken"]
             assert all(move in spoken for move in here) and (bool(here) or f"legal at {vertex}: " in spoken)
         chosen = data.draw(st.sampled_from(sorted(legal, key=str)))
         player.set("vertex", chosen.vertex)
         player.press(str(chosen))
         assert player.moves[-1] == str(chosen)
-        assert (
-            pebbling.replay(player.game.graph, player.moves, 4, slide=player.game.slide)[-1] == player.state
-        )
+        states = pebbling.replay(player.game.graph, player.moves, 4, slide=player.game.slide)
+        assert states[-1] == player._play().state
         assert player.svg == player.picture.to_svg()
 
 
@@ -340,18 +339,24 @@ def test_a_click_beside_the_vertices_does_nothing_and_each_vertex_can_be_grabbed
     assert [(grab.x + RADIUS, grab.y + RADIUS) for grab in grabs] == list(places)
 
 
+def hanging(player):
+    """The buttons that hang from a place of the picture, and the place."""
+    return {name: one.hangs for name, one in player.controls.items() if one.hangs}
+
+
 def test_the_buttons_hang_from_the_vertex_while_a_click_waits_for_a_choice(player):
     for vertex in ("a1", "b1", "p1", "p2"):
         click(player, vertex)
-        assert player.frames() == {}
+        assert not hanging(player)
     click(player, "p1")
     x, y = places_of(player.game.graph)["p1"]
-    ((group, (left, top)),) = player.frames().items()
-    assert left == x and y + RADIUS < top < y + 2 * RADIUS
-    assert {name for name, one in player.controls.items() if one.group == group} == {"store p1", "delete p1"}
+    assert list(hanging(player)) == ["store p1", "delete p1"]
+    for left, top in hanging(player).values():
+        assert left == x and y + RADIUS < top < y + 2 * RADIUS
+    assert len({player.controls[name].group for name in hanging(player)}) == 1
     assert list(player.controls).index("store p1") == list(player.controls).index("vertex") + 1
     player.press("store p1")
-    assert player.frames() == {} and buttons(player) == {"delete p1"}
+    assert not hanging(player) and buttons(player) == {"delete p1"}
 
 
 def test_a_game_of_ones_own_is_finished_and_compared(player):
@@ -380,7 +385,7 @@ def test_undo_and_restart(player):
     player.press("undo")
     assert player.moves == ["load a1"]
     player.press("restart")
-    assert player.moves == [] and player.state == player.game.start()
+    assert player.moves == [] and player._play().state == player.game.start()
 
 
 def test_an_illegal_move_changes_nothing_and_says_why(player):
@@ -406,7 +411,7 @@ def test_each_mode_keeps_its_place(player):
     player.set("mode", OWN)
     player.choose("load b2")
     player.set("mode", OPTIMUM)
-    assert player.state == DOT.replay()[5]
+    assert player._play().state == DOT.replay()[5]
     player.set("mode", OWN)
     assert player.moves == ["load b2"]
 
@@ -423,11 +428,11 @@ def test_what_is_lost_in_the_one_shot_game_is_said():
     player.set("mode", OWN)
     for move in ("load a1", "load b1", "compute p1"):
         player.choose(move)
-    assert lost(player.game, player.state) == []
+    assert lost(player.game, player._play().state) == []
     player.choose("delete p1")
-    assert lost(player.game, player.state) == ["p1"]
+    assert lost(player.game, player._play().state) == ["p1"]
     assert "p1: deleted, not stored, and computed once only. Take moves back." in player.words
-    assert lost(Game(dot(2), 3), player.state) == []
+    assert lost(Game(dot(2), 3), player._play().state) == []
 
 
 def test_a_graph_or_a_pebbling_of_ones_own():
@@ -441,7 +446,7 @@ def test_a_graph_or_a_pebbling_of_ones_own():
 
 def test_where_the_search_is_given_up_one_can_still_play(monkeypatch):
     monkeypatch.setattr(MODULE, "STATES", 3)
-    player = pebble_player(PRESETS["attention 2 x 2, FMA"].graph, slide=True)
+    player = pebble_player(PRESETS["attention 2 x 2, FMA"][0], slide=True)
     assert "no optimum to play" in player.words and "3 states were looked at" in player.words
     assert player.picture == pebbles(player.game.graph, M=3, slide=True)
     click(player, "q1")

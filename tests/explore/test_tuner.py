@@ -28,7 +28,7 @@ from iocourse.explore.facts.tile_tuner import (
 )  # fmt: skip
 from iocourse.explore.facts.trace import totals
 from iocourse.explore.figures.tile_tuner import GRID_X, GRID_Y, SIDE, plane_of
-from iocourse.explore.widgets.panel import slider_values
+from iocourse.explore.widgets.panel import size_slider
 
 FORWARD = list(ROW_TILED)
 sizes = st.integers(1, 40)
@@ -186,8 +186,8 @@ def test_it_starts_where_a_tile_of_scores_is_at_work(tuner):
 
 
 def test_sliders_have_sensible_values():
-    assert slider_values(1, 16, 2) == [1, 2, 3, 4, 6, 8, 12, 16]
-    assert slider_values(16, 40, 4) == [16, 20, 24, 28, 32, 40]
+    assert list(size_slider("N", "N", 1, 16, 2).offered.values()) == [1, 2, 3, 4, 6, 8, 12, 16]
+    assert list(size_slider("M", "M", 16, 40, 4).offered.values()) == [16, 20, 24, 28, 32, 40]
 
 
 def test_the_button_finds_the_best_tiles(tuner):
@@ -219,8 +219,9 @@ def test_the_player_ends_where_the_moves_end(tuner):
 
 def test_a_step_is_called_as_the_picture_calls_its_move():
     tuner = tile_tuner(1024, 64, 16_384, "flash1", 8, 32)  # begins late
-    assert f"Move {tuner.controls['step'].text}: " in tuner.svg
-    assert int(tuner.controls["step"].text.replace(",", "")) > MOVES
+    step = tuner.controls["step"].on_page(1, 1)
+    called = step["texts"][step["at"]]
+    assert f"Move {called}: " in tuner.svg and int(called.replace(",", "")) > MOVES
 
 
 # ---------------------------------------------------------------------- the tile under the pointer

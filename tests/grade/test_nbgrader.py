@@ -12,6 +12,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
+import needs
 import pytest
 
 from iocourse.cli import main
@@ -19,7 +20,7 @@ from iocourse.course.authoring.execution import lesson_environment
 from iocourse.course.exercise import find
 from iocourse.grade.lesson import text_of
 
-pytest.importorskip("nbgrader", reason="nbgrader is not installed: the extra `test` brings it")
+needs.installed("nbgrader")
 
 ROOT = Path(__file__).parents[2]
 STEM = "03_online_softmax"

@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from iocourse import kernels  # noqa: F401  # which changes the interpreter
+from iocourse import kernels, traffic  # noqa: F401  # which change the interpreter
 
 # isort: split
 from triton.runtime import interpreter
@@ -42,9 +42,40 @@ def test_values_are_those_of_tritons_own(dtype, monkeypatch):
     assert all(torch.equal(sums(x), y) for y in quick) and quick[0].any()
 
 
+@pytest.mark.parametrize(("size", "error"), [(16.0, TypeError), (15, ValueError)])
+def test_what_is_no_size_is_refused_at_any_time_also_where_it_equals_one(size, error):
+    assert list(tl.block_type(tl.float32, [16]).shape) == [16]
+    for _ in range(2):
+        with pytest.raises(error):
+            tl.block_type(tl.float32, [size])
+
+
+def test_types_and_tensors_of_one_shape_differ_in_all_else():
+    handle, wide = object(), tl.block_type(tl.float64, [16, 2])
+    made = [tl.block_type(kind, [16, tl.constexpr(2)]) for kind in (tl.float32, tl.float64, tl.float32)]
+    assert made[0] == made[2] != made[1] == wide and [one.numel for one in made] == [32, 32, 32]
+    assert [str(one) for one in made] == [str(made[0]), str(wide), str(made[0])] and str(wide) != str(made[0])
+    tensors = [tl.tensor(handle, one) for one in (*made, tl.int32)]
+    assert [one.dtype for one in tensors] == [tl.float32, tl.float64, tl.float32, tl.int32]
+    assert [one.type for one in tensors] == [*made, tl.int32] and tensors[0].handle is handle
+    assert [[int(size) for size in one.shape] for one in tensors] == [[16, 2]] * 3 + [[]]
+    assert [one.numel.value for one in tensors] == [32, 32, 32, 1]
+
+
 def test_the_language_is_restored_as_tritons_own_restores_it():
     sums(torch.arange(9.0))
     assert tl.core.is_builtin(tl.load) and tl.core.is_builtin(tl.tensor.to)
+
+
+def test_who_counts_what_kernels_move_needs_nothing_else_for_it(monkeypatch):
+    changed = [(interpreter, "_patch_lang"), (interpreter, "_get_np_dtype")]
+    made = [(tl.tensor, "__init__"), (tl.block_type, "__init__")]
+    for place, name in changed:
+        monkeypatch.setattr(place, name, getattr(place, name).instead_of)
+    for place, name in made:
+        monkeypatch.setattr(place, name, getattr(place, name))  # for it to be put back
+    with traffic.count():
+        assert all(hasattr(getattr(place, name), "instead_of") for place, name in changed)
 
 
 def test_overflow_is_asserted_by_a_debug_build_alone():

@@ -39,7 +39,7 @@ def calls_of(work) -> list[tuple[str | None, str, str]]:
 
     def entered(frame, event, _):
         file = file_of(frame) if event == "call" else None
-        if file not in (None, "kernels/host/interpreter.py"):
+        if file not in (None, "doctor/interpreter.py"):
             calls.append((caller_of(frame), file, frame.f_code.co_name))
 
     sys.setprofile(entered)

@@ -1,18 +1,27 @@
-"""Running one notebook by nbval in a process of its own."""
+"""Running one notebook, by nbval or not, in a process of its own that begins with its imports done."""
 
 import os
 import re
-import subprocess
-import sys
+import tempfile
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 import pytest
+import warm
 
 from iocourse.course.authoring.execution import lesson_environment
+from iocourse.doctor.threads import environment
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 CELL_TIMEOUT = 60  # seconds
+# What a kernel and a run of nbval import before the first cell, and most lessons in it.
+IMPORTED = (
+    "ipykernel.kernelapp", "ipykernel.ipkernel", "matplotlib.pyplot", "pytest", "nbformat", "jupyter_client",
+)  # fmt: skip
+IMPORTS_TORCH = re.compile(r"\bimport (torch|triton)\b")
+INLINE = "module://matplotlib_inline.backend_inline"  # what a kernel asks of matplotlib
 
 
 class Nbval:
@@ -26,26 +35,53 @@ class Nbval:
         return f"passed: {self.passed}\n{self.text}"
 
 
-def nbval(notebook, *, strict_outputs, strict_checks, cell_timeout=CELL_TIMEOUT):
+@pytest.fixture(scope="session")
+def importers():
+    """A function: names of modules -> the address at which processes that have imported them are forked."""
+    env = {"MPLBACKEND": INLINE} | os.environ | environment(threads=1) | {"PYTHONHASHSEED": "0"}
+    env.pop("PYTHONPATH", None)  # each process is told its own
+    with ExitStack() as running:
+        yield cache(lambda *modules: running.enter_context(warm.imported(modules, env)))
+
+
+@pytest.fixture
+def begin_warm(importers, monkeypatch):
+    """A function: text of a notebook, or "" -> from now on this test's kernels begin with what it imports.
+
+    It returns the address for other processes, or None where kernels begin cold.
+    """
+
+    def begin(text):
+        if not warm.CAN:
+            return None
+        address = importers(*IMPORTED, *(["torch"] if IMPORTS_TORCH.search(text) else []))
+        warm.kernels_from(address, monkeypatch)
+        return address
+
+    return begin
+
+
+def nbval(notebook, address, *, strict_outputs, strict_checks, cell_timeout=CELL_TIMEOUT):
     """Run a notebook in the kernel of this Python.
 
     `strict_outputs` compares every output with the saved one, `strict_checks` lets a failing check raise.
     Stops after three failing cells: one error brings down every cell that needs its result.
     """
-    command = [sys.executable, "-m", "pytest", "-c", str(HERE / "nbval.ini"), "-p", "nbval_rules"]
+    command = ["pytest", "-c", str(HERE / "nbval.ini"), "-p", "nbval_rules"]
     command += ["-p", "no:cacheprovider", "--color=no", "-q", "--maxfail=3", "--no-header"]
     command += ["--nbval" if strict_outputs else "--nbval-lax", "--nbval-current-env"]
     command += [f"--nbval-cell-timeout={cell_timeout}", str(notebook)]
-    with lesson_environment(ROOT, strict=strict_checks) as env:
+    with lesson_environment(ROOT, strict=strict_checks) as env, tempfile.TemporaryFile("w+") as output:
         env["PYTHONPATH"] += os.pathsep + str(HERE)
         env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = (
             "1"  # the other plugins take longer to load than a lesson to run
         )
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
-    return Nbval(done.returncode, re.sub(r"\x1b\[[0-9;]*m", "", done.stdout + done.stderr))
+        code = warm.run(command, address, env, output)
+        output.seek(0)
+        return Nbval(code, re.sub(r"\x1b\[[0-9;]*m", "", output.read()))
 
 
 @pytest.fixture(name="nbval")
-def nbval_fixture():
+def nbval_fixture(begin_warm):
     pytest.importorskip("nbval")
-    return nbval
+    return lambda notebook, **how: nbval(notebook, begin_warm(notebook.read_text(encoding="utf-8")), **how)

@@ -29,7 +29,8 @@ def quick(monkeypatch):
     """Sphinx is left out: a build writes one page, or what `quick["page"]` says."""
     page = {"page": "<title>new</title>"}
 
-    def sources(root, folder, only=()):
+    def sources(root, folder, only=(), in_lite=()):
+        page["in_lite"] = list(in_lite)
         return ["04_flash_forward"]
 
     def sphinx(root, sources, made, doctrees):
@@ -95,8 +96,37 @@ def test_a_full_disk_leaves_the_site_that_was_there(tmp_path, quick, capsys, mon
     assert files(tmp_path) == before
 
 
+@pytest.fixture
+def lite(tmp_path):
+    """A folder as docs/lite/build.py makes it, with a page that our own checks would refuse."""
+    pages = {"lab/index.html": "<img src=a.png><a href=nowhere>x</a>", "files/04_flash_forward.ipynb": "{}"}
+    for name, text in pages.items():
+        (tmp_path / "lite" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "lite" / name).write_text(text)
+    return tmp_path / "lite"
+
+
+def test_pages_of_jupyterlite_go_along_and_links_to_them_are_checked(tmp_path, quick, lite, capsys):
+    quick["page"] = '<title>new</title><a href="lite/lab/index.html?path=04_flash_forward.ipynb">x</a>'
+    assert main(["site", str(tmp_path / "site")]) == 1  # the link leads nowhere without them
+    assert "no such place: lite/lab/index.html" in capsys.readouterr().err and quick["in_lite"] == []
+    assert main(["site", str(tmp_path / "site"), "--lite", str(lite)]) == 0
+    assert "1 lessons, 1 pages" in capsys.readouterr().out and quick["in_lite"] == ["04_flash_forward"]
+    assert {k: v for k, v in files(tmp_path / "site").items() if k.startswith("lite/")} == {
+        f"lite/{name}": text for name, text in files(lite).items()
+    }
+
+
+def test_what_are_no_pages_of_jupyterlite_is_refused(tmp_path, quick, lite, capsys):
+    (lite / "lab" / "index.html").unlink()
+    for folder in (lite, tmp_path / "missing"):
+        said = refused(capsys, tmp_path / "site", "--lite", folder)
+        assert f"--lite {folder} has no lab/index.html" in said and "docs/lite/build.py" in said
+    assert not (tmp_path / "site").exists()
+
+
 def test_what_sphinx_complains_of_is_shown_and_nothing_is_written(tmp_path, monkeypatch, capfd):
-    def sources(root, folder, only=()):
+    def sources(root, folder, *rest):
         (folder / "conf.py").write_text("")
         (folder / "index.md").write_text("x")
         return []

@@ -16,7 +16,7 @@ from iocourse.site.lessons import minutes_of, page_of_lesson, sections_of, title
 from iocourse.site.pages import bounds as bounds_pages
 from iocourse.site.pages.api import ROOMS, api_pages
 from iocourse.site.pages.bench import bench_page
-from iocourse.site.pages.lessons import lessons_table
+from iocourse.site.pages.lessons import in_the_browser, lessons_table
 from iocourse.site.pages.schedules import schedules_page
 from iocourse.site.sources import write_sources
 
@@ -69,6 +69,17 @@ def test_a_lesson_keeps_its_cells_and_has_words_for_each_picture():
         text = "\n".join("".join(cell["source"]) for cell in made["cells"] if cell["cell_type"] == "markdown")
         assert text.count("Open in Colab: ") == 1 and f"lessons/{stem}.ipynb) · [solutions]" in text
         assert text.count("(section-") == len(sections_of(notebook)) > 2
+
+
+def test_a_lesson_that_runs_in_the_browser_leads_there():
+    layout = Layout(ROOT, PROJECT, tuple(NOTEBOOKS), ("04_flash_forward",))
+    assert "../lite/lab/index.html?path=04_flash_forward.ipynb" in layout.in_colab("04_flash_forward")
+    assert "lite" not in layout.in_colab("05_how_little") + ALL.in_colab("04_flash_forward")
+    said = in_the_browser(["00_start_here", "09b_off_the_map"])
+    assert (
+        said.startswith("Lessons 00 to 09b also ") and "lite/lab/index.html?path=00_start_here.ipynb" in said
+    )
+    assert in_the_browser([]) == ""
 
 
 def test_a_picture_without_words_is_no_page():

@@ -165,6 +165,10 @@ function primeE(N, d, M) {
   return most(found);
 }
 
+// ---------------------------------------------------------------------- gradient with respect to X
+const compulsoryGradient = (N, d) => 4n * N * d + 3n * d * d;
+const gradientForward = (N, d, M) => theoremA(N, d, M) - N * d;
+
 // ---------------------------------------------------------------------- by pass
 const from = (M, d) => M >= d * d;
 const upTo = (M, d) => M <= d * d;
@@ -197,6 +201,10 @@ const TABLE = {
     ["E", "Theorem E", "Theorem E", theoremE],
     ["E'", "Theorem E'", "Theorem E'", primeE],
   ],
+  gradient: [
+    ["compulsory_gradient", "compulsory", "Compulsory traffic, gradient with respect to X", compulsoryGradient],
+    ["gradient_forward", "gradient forward", "Forward part of the gradient with respect to X", gradientForward],
+  ],
 };
 
 /** Pass -> its bounds, {id, label, title, words, stated}. */
@@ -211,6 +219,7 @@ export const BOUNDS = Object.fromEntries(
 export const USUAL = {
   forward: ["compulsory", "A", "B'"],
   backward: ["compulsory_backward", "C", "C_small", "C''"],
+  gradient: ["compulsory_gradient", "gradient_forward"],
 };
 
 /** A bound in words on a machine of M words, its free registers included; 0 where it says nothing. */

@@ -42,7 +42,7 @@ class MemoryMap {
       name,
       page.sizeRange(name, size, (to) => this.change({ [name]: to })),
     ]);
-    this.passes = page.radios("pass", ["forward", "backward"], (pass) =>
+    this.passes = page.radios("pass", Object.keys(facts.REGIMES), (pass) =>
       this.change({ pass, ...facts.usual(pass) }),
     );
     this.place = page.make("div");
@@ -159,7 +159,7 @@ class MemoryMap {
       this.view,
       `Words moved by a ${pass} pass, N = ${told(N)}, d = ${told(d)}`,
       `Words moved against M from ${told(first)} to ${told(last)} words on logarithmic axes, for ${shown}. ` +
-        `Regimes: ${regimes.join("; ")}. Fewest words: ${reigns.join("; ") || "none fits"}. ${said}`,
+        `Regimes: ${regimes.join("; ")}. Fewest words at the points drawn: ${reigns.join("; ") || "none fits"}. ${said}`,
     );
     page.spoken(this.view.handle, M, low, high, `${told(M)} words`);
   }

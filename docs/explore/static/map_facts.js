@@ -24,6 +24,11 @@ export const REGIMES = {
     words: ["10N²d/√M + 3N²", "4N²d²/M + 7N²", "5N²d²/M + 5N²", "9N²d²/M + 2N²", "14N²d²/M"],
     least: "7Nd",
   },
+  gradient: {
+    borders: [1 / 4, 1 / 2, 1, 3 / 2],
+    words: ["8N²d/√M + 3N²", "3N²d²/M + 7N²", "4N²d²/M + 5N²", "7N²d²/M + 2N²", "10N²d²/M"],
+    least: "4Nd + 3d²",
+  },
 };
 
 /** The schedules and bounds of a pass, in the order of the course: what can be ticked. */
@@ -107,16 +112,27 @@ export function reignsOf({ N, d, schedules }, [low, high]) {
   return found;
 }
 
-/** An M above `low` from which on `later` moves fewer words than `earlier`, as it does at `high`; by halving. */
+/** The M above `low` at which `later` moves fewer words than `earlier`, and from which on to `high`, where it does,
+ *  `earlier` never moves fewer. Before it the two may take turns. */
 function overtakes(later, earlier, N, d, low, high) {
+  const turns = ahead(earlier, later, N, d, low + 1, high - 1, true);
+  return ahead(later, earlier, N, d, (turns ?? low) + 1, high - 1, false) ?? high;
+}
+
+/** The first or the last M from low to high at which `one` moves fewer words than `other`: by halving, but where
+ *  `one` at the end of a stretch moves as many as `other` at its start, it is nowhere ahead in it. */
+function ahead(one, other, N, d, low, high, last) {
   const words = (name, M) => move(name, N, d, M)?.total ?? Infinity;
-  let [first, last] = [low + 1, high];
-  while (first < last) {
-    const middle = Math.floor((first + last) / 2);
-    if (words(later, middle) < words(earlier, middle)) last = middle;
-    else first = middle + 1;
+  const stretches = low <= high ? [[low, high]] : [];
+  while (stretches.length > 0) {
+    const [start, stop] = stretches.pop();
+    if (words(one, stop) >= words(other, start)) continue;
+    if (start === stop) return start;
+    const middle = Math.floor((start + stop) / 2);
+    const halves = [[start, middle], [middle + 1, stop]];
+    stretches.push(...(last ? halves : halves.reverse()));
   }
-  return first;
+  return null;
 }
 
 /** What holds at M: what the schedules that fit move, the fewest words first, and the bound {words, title}. */

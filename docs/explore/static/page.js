@@ -60,7 +60,7 @@ export function radios(name, values, changed) {
     const input = make("input", { type: "radio", name, value });
     input.addEventListener("change", () => changed(value));
     inputs[value] = input;
-    group.append(make("label", {}, input, ` ${value}`));
+    group.append(make("label", {}, input, value));
   }
   return { element: group, show: (value) => (inputs[value].checked = true) };
 }

@@ -2,10 +2,11 @@
 
 import { BACKWARD } from "./backward.js";
 import { FORWARD } from "./forward.js";
+import { GRADIENT } from "./gradient.js";
 import { ceilDiv, distinctSizes, largest } from "./parts.js";
 
-export const PASSES = { forward: FORWARD, backward: BACKWARD };
-const ALL = { ...FORWARD, ...BACKWARD };
+export const PASSES = { forward: FORWARD, backward: BACKWARD, gradient: GRADIENT };
+const ALL = { ...FORWARD, ...BACKWARD, ...GRADIENT };
 
 /** The schedule of this name. */
 export const schedule = (name) => ALL[name];

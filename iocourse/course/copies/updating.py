@@ -107,7 +107,7 @@ def remarks(
         yield f"newer text for {short}: iocourse lab --update brings it and keeps your answers"
     for copy in copies:
         if copy.notebook is None:
-            yield f"{copy.path.name} does not open: {copy.fault}"
+            yield f"{copy.path.name} does not open: {_broken(copy)}"
         elif f"{copy.lesson}.ipynb" in copied:
             yield f"{copy.path.name} stays, your copy of {copy.lesson}; {copy.lesson}.ipynb is a fresh one"
 
@@ -135,6 +135,7 @@ def update(course: Course, name: str = "") -> Iterator[str]:
     if new and (copied := copy_missing(course, lessons, new)):
         yield f"copied: {', '.join(copied)}"
     told = ""
+    yield from (f"{_called(copy)} is left as it is: {_broken(copy)}" for copy in asked if not copy.notebook)
     for copy in asked:
         for told in _updated(copy, lessons[copy.lesson], course):
             yield told
@@ -146,11 +147,8 @@ def update(course: Course, name: str = "") -> Iterator[str]:
 
 
 def _updated(copy: Copy, lesson: Json, course: Course) -> Iterator[str]:
-    name = copy.path.name
-    called = name if copy.path.stem == copy.lesson else f"{name}, a copy of {copy.lesson},"
-    if copy.notebook is None:
-        yield f"{called} is left as it is: {copy.fault}"
-    elif is_outdated(copy.notebook, lesson, copy.lesson):
+    called = _called(copy)
+    if copy.notebook and is_outdated(copy.notebook, lesson, copy.lesson):
         merged = merge(copy.notebook, lesson, copy.lesson)
         text = to_text(merged.notebook)
         if prints(copy.notebook) == recorded(copy.notebook):
@@ -160,6 +158,16 @@ def _updated(copy: Copy, lesson: Json, course: Course) -> Iterator[str]:
             old = _replaced(copy.path, text)
             told = "; ".join([*_what_was_kept(merged, course.lessons / f"{copy.lesson}.ipynb")])
             yield f"{called} has the new text{told}; as it was: {old.name}"
+
+
+def _called(copy: Copy) -> str:
+    name = copy.path.name
+    return name if copy.path.stem == copy.lesson else f"{name}, a copy of {copy.lesson},"
+
+
+def _broken(copy: Copy) -> str:
+    """Why a copy does not open, and what helps."""
+    return f"{copy.fault}. Once it is moved away, iocourse lab makes a fresh copy"
 
 
 def _what_was_kept(merged: Merged, lesson: Path) -> Iterator[str]:

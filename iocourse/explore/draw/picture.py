@@ -324,7 +324,7 @@ def _few_colours(seen: Any) -> bytes:
 
     red, green, blue = np.moveaxis(seen.astype(np.int32), -1, 0)
     packed = red << 16 | green << 8 | blue
-    found, place, counts = np.unique(packed, return_inverse=True, return_counts=True)
+    found, place, counts = _unique(packed.ravel())
     channels = np.stack([found >> 16, found >> 8 & 255, found & 255], axis=1)
     frequent = channels[np.argsort(-counts, kind="stable")].astype(float)  # as floats products are fast
     for number in COLOURS:
@@ -335,6 +335,16 @@ def _few_colours(seen: Any) -> bytes:
         if len(png) <= SMALL_ENOUGH:
             break
     return png
+
+
+def _unique(values: Any) -> tuple[Any, Any, Any]:
+    """What occurs, ascending, where each value stands in it, and how often it occurs; a run counts as one."""
+    import numpy as np
+
+    starts = np.flatnonzero(np.diff(values, prepend=-1))
+    lengths = np.diff(starts, append=len(values))
+    found, place = np.unique(values[starts], return_inverse=True)
+    return found, np.repeat(place, lengths), np.bincount(place, lengths).astype(int)
 
 
 def _palette_png(pixels: Any, palette: bytes) -> bytes:

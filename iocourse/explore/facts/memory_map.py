@@ -5,10 +5,9 @@ a regime ends.
 from __future__ import annotations
 
 import inspect
-from bisect import bisect_left
 from collections.abc import Sequence
 from functools import cache, lru_cache
-from math import ceil, floor, log2
+from math import ceil, floor, inf, log2
 from typing import NamedTuple
 
 from ... import bounds, schedules, sweeps
@@ -128,7 +127,8 @@ class Reign(NamedTuple):
 def reigns(asked: Sequence[Schedule], N: int, d: int, at: Sequence[int]) -> list[Reign]:
     """Who moves the fewest words, asked at the values `at` of M; of equals the one that did before.
 
-    Where the answer changes between two of them, the first M at which the later moves fewer is bisected.
+    Where the answer changes between two of them, the later reigns from the M at which it overtakes the
+    earlier for good. Before that the two may take turns, and a third may move fewer still.
     """
     found: list[Reign] = []
     for M in at:
@@ -148,13 +148,34 @@ def reigns(asked: Sequence[Schedule], N: int, d: int, at: Sequence[int]) -> list
 
 
 def _overtakes(later: Schedule, earlier: Schedule, N: int, d: int, low: int, high: int) -> int:
-    """The first M above `low` at which `later` moves fewer words than `earlier`, as it does at `high`."""
+    """The M in (low, high] at which `later` moves fewer words, and after which `earlier` never does."""
+    turns = _ahead(earlier, later, N, d, range(low + 1, high), at=-1)
+    first = _ahead(later, earlier, N, d, range((turns or low) + 1, high), at=0)
+    return first or high
 
-    def fewer(M: int) -> bool:
-        one, other = move(later.name, N, d, M), move(earlier.name, N, d, M)
-        return one is not None and (other is None or one.words < other.words)
 
-    return low + 1 + bisect_left(range(low + 1, high), True, key=fewer)
+def _ahead(one: Schedule, other: Schedule, N: int, d: int, memories: range, *, at: int) -> int | None:
+    """The first (`at` 0) or the last (`at` -1) M of a range at which `one` moves fewer words than `other`.
+
+    By halving, but not blindly. No schedule moves more words in more memory: where `one` at the end of a
+    stretch moves as many as `other` at its start, it is nowhere ahead in it, and nobody looks inside.
+    """
+    stretches = [memories] if memories else []
+    while stretches:
+        stretch = stretches.pop()
+        if _words(one, N, d, stretch[-1]) >= _words(other, N, d, stretch[0]):
+            continue
+        if len(stretch) == 1:
+            return stretch[0]
+        half = len(stretch) // 2
+        halves = [stretch[:half], stretch[half:]]
+        stretches += halves if at else halves[::-1]  # what is looked at next stands last
+    return None
+
+
+def _words(schedule: Schedule, N: int, d: int, M: int) -> float:
+    found = move(schedule.name, N, d, M)
+    return inf if found is None else found.words
 
 
 # ---------------------------------------------------------------------- lower bounds

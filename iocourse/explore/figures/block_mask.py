@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from math import floor
 from typing import NamedTuple
 
@@ -139,7 +138,8 @@ def _tiles(mask: BlockMask) -> Iterator[Element]:
 def _tile(mask: BlockMask, row: int, column: int) -> Element:
     if is_half(mask, row, column):
         return Poly(_lower_half(mask, row, column), BLUE, 0.8, (), HALF)
-    return replace(_box(mask, row, column), fill=SEEN, stroke=BLUE, line=0.8)
+    box = _box(mask, row, column)
+    return Rect(box.x, box.y, box.width, box.height, SEEN, "", BLUE, 0.8)
 
 
 def is_half(mask: BlockMask, row: int, column: int) -> bool:

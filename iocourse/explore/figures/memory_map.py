@@ -335,7 +335,7 @@ def _in_words(v: View, found: Sequence[Regime], reigning: Sequence[Reign]) -> tu
     alt = f"Words moved against M from {v.low:,} to {v.high:,} words on logarithmic axes, at N = {v.N:,} and "
     alt += f"d = {v.d:,}, for {names}, above {drawn}. Shaded regimes: {areas}. "
     named = [f"{reign.schedule.title} from M = {reign.start:,} to {reign.stop:,}" for reign in reigning]
-    alt += f"Fewest words: {'; '.join(named) or 'none fits'}. "
+    alt += f"Fewest words at the points drawn: {'; '.join(named) or 'none fits'}. "
     return (alt + " ".join(headline(v))).strip(), "\n".join(_numbers(v, found))
 
 

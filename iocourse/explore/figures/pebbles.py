@@ -130,10 +130,10 @@ def picture_of(play: Play, chosen: Vertex | None = None) -> Picture:
         Text(18, 52, _cut(meaning(play), NORMAL, width - 36), NORMAL),
         *_edges(board, play),
     ]
+    if chosen is not None:  # below the vertices, so that it covers no mark
+        drawn.append(_ring(board.at(chosen), RADIUS + 6))
     for vertex in graph.vertices:
         drawn += _vertex(board.at(vertex), vertex, play)
-    if chosen is not None:
-        drawn.append(_ring(board.at(chosen), RADIUS + 6))
     alt, numbers = _in_words(play)
     alt += "" if chosen is None else f" Chosen: {chosen}."
     return Picture(width, height, title, alt, numbers, (*drawn, *panel))

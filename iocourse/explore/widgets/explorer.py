@@ -5,7 +5,9 @@ the page, and `value("M")`, `words` and `svg` say what came of it. No browser, a
 that. Shown in a notebook it makes a widget (anywidget) of `shell.js`, which knows nothing of any explorer:
 
     Python → page   controls, picture (SVG), words (HTML), one sentence for the live region, where to grab
-    page → Python   a control and the name of its new value; a pressed button; the pointer, in pixels
+    page → Python   a control and the name of its new value; a pressed button; the pointer
+
+Places of the picture are pixels in Python, and shares of its width and height on their way.
 
 The page has one message on its way at a time, and of what follows meanwhile the newest alone, with the places
 that the pointer has passed: a drag never lags behind. Who paints draws the line from each to the next.
@@ -17,7 +19,8 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from functools import cache
+from dataclasses import replace
+from functools import cache, wraps
 from html import unescape
 from importlib import resources
 from importlib.util import find_spec
@@ -25,20 +28,32 @@ from typing import Any, NamedTuple, TypeVar
 
 from ..draw.picture import Picture
 from ..facts.chosen import among
-from .panel import Control, NotOffered
+from .panel import Control
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 POINTER = ("down", "move", "up")
 
-F = TypeVar("F", bound=Callable[..., Any])
+Kind = TypeVar("Kind", bound="type[Explorer]")
 
 EXPLORERS: dict[str, Callable[..., Any]] = {}
 
 
-def explorer(make: F) -> F:
-    """Register the function that makes an explorer, or its picture where there are no widgets."""
+def explorer(kind: Kind) -> Kind:
+    """Register a kind: `tile_tuner()` makes a TileTuner, or its still picture where there are no widgets."""
+
+    @wraps(kind, updated=())
+    def make(*arguments: Any, **named: Any) -> Any:
+        made = kind(*arguments, **named)
+        return made.still() if without_widgets() else made
+
+    make.__name__ = make.__qualname__ = called(kind).replace(" ", "_")
     EXPLORERS[make.__name__] = make
-    return make
+    return kind
+
+
+def called(kind: type) -> str:
+    """Its name in words: tile tuner for TileTuner."""
+    return re.sub("(?<!^)(?=[A-Z])", " ", kind.__name__).lower()
 
 
 def without_widgets() -> bool:
@@ -55,12 +70,25 @@ class Grab(NamedTuple):
     height: float
     cursor: str = "pointer"
 
+    @property
+    def middle(self) -> tuple[float, float]:
+        """What is dragged."""
+        return self.x + self.width / 2, self.y + self.height / 2
+
+    def on_page(self, width: float, height: float) -> tuple[float, float, float, float, str]:
+        """What the page is told of it: shares of a picture of this size, and the pointer."""
+        return self.x / width, self.y / height, self.width / width, self.height / height, self.cursor
+
+    def holds(self, x: float, y: float) -> bool:
+        """Whether a place of the picture lies in it."""
+        return 0 <= x - self.x <= self.width and 0 <= y - self.y <= self.height
+
 
 class Explorer(ABC):
     """Controls → `setting` → `picture` and words, anew at each change.
 
-    A kind of explorer says what its controls mean (`setting`), what is seen (`picture`, `_said`), and, where
-    it has them, what buttons do (`actions`) and what the pointer does (`grabs`, `_pointed`). `note` is a
+    A kind of explorer says what is seen (`picture`, `_said`), and, where it has them, what its buttons do
+    (the button NAME calls the method `_NAME`) and what the pointer does (`grabs`, `_dragged`). `note` is a
     remark about what was done last. Controls stand below the picture in the order in which they are given.
 
     A notebook saves the picture as PNG with its alternative text, and as plain text: what is seen where no
@@ -69,19 +97,25 @@ class Explorer(ABC):
 
     note = ""
     words_below = False  # a table of words stands below the picture, a headline above it
-    paints = False  # it wants the places too that the pointer passed between two messages
+    _held: tuple[float, float] | None = None  # from the pointer to the middle of what it took hold of
     _turn = ""  # the message of the page that was answered last
     _shell: Any = None
 
-    def __init__(self, controls: Iterable[Control]) -> None:
-        self.controls = {control.name: control for control in controls}
+    def __init__(self, setting: Any, controls: Iterable[Control], **others: Any) -> None:
+        """Copies of these controls, where the setting says; `others`: values of those it does not name."""
+        self._start = setting
+        self.controls = {one.name: replace(one) for one in controls}
+        self._place(setting)
+        for name, value in others.items():
+            self.controls[name].start(value)
         self._draw()
 
     # ------------------------------------------------------------------ what each kind has of its own
     @property
-    @abstractmethod
     def setting(self) -> Any:
-        """Where the controls stand."""
+        """Where the controls stand, a named tuple; None for what is disabled."""
+        stands = {name: None if self.controls[name].disabled else self.value(name) for name in self._named()}
+        return self._start._replace(**stands)
 
     @property
     @abstractmethod
@@ -96,26 +130,22 @@ class Explorer(ABC):
         """The sentence for the live region: the first line of the words."""
         return unescape(re.sub("<[^>]+>", "", self.words.partition("<br>")[0]))
 
-    def actions(self) -> dict[str, Callable[[], None]]:
-        """What each button does."""
-        return {}
-
-    def grabs(self) -> Iterable[Grab]:
+    def grabs(self) -> list[Grab]:
         """Where the pointer can take hold of the picture."""
-        return ()
+        return []
 
-    def frames(self) -> dict[str, tuple[float, float]]:
-        """Groups of controls that stand in the picture for now, each with the place that it hangs from."""
-        return {}
-
-    def _pointed(self, kind: str, x: float, y: float) -> None:  # noqa: B027
-        """What the pointer does: "down" on a grab, then "move", and "up" wherever it is by then."""
+    def _dragged(self, x: float, y: float) -> None:  # noqa: B027
+        """What was taken hold of is to have its middle here."""
 
     def _after(self, name: str) -> None:  # noqa: B027
         """What a control's new value does to the others."""
 
     def _fit(self) -> None:  # noqa: B027
         """Bring the controls in line with what is to be drawn."""
+
+    def still(self) -> Picture:
+        """What a page without a kernel shows."""
+        return self.picture
 
     # ------------------------------------------------------------------ what a hand does, and a script
     def value(self, name: str) -> Any:
@@ -125,13 +155,14 @@ class Explorer(ABC):
     def set(self, name: str, value: Any) -> None:
         """Move a control. Raises ValueError for a control or a value that there is not."""
         self._control(name).move_to(value)
+        self.note = ""
         self._after(name)
         self._draw()
 
     def press(self, name: str) -> None:
         """Press a button. Raises ValueError, naming those there are."""
-        among("button", self.actions(), [name])
-        self.actions()[name]()
+        among("button", self.buttons, [name])
+        self._pressed(name)
         self._draw()
 
     def touched(self, kind: str, x: float, y: float) -> None:
@@ -140,31 +171,57 @@ class Explorer(ABC):
         self._pointed(kind, x, y)
         self._draw()
 
+    @property
+    def buttons(self) -> list[str]:
+        """The names of the controls that are buttons."""
+        return [name for name, control in self.controls.items() if control.kind == "button"]
+
+    def _pressed(self, name: str) -> None:
+        getattr(self, f"_{name}")()
+
+    def _pointed(self, kind: str, x: float, y: float) -> None:
+        """What the pointer does: it drags what it took hold of, as far from its middle as it took it."""
+        if kind == "down":
+            middle = next((grab.middle for grab in self.grabs() if grab.holds(x, y)), None)
+            self._held = middle and (middle[0] - x, middle[1] - y)
+        elif kind == "up":
+            self._held = None
+        elif self._held:
+            self._dragged(x + self._held[0], y + self._held[1])
+
     def _control(self, name: str) -> Control:
         among("control", self.controls, [name])
         return self.controls[name]
 
-    def _values(self, *names: str) -> list[Any]:
-        return [self.controls[name].value for name in names]
+    def _place(self, setting: Any) -> None:
+        """Move the controls to where a setting stands."""
+        for name in self._named():
+            if getattr(setting, name) is not None:
+                self.controls[name].start(getattr(setting, name))
+
+    def _named(self) -> list[str]:
+        """The parts of the setting that are controls."""
+        return [name for name in self._start._fields if name in self.controls]
 
     # ------------------------------------------------------------------ from controls to picture
     def _draw(self) -> None:
         self._fit()
-        self.words, self.svg = self._said(), self.picture.to_svg()
+        picture = self.picture
+        self._size = picture.width, picture.height
+        self.words, self.svg = self._said(), picture.to_svg()
         self._show()
 
     def page(self) -> dict[str, Any]:
         """All that the page is told."""
         return {
-            "name": re.sub("(?<!^)(?=[A-Z])", " ", type(self).__name__).lower(),
+            "name": called(type(self)),
             "turn": self._turn,
-            "controls": [control.on_page() for control in self.controls.values()],
+            "controls": [control.on_page(*self._size) for control in self.controls.values()],
             "svg": self.svg,
             "words": self.words,
             "below": self.words_below,
             "spoken": self._spoken(),
-            "grabs": list(self.grabs()),
-            "frames": self.frames(),
+            "grabs": [grab.on_page(*self._size) for grab in self.grabs()],
         }
 
     def _show(self) -> None:
@@ -173,7 +230,6 @@ class Explorer(ABC):
 
     def _meanwhile(self, words: str) -> None:
         """Words for the page while what it asked for takes its time; all else stays as it is."""
-        self.words = words
         if self._shell is not None:
             self._shell.page = {**self._shell.page, "words": words}
 
@@ -182,22 +238,21 @@ class Explorer(ABC):
         self._turn = message["turn"]
         try:
             self._do(**message)
-        except NotOffered:  # the page was behind: these are no longer the options
-            pass
         finally:
             if self._shell.page["turn"] != self._turn:
                 self._show()
 
-    def _do(self, do: str, turn: str, name: str = "", text: str = "", **pointer: Any) -> None:
-        if do == "set":
-            self.set(name, self._control(name).named(text))
-        elif do == "press":
-            if name in self.actions():  # else the page was behind
-                self.press(name)
-        else:
-            for passed in pointer.get("passed", ()) if self.paints else ():
-                self._pointed(do, *passed)
-            self.touched(do, pointer["x"], pointer["y"])
+    def _do(self, do: str, name: str = "", text: str = "", passed: Any = (), **_turn: str) -> None:
+        """What is no longer there was asked for by a page that is behind."""
+        if do in POINTER:
+            *before, last = ((x * self._size[0], y * self._size[1]) for x, y in passed)
+            for place in before:
+                self._pointed(do, *place)
+            self.touched(do, *last)
+        elif do == "press" and name in self.buttons:
+            self.press(name)
+        elif do == "set" and text in self._control(name).options:
+            self.set(name, self._control(name).options[text])
 
     # ------------------------------------------------------------------ how it shows itself
     @property
@@ -214,23 +269,13 @@ class Explorer(ABC):
             self._shell.close()
             self._shell = None
 
-    def _still(self) -> Picture:
-        """What a page without a kernel shows."""
-        return self.picture
-
-    def _stands(self) -> dict[str, Any]:
-        """Names and values for `repr`."""
-        return dict(self.setting._asdict())
-
     def __repr__(self) -> str:
-        stands = ", ".join(f"{name}={value!r}" for name, value in self._stands().items())
+        stands = ", ".join(f"{name}={value!r}" for name, value in self.setting._asdict().items())
         return f"{type(self).__name__}({stands})"
 
-    def _repr_mimebundle_(
-        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _repr_mimebundle_(self, **_asked: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         live, live_metadata = self.shell._repr_mimebundle_()  # in Colab: where the widget's code is found
-        data, metadata = self._still()._repr_mimebundle_()
+        data, metadata = self.still()._repr_mimebundle_()
         return {VIEW: live[VIEW], **data}, live_metadata | metadata
 
     def _ipython_display_(self) -> None:

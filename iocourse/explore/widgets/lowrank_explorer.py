@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from html import escape
 from typing import Any
 
@@ -11,69 +10,62 @@ from ...lowrank.polynomials import NAMES
 from ..draw.html import paragraph
 from ..draw.picture import Picture
 from ..facts.logits import Logits, gaussian_logits, head_logits
-from ..facts.lowrank_explorer import DEGREES, Facts, Setting, covering
+from ..facts.lowrank_explorer import DEGREES, Facts, covering
 from ..figures.lowrank_explorer import B_at, bound_line, facts_of, picture_of
-from .explorer import Explorer, Grab, explorer, without_widgets
-from .panel import Control, button, choice, slider
+from .explorer import Explorer, Grab, explorer
+from .panel import button, choice, slider
 
-SLIDERS: dict[str, tuple[str, tuple[float, ...]]] = {
-    "degree": ("degree g", tuple(DEGREES)),
-    "d": ("d (columns)", (4, 8, 12, 16, 24, 32, 48, 64, 96, 128)),
-    "n": ("n (tokens)", tuple(2**k for k in range(5, 23))),
-    "M": ("M (words)", tuple(2**k for k in range(10, 21))),
-    "B": ("B (of entries)", tuple(float(f"{2 ** (k / 4):.3g}") for k in range(-12, 13))),
-    "sigma": ("σ (of logits)", (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0)),
-}
 ERRORS = {"10 %": 0.1, "1 %": 0.01, "0.1 %": 0.001}
+HEADS = {f"head {layer}.{number}": (layer, number) for layer, number in real_heads()}
 GAUSSIAN, GIVEN = "Gaussian", "Q and K"
+SIGMAS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0)
+SIZES = (
+    slider("degree", "degree g", DEGREES),
+    slider("B", "B (of entries)", (float(f"{2 ** (k / 4):.3g}") for k in range(-12, 13)), free=True),
+    slider("n", "n (tokens)", (2**k for k in range(5, 23))),
+    slider("M", "M (words)", (2**k for k in range(10, 21))),
+    choice("polynomial", "polynomial", NAMES),
+)
+GAUSSIANS = (
+    slider("d", "d (columns)", (4, 8, 12, 16, 24, 32, 48, 64, 96, 128)),
+    slider("sigma", "σ (of logits)", SIGMAS),
+)
+COVER = button("cover", "cover the data", "the smallest B whose R covers the sampled logits")
 
 
 @explorer
-def low_rank_explorer(
-    degree: int = 3,
-    n: int | None = None,
-    M: int = 16_384,
-    *,
-    d: int | None = None,
-    polynomial: str = "hermite",
-    B: float | None = None,
-    error: float = 0.01,
-    sigma: float = 0.3,
-    head: tuple[int, int] | None = None,
-    Q: Any = None,
-    K: Any = None,
-) -> LowRankExplorer | Picture:
+class LowRankExplorer(Explorer):
     """Controls for degree, polynomial, sizes, the entry bound B and the data; errors, words and a verdict.
 
-    Beside Gaussian logits it offers the shipped heads, and Q and K where they are given. Where there are no
-    widgets: the picture alone. Raises as `low_rank_explorer_picture`.
-    """
-    facts = facts_of(degree, n, M, d, polynomial, B, error, sigma, head, Q, K)
-    if without_widgets():
-        return picture_of(facts)
-    return LowRankExplorer(facts, sigma, head)
-
-
-class LowRankExplorer(Explorer):
-    """The explorer; its controls: data, polynomial, error, degree, d, n, M, B, sigma, cover.
-
-    `data` are the logits it shows; d and sigma are those of Gaussian logits, other data has its own. The line
-    at R = B²√d can be dragged.
+    Beside Gaussian logits it offers the shipped heads, and Q and K where they are given; d and sigma are
+    those of Gaussian logits, other data has its own. The line at R = B²√d can be dragged. Its controls: data,
+    polynomial, error, degree, d, n, M, B, sigma, cover. Raises as `low_rank_explorer_picture`.
     """
 
     words_below = True
 
-    def __init__(self, facts: Facts, sigma: float, head: tuple[int, int] | None) -> None:
-        self._heads = {f"head {layer}.{number}": (layer, number) for layer, number in real_heads()}
+    def __init__(
+        self,
+        degree: int = 3,
+        n: int | None = None,
+        M: int = 16_384,
+        *,
+        d: int | None = None,
+        polynomial: str = "hermite",
+        B: float | None = None,
+        error: float = 0.01,
+        sigma: float = 0.3,
+        head: tuple[int, int] | None = None,
+        Q: Any = None,
+        K: Any = None,
+    ) -> None:
+        facts = facts_of(degree, n, M, d, polynomial, B, error, sigma, head, Q, K)
         self._given = facts.data if head is None and not facts.data.drawn else None
-        names = [GAUSSIAN, *self._heads, *([GIVEN] if self._given else [])]
         at = f"head {head[0]}.{head[1]}" if head else GIVEN if self._given else GAUSSIAN
-        super().__init__(_controls(facts, sigma, choice("data", "data", names, at)))
-
-    @property
-    def setting(self) -> Setting:
-        """Where the controls stand."""
-        return Setting(*self._values(*Setting._fields))
+        data = choice("data", "data", [GAUSSIAN, *HEADS, *([GIVEN] if self._given else [])])
+        errors = choice("error", "allowed error", ERRORS | {f"{100 * error:.4g} %": error})
+        controls = [*SIZES, errors, data, *GAUSSIANS, COVER]
+        super().__init__(facts.s, controls, data=at, d=facts.data.d, sigma=sigma)
 
     @property
     def data(self) -> Logits:
@@ -82,32 +74,26 @@ class LowRankExplorer(Explorer):
         if at == GIVEN and self._given is not None:
             return self._given
         return (
-            head_logits(*self._heads[at])
-            if at in self._heads
-            else gaussian_logits(*self._values("d", "sigma"))
+            head_logits(*HEADS[at]) if at in HEADS else gaussian_logits(self.value("d"), self.value("sigma"))
         )
 
     @property
     def picture(self) -> Picture:
         return picture_of(self._facts)
 
-    def actions(self) -> dict[str, Callable[[], None]]:
-        return {"cover": self._cover}
-
-    def grabs(self) -> Iterable[Grab]:
+    def grabs(self) -> list[Grab]:
         return [Grab(*bound_line(self._facts), "ew-resize")]
 
-    def _pointed(self, kind: str, x: float, y: float) -> None:
-        if kind == "move":
-            self._bound(B_at(self._facts, x))
+    def _dragged(self, x: float, y: float) -> None:
+        self.controls["B"].move_near(B_at(self._facts, x))
 
-    def _stands(self) -> dict[str, Any]:
-        return self.setting._asdict() | {"data": self.data.name}
+    def __repr__(self) -> str:
+        return f"{super().__repr__()}: {self.data.name}"
 
     def _fit(self) -> None:
         self._facts = Facts(self.setting, self.data)  # what it works out serves the words and the picture
-        for name in ("d", "sigma"):
-            self.controls[name].disabled = self.value("data") != GAUSSIAN
+        for one in GAUSSIANS:
+            self.controls[one.name].disabled = self.value("data") != GAUSSIAN
 
     def _said(self) -> str:
         return paragraph(escape(line) for line in self._facts.verdict[1:])  # the first is in the picture
@@ -118,23 +104,3 @@ class LowRankExplorer(Explorer):
     def _cover(self) -> None:
         """The smallest B whose R covers the sampled logits."""
         self.controls["B"].value = covering(self.data)
-
-    def _bound(self, B: float) -> None:
-        offered = self.controls["B"].offered.values()
-        self.controls["B"].move_to(min(max(B, min(offered)), max(offered)))
-
-
-def _controls(f: Facts, sigma: float, data: Control) -> list[Control]:
-    stands = {"d": f.data.d, "degree": f.s.degree, "n": f.s.n, "M": f.s.M, "B": f.s.B, "sigma": sigma}
-    sliders = {name: slider(name, *SLIDERS[name], stands[name]) for name in stands}
-    sliders["B"].free = True
-    asked = f.s.error
-    errors = ERRORS if asked in ERRORS.values() else {f"{100 * asked:.4g} %": asked} | ERRORS
-    return [
-        *(sliders[name] for name in ("degree", "B", "n", "M")),
-        choice("polynomial", "polynomial", NAMES, f.s.polynomial),
-        choice("error", "allowed error", errors, asked),
-        data,
-        *(sliders[name] for name in ("d", "sigma")),
-        button("cover", "cover the data", "the smallest B whose R covers the sampled logits"),
-    ]

@@ -7,10 +7,9 @@ from typing import NamedTuple
 from ...data.recorded import recorded
 from ..draw.html import in_html
 from ..draw.picture import Picture
-from ..draw.record import Record
 from ..facts.records.lowrank import compared, degrees, sizes
 from ..figures.lowrank_row import lowrank_row, lowrank_row_words
-from .explorer import Explorer, explorer, without_widgets
+from .explorer import Explorer, explorer
 from .panel import by_name, slider
 
 
@@ -22,28 +21,20 @@ class Row(NamedTuple):
 
 
 @explorer
-def lowrank_table(d: int = 12, g: int = 3) -> LowrankTable | Picture:
+class LowrankTable(Explorer):
     """Sliders for d and g over the shipped record of `iocourse bench lowrank`; nothing is measured.
 
-    Where there are no widgets, or no record: the picture alone. Raises as `lowrank_row`.
+    Degree offers what was measured at d. Where there is no record: a picture that says so, and no sliders.
+    Its controls: d, g. Raises as `lowrank_row`.
     """
-    record = recorded("lowrank")
-    picture = lowrank_row(record, d, g)
-    return picture if record is None or without_widgets() else LowrankTable(record, d, g)
 
-
-class LowrankTable(Explorer):
-    """The explorer; its controls: d, g. Degree offers what was measured at d."""
-
-    def __init__(self, record: Record, d: int, g: int) -> None:
-        self._record = record
-        controls = [slider("d", "d (columns)", sizes(record), d)]
-        super().__init__([*controls, slider("g", "degree g", degrees(record, d), g)])
-
-    @property
-    def setting(self) -> Row:
-        """Where the controls stand."""
-        return Row(*self._values("d", "g"))
+    def __init__(self, d: int = 12, g: int = 3) -> None:
+        self._record = recorded("lowrank")
+        controls = []
+        if self._record:
+            known = degrees(self._record, d)
+            controls = [slider("d", "d (columns)", sizes(self._record)), slider("g", "degree g", known)]
+        super().__init__(Row(d, g), controls)
 
     @property
     def picture(self) -> Picture:
@@ -51,9 +42,9 @@ class LowrankTable(Explorer):
 
     def _after(self, name: str) -> None:
         if name == "d":
-            control, found = self.controls["g"], degrees(self._record, self.value("d"))
-            control.offered = by_name(found)
-            control.value = max(g for g in found if g <= max(control.value, found[0]))
+            self.controls["g"].offer(by_name(degrees(self._record or {}, self.value("d"))))
 
     def _said(self) -> str:
+        if self._record is None:
+            return in_html([self.picture.alt])
         return in_html([lowrank_row_words(compared(self._record, *self.setting))])

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
-
-SEEN = ("kind", "name", "label", "hint", "interval", "group", "steers", "hidden", "disabled")
-
-
-class NotOffered(ValueError):
-    """A value that a control does not offer."""
 
 
 @dataclass
@@ -31,6 +26,7 @@ class Control:
     hint: str = ""  # what a button does
     interval: int = 0  # milliseconds of a step that a player takes
     group: str = ""  # neighbours of one group stand in a frame with this name
+    hangs: tuple[float, float] | None = None  # the place of the picture that their frame hangs from, if any
     steers: tuple[str, ...] = ()  # sliders that the arrow keys on it move: across, and down
     hidden: bool = False
     disabled: bool = False
@@ -40,74 +36,77 @@ class Control:
         """All it can be moved to, by name; where it stands is among them."""
         if self.kind == "button" or self.value in self.offered.values():
             return dict(self.offered)
-        return by_name([*self.offered.values(), self.value])
+        return dict(sorted({**self.offered, called(self.value): self.value}.items(), key=itemgetter(1)))
 
-    @property
-    def text(self) -> str:
-        """What its value is called."""
-        return next(text for text, value in self.options.items() if value == self.value)
+    def start(self, value: Any) -> None:
+        """Stand on a value, and offer it from now on."""
+        self.value = value
+        self.offered = self.options
+
+    def offer(self, offered: Mapping[str, Any]) -> None:
+        """Offer other values; where its own is gone, it goes to the next smaller number, or the first."""
+        values = list(offered.values())
+        smaller = [one for one in values if self.kind != "list" and one <= self.value]
+        self.offered = offered
+        self.value = self.value if self.value in values else max(smaller, default=values[0])
 
     def move_to(self, value: Any) -> None:
-        """Stand on a value. Raises NotOffered, which says what there is."""
-        offered = list(self.offered.values())
-        if value in offered:
-            self.value = offered[offered.index(value)]
-        elif self.free and isinstance(value, type(offered[0])) and offered[0] <= value <= offered[-1]:
+        """Stand on a value. Raises ValueError, which says what there is."""
+        values = list(self.offered.values())
+        if value in values:
+            self.value = values[values.index(value)]
+        elif self.free and isinstance(value, type(values[0])) and values[0] <= value <= values[-1]:
             self.value = value
         else:
-            raise NotOffered(f"{self.name} = {value!r}: {self._allowed()}")
+            raise ValueError(f"{self.name} = {value!r}: {self._allowed()}")
 
-    def named(self, text: str) -> Any:
-        """The value with this name. Raises NotOffered."""
-        try:
-            return self.options[text]
-        except KeyError:
-            raise NotOffered(f"{self.name} = {text!r}: {self._allowed()}") from None
+    def move_near(self, value: Any) -> None:
+        """Stand on a number, or the end of the slider before it."""
+        values = self.offered.values()
+        self.move_to(min(max(value, min(values)), max(values)))
 
     def _allowed(self) -> str:
         texts = list(self.offered)
         if self.free:
-            kind = "whole numbers" if isinstance(next(iter(self.offered.values())), int) else "numbers"
+            kind = "whole numbers" if isinstance(self.offered[texts[0]], int) else "numbers"
             return f"it takes {kind} from {texts[0]} to {texts[-1]}"
-        some = texts if len(texts) <= 12 else [*texts[:3], "…", texts[-1]]
-        return f"it offers {', '.join(some)}"
+        return f"it offers {', '.join(texts if len(texts) <= 12 else [*texts[:3], '…', texts[-1]])}"
 
-    def on_page(self) -> dict[str, Any]:
-        """What the page is told of it."""
-        seen = {name: getattr(self, name) for name in SEEN}
-        texts = list(self.options)
-        at = None if self.kind == "button" else texts.index(self.text)
-        return {**seen, "texts": texts, "at": at}
+    def on_page(self, width: float, height: float) -> dict[str, Any]:
+        """What the page is told of it, beside a picture of this size."""
+        seen = {name: told for name, told in vars(self).items() if name not in ("offered", "value")}
+        at = None if self.kind == "button" else list(self.options.values()).index(self.value)
+        hangs = self.hangs and (self.hangs[0] / width, self.hangs[1] / height)
+        return {**seen, "texts": list(self.options), "at": at, "hangs": hangs}
 
 
-def slider_values(first: int, last: int, per_octave: int) -> list[int]:
-    """Whole numbers from first to last, `per_octave` of them evenly between a number and its double."""
-    values = set()
-    power = first
-    while power <= last:
-        values |= {power + power * k // per_octave for k in range(per_octave)}
-        power *= 2
-    return sorted(value for value in values if value <= last)
+def called(value: float) -> str:
+    """The name of a number."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 
 def by_name(values: Iterable[float]) -> dict[str, Any]:
     """Numbers from the least to the largest, each under its name."""
-    return {f"{value:,}" if isinstance(value, int) else f"{value:g}": value for value in sorted(set(values))}
+    return {called(value): value for value in sorted(set(values))}
 
 
-def slider(name: str, label: str, values: Iterable[float], value: float, *, free: bool = False) -> Control:
-    """A slider over these numbers, and `value`, where it starts; all of them whole, or none."""
-    return Control("slider", name, label, by_name([*values, value]), value, free)
+def slider(
+    name: str, label: str, values: Iterable[float] = (), value: Any = None, *, free: bool = False
+) -> Control:
+    """A slider over these numbers; all of them whole, or none."""
+    return Control("slider", name, label, by_name(values), value, free)
 
 
-def size_slider(name: str, label: str, first: int, last: int, per_octave: int, value: int) -> Control:
-    """A slider over `slider_values`, that takes the numbers between them too."""
-    return slider(name, label, [*slider_values(first, last, per_octave), last], value, free=True)
+def size_slider(name: str, label: str, first: int, last: int, per_octave: int) -> Control:
+    """A slider with so many numbers from each to its double, that takes those between them too."""
+    powers = [first << k for k in range((last // first).bit_length())]
+    values = {power + power * k // per_octave for power in powers for k in range(per_octave)}
+    return slider(name, label, (value for value in values if value <= last), free=True)
 
 
-def player(interval: int, last: int, value: int = 0, first: int = 0) -> Control:
-    """The steps 0 to `last`, the first called move `first`: a slider, and buttons that play and step."""
-    return Control("player", "step", "move", moves(last, first), value, interval=interval)
+def player(interval: int, last: int = 0) -> Control:
+    """The steps 0 to `last`: a slider, and buttons that play and step."""
+    return Control("player", "step", "move", moves(last), 0, interval=interval)
 
 
 def moves(last: int, first: int = 0) -> dict[str, int]:
@@ -115,13 +114,15 @@ def moves(last: int, first: int = 0) -> dict[str, int]:
     return {f"{first + step:,}": step for step in range(last + 1)}
 
 
-def choice(name: str, label: str, options: Iterable[str] | Mapping[str, Any], value: Any) -> Control:
-    """One of a few: their names side by side, or in a list where there are more than four."""
+def choice(name: str, label: str, options: Iterable[str] | Mapping[str, Any]) -> Control:
+    """One of a few, at first the first: names side by side, or in a list where there are more than four."""
     offered = options if isinstance(options, Mapping) else {one: one for one in options}
-    return Control("choice" if len(offered) <= 4 else "list", name, label, offered, value)
+    return Control(
+        "choice" if len(offered) <= 4 else "list", name, label, offered, next(iter(offered.values()))
+    )
 
 
-def tick(name: str, label: str, value: bool, group: str = "") -> Control:
+def tick(name: str, label: str, value: bool = False, group: str = "") -> Control:
     """A box to tick."""
     return Control("tick", name, label, {"off": False, "on": True}, value, group=group)
 

@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
-from ...pebbling import (
-    Game,
-    Graph,
-    Move,
-    Pebbling,
-    State,
-    TooLarge,
-    Vertex,
-    attention,
-    compulsory,
-    dot,
-    matmul,
-    optimum,
-    softmax_row,
-)
+from ...pebbling import Game, Graph, Move, Pebbling, State, TooLarge, Vertex, compulsory, optimum
+from ...pebbling.graphs import attention, dot, matmul, softmax_row
 from ..draw.html import in_html
 from ..draw.picture import Picture
 from ..draw.wording import counted
 from ..figures.pebbles import RADIUS, Play, meaning, picture_of, places_of
-from .explorer import Explorer, Grab, explorer, without_widgets
+from .explorer import Explorer, Grab, explorer
 from .panel import Control, button, by_name, choice, moves, player, slider, tick
 
 STATES = 400_000  # that a search may look at: some two seconds
@@ -34,49 +20,17 @@ MEMORIES = 8  # values of M that are offered above the smallest
 OPTIMUM, OWN = "play the optimum", "try yourself"
 OWN_GRAPH = "your graph"
 MENU = "your move"
-BUTTONS = {"undo": "take the last move back", "restart": "begin again"}
 
 
-class Preset(NamedTuple):
-    """A graph, and whether it is meant to be pebbled with sliding moves."""
-
-    graph: Graph
-    slide: bool
-
-
-PRESETS = {
-    "dot, d = 2": Preset(dot(2), False),
-    "softmax row, n = 3": Preset(softmax_row(3), False),
-    "matmul 2 x 2 x 2, FMA": Preset(matmul(2, 2, 2, fma=True), True),
-    "attention 2 x 2, FMA": Preset(attention(2, 2, fma=True), True),
+Presets = dict[str, tuple[Graph, bool]]
+PRESETS: Presets = {  # a graph, and whether it is meant to be pebbled with sliding moves
+    "dot, d = 2": (dot(2), False),
+    "softmax row, n = 3": (softmax_row(3), False),
+    "matmul 2 x 2 x 2, FMA": (matmul(2, 2, 2, fma=True), True),
+    "attention 2 x 2, FMA": (attention(2, 2, fma=True), True),
 }
 
 Solved = Sequence[State] | str  # the states of a cheapest pebbling, or why there is none
-
-
-@explorer
-def pebble_player(
-    graph: Any = None, M: int = 3, recompute: bool = True, slide: bool = False
-) -> PebblePlayer | Picture:
-    """Play the cheapest pebbling with M red pebbles, or look for one yourself: click a vertex of the graph.
-
-    `graph` is a graph as `pebbling.Graph.of` takes it, or a Pebbling, which is played with its own M and
-    rules; without one it begins with the first of `PRESETS`. The rules are those of `pebbling.Game`. Where
-    there are no widgets: the last picture alone. Raises NoPebbling, naming the smallest M, where M is too
-    small.
-    """
-    presets, name = PRESETS, next(iter(PRESETS))
-    if isinstance(graph, Pebbling):
-        M, recompute, slide = graph.M, graph.recompute, graph.slide
-    if graph is not None:
-        own = graph.graph if isinstance(graph, Pebbling) else Graph.of(graph)
-        presets, name = {OWN_GRAPH: Preset(own, slide)} | PRESETS, OWN_GRAPH
-    game = Game(presets[name].graph, M, recompute, slide)
-    solved = graph.replay() if isinstance(graph, Pebbling) else solve(game)
-    if without_widgets():
-        states = [game.start()] if isinstance(solved, str) else solved
-        return picture_of(Play(game, states, len(states) - 1))
-    return PebblePlayer(presets, name, game, solved)
 
 
 def solve(game: Game) -> Solved:
@@ -90,14 +44,9 @@ def solve(game: Game) -> Solved:
 
 def lost(game: Game, state: State) -> list[Vertex]:
     """What is needed, in neither memory, and may not be computed again: then no pebbling can be finished."""
-    if game.recompute:
-        return []
-    gone = state.computed - state.red - state.blue
-    ahead = set(game.graph.needed) - state.computed
-    children = game.graph.children
-    return [
-        v for v in game.graph.vertices if v in gone and (v in game.graph.outputs or ahead & set(children[v]))
-    ]
+    gone = set() if game.recompute else state.computed - state.red - state.blue
+    ahead = {parent for v in set(game.graph.needed) - state.computed for parent in game.graph.parents[v]}
+    return [v for v in game.graph.vertices if v in gone & ahead.union(game.graph.outputs)]
 
 
 class Rules(NamedTuple):
@@ -109,33 +58,40 @@ class Rules(NamedTuple):
     slide: bool
 
 
+@explorer
 class PebblePlayer(Explorer):
-    """The explorer. `game` is what is played, `states` the states so far.
+    """Play the cheapest pebbling with M red pebbles, or look for one yourself: click a vertex of the graph.
+
+    `graph` is a graph as `pebbling.Graph.of` takes it, or a Pebbling, which is played with its own M and
+    rules; without one it begins with the first of `PRESETS`. The rules are those of `pebbling.Game`. Raises
+    NoPebbling, naming the smallest M, where M is too small.
 
     A click on a vertex makes the one move that is legal there, or offers those that are, each a button called
     by its move. Its controls: mode; step for the optimum; vertex, those buttons, undo and restart for a game
-    of one's own; preset, M, recompute, slide.
+    of one's own; preset, M, recompute, slide. `game` is what is played, `states` the states so far.
     """
 
-    _asked = False  # whether a click waits for the choice of a move
+    _asked: tuple[int, Vertex] | None = None  # the move and the vertex of a click that left a choice
 
-    def __init__(self, presets: dict[str, Preset], name: str, game: Game, solved: Solved) -> None:
-        self.presets = presets
+    def __init__(self, graph: Any = None, M: int = 3, recompute: bool = True, slide: bool = False) -> None:
+        self.presets, name = PRESETS, next(iter(PRESETS))
+        if isinstance(graph, Pebbling):
+            M, recompute, slide = graph.M, graph.recompute, graph.slide
+        if graph is not None:
+            own = graph.graph if isinstance(graph, Pebbling) else Graph.of(graph)
+            self.presets, name = {OWN_GRAPH: (own, slide)} | PRESETS, OWN_GRAPH
+        game = Game(self.presets[name][0], M, recompute, slide)
         rules = Rules(name, game.M, game.recompute, game.slide)
-        self._solved: dict[Rules, Solved] = {rules: solved}
         self._own = [game.start()]
-        super().__init__(_controls(presets, rules))
+        self._solved = {rules: graph.replay() if isinstance(graph, Pebbling) else solve(game)}
+        super().__init__(rules, _controls(list(self.presets)))
 
     # ------------------------------------------------------------------ what is played
-    @property
-    def setting(self) -> Rules:
-        return Rules(*self._values(*Rules._fields))
-
     @property
     def game(self) -> Game:
         """The graph and the rules that the controls stand on."""
         preset, M, recompute, slide = self.setting
-        return Game(self.presets[preset].graph, M, recompute, slide)
+        return Game(self.presets[preset][0], M, recompute, slide)
 
     @property
     def _trying_oneself(self) -> bool:
@@ -150,36 +106,29 @@ class PebblePlayer(Explorer):
         return [self.game.start()] if isinstance(solved, str) else solved
 
     @property
-    def state(self) -> State:
-        """The state that is shown."""
-        return self._play().state
-
-    @property
     def moves(self) -> list[str]:
         """The moves of `states`, as `pebbling.replay` takes them."""
         return [str(state.move) for state in self.states[1:]]
 
     @property
-    def legal(self) -> tuple[Move, ...]:
+    def legal(self) -> list[Move]:
         """The moves that are legal at the chosen vertex of one's own game."""
         state, game = self._own[-1], self.game
         over = not self._trying_oneself or game.finished(state)
-        return (
-            () if over else tuple(move for move in game.legal(state) if move.vertex == self.value("vertex"))
-        )
+        return [] if over else [move for move in game.legal(state) if move.vertex == self.value("vertex")]
 
     @property
     def picture(self) -> Picture:
         return picture_of(self._play(), self.value("vertex") if self._trying_oneself else None)
 
-    def _still(self) -> Picture:
+    def still(self) -> Picture:
         """The last picture, with all moves behind it."""
         play = self._play()
         return picture_of(play._replace(step=play.last))
 
     def _play(self) -> Play:
         last = len(self.states) - 1
-        return Play(self.game, self.states, last if self._trying_oneself else min(self.value("step"), last))
+        return Play(self.game, self.states, last if self._trying_oneself else self.value("step"))
 
     def _optimum(self) -> Solved:
         """The cheapest pebbling of these rules; looked for once."""
@@ -190,10 +139,6 @@ class PebblePlayer(Explorer):
         return self._solved[rules]
 
     # ------------------------------------------------------------------ what can be done
-    def actions(self) -> dict[str, Callable[[], None]]:
-        offered = {str(move): partial(self._make, move) for move in self.legal}
-        return {**offered, "undo": self._undo, "restart": self._restart}
-
     def choose(self, move: Move | str) -> None:
         """Make a move in one's own game. Raises IllegalMove, and then nothing has changed."""
         self._make(move)
@@ -202,76 +147,64 @@ class PebblePlayer(Explorer):
     def _make(self, move: Move | str) -> None:
         move = self.game.move(move)
         self._own.append(self.game.after(self._own[-1], move))
-        self.controls["vertex"].value = move.vertex
-        self._remark()
+        self.controls["vertex"].value, self.note = move.vertex, ""
+
+    def _pressed(self, name: str) -> None:
+        if self.controls[name].group == MENU:
+            self._make(name)
+        else:
+            super()._pressed(name)
 
     def _undo(self) -> None:
         taken = self._own.pop() if len(self._own) > 1 else None
-        self._remark(f"Taken back: {taken.move}." if taken else "There is nothing to undo.")
+        self.note = f"Taken back: {taken.move}." if taken else "There is nothing to undo."
 
     def _restart(self) -> None:
-        self._own = [self.game.start()]
-        self._remark()
+        self._own, self.note = [self.game.start()], ""
 
-    def _remark(self, note: str = "") -> None:
-        self.note, self._asked = note, False
-
-    def grabs(self) -> Iterable[Grab]:
-        for x, y in places_of(self.game.graph).values():
-            yield Grab(x - RADIUS, y - RADIUS, 2 * RADIUS, 2 * RADIUS)
+    def grabs(self) -> list[Grab]:
+        places = places_of(self.game.graph).values()
+        return [Grab(x - RADIUS, y - RADIUS, 2 * RADIUS, 2 * RADIUS) for x, y in places]
 
     def _pointed(self, kind: str, x: float, y: float) -> None:
-        """A click on a vertex makes its one legal move; of several, the buttons are offered."""
-        near = [
-            v for v, at in places_of(self.game.graph).items() if max(abs(at[0] - x), abs(at[1] - y)) <= RADIUS
-        ]
-        if kind == "down" and near:
-            self.controls["mode"].value, self.controls["vertex"].value = OWN, near[0]
-            self._remark()
-            self._asked = len(self.legal) > 1
-            if len(self.legal) == 1:
-                self._make(self.legal[0])
+        for vertex, grab in zip(self.game.graph.vertices, self.grabs(), strict=True):
+            if kind == "down" and grab.holds(x, y):
+                self._click(vertex)
 
-    def frames(self) -> dict[str, tuple[float, float]]:
-        """Where a click left a choice, its buttons hang from the vertex."""
-        if not self._asked:
-            return {}
-        x, y = places_of(self.game.graph)[self.value("vertex")]
-        return {MENU: (x, y + RADIUS + 10)}
+    def _click(self, vertex: Vertex) -> None:
+        """A click on a vertex makes its one legal move; of several, the buttons are offered."""
+        self.controls["mode"].value, self.controls["vertex"].value, self.note = OWN, vertex, ""
+        self._asked = (len(self._own), vertex) if len(self.legal) > 1 else None
+        if len(self.legal) == 1:
+            self._make(self.legal[0])
 
     # ------------------------------------------------------------------ what the controls report
     def _after(self, name: str) -> None:
-        self._remark()
+        self._asked = None
         if name == "preset":
-            self.controls["slide"].value = self.presets[self.value("preset")].slide
+            _, self.controls["slide"].value = self.presets[self.value("preset")]
         if name in Rules._fields:
             self.controls["step"].value = 0
-            self._fit_M()
             self._restart()
 
     def _fit(self) -> None:
-        own, vertices = self._trying_oneself, self.game.graph.vertices
-        self._fit_M()
-        vertex, step = self.controls["vertex"], self.controls["step"]
-        vertex.offered = {str(v): v for v in vertices}
-        vertex.value = vertex.value if vertex.value in vertices else vertices[0]
-        if not own:  # the player ends where the moves end
-            step.offered = moves(len(self.states) - 1)
-            step.value = min(step.value, len(self.states) - 1)
-        step.hidden = own
-        for name in ("vertex", *BUTTONS):
+        """M begins where every output can be computed, and the player ends where the moves end."""
+        own, game, M = self._trying_oneself, self.game, self.controls["M"]
+        M.offer(by_name(range(game.smallest_M, max(M.value, game.smallest_M + MEMORIES) + 1)))
+        self.controls["vertex"].offer({str(v): v for v in game.graph.vertices})
+        if not own:
+            self.controls["step"].offer(moves(len(self.states) - 1))
+        self.controls["step"].hidden = own
+        for name in ("vertex", "undo", "restart"):
             self.controls[name].hidden = not own
         self._fit_menu()
 
-    def _fit_M(self) -> None:
-        """M begins where every output can be computed."""
-        M, least = self.controls["M"], self.game.smallest_M
-        M.value = max(M.value, least)
-        M.offered = by_name(range(least, max(M.value, least + MEMORIES) + 1))
-
     def _fit_menu(self) -> None:
-        """A button for each legal move of the chosen vertex, and for no other."""
-        made = [replace(button(str(move), str(move), "make this move"), group=MENU) for move in self.legal]
+        """A button for each legal move of the chosen vertex, hanging from it while a click waits for one."""
+        x, y = places_of(self.game.graph)[self.value("vertex")]
+        at = (x, y + RADIUS + 10) if self._asked == (len(self._own), self.value("vertex")) else None
+        names = map(str, self.legal)
+        made = [replace(button(name, name, "make this move"), group=MENU, hangs=at) for name in names]
         kept = [one for one in self.controls.values() if one.group != MENU]
         behind = kept.index(self.controls["vertex"]) + 1
         self.controls = {one.name: one for one in (*kept[:behind], *made, *kept[behind:])}
@@ -281,8 +214,8 @@ class PebblePlayer(Explorer):
         return in_html(self._lines())
 
     def _spoken(self) -> str:
-        play, lines = self._play(), self._lines()
-        return meaning(play) if play.step and not self._trying_oneself else " ".join(lines)
+        play = self._play()
+        return meaning(play) if play.step and not self._trying_oneself else " ".join(self._lines())
 
     def _lines(self) -> tuple[str, str]:
         if self._trying_oneself:
@@ -325,14 +258,13 @@ class PebblePlayer(Explorer):
         return f"To be stored: {missing}." if missing else ""
 
 
-def _controls(presets: dict[str, Preset], rules: Rules) -> Iterator[Control]:
-    first = presets[rules.preset].graph.vertices[0]
-    yield choice("mode", "mode", [OPTIMUM, OWN], OPTIMUM)
-    yield player(700, 0)
-    yield Control("list", "vertex", "vertex", {str(first): first}, first)
-    for name, hint in BUTTONS.items():
-        yield button(name, name, hint)
-    yield choice("preset", "graph", list(presets), rules.preset)
-    yield slider("M", "M (red pebbles)", [], rules.M)
-    yield tick("recompute", "recompute: a vertex may be computed again", rules.recompute)
-    yield tick("slide", "slide: a result may take the red pebble of a parent", rules.slide)
+def _controls(presets: list[str]) -> Iterator[Control]:
+    yield choice("mode", "mode", [OPTIMUM, OWN])
+    yield player(700)
+    yield Control("list", "vertex", "vertex", {})
+    yield button("undo", "undo", "take the last move back")
+    yield button("restart", "restart", "begin again")
+    yield choice("preset", "graph", presets)
+    yield slider("M", "M (red pebbles)")
+    yield tick("recompute", "recompute: a vertex may be computed again")
+    yield tick("slide", "slide: a result may take the red pebble of a parent")

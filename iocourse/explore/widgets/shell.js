@@ -6,266 +6,206 @@ const PAUSE = 700; // milliseconds without a change, before the live region says
 
 function h(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  for (const [name, value] of Object.entries(attributes)) if (value !== null && value !== false) made.setAttribute(name, value);
   made.append(...children);
   return made;
 }
 
-/* Each kind of control: its element, and `show`, which takes what Python says of it. `ask` sends the name of a
-   new value; `idle` is whether nothing is on its way. */
+/* Each kind of control, standing on the one of its texts that `at` says. */
 const KINDS = {
-  slider(first, ask) {
-    let texts = first.texts;
-    const input = h("input", { type: "range", min: 0, step: 1, "aria-label": first.label });
-    const value = h("span", { class: "value", "aria-hidden": "true" });
-    const say = () => {
-      value.textContent = texts[input.value];
-      input.setAttribute("aria-valuetext", texts[input.value]);
-    };
-    const go = at => {
-      input.value = at;
-      say();
-      ask(texts[input.value]);
-    };
-    input.addEventListener("input", () => go(input.value));
-    const element = h("label", { class: "slider" }, h("span", {}, first.label), value, input);
-    const show = control => {
-      texts = control.texts;
-      input.max = texts.length - 1;
-      input.value = control.at;
-      input.disabled = control.disabled;
-      say();
-    };
-    return { element, show, input, go, by: steps => go(Number(input.value) + steps) };
+  slider: ({ label, texts, at, disabled }) =>
+    h("label", { class: "slider" }, h("span", {}, label), h("span", { class: "value", "aria-hidden": true }, texts[at]),
+      h("input", { type: "range", max: texts.length - 1, value: at, disabled, "aria-label": label, "aria-valuetext": texts[at] })),
+
+  player(one) {
+    const play = h("button", { "data-play": "yes", "aria-label": `play the ${one.label}s`, "aria-pressed": String(one.plays) });
+    play.append(one.plays ? "❚❚ playing" : "▶ play");
+    const by = (steps, name, text) => h("button", { "data-by": steps, "aria-label": `one ${one.label} ${name}` }, text);
+    const buttons = h("span", { class: "buttons" }, play, by(-1, "back", "◀ back"), by(1, "forward", "forward ▶"));
+    return h("div", { class: "player" }, buttons, KINDS.slider(one));
   },
 
-  player(first, ask, idle, signal) {
-    const slider = KINDS.slider(first, ask);
-    const at = () => Number(slider.input.value), last = () => Number(slider.input.max);
-    const play = h("button", { "aria-label": `play the ${first.label}s` });
-    let timer = null;
-    const turn = on => {
-      clearInterval(timer);
-      timer = on ? setInterval(step, first.interval) : null;
-      play.setAttribute("aria-pressed", on);
-      play.textContent = on ? "❚❚ playing" : "▶ play";
-    };
-    const step = () => {
-      if (at() >= last()) turn(false);
-      else if (idle()) slider.go(at() + 1);
-    };
-    const by = (name, label, steps) => {
-      const made = h("button", { "aria-label": `one ${first.label} ${name}` }, label);
-      made.addEventListener("click", () => (turn(false), slider.go(at() + steps)));
-      return made;
-    };
-    play.addEventListener("click", () => {
-      if (timer === null && at() >= last()) slider.go(0);
-      turn(timer === null);
-    });
-    signal.addEventListener("abort", () => turn(false));
-    turn(false);
-    const buttons = h("span", { class: "buttons" }, play, by("back", "◀ back", -1), by("forward", "forward ▶", 1));
-    return { element: h("div", { class: "player" }, buttons, slider.element), show: slider.show };
+  choice({ name, label, texts, at, disabled, widget }) {
+    const input = k => h("input", { type: "radio", name: `${widget} ${name}`, value: k, checked: k === at && "" });
+    const options = texts.map((text, k) => h("label", {}, input(k), text));
+    return h("fieldset", { class: "choice", role: "radiogroup", disabled }, h("legend", {}, label), ...options);
   },
 
-  choice(first, ask) {
-    const group = `${first.name} ${Math.random()}`; // radio buttons of two widgets are strangers
-    const inputs = first.texts.map(text => {
-      const input = h("input", { type: "radio", name: group });
-      input.addEventListener("change", () => ask(text));
-      return input;
-    });
-    const labels = inputs.map((input, k) => h("label", {}, input, first.texts[k]));
-    const element = h("fieldset", { class: "choice", role: "radiogroup" }, h("legend", {}, first.label), ...labels);
-    const show = control => {
-      element.disabled = control.disabled;
-      inputs[control.at].checked = true;
-    };
-    return { element, show };
+  list({ label, texts, at, disabled }) {
+    const options = texts.map((text, k) => h("option", { value: k, selected: k === at && "" }, text));
+    return h("label", { class: "list" }, h("span", {}, label), h("select", { disabled }, ...options));
   },
 
-  list(first, ask) {
-    const select = h("select");
-    select.addEventListener("change", () => ask(select.value));
-    const show = control => {
-      if (Array.from(select.options, one => one.value).join("\n") !== control.texts.join("\n"))
-        select.replaceChildren(...control.texts.map(text => h("option", { value: text }, text)));
-      select.disabled = control.disabled;
-      select.selectedIndex = control.at;
-    };
-    return { element: h("label", { class: "list" }, h("span", {}, first.label), select), show };
-  },
+  tick: ({ label, at, disabled }) =>
+    h("label", { class: "tick" }, h("input", { type: "checkbox", checked: at === 1 && "", disabled }), h("span", {}, label)),
 
-  tick(first, ask) {
-    const input = h("input", { type: "checkbox" }), label = h("span");
-    input.addEventListener("change", () => ask(first.texts[Number(input.checked)]));
-    const show = control => {
-      input.disabled = control.disabled;
-      input.checked = control.at === 1;
-      label.textContent = control.label;
-    };
-    return { element: h("label", { class: "tick" }, input, label), show };
-  },
-
-  button(first, ask) {
-    const element = h("button", { title: first.hint });
-    element.addEventListener("click", () => ask());
-    const show = control => {
-      element.disabled = control.disabled;
-      element.textContent = control.label;
-    };
-    return { element, show };
-  },
+  button: ({ label, hint, disabled }) => h("button", { title: hint, disabled }, label),
 };
 
-/* One message on its way at a time; of several that wait for the same control, the newest;
-   of moves too, with the places that the pointer has passed. */
-function wire(model) {
-  const queue = [], me = Math.random().toString(36).slice(2);
-  let sent = null, count = 0;
-  const next = () => {
-    if (sent || !queue.length) return;
-    sent = { turn: `${me} ${++count}`, ...queue.shift() };
-    model.send(sent);
+const percent = share => `${100 * share}%`;
+
+/* Controls in the order of the page, those of a group in a frame, which may hang in the picture. */
+function panelOf(controls, picture) {
+  const panel = h("div", { class: "panel" }), groups = { "": panel };
+  const frame = ({ group, hangs }) => {
+    const [x, y] = (hangs ?? []).map(percent), style = hangs && `left:${x};top:${y};transform:translateX(-${x})`;
+    const made = h("fieldset", { "data-key": group, style, hidden: "" }, h("legend", {}, group));
+    (hangs ? picture : panel).append(made);
+    return made;
   };
-  const takes = (old, event) =>
-    old && old.do === event.do && old.name === event.name && (event.do === "set" || event.do === "move");
+  for (const one of controls) {
+    const made = KINDS[one.kind](one), group = (groups[one.group] ??= frame(one));
+    made.dataset.key = one.name;
+    made.hidden = one.hidden;
+    group.hidden &&= one.hidden;
+    group.append(made);
+  }
+  return panel;
+}
+
+function grab([...place]) {
+  const cursor = place.pop(), [left, top, width, height] = place.map(percent);
+  return h("div", { class: "grab", style: `left:${left};top:${top};width:${width};height:${height};cursor:${cursor}` });
+}
+
+/* An element whose inside is HTML. */
+const raw = (html, attributes) => Object.assign(h("div", attributes), { html });
+
+/* Make an element like another; what stays, by its key if it has one, keeps the focus and the hand on it. */
+function morph(old, fresh) {
+  for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+  for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  if (fresh.html !== undefined && fresh.html === old.html) return;
+  if (fresh.html !== undefined) fresh.innerHTML = old.html = fresh.html;
+  const drop = node => [node.nextSibling, node.remove()][0];
+  let next = old.firstChild;
+  for (const child of fresh.childNodes) {
+    let one = next;
+    while (one && (one.nodeName !== child.nodeName || one.dataset?.key !== child.dataset?.key)) one = one.nextSibling;
+    while (one && one !== next) next = drop(next);
+    one ??= old.insertBefore(child.cloneNode(false), next);
+    if (child.nodeType === Node.ELEMENT_NODE) morph(one, child);
+    else if (one.data !== child.data) one.data = child.data;
+    next = one.nextSibling;
+  }
+  while (next) next = drop(next);
+  if ("checked" in old) old.checked = fresh.checked;
+  if ("value" in old && old.value !== fresh.value) old.value = fresh.value;
+}
+
+/* Events on their way to Python, the first of them sent; of several that wait for the same control, the newest;
+   of moves too, with the places that the pointer has passed. */
+function wire(model, widget) {
+  const queue = [];
+  let count = 0;
+  const send = () => queue.length && model.send({ ...queue[0], turn: `${widget} ${++count}` });
+  const replaces = (event, old) => old.do === event.do && old.name === event.name && ["set", "move"].includes(event.do);
   return {
     tell(event) {
-      const old = takes(queue.at(-1), event) ? queue.pop() : null;
-      queue.push(event.do === "move" && old ? { ...event, passed: [...old.passed, [old.x, old.y]] } : event);
-      next();
+      const old = queue.length > 1 && replaces(event, queue.at(-1)) ? queue.pop() : null;
+      queue.push(old?.passed ? { ...event, passed: [...old.passed, ...event.passed] } : event);
+      if (queue.length === 1) send();
     },
-    answered(turn) {
-      if (sent?.turn === turn) sent = null;
-      next();
-    },
-    idle: () => sent === null && queue.length === 0,
-    moving: name => [sent, ...queue].some(event => event?.do === "set" && event.name === name),
+    answered: turn => turn === `${widget} ${count}` && queue.shift() && send(),
+    idle: () => queue.length === 0,
+    asked: name => queue.findLast(event => event.do === "set" && event.name === name)?.text,
   };
-}
-
-/* The pointer, in pixels of the picture, from where it takes hold of a grab until it lets go. */
-function follow(picture, tell) {
-  const send = kind => event => {
-    const svg = picture.querySelector("svg"), box = svg?.getBoundingClientRect(), size = svg?.viewBox.baseVal;
-    if (!box?.width) return;
-    const [x, y] = [event.clientX - box.left, event.clientY - box.top].map(at => (at * size.width) / box.width);
-    tell({ do: kind, x, y, passed: [] });
-  };
-  const [down, move, up] = ["down", "move", "up"].map(send);
-  const end = event => {
-    if (!picture.style.cursor) return;
-    picture.style.cursor = "";
-    up(event);
-  };
-  picture.addEventListener("pointerdown", event => {
-    if (event.button !== 0 || !event.target.classList.contains("grab")) return;
-    event.preventDefault();
-    picture.setPointerCapture(event.pointerId);
-    picture.style.cursor = event.target.style.cursor;
-    down(event);
-  });
-  picture.addEventListener("pointermove", event => picture.style.cursor && move(event));
-  picture.addEventListener("pointerup", end);
-  picture.addEventListener("pointercancel", end);
-}
-
-function grab([x, y, width, height, cursor], size) {
-  const [left, right] = [x / size.width, width / size.width], [top, bottom] = [y / size.height, height / size.height];
-  const place = `left:${100 * left}%;top:${100 * top}%;width:${100 * right}%;height:${100 * bottom}%`;
-  const kind = Math.min(width, height) < 40 ? "grab handle" : "grab"; // what is small is shown
-  return h("div", { class: kind, style: `${place};cursor:${cursor}` });
 }
 
 function render({ model, el }) {
-  const ends = new AbortController(), { tell, answered, idle, moving } = wire(model);
-  const words = h("div", { class: "words" }), svg = h("div"), grabs = h("div", { "aria-hidden": "true" });
-  const picture = h("div", { class: "picture" }, svg, grabs), panel = h("div", { class: "panel" }, new Comment());
-  const live = h("div", { class: "live", role: "status", "aria-live": "polite" });
-  const root = h("div", { class: "iocourse-explorer", role: "group", "data-lm-suppress-shortcuts": "true" });
-  root.append(words, h("div", { class: "stage" }, picture), panel, live);
-  root.addEventListener("keydown", event => event.stopPropagation()); // a notebook has commands on its keys
-  follow(picture, tell);
+  const root = h("div"), widget = Math.random().toString(36).slice(2); // radio buttons of two widgets are strangers
+  const { tell, answered, idle, asked } = wire(model, widget);
+  let playing = null, held = false, said = "", speaking = null;
+
+  const controls = () =>
+    model.get("page").controls.map(one => {
+      const ahead = one.texts.indexOf(asked(one.name)); // where the hand is further than Python
+      return { ...one, at: ahead < 0 ? one.at : ahead, plays: playing !== null, widget };
+    });
+  const control = name => controls().find(one => one.name === name);
+  const under = target => control(target.closest("[data-key]")?.dataset.key);
+
+  const draw = () => {
+    const page = model.get("page");
+    const grabs = h("div", { "aria-hidden": "true" }, ...page.grabs.map(grab));
+    const picture = h("div", { class: "picture" }, raw(page.svg), grabs);
+    const parts = [h("div", { class: "stage" }, picture), panelOf(controls(), picture)];
+    parts.splice(page.below ? 2 : 0, 0, raw(page.words, { class: "words" }));
+    const live = h("div", { class: "live", role: "status", "aria-live": "polite" }, said);
+    const named = { class: "iocourse-explorer", role: "group", "aria-label": page.name, "data-lm-suppress-shortcuts": "true" };
+    const stops = [...root.querySelectorAll("button, select, input")], at = stops.indexOf(document.activeElement);
+    morph(root, h("div", { ...named, style: held && `cursor:${held}` }, ...parts, live));
+    const seen = one => one.isConnected && !one.closest("[hidden]");
+    if (at >= 0 && !seen(stops[at])) // what had the focus is gone: back to what is before it
+      [...stops.slice(0, at).reverse(), ...stops].find(seen)?.focus({ preventScroll: true });
+  };
+
+  const go = (one, at) => {
+    tell({ do: "set", name: one.name, text: one.texts[Math.min(Math.max(at, 0), one.texts.length - 1)] });
+    draw();
+  };
+  const step = name => {
+    const one = control(name);
+    if (one.at === one.texts.length - 1) play(null);
+    else if (idle()) go(one, one.at + 1);
+  };
+  const play = one => {
+    clearInterval(playing);
+    playing = one && setInterval(step, one.interval, one.name);
+    draw();
+  };
+  const point = (kind, event) => {
+    const box = root.querySelector(".picture").getBoundingClientRect();
+    tell({ do: kind, passed: [[(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height]] });
+  };
+  const release = event => {
+    if (held) point("up", event);
+    held = false;
+    draw();
+  };
+  const HEARD = {
+    input: ({ target }) => go(under(target), Number(target.type === "checkbox" ? target.checked : target.value)),
+    click({ target }) {
+      const { by, play: plays } = target.closest("button")?.dataset ?? {}, one = under(target);
+      if (one?.kind === "button") tell({ do: "press", name: one.name });
+      if (by || (plays && !playing && one.at === one.texts.length - 1)) go(one, by ? one.at + Number(by) : 0);
+      if (by || plays) play(plays && !playing ? one : null);
+    },
+    keydown(event) {
+      event.stopPropagation(); // a notebook has commands on its keys
+      const [along, by] = ARROWS[event.key] ?? [], steered = control(under(event.target)?.steers[along]);
+      if (!steered) return;
+      event.preventDefault();
+      go(steered, steered.at + by);
+    },
+    pointerdown(event) {
+      if (event.button !== 0 || !event.target.classList.contains("grab")) return;
+      event.preventDefault();
+      root.setPointerCapture(event.pointerId);
+      held = event.target.style.cursor;
+      point("down", event);
+      draw();
+    },
+    pointermove: event => held && point("move", event),
+    pointerup: release,
+    pointercancel: release,
+  };
+  for (const [kind, listener] of Object.entries(HEARD)) root.addEventListener(kind, listener);
   el.append(root);
 
-  const made = new Map(), groups = new Map();
-  const frame = (name, last) => {
-    if (!groups.has(name)) {
-      const made = h("fieldset", {}, h("legend", {}, name)), home = new Comment(name);
-      groups.set(name, Object.assign(made, { home }));
-      last.after(made, home);
-    }
-    return groups.get(name);
-  };
-  const make = (control, last) => {
-    const event = control.kind === "button" ? "press" : "set";
-    const ask = text => tell({ do: event, name: control.name, text });
-    const one = KINDS[control.kind](control, ask, idle, ends.signal);
-    made.set(control.name, one);
-    one.element.addEventListener("keydown", event => steer(event, control.steers));
-    if (control.group) frame(control.group, last).append(one.element);
-    else last.after(one.element);
-  };
-  const steer = (event, sliders) => {
-    const [along, step] = ARROWS[event.key] ?? [];
-    if (!(along in sliders)) return;
-    event.preventDefault();
-    made.get(sliders[along]).by(step);
-  };
-  const hang = (frame, at, size) => {
-    if (!at !== (frame.parentNode === panel)) at ? picture.append(frame) : frame.home.before(frame);
-    const [x, y] = at ? [(100 * at[0]) / size.width, (100 * at[1]) / size.height] : [];
-    frame.style.cssText = at ? `left:${x}%;top:${y}%;transform:translateX(-${x}%)` : "";
-  };
-  const fill = (where, text) => {
-    if (where.kept !== text) where.innerHTML = where.kept = text;
-  };
-  let speaking = null;
-  const speak = text => {
+  const change = () => {
+    const { turn, spoken } = model.get("page");
+    answered(turn);
     clearTimeout(speaking);
-    speaking = setTimeout(() => (live.textContent = text), PAUSE);
+    speaking = setTimeout(() => (root.lastChild.textContent = said = spoken), PAUSE);
+    draw();
   };
-
-  const draw = first => {
-    const page = model.get("page");
-    answered(page.turn);
-    root.setAttribute("aria-label", page.name);
-    fill(words, page.words);
-    if (page.below) panel.after(words);
-    fill(svg, page.svg);
-    const size = svg.firstElementChild?.viewBox?.baseVal;
-    const places = size ? page.grabs.map(one => grab(one, size)) : [];
-    if (grabs.innerHTML !== places.map(one => one.outerHTML).join("")) grabs.replaceChildren(...places);
-    const stops = [...root.querySelectorAll("button, select, input")], at = stops.indexOf(document.activeElement);
-    for (const [name, one] of made)
-      if (!page.controls.some(control => control.name === name)) {
-        one.element.remove();
-        made.delete(name);
-      }
-    let last = panel.firstChild; // what the next control stands behind
-    for (const control of page.controls) {
-      if (!made.has(control.name)) make(control, last);
-      const { element, show } = made.get(control.name);
-      last = control.group ? groups.get(control.group).home : element;
-      element.hidden = control.hidden;
-      if (!moving(control.name)) show(control); // else the hand is further than Python
-    }
-    for (const [name, one] of groups) {
-      one.hidden = !one.querySelector(":scope > :not(legend):not([hidden])");
-      hang(one, page.frames[name], size);
-    }
-    if (at >= 0 && !stops[at].offsetParent) // what had the focus is gone: back to what is before it
-      [...stops.slice(0, at).reverse(), ...stops].find(one => one.offsetParent)?.focus({ preventScroll: true });
-    if (first !== true) speak(page.spoken);
-  };
-  model.on("change:page", draw);
-  draw(true);
+  model.on("change:page", change);
+  draw();
   return () => {
-    model.off("change:page", draw);
+    model.off("change:page", change);
     clearTimeout(speaking);
-    ends.abort();
+    clearInterval(playing);
   };
 }
 

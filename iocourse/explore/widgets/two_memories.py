@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
-from collections.abc import Iterable
 from importlib import resources
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..draw.html import in_html
 from ..draw.picture import Picture
 from ..figures.two_memories import FILM, last_step, two_memories_picture, two_memories_words
-from .explorer import Explorer, explorer, without_widgets
+from .explorer import Explorer, explorer
 from .panel import player
 
 INTERVAL = 100  # milliseconds of a step
@@ -19,28 +17,25 @@ INTERVAL = 100  # milliseconds of a step
 class Moment(NamedTuple):
     """How far the words are."""
 
-    step: int
+    step: int = 0
+
+
+class Film(Picture):
+    """The picture, as PNG in motion: the film that is shipped, whose first frame it is."""
+
+    def to_png(self) -> bytes:
+        return resources.files("iocourse").joinpath("data", FILM).read_bytes()
 
 
 @explorer
-def two_memories() -> TwoMemories | Picture:
+class TwoMemories(Explorer):
     """Naive attention beside FlashAttention, played step by step; it starts paused, before the first word.
 
-    Where no kernel runs a page shows `two_memories_picture`, moving: the film that is shipped. Where there
-    are no widgets: the picture alone.
+    Where no kernel runs a page shows `two_memories_picture`, moving. Its one control: step.
     """
-    return two_memories_picture() if without_widgets() else TwoMemories()
-
-
-class TwoMemories(Explorer):
-    """The explorer; its one control: step."""
 
     def __init__(self) -> None:
-        super().__init__([player(INTERVAL, last_step())])
-
-    @property
-    def setting(self) -> Moment:
-        return Moment(*self._values("step"))
+        super().__init__(Moment(), [player(INTERVAL, last_step())])
 
     @property
     def picture(self) -> Picture:
@@ -49,13 +44,5 @@ class TwoMemories(Explorer):
     def _said(self) -> str:
         return in_html(two_memories_words(self.setting.step))
 
-    def _still(self) -> Picture:
-        return two_memories_picture()
-
-    def _repr_mimebundle_(
-        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The film stands in place of the still picture: its first frame is that picture."""
-        data, metadata = super()._repr_mimebundle_(include, exclude)
-        film = resources.files("iocourse").joinpath("data", FILM).read_bytes()
-        return data | {"image/png": b64encode(film).decode("ascii")}, metadata
+    def still(self) -> Picture:
+        return Film(**vars(two_memories_picture()))

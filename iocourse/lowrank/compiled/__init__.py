@@ -1,12 +1,15 @@
-"""The passes of `passes`, compiled by Numba where it is installed, on one or more threads."""
+"""The passes of `passes`, compiled where Numba is installed, on one or more threads.
+
+Two kinds: `dense` and `causal` are loops that Numba compiles, for every type and size; `registers` are the
+same passes for float32 on processors with AVX-512, faster and compiled in less time.
+"""
 
 from __future__ import annotations
 
 import importlib
-import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+import sys
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -15,8 +18,7 @@ from ...guard import library_answer
 from ...monomials import Array
 from ..passes import Forward, Gradients
 from ..setting import Setting
-
-SPAN = 8192  # tokens: a thread's share is not shorter
+from .spans import each
 
 
 @cache
@@ -41,21 +43,20 @@ def _kernels(name: str) -> Any:
 
 
 @cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, thread_name_prefix="lowrank")
+def _found() -> bool:
+    """Whether Numba and what it brings are there, without importing Numba, which takes half a second."""
+    names = ("numba", "llvmlite")
+    return all(sys.modules.get(name, name) is not None and find_spec(name) is not None for name in names)
 
 
-if hasattr(os, "register_at_fork"):  # a child process has none of its parent's threads
-    os.register_at_fork(after_in_child=_pool.cache_clear)
+def in_registers(Q: Array, V: Array, g: int) -> bool:
+    """Whether the passes in `registers` are made for such arrays, of degree g, and for this processor."""
+    return _found() and bool(register_calls().suits(Q, V, g))
 
 
-def _each(work: Callable[[int, int], Any], n: int, threads: int) -> list[Any]:
-    """work(start, stop) of equal shares of n tokens, and what each returned, in order."""
-    count = min(threads, n // SPAN)
-    if count < 2:
-        return [work(0, n)]
-    edges = [n * part // count for part in range(count + 1)]
-    return list(_pool(threads).map(work, edges[:-1], edges[1:]))
+def register_calls() -> Any:
+    """The module that calls them."""
+    return _kernels("registers.calls")
 
 
 def _sum(parts: list[Array], weights: Array) -> Array:
@@ -117,13 +118,13 @@ def forward(Q: Array, K: Array, V: Array, s: Setting, threads: int = 1) -> Forwa
         dense.keys_forward(T, K, V, start, stop, shift, s.plan.table)
         return T
 
-    T = _sum(_each(state, len(K), threads), weights)
+    T = _sum(each(state, len(K), threads), weights)
     O, den = np.empty((len(Q), V.shape[1]), Q.dtype), np.empty(len(Q), Q.dtype)
 
     def rows(start: int, stop: int) -> None:
         dense.queries_forward(O, den, T, Q, start, stop, factor, covariance, s.plan.table, s.plan.starts)
 
-    _each(rows, len(Q), threads)
+    each(rows, len(Q), threads)
     return Forward(O, den, T)
 
 
@@ -142,12 +143,12 @@ def backward(Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Setting, th
         )
         return U
 
-    U = _sum(_each(state, len(Q), threads), weights)
+    U = _sum(each(state, len(Q), threads), weights)
 
     def rows(start: int, stop: int) -> None:
         dense.keys_backward(dK, dV, U, K, V, start, stop, shift, s.plan.table)
 
-    _each(rows, len(K), threads)
+    each(rows, len(K), threads)
     return Gradients(dQ, dK, dV)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ...course.authoring.pages import needs
+from ..checking import LITE
 from ..lessons import Json, minutes_of, title_of
 
 HEAD = ("no.", "lesson", "minutes", "exercises", "needs")
@@ -16,6 +17,18 @@ def lessons_table(notebooks: Mapping[str, Json]) -> str:
     return (
         "\n".join(f"| {' | '.join(row)} |" for row in (HEAD, ("---", "---", "---:", "---:", "---"), *rows))
         + "\n"
+    )
+
+
+def in_the_browser(stems: Sequence[str]) -> str:
+    """The sentence of the landing page that leads to JupyterLite; empty where the site has none."""
+    if not stems:
+        return ""
+    first, last = (stem.partition("_")[0] for stem in (min(stems), max(stems)))
+    return (
+        f'Lessons {first} to {last} also <a href="{LITE}/lab/index.html?path={min(stems)}.ipynb">run in this '
+        "browser</a>, with nothing to install: Python is loaded from Pyodide's server, and what you write "
+        "stays in this browser's own storage.\n"
     )
 
 

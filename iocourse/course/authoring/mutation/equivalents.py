@@ -35,8 +35,8 @@ def _asked_for_place(blocks: str, source: str) -> bool:
 @_rule("both arrays have the same shape, as the docstring says")
 def _equal_shapes(mutant: Mutant) -> bool:
     swapped = _one_other_name(mutant.before, mutant.after, r"\b(\w+)\.shape\b|\b(?:len|empty_like)\((\w+)\)")
-    groups = re.findall(r"\w+(?:, \w+)+(?: and \w+)?", _docstring(mutant.source))
-    return any(swapped and swapped <= set(re.findall(r"\w+", group)) for group in groups)
+    groups = re.findall(r"\w+(?:, \w+)+(?: and \w+)?", _docstring(mutant.source)) if swapped else []
+    return any(swapped <= set(re.findall(r"\w+", group)) for group in groups)
 
 
 @_rule("float32 is what torch makes where nothing else is said")

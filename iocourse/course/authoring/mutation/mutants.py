@@ -99,7 +99,7 @@ def _swapped(
         else:
             holder[at] = other
         try:
-            yield ast.unparse(ast.fix_missing_locations(tree))
+            yield ast.unparse(tree)
         finally:
             if at is None:
                 setattr(parent, field, node)

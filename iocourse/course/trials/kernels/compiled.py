@@ -83,22 +83,25 @@ class Compiler:
     def __init__(self) -> None:
         import triton  # noqa: F401
 
+        from ....doctor.interpreter import remember_shapes
+
         machine_code = {name: module for name, module in _modules().items() if name.startswith("triton._C")}
         self.modules: dict[str, types.ModuleType] = machine_code  # which is loaded once
         with self.in_place():
             for name in ("triton.language", "triton.compiler.compiler"):
                 importlib.import_module(name)
+            remember_shapes(sys.modules["triton.language"])
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """In this block Triton's modules are these, also for what they import late."""
         first, interpret = _modules(), os.environ.pop("TRITON_INTERPRET", None)
-        _replace_modules(self.modules)
+        _replace_modules(first, self.modules)
         try:
             yield
         finally:
             self.modules = _modules()
-            _replace_modules(first)
+            _replace_modules(self.modules, first)
             if interpret is not None:
                 os.environ["TRITON_INTERPRET"] = interpret
 
@@ -107,8 +110,8 @@ def _modules() -> dict[str, types.ModuleType]:
     return {name: m for name, m in sys.modules.items() if name == "triton" or name.startswith("triton.")}
 
 
-def _replace_modules(modules: dict[str, types.ModuleType]) -> None:
-    for name in _modules():
+def _replace_modules(there: dict[str, types.ModuleType], modules: dict[str, types.ModuleType]) -> None:
+    for name in there:
         del sys.modules[name]
     sys.modules.update(modules)
 
@@ -153,7 +156,7 @@ def _to_triton_ir(kernel: Any, signature: dict[str, Any], constants: dict[Any, A
     backend, context = made.make_backend(target), made.ir.context()
     made.ir.load_dialects(context)
     backend.load_dialects(context)
-    options = backend.parse_options({})
+    options = backend.parse_options({"sanitize_overflow": False})  # which only a debug build asserts
     source.make_ir(
         target, options, backend.get_codegen_implementation(options), backend.get_module_map(), context
     )

@@ -1,0 +1,113 @@
+"""Triton's interpreter without work that it does anew for every call: the same values, in a third of the
+time.
+
+Before every call of a kernel, and of every function that a kernel calls, the interpreter searches all names
+of `triton.language` for those it replaces; for every operation it builds a table of NumPy's types, and the
+shape of each result number by number; and each sum and product of 32-bit integers is repeated in 64 bits, for
+an assertion that only a debug build has. Here the names found are remembered, and so is what each shape is
+made of, the table is built once, and the repetition is left out. Versions of Triton that lack what is
+replaced here (3.6 to 3.9 have it) are left as they are.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import triton.language as tl
+from triton.runtime import interpreter
+
+_REPLACED = ("_patch_lang", "_LangPatchScope", "_get_np_dtype", "interpreter_builder")
+_PARTS = {"handle", "shape", "numel", "type", "dtype"}  # of a tensor
+
+
+def repeat_nothing() -> None:
+    """Change the interpreter of this process, once."""
+    there = all(hasattr(interpreter, name) for name in _REPLACED)
+    if not there or hasattr(interpreter._patch_lang, "instead_of"):
+        return
+    interpreter._patch_lang = _remembered(interpreter._patch_lang)
+    interpreter._get_np_dtype = _looked_up(interpreter._get_np_dtype)
+    remember_shapes(tl)
+    builder = interpreter.interpreter_builder
+    builder.options = replace(builder.options, sanitize_overflow=builder.options.debug)
+
+
+def remember_shapes(language: Any) -> None:
+    """Change what this copy of `triton.language` makes, once: each shape is checked and named but once."""
+    language.tensor.__init__ = _with_known_shape(language.tensor.__init__)
+    language.block_type.__init__ = _of_known_shape(language.block_type.__init__, language.constexpr)
+
+
+def _remembered(patch: Callable[..., Any]) -> Callable[..., Any]:
+    """`_patch_lang`, which replaces what it replaced the last time it began from the same state."""
+    known: dict[tuple[bool, ...], list[tuple[Any, str, Any]]] = {}
+    langs: WeakKeyDictionary[Callable[..., Any], tuple[bool, ...]] = WeakKeyDictionary()
+
+    def patch_lang(fn: Callable[..., Any]) -> Any:
+        state = *(langs.get(fn) or _langs_seen(fn)), tl.core.is_builtin(tl.load)
+        if state not in known:
+            scope = patch(fn)
+            known[state] = [(owner, name, vars(owner)[name]) for owner, name, _ in scope._changes]
+            return scope
+        langs[fn] = state[:-1]
+        scope = interpreter._LangPatchScope()
+        for owner, name, value in known[state]:
+            if vars(owner).get(name) is not value:
+                scope.set_attr(owner, name, value)
+        return scope
+
+    patch_lang.instead_of = patch  # type: ignore[attr-defined]
+    return patch_lang
+
+
+def _langs_seen(fn: Callable[..., Any]) -> tuple[bool, ...]:
+    """Whether a kernel sees `triton.language`, and whether its core."""
+    seen = fn.__globals__.values()
+    return tuple(any(value is lang for value in seen) for lang in (tl, tl.core))
+
+
+def _with_known_shape(make: Callable[..., None]) -> Callable[..., None]:
+    """`tensor.__init__`, which takes its shape from the first tensor that had it."""
+    known: dict[tuple[int, ...], tuple[Any, Any]] = {}
+
+    def init(self: Any, handle: Any, type: Any) -> None:
+        shape = tuple(type.shape) if type.is_block() else ()
+        if shape in known:
+            self.handle, self.type, self.dtype = handle, type, type.scalar
+            self.shape, self.numel = known[shape]
+            return
+        make(self, handle, type)
+        if set(vars(self)) == _PARTS:
+            known[shape] = self.shape, self.numel
+
+    return init
+
+
+def _of_known_shape(make: Callable[..., None], constexpr: Any) -> Callable[..., None]:
+    """`block_type.__init__`, which checks and names a shape once for each type of elements."""
+    known: dict[tuple[Any, ...], dict[str, Any]] = {}
+
+    def init(self: Any, element_ty: Any, shape: Any) -> None:
+        sizes = [size.value if isinstance(size, constexpr) else size for size in shape]
+        key = element_ty.name, type(shape), *map(type, sizes), *sizes
+        if key not in known:
+            make(self, element_ty, shape)
+            known[key] = {name: value for name, value in vars(self).items() if name != "element_ty"}
+        self.__dict__.update(known[key], element_ty=element_ty)
+
+    return init
+
+
+def _looked_up(dtype_of: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """`_get_np_dtype`, asked once for each type of a scalar or of a block's scalars."""
+    known: dict[str, Any] = {}
+
+    def get_np_dtype(tt_dtype: Any) -> Any:
+        name = tt_dtype.scalar.name
+        if name not in known:
+            known[name] = dtype_of(tt_dtype)
+        return known[name]
+
+    get_np_dtype.instead_of = dtype_of  # type: ignore[attr-defined]
+    return get_np_dtype

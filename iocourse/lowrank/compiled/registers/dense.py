@@ -1,0 +1,247 @@
+"""Attention of all keys and its gradient: a span of one head, written for d coordinates and m columns.
+
+Each function adds to a state or fills rows of arrays given to it, and says in `guard` what its checks need.
+Keys are worked on in tiles of C tokens, whose sums stay in registers; queries in panels of u vectors.
+"""
+
+from __future__ import annotations
+
+from .guarding import Extents, Watch
+from .room import Room
+from .rows import column_of, columns_of, fetch, put_column, put_columns
+from .steps import Features, Shape, Steps
+from .writer import LANES, Numbers, Vector, Word
+
+MEAN = ("numbers", "word", "word", "numbers", "numbers")
+KEYS = ("numbers", "numbers", "numbers", "numbers", "word", "word", "word", "numbers", "words", "numbers")
+FINISH = ("numbers", "numbers", "numbers", "number", "words")
+QUERIES = ("numbers",) * 5 + ("word", "word", "number", "numbers", "numbers", "words", "numbers")
+QUERIES_BACK = ("numbers",) * 8 + ("word", "word", "word", "number", "numbers", "numbers", "words", "numbers")
+KEYS_BACK = ("numbers",) * 6 + ("word", "word", "numbers", "words", "numbers")
+BLOCK = 64  # of 16 rows each, whose sums are taken before they are added to the others
+
+
+def mean(s: Shape) -> None:
+    """shift (d,) = the mean of rows start … stop - 1 of K (n, d)."""
+    p, d = s.p, s.d
+    K, start, stop, shift, work = p.begin("mean", MEAN)
+    rows, whole = K + start * d, (stop - start) // LANES
+    for i in range(d):
+        work.put(i * LANES, p.vector(0.0))
+    with p.loop(0, whole, BLOCK) as block:
+
+        def turn(group: Word, sums: list[Vector]) -> list[Vector]:
+            return [x + rows.vector((group * d + i) * LANES) for i, x in enumerate(sums)]
+
+        sums = p.fold(block, whole.least(block + BLOCK), 1, turn, p.zeros(d))
+        for i, x in enumerate(sums):
+            work.put(i * LANES, work.vector(i * LANES) + x)
+    share = p.builder.fdiv(p.number(1.0), p.as_number(stop - start))
+    for i in range(d):
+        shift.put_number(i, p.number(0.0))
+    for A, first, after in (
+        (work, p.word(0), p.word(d * LANES)),
+        (rows, whole * d * LANES, (stop - start) * d),
+    ):
+        with p.loop(first, after) as at:
+            scaled = p.builder.fmul(A.number(at), share)
+            shift.put_number(at % d, p.builder.fadd(shift.number(at % d), scaled))
+    p.end()
+
+
+def take_values(s: Shape, W: Numbers, values: list[Vector], inside: Vector) -> None:
+    """W (m, 16) = [values, 1], 0 in lanes that are not inside."""
+    for c, v in enumerate(values):
+        W.put(c * LANES, v * inside)
+    W.put((s.m - 1) * LANES, inside)
+
+
+def keys(s: Shape) -> None:
+    """T (rank, m) += Σ ψ(k - shift) [v, 1]ᵀ over the span; guard: the extent of V."""
+    p, d, m = s.p, s.d, s.m
+    T, guard, K, V, start, stop, C, shift, plan, work = p.begin("keys", KEYS)
+    steps, room = Steps(plan), Room(work)
+    F, W, scratch = Features(room.take(steps.base * C), C), room.take(C * m), room.take(C * m)
+    extents = Extents(p, room.take(2 * (m - 1) * LANES), m - 1)
+    s.ones(F, C)
+    with p.loop(start, stop, C) as at:
+        tokens = ((stop - at).least(C) + (LANES - 1)) // LANES * LANES
+        with p.loop(0, tokens, LANES) as t:
+            for A, columns in ((K, d), (V, m - 1)):
+                fetch(A, columns, at + t + 2 * LANES, LANES)
+            for i, k in enumerate(columns_of(p, K, d, at + t, stop - 1)):
+                F.at(i + 1, t).put(0, k - shift.spread(i))
+            values = columns_of(p, V, m - 1, at + t, stop - 1)
+            extents.see(values)
+            take_values(s, W + t * m, values, p.first_lanes(stop - at - t))
+        with p.loop(0, tokens, s.tokens) as t:
+            s.fill(F, t, steps)
+        s.add_products(T, F, F.after(1), W, scratch, tokens, steps)
+    extents.say(guard)
+    p.end()
+
+
+def finish(s: Shape) -> None:
+    """T ∘ weights in place; before, the covariance of the centred keys is read off its last column.
+
+    share: 1 / keys; 0 where no covariance is asked for.
+    """
+    p, d, m, b = s.p, s.d, s.m, s.p.builder
+    T, covariance, weights, share, plan = p.begin("finish", FINISH)
+    b = p.builder
+    steps = Steps(plan)
+    with p.when(b.fcmp_ordered(">", share, p.number(0.0))):
+        at = steps.start(2)
+        means = [b.fmul(T.number((1 + i) * m + m - 1), share) for i in range(d)]
+        for i in range(d):
+            for j in range(i, d):
+                second = b.fmul(T.number(at * m + (m - 1)), share)
+                found = b.fsub(second, b.fmul(means[i], means[j]))
+                covariance.put_number(i * d + j, found)
+                covariance.put_number(j * d + i, found)
+                at = at + 1
+    with p.loop(0, steps.rank()) as a:
+        weight = weights.number(a)
+        for c in range(m):
+            T.put_number(a * m + c, b.fmul(T.number(a * m + c), weight))
+    p.end()
+
+
+def take_queries(
+    s: Shape, X: Features, t: Word | int, Q: Numbers, first: Word, last: Word, factor: Vector
+) -> None:
+    """The coordinates of 16 queries, times the scale of the scores, to X (d rows)."""
+    for i, q in enumerate(columns_of(s.p, Q, s.d, first, last)):
+        X.at(i, t).put(0, q * factor)
+
+
+def queries(s: Shape) -> None:
+    """O and den of the span, from the weighted state T; guard: their extents."""
+    p, d, m, u = s.p, s.d, s.m, s.u
+    O, den, guard, T, Q, start, stop, factor, covariance, parts, plan, work = p.begin("queries", QUERIES)
+    steps, room, scale = Steps(plan), Room(work), p.spread(factor)
+    F = Features(room.take(steps.base * s.tokens), s.tokens)
+    E = Features(room.take((steps.g // 2 + 1) * s.tokens), s.tokens)
+    extents, watch = Extents(p, room.take(2 * m * LANES), m), Watch(p, room.take(LANES))
+    s.ones(F, s.tokens)
+    with p.loop(start, stop, s.tokens) as at:
+        fetch(Q, d, at + s.tokens, s.tokens)
+        fetch(O, m - 1, at + s.tokens, s.tokens, write=True)
+        for i in range(u):
+            take_queries(s, F.after(1), i * LANES, Q, at + i * LANES, stop - 1, scale)
+        s.fill(F, 0, steps)
+        s.series(E, 0, s.half_variances(F, 0, covariance), steps, parts)
+        N = s.sums(T, m, F, 0, E, 0, steps)
+        for i in range(u):
+            put_outputs(s, O, den, at + i * LANES, stop, N[i::u], extents, watch)
+    extents.say(guard)
+    watch.say(guard + 2 * m)
+    p.end()
+
+
+def put_outputs(
+    s: Shape, O: Numbers, den: Numbers, first: Word, stop: Word, N: list[Vector], extents: Extents,
+    watch: Watch,
+) -> None:  # fmt: skip
+    """16 rows of O = N / den, and den, the last of N."""
+    over = s.p.vector(1.0) / N[-1]
+    rows = [x * over for x in N[:-1]]
+    extents.see([*rows, N[-1]])
+    watch.see(rows)
+    put_column(s.p, den, first, stop, N[-1])
+    put_columns(s.p, O, first, stop, rows)
+
+
+def take_gradient(
+    s: Shape, G: Numbers, O: Numbers, den: Numbers, dO: Numbers, first: Word, stop: Word, size: Watch,
+) -> None:  # fmt: skip
+    """G (m, 16) = [dO, -Σ dO ∘ O] / den, 0 beyond the span."""
+    p = s.p
+    inside = p.first_lanes(stop - first)
+    over = inside / column_of(p, den, first, stop - 1)
+    values, below = columns_of(p, dO, s.m - 1, first, stop - 1), p.vector(0.0)
+    size.add([x.size() * inside for x in values])
+    for c, (g, o) in enumerate(zip(values, columns_of(p, O, s.m - 1, first, stop - 1), strict=True)):
+        G.put(c * LANES, g * over)
+        below = below.plus(g, o)
+    G.put((s.m - 1) * LANES, -(below * over))
+
+
+def panel_of(s: Shape, W: Numbers) -> list[Vector]:
+    """m times u vectors, column by column, from u times (m, 16)."""
+    return [W.vector((i * s.m + c) * LANES) for c in range(s.m) for i in range(s.u)]
+
+
+def queries_back(s: Shape) -> None:
+    """dQ of the span from the weighted state T; U += Σ φ(q) [dO, -Σ dO ∘ O]ᵀ / den; guard: spoilt, Σ |dO|."""
+    p, d, m = s.p, s.d, s.m
+    found = p.begin("queries_back", QUERIES_BACK)
+    dQ, guard, U, T, Q, O, den, dO, start, stop, C, factor, covariance, parts, plan, work = found
+    steps, room, scale = Steps(plan), Room(work), p.spread(factor)
+    F, E = Features(room.take(steps.base * C), C), Features(room.take((steps.g // 2 + 1) * C), C)
+    D, X = (Features(room.take(many * s.tokens), s.tokens) for many in (steps.base, p.word(d)))
+    G, scratch = room.take(C * m), room.take(C * m)
+    kept = Features(
+        room.take(C * d), C
+    )  # the coordinates, where the features are multiplied with their factors
+    watch, size = Watch(p, room.take(LANES)), Watch(p, room.take(LANES))
+    with p.loop(start, stop, C) as at:
+        tokens = ((stop - at).least(C) + (s.tokens - 1)) // s.tokens * s.tokens
+        s.ones(F, tokens)
+        with p.loop(0, tokens, LANES) as t:
+            for A, columns in ((Q, d), (O, m - 1), (dO, m - 1)):
+                fetch(A, columns, at + t + 2 * LANES, LANES)
+            take_queries(s, kept, t, Q, at + t, stop - 1, scale)
+            for i in range(d):
+                F.at(i + 1, t).put(0, kept.at(i, t).vector())
+            take_gradient(s, G + t * m, O, den, dO, at + t, stop, size)
+        with p.loop(0, tokens, s.tokens) as t:
+            fetch(dQ, d, at + t + s.tokens, s.tokens, write=True)
+            s.fill(F, t, steps)
+            s.series(E, t, s.half_variances(F, t, covariance), steps, parts)
+            s.pull(T, m, panel_of(s, G + t * m), F, t, D, X, E, t, steps)
+            s.times_series(F, E, t, steps)
+            for i in range(s.u):
+                rows = [X.at(c, i * LANES).vector() * scale for c in range(d)]
+                watch.see(rows)
+                put_columns(p, dQ, at + t + i * LANES, stop, rows)
+        s.add_products(U, F, kept, G, scratch, tokens, steps)
+    watch.say(guard)
+    size.say(guard + 1)
+    p.end()
+
+
+def keys_back(s: Shape) -> None:
+    """dK and dV of the span, from the weighted state U; guard: spoilt, Σ |dV|."""
+    p, d, m, u = s.p, s.d, s.m, s.u
+    dK, dV, guard, U, K, V, start, stop, shift, plan, work = p.begin("keys_back", KEYS_BACK)
+    steps, room = Steps(plan), Room(work)
+    F, D = (Features(room.take(steps.base * s.tokens), s.tokens) for _ in range(2))
+    X, W = Features(room.take(d * s.tokens), s.tokens), room.take(m * s.tokens)
+    watch, size = Watch(p, room.take(LANES)), Watch(p, room.take(LANES))
+    s.ones(F, s.tokens)
+    with p.loop(start, stop, s.tokens) as at:
+        for A, columns, write in ((K, d, False), (V, m - 1, False), (dK, d, True), (dV, m - 1, True)):
+            fetch(A, columns, at + s.tokens, s.tokens, write)
+        for i in range(u):
+            first = at + i * LANES
+            for c, k in enumerate(columns_of(p, K, d, first, stop - 1)):
+                F.at(c + 1, i * LANES).put(0, k - shift.spread(c))
+            take_values(
+                s, W + i * m * LANES, columns_of(p, V, m - 1, first, stop - 1), p.first_lanes(stop - first)
+            )
+        s.fill(F, 0, steps)
+        N = s.sums(U, m, F, 0, None, 0, steps)
+        for i in range(u):
+            first, rows = at + i * LANES, N[i::u][:-1]
+            watch.see(rows)
+            size.add([x.size() * p.first_lanes(stop - first) for x in rows])
+            put_columns(p, dV, first, stop, rows)
+        s.pull(U, m, panel_of(s, W), F, 0, D, X, None, 0, steps)
+        for i in range(u):
+            rows = [X.at(c, i * LANES).vector() for c in range(d)]
+            watch.see(rows)
+            put_columns(p, dK, at + i * LANES, stop, rows)
+    watch.say(guard)
+    size.say(guard + 1)
+    p.end()

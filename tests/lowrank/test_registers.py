@@ -1,0 +1,179 @@
+"""The passes in vector registers: their small language, ragged sizes, and what they see for the guards."""
+
+import dense
+import numpy as np
+import pytest
+
+from iocourse import lowrank
+from iocourse.lowrank import compiled, heads
+
+if not compiled._found() or compiled._kernels("registers.writer").problem():
+    pytest.skip("these passes are for AVX-512, and need Numba", allow_module_level=True)
+
+from iocourse.lowrank.compiled.registers import calls, rows
+from iocourse.lowrank.compiled.registers.writer import LANES, Compiled, Program
+
+KINDS = ("numbers", "numbers", "word")
+BAD = [np.nan, np.inf, -np.inf]
+
+
+def run(write, found, given, many=0):
+    """write(p, found, given, many) as a function, called with these arrays."""
+    p = Program()
+    write(p, *p.begin("f", KINDS))
+    p.end()
+    code = Compiled(p, {"f": KINDS})
+    code.functions["f"](calls.address(found), calls.address(given), many)
+    return found
+
+
+def drawn(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+# ---- the language ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("many", [0, 1, 7])
+def test_a_fold_carries_vectors_and_a_loop_counts(many):
+    def write(p, found, given, many):
+        total = p.fold(0, many, 1, lambda i, x: [x[0] + given.vector(i * LANES)], p.zeros(1))
+        found.put(0, total[0])
+        with p.loop(0, many, 2) as i:
+            found.put_number(i + LANES, p.as_number(i))
+
+    given = drawn(8, LANES)
+    found = run(write, np.full(LANES + 8, -1, np.float32), given, many)
+    np.testing.assert_allclose(found[:LANES], given[:many].sum(0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(found[LANES:], [i if i < many and i % 2 == 0 else -1 for i in range(8)])
+
+
+@pytest.mark.parametrize("d", [1, 3, 4, 6, 17])
+@pytest.mark.parametrize("first, count", [(0, 40), (32, 40), (39, 40)])
+def test_rows_are_turned_and_turned_back(d, first, count):
+    def write(p, found, given, many):
+        columns = rows.columns_of(p, given, d, p.word(first), p.word(count - 1))
+        rows.put_columns(p, found, p.word(first), p.word(count), [x + p.vector(1.0) for x in columns])
+
+    given, guard = drawn(count, d), 7.0
+    found = run(write, np.full((count + 2 * LANES, d), guard, np.float32), given)
+    inside = slice(first, min(first + LANES, count))
+    np.testing.assert_array_equal(found[inside], given[inside] + 1)
+    assert (np.delete(found, np.r_[inside], axis=0) == guard).all()  # nothing else is written
+
+
+@pytest.mark.parametrize("many", [1, 5, 16, 26])
+def test_sums_of_lanes_are_added_in_order(many):
+    def write(p, found, given, _):
+        rows.add_sums(found, [given.vector(i * LANES) for i in range(many)], p.vector(0.0))
+
+    given = drawn(many, LANES)
+    found = run(write, np.ones(many + 2, np.float32), given)
+    np.testing.assert_allclose(found[:many], 1 + given.sum(1), rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(found[many:], 1)
+
+
+def test_the_exponential():
+    from iocourse.lowrank.compiled.registers import causal
+    from iocourse.lowrank.compiled.registers.steps import Shape
+
+    def write(p, found, given, _):
+        found.put(0, causal.exponential(Shape(p, 1, 2, 1), given.vector()))
+
+    x = np.array(
+        [-300, -86.5, -20, -1, -1e-3, 0, 1e-3, 0.3, 1, 5, 20, 80, 88, 95, np.inf, np.nan], np.float32
+    )
+    found = run(write, np.empty(LANES, np.float32), x)
+    np.testing.assert_allclose(found[1:13], np.exp(x[1:13].astype(np.float64)), rtol=1e-6)
+    assert 0 <= found[0] < 2e-38 and np.isinf(found[13:15]).all() and np.isnan(found[15])
+
+
+# ---- values ----------------------------------------------------------------------------------------------
+
+SIZES = [(1, 1, 1, 1), (1, 1, 2, 3), (130, 67, 5, 7), (64, 500, 8, 8), (333, 333, 12, 12), (70, 90, 20, 25)]
+
+
+@pytest.mark.parametrize("n, n_k, d, d_v", SIZES)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("degree", [2, 3, 5])
+def test_ragged_sizes_equal_the_plain_passes(n, n_k, d, d_v, causal, degree):
+    arrays = dense.draw(1, (), n, n if causal else n_k, d, d_v, np.float32, size=0.5)
+    options = {"degree": degree, "causal": causal} | ({"key_variance": 0.2} if causal else {})
+    assert calls.suits(arrays[0], arrays[2], degree)
+    found = lowrank.gradient(*arrays, **options)
+    wanted = lowrank.gradient(*(X.astype(np.float64) for X in arrays), engine="numpy", **options)
+    dense.agree(found, wanted, 2e-5, arrays[3])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_numba_still_computes_the_same_in_float32(causal, monkeypatch):
+    arrays = dense.draw(2, (), 300, 300, 6, 5, np.float32, size=0.5)
+    options = {"degree": 3, "causal": causal, "polynomial": "taylor"}
+    found = lowrank.gradient(*arrays, **options)
+    monkeypatch.setattr(compiled, "in_registers", lambda *_: False)
+    plain = lowrank.gradient(*arrays, **options)
+    dense.agree(found, plain, 3e-6, arrays[3])
+    assert not np.array_equal(found.dK, plain.dK)  # they were really made in another way
+
+
+def test_threads_take_spans_of_their_own():
+    arrays = dense.draw(3, (), 25_001, 17_003, 3, 2, np.float32)
+    one, more = (lowrank.gradient(*arrays, degree=3, threads=threads) for threads in (1, 3))
+    dense.agree(more, one, 1e-5, arrays[3])
+    assert not np.array_equal(one.dK, more.dK)
+
+
+@pytest.mark.parametrize(
+    "kind, d, d_v, degree", [("f8", 4, 4, 2), ("f4", 4, 4, 1), ("f4", 40, 4, 2), ("f4", 4, 40, 2)]
+)
+def test_what_they_are_not_made_for_is_left_to_numba(kind, d, d_v, degree):
+    assert not calls.suits(np.empty((3, d), kind), np.empty((3, d_v), kind), degree)
+
+
+def test_where_an_array_lies():
+    X = np.arange(12, dtype=np.float32).reshape(3, 4)
+    for some in (X, X[1:], X[::-1], X[:, 2:], np.empty(0, np.float32)):
+        assert calls.address(some) == some.ctypes.data
+
+
+# ---- guards ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("row", [0, 63, 98])
+@pytest.mark.parametrize("name", ["Q", "K", "V"])
+def test_an_entry_that_is_not_finite_is_seen_on_the_way(name, row, bad, causal):
+    arrays = dict(zip("QKV", dense.draw(4, (), 99, 99, 4, 3, np.float32), strict=False))
+    arrays[name][row, 1] = bad
+    options = {"degree": 2, "causal": causal} | ({"key_variance": 0.2} if causal else {})
+    with pytest.raises(ValueError, match=f"^{name} has an entry that is not finite in row {row}$"):
+        lowrank.attention(*arrays.values(), **options)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_what_a_pass_saw(causal):
+    Q, K, V, dO = dense.draw(5, (), 99, 99, 4, 3, np.float32)
+    options = heads.Options(degree=2, polynomial="taylor", causal=causal)
+    s = heads.asked_for(4, options, 2)
+    f, s, seen = (calls.causal_forward if causal else calls.forward)(Q, K, V, s)
+    np.testing.assert_array_equal(seen.values.low, V.min(0))
+    np.testing.assert_array_equal(seen.values.high, V.max(0))
+    np.testing.assert_array_equal(seen.outputs.low, [*f.O.min(0), f.den.min()])
+    np.testing.assert_array_equal(seen.outputs.high, [*f.O.max(0), f.den.max()])
+    assert seen.spoilt == 0 and seen.fine(f.den.min()) and not seen.fine(1.001 * f.den.min())
+    found, back = (calls.causal_backward if causal else calls.backward)(Q, K, V, f, dO, s)
+    np.testing.assert_allclose(back.sizes, (abs(found.dV).sum(), abs(dO).sum()), rtol=1e-5)
+    assert back.spoilt == 0
+    dO[98, 0] = np.inf
+    _, back = (calls.causal_backward if causal else calls.backward)(Q, K, V, f, dO, s)
+    assert back.spoilt != 0
+
+
+def test_an_output_beyond_its_values_is_not_fine():
+    limits = calls.Limits([0.0], [1.0])
+    for low, high, fine in ((0.0, 1.0, True), (-0.4, 1.4, True), (-0.6, 1.0, False), (0.0, 1.6, False)):
+        seen = calls.Seen(limits, calls.Limits([low, 5.0], [high, 6.0]), 0.0)
+        assert seen.fine(5.0) == fine
+    assert not calls.Seen(limits, calls.Limits([0.0, 5.0], [1.0, np.inf]), 0.0).fine(5.0)
+    assert not calls.Seen(limits, calls.Limits([0.0, 5.0], [1.0, 6.0]), np.nan).fine(5.0)
