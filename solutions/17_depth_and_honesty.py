@@ -497,6 +497,10 @@ def own(q, k, v, degree):
         return np.full_like(v, np.nan)
 
 
+def in_words(error):
+    return "refuses" if np.isnan(error) else f"{error:.3g} %" if error < 100 else "over 100 %"
+
+
 def on_heads(m=235):
     for layer, number in real_heads():
         h = real_head(layer, number)
@@ -509,13 +513,13 @@ def on_heads(m=235):
         off = {name: 100 * np.linalg.norm(x - o) / size for name, x in found.items()}
         sigma = (q @ (k - k.mean(axis=0)).T).std()
         print(f"head {layer}.{number:<2} σ = {sigma:5.2f}: "
-              + ", ".join(f"{name} {error:.3g} %" for name, error in off.items()))
+              + ", ".join(f"{name} {in_words(error)}" for name, error in off.items()))
 
 
 on_heads()
 
 # %% [markdown]
-# On the flattest head our 33 features leave 4.49 percent, less than anybody's 235. SATA's same monomials leave 99.9: without the mean taken off the keys, row sums come near zero, and then anything may come out. On head 0.2 ours refuses (nan). On six of the others WildCat is ahead, between 5.73 and 73.6 percent with half of all keys. Exact attention is what these heads want, at 471 tokens and at any length that this model can read.
+# On the flattest head our 33 features leave 4.49 percent, less than anybody's 235. SATA's same monomials leave 99.9: without the mean taken off the keys, row sums come near zero, and then anything may come out. On head 0.2 ours refuses. On six of the others WildCat is ahead, between 5.73 and 73.6 percent with half of all keys. Exact attention is what these heads want, at 471 tokens and at any length that this model can read.
 #
 # Time is the other side. A recorded run, over draws of 2048 tokens, says who was the fastest below an error; where nobody is accurate enough, exact attention is left:
 # <!-- 2048 = recorded("lowrank")["panels"][0]["n"] -->
