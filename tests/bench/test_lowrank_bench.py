@@ -29,7 +29,7 @@ from iocourse.refusal import Refused  # noqa: E402
 
 EVERYBODY = {"Taylor", "Hermite (ours)", "FAVOR+", "Nyström (float64)", "elu + 1"}
 TINY = Plan(
-    rows=(4,), lengths=(64, 128), sdpa_to=64, shapes=((3, (1, 2)),), memory=1024, spreads=(0.5, 2.0),
+    rows=(4,), lengths=(64, 128), sdpa_to=64, shapes=((3, (1, 2)),), memory=2**15, spreads=(0.5, 2.0),
     panel=48, seeds=2, most_features=50, seconds=0.0,
 )  # fmt: skip
 
