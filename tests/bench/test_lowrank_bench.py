@@ -31,7 +31,7 @@ EVERYBODY = {
     *("WildCat", "Nyström", "FAVOR+", "elu + 1"),
 }
 TINY = Plan(
-    rows=(4,), lengths=(64, 128), sdpa_to=64, shapes=((3, (1, 2)),), memory=1024, spreads=(0.5, 2.0),
+    rows=(4,), lengths=(64, 128), sdpa_to=64, shapes=((3, (1, 2)),), memory=2**15, spreads=(0.5, 2.0),
     panel=48, seeds=2, most_features=50, heads=1, most_head_features=40, seconds=0.0,
 )  # fmt: skip
 

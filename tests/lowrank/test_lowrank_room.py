@@ -133,10 +133,10 @@ def test_a_process_grows_by_what_comes_back_and_half(engine, causal):
     one, rank = 4 * n * 12, rank_of(12, 3)
     inputs, outputs = 4 * one, 4 * one  # Q, K, V, dO; O, dQ, dK, dV
     states, tile = 4 * 2 * rank * 13, 4 * 4 * rank * 256
-    if engine == "torch torch":
-        tile = (
-            4 * 4 * (1 << 22)
-        )  # its tile of features is of 2²² words, and four of that size exist in backward
+    if engine == "torch torch":  # four tiles of features exist in backward
+        from iocourse.lowrank.tensors.passes import CPU_WORDS
+
+        tile = 4 * 4 * CPU_WORDS
     allowed = 1.5 * (inputs + outputs + states + tile) - inputs
     assert int(done.stdout) < allowed
     assert allowed < 4 * n * rank  # one matrix n × rank

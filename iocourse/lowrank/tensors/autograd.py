@@ -119,8 +119,9 @@ class _Batch:
         if self.options.gradient_degree not in (None, s.plan.g):
             found, s = self._at(q, k, v, self.options.gradient_degree or 0)
         dQ, dK, dV = self.passes[1](q, k, v, found, g, s)
-        sizes = dV.abs().sum(dtype=torch.float32), g.abs().sum(dtype=torch.float32)
-        fine = torch.stack([X.isfinite().all() for X in (dQ, dK, dV)] + [sizes[0] <= 2 * sizes[1]]).all()
+        wide = torch.promote_types(dV.dtype, torch.float32)
+        sizes = [torch.linalg.vector_norm(X, 1, dtype=wide) for X in (dV, g)]
+        fine = torch.stack([_finite(X) for X in (dQ, dK, dV)] + [sizes[0] <= 2 * sizes[1]]).all()
         if not bool(fine | ~g.isfinite().all()):  # asked once: a GPU is waited for once
             for name, X in (("dQ", dQ), ("dK", dK), ("dV", dV)):
                 guards.check_gradient(s.polynomial, name, 0.0 if bool(X.isfinite().all()) else inf)
@@ -133,7 +134,7 @@ class _Batch:
         for g in {self.options.degree, self.options.gradient_degree or self.options.degree}:
             guards.check_rank(Q.shape[-1], g, V.shape[-1], len(q), Q.element_size(), _memory(Q))
         bound = inf if self.options.bound is None else self.options.bound
-        fine = [X.isfinite().all() for X in (q, k, v)] + [X.abs().amax() <= bound for X in (q, k)]
+        fine = [_finite(X) for X in (q, k, v)] + [X.abs().amax() <= bound for X in (q, k)]
         if not bool(torch.stack(fine).all()):  # asked once: a GPU is waited for once
             for name, X in (("Q", q), ("K", k), ("V", v)):
                 for head in X.to(torch.promote_types(X.dtype, torch.float32)).cpu().numpy():
@@ -186,6 +187,11 @@ class _Batch:
             return rest.mT @ rest / rest.shape[1]
         unit = torch.eye(rest.shape[-1], dtype=rest.dtype, device=rest.device)
         return (self.options.key_variance * unit).expand(len(rest), -1, -1)
+
+
+def _finite(X: Tensor) -> Tensor:
+    """Whether all entries are, with nothing of the size of X in between."""
+    return torch.linalg.vector_norm(X, torch.inf).isfinite()
 
 
 def _extent(X: Tensor) -> Any:

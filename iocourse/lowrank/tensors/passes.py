@@ -19,6 +19,7 @@ from ..passes import CAUSAL_TILE, slices
 from ..polynomials import CLIP, Polynomial
 
 FEATURE_WORDS = 1 << 22  # of one tile of features, over all heads
+CPU_WORDS = 1 << 19  # where several of them lie in a cache
 
 
 @dataclass(frozen=True)
@@ -81,32 +82,42 @@ def _with_ones(x: Tensor) -> Tensor:
     return torch.cat([x, x.new_ones(*x.shape[:-1], 1)], -1)
 
 
-def _over_denominators(f: BatchForward, dO: Tensor) -> Tensor:
-    return torch.cat([dO, -(dO * f.O).sum(-1, keepdim=True)], -1) / f.den[..., None]
+def _over_denominators(f: BatchForward, dO: Tensor, rows: slice) -> Tensor:
+    """[dO, -δ] / den of these rows."""
+    g = dO[:, rows]
+    return torch.cat([g, -(g * f.O[:, rows]).sum(-1, keepdim=True)], -1) / f.den[:, rows, None]
 
 
-def _divided(found: Tensor, T: Tensor) -> BatchForward:
-    """The pass whose [N, den] (H, n, d_v + 1) was found."""
-    return BatchForward(found[..., :-1] / found[..., -1:], found[..., -1].contiguous(), T)
+def _room(Q: Tensor, V: Tensor, T: Tensor) -> BatchForward:
+    """O and den, which are not yet known, and T."""
+    n = Q.shape[1]
+    return BatchForward(V.new_empty(len(Q), n, V.shape[-1]), V.new_empty(len(Q), n), T)
 
 
-def _tile(heads: int, rank: int) -> int:
-    return max(64, FEATURE_WORDS // (heads * rank))
+def _divide(f: BatchForward, rows: slice, found: Tensor) -> None:
+    """O and den of these rows, from their [N, den]."""
+    f.den[:, rows] = found[..., -1]
+    torch.div(found[..., :-1], found[..., -1:], out=f.O[:, rows])
+
+
+def _tile(Q: Tensor, rank: int) -> int:
+    words = FEATURE_WORDS if Q.is_cuda else CPU_WORDS
+    return max(64, words // (len(Q) * rank))
 
 
 @library_answer
 def forward(Q: Tensor, K: Tensor, V: Tensor, s: BatchSetting) -> BatchForward:
     """As `passes.forward`, for every head."""
-    tile = _tile(len(Q), s.plan.rank)
+    tile = _tile(Q, s.plan.rank)
     T = Q.new_zeros(len(Q), s.plan.rank, V.shape[-1] + 1)
     for rows in slices(K.shape[1], tile):
         T += features(s.keys(K[:, rows]), s.plan) @ _with_ones(V[:, rows])
     T *= s.weights
-    found = Q.new_empty(*Q.shape[:2], V.shape[-1] + 1)
+    found = _room(Q, V, T)
     for rows in slices(Q.shape[1], tile):
         x = Q[:, rows] * s.factor
-        found[:, rows] = (features(x, s.plan) * s.row_factors(x)).mT @ T
-    return _divided(found, T)
+        _divide(found, rows, (features(x, s.plan) * s.row_factors(x)).mT @ T)
+    return found
 
 
 @library_answer
@@ -114,15 +125,14 @@ def backward(
     Q: Tensor, K: Tensor, V: Tensor, f: BatchForward, dO: Tensor, s: BatchSetting
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dQ, dK, dV, as `passes.backward`, for every head."""
-    tile = _tile(len(Q), s.plan.rank)
-    G = _over_denominators(f, dO)
+    tile = _tile(Q, s.plan.rank)
     dQ, dK, dV = torch.empty_like(Q), torch.empty_like(K), torch.empty_like(V)
     U = torch.zeros_like(f.T)
     for rows in slices(Q.shape[1], tile):
-        x = Q[:, rows] * s.factor
+        x, g = Q[:, rows] * s.factor, _over_denominators(f, dO, rows)
         phi, factors = features(x, s.plan), s.row_factors(x)
-        U += (phi * factors) @ G[:, rows]
-        dQ[:, rows] = pull_back(f.T @ G[:, rows].mT * factors, phi, x, s.plan) * s.factor
+        U += (phi * factors) @ g
+        dQ[:, rows] = pull_back(f.T @ g.mT * factors, phi, x, s.plan) * s.factor
     U *= s.weights
     for rows in slices(K.shape[1], tile):
         x = s.keys(K[:, rows])
@@ -140,13 +150,13 @@ def _inside(q: Tensor, k: Tensor) -> Tensor:
 def causal_forward(Q: Tensor, K: Tensor, V: Tensor, s: BatchSetting) -> BatchForward:
     """As `passes.causal_forward`, for every head."""
     T = Q.new_zeros(len(Q), s.plan.rank, V.shape[-1] + 1)
-    found = Q.new_empty(*Q.shape[:2], V.shape[-1] + 1)
+    found = _room(Q, V, T)
     for rows in slices(Q.shape[1], CAUSAL_TILE):
         x, k, values = Q[:, rows] * s.factor, s.keys(K[:, rows]), _with_ones(V[:, rows])
         phi = features(x, s.plan) * s.row_factors(x, true_scale=True)
-        found[:, rows] = phi.mT @ T + _inside(x, k) @ values
+        _divide(found, rows, phi.mT @ T + _inside(x, k) @ values)
         T += s.weights * (features(k, s.plan) @ values)
-    return _divided(found, T)
+    return found
 
 
 @library_answer
@@ -154,20 +164,20 @@ def causal_backward(
     Q: Tensor, K: Tensor, V: Tensor, f: BatchForward, dO: Tensor, s: BatchSetting
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dQ, dK, dV, as `passes.causal_backward`, for every head."""
-    G = _over_denominators(f, dO)
     dQ, dK, dV = torch.empty_like(Q), torch.empty_like(K), torch.empty_like(V)
     tiles = slices(Q.shape[1], CAUSAL_TILE)
     T, U = torch.zeros_like(f.T), torch.zeros_like(f.T)
     for rows in tiles:
         x, k, values = Q[:, rows] * s.factor, s.keys(K[:, rows]), _with_ones(V[:, rows])
-        far = T @ G[:, rows].mT * s.row_factors(x, true_scale=True)
-        near = _inside(x, k) * (G[:, rows] @ values.mT)
+        g = _over_denominators(f, dO, rows)
+        far = T @ g.mT * s.row_factors(x, true_scale=True)
+        near = _inside(x, k) * (g @ values.mT)
         dQ[:, rows] = (pull_back(far, features(x, s.plan), x, s.plan) + near @ k) * s.factor
         T += s.weights * (features(k, s.plan) @ values)
     for rows in reversed(tiles):
         x, k, values = Q[:, rows] * s.factor, s.keys(K[:, rows]), _with_ones(V[:, rows])
-        near, psi = _inside(x, k), features(k, s.plan)
-        dV[:, rows] = (psi.mT @ U + near.mT @ G[:, rows])[..., :-1]
-        dK[:, rows] = pull_back(U @ values.mT, psi, k, s.plan) + (near * (G[:, rows] @ values.mT)).mT @ x
-        U += s.weights * ((features(x, s.plan) * s.row_factors(x, true_scale=True)) @ G[:, rows])
+        near, psi, g = _inside(x, k), features(k, s.plan), _over_denominators(f, dO, rows)
+        dV[:, rows] = (psi.mT @ U + near.mT @ g)[..., :-1]
+        dK[:, rows] = pull_back(U @ values.mT, psi, k, s.plan) + (near * (g @ values.mT)).mT @ x
+        U += s.weights * ((features(x, s.plan) * s.row_factors(x, true_scale=True)) @ g)
     return dQ, dK, dV

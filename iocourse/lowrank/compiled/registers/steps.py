@@ -212,9 +212,13 @@ class Shape:
     # ---- keys: T += features Wᵀ
 
     def add_rows(
-        self, T: Numbers, F: Features, source: Word | int, many: Word, W: Numbers, tokens: Word
-    ) -> None:
-        """T += features source … source + many - 1 of the tile, times Wᵀ; W (tokens / 16, m, 16)."""
+        self, T: Numbers, F: Features, source: Word | int, many: Word, W: Numbers, tokens: Word,
+        x: Numbers | None = None,
+    ) -> None:  # fmt: skip
+        """T += features source … source + many - 1 of the tile, times Wᵀ; W (tokens / 16, m, 16).
+
+        x: a number for each token, which the features are multiplied with before.
+        """
         whole = many // self.u * self.u
         blocks = [(self.u, self.p.word(0), whole)] + [(1, whole, many)] * (self.u > 1)
         for size, start, stop in blocks:
@@ -222,6 +226,7 @@ class Shape:
 
                 def turn(t: Word, acc: list[Vector], size: int = size, a: Word = a) -> list[Vector]:
                     f = [F.at(a + source + i, t).vector() for i in range(size)]
+                    f = [y * x.vector(t) for y in f] if x else f
                     found = list(acc)
                     for c in range(self.m):
                         w = W.vector(t * self.m + c * LANES)
@@ -239,12 +244,17 @@ class Shape:
         self.add_rows(T, F, 0, steps.base, W, tokens)
         with self.p.loop(steps.low, steps.all) as s:
             first, many, axis, source = steps.step(s)
-            with self.p.loop(0, tokens, LANES) as t:
-                x = X.at(axis, t).vector()
+            state, x = T + first * self.m, X.at(axis, 0)
+            few = (
+                many < 2 * self.m
+            )  # then it is less work to multiply the features with the coordinate than W
+            with self.p.when(few):
+                self.add_rows(state, F, source, many, W, tokens, x)
+            with self.p.loop(self.p.either(few, tokens, self.p.word(0)), tokens, LANES) as t:
                 for c in range(self.m):
                     at = t * self.m + c * LANES
-                    scratch.put(at, W.vector(at) * x)
-            self.add_rows(T + first * self.m, F, source, many, scratch, tokens)
+                    scratch.put(at, W.vector(at) * x.vector(t))
+            self.add_rows(state, F, source, self.p.either(few, self.p.word(0), many), scratch, tokens)
 
     # ---- the way back
 
