@@ -74,6 +74,7 @@ kernels = {"selftest_kernel", "kernels", "wrong_kernels", "gpu", "traffic", "pro
 with_torch = {"iocourse.lowrank." + name for name in ("layers", "training")}
 with_torch |= {"iocourse.lowrank.tensors." + name for name in ("autograd", "passes")}
 with_torch |= {"iocourse.lowrank.tensors." + name for name in ("launched", "launched_causal", "written")}
+with_torch |= {"iocourse.doctor.interpreter"}
 with_torch |= {"iocourse.bench.lowrank." + name for name in ("contenders", "on_gpu", "rows", "scaling")}
 with_numba = {"iocourse.lowrank.compiled." + name for name in ("dense", "causal", "checks")}
 registers = ("calls", "causal", "dense", "guarding", "room", "rows", "steps", "writer")

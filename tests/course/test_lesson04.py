@@ -13,7 +13,7 @@ from iocourse.course.checking import judge
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson04 import forward_cases
 from iocourse.data import real_head
-from iocourse.explore.widgets.panel import slider_values
+from iocourse.explore import tile_tuner
 
 LESSON, SECOND = Lesson("04_flash_forward"), Lesson("04b_a_schedule_to_repair")
 says = LESSON.says
@@ -53,7 +53,8 @@ def test_naive_attention_moves_the_scores_four_times_or_more():
 
 
 ORDERS = schedules.flash1, schedules.flash2, schedules.flash_optimal
-SLIDER, (N4, D4, M4) = slider_values(1, 2**13, 4), (1024, 64, 16896)  # the sizes of section 4.4
+N4, D4, M4 = 1024, 64, 16896  # the sizes of section 4.4
+SLIDER = [*tile_tuner(N=N4, d=D4, M=M4).controls["Br"].offered.values()]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from iocourse import costs, exact, monomials
 from iocourse.machine import Block, FastMemoryFull, Machine, run
 from iocourse.schedules import against_bound, crossing, flash_optimal, get, low_rank
-from iocourse.schedules.low_rank import _features
+from iocourse.schedules.low_rank import listed_features
 
 
 def series(s, g):
@@ -94,12 +94,12 @@ def test_the_features_are_those_of_the_plan(d, g):
     """Same order and, in the weights, the same multiplicities: l!/a! over l! is 1/a!."""
     p = monomials.plan(d, g)
     x = np.random.default_rng(0).standard_normal((1, d))
-    from_scratch = _features(d, g, Block(0, p.rank))
+    from_scratch = listed_features(d, g, Block(0, p.rank))
     assert from_scratch._of(x[0]) == pytest.approx(monomials.features(x, p)[:, 0], rel=1e-14)
     factorial = np.array([1, 1, 2, 6, 24])[p.degrees]
-    weighted = _features(d, g, Block(0, p.rank), weighted=True)
+    weighted = listed_features(d, g, Block(0, p.rank), weighted=True)
     assert weighted._weights == pytest.approx(p.multiplicities / factorial, rel=1e-15)
-    part = _features(d, g, Block(1, p.rank - 1))
+    part = listed_features(d, g, Block(1, p.rank - 1))
     assert (part._of(x[0]) == from_scratch._of(x[0])[1:-1]).all()
 
 
