@@ -38,10 +38,7 @@ class MemoryMap {
   constructor(root) {
     this.status = page.make("p", { role: "status", class: "said" });
     this.view = page.picture("fast memory M in words", "upright");
-    this.ranges = Object.entries(facts.SIZES).map(([name, size]) => [
-      name,
-      page.sizeRange(name, size, (to) => this.change({ [name]: to })),
-    ]);
+    this.ranges = page.sizeRanges(facts.SIZES, (part) => this.change(part));
     this.passes = page.radios("pass", Object.keys(facts.REGIMES), (pass) =>
       this.change({ pass, ...facts.usual(pass) }),
     );

@@ -38,7 +38,7 @@ export function stepped(values, value, by) {
 }
 
 /** A range with its name and number, over sizes of {low, high, perOctave, label}. */
-export function sizeRange(name, { low, high, perOctave, label }, changed) {
+function sizeRange(name, { low, high, perOctave, label }, changed) {
   const values = positions(low, high, perOctave);
   const input = make("input", { type: "range", min: 0, max: values.length - 1, step: 1, name });
   const number = make("output", { "aria-hidden": "true" });
@@ -51,6 +51,10 @@ export function sizeRange(name, { low, high, perOctave, label }, changed) {
   };
   return { element: make("label", { class: "size" }, make("span", {}, label), input, number), show };
 }
+
+/** A range for each of these sizes, as [name, range]; `changed` is given {name: value}. */
+export const sizeRanges = (sizes, changed) =>
+  Object.entries(sizes).map(([name, size]) => [name, sizeRange(name, size, (to) => changed({ [name]: to }))]);
 
 /** One of a few names as radio buttons in a group of that name. */
 export function radios(name, values, changed) {

@@ -14,10 +14,7 @@ class TileTuner {
   constructor(root) {
     this.status = page.make("p", { role: "status", class: "said" });
     this.view = page.picture("corner of the tile: up and down change Br, left and right Bc", "corner");
-    this.ranges = Object.entries(facts.SIZES).map(([name, size]) => [
-      name,
-      page.sizeRange(name, size, (to) => this.change({ [name]: to })),
-    ]);
+    this.ranges = page.sizeRanges(facts.SIZES, (part) => this.change(part));
     this.schedules = page.radios("schedule", ROW_TILED, (name) => this.change({ schedule: name }));
     this.best = page.button("best tiles for M", () => this.moveToBest());
     this.table = page.make("table", { class: "numbers" });
