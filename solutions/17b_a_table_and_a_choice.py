@@ -288,13 +288,16 @@ explore.lowrank_rows(lowrank_run)
 # %% [markdown]
 # <details><summary>In how many rows, and where not</summary>
 #
-# In 6; from $d = 10$ on its features are too many, 38.2 ms against 24.9 in the last row. Degrees 2 and 3 are more accurate and faster in all nine: in the last row 5.4 and 11.6 ms. Over the one baseline of 1,790 ms these are 329 and 155 times, degree 4 has 47, and the script 72.
+# In all nine, if narrowly in the last, 43.7 ms against 45.3: more features cost less where none is stored. Degrees 2 and 3 are more accurate and faster in all nine too: 3.12 and 11.7 ms in the last. Over its baseline of 2,373 ms these are 761 and 202 times, degree 4 has 54, and the script 52.
+# <!-- last = recorded("lowrank")["forward"][-1] -->
+# <!-- 3.12, 11.7, 45.3, 2,373 = last["degrees"][0]["ms"], last["degrees"][1]["ms"], last["their_ms"], last["baseline_ms"] -->
+# <!-- 761, 202, 54, 52 = (last["baseline_ms"] / ms for ms in (*(one["ms"] for one in last["degrees"]), last["their_ms"])) -->
 #
 # </details>
 #
-# The *published* speed-ups in the picture were measured on another machine against another exact attention, and cannot be divided by these. And the script's error is that of its own operator, ours that of softmax.
+# The *published* speed-ups in the picture were measured on another machine, and cannot be divided by these. And the script's error is that of its own operator, ours that of softmax.
 #
-# So the idea is better than its table, with each monomial once in place of all products, each row's own polynomial, and features that are made in a small tile and never stored. The first of these is not ours: Heinsen and Kozachkov (2602.00294) build Taylor's features on that symmetry, and others did so in code. The factors are against exact attention on the *same* CPU, one thread, and they grow with $n$ because exact attention is quadratic, so a large factor can be had by choosing $n$.
+# So the idea is better than its table, with each monomial once in place of all products, each row's own polynomial, and features that are made in a small tile and never stored. The first of these is not ours: Heinsen and Kozachkov (2602.00294) build Taylor's features on that symmetry, and others did so in code. The factors are against exact attention on the *same* CPU, one thread, and they grow with $n$ because exact attention is quadratic, so a large factor can be had by choosing $n$. (Or $d$: at $d = 11$ PyTorch's attention takes longer a pair than at $d = 12$.)
 #
 # The paper is about the gradient and did not measure it. Here it is, from the same record, with all keys and under the causal mask, over the faster exact attention of both passes. An error is the worst of $dQ$, $dK$ and $dV$ in the published metric. The script has no gradient.
 
@@ -315,7 +318,7 @@ if lowrank_run:
         print_both_passes(lowrank_run[section])
 
 # %% [markdown]
-# In the last row degree 3 takes 32.7 ms where exact attention takes 6,557, 201 times as long, and its worst gradient is off by 0.740 percent, less than the script's *output*. Under the causal mask, where exact attention has half of the pairs, 42.2 times are left, and 1.1 in the first row.
+# In the last row degree 3 takes 34.0 ms where exact attention takes 9,380, 276 times as long, and its worst gradient is off by 0.740 percent, less than the script's *output*. Under the causal mask, where exact attention has half of the pairs, 86.2 times are left, and two in the first row.
 #
 # Any row and degree, under your hand:
 
@@ -527,7 +530,7 @@ attempt(exposed) if claims else print(provenance(lowrank_run))
 # %% [markdown]
 # <details><summary>Which rows fall, and by what</summary>
 #
-# Two stand, the first and the last. The dearest trick is the plainest: a forward pass held against two of them makes 753 times of 297. A slower baseline makes 576 of 329, a second thread 919 of 595. Row 6 looks harmless, one's own lower quartile under the other's upper one, and gains 7 percent. Row 3 has an honest speed-up, and an error of 0.839 percent where a gradient is off by 1.48. And row 7 may even be true: exact attention *is* quadratic, and was timed up to 40,960 tokens. But then it is a calculation, and has to be called one.
+# Two stand, the first and the last. The dearest trick is the plainest: a forward pass held against two of them makes 1,650 times of 480. A slower baseline makes 1,600 of 761, a second thread 1,500 of 940. Row 6 looks harmless, one's own lower quartile under the other's upper one, and gains 9 percent. Row 3 has an honest speed-up, and an error of 0.839 percent where a gradient is off by 1.48. And row 7 may even be true: exact attention *is* quadratic, and was timed up to 40,960 tokens. But then it is a calculation, and has to be called one.
 #
 # </details>
 #
