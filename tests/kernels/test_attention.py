@@ -5,19 +5,18 @@ besides. See `oracle`.
 """
 
 import math
+import random
 from typing import Any, NamedTuple
 
 import needs_interpreter  # noqa: F401
 import oracle
 import pytest
 import torch
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
+from meetings import all_pairs, pairs_of, settings_of
 
 from iocourse.kernels import attention, attention_with_lse, using
 from iocourse.kernels.host.tiles import Tiles
 
-CONFIGURATIONS = 120
 SIXTEEN_BITS = (torch.float16, torch.bfloat16)
 
 
@@ -70,28 +69,52 @@ def laid_out(x: torch.Tensor, layout: str) -> torch.Tensor:
 
 # Less than a tile; then three or four of 16, or of 32, with a ragged edge: first, middle and last are there,
 # and every further one is interpreted like the middle one.
-lengths = st.one_of(st.integers(1, 20), st.integers(50, 64), st.integers(97, 128))
-sides = st.sampled_from([None, -1, 0, 1, 5, 17, 64])
-configurations = st.builds(
-    Configuration,
-    dtype=st.sampled_from([torch.float16, torch.bfloat16, torch.float32]),
-    B=st.sampled_from([1, 1, 2]),
-    heads=st.sampled_from([(1, 1), (1, 1), (2, 2), (2, 1), (4, 2)]),
-    n_q=lengths,
-    n_k=lengths,
-    d=st.one_of(
-        st.integers(1, 48), st.sampled_from([64, 80, 96, 100, 128]), st.sampled_from([192, 255, 256])
-    ),
-    causal=st.sampled_from([False, True, "upper_left", "lower_right"]),
-    window=st.one_of(st.none(), st.tuples(sides, sides)),
-    scale=st.sampled_from([None, None, None, 0.3, 0.07, -0.2, 0, 0.0]),
-    deterministic=st.booleans(),
-    dlse=st.booleans(),
-    layout=st.sampled_from(["contiguous", "rows of all heads", "packed", "columns first"]),
-    do_layout=st.sampled_from(["contiguous", "rows of all heads", "columns first", "expanded"]),
-    narrower=st.sampled_from([(0, 0), (0, 0), (1, 0), (0, 1)]),
-    seed=st.integers(0, 2**32 - 1),
-)
+LENGTHS = {"part": (1, 20), "of 16": (50, 64), "of 32": (97, 128)}
+COLUMNS = {
+    "one": (1,),
+    "few": (2, 3, 5, 17, 24, 40, 48),
+    "most": (64, 80, 96, 100, 128),
+    "many": (192, 255, 256),
+}
+SIDES = (None, -1, 0, 1, 5, 17, 64)
+OPTIONS = {
+    "dtype": (torch.float16, torch.bfloat16, torch.float32),
+    "B": (1, 2),
+    "heads": ((1, 1), (2, 1), (2, 2), (4, 2)),
+    "n_q": tuple(LENGTHS),
+    "n_k": tuple(LENGTHS),
+    "d": tuple(COLUMNS),
+    "causal": (False, True, "upper_left", "lower_right"),
+    "left": SIDES,
+    "right": SIDES,
+    "scale": (None, 0.3, 0.07, -0.2, 0.0),
+    "deterministic": (False, True),
+    "dlse": (False, True),
+    "layout": ("contiguous", "rows of all heads", "packed", "columns first"),
+    "do_layout": ("contiguous", "rows of all heads", "columns first", "expanded"),
+    "narrower": ((0, 0), (1, 0), (0, 1)),
+}
+
+
+def configuration(seed: int, setting: dict[str, Any]) -> Configuration:
+    """One of OPTIONS each, with lengths and columns of the kinds it names."""
+    rng, setting = random.Random(seed), dict(setting)
+    sides = setting.pop("left"), setting.pop("right")
+    lengths = {name: rng.randint(*LENGTHS[setting[name]]) for name in ("n_q", "n_k")}
+    columns = rng.choice(COLUMNS[setting["d"]])
+    window = None if sides == (None, None) else sides
+    return Configuration(**setting | lengths | {"d": columns, "window": window, "seed": seed})
+
+
+CONFIGURATIONS = [configuration(*one) for one in enumerate(settings_of(OPTIONS))]
+SPECIAL = [
+    Configuration(torch.float16, 1, (4, 2), 50, 110, 64, "lower_right", dlse=True),
+    Configuration(torch.float32, 1, (2, 1), 150, 60, 24, "lower_right", (9, None)),  # queries that see no key
+    Configuration(torch.float32, 1, (1, 1), 50, 60, 16, True, scale=0),  # -∞ · 0 is not a number
+    Configuration(torch.float16, 1, (1, 1), 60, 50, 16, True, scale=-0.2),  # and -∞ · -0.2 is the largest
+    Configuration(torch.bfloat16, 1, (1, 1), 130, 50, 40, False, (5, 5), deterministic=True, dlse=True),
+    Configuration(torch.float32, 1, (1, 1), 100, 1, 256, True, (3, 0)),  # one key: P is 1 or the row is blind
+]
 
 
 def test_blocks_leave_three_tiles_and_an_edge():
@@ -100,21 +123,14 @@ def test_blocks_leave_three_tiles_and_an_edge():
     assert block(1, 0) == block(47, 0) == 16
 
 
-@pytest.mark.timeout(900)  # 120 configurations, interpreted: minutes where the machine is busy
-@settings(max_examples=CONFIGURATIONS, suppress_health_check=[HealthCheck.too_slow])
-@given(configurations)
-@example(Configuration(torch.float16, 1, (4, 2), 50, 110, 64, "lower_right", dlse=True))
-@example(
-    Configuration(torch.float32, 1, (2, 1), 150, 60, 24, "lower_right", (9, None))
-)  # queries that see no key
-@example(Configuration(torch.float32, 1, (1, 1), 50, 60, 16, True, scale=0))  # -∞ · 0 is not a number
-@example(
-    Configuration(torch.float16, 1, (1, 1), 60, 50, 16, True, scale=-0.2)
-)  # and -∞ · -0.2 is the largest
-@example(Configuration(torch.bfloat16, 1, (1, 1), 130, 50, 40, False, (5, 5), deterministic=True, dlse=True))
-@example(
-    Configuration(torch.float32, 1, (1, 1), 100, 1, 256, True, (3, 0))
-)  # one key: P is 1 or the row is blind
+def test_every_two_values_of_two_options_meet():
+    """And few kinds are left out of the options: 1,400 pairs in less than a hundred configurations."""
+    settings = settings_of(OPTIONS)
+    assert {pair for one in settings for pair in pairs_of(one)} == all_pairs(OPTIONS)
+    assert len(all_pairs(OPTIONS)) > 1400 and len(settings) < 100
+
+
+@pytest.mark.parametrize("c", [*SPECIAL, *CONFIGURATIONS], ids=lambda c: f"{c.d}-{c.n_q}x{c.n_k}-{c.seed}")
 def test_twice_the_error_of_same_precision_pytorch(c: Configuration):
     generator = torch.Generator().manual_seed(c.seed)
 
@@ -208,8 +224,8 @@ def test_minus_infinity_is_not_a_number_to_add():
     assert torch.allclose(q.grad, torch.zeros_like(q), atol=1e-5)
 
 
-@settings(max_examples=6)
-@given(configurations.filter(lambda c: c.n_q < 130 and c.n_k < 130), st.sampled_from([False, True]))
+@pytest.mark.parametrize("deterministic_first", [False, True])
+@pytest.mark.parametrize("c", CONFIGURATIONS[::9], ids=lambda c: f"{c.d}-{c.n_q}x{c.n_k}-{c.seed}")
 def test_fused_and_split_backward_agree(c: Configuration, deterministic_first: bool):
     generator = torch.Generator().manual_seed(c.seed)
     q, k, v, do = (

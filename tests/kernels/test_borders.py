@@ -7,7 +7,7 @@ import oracle
 import torch
 import triton
 import triton.language as tl
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from iocourse.kernels.host.arguments import band_of
@@ -66,6 +66,8 @@ def check_tile(visited, begin, whole, masked_again, end, step, needed):
 
 @settings(max_examples=400)
 @given(**questions)
+@example(n_q=100, n_k=64, causal=False, window=(14, 15), BM=16, BN=16)  # one short of a tile
+@example(n_q=100, n_k=64, causal=False, window=(15, 14), BM=16, BN=16)
 def test_keys_of_a_tile_of_queries(n_q, n_k, causal, window, BM, BN):
     band = band_of(causal, window, n_q, n_k)
     allowed = oracle.seen(n_q, n_k, causal, window)
@@ -82,6 +84,8 @@ def test_keys_of_a_tile_of_queries(n_q, n_k, causal, window, BM, BN):
 
 @settings(max_examples=400)
 @given(**questions)
+@example(n_q=100, n_k=64, causal=False, window=(14, 15), BM=16, BN=16)  # one short of a tile
+@example(n_q=100, n_k=64, causal=False, window=(15, 14), BM=16, BN=16)
 def test_queries_of_a_tile_of_keys(n_q, n_k, causal, window, BM, BN):
     band = band_of(causal, window, n_q, n_k)
     allowed = oracle.seen(n_q, n_k, causal, window)
