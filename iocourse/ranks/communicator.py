@@ -26,9 +26,9 @@ Blocks = Callable[[int], tuple[range, ...]]  # of a rank, in the numbers of the 
 class Rank:
     """One rank of `size`, as its schedule sees it: `me`.
 
-    `shift`, `all_gather`, `all_to_all` and `reduce_scatter` are calls that all ranks of the group make, in one
-    order and with the same names; `send` and `recv` are between two. Each returns the array, or a tuple in
-    the order of the names. What is sent is copied at once.
+    `shift`, `all_gather`, `all_to_all` and `reduce_scatter` are calls that all ranks of the group make, in
+    one order and with the same names; `send` and `recv` are between two. Each returns the array, or a tuple
+    in the order of the names. What is sent is copied at once.
     """
 
     def __init__(self, link: Link, group: Group, number: int, account: Account, blocks: Blocks) -> None:

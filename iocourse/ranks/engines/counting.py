@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .errors import Deadlock, Mismatch, RankError, RankFailed, Stopped
-from .link import Parcel
+from .link import Parcel, Plan, place_of, shape_of
 
 Key = tuple[Any, ...]  # what a rank waits for: the group, the rank that must post, the number of its call
 
@@ -75,6 +75,7 @@ class CountingLink:
 
     def __init__(self, rank: int, turns: Turns, box: dict[Key, Parcel]) -> None:
         self.rank, self.turns, self.box = rank, turns, box
+        self.plan: Plan = {}
 
     def post(self, parcel: Parcel) -> None:
         if self.turns.failure is not None:
@@ -84,7 +85,14 @@ class CountingLink:
         self.turns.posted(key)
 
     def collect(self, parcel: Parcel) -> dict[int, tuple[Any, ...]]:
-        return {source: self._from(source, parcel) for source in parcel.sources}
+        came = {source: self._from(source, parcel) for source in parcel.sources}
+        self.plan[place_of(parcel)] = {
+            source: tuple(map(shape_of, arrays)) for source, arrays in came.items()
+        }
+        return came
+
+    def finish(self) -> None:
+        """Nothing is on its way: what was posted lies in the box."""
 
     def _from(self, source: int, parcel: Parcel) -> tuple[Any, ...]:
         key = (parcel.group, source, parcel.number)
@@ -130,7 +138,16 @@ def take_turns(body: Callable[[int, CountingLink], Any], size: int) -> list[Any]
     _run_all(threads, turns)
     if turns.failure is not None:
         raise turns.failure
+    _refuse_lost(box)
     return results
+
+
+def _refuse_lost(box: dict[Key, Parcel]) -> None:
+    """Raise RankError where a message lies in the box that nobody has received."""
+    for (_, sender, _), parcel in box.items():
+        if parcel.role == "send" and parcel.outgoing:
+            to = next(iter(parcel.outgoing))
+            raise RankError(f"rank {sender} calls {parcel} to rank {to}, which never calls recv for it")
 
 
 def _run_all(threads: list[threading.Thread], turns: Turns) -> None:
