@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from .. import ranks
 from ..ranks import RankLedger, RankSchedule
 from ..ranks.bounds import lower_bound
-from ..ranks.contest import best_grid, own_words
+from ..ranks.contest import best_grid, ledgers_of, memory_of
 from ..refusal import Refused
 from ..sizes import positive_int
 
@@ -117,16 +117,15 @@ def _rows(grid: str, P: int) -> int:
 # ---------------------------------------------------------------------- the answer
 def answer(q: Question) -> tuple[dict[str, Any], RankLedger]:
     """The record that --json prints, and the closed form of the rank that moves most."""
-    ledgers = q.schedule.ledgers(q.P, q.N, q.d, **q.sizes)
+    ledgers = ledgers_of(q.schedule, q.P, q.N, q.d, **q.sizes)
     each = [ledger.words for ledger in ledgers]
     rank = each.index(max(each))
     busiest = ledgers[rank]
-    memory = [own_words(q.schedule, q.P, q.N, q.d, k, **q.sizes) + one.peak for k, one in enumerate(ledgers)]
     record = {"schedule": q.schedule.name, "N": q.N, "d": q.d, "ranks": q.P, "heads": q.sizes["H"]}
     record |= {"grid": [q.sizes["a"], q.P // q.sizes["a"]]} if "a" in q.sizes else {}
     record |= {"layout": q.schedule.layout, "rank": rank}
     record |= {"received": _some(busiest.received), "sent": _some(busiest.sent), "words": busiest.words}
-    record |= {"mean": sum(each) / q.P, "memory": max(memory)}
+    record |= {"mean": sum(each) / q.P, "memory": memory_of(q.schedule, ledgers, q.N, q.d, **q.sizes)}
     return record | _bound(q, busiest.words) | {"note": q.note}, busiest
 
 

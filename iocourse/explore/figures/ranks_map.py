@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ...console import table
-from ...ranks.contest import Entry, contenders, contest, least_words
+from ...ranks.contest import Entry, claimed_words, contenders, contest, least_words
 from ...ranks.times import Cluster, cluster
 from ...sizes import check_sizes
 from ..draw.chart import Axis, Line, end_labels, every_line, frame_around, label_room
 from ..draw.figure import example, figure
 from ..draw.frame import Frame
-from ..draw.palette import BOUND, FORBIDDEN, INK, Stroke, stroke_of
+from ..draw.palette import BLACK, BOUND, FORBIDDEN, INK, Stroke, stroke_of
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Text, titled
 from ..draw.shapes import circle
 from ..draw.wording import figures
@@ -22,9 +22,12 @@ LEFT, TOP, BOTTOM = 92.0, 106.0, 400.0  # of the chart
 TABLE, LINE = 484.0, 22.0  # where the table begins, and its lines
 REACH = 12.0  # to either side of the line at P
 MOST = 256  # ranks that are always in view
-ENDS = (18.0, 370.0, 470.0, 640.0, 780.0, 942.0)  # of the table's columns: the first begins there
-HEAD = ("schedule", "words W", "× bound", "memory (words)", "words first", "words hidden")
-REMARK = "The times order schedules and measure nothing: every rank has a link alone, and no kernel starts late."
+ENDS = (18.0, 365.0, 455.0, 610.0, 772.0, 942.0)  # of the table's columns: the first begins there
+HEAD = ("schedule", "words W", "× bound", "memory (words)", "time, words first", "time, words hidden")
+CLAIMED = Stroke(BLACK, (5, 3), "")
+REMARK = (
+    "The times order schedules and measure nothing: every rank has a link alone, and no kernel starts late."
+)
 
 
 class View(NamedTuple):
@@ -105,19 +108,20 @@ def map_of(v: View) -> Picture:
     """The map of a checked view."""
     lines, bound = _lines(v), _bound_line(v)
     frame, rows = _frame(lines, bound), rows_of(v)
+    above = [*lines, *_claimed_line(v)]
     drawn: list[Element] = [
         *_forbidden(frame, bound),
         *frame.elements("ranks P", "words W of the busiest rank"),
-        *every_line(frame, [bound, *lines]),
+        *every_line(frame, [bound, *above]),
         *_at_P(frame, v),
-        *end_labels(frame, [*lines, bound]),
+        *end_labels(frame, [*above, *([bound] if bound.points else [])]),
         *_table(rows),
     ]
     end = TABLE + LINE * len(rows)
     drawn.append(Text(18, end + 6, REMARK, SMALL))
     shown = [Text(18, 52 + 20 * k, line, NORMAL) for k, line in enumerate(headline(v))]
     numbers = "\n".join([table(rows), *headline(v), REMARK])
-    return titled(title_of(v), (WIDTH, end + 22), _alt(v, [*lines, bound]), numbers, [*shown, *drawn])
+    return titled(title_of(v), (WIDTH, end + 22), _alt(v, [*above, bound]), numbers, [*shown, *drawn])
 
 
 def title_of(v: View) -> str:
@@ -157,6 +161,13 @@ def _bound_line(v: View) -> Line:
     at = ((P, least_words(v.pass_, v.N, v.d, P, v.H)[0]) for P in _ranks(v))
     points = tuple((float(P), float(words)) for P, words in at if words)
     return Line("lower bound", points, BOUND, marker_every=0)
+
+
+def _claimed_line(v: View) -> list[Line]:
+    """What is claimed where there are more ranks than heads: a line without an area."""
+    at = ((P, claimed_words(v.pass_, v.N, v.d, P, v.H)) for P in _ranks(v))
+    points = tuple((float(P), float(words)) for P, words in at if words)
+    return [Line("bound, claimed", points, CLAIMED, marker_every=0)] if points else []
 
 
 def _frame(lines: Sequence[Line], bound: Line) -> Frame:
@@ -205,7 +216,9 @@ def rows_of(v: View) -> list[list[str]]:
         ratio = f"{entry.words / least:.2f}" if least else ""
         times = [_milliseconds(entry.exposed), _milliseconds(entry.hidden)]
         rows.append([entry.title(v.P), f"{entry.words:,}", ratio, f"{entry.memory:,}", *times])
-    return [*rows, [f"lower bound ({id})", f"{least:,}", "1.00" if least else "", "", "", ""]]
+    claimed = claimed_words(v.pass_, v.N, v.d, v.P, v.H)
+    rows += [["claimed, not proved", f"{claimed:,}", *[""] * 4]] if claimed else []
+    return [*rows, [f"lower bound ({id})", f"{least:,}", *[""] * 4]]
 
 
 def _milliseconds(seconds: float) -> str:
