@@ -139,7 +139,7 @@ class Rank:
 
     def _among(self, ranks: Iterable[int], kind: str) -> Rank:
         members = tuple(self._group.members[rank] for rank in ranks)
-        group = Group(members, (*self._group.key, kind, self._grids))
+        group = Group(members, (*self._group.key, kind, self._grids, members[0]))
         made = Rank(self._link, group, self._number, self._account, self._blocks)
         made._moving = self._moving
         return made
@@ -203,7 +203,7 @@ class Rank:
             return self._group, self._calls
         pair = (self._number, partner[0]) if role == "send" else (partner[0], self._number)
         self._messages[pair] = self._messages.get(pair, 0) + 1
-        return Group(pair, ("message", *self._group.key)), self._messages[pair]
+        return Group(pair, (*self._group.key, "message", *pair)), self._messages[pair]
 
 
 class Moving:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
 
-from .layouts import blocks_of, part, row_count
+from .layouts import part, row_count
 from .ledger import RankLedger
 
 Form = Callable[..., RankLedger]
@@ -45,7 +44,7 @@ def _sizes(P: int, N: int) -> tuple[int, ...]:
 
 
 def _in_turn(blocks: Sequence[int]) -> int:
-    """The most rows held where each block is given up once the next has come; the first follows an own one."""
+    """The most rows held where each block is given up once the next has come; the first follows one's own."""
     return max((before + after for before, after in pairwise([0, *blocks])), default=0)
 
 
@@ -56,7 +55,7 @@ def _before(sizes: Sequence[int], rank: int) -> list[int]:
 
 @form
 def ring(rank: int, P: int, N: int, d: int, *, H: int = 1) -> RankLedger:
-    """K and V of all others come, those of all but the next rank go: 2d(N - n); two blocks are held, 4dN/P."""
+    """K and V of all others come, of all but the next go: 2d(N - n) words. Two blocks are held."""
     n = _sizes(P, N)
     come, go = H * d * (N - n[rank]), H * d * (N - n[(rank + 1) % P])
     return RankLedger(_each("K V", come), _each("K V", go), 2 * H * d * _in_turn(_before(n, rank)))
@@ -107,7 +106,7 @@ def _grid(rank: int, P: int, N: int, a: int) -> tuple[int, int, int]:
 
 @form
 def grid(rank: int, P: int, N: int, d: int, *, a: int, H: int = 1) -> RankLedger:
-    """Q and O move in a row of b = P/a ranks, K and V in a column: 2d(N/a - N/P) + 2d(N/b - N/P) + N/a - N/P."""
+    """In a row of b = P/a ranks (2d + 1)(N/a - N/P), of Q, O and L; in a column 2d(N/b - N/P)."""
     n, row, col = _grid(rank, P, N, a)
     w, b = H * d, P // a
     received = {"Q": w * row, **_each("K V", w * col), "O": w * n * (b - 1), "L": H * n * (b - 1)}

@@ -65,18 +65,18 @@ class TorchLink:
         self.rank, self.plan, self.store = rank, plan, store
         self.timeout, self.backend = timeout, backend
         self.device = torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu")
-        self.groups: dict[Group, Any] = {}
+        self.groups: dict[tuple[Any, ...], Any] = {}
         self.under_way: dict[Place, Under] = {}
         self.leaving: list[tuple[Parcel, int, Any]] = []
         self.world = Group(tuple(range(size)))
         self._group(self.world)
 
     def _group(self, group: Group) -> Any:
-        if group not in self.groups:
-            store = dist.PrefixStore(repr(tuple(group)), self.store)
+        if group.key not in self.groups:
+            store = dist.PrefixStore(repr(group.key), self.store)
             at = group.members.index(self.rank)
-            self.groups[group] = process_group(store, at, len(group.members), self.backend, self.timeout)
-        return self.groups[group]
+            self.groups[group.key] = process_group(store, at, len(group.members), self.backend, self.timeout)
+        return self.groups[group.key]
 
     def post(self, parcel: Parcel) -> None:
         shapes = self.plan.get(place_of(parcel))

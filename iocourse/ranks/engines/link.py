@@ -17,7 +17,7 @@ class Call(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Ranks that call together; `key` tells groups of the same ranks apart."""
+    """Ranks that call together; `key` is another for each group."""
 
     members: tuple[int, ...]  # in the numbers of the whole run
     key: tuple[Any, ...] = ()
@@ -38,13 +38,13 @@ class Parcel(NamedTuple):
 
 
 Shapes = tuple[tuple[int, ...] | None, ...]  # of the arrays of a call; None is nothing
-Place = tuple[Group, int, str]  # of a call among all those of a rank
+Place = tuple[tuple[Any, ...], int, str]  # of a call among all those of a rank
 Plan = dict[Place, dict[int, Shapes]]  # what arrives in each call, by the rank that sends it
 
 
 def place_of(parcel: Parcel) -> Place:
     """Where in its rank's life a call stands."""
-    return parcel.group, parcel.number, parcel.role
+    return parcel.group.key, parcel.number, parcel.role
 
 
 def shape_of(array: Any) -> tuple[int, ...] | None:

@@ -1,4 +1,4 @@
-"""States instead of keys: where attention is linear in features, each rank sends the sum over its own keys."""
+"""States instead of keys: where attention is linear in features, a rank sends sums over its own keys."""
 
 from __future__ import annotations
 
