@@ -59,7 +59,8 @@ def refuse_without_ranks(arguments: argparse.Namespace) -> None:
 def question(arguments: argparse.Namespace) -> Question:
     """The question that the arguments ask. Raises Refused, and ValueError naming an argument."""
     for option in OF_TWO_MEMORIES:
-        if getattr(arguments, option) not in (None, False, []):
+        given = getattr(arguments, option)
+        if given is not None and given is not False and given != []:  # --g 0 is an option given
             raise Refused(f"--{option.replace('_', '-')} is about two memories, and --ranks about a network")
     schedule = _schedule(arguments.name, arguments.layout)
     missing = [f"--{size}" for size in "Nd" if getattr(arguments, size) is None]
@@ -88,10 +89,11 @@ def _schedule(name: str | None, layout: str | None) -> RankSchedule:
 
 
 def _sizes(schedule: RankSchedule, arguments: argparse.Namespace) -> dict[str, int]:
-    """What the closed form is told of heads, queries and features."""
+    """What the closed form is told of heads, queries and features; states are those of one head."""
     takes = {
         "queries": bool(schedule.shared),
         "features": schedule.pass_ == "states",
+        "heads": schedule.pass_ != "states",
         "grid": "a" in schedule.options,
     }
     for option, taken in takes.items():
