@@ -14,7 +14,7 @@ HOUSE = ROOT / "iocourse"
 ROOMS = (
     "refusal", "sizes", "guard", "console", "discovery", "ledger", "exact", "masks", "monomials", "machine",
     "costs", "bounds", "sweeps", "pebbling", "schedules", "data", "gpu", "doctor", "kernels", "traffic",
-    "lowrank", "explore", "course", "grade", "count", "bench", "site", "profile", "cli", "__main__",
+    "lowrank", "ranks", "explore", "course", "grade", "count", "bench", "site", "profile", "cli", "__main__",
 )  # fmt: skip
 # Within a room of several folders: each imports only those before it.
 FLOORS = {
@@ -22,7 +22,8 @@ FLOORS = {
     "course": ("exercises", "authoring"),
     "bench": ("gpu", "lowrank"),
 }
-MANY = {"schedules", "costs", "course/exercises", "explore/figures"}  # a file for each of a growing list
+# A file for each of a growing list.
+MANY = {"schedules", "ranks/schedules", "costs", "course/exercises", "explore/figures", "explore/widgets"}
 FILES = sorted(path for path in HOUSE.rglob("*.py"))
 
 

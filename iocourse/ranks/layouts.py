@@ -1,0 +1,45 @@
+"""Which rows a rank owns: contiguous, zigzag or striped. N need not divide: sizes differ by one at most."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..sizes import positive_int, zero_or_more
+
+LAYOUTS = ("contiguous", "zigzag", "striped")
+
+
+def part(N: int, parts: int, which: int) -> range:
+    """The rows of part `which` of `parts` that lie one after the other; the first ones are longer by one."""
+    size, longer = divmod(N, parts)
+    start = which * size + min(which, longer)
+    return range(start, start + size + (which < longer))
+
+
+def blocks_of(layout: str, N: int, P: int, rank: int) -> tuple[range, ...]:
+    """The rows that a rank owns of N, as ranges: one, or two where the layout is "zigzag".
+
+    Zigzag cuts the rows into 2P blocks and gives rank p the blocks p and 2P - 1 - p; striped gives it each
+    P-th row. Raises ValueError that names the argument.
+    """
+    N, P, rank = zero_or_more("N", N), positive_int("P", P), zero_or_more("rank", rank)
+    if rank >= P:
+        raise ValueError(f"rank = {rank} is none of the P = {P} ranks; allowed are 0 to {P - 1}")
+    if layout == "contiguous":
+        return (part(N, P, rank),)
+    if layout == "striped":
+        return (range(rank, N, P),)
+    if layout == "zigzag":
+        return part(N, 2 * P, rank), part(N, 2 * P, 2 * P - 1 - rank)
+    raise ValueError(f"layout = {layout!r} is unknown; there are {', '.join(LAYOUTS)}")
+
+
+def rows_of(layout: str, N: int, P: int, rank: int) -> NDArray[np.int64]:
+    """The rows that a rank owns of N, in order: `blocks_of` as an array of indices."""
+    return np.concatenate([np.arange(b.start, b.stop, b.step) for b in blocks_of(layout, N, P, rank)])
+
+
+def row_count(layout: str, N: int, P: int, rank: int) -> int:
+    """How many of N rows a rank owns."""
+    return sum(map(len, blocks_of(layout, N, P, rank)))

@@ -1,0 +1,139 @@
+"""What one rank received and sent: words per array, and the most words it held that had come from others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from html import escape
+from typing import NamedTuple
+
+# Arrays that are sums over keys or queries, of which a rank makes a part: (O, L) and gradients, which are
+# reduced, and KV, the sum of φ(k)vᵀ. All other names are inputs, the row statistics LSE and D among them.
+PARTIAL_SUMS = frozenset({"O", "L", "dQ", "dK", "dV", "KV"})
+
+
+class Exchange(NamedTuple):
+    """One call of a rank: what it sent and received, in words per array, and with which ranks."""
+
+    kind: str  # "shift", "all_gather", "all_to_all", "send" or "recv"
+    sent: dict[str, int]
+    received: dict[str, int]
+    ranks: tuple[int, ...]  # those of the call, in the numbers of the whole run
+
+
+@dataclass(eq=False)
+class RankLedger:
+    """Words that one rank received from other ranks and sent to them.
+
+    `received` and `sent` map an array's name to words; a word that goes to three ranks is sent three times.
+    `peak` is the most words that had arrived and were still held, from the moment the room for them is set
+    aside; the rank's own rows are not in it. Two ledgers are equal when these three agree. `exchanges` tells
+    the calls in their order.
+    """
+
+    received: dict[str, int] = field(default_factory=dict)
+    sent: dict[str, int] = field(default_factory=dict)
+    peak: int = 0
+    exchanges: list[Exchange] = field(default_factory=list)
+    measured: bool = False
+
+    @property
+    def words_received(self) -> int:
+        """Words received from other ranks, of inputs and of partial sums."""
+        return sum(self.received.values())
+
+    @property
+    def words_sent(self) -> int:
+        """Words sent to other ranks, of inputs and of partial sums."""
+        return sum(self.sent.values())
+
+    @property
+    def words(self) -> int:
+        """W of this rank, as the bounds count it: inputs received and partial sums sent."""
+        inputs = sum(words for name, words in self.received.items() if name not in PARTIAL_SUMS)
+        return inputs + sum(words for name, words in self.sent.items() if name in PARTIAL_SUMS)
+
+    @property
+    def arrays(self) -> list[str]:
+        """Every array that moved, in the order of first appearance."""
+        return list(dict.fromkeys([*_without_zeros(self.received), *_without_zeros(self.sent)]))
+
+    def rows(self) -> list[tuple[str, int, int]]:
+        """(array, words received, words sent) for every array that moved."""
+        return [(name, self.received.get(name, 0), self.sent.get(name, 0)) for name in self.arrays]
+
+    def _counts(self) -> tuple[dict[str, int], dict[str, int], int]:
+        return _without_zeros(self.received), _without_zeros(self.sent), self.peak
+
+    def __eq__(self, other: object) -> bool:
+        return self._counts() == other._counts() if isinstance(other, RankLedger) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __sub__(self, other: RankLedger) -> RankDifference:
+        """What this rank moved that `other` did not: `measured - closed_form`."""
+        return RankDifference(self, other) if isinstance(other, RankLedger) else NotImplemented
+
+    def __repr__(self) -> str:
+        lines = [f"{'array':<10}{'words received':>16}{'words sent':>16}"]
+        lines += [f"{name:<10}{received:>16,}{sent:>16,}" for name, received, sent in self.rows()]
+        lines.append(f"{'total':<10}{self.words_received:>16,}{self.words_sent:>16,}")
+        return "\n".join([*lines, self._summary()])
+
+    def _summary(self) -> str:
+        return f"W = {self.words:,} words; at most {self.peak:,} words of others held at once"
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th scope='col'>{title}</th>" for title in ("array", "words received", "words sent"))
+        body = "".join(
+            f"<tr><th scope='row'>{escape(name)}</th><td>{received:,}</td><td>{sent:,}</td></tr>"
+            for name, received, sent in [*self.rows(), ("total", self.words_received, self.words_sent)]
+        )
+        return (
+            f"<table><caption>{self._summary()}</caption><thead><tr>{head}</tr></thead>"
+            f"<tbody>{body}</tbody></table>"
+        )
+
+
+def _without_zeros(counts: Mapping[str, int]) -> dict[str, int]:
+    return {name: words for name, words in counts.items() if words}
+
+
+@dataclass(frozen=True)
+class RankDifference:
+    """How `got` differs from `expected`, line by line; falsy when they are equal."""
+
+    got: RankLedger
+    expected: RankLedger
+
+    def __bool__(self) -> bool:
+        return self.got != self.expected
+
+    @property
+    def words(self) -> int:
+        """W of `got` beyond that of `expected`; negative when it moved fewer words."""
+        return self.got.words - self.expected.words
+
+    @property
+    def _other(self) -> str:
+        return "closed form says" if self.got.measured and not self.expected.measured else "the other"
+
+    def lines(self) -> list[str]:
+        """One sentence for each array and direction, and for the peak, that differ."""
+        found = self._lines_for("received", self.got.received, self.expected.received)
+        found += self._lines_for("sent", self.got.sent, self.expected.sent)
+        if self.got.peak != self.expected.peak:
+            found.append(
+                f"peak of words held {self.got.peak:,} words, {self._other} {self.expected.peak:,} words"
+            )
+        return found
+
+    def _lines_for(self, verb: str, got: Mapping[str, int], expected: Mapping[str, int]) -> list[str]:
+        return [
+            f"{name} {verb} {got.get(name, 0):,} words, {self._other} {expected.get(name, 0):,} words"
+            for name in dict.fromkeys([*got, *expected])
+            if got.get(name, 0) != expected.get(name, 0)
+        ]
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines()) or "no difference"
