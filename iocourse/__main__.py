@@ -2,4 +2,5 @@
 
 from iocourse.cli import main
 
-raise SystemExit(main())
+if __name__ == "__main__":  # and not in a process that `bench tune` starts, which imports this file too
+    raise SystemExit(main())

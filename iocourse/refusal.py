@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 
 class Refused(Exception):
@@ -30,3 +32,8 @@ def write_whole(path: Path, text: str | bytes) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def write_json(path: Path, found: Any) -> None:
+    """Write what JSON can hold to `path`, as `write_whole` does."""
+    write_whole(path, json.dumps(found, indent=1, ensure_ascii=False) + "\n")

@@ -13,7 +13,7 @@ from fake_ncu import fake, table
 
 from iocourse import kernels, profile
 from iocourse.cli import main
-from iocourse.gpu import ncu
+from iocourse.gpu import device, ncu
 from iocourse.gpu.roofline import compulsory_bytes
 from iocourse.kernels.host.launches import written_down
 from iocourse.ledger import Ledger
@@ -207,7 +207,7 @@ def test_the_launch_is_compiled_with_the_tiles_of_the_closed_form(gpu):
     told = json.loads((gpu / "asked.json").read_text())
     *_, python, dash_m, module, text = told["arguments"]
     assert [python, dash_m, module] == [sys.executable, "-m", "iocourse.profile.one_launch"]
-    assert told["TRITON_INTERPRET"] == "0" and str(report.ROOT) in told["PYTHONPATH"].split(os.pathsep)
+    assert told["TRITON_INTERPRET"] == "0" and str(device.ROOT) in told["PYTHONPATH"].split(os.pathsep)
     given = json.loads(text)
     assert given["question"]["parts"] == 2 * 132 // 16 and given["tiles"] == {}
     fake(gpu, table([*"123456"]))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from iocourse.bench import Row, grouped
 from iocourse.refusal import Refused
 
-from .gpu.contenders import CUDNN, FLASH, TUTORIAL, contenders, left_out
+from .gpu.contenders import CUDNN, FLASH, TUTORIAL, contenders, left_out, tutorial_file
 from .gpu.judging import Goal, Layout
 from .gpu.problem import TOKENS, WIDTH, Shape, dense, filled
 from .gpu.runner import Bench, Keep
@@ -103,8 +103,7 @@ def run(
         Refused: there is no GPU, kernels are interpreted, `tutorial` cannot be loaded, or a shape or a
             contender is not known.
     """
-    if tutorial is not None and not tutorial.is_file():
-        raise Refused(f"--tutorial {tutorial} is no file; allowed: a copy of Triton's 06-fused-attention.py")
+    tutorial_file(tutorial)
     asked = shapes(quick, types, heads, lengths)
     some = replace(
         BENCH, shapes=lambda quick: asked,

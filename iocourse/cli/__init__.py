@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from iocourse import __version__
 from iocourse.course.checkout import exercise_ids, find_checkout, find_course
-from iocourse.refusal import Refused, write_whole
+from iocourse.refusal import Refused, write_json
 
 Handler = Callable[[argparse.Namespace], int]
 VISIT = ("minutes", "sitting", "out", "only", "list", "install", "anyway")  # options of bench visit
@@ -254,7 +254,7 @@ def _bench(arguments: argparse.Namespace) -> int:
         return 1
     print(known[arguments.what].show(result))
     if arguments.json:
-        _write_json(arguments.json, result)
+        write_json(arguments.json, result)
     if arguments.pictures:
         arguments.pictures.mkdir(parents=True, exist_ok=True)
         for name, picture in known[arguments.what].pictures(result).items():  # type: ignore[attr-defined]
@@ -277,16 +277,12 @@ def _bench_options(arguments: argparse.Namespace, known: Mapping[str, Any]) -> d
     for option in given:
         _only_for(f"--{option}", arguments.what, _takers(known, option))
     if arguments.json and arguments.what in _takers(known, "keep"):
-        given["keep"] = partial(_write_json, arguments.json)
+        given["keep"] = partial(write_json, arguments.json)
     return given
 
 
 def _takers(known: Mapping[str, Any], option: str) -> list[str]:
     return [name for name, one in known.items() if option in inspect.signature(one.run).parameters]
-
-
-def _write_json(path: Path, result: Mapping[str, Any]) -> None:
-    write_whole(path, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
 
 
 def _only_for(option: str, what: str, takers: Sequence[str]) -> None:
@@ -392,7 +388,7 @@ def _mutants(arguments: argparse.Namespace) -> int:
     found = command.run(**{name: getattr(arguments, name) for name in options})
     print(report.summary(found))
     if arguments.json:
-        _write_json(arguments.json, report.as_json(found))
+        write_json(arguments.json, report.as_json(found))
     if arguments.record:
         from iocourse.course.authoring.guide.record import record_scores
 

@@ -1,12 +1,15 @@
-"""Facts about the GPU a measurement was made on, as JSON can hold them."""
+"""Facts about the GPU a measurement was made on, as JSON can hold them, and processes that use one."""
 
 from __future__ import annotations
 
+import os
 import subprocess
+from pathlib import Path
 from typing import Any
 
-from .timing import NeedsCuda, no_cuda
+from .timing import need_cuda
 
+ROOT = Path(__file__).parents[2]  # where this very iocourse is found
 _ASKED = ("driver_version", "power.limit", "clocks.max.sm")
 
 
@@ -21,9 +24,7 @@ def device_facts(index: int = 0) -> dict[str, Any]:
     Raises:
         NeedsCuda: there is no GPU.
     """
-    reason = no_cuda()
-    if reason:
-        raise NeedsCuda(f"{reason}, so there are no facts about one")
+    need_cuda("so there are no facts about one")
     import torch
 
     found = torch.cuda.get_device_properties(index)
@@ -59,3 +60,12 @@ def read_smi(printed: str) -> tuple[str | None, ...]:
     said = [part.strip() for part in printed.strip().split("\n")[0].split(",")]
     known: list[str | None] = [None if not part or part.startswith("[") else part for part in said]
     return tuple(known) if len(known) == len(_ASKED) else (None,) * len(_ASKED)
+
+
+def environment(*beside: Path, interpret: bool) -> dict[str, str]:
+    """That of a process whose kernels are interpreted or compiled, with this very iocourse, whatever the
+    folder; modules in the folders `beside` are found too.
+    """
+    paths = [str(ROOT), *map(str, beside), os.environ.get("PYTHONPATH", "")]
+    kernels = {"TRITON_INTERPRET": str(int(interpret)), "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    return os.environ | kernels

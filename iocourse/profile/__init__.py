@@ -9,11 +9,10 @@ own), `iocourse.gpu.ncu` (how it is measured) and `report` (the table).
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..refusal import Refused, write_whole
+from ..refusal import Refused, write_json
 
 
 class Launch(NamedTuple):
@@ -89,5 +88,5 @@ def profile(arguments: argparse.Namespace) -> int:
     record = report.record_of(asked)
     print(report.show(record))
     if arguments.json:
-        write_whole(arguments.json, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+        write_json(arguments.json, record)
     return 1 if record["differences"] else 0

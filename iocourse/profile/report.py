@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from ..bench import circumstances
 from ..console import table
 from ..gpu import ncu
-from ..gpu.device import device_facts
+from ..gpu.device import device_facts, environment
 from ..gpu.timing import no_cuda
 from ..kernels.host.tiles import row_of
 from ..ledger import Ledger
@@ -25,7 +23,6 @@ from .question import ARCH, Question
 
 MOST_VISITS = 2000  # tiles of scores that the interpreter meets in about half a minute
 SECONDS = 300
-ROOT = Path(__file__).parents[2]
 COLUMNS = {
     "compulsory": "compulsory",
     "closed_form": "closed form",
@@ -52,7 +49,7 @@ def record_of(asked: Question) -> dict[str, Any]:
         device = device_facts()
         must = cost(asked, row_of(device["arch"]), device["multiprocessors"])
         kernels = LAUNCHES[asked.what].kernels
-        found = ncu.measure(tool, kernels, _program(must), _environment(interpret=False))
+        found = ncu.measure(tool, kernels, _program(must), environment(interpret=False))
     except ncu.CannotMeasure as error:
         raise Refused(
             f"{error}. Without them `iocourse profile {asked.what} … --closed-form` prints the closed form, "
@@ -80,15 +77,6 @@ def _program(must: Cost) -> list[str]:
     return [sys.executable, "-m", "iocourse.profile.one_launch", told]
 
 
-def _environment(*, interpret: bool) -> dict[str, str]:
-    """Kernels interpreted or compiled, and this very iocourse, whatever the folder."""
-    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-    return os.environ | {
-        "TRITON_INTERPRET": str(int(interpret)),
-        "PYTHONPATH": os.pathsep.join(path for path in paths if path),
-    }
-
-
 def counted(must: Cost) -> tuple[Ledger | None, str]:
     """The launch's ledger, counted in Triton's interpreter in a process of its own; or None, and why not."""
     if must.visits > MOST_VISITS:
@@ -99,7 +87,7 @@ def counted(must: Cost) -> tuple[Ledger | None, str]:
     else:
         try:
             options: Any = {"capture_output": True, "text": True, "timeout": SECONDS, "check": False}
-            done = subprocess.run(_program(must), env=_environment(interpret=True), **options)
+            done = subprocess.run(_program(must), env=environment(interpret=True), **options)
             if not done.returncode:
                 return Ledger.from_json(done.stdout), ""
             why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]

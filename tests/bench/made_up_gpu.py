@@ -23,7 +23,7 @@ class CpuPlace:
     device = "cpu"
 
     def __init__(self, free=10**9):
-        self.stopwatch, self.free, self.leads = MadeUpWatch(), free, 0
+        self.stopwatch, self.free = MadeUpWatch(), free
 
     def facts(self):
         return {"name": "no GPU but a test"}
@@ -33,9 +33,6 @@ class CpuPlace:
 
     def tidy(self):
         pass
-
-    def lead(self):
-        self.leads += 1
 
 
 def in_a_hurry(monkeypatch):

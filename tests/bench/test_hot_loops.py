@@ -8,6 +8,7 @@ pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from iocourse.bench import hot_loops, resources, subjects
+from iocourse.bench.resources.compiling import shipped
 from iocourse.bench.resources.text import a_score
 from iocourse.gpu import Resources
 from iocourse.gpu.hot_loop import Loop
@@ -45,8 +46,16 @@ def test_the_table_shows_the_step_and_what_is_none():
 
 def test_hot_loops_are_compiled_with_the_tiles_of_the_table(monkeypatch):
     assert subjects()["hot-loops"] is hot_loops
-    monkeypatch.setattr(hot_loops, "TILED", ("queries",))
+    asked = []
+
+    def queries(arch, heads, widths):
+        asked.append((arch, heads, widths))
+        return shipped(arch, 128, 2, "queries")
+
+    monkeypatch.setattr(resources, "every", queries)
+    monkeypatch.setattr(resources, "_low_rank", lambda arch: [])
     result = hot_loops.run(quick=True)
+    assert asked == [(90, (128,), (2,))]
     assert [(one["d"], one["kernel"], one["causal"]) for one in result["shipped"]] == [
         (128, "queries", False),
         (128, "queries", True),
@@ -56,3 +65,13 @@ def test_hot_loops_are_compiled_with_the_tiles_of_the_table(monkeypatch):
         assert report.hot_loop.wgmma > 0 == report.hot_loop.mma == report.mma_sync and report.fits
         assert report.tensor_core % report.hot_loop.wgmma == 0  # in one loop, or in two alike
     assert f"triton {result['versions']['triton']}" in hot_loops.show(result)
+
+
+def test_of_one_chip_hot_loops_are_those_of_resources():
+    """The same kernels with the same tiles, so that two versions of Triton can be held side by side."""
+    mine = [*resources.every(hot_loops.ARCH, resources.HEADS, (hot_loops.BYTES,))]
+    every = [*resources.every(hot_loops.ARCH, resources.HEADS, resources.BYTES)]
+    assert mine == [one for one in every if one.bytes == 2] and len(set(mine)) == len(mine)
+    kernels = {(one.kernel, one.pairs) for one in mine}
+    assert {"specialised", "row_products", "decode_parts", "sliced_forward"} <= {name for name, _ in kernels}
+    assert {("fused", "packed"), ("fused", "block_mask")} <= kernels

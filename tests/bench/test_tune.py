@@ -11,19 +11,17 @@ from made_up_gpu import CpuPlace
 
 from iocourse.bench import tune
 from iocourse.bench.gpu.problem import Shape
-from iocourse.bench.tune.fitting import CURATED, SIZES, candidates
+from iocourse.bench.tune.fitting import BYTES, CURATED, SIZES, candidates
 from iocourse.gpu.measured import KERNELS, fits, tiles_of
 from iocourse.kernels.host.tiles import TABLE, Tile, Tiles
 
 SHIPPED = Tile(64, 64, 4, 2)
 
 
-@pytest.mark.parametrize(
-    "key", [key for key in TABLE if key[1] in tune.HEADS and key[2] == tune.BYTES], ids=str
-)
+@pytest.mark.parametrize("key", [key for key in TABLE if key[1] in tune.HEADS and key[2] == BYTES], ids=str)
 def test_what_is_shipped_passes_the_filter_and_comes_first(key):
     arch, d, _ = key
-    for kernel in tune.KERNELS:
+    for kernel in KERNELS:
         shipped = getattr(TABLE[key], kernel)
         assert fits(kernel, shipped, arch, d)
         every = candidates(kernel, shipped, arch, d, quick=False)
@@ -55,14 +53,14 @@ def test_a_run_that_is_cut_off_leaves_the_kernels_it_tried():
 
     class CutOff(Made):
         def work(self, kernel, tile):
-            if kernel == tune.KERNELS[-1]:
+            if kernel == KERNELS[-1]:
                 raise KeyboardInterrupt
             return super().work(kernel, tile)
 
     with pytest.raises(KeyboardInterrupt):
         tune.tuned(80, (64,), True, CutOff, MadeUpPlace(), kept.append)
     record = json.loads(json.dumps(kept[-1]))
-    assert record["asked"] == 4 and [one["kernel"] for one in record["kernels"]] == [*tune.KERNELS[:-1]]
+    assert record["asked"] == 4 and [one["kernel"] for one in record["kernels"]] == [*KERNELS[:-1]]
     assert "forward, d = 64" in tune.show(record) and "cut off after 3 of 4 kernels" in tune.show(record)
 
 
@@ -118,7 +116,7 @@ def test_a_made_up_run_ends_in_tiles_to_take():
     result = tune.tuned(80, (64, 128), False, Made, MadeUpPlace())
     result = json.loads(json.dumps(result))  # as it comes back from a file
     assert [(one["d"], one["kernel"]) for one in result["kernels"]] == [
-        (d, kernel) for d in (64, 128) for kernel in tune.KERNELS
+        (d, kernel) for d in (64, 128) for kernel in KERNELS
     ]
     for one in result["kernels"]:
         assert [tile[0] for tile in one["chosen"]] == [32, 32]
@@ -148,7 +146,7 @@ def test_nothing_better_leaves_the_table_as_it_is():
 
 def test_a_real_problem_runs_with_other_tiles_and_refuses_wrong_values(interpreter):
     one = tune.Problem(Shape("float16", 16, 48, 1, 1, True), CpuPlace())
-    for kernel in tune.KERNELS:
+    for kernel in KERNELS:
         results = one.work(kernel, Tile(32, 16))()
         assert len(results) == (2 if kernel == "forward" else 3)
     one._expected["fused"] = tuple(1.1 * x for x in one._expected["fused"])  # which is kept
@@ -157,5 +155,5 @@ def test_a_real_problem_runs_with_other_tiles_and_refuses_wrong_values(interpret
 
 
 def test_tiles_are_named_as_in_the_table():
-    assert Tiles._fields == tune.KERNELS == KERNELS
+    assert Tiles._fields == KERNELS
     assert tuple(SIZES) == Tile._fields

@@ -77,7 +77,6 @@ def test_nothing_to_time_is_an_empty_answer():
 
 def test_without_a_gpu_each_says_so(monkeypatch):
     monkeypatch.setattr(timing, "no_cuda", lambda: "there is no CUDA device that torch can use here")
-    monkeypatch.setattr(device, "no_cuda", timing.no_cuda)
     for call in (timing.CudaStopwatch, lambda: time_of(named("one")), device.device_facts):
         with pytest.raises(NeedsCuda, match="no CUDA device that torch can use here"):
             call()
@@ -92,7 +91,7 @@ class FakeTorch:
     """As much of torch as the stopwatch touches; the GPU's time is what was queued so far."""
 
     def __init__(self):
-        self.now, self.log, self.float32 = 0.0, [], None
+        self.now, self.log, self.float32, self.int8 = 0.0, [], None, None
         outer = self
 
         class Event:
@@ -118,6 +117,14 @@ class FakeTorch:
         assert device == "cuda" and 4 * size == 100 * 2**20, "twice the L2"
         return self
 
+    def empty(self, size, dtype, device):
+        assert device == "cuda"
+        return self
+
+    def zero_(self):  # the lead
+        self.now += 50.0
+        self.log.append("lead")
+
     def sum(self):  # reads, and leaves no line that must be written back
         self.now += 100.0
         self.log.append("flush")
@@ -131,8 +138,8 @@ def test_a_lap_is_what_lies_between_its_events(monkeypatch):
         torch.now += 1.5
         torch.log.append("work")
 
-    assert timing.CudaStopwatch().laps(work, 3) == [1.5] * 3, "the flush is not in the time"
-    assert torch.log == ["flush"] * timing.HEAD_START + ["flush", "work"] * 3 + ["synchronize"]
+    assert timing.CudaStopwatch().laps(work, 3) == [1.5] * 3, "neither lead nor flush is in the time"
+    assert torch.log == [*["lead"] * timing.LEADS, "flush", "work"] * 3 + ["synchronize"]
 
 
 def test_of_staged_work_only_the_second_stage_is_timed(monkeypatch):
@@ -142,15 +149,19 @@ def test_of_staged_work_only_the_second_stage_is_timed(monkeypatch):
 
     def before():
         torch.now += 40.0
+        torch.log.append("before")
         return len(torch.log)
 
     def work(made):
         torch.now += 1.5
+        torch.log.append("work")
         seen.append(made)
 
     staged = timing.Staged(before, work)
     assert timing.CudaStopwatch().laps(staged, 3) == [1.5] * 3
     assert len(set(seen)) == 3, "every lap has a first stage of its own"
+    lap = [*["lead"] * timing.LEADS, "before", "flush", "work"]
+    assert torch.log == [*lap * 3, "synchronize"], "the GPU is busy while the first stage is queued"
     assert time_of(staged, stopwatch=timing.CudaStopwatch(), budget_ms=6, least=1).repeats == 4
 
 

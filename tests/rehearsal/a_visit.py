@@ -91,7 +91,7 @@ def in_a_hurry():
 
     subjects()  # imports them all
     triton.compiler.compile = Uncompiled
-    timing.WARM_UPS, timing.HEAD_START, place.LEAD_BYTES = 0, 0, 1
+    timing.WARM_UPS = timing.LEADS = 0
     decode.copy_speed.__defaults__ = (2**10,)
     place.Place.device, place.Place.tidy = "cpu", lambda self: None
     replace("exact_head", zeros)
@@ -127,9 +127,8 @@ def in_this_process(commands, logs, limit, environment):
     """In the place of the visit's processes: the same commands, called."""
     from iocourse.bench.visit.running import Ended
 
-    started = time.monotonic()
     codes = {label: said_to(logs[label], command) for label, command in commands.items()}
-    return Ended(codes, time.monotonic() - started, False)
+    return Ended(codes, False)
 
 
 def said_to(log, command):
@@ -179,13 +178,14 @@ def main(out, *more):
     stubbed_gpu.install()
     in_a_hurry()
     from iocourse.bench import tune, visit
+    from iocourse.bench.tune import fitting
     from iocourse.cli import main as iocourse
 
     visit.run_commands = in_this_process
     visit._needless = lambda *_: ""  # all times are alike, and tune finds nothing
     tune.warm = lambda *_: None  # in processes of their own, without this stub
-    candidates = tune.candidates
-    tune.candidates = lambda *asked: candidates(*asked)[:2]
+    candidates = fitting.candidates
+    fitting.candidates = lambda *asked: candidates(*asked)[:2]
     started = time.perf_counter()
     tutorial = str(Path(__file__).with_name("a_tutorial.py"))
     code = iocourse(["bench", "visit", "--anyway", "--out", str(out), "--tutorial", tutorial, *more])

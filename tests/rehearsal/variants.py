@@ -134,16 +134,20 @@ def variants():
 
 def warmed():
     """Launches of two candidates of tune, compiled beforehand: how many, and how many were then on disk."""
-    few = [(64, True, "forward", (64, 64, 4, 2)), (64, False, "fused", (64, 64, 4, 1))]
-    assert warming.compile_all(stubbed_gpu.ARCH, few, N, "bfloat16") == len(few)
+    few = [
+        (filled("bfloat16", 64, N, causal), kernel, (64, 64, 4, stages))
+        for causal, kernel, stages in ((True, "forward", 2), (False, "fused", 1))
+    ]
+    for one in few:
+        warming.compile_one(stubbed_gpu.ARCH, *one)
     here = SimpleNamespace(device="cpu")
     problem.normal = lambda sizes, count, *_: [numbers(*sizes) for _ in range(count)]
-    problems = [problem.Problem(filled("bfloat16", d, N, causal), here) for d, causal, _, _ in few]
+    problems = [problem.Problem(shape, here) for shape, _, _ in few]
     for kernel in (forward_kernel, row_products_kernel, backward_keys_kernel):
         kernel.device_caches.clear()  # what this process has in memory already
     found = []
     triton.knobs.compilation.listener = lambda **said: found.append(said["cache_hit"])
-    for one, (_, _, kernel, tile) in zip(problems, few, strict=True):
+    for one, (_, kernel, tile) in zip(problems, few, strict=True):
         with using(**{kernel: tile}):
             one.run(kernel)
     triton.knobs.compilation.listener = None

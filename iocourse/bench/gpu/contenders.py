@@ -26,7 +26,6 @@ OURS, DETERMINISTIC, FLASH, CUDNN = "ours", "ours, deterministic", "SDPA flash",
 EFFICIENT, MATH, FLEX = "SDPA efficient", "SDPA math", "FlexAttention"
 TUTORIAL, SPECIALISED = "tutorial", "tutorial, warp-specialised"
 OURS_SPECIALISED = "ours, specialised"
-NAMES = (OURS, DETERMINISTIC, OURS_SPECIALISED, FLASH, CUDNN, EFFICIENT, MATH, FLEX, TUTORIAL, SPECIALISED)
 BACKENDS = {  # their names in torch.nn.attention.SDPBackend
     FLASH: "FLASH_ATTENTION",
     CUDNN: "CUDNN_ATTENTION",
@@ -49,11 +48,11 @@ def contenders(place: Place, tutorial: Path | None = None, *, compiled: bool = T
         tutorial: a copy of Triton's tutorial 06, which takes part where it is given.
         compiled: compile FlexAttention, as its users must; without, its slow reference runs, for tests.
     """
-    field: dict[str, Contender] = {OURS: ours, DETERMINISTIC: partial(ours, deterministic=True)}
-    field[OURS_SPECIALISED] = partial(ours, specialised=True)
+    special = {DETERMINISTIC: "deterministic", OURS_SPECIALISED: "specialised"}
+    field: dict[str, Contender] = {OURS: ours}
+    field |= {name: partial(ours, **{option: True}) for name, option in special.items()}
     field |= {name: partial(sdpa, name) for name in BACKENDS}
-    field[MATH] = with_matrices(field[MATH], place)
-    field[FLEX] = flex(causal_mask, compiled)
+    field |= {MATH: with_matrices(field[MATH], place), FLEX: flex(causal_mask, compiled)}
     return field if tutorial is None else field | tutorial_contenders(tutorial)
 
 
@@ -128,6 +127,12 @@ def flex_mask(seen: Callable[..., Tensor], N: int, device: str) -> Any:
     return create_block_mask(seen, None, None, N, N, device=device)
 
 
+def tutorial_file(path: Path | None) -> None:
+    """Raises Refused where a copy of the tutorial is given, and is none."""
+    if path is not None and not path.is_file():
+        raise Refused(f"--tutorial {path} is no file; allowed: a copy of Triton's 06-fused-attention.py")
+
+
 def tutorial_contenders(path: Path) -> dict[str, Contender]:
     """The kernel of a file of Triton's tutorial 06, and with warp specialisation where the file offers it.
 
@@ -140,37 +145,35 @@ def tutorial_contenders(path: Path) -> dict[str, Contender]:
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         parameters = inspect.signature(module._attention.forward).parameters
-        switches: dict[str, tuple[bool, ...]] = {TUTORIAL: ()}
         if "warp_specialize" in parameters:
-            switches = {TUTORIAL: (False,), SPECIALISED: (True,)}
-        return {name: Tutorial(module, switch) for name, switch in switches.items()}
+            return {
+                name: tutorial(module, switch) for name, switch in ((TUTORIAL, False), (SPECIALISED, True))
+            }
+        return {TUTORIAL: tutorial(module)}
     except Exception as error:
         raise Refused(f"{path} is no copy of Triton's tutorial 06: {reason_of(error)}") from error
 
 
-class Tutorial:
-    """Triton's tutorial kernel: float16 only, tuned by its own list of tiles for every shape."""
+def tutorial(module: Any, *switch: bool) -> Contender:
+    """Triton's kernel: float16 only, tuned by its own list of tiles for every shape; `switch` is for warp
+    specialisation, where the file has one.
+    """
 
-    def __init__(self, module: Any, switch: tuple[bool, ...]) -> None:
-        """`switch` is for warp specialisation, where the file has one."""
-        self._module, self._attention, self._switch = module, module.attention, switch
-        self._shape: tuple[Any, ...] = ()
-
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
-        """O (B, H, N, d)."""
-        if str(q.dtype) != "torch.float16":
-            raise CannotTakePart("the tutorial's kernel casts to float16 inside: it takes float16 only")
-        if (q.shape, causal) != self._shape:
-            self._forget_tuning()
-            self._shape = (q.shape, causal)
-        o: Tensor = self._attention(q, k, v, causal, q.shape[-1] ** -0.5, *self._switch)
-        return o
-
-    def _forget_tuning(self) -> None:
-        """Its tuner does not tell causal from full: without this, one would run with the other's tile."""
-        for one in vars(self._module).values():
+    @lru_cache(maxsize=1)
+    def forget_tuning(shape: tuple[int, ...], causal: bool) -> None:
+        # Its tuner does not tell causal from full: without this, one would run with the other's tile.
+        for one in vars(module).values():
             if hasattr(one, "configs") and isinstance(getattr(one, "cache", None), dict):
                 one.cache.clear()
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
+        if str(q.dtype) != "torch.float16":
+            raise CannotTakePart("the tutorial's kernel casts to float16 inside: it takes float16 only")
+        forget_tuning(q.shape, causal)
+        o: Tensor = module.attention(q, k, v, causal, q.shape[-1] ** -0.5, *switch)
+        return o
+
+    return attend
 
 
 def left_out(field: Mapping[str, Contender], without: Sequence[str]) -> dict[str, Contender]:

@@ -106,8 +106,8 @@ def _times_of(rows: Sequence[Row], rival: str, same_work: Sequence[str]) -> Call
     best = {work: min(row["ms"] for row in some) for work, some in grouped(known, same_work).items()}
 
     def ratio(row: Row) -> float | None:
-        ms: float | None = best.get(tuple(row[key] for key in same_work))
-        return None if ms is None else ms / row["ms"]
+        ms: float | None = best.get(tuple(row.get(key) for key in same_work))
+        return None if ms is None or "ms" not in row else ms / row["ms"]
 
     return ratio
 
@@ -137,13 +137,10 @@ def compared(
 
 def judged(rows: Sequence[Row], goal: Goal, same_work: Sequence[str] = ()) -> Row:
     """A goal with what was reached and a verdict; part of the shapes is no verdict."""
-    ours = [row for row in rows if row["contender"] == OURS and _meant(row, goal.where)]
-    if goal.rival:
-        ratio = _times_of(rows, goal.rival, same_work)
-        found = [ratio(row) for row in ours if "ms" in row]
-    else:
-        found = [row.get(goal.figure) for row in ours]
-    numbers = [number for number in found if number is not None]
+    times = _times_of(rows, goal.rival, same_work)
+    figure = times if goal.rival else lambda row: row.get(goal.figure)
+    ours = (row for row in rows if row["contender"] == OURS and _meant(row, goal.where))
+    numbers = [number for number in map(figure, ours) if number is not None]
     reached = OVER[goal.over](numbers) if numbers else None
     facts = {"what": goal.what, "reached": reached, "goal": goal.goal, "floor": goal.floor}
     verdict = _verdict(goal, reached, len(numbers))

@@ -10,8 +10,6 @@ from iocourse.gpu.device import device_facts
 from iocourse.gpu.timing import CudaStopwatch, no_cuda
 from iocourse.refusal import Refused
 
-LEAD_BYTES, LEADS = 2**28, 8
-
 
 class Place:
     """The current CUDA device, and what takes its time."""
@@ -21,9 +19,6 @@ class Place:
     def __init__(self) -> None:
         """Make a stopwatch. Raises `NeedsCuda` where there is no GPU."""
         self.stopwatch = CudaStopwatch()
-        import torch
-
-        self._lead = torch.empty(LEAD_BYTES, dtype=torch.int8, device=self.device)
 
     def facts(self) -> dict[str, Any]:
         """What the record says about the device."""
@@ -44,14 +39,6 @@ class Place:
 
         gc.collect()
         torch.cuda.empty_cache()
-
-    def lead(self) -> None:
-        """Keep the device busy, so that what Python queues next finds it busy still.
-
-        Overwrites 2 GiB, at an H200's 4.8 TB/s 0.45 ms.
-        """
-        for _ in range(LEADS):
-            self._lead.zero_()
 
 
 def nothing_compiled() -> str:

@@ -5,12 +5,12 @@ What is wrong is not timed. A contender that raises keeps its reason in place of
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from iocourse.bench import Row
-from iocourse.gpu.timing import CudaStopwatch, Staged, Timing, Work, ready, side_by_side
+from iocourse.gpu.timing import CudaStopwatch, Staged, Timing, Work, side_by_side
 
 from .contenders import DETERMINISTIC, OURS_SPECIALISED, Contender, reason_of, with_warnings
 from .judging import PASSES
@@ -50,36 +50,35 @@ def outcomes(works: Mapping[str, Work], stopwatch: CudaStopwatch) -> dict[str, R
     """What a row says of each piece of work: its time, or why it has none."""
     times = side_by_side(works, stopwatch=stopwatch)
     return {
-        name: asdict(took) if isinstance(took, Timing) else {"refused": reason_of(took)}
+        name: dataclasses.asdict(took) if isinstance(took, Timing) else {"refused": reason_of(took)}
         for name, took in times.items()
     }
 
 
+@dataclasses.dataclass(frozen=True)
 class Trial:
-    """Every contender at one problem."""
+    """Every contender at one problem; `refused` has who takes no part in a pass, and why."""
 
-    def __init__(
-        self, shape: Any, problem: Problem, field: Mapping[str, Contender], place: Place,
-        passes: Sequence[str],
-    ) -> None:  # fmt: skip
-        """Nothing is computed yet."""
-        self._shape, self._problem, self._field, self._place = shape, problem, field, place
-        self._passes = tuple(passes)
-        self._refused: dict[tuple[str, str], Row] = {}
+    shape: Any
+    problem: Problem
+    field: Mapping[str, Contender]
+    place: Place
+    passes: Sequence[str]
+    refused: dict[tuple[str, str], Row] = dataclasses.field(default_factory=dict)
 
     def checked(self) -> list[Row]:
         """The errors of each contender in one part; who is wrong is refused."""
-        reference = self._problem.reference()
-        return [row for name in self._field for row in self._check(name, reference)]
+        reference = self.problem.reference()
+        return [row for name in self.field for row in self._check(name, reference)]
 
     def _check(self, name: str, reference: Mapping[str, Tensor]) -> Iterator[Row]:
         import torch
 
-        forward = self._accepted(name, self._passes, RESULTS[:1], reference)
+        forward = self._accepted(name, self.passes, RESULTS[:1], reference)
         if not forward:
             return
         row = self._facts(name) | forward
-        later = self._passes[1:]
+        later = self.passes[1:]
         gradients = later and self._accepted(name, later, RESULTS[1:], reference)
         if gradients:
             both: Any = self._work(name, PASSES[-1])
@@ -91,50 +90,40 @@ class Trial:
         self, name: str, passes: Sequence[str], results: Sequence[str], reference: Mapping[str, Tensor]
     ) -> Row | None:
         """The errors of a contender's results; None, and the passes refused, where it raises or is wrong."""
-        given = self._problem.given_to(name)
+        given = self.problem.given_to(name)
         _poison(given.do)
         work: Any = self._work(name, PASSES[0] if len(results) == 1 else PASSES[-1])
         found, reason = with_warnings(work)
         if not reason:
             named = zip(results, found if isinstance(found, tuple) else [found], strict=True)
             each, worst = errors({key: given.part(x) for key, x in named}, reference)
-            if worst <= WRONG[self._shape.dtype]:
+            if worst <= WRONG[self.shape.dtype]:
                 return {**each, "worst_block": worst}
             largest = ", ".join(f"{key} {error:.2g}" for key, error in each.items())
             reason = f"its values are wrong: relative errors {largest}, worst block {worst:.2g}"
-        self._refused |= {(name, pass_): {"refused": reason} for pass_ in passes}
+        self.refused.update({(name, pass_): {"refused": reason} for pass_ in passes})
         return None
 
     def timed(self) -> list[Row]:
         """One row a contender and pass: its time, or why it has none."""
-        return [row for pass_ in self._passes for row in self._timed(pass_)]
+        return [row for pass_ in self.passes for row in self._timed(pass_)]
 
     def _timed(self, pass_: str) -> Iterator[Row]:
-        names = timed_in(pass_, self._field)
-        able = [name for name in names if (name, pass_) not in self._refused]
-        found = outcomes({name: self._led(self._work(name, pass_)) for name in able}, self._place.stopwatch)
+        names = timed_in(pass_, self.field)
+        works = {name: self._work(name, pass_) for name in names if (name, pass_) not in self.refused}
+        found = outcomes(works, self.place.stopwatch)
         for name in names:
-            outcome = found.get(name) or self._refused[name, pass_]
-            row = self._facts(name) | {"pass": pass_} | outcome
-            yield row if "refused" in row else row | self._problem.figures(pass_, row["ms"])
-
-    def _led(self, work: Work) -> Staged:
-        """The work with a lead before it: what is timed is the device, and not Python, which queues it."""
-
-        def before() -> Callable[[], object]:
-            self._place.lead()
-            return ready(work)
-
-        return Staged(before, lambda timed: timed())
+            row = self._facts(name) | {"pass": pass_} | (found.get(name) or self.refused[name, pass_])
+            yield row if "refused" in row else row | self.problem.figures(pass_, row["ms"])
 
     def _facts(self, name: str) -> Row:
-        return {**self._shape._asdict(), "contender": name}
+        return {**self.shape._asdict(), "contender": name}
 
     def _work(self, name: str, pass_: str) -> Work:
         """A pass of a contender. A forward pass runs before each backward pass alone, and is not timed."""
         import torch
 
-        attend, seen, given = self._field[name], self._problem.seen, self._problem.given_to(name)
+        attend, seen, given = self.field[name], self.problem.seen, self.problem.given_to(name)
         alone = pass_ == PASSES[0]
         q, k, v = (x.detach() if alone else x for x in given.inputs)
 

@@ -5,7 +5,6 @@ Low rank twice: the face with its checks, and its kernels alone.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iocourse.bench import Row, circumstances
-from iocourse.refusal import write_whole
+from iocourse.refusal import write_json
 
 from ..gpu.contenders import ours
 from ..gpu.place import Place, nothing_compiled
@@ -156,7 +155,7 @@ def main(path: Path) -> int:
 
     def keep(found: Row) -> None:
         about = {name: found[name] for name in ("date", "cores", "versions", "device", "shapes")}
-        write_whole(path, json.dumps({"subject": "lowrank", **about, "gpu": found}, indent=1) + "\n")
+        write_json(path, {"subject": "lowrank", **about, "gpu": found})
         print(f"{found['shapes']['done']} of {found['shapes']['asked']} lengths", flush=True)
 
     found = section(keep)

@@ -5,9 +5,10 @@ needed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from itertools import chain, islice, product
+from typing import TYPE_CHECKING
 
-from iocourse.bench import circumstances
+from iocourse.bench import Row, circumstances
 from iocourse.gpu import CHIPS
 
 from .compiling import GROUP, Compilation, compiled, need_compiler, shipped
@@ -25,9 +26,10 @@ SLICED_D = 512  # any d runs the same code
 BYTES = (2, 4)
 # The forward pass once for each of these, for the picture of lesson 11: BM, BN, warps.
 SWEEP = [(BM, BN, warps) for BM in (64, 128) for BN in (16, 32, 64, 128) for warps in (4, 8)]
+show = table_of
 
 
-def run(quick: bool) -> dict[str, Any]:
+def run(quick: bool) -> Row:
     """Compile every row of the tile table, and the forward pass over a range of tiles.
 
     Args:
@@ -36,33 +38,52 @@ def run(quick: bool) -> dict[str, Any]:
     Raises:
         Refused: torch or triton is missing.
     """
+    arches, heads, widths = ((80, 90), (128,), (2,)) if quick else (tuple(CHIPS), HEADS, BYTES)
+    return record(NAME, arches, heads, widths, () if quick else (64, 128))
+
+
+def record(
+    name: str, arches: Sequence[int], heads: Sequence[int], widths: Sequence[int], swept: Sequence[int] = ()
+) -> Row:
+    """The record of a subject: what is shipped for these chips, head sizes and bytes a number, the forward
+    pass over a range of tiles for the head sizes of `swept`, and low rank. Raises as `run`.
+    """
     need_compiler()
+    parts: dict[str, list[Compilation | Written]] = {
+        "shipped": [one for arch in arches for one in every(arch, heads, widths)],
+        "forward_by_tile": [one for arch in arches for d in swept for one in _swept(arch, d)],
+        "low_rank": [one for arch in arches for one in _low_rank(arch)],
+    }
+    rows = iter(compiled([*chain(*parts.values())]))
+    found = {part: [*islice(rows, len(asked))] for part, asked in parts.items()}
+    return {"subject": name, **circumstances("triton"), **found}
+
+
+def every(arch: int, heads: Sequence[int], widths: Sequence[int]) -> Iterator[Compilation]:
+    """Every kernel of one chip, with the tiles of the tables."""
     from iocourse.kernels.host.resources import WHOLE
 
-    arches, heads, widths = ((80, 90), (128,), (2,)) if quick else (tuple(CHIPS), HEADS, BYTES)
-    sizes = [(arch, d, width) for arch in arches for d in heads for width in widths]
-    table = [asked for size in sizes for name in WHOLE for asked in shipped(*size, name)]
-    table += [asked for arch in arches for width in widths for asked in _sliced(arch, width)]
-    table += [asked for arch in arches for d in heads for asked in _pairs(arch, d)]
-    table += [asked for size in sizes for asked in _decode(*size)]
-    table += [asked for size in sizes for asked in _specialised(*size)]
-    sweep = [] if quick else [asked for arch in arches for d in (64, 128) for asked in _swept(arch, d)]
-    rows = compiled([*table, *sweep, *_low_rank(arches)])
-    last = len(table) + len(sweep)
-    return {
-        "subject": NAME,
-        **circumstances("triton"),
-        "shipped": rows[: len(table)],
-        "forward_by_tile": rows[len(table) : last],
-        "low_rank": rows[last:],
-    }
+    for d, width in product(heads, widths):
+        yield from (asked for kernel in WHOLE for asked in shipped(arch, d, width, kernel))
+        yield from _of_its_own(arch, d, width)
+    for width in widths:
+        yield from _sliced(arch, width)
+    for d, pairs in product(PAIRS_HEADS, ("block_mask", "packed")):
+        if d in heads:
+            yield from _pairs(arch, d, pairs)
 
 
-def _low_rank(arches: Sequence[int]) -> list[Written]:
-    """The kernels of low rank, in 16 bits: what they hold and multiply is float32 in any case."""
-    from iocourse.lowrank.tensors.written import SIZES, launches
+def _of_its_own(arch: int, d: int, width: int) -> Iterator[Compilation]:
+    """The decode step, and the forward pass with specialised warps, where there are any."""
+    from iocourse.kernels.host.resources import DECODE
+    from iocourse.kernels.host.tiles import SPECIALISED, decode_tile
 
-    return [one for arch in arches for size in SIZES for one in launches(arch, *size, 2)]
+    if d in DECODE_HEADS:
+        tile = decode_tile(arch, d, width, GROUP)
+        yield from (Compilation(arch, d, width, kernel, False, *tile) for kernel in DECODE)
+    if (arch, width) == (90, 2) and d in SPECIALISED:
+        for causal in (False, True):
+            yield Compilation(arch, d, width, "specialised", causal, *SPECIALISED[d])
 
 
 def _sliced(arch: int, width: int) -> Iterator[Compilation]:
@@ -73,33 +94,12 @@ def _sliced(arch: int, width: int) -> Iterator[Compilation]:
         yield Compilation(arch, SLICED_D, width, kernel, True, **tile._asdict())
 
 
-def _pairs(arch: int, d: int) -> Iterator[Compilation]:
-    """The kernels of whole rows for block masks and packed sequences, in 16 bits."""
-    from iocourse.kernels.host.tiles import Tiles, tiles_for
+def _pairs(arch: int, d: int, pairs: str) -> Iterator[Compilation]:
+    """The kernels of whole rows for block masks or packed sequences, in 16 bits."""
+    from iocourse.kernels.host.tiles import tiles_for
 
-    if d in PAIRS_HEADS:
-        for pairs in ("block_mask", "packed"):
-            for kernel in Tiles._fields:
-                tile = getattr(tiles_for(arch, d, 2, listed=pairs == "block_mask"), kernel)
-                yield Compilation(arch, d, 2, kernel, True, *tile)._replace(pairs=pairs)
-
-
-def _decode(arch: int, d: int, width: int) -> Iterator[Compilation]:
-    from iocourse.kernels.host.resources import DECODE
-    from iocourse.kernels.host.tiles import decode_tile
-
-    if d in DECODE_HEADS:
-        tile = decode_tile(arch, d, width, GROUP)
-        for kernel in DECODE:
-            yield Compilation(arch, d, width, kernel, False, *tile)
-
-
-def _specialised(arch: int, d: int, width: int) -> Iterator[Compilation]:
-    from iocourse.kernels.host.tiles import SPECIALISED
-
-    if (arch, width) == (90, 2) and d in SPECIALISED:
-        for causal in (False, True):
-            yield Compilation(arch, d, width, "specialised", causal, *SPECIALISED[d])
+    for kernel, tile in tiles_for(arch, d, 2, listed=pairs == "block_mask")._asdict().items():
+        yield Compilation(arch, d, 2, kernel, True, *tile)._replace(pairs=pairs)
 
 
 def _swept(arch: int, d: int) -> Iterator[Compilation]:
@@ -107,6 +107,9 @@ def _swept(arch: int, d: int) -> Iterator[Compilation]:
         yield Compilation(arch, d, 2, "forward", True, BM, BN, warps, 1 if arch == 75 else 2)
 
 
-def show(result: dict[str, Any]) -> str:
-    """The shipped rows as plain text: one line a kernel."""
-    return table_of(result)
+def _low_rank(arch: int) -> Iterator[Written]:
+    """The kernels of low rank, in 16 bits: what they hold and multiply is float32 in any case."""
+    from iocourse.lowrank.tensors.written import SIZES, launches
+
+    for size in SIZES:
+        yield from launches(arch, *size, 2)

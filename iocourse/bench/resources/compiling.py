@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from iocourse.bench import Row
 from iocourse.console import steps
 from iocourse.gpu import CompilationFailed, Resources
 from iocourse.gpu.jobs import job
@@ -16,6 +17,7 @@ from iocourse.gpu.resources import reports
 from iocourse.refusal import Refused
 
 if TYPE_CHECKING:
+    from iocourse.kernels.host.launches import Launch
     from iocourse.lowrank.tensors.written import Written
 
 GROUP = 8  # query heads for each head of keys in the decode step
@@ -55,51 +57,44 @@ def shipped(arch: int, d: int, width: int, kernel: str) -> Iterator[Compilation]
         yield Compilation(arch, d, width, kernel, causal, *tile)
 
 
-def compiled(asked: Sequence[Compilation | Written]) -> list[dict[str, Any]]:
+def compiled(asked: Sequence[Compilation | Written]) -> list[Row]:
     """Each row with its report, compiled by a few processes side by side."""
     shares = [asked[first::PROCESSES] for first in range(PROCESSES)]
+    rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(PROCESSES) as pool:
-        queues = [reports(list(_jobs(share, Path(folder)))) for share in shares]
-        done: dict[Compilation | Written, dict[str, Any]] = {}
+        queues = [reports([_job(one, Path(folder)) for one in share]) for share in shares]
         for first in steps(range(0, len(asked), PROCESSES), "kernels compiled, a few at a time"):
-            round_ = asked[first : first + PROCESSES]
-            answers = pool.map(next, queues[: len(round_)])
-            done |= {one: one._asdict() | _facts(answer) for one, answer in zip(round_, answers, strict=True)}
-    return [done[one] for one in asked]
+            some = asked[first : first + PROCESSES]
+            answers = pool.map(next, queues[: len(some)])
+            rows += [one._asdict() | _facts(answer) for one, answer in zip(some, answers, strict=True)]
+    return rows
 
 
-def _jobs(share: Sequence[Compilation | Written], folder: Path) -> Iterator[dict[str, Any]]:
+def _job(one: Compilation | Written, folder: Path) -> Row:
+    made = _launch(one)
+    return job(made.kernel, one.arch, made.arguments, {"enable_fp_fusion": True} | made.constants, folder)
+
+
+def _launch(one: Compilation | Written) -> Launch:
     import torch
 
     from iocourse.kernels.host.resources import DECODE, launches
     from iocourse.lowrank.tensors import written
 
-    for one in share:
-        if isinstance(one, written.Written):
-            made = written.launches(one.arch, one.d, one.g, one.bytes)[one]
-            yield job(made.kernel, one.arch, made.arguments, made.constants, folder)
-            continue
-        # A T4 has no bfloat16 units; elsewhere bfloat16 is what people train with.
-        half = torch.float16 if one.arch == 75 else torch.bfloat16
-        dtype = half if one.bytes == 2 else torch.float32
-        group = GROUP if one.kernel in DECODE else 1
-        known = launches(
-            one.arch, one.d, dtype, causal=one.causal, group=group, pairs=one.pairs, **_tile_of(one)
-        )
-        made = known[one.kernel]
-        yield job(made.kernel, one.arch, made.arguments, {"enable_fp_fusion": True} | made.constants, folder)
-
-
-def _tile_of(one: Compilation) -> dict[str, Any]:
-    from iocourse.kernels.host.resources import DECODE
-
-    if one.kernel == "row_products" or one.kernel in DECODE:
-        return {}
+    if isinstance(one, written.Written):
+        return written.launches(one.arch, one.d, one.g, one.bytes)[one]
+    # A T4 has no bfloat16 units; elsewhere bfloat16 is what people train with.
+    half = torch.float16 if one.arch == 75 else torch.bfloat16
+    tiled = one.kernel != "row_products" and one.kernel not in DECODE
     sizes = (one.BM, one.BN) if one.BD is None else (one.BM, one.BN, one.BD)
-    return {one.kernel: (*sizes, one.warps, one.stages)}
+    tile: dict[str, Any] = {one.kernel: (*sizes, one.warps, one.stages)} if tiled else {}
+    group = GROUP if one.kernel in DECODE else 1
+    dtype = half if one.bytes == 2 else torch.float32
+    made = launches(one.arch, one.d, dtype, causal=one.causal, group=group, pairs=one.pairs, **tile)
+    return made[one.kernel]
 
 
-def _facts(answer: Resources | CompilationFailed) -> dict[str, Any]:
+def _facts(answer: Resources | CompilationFailed) -> Row:
     if isinstance(answer, CompilationFailed):
         return {"error": str(answer)}
     facts = asdict(answer)

@@ -9,7 +9,7 @@ specialised warps is left out: Triton takes four warps and no other number for i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from iocourse.bench import Row, circumstances
@@ -24,8 +24,8 @@ from ..gpu.problem import filled
 from ..gpu.runner import Keep
 from ..gpu.text import cut_off
 from ..gpu.trial import outcomes
-from .fitting import BYTES, candidates
-from .problem import KERNELS, Problem
+from .fitting import BYTES, searches
+from .problem import Problem
 from .warming import wanted, warm
 
 if TYPE_CHECKING:
@@ -58,14 +58,11 @@ def run(quick: bool, heads: Sequence[int] | None = None, keep: Keep | None = Non
 
     arch = architecture(torch.device("cuda", torch.cuda.current_device()))
     assert arch is not None, "kernels are compiled here, or cuda_place had refused"
-    dtype = "float16" if arch < 80 else "bfloat16"
-
-    def problem(d: int, causal: bool) -> Problem:
-        return Problem(filled(dtype, d, N, causal), place)
-
+    shape = partial(filled, "float16" if arch < 80 else "bfloat16", N=N)
     heads = heads or (HEADS[1:] if quick else HEADS)
-    warm(arch, wanted(arch, heads, quick), N, dtype)
-    return tuned(arch, heads, quick, problem, place, keep)
+    shapes = [shape(d=d, causal=causal) for d in heads for causal in MASKS]
+    warm(arch, wanted(searches(arch, heads, quick), shapes))
+    return tuned(arch, heads, quick, lambda d, causal: Problem(shape(d=d, causal=causal), place), place, keep)
 
 
 def tuned(
@@ -82,28 +79,27 @@ def tuned(
         place: where this runs.
         keep: takes the record after each kernel, so that a run that is cut off leaves what it tried.
     """
-    from iocourse.kernels.host.tiles import padded, tiles_for
+    from iocourse.kernels.host.tiles import padded
 
-    kernels: list[Row] = []
-    faster: list[Row] = []
-    facts = circumstances("torch", "triton") | {"device": place.facts()}
-    record = {"subject": NAME, **facts, "arch": arch, "asked": len(heads) * len(KERNELS)}
-    record |= {"kernels": kernels, "tiles": faster}  # which grow
+    asked = searches(arch, heads, quick)
+    record = {"subject": NAME, **circumstances("torch", "triton"), "device": place.facts(), "arch": arch}
+    record |= {"asked": len(asked), "kernels": [], "tiles": []}  # which grow
 
-    for d in steps(heads, "head sizes"):
-        tiles = tiles_for(arch, d, BYTES)
-        problems = [problem(d, causal) for causal in MASKS]
-        for kernel in steps(KERNELS, f"kernels, d = {d}"):
-            shipped = getattr(tiles, kernel)
-            tiles_to_try = candidates(kernel, shipped, arch, d, quick)
-            tried = _tried(kernel, tiles_to_try, problems, place.stopwatch)
-            best = [chosen(tried, shipped, at) for at in range(len(MASKS))]
-            kernels.append({"d": d, "kernel": kernel, "shipped": shipped, "chosen": best, "tried": tried})
-            for causal, tile in zip(MASKS, best, strict=True):
-                at = TilePlace(arch, kernel, max(64, padded(d)), BYTES, causal)
-                faster += [{**at._asdict(), "tile": tile}] if tile != shipped else []
-            if keep:
-                keep(record)
+    @lru_cache(maxsize=1)
+    def problems(d: int) -> list[Problem]:
+        return [problem(d, causal) for causal in MASKS]
+
+    for d, kernel, tiles in steps(asked, "kernels and head sizes"):
+        tried = _tried(kernel, tiles, problems(d), place.stopwatch)
+        best = [chosen(tried, tiles[0], at) for at in range(len(MASKS))]
+        about = {"d": d, "kernel": kernel, "shipped": tiles[0]}
+        record["kernels"].append(about | {"chosen": best, "tried": tried})
+        places = (TilePlace(arch, kernel, max(64, padded(d)), BYTES, causal) for causal in MASKS)
+        record["tiles"] += [
+            {**at._asdict(), "tile": tile} for at, tile in zip(places, best, strict=True) if tile != tiles[0]
+        ]
+        if keep:
+            keep(record)
     return record
 
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from iocourse.kernels import Tile
 
-KERNELS = ("forward", "fused", "queries", "keys")
 SEED = 0
 
 

@@ -12,13 +12,15 @@ from math import inf
 from pathlib import Path
 
 from iocourse.bench import Row, circumstances
+from iocourse.gpu.device import ROOT, environment
 from iocourse.gpu.timing import no_cuda
 from iocourse.refusal import Refused, write_whole
 
+from ..gpu.contenders import tutorial_file
 from . import summary
 from .install import install as put_into_package
 from .plan import CHECKS, MINUTES, Step, chosen, limit, log_path, part_path, record_path, steps
-from .running import ended_by_term, environment
+from .running import ended_by_term
 from .running import run as run_commands
 from .state import CUT, DONE, FAILED, NEEDLESS, RUNNING, alone, keep_better, load, read_record, save
 
@@ -58,8 +60,7 @@ def run(
     for name, value in (("minutes", minutes), ("sitting", sitting)):
         if value is not None and not 0 < value < inf:
             raise Refused(f"--{name} is {value:g}; allowed: more than 0")
-    if tutorial is not None and not tutorial.is_file():
-        raise Refused(f"--tutorial {tutorial} is no file; allowed: a copy of Triton's 06-fused-attention.py")
+    tutorial_file(tutorial)
     out = out.absolute()
     known = steps(out, tutorial and tutorial.absolute())
     asked = chosen(known, only)
@@ -133,7 +134,7 @@ def _run_step(out: Path, step: Step, state: Row, allowed: float) -> Row:
     logs = {label: log_path(out, label) for label in step.commands}
     started = time.monotonic()
     try:
-        ended = run_commands(step.commands, logs, allowed, environment())
+        ended = run_commands(step.commands, logs, allowed, _environment())
         entry |= {"codes": ended.codes, "state": _how(step, ended.codes, ended.cut)}
     finally:  # Ctrl-C too leaves the state as it is
         entry["seconds"] = round(time.monotonic() - started, 1)
@@ -146,6 +147,11 @@ def _run_step(out: Path, step: Step, state: Row, allowed: float) -> Row:
         print(line)
     print(f"--- {step.name}: {entry['state']} after {entry['seconds']:.0f} s", flush=True)
     return entry
+
+
+def _environment() -> dict[str, str]:
+    """Kernels are compiled, lines are written at once, and the tests' helpers are found."""
+    return environment(ROOT / CHECKS.parent, interpret=False) | {"PYTHONUNBUFFERED": "1"}
 
 
 def _needless(out: Path, step: Step) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from iocourse.bench import Row
 from iocourse.data import recorded as shipped
 from iocourse.gpu.measured import tiles_of
-from iocourse.refusal import Refused, write_whole
+from iocourse.refusal import Refused, write_json
 
 from .plan import Step, record_path
 from .state import how_far, read_record
@@ -54,7 +53,7 @@ def _installed(out: Path, step: Step) -> list[str]:
         record = before | {"gpu": record["gpu"]}
     elif before is not None and _fullness(before) > _fullness(record):
         return [f"{target} is left as it is: it holds more than {file}"]
-    write_whole(target, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    write_json(target, record)
     return [f"{target} written, from {file}"]
 
 

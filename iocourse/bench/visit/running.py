@@ -17,10 +17,9 @@ PAUSE = 0.1  # between two looks at what the processes have said
 
 
 class Ended(NamedTuple):
-    """How the commands of a step ended: exit codes by label (None: it could not start), seconds, time out."""
+    """How the commands of a step ended: exit codes by label (None: it could not start), and time out."""
 
     codes: dict[str, int | None]
-    seconds: float
     cut: bool
 
 
@@ -51,7 +50,7 @@ def run(commands: Mapping[str, Sequence[str]], logs: Mapping[str, Path], limit: 
             _end(running)
         _pass_on(said)
         codes |= {label: one.wait() for label, one in running.items()}
-    return Ended(codes, round(time.monotonic() - started, 1), cut)
+    return Ended(codes, cut)
 
 
 @contextmanager
@@ -62,14 +61,6 @@ def ended_by_term() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def environment() -> dict[str, str]:
-    """That of a step: kernels are compiled, lines are written at once, and the tests' helpers are found."""
-    root = Path(__file__).parents[3]
-    paths = [str(root), str(root / "tests" / "kernels"), os.environ.get("PYTHONPATH", "")]
-    wanted = {"TRITON_INTERPRET": "0", "PYTHONUNBUFFERED": "1"}
-    return {**os.environ, **wanted, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 def _start(command: Sequence[str], log: IO[bytes], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:

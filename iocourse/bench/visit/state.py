@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from iocourse.bench import Row
-from iocourse.refusal import Refused, write_whole
+from iocourse.refusal import Refused, write_json
 
 FILE, LOCK = "visit.json", "lock"
 DONE, CUT, FAILED, RUNNING, NEEDLESS = "done", "cut off", "failed", "running", "not needed"
@@ -42,7 +42,7 @@ def load(out: Path) -> Row:
 
 def save(out: Path, state: Row) -> None:
     """Write the state whole, or not at all."""
-    write_whole(out / FILE, json.dumps(state, indent=1, ensure_ascii=False) + "\n")
+    write_json(out / FILE, state)
 
 
 @contextmanager
