@@ -51,6 +51,15 @@ def test_no_line_comes_below_the_bound(v):
         assert all(words >= bound.get(P, 0) for P, words in line.points)
 
 
+@pytest.mark.parametrize("pass_", CONTESTS)
+def test_the_black_line_is_the_bound_of_the_pass(pass_):
+    v = View(pass_, 16, None, 4096, 64, 1, "ndr")
+    kind, causal = "backward" if pass_ == "backward" else "forward", pass_ == "causal"
+    least = {P: lower_bound(kind, 4096, 64, P, causal=causal)[0] for P in (2, 4, 8, 16, 32, 64, 128, 256)}
+    assert dict(_bound_line(v).points) == {P: words for P, words in least.items() if words}
+    assert len(_bound_line(v).points) >= 6
+
+
 def test_lines_end_where_the_heads_do_and_a_claim_is_no_bound():
     v = View("forward", 16, None, 32768, 128, 16, "nvlink4").checked()
     ends = {line.label: line.points[-1][0] for line in _lines(v)}
@@ -161,6 +170,14 @@ def test_the_line_can_be_dragged():
     explorer.touched("move", x - 2000, y)
     explorer.touched("up", x - 2000, y)
     assert explorer.value("P") <= 2
+
+
+def test_the_line_stops_at_the_end_of_its_slider():
+    explorer = ranks_explorer(P=300, N=2048)
+    x, y = explorer.grabs()[0].middle
+    explorer.touched("down", x, y)
+    explorer.touched("move", x + 2000, y)
+    assert explorer.value("P") == 300
 
 
 def test_without_widgets_it_is_the_picture(monkeypatch):
