@@ -20,6 +20,7 @@ from .ledger import Exchange
 from .pieces import Words, namespace
 from .shapes import ShapeArray
 
+MOST_CALLS = 100_000  # of one rank: far more than any schedule of the course makes
 Blocks = Callable[[int], tuple[range, ...]]  # of a rank, in the numbers of the whole run
 
 
@@ -181,6 +182,8 @@ class Rank:
         role: str = "",
     ) -> Moving:
         """Copy what leaves and let it leave. Ranks are numbers in this group."""
+        if len(self._account.exchanges) >= MOST_CALLS:
+            raise RankError(f"rank {self._number} has made {MOST_CALLS:,} calls; does its loop end?")
         members = self._group.members
         copies = {members[to]: tuple(map(copied, arrays.values())) for to, arrays in outgoing.items()}
         came_from = tuple(members[source] for source in sources)
