@@ -45,7 +45,12 @@ def blocks_of(layout: Layout, N: int, P: int, rank: int) -> tuple[range, ...]:
 
 def rows_of(layout: Layout, N: int, P: int, rank: int) -> NDArray[np.int64]:
     """The rows that a rank owns of N, in order: `blocks_of` as an array of indices."""
-    return np.concatenate([np.arange(b.start, b.stop, b.step) for b in blocks_of(layout, N, P, rank)])
+    return indices(blocks_of(layout, N, P, rank))
+
+
+def indices(blocks: Sequence[range]) -> NDArray[np.int64]:
+    """The rows of some blocks, in their order."""
+    return np.concatenate([np.arange(b.start, b.stop, b.step) for b in (range(0), *blocks)])
 
 
 def row_count(layout: Layout, N: int, P: int, rank: int) -> int:
