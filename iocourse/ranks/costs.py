@@ -187,7 +187,7 @@ def causal_striped(rank: int, P: int, N: int, d: int, *, H: int = 1) -> RankLedg
 def _stripe_seen(home: int, step: int, P: int, N: int) -> int:
     """Rows of stripe `home` that come before the last row of a rank it still has to visit."""
     to_come = [(home + distance) % P for distance in range(step, P)]
-    latest = max((N - 1 - (N - 1 - at) % P for at in to_come if at < N), default=-1)
+    latest = max((N - 1 - (N - 1 - at) % P for at in to_come), default=-1)
     return max(0, (latest - home) // P + 1)
 
 

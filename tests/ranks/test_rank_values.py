@@ -49,6 +49,8 @@ def test_a_query_that_sees_no_key_is_passed_over_by_merge():
     seen = ranks.attend(q, k, v)
     for o, L in (ranks.merge(*hidden, *seen), ranks.merge(*seen, *hidden)):
         assert np.array_equal(o, seen[0]) and np.array_equal(L, seen[1])
+    o, L = ranks.merge(*hidden, *hidden)
+    assert (o == 0).all() and np.isneginf(L).all()
 
 
 @pytest.mark.parametrize("layout", ranks.LAYOUTS)

@@ -70,8 +70,8 @@ def test_a_dry_run_of_64_ranks_is_counted_as_well():
 
 
 def test_partial_sums_are_told_apart_from_inputs():
-    ledger = ranks.RankLedger(received={"K": 5, "O": 7}, sent={"K": 11, "O": 13})
-    assert (ledger.words, ledger.words_received, ledger.words_sent) == (5 + 13, 12, 24)
+    ledger = ranks.RankLedger(received={"K": 5, "O": 7, "LSE": 1}, sent={"K": 11, "O": 13, "LSE": 2})
+    assert (ledger.words, ledger.words_received, ledger.words_sent) == (5 + 1 + 13, 13, 26)
 
 
 def test_a_difference_says_which_array_and_how_many_words():
