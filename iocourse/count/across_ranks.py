@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from .. import ranks
 from ..ranks import RankLedger, RankSchedule
 from ..ranks.bounds import lower_bound
-from ..ranks.contest import best_grid, ledgers_of, memory_of
+from ..ranks.times import best_grid, ledgers_of, memory_of
 from ..refusal import Refused
 from ..sizes import positive_int
 

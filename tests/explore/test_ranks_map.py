@@ -11,9 +11,9 @@ from iocourse import ranks
 from iocourse.explore import Picture, ranks_explorer, ranks_map
 from iocourse.explore.figures.ranks_map import P_at, View, _bound_line, _lines, line_of, rows_of
 from iocourse.explore.widgets.ranks_explorer import FEWEST, RanksExplorer
+from iocourse.gpu.links import LINKS
 from iocourse.ranks.bounds import BOUNDS, lower_bound
-from iocourse.ranks.contest import CONTESTS, contest
-from iocourse.ranks.times import LINKS, cluster
+from iocourse.ranks.times import CONTESTS, cluster, contest
 
 views = st.builds(
     View,
@@ -93,7 +93,7 @@ def test_what_is_hidden_is_never_slower(pass_):
 
 @pytest.mark.parametrize("name", ["grid", "grid_backward", "ulysses", "ulysses_ring"])
 def test_messages_are_those_of_a_dry_run(name):
-    from iocourse.ranks.contest import messages_of
+    from iocourse.ranks.times import messages_of
 
     P, schedule = 12, ranks.get(name)
     for a in (1, 2, 3, 4, 6, 12) if "a" in schedule.options else (None,):
@@ -123,7 +123,7 @@ def test_the_line_at_P_stands_at_P(P):
     [
         ({"pass_": "sideways"}, ValueError, "pass_ = 'sideways' is unknown; there are forward"),
         ({"P": 0}, ValueError, "P must be at least 1, got 0"),
-        ({"P": 5000}, ValueError, "P must be at most 4,096, got 5,000"),
+        ({"P": 5000}, ValueError, "P must be at most 1,024, got 5,000"),
         ({"N": 1.5}, TypeError, "N must be a whole number"),
         ({"d": 0}, ValueError, "d must be at least 1, got 0"),
         ({"H": -1}, ValueError, "H must be at least 1, got -1"),
