@@ -105,12 +105,18 @@ def test_an_array_changed_while_it_is_sent_is_found_out():
     with pytest.raises(ranks.ChangedWhileSent):
         ranks.run(changed, 4, on="dry", Q=(20, 4), K=(20, 4), V=(20, 4))
 
+
+def test_an_array_changed_through_another_slice_is_found_out_too():
     def changed_by_a_slice(me, Q, K, V):
         moving = me.start_shift(K=K[:3])
-        K[0] = 7.0
+        other = K[:2]
+        other *= 7.0
         return moving.wait()
 
+    says = "rank 0 changed K between start_shift and wait()"
     fails(changed_by_a_slice, ranks.ChangedWhileSent, says)
+    with pytest.raises(ranks.ChangedWhileSent):
+        ranks.run(changed_by_a_slice, 4, on="dry", Q=(20, 4), K=(20, 4), V=(20, 4))
 
 
 def test_waiting_late_or_twice_or_not_at_all():
