@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from .. import ranks
 from ..ranks import RankLedger, RankSchedule
 from ..ranks.bounds import lower_bound
-from ..ranks.contest import best_grid, ledgers_of, memory_of
+from ..ranks.times import best_grid, ledgers_of, memory_of
 from ..refusal import Refused
 from ..sizes import positive_int
 
@@ -63,6 +63,8 @@ def question(arguments: argparse.Namespace) -> Question:
         if given is not None and given is not False and given != []:  # --g 0 is an option given
             raise Refused(f"--{option.replace('_', '-')} is about two memories, and --ranks about a network")
     schedule = _schedule(arguments.name, arguments.layout)
+    if "texts" in schedule.options:
+        raise Refused(f"{schedule.name} needs lengths of texts, which only its ledgers(…, texts=…) takes")
     missing = [f"--{size}" for size in "Nd" if getattr(arguments, size) is None]
     if missing:
         raise Refused(f"{' and '.join(missing)} must be given")
@@ -163,9 +165,8 @@ def _bound_line(record: dict[str, Any]) -> str:
 
 
 def listing() -> list[dict[str, str]]:
-    """The schedules between ranks, as `count --list` shows them."""
-    found = ranks.REGISTRY.values()
+    """The schedules between ranks, as `count --list` shows them: their regime begins with --ranks."""
     return [
-        {"name": s.name, "pass": f"{s.pass_} across ranks", "regime": s.regime, "source": s.source}
-        for s in found
+        {"name": s.name, "pass": s.pass_, "regime": f"--ranks: {s.regime}", "source": s.source}
+        for s in ranks.REGISTRY.values()
     ]
