@@ -161,7 +161,7 @@ def test_each_rule_can_be_broken():
 
 
 def test_what_the_kernels_were_would_have_failed():
-    """Row numbers masked and converted in the loop at d = 64; tiles of 32 rows at d = 128: as compiled then."""
+    """Row numbers masked and converted in the loop at d = 64; tiles of 32 rows at d = 128: as compiled."""
     loop = {"spills": 0}
     masked = {"kernel": "fused", "d": 64, "causal": False, "BM": 64, "BN": 128, "BD": None, "warps": 8}
     masked |= {"pairs": "band", "mma_sync": 0}
