@@ -367,6 +367,25 @@ check("11E", my_repaired)
 mine = attempt(report, my_repaired)
 
 # %% [markdown]
+# And what does the compiler make of *your* kernel? Here is its hot loop for an H200, beside the library's of 11.12, in the same tile and with as many threads.
+
+# %%
+def hot_loops(launcher, BM=64, BN=32):
+    """Print the hot loop of `repaired_kernel`, which `launcher` runs, and the library's."""
+    launcher(*map(torch.from_numpy, arrays), 32, 16)
+    x, row = torch.empty(1024, 64), torch.empty(1024)
+    yours = gpu.resources(repaired_kernel, 90, x, x, x, x, row, 1024, 0.18,
+                          d=64, BM=BM, BN=BN, num_warps=8, num_stages=1)
+    a_round("yours", vars(yours.hot_loop), yours.warps, BM, BN)
+    a_round("the library's", vars(theirs.hot_loop), theirs.warps, BM, BN)
+    return yours.hot_loop
+
+
+yours = attempt(hot_loops, my_repaired)
+
+# %% [markdown]
+# The products are the same, and so are the powers of two. A kernel with one loop also compares positions in every round; the library's has a loop of its own for the tiles that the diagonal cuts (11.5), and this is the other one.
+#
 # ## Misconceptions
 #
 # - **"The best tile is the one with the fewest words."** It is the one that the tensor cores, the registers and the L2 cache can agree on (11.10, 11.11).

@@ -85,7 +85,7 @@ def figures(shape: Shape, ms: float) -> Row:
     return {"gbytes_per_s": must_read(shape) / ms / 1e6, "us": 1000 * ms}
 
 
-def contenders() -> dict[str, Contender]:
+def contenders(place: Place | None = None) -> dict[str, Contender]:
     """Everyone by name, ours first: ours, and every back end of SDPA, with enable_gqa where heads share."""
     return {OURS: _ours} | {name: partial(_sdpa, name) for name in BACKENDS}
 
@@ -113,8 +113,8 @@ def copy_speed(place: Place, size: int = COPIED) -> Row:
 def _with_share(record: Row) -> Row:
     """`share`: GB/s as a share of the copy's, in each row that has a time."""
     copied = record["copy"]["gbytes_per_s"]
-    rows = (row | {"share": row["gbytes_per_s"] / copied} if "ms" in row else row for row in record["rows"])
-    return record | {"rows": list(rows)}
+    rows = [row | {"share": row["gbytes_per_s"] / copied} if "ms" in row else row for row in record["rows"]]
+    return record | {"rows": rows}
 
 
 def _told(record: Row) -> str:
@@ -126,7 +126,7 @@ def _told(record: Row) -> str:
 
 
 BENCH = Bench(
-    NAME, shapes, lambda place: contenders(), cache, LAYOUT, GOALS, passes=("forward",),
+    NAME, shapes, contenders, cache, LAYOUT, GOALS, passes=("forward",),
     facts=lambda place, asked: {"copy": copy_speed(place)}, more=_with_share, told=_told,
 )  # fmt: skip
 run, measured, show = BENCH.run, BENCH.measured, BENCH.show

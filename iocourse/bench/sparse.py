@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from iocourse.bench import Row
 
 from .gpu import density
-from .gpu.contenders import EFFICIENT, FLEX, OURS, Contender, check_room, flex, sdpa
+from .gpu.contenders import EFFICIENT, FLEX, OURS, Contender, check_room, flex, ours, sdpa
 from .gpu.judging import PASSES, Goal, Layout
 from .gpu.masked import KINDS, NO_MASK, MaskForms, Shape, masked
 from .gpu.place import Place
@@ -74,25 +74,19 @@ def contenders(place: Place, *, compiled: bool = True) -> dict[str, Contender]:
         check_room("N × N masks", q.shape[2] * k.shape[2] * (1 + q.element_size()), place)
         return sdpa(EFFICIENT, q, k, v, False, attn_mask=seen.booleans)
 
-    return {OURS: ours, FLEX: flex(lambda seen, N, device: seen.flex, compiled), EFFICIENT: efficient}
+    def own(q: Tensor, k: Tensor, v: Tensor, seen: MaskForms | None) -> Tensor:
+        return ours(q, k, v, False, block_mask=seen and seen.tiled(q, k))
 
-
-def ours(q: Tensor, k: Tensor, v: Tensor, seen: MaskForms | None) -> Tensor:
-    """The course's `attention` under the mask; None: none."""
-    from iocourse.kernels import attention
-
-    return attention(q, k, v, block_mask=None if seen is None else seen.tiled(q, k))
+    return {OURS: own, FLEX: flex(lambda seen, N, device: seen.flex, compiled), EFFICIENT: efficient}
 
 
 def _with_lines(record: Row) -> Row:
     """Rows of masks of every density apart, and the lines through their times."""
-    alone = [row for row in record["rows"] if row["mask"] in DENSITIES]
-    return record | {
-        "rows": [row for row in record["rows"] if row["mask"] not in DENSITIES],
-        "density_seed": record["seed"],
-        "density_rows": alone,
-        "lines": density.lines(alone, NO_MASK),
-    }
+    rows, alone = (
+        [row for row in record["rows"] if (row["mask"] in DENSITIES) is it] for it in (False, True)
+    )
+    found = {"rows": rows, "density_seed": record["seed"], "density_rows": alone}
+    return record | found | {"lines": density.lines(alone, NO_MASK)}
 
 
 BENCH = Bench(

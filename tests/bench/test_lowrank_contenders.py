@@ -1,5 +1,6 @@
 """Who takes part in the panels, and what a row keeps of them; and the clock they are timed with."""
 
+import json
 import math
 
 import numpy as np
@@ -125,6 +126,25 @@ def test_the_gpu_section_times_who_can_and_keeps_the_reason_of_who_cannot(monkey
     ]
     assert rows[0]["error"] < 1e-4 and rows[0]["ms"] > 0 and rows[1]["error"] is None
     assert rows[1]["refused"] == "RuntimeError: made up: no room"
+
+
+def test_a_gpu_section_that_is_cut_off_leaves_its_lengths(monkeypatch, tmp_path):
+    from made_up_gpu import CpuPlace
+
+    def second_is_cut_off(n, place):
+        if n > 10:
+            raise KeyboardInterrupt
+        return [{"contender": "a toy", "n": n}]
+
+    monkeypatch.setattr(gpu, "nothing_compiled", lambda: "")
+    monkeypatch.setattr(gpu, "Place", CpuPlace)
+    monkeypatch.setattr(gpu, "LENGTHS", (10, 20))
+    monkeypatch.setattr(gpu, "times", second_is_cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        gpu.main(tmp_path / "lowrank.json")
+    record = json.loads((tmp_path / "lowrank.json").read_text())
+    assert record["shapes"] == {"asked": 2, "done": 1} and record["subject"] == "lowrank"
+    assert record["gpu"]["rows"] == [{"contender": "a toy", "n": 10}] and {"date", "device"} <= record.keys()
 
 
 def test_the_kernels_of_the_gpu_section_are_right_on_a_few_tokens(interpreter, place):

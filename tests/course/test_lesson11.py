@@ -1,6 +1,7 @@
 """Lessons 11 and 11b: kernels beside the library's, formulas, records, and the exercises' own ground."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -482,6 +483,28 @@ def test_what_a_round_takes_in_the_kernel_of_11_5_and_in_16_bits():
     SECOND.says("11.12", "make 1,024 multiply-adds", "the dozen beyond them")
     assert in_half["wgmma"] == 2 * (128 // 64) * (64 // 64) * (64 // 16) < in_half["instructions"] / 20
     assert in_half["special"] >= 128 * 64 // 128  # a power of two for each score of a thread
+
+
+def test_the_students_hot_loop_stands_beside_the_librarys(capsys):
+    """Read from compiled code: the same products and powers, and a mask in every round of the one loop."""
+    from iocourse import gpu
+
+    space = {"__name__": "__main__", "np": np, "torch": torch, "triton": triton, "tl": tl, "gpu": gpu}
+    space |= {"recorded": recorded, "provenance": str, "measured": lambda *_, **__: None}
+    space |= {"attempt": lambda *_: None, "arrays": np.ones((3, 128, 16), dtype=np.float32)}
+    space["theirs"] = kernels.resources_of("forward", 90, d=64, dtype=torch.float32, tile=(64, 32, 8, 1))
+    (repaired,) = SECOND.define(("my_repaired",), space)
+    SECOND.define(("found_kernel", "a_round"), space)
+    (hot_loops,) = SECOND.define(("hot_loops",), space)
+    capsys.readouterr()
+    yours = hot_loops(repaired)
+    mine, theirs = capsys.readouterr().out.splitlines()
+    assert mine.startswith("yours: ") and theirs.startswith("the library's: ")
+    found = [[int(n.replace(",", "")) for n in re.findall(r"([\d,]+) (?:instr|multi|special)", line)]
+             for line in (mine, theirs)]  # fmt: skip
+    (instructions, fma, special), (_, fma_there, special_there) = found
+    assert instructions == yours.instructions > found[1][0] and abs(fma - fma_there) <= 16
+    assert special == special_there > 0 == yours.tensor
 
 
 @pytest.mark.parametrize("name", ["forward_kernel", "two_loops_kernel", "band_kernel", "heads_kernel"])

@@ -158,3 +158,16 @@ def test_each_rule_can_be_broken():
         kept = [] if "a score" in said else [said]
         assert broken(row | facts | {"causal": True}, BUDGETS) == kept
         assert broken(row | facts | {"pairs": "packed"}, BUDGETS) == kept
+
+
+def test_what_the_kernels_were_would_have_failed():
+    """Row numbers masked and converted in the loop at d = 64; tiles of 32 rows at d = 128: as compiled."""
+    loop = {"spills": 0}
+    masked = {"kernel": "fused", "d": 64, "causal": False, "BM": 64, "BN": 128, "BD": None, "warps": 8}
+    masked |= {"pairs": "band", "mma_sync": 0}
+    for budgets, instructions in ((BUDGETS, 534), (OLDER_BUDGETS, 793)):
+        row = masked | {"hot_loop": loop | {"instructions": instructions, "wgmma": 24}}
+        assert [said for said in broken(row, budgets) if "a score" in said]
+    few_rows = masked | {"d": 128, "BM": 32, "mma_sync": 32}
+    few_rows["hot_loop"] = loop | {"instructions": 469, "wgmma": 0}
+    assert {"32 mma.sync", "0 wgmma"} < set(broken(few_rows, BUDGETS))

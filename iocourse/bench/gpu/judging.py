@@ -115,12 +115,11 @@ def _times_of(rows: Sequence[Row], rival: str, same_work: Sequence[str]) -> Call
 def means(rows: Iterable[Row], layout: Layout) -> list[Row]:
     """The geometric mean of `ratio` for each table and contender, over how many shapes, `of` how many."""
     keys = (*layout.tables, "contender")
-    timed = (row for row in rows if row.get("ratio") is not None)
-    return [
-        dict(zip(keys, kind, strict=True))
-        | {"ratio": geometric_mean([row["ratio"] for row in some]), "shapes": len(some), "of": layout.shapes}
-        for kind, some in grouped(timed, keys).items()
-    ]
+    found = []
+    for kind, some in grouped((row for row in rows if row.get("ratio") is not None), keys).items():
+        mean = {"ratio": geometric_mean([row["ratio"] for row in some])}
+        found.append(dict(zip(keys, kind, strict=True)) | mean | {"shapes": len(some), "of": layout.shapes})
+    return found
 
 
 def compared(

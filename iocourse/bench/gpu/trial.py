@@ -46,6 +46,27 @@ def timed_in(pass_: str, field: Mapping[str, Contender]) -> list[str]:
     return [name for name in field if (name, pass_) not in same]
 
 
+def work_of(attend: Callable[..., Tensor], inputs: Sequence[Tensor], do: Tensor, pass_: str) -> Work:
+    """A pass of attention on q, k, v, which can be differentiated, and the gradient of O. A forward pass runs
+    before each backward pass alone, and is not timed.
+    """
+    import torch
+
+    alone = pass_ == PASSES[0]
+    given = [x.detach() if alone else x for x in inputs]
+
+    def forward() -> Tensor:
+        with torch.set_grad_enabled(not alone):
+            return attend(*given)
+
+    def gradients(o: Tensor) -> Any:
+        return torch.autograd.grad(o, given, do)
+
+    if alone:
+        return forward
+    return Staged(forward, gradients) if pass_ == PASSES[1] else lambda: gradients(forward())
+
+
 def outcomes(works: Mapping[str, Work], stopwatch: CudaStopwatch) -> dict[str, Row]:
     """What a row says of each piece of work: its time, or why it has none."""
     times = side_by_side(works, stopwatch=stopwatch)
@@ -120,23 +141,9 @@ class Trial:
         return {**self.shape._asdict(), "contender": name}
 
     def _work(self, name: str, pass_: str) -> Work:
-        """A pass of a contender. A forward pass runs before each backward pass alone, and is not timed."""
-        import torch
-
-        attend, seen, given = self.field[name], self.problem.seen, self.problem.given_to(name)
-        alone = pass_ == PASSES[0]
-        q, k, v = (x.detach() if alone else x for x in given.inputs)
-
-        def forward() -> Tensor:
-            with torch.set_grad_enabled(not alone):
-                return attend(q, k, v, seen)
-
-        def gradients(o: Tensor) -> Any:
-            return torch.autograd.grad(o, (q, k, v), given.do)
-
-        if alone:
-            return forward
-        return Staged(forward, gradients) if pass_ == PASSES[1] else lambda: gradients(forward())
+        given = self.problem.given_to(name)
+        attend, seen = self.field[name], self.problem.seen
+        return work_of(lambda q, k, v: attend(q, k, v, seen), given.inputs, given.do, pass_)
 
 
 def _poison(do: Tensor) -> None:

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iocourse.bench import Row, circumstances
+from iocourse.gpu.timing import Work
 from iocourse.refusal import write_json
 
 from ..gpu.contenders import ours
 from ..gpu.place import Place, nothing_compiled
-from ..gpu.trial import outcomes
+from ..gpu.trial import outcomes, work_of
 from .exact_side import sampled_truth, sdpa
 from .published import relative_error
 from .scaling import PASSES, SAMPLED, draw
@@ -52,7 +53,7 @@ def section(keep: Callable[[Row], None] | None = None) -> Row:
 def times(n: int, place: Place, d: int = D) -> list[Row]:
     """Every contender at one length, forward and forward with backward; who raises keeps the reason."""
     tensors = [x.to(place.device) for x in draw(n, d)]
-    errors = _errors(n, d, _works(tensors, PASSES[0]))
+    errors = _errors(tensors, _works(tensors, PASSES[0]))
     return [
         {"contender": name, "n": n, "d": d, "pass": pass_, "error": errors.get(name)} | outcome
         for pass_ in PASSES
@@ -60,18 +61,23 @@ def times(n: int, place: Place, d: int = D) -> list[Row]:
     ]
 
 
-def _works(tensors: list[Tensor], pass_: str) -> dict[str, Callable[[], Any]]:
+def _works(tensors: list[Tensor], pass_: str) -> dict[str, Work]:
     """What is timed in a pass, by name: the faces, then our kernels alone."""
-    works = {name: _work(attend, dtype, tensors, pass_) for name, (attend, dtype) in field().items()}
+    import torch
+
+    works = {}
+    for name, (attend, dtype) in field().items():
+        *inputs, do = (x.to(getattr(torch, dtype), copy=True) for x in tensors)
+        works[name] = work_of(attend, [x.requires_grad_() for x in inputs], do, pass_)
     return works | {f"{ALONE}, g = {g}": _alone(g, tensors, pass_) for g in DEGREES}
 
 
-def _errors(n: int, d: int, works: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
+def _errors(tensors: list[Tensor], works: Mapping[str, Any]) -> dict[str, float]:
     """The usual relative error of O, in per cent, at some queries; of those who can."""
     import torch
 
-    at = torch.linspace(0, n - 1, min(SAMPLED, n)).long()
-    q, k, v, do = draw(n, d)
+    q, k, v, do = (x.cpu() for x in tensors)
+    at = torch.linspace(0, len(q) - 1, min(SAMPLED, len(q))).long()
     o, _ = sampled_truth(q, k, v, do, at)
     found = {}
     for name, work in works.items():
@@ -138,16 +144,6 @@ def _statistics(g: int, q: Tensor, k: Tensor, v: Tensor) -> tuple[Any, ...]:
 
 def _exact(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return ours(q[None, None], k[None, None], v[None, None], False, scale=1.0)[0, 0]
-
-
-def _work(attend: Callable[..., Tensor], dtype: str, tensors: list[Tensor], pass_: str) -> Any:
-    import torch
-
-    q, k, v, do = (x.to(getattr(torch, dtype)) for x in tensors)
-    if pass_ == PASSES[0]:
-        return lambda: attend(q, k, v)
-    inputs = [x.requires_grad_() for x in (q.clone(), k.clone(), v.clone())]
-    return lambda: torch.autograd.grad(attend(*inputs), inputs, do)
 
 
 def main(path: Path) -> int:
