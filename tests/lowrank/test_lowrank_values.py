@@ -148,6 +148,30 @@ def test_arrays_that_may_not_be_written_and_broadcast_ones(engine):
     dense.agree(found, dense.every_head(Q, K, V, dO, degree=2), 1e-10, dO)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_loops_are_compiled_once_whether_arrays_may_be_written_or_not(causal):
+    """To Numba these are two types, and compiling takes seconds."""
+    pytest.importorskip("numba")
+    from iocourse.lowrank.compiled import causal as of_causal
+    from iocourse.lowrank.compiled import checks
+    from iocourse.lowrank.compiled import dense as of_all
+
+    def types():
+        functions = (f for module in (of_all, of_causal, checks) for f in vars(module).values())
+        return {f: f.signatures for f in functions if hasattr(f, "signatures")}
+
+    arrays, options = dense.draw(8, (), 40, 40, 4, 4), {"degree": 2, "causal": causal, "key_variance": 0.4}
+    wanted, before = dense.by("numba", *arrays, **options), types()
+    copies = [X.copy() for X in arrays]
+    for X in arrays:
+        X.flags.writeable = False
+    for found, was in zip(dense.by("numba", *arrays, **options), wanted, strict=True):
+        np.testing.assert_array_equal(found, was)
+    assert types() == before and any(before.values())
+    for X, copy in zip(arrays, copies, strict=True):
+        np.testing.assert_array_equal(X, copy)
+
+
 def test_lists_are_arrays():
     Q, K, V, _ = dense.draw(9, (), 4, 5, 2, 3)
     O = lowrank.attention(Q.tolist(), K.tolist(), V.tolist(), degree=2)

@@ -11,6 +11,7 @@ import pytest
 
 from iocourse import costs, exact, masks
 from iocourse.machine import FastMemoryFull, run
+from iocourse.monomials import rank_of
 from iocourse.schedules import REGISTRY, forward_leaves, matmul, matmul_tiles
 
 SHAPES = 1000  # on the dry machine, for each schedule
@@ -66,6 +67,15 @@ def sizes(rng, schedule, N, d):
         settings["lse"] = True
     told, mask = problem(rng, schedule, n, h) if masked else ({}, None)
     return n, h, settings | told, mask
+
+
+def fewer_tiles(d, settings):
+    """The settings with at most 10 tiles of features: those of rank 10 still come one by one. Every row
+    passes each of them; the dry law, which counts equal ones at once, has as many as there are.
+    """
+    if "g" not in settings:
+        return settings
+    return settings | {"rc": max(settings["rc"], -(-rank_of(d, settings["g"]) // 10))}
 
 
 def hold(law, draw, examples):
@@ -150,7 +160,8 @@ def test_a_run_has_exact_values_and_the_same_ledger_as_every_dry_run(schedule):
             run(schedule, M=form.peak - 1, trace=False, **arrays, **settings)
 
     def draw(rng):
-        return *sizes(rng, schedule, 9, 4), rng.randint(0, 10**6), rng.choice([1.0, 1.0, 1e-3, 30.0])
+        N, d, settings, mask = sizes(rng, schedule, 9, 4)
+        return N, d, fewer_tiles(d, settings), mask, rng.randint(0, 10**6), rng.choice([1.0, 1.0, 1e-3, 30.0])
 
     hold(law, draw, SHAPES_WITH_VALUES)
 

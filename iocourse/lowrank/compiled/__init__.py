@@ -10,6 +10,7 @@ import importlib
 import sys
 from functools import cache
 from importlib.util import find_spec
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -85,25 +86,35 @@ def _bits(X: Array) -> Array:
 
 def _rows(*arrays: Array) -> tuple[Array, ...]:
     """The arrays with neighbouring entries next to each other, as the compiled loops read them."""
-    return tuple(np.ascontiguousarray(x) for x in arrays)
+    return tuple(_of_one_type(np.ascontiguousarray(x)) for x in arrays)
+
+
+def _of_one_type(X: Array) -> Array:
+    """X; where it may not be written, its memory as an array that may. To Numba these are two types, and it
+    would compile every loop once more, which takes seconds; none of them writes to what it is given.
+    """
+    if X.flags.writeable:
+        return X
+    same = X.__array_interface__ | {"data": (X.ctypes.data, False)}
+    return np.asarray(SimpleNamespace(__array_interface__=same, held=X))
 
 
 def moments(K: Array) -> tuple[Array, Array]:
     """The mean (d,) of the rows of K (n, d) and their covariance (d, d)."""
-    found: tuple[Array, Array] = _kernels("dense").moments(np.ascontiguousarray(K))
+    found: tuple[Array, Array] = _kernels("dense").moments(*_rows(K))
     return found
 
 
 def finite(Q: Array, K: Array, V: Array) -> bool:
     """Whether all entries are finite and not too large for their squares to be summed."""
     checks = _kernels("checks")
-    return bool(checks.finite(Q, K, V))
+    return bool(checks.finite(*map(_of_one_type, (Q, K, V))))
 
 
 def output_fine(O: Array, den: Array, V: Array, least: float) -> bool:
     """Whether den (n,) is at least `least`, and O (n, m) finite and `guards.within` V (n_k, m)."""
     checks = _kernels("checks")
-    return bool(checks.output_fine(O, den, V, least))
+    return bool(checks.output_fine(O, den, _of_one_type(V), least))
 
 
 @library_answer
