@@ -303,8 +303,8 @@ def _pixels(picture: Picture, scale: float) -> Any:
 
 
 class _Canvas:
-    """Matplotlib's renderer under a picture's own coordinates. Its axes and artists, which know of scales, ticks
-    and layouts, are passed by: to make them takes longer than to paint.
+    """Matplotlib's renderer under a picture's own coordinates. Its axes and artists, which know of scales and
+    layouts, are passed by: to make them takes longer than to paint.
     """
 
     def __init__(self, picture: Picture, scale: float) -> None:
