@@ -2,6 +2,7 @@
 
     spoken(page, ".jp-OutputArea")   what has a role that a reader stops at, with its name
     unnamed(page)                    those of them without a name
+    readings(page)                   its texts with their contrasts, one for each pair of colours
     contrast(page)                   the text of the page that is hardest to read
 
 Each looks at the first element that a CSS selector finds, at the whole page without one.
@@ -11,8 +12,8 @@ from typing import NamedTuple
 
 SPEAKS = {
     "button", "checkbox", "combobox", "comboboxgrouping", "comboboxmenubutton", "comboboxselect", "image",
-    "img", "link", "listbox", "menuitem", "option", "popupbutton", "radio", "searchbox", "slider",
-    "spinbutton", "switch", "tab", "textbox", "textfield", "togglebutton",
+    "img", "link", "listbox", "menuitem", "option", "popupbutton", "radio", "radiogroup", "searchbox",
+    "slider", "spinbutton", "switch", "tab", "textbox", "textfield", "togglebutton",
 }  # fmt: skip
 
 
@@ -37,24 +38,33 @@ class Reading(NamedTuple):
 
 def unnamed(page, within="body"):
     """Images, buttons, links and controls that a screen reader can only call by their kind."""
-    return [one for one in spoken(page, within) if not one.name]
+    return _told(page, within, lambda node: not _name(node))
 
 
 def spoken(page, within="body"):
     """Images, buttons, links and controls in their order, as a screen reader is told of them."""
+    return _told(page, within, lambda node: True)
+
+
+def _told(page, within, wanted):
     session = page.context.new_cdp_session(page)
     try:
         look = {"expression": f"document.querySelector({within!r})"}
         root = session.send("Runtime.evaluate", look)["result"]
         assert "objectId" in root, f"nothing on the page is {within!r}"
         nodes = session.send("Accessibility.queryAXTree", {"objectId": root["objectId"]})["nodes"]
-        return [_spoken(session, node) for node in nodes if not node["ignored"] and _role(node) in SPEAKS]
+        speak = [node for node in nodes if not node["ignored"] and _role(node) in SPEAKS]
+        return [_spoken(session, node) for node in speak if wanted(node)]
     finally:
         session.detach()
 
 
 def _role(node):
     return _value(node, "role").lower()
+
+
+def _name(node):
+    return _value(node, "name").strip()
 
 
 def _value(node, key):
@@ -64,7 +74,7 @@ def _value(node, key):
 def _spoken(session, node):
     texts = [each["value"].get("value") for each in node.get("properties", ()) if each["name"] == "valuetext"]
     value = next(filter(None, texts), _value(node, "value"))
-    said = _role(node), _value(node, "name").strip(), _value(node, "description"), value
+    said = _role(node), _name(node), _value(node, "description"), value
     element = session.send("DOM.describeNode", {"backendNodeId": node["backendDOMNodeId"]})["node"]
     pairs = element.get("attributes", [])
     attributes = [f'{name}="{text[:40]}"' for name, text in zip(pairs[::2], pairs[1::2], strict=True)]
@@ -72,13 +82,17 @@ def _spoken(session, node):
 
 
 def contrast(page, within="body"):
-    """The text with the least contrast to what lies under it; None where there is no text.
+    """The text with the least contrast to what lies under it; None where there is no text."""
+    return min(readings(page, within), default=None, key=lambda one: one.ratio)
+
+
+def readings(page, within="body"):
+    """The first text of each pair of colours, its own and that of what lies under it.
 
     Text in pictures and over background images is not looked at, nor what is disabled or hidden.
     """
     found = page.evaluate(TEXTS, within)
-    readings = (Reading(ratio(one["colour"], one["ground"]), **one) for one in found)
-    return min(readings, default=None, key=lambda one: one.ratio)
+    return [Reading(ratio(one["colour"], one["ground"]), **one) for one in found]
 
 
 def ratio(one, other):
@@ -97,9 +111,8 @@ def _linear(share):
     return share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4
 
 
-# A colour of any notation becomes pixels on a canvas; grounds are laid over each other from the page upwards.
-TEXTS = """within => {
-    const root = document.querySelector(within);
+# `pixel`: what is seen of colours of any notation, each with its alpha, laid one over the other on white.
+PIXEL = """
     const brush = new OffscreenCanvas(1, 1).getContext('2d', {willReadFrequently: true});
     const pixel = paints => {
         brush.globalAlpha = 1;
@@ -112,6 +125,13 @@ TEXTS = """within => {
         }
         return Array.from(brush.getImageData(0, 0, 1, 1).data.slice(0, 3));
     };
+"""
+# Grounds are laid over each other from the page upwards.
+TEXTS = (
+    "within => {"
+    + PIXEL
+    + """
+    const root = document.querySelector(within);
     const known = new Map();
     const look = element => {
         if (known.has(element)) return known.get(element);
@@ -131,7 +151,7 @@ TEXTS = """within => {
         return here;
     };
     const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT), range = document.createRange();
-    const found = [];
+    const found = new Map();
     for (let node = walker.nextNode(); node; node = walker.nextNode()) {
         const text = node.data.trim();
         if (!text) continue;
@@ -140,11 +160,10 @@ TEXTS = """within => {
         range.selectNodeContents(node);
         const box = range.getBoundingClientRect();
         if (box.width < 2 || box.height < 2) continue;
-        found.push({
-            text: text.slice(0, 80),
-            colour: pixel([...seen.grounds, [seen.colour, seen.alpha]]),
-            ground: pixel(seen.grounds),
-        });
+        const colour = pixel([...seen.grounds, [seen.colour, seen.alpha]]), ground = pixel(seen.grounds);
+        const pair = `${colour} on ${ground}`;
+        if (!found.has(pair)) found.set(pair, {text: text.slice(0, 80), colour, ground});
     }
-    return found;
+    return [...found.values()];
 }"""
+)

@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import json
 import re
+import select
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,7 @@ from triton.compiler import ASTSource
 
 from .hot_loop import hot_loop
 
+IDLE = 300.0  # seconds without a job, after which this process ends
 PATTERNS = {
     "tensor_core": r"\b(?:wgmma\.mma_async|mma\.sync|tcgen05\.mma)\b",
     "mma_sync": r"\bmma\.sync\b",
@@ -122,5 +124,5 @@ def _innermost(error: BaseException) -> str:
 
 
 if __name__ == "__main__":
-    for line in sys.stdin:
+    while select.select([sys.stdin], [], [], IDLE)[0] and (line := sys.stdin.readline()):
         print(json.dumps(report(json.loads(line))), flush=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ from typing import Any
 from .chips import REGISTERS_A_THREAD, chip_of
 from .hot_loop import Loop
 from .jobs import job
+
+Surroundings = tuple[int, float, str, tuple[tuple[str, str], ...]]
+_idle: dict[Surroundings, subprocess.Popen[str]] = {}  # compilers that nobody is waiting for
 
 
 class CompilationFailed(RuntimeError):
@@ -106,22 +110,69 @@ def resources(kernel: Any, arch: int, *arguments: Any, **constants: Any) -> Reso
 
 
 def reports(jobs: Iterable[dict[str, Any]]) -> Iterator[Resources | CompilationFailed]:
-    """The report of each job, as soon as it is there; one process compiles them all."""
-    path = os.pathsep.join(folder for folder in sys.path if folder)  # what can be imported here can be there
-    environment = os.environ | {"TRITON_INTERPRET": "0", "TRITON_DEFAULT_FP_FUSION": "1", "PYTHONPATH": path}
-    command: Sequence[str] = [sys.executable, "-m", "iocourse.gpu._compile"]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    ) as process:
-        assert process.stdin is not None and process.stdout is not None
+    """The report of each job, as soon as it is there; one process compiles them all.
+
+    It is kept for the next who asks, as it takes longer to start than most kernels to compile.
+    """
+    surroundings = _surroundings()
+    process = _compiler(surroundings)
+    answered = False
+    try:
         for one in jobs:
-            process.stdin.write(json.dumps(one) + "\n")
-            process.stdin.flush()
-            line = process.stdout.readline()
-            if not line:
-                raise CompilationFailed(f"the compiler ended with exit code {process.wait()}")
-            yield _read(json.loads(line), one["arch"])
-        process.stdin.close()
+            yield _read(_asked(process, one), one["arch"])
+        answered = True
+    finally:
+        if not answered or _idle.setdefault(surroundings, process) is not process:
+            _end(process)
+
+
+def _surroundings() -> Surroundings:
+    """What a compiler must have been started in: process, newest kernel, what it imports and reads."""
+    newest = max(path.stat().st_mtime for path in Path(__file__).parents[1].glob("kernels/*.py"))
+    path = os.pathsep.join(folder for folder in sys.path if folder)  # what can be imported here can be there
+    told = {name: value for name, value in os.environ.items() if name.startswith(("TRITON", "CUDA", "LLVM"))}
+    told |= {"TRITON_INTERPRET": "0", "TRITON_DEFAULT_FP_FUSION": "1"}
+    return os.getpid(), newest, path, tuple(sorted(told.items()))
+
+
+def _compiler(surroundings: Surroundings) -> subprocess.Popen[str]:
+    """An idle compiler, or a new one."""
+    if kept := _idle.pop(surroundings, None):
+        if kept.poll() is None:
+            return kept
+        _end(kept)
+    _, _, path, told = surroundings
+    return subprocess.Popen(
+        [sys.executable, "-m", "iocourse.gpu._compile"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": path} | dict(told),
+    )
+
+
+def _asked(process: subprocess.Popen[str], job: dict[str, Any]) -> dict[str, Any]:
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(json.dumps(job) + "\n")
+    process.stdin.flush()
+    line = process.stdout.readline()
+    if not line:
+        raise CompilationFailed(f"the compiler ended with exit code {process.wait()}")
+    said: dict[str, Any] = json.loads(line)
+    return said
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    with process:  # which closes its input and waits for it
+        pass
+
+
+@atexit.register
+def _end_all() -> None:
+    while _idle:
+        (pid, *_), process = _idle.popitem()
+        if pid == os.getpid():
+            _end(process)
 
 
 def _read(said: dict[str, Any], arch: int) -> Resources | CompilationFailed:

@@ -2,40 +2,8 @@
 
 from itertools import pairwise
 
-# The ratio of WCAG between a text and what lies behind it, for every line of text that is seen.
-PALE_TEXT = """least => {
-    const parts = colour => {
-        const numbers = colour.match(/[\\d.]+/g).map(Number);
-        return {rgb: numbers.slice(0, 3), alpha: numbers.length > 3 ? numbers[3] : 1};
-    };
-    const over = (top, below) => top.rgb.map((value, at) => value * top.alpha + below[at] * (1 - top.alpha));
-    const behind = element => {
-        if (!element) return [255, 255, 255];
-        const own = parts(getComputedStyle(element).backgroundColor);
-        return own.alpha === 1 ? own.rgb : over(own, behind(element.parentElement));
-    };
-    const light = rgb => {
-        const linear = v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
-        const [r, g, b] = rgb.map(v => linear(v / 255));
-        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-    };
-    const found = new Map(), silent = ['SCRIPT', 'STYLE', 'NOSCRIPT', 'TEMPLATE'];
-    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-    for (let node; (node = texts.nextNode());) {
-        const element = node.parentElement;
-        if (!node.data.trim() || silent.includes(element.tagName)) continue;
-        const style = getComputedStyle(element), box = element.getBoundingClientRect();
-        const drawn = style.visibility !== 'hidden' && element.checkVisibility({opacityProperty: true});
-        if (!drawn || box.width < 2) continue;
-        const ground = behind(element);
-        const [a, b] = [light(over(parts(style.color), ground)), light(ground)];
-        const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-        const what = `${element.tagName}.${element.className} ${style.color} on ${ground.map(Math.round)}`;
-        const words = node.data.trim().slice(0, 40);
-        if (ratio < least && !found.has(what)) found.set(what, `${ratio.toFixed(2)} ${what}: ${words}`);
-    }
-    return [...found.values()];
-}"""
+from rendered import readings, unnamed
+
 HEADINGS = "() => [...document.querySelectorAll('h1,h2,h3,h4,h5,h6')].map(h => Number(h.tagName[1]))"
 FORMULAS = """async () => {
     const asked = document.querySelectorAll('.math').length;
@@ -52,30 +20,17 @@ FORMULAS = """async () => {
             wrong: wrong.map(error => error.textContent.slice(0, 80)),
             raw: texts.filter(text => /\\$|\\\\[a-zA-Z(\\[]/.test(text)).map(text => text.slice(0, 80))};
 }"""
-MUST_SPEAK = {
-    "button", "checkbox", "combobox", "image", "img", "link", "radio", "searchbox", "slider", "spinbutton",
-    "switch", "textbox",
-}  # fmt: skip
 
 
 def without_a_name(page):
-    """Roles and places of what assistive technology finds on the page and cannot name."""
-    session = page.context.new_cdp_session(page)
-    nodes = session.send("Accessibility.getFullAXTree")["nodes"]
-    session.detach()
-    assert len(nodes) > 20  # the tree is there
-    return [
-        f"{node['role']['value']} {node.get('properties', [])[:2]}"
-        for node in nodes
-        if not node["ignored"]
-        and node["role"]["value"].lower() in MUST_SPEAK
-        and not node.get("name", {}).get("value", "").strip()
-    ]
+    """Roles and tags of what assistive technology finds on the page and cannot name."""
+    return [f"{one.role} {one.tag}" for one in unnamed(page)]
 
 
 def pale_text(page, least=4.5):
     """Texts whose colour is too near to what lies behind, once for each pair of colours."""
-    return page.evaluate(PALE_TEXT, least)
+    pale = [one for one in readings(page) if one.ratio < least]
+    return [f"{one.ratio:.2f} {one.colour} on {one.ground}: {one.text}" for one in pale]
 
 
 def headings(page):

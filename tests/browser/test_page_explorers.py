@@ -6,11 +6,13 @@ They are served here without the site, by a small server: a page is the raw HTML
 import random
 import re
 import threading
+from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from statistics import median
 
 import pytest
+from rendered import PIXEL, luminance, ratio, spoken
 
 from iocourse import bounds, costs, schedules
 from iocourse.explore.facts import memory_map as map_facts
@@ -509,33 +511,14 @@ def test_extremes_are_drawn_without_a_complaint(opened, name):
 
 
 # ---------------------------------------------------------------------- who does not see it, or sees it small
-def tree_of(page):
-    """The accessibility tree as the browser has it: [(role, name, value as it is spoken), ...]."""
-    session = page.context.new_cdp_session(page)
-    nodes = session.send("Accessibility.getFullAXTree")["nodes"]
-    session.detach()
-    return [spoken(node) for node in nodes if not node["ignored"]]
-
-
-def spoken(node):
-    told = {each["name"]: each["value"].get("value", "") for each in node.get("properties", [])}
-    role, name = (node.get(part, {}).get("value", "") for part in ("role", "name"))
-    return role, name, told.get("valuetext", "")
-
-
-CONTROLS = {"slider", "checkbox", "radio", "button", "image", "img"}
-
-
 @pytest.mark.parametrize("name, sliders, ticks", [("map", 4, 21), ("tiles", 6, 0)])
 def test_every_control_and_picture_has_a_name_and_numbers_are_spoken(opened, name, sliders, ticks):
     page = opened(f"{name}.html")
-    tree = tree_of(page)
-    nameless = [node for node in tree if node[0] in CONTROLS and not node[1].strip()]
-    assert nameless == []
-    assert len([node for node in tree if node[0] == "slider"]) == sliders
-    assert len([node for node in tree if node[0] == "checkbox"]) == ticks
-    assert len([node for node in tree if node[0] in ("image", "img")]) == 1
-    values = [node[2] for node in tree if node[0] == "slider"]
+    told = spoken(page)
+    assert [one for one in told if not one.name] == []
+    roles = Counter(one.role for one in told)
+    assert (roles["slider"], roles["checkbox"], roles["image"] + roles["img"]) == (sliders, ticks, 1)
+    values = [one.value for one in told if one.role == "slider"]
     assert "16,384" in values and all(re.search(r"\d", value) for value in values)
     picture = page.get_by_role("img")
     assert re.search(r"N = \d,\d{3}, d = 64", picture.locator("title").text_content())
@@ -543,20 +526,12 @@ def test_every_control_and_picture_has_a_name_and_numbers_are_spoken(opened, nam
     assert page.get_by_role("table").count() == 1
 
 
-CONTRASTS = """scheme => {
+# Colours as pixels: of the grounds, the page first, of lines, and of texts.
+COLOURS = (
+    "scheme => {"
+    + PIXEL
+    + """
     document.body.dataset.theme = scheme;
-    const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
-    const light = colour => {
-        canvas.fillStyle = colour;
-        canvas.fillRect(0, 0, 1, 1);
-        const parts = [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3).map(each => each / 255)
-            .map(each => each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4);
-        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
-    };
-    const against = (one, other) => {
-        const [low, high] = [light(one), light(other)].sort((a, b) => a - b);
-        return (high + 0.05) / (low + 0.05);
-    };
     const style = (element, part) => getComputedStyle(element)[part];
     const section = document.querySelector('.explorer');
     const probe = section.appendChild(document.createElement('span'));
@@ -565,31 +540,37 @@ CONTRASTS = """scheme => {
         return style(probe, 'color');
     };
     const grounds = ['paper', 'nothing', 'blocked', 'stored', 'rows', 'least'].map(colour);
+    probe.remove();
     const all = what => [...section.querySelectorAll(what)];
     const lines = all('[data-line] polyline, .rim, .at, .gap, .tile, .scores, .axis');
     const texts = all('.picture text').map(each => style(each, 'fill'));
     texts.push(...all('p, td, th, label, legend, button').map(each => style(each, 'color')));
-    const worst = (colours) => Math.min(...colours.flatMap(one => grounds.map(other => against(one, other))));
-    const found = [worst(lines.map(each => style(each, 'stroke'))), worst(texts)];
-    probe.remove();
-    return [...found, light(grounds[0]), lines.length, texts.length];
+    return [grounds, lines.map(each => style(each, 'stroke')), texts]
+        .map(each => each.map(one => pixel([[one, 1]])));
 }"""
+)
+
+
+def worst(colours, grounds):
+    """The least contrast of any of the colours to any of the grounds."""
+    return min(ratio(one, other) for one in colours for other in grounds)
 
 
 @pytest.mark.parametrize("place", ["map.html#pass=backward", "tiles.html"])
 def test_lines_and_texts_stand_out_in_light_and_dark(opened, place):
     page = opened(place)
     for scheme in ("light", "dark"):
-        line, text, paper, lines, texts = page.evaluate(CONTRASTS, scheme)
-        assert (paper > 0.9) == (scheme == "light")
-        assert lines >= 3 and texts >= 20
+        grounds, lines, texts = page.evaluate(COLOURS, scheme)
+        assert (luminance(grounds[0]) > 0.9) == (scheme == "light")
+        assert len(lines) >= 3 and len(texts) >= 20
+        line, text = worst(lines, grounds), worst(texts, grounds)
         assert line >= 3 and text >= 4.5, (scheme, line, text)
 
 
 def test_a_dark_system_is_followed_where_the_theme_does_not_say(opened):
     page = opened("map.html", color_scheme="dark")
-    assert page.evaluate(CONTRASTS, "auto")[2] < 0.1
-    assert page.evaluate(CONTRASTS, "light")[2] > 0.9
+    papers = {scheme: page.evaluate(COLOURS, scheme)[0][0] for scheme in ("auto", "light")}
+    assert luminance(papers["auto"]) < 0.1 < 0.9 < luminance(papers["light"])
 
 
 @pytest.mark.parametrize("name", ["map", "tiles"])

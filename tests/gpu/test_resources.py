@@ -30,6 +30,7 @@ from iocourse.kernels.host.tiles import (  # noqa: E402
     tiles_for,
 )
 
+reporting = sys.modules["iocourse.gpu.resources"]  # the module, not the function of its name
 ROOT = Path(__file__).parents[2]
 PINNED = dict(
     line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line
@@ -419,3 +420,38 @@ def test_a_kernel_of_a_script_or_a_notebooks_cell(where, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("\n")[:2] == ["True 0", "True"], done.stdout
+
+
+# ---------------------------------------------------------------------- one compiler for all who ask
+def compiler_of_a_report():
+    """The process that has made a report, and waits for the next."""
+    before = set(reporting._idle.values())
+    assert resources(uneven_kernel, 80, torch.zeros(64), BLOCK=64).registers > 0
+    (found,) = set(reporting._idle.values()) - before or before
+    return found
+
+
+def test_a_compiler_is_kept_and_one_that_ended_or_was_started_otherwise_is_not_asked(monkeypatch):
+    monkeypatch.setattr(reporting, "_idle", {})
+    first = compiler_of_a_report()
+    assert compiler_of_a_report() is first
+    first.kill()
+    first.wait()
+    second = compiler_of_a_report()
+    assert second.pid != first.pid
+    monkeypatch.setenv("TRITON_KERNEL_DUMP", "0")
+    assert compiler_of_a_report() is not second
+    reporting._end_all()
+    assert second.poll() == 0 and not reporting._idle
+
+
+def test_a_compiler_that_was_not_heard_to_the_end_is_not_kept(monkeypatch):
+    monkeypatch.setattr(reporting, "_idle", {})
+    ended = []
+    monkeypatch.setattr(reporting, "_compiler", lambda surroundings: "a compiler")
+    monkeypatch.setattr(reporting, "_asked", lambda process, one: {"error": "none"})
+    monkeypatch.setattr(reporting, "_end", ended.append)
+    answers = reports([{"arch": 80}, {"arch": 80}])
+    next(answers)
+    answers.close()
+    assert ended == ["a compiler"] and not reporting._idle

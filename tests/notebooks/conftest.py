@@ -5,6 +5,7 @@ import re
 import tempfile
 from contextlib import ExitStack
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ IMPORTED = (
     "ipykernel.kernelapp", "ipykernel.ipkernel", "matplotlib.pyplot", "pytest", "nbformat", "jupyter_client",
 )  # fmt: skip
 IMPORTS_TORCH = re.compile(r"\bimport (torch|triton)\b")
+TENSORS = ("torch", *filter(find_spec, ["triton"]))
 INLINE = "module://matplotlib_inline.backend_inline"  # what a kernel asks of matplotlib
 
 
@@ -54,7 +56,7 @@ def begin_warm(importers, monkeypatch):
     def begin(text):
         if not warm.CAN:
             return None
-        address = importers(*IMPORTED, *(["torch"] if IMPORTS_TORCH.search(text) else []))
+        address = importers(*IMPORTED, *(TENSORS if IMPORTS_TORCH.search(text) else ()))
         warm.kernels_from(address, monkeypatch)
         return address
 

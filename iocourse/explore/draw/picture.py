@@ -12,18 +12,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from html import escape
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .html import image
 from .palette import INK, PAPER, Dash
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 Point = tuple[float, float]
 Segment = tuple[Point, Point]
 
-FONT = "DejaVu Sans, Verdana, sans-serif"  # matplotlib brings the first; the second has the same widths
+FAMILY = "DejaVu Sans"  # matplotlib brings it
+FONT = f"{FAMILY}, Verdana, sans-serif"  # the second has the same widths
 SMALL, NORMAL, LARGE = 12.0, 13.0, 16.0  # text sizes in pixels
 HATCH_STEP = 7.0
 COLOURS = (256, 128, 64, 32)  # of the PNG's palette: the first with which it is small enough, or the last
@@ -294,25 +292,60 @@ _POINTS = 0.72  # 1 pixel of the display list is 1/100 inch
 def _pixels(picture: Picture, scale: float) -> Any:
     import matplotlib
     import numpy as np
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
     # The caller's own matplotlib settings must not change a figure of the course.
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams["lines.scale_dashes"] = False
-        matplotlib.rcParams["font.family"] = ["DejaVu Sans"]
-        size = (picture.width / 100, picture.height / 100)
-        figure = Figure(figsize=size, dpi=100 * scale, facecolor=PAPER)
-        canvas = FigureCanvasAgg(figure)
-        axes = figure.add_axes((0, 0, 1, 1))
-        axes.set_xlim(0, picture.width)
-        axes.set_ylim(picture.height, 0)
-        axes.set_axis_off()
-        for order, element in enumerate(picture.elements):
-            _PNG[type(element)](axes, element, order)
-        canvas.draw()  # type: ignore[no-untyped-call]
-    return np.asarray(canvas.buffer_rgba())[..., :3]  # type: ignore[no-untyped-call]
+        canvas = _Canvas(picture, scale)
+        for element in picture.elements:
+            _PNG[type(element)](canvas, element)
+        return np.asarray(canvas.renderer.buffer_rgba())[..., :3]
+
+
+class _Canvas:
+    """Matplotlib's renderer under a picture's own coordinates. Its axes and artists, which know of scales and
+    layouts, are passed by: to make them takes longer than to paint.
+    """
+
+    def __init__(self, picture: Picture, scale: float) -> None:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+        from matplotlib.transforms import Bbox, BboxTransformFrom, BboxTransformTo
+
+        size = picture.width / 100, picture.height / 100
+        self.figure = Figure(figsize=size, dpi=100 * scale, facecolor=PAPER)
+        self.renderer: Any = FigureCanvasAgg(self.figure).get_renderer()  # type: ignore[no-untyped-call]
+        self.figure.patch.draw(self.renderer)
+        self.across, self.down = (0, picture.width), (picture.height, 0)
+        own = BboxTransformFrom(Bbox(list(zip(self.across, self.down, strict=True))))
+        self.place = own + BboxTransformTo(self.figure.bbox)  # y downwards
+        self.matrix = self.place.get_matrix()
+
+    def area(self, path: Any, fill: str, stroke: str, line: float, matrix: Any) -> None:
+        """A closed path, to be placed by `matrix`."""
+        from matplotlib.colors import to_rgba
+        from matplotlib.transforms import Affine2D
+
+        pen = self._pen(stroke, line if stroke else 0.0, "miter", "butt")
+        self.renderer.draw_path(pen, path, Affine2D(matrix), to_rgba(fill) if fill else None)
+
+    def line(self, p: Poly) -> None:
+        """A line through the points of a polygon without a fill."""
+        from matplotlib.path import Path
+        from matplotlib.transforms import Affine2D
+
+        pen = self._pen(p.stroke, p.line, "round", "butt" if p.dash else "projecting")
+        if p.dash:
+            pen.set_dashes(0, [length * _POINTS for length in p.dash])
+        self.renderer.draw_path(pen, Path(p.points), Affine2D(self.matrix))
+
+    def _pen(self, stroke: str, line: float, join: str, cap: str) -> Any:
+        pen = self.renderer.new_gc()
+        pen.set_foreground(stroke or PAPER)
+        pen.set_linewidth(line * _POINTS)
+        pen.set_joinstyle(join)
+        pen.set_capstyle(cap)
+        return pen
 
 
 def _few_colours(seen: Any) -> bytes:
@@ -352,61 +385,56 @@ def _palette_png(pixels: Any, palette: bytes) -> bytes:
 
     image, out = Image.fromarray(pixels), BytesIO()
     image.putpalette(palette)
-    image.save(out, "PNG", optimize=True)
+    image.save(out, "PNG", compress_level=8)
     return out.getvalue()
 
 
-def _png_rect(axes: Axes, r: Rect, order: int) -> None:
+def _png_rect(canvas: _Canvas, r: Rect) -> None:
+    import numpy as np
     from matplotlib.collections import LineCollection
-    from matplotlib.patches import Rectangle
+    from matplotlib.path import Path
 
-    edge = r.stroke or "none"
-    box = Rectangle((r.x, r.y), max(r.width, 0), max(r.height, 0), facecolor=r.fill or "none", edgecolor=edge)
-    box.set(linewidth=r.line * _POINTS, zorder=order)
-    axes.add_artist(box)  # unlike add_patch, asks for no limits
-    lines = hatch_lines(r)
-    if lines:
-        width = _hatch_width(r) * _POINTS
-        axes.add_collection(
-            LineCollection(lines, colors=r.ink, linewidths=width, zorder=order), autolim=False
-        )
+    box = np.array([[max(r.width, 0), 0, r.x], [0, max(r.height, 0), r.y], [0, 0, 1]])
+    canvas.area(Path.unit_rectangle(), r.fill, r.stroke, r.line, canvas.matrix @ box)
+    if lines := hatch_lines(r):
+        drawn = LineCollection(lines, colors=r.ink, linewidths=_hatch_width(r) * _POINTS)
+        drawn.set_transform(canvas.place)
+        drawn.draw(canvas.renderer)
 
 
-def _png_poly(axes: Axes, p: Poly, order: int) -> None:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Polygon
+def _png_poly(canvas: _Canvas, p: Poly) -> None:
+    from matplotlib.path import Path
 
     if p.fill:
-        edge = p.stroke or "none"
-        shape = Polygon(p.points, closed=True, facecolor=p.fill, edgecolor=edge, linewidth=p.line * _POINTS)
-        shape.set_zorder(order)
-        axes.add_artist(shape)
-        return
-    xs, ys = zip(*p.points, strict=True)
-    line = Line2D(xs, ys, color=p.stroke, linewidth=p.line * _POINTS, zorder=order, dash_capstyle="butt")
-    if p.dash:
-        line.set_dashes([length * _POINTS for length in p.dash])
-    axes.add_line(line)
+        outline = Path([*p.points, p.points[0]], closed=True)
+        canvas.area(outline, p.fill, p.stroke, p.line, canvas.matrix)
+    else:
+        canvas.line(p)
 
 
-def _png_text(axes: Axes, t: Text, order: int) -> None:
-    at = {"start": "left", "middle": "center", "end": "right"}[t.anchor]
-    turn: dict[str, Any] = {"rotation": 90, "rotation_mode": "anchor"} if t.turned else {}
-    axes.text(
-        t.x, t.y, t.text, fontsize=t.size * _POINTS, ha=at, va="baseline", color=t.colour,
-        fontweight="bold" if t.bold else "normal", zorder=order, parse_math=False, **turn,
-    )  # fmt: skip
+def _png_text(canvas: _Canvas, t: Text) -> None:
+    from matplotlib.font_manager import FontProperties
+
+    font = FontProperties(FAMILY, size=t.size * _POINTS, weight="bold" if t.bold else "normal")
+    x, y = canvas.place.transform((t.x, t.y))
+    before = {"start": 0.0, "middle": 0.5, "end": 1.0}[t.anchor]
+    if before:
+        before *= canvas.renderer.get_text_width_height_descent(t.text, font, False)[0]
+    x, y = (x, y - before) if t.turned else (x - before, y)
+    pen = canvas.renderer.new_gc()
+    pen.set_foreground(t.colour)
+    canvas.renderer.draw_text(pen, x, canvas.renderer.height - y, t.text, font, 90 * t.turned)
 
 
-def _png_raster(axes: Axes, r: Raster, order: int) -> None:
+def _png_raster(canvas: _Canvas, r: Raster) -> None:
     import numpy as np
 
     pixels = np.frombuffer(r.pixels, np.uint8).reshape(r.rows, r.columns, 3)
+    axes = canvas.figure.add_axes((0, 0, 1, 1))
     extent = (r.x, r.x + r.width, r.y + r.height, r.y)
-    limits = axes.get_xlim(), axes.get_ylim()
-    axes.imshow(pixels, extent=extent, aspect="auto", interpolation="nearest", zorder=order)
-    axes.set_xlim(limits[0])
-    axes.set_ylim(limits[1])
+    stretched = axes.imshow(pixels, extent=extent, aspect="auto", interpolation="nearest")
+    axes.set(xlim=canvas.across, ylim=canvas.down)
+    stretched.draw(canvas.renderer)
 
 
 _PNG: dict[type, Any] = {Rect: _png_rect, Poly: _png_poly, Text: _png_text, Raster: _png_raster}
