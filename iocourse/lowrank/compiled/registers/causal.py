@@ -172,7 +172,7 @@ def forward(s: Shape) -> None:
             s.fill(F, 0, steps)
             halves = s.half_variances(F, 0, covariance)
             s.series(E, 0, halves, steps, parts)
-            far, sizes = s.sums(T, across, F, 0, E, 0, steps), true_scale(s, halves)
+            far, sizes = s.sums(T, across, F, 0, E, 0, steps, m), true_scale(s, halves)
             for c in range(m):
                 s.put_several(N.at(c, t), [x * y for x, y in zip(far[c * u : c * u + u], sizes, strict=True)])
         with p.loop(0, tokens, LANES) as t:
@@ -235,7 +235,7 @@ def queries_back(s: Shape) -> None:
             halves = s.half_variances(F, 0, covariance)
             s.series(E, 0, halves, steps, parts)
             sizes = true_scale(s, halves) * m
-            W = [x * y for x, y in zip(panel_of(s, G + t * m), sizes, strict=True)]
+            W = [x * y for x, y in zip(panel_of(s, G + t * m, m), sizes, strict=True)]
             s.pull(T, across, W, F, 0, D, P, E, 0, steps)
             for i in range(d):
                 s.put_several(DX.at(i, t), s.several(P.at(i, 0)))
@@ -303,9 +303,9 @@ def keys_back(s: Shape) -> None:
         with p.loop(0, tokens, s.tokens) as t:
             copied(s, F, X, t)
             s.fill(F, 0, steps)
-            for i, x in enumerate(s.sums(U, across, F, 0, None, 0, steps)):
+            for i, x in enumerate(s.sums(U, across, F, 0, None, 0, steps, m - 1)):
                 N.at(i // u, t + i % u * LANES).put(0, x)
-            s.pull(U, across, panel_of(s, W + t * m), F, 0, D, P, None, 0, steps)
+            s.pull(U, across, panel_of(s, W + t * m, m - 1), F, 0, D, P, None, 0, steps)
             for i in range(d):
                 s.put_several(DX.at(i, t), s.several(P.at(i, 0)))
         with p.loop(0, tokens, LANES) as t:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from .guarding import Extents, Watch
 from .room import Room
-from .rows import column_of, columns_of, fetch, put_column, put_columns
+from .rows import column_of, columns_of, put_column, put_columns
 from .steps import Features, Shape, Steps
 from .writer import LANES, Numbers, Vector, Word
 
@@ -67,8 +67,6 @@ def keys(s: Shape) -> None:
     with p.loop(start, stop, C) as at:
         tokens = ((stop - at).least(C) + (LANES - 1)) // LANES * LANES
         with p.loop(0, tokens, LANES) as t:
-            for A, columns in ((K, d), (V, m - 1)):
-                fetch(A, columns, at + t + 2 * LANES, LANES)
             for i, k in enumerate(columns_of(p, K, d, at + t, stop - 1)):
                 F.at(i + 1, t).put(0, k - shift.spread(i))
             values = columns_of(p, V, m - 1, at + t, stop - 1)
@@ -125,13 +123,11 @@ def queries(s: Shape) -> None:
     extents, watch = Extents(p, room.take(2 * m * LANES), m), Watch(p, room.take(LANES))
     s.ones(F, s.tokens)
     with p.loop(start, stop, s.tokens) as at:
-        fetch(Q, d, at + s.tokens, s.tokens)
-        fetch(O, m - 1, at + s.tokens, s.tokens, write=True)
         for i in range(u):
             take_queries(s, F.after(1), i * LANES, Q, at + i * LANES, stop - 1, scale)
         s.fill(F, 0, steps)
         s.series(E, 0, s.half_variances(F, 0, covariance), steps, parts)
-        N = s.sums(T, m, F, 0, E, 0, steps)
+        N = s.sums(T, m, F, 0, E, 0, steps, m)
         for i in range(u):
             put_outputs(s, O, den, at + i * LANES, stop, N[i::u], extents, watch)
     extents.say(guard)
@@ -167,9 +163,9 @@ def take_gradient(
     G.put((s.m - 1) * LANES, -(below * over))
 
 
-def panel_of(s: Shape, W: Numbers) -> list[Vector]:
-    """m times u vectors, column by column, from u times (m, 16)."""
-    return [W.vector((i * s.m + c) * LANES) for c in range(s.m) for i in range(s.u)]
+def panel_of(s: Shape, W: Numbers, columns: int) -> list[Vector]:
+    """So many columns of u vectors, column by column, from u times (m, 16)."""
+    return [W.vector((i * s.m + c) * LANES) for c in range(columns) for i in range(s.u)]
 
 
 def queries_back(s: Shape) -> None:
@@ -189,17 +185,14 @@ def queries_back(s: Shape) -> None:
         tokens = ((stop - at).least(C) + (s.tokens - 1)) // s.tokens * s.tokens
         s.ones(F, tokens)
         with p.loop(0, tokens, LANES) as t:
-            for A, columns in ((Q, d), (O, m - 1), (dO, m - 1)):
-                fetch(A, columns, at + t + 2 * LANES, LANES)
             take_queries(s, kept, t, Q, at + t, stop - 1, scale)
             for i in range(d):
                 F.at(i + 1, t).put(0, kept.at(i, t).vector())
             take_gradient(s, G + t * m, O, den, dO, at + t, stop, size)
         with p.loop(0, tokens, s.tokens) as t:
-            fetch(dQ, d, at + t + s.tokens, s.tokens, write=True)
             s.fill(F, t, steps)
             s.series(E, t, s.half_variances(F, t, covariance), steps, parts)
-            s.pull(T, m, panel_of(s, G + t * m), F, t, D, X, E, t, steps)
+            s.pull(T, m, panel_of(s, G + t * m, m), F, t, D, X, E, t, steps)
             s.times_series(F, E, t, steps)
             for i in range(s.u):
                 rows = [X.at(c, i * LANES).vector() * scale for c in range(d)]
@@ -221,8 +214,6 @@ def keys_back(s: Shape) -> None:
     watch, size = Watch(p, room.take(LANES)), Watch(p, room.take(LANES))
     s.ones(F, s.tokens)
     with p.loop(start, stop, s.tokens) as at:
-        for A, columns, write in ((K, d, False), (V, m - 1, False), (dK, d, True), (dV, m - 1, True)):
-            fetch(A, columns, at + s.tokens, s.tokens, write)
         for i in range(u):
             first = at + i * LANES
             for c, k in enumerate(columns_of(p, K, d, first, stop - 1)):
@@ -231,13 +222,13 @@ def keys_back(s: Shape) -> None:
                 s, W + i * m * LANES, columns_of(p, V, m - 1, first, stop - 1), p.first_lanes(stop - first)
             )
         s.fill(F, 0, steps)
-        N = s.sums(U, m, F, 0, None, 0, steps)
+        N = s.sums(U, m, F, 0, None, 0, steps, m - 1)
         for i in range(u):
-            first, rows = at + i * LANES, N[i::u][:-1]
+            first, rows = at + i * LANES, N[i::u]
             watch.see(rows)
             size.add([x.size() * p.first_lanes(stop - first) for x in rows])
             put_columns(p, dV, first, stop, rows)
-        s.pull(U, m, panel_of(s, W), F, 0, D, X, None, 0, steps)
+        s.pull(U, m, panel_of(s, W, m - 1), F, 0, D, X, None, 0, steps)
         for i in range(u):
             rows = [X.at(c, i * LANES).vector() for c in range(d)]
             watch.see(rows)

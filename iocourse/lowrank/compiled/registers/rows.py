@@ -63,13 +63,6 @@ def columns_of(p: Program, A: Numbers, d: int, first: Word, last: Word) -> list[
     return [p.spare.vector(i * LANES) for i in range(d)]
 
 
-def fetch(A: Numbers, d: int, first: Word, many: int, write: bool = False) -> None:
-    """Ask for rows first … first + many - 1 of A (…, d), which come next."""
-    rows = A + first * d
-    for at in range(0, many * d, LANES):
-        (rows + at).fetch(write)
-
-
 def _four(p: Program, A: Numbers, width: int) -> Vector:
     """The first `width` numbers of A in four lanes."""
     if width == 4:

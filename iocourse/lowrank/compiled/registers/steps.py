@@ -172,8 +172,9 @@ class Shape:
         E: Features | None,
         e: Word | int,
         steps: Steps,
+        columns: int,
     ) -> list[Vector]:
-        """Column by column u vectors: Σ T[a, column] · feature a of the panel from t on.
+        """Of so many columns, column by column, u vectors: Σ T[a, column] · feature a of the panel from t on.
 
         width: of a row of T. E: what each degree's features are multiplied with, from its token e on.
         """
@@ -181,7 +182,7 @@ class Shape:
 
         def more(N: list[Vector], f: list[Vector], a: Word) -> list[Vector]:
             state, found = T + a * width, list(N)
-            for c in range(self.m):
+            for c in range(columns):
                 one = state.spread(c)
                 for i in range(u):
                     found[c * u + i] = N[c * u + i].plus(f[i], one)
@@ -206,7 +207,7 @@ class Shape:
 
             return p.fold(0, many, 1, product, N)
 
-        N = p.fold(0, steps.g, 1, degree, p.zeros(self.m * u))
+        N = p.fold(0, steps.g, 1, degree, p.zeros(columns * u))
         return p.fold(steps.low, steps.all, 1, top, N)
 
     # ---- keys: T += features Wᵀ
@@ -264,14 +265,15 @@ class Shape:
     ) -> None:  # fmt: skip
         """X (d rows, a panel) = the gradient of the coordinates from that of the features, T times W.
 
-        W: m times u vectors. D: room for the gradient of the features below degree g.
+        W: u vectors a column; where the last column is all ones, without it. D: room for the gradient of the features below degree g.
         """
         p, u = self.p, self.u
 
         def up(a: Word) -> list[Vector]:
             state = T + a * width
-            found = [x * state.spread(0) for x in W[:u]]
-            for c in range(1, self.m):
+            ones = len(W) < self.m * u
+            found = [state.spread(self.m - 1)] * u if ones else [x * state.spread(0) for x in W[:u]]
+            for c in range(1 - ones, self.m - ones):
                 one = state.spread(c)
                 found = [x.plus(W[c * u + i], one) for i, x in enumerate(found)]
             return found

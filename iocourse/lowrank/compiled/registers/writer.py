@@ -156,17 +156,6 @@ class Numbers:
         """Write one number."""
         self.program.builder.store(number, (self + offset).pointer)
 
-    def fetch(self, write: bool) -> None:
-        """Ask for the cache line of the first, to read or write it soon; it may lie beyond an array."""
-        p = self.program
-        at = p.builder.bitcast(self.pointer, ir.IntType(8).as_pointer())
-        kinds = [at.type, LANE, LANE, LANE]
-        name = "llvm.prefetch.p0"
-        asked = p.module.globals.get(name) or ir.Function(
-            p.module, ir.FunctionType(ir.VoidType(), kinds), name
-        )
-        p.builder.call(asked, [at, ir.Constant(LANE, int(write)), ir.Constant(LANE, 3), ir.Constant(LANE, 1)])
-
     def spread(self, offset: Word | int = 0) -> Vector:
         """The number there in every lane."""
         return self.program.spread(self.number(offset))
