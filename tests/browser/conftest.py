@@ -56,6 +56,16 @@ TITLE_STOPWATCH = """() => {
     }).observe(document.body, {subtree: true, childList: true});
 }"""
 
+LAB_IS_THERE = "window.jupyterapp?.restored.then(() => true)"
+OPEN = """async path => {
+    const widget = await window.jupyterapp.commands.execute('docmanager:open', {path});
+    await widget.context.ready;
+}"""
+CLOSE = """async () => {
+    const widget = window.jupyterapp.shell.currentWidget;
+    await widget?.context?.save();
+    widget?.close();
+}"""
 KERNEL_IS_IDLE = """() => {
     const context = window.jupyterapp?.shell?.currentWidget?.context;
     const kernel = context?.sessionContext?.session?.kernel;
@@ -148,17 +158,17 @@ def _wait_until_it_answers(server, process, log):
     pytest.fail(f"JupyterLab did not start:\n{log.read_text()[-3000:]}")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def open_page(chromium):
-    """A function: address of a notebook in JupyterLab -> page, once its kernel is idle."""
+    """A function: address in JupyterLab, and what to wait for -> page, loaded."""
     contexts = []
 
-    def opened(address):
+    def opened(address, ready=KERNEL_IS_IDLE):
         context = chromium.new_context(viewport={"width": 1400, "height": 1000})
         contexts.append(context)
         page = context.new_page()
         page.goto(address, timeout=START)
-        page.wait_for_function(KERNEL_IS_IDLE, timeout=START)
+        page.wait_for_function(ready, timeout=START)
         return page
 
     yield opened
@@ -166,11 +176,24 @@ def open_page(chromium):
         context.close()
 
 
+@pytest.fixture(scope="session")
+def lab(lab_server, open_page):
+    """JupyterLab with nothing open, loaded once: that takes longer than most tests."""
+    return open_page(f"{lab_server.url}/lab?token={lab_server.token}&reset", LAB_IS_THERE)
+
+
 @pytest.fixture
-def lab_page(lab_server, open_page):
+def lab_page(lab_server, lab):
     """A function: path of a notebook, such as ``lessons/04_flash_forward.ipynb`` -> page, its kernel idle."""
-    yield lambda path: open_page(f"{lab_server.url}/lab/tree/{path}?token={lab_server.token}&reset")
+
+    def opened(path):
+        lab.evaluate(OPEN, path)
+        lab.wait_for_function(KERNEL_IS_IDLE, timeout=START)
+        return lab
+
+    yield opened
     # The next test gets a kernel of its own, not the one that this test has left behind.
+    lab.evaluate(CLOSE)
     for session in json.loads(lab_server.ask("api/sessions")):
         lab_server.ask(f"api/sessions/{session['id']}", "DELETE")
 

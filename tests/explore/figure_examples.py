@@ -348,3 +348,4 @@ CASES = [
     for name in sorted({*EXAMPLES, *OWN_EXAMPLES})
     for k, draw in enumerate([*OWN_EXAMPLES.get(name, ()), *EXAMPLES.get(name, ())])
 ]
+drawn = cache(lambda draw: draw())  # one drawing of a case, for all who only look at it

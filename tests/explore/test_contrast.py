@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 from figure_contrast import contrast, faint
-from figure_examples import CASES
+from figure_examples import CASES, drawn
 
 from iocourse.explore.draw import palette
 from iocourse.explore.draw.picture import Picture, Poly, Rect, Text
@@ -14,7 +14,7 @@ from iocourse.explore.draw.shapes import outline
 
 @pytest.mark.parametrize("draw", [draw for _, draw in CASES], ids=[name for name, _ in CASES])
 def test_everything_in_a_figure_can_be_seen(draw):
-    assert faint(draw()) == []
+    assert faint(drawn(draw)) == []
 
 
 # ---------------------------------------------------------------------- what is too faint is found

@@ -7,7 +7,7 @@ from pkgutil import iter_modules
 
 import matplotlib
 import pytest
-from figure_examples import CASES, EXAMPLES
+from figure_examples import CASES, EXAMPLES, drawn
 from figure_layout import check_layout
 
 from iocourse import explore
@@ -45,7 +45,7 @@ def _modules(folder):
 
 @pictures
 def test_a_figure_says_in_words_what_it_shows(draw):
-    picture = draw()
+    picture = drawn(draw)
     assert picture.alt.endswith(".") and len(picture.alt.split()) >= 8
     assert picture.numbers.strip() and any(character.isdigit() for character in picture.numbers)
     assert repr(picture) == picture.text == draw().text
@@ -53,7 +53,7 @@ def test_a_figure_says_in_words_what_it_shows(draw):
 
 @pictures
 def test_svg_is_well_formed_and_carries_title_and_description(draw):
-    picture = draw()
+    picture = drawn(draw)
     svg = picture.to_svg()
     root = ET.fromstring(svg)
     assert root.get("role") == "img"
@@ -64,7 +64,7 @@ def test_svg_is_well_formed_and_carries_title_and_description(draw):
 
 @pictures
 def test_png_is_small_and_carries_no_date(draw):
-    png = draw().to_png()
+    png = drawn(draw).to_png()
     assert png.startswith(b"\x89PNG") and len(png) <= KILOBYTES * 1000
     assert not any(chunk in png for chunk in (b"tEXt", b"iTXt", b"tIME"))
 
@@ -73,7 +73,7 @@ def test_png_is_the_same_on_every_call():
     """A PNG is drawn from the elements that SVG has, above: one picture with each kind of them will do."""
     missing = {Rect, Poly, Text, Raster}
     for _, draw in CASES:
-        kinds = {type(element) for element in draw().elements}
+        kinds = {type(element) for element in drawn(draw).elements}
         if kinds & missing:
             assert draw().to_png() == draw().to_png()
             missing -= kinds
@@ -82,12 +82,12 @@ def test_png_is_the_same_on_every_call():
 
 @pictures
 def test_nothing_is_cut_off_and_no_text_lies_on_another(draw):
-    check_layout(draw())
+    check_layout(drawn(draw))
 
 
 @pictures
 def test_text_is_large_enough_to_read(draw):
-    assert all(text.size >= 9 for text in draw().elements if isinstance(text, Text))
+    assert all(text.size >= 9 for text in drawn(draw).elements if isinstance(text, Text))
 
 
 def test_in_a_notebook_a_figure_is_a_png_with_alternative_text():
