@@ -6,6 +6,7 @@ import sys
 from typing import Any, NamedTuple
 
 from .arguments import checked_options
+from .heads import backward_heads, forward_heads
 
 
 class Gradient(NamedTuple):
@@ -51,8 +52,6 @@ def attention(
         from .tensors.autograd import attend
 
         return attend(Q, K, V, options)
-    from .heads import forward_heads
-
     return forward_heads(Q, K, V, options)
 
 
@@ -72,8 +71,6 @@ def gradient(
     )  # fmt: skip
     if _is_tensor(Q):
         raise TypeError("Q is a torch tensor: call attention(Q, K, V, …) and O.backward(dO)")
-    from .heads import backward_heads
-
     return Gradient(*backward_heads(Q, K, V, dO, options))
 
 

@@ -120,6 +120,7 @@ def looks_at_data(options: Options) -> bool:
     return options.polynomial in ("chebyshev", "minimax") and options.radius is None
 
 
+@lru_cache(maxsize=256)
 def asked_for(d: int, options: Options, g: int) -> Setting:
     """The setting of one head as far as the options say, where no interval of the data is asked for."""
     made, variance = options.made(g, None), options.key_variance
@@ -127,7 +128,7 @@ def asked_for(d: int, options: Options, g: int) -> Setting:
     return Setting(plan(d, g), made, options.factor(d), None, covariance)
 
 
-def for_head(Q: Array, K: Array, options: Options, g: int, compiled: bool) -> tuple[Setting, Polynomial]:
+def for_head(Q: Array, K: Array, options: Options, g: int, compiled: bool) -> Setting:
     """The setting of one head, from its keys' mean and covariance where these may be looked at."""
     d = Q.shape[1]
     shift, covariance = (None, None) if options.causal else _moments(K, compiled)
@@ -145,7 +146,7 @@ def for_head(Q: Array, K: Array, options: Options, g: int, compiled: bool) -> tu
         covariance = None
     elif options.key_variance is not None:
         covariance = options.key_variance * np.eye(d)
-    return Setting(plan(d, g), made, factor, shift, covariance), made
+    return Setting(plan(d, g), made, factor, shift, covariance)
 
 
 def _moments(K: Array, compiled: bool) -> tuple[Array, Array]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -17,50 +18,22 @@ from .passes import Forward, Gradients
 from .polynomials import Polynomial
 from .setting import Setting
 
+_check_shapes = lru_cache(maxsize=256)(check_shapes)  # once for the same ones
 TYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 class Attended(NamedTuple):
-    """One head's result, and what it was made with."""
+    """One head's result, what it was made with, and whether the pass itself saw that nothing is amiss."""
 
     found: Forward
     setting: Setting
+    fine: bool
 
 
 def head_forward(Q: Array, K: Array, V: Array, options: Options, g: int) -> Attended:
     """Attention of one head at degree g, its denominators certified; inputs are checked already."""
-    if in_registers(Q, V, options, g):
-        return _in_registers(Q, K, V, options, g)
-    compiled = is_compiled(options)
-    s, _ = for_head(Q, K, options, g, compiled)
-    threads = options.threads or 1
-    if options.causal:
-        found = (fast.causal_forward if compiled else plain.causal_forward)(Q, K, V, s)
-    else:
-        found = fast.forward(Q, K, V, s, threads) if compiled else plain.forward(Q, K, V, s)
-    return _certified(Q, K, V, Attended(found, s), compiled and _plainly_fine(found, V, len(K), s), options)
-
-
-def _in_registers(Q: Array, K: Array, V: Array, options: Options, g: int) -> Attended:
-    """`head_forward` by passes that look at inputs and outputs on their way."""
-    if looks_at_data(options):
-        s = for_head(Q, K, options, g, compiled=False)[0]
-    else:
-        s = asked_for(Q.shape[1], options, g)
-    calls = fast.register_calls()
-    if options.causal:
-        found, s, seen = calls.causal_forward(Q, K, V, s)
-    else:
-        found, s, seen = calls.forward(Q, K, V, s, options.threads or 1)
-    fine = seen.fine(guards.POSITIVE if options.causal else len(K) / 2)
-    if not fine:
-        check_entries(Q, K, V, options)
-    return _certified(Q, K, V, Attended(found, s), fine, options)
-
-
-def _certified(Q: Array, K: Array, V: Array, was: Attended, fine: bool, options: Options) -> Attended:
-    """What was found, or the error that says what is wrong with it; fine: whether nothing showed so far."""
-    found, s = was
+    was = _attended(Q, K, V, options, g)
+    found, s, fine = was
     p = s.polynomial
     if not fine or (s.shift is None and p.positive_to < np.inf):  # what den must be is each row's own affair
         _certify(p, Q, K, found, s, options.causal)
@@ -69,35 +42,56 @@ def _certified(Q: Array, K: Array, V: Array, was: Attended, fine: bool, options:
     return was
 
 
+def _attended(Q: Array, K: Array, V: Array, options: Options, g: int) -> Attended:
+    """What the fastest passes there are find; those in registers look at inputs and outputs on their way."""
+    threads = options.threads or 1
+    if in_registers(Q, V, options, g):
+        calls, looks = fast.register_calls(), looks_at_data(options)
+        s = for_head(Q, K, options, g, compiled=False) if looks else asked_for(Q.shape[1], options, g)
+        was = Attended(
+            *(calls.causal_forward(Q, K, V, s) if options.causal else calls.forward(Q, K, V, s, threads))
+        )
+        if not was.fine:
+            check_entries(Q, K, V, options)
+        return was
+    compiled = is_compiled(options)
+    passes, s = fast if compiled else plain, for_head(Q, K, options, g, compiled)
+    if options.causal:
+        found = passes.causal_forward(Q, K, V, s)
+    else:
+        found = fast.forward(Q, K, V, s, threads) if compiled else plain.forward(Q, K, V, s)
+    return Attended(found, s, compiled and _plainly_fine(found, V, len(K), s))
+
+
 def head_backward(Q: Array, K: Array, V: Array, was: Attended, dO: Array, options: Options) -> Gradients:
     """dQ, dK, dV of one head, at the gradient's own degree where one is asked for, certified."""
     if options.gradient_degree not in (None, was.setting.plan.g):
         was = head_forward(Q, K, V, options, options.gradient_degree or 0)
-    f, s = was
-    if in_registers(Q, V, options, s.plan.g):
-        return _back_in_registers(Q, K, V, was, dO, options)
-    compiled = is_compiled(options)
-    if options.causal:
-        found = (fast.causal_backward if compiled else plain.causal_backward)(Q, K, V, f, dO, s)
-    elif compiled:
-        found = fast.backward(Q, K, V, f, dO, s, options.threads or 1)
-    else:
-        found = plain.backward(Q, K, V, f, dO, s)
-    _certify_gradients(s.polynomial, found, dO)
+    found, fine = _pulled_back(Q, K, V, was, dO, options)
+    if not fine:
+        _certify_gradients(was.setting.polynomial, found, dO)
     return found
 
 
-def _back_in_registers(Q: Array, K: Array, V: Array, was: Attended, dO: Array, options: Options) -> Gradients:
-    f, s = was
-    calls = fast.register_calls()
+def _pulled_back(
+    Q: Array, K: Array, V: Array, was: Attended, dO: Array, options: Options
+) -> tuple[Gradients, bool]:
+    """What the fastest passes there are find, and whether these saw that nothing is amiss."""
+    f, s, _ = was
+    threads = options.threads or 1
+    if in_registers(Q, V, options, s.plan.g):
+        calls = fast.register_calls()
+        found: tuple[Gradients, bool] = (
+            calls.causal_backward(Q, K, V, f, dO, s) if options.causal
+            else calls.backward(Q, K, V, f, dO, s, threads)
+        )  # fmt: skip
+        return found
+    compiled = is_compiled(options)
     if options.causal:
-        found, seen = calls.causal_backward(Q, K, V, f, dO, s)
-    else:
-        found, seen = calls.backward(Q, K, V, f, dO, s, options.threads or 1)
-    if seen.spoilt != 0 or (s.polynomial.positive_to < np.inf and not seen.sizes[0] <= 2 * seen.sizes[1]):
-        _certify_gradients(s.polynomial, found, dO)
-    gradients: Gradients = found
-    return gradients
+        return (fast if compiled else plain).causal_backward(Q, K, V, f, dO, s), False
+    if compiled:
+        return fast.backward(Q, K, V, f, dO, s, threads), False
+    return plain.backward(Q, K, V, f, dO, s), False
 
 
 def in_registers(Q: Array, V: Array, options: Options, g: int) -> bool:
@@ -141,18 +135,18 @@ def _certify_gradients(p: Polynomial, found: Gradients, dO: Array) -> None:
         guards.check_gradient(p, "dV", 0.0, (float(abs(found.dV).sum()), float(abs(dO).sum())))
 
 
-def checked(Q: Array, K: Array, V: Array, options: Options) -> tuple[Array, Array, Array]:
-    """Q, K, V as heads (H, n, d), or the error that says what is wrong with them."""
-    check_shapes(Q.shape, K.shape, V.shape, options.causal)
+def checked(Q: Array, K: Array, V: Array, options: Options) -> list[tuple[Array, Array, Array]]:
+    """Q, K, V of each head, (n, d) and so on, or the error that says what is wrong with them."""
+    _check_shapes(Q.shape, K.shape, V.shape, options.causal)
     if Q.dtype not in TYPES or Q.dtype != K.dtype or Q.dtype != V.dtype:
         for name, X in (("Q", Q), ("K", K), ("V", V)):
             check_type(name, X, Q)
-    heads = (as_heads(Q), as_heads(K), as_heads(V))
+    heads = list(zip(as_heads(Q), as_heads(K), as_heads(V), strict=True))
     for g in {options.degree, options.gradient_degree or options.degree}:
-        guards.check_rank(Q.shape[-1], g, V.shape[-1], len(heads[0]), Q.dtype.itemsize)
+        guards.check_rank(Q.shape[-1], g, V.shape[-1], len(heads), Q.dtype.itemsize)
     if not _looked_at_later(Q, V, options):
         compiled = is_compiled(options)
-        for head in zip(*heads, strict=True):
+        for head in heads:
             if options.bound is not None or not (compiled and fast.finite(*head)):
                 check_entries(*head, options)
     return heads
@@ -177,9 +171,9 @@ def _check_engine(options: Options) -> None:
         raise ValueError(f"engine is {options.engine!r}, which works on torch tensors; Q is a NumPy array")
 
 
-def as_heads(X: Array) -> Array:
-    """X (…, n, d) as (H, n, d)."""
-    return X[None] if X.ndim == 2 else X.reshape(-1, *X.shape[-2:])
+def as_heads(X: Array) -> list[Array]:
+    """X (…, n, d) as arrays (n, d)."""
+    return [X] if X.ndim == 2 else list(X.reshape(-1, *X.shape[-2:]))
 
 
 @library_answer
@@ -188,7 +182,7 @@ def forward_heads(Q: Any, K: Any, V: Any, options: Options) -> Array:
     _check_engine(options)
     Q, K, V = (np.asarray(X) for X in (Q, K, V))
     heads = checked(Q, K, V, options)
-    found = [head_forward(*head, options, options.degree).found.O for head in zip(*heads, strict=True)]
+    found = [head_forward(*head, options, options.degree).found.O for head in heads]
     return _stacked(found, Q.shape[:-2])
 
 
@@ -206,7 +200,7 @@ def backward_heads(Q: Any, K: Any, V: Any, dO: Any, options: Options) -> tuple[A
     for head in G:
         guards.check_finite("dO", head)
     found = []
-    for q, k, v, g in zip(*heads, G, strict=True):
+    for (q, k, v), g in zip(heads, G, strict=True):
         was = head_forward(q, k, v, options, options.degree)
         found.append((was.found.O, *head_backward(q, k, v, was, g, options)))
     O, dQ, dK, dV = (_stacked(list(each), lead) for each in zip(*found, strict=True))

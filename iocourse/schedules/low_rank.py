@@ -119,9 +119,8 @@ def _answer_queries(
                 total = m.zeros(i) if p.first else m.load(l, i)  # (1,)
                 features.add_product(total[:, None], q, state[:, :1])
             if averages(c):
-                o = (
-                    m.zeros(i, columns_of_values(c)) if p.first else m.load(O, i, columns_of_values(c))
-                )  # (1, Bd)
+                values = columns_of_values(c)
+                o = m.zeros(i, values) if p.first else m.load(O, i, values)  # (1, Bd)
                 features.add_product(o, q, state[:, int(c.first) :])
         if c.first and not (c.last and p.last):
             m.store(total, l, i)

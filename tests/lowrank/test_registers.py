@@ -6,6 +6,7 @@ import pytest
 
 from iocourse import lowrank
 from iocourse.lowrank import compiled, heads
+from iocourse.lowrank.compiled import spans
 
 if not compiled._found() or compiled._kernels("registers.writer").problem():
     pytest.skip("these passes are for AVX-512, and need Numba", allow_module_level=True)
@@ -151,29 +152,66 @@ def test_an_entry_that_is_not_finite_is_seen_on_the_way(name, row, bad, causal):
         lowrank.attention(*arrays.values(), **options)
 
 
+def judged(values, outputs, least, m=3):
+    """What `judge` says of extents: of V; of O and the denominators, with 0 where O is finite."""
+    run = calls.compiled("causal", 4, m).functions["judge"]
+    extents = [np.array([*low, *(-x for x in high), *rest], np.float32)
+               for low, high, *rest in (values, outputs)]  # fmt: skip
+    return run(calls.address(extents[0]), calls.address(extents[1]), least) == 1
+
+
+@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("causal", [False, True])
-def test_what_a_pass_saw(causal):
+def test_what_a_pass_saw(causal, threads, monkeypatch):
+    monkeypatch.setattr(spans, "SPAN", 40)
     Q, K, V, dO = dense.draw(5, (), 99, 99, 4, 3, np.float32)
     options = heads.Options(degree=2, polynomial="taylor", causal=causal)
-    s = heads.asked_for(4, options, 2)
-    f, s, seen = (calls.causal_forward if causal else calls.forward)(Q, K, V, s)
-    np.testing.assert_array_equal(seen.values.low, V.min(0))
-    np.testing.assert_array_equal(seen.values.high, V.max(0))
-    np.testing.assert_array_equal(seen.outputs.low, [*f.O.min(0), f.den.min()])
-    np.testing.assert_array_equal(seen.outputs.high, [*f.O.max(0), f.den.max()])
-    assert seen.spoilt == 0 and seen.fine(f.den.min()) and not seen.fine(1.001 * f.den.min())
-    found, back = (calls.causal_backward if causal else calls.backward)(Q, K, V, f, dO, s)
-    np.testing.assert_allclose(back.sizes, (abs(found.dV).sum(), abs(dO).sum()), rtol=1e-5)
-    assert back.spoilt == 0
+    more = () if causal else (threads,)
+    f, s, fine = (calls.causal_forward if causal else calls.forward)(
+        Q, K, V, heads.asked_for(4, options, 2), *more
+    )
+    assert fine
+    back = calls.causal_backward if causal else calls.backward
+    assert back(Q, K, V, f, dO, s, *more)[1]
     dO[98, 0] = np.inf
-    _, back = (calls.causal_backward if causal else calls.backward)(Q, K, V, f, dO, s)
-    assert back.spoilt != 0
+    assert not back(Q, K, V, f, dO, s, *more)[1]
+    V[97, 2] = np.inf
+    assert not (calls.causal_forward if causal else calls.forward)(Q, K, V, s, *more)[2]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_denominator_that_is_too_small_is_not_fine(threads, monkeypatch):
+    """One key at a logit of -20, where degree 3 is far below 0."""
+    monkeypatch.setattr(spans, "SPAN", 40)
+    Q, K, V = np.full((99, 1), 1, np.float32), np.zeros((99, 1), np.float32), np.zeros((99, 3), np.float32)
+    s = heads.asked_for(1, heads.Options(degree=3, polynomial="taylor", scale=1.0), 3)
+    assert calls.forward(Q, K, V, s, threads)[2]
+    K[7] = -20
+    f, _, fine = calls.forward(Q, K, V, s, threads)
+    assert f.den.min() < 0 and not fine
 
 
 def test_an_output_beyond_its_values_is_not_fine():
-    limits = calls.Limits([0.0], [1.0])
+    values = [0.0, 0.0], [1.0, 1.0]
     for low, high, fine in ((0.0, 1.0, True), (-0.4, 1.4, True), (-0.6, 1.0, False), (0.0, 1.6, False)):
-        seen = calls.Seen(limits, calls.Limits([low, 5.0], [high, 6.0]), 0.0)
-        assert seen.fine(5.0) == fine
-    assert not calls.Seen(limits, calls.Limits([0.0, 5.0], [1.0, np.inf]), 0.0).fine(5.0)
-    assert not calls.Seen(limits, calls.Limits([0.0, 5.0], [1.0, 6.0]), np.nan).fine(5.0)
+        for column in (0, 1):
+            lows, highs = [0.0, 0.0, 5.0], [1.0, 1.0, 6.0]
+            lows[column], highs[column] = low, high
+            assert judged(values, (lows, highs, 0.0), 5.0) == fine
+    inside = [0.0, 0.0, 5.0], [1.0, 1.0, 6.0]
+    assert judged(values, (*inside, 0.0), 5.0) and not judged(values, (*inside, 0.0), 5.001)
+    assert not judged(values, (*inside, np.nan), 5.0)
+    assert not judged(values, (inside[0], [1.0, 1.0, np.inf], 0.0), 5.0)
+    assert not judged(values, (inside[0], [1.0, np.nan, 6.0], 0.0), 5.0)
+
+
+@pytest.mark.parametrize(
+    "guard, fine",
+    [((0, 1, 0, 2), True), ((0, 1, 0, 2.1), False), ((np.nan, 1, 0, 1), False), ((0, 1, np.nan, 1), False)],
+)
+def test_gradients_are_fine_where_they_are_finite_and_not_too_large(guard, fine):
+    """Σ |dV| is at most twice Σ |dO| where weights may have both signs."""
+    s = heads.asked_for(4, heads.Options(degree=3, polynomial="taylor"), 3)
+    assert calls._fine(guard, s) == fine
+    even = heads.asked_for(4, heads.Options(degree=2, polynomial="taylor"), 2)
+    assert calls._fine((0, 1, 0, 9), even)

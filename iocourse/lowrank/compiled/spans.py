@@ -22,9 +22,14 @@ if hasattr(os, "register_at_fork"):  # a child process has none of its parent's 
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
+def many(threads: int, n: int) -> int:
+    """How many spans n tokens are cut into."""
+    return min(threads, n // SPAN)
+
+
 def each(work: Callable[[int, int], Found], n: int, threads: int) -> list[Found]:
     """work(start, stop) of equal shares of n tokens, and what each returned, in order."""
-    count = min(threads, n // SPAN)
+    count = many(threads, n)
     if count < 2:
         return [work(0, n)]
     edges = [n * part // count for part in range(count + 1)]

@@ -56,8 +56,7 @@ class _Heads:
 
     def forward(self, Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
         q, k, v = (X.detach().numpy() for X in (Q, K, V))
-        checked = heads.checked(q, k, v, self.options)
-        each = zip(*checked, strict=True)
+        each = heads.checked(q, k, v, self.options)
         self.was = [heads.head_forward(*head, self.options, self.options.degree) for head in each]
         O = _joined([w.found.O for w in self.was], (*Q.shape[:-1], V.shape[-1]))
         nothing = np.empty((0, 0), q.dtype)  # O is kept once

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from math import inf
 from typing import Any, NamedTuple
 
@@ -16,10 +17,11 @@ from numpy.typing import NDArray
 
 from ....guard import library_answer
 from ....monomials import Array, Plan
+from ...guards import POSITIVE
 from ...passes import Forward, Gradients
 from ...polynomials import Polynomial
 from ...setting import Setting, weights_of
-from ..spans import each
+from ..spans import each, many
 from . import causal, dense, writer
 from .steps import REGISTERS, Shape
 
@@ -35,49 +37,14 @@ def suits(Q: Array, V: Array, g: int) -> bool:
     return fits and not writer.problem()
 
 
-class Limits(NamedTuple):
-    """The least and the largest number of each column."""
-
-    low: Sequence[float]
-    high: Sequence[float]
-
-
-class Seen(NamedTuple):
-    """What a forward pass saw: limits of V, and of O with the denominators last; 0.0 where O is finite."""
-
-    values: Limits
-    outputs: Limits
-    spoilt: float
-
-    def fine(self, least: float) -> bool:
-        """Whether no denominator is below `least`, and all of O is finite and `guards.within` V."""
-        if self.spoilt != 0 or not (self.outputs.low[-1] >= least and self.outputs.high[-1] < inf):
-            return False
-        for low, high, v_low, v_high in zip(*self.outputs, *self.values, strict=False):  # den has no values
-            room = (v_high - v_low) / 2 + 1e-3 * (abs(v_low) + abs(v_high))
-            if not (low >= v_low - room and high <= v_high + room):
-                return False
-        return True
-
-
-class SeenBack(NamedTuple):
-    """What a backward pass saw: 0.0 where its results are finite; Σ |dV| and Σ |dO|."""
-
-    spoilt: float
-    sizes: tuple[float, float]
-
-
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """What compiled code knows of a plan and a polynomial: addresses, tokens of a tile, numbers to work in.
+    """What compiled code knows of a plan and a polynomial: the address of `steps.Steps`, numbers to work in.
 
-    words: the steps. parts: 1, 1, 1/2, 1/3 … weights: of the monomials. held: keeps them in memory.
+    held: keeps it in memory.
     """
 
     words: int
-    parts: int
-    weights: int
-    tile: int
     room: int
     held: tuple[NDArray[Any], ...]
 
@@ -86,18 +53,18 @@ class Tables:
 def tables(plan: Plan, polynomial: Polynomial, m: int, panel: int) -> Tables:
     """For m columns and panels of so many tokens."""
     base = int(plan.starts[plan.g])
-    head = [plan.g, base, len(plan.steps) - plan.d, len(plan.steps)]
-    words = np.concatenate([head, plan.starts, plan.table.ravel()]).astype(np.int64)
     parts = np.array([1, 1] + [1 / k for k in range(2, plan.g + 1)], FLOAT32)
-    held: tuple[NDArray[Any], ...] = (words, parts, weights_of(plan, polynomial, FLOAT32))
+    weights = weights_of(plan, polynomial, FLOAT32)
     tile = max(panel, min(TILE, TILE_NUMBERS // base) // panel * panel)
+    steps = [len(plan.steps) - plan.d, len(plan.steps)]
+    head = [plan.g, base, *steps, tile, address(parts), address(weights)]
+    words = np.concatenate([head, plan.starts, plan.table.ravel()]).astype(np.int64)
     room = (
         base * (tile + 2 * panel)
         + (plan.g + 2 * m + 2 * plan.d) * (tile + 2 * panel)
         + 128 * (plan.d + m + 4)
     )
-    places = [address(X) for X in held]
-    return Tables(places[0], places[1], places[2], tile, room, held)
+    return Tables(address(words), room, (words, parts, weights))
 
 
 class Compiled(NamedTuple):
@@ -113,12 +80,16 @@ PARTS: dict[str, dict[str, Written]] = {
     "forward": {
         "mean": (dense.mean, dense.MEAN), "keys": (dense.keys, dense.KEYS),
         "finish": (dense.finish, dense.FINISH), "queries": (dense.queries, dense.QUERIES),
+        "judge": (dense.judge, dense.JUDGE), "attend": (dense.attend, dense.ATTEND),
     },
     "backward": {
         "queries_back": (dense.queries_back, dense.QUERIES_BACK),
-        "keys_back": (dense.keys_back, dense.KEYS_BACK),
+        "finish": (dense.finish, dense.FINISH), "keys_back": (dense.keys_back, dense.KEYS_BACK),
+        "pull": (dense.pull, dense.PULL),
     },
-    "causal": {"causal_forward": (causal.forward, causal.FORWARD)},
+    "causal": {
+        "judge": (dense.judge, dense.JUDGE), "causal_forward": (causal.forward, causal.FORWARD),
+    },
     "causal backward": {
         "causal_queries_back": (causal.queries_back, causal.QUERIES_BACK),
         "causal_keys_back": (causal.keys_back, causal.KEYS_BACK),
@@ -185,74 +156,95 @@ def together(*like: Array) -> tuple[list[Array], list[int]]:
     return found, [first + place for place in places]
 
 
-def _least(guards: Sequence[Array]) -> list[float]:
-    """Number by number the least of the spans'."""
-    found: list[float] = (guards[0] if len(guards) == 1 else np.min(guards, axis=0)).tolist()
-    return found
-
-
-def limits(guard: Sequence[float], many: int) -> Limits:
-    """Of `many` columns, from their least numbers and their least negatives."""
-    return Limits(guard[:many], [-x for x in guard[many : 2 * many]])
-
-
 def rows(*arrays: Array) -> tuple[Array, ...]:
     """The arrays with neighbouring entries next to each other."""
-    return tuple(X if X.flags.c_contiguous else np.ascontiguousarray(X) for X in arrays)
+    return tuple([np.ascontiguousarray(X) for X in arrays])  # a list is made faster
+
+
+class Places(NamedTuple):
+    """Where what `dense.Held` says lies in one piece of memory."""
+
+    T: slice
+    values: slice
+    shift: slice
+    covariance: slice
+    outputs: slice
+
+
+@lru_cache(maxsize=128)
+def places(rank: int, d: int, m: int) -> Places:
+    """Of so many features, coordinates and columns."""
+    ends = list(accumulate((rank * m, 2 * m - 2, d, d * d, 2 * m + 1)))
+    return Places(*(slice(first, last) for first, last in zip([0, *ends], ends, strict=False)))
 
 
 @library_answer
-def forward(Q: Array, K: Array, V: Array, s: Setting, threads: int = 1) -> tuple[Forward, Setting, Seen]:
-    """As `passes.forward`, with the mean and the covariance of the keys, which s need not have, and what was
-    seen on the way. Where s has a covariance, it is taken.
+def forward(Q: Array, K: Array, V: Array, s: Setting, threads: int = 1) -> tuple[Forward, Setting, bool]:
+    """As `passes.forward`, with the mean and the covariance of the keys, which s need not have, and whether
+    `judge` found the outputs fine. Where s has a covariance, it is taken.
     """
     Q, K, V = rows(Q, K, V)
-    n, d, m = len(K), Q.shape[1], V.shape[1] + 1
+    (n, d), n_k, m, per_row = Q.shape, len(K), V.shape[1] + 1, s.polynomial.per_row
+    at = places(s.plan.rank, d, m)
+    memory = np.zeros(at.outputs.stop, FLOAT32)
+    T, covariance = memory[at.T].reshape(-1, m), memory[at.covariance].reshape(d, d)
+    share = 1 / n_k if per_row and s.covariance is None else 0.0
+    if s.covariance is not None:
+        covariance[:] = s.covariance
+    O, den = np.empty((n, m - 1), FLOAT32), np.empty(n, FLOAT32)
+    if many(threads, max(n, n_k)) < 2:
+        run, shape, _ = compiled("forward", d, m)
+        t = tables(s.plan, s.polynomial, m, shape.tokens)
+        fine = run["attend"](
+            address(O), address(den), address(memory), address(Q), address(K), address(V), n, n_k, s.factor,
+            share, n_k / 2, t.words, room(t.room),
+        )  # fmt: skip
+    else:
+        fine = _in_spans(O, den, memory, (Q, K, V), s, share, threads)
+    was = Setting(s.plan, s.polynomial, s.factor, memory[at.shift], covariance if per_row else None)
+    return Forward(O, den, T), was, fine == 1
+
+
+def _in_spans(
+    O: Array, den: Array, memory: Array, arrays: tuple[Array, ...], s: Setting, share: float, threads: int
+) -> int:
+    """The same on several threads, span by span; what `judge` hands back."""
+    Q, K, V = arrays
+    n, (n_k, d), m = len(Q), K.shape, V.shape[1] + 1
     run, shape, _ = compiled("forward", d, m)
     t = tables(s.plan, s.polynomial, m, shape.tokens)
-    k, v, states = address(K), address(V), s.plan.rank * m
+    weighted, values, shift, covariance, outside = (memory[at] for at in places(s.plan.rank, d, m))
+    q, k, v, o, below = (address(X) for X in (Q, K, V, O, den))
+    total, spread, middle, states = address(weighted), address(covariance), address(shift), weighted.size
 
     def mean(start: int, stop: int) -> Array:
         found = np.empty(d, FLOAT32)
         run["mean"](k, start, stop, address(found), room(t.room))
-        return found if stop - start == n else found * FLOAT32.type((stop - start) / n)
-
-    shift = _total(each(mean, n, threads))
-    middle = address(shift)
-
-    def state(start: int, stop: int) -> Array:
-        found = np.zeros(states + 2 * m - 2, FLOAT32)  # T, and what the guard sees
-        T = address(found)
-        run["keys"](T, T + 4 * states, k, v, start, stop, t.tile, middle, t.words, room(t.room))
+        found *= FLOAT32.type((stop - start) / n_k)
         return found
 
-    parts = each(state, n, threads)
-    values = limits(_least([part[states:] for part in parts]), m - 1)
-    T = _total(parts)[:states]
-    covariance = _known(s.covariance, (d, d))
-    read = s.polynomial.per_row and s.covariance is None
-    weighted, spread = address(T), address(covariance)
-    run["finish"](weighted, spread, t.weights, 1 / n if read else 0.0, t.words)
-    O, den = np.empty((len(Q), m - 1), FLOAT32), np.empty(len(Q), FLOAT32)
-    o, below, q = address(O), address(den), address(Q)
+    def state(start: int, stop: int) -> Array:
+        found = np.zeros(states + 2 * m - 2, FLOAT32)  # T, and the extents of V
+        T = address(found)
+        run["keys"](T, T + 4 * states, k, v, start, stop, middle, t.words, room(t.room))
+        return found
 
     def outputs(start: int, stop: int) -> Array:
         guard = np.empty(2 * m + 1, FLOAT32)
         run["queries"](
-            o, below, address(guard), weighted, q, start, stop, s.factor, spread, t.parts, t.words,
-            room(t.room),
-        )  # fmt: skip
+            o, below, address(guard), total, q, start, stop, s.factor, spread, t.words, room(t.room)
+        )
         return guard
 
-    guards = each(outputs, len(Q), threads)
-    seen = Seen(values, limits(_least(guards), m), sum(float(g[-1]) for g in guards))
-    was = Setting(s.plan, s.polynomial, s.factor, shift, covariance if s.polynomial.per_row else None)
-    return Forward(O, den, T.reshape(-1, m)), was, seen
-
-
-def _known(X: Array | None, shape: tuple[int, ...]) -> Array:
-    """X in float32, 0 for None."""
-    return np.zeros(shape, FLOAT32) if X is None else np.ascontiguousarray(X, FLOAT32)
+    shift[:] = _total(each(mean, n_k, threads))
+    parts = each(state, n_k, threads)
+    values[:] = np.min([part[states:] for part in parts], axis=0)
+    weighted[:] = _total(parts)[:states]
+    run["finish"](total, spread, share, t.words)
+    guards = each(outputs, n, threads)
+    outside[:] = np.min(guards, axis=0)
+    outside[-1] = sum(guard[-1] for guard in guards)
+    return int(run["judge"](address(values), address(outside), n_k / 2))
 
 
 def _total(parts: list[Array]) -> Array:
@@ -262,41 +254,64 @@ def _total(parts: list[Array]) -> Array:
     return parts[0]
 
 
+def _known(X: Array | None, shape: tuple[int, ...]) -> Array:
+    """X in float32, 0 for None."""
+    return np.zeros(shape, FLOAT32) if X is None else np.ascontiguousarray(X, FLOAT32)
+
+
 @library_answer
 def backward(
     Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Setting, threads: int = 1
-) -> tuple[Gradients, SeenBack]:
-    """As `passes.backward`, and what was seen on the way."""
+) -> tuple[Gradients, bool]:
+    """As `passes.backward`, and whether nothing in the results showed that something is wrong."""
     Q, K, V, dO = rows(Q, K, V, dO)
-    d, m, states = Q.shape[1], V.shape[1] + 1, f.T.size
+    (n, d), n_k, m = Q.shape, len(K), V.shape[1] + 1
     run, shape, _ = compiled("backward", d, m)
     t = tables(s.plan, s.polynomial, m, shape.tokens)
-    covariance, shift = _known(s.covariance, (d, d)), _known(s.shift, (d,))
     T, O, den = rows(f.T, f.O, f.den)
-    inputs, spread, middle = [address(X) for X in (T, Q, O, den, dO)], address(covariance), address(shift)
+    covariance, shift = _known(s.covariance, (d, d)), _known(s.shift, (d,))
+    spread, middle = address(covariance), address(shift)
     found, (dq, dk, dv) = together(Q, K, V)
+    weighted, q, k, v, o, below, do = (address(X) for X in (T, Q, K, V, O, den, dO))
 
     def state(start: int, stop: int) -> Array:
-        found = np.zeros(states + 2, FLOAT32)  # U, and what the guard sees
+        found = np.zeros(T.size + 2, FLOAT32)  # U, and what the guard sees
         U = address(found)
         run["queries_back"](
-            dq, U + 4 * states, U, *inputs, start, stop, t.tile, s.factor, spread, t.parts, t.words,
+            dq, U + 4 * T.size, U, weighted, q, o, below, do, start, stop, s.factor, spread, t.words,
             room(t.room),
         )  # fmt: skip
         return found
 
-    parts = each(state, len(Q), threads)
-    of_queries = np.sum([part[states:] for part in parts], 0).tolist()
-    U, k, v = address(_total(parts)), address(K), address(V)
-    compiled("forward", d, m).functions["finish"](U, spread, t.weights, 0.0, t.words)
-
     def gradients(start: int, stop: int) -> Array:
         guard = np.empty(2, FLOAT32)
-        run["keys_back"](dk, dv, address(guard), U, k, v, start, stop, middle, t.words, room(t.room))
+        run["keys_back"](dk, dv, address(guard), total, k, v, start, stop, middle, t.words, room(t.room))
         return guard
 
-    of_keys = np.sum(each(gradients, len(K), threads), 0).tolist()
-    return Gradients(*found), SeenBack(of_keys[0] + of_queries[0], (of_keys[1], of_queries[1]))
+    if many(threads, max(n, n_k)) < 2:
+        U = np.zeros(T.size + 4, FLOAT32)
+        total = address(U)
+        run["pull"](
+            dq, dk, dv, total + 4 * T.size, total, weighted, q, k, v, o, below, do, spread, middle, n, n_k,
+            s.factor, t.words, room(t.room),
+        )  # fmt: skip
+        guard = U[T.size :].tolist()
+    else:
+        U = _total(each(state, n, threads))
+        total = address(U)
+        run["finish"](total, spread, 0.0, t.words)
+        guard = [*U[T.size :].tolist(), *_total(each(gradients, n_k, threads)).tolist()]
+    return Gradients(*found), _fine(guard, s)
+
+
+def _fine(guard: Sequence[float], s: Setting) -> bool:
+    """Whether gradients are finite, and no larger than weights of one sign can make them.
+
+    guard: 0 where dQ is finite, Σ |dO|, 0 where dK and dV are, Σ |dV|.
+    """
+    of_queries, of_outputs, of_keys, of_values = guard
+    positive = s.polynomial.positive_to == inf or of_values <= 2 * of_outputs
+    return positive and of_queries == 0 and of_keys == 0
 
 
 @dataclass(frozen=True)
@@ -311,9 +326,8 @@ class _Causal:
 
     @property
     def last(self) -> tuple[int, ...]:
-        """Addresses of covariance, parts, weights, words, and room."""
-        t = self.tables
-        return (address(self.covariance), t.parts, t.weights, t.words, room(self.room))
+        """Addresses of words and of room."""
+        return (self.tables.words, room(self.room))
 
 
 def _causal(part: str, Q: Array, V: Array, s: Setting) -> _Causal:
@@ -327,33 +341,32 @@ def _causal(part: str, Q: Array, V: Array, s: Setting) -> _Causal:
 
 
 @library_answer
-def causal_forward(Q: Array, K: Array, V: Array, s: Setting) -> tuple[Forward, Setting, Seen]:
-    """As `passes.causal_forward`, with no state handed back, and what was seen on the way."""
+def causal_forward(Q: Array, K: Array, V: Array, s: Setting) -> tuple[Forward, Setting, bool]:
+    """As `passes.causal_forward`, with no state handed back, and whether `judge` found the outputs fine."""
     Q, K, V = rows(Q, K, V)
     m, c = V.shape[1] + 1, _causal("causal", Q, V, s)
     O, den, guard = np.empty_like(V), np.empty(len(Q), FLOAT32), np.empty(4 * m - 1, FLOAT32)
     T = np.zeros((s.plan.rank, c.wide), FLOAT32)
     arrays = [address(X) for X in (O, den, guard, T, Q, K, V)]
-    c.run["causal_forward"](*arrays, len(Q), s.factor, *c.last)
-    found = guard.tolist()
-    seen = Seen(limits(found[2 * m : -1], m - 1), limits(found, m), found[-1])
-    return Forward(O, den, np.empty((0, 0), FLOAT32)), s, seen
+    spread = address(c.covariance)
+    fine = c.run["causal_forward"](*arrays, len(Q), s.factor, spread, POSITIVE, *c.last)
+    return Forward(O, den, np.empty((0, 0), FLOAT32)), s, fine == 1
 
 
 @library_answer
 def causal_backward(
     Q: Array, K: Array, V: Array, f: Forward, dO: Array, s: Setting
-) -> tuple[Gradients, SeenBack]:
-    """As `passes.causal_backward`, and what was seen on the way."""
+) -> tuple[Gradients, bool]:
+    """As `passes.causal_backward`, and whether nothing in the results showed that something is wrong."""
     Q, K, V, dO = rows(Q, K, V, dO)
     O, den = rows(f.O, f.den)
     c = _causal("causal backward", Q, V, s)
     found, (dq, dk, dv) = together(Q, K, V)
-    of_queries, of_keys = np.empty(2, FLOAT32), np.empty(2, FLOAT32)
+    guard = np.empty(4, FLOAT32)
+    seen = address(guard)
     T, U = (np.zeros((s.plan.rank, c.wide), FLOAT32) for _ in range(2))
     inputs = [address(X) for X in (O, den, dO, Q, K, V)]
-    last = (*inputs, len(Q), s.factor, *c.last)
-    c.run["causal_queries_back"](dq, address(of_queries), address(T), *last)
-    c.run["causal_keys_back"](dk, dv, address(of_keys), address(U), *last)
-    sizes = (float(of_keys[1]), float(of_queries[1]))
-    return Gradients(*found), SeenBack(float(of_keys[0] + of_queries[0]), sizes)
+    last = (*inputs, len(Q), s.factor, address(c.covariance), *c.last)
+    c.run["causal_queries_back"](dq, seen, address(T), *last)
+    c.run["causal_keys_back"](dk, dv, seen + 8, address(U), *last)
+    return Gradients(*found), _fine(guard.tolist(), s)

@@ -22,9 +22,9 @@ TILE = 64
 AT_ONCE = 8  # features whose sums over a tile are taken together
 LARGEST, SMALLEST = 88.8, -87.0  # of exponents: 2^128 is infinite in float32, 2^-126 the least normal number
 
-FORWARD = (*("numbers",) * 7, "word", "number", *("numbers",) * 3, "words", "numbers")
-QUERIES_BACK = (*("numbers",) * 9, "word", "number", *("numbers",) * 3, "words", "numbers")
-KEYS_BACK = (*("numbers",) * 10, "word", "number", *("numbers",) * 3, "words", "numbers")
+FORWARD = (*("numbers",) * 7, "word", "number", "numbers", "number", "words", "numbers")
+QUERIES_BACK = (*("numbers",) * 9, "word", "number", "numbers", "words", "numbers")
+KEYS_BACK = (*("numbers",) * 10, "word", "number", "numbers", "words", "numbers")
 
 
 def exponential(s: Shape, x: Vector) -> Vector:
@@ -83,7 +83,6 @@ def value_rows(s: Shape, rows: Numbers, V: Numbers, at: Word, tokens: Word) -> N
 def add_tile(
     s: Shape,
     T: Numbers,
-    weights: Numbers,
     F: Features,
     X: Features,
     rows: Numbers,
@@ -91,7 +90,7 @@ def add_tile(
     steps: Steps,
 ) -> None:
     """T (rank, wide) += weights ∘ (all features of the tile times its rows (TILE, wide))."""
-    p, across = s.p, wide(s)
+    p, across, weights = s.p, wide(s), steps.weights
     _add_features(s, T, weights, F, steps.base, rows)
     with p.loop(steps.low, steps.all) as step:
         first, many, axis, source = steps.step(step)
@@ -145,46 +144,77 @@ def true_scale(s: Shape, halves: Sequence[Vector]) -> list[Vector]:
     return [exponential(s, -h) for h in halves]
 
 
+class Tile:
+    """What queries need of a tile, and what is kept of it: features, coordinates, [v, 1] of its tokens."""
+
+    def __init__(self, s: Shape, steps: Steps, room: Room) -> None:
+        """Take room for it."""
+        self.s, self.steps, across = s, steps, wide(s)
+        self.queries = Features(room.take(steps.base * s.tokens), s.tokens)  # of a panel
+        self.series = Features(room.take((steps.g // 2 + 1) * s.tokens), s.tokens)
+        self.keys = Features(room.take(steps.base * TILE), TILE)
+        self.X = Features(room.take(s.d * TILE), TILE)  # coordinates of queries, times the scale
+        self.rows, self.scratch = room.take(TILE * across), room.take(TILE * across)
+        s.ones(self.queries, s.tokens)
+        s.ones(self.keys, TILE)
+        clear(s, self.rows, TILE * across)
+
+    def take(
+        self, Q: Numbers, K: Numbers, V: Numbers, at: Word, n: Word, scale: Vector, watch: Watch
+    ) -> Word:
+        """The tokens from `at` on; how many there are."""
+        tokens = (n - at).least(TILE)
+        with self.s.p.loop(0, TILE, LANES) as t:
+            take_keys(self.s, self.keys.after(1), t, K, at + t, n - 1, watch)
+            take_queries(self.s, self.X, t, Q, at + t, n - 1, scale)
+        value_rows(self.s, self.rows, V, at, tokens)
+        return tokens
+
+    def panel(self, t: Word, covariance: Numbers) -> list[Vector]:
+        """The features and the series of the queries from t on; e^(σ²/2)."""
+        s = self.s
+        copied(s, self.queries, self.X, t)
+        s.fill(self.queries, 0, self.steps)
+        halves = s.half_variances(self.queries, 0, covariance)
+        s.series(self.series, 0, halves, self.steps)
+        return true_scale(s, halves)
+
+    def keep(self, T: Numbers) -> None:
+        """Add its keys to the state."""
+        s, A = self.s, self.keys
+        with s.p.loop(0, TILE, s.tokens) as t:
+            s.fill(A, t, self.steps)
+        add_tile(s, T, A, A.after(1), self.rows, self.scratch, self.steps)
+
+
 def forward(s: Shape) -> None:
-    """O and den of one head; guard: their extents, those of V, and 0 where O and K are finite."""
+    """O and den of one head; guard: their extents, 0 where O and K are finite, extents of V. Hands back what
+    `judge` says.
+    """
     p, d, m, u = s.p, s.d, s.m, s.u
     found = p.begin("causal_forward", FORWARD)
-    O, den, guard, T, Q, K, V, n, factor, covariance, parts, weights, plan, work = found
+    O, den, guard, T, Q, K, V, n, factor, covariance, least, plan, work = found
     steps, room, scale, across = Steps(plan), Room(work), p.spread(factor), wide(s)
-    F, A = Features(room.take(steps.base * s.tokens), s.tokens), Features(room.take(steps.base * TILE), TILE)
-    E = Features(room.take((steps.g // 2 + 1) * s.tokens), s.tokens)
-    X, N = Features(room.take(d * TILE), TILE), Features(room.take(m * TILE), TILE)
-    rows, scratch = room.take(TILE * across), room.take(TILE * across)
+    tile, N = Tile(s, steps, room), Features(room.take(m * TILE), TILE)
     extents, values = Extents(p, room.take(2 * m * LANES), m), Extents(p, room.take(2 * m * LANES), m - 1)
     watch = Watch(p, room.take(LANES))
-    s.ones(F, s.tokens)
-    s.ones(A, TILE)
-    clear(s, rows, TILE * across)
     with p.loop(0, n, TILE) as at:
-        tokens = (n - at).least(TILE)
+        tokens = tile.take(Q, K, V, at, n, scale, watch)
         with p.loop(0, TILE, LANES) as t:
-            take_keys(s, A.after(1), t, K, at + t, n - 1, watch)
-            take_queries(s, X, t, Q, at + t, n - 1, scale)
             values.see(columns_of(p, V, m - 1, at + t, n - 1))
-        value_rows(s, rows, V, at, tokens)
         with p.loop(0, tokens, s.tokens) as t:
-            copied(s, F, X, t)
-            s.fill(F, 0, steps)
-            halves = s.half_variances(F, 0, covariance)
-            s.series(E, 0, halves, steps, parts)
-            far, sizes = s.sums(T, across, F, 0, E, 0, steps, m), true_scale(s, halves)
+            sizes = tile.panel(t, covariance)
+            far = s.sums(T, across, tile.queries, 0, tile.series, 0, steps, m)
             for c in range(m):
                 s.put_several(N.at(c, t), [x * y for x, y in zip(far[c * u : c * u + u], sizes, strict=True)])
         with p.loop(0, tokens, LANES) as t:
-            near = _near_outputs(s, K + at * d, X, rows, tokens, t, column_vectors(N, m, t))
+            near = _near_outputs(s, K + at * d, tile.X, tile.rows, tokens, t, column_vectors(N, m, t))
             put_outputs(s, O, den, at + t, n, near, extents, watch)
-        with p.loop(0, TILE, s.tokens) as t:
-            s.fill(A, t, steps)
-        add_tile(s, T, weights, A, A.after(1), rows, scratch, steps)
+        tile.keep(T)
     extents.say(guard)
-    values.say(guard + 2 * m)
-    watch.say(guard + (4 * m - 2))
-    p.end()
+    watch.say(guard + 2 * m)
+    values.say(guard + (2 * m + 1))
+    p.end(p.invoke("judge", guard + (2 * m + 1), guard, least))
 
 
 def _near_outputs(
@@ -211,42 +241,29 @@ def queries_back(s: Shape) -> None:
     """dQ of one head, in the order of its tokens, with the state T of keys before; guard: spoilt, Σ |dO|."""
     p, d, m = s.p, s.d, s.m
     found = p.begin("causal_queries_back", QUERIES_BACK)
-    dQ, guard, T, O, den, dO, Q, K, V, n, factor, covariance, parts, weights, plan, work = found
+    dQ, guard, T, O, den, dO, Q, K, V, n, factor, covariance, plan, work = found
     steps, room, scale, across = Steps(plan), Room(work), p.spread(factor), wide(s)
-    F, A = Features(room.take(steps.base * s.tokens), s.tokens), Features(room.take(steps.base * TILE), TILE)
-    E = Features(room.take((steps.g // 2 + 1) * s.tokens), s.tokens)
+    tile = Tile(s, steps, room)
     D, P = (Features(room.take(many * s.tokens), s.tokens) for many in (steps.base, p.word(d)))
-    X, DX, G = Features(room.take(d * TILE), TILE), Features(room.take(d * TILE), TILE), room.take(m * TILE)
-    rows, scratch = room.take(TILE * across), room.take(TILE * across)
+    DX, G = Features(room.take(d * TILE), TILE), room.take(m * TILE)
     watch, size = Watch(p, room.take(LANES)), Watch(p, room.take(LANES))
-    s.ones(F, s.tokens)
-    s.ones(A, TILE)
-    clear(s, rows, TILE * across)
     with p.loop(0, n, TILE) as at:
-        tokens = (n - at).least(TILE)
+        tokens = tile.take(Q, K, V, at, n, scale, watch)
         with p.loop(0, TILE, LANES) as t:
-            take_keys(s, A.after(1), t, K, at + t, n - 1, watch)
-            take_queries(s, X, t, Q, at + t, n - 1, scale)
             take_gradient(s, G + t * m, O, den, dO, at + t, n, size)
-        value_rows(s, rows, V, at, tokens)
         with p.loop(0, tokens, s.tokens) as t:
-            copied(s, F, X, t)
-            s.fill(F, 0, steps)
-            halves = s.half_variances(F, 0, covariance)
-            s.series(E, 0, halves, steps, parts)
-            sizes = true_scale(s, halves) * m
+            sizes = tile.panel(t, covariance) * m
             W = [x * y for x, y in zip(panel_of(s, G + t * m, m), sizes, strict=True)]
-            s.pull(T, across, W, F, 0, D, P, E, 0, steps)
+            s.pull(T, across, W, tile.queries, 0, D, P, tile.series, 0, steps)
             for i in range(d):
                 s.put_several(DX.at(i, t), s.several(P.at(i, 0)))
         with p.loop(0, tokens, LANES) as t:
-            near = _near_queries(s, K + at * d, X, G + t * m, rows, tokens, t, column_vectors(DX, d, t))
+            far = column_vectors(DX, d, t)
+            near = _near_queries(s, K + at * d, tile.X, G + t * m, tile.rows, tokens, t, far)
             near = [x * scale for x in near]
             watch.see(near)
             put_columns(p, dQ, at + t, n, near)
-        with p.loop(0, TILE, s.tokens) as t:
-            s.fill(A, t, steps)
-        add_tile(s, T, weights, A, A.after(1), rows, scratch, steps)
+        tile.keep(T)
     watch.say(guard)
     size.say(guard + 1)
     p.end()
@@ -278,7 +295,7 @@ def keys_back(s: Shape) -> None:
     """dK and dV of one head, from its last tile on; U: the queries after a tile; guard: spoilt, Σ |dV|."""
     p, d, m, u = s.p, s.d, s.m, s.u
     found = p.begin("causal_keys_back", KEYS_BACK)
-    dK, dV, guard, U, O, den, dO, Q, K, V, n, factor, covariance, parts, weights, plan, work = found
+    dK, dV, guard, U, O, den, dO, Q, K, V, n, factor, covariance, plan, work = found
     steps, room, scale, across = Steps(plan), Room(work), p.spread(factor), wide(s)
     F, A = Features(room.take(steps.base * s.tokens), s.tokens), Features(room.take(steps.base * TILE), TILE)
     E = Features(room.take((steps.g // 2 + 1) * TILE), TILE)
@@ -321,13 +338,13 @@ def keys_back(s: Shape) -> None:
                 s.put_several(A.at(i + 1, t), s.several(XQ.at(i, t)))
             s.fill(A, t, steps)
             halves = s.half_variances(A, t, covariance)
-            s.series(E, t, halves, steps, parts)
+            s.series(E, t, halves, steps)
             s.times_series(A, E, t, steps)
             for i, size_of in enumerate(true_scale(s, halves)):
                 block = G + (t + i * LANES) * m
                 columns = [block.vector(c * LANES) * size_of for c in range(m)]
                 put_turned(p, scaled + (t + i * LANES) * across, across, columns)
-        add_tile(s, U, weights, A, XQ, scaled, scratch, steps)
+        add_tile(s, U, A, XQ, scaled, scratch, steps)
     watch.say(guard)
     size.say(guard + 1)
     p.end()

@@ -6,6 +6,9 @@ Keys are worked on in tiles of C tokens, whose sums stay in registers; queries i
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from math import inf
+
 from .guarding import Extents, Watch
 from .room import Room
 from .rows import column_of, columns_of, put_column, put_columns
@@ -13,11 +16,14 @@ from .steps import Features, Shape, Steps
 from .writer import LANES, Numbers, Vector, Word
 
 MEAN = ("numbers", "word", "word", "numbers", "numbers")
-KEYS = ("numbers", "numbers", "numbers", "numbers", "word", "word", "word", "numbers", "words", "numbers")
-FINISH = ("numbers", "numbers", "numbers", "number", "words")
-QUERIES = ("numbers",) * 5 + ("word", "word", "number", "numbers", "numbers", "words", "numbers")
-QUERIES_BACK = ("numbers",) * 8 + ("word", "word", "word", "number", "numbers", "numbers", "words", "numbers")
+KEYS = ("numbers", "numbers", "numbers", "numbers", "word", "word", "numbers", "words", "numbers")
+FINISH = ("numbers", "numbers", "number", "words")
+QUERIES = ("numbers",) * 5 + ("word", "word", "number", "numbers", "words", "numbers")
+JUDGE = ("numbers", "numbers", "number")
+ATTEND = ("numbers",) * 6 + ("word", "word", "number", "number", "number", "words", "numbers")
+QUERIES_BACK = ("numbers",) * 8 + ("word", "word", "number", "numbers", "words", "numbers")
 KEYS_BACK = ("numbers",) * 6 + ("word", "word", "numbers", "words", "numbers")
+PULL = ("numbers",) * 14 + ("word", "word", "number", "words", "numbers")
 BLOCK = 64  # of 16 rows each, whose sums are taken before they are added to the others
 
 
@@ -59,8 +65,8 @@ def take_values(s: Shape, W: Numbers, values: list[Vector], inside: Vector) -> N
 def keys(s: Shape) -> None:
     """T (rank, m) += Σ ψ(k - shift) [v, 1]ᵀ over the span; guard: the extent of V."""
     p, d, m = s.p, s.d, s.m
-    T, guard, K, V, start, stop, C, shift, plan, work = p.begin("keys", KEYS)
-    steps, room = Steps(plan), Room(work)
+    T, guard, K, V, start, stop, shift, plan, work = p.begin("keys", KEYS)
+    steps, room, C = Steps(plan), Room(work), Steps(plan).tile
     F, W, scratch = Features(room.take(steps.base * C), C), room.take(C * m), room.take(C * m)
     extents = Extents(p, room.take(2 * (m - 1) * LANES), m - 1)
     s.ones(F, C)
@@ -84,10 +90,9 @@ def finish(s: Shape) -> None:
 
     share: 1 / keys; 0 where no covariance is asked for.
     """
-    p, d, m, b = s.p, s.d, s.m, s.p.builder
-    T, covariance, weights, share, plan = p.begin("finish", FINISH)
-    b = p.builder
-    steps = Steps(plan)
+    p, d, m = s.p, s.d, s.m
+    T, covariance, share, plan = p.begin("finish", FINISH)
+    b, steps = p.builder, Steps(plan)
     with p.when(b.fcmp_ordered(">", share, p.number(0.0))):
         at = steps.start(2)
         means = [b.fmul(T.number((1 + i) * m + m - 1), share) for i in range(d)]
@@ -99,7 +104,7 @@ def finish(s: Shape) -> None:
                 covariance.put_number(j * d + i, found)
                 at = at + 1
     with p.loop(0, steps.rank()) as a:
-        weight = weights.number(a)
+        weight = steps.weights.number(a)
         for c in range(m):
             T.put_number(a * m + c, b.fmul(T.number(a * m + c), weight))
     p.end()
@@ -115,8 +120,8 @@ def take_queries(
 
 def queries(s: Shape) -> None:
     """O and den of the span, from the weighted state T; guard: their extents."""
-    p, d, m, u = s.p, s.d, s.m, s.u
-    O, den, guard, T, Q, start, stop, factor, covariance, parts, plan, work = p.begin("queries", QUERIES)
+    p, m, u = s.p, s.m, s.u
+    O, den, guard, T, Q, start, stop, factor, covariance, plan, work = p.begin("queries", QUERIES)
     steps, room, scale = Steps(plan), Room(work), p.spread(factor)
     F = Features(room.take(steps.base * s.tokens), s.tokens)
     E = Features(room.take((steps.g // 2 + 1) * s.tokens), s.tokens)
@@ -126,13 +131,64 @@ def queries(s: Shape) -> None:
         for i in range(u):
             take_queries(s, F.after(1), i * LANES, Q, at + i * LANES, stop - 1, scale)
         s.fill(F, 0, steps)
-        s.series(E, 0, s.half_variances(F, 0, covariance), steps, parts)
+        s.series(E, 0, s.half_variances(F, 0, covariance), steps)
         N = s.sums(T, m, F, 0, E, 0, steps, m)
         for i in range(u):
             put_outputs(s, O, den, at + i * LANES, stop, N[i::u], extents, watch)
     extents.say(guard)
     watch.say(guard + 2 * m)
     p.end()
+
+
+def judge(s: Shape) -> None:
+    """1 where outputs have no denominator below `least`, are finite, and are within the values, else 0.
+
+    values (2 (m - 1),), outputs (2 m + 1,): what passes said of them, as `guards.within` looks at it.
+    """
+    p, m = s.p, s.m
+    values, outputs, least = p.begin("judge", JUDGE)
+    b, half, little = p.builder, p.number(0.5), p.number(1e-3)
+    fine = b.fcmp_ordered("==", outputs.number(2 * m), p.number(0.0))
+    fine = b.and_(fine, b.fcmp_ordered(">=", outputs.number(m - 1), least))
+    fine = b.and_(fine, b.fcmp_ordered(">", outputs.number(2 * m - 1), p.number(-inf)))
+    for c in range(m - 1):
+        low, high = values.number(c), b.fneg(values.number(m - 1 + c))
+        sizes = b.fadd(*(p.size_of(x) for x in (low, high)))
+        room = b.fadd(b.fmul(b.fsub(high, low), half), b.fmul(sizes, little))
+        fine = b.and_(fine, b.fcmp_ordered(">=", outputs.number(c), b.fsub(low, room)))
+        fine = b.and_(fine, b.fcmp_ordered("<=", b.fneg(outputs.number(m + c)), b.fadd(high, room)))
+    p.end(p.truth(fine))
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a forward pass holds, one after the other: the state T, extents of V, the keys' mean and their
+    covariance, extents of O and den with 0 where O is finite.
+    """
+
+    T: Numbers
+    values: Numbers
+    shift: Numbers
+    covariance: Numbers
+    outputs: Numbers
+
+    @classmethod
+    def at(cls, s: Shape, memory: Numbers, steps: Steps) -> Held:
+        """In that memory."""
+        room, m, d = Room(memory), s.m, s.d
+        return cls(*(room.take(many) for many in (steps.rank() * m, 2 * m - 2, d, d * d, 2 * m + 1)))
+
+
+def attend(s: Shape) -> None:
+    """The whole of a head: O and den; hands back what `judge` says. share: as for `finish`."""
+    p = s.p
+    O, den, memory, Q, K, V, n, n_k, factor, share, least, plan, work = p.begin("attend", ATTEND)
+    held = Held.at(s, memory, Steps(plan))
+    p.invoke("mean", K, 0, n_k, held.shift, work)
+    p.invoke("keys", held.T, held.values, K, V, 0, n_k, held.shift, plan, work)
+    p.invoke("finish", held.T, held.covariance, share, plan)
+    p.invoke("queries", O, den, held.outputs, held.T, Q, 0, n, factor, held.covariance, plan, work)
+    p.end(p.invoke("judge", held.values, held.outputs, least))
 
 
 def put_outputs(
@@ -172,8 +228,8 @@ def queries_back(s: Shape) -> None:
     """dQ of the span from the weighted state T; U += Σ φ(q) [dO, -Σ dO ∘ O]ᵀ / den; guard: spoilt, Σ |dO|."""
     p, d, m = s.p, s.d, s.m
     found = p.begin("queries_back", QUERIES_BACK)
-    dQ, guard, U, T, Q, O, den, dO, start, stop, C, factor, covariance, parts, plan, work = found
-    steps, room, scale = Steps(plan), Room(work), p.spread(factor)
+    dQ, guard, U, T, Q, O, den, dO, start, stop, factor, covariance, plan, work = found
+    steps, room, scale, C = Steps(plan), Room(work), p.spread(factor), Steps(plan).tile
     F, E = Features(room.take(steps.base * C), C), Features(room.take((steps.g // 2 + 1) * C), C)
     D, X = (Features(room.take(many * s.tokens), s.tokens) for many in (steps.base, p.word(d)))
     G, scratch = room.take(C * m), room.take(C * m)
@@ -191,7 +247,7 @@ def queries_back(s: Shape) -> None:
             take_gradient(s, G + t * m, O, den, dO, at + t, stop, size)
         with p.loop(0, tokens, s.tokens) as t:
             s.fill(F, t, steps)
-            s.series(E, t, s.half_variances(F, t, covariance), steps, parts)
+            s.series(E, t, s.half_variances(F, t, covariance), steps)
             s.pull(T, m, panel_of(s, G + t * m, m), F, t, D, X, E, t, steps)
             s.times_series(F, E, t, steps)
             for i in range(s.u):
@@ -235,4 +291,15 @@ def keys_back(s: Shape) -> None:
             put_columns(p, dK, at + i * LANES, stop, rows)
     watch.say(guard)
     size.say(guard + 1)
+    p.end()
+
+
+def pull(s: Shape) -> None:
+    """The whole gradient of a head; guard (4,): what both passes say. U: room for its state, all 0."""
+    p = s.p
+    found = p.begin("pull", PULL)
+    dQ, dK, dV, guard, U, T, Q, K, V, O, den, dO, covariance, shift, n, n_k, factor, plan, work = found
+    p.invoke("queries_back", dQ, guard, U, T, Q, O, den, dO, 0, n, factor, covariance, plan, work)
+    p.invoke("finish", U, covariance, p.number(0.0), plan)
+    p.invoke("keys_back", dK, dV, guard + 2, U, K, V, 0, n_k, shift, plan, work)
     p.end()

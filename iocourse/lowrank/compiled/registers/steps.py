@@ -14,13 +14,15 @@ from ...polynomials import CLIP
 from .rows import add_sums
 from .writer import LANES, Numbers, Program, Vector, Word, Words
 
+HEAD = 7  # words of a plan before where each degree begins
 REGISTERS = 28  # of 32, which hold sums; the others what is multiplied
 
 
 @dataclass(frozen=True)
 class Steps:
-    """The plan of `monomials` in memory: g, features below degree g, steps below degree g, steps; then where
-    each degree begins, and first, last, axis and source of each step.
+    """The plan of `monomials` in memory: g, features below degree g, steps below degree g, steps, tokens of a
+    tile, addresses of `parts` and `weights`; then where each degree begins, and first, last, axis and source
+    of each step.
     """
 
     words: Words
@@ -45,9 +47,24 @@ class Steps:
         """How many steps there are."""
         return self.words[3]
 
+    @property
+    def tile(self) -> Word:
+        """How many tokens of keys are worked on at once."""
+        return self.words[4]
+
+    @property
+    def parts(self) -> Numbers:
+        """1, 1, 1/2, 1/3 …"""
+        return self.words.numbers(5)
+
+    @property
+    def weights(self) -> Numbers:
+        """Of each monomial in the polynomial."""
+        return self.words.numbers(6)
+
     def start(self, degree: Word | int) -> Word:
         """Where a degree's features begin."""
-        return self.words[self.words.program.word(4) + degree]
+        return self.words[self.words.program.word(HEAD) + degree]
 
     def rank(self) -> Word:
         """How many features there are."""
@@ -55,7 +72,7 @@ class Steps:
 
     def step(self, s: Word) -> tuple[Word, Word, Word, Word]:
         """The first feature of a step, how many it makes, the axis and the first source."""
-        at = self.g + 6 + s * 4
+        at = self.g + (HEAD + 2) + s * 4
         first, last, axis, source = (self.words[at + i] for i in range(4))
         return first, last - first, axis, source
 
@@ -136,11 +153,9 @@ class Shape:
             twice = [s.plus(y, z) for s, y, z in zip(twice, x_j, both, strict=True)]
         self.put_several(found, [(s * half).largest(floor) for s in twice])
 
-    def series(
-        self, E: Features, t: Word | int, halves: Sequence[Vector], steps: Steps, parts: Numbers
-    ) -> None:
-        """Row k of E: the exponential series of the halves, cut after k terms. parts: 1, 1, 1/2, 1/3 …"""
-        one = [self.p.vector(1.0)] * self.u
+    def series(self, E: Features, t: Word | int, halves: Sequence[Vector], steps: Steps) -> None:
+        """Row k of E: the exponential series of the halves, cut after k terms."""
+        one, parts = [self.p.vector(1.0)] * self.u, steps.parts
         self.put_several(E.at(0, t), one)
 
         def turn(k: Word, carried: list[Vector]) -> list[Vector]:
@@ -265,7 +280,8 @@ class Shape:
     ) -> None:  # fmt: skip
         """X (d rows, a panel) = the gradient of the coordinates from that of the features, T times W.
 
-        W: u vectors a column; where the last column is all ones, without it. D: room for the gradient of the features below degree g.
+        W: u vectors a column; where the last column is all ones, without it. D: room for the gradient of the
+        features below degree g.
         """
         p, u = self.p, self.u
 

@@ -171,6 +171,11 @@ class Words:
         b = self.program.builder
         return Word(self.program, b.load(b.gep(self.pointer, [self.program.word(at).value])))
 
+    def numbers(self, at: Word | int) -> Numbers:
+        """The numbers whose address stands there."""
+        address = self[at].value
+        return Numbers(self.program, self.program.builder.inttoptr(address, FLOAT.as_pointer()))
+
 
 WRAPPED: dict[str, Callable[[Program, Any], Any]] = {
     "words": Words, "numbers": Numbers, "word": Word, "number": lambda _, value: value,
@@ -208,8 +213,16 @@ class Program:
             self.end()
             self._routines[name] = self.builder.function
             self.builder, self.spare = outer
-        given = [x.pointer if isinstance(x, (Numbers, Words)) else x.value for x in values]
-        self.builder.call(self._routines[name], given)
+        self._called(self._routines[name], values)
+
+    def invoke(self, name: str, *values: Any) -> Word:
+        """What the function of that name, which is written already, hands back."""
+        return self._called(self.module.globals[name], values)
+
+    def _called(self, function: Any, values: Sequence[Any]) -> Word:
+        given = [x.pointer if isinstance(x, (Numbers, Words)) else x for x in values]
+        plain = [self.word(x).value if isinstance(x, (Word, int)) else x for x in given]
+        return Word(self, self.builder.call(function, plain))
 
     # ---- values
 
@@ -224,6 +237,15 @@ class Program:
     def as_number(self, word: Word) -> Any:
         """A whole number as a float32 number."""
         return self.builder.sitofp(word.value, FLOAT)
+
+    def size_of(self, number: Any) -> Any:
+        """A number without its sign."""
+        negative = self.builder.fcmp_ordered("<", number, self.number(0.0))
+        return self.builder.select(negative, self.builder.fneg(number), number)
+
+    def truth(self, condition: Any) -> Word:
+        """1 where the condition holds, else 0."""
+        return Word(self, self.builder.zext(condition, WORD))
 
     def vector(self, value: float) -> Vector:
         """A number that is known while the program is written, in every lane."""
