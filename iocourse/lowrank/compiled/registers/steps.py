@@ -235,13 +235,21 @@ class Shape:
 
         x: a number for each token, which the features are multiplied with before.
         """
-        whole = many // self.u * self.u
+        kinds = ("numbers", "numbers", "word", "word", "numbers", "word", *["numbers"] * bool(x))
+        given = (T, F.at(source, 0), F.stride, many, W, tokens, *[x] * bool(x))
+        self.p.routine(f"add rows{' times x' * bool(x)}", kinds, self._add_rows, *given)
+
+    def _add_rows(
+        self, T: Numbers, rows: Numbers, stride: Word, many: Word, W: Numbers, tokens: Word,
+        x: Numbers | None = None,
+    ) -> None:  # fmt: skip
+        F, whole = Features(rows, stride), many // self.u * self.u
         blocks = [(self.u, self.p.word(0), whole)] + [(1, whole, many)] * (self.u > 1)
         for size, start, stop in blocks:
             with self.p.loop(start, stop, size) as a:
 
                 def turn(t: Word, acc: list[Vector], size: int = size, a: Word = a) -> list[Vector]:
-                    f = [F.at(a + source + i, t).vector() for i in range(size)]
+                    f = [F.at(a + i, t).vector() for i in range(size)]
                     f = [y * x.vector(t) for y in f] if x else f
                     found = list(acc)
                     for c in range(self.m):

@@ -22,6 +22,7 @@ LANES = 16  # float32 numbers in a register
 SPARE = 64  # vectors a function has room for besides what it is given
 WORD, FLOAT, LANE = ir.IntType(64), ir.FloatType(), ir.IntType(32)
 VECTOR = ir.VectorType(FLOAT, LANES)
+FIRST_LANE = ir.Constant(ir.VectorType(LANE, LANES), None)  # 0 in every lane, in one word of LLVM's text
 C_KINDS = {
     "words": ctypes.c_void_p,
     "numbers": ctypes.c_void_p,
@@ -30,6 +31,12 @@ C_KINDS = {
 }
 KINDS = {"words": WORD.as_pointer(), "numbers": FLOAT.as_pointer(), "word": WORD, "number": FLOAT}
 names = count()
+
+
+@cache
+def _everywhere(value: float) -> Any:
+    """A number in every lane; most are 0, which has a short name in LLVM's text."""
+    return ir.Constant(VECTOR, [float(np.float32(value))] * LANES if value else None)
 
 
 class Word:
@@ -249,7 +256,7 @@ class Program:
 
     def vector(self, value: float) -> Vector:
         """A number that is known while the program is written, in every lane."""
-        return Vector(self, ir.Constant(VECTOR, [float(np.float32(value))] * LANES))
+        return Vector(self, _everywhere(value))
 
     def zeros(self, many: int) -> list[Vector]:
         """So many vectors of 0."""
@@ -259,8 +266,7 @@ class Program:
         """A number in every lane."""
         empty, first = ir.Constant(VECTOR, ir.Undefined), ir.Constant(LANE, 0)
         one = self.builder.insert_element(empty, number, first)
-        mask = ir.Constant(ir.VectorType(LANE, LANES), [0] * LANES)
-        return Vector(self, self.builder.shuffle_vector(one, empty, mask))
+        return Vector(self, self.builder.shuffle_vector(one, empty, FIRST_LANE))
 
     def lanes(self, numbers: Sequence[Any], many: int) -> Vector:
         """A vector of so many lanes that begins with these numbers; after them 0."""
