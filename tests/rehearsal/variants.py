@@ -10,7 +10,9 @@ Another Triton goes in front: PYTHONPATH=/path/to/triton-3.6.0:. runs the same w
 """
 
 import json
+import os
 import sys
+import tempfile
 import time
 import traceback
 from functools import partial
@@ -141,7 +143,15 @@ def variants():
 
 
 def warmed():
-    """Launches of two candidates of tune, compiled beforehand: how many, and how many were then on disk."""
+    """Launches of two candidates of tune, compiled beforehand: how many, and how many were then on disk,
+    where nothing else is.
+    """
+    with tempfile.TemporaryDirectory() as empty:
+        os.environ["TRITON_CACHE_DIR"] = empty
+        return warmed_and_found()
+
+
+def warmed_and_found():
     few = [(64, True, "forward", (64, 64, 4, 2)), (64, False, "fused", (64, 64, 4, 1))]
     assert warming.compile_all(stubbed_gpu.ARCH, few, N, "bfloat16") == len(few)
     here = SimpleNamespace(device="cpu")
