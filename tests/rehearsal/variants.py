@@ -10,7 +10,9 @@ Another Triton goes in front: PYTHONPATH=/path/to/triton-3.6.0:. runs the same w
 """
 
 import json
+import os
 import sys
+import tempfile
 import time
 import traceback
 from functools import partial
@@ -141,7 +143,15 @@ def variants():
 
 
 def warmed():
-    """Launches of two candidates of tune, compiled beforehand: how many, and how many were then on disk."""
+    """Launches of two candidates of tune, compiled beforehand: how many, and how many were then on disk,
+    where nothing else is.
+    """
+    with tempfile.TemporaryDirectory() as empty:
+        os.environ["TRITON_CACHE_DIR"] = empty
+        return warmed_and_found()
+
+
+def warmed_and_found():
     few = [
         (filled("bfloat16", 64, N, causal), kernel, (64, 64, 4, stages))
         for causal, kernel, stages in ((True, "forward", 2), (False, "fused", 1))

@@ -64,9 +64,8 @@ def _bars(rows: Sequence[Measured], top: float, low: float, high: float) -> Iter
         length = 6 + LONGEST * log(row.ms / low) / max(log(high / low), 1e-9)
         yield Text(18, centred(y + BAR / 2, SMALL), row.who, SMALL)
         yield Rect(LEFT, y, length, BAR, fill.colour, fill.hatch, INK, 0.7)
-        yield Text(
-            LEFT + length + 8, centred(y + BAR / 2, SMALL), "  ".join(filter(None, _said(row)[1:])), SMALL
-        )
+        said = ", ".join(filter(None, _said(row)[1:]))
+        yield Text(LEFT + length + 8, centred(y + BAR / 2, SMALL), said, SMALL)
 
 
 def _said(row: Measured) -> list[str]:
