@@ -415,7 +415,7 @@ def _png_poly(canvas: _Canvas, p: Poly) -> None:
 def _png_text(canvas: _Canvas, t: Text) -> None:
     from matplotlib.font_manager import FontProperties
 
-    font = FontProperties(FAMILY, size=t.size * _POINTS, weight="bold" if t.bold else "normal")
+    font = FontProperties(family=FAMILY, size=t.size * _POINTS, weight="bold" if t.bold else "normal")
     x, y = canvas.place.transform((t.x, t.y))
     before = {"start": 0.0, "middle": 0.5, "end": 1.0}[t.anchor]
     if before:
