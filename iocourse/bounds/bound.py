@@ -9,7 +9,7 @@ from typing import Any
 from ..guard import library_answer, refuse_in_exam
 
 OUR_CONSTANTS = "published argument, constants ours"
-STATUSES = ("proved here", "published", OUR_CONSTANTS, "asymptotic only", "open")
+STATUSES = ("proved here", "published", OUR_CONSTANTS, "claimed", "asymptotic only", "open")
 
 
 class OutsideRegime(ValueError):
@@ -63,7 +63,7 @@ class Bound:
 
     @property
     def in_words(self) -> bool:
-        """True where the bound is a number of words: proved, with every constant."""
+        """True where the bound is a number of words: stated with every constant."""
         return self.status not in ("asymptotic only", "open")
 
     def order(self, *sizes: int, **named: Any) -> float:
@@ -91,13 +91,17 @@ def bound(
     passes: tuple[str, ...],
     holds_for: str,
     not_about: str = "",
+    among: dict[str, Bound] = BOUNDS,
 ) -> Callable[[Callable[..., Any]], Bound]:
-    """Register the decorated function, which evaluates the formula, under `id`."""
+    """Register the decorated function, which evaluates the formula, under `id`.
+
+    `among` is the list it goes into: a room of its own, such as `ranks`, has one of its own.
+    """
 
     def register(evaluate: Callable[..., Any]) -> Bound:
         guarded = library_answer(evaluate)
         made = Bound(id, title, formula, source, regime, status, passes, holds_for, not_about, guarded)
-        BOUNDS[id] = made
+        among[id] = made
         return made
 
     return register

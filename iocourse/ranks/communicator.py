@@ -26,9 +26,9 @@ Blocks = Callable[[int], tuple[range, ...]]  # of a rank, in the numbers of the 
 class Rank:
     """One rank of `size`, as its schedule sees it: `me`.
 
-    `shift`, `all_gather`, `all_to_all` and `reduce_scatter` are calls that all ranks of the group make, in one
-    order and with the same names; `send` and `recv` are between two. Each returns the array, or a tuple in
-    the order of the names. What is sent is copied at once.
+    `shift`, `all_gather`, `all_to_all` and `reduce_scatter` are calls that all ranks of the group make, in
+    one order and with the same names; `send` and `recv` are between two. Each returns the array, or a tuple
+    in the order of the names. What is sent is copied at once.
     """
 
     def __init__(self, link: Link, group: Group, number: int, account: Account, blocks: Blocks) -> None:
@@ -139,7 +139,7 @@ class Rank:
 
     def _among(self, ranks: Iterable[int], kind: str) -> Rank:
         members = tuple(self._group.members[rank] for rank in ranks)
-        group = Group(members, (*self._group.key, kind, self._grids))
+        group = Group(members, (*self._group.key, kind, self._grids, members[0]))
         made = Rank(self._link, group, self._number, self._account, self._blocks)
         made._moving = self._moving
         return made
@@ -203,7 +203,7 @@ class Rank:
             return self._group, self._calls
         pair = (self._number, partner[0]) if role == "send" else (partner[0], self._number)
         self._messages[pair] = self._messages.get(pair, 0) + 1
-        return Group(pair, ("message", *self._group.key)), self._messages[pair]
+        return Group(pair, (*self._group.key, "message", *pair)), self._messages[pair]
 
 
 class Moving:

@@ -135,3 +135,8 @@ def attend_backward(
     ds = p * (do @ v.swapaxes(-1, -2) - _stats_first(D)[..., None]) * factor
     across = ds.swapaxes(-1, -2), p.swapaxes(-1, -2)
     return _rows_first(ds @ k), _rows_first(across[0] @ q), _rows_first(across[1] @ do)
+
+
+def tril(a: Words) -> Words:
+    """The lower triangle of a square: key j from query i on where j ≤ i."""
+    return a if isinstance(a, ShapeArray) else namespace(a).tril(a)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +13,8 @@ from ..sizes import Shape, positive_int
 from .communicator import Rank
 from .engines.account import Account
 from .engines.counting import take_turns
-from .engines.errors import RankError
-from .engines.link import Group, Link
+from .engines.errors import RankError, RankFailed
+from .engines.link import Group, Link, Plan
 from .layouts import LAYOUTS, blocks_of, row_count, rows_of
 from .ledger import RankLedger
 from .shapes import ShapeArray
@@ -127,29 +126,67 @@ def run(
         raise ValueError(f"layout = {layout!r} is unknown; there are {', '.join(LAYOUTS)}")
     arrays, options = _sorted_out(given, dry=on == "dry")
     sharing = Sharing(P, layout, _shared(shared, arrays), {name: a.shape[0] for name, a in arrays.items()})
-    results = _on(on, partial(live, schedule, sharing, arrays, options), P, timeout)
-    return RankRun(_outputs([result for result, _ in results], sharing), tuple(book for _, book in results))
+    work = Work(schedule, sharing, arrays, options)
+    lives = take_turns(work, P) if on in ("count", "dry") else _on_torch(on, work, P, timeout)
+    outputs = _outputs([life.returned for life in lives], sharing)
+    return RankRun(outputs, tuple(life.ledger for life in lives))
 
 
-def _on(engine: str, body: Callable[..., Any], P: int, timeout: float) -> list[Any]:
-    return take_turns(body, P)
+def same(array: Any) -> Any:
+    """The array as it is."""
+    return array
 
 
-def live(
-    schedule: Body,
-    sharing: Sharing,
-    arrays: Mapping[str, Any],
-    options: Mapping[str, Any],
-    rank: int,
-    link: Link,
-) -> tuple[Any, RankLedger]:
-    """One rank's life: its rows, the schedule, what it returned and its ledger."""
-    account = Account()
-    me = Rank(link, Group(tuple(range(sharing.P))), rank, account, sharing.blocks)
-    own = {name: sharing.part(name, value, rank) for name, value in arrays.items()}
-    returned = schedule(me, **own, **options)
-    me.leave()
-    return _returned(rank, returned), account.ledger
+class Life(NamedTuple):
+    """What one rank leaves behind."""
+
+    returned: tuple[Any, ...]
+    ledger: RankLedger
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class Work:
+    """What each rank has to do: `work(rank, link)` is its life."""
+
+    schedule: Body
+    sharing: Sharing
+    arrays: Mapping[str, Any]
+    options: Mapping[str, Any]
+    convert: Callable[[Any], Any] = same  # what an engine computes with, from an array, and back
+    back: Callable[[Any], Any] = same
+
+    def __call__(self, rank: int, link: Link) -> Life:
+        account = Account()
+        me = Rank(link, Group(tuple(range(self.sharing.P))), rank, account, self.sharing.blocks)
+        own = {name: self.convert(self.sharing.part(name, a, rank)) for name, a in self.arrays.items()}
+        returned = self.schedule(me, **own, **self.options)
+        me.leave()
+        link.finish()
+        parts = tuple(map(self.back, _returned(rank, returned)))
+        return Life(parts, account.ledger, getattr(link, "plan", {}))
+
+    def on_shapes(self) -> Work:
+        """The same work on the shapes of its arrays."""
+        shapes = {name: ShapeArray(tuple(a.shape)) for name, a in self.arrays.items()}
+        return replace(self, arrays=shapes, convert=same, back=same)
+
+
+def _on_torch(on: str, work: Work, P: int, timeout: float) -> list[Life]:
+    """Ranks on torch.distributed. They are counted first, so that a mistake is told at once."""
+    from .engines import gloo, processes  # torch is imported here and nowhere above
+
+    work = replace(work, convert=gloo.tensor, back=gloo.array)
+    engine = gloo.between_threads if on == "gloo" else processes.between_processes
+    return engine(work, _plans(work, P), timeout)
+
+
+def _plans(work: Work, P: int) -> list[Plan]:
+    """What arrives at each rank, from a run on shapes; where shapes do not do, from one on the tensors."""
+    try:
+        return [life.plan for life in take_turns(work.on_shapes(), P)]
+    except RankFailed:
+        return [life.plan for life in take_turns(work, P)]
 
 
 def _returned(rank: int, returned: Any) -> tuple[Any, ...]:

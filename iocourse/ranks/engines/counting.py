@@ -10,10 +10,11 @@ import sys
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from .errors import Deadlock, Mismatch, RankError, RankFailed, Stopped
-from .link import Parcel
+from .link import Parcel, Plan, place_of, shape_of
 
 Key = tuple[Any, ...]  # what a rank waits for: the group, the rank that must post, the number of its call
 
@@ -26,7 +27,8 @@ class Turns:
         self.locks = [threading.Semaphore(0) for _ in range(size)]
         self.ready: deque[int] = deque(range(size))
         self.waiting: dict[Key, list[int]] = defaultdict(list)
-        self.said = ["has not begun"] * size  # what each rank does, in words
+        self.said: list[Callable[[], str]] = [str] * size  # what each rank waits for, in words
+        self.finished = set[int]()
         self.failure: RankError | None = None
         self.over = threading.Event()
 
@@ -36,7 +38,7 @@ class Turns:
         if self.failure is not None:
             raise Stopped
 
-    def wait_for(self, rank: int, key: Key, said: str) -> None:
+    def wait_for(self, rank: int, key: Key, said: Callable[[], str]) -> None:
         """Give the turn away until something is posted under `key`."""
         self.said[rank] = said
         self.waiting[key].append(rank)
@@ -58,7 +60,7 @@ class Turns:
 
     def _stuck(self) -> str:
         waiting = sorted(rank for ranks in self.waiting.values() for rank in ranks)
-        told = "; ".join(f"rank {rank} {self.said[rank]}" for rank in waiting[:4])
+        told = "; ".join(f"rank {rank} {self.said[rank]()}" for rank in waiting[:4])
         more = f"; and {len(waiting) - 4} more" if len(waiting) > 4 else ""
         return f"no rank can go on: {told}{more}. Every recv needs a send before it, every call its partners"
 
@@ -75,21 +77,29 @@ class CountingLink:
 
     def __init__(self, rank: int, turns: Turns, box: dict[Key, Parcel]) -> None:
         self.rank, self.turns, self.box = rank, turns, box
+        self.plan: Plan = {}
 
     def post(self, parcel: Parcel) -> None:
         if self.turns.failure is not None:
             raise Stopped
-        key = (parcel.group, self.rank, parcel.number)
+        key = (parcel.group.key, self.rank, parcel.number)
         self.box[key] = parcel
         self.turns.posted(key)
 
     def collect(self, parcel: Parcel) -> dict[int, tuple[Any, ...]]:
-        return {source: self._from(source, parcel) for source in parcel.sources}
+        came = {source: self._from(source, parcel) for source in parcel.sources}
+        self.plan[place_of(parcel)] = {
+            source: tuple(map(shape_of, arrays)) for source, arrays in came.items()
+        }
+        return came
+
+    def finish(self) -> None:
+        """Nothing is on its way: what was posted lies in the box."""
 
     def _from(self, source: int, parcel: Parcel) -> tuple[Any, ...]:
-        key = (parcel.group, source, parcel.number)
+        key = (parcel.group.key, source, parcel.number)
         while key not in self.box:
-            self.turns.wait_for(self.rank, key, self._waits(source, parcel))
+            self.turns.wait_for(self.rank, key, partial(self._waits, source, parcel))
         other = self.box[key]
         if other.call != parcel.call:
             raise Mismatch(
@@ -99,7 +109,7 @@ class CountingLink:
         return other.outgoing.pop(self.rank)
 
     def _waits(self, source: int, parcel: Parcel) -> str:
-        done = " (finished)" if self.turns.said[source] == "finished" else ""
+        done = " (finished)" if source in self.turns.finished else ""
         return f"waits in {parcel} for rank {source}{done}"
 
 
@@ -114,15 +124,14 @@ def take_turns(body: Callable[[int, CountingLink], Any], size: int) -> list[Any]
     def live(rank: int) -> None:
         try:
             turns.take(rank)
-            sys.setprofile(profile)  # what watches the caller watches its ranks
+            if callable(profile):
+                sys.setprofile(profile)  # what watches the caller watches its ranks
             results[rank] = context.copy().run(body, rank, CountingLink(rank, turns, box))
         except Stopped:
             return
         except BaseException as error:
             turns.fail(named(rank, error))
-        finally:
-            sys.setprofile(None)
-        turns.said[rank] = "finished"
+        turns.finished.add(rank)
         if turns.failure is None:
             turns.give()
 
@@ -130,7 +139,16 @@ def take_turns(body: Callable[[int, CountingLink], Any], size: int) -> list[Any]
     _run_all(threads, turns)
     if turns.failure is not None:
         raise turns.failure
+    _refuse_lost(box)
     return results
+
+
+def _refuse_lost(box: dict[Key, Parcel]) -> None:
+    """Raise RankError where a message lies in the box that nobody has received."""
+    for (_, sender, _), parcel in box.items():
+        if parcel.role == "send" and parcel.outgoing:
+            to = next(iter(parcel.outgoing))
+            raise RankError(f"rank {sender} calls {parcel} to rank {to}, which never calls recv for it")
 
 
 def _run_all(threads: list[threading.Thread], turns: Turns) -> None:

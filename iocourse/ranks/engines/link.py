@@ -17,7 +17,7 @@ class Call(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Ranks that call together; `key` tells groups of the same ranks apart."""
+    """Ranks that call together; `key` is another for each group."""
 
     members: tuple[int, ...]  # in the numbers of the whole run
     key: tuple[Any, ...] = ()
@@ -37,6 +37,21 @@ class Parcel(NamedTuple):
         return str(self.call._replace(kind=self.role or self.call.kind))
 
 
+Shapes = tuple[tuple[int, ...] | None, ...]  # of the arrays of a call; None is nothing
+Place = tuple[tuple[Any, ...], int, str]  # of a call among all those of a rank
+Plan = dict[Place, dict[int, Shapes]]  # what arrives in each call, by the rank that sends it
+
+
+def place_of(parcel: Parcel) -> Place:
+    """Where in its rank's life a call stands."""
+    return parcel.group.key, parcel.number, parcel.role
+
+
+def shape_of(array: Any) -> tuple[int, ...] | None:
+    """The shape of what was sent, None of nothing."""
+    return None if array is None else tuple(array.shape)
+
+
 class Link(Protocol):
     """One rank's end of an engine. Ranks are numbers in the whole run."""
 
@@ -45,3 +60,6 @@ class Link(Protocol):
 
     def collect(self, parcel: Parcel) -> dict[int, tuple[Any, ...]]:
         """Wait for what the ranks `sources` post in the same call, and hand it over."""
+
+    def finish(self) -> None:
+        """The rank's schedule has returned: let what it sent leave."""

@@ -24,6 +24,6 @@ def causal_striped(me: Rank, Q: Words, K: Words, V: Words) -> tuple[Words, Words
 
 def rows_still_seen(me: Rank, home: int, step: int) -> int:
     """How many rows of rank `home` are seen from ranks that they have not visited after step - 1 shifts."""
-    to_come = [(home + distance) % me.size for distance in range(step, me.size)]
-    latest = max((me.blocks(rank)[0][-1] for rank in to_come if len(me.blocks(rank)[0])), default=-1)
-    return sum(row <= latest for row in me.blocks(home)[0])
+    to_come = [me.blocks((home + distance) % me.size)[0] for distance in range(step, me.size)]
+    latest = max((rows[-1] for rows in to_come if rows), default=-1)
+    return len(range(home, latest + 1, me.size))

@@ -49,6 +49,9 @@ class RankSchedule:
     def __repr__(self) -> str:
         return f"<{self.name}, a schedule between ranks: {self.pass_}>"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return get, (self.name,)
+
     def run(self, P: int, *, on: str = "count", **given: Any) -> RankRun:
         """`ranks.run` of this schedule with its layout. Raises as that does."""
         return run(self, P, on=on, layout=self.layout, shared=self.shared, **given)
@@ -62,7 +65,8 @@ class RankSchedule:
         """The closed form: what each rank must receive, send and hold. `sizes` as for `dry`."""
         P, N, d = check_sizes(P=P, N=N, d=d)
         form = costs.form_of(self.name)
-        return tuple(form(rank, P, N, d, **sizes) for rank in range(P))
+        told = {name: size for name, size in sizes.items() if size is not None}
+        return tuple(form(rank, P, N, d, **told) for rank in range(P))
 
     def shapes(
         self, N: int, d: int, *, H: int | None = None, m: int = 1, r: int | None = None, **_: Any

@@ -7,13 +7,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ...bounds import BOUNDS, STATUSES, Bound
+from ...ranks.bounds import BOUNDS as ACROSS_RANKS
 from ...refusal import Refused
+
+EVERY = BOUNDS | ACROSS_RANKS
 
 PROOFS = Path("docs") / "proofs.toml"
 MEANING = {
     "proved here": "every constant is proved in this course",
     "published": "proved in the paper named, with every constant",
     "published argument, constants ours": "the argument is the paper's, its constants are kept here",
+    "claimed": "derived in this course with every constant, and read by nobody else; no table counts on it",
     "asymptotic only": "the paper gives an order of growth, so it is no number of words",
     "open": "a question: neither proved nor refuted, as far as this course knows",
 }
@@ -22,7 +26,8 @@ HEAD = """# Lower bounds
 How few words $W$ any schedule can move, for $N$ rows of $d$ words and a fast memory of $M$ words. Each bound
 holds for the schedules of its class and no others, and `iocourse.bounds` evaluates it by its id:
 `bounds.BOUNDS["A"](8192, 64, 65536)`. `bounds.lower_bound` takes the largest that applies, at $M + 4$, for
-four scalar registers are free on the machine. This page is written from the same list.
+four scalar registers are free on the machine. Those across ranks are in `iocourse.ranks.bounds.BOUNDS`: there
+$W$ is what some rank of $P$ receives of inputs and sends of partial sums. This page is written from both.
 """
 
 
@@ -38,17 +43,17 @@ def bounds_page(root: Path, sections: Mapping[str, str]) -> str:
     """
     proofs = read_proofs(root)
     parts = [HEAD, _statuses(), _contents()]
-    for passes in dict.fromkeys(bound.passes[0] for bound in BOUNDS.values()):
+    for passes in dict.fromkeys(bound.passes[0] for bound in EVERY.values()):
         parts.append(f"## {_heading(passes)}")
-        parts += [_entry(b, proofs[b.id], sections) for b in BOUNDS.values() if b.passes[0] == passes]
+        parts += [_entry(b, proofs[b.id], sections) for b in EVERY.values() if b.passes[0] == passes]
     return "\n\n".join(parts) + "\n"
 
 
 def read_proofs(root: Path) -> dict[str, dict[str, str]]:
     """id → where and how it is proved, with an entry for each bound and for nothing else."""
     proofs = tomllib.loads((root / PROOFS).read_text(encoding="utf-8"))
-    for id in [*BOUNDS, *proofs]:
-        if id not in proofs or id not in BOUNDS:
+    for id in [*EVERY, *proofs]:
+        if id not in proofs or id not in EVERY:
             raise Refused(f"{PROOFS} and iocourse.bounds disagree about {id}: both must have it")
     return proofs
 
@@ -70,7 +75,7 @@ def _statuses() -> str:
 def _contents() -> str:
     rows = [
         f"| [{b.id}](#{anchor(b.id)}) | {b.title} | {', '.join(b.passes)} | {b.status} |"
-        for b in BOUNDS.values()
+        for b in EVERY.values()
     ]
     return "\n".join(["| id | | pass | status |", "| --- | --- | --- | --- |", *rows])
 
