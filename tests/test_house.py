@@ -22,7 +22,8 @@ FLOORS = {
     "course": ("exercises", "authoring"),
     "bench": ("gpu", "lowrank"),
 }
-MANY = {"schedules", "ranks/schedules", "costs", "course/exercises", "explore/figures"}  # a file for each of a growing list
+# A file for each of a growing list.
+MANY = {"schedules", "ranks/schedules", "costs", "course/exercises", "explore/figures", "explore/widgets"}
 FILES = sorted(path for path in HOUSE.rglob("*.py"))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from ..console import table
 from ..refusal import Refused
 from ..schedules import REGISTRY
+from . import across_ranks
 from .answering import answer, text
 from .asking import DEGREE, TILE_OPTIONS, question
 from .grids import FORMS, SIDE
@@ -37,6 +38,7 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
         help="hold it against schedules that form no score twice: bound B counts too",
     )
     parser.add_argument("--run", action="store_true", help="run it on random input and check the values")
+    across_ranks.add_options(parser)
     parser.add_argument("--list", action="store_true", help="list the schedules")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -67,16 +69,26 @@ def _tile(text: str) -> tuple[str, int]:
 def count(arguments: argparse.Namespace) -> int:
     """Print what was asked for. Raises Refused, which the command line turns into exit code 2."""
     if arguments.list:
-        listed = _listing()
-        print(_json(listed) if arguments.json else _listing_text(listed))
+        here, there = _listing(), across_ranks.listing()
+        both = f"{_listing_text(here)}\n\nwith --ranks P\n{_listing_text(there)}"
+        print(_json(here + there) if arguments.json else both)
         return 0
     try:
-        asked = question(arguments)
-        record, ledger = answer(asked, run_it=arguments.run)
+        record, shown = _counted(arguments)
     except ValueError as error:
         raise Refused(str(error)) from None
-    print(_json(record) if arguments.json else text(record, ledger))
+    print(_json(record) if arguments.json else shown)
     return 0
+
+
+def _counted(arguments: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """The record that --json prints, and the table."""
+    if arguments.ranks is not None:
+        record, of_rank = across_ranks.answer(across_ranks.question(arguments))
+        return record, across_ranks.text(record, of_rank)
+    across_ranks.refuse_without_ranks(arguments)
+    record, ledger = answer(question(arguments), run_it=arguments.run)
+    return record, text(record, ledger)
 
 
 def _json(record: Any) -> str:

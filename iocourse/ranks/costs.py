@@ -7,6 +7,7 @@ statistic is H words. `peak` is the most words of others that the rank holds at 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 from .layouts import part, row_count
@@ -36,9 +37,10 @@ def _each(names: str, words: int) -> dict[str, int]:
     return dict.fromkeys(names.split(), words)
 
 
-def _sizes(P: int, N: int) -> list[int]:
+@lru_cache(maxsize=64)
+def _sizes(P: int, N: int) -> tuple[int, ...]:
     """Rows of each rank."""
-    return [row_count("contiguous", N, P, rank) for rank in range(P)]
+    return tuple(row_count("contiguous", N, P, rank) for rank in range(P))
 
 
 def _in_turn(blocks: Sequence[int]) -> int:
@@ -186,8 +188,8 @@ def causal_striped(rank: int, P: int, N: int, d: int, *, H: int = 1) -> RankLedg
 
 def _stripe_seen(home: int, step: int, P: int, N: int) -> int:
     """Rows of stripe `home` that come before the last row of a rank it still has to visit."""
-    to_come = [(home + distance) % P for distance in range(step, P)]
-    latest = max((N - 1 - (N - 1 - at) % P for at in to_come if at < N), default=-1)
+    last = (N - 1 - home) % P  # shifts from its home to the rank with the last row
+    latest = N - 1 if step <= last else N - 2 - last
     return max(0, (latest - home) // P + 1)
 
 

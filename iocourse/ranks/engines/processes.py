@@ -1,4 +1,112 @@
-"""Ranks as processes."""
+"""Ranks as processes of their own, on gloo; on NCCL by the name of the backend alone, a GPU a rank.
+
+One process loads torch and splits into the ranks. They share a folder with what they have to do, the file by
+which they find each other, and what they leave: no port is needed, and nothing stays.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from .errors import RankError, TimedOut
+from .link import Plan
+from .shipping import shipped
+
+START = 60.0  # seconds that processes may take to start, beside the time-out
+POLL = 0.01  # seconds between two looks at the folder
+PATIENCE = 0.2  # seconds for other ranks to say what went wrong
 
 
-def between_processes(): ...
+def between_processes(
+    body: Callable[..., Any], plans: Sequence[Plan], timeout: float, backend: str = "gloo"
+) -> list[Any]:
+    """What body(rank, link) returns for each rank, each in a process of its own.
+
+    Raises the first rank's RankError and ends the others; TimedOut where one is late; CannotShip where the
+    schedule uses what cannot be sent.
+    """
+    if not hasattr(os, "fork"):
+        raise RankError('this system cannot split a process: on="gloo" runs the ranks as threads')
+    with tempfile.TemporaryDirectory(prefix="ranks-") as name:
+        folder = Path(name)
+        (folder / "work").write_bytes(shipped((body, list(plans), timeout, backend)))
+        mother = _start(folder)
+        try:
+            return _results(folder, mother, len(plans), time.monotonic() + START + timeout)
+        finally:
+            _end(mother)
+
+
+def _start(folder: Path) -> subprocess.Popen[bytes]:
+    """The process that becomes the ranks. Each thinks with one thread: they share the machine."""
+    told = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    paths = os.pathsep.join(path for path in sys.path if path)
+    command = [sys.executable, "-m", "iocourse.ranks.engines.member", str(folder)]
+    with (folder / "said").open("wb") as said:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **told, "PYTHONPATH": paths},
+            start_new_session=True,  # so that it and its ranks can be ended together
+        )
+
+
+def _end(mother: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):  # all have ended
+        os.killpg(mother.pid, signal.SIGKILL)
+    mother.wait()
+
+
+def _results(folder: Path, mother: subprocess.Popen[bytes], size: int, until: float) -> list[Any]:
+    """Read what each rank leaves, in the order in which they end."""
+    left: dict[int, Any] = {}
+    while len(left) < size:
+        over = mother.poll() is not None
+        left |= _left(folder, set(range(size)) - set(left))
+        if any(failure for failure, _ in left.values()):
+            time.sleep(PATIENCE)  # who broke the connection says so a moment after those who lost it
+            raise _worst(_left(folder, set(range(size))))
+        late = ", ".join(str(rank) for rank in range(size) if rank not in left)
+        if late and over:
+            raise RankError(f"rank {late} did not begin: {last_line(folder / 'said')}")
+        if late and time.monotonic() > until:
+            raise TimedOut(f"rank {late} did not end in time: its process was ended")
+        time.sleep(POLL)
+    _print_what_they_said(folder, size)
+    return [left[rank][1] for rank in range(size)]
+
+
+def _left(folder: Path, ranks: set[int]) -> dict[int, tuple[RankError | None, Any]]:
+    """What those of the ranks that have ended left: (error, result)."""
+    found = {rank: folder / f"left{rank}" for rank in sorted(ranks)}
+    return {rank: pickle.loads(path.read_bytes()) for rank, path in found.items() if path.exists()}
+
+
+def _worst(left: dict[int, tuple[RankError | None, Any]]) -> RankError:
+    """The error to tell: a rank's own before that of one that waited for it."""
+    failures = [failure for failure, _ in left.values() if failure is not None]
+    return next((one for one in failures if not isinstance(one, TimedOut)), failures[0])
+
+
+def _print_what_they_said(folder: Path, size: int) -> None:
+    for rank in range(size):
+        for line in (folder / f"said{rank}").read_text(errors="replace").splitlines():
+            print(f"rank {rank}: {line}")
+
+
+def last_line(said: Path) -> str:
+    """The last thing that was said."""
+    lines = said.read_text(errors="replace").strip().splitlines() if said.exists() else []
+    return lines[-1] if lines else "it said nothing"

@@ -49,6 +49,9 @@ class RankSchedule:
     def __repr__(self) -> str:
         return f"<{self.name}, a schedule between ranks: {self.pass_}>"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return get, (self.name,)
+
     def run(self, P: int, *, on: str = "count", **given: Any) -> RankRun:
         """`ranks.run` of this schedule with its layout. Raises as that does."""
         return run(self, P, on=on, layout=self.layout, shared=self.shared, **given)

@@ -1,0 +1,169 @@
+"""`iocourse count NAME --ranks P`: what a schedule between ranks moves and holds, beside the lower bound."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, NamedTuple
+
+from .. import ranks
+from ..ranks import RankLedger, RankSchedule
+from ..ranks.bounds import lower_bound
+from ..ranks.contest import best_grid, ledgers_of, memory_of
+from ..refusal import Refused
+from ..sizes import positive_int
+
+OPTIONS = ("ranks", "heads", "grid", "layout", "queries", "features")
+OF_TWO_MEMORIES = (
+    *("M", "Br", "Bc", "Bd", "tile", "published", "lse", "mask", "block", "w", "g"),
+    *("no_recompute", "run"),
+)
+BOUNDED = {"forward": ("forward", False), "backward": ("backward", False), "causal": ("forward", True)}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of schedules between ranks."""
+    group = parser.add_argument_group("schedules between ranks")
+    group.add_argument("--ranks", metavar="P", type=int, help="count what each of P ranks moves")
+    group.add_argument("--heads", metavar="H", type=int, help="heads; else 1")
+    group.add_argument(
+        "--grid",
+        metavar="AxB",
+        help="rows and columns of a grid of ranks; else the one with the fewest words",
+    )
+    group.add_argument(
+        "--layout", choices=ranks.LAYOUTS, help="how rows lie: `causal --layout zigzag` is causal_zigzag"
+    )
+    group.add_argument("--queries", metavar="m", type=int, help="queries of `decode`; else 1")
+    group.add_argument("--features", metavar="r", type=int, help="features of states; else d")
+
+
+class Question(NamedTuple):
+    """One schedule on P ranks; `sizes` is what else its closed form is told: H, a, m, r."""
+
+    schedule: RankSchedule
+    P: int
+    N: int
+    d: int
+    sizes: dict[str, int]
+    note: str
+
+
+def refuse_without_ranks(arguments: argparse.Namespace) -> None:
+    """Raise Refused where an option or the name belongs to ranks, and --ranks is not given."""
+    named = [f"--{option}" for option in OPTIONS if getattr(arguments, option) is not None]
+    named += [arguments.name] if arguments.name in ranks.REGISTRY else []
+    if named:
+        raise Refused(f"{named[0]} is about schedules between ranks: say on how many with --ranks P")
+
+
+def question(arguments: argparse.Namespace) -> Question:
+    """The question that the arguments ask. Raises Refused, and ValueError naming an argument."""
+    for option in OF_TWO_MEMORIES:
+        if getattr(arguments, option) not in (None, False, []):
+            raise Refused(f"--{option.replace('_', '-')} is about two memories, and --ranks about a network")
+    schedule = _schedule(arguments.name, arguments.layout)
+    missing = [f"--{size}" for size in "Nd" if getattr(arguments, size) is None]
+    if missing:
+        raise Refused(f"{' and '.join(missing)} must be given")
+    P, N, d = (positive_int(f"--{name}", getattr(arguments, name)) for name in ("ranks", "N", "d"))
+    sizes = _sizes(schedule, arguments)
+    if "a" not in schedule.options:
+        return Question(schedule, P, N, d, sizes, "")
+    if arguments.grid is not None:
+        return Question(schedule, P, N, d, sizes | {"a": _rows(arguments.grid, P)}, "grid as given")
+    a = best_grid(schedule, P, N, d, **sizes)
+    return Question(schedule, P, N, d, sizes | {"a": a}, "the grid with the fewest words")
+
+
+def _schedule(name: str | None, layout: str | None) -> RankSchedule:
+    built = ", ".join(ranks.REGISTRY)
+    if name is None:
+        raise Refused(f"NAME is missing; between ranks there are {built}")
+    found = ranks.REGISTRY.get(f"{name}_{layout}") or ranks.REGISTRY.get(name)
+    if found is None:
+        raise Refused(f"NAME {name!r} is no schedule between ranks; there are {built}")
+    if layout not in (None, found.layout):
+        raise Refused(f"--layout {layout}: the rows of {name} lie {found.layout}")
+    return found
+
+
+def _sizes(schedule: RankSchedule, arguments: argparse.Namespace) -> dict[str, int]:
+    """What the closed form is told of heads, queries and features."""
+    takes = {
+        "queries": bool(schedule.shared),
+        "features": schedule.pass_ == "states",
+        "grid": "a" in schedule.options,
+    }
+    for option, taken in takes.items():
+        if getattr(arguments, option) is not None and not taken:
+            raise Refused(f"{schedule.name} takes no --{option}")
+    named = {"H": "heads", "m": "queries", "r": "features"}
+    given = {size: getattr(arguments, option) for size, option in named.items()}
+    sizes = {size: positive_int(f"--{named[size]}", n) for size, n in given.items() if n is not None}
+    return {"H": 1} | sizes
+
+
+def _rows(grid: str, P: int) -> int:
+    """The rows of AxB, which must make P ranks."""
+    try:
+        a, b = map(int, grid.split("x"))
+    except ValueError:
+        raise Refused(f"--grid {grid!r} is no grid; it looks like 4x2") from None
+    if a < 1 or b < 1 or a * b != P:
+        raise Refused(f"--grid {grid} makes {a * b} ranks, and --ranks says {P}")
+    return a
+
+
+# ---------------------------------------------------------------------- the answer
+def answer(q: Question) -> tuple[dict[str, Any], RankLedger]:
+    """The record that --json prints, and the closed form of the rank that moves most."""
+    ledgers = ledgers_of(q.schedule, q.P, q.N, q.d, **q.sizes)
+    each = [ledger.words for ledger in ledgers]
+    rank = each.index(max(each))
+    busiest = ledgers[rank]
+    record = {"schedule": q.schedule.name, "N": q.N, "d": q.d, "ranks": q.P, "heads": q.sizes["H"]}
+    record |= {"grid": [q.sizes["a"], q.P // q.sizes["a"]]} if "a" in q.sizes else {}
+    record |= {"layout": q.schedule.layout, "rank": rank}
+    record |= {"received": _some(busiest.received), "sent": _some(busiest.sent), "words": busiest.words}
+    record |= {"mean": sum(each) / q.P, "memory": memory_of(q.schedule, ledgers, q.N, q.d, **q.sizes)}
+    return record | _bound(q, busiest.words) | {"note": q.note}, busiest
+
+
+def _some(counts: dict[str, int]) -> dict[str, int]:
+    return {name: words for name, words in counts.items() if words}
+
+
+def _bound(q: Question, words: int) -> dict[str, Any]:
+    """The largest proved bound, and how many times it the busiest rank moves; None where there is none."""
+    if q.schedule.pass_ not in BOUNDED:
+        return {"lower_bound": None, "bound_id": None, "ratio": None}
+    pass_, causal = BOUNDED[q.schedule.pass_]
+    least, id = lower_bound(pass_, q.N, q.d, q.P, H=q.sizes["H"], causal=causal)
+    return {"lower_bound": least, "bound_id": id, "ratio": words / least if least else None}
+
+
+def text(record: dict[str, Any], ledger: RankLedger) -> str:
+    """The record as a table."""
+    grid = f", grid {'x'.join(map(str, record['grid']))}" if "grid" in record else ""
+    sizes = ", ".join(f"{name}={record[name]}" for name in ("N", "d", "ranks", "heads"))
+    lines = [f"{record['schedule']} at {sizes}{grid}, layout {record['layout']}", repr(ledger)]
+    lines.append(f"rank {record['rank']} moves most; the mean over ranks is {record['mean']:,.0f} words")
+    lines.append(f"memory of a rank: {record['memory']:,} words, its own rows and what it holds of others")
+    lines.append(_bound_line(record))
+    return "\n".join([*lines, *([f"note: {record['note']}"] if record["note"] else [])])
+
+
+def _bound_line(record: dict[str, Any]) -> str:
+    if record["bound_id"] is None:
+        return "no lower bound is known for this pass"
+    said = f"lower bound ({record['bound_id']}) {record['lower_bound']:,} words of some rank"
+    return said if record["ratio"] is None else f"{said}, ratio {record['ratio']:.3f}"
+
+
+def listing() -> list[dict[str, str]]:
+    """The schedules between ranks, as `count --list` shows them."""
+    found = ranks.REGISTRY.values()
+    return [
+        {"name": s.name, "pass": f"{s.pass_} across ranks", "regime": s.regime, "source": s.source}
+        for s in found
+    ]

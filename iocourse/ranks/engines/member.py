@@ -1,0 +1,67 @@
+"""The ranks of a run as processes: `python -m iocourse.ranks.engines.member FOLDER` splits into them."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ...refusal import write_whole
+from .counting import named
+from .errors import RankError, RankFailed
+from .gloo import TorchLink
+from .processes import last_line
+
+
+def split(folder: Path) -> None:
+    """Become as many processes as there are ranks, and wait for them; say of one that died how it ended."""
+    torch.set_num_threads(1)
+    work = (folder / "work").read_bytes()
+    size = len(pickle.loads(work)[1])
+    ranks = {_born(folder, rank, work): rank for rank in range(size)}
+    while ranks:
+        pid, status = os.wait()
+        rank = ranks.pop(pid)
+        if not (folder / f"left{rank}").exists():
+            code, said = os.waitstatus_to_exitcode(status), last_line(folder / f"said{rank}")
+            _leave(folder, rank, RankFailed(f"rank {rank} ended without a result (exit code {code}): {said}"))
+
+
+def _born(folder: Path, rank: int, work: bytes) -> int:
+    """The process of a rank, which does its work and ends."""
+    pid = os.fork()
+    if pid:
+        return pid
+    said = os.open(folder / f"said{rank}", os.O_WRONLY | os.O_CREAT)
+    os.dup2(said, 1)
+    os.dup2(said, 2)
+    live(folder, rank, work)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def live(folder: Path, rank: int, work: bytes) -> None:
+    """Do this rank's work, and leave its result or its error in the folder."""
+    try:
+        body, plans, timeout, backend = pickle.loads(work)
+        store = dist.FileStore(str(folder / "store"), len(plans))
+        result = body(rank, TorchLink(rank, len(plans), store, plans[rank], timeout, backend))
+        sys.stdout.flush()
+        _leave(folder, rank, None, result)
+    except BaseException as error:
+        told = named(rank, error)
+        _leave(folder, rank, type(told)(str(told)))
+
+
+def _leave(folder: Path, rank: int, failure: RankError | None, result: Any = None) -> None:
+    write_whole(folder / f"left{rank}", pickle.dumps((failure, result)))
+
+
+if __name__ == "__main__":
+    split(Path(sys.argv[1]))
