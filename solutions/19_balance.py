@@ -313,15 +313,15 @@ check("19D", my_clips)
 
 # %%
 def overlapped(me, Q, K, V):
-    k, v = K, V
+    found, k, v = None, K, V
     for step in range(me.size):
         last = step == me.size - 1
         moving = None if last else me.start_shift(K=k, V=v)     # the next block sets off
         part = ranks.attend(Q, k, v)                            # meanwhile this one is used
-        o, L = part if step == 0 else ranks.merge(o, L, *part)
+        found = ranks.merge(*found, *part) if found else part
         if not last:
             k, v = moving.wait()
-    return o
+    return found[0]
 
 
 plain, ahead = (ranks.run(body, 4, Q=Q, K=K, V=V) for body in (ranks.get("ring"), overlapped))
@@ -419,7 +419,7 @@ def my_groups(mask, P):
         group = [int(np.argmax(owner < 0))]
         while len(group) < h // P:
             common = (mask & mask[group].any(axis=0)).sum(axis=1)
-            common[(owner >= 0) | np.isin(np.arange(h), group)] = -1
+            common[group] = -1                      # taken already
             group.append(int(np.argmax(common)))
         owner[group] = rank
     return owner
