@@ -65,7 +65,8 @@ predict("19.1", causal=1.94, full=1)  #> predict("19.1", causal=..., full=...)
 
 # %%
 N, d, P = 4096, 64, 16
-busy = {layout: balance.imbalance(balance.pairs_of_ranks(layout, N, P)) for layout in ranks.LAYOUTS}
+pairs = {layout: balance.pairs_of_ranks(layout, N, P) for layout in ranks.LAYOUTS}
+busy = {layout: balance.imbalance(shares) for layout, shares in pairs.items()}
 measured("19.1", causal=busy["contiguous"], full=balance.imbalance([N * N / P] * P))
 print(", ".join(f"{layout} {most:.3f}" for layout, most in busy.items()))
 
@@ -88,15 +89,16 @@ print(", ".join(f"{layout} {most:.3f}" for layout, most in busy.items()))
 predict("19.2", zigzag=0.94)  #> predict("19.2", zigzag=...)
 
 # %%
-print(f"{'':12}{'needed: mean':>14}{'most':>8}{'received: mean':>18}{'most':>8}{'held':>10}")
+every, share = 2 * N * d, {}
 for layout in ranks.LAYOUTS:
-    needed = np.array(balance.words_of_ranks(layout, N, d, P)) / (2 * N * d)
+    needed = np.array(balance.words_of_ranks(layout, N, d, P))
     done = ranks.get(f"causal_{layout}").dry(P, N, d)
-    words = np.array([ledger.words for ledger in done.ledgers]) / (2 * N * d)
-    print(f"{layout:12}{needed.mean():14.4f}{needed.max():8.4f}{words.mean():18.4f}{words.max():8.4f}"
-          f"{done.peak:10,}")
-    if layout == "zigzag":
-        measured("19.2", zigzag=words.max())
+    words = np.array([ledger.words for ledger in done.ledgers])
+    share[layout] = words / every
+    mean, most = needed.mean() / every, needed.max() / every
+    print(f"{layout:10} needs {mean:.4f} in the mean, {most:.4f} at most; "
+          f"receives that: {(words == needed).all()}; holds {done.peak:,}")
+measured("19.2", zigzag=share["zigzag"].max())
 
 # %% [markdown]
 # <details><summary>What came out</summary>
@@ -105,11 +107,12 @@ for layout in ranks.LAYOUTS:
 #
 # </details>
 #
-# So zigzag halves the time of the products, and the busiest rank's words stay. Striped rows balance as well and need nearly every key on every rank; their gain is another one: in each step all ranks have the same work, where zigzag has half a block more or less. What is *possible* under the mask falls by less than half, too: in the bound of lesson 18 stand $N^2/2$ pairs in place of $N^2$, under a root.
+# So zigzag halves the time of the products, and the busiest rank's words stay. Striped rows, those of Striped Attention, balance as well, and every rank needs nearly all keys. DistFlashAttn takes a third way: rows stay contiguous, and ranks that are done take work over from those that are not. What is *possible* under the mask falls by less than half, too: in the bound of lesson 18 stand $N^2/2$ pairs in place of $N^2$, under a root.
 
 # %%
 full, causal = (bounds.network(2**17, 128, P, causal=mask) for mask in (False, True))
-print(f"at N = 131,072, d = 128: {full:,} words for some rank, causal {causal:,}: {causal / full:.3f} times")
+print(f"N = 131,072, d = 128: {full:,} words for some rank, causal {causal:,}: "
+      f"{causal / full:.3f} times")
 
 # %% [markdown]
 # <!-- exercise 19A --> Deal the rows out yourself: `my_owner(t, N, P)` is the rank of row $t$. Each rank gets $N/P$ rows and the same work, and all ranks together need no more words than in zigzag. $2P$ divides $N$. If you are stuck after four minutes, run `hint("19A")` in a cell of your own.
@@ -134,8 +137,9 @@ check("19A", my_owner)
 # %%
 lengths = balance.draw_lengths(np.random.default_rng(19), 2**19)
 work = sorted((n * (n + 1) // 2 for n in lengths), reverse=True)
-print(f"{len(lengths)} texts, {sum(lengths):,} tokens, the longest {max(lengths):,}: it alone has "
-      f"{work[0] / sum(work):.1%} of the pairs, {P * work[0] / sum(work):.1f} times the share of one of 16 ranks")
+first = work[0] / sum(work)
+print(f"{len(lengths)} texts, {sum(lengths):,} tokens; the longest, {max(lengths):,}, has "
+      f"{first:.1%} of the pairs, {P * first:.1f} times a rank's share")
 
 # %% [markdown]
 # Three placements. *Equal tokens*: one text behind the other, cut into 16 stretches of equal length. *Whole texts*: the longest first, each on the rank with the least work so far; no word moves. *Split texts*: as before, but a text with more than one rank's share is split over just so many ranks that each part is at most a share, in zigzag, so that its parts are equal.
@@ -146,19 +150,22 @@ print(f"{len(lengths)} texts, {sum(lengths):,} tokens, the longest {max(lengths)
 predict("19.3", tokens=4.5, whole=9.2, split=1)  #> predict("19.3", tokens=..., whole=..., split=...)
 
 # %%
-placed = {"tokens": balance.equal_tokens, "whole": balance.whole_texts, "split": balance.split_texts}
-placed = {name: place(lengths, P) for name, place in placed.items()}
+placed = {"tokens": balance.equal_tokens(lengths, P), "whole": balance.whole_texts(lengths, P),
+          "split": balance.split_texts(lengths, P)}
 measured("19.3", **{name: balance.imbalance(one.pairs) for name, one in placed.items()})
 for name, one in placed.items():
-    print(f"{name:7} work {balance.imbalance(one.pairs):5.2f}, tokens {balance.imbalance(one.tokens):4.2f}, "
-          f"texts split {len(one.split):2}, words {max(one.words(128)):10,} on one rank")
+    work, tokens = balance.imbalance(one.pairs), balance.imbalance(one.tokens)
+    print(f"{name:6} work {work:.2f}, tokens {tokens:.2f} times the mean; texts split: "
+          f"{len(one.split)}; words of all ranks {sum(one.words(128)):,}")
 
 # %% [markdown]
 # <details><summary>What came out</summary>
 #
-# 4.52, 9.21 and 1.00. Whole texts are the worst: one text is more than nine shares, and no order of the others can mend that. With three of 114 texts split the work is even. Two prices are printed beside it. A rank that has much of a long text has few tokens, and one with short texts many: 1.89 times the mean, so balanced work is not balanced memory. And the busiest rank receives 20,468,224 words, more than where tokens are cut without a thought: an idle rank needs no words.
+# 4.52, 9.21 and 1.00. Whole texts are the worst: one text is more than nine shares, and no order of the others can mend that. With three of 114 texts split the work is even. Two prices are printed beside it. A rank that has much of a long text has few tokens, and one with short texts many: 1.89 times the mean, so balanced work is not balanced memory. And 176,230,400 words move, 3.5 times as many as where tokens are cut without a thought, because the longest text now stands on more ranks.
 #
 # </details>
+# <!-- tokens, split = (sum(place(ranks.balance.draw_lengths(np.random.default_rng(19), 2**19), 16).words(128)) for place in (ranks.balance.equal_tokens, ranks.balance.split_texts)) -->
+# <!-- 3.5 = split / tokens -->
 #
 # Zeppelin (see the references) places by work in this manner, and treats what lies within a node apart from what lies between nodes, which we do not.
 #
@@ -243,8 +250,8 @@ def states(me, Q, K, V):
 Q, K, V = rng.standard_normal((3, 1000, 16))
 done = ranks.run(states, 4, Q=Q, K=K, V=V)
 A = phi(Q) @ phi(K).T
-print(f"right: {abs(done.O - A @ V / A.sum(axis=1, keepdims=True)).max() < 1e-12}; W = {done.words:,}, "
-      f"r(d + 1)(P - 1) = {16 * 17 * 3:,}")
+right = abs(done.O - A @ V / A.sum(axis=1, keepdims=True)).max() < 1e-12
+print(f"right: {right}; W = {done.words:,}, r(d + 1)(P - 1) = {16 * 17 * 3:,}")
 
 # %% [markdown]
 # Against the ring's $2Nd(P-1)/P$ the states win when $r(d + 1) < 2dN/P$, that is, for about
@@ -252,14 +259,13 @@ print(f"right: {abs(done.O - A @ V / A.sum(axis=1, keepdims=True)).max() < 1e-12
 # $$ \frac NP > \frac r2 . \tag{19.4} $$
 #
 # **Predict** (compute). Linear attention has $r = d = 64$; a polynomial of degree 2 in $d = 64$ columns has $r = \binom{66}{2}$ features. From how many rows a rank on does each send less than the ring, to the nearest ten?
-#
-# <!-- 64, 66 = 64, 66 -->
 
 # %% tags=["predict"]
 predict("19.5", linear=30, degree2=1090)  #> predict("19.5", linear=..., degree2=...)
 
 # %%
-measured("19.5", **{name: round(r * 65 / (2 * 64), -1) for name, r in (("linear", 64), ("degree2", 2145))})
+least = {name: r * 65 / (2 * 64) for name, r in (("linear", 64), ("degree2", 66 * 65 // 2))}
+measured("19.5", **{name: round(rows, -1) for name, rows in least.items()})
 
 # %% [markdown]
 # <details><summary>What came out</summary>
@@ -328,14 +334,15 @@ plain, ahead = (ranks.run(body, 4, Q=Q, K=K, V=V) for body in (ranks.get("ring")
 print(f"W = {plain.words:,} and {ahead.words:,}, held {plain.peak:,} and {ahead.peak:,} words")
 
 # %% [markdown]
-# The same words, and the same two blocks held: one in use and one arriving. The order of two lines is all. What it gains is a matter of clocks, and here the course has a model and no measurement: $\gamma$ seconds a flop, $\beta$ seconds a word, with peaks from data sheets of which kernels reach 60 percent. A step of the ring makes $4(N/P)^2d$ flops and moves $2(N/P)d$ words, so it hides if
+# The same words, and the same two blocks held: one in use and one arriving. The order of two lines is all. What it gains is a matter of clocks, and here the course has a model and no measurement: $\gamma$ seconds a flop, $\beta$ seconds a word, with peaks from data sheets, of which kernels reach about 60 percent. A step of the ring makes $4(N/P)^2d$ flops and moves $2(N/P)d$ words, so it hides if
 #
 # $$ 4\Big(\frac NP\Big)^2 d\,\gamma \ge 2\,\frac NP\,d\,\beta \quad\Longleftrightarrow\quad \frac NP \ge \frac{\beta}{2\gamma} , \tag{19.6} $$
 #
 # whatever $d$ and the number of heads are. Causal zigzag has half the flops for the same words: $\beta/\gamma$.
+# <!-- 60 = 100 * ranks.times.REACHED -->
 #
-# **Predict** (compute). An H200 with $1/\gamma = 593 \cdot 10^{12}$ flop/s on NVLink, $450 \cdot 10^9$ bytes/s of 2 bytes a word. From how many rows a rank on does the ring hide?
-# <!-- 593, 450, 60 = times.REACHED * CHIPS[90].tensor_tflops, times.LINKS["nvlink4"].gbytes_per_s, 100 * times.REACHED -->
+# **Predict** (compute). An H200 that reaches 593 TFLOP/s, on NVLink with 450 GB/s, 2 bytes a word. From how many rows a rank on does the ring hide?
+# <!-- 593, 450 = ranks.times.REACHED * CHIPS[90].tensor_tflops, ranks.times.LINKS["nvlink4"].gbytes_per_s -->
 
 # %% tags=["predict"]
 predict("19.7", rows=1319)  #> predict("19.7", rows=...)
@@ -343,8 +350,10 @@ predict("19.7", rows=1319)  #> predict("19.7", rows=...)
 # %%
 measured("19.7", rows=times.rows_that_hide("ring", times.cluster("nvlink4")))
 for name, link in times.LINKS.items():
-    ring, zigzag = (times.rows_that_hide(what, times.cluster(name)) for what in ("ring", "ring, causal zigzag"))
-    print(f"{link.name:16} {link.gbytes_per_s:6.1f} GB/s: ring {ring:8,.0f} rows, causal zigzag {zigzag:8,.0f}")
+    there = times.cluster(name)
+    rows = [times.rows_that_hide(what, there) for what in ("ring", "ring, causal zigzag")]
+    print(f"{link.name:16}{link.gbytes_per_s:6.1f} GB/s: "
+          f"ring {rows[0]:7,.0f} rows, causal zigzag {rows[1]:7,.0f}")
 
 # %% [markdown]
 # <details><summary>What came out</summary>
@@ -352,6 +361,8 @@ for name, link in times.LINKS.items():
 # About 1,300 rows on NVLink, where a rank has them soon; 12,000 on InfiniBand and 47,000 on Ethernet, where only a very long text gives them. Below that a ring waits for its words in every step, and a schedule with fewer of them, Ulysses or a grid, is ahead although it hides nothing. The model leaves out latency here, shared links and kernels that start late: it orders schedules, and promises no time.
 #
 # </details>
+# <!-- least = [ranks.times.rows_that_hide("ring", ranks.times.cluster(link)) for link in ("nvlink4", "ndr", "ethernet")] -->
+# <!-- 1,300, 12,000, 47,000 = round(least[0], -2), round(least[1], -3), round(least[2], -3) -->
 #
 # ## 19.8 Real ranks, and PyTorch's
 #
@@ -374,11 +385,9 @@ with_torch(once_more, "processes")
 #
 # - It replaces `scaled_dot_product_attention` and cuts the buffers along the sequence. Where balance is on, the cut is zigzag, under the name head-tail; a balance without `is_causal` is refused.
 # - A loop over $P$ steps merges $(o, L)$, in float32. Its default, `"allgather"`, gathers all keys and values once: the words of a ring, and the memory of none, $2Nd(P-1)/P$ held. `set_rotate_method("alltoall")` rotates the blocks as a ring does; each is asked for before the products of a step and waited for after them.
-# - Under a causal mask it uses half of what came and moves all: every rank receives $2Nd(P-1)/P$, where (19.3) is enough.
+# - Under a causal mask it multiplies in each step just the half of two blocks' pairs that zigzag needs, and moves whole blocks: every rank receives $2Nd(P-1)/P$, where (19.3) is enough.
 # - Backward, keys and values travel as forward, and their gradients in a ring of $P$ steps. Of lesson 18's two orders it has the one with columns, and its gradients take one step more.
-# - This holds for the flash, memory-efficient and cuDNN kernels, on GPUs. On a CPU with gloo, as tried with two ranks, attention without a mask gathered $K$ and $V$ and was computed whole from them on each rank; with `is_causal` it ended in a `NotImplementedError`, for want of a sharding rule.
-#
-# <!-- 2.13.0, 32 = "2.13.0", 32 -->
+# - This holds for the flash, memory-efficient and cuDNN kernels, on GPUs. On a CPU with gloo, as tried with two ranks, attention without a mask ran two all-gathers and no ring; with `is_causal` it ended in a `NotImplementedError`, for want of a sharding rule.
 #
 # So on GPUs with one flag you have lesson 18's ring, and what it receives too much you can now say in words. The next step is your own: a file with your rank's function, started by `torchrun --nproc-per-node 4 my_ranks.py`. In it `init_process_group("gloo")`, or `"nccl"` on GPUs, joins the processes; `get_rank()` is your `me.rank`, `batch_isend_irecv` your `shift`, and `all_gather` and `all_to_all` have the same names. Count on paper first, then let it move.
 #
@@ -405,14 +414,13 @@ for name, owner in (("side by side", np.arange(12) // 4), ("by their keys", grou
 # $$ \max_a \big|\{b : \text{mask}[a, b]\}\big| - \frac hP \tag{19.8} $$
 #
 # positions. Here it is $6 - 4 = 2$, and the second grouping attains it. In the exercise a query does not see all of its group, but more than half of it, and one in each group sees it all.
-# <!-- 6, 4, 2 = 6, 4, 2 -->
 #
 # <!-- exercise 19E --> Group them: `my_groups(mask, P)` returns the owner of each of $h$ positions, $h/P$ to a rank, so that no rank lacks more than (19.8) says.
 
 # %% tags=["exercise"] name="ex-19E"
 def my_groups(mask, P):
     """The rank of each position, from a mask (h, h) of who sees whom. P divides h."""
-    ### BEGIN SOLUTION begin with any that is left, add those that share most keys with the group
+    ### BEGIN SOLUTION begin anywhere, add those that share most keys with the group
     h = len(mask)
     owner = np.full(h, -1)
     for rank in range(P):

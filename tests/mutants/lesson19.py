@@ -291,16 +291,15 @@ PLACES, SHARE = "each position has one of the P ranks", "every rank has as many 
 WHOLE, BOUND = "groups that see whole groups are found", "no rank lacks more than the bound says"
 
 
-def by_components(mask, P):
-    """Without the keys that all see, groups are what hangs together."""
-    links = mask & ~mask.all(axis=0)
-    links = links | links.T | np.eye(len(mask), dtype=bool)
-    # a position that all see is linked by what it sees itself
-    reach = links
-    for _ in range(len(mask)):
-        reach = (reach.astype(int) @ links.astype(int)) > 0
-    _, owner = np.unique(reach, axis=0, return_inverse=True)
-    return owner.ravel()
+def by_pairs(mask, P):
+    """Those that share most keys with the first that is left."""
+    shared = mask.astype(int) @ mask.T.astype(int)
+    owner = np.full(len(mask), -1)
+    for rank in range(P):
+        first = np.flatnonzero(owner < 0)[0]
+        shared[:, owner >= 0] = -1
+        owner[np.argsort(-shared[first], kind="stable")[: len(mask) // P]] = rank
+    return owner
 
 
 def by_common_keys(mask, P):
@@ -340,7 +339,7 @@ GROUPS = Suite(
         Mutant("rank-for-all", SHARE, ("owner[group] = rank", "owner[:] = rank")),
         Mutant("from-one", PLACES, ("owner[group] = rank", "owner[group] = rank + 1")),
     ),
-    right=(by_components, by_common_keys),
+    right=(by_pairs, by_common_keys),
     cheats=((side_by_side, WHOLE),),
 )
 
