@@ -79,9 +79,7 @@ print(", ".join(f"{layout} {most:.3f}" for layout, most in busy.items()))
 #
 # ## 19.2 Equal work, other words
 #
-# A rank needs the keys and values of all rows up to its last query, less those it has. On contiguous rows rank $p$ needs $2d$ words for each of $pN/P$ rows, and rank 0 needs nothing. In zigzag rank $p$ ends with block $2P - 1 - p$ and has two of the blocks up to it:
-#
-# $$ W_p = (2P - 2 - p)\,\frac{Nd}{P} . \tag{19.3} $$
+# A rank needs the keys and values of all rows up to its last query, less those it has. On contiguous rows rank $p$ needs $2d$ words for each of $pN/P$ rows, and rank 0 needs nothing.
 #
 # **Predict** (guess). The mask hides half of the pairs. What does the *busiest* rank in zigzag receive, as a share of the $2Nd$ words of all keys and values? The ring without a mask has $1 - 1/P$, here 0.9375.
 
@@ -103,11 +101,15 @@ measured("19.2", zigzag=share["zigzag"].max())
 # %% [markdown]
 # <details><summary>What came out</summary>
 #
-# 0.9375, as if there were no mask: by (19.3) rank 0 has the last block of the text, and needs every key that it has not. Balance moved its work to others and brought it their words. The mean tells the layouts apart: 0.469 contiguous, 0.703 zigzag, 0.936 striped. What a rank of ours receives is what it needs, to the word: blocks turn back where nobody further on can see them.
+# 0.9375, as if there were no mask. Rank $p$ ends with block $2P - 1 - p$, and has two of the blocks up to it:
+#
+# $$ W_p = (2P - 2 - p)\,\frac{Nd}{P} . \tag{19.3} $$
+#
+# Rank 0 has the last block of the text, and needs every key that it has not: zigzag halves the time of the products, and the busiest rank's words stay. The mean tells the layouts apart: 0.469 contiguous, 0.703 zigzag, 0.936 striped. What a rank of ours receives is what it needs, to the word: blocks turn back where nobody further on can see them.
 #
 # </details>
 #
-# So zigzag halves the time of the products, and the busiest rank's words stay. Striped rows, those of Striped Attention, balance as well, and every rank needs nearly all keys. DistFlashAttn takes a third way: rows stay contiguous, and ranks that are done take work over from those that are not. What is *possible* under the mask falls by less than half, too: in the bound of lesson 18 stand $N^2/2$ pairs in place of $N^2$, under a root.
+# Striped rows are those of Striped Attention. DistFlashAttn takes a third way: rows stay contiguous, and ranks that are done take work over from those that are not. What is *possible* under the mask falls by less than half, too: in the bound of lesson 18 stand $N^2/2$ pairs in place of $N^2$, under a root.
 
 # %%
 full, causal = (bounds.network(2**17, 128, P, causal=mask) for mask in (False, True))
@@ -132,7 +134,7 @@ check("19A", my_owner)
 # %% [markdown]
 # ## 19.3 Texts of different length
 #
-# A training batch is many texts in one row of tokens, and each sees itself alone. Its work grows with the square of its length, so a few long ones have nearly all of it. Lengths are drawn here as they are met, log-normal: most are short, a few are very long.
+# A training batch is many texts in one row of tokens, and each sees itself alone. Its work grows with the square of its length, so a few long ones have nearly all of it. Here lengths are drawn from a log-normal distribution: most are short, and a few are very long.
 
 # %%
 lengths = balance.draw_lengths(np.random.default_rng(19), 2**19)
@@ -175,11 +177,11 @@ for name, one in placed.items():
 def my_placement(lengths, P):
     """For each text the list of ranks, of 0 to P - 1, that share it."""
     ### BEGIN SOLUTION the longest first, on as many ranks as it needs, those with least to do
-    share = sum(n * (n + 1) for n in lengths) / P
+    total = sum(n * (n + 1) for n in lengths)
     load, placed = [0.0] * P, [[]] * len(lengths)
     for text in sorted(range(len(lengths)), key=lambda text: -lengths[text]):
         work = lengths[text] * (lengths[text] + 1)
-        parts = min(P, -int(-work // share))        # rounded up
+        parts = -(-P * work // total)               # rounded up
         placed[text] = sorted(range(P), key=lambda rank: load[rank])[:parts]
         for rank in placed[text]:
             load[rank] += work / parts
@@ -338,7 +340,7 @@ print(f"W = {plain.words:,} and {ahead.words:,}, held {plain.peak:,} and {ahead.
 #
 # $$ 4\Big(\frac NP\Big)^2 d\,\gamma \ge 2\,\frac NP\,d\,\beta \quad\Longleftrightarrow\quad \frac NP \ge \frac{\beta}{2\gamma} , \tag{19.6} $$
 #
-# whatever $d$ and the number of heads are. Causal zigzag has half the flops for the same words: $\beta/\gamma$.
+# whatever $d$ and the number of heads are. Causal zigzag that moves whole blocks has half the flops for the same words: $\beta/\gamma$.
 # <!-- 60 = 100 * ranks.times.REACHED -->
 #
 # **Predict** (compute). An H200 that reaches 593 TFLOP/s, on NVLink with 450 GB/s, 2 bytes a word. From how many rows a rank on does the ring hide?
@@ -389,11 +391,11 @@ with_torch(once_more, "processes")
 # - Backward, keys and values travel as forward, and their gradients in a ring of $P$ steps. Of lesson 18's two orders it has the one with columns, and its gradients take one step more.
 # - This holds for the flash, memory-efficient and cuDNN kernels, on GPUs. On a CPU with gloo, as tried with two ranks, attention without a mask ran two all-gathers and no ring; with `is_causal` it ended in a `NotImplementedError`, for want of a sharding rule.
 #
-# So on GPUs with one flag you have lesson 18's ring, and what it receives too much you can now say in words. The next step is your own: a file with your rank's function, started by `torchrun --nproc-per-node 4 my_ranks.py`. In it `init_process_group("gloo")`, or `"nccl"` on GPUs, joins the processes; `get_rank()` is your `me.rank`, `batch_isend_irecv` your `shift`, and `all_gather` and `all_to_all` have the same names. Count on paper first, then let it move.
+# So on GPUs one call gives you lesson 18's ring, and you can say in words what it receives too much. The next step is your own: a file with your rank's function, started by `torchrun --nproc-per-node 4 my_ranks.py`. In it `init_process_group("gloo")`, or `"nccl"` on GPUs, joins the processes; `get_rank()` is your `me.rank`, `batch_isend_irecv` your `shift`, and `all_gather` and `all_to_all` have the same names. Count on paper first, then let it move.
 #
 # ## 19.9 A last challenge: whose keys are they?
 #
-# A film of $F$ frames, each cut into $h$ tiles of the picture. The mask is one of tiles, and it is *repeated*: tile $a$ of any frame sees tile $b$ of every frame where `mask[a, b]`. On contiguous rows a rank has whole frames and lacks everything that the others have: of the $Fh$ tiles of keys it receives nearly all. But the mask says nothing of time. Give a rank some *positions* of the picture, in all frames, and it needs the keys of those positions that its queries see:
+# A film of $F$ frames, each cut into $h$ tiles of the picture. The mask is one of tiles, and it is *repeated*: tile $a$ of any frame sees tile $b$ of every frame where `mask[a, b]`. On contiguous rows a rank has whole frames, and lacks all frames of the others: $F - F/P$ of $F$. But the mask says nothing of time. Give a rank some *positions* of the picture, in all frames, and it needs the keys of those positions that its queries see:
 #
 # $$ W_p = 2\,d\,F\,\Big|\bigcup_{a \in S_p} \{b : \text{mask}[a, b]\} \setminus S_p\Big| \quad\text{per row of a tile,} \qquad |S_p| = \frac hP . \tag{19.7} $$
 #
@@ -413,7 +415,7 @@ for name, owner in (("side by side", np.arange(12) // 4), ("by their keys", grou
 #
 # $$ \max_a \big|\{b : \text{mask}[a, b]\}\big| - \frac hP \tag{19.8} $$
 #
-# positions. Here it is $6 - 4 = 2$, and the second grouping attains it. In the exercise a query does not see all of its group, but more than half of it, and one in each group sees it all.
+# positions. Here it is $6 - 4 = 2$, and the second grouping attains it. In the exercise groups are less plain: a tile sees more than half of those of its group that not everybody sees, and one tile in each group sees them all.
 #
 # <!-- exercise 19E --> Group them: `my_groups(mask, P)` returns the owner of each of $h$ positions, $h/P$ to a rank, so that no rank lacks more than (19.8) says.
 
@@ -424,11 +426,11 @@ def my_groups(mask, P):
     h = len(mask)
     owner = np.full(h, -1)
     for rank in range(P):
-        group = [int(np.argmax(owner < 0))]
+        group = [np.argmax(owner < 0)]
         while len(group) < h // P:
             common = (mask & mask[group].any(axis=0)).sum(axis=1)
             common[group] = -1                      # taken already
-            group.append(int(np.argmax(common)))
+            group.append(np.argmax(common))
         owner[group] = rank
     return owner
     ### END SOLUTION

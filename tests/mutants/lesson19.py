@@ -86,9 +86,9 @@ def with_arrays(lengths, P):
 PLACEMENT = Suite(
     id="19B",
     mutants=(
-        Mutant("all-on-all", NEED, ("parts = min(P, -int(-work // share))", "parts = P")),
-        Mutant("whole-texts", SHARED, ("parts = min(P, -int(-work // share))", "parts = 1")),
-        Mutant("rounded-down", EVEN, ("-int(-work // share)", "max(1, int(work // share))")),
+        Mutant("all-on-all", NEED, ("parts = -(-P * work // total)", "parts = P")),
+        Mutant("whole-texts", SHARED, ("parts = -(-P * work // total)", "parts = 1")),
+        Mutant("rounded-down", EVEN, ("-(-P * work // total)", "max(1, P * work // total)")),
         Mutant(
             "shares-of-tokens",
             EVEN,
@@ -327,7 +327,7 @@ GROUPS = Suite(
         Mutant(
             "as-they-come",
             WHOLE,
-            ("group.append(int(np.argmax(common)))", "group.append(int(np.flatnonzero(common >= 0)[0]))"),
+            ("group.append(np.argmax(common))", "group.append(np.flatnonzero(common >= 0)[0])"),
         ),
         Mutant(
             "least-in-common", WHOLE, ("np.argmax(common)", "np.argmin(np.where(common < 0, h + 1, common))")

@@ -117,12 +117,16 @@ FAIR, SPARING = 1.02, 1.1  # times what the library's placement has
 
 
 def _placement_cases(rng: np.random.Generator) -> list[Case]:
-    """One rank; one text; texts of one length, as many as ranks; short ones; one that is far longer."""
+    """One rank; one text; texts of one length; texts whose work is just a share, or just more; short ones;
+    some that are far longer.
+    """
     P = int(rng.integers(3, 7))
     return [
         _placement_case("one rank", rng.integers(1, 90, size=5), 1),
         _placement_case(ONE_TEXT, rng.integers(200, 900, size=1), P),
         _placement_case(EVEN, np.full(3 * P, int(rng.integers(50, 99))), P),
+        _placement_case("a little more than a share", np.array([20, *[1] * 200]), 2),
+        _placement_case("a share to the pair", np.array([2, 1, 1, 1]), 2),
         _placement_case("short texts", _drawn(rng, 0.6, P), P),
         _placement_case("long and short texts", _drawn(rng, 1.5, P + 1), P + 1),
         _placement_case("long and short texts", _drawn(rng, 1.8, P + 3), P + 3),
@@ -187,7 +191,7 @@ PLACEMENT = Exercise(
     function="my_placement",
     difficulty=3,
     importance=4,
-    minutes=12,
+    minutes=10,
     hints=(
         "How much work is there in all, and what is one rank's share of it? Which texts have more?",
         "A text needs its work over the share, rounded up, so many ranks, at most P. Take the longest text "
@@ -293,7 +297,7 @@ CLIPS = Exercise(
     function="my_clips",
     difficulty=3,
     importance=4,
-    minutes=12,
+    minutes=10,
     hints=(
         "Which rows of K and V does a rank lack, and which of its own do the others lack? They are the "
         "same rows.",
@@ -321,7 +325,7 @@ def _group_cases(rng: np.random.Generator) -> list[Case]:
     return [
         _group_case(rng, "one group", 1, 6, 1, 0.7),
         _group_case(rng, "whole groups", P, 5, 2, 1.0),
-        _group_case(rng, "parts of groups", 2, 8, 1, 0.6),
+        _group_case(rng, "parts of groups", 2, 3, 0, 0.6),
         _group_case(rng, "parts of groups", P, 9, 3, 0.55),
         _group_case(rng, "parts of groups, nobody seen by all", P + 2, 7, 0, 0.55),
     ]
@@ -330,17 +334,17 @@ def _group_cases(rng: np.random.Generator) -> list[Case]:
 def _group_case(
     rng: np.random.Generator, label: str, P: int, size: int, seen_by_all: int, share: float
 ) -> Case:
-    """P hidden groups. A position sees more than half of those of its group that not all see, and itself; the
-    first of a group sees the whole group.
+    """P hidden groups. A position sees more than half of those of its group that not all see, and itself; one
+    of each group sees the whole group.
     """
     group = rng.permutation(np.repeat(np.arange(P), size))
     everybody = np.zeros(P * size, dtype=bool)
     everybody[rng.choice(P * size, size=seen_by_all, replace=False)] = True
-    mask = np.tile(everybody, (P * size, 1))
+    mask, sees_all = np.tile(everybody, (P * size, 1)), rng.integers(size, size=P)
     for a in range(P * size):
         own = np.flatnonzero((group == group[a]) & ~everybody)
-        first = a == np.argmax(group == group[a])
-        count = len(own) if first else max(len(own) // 2 + 1, round(share * len(own)))
+        whole_group = a == np.flatnonzero(group == group[a])[sees_all[group[a]]]
+        count = len(own) if whole_group else max(len(own) // 2 + 1, round(share * len(own)))
         mask[a, rng.choice(own, size=count, replace=False)] = True
         mask[a, a] = True
     return Case(f"{label}, h={P * size}, P={P}", {"mask": mask, "P": P}, expected=lacks_at_least(mask, P))
