@@ -285,6 +285,7 @@ HEADS, HOME = "a rank receives all rows of its heads once", "a rank sends the ou
 
 def with_axes_exchanged(me, Q, K, V):
     """Heads first from the beginning, and an exchange for each array."""
+
     def to_heads(**array):
         ((name, x),) = array.items()
         return np.concatenate(me.all_to_all(**{name: np.split(x, me.size, axis=1)}))

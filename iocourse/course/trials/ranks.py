@@ -63,8 +63,8 @@ def rank_case(
 ) -> RankCase:
     """A case whose budget is what the library's schedule `form` moves, counted on shapes.
 
-    The laws of `tests/ranks` hold that to its closed form. The first input is (N, d) or (N, H, d), or of a dry
-    run its shape; what is no array is an option.
+    The laws of `tests/ranks` hold that to its closed form. The first input is (N, d) or (N, H, d), or of a
+    dry run its shape; what is no array is an option.
     """
     shapes = {name: x if isinstance(x, tuple) else np.shape(x) for name, x in inputs.items()}
     arrays = {name: shape for name, shape in shapes.items() if shape}
