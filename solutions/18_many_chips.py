@@ -217,9 +217,10 @@ for i in range(a):
 predict("18.5", a=4)  #> predict("18.5", a=...)
 
 # %%
-words = {a: ranks.get("grid").ledgers(12, 122880, 128, a=a)[0].words for a in (1, 2, 3, 4, 6, 12)}
-for a, W in words.items():
-    print(f"a = {a:2}, b = {12 // a:2}: {W:,} words")
+words = {}
+for a in (1, 2, 3, 4, 6, 12):
+    words[a] = ranks.get("grid").ledgers(12, 122880, 128, a=a)[0].words
+    print(f"a = {a:2}, b = {12 // a:2}: {words[a]:,} words")
 measured("18.5", a=min(words, key=words.get))
 
 # %% [markdown]
@@ -276,7 +277,7 @@ def columns_travel(me, Q, K, V, O, dO, LSE):
     """The rank's rows of dQ, dK, dV, each (n, d). LSE: (n,), of the forward pass."""
     D = (dO * O).sum(axis=-1)                       # (n,)
     dQ, dK, dV = ranks.attend_backward(Q, K, V, dO, LSE, D)
-    k, v, dk, dv = K, V, None, None                 # sums of the ranks that k and v have visited
+    k, v, dk, dv = K, V, None, None                 # sums over the ranks that k has visited
     for _ in range(1, me.size):
         k, v, dk, dv = me.shift(K=k, V=v, dK=dk, dV=dv)  # None sends nothing
         dq_here, dk_here, dv_here = ranks.attend_backward(Q, k, v, dO, LSE, D)
@@ -355,13 +356,11 @@ check("18C", my_rows_travel)
 # Beside the grid it is the ring's old trouble. On a grid rows carry three arrays and columns four, so $a : b = 3 : 4$ is best, and the bound of the backward pass is about $4\sqrt3\,Nd/\sqrt P$. At twelve ranks:
 
 # %%
-rings = {name: ranks.get(f"ring_backward_{name}").ledgers(12, 122880, 128)[0].words
-         for name in ("columns", "rows")}
-grids = {f"grid {a} × {12 // a}": ranks.get("grid_backward").ledgers(12, 122880, 128, a=a)[0].words
-         for a in (4, 3)}
-for name, W in (rings | grids).items():
-    print(f"{name:10} {W:,} words")
-print(f"at least   {ranks.bounds.network_backward(122880, 128, 12):,}")
+for name, options in (("ring_backward_columns", {}), ("ring_backward_rows", {}),
+                      ("grid_backward", {"a": 4}), ("grid_backward", {"a": 3})):
+    W = ranks.get(name).ledgers(12, 122880, 128, **options)[0].words
+    print(f"{name:22}", *(f"a = {a}" for a in options.values()), f"{W:,} words")
+print(f"at least {ranks.bounds.network_backward(122880, 128, 12):,}")
 
 # %% [markdown]
 # Travelling rows spare a quarter, the grid of 3 × 4 nearly half of the rest, and nothing can spare much more: the bound lies half a percent below.
@@ -383,8 +382,8 @@ def of_layer(name, P, H, **options):
 
 
 for P, a in ((4, 2), (16, 4), (64, 8)):
-    ulysses, grid = of_layer("ulysses", P, 64), of_layer("grid", P, 64, a=a)
-    print(f"P = {P:2}: Ulysses {ulysses:13,}, grid {grid:13,}, a factor of {grid / ulysses:.1f}")
+    one, other = of_layer("ulysses", P, 64), of_layer("grid", P, 64, a=a)
+    print(f"P = {P:2}: Ulysses {one:13,}, grid {other:13,}, a factor of {other / one:.1f}")
 measured("18.7", P=4)
 
 # %% [markdown]

@@ -69,9 +69,8 @@ def _tile(text: str) -> tuple[str, int]:
 def count(arguments: argparse.Namespace) -> int:
     """Print what was asked for. Raises Refused, which the command line turns into exit code 2."""
     if arguments.list:
-        here, there = _listing(), across_ranks.listing()
-        both = f"{_listing_text(here)}\n\nwith --ranks P\n{_listing_text(there)}"
-        print(_json(here + there) if arguments.json else both)
+        listed = _listing() + across_ranks.listing()
+        print(_json(listed) if arguments.json else _listing_text(listed))
         return 0
     try:
         record, shown = _counted(arguments)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from .. import ranks
 from ..ranks import RankLedger, RankSchedule
 from ..ranks.bounds import lower_bound
-from ..ranks.contest import best_grid, ledgers_of, memory_of
+from ..ranks.times import best_grid, ledgers_of, memory_of
 from ..refusal import Refused
 from ..sizes import positive_int
 
@@ -59,9 +59,12 @@ def refuse_without_ranks(arguments: argparse.Namespace) -> None:
 def question(arguments: argparse.Namespace) -> Question:
     """The question that the arguments ask. Raises Refused, and ValueError naming an argument."""
     for option in OF_TWO_MEMORIES:
-        if getattr(arguments, option) not in (None, False, []):
+        given = getattr(arguments, option)
+        if given is not None and given is not False and given != []:  # --g 0 is an option given
             raise Refused(f"--{option.replace('_', '-')} is about two memories, and --ranks about a network")
     schedule = _schedule(arguments.name, arguments.layout)
+    if "texts" in schedule.options:
+        raise Refused(f"{schedule.name} needs lengths of texts, which only its ledgers(…, texts=…) takes")
     missing = [f"--{size}" for size in "Nd" if getattr(arguments, size) is None]
     if missing:
         raise Refused(f"{' and '.join(missing)} must be given")
@@ -88,10 +91,11 @@ def _schedule(name: str | None, layout: str | None) -> RankSchedule:
 
 
 def _sizes(schedule: RankSchedule, arguments: argparse.Namespace) -> dict[str, int]:
-    """What the closed form is told of heads, queries and features."""
+    """What the closed form is told of heads, queries and features; states are those of one head."""
     takes = {
         "queries": bool(schedule.shared),
         "features": schedule.pass_ == "states",
+        "heads": schedule.pass_ != "states",
         "grid": "a" in schedule.options,
     }
     for option, taken in takes.items():
@@ -161,9 +165,8 @@ def _bound_line(record: dict[str, Any]) -> str:
 
 
 def listing() -> list[dict[str, str]]:
-    """The schedules between ranks, as `count --list` shows them."""
-    found = ranks.REGISTRY.values()
+    """The schedules between ranks, as `count --list` shows them: their regime begins with --ranks."""
     return [
-        {"name": s.name, "pass": f"{s.pass_} across ranks", "regime": s.regime, "source": s.source}
-        for s in found
+        {"name": s.name, "pass": s.pass_, "regime": f"--ranks: {s.regime}", "source": s.source}
+        for s in ranks.REGISTRY.values()
     ]

@@ -4,7 +4,7 @@ A schedule is one function of a rank, `schedule(me, Q, K, V)`; `run` gives each 
 what the ranks made together, with a ledger for each.
 """
 
-from . import costs
+from . import balance, bounds, costs, times
 from .communicator import Rank, joined
 from .engines.errors import ChangedWhileSent, Deadlock, Mismatch, RankError, RankFailed, TimedOut
 from .layouts import LAYOUTS, blocks_of, row_count, rows_of
@@ -34,7 +34,9 @@ __all__ = [
     "TimedOut",
     "attend",
     "attend_backward",
+    "balance",
     "blocks_of",
+    "bounds",
     "costs",
     "get",
     "joined",
@@ -42,4 +44,5 @@ __all__ = [
     "row_count",
     "rows_of",
     "run",
+    "times",
 ]

@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 from .engines.account import Account, Room, rooms_of, show
 from .engines.errors import ChangedWhileSent, RankError
 from .engines.link import Call, Group, Link, Parcel
+from .layouts import indices
 from .ledger import Exchange
 from .pieces import Words, namespace
 from .shapes import ShapeArray
 
+MOST_CALLS = 100_000  # of one rank: far more than any schedule of the course makes
 Blocks = Callable[[int], tuple[range, ...]]  # of a rank, in the numbers of the whole run
 
 
@@ -58,7 +60,7 @@ class Rank:
 
     def rows(self, rank: int | None = None) -> NDArray[np.int64]:
         """As `blocks`, all in one array: the places in the text of the rank's rows."""
-        return np.concatenate([np.arange(b.start, b.stop, b.step) for b in self.blocks(rank)])
+        return indices(self.blocks(rank))
 
     def cut(self, array: Words) -> list[Words]:
         """The array's rows cut into those of each rank of this group, as `all_gather` has joined them."""
@@ -147,7 +149,7 @@ class Rank:
     def leave(self) -> None:
         """What is called when the schedule has returned. Raises RankError where a wait() is missing."""
         if self._moving:
-            raise RankError(f"rank {self.rank} ended without wait() on its {self._moving[0]._parcel}")
+            raise RankError(f"rank {self._number} ended without wait() on its {self._moving[0]._parcel}")
 
     @property
     def _others(self) -> list[int]:
@@ -181,6 +183,8 @@ class Rank:
         role: str = "",
     ) -> Moving:
         """Copy what leaves and let it leave. Ranks are numbers in this group."""
+        if len(self._account.exchanges) >= MOST_CALLS:
+            raise RankError(f"rank {self._number} has made {MOST_CALLS:,} calls; does its loop end?")
         members = self._group.members
         copies = {members[to]: tuple(map(copied, arrays.values())) for to, arrays in outgoing.items()}
         came_from = tuple(members[source] for source in sources)
@@ -233,7 +237,7 @@ class Moving:
     def all_that_came(self) -> list[dict[int, Words | None]]:
         """For each name what came under it, by the sender's rank in the group."""
         if self not in self._me._moving:
-            raise RankError(f"rank {self._me.rank} calls wait() on its {self._parcel} a second time")
+            raise RankError(f"rank {self._me._number} calls wait() on its {self._parcel} a second time")
         self._me._moving.remove(self)
         self._refuse_changes()
         if self.own is None:
@@ -248,8 +252,8 @@ class Moving:
         for name, array, before in self._watched:
             if not _unchanged(array, before):
                 raise ChangedWhileSent(
-                    f"rank {self._me.rank} changed {name} between start_shift and wait(), while it was being "
-                    "sent: call wait() first, or change a copy"
+                    f"rank {self._me._number} changed {name} between start_shift and wait(), while it was "
+                    "being sent: call wait() first, or change a copy"
                 )
         self._watched = []
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
-from .layouts import part, row_count
+from .layouts import Layout, blocks_of, part, row_count
 from .ledger import RankLedger
 
 Form = Callable[..., RankLedger]
@@ -201,3 +201,31 @@ def states(rank: int, P: int, N: int, d: int, *, r: int | None = None, H: int = 
 
 
 FORMS["states_causal"] = states
+
+
+@form
+def packed(
+    rank: int, P: int, N: int, d: int, *, texts: Sequence[int], layout: Layout = "contiguous", H: int = 1
+) -> RankLedger:
+    """2d words for each row of another rank that a row of one's own sees: of its text, and not after it."""
+    owned = [blocks_of(layout, N, P, at) for at in range(P)]
+    come, go = list[int](), 0
+    for start, stop in pairwise(accumulate(texts, initial=0)):
+        rows = {at: _inside(blocks, start, stop) for at, blocks in enumerate(owned)}
+        of = {at: blocks for at, blocks in rows.items() if blocks}
+        if rank in of:
+            others = [at for at in of if at != rank]
+            come += [seen for at in others if (seen := _up_to(of[at], of[rank][-1][-1]))]
+            go += sum(_up_to(of[rank], of[at][-1][-1]) for at in others)
+    return RankLedger(_each("K V", H * d * sum(come)), _each("K V", H * d * go), 2 * H * d * _in_turn(come))
+
+
+def _inside(blocks: Sequence[range], start: int, stop: int) -> list[range]:
+    """What of the blocks lies from start to stop."""
+    cut = [range(max(start, b.start), min(stop, b.stop)) for b in blocks]
+    return [b for b in cut if b]
+
+
+def _up_to(blocks: Sequence[range], last: int) -> int:
+    """How many rows of the blocks come no later than row `last`."""
+    return sum(len(range(b.start, min(b.stop, last + 1))) for b in blocks)

@@ -15,11 +15,12 @@ from .engines.account import Account
 from .engines.counting import take_turns
 from .engines.errors import RankError, RankFailed
 from .engines.link import Group, Link, Plan
-from .layouts import LAYOUTS, blocks_of, row_count, rows_of
+from .layouts import Layout, blocks_of, check_layout, row_count, rows_of
 from .ledger import RankLedger
 from .shapes import ShapeArray
 
 ENGINES = ("count", "dry", "gloo", "processes")
+MOST_RANKS = 1024  # each is a thread
 Body = Callable[..., Any]
 
 
@@ -52,7 +53,7 @@ class Sharing:
     """How arrays are given out: by rows in a layout, but for those in `shared`, which all have whole."""
 
     P: int
-    layout: str
+    layout: Layout
     shared: frozenset[str]
     lengths: Mapping[str, int] = field(default_factory=dict)
 
@@ -106,7 +107,7 @@ def run(
     P: int,
     *,
     on: str = "count",
-    layout: str = "contiguous",
+    layout: Layout = "contiguous",
     shared: Collection[str] = (),
     timeout: float = 60.0,
     **given: Any,
@@ -114,18 +115,21 @@ def run(
     """Run `schedule(me, <this rank's rows by name>, **options)` on P ranks.
 
     Arrays (N, …), on "dry" also shapes, are given out by rows in the `layout`, as copies; those named in
-    `shared` every rank has whole. Everything else is passed on. The schedule returns an array of the rows
+    `shared` every rank has whole. A layout may also say for each rank its blocks, as ranges. Everything else
+    is passed on. The schedule returns an array of the rows
     that its rank owns of the first array, or a tuple of them; where that array is shared, the whole result.
     `on` is "count" (NumPy, one rank at a time), "dry" (shapes alone), "gloo" (torch.distributed between
     threads) or "processes". `timeout`, in seconds, is for these two. Raises RankError that names the rank.
     """
     P = positive_int("P", P)
+    if P > MOST_RANKS:
+        raise ValueError(f"P = {P} is more than the {MOST_RANKS} ranks that one run takes")
     if on not in ENGINES:
         raise ValueError(f"on = {on!r} is unknown; there are {', '.join(ENGINES)}")
-    if layout not in LAYOUTS:
-        raise ValueError(f"layout = {layout!r} is unknown; there are {', '.join(LAYOUTS)}")
     arrays, options = _sorted_out(given, dry=on == "dry")
     sharing = Sharing(P, layout, _shared(shared, arrays), {name: a.shape[0] for name, a in arrays.items()})
+    for name in sharing.lengths.keys() - sharing.shared:
+        check_layout(layout, sharing.lengths[name], P)
     work = Work(schedule, sharing, arrays, options)
     lives = take_turns(work, P) if on in ("count", "dry") else _on_torch(on, work, P, timeout)
     outputs = _outputs([life.returned for life in lives], sharing)

@@ -8,34 +8,25 @@ smaller of two means anything.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
+from ..costs import ceil_div
 from ..gpu import CHIPS, Chip
-from ..sizes import check_sizes, plain_ints
+from ..gpu.links import LINKS, Link
+from ..guard import library_answer
+from ..sizes import check_sizes, plain_ints, positive_int, words_in
+from . import bounds
+from .balance import pairs_of_ranks
+from .layouts import row_count
+from .ledger import RankLedger
+from .schedules import REGISTRY, RankSchedule, get
+from .schedules.ulysses import check_heads
 
 BYTES = 2  # of a word: bfloat16, as the tensor cores' rate has it
 REACHED = 0.6  # share of the peak that attention kernels reach
-
-
-@dataclass(frozen=True)
-class Link:
-    """What joins a rank to the others: bytes a second in each direction, and seconds of a message's start."""
-
-    name: str
-    gbytes_per_s: float
-    latency_us: float
-    source: str
-
-
-NCCL = "latency: what NCCL counts on for a step of a ring (src/graph/tuning.cc, hwLat, Simple)"
-LINKS = {
-    "nvlink5": Link("NVLink 5", 900, 3.4, f"NVIDIA B200 data sheet, 1.8 TB/s both ways; {NCCL}"),
-    "nvlink4": Link("NVLink 4", 450, 3.4, f"NVIDIA H200 data sheet, 900 GB/s both ways; {NCCL}"),
-    "nvlink3": Link("NVLink 3", 300, 3.4, f"NVIDIA A100 data sheet, 600 GB/s both ways; {NCCL}"),
-    "pcie5": Link("PCIe 5 x16", 64, 5.7, f"NVIDIA H200 NVL data sheet, 128 GB/s both ways; {NCCL}"),
-    "ndr": Link("InfiniBand NDR", 50, 9.6, f"NVIDIA ConnectX-7 user manual, 400 Gb/s; {NCCL}"),
-    "ethernet": Link("100 Gb Ethernet", 12.5, 9.6, f"IEEE 802.3ba, 100 Gb/s; {NCCL}"),
-}
 
 
 @dataclass(frozen=True)
@@ -125,3 +116,191 @@ def flops_of_rank(pairs: int, d: int, H: int = 1, *, backward: bool = False) -> 
     """Flops of so many pairs in each of H heads: four a column, and ten in the backward pass."""
     d, H = check_sizes(d=d, H=H)
     return (10.0 if backward else 4.0) * pairs * d * H
+
+
+# ---------------------------------------------------------------------- schedules side by side
+# Schedules that answer the same question, by the pass that a map shows.
+CONTESTS = {
+    "forward": ("ring", "grid", "ulysses", "ulysses_ring"),
+    "backward": ("ring_backward_columns", "ring_backward_rows", "grid_backward"),
+    "causal": ("causal_contiguous", "causal_zigzag", "causal_striped"),
+}
+RINGS = ("ring", "ring_backward_columns", "ring_backward_rows", *CONTESTS["causal"])
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One schedule at one size: what its busiest rank moves and holds, and what the time model says.
+
+    `a` is the number of rows of its grid, or None. `words` is W; `memory` the rank's own rows of all arrays
+    and results, and the most words of others beside them; `exposed` the seconds with no word hidden behind a
+    product, `hidden` with all that can be.
+    """
+
+    name: str
+    a: int | None
+    words: int
+    memory: int
+    exposed: float
+    hidden: float
+
+    def title(self, P: int) -> str:
+        """Its name, with its grid: grid 4 × 4."""
+        name = self.name.replace("_", " ")
+        return name if self.a is None else f"{name} {self.a} × {P // self.a}"
+
+
+@library_answer
+def contest(
+    pass_: str, N: int, d: int, P: int, on: Cluster, *, H: int = 1, a: int | None = None
+) -> list[Entry]:
+    """The schedules of a pass that can be run so, in the order of the course.
+
+    Args:
+        pass_: "forward", "backward" or "causal".
+        N: rows of a head.
+        d: its columns.
+        P: ranks.
+        on: chips and links, for the time.
+        H: heads.
+        a: rows of the grids; None takes, for each, those with the fewest words.
+
+    Raises ValueError or TypeError that names the argument.
+    """
+    N, d, P, H = check_sizes(N=N, d=d, P=P, H=H)
+    if a is not None:
+        _require_grid(P, positive_int("a", a))
+    schedules = map(get, contenders(pass_))
+    return [_entry(s, N, d, P, H, a, on) for s in schedules if fits(s, P, H, _grid_asked(s, P, a))]
+
+
+def _grid_asked(s: RankSchedule, P: int, a: int | None) -> int | None:
+    """The grid to be tried: with one rank in a row every schedule with grids can be run."""
+    return None if "a" not in s.options else P if a is None else a
+
+
+def contenders(pass_: str) -> tuple[str, ...]:
+    """The names of the schedules of a pass. Raises ValueError that says which passes there are."""
+    if pass_ not in CONTESTS:
+        raise ValueError(f"pass_ = {pass_!r} is unknown; there are {', '.join(CONTESTS)}")
+    return tuple(name for name in CONTESTS[pass_] if name in REGISTRY)
+
+
+def least_words(pass_: str, N: int, d: int, P: int, H: int = 1) -> tuple[int, str]:
+    """The lower bound of a pass on some rank's words, and its id."""
+    contenders(pass_)
+    kind = "backward" if pass_ == "backward" else "forward"
+    return bounds.lower_bound(kind, N, d, P, H=H, causal=pass_ == "causal")
+
+
+def claimed_words(pass_: str, N: int, d: int, P: int, H: int = 1) -> int:
+    """What is claimed and not proved, where more ranks than heads share a forward pass; else 0."""
+    if pass_ == "backward" or not 1 < H < P:
+        return 0
+    return bounds.network_few_heads(N, d, P, H, causal=pass_ == "causal")
+
+
+def grids_of(P: int) -> tuple[int, ...]:
+    """The numbers of rows that a grid of P ranks can have."""
+    return tuple(a for a in range(1, positive_int("P", P) + 1) if P % a == 0)
+
+
+def ledgers_of(s: RankSchedule, P: int, N: int, d: int, **sizes: int) -> tuple[RankLedger, ...]:
+    """The closed form of each rank.
+
+    Raises ValueError where heads cannot be dealt out, or no grid is made.
+    """
+    a = sizes.get("a", 1)
+    _require_grid(P, a)
+    if s.heads:
+        check_heads(sizes.get("H", 1), P // a)
+    return s.ledgers(P, N, d, **sizes)
+
+
+def _require_grid(P: int, a: int) -> None:
+    if P % a:
+        allowed = ", ".join(map(str, grids_of(P)))
+        raise ValueError(f"a = {a} rows make no grid of P = {P} ranks; allowed are {allowed}")
+
+
+def fits(s: RankSchedule, P: int, H: int, a: int | None = None) -> bool:
+    """Whether its heads can be dealt out to P ranks, or to those of a row of its grid."""
+    return not s.heads or H % (P // (1 if a is None else a)) == 0
+
+
+def best_grid(s: RankSchedule, P: int, N: int, d: int, *, H: int = 1, **sizes: int) -> int:
+    """Of all grids the number of rows with which the busiest rank moves the fewest words."""
+    words = {
+        a: max(ledger.words for ledger in ledgers_of(s, P, N, d, H=H, **sizes, a=a))
+        for a in grids_of(P)
+        if fits(s, P, H, a)
+    }
+    return min(words, key=words.__getitem__)
+
+
+def memory_of(s: RankSchedule, ledgers: Sequence[RankLedger], N: int, d: int, **sizes: int) -> int:
+    """The most words on a rank: its rows of what goes in and comes out, and what it holds of others."""
+    P, shapes = len(ledgers), s.shapes(N, d, **sizes)
+    results = 3 if s.pass_ == "backward" else 1
+
+    def own(rows: int) -> int:
+        had = {name: shape if name in s.shared else (rows, *shape[1:]) for name, shape in shapes.items()}
+        return sum(map(words_in, had.values())) + results * words_in(had[s.operands[0]][:-1]) * d
+
+    return max(own(row_count(s.layout, N, P, rank)) + one.peak for rank, one in enumerate(ledgers))
+
+
+class _Busiest(NamedTuple):
+    """The closed form of the rank that moves most, the rows of its grid, and the memory of a rank."""
+
+    ledger: RankLedger
+    a: int | None
+    memory: int
+
+
+@lru_cache(maxsize=4096)
+def _busiest(name: str, N: int, d: int, P: int, H: int, a: int | None) -> _Busiest:
+    """`a` None: with the best grid, where it has one."""
+    s = get(name)
+    if "a" in s.options and a is None:
+        a = best_grid(s, P, N, d, H=H)
+    ledgers = ledgers_of(s, P, N, d, H=H, **({} if a is None else {"a": a}))
+    return _Busiest(max(ledgers, key=lambda one: one.words), a, memory_of(s, ledgers, N, d, H=H))
+
+
+def _entry(s: RankSchedule, N: int, d: int, P: int, H: int, a: int | None, on: Cluster) -> Entry:
+    ledger, rows, memory = _busiest(s.name, N, d, P, H, a if "a" in s.options else None)
+    exposed, hidden = (seconds(_steps(s, ledger, N, d, P, H, rows, hide), on) for hide in (False, True))
+    return Entry(s.name, rows, ledger.words, memory, exposed, hidden)
+
+
+def _steps(
+    s: RankSchedule, ledger: RankLedger, N: int, d: int, P: int, H: int, a: int | None, hidden: bool
+) -> tuple[Step, ...]:
+    """Its steps on the busiest rank: what comes first, then products, a block at a time or all at once."""
+    pairs = max(pairs_of_ranks(s.layout, N, P)) if s.pass_ == "causal" else N * ceil_div(N, P)
+    flops = flops_of_rank(pairs, d, H, backward=s.pass_ == "backward")
+    blocks, going_round = _ring_of(s.name, ledger, P, a)
+    first = Step(flops / blocks, ledger.words - going_round, messages_of(s.name, P, a))
+    if blocks == 1:
+        return (first,)
+    return first, Step(flops / blocks, ceil_div(going_round, blocks - 1), 1, times=blocks - 1, hidden=hidden)
+
+
+def _ring_of(name: str, ledger: RankLedger, P: int, a: int | None) -> tuple[int, int]:
+    """How many blocks a schedule computes one by one, and the words that come meanwhile: 1 and 0 without."""
+    if name == "ulysses_ring" and a is not None:
+        return a, 2 * (ledger.received["K"] - ledger.received["Q"])
+    return (P, ledger.words) if name in RINGS else (1, 0)
+
+
+def messages_of(name: str, P: int, a: int | None = None) -> int:
+    """Messages beside those of a ring: a collective of p ranks has p - 1, which wait for each other."""
+    rows = 1 if a is None else a
+    row, column = P // rows - 1, rows - 1
+    return {
+        "ulysses": 2 * row,
+        "ulysses_ring": 2 * row,
+        "grid": 2 * row + column,
+        "grid_backward": 2 * row + 2 * column,
+    }.get(name, 0)

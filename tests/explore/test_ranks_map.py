@@ -11,9 +11,9 @@ from iocourse import ranks
 from iocourse.explore import Picture, ranks_explorer, ranks_map
 from iocourse.explore.figures.ranks_map import P_at, View, _bound_line, _lines, line_of, rows_of
 from iocourse.explore.widgets.ranks_explorer import FEWEST, RanksExplorer
+from iocourse.gpu.links import LINKS
 from iocourse.ranks.bounds import BOUNDS, lower_bound
-from iocourse.ranks.contest import CONTESTS, contest
-from iocourse.ranks.times import LINKS, cluster
+from iocourse.ranks.times import CONTESTS, cluster, contest
 
 views = st.builds(
     View,
@@ -51,6 +51,15 @@ def test_no_line_comes_below_the_bound(v):
         assert all(words >= bound.get(P, 0) for P, words in line.points)
 
 
+@pytest.mark.parametrize("pass_", CONTESTS)
+def test_the_black_line_is_the_bound_of_the_pass(pass_):
+    v = View(pass_, 16, None, 4096, 64, 1, "ndr")
+    kind, causal = "backward" if pass_ == "backward" else "forward", pass_ == "causal"
+    least = {P: lower_bound(kind, 4096, 64, P, causal=causal)[0] for P in (2, 4, 8, 16, 32, 64, 128, 256)}
+    assert dict(_bound_line(v).points) == {P: words for P, words in least.items() if words}
+    assert len(_bound_line(v).points) >= 6
+
+
 def test_lines_end_where_the_heads_do_and_a_claim_is_no_bound():
     v = View("forward", 16, None, 32768, 128, 16, "nvlink4").checked()
     ends = {line.label: line.points[-1][0] for line in _lines(v)}
@@ -84,7 +93,7 @@ def test_what_is_hidden_is_never_slower(pass_):
 
 @pytest.mark.parametrize("name", ["grid", "grid_backward", "ulysses", "ulysses_ring"])
 def test_messages_are_those_of_a_dry_run(name):
-    from iocourse.ranks.contest import messages_of
+    from iocourse.ranks.times import messages_of
 
     P, schedule = 12, ranks.get(name)
     for a in (1, 2, 3, 4, 6, 12) if "a" in schedule.options else (None,):
@@ -114,7 +123,7 @@ def test_the_line_at_P_stands_at_P(P):
     [
         ({"pass_": "sideways"}, ValueError, "pass_ = 'sideways' is unknown; there are forward"),
         ({"P": 0}, ValueError, "P must be at least 1, got 0"),
-        ({"P": 5000}, ValueError, "P must be at most 4,096, got 5,000"),
+        ({"P": 5000}, ValueError, "P must be at most 1,024, got 5,000"),
         ({"N": 1.5}, TypeError, "N must be a whole number"),
         ({"d": 0}, ValueError, "d must be at least 1, got 0"),
         ({"H": -1}, ValueError, "H must be at least 1, got -1"),
@@ -161,6 +170,14 @@ def test_the_line_can_be_dragged():
     explorer.touched("move", x - 2000, y)
     explorer.touched("up", x - 2000, y)
     assert explorer.value("P") <= 2
+
+
+def test_the_line_stops_at_the_end_of_its_slider():
+    explorer = ranks_explorer(P=300, N=2048)
+    x, y = explorer.grabs()[0].middle
+    explorer.touched("down", x, y)
+    explorer.touched("move", x + 2000, y)
+    assert explorer.value("P") == 300
 
 
 def test_without_widgets_it_is_the_picture(monkeypatch):

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iocourse.gpu import CHIPS
-from iocourse.ranks.times import HIDES, LINKS, Step, cluster, flops_of_rank, rows_that_hide, seconds
+from iocourse.gpu.links import LINKS
+from iocourse.ranks.times import HIDES, Step, cluster, flops_of_rank, rows_that_hide, seconds
 
 links = st.sampled_from(list(LINKS))
 on_links = st.builds(cluster, links, st.sampled_from(list(CHIPS)))

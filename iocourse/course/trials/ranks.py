@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import dis
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -63,8 +65,8 @@ def rank_case(
 ) -> RankCase:
     """A case whose budget is what the library's schedule `form` moves, counted on shapes.
 
-    The laws of `tests/ranks` hold that to its closed form. The first input is (N, d) or (N, H, d), or of a dry
-    run its shape; what is no array is an option.
+    The laws of `tests/ranks` hold that to its closed form. The first input is (N, d) or (N, H, d), or of a
+    dry run its shape; what is no array is an option.
     """
     shapes = {name: x if isinstance(x, tuple) else np.shape(x) for name, x in inputs.items()}
     arrays = {name: shape for name, shape in shapes.items() if shape}
@@ -128,18 +130,34 @@ def in_time(student: Callable[..., Any], seconds: float) -> Iterator[Callable[..
         finally:
             running.pop(threading.get_ident(), None)
 
-    def stop() -> None:
-        for thread in list(running):
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(_Late))
-
-    clock = threading.Timer(seconds, stop)
+    clock = threading.Timer(seconds, _stop_all, [running])
     clock.daemon = True
     clock.start()
     try:
         yield timed
     finally:
         clock.cancel()
-        stop()  # after an interrupt
+        if running:  # after an interrupt
+            threading.Thread(target=_stop_all, args=[running], daemon=True).start()
+
+
+def _stop_all(running: Mapping[int, int]) -> None:
+    """Raise `_Late` in threads that run, until none is left; those that wait are ended by their engine.
+
+    What is raised while an object is being thrown away is lost: so again and again, for some seconds.
+    """
+    for _ in range(200):
+        for thread in _awake(list(running)):
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(_Late))
+        time.sleep(0.02)
+        if not running:
+            return
+
+
+def _awake(threads: Sequence[int]) -> list[int]:
+    """Those whose innermost function is none of `threading`, where a rank waits for its turn."""
+    frames = sys._current_frames()
+    return [one for one in threads if one in frames and frames[one].f_code.co_filename != threading.__file__]
 
 
 def arrays_outside(student: Callable[..., Any]) -> list[str]:

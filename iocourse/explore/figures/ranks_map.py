@@ -6,8 +6,15 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ...console import table
-from ...ranks.contest import Entry, claimed_words, contenders, contest, least_words
-from ...ranks.times import Cluster, cluster
+from ...ranks.times import (
+    Cluster,
+    Entry,
+    claimed_words,
+    cluster,
+    contenders,
+    contest,
+    least_words,
+)
 from ...sizes import check_sizes
 from ..draw.chart import Axis, Line, end_labels, every_line, frame_around, label_room
 from ..draw.figure import example, figure
@@ -22,6 +29,7 @@ LEFT, TOP, BOTTOM = 92.0, 106.0, 400.0  # of the chart
 TABLE, LINE = 484.0, 22.0  # where the table begins, and its lines
 REACH = 12.0  # to either side of the line at P
 MOST = 256  # ranks that are always in view
+MANY = 1024  # the most ranks that are counted, one by one
 ENDS = (18.0, 365.0, 455.0, 610.0, 772.0, 942.0)  # of the table's columns: the first begins there
 HEAD = ("schedule", "words W", "× bound", "memory (words)", "time, words first", "time, words hidden")
 CLAIMED = Stroke(BLACK, (5, 3), "")
@@ -51,8 +59,8 @@ class View(NamedTuple):
         contenders(self.pass_)
         P, N, d, H = check_sizes(P=self.P, N=self.N, d=self.d, H=self.H)
         cluster(self.link)
-        if P > 2**12:
-            raise ValueError(f"P must be at most {2**12:,}, got {P:,}")
+        if P > MANY:
+            raise ValueError(f"P must be at most {MANY:,}, got {P:,}")
         view = self._replace(P=P, N=N, d=d, H=H)
         view.entries()
         return view
@@ -96,7 +104,7 @@ def ranks_map(
         d: its columns.
         H: heads.
         a: rows of the grids in the table; None takes those with the fewest words.
-        link: one of `iocourse.ranks.times.LINKS`, for the times.
+        link: one of `iocourse.gpu.links.LINKS`, for the times.
 
     Raises:
         ValueError, TypeError: an argument is not as described; the message names it.
@@ -134,7 +142,7 @@ def title_of(v: View) -> str:
 # ---------------------------------------------------------------------- the chart
 def _ranks(v: View) -> list[int]:
     """The numbers of ranks that lines have points at."""
-    powers = {2**k for k in range(1, 13) if 2**k <= max(MOST, v.P)}
+    powers = {2**k for k in range(1, 11) if 2**k <= max(MOST, v.P)}
     return sorted(powers | ({v.P} if v.P > 1 else set()))
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...ranks.contest import CONTESTS, grids_of
-from ...ranks.times import LINKS
+from ...gpu.links import LINKS
+from ...ranks.times import CONTESTS, grids_of
 from ..draw.html import in_html
 from ..draw.picture import Picture
 from ..figures.ranks_map import P_at, View, headline, line_of, map_of

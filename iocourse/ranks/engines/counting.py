@@ -6,6 +6,7 @@ A rank runs until it must wait for another; so who waits for whom is known witho
 from __future__ import annotations
 
 import contextvars
+import ctypes
 import sys
 import threading
 from collections import defaultdict, deque
@@ -160,9 +161,17 @@ def _run_all(threads: list[threading.Thread], turns: Turns) -> None:
         turns.over.wait()
     except BaseException:
         turns.fail(RankError("the run was interrupted"))
+        for thread in threads:
+            _interrupt(thread)
         raise
     for thread in threads:
         thread.join(timeout=1.0 if turns.failure else None)
+
+
+def _interrupt(thread: threading.Thread) -> None:
+    """End a rank that computes for ever: Stopped is raised at its next step."""
+    if thread.is_alive() and thread.ident is not None:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Stopped))
 
 
 def named(rank: int, error: BaseException) -> RankError:

@@ -18,9 +18,8 @@ def causal_zigzag(me: Rank, Q: Words, K: Words, V: Words) -> tuple[Words, Words]
     for step in range(1, me.size):
         early = me.shift(K=early[0], V=early[1])
         late = me.shift(K=late[0], V=late[1], by=-1) if me.rank else me.shift(K=None, V=None, by=-1)
-        first = (
-            0 if step <= me.rank else half
-        )  # early queries of this rank come after the lower ranks' blocks
+        # Early queries come after the early blocks of the ranks below alone.
+        first = 0 if step <= me.rank else half
         o[first:], L[first:] = merge(o[first:], L[first:], *attend(Q[first:], *early))
         if late[0] is not None:
             o[half:], L[half:] = merge(o[half:], L[half:], *attend(Q[half:], *late))

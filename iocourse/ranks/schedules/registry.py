@@ -11,6 +11,7 @@ from typing import Any
 from ...guard import library_answer
 from ...sizes import Shape, check_sizes
 from .. import costs
+from ..layouts import Layout
 from ..ledger import RankLedger
 from ..running import RankRun, run
 
@@ -52,14 +53,18 @@ class RankSchedule:
     def __reduce__(self) -> tuple[Any, ...]:
         return get, (self.name,)
 
-    def run(self, P: int, *, on: str = "count", **given: Any) -> RankRun:
-        """`ranks.run` of this schedule with its layout. Raises as that does."""
-        return run(self, P, on=on, layout=self.layout, shared=self.shared, **given)
+    def run(self, P: int, *, on: str = "count", layout: Layout | None = None, **given: Any) -> RankRun:
+        """`ranks.run` of this schedule with its layout, unless another is told. Raises as that does."""
+        options = {
+            name: list(told) for name, told in given.items() if name in self.options and _numbers(told)
+        }
+        return run(self, P, on=on, layout=layout or self.layout, shared=self.shared, **given | options)
 
-    def dry(self, P: int, N: int, d: int, **sizes: Any) -> RankRun:
+    def dry(self, P: int, N: int, d: int, *, layout: Layout | None = None, **sizes: Any) -> RankRun:
         """A run on shapes alone: `sizes` are H, m (queries of a decode), r (features) and the options."""
         options = {name: value for name, value in sizes.items() if name in self.options}
-        return self.run(P, on="dry", **self.shapes(N, d, **sizes), **options)
+        shapes: dict[str, Any] = dict(self.shapes(N, d, **sizes))
+        return self.run(P, on="dry", layout=layout, **shapes, **options)
 
     def ledgers(self, P: int, N: int, d: int, **sizes: Any) -> tuple[RankLedger, ...]:
         """The closed form: what each rank must receive, send and hold. `sizes` as for `dry`."""
@@ -80,6 +85,11 @@ class RankSchedule:
         if self.pass_ == "states":
             known["Q"] = known["K"] = (N, *heads, d if r is None else r)
         return known
+
+
+def _numbers(told: Any) -> bool:
+    """A tuple, which on a dry run would be taken for a shape."""
+    return isinstance(told, tuple)
 
 
 REGISTRY: dict[str, RankSchedule] = {}

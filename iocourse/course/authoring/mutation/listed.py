@@ -572,6 +572,38 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "stands = claim['speedup'] <= 1.05 * speedup and claim['error'] > error / 1.05",
         ),
     ),
+    "18A": (
+        (
+            "the loop counts hops; which number a hop has is not used",
+            "for _ in range(1, me.size):",
+            "for _ in reversed(list(range(1, me.size))):",
+        ),
+    ),
+    "18B": (
+        (
+            "both lists have a piece for each rank of the row",
+            "for other, other_L in zip(outputs[1:], sums[1:], strict=True):",
+            "for other, other_L in zip(outputs[1:], sums[1:]):",
+            "for other, other_L in zip(outputs[1:], sums[1:], strict=False):",
+        ),
+        (
+            "parts may be merged in any order",
+            "for other, other_L in zip(outputs[1:], sums[1:], strict=True):",
+            "for other, other_L in reversed(list(zip(outputs[1:], sums[1:], strict=True))):",
+        ),
+    ),
+    "18C": (
+        (
+            "the arrays have two axes, so that axis 1 is the last",
+            "D = (dO * O).sum(axis=-1)",
+            "D = (dO * O).sum(axis=1)",
+        ),
+        (
+            "the loop counts hops; which number a hop has is not used",
+            "for _ in range(1, me.size):",
+            "for _ in reversed(list(range(1, me.size))):",
+        ),
+    ),
 }
 EQUIVALENT |= OF_KERNELS
 

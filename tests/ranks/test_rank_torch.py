@@ -1,0 +1,204 @@
+"""The same schedules on torch.distributed: values, ledgers, witnesses from outside, and how failures end."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from rank_cases import NAMES, arrays_of, expected, settings_of, worst_error
+
+from iocourse import exact, ranks
+from iocourse.ranks import witness
+from iocourse.ranks.engines.shipping import CannotShip
+
+Q, K, V = np.random.default_rng(0).standard_normal((3, 2048, 64))
+SHAPES = [(4, 24), (3, 23), (4, 2), (1, 5)]
+
+
+def told_of(schedule, P, N):
+    """What a schedule is told beside P and N, so that much of it is used."""
+    told = {"a": max(a for a in (1, 2, 3) if P % a == 0)} if "a" in schedule.options else {}
+    if schedule.heads or schedule.pass_ in ("causal", "backward"):
+        told["H"] = P
+    if schedule.pass_ == "states":
+        told["r"] = 5
+    if schedule.name == "packed":
+        told |= {"texts": (N // 3, N - N // 3), "layout": "zigzag"}
+    return told
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gloo_moves_the_same_words_and_finds_the_same_values(name):
+    schedule = ranks.get(name)
+    for seed, (P, N) in enumerate(SHAPES):
+        told = told_of(schedule, P, N)
+        given = arrays_of(schedule, N, 3, told, seed)
+        run = schedule.run(P, on="gloo", **given, **settings_of(schedule, told))
+        assert run.ledgers == schedule.ledgers(P, N, 3, **told)
+        assert worst_error(run, expected(schedule, given, told)) < 1e-11
+
+
+def test_a_step_on_gloo_takes_less_than_five_seconds_with_its_start():
+    started = time.perf_counter()
+    run = ranks.get("ring").run(4, on="gloo", Q=Q, K=K, V=V)
+    assert time.perf_counter() - started < 5.0
+    assert exact.max_abs_error(run.O, exact.attention(Q, K, V)) < 1e-12
+
+
+@pytest.mark.parametrize(("name", "told"), [("ring", {}), ("grid", {"a": 2}), ("ring_backward_rows", {})])
+@pytest.mark.parametrize("N", [64, 61])
+def test_pytorchs_dispatcher_counts_the_same_words(name, told, N):
+    schedule = ranks.get(name)
+    given = arrays_of(schedule, N, 3, told, 1)
+    seen = witness.dispatched(schedule, 4, **given, **told)
+    ledgers = schedule.ledgers(4, N, 3, **told)
+    assert [sum(one.received.values()) for one in seen] == [one.words_received for one in ledgers]
+    assert [sum(one.sent.values()) for one in seen] == [one.words_sent for one in ledgers]
+    if N % 4 == 0:
+        calls = {"recv_"} if "ring" in name else {"_allgather_base_", "alltoall_base_"}
+        assert set(seen[0].received) == calls
+
+
+def test_the_loopback_interface_carries_eight_bytes_a_word():
+    try:
+        witness.loopback_bytes()
+    except RuntimeError:
+        pytest.skip("no /proc/net/dev here")
+    ratios = []
+    for _ in range(3):  # others use the interface too: the least of three is nearest to our own
+        moved, words = witness.on_the_wire(ranks.get("ring"), 4, Q=Q, K=K, V=V)
+        ratios.append(moved / words)
+    assert 1.0 <= min(ratios) < 1.1
+
+
+def test_a_rank_that_raises_ends_all_at_once_on_gloo():
+    def raising(me, Q):
+        q = me.shift(Q=Q)
+        if me.rank == 2 and not isinstance(Q, ranks.ShapeArray):
+            raise ValueError("no such block")
+        return me.shift(Q=q)
+
+    before = set(threading.enumerate())
+    with pytest.raises(ranks.RankFailed, match="rank 2 raised ValueError: no such block"):
+        ranks.run(raising, 4, on="gloo", Q=Q, timeout=60)
+    for thread in set(threading.enumerate()) - before:
+        thread.join(timeout=10)  # far less than the time-out that they would wait without a word
+    assert set(threading.enumerate()) <= before
+
+
+def test_a_rank_that_is_late_is_named_by_those_who_wait():
+    def sleeping(me, Q):
+        if me.rank == 1 and not isinstance(Q, ranks.ShapeArray):
+            time.sleep(2.5)
+        return me.shift(Q=Q)
+
+    with pytest.raises(ranks.TimedOut, match=r"rank \d waited in shift\(Q\) for rank \d"):
+        ranks.run(sleeping, 2, on="gloo", Q=Q, timeout=1)
+
+
+def test_mistakes_are_told_before_anything_is_sent():
+    def facing(me, Q):
+        return me.recv(1 - me.rank, "Q")
+
+    started = time.perf_counter()
+    with pytest.raises(ranks.Deadlock, match=r"rank 0 waits in recv\(Q\) for rank 1"):
+        ranks.run(facing, 2, on="gloo", Q=Q)
+    assert time.perf_counter() - started < 5.0
+
+
+def test_an_array_changed_while_it_is_sent_is_found_on_tensors_too():
+    def changing(me, Q):
+        if isinstance(Q, ranks.ShapeArray):
+            return me.shift(Q=Q)
+        moving = me.start_shift(Q=Q)
+        Q *= 2
+        return moving.wait()
+
+    with pytest.raises(ranks.ChangedWhileSent, match="changed Q between start_shift and wait"):
+        ranks.run(changing, 2, on="gloo", Q=Q)
+
+
+def test_messages_of_any_size_go_round_although_all_send_first():
+    def messages(me, Q):
+        me.send((me.rank + 1) % me.size, Q=Q)
+        return me.recv((me.rank - 1) % me.size, "Q")
+
+    run = ranks.run(messages, 4, on="gloo", Q=Q)
+    assert np.array_equal(run.O, np.roll(Q, len(Q) // 4, axis=0))
+
+
+def test_nothing_is_left_running():
+    before = set(threading.enumerate())
+    ranks.get("ring").run(4, on="gloo", Q=Q, K=K, V=V)
+    assert set(threading.enumerate()) <= before
+
+
+CELL = """
+def scaled(times):
+    def scale(o, factor=2.0, *, times_more=0.5):
+        return o * factor * times * times_more if times else scale(o)
+    return scale
+
+double = scaled(2.0)
+
+def merged(o, L, *other):
+    return ranks.merge(o, L, *other)
+
+def my_ring(me, Q, K, V):
+    k, v = K, V
+    o, L = ranks.attend(Q, k, v)
+    for _ in range(1, me.size):
+        k, v = me.shift(K=k, V=v)
+        o, L = merged(o, L, *ranks.attend(Q, k, v))
+    print("done")
+    return double(o)
+
+def fails(me, Q):
+    if me.rank == 1 and not isinstance(Q, ranks.ShapeArray):
+        os._exit(3) if dies else 1 / 0
+    return me.shift(Q=Q)
+
+class Own:
+    pass
+
+def unknown(me, Q):
+    return Own() and Q
+"""
+
+
+@pytest.fixture
+def cell():
+    """Functions as a cell of a notebook makes them: nobody can import them."""
+    import os
+
+    names = {"__name__": "__main__", "ranks": ranks, "os": os, "dies": False}
+    exec(CELL, names)
+    return names
+
+
+def test_a_cells_function_runs_in_real_processes(cell, capsys):
+    run = ranks.run(cell["my_ring"], 3, on="processes", Q=Q[:200], K=K[:200], V=V[:200])
+    assert exact.max_abs_error(run.O, 2 * exact.attention(Q[:200], K[:200], V[:200])) < 1e-12
+    assert run.ledgers == ranks.get("ring").ledgers(3, 200, 64)
+    assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("rank")] == [
+        f"rank {rank}: done" for rank in range(3)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("dies", "says"), [(False, "rank 1 raised ZeroDivisionError"), (True, "exit code 3")]
+)
+def test_a_process_that_fails_ends_all_with_its_message(cell, dies, says):
+    cell["dies"] = dies
+    with pytest.raises(ranks.RankFailed, match=says):
+        ranks.run(cell["fails"], 2, on="processes", Q=Q, timeout=30)
+
+
+def test_what_cannot_be_sent_to_a_process_is_told(cell):
+    with pytest.raises(
+        CannotShip, match="the class Own is written in the notebook; functions alone can be sent"
+    ):
+        ranks.run(cell["unknown"], 2, on="processes", Q=Q)
