@@ -1,4 +1,4 @@
-"""Lesson 19: its formulas against the library, what it says of PyTorch's source, its exercises' own ground."""
+"""Lesson 19: its formulas against the library, what it says of PyTorch, and its exercises' own ground."""
 
 import importlib.util
 import inspect
