@@ -73,7 +73,7 @@ print(", ".join(f"{layout} {most:.3f}" for layout, most in busy.items()))
 # %% [markdown]
 # <details><summary>What came out</summary>
 #
-# 1.937 by (19.1), and 1 without a mask. A causal mask halves the pairs, and contiguous rows give nearly all of that away again. Zigzag has 1.000, striped 1.004: a stripe of rank $p + 1$ lies one row lower than that of rank $p$, and sees one key more in each.
+# 1.937 by (19.1), and 1 without a mask. A causal mask halves the pairs, and contiguous rows give nearly all of that away again. Zigzag has 1.000, striped 1.004: rank $p + 1$ has the row below each of rank $p$, and sees one key more in it.
 #
 # </details>
 #
@@ -105,7 +105,7 @@ measured("19.2", zigzag=share["zigzag"].max())
 #
 # $$ W_p = (2P - 2 - p)\,\frac{Nd}{P} . \tag{19.3} $$
 #
-# Rank 0 has the last block of the text, and needs every key that it has not: zigzag halves the time of the products, and the busiest rank's words stay. The mean tells the layouts apart: 0.469 contiguous, 0.703 zigzag, 0.936 striped. What a rank of ours receives is what it needs, to the word: blocks turn back where nobody further on can see them.
+# Rank 0 has the last block of the text, and needs every key that it has not: zigzag halves the time of the products, and the busiest rank's words stay. The mean tells the layouts apart: 0.469 contiguous, 0.703 zigzag, 0.936 striped. What a rank of the library's schedules receives is what it needs, to the word: a block goes no further than somebody can see it.
 #
 # </details>
 #
@@ -215,7 +215,7 @@ measured("19.4", words=short.words, million=long.words)
 #
 # The same few lines serve wherever few queries meet many keys. A film is summed up by *attentive pooling*: one learned query, the same for all films, attends to the frames, and its output is the film's vector. Put 10,000 frames on ranks, and the pooling is a decode step.
 #
-# <!-- exercise 19C --> Pool the frames: every rank has the queries `Q` $(m, d)$, its own frames' `K` and `V` $(n, d)$, and returns all of `O` $(m, d)$. A rank sends $m(d + 1)(P - 1)$ words at most, as `O` and `L`. `ranks.attend(q, k, v)` gives $(o, L)$ of a rank's own keys, $(0, -\infty)$ where it has none; `ranks.merge` steps aside in a check. `me.all_gather(X=x)` joins the arrays of all ranks along their first axis: `x[None]` gives them one for the ranks.
+# <!-- exercise 19C --> Pool the frames: every rank has the queries `Q` $(m, d)$, its own frames' `K` and `V` $(n, d)$, and returns all of `O` $(m, d)$. A rank sends $m(d + 1)(P - 1)$ words at most, as `O` and `L`. `ranks.attend(q, k, v)` gives $(o, L)$ of a rank's own keys, $(0, -\infty)$ where it has none; `ranks.merge` refuses to work in a check. `me.all_gather(X=x)` joins the arrays of all ranks along their first axis: `x[None]` gives them one for the ranks.
 
 # %% tags=["exercise"] name="ex-19C"
 def my_pooling(me, Q, K, V):
@@ -275,6 +275,20 @@ measured("19.5", **{name: round(rows, -1) for name, rows in least.items()})
 # 30 and 1,090 rows: a state is a bargain for linear attention at any length worth distributing, and for a polynomial from a thousand rows a rank on. Under a causal mask a rank adds the states of the ranks *below* it, and treats its own rows by itself; the words are the same.
 #
 # </details>
+#
+# What grows with $N$ and what does not, for 16 ranks:
+
+# %%
+Ns = [2**k for k in range(8, 21, 2)]
+names = {"ring": {}, "states": {"r": 64}, "decode": {}}
+lines = {name: [(N, ranks.get(name).dry(16, N, 64, **more).words) for N in Ns]
+         for name, more in names.items()}
+lines["states, degree 2"] = [(N, 2145 * 65 * 15) for N in Ns]
+explore.curve({}, lines, title="Words of a rank, P = 16, d = 64",
+              xlabel="rows N", ylabel="words W of a rank")
+
+# %% [markdown]
+# The ring answers $N$ queries exactly, the states answer $N$ queries of another kernel, and decode answers one query exactly: the lines compare words, and a choice begins with what is to be computed.
 #
 # ## 19.6 A film, clip by clip
 #
@@ -360,7 +374,7 @@ for name, link in times.LINKS.items():
 # %% [markdown]
 # <details><summary>What came out</summary>
 #
-# About 1,300 rows on NVLink, where a rank has them soon; 12,000 on InfiniBand and 47,000 on Ethernet, where only a very long text gives them. Below that a ring waits for its words in every step, and a schedule with fewer of them, Ulysses or a grid, is ahead although it hides nothing. The model leaves out latency here, shared links and kernels that start late: it orders schedules, and promises no time.
+# About 1,300 rows on NVLink, where a rank has them soon; 12,000 on InfiniBand and 47,000 on Ethernet, where only a very long text gives them. Below that a ring waits for its words in every step; and far below it a schedule with fewer of them, Ulysses or a grid, is ahead although it hides nothing. The model leaves out latency here, shared links and kernels that start late: it orders schedules, and promises no time.
 #
 # </details>
 # <!-- least = [ranks.times.rows_that_hide("ring", ranks.times.cluster(link)) for link in ("nvlink4", "ndr", "ethernet")] -->

@@ -137,6 +137,15 @@ def test_what_is_said_of_pytorchs_context_parallelism_stands_in_its_source():
 
 
 @needs_torch
+def test_what_the_next_step_needs_is_in_torch_distributed():
+    import torch.distributed
+
+    section = LESSON.section("19.8")
+    for name in ("init_process_group", "get_rank", "batch_isend_irecv", "all_gather", "all_to_all"):
+        assert callable(getattr(torch.distributed, name)) and f"`{name}" in section
+
+
+@needs_torch
 def test_head_tail_is_zigzag():
     from torch.distributed.tensor.experimental._context_parallel import _load_balancer as source
 
