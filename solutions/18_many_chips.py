@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 18 Many chips
 #
-# The course is over: it ended with the gradient in almost linear time. This lesson and the next are an encore, and optional. They ask its question once more, of another memory. Whoever outgrows one chip deals out the tokens to several, and then the *network* between them is what slow memory was: wide, shared by nobody else's clock, and the place where the time goes. How many words must cross it?
+# The course is over: it ended with the gradient in almost linear time. This lesson and the next are an encore, and optional. They ask its question once more, of another memory. Whoever outgrows one chip deals out the tokens to several, and then the *network* between them is what slow memory was: large, far away, and the place where the time goes. How many words must cross it?
 #
 # **What you will learn**
 #
@@ -30,12 +30,14 @@ from iocourse.course import attempt, check, hint, measured, predict
 # %% [markdown]
 # ## 18.1 What a rank owns
 #
-# $P$ chips, called *ranks* and numbered from 0, share the rows of one attention: rank $p$ owns $N/P$ rows of $Q$, of $K$ and of $V$, and must end with the same rows of $O$. There is no common memory. What a rank does not own, somebody has to send it. At the end of this evening you will be able to read every line of the following map, and will have written most of them.
+# $P$ chips, called *ranks* and numbered from 0, share the rows of one attention: rank $p$ owns $N/P$ rows of $Q$, of $K$ and of $V$, and must end with the same rows of $O$. There is no common memory: what a rank does not own, somebody has to send it. Here four ranks make the pairs of queries and keys that belong to their own queries.
 
 # %%
-explore.ranks_map("forward", 16, N=131072, d=128, H=16)
+explore.ranks_pairs(4, 4)
 
 # %% [markdown]
+# Rank 1 has the queries it needs, and a quarter of the keys.
+#
 # A schedule is one function, which every rank runs. It gets `me`, which knows the rank's number `me.rank`, the number of ranks `me.size`, and how to talk to the others; and it gets the rank's own rows. Here is the simplest: everybody asks everybody for everything. `all_gather` returns the rows of all ranks, joined; `ranks.attend(q, k, v)` is attention with the keys at hand, and returns outputs and the log-sum-exp of each row of scores.
 
 # %%
@@ -159,8 +161,12 @@ attempt(more_ranks)
 #
 # $$ W \ge \frac{4Nd}{\sqrt P} - \frac{4Nd}{P} - d^2 \tag{18.4} $$
 #
-# for some rank, `ranks.bounds.network` in the library. The proof also says what to aim at: equality wants $x = y$. And it shows what is wrong with the ring: its rank has $x = N/P$ rows and all $y = N$ columns, a strip, where a square of the same area has a much smaller edge.
-#
+# for some rank, `ranks.bounds.network` in the library. The proof also says what to aim at: equality wants $x = y$. And it shows what is wrong with the ring: its rank has $x = N/P$ rows and all $y = N$ columns, a strip. A square of the same area has a much smaller edge.
+
+# %%
+explore.ranks_pairs(16, 16, 4, title="Sixteen ranks: strips, and squares")
+
+# %% [markdown]
 # **Predict** (compute). Leave $d^2$ aside. How many times the words of (18.4) does the ring move at $P = 64$?
 
 # %% tags=["predict"]
@@ -192,16 +198,13 @@ measured("18.4", times=of_ring / least(131072, 128, 64))
 #
 # ## 18.5 The grid
 #
-# So give every rank a square. Let the ranks stand in $a$ rows and $b$ columns, $ab = P$. The ranks of one row are in charge of the same $N/a$ queries, those of one column of the same $N/b$ keys, and rank $(i, j)$ of the pairs where the two meet:
+# So give every rank a square. Let the ranks stand in $a$ rows and $b$ columns, $ab = P$. The ranks of one row are in charge of the same $N/a$ queries, those of one column of the same $N/b$ keys, and rank $p = ib + j$ of the pairs where row $i$ and column $j$ meet:
 
 # %%
-a, b = 2, 3
-for i in range(a):
-    print("   ".join(f"rank {i * b + j}: queries {i * N // a}-{(i + 1) * N // a - 1}, "
-                     f"keys of {j} and {j + b}" for j in range(b)))
+explore.ranks_pairs(6, 2)
 
 # %% [markdown]
-# `row, col = me.grid(a)` gives a rank its two groups. Each is a `me` of its own: `row` has the $b$ ranks of its row, `col` the $a$ ranks of its column, with their own `rank`, `size` and calls. Then there are three steps:
+# Rank 2 needs the queries of ranks 0, 1 and 2, and the keys of ranks 2 and 5. (Keys are drawn in the order of the columns.) `row, col = me.grid(a)` gives a rank its two groups. Each is a `me` of its own: `row` has the $b$ ranks of its row, `col` the $a$ ranks of its column, with their own `rank`, `size` and calls. Then there are three steps:
 #
 # 1. gather the queries of the row, and the keys and values of the column;
 # 2. attend: this gives $(O, L)$ for $N/a$ queries, over $N/b$ keys, and only a $b$-th of those queries are the rank's own;
@@ -418,7 +421,7 @@ def my_ulysses(me, Q, K, V):
 check("18D", my_ulysses)
 
 # %% [markdown]
-# Where it ends is clear: at $P = H$. More ranks than heads share each head among several, for example in rings of Ulysses groups. Published as USP, it is `ulysses_ring` on the map.
+# Where it ends is clear: at $P = H$. Where there are more, several ranks share a head, for example in a ring. Published as USP, it is *ulysses ring* on the map.
 #
 # ## 18.8 The map, by hand
 #
@@ -427,12 +430,23 @@ check("18D", my_ulysses)
 # - $H = 1$: ring and grid start together at $P = 2$. Which is how far above the black line at 64?
 # - $H = 16$, and $P$ from 8 to 16 to 32: where does Ulysses end, and who takes over?
 # - `pass` to *backward*: the two rings keep their distance of a quarter. At which $P$ does the grid leave them?
-# - The column *memory*: is the one with the fewest words ever the one with the least memory?
+# - The column *memory*, which counts a rank's own rows too: is the schedule with the fewest words ever the one with the least memory?
 
 # %%
 explore.ranks_explorer("forward", 16, N=131072, d=128, H=16)
 
 # %% [markdown]
+# <details><summary>What the hand should have found</summary>
+#
+# With one head and 64 ranks the ring stands 4.51 times above the line, and the grid on it. With 16 heads Ulysses ends at 16; at 32 ranks two share a head, and `ulysses ring 2 × 16` is down to 48,234,496 words. Backward the grid is ahead from $P = 4$ on. And with 16 heads on 16 ranks Ulysses has the fewest words and the least memory; with one head the grid has the one, and the ring the other.
+#
+# </details>
+#
+# <!-- 4.51 = ranks.get("ring").ledgers(64, 131072, 128)[0].words / ranks.bounds.network(131072, 128, 64) -->
+# <!-- 48,234,496 = ranks.get("ulysses_ring").ledgers(32, 131072, 128, H=16, a=2)[0].words -->
+#
+# The dotted line is a bound that nobody but its author has checked. The two columns of times are a matter of lesson 19.
+#
 # And a real network? The same text runs on PyTorch's: `on="gloo"` starts $P$ ranks that are threads of this process and talk through `torch.distributed`, as processes on many machines would. Values and ledgers must be the same. In the next lesson the ranks become processes.
 
 # %%
@@ -467,7 +481,7 @@ attempt(on_torch, my_ring)
 # ## References
 #
 # - H. Liu, M. Zaharia, P. Abbeel: *Ring Attention with Blockwise Transformers for Near-Infinite Context*, 2023, [arXiv:2310.01889](https://arxiv.org/abs/2310.01889). Keys and values go round a ring.
-# - D. Li and others: *DistFlashAttn: Distributed Memory-efficient Attention for Long-context LLMs Training*, 2023, [arXiv:2310.03294](https://arxiv.org/abs/2310.03294). Sequences shared among chips, with balance under a causal mask: a subject of lesson 19.
+# - D. Li and others: *DistFlashAttn: Distributed Memory-efficient Attention for Long-context LLMs Training*, 2023 (first called LightSeq), [arXiv:2310.03294](https://arxiv.org/abs/2310.03294). Sequences shared among chips, with balance under a causal mask: a subject of lesson 19.
 # - S. A. Jacobs and others: *DeepSpeed Ulysses*, 2023, [arXiv:2309.14509](https://arxiv.org/abs/2309.14509). From rows to heads and back.
 # - J. Fang, S. Zhao: *USP: A Unified Sequence Parallelism Approach for Long Context Generative AI*, 2024, [arXiv:2405.07719](https://arxiv.org/abs/2405.07719). Both together.
 # - D. Irony, S. Toledo, A. Tiskin: *Communication lower bounds for distributed-memory matrix multiplication*, 2004. The argument of (18.4) for matrix products.

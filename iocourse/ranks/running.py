@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field, replace
+from io import StringIO
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -187,10 +189,11 @@ def _on_torch(on: str, work: Work, P: int, timeout: float) -> list[Life]:
 
 def _plans(work: Work, P: int) -> list[Plan]:
     """What arrives at each rank, from a run on shapes; where shapes do not do, from one on the tensors."""
-    try:
-        return [life.plan for life in take_turns(work.on_shapes(), P)]
-    except RankFailed:
-        return [life.plan for life in take_turns(work, P)]
+    with redirect_stdout(StringIO()):  # what ranks print is to be seen once
+        try:
+            return [life.plan for life in take_turns(work.on_shapes(), P)]
+        except RankFailed:
+            return [life.plan for life in take_turns(work, P)]
 
 
 def _returned(rank: int, returned: Any) -> tuple[Any, ...]:

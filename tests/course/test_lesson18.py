@@ -142,3 +142,10 @@ def test_exchanged_rows_and_columns_pass_on_a_square_alone():
         run = ranks.run(exchanged, P, Q=Q, K=K, V=V, a=a)
         assert np.allclose(run.O, exact.attention(Q, K, V))
         assert (list(run.ledgers) == list(of("grid", P, 12, 4, a=a))) is same
+
+
+def test_schedules_of_this_lesson_stand_in_its_sections():
+    own = [one for one in ranks.REGISTRY.values() if one.lesson[0] == 18]
+    assert len(own) >= 7
+    for one in own:
+        assert f"## 18.{one.lesson[1]} " in SOURCE.text, one

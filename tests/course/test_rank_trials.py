@@ -22,6 +22,7 @@ from iocourse.course.trials.ranks import (
     sends,
     words_within,
 )
+from iocourse.ranks import communicator
 
 _NOTEBOOKS = np.ones((4, 3))
 
@@ -161,12 +162,16 @@ def loops_together(me, Q, K, V):
         K = me.shift(K=K)
 
 
-@pytest.mark.parametrize("schedule", [loops, loops_together])
-def test_a_loop_without_end_is_stopped(schedule, monkeypatch):
+def test_calls_without_end_are_stopped(monkeypatch):
+    monkeypatch.setattr(communicator, "MOST_CALLS", 50)
+    assert "has made 50 calls; does its loop end?" in failed(loops_together)[RUNS]
+
+
+def test_a_loop_without_end_is_stopped(monkeypatch):
     monkeypatch.setattr(trials, "SECONDS", 0.3)
     before = threading.active_count()
     begun = time.monotonic()
-    assert "still running after 0.3 seconds" in failed(schedule)[RUNS]
+    assert "still running after 0.3 seconds" in failed(loops)[RUNS]
     assert time.monotonic() - begun < 10
     while threading.active_count() > before and time.monotonic() - begun < 10:
         time.sleep(0.01)  # what was stopped takes a moment to end

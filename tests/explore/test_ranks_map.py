@@ -153,6 +153,14 @@ def test_every_control_changes_the_picture(name, value):
     assert explorer.svg == ranks_map(v.pass_, v.P, **told).to_svg()
 
 
+def test_who_moves_as_few_is_counted():
+    assert (
+        "causal contiguous moves the fewest words, 458,752 (as 2 others), "
+        in ranks_explorer("causal", 8, N=4096, d=64, H=1).words
+    )
+    assert "(as " not in ranks_explorer(H=1).words
+
+
 def test_grids_are_those_of_the_ranks():
     explorer = ranks_explorer(P=12, a=3)
     assert list(explorer.controls["a"].options) == [FEWEST, "1", "2", "3", "4", "6", "12"]

@@ -5,13 +5,14 @@ from math import ceil, sqrt
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iocourse import bounds as two_memories
 from iocourse.bounds import STATUSES, OutsideRegime
 from iocourse.guard import LibraryAnswer, exam
 from iocourse.ranks.bounds import BOUNDS, lower_bound
+from iocourse.ranks.times import CONTESTS, claimed_words, cluster, contest, least_words
 
 sizes = st.integers(1, 2**20)
 ranks = st.integers(1, 300)
@@ -257,6 +258,22 @@ def test_the_best_is_the_largest_of_those_that_are_proved(pass_, N, d, P, H, cau
     alone = BOUNDS["network" if pass_ == "forward" else "network_backward"](N, d, P, causal=causal)
     together = BOUNDS["network_heads"](N, d, P, H, causal=causal) if pass_ == "forward" and H > 1 else 0
     assert words == max(alone, together)
+
+
+@settings(max_examples=200)
+@given(
+    st.sampled_from(list(CONTESTS)),
+    st.integers(1, 4000),
+    st.integers(1, 64),
+    st.integers(1, 24),
+    st.integers(1, 24),
+)
+def test_no_schedule_of_the_library_is_below_what_is_proved_or_claimed(pass_, N, d, P, H):
+    least, causal = least_words(pass_, N, d, P, H)[0], pass_ == "causal"
+    if pass_ != "backward":
+        least = max(least, claimed_words(pass_, N, d, P, H), BOUNDS["network_sharp"](N, d, P, causal=causal))
+    for entry in contest(pass_, N, d, P, cluster(), H=H):
+        assert entry.words >= least, entry
 
 
 @pytest.mark.parametrize(

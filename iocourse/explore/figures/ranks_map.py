@@ -22,7 +22,7 @@ from ..draw.frame import Frame
 from ..draw.palette import BLACK, BOUND, FORBIDDEN, INK, Stroke, stroke_of
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Text, titled
 from ..draw.shapes import circle
-from ..draw.wording import figures
+from ..draw.wording import counted, figures
 
 WIDTH = 960.0
 LEFT, TOP, BOTTOM = 92.0, 106.0, 400.0  # of the chart
@@ -247,8 +247,10 @@ def headline(v: View) -> tuple[str, str]:
     entries, (least, id) = v.entries(), v.bound
     fewest = min(entries, key=lambda one: one.words)
     fastest = min(entries, key=lambda one: one.hidden)
-    first = f"P = {v.P:,}: {fewest.title(v.P)} moves the fewest words, {fewest.words:,}"
-    first += f", {fewest.words / least:.2f} × the lower bound ({id})." if least else "."
+    others = sum(one.words == fewest.words for one in entries) - 1
+    also = f" (as {counted(others, 'other')})" if others else ""
+    first = f"P = {v.P:,}: {fewest.title(v.P)} moves the fewest words, {fewest.words:,}{also}"
+    first += f", {fewest.words / least:.2f} × the bound ({id})." if least else "."
     where = f"On {v.on.chip.name} and {v.on.link.name}"
     return (
         first,
