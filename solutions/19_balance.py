@@ -169,7 +169,7 @@ for name, one in placed.items():
 # <!-- tokens, split = (sum(place(ranks.balance.draw_lengths(np.random.default_rng(19), 2**19), 16).words(128)) for place in (ranks.balance.equal_tokens, ranks.balance.split_texts)) -->
 # <!-- 3.5 = split / tokens -->
 #
-# Zeppelin (see the references) places by work in this manner, and treats what lies within a node apart from what lies between nodes, which we do not.
+# Zeppelin (see the references, of which we use the abstract) also splits texts by what they cost, in a hierarchy, and routes what moves between nodes of a cluster, which we do not.
 #
 # <!-- exercise 19B --> Place the texts: `my_placement(lengths, P)` returns, for each text, the list of ranks that share it. A text on several ranks is cut in zigzag: each has an equal part of its $n(n+1)/2$ pairs, and each lacks the keys of the others. Make the work as even as *split texts* does, and split no more than that needs.
 
@@ -474,7 +474,7 @@ check("19E", my_groups)
 # - D. Li, R. Shao, A. Xie, E. P. Xing, X. Ma, I. Stoica, J. E. Gonzalez, H. Zhang: *DistFlashAttn: distributed memory-efficient attention for long-context LLMs training*, 2023, [arXiv 2310.03294](https://arxiv.org/abs/2310.03294).
 # - B. Lin and others: *Infinite-LLM: efficient LLM service for long context with DistAttention and distributed KVCache*, 2024, [arXiv 2401.02669](https://arxiv.org/abs/2401.02669).
 # - W. Sun and others: *LASP-2: rethinking sequence parallelism for linear attention and its hybrid*, 2025, [arXiv 2502.07563](https://arxiv.org/abs/2502.07563).
-# - *Zeppelin: balancing variable-length workloads in data parallel large model training*, 2025, [arXiv 2509.21841](https://arxiv.org/abs/2509.21841).
+# - C. Chen and others: *Zeppelin: balancing variable-length workloads in data parallel large model training*, 2025, [arXiv 2509.21841](https://arxiv.org/abs/2509.21841). The abstract.
 # - PyTorch 2.13.0, `torch/distributed/tensor/experimental/_context_parallel`.
 #
 # **What comes next.** Nothing more from us: this was the encore. `iocourse count --list` names the schedules between ranks too, and a new one takes one file.
