@@ -25,7 +25,7 @@ def _multiple(ledger: Ledger, array: str, words: int) -> str:
 
 def budget_of(trial: Trial) -> Ledger:
     """The closed form of a case that is judged by words."""
-    assert trial.case.budget is not None, "a case judged by words carries its closed form"
+    assert isinstance(trial.case.budget, Ledger), "a case judged by words carries its closed form"
     return trial.case.budget
 
 

@@ -22,6 +22,7 @@ from ..discovery import files_of
 from ..guard import exam
 from ..ledger import Ledger
 from ..machine import FastMemoryFull, run
+from ..ranks import RankLedger
 
 NO_LIMIT = 10**12  # words: more than any input of a check could fill
 
@@ -31,15 +32,15 @@ class Case:
     """One input for the student's function, with what is known of the right answer before it is called.
 
     `inputs` are the arguments by name, `expected` the values it must return, `M` the words of fast memory
-    for a schedule (None for a plain function), `budget` the closed form not to exceed, `label` the sizes,
-    `machine` what else `run` is told: that a schedule runs dry, say.
+    for a schedule (None for a plain function), `budget` the closed form not to exceed (between ranks that of
+    each), `label` the sizes, `machine` what else `run` is told: that a schedule runs dry, say.
     """
 
     label: str
     inputs: Mapping[str, Any]
     expected: Any = None
     M: int | None = None
-    budget: Ledger | None = None
+    budget: Ledger | tuple[RankLedger, ...] | None = None
     machine: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -26,7 +26,12 @@ _HEAD = 8  # bytes that say how many follow
 PARTS = 1_000_000  # lists, numbers outside arrays, … that an answer may have
 DEPTH = 50  # lists in lists
 _BITS = 13_000  # of an integer: Python reads no more than 4,300 digits
-_OURS = ("iocourse.course.", "iocourse.ledger", "iocourse.grade.wire")  # whose records are told by name
+_OURS = (
+    "iocourse.course.",
+    "iocourse.ledger",
+    "iocourse.ranks.ledger",
+    "iocourse.grade.wire",
+)  # whose records are told by name
 _NUMBERS = re.compile(r"[<>|=]?[biufcSU][0-9]{1,6}")  # dtypes whose bytes are no addresses
 
 

@@ -45,7 +45,7 @@ MISTAKES: tuple[tuple[str, Advice], ...] = (
     ),
     (r"could not be broadcast|: shapes .* do not match|does not fit", _missing_axis),
     (r"truth value of an array|by a truth test", _always(ONE_TRUTH)),
-    (r"^NameError", _always(NOT_RUN)),
+    (r"(^|raised )NameError", _always(NOT_RUN)),
     (r"Did you forget to add @triton\.jit", _always(TL_OUTSIDE)),
     (r"'NoneType'", _always(NONE)),
     (r"Cannot cast ufunc .* to dtype\('u?int", _always(WHOLE)),

@@ -9,7 +9,7 @@ from ..pieces import Words, attend, merge
 from .registry import schedule
 
 
-@schedule(pass_="forward", lesson=(18, 4, 1), regime="a divides P", source="derived here")
+@schedule(pass_="forward", lesson=(18, 5, 1), regime="a divides P", source="derived here")
 def grid(me: Rank, Q: Words, K: Words, V: Words, *, a: int) -> tuple[Words, Words]:
     """(O, LSE) on a rows of P/a ranks: Q is gathered in a row, K and V in a column.
 

@@ -7,7 +7,7 @@ from ..pieces import Words, attend, merge
 from .registry import schedule
 
 
-@schedule(pass_="forward", lesson=(18, 2, 1), regime="any P", source="Liu, Zaharia, Abbeel 2023")
+@schedule(pass_="forward", lesson=(18, 3, 1), regime="any P", source="Liu, Zaharia, Abbeel 2023")
 def ring(me: Rank, Q: Words, K: Words, V: Words) -> tuple[Words, Words]:
     """(O, LSE) after P - 1 shifts of K and V. Receives 2d words for each row of the other ranks."""
     k, v = K, V

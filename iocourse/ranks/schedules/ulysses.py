@@ -8,7 +8,7 @@ from ..pieces import Words, attend
 from .registry import schedule
 
 
-@schedule(pass_="forward", lesson=(18, 5, 1), regime="P divides H", source="Jacobs et al. 2023", heads=True)
+@schedule(pass_="forward", lesson=(18, 7, 1), regime="P divides H", source="Jacobs et al. 2023", heads=True)
 def ulysses(me: Rank, Q: Words, K: Words, V: Words) -> Words:
     """O from Q, K and V of shape (n, H, d): all_to_all from rows to heads, and back."""
     check_heads(Q.shape[1] if Q.ndim == 3 else 1, me.size)

@@ -10,7 +10,7 @@ from .ulysses import by_heads, check_heads
 
 @schedule(
     pass_="forward",
-    lesson=(18, 5, 2),
+    lesson=(18, 7, 2),
     regime="a divides P, P/a divides H",
     source="Fang, Zhao 2024",
     heads=True,

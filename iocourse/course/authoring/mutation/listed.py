@@ -572,6 +572,93 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "stands = claim['speedup'] <= 1.05 * speedup and claim['error'] > error / 1.05",
         ),
     ),
+    "18A": (
+        (
+            "the loop counts hops; which number a hop has is not used",
+            "for _ in range(1, me.size):",
+            "for _ in reversed(list(range(1, me.size))):",
+        ),
+    ),
+    "18B": (
+        (
+            "both lists have a piece for each rank of the row",
+            "for other, other_L in zip(outputs[1:], sums[1:], strict=True):",
+            "for other, other_L in zip(outputs[1:], sums[1:]):",
+            "for other, other_L in zip(outputs[1:], sums[1:], strict=False):",
+        ),
+        (
+            "parts may be merged in any order",
+            "for other, other_L in zip(outputs[1:], sums[1:], strict=True):",
+            "for other, other_L in reversed(list(zip(outputs[1:], sums[1:], strict=True))):",
+        ),
+    ),
+    "18C": (
+        (
+            "the arrays have two axes, so that axis 1 is the last",
+            "D = (dO * O).sum(axis=-1)",
+            "D = (dO * O).sum(axis=1)",
+        ),
+        (
+            "the loop counts hops; which number a hop has is not used",
+            "for _ in range(1, me.size):",
+            "for _ in reversed(list(range(1, me.size))):",
+        ),
+    ),
+    "19B": (
+        (
+            "only the order of the loads counts",
+            "load, placed = ([0.0] * P, [[]] * len(lengths))",
+            "load, placed = ([1.0] * P, [[]] * len(lengths))",
+            "load, placed = ([-1.0] * P, [[]] * len(lengths))",
+        ),
+        (
+            "each rank of a text gets as much, in any order",
+            "for rank in placed[text]:",
+            "for rank in reversed(list(placed[text])):",
+        ),
+    ),
+    "19D": (
+        (
+            "Q, K and V have one shape; rows of Q are the rank's own, and read before they are overwritten",
+            "mine, O = (len(K) // c, np.empty_like(Q))",
+            "mine, O = (len(V) // c, np.empty_like(Q))",
+            "mine, O = (len(Q) // c, np.empty_like(Q))",
+            "mine, O = (len(K) // c, Q)",
+            "mine, O = (len(K) // c, np.empty_like(K))",
+            "mine, O = (len(K) // c, np.empty_like(V))",
+        ),
+        (
+            "clips are answered in any order, and one beyond the last has no rows",
+            "for n in range(mine):",
+            "for n in reversed(list(range(mine))):",
+            "for n in range(mine + 1):",
+        ),
+        (
+            "as many first rows of V come as of K",
+            "others = np.arange(len(first_k)) != me.rank * mine + n",
+            "others = np.arange(len(first_v)) != me.rank * mine + n",
+        ),
+    ),
+    "19E": (
+        ("any number below 0 is nobody", "owner = np.full(h, -1)", "owner = np.full(h, -2)"),
+        (
+            "which rank gets which group is free",
+            "for rank in range(P):",
+            "for rank in reversed(list(range(P))):",
+        ),
+        (
+            "P divides h",
+            "while len(group) < h // P:",
+            "while len(group) < h / P:",
+        ),
+        (
+            "who sees the whole group shares two keys at least with whoever comes first, then all do",
+            "common[group] = -1",
+            "common[group] = 1",
+            "common[group] = -2",
+            "common[group] = -0",
+        ),
+    ),
 }
 EQUIVALENT |= OF_KERNELS
 

@@ -40,8 +40,8 @@ def exercise_source(exercise_id: str, *, solved: bool) -> str:
 
 
 def _preamble(exercise_id: str) -> str:
-    """What an exercise's cell may rely on: the lesson's imports, its kernels with what launches them, and the
-    solved exercises before this one.
+    """What an exercise's cell may rely on: the lesson's imports, its kernels with what launches them, given
+    functions, and the solved exercises before this one.
     """
     lines: list[str] = []
     for cell in _cells_around(exercise_id):
@@ -49,13 +49,14 @@ def _preamble(exercise_id: str) -> str:
             break
         if cell.kind == "code":
             text = "\n".join(side(cell, solved=True))
-            lines.append(text if "exercise" in cell.tags else _kept(text))
+            given = "given" in cell.tags or "@triton.jit" in text
+            lines.append(text if "exercise" in cell.tags else _kept(text, given))
     return "\n".join(lines)
 
 
-def _kept(text: str) -> str:
-    """The imports of an ordinary cell, also tried ones, and its functions where one of them is a kernel."""
-    kinds = (ast.Import, ast.ImportFrom) + ((ast.FunctionDef,) if "@triton.jit" in text else ())
+def _kept(text: str, functions: bool) -> str:
+    """The imports of a cell that is no exercise, also tried ones, and where it is asked for its functions."""
+    kinds = (ast.Import, ast.ImportFrom) + ((ast.FunctionDef,) if functions else ())
     kept = (node for node in ast.parse(text).body if isinstance(node, kinds) or _tries_an_import(node))
     return "\n".join(map(ast.unparse, kept))
 

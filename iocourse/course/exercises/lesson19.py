@@ -1,0 +1,413 @@
+"""Exercises of lesson 19: rows and texts dealt out by work, pooling, clips, and positions grouped by keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import exact, ranks
+from ...ranks import balance
+from ...ranks.layouts import blocks_of
+from ..exercise import Case, Exercise, Trial, judged, keeps_errors
+from ..judging import LARGE, Form, idle, values_in, whole
+from ..trials.ranks import (
+    RankCase,
+    holds_within,
+    nothing_else_moves,
+    play_ranks,
+    rank_case,
+    right_on_every_rank,
+    words_within,
+)
+
+
+# ------------------------------------------------------------------ 19A the owner of a row
+def _owner_cases(rng: np.random.Generator) -> list[Case]:
+    """One rank; two; several, with blocks of one row, of few and of many."""
+    P = int(rng.integers(3, 7))
+    shapes = [(6, 1), (4 * int(rng.integers(2, 9)), 2), (2 * P, P), (2 * P * int(rng.integers(2, 9)), P)]
+    shapes += [(2 * (P + 2) * 150, P + 2)]
+    return [Case(f"N={N}, P={P}", {"N": N, "P": P}) for N, P in shapes]
+
+
+@keeps_errors
+def _play_owner(student: Callable[..., Any], case: Case) -> Trial:
+    """The owners of all rows, asked one by one."""
+    N, P = case.inputs["N"], case.inputs["P"]
+    with judged():
+        return Trial(case, value=[student(t, N, P) for t in range(N)])
+
+
+def _owners(trial: Trial) -> NDArray[np.int64] | None:
+    """The owner of every row, or of every position."""
+    return _checked_owners(trial.value, trial.case.inputs["P"])
+
+
+def _checked_owners(value: Any, P: int) -> NDArray[np.int64] | None:
+    if not isinstance(value, (list, tuple, np.ndarray)):
+        return None
+    found = [whole(one, least=0) for one in value]
+    return np.array(found) if all(one is not None and one < P for one in found) else None
+
+
+OWNERS = Form("each row has one of the P ranks", _owners, "a whole number from 0 to P - 1 for every row")
+
+
+def _same_rows(trial: Trial, owners: NDArray[np.int64]) -> str | None:
+    N, P = trial.case.inputs["N"], trial.case.inputs["P"]
+    rows = np.bincount(owners, minlength=P)
+    off = int(np.argmax(rows != N // P))
+    return None if rows[off] == N // P else f"rank {off} has {rows[off]} rows, its share is {N // P}"
+
+
+def _same_work(trial: Trial, owners: NDArray[np.int64]) -> str | None:
+    P = trial.case.inputs["P"]
+    pairs = np.bincount(owners, weights=np.arange(1, len(owners) + 1), minlength=P)
+    most, mean = int(pairs.argmax()), pairs.mean()
+    if pairs[most] <= 1.01 * mean:
+        return None
+    return f"rank {most} has {pairs[most]:,.0f} pairs, {pairs[most] / mean:.3f} times the mean"
+
+
+def _few_words(trial: Trial, owners: NDArray[np.int64]) -> str | None:
+    """Rows of keys that the ranks lack, all together."""
+    N, P = trial.case.inputs["N"], trial.case.inputs["P"]
+    lacking = sum(int(owned[-1]) + 1 - len(owned) for owned in map(_rows_of(owners), range(P)) if len(owned))
+    allowed = (3 * P - 3) * N // 4
+    if lacking <= allowed:
+        return None
+    return f"the ranks lack {lacking:,} rows of keys together, in zigzag {allowed:,}"
+
+
+def _rows_of(owners: NDArray[np.int64]) -> Callable[[int], NDArray[np.int64]]:
+    return lambda rank: np.flatnonzero(owners == rank)
+
+
+OWNER = Exercise(
+    id="19A",
+    title="Whose row is it?",
+    function="my_owner",
+    difficulty=1,
+    importance=4,
+    minutes=6,
+    hints=(
+        "Cut the rows into 2P blocks. Which two of them together have as much work as any other two?",
+        "The first block and the last, the second and the last but one. How many rows has a block, and in "
+        "which block is row t?",
+        "Blocks 0 to P - 1 go to the ranks of these numbers. The blocks after them come back: block 2P - 1 "
+        "goes to rank 0, block P to rank P - 1.",
+    ),
+    cases=_owner_cases,
+    properties=(
+        OWNERS.kept(),
+        OWNERS.must("every rank has as many rows", _same_rows),
+        OWNERS.must("every rank has the same work", _same_work),
+        idle(OWNERS.must("all ranks together lack no more keys than in zigzag", _few_words)),
+    ),
+    play=_play_owner,
+)
+
+
+# ------------------------------------------------------------------ 19B texts on ranks
+EVEN, ONE_TEXT = "texts of one length", "one text"
+FAIR, SPARING = 1.02, 1.1  # times what the library's placement has
+
+
+def _placement_cases(rng: np.random.Generator) -> list[Case]:
+    """One rank; one text; texts of one length; texts whose work is just a share, or just more; short ones;
+    some that are far longer.
+    """
+    P = int(rng.integers(3, 7))
+    return [
+        _placement_case("one rank", rng.integers(1, 90, size=5), 1),
+        _placement_case(ONE_TEXT, rng.integers(200, 900, size=1), P),
+        _placement_case(EVEN, np.full(3 * P, int(rng.integers(50, 99))), P),
+        _placement_case("a little more than a share", np.array([20, *[1] * 200]), 2),
+        _placement_case("a share to the pair", np.array([2, 1, 1, 1]), 2),
+        _placement_case("short texts", _drawn(rng, 0.6, P), P),
+        _placement_case("long and short texts", _drawn(rng, 1.5, P + 1), P + 1),
+        _placement_case("long and short texts", _drawn(rng, 1.8, P + 3), P + 3),
+    ]
+
+
+def _drawn(rng: np.random.Generator, sigma: float, P: int) -> NDArray[np.int64]:
+    """Log-normal lengths, twelve a rank, drawn again until they can be placed evenly."""
+    while True:
+        lengths = rng.lognormal(np.log(120), sigma, size=12 * P).astype(np.int64) + 1
+        if balance.imbalance(balance.split_texts(lengths.tolist(), P).pairs) < 1.05:
+            return lengths
+
+
+def _placement_case(label: str, lengths: NDArray[np.int64], P: int) -> Case:
+    texts = [int(length) for length in lengths]
+    best = balance.split_texts(texts, P)
+    known = balance.imbalance(best.pairs), sum(best.words(1))
+    return Case(f"{label}, {len(texts)} texts, P={P}", {"lengths": texts, "P": P}, expected=known)
+
+
+def _placement(trial: Trial) -> balance.Placement | None:
+    """The answer as pieces of texts, each cut in zigzag."""
+    lengths, P = trial.case.inputs["lengths"], trial.case.inputs["P"]
+    if not isinstance(trial.value, (list, tuple)) or len(trial.value) != len(lengths):
+        return None
+    pieces = list[balance.Piece]()
+    for text, (length, homes) in enumerate(zip(lengths, trial.value, strict=True)):
+        owners = _checked_owners(homes, P)
+        if owners is None or not len(owners) or len(set(owners.tolist())) < len(owners):
+            return None
+        cut = [blocks_of("zigzag", length, len(owners), part) for part in range(len(owners))]
+        pieces += [balance.Piece(text, int(rank), rows) for rank, rows in zip(owners, cut, strict=True)]
+    return balance.Placement(P, tuple(pieces))
+
+
+PLACED = Form(
+    "each text has a list of ranks",
+    _placement,
+    "for every text a list of one or more different ranks, 0 to P - 1",
+)
+
+
+def _even_work(trial: Trial, placed: balance.Placement) -> str | None:
+    got, known = balance.imbalance(placed.pairs), trial.case.expected[0]
+    if got <= FAIR * known:
+        return None
+    busiest = int(np.argmax(placed.pairs))
+    return f"rank {busiest} has {got:.3f} times the mean work, {known:.3f} can be had"
+
+
+def _sparing(trial: Trial, placed: balance.Placement) -> str | None:
+    got, known = sum(placed.words(1)), trial.case.expected[1]
+    if got <= SPARING * known:
+        return None
+    return f"the ranks lack {got // 2:,} rows of keys, {known // 2:,} are enough: who is split without need?"
+
+
+PLACEMENT = Exercise(
+    id="19B",
+    title="Texts on ranks",
+    function="my_placement",
+    difficulty=3,
+    importance=4,
+    minutes=10,
+    hints=(
+        "How much work is there in all, and what is one rank's share of it? Which texts have more?",
+        "A text needs its work over the share, rounded up, so many ranks, at most P. Take the longest text "
+        "first; those ranks that have the least to do so far get it.",
+        "Keep a list with each rank's work so far. Sort the ranks by it, take as many from the front as the "
+        "text needs, and give each of them an equal part of the text's work. The answer is in the order of "
+        "the texts, not in that in which you placed them.",
+    ),
+    cases=_placement_cases,
+    properties=(
+        PLACED.kept(),
+        PLACED.must("a single text is shared by all", _even_work, ONE_TEXT),
+        PLACED.must("every rank has the same work, as far as lengths allow", _even_work),
+        idle(PLACED.must("no text is split without need", _sparing)),
+    ),
+)
+
+
+# ------------------------------------------------------------------ 19C pooling
+FEW, ALONE = "fewer frames than ranks", "one rank"
+
+
+def _pooling_cases(rng: np.random.Generator) -> list[Case]:
+    """One rank; one learned query; several; ragged shares; ranks without a frame; scores far from 0."""
+    d = int(rng.integers(3, 9))
+    return [
+        _pooling_case(rng, ALONE, 1, 1, 7, d),
+        _pooling_case(rng, "one query", 4, 1, int(rng.integers(40, 90)), d),
+        _pooling_case(rng, "several queries", 3, 5, 23, d + 1),
+        _pooling_case(rng, FEW, 5, 2, 3, d),
+        _pooling_case(rng, LARGE, 3, 2, 17, d, scale=10_000.0),
+    ]
+
+
+def _pooling_case(
+    rng: np.random.Generator, label: str, P: int, m: int, n: int, d: int, scale: float = 0.0
+) -> RankCase:
+    Q, K, V = (rng.standard_normal((rows, d)) for rows in (m, n, n))
+    if scale:
+        Q *= scale * np.sqrt(d) / np.abs(Q @ K.T).max()
+    given = {"Q": Q, "K": K, "V": V}
+    return rank_case(
+        "decode", P, given, exact.attention(Q, K, V), label=f"{label}, frames={n}", shared=("Q",)
+    )
+
+
+POOLING = Exercise(
+    id="19C",
+    title="Pooling over ranks",
+    function="my_pooling",
+    difficulty=2,
+    importance=5,
+    minutes=10,
+    hints=(
+        "What does a rank know after attending to its own frames alone, and what do the others need of it?",
+        "Gather the outputs and log-sum-exps of all ranks. The output of a rank counts by its share of the "
+        "row sum, which is exp(L) over the sum of all exp(L).",
+        "exp(L) may overflow: take the largest L of each query off first. With shapes (P, m, d) and (P, m) "
+        "the weights need one more axis, and a sum over the first.",
+    ),
+    cases=_pooling_cases,
+    properties=(
+        right_on_every_rank("values equal exact attention over all frames"),
+        values_in("a rank without a frame has no weight", FEW),
+        values_in(f"{LARGE} neither overflow nor vanish", LARGE),
+        words_within("each rank sends m(d + 1) words to each other, however many frames there are"),
+    ),
+    play=play_ranks,
+)
+
+
+# ------------------------------------------------------------------ 19D clips
+ONE_CLIP, LONG_CLIPS = "one clip a rank", "clips of several rows"
+
+
+def _clip_cases(rng: np.random.Generator) -> list[Case]:
+    """One rank; one clip a rank; several; clips of one row, where all rows are first ones."""
+    P, d = int(rng.integers(3, 6)), int(rng.integers(3, 9))
+    return [
+        _clip_case(rng, LONG_CLIPS, 1, 3, 4, d),
+        _clip_case(rng, ONE_CLIP, P, 1, 5, d),
+        _clip_case(rng, LONG_CLIPS, P, int(rng.integers(2, 5)), 3, d + 1),
+        _clip_case(rng, "clips of one row", 2, 4, 1, d),
+    ]
+
+
+def _clip_case(rng: np.random.Generator, label: str, P: int, clips: int, c: int, d: int) -> RankCase:
+    """`clips` of c rows on every rank."""
+    N = P * clips * c
+    Q, K, V = rng.standard_normal((3, N, d))
+    clip, first = np.arange(N) // c, np.arange(N) % c == 0
+    seen = (clip[:, None] == clip) | first
+    O = exact.attention(Q, K, V, mask=np.where(seen, 0.0, -np.inf))
+    come, go = d * clips * (P - 1), d * clips * (P - 1)
+    book = ranks.RankLedger({"K": come, "V": come}, {"K": go, "V": go}, 2 * come)
+    given = {"Q": Q, "K": K, "V": V, "c": c}
+    return RankCase(f"{label}, P={P}, N={N}, d={d}, c={c}", given, O, budget=(book,) * P, P=P)
+
+
+CLIPS = Exercise(
+    id="19D",
+    title="Clips: local and global",
+    function="my_clips",
+    difficulty=3,
+    importance=4,
+    minutes=10,
+    hints=(
+        "Which rows of K and V does a rank lack, and which of its own do the others lack? They are the "
+        "same rows.",
+        "Every c-th row from the first on is what the others need: gather those of K and of V. Then each of "
+        "your clips attends to its own rows together with the first rows that it does not have already.",
+        "The gathered rows are one a clip, in the order of the film. Your n-th clip is the film's clip "
+        "number me.rank times the clips of a rank, plus n: leave that one out, and join the rest to the "
+        "clip's own keys.",
+    ),
+    cases=_clip_cases,
+    properties=(
+        right_on_every_rank("values equal exact attention under the mask"),
+        words_within("first rows travel and no others"),
+        holds_within("no more is held than the first rows of the others"),
+        nothing_else_moves(),
+    ),
+    play=play_ranks,
+)
+
+
+# ------------------------------------------------------------------ 19E positions grouped by their keys
+def _group_cases(rng: np.random.Generator) -> list[Case]:
+    """One rank; groups of which all is seen; groups of which more than half is; many."""
+    P = int(rng.integers(3, 6))
+    return [
+        _group_case(rng, "one group", 1, 6, 1, 0.7),
+        _group_case(rng, "whole groups", P, 5, 2, 1.0),
+        _group_case(rng, "parts of groups", 2, 3, 0, 0.6),
+        _group_case(rng, "parts of groups", P, 9, 3, 0.55),
+        _group_case(rng, "parts of groups, nobody seen by all", P + 2, 7, 0, 0.55),
+    ]
+
+
+def _group_case(
+    rng: np.random.Generator, label: str, P: int, size: int, seen_by_all: int, share: float
+) -> Case:
+    """P hidden groups. A position sees more than half of those of its group that not all see, and itself; one
+    of each group sees the whole group.
+    """
+    group = rng.permutation(np.repeat(np.arange(P), size))
+    everybody = np.zeros(P * size, dtype=bool)
+    everybody[rng.choice(P * size, size=seen_by_all, replace=False)] = True
+    mask, sees_all = np.tile(everybody, (P * size, 1)), rng.integers(size, size=P)
+    for a in range(P * size):
+        own = np.flatnonzero((group == group[a]) & ~everybody)
+        whole_group = a == np.flatnonzero(group == group[a])[sees_all[group[a]]]
+        count = len(own) if whole_group else max(len(own) // 2 + 1, round(share * len(own)))
+        mask[a, rng.choice(own, size=count, replace=False)] = True
+        mask[a, a] = True
+    return Case(f"{label}, h={P * size}, P={P}", {"mask": mask, "P": P}, expected=lacks_at_least(mask, P))
+
+
+def lacks_at_least(mask: NDArray[np.bool_], P: int) -> int:
+    """(19.8): positions that some rank lacks, whatever the grouping."""
+    return max(0, int(mask.sum(axis=1).max()) - len(mask) // P)
+
+
+def lacked(mask: NDArray[np.bool_], owners: NDArray[np.int64], P: int) -> list[int]:
+    """Positions that each rank's queries see and that it does not have."""
+    return [int((mask[owners == rank].any(axis=0) & (owners != rank)).sum()) for rank in range(P)]
+
+
+def _positions(trial: Trial) -> NDArray[np.int64] | None:
+    owners = _owners(trial)
+    return owners if owners is not None and len(owners) == len(trial.case.inputs["mask"]) else None
+
+
+POSITIONS = Form(
+    "each position has one of the P ranks", _positions, "a whole number from 0 to P - 1 for every position"
+)
+
+
+def _same_share(trial: Trial, owners: NDArray[np.int64]) -> str | None:
+    P = trial.case.inputs["P"]
+    counts, share = np.bincount(owners, minlength=P), len(owners) // P
+    off = int(np.argmax(counts != share))
+    return None if counts[off] == share else f"rank {off} has {counts[off]} positions, its share is {share}"
+
+
+def _few_lacked(trial: Trial, owners: NDArray[np.int64]) -> str | None:
+    lacks = lacked(trial.case.inputs["mask"], owners, trial.case.inputs["P"])
+    worst, least = int(np.argmax(lacks)), trial.case.expected
+    if lacks[worst] <= least:
+        return None
+    return f"rank {worst} lacks {lacks[worst]} positions, by the bound {least} could do"
+
+
+GROUPS = Exercise(
+    id="19E",
+    title="Whose keys are they?",
+    function="my_groups",
+    difficulty=4,
+    importance=3,
+    minutes=14,
+    hints=(
+        "What do two positions of one group have in common that two of different groups have not?",
+        "Two positions of a group see more than half of it, so they share at least one key that not all "
+        "positions see. Begin with any position, and add the one that shares most keys with the group.",
+        "Keep the owners in an array that starts with -1. For each rank take the first position without an "
+        "owner; the union of its group's rows of the mask says which keys are at hand; count, for every "
+        "position that is left, how many of its keys are among them, and take the largest count, until the "
+        "group has h/P positions.",
+    ),
+    cases=_group_cases,
+    properties=(
+        POSITIONS.kept(),
+        POSITIONS.must("every rank has as many positions", _same_share),
+        POSITIONS.must("groups that see whole groups are found", _few_lacked, "whole groups"),
+        POSITIONS.must("no rank lacks more than the bound says", _few_lacked),
+    ),
+)
+
+EXERCISES = (OWNER, PLACEMENT, POOLING, CLIPS, GROUPS)

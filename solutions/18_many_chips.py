@@ -1,0 +1,491 @@
+# %% [markdown]
+# # 18 Many chips
+#
+# The course is over: it ended with the gradient in almost linear time. This lesson and the next are an encore, and optional. They ask its question once more, of another memory. Whoever outgrows one chip deals out the tokens to several, and then the *network* between them is what slow memory was: large, far away, and the place where the time goes. How many words must cross it?
+#
+# **What you will learn**
+#
+# - to write what one of $P$ chips does, and to count the words that it receives and sends;
+# - to send keys and values round a ring, holding no more than two blocks of others;
+# - to say how few words are possible, and why a ring is $(\sqrt P + 1)/2$ above that;
+# - to share attention by a grid, by travelling rows and by heads, and to choose among them.
+#
+# **Prerequisites**: lesson 03 (merging partial results) and lesson 06 (the gradients). The bound of section 18.4 goes back to 05b. Signs and terms are on the [notation](notation.md) page.
+#
+# **Minutes**: <!-- minutes -->.
+#
+# <!-- exercises -->
+#
+# NumPy is enough: all ranks run in this notebook, one at a time, and what moves between them is counted. One cell, in section 18.8, does the same over PyTorch's network library if torch is installed.
+
+# %% tags=["setup"]
+import warnings
+from importlib.util import find_spec
+
+import numpy as np
+
+from iocourse import exact, explore, ranks
+from iocourse.course import attempt, check, hint, measured, predict
+
+# %% [markdown]
+# ## 18.1 What a rank owns
+#
+# $P$ chips, called *ranks* and numbered from 0, share the rows of one attention: rank $p$ owns $N/P$ rows of $Q$, of $K$ and of $V$, and must end with the same rows of $O$. There is no common memory: what a rank does not own, somebody has to send it. Here four ranks make the pairs of queries and keys that belong to their own queries.
+
+# %%
+explore.ranks_pairs(4, 4)
+
+# %% [markdown]
+# Rank 1 has the queries it needs, and a quarter of the keys.
+#
+# A schedule is one function, which every rank runs. It gets `me`, which knows the rank's number `me.rank`, the number of ranks `me.size`, and how to talk to the others; and it gets the rank's own rows. Here is the simplest: everybody asks everybody for everything. `all_gather` returns the rows of all ranks, joined; `ranks.attend(q, k, v)` is attention with the keys at hand, and returns outputs and the log-sum-exp of each row of scores.
+
+# %%
+def gather_all(me, Q, K, V):
+    """The rank's rows of O, (n, d), from its own rows Q, K, V (n, d)."""
+    k, v = me.all_gather(K=K, V=V)                  # (N, d) each
+    o, _ = ranks.attend(Q, k, v)                    # (n, d), and L (n,)
+    return o
+
+
+N, d, P = 12, 4, 4
+rng = np.random.default_rng(18)
+Q, K, V = rng.standard_normal((3, N, d))
+done = ranks.run(gather_all, P, Q=Q, K=K, V=V)
+print("as exact attention:", np.allclose(done.O, exact.attention(Q, K, V)))
+print(done.ledgers[0])
+
+# %% [markdown]
+# `run` cuts the arrays into rows, lets each rank run, puts the outputs together, and returns a ledger for every rank. The names given to a call, `K=` and `V=`, are the lines of the ledger. Rank 0 owns 3 rows of each; it received the other 9 of $K$ and of $V$, and sent its own 3 to three others.
+# <!-- 9 = 12 - 3 -->
+#
+# Both ends of a wire see the same word, so we must say whose it is. We count for rank $p$
+#
+# $$ W_p = \text{words of inputs that it receives} \;+\; \text{words of partial sums that it sends} . \tag{18.1} $$
+#
+# Inputs are paid by who needs them; what is a sum over some of the keys, such as an unfinished row of $O$, is paid by who made it. Nothing is counted twice. And there is a second number, the *peak*: words that came from others and are held at once. Here both are 72. Peak and words being equal is no accident: nothing that came has been let go.
+#
+# ## 18.2 Two halves meet
+#
+# To let keys go before all have come, a rank must finish with them. Lesson 03 says how. Attention over some of the keys gives $O_1$, normalised, with the log-sum-exp $L_1$ of its scores; attention over others gives $O_2$ and $L_2$. Together they are
+#
+# $$ L = \log\left(e^{L_1} + e^{L_2}\right), \qquad O = e^{L_1 - L}\, O_1 + e^{L_2 - L}\, O_2 . \tag{18.2} $$
+#
+# A pair $(O, L)$ is $d + 1$ words a row, however many keys stand behind it. That will matter: it can travel too.
+
+# %% tags=["given"]
+def merged(o, L, other, other_L):
+    """(o, L) over both sets of keys. o, other (n, d); L, other_L (n,)."""
+    both = np.logaddexp(L, other_L)
+    return (o * np.exp(L - both)[:, None] + other * np.exp(other_L - both)[:, None]), both
+
+
+# %%
+one, two = ranks.attend(Q, K[:5], V[:5]), ranks.attend(Q, K[5:], V[5:])
+o, L = merged(*one, *two)
+print("5 keys and 7 keys, merged, are all 12:", np.allclose(o, exact.attention(Q, K, V)))
+
+# %% [markdown]
+# ## 18.3 The ring
+#
+# Now the ranks stand in a circle. Queries stay where they are. Keys and values go round: each rank hands its block to the next and takes the block of the one before, merges what it finds there, and hands it on. `me.shift(K=k)` does one such step: it sends `k` to rank $p + 1$ (the last one to rank 0) and returns what rank $p - 1$ sent. With two names it returns two arrays, in their order. This is Ring Attention.
+#
+# **Predict** (compute). $N = 12$, $d = 4$, $P = 4$ as above. How many words does a rank of the ring receive, and how many words of others does it hold at most, if it lets a block go when the next has come?
+
+# %% tags=["predict"]
+predict("18.3", words=72, peak=48)  #> predict("18.3", words=..., peak=...)
+
+# %%
+ring = ranks.get("ring").run(P, Q=Q, K=K, V=V)
+print(ring.ledgers[0])
+measured("18.3", words=ring.words, peak=ring.peak)
+
+# %% [markdown]
+# <details><summary>What came out</summary>
+#
+# The same 72 words as by gathering: each of the $N - N/P$ foreign rows of $K$ and $V$ must come once. But at most 48 are held: the block in use, and the one that is arriving.
+#
+# </details>
+#
+# For any sizes that $P$ divides
+#
+# $$ W_{\text{ring}} = 2Nd\,\frac{P - 1}{P}, \qquad \text{peak } \frac{4Nd}{P} \text{ from } P = 3 \text{ on}. \tag{18.3} $$
+#
+# Words alone do not make a ring; its peak does. With $P$ chips it can take $P$ times as long a text as one chip.
+#
+# <!-- exercise 18A --> Write the ring. The check compares the words of every rank, array by array, with the closed form, and the peak with two blocks of $K$ and $V$. $P$ need not divide $N$: sizes of blocks differ by one then, and `me.shift` does not mind. The library's own merge refuses while a check runs; `merged` is yours. If you are stuck after six minutes, run `hint("18A")` in a cell of your own.
+
+# %% tags=["exercise"] name="ex-18A"
+def my_ring(me, Q, K, V):
+    """The rank's rows of O, (n, d), with K and V going round.
+
+    me: the rank. Q, K, V: its own rows (n, d).
+    """
+    ### BEGIN SOLUTION its own keys first, then a shift and a merge for each other rank
+    k, v = K, V
+    o, L = ranks.attend(Q, k, v)
+    for _ in range(1, me.size):
+        k, v = me.shift(K=k, V=v)
+        o, L = merged(o, L, *ranks.attend(Q, k, v))
+    return o
+    ### END SOLUTION
+
+
+# %% tags=["check"] name="check-18A"
+check("18A", my_ring)
+
+# %% [markdown]
+# What do more ranks bring? `on="dry"` runs a schedule on shapes alone, at any size.
+
+# %%
+def more_ranks():
+    print("   P   gathered: words, peak      ring: words, peak")
+    for P in (4, 16, 64):
+        shapes = {name: (131072, 128) for name in "QKV"}
+        both = [ranks.run(one, P, on="dry", **shapes) for one in (gather_all, my_ring)]
+        print(f"{P:4}", *(f"{run.words:14,} {run.peak:11,}" for run in both))
+
+
+attempt(more_ranks)
+
+# %% [markdown]
+# Down the columns: the ring's peak falls with $1/P$, from 16,777,216 words to 1,048,576. Its words do not fall at all; they creep up towards $2Nd$. Each rank has a sixteenth of the work when there are sixteen times as many, and just as much to wait for. Can that be necessary?
+#
+# ## 18.4 How few words are possible
+#
+# Look at the $N \times N$ pairs of queries and keys. Some rank makes at least $N^2/P$ of them. Say they lie in $x$ rows and $y$ columns; then $xy \ge N^2/P$. For every such row it needs $q_i$ and has a part of $o_i$ to hand over, $2d$ words; for every such column $k_j$ and $v_j$, again $2d$. Of all these it owns at most its share, $N/P$ rows of four arrays. So it moves
+#
+# $$ W \ge 2d\,(x + y) - \frac{4Nd}{P} \ge 4d\sqrt{xy} - \frac{4Nd}{P} \ge \frac{4Nd}{\sqrt P} - \frac{4Nd}{P} . $$
+#
+# This holds where rows travel whole. A schedule could cut $d$ too. Lesson 05b counted for that case, by Loomis and Whitney, how many products $R$ words allow: $(R + d^2)^2/16d$. The rank with the most products has $N^2d/P$ of them, and that is all the change there is:
+#
+# $$ W \ge \frac{4Nd}{\sqrt P} - \frac{4Nd}{P} - d^2 \tag{18.4} $$
+#
+# for some rank, `ranks.bounds.network` in the library. The proof also says what to aim at: equality wants $x = y$. And it shows what is wrong with the ring: its rank has $x = N/P$ rows and all $y = N$ columns, a strip. A square of the same area has a much smaller edge.
+
+# %%
+explore.ranks_pairs(16, 16, 4, title="Sixteen ranks: strips, and squares")
+
+# %% [markdown]
+# **Predict** (compute). Leave $d^2$ aside. How many times the words of (18.4) does the ring move at $P = 64$?
+
+# %% tags=["predict"]
+predict("18.4", times=4.5)  #> predict("18.4", times=...)
+
+# %%
+def least(N, d, P):
+    """(18.4) without d²."""
+    return 4 * N * d / P**0.5 - 4 * N * d / P
+
+
+for P in (4, 16, 64):
+    of_ring = ranks.get("ring").ledgers(P, 131072, 128)[0].words
+    print(f"P = {P:2}: ring {of_ring:,} words, at least {least(131072, 128, P):,.0f}, "
+          f"{of_ring / least(131072, 128, P):.2f} times; "
+          f"{ranks.bounds.network(131072, 128, P):,} with d²")
+measured("18.4", times=of_ring / least(131072, 128, 64))
+
+# %% [markdown]
+# <details><summary>What came out</summary>
+#
+# 4.5 times. In general
+#
+# $$ \frac{2Nd\,(1 - 1/P)}{4Nd\,(1/\sqrt P - 1/P)} = \frac{\sqrt P + 1}{2} , $$
+#
+# 1.5 at 4 ranks, 2.5 at 16, and growing without end.
+#
+# </details>
+#
+# ## 18.5 The grid
+#
+# So give every rank a square. Let the ranks stand in $a$ rows and $b$ columns, $ab = P$. The ranks of one row are in charge of the same $N/a$ queries, those of one column of the same $N/b$ keys, and rank $p = ib + j$ of the pairs where row $i$ and column $j$ meet:
+
+# %%
+explore.ranks_pairs(6, 2)
+
+# %% [markdown]
+# Rank 2 needs the queries of ranks 0, 1 and 2, and the keys of ranks 2 and 5. (Keys are drawn in the order of the columns.) `row, col = me.grid(a)` gives a rank its two groups. Each is a `me` of its own: `row` has the $b$ ranks of its row, `col` the $a$ ranks of its column, with their own `rank`, `size` and calls. Then there are three steps:
+#
+# 1. gather the queries of the row, and the keys and values of the column;
+# 2. attend: this gives $(O, L)$ for $N/a$ queries, over $N/b$ keys, and only a $b$-th of those queries are the rank's own;
+# 3. send to every rank of the row the part of $(O, L)$ that is due to it, and merge what comes.
+#
+# For the third step `row.cut(o)` cuts the gathered rows back into the pieces of each rank, and `row.all_to_all(O=pieces)` sends piece $s$ to rank $s$ of the row and returns the list of pieces that came, its own in its place. Together,
+#
+# $$ W_{\text{grid}} = (2d + 1)\left(\frac Na - \frac NP\right) + 2d\left(\frac Nb - \frac NP\right) . \tag{18.5} $$
+#
+# **Predict** (compute). Twelve ranks. Which $a$ has the fewest words? (3 and 4 are close: who carries the 1?)
+
+# %% tags=["predict"]
+predict("18.5", a=4)  #> predict("18.5", a=...)
+
+# %%
+words = {}
+for a in (1, 2, 3, 4, 6, 12):
+    words[a] = ranks.get("grid").ledgers(12, 122880, 128, a=a)[0].words
+    print(f"a = {a:2}, b = {12 // a:2}: {words[a]:,} words")
+measured("18.5", a=min(words, key=words.get))
+
+# %% [markdown]
+# <details><summary>What came out</summary>
+#
+# 4, by a little: the log-sum-exps travel in rows, so rows should be the short side. $a = 12$ is one column, where nothing is sent within a row: the words of the ring.
+#
+# </details>
+#
+# <!-- exercise 18B --> Write the grid, for any $a$ that divides $P$. Call what is sent in the third step `O` and `L`. A warning from experience: on a $2 \times 2$ grid one can take rows for columns and notice nothing. The check has $2 \times 3$ as well. If you are stuck after eight minutes, run `hint("18B")` in a cell of your own.
+
+# %% tags=["exercise"] name="ex-18B"
+def my_grid(me, Q, K, V, *, a):
+    """The rank's rows of O, (n, d), on a grid of a rows.
+
+    me: the rank. Q, K, V: its own rows (n, d). a: a divisor of me.size.
+    """
+    row, col = me.grid(a)
+    ### BEGIN SOLUTION gather in the row and in the column, attend, deal out in the row, merge
+    q = row.all_gather(Q=Q)                         # (N/a, d)
+    k, v = col.all_gather(K=K, V=V)                 # (N/b, d)
+    o, L = ranks.attend(q, k, v)
+    outputs, sums = row.all_to_all(O=row.cut(o), L=row.cut(L))
+    o, L = outputs[0], sums[0]                      # (n, d) and (n,)
+    for other, other_L in zip(outputs[1:], sums[1:], strict=True):
+        o, L = merged(o, L, other, other_L)
+    return o
+    ### END SOLUTION
+
+
+# %% tags=["check"] name="check-18B"
+check("18B", my_grid)
+
+# %%
+def grid_beside_bound():
+    for P, a in ((4, 2), (16, 4), (64, 8)):
+        run = ranks.run(my_grid, P, on="dry", a=a, **{name: (131072, 128) for name in "QKV"})
+        lower = ranks.bounds.network(131072, 128, P)
+        print(f"{a} × {P // a}: {run.words:,} words, {run.words / lower:.3f} times the bound; "
+              f"peak {run.peak:,}")
+
+
+attempt(grid_beside_bound)
+
+# %% [markdown]
+# Within one percent of (18.4), and the words fall with $1/\sqrt P$ at last. The price stands in the last column. What a row and a column have gathered is all there at once: at 64 ranks seven times as much as in the ring. Fewer words against more room is the oldest trade of this course.
+#
+# ## 18.6 Backward: what shall travel?
+#
+# In the backward pass $dQ_i$ is a sum over keys, and $dK_j$, $dV_j$ are sums over queries. On a ring one side stays and the other travels, with its sums behind it. In Ring Attention it is the columns that travel, as in the forward pass: $K$ and $V$ go round, and $dK$ and $dV$ with them. `attend_backward` returns what a block of queries and a block of keys add to the three gradients; it is told the rows' log-sum-exp and $D = \mathrm{rowsum}(dO \circ O)$, as in lesson 06.
+
+# %%
+def columns_travel(me, Q, K, V, O, dO, LSE):
+    """The rank's rows of dQ, dK, dV, each (n, d). LSE: (n,), of the forward pass."""
+    D = (dO * O).sum(axis=-1)                       # (n,)
+    dQ, dK, dV = ranks.attend_backward(Q, K, V, dO, LSE, D)
+    k, v, dk, dv = K, V, None, None                 # sums over the ranks that k has visited
+    for _ in range(1, me.size):
+        k, v, dk, dv = me.shift(K=k, V=v, dK=dk, dV=dv)  # None sends nothing
+        dq_here, dk_here, dv_here = ranks.attend_backward(Q, k, v, dO, LSE, D)
+        dQ += dq_here
+        dk, dv = (dk_here, dv_here) if dk is None else (dk + dk_here, dv + dv_here)
+    if me.size > 1:
+        dk, dv = me.shift(dK=dk, dV=dv)             # home, where their own part waits
+        dK, dV = dK + dk, dV + dv
+    return dQ, dK, dV
+
+
+# %%
+O, dO = exact.attention(Q, K, V), rng.standard_normal((N, d))
+LSE = exact.log_sum_exp(exact.scores(Q, K))
+backward = {"Q": Q, "K": K, "V": V, "O": O, "dO": dO, "LSE": LSE}
+done = ranks.run(columns_travel, 4, **backward)
+wanted = exact.attention_backward(Q, K, V, dO)
+print("as the exact gradients:",
+      all(np.allclose(x, y) for x, y in zip(done.outputs, wanted, strict=True)))
+print(done.ledgers[0])
+
+# %% [markdown]
+# Sums begin at the first rank that a block visits and end at home, after $P - 1$ hops like everything else. Inputs received and sums sent are $4Nd(P - 1)/P$ words.
+#
+# **Predict** (compute). Now the rows travel, and $K$, $V$, $dK$ and $dV$ stay. Which arrays must go round? Give the words for each row of $Q$ and hop, for $d = 64$.
+
+# %% tags=["predict"]
+predict("18.6", words=194)  #> predict("18.6", words=...)
+
+# %%
+rows = ranks.get("ring_backward_rows").ledgers(4, 4096, 64)[0]
+columns = ranks.get("ring_backward_columns").ledgers(4, 4096, 64)[0]
+print(f"columns travel {columns.words:,} words, rows {rows.words:,}, "
+      f"{rows.words / columns.words:.3f} times as many")
+measured("18.6", words=rows.words / (3 * 1024))
+
+# %% [markdown]
+# <details><summary>What came out</summary>
+#
+# $Q$ and $dO$, with two numbers a row, and $dQ$ behind them: $3d + 2$ words, where columns take $4d$. $O$ stays at home, for $D$ is all that is wanted of it. So
+#
+# $$ W_{\text{columns}} = 4Nd\,\frac{P-1}{P}, \qquad W_{\text{rows}} = (3d + 2)N\,\frac{P-1}{P} , \tag{18.6} $$
+#
+# a quarter less, but for the two numbers.
+#
+# </details>
+#
+# <!-- exercise 18C --> Let the rows travel. Names for the ledger: those of the arguments, `D`, and `dQ` for the sums. The check wants at most $3/4$ of the words of columns, and two a row; the hops are as in `columns_travel`. If you are stuck after eight minutes, run `hint("18C")` in a cell of your own.
+
+# %% tags=["exercise"] name="ex-18C"
+def my_rows_travel(me, Q, K, V, O, dO, LSE):
+    """The rank's rows of dQ, dK, dV, each (n, d), with the side of the queries going round.
+
+    me: the rank. Q, K, V, O, dO: its own rows (n, d). LSE: (n,), of the forward pass.
+    """
+    D = (dO * O).sum(axis=-1)                       # (n,)
+    dQ, dK, dV = ranks.attend_backward(Q, K, V, dO, LSE, D)
+    ### BEGIN SOLUTION what a row needs travels, its sum behind it; dK and dV grow at home
+    q, do, lse, dq = Q, dO, LSE, None
+    for _ in range(1, me.size):
+        q, do, lse, D, dq = me.shift(Q=q, dO=do, LSE=lse, D=D, dQ=dq)
+        dq_here, dk_here, dv_here = ranks.attend_backward(q, K, V, do, lse, D)
+        dK += dk_here
+        dV += dv_here
+        dq = dq_here if dq is None else dq + dq_here
+    if me.size > 1:
+        dQ = dQ + me.shift(dQ=dq)
+    return dQ, dK, dV
+    ### END SOLUTION
+
+
+# %% tags=["check"] name="check-18C"
+check("18C", my_rows_travel)
+
+# %% [markdown]
+# Beside the grid it is the ring's old trouble. On a grid rows carry three arrays and columns four, so $a : b = 3 : 4$ is best, and the bound of the backward pass is about $4\sqrt3\,Nd/\sqrt P$. At twelve ranks:
+
+# %%
+for name, options in (("ring_backward_columns", {}), ("ring_backward_rows", {}),
+                      ("grid_backward", {"a": 4}), ("grid_backward", {"a": 3})):
+    W = ranks.get(name).ledgers(12, 122880, 128, **options)[0].words
+    print(f"{name:22}", *(f"a = {a}" for a in options.values()), f"{W:,} words")
+print(f"at least {ranks.bounds.network_backward(122880, 128, 12):,}")
+
+# %% [markdown]
+# Travelling rows spare a quarter, the grid of 3 × 4 nearly half of the rest, and nothing can spare much more: the bound lies half a percent below.
+#
+# ## 18.7 Heads
+#
+# A layer has $H$ heads that know nothing of each other. A rank which had all tokens of *its* heads could work alone. DeepSpeed-Ulysses does that: it exchanges before attention, so that each rank has all $N$ rows of $H/P$ heads, and exchanges back after it. Arrays are $(n, H, d)$ now; $P$ must divide $H$. Each of $Q$, $K$, $V$ and $O$ has $NHd/P$ words on a rank, of which all but a $P$-th leave:
+#
+# $$ W_{\text{Ulysses}} = 4NHd\,\frac{P - 1}{P^2} . \tag{18.7} $$
+#
+# **Predict** (compute). The grid has $H$ times the words of (18.5). Take $a = b = \sqrt P$, leave the 1 aside, and let $P \le H$ be a square. From which $P$ on has Ulysses fewer words?
+
+# %% tags=["predict"]
+predict("18.7", P=4)  #> predict("18.7", P=...)
+
+# %%
+def of_layer(name, P, H, **options):
+    return ranks.get(name).ledgers(P, 131072, 128, H=H, **options)[0].words
+
+
+for P, a in ((4, 2), (16, 4), (64, 8)):
+    one, other = of_layer("ulysses", P, 64), of_layer("grid", P, 64, a=a)
+    print(f"P = {P:2}: Ulysses {one:13,}, grid {other:13,}, a factor of {other / one:.1f}")
+measured("18.7", P=4)
+
+# %% [markdown]
+# <details><summary>What came out</summary>
+#
+# The grid over Ulysses is $P/(\sqrt P + 1)$, so Ulysses is ahead from $P = 4$ on, the first square there is: by a third there, 3.2 times at 16 ranks, 7.1 times at 64. And it needs no log-sum-exp to travel.
+#
+# </details>
+#
+# No theorem is hurt: (18.4) is about one head. For heads the library's bound is near $4NHd(P-1)/(P(P+1))$, a factor of $(P + 1)/P$ below (18.7).
+#
+# <!-- exercise 18D --> Write it. `me.all_to_all` with three lists of pieces does the first exchange; a rank's piece for rank $s$ is its own rows, of the heads of rank $s$, which are $H/P$ heads that follow each other. `np.concatenate` joins pieces along an axis, `ranks.attend` takes (n, H, d) too, and `me.cut` cuts rows into those of each rank. If you are stuck after six minutes, run `hint("18D")` in a cell of your own.
+
+# %% tags=["exercise"] name="ex-18D"
+def my_ulysses(me, Q, K, V):
+    """The rank's rows of O, (n, H, d).
+
+    me: the rank; me.size divides H. Q, K, V: its own rows (n, H, d), of all heads.
+    """
+    ### BEGIN SOLUTION from rows to heads, attend, and back
+    def by_heads(array):
+        return np.split(array, me.size, axis=1)     # (n, H/P, d) for each rank
+
+    came = me.all_to_all(Q=by_heads(Q), K=by_heads(K), V=by_heads(V))
+    q, k, v = (np.concatenate(pieces) for pieces in came)  # (N, H/P, d)
+    o, _ = ranks.attend(q, k, v)
+    return np.concatenate(me.all_to_all(O=me.cut(o)), axis=1)
+    ### END SOLUTION
+
+
+# %% tags=["check"] name="check-18D"
+check("18D", my_ulysses)
+
+# %% [markdown]
+# Where it ends is clear: at $P = H$. Where there are more, several ranks share a head, for example in a ring. Published as USP, it is *ulysses ring* on the map.
+#
+# ## 18.8 The map, by hand
+#
+# Run the next cell and drag the line at $P$, or use the sliders. (Without a running kernel it is a still picture.) Look for these:
+#
+# - $H = 1$: ring and grid start together at $P = 2$. Which is how far above the black line at 64?
+# - $H = 16$, and $P$ from 8 to 16 to 32: where does Ulysses end, and who takes over?
+# - `pass` to *backward*: the two rings keep their distance of a quarter. At which $P$ does the grid leave them?
+# - The column *memory*, which counts a rank's own rows too: is the schedule with the fewest words ever the one with the least memory?
+
+# %%
+explore.ranks_explorer("forward", 16, N=131072, d=128, H=16)
+
+# %% [markdown]
+# <details><summary>What the hand should have found</summary>
+#
+# With one head and 64 ranks the ring stands 4.51 times above the line, and the grid on it. With 16 heads Ulysses ends at 16; at 32 ranks two share a head, and `ulysses ring 2 × 16` is down to 48,234,496 words. Backward the grid is ahead from $P = 4$ on. And with 16 heads on 16 ranks Ulysses has the fewest words and the least memory; with one head the grid has the one, and the ring the other.
+#
+# </details>
+#
+# <!-- 4.51 = ranks.get("ring").ledgers(64, 131072, 128)[0].words / ranks.bounds.network(131072, 128, 64) -->
+# <!-- 48,234,496 = ranks.get("ulysses_ring").ledgers(32, 131072, 128, H=16, a=2)[0].words -->
+#
+# The dotted line is a bound that nobody but its author has checked. The two columns of times are a matter of lesson 19.
+#
+# And a real network? The same text runs on PyTorch's: `on="gloo"` starts $P$ ranks that are threads of this process and talk through `torch.distributed`, as processes on many machines would. Values and ledgers must be the same. In the next lesson the ranks become processes.
+
+# %%
+def on_torch(*schedules):
+    """The ring on both engines; where torch is not installed, a sentence."""
+    if not find_spec("torch"):
+        print('torch is not installed here: python -m pip install "torch>=2.6"')
+        return
+    for one in schedules:
+        here = ranks.run(one, 4, Q=Q, K=K, V=V)
+        with warnings.catch_warnings(action="ignore"):  # np.exp of a torch tensor warns
+            there = ranks.run(one, 4, on="gloo", Q=Q, K=K, V=V)
+        print(f"same values to 1e-12: {abs(here.O - there.O).max() < 1e-12},",
+              f"same ledgers: {here.ledgers == there.ledgers}")
+
+
+attempt(on_torch, my_ring)
+
+# %% [markdown]
+# ## Misconceptions
+#
+# - **"Twice the chips, half the words for each."** Not on a ring: $2Nd$ words come to every rank, however many there are (18.3).
+# - **"The ring is best, it only talks to neighbours."** It is best in room. In words it is $(\sqrt P + 1)/2$ above what a grid reaches (18.4, 18.5).
+# - **"K and V must be what travels."** Backward, the side of the queries is a quarter lighter (18.6).
+#
+# ## Take-away
+#
+# - A rank pays for inputs it receives and partial sums it sends. For $N^2/P$ pairs a strip has long edges, a square short ones: ring against grid.
+# - $(O, L)$ makes attention a sum that can be begun anywhere and finished at home.
+# - Heads are the cheapest cut, while there are enough of them.
+#
+# ## References
+#
+# - H. Liu, M. Zaharia, P. Abbeel: *Ring Attention with Blockwise Transformers for Near-Infinite Context*, 2023, [arXiv:2310.01889](https://arxiv.org/abs/2310.01889). Keys and values go round a ring.
+# - D. Li and others: *DistFlashAttn: Distributed Memory-efficient Attention for Long-context LLMs Training*, 2023 (first called LightSeq), [arXiv:2310.03294](https://arxiv.org/abs/2310.03294). Sequences shared among chips, with balance under a causal mask: a subject of lesson 19.
+# - S. A. Jacobs and others: *DeepSpeed Ulysses*, 2023, [arXiv:2309.14509](https://arxiv.org/abs/2309.14509). From rows to heads and back.
+# - J. Fang, S. Zhao: *USP: A Unified Sequence Parallelism Approach for Long Context Generative AI*, 2024, [arXiv:2405.07719](https://arxiv.org/abs/2405.07719). Both together.
+# - D. Irony, S. Toledo, A. Tiskin: *Communication lower bounds for distributed-memory matrix multiplication*, 2004. The argument of (18.4) for matrix products.
+#
+# The grid, rows that travel and the bounds are derived here.
+#
+# **What comes next.** Lesson 19, and *balance*: under a causal mask the last rank has nearly twice the average to do, texts have lengths of their own, and words can sometimes hide behind work.

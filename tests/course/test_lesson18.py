@@ -1,0 +1,151 @@
+"""Lesson 18: its formulas, what it says of schedules and bounds, and its exercises' own ground."""
+
+import contextlib
+import importlib.util
+import io
+import re
+from math import isqrt
+
+import numpy as np
+import pytest
+from lesson_source import Lesson
+
+from iocourse import exact, ranks
+from iocourse.course.authoring.source import side
+from iocourse.course.exercise import find
+
+SOURCE = Lesson("18_many")
+says = SOURCE.says
+TORCH = importlib.util.find_spec("torch") is not None
+
+
+@pytest.fixture(scope="module")
+def lesson():
+    """The names of the lesson after all its cells have run, and under "printed" what each section printed."""
+    names, printed, here = {"__name__": "__main__"}, {}, "0"
+    for cell in SOURCE.cells:
+        if cell.kind == "markdown":
+            heads = [line.split()[1] for line in cell.lines if line.startswith("## 18.")]
+            here = heads[-1] if heads else here
+        else:
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                exec("\n".join(side(cell, solved=True)), names)
+            printed[here] = printed.get(here, "") + out.getvalue()
+    return names | {"printed": printed}
+
+
+def test_nothing_is_said_to_be_false(lesson):
+    assert not [text for text in lesson["printed"].values() if "False" in text or "wrong" in text]
+    assert lesson["printed"]["18.8"].startswith("same values" if TORCH else "torch is not installed")
+
+
+def of(name, P, N, d, **options):
+    return ranks.get(name).ledgers(P, N, d, **options)
+
+
+@pytest.mark.parametrize(("P", "n", "d"), [(2, 3, 4), (3, 5, 2), (4, 8, 16), (9, 4, 3), (64, 2, 8)])
+def test_formulas_of_the_text_are_the_closed_forms(P, n, d):
+    N = P * n
+    says("18.3", r"W_{\text{ring}} = 2Nd,\frac{P - 1}{P}", r"\text{peak } \frac{4Nd}{P}")
+    ring = of("ring", P, N, d)[P // 2]
+    assert ring.words * P == 2 * N * d * (P - 1)
+    assert ring.peak == (4 * N * d // P if P > 2 else 2 * N * d // P)
+    says("18.6", r"(3d + 2)N,\frac{P-1}{P}", r"4Nd,\frac{P-1}{P}")
+    assert of("ring_backward_columns", P, N, d)[0].words * P == 4 * N * d * (P - 1)
+    assert of("ring_backward_rows", P, N, d)[0].words * P == (3 * d + 2) * N * (P - 1)
+    says("18.7", r"4NHd,\frac{P - 1}{P^2}")
+    for H in (P, 2 * P):
+        assert of("ulysses", P, N * P, d, H=H)[0].words * P**2 == 4 * N * P * H * d * (P - 1)
+
+
+@pytest.mark.parametrize(("a", "b"), [(1, 1), (2, 2), (2, 3), (3, 2), (1, 4), (4, 3)])
+def test_the_words_of_a_grid(a, b):
+    says("18.5", r"(2d + 1)\left(\frac Na - \frac NP\right) + 2d\left(\frac Nb - \frac NP\right)")
+    P, N, d = a * b, 12 * a * b, 5
+    words = {ledger.words for ledger in of("grid", P, N, d, a=a)}
+    assert words == {(2 * d + 1) * (N // a - N // P) + 2 * d * (N // b - N // P)}
+
+
+@pytest.mark.parametrize("P", [4, 9, 16, 64])
+def test_how_far_the_ring_is_above_the_bound_and_ulysses_below_the_grid(P):
+    says("18.4", r"\frac{4Nd}{\sqrt P} - \frac{4Nd}{P} - d^2", r"\frac{\sqrt P + 1}{2}")
+    N, d, root = 1152 * P, 64, isqrt(P)
+    least = 4 * N * d // root - 4 * N * d // P
+    assert of("ring", P, N, d)[0].words / least == pytest.approx((root + 1) / 2)
+    assert ranks.bounds.network(N, d, P) == least - d * d
+    grid = of("grid", P, N, d, a=root, H=P)[0].words
+    assert grid / of("ulysses", P, N, d, H=P)[0].words == pytest.approx(P / (root + 1), rel=2 / d)
+
+
+def test_each_word_that_crosses_is_paid_once():
+    """(18.1): inputs at one end, partial sums at the other."""
+    for name in ("grid", "grid_backward"):
+        ledgers = of(name, 6, 60, 4, a=2)
+        crossed = sum(ledger.words_received for ledger in ledgers)
+        assert sum(ledger.words for ledger in ledgers) == crossed == sum(x.words_sent for x in ledgers)
+
+
+def test_the_ring_creeps_up_and_its_peak_falls(lesson):
+    rows = re.findall(r"^ +(\d+) +([\d,]+) +[\d,]+ +([\d,]+) +([\d,]+)$", lesson["printed"]["18.3"], re.M)
+    P, gathered, words, peak = (
+        [int(x.replace(",", "")) for x in column] for column in zip(*rows, strict=True)
+    )
+    assert P == [4, 16, 64] and gathered == words == sorted(words) and words[-1] < 2 * 131072 * 128
+    assert peak == sorted(peak, reverse=True) and peak[0] == 16 * peak[-1]
+
+
+def test_the_grid_stays_within_a_percent_of_the_bound_and_holds_seven_times_the_ring(lesson):
+    times = [float(x) for x in re.findall(r"([\d.]+) times the bound", lesson["printed"]["18.5"])]
+    assert len(times) == 3 and max(times) < 1.01
+    says("18.5", "seven times as much")
+    held = of("grid", 64, 131072, 128, a=8)[0].peak / of("ring", 64, 131072, 128)[0].peak
+    assert round(held) == 7
+
+
+def test_the_best_grid_backward_is_three_by_four(lesson):
+    words = {a: of("grid_backward", 12, 122880, 128, a=a)[0].words for a in (1, 2, 3, 4, 6, 12)}
+    bound = ranks.bounds.network_backward(122880, 128, 12)
+    assert min(words, key=words.get) == 3 and 1 < words[3] / bound < 1.006
+    rows = of("ring_backward_rows", 12, 122880, 128)[0].words
+    assert 0.5 < words[3] / rows < 0.52
+
+
+def test_published_columns_and_given_ring_have_the_librarys_words(lesson):
+    shapes = {name: (50, 8) for name in ("Q", "K", "V", "O", "dO")} | {"LSE": (50,)}
+    for P in (1, 2, 5):
+        given = ranks.run(lesson["columns_travel"], P, on="dry", **shapes)
+        closed = of("ring_backward_columns", P, 50, 8)
+        assert [x.words for x in given.ledgers] == [x.words for x in closed]
+
+
+@pytest.mark.parametrize("id", ["18A", "18B", "18C", "18D"])
+def test_cases_are_ragged_and_even_with_one_rank_and_several(id):
+    exercise = find(id)
+    for seed in range(5):
+        cases = exercise.cases(np.random.default_rng(seed))
+        sizes = [(case.P, len(case.inputs["Q"])) for case in cases]
+        assert any(N % P for P, N in sizes) and any(N % P == 0 and P > 2 for P, N in sizes)
+        assert all(len(case.budget) == case.P for case in cases)
+    assert len({case.P for case in cases}) >= 3
+
+
+def test_exchanged_rows_and_columns_pass_on_a_square_alone():
+    """What 18.5 warns of."""
+    rng = np.random.default_rng(0)
+    Q, K, V = rng.standard_normal((3, 12, 4))
+
+    def exchanged(me, Q, K, V, *, a):
+        return ranks.get("grid")(me, Q, K, V, a=me.size // a)
+
+    for P, a, same in ((4, 2, True), (6, 2, False)):
+        run = ranks.run(exchanged, P, Q=Q, K=K, V=V, a=a)
+        assert np.allclose(run.O, exact.attention(Q, K, V))
+        assert (list(run.ledgers) == list(of("grid", P, 12, 4, a=a))) is same
+
+
+def test_schedules_of_this_lesson_stand_in_its_sections():
+    own = [one for one in ranks.REGISTRY.values() if one.lesson[0] == 18]
+    assert len(own) >= 7
+    for one in own:
+        assert f"## 18.{one.lesson[1]} " in SOURCE.text, one

@@ -1,0 +1,189 @@
+"""Lesson 19: its formulas against the library, what it says of PyTorch, and its exercises' own ground."""
+
+import importlib.util
+import inspect
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lesson_source import Lesson
+
+from iocourse import explore, ranks
+from iocourse.course.checking import judge
+from iocourse.course.exercise import find
+from iocourse.course.exercises import lesson19
+from iocourse.explore.figures.causal_ranks import pairs_of
+from iocourse.ranks import balance, times
+
+LESSON = Lesson("19_balance")
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
+few = st.integers(1, 7)
+
+
+def solved(exercise_id):
+    """The reference, with what the lesson's first cell imports."""
+    names = {"np": np, "ranks": ranks}
+    exec(next(text for cell, text in LESSON.solved_cells() if cell.name == f"ex-{exercise_id}"), names)
+    return names[find(exercise_id).function]
+
+
+def refused(exercise_id, answer, seed=3):
+    """The properties that an answer breaks."""
+    return {name for name, said in judge(find(exercise_id), answer, seed) if said}
+
+
+# ---------------------------------------------------------------------- work and words
+@given(P=few, n=st.integers(1, 9))
+def test_formulas_19_1_to_19_3_are_those_of_the_layouts(P, n):
+    N = 2 * P * n
+    assert balance.pairs_of_ranks("zigzag", N, P) == (n * (N + 1),) * P
+    last = balance.pairs_of_ranks("contiguous", N, P)[-1]
+    assert last == (N // P) * (N - N / (2 * P) + 0.5)  # the middle row's keys, (19.1), and half a key
+    assert balance.words_of_ranks("zigzag", N, 8, P) == tuple((2 * P - 2 - p) * N * 8 // P for p in range(P))
+    LESSON.says("19.1", r"= 2 - \frac1P . \tag{19.1}", r"n(N + 1), \tag{19.2}")
+    LESSON.says("19.2", r"W_p = (2P - 2 - p)\,\frac{Nd}{P} . \tag{19.3}".replace(r"\,", ","))
+
+
+def test_zigzag_gives_the_busiest_rank_the_words_of_a_ring():
+    most = max(balance.words_of_ranks("zigzag", 4096, 64, 16))
+    assert most == ranks.get("ring").dry(16, 4096, 64).words
+
+
+def test_the_picture_has_the_pairs_of_the_library():
+    for layout, (N, P) in product(ranks.LAYOUTS, ((16, 4), (13, 3), (1, 1))):
+        assert tuple(pairs_of(layout, N, P)) == balance.pairs_of_ranks(layout, N, P)
+    with pytest.raises(ValueError, match="P = 8 is too many to draw; at most 7"):
+        explore.causal_ranks(16, 8)
+
+
+@given(seed=st.integers(0, 50), P=few)
+def test_my_owner_is_the_zigzag_of_the_library(seed, P):
+    N, mine = 2 * P * (seed + 1), solved("19A")
+    for rank in range(P):
+        owned = [t for t in range(N) if mine(t, N, P) == rank]
+        assert owned == sorted(ranks.rows_of("zigzag", N, P, rank).tolist())
+
+
+# ---------------------------------------------------------------------- texts
+@pytest.mark.parametrize("seed", range(3))
+def test_the_cases_of_19B_can_be_placed_evenly_and_need_splitting(seed):
+    cases = find("19B").cases(np.random.default_rng(seed))
+    for case in cases:
+        if "long and short" in case.label or "short texts" in case.label:
+            assert case.expected[0] < 1.05, case.label
+    long = [case for case in cases if "long and short" in case.label]
+    whole = [balance.imbalance(balance.whole_texts(**case.inputs).pairs) for case in long]
+    assert max(whole) > 1.1  # so that placing whole texts is not enough
+
+
+# ---------------------------------------------------------------------- few words
+@pytest.mark.parametrize(("N", "d", "P", "m"), [(1000, 128, 8, 1), (10**6, 128, 8, 1), (50, 5, 3, 4)])
+def test_a_decode_step_costs_what_section_19_4_says(N, d, P, m):
+    assert ranks.get("decode").dry(P, N, d, m=m).words == m * (d + 1) * (P - 1)
+    LESSON.says("19.4", "$m(d + 1)(P - 1)$ words at most", "$(d + 1)(P - 1) = 903$")
+
+
+@pytest.mark.parametrize(("d", "r"), [(64, 64), (64, 2145), (12, 91)])
+def test_formula_19_4_says_where_states_are_cheaper_than_keys(d, r):
+    P, near = 4, r * (d + 1) / (2 * d)
+    for rows, states_win in ((int(near) + 1, True), (int(near * 0.98), False)):
+        ring = ranks.get("ring").dry(P, P * rows, d).words
+        states = ranks.get("states").dry(P, P * rows, d, r=r).words
+        assert states == r * (d + 1) * (P - 1)
+        assert (states < ring) == states_win
+    LESSON.says("19.5", r"\frac NP > \frac r2 . \tag{19.4}")
+
+
+@pytest.mark.parametrize(("P", "clips", "c", "d"), [(3, 2, 4, 5), (4, 1, 3, 2), (1, 3, 2, 4)])
+def test_the_clips_of_the_lesson_cost_formula_19_5(P, clips, c, d):
+    Q, K, V = np.random.default_rng(1).standard_normal((3, P * clips * c, d))
+    done, C = ranks.run(solved("19D"), P, Q=Q, K=K, V=V, c=c), P * clips
+    assert all(ledger.words == 2 * d * (C - C // P) for ledger in done.ledgers)
+    assert done.words * c == ranks.get("ring").dry(P, len(Q), d).words
+    LESSON.says("19.6", r"W = 2d,(C - C/P)")
+
+
+# ---------------------------------------------------------------------- time
+@pytest.mark.parametrize("link", times.LINKS)
+def test_formula_19_6_is_the_model_of_the_library(link):
+    on = times.cluster(link)
+    assert times.rows_that_hide("ring", on) == pytest.approx(on.beta / (2 * on.gamma))
+    assert times.rows_that_hide("ring, causal zigzag", on) == pytest.approx(on.beta / on.gamma)
+    LESSON.says("19.7", r"\frac NP \ge \frac{\beta}{2\gamma} , \tag{19.6}")
+
+
+# ---------------------------------------------------------------------- what PyTorch does
+@needs_torch
+def test_what_is_said_of_pytorchs_context_parallelism_stands_in_its_source():
+    import torch
+
+    if not torch.__version__.startswith("2.13.0"):
+        pytest.skip(f"the lesson speaks of 2.13.0, here is {torch.__version__}")
+    from torch.distributed.tensor.experimental._context_parallel import _attention as source
+
+    options = source._ContextParallelOptions()
+    assert options.rotate_method is source._RotateMethod.ALL_GATHER and options.convert_to_f32
+    assert options.enable_load_balance
+    text = inspect.getsource(source)
+    assert 'raise RuntimeError("Load balancing requires `is_causal=True`.")' in text
+    backward = inspect.getsource(source._templated_ring_attention_backward)
+    assert "dkv_rotater = _create_rotater(group, 2, method=_RotateMethod.ALL_TO_ALL)" in backward
+    assert backward.count("dkv_rotater.exchange_buffers(next_grad_kv)") == 1  # in each of the P steps
+    handled = [str(name) for name in source.custom_ops]
+    assert len(handled) == 6 and not any("cpu" in name for name in handled)
+    assert {"flash", "efficient", "cudnn"} == {name.split("product_")[1].split("_")[0] for name in handled}
+
+
+@needs_torch
+def test_what_the_next_step_needs_is_in_torch_distributed():
+    import torch.distributed
+
+    section = LESSON.section("19.8")
+    for name in ("init_process_group", "get_rank", "batch_isend_irecv", "all_gather", "all_to_all"):
+        assert callable(getattr(torch.distributed, name)) and f"`{name}" in section
+
+
+@needs_torch
+def test_head_tail_is_zigzag():
+    from torch.distributed.tensor.experimental._context_parallel import _load_balancer as source
+
+    order = source._HeadTailLoadBalancer(24, 3, "cpu")._generate_indices().flatten().tolist()
+    assert order == [row for rank in range(3) for row in ranks.rows_of("zigzag", 24, 3, rank)]
+
+
+# ---------------------------------------------------------------------- groups
+@pytest.mark.parametrize("seed", range(5))
+def test_the_bound_19_8_is_attained_in_every_case(seed):
+    mine = solved("19E")
+    for case in find("19E").cases(np.random.default_rng(seed)):
+        mask, P = case.inputs["mask"], case.inputs["P"]
+        lacks = lesson19.lacked(mask, mine(mask, P), P)
+        assert max(lacks) == lesson19.lacks_at_least(mask, P) == case.expected
+    LESSON.says("19.9", r"- \frac hP \tag{19.8}")
+
+
+@given(seed=st.integers(0, 200))
+def test_no_grouping_lacks_less_than_19_8(seed):
+    rng = np.random.default_rng(seed)
+    P, size = int(rng.integers(1, 4)), int(rng.integers(1, 4))
+    mask = rng.random((P * size, P * size)) < rng.random()
+    owners = rng.permutation(np.repeat(np.arange(P), size))
+    assert max(lesson19.lacked(mask, owners, P)) >= lesson19.lacks_at_least(mask, P)
+
+
+# ---------------------------------------------------------------------- what a student reads
+def test_a_wrong_answer_is_told_in_ranks_and_words():
+    said = dict(judge(find("19A"), lambda t, N, P: t * P // N, 3))
+    assert (
+        "rank" in said["every rank has the same work"]
+        and "times the mean" in said["every rank has the same work"]
+    )
+    said = dict(judge(find("19E"), lambda mask, P: np.arange(len(mask)) * P // len(mask), 3))
+    assert "by the bound" in said["no rank lacks more than the bound says"]
+
+
+@pytest.mark.parametrize("answer", [None, "0", [0.5], [[0]], [[]], [[0, 0]], [[9]], {0: [0]}])
+def test_a_placement_of_another_form_is_refused_by_its_form(answer):
+    assert "each text has a list of ranks" in refused("19B", lambda lengths, P: answer)

@@ -1,0 +1,204 @@
+"""How a check tries schedules of a rank: every kind of failure is a sentence, soon, and names the rank."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from iocourse import exact, ranks
+from iocourse.course.checking import OWN, RUNS, UNWRITTEN, judge
+from iocourse.course.exercise import Exercise
+from iocourse.course.trials import ranks as trials
+from iocourse.course.trials.ranks import (
+    arrays_outside,
+    holds_within,
+    nothing_else_moves,
+    on_each_rank,
+    play_ranks,
+    rank_case,
+    receives,
+    right_on_every_rank,
+    sends,
+    words_within,
+)
+from iocourse.ranks import communicator
+
+_NOTEBOOKS = np.ones((4, 3))
+
+
+def gather(me, Q, K, V):
+    return ranks.attend(Q, *me.all_gather(K=K, V=V))[0]
+
+
+def cases(rng):
+    Q, K, V = rng.standard_normal((3, 13, 3))
+    return [rank_case("ring", 4, {"Q": Q, "K": K, "V": V}, exact.attention(Q, K, V))]
+
+
+def few_calls(rank, got, want):
+    return None if len(got.exchanges) < 9 else f"rank {rank} makes {len(got.exchanges)} calls"
+
+
+EXERCISE = Exercise(
+    "18A", "", "my_ring", 1, 1, 1, ("", "", ""), cases,
+    (right_on_every_rank("values"), receives("K and V", "K", "V"), nothing_else_moves("nothing else"),
+     holds_within("peak"), words_within("W"), sends("sent", "K"), on_each_rank("calls", few_calls)),
+    play=play_ranks,
+)  # fmt: skip
+
+
+def failed(schedule):
+    return {name: said for name, said in judge(EXERCISE, schedule, 0) if said is not None}
+
+
+def test_what_is_gathered_is_right_and_received_once_but_held_whole_and_sent_by_its_owner():
+    assert failed(gather) == {
+        "peak": "rank 0 holds 54 words of others at once, 36 are enough (P=4, N=13, d=3)",
+        "sent": "rank 0 sends 36 words of K, the closed form 30 (P=4, N=13, d=3)",
+    }
+
+
+def test_wrong_values_name_their_ranks():
+    def last_rank_doubles(me, Q, K, V):
+        return gather(me, Q, K, V) * (2 if me.rank == 3 else 1)
+
+    assert "; wrong on rank 3 (" in failed(last_rank_doubles)["values"]
+    assert "; wrong on every rank (" in failed(lambda *_, **a: np.zeros_like(a["Q"]))["values"]
+
+
+def test_words_name_rank_array_and_number():
+    def own_name(me, Q, K, V):
+        k, v = me.all_gather(k=K, V=V)
+        return ranks.attend(Q, k, v)[0]
+
+    found = failed(own_name)
+    assert found["K and V"].startswith("rank 0 receives 0 words of K, the closed form 27 (yours moves k: ")
+    assert found["nothing else"].startswith("rank 0 receives 27 words of k, the closed form none")
+    assert found["sent"].startswith("rank 0 sends 0 words of K, the closed form 30")
+
+
+def test_more_words_than_the_closed_form():
+    def twice(me, Q, K, V):
+        me.shift(K=K)
+        return gather(me, Q, K, V)
+
+    found = failed(twice)
+    assert found["W"].startswith("rank 0 has W = 63 words, the closed form 54")
+    assert found["K and V"].startswith("rank 0 receives 36 words of K, the closed form 27")
+
+
+def test_a_property_of_ones_own():
+    def chatty(me, Q, K, V):
+        for _ in range(9):
+            me.shift(K=K[:0])
+        return gather(me, Q, K, V)
+
+    assert failed(chatty)["calls"].startswith("rank 0 makes 10 calls")
+
+
+def unwritten(me, Q, K, V):
+    raise NotImplementedError
+
+
+def library(me, Q, K, V):
+    return ranks.get("ring")(me, Q, K, V)[0]
+
+
+def merges_with_the_library(me, Q, K, V):
+    return ranks.merge(*ranks.attend(Q, K, V), *ranks.attend(Q, K, V))[0]
+
+
+def raises(me, Q, K, V):
+    return Q @ K if me.rank == 0 else Q
+
+
+def waits_for_nobody(me, Q, K, V):
+    return me.recv((me.rank + 1) % me.size, "K")
+
+
+def other_calls(me, Q, K, V):
+    return me.shift(K=K) if me.rank else me.all_gather(K=K)
+
+
+def reads(me, Q, K, V):
+    return ranks.attend(Q, _NOTEBOOKS, V)[0]
+
+
+def wrong_rows(me, Q, K, V):
+    return Q[:-1]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "where", "says"),
+    [
+        (unwritten, RUNS, UNWRITTEN),
+        (library, OWN, "refuses to be called"),
+        (merges_with_the_library, OWN, "refuses to be called"),
+        (ranks.get("ring"), OWN, "this is the library's own"),
+        (raises, RUNS, "rank 0 raised ValueError: matmul"),
+        (raises, RUNS, "return Q @ K if me.rank == 0 else Q   with Q (4, 3), K (4, 3)"),
+        (waits_for_nobody, RUNS, "no rank can go on: rank 0 waits in recv(K) for rank 1"),
+        (other_calls, RUNS, "calls shift(K) where rank"),
+        (reads, RUNS, "reads reads _NOTEBOOKS of the notebook"),
+        (wrong_rows, RUNS, "it owns 4 of the 13 rows of Q"),
+        (lambda me, Q: Q, RUNS, "unexpected keyword argument 'K'"),
+        (lambda me, Q, K, V: undefined, RUNS, "Is it spelt so"),  # noqa: F821
+        (lambda me, Q, K, V: None, RUNS, "rank 0 returned NoneType"),
+    ],
+)
+def test_what_goes_wrong_is_told_in_a_sentence(schedule, where, says):
+    assert says in failed(schedule)[where]
+
+
+def loops(me, Q, K, V):
+    while me.rank == 1:
+        pass
+    return Q
+
+
+def loops_together(me, Q, K, V):
+    while True:
+        K = me.shift(K=K)
+
+
+def test_calls_without_end_are_stopped(monkeypatch):
+    monkeypatch.setattr(communicator, "MOST_CALLS", 50)
+    assert "has made 50 calls; does its loop end?" in failed(loops_together)[RUNS]
+
+
+def test_a_loop_without_end_is_stopped(monkeypatch):
+    monkeypatch.setattr(trials, "SECONDS", 0.3)
+    before = threading.active_count()
+    begun = time.monotonic()
+    assert "still running after 0.3 seconds" in failed(loops)[RUNS]
+    assert time.monotonic() - begun < 10
+    while threading.active_count() > before and time.monotonic() - begun < 10:
+        time.sleep(0.01)  # what was stopped takes a moment to end
+    assert threading.active_count() <= before
+
+
+def test_arrays_of_the_notebook_are_found_in_helpers_closures_and_inner_functions():
+    here = np.ones(3)
+
+    def helper(x):
+        return [_NOTEBOOKS @ y for y in x]
+
+    def inner(me, Q, K, V):
+        def deeper():
+            return here
+
+        return helper(Q) + deeper()
+
+    assert set(arrays_outside(inner)) == {"_NOTEBOOKS", "here"}
+    assert arrays_outside(gather) == []
+    assert arrays_outside(lambda me, Q: me.here) == []  # an attribute of that name is no such array
+
+
+def test_a_case_may_be_dry_or_in_another_layout():
+    shapes = {name: (1000, 8) for name in "QKV"}
+    assert play_ranks(gather, rank_case("ring", 4, shapes, on="dry")).ledgers[0].words == 2 * 750 * 8
+    rng = np.random.default_rng(0)
+    Q, K, V = rng.standard_normal((3, 10, 2))
+    striped = rank_case("ring", 4, {"Q": Q, "K": K, "V": V}, exact.attention(Q, K, V), layout="striped")
+    assert right_on_every_rank().judge([play_ranks(gather, striped)]) is None
