@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 18 Many chips
 #
-# The course is over: it ended with the gradient in almost linear time. This lesson and the next are an encore, and optional. They ask its question once more, of another memory. Whoever outgrows one chip deals out the tokens to several, and then the *network* between them is what slow memory was: large, far away, and the place where the time goes. How many words must cross it?
+# The course ended with lesson 17. This lesson and the next are an encore, and optional: they ask its question once more, of another memory. Whoever outgrows one chip deals out the tokens to several, and then the *network* between them is what slow memory was: large, far away, and the place where the time goes. How many words must cross it?
 #
 # **What you will learn**
 #
