@@ -2,6 +2,7 @@
 
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from iocourse.course.checking import OWN, RUNS, UNWRITTEN, judge
 from iocourse.course.exercise import Exercise
 from iocourse.course.trials import ranks as trials
 from iocourse.course.trials.ranks import (
+    RankTrial,
     arrays_outside,
     holds_within,
     nothing_else_moves,
@@ -65,6 +67,16 @@ def test_wrong_values_name_their_ranks():
 
     assert "; wrong on rank 3 (" in failed(last_rank_doubles)["values"]
     assert "; wrong on every rank (" in failed(lambda *_, **a: np.zeros_like(a["Q"]))["values"]
+
+
+def test_ranks_that_are_wrong_in_one_result_or_another_are_all_named():
+    rng = np.random.default_rng(0)
+    wanted = tuple(rng.standard_normal((2, 8, 3)))
+    case = replace(rank_case("ring", 4, dict.fromkeys("QKV", wanted[0])), expected=wanted)
+    value = tuple(x.copy() for x in wanted)
+    value[0][7, 0], value[1][2:4] = 5.0, 6.0
+    said = right_on_every_rank("values").judge([RankTrial(case, value)])
+    assert "; wrong on ranks 1, 3 (" in said
 
 
 def test_words_name_rank_array_and_number():

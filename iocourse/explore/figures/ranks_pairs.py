@@ -61,7 +61,7 @@ def _square(x: float, a: int, b: int) -> Iterator[Element]:
         box = (x + rank % b * width, TOP + rank // b * height, width, height)
         fill = MADE if rank == marked else None
         yield Rect(*box, fill.colour if fill else PAPER, fill.hatch if fill else "", INK, 0.75)
-        if a * b <= NUMBERED and rank != marked:
+        if a * b <= NUMBERED:
             yield Text(box[0] + width / 2 - 4 * len(str(rank)), box[1] + height / 2 + 4, str(rank), SMALL)
     left, top = (x - BAND - 4, TOP + i * height, BAND, height), (x + j * width, TOP - BAND - 4, width, BAND)
     yield Rect(*left, QUERIES.colour, QUERIES.hatch, INK)
