@@ -189,7 +189,7 @@ def _advice(
     if base:
         yield f"Every lesson needs {' and '.join(base)}: {install_command(*base)}"
     else:
-        yield "Lessons 00-09 and 15-17 need NumPy, matplotlib and ipywidgets, and all three are here."
+        yield "Lessons 00-09 and 15-19 need NumPy, matplotlib and ipywidgets, and all three are here."
     if packages["jupyterlab"] is None:
         yield f"`iocourse lab` needs JupyterLab: {install_command('jupyterlab')}"
     if packages["anywidget"] is None:

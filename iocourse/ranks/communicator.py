@@ -64,6 +64,8 @@ class Rank:
 
     def cut(self, array: Words) -> list[Words]:
         """The array's rows cut into those of each rank of this group, as `all_gather` has joined them."""
+        if not hasattr(array, "shape"):
+            raise TypeError(f"cut got a {type(array).__name__}; it must be an array (attend returns o and L)")
         ends = list(accumulate((sum(map(len, self.blocks(rank))) for rank in range(self.size)), initial=0))
         if len(array) != ends[-1]:
             raise ValueError(f"cut got {len(array)} rows; the {self.size} ranks of this group own {ends[-1]}")
@@ -118,12 +120,12 @@ class Rank:
         """Send the arrays to one rank, which receives them by `recv` with the same names. Does not wait."""
         call = Call("message", tuple(arrays))
         self._refuse(call, arrays.items())
-        self._post(call, {self._known("to", to): arrays}, [], "send")
+        self._post(call, {self._partner("to", to): arrays}, [], "send")
 
     def recv(self, source: int, *names: str) -> Any:
         """Wait for the arrays that rank `source` sends under these names."""
         call = Call("message", names)
-        return self._post(call, {}, [self._known("source", source)], "recv").wait()
+        return self._post(call, {}, [self._partner("source", source)], "recv").wait()
 
     def grid(self, a: int) -> tuple[Rank, Rank]:
         """(row, col) of this rank where the ranks stand in a grid of `a` rows: groups with own calls.
@@ -154,6 +156,11 @@ class Rank:
     @property
     def _others(self) -> list[int]:
         return [rank for rank in range(self.size) if rank != self.rank]
+
+    def _partner(self, name: str, rank: int) -> int:
+        if self._known(name, rank) == self.rank:
+            raise ValueError(f"{name} = {rank} is this rank itself; what it has it need not send")
+        return int(rank)
 
     def _known(self, name: str, rank: int) -> int:
         if not isinstance(rank, (int, np.integer)) or not 0 <= rank < self.size:

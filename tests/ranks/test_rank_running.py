@@ -235,8 +235,11 @@ def wrong_call(call):
         (lambda me, K: me.all_gather(K=[1]), "K in all_gather(K) is list"),
         (lambda me, K: me.send(9, K=K), "to = 9 is none of the 4 ranks 0 to 3"),
         (lambda me, K: me.recv(-1, "K"), "source = -1 is none of the 4 ranks"),
+        (lambda me, K: me.recv(me.rank, "K"), "source = 0 is this rank itself"),
+        (lambda me, K: me.send(me.rank, K=K), "to = 0 is this rank itself; what it has it need not send"),
         (lambda me, K: me.grid(3), "a = 3 does not divide the 4 ranks into rows; allowed are 1, 2, 4"),
         (lambda me, K: me.cut(K), "cut got 5 rows; the 4 ranks of this group own 20"),
+        (lambda me, K: me.cut((K, K)), "cut got a tuple; it must be an array (attend returns o and L)"),
         (lambda me, K: me.rows(4), "rank = 4 is none of the 4 ranks"),
     ],
 )

@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 from ... import exact
 from ..exercise import Case, Exercise
 from ..trials.ranks import (
+    RankCase,
+    holds_blocks,
     holds_within,
     nothing_else_moves,
     play_ranks,
@@ -53,7 +55,7 @@ RING = Exercise(
         right_on_every_rank(),
         receives("every rank receives the keys and values of the others once", "K", "V"),
         nothing_else_moves(),
-        holds_within("no rank holds more than two blocks of others"),
+        holds_blocks("no rank holds more than two blocks of others", 2),
     ),
     play=play_ranks,
 )
@@ -119,6 +121,12 @@ def _backward_case(rng: np.random.Generator, label: str, P: int, N: int, d: int)
     return rank_case("ring_backward_rows", P, inputs, gradients, label=label)
 
 
+def _two_blocks_of_rows(case: RankCase) -> int:
+    """Words of all that travels, for the rows in use and for those that arrive: 3d + 2 a row."""
+    N, d = map(int, case.inputs["Q"].shape)
+    return 2 * (3 * d + 2) * -(-N // case.P)
+
+
 ROWS = Exercise(
     id="18C",
     title="Rows travel",
@@ -141,6 +149,7 @@ ROWS = Exercise(
         receives("of O and of the scores a rank receives one number a row each", "LSE", "D"),
         sends("sums of dQ make P - 1 hops", "dQ"),
         nothing_else_moves("keys and values, their gradients and O stay at home"),
+        holds_within("no rank holds more than two blocks of rows", _two_blocks_of_rows),
     ),
     play=play_ranks,
 )

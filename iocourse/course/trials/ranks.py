@@ -40,9 +40,10 @@ class RankCase(Case):
 
 @dataclass(frozen=True)
 class RankTrial(Trial):
-    """What was seen besides the value: the ledger of every rank."""
+    """What was seen besides the value: the ledger of every rank, and the most keys in a call of `attend`."""
 
     ledgers: tuple[ranks.RankLedger, ...] = ()
+    keys: int = 0
 
 
 class ReadsTheNotebook(ranks.RankError):
@@ -98,12 +99,36 @@ def play_ranks(student: Callable[..., Any], case: Case) -> Trial:
             "arguments, and what arrives through me"
         )
     try:
-        with judged(), in_time(student, SECONDS) as timed:
+        with judged(), in_time(student, SECONDS) as timed, keys_watched() as keys:
             done = ranks.run(timed, case.P, **case.machine, **case.inputs)
     except ranks.RankFailed as failed:
         return RankTrial(case, error=_as_a_student_reads(failed))
+    wanted = len(case.expected) if isinstance(case.expected, tuple) else 1
+    if done.outputs and len(done.outputs) != wanted:
+        raise ranks.RankError(
+            f"every rank returned {len(done.outputs)} arrays; {wanted} is what it shall return"
+        )
     value = done.outputs[0] if len(done.outputs) == 1 else done.outputs
-    return RankTrial(case, value, ledgers=done.ledgers)
+    return RankTrial(case, value, ledgers=done.ledgers, keys=max(keys, default=0))
+
+
+@contextmanager
+def keys_watched() -> Iterator[list[int]]:
+    """The number of keys of each call of `ranks.attend` meanwhile.
+
+    What is copied is out of a ledger's sight, so that one who joins copies of all blocks seems to hold two.
+    """
+    attend, keys = ranks.attend, list[int]()
+
+    def watched(q: Any, k: Any, v: Any, **named: Any) -> Any:
+        keys.append(len(k))
+        return attend(q, k, v, **named)
+
+    vars(ranks)["attend"] = watched
+    try:
+        yield keys
+    finally:
+        vars(ranks)["attend"] = attend
 
 
 def _as_a_student_reads(failed: ranks.RankFailed) -> Exception:
@@ -286,15 +311,36 @@ def words_within(name: str, where: Where = "") -> Property:
     return idle(on_each_rank(name, judge, where))
 
 
-def holds_within(name: str, where: Where = "") -> Property:
-    """No rank holds more words of others at once than the closed form says."""
+Room = Callable[[RankCase], int]  # words that a rank may hold at once
 
-    def judge(rank: int, got: ranks.RankLedger, want: ranks.RankLedger) -> str | None:
-        if got.peak <= want.peak:
-            return None
-        return f"rank {rank} holds {got.peak:,} words of others at once, {want.peak:,} are enough"
 
-    return idle(on_each_rank(name, judge, where))
+def holds_within(name: str, room: Room | None = None) -> Property:
+    """No rank holds more words of others at once than `room` says, by default its closed form."""
+    return idle(each(name, lambda trial: _held(trial, room)))
+
+
+def holds_blocks(name: str, blocks: int) -> Property:
+    """As `holds_within`; and no call of `attend` is given more keys than so many blocks have."""
+
+    def judge(trial: Trial) -> str | None:
+        assert isinstance(trial, RankTrial) and isinstance(trial.case, RankCase)
+        N = len(trial.case.inputs["K"])
+        block = -(-N // trial.case.P)
+        if trial.keys > blocks * block:
+            return f"attend is given {trial.keys} of the {N} keys at once, where a block has {block}"
+        return _held(trial, None)
+
+    return idle(each(name, judge))
+
+
+def _held(trial: Trial, room: Room | None) -> str | None:
+    case = trial.case
+    assert isinstance(trial, RankTrial) and isinstance(case, RankCase) and isinstance(case.budget, tuple)
+    for rank, (got, want) in enumerate(zip(trial.ledgers, case.budget, strict=True)):
+        most = room(case) if room else want.peak
+        if got.peak > most:
+            return f"rank {rank} holds {got.peak:,} words of others at once, {most:,} are enough"
+    return None
 
 
 def on_each_rank(

@@ -7,7 +7,9 @@ from ..pieces import Words, attend_backward
 from .registry import schedule
 
 
-@schedule(pass_="backward", lesson=(18, 6, 2), regime="any P", source="derived here")
+@schedule(
+    pass_="backward", lesson=(18, 6, 2), regime="any P", source="derived here; also BurstAttention, 2024"
+)
 def ring_backward_rows(
     me: Rank, Q: Words, K: Words, V: Words, O: Words, dO: Words, LSE: Words
 ) -> tuple[Words, Words, Words]:
