@@ -600,4 +600,4 @@ attempt(exposed) if claims else print(provenance(lowrank_run))
 # - P. A. Papp, A. Sobczyk, A. Zouzias: *Approaching I/O-optimality for approximate attention*, 2026, [arXiv 2605.23751](https://arxiv.org/abs/2605.23751). The abstract.
 # - S. Gupta, B. Huang, B. Saha, Y. Xu, C. Ye: *Subquadratic algorithms and hardness for attention with any temperature*, 2025, [arXiv 2505.14840](https://arxiv.org/abs/2505.14840). The abstract.
 #
-# **What comes next.** This was the last lesson. `iocourse count --list` names the schedules, `iocourse count` counts them, and a new one takes one file. Who outgrows one chip finds an encore of two evenings: [many chips](18_many_chips.ipynb), where the network is the slow memory.
+# **What comes next.** This was the last lesson. `iocourse count --list` names the schedules, and a new one takes one file. An encore: [many chips](18_many_chips.ipynb).

@@ -40,12 +40,11 @@ explore.ranks_pairs(4, 4)
 #
 # A schedule is one function, which every rank runs. It gets `me`, which knows the rank's number `me.rank`, the number of ranks `me.size`, and how to talk to the others; and it gets the rank's own rows. Here is the simplest: everybody asks everybody for everything. `all_gather` returns the rows of all ranks, joined: of one name the array, of several a tuple in their order; `ranks.attend(q, k, v)` is attention with the keys at hand, and returns outputs and the log-sum-exp of each row of scores.
 
-
 # %%
 def gather_all(me, Q, K, V):
     """The rank's rows of O, (n, d), from its own rows Q, K, V (n, d)."""
-    k, v = me.all_gather(K=K, V=V)  # (N, d) each
-    o, _ = ranks.attend(Q, k, v)  # (n, d), and L (n,)
+    k, v = me.all_gather(K=K, V=V)                  # (N, d) each
+    o, _ = ranks.attend(Q, k, v)                    # (n, d), and L (n,)
     return o
 
 
@@ -74,7 +73,6 @@ print(done.ledgers[0])
 #
 # A pair $(O, L)$ is $d + 1$ words a row, however many keys stand behind it. That will matter: it can travel too.
 
-
 # %% tags=["given"]
 def merged(o, L, other, other_L):
     """(o, L) over both sets of keys. o, other (n, d); L, other_L (n,)."""
@@ -95,7 +93,7 @@ print("5 keys and 7 keys, merged, are all 12:", np.allclose(o, exact.attention(Q
 # **Predict** (compute). $N = 12$, $d = 4$, $P = 4$ as above. How many words does a rank of the ring receive, and how many words of others does it hold at most, if it lets a block go when the next has come?
 
 # %% tags=["predict"]
-predict("18.3", words=72, peak=48)  # > predict("18.3", words=..., peak=...)
+predict("18.3", words=72, peak=48)  #> predict("18.3", words=..., peak=...)
 
 # %%
 ring = ranks.get("ring").run(P, Q=Q, K=K, V=V)
@@ -116,7 +114,6 @@ measured("18.3", words=ring.words, peak=ring.peak)
 # Words alone do not make a ring; its peak does. With $P$ chips it can take $P$ times as long a text as one chip.
 #
 # <!-- exercise 18A --> Write the ring. The check compares the words of every rank, array by array, with the closed form, and the peak with two blocks of $K$ and $V$. $P$ need not divide $N$: sizes of blocks differ by one then, and `me.shift` does not mind. The library's own merge refuses while a check runs; `merged` is yours. If you are stuck after six minutes, run `hint("18A")` in a cell of your own.
-
 
 # %% tags=["exercise"] name="ex-18A"
 def my_ring(me, Q, K, V):
@@ -139,7 +136,6 @@ check("18A", my_ring)
 
 # %% [markdown]
 # What do more ranks bring? `on="dry"` runs a schedule on shapes alone, at any size. (It knows operators, slices and most of NumPy's functions; if yours uses another, the cell says which, and your solution stands.)
-
 
 # %%
 def more_ranks():
@@ -174,8 +170,7 @@ explore.ranks_pairs(16, 16, 4, title="Sixteen ranks: strips, and squares")
 # **Predict** (compute). Leave $d^2$ aside. How many times the words of (18.4) does the ring move at $P = 64$?
 
 # %% tags=["predict"]
-predict("18.4", times=4.5)  # > predict("18.4", times=...)
-
+predict("18.4", times=4.5)  #> predict("18.4", times=...)
 
 # %%
 def least(N, d, P):
@@ -185,11 +180,9 @@ def least(N, d, P):
 
 for P in (4, 16, 64):
     of_ring = ranks.get("ring").ledgers(P, 131072, 128)[0].words
-    print(
-        f"P = {P:2}: ring {of_ring:,} words, at least {least(131072, 128, P):,.0f}, "
-        f"{of_ring / least(131072, 128, P):.2f} times; "
-        f"{ranks.bounds.network(131072, 128, P):,} with d²"
-    )
+    print(f"P = {P:2}: ring {of_ring:,} words, at least {least(131072, 128, P):,.0f}, "
+          f"{of_ring / least(131072, 128, P):.2f} times; "
+          f"{ranks.bounds.network(131072, 128, P):,} with d²")
 measured("18.4", times=of_ring / least(131072, 128, 64))
 
 # %% [markdown]
@@ -224,7 +217,7 @@ explore.ranks_pairs(6, 2)
 # **Predict** (compute). Twelve ranks. Which $a$ has the fewest words? (3 and 4 are close: who carries the 1?)
 
 # %% tags=["predict"]
-predict("18.5", a=4)  # > predict("18.5", a=...)
+predict("18.5", a=4)  #> predict("18.5", a=...)
 
 # %%
 words = {}
@@ -242,7 +235,6 @@ measured("18.5", a=min(words, key=words.get))
 #
 # <!-- exercise 18B --> Write the grid, for any $a$ that divides $P$. Call what is sent in the third step `O` and `L`. A warning from experience: on a $2 \times 2$ grid one can take rows for columns and notice nothing. The check has $2 \times 3$ as well. If you are stuck after eight minutes, run `hint("18B")` in a cell of your own.
 
-
 # %% tags=["exercise"] name="ex-18B"
 def my_grid(me, Q, K, V, *, a):
     """The rank's rows of O, (n, d), on a grid of a rows.
@@ -251,11 +243,11 @@ def my_grid(me, Q, K, V, *, a):
     """
     row, col = me.grid(a)
     ### BEGIN SOLUTION gather in the row and in the column, attend, deal out in the row, merge
-    q = row.all_gather(Q=Q)  # (N/a, d)
-    k, v = col.all_gather(K=K, V=V)  # (N/b, d)
+    q = row.all_gather(Q=Q)                         # (N/a, d)
+    k, v = col.all_gather(K=K, V=V)                 # (N/b, d)
     o, L = ranks.attend(q, k, v)
     outputs, sums = row.all_to_all(O=row.cut(o), L=row.cut(L))
-    o, L = outputs[0], sums[0]  # (n, d) and (n,)
+    o, L = outputs[0], sums[0]                      # (n, d) and (n,)
     for other, other_L in zip(outputs[1:], sums[1:], strict=True):
         o, L = merged(o, L, other, other_L)
     return o
@@ -265,15 +257,13 @@ def my_grid(me, Q, K, V, *, a):
 # %% tags=["check"] name="check-18B"
 check("18B", my_grid)
 
-
 # %%
 def grid_beside_bound():
     for P, a in ((4, 2), (16, 4), (64, 8)):
         run = ranks.run(my_grid, P, on="dry", a=a, **{name: (131072, 128) for name in "QKV"})
         lower = ranks.bounds.network(131072, 128, P)
-        print(
-            f"{a} × {P // a}: {run.words:,} words, {run.words / lower:.3f} times the bound; peak {run.peak:,}"
-        )
+        print(f"{a} × {P // a}: {run.words:,} words, {run.words / lower:.3f} times the bound; "
+              f"peak {run.peak:,}")
 
 
 attempt(grid_beside_bound)
@@ -285,20 +275,19 @@ attempt(grid_beside_bound)
 #
 # In the backward pass $dQ_i$ is a sum over keys, and $dK_j$, $dV_j$ are sums over queries. On a ring one side stays and the other travels, with its sums behind it. In Ring Attention it is the columns that travel, as in the forward pass: $K$ and $V$ go round, and $dK$ and $dV$ with them. `attend_backward` returns what a block of queries and a block of keys add to the three gradients; it is told the rows' log-sum-exp and $D = \mathrm{rowsum}(dO \circ O)$, as in lesson 06.
 
-
 # %%
 def columns_travel(me, Q, K, V, O, dO, LSE):
     """The rank's rows of dQ, dK, dV, each (n, d). LSE: (n,), of the forward pass."""
-    D = (dO * O).sum(axis=-1)  # (n,)
+    D = (dO * O).sum(axis=-1)                       # (n,)
     dQ, dK, dV = ranks.attend_backward(Q, K, V, dO, LSE, D)
-    k, v, dk, dv = K, V, None, None  # sums over the ranks that k has visited
+    k, v, dk, dv = K, V, None, None                 # sums over the ranks that k has visited
     for _ in range(1, me.size):
         k, v, dk, dv = me.shift(K=k, V=v, dK=dk, dV=dv)  # None sends nothing
         dq_here, dk_here, dv_here = ranks.attend_backward(Q, k, v, dO, LSE, D)
         dQ += dq_here
         dk, dv = (dk_here, dv_here) if dk is None else (dk + dk_here, dv + dv_here)
     if me.size > 1:
-        dk, dv = me.shift(dK=dk, dV=dv)  # home, where their own part waits
+        dk, dv = me.shift(dK=dk, dV=dv)             # home, where their own part waits
         dK, dV = dK + dk, dV + dv
     return dQ, dK, dV
 
@@ -309,7 +298,8 @@ LSE = exact.log_sum_exp(exact.scores(Q, K))
 backward = {"Q": Q, "K": K, "V": V, "O": O, "dO": dO, "LSE": LSE}
 done = ranks.run(columns_travel, 4, **backward)
 wanted = exact.attention_backward(Q, K, V, dO)
-print("as the exact gradients:", all(np.allclose(x, y) for x, y in zip(done.outputs, wanted, strict=True)))
+print("as the exact gradients:",
+      all(np.allclose(x, y) for x, y in zip(done.outputs, wanted, strict=True)))
 print(done.ledgers[0])
 
 # %% [markdown]
@@ -318,15 +308,13 @@ print(done.ledgers[0])
 # **Predict** (compute). Now the rows travel, and $K$, $V$, $dK$ and $dV$ stay. Which arrays must go round? Give the words of $W$ for each row of $Q$ and hop, inputs received and sums sent, for $d = 64$.
 
 # %% tags=["predict"]
-predict("18.6", words=194)  # > predict("18.6", words=...)
+predict("18.6", words=194)  #> predict("18.6", words=...)
 
 # %%
 rows = ranks.get("ring_backward_rows").ledgers(4, 4096, 64)[0]
 columns = ranks.get("ring_backward_columns").ledgers(4, 4096, 64)[0]
-print(
-    f"columns travel {columns.words:,} words, rows {rows.words:,}, "
-    f"{rows.words / columns.words:.3f} times as many"
-)
+print(f"columns travel {columns.words:,} words, rows {rows.words:,}, "
+      f"{rows.words / columns.words:.3f} times as many")
 measured("18.6", words=rows.words / (3 * 1024))
 
 # %% [markdown]
@@ -342,14 +330,13 @@ measured("18.6", words=rows.words / (3 * 1024))
 #
 # <!-- exercise 18C --> Let the rows travel. Names for the ledger: those of the arguments, `D`, and `dQ` for the sums. The check wants at most $3/4$ of the words of columns, and two a row; the hops are as in `columns_travel`, and a rank holds what is in use and what is arriving, no more. If you are stuck after eight minutes, run `hint("18C")` in a cell of your own.
 
-
 # %% tags=["exercise"] name="ex-18C"
 def my_rows_travel(me, Q, K, V, O, dO, LSE):
     """The rank's rows of dQ, dK, dV, each (n, d), with the side of the queries going round.
 
     me: the rank. Q, K, V, O, dO: its own rows (n, d). LSE: (n,), of the forward pass.
     """
-    D = (dO * O).sum(axis=-1)  # (n,)
+    D = (dO * O).sum(axis=-1)                       # (n,)
     dQ, dK, dV = ranks.attend_backward(Q, K, V, dO, LSE, D)
     ### BEGIN SOLUTION what a row needs travels, its sum behind it; dK and dV grow at home
     q, do, lse, dq = Q, dO, LSE, None
@@ -372,12 +359,8 @@ check("18C", my_rows_travel)
 # Beside the grid it is the ring's old trouble. On a grid rows carry three arrays and columns four, so $a : b = 3 : 4$ is best, and the bound of the backward pass is about $4\sqrt3\,Nd/\sqrt P$. At twelve ranks:
 
 # %%
-for name, options in (
-    ("ring_backward_columns", {}),
-    ("ring_backward_rows", {}),
-    ("grid_backward", {"a": 4}),
-    ("grid_backward", {"a": 3}),
-):
+for name, options in (("ring_backward_columns", {}), ("ring_backward_rows", {}),
+                      ("grid_backward", {"a": 4}), ("grid_backward", {"a": 3})):
     W = ranks.get(name).ledgers(12, 122880, 128, **options)[0].words
     print(f"{name:22}", *(f"a = {a}" for a in options.values()), f"{W:,} words")
 print(f"at least {ranks.bounds.network_backward(122880, 128, 12):,}")
@@ -394,8 +377,7 @@ print(f"at least {ranks.bounds.network_backward(122880, 128, 12):,}")
 # **Predict** (compute). The grid has $H$ times the words of (18.5). Take $a = b = \sqrt P$, leave the 1 aside, and let $P \le H$ be a square. From which $P$ on has Ulysses fewer words?
 
 # %% tags=["predict"]
-predict("18.7", P=4)  # > predict("18.7", P=...)
-
+predict("18.7", P=4)  #> predict("18.7", P=...)
 
 # %%
 def of_layer(name, P, H, **options):
@@ -423,17 +405,15 @@ measured("18.7", P=min(fewer))
 #
 # <!-- exercise 18D --> Write it. `me.all_to_all` with three lists of pieces does the first exchange; a rank's piece for rank $s$ is its own rows, of the heads of rank $s$, which are $H/P$ heads that follow each other. `np.concatenate` joins pieces along an axis, `ranks.attend` takes (n, H, d) too, and `me.cut` cuts rows into those of each rank. If you are stuck after six minutes, run `hint("18D")` in a cell of your own.
 
-
 # %% tags=["exercise"] name="ex-18D"
 def my_ulysses(me, Q, K, V):
     """The rank's rows of O, (n, H, d).
 
     me: the rank; me.size divides H. Q, K, V: its own rows (n, H, d), of all heads.
     """
-
     ### BEGIN SOLUTION from rows to heads, attend, and back
     def by_heads(array):
-        return np.split(array, me.size, axis=1)  # (n, H/P, d) for each rank
+        return np.split(array, me.size, axis=1)     # (n, H/P, d) for each rank
 
     came = me.all_to_all(Q=by_heads(Q), K=by_heads(K), V=by_heads(V))
     q, k, v = (np.concatenate(pieces) for pieces in came)  # (N, H/P, d)
@@ -476,7 +456,6 @@ explore.ranks_explorer("forward", 16, N=131072, d=128, H=16)
 #
 # And a real network? The same text runs on PyTorch's: `on="gloo"` starts $P$ ranks that are threads of this process and talk through `torch.distributed`, as processes on many machines would. The rows are PyTorch's tensors then, so a ring that makes arrays of its own with NumPy stops here, though it is right. Values and ledgers must be the same. In the next lesson the ranks become processes.
 
-
 # %%
 def on_torch(*schedules):
     """The ring on both engines; where torch is not installed, a sentence."""
@@ -487,10 +466,8 @@ def on_torch(*schedules):
         here = ranks.run(one, 4, Q=Q, K=K, V=V)
         with warnings.catch_warnings(action="ignore"):  # np.exp of a torch tensor warns
             there = ranks.run(one, 4, on="gloo", Q=Q, K=K, V=V)
-        print(
-            f"same values to 1e-12: {abs(here.O - there.O).max() < 1e-12},",
-            f"same ledgers: {here.ledgers == there.ledgers}",
-        )
+        print(f"same values to 1e-12: {abs(here.O - there.O).max() < 1e-12},",
+              f"same ledgers: {here.ledgers == there.ledgers}")
 
 
 attempt(on_torch, my_ring)
