@@ -34,7 +34,8 @@ def settings_of(options: Options, seed: int = 0) -> list[dict[str, Any]]:
     what is interpreted soonest. The same for the same seed.
     """
     rng = random.Random(seed)
-    left = dict.fromkeys(sorted(all_pairs(options), key=str))  # in an order that hashes do not change
+    order = sorted(all_pairs(options), key=lambda pair: sorted(map(str, pair)))  # not that of hashes
+    left = dict.fromkeys(order)
     found = []
     while left:
         one = met(options, rng, left)

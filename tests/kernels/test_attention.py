@@ -5,7 +5,11 @@ besides. See `oracle`.
 """
 
 import math
+import os
 import random
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import needs_interpreter  # noqa: F401
@@ -128,6 +132,14 @@ def test_every_two_values_of_two_options_meet():
     settings = settings_of(OPTIONS)
     assert {pair for one in settings for pair in pairs_of(one)} == all_pairs(OPTIONS)
     assert len(all_pairs(OPTIONS)) > 1400 and len(settings) < 100
+
+
+def test_the_settings_are_the_same_in_every_process():
+    code = "from meetings import settings_of; print(settings_of(dict(a='xyz', b='pqrs', c='uv')))"
+    told = {"cwd": Path(__file__).parent, "text": True}
+    seeds = ({**os.environ, "PYTHONHASHSEED": seed} for seed in "123")
+    said = {subprocess.check_output([sys.executable, "-c", code], env=env, **told) for env in seeds}
+    assert len(said) == 1
 
 
 @pytest.mark.parametrize("c", [*SPECIAL, *CONFIGURATIONS], ids=lambda c: f"{c.d}-{c.n_q}x{c.n_k}-{c.seed}")
