@@ -39,8 +39,8 @@ def _with_grids(control: Control, P: int) -> Control:
 class RanksExplorer(Explorer):
     """Words, memory and modelled time of each schedule between ranks, above the lower bound.
 
-    Its controls: pass_, P, a, N, d, H, link. `a` offers the divisors of P; None takes the grid with the
-    fewest words. Raises as `ranks_map`.
+    Its controls: `pass_`, `P`, `a`, `N`, `d`, `H`, `link`. `a` offers the divisors of P; None takes the
+    grid with the fewest words. Raises as `ranks_map`.
     """
 
     def __init__(
