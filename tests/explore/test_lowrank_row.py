@@ -6,6 +6,7 @@ from made_up_lowrank import degree, record, row
 
 from iocourse import explore
 from iocourse.data.recorded import recorded
+from iocourse.explore.draw.wording import figures
 from iocourse.explore.facts.records.lowrank import compared, degrees, fastest, panels_of, sizes
 from iocourse.explore.figures.lowrank_row import lowrank_row_words
 
@@ -47,10 +48,15 @@ def test_what_was_not_measured_is_refused_and_what_was_is_named():
 
 
 def test_the_picture_has_every_number_and_where_it_comes_from():
-    picture = explore.lowrank_row(recorded("lowrank"), 12, 3)
+    found = recorded("lowrank")
+    picture = explore.lowrank_row(found, 12, 3)
     shown = " ".join(texts(picture))
-    for part in ("1,790 ms", "24.9 ms  72×", "11.6 ms  155×", "32.7 ms  201×", recorded("lowrank")["date"]):
-        assert part in shown and part.replace("  ", " ") in picture.alt
+    for bar in (bar for one in compared(found, 12, 3) for bar in one.rows):
+        part = [f"{figures(bar.ms)} ms"]
+        if bar.error is not None:
+            part += [f"{figures(bar.speedup)}×", f"off by {figures(bar.error)} %"]
+        assert ", ".join(part) in shown and " ".join(part) in picture.alt
+    assert found["date"] in shown and found["date"] in picture.alt
 
 
 @pytest.mark.parametrize(

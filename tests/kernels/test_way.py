@@ -1,6 +1,7 @@
 """Whole rows or slices of d: by the recorded table and the closed forms, and by nothing else."""
 
 from dataclasses import fields
+from importlib import import_module
 
 import needs_interpreter  # noqa: F401
 import pytest
@@ -224,6 +225,7 @@ def test_nothing_is_compiled_to_decide(monkeypatch):
     def refused(*_, **__):
         raise AssertionError("compiled")
 
+    monkeypatch.setattr(import_module("iocourse.gpu.resources"), "_idle", {})  # nor is one there already
     monkeypatch.setattr("subprocess.Popen", refused)
     with pytest.raises(AssertionError, match="compiled"):
         resources_of("row_products", 90)  # the trap works

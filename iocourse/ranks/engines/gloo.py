@@ -75,7 +75,11 @@ class TorchLink:
         if group.key not in self.groups:
             store = dist.PrefixStore(repr(group.key), self.store)
             at = group.members.index(self.rank)
-            self.groups[group.key] = process_group(store, at, len(group.members), self.backend, self.timeout)
+            try:
+                made = process_group(store, at, len(group.members), self.backend, self.timeout)
+            except RuntimeError as error:  # one of the others has ended
+                raise TimedOut(f"rank {self.rank} could not reach the others: the {_how(error)}") from None
+            self.groups[group.key] = made
         return self.groups[group.key]
 
     def post(self, parcel: Parcel) -> None:
@@ -90,7 +94,12 @@ class TorchLink:
             return
         collective = parcel.call.kind in ("all_gather", "all_to_all")
         move = self._all_together if collective else self._between_two
-        self.under_way[place_of(parcel)] = move(parcel, shapes)
+        try:
+            self.under_way[place_of(parcel)] = move(parcel, shapes)
+        except RankError:
+            raise
+        except RuntimeError as error:
+            raise self._late(parcel, -1, error) from None
 
     def collect(self, parcel: Parcel) -> dict[int, tuple[Any, ...]]:
         works, came = self.under_way.pop(place_of(parcel))
@@ -119,11 +128,8 @@ class TorchLink:
             raise self._late(parcel, other, error) from None
 
     def _late(self, parcel: Parcel, other: int, error: RuntimeError) -> RankError:
-        what = (
-            "timed out" if "timed out" in str(error).lower() or "timeout" in str(error).lower() else "broke"
-        )
         who = f"rank {other}" if other >= 0 else "the others"
-        return TimedOut(f"rank {self.rank} waited in {parcel} for {who}: the connection {what}")
+        return TimedOut(f"rank {self.rank} waited in {parcel} for {who}: the {_how(error)}")
 
     def _between_two(self, parcel: Parcel, shapes: Mapping[int, Shapes]) -> Under:
         message = parcel.call.kind == "message"
@@ -171,6 +177,11 @@ class TorchLink:
 
     def _flat(self, array: Any) -> Any:
         return torch.empty(0, dtype=torch.float64, device=self.device) if array is None else array.flatten()
+
+
+def _how(error: RuntimeError) -> str:
+    said = str(error).lower()
+    return f"connection {'timed out' if 'timed out' in said or 'timeout' in said else 'broke'}"
 
 
 class Filling:

@@ -24,7 +24,7 @@ from .shipping import shipped
 
 START = 60.0  # seconds that processes may take to start, beside the time-out
 POLL = 0.01  # seconds between two looks at the folder
-PATIENCE = 0.2  # seconds for other ranks to say what went wrong
+PATIENCE = 2.0  # seconds for the rank that failed to say so, where others have only lost it
 
 
 def between_processes(
@@ -76,8 +76,7 @@ def _results(folder: Path, mother: subprocess.Popen[bytes], size: int, until: fl
         over = mother.poll() is not None
         left |= _left(folder, set(range(size)) - set(left))
         if any(failure for failure, _ in left.values()):
-            time.sleep(PATIENCE)  # who broke the connection says so a moment after those who lost it
-            raise _worst(_left(folder, set(range(size))))
+            raise _worst(folder, size)
         late = ", ".join(str(rank) for rank in range(size) if rank not in left)
         if late and over:
             raise RankError(f"rank {late} did not begin: {last_line(folder / 'said')}")
@@ -94,10 +93,15 @@ def _left(folder: Path, ranks: set[int]) -> dict[int, tuple[RankError | None, An
     return {rank: pickle.loads(path.read_bytes()) for rank, path in found.items() if path.exists()}
 
 
-def _worst(left: dict[int, tuple[RankError | None, Any]]) -> RankError:
-    """The error to tell: a rank's own before that of one that waited for it."""
-    failures = [failure for failure, _ in left.values() if failure is not None]
-    return next((one for one in failures if not isinstance(one, TimedOut)), failures[0])
+def _worst(folder: Path, size: int) -> RankError:
+    """The error to tell: a rank's own before that of one that waited for it, which may be there sooner."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        failures = [one for one, _ in _left(folder, set(range(size))).values() if one is not None]
+        own = [one for one in failures if not isinstance(one, TimedOut)]
+        if own or time.monotonic() > until:
+            return (own or failures)[0]
+        time.sleep(POLL)
 
 
 def _print_what_they_said(folder: Path, size: int) -> None:

@@ -647,7 +647,7 @@ EQUIVALENT: dict[str, tuple[Entry, ...]] = {
             "for rank in reversed(list(range(P))):",
         ),
         (
-            "P divides h",
+            "P divides h: both are the same number",
             "while len(group) < h // P:",
             "while len(group) < h / P:",
         ),
