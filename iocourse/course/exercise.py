@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 import numpy as np
 
@@ -22,7 +22,9 @@ from ..discovery import files_of
 from ..guard import exam
 from ..ledger import Ledger
 from ..machine import FastMemoryFull, run
-from ..ranks import RankLedger
+
+if TYPE_CHECKING:
+    from ..ranks import RankLedger
 
 NO_LIMIT = 10**12  # words: more than any input of a check could fill
 
