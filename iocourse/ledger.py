@@ -34,7 +34,8 @@ class PhaseTotal(NamedTuple):
     written: int
 
 
-def _without_zeros(counts: Mapping[str, int]) -> dict[str, int]:
+def without_zeros(counts: Mapping[str, int]) -> dict[str, int]:
+    """The arrays that have words at all."""
     return {name: words for name, words in counts.items() if words}
 
 
@@ -94,7 +95,7 @@ class Ledger:
         return self.bytes_read + self.bytes_written
 
     def _bytes(self, counts: Mapping[str, int]) -> int:
-        moved = _without_zeros(counts)
+        moved = without_zeros(counts)
         unsized = [name for name in moved if name not in self.itemsizes]
         if unsized:
             raise ValueError(
@@ -105,13 +106,13 @@ class Ledger:
     @property
     def arrays(self) -> list[str]:
         """Every array that was read or written, in the order of first appearance."""
-        return list(dict.fromkeys([*_without_zeros(self.reads), *_without_zeros(self.writes)]))
+        return list(dict.fromkeys([*without_zeros(self.reads), *without_zeros(self.writes)]))
 
     def _counts(self) -> tuple[dict[str, int], dict[str, int], dict[str, int], int]:
         return (
-            _without_zeros(self.reads),
-            _without_zeros(self.writes),
-            _without_zeros(self.atomics),
+            without_zeros(self.reads),
+            without_zeros(self.writes),
+            without_zeros(self.atomics),
             self.peak,
         )
 

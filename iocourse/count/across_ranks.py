@@ -6,6 +6,7 @@ import argparse
 from typing import Any, NamedTuple
 
 from .. import ranks
+from ..ledger import without_zeros
 from ..ranks import RankLedger, RankSchedule
 from ..ranks.bounds import lower_bound
 from ..ranks.times import best_grid, ledgers_of, memory_of
@@ -128,13 +129,10 @@ def answer(q: Question) -> tuple[dict[str, Any], RankLedger]:
     record = {"schedule": q.schedule.name, "N": q.N, "d": q.d, "ranks": q.P, "heads": q.sizes["H"]}
     record |= {"grid": [q.sizes["a"], q.P // q.sizes["a"]]} if "a" in q.sizes else {}
     record |= {"layout": q.schedule.layout, "rank": rank}
-    record |= {"received": _some(busiest.received), "sent": _some(busiest.sent), "words": busiest.words}
+    record |= {"received": without_zeros(busiest.received), "sent": without_zeros(busiest.sent)}
+    record |= {"words": busiest.words}
     record |= {"mean": sum(each) / q.P, "memory": memory_of(q.schedule, ledgers, q.N, q.d, **q.sizes)}
     return record | _bound(q, busiest.words) | {"note": q.note}, busiest
-
-
-def _some(counts: dict[str, int]) -> dict[str, int]:
-    return {name: words for name, words in counts.items() if words}
 
 
 def _bound(q: Question, words: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from .. import exact
 from ..bounds import lower_bound
 from ..console import meter
 from ..exact import Array
-from ..ledger import Ledger
+from ..ledger import Ledger, without_zeros
 from ..machine import FastMemoryFull, run
 from ..refusal import Refused
 from ..schedules import get
@@ -78,8 +78,8 @@ def _seen(q: Question) -> dict[str, Any]:
 
 
 def _words(form: Ledger) -> dict[str, Any]:
-    reads = {name: words for name, words in form.reads.items() if words}
-    writes = {name: words for name, words in form.writes.items() if words}
+    reads = without_zeros(form.reads)
+    writes = without_zeros(form.writes)
     return {"reads": reads, "writes": writes, "total": form.total}
 
 

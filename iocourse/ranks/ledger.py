@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import NamedTuple
 
+from ..ledger import without_zeros
+
 # Arrays that are sums over keys or queries, of which a rank makes a part: (O, L) and gradients, which are
 # reduced, and KV, the sum of φ(k)vᵀ. All other names are inputs, the row statistics LSE and D among them.
 PARTIAL_SUMS = frozenset({"O", "L", "dQ", "dK", "dV", "KV"})
@@ -56,14 +58,14 @@ class RankLedger:
     @property
     def arrays(self) -> list[str]:
         """Every array that moved, in the order of first appearance."""
-        return list(dict.fromkeys([*_without_zeros(self.received), *_without_zeros(self.sent)]))
+        return list(dict.fromkeys([*without_zeros(self.received), *without_zeros(self.sent)]))
 
     def rows(self) -> list[tuple[str, int, int]]:
         """(array, words received, words sent) for every array that moved."""
         return [(name, self.received.get(name, 0), self.sent.get(name, 0)) for name in self.arrays]
 
     def _counts(self) -> tuple[dict[str, int], dict[str, int], int]:
-        return _without_zeros(self.received), _without_zeros(self.sent), self.peak
+        return without_zeros(self.received), without_zeros(self.sent), self.peak
 
     def __eq__(self, other: object) -> bool:
         return self._counts() == other._counts() if isinstance(other, RankLedger) else NotImplemented
@@ -93,10 +95,6 @@ class RankLedger:
             f"<table><caption>{self._summary()}</caption><thead><tr>{head}</tr></thead>"
             f"<tbody>{body}</tbody></table>"
         )
-
-
-def _without_zeros(counts: Mapping[str, int]) -> dict[str, int]:
-    return {name: words for name, words in counts.items() if words}
 
 
 @dataclass(frozen=True)

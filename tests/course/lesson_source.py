@@ -1,7 +1,10 @@
 """A lesson as its tests read it: cells, the text of a section, reference solutions, what cells define."""
 
+import contextlib
+import io
 import json
 import linecache
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -53,9 +56,9 @@ class Lesson:
         code = ["\n".join(cell.lines) for cell in self.cells if cell.kind == "code"]
         return "\n".join(code[: next(n for n, text in enumerate(code) if line in text)])
 
-    def solved(self, exercise_id: str) -> Callable[..., Any]:
-        """The reference of an exercise that needs NumPy alone."""
-        names: dict[str, Any] = {"np": np}
+    def solved(self, exercise_id: str, **imported: Any) -> Callable[..., Any]:
+        """The reference of an exercise that needs NumPy alone, or also what is `imported`."""
+        names: dict[str, Any] = {"np": np, **imported}
         exec(next(text for cell, text in self.solved_cells() if cell.name == f"ex-{exercise_id}"), names)
         return names[find(exercise_id).function]
 
@@ -65,6 +68,20 @@ class Lesson:
             if any(f"def {name}(" in source for name in names):
                 execute(source, f"<lesson cell {n} of {id(space)}>", space)
         return [space[name] for name in names]
+
+    def run(self) -> dict[str, Any]:
+        """The names of the lesson after all its cells have run; under "printed" what each section printed."""
+        names, printed, here = {"__name__": "__main__"}, {}, "0"
+        for cell in self.cells:
+            if cell.kind == "markdown":
+                heads = re.findall(r"^## (\d+\.\d+)", "\n".join(cell.lines), re.MULTILINE)
+                here = heads[-1] if heads else here
+            else:
+                out = io.StringIO()
+                with contextlib.redirect_stdout(out):
+                    exec("\n".join(side(cell, solved=True)), names)
+                printed[here] = printed.get(here, "") + out.getvalue()
+        return names | {"printed": printed}
 
     def student_sources(self) -> list[str]:
         """The sources of the students' notebook, cell by cell."""

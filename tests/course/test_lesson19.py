@@ -14,19 +14,11 @@ from iocourse import explore, ranks
 from iocourse.course.checking import judge
 from iocourse.course.exercise import find
 from iocourse.course.exercises import lesson19
-from iocourse.explore.figures.causal_ranks import pairs_of
 from iocourse.ranks import balance, times
 
 LESSON = Lesson("19_balance")
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
 few = st.integers(1, 7)
-
-
-def solved(exercise_id):
-    """The reference, with what the lesson's first cell imports."""
-    names = {"np": np, "ranks": ranks}
-    exec(next(text for cell, text in LESSON.solved_cells() if cell.name == f"ex-{exercise_id}"), names)
-    return names[find(exercise_id).function]
 
 
 def refused(exercise_id, answer, seed=3):
@@ -53,14 +45,16 @@ def test_zigzag_gives_the_busiest_rank_the_words_of_a_ring():
 
 def test_the_picture_has_the_pairs_of_the_library():
     for layout, (N, P) in product(ranks.LAYOUTS, ((16, 4), (13, 3), (1, 1))):
-        assert tuple(pairs_of(layout, N, P)) == balance.pairs_of_ranks(layout, N, P)
+        by_rows = [int((ranks.rows_of(layout, N, P, rank) + 1).sum()) for rank in range(P)]
+        assert tuple(by_rows) == balance.pairs_of_ranks(layout, N, P)
+        assert f"{layout} {', '.join(map(str, by_rows))}" in explore.causal_ranks(N, P).alt
     with pytest.raises(ValueError, match="P = 8 is too many to draw; at most 7"):
         explore.causal_ranks(16, 8)
 
 
 @given(seed=st.integers(0, 50), P=few)
 def test_my_owner_is_the_zigzag_of_the_library(seed, P):
-    N, mine = 2 * P * (seed + 1), solved("19A")
+    N, mine = 2 * P * (seed + 1), LESSON.solved("19A", ranks=ranks)
     for rank in range(P):
         owned = [t for t in range(N) if mine(t, N, P) == rank]
         assert owned == sorted(ranks.rows_of("zigzag", N, P, rank).tolist())
@@ -99,7 +93,7 @@ def test_formula_19_4_says_where_states_are_cheaper_than_keys(d, r):
 @pytest.mark.parametrize(("P", "clips", "c", "d"), [(3, 2, 4, 5), (4, 1, 3, 2), (1, 3, 2, 4)])
 def test_the_clips_of_the_lesson_cost_formula_19_5(P, clips, c, d):
     Q, K, V = np.random.default_rng(1).standard_normal((3, P * clips * c, d))
-    done, C = ranks.run(solved("19D"), P, Q=Q, K=K, V=V, c=c), P * clips
+    done, C = ranks.run(LESSON.solved("19D", ranks=ranks), P, Q=Q, K=K, V=V, c=c), P * clips
     assert all(ledger.words == 2 * d * (C - C // P) for ledger in done.ledgers)
     assert done.words * c == ranks.get("ring").dry(P, len(Q), d).words
     LESSON.says("19.6", r"W = 2d,(C - C/P)")
@@ -156,7 +150,7 @@ def test_head_tail_is_zigzag():
 # ---------------------------------------------------------------------- groups
 @pytest.mark.parametrize("seed", range(5))
 def test_the_bound_19_8_is_attained_in_every_case(seed):
-    mine = solved("19E")
+    mine = LESSON.solved("19E", ranks=ranks)
     for case in find("19E").cases(np.random.default_rng(seed)):
         mask, P = case.inputs["mask"], case.inputs["P"]
         lacks = lesson19.lacked(mask, mine(mask, P), P)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ... import ranks
 from ...console import table
+from ...ranks import balance
 from ...sizes import check_sizes
 from ..draw.figure import example, figure
 from ..draw.palette import FILLS, INK, PAPER, QUIET
@@ -46,21 +47,16 @@ def _triangle(square: Square, layout: str, P: int) -> Iterator[Element]:
         for row in ranks.rows_of(layout, square.N, P, rank):
             box = square.box((int(row), int(row) + 1), (0, int(row) + 1))
             yield Rect(box.x, box.y, box.width, box.height, fill.colour, fill.hatch, INK, 0.5)
-    pairs = pairs_of(layout, square.N, P)
+    pairs = balance.pairs_of_ranks(layout, square.N, P)
     said = ", ".join(map(str, pairs)) if P <= 4 else f"{min(pairs)} to {max(pairs)}"
     yield Text(square.x, square.y + SIDE + 20, f"pairs {said}", SMALL)
-    most = max(pairs) * P / sum(pairs)
+    most = balance.imbalance(pairs)
     yield Text(square.x, square.y + SIDE + 40, f"busiest rank: {most:.2f} × the mean", SMALL, colour=QUIET)
-
-
-def pairs_of(layout: str, N: int, P: int) -> list[int]:
-    """Pairs of each rank: the keys up to each of its rows."""
-    return [int((ranks.rows_of(layout, N, P, rank) + 1).sum()) for rank in range(P)]
 
 
 def _in_words(heading: str, N: int, P: int) -> tuple[str, str]:
     rows = [["layout", *(f"rank {rank}" for rank in range(P))]]
-    rows += [[layout, *map(str, pairs_of(layout, N, P))] for layout in ranks.LAYOUTS]
+    rows += [[layout, *map(str, balance.pairs_of_ranks(layout, N, P))] for layout in ranks.LAYOUTS]
     told = "; ".join(f"{row[0]} {', '.join(row[1:])}" for row in rows[1:])
     alt = f"{heading}: three lower triangles, each row in the fill of its rank. Contiguous gives each rank a "
     alt += "band, zigzag an early and a late band, striped every row in turn. "
