@@ -1,9 +1,9 @@
 """`iocourse count`: the contract that others script against, and one line for each bad argument."""
 
-import json
 import re
 
 import pytest
+from count_command import as_json, counted, refused
 
 from iocourse import bounds, costs, masks, schedules
 from iocourse.cli import main
@@ -17,28 +17,6 @@ KEYS = [
     *("schedule", "N", "d", "M", "tiles", "reads", "writes", "total"),
     *("footprint", "lower_bound", "bound_id", "ratio", "note"),
 ]
-
-
-def counted(capsys, *arguments):
-    assert main(["count", *arguments]) == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    return out
-
-
-def refused(capsys, *arguments):
-    """The one line on standard error of a refused command."""
-    try:
-        code = main(["count", *arguments])
-    except SystemExit as left:
-        code = left.code
-    out, err = capsys.readouterr()
-    assert code == 2 and out == "" and err.count("\n") == 1
-    return err
-
-
-def as_json(capsys, *arguments):
-    return json.loads(counted(capsys, *arguments, "--json"))
 
 
 def test_the_json_object_to_the_letter(capsys):

@@ -1,8 +1,6 @@
 """Lesson 16: its formulas and forms, what it says in words, and its exercises' own ground."""
 
-import contextlib
 import importlib.util
-import io
 from itertools import pairwise
 from math import factorial
 
@@ -11,7 +9,6 @@ import pytest
 from lesson_source import Lesson
 
 from iocourse import bounds, costs, exact, run
-from iocourse.course.authoring.source import side
 from iocourse.course.exercise import find
 from iocourse.course.exercises.lesson16 import (
     causal_by_tiles,
@@ -34,18 +31,7 @@ TORCH = importlib.util.find_spec("torch") is not None
 
 @pytest.fixture(scope="module")
 def lesson():
-    """The names of the lesson after all its cells have run, and under "printed" what each section printed."""
-    names, printed, here = {"__name__": "__main__"}, {}, "0"
-    for cell in SOURCE.cells:
-        if cell.kind == "markdown":
-            heads = [line.split()[1] for line in cell.lines if line.startswith("## 16.")]
-            here = heads[-1] if heads else here
-        else:
-            out = io.StringIO()
-            with contextlib.redirect_stdout(out):
-                exec("\n".join(side(cell, solved=True)), names)
-            printed[here] = printed.get(here, "") + out.getvalue()
-    return names | {"printed": printed}
+    return SOURCE.run()
 
 
 @pytest.fixture

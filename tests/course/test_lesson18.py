@@ -1,8 +1,6 @@
 """Lesson 18: its formulas, what it says of schedules and bounds, and its exercises' own ground."""
 
-import contextlib
 import importlib.util
-import io
 import re
 from math import isqrt
 
@@ -11,7 +9,6 @@ import pytest
 from lesson_source import Lesson
 
 from iocourse import exact, ranks
-from iocourse.course.authoring.source import side
 from iocourse.course.exercise import find
 
 SOURCE = Lesson("18_many")
@@ -21,18 +18,7 @@ TORCH = importlib.util.find_spec("torch") is not None
 
 @pytest.fixture(scope="module")
 def lesson():
-    """The names of the lesson after all its cells have run, and under "printed" what each section printed."""
-    names, printed, here = {"__name__": "__main__"}, {}, "0"
-    for cell in SOURCE.cells:
-        if cell.kind == "markdown":
-            heads = [line.split()[1] for line in cell.lines if line.startswith("## 18.")]
-            here = heads[-1] if heads else here
-        else:
-            out = io.StringIO()
-            with contextlib.redirect_stdout(out):
-                exec("\n".join(side(cell, solved=True)), names)
-            printed[here] = printed.get(here, "") + out.getvalue()
-    return names | {"printed": printed}
+    return SOURCE.run()
 
 
 def test_nothing_is_said_to_be_false(lesson):

@@ -1,11 +1,9 @@
 """`iocourse count --ranks`: closed form, memory and bound of a schedule; bad arguments in one line."""
 
-import json
-
 import pytest
+from count_command import as_json, counted, refused
 
 from iocourse import ranks, schedules
-from iocourse.cli import main
 from iocourse.ranks.bounds import lower_bound
 
 SIZES = ("--N", "96", "--d", "8")
@@ -14,28 +12,6 @@ KEYS = [
     *("memory", "lower_bound", "bound_id", "ratio", "note"),
 ]
 COUNTED = [name for name, schedule in ranks.REGISTRY.items() if set(schedule.options) <= {"a"}]
-
-
-def counted(capsys, *arguments):
-    assert main(["count", *arguments]) == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    return out
-
-
-def refused(capsys, *arguments):
-    """The one line on standard error of a refused command."""
-    try:
-        code = main(["count", *arguments])
-    except SystemExit as left:
-        code = left.code
-    out, err = capsys.readouterr()
-    assert code == 2 and out == "" and err.count("\n") == 1
-    return err
-
-
-def as_json(capsys, *arguments):
-    return json.loads(counted(capsys, *arguments, "--json"))
 
 
 def test_the_json_object_to_the_letter(capsys):
