@@ -18,6 +18,11 @@ T = TypeVar("T")
 LONGEST = 120  # bytes of a name: a file's may have 255, and something comes before and after
 
 
+def counted(number: int, thing: str) -> str:
+    """1 word, 2 words, 4,096 words."""
+    return f"{number:,} {thing}{'s' * (number != 1)}"
+
+
 def table(rows: Sequence[Sequence[object]], *, left: int = 1, gap: int = 2, least: Sequence[int] = ()) -> str:
     """Rows of cells in columns as wide as their widest cell, `left` of them to the left, others to the right.
 

@@ -32,11 +32,12 @@ rng = np.random.default_rng(19)
 
 
 def with_torch(work, *arguments):
-    """work(*arguments); where PyTorch is not installed, a sentence."""
-    if find_spec("torch"):
-        work(*arguments)
+    """work(*arguments); where PyTorch, or what ships your functions, is not installed, a sentence."""
+    missing = [name for name in ("torch", "cloudpickle") if not find_spec(name)]
+    if missing:
+        print("not installed here: python -m pip install", *missing)
     else:
-        print('torch is not installed here: python -m pip install "torch>=2.6"')
+        work(*arguments)
 
 
 # %% [markdown]
@@ -58,7 +59,7 @@ explore.causal_ranks(16, 4)
 #
 # whatever $p$ is: all ranks have the same, to the pair.
 #
-# **Predict** (compute). $P = 16$ ranks, contiguous: how many times the mean has the busiest? And how many times would it be without a mask?
+# **Predict** (compute, to two decimals). $P = 16$ ranks, contiguous: how many times the mean has the busiest? And how many times would it be without a mask?
 
 # %% tags=["predict"]
 predict("19.1", causal=1.94, full=1)  #> predict("19.1", causal=..., full=...)
@@ -95,7 +96,7 @@ for layout in ranks.LAYOUTS:
     share[layout] = words / every
     mean, most = needed.mean() / every, needed.max() / every
     print(f"{layout:10} needs {mean:.4f} in the mean, {most:.4f} at most; "
-          f"receives that: {(words == needed).all()}; holds {done.peak:,}")
+          f"receives that: {(words == needed).all()}; holds {done.peak:,} at once")
 measured("19.2", zigzag=share["zigzag"].max())
 
 # %% [markdown]
@@ -105,7 +106,7 @@ measured("19.2", zigzag=share["zigzag"].max())
 #
 # $$ W_p = (2P - 2 - p)\,\frac{Nd}{P} . \tag{19.3} $$
 #
-# Rank 0 has the last block of the text, and needs every key that it has not: zigzag halves the time of the products, and the busiest rank's words stay. The mean tells the layouts apart: 0.469 contiguous, 0.703 zigzag, 0.936 striped. What a rank of the library's schedules receives is what it needs, to the word: a block goes no further than somebody can see it.
+# Rank 0 has the last block of the text, and needs every key that it has not: zigzag halves the time of the products, and the busiest rank's words stay. The mean tells the layouts apart: 0.469 contiguous, 0.703 zigzag, 0.936 striped. What a rank of the library's schedules receives is what it needs, to the word: a block goes no further than somebody can see it. The last number is memory, the most words of others that a rank holds at once: of two blocks, one in use and one arriving.
 #
 # </details>
 #
@@ -144,7 +145,7 @@ print(f"{len(lengths)} texts, {sum(lengths):,} tokens; the longest, {max(lengths
       f"{first:.1%} of the pairs, {P * first:.1f} times a rank's share")
 
 # %% [markdown]
-# Three placements. *Equal tokens*: one text behind the other, cut into 16 stretches of equal length. *Whole texts*: the longest first, each on the rank with the least work so far; no word moves. *Split texts*: as before, but a text with more than one rank's share is split over just so many ranks that each part is at most a share, in zigzag, so that its parts are equal.
+# Three placements. *Equal tokens*: one text behind the other, cut into 16 stretches of equal length. *Whole texts*: the longest first, each on the rank with the least work so far; no word moves. *Split texts*: a text with more than one rank's share is split over just so many ranks that each part is at most a share, in zigzag, so that its parts are equal up to the rounding of blocks to whole rows; then, as before, the largest part first, and the parts of a text go to those ranks that have the least work so far.
 #
 # **Predict** (guess). The busiest rank's work over the mean, for each of the three?
 
@@ -163,7 +164,7 @@ for name, one in placed.items():
 # %% [markdown]
 # <details><summary>What came out</summary>
 #
-# 4.52, 9.21 and 1.00. Whole texts are the worst: one text is more than nine shares, and no order of the others can mend that. With three of 114 texts split the work is even. Two prices are printed beside it. A rank that has much of a long text has few tokens, and one with short texts many: 1.89 times the mean, so balanced work is not balanced memory. And 176,230,400 words move, 3.5 times as many as where tokens are cut without a thought, because the longest text now stands on more ranks.
+# 4.52, 9.21 and 1.00. Whole texts are the worst: one text is more than nine shares, and no order of the others can mend that. With three of 114 texts split the work is even. Two prices are printed beside it. A rank that has much of a long text has few tokens, and one with short texts many: 1.89 times the mean, so balanced work is not balanced memory. And 176,230,400 words move, 3.5 times as many as where tokens are cut without a thought, because the longest text now stands on ten ranks in place of four, and because in zigzag each of the ten has a block near its end, and needs nearly all keys before it; a stretch near the start would need few.
 #
 # </details>
 # <!-- tokens, split = (sum(place(ranks.balance.draw_lengths(np.random.default_rng(19), 2**19), 16).words(128)) for place in (ranks.balance.equal_tokens, ranks.balance.split_texts)) -->
@@ -171,20 +172,21 @@ for name, one in placed.items():
 #
 # Zeppelin (see the references, of which we use the abstract) also splits texts by what they cost, in a hierarchy, and routes what moves between nodes of a cluster, which we do not.
 #
-# <!-- exercise 19B --> Place the texts: `my_placement(lengths, P)` returns, for each text, the list of ranks that share it. A text on several ranks is cut in zigzag: each has an equal part of its $n(n+1)/2$ pairs, and each lacks the keys of the others. Make the work as even as *split texts* does, and split no more than that needs.
+# <!-- exercise 19B --> Place the texts: `my_placement(lengths, P)` returns, for each text, the list of ranks that share it. A text on several ranks is cut in zigzag: count an equal part of its $n(n+1)/2$ pairs for each of them, and each lacks the keys of the others. Make the work as even as *split texts* does, and split no more than that needs.
 
 # %% tags=["exercise"] name="ex-19B"
 def my_placement(lengths, P):
     """For each text the list of ranks, of 0 to P - 1, that share it."""
-    ### BEGIN SOLUTION the longest first, on as many ranks as it needs, those with least to do
-    total = sum(n * (n + 1) for n in lengths)
+    ### BEGIN SOLUTION the largest part first, on as many ranks as the text needs, those with least to do
+    n = np.array(lengths)
+    work = n * (n + 1)
+    parts = -(-P * work // work.sum())      # rounded up
+    part = work / parts
     load, placed = [0.0] * P, [[]] * len(lengths)
-    for text in sorted(range(len(lengths)), key=lambda text: -lengths[text]):
-        work = lengths[text] * (lengths[text] + 1)
-        parts = -(-P * work // total)               # rounded up
-        placed[text] = sorted(range(P), key=lambda rank: load[rank])[:parts]
+    for text in sorted(range(len(lengths)), key=lambda text: -part[text]):
+        placed[text] = sorted(range(P), key=lambda rank: load[rank])[:parts[text]]
         for rank in placed[text]:
-            load[rank] += work / parts
+            load[rank] += part[text]
     return placed
     ### END SOLUTION
 
@@ -197,14 +199,14 @@ check("19B", my_placement)
 #
 # While a model writes, it has one new query a step, and its keys lie where they were made, on $P$ ranks. A ring would bring $2Nd(P-1)/P$ words to a query of $d$. The other way round is cheap: the query is small, so every rank gets it, attends to its own keys, and has $(o, L)$ as in lesson 03: an output, and the log-sum-exp of its scores. These are merged.
 #
-# **Predict** (compute). $d = 128$ and $P = 8$. How many words does a rank send for one query, if it sends its $(o, L)$ to all others? What does $N = 10^6$ change?
+# **Predict** (compute). $d = 128$ and $P = 8$. A rank sends its $(o, L)$ to all others. How many words does it send for one query at $N = 1{,}000$, and how many at $N = 10^6$?
 
 # %% tags=["predict"]
-predict("19.4", words=903, million=903)  #> predict("19.4", words=..., million=...)
+predict("19.4", thousand=903, million=903)  #> predict("19.4", thousand=..., million=...)
 
 # %%
 short, long = (ranks.get("decode").dry(8, N, 128) for N in (1000, 10**6))
-measured("19.4", words=short.words, million=long.words)
+measured("19.4", thousand=short.words, million=long.words)
 
 # %% [markdown]
 # <details><summary>What came out</summary>
@@ -215,7 +217,7 @@ measured("19.4", words=short.words, million=long.words)
 #
 # The same few lines serve wherever few queries meet many keys. A film is summed up by *attentive pooling*: one learned query, the same for all films, attends to the frames, and its output is the film's vector. Put 10,000 frames on ranks, and the pooling is a decode step.
 #
-# <!-- exercise 19C --> Pool the frames: every rank has the queries `Q` $(m, d)$, its own frames' `K` and `V` $(n, d)$, and returns all of `O` $(m, d)$. A rank sends $m(d + 1)(P - 1)$ words at most, as `O` and `L`. `ranks.attend(q, k, v)` gives $(o, L)$ of a rank's own keys, $(0, -\infty)$ where it has none; `ranks.merge` refuses to work in a check. `me.all_gather(X=x)` joins the arrays of all ranks along their first axis: `x[None]` gives them one for the ranks.
+# <!-- exercise 19C --> Pool the frames: every rank has the queries `Q` $(m, d)$, its own frames' `K` and `V` $(n, d)$, and returns all of `O` $(m, d)$. A rank sends $m(d + 1)(P - 1)$ words at most, as `O` and `L`. `ranks.attend(q, k, v)` gives $(o, L)$ of a rank's own keys, $(0, -\infty)$ where it has none; `ranks.merge` refuses to work in a check. `me.all_gather(X=x)` joins the arrays of all ranks along their first axis: `x[None]` has an axis more in front, shape $(1, m, d)$, so that $(P, m, d)$ arrive.
 
 # %% tags=["exercise"] name="ex-19C"
 def my_pooling(me, Q, K, V):
@@ -256,11 +258,11 @@ right = abs(done.O - A @ V / A.sum(axis=1, keepdims=True)).max() < 1e-12
 print(f"right: {right}; W = {done.words:,}, r(d + 1)(P - 1) = {16 * 17 * 3:,}")
 
 # %% [markdown]
-# Against the ring's $2Nd(P-1)/P$ the states win when $r(d + 1) < 2dN/P$, that is, for about
+# Against the ring's $2Nd(P-1)/P$ the states win when $r(d + 1) < 2dN/P$, that is, from about this many rows a rank on:
 #
 # $$ \frac NP > \frac r2 . \tag{19.4} $$
 #
-# **Predict** (compute). Linear attention has $r = d = 64$; a polynomial of degree 2 in $d = 64$ columns has $r = \binom{66}{2}$ features. From how many rows a rank on does each send less than the ring, to the nearest ten?
+# **Predict** (compute). Linear attention has $r = d = 64$; a polynomial of degree 2 in $d = 64$ columns has $r = \binom{66}{2}$ features. From how many rows a rank on does each send less than the ring? Use the inequality in front of (19.4), and round to the nearest ten.
 
 # %% tags=["predict"]
 predict("19.5", linear=30, degree2=1090)  #> predict("19.5", linear=..., degree2=...)
@@ -357,14 +359,14 @@ print(f"W = {plain.words:,} and {ahead.words:,}, held {plain.peak:,} and {ahead.
 # whatever $d$ and the number of heads are. Causal zigzag that moves whole blocks has half the flops for the same words: $\beta/\gamma$.
 # <!-- 60 = 100 * ranks.times.REACHED -->
 #
-# **Predict** (compute). An H200 that reaches 593 TFLOP/s, on NVLink with 450 GB/s, 2 bytes a word. From how many rows a rank on does the ring hide?
+# **Predict** (compute). An H200 that reaches 593 TFLOP/s, on NVLink with 450 GB/s, 2 bytes a word. From how many rows a rank on does the ring hide, to the nearest hundred?
 # <!-- 593, 450 = ranks.times.REACHED * CHIPS[90].tensor_tflops, ranks.times.LINKS["nvlink4"].gbytes_per_s -->
 
 # %% tags=["predict"]
-predict("19.7", rows=1319)  #> predict("19.7", rows=...)
+predict("19.7", rows=1300)  #> predict("19.7", rows=...)
 
 # %%
-measured("19.7", rows=times.rows_that_hide("ring", times.cluster("nvlink4")))
+measured("19.7", rows=round(times.rows_that_hide("ring", times.cluster("nvlink4")), -2))
 for name, link in times.LINKS.items():
     there = times.cluster(name)
     rows = [times.rows_that_hide(what, there) for what in ("ring", "ring, causal zigzag")]

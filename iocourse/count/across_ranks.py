@@ -6,14 +6,16 @@ import argparse
 from typing import Any, NamedTuple
 
 from .. import ranks
+from ..console import counted
 from ..ledger import without_zeros
-from ..ranks import RankLedger, RankSchedule
+from ..ranks import RankLedger, RankSchedule, balance
 from ..ranks.bounds import lower_bound
 from ..ranks.times import best_grid, ledgers_of, memory_of
 from ..refusal import Refused
 from ..sizes import positive_int
 
-OPTIONS = ("ranks", "heads", "grid", "layout", "queries", "features")
+OPTIONS = ("ranks", "heads", "grid", "layout", "queries", "features", "texts", "place")
+PLACES = {"split": balance.split_texts, "whole": balance.whole_texts, "tokens": balance.equal_tokens}
 OF_TWO_MEMORIES = (
     *("M", "Br", "Bc", "Bd", "tile", "published", "lse", "mask", "block", "w", "g"),
     *("no_recompute", "run"),
@@ -36,16 +38,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--queries", metavar="m", type=int, help="queries of `decode`; else 1")
     group.add_argument("--features", metavar="r", type=int, help="features of states; else d")
+    group.add_argument("--texts", metavar="n,n,...", help="lengths of the texts of `packed`; N is their sum")
+    group.add_argument(
+        "--place",
+        choices=PLACES,
+        help="how texts are placed: `split` by work, `whole` ones by work, or equal `tokens`; else split",
+    )
 
 
 class Question(NamedTuple):
-    """One schedule on P ranks; `sizes` is what else its closed form is told: H, a, m, r."""
+    """One schedule on P ranks; `sizes` is what else its closed form is told: H, a, m, r, texts, layout."""
 
     schedule: RankSchedule
     P: int
     N: int
     d: int
-    sizes: dict[str, int]
+    sizes: dict[str, Any]
     note: str
 
 
@@ -64,19 +72,43 @@ def question(arguments: argparse.Namespace) -> Question:
         if given is not None and given is not False and given != []:  # --g 0 is an option given
             raise Refused(f"--{option.replace('_', '-')} is about two memories, and --ranks about a network")
     schedule = _schedule(arguments.name, arguments.layout)
-    if "texts" in schedule.options:
-        raise Refused(f"{schedule.name} needs lengths of texts, which only its ledgers(…, texts=…) takes")
-    missing = [f"--{size}" for size in "Nd" if getattr(arguments, size) is None]
-    if missing:
-        raise Refused(f"{' and '.join(missing)} must be given")
-    P, N, d = (positive_int(f"--{name}", getattr(arguments, name)) for name in ("ranks", "N", "d"))
     sizes = _sizes(schedule, arguments)
+    if "texts" in schedule.options:
+        return _packed(schedule, arguments, sizes)
+    _require(arguments, "N", "d")
+    P, N, d = (positive_int(f"--{name}", getattr(arguments, name)) for name in ("ranks", "N", "d"))
     if "a" not in schedule.options:
         return Question(schedule, P, N, d, sizes, "")
     if arguments.grid is not None:
         return Question(schedule, P, N, d, sizes | {"a": _rows(arguments.grid, P)}, "grid as given")
     a = best_grid(schedule, P, N, d, **sizes)
     return Question(schedule, P, N, d, sizes | {"a": a}, "the grid with the fewest words")
+
+
+def _require(arguments: argparse.Namespace, *names: str) -> None:
+    missing = [f"--{name}" for name in names if getattr(arguments, name) is None]
+    if missing:
+        raise Refused(f"{' and '.join(missing)} must be given")
+
+
+def _packed(schedule: RankSchedule, arguments: argparse.Namespace, sizes: dict[str, Any]) -> Question:
+    """Texts placed on ranks: their sum is N, and the placement says which rows a rank has."""
+    _require(arguments, "texts", "d")
+    P, d = (positive_int(f"--{name}", getattr(arguments, name)) for name in ("ranks", "d"))
+    texts = _lengths(arguments.texts)
+    if arguments.N not in (None, sum(texts)):
+        raise Refused(f"--N {arguments.N} is not the sum of --texts, {sum(texts)}; leave it out")
+    placed = PLACES[arguments.place or "split"](texts, P)
+    work, split = balance.imbalance(placed.pairs), counted(len(placed.split), "text")
+    note = f"busiest rank {work:.2f} times the mean work, {split} on more than one rank"
+    return Question(schedule, P, sum(texts), d, sizes | {"texts": texts, "layout": placed.layout}, note)
+
+
+def _lengths(told: str) -> list[int]:
+    try:
+        return [positive_int("--texts", int(one)) for one in told.split(",")]
+    except ValueError:
+        raise Refused(f"--texts {told!r} are no lengths; they look like 4096,512,64") from None
 
 
 def _schedule(name: str | None, layout: str | None) -> RankSchedule:
@@ -98,6 +130,8 @@ def _sizes(schedule: RankSchedule, arguments: argparse.Namespace) -> dict[str, i
         "features": schedule.pass_ == "states",
         "heads": schedule.pass_ != "states",
         "grid": "a" in schedule.options,
+        "texts": "texts" in schedule.options,
+        "place": "texts" in schedule.options,
     }
     for option, taken in takes.items():
         if getattr(arguments, option) is not None and not taken:
@@ -128,7 +162,8 @@ def answer(q: Question) -> tuple[dict[str, Any], RankLedger]:
     busiest = ledgers[rank]
     record = {"schedule": q.schedule.name, "N": q.N, "d": q.d, "ranks": q.P, "heads": q.sizes["H"]}
     record |= {"grid": [q.sizes["a"], q.P // q.sizes["a"]]} if "a" in q.sizes else {}
-    record |= {"layout": q.schedule.layout, "rank": rank}
+    record |= {"texts": q.sizes["texts"]} if "texts" in q.sizes else {}
+    record |= {"layout": "as placed" if "layout" in q.sizes else q.schedule.layout, "rank": rank}
     record |= {"received": without_zeros(busiest.received), "sent": without_zeros(busiest.sent)}
     record |= {"words": busiest.words}
     record |= {"mean": sum(each) / q.P, "memory": memory_of(q.schedule, ledgers, q.N, q.d, **q.sizes)}

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from . import progress
 from .exercise import asking_for, cause_of, raised_in, told
 from .lacking.stand_ins import lack_behind
 from .messages.where import line_of
@@ -62,8 +63,8 @@ def attempt(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """`function(*args, **kwargs)`, or a stand-in that says "solve 4B first" while it raises.
 
     The exercise named is the one whose function raised, else that of `function` or of the first function
-    among the arguments. With IOCOURSE_STRICT=1 the error is raised instead, and so is
-    NeedsTriton, with which the whole cell ends (`lacking`).
+    among the arguments; one that has passed its check is said to raise an error here. With IOCOURSE_STRICT=1
+    the error is raised instead, and so is NeedsTriton, with which the whole cell ends (`lacking`).
     """
     try:
         return function(*args, **kwargs)
@@ -72,12 +73,26 @@ def attempt(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             raise
         raiser = raised_in(error)
         named = asking_for(raiser) or _exercise_of(function, *args, *kwargs.values())
-        unsolved = Unsolved(f"solve {named} first")
+        unsolved = Unsolved(_why(named, error))
         cause = cause_of(error)
         where = f"; {line}" if (line := line_of(cause)) else ""
         detail = "" if isinstance(cause, NotImplementedError) else f" ({told(cause)}{where})"
         print(f"{unsolved}{detail}")
         return unsolved
+
+
+def _why(named: str, error: Exception) -> str:
+    """What to do first; where the exercise has passed, that its function does not run in this cell."""
+    unwritten = isinstance(error.__cause__ or cause_of(error), NotImplementedError)
+    passed = not unwritten and any(map(_solved, named.split(" or ")))
+    return f"{named} has passed, and raises an error here" if passed else f"solve {named} first"
+
+
+def _solved(exercise: str) -> bool:
+    try:
+        return progress.load().get(exercise, {}).get("status") == "solved"
+    except OSError:  # who cannot be asked has solved nothing
+        return False
 
 
 def _exercise_of(*candidates: Any) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
@@ -121,6 +122,24 @@ class Placement:
         for piece in self.pieces:
             homes.setdefault(piece.text, set()).add(piece.rank)
         return tuple(text for text, ranks in sorted(homes.items()) if len(ranks) > 1)
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Rows of each text."""
+        rows = [0] * (1 + max((piece.text for piece in self.pieces), default=-1))
+        for piece in self.pieces:
+            rows[piece.text] += piece.tokens
+        return tuple(rows)
+
+    @property
+    def layout(self) -> tuple[tuple[range, ...], ...]:
+        """For each rank its rows as ranges, where the texts lie one behind the other: what `run` is told."""
+        starts = [0, *accumulate(self.lengths)]
+        owned: list[list[range]] = [[] for _ in range(self.P)]
+        for piece in self.pieces:
+            at = starts[piece.text]
+            owned[piece.rank] += [range(at + rows.start, at + rows.stop) for rows in piece.rows if rows]
+        return tuple(tuple(sorted(blocks, key=lambda rows: rows.start)) for blocks in owned)
 
     def _by_rank(self, amounts: Sequence[int]) -> tuple[int, ...]:
         shares = [0] * self.P

@@ -112,6 +112,8 @@ class Rank:
 
     def reduce_scatter(self, **pieces: Sequence[Words]) -> Any:
         """`all_to_all` of partial sums: the sum, for each name, of the pieces that came and its own."""
+        for name, parts in pieces.items():
+            self._refuse_pieces(Call("reduce_scatter", tuple(pieces)), name, parts)
         came = self.all_to_all(**pieces)
         lists = [came] if len(pieces) == 1 else list(came)
         return _one_or_all([_summed(parts) for parts in lists])

@@ -96,12 +96,17 @@ class Sharing:
 
     def _agreed(self, parts: list[Any]) -> np.ndarray:
         for rank, part in enumerate(parts):
-            if part.shape != parts[0].shape or not np.allclose(part, parts[0], rtol=1e-9, atol=1e-9):
+            if not _same_result(part, parts[0]):
                 raise RankError(
                     f"rank {rank} and rank 0 returned different results; every rank has {self.first} whole, "
                     "so all must return the same"
                 )
         return np.array(parts[0])
+
+
+def _same_result(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two ranks made the same, up to the order of their sums; NaN in both is the same."""
+    return one.shape == other.shape and np.allclose(one, other, rtol=1e-9, atol=1e-9, equal_nan=True)
 
 
 def run(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..costs import ceil_div
 from ..gpu import CHIPS, Chip
@@ -20,7 +20,7 @@ from ..guard import library_answer
 from ..sizes import check_sizes, plain_ints, positive_int, words_in
 from . import bounds
 from .balance import pairs_of_ranks
-from .layouts import row_count
+from .layouts import Layout, row_count
 from .ledger import RankLedger
 from .schedules import REGISTRY, RankSchedule, get
 from .schedules.ulysses import check_heads
@@ -205,7 +205,7 @@ def grids_of(P: int) -> tuple[int, ...]:
     return tuple(a for a in range(1, positive_int("P", P) + 1) if P % a == 0)
 
 
-def ledgers_of(s: RankSchedule, P: int, N: int, d: int, **sizes: int) -> tuple[RankLedger, ...]:
+def ledgers_of(s: RankSchedule, P: int, N: int, d: int, **sizes: Any) -> tuple[RankLedger, ...]:
     """The closed form of each rank.
 
     Raises ValueError where heads cannot be dealt out, or no grid is made.
@@ -238,7 +238,15 @@ def best_grid(s: RankSchedule, P: int, N: int, d: int, *, H: int = 1, **sizes: i
     return min(words, key=words.__getitem__)
 
 
-def memory_of(s: RankSchedule, ledgers: Sequence[RankLedger], N: int, d: int, **sizes: int) -> int:
+def memory_of(
+    s: RankSchedule,
+    ledgers: Sequence[RankLedger],
+    N: int,
+    d: int,
+    *,
+    layout: Layout | None = None,
+    **sizes: Any,
+) -> int:
     """The most words on a rank: its rows of what goes in and comes out, and what it holds of others."""
     P, shapes = len(ledgers), s.shapes(N, d, **sizes)
     results = 3 if s.pass_ == "backward" else 1
@@ -247,7 +255,7 @@ def memory_of(s: RankSchedule, ledgers: Sequence[RankLedger], N: int, d: int, **
         had = {name: shape if name in s.shared else (rows, *shape[1:]) for name, shape in shapes.items()}
         return sum(map(words_in, had.values())) + results * words_in(had[s.operands[0]][:-1]) * d
 
-    return max(own(row_count(s.layout, N, P, rank)) + one.peak for rank, one in enumerate(ledgers))
+    return max(own(row_count(layout or s.layout, N, P, rank)) + one.peak for rank, one in enumerate(ledgers))
 
 
 class _Busiest(NamedTuple):

@@ -740,6 +740,11 @@ class TestAttempt:
         attempt(my_double, None)
         assert "solve 99.1 first (TypeError" in capsys.readouterr().out
 
+    def test_one_that_has_passed_is_not_to_be_solved_again(self, capsys):
+        progress.record("99.1", "solved")
+        attempt(my_double, None)
+        assert "99.1 has passed, and raises an error here (TypeError" in capsys.readouterr().out
+
     def test_strict_raises(self, monkeypatch):
         monkeypatch.setenv("IOCOURSE_STRICT", "1")
         with pytest.raises(NotImplementedError):

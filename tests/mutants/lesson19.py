@@ -70,6 +70,19 @@ def by_a_heap(lengths, P):
     return [placed[text] for text in range(len(lengths))]
 
 
+def longest_first(lengths, P):
+    """In the order of the texts' lengths, whatever the parts."""
+    total = sum(n * (n + 1) for n in lengths)
+    load, placed = [0.0] * P, [[]] * len(lengths)
+    for text in sorted(range(len(lengths)), key=lambda text: -lengths[text]):
+        work = lengths[text] * (lengths[text] + 1)
+        parts = -(-P * work // total)
+        placed[text] = sorted(range(P), key=lambda rank: load[rank])[:parts]
+        for rank in placed[text]:
+            load[rank] += work / parts
+    return placed
+
+
 def with_arrays(lengths, P):
     """Ranks as arrays, work as n²/2."""
     n = np.array(lengths, dtype=float)
@@ -86,25 +99,20 @@ def with_arrays(lengths, P):
 PLACEMENT = Suite(
     id="19B",
     mutants=(
-        Mutant("all-on-all", NEED, ("parts = -(-P * work // total)", "parts = P")),
-        Mutant("whole-texts", SHARED, ("parts = -(-P * work // total)", "parts = 1")),
-        Mutant("rounded-down", EVEN, ("-(-P * work // total)", "max(1, P * work // total)")),
-        Mutant(
-            "shares-of-tokens",
-            EVEN,
-            ("n * (n + 1)", "n"),
-            ("lengths[text] * (lengths[text] + 1)", "lengths[text]"),
-        ),
-        Mutant("shortest-first", EVEN, ("-lengths[text])", "lengths[text])")),
+        Mutant("all-on-all", NEED, ("-(-P * work // work.sum())", "np.full(len(n), P)")),
+        Mutant("whole-texts", SHARED, ("-(-P * work // work.sum())", "np.ones_like(n)")),
+        Mutant("rounded-down", EVEN, ("-(-P * work // work.sum())", "np.maximum(1, P * work // work.sum())")),
+        Mutant("shares-of-tokens", EVEN, ("work = n * (n + 1)", "work = n")),
+        Mutant("shortest-first", EVEN, ("-part[text])", "part[text])")),
         Mutant(
             "as-they-come",
             EVEN,
-            ("sorted(range(len(lengths)), key=lambda text: -lengths[text])", "range(len(lengths))"),
+            ("sorted(range(len(lengths)), key=lambda text: -part[text])", "range(len(lengths))"),
         ),
         Mutant("first-ranks", EVEN, ("sorted(range(P), key=lambda rank: load[rank])", "list(range(P))")),
-        Mutant("busiest-ranks", EVEN, ("load[rank])[:parts]", "-load[rank])[:parts]")),
-        Mutant("load-not-kept", EVEN, ("load[rank] += work / parts", "pass")),
-        Mutant("load-of-the-whole", EVEN, ("load[rank] += work / parts", "load[rank] += work")),
+        Mutant("busiest-ranks", EVEN, ("load[rank])[:parts", "-load[rank])[:parts")),
+        Mutant("load-not-kept", EVEN, ("load[rank] += part[text]", "pass")),
+        Mutant("load-of-the-whole", EVEN, ("load[rank] += part[text]", "load[rank] += work[text]")),
         Mutant(
             "in-order-of-placing",
             EVEN,
@@ -112,7 +120,10 @@ PLACEMENT = Suite(
             ("return placed", "return list(placed.values())"),
         ),
         Mutant(
-            "a-rank-for-a-list", LISTS, ("[:parts]\n", "[0]\n"), ("in placed[text]:", "in [placed[text]]:")
+            "a-rank-for-a-list",
+            LISTS,
+            ("[:parts[text]]\n", "[0]\n"),
+            ("in placed[text]:", "in [placed[text]]:"),
         ),
         Mutant(
             "a-rank-too-many",
@@ -122,7 +133,7 @@ PLACEMENT = Suite(
             ("load[rank] +=", "load[rank - 1] +="),
         ),
     ),
-    right=(by_a_heap, with_arrays),
+    right=(by_a_heap, longest_first, with_arrays),
     cheats=(
         (called("all_on_rank_0", lambda lengths, P: [[0]] * len(lengths)), SHARED),
         (called("the_library", lambda lengths, P: ranks.balance.split_texts(lengths, P)), OWN),
@@ -132,6 +143,7 @@ PLACEMENT = Suite(
 # ---------------------------------------------------------------------- 19C
 OVER_ALL = "values equal exact attention over all frames"
 NO_FRAME, LARGE = "a rank without a frame has no weight", "scores of ±10,000 neither overflow nor vanish"
+BELOW = "scores far below 0, and a rank without a frame, give no sum of 0"
 WORDS = "each rank sends m(d + 1) words to each other, however many frames there are"
 
 
@@ -169,7 +181,7 @@ POOLING = Suite(
     id="19C",
     mutants=(
         Mutant("plain-mean", OVER_ALL, ("np.exp(all_L - all_L.max(axis=0))", "np.ones_like(all_L)")),
-        Mutant("no-maximum", RUNS, ("all_L - all_L.max(axis=0)", "all_L")),
+        Mutant("no-maximum", OVER_ALL, ("all_L - all_L.max(axis=0)", "all_L")),
         Mutant("own-frames", RUNS, ("    return (weights", "    return o + 0 * (weights")),
         Mutant("not-normalised", OVER_ALL, (" / weights.sum(axis=0)[:, None]", "")),
         Mutant(
@@ -179,15 +191,16 @@ POOLING = Suite(
         ),
         Mutant(
             "weights-by-L",
-            RUNS,
+            OVER_ALL,
             ("np.exp(all_L - all_L.max(axis=0))", "np.exp(all_L.max(axis=0) - all_L)"),
         ),
-        Mutant("over-queries", RUNS, ("all_L.max(axis=0)", "all_L.max(axis=1, keepdims=True)")),
+        Mutant("over-queries", OVER_ALL, ("all_L.max(axis=0)", "all_L.max(axis=1, keepdims=True)")),
         Mutant(
             "queries-too",
             WORDS,
             ("me.all_gather(O=o[None], L=L[None])", "me.all_gather(O=o[None], L=L[None], Q=Q[None])[:2]"),
         ),
+        Mutant("maximum-from-0", BELOW, ("all_L.max(axis=0)", "np.maximum(all_L.max(axis=0), 0)")),
         Mutant("twice", WORDS, ("all_o, all_L = me", "me.all_gather(L=L[None])\n    all_o, all_L = me")),
         Mutant(
             "empty-ranks-weigh",
@@ -201,7 +214,7 @@ POOLING = Suite(
 
 # ---------------------------------------------------------------------- 19D
 UNDER, FIRST = "values equal exact attention under the mask", "first rows travel and no others"
-HELD, NOTHING = "no more is held than the first rows of the others", "nothing else moves"
+HELD = "no more is held than the first rows of the others"
 
 
 def clip_by_position(me, Q, K, V, c):
@@ -217,6 +230,19 @@ def clip_by_position(me, Q, K, V, c):
     s = np.where(sees, Q @ keys.T / np.sqrt(Q.shape[1]), -np.inf)
     p = np.exp(s - s.max(axis=1, keepdims=True))
     return p @ values / p.sum(axis=1, keepdims=True)
+
+
+def first_rows_joined(me, Q, K, V, c):
+    """Keys and values of a first row side by side, under a name of their own."""
+    first = me.all_gather(first=np.concatenate([K[::c], V[::c]], axis=1))
+    k, v = first[:, : K.shape[1]], first[:, K.shape[1] :]
+    out = []
+    for n in range(0, len(K), c):
+        at = (me.rank * len(K) + n) // c
+        keys = np.concatenate([K[n : n + c], k[:at], k[at + 1 :]])
+        values = np.concatenate([V[n : n + c], v[:at], v[at + 1 :]])
+        out.append(ranks.attend(Q[n : n + c], keys, values)[0])
+    return np.concatenate(out)
 
 
 def first_rows_as_pairs(me, Q, K, V, c):
@@ -276,13 +302,13 @@ CLIPS = Suite(
         ),
         Mutant(
             "queries-travel",
-            NOTHING,
+            FIRST,
             ("first_k, first_v = me", "me.all_gather(Q=Q[::c])\n    first_k, first_v = me"),
         ),
         Mutant("K-for-V", UNDER, ("V=V[::c]", "V=K[::c]")),
         Mutant("every-clip-as-the-first", UNDER, ("slice(n * c, n * c + c)", "slice(0, c)")),
     ),
-    right=(clip_by_position, first_rows_as_pairs),
+    right=(clip_by_position, first_rows_joined, first_rows_as_pairs),
     cheats=((gathers_everything, FIRST),),
 )
 
@@ -317,6 +343,23 @@ def by_common_keys(mask, P):
     return owner
 
 
+def by_who_sees_them(mask, P):
+    """Wrong: columns in place of rows, where those that all see have most in common with any group."""
+    return by_pairs(mask.T, P)
+
+
+def with_their_whole_seer(mask, P):
+    """Wrong: the keys of those that see most, and who is in no such group gets the place that is left."""
+    share, owner = len(mask) // P, np.full(len(mask), -1)
+    own = mask & ~mask.all(axis=0)
+    for rank in range(P):
+        seer = max(np.flatnonzero(owner < 0), key=lambda a: own[a].sum())
+        owner[own[seer] & (owner < 0)] = rank
+    for a in np.flatnonzero(owner < 0):
+        owner[a] = next(rank for rank in range(P) if (owner == rank).sum() < share)
+    return owner
+
+
 def side_by_side(mask, P):
     return np.arange(len(mask)) * P // len(mask)
 
@@ -340,7 +383,7 @@ GROUPS = Suite(
         Mutant("from-one", PLACES, ("owner[group] = rank", "owner[group] = rank + 1")),
     ),
     right=(by_pairs, by_common_keys),
-    cheats=((side_by_side, WHOLE),),
+    cheats=((side_by_side, WHOLE), (by_who_sees_them, WHOLE), (with_their_whole_seer, BOUND)),
 )
 
 SUITES = (OWNER, PLACEMENT, POOLING, CLIPS, GROUPS)

@@ -15,7 +15,7 @@ from iocourse.ranks.balance import (
     whole_texts,
     words_of_ranks,
 )
-from iocourse.ranks.layouts import LAYOUTS, rows_of
+from iocourse.ranks.layouts import LAYOUTS, check_layout, rows_of
 
 PLACE = {"equal tokens": equal_tokens, "whole texts": whole_texts, "split texts": split_texts}
 layouts = st.sampled_from(LAYOUTS)
@@ -69,6 +69,18 @@ def test_every_row_of_every_text_stands_on_one_rank(place, lengths, P):
     assert sorted(rows) == [(text, t) for text, length in enumerate(lengths) for t in range(length)]
     assert sum(placed.tokens) == sum(lengths) and len(placed.tokens) == P
     assert sum(placed.pairs) == sum(length * (length + 1) // 2 for length in lengths)
+
+
+@pytest.mark.parametrize("place", PLACE.values(), ids=PLACE)
+@given(lengths=texts, P=ranks)
+def test_the_layout_of_a_placement_gives_each_row_to_the_rank_of_its_piece(place, lengths, P):
+    placed = place(lengths, P)
+    check_layout(placed.layout, sum(lengths), P)
+    assert placed.lengths == tuple(lengths)
+    starts = np.cumsum([0, *lengths])
+    for piece in placed.pieces:
+        owned = rows_of(placed.layout, sum(lengths), P, piece.rank)
+        assert {starts[piece.text] + t for block in piece.rows for t in block} <= set(owned.tolist())
 
 
 @pytest.mark.parametrize("place", PLACE.values(), ids=PLACE)

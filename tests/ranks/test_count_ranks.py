@@ -4,6 +4,8 @@ import pytest
 from count_command import as_json, counted, refused
 
 from iocourse import ranks, schedules
+from iocourse.count.across_ranks import PLACES
+from iocourse.ranks import balance
 from iocourse.ranks.bounds import lower_bound
 
 SIZES = ("--N", "96", "--d", "8")
@@ -97,6 +99,27 @@ def test_queries_and_features_are_told(capsys):
     assert states["words"] == 7 * 9 * 3
 
 
+@pytest.mark.parametrize("place", PLACES)
+def test_packed_texts_move_what_their_placement_needs(capsys, place):
+    texts, P, d = [40, 3, 17, 100, 1, 30], 4, 8
+    told = ("--ranks", str(P), "--d", str(d), "--texts", ",".join(map(str, texts)), "--place", place)
+    record, placed = as_json(capsys, "packed", *told), PLACES[place](texts, P)
+    assert record["N"] == 191 and record["texts"] == texts and record["layout"] == "as placed"
+    assert record["words"] == max(placed.words(d)) and record["mean"] * P == sum(placed.words(d))
+    assert f"{balance.imbalance(placed.pairs):.2f} times the mean work" in record["note"]
+    assert record["memory"] >= 4 * d * max(placed.tokens)
+    run = ranks.get("packed").dry(P, 191, d, texts=texts, layout=placed.layout)
+    assert [ledger.words for ledger in run.ledgers] == list(placed.words(d))
+
+
+def test_texts_are_split_by_work_unless_told(capsys):
+    told = ("packed", "--ranks", "4", "--d", "8", "--texts", "40,3,17,100")
+    assert as_json(capsys, *told) == as_json(capsys, *told, "--place", "split", "--N", "160")
+    text = counted(capsys, *told)
+    assert "packed at N=160, d=8, ranks=4, heads=1, layout as placed\n" in text
+    assert "1 text on more than one rank" in text
+
+
 def test_the_goal_of_the_grid(capsys):
     record = as_json(capsys, "grid", "--ranks", "16", "--N", "131072", "--d", "128")
     assert record["grid"] == [4, 4] and 1 <= record["ratio"] <= 1.05
@@ -158,7 +181,14 @@ RING, RANKS = ("ring", *SIZES), ("--ranks", "8")
         (("grid", *SIZES, *RANKS, "--grid", "3x3"), "--grid 3x3 makes 9 ranks, and --ranks says 8"),
         (("grid", *SIZES, *RANKS, "--grid=-2x-4"), "--grid -2x-4 makes 8 ranks"),
         (("grid", *SIZES, *RANKS, "--grid", "2y4"), "--grid '2y4' is no grid; it looks like 4x2"),
-        (("packed", *SIZES, *RANKS), "packed needs lengths of texts, which only its ledgers("),
+        (("packed", *SIZES, *RANKS), "--texts must be given"),
+        (("packed", *RANKS), "--texts and --d must be given"),
+        (("packed", "--d", "8", *RANKS, "--texts", "5,x"), "--texts '5,x' are no lengths; they look like"),
+        (("packed", "--d", "8", *RANKS, "--texts", "5,0"), "--texts '5,0' are no lengths; they look like"),
+        (("packed", *SIZES, *RANKS, "--texts", "5,6"), "--N 96 is not the sum of --texts, 11; leave it out"),
+        (("packed", "--d", "8", *RANKS, "--texts", "5", "--place", "pile"), "invalid choice: 'pile'"),
+        ((*RING, *RANKS, "--texts", "96"), "ring takes no --texts"),
+        ((*RING, *RANKS, "--place", "split"), "ring takes no --place"),
         (("states", *SIZES, *RANKS, "--heads", "2"), "states takes no --heads"),
         (("decode", *SIZES, *RANKS, "--queries", "0"), "--queries must be at least 1, got 0"),
         (("ulysses", *SIZES, *RANKS, "--heads", "12"), "H = 12 heads cannot be dealt out evenly to 8 ranks"),

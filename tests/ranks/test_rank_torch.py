@@ -8,14 +8,17 @@ import pytest
 
 pytest.importorskip("torch")
 
-from rank_cases import NAMES, arrays_of, expected, settings_of, worst_error
+from hypothesis import given as drawn
+from hypothesis import settings
+from hypothesis import strategies as st
+from rank_cases import NAMES, arrays_of, expected, settings_of, sizes, worst_error
 
 from iocourse import exact, ranks
 from iocourse.ranks import witness
-from iocourse.ranks.engines.shipping import CannotShip
+from iocourse.ranks.engines.errors import CannotShip
 
 Q, K, V = np.random.default_rng(0).standard_normal((3, 2048, 64))
-SHAPES = [(4, 24), (3, 23), (4, 2), (1, 5)]
+RANDOM_SHAPES = 22  # of each schedule
 
 
 def told_of(schedule, P, N):
@@ -31,14 +34,30 @@ def told_of(schedule, P, N):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_gloo_moves_the_same_words_and_finds_the_same_values(name):
+@settings(max_examples=RANDOM_SHAPES, deadline=None)
+@drawn(data=st.data(), seed=st.integers(0, 10**6))
+def test_gloo_moves_the_same_words_and_finds_the_same_values(name, data, seed):
+    P, N, d, told = data.draw(sizes(name, most_ranks=5, most_rows=40))
+    check_on_gloo(ranks.get(name), P, N, d, told, seed)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("P", "N"), [(4, 24), (3, 23), (4, 2), (1, 5)])
+def test_gloo_at_the_edges(name, P, N):
     schedule = ranks.get(name)
-    for seed, (P, N) in enumerate(SHAPES):
-        told = told_of(schedule, P, N)
-        given = arrays_of(schedule, N, 3, told, seed)
-        run = schedule.run(P, on="gloo", **given, **settings_of(schedule, told))
-        assert run.ledgers == schedule.ledgers(P, N, 3, **told)
-        assert worst_error(run, expected(schedule, given, told)) < 1e-11
+    check_on_gloo(schedule, P, N, 3, told_of(schedule, P, N), seed=P)
+
+
+def check_on_gloo(schedule, P, N, d, told, seed):
+    """Every rank's ledger is the closed form, and the values are exact."""
+    given = arrays_of(schedule, N, d, told, seed)
+    run = schedule.run(P, on="gloo", **given, **settings_of(schedule, told))
+    assert run.ledgers == schedule.ledgers(P, N, d, **told)
+    assert worst_error(run, expected(schedule, given, told)) < 1e-11
+
+
+def test_there_are_three_hundred_random_shapes_on_gloo():
+    assert RANDOM_SHAPES * len(NAMES) >= 300
 
 
 def test_a_step_on_gloo_takes_less_than_five_seconds_with_its_start():
@@ -67,11 +86,13 @@ def test_the_loopback_interface_carries_eight_bytes_a_word():
         witness.loopback_bytes()
     except RuntimeError:
         pytest.skip("no /proc/net/dev here")
-    ratios = []
-    for _ in range(3):  # others use the interface too: the least of three is nearest to our own
+    ratio = np.inf
+    for _ in range(20):  # others use the interface too, so the least is nearest to our own
         moved, words = witness.on_the_wire(ranks.get("ring"), 4, Q=Q, K=K, V=V)
-        ratios.append(moved / words)
-    assert 1.0 <= min(ratios) < 1.1
+        ratio = min(ratio, moved / words)
+        if ratio < 1.1:
+            break
+    assert 1.0 <= ratio < 1.1
 
 
 def test_a_rank_that_raises_ends_all_at_once_on_gloo():
@@ -161,11 +182,16 @@ def fails(me, Q):
         os._exit(3) if dies else 1 / 0
     return me.shift(Q=Q)
 
-class Own:
-    pass
+class Halves:
+    def of(self, x):
+        return x / 2
 
-def unknown(me, Q):
-    return Own() and Q
+def by_a_class(me, Q):
+    return Halves().of(Q)
+
+def locked(me, Q):
+    with lock:
+        return Q
 """
 
 
@@ -174,7 +200,7 @@ def cell():
     """Functions as a cell of a notebook makes them: nobody can import them."""
     import os
 
-    names = {"__name__": "__main__", "ranks": ranks, "os": os, "dies": False}
+    names = {"__name__": "__main__", "ranks": ranks, "os": os, "dies": False, "lock": threading.Lock()}
     exec(CELL, names)
     return names
 
@@ -196,7 +222,16 @@ def test_a_process_that_fails_ends_all_with_its_message(cell, dies, says):
 
 
 def test_what_cannot_be_sent_to_a_process_is_told(cell):
-    with pytest.raises(
-        CannotShip, match="the class Own is written in the notebook; functions alone can be sent"
-    ):
-        ranks.run(cell["unknown"], 2, on="processes", Q=Q)
+    with pytest.raises(CannotShip, match=r"cannot be sent to other processes: cannot pickle '_thread.lock'"):
+        ranks.run(cell["locked"], 2, on="processes", Q=Q)
+
+
+def test_a_class_of_the_notebook_goes_along(cell):
+    run = ranks.run(cell["by_a_class"], 2, on="processes", Q=Q[:9])
+    assert exact.max_abs_error(run.O, Q[:9] / 2) == 0
+
+
+def test_without_cloudpickle_the_command_is_told(monkeypatch):
+    monkeypatch.setattr("iocourse.ranks.engines.processes.find_spec", lambda name: None)
+    with pytest.raises(ranks.RankError, match='python -m pip install "cloudpickle>=3"'):
+        ranks.run(ranks.get("ring"), 2, on="processes", Q=Q, K=K, V=V)

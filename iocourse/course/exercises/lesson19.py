@@ -9,14 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import exact, ranks
+from ...console import counted
+from ...costs import ceil_div
 from ...ranks import balance
 from ...ranks.layouts import blocks_of
 from ..exercise import Case, Exercise, Trial, judged, keeps_errors
 from ..judging import LARGE, Form, idle, values_in, whole
+from ..trials.low_scores import low_queries_and_keys
 from ..trials.ranks import (
     RankCase,
     holds_within,
-    nothing_else_moves,
     play_ranks,
     rank_case,
     right_on_every_rank,
@@ -58,9 +60,14 @@ OWNERS = Form("each row has one of the P ranks", _owners, "a whole number from 0
 
 def _same_rows(trial: Trial, owners: NDArray[np.int64]) -> str | None:
     N, P = trial.case.inputs["N"], trial.case.inputs["P"]
-    rows = np.bincount(owners, minlength=P)
-    off = int(np.argmax(rows != N // P))
-    return None if rows[off] == N // P else f"rank {off} has {rows[off]} rows, its share is {N // P}"
+    return _unequal(owners, P, N // P, "row")
+
+
+def _unequal(owners: NDArray[np.int64], P: int, share: int, thing: str) -> str | None:
+    """The first rank that has not its share of rows or positions."""
+    counts = np.bincount(owners, minlength=P).tolist()
+    off = next((rank for rank, count in enumerate(counts) if count != share), None)
+    return None if off is None else f"rank {off} has {counted(counts[off], thing)}, its share is {share}"
 
 
 def _same_work(trial: Trial, owners: NDArray[np.int64]) -> str | None:
@@ -137,15 +144,30 @@ def _drawn(rng: np.random.Generator, sigma: float, P: int) -> NDArray[np.int64]:
     """Log-normal lengths, twelve a rank, drawn again until they can be placed evenly."""
     while True:
         lengths = rng.lognormal(np.log(120), sigma, size=12 * P).astype(np.int64) + 1
-        if balance.imbalance(balance.split_texts(lengths.tolist(), P).pairs) < 1.05:
+        if _known_imbalance(lengths.tolist(), P) < 1.05:
             return lengths
+
+
+def _known_imbalance(lengths: list[int], P: int) -> float:
+    """Of the largest part first, or of the longest text first, whichever is worse: both are right answers."""
+    return max(balance.imbalance(balance.split_texts(lengths, P).pairs), _longest_first(lengths, P))
+
+
+def _longest_first(lengths: list[int], P: int) -> float:
+    """The imbalance of `split_texts` in the other order."""
+    sizes = sorted((length * (length + 1) for length in lengths), reverse=True)
+    load = np.zeros(P)
+    for work in sizes:
+        parts = min(P, ceil_div(P * work, sum(sizes)))
+        load[np.argsort(load, kind="stable")[:parts]] += work / parts
+    return balance.imbalance(load.tolist())
 
 
 def _placement_case(label: str, lengths: NDArray[np.int64], P: int) -> Case:
     texts = [int(length) for length in lengths]
-    best = balance.split_texts(texts, P)
-    known = balance.imbalance(best.pairs), sum(best.words(1))
-    return Case(f"{label}, {len(texts)} texts, P={P}", {"lengths": texts, "P": P}, expected=known)
+    words = sum(balance.split_texts(texts, P).words(1))
+    known = _known_imbalance(texts, P), words
+    return Case(f"{label}, {counted(len(texts), 'text')}, P={P}", {"lengths": texts, "P": P}, expected=known)
 
 
 def _placement(trial: Trial) -> balance.Placement | None:
@@ -194,8 +216,8 @@ PLACEMENT = Exercise(
     minutes=10,
     hints=(
         "How much work is there in all, and what is one rank's share of it? Which texts have more?",
-        "A text needs its work over the share, rounded up, so many ranks, at most P. Take the longest text "
-        "first; those ranks that have the least to do so far get it.",
+        "A text needs its work over the share, rounded up, so many ranks, at most P. Take the text with the "
+        "largest part first; those ranks that have the least to do so far get it.",
         "Keep a list with each rank's work so far. Sort the ranks by it, take as many from the front as the "
         "text needs, and give each of them an equal part of the text's work. The answer is in the order of "
         "the texts, not in that in which you placed them.",
@@ -211,11 +233,13 @@ PLACEMENT = Exercise(
 
 
 # ------------------------------------------------------------------ 19C pooling
-FEW, ALONE = "fewer frames than ranks", "one rank"
+FEW, ALONE, LOW = "fewer frames than ranks", "one rank", "scores near -10,000"
 
 
 def _pooling_cases(rng: np.random.Generator) -> list[Case]:
-    """One rank; one learned query; several; ragged shares; ranks without a frame; scores far from 0."""
+    """One rank; one learned query; several; ragged shares; ranks without a frame; scores far from 0, and with
+    them a rank without a frame.
+    """
     d = int(rng.integers(3, 9))
     return [
         _pooling_case(rng, ALONE, 1, 1, 7, d),
@@ -223,19 +247,25 @@ def _pooling_cases(rng: np.random.Generator) -> list[Case]:
         _pooling_case(rng, "several queries", 3, 5, 23, d + 1),
         _pooling_case(rng, FEW, 5, 2, 3, d),
         _pooling_case(rng, LARGE, 3, 2, 17, d, scale=10_000.0),
+        _pooled(rng, LOW, 4, *low_queries_and_keys(rng, 2, 3, d, levels=(-10_000.0,))),
     ]
 
 
 def _pooling_case(
     rng: np.random.Generator, label: str, P: int, m: int, n: int, d: int, scale: float = 0.0
 ) -> RankCase:
-    Q, K, V = (rng.standard_normal((rows, d)) for rows in (m, n, n))
+    Q, K = (rng.standard_normal((rows, d)) for rows in (m, n))
     if scale:
         Q *= scale * np.sqrt(d) / np.abs(Q @ K.T).max()
-    given = {"Q": Q, "K": K, "V": V}
-    return rank_case(
-        "decode", P, given, exact.attention(Q, K, V), label=f"{label}, frames={n}", shared=("Q",)
-    )
+    return _pooled(rng, label, P, Q, K)
+
+
+def _pooled(
+    rng: np.random.Generator, label: str, P: int, Q: NDArray[np.float64], K: NDArray[np.float64]
+) -> RankCase:
+    V = rng.standard_normal(K.shape)
+    given, O = {"Q": Q, "K": K, "V": V}, exact.attention(Q, K, V)
+    return rank_case("decode", P, given, O, label=f"{label}, frames={len(K)}", shared=("Q",))
 
 
 POOLING = Exercise(
@@ -257,6 +287,7 @@ POOLING = Exercise(
         right_on_every_rank("values equal exact attention over all frames"),
         values_in("a rank without a frame has no weight", FEW),
         values_in(f"{LARGE} neither overflow nor vanish", LARGE),
+        values_in("scores far below 0, and a rank without a frame, give no sum of 0", LOW),
         words_within("each rank sends m(d + 1) words to each other, however many frames there are"),
     ),
     play=play_ranks,
@@ -312,7 +343,6 @@ CLIPS = Exercise(
         right_on_every_rank("values equal exact attention under the mask"),
         words_within("first rows travel and no others"),
         holds_within("no more is held than the first rows of the others"),
-        nothing_else_moves(),
     ),
     play=play_ranks,
 )
@@ -324,9 +354,9 @@ def _group_cases(rng: np.random.Generator) -> list[Case]:
     P = int(rng.integers(3, 6))
     return [
         _group_case(rng, "one group", 1, 6, 1, 0.7),
-        _group_case(rng, "whole groups", P, 5, 2, 1.0),
+        _group_case(rng, "whole groups", P, 5, 1, 1.0),
         _group_case(rng, "parts of groups", 2, 3, 0, 0.6),
-        _group_case(rng, "parts of groups", P, 9, 3, 0.55),
+        _group_case(rng, "parts of groups", P, 9, 2, 0.55),
         _group_case(rng, "parts of groups, nobody seen by all", P + 2, 7, 0, 0.55),
     ]
 
@@ -334,12 +364,15 @@ def _group_cases(rng: np.random.Generator) -> list[Case]:
 def _group_case(
     rng: np.random.Generator, label: str, P: int, size: int, seen_by_all: int, share: float
 ) -> Case:
-    """P hidden groups. A position sees more than half of those of its group that not all see, and itself; one
-    of each group sees the whole group.
+    """P hidden groups, in each of them so many that everybody sees.
+
+    A position sees more than half of those of its group that not all see, and itself; one of each group sees
+    the whole group.
     """
     group = rng.permutation(np.repeat(np.arange(P), size))
     everybody = np.zeros(P * size, dtype=bool)
-    everybody[rng.choice(P * size, size=seen_by_all, replace=False)] = True
+    for one in range(P):
+        everybody[rng.choice(np.flatnonzero(group == one), size=seen_by_all, replace=False)] = True
     mask, sees_all = np.tile(everybody, (P * size, 1)), rng.integers(size, size=P)
     for a in range(P * size):
         own = np.flatnonzero((group == group[a]) & ~everybody)
@@ -372,9 +405,7 @@ POSITIONS = Form(
 
 def _same_share(trial: Trial, owners: NDArray[np.int64]) -> str | None:
     P = trial.case.inputs["P"]
-    counts, share = np.bincount(owners, minlength=P), len(owners) // P
-    off = int(np.argmax(counts != share))
-    return None if counts[off] == share else f"rank {off} has {counts[off]} positions, its share is {share}"
+    return _unequal(owners, P, len(owners) // P, "position")
 
 
 def _few_lacked(trial: Trial, owners: NDArray[np.int64]) -> str | None:
@@ -382,7 +413,7 @@ def _few_lacked(trial: Trial, owners: NDArray[np.int64]) -> str | None:
     worst, least = int(np.argmax(lacks)), trial.case.expected
     if lacks[worst] <= least:
         return None
-    return f"rank {worst} lacks {lacks[worst]} positions, by the bound {least} could do"
+    return f"rank {worst} lacks {counted(lacks[worst], 'position')}, by the bound {least} could do"
 
 
 GROUPS = Exercise(

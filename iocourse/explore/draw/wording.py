@@ -34,11 +34,6 @@ def big(count: int) -> str:
     return f"{count:,}" if count < 10**12 else tick_label(float(f"{count:.3g}"), 10)
 
 
-def counted(number: int, thing: str) -> str:
-    """1 word, 2 words, 4,096 words."""
-    return f"{number:,} {thing}{'s' * (number != 1)}"
-
-
 def listed(names: Sequence[str]) -> str:
     """Names in a sentence: Q, or Q and K, or Q, K and V."""
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))

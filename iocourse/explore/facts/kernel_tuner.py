@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
-from ...console import table
+from ...console import counted, table
 from ...costs.each_kernel import ledger_bytes
 from ...data.recorded import NONE_YET
 from ...gpu import Chip, chip_of
 from ...ledger import Ledger
 from ..draw.html import bold, paragraph
-from ..draw.wording import counted, words
+from ..draw.wording import words
 from .compiled_tiles import (
     Row,
     Setting,

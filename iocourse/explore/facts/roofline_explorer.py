@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from ...console import counted
 from ...costs.each_kernel import ledger_bytes, ledger_of
 from ...costs.kernels import Problem, attention_decode, attention_forward, attention_fused_backward
 from ...costs.parts import ceil_div
@@ -19,7 +20,6 @@ from ...gpu import Chip, chip_of
 from ...gpu.roofline import TIMES_FORWARD, compulsory_bytes, intensity, ridge
 from ...ledger import Ledger
 from ...sizes import positive_int
-from ..draw.wording import counted
 from . import compiled_tiles
 from .compiled_tiles import record_of, rows_of
 

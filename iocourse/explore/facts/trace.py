@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ... import schedules
+from ...console import counted
 from ...ledger import Ledger, Move
 from ...machine import Machine, TraceFull
-from ..draw.wording import counted
 
 Range = tuple[int, int]
 

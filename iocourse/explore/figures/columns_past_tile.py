@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ...console import table
+from ...console import counted, table
 from ...sizes import check_sizes
 from ..draw.figure import example, figure
 from ..draw.palette import INK, PAPER, QUIET, fill_of
 from ..draw.picture import NORMAL, Element, Picture, Poly, Rect, Text, centred, titled
 from ..draw.shapes import outline, swatch
-from ..draw.wording import counted
 
 LEFT, TOP, ACROSS = 46.0, 84.0, 300.0  # the first panel's corner; pixels of N + d words
 GAP, APART = 16.0, 74.0  # between two arrays, between two panels

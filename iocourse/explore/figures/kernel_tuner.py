@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ...console import counted
 from ...gpu import Chip, Resources
 from ...gpu.chips import REGISTERS_A_THREAD
 from ..draw.figure import figure
 from ..draw.palette import BLUE, GRID, INK, PAPER, QUIET, SUM, TOO_MUCH, VERMILION, WRONG, Fill, fill_of
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, centred, text_width, titled
 from ..draw.shapes import Moved, key_of_moved, read_and_written, swatch
-from ..draw.wording import counted
 from ..facts.compiled_tiles import Row, Setting, record_of, resources_of, verdict
 from ..facts.kernel_tuner import (
     Shown,

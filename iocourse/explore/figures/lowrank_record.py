@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...console import table
+from ...console import counted, table
 from ..draw.chart import Line
 from ..draw.figure import figure
 from ..draw.palette import BLACK, QUIET, Stroke, stroke_of
 from ..draw.panels import Panel, panels_picture
 from ..draw.picture import Picture
 from ..draw.record import Record, none_yet, source_of
-from ..draw.wording import counted
 
 Row = Mapping[str, Any]
 ELSEWHERE = "published (forward), another machine"

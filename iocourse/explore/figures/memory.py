@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ...console import table
+from ...console import counted, table
 from ...ledger import Ledger
 from ...machine import positive_int
 from ..draw.figure import figure
@@ -12,7 +12,6 @@ from ..draw.frame import Frame, Scale, spread
 from ..draw.palette import INK, PAPER, QUIET, TOO_MUCH, VERMILION, WRONG, Fill, fill_of
 from ..draw.picture import NORMAL, Element, Picture, Poly, Rect, Text, centred, text_width, titled
 from ..draw.shapes import swatch
-from ..draw.wording import counted
 from ..facts.trace import states, totals
 
 WIDTH, HEIGHT = 860.0, 430.0

@@ -8,7 +8,7 @@ from itertools import pairwise
 from math import hypot
 from typing import Any, NamedTuple
 
-from ...console import table
+from ...console import counted, table
 from ...pebbling import Game, Graph, Move, Pebbling, State, Vertex, replay
 from ...sizes import zero_or_more
 from ..draw.figure import figure
@@ -28,7 +28,6 @@ from ..draw.picture import (
     text_width,
 )  # fmt: skip
 from ..draw.shapes import circle
-from ..draw.wording import counted
 
 MOST = 100  # vertices: as many as `pebbling.optimum` takes
 RADIUS = 21.0

@@ -6,14 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from ...console import table
+from ...console import counted, table
 from ...costs import ceil_div
 from ...machine import positive_int
 from ..draw.figure import figure
 from ..draw.palette import FORBIDDEN, INK, PAPER, QUIET, ink_on, ramp
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Rect, Text, centred, text_width, titled
 from ..draw.shapes import framed, outline, place, span
-from ..draw.wording import counted
 
 X, Y, SIDE, FOOT = 134.0, 96.0, 420.0, 66.0  # the matrix's corner, the longer edge of the grid, what is below
 THIN, FEW = 24.0, 16  # pixels of a tile at least, where there are so few of them

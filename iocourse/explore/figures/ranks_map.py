@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ...console import table
+from ...console import counted, table
 from ...ranks.times import (
     Cluster,
     Entry,
@@ -22,7 +22,7 @@ from ..draw.frame import Frame
 from ..draw.palette import BLACK, BOUND, FORBIDDEN, INK, Stroke, stroke_of
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Text, titled
 from ..draw.shapes import circle
-from ..draw.wording import counted, figures
+from ..draw.wording import figures
 
 WIDTH = 960.0
 LEFT, TOP, BOTTOM = 92.0, 106.0, 400.0  # of the chart

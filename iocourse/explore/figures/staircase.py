@@ -6,12 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from ...console import table
+from ...console import counted, table
 from ..draw.figure import example, figure
 from ..draw.palette import BLUE, GRID, INK, PAPER, QUIET, VERMILION
 from ..draw.picture import NORMAL, SMALL, Element, Picture, Poly, Rect, Text, centred, titled
 from ..draw.shapes import circle
-from ..draw.wording import counted
 
 COLUMN, LEVEL = 54.0, 46.0  # pixels of an event, of one partial sum
 LEFT, TOP = 92.0, 66.0

@@ -7,7 +7,7 @@ from html import escape
 from typing import NamedTuple
 
 from ... import schedules
-from ...console import table
+from ...console import counted, table
 from ...costs import ceil_div
 from ...ledger import Ledger
 from ..draw.figure import figure
@@ -39,7 +39,6 @@ from ..draw.shapes import (
     span,
     swatch,
 )
-from ..draw.wording import counted
 from ..facts.tile_tuner import (
     Frontier,
     Playback,

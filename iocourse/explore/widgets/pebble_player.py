@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from ...console import counted
 from ...pebbling import Game, Graph, Move, Pebbling, State, TooLarge, Vertex, compulsory, optimum
 from ...pebbling.graphs import attention, dot, matmul, softmax_row
 from ..draw.html import in_html
 from ..draw.picture import Picture
-from ..draw.wording import counted
 from ..figures.pebbles import RADIUS, Play, meaning, picture_of, places_of
 from .explorer import Explorer, Grab, explorer
 from .panel import Control, button, by_name, choice, moves, player, slider, tick

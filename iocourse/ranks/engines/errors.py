@@ -27,5 +27,9 @@ class TimedOut(RankError):
     """A rank got no answer from another within the time that was allowed."""
 
 
+class CannotShip(TypeError):
+    """Something that a schedule uses cannot be sent to another process."""
+
+
 class Stopped(BaseException):
     """Ends a rank because another one failed; no `except Exception` of a schedule catches it."""

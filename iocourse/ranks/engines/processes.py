@@ -15,12 +15,12 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from .errors import RankError, TimedOut
+from .errors import CannotShip, RankError, TimedOut
 from .link import Plan
-from .shipping import shipped
 
 START = 60.0  # seconds that processes may take to start, beside the time-out
 POLL = 0.01  # seconds between two looks at the folder
@@ -37,6 +37,11 @@ def between_processes(
     """
     if not hasattr(os, "fork"):
         raise RankError('this system cannot split a process: on="gloo" runs the ranks as threads')
+    if find_spec("cloudpickle") is None:
+        raise RankError(
+            'on="processes" sends your function with cloudpickle, which is not installed here: '
+            'python -m pip install "cloudpickle>=3"'
+        )
     with tempfile.TemporaryDirectory(prefix="ranks-") as name:
         folder = Path(name)
         (folder / "work").write_bytes(shipped((body, list(plans), timeout, backend)))
@@ -45,6 +50,19 @@ def between_processes(
             return _results(folder, mother, len(plans), time.monotonic() + START + timeout)
         finally:
             _end(mother)
+
+
+def shipped(what: Any) -> bytes:
+    """`what` as bytes for a Python of the same version, with functions that a cell of a notebook defines.
+
+    Raises CannotShip that says what cannot be sent.
+    """
+    import cloudpickle
+
+    try:
+        return bytes(cloudpickle.dumps(what))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise CannotShip(f"the schedule cannot be sent to other processes: {error}") from None
 
 
 def _start(folder: Path) -> subprocess.Popen[bytes]:
