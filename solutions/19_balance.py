@@ -32,7 +32,7 @@ rng = np.random.default_rng(19)
 
 
 def with_torch(work, *arguments):
-    """work(*arguments); where PyTorch, or what ships your functions, is not installed, a sentence."""
+    """work(*arguments); where a library that it needs is missing, a sentence."""
     missing = [name for name in ("torch", "cloudpickle") if not find_spec(name)]
     if missing:
         print("not installed here: python -m pip install", *missing)
@@ -59,7 +59,7 @@ explore.causal_ranks(16, 4)
 #
 # whatever $p$ is: all ranks have the same, to the pair.
 #
-# **Predict** (compute, to two decimals). $P = 16$ ranks, contiguous: how many times the mean has the busiest? And how many times would it be without a mask?
+# **Predict** (compute). $P = 16$ ranks, contiguous: how many times the mean has the busiest, to two decimals? And how many times would it be without a mask?
 
 # %% tags=["predict"]
 predict("19.1", causal=1.94, full=1)  #> predict("19.1", causal=..., full=...)
@@ -177,7 +177,7 @@ for name, one in placed.items():
 # %% tags=["exercise"] name="ex-19B"
 def my_placement(lengths, P):
     """For each text the list of ranks, of 0 to P - 1, that share it."""
-    ### BEGIN SOLUTION the largest part first, on as many ranks as the text needs, those with least to do
+    ### BEGIN SOLUTION the largest part first, on those ranks that have least to do
     n = np.array(lengths)
     work = n * (n + 1)
     parts = -(-P * work // work.sum())      # rounded up
