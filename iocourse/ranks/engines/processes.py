@@ -40,7 +40,7 @@ def between_processes(
     if find_spec("cloudpickle") is None:
         raise RankError(
             'on="processes" sends your function with cloudpickle, which is not installed here: '
-            'python -m pip install "cloudpickle>=3"'
+            'python -m pip install "cloudpickle>=2.2"'
         )
     with tempfile.TemporaryDirectory(prefix="ranks-") as name:
         folder = Path(name)
