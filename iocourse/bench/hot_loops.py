@@ -14,6 +14,7 @@ from iocourse.bench import Row, resources
 NAME = "hot-loops"
 HELP = "hot loops of the kernels on sm_90, with the Triton that Python finds first (compiled, no GPU needed)"
 ARCH, BYTES = 90, 2
+WHOLE_RECORD = (ARCH,), resources.HEADS, (BYTES,)  # architectures, head sizes, widths
 show = resources.show
 
 
@@ -22,4 +23,4 @@ def run(quick: bool) -> Row:
 
     Raises Refused where torch or triton is missing.
     """
-    return resources.record(NAME, (ARCH,), (128,) if quick else resources.HEADS, (BYTES,))
+    return resources.record(NAME, *(((ARCH,), (128,), (BYTES,)) if quick else WHOLE_RECORD))

@@ -10,6 +10,7 @@ pytest.importorskip("triton")
 from iocourse.bench import hot_loops, resources, subjects
 from iocourse.bench.resources.compiling import shipped
 from iocourse.bench.resources.text import a_score
+from iocourse.data.recorded import recorded
 from iocourse.gpu import Resources
 from iocourse.gpu.hot_loop import Loop
 
@@ -65,6 +66,10 @@ def test_hot_loops_are_compiled_with_the_tiles_of_the_table(monkeypatch):
         assert report.hot_loop.wgmma > 0 == report.hot_loop.mma == report.mma_sync and report.fits
         assert report.tensor_core % report.hot_loop.wgmma == 0  # in one loop, or in two alike
     assert f"triton {result['versions']['triton']}" in hot_loops.show(result)
+    record = recorded("resources")
+    if record["versions"]["triton"] == result["versions"]["triton"]:
+        codes = [one["code"] for one in result["shipped"]]
+        assert result["shipped"] == [one for one in record["shipped"] if one["code"] in codes]
 
 
 def test_of_one_chip_hot_loops_are_those_of_resources():

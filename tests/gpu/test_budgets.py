@@ -2,10 +2,10 @@
 
 Three rules: products are wgmma, which reads tiles from shared memory and alone reaches the chip's full rate,
 never mma.sync; the loop spills nothing; and it issues no more instructions for a score than a budget. Held by
-kernels compiled here, and by the records of the pinned Triton and of 3.6.0.
+the code as it stands, and by the records of the pinned Triton and of 3.6.0.
 """
 
-from dataclasses import fields
+from dataclasses import asdict, fields
 from importlib import metadata
 from pathlib import Path
 
@@ -14,8 +14,10 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
+from compiled import as_reported
+
 from iocourse.bench import resources
-from iocourse.bench.resources.compiling import Compilation, compiled, shipped
+from iocourse.bench.resources.compiling import Compilation, launch_of, shipped
 from iocourse.bench.resources.text import TILED, a_score
 from iocourse.data.recorded import recorded
 from iocourse.gpu.hot_loop import Loop
@@ -69,16 +71,19 @@ def named(row):
 
 @pytest.fixture(scope="module")
 def plain():
-    """(kernel, d) -> the row that `bench resources` would record of the kernel without a mask."""
-    rows = compiled([next(shipped(ARCH, d, WIDTH, kernel)) for kernel, d in BUDGETS])
-    return dict(zip(BUDGETS, rows, strict=True))
+    """(kernel, d) -> the row of the kernel without a mask: what was asked, and what is taken."""
+    asked = [next(shipped(ARCH, d, WIDTH, kernel)) for kernel, d in BUDGETS]
+    reports = as_reported([(ARCH, launch_of(one)) for one in asked])
+    return {
+        of: one._asdict() | asdict(report) for of, one, report in zip(BUDGETS, asked, reports, strict=True)
+    }
 
 
 @pytest.mark.parametrize(("kernel", "d"), BUDGETS)
 def test_a_kernel_as_it_stands(plain, kernel, d):
-    """Compiled by whatever Triton is here."""
+    """Recorded of this code by the Triton that is here, or compiled by it."""
     row = plain[kernel, d]
-    assert not row["causal"] and "error" not in row
+    assert not row["causal"]
     budgets = BUDGETS if metadata.version("triton") == PINNED else OLDER_BUDGETS
     assert broken(row, budgets) == [], named(row)
 

@@ -1,6 +1,5 @@
-"""What the shipped kernels take of each chip: compiled here for two of them, recorded for all."""
+"""What the shipped kernels take of each chip: recorded for all, each row with a fingerprint of its code."""
 
-import dataclasses
 import itertools
 import subprocess
 import sys
@@ -12,15 +11,20 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
+from compiled import as_reported  # noqa: E402
 from small_kernels import double_kernel, product_kernel, uneven_kernel  # noqa: E402
 from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
 
+from iocourse.bench import hot_loops  # noqa: E402
+from iocourse.bench import resources as bench  # noqa: E402
+from iocourse.bench.resources.compiling import code_as_it_stands  # noqa: E402
+from iocourse.bench.resources.compiling import compiled as compiled_rows  # noqa: E402
 from iocourse.data.recorded import recorded  # noqa: E402
-from iocourse.gpu import CHIPS, CompilationFailed, Resources, chip_of, resources  # noqa: E402
+from iocourse.gpu import CHIPS, CompilationFailed, chip_of, resources  # noqa: E402
 from iocourse.gpu.jobs import job  # noqa: E402
 from iocourse.gpu.resources import reports  # noqa: E402
 from iocourse.kernels.host.dispatch import PASSES, automatic, fits  # noqa: E402
-from iocourse.kernels.host.resources import DECODE, KERNELS, WHOLE, launches, resources_of  # noqa: E402
+from iocourse.kernels.host.resources import KERNELS, WHOLE, launches, resources_of  # noqa: E402
 from iocourse.kernels.host.tiles import (  # noqa: E402
     SLICED,
     SPECIALISED,
@@ -40,24 +44,12 @@ PRODUCTS = [name for name in KERNELS if name not in ("row_products", "decode_mer
 WHOLE_PRODUCTS = [name for name in PRODUCTS if name in WHOLE]
 
 
-# The shipped configuration at d = 128 in 16 bits, compiled here and now.
-
-
-# And one kernel of each other kind, held against the record: kernel, d, pairs.
-OTHERS = [
-    ("forward", 64, "block_mask"),
-    ("keys", 64, "packed"),
-    ("sliced_forward", 512, "band"),
-    ("averages", 512, "band"),
-    ("decode_parts", 64, "band"),
-]
+# The shipped configuration at d = 128 in 16 bits, as the code stands.
 
 
 @pytest.fixture(scope="session")
-def compiled(tmp_path_factory):
-    """(arch, kernel, causal) -> Resources, of sm_80 and sm_90, and those of OTHERS, on sm_90: each kernel
-    compiled once, all by one process.
-    """
+def as_it_stands():
+    """(arch, kernel, causal) -> Resources, of sm_80 and sm_90."""
     made = {
         (arch, name, causal): launch
         for arch in (80, 90)
@@ -65,27 +57,15 @@ def compiled(tmp_path_factory):
         for name, launch in launches(arch, 128, torch.bfloat16, causal=causal).items()
         if name in WHOLE
     }
-    for kernel, d, pairs in OTHERS:
-        group = 8 if kernel in DECODE else 1
-        known = launches(90, d, torch.bfloat16, causal=kernel not in DECODE, group=group, pairs=pairs)
-        made[kernel, d, pairs] = known[kernel]
-    folder = tmp_path_factory.mktemp("jobs")
-    chips = [key if key[0] in CHIPS else (90,) for key in made]
-    jobs = [
-        job(one.kernel, arch, one.arguments, {"enable_fp_fusion": True} | one.constants, folder)
-        for (arch, *_), one in zip(chips, made.values(), strict=True)
-    ]
-    answers = dict(zip(made, reports(jobs), strict=True))
-    for key, answer in answers.items():
-        assert not isinstance(answer, CompilationFailed), f"{key}: {answer}"
-    return answers
+    asked = [(arch, launch) for (arch, *_), launch in made.items()]
+    return dict(zip(made, as_reported(asked), strict=True))
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["plain", "causal"])
 @pytest.mark.parametrize("name", WHOLE)
 @pytest.mark.parametrize("arch", [80, 90])
-def test_shipped_kernels_fit(compiled, arch, name, causal):
-    got = compiled[arch, name, causal]
+def test_shipped_kernels_fit(as_it_stands, arch, name, causal):
+    got = as_it_stands[arch, name, causal]
     assert got.shared_bytes <= chip_of(arch).shared_bytes
     assert got.programs_at_once >= 1
     if IS_PINNED:
@@ -97,33 +77,23 @@ def test_shipped_kernels_fit(compiled, arch, name, causal):
 @pytest.mark.parametrize("causal", [False, True], ids=["plain", "causal"])
 @pytest.mark.parametrize("name", WHOLE_PRODUCTS)
 @pytest.mark.parametrize("arch", [80, 90])
-def test_shipped_kernels_use_what_the_chip_has(compiled, arch, name, causal):
-    got = compiled[arch, name, causal]
+def test_shipped_kernels_use_what_the_chip_has(as_it_stands, arch, name, causal):
+    got = as_it_stands[arch, name, causal]
     assert got.tensor_core > 0
     assert got.async_copies > 0
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["plain", "causal"])
-def test_the_fused_pass_reduces_in_bulk_where_there_is_an_engine_for_it(compiled, causal):
-    assert compiled[90, "fused", causal].bulk_reductions == 1 + causal  # one in each loop
-    assert compiled[80, "fused", causal].bulk_reductions == 0
-    assert compiled[90, "keys", causal].bulk_reductions == 0
+def test_the_fused_pass_reduces_in_bulk_where_there_is_an_engine_for_it(as_it_stands, causal):
+    assert as_it_stands[90, "fused", causal].bulk_reductions == 1 + causal  # one in each loop
+    assert as_it_stands[80, "fused", causal].bulk_reductions == 0
+    assert as_it_stands[90, "keys", causal].bulk_reductions == 0
 
 
-def test_a_mask_is_a_loop_of_its_own(compiled):
+def test_a_mask_is_a_loop_of_its_own(as_it_stands):
     """Plain kernels have one loop; causal ones another, so each product stands there twice."""
     for arch, name in itertools.product((80, 90), WHOLE_PRODUCTS):
-        assert compiled[arch, name, True].tensor_core == 2 * compiled[arch, name, False].tensor_core
-
-
-@pytest.mark.parametrize(("kernel", "d", "pairs"), OTHERS)
-def test_the_record_is_of_the_code_as_it_stands(compiled, rows, kernel, d, pairs):
-    if not IS_PINNED:
-        pytest.skip(f"triton {metadata.version('triton')}, recorded with {PINNED['triton']}")
-    decodes = kernel in DECODE
-    got = compiled[kernel, d, pairs]
-    row = rows[90, d, 2, kernel, not decodes, pairs]
-    assert got == dataclasses.replace(Resources.of(row), seconds=got.seconds)
+        assert as_it_stands[arch, name, True].tensor_core == 2 * as_it_stands[arch, name, False].tensor_core
 
 
 # Every row of the tables, as recorded.
@@ -165,6 +135,51 @@ def shipped_tiles():
         for name, tile in tiles._asdict().items():
             shipped[arch, 512, width, name, True, "band"] = tuple(tile)  # BM, BN, BD, warps, stages
     return shipped
+
+
+ANEW = {
+    "resources": "iocourse bench resources --json iocourse/data/bench/resources.json",
+    "hot-loops": "PYTHONPATH=FOLDER iocourse bench hot-loops --json iocourse/data/bench/hot-loops.json",
+}
+
+
+def of_other_code(record, asked):
+    """The recorded rows that are not of the code as it stands, each as (part, what was asked)."""
+    return [
+        (part, one)
+        for part in asked
+        for one, row in zip(asked[part], record[part], strict=True)
+        if row["code"] != code_as_it_stands(one)
+    ]
+
+
+@pytest.mark.parametrize("subject", [bench, hot_loops], ids=lambda subject: subject.NAME)
+def test_every_row_is_of_the_code_as_it_stands(subject):
+    """Held without compiling, by what the compiler would be given."""
+    other = of_other_code(recorded(subject.NAME), bench.asked_for(*subject.WHOLE_RECORD))
+    assert other == [], f"of other code: {len(other)} rows. Record them anew: {ANEW[subject.NAME]}"
+
+
+def test_a_row_of_other_code_is_found():
+    """A tile that is not the recorded one."""
+    (one,) = (asked for asked in bench.every(90, (64,), (2,)) if asked.kernel == "decode_parts")
+    record = {"shipped": [{"code": code_as_it_stands(one)}]}
+    assert of_other_code(record, {"shipped": [one]}) == []
+    other = one._replace(kernel="decode_merge")
+    assert of_other_code(record, {"shipped": [other]}) == [("shipped", other)]
+
+
+# One with bulk reductions and wgmma, and one with mma.sync; tests/bench/test_hot_loops.py compiles two more.
+SAMPLE = [("fused", False), ("decode_parts", False)]
+
+
+@pytest.mark.skipif(not IS_PINNED, reason=f"the record is of triton {PINNED['triton']}")
+def test_the_compiler_says_what_is_recorded(rows):
+    asked = [
+        next(one for one in bench.every(90, (64,), (2,)) if (one.kernel, one.causal) == sample)
+        for sample in SAMPLE
+    ]
+    assert compiled_rows(asked) == [rows[90, 64, 2, *sample, "band"] for sample in SAMPLE]
 
 
 def test_every_row_of_the_tables_is_recorded_with_its_tiles(rows):

@@ -6,7 +6,7 @@ import needs_interpreter  # noqa: F401
 import oracle
 import pytest
 import torch
-from compiled import compiled
+from compiled import as_reported
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -146,7 +146,7 @@ def launches(arch, d):
 @pytest.fixture(scope="session")
 def fitted():
     """(arch, d) -> what its two kernels take; the others are recorded: see tests/gpu/test_resources.py."""
-    found = iter(compiled([(arch, one) for arch, d in CHIPS for one in launches(arch, d)]))
+    found = iter(as_reported([(arch, one) for arch, d in CHIPS for one in launches(arch, d)]))
     return {chip: [next(found), next(found)] for chip in CHIPS}
 
 

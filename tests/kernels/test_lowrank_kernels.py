@@ -10,7 +10,7 @@ import needs_interpreter  # noqa: F401
 import numpy as np
 import pytest
 import torch
-from compiled import compiled
+from compiled import as_reported
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -254,7 +254,7 @@ def fitted():
         of_chip = launches(arch, d, g, width)
         assert len(of_chip) == count
         made |= {(arch, one.kernel): launch for one, launch in of_chip.items() if which in one.kernel}
-    found = compiled([(arch, one) for (arch, _), one in made.items()])
+    found = as_reported([(arch, one) for (arch, _), one in made.items()])
     return dict(zip(made, found, strict=True))
 
 

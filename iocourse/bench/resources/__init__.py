@@ -26,6 +26,7 @@ SLICED_D = 512  # any d runs the same code
 BYTES = (2, 4)
 # The forward pass once for each of these, for the picture of lesson 11: BM, BN, warps.
 SWEEP = [(BM, BN, warps) for BM in (64, 128) for BN in (16, 32, 64, 128) for warps in (4, 8)]
+WHOLE_RECORD = tuple(CHIPS), HEADS, BYTES, (64, 128)  # architectures, head sizes, widths, heads of the sweep
 show = table_of
 
 
@@ -38,8 +39,7 @@ def run(quick: bool) -> Row:
     Raises:
         Refused: torch or triton is missing.
     """
-    arches, heads, widths = ((80, 90), (128,), (2,)) if quick else (tuple(CHIPS), HEADS, BYTES)
-    return record(NAME, arches, heads, widths, () if quick else (64, 128))
+    return record(NAME, *(((80, 90), (128,), (2,)) if quick else WHOLE_RECORD))
 
 
 def record(
@@ -49,14 +49,21 @@ def record(
     pass over a range of tiles for the head sizes of `swept`, and low rank. Raises as `run`.
     """
     need_compiler()
-    parts: dict[str, list[Compilation | Written]] = {
+    parts = asked_for(arches, heads, widths, swept)
+    rows = iter(compiled([*chain(*parts.values())]))
+    found = {part: [*islice(rows, len(asked))] for part, asked in parts.items()}
+    return {"subject": name, **circumstances("triton"), **found}
+
+
+def asked_for(
+    arches: Sequence[int], heads: Sequence[int], widths: Sequence[int], swept: Sequence[int] = ()
+) -> dict[str, list[Compilation | Written]]:
+    """What `record` compiles for the same arguments, by part of the record and in its order."""
+    return {
         "shipped": [one for arch in arches for one in every(arch, heads, widths)],
         "forward_by_tile": [one for arch in arches for d in swept for one in _swept(arch, d)],
         "low_rank": [one for arch in arches for one in _low_rank(arch)],
     }
-    rows = iter(compiled([*chain(*parts.values())]))
-    found = {part: [*islice(rows, len(asked))] for part, asked in parts.items()}
-    return {"subject": name, **circumstances("triton"), **found}
 
 
 def every(arch: int, heads: Sequence[int], widths: Sequence[int]) -> Iterator[Compilation]:

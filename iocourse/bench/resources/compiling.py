@@ -1,8 +1,7 @@
-"""Kernels named by chip, size and tile, and what the compiler says of each."""
+"""Kernels named by chip, size and tile, what the compiler says of each, and of which code it says that."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -15,6 +14,8 @@ from iocourse.gpu import CompilationFailed, Resources
 from iocourse.gpu.jobs import job
 from iocourse.gpu.resources import reports
 from iocourse.refusal import Refused
+
+from .belonging import fingerprint
 
 if TYPE_CHECKING:
     from iocourse.kernels.host.launches import Launch
@@ -61,21 +62,28 @@ def compiled(asked: Sequence[Compilation | Written]) -> list[Row]:
     """Each row with its report, compiled by a few processes side by side."""
     shares = [asked[first::PROCESSES] for first in range(PROCESSES)]
     rows: list[Row] = []
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(PROCESSES) as pool:
-        queues = [reports([_job(one, Path(folder)) for one in share]) for share in shares]
+    with ThreadPoolExecutor(PROCESSES) as pool:
+        queues = [reports([job_of(one.arch, launch_of(one)) for one in share]) for share in shares]
         for first in steps(range(0, len(asked), PROCESSES), "kernels compiled, a few at a time"):
             some = asked[first : first + PROCESSES]
             answers = pool.map(next, queues[: len(some)])
-            rows += [one._asdict() | _facts(answer) for one, answer in zip(some, answers, strict=True)]
+            rows += [_row(one, answer) for one, answer in zip(some, answers, strict=True)]
     return rows
 
 
-def _job(one: Compilation | Written, folder: Path) -> Row:
-    made = _launch(one)
-    return job(made.kernel, one.arch, made.arguments, {"enable_fp_fusion": True} | made.constants, folder)
+def code_as_it_stands(one: Compilation | Written) -> str:
+    """The fingerprint (see `belonging`) of what would be compiled for this row now."""
+    made = launch_of(one)
+    return fingerprint(made.kernel, job_of(one.arch, made))
 
 
-def _launch(one: Compilation | Written) -> Launch:
+def job_of(arch: int, made: Launch) -> Row:
+    """What the compiler is given for the launch of a module's kernel, of which nothing need be written."""
+    return job(made.kernel, arch, made.arguments, {"enable_fp_fusion": True} | made.constants, Path())
+
+
+def launch_of(one: Compilation | Written) -> Launch:
+    """The launch that is compiled for a row."""
     import torch
 
     from iocourse.kernels.host.resources import DECODE, launches
@@ -94,9 +102,10 @@ def _launch(one: Compilation | Written) -> Launch:
     return made[one.kernel]
 
 
-def _facts(answer: Resources | CompilationFailed) -> Row:
+def _row(one: Compilation | Written, answer: Resources | CompilationFailed) -> Row:
+    asked = one._asdict() | {"code": code_as_it_stands(one)}
     if isinstance(answer, CompilationFailed):
-        return {"error": str(answer)}
+        return asked | {"error": str(answer)}
     facts = asdict(answer)
     del facts["arch"], facts["seconds"]  # the first is in the row already; the second would change every time
-    return facts
+    return asked | facts
