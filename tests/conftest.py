@@ -2,6 +2,7 @@
 interpreter.
 """
 
+import gc
 import os
 import runpy
 import signal
@@ -21,6 +22,10 @@ settings.load_profile("iocourse")
 _threads = runpy.run_path(str(Path(__file__).parents[1] / "iocourse" / "doctor" / "threads.py"))
 for _name, _one in _threads["environment"](1).items():
     os.environ.setdefault(_name, _one)
+
+# What is imported and collected, millions of objects, stays to the end: looking through it for garbage, again
+# and again, is a tenth of all time. See `pytest_collection_finish`.
+gc.disable()
 
 # Triton reads it when it is imported, and any test module may be first to do that. Tests of kernels run in
 # the interpreter even where there is a GPU.
@@ -58,6 +63,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests with a limit of their own take long, and go first: one begun last would be waited for."""
     items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """From here on there is garbage, and it is looked for among what the tests have made."""
+    gc.freeze()
+    gc.enable()
+    gc.set_threshold(10_000, 10, 10)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

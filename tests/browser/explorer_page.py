@@ -109,7 +109,7 @@ class ExplorerPage:
     def _frames(self):
         return self.root.evaluate("root => root.watched.frames.length")
 
-    def measure_keys(self, slider, capsys, count=16):
+    def measure_keys(self, slider, capsys, count=8):
         """Print milliseconds from a key on a slider to pixels; the median is not absurd."""
         self.root.evaluate(STOPWATCH)
         took = []

@@ -19,10 +19,12 @@ ROOT = HERE.parents[1]
 CELL_TIMEOUT = 60  # seconds
 # What a kernel and a run of nbval import before the first cell, and most lessons in it.
 IMPORTED = (
-    "ipykernel.kernelapp", "ipykernel.ipkernel", "matplotlib.pyplot", "pytest", "nbformat", "jupyter_client",
+    "ipykernel.kernelapp", "ipykernel.ipkernel", "pytest", "nbformat", "jupyter_client",
+    "matplotlib.pyplot", "matplotlib.backends.backend_agg", "numpy.random", "numpy.polynomial", "anywidget",
 )  # fmt: skip
 IMPORTS_TORCH = re.compile(r"\bimport (torch|triton)\b")
-TENSORS = ("torch", *filter(find_spec, ["triton"]))
+# torch loads its compiler, a second's work, when an operator of the kernels is called for the first time.
+TENSORS = ("torch", "torch._dynamo", *filter(find_spec, ["triton"]))
 INLINE = "module://matplotlib_inline.backend_inline"  # what a kernel asks of matplotlib
 
 
