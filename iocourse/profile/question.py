@@ -9,7 +9,6 @@ from typing import Any
 from ..count import grids
 from ..gpu.chips import CHIPS
 from ..refusal import Refused
-from ..sizes import positive_int
 from . import DTYPES, LAUNCHES
 
 N, D, D_SLICED, ARCH = 4096, 128, 512, 90  # where nothing is said
@@ -57,7 +56,7 @@ class Question:
 
 def of_facts(facts: dict[str, Any]) -> Question:
     """The question of which these are the facts, as JSON holds them."""
-    return Question(**{**facts, "lengths": tuple(facts["lengths"])})
+    return Question(**facts | {"lengths": tuple(facts["lengths"])})
 
 
 def question(arguments: argparse.Namespace) -> Question:
@@ -69,11 +68,6 @@ def question(arguments: argparse.Namespace) -> Question:
     names = (field.name for field in fields(Question))
     said = {name: value for name in names if (value := getattr(arguments, name)) is not None}
     _refuse_what_it_does_not_take(what, said)
-    try:
-        for name in SIZES:
-            positive_int(_option(name), said.get(name, 1))
-    except ValueError as error:
-        raise Refused(str(error)) from None
     heads = said.get("heads", Question.heads)
     said = {"N": N, "d": D_SLICED if what.startswith("small-cache") else D, "kv_heads": heads} | said
     if heads % said["kv_heads"]:
@@ -106,28 +100,25 @@ def _refuse_what_it_does_not_take(what: str, said: dict[str, Any]) -> None:
         if option in said and said[option] not in allowed:
             came = ", ".join(map(str, allowed))
             raise Refused(f"{_option(option)} is {said[option]!r}; allowed: {came}")
+    for name in SIZES:
+        if said.get(name, 1) < 1:
+            raise Refused(f"{_option(name)} must be at least 1, got {said[name]}")
 
 
 def _lengths(text: str | None) -> tuple[int, ...]:
     if text is None:
         raise Refused("packed needs --lengths L1,L2,… such as --lengths 4096,1024,300")
-    try:
-        lengths = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        lengths = ()
-    if not lengths or min(lengths) < 0 or not sum(lengths):
-        raise Refused(
-            f"--lengths is {text!r}; allowed: whole numbers with commas between them, not all of them 0"
-        )
-    return lengths
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() for part in parts) or not any(map(int, parts)):
+        came = f"--lengths is {text!r}"
+        raise Refused(f"{came}; allowed: whole numbers with commas between them, not all of them 0")
+    return tuple(map(int, parts))
 
 
 def _check_mask(asked: Question) -> None:
     if not asked.block_mask:
         raise Refused(f"block-sparse needs --block-mask SPEC, one of {grids.FORMS}")
     if asked.N > LONGEST_MASK:
-        raise Refused(
-            f"--N is {asked.N}; allowed with block-sparse: up to {LONGEST_MASK}, because its closed form "
-            "looks at every pair"
-        )
+        allowed = f"up to {LONGEST_MASK}, because its closed form looks at every pair"
+        raise Refused(f"--N is {asked.N}; allowed with block-sparse: {allowed}")
     asked.mask  # noqa: B018  # refuses what names no mask

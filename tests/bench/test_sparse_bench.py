@@ -16,8 +16,7 @@ from iocourse.bench import sparse
 from iocourse.bench.gpu import density as _density
 from iocourse.bench.gpu.density import SHARES, line, lines
 from iocourse.bench.gpu.judging import compared
-from iocourse.bench.gpu.masked import BLOCK, KINDS, NO_MASK, MaskForms, mask_of, masked
-from iocourse.bench.sparse import Shape
+from iocourse.bench.sparse import BLOCK, KINDS, NO_MASK, MaskForms, Shape, mask_of, masked
 
 torch = pytest.importorskip("torch")
 

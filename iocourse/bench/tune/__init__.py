@@ -46,7 +46,7 @@ def run(quick: bool, heads: Sequence[int] | None = None, keep: Keep | None = Non
         quick: d = 128 only, and few tiles: those that compiled code speaks for, or else those that differ
             from the shipped one in one number.
         heads: the head sizes d, where others are asked for.
-        keep: takes the record after each kernel.
+        keep: takes the record after each kernel, so that a run that is cut off leaves what it tried.
 
     Raises:
         Refused: there is no GPU, or kernels are interpreted.
@@ -71,13 +71,7 @@ def tuned(
 ) -> Row:  # fmt: skip
     """The record: every candidate's times, the tile to take for each kernel and mask, and the faster ones.
 
-    Args:
-        arch: a row of the tile table.
-        heads: head sizes d.
-        quick: few candidates.
-        problem: the problem for (d, causal).
-        place: where this runs.
-        keep: takes the record after each kernel, so that a run that is cut off leaves what it tried.
+    `arch` is a row of the tile table; `problem` makes that of (d, causal); the rest is as of `run`.
     """
     from iocourse.kernels.host.tiles import padded
 

@@ -8,6 +8,7 @@ from iocourse.gpu.timing import Work
 
 from ..gpu.place import Place
 from ..gpu.problem import Shape, normal
+from ..gpu.values import relative_error
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,15 +18,6 @@ if TYPE_CHECKING:
 SEED = 0
 
 
-def _drawn(shape: Shape, place: Place | None) -> list[Tensor]:
-    import torch
-
-    sizes = (shape.B, shape.H, shape.N, shape.d)
-    if place is None:
-        return [torch.empty(sizes, dtype=getattr(torch, shape.dtype), device="meta") for _ in range(4)]
-    return normal(sizes, 4, shape.dtype, place, SEED)
-
-
 class Problem:
     """q, k, v and dO of one shape, and the results of the shipped tiles."""
 
@@ -33,10 +25,14 @@ class Problem:
         """Draw q, k, v and dO (B, H, N, d), and compute what the shipped tiles give; place: None for tensors
         without memory, whose launches can be written down.
         """
+        import torch
+
         from iocourse.kernels.host.visibility import Band, Seen
 
+        sizes = (shape.B, shape.H, shape.N, shape.d)
+        nowhere = torch.empty(4, *sizes, dtype=getattr(torch, shape.dtype), device="meta").unbind()
+        self._q, self._k, self._v, self._do = normal(sizes, 4, shape.dtype, place, SEED) if place else nowhere
         self._seen, self._scale = Seen(Band(None, 0 if shape.causal else None)), shape.d**-0.5
-        self._q, self._k, self._v, self._do = _drawn(shape, place)
         self._o, self._lse = self.run("forward")
         self._expected: dict[str, tuple[Tensor, ...]] = {}
 
@@ -61,7 +57,7 @@ class Problem:
         if kernel not in self._expected:
             self._expected[kernel] = self.run(kernel)
         for found, expected in zip(work(), self._expected[kernel], strict=True):
-            off = float((found.float() - expected.float()).norm() / expected.float().norm())
+            off = relative_error(found, expected.double())
             if not off < 0.01:
                 raise ValueError(f"its values differ from the shipped tile's by a relative {off:.2g}")
         return work

@@ -28,10 +28,9 @@ def load(out: Path) -> Row:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
         whole = all(one["state"] in STATES for one in found["steps"].values()) and found["seconds"] >= 0
+        why = "it names states that no step has"
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         whole, why = False, f"{type(error).__name__}: {error}"
-    else:
-        why = "it names states that no step has"
     if not whole:
         raise Refused(
             f"{file} is not the state of a visit ({why}); move it away to begin anew, or choose another "
