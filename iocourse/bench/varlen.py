@@ -21,9 +21,8 @@ from iocourse.bench import Row
 from .gpu.contenders import CUDNN, FLASH, OURS, Contender, sdpa
 from .gpu.judging import PASSES, Goal, Layout
 from .gpu.place import Place
-from .gpu.problem import WIDTH, Problem, differentiable, normal, rates
+from .gpu.problem import WIDTH, Problem, differentiable, normal, not_later, rates
 from .gpu.runner import Bench
-from .gpu.values import not_later
 
 if TYPE_CHECKING:
     from torch import Tensor

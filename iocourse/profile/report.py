@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..bench import circumstances
-from ..console import table
+from ..console import paragraphs, table
 from ..gpu import ncu
 from ..gpu.device import device_facts, environment
 from ..gpu.timing import no_cuda
@@ -127,10 +127,9 @@ def _levels(found: Sequence[ncu.Kernel]) -> dict[str, Bytes]:
 
 def show(record: dict[str, Any]) -> str:
     """The launch, its bytes as a table, the kernels where there are several, and what the table says."""
-    parts = [_heading(record), _table(record["bytes"])]
-    if len(record["kernels"]) > 1:
-        parts.append("\n".join(map(_each_kernel, record["kernels"])))
-    return "\n\n".join([*parts, "\n".join(_sentences(record))])
+    kernels = record["kernels"] if len(record["kernels"]) > 1 else ()
+    each, said = "\n".join(map(_each_kernel, kernels)), "\n".join(_sentences(record))
+    return paragraphs(_heading(record), _table(record["bytes"]), each, said)
 
 
 def _heading(record: dict[str, Any]) -> str:
@@ -199,9 +198,8 @@ def _sentences(record: dict[str, Any]) -> Iterator[str]:
     if record["differences"]:
         yield "The ledger is not the closed form: " + "; ".join(record["differences"]) + "."
     if record["device"] is not None:
-        yield (
-            "ncu empties the caches before each kernel, and what it leaves written in L2 is in no DRAM count."
-        )
+        kept = "what it leaves written in L2 is in no DRAM count."
+        yield f"ncu empties the caches before each kernel, and {kept}"
     if record["note"]:
         yield record["note"]
 

@@ -189,7 +189,7 @@ def test_a_run_cut_off_among_the_densities_does_not_pass_for_whole(place, monkey
             raise KeyboardInterrupt
         return [], []
 
-    monkeypatch.setattr("iocourse.bench.gpu.runner.tried", third_is_cut_off)
+    monkeypatch.setattr("iocourse.bench.gpu.trial.tried", third_is_cut_off)
     shapes = [Shape("bfloat16", 16, 96, 1, 1, mask) for mask in ("random", *NAMES[:3])]
     field = {"ours": None, "somebody": None}
     with pytest.raises(KeyboardInterrupt):

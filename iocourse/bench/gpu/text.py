@@ -5,30 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from iocourse.bench import Row, grouped
-from iocourse.console import table
+from iocourse.console import paragraphs, table
 from iocourse.data.recorded import provenance
 
 from .contenders import OURS
 from .judging import PASSES, Layout, about, cell
 
 SHORT = {
-    "ours, deterministic": "ours, det.",
-    "ours, specialised": "ours, spec.",
-    "ours, materialised": "ours, mater.",
-    "ours, whole rows": "ours, whole",
-    "FlexAttention": "Flex",
-    "tutorial, warp-specialised": "tut., warp",
-}
+    "ours, deterministic": "ours, det.", "ours, specialised": "ours, spec.",
+    "ours, materialised": "ours, mater.", "ours, whole rows": "ours, whole",
+    "FlexAttention": "Flex", "tutorial, warp-specialised": "tut., warp",
+}  # fmt: skip
 DASH = "–"
 
 
 def text(result: Row, layout: Layout, *more: str) -> str:
     """All tables, one below the other, `more` before the goals, and where it was measured."""
-    parts = [
+    return paragraphs(
         *_tables(result, layout), *_means(result, layout), _errors(result, layout), _refusals(result), *more,
         _goals(result), cut_off("shapes", **result.get("shapes", {})), provenance(result),
-    ]  # fmt: skip
-    return "\n\n".join(part for part in parts if part)
+    )  # fmt: skip
 
 
 def cut_off(what: str, asked: int = 0, done: int = 0) -> str:
@@ -98,12 +94,9 @@ def _refusals(result: Row) -> str:
 
 def _goals(result: Row) -> str:
     """Every goal with its floor, what was reached, and the verdict."""
-    lines = [["", "reached", "goal", "floor"]]
-    lines += [
-        [one["what"], number(one["reached"], 3), f"{one['goal']:.2f}", number(one["floor"], 2)]
-        for one in result["goals"]
-    ]
+    lines, verdicts = [["", "reached", "goal", "floor"]], [""]
+    for one in result["goals"]:
+        lines.append([one["what"], number(one["reached"], 3), f"{one['goal']:.2f}", number(one["floor"], 2)])
+        verdicts.append(f"  {one['verdict']}")
     stated = f"goals, stated for an {result['goals_stated_for']}; this is {result['device']['name']}"
-    verdicts = ["", *(f"  {one['verdict']}" for one in result["goals"])]
-    numbers = table(lines).splitlines()
-    return "\n".join([stated, *(line + said for line, said in zip(numbers, verdicts, strict=True))])
+    return "\n".join([stated, *map(str.__add__, table(lines).splitlines(), verdicts)])

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from iocourse.bench import Row
 from iocourse.gpu.timing import CudaStopwatch, Staged, Timing, Work, side_by_side
@@ -18,17 +21,12 @@ from .place import Place
 from .problem import Problem
 from .values import RESULTS, WRONG, errors
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 def tried(
     shape: Any, problem: Callable[[Any, Place, int], Problem], field: Mapping[str, Contender], place: Place,
     passes: Sequence[str], seed: int,
 ) -> tuple[list[Row], list[Row]]:  # fmt: skip
     """Rows and errors of one shape; its tensors are gone when this returns."""
-    import torch
-
     try:
         one = Trial(shape, problem(shape, place, seed), field, place, passes)
         found = one.checked()
@@ -50,8 +48,6 @@ def work_of(attend: Callable[..., Tensor], inputs: Sequence[Tensor], do: Tensor,
     """A pass of attention on q, k, v, which can be differentiated, and the gradient of O. A forward pass runs
     before each backward pass alone, and is not timed.
     """
-    import torch
-
     alone = pass_ == PASSES[0]
     given = [x.detach() if alone else x for x in inputs]
 
@@ -93,8 +89,6 @@ class Trial:
         return [row for name in self.field for row in self._check(name, reference)]
 
     def _check(self, name: str, reference: Mapping[str, Tensor]) -> Iterator[Row]:
-        import torch
-
         forward = self._accepted(name, self.passes, RESULTS[:1], reference)
         if not forward:
             return
@@ -148,7 +142,5 @@ class Trial:
 
 def _poison(do: Tensor) -> None:
     """Leave NaN in the memory that the next results will get: what is not written shows."""
-    import torch
-
     junk = [torch.full_like(do, float("nan")) for _ in range(6)]
     del junk

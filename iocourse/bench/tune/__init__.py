@@ -13,17 +13,16 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from iocourse.bench import Row, circumstances
-from iocourse.console import steps, table
+from iocourse.console import paragraphs, steps, table
 from iocourse.data.recorded import provenance
 from iocourse.gpu.measured import Place as TilePlace
 from iocourse.gpu.timing import CudaStopwatch
 
 from ..gpu.contenders import with_warnings
 from ..gpu.place import Place, cuda_place
-from ..gpu.problem import filled
+from ..gpu.problem import MASKS, filled
 from ..gpu.runner import Keep
 from ..gpu.text import cut_off
-from ..gpu.trial import outcomes
 from .fitting import BYTES, searches
 from .problem import Problem
 from .warming import wanted, warm
@@ -35,7 +34,6 @@ NAME = "tune"
 HELP = "time tiles for our kernels on a GPU, and record the faster ones (needs CUDA, takes long)"
 HEADS = (64, 128)
 N = 4096
-MASKS = (False, True)  # causal
 WORTH_IT = 1.02  # a tile replaces the shipped one where it is at least so many times as fast
 
 
@@ -99,6 +97,8 @@ def tuned(
 
 def _tried(kernel: str, tiles: list[Tile], problems: list[Problem], watch: CudaStopwatch) -> list[Row]:
     """Each tile with its milliseconds (full, causal), or why it has none."""
+    from ..gpu.trial import outcomes
+
     found: list[Row] = [{"tile": tile, "ms": []} for tile in tiles]
     for one in problems:
         left = {str(entry["tile"]): entry for entry in found if "failed" not in entry}
@@ -132,8 +132,8 @@ def show(result: Row) -> str:
             cells += _cells(tile, times, at)
         lines.append([*cells, str(len(one["tried"]))])
     found = f"{len(result['tiles'])} faster than the shipped; `bench visit --install` ships a visit's"
-    parts = [table(lines), found, cut_off("kernels", result["asked"], len(result["kernels"]))]
-    return "\n\n".join(part for part in (*parts, provenance(result)) if part)
+    cut = cut_off("kernels", result["asked"], len(result["kernels"]))
+    return paragraphs(table(lines), found, cut, provenance(result))
 
 
 def _cells(tile: Sequence[int], times: Mapping[Any, Sequence[float]], *masks: int) -> list[str]:

@@ -8,7 +8,6 @@ from iocourse.gpu.timing import Work
 
 from ..gpu.place import Place
 from ..gpu.problem import Shape, normal
-from ..gpu.values import relative_error
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,6 +48,8 @@ class Problem:
     def work(self, kernel: str, tile: Tile) -> Work:
         """The kernel with this tile. Raises ValueError where its values are not those of the shipped tile."""
         from iocourse.kernels import using
+
+        from ..gpu.values import relative_error
 
         def work() -> tuple[Tensor, ...]:
             with using(**{kernel: tile}):

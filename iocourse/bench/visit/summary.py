@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from iocourse.bench import Row
-from iocourse.console import table
+from iocourse.console import paragraphs, table
 from iocourse.data.recorded import provenance
 
 from ..gpu.judging import cell
@@ -26,10 +26,10 @@ def text(visit: Row) -> str:
     records = _read(visit)
     # Device, versions and date are those of a record, for this process looked at no device.
     measured = next((record for record in records.values() if "device" in record), visit)
-    return "\n\n".join(filter(None, (
+    return paragraphs(
         visit.get("stopped", ""), _steps(visit, records), _goals(records), _tiles(records),
         _to_go_on(visit["out"]) if records else "", provenance(measured),
-    )))  # fmt: skip
+    )  # fmt: skip
 
 
 def _plan(visit: Row) -> str:
