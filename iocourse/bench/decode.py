@@ -16,7 +16,7 @@ from iocourse.costs.kernels import attention_decode
 from iocourse.gpu.timing import time_of
 
 from .gpu.contenders import BACKENDS, OURS, Contender, sdpa
-from .gpu.judging import Goal, Layout
+from .gpu.judging import Goal, Layout, timed_with
 from .gpu.place import Place
 from .gpu.problem import Given, Problem, normal
 from .gpu.runner import Bench
@@ -105,7 +105,7 @@ def copy_speed(place: Place, size: int = COPIED) -> Row:
 def _with_share(record: Row) -> Row:
     """`share`: GB/s as a share of the copy's, in each row that has a time."""
     copied = record["copy"]["gbytes_per_s"]
-    rows = [row | {"share": row["gbytes_per_s"] / copied} if "ms" in row else row for row in record["rows"]]
+    rows = timed_with(record["rows"], lambda row: {"share": row["gbytes_per_s"] / copied})
     return record | {"rows": rows}
 
 

@@ -18,8 +18,8 @@ LONGEST_MASK = 16384  # the closed form of a block mask looks at every pair
 
 
 def _said(meaning: str, how: dict[str, Any], default: Any = MISSING) -> Any:
-    """A field, and how the command line takes it."""
-    return field(default=default, metadata={"help": meaning, **how})
+    """A field, and how the command line takes it; {} in the meaning stands for the default."""
+    return field(default=default, metadata={"help": meaning.format(default), **how})
 
 
 @dataclass(frozen=True)
@@ -29,19 +29,19 @@ class Question:
     """
 
     what: str
-    N: int = _said("sequence length (4096)", SIZE)
-    d: int = _said("head dimension (128; small caches 512)", SIZE)
+    N: int = _said(f"sequence length ({N})", SIZE)
+    d: int = _said(f"head dimension ({D}; small caches {D_SLICED})", SIZE)
     kv_heads: int = _said("heads of keys and values (as many)", SIZE)
-    heads: int = _said("heads of queries (16)", SIZE, 16)
-    batch: int = _said("batches (1)", SIZE, 1)
-    dtype: str = _said(f"{', '.join(DTYPES)} (bfloat16)", {}, "bfloat16")
+    heads: int = _said("heads of queries ({})", SIZE, 16)
+    batch: int = _said("batches ({})", SIZE, 1)
+    dtype: str = _said(", ".join(DTYPES) + " ({})", {}, "bfloat16")
     causal: bool = _said("query i sees keys 0 … i", SWITCH, False)
     block_mask: str = _said("for block-sparse: as --mask of iocourse count", {"metavar": "SPEC"}, "")
-    block: int = _said("side of that mask's blocks (64)", SIZE | {"metavar": "B"}, 64)
+    block: int = _said("side of that mask's blocks ({})", SIZE | {"metavar": "B"}, 64)
     lengths: tuple[int, ...] = _said("for packed: rows of each sequence", {"metavar": "L1,L2,…"}, ())
     parts: int = _said("for decode: stretches of keys (enough to fill the chip)", SIZE, 0)
     closed_form: bool = _said("measure nothing: needs neither a GPU nor ncu", SWITCH, False)
-    arch: int = _said("with --closed-form: whose tiles, such as 90 for sm_90 (90)", SIZE, 0)
+    arch: int = _said(f"with --closed-form: whose tiles, such as 90 for sm_90 ({ARCH})", SIZE, 0)
 
     @property
     def itemsize(self) -> int:

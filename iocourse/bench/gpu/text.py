@@ -8,13 +8,12 @@ from iocourse.bench import Row, grouped
 from iocourse.console import paragraphs, table
 from iocourse.data.recorded import provenance
 
-from .contenders import OURS
+from .contenders import DETERMINISTIC, FLEX, OURS, OURS_SPECIALISED, SPECIALISED
 from .judging import PASSES, Layout, about, cell
 
 SHORT = {
-    "ours, deterministic": "ours, det.", "ours, specialised": "ours, spec.",
-    "ours, materialised": "ours, mater.", "ours, whole rows": "ours, whole",
-    "FlexAttention": "Flex", "tutorial, warp-specialised": "tut., warp",
+    DETERMINISTIC: "ours, det.", OURS_SPECIALISED: "ours, spec.", "ours, materialised": "ours, mater.",
+    "ours, whole rows": "ours, whole", FLEX: "Flex", SPECIALISED: "tut., warp",
 }  # fmt: skip
 DASH = "–"
 

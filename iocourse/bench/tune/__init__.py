@@ -24,11 +24,11 @@ from ..gpu.problem import MASKS, filled
 from ..gpu.runner import Keep
 from ..gpu.text import cut_off
 from .fitting import BYTES, searches
-from .problem import Problem
-from .warming import wanted, warm
 
 if TYPE_CHECKING:
     from iocourse.kernels import Tile
+
+    from .problem import Problem
 
 NAME = "tune"
 HELP = "time tiles for our kernels on a GPU, and record the faster ones (needs CUDA, takes long)"
@@ -53,6 +53,9 @@ def run(quick: bool, heads: Sequence[int] | None = None, keep: Keep | None = Non
     import torch
 
     from iocourse.kernels.host.tiles import architecture
+
+    from .problem import Problem
+    from .warming import wanted, warm
 
     arch = architecture(torch.device("cuda", torch.cuda.current_device()))
     assert arch is not None, "kernels are compiled here, or cuda_place had refused"

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import torch
+from torch import Tensor
 
 from iocourse.gpu.timing import Work
+from iocourse.kernels import Tile, using
+from iocourse.kernels.host.operators import backward, forward
+from iocourse.kernels.host.visibility import Band, Seen
 
 from ..gpu.place import Place
 from ..gpu.problem import Shape, normal
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from iocourse.kernels import Tile
+from ..gpu.values import relative_error
 
 SEED = 0
 
@@ -24,10 +24,6 @@ class Problem:
         """Draw q, k, v and dO (B, H, N, d), and compute what the shipped tiles give; place: None for tensors
         without memory, whose launches can be written down.
         """
-        import torch
-
-        from iocourse.kernels.host.visibility import Band, Seen
-
         sizes = (shape.B, shape.H, shape.N, shape.d)
         nowhere = torch.empty(4, *sizes, dtype=getattr(torch, shape.dtype), device="meta").unbind()
         self._q, self._k, self._v, self._do = normal(sizes, 4, shape.dtype, place, SEED) if place else nowhere
@@ -37,8 +33,6 @@ class Problem:
 
     def run(self, kernel: str) -> tuple[Tensor, ...]:
         """What a kernel gives: O and LSE, or the three gradients."""
-        from iocourse.kernels.host.operators import backward, forward
-
         q, k, v, seen, scale = self._q, self._k, self._v, self._seen, self._scale
         if kernel == "forward":
             return tuple(forward(q, k, v, seen, scale, "whole"))
@@ -47,9 +41,6 @@ class Problem:
 
     def work(self, kernel: str, tile: Tile) -> Work:
         """The kernel with this tile. Raises ValueError where its values are not those of the shipped tile."""
-        from iocourse.kernels import using
-
-        from ..gpu.values import relative_error
 
         def work() -> tuple[Tensor, ...]:
             with using(**{kernel: tile}):

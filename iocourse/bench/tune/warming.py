@@ -13,6 +13,8 @@ from itertools import product
 from multiprocessing import get_context
 
 from iocourse.bench import circumstances
+from iocourse.kernels import using
+from iocourse.kernels.host.launches import written_down
 
 from ..gpu.problem import Shape
 from .fitting import Search
@@ -46,9 +48,6 @@ def warm(arch: int, every: Sequence[Wanted]) -> None:
 
 def compile_one(arch: int, shape: Shape, kernel: str, tile: tuple[int, ...]) -> None:
     """Compile the launches of one candidate. Where it cannot be, the one that times it is told why too."""
-    from iocourse.kernels import using
-    from iocourse.kernels.host.launches import written_down
-
     with written_down(arch) as written:
         problem = Problem(shape, None)
         written.clear()  # those of the shipped tiles

@@ -14,7 +14,7 @@ from pathlib import Path
 from iocourse.bench import Row, circumstances
 from iocourse.gpu.device import ROOT, environment
 from iocourse.gpu.timing import no_cuda
-from iocourse.refusal import Refused, write_whole
+from iocourse.refusal import Refused, write_json, write_whole
 
 from ..gpu.contenders import tutorial_file
 from . import summary
@@ -22,7 +22,7 @@ from .install import install as put_into_package
 from .plan import CHECKS, MINUTES, Step, chosen, limit, log_path, part_path, record_path, steps
 from .running import Ended, ended_by_term
 from .running import run as run_commands
-from .state import CUT, DONE, FAILED, NEEDLESS, RUNNING, alone, keep_better, load, read_record, save
+from .state import CUT, DONE, FAILED, FILE, NEEDLESS, RUNNING, alone, keep_better, load, read_record
 
 NAME = "visit"
 HELP = (
@@ -123,7 +123,7 @@ def _run_step(out: Path, step: Step, state: Row, allowed: float) -> Row:
     why = _needless(out, step)
     if why:
         entry |= {"state": NEEDLESS, "why": why}
-    save(out, state)
+    write_json(out / FILE, state)
     if why:
         return entry
     print(f"--- {step.name}: {step.about}; {allowed:.0f} s at most", flush=True)
@@ -139,7 +139,7 @@ def _run_step(out: Path, step: Step, state: Row, allowed: float) -> Row:
             entry["state"] = CUT
         state["seconds"] = round(state["seconds"] + entry["seconds"], 1)
         keep_better(part_path(out, step.name), record_path(out, step.name))
-        save(out, state)
+        write_json(out / FILE, state)
     if len(step.commands) > 1:
         print(_last_lines(out, step))
     print(f"--- {step.name}: {entry['state']} after {entry['seconds']:.0f} s", flush=True)

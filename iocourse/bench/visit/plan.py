@@ -14,13 +14,14 @@ from typing import NamedTuple
 from iocourse.course.checkout import find_checkout
 from iocourse.refusal import Refused
 
+from ..gpu.contenders import EFFICIENT, FLEX, MATH
+
 MINUTES = 45.0  # of a whole visit, where nobody says otherwise
 QUICK = 140 / 60  # of each smaller subject
 SHARDS = 8  # processes that share the checks of values: most of their time is compiling
 CHECKS = Path("tests", "kernels", "on_gpu.py")
 # Named here so that whoever joins the field is timed without being asked for.
-SLOW = ("SDPA efficient", "SDPA math", "FlexAttention")
-WITHOUT_SLOW = [part for name in SLOW for part in ("--without", name)]
+WITHOUT_SLOW = [part for name in (EFFICIENT, MATH, FLEX) for part in ("--without", name)]
 TUNE = ["tune", "--quick", "--heads", "64,128"]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from iocourse.bench import Row
-from iocourse.refusal import Refused, write_json
+from iocourse.refusal import Refused
 
 FILE, LOCK = "visit.json", "lock"
 DONE, CUT, FAILED, RUNNING, NEEDLESS = "done", "cut off", "failed", "running", "not needed"
@@ -37,11 +37,6 @@ def load(out: Path) -> Row:
             "--out: the records beside it stay as they are"
         )
     return dict(found)
-
-
-def save(out: Path, state: Row) -> None:
-    """Write the state whole, or not at all."""
-    write_json(out / FILE, state)
 
 
 @contextmanager
