@@ -34,8 +34,6 @@ WHOLE = len(LENGTHS) * len(MASKS)  # shapes that a mean is taken over
 LAYOUT = Layout(
     ("dtype", "d", "pass"), ("N", "causal"), "tflops", "TFLOP/s", (("ratio", "ours / flash"),), FLASH, WHOLE
 )
-
-
 GOALS = tuple(
     Goal({"pass": pass_, "d": d, "dtype": dtype}, goal, floor, WHOLE, rival)
     for pass_, heads, dtype, rival, goal, floor in (

@@ -79,10 +79,11 @@ def _filled(d: int, N: int, mask: str) -> Shape:
 
 
 def mask_of(name: str, N: int, block: int = BLOCK) -> masks.Mask:
-    """The mask of this name for N queries and keys, in blocks of `block`.
+    """The mask of this name for N queries and keys, in several blocks of `block`.
 
     The window is |i - j| ≤ 512, key by key, so its border cuts tiles; BigBird has 1 global row and column of
-    blocks, a window of ±1 block and 3 random blocks a row; random has a tenth of the blocks.
+    blocks, a window of ±1 block and 3 random blocks a row; random has a tenth of the blocks, those of
+    `density.NAMES` about the share they are named for, the diagonal among them.
     """
     if name == "window":
         return masks.Window(N, REACH * block // BLOCK)
@@ -90,14 +91,8 @@ def mask_of(name: str, N: int, block: int = BLOCK) -> masks.Mask:
         return masks.bigbird(N, block, g=1, w=1, r=3)
     if name == "random":
         return masks.random(N, block, 0.1)
-    return with_share(N, block, density.NAMES[name])
-
-
-def with_share(N: int, block: int, share: float) -> masks.BlockMask:
-    """A random mask with about this share of its blocks seen, the diagonal among them."""
     blocks = -(-N // block)
-    others = (share * blocks - 1) / (blocks - 1) if blocks > 1 else 1.0
-    return masks.random(N, block, min(1.0, max(0.0, others)))
+    return masks.random(N, block, max(0.0, (density.NAMES[name] * blocks - 1) / (blocks - 1)))
 
 
 @dataclass(eq=False)  # told apart by what they are: one is kept for each problem

@@ -22,12 +22,21 @@ def text(result: Row, layout: Layout, *more: str) -> str:
     """All tables, one below the other, `more` before the goals, and where it was measured."""
     return paragraphs(
         *_tables(result, layout), *_means(result, layout), _errors(result, layout), _refusals(result), *more,
-        _goals(result), cut_off("shapes", **result.get("shapes", {})), provenance(result),
+        _goals(result), cut_off(result), provenance(result),
     )  # fmt: skip
 
 
-def cut_off(what: str, asked: int = 0, done: int = 0) -> str:
-    """That a run was cut off, where it was; `what` was asked for."""
+def done_of(record: Row) -> tuple[int, int, str]:
+    """How much a record holds of how much that was asked for, and of what."""
+    if "kernels" in record and "asked" in record:  # of tune
+        return len(record["kernels"]), record["asked"], "kernels"
+    counted = record.get("shapes", {"asked": 1, "done": 1})
+    return counted["done"], counted["asked"], "shapes"
+
+
+def cut_off(record: Row) -> str:
+    """That a run was cut off, where it was."""
+    done, asked, what = done_of(record)
     return f"cut off after {done} of {asked} {what}" if done < asked else ""
 
 

@@ -135,8 +135,7 @@ def show(result: Row) -> str:
             cells += _cells(tile, times, at)
         lines.append([*cells, str(len(one["tried"]))])
     found = f"{len(result['tiles'])} faster than the shipped; `bench visit --install` ships a visit's"
-    cut = cut_off("kernels", result["asked"], len(result["kernels"]))
-    return paragraphs(table(lines), found, cut, provenance(result))
+    return paragraphs(table(lines), found, cut_off(result), provenance(result))
 
 
 def _cells(tile: Sequence[int], times: Mapping[Any, Sequence[float]], *masks: int) -> list[str]:

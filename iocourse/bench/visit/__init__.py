@@ -19,7 +19,7 @@ from iocourse.refusal import Refused, write_json, write_whole
 from ..gpu.contenders import tutorial_file
 from . import summary
 from .install import install as put_into_package
-from .plan import CHECKS, MINUTES, Step, chosen, limit, log_path, part_path, record_path, steps
+from .plan import CHECKS, MINUTES, Step, chosen, limit, part_path, record_path, steps
 from .running import Ended, ended_by_term
 from .running import run as run_commands
 from .state import CUT, DONE, FAILED, FILE, NEEDLESS, RUNNING, alone, keep_better, load, read_record
@@ -131,7 +131,7 @@ def _run_step(out: Path, step: Step, state: Row, allowed: float) -> Row:
     around = environment(ROOT / CHECKS.parent, interpret=False) | {"PYTHONUNBUFFERED": "1"}
     started = time.monotonic()
     try:
-        ended = run_commands(step.commands, _logs(out, step), allowed, around)
+        ended = run_commands(step.commands, step.logs(out), allowed, around)
         entry |= {"codes": ended.codes, "state": _how(step, ended)}
     finally:  # Ctrl-C too leaves the state as it is
         entry["seconds"] = round(time.monotonic() - started, 1)
@@ -184,13 +184,9 @@ def _last_lines(out: Path, step: Step) -> str:
     )
 
 
-def _logs(out: Path, step: Step) -> dict[str, Path]:
-    return {label: log_path(out, label) for label in step.commands}
-
-
 def _said(out: Path, step: Step) -> dict[str, list[str]]:
     """The lines of each log of a step."""
-    return {label: log.read_text("utf-8", "replace").splitlines() for label, log in _logs(out, step).items()}
+    return {label: log.read_text("utf-8", "replace").splitlines() for label, log in step.logs(out).items()}
 
 
 def _record(out: Path, known: Sequence[Step], state: Row, minutes: float) -> Row:

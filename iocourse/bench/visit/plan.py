@@ -44,6 +44,10 @@ class Step(NamedTuple):
     recorded: bool = False
     shipped: str = ""
 
+    def logs(self, out: Path) -> dict[str, Path]:
+        """Where what each command said is kept."""
+        return {label: out / "logs" / f"{label}.log" for label in self.commands}
+
 
 def steps(out: Path, tutorial: Path | None = None) -> list[Step]:
     """The steps of a visit in their order; those of the tutorial only where a copy of it is given."""
@@ -97,11 +101,6 @@ def record_path(out: Path, name: str) -> Path:
 def part_path(out: Path, name: str) -> Path:
     """Where it is while the step runs, so that a second try that is cut off sooner spoils no first one."""
     return out / "records" / f"{name}.part.json"
-
-
-def log_path(out: Path, label: str) -> Path:
-    """Where what a command said is kept."""
-    return out / "logs" / f"{label}.log"
 
 
 def chosen(known: Sequence[Step], only: Sequence[str]) -> list[Step]:

@@ -11,6 +11,8 @@ from typing import Any
 from iocourse.bench import Row
 from iocourse.refusal import Refused
 
+from ..gpu.text import done_of
+
 FILE, LOCK = "visit.json", "lock"
 DONE, CUT, FAILED, RUNNING, NEEDLESS = "done", "cut off", "failed", "running", "not needed"
 STATES = (DONE, CUT, FAILED, RUNNING, NEEDLESS)
@@ -77,10 +79,8 @@ def how_far(record: Row | None) -> float:
     """How much of what was asked for a record holds, from 0 to 1; 0 for none."""
     if record is None:
         return 0.0
-    if "kernels" in record and "asked" in record:  # of tune
-        return len(record["kernels"]) / int(record["asked"])
-    counted = record.get("shapes", {"asked": 1, "done": 1})
-    return float(counted["done"] / counted["asked"])
+    done, asked, _ = done_of(record)
+    return done / asked
 
 
 def keep_better(new: Path, kept: Path) -> None:
